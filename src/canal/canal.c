@@ -1,0 +1,330 @@
+/* canal.c - the public functions of canals, and the order in which things are tried:
+ * take; if full, give back what the dead left and try again; then sleep, if asked to. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "canal/counter.h"
+#include "canal/keys.h"
+#include "canal/segment.h"
+#include "canal/sleep.h"
+#include "canal/slot.h"
+#include "canal/thread.h"
+#include "sluice.h"
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+
+/* A request, checked: what it asks for in numbers that fit. */
+struct request {
+    struct sluice_room room;
+    uint32_t cap;
+    uint32_t units;
+    int64_t wait_ms;
+};
+
+/* --- Requests ------------------------------------------------------------- */
+
+/* SLUICE_OK; SLUICE_EFULL for a room of nothing; SLUICE_ETOOBIG; SLUICE_EINVAL. */
+static inline int check_request(struct sluice_room room, const struct sluice_want *want,
+                                struct request *out)
+{
+    uint64_t cap = (uint64_t)room.per * room.buckets;
+    *out = (struct request){.room = room, .cap = (uint32_t)cap, .units = 1};
+    if (want != NULL) {
+        if (want->units != 0) out->units = want->units;
+        out->wait_ms = want->wait_ms;
+        if (want->wait_ms < SLUICE_FOREVER) return SLUICE_EINVAL;
+    }
+    if (cap > SLUICE_ROOM_MAX || out->units > SLUICE_UNITS_MAX) return SLUICE_ETOOBIG;
+    if (LIKELY(out->units <= cap)) return SLUICE_OK;
+    return cap == 0 ? SLUICE_EFULL : SLUICE_ETOOBIG;
+}
+
+static uint64_t pack_room(struct sluice_room room)
+{
+    return (uint64_t)room.buckets << 32 | room.per;
+}
+
+static int64_t wall_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME_COARSE, &t); /* To a tick; a precise one costs more than
+                                               * the whole acquire. */
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* One try. What is noted besides is for those who look inside (look.c): Relaxed. */
+static inline int64_t take(const struct sl_counter *c, const struct request *q)
+{
+    bool first = sl_counter_held(c) == 0;
+    uint32_t nth = sl_counter_acquire(c, q->cap, q->units);
+    if (!LIKELY(nth > 0)) return SLUICE_EFULL;
+    __atomic_store_n(&c->record->room, pack_room(q->room), __ATOMIC_RELAXED);
+    if (first) __atomic_store_n(&c->record->since_ms, wall_ms(), __ATOMIC_RELAXED);
+    return nth;
+}
+
+static inline int give(const struct sl_counter *c, struct sl_shm_key *key, uint32_t units)
+{
+    if (!LIKELY(units > 0)) return SLUICE_EINVAL;
+    if (!LIKELY(units <= sl_counter_held(c))) return SLUICE_ENOTHELD;
+    sl_counter_release(c, units);
+    sl_sleep_wake(key);
+    return SLUICE_OK;
+}
+
+/* --- When it is full ------------------------------------------------------ */
+
+/* Nobody is told "full" for what the dead hold. */
+static int64_t take_after_reaping(const struct sl_segment *seg, uint32_t key,
+                                  const struct sl_counter *c, const struct request *q)
+{
+    sl_slot_reap_key(seg, key);
+    return take(c, q); /* Even if we freed nothing: somebody else may have. */
+}
+
+/* Say in the slot that its thread waits, for those who look inside. */
+static void note_waiting(struct sl_shm_slot *s, uint32_t key, const struct request *q)
+{
+    __atomic_store_n(&s->waits_room, pack_room(q->room), __ATOMIC_RELAXED);
+    __atomic_store_n(&s->waits_units, q->units, __ATOMIC_RELAXED);
+    __atomic_store_n(&s->waits_since_ms, wall_ms(), __ATOMIC_RELAXED);
+    __atomic_store_n(&s->waits_key, key + 1, __ATOMIC_RELEASE);
+}
+
+/* Sleep and try until it fits or the deadline has come. */
+static int64_t take_in_time(const struct sl_segment *seg, uint32_t key,
+                            const struct sl_counter *c, const struct request *q)
+{
+    struct sl_shm_key *k = &seg->keys[key];
+    int64_t deadline_ns = sl_sleep_deadline_ns(q->wait_ms);
+    for (;;) {
+        uint32_t prepared = sl_sleep_prepare(k);
+#ifndef MUT_NOLOOK
+        /* Between the two: room that came before the bit was set wakes nobody. */
+        int64_t nth = take(c, q);
+        if (nth != SLUICE_EFULL) return nth;
+#else
+        int64_t nth;
+#endif
+        sl_sleep(k, prepared, deadline_ns);
+        nth = take(c, q);
+        if (nth != SLUICE_EFULL) return nth;
+        nth = take_after_reaping(seg, key, c, q);
+        if (nth != SLUICE_EFULL) return nth;
+        if (sl_sleep_now_ns() >= deadline_ns) return SLUICE_EFULL;
+    }
+}
+
+__attribute__((noinline)) static int64_t take_slowly(struct sl_attachment *att,
+                                                     uint32_t binding,
+                                                     const struct sl_counter *c,
+                                                     const struct request *q)
+{
+    const struct sl_segment *seg = &att->canal->seg;
+    uint32_t key = att->bindings[binding].key;
+    int64_t nth = take_after_reaping(seg, key, c, q);
+    if (nth != SLUICE_EFULL || q->wait_ms == 0) return nth;
+    note_waiting(&seg->slots[att->slot], key, q);
+    nth = take_in_time(seg, key, c, q);
+    __atomic_store_n(&seg->slots[att->slot].waits_key, 0, __ATOMIC_RELEASE);
+    return nth;
+}
+
+/* --- Life ----------------------------------------------------------------- */
+
+int sluice_canal_open(const char *name, const struct sluice_canal_options *options,
+                      struct sluice_canal **out)
+{
+    if (out == NULL) return SLUICE_EINVAL;
+    *out = NULL;
+    struct sluice_canal *c = calloc(1, sizeof *c);
+    if (c == NULL) return SLUICE_ENOMEM;
+    int status = sl_segment_open(name, options, &c->seg);
+    if (status == SLUICE_OK) {
+        status = sl_thread_canal_opened(c);
+        if (status == SLUICE_OK) {
+            *out = c;
+            return SLUICE_OK;
+        }
+        sl_segment_close(&c->seg);
+    }
+    free(c);
+    return status;
+}
+
+void sluice_canal_close(struct sluice_canal *c)
+{
+    if (c != NULL) sl_thread_canal_closed(c);
+}
+
+/* --- By name -------------------------------------------------------------- */
+
+int64_t sluice_canal_acquire(struct sluice_canal *c, const char *key,
+                             struct sluice_room room, const struct sluice_want *want)
+{
+    struct sl_attachment *att;
+    struct sl_name name;
+    struct request q;
+    uint32_t binding;
+    if (c == NULL) return SLUICE_EINVAL;
+    int status = sl_keys_name(&c->seg, key, &name);
+    if (status == SLUICE_OK) status = check_request(room, want, &q);
+    if (status == SLUICE_OK) status = sl_thread_attach(c, &att);
+    if (status == SLUICE_OK) status = sl_thread_engage(att, &name, &binding);
+    if (status != SLUICE_OK) return status;
+    struct sl_counter counter = sl_thread_counter(att, binding);
+    int64_t nth = take(&counter, &q);
+    if (nth == SLUICE_EFULL) nth = take_slowly(att, binding, &counter, &q);
+    sl_thread_settle(att, binding);
+    return nth;
+}
+
+int sluice_canal_release(struct sluice_canal *c, const char *key, uint32_t units)
+{
+    struct sl_name name;
+    if (c == NULL || units == 0) return SLUICE_EINVAL;
+    int status = sl_keys_name(&c->seg, key, &name);
+    if (status != SLUICE_OK) return status;
+    struct sl_attachment *att = sl_thread_attached(c);
+    if (att == NULL) return SLUICE_ENOTHELD;
+    uint32_t binding = sl_thread_engaged(att, &name);
+    if (binding == SL_BINDING_NONE) return SLUICE_ENOTHELD;
+    struct sl_counter counter = sl_thread_counter(att, binding);
+    status = give(&counter, &c->seg.keys[att->bindings[binding].key], units);
+    sl_thread_settle(att, binding);
+    return status;
+}
+
+static int64_t count_of(struct sl_shm_key *key)
+{
+    /* Acquire: who sees a unit gone sees what its holder did before. */
+    return (uint32_t)__atomic_load_n(&key->word.lo, __ATOMIC_ACQUIRE);
+}
+
+int64_t sluice_canal_count(struct sluice_canal *c, const char *key)
+{
+    struct sl_name name;
+    struct sl_key_ref ref;
+    if (c == NULL) return SLUICE_EINVAL;
+    int status = sl_keys_name(&c->seg, key, &name);
+    if (status == SLUICE_OK) status = sl_keys_look_up(&c->seg, &name, &ref);
+    if (status == SLUICE_ENOENT) return 0;
+    if (status != SLUICE_OK) return status;
+    int64_t count = count_of(&c->seg.keys[ref.key]);
+    return sl_keys_current(&c->seg, ref) ? count : 0; /* It had nobody, if it went. */
+}
+
+/* --- By handle ------------------------------------------------------------ */
+
+static int not_mine(const struct sluice_key *k)
+{
+    return k->fork_era != sl_thread_fork_era ? SLUICE_EFORKED : SLUICE_ETHREAD;
+}
+
+int sluice_key_resolve(struct sluice_canal *c, const char *key, struct sluice_key **out)
+{
+    struct sl_attachment *att;
+    struct sl_name name;
+    uint32_t binding;
+    if (c == NULL || out == NULL) return SLUICE_EINVAL;
+    *out = NULL;
+    int status = sl_keys_name(&c->seg, key, &name);
+    if (status != SLUICE_OK) return status;
+    struct sluice_key *k = calloc(1, sizeof *k);
+    if (k == NULL) return SLUICE_ENOMEM;
+    status = sl_thread_attach(c, &att);
+    if (status == SLUICE_OK) status = sl_thread_engage(att, &name, &binding);
+    if (status != SLUICE_OK) {
+        free(k);
+        return status;
+    }
+    att->bindings[binding].handles++;
+    k->counter = sl_thread_counter(att, binding);
+    k->key = &c->seg.keys[att->bindings[binding].key];
+    k->serial = sl_thread_serial;
+    k->fork_era = sl_thread_fork_era;
+    k->att = att;
+    k->binding = binding;
+    k->next = att->handles;
+    k->link = &att->handles;
+    if (k->next != NULL) k->next->link = &k->next;
+    att->handles = k;
+    *out = k;
+    return SLUICE_OK;
+}
+
+int sluice_key_free(struct sluice_key *k)
+{
+    if (k == NULL) return SLUICE_OK;
+    if (k->att != NULL) {
+        if (k->serial != sl_thread_serial) return not_mine(k);
+        *k->link = k->next;
+        if (k->next != NULL) k->next->link = k->link;
+        k->att->bindings[k->binding].handles--;
+        sl_thread_settle(k->att, k->binding);
+    }
+    free(k);
+    return SLUICE_OK;
+}
+
+int64_t sluice_key_acquire(struct sluice_key *k, struct sluice_room room,
+                           const struct sluice_want *want)
+{
+    struct request q;
+    if (!LIKELY(k != NULL)) return SLUICE_EINVAL;
+    if (!LIKELY(k->serial == sl_thread_serial) || k->serial == 0) return not_mine(k);
+    int status = check_request(room, want, &q);
+    if (!LIKELY(status == SLUICE_OK)) return status;
+    int64_t nth = take(&k->counter, &q);
+    if (LIKELY(nth > 0)) return nth;
+    return take_slowly(k->att, k->binding, &k->counter, &q);
+}
+
+int sluice_key_release(struct sluice_key *k, uint32_t units)
+{
+    if (!LIKELY(k != NULL)) return SLUICE_EINVAL;
+    if (!LIKELY(k->serial == sl_thread_serial) || k->serial == 0) return not_mine(k);
+    return give(&k->counter, k->key, units);
+}
+
+int64_t sluice_key_count(const struct sluice_key *k)
+{
+    if (k == NULL) return SLUICE_EINVAL;
+    if (k->serial != sl_thread_serial || k->serial == 0) return not_mine(k);
+    return count_of(k->key);
+}
+
+/* --- Tend ----------------------------------------------------------------- */
+
+int64_t sluice_canal_reap(struct sluice_canal *c)
+{
+    return c == NULL ? SLUICE_EINVAL : (int64_t)sl_slot_reap_all(&c->seg);
+}
+
+int sluice_canal_tether(struct sluice_canal *c, int *fd_out)
+{
+    struct sl_attachment *att;
+    char self[64];
+    if (c == NULL || fd_out == NULL || c->seg.fd < 0) return SLUICE_EINVAL;
+    int status = sl_thread_attach(c, &att);
+    if (status != SLUICE_OK) return status;
+    /* A file of its own: locks on it are inherited with it and nothing else. */
+    snprintf(self, sizeof self, "/proc/self/fd/%d", c->seg.fd);
+    int fd = open(self, O_RDWR);
+    if (fd < 0) return SLUICE_EIO;
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = att->slot, .l_len = 1};
+    if (fcntl(fd, F_OFD_SETLK, &l) != 0) {
+        int e = errno;
+        close(fd);
+        errno = e;
+        return e == EAGAIN || e == EACCES ? SLUICE_EBUSY : SLUICE_EIO;
+    }
+    /* Release: who sees it finds the lock taken. */
+    __atomic_store_n(&c->seg.slots[att->slot].tethered, 1, __ATOMIC_RELEASE);
+    *fd_out = fd;
+    return SLUICE_OK;
+}

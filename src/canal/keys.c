@@ -1,0 +1,285 @@
+#include "canal/keys.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "canal/counter.h"
+#include "canal/slot.h"
+
+/* --- Names ---------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    unsigned __int128 m = (unsigned __int128)a * b;
+    return (uint64_t)m ^ (uint64_t)(m >> 64);
+}
+
+/* Seeded per segment, so that nobody can prepare names that collide. */
+static uint64_t hash_words(const uint64_t *words, uint32_t count, uint64_t seed)
+{
+    uint64_t h = seed ^ count;
+    for (uint32_t i = 0; i < count; i++)
+        h = mix(h ^ words[i] ^ 0x9e3779b97f4a7c15ull, 0xd6e8feb86659fd93ull);
+    return mix(h, 0xa0761d6478bd642full);
+}
+
+int sl_keys_name(const struct sl_segment *seg, const char *key, struct sl_name *out)
+{
+    if (key == NULL) return SLUICE_EINVAL;
+    size_t n = strnlen(key, SLUICE_KEY_BYTES_MAX + 1);
+    if (n == 0 || n > SLUICE_KEY_BYTES_MAX) return SLUICE_EINVAL;
+    out->words = (uint32_t)(n / 8 + 1); /* At least one zero byte closes the name. */
+    out->padded.words[out->words - 1] = 0;
+    memcpy(out->padded.words, key, n);
+    out->hash = hash_words(out->padded.words, out->words, seg->header->seed);
+    return SLUICE_OK;
+}
+
+/* Compare while the name may be changing under us; the caller then looks at the state
+ * once more. The last word of a name holds its closing zero, so equal words in that
+ * number are equal names. */
+static bool same_name(const struct sl_segment *seg, uint32_t key, const struct sl_name *name)
+{
+    const struct sl_shm_name *there = &seg->names[key];
+    if (__atomic_load_n(&seg->keys[key].hash, __ATOMIC_RELAXED) != name->hash) return false;
+    for (uint32_t i = 0; i < name->words; i++)
+        if (__atomic_load_n(&there->words[i], __ATOMIC_RELAXED) != name->padded.words[i])
+            return false;
+    return true;
+}
+
+static uint64_t key_state(const struct sl_segment *seg, uint32_t key)
+{
+    return __atomic_load_n(&seg->keys[key].state, __ATOMIC_ACQUIRE);
+}
+
+bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
+                  struct sl_key_ref *out)
+{
+    uint32_t at = (uint32_t)name->hash & seg->index_mask;
+    for (uint32_t probes = 0; probes <= seg->index_mask; probes++) {
+        uint32_t entry = __atomic_load_n(&seg->index[at], __ATOMIC_ACQUIRE);
+        if (entry == 0) return false;
+        uint32_t key = entry - 1;
+        if (key < seg->key_count) {
+            uint64_t before = key_state(seg, key);
+            bool same = sl_key_state(before) == SL_KEY_READY && same_name(seg, key, name);
+            /* Acquire: the name was read before the state is read again. */
+            __atomic_thread_fence(__ATOMIC_ACQUIRE);
+            if (same && key_state(seg, key) == before) {
+                *out = (struct sl_key_ref){.key = key, .generation = before >> 2};
+                return true;
+            }
+        }
+        at = (at + 1) & seg->index_mask;
+    }
+    return false;
+}
+
+bool sl_keys_has_name(const struct sl_segment *seg, uint32_t key, const struct sl_name *name)
+{
+    return same_name(seg, key, name);
+}
+
+bool sl_keys_current(const struct sl_segment *seg, struct sl_key_ref ref)
+{
+#ifndef MUT_NOVERIFY
+    /* After the bit: pairs with reclaim(), which closes the key before it looks. */
+    sl_word_fence();
+    return key_state(seg, ref.key) == sl_key_state_make(ref.generation, SL_KEY_READY);
+#else
+    (void)seg, (void)ref;
+    return true;
+#endif
+}
+
+bool sl_keys_in_use(const struct sl_segment *seg, uint32_t key)
+{
+    const uint64_t *bits = sl_bitmap(seg, key);
+    for (uint32_t w = 0; w < seg->bitmap_words; w++)
+        if (__atomic_load_n(&bits[w], __ATOMIC_SEQ_CST) != 0) return true;
+    return sl_word_count(sl_word_load(&seg->keys[key].word)) != 0;
+}
+
+bool sl_keys_copy_name(const struct sl_segment *seg, uint32_t key,
+                       char out[SLUICE_KEY_BYTES_MAX + 1])
+{
+    uint64_t before = key_state(seg, key);
+    if (sl_key_state(before) == SL_KEY_FREE) return false;
+    uint64_t words[SL_NAME_WORDS];
+    for (uint32_t i = 0; i < SL_NAME_WORDS; i++)
+        words[i] = __atomic_load_n(&seg->names[key].words[i], __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    if (key_state(seg, key) >> 2 != before >> 2) return false;
+    memcpy(out, words, sizeof words);
+    out[SLUICE_KEY_BYTES_MAX] = '\0';
+    return true;
+}
+
+/* --- The index; under the mutex ------------------------------------------- */
+
+static void index_put(const struct sl_segment *seg, uint32_t key)
+{
+    uint32_t at = (uint32_t)seg->keys[key].hash & seg->index_mask;
+    while (seg->index[at] != 0) at = (at + 1) & seg->index_mask;
+    /* Release: the name and the state were written before. */
+    __atomic_store_n(&seg->index[at], key + 1, __ATOMIC_RELEASE);
+}
+
+/* Say that the index is changing, or no longer: `changes` is odd in between. A finder
+ * that missed while it stayed even and the same did not miss anything. */
+static void index_changes(const struct sl_segment *seg, uint32_t odd)
+{
+    uint32_t n = seg->header->changes;
+    if ((n & 1u) != odd) __atomic_store_n(&seg->header->changes, n + 1, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+/* Take a key out, and move those behind it so that no probe ends too early. */
+static void index_remove(const struct sl_segment *seg, uint32_t key)
+{
+    uint32_t mask = seg->index_mask;
+    uint32_t hole = (uint32_t)seg->keys[key].hash & mask;
+    while (seg->index[hole] != key + 1) {
+        if (seg->index[hole] == 0) return;
+        hole = (hole + 1) & mask;
+    }
+    index_changes(seg, 1);
+    for (uint32_t at = (hole + 1) & mask; seg->index[at] != 0; at = (at + 1) & mask) {
+        uint32_t home = (uint32_t)seg->keys[seg->index[at] - 1].hash & mask;
+        if (((at - home) & mask) < ((at - hole) & mask)) continue;
+        __atomic_store_n(&seg->index[hole], seg->index[at], __ATOMIC_RELEASE);
+        hole = at;
+    }
+    __atomic_store_n(&seg->index[hole], 0, __ATOMIC_RELEASE);
+    index_changes(seg, 0);
+}
+
+/* The one before us died with the mutex, at any point. */
+static void mend(const struct sl_segment *seg)
+{
+    index_changes(seg, 1);
+    for (uint32_t i = 0; i <= seg->index_mask; i++)
+        __atomic_store_n(&seg->index[i], 0, __ATOMIC_RELAXED);
+    for (uint32_t k = 0; k < seg->key_count; k++) {
+        uint64_t state = key_state(seg, k);
+        if (sl_key_state(state) == SL_KEY_FREE) continue;
+        __atomic_store_n(&seg->keys[k].state, sl_key_state_make(state >> 2, SL_KEY_READY),
+                         __ATOMIC_RELEASE);
+        index_put(seg, k);
+    }
+    index_changes(seg, 0);
+}
+
+static int lock_keys(const struct sl_segment *seg)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += SL_KEYS_WAIT_MS / 1000;
+    int e = pthread_mutex_clocklock(&seg->header->key_mutex, CLOCK_MONOTONIC, &until);
+    if (e == ETIMEDOUT) return SLUICE_EBUSY;
+    if (e == EOWNERDEAD) {
+        mend(seg);
+        pthread_mutex_consistent(&seg->header->key_mutex);
+        return SLUICE_OK;
+    }
+    if (e != 0) {
+        errno = e;
+        return SLUICE_EIO;
+    }
+    return SLUICE_OK;
+}
+
+/* --- Making and reclaiming; under the mutex ------------------------------- */
+
+/* Free a key that has a name, unless somebody uses it. */
+static bool reclaim(const struct sl_segment *seg, uint32_t key)
+{
+    struct sl_shm_key *k = &seg->keys[key];
+    uint64_t generation = k->state >> 2;
+    if (sl_keys_in_use(seg, key)) return false; /* Do not disturb it for nothing. */
+    /* Sequentially consistent: pairs with sl_keys_current(). */
+    __atomic_store_n(&k->state, sl_key_state_make(generation, SL_KEY_CLOSING), __ATOMIC_SEQ_CST);
+    if (sl_keys_in_use(seg, key)) {
+        __atomic_store_n(&k->state, sl_key_state_make(generation, SL_KEY_READY), __ATOMIC_RELEASE);
+        return false;
+    }
+    index_remove(seg, key);
+    __atomic_store_n(&k->state, sl_key_state_make(generation + 1, SL_KEY_FREE), __ATOMIC_RELEASE);
+    return true;
+}
+
+/* A key without a name: one never used, or the next that nobody uses. */
+static bool find_free(const struct sl_segment *seg, uint32_t *out)
+{
+    struct sl_shm_header *h = seg->header;
+    if (h->fresh < seg->key_count) {
+        *out = h->fresh++;
+        if (sl_key_state(key_state(seg, *out)) == SL_KEY_FREE) return true;
+    }
+    for (uint32_t n = 0; n < seg->key_count; n++) {
+        uint32_t key = h->hand % seg->key_count;
+        h->hand = (key + 1) % seg->key_count;
+        if (sl_key_state(key_state(seg, key)) == SL_KEY_FREE || reclaim(seg, key)) {
+            *out = key;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Give a free key its name. A kill before the state is READY leaves it free. */
+static void give_name(const struct sl_segment *seg, uint32_t key, const struct sl_name *name)
+{
+    struct sl_shm_key *k = &seg->keys[key];
+    /* Release: that the key is free is seen before its old name is overwritten; pairs
+     * with the fence in sl_keys_find(). */
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    for (uint32_t i = 0; i < SL_NAME_WORDS; i++)
+        __atomic_store_n(&seg->names[key].words[i], i < name->words ? name->padded.words[i] : 0,
+                         __ATOMIC_RELAXED);
+    __atomic_store_n(&k->hash, name->hash, __ATOMIC_RELAXED);
+    __atomic_store_n(&k->state, sl_key_state_make(k->state >> 2, SL_KEY_READY), __ATOMIC_RELEASE);
+    index_put(seg, key);
+}
+
+int sl_keys_look_up(const struct sl_segment *seg, const struct sl_name *name,
+                    struct sl_key_ref *out)
+{
+    const uint32_t *changes = &seg->header->changes;
+    uint32_t before = __atomic_load_n(changes, __ATOMIC_ACQUIRE);
+    if (sl_keys_find(seg, name, out)) return SLUICE_OK;
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    if ((before & 1u) == 0 && __atomic_load_n(changes, __ATOMIC_ACQUIRE) == before)
+        return SLUICE_ENOENT;
+    int status = lock_keys(seg);
+    if (status != SLUICE_OK) return status;
+    status = sl_keys_find(seg, name, out) ? SLUICE_OK : SLUICE_ENOENT;
+    pthread_mutex_unlock(&seg->header->key_mutex);
+    return status;
+}
+
+int sl_keys_make(const struct sl_segment *seg, const struct sl_name *name,
+                 struct sl_key_ref *out)
+{
+    int status = lock_keys(seg);
+    if (status != SLUICE_OK) return status;
+    if (!sl_keys_find(seg, name, out)) {
+        uint32_t key = 0;
+        bool found = find_free(seg, &key);
+        if (!found) {
+            /* The dead still have their bits in the bitmaps. */
+            sl_slot_reap_all(seg);
+            found = find_free(seg, &key);
+        }
+        if (found) {
+            give_name(seg, key, name);
+            *out = (struct sl_key_ref){.key = key, .generation = key_state(seg, key) >> 2};
+        } else {
+            status = SLUICE_EKEYS;
+        }
+    }
+    pthread_mutex_unlock(&seg->header->key_mutex);
+    return status;
+}

@@ -1,0 +1,214 @@
+/* layout.h - what a segment looks like, to every process that maps it.
+ *
+ *     header | slots | keys | names | bitmaps | index | chunk owners | records
+ *
+ * A *slot* is a thread that uses the segment; its robust mutex, locked as long as the
+ * thread lives, tells the others when it is dead. A *record* is what one slot knows of
+ * one key: how much it holds, and what it is about to do. Records are given to slots
+ * in chunks. A *key* is a name and the word that counts. A key's *bitmap* has one bit
+ * for each slot that holds it, waits for it, uses it or has resolved it: whoever may
+ * have left permits behind, and the reason why the key keeps its place.
+ *
+ * Nothing here is a pointer. A change to any of it raises SL_FORMAT; the first 32 bytes
+ * of the header stay what they are in every format.
+ *
+ * Who may write what:
+ *   key.word            everybody, by sl_word_swap()                    (counter.h)
+ *   key.wake            everybody, atomically                           (sleep.c)
+ *   key.state, names, index, fresh, hand, changes   holder of header.key_mutex (keys.c)
+ *   bitmap bit (k, s), record.key, record.room, record.since_ms, chunk owner s,
+ *   slot fields         holder of slot s's mutex: its thread, or its reaper
+ *   record.state        the slot's thread; once it is dead, any reaper, by swap
+ *   record.mark         everybody, upwards only
+ *   slot.dying          holder of the slot's mutex */
+#ifndef SL_CANAL_LAYOUT_H
+#define SL_CANAL_LAYOUT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "canal/word.h"
+#include "sluice.h"
+
+#define SL_MAGIC 0x454349554c53ull /* "SLUICE" in the file's first six bytes. */
+#define SL_FORMAT 1u
+
+#define SL_CHUNK_RECORDS 8u /* Records are given to slots by so many. */
+#define SL_NAME_WORDS ((SLUICE_KEY_BYTES_MAX + 1u) / 8u)
+
+/*  OFFSET  SIZE  FIELD
+ *       0     8  magic
+ *       8     4  format
+ *      12     4  ready        1 when all below is filled in; set last
+ *      16    16  boot         the kernel's boot id: after another boot nobody lives
+ *      32     8  bytes        of the segment
+ *      40     4  keys
+ *      44     4  slots
+ *      48     4  records
+ *      52     4  layout       sizes of the structs below, so that builds agree
+ *      56     8  seed         of the hash of names
+ *      64    64  key_mutex    robust; guards names coming and going
+ *     128     4  fresh        keys below this have been used at least once
+ *     132     4  hand         where the search for an unused key goes on
+ *     136     4  changes      of the index; odd while one is going on */
+struct sl_shm_header {
+    uint64_t magic;
+    uint32_t format;
+    uint32_t ready;
+    uint8_t boot[16];
+    uint64_t bytes;
+    uint32_t keys;
+    uint32_t slots;
+    uint32_t records;
+    uint32_t layout;
+    uint64_t seed;
+    union {
+        pthread_mutex_t key_mutex;
+        uint8_t room_for_mutex[64];
+    };
+    uint32_t fresh;
+    uint32_t hand;
+    uint32_t changes;
+    uint8_t unused[52];
+};
+_Static_assert(offsetof(struct sl_shm_header, seed) == 56, "layout is shared");
+_Static_assert(sizeof(struct sl_shm_header) == 192, "layout is shared");
+
+/* One thread that uses the segment.
+ *
+ *  OFFSET  SIZE  FIELD
+ *       0    48  mutex        robust; locked by the thread for life
+ *      48     8  generation   rises each time the slot is given up; begins at 1
+ *      56     8  dying        the generation that is being reaped; 0: none
+ *      64     4  pid
+ *      68     4  tid
+ *      72    16  program
+ *      88     4  waits_key    the key it sleeps for, plus 1; 0: none
+ *      92     4  waits_units
+ *      96     8  waits_room
+ *     104     8  waits_since_ms
+ *     112     4  tethered     1: dead only when the tether's lock is free too
+ *     116    12  unused */
+struct sl_shm_slot {
+    union {
+        pthread_mutex_t mutex;
+        uint8_t room_for_mutex[48];
+    };
+    uint64_t generation;
+    uint64_t dying;
+    int32_t pid;
+    int32_t tid;
+    char program[16];
+    uint32_t waits_key;
+    uint32_t waits_units;
+    uint64_t waits_room;
+    int64_t waits_since_ms;
+    uint32_t tethered;
+    uint8_t unused[12];
+};
+_Static_assert(offsetof(struct sl_shm_slot, generation) == 48, "layout is shared");
+_Static_assert(sizeof(struct sl_shm_slot) == 128, "two cache lines");
+
+/* One key. Two cache lines, because processors fetch lines in pairs and neighbours
+ * would slow each other down.
+ *
+ *  OFFSET  SIZE  FIELD
+ *       0    16  word         lo: units held (32) | last writer's record + 1 (32);
+ *                             hi: that writer's seq. Never reset, whatever the name
+ *      16     4  wake         bit 0: somebody sleeps; the rest: wakes so far
+ *      64     8  state        generation of the name << 2 | enum sl_key_state
+ *      72     8  hash         of the name */
+struct sl_shm_key {
+    struct sl_word word;
+    uint32_t wake;
+    uint8_t unused1[44];
+    uint64_t state;
+    uint64_t hash;
+    uint8_t unused2[48];
+};
+_Static_assert(offsetof(struct sl_shm_key, state) == 64, "layout is shared");
+_Static_assert(sizeof(struct sl_shm_key) == 128, "two cache lines");
+
+enum sl_key_state {
+    SL_KEY_FREE = 0,    /* No name. */
+    SL_KEY_READY = 1,   /* Has a name. */
+    SL_KEY_CLOSING = 2, /* The holder of key_mutex looks whether it may be freed. */
+};
+
+static inline enum sl_key_state sl_key_state(uint64_t state)
+{
+    return (enum sl_key_state)(state & 3u);
+}
+
+static inline uint64_t sl_key_state_make(uint64_t generation, enum sl_key_state s)
+{
+    return generation << 2 | (uint64_t)s;
+}
+
+/* A name, padded with zeros. Words, so that it can be compared while it changes. */
+struct sl_shm_name {
+    uint64_t words[SL_NAME_WORDS];
+};
+_Static_assert(sizeof(struct sl_shm_name) == 256, "layout is shared");
+
+/* What one slot knows of one key. The mark has a line of its own: others write it
+ * while the owner works on the first line.
+ *
+ *  OFFSET  SIZE  FIELD
+ *       0    16  state        lo: held (32) | pending kind (2), units (30); hi: seq,
+ *                             which rises with every operation for ever
+ *      16     4  key          which key; changes only after seq was raised
+ *      24     8  room         declared last: per | buckets << 32
+ *      32     8  since_ms     when held last rose from 0
+ *      64     8  mark         every operation of this record with seq up to this one
+ *                             that was written into a word has been overwritten */
+struct sl_shm_record {
+    struct sl_word state;
+    uint32_t key;
+    uint32_t unused1;
+    uint64_t room;
+    int64_t since_ms;
+    uint8_t unused2[24];
+    uint64_t mark;
+    uint8_t unused3[56];
+};
+_Static_assert(offsetof(struct sl_shm_record, mark) == 64, "layout is shared");
+_Static_assert(sizeof(struct sl_shm_record) == 128, "two cache lines");
+
+/* A mapped segment, as one process sees it. */
+struct sl_segment {
+    struct sl_shm_header *header;
+    struct sl_shm_slot *slots;
+    struct sl_shm_key *keys;
+    struct sl_shm_name *names;
+    uint64_t *bitmaps; /* bitmap_words for each key. */
+    uint32_t *index;   /* Key + 1, found by the hash of its name; 0: empty. */
+    uint32_t *chunks;  /* Owner of each chunk of records: slot + 1; 0: nobody. */
+    struct sl_shm_record *records;
+    uint32_t key_count;
+    uint32_t slot_count;
+    uint32_t record_count;
+    uint32_t chunk_count;
+    uint32_t bitmap_words;
+    uint32_t index_mask;
+    size_t bytes;
+    int fd; /* -1: anonymous. */
+};
+
+/* Fill *seg with the places of everything, for a segment of these sizes at base;
+ * sizes are rounded up to what the layout needs. With base NULL only sizes and
+ * seg->bytes are of use. */
+void sl_layout_place(struct sl_segment *seg, void *base, uint32_t keys, uint32_t slots,
+                     uint32_t records);
+
+/* A number that differs where builds lay the structs out differently. */
+uint32_t sl_layout_hash(void);
+
+static inline uint64_t *sl_bitmap(const struct sl_segment *seg, uint32_t key)
+{
+    return seg->bitmaps + (size_t)key * seg->bitmap_words;
+}
+
+#endif /* SL_CANAL_LAYOUT_H */

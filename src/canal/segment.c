@@ -1,0 +1,385 @@
+#include "canal/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The byte of the file whose lock says "I am making it". Bytes below are the tethers
+ * of slots. */
+#define MAKING_BYTE ((off_t)1 << 40)
+
+/* What an opener wants: options with the defaults filled in, and the path. */
+struct wish {
+    const char *path;
+    struct sluice_canal_options asked;
+    uint32_t keys, slots, records, mode;
+    uint8_t boot[16];
+};
+
+/* --- Small things --------------------------------------------------------- */
+
+/* A status for what the system refused; errno stays as it is. */
+static int status_of(int e)
+{
+    switch (e) {
+        case EACCES:
+        case EPERM:
+        case EROFS: return SLUICE_EACCES;
+        case ENOSPC:
+        case EDQUOT:
+        case EFBIG: return SLUICE_ENOSPC;
+        case ENOMEM: return SLUICE_ENOMEM;
+        case ENOENT:
+        case ENOTDIR: return SLUICE_ENOENT;
+        case ELOOP: return SLUICE_EFOREIGN; /* A symbolic link: not ours to follow. */
+        case EISDIR: return SLUICE_EFOREIGN;
+        case ENAMETOOLONG: return SLUICE_EINVAL;
+        default: return SLUICE_EIO;
+    }
+}
+
+int sl_segment_path(const char *name, char *out, size_t size)
+{
+    int n;
+    if (name == NULL)
+        n = snprintf(out, size, "/dev/shm/sluice.%u", (unsigned)geteuid());
+    else if (name[0] == '\0')
+        return SLUICE_EINVAL;
+    else if (strchr(name, '/') != NULL)
+        n = snprintf(out, size, "%s", name);
+    else
+        n = snprintf(out, size, "/dev/shm/sluice.%s", name);
+    return n < 0 || (size_t)n >= size ? SLUICE_EINVAL : SLUICE_OK;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
+}
+
+/* The kernel's id of this boot, as sixteen bytes. */
+static int read_boot_id(uint8_t out[16])
+{
+    char text[64] = {0};
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return SLUICE_EIO;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0) return SLUICE_EIO;
+    unsigned digits = 0;
+    memset(out, 0, 16);
+    for (const char *p = text; *p != '\0' && digits < 32; p++) {
+        int d = hex_digit(*p);
+        if (d < 0) continue;
+        out[digits / 2] = (uint8_t)(out[digits / 2] << 4 | d);
+        digits++;
+    }
+    return digits == 32 ? SLUICE_OK : SLUICE_EIO;
+}
+
+/* --- Making --------------------------------------------------------------- */
+
+static int init_mutex(pthread_mutex_t *m)
+{
+    pthread_mutexattr_t a;
+    int e = pthread_mutexattr_init(&a);
+    if (e == 0) e = pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+    if (e == 0) e = pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+    if (e == 0) e = pthread_mutex_init(m, &a);
+    pthread_mutexattr_destroy(&a);
+    if (e != 0) errno = e;
+    return e == 0 ? SLUICE_OK : status_of(e);
+}
+
+/* Fill a segment whose memory is zero but for its signature. `ready` comes last; Release, so that who
+ * sees it sees the rest. */
+static int fill(struct sl_segment *seg, const struct wish *w)
+{
+    struct sl_shm_header *h = seg->header;
+    h->magic = SL_MAGIC;
+    h->format = SL_FORMAT;
+    h->layout = sl_layout_hash();
+    h->bytes = seg->bytes;
+    h->keys = seg->key_count;
+    h->slots = seg->slot_count;
+    h->records = seg->record_count;
+    memcpy(h->boot, w->boot, sizeof h->boot);
+    if (getrandom(&h->seed, sizeof h->seed, 0) != sizeof h->seed) return SLUICE_EIO;
+    int status = init_mutex(&h->key_mutex);
+    for (uint32_t i = 0; i < seg->slot_count && status == SLUICE_OK; i++) {
+        seg->slots[i].generation = 1;
+        status = init_mutex(&seg->slots[i].mutex);
+    }
+    if (status == SLUICE_OK) __atomic_store_n(&h->ready, 1, __ATOMIC_RELEASE);
+    return status;
+}
+
+/* All of the file's space now, so that a full disk is a status here and not a SIGBUS
+ * later; and never the signal that exceeding a file size limit sends. */
+static int reserve(int fd, size_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+        errno = EFBIG;
+        return SLUICE_ENOSPC;
+    }
+    int e;
+    do e = posix_fallocate(fd, 0, (off_t)bytes);
+    while (e == EINTR);
+    if (e != 0) errno = e;
+    return e == 0 ? SLUICE_OK : status_of(e);
+}
+
+static int map(int fd, struct sl_segment *seg, uint32_t keys, uint32_t slots, uint32_t records)
+{
+    sl_layout_place(seg, NULL, keys, slots, records);
+    int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
+    void *base = mmap(NULL, seg->bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    if (base == MAP_FAILED) return status_of(errno);
+    sl_layout_place(seg, base, keys, slots, records);
+    seg->fd = fd;
+    return SLUICE_OK;
+}
+
+/* Make the segment in a file whose lock we have. What was there is not in use. */
+static int make(int fd, const struct wish *w, struct sl_segment *seg)
+{
+    sl_layout_place(seg, NULL, w->keys, w->slots, w->records);
+    /* To nothing and up again: all zero, also over an earlier boot's segment. */
+    if (ftruncate(fd, 0) != 0) return status_of(errno);
+    /* Signed before it grows: a file of zeros is not taken for an unfinished segment,
+     * it may be somebody's disk image. */
+    const struct sl_shm_header signature = {.magic = SL_MAGIC, .format = SL_FORMAT};
+    if (pwrite(fd, &signature, sizeof signature, 0) != sizeof signature)
+        return status_of(errno);
+    int status = reserve(fd, seg->bytes);
+    if (status == SLUICE_OK) status = map(fd, seg, w->keys, w->slots, w->records);
+    if (status != SLUICE_OK) {
+        int e = errno;
+        if (ftruncate(fd, 0) != 0) errno = e; /* Give the space back if we can. */
+        errno = e;
+        return status;
+    }
+    status = fill(seg, w);
+    if (status != SLUICE_OK) munmap(seg->header, seg->bytes);
+    return status;
+}
+
+/* --- Checking ------------------------------------------------------------- */
+
+enum verdict { GOOD, UNFINISHED, BAD };
+
+/* Look at the header in a file before anything is mapped. BAD: *status says how.
+ * UNFINISHED: nobody can be using it; whoever has the lock may make it anew. */
+static enum verdict inspect(int fd, const struct wish *w, struct sl_shm_header *h, int *status)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) {
+        *status = status_of(errno);
+        return BAD;
+    }
+    if (st.st_size == 0) return UNFINISHED;
+    ssize_t n = pread(fd, h, sizeof *h, 0);
+    *status = SLUICE_EFOREIGN;
+    if (n < (ssize_t)sizeof h->magic || h->magic != SL_MAGIC) return BAD;
+    *status = SLUICE_ETRUNCATED;
+    if (n != sizeof *h) return BAD;
+    if (memcmp(h->boot, w->boot, sizeof h->boot) != 0) return UNFINISHED;
+    if (!h->ready) return UNFINISHED;
+    *status = SLUICE_EVERSION;
+    if (h->format != SL_FORMAT || h->layout != sl_layout_hash()) return BAD;
+    *status = SLUICE_EFOREIGN;
+    if (h->keys == 0 || h->keys > SLUICE_KEYS_MAX || h->slots == 0 ||
+        h->slots > SLUICE_SLOTS_MAX || h->records == 0 || h->records > SLUICE_RECORDS_MAX)
+        return BAD;
+    struct sl_segment size;
+    sl_layout_place(&size, NULL, h->keys, h->slots, h->records);
+    if (size.bytes != h->bytes) return BAD;
+    *status = SLUICE_ETRUNCATED;
+    if ((uint64_t)st.st_size < h->bytes) return BAD;
+    *status = SLUICE_ESMALLER;
+    if (h->keys < w->asked.keys || h->slots < w->asked.slots || h->records < w->asked.records)
+        return BAD;
+    *status = SLUICE_OK;
+    return GOOD;
+}
+
+/* --- Opening -------------------------------------------------------------- */
+
+/* Whether the file may be ours at all: regular, and of an owner that we trust. */
+static int check_file(int fd, const struct wish *w)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) return status_of(errno);
+    if (!S_ISREG(st.st_mode)) return SLUICE_EFOREIGN;
+    bool shared = (w->mode & 077u) != 0;
+    if (!shared && st.st_uid != geteuid()) return SLUICE_EOWNER;
+    return SLUICE_OK;
+}
+
+/* Open the file, and create it if need be. First without O_CREAT: where the system
+ * protects sticky folders, that is refused for files of others. */
+static int open_file(const struct wish *w, int *out)
+{
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    for (int tries = 0; tries < 100; tries++) {
+        int fd = open(w->path, flags);
+        bool created = false;
+        if (fd < 0 && errno == ENOENT && !w->asked.existing) {
+            fd = open(w->path, flags | O_CREAT | O_EXCL, w->mode);
+            created = fd >= 0;
+            if (fd < 0 && errno == EEXIST) continue; /* Somebody else was first. */
+        }
+        if (fd < 0) return status_of(errno);
+        /* What the umask took away was asked for. */
+        if (created && fchmod(fd, w->mode) != 0) {
+            int e = errno;
+            close(fd);
+            errno = e;
+            return status_of(e);
+        }
+        *out = fd;
+        return SLUICE_OK;
+    }
+    return SLUICE_EBUSY;
+}
+
+/* The lock of whoever makes the segment. Belongs to this open file alone. */
+static int lock_making(int fd)
+{
+    for (int waited_ms = 0;; waited_ms += 2) {
+        struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = MAKING_BYTE, .l_len = 1};
+        if (fcntl(fd, F_OFD_SETLK, &l) == 0) return SLUICE_OK;
+        if (errno != EAGAIN && errno != EACCES && errno != EINTR) return status_of(errno);
+        if (waited_ms >= SL_SEGMENT_WAIT_MS) return SLUICE_EBUSY;
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+}
+
+static void unlock_making(int fd)
+{
+    struct flock l = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = MAKING_BYTE, .l_len = 1};
+    (void)fcntl(fd, F_OFD_SETLK, &l); /* Closing the file would do as well. */
+}
+
+/* Whether the path still leads to the file that we have open. */
+static bool still_there(const struct wish *w, int fd)
+{
+    struct stat a, b;
+    if (fstat(fd, &a) != 0 || stat(w->path, &b) != 0) return false;
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* With the file open: use what is there, or make it. *again: the file was removed
+ * under us. */
+static int use_file(int fd, const struct wish *w, struct sl_segment *seg, bool *again)
+{
+    struct sl_shm_header h;
+    int status = check_file(fd, w);
+    if (status != SLUICE_OK) return status;
+    if (inspect(fd, w, &h, &status) == UNFINISHED) {
+        status = lock_making(fd);
+        if (status != SLUICE_OK) return status;
+        if (!still_there(w, fd)) {
+            *again = true;
+            return SLUICE_EIO;
+        }
+        if (inspect(fd, w, &h, &status) == UNFINISHED) {
+            status = make(fd, w, seg);
+            unlock_making(fd);
+            return status;
+        }
+        unlock_making(fd);
+    }
+    if (status != SLUICE_OK) return status;
+    return map(fd, seg, h.keys, h.slots, h.records);
+}
+
+static int open_named(const struct wish *w, struct sl_segment *seg)
+{
+    for (int tries = 0; tries < 100; tries++) {
+        int fd = -1;
+        bool again = false;
+        int status = open_file(w, &fd);
+        if (status != SLUICE_OK) return status;
+        status = use_file(fd, w, seg, &again);
+        if (status == SLUICE_OK) return status;
+        int e = errno;
+        close(fd);
+        errno = e;
+        if (!again) return status;
+    }
+    return SLUICE_EBUSY;
+}
+
+static int open_anonymous(const struct wish *w, struct sl_segment *seg)
+{
+    int status = map(-1, seg, w->keys, w->slots, w->records);
+    if (status != SLUICE_OK) return status;
+    status = fill(seg, w);
+    if (status != SLUICE_OK) munmap(seg->header, seg->bytes);
+    return status;
+}
+
+static int fill_wish(struct wish *w, const struct sluice_canal_options *options)
+{
+    if (options != NULL) w->asked = *options;
+    const struct sluice_canal_options *o = &w->asked;
+    w->keys = o->keys != 0 ? o->keys : SL_KEYS_DEFAULT;
+    w->slots = o->slots != 0 ? o->slots : SL_SLOTS_DEFAULT;
+    w->records = o->records != 0 ? o->records : SL_RECORDS_DEFAULT;
+    w->mode = o->mode != 0 ? o->mode : SL_MODE_DEFAULT;
+    if (w->keys > SLUICE_KEYS_MAX || w->slots > SLUICE_SLOTS_MAX ||
+        w->records > SLUICE_RECORDS_MAX || (w->mode & ~0777u) != 0)
+        return SLUICE_EINVAL;
+    return read_boot_id(w->boot);
+}
+
+int sl_segment_open(const char *name, const struct sluice_canal_options *options,
+                    struct sl_segment *seg)
+{
+    struct wish w = {0};
+    char path[PATH_MAX];
+    if (!sl_word_usable()) return SLUICE_ENOCAS;
+    int status = fill_wish(&w, options);
+    if (status != SLUICE_OK) return status;
+    if (w.asked.anonymous) return open_anonymous(&w, seg);
+    status = sl_segment_path(name, path, sizeof path);
+    if (status != SLUICE_OK) return status;
+    w.path = path;
+    return open_named(&w, seg);
+}
+
+void sl_segment_close(struct sl_segment *seg)
+{
+    munmap(seg->header, seg->bytes);
+    if (seg->fd >= 0) close(seg->fd);
+}
+
+int sluice_canal_remove(const char *name)
+{
+    char path[PATH_MAX];
+    struct sl_shm_header h;
+    struct stat st;
+    int status = sl_segment_path(name, path, sizeof path);
+    if (status != SLUICE_OK) return status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return status_of(errno);
+    /* An empty one is a segment that nobody finished. */
+    bool ours = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+                (st.st_size == 0 || (pread(fd, &h, sizeof h.magic, 0) == sizeof h.magic &&
+                                     h.magic == SL_MAGIC));
+    close(fd);
+    if (!ours) return SLUICE_EFOREIGN;
+    return unlink(path) == 0 ? SLUICE_OK : status_of(errno);
+}

@@ -1,0 +1,262 @@
+#include "canal/slot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "canal/counter.h"
+#include "canal/sleep.h"
+
+/* --- The mutex's word ----------------------------------------------------- */
+
+/* The futex word inside a robust mutex is part of the kernel's interface (its robust
+ * list names it by an offset); that glibc calls it so is what we rely on. Relaxed: a
+ * hint. What it says is decided by trylock. */
+static uint32_t mutex_word(const struct sl_shm_slot *s)
+{
+    return (uint32_t)__atomic_load_n(&s->mutex.__data.__lock, __ATOMIC_RELAXED);
+}
+
+static bool is_tethered(const struct sl_shm_slot *s)
+{
+    return __atomic_load_n(&s->tethered, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Whether the thread of a slot is dead. The mutex says so; or the slot is an orphan:
+ * somebody has locked the mutex of the dead, found the tether held, and left. */
+static bool owner_gone(const struct sl_shm_slot *s)
+{
+    uint32_t word = mutex_word(s);
+    return (word & FUTEX_OWNER_DIED) != 0 || (word == 0 && is_tethered(s));
+}
+
+/* Whether somebody still has the file lock of a tethered slot. */
+static bool tether_held(const struct sl_segment *seg, uint32_t slot)
+{
+    if (!is_tethered(&seg->slots[slot])) return false;
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    if (seg->fd < 0 || fcntl(seg->fd, F_OFD_GETLK, &l) != 0) return true;
+    return l.l_type != F_UNLCK;
+}
+
+bool sl_slot_used(const struct sl_segment *seg, uint32_t slot)
+{
+    return mutex_word(&seg->slots[slot]) != 0 || is_tethered(&seg->slots[slot]);
+}
+
+bool sl_slot_dead(const struct sl_segment *seg, uint32_t slot)
+{
+    const struct sl_shm_slot *s = &seg->slots[slot];
+    if (__atomic_load_n(&s->dying, __ATOMIC_ACQUIRE) != 0) return true;
+    return owner_gone(s) && !tether_held(seg, slot);
+}
+
+/* --- Bits and records ----------------------------------------------------- */
+
+void sl_slot_set_bit(const struct sl_segment *seg, uint32_t slot, uint32_t key)
+{
+    /* Sequentially consistent: pairs with the reclaimer, which closes a key and then
+     * looks at its bits, while we set the bit and then look at the state (keys.c). */
+    __atomic_fetch_or(&sl_bitmap(seg, key)[slot / 64], 1ull << slot % 64, __ATOMIC_SEQ_CST);
+}
+
+void sl_slot_clear_bit(const struct sl_segment *seg, uint32_t slot, uint32_t key)
+{
+    /* Release: what we did to the key comes before somebody else's reclaiming it. */
+    __atomic_fetch_and(&sl_bitmap(seg, key)[slot / 64], ~(1ull << slot % 64), __ATOMIC_RELEASE);
+}
+
+/* The next record of a slot, from *at on; false when there is none. Reads the owner of
+ * each chunk: a few kilobytes, and there is no list that a kill could break. */
+static bool next_record(const struct sl_segment *seg, uint32_t slot, uint32_t *at)
+{
+    while (*at < seg->record_count) {
+        uint32_t chunk = *at / SL_CHUNK_RECORDS;
+        if (__atomic_load_n(&seg->chunks[chunk], __ATOMIC_ACQUIRE) == slot + 1) return true;
+        *at = (chunk + 1) * SL_CHUNK_RECORDS;
+    }
+    return false;
+}
+
+uint32_t sl_slot_find_record(const struct sl_segment *seg, uint32_t slot, uint32_t key)
+{
+    for (uint32_t r = 0; next_record(seg, slot, &r); r++) {
+        const struct sl_shm_record *rec = &seg->records[r];
+        if (__atomic_load_n(&rec->key, __ATOMIC_ACQUIRE) != key) continue;
+        uint64_t lo = __atomic_load_n(&rec->state.lo, __ATOMIC_ACQUIRE);
+        if (lo != 0) return r; /* An idle one may be left from an earlier key. */
+    }
+    return seg->record_count;
+}
+
+int sl_slot_take_chunk(const struct sl_segment *seg, uint32_t slot, uint32_t *out)
+{
+    for (uint32_t c = 0; c < seg->chunk_count; c++) {
+        uint32_t nobody = 0;
+        if (__atomic_load_n(&seg->chunks[c], __ATOMIC_RELAXED) != 0) continue;
+        /* Acquire: pairs with the release in free_slot(); its records are idle. */
+        if (!__atomic_compare_exchange_n(&seg->chunks[c], &nobody, slot + 1, false,
+                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            continue;
+        *out = c * SL_CHUNK_RECORDS;
+        return SLUICE_OK;
+    }
+    return SLUICE_ERECORDS;
+}
+
+/* --- Reaping -------------------------------------------------------------- */
+
+/* Give back what a slot's records hold: of all keys, or of the key `only`. */
+static uint64_t reap_records(const struct sl_segment *seg, uint32_t slot,
+                             uint64_t generation, uint32_t only)
+{
+    uint64_t freed = 0;
+    for (uint32_t r = 0; next_record(seg, slot, &r); r++) {
+        uint32_t key = __atomic_load_n(&seg->records[r].key, __ATOMIC_ACQUIRE);
+        if (only != UINT32_MAX && key != only) continue;
+        uint32_t units = sl_counter_reap(seg, r, &seg->slots[slot], generation);
+        if (units > 0) sl_sleep_wake(&seg->keys[key]);
+        freed += units;
+    }
+    return freed;
+}
+
+/* Make a slot whose records are all idle free. The caller holds its mutex and keeps
+ * it; a kill anywhere leaves a slot that the next one to reap it frees again. */
+static void free_slot(const struct sl_segment *seg, uint32_t slot)
+{
+    struct sl_shm_slot *s = &seg->slots[slot];
+    for (uint32_t r = 0; next_record(seg, slot, &r); r++)
+        if (seg->records[r].key < seg->key_count)
+            sl_slot_clear_bit(seg, slot, seg->records[r].key);
+    __atomic_store_n(&s->waits_key, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&s->tethered, 0, __ATOMIC_RELEASE);
+    /* Release, and before any record changes hands: pairs with sl_counter_reap(), where
+     * a reaper that comes late then knows that it has no business here any more. */
+    __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&s->dying, 0, __ATOMIC_RELEASE);
+    for (uint32_t c = 0; c < seg->chunk_count; c++)
+        if (__atomic_load_n(&seg->chunks[c], __ATOMIC_RELAXED) == slot + 1)
+            __atomic_store_n(&seg->chunks[c], 0, __ATOMIC_RELEASE);
+}
+
+/* Give back all that a dead slot holds and make it free. The caller has its mutex, and
+ * keeps it. */
+static uint64_t reap_locked(const struct sl_segment *seg, uint32_t slot)
+{
+    struct sl_shm_slot *s = &seg->slots[slot];
+    uint64_t generation = s->generation;
+    /* First of all: if we are stopped or killed from here on, others see that the
+     * permits of this slot are theirs to give back. */
+    __atomic_store_n(&s->dying, generation, __ATOMIC_RELEASE);
+    pthread_mutex_consistent(&s->mutex); /* Of no effect on an orphan's. */
+    uint64_t freed = reap_records(seg, slot, generation, UINT32_MAX);
+    free_slot(seg, slot);
+    return freed;
+}
+
+/* Become the exclusive reaper of a dead slot and make it free. The caller then holds
+ * the slot's mutex. False if it is not dead, or is in somebody else's hands. */
+static bool reap_exclusively(const struct sl_segment *seg, uint32_t slot, uint64_t *freed)
+{
+    struct sl_shm_slot *s = &seg->slots[slot];
+    if (!owner_gone(s) || tether_held(seg, slot)) return false;
+    int e = pthread_mutex_trylock(&s->mutex);
+    if (e == 0 && !is_tethered(s)) pthread_mutex_unlock(&s->mutex); /* Freed meanwhile. */
+    if (e != EOWNERDEAD && !(e == 0 && is_tethered(s))) return false;
+    *freed += reap_locked(seg, slot);
+    return true;
+}
+
+static uint64_t reap_slot(const struct sl_segment *seg, uint32_t slot, uint32_t key)
+{
+    struct sl_shm_slot *s = &seg->slots[slot];
+    uint64_t freed = 0;
+    if (reap_exclusively(seg, slot, &freed)) {
+        pthread_mutex_unlock(&s->mutex);
+        return freed;
+    }
+#ifndef MUT_NODYING
+    /* Somebody has begun to reap it, and may be stopped: do not wait for it. */
+    uint64_t dying = __atomic_load_n(&s->dying, __ATOMIC_ACQUIRE);
+    if (dying != 0) freed += reap_records(seg, slot, dying, key);
+#endif
+    return freed;
+}
+
+uint64_t sl_slot_reap_key(const struct sl_segment *seg, uint32_t key)
+{
+    uint64_t freed = 0;
+    for (uint32_t w = 0; w < seg->bitmap_words; w++) {
+        uint64_t bits = __atomic_load_n(&sl_bitmap(seg, key)[w], __ATOMIC_ACQUIRE);
+        for (; bits != 0; bits &= bits - 1) {
+            uint32_t slot = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            if (slot < seg->slot_count) freed += reap_slot(seg, slot, key);
+        }
+    }
+    return freed;
+}
+
+uint64_t sl_slot_reap_all(const struct sl_segment *seg)
+{
+    uint64_t freed = 0;
+    for (uint32_t slot = 0; slot < seg->slot_count; slot++)
+        freed += reap_slot(seg, slot, UINT32_MAX);
+    return freed;
+}
+
+/* --- Life ----------------------------------------------------------------- */
+
+static void sign(struct sl_shm_slot *s)
+{
+    char name[16] = {0};
+    prctl(PR_GET_NAME, name, 0, 0, 0);
+    memcpy(s->program, name, sizeof s->program);
+    s->tid = (int32_t)syscall(SYS_gettid);
+    __atomic_store_n(&s->pid, (int32_t)getpid(), __ATOMIC_RELEASE);
+}
+
+/* Lock a slot that seems to be free, and make sure that it is. */
+static bool lock_free_slot(const struct sl_segment *seg, uint32_t slot)
+{
+    struct sl_shm_slot *s = &seg->slots[slot];
+    int e = pthread_mutex_trylock(&s->mutex);
+    if (e != 0 && e != EOWNERDEAD) return false;
+    if (e == 0 && !is_tethered(s)) return true;
+    /* Claimed since we looked, and its claimer dead. */
+    if (!tether_held(seg, slot)) {
+        reap_locked(seg, slot);
+        return true;
+    }
+    pthread_mutex_consistent(&s->mutex); /* Leave an orphan. */
+    pthread_mutex_unlock(&s->mutex);
+    return false;
+}
+
+int sl_slot_claim(const struct sl_segment *seg, uint32_t *out)
+{
+    uint64_t freed = 0;
+    for (uint32_t i = 0; i < 2 * seg->slot_count; i++) {
+        uint32_t slot = i % seg->slot_count; /* First the free ones, then the dead. */
+        bool mine = i < seg->slot_count
+                        ? !sl_slot_used(seg, slot) && lock_free_slot(seg, slot)
+                        : reap_exclusively(seg, slot, &freed);
+        if (!mine) continue;
+        sign(&seg->slots[slot]);
+        *out = slot;
+        return SLUICE_OK;
+    }
+    return SLUICE_ESLOTS;
+}
+
+void sl_slot_leave(const struct sl_segment *seg, uint32_t slot)
+{
+    struct sl_shm_slot *s = &seg->slots[slot];
+    reap_records(seg, slot, s->generation, UINT32_MAX);
+    free_slot(seg, slot);
+    pthread_mutex_unlock(&s->mutex);
+}

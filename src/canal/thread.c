@@ -1,0 +1,383 @@
+#include "canal/thread.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "canal/segment.h"
+#include "canal/slot.h"
+
+/* A record whose seq has come this far is not bound again. What is left would last a
+ * thread for longer than computers do. */
+#define SEQ_MAX (1ull << 63)
+
+__thread uint64_t sl_thread_serial;
+uint32_t sl_thread_fork_era;
+
+static __thread struct sl_attachment *attached; /* The calling thread's. */
+
+/* Guards the list of canals, their attachments and refs. Not held while anything in
+ * shared memory is waited for. */
+static pthread_mutex_t canals_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct sluice_canal *canals;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t exit_key;
+static int once_result = SLUICE_ENOMEM;
+
+/* --- Canals of this process ----------------------------------------------- */
+
+/* Under canals_mutex. Destroys the canal with its last reference. */
+static void unref(struct sluice_canal *c)
+{
+    if (--c->refs > 0) return;
+    struct sluice_canal **p = &canals;
+    while (*p != c) p = &(*p)->next;
+    *p = c->next;
+    sl_segment_close(&c->seg);
+    free(c);
+}
+
+static void forget_handles(struct sl_attachment *att)
+{
+    for (struct sluice_key *k = att->handles; k != NULL; k = k->next) {
+        k->att = NULL;
+        k->serial = 0;
+    }
+}
+
+static void free_attachment(struct sl_attachment *att)
+{
+    free(att->bindings);
+    free(att->map);
+    free(att);
+}
+
+/* Leave the slot, and forget. */
+static void detach(struct sl_attachment *att)
+{
+    struct sluice_canal *c = att->canal;
+    struct sl_attachment **p = &attached;
+    while (*p != att) p = &(*p)->next_of_thread;
+    *p = att->next_of_thread;
+    forget_handles(att);
+    sl_slot_leave(&c->seg, att->slot);
+    pthread_mutex_lock(&canals_mutex);
+    for (p = &c->attachments; *p != att; p = &(*p)->next_of_canal) {
+    }
+    *p = att->next_of_canal;
+    unref(c);
+    pthread_mutex_unlock(&canals_mutex);
+    free_attachment(att);
+}
+
+/* --- Thread exit and fork ------------------------------------------------- */
+
+static void on_thread_exit(void *unused)
+{
+    (void)unused;
+    while (attached != NULL) detach(attached);
+}
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&canals_mutex);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&canals_mutex);
+}
+
+/* The child has the memory of attachments, but the slots are the parent's: forget them
+ * and touch nothing that is shared. */
+static void after_fork_in_child(void)
+{
+    sl_thread_fork_era++;
+    sl_thread_serial = 0;
+    attached = NULL;
+    for (struct sluice_canal *c = canals, *next; c != NULL; c = next) {
+        next = c->next;
+        while (c->attachments != NULL) {
+            struct sl_attachment *att = c->attachments;
+            c->attachments = att->next_of_canal;
+            forget_handles(att);
+            free_attachment(att);
+        }
+        c->refs = 1;
+        if (c->closed) unref(c);
+    }
+    pthread_mutex_unlock(&canals_mutex);
+}
+
+static void prepare_once(void)
+{
+    if (pthread_key_create(&exit_key, on_thread_exit) != 0) return;
+    if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) return;
+    once_result = SLUICE_OK;
+}
+
+int sl_thread_canal_opened(struct sluice_canal *c)
+{
+    pthread_once(&once, prepare_once);
+    if (once_result != SLUICE_OK) return once_result;
+    pthread_mutex_lock(&canals_mutex);
+    c->refs = 1;
+    c->next = canals;
+    canals = c;
+    pthread_mutex_unlock(&canals_mutex);
+    return SLUICE_OK;
+}
+
+void sl_thread_canal_closed(struct sluice_canal *c)
+{
+    struct sl_attachment *att = sl_thread_attached(c);
+    if (att != NULL) detach(att);
+    pthread_mutex_lock(&canals_mutex);
+    c->closed = true;
+    unref(c);
+    pthread_mutex_unlock(&canals_mutex);
+}
+
+/* --- Attaching ------------------------------------------------------------ */
+
+struct sl_attachment *sl_thread_attached(const struct sluice_canal *c)
+{
+    for (struct sl_attachment *a = attached; a != NULL; a = a->next_of_thread)
+        if (a->canal == c) return a;
+    return NULL;
+}
+
+static uint64_t next_serial(void)
+{
+    static uint64_t last; /* Relaxed: each one is handed out once, that is all. */
+    return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
+
+int sl_thread_attach(struct sluice_canal *c, struct sl_attachment **out)
+{
+    *out = sl_thread_attached(c);
+    if (*out != NULL) return SLUICE_OK;
+    struct sl_attachment *att = calloc(1, sizeof *att);
+    /* Any value that is not NULL makes the exit handler run. */
+    if (att == NULL || pthread_setspecific(exit_key, att) != 0) {
+        free(att);
+        return SLUICE_ENOMEM;
+    }
+    int status = sl_slot_claim(&c->seg, &att->slot);
+    if (status != SLUICE_OK) {
+        free(att);
+        return status;
+    }
+    att->canal = c;
+    att->oldest = att->newest = SL_BINDING_NONE;
+    if (sl_thread_serial == 0) sl_thread_serial = next_serial();
+    att->next_of_thread = attached;
+    attached = att;
+    pthread_mutex_lock(&canals_mutex);
+    c->refs++;
+    att->next_of_canal = c->attachments;
+    c->attachments = att;
+    pthread_mutex_unlock(&canals_mutex);
+    *out = att;
+    return SLUICE_OK;
+}
+
+/* --- Idle bindings: a list, oldest first ---------------------------------- */
+
+static void idle_append(struct sl_attachment *att, uint32_t b)
+{
+    struct sl_binding *all = att->bindings;
+    all[b].older = att->newest;
+    all[b].newer = SL_BINDING_NONE;
+    if (att->newest == SL_BINDING_NONE)
+        att->oldest = b;
+    else
+        all[att->newest].newer = b;
+    att->newest = b;
+}
+
+static void idle_remove(struct sl_attachment *att, uint32_t b)
+{
+    struct sl_binding *all = att->bindings;
+    uint32_t older = all[b].older, newer = all[b].newer;
+    if (older == SL_BINDING_NONE)
+        att->oldest = newer;
+    else
+        all[older].newer = newer;
+    if (newer == SL_BINDING_NONE)
+        att->newest = older;
+    else
+        all[newer].older = older;
+}
+
+/* --- From key to binding -------------------------------------------------- */
+
+static uint32_t map_home(const struct sl_attachment *att, uint32_t key)
+{
+    return (key * 2654435761u >> 7) & att->map_mask;
+}
+
+static uint32_t map_find(const struct sl_attachment *att, uint32_t key)
+{
+    if (att->map == NULL) return SL_BINDING_NONE;
+    for (uint32_t at = map_home(att, key); att->map[at] != 0; at = (at + 1) & att->map_mask)
+        if (att->bindings[att->map[at] - 1].key == key) return att->map[at] - 1;
+    return SL_BINDING_NONE;
+}
+
+static void map_put(struct sl_attachment *att, uint32_t b)
+{
+    uint32_t at = map_home(att, att->bindings[b].key);
+    while (att->map[at] != 0) at = (at + 1) & att->map_mask;
+    att->map[at] = b + 1;
+}
+
+static void map_remove(struct sl_attachment *att, uint32_t b)
+{
+    uint32_t mask = att->map_mask, hole = map_home(att, att->bindings[b].key);
+    while (att->map[hole] != b + 1) hole = (hole + 1) & mask;
+    for (uint32_t at = (hole + 1) & mask; att->map[at] != 0; at = (at + 1) & mask) {
+        uint32_t home = map_home(att, att->bindings[att->map[at] - 1].key);
+        if (((at - home) & mask) < ((at - hole) & mask)) continue;
+        att->map[hole] = att->map[at];
+        hole = at;
+    }
+    att->map[hole] = 0;
+}
+
+/* --- Getting a binding ---------------------------------------------------- */
+
+/* Memory for one more chunk of bindings. Changes nothing but sizes. */
+static int reserve_bindings(struct sl_attachment *att)
+{
+    uint32_t want = att->binding_count + SL_CHUNK_RECORDS;
+    if (att->map == NULL || want * 2 > att->map_mask + 1) {
+        uint32_t size = att->map == NULL ? 4 * SL_CHUNK_RECORDS : 2 * (att->map_mask + 1);
+        struct sl_binding *bigger = realloc(att->bindings, size / 2 * sizeof *bigger);
+        if (bigger == NULL) return SLUICE_ENOMEM;
+        att->bindings = bigger;
+        uint32_t *map = calloc(size, sizeof *map);
+        if (map == NULL) return SLUICE_ENOMEM;
+        free(att->map);
+        att->map = map;
+        att->map_mask = size - 1;
+        for (uint32_t b = 0; b < att->binding_count; b++)
+            if (att->bindings[b].key != UINT32_MAX) map_put(att, b);
+    }
+    return SLUICE_OK;
+}
+
+/* More records for this slot, as idle bindings. */
+static int grow(struct sl_attachment *att)
+{
+    const struct sl_segment *seg = &att->canal->seg;
+    uint32_t first;
+    int status = reserve_bindings(att);
+    if (status != SLUICE_OK) return status;
+    status = sl_slot_take_chunk(seg, att->slot, &first);
+    if (status != SLUICE_OK) {
+        sl_slot_reap_all(seg); /* The dead may have some. */
+        status = sl_slot_take_chunk(seg, att->slot, &first);
+    }
+    if (status != SLUICE_OK) return status;
+    for (uint32_t i = 0; i < SL_CHUNK_RECORDS; i++) {
+        uint32_t b = att->binding_count++;
+        att->bindings[b] = (struct sl_binding){.record = first + i, .key = UINT32_MAX};
+        /* A worn-out record stays in no list: it is never bound. */
+        if (seg->records[first + i].state.hi < SEQ_MAX) idle_append(att, b);
+    }
+    return SLUICE_OK;
+}
+
+/* Bind the oldest idle binding to a key. */
+static int bind(struct sl_attachment *att, uint32_t key, uint32_t *out)
+{
+    while (att->oldest == SL_BINDING_NONE) {
+        int status = grow(att);
+        if (status != SLUICE_OK) return status;
+    }
+    uint32_t b = att->oldest;
+    struct sl_binding *binding = &att->bindings[b];
+    struct sl_shm_record *r = &att->canal->seg.records[binding->record];
+    if (binding->key != UINT32_MAX) map_remove(att, b);
+    /* First the seq, then the key; Release. A reaper that comes late for an earlier
+     * owner of this record has read the state before the key: if it then finds the
+     * state unchanged, the key it read was the right one. */
+#ifndef MUT_SEQLATE
+    __atomic_store_n(&r->state.hi, r->state.hi + 1, __ATOMIC_RELEASE);
+#endif
+    __atomic_store_n(&r->key, key, __ATOMIC_RELEASE);
+    binding->key = key;
+    map_put(att, b);
+    *out = b;
+    return SLUICE_OK;
+}
+
+int sl_thread_engage(struct sl_attachment *att, const struct sl_name *name, uint32_t *out)
+{
+    const struct sl_segment *seg = &att->canal->seg;
+    for (;;) {
+        struct sl_key_ref ref;
+        if (!sl_keys_find(seg, name, &ref)) {
+            int status = sl_keys_make(seg, name, &ref);
+            if (status != SLUICE_OK) return status;
+        }
+        uint32_t b = map_find(att, ref.key);
+        if (b != SL_BINDING_NONE && att->bindings[b].engaged) {
+            *out = b; /* Its bit is set, so the key could not have changed. */
+            return SLUICE_OK;
+        }
+        if (b == SL_BINDING_NONE) {
+            int status = bind(att, ref.key, &b);
+            if (status != SLUICE_OK) return status;
+        }
+        /* The record names the key before the bit is set, so that whoever reaps us
+         * finds the bit. */
+        sl_slot_set_bit(seg, att->slot, ref.key);
+        if (sl_keys_current(seg, ref)) {
+            idle_remove(att, b);
+            att->bindings[b].engaged = true;
+            *out = b;
+            return SLUICE_OK;
+        }
+        sl_slot_clear_bit(seg, att->slot, ref.key);
+    }
+}
+
+uint32_t sl_thread_engaged(const struct sl_attachment *att, const struct sl_name *name)
+{
+    const struct sl_segment *seg = &att->canal->seg;
+    struct sl_key_ref ref;
+    if (sl_keys_find(seg, name, &ref)) {
+        uint32_t b = map_find(att, ref.key);
+        return b != SL_BINDING_NONE && att->bindings[b].engaged ? b : SL_BINDING_NONE;
+    }
+    /* A miss may be a table that is just changing. What we have engaged stays. */
+    for (uint32_t b = 0; b < att->binding_count; b++)
+        if (att->bindings[b].engaged && sl_keys_has_name(seg, att->bindings[b].key, name))
+            return b;
+    return SL_BINDING_NONE;
+}
+
+struct sl_counter sl_thread_counter(const struct sl_attachment *att, uint32_t binding)
+{
+    const struct sl_segment *seg = &att->canal->seg;
+    const struct sl_binding *b = &att->bindings[binding];
+    return (struct sl_counter){
+        .word = &seg->keys[b->key].word,
+        .record = &seg->records[b->record],
+        .records = seg->records,
+        .tag = b->record + 1,
+    };
+}
+
+void sl_thread_settle(struct sl_attachment *att, uint32_t binding)
+{
+    struct sl_binding *b = &att->bindings[binding];
+    struct sl_counter c = sl_thread_counter(att, binding);
+    if (!b->engaged || b->handles > 0 || sl_counter_held(&c) > 0) return;
+    b->engaged = false;
+    sl_slot_clear_bit(&att->canal->seg, att->slot, b->key);
+    idle_append(att, binding);
+}

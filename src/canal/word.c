@@ -1,0 +1,26 @@
+#include "canal/word.h"
+
+#if defined(__x86_64__)
+
+#include <cpuid.h>
+
+bool sl_word_sse_load = false;
+
+bool sl_word_usable(void)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return false;
+    sl_word_sse_load = (c & bit_AVX) != 0;
+    return (c & bit_CMPXCHG16B) != 0;
+}
+
+#else
+
+/* Every arm64 processor has ldaxp and stlxp. Built for more (caspal), the program
+ * would not have started on a lesser one. */
+bool sl_word_usable(void)
+{
+    return true;
+}
+
+#endif
