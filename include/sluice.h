@@ -101,20 +101,20 @@ struct sluice_key;   /* A resolved key. Opaque. It belongs to one thread. */
 
 /* Limits. A key is a string of 1 to SLUICE_KEY_BYTES_MAX bytes. */
 #define SLUICE_KEY_BYTES_MAX 255u
-#define SLUICE_ROOM_MAX UINT32_MAX            /* per * buckets, of one call */
-#define SLUICE_UNITS_MAX ((1u << 30) - 1u)    /* units of one call */
-#define SLUICE_KEYS_MAX (1u << 24)            /* keys of one segment */
-#define SLUICE_SLOTS_MAX (1u << 16)           /* threads of one segment */
-#define SLUICE_RECORDS_MAX (1u << 26)         /* threads x keys of one segment */
-#define SLUICE_FOREVER ((int64_t)-1)          /* a wait without end */
+#define SLUICE_ROOM_MAX UINT32_MAX         /* per * buckets, of one call */
+#define SLUICE_UNITS_MAX ((1u << 30) - 1u) /* units of one call */
+#define SLUICE_KEYS_MAX (1u << 24)         /* keys of one segment */
+#define SLUICE_SLOTS_MAX (1u << 16)        /* threads of one segment */
+#define SLUICE_RECORDS_MAX (1u << 26)      /* threads x keys of one segment */
+#define SLUICE_FOREVER ((int64_t)-1)       /* a wait without end */
 
 /* How a segment is made. Zero means the default. Sizes matter only to whoever
  * creates the segment; later openers get what is there, or SLUICE_ESMALLER. */
 struct sluice_canal_options {
-    uint32_t keys;    /* Keys in use at one time. Default 4096. */
-    uint32_t slots;   /* Threads at one time. Default 1024. */
-    uint32_t records; /* Pairs of thread and key at one time. Default 16384. */
-    uint32_t mode;    /* Permissions of a new file. Default 0600. With bits for group
+    uint32_t keys;      /* Keys in use at one time. Default 4096. */
+    uint32_t slots;     /* Threads at one time. Default 1024. */
+    uint32_t records;   /* Pairs of thread and key at one time. Default 16384. */
+    uint32_t mode;      /* Permissions of a new file. Default 0600. With bits for group
                        * or others a file of another user is accepted too. */
     uint32_t anonymous; /* 1: no file, for the threads of this process and children
                          * that it forks. The name is then not looked at. */
@@ -216,9 +216,9 @@ SLUICE_API int sluice_canal_info(struct sluice_canal *c, struct sluice_canal_inf
 
 struct sluice_key_info {
     char key[SLUICE_KEY_BYTES_MAX + 1];
-    uint64_t held;    /* Units, of the living and of the not yet noticed dead. */
-    uint32_t holders; /* Threads that hold some. */
-    uint32_t waiters; /* Threads that wait. */
+    uint64_t held;           /* Units, of the living and of the not yet noticed dead. */
+    uint32_t holders;        /* Threads that hold some. */
+    uint32_t waiters;        /* Threads that wait. */
     struct sluice_room room; /* The largest that a holder or waiter declared last. */
     uint32_t rooms_differ;   /* 1: holders or waiters declare different rooms. */
 };

@@ -51,7 +51,8 @@ static uint64_t pack_room(struct sluice_room room)
 static int64_t wall_ms(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_REALTIME_COARSE, &t); /* To a tick; a precise one costs more than
+    clock_gettime(CLOCK_REALTIME_COARSE,
+                  &t); /* To a tick; a precise one costs more than
                                                * the whole acquire. */
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
@@ -67,7 +68,8 @@ static inline int64_t take(const struct sl_counter *c, const struct request *q)
     return nth;
 }
 
-static inline int give(const struct sl_counter *c, struct sl_shm_key *key, uint32_t units)
+static inline int give(const struct sl_counter *c, struct sl_shm_key *key,
+                       uint32_t units)
 {
     if (!LIKELY(units > 0)) return SLUICE_EINVAL;
     if (!LIKELY(units <= sl_counter_held(c))) return SLUICE_ENOTHELD;
@@ -316,7 +318,8 @@ int sluice_canal_tether(struct sluice_canal *c, int *fd_out)
     snprintf(self, sizeof self, "/proc/self/fd/%d", c->seg.fd);
     int fd = open(self, O_RDWR);
     if (fd < 0) return SLUICE_EIO;
-    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = att->slot, .l_len = 1};
+    struct flock l = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = att->slot, .l_len = 1};
     if (fcntl(fd, F_OFD_SETLK, &l) != 0) {
         int e = errno;
         close(fd);

@@ -13,8 +13,8 @@ struct sl_pair sl_counter_look_again(const struct sl_counter *c, struct sl_pair 
 /* Whether the operation (record, seq) of a dead owner took place. The word FIRST, then
  * the mark: if the tag was overwritten before we read the word, the mark is there by
  * now (N3). The other way round it could be raised in between. */
-static bool took_place(struct sl_word *word, const struct sl_shm_record *r, uint32_t tag,
-                       uint64_t seq)
+static bool took_place(struct sl_word *word, const struct sl_shm_record *r,
+                       uint32_t tag, uint64_t seq)
 {
 #ifdef MUT_MARKFIRST
     if (__atomic_load_n(&r->mark, __ATOMIC_ACQUIRE) >= seq) return true;
@@ -44,8 +44,8 @@ static uint32_t settled(struct sl_word *word, const struct sl_shm_record *r,
 
 /* Take what a record in state s = DRAIN holds off the word, at most once in all.
  * Returns the units, if it was this call that did it. */
-static uint32_t drain(const struct sl_segment *seg, struct sl_word *word, uint32_t record,
-                      struct sl_pair s)
+static uint32_t drain(const struct sl_segment *seg, struct sl_word *word,
+                      uint32_t record, struct sl_pair s)
 {
     struct sl_shm_record *r = &seg->records[record];
     uint32_t tag = record + 1, held = sl_record_held(s.lo);
@@ -53,7 +53,8 @@ static uint32_t drain(const struct sl_segment *seg, struct sl_word *word, uint32
     bool drained = (sl_word_tag(w) == tag && w.hi == s.hi) ||
                    __atomic_load_n(&r->mark, __ATOMIC_ACQUIRE) >= s.hi;
     if (drained) {
-        sl_word_swap(&r->state, &s, (struct sl_pair){sl_record_make(0, SL_PEND_NONE, 0), s.hi});
+        sl_word_swap(&r->state, &s,
+                     (struct sl_pair){sl_record_make(0, SL_PEND_NONE, 0), s.hi});
         return 0;
     }
     sl_counter_witness(seg->records, w, tag);
@@ -64,7 +65,9 @@ static uint32_t drain(const struct sl_segment *seg, struct sl_word *word, uint32
      * owner of the record overwrote the tag, which it does without a mark. */
     if (!sl_pair_equal(sl_word_load(&r->state), s)) return 0;
 #endif
-    return sl_word_swap(word, &w, sl_word_make(sl_word_count(w) - held, tag, s.hi)) ? held : 0;
+    return sl_word_swap(word, &w, sl_word_make(sl_word_count(w) - held, tag, s.hi))
+               ? held
+               : 0;
 }
 
 uint32_t sl_counter_reap(const struct sl_segment *seg, uint32_t record,
@@ -78,7 +81,8 @@ uint32_t sl_counter_reap(const struct sl_segment *seg, uint32_t record,
         /* After the state: if the slot is still of this generation now, s was written
          * by the dead, and every later state differs from it, so that a swap of s
          * cannot hit a new owner. Pairs with the release in slot.c, free_slot(). */
-        if (__atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE) != generation) return freed;
+        if (__atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE) != generation)
+            return freed;
 #endif
         enum sl_pend pend = sl_record_pend(s.lo);
         uint32_t held = sl_record_held(s.lo);
@@ -97,7 +101,8 @@ uint32_t sl_counter_reap(const struct sl_segment *seg, uint32_t record,
             freed += drain(seg, word, record, s);
         } else {
             uint32_t now = settled(word, r, record + 1, s);
-            sl_word_swap(&r->state, &s, (struct sl_pair){sl_record_make(now, SL_PEND_NONE, 0), s.hi});
+            sl_word_swap(&r->state, &s,
+                         (struct sl_pair){sl_record_make(now, SL_PEND_NONE, 0), s.hi});
         }
     }
 }

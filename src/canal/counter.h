@@ -24,7 +24,12 @@
 
 #include "canal/layout.h"
 
-enum sl_pend { SL_PEND_NONE = 0, SL_PEND_ACQUIRE = 1, SL_PEND_RELEASE = 2, SL_PEND_DRAIN = 3 };
+enum sl_pend {
+    SL_PEND_NONE = 0,
+    SL_PEND_ACQUIRE = 1,
+    SL_PEND_RELEASE = 2,
+    SL_PEND_DRAIN = 3
+};
 
 /* Where a thread's operations on a key take place. Resolved once. */
 struct sl_counter {
@@ -80,8 +85,8 @@ static inline uint32_t sl_counter_held(const struct sl_counter *c)
 }
 
 /* Rule N3: before the tag in `seen` may be overwritten, its record is marked. */
-static inline void sl_counter_witness(struct sl_shm_record *records, struct sl_pair seen,
-                                      uint32_t own_tag)
+static inline void sl_counter_witness(struct sl_shm_record *records,
+                                      struct sl_pair seen, uint32_t own_tag)
 {
 #ifndef MUT_NOHELP
     uint32_t tag = sl_word_tag(seen);
@@ -91,9 +96,9 @@ static inline void sl_counter_witness(struct sl_shm_record *records, struct sl_p
      * word. It is raised without a look at the record's state: reading that line
      * would take it from its owner, ten times the price of the whole operation. */
     uint64_t old = __atomic_load_n(mark, __ATOMIC_ACQUIRE);
-    while (old < seen.hi && !__atomic_compare_exchange_n(mark, &old, seen.hi, true,
-                                                         __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-    }
+    while (old < seen.hi &&
+           !__atomic_compare_exchange_n(mark, &old, seen.hi, true, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE)) {}
 #else
     (void)records, (void)seen, (void)own_tag;
 #endif

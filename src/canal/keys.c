@@ -39,12 +39,15 @@ int sl_keys_name(const struct sl_segment *seg, const char *key, struct sl_name *
 /* Compare while the name may be changing under us; the caller then looks at the state
  * once more. The last word of a name holds its closing zero, so equal words in that
  * number are equal names. */
-static bool same_name(const struct sl_segment *seg, uint32_t key, const struct sl_name *name)
+static bool same_name(const struct sl_segment *seg, uint32_t key,
+                      const struct sl_name *name)
 {
     const struct sl_shm_name *there = &seg->names[key];
-    if (__atomic_load_n(&seg->keys[key].hash, __ATOMIC_RELAXED) != name->hash) return false;
+    if (__atomic_load_n(&seg->keys[key].hash, __ATOMIC_RELAXED) != name->hash)
+        return false;
     for (uint32_t i = 0; i < name->words; i++)
-        if (__atomic_load_n(&there->words[i], __ATOMIC_RELAXED) != name->padded.words[i])
+        if (__atomic_load_n(&there->words[i], __ATOMIC_RELAXED) !=
+            name->padded.words[i])
             return false;
     return true;
 }
@@ -64,7 +67,8 @@ bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
         uint32_t key = entry - 1;
         if (key < seg->key_count) {
             uint64_t before = key_state(seg, key);
-            bool same = sl_key_state(before) == SL_KEY_READY && same_name(seg, key, name);
+            bool same = sl_key_state(before) == SL_KEY_READY &&
+                        same_name(seg, key, name);
             /* Acquire: the name was read before the state is read again. */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             if (same && key_state(seg, key) == before) {
@@ -77,7 +81,8 @@ bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
     return false;
 }
 
-bool sl_keys_has_name(const struct sl_segment *seg, uint32_t key, const struct sl_name *name)
+bool sl_keys_has_name(const struct sl_segment *seg, uint32_t key,
+                      const struct sl_name *name)
 {
     return same_name(seg, key, name);
 }
@@ -132,7 +137,8 @@ static void index_put(const struct sl_segment *seg, uint32_t key)
 static void index_changes(const struct sl_segment *seg, uint32_t odd)
 {
     uint32_t n = seg->header->changes;
-    if ((n & 1u) != odd) __atomic_store_n(&seg->header->changes, n + 1, __ATOMIC_SEQ_CST);
+    if ((n & 1u) != odd)
+        __atomic_store_n(&seg->header->changes, n + 1, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
@@ -165,8 +171,8 @@ static void mend(const struct sl_segment *seg)
     for (uint32_t k = 0; k < seg->key_count; k++) {
         uint64_t state = key_state(seg, k);
         if (sl_key_state(state) == SL_KEY_FREE) continue;
-        __atomic_store_n(&seg->keys[k].state, sl_key_state_make(state >> 2, SL_KEY_READY),
-                         __ATOMIC_RELEASE);
+        __atomic_store_n(&seg->keys[k].state,
+                         sl_key_state_make(state >> 2, SL_KEY_READY), __ATOMIC_RELEASE);
         index_put(seg, k);
     }
     index_changes(seg, 0);
@@ -174,7 +180,7 @@ static void mend(const struct sl_segment *seg)
 
 static int lock_keys(const struct sl_segment *seg)
 {
-    struct timespec until;
+    struct timespec until; /* Not for ever: its holder may be stopped. */
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += SL_KEYS_WAIT_MS / 1000;
     int e = pthread_mutex_clocklock(&seg->header->key_mutex, CLOCK_MONOTONIC, &until);
@@ -200,13 +206,16 @@ static bool reclaim(const struct sl_segment *seg, uint32_t key)
     uint64_t generation = k->state >> 2;
     if (sl_keys_in_use(seg, key)) return false; /* Do not disturb it for nothing. */
     /* Sequentially consistent: pairs with sl_keys_current(). */
-    __atomic_store_n(&k->state, sl_key_state_make(generation, SL_KEY_CLOSING), __ATOMIC_SEQ_CST);
+    __atomic_store_n(&k->state, sl_key_state_make(generation, SL_KEY_CLOSING),
+                     __ATOMIC_SEQ_CST);
     if (sl_keys_in_use(seg, key)) {
-        __atomic_store_n(&k->state, sl_key_state_make(generation, SL_KEY_READY), __ATOMIC_RELEASE);
+        __atomic_store_n(&k->state, sl_key_state_make(generation, SL_KEY_READY),
+                         __ATOMIC_RELEASE);
         return false;
     }
     index_remove(seg, key);
-    __atomic_store_n(&k->state, sl_key_state_make(generation + 1, SL_KEY_FREE), __ATOMIC_RELEASE);
+    __atomic_store_n(&k->state, sl_key_state_make(generation + 1, SL_KEY_FREE),
+                     __ATOMIC_RELEASE);
     return true;
 }
 
@@ -230,17 +239,19 @@ static bool find_free(const struct sl_segment *seg, uint32_t *out)
 }
 
 /* Give a free key its name. A kill before the state is READY leaves it free. */
-static void give_name(const struct sl_segment *seg, uint32_t key, const struct sl_name *name)
+static void give_name(const struct sl_segment *seg, uint32_t key,
+                      const struct sl_name *name)
 {
     struct sl_shm_key *k = &seg->keys[key];
     /* Release: that the key is free is seen before its old name is overwritten; pairs
      * with the fence in sl_keys_find(). */
     __atomic_thread_fence(__ATOMIC_RELEASE);
     for (uint32_t i = 0; i < SL_NAME_WORDS; i++)
-        __atomic_store_n(&seg->names[key].words[i], i < name->words ? name->padded.words[i] : 0,
-                         __ATOMIC_RELAXED);
+        __atomic_store_n(&seg->names[key].words[i],
+                         i < name->words ? name->padded.words[i] : 0, __ATOMIC_RELAXED);
     __atomic_store_n(&k->hash, name->hash, __ATOMIC_RELAXED);
-    __atomic_store_n(&k->state, sl_key_state_make(k->state >> 2, SL_KEY_READY), __ATOMIC_RELEASE);
+    __atomic_store_n(&k->state, sl_key_state_make(k->state >> 2, SL_KEY_READY),
+                     __ATOMIC_RELEASE);
     index_put(seg, key);
 }
 
@@ -275,7 +286,8 @@ int sl_keys_make(const struct sl_segment *seg, const struct sl_name *name,
         }
         if (found) {
             give_name(seg, key, name);
-            *out = (struct sl_key_ref){.key = key, .generation = key_state(seg, key) >> 2};
+            *out = (struct sl_key_ref){.key = key,
+                                       .generation = key_state(seg, key) >> 2};
         } else {
             status = SLUICE_EKEYS;
         }

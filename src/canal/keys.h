@@ -43,7 +43,8 @@ int sl_keys_look_up(const struct sl_segment *seg, const struct sl_name *name,
                     struct sl_key_ref *out);
 
 /* Whether a key that cannot lose its name, since the caller uses it, has this one. */
-bool sl_keys_has_name(const struct sl_segment *seg, uint32_t key, const struct sl_name *name);
+bool sl_keys_has_name(const struct sl_segment *seg, uint32_t key,
+                      const struct sl_name *name);
 
 /* Find a name or make it, taking the place of one that nobody uses if need be.
  * SLUICE_EKEYS; SLUICE_EBUSY when the mutex could not be had in SL_KEYS_WAIT_MS. */

@@ -46,9 +46,12 @@ void sl_layout_place(struct sl_segment *seg, void *base, uint32_t keys, uint32_t
 uint32_t sl_layout_hash(void)
 {
     const size_t sizes[] = {
-        sizeof(struct sl_shm_header), sizeof(struct sl_shm_slot),
-        sizeof(struct sl_shm_key),    sizeof(struct sl_shm_name),
-        sizeof(struct sl_shm_record), sizeof(pthread_mutex_t),
+        sizeof(struct sl_shm_header),
+        sizeof(struct sl_shm_slot),
+        sizeof(struct sl_shm_key),
+        sizeof(struct sl_shm_name),
+        sizeof(struct sl_shm_record),
+        sizeof(pthread_mutex_t),
         SL_CHUNK_RECORDS,
     };
     uint32_t h = 2166136261u;

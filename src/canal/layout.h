@@ -100,7 +100,7 @@ struct sl_shm_slot {
     uint64_t dying;
     int32_t pid;
     int32_t tid;
-    char program[16];
+    uint64_t program[2]; /* Sixteen characters, as words: read while it changes. */
     uint32_t waits_key;
     uint32_t waits_units;
     uint64_t waits_room;

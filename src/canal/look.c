@@ -12,7 +12,8 @@
 
 static struct sluice_room unpack_room(uint64_t packed)
 {
-    return (struct sluice_room){.per = (uint32_t)packed, .buckets = (uint32_t)(packed >> 32)};
+    return (struct sluice_room){.per = (uint32_t)packed,
+                                .buckets = (uint32_t)(packed >> 32)};
 }
 
 static bool bit_is_set(const struct sl_segment *seg, uint32_t slot, uint32_t key)
@@ -21,13 +22,16 @@ static bool bit_is_set(const struct sl_segment *seg, uint32_t slot, uint32_t key
     return (word >> slot % 64 & 1u) != 0;
 }
 
-static void fill_thread(const struct sl_segment *seg, uint32_t slot, struct sluice_holder *out)
+static void fill_thread(const struct sl_segment *seg, uint32_t slot,
+                        struct sluice_holder *out)
 {
     const struct sl_shm_slot *s = &seg->slots[slot];
-    *out = (struct sluice_holder){.pid = __atomic_load_n(&s->pid, __ATOMIC_ACQUIRE),
-                                  .tid = s->tid,
+    uint64_t program[2] = {__atomic_load_n(&s->program[0], __ATOMIC_RELAXED),
+                           __atomic_load_n(&s->program[1], __ATOMIC_RELAXED)};
+    *out = (struct sluice_holder){.pid = __atomic_load_n(&s->pid, __ATOMIC_RELAXED),
+                                  .tid = __atomic_load_n(&s->tid, __ATOMIC_RELAXED),
                                   .dead = sl_slot_dead(seg, slot)};
-    memcpy(out->program, s->program, sizeof out->program);
+    memcpy(out->program, program, sizeof out->program);
     out->program[sizeof out->program - 1] = '\0';
 }
 
@@ -71,7 +75,8 @@ static bool next_at_key(const struct sl_segment *seg, uint32_t key, uint64_t *cu
         bool waits = *cursor % 2 != 0;
         ++*cursor;
         if (!bit_is_set(seg, slot, key)) continue;
-        if (waits ? as_waiter(seg, slot, key, out) : as_holder(seg, slot, key, out)) return true;
+        if (waits ? as_waiter(seg, slot, key, out) : as_holder(seg, slot, key, out))
+            return true;
     }
     return false;
 }
@@ -82,15 +87,14 @@ static uint64_t size_of_room(struct sluice_room r)
 }
 
 /* Count who is at a key, and compare what they declare. */
-static void fill_key(const struct sl_segment *seg, uint32_t key, struct sluice_key_info *out)
+static void fill_key(const struct sl_segment *seg, uint32_t key,
+                     struct sluice_key_info *out)
 {
     struct sluice_holder h;
     bool any = false;
     for (uint64_t cursor = 0; next_at_key(seg, key, &cursor, &h);) {
-        if (h.waits)
-            out->waiters++;
-        else
-            out->holders++;
+        if (h.waits) out->waiters++;
+        else out->holders++;
         if (any && (h.room.per != out->room.per || h.room.buckets != out->room.buckets))
             out->rooms_differ = 1;
         if (!any || size_of_room(h.room) > size_of_room(out->room)) out->room = h.room;
@@ -98,14 +102,16 @@ static void fill_key(const struct sl_segment *seg, uint32_t key, struct sluice_k
     }
 }
 
-int sluice_canal_next_key(struct sluice_canal *c, uint64_t *cursor, struct sluice_key_info *out)
+int sluice_canal_next_key(struct sluice_canal *c, uint64_t *cursor,
+                          struct sluice_key_info *out)
 {
     if (c == NULL || cursor == NULL || out == NULL) return SLUICE_EINVAL;
     const struct sl_segment *seg = &c->seg;
     while (*cursor < seg->key_count) {
         uint32_t key = (uint32_t)(*cursor)++;
         memset(out, 0, sizeof *out);
-        if (!sl_keys_in_use(seg, key) || !sl_keys_copy_name(seg, key, out->key)) continue;
+        if (!sl_keys_in_use(seg, key) || !sl_keys_copy_name(seg, key, out->key))
+            continue;
         out->held = sl_word_count(sl_word_load(&seg->keys[key].word));
         fill_key(seg, key, out);
         return 1;
@@ -134,15 +140,18 @@ int sluice_canal_info(struct sluice_canal *c, struct sluice_canal_info *out)
                                       .slots = seg->slot_count,
                                       .records = seg->record_count,
                                       .bytes = seg->bytes};
-    for (uint32_t k = 0; k < seg->key_count; k++) out->keys_used += sl_keys_in_use(seg, k);
-    for (uint32_t s = 0; s < seg->slot_count; s++) out->slots_used += sl_slot_used(seg, s);
+    for (uint32_t k = 0; k < seg->key_count; k++)
+        out->keys_used += sl_keys_in_use(seg, k);
+    for (uint32_t s = 0; s < seg->slot_count; s++)
+        out->slots_used += sl_slot_used(seg, s);
     for (uint32_t k = 0; k < seg->chunk_count; k++)
         if (__atomic_load_n(&seg->chunks[k], __ATOMIC_RELAXED) != 0)
             out->records_used += SL_CHUNK_RECORDS;
     return SLUICE_OK;
 }
 
-size_t sluice_canal_picture(uint64_t held, struct sluice_room room, char *out, size_t size)
+size_t sluice_canal_picture(uint64_t held, struct sluice_room room, char *out,
+                            size_t size)
 {
     static const char more[] = "...]";
     if (out == NULL || size == 0) return 0;

@@ -51,12 +51,9 @@ int sl_segment_path(const char *name, char *out, size_t size)
     int n;
     if (name == NULL)
         n = snprintf(out, size, "/dev/shm/sluice.%u", (unsigned)geteuid());
-    else if (name[0] == '\0')
-        return SLUICE_EINVAL;
-    else if (strchr(name, '/') != NULL)
-        n = snprintf(out, size, "%s", name);
-    else
-        n = snprintf(out, size, "/dev/shm/sluice.%s", name);
+    else if (name[0] == '\0') return SLUICE_EINVAL;
+    else if (strchr(name, '/') != NULL) n = snprintf(out, size, "%s", name);
+    else n = snprintf(out, size, "/dev/shm/sluice.%s", name);
     return n < 0 || (size_t)n >= size ? SLUICE_EINVAL : SLUICE_OK;
 }
 
@@ -140,7 +137,8 @@ static int reserve(int fd, size_t bytes)
     return e == 0 ? SLUICE_OK : status_of(e);
 }
 
-static int map(int fd, struct sl_segment *seg, uint32_t keys, uint32_t slots, uint32_t records)
+static int map(int fd, struct sl_segment *seg, uint32_t keys, uint32_t slots,
+               uint32_t records)
 {
     sl_layout_place(seg, NULL, keys, slots, records);
     int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
@@ -181,7 +179,8 @@ enum verdict { GOOD, UNFINISHED, BAD };
 
 /* Look at the header in a file before anything is mapped. BAD: *status says how.
  * UNFINISHED: nobody can be using it; whoever has the lock may make it anew. */
-static enum verdict inspect(int fd, const struct wish *w, struct sl_shm_header *h, int *status)
+static enum verdict inspect(int fd, const struct wish *w, struct sl_shm_header *h,
+                            int *status)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) {
@@ -200,7 +199,8 @@ static enum verdict inspect(int fd, const struct wish *w, struct sl_shm_header *
     if (h->format != SL_FORMAT || h->layout != sl_layout_hash()) return BAD;
     *status = SLUICE_EFOREIGN;
     if (h->keys == 0 || h->keys > SLUICE_KEYS_MAX || h->slots == 0 ||
-        h->slots > SLUICE_SLOTS_MAX || h->records == 0 || h->records > SLUICE_RECORDS_MAX)
+        h->slots > SLUICE_SLOTS_MAX || h->records == 0 ||
+        h->records > SLUICE_RECORDS_MAX)
         return BAD;
     struct sl_segment size;
     sl_layout_place(&size, NULL, h->keys, h->slots, h->records);
@@ -208,7 +208,8 @@ static enum verdict inspect(int fd, const struct wish *w, struct sl_shm_header *
     *status = SLUICE_ETRUNCATED;
     if ((uint64_t)st.st_size < h->bytes) return BAD;
     *status = SLUICE_ESMALLER;
-    if (h->keys < w->asked.keys || h->slots < w->asked.slots || h->records < w->asked.records)
+    if (h->keys < w->asked.keys || h->slots < w->asked.slots ||
+        h->records < w->asked.records)
         return BAD;
     *status = SLUICE_OK;
     return GOOD;
@@ -229,20 +230,20 @@ static int check_file(int fd, const struct wish *w)
 
 /* Open the file, and create it if need be. First without O_CREAT: where the system
  * protects sticky folders, that is refused for files of others. */
-static int open_file(const struct wish *w, int *out)
+static int open_file(const struct wish *w, int *out, bool *created)
 {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     for (int tries = 0; tries < 100; tries++) {
         int fd = open(w->path, flags);
-        bool created = false;
+        *created = false;
         if (fd < 0 && errno == ENOENT && !w->asked.existing) {
             fd = open(w->path, flags | O_CREAT | O_EXCL, w->mode);
-            created = fd >= 0;
+            *created = fd >= 0;
             if (fd < 0 && errno == EEXIST) continue; /* Somebody else was first. */
         }
         if (fd < 0) return status_of(errno);
         /* What the umask took away was asked for. */
-        if (created && fchmod(fd, w->mode) != 0) {
+        if (*created && fchmod(fd, w->mode) != 0) {
             int e = errno;
             close(fd);
             errno = e;
@@ -258,9 +259,13 @@ static int open_file(const struct wish *w, int *out)
 static int lock_making(int fd)
 {
     for (int waited_ms = 0;; waited_ms += 2) {
-        struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = MAKING_BYTE, .l_len = 1};
+        struct flock l = {.l_type = F_WRLCK,
+                          .l_whence = SEEK_SET,
+                          .l_start = MAKING_BYTE,
+                          .l_len = 1};
         if (fcntl(fd, F_OFD_SETLK, &l) == 0) return SLUICE_OK;
-        if (errno != EAGAIN && errno != EACCES && errno != EINTR) return status_of(errno);
+        if (errno != EAGAIN && errno != EACCES && errno != EINTR)
+            return status_of(errno);
         if (waited_ms >= SL_SEGMENT_WAIT_MS) return SLUICE_EBUSY;
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }
@@ -268,7 +273,8 @@ static int lock_making(int fd)
 
 static void unlock_making(int fd)
 {
-    struct flock l = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = MAKING_BYTE, .l_len = 1};
+    struct flock l = {
+        .l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = MAKING_BYTE, .l_len = 1};
     (void)fcntl(fd, F_OFD_SETLK, &l); /* Closing the file would do as well. */
 }
 
@@ -281,8 +287,9 @@ static bool still_there(const struct wish *w, int fd)
 }
 
 /* With the file open: use what is there, or make it. *again: the file was removed
- * under us. */
-static int use_file(int fd, const struct wish *w, struct sl_segment *seg, bool *again)
+ * under us. A file that we created and could not fill is removed again. */
+static int use_file(int fd, bool created, const struct wish *w, struct sl_segment *seg,
+                    bool *again)
 {
     struct sl_shm_header h;
     int status = check_file(fd, w);
@@ -296,7 +303,10 @@ static int use_file(int fd, const struct wish *w, struct sl_segment *seg, bool *
         }
         if (inspect(fd, w, &h, &status) == UNFINISHED) {
             status = make(fd, w, seg);
+            int e = errno;
+            if (status != SLUICE_OK && created) unlink(w->path);
             unlock_making(fd);
+            errno = e;
             return status;
         }
         unlock_making(fd);
@@ -309,10 +319,10 @@ static int open_named(const struct wish *w, struct sl_segment *seg)
 {
     for (int tries = 0; tries < 100; tries++) {
         int fd = -1;
-        bool again = false;
-        int status = open_file(w, &fd);
+        bool again = false, created;
+        int status = open_file(w, &fd, &created);
         if (status != SLUICE_OK) return status;
-        status = use_file(fd, w, seg, &again);
+        status = use_file(fd, created, w, seg, &again);
         if (status == SLUICE_OK) return status;
         int e = errno;
         close(fd);
@@ -377,8 +387,9 @@ int sluice_canal_remove(const char *name)
     if (fd < 0) return status_of(errno);
     /* An empty one is a segment that nobody finished. */
     bool ours = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-                (st.st_size == 0 || (pread(fd, &h, sizeof h.magic, 0) == sizeof h.magic &&
-                                     h.magic == SL_MAGIC));
+                (st.st_size == 0 ||
+                 (pread(fd, &h, sizeof h.magic, 0) == sizeof h.magic &&
+                  h.magic == SL_MAGIC));
     close(fd);
     if (!ours) return SLUICE_EFOREIGN;
     return unlink(path) == 0 ? SLUICE_OK : status_of(errno);

@@ -52,7 +52,8 @@ void sl_sleep(struct sl_shm_key *key, uint32_t prepared, int64_t deadline_ns)
     int64_t ns = deadline_ns - sl_sleep_now_ns();
     if (ns <= 0) return;
 #ifndef MUT_SLEEPLONG
-    if (ns > (int64_t)SL_SLEEP_MS_MAX * NS_PER_MS) ns = (int64_t)SL_SLEEP_MS_MAX * NS_PER_MS;
+    if (ns > (int64_t)SL_SLEEP_MS_MAX * NS_PER_MS)
+        ns = (int64_t)SL_SLEEP_MS_MAX * NS_PER_MS;
 #endif
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
     /* Not FUTEX_PRIVATE: the word lies in shared memory. Whatever it returns (woken,

@@ -3,9 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "canal/counter.h"
@@ -38,7 +36,8 @@ static bool owner_gone(const struct sl_shm_slot *s)
 static bool tether_held(const struct sl_segment *seg, uint32_t slot)
 {
     if (!is_tethered(&seg->slots[slot])) return false;
-    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    struct flock l = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
     if (seg->fd < 0 || fcntl(seg->fd, F_OFD_GETLK, &l) != 0) return true;
     return l.l_type != F_UNLCK;
 }
@@ -61,13 +60,15 @@ void sl_slot_set_bit(const struct sl_segment *seg, uint32_t slot, uint32_t key)
 {
     /* Sequentially consistent: pairs with the reclaimer, which closes a key and then
      * looks at its bits, while we set the bit and then look at the state (keys.c). */
-    __atomic_fetch_or(&sl_bitmap(seg, key)[slot / 64], 1ull << slot % 64, __ATOMIC_SEQ_CST);
+    __atomic_fetch_or(&sl_bitmap(seg, key)[slot / 64], 1ull << slot % 64,
+                      __ATOMIC_SEQ_CST);
 }
 
 void sl_slot_clear_bit(const struct sl_segment *seg, uint32_t slot, uint32_t key)
 {
     /* Release: what we did to the key comes before somebody else's reclaiming it. */
-    __atomic_fetch_and(&sl_bitmap(seg, key)[slot / 64], ~(1ull << slot % 64), __ATOMIC_RELEASE);
+    __atomic_fetch_and(&sl_bitmap(seg, key)[slot / 64], ~(1ull << slot % 64),
+                       __ATOMIC_RELEASE);
 }
 
 /* The next record of a slot, from *at on; false when there is none. Reads the owner of
@@ -76,7 +77,8 @@ static bool next_record(const struct sl_segment *seg, uint32_t slot, uint32_t *a
 {
     while (*at < seg->record_count) {
         uint32_t chunk = *at / SL_CHUNK_RECORDS;
-        if (__atomic_load_n(&seg->chunks[chunk], __ATOMIC_ACQUIRE) == slot + 1) return true;
+        if (__atomic_load_n(&seg->chunks[chunk], __ATOMIC_ACQUIRE) == slot + 1)
+            return true;
         *at = (chunk + 1) * SL_CHUNK_RECORDS;
     }
     return false;
@@ -161,12 +163,14 @@ static uint64_t reap_locked(const struct sl_segment *seg, uint32_t slot)
 
 /* Become the exclusive reaper of a dead slot and make it free. The caller then holds
  * the slot's mutex. False if it is not dead, or is in somebody else's hands. */
-static bool reap_exclusively(const struct sl_segment *seg, uint32_t slot, uint64_t *freed)
+static bool reap_exclusively(const struct sl_segment *seg, uint32_t slot,
+                             uint64_t *freed)
 {
     struct sl_shm_slot *s = &seg->slots[slot];
     if (!owner_gone(s) || tether_held(seg, slot)) return false;
     int e = pthread_mutex_trylock(&s->mutex);
-    if (e == 0 && !is_tethered(s)) pthread_mutex_unlock(&s->mutex); /* Freed meanwhile. */
+    if (e == 0 && !is_tethered(s))
+        pthread_mutex_unlock(&s->mutex); /* Freed meanwhile. */
     if (e != EOWNERDEAD && !(e == 0 && is_tethered(s))) return false;
     *freed += reap_locked(seg, slot);
     return true;
@@ -211,13 +215,15 @@ uint64_t sl_slot_reap_all(const struct sl_segment *seg)
 
 /* --- Life ----------------------------------------------------------------- */
 
+/* Say who has the slot, for those who look inside: Relaxed. */
 static void sign(struct sl_shm_slot *s)
 {
-    char name[16] = {0};
+    uint64_t name[2] = {0};
     prctl(PR_GET_NAME, name, 0, 0, 0);
-    memcpy(s->program, name, sizeof s->program);
-    s->tid = (int32_t)syscall(SYS_gettid);
-    __atomic_store_n(&s->pid, (int32_t)getpid(), __ATOMIC_RELEASE);
+    __atomic_store_n(&s->program[0], name[0], __ATOMIC_RELAXED);
+    __atomic_store_n(&s->program[1], name[1], __ATOMIC_RELAXED);
+    __atomic_store_n(&s->tid, (int32_t)gettid(), __ATOMIC_RELAXED);
+    __atomic_store_n(&s->pid, (int32_t)getpid(), __ATOMIC_RELAXED);
 }
 
 /* Lock a slot that seems to be free, and make sure that it is. */

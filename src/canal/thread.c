@@ -63,8 +63,7 @@ static void detach(struct sl_attachment *att)
     forget_handles(att);
     sl_slot_leave(&c->seg, att->slot);
     pthread_mutex_lock(&canals_mutex);
-    for (p = &c->attachments; *p != att; p = &(*p)->next_of_canal) {
-    }
+    for (p = &c->attachments; *p != att; p = &(*p)->next_of_canal) {}
     *p = att->next_of_canal;
     unref(c);
     pthread_mutex_unlock(&canals_mutex);
@@ -113,7 +112,8 @@ static void after_fork_in_child(void)
 static void prepare_once(void)
 {
     if (pthread_key_create(&exit_key, on_thread_exit) != 0) return;
-    if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) return;
+    if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0)
+        return;
     once_result = SLUICE_OK;
 }
 
@@ -190,10 +190,8 @@ static void idle_append(struct sl_attachment *att, uint32_t b)
     struct sl_binding *all = att->bindings;
     all[b].older = att->newest;
     all[b].newer = SL_BINDING_NONE;
-    if (att->newest == SL_BINDING_NONE)
-        att->oldest = b;
-    else
-        all[att->newest].newer = b;
+    if (att->newest == SL_BINDING_NONE) att->oldest = b;
+    else all[att->newest].newer = b;
     att->newest = b;
 }
 
@@ -201,14 +199,10 @@ static void idle_remove(struct sl_attachment *att, uint32_t b)
 {
     struct sl_binding *all = att->bindings;
     uint32_t older = all[b].older, newer = all[b].newer;
-    if (older == SL_BINDING_NONE)
-        att->oldest = newer;
-    else
-        all[older].newer = newer;
-    if (newer == SL_BINDING_NONE)
-        att->newest = older;
-    else
-        all[newer].older = older;
+    if (older == SL_BINDING_NONE) att->oldest = newer;
+    else all[older].newer = newer;
+    if (newer == SL_BINDING_NONE) att->newest = older;
+    else all[newer].older = older;
 }
 
 /* --- From key to binding -------------------------------------------------- */
@@ -221,7 +215,8 @@ static uint32_t map_home(const struct sl_attachment *att, uint32_t key)
 static uint32_t map_find(const struct sl_attachment *att, uint32_t key)
 {
     if (att->map == NULL) return SL_BINDING_NONE;
-    for (uint32_t at = map_home(att, key); att->map[at] != 0; at = (at + 1) & att->map_mask)
+    for (uint32_t at = map_home(att, key); att->map[at] != 0;
+         at = (at + 1) & att->map_mask)
         if (att->bindings[att->map[at] - 1].key == key) return att->map[at] - 1;
     return SL_BINDING_NONE;
 }
@@ -253,7 +248,8 @@ static int reserve_bindings(struct sl_attachment *att)
 {
     uint32_t want = att->binding_count + SL_CHUNK_RECORDS;
     if (att->map == NULL || want * 2 > att->map_mask + 1) {
-        uint32_t size = att->map == NULL ? 4 * SL_CHUNK_RECORDS : 2 * (att->map_mask + 1);
+        uint32_t size = att->map == NULL ? 4 * SL_CHUNK_RECORDS
+                                         : 2 * (att->map_mask + 1);
         struct sl_binding *bigger = realloc(att->bindings, size / 2 * sizeof *bigger);
         if (bigger == NULL) return SLUICE_ENOMEM;
         att->bindings = bigger;
@@ -301,7 +297,7 @@ static int bind(struct sl_attachment *att, uint32_t key, uint32_t *out)
     struct sl_binding *binding = &att->bindings[b];
     struct sl_shm_record *r = &att->canal->seg.records[binding->record];
     if (binding->key != UINT32_MAX) map_remove(att, b);
-    /* First the seq, then the key; Release. A reaper that comes late for an earlier
+        /* First the seq, then the key; Release. A reaper that comes late for an earlier
      * owner of this record has read the state before the key: if it then finds the
      * state unchanged, the key it read was the right one. */
 #ifndef MUT_SEQLATE
@@ -314,7 +310,8 @@ static int bind(struct sl_attachment *att, uint32_t key, uint32_t *out)
     return SLUICE_OK;
 }
 
-int sl_thread_engage(struct sl_attachment *att, const struct sl_name *name, uint32_t *out)
+int sl_thread_engage(struct sl_attachment *att, const struct sl_name *name,
+                     uint32_t *out)
 {
     const struct sl_segment *seg = &att->canal->seg;
     for (;;) {
@@ -355,7 +352,8 @@ uint32_t sl_thread_engaged(const struct sl_attachment *att, const struct sl_name
     }
     /* A miss may be a table that is just changing. What we have engaged stays. */
     for (uint32_t b = 0; b < att->binding_count; b++)
-        if (att->bindings[b].engaged && sl_keys_has_name(seg, att->bindings[b].key, name))
+        if (att->bindings[b].engaged &&
+            sl_keys_has_name(seg, att->bindings[b].key, name))
             return b;
     return SL_BINDING_NONE;
 }

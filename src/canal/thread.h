@@ -19,7 +19,7 @@ struct sl_attachment;
 /* An open canal, as this process sees it. */
 struct sluice_canal {
     struct sl_segment seg;
-    uint32_t refs;                     /* 1 while open, 1 for each attachment. */
+    uint32_t refs; /* 1 while open, 1 for each attachment. */
     bool closed;
     struct sl_attachment *attachments; /* Of all threads. */
     struct sluice_canal *next;
@@ -29,12 +29,12 @@ struct sluice_canal {
 struct sluice_key {
     struct sl_counter counter;
     struct sl_shm_key *key;
-    uint64_t serial;            /* Of the thread that it belongs to; 0: of none. */
-    struct sl_attachment *att;  /* NULL: its thread is gone, or it came over a fork. */
+    uint64_t serial;           /* Of the thread that it belongs to; 0: of none. */
+    struct sl_attachment *att; /* NULL: its thread is gone, or it came over a fork. */
     uint32_t binding;
-    uint32_t fork_era;          /* Which process made it, in the line of forks. */
+    uint32_t fork_era; /* Which process made it, in the line of forks. */
     struct sluice_key *next;
-    struct sluice_key **link;   /* What points to this one. */
+    struct sluice_key **link; /* What points to this one. */
 };
 
 #define SL_BINDING_NONE UINT32_MAX
@@ -81,7 +81,8 @@ int sl_thread_attach(struct sluice_canal *c, struct sl_attachment **out);
 /* Engage a binding for a name: find or make the key, bind a record to it, set the bit,
  * make sure that it is still that key. On SLUICE_OK follow with sl_thread_settle().
  * SLUICE_ENOMEM, SLUICE_EKEYS, SLUICE_ERECORDS, SLUICE_EBUSY. */
-int sl_thread_engage(struct sl_attachment *att, const struct sl_name *name, uint32_t *out);
+int sl_thread_engage(struct sl_attachment *att, const struct sl_name *name,
+                     uint32_t *out);
 
 /* The engaged binding of a name, or SL_BINDING_NONE. */
 uint32_t sl_thread_engaged(const struct sl_attachment *att, const struct sl_name *name);

@@ -1,0 +1,51 @@
+# The one door to Sluice. meson and ninja do the work; see HACKING.md.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+ARGS ?=
+ONLY ?=
+
+.DEFAULT_GOAL := all
+.PHONY: all try test bench soak model install fmt clean help
+
+all: ## build the library into build/plain
+	@tools/deps --check build
+	@tools/build plain
+
+try: ## a first lock between two processes, step by step
+	@tools/deps build
+	@tools/build --quiet plain
+	@build/plain/examples/try
+
+test: ## every test and check; ONLY='unit/*' runs some of them
+	@tools/deps
+	@set -f; tests/run $(ONLY)
+
+bench: ## measure; ARGS=--json and others go to the bench
+	@tools/deps --check build
+	@tools/build --quiet plain bench/bench
+	@build/plain/bench/bench $(ARGS)
+
+soak: ## the long forms of the tests; hours
+	@tools/deps --check
+	@set -f; tests/run --soak $(ONLY)
+
+model: ## check the models exhaustively
+	@tools/deps --check build model
+	@tests/model/run $(ARGS)
+
+install: ## install below PREFIX (/usr/local), under DESTDIR if that is set
+	@tools/deps --check build
+	@tools/build --quiet --prefix '$(PREFIX)' plain
+	@tools/install '$(DESTDIR)'
+
+fmt: ## format all C files
+	@tools/deps --check fmt
+	@tools/fmt
+
+clean: ## remove everything that was built
+	rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.* ## \(.*\)/make \1|\2/p' Makefile | sed 's/^make all|/make|/' | \
+	    awk -F '|' '{printf "%-14s %s\n", $$1, $$2}'

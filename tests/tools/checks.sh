@@ -1,0 +1,227 @@
+#!/bin/bash
+# checks.sh BUILD - each check of tools/ is fed a bad sample, and must refuse it.
+#
+# A check that cannot fail is worse than none. Every sample is a small tree of its own.
+set -eu
+cd "$(dirname "$0")/../.."
+root=$PWD
+build=${1:-build/plain}
+case $build in /*) ;; *) build=$root/$build ;; esac
+. tests/tools/tap.sh
+
+tree=$work/tree
+fresh() {
+    rm -rf "$tree"
+    mkdir -p "$tree"
+}
+put() { # put FILE: what comes on stdin
+    mkdir -p "$tree/$(dirname "$1")"
+    cat >"$tree/$1"
+}
+
+# ---- check_layers.sh ----
+
+layers() { tools/check_layers.sh "$tree"; }
+good_layers() {
+    fresh
+    echo '#include <stdint.h>' | put include/sluice.h
+    echo '#include "sluice.h"' | put src/core/table.c
+    printf '#include "canal/slot.h"\n#include "core/table.h"\n#include <errno.h>\n' |
+        put src/canal/slot.c
+    echo '#include "canal/slot.h"' | put src/server/main.c
+}
+good_layers
+passes "layers: includes that point down are fine" layers
+good_layers; echo '#include "canal/slot.h"' | put src/core/bad.c
+fails "layers: core may not include canal" 'core (layer 0) includes canal/slot.h' layers
+good_layers; echo ' #  include "server/loop.h"' | put src/canal/bad.h
+fails "layers: canal may not include server" 'includes server/loop.h' layers
+good_layers; echo '#include "engine/engine.h"' | put src/canal/bad.c
+fails "layers: canal may not include engine, which is beside it" 'engine/engine.h' layers
+good_layers; echo '#include "core/table.h"' | put src/cli/bad.c
+fails "layers: cli may include sluice.h alone" 'cli uses sluice.h alone' layers
+good_layers; echo '#include "slot.h"' | put src/canal/bad.c
+fails "layers: an include without its folder is refused" 'with their folder' layers
+good_layers; echo '#include "../core/table.h"' | put src/canal/bad.c
+fails "layers: an include with .. is refused" 'from src/' layers
+good_layers; echo '#include "canal/slot.h"' | put include/sluice.h
+fails "layers: the public header may not include ours" 'public header' layers
+good_layers; echo 'int x;' | put src/utils/bad.c
+fails "layers: a folder without a layer is refused" 'no layer' layers
+fresh
+fails "layers: an empty tree is not a clean one" 'nothing to check' layers
+
+# ---- check_pure.sh ----
+
+pure() { tools/check_pure.sh "$tree"; }
+object() { # object NAME: C on stdin
+    mkdir -p "$tree/lib.p"
+    "${CC:-cc}" -O2 -c -x c - -o "$tree/lib.p/$1.c.o"
+}
+good_pure() {
+    fresh
+    object core_table <<'END'
+#include <stdlib.h>
+#include <string.h>
+char *copy(const char *s) { char *c = calloc(1, strlen(s) + 1); return c ? strcpy(c, s) : c; }
+END
+    object lease_seeker <<'END'
+char *copy(const char *s);
+char *twice(const char *s) { return copy(copy(s)); }
+END
+    object canal_slot <<'END'
+#include <time.h>
+long now(void) { return time(0); }
+END
+}
+good_pure
+passes "pure: memory, strings and each other are fine; canal is not looked at" pure
+good_pure; object core_clock <<'END'
+#include <time.h>
+long now(void) { struct timespec t; clock_gettime(CLOCK_REALTIME, &t); return t.tv_sec; }
+END
+fails "pure: core may not read a clock" 'core_clock.c.o reaches for clock_gettime' pure
+good_pure; object resp_log <<'END'
+#include <stdio.h>
+void say(int x) { printf("%d", x); }
+END
+fails "pure: resp may not print" 'resp_log.c.o reaches for printf' pure
+good_pure; object keeper_dice <<'END'
+#include <stdlib.h>
+int dice(void) { return rand(); }
+END
+fails "pure: keeper may not draw random numbers" 'reaches for rand' pure
+fresh
+fails "pure: no object is not a pure one" 'no object' pure
+
+# ---- check_symbols.sh ----
+
+library() { # library [LINKER ARGUMENT...]: C on stdin
+    "${CC:-cc}" -shared -fPIC -x c - -x none "$@" -o "$tree/lib.so"
+}
+symbols() { SLUICE_LIB=$tree/lib.so SLUICE_HEADER=$tree/api.h tools/check_symbols.sh "$tree"; }
+fresh
+printf 'SLUICE_API int sluice_a(void);\nSLUICE_API const char *sluice_b(int x,\n    int y);\n' |
+    put api.h
+echo 'int sluice_a(void){return 0;} int sluice_b(void){return 0;}' | library
+passes "symbols: what is declared and no more is fine" symbols
+echo 'int sluice_a(void){return 0;}' | library
+fails "symbols: a function that is not exported" 'not exported: sluice_b' symbols
+echo 'int sluice_a(void){return 0;} int sluice_b(void){return 0;} int leak;' | library
+fails "symbols: a symbol that leaks" 'not declared: leak' symbols
+echo 'int sluice_a(void){return 0;} int sluice_b(void){return 0;}' |
+    library -Wl,--no-as-needed -lm
+fails "symbols: a second library" 'needs: libm' symbols
+
+# ---- check_words.sh ----
+
+words() { tools/check_words.sh "$tree"; }
+fresh
+echo '/* A grant has a fence; the limits of a key are in sluice.h. */' | put src/core/a.c
+passes "words: our words are fine" words
+echo 'Every grant carries a fencing token.' | put docs/a.md
+fails "words: token" 'write: fence' words
+rm "$tree/docs/a.md"
+echo 'int capacity = 3;' | put src/canal/a.c
+fails "words: capacity" 'write: room' words
+echo 'int token_count = 3;' | put src/canal/a.c
+passes "words: a part of a name is another word" words
+echo 'the argument max_per' | put docs/coming-from.md
+passes "words: what is allowed in one file" words
+echo 'the argument max_per' | put docs/other.md
+fails "words: is not allowed in another" 'docs/other.md' words
+fresh
+fails "words: an empty tree is not a clean one" 'nothing to check' words
+
+# ---- check_docs.sh ----
+
+docs() { tools/check_docs.sh "$tree"; }
+good_docs() {
+    fresh
+    put include/sluice.h <<'END'
+#define SLUICE_A_MAX 3
+#define SLUICE_STATUS_MAP(X)    \
+    X(OK,      0, "OK",   "done") \
+    X(EFULL,  -1, "FULL", "full")
+struct sluice_thing;
+SLUICE_API int sluice_do(int x);
+END
+    put man/sluice.h.3 <<'END'
+.Ss sluice_do
+A struct sluice_thing, SLUICE_STATUS_MAP, at most SLUICE_A_MAX.
+.It Dv SLUICE_OK Pq 0 , OK
+.It Dv SLUICE_EFULL Pq \-1 , FULL
+END
+    printf 'all:\ntest:\n' | put Makefile
+    printf 'Run `make test`; see `docs/guarantees.md` and [it](docs/guarantees.md).\n' |
+        put README.md
+    printf 'exec make test\n' | put .ci/run
+    printf 'Pro%s. K2, `nobody_is_lost` and `tests/unit/test_a.c:nobody_is_lost`.\n' ved |
+        put docs/guarantees.md
+    printf 'void nobody_is_lost(void); /* K2 */\n' | put tests/unit/test_a.c
+}
+good_docs
+passes "docs: a small tree with all that is needed" docs
+good_docs; echo 'SLUICE_API int sluice_new(void);' >>"$tree/include/sluice.h"
+fails "docs: a function without its section" 'no section for sluice_new' docs
+good_docs; sed -i '/EFULL/d' "$tree/man/sluice.h.3"
+fails "docs: a status without its item" 'no item .*SLUICE_EFULL' docs
+good_docs; sed -i 's/-1 , FULL/-2 , FULL/' "$tree/man/sluice.h.3"
+fails "docs: a status with another number" 'no item .*SLUICE_EFULL' docs
+good_docs; sed -i 's/sluice_thing/thing/' "$tree/man/sluice.h.3"
+fails "docs: a struct that is not mentioned" 'nothing about sluice_thing' docs
+good_docs; echo 'Run `make serve`.' >>"$tree/README.md"
+fails "docs: a make target that does not exist" 'no `make serve`' docs
+good_docs; printf '    $ make fly\n' >>"$tree/README.md"
+fails "docs: a make target in an example" 'no `make fly`' docs
+good_docs; echo 'See `tools/nothing.sh`.' | put HACKING.md
+fails "docs: a file that does not exist" 'no tools/nothing.sh' docs
+good_docs; echo 'See [that](docs/nothing.md).' | put HACKING.md
+fails "docs: a link to nothing" 'no docs/nothing.md' docs
+good_docs; echo '`everybody_is_lost`' >>"$tree/docs/guarantees.md"
+fails "docs: a promise with a test that does not exist" 'everybody_is_lost' docs
+good_docs; echo '`tests/unit/test_a.c:another`' >>"$tree/docs/guarantees.md"
+fails "docs: a promise with a test that is not in that file" 'has no another' docs
+good_docs; echo 'K3' >>"$tree/docs/guarantees.md"
+fails "docs: a promise with a case that no test speaks of" 'speaks of K3' docs
+good_docs; echo 'We promise.' >"$tree/docs/guarantees.md"
+fails "docs: promises without a test" 'names no test' docs
+good_docs; printf 'It is pro%s.\n' ved >>"$tree/README.md"
+fails "docs: certainty outside of guarantees.md" 'belongs into' docs
+good_docs; echo 'make check' >"$tree/.ci/run"
+fails "docs: a .ci/run that runs something else" '.ci/run does not' docs
+
+# ---- fmt, check_shell.sh, check_man.sh ----
+
+fmt() { SLUICE_ROOT=$tree tools/fmt --check; }
+fresh
+cp .clang-format "$tree"
+printf 'int f(void)\n{\n    return 0;\n}\n' | put src/a.c
+passes "fmt: a file as it should be" fmt
+printf 'int f(void){return 0;}\n' | put src/a.c
+fails "fmt: a file that would change" 'clang-format' fmt
+
+shell() { tools/check_shell.sh "$tree"; }
+fresh
+printf '#!/bin/sh\necho "$1"\n' | put tools/a
+passes "shell: a good script" shell
+printf '#!/bin/sh\necho $1\n' | put tools/a
+fails "shell: a script without quotes" 'SC2086' shell
+fresh
+fails "shell: no script is not a good one" 'no script' shell
+
+man() { tools/check_man.sh "$tree"; }
+fresh
+cp man/sluice.h.3 "$work/page"
+put man/a.3 <"$work/page"
+passes "man: our page" man
+printf '.Dd\n.Xx nonsense\n' | put man/a.3
+fails "man: a page that mandoc does not understand" 'a.3' man
+
+# ---- and the real library ----
+
+same "symbols: the header declares functions" \
+    "$([ "$(tools/api_names | wc -l)" -ge 18 ] && echo many)" many
+passes "symbols: the library that was built" tools/check_symbols.sh "$build"
+
+done_testing

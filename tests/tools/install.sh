@@ -1,0 +1,51 @@
+#!/bin/bash
+# install.sh BUILD - `make install`, and then the program of README.md as a user has it.
+set -eu
+cd "$(dirname "$0")/../.."
+. tests/tools/tap.sh
+
+dest=$work/dest
+if [ "${BUILD:-build}" = build ]; then
+    passes "make install" make -s install DESTDIR="$dest" PREFIX=/usr/local
+else # another build folder than make's
+    passes "meson install" env DESTDIR="$dest" meson install -C "${1:?}" --no-rebuild
+fi
+prefix=$dest/usr/local
+pc=$(find "$dest" -name sluice.pc)
+lib=$(dirname "$(dirname "$pc")")
+
+passes "the header" test -f "$prefix/include/sluice.h"
+passes "the shared library and its soname" test -e "$lib/libsluice.so.0"
+passes "the static library" test -f "$lib/libsluice.a"
+passes "the man page" test -f "$prefix/share/man/man3/sluice.h.3"
+same "a man page for each function" \
+    "$(cd "$prefix/share/man/man3" && for f in sluice_*.3; do echo "${f%.3}"; done | sort)" \
+    "$(tools/api_names)"
+says "which show the one page" 'sluice_canal_acquire' \
+    sh -c "cd '$prefix/share/man' && mandoc -T ascii man3/sluice_key_free.3"
+same "the version" "$(sed -n 's/^Version: //p' "$pc")" \
+    "$(sed -n 's/^#define SLUICE_VERSION "\(.*\)"/\1/p' include/sluice.h)"
+
+# The program of README.md, with a segment of its own instead of the user's.
+sed -n '/^```c$/,/^```$/p' README.md |
+    sed "/^\`\`\`/d; s|canal_open(NULL,|canal_open(\"$work/segment\",|" >"$work/gate.c"
+passes "README.md has a program" grep -q 'int main' "$work/gate.c"
+passes "which opens the segment it is told" grep -q "$work/segment" "$work/gate.c"
+same "of about ten lines" \
+    "$([ "$(grep -c . "$work/gate.c")" -le 20 ] && echo short)" short
+
+export PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$dest
+flags() { pkg-config "$@" sluice; }
+compile() { # compile OUT [STATIC]: as README.md tells
+    # shellcheck disable=SC2046
+    "${CC:-cc}" -Wall -Werror "$work/gate.c" $(flags --cflags) -o "$1" "${@:2}"
+}
+# shellcheck disable=SC2046
+passes "it compiles through pkg-config" compile "$work/gate" $(flags --libs)
+says "it takes a permit and gives it back" 'granted' \
+    env LD_LIBRARY_PATH="$lib" "$work/gate"
+# shellcheck disable=SC2046
+passes "it compiles with the static library" compile "$work/static" "$lib/libsluice.a" -pthread
+says "and runs without the shared one" 'granted' "$work/static"
+
+done_testing

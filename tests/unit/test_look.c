@@ -1,0 +1,205 @@
+/* test_look.c - what is seen from outside: keys, holders, waiters, rooms, pictures. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "test.h"
+
+#include "sluice.h"
+#include "world.h"
+
+static const struct sluice_room three = {.per = 3, .buckets = 1};
+
+static bool find_key(const struct world *w, const char *key,
+                     struct sluice_key_info *out)
+{
+    for (uint64_t cursor = 0; sluice_canal_next_key(w->canal, &cursor, out) == 1;)
+        if (strcmp(out->key, key) == 0) return true;
+    return false;
+}
+
+static bool find_holder(const struct world *w, const char *key, int pid, uint32_t waits,
+                        struct sluice_holder *out)
+{
+    for (uint64_t cursor = 0;
+         sluice_canal_next_holder(w->canal, key, &cursor, out) == 1;)
+        if (out->pid == pid && out->waits == waits) return true;
+    return false;
+}
+
+static void a_holder_is_seen_with_all_that_is_known_of_it(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    struct sluice_holder h;
+    struct sluice_want two = {.units = 2};
+    int64_t before = (int64_t)time(NULL) * 1000;
+    prctl(PR_SET_NAME, "looked-at");
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", three, &two), 2);
+    assert_true(find_holder(&w, "db", getpid(), 0, &h));
+    assert_int_equal(h.tid, gettid());
+    assert_string_equal(h.program, "looked-at");
+    assert_int_equal(h.units, 2);
+    assert_int_equal(h.room.per, 3);
+    assert_int_equal(h.room.buckets, 1);
+    assert_int_equal(h.dead, 0);
+    assert_true(h.since_ms >= before - 1000 && h.since_ms <= before + 60000);
+    sluice_canal_release(w.canal, "db", 2);
+    assert_false(find_holder(&w, "db", getpid(), 0, &h));
+    world_end(&w);
+}
+
+static void the_room_declared_last_is_shown_and_different_rooms_are_said_to_differ(
+    void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    struct actor a = actor_start(&w);
+    struct sluice_key_info k;
+    struct sluice_holder h;
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", three, NULL), 1);
+    assert_true(find_key(&w, "db", &k));
+    assert_int_equal(k.rooms_differ, 0);
+    assert_int_equal(actor_acquire(&a, "db", 3, 2), 2);
+    assert_true(find_key(&w, "db", &k));
+    assert_int_equal(k.held, 2);
+    assert_int_equal(k.holders, 2);
+    assert_int_equal(k.rooms_differ, 1);
+    assert_int_equal(k.room.buckets, 2); /* The larger. */
+    assert_int_equal(actor_acquire(&a, "db", 3, 1), 3);
+    assert_true(find_holder(&w, "db", a.pid, 0, &h));
+    assert_int_equal(h.room.buckets, 1);
+    assert_int_equal(h.units, 2);
+    assert_true(find_key(&w, "db", &k));
+    assert_int_equal(k.rooms_differ, 0);
+    actor_kill(&a);
+    assert_true(find_holder(&w, "db", a.pid == 0 ? h.pid : a.pid, 0, &h));
+    assert_int_equal(h.dead, 1);
+    assert_int_equal(sluice_canal_reap(w.canal), 2);
+    assert_true(find_key(&w, "db", &k));
+    assert_int_equal(k.held, 1);
+    world_end(&w);
+}
+
+static void waiters_are_seen_while_they_wait(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    struct actor a = actor_start(&w);
+    struct sluice_holder h;
+    struct sluice_key_info k;
+    struct sluice_want all = {.units = 3};
+    sluice_canal_acquire(w.canal, "db", three, &all);
+    actor_send(&a, (struct command){.deed = ACQUIRE,
+                                    .key = "db",
+                                    .room = three,
+                                    .want = {.units = 2, .wait_ms = 60000}});
+    while (!find_holder(&w, "db", a.pid, 1, &h)) pause_ms(1);
+    assert_int_equal(h.units, 2);
+    assert_int_equal(h.room.per, 3);
+    assert_true(find_key(&w, "db", &k));
+    assert_int_equal(k.waiters, 1);
+    assert_int_equal(k.holders, 1);
+    sluice_canal_release(w.canal, "db", 3);
+    assert_int_equal(actor_answer(&a), 2);
+    assert_false(find_holder(&w, "db", a.pid, 1, &h));
+    actor_kill(&a);
+    world_end(&w);
+}
+
+static void each_key_in_use_is_seen_once_and_others_not(void **state)
+{
+    (void)state;
+    enum { KEYS = 100 };
+    struct world w = world_new(NULL);
+    char key[16];
+    int seen[KEYS] = {0}, n;
+    struct sluice_key_info k;
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        assert_int_equal(sluice_canal_acquire(w.canal, key, three, NULL), 1);
+        if (i % 2) sluice_canal_release(w.canal, key, 1);
+    }
+    for (uint64_t cursor = 0; sluice_canal_next_key(w.canal, &cursor, &k) == 1;) {
+        assert_int_equal(sscanf(k.key, "k%d", &n), 1);
+        assert_int_equal(k.held, 1);
+        seen[n]++;
+    }
+    for (int i = 0; i < KEYS; i++) assert_int_equal(seen[i], i % 2 == 0);
+    struct sluice_canal_info info;
+    assert_int_equal(sluice_canal_info(w.canal, &info), SLUICE_OK);
+    assert_int_equal(info.keys_used, KEYS / 2);
+    assert_int_equal(info.keys, 4096);
+    assert_int_equal(info.slots, 1024);
+    assert_int_equal(info.records, 16384);
+    uint64_t cursor = 0;
+    assert_int_equal(sluice_canal_next_holder(w.canal, "nobody knows it", &cursor,
+                                              &(struct sluice_holder){0}),
+                     0);
+    world_end(&w);
+}
+
+static void the_picture_is_the_one_canal_locks_users_know(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t held;
+        struct sluice_room room;
+        size_t size;
+        const char *picture;
+    } rows[] = {
+        {7, {3, 3}, 64, "[3,3,1]"},
+        {0, {3, 3}, 64, "[0,0,0]"},
+        {3, {3, 1}, 64, "[3]"},
+        {4, {3, 1}, 64, "[3,1]"},
+        {9, {3, 3}, 64, "[3,3,3]"},
+        {2, {0, 0}, 64, "[1,1]"},
+        {0, {3, 0}, 64, "[]"},
+        {300, {3, 100}, 16, "[3,3,3,3,3...]"},
+        {4294967295, {4294967295u, 1}, 64, "[4294967295]"},
+        {1, {1, 1}, 3, ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char out[64];
+        size_t n = sluice_canal_picture(rows[i].held, rows[i].room, out, rows[i].size);
+        assert_string_equal(out, rows[i].picture);
+        assert_int_equal(n, strlen(out));
+    }
+    assert_int_equal(sluice_canal_picture(1, three, NULL, 0), 0);
+}
+
+static void bad_arguments_are_refused(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    uint64_t cursor = 0;
+    assert_int_equal(sluice_canal_next_key(NULL, &cursor, &(struct sluice_key_info){0}),
+                     SLUICE_EINVAL);
+    assert_int_equal(sluice_canal_next_key(w.canal, NULL, &(struct sluice_key_info){0}),
+                     SLUICE_EINVAL);
+    assert_int_equal(
+        sluice_canal_next_holder(w.canal, "", &cursor, &(struct sluice_holder){0}),
+        SLUICE_EINVAL);
+    assert_int_equal(sluice_canal_info(w.canal, NULL), SLUICE_EINVAL);
+    assert_int_equal(sluice_canal_reap(NULL), SLUICE_EINVAL);
+    cursor = UINT64_MAX;
+    assert_int_equal(
+        sluice_canal_next_key(w.canal, &cursor, &(struct sluice_key_info){0}), 0);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_holder_is_seen_with_all_that_is_known_of_it),
+        cmocka_unit_test(
+            the_room_declared_last_is_shown_and_different_rooms_are_said_to_differ),
+        cmocka_unit_test(waiters_are_seen_while_they_wait),
+        cmocka_unit_test(each_key_in_use_is_seen_once_and_others_not),
+        cmocka_unit_test(the_picture_is_the_one_canal_locks_users_know),
+        cmocka_unit_test(bad_arguments_are_refused),
+    };
+    return cmocka_run_group_tests_name("look", tests, NULL, NULL);
+}

@@ -1,0 +1,87 @@
+/* test_memory.c - every allocation may fail: each in its turn, in a loop. Nothing is
+ * lost by it, and the leak checker has the last word. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "test.h"
+
+#include "sluice.h"
+#include "world.h"
+
+/* -Wl,--wrap: the library knows nothing of this. */
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+
+static int allowed = -1; /* So many more; -1: any number. */
+
+static bool refuse(void)
+{
+    if (allowed < 0) return false;
+    return allowed-- == 0;
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return refuse() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t size)
+{
+    return refuse() ? NULL : __real_realloc(p, size);
+}
+
+static const struct sluice_room one = {.per = 1, .buckets = 1};
+
+/* Forty keys by name, one by handle: the bindings grow several times. Stops at the
+ * first failure, having said what it holds. */
+static int64_t scenario(const char *path, struct sluice_canal **c, int *held)
+{
+    struct sluice_key *k = NULL;
+    *held = 0;
+    int64_t status = sluice_canal_open(path, NULL, c);
+    if (status != SLUICE_OK) return status;
+    for (; *held < 40 && status >= 0; *held += status > 0) {
+        char key[4] = {'k', (char)('0' + *held / 10), (char)('0' + *held % 10), '\0'};
+        status = sluice_canal_acquire(*c, key, one, NULL);
+    }
+    if (status < 0) return status;
+    status = sluice_key_resolve(*c, "handle", &k);
+    if (status != SLUICE_OK) return status;
+    return sluice_key_free(k);
+}
+
+static void every_allocation_may_fail_and_nothing_is_lost(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    int64_t status;
+    int n = 0;
+    do {
+        struct sluice_canal *c = NULL;
+        struct sluice_canal_info info;
+        int held;
+        allowed = n++;
+        status = scenario(w.path, &c, &held);
+        allowed = -1;
+        assert_true(status == SLUICE_OK || status == SLUICE_ENOMEM);
+        sluice_canal_info(w.canal, &info);
+        assert_true(info.keys_used == (uint32_t)held);
+        sluice_canal_close(c);
+        sluice_canal_info(w.canal, &info);
+        assert_int_equal(info.keys_used, 0);
+        assert_int_equal(info.slots_used, 0);
+        assert_int_equal(info.records_used, 0);
+    } while (status != SLUICE_OK);
+    assert_true(n > 5); /* It did fail at several places. */
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_allocation_may_fail_and_nothing_is_lost),
+    };
+    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+}

@@ -1,0 +1,41 @@
+#!/bin/sh
+# check_pure.sh BUILD - the pure folders reach for nothing but memory and strings.
+#
+# Looks at what the objects of core/, lease/, keeper/ and resp/ leave undefined: no
+# clock, socket, file, random number or log can hide from that. What one pure object
+# takes from another is fine.
+set -eu
+build=${1:?usage: check_pure.sh BUILD}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# meson names an object after its source: core/status.c is core_status.c.o.
+find "$build" -name 'core_*.c.o' -o -name 'lease_*.c.o' -o -name 'keeper_*.c.o' \
+    -o -name 'resp_*.c.o' >"$work/objects"
+if [ ! -s "$work/objects" ]; then
+    echo "no object of a pure folder below $build" >&2
+    exit 1
+fi
+
+while read -r object; do nm --defined-only "$object"; done <"$work/objects" |
+    awk 'NF == 3 { print $3 }' | sort -u >"$work/defined"
+
+bad=0
+while read -r object; do
+    nm -u "$object" | awk '{ print $2 }' | sort -u | comm -23 - "$work/defined" >"$work/u"
+    while read -r name; do
+        case $name in
+            malloc | calloc | realloc | free | aligned_alloc) ;;
+            mem* | str* | bcmp | bzero) ;;
+            __mem*_chk | __str*_chk) ;;
+            # An assert, and what the compiler adds by itself.
+            __assert_fail | abort | __stack_chk_fail | _GLOBAL_OFFSET_TABLE_) ;;
+            *)
+                echo "${object##*/} reaches for $name" >&2
+                bad=1
+                ;;
+        esac
+    done <"$work/u"
+done <"$work/objects"
+exit "$bad"
