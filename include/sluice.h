@@ -23,7 +23,9 @@
  *
  * What this part does not do:
  *   - It is not fair: of several waiters any one may be next.
- *   - It does not count re-entrance: each acquire asks for more units.
+ *   - It does not count re-entrance: each acquire asks for more units. A thread that
+ *     waits for what it alone holds waits until its time is over.
+ *   - It is not for signal handlers: no function here is async-signal-safe.
  *   - It has no fence: what one machine guards needs none, as nobody's permit ends
  *     while its holder lives.
  *   - A permit belongs to the thread that took it; no other may release it.

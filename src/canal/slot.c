@@ -169,9 +169,11 @@ static bool reap_exclusively(const struct sl_segment *seg, uint32_t slot,
     struct sl_shm_slot *s = &seg->slots[slot];
     if (!owner_gone(s) || tether_held(seg, slot)) return false;
     int e = pthread_mutex_trylock(&s->mutex);
-    if (e == 0 && !is_tethered(s))
-        pthread_mutex_unlock(&s->mutex); /* Freed meanwhile. */
-    if (e != EOWNERDEAD && !(e == 0 && is_tethered(s))) return false;
+    if (e != 0 && e != EOWNERDEAD) return false;
+    if (e == 0 && !is_tethered(s)) { /* It was freed meanwhile. */
+        pthread_mutex_unlock(&s->mutex);
+        return false;
+    }
     *freed += reap_locked(seg, slot);
     return true;
 }
