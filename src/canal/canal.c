@@ -181,7 +181,7 @@ int64_t sluice_canal_acquire(struct sluice_canal *c, const char *key,
     struct sl_counter counter = sl_thread_counter(att, binding);
     int64_t nth = take(&counter, &q);
     if (nth == SLUICE_EFULL) nth = take_slowly(att, binding, &counter, &q);
-    sl_thread_settle(att, binding);
+    if (nth < 0) sl_thread_settle(att, binding); /* What is held stays engaged. */
     return nth;
 }
 

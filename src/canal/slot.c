@@ -56,21 +56,6 @@ bool sl_slot_dead(const struct sl_segment *seg, uint32_t slot)
 
 /* --- Bits and records ----------------------------------------------------- */
 
-void sl_slot_set_bit(const struct sl_segment *seg, uint32_t slot, uint32_t key)
-{
-    /* Sequentially consistent: pairs with the reclaimer, which closes a key and then
-     * looks at its bits, while we set the bit and then look at the state (keys.c). */
-    __atomic_fetch_or(&sl_bitmap(seg, key)[slot / 64], 1ull << slot % 64,
-                      __ATOMIC_SEQ_CST);
-}
-
-void sl_slot_clear_bit(const struct sl_segment *seg, uint32_t slot, uint32_t key)
-{
-    /* Release: what we did to the key comes before somebody else's reclaiming it. */
-    __atomic_fetch_and(&sl_bitmap(seg, key)[slot / 64], ~(1ull << slot % 64),
-                       __ATOMIC_RELEASE);
-}
-
 /* The next record of a slot, from *at on; false when there is none. Reads the owner of
  * each chunk: a few kilobytes, and there is no list that a kill could break. */
 static bool next_record(const struct sl_segment *seg, uint32_t slot, uint32_t *at)

@@ -41,8 +41,22 @@ bool sl_slot_dead(const struct sl_segment *seg, uint32_t slot);
 /* The bit of a slot in a key's bitmap. Only the slot's thread, or its exclusive
  * reaper, may change it. Set before a key is used and cleared after; while it is set
  * some record of the slot names the key. */
-void sl_slot_set_bit(const struct sl_segment *seg, uint32_t slot, uint32_t key);
-void sl_slot_clear_bit(const struct sl_segment *seg, uint32_t slot, uint32_t key);
+static inline void sl_slot_set_bit(const struct sl_segment *seg, uint32_t slot,
+                                   uint32_t key)
+{
+    /* Sequentially consistent: pairs with the reclaimer, which closes a key and then
+     * looks at its bits, while we set the bit and then look at the state (keys.c). */
+    __atomic_fetch_or(&sl_bitmap(seg, key)[slot / 64], 1ull << slot % 64,
+                      __ATOMIC_SEQ_CST);
+}
+
+static inline void sl_slot_clear_bit(const struct sl_segment *seg, uint32_t slot,
+                                     uint32_t key)
+{
+    /* Release: what we did to the key comes before somebody else's reclaiming it. */
+    __atomic_fetch_and(&sl_bitmap(seg, key)[slot / 64], ~(1ull << slot % 64),
+                       __ATOMIC_RELEASE);
+}
 
 /* The record of a slot on a key, or seg->record_count. */
 uint32_t sl_slot_find_record(const struct sl_segment *seg, uint32_t slot, uint32_t key);

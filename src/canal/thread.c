@@ -320,6 +320,9 @@ int sl_thread_engage(struct sl_attachment *att, const struct sl_name *name,
             int status = sl_keys_make(seg, name, &ref);
             if (status != SLUICE_OK) return status;
         }
+        /* Both are about to be changed by instructions that cannot begin early. */
+        __builtin_prefetch(&seg->keys[ref.key].word, 1);
+        __builtin_prefetch(&sl_bitmap(seg, ref.key)[att->slot / 64], 1);
         uint32_t b = map_find(att, ref.key);
         if (b != SL_BINDING_NONE && att->bindings[b].engaged) {
             *out = b; /* Its bit is set, so the key could not have changed. */
@@ -358,23 +361,13 @@ uint32_t sl_thread_engaged(const struct sl_attachment *att, const struct sl_name
     return SL_BINDING_NONE;
 }
 
-struct sl_counter sl_thread_counter(const struct sl_attachment *att, uint32_t binding)
-{
-    const struct sl_segment *seg = &att->canal->seg;
-    const struct sl_binding *b = &att->bindings[binding];
-    return (struct sl_counter){
-        .word = &seg->keys[b->key].word,
-        .record = &seg->records[b->record],
-        .records = seg->records,
-        .tag = b->record + 1,
-    };
-}
-
 void sl_thread_settle(struct sl_attachment *att, uint32_t binding)
 {
     struct sl_binding *b = &att->bindings[binding];
-    struct sl_counter c = sl_thread_counter(att, binding);
-    if (!b->engaged || b->handles > 0 || sl_counter_held(&c) > 0) return;
+    const struct sl_shm_record *r = &att->canal->seg.records[b->record];
+    /* Relaxed: only this thread writes it while it lives. */
+    uint64_t lo = __atomic_load_n(&r->state.lo, __ATOMIC_RELAXED);
+    if (!b->engaged || b->handles > 0 || sl_record_held(lo) > 0) return;
     b->engaged = false;
     sl_slot_clear_bit(&att->canal->seg, att->slot, b->key);
     idle_append(att, binding);

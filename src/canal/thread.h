@@ -91,6 +91,17 @@ uint32_t sl_thread_engaged(const struct sl_attachment *att, const struct sl_name
 void sl_thread_settle(struct sl_attachment *att, uint32_t binding);
 
 /* Where the operations of a binding take place. */
-struct sl_counter sl_thread_counter(const struct sl_attachment *att, uint32_t binding);
+static inline struct sl_counter sl_thread_counter(const struct sl_attachment *att,
+                                                  uint32_t binding)
+{
+    const struct sl_segment *seg = &att->canal->seg;
+    const struct sl_binding *b = &att->bindings[binding];
+    return (struct sl_counter){
+        .word = &seg->keys[b->key].word,
+        .record = &seg->records[b->record],
+        .records = seg->records,
+        .tag = b->record + 1,
+    };
+}
 
 #endif /* SL_CANAL_THREAD_H */
