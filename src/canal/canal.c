@@ -217,7 +217,7 @@ int64_t sluice_canal_count(struct sluice_canal *c, const char *key)
     if (status == SLUICE_ENOENT) return 0;
     if (status != SLUICE_OK) return status;
     int64_t count = count_of(&c->seg.keys[ref.key]);
-    return sl_keys_current(&c->seg, ref) ? count : 0; /* It had nobody, if it went. */
+    return sl_keys_named(&c->seg, ref) ? count : 0; /* It had nobody, if it went. */
 }
 
 /* --- By handle ------------------------------------------------------------ */

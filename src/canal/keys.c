@@ -73,8 +73,10 @@ static uint64_t key_state(const struct sl_segment *seg, uint32_t key)
     return __atomic_load_n(&seg->keys[key].state, __ATOMIC_ACQUIRE);
 }
 
-bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
-                  struct sl_key_ref *out)
+/* Find a name among keys that are ready, or with `closing` also among those that the
+ * reclaimer is just looking at: they may be in use all the same. */
+static bool find(const struct sl_segment *seg, const struct sl_name *name, bool closing,
+                 struct sl_key_ref *out)
 {
     uint32_t at = (uint32_t)name->hash & seg->index_mask;
     for (uint32_t probes = 0; probes <= seg->index_mask; probes++) {
@@ -83,11 +85,12 @@ bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
         uint32_t key = entry - 1;
         if (key < seg->key_count) {
             uint64_t before = key_state(seg, key);
-            bool same = sl_key_state(before) == SL_KEY_READY &&
+            enum sl_key_state s = sl_key_state(before);
+            bool same = (s == SL_KEY_READY || (closing && s == SL_KEY_CLOSING)) &&
                         same_name(seg, key, name);
             /* Acquire: the name was read before the state is read again. */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
-            if (same && key_state(seg, key) == before) {
+            if (same && key_state(seg, key) >> 2 == before >> 2) {
                 *out = (struct sl_key_ref){.key = key, .generation = before >> 2};
                 return true;
             }
@@ -95,6 +98,17 @@ bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
         at = (at + 1) & seg->index_mask;
     }
     return false;
+}
+
+bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
+                  struct sl_key_ref *out)
+{
+    return find(seg, name, false, out);
+}
+
+bool sl_keys_named(const struct sl_segment *seg, struct sl_key_ref ref)
+{
+    return key_state(seg, ref.key) >> 2 == ref.generation;
 }
 
 bool sl_keys_has_name(const struct sl_segment *seg, uint32_t key,
@@ -276,13 +290,13 @@ int sl_keys_look_up(const struct sl_segment *seg, const struct sl_name *name,
 {
     const uint32_t *changes = &seg->header->changes;
     uint32_t before = __atomic_load_n(changes, __ATOMIC_ACQUIRE);
-    if (sl_keys_find(seg, name, out)) return SLUICE_OK;
+    if (find(seg, name, true, out)) return SLUICE_OK;
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     if ((before & 1u) == 0 && __atomic_load_n(changes, __ATOMIC_ACQUIRE) == before)
         return SLUICE_ENOENT;
     int status = lock_keys(seg);
     if (status != SLUICE_OK) return status;
-    status = sl_keys_find(seg, name, out) ? SLUICE_OK : SLUICE_ENOENT;
+    status = find(seg, name, true, out) ? SLUICE_OK : SLUICE_ENOENT;
     pthread_mutex_unlock(&seg->header->key_mutex);
     return status;
 }

@@ -56,6 +56,9 @@ int sl_keys_make(const struct sl_segment *seg, const struct sl_name *name,
  * answer stays true while the bit is. */
 bool sl_keys_current(const struct sl_segment *seg, struct sl_key_ref ref);
 
+/* Whether the key still has that name, as far as a look goes. */
+bool sl_keys_named(const struct sl_segment *seg, struct sl_key_ref ref);
+
 /* Copy the name of a key that is in use, with a closing NUL; false if it has none. */
 bool sl_keys_copy_name(const struct sl_segment *seg, uint32_t key,
                        char out[SLUICE_KEY_BYTES_MAX + 1]);

@@ -80,10 +80,10 @@ _Static_assert(sizeof(struct sl_shm_header) == 192, "layout is shared");
  *
  *  OFFSET  SIZE  FIELD
  *       0    48  mutex        robust; locked by the thread for life
- *      48     8  generation   rises each time the slot is given up; begins at 1
+ *      48     8  generation   rises each time the slot is taken or given up; from 1
  *      56     8  dying        the generation that is being reaped; 0: none
  *      64     4  pid
- *      68     4  tid
+ *      68     4  tid          as in the mutex, or else it is in a reaper's hands
  *      72    16  program
  *      88     4  waits_key    the key it sleeps for, plus 1; 0: none
  *      92     4  waits_units

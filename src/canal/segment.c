@@ -178,17 +178,19 @@ static int make(int fd, const struct wish *w, struct sl_segment *seg)
 enum verdict { GOOD, UNFINISHED, BAD };
 
 /* Look at the header in a file before anything is mapped. BAD: *status says how.
- * UNFINISHED: nobody can be using it; whoever has the lock may make it anew. */
+ * UNFINISHED: nobody can be using it; whoever has the lock may make it anew. Only GOOD
+ * is certain without the lock: somebody may be making it. Hence the header first, then
+ * the size: a header that is ready belongs to a file that has grown. */
 static enum verdict inspect(int fd, const struct wish *w, struct sl_shm_header *h,
                             int *status)
 {
     struct stat st;
-    if (fstat(fd, &st) != 0) {
+    ssize_t n = pread(fd, h, sizeof *h, 0);
+    if (n < 0 || fstat(fd, &st) != 0) {
         *status = status_of(errno);
         return BAD;
     }
-    if (st.st_size == 0) return UNFINISHED;
-    ssize_t n = pread(fd, h, sizeof *h, 0);
+    if (n == 0) return UNFINISHED;
     *status = SLUICE_EFOREIGN;
     if (n < (ssize_t)sizeof h->magic || h->magic != SL_MAGIC) return BAD;
     *status = SLUICE_ETRUNCATED;
@@ -294,7 +296,7 @@ static int use_file(int fd, bool created, const struct wish *w, struct sl_segmen
     struct sl_shm_header h;
     int status = check_file(fd, w);
     if (status != SLUICE_OK) return status;
-    if (inspect(fd, w, &h, &status) == UNFINISHED) {
+    if (inspect(fd, w, &h, &status) != GOOD) {
         status = lock_making(fd);
         if (status != SLUICE_OK) return status;
         if (!still_there(w, fd)) {

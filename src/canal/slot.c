@@ -163,19 +163,41 @@ static bool reap_exclusively(const struct sl_segment *seg, uint32_t slot,
     return true;
 }
 
+/* The generation of a slot whose thread is dead while somebody else has its mutex; 0 if
+ * it is not so. That somebody may be stopped, and is not waited for.
+ *
+ * Either it has said so, or it has not come so far: then the mutex is locked by another
+ * thread than the one that signed. A new owner that has locked and not yet signed looks
+ * the same, and that is harmless: nothing is held then, and before it holds anything it
+ * signs and raises the generation, in this order; hence the generation is read first. */
+static uint64_t being_reaped(const struct sl_segment *seg, uint32_t slot)
+{
+    const struct sl_shm_slot *s = &seg->slots[slot];
+#ifndef MUT_NODYING
+    uint64_t generation = __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE);
+    uint64_t dying = __atomic_load_n(&s->dying, __ATOMIC_ACQUIRE);
+    if (dying != 0) return dying;
+#ifndef MUT_NOSIGNATURE
+    uint32_t word = mutex_word(s);
+    uint32_t tid = (uint32_t)__atomic_load_n(&s->tid, __ATOMIC_ACQUIRE);
+    bool locked = (word & FUTEX_OWNER_DIED) == 0 && (word & FUTEX_TID_MASK) != 0;
+    if (locked && (word & FUTEX_TID_MASK) != tid && !tether_held(seg, slot))
+        return generation;
+#endif
+    (void)generation;
+#endif
+    return 0;
+}
+
 static uint64_t reap_slot(const struct sl_segment *seg, uint32_t slot, uint32_t key)
 {
-    struct sl_shm_slot *s = &seg->slots[slot];
     uint64_t freed = 0;
     if (reap_exclusively(seg, slot, &freed)) {
-        pthread_mutex_unlock(&s->mutex);
+        pthread_mutex_unlock(&seg->slots[slot].mutex);
         return freed;
     }
-#ifndef MUT_NODYING
-    /* Somebody has begun to reap it, and may be stopped: do not wait for it. */
-    uint64_t dying = __atomic_load_n(&s->dying, __ATOMIC_ACQUIRE);
-    if (dying != 0) freed += reap_records(seg, slot, dying, key);
-#endif
+    uint64_t generation = being_reaped(seg, slot);
+    if (generation != 0) freed += reap_records(seg, slot, generation, key);
     return freed;
 }
 
@@ -202,15 +224,17 @@ uint64_t sl_slot_reap_all(const struct sl_segment *seg)
 
 /* --- Life ----------------------------------------------------------------- */
 
-/* Say who has the slot, for those who look inside: Relaxed. */
+/* Say who has the slot, before anything is done with it. The tid and then the
+ * generation, Release: pairs with being_reaped(). The rest is for those who look inside. */
 static void sign(struct sl_shm_slot *s)
 {
     uint64_t name[2] = {0};
     prctl(PR_GET_NAME, name, 0, 0, 0);
     __atomic_store_n(&s->program[0], name[0], __ATOMIC_RELAXED);
     __atomic_store_n(&s->program[1], name[1], __ATOMIC_RELAXED);
-    __atomic_store_n(&s->tid, (int32_t)gettid(), __ATOMIC_RELAXED);
     __atomic_store_n(&s->pid, (int32_t)getpid(), __ATOMIC_RELAXED);
+    __atomic_store_n(&s->tid, (int32_t)gettid(), __ATOMIC_RELEASE);
+    __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
 }
 
 /* Lock a slot that seems to be free, and make sure that it is. */
