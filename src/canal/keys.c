@@ -216,7 +216,9 @@ static int lock_keys(const struct sl_segment *seg)
     int e = pthread_mutex_clocklock(&seg->header->key_mutex, CLOCK_MONOTONIC, &until);
     if (e == ETIMEDOUT) return SLUICE_EBUSY;
     if (e == EOWNERDEAD) {
+#ifndef MUT_NOMEND
         mend(seg);
+#endif
         pthread_mutex_consistent(&seg->header->key_mutex);
         return SLUICE_OK;
     }

@@ -103,6 +103,9 @@ static int init_mutex(pthread_mutex_t *m)
 static int fill(struct sl_segment *seg, const struct wish *w)
 {
     struct sl_shm_header *h = seg->header;
+#ifdef MUT_READYFIRST
+    h->ready = 1;
+#endif
     h->magic = SL_MAGIC;
     h->format = SL_FORMAT;
     h->layout = sl_layout_hash();

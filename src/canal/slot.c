@@ -234,7 +234,9 @@ static void sign(struct sl_shm_slot *s)
     __atomic_store_n(&s->program[1], name[1], __ATOMIC_RELAXED);
     __atomic_store_n(&s->pid, (int32_t)getpid(), __ATOMIC_RELAXED);
     __atomic_store_n(&s->tid, (int32_t)gettid(), __ATOMIC_RELEASE);
+#ifndef MUT_NORAISE
     __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
+#endif
 }
 
 /* Lock a slot that seems to be free, and make sure that it is. */
@@ -258,10 +260,11 @@ int sl_slot_claim(const struct sl_segment *seg, uint32_t *out)
 {
     uint64_t freed = 0;
     for (uint32_t i = 0; i < 2 * seg->slot_count; i++) {
-        uint32_t slot = i % seg->slot_count; /* First the free ones, then the dead. */
-        bool mine = i < seg->slot_count
-                        ? !sl_slot_used(seg, slot) && lock_free_slot(seg, slot)
-                        : reap_exclusively(seg, slot, &freed);
+        uint32_t slot = i % seg->slot_count;
+        bool mine = !sl_slot_used(seg, slot) && lock_free_slot(seg, slot);
+        /* First the free ones, then the dead as well: by then one that was dead when
+         * we came by may have been freed by others. */
+        if (!mine && i >= seg->slot_count) mine = reap_exclusively(seg, slot, &freed);
         if (!mine) continue;
         sign(&seg->slots[slot]);
         *out = slot;

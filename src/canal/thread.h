@@ -100,7 +100,9 @@ static inline struct sl_counter sl_thread_counter(const struct sl_attachment *at
         .word = &seg->keys[b->key].word,
         .record = &seg->records[b->record],
         .records = seg->records,
+#ifndef MUT_NOTAG
         .tag = b->record + 1,
+#endif
     };
 }
 
