@@ -92,8 +92,8 @@ uint32_t sl_counter_reap(const struct sl_segment *seg, uint32_t record,
             sl_word_swap(&r->state, &s, next);
             continue;
         }
-        /* Acquire, after the state: a record's key changes only after its seq has, so
-         * if a swap of s succeeds, or s is seen again, this was its key. */
+        /* Acquire, after the state: a record's key changes only while it is idle, so if
+         * a swap of s succeeds, or s is seen again, this was its key. */
         uint32_t key = __atomic_load_n(&r->key, __ATOMIC_ACQUIRE);
         if (key >= seg->key_count) return freed; /* Memory is lost; do not add to it. */
         struct sl_word *word = &seg->keys[key].word;

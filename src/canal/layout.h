@@ -159,7 +159,7 @@ _Static_assert(sizeof(struct sl_shm_name) == 256, "layout is shared");
  *  OFFSET  SIZE  FIELD
  *       0    16  state        lo: held (32) | pending kind (2), units (30); hi: seq,
  *                             which rises with every operation for ever
- *      16     4  key          which key; changes only after seq was raised
+ *      16     4  key          which key; changes only while nothing is held or pending
  *      24     8  room         declared last: per | buckets << 32
  *      32     8  since_ms     when held last rose from 0
  *      64     8  mark         every operation of this record with seq up to this one

@@ -1,0 +1,747 @@
+/* step.c - K1, K2: kill after every instruction, and count.
+ *
+ *     step [--short | --long] [--phase X] [--from N] [--to N] [--stride N]
+ *
+ * A phase is a script that runs the library in a process of its own. For each
+ * instruction of the script there is a scene: the process is led to that instruction,
+ * others may act meanwhile, and it is killed there by SIGKILL, so that the kernel does
+ * to its robust mutexes what it does to anybody's. Then the living must find exactly
+ * what they hold, everything else free and the segment in order (scene.h). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "canal/counter.h"
+#include "scene.h"
+#include "stage.h"
+#include "stepped.h"
+
+#define DEADLINE_SHORT_S 280
+#define DEADLINE_LONG_S 14000
+#define COMPLAINTS_MAX 3 /* That are printed of a phase. */
+#define INEXACT_MAX 200  /* After so many a phase has made its point. */
+#define RESULTS_MAX 8
+#define PHASE_MS 10000 /* That the short run gives a phase; but c goes through all. */
+#define MOMENT_MS 400  /* That it gives a moment of phase n. */
+#define NESTED_STRIDE 7
+#define GRANT_WITHIN_MS 2000 /* 150 are promised; the rest is for a busy machine. */
+#define SLEEP_MS 6000        /* How long a sleeper waits, if nobody wakes it. */
+
+static const struct sluice_canal_options small = {.keys = 8, .slots = 4, .records = 32};
+static const struct sluice_canal_options two_slots = {
+    .keys = 8, .slots = 2, .records = 32};
+static const struct sluice_canal_options many_keys = {
+    .keys = 16, .slots = 4, .records = 32};
+
+struct phase {
+    const char *letter;
+    const char *sentence;
+    const struct sluice_canal_options *options;
+    bool unmade;                        /* The script makes the segment. */
+    const char *key;                    /* What the survivors ask for. */
+    void (*arrange)(struct scene *s);   /* Before the victim is there. */
+    void (*prepare)(void *arg);         /* In the victim, at full speed. */
+    void (*script)(void *arg);          /* In the victim, led. */
+    void (*meanwhile)(struct scene *s); /* The victim stands; then it dies. */
+    void (*on_sleep)(void *scene);      /* The victim sleeps. */
+    int64_t results[RESULTS_MAX];       /* What the script is answered if let run. */
+    uint32_t result_count;
+};
+
+/* What the run is about. */
+static struct {
+    bool is_long;
+    const char *only;
+    size_t from, to, stride;
+    const char *program;
+} run = {.to = SIZE_MAX};
+
+/* How a phase went. */
+struct tally {
+    size_t points, missed, inexact;
+    size_t left_out; /* Points that the time did not suffice for. */
+};
+
+/* ---- scripts; all of it in the victim ---- */
+
+static struct sluice_canal *canal;
+static struct sluice_key *handle;
+
+static struct sluice_room room_of(uint32_t units)
+{
+    return (struct sluice_room){.per = units, .buckets = 1};
+}
+
+static void open_it(void *arg)
+{
+    const struct scene *s = arg;
+    if (sluice_canal_open(s->path, &s->options, &canal) != SLUICE_OK) _exit(3);
+}
+
+static void open_and_resolve(void *arg)
+{
+    open_it(arg);
+    if (sluice_key_resolve(canal, "main", &handle) != SLUICE_OK) _exit(3);
+}
+
+static void acquire(const char *key, uint32_t room, uint32_t units)
+{
+    struct sluice_want want = {.units = units};
+    stepped_tell(sluice_canal_acquire(canal, key, room_of(room), &want));
+}
+
+static void acquire_by_handle(uint32_t room, uint32_t units, int64_t wait_ms)
+{
+    struct sluice_want want = {.units = units, .wait_ms = wait_ms};
+    stepped_tell(sluice_key_acquire(handle, room_of(room), &want));
+}
+
+static void a_open(void *arg)
+{
+    const struct scene *s = arg;
+    stepped_tell(sluice_canal_open(s->path, &s->options, &canal));
+}
+
+static void b_first_use(void *arg)
+{
+    (void)arg;
+    acquire("main", 5, 2);
+    stepped_tell(sluice_canal_release(canal, "main", 1));
+}
+
+static void c_by_handle(void *arg)
+{
+    (void)arg;
+    acquire_by_handle(5, 1, 0);
+    acquire_by_handle(5, 3, 0);
+    stepped_tell(sluice_key_release(handle, 1));
+    acquire_by_handle(5, 3, 0);
+    stepped_tell(sluice_key_release(handle, 2));
+    acquire_by_handle(5, 3, 0);
+}
+
+static void d_take_over(void *arg)
+{
+    (void)arg;
+    acquire("main", 5, 1);
+    stepped_tell(sluice_canal_release(canal, "main", 1));
+}
+
+static void e_sleep(void *arg)
+{
+    (void)arg;
+    acquire_by_handle(1, 1, 20000);
+}
+
+static void e_hold(void *arg)
+{
+    open_and_resolve(arg);
+    if (sluice_key_acquire(handle, room_of(1), NULL) != 1) _exit(3);
+}
+
+static void e_release(void *arg)
+{
+    (void)arg;
+    stepped_tell(sluice_key_release(handle, 1));
+}
+
+static void f_hold(void *arg)
+{
+    struct sluice_want two = {.units = 2};
+    open_and_resolve(arg);
+    if (sluice_key_acquire(handle, room_of(5), &two) < 2) _exit(3);
+    if (sluice_canal_acquire(canal, "other", room_of(5), NULL) != 1) _exit(3);
+}
+
+static void f_leave(void *arg)
+{
+    (void)arg;
+    sluice_canal_close(canal);
+    stepped_tell(0);
+}
+
+static void g_reclaim(void *arg)
+{
+    (void)arg;
+    acquire("new", 2, 1);
+    acquire("newer", 2, 1);
+    stepped_tell(sluice_canal_release(canal, "new", 1));
+}
+
+static void h_bind_all(void *arg)
+{
+    char name[ACTOR_KEY_MAX];
+    open_it(arg);
+    for (unsigned i = 0; i < SL_CHUNK_RECORDS; i++) {
+        snprintf(name, sizeof name, "n%u", i);
+        if (sluice_canal_acquire(canal, name, room_of(5), NULL) < 1) _exit(3);
+        if (sluice_canal_release(canal, name, 1) != SLUICE_OK) _exit(3);
+    }
+}
+
+static void h_rebind(void *arg)
+{
+    (void)arg;
+    acquire("n8", 5, 2);
+    acquire("n0", 5, 1);
+    stepped_tell(sluice_canal_release(canal, "n8", 2));
+    acquire("n9", 5, 1);
+}
+
+static void n_reap(void *arg)
+{
+    (void)arg;
+    stepped_tell(sluice_canal_reap(canal));
+}
+
+/* ---- what surrounds them ---- */
+
+static void alice_holds_one(struct scene *s)
+{
+    scene_acquire(s, ALICE, "main", SCENE_ROOMY, 1);
+}
+
+static void a_another_boot(struct scene *s)
+{
+    alice_holds_one(s);
+    scene_leave(s, ALICE);
+    s->seg.header->boot[0] ^= 1u;
+}
+
+static void b_somebody_else(struct scene *s)
+{
+    scene_acquire(s, ALICE, "other", SCENE_ROOMY, 1);
+}
+
+static void c_overwrite(struct scene *s)
+{
+    scene_acquire(s, ALICE, "main", SCENE_ROOMY, 1);
+}
+
+static void c_overwrite_often(struct scene *s)
+{
+    scene_acquire(s, ALICE, "main", SCENE_ROOMY, 1);
+    scene_acquire(s, BOB, "main", SCENE_ROOMY, 2);
+    scene_release(s, ALICE, "main", 1);
+    scene_acquire(s, ALICE, "main", SCENE_ROOMY, 3);
+    scene_release(s, BOB, "main", 1);
+}
+
+static void c_dave_holds(struct scene *s)
+{
+    scene_dave_takes(s, "main", 1);
+}
+
+static void c_dave_is_reaped(struct scene *s)
+{
+    scene_dave_dies(s);
+    scene_enter(s, ALICE);
+    int64_t freed = actor_reap(&scene_cast[ALICE]);
+    if (freed != 1) scene_wrong(s, "reaping Dave freed %" PRId64, freed);
+}
+
+static void c_nearly_full(struct scene *s)
+{
+    scene_acquire(s, ALICE, "main", SCENE_ROOMY, 4);
+}
+
+static void d_dave_is_dead(struct scene *s)
+{
+    alice_holds_one(s);
+    scene_dave_takes(s, "main", 2);
+    scene_dave_takes(s, "other", 1);
+    scene_dave_dies(s);
+}
+
+static void e_alice_has_all(struct scene *s)
+{
+    scene_acquire(s, ALICE, "main", 1, 1);
+}
+
+static void e_alice_releases(void *arg)
+{
+    scene_release(arg, ALICE, "main", 1);
+}
+
+static void g_fill_the_table(struct scene *s)
+{
+    char name[ACTOR_KEY_MAX];
+    scene_acquire(s, ALICE, "kept", SCENE_ROOMY, 1);
+    for (unsigned i = 1; i < small.keys; i++) {
+        snprintf(name, sizeof name, "idle%u", i);
+        scene_touch(s, ALICE, name);
+    }
+    scene_besides(s, "new", 0);
+    scene_besides(s, "newer", 0);
+}
+
+static void h_make_names(struct scene *s)
+{
+    char name[ACTOR_KEY_MAX];
+    for (unsigned i = 0; i < 10; i++) {
+        snprintf(name, sizeof name, "n%u", i);
+        scene_touch(s, ALICE, name);
+    }
+    scene_acquire(s, ALICE, "n0", SCENE_ROOMY, 1);
+}
+
+static void h_overwrite(struct scene *s)
+{
+    scene_acquire(s, ALICE, "n8", SCENE_ROOMY, 1);
+    scene_acquire(s, ALICE, "n0", SCENE_ROOMY, 1);
+}
+
+/* clang-format off */
+static const struct phase phases[] = {
+    {.letter = "a1", .sentence = "open of a new segment", .options = &small, .unmade = true,
+     .key = "main", .script = a_open,
+     .results = {0}, .result_count = 1},
+    {.letter = "a2", .sentence = "open over another boot's segment", .options = &small,
+     .key = "main", .arrange = a_another_boot, .script = a_open,
+     .results = {0}, .result_count = 1},
+    {.letter = "b", .sentence = "attach and first use of a key", .options = &small,
+     .key = "main", .arrange = b_somebody_else, .prepare = open_it, .script = b_first_use,
+     .results = {2, 0}, .result_count = 2},
+    {.letter = "c1", .sentence = "acquire and release, alone", .options = &small,
+     .key = "main", .prepare = open_and_resolve, .script = c_by_handle,
+     .results = {1, 4, 0, SLUICE_EFULL, 0, 4}, .result_count = 6},
+    {.letter = "c2", .sentence = "acquire and release, overwritten", .options = &small,
+     .key = "main", .prepare = open_and_resolve, .script = c_by_handle,
+     .meanwhile = c_overwrite,
+     .results = {1, 4, 0, SLUICE_EFULL, 0, 4}, .result_count = 6},
+    {.letter = "c3", .sentence = "acquire and release, overwritten often", .options = &small,
+     .key = "main", .prepare = open_and_resolve, .script = c_by_handle,
+     .meanwhile = c_overwrite_often,
+     .results = {1, 4, 0, SLUICE_EFULL, 0, 4}, .result_count = 6},
+    {.letter = "c4", .sentence = "acquire and release, overwritten by a drain", .options = &small,
+     .key = "main", .arrange = c_dave_holds, .prepare = open_and_resolve,
+     .script = c_by_handle, .meanwhile = c_dave_is_reaped,
+     .results = {2, 5, 0, SLUICE_EFULL, 0, 5}, .result_count = 6},
+    {.letter = "c5", .sentence = "acquire and release, nearly full", .options = &small,
+     .key = "main", .arrange = c_nearly_full, .prepare = open_and_resolve,
+     .script = c_by_handle,
+     .results = {5, SLUICE_EFULL, 0, SLUICE_EFULL, SLUICE_ENOTHELD, SLUICE_EFULL},
+     .result_count = 6},
+    {.letter = "d", .sentence = "taking the slot of a dead holder over", .options = &two_slots,
+     .key = "main", .arrange = d_dave_is_dead, .prepare = open_it, .script = d_take_over,
+     .results = {2, 0}, .result_count = 2},
+    {.letter = "e1", .sentence = "a sleeping acquire and its wake", .options = &small,
+     .key = "main", .arrange = e_alice_has_all, .prepare = open_and_resolve,
+     .script = e_sleep, .on_sleep = e_alice_releases,
+     .results = {1}, .result_count = 1},
+    {.letter = "f", .sentence = "closing while holding", .options = &small,
+     .key = "main", .arrange = alice_holds_one, .prepare = f_hold, .script = f_leave,
+     .results = {0}, .result_count = 1},
+    {.letter = "g", .sentence = "reclaiming keys for new names", .options = &small,
+     .key = "kept", .arrange = g_fill_the_table, .prepare = open_it, .script = g_reclaim,
+     .results = {1, 1, 0}, .result_count = 3},
+    {.letter = "h", .sentence = "rebinding records", .options = &many_keys,
+     .key = "n8", .arrange = h_make_names, .prepare = h_bind_all, .script = h_rebind,
+     .meanwhile = h_overwrite,
+     .results = {2, 2, 0, 1}, .result_count = 4},
+};
+/* clang-format on */
+
+/* ---- one point ---- */
+
+static void begin(const struct phase *p, struct scene *s, struct stepped *victim)
+{
+    scene_open(s, *p->options, !p->unmade);
+    if (p->arrange != NULL) p->arrange(s);
+    stepped_start(victim, (struct stepped_role){p->prepare, p->script, s});
+}
+
+/* Lead the victim to a point. Behind its sleep, if it has one, it is woken first. */
+static bool lead(const struct phase *p, struct scene *s, struct stepped *victim,
+                 const struct trace *t, size_t point)
+{
+    if (p->on_sleep == NULL || point <= t->sleep)
+        return stepped_reach(victim, t, 0, point);
+    if (!stepped_reach(victim, t, 0, t->sleep)) return false;
+    stepped_sleep(victim);
+    if (point == t->count) return true; /* The last point of all: killed asleep. */
+    p->on_sleep(s);
+    stepped_wake(victim);
+    return stepped_reach(victim, t, t->sleep + 1, point);
+}
+
+static void report(const char *letter, struct tally *tally, size_t from,
+                   const char *way, const struct scene *s)
+{
+    if (!s->wrong || tally->inexact++ >= COMPLAINTS_MAX) return;
+    stage_note("point %zu: %s", from, s->why);
+    stage_note("replay: %s --phase %s %s", run.program, letter, way);
+}
+
+static void report_point(const char *letter, struct tally *tally, size_t point,
+                         const struct scene *s)
+{
+    char way[64];
+    snprintf(way, sizeof way, "--from %zu --to %zu", point, point);
+    report(letter, tally, point, way, s);
+}
+
+static void one_point(const struct phase *p, const struct trace *t, size_t point,
+                      struct tally *tally)
+{
+    static struct stepped victim;
+    struct scene s;
+    begin(p, &s, &victim);
+    tally->points++;
+    if (!lead(p, &s, &victim, t, point)) tally->missed++;
+    if (p->meanwhile != NULL) p->meanwhile(&s);
+    stepped_kill(&victim);
+    scene_judge(&s, p->key, point % 2 == 0);
+    scene_close(&s);
+    report_point(p->letter, tally, point, &s);
+}
+
+/* ---- one phase ---- */
+
+/* Whether the short run must go on to something else. Those who ask for one phase get
+ * all of it. */
+static bool out_of_time(int64_t began_ms, int64_t limit_ms)
+{
+    return !run.is_long && run.only == NULL && stage_now_ms() - began_ms > limit_ms;
+}
+
+/* Lead a victim through, to know the way. Its answers must be the right ones. */
+static bool learn(const struct phase *p, struct trace *out)
+{
+    static struct stepped victim;
+    struct scene s;
+    begin(p, &s, &victim);
+    stepped_trace(&victim, out, p->on_sleep, &s);
+    if (!victim.done) scene_wrong(&s, "the script did not come to its end");
+    for (uint32_t i = 0; i < p->result_count; i++)
+        if (victim.board->count != p->result_count ||
+            victim.board->results[i] != p->results[i])
+            scene_wrong(&s, "answer %u of %u: %" PRId64 ", not %" PRId64, i + 1,
+                        victim.board->count, victim.board->results[i], p->results[i]);
+    stepped_kill(&victim);
+    scene_judge(&s, p->key, true);
+    scene_close(&s);
+    if (s.wrong) stage_note("let run to its end: %s", s.why);
+    return !s.wrong;
+}
+
+static void close_phase(const char *letter, const char *sentence,
+                        const struct tally *tally, bool learned, int64_t began_ms)
+{
+    double took = (double)(stage_now_ms() - began_ms) / 1000.0;
+    if (tally->missed > 0)
+        stage_note("%zu points were not come by again; killed where the script ended",
+                   tally->missed);
+    /* Too many of them, and the phase has not done what it says. */
+    bool enough = tally->missed * 10 <= tally->points;
+    if (tally->left_out > 0)
+        stage_note("the machine is slow: %zu more points were left out",
+                   tally->left_out);
+    stage_ok(learned && enough && tally->inexact == 0 && tally->points > 0,
+             "phase %s, %s: %zu kill points, %zu inexact, %.1f s", letter, sentence,
+             tally->points, tally->inexact, took);
+}
+
+static void run_phase(const struct phase *p)
+{
+    int64_t began = stage_now_ms();
+    struct tally tally = {0};
+    struct trace t;
+    bool learned = learn(p, &t);
+    size_t last = t.sleep == SIZE_MAX ? t.count - 1 : t.count;
+    if (last > run.to) last = run.to;
+    if (run.is_long) stage_note("phase %s: %zu points", p->letter, last + 1);
+    struct tour tour = tour_of(run.from, last, run.stride);
+    for (size_t i; tour_next(&tour, &i) && tally.inexact < INEXACT_MAX;) {
+        if (p->letter[0] != 'c' && out_of_time(began, PHASE_MS)) tally.left_out++;
+        else one_point(p, &t, i, &tally);
+    }
+    trace_free(&t);
+    close_phase(p->letter, p->sentence, &tally, learned, began);
+}
+
+/* ---- phase e2: the releaser dies while somebody sleeps ---- */
+
+/* Many scenes at once, since each lasts as long as a sleep. */
+#define SLEEPERS 16
+
+static struct actor sleepers[SLEEPERS];
+
+struct bedroom {
+    struct scene scene;
+    struct stepped victim;
+    struct actor *sleeper;
+    size_t point;
+    int64_t died_ms;
+};
+
+static const struct phase e2 = {
+    .letter = "e2",
+    .sentence = "a release and its wake, while another sleeps",
+    .options = &small,
+    .key = "main",
+    .prepare = e_hold,
+    .script = e_release,
+    .results = {0},
+    .result_count = 1,
+};
+
+/* Put the sleeper to bed. It has said so, and sleeps a moment later; if it has not
+ * fallen asleep yet when the victim moves, that is a case of its own and as good. */
+static void go_to_bed(struct bedroom *b)
+{
+    struct scene *s = &b->scene;
+    int64_t until = stage_now_ms() + 10000;
+    if (actor_open(b->sleeper, s->path, s->options) != SLUICE_OK)
+        scene_wrong(s, "the sleeper cannot open");
+    actor_acquire_later(b->sleeper, "main", 1, 1, SLEEP_MS);
+    uint32_t key = scene_key(s, "main");
+    if (key == UINT32_MAX) {
+        scene_wrong(s, "no key to sleep for");
+        return;
+    }
+    while ((__atomic_load_n(&s->seg.keys[key].wake, __ATOMIC_ACQUIRE) & 1u) == 0) {
+        if (stage_now_ms() > until) {
+            scene_wrong(s, "nobody sleeps");
+            return;
+        }
+        usleep(50);
+    }
+    usleep(200);
+}
+
+static void get_up(struct bedroom *b, struct tally *tally, int64_t *slowest_ms)
+{
+    struct scene *s = &b->scene;
+    struct actor_answer answer;
+    int64_t nth = actor_answer(b->sleeper, 2 * SLEEP_MS, &answer);
+    int64_t took = (nth == ACTOR_SILENT ? stage_now_ms() : answer.at_ms) - b->died_ms;
+    if (took > *slowest_ms) *slowest_ms = took;
+    if (nth != 1) scene_wrong(s, "the sleeper was answered %" PRId64, nth);
+    if (took > GRANT_WITHIN_MS)
+        scene_wrong(s, "the sleeper was granted %" PRId64 " ms after the kill", took);
+    if (nth == ACTOR_SILENT) {
+        actor_kill(b->sleeper);
+        *b->sleeper = actor_start();
+    } else {
+        scene_besides(s, "main", 1);
+        s->others = 1;
+        scene_judge(s, "main", b->point % 2 == 0);
+        actor_close(b->sleeper);
+    }
+    scene_close(s);
+    report_point("e2", tally, b->point, s);
+}
+
+static void run_e2(void)
+{
+    static struct bedroom bedrooms[SLEEPERS];
+    int64_t began = stage_now_ms(), slowest = 0;
+    struct tally tally = {0};
+    struct trace t;
+    if (sleepers[0].pid == 0)
+        for (int i = 0; i < SLEEPERS; i++) sleepers[i] = actor_start();
+
+    /* The way, with a sleeper. */
+    struct bedroom *first = &bedrooms[0];
+    begin(&e2, &first->scene, &first->victim);
+    first->sleeper = &sleepers[0];
+    go_to_bed(first);
+    stepped_trace(&first->victim, &t, NULL, NULL);
+    stepped_kill(&first->victim);
+    first->died_ms = stage_now_ms();
+    get_up(first, &tally, &slowest);
+    bool learned = !first->scene.wrong;
+
+    size_t at = run.from;
+    while (at < t.count && at <= run.to && tally.inexact == 0) {
+        int n = 0;
+        for (; n < SLEEPERS && at < t.count && at <= run.to; n++, at++) {
+            struct bedroom *b = &bedrooms[n];
+            b->point = at;
+            b->sleeper = &sleepers[n];
+            begin(&e2, &b->scene, &b->victim);
+            go_to_bed(b);
+            tally.points++;
+            if (!stepped_reach(&b->victim, &t, 0, at)) tally.missed++;
+            stepped_kill(&b->victim);
+            b->died_ms = stage_now_ms();
+        }
+        for (int i = 0; i < n; i++) get_up(&bedrooms[i], &tally, &slowest);
+    }
+    trace_free(&t);
+    stage_note("the slowest grant came %" PRId64 " ms after the kill", slowest);
+    close_phase(e2.letter, e2.sentence, &tally, learned, began);
+}
+
+/* ---- phase n: the first reaper dies as well ---- */
+
+/* The points of a victim that differ in what others can see. */
+struct moments {
+    size_t points[256];
+    size_t count;
+};
+
+static uint64_t fingerprint(const struct sl_segment *seg)
+{
+    const uint64_t *words = (const uint64_t *)(const void *)seg->header;
+    uint64_t h = 0;
+    for (size_t i = 0; i < seg->bytes / sizeof *words; i++)
+        h = (h ^ words[i]) * 0x100000001b3ull;
+    return h;
+}
+
+static struct moments find_moments(const struct phase *p)
+{
+    static struct stepped victim;
+    struct scene s;
+    struct moments m = {0};
+    uint64_t last = 0;
+    begin(p, &s, &victim);
+    for (size_t i = 0;; i++) {
+        uint64_t now = fingerprint(&s.seg);
+        if (i == 0 || now != last) {
+            if (m.count == sizeof m.points / sizeof m.points[0])
+                stage_bail("too many moments");
+            m.points[m.count++] = i;
+        }
+        last = now;
+        if (!stepped_step(&victim)) break;
+    }
+    stepped_kill(&victim);
+    scene_close(&s);
+    return m;
+}
+
+/* The victim dies at one of its moments; the reaper is there. */
+static void begin_nested(const struct phase *p, const struct trace *t, size_t moment,
+                         struct scene *s, struct stepped *reaper)
+{
+    static struct stepped victim;
+    begin(p, s, &victim);
+    lead(p, s, &victim, t, moment);
+    if (p->meanwhile != NULL) p->meanwhile(s);
+    stepped_kill(&victim);
+    stepped_start(reaper, (struct stepped_role){open_it, n_reap, s});
+}
+
+static void nested_moment(const struct phase *p, const struct trace *t, size_t moment,
+                          size_t stride, struct tally *tally)
+{
+    static struct stepped reaper;
+    struct scene s;
+    struct trace way;
+    char replay[96];
+    begin_nested(p, t, moment, &s, &reaper);
+    stepped_trace(&reaper, &way, NULL, NULL);
+    stepped_kill(&reaper);
+    scene_judge(&s, p->key, true);
+    scene_close(&s);
+    snprintf(replay, sizeof replay, "--from %zu --to %zu", moment, moment);
+    report("n", tally, moment, replay, &s);
+    int64_t began = stage_now_ms();
+    size_t offset = moment %
+                    stride; /* Another for each, so that together they are all. */
+    struct tour tour = tour_of(0, way.count / stride, 0);
+    for (size_t i; tour_next(&tour, &i) && tally->inexact < INEXACT_MAX;) {
+        size_t j = offset + i * stride;
+        if (j >= way.count) continue;
+        if (out_of_time(began, MOMENT_MS)) {
+            tally->left_out++;
+            continue;
+        }
+        begin_nested(p, t, moment, &s, &reaper);
+        tally->points++;
+        if (!stepped_reach(&reaper, &way, 0, j)) tally->missed++;
+        stepped_kill(&reaper);
+        scene_judge(&s, p->key, j % 2 == 0);
+        scene_close(&s);
+        snprintf(replay, sizeof replay, "--from %zu --to %zu --stride 1", moment,
+                 moment);
+        report("n", tally, j, replay, &s);
+    }
+    trace_free(&way);
+}
+
+static void run_nested(void)
+{
+    int64_t began = stage_now_ms();
+    struct tally tally = {0};
+    bool learned = true;
+    size_t moments = 0;
+    size_t stride = run.stride != 0 ? run.stride : run.is_long ? 1 : NESTED_STRIDE;
+    for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {
+        const struct phase *p = &phases[i];
+        bool in = strcmp(p->letter, "c1") == 0 || strcmp(p->letter, "c2") == 0 ||
+                  strcmp(p->letter, "f") == 0;
+        if (!in) continue;
+        struct trace t;
+        learned &= learn(p, &t);
+        struct moments m = find_moments(p);
+        for (size_t k = 0; k < m.count && tally.inexact < INEXACT_MAX; k++) {
+            if (m.points[k] < run.from || m.points[k] > run.to) continue;
+            moments++;
+            if (m.points[k] < t.count)
+                nested_moment(p, &t, m.points[k], stride, &tally);
+        }
+        if (run.is_long)
+            stage_note("after %s: %zu nested points", p->letter, tally.points);
+        trace_free(&t);
+    }
+    stage_note("%zu moments of victims", moments);
+    close_phase("n", "the first reaper is killed too", &tally, learned, began);
+}
+
+/* ---- the run ---- */
+
+static _Noreturn void usage(void)
+{
+    fprintf(stderr, "usage: step [--short | --long] [--phase X] [--from N] [--to N] "
+                    "[--stride N]\nphases:");
+    for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++)
+        fprintf(stderr, " %s", phases[i].letter);
+    fprintf(stderr, " e2 n\n");
+    exit(2);
+}
+
+static void read_options(int argc, char **argv)
+{
+    run.program = argv[0];
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--short") == 0) continue;
+        if (strcmp(argv[i], "--long") == 0) {
+            run.is_long = true;
+            continue;
+        }
+        if (value == NULL) usage();
+        if (strcmp(argv[i], "--phase") == 0) run.only = value;
+        else if (strcmp(argv[i], "--from") == 0) run.from = strtoul(value, NULL, 10);
+        else if (strcmp(argv[i], "--to") == 0) run.to = strtoul(value, NULL, 10);
+        else if (strcmp(argv[i], "--stride") == 0)
+            run.stride = strtoul(value, NULL, 10);
+        else usage();
+        i++;
+    }
+}
+
+/* "c" stands for all of c1, c2 and so on. */
+static bool chosen(const char *letter)
+{
+    return run.only == NULL || strncmp(letter, run.only, strlen(run.only)) == 0;
+}
+
+int main(int argc, char **argv)
+{
+    read_options(argc, argv);
+    stage_open(run.is_long ? DEADLINE_LONG_S : DEADLINE_SHORT_S);
+    scene_cast_start();
+    for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++)
+        if (chosen(phases[i].letter)) run_phase(&phases[i]);
+    if (chosen("e2")) run_e2();
+    if (chosen("n")) run_nested();
+    stage_close();
+}
