@@ -297,7 +297,7 @@ static int bind(struct sl_attachment *att, uint32_t key, uint32_t *out)
     struct sl_binding *binding = &att->bindings[b];
     struct sl_shm_record *r = &att->canal->seg.records[binding->record];
     if (binding->key != UINT32_MAX) map_remove(att, b);
-        /* The record is idle. A reaper that comes late for an earlier owner had read a state
+    /* The record is idle. A reaper that comes late for an earlier owner had read a state
      * that was not, and reads the key after the state: if it then finds the state
      * unchanged, the key it read was the right one, as states do not come back. */
     __atomic_store_n(&r->key, key, __ATOMIC_RELEASE);
