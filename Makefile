@@ -6,7 +6,7 @@ ARGS ?=
 ONLY ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all try test bench soak model install fmt clean help
+.PHONY: all try test bench soak model arm64 install fmt clean help
 
 all: ## build the library into build/plain
 	@tools/deps --check build
@@ -34,6 +34,10 @@ model: ## check the models exhaustively
 	@tools/deps --check build model
 	@tests/model/run $(ARGS)
 
+arm64: ## the tests that kill, on an emulated arm64 machine; half an hour
+	@tools/deps arm64
+	@tests/arm64/run
+
 install: ## install below PREFIX (/usr/local), under DESTDIR if that is set
 	@tools/deps --check build
 	@tools/build --quiet --prefix '$(PREFIX)' plain
@@ -47,5 +51,5 @@ clean: ## remove everything that was built
 	rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.* ## \(.*\)/make \1|\2/p' Makefile | sed 's/^make all|/make|/' | \
+	@sed -n 's/^\([a-z0-9]*\):.* ## \(.*\)/make \1|\2/p' Makefile | sed 's/^make all|/make|/' | \
 	    awk -F '|' '{printf "%-14s %s\n", $$1, $$2}'

@@ -134,7 +134,8 @@ SLUICE_API int sluice_canal_open(const char *name,
 
 /* Give back what the calling thread holds, and close. Other threads of the process
  * that used the segment keep what they hold until they exit; the memory is unmapped
- * after the last of them. NULL is allowed. */
+ * after the last of them. No thread may use c after this, nor a handle made from it,
+ * other than to free the handle. NULL is allowed. */
 SLUICE_API void sluice_canal_close(struct sluice_canal *c);
 
 /* Remove a segment's file. Who has it open goes on with what is then a segment of
