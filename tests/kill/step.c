@@ -1,6 +1,7 @@
 /* step.c - K1, K2: kill after every instruction, and count.
  *
  *     step [--short | --long] [--phase X] [--from N] [--to N] [--stride N]
+ *          [--enough N] [--limit-ms N]
  *
  * A phase is a script that runs the library in a process of its own. For each
  * instruction of the script there is a scene: the process is led to that instruction,
@@ -16,16 +17,16 @@
 
 #include "canal/counter.h"
 #include "scene.h"
+#include "script.h"
 #include "stage.h"
 #include "stepped.h"
 
 #define DEADLINE_SHORT_S 280
 #define DEADLINE_LONG_S 14000
 #define COMPLAINTS_MAX 3 /* That are printed of a phase. */
-#define INEXACT_MAX 200  /* After so many a phase has made its point. */
 #define RESULTS_MAX 8
-#define PHASE_MS 10000 /* That the short run gives a phase; but c goes through all. */
-#define MOMENT_MS 400  /* That it gives a moment of phase n. */
+#define PHASE_MS 10000 /* The limit of the short run. Of no effect on c: that is all. */
+#define MOMENTS 25     /* So many moments of phase n share it, and there are more. */
 #define NESTED_STRIDE 7
 #define GRANT_WITHIN_MS 2000 /* 150 are promised; the rest is for a busy machine. */
 #define SLEEP_MS 6000        /* How long a sleeper waits, if nobody wakes it. */
@@ -56,8 +57,10 @@ static struct {
     bool is_long;
     const char *only;
     size_t from, to, stride;
+    size_t enough;    /* After so many inexact points a phase has made its point. */
+    int64_t limit_ms; /* The time for a phase; 0: no limit. */
     const char *program;
-} run = {.to = SIZE_MAX};
+} run = {.to = SIZE_MAX, .enough = 200};
 
 /* How a phase went. */
 struct tally {
@@ -67,134 +70,62 @@ struct tally {
 
 /* ---- scripts; all of it in the victim ---- */
 
-static struct sluice_canal *canal;
-static struct sluice_key *handle;
-
-static struct sluice_room room_of(uint32_t units)
+static void b_first_use(void *scene)
 {
-    return (struct sluice_room){.per = units, .buckets = 1};
+    (void)scene;
+    script_acquire("main", 5, 2);
+    stepped_tell(sluice_canal_release(script_canal, "main", 1));
 }
 
-static void open_it(void *arg)
+static void c_by_handle(void *scene)
 {
-    const struct scene *s = arg;
-    if (sluice_canal_open(s->path, &s->options, &canal) != SLUICE_OK) _exit(3);
+    (void)scene;
+    script_take(5, 1);
+    script_take(5, 3);
+    script_give(1);
+    script_take(5, 3);
+    script_give(2);
+    script_take(5, 3);
 }
 
-static void open_and_resolve(void *arg)
+static void d_take_over(void *scene)
 {
-    open_it(arg);
-    if (sluice_key_resolve(canal, "main", &handle) != SLUICE_OK) _exit(3);
+    (void)scene;
+    script_acquire("main", 5, 1);
+    stepped_tell(sluice_canal_release(script_canal, "main", 1));
 }
 
-static void acquire(const char *key, uint32_t room, uint32_t units)
-{
-    struct sluice_want want = {.units = units};
-    stepped_tell(sluice_canal_acquire(canal, key, room_of(room), &want));
-}
-
-static void acquire_by_handle(uint32_t room, uint32_t units, int64_t wait_ms)
-{
-    struct sluice_want want = {.units = units, .wait_ms = wait_ms};
-    stepped_tell(sluice_key_acquire(handle, room_of(room), &want));
-}
-
-static void a_open(void *arg)
-{
-    const struct scene *s = arg;
-    stepped_tell(sluice_canal_open(s->path, &s->options, &canal));
-}
-
-static void b_first_use(void *arg)
-{
-    (void)arg;
-    acquire("main", 5, 2);
-    stepped_tell(sluice_canal_release(canal, "main", 1));
-}
-
-static void c_by_handle(void *arg)
-{
-    (void)arg;
-    acquire_by_handle(5, 1, 0);
-    acquire_by_handle(5, 3, 0);
-    stepped_tell(sluice_key_release(handle, 1));
-    acquire_by_handle(5, 3, 0);
-    stepped_tell(sluice_key_release(handle, 2));
-    acquire_by_handle(5, 3, 0);
-}
-
-static void d_take_over(void *arg)
-{
-    (void)arg;
-    acquire("main", 5, 1);
-    stepped_tell(sluice_canal_release(canal, "main", 1));
-}
-
-static void e_sleep(void *arg)
-{
-    (void)arg;
-    acquire_by_handle(1, 1, 20000);
-}
-
-static void e_hold(void *arg)
-{
-    open_and_resolve(arg);
-    if (sluice_key_acquire(handle, room_of(1), NULL) != 1) _exit(3);
-}
-
-static void e_release(void *arg)
-{
-    (void)arg;
-    stepped_tell(sluice_key_release(handle, 1));
-}
-
-static void f_hold(void *arg)
+static void f_hold(void *scene)
 {
     struct sluice_want two = {.units = 2};
-    open_and_resolve(arg);
-    if (sluice_key_acquire(handle, room_of(5), &two) < 2) _exit(3);
-    if (sluice_canal_acquire(canal, "other", room_of(5), NULL) != 1) _exit(3);
+    script_resolve(scene);
+    if (sluice_key_acquire(script_handle, script_room(5), &two) < 2) _exit(3);
+    if (sluice_canal_acquire(script_canal, "other", script_room(5), NULL) != 1)
+        _exit(3);
 }
 
-static void f_leave(void *arg)
+static void f_leave(void *scene)
 {
-    (void)arg;
-    sluice_canal_close(canal);
+    (void)scene;
+    sluice_canal_close(script_canal);
     stepped_tell(0);
 }
 
-static void g_reclaim(void *arg)
+static void g_reclaim(void *scene)
 {
-    (void)arg;
-    acquire("new", 2, 1);
-    acquire("newer", 2, 1);
-    stepped_tell(sluice_canal_release(canal, "new", 1));
+    (void)scene;
+    script_acquire("new", 2, 1);
+    script_acquire("newer", 2, 1);
+    stepped_tell(sluice_canal_release(script_canal, "new", 1));
 }
 
-static void h_bind_all(void *arg)
+static void h_rebind(void *scene)
 {
-    char name[ACTOR_KEY_MAX];
-    open_it(arg);
-    for (unsigned i = 0; i < SL_CHUNK_RECORDS; i++) {
-        snprintf(name, sizeof name, "n%u", i);
-        if (sluice_canal_acquire(canal, name, room_of(5), NULL) < 1) _exit(3);
-        if (sluice_canal_release(canal, name, 1) != SLUICE_OK) _exit(3);
-    }
-}
-
-static void h_rebind(void *arg)
-{
-    (void)arg;
-    acquire("n8", 5, 2);
-    acquire("n0", 5, 1);
-    stepped_tell(sluice_canal_release(canal, "n8", 2));
-    acquire("n9", 5, 1);
-}
-
-static void n_reap(void *arg)
-{
-    (void)arg;
-    stepped_tell(sluice_canal_reap(canal));
+    (void)scene;
+    script_acquire("n8", 5, 2);
+    script_acquire("n0", 5, 1);
+    stepped_tell(sluice_canal_release(script_canal, "n8", 2));
+    script_acquire("n9", 5, 1);
 }
 
 /* ---- what surrounds them ---- */
@@ -297,49 +228,49 @@ static void h_overwrite(struct scene *s)
 /* clang-format off */
 static const struct phase phases[] = {
     {.letter = "a1", .sentence = "open of a new segment", .options = &small, .unmade = true,
-     .key = "main", .script = a_open,
+     .key = "main", .script = script_open,
      .results = {0}, .result_count = 1},
     {.letter = "a2", .sentence = "open over another boot's segment", .options = &small,
-     .key = "main", .arrange = a_another_boot, .script = a_open,
+     .key = "main", .arrange = a_another_boot, .script = script_open,
      .results = {0}, .result_count = 1},
     {.letter = "b", .sentence = "attach and first use of a key", .options = &small,
-     .key = "main", .arrange = b_somebody_else, .prepare = open_it, .script = b_first_use,
+     .key = "main", .arrange = b_somebody_else, .prepare = script_enter, .script = b_first_use,
      .results = {2, 0}, .result_count = 2},
     {.letter = "c1", .sentence = "acquire and release, alone", .options = &small,
-     .key = "main", .prepare = open_and_resolve, .script = c_by_handle,
+     .key = "main", .prepare = script_resolve, .script = c_by_handle,
      .results = {1, 4, 0, SLUICE_EFULL, 0, 4}, .result_count = 6},
     {.letter = "c2", .sentence = "acquire and release, overwritten", .options = &small,
-     .key = "main", .prepare = open_and_resolve, .script = c_by_handle,
+     .key = "main", .prepare = script_resolve, .script = c_by_handle,
      .meanwhile = c_overwrite,
      .results = {1, 4, 0, SLUICE_EFULL, 0, 4}, .result_count = 6},
     {.letter = "c3", .sentence = "acquire and release, overwritten often", .options = &small,
-     .key = "main", .prepare = open_and_resolve, .script = c_by_handle,
+     .key = "main", .prepare = script_resolve, .script = c_by_handle,
      .meanwhile = c_overwrite_often,
      .results = {1, 4, 0, SLUICE_EFULL, 0, 4}, .result_count = 6},
     {.letter = "c4", .sentence = "acquire and release, overwritten by a drain", .options = &small,
-     .key = "main", .arrange = c_dave_holds, .prepare = open_and_resolve,
+     .key = "main", .arrange = c_dave_holds, .prepare = script_resolve,
      .script = c_by_handle, .meanwhile = c_dave_is_reaped,
      .results = {2, 5, 0, SLUICE_EFULL, 0, 5}, .result_count = 6},
     {.letter = "c5", .sentence = "acquire and release, nearly full", .options = &small,
-     .key = "main", .arrange = c_nearly_full, .prepare = open_and_resolve,
+     .key = "main", .arrange = c_nearly_full, .prepare = script_resolve,
      .script = c_by_handle,
      .results = {5, SLUICE_EFULL, 0, SLUICE_EFULL, SLUICE_ENOTHELD, SLUICE_EFULL},
      .result_count = 6},
     {.letter = "d", .sentence = "taking the slot of a dead holder over", .options = &two_slots,
-     .key = "main", .arrange = d_dave_is_dead, .prepare = open_it, .script = d_take_over,
+     .key = "main", .arrange = d_dave_is_dead, .prepare = script_enter, .script = d_take_over,
      .results = {2, 0}, .result_count = 2},
     {.letter = "e1", .sentence = "a sleeping acquire and its wake", .options = &small,
-     .key = "main", .arrange = e_alice_has_all, .prepare = open_and_resolve,
-     .script = e_sleep, .on_sleep = e_alice_releases,
+     .key = "main", .arrange = e_alice_has_all, .prepare = script_resolve,
+     .script = script_wait, .on_sleep = e_alice_releases,
      .results = {1}, .result_count = 1},
     {.letter = "f", .sentence = "closing while holding", .options = &small,
      .key = "main", .arrange = alice_holds_one, .prepare = f_hold, .script = f_leave,
      .results = {0}, .result_count = 1},
     {.letter = "g", .sentence = "reclaiming keys for new names", .options = &small,
-     .key = "kept", .arrange = g_fill_the_table, .prepare = open_it, .script = g_reclaim,
+     .key = "kept", .arrange = g_fill_the_table, .prepare = script_enter, .script = g_reclaim,
      .results = {1, 1, 0}, .result_count = 3},
     {.letter = "h", .sentence = "rebinding records", .options = &many_keys,
-     .key = "n8", .arrange = h_make_names, .prepare = h_bind_all, .script = h_rebind,
+     .key = "n8", .arrange = h_make_names, .prepare = script_bind_all, .script = h_rebind,
      .meanwhile = h_overwrite,
      .results = {2, 2, 0, 1}, .result_count = 4},
 };
@@ -373,7 +304,8 @@ static void report(const char *letter, struct tally *tally, size_t from,
 {
     if (!s->wrong || tally->inexact++ >= COMPLAINTS_MAX) return;
     stage_note("point %zu: %s", from, s->why);
-    stage_note("replay: %s --phase %s %s", run.program, letter, way);
+    stage_note("replay: %s%s --phase %s %s", run.program, run.is_long ? " --long" : "",
+               letter, way);
 }
 
 static void report_point(const char *letter, struct tally *tally, size_t point,
@@ -401,11 +333,9 @@ static void one_point(const struct phase *p, const struct trace *t, size_t point
 
 /* ---- one phase ---- */
 
-/* Whether the short run must go on to something else. Those who ask for one phase get
- * all of it. */
 static bool out_of_time(int64_t began_ms, int64_t limit_ms)
 {
-    return !run.is_long && run.only == NULL && stage_now_ms() - began_ms > limit_ms;
+    return run.limit_ms != 0 && stage_now_ms() - began_ms > limit_ms;
 }
 
 /* Lead a victim through, to know the way. Its answers must be the right ones. */
@@ -441,8 +371,9 @@ static void close_phase(const char *letter, const char *sentence,
         stage_note("the machine is slow: %zu more points were left out",
                    tally->left_out);
     stage_ok(learned && enough && tally->inexact == 0 && tally->points > 0,
-             "phase %s, %s: %zu kill points, %zu inexact, %.1f s", letter, sentence,
-             tally->points, tally->inexact, took);
+             "%s phase %s, %s: %zu kill points, %zu inexact, %.1f s",
+             letter[0] == 'n' ? "K2" : "K1", letter, sentence, tally->points,
+             tally->inexact, took);
 }
 
 static void run_phase(const struct phase *p)
@@ -455,8 +386,8 @@ static void run_phase(const struct phase *p)
     if (last > run.to) last = run.to;
     if (run.is_long) stage_note("phase %s: %zu points", p->letter, last + 1);
     struct tour tour = tour_of(run.from, last, run.stride);
-    for (size_t i; tour_next(&tour, &i) && tally.inexact < INEXACT_MAX;) {
-        if (p->letter[0] != 'c' && out_of_time(began, PHASE_MS)) tally.left_out++;
+    for (size_t i; tour_next(&tour, &i) && tally.inexact < run.enough;) {
+        if (p->letter[0] != 'c' && out_of_time(began, run.limit_ms)) tally.left_out++;
         else one_point(p, &t, i, &tally);
     }
     trace_free(&t);
@@ -483,8 +414,8 @@ static const struct phase e2 = {
     .sentence = "a release and its wake, while another sleeps",
     .options = &small,
     .key = "main",
-    .prepare = e_hold,
-    .script = e_release,
+    .prepare = script_hold_one,
+    .script = script_release,
     .results = {0},
     .result_count = 1,
 };
@@ -581,7 +512,7 @@ static void run_e2(void)
 
 /* The points of a victim that differ in what others can see. */
 struct moments {
-    size_t points[256];
+    size_t points[2048];
     size_t count;
 };
 
@@ -625,7 +556,7 @@ static void begin_nested(const struct phase *p, const struct trace *t, size_t mo
     lead(p, s, &victim, t, moment);
     if (p->meanwhile != NULL) p->meanwhile(s);
     stepped_kill(&victim);
-    stepped_start(reaper, (struct stepped_role){open_it, n_reap, s});
+    stepped_start(reaper, (struct stepped_role){script_enter, script_reap, s});
 }
 
 static void nested_moment(const struct phase *p, const struct trace *t, size_t moment,
@@ -646,10 +577,10 @@ static void nested_moment(const struct phase *p, const struct trace *t, size_t m
     size_t offset = moment %
                     stride; /* Another for each, so that together they are all. */
     struct tour tour = tour_of(0, way.count / stride, 0);
-    for (size_t i; tour_next(&tour, &i) && tally->inexact < INEXACT_MAX;) {
+    for (size_t i; tour_next(&tour, &i) && tally->inexact < run.enough;) {
         size_t j = offset + i * stride;
         if (j >= way.count) continue;
-        if (out_of_time(began, MOMENT_MS)) {
+        if (out_of_time(began, run.limit_ms / MOMENTS)) {
             tally->left_out++;
             continue;
         }
@@ -675,13 +606,18 @@ static void run_nested(void)
     size_t stride = run.stride != 0 ? run.stride : run.is_long ? 1 : NESTED_STRIDE;
     for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {
         const struct phase *p = &phases[i];
-        bool in = strcmp(p->letter, "c1") == 0 || strcmp(p->letter, "c2") == 0 ||
-                  strcmp(p->letter, "f") == 0;
+        bool in_short = strcmp(p->letter, "c1") == 0 || strcmp(p->letter, "c2") == 0 ||
+                        strcmp(p->letter, "f") == 0;
+        /* A reaper finds nothing to do in a segment that is being made; and to be woken
+         * at every moment of a sleeper is not worth the trouble. */
+        bool in_long = p->letter[0] != 'a' && p->on_sleep == NULL;
+        bool in = run.is_long ? in_long : in_short;
         if (!in) continue;
         struct trace t;
         learned &= learn(p, &t);
-        struct moments m = find_moments(p);
-        for (size_t k = 0; k < m.count && tally.inexact < INEXACT_MAX; k++) {
+        static struct moments m;
+        m = find_moments(p);
+        for (size_t k = 0; k < m.count && tally.inexact < run.enough; k++) {
             if (m.points[k] < run.from || m.points[k] > run.to) continue;
             moments++;
             if (m.points[k] < t.count)
@@ -700,7 +636,7 @@ static void run_nested(void)
 static _Noreturn void usage(void)
 {
     fprintf(stderr, "usage: step [--short | --long] [--phase X] [--from N] [--to N] "
-                    "[--stride N]\nphases:");
+                    "[--stride N] [--enough N] [--limit-ms N]\nphases:");
     for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++)
         fprintf(stderr, " %s", phases[i].letter);
     fprintf(stderr, " e2 n\n");
@@ -709,6 +645,7 @@ static _Noreturn void usage(void)
 
 static void read_options(int argc, char **argv)
 {
+    bool limited = false;
     run.program = argv[0];
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -723,9 +660,15 @@ static void read_options(int argc, char **argv)
         else if (strcmp(argv[i], "--to") == 0) run.to = strtoul(value, NULL, 10);
         else if (strcmp(argv[i], "--stride") == 0)
             run.stride = strtoul(value, NULL, 10);
+        else if (strcmp(argv[i], "--enough") == 0)
+            run.enough = strtoul(value, NULL, 10);
+        else if (strcmp(argv[i], "--limit-ms") == 0)
+            run.limit_ms = strtol(value, NULL, 10), limited = true;
         else usage();
         i++;
     }
+    /* Who asks for one phase gets all of it. */
+    if (!limited && !run.is_long && run.only == NULL) run.limit_ms = PHASE_MS;
 }
 
 /* "c" stands for all of c1, c2 and so on. */

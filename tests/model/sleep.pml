@@ -57,7 +57,9 @@
 #define EARLY 0         /* Sleeps that end while others still move. */
 #endif
 #define PARTIES (WAITERS + HOLDERS + PASSERS)
+#ifndef ROOM_MAX
 #define ROOM_MAX 3
+#endif
 
 /* ---- shared memory -------------------------------------------------------------- */
 
@@ -257,9 +259,11 @@ inline add_waiter()
     if
     :: sort <= 1 -> sort = 1; units[i] = 1; room[i] = 1
     :: sort <= 2 -> sort = 2; units[i] = 1; room[i] = 2
-    :: sort <= 3 -> sort = 3; units[i] = 1; room[i] = 3
-    :: sort <= 4 -> sort = 4; units[i] = 2; room[i] = 2
+    :: sort <= 3 -> sort = 3; units[i] = 2; room[i] = 2
+#if ROOM_MAX > 2
+    :: sort <= 4 -> sort = 4; units[i] = 1; room[i] = 3
     :: sort <= 5 -> sort = 5; units[i] = 2; room[i] = 3
+#endif
     fi;
     run Party(i, true); i++
 }
