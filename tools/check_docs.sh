@@ -67,7 +67,7 @@ for doc in *.md docs/*.md src/*.md src/*/*.md tests/*.md tests/*/*.md tools/*.md
     while read -r first second _; do
         case $first in
             make)
-                second=${second%%[!a-z]*}
+                second=${second%%[!a-z0-9]*}
                 [ -n "$second" ] || continue
                 grep -q "^$second:" Makefile || say "$doc: there is no \`make $second\`"
                 continue
