@@ -73,10 +73,9 @@ static uint64_t key_state(const struct sl_segment *seg, uint32_t key)
     return __atomic_load_n(&seg->keys[key].state, __ATOMIC_ACQUIRE);
 }
 
-/* Find a name among keys that are ready, or with `closing` also among those that the
- * reclaimer is just looking at: they may be in use all the same. */
-static bool find(const struct sl_segment *seg, const struct sl_name *name, bool closing,
-                 struct sl_key_ref *out)
+/* A key that the reclaimer is just looking at has its name still. */
+bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
+                  struct sl_key_ref *out)
 {
     uint32_t at = (uint32_t)name->hash & seg->index_mask;
     for (uint32_t probes = 0; probes <= seg->index_mask; probes++) {
@@ -85,8 +84,7 @@ static bool find(const struct sl_segment *seg, const struct sl_name *name, bool 
         uint32_t key = entry - 1;
         if (key < seg->key_count) {
             uint64_t before = key_state(seg, key);
-            enum sl_key_state s = sl_key_state(before);
-            bool same = (s == SL_KEY_READY || (closing && s == SL_KEY_CLOSING)) &&
+            bool same = sl_key_state(before) != SL_KEY_FREE &&
                         same_name(seg, key, name);
             /* Acquire: the name was read before the state is read again. */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -100,12 +98,6 @@ static bool find(const struct sl_segment *seg, const struct sl_name *name, bool 
     return false;
 }
 
-bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
-                  struct sl_key_ref *out)
-{
-    return find(seg, name, false, out);
-}
-
 bool sl_keys_named(const struct sl_segment *seg, struct sl_key_ref ref)
 {
     return key_state(seg, ref.key) >> 2 == ref.generation;
@@ -117,12 +109,19 @@ bool sl_keys_has_name(const struct sl_segment *seg, uint32_t key,
     return same_name(seg, key, name);
 }
 
-bool sl_keys_current(const struct sl_segment *seg, struct sl_key_ref ref)
+bool sl_keys_keep(const struct sl_segment *seg, struct sl_key_ref ref)
 {
 #ifndef MUT_NOVERIFY
+    const uint64_t ready = sl_key_state_make(ref.generation, SL_KEY_READY);
+    uint64_t closing = sl_key_state_make(ref.generation, SL_KEY_CLOSING);
     /* After the bit: pairs with reclaim(), which closes the key before it looks. */
     sl_word_fence();
-    return key_state(seg, ref.key) == sl_key_state_make(ref.generation, SL_KEY_READY);
+    if (key_state(seg, ref.key) == ready) return true;
+    /* The reclaimer may be stopped, so it is not waited for: it frees a key only if it
+     * is closed still. */
+    return __atomic_compare_exchange_n(&seg->keys[ref.key].state, &closing, ready,
+                                       false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE) ||
+           closing == ready;
 #else
     (void)seg, (void)ref;
     return true;
@@ -235,20 +234,24 @@ static int lock_keys(const struct sl_segment *seg)
 static bool reclaim(const struct sl_segment *seg, uint32_t key)
 {
     struct sl_shm_key *k = &seg->keys[key];
-    uint64_t generation = k->state >> 2;
+    uint64_t generation = key_state(seg, key) >> 2;
+    const uint64_t ready = sl_key_state_make(generation, SL_KEY_READY);
+    const uint64_t freed = sl_key_state_make(generation + 1, SL_KEY_FREE);
+    uint64_t closing = sl_key_state_make(generation, SL_KEY_CLOSING);
     if (sl_keys_in_use(seg, key)) return false; /* Do not disturb it for nothing. */
-    /* Sequentially consistent: pairs with sl_keys_current(). */
-    __atomic_store_n(&k->state, sl_key_state_make(generation, SL_KEY_CLOSING),
-                     __ATOMIC_SEQ_CST);
-    if (sl_keys_in_use(seg, key)) {
-        __atomic_store_n(&k->state, sl_key_state_make(generation, SL_KEY_READY),
-                         __ATOMIC_RELEASE);
+    /* Sequentially consistent: pairs with sl_keys_keep(), where a user may open the key
+     * again at any moment. */
+    __atomic_store_n(&k->state, closing, __ATOMIC_SEQ_CST);
+    bool used = sl_keys_in_use(seg, key);
+#ifdef MUT_BLINDFREE
+    __atomic_store_n(&k->state, used ? ready : freed, __ATOMIC_SEQ_CST);
+#else
+    if (!__atomic_compare_exchange_n(&k->state, &closing, used ? ready : freed, false,
+                                     __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         return false;
-    }
-    index_remove(seg, key);
-    __atomic_store_n(&k->state, sl_key_state_make(generation + 1, SL_KEY_FREE),
-                     __ATOMIC_RELEASE);
-    return true;
+#endif
+    if (!used) index_remove(seg, key); /* Killed before it: mend() does it. */
+    return !used;
 }
 
 /* A key without a name: one never used, or the next that nobody uses. */
@@ -282,7 +285,8 @@ static void give_name(const struct sl_segment *seg, uint32_t key,
         __atomic_store_n(&seg->names[key].words[i],
                          i < name->words ? name->padded.words[i] : 0, __ATOMIC_RELAXED);
     __atomic_store_n(&k->hash, name->hash, __ATOMIC_RELAXED);
-    __atomic_store_n(&k->state, sl_key_state_make(k->state >> 2, SL_KEY_READY),
+    __atomic_store_n(&k->state,
+                     sl_key_state_make(key_state(seg, key) >> 2, SL_KEY_READY),
                      __ATOMIC_RELEASE);
     index_put(seg, key);
 }
@@ -292,13 +296,13 @@ int sl_keys_look_up(const struct sl_segment *seg, const struct sl_name *name,
 {
     const uint32_t *changes = &seg->header->changes;
     uint32_t before = __atomic_load_n(changes, __ATOMIC_ACQUIRE);
-    if (find(seg, name, true, out)) return SLUICE_OK;
+    if (sl_keys_find(seg, name, out)) return SLUICE_OK;
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     if ((before & 1u) == 0 && __atomic_load_n(changes, __ATOMIC_ACQUIRE) == before)
         return SLUICE_ENOENT;
     int status = lock_keys(seg);
     if (status != SLUICE_OK) return status;
-    status = find(seg, name, true, out) ? SLUICE_OK : SLUICE_ENOENT;
+    status = sl_keys_find(seg, name, out) ? SLUICE_OK : SLUICE_ENOENT;
     pthread_mutex_unlock(&seg->header->key_mutex);
     return status;
 }

@@ -12,7 +12,9 @@
  *
  * A key keeps its name while any bit of its bitmap is set. Who uses a key therefore
  * sets its bit and then looks whether the key is still what it was; who reclaims it
- * closes it and then looks at the bits. One of the two sees the other. */
+ * closes it and then looks at the bits. One of the two sees the other. A user that finds
+ * its key closing opens it again and does not wait; the reclaimer frees only what is
+ * still closed. */
 #ifndef SL_CANAL_KEYS_H
 #define SL_CANAL_KEYS_H
 
@@ -52,9 +54,9 @@ bool sl_keys_has_name(const struct sl_segment *seg, uint32_t key,
 int sl_keys_make(const struct sl_segment *seg, const struct sl_name *name,
                  struct sl_key_ref *out);
 
-/* Whether the key still has that name. Ask after the slot's bit was set: then the
- * answer stays true while the bit is. */
-bool sl_keys_current(const struct sl_segment *seg, struct sl_key_ref ref);
+/* Whether the key still has that name; opened again if it was closing. Ask after the
+ * slot's bit was set: then the answer stays true while the bit is. */
+bool sl_keys_keep(const struct sl_segment *seg, struct sl_key_ref ref);
 
 /* Whether the key still has that name, as far as a look goes. */
 bool sl_keys_named(const struct sl_segment *seg, struct sl_key_ref ref);

@@ -332,7 +332,7 @@ int sl_thread_engage(struct sl_attachment *att, const struct sl_name *name,
         /* The record names the key before the bit is set, so that whoever reaps us
          * finds the bit. */
         sl_slot_set_bit(seg, att->slot, ref.key);
-        if (sl_keys_current(seg, ref)) {
+        if (sl_keys_keep(seg, ref)) {
             idle_remove(att, b);
             att->bindings[b].engaged = true;
             *out = b;
