@@ -2,7 +2,8 @@
  *
  * The plan of sections is in measure_all(). Of a measurement only the ratios mean
  * something on another machine, so everything is measured side by side (crew.h), and
- * the goals are ratios. docs/bench.md explains how to read the output. */
+ * the goals are ratios (K14 of the catalogue of tests is this bench, not a test).
+ * docs/bench.md explains how to read the output. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

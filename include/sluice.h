@@ -82,7 +82,8 @@ extern "C" {
     X(EBUSY,      -18, "BUSY",      "another process is stopped in the middle of changing the key table or making the segment") \
     X(ENOCAS,     -19, "NOCAS",     "this processor has no 16-byte compare-and-swap")          \
     X(EIO,        -20, "IO",        "the system refused; errno says why")                      \
-    X(ENOENT,     -21, "NOENT",     "there is no such segment, or no such key in it")
+    X(ENOENT,     -21, "NOENT",     "there is no such segment, or no such key in it")          \
+    X(ESEGMENTS,  -22, "SEGMENTS",  "this thread uses too many segments at one time")
 /* clang-format on */
 
 enum sluice_status {
@@ -108,16 +109,21 @@ struct sluice_key;   /* A resolved key. Opaque. It belongs to one thread. */
 #define SLUICE_KEYS_MAX (1u << 24)         /* keys of one segment */
 #define SLUICE_SLOTS_MAX (1u << 16)        /* threads of one segment */
 #define SLUICE_RECORDS_MAX (1u << 26)      /* threads x keys of one segment */
-#define SLUICE_FOREVER ((int64_t)-1)       /* a wait without end */
+#define SLUICE_SEGMENTS_MAX \
+    1024u                            /* segments of one thread; what the
+                                            * dead had in more than 2048 is lost */
+#define SLUICE_FOREVER ((int64_t)-1) /* a wait without end */
 
 /* How a segment is made. Zero means the default. Sizes matter only to whoever
  * creates the segment; later openers get what is there, or SLUICE_ESMALLER. */
 struct sluice_canal_options {
     uint32_t keys;      /* Keys in use at one time. Default 4096. */
     uint32_t slots;     /* Threads at one time. Default 1024. */
-    uint32_t records;   /* Pairs of thread and key at one time. Default 16384. */
+    uint32_t records;   /* Pairs of thread and key at one time. Default 16384. Given to
+                         * threads by eight and kept by them until they exit: at least
+                         * eight for each thread, and as many as it ever had keys. */
     uint32_t mode;      /* Permissions of a new file. Default 0600. With bits for group
-                       * or others a file of another user is accepted too. */
+                         * or others a file of another user is accepted too. */
     uint32_t anonymous; /* 1: no file, for the threads of this process and children
                          * that it forks. The name is then not looked at. */
     uint32_t existing;  /* 1: do not create; SLUICE_ENOENT if there is none. */
@@ -139,7 +145,7 @@ SLUICE_API int sluice_canal_open(const char *name,
 SLUICE_API void sluice_canal_close(struct sluice_canal *c);
 
 /* Remove a segment's file. Who has it open goes on with what is then a segment of
- * its own. ENOENT, EACCES, EFOREIGN, EIO. */
+ * its own. EINVAL, ENOENT, EACCES, EFOREIGN, EIO. */
 SLUICE_API int sluice_canal_remove(const char *name);
 
 /* --- Canals: acquire and release ------------------------------------------ */
@@ -154,14 +160,17 @@ struct sluice_room {
 /* What else a caller may want. Zero means the default; NULL means all defaults. */
 struct sluice_want {
     uint32_t units;  /* Default 1. All of them or none. */
-    uint32_t unused; /* Zero. */
+    uint32_t unused; /* Must be zero. */
     int64_t wait_ms; /* Default 0: do not wait. SLUICE_FOREVER: without end. */
 };
 
 /* Ask for units of a key. Borrows all arguments. Greater than 0: granted, and this is
  * the number of units now held by all, as canal lock's {acquired, N}. SLUICE_EFULL: no
- * room, also none that dead holders had left, and the time to wait is over. ETOOBIG,
- * EINVAL, ENOMEM, EKEYS, ESLOTS, ERECORDS, EBUSY. */
+ * room, also none that dead holders had left, and the time to wait is over. The number
+ * counts the dead as long as nobody has needed their units. ETOOBIG, EINVAL, ENOMEM,
+ * EKEYS, ESLOTS, ERECORDS, ESEGMENTS, EIO; EBUSY after a second, also without a wait, if
+ * somebody is stopped in the middle of changing the key table and the name is new, or is
+ * just being put back into its place after a death there. */
 SLUICE_API int64_t sluice_canal_acquire(struct sluice_canal *c, const char *key,
                                         struct sluice_room room,
                                         const struct sluice_want *want);
@@ -172,14 +181,15 @@ SLUICE_API int sluice_canal_release(struct sluice_canal *c, const char *key,
                                     uint32_t units);
 
 /* How many units of a key are held, those of the not yet noticed dead included. One
- * look-up and one load; takes no slot. 0 for a key that nobody uses. EINVAL. */
+ * look-up and one load; takes no slot. 0 for a key that nobody uses. EINVAL, EBUSY,
+ * EIO. */
 SLUICE_API int64_t sluice_canal_count(struct sluice_canal *c, const char *key);
 
 /* --- Canals: the same by handle, for speed -------------------------------- */
 
 /* Look a key up once. While the handle lives, the key keeps its place in the table.
  * Gives *out to the calling thread, to be freed by sluice_key_free(). EINVAL, ENOMEM,
- * EKEYS, ESLOTS, ERECORDS, EBUSY. */
+ * EKEYS, ESLOTS, ERECORDS, ESEGMENTS, EBUSY, EIO. */
 SLUICE_API int sluice_key_resolve(struct sluice_canal *c, const char *key,
                                   struct sluice_key **out);
 
@@ -204,8 +214,9 @@ SLUICE_API int64_t sluice_canal_reap(struct sluice_canal *c);
  * has the file descriptor *fd: it is inherited by fork and kept over exec. When the
  * thread is dead its permits come back only after the last such process has closed it
  * or died. For wrappers that start a program under a lock. The descriptor is given;
- * close it to end the tether. ENOMEM, ESLOTS, EBUSY (tethered already), EIO, EINVAL
- * (also for an anonymous segment). */
+ * close it to end the tether. Closing the canal gives the permits back all the same.
+ * ENOMEM, ESLOTS, ESEGMENTS, EBUSY (tethered already), EIO, EINVAL (also for an
+ * anonymous segment). */
 SLUICE_API int sluice_canal_tether(struct sluice_canal *c, int *fd);
 
 /* What a segment has room for and how much of that is in use. */

@@ -36,7 +36,7 @@ static inline int check_request(struct sluice_room room, const struct sluice_wan
     if (want != NULL) {
         if (want->units != 0) out->units = want->units;
         out->wait_ms = want->wait_ms;
-        if (want->wait_ms < SLUICE_FOREVER) return SLUICE_EINVAL;
+        if (want->wait_ms < SLUICE_FOREVER || want->unused != 0) return SLUICE_EINVAL;
     }
     if (cap > SLUICE_ROOM_MAX || out->units > SLUICE_UNITS_MAX) return SLUICE_ETOOBIG;
     if (LIKELY(out->units <= cap)) return SLUICE_OK;
@@ -48,12 +48,11 @@ static uint64_t pack_room(struct sluice_room room)
     return (uint64_t)room.buckets << 32 | room.per;
 }
 
+/* To a tick: a precise clock costs more than the whole acquire. */
 static int64_t wall_ms(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_REALTIME_COARSE,
-                  &t); /* To a tick; a precise one costs more than
-                                               * the whole acquire. */
+    clock_gettime(CLOCK_REALTIME_COARSE, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
@@ -262,8 +261,11 @@ int sluice_key_resolve(struct sluice_canal *c, const char *key, struct sluice_ke
 int sluice_key_free(struct sluice_key *k)
 {
     if (k == NULL) return SLUICE_OK;
-    if (k->att != NULL) {
-        if (k->serial != sl_thread_serial) return not_mine(k);
+    /* Acquire: pairs with the end of its thread. What came over a fork is memory alone. */
+    bool of_nobody = k->fork_era != sl_thread_fork_era ||
+                     __atomic_load_n(&k->att, __ATOMIC_ACQUIRE) == NULL;
+    if (!of_nobody) {
+        if (k->serial != sl_thread_serial || k->serial == 0) return not_mine(k);
         *k->link = k->next;
         if (k->next != NULL) k->next->link = k->link;
         k->att->bindings[k->binding].handles--;

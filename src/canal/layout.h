@@ -90,7 +90,8 @@ _Static_assert(sizeof(struct sl_shm_header) == 192, "layout is shared");
  *      96     8  waits_room
  *     104     8  waits_since_ms
  *     112     4  tethered     1: dead only when the tether's lock is free too
- *     116    12  unused */
+ *     116     4  pid_space    the namespace that pid and tid are numbers of; 0: unknown
+ *     120     8  unused */
 struct sl_shm_slot {
     union {
         pthread_mutex_t mutex;
@@ -106,7 +107,8 @@ struct sl_shm_slot {
     uint64_t waits_room;
     int64_t waits_since_ms;
     uint32_t tethered;
-    uint8_t unused[12];
+    uint32_t pid_space;
+    uint8_t unused[8];
 };
 _Static_assert(offsetof(struct sl_shm_slot, generation) == 48, "layout is shared");
 _Static_assert(sizeof(struct sl_shm_slot) == 128, "two cache lines");

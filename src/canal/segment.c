@@ -124,15 +124,20 @@ static int fill(struct sl_segment *seg, const struct wish *w)
     return status;
 }
 
-/* All of the file's space now, so that a full disk is a status here and not a SIGBUS
- * later; and never the signal that exceeding a file size limit sends. */
-static int reserve(int fd, size_t bytes)
+/* Whether a file may be so large; else writing to it would send a signal. */
+static int check_limit(size_t bytes)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
-        errno = EFBIG;
-        return SLUICE_ENOSPC;
-    }
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= bytes)
+        return SLUICE_OK;
+    errno = EFBIG;
+    return SLUICE_ENOSPC;
+}
+
+/* All of the file's space now, so that a full disk is a status here and not a SIGBUS
+ * later. */
+static int reserve(int fd, size_t bytes)
+{
     int e;
     do e = posix_fallocate(fd, 0, (off_t)bytes);
     while (e == EINTR);
@@ -156,6 +161,8 @@ static int map(int fd, struct sl_segment *seg, uint32_t keys, uint32_t slots,
 static int make(int fd, const struct wish *w, struct sl_segment *seg)
 {
     sl_layout_place(seg, NULL, w->keys, w->slots, w->records);
+    int status = check_limit(seg->bytes);
+    if (status != SLUICE_OK) return status;
     /* To nothing and up again: all zero, also over an earlier boot's segment. */
     if (ftruncate(fd, 0) != 0) return status_of(errno);
     /* Signed before it grows: a file of zeros is not taken for an unfinished segment,
@@ -163,7 +170,7 @@ static int make(int fd, const struct wish *w, struct sl_segment *seg)
     const struct sl_shm_header signature = {.magic = SL_MAGIC, .format = SL_FORMAT};
     if (pwrite(fd, &signature, sizeof signature, 0) != sizeof signature)
         return status_of(errno);
-    int status = reserve(fd, seg->bytes);
+    status = reserve(fd, seg->bytes);
     if (status == SLUICE_OK) status = map(fd, seg, w->keys, w->slots, w->records);
     if (status != SLUICE_OK) {
         int e = errno;
@@ -307,6 +314,7 @@ static int use_file(int fd, bool created, const struct wish *w, struct sl_segmen
             return SLUICE_EIO;
         }
         if (inspect(fd, w, &h, &status) == UNFINISHED) {
+            if (w->asked.existing) return SLUICE_ENOENT; /* Closing it unlocks it. */
             status = make(fd, w, seg);
             int e = errno;
             if (status != SLUICE_OK && created) unlink(w->path);

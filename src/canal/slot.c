@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "canal/counter.h"
@@ -30,6 +32,42 @@ static bool owner_gone(const struct sl_shm_slot *s)
 {
     uint32_t word = mutex_word(s);
     return (word & FUTEX_OWNER_DIED) != 0 || (word == 0 && is_tethered(s));
+}
+
+/* The number of the namespace of process ids that we are in; 0 if it cannot be told. */
+static uint32_t own_pid_space(void)
+{
+    /* Of this process. A child may be in another one, so it asks for itself. Relaxed:
+     * whoever comes second finds the same. */
+    static uint64_t known; /* pid << 32 | number */
+    uint64_t seen = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    uint32_t pid = (uint32_t)getpid();
+    if (seen >> 32 == pid) return (uint32_t)seen;
+    struct stat st;
+    uint32_t number = stat("/proc/self/ns/pid", &st) == 0 ? (uint32_t)st.st_ino : 0;
+    __atomic_store_n(&known, (uint64_t)pid << 32 | number, __ATOMIC_RELAXED);
+    return number;
+}
+
+/* The kernel has one gap: when a thread that is not its process's first executes another
+ * program, it has got the first one's id by the time its mutexes are marked, and they
+ * are passed over. So for such threads of other processes we look whether the id is still
+ * there, and if not do what the kernel left out. (A new thread with the same id in the
+ * same process hides it until it is gone; that errs on the safe side.) */
+static void mark_if_gone(struct sl_shm_slot *s)
+{
+    uint32_t word = mutex_word(s);
+    int32_t pid = __atomic_load_n(&s->pid, __ATOMIC_RELAXED);
+    int32_t tid = __atomic_load_n(&s->tid, __ATOMIC_ACQUIRE);
+    if (tid == pid || (word & FUTEX_OWNER_DIED) != 0) return;
+    if (tid <= 0 || (word & FUTEX_TID_MASK) != (uint32_t)tid || pid == getpid()) return;
+    uint32_t space = __atomic_load_n(&s->pid_space, __ATOMIC_RELAXED);
+    if (space == 0 || space != own_pid_space()) return;
+    if (tgkill(pid, tid, 0) == 0 || errno != ESRCH) return;
+    int expected = (int)word;
+    int marked = (int)((word & FUTEX_WAITERS) | FUTEX_OWNER_DIED);
+    __atomic_compare_exchange_n(&s->mutex.__data.__lock, &expected, marked, false,
+                                __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 /* Whether somebody still has the file lock of a tethered slot. */
@@ -152,6 +190,7 @@ static bool reap_exclusively(const struct sl_segment *seg, uint32_t slot,
                              uint64_t *freed)
 {
     struct sl_shm_slot *s = &seg->slots[slot];
+    mark_if_gone(s);
     if (!owner_gone(s) || tether_held(seg, slot)) return false;
     int e = pthread_mutex_trylock(&s->mutex);
     if (e != 0 && e != EOWNERDEAD) return false;
@@ -233,6 +272,7 @@ static void sign(struct sl_shm_slot *s)
     __atomic_store_n(&s->program[0], name[0], __ATOMIC_RELAXED);
     __atomic_store_n(&s->program[1], name[1], __ATOMIC_RELAXED);
     __atomic_store_n(&s->pid, (int32_t)getpid(), __ATOMIC_RELAXED);
+    __atomic_store_n(&s->pid_space, own_pid_space(), __ATOMIC_RELAXED);
     __atomic_store_n(&s->tid, (int32_t)gettid(), __ATOMIC_RELEASE);
 #ifndef MUT_NORAISE
     __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
@@ -273,10 +313,12 @@ int sl_slot_claim(const struct sl_segment *seg, uint32_t *out)
     return SLUICE_ESLOTS;
 }
 
-void sl_slot_leave(const struct sl_segment *seg, uint32_t slot)
+void sl_slot_leave(const struct sl_segment *seg, uint32_t slot, bool exiting)
 {
     struct sl_shm_slot *s = &seg->slots[slot];
-    reap_records(seg, slot, s->generation, UINT32_MAX);
-    free_slot(seg, slot);
+    bool tethered = tether_held(seg, slot);
+    if (!(tethered && exiting)) reap_records(seg, slot, s->generation, UINT32_MAX);
+    /* While somebody has the tether's lock the slot is nobody else's: leave an orphan. */
+    if (!tethered) free_slot(seg, slot);
     pthread_mutex_unlock(&s->mutex);
 }

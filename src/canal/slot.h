@@ -21,8 +21,9 @@
  * *out. SLUICE_ESLOTS. */
 int sl_slot_claim(const struct sl_segment *seg, uint32_t *out);
 
-/* Give back all that the calling thread's slot holds, and the slot. */
-void sl_slot_leave(const struct sl_segment *seg, uint32_t slot);
+/* Give back all that the calling thread's slot holds, and the slot. With `exiting`, as
+ * the thread's death would: what is tethered stays held as long as the tether is. */
+void sl_slot_leave(const struct sl_segment *seg, uint32_t slot, bool exiting);
 
 /* Take a chunk of records for a slot of the calling thread: the first record's number
  * in *out. SLUICE_ERECORDS. */

@@ -15,6 +15,7 @@ __thread uint64_t sl_thread_serial;
 uint32_t sl_thread_fork_era;
 
 static __thread struct sl_attachment *attached; /* The calling thread's. */
+static __thread uint32_t attached_count;
 
 /* Guards the list of canals, their attachments and refs. Not held while anything in
  * shared memory is waited for. */
@@ -38,11 +39,14 @@ static void unref(struct sluice_canal *c)
     free(c);
 }
 
+/* The handles of an attachment that ends belong to nobody: anyone may free them. Release,
+ * and the last thing done to each: it may be gone the next moment. */
 static void forget_handles(struct sl_attachment *att)
 {
-    for (struct sluice_key *k = att->handles; k != NULL; k = k->next) {
-        k->att = NULL;
+    for (struct sluice_key *k = att->handles, *next; k != NULL; k = next) {
+        next = k->next;
         k->serial = 0;
+        __atomic_store_n(&k->att, NULL, __ATOMIC_RELEASE);
     }
 }
 
@@ -54,14 +58,15 @@ static void free_attachment(struct sl_attachment *att)
 }
 
 /* Leave the slot, and forget. */
-static void detach(struct sl_attachment *att)
+static void detach(struct sl_attachment *att, bool exiting)
 {
     struct sluice_canal *c = att->canal;
     struct sl_attachment **p = &attached;
     while (*p != att) p = &(*p)->next_of_thread;
     *p = att->next_of_thread;
     forget_handles(att);
-    sl_slot_leave(&c->seg, att->slot);
+    sl_slot_leave(&c->seg, att->slot, exiting);
+    attached_count--;
     pthread_mutex_lock(&canals_mutex);
     for (p = &c->attachments; *p != att; p = &(*p)->next_of_canal) {}
     *p = att->next_of_canal;
@@ -75,7 +80,7 @@ static void detach(struct sl_attachment *att)
 static void on_thread_exit(void *unused)
 {
     (void)unused;
-    while (attached != NULL) detach(attached);
+    while (attached != NULL) detach(attached, true);
 }
 
 static void before_fork(void)
@@ -89,20 +94,21 @@ static void after_fork_in_parent(void)
 }
 
 /* The child has the memory of attachments, but the slots are the parent's: forget them
- * and touch nothing that is shared. */
+ * and touch nothing that is shared. Those of other threads may be in the middle of a
+ * change, and are not even freed. */
 static void after_fork_in_child(void)
 {
     sl_thread_fork_era++;
     sl_thread_serial = 0;
+    for (struct sl_attachment *att = attached, *next; att != NULL; att = next) {
+        next = att->next_of_thread;
+        free_attachment(att);
+    }
     attached = NULL;
+    attached_count = 0;
     for (struct sluice_canal *c = canals, *next; c != NULL; c = next) {
         next = c->next;
-        while (c->attachments != NULL) {
-            struct sl_attachment *att = c->attachments;
-            c->attachments = att->next_of_canal;
-            forget_handles(att);
-            free_attachment(att);
-        }
+        c->attachments = NULL;
         c->refs = 1;
         if (c->closed) unref(c);
     }
@@ -132,7 +138,7 @@ int sl_thread_canal_opened(struct sluice_canal *c)
 void sl_thread_canal_closed(struct sluice_canal *c)
 {
     struct sl_attachment *att = sl_thread_attached(c);
-    if (att != NULL) detach(att);
+    if (att != NULL) detach(att, false);
     pthread_mutex_lock(&canals_mutex);
     c->closed = true;
     unref(c);
@@ -158,6 +164,7 @@ int sl_thread_attach(struct sluice_canal *c, struct sl_attachment **out)
 {
     *out = sl_thread_attached(c);
     if (*out != NULL) return SLUICE_OK;
+    if (attached_count >= SLUICE_SEGMENTS_MAX) return SLUICE_ESEGMENTS;
     struct sl_attachment *att = calloc(1, sizeof *att);
     /* Any value that is not NULL makes the exit handler run. */
     if (att == NULL || pthread_setspecific(exit_key, att) != 0) {
@@ -174,6 +181,7 @@ int sl_thread_attach(struct sluice_canal *c, struct sl_attachment **out)
     if (sl_thread_serial == 0) sl_thread_serial = next_serial();
     att->next_of_thread = attached;
     attached = att;
+    attached_count++;
     pthread_mutex_lock(&canals_mutex);
     c->refs++;
     att->next_of_canal = c->attachments;

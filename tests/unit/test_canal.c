@@ -114,6 +114,9 @@ static void bad_arguments_are_refused_and_change_nothing(void **state)
     assert_int_equal(sluice_canal_acquire(w.canal, "", one, NULL), SLUICE_EINVAL);
     assert_int_equal(sluice_canal_acquire(w.canal, long_key, one, NULL), SLUICE_EINVAL);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, &past), SLUICE_EINVAL);
+    assert_int_equal(
+        sluice_canal_acquire(w.canal, "db", one, &(struct sluice_want){.unused = 1}),
+        SLUICE_EINVAL);
     assert_int_equal(sluice_canal_release(w.canal, "db", 0), SLUICE_EINVAL);
     assert_int_equal(sluice_canal_count(w.canal, ""), SLUICE_EINVAL);
     assert_int_equal(sluice_key_resolve(w.canal, "", &k), SLUICE_EINVAL);

@@ -243,6 +243,46 @@ static void K9_a_holder_that_executes_another_program_has_given_up(void **state)
     world_end(&w);
 }
 
+static void *take_and_execute(void *arg)
+{
+    struct forked *f = arg;
+    if (sluice_canal_acquire(f->canal, "db", one, NULL) != 1) _exit(1);
+    execlp("sh", "sh", "-c", "echo x; read line", (char *)NULL);
+    _exit(2);
+}
+
+/* The kernel does not mark the mutexes of a thread that executes and is not the first
+ * of its process. */
+static void K9_also_if_it_was_not_the_first_thread_of_its_process(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    int gate[2], ready[2];
+    assert_int_equal(pipe(gate), 0);
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct forked f = {.canal = w.canal};
+        pthread_t t;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(gate[0], STDIN_FILENO);
+        dup2(ready[1], STDOUT_FILENO);
+        close(gate[1]);
+        pthread_create(&t, NULL, take_and_execute, &f);
+        pthread_join(t, NULL);
+        _exit(3);
+    }
+    char c;
+    assert_int_equal(read(ready[0], &c, 1), 1); /* The other program runs. */
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
+    struct sluice_canal_info info;
+    sluice_canal_info(w.canal, &info);
+    assert_int_equal(info.slots_used, 1);
+    close(gate[0]), close(gate[1]), close(ready[0]), close(ready[1]);
+    waitpid(pid, NULL, 0);
+    world_end(&w);
+}
+
 static void K10_a_zombie_holds_nothing(void **state)
 {
     (void)state;
@@ -303,6 +343,78 @@ static void a_thread_keeps_what_it_holds_when_another_closes_the_canal(void **st
     world_end(&w);
 }
 
+static void *use_many_keys(void *canal)
+{
+    for (int i = 0; i < 100; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        if (sluice_canal_acquire(canal, key, hundred, NULL) <= 0) return canal;
+    }
+    return NULL;
+}
+
+static int use_it_once(void *canal)
+{
+    return sluice_canal_acquire(canal, "child", hundred, NULL) > 0 ? 0 : 1;
+}
+
+static void a_fork_amid_other_threads_work_leaves_the_child_whole(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    for (int i = 0; i < 200; i++) {
+        pthread_t t[2];
+        void *bad;
+        for (int n = 0; n < 2; n++) pthread_create(&t[n], NULL, use_many_keys, w.canal);
+        assert_int_equal(in_a_child(use_it_once, w.canal), 0);
+        for (int n = 0; n < 2; n++) {
+            pthread_join(t[n], &bad);
+            assert_null(bad);
+        }
+    }
+    world_end(&w);
+}
+
+static void a_handle_whose_thread_is_gone_is_freed_by_one_that_never_took_part(
+    void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    pthread_t t;
+    void *handle;
+    pthread_create(&t, NULL, take_two_and_exit, w.canal);
+    pthread_join(t, &handle);
+    assert_int_equal(sluice_key_release(handle, 1), SLUICE_ETHREAD);
+    assert_int_equal(sluice_key_free(handle), SLUICE_OK);
+    world_end(&w);
+}
+
+/* A reaper of the dead sleeps; the slot is freed by another, and its records go to a
+ * thread with *another* slot. */
+static void K6_a_late_reaper_leaves_records_alone_that_went_to_another_slot(
+    void **state)
+{
+    (void)state;
+    struct world w = world_new(
+        &(struct sluice_canal_options){.keys = 8, .slots = 4, .records = 16});
+    struct sl_segment *seg = &w.canal->seg;
+    struct actor victim = actor_start(&w);
+    int fd;
+    assert_int_equal(sluice_canal_tether(w.canal, &fd),
+                     SLUICE_OK); /* A slot, no record. */
+    assert_int_equal(actor_acquire(&victim, "db", 2, 1), 1);
+    uint32_t slot = seg->chunks[0] - 1;
+    uint64_t generation = seg->slots[slot].generation;
+    actor_kill(&victim);
+    assert_int_equal(sluice_canal_reap(w.canal), 1);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", two, NULL), 1);
+    assert_int_not_equal(seg->chunks[0] - 1, slot); /* The same record, another slot. */
+    assert_int_equal(sl_counter_reap(seg, 0, &seg->slots[slot], generation), 0);
+    assert_int_equal(sluice_canal_count(w.canal, "db"), 1);
+    close(fd);
+    world_end(&w);
+}
+
 /* --- Many keys, many segments --------------------------------------------- */
 
 static void K13_the_dead_leave_ten_thousand_keys_in_each_of_two_segments(void **state)
@@ -332,6 +444,22 @@ static void K13_the_dead_leave_ten_thousand_keys_in_each_of_two_segments(void **
         assert_int_equal(info.records_used, SL_CHUNK_RECORDS);
     }
     world_end(&w[0]), world_end(&w[1]);
+}
+
+static void a_thread_may_use_so_many_segments_and_no_more(void **state)
+{
+    (void)state;
+    struct sluice_canal *c[SLUICE_SEGMENTS_MAX + 1];
+    struct sluice_canal_options tiny = {
+        .keys = 1, .slots = 1, .records = 1, .anonymous = 1};
+    for (uint32_t i = 0; i <= SLUICE_SEGMENTS_MAX; i++) {
+        assert_int_equal(sluice_canal_open(NULL, &tiny, &c[i]), SLUICE_OK);
+        assert_int_equal(sluice_canal_acquire(c[i], "db", one, NULL),
+                         i < SLUICE_SEGMENTS_MAX ? 1 : SLUICE_ESEGMENTS);
+    }
+    sluice_canal_close(c[0]);
+    assert_int_equal(sluice_canal_acquire(c[SLUICE_SEGMENTS_MAX], "db", one, NULL), 1);
+    for (uint32_t i = 1; i <= SLUICE_SEGMENTS_MAX; i++) sluice_canal_close(c[i]);
 }
 
 static void the_slots_of_the_dead_are_used_again(void **state)
@@ -412,6 +540,30 @@ static void a_tethered_permit_stays_while_a_descendant_lives(void **state)
     world_end(&w);
 }
 
+static void *tether_and_take(void *arg)
+{
+    struct other *o = arg;
+    static int fd;
+    if (sluice_canal_tether(o->canal, &fd) != SLUICE_OK) return NULL;
+    return sluice_canal_acquire(o->canal, "db", one, NULL) == 1 ? &fd : NULL;
+}
+
+static void a_tethered_permit_outlives_the_exit_of_its_thread(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    struct other o = {.canal = w.canal};
+    pthread_t t;
+    void *fd;
+    pthread_create(&t, NULL, tether_and_take, &o);
+    pthread_join(t, &fd);
+    assert_non_null(fd);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), SLUICE_EFULL);
+    close(*(int *)fd);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
+    world_end(&w);
+}
+
 static void a_tether_of_an_anonymous_segment_is_refused(void **state)
 {
     (void)state;
@@ -434,7 +586,15 @@ int main(void)
         cmocka_unit_test(K8_a_forked_child_holds_nothing_and_takes_nothing_with_it),
         cmocka_unit_test(K8_a_holder_dies_while_its_child_lives_and_its_permit_is_back),
         cmocka_unit_test(K9_a_holder_that_executes_another_program_has_given_up),
+        cmocka_unit_test(K9_also_if_it_was_not_the_first_thread_of_its_process),
         cmocka_unit_test(K10_a_zombie_holds_nothing),
+        cmocka_unit_test(a_fork_amid_other_threads_work_leaves_the_child_whole),
+        cmocka_unit_test(
+            a_handle_whose_thread_is_gone_is_freed_by_one_that_never_took_part),
+        cmocka_unit_test(
+            K6_a_late_reaper_leaves_records_alone_that_went_to_another_slot),
+        cmocka_unit_test(a_thread_may_use_so_many_segments_and_no_more),
+        cmocka_unit_test(a_tethered_permit_outlives_the_exit_of_its_thread),
         cmocka_unit_test(close_gives_back_what_the_thread_holds),
         cmocka_unit_test(a_thread_keeps_what_it_holds_when_another_closes_the_canal),
         cmocka_unit_test(K13_the_dead_leave_ten_thousand_keys_in_each_of_two_segments),

@@ -74,6 +74,11 @@ static void the_room_declared_last_is_shown_and_different_rooms_are_said_to_diff
     assert_int_equal(h.units, 2);
     assert_true(find_key(&w, "db", &k));
     assert_int_equal(k.rooms_differ, 0);
+    assert_int_equal(actor_release(&a, "db", 1), SLUICE_OK);
+    assert_int_equal(actor_acquire(&a, "db", 1, 3),
+                     3); /* As much room, but not the same. */
+    assert_true(find_key(&w, "db", &k));
+    assert_int_equal(k.rooms_differ, 1);
     actor_kill(&a);
     assert_true(find_holder(&w, "db", a.pid == 0 ? h.pid : a.pid, 0, &h));
     assert_int_equal(h.dead, 1);

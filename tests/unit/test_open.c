@@ -205,7 +205,48 @@ static void a_segment_whose_maker_died_is_made_by_the_next(void **state)
     patch(p.path, offsetof(struct sl_shm_header, ready), &zero, sizeof zero);
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
     write_file(p.path, "", 0);
+    assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.existing = 1}),
+                     SLUICE_ENOENT); /* It is not there to be used. */
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
+    folder_remove(p.folder);
+}
+
+/* Whether a process has a file open; a removed one has another name there. */
+static bool has_open(pid_t pid, const char *path)
+{
+    for (int fd = 0; fd < 64; fd++) {
+        char link[64], target[256];
+        snprintf(link, sizeof link, "/proc/%d/fd/%d", (int)pid, fd);
+        ssize_t n = readlink(link, target, sizeof target - 1);
+        if (n < 0) continue;
+        target[n] = '\0';
+        if (strcmp(target, path) == 0) return true;
+    }
+    return false;
+}
+
+static void a_file_removed_while_one_waits_to_make_it_is_made_at_its_path(void **state)
+{
+    (void)state;
+    struct place p = place_new();
+    struct flock l = {.l_type = F_WRLCK, .l_start = (off_t)1 << 40, .l_len = 1};
+    write_file(p.path, "", 0);
+    int fd = open(p.path, O_RDWR | O_CLOEXEC), status;
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &l), 0); /* As a maker has it. */
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(fd); /* The lock stays with the parent's. */
+        _exit(code(open_only(p.path, &small)));
+    }
+    while (!has_open(pid, p.path)) pause_ms(1);
+    pause_ms(20); /* It has looked, and waits for the lock. */
+    assert_int_equal(remove(p.path), 0);
+    close(fd);
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.existing = 1}),
+                     SLUICE_OK);
     folder_remove(p.folder);
 }
 
@@ -334,11 +375,19 @@ static int with_a_small_file_size_limit(const struct place *p)
     return code(open_only(p->path, NULL)); /* A signal would end us here. */
 }
 
+static int with_no_file_size_at_all(const struct place *p)
+{
+    struct rlimit limit = {0};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 99;
+    return code(open_only(p->path, NULL));
+}
+
 static void a_file_size_limit_is_a_status_and_not_a_signal(void **state)
 {
     (void)state;
     struct place p = place_new();
     assert_int_equal(run_child(with_a_small_file_size_limit, &p), code(SLUICE_ENOSPC));
+    assert_int_equal(run_child(with_no_file_size_at_all, &p), code(SLUICE_ENOSPC));
     assert_int_equal(access(p.path, F_OK), -1); /* Nothing is left lying around. */
     folder_remove(p.folder);
 }
@@ -439,6 +488,7 @@ int main(void)
         cmocka_unit_test(creators_may_race_and_make_one_segment),
         cmocka_unit_test(after_another_boot_a_segment_is_made_anew),
         cmocka_unit_test(a_segment_whose_maker_died_is_made_by_the_next),
+        cmocka_unit_test(a_file_removed_while_one_waits_to_make_it_is_made_at_its_path),
         cmocka_unit_test(what_is_not_a_segment_is_foreign_and_left_as_it_is),
         cmocka_unit_test(
             another_version_a_truncated_file_and_a_smaller_one_have_their_own_status),
