@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -10,6 +11,9 @@
 
 #include "canal/counter.h"
 #include "canal/sleep.h"
+
+/* How often a claimer looks at all slots while some are just being freed. */
+#define CLAIM_PASSES_MAX 100u
 
 /* --- The mutex's word ----------------------------------------------------- */
 
@@ -296,18 +300,32 @@ static bool lock_free_slot(const struct sl_segment *seg, uint32_t slot)
     return false;
 }
 
-int sl_slot_claim(const struct sl_segment *seg, uint32_t *out)
+/* Take a slot that is free or, from the second pass on, that of a dead thread. *moving:
+ * some slot was in a reaper's hands, and may be free the next moment. */
+static bool claim_in_a_pass(const struct sl_segment *seg, unsigned pass, uint32_t *out,
+                            bool *moving)
 {
     uint64_t freed = 0;
-    for (uint32_t i = 0; i < 2 * seg->slot_count; i++) {
-        uint32_t slot = i % seg->slot_count;
-        bool mine = !sl_slot_used(seg, slot) && lock_free_slot(seg, slot);
-        /* First the free ones, then the dead as well: by then one that was dead when
-         * we came by may have been freed by others. */
-        if (!mine && i >= seg->slot_count) mine = reap_exclusively(seg, slot, &freed);
-        if (!mine) continue;
-        sign(&seg->slots[slot]);
-        *out = slot;
+    for (uint32_t slot = 0; slot < seg->slot_count; slot++) {
+        if ((!sl_slot_used(seg, slot) && lock_free_slot(seg, slot)) ||
+            (pass > 0 && reap_exclusively(seg, slot, &freed))) {
+            *out = slot;
+            return true;
+        }
+        if (being_reaped(seg, slot) != 0) *moving = true;
+    }
+    return false;
+}
+
+int sl_slot_claim(const struct sl_segment *seg, uint32_t *out)
+{
+    bool moving = true;
+    /* A reaper may be stopped, so we do not look for ever. */
+    for (unsigned pass = 0; moving && pass < CLAIM_PASSES_MAX; pass++) {
+        if (pass > 1) sched_yield();
+        moving = pass == 0;
+        if (!claim_in_a_pass(seg, pass, out, &moving)) continue;
+        sign(&seg->slots[*out]);
         return SLUICE_OK;
     }
     return SLUICE_ESLOTS;
