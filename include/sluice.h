@@ -138,11 +138,19 @@ SLUICE_API int sluice_canal_open(const char *name,
                                  const struct sluice_canal_options *options,
                                  struct sluice_canal **out);
 
-/* Give back what the calling thread holds, and close. Other threads of the process
+/* Give back what the calling thread holds, unless it is tethered, and close. Other threads of the process
  * that used the segment keep what they hold until they exit; the memory is unmapped
  * after the last of them. No thread may use c after this, nor a handle made from it,
  * other than to free the handle. NULL is allowed. */
 SLUICE_API void sluice_canal_close(struct sluice_canal *c);
+
+/* The absolute path of the segment's file, until c is closed; NULL for an anonymous one. */
+SLUICE_API const char *sluice_canal_path(const struct sluice_canal *c);
+
+/* 1: the path leads to that file no more: it was removed, moved or replaced. Whoever
+ * opens the segment now gets another one, and what is held here keeps nobody out there.
+ * 0: it is still there. EINVAL. */
+SLUICE_API int sluice_canal_removed(const struct sluice_canal *c);
 
 /* Remove a segment's file. Who has it open goes on with what is then a segment of
  * its own. EINVAL, ENOENT, EACCES, EFOREIGN, EIO. */
@@ -214,8 +222,9 @@ SLUICE_API int64_t sluice_canal_reap(struct sluice_canal *c);
  * has the file descriptor *fd: it is inherited by fork and kept over exec. When the
  * thread is dead its permits come back only after the last such process has closed it
  * or died. For wrappers that start a program under a lock. The descriptor is given;
- * close it to end the tether. Closing the canal gives the permits back all the same.
- * ENOMEM, ESLOTS, ESEGMENTS, EBUSY (tethered already), EIO, EINVAL (also for an
+ * close it to end the tether. So a wrapper whose program has ended closes the
+ * descriptor and then the canal: what others have inherited stays held, the rest is
+ * given back at once. ENOMEM, ESLOTS, ESEGMENTS, EBUSY (tethered already), EIO, EINVAL (also for an
  * anonymous segment). */
 SLUICE_API int sluice_canal_tether(struct sluice_canal *c, int *fd);
 
@@ -241,10 +250,14 @@ struct sluice_key_info {
 struct sluice_holder {
     int32_t pid;
     int32_t tid;
-    char program[16];        /* As the kernel names the thread's program. */
-    uint32_t waits;          /* 0: holds. 1: waits. */
-    uint32_t dead;           /* 1: it has died; its units are about to come back. */
-    uint64_t units;          /* Held, or wanted. */
+    char program[16]; /* As the kernel names the thread's program. */
+    uint32_t waits;   /* 0: holds. 1: waits. */
+    uint32_t dead;    /* 1: it has died; its units are about to come back. */
+    uint32_t left;    /* 1: it has died; its units are those of processes that
+                              * have inherited its tether. */
+    uint32_t slot;    /* Its slot. A tether is a lock on the byte of the segment's
+                              * file that has this number. */
+    uint64_t units;   /* Held, or wanted. */
     struct sluice_room room; /* What it declared last. */
     int64_t since_ms;        /* Since when, in ms since 1970; to about 4 ms. */
 };

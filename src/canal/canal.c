@@ -146,13 +146,15 @@ int sluice_canal_open(const char *name, const struct sluice_canal_options *optio
     if (c == NULL) return SLUICE_ENOMEM;
     int status = sl_segment_open(name, options, &c->seg);
     if (status == SLUICE_OK) {
-        status = sl_thread_canal_opened(c);
+        status = sl_segment_find_path(&c->seg, &c->path);
+        if (status == SLUICE_OK) status = sl_thread_canal_opened(c);
         if (status == SLUICE_OK) {
             *out = c;
             return SLUICE_OK;
         }
         sl_segment_close(&c->seg);
     }
+    free(c->path);
     free(c);
     return status;
 }
@@ -160,6 +162,17 @@ int sluice_canal_open(const char *name, const struct sluice_canal_options *optio
 void sluice_canal_close(struct sluice_canal *c)
 {
     if (c != NULL) sl_thread_canal_closed(c);
+}
+
+const char *sluice_canal_path(const struct sluice_canal *c)
+{
+    return c == NULL ? NULL : c->path;
+}
+
+int sluice_canal_removed(const struct sluice_canal *c)
+{
+    if (c == NULL) return SLUICE_EINVAL;
+    return c->path != NULL && !sl_segment_still_at(c->seg.fd, c->path);
 }
 
 /* --- By name -------------------------------------------------------------- */

@@ -20,7 +20,7 @@
  *   slot fields         holder of slot s's mutex: its thread, or its reaper
  *   record.state        the slot's thread; once it is dead, any reaper, by swap
  *   record.mark         everybody, upwards only
- *   slot.dying          holder of the slot's mutex */
+ *   slot.dying          holder of the slot's mutex; of mark_mutex, if that thread is gone */
 #ifndef SL_CANAL_LAYOUT_H
 #define SL_CANAL_LAYOUT_H
 
@@ -33,7 +33,7 @@
 #include "sluice.h"
 
 #define SL_MAGIC 0x454349554c53ull /* "SLUICE" in the file's first six bytes. */
-#define SL_FORMAT 1u
+#define SL_FORMAT 2u
 
 #define SL_CHUNK_RECORDS 8u /* Records are given to slots by so many. */
 #define SL_NAME_WORDS ((SLUICE_KEY_BYTES_MAX + 1u) / 8u)
@@ -52,7 +52,8 @@
  *      64    64  key_mutex    robust; guards names coming and going
  *     128     4  fresh        keys below this have been used at least once
  *     132     4  hand         where the search for an unused key goes on
- *     136     4  changes      of the index; odd while one is going on */
+ *     136     4  changes      of the index; odd while one is going on
+ *     144    48  mark_mutex   robust; who has it may mark slots as the kernel would */
 struct sl_shm_header {
     uint64_t magic;
     uint32_t format;
@@ -71,7 +72,11 @@ struct sl_shm_header {
     uint32_t fresh;
     uint32_t hand;
     uint32_t changes;
-    uint8_t unused[52];
+    uint32_t unused;
+    union {
+        pthread_mutex_t mark_mutex;
+        uint8_t room_for_mark_mutex[48];
+    };
 };
 _Static_assert(offsetof(struct sl_shm_header, seed) == 56, "layout is shared");
 _Static_assert(sizeof(struct sl_shm_header) == 192, "layout is shared");

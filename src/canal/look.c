@@ -30,7 +30,9 @@ static void fill_thread(const struct sl_segment *seg, uint32_t slot,
                            __atomic_load_n(&s->program[1], __ATOMIC_RELAXED)};
     *out = (struct sluice_holder){.pid = __atomic_load_n(&s->pid, __ATOMIC_RELAXED),
                                   .tid = __atomic_load_n(&s->tid, __ATOMIC_RELAXED),
-                                  .dead = sl_slot_dead(seg, slot)};
+                                  .slot = slot,
+                                  .dead = sl_slot_dead(seg, slot),
+                                  .left = sl_slot_left(seg, slot)};
     memcpy(out->program, program, sizeof out->program);
     out->program[sizeof out->program - 1] = '\0';
 }
@@ -58,7 +60,7 @@ static bool as_waiter(const struct sl_segment *seg, uint32_t slot, uint32_t key,
     const struct sl_shm_slot *s = &seg->slots[slot];
     if (__atomic_load_n(&s->waits_key, __ATOMIC_ACQUIRE) != key + 1) return false;
     fill_thread(seg, slot, out);
-    if (out->dead) return false;
+    if (out->dead || out->left) return false;
     out->waits = 1;
     out->units = __atomic_load_n(&s->waits_units, __ATOMIC_RELAXED);
     out->room = unpack_room(__atomic_load_n(&s->waits_room, __ATOMIC_RELAXED));

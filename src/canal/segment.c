@@ -116,6 +116,7 @@ static int fill(struct sl_segment *seg, const struct wish *w)
     memcpy(h->boot, w->boot, sizeof h->boot);
     if (getrandom(&h->seed, sizeof h->seed, 0) != sizeof h->seed) return SLUICE_EIO;
     int status = init_mutex(&h->key_mutex);
+    if (status == SLUICE_OK) status = init_mutex(&h->mark_mutex);
     for (uint32_t i = 0; i < seg->slot_count && status == SLUICE_OK; i++) {
         seg->slots[i].generation = 1;
         status = init_mutex(&seg->slots[i].mutex);
@@ -290,14 +291,6 @@ static void unlock_making(int fd)
     (void)fcntl(fd, F_OFD_SETLK, &l); /* Closing the file would do as well. */
 }
 
-/* Whether the path still leads to the file that we have open. */
-static bool still_there(const struct wish *w, int fd)
-{
-    struct stat a, b;
-    if (fstat(fd, &a) != 0 || stat(w->path, &b) != 0) return false;
-    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 /* With the file open: use what is there, or make it. *again: the file was removed
  * under us. A file that we created and could not fill is removed again. */
 static int use_file(int fd, bool created, const struct wish *w, struct sl_segment *seg,
@@ -309,7 +302,7 @@ static int use_file(int fd, bool created, const struct wish *w, struct sl_segmen
     if (inspect(fd, w, &h, &status) != GOOD) {
         status = lock_making(fd);
         if (status != SLUICE_OK) return status;
-        if (!still_there(w, fd)) {
+        if (!sl_segment_still_at(fd, w->path)) {
             *again = true;
             return SLUICE_EIO;
         }
@@ -387,6 +380,26 @@ void sl_segment_close(struct sl_segment *seg)
 {
     munmap(seg->header, seg->bytes);
     if (seg->fd >= 0) close(seg->fd);
+}
+
+int sl_segment_find_path(const struct sl_segment *seg, char **out)
+{
+    char self[64], path[PATH_MAX];
+    *out = NULL;
+    if (seg->fd < 0) return SLUICE_OK;
+    /* Absolute, as the kernel sees it, whatever the folder we are in later. */
+    snprintf(self, sizeof self, "/proc/self/fd/%d", seg->fd);
+    ssize_t n = readlink(self, path, sizeof path);
+    if (n < 0 || (size_t)n >= sizeof path) return SLUICE_EIO;
+    *out = strndup(path, (size_t)n);
+    return *out == NULL ? SLUICE_ENOMEM : SLUICE_OK;
+}
+
+bool sl_segment_still_at(int fd, const char *path)
+{
+    struct stat a, b;
+    if (fstat(fd, &a) != 0 || stat(path, &b) != 0) return false;
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 int sluice_canal_remove(const char *name)

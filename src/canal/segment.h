@@ -27,4 +27,11 @@ void sl_segment_close(struct sl_segment *seg);
 /* The path that a name stands for: SLUICE_EINVAL if it does not fit into size. */
 int sl_segment_path(const char *name, char *out, size_t size);
 
+/* The absolute path of a segment's file, to be freed; NULL for an anonymous one.
+ * SLUICE_ENOMEM, SLUICE_EIO. */
+int sl_segment_find_path(const struct sl_segment *seg, char **out);
+
+/* Whether a path leads to the file that we have open. */
+bool sl_segment_still_at(int fd, const char *path);
+
 #endif /* SL_CANAL_SEGMENT_H */

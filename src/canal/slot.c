@@ -56,22 +56,50 @@ static uint32_t own_pid_space(void)
 /* The kernel has one gap: when a thread that is not its process's first executes another
  * program, it has got the first one's id by the time its mutexes are marked, and they
  * are passed over. So for such threads of other processes we look whether the id is still
- * there, and if not do what the kernel left out. (A new thread with the same id in the
- * same process hides it until it is gone; that errs on the safe side.) */
-static void mark_if_gone(struct sl_shm_slot *s)
+ * there. (A new thread with the same id in the same process hides it until it is gone;
+ * that errs on the safe side.) Returns the generation whose thread is gone, or 0.
+ *
+ * The generation is read before and after the signature, which is therefore that of this
+ * generation and no other: a slot that is given up loses its signature, and a new owner
+ * writes pid before tid before generation. */
+static uint64_t gone_unmarked(const struct sl_shm_slot *s)
 {
+    uint64_t generation = __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE);
     uint32_t word = mutex_word(s);
-    int32_t pid = __atomic_load_n(&s->pid, __ATOMIC_RELAXED);
     int32_t tid = __atomic_load_n(&s->tid, __ATOMIC_ACQUIRE);
-    if (tid == pid || (word & FUTEX_OWNER_DIED) != 0) return;
-    if (tid <= 0 || (word & FUTEX_TID_MASK) != (uint32_t)tid || pid == getpid()) return;
-    uint32_t space = __atomic_load_n(&s->pid_space, __ATOMIC_RELAXED);
-    if (space == 0 || space != own_pid_space()) return;
-    if (tgkill(pid, tid, 0) == 0 || errno != ESRCH) return;
-    int expected = (int)word;
-    int marked = (int)((word & FUTEX_WAITERS) | FUTEX_OWNER_DIED);
-    __atomic_compare_exchange_n(&s->mutex.__data.__lock, &expected, marked, false,
-                                __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+    int32_t pid = __atomic_load_n(&s->pid, __ATOMIC_ACQUIRE);
+    if (tid == pid || tid <= 0 || pid == getpid()) return 0;
+    if ((word & FUTEX_OWNER_DIED) != 0 || (word & FUTEX_TID_MASK) != (uint32_t)tid)
+        return 0;
+    uint32_t space = __atomic_load_n(&s->pid_space, __ATOMIC_ACQUIRE);
+    if (space == 0 || space != own_pid_space()) return 0;
+    if (__atomic_load_n(&s->generation, __ATOMIC_ACQUIRE) != generation) return 0;
+    return tgkill(pid, tid, 0) != 0 && errno == ESRCH ? generation : 0;
+}
+
+/* Do what the kernel left out: mark the mutex of a thread that is gone. Under a mutex
+ * of the segment, and once for a generation: `dying` is set first and cleared only after
+ * the generation has risen, so whoever comes later finds one or the other changed. And as
+ * such a slot can be given up in no other way, nothing changes between these looks and
+ * the mark, however long we are stopped there. Killed there, the slot is lost until the
+ * segment is made anew; its permits are not (being_reaped()), and neither are they while
+ * the mutex cannot be had (reap_slot()). */
+static void mark_if_gone(const struct sl_segment *seg, uint32_t slot)
+{
+    struct sl_shm_slot *s = &seg->slots[slot];
+    pthread_mutex_t *m = &seg->header->mark_mutex;
+    uint64_t generation = gone_unmarked(s);
+    if (generation == 0) return;
+    int e = pthread_mutex_trylock(m);
+    if (e != 0 && e != EOWNERDEAD) return;
+    if (e == EOWNERDEAD) pthread_mutex_consistent(m);
+    if (__atomic_load_n(&s->dying, __ATOMIC_ACQUIRE) == 0 &&
+        __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE) == generation) {
+        __atomic_store_n(&s->dying, generation, __ATOMIC_RELEASE);
+        __atomic_store_n(&s->mutex.__data.__lock, (int)FUTEX_OWNER_DIED,
+                         __ATOMIC_SEQ_CST);
+    }
+    pthread_mutex_unlock(m);
 }
 
 /* Whether somebody still has the file lock of a tethered slot. */
@@ -87,6 +115,11 @@ static bool tether_held(const struct sl_segment *seg, uint32_t slot)
 bool sl_slot_used(const struct sl_segment *seg, uint32_t slot)
 {
     return mutex_word(&seg->slots[slot]) != 0 || is_tethered(&seg->slots[slot]);
+}
+
+bool sl_slot_left(const struct sl_segment *seg, uint32_t slot)
+{
+    return owner_gone(&seg->slots[slot]) && tether_held(seg, slot);
 }
 
 bool sl_slot_dead(const struct sl_segment *seg, uint32_t slot)
@@ -171,6 +204,8 @@ static void free_slot(const struct sl_segment *seg, uint32_t slot)
     for (uint32_t c = 0; c < seg->chunk_count; c++)
         if (__atomic_load_n(&seg->chunks[c], __ATOMIC_RELAXED) == slot + 1)
             __atomic_store_n(&seg->chunks[c], 0, __ATOMIC_RELEASE);
+    /* Nobody's signature from here on: pairs with gone_unmarked(). */
+    __atomic_store_n(&s->tid, 0, __ATOMIC_RELEASE);
 }
 
 /* Give back all that a dead slot holds and make it free. The caller has its mutex, and
@@ -194,7 +229,7 @@ static bool reap_exclusively(const struct sl_segment *seg, uint32_t slot,
                              uint64_t *freed)
 {
     struct sl_shm_slot *s = &seg->slots[slot];
-    mark_if_gone(s);
+    mark_if_gone(seg, slot);
     if (!owner_gone(s) || tether_held(seg, slot)) return false;
     int e = pthread_mutex_trylock(&s->mutex);
     if (e != 0 && e != EOWNERDEAD) return false;
@@ -240,6 +275,8 @@ static uint64_t reap_slot(const struct sl_segment *seg, uint32_t slot, uint32_t 
         return freed;
     }
     uint64_t generation = being_reaped(seg, slot);
+    if (generation == 0 && !tether_held(seg, slot))
+        generation = gone_unmarked(&seg->slots[slot]);
     if (generation != 0) freed += reap_records(seg, slot, generation, key);
     return freed;
 }
@@ -268,15 +305,16 @@ uint64_t sl_slot_reap_all(const struct sl_segment *seg)
 /* --- Life ----------------------------------------------------------------- */
 
 /* Say who has the slot, before anything is done with it. The tid and then the
- * generation, Release: pairs with being_reaped(). The rest is for those who look inside. */
+ * generation, Release: pairs with being_reaped() and gone_unmarked(). The program is for
+ * those who look inside. */
 static void sign(struct sl_shm_slot *s)
 {
     uint64_t name[2] = {0};
     prctl(PR_GET_NAME, name, 0, 0, 0);
     __atomic_store_n(&s->program[0], name[0], __ATOMIC_RELAXED);
     __atomic_store_n(&s->program[1], name[1], __ATOMIC_RELAXED);
-    __atomic_store_n(&s->pid, (int32_t)getpid(), __ATOMIC_RELAXED);
     __atomic_store_n(&s->pid_space, own_pid_space(), __ATOMIC_RELAXED);
+    __atomic_store_n(&s->pid, (int32_t)getpid(), __ATOMIC_RELAXED);
     __atomic_store_n(&s->tid, (int32_t)gettid(), __ATOMIC_RELEASE);
 #ifndef MUT_NORAISE
     __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
@@ -331,12 +369,12 @@ int sl_slot_claim(const struct sl_segment *seg, uint32_t *out)
     return SLUICE_ESLOTS;
 }
 
-void sl_slot_leave(const struct sl_segment *seg, uint32_t slot, bool exiting)
+void sl_slot_leave(const struct sl_segment *seg, uint32_t slot)
 {
     struct sl_shm_slot *s = &seg->slots[slot];
-    bool tethered = tether_held(seg, slot);
-    if (!(tethered && exiting)) reap_records(seg, slot, s->generation, UINT32_MAX);
-    /* While somebody has the tether's lock the slot is nobody else's: leave an orphan. */
-    if (!tethered) free_slot(seg, slot);
+    if (!tether_held(seg, slot)) { /* Else leave an orphan. */
+        reap_records(seg, slot, s->generation, UINT32_MAX);
+        free_slot(seg, slot);
+    }
     pthread_mutex_unlock(&s->mutex);
 }

@@ -21,9 +21,9 @@
  * *out. SLUICE_ESLOTS. */
 int sl_slot_claim(const struct sl_segment *seg, uint32_t *out);
 
-/* Give back all that the calling thread's slot holds, and the slot. With `exiting`, as
- * the thread's death would: what is tethered stays held as long as the tether is. */
-void sl_slot_leave(const struct sl_segment *seg, uint32_t slot, bool exiting);
+/* Give back all that the calling thread's slot holds, and the slot. What is tethered
+ * stays held as long as the tether is, as after the thread's death. */
+void sl_slot_leave(const struct sl_segment *seg, uint32_t slot);
 
 /* Take a chunk of records for a slot of the calling thread: the first record's number
  * in *out. SLUICE_ERECORDS. */
@@ -35,8 +35,10 @@ uint64_t sl_slot_reap_key(const struct sl_segment *seg, uint32_t key);
 /* Give back what dead threads hold of any key, and free their slots. */
 uint64_t sl_slot_reap_all(const struct sl_segment *seg);
 
-/* Whether a slot is in use, and by a dead thread. For those who look inside. */
+/* Whether a slot is in use, by a dead thread, by those who have a dead thread's tether.
+ * For those who look inside. */
 bool sl_slot_used(const struct sl_segment *seg, uint32_t slot);
+bool sl_slot_left(const struct sl_segment *seg, uint32_t slot);
 bool sl_slot_dead(const struct sl_segment *seg, uint32_t slot);
 
 /* The bit of a slot in a key's bitmap. Only the slot's thread, or its exclusive

@@ -36,6 +36,7 @@ static void unref(struct sluice_canal *c)
     while (*p != c) p = &(*p)->next;
     *p = c->next;
     sl_segment_close(&c->seg);
+    free(c->path);
     free(c);
 }
 
@@ -58,14 +59,14 @@ static void free_attachment(struct sl_attachment *att)
 }
 
 /* Leave the slot, and forget. */
-static void detach(struct sl_attachment *att, bool exiting)
+static void detach(struct sl_attachment *att)
 {
     struct sluice_canal *c = att->canal;
     struct sl_attachment **p = &attached;
     while (*p != att) p = &(*p)->next_of_thread;
     *p = att->next_of_thread;
     forget_handles(att);
-    sl_slot_leave(&c->seg, att->slot, exiting);
+    sl_slot_leave(&c->seg, att->slot);
     attached_count--;
     pthread_mutex_lock(&canals_mutex);
     for (p = &c->attachments; *p != att; p = &(*p)->next_of_canal) {}
@@ -80,7 +81,7 @@ static void detach(struct sl_attachment *att, bool exiting)
 static void on_thread_exit(void *unused)
 {
     (void)unused;
-    while (attached != NULL) detach(attached, true);
+    while (attached != NULL) detach(attached);
 }
 
 static void before_fork(void)
@@ -138,7 +139,7 @@ int sl_thread_canal_opened(struct sluice_canal *c)
 void sl_thread_canal_closed(struct sluice_canal *c)
 {
     struct sl_attachment *att = sl_thread_attached(c);
-    if (att != NULL) detach(att, false);
+    if (att != NULL) detach(att);
     pthread_mutex_lock(&canals_mutex);
     c->closed = true;
     unref(c);

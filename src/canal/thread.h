@@ -19,6 +19,7 @@ struct sl_attachment;
 /* An open canal, as this process sees it. */
 struct sluice_canal {
     struct sl_segment seg;
+    char *path;    /* Of the segment's file; NULL: anonymous. */
     uint32_t refs; /* 1 while open, 1 for each attachment. */
     bool closed;
     struct sl_attachment *attachments; /* Of all threads. */

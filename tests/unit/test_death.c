@@ -253,33 +253,96 @@ static void *take_and_execute(void *arg)
 
 /* The kernel does not mark the mutexes of a thread that executes and is not the first
  * of its process. */
-static void K9_also_if_it_was_not_the_first_thread_of_its_process(void **state)
+/* A process whose second thread took the lock and then executed another program, which
+ * runs until it is let go. */
+struct executed {
+    pid_t pid;
+    int gate[2];
+};
+
+static struct executed execute_in_a_second_thread(const struct world *w)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    int gate[2], ready[2];
-    assert_int_equal(pipe(gate), 0);
+    struct executed e;
+    int ready[2];
+    char c;
+    assert_int_equal(pipe(e.gate), 0);
     assert_int_equal(pipe(ready), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        struct forked f = {.canal = w.canal};
+    e.pid = fork();
+    if (e.pid == 0) {
+        struct forked f = {.canal = w->canal};
         pthread_t t;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        dup2(gate[0], STDIN_FILENO);
+        dup2(e.gate[0], STDIN_FILENO);
         dup2(ready[1], STDOUT_FILENO);
-        close(gate[1]);
+        close(e.gate[1]);
         pthread_create(&t, NULL, take_and_execute, &f);
         pthread_join(t, NULL);
         _exit(3);
     }
-    char c;
     assert_int_equal(read(ready[0], &c, 1), 1); /* The other program runs. */
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
+    close(ready[0]), close(ready[1]);
+    return e;
+}
+
+static void let_go(const struct executed *e)
+{
+    close(e->gate[0]), close(e->gate[1]);
+    waitpid(e->pid, NULL, 0);
+}
+
+static uint32_t slots_used(const struct world *w)
+{
     struct sluice_canal_info info;
-    sluice_canal_info(w.canal, &info);
-    assert_int_equal(info.slots_used, 1);
-    close(gate[0]), close(gate[1]), close(ready[0]), close(ready[1]);
-    waitpid(pid, NULL, 0);
+    assert_int_equal(sluice_canal_info(w->canal, &info), SLUICE_OK);
+    return info.slots_used;
+}
+
+static void K9_also_if_it_was_not_the_first_thread_of_its_process(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    struct executed e = execute_in_a_second_thread(&w);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
+    assert_int_equal(slots_used(&w), 1);
+    let_go(&e);
+    world_end(&w);
+}
+
+static void K9_also_while_somebody_is_stopped_in_the_middle_of_marking_it(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    struct executed e = execute_in_a_second_thread(&w);
+    pthread_mutex_t *marking = &w.canal->seg.header->mark_mutex;
+    assert_int_equal(pthread_mutex_lock(marking),
+                     0); /* As one who is stopped has it. */
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
+    assert_int_equal(slots_used(&w), 2); /* The permit is back, the slot is not. */
+    assert_int_equal(sluice_canal_reap(w.canal), 0);
+    assert_int_equal(slots_used(&w), 2);
+    pthread_mutex_unlock(marking);
+    assert_int_equal(sluice_canal_reap(w.canal), 0);
+    assert_int_equal(slots_used(&w), 1);
+    let_go(&e);
+    world_end(&w);
+}
+
+static void K9_a_slot_is_marked_once_for_each_of_its_owners(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    struct executed e = execute_in_a_second_thread(&w);
+    struct sl_shm_slot *s = &w.canal->seg.slots[0];
+    uint32_t word = (uint32_t)s->mutex.__data.__lock;
+    assert_int_equal(word, s->tid);
+    /* Somebody else has marked it, and reaps it now; by chance under the same id. */
+    s->dying = s->generation;
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
+    assert_int_equal(s->mutex.__data.__lock, word);
+    s->dying = 0;
+    assert_int_equal(sluice_canal_reap(w.canal), 0);
+    assert_int_not_equal(s->mutex.__data.__lock, word);
+    let_go(&e);
     world_end(&w);
 }
 
@@ -540,6 +603,53 @@ static void a_tethered_permit_stays_while_a_descendant_lives(void **state)
     world_end(&w);
 }
 
+static void closing_the_canal_leaves_what_others_have_by_the_tether(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    struct sluice_canal *c;
+    struct sluice_holder h;
+    int gate[2], fd;
+    assert_int_equal(pipe(gate), 0);
+    assert_int_equal(sluice_canal_open(w.path, NULL, &c), SLUICE_OK);
+    assert_int_equal(sluice_canal_tether(c, &fd), SLUICE_OK);
+    assert_int_equal(sluice_canal_acquire(c, "db", one, NULL), 1);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char end;
+        close(gate[1]);
+        ssize_t n = read(gate[0], &end, 1);
+        _exit(n == 0 ? 0 : 1);
+    }
+    close(fd);
+    sluice_canal_close(c);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), SLUICE_EFULL);
+    uint64_t cursor = 0;
+    assert_int_equal(sluice_canal_next_holder(w.canal, "db", &cursor, &h), 1);
+    assert_int_equal(h.left, 1);
+    assert_int_equal(h.dead, 0);
+    close(gate[0]), close(gate[1]);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
+    world_end(&w);
+}
+
+static void closing_the_canal_after_the_tether_gives_back_at_once(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    struct sluice_canal *c;
+    int fd;
+    assert_int_equal(sluice_canal_open(w.path, NULL, &c), SLUICE_OK);
+    assert_int_equal(sluice_canal_tether(c, &fd), SLUICE_OK);
+    assert_int_equal(sluice_canal_acquire(c, "db", one, NULL), 1);
+    close(fd);
+    sluice_canal_close(c);
+    assert_int_equal(sluice_canal_count(w.canal, "db"), 0); /* Nobody had to reap it. */
+    assert_int_equal(slots_used(&w), 0);
+    world_end(&w);
+}
+
 static void *tether_and_take(void *arg)
 {
     struct other *o = arg;
@@ -587,6 +697,8 @@ int main(void)
         cmocka_unit_test(K8_a_holder_dies_while_its_child_lives_and_its_permit_is_back),
         cmocka_unit_test(K9_a_holder_that_executes_another_program_has_given_up),
         cmocka_unit_test(K9_also_if_it_was_not_the_first_thread_of_its_process),
+        cmocka_unit_test(K9_also_while_somebody_is_stopped_in_the_middle_of_marking_it),
+        cmocka_unit_test(K9_a_slot_is_marked_once_for_each_of_its_owners),
         cmocka_unit_test(K10_a_zombie_holds_nothing),
         cmocka_unit_test(a_fork_amid_other_threads_work_leaves_the_child_whole),
         cmocka_unit_test(
@@ -601,6 +713,8 @@ int main(void)
         cmocka_unit_test(the_slots_of_the_dead_are_used_again),
         cmocka_unit_test(the_records_of_the_dead_are_used_again),
         cmocka_unit_test(a_tethered_permit_stays_while_a_descendant_lives),
+        cmocka_unit_test(closing_the_canal_leaves_what_others_have_by_the_tether),
+        cmocka_unit_test(closing_the_canal_after_the_tether_gives_back_at_once),
         cmocka_unit_test(a_tether_of_an_anonymous_segment_is_refused),
     };
     return cmocka_run_group_tests_name("death", tests, NULL, NULL);

@@ -250,6 +250,53 @@ static void a_file_removed_while_one_waits_to_make_it_is_made_at_its_path(void *
     folder_remove(p.folder);
 }
 
+static void a_segment_that_was_removed_or_replaced_is_known_to_be(void **state)
+{
+    (void)state;
+    struct place p = place_new();
+    struct sluice_canal *c, *other;
+    struct sluice_canal_options anonymous = {.anonymous = 1};
+    char aside[96];
+    snprintf(aside, sizeof aside, "%s.aside", p.path);
+    assert_int_equal(sluice_canal_open(p.path, &small, &c), SLUICE_OK);
+    assert_string_equal(sluice_canal_path(c), p.path);
+    assert_int_equal(sluice_canal_removed(c), 0);
+    assert_int_equal(rename(p.path, aside), 0);
+    assert_int_equal(sluice_canal_removed(c), 1);
+    assert_int_equal(sluice_canal_open(p.path, &small, &other), SLUICE_OK);
+    assert_int_equal(sluice_canal_removed(c), 1); /* There is one, but not this one. */
+    assert_int_equal(sluice_canal_removed(other), 0);
+    sluice_canal_close(other);
+    assert_int_equal(rename(aside, p.path), 0);
+    assert_int_equal(sluice_canal_removed(c), 0);
+    assert_int_equal(sluice_canal_remove(p.path), SLUICE_OK);
+    assert_int_equal(sluice_canal_removed(c), 1);
+    sluice_canal_close(c);
+    assert_int_equal(sluice_canal_open(NULL, &anonymous, &c), SLUICE_OK);
+    assert_null(sluice_canal_path(c));
+    assert_int_equal(sluice_canal_removed(c), 0);
+    sluice_canal_close(c);
+    assert_null(sluice_canal_path(NULL));
+    assert_int_equal(sluice_canal_removed(NULL), SLUICE_EINVAL);
+    folder_remove(p.folder);
+}
+
+static void the_path_is_absolute_whatever_the_folder(void **state)
+{
+    (void)state;
+    struct place p = place_new();
+    struct sluice_canal *c;
+    char before[256];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(p.folder), 0);
+    assert_int_equal(sluice_canal_open("./segment", &small, &c), SLUICE_OK);
+    assert_int_equal(chdir(before), 0);
+    assert_string_equal(sluice_canal_path(c), p.path);
+    assert_int_equal(sluice_canal_removed(c), 0);
+    sluice_canal_close(c);
+    folder_remove(p.folder);
+}
+
 /* --- Refused -------------------------------------------------------------- */
 
 static void what_is_not_a_segment_is_foreign_and_left_as_it_is(void **state)
@@ -489,6 +536,8 @@ int main(void)
         cmocka_unit_test(after_another_boot_a_segment_is_made_anew),
         cmocka_unit_test(a_segment_whose_maker_died_is_made_by_the_next),
         cmocka_unit_test(a_file_removed_while_one_waits_to_make_it_is_made_at_its_path),
+        cmocka_unit_test(a_segment_that_was_removed_or_replaced_is_known_to_be),
+        cmocka_unit_test(the_path_is_absolute_whatever_the_folder),
         cmocka_unit_test(what_is_not_a_segment_is_foreign_and_left_as_it_is),
         cmocka_unit_test(
             another_version_a_truncated_file_and_a_smaller_one_have_their_own_status),
