@@ -1,0 +1,329 @@
+#include "cli/canal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/exits.h"
+#include "cli/parse.h"
+#include "cli/say.h"
+#include "cli/show.h"
+#include "sluice.h"
+
+/* Where segments without a slash in their name are, and how their files begin. */
+#define FOLDER "/dev/shm"
+#define PREFIX "sluice."
+
+/* Whoever owns it: what may be seen is what the file's permissions let be seen. */
+#define ANY_OWNER 0666u
+
+struct options {
+    enum cli_form form;
+    bool force;
+    int64_t interval_ms;
+    uint64_t count; /* 0: without end. */
+    struct sluice_canal_options make;
+};
+
+static int take_size(const char *option, const char *value, uint32_t most,
+                     uint32_t *out)
+{
+    uint64_t n;
+    if (cli_number(value, 1, most, &n)) {
+        *out = (uint32_t)n;
+        return 0;
+    }
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "a number from 1 to %u", (unsigned)most);
+    return cli_bad_value(option, value, wanted);
+}
+
+static int take_option(void *into, int id, const char *value)
+{
+    struct options *o = into;
+    switch (id) {
+        case OPT_JSON: o->form = FORM_JSON; return 0;
+        case 'q': o->form = FORM_NAMES; return 0;
+        case OPT_FORCE: o->force = true; return 0;
+        case OPT_INTERVAL:
+            if (!cli_duration_ms(value, &o->interval_ms) || o->interval_ms == 0)
+                return cli_bad_value("--interval", value,
+                                     "a time such as 1, 0.5 or 500ms");
+            return 0;
+        case OPT_COUNT:
+            if (!cli_number(value, 1, UINT64_MAX, &o->count))
+                return cli_bad_value("--count", value, "a number of at least 1");
+            return 0;
+        case OPT_KEYS:
+            return take_size("--keys", value, SLUICE_KEYS_MAX, &o->make.keys);
+        case OPT_SLOTS:
+            return take_size("--slots", value, SLUICE_SLOTS_MAX, &o->make.slots);
+        case OPT_RECORDS:
+            return take_size("--records", value, SLUICE_RECORDS_MAX, &o->make.records);
+        case OPT_MODE:
+            if (!cli_mode(value, &o->make.mode))
+                return cli_bad_value("--mode", value, "permissions such as 0660");
+            return 0;
+        default: return cli_usage("that is not an option here");
+    }
+}
+
+/* --- One segment ---------------------------------------------------------- */
+
+/* The segment that is meant where none is named. */
+static const char *name_or_own(const char *name)
+{
+    if (name != NULL) return name;
+    const char *said = getenv("SLUICE_SEGMENT");
+    return said != NULL && said[0] != '\0' ? said : NULL;
+}
+
+static int open_existing(const char *name, struct sluice_canal **out)
+{
+    const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
+    const char *which = name_or_own(name);
+    int status = sluice_canal_open(which, &options, out);
+    if (status == SLUICE_OK) return 0;
+    return cli_fail(which != NULL ? which : "the user's segment", status);
+}
+
+static int show(const struct options *o, const char *name, const char *key)
+{
+    struct sluice_canal *c;
+    char shown[CLI_SHOWN_SIZE];
+    int status = open_existing(name, &c);
+    if (status != 0) return status;
+    if (key == NULL) cli_show_keys(c, o->form);
+    else if (!cli_show_key(c, key, o->form)) {
+        cli_say("there is no key \"%s\" in %s", cli_shown(key, shown, sizeof shown),
+                sluice_canal_path(c));
+        status = EXIT_NO_INPUT;
+    }
+    sluice_canal_close(c);
+    return cli_finish(status);
+}
+
+static int reap(const struct options *o, const char *name)
+{
+    struct sluice_canal *c;
+    int status = open_existing(name, &c);
+    if (status != 0) return status;
+    int64_t units = sluice_canal_reap(c);
+    sluice_canal_close(c);
+    if (o->form == FORM_JSON) printf("{\"reaped\":%" PRId64 "}\n", units);
+    else
+        printf("%" PRId64 " %s back\n", units, units == 1 ? "unit came" : "units came");
+    return cli_finish(0);
+}
+
+static int make(const struct options *o, const char *name)
+{
+    struct sluice_canal *c;
+    int status = sluice_canal_open(name, &o->make, &c);
+    if (status != SLUICE_OK) return cli_fail(name, status);
+    printf("%s\n", sluice_canal_path(c));
+    sluice_canal_close(c);
+    return cli_finish(0);
+}
+
+/* --- watch ---------------------------------------------------------------- */
+
+static int watch(const struct options *o, const char *name)
+{
+    struct sluice_canal *c;
+    const struct timespec pause = {.tv_sec = (time_t)(o->interval_ms / 1000),
+                                   .tv_nsec = (long)(o->interval_ms % 1000) * 1000000};
+    bool screen = o->form == FORM_TEXT && isatty(STDOUT_FILENO);
+    int status = open_existing(name, &c);
+    if (status != 0) return status;
+    for (uint64_t n = 1;; n++) {
+        char clock[32], path[CLI_SHOWN_SIZE];
+        if (screen) fputs("\033[H\033[2J", stdout);
+        if (o->form == FORM_TEXT)
+            printf("%s  %s\n", cli_shown(sluice_canal_path(c), path, sizeof path),
+                   cli_clock(cli_wall_ms(), clock, sizeof clock));
+        cli_show_keys(c, o->form);
+        status = cli_finish(0);
+        if (status == 0 && sluice_canal_removed(c) == 1) {
+            cli_say("%s was removed",
+                    cli_shown(sluice_canal_path(c), path, sizeof path));
+            status = EXIT_NO_INPUT;
+        }
+        if (status != 0 || n == o->count) break;
+        nanosleep(&pause, NULL);
+    }
+    sluice_canal_close(c);
+    return status;
+}
+
+/* --- rm ------------------------------------------------------------------- */
+
+/* Whether somebody has a slot in it, after the dead have left theirs. */
+static bool in_use(const char *name)
+{
+    const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
+    struct sluice_canal_info info = {0};
+    struct sluice_canal *c;
+    if (sluice_canal_open(name, &options, &c) != SLUICE_OK) return false;
+    sluice_canal_reap(c);
+    sluice_canal_info(c, &info);
+    sluice_canal_close(c);
+    return info.slots_used > 0;
+}
+
+static int remove_one(const struct options *o, const char *name)
+{
+    char shown[CLI_SHOWN_SIZE];
+    if (!o->force && in_use(name)) {
+        cli_say("%s is in use; --force removes it all the same",
+                cli_shown(name, shown, sizeof shown));
+        return EXIT_TAKEN;
+    }
+    int status = sluice_canal_remove(name);
+    return status == SLUICE_OK ? 0 : cli_fail(name, status);
+}
+
+static int remove_all(const struct options *o, int argc, char **argv)
+{
+    int worst = 0;
+    for (int i = 0; i < argc; i++) {
+        int status = remove_one(o, argv[i]);
+        if (status != 0) worst = status;
+    }
+    return worst;
+}
+
+/* --- ls ------------------------------------------------------------------- */
+
+static const char *owner_of(const char *path, char *out, size_t size)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return "?";
+    const struct passwd *pw = getpwuid(st.st_uid);
+    if (pw != NULL) snprintf(out, size, "%s", pw->pw_name);
+    else snprintf(out, size, "%u", (unsigned)st.st_uid);
+    return out;
+}
+
+static void ls_json(const char *name, const char *path, const char *owner, int status,
+                    const struct sluice_canal_info *i)
+{
+    fputs("{\"name\":", stdout);
+    cli_json_string(stdout, name);
+    fputs(",\"path\":", stdout);
+    cli_json_string(stdout, path);
+    fputs(",\"owner\":", stdout);
+    cli_json_string(stdout, owner);
+    printf(",\"keys\":%u,\"keys_used\":%u,\"slots\":%u,\"slots_used\":%u,"
+           "\"records\":%u,\"records_used\":%u,\"bytes\":%" PRIu64
+           ",\"status\":\"%s\"}",
+           (unsigned)i->keys, (unsigned)i->keys_used, (unsigned)i->slots,
+           (unsigned)i->slots_used, (unsigned)i->records, (unsigned)i->records_used,
+           i->bytes, sluice_status_word(status));
+}
+
+static void ls_text(const char *name, const char *owner, int status,
+                    const struct sluice_canal_info *i)
+{
+    char shown[CLI_SHOWN_SIZE], keys[32], slots[32], records[32];
+    snprintf(keys, sizeof keys, "%u/%u", (unsigned)i->keys_used, (unsigned)i->keys);
+    snprintf(slots, sizeof slots, "%u/%u", (unsigned)i->slots_used, (unsigned)i->slots);
+    snprintf(records, sizeof records, "%u/%u", (unsigned)i->records_used,
+             (unsigned)i->records);
+    printf("%-20s %-12s %12s %12s %14s %8.1f MiB  %s\n",
+           cli_shown(name, shown, sizeof shown), owner, keys, slots, records,
+           (double)i->bytes / (1 << 20), sluice_status_word(status));
+}
+
+static void ls_one(const struct options *o, const char *file, const char **between)
+{
+    const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
+    const char *name = file + strlen(PREFIX);
+    char path[512], owner[64], shown[CLI_SHOWN_SIZE];
+    struct sluice_canal_info info = {0};
+    struct sluice_canal *c;
+    snprintf(path, sizeof path, "%s/%s", FOLDER, file);
+    int status = sluice_canal_open(path, &options, &c);
+    if (status == SLUICE_EFOREIGN || status == SLUICE_ENOENT) return;
+    if (status == SLUICE_OK) {
+        status = sluice_canal_info(c, &info);
+        sluice_canal_close(c);
+    }
+    const char *who = owner_of(path, owner, sizeof owner);
+    if (o->form == FORM_NAMES) puts(cli_shown(name, shown, sizeof shown));
+    else if (o->form == FORM_TEXT) ls_text(name, who, status, &info);
+    else {
+        fputs(*between, stdout);
+        ls_json(name, path, who, status, &info);
+        *between = ",";
+    }
+}
+
+static int ours(const struct dirent *e)
+{
+    size_t n = strlen(PREFIX);
+    return strncmp(e->d_name, PREFIX, n) == 0 && e->d_name[n] != '\0';
+}
+
+static int ls(const struct options *o)
+{
+    struct dirent **files;
+    const char *between = "";
+    int n = scandir(FOLDER, &files, ours, alphasort);
+    if (n < 0) {
+        cli_say("%s: %s", FOLDER, strerror(errno));
+        return EXIT_SYSTEM;
+    }
+    if (o->form == FORM_JSON) fputs("{\"segments\":[", stdout);
+    if (o->form == FORM_TEXT)
+        printf("%-20s %-12s %12s %12s %14s %12s  %s\n", "NAME", "OWNER", "KEYS",
+               "SLOTS", "RECORDS", "SIZE", "STATE");
+    for (int i = 0; i < n; i++) {
+        ls_one(o, files[i]->d_name, &between);
+        free(files[i]);
+    }
+    free(files);
+    if (o->form == FORM_JSON) puts("]}");
+    return cli_finish(0);
+}
+
+/* --- All of them ---------------------------------------------------------- */
+
+/* How many words a command takes. */
+static bool count_fits(enum cli_id id, int argc)
+{
+    switch (id) {
+        case CLI_CANAL_LS: return argc == 0;
+        case CLI_CANAL_SHOW: return argc <= 2;
+        case CLI_CANAL_MAKE: return argc == 1;
+        case CLI_CANAL_RM: return argc >= 1;
+        default: return argc <= 1;
+    }
+}
+
+int cli_canal(const struct cli_command *command, int argc, char **argv)
+{
+    struct options o = {.interval_ms = 1000};
+    int rest;
+    int status = cli_parse(command, argc, argv, false, take_option, &o, &rest);
+    if (status >= 0) return status;
+    argc -= rest, argv += rest;
+    if (!count_fits(command->id, argc))
+        return cli_usage("%s", argc == 0 ? "no NAME" : "too many words");
+    const char *name = argc > 0 ? argv[0] : NULL;
+    switch (command->id) {
+        case CLI_CANAL_LS: return ls(&o);
+        case CLI_CANAL_SHOW: return show(&o, name, argc > 1 ? argv[1] : NULL);
+        case CLI_CANAL_WATCH: return watch(&o, name);
+        case CLI_CANAL_REAP: return reap(&o, name);
+        case CLI_CANAL_MAKE: return make(&o, name);
+        default: return remove_all(&o, argc, argv);
+    }
+}

@@ -1,0 +1,291 @@
+#include "cli/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/exits.h"
+#include "cli/say.h"
+#include "cli/terminal.h"
+
+/* How often we look whether the lock is still one. */
+#define LOOK_MS 1000
+
+static const int passed_on[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1,
+                                SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
+
+/* A command that runs. */
+struct child {
+    const struct cli_job *job;
+    pid_t pid; /* Also the number of its group. */
+    struct cli_terminal terminal;
+    sigset_t heeded; /* What we wait for. */
+    sigset_t typed;  /* What came while our group had the terminal. */
+    sigset_t mask;   /* As it was before us. */
+    struct sigaction on_child;
+    int64_t look_at_ms; /* When to look at the lock again. */
+    int64_t kill_at_ms; /* When SIGKILL is due; 0: no. */
+    bool lost;
+    bool ended;
+    int status; /* As of waitpid(). */
+    bool had_terminal;
+};
+
+/* --- Starting ------------------------------------------------------------- */
+
+/* From here on signals wait until we ask for them. Those that are ignored stay so: they
+ * are not blocked, or the kernel would keep them for us. */
+static void heed_signals(struct child *c)
+{
+    sigset_t blocked;
+    sigemptyset(&c->heeded);
+    sigemptyset(&c->typed);
+    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
+        struct sigaction now;
+        sigaction(passed_on[i], NULL, &now);
+        if (now.sa_handler != SIG_IGN) sigaddset(&c->heeded, passed_on[i]);
+    }
+    sigaddset(&c->heeded, SIGCHLD);
+    blocked = c->heeded;
+    sigaddset(&blocked, SIGTTOU); /* We change the terminal from the background. */
+    sigaddset(&blocked,
+              SIGPIPE); /* Nobody listening is no reason to leave a command. */
+    sigprocmask(SIG_BLOCK, &blocked, &c->mask);
+    /* Where it is ignored, children leave no status behind. */
+    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    sigaction(SIGCHLD, &usual, &c->on_child);
+}
+
+static int exit_of_errno(int e)
+{
+    return e == ENOENT || e == ENOTDIR ? EXIT_NOT_FOUND : EXIT_CANNOT_EXECUTE;
+}
+
+static int say_cannot_execute(const char *command, int e)
+{
+    char shown[CLI_SHOWN_SIZE];
+    cli_say("cannot execute %s: %s", cli_shown(command, shown, sizeof shown),
+            strerror(e));
+    return exit_of_errno(e);
+}
+
+/* In the child. Everything is as we found it, but for the group. */
+static void execute(const struct child *c, int failure)
+{
+    setpgid(0, 0);
+    if (c->terminal.wanted) cli_terminal_give(&c->terminal, getpid());
+    sigaction(SIGCHLD, &c->on_child, NULL);
+    sigprocmask(SIG_SETMASK, &c->mask, NULL);
+    execvp(c->job->argv[0], c->job->argv);
+    int e = errno;
+    ssize_t told = write(failure, &e, sizeof e);
+    (void)told;
+    _exit(exit_of_errno(e));
+}
+
+/* Start it. 0, or an exit status. */
+static int start(struct child *c)
+{
+    int failure[2];
+    if (pipe2(failure, O_CLOEXEC) != 0) {
+        cli_say("cannot make a pipe: %s", strerror(errno));
+        return EXIT_SYSTEM;
+    }
+    heed_signals(c);
+    c->pid = fork();
+    if (c->pid < 0) {
+        cli_say("cannot fork: %s", strerror(errno));
+        return EXIT_SYSTEM;
+    }
+    if (c->pid == 0) execute(c, failure[1]);
+    /* Both of us do this, as neither knows who is first. */
+    setpgid(c->pid, c->pid);
+    if (c->terminal.wanted) cli_terminal_give(&c->terminal, c->pid);
+    close(failure[1]);
+    int e = 0;
+    ssize_t n;
+    do n = read(failure[0], &e, sizeof e);
+    while (n < 0 && errno == EINTR);
+    close(failure[0]);
+    if (n != sizeof e) return 0; /* The pipe closed by itself: it is executing. */
+    waitpid(c->pid, NULL, 0);
+    cli_terminal_take(&c->terminal, c->pid);
+    return say_cannot_execute(c->job->argv[0], e);
+}
+
+/* --- Stopping and going on ------------------------------------------------ */
+
+/* Stop the job that we are part of, as the command was stopped, until it is continued.
+ * Where no shell does job control the kernel lets us not stop: then false. */
+static bool stop_with(struct child *c, int sig)
+{
+    if (c->terminal.fd < 0) return false;
+    /* SIGSTOP would stop us also where nobody could continue us. */
+    int ours = sig == SIGTTIN || sig == SIGTTOU ? sig : SIGTSTP;
+    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    struct sigaction before;
+    sigset_t only, was, pending;
+    sigaction(ours, &usual, &before);
+    kill(0, ours);
+    sigemptyset(&only);
+    sigaddset(&only, ours);
+    sigprocmask(SIG_UNBLOCK, &only, &was); /* Here we stop, and here we go on. */
+    sigprocmask(SIG_SETMASK, &was, NULL);
+    sigaction(ours, &before, NULL);
+    /* What continued us is waiting for us. */
+    return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
+}
+
+static void go_on(struct child *c)
+{
+    if (c->terminal.wanted) cli_terminal_give(&c->terminal, c->pid);
+    kill(-c->pid, SIGCONT);
+}
+
+static void on_stopped(struct child *c, int sig)
+{
+    bool asks = sig == SIGTTIN || sig == SIGTTOU;
+    if (asks) c->terminal.wanted = true;
+    if (asks && cli_terminal_give(&c->terminal, c->pid)) {
+        kill(-c->pid, SIGCONT);
+        return;
+    }
+    cli_terminal_take(&c->terminal, c->pid);
+    /* Without us the kernel would not have let Ctrl-Z stop it either. */
+    if (!stop_with(c, sig) && sig == SIGTSTP && c->terminal.fd >= 0) go_on(c);
+}
+
+/* --- Minding it ----------------------------------------------------------- */
+
+static void on_child_changed(struct child *c)
+{
+    int status;
+    for (;;) {
+        pid_t pid = waitpid(c->pid, &status, WNOHANG | WUNTRACED);
+        if (pid < 0 && errno == EINTR) continue;
+        if (pid <= 0) return;
+        if (WIFSTOPPED(status)) {
+            on_stopped(c, WSTOPSIG(status));
+            continue;
+        }
+        c->ended = true;
+        c->status = status;
+        c->had_terminal = cli_terminal_take(&c->terminal, c->pid);
+        return;
+    }
+}
+
+static void on_signal(struct child *c, int sig)
+{
+    if (sig == SIGCHLD) on_child_changed(c);
+    else if (sig == SIGCONT) go_on(c);
+    else {
+        if (cli_terminal_ours(&c->terminal)) sigaddset(&c->typed, sig);
+        kill(-c->pid, sig);
+    }
+}
+
+/* Look whether the lock is lost; then the command is asked to end, and then made to. A
+ * stopped one is continued, or it could not. */
+static void on_time(struct child *c)
+{
+    int64_t now = cli_now_ms();
+    if (!c->lost && now >= c->look_at_ms) {
+        c->look_at_ms = now + LOOK_MS;
+        if (c->job->lost(c->job->context)) {
+            c->lost = true;
+            c->job->say_lost(c->job->context);
+            kill(-c->pid, SIGTERM);
+            kill(-c->pid, SIGCONT);
+            c->kill_at_ms = now + c->job->grace_ms;
+        }
+    }
+    if (c->kill_at_ms != 0 && now >= c->kill_at_ms) {
+        kill(-c->pid, SIGKILL);
+        c->kill_at_ms = 0;
+    }
+}
+
+static struct timespec until_next(const struct child *c)
+{
+    int64_t now = cli_now_ms(), at = c->lost ? now + LOOK_MS : c->look_at_ms;
+    if (c->kill_at_ms != 0 && c->kill_at_ms < at) at = c->kill_at_ms;
+    int64_t ms = at > now ? at - now : 0;
+    return (struct timespec){.tv_sec = (time_t)(ms / 1000),
+                             .tv_nsec = (long)(ms % 1000) * 1000000};
+}
+
+static void mind(struct child *c)
+{
+    c->look_at_ms = cli_now_ms() + LOOK_MS;
+    while (!c->ended) {
+        struct timespec wait = until_next(c);
+        int sig = sigtimedwait(&c->heeded, NULL, &wait);
+        if (sig > 0) on_signal(c, sig);
+        on_time(c);
+    }
+}
+
+/* The command is gone and the lock is lost: what else is in its group gets the rest of
+ * the grace, and no more. */
+static void end_group(const struct child *c)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    while (c->kill_at_ms != 0 && cli_now_ms() < c->kill_at_ms && kill(-c->pid, 0) == 0)
+        nanosleep(&moment, NULL);
+    kill(-c->pid, SIGKILL);
+}
+
+/* Die of the signal that ended the command. */
+static void end_by(int sig)
+{
+    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    const struct rlimit none = {0, 0};
+    sigset_t only;
+    setrlimit(RLIMIT_CORE, &none); /* One core file is enough. */
+    sigaction(sig, &usual, NULL);
+    sigemptyset(&only);
+    sigaddset(&only, sig);
+    raise(sig);
+    sigprocmask(SIG_UNBLOCK, &only, NULL);
+}
+
+/* Ctrl-C is for the whole job: a script around us is to end as well. It does if it gets
+ * the signal and sees us die of it. If the command's group had the terminal, the script
+ * did not get it, and we pass it on; if ours had, we came by it together. */
+static void end_alike(const struct child *c, int sig)
+{
+    if (sig != SIGINT && sig != SIGQUIT) return;
+    if (c->had_terminal) {
+        const struct sigaction ignore = {.sa_handler = SIG_IGN};
+        sigaction(sig, &ignore, NULL);
+        kill(0, sig);
+    } else if (!sigismember(&c->typed, sig)) return;
+    end_by(sig);
+}
+
+int cli_child(const struct cli_job *job, void (*before_end)(void *))
+{
+    struct child c = {.job = job, .terminal = cli_terminal_open()};
+    int failed = start(&c);
+    if (failed == 0) mind(&c);
+    if (c.lost) end_group(&c);
+    before_end(job->context);
+    if (failed != 0) return failed;
+    if (c.lost) return EXIT_LOST;
+    if (WIFEXITED(c.status)) return WEXITSTATUS(c.status);
+    int sig = WTERMSIG(c.status);
+    end_alike(&c, sig);
+    return EXIT_SIGNALLED + sig;
+}
+
+int cli_become(char **argv)
+{
+    execvp(argv[0], argv);
+    return say_cannot_execute(argv[0], errno);
+}

@@ -1,0 +1,88 @@
+#include "cli/find.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/say.h"
+
+#define WORD_BYTES_MAX 32
+
+/* How many of the words spell the name; 0: they do not. */
+static int spells(const char *name, int argc, char **argv)
+{
+    int words = 0;
+    for (const char *p = name;; p++) {
+        size_t n = strcspn(p, " ");
+        if (words >= argc || strlen(argv[words]) != n ||
+            strncmp(argv[words], p, n) != 0)
+            return 0;
+        words++;
+        p += n;
+        if (*p == '\0') return words;
+    }
+}
+
+const struct cli_command *cli_find(int argc, char **argv, int *words)
+{
+    for (size_t i = 0; i < CLI_COMMANDS; i++) {
+        *words = spells(cli_commands[i].name, argc, argv);
+        if (*words > 0) return &cli_commands[i];
+    }
+    return NULL;
+}
+
+/* Letters to change, add or drop between two short words. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[WORD_BYTES_MAX + 1], n = strlen(b);
+    if (n > WORD_BYTES_MAX) n = WORD_BYTES_MAX;
+    for (size_t j = 0; j <= n; j++) row[j] = j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t corner = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t best = corner + (a[i - 1] != b[j - 1]);
+            corner = row[j];
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+/* The name that is nearest to what was said; NULL if none is near. A single word may be
+ * the first of a name as well. */
+static const char *nearest(const char *said, bool one_word)
+{
+    const char *best = NULL;
+    size_t best_distance = 3; /* Further away it is another word. */
+    for (size_t i = 0; i < CLI_COMMANDS; i++) {
+        static char first[WORD_BYTES_MAX + 1];
+        const char *name = cli_commands[i].name;
+        size_t n = strcspn(name, " ");
+        if (one_word && name[n] != '\0') {
+            snprintf(first, sizeof first, "%.*s", (int)n, name);
+            name = first;
+        }
+        size_t d = distance(said, name);
+        if (d >= best_distance) continue;
+        best = name;
+        best_distance = d;
+    }
+    return best;
+}
+
+int cli_unknown(int argc, char **argv)
+{
+    char said[WORD_BYTES_MAX + 1], shown[CLI_SHOWN_SIZE];
+    bool canal = strcmp(argv[0], "canal") == 0, two = canal && argc > 1;
+    if (canal && !two)
+        return cli_usage("canal needs one of ls, show, watch, reap, make, rm");
+    snprintf(said, sizeof said, "%s%s%s", argv[0], two ? " " : "", two ? argv[1] : "");
+    const char *best = nearest(said, !two);
+    cli_shown(said, shown, sizeof shown);
+    if (best == NULL) return cli_usage("there is no command \"%s\"", shown);
+    return cli_usage("there is no command \"%s\"; did you mean \"%s\"?", shown, best);
+}

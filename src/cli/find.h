@@ -1,0 +1,13 @@
+/* find.h - which command is meant. */
+#ifndef SL_CLI_FIND_H
+#define SL_CLI_FIND_H
+
+#include "cli/table.h"
+
+/* The command that the first words name, and how many words that took; or NULL. */
+const struct cli_command *cli_find(int argc, char **argv, int *words);
+
+/* Say that there is no such command, and which may be meant. Returns EXIT_USAGE. */
+int cli_unknown(int argc, char **argv);
+
+#endif /* SL_CLI_FIND_H */

@@ -1,0 +1,99 @@
+#include "cli/help.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/exits.h"
+#include "cli/find.h"
+#include "cli/say.h"
+#include "sluice.h"
+
+#define COLUMN 30
+
+static void put_option(const struct cli_option *o)
+{
+    char left[128];
+    size_t n = strcspn(o->names, " ");
+    snprintf(left, sizeof left, "%s%.1s%s--%.*s%s%s", o->letters[0] ? "-" : "  ",
+             o->letters, o->letters[0] ? ", " : "  ", (int)n, o->names,
+             o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
+    printf("  %-*s %s\n", COLUMN - 3, left, o->help);
+}
+
+static void put_synopsis(const struct cli_command *c)
+{
+    const char *lead = "usage:";
+    for (const char *p = c->synopsis;; p++) {
+        size_t n = strcspn(p, "\n");
+        printf("%-6s sluice %s%s%.*s\n", lead, c->name, n > 0 ? " " : "", (int)n, p);
+        lead = "";
+        p += n;
+        if (*p == '\0') break;
+    }
+}
+
+static void put_run_more(void)
+{
+    fputs("\nExit status: the command's own, or\n", stdout);
+    for (const struct cli_exit *e = cli_exits; e->when != NULL; e++)
+        printf("  %4d  %s\n", e->status, e->when);
+    fputs("\nOne backup at a time, and none that waits behind it:\n"
+          "  sluice run -n backup -- /usr/local/bin/backup\n"
+          "At most four conversions at once:\n"
+          "  sluice run -j 4 convert -- convert in.png out.jpg\n"
+          "\nMore: man sluice-run\n",
+          stdout);
+}
+
+void cli_help(const struct cli_command *c)
+{
+    printf("sluice %s - %s\n\n", c->name, c->summary);
+    put_synopsis(c);
+    putchar('\n');
+    for (const struct cli_option *o = c->options; o->id != 0; o++) put_option(o);
+    if (c->id == CLI_RUN) put_run_more();
+}
+
+void cli_help_all(void)
+{
+    printf("sluice %s - locks that count, and come back when their holder dies\n\n"
+           "usage: sluice COMMAND [options] ...\n\n",
+           SLUICE_VERSION);
+    for (size_t i = 0; i < CLI_COMMANDS; i++)
+        printf("  %-12s %s\n", cli_commands[i].name, cli_commands[i].summary);
+    fputs("\nThe first lock:  sluice run backup -- sleep 10\n"
+          "and meanwhile:   sluice run -n backup -- echo mine\n"
+          "\nMore: sluice help COMMAND, man sluice\n",
+          stdout);
+}
+
+/* All commands that begin with a word: "canal". */
+static int help_on_group(const char *group)
+{
+    size_t n = strlen(group);
+    int found = 0;
+    for (size_t i = 0; i < CLI_COMMANDS; i++) {
+        const char *name = cli_commands[i].name;
+        if (strncmp(name, group, n) != 0 || name[n] != ' ') continue;
+        if (found++ > 0) putchar('\n');
+        cli_help(&cli_commands[i]);
+    }
+    if (found > 0) fputs("\nMore: man sluice-canal\n", stdout);
+    return found;
+}
+
+int cli_help_on(int argc, char **argv)
+{
+    int words;
+    if (argc == 0) {
+        cli_help_all();
+        return cli_finish(0);
+    }
+    const struct cli_command *c = cli_find(argc, argv, &words);
+    if (c != NULL && words == argc) {
+        cli_help(c);
+        return cli_finish(0);
+    }
+    if (argc == 1 && help_on_group(argv[0]) > 0) return cli_finish(0);
+    return cli_unknown(argc, argv);
+}

@@ -1,0 +1,207 @@
+#include "cli/hold.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "cli/exits.h"
+#include "cli/say.h"
+#include "cli/tree.h"
+
+/* How long we wait in silence, and how often we look whether it is still worth it. */
+#define LOOK_MS 1000
+
+/* Holders that a note names. */
+#define NAMED_MAX 3u
+
+/* Where the tether's descriptor is put: above what scripts use by number (up to 9) and
+ * what shells take for themselves (10 and up), below the usual limit of 1024. */
+#define TETHER_FD 200
+
+/* Numbered slots are locked bytes of the segment's file, far above the bytes that the
+ * library uses: a part for each key, found by its hash. */
+#define SLOT_BYTES ((off_t)1 << 61)
+#define SLOT_KEY_BITS 40
+#define SLOT_ROOM_BITS 20
+
+/* --- Who holds it --------------------------------------------------------- */
+
+/* Whether a process is this one's parent, or its parent's, and so on. */
+static bool is_ancestor(int32_t pid)
+{
+    char path[64], line[512];
+    int32_t at = (int32_t)getpid();
+    for (int depth = 0; depth < 64 && at > 1; depth++) {
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)at);
+        FILE *f = fopen(path, "re");
+        if (f == NULL) return false;
+        char *got = fgets(line, sizeof line, f);
+        fclose(f);
+        /* The program's name may hold anything: what follows its last bracket counts. */
+        char *after = got != NULL ? strrchr(line, ')') : NULL;
+        if (after == NULL || sscanf(after + 1, " %*c %d", &at) != 1) return false;
+        if (at == pid) return true;
+    }
+    return false;
+}
+
+static void describe(const struct sluice_holder *h, const char *path, char *out,
+                     size_t size)
+{
+    char program[80], ago[32], clock[32], now[128] = "";
+    cli_shown(h->program, program, sizeof program);
+    cli_ago(cli_wall_ms() - h->since_ms, ago, sizeof ago);
+    cli_clock(h->since_ms, clock, sizeof clock);
+    if (h->left) {
+        int32_t pids[1];
+        char comm[80];
+        if (cli_tree(path, h->slot, pids, 1) > 0)
+            snprintf(now, sizeof now, ", now pid %d (%s)", (int)pids[0],
+                     cli_tree_program(pids[0], comm, sizeof comm));
+    }
+    snprintf(out, size, "%spid %d (%s)%s for %s, since %s%s",
+             h->left ? "what is left of " : "", (int)h->pid, program, now, ago, clock,
+             is_ancestor(h->pid) ? "; that is waiting for this very command" : "");
+}
+
+/* One line: who holds the key, and how many wait, we among them. */
+static void say_who_holds(struct sluice_canal *c, const char *key)
+{
+    char who[NAMED_MAX * 512] = "", one[512], shown[CLI_SHOWN_SIZE], more[64] = "";
+    struct sluice_holder h;
+    uint32_t holders = 0, waiters = 1;
+    for (uint64_t cursor = 0; sluice_canal_next_holder(c, key, &cursor, &h) == 1;) {
+        if (h.waits) waiters++;
+        if (h.waits || h.dead || holders++ >= NAMED_MAX) continue;
+        describe(&h, sluice_canal_path(c), one, sizeof one);
+        size_t n = strlen(who);
+        snprintf(who + n, sizeof who - n, "%s%s", n > 0 ? "; " : "", one);
+    }
+    if (holders == 0) snprintf(who, sizeof who, "nobody just now");
+    if (holders > NAMED_MAX)
+        snprintf(more, sizeof more, " and %u more", (unsigned)(holders - NAMED_MAX));
+    cli_say("waiting for \"%s\": held by %s%s; %u %s",
+            cli_shown(key, shown, sizeof shown), who, more, (unsigned)waiters,
+            waiters == 1 ? "waits" : "wait");
+}
+
+/* --- Waiting -------------------------------------------------------------- */
+
+/* What is left of a wait that ends at `until`. */
+static int64_t left_ms(int64_t until)
+{
+    if (until == SLUICE_FOREVER) return SLUICE_FOREVER;
+    int64_t left = until - cli_now_ms();
+    return left > 0 ? left : 0;
+}
+
+/* Ask, and after a second of silence say whom we wait for. No signal handler is set
+ * while we wait: a signal that ends us leaves the queue, as any death does. Ends early,
+ * with SLUICE_EFULL, if the segment was removed: there is nothing to wait for then. */
+static int64_t acquire(struct sluice_canal *c, const struct cli_wish *w, int64_t until,
+                       bool *noted)
+{
+    struct sluice_want want = {.units = w->units};
+    for (;;) {
+        int64_t left = left_ms(until);
+        bool last = left != SLUICE_FOREVER && left <= LOOK_MS;
+        want.wait_ms = last ? left : LOOK_MS;
+        int64_t nth = sluice_canal_acquire(c, w->key, w->room, &want);
+        if (nth != SLUICE_EFULL || last || sluice_canal_removed(c) == 1) return nth;
+        if (!w->quiet && !*noted) say_who_holds(c, w->key);
+        *noted = true;
+    }
+}
+
+/* --- The tether ----------------------------------------------------------- */
+
+/* FNV-1a. Keys that collide share their numbers, which wastes some and gives none twice. */
+static uint64_t hash_of(const char *key)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *key != '\0'; key++) h = (h ^ (unsigned char)*key) * 0x100000001b3u;
+    return h ^ h >> SLOT_KEY_BITS;
+}
+
+/* The least number of 1 to the room that nobody has. It is a lock of the tether's open
+ * file, so it ends when the tether does, and that is never after the permit. */
+static uint32_t take_number(int fd, const char *key, uint64_t room)
+{
+    const uint64_t mask = ((uint64_t)1 << SLOT_KEY_BITS) - 1;
+    off_t base = SLOT_BYTES + (off_t)((hash_of(key) & mask) << SLOT_ROOM_BITS);
+    for (uint32_t i = 0; i < room && i < CLI_SLOTS_MAX; i++) {
+        struct flock l = {.l_type = F_WRLCK,
+                          .l_whence = SEEK_SET,
+                          .l_start = base + (off_t)i,
+                          .l_len = 1};
+        if (fcntl(fd, F_OFD_SETLK, &l) == 0) return i + 1;
+    }
+    return 0;
+}
+
+static int tie(struct cli_hold *h, const struct cli_wish *w)
+{
+    int status = sluice_canal_tether(h->canal, &h->tether);
+    if (status != SLUICE_OK)
+        return cli_fail("cannot tie the lock to a command", status);
+    int high = fcntl(h->tether, F_DUPFD, TETHER_FD);
+    if (high >= 0) {
+        close(h->tether);
+        h->tether = high;
+    }
+    uint64_t room = (uint64_t)w->room.per * w->room.buckets;
+    if (w->numbered) h->slot = take_number(h->tether, w->key, room);
+    return 0;
+}
+
+/* --- All together --------------------------------------------------------- */
+
+static void show_as(const char *program)
+{
+    prctl(PR_SET_NAME, program, 0, 0, 0);
+}
+
+int cli_hold(const struct cli_wish *w, struct cli_hold *h, bool *full)
+{
+    const struct sluice_canal_options options = {.mode = w->mode};
+    const char *place = w->segment != NULL ? w->segment : "the user's segment";
+    int64_t until = w->wait_ms;
+    bool noted = false;
+    char own[16] = "sluice";
+    if (until > 0) until += cli_now_ms();
+    *h = (struct cli_hold){.tether = -1};
+    *full = false;
+    prctl(PR_GET_NAME, own, 0, 0, 0);
+    for (;;) {
+        int status = sluice_canal_open(w->segment, &options, &h->canal);
+        if (status != SLUICE_OK) return cli_fail(place, status);
+        /* The library notes the thread's name with its first request. */
+        show_as(w->program);
+        h->nth = acquire(h->canal, w, until, &noted);
+        show_as(own);
+        bool lost = cli_hold_lost(h);
+        if (h->nth > 0 && !lost) return tie(h, w);
+        /* Who waited in a segment that was removed has got nothing: at the new one. */
+        if (h->nth < 0 && !(h->nth == SLUICE_EFULL && lost && left_ms(until) != 0)) {
+            *full = h->nth == SLUICE_EFULL;
+            sluice_canal_close(h->canal);
+            return *full ? EXIT_TAKEN : cli_fail(w->key, h->nth);
+        }
+        sluice_canal_close(h->canal);
+    }
+}
+
+bool cli_hold_lost(const struct cli_hold *h)
+{
+    return sluice_canal_removed(h->canal) == 1;
+}
+
+void cli_hold_end(struct cli_hold *h)
+{
+    if (h->tether >= 0) close(h->tether);
+    sluice_canal_close(h->canal);
+}

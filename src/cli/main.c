@@ -1,0 +1,76 @@
+/* main.c - `sluice`: which command, and off it goes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/canal.h"
+#include "cli/exits.h"
+#include "cli/find.h"
+#include "cli/help.h"
+#include "cli/parse.h"
+#include "cli/run.h"
+#include "cli/say.h"
+#include "cli/std.h"
+#include "sluice.h"
+
+static int print_version(void)
+{
+    printf("sluice %s\n", SLUICE_VERSION);
+    return cli_finish(0);
+}
+
+static int no_option(void *into, int id, const char *value)
+{
+    (void)into, (void)id, (void)value;
+    return cli_usage("that is not an option here");
+}
+
+/* `help` and `version`, which have no options of their own. */
+static int plain_command(const struct cli_command *c, int argc, char **argv)
+{
+    int rest;
+    int status = cli_parse(c, argc, argv, true, no_option, NULL, &rest);
+    if (status >= 0) return status;
+    if (c->id == CLI_HELP) return cli_help_on(argc - rest, argv + rest);
+    return print_version();
+}
+
+static int dispatch(const struct cli_command *c, int argc, char **argv)
+{
+    switch (c->id) {
+        case CLI_RUN: return cli_run(c, argc, argv);
+        case CLI_CANAL_LS:
+        case CLI_CANAL_SHOW:
+        case CLI_CANAL_WATCH:
+        case CLI_CANAL_REAP:
+        case CLI_CANAL_MAKE:
+        case CLI_CANAL_RM: return cli_canal(c, argc, argv);
+        case CLI_HELP:
+        case CLI_VERSION: return plain_command(c, argc, argv);
+        case CLI_COMMANDS: break;
+    }
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    char speaker[64];
+    int words;
+    if (!cli_std_open()) return EXIT_SYSTEM;
+    if (argc < 2) {
+        cli_help_all();
+        return cli_finish(EXIT_USAGE);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return cli_help_on(0, NULL);
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+        return print_version();
+    if (argv[1][0] == '-') return cli_usage("there is no option %s", argv[1]);
+    const struct cli_command *c = cli_find(argc - 1, argv + 1, &words);
+    if (c == NULL && strcmp(argv[1], "canal") == 0 && argc == 3 &&
+        (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0))
+        return cli_help_on(1, argv + 1);
+    if (c == NULL) return cli_unknown(argc - 1, argv + 1);
+    snprintf(speaker, sizeof speaker, "sluice %s", c->name);
+    cli_speaker(speaker);
+    return dispatch(c, argc - words, argv + words);
+}

@@ -1,0 +1,559 @@
+/* pages.c - man pages and completions, made from the table when Sluice is built.
+ *
+ *     pages TEMPLATE
+ *
+ * prints a template with its markers filled in. A marker is a line of its own, "@name@"
+ * or "@name argument@", and `markers` below has them all. What stands around it, prose or
+ * the code of a completion, is the template's. A marker that is not known, or that asks
+ * for what the table does not have, is an error: then there is no page, and no build.
+ *
+ * It uses the C library alone, as it runs on the machine that builds. */
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/table.h"
+
+#define LINE_SIZE 1024
+#define NAME_SIZE 64
+#define COLUMNS 80 /* Where prose from the table is broken. */
+
+__attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *format,
+                                                                 ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("pages: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    exit(1);
+}
+
+/* --- The table ------------------------------------------------------------ */
+
+static const struct cli_command *find(const char *name)
+{
+    for (size_t i = 0; i < CLI_COMMANDS; i++)
+        if (strcmp(cli_commands[i].name, name) == 0) return &cli_commands[i];
+    fail("there is no command \"%s\"", name);
+}
+
+/* Walk over words with blanks between them: the next one, its length in *n, and *at is
+ * behind it. NULL after the last. */
+static const char *next_word(const char **at, size_t *n)
+{
+    const char *word = *at + strspn(*at, " ");
+    *n = strcspn(word, " ");
+    *at = word + *n;
+    return *n > 0 ? word : NULL;
+}
+
+/* "canal" of "canal ls"; false for a command of one word. */
+static bool group_of(const struct cli_command *c, char group[NAME_SIZE])
+{
+    size_t n = strcspn(c->name, " ");
+    if (c->name[n] == '\0') return false;
+    if (n >= NAME_SIZE) fail("\"%s\" is too long", c->name);
+    memcpy(group, c->name, n);
+    group[n] = '\0';
+    return true;
+}
+
+/* Is it the first of its group? There the group is listed. */
+static bool begins_group(const struct cli_command *c, char group[NAME_SIZE])
+{
+    char other[NAME_SIZE];
+    if (!group_of(c, group)) return false;
+    for (const struct cli_command *d = cli_commands; d < c; d++)
+        if (group_of(d, other) && strcmp(group, other) == 0) return false;
+    return true;
+}
+
+/* The next command of a group at or after c; NULL if there is none. */
+static const struct cli_command *next_of(const char *group, const struct cli_command *c)
+{
+    char own[NAME_SIZE];
+    for (; c < cli_commands + CLI_COMMANDS; c++)
+        if (group_of(c, own) && strcmp(own, group) == 0) return c;
+    return NULL;
+}
+
+/* "ls" of "canal ls". */
+static const char *last_word(const struct cli_command *c)
+{
+    const char *blank = strrchr(c->name, ' ');
+    return blank != NULL ? blank + 1 : c->name;
+}
+
+static const char *word_name(enum cli_word word)
+{
+    switch (word) {
+        case WORD_NONE: return "none";
+        case WORD_TEXT: return "text";
+        case WORD_KEY: return "key";
+        case WORD_SEGMENT: return "segment";
+        case WORD_COMMAND: return "command";
+        case WORD_TOPIC: return "topic";
+    }
+    fail("a word of an unknown kind, %d", (int)word);
+}
+
+/* How many words a command takes; its last one may be said again ("NAME..."). */
+static size_t count_words(const struct cli_command *c, bool *again)
+{
+    size_t n = 0;
+    while (n < sizeof c->words / sizeof *c->words && c->words[n] != WORD_NONE) n++;
+    *again = strstr(c->synopsis, "...") != NULL;
+    return n;
+}
+
+/* --- Man pages ------------------------------------------------------------ */
+
+/* Prose as mdoc: it begins with a capital and ends with a point, and each sentence has
+ * lines of its own. "local: ..." is not changed: that is a value, and what it means. */
+static void put_prose(const char *text)
+{
+    bool value = text[strcspn(text, " :")] == ':';
+    size_t column = 0;
+    char before = ' ';
+    for (const char *p = text; *p != '\0'; before = *p++) {
+        if (*p == ' ') {
+            bool sentence = before == '.' && isupper((unsigned char)p[1]);
+            if (sentence || column + 1 + strcspn(p + 1, " ") > COLUMNS) {
+                putchar('\n');
+                column = 0;
+                continue;
+            }
+        }
+        /* What begins an option is no hyphen. */
+        bool minus = *p == '-' && strchr(" (-", before) != NULL;
+        if (column == 0 && (*p == '.' || *p == '\'')) fputs("\\&", stdout);
+        if (minus) fputs("\\-", stdout);
+        else if (*p == '\\') fputs("\\e", stdout);
+        else putchar(p == text && !value ? toupper((unsigned char)*p) : *p);
+        column += minus || *p == '\\' ? 2 : 1;
+    }
+    puts(before == '.' ? "" : ".");
+}
+
+static void put_names(const struct cli_option *o)
+{
+    const char *names = o->names, *name, *comma = "";
+    size_t n;
+    fputs(".It", stdout);
+    for (const char *l = o->letters; *l != '\0'; l++, comma = " ,")
+        printf("%s Fl %c", comma, *l);
+    for (; (name = next_word(&names, &n)) != NULL; comma = " ,")
+        printf("%s Fl Fl %.*s", comma, (int)n, name);
+    if (o->arg != NULL) printf(" Ar %s", o->arg);
+    putchar('\n');
+}
+
+static void mdoc_options(const char *name)
+{
+    puts(".Bl -tag -width Ds");
+    for (const struct cli_option *o = find(name)->options; o->id != 0; o++) {
+        put_names(o);
+        if (o->more != NULL) puts(o->more);
+        else put_prose(o->help);
+    }
+    puts(".El");
+}
+
+/* What "[options]" stands for: letters without a value together, then the others. */
+static void put_options(const struct cli_command *c)
+{
+    fputs(".Op Fl ", stdout);
+    for (const struct cli_option *o = c->options; o->id != 0; o++)
+        if (o->arg == NULL) fputs(o->letters, stdout);
+    putchar('\n');
+    for (const struct cli_option *o = c->options; o->id != 0; o++) {
+        if (o->arg == NULL && o->letters[0] != '\0') continue;
+        if (o->letters[0] != '\0') printf(".Op Fl %c", o->letters[0]);
+        else printf(".Op Fl Fl %.*s", (int)strcspn(o->names, " "), o->names);
+        if (o->arg != NULL) printf(" Ar %s", o->arg);
+        putchar('\n');
+    }
+}
+
+/* One word of a synopsis: KEY, NAME..., -q, --json, --, 'SHELL COMMAND'. Its length. */
+static size_t put_word(const char *lead, const char *p)
+{
+    const char *close = p[0] == '\'' ? strchr(p + 1, '\'') : NULL;
+    size_t all = close != NULL ? (size_t)(close - p) + 1 : strcspn(p, " []\n");
+    bool dots = all > 3 && strncmp(p + all - 3, "...", 3) == 0;
+    size_t n = dots ? all - 3 : all;
+    if (n >= 2 && p[0] == '-' && p[1] == '-')
+        printf("%sFl Fl%s%.*s", lead, n > 2 ? " " : "", (int)n - 2, p + 2);
+    else if (p[0] == '-') printf("%sFl %.*s", lead, (int)n - 1, p + 1);
+    else if (close != NULL) printf("%sAr \\(aq%.*s\\(aq", lead, (int)n - 2, p + 1);
+    else printf("%sAr %.*s", lead, (int)n, p);
+    if (dots) fputs(" ...", stdout);
+    return all;
+}
+
+/* One form of a command: a line for each word and for each outermost bracket. */
+static void put_form(const struct cli_command *c, const char *p, bool expand)
+{
+    static const char options[] = "[options]";
+    int depth = 0;
+    printf(".Nm sluice %s\n", c->name);
+    while (*p != '\0' && *p != '\n') {
+        const char *lead = depth > 0 ? " " : ".";
+        if (*p == ' ') {
+            p++;
+            continue;
+        }
+        if (expand && strncmp(p, options, strlen(options)) == 0) {
+            put_options(c);
+            p += strlen(options);
+            continue;
+        }
+        if (*p == '[') {
+            printf("%sOp", lead);
+            depth++, p++;
+            continue;
+        }
+        if (*p == ']') depth--, p++;
+        else p += put_word(lead, p);
+        if (depth == 0) putchar('\n');
+    }
+    if (depth != 0) fail("the brackets of \"%s\" do not match", c->name);
+}
+
+/* All options are shown in the first form; that is enough. */
+static void mdoc_synopsis(const char *name)
+{
+    const struct cli_command *c = find(name);
+    const char *form = c->synopsis;
+    put_form(c, form, true);
+    while ((form = strchr(form, '\n')) != NULL) put_form(c, ++form, false);
+}
+
+static void mdoc_commands(const char *unused)
+{
+    (void)unused;
+    puts(".Bl -tag -width Ds");
+    for (const struct cli_command *c = cli_commands; c < cli_commands + CLI_COMMANDS;
+         c++) {
+        printf(".It Cm %s\n", c->name);
+        put_prose(c->summary);
+    }
+    puts(".El");
+}
+
+/* Is a number among the words? None stand for all. */
+static bool is_among(int number, const char *numbers)
+{
+    const char *word;
+    size_t n;
+    if (numbers[0] == '\0') return true;
+    while ((word = next_word(&numbers, &n)) != NULL)
+        if (atoi(word) == number) return true;
+    return false;
+}
+
+/* The exit statuses, or those of them that are named. */
+static void mdoc_exits(const char *numbers)
+{
+    static const char plus[] = "plus n: ";
+    const char *at = numbers;
+    size_t wanted = 0, put = 0, n;
+    while (next_word(&at, &n) != NULL) wanted++;
+    puts(".Bl -tag -width Ds");
+    for (const struct cli_exit *e = cli_exits; e->when != NULL; e++) {
+        bool added = strncmp(e->when, plus, strlen(plus)) == 0;
+        if (!is_among(e->status, numbers)) continue;
+        printf(added ? ".It %d + Ar n\n" : ".It %d\n", e->status);
+        put_prose(added ? e->when + strlen(plus) : e->when);
+        put++;
+    }
+    puts(".El");
+    if (wanted != 0 && put != wanted)
+        fail("not all of these are statuses: %s", numbers);
+}
+
+static void put_variables(const struct cli_variable *v)
+{
+    puts(".Bl -tag -width Ds");
+    for (; v->name != NULL; v++) {
+        printf(".It Ev %s\n", v->name);
+        put_prose(v->what);
+    }
+    puts(".El");
+}
+
+static void mdoc_reads(const char *unused)
+{
+    (void)unused;
+    put_variables(cli_reads);
+}
+
+static void mdoc_given(const char *unused)
+{
+    (void)unused;
+    put_variables(cli_given);
+}
+
+/* --- Completion ----------------------------------------------------------- */
+
+/* All names of an option, letters first, with what comes between and behind them. */
+static void put_all_names(const struct cli_option *o, const char *between,
+                          const char *behind_letter, const char *behind_name)
+{
+    const char *names = o->names, *name;
+    size_t n, count = 0;
+    for (const char *l = o->letters; *l != '\0'; l++)
+        printf("%s-%c%s", count++ > 0 ? between : "", *l, behind_letter);
+    while ((name = next_word(&names, &n)) != NULL)
+        printf("%s--%.*s%s", count++ > 0 ? between : "", (int)n, name, behind_name);
+}
+
+/* The first word of each command. */
+static void put_first_words(void (*put)(const struct cli_command *, const char *))
+{
+    char group[NAME_SIZE];
+    for (const struct cli_command *c = cli_commands; c < cli_commands + CLI_COMMANDS;
+         c++) {
+        if (!group_of(c, group)) put(c, NULL);
+        else if (begins_group(c, group)) put(c, group);
+    }
+}
+
+/* --- bash ----------------------------------------------------------------- */
+
+static void bash_word(const struct cli_command *c, const char *group)
+{
+    printf(" %s", group != NULL ? group : c->name);
+}
+
+/* The words after "sluice", and the words after each of them that is not enough. */
+static void bash_commands(const char *unused)
+{
+    char group[NAME_SIZE];
+    (void)unused;
+    fputs("        '') found=(", stdout);
+    put_first_words(bash_word);
+    puts(" ) ;;");
+    for (const struct cli_command *c = cli_commands; c < cli_commands + CLI_COMMANDS;
+         c++) {
+        if (!begins_group(c, group)) continue;
+        printf("        %s) found=(", group);
+        for (const struct cli_command *d = c; (d = next_of(group, d)) != NULL; d++)
+            printf(" %s", last_word(d));
+        puts(" ) ;;");
+    }
+}
+
+/* Letters and first names are offered; other names only to who begins to type them. */
+static void bash_options(const struct cli_command *c)
+{
+    size_t n;
+    fputs("            options=(", stdout);
+    for (const struct cli_option *o = c->options; o->id != 0; o++) {
+        if (o->letters[0] != '\0') printf(" -%c", o->letters[0]);
+        printf(" --%.*s", (int)strcspn(o->names, " "), o->names);
+    }
+    puts(" )");
+    fputs("            others=(", stdout);
+    for (const struct cli_option *o = c->options; o->id != 0; o++) {
+        const char *names = o->names, *name;
+        if (o->letters[0] != '\0')
+            for (const char *l = o->letters + 1; *l != '\0'; l++) printf(" -%c", *l);
+        next_word(&names, &n);
+        while ((name = next_word(&names, &n)) != NULL) printf(" --%.*s", (int)n, name);
+    }
+    puts(" )");
+    fputs("            values=(", stdout);
+    for (const struct cli_option *o = c->options; o->id != 0; o++) {
+        char behind[NAME_SIZE];
+        if (o->arg == NULL) continue;
+        snprintf(behind, sizeof behind, "=%s", word_name(o->word));
+        putchar(' ');
+        put_all_names(o, " ", behind, behind);
+    }
+    puts(" )");
+}
+
+static void bash_table(const char *unused)
+{
+    (void)unused;
+    for (const struct cli_command *c = cli_commands; c < cli_commands + CLI_COMMANDS;
+         c++) {
+        bool again;
+        size_t n = count_words(c, &again);
+        printf("        '%s')\n", c->name);
+        bash_options(c);
+        fputs("            words=(", stdout);
+        for (size_t i = 0; i < n; i++) printf(" %s", word_name(c->words[i]));
+        puts(" )");
+        printf("            again=%s\n            ;;\n", again ? "yes" : "");
+    }
+}
+
+/* --- zsh ------------------------------------------------------------------ */
+
+/* Text between single quotes, where some signs have a meaning for zsh's functions. */
+static void put_zsh(const char *text)
+{
+    for (const char *p = text; *p != '\0'; p++) {
+        if (*p == '\'') fputs("'\\''", stdout);
+        else if (strchr("[]:\\", *p) != NULL) printf("\\%c", *p);
+        else putchar(*p);
+    }
+}
+
+static void zsh_word(const struct cli_command *c, const char *group)
+{
+    const char *comma = "";
+    if (group == NULL) {
+        printf("      '%s:", c->name);
+        put_zsh(c->summary);
+    } else {
+        printf("      '%s:", group);
+        for (const struct cli_command *d = c; (d = next_of(group, d)) != NULL; d++) {
+            printf("%s%s", comma, last_word(d));
+            comma = ", ";
+        }
+    }
+    puts("'");
+}
+
+static void zsh_commands(const char *unused)
+{
+    char group[NAME_SIZE];
+    (void)unused;
+    puts("    ('')\n      found=(");
+    put_first_words(zsh_word);
+    puts("      ) ;;");
+    for (const struct cli_command *c = cli_commands; c < cli_commands + CLI_COMMANDS;
+         c++) {
+        if (!begins_group(c, group)) continue;
+        printf("    (%s)\n      found=(\n", group);
+        for (const struct cli_command *d = c; (d = next_of(group, d)) != NULL; d++) {
+            printf("      '%s:", last_word(d));
+            put_zsh(d->summary);
+            puts("'");
+        }
+        puts("      ) ;;");
+    }
+}
+
+/* What completes a word; nothing for text, of which only the description is shown. */
+static void put_zsh_action(enum cli_word word)
+{
+    if (word == WORD_TEXT || word == WORD_NONE) fputs(": '", stdout);
+    else printf(":_sluice_%ss'", word_name(word));
+    putchar('\n');
+}
+
+/* As _arguments wants it: (what it excludes){its names}[help]:value:action. */
+static void zsh_option(const struct cli_option *o)
+{
+    bool single = o->letters[0] == '\0' && strchr(o->names, ' ') == NULL;
+    fputs("        '", stdout);
+    if (o->id == 'h') fputs("(- *)", stdout); /* Then nothing else matters. */
+    else if (!single) {
+        putchar('(');
+        put_all_names(o, " ", "", "");
+        putchar(')');
+    }
+    if (!single) fputs("'{", stdout);
+    put_all_names(o, ",", o->arg != NULL ? "+" : "", o->arg != NULL ? "=" : "");
+    if (!single) fputs("}'", stdout);
+    putchar('[');
+    put_zsh(o->help);
+    if (o->arg == NULL) {
+        puts("]'");
+        return;
+    }
+    fputs("]:", stdout);
+    put_zsh(o->word == WORD_TEXT ? o->help : o->arg);
+    put_zsh_action(o->word);
+}
+
+static void zsh_table(const char *unused)
+{
+    (void)unused;
+    for (const struct cli_command *c = cli_commands; c < cli_commands + CLI_COMMANDS;
+         c++) {
+        bool again;
+        size_t n = count_words(c, &again);
+        printf("    ('%s')\n      specs=(\n", c->name);
+        for (const struct cli_option *o = c->options; o->id != 0; o++) zsh_option(o);
+        for (size_t i = 0; i < n; i++) {
+            /* What a command takes is its own matter: all the rest is one piece. */
+            bool rest = c->words[i] == WORD_COMMAND || c->words[i] == WORD_TOPIC;
+            const char *kind = word_name(c->words[i]);
+            printf("        '%s%s",
+                   rest                  ? "*:::"
+                   : again && i + 1 == n ? "*:"
+                                         : ":",
+                   kind);
+            put_zsh_action(c->words[i]);
+        }
+        puts("      ) ;;");
+    }
+}
+
+/* --- Templates ------------------------------------------------------------ */
+
+static const struct marker {
+    const char *name;
+    void (*fill)(const char *argument);
+} markers[] = {
+    {"synopsis", mdoc_synopsis},      /* of a command */
+    {"options", mdoc_options},        /* of a command */
+    {"commands", mdoc_commands},      /* all of them */
+    {"exits", mdoc_exits},            /* exit statuses: all, or those that are named */
+    {"reads", mdoc_reads},            /* variables that we read */
+    {"given", mdoc_given},            /* variables that a command sees */
+    {"bash-commands", bash_commands}, /* cases of first and of second words */
+    {"bash-table", bash_table},       /* cases of commands */
+    {"zsh-commands", zsh_commands},
+    {"zsh-table", zsh_table},
+};
+
+/* Is the line a marker? It is changed, to hold name and argument. */
+static bool is_marker(char *line, char **argument)
+{
+    size_t n = strlen(line);
+    if (n < 3 || line[0] != '@' || line[n - 1] != '@') return false;
+    line[n - 1] = '\0';
+    *argument = line + strcspn(line, " ");
+    if (**argument != '\0') *(*argument)++ = '\0';
+    return true;
+}
+
+static void fill(const char *name, const char *argument)
+{
+    for (size_t i = 0; i < sizeof markers / sizeof *markers; i++) {
+        if (strcmp(markers[i].name, name) != 0) continue;
+        markers[i].fill(argument);
+        return;
+    }
+    fail("there is no marker \"%s\"", name);
+}
+
+int main(int argc, char **argv)
+{
+    char line[LINE_SIZE], *argument;
+    if (argc != 2) fail("usage: pages TEMPLATE");
+    FILE *in = fopen(argv[1], "r");
+    if (in == NULL) fail("cannot open %s", argv[1]);
+    while (fgets(line, sizeof line, in) != NULL) {
+        size_t n = strcspn(line, "\n");
+        if (line[n] == '\0') fail("%s: a line is too long, or has no end", argv[1]);
+        line[n] = '\0';
+        if (is_marker(line, &argument)) fill(line + 1, argument);
+        else puts(line);
+    }
+    if (ferror(in)) fail("cannot read %s", argv[1]);
+    fclose(in);
+    if (fflush(stdout) != 0 || ferror(stdout)) fail("cannot write");
+    return 0;
+}

@@ -1,0 +1,159 @@
+#include "cli/parse.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/exits.h"
+#include "cli/help.h"
+#include "cli/say.h"
+
+#define OPTIONS_MAX 40
+#define LETTERS_MAX (2 * OPTIONS_MAX + 4)
+#define NAME_MAX_BYTES 32
+
+/* What getopt_long() wants to know, made from the table. */
+struct spec {
+    char letters[LETTERS_MAX];
+    char names[OPTIONS_MAX][NAME_MAX_BYTES];
+    struct option longs[OPTIONS_MAX + 1];
+    size_t long_count;
+};
+
+static void add_letters(struct spec *s, const struct cli_option *o)
+{
+    size_t n = strlen(s->letters);
+    for (const char *l = o->letters; *l != '\0' && n + 2 < sizeof s->letters; l++) {
+        s->letters[n++] = *l;
+        if (o->arg != NULL) s->letters[n++] = ':';
+    }
+    s->letters[n] = '\0';
+}
+
+static void add_names(struct spec *s, const struct cli_option *o)
+{
+    for (const char *p = o->names; *p != '\0' && s->long_count < OPTIONS_MAX;) {
+        size_t n = strcspn(p, " ");
+        char *name = s->names[s->long_count];
+        if (n >= NAME_MAX_BYTES) abort(); /* The table is ours. */
+        memcpy(name, p, n);
+        name[n] = '\0';
+        s->longs[s->long_count++] = (struct option){
+            .name = name,
+            .has_arg = o->arg != NULL ? required_argument : no_argument,
+            .val = o->id};
+        p += n + strspn(p + n, " ");
+    }
+}
+
+static void make_spec(struct spec *s, const struct cli_command *c, bool in_front)
+{
+    memset(s, 0, sizeof *s);
+    strcpy(s->letters, in_front ? "+:" : ":");
+    for (const struct cli_option *o = c->options; o->id != 0; o++) {
+        add_letters(s, o);
+        add_names(s, o);
+    }
+}
+
+/* The id of a letter that is not an option's first. */
+static int id_of(const struct cli_command *c, int found)
+{
+    for (const struct cli_option *o = c->options; o->id != 0; o++)
+        if (found < 256 && strchr(o->letters, found) != NULL) return o->id;
+    return found;
+}
+
+/* What was wrong with the word that getopt_long() stopped at. */
+static int complain(int what, char **argv)
+{
+    char shown[CLI_SHOWN_SIZE];
+    const char *word = cli_shown(argv[optind - 1], shown, sizeof shown);
+    bool by_letter = argv[optind - 1][0] != '-' || argv[optind - 1][1] != '-';
+    if (what == ':' && by_letter) return cli_usage("-%c needs a value", optopt);
+    if (what == ':') return cli_usage("%s needs a value", word);
+    if (by_letter && optopt > 0x20 && optopt < 0x7f)
+        return cli_usage("there is no option -%c", optopt);
+    if (optopt != 0) return cli_usage("%s takes no value", word);
+    return cli_usage("there is no option %s", word);
+}
+
+int cli_parse(const struct cli_command *command, int argc, char **argv, bool in_front,
+              cli_take *take, void *into, int *rest)
+{
+    struct spec s;
+    make_spec(&s, command, in_front);
+    opterr = 0;
+    optind = 1;
+    for (;;) {
+        int found = getopt_long(argc, argv, s.letters, s.longs, NULL);
+        if (found == -1) break;
+        if (found == '?' || found == ':') return complain(found, argv);
+        int id = id_of(command, found);
+        if (id == 'h') {
+            cli_help(command);
+            return cli_finish(0);
+        }
+        int status = take(into, id, optarg);
+        if (status != 0) return status;
+    }
+    *rest = optind;
+    return -1;
+}
+
+int cli_bad_value(const char *option, const char *value, const char *wanted)
+{
+    char shown[CLI_SHOWN_SIZE];
+    return cli_usage("%s %s: not %s", option, cli_shown(value, shown, sizeof shown),
+                     wanted);
+}
+
+bool cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *out)
+{
+    char *end;
+    if (text[0] < '0' || text[0] > '9') return false;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (errno != 0 || *end != '\0' || n < least || n > most) return false;
+    *out = n;
+    return true;
+}
+
+bool cli_duration_ms(const char *text, int64_t *out)
+{
+    static const struct {
+        const char *unit;
+        double ms;
+    } units[] = {{"", 1e3}, {"s", 1e3}, {"ms", 1}, {"m", 60e3}, {"h", 3600e3}};
+    const double most = 1e3 * 86400 * 365 *
+                        100; /* A hundred years: no mistake of units. */
+    /* Digits and one point: strtod() also knows 0x10, inf and 1e9. */
+    size_t digits = strspn(text, "0123456789.");
+    if (digits == 0 || digits > 32) return false;
+    char number[40], *end;
+    memcpy(number, text, digits);
+    number[digits] = '\0';
+    double value = strtod(number, &end);
+    if (*end != '\0' || strcmp(number, ".") == 0) return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcmp(text + digits, units[i].unit) != 0) continue;
+        double ms = ceil(value * units[i].ms);
+        if (!(ms <= most)) return false;
+        *out = (int64_t)ms;
+        return true;
+    }
+    return false;
+}
+
+bool cli_mode(const char *text, uint32_t *out)
+{
+    char *end;
+    size_t digits = strspn(text, "01234567");
+    if (digits == 0 || digits > 4 || text[digits] != '\0') return false;
+    unsigned long mode = strtoul(text, &end, 8);
+    if (mode == 0 || mode > 0777) return false;
+    *out = (uint32_t)mode;
+    return true;
+}

@@ -1,0 +1,309 @@
+#include "cli/run.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/child.h"
+#include "cli/exits.h"
+#include "cli/hold.h"
+#include "cli/parse.h"
+#include "cli/say.h"
+
+#define GRACE_MS_DEFAULT 5000
+
+struct options {
+    struct cli_wish wish;
+    uint64_t per, buckets; /* 0: not said. */
+    bool shared, exclusive;
+    bool nonblock;
+    bool close, no_fork;
+    bool verbose, local;
+    int conflict;
+    const char *string; /* For the shell. */
+    int64_t grace_ms;
+    char **argv;
+};
+
+/* --- Options -------------------------------------------------------------- */
+
+static uint64_t cores(void)
+{
+    cpu_set_t set; /* Those that we may use, which containers may limit. */
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return (uint64_t)CPU_COUNT(&set);
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (uint64_t)n : 1;
+}
+
+/* "4", "+1", "-1", "50%": at least one. */
+static bool parse_per(const char *text, uint64_t *out)
+{
+    char number[16];
+    size_t n = strlen(text);
+    if (text[0] == '+' || text[0] == '-') {
+        uint64_t some, all = cores();
+        if (!cli_number(text + 1, 0, UINT32_MAX, &some)) return false;
+        if (text[0] == '+') *out = all + some;
+        else *out = all > some ? all - some : 1;
+        return true;
+    }
+    if (n > 1 && n < sizeof number && text[n - 1] == '%') {
+        uint64_t percent;
+        memcpy(number, text, n - 1);
+        number[n - 1] = '\0';
+        if (!cli_number(number, 1, 1000000, &percent)) return false;
+        *out = cores() * percent / 100;
+        if (*out == 0) *out = 1;
+        return true;
+    }
+    return cli_number(text, 1, SLUICE_ROOM_MAX, out);
+}
+
+static int take_option(void *into, int id, const char *value)
+{
+    struct options *o = into;
+    uint64_t n;
+    switch (id) {
+        case 'j':
+            if (!parse_per(value, &o->per))
+                return cli_bad_value("-j", value,
+                                     "a number of at least 1, +N, -N or N%");
+            return 0;
+        case OPT_BUCKETS:
+            if (!cli_number(value, 1, SLUICE_ROOM_MAX, &o->buckets))
+                return cli_bad_value("--buckets", value, "a number of at least 1");
+            return 0;
+        case 's': o->shared = true, o->exclusive = false; return 0;
+        case 'x': o->exclusive = true, o->shared = false; return 0;
+        case 'n': o->nonblock = true; return 0;
+        case 'w':
+            if (!cli_duration_ms(value, &o->wish.wait_ms))
+                return cli_bad_value("-w", value,
+                                     "a time such as 5, 0.5, 500ms, 30s, 2m or 1h");
+            return 0;
+        case 'E':
+            if (!cli_number(value, 0, 255, &n))
+                return cli_bad_value("-E", value, "0 to 255");
+            o->conflict = (int)n;
+            return 0;
+        case 'c': o->string = value; return 0;
+        case 'o': o->close = true; return 0;
+        case 'F': o->no_fork = true; return 0;
+        case 'q': o->wish.quiet = true; return 0;
+        case OPT_VERBOSE: o->verbose = true; return 0;
+        case OPT_LOCAL: o->local = true; return 0;
+        case OPT_SEGMENT: o->wish.segment = value; return 0;
+        case OPT_MODE:
+            if (!cli_mode(value, &o->wish.mode))
+                return cli_bad_value("--mode", value, "permissions such as 0660");
+            return 0;
+        case OPT_GRACE:
+            if (!cli_duration_ms(value, &o->grace_ms))
+                return cli_bad_value("--grace", value, "a time such as 5 or 500ms");
+            return 0;
+        default: return cli_usage("that is not an option here");
+    }
+}
+
+/* By the user's shell. argv of the command has room for it. */
+static int use_shell(struct options *o)
+{
+    static char *argv[4];
+    char *shell = getenv("SHELL");
+    argv[0] = shell != NULL && shell[0] != '\0' ? shell : (char *)"/bin/sh";
+    argv[1] = (char *)"-c";
+    argv[2] = (char *)o->string;
+    o->argv = argv;
+    return 0;
+}
+
+/* The words after the options: KEY, and the command. */
+static int take_words(struct options *o, int argc, char **argv)
+{
+    if (argc == 0) return cli_usage("no KEY");
+    o->wish.key = argv[0];
+    size_t n = strlen(argv[0]);
+    if (n == 0) return cli_usage("KEY is empty");
+    if (n > SLUICE_KEY_BYTES_MAX)
+        return cli_usage("KEY is %zu bytes long; %u are possible", n,
+                         SLUICE_KEY_BYTES_MAX);
+    argc--, argv++;
+    bool behind = argc > 0 && o->string == NULL &&
+                  (strcmp(argv[0], "-c") == 0 || strcmp(argv[0], "--command") == 0);
+    if (behind) {
+        if (argc != 2) return cli_usage("%s needs exactly one word after it", argv[0]);
+        o->string = argv[1];
+        return use_shell(o);
+    }
+    if (o->string != NULL)
+        return argc == 0 ? use_shell(o) : cli_usage("a command besides that of -c");
+    if (argc > 0 && strcmp(argv[0], "--") == 0) argc--, argv++;
+    else if (argc > 0 && argv[0][0] == '-' && argv[0][1] != '\0')
+        return cli_usage("%s: options stand before KEY, and -- before a command that "
+                         "begins with -",
+                         argv[0]);
+    if (argc == 0) return cli_usage("no command");
+    o->argv = argv;
+    return 0;
+}
+
+/* What the options mean together. */
+static int settle(struct options *o)
+{
+    bool counts = o->per != 0 || o->buckets != 0;
+    struct cli_wish *w = &o->wish;
+    if (counts && (o->shared || o->exclusive))
+        return cli_usage("-s and -x do not go with -j and --buckets");
+    if (o->close && o->no_fork)
+        return cli_usage("-o does not go with -F: nobody would hold the lock");
+    if (counts) {
+        uint64_t per = o->per != 0 ? o->per : 1;
+        uint64_t buckets = o->buckets != 0 ? o->buckets : 1;
+        if (per > SLUICE_ROOM_MAX / buckets)
+            return cli_usage("more room than a lock can have: %llu times %llu",
+                             (unsigned long long)per, (unsigned long long)buckets);
+        w->room = (struct sluice_room){(uint32_t)per, (uint32_t)buckets};
+        w->units = 1;
+    } else {
+        w->room = (struct sluice_room){CLI_WHOLE_ROOM, 1};
+        w->units = o->shared ? 1 : CLI_WHOLE_ROOM;
+    }
+    uint64_t room = (uint64_t)w->room.per * w->room.buckets;
+    w->numbered = !o->shared && (!counts || room <= CLI_SLOTS_MAX);
+    if (o->nonblock) w->wait_ms = 0;
+    const char *slash = strrchr(o->argv[0], '/');
+    w->program = slash != NULL && slash[1] != '\0' ? slash + 1 : o->argv[0];
+    return 0;
+}
+
+/* Which locks: those of a server, or of this machine. */
+static int choose_place(struct options *o)
+{
+    const char *server = getenv("SLUICE_SERVER");
+    const char *segment = getenv("SLUICE_SEGMENT");
+    if (o->wish.segment != NULL || o->local) {
+        if (o->wish.segment == NULL && segment != NULL && segment[0] != '\0')
+            o->wish.segment = segment;
+        return 0;
+    }
+    if (server != NULL && server[0] != '\0') {
+        cli_say("SLUICE_SERVER is set, and this version cannot use a server; --local "
+                "takes the locks of this machine");
+        return EXIT_UNAVAILABLE;
+    }
+    if (segment != NULL && segment[0] != '\0') o->wish.segment = segment;
+    else if (!o->wish.quiet)
+        cli_say("no server is named, so this lock is one of this machine alone "
+                "(--local says that this is meant)");
+    return 0;
+}
+
+/* --- The command's environment -------------------------------------------- */
+
+static void set_number(const char *name, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    setenv(name, text, 1);
+}
+
+static void set_environment(const struct options *o, const struct cli_hold *h)
+{
+    bool whole = o->wish.units == CLI_WHOLE_ROOM;
+    setenv("SLUICE_LOCK_KEY", o->wish.key, 1);
+    setenv("SLUICE_LOCK_HELD", "1", 1);
+    setenv("SLUICE_LOCK_WHERE", "local", 1);
+    setenv("SLUICE_LOCK_SEGMENT", sluice_canal_path(h->canal), 1);
+    set_number("SLUICE_LOCK_SESSION", getpid());
+    set_number("SLUICE_LOCK_NTH", whole ? 1 : h->nth);
+    unsetenv("SLUICE_LOCK_FENCE"); /* Of an outer run at a server, maybe. */
+    if (h->slot != 0) set_number("SLUICE_LOCK_SLOT", h->slot);
+    else unsetenv("SLUICE_LOCK_SLOT");
+    if (o->close) unsetenv("SLUICE_LOCK_FD");
+    else set_number("SLUICE_LOCK_FD", h->tether);
+}
+
+/* --- Running -------------------------------------------------------------- */
+
+struct running {
+    const struct options *options;
+    struct cli_hold hold;
+};
+
+static bool is_lost(void *context)
+{
+    struct running *r = context;
+    return cli_hold_lost(&r->hold);
+}
+
+static void say_lost(void *context)
+{
+    struct running *r = context;
+    char key[CLI_SHOWN_SIZE], path[CLI_SHOWN_SIZE];
+    cli_say("the lock \"%s\" is lost: its segment %s was removed; stopping the command",
+            cli_shown(r->options->wish.key, key, sizeof key),
+            cli_shown(sluice_canal_path(r->hold.canal), path, sizeof path));
+}
+
+static void end_hold(void *context)
+{
+    struct running *r = context;
+    cli_hold_end(&r->hold);
+}
+
+static int say_taken(const struct options *o)
+{
+    char shown[CLI_SHOWN_SIZE];
+    cli_shown(o->wish.key, shown, sizeof shown);
+    if (!o->wish.quiet && o->wish.wait_ms == 0) cli_say("\"%s\" is taken", shown);
+    else if (!o->wish.quiet)
+        cli_say("\"%s\" is still taken after %g s", shown,
+                (double)o->wish.wait_ms / 1000);
+    return o->conflict;
+}
+
+static int run(const struct options *o)
+{
+    struct running r = {.options = o};
+    struct timespec a, b;
+    bool full;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    int status = cli_hold(&o->wish, &r.hold, &full);
+    if (full) return say_taken(o);
+    if (status != 0) return status;
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    if (o->verbose) {
+        char shown[CLI_SHOWN_SIZE];
+        cli_say("getting the lock took %.6f seconds",
+                (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9);
+        cli_say("executing %s", cli_shown(o->argv[0], shown, sizeof shown));
+    }
+    set_environment(o, &r.hold);
+    if (o->close) fcntl(r.hold.tether, F_SETFD, FD_CLOEXEC);
+    if (o->no_fork) return cli_become(o->argv);
+    const struct cli_job job = {.argv = o->argv,
+                                .grace_ms = o->grace_ms,
+                                .lost = is_lost,
+                                .say_lost = say_lost,
+                                .context = &r};
+    return cli_child(&job, end_hold);
+}
+
+int cli_run(const struct cli_command *command, int argc, char **argv)
+{
+    struct options o = {.wish = {.wait_ms = SLUICE_FOREVER},
+                        .conflict = EXIT_TAKEN,
+                        .grace_ms = GRACE_MS_DEFAULT};
+    int rest;
+    int status = cli_parse(command, argc, argv, true, take_option, &o, &rest);
+    if (status >= 0) return status;
+    status = take_words(&o, argc - rest, argv + rest);
+    if (status == 0) status = settle(&o);
+    if (status == 0) status = choose_place(&o);
+    return status == 0 ? run(&o) : status;
+}

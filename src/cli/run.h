@@ -1,0 +1,10 @@
+/* run.h - `sluice run`: a command under a lock. */
+#ifndef SL_CLI_RUN_H
+#define SL_CLI_RUN_H
+
+#include "cli/table.h"
+
+/* Returns an exit status; with -F, only if the command could not be executed. */
+int cli_run(const struct cli_command *command, int argc, char **argv);
+
+#endif /* SL_CLI_RUN_H */

@@ -1,0 +1,217 @@
+#include "cli/show.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/hold.h"
+#include "cli/say.h"
+#include "cli/tree.h"
+
+#define PIDS_MAX 64
+
+/* --- Words ---------------------------------------------------------------- */
+
+static bool is_whole(struct sluice_room r)
+{
+    return (uint64_t)r.per * r.buckets == CLI_WHOLE_ROOM;
+}
+
+/* What kind of lock this is at the moment: `sluice run` makes all three of one count. */
+static const char *kind_of(const struct sluice_key_info *k)
+{
+    if (!is_whole(k->room)) return "counting";
+    return k->held >= CLI_WHOLE_ROOM ? "exclusive" : "shared";
+}
+
+static const char *held_words(const struct sluice_key_info *k, char *out, size_t size)
+{
+    if (k->held >= CLI_WHOLE_ROOM && is_whole(k->room))
+        snprintf(out, size, "exclusive");
+    else if (is_whole(k->room)) snprintf(out, size, "%" PRIu64 " shared", k->held);
+    else snprintf(out, size, "%" PRIu64, k->held);
+    return out;
+}
+
+static const char *room_words(struct sluice_room r, char *out, size_t size)
+{
+    if (is_whole(r)) snprintf(out, size, "-");
+    else if (r.buckets == 1) snprintf(out, size, "%u", (unsigned)r.per);
+    else snprintf(out, size, "%u x %u", (unsigned)r.per, (unsigned)r.buckets);
+    return out;
+}
+
+static const char *state_of(const struct sluice_holder *h)
+{
+    if (h->waits) return "waits";
+    if (h->left) return "left";
+    return h->dead ? "dead" : "holds";
+}
+
+static const char *units_words(const struct sluice_holder *h, char *out, size_t size)
+{
+    if (h->units == CLI_WHOLE_ROOM && is_whole(h->room)) snprintf(out, size, "all");
+    else snprintf(out, size, "%" PRIu64, h->units);
+    return out;
+}
+
+/* --- Keys ----------------------------------------------------------------- */
+
+static void json_key(const struct sluice_key_info *k)
+{
+    fputs("{\"key\":", stdout);
+    cli_json_string(stdout, k->key);
+    printf(",\"held\":%" PRIu64 ",\"per\":%u,\"buckets\":%u,\"kind\":\"%s\","
+           "\"rooms_differ\":%s,\"holders\":%u,\"waiters\":%u}",
+           k->held, (unsigned)k->room.per, (unsigned)k->room.buckets, kind_of(k),
+           k->rooms_differ ? "true" : "false", (unsigned)k->holders,
+           (unsigned)k->waiters);
+}
+
+/* Keys that nobody holds or waits for keep their place until it is needed. */
+static bool is_idle(const struct sluice_key_info *k)
+{
+    return k->held == 0 && k->holders == 0 && k->waiters == 0;
+}
+
+static void text_key(const struct sluice_key_info *k)
+{
+    char key[CLI_SHOWN_SIZE], held[64], room[64];
+    printf("%-24s %-12s %-12s %7u %7u%s\n", cli_shown(k->key, key, sizeof key),
+           held_words(k, held, sizeof held), room_words(k->room, room, sizeof room),
+           (unsigned)k->holders, (unsigned)k->waiters,
+           k->rooms_differ ? "  (rooms differ)" : "");
+}
+
+void cli_show_keys(struct sluice_canal *c, enum cli_form form)
+{
+    struct sluice_key_info k;
+    const char *between = "";
+    if (form == FORM_JSON) {
+        fputs("{\"segment\":", stdout);
+        cli_json_string(stdout, sluice_canal_path(c));
+        fputs(",\"keys\":[", stdout);
+    } else if (form == FORM_TEXT)
+        printf("%-24s %-12s %-12s %7s %7s\n", "KEY", "HELD", "ROOM", "HOLDERS",
+               "WAITERS");
+    for (uint64_t cursor = 0; sluice_canal_next_key(c, &cursor, &k) == 1;) {
+        if (form == FORM_NAMES) {
+            char key[CLI_SHOWN_SIZE];
+            puts(cli_shown(k.key, key, sizeof key));
+        } else if (is_idle(&k)) continue;
+        else if (form == FORM_JSON) {
+            fputs(between, stdout);
+            json_key(&k);
+            between = ",";
+        } else text_key(&k);
+    }
+    if (form == FORM_JSON) puts("]}");
+}
+
+/* --- One key -------------------------------------------------------------- */
+
+static void json_holder(const char *path, const struct sluice_holder *h)
+{
+    int32_t pids[PIDS_MAX];
+    printf("{\"pid\":%d,\"tid\":%d,\"program\":", (int)h->pid, (int)h->tid);
+    cli_json_string(stdout, h->program);
+    printf(",\"units\":%" PRIu64 ",\"per\":%u,\"buckets\":%u,\"since_ms\":%" PRId64
+           ",\"state\":\"%s\"",
+           h->units, (unsigned)h->room.per, (unsigned)h->room.buckets, h->since_ms,
+           state_of(h));
+    fputs(",\"left\":[", stdout);
+    size_t n = h->left ? cli_tree(path, h->slot, pids, PIDS_MAX) : 0;
+    for (size_t i = 0; i < n && i < PIDS_MAX; i++)
+        printf("%s%d", i > 0 ? "," : "", (int)pids[i]);
+    fputs("]", stdout);
+    fputs("}", stdout);
+}
+
+static void json_holders(struct sluice_canal *c, const char *key, bool waits)
+{
+    struct sluice_holder h;
+    const char *between = "";
+    for (uint64_t cursor = 0; sluice_canal_next_holder(c, key, &cursor, &h) == 1;) {
+        if ((h.waits != 0) != waits) continue;
+        fputs(between, stdout);
+        json_holder(sluice_canal_path(c), &h);
+        between = ",";
+    }
+}
+
+static void show_key_json(struct sluice_canal *c, const struct sluice_key_info *k)
+{
+    char picture[256];
+    fputs("{\"segment\":", stdout);
+    cli_json_string(stdout, sluice_canal_path(c));
+    fputs(",\"key\":", stdout);
+    cli_json_string(stdout, k->key);
+    sluice_canal_picture(k->held, k->room, picture, sizeof picture);
+    printf(",\"held\":%" PRIu64 ",\"per\":%u,\"buckets\":%u,\"kind\":\"%s\","
+           "\"picture\":\"%s\",\"held_by\":[",
+           k->held, (unsigned)k->room.per, (unsigned)k->room.buckets, kind_of(k),
+           picture);
+    json_holders(c, k->key, false);
+    fputs("],\"pending\":[", stdout);
+    json_holders(c, k->key, true);
+    puts("]}");
+}
+
+static void text_holder(const char *path, const struct sluice_holder *h)
+{
+    char program[CLI_SHOWN_SIZE], units[32], room[64], clock[32], ago[32], comm[32];
+    int32_t pids[PIDS_MAX];
+    printf("%-6s %8d %8d %-15s %8s %-10s %s, %s ago\n", state_of(h), (int)h->pid,
+           (int)h->tid, cli_shown(h->program, program, sizeof program),
+           units_words(h, units, sizeof units), room_words(h->room, room, sizeof room),
+           cli_clock(h->since_ms, clock, sizeof clock),
+           cli_ago(cli_wall_ms() - h->since_ms, ago, sizeof ago));
+    if (!h->left) return;
+    size_t n = cli_tree(path, h->slot, pids, PIDS_MAX);
+    for (size_t i = 0; i < n && i < PIDS_MAX; i++)
+        printf("       %8d %8s %s\n", (int)pids[i], "",
+               cli_tree_program(pids[i], comm, sizeof comm));
+}
+
+static void show_key_text(struct sluice_canal *c, const struct sluice_key_info *k)
+{
+    char key[CLI_SHOWN_SIZE], held[64], room[64], picture[256];
+    struct sluice_holder h;
+    cli_shown(k->key, key, sizeof key);
+    held_words(k, held, sizeof held);
+    if (is_whole(k->room)) printf("%s: %s\n", key, is_idle(k) ? "free" : held);
+    else {
+        sluice_canal_picture(k->held, k->room, picture, sizeof picture);
+        printf("%s: held %s, room %s  %s%s\n", key, held,
+               room_words(k->room, room, sizeof room), picture,
+               k->rooms_differ ? "  (rooms differ)" : "");
+    }
+    bool headed = false;
+    for (uint64_t cursor = 0; sluice_canal_next_holder(c, k->key, &cursor, &h) == 1;) {
+        if (!headed)
+            printf("%-6s %8s %8s %-15s %8s %-10s %s\n", "STATE", "PID", "TID",
+                   "PROGRAM", "UNITS", "ROOM", "SINCE");
+        headed = true;
+        text_holder(sluice_canal_path(c), &h);
+    }
+}
+
+static void show_key_pids(struct sluice_canal *c, const char *key)
+{
+    struct sluice_holder h;
+    for (uint64_t cursor = 0; sluice_canal_next_holder(c, key, &cursor, &h) == 1;)
+        if (!h.waits) printf("%d\n", (int)h.pid);
+}
+
+bool cli_show_key(struct sluice_canal *c, const char *key, enum cli_form form)
+{
+    struct sluice_key_info k;
+    for (uint64_t cursor = 0; sluice_canal_next_key(c, &cursor, &k) == 1;) {
+        if (strcmp(k.key, key) != 0) continue;
+        if (form == FORM_JSON) show_key_json(c, &k);
+        else if (form == FORM_NAMES) show_key_pids(c, key);
+        else show_key_text(c, &k);
+        return true;
+    }
+    return false;
+}

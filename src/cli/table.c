@@ -1,0 +1,141 @@
+#include "cli/table.h"
+
+#include "cli/exits.h"
+
+/* clang-format off */
+
+#define HELP_OPTION {'h', "h", "help", NULL, WORD_NONE, "show this help", "Show help and exit."}
+#define JSON_OPTION {OPT_JSON, "", "json", NULL, WORD_NONE, "print JSON", "Print one JSON document."}
+#define MODE_OPTION {OPT_MODE, "", "mode", "OCTAL", WORD_TEXT, "permissions of a segment that is made (0600)", \
+    "Permissions of a segment that is made, 0600 by default.\n" \
+    "With bits for group or others segments of other users are accepted too."}
+#define END_OPTION {0, NULL, NULL, NULL, WORD_NONE, NULL, NULL}
+
+static const struct cli_option run_options[] = {
+    {'j', "j", "per jobs", "PER", WORD_TEXT, "at most PER at once: N, N% of the cores, +N, -N cores",
+        "Let at most\n.Ar PER\nrun at once:\na number, a percentage of the processor cores\n"
+        ".Pq Cm 50% ,\nor so many more or fewer than there are cores\n.Pq Cm +1 , Cm \\-1 .\n"
+        "Each caller declares this for itself, and it may differ from call to call."},
+    {OPT_BUCKETS, "", "buckets", "N", WORD_TEXT, "room for PER times N",
+        "Room for\n.Ar PER\ntimes\n.Ar N .\nWithout\n.Fl j\nthat is\n.Ar N ."},
+    {'s', "s", "shared", NULL, WORD_NONE, "share with others that say -s, not with -x",
+        "Run beside any number of others that say\n.Fl s ,\nand not beside one that says\n.Fl x ."},
+    {'x', "xe", "exclusive", NULL, WORD_NONE, "run alone; the default without -j and --buckets",
+        "Run alone.\nThis is the default where neither\n.Fl j\nnor\n.Fl Fl buckets\nis given."},
+    {'n', "n", "nonblock nb nonblocking", NULL, WORD_NONE, "do not wait; exit 1 if it is taken",
+        "Do not wait.\nIf the lock is taken, exit with 1, or what\n.Fl E\nsays."},
+    {'w', "w", "wait timeout", "TIME", WORD_TEXT, "wait at most TIME: 5, 0.5, 500ms, 30s, 2m, 1h",
+        "Wait at most\n.Ar TIME :\nseconds, with a fraction if you like, or a number with\n"
+        ".Cm ms , s , m\nor\n.Cm h .\nThe default is to wait without end; 0 is\n.Fl n ."},
+    {'E', "E", "conflict-exit-code", "N", WORD_TEXT, "exit status if the lock was not granted (1)",
+        "The exit status if the lock was not granted, 1 by default.\n75 is a good choice: no program "
+        "uses it by accident, and mail systems and\n.Xr systemd 1\nunits know it as\n.Dq try again ."},
+    {'c', "c", "command", "STRING", WORD_TEXT, "run STRING by the shell",
+        "Run\n.Ar STRING\nby the shell,\n.Ev SHELL\nor\n.Pa /bin/sh .\nMay stand behind\n.Ar KEY\nas well, as with\n.Xr flock 1 ."},
+    {'o', "o", "close", NULL, WORD_NONE, "the command gets no claim on the lock",
+        "Give the command and what it starts no claim on the lock: it is the wrapper's alone."},
+    {'F', "F", "no-fork", NULL, WORD_NONE, "become the command instead of waiting for it",
+        "Execute the command in place of the wrapper.\nThe lock is then the command's own, "
+        "until it and what it started are gone."},
+    {'q', "q", "quiet", NULL, WORD_NONE, "no notes on standard error, only errors", NULL},
+    {OPT_VERBOSE, "", "verbose", NULL, WORD_NONE, "say how long it took to get the lock", 
+        "Say on standard error how long it took to get the lock, and what is executed."},
+    {OPT_LOCAL, "", "local", NULL, WORD_NONE, "use this machine's locks, and say nothing of it",
+        "Use the locks of this machine.\nThis is what happens anyway where no server is named; "
+        "then it is said in one line on standard error."},
+    {OPT_SEGMENT, "", "segment", "NAME", WORD_SEGMENT, "the segment that the lock is in; a name or a path",
+        "The segment of shared memory that the lock is in:\n.Ar NAME\nstands for\n.Pa /dev/shm/sluice. Ns Ar NAME ,\n"
+        "and what has a slash in it is a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else\n"
+        ".Pa /dev/shm/sluice. Ns Ar uid .\nImplies\n.Fl Fl local ."},
+    MODE_OPTION,
+    {OPT_GRACE, "", "grace", "TIME", WORD_TEXT, "if the lock is lost: from SIGTERM to SIGKILL (5s)",
+        "If the lock is lost, the time between SIGTERM and SIGKILL to the command; 5 seconds by default."},
+    HELP_OPTION, END_OPTION};
+
+static const struct cli_option ls_options[] = {
+    JSON_OPTION,
+    {'q', "q", "quiet", NULL, WORD_NONE, "names alone, one a line", NULL},
+    HELP_OPTION, END_OPTION};
+
+static const struct cli_option show_options[] = {
+    JSON_OPTION,
+    {'q', "q", "quiet", NULL, WORD_NONE, "keys alone, one a line",
+        "Keys alone, one a line; with\n.Ar KEY\nthe pids of its holders."},
+    HELP_OPTION, END_OPTION};
+
+static const struct cli_option watch_options[] = {
+    {OPT_JSON, "", "json", NULL, WORD_NONE, "print JSON, one document a line", NULL},
+    {OPT_INTERVAL, "", "interval", "TIME", WORD_TEXT, "time between two looks (1s)", NULL},
+    {OPT_COUNT, "", "count", "N", WORD_TEXT, "end after N looks", NULL},
+    HELP_OPTION, END_OPTION};
+
+static const struct cli_option reap_options[] = {
+    JSON_OPTION, HELP_OPTION, END_OPTION};
+
+static const struct cli_option make_options[] = {
+    {OPT_KEYS, "", "keys", "N", WORD_TEXT, "keys in use at one time (4096)", NULL},
+    {OPT_SLOTS, "", "slots", "N", WORD_TEXT, "threads at one time (1024)",
+        "Threads at one time, 1024 by default.\nA\n.Xr sluice-run 1\nthat runs or waits is one."},
+    {OPT_RECORDS, "", "records", "N", WORD_TEXT, "pairs of thread and key at one time (16384)", NULL},
+    MODE_OPTION, HELP_OPTION, END_OPTION};
+
+static const struct cli_option rm_options[] = {
+    {OPT_FORCE, "", "force", NULL, WORD_NONE, "also if it is in use",
+        "Remove it also if it is in use.\nWhat runs under its locks then runs without: a\n"
+        ".Xr sluice-run 1\nsees that and stops its command."},
+    HELP_OPTION, END_OPTION};
+
+static const struct cli_option plain_options[] = {HELP_OPTION, END_OPTION};
+
+const struct cli_command cli_commands[CLI_COMMANDS] = {
+    [CLI_RUN] = {CLI_RUN, "run",
+        "[options] KEY [--] COMMAND [ARG...]\n[options] KEY -c 'SHELL COMMAND'",
+        "run a command under a lock", run_options, {WORD_KEY, WORD_COMMAND, WORD_NONE}},
+    [CLI_CANAL_LS] = {CLI_CANAL_LS, "canal ls", "[--json] [-q]",
+        "list the segments of this machine", ls_options, {WORD_NONE}},
+    [CLI_CANAL_SHOW] = {CLI_CANAL_SHOW, "canal show", "[--json] [-q] [NAME [KEY]]",
+        "show the locks of a segment, or who holds one and who waits", show_options,
+        {WORD_SEGMENT, WORD_KEY, WORD_NONE}},
+    [CLI_CANAL_WATCH] = {CLI_CANAL_WATCH, "canal watch", "[options] [NAME]",
+        "show a segment again and again", watch_options, {WORD_SEGMENT, WORD_NONE}},
+    [CLI_CANAL_REAP] = {CLI_CANAL_REAP, "canal reap", "[--json] [NAME]",
+        "give back what the dead held", reap_options, {WORD_SEGMENT, WORD_NONE}},
+    [CLI_CANAL_MAKE] = {CLI_CANAL_MAKE, "canal make", "[options] NAME",
+        "make a segment of another size than usual", make_options, {WORD_SEGMENT, WORD_NONE}},
+    [CLI_CANAL_RM] = {CLI_CANAL_RM, "canal rm", "[--force] NAME...",
+        "remove segments that nobody uses", rm_options, {WORD_SEGMENT, WORD_SEGMENT, WORD_NONE}},
+    [CLI_HELP] = {CLI_HELP, "help", "[COMMAND]", "explain a command", plain_options,
+        {WORD_TOPIC, WORD_NONE}},
+    [CLI_VERSION] = {CLI_VERSION, "version", "", "print the version", plain_options, {WORD_NONE}},
+};
+
+const struct cli_exit cli_exits[] = {
+    {EXIT_TAKEN, "the lock was not granted (or what -E says); what is to be removed is in use"},
+    {EXIT_USAGE, "the command line is wrong"},
+    {EXIT_DATA, "the segment's file is damaged, of another version, or no segment"},
+    {EXIT_NO_INPUT, "there is no such segment or key"},
+    {EXIT_UNAVAILABLE, "a server is named, and this version can use none; a table of the segment is full"},
+    {EXIT_SYSTEM, "the system refused something: memory, space, output"},
+    {EXIT_NO_PERMISSION, "no permission to use the segment"},
+    {EXIT_LOST, "the lock was lost while the command ran, and the command was stopped"},
+    {EXIT_CANNOT_EXECUTE, "the command was found and cannot be executed"},
+    {EXIT_NOT_FOUND, "the command was not found"},
+    {EXIT_SIGNALLED, "plus n: signal n ended the command"},
+    {0, NULL}};
+
+const struct cli_variable cli_reads[] = {
+    {"SLUICE_SEGMENT", "the segment, where --segment does not say"},
+    {"SLUICE_SERVER", "a server; this version has no client for it and refuses to run unless the segment is asked for"},
+    {"SHELL", "the shell for -c"},
+    {NULL, NULL}};
+
+const struct cli_variable cli_given[] = {
+    {"SLUICE_LOCK_KEY", "the key"},
+    {"SLUICE_LOCK_HELD", "1"},
+    {"SLUICE_LOCK_WHERE", "local: the lock is one of this machine"},
+    {"SLUICE_LOCK_SEGMENT", "the path of the segment"},
+    {"SLUICE_LOCK_SESSION", "the pid of the wrapper"},
+    {"SLUICE_LOCK_NTH", "the how-manieth holder this one was when it was granted"},
+    {"SLUICE_LOCK_SLOT", "a number from 1 to the room that no other run holding the key has now, if all declare the same room: for a port, a folder, a GPU. Not set with -s, nor for a room above 4096"},
+    {"SLUICE_LOCK_FD", "the descriptor by which the command and what it starts hold the lock; not set with -o"},
+    {NULL, NULL}};
