@@ -6,7 +6,7 @@ ARGS ?=
 ONLY ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all try test bench soak model arm64 install fmt clean help
+.PHONY: all try test bench soak model arm64 install deb fmt clean help
 
 all: ## build the library into build/plain
 	@tools/deps --check build
@@ -42,6 +42,10 @@ install: ## install below PREFIX (/usr/local), under DESTDIR if that is set
 	@tools/deps --check build
 	@tools/build --quiet --prefix '$(PREFIX)' plain
 	@tools/install '$(DESTDIR)'
+
+deb: ## Debian packages, into build/deb
+	@tools/deps --check build deb
+	@packaging/build
 
 fmt: ## format all C files
 	@tools/deps --check fmt

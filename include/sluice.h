@@ -167,8 +167,9 @@ struct sluice_room {
 
 /* What else a caller may want. Zero means the default; NULL means all defaults. */
 struct sluice_want {
-    uint32_t units;  /* Default 1. All of them or none. */
-    uint32_t unused; /* Must be zero. */
+    uint32_t units; /* Default 1. All of them or none. */
+    uint32_t
+        again; /* 1: goes on with a wait that has just ended, for who looks inside. */
     int64_t wait_ms; /* Default 0: do not wait. SLUICE_FOREVER: without end. */
 };
 

@@ -23,6 +23,7 @@ struct request {
     uint32_t cap;
     uint32_t units;
     int64_t wait_ms;
+    bool again;
 };
 
 /* --- Requests ------------------------------------------------------------- */
@@ -36,7 +37,8 @@ static inline int check_request(struct sluice_room room, const struct sluice_wan
     if (want != NULL) {
         if (want->units != 0) out->units = want->units;
         out->wait_ms = want->wait_ms;
-        if (want->wait_ms < SLUICE_FOREVER || want->unused != 0) return SLUICE_EINVAL;
+        out->again = want->again != 0;
+        if (want->wait_ms < SLUICE_FOREVER || want->again > 1) return SLUICE_EINVAL;
     }
     if (cap > SLUICE_ROOM_MAX || out->units > SLUICE_UNITS_MAX) return SLUICE_ETOOBIG;
     if (LIKELY(out->units <= cap)) return SLUICE_OK;
@@ -92,7 +94,7 @@ static void note_waiting(struct sl_shm_slot *s, uint32_t key, const struct reque
 {
     __atomic_store_n(&s->waits_room, pack_room(q->room), __ATOMIC_RELAXED);
     __atomic_store_n(&s->waits_units, q->units, __ATOMIC_RELAXED);
-    __atomic_store_n(&s->waits_since_ms, wall_ms(), __ATOMIC_RELAXED);
+    if (!q->again) __atomic_store_n(&s->waits_since_ms, wall_ms(), __ATOMIC_RELAXED);
     __atomic_store_n(&s->waits_key, key + 1, __ATOMIC_RELEASE);
 }
 

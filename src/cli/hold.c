@@ -114,6 +114,7 @@ static int64_t acquire(struct sluice_canal *c, const struct cli_wish *w, int64_t
         if (nth != SLUICE_EFULL || last || sluice_canal_removed(c) == 1) return nth;
         if (!w->quiet && !*noted) say_who_holds(c, w->key);
         *noted = true;
+        want.again = 1;
     }
 }
 

@@ -4,8 +4,10 @@
  *
  * prints a template with its markers filled in. A marker is a line of its own, "@name@"
  * or "@name argument@", and `markers` below has them all. What stands around it, prose or
- * the code of a completion, is the template's. A marker that is not known, or that asks
- * for what the table does not have, is an error: then there is no page, and no build.
+ * the code of a completion, is the template's; examples in a man page, between
+ * ".Bd -literal" and ".Ed", stand there as they are typed. A marker that is not known, or
+ * that asks for what the table does not have, is an error: then there is no page, and no
+ * build.
  *
  * It uses the C library alone, as it runs on the machine that builds. */
 #include <ctype.h>
@@ -539,9 +541,28 @@ static void fill(const char *name, const char *argument)
     fail("there is no marker \"%s\"", name);
 }
 
+/* A line of an example, so that what is copied from the page can be pasted. */
+static void put_code(const char *line)
+{
+    if (line[0] == '.') fputs("\\&", stdout);
+    for (const char *p = line; *p != '\0'; p++) {
+        switch (*p) {
+            case '-': fputs("\\-", stdout); break;
+            case '\'': fputs("\\(aq", stdout); break;
+            case '`': fputs("\\(ga", stdout); break;
+            case '^': fputs("\\(ha", stdout); break;
+            case '~': fputs("\\(ti", stdout); break;
+            case '\\': fputs("\\e", stdout); break;
+            default: putchar(*p);
+        }
+    }
+    putchar('\n');
+}
+
 int main(int argc, char **argv)
 {
     char line[LINE_SIZE], *argument;
+    bool code = false;
     if (argc != 2) fail("usage: pages TEMPLATE");
     FILE *in = fopen(argv[1], "r");
     if (in == NULL) fail("cannot open %s", argv[1]);
@@ -549,8 +570,11 @@ int main(int argc, char **argv)
         size_t n = strcspn(line, "\n");
         if (line[n] == '\0') fail("%s: a line is too long, or has no end", argv[1]);
         line[n] = '\0';
-        if (is_marker(line, &argument)) fill(line + 1, argument);
+        if (code && strcmp(line, ".Ed") == 0) code = false;
+        if (code) put_code(line);
+        else if (is_marker(line, &argument)) fill(line + 1, argument);
         else puts(line);
+        if (strncmp(line, ".Bd -literal", 12) == 0) code = true;
     }
     if (ferror(in)) fail("cannot read %s", argv[1]);
     fclose(in);

@@ -2,8 +2,8 @@
  *
  * From this table come what is parsed, what --help says, the option lists of the man
  * pages and the completions of bash and zsh (pages.c, at build time). To add an option,
- * add a row in table.c and a case where the command takes its options; the compiler and
- * check_docs see to the rest. */
+ * add a row in table.c and a case where the command takes its options; the tests see to
+ * the rest (tests/cli/test_pages.py). */
 #ifndef SL_CLI_TABLE_H
 #define SL_CLI_TABLE_H
 

@@ -217,6 +217,15 @@ put man/a.3 <"$work/page"
 passes "man: our page" man
 printf '.Dd\n.Xx nonsense\n' | put man/a.3
 fails "man: a page that mandoc does not understand" 'a.3' man
+built_man() { tools/check_man.sh "$tree" "$tree/build"; }
+put man/a.3 <"$work/page"
+put man/b.3.in <"$work/page"
+fails "man: a template whose page is nowhere" 'b.3.in: the page was not built' man
+fails "man: a template whose page was not built" 'b.3.in: the page was not built in' built_man
+put build/man/b.3 <"$work/page"
+passes "man: a page that was built" built_man
+printf '.Dd\n.Xx nonsense\n' | put build/man/b.3
+fails "man: a page that was built, and that mandoc does not understand" 'b.3' built_man
 
 # ---- and the real library ----
 

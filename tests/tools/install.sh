@@ -23,6 +23,22 @@ same "a man page for each function" \
     "$(tools/api_names)"
 says "which show the one page" 'sluice_canal_acquire' \
     sh -c "cd '$prefix/share/man' && mandoc -T ascii man3/sluice_key_free.3"
+for page in sluice sluice-run sluice-canal; do
+    passes "the man page $page(1)" test -f "$prefix/share/man/man1/$page.1"
+done
+passes "the command" test -x "$prefix/bin/sluice"
+says "the completion for bash, by the command's name" '^complete -F _sluice sluice$' \
+    cat "$prefix/share/bash-completion/completions/sluice"
+says "the completion for zsh" '^#compdef sluice$' \
+    head -n 1 "$prefix/share/zsh/site-functions/_sluice"
+same "and nothing else of the build" \
+    "$(cd "$prefix" && find bin share ! -path 'share/man/man3/*' -type f | sort)" \
+    "bin/sluice
+share/bash-completion/completions/sluice
+share/man/man1/sluice-canal.1
+share/man/man1/sluice-run.1
+share/man/man1/sluice.1
+share/zsh/site-functions/_sluice"
 same "the version" "$(sed -n 's/^Version: //p' "$pc")" \
     "$(sed -n 's/^#define SLUICE_VERSION "\(.*\)"/\1/p' include/sluice.h)"
 

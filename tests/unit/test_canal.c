@@ -115,7 +115,7 @@ static void bad_arguments_are_refused_and_change_nothing(void **state)
     assert_int_equal(sluice_canal_acquire(w.canal, long_key, one, NULL), SLUICE_EINVAL);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, &past), SLUICE_EINVAL);
     assert_int_equal(
-        sluice_canal_acquire(w.canal, "db", one, &(struct sluice_want){.unused = 1}),
+        sluice_canal_acquire(w.canal, "db", one, &(struct sluice_want){.again = 2}),
         SLUICE_EINVAL);
     assert_int_equal(sluice_canal_release(w.canal, "db", 0), SLUICE_EINVAL);
     assert_int_equal(sluice_canal_count(w.canal, ""), SLUICE_EINVAL);

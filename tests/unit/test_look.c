@@ -114,6 +114,27 @@ static void waiters_are_seen_while_they_wait(void **state)
     world_end(&w);
 }
 
+static void who_goes_on_waiting_waits_since_the_first_time(void **state)
+{
+    (void)state;
+    struct world w = world_new(NULL);
+    struct actor a = actor_start(&w);
+    struct sluice_holder first, later;
+    struct command take = {
+        .deed = ACQUIRE, .key = "db", .room = three, .want = {.wait_ms = 100}};
+    struct sluice_want all = {.units = 3};
+    sluice_canal_acquire(w.canal, "db", three, &all);
+    actor_send(&a, take);
+    while (!find_holder(&w, "db", a.pid, 1, &first)) pause_ms(1);
+    assert_int_equal(actor_answer(&a), SLUICE_EFULL);
+    take.want = (struct sluice_want){.wait_ms = 60000, .again = 1};
+    actor_send(&a, take);
+    while (!find_holder(&w, "db", a.pid, 1, &later)) pause_ms(1);
+    assert_int_equal(later.since_ms, first.since_ms);
+    actor_kill(&a);
+    world_end(&w);
+}
+
 static void each_key_in_use_is_seen_once_and_others_not(void **state)
 {
     (void)state;
@@ -202,6 +223,7 @@ int main(void)
         cmocka_unit_test(
             the_room_declared_last_is_shown_and_different_rooms_are_said_to_differ),
         cmocka_unit_test(waiters_are_seen_while_they_wait),
+        cmocka_unit_test(who_goes_on_waiting_waits_since_the_first_time),
         cmocka_unit_test(each_key_in_use_is_seen_once_and_others_not),
         cmocka_unit_test(the_picture_is_the_one_canal_locks_users_know),
         cmocka_unit_test(bad_arguments_are_refused),

@@ -1,0 +1,240 @@
+#!/bin/bash
+# deb.sh - `make deb`, and then the packages as a user has them: installed below a folder
+# with a dpkg database of its own, used, and purged.
+set -eu
+cd "$(dirname "$0")/../.."
+. tests/tools/tap.sh
+export LC_ALL=C.UTF-8
+
+# ---- the build ----
+
+built=$PWD/build/deb
+if [ "${BUILD:-build}" = build ]; then
+    passes "make deb" make -s deb
+else # another build folder than make's
+    passes "packaging/build" packaging/build
+    built=$(cd "$BUILD/deb" && pwd)
+fi
+version=$(sed -n "s/^ *version: '\(.*\)',/\1/p" meson.build)
+arch=$(dpkg --print-architecture)
+multiarch=$(dpkg-architecture -q DEB_HOST_MULTIARCH)
+deb() { echo "$built/${1}_$version-1_$arch.deb"; }
+sluice=$(deb sluice) lib=$(deb libsluice0) dev=$(deb libsluice-dev)
+same "three packages, named by the version of meson.build" \
+    "$(ls "$built"/*.deb)" "$(printf '%s\n' "$dev" "$lib" "$sluice")"
+if [ "$tap_failed" != 0 ]; then # nothing to look at
+    done_testing
+    exit 1
+fi
+
+# Again, as somebody else has it: no git, no root, another folder, other settings, files
+# of today.
+other=$work/other
+mkdir "$other"
+tar -c --exclude=./build --exclude=./.git . | tar -x -m -C "$other"
+as_nobody=()
+if [ "$(id -u)" = 0 ]; then
+    chmod 711 "$work"
+    chown -R 65534:65534 "$other"
+    as_nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+fi
+date=$(dpkg-deb --fsys-tarfile "$sluice" |
+    tar -xO ./usr/share/doc/sluice/changelog.Debian.gz | gzip -d |
+    dpkg-parsechangelog -l - -S Timestamp)
+again() {
+    (
+        umask 077
+        cd "$other"
+        env -u BUILD SOURCE_DATE_EPOCH="$date" CFLAGS=-O0 DESTDIR=/nowhere \
+            TZ=Asia/Tokyo HOME=/nowhere "${as_nobody[@]}" make -s deb PREFIX=/nowhere
+    )
+}
+passes "make deb without git and without root" again
+same "gives the same packages, byte for byte" \
+    "$(cd "$other/build/deb" && sha256sum ./*.deb)" "$(cd "$built" && sha256sum ./*.deb)"
+
+# ---- what is in them ----
+
+list() { # list DEB: everything in it but folders
+    dpkg-deb --fsys-tarfile "$1" | tar -t | grep -v '/$' | sort
+}
+texts() { # texts PACKAGE: what every package has
+    printf "./usr/share/doc/$1/%s\n" changelog.Debian.gz changelog.gz copyright
+    echo "./usr/share/lintian/overrides/$1"
+}
+pages() { # pages FOLDER NAME...
+    printf "./usr/share/man/$1/%s.gz\n" "${@:2}"
+}
+same "sluice: the command, man pages, completions, and no more" "$(list "$sluice")" \
+    "$({
+        echo ./usr/bin/sluice
+        echo ./usr/share/bash-completion/completions/sluice
+        echo ./usr/share/zsh/vendor-completions/_sluice
+        pages man1 sluice.1 sluice-run.1 sluice-canal.1
+        texts sluice
+    } | sort)"
+same "libsluice0: the library, and no more" "$(list "$lib")" \
+    "$({
+        echo "./usr/lib/$multiarch/libsluice.so.0"
+        echo "./usr/lib/$multiarch/libsluice.so.$version"
+        texts libsluice0
+    } | sort)"
+same "libsluice-dev: header, libraries, pkg-config file, a page for each function" \
+    "$(list "$dev")" \
+    "$({
+        echo ./usr/include/sluice.h
+        printf "./usr/lib/$multiarch/%s\n" libsluice.a libsluice.so pkgconfig/sluice.pc
+        # shellcheck disable=SC2046
+        pages man3 sluice.h.3 $(tools/api_names | sed 's/$/.3/')
+        texts libsluice-dev
+    } | sort)"
+
+field() { dpkg-deb -f "$1" "$2"; }
+for one in "$sluice" "$lib" "$dev"; do
+    name=$(field "$one" Package)
+    same "$name: everything is root's, and nobody else may write" \
+        "$(dpkg-deb -c "$one" | awk '$2 != "root/root" || (!/^l/ && substr($1, 6) ~ /w/)')" ""
+    same "$name: version" "$(field "$one" Version)" "1:$version-1"
+    control=$work/control.$name
+    dpkg-deb -e "$one" "$control"
+    same "$name: runs no scripts of its own" \
+        "$(cd "$control" && echo ./*inst ./*rm)" "./*inst ./*rm"
+    same "$name: its licence is that of LICENSE" \
+        "$(dpkg-deb --fsys-tarfile "$one" | tar -xO "./usr/share/doc/$name/copyright" |
+            sed '1,/^License:/d; s/^ //; s/^\.$//')" \
+        "$(sed '1,/^All rights reserved/d' LICENSE | sed 1d)"
+done
+passes "sluice: no upgrade puts Debian's other program of that name in its place" \
+    dpkg --compare-versions "$(field "$sluice" Version)" gt 0.02.15-1
+says "libsluice0: has ldconfig run" '^activate-noawait ldconfig$' \
+    cat "$work/control.libsluice0/triggers"
+says "libsluice0: programs need this version or a later one" \
+    "^libsluice 0 libsluice0 (>= 1:$version)" cat "$work/control.libsluice0/shlibs"
+says "libsluice-dev: needs just this library" "^libsluice0 (= 1:$version-1)" \
+    field "$dev" Depends
+
+# ---- installed ----
+
+root=$work/root
+admin=$root/var/lib/dpkg
+mkdir -p "$admin/info" "$admin/updates" "$admin/triggers"
+: >"$admin/available"
+# The one thing that this system has: libc, of the version that there really is.
+cat >"$admin/status" <<END_OF_STATUS
+Package: libc6
+Status: install ok installed
+Maintainer: nobody
+Architecture: $arch
+Multi-Arch: same
+Version: $(dpkg-query -W -f='${Version}' "libc6:$arch")
+Description: the system's own
+END_OF_STATUS
+echo /. >"$admin/info/libc6:$arch.list"
+# What the system's dpkg is told to leave out (man pages, say) we want to see.
+private() {
+    PATH=$PATH:/usr/sbin:/sbin dpkg --root="$root" --log="$work/dpkg.log" \
+        --force-not-root --force-unsafe-io --path-include='/*' "$@"
+}
+tree() { (cd "$root" && find . -path ./var -prune -o -print | sort); }
+memory() {
+    dpkg-query --admindir="$admin" -W -f='${Package} ${Version}\n'
+    (cd "$admin/info" && find . -type f ! -name format | sort)
+}
+before=$(tree)
+known=$(memory)
+
+fails "the development files alone are refused" 'depends on libsluice0' \
+    private -i "$dev"
+passes "the command needs none of the others" private -i "$sluice"
+passes "all three install" private -i "$sluice" "$lib" "$dev"
+same "and are as dpkg knows them" "$(private --verify 2>&1)" ""
+same "configured" "$(dpkg-query --admindir="$admin" -W -f='${db:Status-Abbrev}' \
+    sluice libsluice0 libsluice-dev)" "ii ii ii "
+
+usr=$root/usr
+so=$usr/lib/$multiarch
+installed() { "$usr/bin/sluice" "$@"; }
+says "sluice --version" "$version" installed --version
+says "sluice run runs a command that holds the key" '^it holds gate$' \
+    installed run --segment "$work/segment" gate -- \
+    sh -c 'echo "it holds $SLUICE_LOCK_KEY"'
+status=0
+installed run --segment "$work/segment" gate -- sh -c 'exit 7' || status=$?
+same "and ends as the command did" "$status" 7
+nested() { # the key is held by the outer one
+    installed run --segment "$work/segment" gate -- \
+        "$usr/bin/sluice" run --segment "$work/segment" -n -E 9 gate -- true
+}
+status=0
+nested 2>/dev/null || status=$?
+same "a second one is refused while it runs" "$status" 9
+
+for page in "$usr"/share/man/man[13]/*.gz; do
+    passes "man page $(basename "$page" .gz)" \
+        sh -c "cd '$usr/share/man' && gzip -dc '$page' | mandoc -T lint -W error >/dev/null"
+done
+passes "bash reads the completion" bash -n "$usr/share/bash-completion/completions/sluice"
+says "zsh finds the completion" '^#compdef .*sluice' \
+    head -n 1 "$usr/share/zsh/vendor-completions/_sluice"
+
+# ---- hardened ----
+
+for file in "$usr/bin/sluice" "$so/libsluice.so.$version"; do
+    name=$(basename "$file")
+    says "$name: runs at any address" 'Type: *DYN' readelf -hW "$file"
+    says "$name: binds at the start" 'BIND_NOW' readelf -dW "$file"
+    says "$name: and then writes no table" 'GNU_RELRO' readelf -lW "$file"
+    says "$name: has no executable stack" 'GNU_STACK.* RW  *0x' readelf -lW "$file"
+    says "$name: guards its stack" '__stack_chk_fail' readelf --dyn-syms -W "$file"
+    says "$name: checks lengths" '_chk@' readelf --dyn-syms -W "$file"
+    same "$name: is stripped" "$(readelf -SW "$file" | grep -c '\.debug_info')" 0
+done
+
+# ---- a program of the user ----
+
+cat >"$work/gate.c" <<END_OF_PROGRAM
+#include <sluice.h>
+#include <stdio.h>
+
+int main(void)
+{
+    struct sluice_canal *c;
+    struct sluice_room room = {.per = 3, .buckets = 1};
+    if (sluice_canal_open("$work/segment", NULL, &c) != SLUICE_OK) return 1;
+    printf("%d of 3\n", (int)sluice_canal_acquire(c, "program", room, NULL));
+    sluice_canal_close(c);
+    return 0;
+}
+END_OF_PROGRAM
+export PKG_CONFIG_LIBDIR=$so/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
+export PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1
+same "pkg-config knows the version" "$(pkg-config --modversion sluice)" "$version"
+compile() { # compile OUT LIBRARY...
+    # shellcheck disable=SC2046
+    "${CC:-cc}" -Wall -Werror "$work/gate.c" $(pkg-config --cflags sluice) -o "$@"
+}
+# shellcheck disable=SC2046
+passes "a program compiles" compile "$work/gate" $(pkg-config --libs sluice)
+says "with the shared library" 'libsluice\.so\.0' readelf -d "$work/gate"
+says "and runs" '^1 of 3$' env LD_LIBRARY_PATH="$so" "$work/gate"
+passes "it compiles with the static library" \
+    compile "$work/static" "$so/libsluice.a" -pthread
+says "and runs without the package" '^1 of 3$' "$work/static"
+
+# ---- gone ----
+
+fails "the library does not go while it is needed" 'depends on libsluice0' \
+    private -r libsluice0
+passes "all three are removed" private -r sluice libsluice0 libsluice-dev
+same "and leave nothing behind" "$(tree)" "$before"
+passes "they install again" private -i "$sluice" "$lib" "$dev"
+passes "and are purged" private -P sluice libsluice0 libsluice-dev
+same "which leaves nothing behind" "$(tree)" "$before"
+same "in dpkg's memory either" "$(memory)" "$known"
+
+# ---- what Debian thinks of them ----
+
+same "lintian has nothing to say" \
+    "$(lintian --no-cfg --allow-root --tag-display-limit 0 "$sluice" "$lib" "$dev" 2>&1)" ""
+
+done_testing
