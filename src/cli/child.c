@@ -124,6 +124,9 @@ static int start(struct child *c)
  * Where no shell does job control the kernel lets us not stop: then false. */
 static bool stop_with(struct child *c, int sig)
 {
+#ifdef MUT_NOSTOP
+    return false;
+#endif
     if (c->terminal.fd < 0) return false;
     /* SIGSTOP would stop us also where nobody could continue us. */
     int ours = sig == SIGTTIN || sig == SIGTTOU ? sig : SIGTSTP;
@@ -155,7 +158,9 @@ static void on_stopped(struct child *c, int sig)
         kill(-c->pid, SIGCONT);
         return;
     }
+#ifndef MUT_NOTAKE
     cli_terminal_take(&c->terminal, c->pid);
+#endif
     /* Without us the kernel would not have let Ctrl-Z stop it either. */
     if (!stop_with(c, sig) && sig == SIGTSTP && c->terminal.fd >= 0) go_on(c);
 }
@@ -186,7 +191,9 @@ static void on_signal(struct child *c, int sig)
     else if (sig == SIGCONT) go_on(c);
     else {
         if (cli_terminal_ours(&c->terminal)) sigaddset(&c->typed, sig);
+#ifndef MUT_NOPASS
         kill(-c->pid, sig);
+#endif
     }
 }
 
@@ -273,6 +280,11 @@ int cli_child(const struct cli_job *job, void (*before_end)(void *))
 {
     struct child c = {.job = job, .terminal = cli_terminal_open()};
     int failed = start(&c);
+#ifdef MUT_EARLYEND
+    before_end(job->context);
+    if (failed == 0) mind(&c);
+    return failed != 0 ? failed : WEXITSTATUS(c.status);
+#endif
     if (failed == 0) mind(&c);
     if (c.lost) end_group(&c);
     before_end(job->context);

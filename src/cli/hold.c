@@ -139,6 +139,9 @@ static uint32_t take_number(int fd, const char *key, uint64_t room)
                           .l_whence = SEEK_SET,
                           .l_start = base + (off_t)i,
                           .l_len = 1};
+#ifdef MUT_SAMENUMBER
+        if (l.l_len == 1) return 1;
+#endif
         if (fcntl(fd, F_OFD_SETLK, &l) == 0) return i + 1;
     }
     return 0;
@@ -184,7 +187,11 @@ int cli_hold(const struct cli_wish *w, struct cli_hold *h, bool *full)
         show_as(w->program);
         h->nth = acquire(h->canal, w, until, &noted);
         show_as(own);
+#ifdef MUT_NORELOOK
+        bool lost = false;
+#else
         bool lost = cli_hold_lost(h);
+#endif
         if (h->nth > 0 && !lost) return tie(h, w);
         /* Who waited in a segment that was removed has got nothing: at the new one. */
         if (h->nth < 0 && !(h->nth == SLUICE_EFULL && lost && left_ms(until) != 0)) {

@@ -238,7 +238,12 @@ struct running {
 static bool is_lost(void *context)
 {
     struct running *r = context;
+#ifdef MUT_NOLOST
+    (void)r;
+    return false;
+#else
     return cli_hold_lost(&r->hold);
+#endif
 }
 
 static void say_lost(void *context)
@@ -284,7 +289,10 @@ static int run(const struct options *o)
         cli_say("executing %s", cli_shown(o->argv[0], shown, sizeof shown));
     }
     set_environment(o, &r.hold);
-    if (o->close) fcntl(r.hold.tether, F_SETFD, FD_CLOEXEC);
+#ifndef MUT_NOTETHER
+    if (o->close)
+#endif
+        fcntl(r.hold.tether, F_SETFD, FD_CLOEXEC);
     if (o->no_fork) return cli_become(o->argv);
     const struct cli_job job = {.argv = o->argv,
                                 .grace_ms = o->grace_ms,

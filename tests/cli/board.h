@@ -41,7 +41,7 @@ struct board_run {
     uint32_t key;
     uint32_t units;
     uint32_t room;
-    uint32_t unused;
+    uint32_t spoiled; /* Later: it may be killed without its state telling so. */
     int64_t live_ns;
     int64_t heir_ns; /* How long the heir lives; 0: no heir. */
 

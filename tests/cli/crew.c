@@ -242,19 +242,38 @@ void crew_start(const struct crew_order *order)
 
 /* --- Deeds ---------------------------------------------------------------- */
 
+/* Whether a process may have been killed already, although its state does not tell: it
+ * may have begun after we looked and before it died. */
+static bool is_past(const struct crew_run *r, int who)
+{
+    return r->group_killed ||
+           (who == WITNESS && r->order.in_place && r->killed_ns != 0);
+}
+
 /* Take note that a process which has not ended is going to be killed (E2). */
 static bool doom(struct crew_run *r, int who)
 {
     int64_t now = board_now_ns();
+    if (is_past(r, who)) return false;
     if (!board_finish(process_of(r, who), DOOMED)) return false;
     r->doom_ns[who] = now;
     return true;
 }
 
+/* Say before it happens that a kill may hit somebody who is just beginning, and whose
+ * state then stays ALIVE for ever. */
+static void spoil(struct crew_run *r)
+{
+    __atomic_store_n(&line_of(r)->spoiled, 1, __ATOMIC_SEQ_CST);
+}
+
 static void kill_wrapper(struct crew_run *r)
 {
     if (!r->running) return;
-    if (r->order.in_place) doom(r, WITNESS);
+    if (r->order.in_place) {
+        spoil(r);
+        doom(r, WITNESS);
+    }
     r->killed_ns = board_now_ns();
     kill(r->pid, SIGKILL);
 }
@@ -264,7 +283,7 @@ static void kill_wrapper(struct crew_run *r)
 static int hold_witness(struct crew_run *r)
 {
     struct board_process *p = process_of(r, WITNESS);
-    if (board_state(p) != ALIVE) return -1;
+    if (is_past(r, WITNESS) || board_state(p) != ALIVE) return -1;
     int fd = pidfd_open(p->pid, 0);
     if (fd >= 0 && board_state(p) == ALIVE) return fd;
     if (fd >= 0) close(fd);
@@ -288,6 +307,7 @@ static void kill_group(struct crew_run *r)
     bool witness = fd >= 0 && doom(r, WITNESS), heir = doom(r, HEIR);
     if (witness || heir) {
         r->group_killed = true;
+        spoil(r);
         if (kill(-process_of(r, WITNESS)->pid, SIGKILL) != 0)
             crew_wrong("run %u: its command has no group of its own", number_of(r));
         crew.now.killed_groups++;

@@ -48,8 +48,7 @@ enum crew_deed {
 
 struct crew_act {
     enum crew_deed deed;
-    bool
-        after_begin; /* The delay counts from when the witness began; else from fork. */
+    bool after_begin; /* The delay counts from the witness's begin; else from fork. */
     bool done;
     int64_t delay_ns;
 };

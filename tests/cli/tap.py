@@ -35,7 +35,7 @@ import tempfile
 import time
 import traceback
 
-DEADLINE_S = 60
+DEADLINE_S = int(os.environ.get("SLUICE_TEST_DEADLINE_S", "60"))
 JOBS = 4
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -187,6 +187,7 @@ class Process:
                                           env=stage.environment(env), cwd=stage.dir, **more)
         self.pid = self.popen.pid
         stage.processes.append(self)
+        stage.children[self.pid] = self
 
     def out_bytes(self):
         with open(self.out_path, "rb") as f:
@@ -211,7 +212,10 @@ class Process:
     @property
     def status(self):
         """The exit status; -n if signal n killed it. Waits."""
-        return self.popen.wait()
+        while self.popen.poll() is None:
+            self.stage.bury()
+            time.sleep(0.002)
+        return self.popen.returncode
 
     def until_out(self, text):
         """Wait until it has written text; returns its output."""
@@ -246,6 +250,7 @@ class Stage:
         self.unique = "test-%d-%s" % (os.getpid(), self.memory[-8:])
         self.started = 0  # how many processes
         self.processes = []  # of which a failure is to tell
+        self.children = {}  # all of them, by pid
         self.transcripts = []  # functions that give what was said elsewhere
         self.names = []  # segments with names, to be removed
         os.environ["PWD"] = self.dir
@@ -302,10 +307,27 @@ class Stage:
 
     # Time.
 
+    def bury(self):
+        """Wait for the dead whose parents have died, as init would: until then they are
+        members of their groups."""
+        try:
+            while True:
+                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if dead is None:
+                    return
+                p = self.children.get(dead.si_pid)
+                if p and p.popen.returncode is None:
+                    p.popen.poll()
+                else:
+                    os.waitpid(dead.si_pid, 0)
+        except ChildProcessError:
+            pass
+
     def until(self, condition, what, seconds=DEADLINE_S / 2):
         """Wait for a condition; what it is true of is returned."""
         end = time.monotonic() + seconds
         while True:
+            self.bury()
             value = condition()
             if value:
                 return value
@@ -318,6 +340,7 @@ class Stage:
         the machine stalls: a look counts for 50 ms at most."""
         spent = 0.0
         while True:
+            self.bury()
             start = time.monotonic()
             value = condition()
             if value:
@@ -350,7 +373,7 @@ class Stage:
     def run(self, *args, **more):
         """Start, and wait for the end."""
         p = self.start(*args, **more)
-        p.popen.wait()
+        p.status  # waits
         return p
 
     def begin(self, *args, **more):

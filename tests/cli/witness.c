@@ -75,6 +75,7 @@ static _Noreturn void end(struct board_process *me)
 
 static bool is_in(const struct board_run *r)
 {
+    if (__atomic_load_n(&r->spoiled, __ATOMIC_SEQ_CST) != 0) return false;
     return board_state(&r->process[WITNESS]) == ALIVE ||
            board_state(&r->process[HEIR]) == ALIVE;
 }
