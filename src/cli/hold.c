@@ -176,7 +176,7 @@ int cli_hold(const struct cli_wish *w, struct cli_hold *h, bool *full)
     int64_t until = w->wait_ms;
     bool noted = false;
     char own[16] = "sluice";
-    if (until > 0) until += cli_now_ms();
+    if (until > 0) until += cli_now_ms() + 1; /* Of which a part has passed. */
     *h = (struct cli_hold){.tether = -1};
     *full = false;
     prctl(PR_GET_NAME, own, 0, 0, 0);

@@ -479,6 +479,8 @@ static void check_gone(struct crew_run *r, int64_t now)
         board_state(process_of(r, WITNESS)) != ABSENT)
         return;
     r->gone_ns = now;
+    if (r->stopped_fd >= 0) close(r->stopped_fd);
+    r->stopped_fd = -1;
     for (uint32_t i = 0; i < crew.open_count; i++)
         if (crew.open[i] == number_of(r)) crew.open[i] = crew.open[--crew.open_count];
 }
