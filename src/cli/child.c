@@ -161,8 +161,11 @@ static void on_stopped(struct child *c, int sig)
 #ifndef MUT_NOTAKE
     cli_terminal_take(&c->terminal, c->pid);
 #endif
-    /* Without us the kernel would not have let Ctrl-Z stop it either. */
-    if (!stop_with(c, sig) && sig == SIGTSTP && c->terminal.fd >= 0) go_on(c);
+    if (stop_with(c, sig) || c->terminal.fd < 0) return;
+    /* Nobody could continue us, so nobody would continue it. Without us the kernel would not
+     * have let Ctrl-Z stop it, and its reading from the terminal would have failed. */
+    if (asks) kill(-c->pid, SIGHUP);
+    if (asks || sig == SIGTSTP) go_on(c);
 }
 
 /* --- Minding it ----------------------------------------------------------- */

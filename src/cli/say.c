@@ -201,3 +201,19 @@ void cli_json_string(FILE *out, const char *text)
     }
     fputc('"', out);
 }
+
+void cli_json_member(FILE *out, const char *name, const char *text)
+{
+    bool exact = true;
+    fprintf(out, "\"%s\":", name);
+    cli_json_string(out, text);
+    for (const unsigned char *s = (const unsigned char *)text; *s != '\0' && exact;) {
+        size_t n = utf8_length(s);
+        exact = n > 0;
+        s += n;
+    }
+    if (exact) return;
+    fprintf(out, ",\"%s_hex\":\"", name);
+    for (const char *s = text; *s != '\0'; s++) fprintf(out, "%02x", (unsigned char)*s);
+    fputc('"', out);
+}

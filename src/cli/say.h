@@ -42,4 +42,7 @@ int64_t cli_now_ms(void); /* Monotonic. */
 /* A quoted string. Bytes that are not UTF-8 become U+FFFD, one each. */
 void cli_json_string(FILE *out, const char *s);
 
+/* "name":"..."; where the string could not be told exactly, "name_hex" follows. */
+void cli_json_member(FILE *out, const char *name, const char *s);
+
 #endif /* SL_CLI_SAY_H */

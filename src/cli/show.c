@@ -59,8 +59,8 @@ static const char *units_words(const struct sluice_holder *h, char *out, size_t 
 
 static void json_key(const struct sluice_key_info *k)
 {
-    fputs("{\"key\":", stdout);
-    cli_json_string(stdout, k->key);
+    fputs("{", stdout);
+    cli_json_member(stdout, "key", k->key);
     printf(",\"held\":%" PRIu64 ",\"per\":%u,\"buckets\":%u,\"kind\":\"%s\","
            "\"rooms_differ\":%s,\"holders\":%u,\"waiters\":%u}",
            k->held, (unsigned)k->room.per, (unsigned)k->room.buckets, kind_of(k),
@@ -144,8 +144,8 @@ static void show_key_json(struct sluice_canal *c, const struct sluice_key_info *
     char picture[256];
     fputs("{\"segment\":", stdout);
     cli_json_string(stdout, sluice_canal_path(c));
-    fputs(",\"key\":", stdout);
-    cli_json_string(stdout, k->key);
+    fputs(",", stdout);
+    cli_json_member(stdout, "key", k->key);
     sluice_canal_picture(k->held, k->room, picture, sizeof picture);
     printf(",\"held\":%" PRIu64 ",\"per\":%u,\"buckets\":%u,\"kind\":\"%s\","
            "\"picture\":\"%s\",\"held_by\":[",

@@ -102,9 +102,11 @@ def sleeper(t):
 def ticker(t):
     """A command that does not touch the terminal, and shows that it runs in a file."""
     # Not a shell: while one starts a program (vfork) it cannot be stopped.
-    t.script("ticker", "#!/usr/bin/env python3\nimport os, time\n"
+    t.script("ticker", "#!/usr/bin/env python3\nimport os, signal, time\n"
+                       "signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+                       "ticks = os.open('ticks', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n"
                        "os.write(1, b'command %d up\\n' % os.getpid())\n"
-                       "while True:\n    print(file=open('ticks', 'a'))\n    time.sleep(0.02)\n")
+                       "while True:\n    os.write(ticks, b'.')\n    time.sleep(0.02)\n")
     return "./ticker"
 
 
