@@ -149,7 +149,7 @@ SLUICE_API const char *sluice_canal_path(const struct sluice_canal *c);
 
 /* 1: the path leads to that file no more: it was removed, moved or replaced. Whoever
  * opens the segment now gets another one, and what is held here keeps nobody out there.
- * 0: it is still there. EINVAL. */
+ * 0: it is still there, or that cannot be told. EINVAL. */
 SLUICE_API int sluice_canal_removed(const struct sluice_canal *c);
 
 /* Remove a segment's file. Who has it open goes on with what is then a segment of

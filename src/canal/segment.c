@@ -398,7 +398,9 @@ int sl_segment_find_path(const struct sl_segment *seg, char **out)
 bool sl_segment_still_at(int fd, const char *path)
 {
     struct stat a, b;
-    if (fstat(fd, &a) != 0 || stat(path, &b) != 0) return false;
+    /* What cannot be looked at is not known to be gone. */
+    if (fstat(fd, &a) != 0) return true;
+    if (stat(path, &b) != 0) return errno != ENOENT && errno != ENOTDIR;
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 

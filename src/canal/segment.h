@@ -31,7 +31,7 @@ int sl_segment_path(const char *name, char *out, size_t size);
  * SLUICE_ENOMEM, SLUICE_EIO. */
 int sl_segment_find_path(const struct sl_segment *seg, char **out);
 
-/* Whether a path leads to the file that we have open. */
+/* Whether a path leads to the file that we have open, as far as can be told. */
 bool sl_segment_still_at(int fd, const char *path);
 
 #endif /* SL_CANAL_SEGMENT_H */

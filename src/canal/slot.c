@@ -61,7 +61,8 @@ static uint32_t own_pid_space(void)
  *
  * The generation is read before and after the signature, which is therefore that of this
  * generation and no other: a slot that is given up loses its signature, and a new owner
- * writes pid before tid before generation. */
+ * writes pid before tid before generation. The mutex is read again after the look: the
+ * kernel marks before the id is gone, so one that is not marked then never will be. */
 static uint64_t gone_unmarked(const struct sl_shm_slot *s)
 {
     uint64_t generation = __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE);
@@ -73,8 +74,12 @@ static uint64_t gone_unmarked(const struct sl_shm_slot *s)
         return 0;
     uint32_t space = __atomic_load_n(&s->pid_space, __ATOMIC_ACQUIRE);
     if (space == 0 || space != own_pid_space()) return 0;
-    if (__atomic_load_n(&s->generation, __ATOMIC_ACQUIRE) != generation) return 0;
-    return tgkill(pid, tid, 0) != 0 && errno == ESRCH ? generation : 0;
+    if (tgkill(pid, tid, 0) == 0 || errno != ESRCH) return 0;
+    uint32_t after = (uint32_t)__atomic_load_n(&s->mutex.__data.__lock,
+                                               __ATOMIC_ACQUIRE);
+    if (after != word) return 0;
+    return __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE) == generation ? generation
+                                                                           : 0;
 }
 
 /* Do what the kernel left out: mark the mutex of a thread that is gone. Under a mutex

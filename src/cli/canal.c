@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli/exits.h"
+#include "cli/hold.h"
 #include "cli/parse.h"
 #include "cli/say.h"
 #include "cli/show.h"
@@ -118,8 +119,12 @@ static int reap(const struct options *o, const char *name)
     int64_t units = sluice_canal_reap(c);
     sluice_canal_close(c);
     if (o->form == FORM_JSON) printf("{\"reaped\":%" PRId64 "}\n", units);
-    else
-        printf("%" PRId64 " %s back\n", units, units == 1 ? "unit came" : "units came");
+    else {
+        /* Who held all units of an exclusive lock is not 1073741823 to anybody. */
+        int64_t whole = units / CLI_WHOLE_ROOM, rest = units % CLI_WHOLE_ROOM;
+        if (whole > 0) printf("%" PRId64 " exclusive, ", whole);
+        printf("%" PRId64 " %s back\n", rest, rest == 1 ? "unit came" : "units came");
+    }
     return cli_finish(0);
 }
 
@@ -165,25 +170,31 @@ static int watch(const struct options *o, const char *name)
 
 /* --- rm ------------------------------------------------------------------- */
 
-/* Whether somebody has a slot in it, after the dead have left theirs. */
-static bool in_use(const char *name)
+/* Why it should not be removed; NULL: nobody has a slot in it, after the dead have left
+ * theirs. */
+static const char *in_use(const char *name)
 {
     const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
     struct sluice_canal_info info = {0};
     struct sluice_canal *c;
-    if (sluice_canal_open(name, &options, &c) != SLUICE_OK) return false;
+    int status = sluice_canal_open(name, &options, &c);
+    if (status == SLUICE_ENOENT) return NULL; /* Or nobody has finished it. */
+    /* These will be refused anyway. */
+    if (status == SLUICE_EFOREIGN || status == SLUICE_EACCES) return NULL;
+    if (status != SLUICE_OK) return "may be in use, which cannot be told";
     sluice_canal_reap(c);
     sluice_canal_info(c, &info);
     sluice_canal_close(c);
-    return info.slots_used > 0;
+    return info.slots_used > 0 ? "is in use" : NULL;
 }
 
 static int remove_one(const struct options *o, const char *name)
 {
     char shown[CLI_SHOWN_SIZE];
-    if (!o->force && in_use(name)) {
-        cli_say("%s is in use; --force removes it all the same",
-                cli_shown(name, shown, sizeof shown));
+    const char *why = o->force ? NULL : in_use(name);
+    if (why != NULL) {
+        cli_say("%s %s; --force removes it all the same",
+                cli_shown(name, shown, sizeof shown), why);
         return EXIT_TAKEN;
     }
     int status = sluice_canal_remove(name);

@@ -32,7 +32,10 @@ struct child {
     int64_t kill_at_ms; /* When SIGKILL is due; 0: no. */
     bool lost;
     bool ended;
-    int status; /* As of waitpid(). */
+    unsigned asked_in_vain;
+    bool powerless; /* We may not send signals to it, and have said so. */
+    int failure;    /* A pipe; what is in it kept the command from being executed. */
+    int status;     /* As of waitpid(). */
     bool had_terminal;
 };
 
@@ -88,7 +91,8 @@ static void execute(const struct child *c, int failure)
     _exit(exit_of_errno(e));
 }
 
-/* Start it. 0, or an exit status. */
+/* Start it. 0, or an exit status. Whether it could be executed is seen when it has ended:
+ * until then it may be stopped as any command. */
 static int start(struct child *c)
 {
     int failure[2];
@@ -107,34 +111,38 @@ static int start(struct child *c)
     setpgid(c->pid, c->pid);
     if (c->terminal.wanted) cli_terminal_give(&c->terminal, c->pid);
     close(failure[1]);
-    int e = 0;
-    ssize_t n;
-    do n = read(failure[0], &e, sizeof e);
-    while (n < 0 && errno == EINTR);
-    close(failure[0]);
-    if (n != sizeof e) return 0; /* The pipe closed by itself: it is executing. */
-    waitpid(c->pid, NULL, 0);
-    cli_terminal_take(&c->terminal, c->pid);
-    return say_cannot_execute(c->job->argv[0], e);
+    c->failure = failure[0];
+    return 0;
+}
+
+/* Why it could not be executed; 0: it was. */
+static int failed_to_execute(const struct child *c)
+{
+    int e;
+    return read(c->failure, &e, sizeof e) == sizeof e ? e : 0;
 }
 
 /* --- Stopping and going on ------------------------------------------------ */
 
 /* Stop the job that we are part of, as the command was stopped, until it is continued.
  * Where no shell does job control the kernel lets us not stop: then false. */
-static bool stop_with(struct child *c, int sig)
+static bool stop_with(struct child *c, int sig, bool had_terminal)
 {
 #ifdef MUT_NOSTOP
     return false;
 #endif
     if (c->terminal.fd < 0) return false;
-    /* SIGSTOP would stop us also where nobody could continue us. */
-    int ours = sig == SIGTTIN || sig == SIGTTOU ? sig : SIGTSTP;
+    /* SIGSTOP was meant for the command alone. But if that had the terminal, somebody has
+     * to see that it has stopped. SIGTSTP, as SIGSTOP would stop us also where nobody could
+     * continue us. */
+    bool job = sig != SIGSTOP;
+    int ours = job ? sig : SIGTSTP;
+    if (!job && !had_terminal) return false;
     const struct sigaction usual = {.sa_handler = SIG_DFL};
     struct sigaction before;
     sigset_t only, was, pending;
     sigaction(ours, &usual, &before);
-    kill(0, ours);
+    kill(job ? 0 : getpid(), ours);
     sigemptyset(&only);
     sigaddset(&only, ours);
     sigprocmask(SIG_UNBLOCK, &only, &was); /* Here we stop, and here we go on. */
@@ -144,10 +152,31 @@ static bool stop_with(struct child *c, int sig)
     return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
 }
 
+/* To the command and all of its group. */
+static void send(struct child *c, int sig)
+{
+    if (kill(-c->pid, sig) == 0 || errno != EPERM || c->powerless) return;
+    c->powerless = true;
+    cli_say("cannot send %s to the command: it has become another user's",
+            sigabbrev_np(sig));
+}
+
 static void go_on(struct child *c)
 {
     if (c->terminal.wanted) cli_terminal_give(&c->terminal, c->pid);
-    kill(-c->pid, SIGCONT);
+    send(c, SIGCONT);
+}
+
+/* It waits for a terminal that it will never have. The kernel ends the stopped jobs of a
+ * terminal that is gone in the same way; who ignores that is asked once more. */
+static void end_asking(struct child *c)
+{
+    if (c->asked_in_vain >= 2) return;
+    send(c, c->asked_in_vain++ == 0 ? SIGHUP : SIGTERM);
+    go_on(c);
+    if (c->asked_in_vain < 2) return;
+    cli_say("the command wants a terminal that it cannot have, and may be stopped for "
+            "good");
 }
 
 static void on_stopped(struct child *c, int sig)
@@ -155,17 +184,19 @@ static void on_stopped(struct child *c, int sig)
     bool asks = sig == SIGTTIN || sig == SIGTTOU;
     if (asks) c->terminal.wanted = true;
     if (asks && cli_terminal_give(&c->terminal, c->pid)) {
-        kill(-c->pid, SIGCONT);
+        send(c, SIGCONT);
         return;
     }
-#ifndef MUT_NOTAKE
-    cli_terminal_take(&c->terminal, c->pid);
+#ifdef MUT_NOTAKE
+    bool had = false;
+#else
+    bool had = cli_terminal_take(&c->terminal, c->pid);
 #endif
-    if (stop_with(c, sig) || c->terminal.fd < 0) return;
+    if (stop_with(c, sig, had) || c->terminal.fd < 0) return;
     /* Nobody could continue us, so nobody would continue it. Without us the kernel would not
      * have let Ctrl-Z stop it, and its reading from the terminal would have failed. */
-    if (asks) kill(-c->pid, SIGHUP);
-    if (asks || sig == SIGTSTP) go_on(c);
+    if (asks) end_asking(c);
+    else if (sig == SIGTSTP) go_on(c);
 }
 
 /* --- Minding it ----------------------------------------------------------- */
@@ -195,9 +226,17 @@ static void on_signal(struct child *c, int sig)
     else {
         if (cli_terminal_ours(&c->terminal)) sigaddset(&c->typed, sig);
 #ifndef MUT_NOPASS
-        kill(-c->pid, sig);
+        send(c, sig);
 #endif
     }
+}
+
+/* Whether the lock is lost; then that is said. */
+static bool look_at_lock(struct child *c)
+{
+    c->lost = c->job->lost(c->job->context);
+    if (c->lost) c->job->say_lost(c->job->context, c->ended);
+    return c->lost;
 }
 
 /* Look whether the lock is lost; then the command is asked to end, and then made to. A
@@ -207,16 +246,14 @@ static void on_time(struct child *c)
     int64_t now = cli_now_ms();
     if (!c->lost && now >= c->look_at_ms) {
         c->look_at_ms = now + LOOK_MS;
-        if (c->job->lost(c->job->context)) {
-            c->lost = true;
-            c->job->say_lost(c->job->context);
-            kill(-c->pid, SIGTERM);
-            kill(-c->pid, SIGCONT);
+        if (look_at_lock(c)) {
+            send(c, SIGTERM);
+            send(c, SIGCONT);
             c->kill_at_ms = now + c->job->grace_ms;
         }
     }
     if (c->kill_at_ms != 0 && now >= c->kill_at_ms) {
-        kill(-c->pid, SIGKILL);
+        send(c, SIGKILL);
         c->kill_at_ms = 0;
     }
 }
@@ -279,24 +316,33 @@ static void end_alike(const struct child *c, int sig)
     end_by(sig);
 }
 
+/* What is to be told of a command that has ended. */
+static int exit_of(struct child *c)
+{
+    if (c->lost) return EXIT_LOST;
+    if (WIFEXITED(c->status)) return WEXITSTATUS(c->status);
+    end_alike(c, WTERMSIG(c->status));
+    return EXIT_SIGNALLED + WTERMSIG(c->status);
+}
+
 int cli_child(const struct cli_job *job, void (*before_end)(void *))
 {
     struct child c = {.job = job, .terminal = cli_terminal_open()};
-    int failed = start(&c);
+    int failed = start(&c), e = 0;
 #ifdef MUT_EARLYEND
     before_end(job->context);
     if (failed == 0) mind(&c);
-    return failed != 0 ? failed : WEXITSTATUS(c.status);
+    return failed != 0 ? failed : exit_of(&c);
 #endif
-    if (failed == 0) mind(&c);
-    if (c.lost) end_group(&c);
+    if (failed == 0) {
+        mind(&c);
+        e = failed_to_execute(&c);
+        if (c.lost) end_group(&c);
+        else if (e == 0) look_at_lock(&c); /* It counts until the very end. */
+    }
     before_end(job->context);
     if (failed != 0) return failed;
-    if (c.lost) return EXIT_LOST;
-    if (WIFEXITED(c.status)) return WEXITSTATUS(c.status);
-    int sig = WTERMSIG(c.status);
-    end_alike(&c, sig);
-    return EXIT_SIGNALLED + sig;
+    return e != 0 ? say_cannot_execute(job->argv[0], e) : exit_of(&c);
 }
 
 int cli_become(char **argv)

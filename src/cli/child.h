@@ -13,7 +13,7 @@ struct cli_job {
     char **argv;          /* The command and its arguments, and NULL. */
     int64_t grace_ms;     /* From SIGTERM to SIGKILL, once `lost` says so. */
     bool (*lost)(void *); /* Asked once a second: is the lock lost? */
-    void (*say_lost)(void *);
+    void (*say_lost)(void *, bool ended);
     void *context;
 };
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cli/exits.h"
@@ -18,9 +19,10 @@
 /* Holders that a note names. */
 #define NAMED_MAX 3u
 
-/* Where the tether's descriptor is put: above what scripts use by number (up to 9) and
- * what shells take for themselves (10 and up), below the usual limit of 1024. */
-#define TETHER_FD 200
+/* Where the tether's descriptor is put: so far up that no script uses it by its number, as
+ * far as the limit allows. */
+#define TETHER_FD 1000u
+#define TETHER_FD_BELOW_LIMIT 24u
 
 /* Numbered slots are locked bytes of the segment's file, far above the bytes that the
  * library uses: a part for each key, found by its hash. */
@@ -35,6 +37,7 @@ static bool is_ancestor(int32_t pid)
 {
     char path[64], line[512];
     int32_t at = (int32_t)getpid();
+    if (getenv("SLUICE_LOCK_SESSION") == NULL) return false; /* Under no run at all. */
     for (int depth = 0; depth < 64 && at > 1; depth++) {
         snprintf(path, sizeof path, "/proc/%d/stat", (int)at);
         FILE *f = fopen(path, "re");
@@ -108,7 +111,8 @@ static int64_t acquire(struct sluice_canal *c, const struct cli_wish *w, int64_t
     struct sluice_want want = {.units = w->units};
     for (;;) {
         int64_t left = left_ms(until);
-        bool last = left != SLUICE_FOREVER && left <= LOOK_MS;
+        /* What is nearly over is not worth a word. */
+        bool last = left != SLUICE_FOREVER && left <= LOOK_MS + LOOK_MS / 10;
         want.wait_ms = last ? left : LOOK_MS;
         int64_t nth = sluice_canal_acquire(c, w->key, w->room, &want);
         if (nth != SLUICE_EFULL || last || sluice_canal_removed(c) == 1) return nth;
@@ -147,16 +151,26 @@ static uint32_t take_number(int fd, const char *key, uint64_t room)
     return 0;
 }
 
+static void move_up(int *fd)
+{
+    struct rlimit limit;
+    rlim_t wish = TETHER_FD;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    if (limit.rlim_cur <= TETHER_FD_BELOW_LIMIT) return;
+    if (wish > limit.rlim_cur - TETHER_FD_BELOW_LIMIT)
+        wish = limit.rlim_cur - TETHER_FD_BELOW_LIMIT;
+    int high = fcntl(*fd, F_DUPFD, (int)wish);
+    if (high < 0) return;
+    close(*fd);
+    *fd = high;
+}
+
 static int tie(struct cli_hold *h, const struct cli_wish *w)
 {
     int status = sluice_canal_tether(h->canal, &h->tether);
     if (status != SLUICE_OK)
         return cli_fail("cannot tie the lock to a command", status);
-    int high = fcntl(h->tether, F_DUPFD, TETHER_FD);
-    if (high >= 0) {
-        close(h->tether);
-        h->tether = high;
-    }
+    move_up(&h->tether);
     uint64_t room = (uint64_t)w->room.per * w->room.buckets;
     if (w->numbered) h->slot = take_number(h->tether, w->key, room);
     return 0;
@@ -183,10 +197,14 @@ int cli_hold(const struct cli_wish *w, struct cli_hold *h, bool *full)
     for (;;) {
         int status = sluice_canal_open(w->segment, &options, &h->canal);
         if (status != SLUICE_OK) return cli_fail(place, status);
-        /* The library notes the thread's name with its first request. */
+        /* The library notes the thread's name with its first request, and with that only:
+         * it is for those who wait for us, not for ps(1). */
         show_as(w->program);
-        h->nth = acquire(h->canal, w, until, &noted);
+        h->nth = sluice_canal_acquire(h->canal, w->key, w->room,
+                                      &(struct sluice_want){.units = w->units});
         show_as(own);
+        if (h->nth == SLUICE_EFULL && left_ms(until) != 0)
+            h->nth = acquire(h->canal, w, until, &noted);
 #ifdef MUT_NORELOOK
         bool lost = false;
 #else

@@ -97,7 +97,10 @@ static int take_option(void *into, int id, const char *value)
         case 'q': o->wish.quiet = true; return 0;
         case OPT_VERBOSE: o->verbose = true; return 0;
         case OPT_LOCAL: o->local = true; return 0;
-        case OPT_SEGMENT: o->wish.segment = value; return 0;
+        case OPT_SEGMENT:
+            if (value[0] == '\0') return cli_usage("--segment: the name is empty");
+            o->wish.segment = value;
+            return 0;
         case OPT_MODE:
             if (!cli_mode(value, &o->wish.mode))
                 return cli_bad_value("--mode", value, "permissions such as 0660");
@@ -164,9 +167,10 @@ static int settle(struct options *o)
     if (counts) {
         uint64_t per = o->per != 0 ? o->per : 1;
         uint64_t buckets = o->buckets != 0 ? o->buckets : 1;
-        if (per > SLUICE_ROOM_MAX / buckets)
-            return cli_usage("more room than a lock can have: %llu times %llu",
-                             (unsigned long long)per, (unsigned long long)buckets);
+        /* More would be room beside one who has it all. */
+        if (per > CLI_WHOLE_ROOM / buckets)
+            return cli_usage("more room than a lock can have, which is %u",
+                             (unsigned)CLI_WHOLE_ROOM);
         w->room = (struct sluice_room){(uint32_t)per, (uint32_t)buckets};
         w->units = 1;
     } else {
@@ -246,13 +250,14 @@ static bool is_lost(void *context)
 #endif
 }
 
-static void say_lost(void *context)
+static void say_lost(void *context, bool ended)
 {
     struct running *r = context;
     char key[CLI_SHOWN_SIZE], path[CLI_SHOWN_SIZE];
-    cli_say("the lock \"%s\" is lost: its segment %s was removed; stopping the command",
+    cli_say("the lock \"%s\" is lost: its segment %s was removed; %s",
             cli_shown(r->options->wish.key, key, sizeof key),
-            cli_shown(sluice_canal_path(r->hold.canal), path, sizeof path));
+            cli_shown(sluice_canal_path(r->hold.canal), path, sizeof path),
+            ended ? "the command had just ended" : "stopping the command");
 }
 
 static void end_hold(void *context)

@@ -76,12 +76,26 @@ int cli_exit_of(int64_t status)
     }
 }
 
+/* What to do about it, in words of the command line. */
+static const char *advice(int64_t status)
+{
+    switch (status) {
+        case SLUICE_EOWNER: return " (--mode 0660, say)";
+        case SLUICE_EKEYS:
+        case SLUICE_ESLOTS:
+        case SLUICE_ERECORDS: return " (sluice canal make makes a larger segment)";
+        case SLUICE_EIO:
+            return access("/proc/self", F_OK) == 0 ? "" : " (is /proc mounted?)";
+        default: return "";
+    }
+}
+
 int cli_fail(const char *what, int64_t status)
 {
     char shown[CLI_SHOWN_SIZE];
     const char *reason = status == SLUICE_EIO ? strerror(errno)
                                               : sluice_status_text(status);
-    cli_say("%s: %s", cli_shown(what, shown, sizeof shown), reason);
+    cli_say("%s: %s%s", cli_shown(what, shown, sizeof shown), reason, advice(status));
     return cli_exit_of(status);
 }
 

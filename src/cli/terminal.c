@@ -8,7 +8,7 @@ struct cli_terminal cli_terminal_open(void)
     struct cli_terminal t = {.own = getpgrp()};
     t.fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
     /* tcgetpgrp() fails on a terminal that is not the one that controls us. */
-    t.wanted = t.fd >= 0 && tcgetpgrp(STDIN_FILENO) == t.own &&
+    t.wanted = t.fd >= 0 && t.own == getpid() && tcgetpgrp(STDIN_FILENO) == t.own &&
                tcgetpgrp(STDOUT_FILENO) == t.own;
     return t;
 }

@@ -2,9 +2,10 @@
  *
  * The command runs in a group of its own, so that signals can be sent to all of it and
  * to nothing else. A group that is to read from the terminal must be the terminal's
- * foreground group. It becomes that at once if we are the foreground and standard input
- * and output are the terminal; in a pipeline or behind a redirection there may be others
- * in our group who want to read (`sluice run ... | less`), so there it does when it first
+ * foreground group. It becomes that at once if we are what a user has just typed: we lead
+ * the foreground group, and standard input and output are the terminal. In a script, a
+ * pipeline or behind a redirection there are others in our group who want to read, or to
+ * be told of Ctrl-C (`sluice run ... | less`, `make -j2`), so there it does when it first
  * asks, that is when it is stopped for having read. */
 #ifndef SL_CLI_TERMINAL_H
 #define SL_CLI_TERMINAL_H

@@ -882,6 +882,37 @@ def a_run_that_forks_leaves_nothing_to_reap(t):
         check(t.held(), 0)
 
 
+@test
+def more_room_than_an_exclusive_run_takes_is_refused(t):
+    t.hold("-x")
+    for room in (("-j", "1073741824"), ("-j", "4294967295"), ("-j", "2000000", "--buckets", "2000")):
+        check(t.sluice("run", "-n", *room, "k", "--", "true").status, 64)
+    check(t.sluice("run", "-n", "-j", "1073741823", "k", "--", "true").status, 1)
+
+
+@test
+def who_waits_is_called_sluice_by_ps_and_pkill(t):
+    t.hold()
+    p = t.wait_for(command=("sleep", "0"))
+    check(open("/proc/%d/comm" % p.pid).read(), "sluice\n")
+    check([w["program"] for w in t.show("k")["pending"]], ["sleep"])
+
+
+@test
+def who_waits_for_long_is_said_to_wait_since_the_beginning(t):
+    t.hold()
+    p = t.wait_for("-q")
+
+    def since():
+        return [w["since_ms"] for w in t.show("k")["pending"] if w["pid"] == p.pid]
+
+    first = t.until(since, "it is shown")
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        check_that(since() in ([], first), "it has waited since then")
+        time.sleep(0.05)
+
+
 CLOSED = {"stdin": {0}, "stdout": {1}, "stderr": {2}, "all_three": {0, 1, 2}}
 
 
@@ -895,6 +926,7 @@ def closed_at_the_start(t, which):
     pid = t.until(lambda: [c for c in tap.descendants(p.pid) if "SLUICE_LOCK_KEY" in env_of(c)],
                   "the command runs")[0]
     fds = descriptors(pid)
+    check_that(not which & set(fds), "what was closed is closed")
     for fd in (0, 1, 2):
         check_that(t.segment not in fds.get(fd, ""), "%d is not the segment" % fd)
     check_that(t.segment in fds.values(), "there is a tether")

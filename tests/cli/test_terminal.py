@@ -67,6 +67,12 @@ class Terminal:
                 except OSError:
                     raise Failure("the terminal is closed, and there is no %r" % pattern)
 
+    def look(self):
+        """Take what has come; true."""
+        while select.select([self.fd], [], [], 0)[0]:
+            self.seen += os.read(self.fd, 65536)
+        return True
+
     def prompt(self):
         """Wait for a prompt; returns the $? in it."""
         return int(self.expect(r"<(\d+)> ").group(1))
@@ -293,6 +299,49 @@ def one_ctrl_c_ends_a_script_whose_runs_write_to_a_file(t):
     term.type("\x03")
     check(term.prompt(), INTERRUPTED)
     check(t.read("said").count("up"), 1, "how many commands ran")
+
+
+@test
+def one_ctrl_c_reaches_all_runs_of_a_job(t):
+    # As under make -j2. Commands that catch it end by an exit, and nobody dies of it.
+    t.script("catcher", "#!/bin/sh\ntrap 'echo $1 caught; exit 130' INT\necho $1 is up\n"
+                        "while :; do sleep 0.02; done\n")
+    t.script("both", "#!/usr/bin/env python3\nimport signal, subprocess\n"
+                     "runs = [subprocess.Popen(['sluice', 'run', k, '--', './catcher', k]) for k in 'ab']\n"
+                     "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+                     "print([r.wait() for r in runs])\n")
+    term = Terminal(t)
+    term.line("./both")
+    t.until(lambda: term.look() and all(b"%s is up" % k in term.seen for k in (b"a", b"b")),
+            "both are up")
+    term.type("\x03")
+    term.expect(r"\[130, 130\]\r\n")
+    check(term.prompt(), 0)
+    check_that(all(b"%s caught" % k in term.seen for k in (b"a", b"b")), "both were told")
+
+
+@test
+def a_command_that_kills_itself_by_INT_does_not_end_the_script_around_it(t):
+    t.script("script", "#!/bin/bash\nsluice run k -- sh -c 'kill -INT $$'\necho $? goes on\n")
+    term = Terminal(t)
+    term.line("./script")
+    term.expect("130 goes on\r\n")
+    check(term.prompt(), 0)
+
+
+@test
+def a_STOP_of_one_command_does_not_stop_the_job_around_it(t):
+    t.script("script", "#!/bin/bash\nsluice run a -- sh -c 'echo command $$ up; exec sleep 1000' &\n"
+                       "while [ ! -e go ]; do sleep 0.02; done\nsluice run b -- echo script goes on\n")
+    term = Terminal(t)
+    term.line("./script")
+    command = started(term)
+    os.kill(command, signal.SIGSTOP)
+    t.until(lambda: stopped(command), "it is stopped")
+    t.write("go", "")
+    term.expect("script goes on\r\n")
+    check(term.prompt(), 0)
+    os.kill(command, signal.SIGKILL)
 
 
 @test
@@ -621,9 +670,10 @@ def a_command_in_the_background_does_not_take_the_terminal(t):
 def a_command_that_nobody_could_continue_does_not_hang_when_it_asks_for_the_terminal(t):
     # The subshell ends, and so its group has no parent any more. The kernel would not stop
     # anybody in it, and let such a read fail.
-    t.script("asks", "#!/bin/sh\nread _ </dev/tty\necho $? >asked\n")
     term = Terminal(t)
+    t.script("asks", "#!/bin/sh\necho >asks.now\nread _ </dev/tty\necho $? >asked\n")
     term.does("(sluice run k -- ./asks &)")
+    t.until(lambda: os.path.exists(t.path("asks.now")), "it has begun")
     t.until(lambda: not t.taken(), "it ends, and the permit is back")
     check_that(term.is_the_shell_s(), "the terminal is the shell's")
 

@@ -327,7 +327,7 @@ def with_F_command_stopped_the_permit_is_held(t):
 # --- Descriptors that are closed ----------------------------------------------
 
 CLOSE_ALL = ("import os, sys, time; pid = os.fork() if 'fork' in sys.argv else 0; "
-             "pid and os._exit(0); os.closerange(0, 1000); "
+             "pid and os._exit(0); os.closerange(0, 4096); "
              "os.close(os.open('closed.%d' % os.getpid(), os.O_CREAT)); time.sleep(1000)")
 
 
@@ -356,6 +356,18 @@ def wrapper_killed_a_command_that_closed_all_descriptors_does_not_hold(t):
     check(p.status, -KILL)
     t.comes_back()
     check_that(alive(command), "the command lives")
+
+
+@test
+def wrapper_killed_a_script_that_uses_descriptors_by_number_holds(t):
+    t.script("numbers", "#!/bin/bash\nexec 9>nine 10>ten 100>hundred 200>two-hundred 255>last\n"
+                        "flock -n 200\necho up\nsleep 1000\n")
+    p = t.begin("run", "k", "--", "./numbers")
+    p.until_out("up\n")
+    p.kill()
+    check(p.status, -KILL)
+    time.sleep(0.3)
+    check_that(t.taken(), "the script holds it")
 
 
 @test
@@ -455,6 +467,48 @@ def lock_lost_who_ignores_TERM_is_killed_after_the_grace(t):
 
 
 @test
+def lock_lost_what_else_is_in_the_command_s_group_is_killed_after_the_grace(t):
+    child = "trap '' TERM; echo child $$; while :; do sleep 0.02; done"
+    p = t.begin("run", "--grace", "1s", "k", "--", "sh", "-c", 'sh -c "$0" & exec sleep 1000', child)
+    p.until_out("\n")
+    remove_by_unlink(t)
+    lost(t, p)
+    pid = int(p.out.split()[1])
+    t.until(lambda: not alive(pid), "the child is gone")
+
+
+@test
+def lock_lost_a_command_that_is_stopped_may_tidy_up_too(t):
+    p = t.begin("run", "--grace", "50s", "k", "--", "sh", "-c",
+                "trap 'echo tidied; exit' TERM; echo up $$; while :; do sleep 0.02; done")
+    p.until_out("\n")
+    os.kill(int(p.out.split()[1]), signal.SIGSTOP)
+    remove_by_unlink(t)
+    lost(t, p)
+    check_that(p.out.endswith("tidied\n"), "it could tidy up")
+
+
+@test
+def lock_lost_where_nobody_listens_the_command_is_stopped_too(t):
+    reader, writer = os.pipe()
+    os.close(reader)
+    p = t.begin("run", "k", "--", "sh", "-c", "echo up $$; exec sleep 1000",
+                before=lambda: (os.dup2(writer, 2), signal.signal(signal.SIGPIPE, signal.SIG_DFL)))
+    p.until_out("\n")
+    remove_by_unlink(t)
+    check(p.status, 79)
+    check_that(not alive(int(p.out.split()[1])), "the command is gone")
+    os.close(writer)
+
+
+@test
+def lock_lost_just_before_the_end_of_the_command_gives_79_too(t):
+    p = t.sluice("run", "k", "--", "sh", "-c", 'rm "$SLUICE_LOCK_SEGMENT"; exit 0')
+    check(p.status, 79)
+    check_that("the command had just ended" in p.err, "it is said: " + p.err)
+
+
+@test
 def who_waits_on_a_removed_segment_goes_over_to_the_new_one(t):
     t.hold("--grace", "1h")
     waiter = t.wait_for(command=("sh", "-c", "echo ran $SLUICE_LOCK_SEGMENT"))
@@ -525,6 +579,18 @@ def a_wait_with_an_end_ends_in_time_though_the_segment_was_removed(t):
     t.hold()
     waiter.kill(signal.SIGCONT)
     check(waiter.status, 9)
+
+
+@test
+def canal_rm_refuses_what_another_version_may_use(t):
+    p = t.hold()
+    with open(t.segment, "r+b") as f:
+        f.seek(8)
+        f.write(b"\x63")
+    refused = t.sluice("canal", "rm", t.segment)
+    check(refused.status, 1)
+    check_that("--force" in refused.err, "it says what would do it")
+    check_that(os.path.exists(t.segment) and p.running, "nothing has changed")
 
 
 @test

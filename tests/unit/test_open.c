@@ -281,6 +281,28 @@ static void a_segment_that_was_removed_or_replaced_is_known_to_be(void **state)
     folder_remove(p.folder);
 }
 
+/* As a user who may not look into the segment's folder any more. */
+static int look_where_one_may_not(const struct place *p)
+{
+    struct sluice_canal *c;
+    struct sluice_canal_options o = small;
+    o.mode = 0666;
+    if (sluice_canal_open(p->path, &o, &c) != SLUICE_OK) return 98;
+    if (chmod(p->folder, 0700) != 0) return 97;
+    if (setgid(65534) != 0 || setuid(65534) != 0) return 99;
+    if (access(p->path, F_OK) == 0) return 96;
+    return sluice_canal_removed(c);
+}
+
+static void what_cannot_be_looked_at_is_not_said_to_be_removed(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) skip(); /* Needs a second user. */
+    struct place p = place_new();
+    assert_int_equal(run_child(look_where_one_may_not, &p), 0);
+    folder_remove(p.folder);
+}
+
 static void the_path_is_absolute_whatever_the_folder(void **state)
 {
     (void)state;
@@ -537,6 +559,7 @@ int main(void)
         cmocka_unit_test(a_segment_whose_maker_died_is_made_by_the_next),
         cmocka_unit_test(a_file_removed_while_one_waits_to_make_it_is_made_at_its_path),
         cmocka_unit_test(a_segment_that_was_removed_or_replaced_is_known_to_be),
+        cmocka_unit_test(what_cannot_be_looked_at_is_not_said_to_be_removed),
         cmocka_unit_test(the_path_is_absolute_whatever_the_folder),
         cmocka_unit_test(what_is_not_a_segment_is_foreign_and_left_as_it_is),
         cmocka_unit_test(
