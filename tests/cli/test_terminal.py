@@ -309,11 +309,12 @@ def one_ctrl_c_reaches_all_runs_of_a_job(t):
     t.script("both", "#!/usr/bin/env python3\nimport signal, subprocess\n"
                      "runs = [subprocess.Popen(['sluice', 'run', k, '--', './catcher', k]) for k in 'ab']\n"
                      "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+                     "print('the parent is up', flush=True)\n"
                      "print([r.wait() for r in runs])\n")
     term = Terminal(t)
     term.line("./both")
-    t.until(lambda: term.look() and all(b"%s is up" % k in term.seen for k in (b"a", b"b")),
-            "both are up")
+    t.until(lambda: term.look() and all(b"%s is up" % k in term.seen
+                                        for k in (b"a", b"b", b"the parent")), "all are up")
     term.type("\x03")
     term.expect(r"\[130, 130\]\r\n")
     check(term.prompt(), 0)
@@ -370,7 +371,9 @@ def a_script_goes_on_after_a_ctrl_c_that_the_command_handled(t):
     t.script("steps", "#!/bin/bash\nsluice run k -- ./polite\necho at the end $?\n")
     term = Terminal(t)
     term.line("./steps")
-    started(term)
+    script = wrapper_of(wrapper_of(started(term)))
+    # A shell that does not wait for its command yet dies of a Ctrl-C, whatever that does.
+    t.until(lambda: stat_of(script)[0] == "S", "the script waits")
     term.type("\x03")
     term.expect("at the end 0\r\n")
     check(term.prompt(), 0)
@@ -532,7 +535,7 @@ def ctrl_z_stops_a_script_around_the_run_and_fg_lets_it_go_on(t):
     script = wrapper_of(wrapper_of(command))
     term.type("\x1a")
     check(term.prompt(), STOPPED)
-    check_that(stopped(command) and stopped(script), "command and script are stopped")
+    t.until(lambda: stopped(command) and stopped(script), "command and script are stopped")
     term.line("fg")
     t.until(lambda: not stopped(command) and not stopped(script), "both go on")
     before = ticks(t)
@@ -671,9 +674,11 @@ def a_command_that_nobody_could_continue_does_not_hang_when_it_asks_for_the_term
     # The subshell ends, and so its group has no parent any more. The kernel would not stop
     # anybody in it, and let such a read fail.
     term = Terminal(t)
-    t.script("asks", "#!/bin/sh\necho >asks.now\nread _ </dev/tty\necho $? >asked\n")
-    term.does("(sluice run k -- ./asks &)")
-    t.until(lambda: os.path.exists(t.path("asks.now")), "it has begun")
+    t.script("asks", "#!/bin/sh\necho >up\nwhile [ ! -e go ]; do sleep 0.02; done\n"
+                     "read _ </dev/tty\necho $? >asked\n")
+    term.does("(sluice run k -- ./asks &)")  # The prompt is back: the subshell has ended.
+    t.until(lambda: os.path.exists(t.path("up")), "it has begun")
+    t.write("go", "")
     t.until(lambda: not t.taken(), "it ends, and the permit is back")
     check_that(term.is_the_shell_s(), "the terminal is the shell's")
 
