@@ -14,6 +14,7 @@ prefix=$dest/usr/local
 pc=$(find "$dest" -name sluice.pc)
 lib=$(dirname "$(dirname "$pc")")
 
+same "the library is where the loader and pkg-config look" "$lib" "$prefix/lib"
 passes "the header" test -f "$prefix/include/sluice.h"
 passes "the shared library and its soname" test -e "$lib/libsluice.so.0"
 passes "the static library" test -f "$lib/libsluice.a"
