@@ -83,7 +83,12 @@ extern "C" {
     X(ENOCAS,     -19, "NOCAS",     "this processor has no 16-byte compare-and-swap")          \
     X(EIO,        -20, "IO",        "the system refused; errno says why")                      \
     X(ENOENT,     -21, "NOENT",     "there is no such segment, or no such key in it")          \
-    X(ESEGMENTS,  -22, "SEGMENTS",  "this thread uses too many segments at one time")
+    X(ESEGMENTS,  -22, "SEGMENTS",  "this thread uses too many segments at one time")         \
+    X(EDRAINED,   -23, "DRAINED",   "nothing is granted on this key at present: it is drained") \
+    X(EDEADLOCK,  -24, "DEADLOCK",  "the request would wait for what its own session holds")  \
+    X(ELOST,      -25, "LOST",      "the grant is no longer held under this fence")           \
+    X(ENOLEASE,   -26, "NOLEASE",   "the grant has no lease: it ends with its session")       \
+    X(EWAITERS,   -27, "WAITERS",   "too many wait for this key")
 /* clang-format on */
 
 enum sluice_status {

@@ -1,0 +1,219 @@
+#include "core/lock.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sluice.h"
+
+/* --- The roll -------------------------------------------------------------- */
+
+/* Twice as many places as holders: then holes are swept out once for as many grants as
+ * there are holders, and a grant costs the same however many there are. */
+int sl_roll_reserve(struct sl_roll *r, uint32_t holders)
+{
+    if (holders > UINT32_MAX / 4) return SLUICE_ENOMEM;
+    uint32_t want = 2 * holders;
+    if (want <= r->size) return SLUICE_OK;
+    uint32_t size = r->size < 2 ? 4 : r->size + r->size / 2;
+    if (size < want) size = want;
+    struct sl_roll_item *items = realloc(r->items, size * sizeof *items);
+    if (items == NULL) return SLUICE_ENOMEM;
+    r->items = items;
+    r->size = size;
+    return SLUICE_OK;
+}
+
+static void sweep(struct sl_roll *r)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = r->first; i < r->count; i++)
+        if (r->items[i].entry != NULL) r->items[kept++] = r->items[i];
+    r->count = kept;
+    r->first = 0;
+}
+
+void sl_roll_append(struct sl_roll *r, struct sl_entry *e)
+{
+    if (r->count == r->size) sweep(r);
+    assert(r->count < r->size);
+    assert(r->count == 0 || r->items[r->count - 1].fence < e->fence);
+    r->items[r->count++] = (struct sl_roll_item){.fence = e->fence, .entry = e};
+    r->live++;
+}
+
+void sl_roll_prepend(struct sl_roll *r, struct sl_entry *e)
+{
+    if (r->count == r->size) sweep(r);
+    assert(r->count < r->size);
+    assert(r->live == 0 || r->items[r->first].fence > e->fence);
+    memmove(r->items + 1, r->items, r->count * sizeof *r->items);
+    r->items[0] = (struct sl_roll_item){.fence = e->fence, .entry = e};
+    r->first = 0;
+    r->count++;
+    r->live++;
+}
+
+static struct sl_roll_item *find(const struct sl_roll *r, sl_fence fence)
+{
+    uint32_t from = r->first, to = r->count;
+    while (from < to) {
+        uint32_t mid = from + (to - from) / 2;
+        if (r->items[mid].fence < fence) from = mid + 1;
+        else to = mid;
+    }
+    return from < r->count && r->items[from].fence == fence ? &r->items[from] : NULL;
+}
+
+struct sl_entry *sl_roll_find(const struct sl_roll *r, sl_fence fence)
+{
+    const struct sl_roll_item *item = find(r, fence);
+    return item == NULL ? NULL : item->entry;
+}
+
+void sl_roll_remove(struct sl_roll *r, sl_fence fence)
+{
+    struct sl_roll_item *item = find(r, fence);
+    assert(item != NULL && item->entry != NULL);
+    item->entry = NULL;
+    r->live--;
+    while (r->count > r->first && r->items[r->count - 1].entry == NULL) r->count--;
+    while (r->first < r->count && r->items[r->first].entry == NULL) r->first++;
+    if (r->live == 0) r->first = r->count = 0;
+}
+
+/* --- Crowds and lines ------------------------------------------------------ */
+
+struct sl_crowd *sl_crowd_new(struct sl_lock *l)
+{
+    struct sl_crowd *c = calloc(1, sizeof *c);
+    if (c == NULL) return NULL;
+    c->lock = l;
+    bool sits = l->fence != 0 && (l->flags & SL_SEAT_GHOST) == 0;
+    c->held = sits ? 1 : 0;
+    sl_list_init(&c->lines);
+    sl_list_init(&c->watching);
+    sl_list_init(&c->stirred);
+    sl_list_init(&c->waited);
+    return c;
+}
+
+void sl_crowd_free(struct sl_crowd *c)
+{
+    assert(c->holders.live == 0 && c->waiters == 0 && c->watchers == 0);
+    sl_list_remove(&c->stirred);
+    sl_list_remove(&c->waited);
+    free(c->holders.items);
+    free(c);
+}
+
+static struct sl_line *line_of(const struct sl_list *node)
+{
+    return sl_entry_of(node, struct sl_line, place);
+}
+
+struct sl_line *sl_crowd_line(struct sl_crowd *c, int32_t priority, bool shared,
+                              uint64_t room)
+{
+    struct sl_list *at = c->lines.next;
+    for (; at != &c->lines && line_of(at)->priority >= priority; at = at->next) {
+        struct sl_line *l = line_of(at);
+        if (l->priority == priority && l->shared == shared && l->room == room) return l;
+    }
+    struct sl_line *l = malloc(sizeof *l);
+    if (l == NULL) return NULL;
+    *l = (struct sl_line){.room = room, .priority = priority, .shared = shared};
+    sl_list_init(&l->entries);
+    sl_list_append(at, &l->place); /* Before the first of lower priority. */
+    return l;
+}
+
+void sl_crowd_enter(struct sl_crowd *c, struct sl_line *line, struct sl_entry *e)
+{
+    e->line = line;
+    sl_list_append(&line->entries, &e->place);
+    c->waiters++;
+}
+
+void sl_crowd_leave(struct sl_crowd *c, struct sl_entry *e)
+{
+    struct sl_line *line = e->line;
+    sl_list_remove(&e->place);
+    e->line = NULL;
+    c->waiters--;
+    if (!sl_list_empty(&line->entries)) return;
+    sl_list_remove(&line->place);
+    free(line);
+}
+
+/* --- Who fits -------------------------------------------------------------- */
+
+uint64_t sl_lock_held(const struct sl_lock *l)
+{
+    if (l->crowd != NULL) return l->crowd->held;
+    return l->fence != 0 && (l->flags & SL_SEAT_GHOST) == 0;
+}
+
+bool sl_lock_fits(const struct sl_lock *l, bool shared, uint64_t room, uint32_t units)
+{
+    uint64_t held = sl_lock_held(l);
+    if (shared) return held == 0;
+    if (l->crowd != NULL && l->crowd->shared > 0) return false;
+    return held <= room && units <= room - held;
+}
+
+/* Rule 2. A waiter holds back what comes later with lower priority; and with its own, what
+ * declares no more room than it does. A shared one declares none: it lets everybody go
+ * first who came first, and nobody pass it. */
+static bool line_holds_back(const struct sl_line *line, bool shared, uint64_t room,
+                            int32_t priority)
+{
+    if (line->priority != priority) return line->priority > priority;
+    return line->shared || shared || room <= line->room;
+}
+
+bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t room,
+                        int32_t priority)
+{
+    if (l->crowd == NULL) return false;
+    for (const struct sl_list *n = l->crowd->lines.next; n != &l->crowd->lines;
+         n = n->next) {
+        const struct sl_line *line = line_of(n);
+        if (line->priority < priority) return false;
+        if (line_holds_back(line, shared, room, priority)) return true;
+    }
+    return false;
+}
+
+static struct sl_entry *head_of(const struct sl_line *line)
+{
+    return sl_entry_of(line->entries.next, struct sl_entry, place);
+}
+
+/* Whether one that came earlier, of the same priority, holds the head of a line back. */
+static bool is_behind(const struct sl_crowd *c, const struct sl_line *line)
+{
+    for (const struct sl_list *n = c->lines.next; n != &c->lines; n = n->next) {
+        const struct sl_line *other = line_of(n);
+        if (other->priority < line->priority) return false;
+        if (other != line && head_of(other)->arrival < head_of(line)->arrival &&
+            line_holds_back(other, line->shared, line->room, line->priority))
+            return true;
+    }
+    return false;
+}
+
+struct sl_entry *sl_lock_next(const struct sl_lock *l)
+{
+    const struct sl_crowd *c = l->crowd;
+    if (c == NULL || sl_list_empty(&c->lines)) return NULL;
+    int32_t highest = line_of(c->lines.next)->priority;
+    for (const struct sl_list *n = c->lines.next; n != &c->lines; n = n->next) {
+        const struct sl_line *line = line_of(n);
+        if (line->priority != highest) return NULL;
+        struct sl_entry *e = head_of(line);
+        if (!sl_lock_fits(l, line->shared, line->room, e->units)) continue;
+        if (!is_behind(c, line)) return e;
+    }
+    return NULL;
+}

@@ -1,0 +1,137 @@
+/* lock.h - a lock as the table keeps it. Of core/ alone.
+ *
+ * Most locks have one holder, with a lease, and nobody waits. Such a lock is one piece of
+ * memory: the holder sits in the lock itself, on its *seat*. Everybody else - who holds
+ * beside it, holds without a lease, shares, waits, watches - is an *entry* in the lock's
+ * *crowd*, which is there only while somebody is in it.
+ *
+ *     index --> lock [seat] --> crowd --> holders, by fence (a roll)
+ *                                    --> lines of waiters, one for each priority and room
+ *                                    --> watchers
+ *
+ * A holder whose lease is over is not counted from that moment on, also if its turn to be
+ * told has not come: it stays where it is, as a *ghost*, until the heap has got to it. */
+#ifndef SL_CORE_LOCK_H
+#define SL_CORE_LOCK_H
+
+#include "core/heap.h"
+#include "core/types.h"
+
+struct sl_session;
+
+enum sl_lock_flag {
+    SL_SEAT_GHOST = 1 << 0,   /* Who sits there is not counted any more. */
+    SL_SEAT_BROKEN = 1 << 1,  /* An operator refuses it extensions. */
+    SL_NEXT_OVERLAPS = 1 << 2 /* A grant was broken: the next one may not be alone. */
+};
+
+struct sl_lock {
+    struct sl_crowd *crowd; /* NULL: nobody but who sits on the seat. */
+    sl_fence fence;         /* Of the seat; 0: it is empty. */
+    sl_ms end_ms;
+    uint64_t session_id; /* Who took it. */
+    uint32_t timer;      /* Its place in the heap. */
+    uint32_t user;
+    uint16_t key_bytes;
+    uint16_t value_bytes;
+    uint16_t note_bytes;
+    uint16_t flags;
+    char text[]; /* The key; the value and note of the seat. */
+};
+_Static_assert(sizeof(struct sl_lock) == 48, "memory per lock is a promise");
+
+enum sl_entry_state { SL_HOLDS = 1, SL_IN_LINE, SL_WATCHES };
+
+struct sl_entry {
+    struct sl_lock *lock;
+    struct sl_session *session; /* NULL: a leased grant, which is its user's. */
+    struct sl_list of_session;
+    struct sl_list place; /* In its line, or among the watchers. */
+    struct sl_line *line;
+    uint64_t session_id;
+    uint64_t arrival;
+    sl_fence fence;
+    sl_ms end_ms; /* Of the lease, or of the wait. */
+    sl_ms asked_ms;
+    sl_ms granted_ms;
+    sl_ms lease_ms; /* 0: none. */
+    uint32_t timer;
+    uint32_t user;
+    uint32_t units, per, buckets;
+    int32_t priority;
+    uint8_t state;
+    bool shared, ghost, broken;
+    bool watch_free;
+    uint16_t value_bytes, note_bytes;
+    char *text; /* Value and note, of its own; NULL: neither. */
+};
+
+/* Waiters of one priority who declare the same room, in order of arrival. */
+struct sl_line {
+    struct sl_list place; /* Higher priority first. */
+    struct sl_list entries;
+    uint64_t room;
+    int32_t priority;
+    bool shared;
+};
+
+/* Holders by fence, which is the order in which they come. Who leaves leaves a hole. */
+struct sl_roll {
+    struct sl_roll_item {
+        sl_fence fence;
+        struct sl_entry *entry; /* NULL: a hole. */
+    } * items;
+    uint32_t first; /* Before it there are only holes. */
+    uint32_t count, live, size;
+};
+
+struct sl_crowd {
+    struct sl_lock *lock;
+    uint64_t held;   /* Units counted, the seat's included. */
+    uint32_t shared; /* Shared holders counted. */
+    uint32_t waiters, watchers;
+    struct sl_roll holders;
+    struct sl_list lines;
+    struct sl_list watching;
+    struct sl_list stirred; /* Among those to be looked at by sl_table_next(). */
+    struct sl_list waited;  /* Among all crowds. */
+};
+
+/* --- The roll -------------------------------------------------------------- */
+
+/* Room for so many holders, whatever comes and goes. SLUICE_ENOMEM. */
+int sl_roll_reserve(struct sl_roll *r, uint32_t holders);
+void sl_roll_append(struct sl_roll *r, struct sl_entry *e);
+void sl_roll_prepend(struct sl_roll *r, struct sl_entry *e); /* With the least fence. */
+void sl_roll_remove(struct sl_roll *r, sl_fence fence);
+struct sl_entry *sl_roll_find(const struct sl_roll *r, sl_fence fence);
+
+/* --- Crowds and lines ------------------------------------------------------ */
+
+struct sl_crowd *sl_crowd_new(struct sl_lock *l); /* NULL when out of memory. */
+void sl_crowd_free(struct sl_crowd *c);           /* It must be empty. */
+
+/* The line for such a waiter, made if need be; NULL when out of memory. */
+struct sl_line *sl_crowd_line(struct sl_crowd *c, int32_t priority, bool shared,
+                              uint64_t room);
+void sl_crowd_enter(struct sl_crowd *c, struct sl_line *line, struct sl_entry *e);
+
+/* Out of its line, which is freed with the last of it. */
+void sl_crowd_leave(struct sl_crowd *c, struct sl_entry *e);
+
+/* --- Who fits -------------------------------------------------------------- */
+
+/* Units counted on a lock. */
+uint64_t sl_lock_held(const struct sl_lock *l);
+
+/* Whether a request fits beside those who hold. */
+bool sl_lock_fits(const struct sl_lock *l, bool shared, uint64_t room, uint32_t units);
+
+/* Whether a request that comes now has to let waiters go first. */
+bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t room,
+                        int32_t priority);
+
+/* The waiter to be granted next; NULL if none fits or all that do are held back. */
+struct sl_entry *sl_lock_next(const struct sl_lock *l);
+
+#endif /* SL_CORE_LOCK_H */

@@ -1,0 +1,208 @@
+/* table.h - the lock table: who holds what, who waits, who is next.
+ *
+ * The table is a value. It reads no clock, opens no file, sends no byte and draws no
+ * random number: time comes in as an argument, and what follows from it is asked for with
+ * sl_table_next(). The same code runs in the server, in the keeper of a cluster and in
+ * the simulator. src/core/README.md has the rules of granting and why they are fair.
+ *
+ *     acquire --fits--> HOLDS --release, end of lease, end of session, break--> (gone)
+ *        |                ^
+ *        +--WAIT--> WAITS-+--time is over, session ended--> (gone)
+ *
+ * Invariants, checked by sl_table_check() and named in tests:
+ *
+ *   I1  the units counted on a lock are the sum of its holders'
+ *   I2  shared holders and others are never on one lock together
+ *   I3  a line is in order of arrival
+ *   I4  nobody waits who could be granted, once sl_table_next() has nothing to tell
+ *   I5  fences rise over the whole table and stay below 2^53
+ *   I6  a lock that nobody holds, waits for or watches is not in the table, unless its
+ *       next grant is to be marked as overlapping
+ *   I7  an entry has a place in the heap if and only if its end is not SL_NEVER
+ *   I8  what a session holds without a lease, waits for or watches is on its list
+ *
+ * Not thread-safe: one table, one thread. */
+#ifndef SL_CORE_TABLE_H
+#define SL_CORE_TABLE_H
+
+#include "core/types.h"
+#include "sluice.h"
+
+struct sl_table; /* Opaque. */
+
+/* Bounds on what peers can make us keep. */
+struct sl_limits {
+    uint32_t keys_max;
+    uint32_t waiters_max;     /* Of one key; watchers count as well. */
+    uint32_t key_bytes_max;   /* At most 65535; so are the next. */
+    uint32_t value_bytes_max; /* Of a value, and of a note. */
+    uint32_t drains_max;
+};
+
+/* Who asks. The caller keeps it, at one place, from sl_session_begin() until
+ * sl_table_next() has told SL_SESSION_OVER. */
+struct sl_session {
+    uint64_t id;   /* Never used twice. */
+    uint32_t user; /* Leased grants may be used by every session of their user. */
+    bool ended;
+    struct sl_list mine; /* What it holds without a lease, waits for and watches. */
+    struct sl_list over; /* Among those that have ended. */
+};
+
+struct sl_want {
+    struct sl_bytes key; /* Borrowed for the call, as all bytes; the table copies. */
+    bool shared;
+    uint32_t per, buckets; /* The room; 1 and 1 make a mutex. */
+    uint32_t units;
+    int32_t priority;
+    sl_ms wait_ms;  /* 0: answer now. SL_NEVER: without end. */
+    sl_ms lease_ms; /* 0: none; it ends with its session. */
+    struct sl_bytes value, note;
+};
+
+/* A grant, as its holder is told. */
+struct sl_grant {
+    sl_fence fence;
+    uint64_t held; /* Units now counted on the lock: this is the how-manieth. */
+    sl_ms lease_ms;
+    sl_ms waited_ms;
+    bool overlapping; /* Another grant was broken, and its holder may not know. */
+};
+
+/* A grant that is over. */
+struct sl_past {
+    sl_fence fence;
+    uint64_t session_id; /* Who had taken it. */
+    sl_ms held_ms;
+};
+
+/* What became of something without being asked for in this moment. */
+enum sl_effect_type {
+    SL_GRANTED = 1,  /* A waiter holds now. */
+    SL_TIMED_OUT,    /* A waiter or watcher has waited as long as it wished to. */
+    SL_EXPIRED,      /* A lease ran out. */
+    SL_ENDED,        /* A grant without a lease ended with its session. */
+    SL_REFUSED,      /* A waiter is told that its key is drained. */
+    SL_SEEN,         /* What a watcher waited for is so. */
+    SL_SESSION_OVER, /* Nothing is left of an ended session; it may be freed. */
+};
+
+struct sl_effect {
+    enum sl_effect_type type;
+    struct sl_bytes key; /* Borrowed from the table until the next call. */
+    struct sl_session
+        *session;          /* Of GRANTED, TIMED_OUT, REFUSED, SEEN, SESSION_OVER. */
+    struct sl_grant grant; /* Of GRANTED. */
+    struct sl_past past;   /* Of EXPIRED and ENDED. */
+};
+
+/* --- Life ----------------------------------------------------------------- */
+
+/* A new, empty table, owned by the caller; NULL when out of memory. Copies limits. The
+ * seed of its hashes should be a random number. */
+struct sl_table *sl_table_new(const struct sl_limits *limits, uint64_t seed);
+void sl_table_free(struct sl_table *t); /* NULL is allowed. */
+
+void sl_session_begin(struct sl_session *s, uint64_t id, uint32_t user);
+
+/* The session is gone: what it waits for is withdrawn and what it holds without a lease
+ * is given back, piece by piece, by sl_table_next(). SL_SESSION_OVER is the last of it. */
+void sl_table_session_end(struct sl_table *t, struct sl_session *s);
+
+/* --- Change --------------------------------------------------------------- */
+
+/* Ask for units of a key. SLUICE_OK: granted, *out is filled. SL_WAITS: it waits, and
+ * one of SL_GRANTED, SL_TIMED_OUT, SL_REFUSED follows, or the session ends. SLUICE_EFULL:
+ * taken, and no wish to wait. ETOOBIG, EINVAL, EDRAINED, EDEADLOCK (it would wait for what
+ * it alone holds), EKEYS, EWAITERS, ENOMEM. */
+int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                     const struct sl_want *want, struct sl_grant *out);
+#define SL_WAITS 1
+
+/* Give a grant back: that of the fence, if it is this session's or leased to its user;
+ * with fence 0 the newest that this session took. 1, and *out is what it was; 0: there is
+ * none. */
+int sl_table_release(struct sl_table *t, struct sl_now now, const struct sl_session *s,
+                     struct sl_bytes key, sl_fence fence, struct sl_past *out);
+
+/* Push the end of a lease back to now + ms; never forward. With a value that has at ==
+ * NULL the old one stays. SLUICE_OK, and *lease_ms is what is left; ELOST: not held under
+ * this fence by this user, or broken; ENOLEASE; ETOOBIG; EINVAL; ENOMEM. */
+int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_session *s,
+                    struct sl_bytes key, sl_fence fence, sl_ms ms,
+                    struct sl_bytes value, sl_ms *lease_ms);
+
+/* An operator takes a grant away: at once if it has no lease or `at_once`, and the next
+ * grant is then marked; else it is only not extended any more. 2: gone, *out is what it
+ * was. 1: its lease is its last. 0: there is none. */
+int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                   sl_fence fence, bool at_once, struct sl_past *out);
+
+/* Wait until a key is free (or held). SLUICE_OK: it is so. SL_WAITS: SL_SEEN or
+ * SL_TIMED_OUT follows. SLUICE_EFULL: it is not so, and no wish to wait. EINVAL, ETOOBIG,
+ * EKEYS, EWAITERS, ENOMEM. */
+int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                   struct sl_bytes key, bool free, sl_ms wait_ms);
+
+/* Grant nothing more on keys that match, or do again. Who waits there is refused.
+ * SLUICE_OK; ENOENT: was not drained; EFULL: too many patterns; ENOMEM. */
+int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on);
+
+/* What follows from the time and from earlier changes, one thing a call, until it
+ * returns false: then nobody waits who could be granted, and no lease lives that is over.
+ * A caller that must not be kept may stop early and come back. */
+bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out);
+
+/* When sl_table_next() next has something to tell by itself, or SL_NEVER. */
+sl_ms sl_table_due(const struct sl_table *t);
+
+/* --- Ask ------------------------------------------------------------------ */
+
+/* Whether a grant is held now. */
+bool sl_table_holds(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                    sl_fence fence);
+
+/* One who holds or waits. All is borrowed until the next change. */
+struct sl_view {
+    bool waits, shared, leased, broken;
+    sl_fence fence;
+    uint64_t session_id;
+    uint32_t user;
+    uint32_t units, per, buckets;
+    int32_t priority;
+    sl_ms left_ms;  /* Of the lease, or of the wait; SL_NEVER: no end. */
+    sl_ms since_ms; /* For how long it has held or waited. */
+    struct sl_bytes value, note;
+};
+
+struct sl_lock_view {
+    struct sl_bytes key;
+    uint64_t held;
+    uint32_t holders, waiters, watchers;
+    bool shared, drained, next_overlaps;
+};
+
+/* False if nobody has to do with the key. */
+bool sl_table_look(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                   struct sl_lock_view *out);
+
+/* Holders by fence, then waiters in the order in which they are considered. Set *cursor
+ * to 0 first; false: that was all. No change may come between. */
+bool sl_table_each(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                   uint64_t *cursor, struct sl_view *out);
+
+/* All keys: *cursor 0 first, and when it is 0 again that was all. What is there all the
+ * while is seen at least once. Returns how many. */
+size_t sl_table_scan(const struct sl_table *t, struct sl_now now, uint64_t *cursor,
+                     struct sl_lock_view *out, size_t max);
+
+struct sl_table_stats {
+    size_t keys, entries, bytes; /* Bytes of indexes, not of what malloc adds. */
+    sl_fence fence_last;
+};
+void sl_table_stats(const struct sl_table *t, struct sl_table_stats *out);
+
+/* Abort, naming the invariant, if one is broken. O(entries). */
+void sl_table_check(const struct sl_table *t);
+
+#endif /* SL_CORE_TABLE_H */

@@ -1,0 +1,102 @@
+/* table_check.c - the invariants of table.h, for tests and the simulator. */
+#include <assert.h>
+
+#include "core/table_inside.h"
+
+static void check_entry(const struct sl_table *t, const struct sl_lock *l,
+                        const struct sl_entry *e)
+{
+    assert(e->lock == l);
+    assert((e->end_ms != SL_NEVER) == (e->timer != SL_HEAP_NONE) && "I7");
+    if (e->timer != SL_HEAP_NONE) {
+        assert(e->timer < t->heap.count && "I7");
+        assert(t->heap.items[e->timer].owner == e && "I7");
+        assert(t->heap.items[e->timer].at == e->end_ms && "I7");
+    }
+    bool listed = !sl_list_empty(&e->of_session);
+    bool should = e->state != SL_HOLDS || e->lease_ms == 0;
+    assert(listed == should && "I8");
+    assert((e->session != NULL) == should && "I8");
+}
+
+static void check_holders(const struct sl_table *t, const struct sl_lock *l)
+{
+    const struct sl_crowd *c = l->crowd;
+    uint64_t held = sl_seat_counts(l);
+    uint32_t shared = 0, live = 0;
+    sl_fence last = l->fence;
+    for (uint32_t i = c->holders.first; i < c->holders.count; i++) {
+        const struct sl_entry *e = c->holders.items[i].entry;
+        if (e == NULL) continue;
+        live++;
+        assert(e->state == SL_HOLDS);
+        assert(e->fence == c->holders.items[i].fence && e->fence > last && "I5");
+        last = e->fence;
+        check_entry(t, l, e);
+        if (e->ghost) continue;
+        held += e->units;
+        shared += e->shared;
+    }
+    assert(last <= t->fence && t->fence <= SL_FENCE_MAX && "I5");
+    assert(held == c->held && shared == c->shared && live == c->holders.live && "I1");
+    assert((held == 0 || shared == 0) && "I2");
+}
+
+static void check_waiters(const struct sl_table *t, const struct sl_lock *l)
+{
+    const struct sl_crowd *c = l->crowd;
+    uint32_t waiters = 0, watchers = 0;
+    int64_t priority = INT64_MAX;
+    for (const struct sl_list *i = c->lines.next; i != &c->lines; i = i->next) {
+        const struct sl_line *line = sl_entry_of(i, struct sl_line, place);
+        uint64_t arrival = 0;
+        assert(line->priority <= priority && "I3");
+        assert(!sl_list_empty(&line->entries) && "I3");
+        priority = line->priority;
+        for (const struct sl_list *j = line->entries.next; j != &line->entries;
+             j = j->next) {
+            const struct sl_entry *e = sl_entry_of(j, struct sl_entry, place);
+            assert(e->state == SL_IN_LINE && e->line == line);
+            assert(e->arrival > arrival && "I3");
+            arrival = e->arrival;
+            waiters++;
+            check_entry(t, l, e);
+        }
+    }
+    for (const struct sl_list *i = c->watching.next; i != &c->watching; i = i->next) {
+        check_entry(t, l, sl_entry_of(i, struct sl_entry, place));
+        watchers++;
+    }
+    assert(waiters == c->waiters && watchers == c->watchers);
+    if (sl_list_empty(&c->stirred) && t->to_stir == 0)
+        assert((sl_lock_next(l) == NULL) && "I4");
+}
+
+static void check_lock(const struct sl_table *t, const struct sl_lock *l)
+{
+    const struct sl_crowd *c = l->crowd;
+    if (sl_has_seat(l)) {
+        assert((l->end_ms != SL_NEVER) == (l->timer != SL_HEAP_NONE) && "I7");
+        if (l->timer != SL_HEAP_NONE)
+            assert(t->heap.items[l->timer].owner == sl_as_owner((struct sl_lock *)l) &&
+                   "I7");
+    }
+    assert((sl_has_seat(l) || c != NULL || (l->flags & SL_NEXT_OVERLAPS) != 0) && "I6");
+    if (c == NULL) return;
+    assert(c->lock == l);
+    assert(c->holders.live + c->waiters + c->watchers > 0 && "I6");
+    check_holders(t, l);
+    check_waiters(t, l);
+}
+
+void sl_table_check(const struct sl_table *t)
+{
+    void *some[64];
+    uint64_t cursor = 0;
+    do {
+        size_t n = sl_index_scan(&t->index, &cursor, some, sizeof some / sizeof *some);
+        for (size_t i = 0; i < n; i++) check_lock(t, some[i]);
+    } while (cursor != 0);
+    for (uint32_t i = 1; i < t->heap.count; i++)
+        assert(t->heap.items[(i - 1) / 4].at <= t->heap.items[i].at && "I7");
+}

@@ -1,0 +1,145 @@
+/* table_look.c - questions to the table. Nothing is changed here. */
+#include "core/table_inside.h"
+
+bool sl_table_holds(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                    sl_fence fence)
+{
+    struct sl_place p;
+    return sl_table_find(t, now, key, fence, &p);
+}
+
+static void view_seat(const struct sl_lock *l, struct sl_now now, struct sl_view *out)
+{
+    const char *value = l->text + l->key_bytes;
+    *out = (struct sl_view){.leased = true,
+                            .broken = (l->flags & SL_SEAT_BROKEN) != 0,
+                            .fence = l->fence,
+                            .session_id = l->session_id,
+                            .user = l->user,
+                            .units = 1,
+                            .per = 1,
+                            .buckets = 1,
+                            .left_ms = l->end_ms == SL_NEVER ? SL_NEVER
+                                                             : l->end_ms - now.ms,
+                            .since_ms = sl_seat_age_ms(l, now),
+                            .value = {value, l->value_bytes},
+                            .note = {value + l->value_bytes, l->note_bytes}};
+}
+
+static void view_entry(const struct sl_entry *e, struct sl_now now, struct sl_view *out)
+{
+    bool waits = e->state == SL_IN_LINE;
+    *out = (struct sl_view){
+        .waits = waits,
+        .shared = e->shared,
+        .leased = e->lease_ms > 0,
+        .broken = e->broken,
+        .fence = e->fence,
+        .session_id = e->session_id,
+        .user = e->user,
+        .units = e->units,
+        .per = e->per,
+        .buckets = e->buckets,
+        .priority = e->priority,
+        .left_ms = e->end_ms == SL_NEVER ? SL_NEVER : e->end_ms - now.ms,
+        .since_ms = now.ms - (waits ? e->asked_ms : e->granted_ms),
+        .value = {e->text, e->value_bytes},
+        .note = {e->text == NULL ? NULL : e->text + e->value_bytes, e->note_bytes}};
+}
+
+static void view_lock(const struct sl_table *t, struct sl_now now,
+                      const struct sl_lock *l, struct sl_lock_view *out)
+{
+    const struct sl_crowd *c = l->crowd;
+    *out = (struct sl_lock_view){.key = sl_key_of(l),
+                                 .drained = sl_table_drained(t, sl_key_of(l)),
+                                 .next_overlaps = (l->flags & SL_NEXT_OVERLAPS) != 0};
+    if (sl_seat_lives(l, now)) out->held = out->holders = 1;
+    if (c == NULL) return;
+    out->waiters = c->waiters;
+    out->watchers = c->watchers;
+    for (uint32_t i = c->holders.first; i < c->holders.count; i++) {
+        const struct sl_entry *e = c->holders.items[i].entry;
+        if (!sl_entry_lives(e, now)) continue;
+        out->holders++;
+        out->held += e->units;
+        if (e->shared) out->shared = true;
+    }
+}
+
+bool sl_table_look(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                   struct sl_lock_view *out)
+{
+    const struct sl_lock *l = sl_table_find_lock(t, key);
+    if (l == NULL) return false;
+    view_lock(t, now, l, out);
+    return true;
+}
+
+/* The cursor: 0 the seat, then the roll, and behind 2^32 the waiters, counted. */
+#define WAITERS_FROM (1ull << 32)
+
+static bool each_waiter(const struct sl_crowd *c, struct sl_now now, uint64_t *cursor,
+                        struct sl_view *out)
+{
+    uint64_t n = *cursor - WAITERS_FROM;
+    for (const struct sl_list *i = c->lines.next; i != &c->lines; i = i->next) {
+        const struct sl_line *line = sl_entry_of(i, struct sl_line, place);
+        for (const struct sl_list *j = line->entries.next; j != &line->entries;
+             j = j->next) {
+            if (n-- > 0) continue;
+            view_entry(sl_entry_of(j, struct sl_entry, place), now, out);
+            ++*cursor;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool sl_table_each(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                   uint64_t *cursor, struct sl_view *out)
+{
+    const struct sl_lock *l = sl_table_find_lock(t, key);
+    if (l == NULL) return false;
+    if (*cursor == 0) {
+        ++*cursor;
+        if (sl_seat_lives(l, now)) {
+            view_seat(l, now, out);
+            return true;
+        }
+    }
+    const struct sl_crowd *c = l->crowd;
+    if (c == NULL) return false;
+    while (*cursor < WAITERS_FROM) {
+        uint64_t i = *cursor - 1;
+        if (i >= c->holders.count) {
+            *cursor = WAITERS_FROM;
+            break;
+        }
+        ++*cursor;
+        const struct sl_entry *e = c->holders.items[i].entry;
+        if (!sl_entry_lives(e, now)) continue;
+        view_entry(e, now, out);
+        return true;
+    }
+    return each_waiter(c, now, cursor, out);
+}
+
+size_t sl_table_scan(const struct sl_table *t, struct sl_now now, uint64_t *cursor,
+                     struct sl_lock_view *out, size_t max)
+{
+    void *found[64];
+    size_t most = sizeof found / sizeof *found;
+    size_t n = sl_index_scan(&t->index, cursor, found, max < most ? max : most);
+    for (size_t i = 0; i < n; i++) view_lock(t, now, found[i], &out[i]);
+    return n;
+}
+
+void sl_table_stats(const struct sl_table *t, struct sl_table_stats *out)
+{
+    *out = (struct sl_table_stats){.keys = t->index.count,
+                                   .entries = t->entries,
+                                   .bytes = sl_index_bytes(&t->index) +
+                                            t->heap.size * sizeof *t->heap.items,
+                                   .fence_last = t->fence};
+}

@@ -1,0 +1,340 @@
+#include "resp/reader.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sluice.h"
+
+#define ROOM_MIN 4096u   /* What a read should find. */
+#define ARGS_FIRST 16u   /* Words for which there is room from the start. */
+#define NUMBER_BYTES 24u /* The longest line with a length in it. */
+#define NONE SIZE_MAX
+
+/* A word, as offsets: the buffer moves. */
+struct span {
+    size_t at, n;
+};
+
+struct sl_resp_reader {
+    struct sl_resp_limits limits;
+    char *buffer;
+    size_t size, end;
+    size_t begin;     /* Where the command that is being read begins. */
+    size_t at;        /* How far it has been looked at. */
+    size_t left;      /* Words still to come. */
+    size_t bulk;      /* Bytes of the word that is being read. */
+    bool in_command;  /* The number of words is known. */
+    bool in_bulk;     /* The length of the word is known. */
+    size_t count;     /* Words that are there. */
+    size_t total;     /* Their bytes. */
+    size_t words_max; /* Room in the two below. */
+    struct span *spans;
+    struct sl_bytes *words;
+    const char *error;
+};
+
+/* --- Life ----------------------------------------------------------------- */
+
+struct sl_resp_reader *sl_resp_reader_new(const struct sl_resp_limits *limits)
+{
+    struct sl_resp_reader *r = calloc(1, sizeof *r);
+    if (r == NULL) return NULL;
+    r->limits = *limits;
+    return r;
+}
+
+void sl_resp_reader_free(struct sl_resp_reader *r)
+{
+    if (r == NULL) return;
+    free(r->buffer);
+    free(r->spans);
+    free(r->words);
+    free(r);
+}
+
+size_t sl_resp_reader_bytes(const struct sl_resp_reader *r)
+{
+    return sizeof *r + r->size + r->words_max * (sizeof *r->spans + sizeof *r->words);
+}
+
+const char *sl_resp_error(const struct sl_resp_reader *r)
+{
+    return r->error;
+}
+
+/* --- Bytes come in -------------------------------------------------------- */
+
+/* Move what is left to the front. */
+static void compact(struct sl_resp_reader *r)
+{
+    if (r->begin == 0) return;
+    memmove(r->buffer, r->buffer + r->begin, r->end - r->begin);
+    for (size_t i = 0; i < r->count; i++) r->spans[i].at -= r->begin;
+    r->at -= r->begin;
+    r->end -= r->begin;
+    r->begin = 0;
+}
+
+size_t sl_resp_room(struct sl_resp_reader *r, char **at)
+{
+    if (r->begin == r->end && r->count == 0) r->begin = r->end = r->at = 0;
+    /* A large word is read into its place in as few pieces as it comes in. */
+    size_t rest = r->in_bulk && r->at + r->bulk + 2 > r->end
+                      ? r->at + r->bulk + 2 - r->end
+                      : 0;
+    size_t want = rest > ROOM_MIN ? rest : ROOM_MIN;
+    if (r->size - r->end < want) compact(r);
+    if (r->size - r->end < ROOM_MIN) {
+        /* Twice as much as there is, not as much as was announced. */
+        size_t size = r->size * 2 > 2 * ROOM_MIN ? r->size * 2 : 2 * ROOM_MIN;
+        char *bigger = realloc(r->buffer, size);
+        if (bigger == NULL) return 0;
+        r->buffer = bigger;
+        r->size = size;
+    }
+    *at = r->buffer + r->end;
+    return r->size - r->end;
+}
+
+void sl_resp_filled(struct sl_resp_reader *r, size_t n)
+{
+    assert(n <= r->size - r->end);
+    r->end += n;
+}
+
+/* --- Words ---------------------------------------------------------------- */
+
+static int fail(struct sl_resp_reader *r, int status, const char *error)
+{
+    r->error = error;
+    return status;
+}
+
+static int add_word(struct sl_resp_reader *r, size_t at, size_t n)
+{
+    if (r->count == r->words_max) {
+        size_t max = r->words_max == 0 ? ARGS_FIRST : 2 * r->words_max;
+        struct span *spans = realloc(r->spans, max * sizeof *spans);
+        if (spans == NULL) return fail(r, SLUICE_ENOMEM, "out of memory");
+        r->spans = spans;
+        struct sl_bytes *words = realloc(r->words, max * sizeof *words);
+        if (words == NULL) return fail(r, SLUICE_ENOMEM, "out of memory");
+        r->words = words;
+        r->words_max = max;
+    }
+    r->spans[r->count++] = (struct span){.at = at, .n = n};
+    r->total += n;
+    if (r->total > r->limits.command_bytes_max)
+        return fail(r, SLUICE_ETOOBIG, "Protocol error: the command is too large");
+    return 1;
+}
+
+/* The end of a line from r->at on; NONE: it has not come. */
+static size_t line_end(const struct sl_resp_reader *r, size_t most)
+{
+    size_t n = r->end - r->at;
+    const char *from = r->buffer + r->at;
+    const char *nl = memchr(from, '\n', n < most ? n : most);
+    return nl == NULL ? NONE : (size_t)(nl - r->buffer);
+}
+
+/* A number between r->at + 1 and the end of the line; -1: none. */
+static int64_t number_at(const struct sl_resp_reader *r, size_t end)
+{
+    size_t at = r->at + 1;
+    int64_t n = 0;
+    if (end > at && r->buffer[end - 1] == '\r') end--;
+    bool negative = at < end && r->buffer[at] == '-';
+    if (negative) at++;
+    if (at == end || end - at > 18) return INT64_MIN;
+    for (; at < end; at++) {
+        if (r->buffer[at] < '0' || r->buffer[at] > '9') return INT64_MIN;
+        n = n * 10 + (r->buffer[at] - '0');
+    }
+    return negative ? -n : n;
+}
+
+/* A line that begins with a sign and holds a number. 1: *out; 0: more bytes. */
+static int read_number(struct sl_resp_reader *r, const char *error, int64_t *out)
+{
+    size_t end = line_end(r, NUMBER_BYTES);
+    if (end == NONE)
+        return r->end - r->at >= NUMBER_BYTES ? fail(r, SLUICE_EINVAL, error) : 0;
+    *out = number_at(r, end);
+    if (*out == INT64_MIN) return fail(r, SLUICE_EINVAL, error);
+    r->at = end + 1;
+    return 1;
+}
+
+/* --- The usual form -------------------------------------------------------- */
+
+static int read_count(struct sl_resp_reader *r)
+{
+    int64_t n;
+    int status = read_number(r, "Protocol error: invalid multibulk length", &n);
+    if (status != 1) return status;
+    if (n > 0 && (uint64_t)n > r->limits.args_max)
+        return fail(r, SLUICE_ETOOBIG, "Protocol error: too many words in a command");
+    r->left = n > 0 ? (size_t)n : 0; /* None, or fewer: nothing to do. */
+    r->in_command = true;
+    return 1;
+}
+
+static int read_length(struct sl_resp_reader *r)
+{
+    int64_t n;
+    if (r->at == r->end) return 0;
+    if (r->buffer[r->at] != '$')
+        return fail(r, SLUICE_EINVAL, "Protocol error: expected '$'");
+    int status = read_number(r, "Protocol error: invalid bulk length", &n);
+    if (status != 1) return status;
+    if (n < 0) return fail(r, SLUICE_EINVAL, "Protocol error: invalid bulk length");
+    if ((uint64_t)n > r->limits.bulk_bytes_max)
+        return fail(r, SLUICE_ETOOBIG, "Protocol error: a word is too long");
+    r->bulk = (size_t)n;
+    r->in_bulk = true;
+    return 1;
+}
+
+static int read_bulk(struct sl_resp_reader *r)
+{
+    if (r->end - r->at < r->bulk + 2) return 0;
+    const char *close = r->buffer + r->at + r->bulk;
+    if (close[0] != '\r' || close[1] != '\n')
+        return fail(r, SLUICE_EINVAL, "Protocol error: a word does not end with CRLF");
+    int status = add_word(r, r->at, r->bulk);
+    if (status != 1) return status;
+    r->at += r->bulk + 2;
+    r->in_bulk = false;
+    r->left--;
+    return 1;
+}
+
+static int read_array(struct sl_resp_reader *r)
+{
+    int status = r->in_command ? 1 : read_count(r);
+    while (status == 1 && r->left > 0)
+        status = r->in_bulk ? read_bulk(r) : read_length(r);
+    return status;
+}
+
+/* --- What people type ------------------------------------------------------ */
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\0';
+}
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* One character in "double quotes"; what it stands for, in *c. Returns how long it is. */
+static size_t unescape(const char *s, size_t n, char *c)
+{
+    *c = s[0];
+    if (s[0] != '\\' || n < 2) return 1;
+    if (s[1] == 'x' && n >= 4 && hex(s[2]) >= 0 && hex(s[3]) >= 0) {
+        *c = (char)(hex(s[2]) << 4 | hex(s[3]));
+        return 4;
+    }
+    switch (s[1]) {
+        case 'n': *c = '\n'; break;
+        case 'r': *c = '\r'; break;
+        case 't': *c = '\t'; break;
+        case 'b': *c = '\b'; break;
+        case 'a': *c = '\a'; break;
+        default: *c = s[1]; break;
+    }
+    return 2;
+}
+
+/* One word of a line, from `at` on; it is written over itself without its quotes. Returns
+ * where it ends; NONE: a quote is not closed. */
+static size_t read_word(struct sl_resp_reader *r, size_t at, size_t end, size_t *n)
+{
+    char *line = r->buffer;
+    size_t to = at, from = at;
+    while (from < end && !is_blank(line[from])) {
+        char quote = line[from];
+        if (quote != '"' && quote != '\'') {
+            line[to++] = line[from++];
+            continue;
+        }
+        from++;
+        for (;;) {
+            if (from >= end) return NONE;
+            if (line[from] == quote) break;
+            char c = line[from];
+            size_t step = 1;
+            if (quote == '"') step = unescape(line + from, end - from, &c);
+            else if (c == '\\' && from + 1 < end && line[from + 1] == '\'')
+                c = '\'', step = 2;
+            line[to++] = c;
+            from += step;
+        }
+        from++;
+        if (from < end && !is_blank(line[from])) return NONE;
+    }
+    *n = to - at;
+    return from;
+}
+
+static int read_line(struct sl_resp_reader *r)
+{
+    size_t end = line_end(r, SIZE_MAX), at = r->at;
+    size_t so_far = (end == NONE ? r->end : end) - r->at;
+    if (so_far > r->limits.inline_bytes_max)
+        return fail(r, SLUICE_ETOOBIG, "Protocol error: too big inline request");
+    if (end == NONE) return 0;
+    for (;;) {
+        while (at < end && is_blank(r->buffer[at])) at++;
+        if (at >= end) break;
+        size_t n, next = read_word(r, at, end, &n);
+        if (next == NONE)
+            return fail(r, SLUICE_EINVAL,
+                        "Protocol error: unbalanced quotes in request");
+        if (r->count >= r->limits.args_max)
+            return fail(r, SLUICE_ETOOBIG,
+                        "Protocol error: too many words in a command");
+        int status = add_word(r, at, n);
+        if (status != 1) return status;
+        at = next;
+    }
+    r->at = end + 1;
+    return 1;
+}
+
+/* --- Commands --------------------------------------------------------------- */
+
+/* The command is handed out: the next one begins here. */
+static void begin_next(struct sl_resp_reader *r)
+{
+    r->begin = r->at;
+    r->in_command = false;
+    r->count = 0;
+    r->total = 0;
+}
+
+int sl_resp_next(struct sl_resp_reader *r, struct sl_args *out)
+{
+    if (r->error != NULL) return SLUICE_EINVAL;
+    for (;;) {
+        if (!r->in_command) begin_next(r);
+        if (r->at == r->end) return 0;
+        bool array = r->in_command || r->buffer[r->at] == '*';
+        int status = array ? read_array(r) : read_line(r);
+        if (status != 1) return status;
+        r->in_command = false;
+        if (r->count == 0) continue; /* An empty line, or an empty array. */
+        for (size_t i = 0; i < r->count; i++)
+            r->words[i] = (struct sl_bytes){r->buffer + r->spans[i].at, r->spans[i].n};
+        *out = (struct sl_args){.at = r->words, .n = r->count};
+        return 1;
+    }
+}

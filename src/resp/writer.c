@@ -1,0 +1,155 @@
+#include "resp/writer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SIZE_MIN 512u
+
+void sl_resp_writer_init(struct sl_resp_writer *w, size_t bytes_max)
+{
+    *w = (struct sl_resp_writer){.bytes_max = bytes_max};
+}
+
+void sl_resp_writer_free(struct sl_resp_writer *w)
+{
+    free(w->buffer);
+    w->buffer = NULL;
+    w->n = w->size = 0;
+}
+
+char *sl_resp_take(struct sl_resp_writer *w, size_t *n)
+{
+    char *buffer = w->buffer;
+    *n = w->n;
+    w->buffer = NULL;
+    w->n = w->size = 0;
+    return buffer;
+}
+
+/* Room for n more bytes, or NULL. */
+static char *room(struct sl_resp_writer *w, size_t n)
+{
+    if (w->spilt) return NULL;
+    if (n > w->bytes_max - w->n) {
+        w->spilt = true;
+        return NULL;
+    }
+    if (n > w->size - w->n) {
+        size_t size = w->size < SIZE_MIN ? SIZE_MIN : 2 * w->size;
+        if (size < w->n + n) size = w->n + n;
+        char *bigger = realloc(w->buffer, size);
+        if (bigger == NULL) {
+            w->spilt = true;
+            return NULL;
+        }
+        w->buffer = bigger;
+        w->size = size;
+    }
+    char *at = w->buffer + w->n;
+    w->n += n;
+    return at;
+}
+
+void sl_resp_raw(struct sl_resp_writer *w, const char *bytes, size_t n)
+{
+    char *at = room(w, n);
+    if (at != NULL && n > 0) memcpy(at, bytes, n);
+}
+
+/* A sign, a number, a line break. Returns how many bytes. */
+static size_t format(char out[32], char sign, int64_t number)
+{
+    char digits[24];
+    size_t n = 0, at = 0;
+    uint64_t rest = number < 0 ? (uint64_t)0 - (uint64_t)number : (uint64_t)number;
+    do digits[n++] = (char)('0' + rest % 10);
+    while ((rest /= 10) > 0);
+    out[at++] = sign;
+    if (number < 0) out[at++] = '-';
+    while (n > 0) out[at++] = digits[--n];
+    out[at++] = '\r';
+    out[at++] = '\n';
+    return at;
+}
+
+static void header(struct sl_resp_writer *w, char sign, int64_t n)
+{
+    char line[32];
+    sl_resp_raw(w, line, format(line, sign, n));
+}
+
+void sl_resp_simple(struct sl_resp_writer *w, const char *text)
+{
+    sl_resp_raw(w, "+", 1);
+    sl_resp_raw(w, text, strlen(text));
+    sl_resp_raw(w, "\r\n", 2);
+}
+
+void sl_resp_problem(struct sl_resp_writer *w, const char *word, const char *text)
+{
+    size_t a = strlen(word), b = strlen(text);
+    char *at = room(w, 1 + a + 1 + b + 2);
+    if (at == NULL) return;
+    *at++ = '-';
+    memcpy(at, word, a);
+    at += a;
+    *at++ = ' ';
+    for (size_t i = 0; i < b; i++)
+        *at++ = text[i] == '\r' || text[i] == '\n' ? ' ' : text[i];
+    memcpy(at, "\r\n", 2);
+}
+
+void sl_resp_integer(struct sl_resp_writer *w, int64_t n)
+{
+    header(w, ':', n);
+}
+
+void sl_resp_bulk(struct sl_resp_writer *w, struct sl_bytes b)
+{
+    char line[32];
+    size_t n = format(line, '$', (int64_t)b.n);
+    char *at = room(w, n + b.n + 2);
+    if (at == NULL) return;
+    memcpy(at, line, n);
+    if (b.n > 0) memcpy(at + n, b.at, b.n);
+    memcpy(at + n + b.n, "\r\n", 2);
+}
+
+void sl_resp_text(struct sl_resp_writer *w, const char *text)
+{
+    sl_resp_bulk(w, (struct sl_bytes){text, strlen(text)});
+}
+
+void sl_resp_null(struct sl_resp_writer *w)
+{
+    if (w->resp3) sl_resp_raw(w, "_\r\n", 3);
+    else sl_resp_raw(w, "$-1\r\n", 5);
+}
+
+void sl_resp_null_array(struct sl_resp_writer *w)
+{
+    if (w->resp3) sl_resp_raw(w, "_\r\n", 3);
+    else sl_resp_raw(w, "*-1\r\n", 5);
+}
+
+void sl_resp_array(struct sl_resp_writer *w, size_t n)
+{
+    header(w, '*', (int64_t)n);
+}
+
+void sl_resp_map(struct sl_resp_writer *w, size_t pairs)
+{
+    if (w->resp3) header(w, '%', (int64_t)pairs);
+    else header(w, '*', 2 * (int64_t)pairs);
+}
+
+void sl_resp_push(struct sl_resp_writer *w, size_t n)
+{
+    header(w, w->resp3 ? '>' : '*', (int64_t)n);
+}
+
+void sl_resp_bool(struct sl_resp_writer *w, bool yes)
+{
+    if (w->resp3) sl_resp_raw(w, yes ? "#t\r\n" : "#f\r\n", 4);
+    else sl_resp_integer(w, yes);
+}

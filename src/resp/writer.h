@@ -1,0 +1,38 @@
+/* writer.h - replies into bytes, for RESP2 and RESP3, without a socket.
+ *
+ * A writer is a buffer that grows up to a limit. Past the limit, or without memory, it is
+ * *spilt*: what is written from then on is dropped, and its owner hangs up, since half a
+ * reply is worse than none. So nothing here has a status to be looked at. */
+#ifndef SL_RESP_WRITER_H
+#define SL_RESP_WRITER_H
+
+#include "core/types.h"
+
+struct sl_resp_writer {
+    char *buffer;
+    size_t n, size, bytes_max;
+    bool resp3;
+    bool spilt;
+};
+
+void sl_resp_writer_init(struct sl_resp_writer *w, size_t bytes_max);
+void sl_resp_writer_free(struct sl_resp_writer *w);
+
+/* The buffer is its caller's now (to be freed), and the writer empty. */
+char *sl_resp_take(struct sl_resp_writer *w, size_t *n);
+
+void sl_resp_simple(struct sl_resp_writer *w, const char *text);
+/* "-WORD text"; the text may come from anybody: line breaks become blanks. */
+void sl_resp_problem(struct sl_resp_writer *w, const char *word, const char *text);
+void sl_resp_integer(struct sl_resp_writer *w, int64_t n);
+void sl_resp_bulk(struct sl_resp_writer *w, struct sl_bytes b);
+void sl_resp_text(struct sl_resp_writer *w, const char *text); /* As a bulk. */
+void sl_resp_null(struct sl_resp_writer *w);       /* Instead of a string. */
+void sl_resp_null_array(struct sl_resp_writer *w); /* Instead of an array. */
+void sl_resp_array(struct sl_resp_writer *w, size_t n);
+void sl_resp_map(struct sl_resp_writer *w, size_t pairs);
+void sl_resp_push(struct sl_resp_writer *w, size_t n);
+void sl_resp_bool(struct sl_resp_writer *w, bool yes);
+void sl_resp_raw(struct sl_resp_writer *w, const char *at, size_t n);
+
+#endif /* SL_RESP_WRITER_H */

@@ -1,0 +1,559 @@
+/* test_table.c - the lock table, by transcripts: who asks, and what is said. Time is moved
+ * by hand, so nothing sleeps. After every step the invariants are checked. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test.h"
+
+#include "core/table.h"
+
+enum { SESSIONS = 8 };
+
+struct stage {
+    struct sl_table *table;
+    struct sl_session session[SESSIONS]; /* "a", "b", ... */
+    struct sl_now now;
+    sl_fence last[SESSIONS]; /* The last fence that each was told. */
+    uint64_t ids;
+    char said[4096];
+};
+
+static struct sl_bytes bytes(const char *s)
+{
+    return (struct sl_bytes){s, strlen(s)};
+}
+
+static void say(struct stage *s, const char *format, ...)
+{
+    size_t n = strlen(s->said);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->said + n, sizeof s->said - n, format, args);
+    va_end(args);
+}
+
+static struct stage *stage_new(void)
+{
+    const struct sl_limits limits = {.keys_max = 1000,
+                                     .waiters_max = 4,
+                                     .key_bytes_max = 100,
+                                     .value_bytes_max = 100,
+                                     .drains_max = 2};
+    struct stage *s = calloc(1, sizeof *s);
+    s->table = sl_table_new(&limits, 42);
+    s->now.wall_us = 1000;
+    for (uint32_t i = 0; i < SESSIONS; i++)
+        sl_session_begin(&s->session[i], ++s->ids, i < 6 ? 1 : 2);
+    return s;
+}
+
+static char name_of(const struct stage *s, const struct sl_session *session)
+{
+    return (char)('a' + (session - s->session));
+}
+
+/* Tell all that follows. */
+static void settle(struct stage *s)
+{
+    struct sl_effect e;
+    while (sl_table_next(s->table, s->now, &e)) {
+        int key = (int)e.key.n;
+        char who = e.session != NULL ? name_of(s, e.session) : '-';
+        switch (e.type) {
+            case SL_GRANTED:
+                s->last[e.session - s->session] = e.grant.fence;
+                say(s, "%c granted %.*s held %d waited %d%s\n", who, key, e.key.at,
+                    (int)e.grant.held, (int)e.grant.waited_ms,
+                    e.grant.overlapping ? " overlapping" : "");
+                break;
+            case SL_TIMED_OUT:
+                say(s, "%c timed out at %.*s\n", who, key, e.key.at);
+                break;
+            case SL_EXPIRED: say(s, "%.*s expired\n", key, e.key.at); break;
+            case SL_ENDED: say(s, "%.*s ended\n", key, e.key.at); break;
+            case SL_REFUSED: say(s, "%c refused %.*s\n", who, key, e.key.at); break;
+            case SL_SEEN: say(s, "%c sees %.*s\n", who, key, e.key.at); break;
+            case SL_SESSION_OVER: say(s, "%c over\n", who); break;
+        }
+    }
+    sl_table_check(s->table);
+}
+
+static void ask(struct stage *s, char who, struct sl_want w)
+{
+    struct sl_grant g;
+    if (w.per == 0 && !w.shared) w.per = 1;
+    if (w.buckets == 0 && !w.shared) w.buckets = 1;
+    if (w.units == 0) w.units = 1;
+    if (w.key.n == 0) w.key = bytes("k");
+    int status = sl_table_acquire(s->table, s->now, &s->session[who - 'a'], &w, &g);
+    if (status == SLUICE_OK) {
+        s->last[who - 'a'] = g.fence;
+        say(s, "%c held %d%s\n", who, (int)g.held, g.overlapping ? " overlapping" : "");
+    } else if (status == SL_WAITS) say(s, "%c waits\n", who);
+    else say(s, "%c %s\n", who, sluice_status_word(status));
+    settle(s);
+}
+
+#define ASK(who, ...) ask(s, who, (struct sl_want){__VA_ARGS__})
+
+static void release(struct stage *s, char who, sl_fence fence)
+{
+    struct sl_past p;
+    say(s, "%c releases %d\n", who,
+        sl_table_release(s->table, s->now, &s->session[who - 'a'], bytes("k"), fence,
+                         &p));
+    settle(s);
+}
+
+static void pass(struct stage *s, sl_ms ms)
+{
+    s->now.ms += ms;
+    s->now.wall_us += (uint64_t)ms * 1000;
+    say(s, "[%d]\n", (int)s->now.ms);
+    settle(s);
+}
+
+static void end(struct stage *s, char who)
+{
+    sl_table_session_end(s->table, &s->session[who - 'a']);
+    settle(s);
+}
+
+/* What was said since the last time is this; and then nothing is left. */
+#define SAID(text)                          \
+    do {                                    \
+        assert_string_equal(s->said, text); \
+        s->said[0] = '\0';                  \
+    } while (0)
+
+static void stage_end(struct stage *s)
+{
+    struct sl_table_stats stats;
+    for (char who = 'a'; who < 'a' + SESSIONS; who++)
+        sl_table_session_end(s->table, &s->session[who - 'a']);
+    s->now.ms += 1000000;
+    settle(s);
+    sl_table_stats(s->table, &stats);
+    /* A lock whose next grant is to be marked may stay. */
+    assert_int_equal(stats.entries, 0);
+    sl_table_free(s->table);
+    free(s);
+}
+
+/* --- Room ----------------------------------------------------------------- */
+
+static void the_transcript_of_canal_lock_value_for_value(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .per = 3);
+    ASK('a', .per = 3);
+    ASK('a', .per = 3);
+    ASK('a', .per = 3);
+    ASK('a', .per = 3, .buckets = 2);
+    ASK('a', .per = 3);
+    release(s, 'a', 0);
+    ASK('a', .per = 3);
+    release(s, 'a', 0);
+    ASK('a', .per = 3);
+    ASK('a', .per = 3);
+    SAID("a held 1\na held 2\na held 3\na FULL\na held 4\na FULL\na releases 1\n"
+         "a FULL\na releases 1\na held 3\na FULL\n");
+    stage_end(s);
+}
+
+static void more_room_reaches_new_callers_at_once(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .per = 3, .units = 3);
+    ASK('b', .per = 3, .wait_ms = 1000);
+    ASK('c', .per = 3);
+    ASK('d', .per = 6);
+    SAID("a held 3\nb waits\nc FULL\nd held 4\n");
+    stage_end(s);
+}
+
+static void a_small_request_does_not_pass_a_large_one_in_line(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .per = 3, .units = 2);
+    ASK('b', .per = 3, .units = 3, .wait_ms = 1000);
+    ASK('c', .per = 3, .units = 1, .wait_ms = 1000);
+    release(s, 'a', 0);
+    SAID("a held 2\nb waits\nc waits\na releases 1\nb granted k held 3 waited 0\n");
+    release(s, 'b', 0);
+    SAID("b releases 1\nc granted k held 1 waited 0\n");
+    stage_end(s);
+}
+
+static void a_waiter_with_more_room_passes_one_with_less_that_does_not_fit(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .per = 5, .units = 5);
+    ASK('b', .per = 1, .wait_ms = 1000);
+    ASK('c', .per = 5, .wait_ms = 1000);
+    sl_fence first = s->last[0];
+    (void)first;
+    ASK('d', .per = 4, .wait_ms = 1000);
+    release(s, 'a', 0);
+    SAID("a held 5\nb waits\nc waits\nd waits\na releases 1\n"
+         "b granted k held 1 waited 0\nc granted k held 2 waited 0\n"
+         "d granted k held 3 waited 0\n");
+    stage_end(s);
+}
+
+static void no_room_and_too_much_are_refused(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    struct sl_grant g;
+    struct sl_want w = {.key = bytes("k"), .per = 0, .buckets = 1, .units = 1};
+    assert_int_equal(sl_table_acquire(s->table, s->now, s->session, &w, &g),
+                     SLUICE_EFULL);
+    w.per = UINT32_MAX, w.buckets = 2;
+    assert_int_equal(sl_table_acquire(s->table, s->now, s->session, &w, &g),
+                     SLUICE_ETOOBIG);
+    w.per = 2, w.buckets = 1, w.units = 3;
+    assert_int_equal(sl_table_acquire(s->table, s->now, s->session, &w, &g),
+                     SLUICE_ETOOBIG);
+    w.units = 0;
+    assert_int_equal(sl_table_acquire(s->table, s->now, s->session, &w, &g),
+                     SLUICE_EINVAL);
+    w.units = 1, w.key.n = 0;
+    assert_int_equal(sl_table_acquire(s->table, s->now, s->session, &w, &g),
+                     SLUICE_EINVAL);
+    w.key = (struct sl_bytes){"12345678901234567890123456789012345678901234567890"
+                              "123456789012345678901234567890123456789012345678901",
+                              101};
+    assert_int_equal(sl_table_acquire(s->table, s->now, s->session, &w, &g),
+                     SLUICE_ETOOBIG);
+    stage_end(s);
+}
+
+/* --- Shared --------------------------------------------------------------- */
+
+static void shared_ones_share_among_themselves_only(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .shared = true);
+    ASK('b', .shared = true);
+    ASK('c', .per = 100);
+    ASK('c', .per = 100, .wait_ms = 1000);
+    ASK('d', .shared = true); /* A waiting writer is not starved by readers. */
+    release(s, 'a', 0);
+    release(s, 'b', 0);
+    SAID("a held 1\nb held 2\nc FULL\nc waits\nd FULL\na releases 1\nb releases 1\n"
+         "c granted k held 1 waited 0\n");
+    ASK('d', .shared = true, .wait_ms = 1000);
+    ASK('e', .shared = true, .wait_ms = 1000);
+    release(s, 'c', 0);
+    SAID("d waits\ne waits\nc releases 1\nd granted k held 1 waited 0\n"
+         "e granted k held 2 waited 0\n");
+    stage_end(s);
+}
+
+/* --- Waiting -------------------------------------------------------------- */
+
+static void W1_a_waiter_is_granted_only_if_it_is_alive_and_in_time(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .lease_ms = 100);
+    ASK('b', .wait_ms = 100);
+    ASK('c', .wait_ms = 200);
+    ASK('d', .wait_ms = 300);
+    sl_table_session_end(s->table, &s->session['c' - 'a']);
+    s->now.ms += 100; /* The lease ends, and so does b's wait. */
+    settle(s);
+    SAID("a held 1\nb waits\nc waits\nd waits\nk expired\n"
+         "b timed out at k\nd granted k held 1 waited 100\nc over\n");
+    stage_end(s);
+}
+
+static void W2_waiting_is_by_priority_and_then_by_arrival(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a');
+    ASK('b', .wait_ms = 1000);
+    ASK('c', .wait_ms = 1000, .priority = 5);
+    ASK('d', .wait_ms = 1000);
+    ASK('e', .wait_ms = 1000, .priority = 5);
+    for (char who = 'a'; who < 'f'; who++) s->said[0] = '\0';
+    release(s, 'a', 0);
+    release(s, 'c', 0);
+    release(s, 'e', 0);
+    release(s, 'b', 0);
+    SAID("a releases 1\nc granted k held 1 waited 0\nc releases 1\n"
+         "e granted k held 1 waited 0\ne releases 1\nb granted k held 1 waited 0\n"
+         "b releases 1\nd granted k held 1 waited 0\n");
+    stage_end(s);
+}
+
+static void a_wait_that_is_over_says_how_long_the_table_had_it(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a');
+    ASK('b', .wait_ms = 5000, .lease_ms = 50);
+    pass(s, 3000);
+    release(s, 'a', 0);
+    pass(s, 49);
+    pass(s, 1);
+    SAID("a held 1\nb waits\n[3000]\na releases 1\nb granted k held 1 waited 3000\n"
+         "[3049]\n[3050]\nk expired\n");
+    stage_end(s);
+}
+
+static void who_would_wait_for_itself_alone_is_told(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a');
+    ASK('a');
+    ASK('a', .wait_ms = 100);
+    SAID("a held 1\na FULL\na DEADLOCK\n");
+    ASK('b', .key = bytes("leased"), .lease_ms = 50);
+    ASK('b', .key = bytes("leased"),
+        .wait_ms = 100); /* A pool's other user: it ends. */
+    pass(s, 50);
+    SAID(
+        "b held 1\nb waits\n[50]\nleased expired\nb granted leased held 1 waited 50\n");
+    stage_end(s);
+}
+
+static void so_many_may_wait_and_no_more(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a');
+    for (char who = 'b'; who < 'g'; who++) ASK(who, .wait_ms = 10);
+    SAID("a held 1\nb waits\nc waits\nd waits\ne waits\nf WAITERS\n");
+    stage_end(s);
+}
+
+/* --- Leases and fences ---------------------------------------------------- */
+
+static int extend(struct stage *s, char who, sl_fence fence, sl_ms ms,
+                  const char *value, sl_ms *left)
+{
+    struct sl_bytes v = {0};
+    if (value != NULL) v = bytes(value);
+    int status = sl_table_extend(s->table, s->now, &s->session[who - 'a'], bytes("k"),
+                                 fence, ms, v, left);
+    sl_table_check(s->table);
+    return status;
+}
+
+static void a_lease_is_pushed_back_and_never_forward(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    sl_ms left;
+    ASK('a', .lease_ms = 100, .value = bytes("one"));
+    pass(s, 50);
+    assert_int_equal(extend(s, 'a', s->last[0], 10, NULL, &left), SLUICE_OK);
+    assert_int_equal(left, 50);
+    assert_int_equal(extend(s, 'b', s->last[0], 200, "a longer value", &left),
+                     SLUICE_OK);
+    assert_int_equal(left, 200);
+    assert_int_equal(extend(s, 'g', s->last[0], 200, NULL, &left), SLUICE_ELOST);
+    assert_int_equal(extend(s, 'a', s->last[0] + 1, 200, NULL, &left), SLUICE_ELOST);
+    assert_int_equal(extend(s, 'a', s->last[0], 0, NULL, &left), SLUICE_EINVAL);
+    struct sl_view v;
+    uint64_t cursor = 0;
+    assert_true(sl_table_each(s->table, s->now, bytes("k"), &cursor, &v));
+    assert_int_equal(v.value.n, 14);
+    assert_memory_equal(v.value.at, "a longer value", 14);
+    s->said[0] = '\0';
+    pass(s, 199);
+    pass(s, 1);
+    SAID("[249]\n[250]\nk expired\n");
+    assert_int_equal(extend(s, 'a', s->last[0], 200, NULL, &left), SLUICE_ELOST);
+    ASK('a');
+    assert_int_equal(extend(s, 'a', s->last[0], 200, NULL, &left), SLUICE_ENOLEASE);
+    stage_end(s);
+}
+
+static void a_leased_grant_is_its_users_and_one_without_its_sessions(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .lease_ms = 1000);
+    end(s, 'a'); /* It outlives its session. */
+    release(s, 'g', s->last[0]);
+    release(s, 'b', 0);
+    release(s, 'b', s->last[0]);
+    release(s, 'b', s->last[0]);
+    ASK('b');
+    release(s, 'c', s->last[1]);
+    end(s, 'b');
+    SAID("a held 1\na over\ng releases 0\nb releases 0\nb releases 1\nb releases 0\n"
+         "b held 1\nc releases 0\nk ended\nb over\n");
+    stage_end(s);
+}
+
+static void fences_rise_whatever_the_clock_does(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    sl_fence last = 0;
+    for (int i = 0; i < 100; i++) {
+        s->now.wall_us = (uint64_t)(i % 7 == 0 ? 1 : 1000000 - 1000 * i);
+        ASK('a', .lease_ms = 10);
+        assert_true(s->last[0] > last);
+        last = s->last[0];
+        release(s, 'a', last);
+    }
+    s->now.wall_us =
+        UINT64_MAX; /* A clock that is beyond all fences is not believed. */
+    ASK('a');
+    assert_true(s->last[0] == last + 1);
+    stage_end(s);
+}
+
+static void a_grant_is_over_at_its_end_also_if_that_was_not_told(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    struct sl_grant g;
+    struct sl_want w = {
+        .key = bytes("k"), .per = 1, .buckets = 1, .units = 1, .lease_ms = 100};
+    assert_int_equal(sl_table_acquire(s->table, s->now, s->session, &w, &g), SLUICE_OK);
+    sl_fence first = g.fence;
+    assert_true(sl_table_holds(s->table, s->now, bytes("k"), first));
+    s->now.ms = 100; /* And nobody asks what follows from that. */
+    assert_false(sl_table_holds(s->table, s->now, bytes("k"), first));
+    assert_int_equal(sl_table_acquire(s->table, s->now, &s->session[1], &w, &g),
+                     SLUICE_OK);
+    assert_true(g.fence > first);
+    sl_table_check(s->table);
+    settle(s);
+    SAID("k expired\n");
+    assert_true(sl_table_holds(s->table, s->now, bytes("k"), g.fence));
+    stage_end(s);
+}
+
+/* --- Break, drain, await -------------------------------------------------- */
+
+static void break_takes_a_lease_at_its_end_or_at_once(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    struct sl_past p;
+    sl_ms left;
+    ASK('a', .lease_ms = 100);
+    assert_int_equal(
+        sl_table_break(s->table, s->now, bytes("k"), s->last[0], false, &p), 1);
+    assert_int_equal(extend(s, 'a', s->last[0], 500, NULL, &left), SLUICE_ELOST);
+    pass(s, 100);
+    ASK('a', .lease_ms = 100);
+    assert_int_equal(sl_table_break(s->table, s->now, bytes("k"), s->last[0], true, &p),
+                     2);
+    assert_int_equal(sl_table_break(s->table, s->now, bytes("k"), s->last[0], true, &p),
+                     0);
+    settle(s);
+    ASK('b');
+    ASK('c', .wait_ms = 10);
+    assert_int_equal(
+        sl_table_break(s->table, s->now, bytes("k"), s->last[1], false, &p), 2);
+    settle(s);
+    SAID("a held 1\n[100]\nk expired\na held 1\nb held 1 overlapping\nc waits\n"
+         "c granted k held 1 waited 0 overlapping\n");
+    stage_end(s);
+}
+
+static void a_drained_key_grants_nothing_and_refuses_who_waits(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a');
+    ASK('b', .wait_ms = 100);
+    assert_int_equal(sl_table_drain(s->table, bytes("[j-l]"), true), SLUICE_OK);
+    assert_int_equal(sl_table_drain(s->table, bytes("x*"), true), SLUICE_OK);
+    assert_int_equal(sl_table_drain(s->table, bytes("y"), true), SLUICE_EFULL);
+    settle(s);
+    ASK('c');
+    ASK('c', .key = bytes("other"));
+    release(s, 'a', 0);
+    assert_int_equal(sl_table_drain(s->table, bytes("[j-l]"), false), SLUICE_OK);
+    assert_int_equal(sl_table_drain(s->table, bytes("[j-l]"), false), SLUICE_ENOENT);
+    ASK('c');
+    SAID("a held 1\nb waits\nb refused k\nc DRAINED\nc held 1\na releases 1\nc held "
+         "1\n");
+    stage_end(s);
+}
+
+static void watch(struct stage *s, char who, bool want_free, sl_ms ms)
+{
+    int status = sl_table_await(s->table, s->now, &s->session[who - 'a'], bytes("k"),
+                                want_free, ms);
+    say(s, "%c %s\n", who, status == SL_WAITS ? "watches" : sluice_status_word(status));
+    settle(s);
+}
+
+static void who_awaits_sees_a_key_held_or_free(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    watch(s, 'a', true, 0);
+    watch(s, 'a', false, 0);
+    watch(s, 'a', false, 100);
+    watch(s, 'd', false, 10);
+    pass(s, 10);
+    ASK('b');
+    watch(s, 'c', true, 100);
+    release(s, 'b', 0);
+    SAID("a OK\na FULL\na watches\nd watches\n[10]\nd timed out at k\nb held 1\na sees "
+         "k\n"
+         "c watches\nb releases 1\nc sees k\n");
+    stage_end(s);
+}
+
+static void what_a_session_leaves_behind_is_given_back(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .per = 2);
+    ASK('a', .key = bytes("other"));
+    ASK('b', .per = 1, .wait_ms = 1000);
+    ASK('c', .key = bytes("other"), .wait_ms = 1000);
+    s->said[0] = '\0';
+    end(s, 'a');
+    SAID("k ended\nb granted k held 1 waited 0\nother ended\n"
+         "c granted other held 1 waited 0\na over\n");
+    stage_end(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_transcript_of_canal_lock_value_for_value),
+        cmocka_unit_test(more_room_reaches_new_callers_at_once),
+        cmocka_unit_test(a_small_request_does_not_pass_a_large_one_in_line),
+        cmocka_unit_test(
+            a_waiter_with_more_room_passes_one_with_less_that_does_not_fit),
+        cmocka_unit_test(no_room_and_too_much_are_refused),
+        cmocka_unit_test(shared_ones_share_among_themselves_only),
+        cmocka_unit_test(W1_a_waiter_is_granted_only_if_it_is_alive_and_in_time),
+        cmocka_unit_test(W2_waiting_is_by_priority_and_then_by_arrival),
+        cmocka_unit_test(a_wait_that_is_over_says_how_long_the_table_had_it),
+        cmocka_unit_test(who_would_wait_for_itself_alone_is_told),
+        cmocka_unit_test(so_many_may_wait_and_no_more),
+        cmocka_unit_test(a_lease_is_pushed_back_and_never_forward),
+        cmocka_unit_test(a_leased_grant_is_its_users_and_one_without_its_sessions),
+        cmocka_unit_test(fences_rise_whatever_the_clock_does),
+        cmocka_unit_test(a_grant_is_over_at_its_end_also_if_that_was_not_told),
+        cmocka_unit_test(break_takes_a_lease_at_its_end_or_at_once),
+        cmocka_unit_test(a_drained_key_grants_nothing_and_refuses_who_waits),
+        cmocka_unit_test(who_awaits_sees_a_key_held_or_free),
+        cmocka_unit_test(what_a_session_leaves_behind_is_given_back),
+    };
+    return cmocka_run_group_tests_name("table", tests, NULL, NULL);
+}
