@@ -77,7 +77,10 @@ static uint64_t gone_unmarked(const struct sl_shm_slot *s)
     if (tgkill(pid, tid, 0) == 0 || errno != ESRCH) return 0;
     uint32_t after = (uint32_t)__atomic_load_n(&s->mutex.__data.__lock,
                                                __ATOMIC_ACQUIRE);
+#ifndef MUT_ONELOOK
     if (after != word) return 0;
+#endif
+    (void)after;
     return __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE) == generation ? generation
                                                                            : 0;
 }

@@ -3,8 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "canal/counter.h"
@@ -337,6 +343,70 @@ static void k6_afterwards(struct scene *s)
     if (pairs_third.pid != 0) third_finishes(s); /* When nobody else had a turn. */
 }
 
+/* ---- a thread dies while it is looked for ---- */
+
+/* A process whose second thread holds two; it ends when somebody looks for that thread by
+ * its id, after everything else was read of it and before the answer. */
+static pid_t doomed;
+static int doomed_fd = -1; /* Of the process; readable when all of it is gone. */
+
+static void *hold_two_and_wait(void *scene)
+{
+    struct sluice_want two = {.units = 2};
+    script_enter(scene);
+    if (sluice_canal_acquire(script_canal, "main", script_room(SCENE_ROOMY), &two) != 2)
+        _exit(3);
+    for (;;) pause();
+}
+
+static void doomed_begins(struct scene *s)
+{
+    pthread_t t;
+    doomed = fork();
+    if (doomed == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (pthread_create(&t, NULL, hold_two_and_wait, s) != 0) _exit(4);
+        for (;;) pause();
+    }
+    doomed_fd = (int)syscall(SYS_pidfd_open, doomed, 0);
+    while (sl_word_count(sl_word_load(&s->seg.keys[0].word)) != 2) usleep(100);
+}
+
+static void doomed_is_buried(void)
+{
+    kill(doomed, SIGKILL);
+    waitpid(doomed, NULL, 0);
+    close(doomed_fd);
+    doomed = 0;
+}
+
+/* Instead of the C library's, in this program and those it leads. */
+int tgkill(pid_t process, pid_t thread, int sig)
+{
+    if (doomed != 0 && process == doomed) {
+        struct pollfd gone = {.fd = doomed_fd, .events = POLLIN};
+        kill(doomed, SIGKILL);
+        poll(&gone, 1, -1);
+    }
+    return (int)syscall(SYS_tgkill, process, thread, sig);
+}
+
+/* The kernel has marked it, so it is reaped as any other; and its slot has a new owner. */
+static void gone_others(struct scene *s)
+{
+    struct pollfd gone = {.fd = doomed_fd, .events = POLLIN};
+    if (poll(&gone, 1, 0) != 1) return; /* Nobody has looked for it yet. */
+    sl_slot_reap_all(&s->seg);
+    scene_acquire(s, BOB, "main", SCENE_ROOMY, 2);
+}
+
+static void gone_afterwards(struct scene *s)
+{
+    it_reaped(s);
+    doomed_is_buried();
+    sl_slot_reap_all(&s->seg);
+}
+
 /* The third is no reaper but a new owner, and holds a unit at the end. */
 static void claim_arrange(struct scene *s)
 {
@@ -622,6 +692,8 @@ const struct pair pairs[] = {
      k6_arrange_silent, script_enter, script_reap, k6_take_over, k6_afterwards, false},
     {"claim", "a reaper stands; a new owner is about to sign", &pairs_small, false, "main",
      claim_arrange, script_enter, script_reap, claim_others, claim_afterwards, false},
+    {"gone", "K9 a looker stands; whom it looks for dies, and the slot has a new owner", &pairs_small, false, "main",
+     doomed_begins, script_enter, script_reap, gone_others, gone_afterwards, false},
     {"bind", "a binder stands; its key is reclaimed", &pairs_two_keys, false, "old",
      bind_arrange, script_enter, use_old, bind_others, bind_afterwards, false},
     {"reclaim", "a reclaimer stands; its key is bound", &pairs_two_keys, false, "kept",
