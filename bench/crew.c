@@ -197,7 +197,7 @@ const char *crew_start(struct crew *c, const struct rival *r, struct place *p,
                        const int *cpus)
 {
     static char refused[sizeof((struct hello *)0)->refused];
-    *c = (struct crew){0};
+    *c = (struct crew){.inexact = r->inexact};
     c->barrier = mmap(NULL, sizeof *c->barrier, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (c->barrier == MAP_FAILED) return "no memory";
@@ -231,7 +231,8 @@ const char *crew_run(struct crew *c, int64_t run_ns, double *ns_per_pair,
         struct tally t;
         wrong = crew_read(c->tallies[i], &t, sizeof t, run_ns / 1000000 + ANSWER_MS);
         if (wrong != NULL) return wrong;
-        if (t.granted != t.pairs) return "a request was refused that should fit";
+        if (t.granted != t.pairs && !c->inexact)
+            return "a request was refused that should fit";
         if (t.begin_ns < begin_ns) begin_ns = t.begin_ns;
         if (t.end_ns > end_ns) end_ns = t.end_ns;
         if (t.pushed > 0) *disturbed = true;

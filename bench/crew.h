@@ -19,6 +19,7 @@ struct crew {
     int orders[SEATS_MAX];  /* Pipes, to write to. */
     int tallies[SEATS_MAX]; /* Pipes, to read from. */
     struct crew_barrier *barrier;
+    bool inexact; /* As its lock: not each of its pairs need be granted. */
 };
 
 /* CLOCK_MONOTONIC. */

@@ -512,7 +512,8 @@ const struct rival rivals[RIVALS] = {
          "Its counters alone, without the process that watches the holders: "
          "8-byte instructions, and no record of who holds what; callers that race "
          "can be let in beyond the room.",
-         buckets_open, sit_as_opened, LOOPS_OF(buckets), buckets_held, cells_unmap},
+         buckets_open, sit_as_opened, LOOPS_OF(buckets), buckets_held, cells_unmap,
+         true},
     [NAME] = {"name", "Sluice by name", "come back", NULL, ours_open, name_sit,
               LOOPS_OF(name), ours_count, ours_close},
     [HANDLE] = {"handle", "Sluice by handle", "come back", NULL, ours_open, handle_sit,

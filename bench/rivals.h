@@ -62,6 +62,7 @@ struct rival {
     /* Units of the first keys that are held now. In the opener. */
     int64_t (*count)(struct place *p, uint32_t key);
     void (*close)(struct place *p);
+    bool inexact; /* Two that use a fresh key at once may be answered wrongly. */
 };
 
 enum rival_number { CAS8, CAS16, POSIX, SYSV, FLOCK, BUCKETS, NAME, HANDLE, RIVALS };
