@@ -5,7 +5,7 @@
 #include "sluice.h"
 
 #define CHILDREN 4u
-#define SIZE_MIN 64u
+#define SIZE_MIN 4u
 
 void sl_heap_init(struct sl_heap *h, void (*placed)(void *owner, uint32_t place))
 {

@@ -1,5 +1,5 @@
-/* heap.h - what is due first: a heap of four children a node, by time and then by age,
- * so that the order of what is due at once does not depend on the heap.
+/* heap.h - what is due first: a heap of four children a node. What is due at the same
+ * time comes in any order, though always in the same after the same history.
  *
  * Each item is told its place, so that it can be taken out or moved when its time
  * changes. */

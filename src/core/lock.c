@@ -80,9 +80,87 @@ void sl_roll_remove(struct sl_roll *r, sl_fence fence)
     while (r->count > r->first && r->items[r->count - 1].entry == NULL) r->count--;
     while (r->first < r->count && r->items[r->first].entry == NULL) r->first++;
     if (r->live == 0) r->first = r->count = 0;
+    if (r->count - r->first > 2 * r->live + 16) sweep(r);
+}
+
+/* --- By session ------------------------------------------------------------ */
+
+/* A treap: in order of session and fence, and a heap by numbers that nobody can guess. So
+ * it needs no memory of its own, and its depth is that of a random tree. */
+static uint64_t rank_of(const struct sl_entry *e, uint64_t seed)
+{
+    uint64_t x = (e->fence ^ seed) * 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 29) * (seed | 1);
+    return x ^ x >> 32;
+}
+
+static bool is_before(const struct sl_entry *a, const struct sl_entry *b)
+{
+    if (a->session_id != b->session_id) return a->session_id < b->session_id;
+    return a->fence < b->fence;
+}
+
+static void tree_put(struct sl_entry **at, struct sl_entry *e, uint64_t seed)
+{
+    uint64_t rank = rank_of(e, seed);
+    while (*at != NULL && rank_of(*at, seed) >= rank)
+        at = is_before(*at, e) ? &(*at)->right : &(*at)->left;
+    struct sl_entry *below = *at, **left = &e->left, **right = &e->right;
+    *at = e;
+    while (below != NULL) {
+        struct sl_entry ***side = is_before(below, e) ? &left : &right;
+        struct sl_entry **inner = side == &left ? &below->right : &below->left;
+        **side = below;
+        *side = inner;
+        below = *inner;
+    }
+    *left = *right = NULL;
+}
+
+static void tree_remove(struct sl_entry **at, struct sl_entry *e, uint64_t seed)
+{
+    while (*at != e) at = is_before(*at, e) ? &(*at)->right : &(*at)->left;
+    struct sl_entry *a = e->left, *b = e->right;
+    while (a != NULL && b != NULL) {
+        if (rank_of(a, seed) >= rank_of(b, seed)) {
+            *at = a;
+            at = &a->right;
+            a = a->right;
+        } else {
+            *at = b;
+            at = &b->left;
+            b = b->left;
+        }
+    }
+    *at = a != NULL ? a : b;
+    e->left = e->right = NULL;
+}
+
+struct sl_entry *sl_crowd_newest(const struct sl_crowd *c, uint64_t session_id)
+{
+    struct sl_entry *found = NULL;
+    for (struct sl_entry *e = c->by_session; e != NULL;) {
+        if (e->session_id == session_id) found = e;
+        e = e->session_id <= session_id ? e->right : e->left;
+    }
+    return found;
+}
+
+bool sl_crowd_is_of(const struct sl_crowd *c, uint64_t session_id)
+{
+    const struct sl_entry *least = c->by_session, *most = c->by_session;
+    if (least == NULL || c->leased > 0) return false;
+    while (least->left != NULL) least = least->left;
+    while (most->right != NULL) most = most->right;
+    return least->session_id == session_id && most->session_id == session_id;
 }
 
 /* --- Crowds and lines ------------------------------------------------------ */
+
+static void placed(void *owner, uint32_t place)
+{
+    ((struct sl_entry *)owner)->crowd_timer = place;
+}
 
 struct sl_crowd *sl_crowd_new(struct sl_lock *l)
 {
@@ -92,7 +170,10 @@ struct sl_crowd *sl_crowd_new(struct sl_lock *l)
     bool sits = l->fence != 0 && (l->flags & SL_SEAT_GHOST) == 0;
     c->held = sits ? 1 : 0;
     sl_list_init(&c->lines);
-    sl_list_init(&c->watching);
+    sl_list_init(&c->watching[false]);
+    sl_list_init(&c->watching[true]);
+    sl_list_init(&c->ghosts);
+    sl_heap_init(&c->ends, placed);
     sl_list_init(&c->stirred);
     sl_list_init(&c->waited);
     return c;
@@ -104,12 +185,44 @@ void sl_crowd_free(struct sl_crowd *c)
     sl_list_remove(&c->stirred);
     sl_list_remove(&c->waited);
     free(c->holders.items);
+    sl_heap_free(&c->ends);
     free(c);
+}
+
+int sl_crowd_reserve_end(struct sl_crowd *c)
+{
+    return sl_heap_reserve(&c->ends, c->waiters + 1);
+}
+
+void sl_crowd_count(struct sl_crowd *c, struct sl_entry *e, uint64_t seed)
+{
+    c->counted++;
+    c->held += e->units;
+    if (e->shared) c->shared++;
+    if (e->lease_ms > 0) c->leased++;
+    tree_put(&c->by_session, e, seed);
+}
+
+void sl_crowd_uncount(struct sl_crowd *c, struct sl_entry *e, uint64_t seed)
+{
+    c->counted--;
+    c->held -= e->units;
+    if (e->shared) c->shared--;
+    if (e->lease_ms > 0) c->leased--;
+    tree_remove(&c->by_session, e, seed);
+    if (e->crowd_timer != SL_HEAP_NONE) sl_heap_remove(&c->ends, e->crowd_timer);
+    e->ghost = true;
+    sl_list_append(&c->ghosts, &e->place);
 }
 
 static struct sl_line *line_of(const struct sl_list *node)
 {
     return sl_entry_of(node, struct sl_line, place);
+}
+
+static struct sl_entry *head_of(const struct sl_line *line)
+{
+    return sl_entry_of(line->entries.next, struct sl_entry, place);
 }
 
 struct sl_line *sl_crowd_line(struct sl_crowd *c, int32_t priority, bool shared,
@@ -135,15 +248,28 @@ void sl_crowd_enter(struct sl_crowd *c, struct sl_line *line, struct sl_entry *e
     c->waiters++;
 }
 
+/* Its head has gone: behind those of its priority whose heads came before the new one. */
+static void move_back(struct sl_crowd *c, struct sl_line *line)
+{
+    struct sl_list *at = line->place.next;
+    while (at != &c->lines && line_of(at)->priority == line->priority &&
+           head_of(line_of(at))->arrival < head_of(line)->arrival)
+        at = at->next;
+    sl_list_remove(&line->place);
+    sl_list_append(at, &line->place); /* Before that one. */
+}
+
 void sl_crowd_leave(struct sl_crowd *c, struct sl_entry *e)
 {
     struct sl_line *line = e->line;
+    bool first = head_of(line) == e;
     sl_list_remove(&e->place);
     e->line = NULL;
     c->waiters--;
-    if (!sl_list_empty(&line->entries)) return;
-    sl_list_remove(&line->place);
-    free(line);
+    if (sl_list_empty(&line->entries)) {
+        sl_list_remove(&line->place);
+        free(line);
+    } else if (first) move_back(c, line);
 }
 
 /* --- Who fits -------------------------------------------------------------- */
@@ -185,35 +311,22 @@ bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t room,
     return false;
 }
 
-static struct sl_entry *head_of(const struct sl_line *line)
-{
-    return sl_entry_of(line->entries.next, struct sl_entry, place);
-}
-
-/* Whether one that came earlier, of the same priority, holds the head of a line back. */
-static bool is_behind(const struct sl_crowd *c, const struct sl_line *line)
-{
-    for (const struct sl_list *n = c->lines.next; n != &c->lines; n = n->next) {
-        const struct sl_line *other = line_of(n);
-        if (other->priority < line->priority) return false;
-        if (other != line && head_of(other)->arrival < head_of(line)->arrival &&
-            line_holds_back(other, line->shared, line->room, line->priority))
-            return true;
-    }
-    return false;
-}
-
+/* The first by arrival, of the highest priority, that fits and is not held back. Those who
+ * came before it declare less room than it does, all of them. */
 struct sl_entry *sl_lock_next(const struct sl_lock *l)
 {
     const struct sl_crowd *c = l->crowd;
     if (c == NULL || sl_list_empty(&c->lines)) return NULL;
-    int32_t highest = line_of(c->lines.next)->priority;
+    const struct sl_line *first = line_of(c->lines.next);
+    uint64_t room = 0; /* The most that those before declare. */
     for (const struct sl_list *n = c->lines.next; n != &c->lines; n = n->next) {
         const struct sl_line *line = line_of(n);
-        if (line->priority != highest) return NULL;
+        if (line->priority != first->priority) return NULL;
         struct sl_entry *e = head_of(line);
-        if (!sl_lock_fits(l, line->shared, line->room, e->units)) continue;
-        if (!is_behind(c, line)) return e;
+        bool held_back = line != first && (line->shared || line->room <= room);
+        if (!held_back && sl_lock_fits(l, line->shared, line->room, e->units)) return e;
+        if (line->shared) return NULL; /* Nobody passes it. */
+        if (line->room > room) room = line->room;
     }
     return NULL;
 }

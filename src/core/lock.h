@@ -5,12 +5,13 @@
  * beside it, holds without a lease, shares, waits, watches - is an *entry* in the lock's
  * *crowd*, which is there only while somebody is in it.
  *
- *     index --> lock [seat] --> crowd --> holders, by fence (a roll)
+ *     index --> lock [seat] --> crowd --> holders, by fence (a roll), by session (a tree)
+ *                                         and by the end of their leases (a heap)
  *                                    --> lines of waiters, one for each priority and room
  *                                    --> watchers
  *
  * A holder whose lease is over is not counted from that moment on, also if its turn to be
- * told has not come: it stays where it is, as a *ghost*, until the heap has got to it. */
+ * told has not come: it stays on the roll, as a *ghost*, until the table has got to it. */
 #ifndef SL_CORE_LOCK_H
 #define SL_CORE_LOCK_H
 
@@ -46,16 +47,18 @@ struct sl_entry {
     struct sl_lock *lock;
     struct sl_session *session; /* NULL: a leased grant, which is its user's. */
     struct sl_list of_session;
-    struct sl_list place; /* In its line, or among the watchers. */
+    struct sl_list place; /* In its line, or among the watchers, or the ghosts. */
     struct sl_line *line;
+    struct sl_entry *left, *right; /* In the tree of those who hold. */
     uint64_t session_id;
     uint64_t arrival;
     sl_fence fence;
     sl_ms end_ms; /* Of the lease, or of the wait. */
     sl_ms asked_ms;
     sl_ms granted_ms;
-    sl_ms lease_ms; /* 0: none. */
-    uint32_t timer;
+    sl_ms lease_ms;       /* 0: none. */
+    uint32_t timer;       /* Its place in the table's heap. */
+    uint32_t crowd_timer; /* And in its crowd's. */
     uint32_t user;
     uint32_t units, per, buckets;
     int32_t priority;
@@ -68,7 +71,7 @@ struct sl_entry {
 
 /* Waiters of one priority who declare the same room, in order of arrival. */
 struct sl_line {
-    struct sl_list place; /* Higher priority first. */
+    struct sl_list place;
     struct sl_list entries;
     uint64_t room;
     int32_t priority;
@@ -87,14 +90,18 @@ struct sl_roll {
 
 struct sl_crowd {
     struct sl_lock *lock;
-    uint64_t held;   /* Units counted, the seat's included. */
-    uint32_t shared; /* Shared holders counted. */
+    uint64_t held;    /* Units counted, the seat's included. */
+    uint32_t counted; /* Entries that hold and are counted; of them */
+    uint32_t shared, leased;
     uint32_t waiters, watchers;
     struct sl_roll holders;
-    struct sl_list lines;
-    struct sl_list watching;
-    struct sl_list stirred; /* Among those to be looked at by sl_table_next(). */
-    struct sl_list waited;  /* Among all crowds. */
+    struct sl_entry *by_session; /* The counted ones, by session and then by fence. */
+    struct sl_heap ends;         /* Of their leases. */
+    struct sl_list ghosts;
+    struct sl_list lines;       /* Higher priority first, then whose head came first. */
+    struct sl_list watching[2]; /* For the key to be held; to be free. */
+    struct sl_list stirred;     /* Among those to be looked at by sl_table_next(). */
+    struct sl_list waited;      /* Among those in which somebody waits. */
 };
 
 /* --- The roll -------------------------------------------------------------- */
@@ -110,6 +117,20 @@ struct sl_entry *sl_roll_find(const struct sl_roll *r, sl_fence fence);
 
 struct sl_crowd *sl_crowd_new(struct sl_lock *l); /* NULL when out of memory. */
 void sl_crowd_free(struct sl_crowd *c);           /* It must be empty. */
+
+/* Memory for the end of one more lease, whatever becomes of those who wait. */
+int sl_crowd_reserve_end(struct sl_crowd *c);
+
+/* A holder on the roll is counted; or no more, and a ghost. The seed is a random number
+ * that is always the same. */
+void sl_crowd_count(struct sl_crowd *c, struct sl_entry *e, uint64_t seed);
+void sl_crowd_uncount(struct sl_crowd *c, struct sl_entry *e, uint64_t seed);
+
+/* The newest that is counted of those that a session took; NULL: none. */
+struct sl_entry *sl_crowd_newest(const struct sl_crowd *c, uint64_t session_id);
+
+/* Whether all that are counted are of one session, without a lease; and there are some. */
+bool sl_crowd_is_of(const struct sl_crowd *c, uint64_t session_id);
 
 /* The line for such a waiter, made if need be; NULL when out of memory. */
 struct sl_line *sl_crowd_line(struct sl_crowd *c, int32_t priority, bool shared,

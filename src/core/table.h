@@ -13,12 +13,13 @@
  *
  *   I1  the units counted on a lock are the sum of its holders'
  *   I2  shared holders and others are never on one lock together
- *   I3  a line is in order of arrival
+ *   I3  a line is in order of arrival, and lines of one priority in that of their first
  *   I4  nobody waits who could be granted, once sl_table_next() has nothing to tell
  *   I5  fences rise over the whole table and stay below 2^53
  *   I6  a lock that nobody holds, waits for or watches is not in the table, unless its
  *       next grant is to be marked as overlapping
- *   I7  an entry has a place in the heap if and only if its end is not SL_NEVER
+ *   I7  an entry has a place in the heap if and only if its end is not SL_NEVER; in that
+ *       of its crowd, if it is also counted there
  *   I8  what a session holds without a lease, waits for or watches is on its list
  *
  * Not thread-safe: one table, one thread. */
@@ -37,6 +38,8 @@ struct sl_limits {
     uint32_t key_bytes_max;   /* At most 65535; so are the next. */
     uint32_t value_bytes_max; /* Of a value, and of a note. */
     uint32_t drains_max;
+    sl_ms
+        grain_ms; /* Of the clock: `now` may be late by less than this. 0: it is exact. */
 };
 
 /* Who asks. The caller keeps it, at one place, from sl_session_begin() until
@@ -74,6 +77,7 @@ struct sl_past {
     sl_fence fence;
     uint64_t session_id; /* Who had taken it. */
     sl_ms held_ms;
+    bool broken; /* It had been broken before. */
 };
 
 /* What became of something without being asked for in this moment. */
@@ -109,6 +113,14 @@ void sl_session_begin(struct sl_session *s, uint64_t id, uint32_t user);
  * is given back, piece by piece, by sl_table_next(). SL_SESSION_OVER is the last of it. */
 void sl_table_session_end(struct sl_table *t, struct sl_session *s);
 
+/* The session's connection is gone, but what it holds stays for now: what it waits for or
+ * watches (the last thing it asked for) is withdrawn at once, without a word. Who was held
+ * back by it may be next, which sl_table_next() tells. */
+void sl_table_withdraw(struct sl_table *t, struct sl_session *s);
+
+/* Whether it holds something without a lease. */
+bool sl_session_holds(const struct sl_session *s);
+
 /* --- Change --------------------------------------------------------------- */
 
 /* Ask for units of a key. SLUICE_OK: granted, *out is filled. SL_WAITS: it waits, and
@@ -134,7 +146,7 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
 
 /* An operator takes a grant away: at once if it has no lease or `at_once`, and the next
  * grant is then marked; else it is only not extended any more. 2: gone, *out is what it
- * was. 1: its lease is its last. 0: there is none. */
+ * was. 1: its lease is its last, *out is what it has been so far. 0: there is none. */
 int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    sl_fence fence, bool at_once, struct sl_past *out);
 
@@ -145,7 +157,8 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
                    struct sl_bytes key, bool free, sl_ms wait_ms);
 
 /* Grant nothing more on keys that match, or do again. Who waits there is refused.
- * SLUICE_OK; ENOENT: was not drained; EFULL: too many patterns; ENOMEM. */
+ * SLUICE_OK: that is a change; ENOENT: it was so already; EINVAL, ETOOBIG: no such pattern;
+ * EFULL: too many of them; ENOMEM. */
 int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on);
 
 /* What follows from the time and from earlier changes, one thing a call, until it
@@ -161,6 +174,10 @@ sl_ms sl_table_due(const struct sl_table *t);
 /* Whether a grant is held now. */
 bool sl_table_holds(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
                     sl_fence fence);
+
+/* The i-th pattern of the drains, from 0, oldest first, borrowed until the next change;
+ * false: there are no more. */
+bool sl_table_drains(const struct sl_table *t, uint32_t i, struct sl_bytes *out);
 
 /* One who holds or waits. All is borrowed until the next change. */
 struct sl_view {
@@ -191,13 +208,24 @@ bool sl_table_look(const struct sl_table *t, struct sl_now now, struct sl_bytes 
 bool sl_table_each(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    uint64_t *cursor, struct sl_view *out);
 
+/* A cursor that stands before the first waiter. */
+#define SL_EACH_WAITER (1ull << 32)
+
+/* The grant with the highest fence; false if nobody holds the key. */
+bool sl_table_newest(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                     struct sl_view *out);
+
 /* All keys: *cursor 0 first, and when it is 0 again that was all. What is there all the
  * while is seen at least once. Returns how many. */
 size_t sl_table_scan(const struct sl_table *t, struct sl_now now, uint64_t *cursor,
                      struct sl_lock_view *out, size_t max);
 
 struct sl_table_stats {
-    size_t keys, entries, bytes; /* Bytes of indexes, not of what malloc adds. */
+    size_t keys;
+    size_t entries; /* Waiters, watchers, and holders that need more than a seat. */
+    size_t waiters; /* Without watchers. */
+    size_t drains;
+    size_t bytes; /* Of indexes, not of what malloc adds. */
     sl_fence fence_last;
 };
 void sl_table_stats(const struct sl_table *t, struct sl_table_stats *out);

@@ -13,17 +13,36 @@ static void check_entry(const struct sl_table *t, const struct sl_lock *l,
         assert(t->heap.items[e->timer].owner == e && "I7");
         assert(t->heap.items[e->timer].at == e->end_ms && "I7");
     }
+    const struct sl_heap *ends = &l->crowd->ends;
+    bool ends_here = e->state == SL_HOLDS && !e->ghost && e->end_ms != SL_NEVER;
+    assert(ends_here == (e->crowd_timer != SL_HEAP_NONE) && "I7");
+    if (ends_here) {
+        assert(e->crowd_timer < ends->count && "I7");
+        assert(ends->items[e->crowd_timer].owner == e && "I7");
+        assert(ends->items[e->crowd_timer].at == e->end_ms && "I7");
+    }
     bool listed = !sl_list_empty(&e->of_session);
     bool should = e->state != SL_HOLDS || e->lease_ms == 0;
     assert(listed == should && "I8");
     assert((e->session != NULL) == should && "I8");
 }
 
+static bool is_in_tree(const struct sl_crowd *c, const struct sl_entry *e)
+{
+    const struct sl_entry *n = c->by_session;
+    while (n != NULL && n != e) {
+        bool right = n->session_id != e->session_id ? n->session_id < e->session_id
+                                                    : n->fence < e->fence;
+        n = right ? n->right : n->left;
+    }
+    return n == e;
+}
+
 static void check_holders(const struct sl_table *t, const struct sl_lock *l)
 {
     const struct sl_crowd *c = l->crowd;
     uint64_t held = sl_seat_counts(l);
-    uint32_t shared = 0, live = 0;
+    uint32_t shared = 0, live = 0, counted = 0, leased = 0;
     sl_fence last = l->fence;
     for (uint32_t i = c->holders.first; i < c->holders.count; i++) {
         const struct sl_entry *e = c->holders.items[i].entry;
@@ -36,9 +55,13 @@ static void check_holders(const struct sl_table *t, const struct sl_lock *l)
         if (e->ghost) continue;
         held += e->units;
         shared += e->shared;
+        leased += e->lease_ms > 0;
+        counted++;
+        assert(is_in_tree(c, e) && "I1");
     }
     assert(last <= t->fence && t->fence <= SL_FENCE_MAX && "I5");
     assert(held == c->held && shared == c->shared && live == c->holders.live && "I1");
+    assert(counted == c->counted && leased == c->leased && "I1");
     assert((held == 0 || shared == 0) && "I2");
 }
 
@@ -47,26 +70,38 @@ static void check_waiters(const struct sl_table *t, const struct sl_lock *l)
     const struct sl_crowd *c = l->crowd;
     uint32_t waiters = 0, watchers = 0;
     int64_t priority = INT64_MAX;
+    uint64_t head = 0;
     for (const struct sl_list *i = c->lines.next; i != &c->lines; i = i->next) {
         const struct sl_line *line = sl_entry_of(i, struct sl_line, place);
         uint64_t arrival = 0;
         assert(line->priority <= priority && "I3");
         assert(!sl_list_empty(&line->entries) && "I3");
+        if (line->priority < priority) head = 0;
         priority = line->priority;
         for (const struct sl_list *j = line->entries.next; j != &line->entries;
              j = j->next) {
             const struct sl_entry *e = sl_entry_of(j, struct sl_entry, place);
             assert(e->state == SL_IN_LINE && e->line == line);
             assert(e->arrival > arrival && "I3");
+            if (arrival == 0) {
+                assert(e->arrival > head && "I3");
+                head = e->arrival;
+            }
             arrival = e->arrival;
             waiters++;
             check_entry(t, l, e);
         }
     }
-    for (const struct sl_list *i = c->watching.next; i != &c->watching; i = i->next) {
-        check_entry(t, l, sl_entry_of(i, struct sl_entry, place));
-        watchers++;
+    for (int free = 0; free < 2; free++) {
+        const struct sl_list *list = &c->watching[free];
+        for (const struct sl_list *i = list->next; i != list; i = i->next) {
+            const struct sl_entry *e = sl_entry_of(i, struct sl_entry, place);
+            assert(e->state == SL_WATCHES && e->watch_free == free);
+            check_entry(t, l, e);
+            watchers++;
+        }
     }
+    assert(sl_list_empty(&c->waited) == (waiters == 0));
     assert(waiters == c->waiters && watchers == c->watchers);
     if (sl_list_empty(&c->stirred) && t->to_stir == 0)
         assert((sl_lock_next(l) == NULL) && "I4");

@@ -16,10 +16,10 @@ struct sl_table {
     size_t entries;
     size_t waiting; /* Entries that may need a place in the heap when granted. */
     struct sl_list stirred; /* Crowds in which somebody may be next. */
-    struct sl_list waited;  /* All crowds. */
-    size_t crowds;
-    size_t to_stir;      /* So many of them are to be stirred, since a drain changed. */
-    struct sl_list over; /* Sessions that have ended. */
+    struct sl_list waited;  /* Crowds in which somebody waits. */
+    size_t crowds;          /* So many are they; */
+    size_t to_stir;         /* so many to be stirred, since a drain changed. */
+    struct sl_list over;    /* Sessions that have ended. */
     struct sl_list drains;
     uint32_t drain_count;
     /* What the last effect borrowed its bytes from. */
@@ -38,6 +38,13 @@ static inline struct sl_bytes sl_key_of(const struct sl_lock *l)
 static inline void *sl_as_owner(struct sl_lock *l)
 {
     return (void *)((uintptr_t)l | 1u);
+}
+
+/* NULL: the owner is an entry. */
+static inline struct sl_lock *sl_owner_lock(void *owner)
+{
+    uintptr_t p = (uintptr_t)owner;
+    return (p & 1u) != 0 ? (struct sl_lock *)(p & ~(uintptr_t)1) : NULL;
 }
 
 static inline bool sl_has_seat(const struct sl_lock *l)
@@ -72,8 +79,82 @@ static inline bool sl_entry_lives(const struct sl_entry *e, struct sl_now now)
     return e != NULL && !e->ghost && e->end_ms > now.ms;
 }
 
+/* Whether a key is free, or held; as a watcher wants it. */
+static inline bool sl_lock_is_so(const struct sl_lock *l, bool want_free)
+{
+    bool held = l != NULL &&
+                (sl_lock_held(l) > 0 || (l->crowd != NULL && l->crowd->shared > 0));
+    return held != want_free;
+}
+
+/* --- Locks and entries come and go (table.c) ------------------------------- */
+
+/* When a lease ends that begins now. A clock that is rounded down says too little, by
+ * less than its grain; a lease must not end early for that. */
+static inline sl_ms sl_lease_end(const struct sl_table *t, struct sl_now now, sl_ms ms)
+{
+    return sl_ms_after(sl_ms_after(now.ms, ms), t->limits.grain_ms);
+}
+
+/* What is left of a lease at least. */
+static inline sl_ms sl_lease_left(const struct sl_table *t, struct sl_now now,
+                                  sl_ms end_ms)
+{
+    if (end_ms == SL_NEVER) return SL_NEVER;
+    sl_ms left = end_ms - now.ms - t->limits.grain_ms;
+    return left > 0 ? left : 0;
+}
+
 struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key);
+void sl_table_put_lock(struct sl_table *t, struct sl_lock *l); /* Room was reserved. */
+
+/* The next fence: the time, or one more than the last. */
+sl_fence sl_table_next_fence(struct sl_table *t, struct sl_now now);
+
+/* A copy of a value and a note, one behind the other; *out NULL if both are empty. */
+int sl_copy_text(struct sl_bytes value, struct sl_bytes note, char **out);
+
+/* Free what the last effect borrowed its bytes from. First thing in every change. */
+void sl_table_forget_old(struct sl_table *t);
+
+/* Look at a crowd again: somebody may be next, or a watcher see what it waits for. */
+void sl_table_stir(struct sl_table *t, struct sl_crowd *c);
+
+/* After somebody has gone: free what nobody is in. The lock's memory lives until the next
+ * call, as its key may have been handed out. */
+void sl_table_tidy(struct sl_table *t, struct sl_lock *l);
+
+/* Memory for one more entry on a lock, whatever becomes of it. */
+int sl_table_reserve_entry(struct sl_table *t, struct sl_lock *l, bool leased);
+
+struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *w);
+void sl_entry_free(struct sl_entry *e); /* NULL is allowed. */
+void sl_table_set_end(struct sl_table *t, struct sl_entry *e, sl_ms end_ms);
+
+/* Let an entry go that is on no roll, line or list of watchers any more. Its bytes live
+ * until the next call. */
+void sl_table_bury(struct sl_table *t, struct sl_entry *e);
+
+/* Make an entry a holder. All memory for it is there. */
+void sl_table_hold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
+                   struct sl_session *s, struct sl_grant *out);
+
+/* Take a holder off its lock: an entry, or who has the seat. */
+void sl_table_unhold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
+                     struct sl_past *out);
+void sl_table_unseat(struct sl_table *t, struct sl_now now, struct sl_lock *l,
+                     struct sl_past *out);
+
+/* While the heap has more to tell than it was asked for, leases that are over may still
+ * be there: of this lock, count them no more. */
+void sl_table_pass_time(struct sl_table *t, struct sl_now now, struct sl_lock *l);
+
+/* --- Drains (table_drain.c) ------------------------------------------------ */
+
 bool sl_table_drained(const struct sl_table *t, struct sl_bytes key);
+void sl_table_free_drains(struct sl_table *t);
+
+/* --- Grants (table_change.c) ----------------------------------------------- */
 
 /* The living grant of a fence; false: there is none. */
 bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes key,

@@ -8,7 +8,8 @@ bool sl_table_holds(const struct sl_table *t, struct sl_now now, struct sl_bytes
     return sl_table_find(t, now, key, fence, &p);
 }
 
-static void view_seat(const struct sl_lock *l, struct sl_now now, struct sl_view *out)
+static void view_seat(const struct sl_table *t, const struct sl_lock *l,
+                      struct sl_now now, struct sl_view *out)
 {
     const char *value = l->text + l->key_bytes;
     *out = (struct sl_view){.leased = true,
@@ -19,14 +20,14 @@ static void view_seat(const struct sl_lock *l, struct sl_now now, struct sl_view
                             .units = 1,
                             .per = 1,
                             .buckets = 1,
-                            .left_ms = l->end_ms == SL_NEVER ? SL_NEVER
-                                                             : l->end_ms - now.ms,
+                            .left_ms = sl_lease_left(t, now, l->end_ms),
                             .since_ms = sl_seat_age_ms(l, now),
                             .value = {value, l->value_bytes},
                             .note = {value + l->value_bytes, l->note_bytes}};
 }
 
-static void view_entry(const struct sl_entry *e, struct sl_now now, struct sl_view *out)
+static void view_entry(const struct sl_table *t, const struct sl_entry *e,
+                       struct sl_now now, struct sl_view *out)
 {
     bool waits = e->state == SL_IN_LINE;
     *out = (struct sl_view){
@@ -41,10 +42,30 @@ static void view_entry(const struct sl_entry *e, struct sl_now now, struct sl_vi
         .per = e->per,
         .buckets = e->buckets,
         .priority = e->priority,
-        .left_ms = e->end_ms == SL_NEVER ? SL_NEVER : e->end_ms - now.ms,
+        .left_ms = sl_lease_left(t, now, e->end_ms),
         .since_ms = now.ms - (waits ? e->asked_ms : e->granted_ms),
         .value = {e->text, e->value_bytes},
         .note = {e->text == NULL ? NULL : e->text + e->value_bytes, e->note_bytes}};
+}
+
+/* Leases that are over are not counted, whether or not the table has got to them. Only
+ * while it has not they have to be looked for. */
+static void count_holders(const struct sl_crowd *c, struct sl_now now,
+                          struct sl_lock_view *out)
+{
+    if (c->ends.count == 0 || c->ends.items[0].at > now.ms) {
+        out->holders += c->counted;
+        out->held += c->held - sl_seat_counts(c->lock);
+        out->shared = c->shared > 0;
+        return;
+    }
+    for (uint32_t i = c->holders.first; i < c->holders.count; i++) {
+        const struct sl_entry *e = c->holders.items[i].entry;
+        if (!sl_entry_lives(e, now)) continue;
+        out->holders++;
+        out->held += e->units;
+        if (e->shared) out->shared = true;
+    }
 }
 
 static void view_lock(const struct sl_table *t, struct sl_now now,
@@ -58,13 +79,7 @@ static void view_lock(const struct sl_table *t, struct sl_now now,
     if (c == NULL) return;
     out->waiters = c->waiters;
     out->watchers = c->watchers;
-    for (uint32_t i = c->holders.first; i < c->holders.count; i++) {
-        const struct sl_entry *e = c->holders.items[i].entry;
-        if (!sl_entry_lives(e, now)) continue;
-        out->holders++;
-        out->held += e->units;
-        if (e->shared) out->shared = true;
-    }
+    count_holders(c, now, out);
 }
 
 bool sl_table_look(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
@@ -76,19 +91,18 @@ bool sl_table_look(const struct sl_table *t, struct sl_now now, struct sl_bytes 
     return true;
 }
 
-/* The cursor: 0 the seat, then the roll, and behind 2^32 the waiters, counted. */
-#define WAITERS_FROM (1ull << 32)
+/* The cursor: 0 the seat, then the roll, and from SL_EACH_WAITER on the waiters, counted. */
 
-static bool each_waiter(const struct sl_crowd *c, struct sl_now now, uint64_t *cursor,
-                        struct sl_view *out)
+static bool each_waiter(const struct sl_table *t, const struct sl_crowd *c,
+                        struct sl_now now, uint64_t *cursor, struct sl_view *out)
 {
-    uint64_t n = *cursor - WAITERS_FROM;
+    uint64_t n = *cursor - SL_EACH_WAITER;
     for (const struct sl_list *i = c->lines.next; i != &c->lines; i = i->next) {
         const struct sl_line *line = sl_entry_of(i, struct sl_line, place);
         for (const struct sl_list *j = line->entries.next; j != &line->entries;
              j = j->next) {
             if (n-- > 0) continue;
-            view_entry(sl_entry_of(j, struct sl_entry, place), now, out);
+            view_entry(t, sl_entry_of(j, struct sl_entry, place), now, out);
             ++*cursor;
             return true;
         }
@@ -104,25 +118,42 @@ bool sl_table_each(const struct sl_table *t, struct sl_now now, struct sl_bytes 
     if (*cursor == 0) {
         ++*cursor;
         if (sl_seat_lives(l, now)) {
-            view_seat(l, now, out);
+            view_seat(t, l, now, out);
             return true;
         }
     }
     const struct sl_crowd *c = l->crowd;
     if (c == NULL) return false;
-    while (*cursor < WAITERS_FROM) {
+    while (*cursor < SL_EACH_WAITER) {
         uint64_t i = *cursor - 1;
         if (i >= c->holders.count) {
-            *cursor = WAITERS_FROM;
+            *cursor = SL_EACH_WAITER;
             break;
         }
         ++*cursor;
         const struct sl_entry *e = c->holders.items[i].entry;
         if (!sl_entry_lives(e, now)) continue;
-        view_entry(e, now, out);
+        view_entry(t, e, now, out);
         return true;
     }
-    return each_waiter(c, now, cursor, out);
+    return each_waiter(t, c, now, cursor, out);
+}
+
+bool sl_table_newest(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                     struct sl_view *out)
+{
+    const struct sl_lock *l = sl_table_find_lock(t, key);
+    if (l == NULL) return false;
+    const struct sl_crowd *c = l->crowd;
+    for (uint32_t i = c == NULL ? 0 : c->holders.count; i > 0; i--) {
+        const struct sl_entry *e = c->holders.items[i - 1].entry;
+        if (!sl_entry_lives(e, now)) continue;
+        view_entry(t, e, now, out);
+        return true;
+    }
+    if (!sl_seat_lives(l, now)) return false; /* The seat's fence is the least. */
+    view_seat(t, l, now, out);
+    return true;
 }
 
 size_t sl_table_scan(const struct sl_table *t, struct sl_now now, uint64_t *cursor,
@@ -139,6 +170,8 @@ void sl_table_stats(const struct sl_table *t, struct sl_table_stats *out)
 {
     *out = (struct sl_table_stats){.keys = t->index.count,
                                    .entries = t->entries,
+                                   .waiters = t->waiting,
+                                   .drains = t->drain_count,
                                    .bytes = sl_index_bytes(&t->index) +
                                             t->heap.size * sizeof *t->heap.items,
                                    .fence_last = t->fence};

@@ -58,6 +58,11 @@ size_t sl_resp_reader_bytes(const struct sl_resp_reader *r)
     return sizeof *r + r->size + r->words_max * (sizeof *r->spans + sizeof *r->words);
 }
 
+size_t sl_resp_unread(const struct sl_resp_reader *r)
+{
+    return r->end - (r->in_command ? r->begin : r->at);
+}
+
 const char *sl_resp_error(const struct sl_resp_reader *r)
 {
     return r->error;

@@ -44,6 +44,10 @@ void sl_resp_filled(struct sl_resp_reader *r, size_t n);
  * SLUICE_ENOMEM. After one of these the connection is of no use. */
 int sl_resp_next(struct sl_resp_reader *r, struct sl_args *out);
 
+/* Bytes that came and are not yet part of a command that was handed out. 0: the reader is
+ * as good as new, and may serve another stream. */
+size_t sl_resp_unread(const struct sl_resp_reader *r);
+
 /* What was wrong, for the peer. */
 const char *sl_resp_error(const struct sl_resp_reader *r);
 

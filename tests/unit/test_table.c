@@ -531,6 +531,74 @@ static void what_a_session_leaves_behind_is_given_back(void **state)
     stage_end(s);
 }
 
+static void who_is_withdrawn_leaves_the_line_and_keeps_what_it_holds(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .shared = true);
+    ASK('b', .key = bytes("other"));
+    assert_true(sl_session_holds(&s->session[1]));
+    ASK('b', .wait_ms = 1000);
+    ASK('c', .shared = true, .wait_ms = 1000); /* Behind b, who wants it alone. */
+    assert_false(sl_session_holds(&s->session[2]));
+    sl_table_withdraw(s->table, &s->session[1]);
+    settle(s);
+    SAID("a held 1\nb held 1\nb waits\nc waits\nc granted k held 2 waited 0\n");
+    assert_true(sl_session_holds(&s->session[1]));
+    watch(s, 'b', true, 1000);
+    sl_table_withdraw(s->table, &s->session[1]);
+    sl_table_withdraw(s->table, &s->session[1]);
+    pass(s, 2000); /* Nothing is told for what was withdrawn. */
+    end(s, 'b');
+    assert_false(sl_session_holds(&s->session[1]));
+    SAID("b watches\n[2000]\nother ended\nb over\n");
+    ASK('d', .key = bytes("leased"), .lease_ms = 10);
+    assert_false(sl_session_holds(&s->session[3]));
+    stage_end(s);
+}
+
+static void a_lock_that_only_a_withdrawn_one_watched_is_gone(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    struct sl_table_stats stats;
+    watch(s, 'a', false, 1000);
+    sl_table_stats(s->table, &stats);
+    assert_int_equal(stats.keys, 1);
+    assert_int_equal(stats.waiters, 0);
+    sl_table_withdraw(s->table, &s->session[0]);
+    sl_table_stats(s->table, &stats);
+    assert_int_equal(stats.keys, 0);
+    stage_end(s);
+}
+
+static void drains_are_listed_and_say_what_changed(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    struct sl_table_stats stats;
+    struct sl_bytes glob;
+    assert_false(sl_table_drains(s->table, 0, &glob));
+    assert_int_equal(sl_table_drain(s->table, bytes("a*"), true), SLUICE_OK);
+    assert_int_equal(sl_table_drain(s->table, bytes("b"), true), SLUICE_OK);
+    assert_int_equal(sl_table_drain(s->table, bytes("a*"), true), SLUICE_ENOENT);
+    assert_true(sl_table_drains(s->table, 0, &glob));
+    assert_int_equal(glob.n, 2);
+    assert_memory_equal(glob.at, "a*", 2);
+    assert_true(sl_table_drains(s->table, 1, &glob));
+    assert_memory_equal(glob.at, "b", 1);
+    assert_false(sl_table_drains(s->table, 2, &glob));
+    ASK('a');
+    ASK('b', .wait_ms = 1000);
+    sl_table_stats(s->table, &stats);
+    assert_int_equal(stats.drains, 2);
+    assert_int_equal(stats.waiters, 1);
+    assert_int_equal(sl_table_drain(s->table, bytes("a*"), false), SLUICE_OK);
+    assert_int_equal(sl_table_drain(s->table, bytes("a*"), false), SLUICE_ENOENT);
+    assert_int_equal(sl_table_drain(s->table, bytes(""), true), SLUICE_EINVAL);
+    stage_end(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -554,6 +622,9 @@ int main(void)
         cmocka_unit_test(a_drained_key_grants_nothing_and_refuses_who_waits),
         cmocka_unit_test(who_awaits_sees_a_key_held_or_free),
         cmocka_unit_test(what_a_session_leaves_behind_is_given_back),
+        cmocka_unit_test(who_is_withdrawn_leaves_the_line_and_keeps_what_it_holds),
+        cmocka_unit_test(a_lock_that_only_a_withdrawn_one_watched_is_gone),
+        cmocka_unit_test(drains_are_listed_and_say_what_changed),
     };
     return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }

@@ -1,0 +1,196 @@
+/* table_change.c - what becomes of a grant: release, extend, break. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/table_inside.h"
+
+bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                   sl_fence fence, struct sl_place *out)
+{
+    struct sl_lock *l = sl_table_find_lock(t, key);
+    if (l == NULL || fence == 0) return false;
+    *out = (struct sl_place){.lock = l};
+    if (l->fence == fence) return sl_seat_lives(l, now);
+    if (l->crowd == NULL) return false;
+    out->entry = sl_roll_find(&l->crowd->holders, fence);
+    return sl_entry_lives(out->entry, now);
+}
+
+/* The newest grant that a session took and still has. The seat's is the oldest. */
+static bool find_newest(struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                        uint64_t session_id, struct sl_place *out)
+{
+    struct sl_lock *l = sl_table_find_lock(t, key);
+    if (l == NULL) return false;
+    sl_table_pass_time(t, now, l);
+    *out = (struct sl_place){.lock = l};
+    if (l->crowd != NULL) out->entry = sl_crowd_newest(l->crowd, session_id);
+    if (out->entry != NULL) return true;
+    return sl_seat_counts(l) && l->session_id == session_id;
+}
+
+/* Whether a session may use a grant: it took it, or it is leased to its user. */
+static bool may_use(const struct sl_place *p, const struct sl_session *s)
+{
+    const struct sl_entry *e = p->entry;
+    if (e == NULL) return p->lock->user == s->user;
+    return e->session == s || (e->lease_ms > 0 && e->user == s->user);
+}
+
+static void end_grant(struct sl_table *t, struct sl_now now, const struct sl_place *p,
+                      struct sl_past *out)
+{
+    if (p->entry != NULL) sl_table_unhold(t, now, p->entry, out);
+    else sl_table_unseat(t, now, p->lock, out);
+}
+
+int sl_table_release(struct sl_table *t, struct sl_now now, const struct sl_session *s,
+                     struct sl_bytes key, sl_fence fence, struct sl_past *out)
+{
+    struct sl_place p;
+    sl_table_forget_old(t);
+    bool found = fence != 0 ? sl_table_find(t, now, key, fence, &p) && may_use(&p, s)
+                            : find_newest(t, now, key, s->id, &p);
+    if (!found) return 0;
+    end_grant(t, now, &p, out);
+    return 1;
+}
+
+/* Turn the seat into an entry, for what a seat has no place for. */
+static int leave_seat(struct sl_table *t, struct sl_now now, struct sl_place *p,
+                      struct sl_bytes value)
+{
+    struct sl_lock *l = p->lock;
+    const struct sl_session s = {.id = l->session_id, .user = l->user};
+    const struct sl_want w = {
+        .per = 1,
+        .buckets = 1,
+        .units = 1,
+        .lease_ms = 1,
+        .value = value,
+        .note = {l->text + l->key_bytes + l->value_bytes, l->note_bytes}};
+    struct sl_entry *e = sl_entry_new(&s, &w);
+    if (e == NULL || sl_table_reserve_entry(t, l, true) != SLUICE_OK) {
+        sl_entry_free(e);
+        sl_table_tidy(t, l);
+        return SLUICE_ENOMEM;
+    }
+    e->lock = l;
+    e->state = SL_HOLDS;
+    e->fence = l->fence;
+    e->broken = (l->flags & SL_SEAT_BROKEN) != 0;
+    e->asked_ms = e->granted_ms = now.ms - sl_seat_age_ms(l, now);
+    e->end_ms = l->end_ms;
+    t->entries++;
+    if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
+    sl_table_set_end(t, e, e->end_ms);
+    /* The seat is taken with the lock, so its fence is the least. */
+    sl_roll_prepend(&l->crowd->holders, e);
+    l->crowd->held--;
+    sl_crowd_count(l->crowd, e, t->index.seed);
+    l->fence = 0;
+    l->flags &= (uint16_t)~SL_SEAT_BROKEN;
+    p->entry = e;
+    return SLUICE_OK;
+}
+
+/* Another value. */
+static int set_value(struct sl_table *t, struct sl_now now, struct sl_place *p,
+                     struct sl_bytes value)
+{
+    struct sl_entry *e = p->entry;
+    struct sl_lock *l = p->lock;
+    if (e == NULL && value.n == l->value_bytes) {
+        memcpy(l->text + l->key_bytes, value.at, value.n);
+        return SLUICE_OK;
+    }
+    if (e == NULL) return leave_seat(t, now, p, value);
+    char *text;
+    struct sl_bytes note = {0};
+    if (e->note_bytes > 0)
+        note = (struct sl_bytes){e->text + e->value_bytes, e->note_bytes};
+    int status = sl_copy_text(value, note, &text);
+    if (status != SLUICE_OK) return status;
+    free(e->text);
+    e->text = text;
+    e->value_bytes = (uint16_t)value.n;
+    return SLUICE_OK;
+}
+
+/* Whether a grant has a lease, and one that may still grow. */
+static int may_extend(const struct sl_place *p)
+{
+    const struct sl_entry *e = p->entry;
+    if (e == NULL) return p->lock->flags & SL_SEAT_BROKEN ? SLUICE_ELOST : SLUICE_OK;
+    if (e->lease_ms == 0) return SLUICE_ENOLEASE;
+    return e->broken ? SLUICE_ELOST : SLUICE_OK;
+}
+
+static sl_ms end_of(const struct sl_place *p)
+{
+    return p->entry != NULL ? p->entry->end_ms : p->lock->end_ms;
+}
+
+static void move_end(struct sl_table *t, const struct sl_place *p, sl_ms end_ms)
+{
+    struct sl_lock *l = p->lock;
+    if (end_ms <= end_of(p)) return;
+    if (p->entry != NULL) {
+        sl_table_set_end(t, p->entry, end_ms);
+        return;
+    }
+    l->end_ms = end_ms;
+    if (end_ms != SL_NEVER) sl_heap_move(&t->heap, l->timer, end_ms);
+    else sl_heap_remove(&t->heap, l->timer);
+}
+
+int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_session *s,
+                    struct sl_bytes key, sl_fence fence, sl_ms ms,
+                    struct sl_bytes value, sl_ms *lease_ms)
+{
+    struct sl_place p;
+    sl_table_forget_old(t);
+    if (ms <= 0) return SLUICE_EINVAL;
+    if (value.n > t->limits.value_bytes_max) return SLUICE_ETOOBIG;
+    if (!sl_table_find(t, now, key, fence, &p) || !may_use(&p, s)) return SLUICE_ELOST;
+    int status = may_extend(&p);
+    if (status == SLUICE_OK && value.at != NULL) status = set_value(t, now, &p, value);
+    if (status != SLUICE_OK) return status;
+    move_end(t, &p, sl_lease_end(t, now, ms));
+    *lease_ms = sl_lease_left(t, now, end_of(&p));
+    return SLUICE_OK;
+}
+
+/* What a grant has been so far. */
+static struct sl_past past_of(const struct sl_place *p, struct sl_now now)
+{
+    const struct sl_entry *e = p->entry;
+    const struct sl_lock *l = p->lock;
+    if (e == NULL)
+        return (struct sl_past){.fence = l->fence,
+                                .session_id = l->session_id,
+                                .held_ms = sl_seat_age_ms(l, now),
+                                .broken = (l->flags & SL_SEAT_BROKEN) != 0};
+    return (struct sl_past){.fence = e->fence,
+                            .session_id = e->session_id,
+                            .held_ms = now.ms - e->granted_ms,
+                            .broken = e->broken};
+}
+
+int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                   sl_fence fence, bool at_once, struct sl_past *out)
+{
+    struct sl_place p;
+    sl_table_forget_old(t);
+    if (!sl_table_find(t, now, key, fence, &p)) return 0;
+    bool leased = p.entry == NULL || p.entry->lease_ms > 0;
+    if (leased && !at_once) {
+        *out = past_of(&p, now);
+        if (p.entry != NULL) p.entry->broken = true;
+        else p.lock->flags |= SL_SEAT_BROKEN;
+        return 1;
+    }
+    p.lock->flags |= SL_NEXT_OVERLAPS; /* First, so that the lock stays. */
+    end_grant(t, now, &p, out);
+    return 2;
+}

@@ -1,0 +1,389 @@
+/* commands_conn.c - the commands about connections: greet, listen, name, leave. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/dispatch.h"
+#include "server/log.h"
+
+#define AUTH_FAILURES_MAX 10 /* Of one connection; then it is hung up on. */
+
+/* --- Who it is ------------------------------------------------------------ */
+
+/* Takes as long for a wrong password as for the right one. */
+static bool same_password(const char *password, struct sl_bytes given)
+{
+    size_t n = strlen(password);
+    volatile unsigned char differ = given.n != n;
+#ifdef MUT_AUTH
+    n = given.n < n ? given.n : n;
+    differ = 0;
+#endif
+    for (size_t i = 0; i < n; i++)
+        differ |= (unsigned char)(password[i] ^ (i < given.n ? given.at[i] : 0));
+    return differ == 0;
+}
+
+static bool authenticate(struct call *call, const struct sl_bytes *user,
+                         struct sl_bytes password)
+{
+    static struct sl_log_kind kind;
+    const char *set = call->s->settings->password;
+    struct conn *c = call->c;
+    char address[128];
+    bool good = *set != '\0' && same_password(set, password);
+    if (user != NULL && !sl_is_word(*user, "DEFAULT")) good = false;
+    if (good) {
+        c->authed = true;
+        return true;
+    }
+    call->s->stats.auth_failures++;
+    sl_conn_address(c, address, sizeof address);
+    sl_log_often(&kind, call->s->now.ms, SL_LOG_WARN, "wrong password", "address",
+                 address, NULL);
+    sl_say(call, "WRONGPASS", "invalid username-password pair");
+    if (++c->auth_failures >= AUTH_FAILURES_MAX) sl_conn_hang_up(c, SL_WAS_CUT);
+    return false;
+}
+
+void sl_do_auth(struct call *call)
+{
+    bool named = call->n == 3;
+    if (*call->s->settings->password == '\0') {
+        sl_say(call, "ERR", "AUTH, but this server asks for no password");
+        return;
+    }
+    if (authenticate(call, named ? &call->at[1] : NULL, call->at[named ? 2 : 1]))
+        sl_resp_simple(call->out, "OK");
+}
+
+static bool set_name(struct call *call, struct sl_bytes name)
+{
+    for (size_t i = 0; i < name.n; i++)
+        if (name.at[i] <= ' ' || name.at[i] > '~') {
+            sl_say(call, "ERR",
+                   "a client's name has no blanks and no special characters");
+            return false;
+        }
+    if (name.n >= sizeof call->c->name) {
+        sl_say(call, "TOOBIG", "a client's name has at most 63 bytes");
+        return false;
+    }
+    memcpy(call->c->name, name.at, name.n);
+    call->c->name[name.n] = '\0';
+    return true;
+}
+
+/* --- HELLO ---------------------------------------------------------------- */
+
+static void greet(struct call *call)
+{
+    struct sl_resp_writer *w = call->out;
+    sl_resp_map(w, 7);
+    sl_resp_text(w, "server");
+    sl_resp_text(w, "sluice");
+    sl_resp_text(w, "version");
+    sl_resp_text(w, SLUICE_VERSION);
+    sl_resp_text(w, "proto");
+    sl_resp_integer(w, w->resp3 ? 3 : 2);
+    sl_resp_text(w, "id");
+    sl_resp_integer(w, (int64_t)sl_conn_id(call->c));
+    sl_resp_text(w, "mode");
+    sl_resp_text(w, "standalone");
+    sl_resp_text(w, "role");
+    sl_resp_text(w, "master");
+    sl_resp_text(w, "modules");
+    sl_resp_array(w, 0);
+}
+
+void sl_do_hello(struct call *call)
+{
+    int64_t version = call->out->resp3 ? 3 : 2;
+    const struct sl_bytes *name = NULL, *user = NULL;
+    if (call->n > 1 && !sl_parse_number(call->at[1], 2, 3, &version)) {
+        sl_say(call, "NOPROTO", "this server speaks protocol 2 and 3");
+        return;
+    }
+    for (size_t i = 2; i < call->n; i++) {
+        if (sl_is_word(call->at[i], "AUTH") && i + 2 < call->n) {
+            user = &call->at[i + 1];
+            i += 2;
+        } else if (sl_is_word(call->at[i], "SETNAME") && i + 1 < call->n)
+            name = &call->at[++i];
+        else {
+            sl_say_syntax(call, "AUTH user password, and SETNAME name may follow");
+            return;
+        }
+    }
+    /* A password for a server that asks for none: as with Redis, anything is right. */
+    bool asked = *call->s->settings->password != '\0';
+    if (user != NULL && asked && !authenticate(call, user, user[1])) return;
+    if (!call->c->authed) {
+        sl_say(call, "NOAUTH", "HELLO must be called with AUTH user password");
+        return;
+    }
+    if (name != NULL && !set_name(call, *name)) return;
+    call->out->resp3 = version == 3;
+    greet(call);
+}
+
+/* --- Small talk ----------------------------------------------------------- */
+
+void sl_do_ping(struct call *call)
+{
+    const struct conn *c = call->c;
+    struct sl_resp_writer *w = call->out;
+    if (!w->resp3 && c->channel_count + c->pattern_count > 0) {
+        const struct sl_bytes none = {"", 0};
+        sl_resp_array(w, 2);
+        sl_resp_text(w, "pong");
+        sl_resp_bulk(w, call->n > 1 ? call->at[1] : none);
+    } else if (call->n > 1) sl_resp_bulk(w, call->at[1]);
+    else sl_resp_simple(w, "PONG");
+}
+
+void sl_do_echo(struct call *call)
+{
+    sl_resp_bulk(call->out, call->at[1]);
+}
+
+void sl_do_select(struct call *call)
+{
+    int64_t n;
+    if (sl_parse_number(call->at[1], 0, 0, &n)) sl_resp_simple(call->out, "OK");
+    else sl_say(call, "ERR", "there is one table, number 0");
+}
+
+void sl_do_quit(struct call *call)
+{
+    sl_resp_simple(call->out, "OK");
+    sl_conn_hang_up(call->c, SL_SAID_BYE);
+}
+
+void sl_do_reset(struct call *call)
+{
+    struct conn *c = call->c;
+    if (sl_conn_begin_session(c) != SLUICE_OK) {
+        sl_say_status(call, SLUICE_ENOMEM);
+        return;
+    }
+    sl_pubsub_drop_all(&call->s->pubsub, c);
+    c->name[0] = '\0';
+    c->out.resp3 = false;
+    c->authed = *call->s->settings->password == '\0';
+    c->since_ms = call->s->now.ms;
+    sl_resp_simple(call->out, "RESET");
+}
+
+/* --- Listening ------------------------------------------------------------ */
+
+static void confirm(struct conn *c, const char *what, const struct sl_bytes *name)
+{
+    struct sl_resp_writer *w = sl_conn_out(c);
+    sl_resp_push(w, 3);
+    sl_resp_text(w, what);
+    if (name != NULL) sl_resp_bulk(w, *name);
+    else sl_resp_null(w);
+    sl_resp_integer(w, (int64_t)(c->channel_count + c->pattern_count));
+}
+
+static void subscribe(struct call *call, bool pattern)
+{
+    const struct sl_settings *set = call->s->settings;
+    struct conn *c = call->c;
+    for (size_t i = 1; i < call->n; i++) {
+        int status = SLUICE_ETOOBIG;
+        /* A channel is "lock:" and a key. */
+        if (call->at[i].n <= (size_t)set->key_bytes_max + 5)
+            status = c->channel_count + c->pattern_count <
+                             (size_t)set->subscriptions_max
+                         ? sl_pubsub_subscribe(&call->s->pubsub, c, call->at[i],
+                                               pattern, (size_t)set->patterns_max)
+                         : SLUICE_EBUSY;
+        if (status == SLUICE_OK)
+            confirm(c, pattern ? "psubscribe" : "subscribe", &call->at[i]);
+        else if (status == SLUICE_ETOOBIG)
+            sl_say(call, "TOOBIG", "a channel is longer than any key (key-bytes-max)");
+        else if (status == SLUICE_EBUSY)
+            sl_say(call, "LIMIT",
+                   "this connection listens to as many channels and "
+                   "patterns as it may (subscriptions-max)");
+        else if (status == SLUICE_EFULL)
+            sl_say(call, "LIMIT",
+                   "there are as many patterns as the server compares "
+                   "events with (patterns-max)");
+        else sl_say_status(call, status);
+        if (status != SLUICE_OK) return;
+    }
+}
+
+void sl_do_subscribe(struct call *call)
+{
+    subscribe(call, false);
+}
+
+void sl_do_psubscribe(struct call *call)
+{
+    subscribe(call, true);
+}
+
+static void told_channel(struct conn *c, struct sl_bytes name)
+{
+    confirm(c, "unsubscribe", &name);
+}
+
+static void told_pattern(struct conn *c, struct sl_bytes name)
+{
+    confirm(c, "punsubscribe", &name);
+}
+
+static void unsubscribe(struct call *call, bool pattern)
+{
+    struct sl_pubsub *p = &call->s->pubsub;
+    struct conn *c = call->c;
+    const char *what = pattern ? "punsubscribe" : "unsubscribe";
+    for (size_t i = 1; i < call->n; i++) {
+        sl_pubsub_unsubscribe(p, c, call->at[i], pattern);
+        confirm(c, what, &call->at[i]);
+    }
+    if (call->n > 1) return;
+    if ((pattern ? c->pattern_count : c->channel_count) == 0) confirm(c, what, NULL);
+    while (sl_pubsub_drop_one(p, c, pattern, pattern ? told_pattern : told_channel)) {}
+}
+
+void sl_do_unsubscribe(struct call *call)
+{
+    unsubscribe(call, false);
+}
+
+void sl_do_punsubscribe(struct call *call)
+{
+    unsubscribe(call, true);
+}
+
+void sl_do_pubsub(struct call *call)
+{
+    const struct sl_pubsub *p = &call->s->pubsub;
+    struct sl_resp_writer *w = call->out;
+    const struct sl_bytes all = {0};
+    if (sl_is_word(call->at[1], "CHANNELS") && call->n <= 3) {
+        sl_call_cost(call, p->channels.count);
+        sl_pubsub_list(p, call->n > 2 ? call->at[2] : all, w);
+    } else if (sl_is_word(call->at[1], "NUMPAT") && call->n == 2)
+        sl_resp_integer(w, (int64_t)p->pattern_count);
+    else if (sl_is_word(call->at[1], "NUMSUB")) {
+        sl_resp_map(w, call->n - 2);
+        for (size_t i = 2; i < call->n; i++) {
+            sl_resp_bulk(w, call->at[i]);
+            sl_resp_integer(w, (int64_t)sl_pubsub_count(p, call->at[i]));
+        }
+    } else sl_say_syntax(call, "CHANNELS, NUMSUB or NUMPAT");
+}
+
+/* --- CLIENT --------------------------------------------------------------- */
+
+static int describe(const struct conn *c, char *out, size_t n)
+{
+    char address[128];
+    sl_conn_address(c, address, sizeof address);
+    sl_ms now = c->server->now.ms;
+    return snprintf(out, n,
+                    "id=%" PRIu64 " addr=%s name=%s age=%" PRId64 " idle=%" PRId64
+                    " flags=%s sub=%zu psub=%zu omem=%zu resp=%d\n",
+                    sl_conn_id(c), address, c->name, (now - c->since_ms) / 1000,
+                    (now - c->heard_ms) / 1000,
+                    c->blocked != SL_NOT_BLOCKED              ? "b"
+                    : c->channel_count + c->pattern_count > 0 ? "P"
+                                                              : "N",
+                    c->channel_count, c->pattern_count, c->out.n + c->sending_bytes,
+                    c->out.resp3 ? 3 : 2);
+}
+
+static void list_clients(struct call *call)
+{
+    const struct sl_list *all = &call->s->conns;
+    size_t size = call->s->conn_count * 512 + 1, n = 0;
+    char *text = malloc(size);
+    if (text == NULL) {
+        sl_say_status(call, SLUICE_ENOMEM);
+        return;
+    }
+    for (const struct sl_list *i = all->next; i != all && n + 512 < size; i = i->next)
+        n += (size_t)describe(sl_entry_of(i, struct conn, all), text + n, 512);
+    sl_call_cost(call, call->s->conn_count);
+    sl_resp_bulk(call->out, (struct sl_bytes){text, n});
+    free(text);
+}
+
+static void end_client(struct call *call, struct conn *c)
+{
+    if (c == call->c) sl_conn_hang_up(c, SL_WAS_CUT);
+    else sl_conn_close(c, SL_WAS_CUT);
+}
+
+static struct conn *find_client(struct call *call, struct sl_bytes address)
+{
+    const struct sl_list *all = &call->s->conns;
+    char text[128];
+    sl_call_cost(call, call->s->conn_count);
+    for (const struct sl_list *i = all->next; i != all; i = i->next) {
+        struct conn *c = sl_entry_of(i, struct conn, all);
+        sl_conn_address(c, text, sizeof text);
+        if (c->uv.handle.type == UV_TCP && strlen(text) == address.n &&
+            memcmp(text, address.at, address.n) == 0)
+            return c;
+    }
+    return NULL;
+}
+
+/* The new form counts, the old one knows OK and an error. */
+static void kill_client(struct call *call)
+{
+    struct conn *c = NULL;
+    int64_t id;
+    if (call->n == 4 && sl_is_word(call->at[2], "ID")) {
+        if (!sl_parse_number(call->at[3], 1, INT64_MAX, &id)) {
+            sl_say_syntax(call, "an id is a number above 0");
+            return;
+        }
+        const struct session *n = sl_server_session(call->s, (uint64_t)id);
+        if (n != NULL) c = n->conn;
+    } else if (call->n == 4 && sl_is_word(call->at[2], "ADDR"))
+        c = find_client(call, call->at[3]);
+    else if (call->n == 3) c = find_client(call, call->at[2]);
+    else {
+        sl_say_syntax(call, "KILL ID n, KILL ADDR a, or KILL a");
+        return;
+    }
+    if (call->n == 4) sl_resp_integer(call->out, c != NULL ? 1 : 0);
+    else if (c != NULL) sl_resp_simple(call->out, "OK");
+    else sl_say(call, "ERR", "No such client");
+    if (c != NULL) end_client(call, c);
+}
+
+static void client_name(struct call *call)
+{
+    if (call->c->name[0] != '\0') sl_resp_text(call->out, call->c->name);
+    else sl_resp_null(call->out);
+}
+
+void sl_do_client(struct call *call)
+{
+    struct sl_bytes what = call->at[1];
+    char text[512];
+    size_t n = call->n;
+    if (n == 2 && sl_is_word(what, "ID"))
+        sl_resp_integer(call->out, (int64_t)sl_conn_id(call->c));
+    else if (n == 2 && sl_is_word(what, "GETNAME")) client_name(call);
+    else if (n == 3 && sl_is_word(what, "SETNAME")) {
+        if (set_name(call, call->at[2])) sl_resp_simple(call->out, "OK");
+    } else if (n == 2 && sl_is_word(what, "INFO")) {
+        describe(call->c, text, sizeof text);
+        sl_resp_text(call->out, text);
+    } else if (sl_is_word(what, "LIST")) list_clients(call);
+    else if (sl_is_word(what, "KILL")) kill_client(call);
+    else if ((n == 4 && sl_is_word(what, "SETINFO")) ||
+             (n == 3 && (sl_is_word(what, "NO-EVICT") || sl_is_word(what, "NO-TOUCH"))))
+        sl_resp_simple(call->out, "OK"); /* What clients say by themselves. */
+    else sl_say_syntax(call, "no such form of CLIENT");
+}

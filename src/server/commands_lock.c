@@ -1,0 +1,399 @@
+/* commands_lock.c - the commands about locks: take, give back, wait, look, operate. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "server/dispatch.h"
+
+/* --- Words ---------------------------------------------------------------- */
+
+#define FENCE_MAX ((int64_t)SL_FENCE_MAX)
+#define WAIT_MS_MAX ((int64_t)1 << 52)
+
+static void say_too_big(struct call *call, const char *what, int64_t most,
+                        const char *setting)
+{
+    char text[120];
+    snprintf(text, sizeof text, "a %s has at most %" PRId64 " bytes (%s)", what, most,
+             setting);
+    sl_say(call, "TOOBIG", text);
+}
+
+static bool good_key(struct call *call)
+{
+    const struct sl_settings *set = call->s->settings;
+    size_t n = call->at[1].n;
+    if (n == 0) sl_say(call, "ERR", "a key has at least one byte");
+    else if (n > (size_t)set->key_bytes_max)
+        say_too_big(call, "key", set->key_bytes_max, "key-bytes-max");
+    else return true;
+    return false;
+}
+
+static bool good_value(struct call *call, struct sl_bytes v)
+{
+    const struct sl_settings *set = call->s->settings;
+    if (v.n <= (size_t)set->value_bytes_max) return true;
+    say_too_big(call, "value or note", set->value_bytes_max, "value-bytes-max");
+    return false;
+}
+
+/* The word at i as a number; else it was said what is wrong. */
+static bool number_at(struct call *call, size_t i, const char *name, int64_t min,
+                      int64_t max, int64_t *out)
+{
+    char text[120];
+    if (i < call->n && sl_parse_number(call->at[i], min, max, out)) return true;
+    snprintf(text, sizeof text, "%s is a number from %" PRId64 " to %" PRId64, name,
+             min, max);
+    sl_say_syntax(call, text);
+    return false;
+}
+
+static bool lease_at(struct call *call, size_t i, const char *name, int64_t *out)
+{
+    const struct sl_settings *set = call->s->settings;
+    char text[120];
+    if (!number_at(call, i, name, 1, FENCE_MAX, out)) return false;
+    if (*out <= set->lease_ms_max) return true;
+    snprintf(text, sizeof text, "a lease has at most %" PRId64 " ms (lease-max)",
+             set->lease_ms_max);
+    sl_say(call, "TOOBIG", text);
+    return false;
+}
+
+static bool fence_at(struct call *call, size_t i, sl_fence *out)
+{
+    int64_t n;
+    if (!number_at(call, i, "a fence", 1, FENCE_MAX, &n)) return false;
+    *out = (sl_fence)n;
+    return true;
+}
+
+/* --- ACQUIRE -------------------------------------------------------------- */
+
+void sl_reply_grant(struct sl_resp_writer *w, const struct sl_grant *g)
+{
+    sl_resp_array(w, 5);
+    sl_resp_integer(w, (int64_t)g->fence);
+    sl_resp_integer(w, (int64_t)g->held);
+    sl_resp_integer(w, g->lease_ms > 0 ? g->lease_ms : -1);
+#ifdef MUT_WAITED
+    sl_resp_integer(w, 0);
+#else
+    sl_resp_integer(w, g->waited_ms);
+#endif
+    sl_resp_integer(w, g->overlapping ? 1 : 0);
+}
+
+/* Which words were there, so that none is there twice. */
+enum {
+    W_SHARED = 1,
+    W_PER = 2,
+    W_BUCKETS = 4,
+    W_UNITS = 8,
+    W_WAIT = 16,
+    W_LEASE = 32,
+    W_PRIORITY = 64,
+    W_VALUE = 128,
+    W_NOTE = 256
+};
+
+struct wish {
+    struct sl_want want;
+    unsigned seen;
+};
+
+static bool take_number(struct call *call, size_t i, unsigned word, struct wish *w)
+{
+    struct sl_want *want = &w->want;
+    int64_t n;
+    switch (word) {
+        case W_PER:
+            if (!number_at(call, i, "PER", 0, UINT32_MAX, &n)) return false;
+            want->per = (uint32_t)n;
+            return true;
+        case W_BUCKETS:
+            if (!number_at(call, i, "BUCKETS", 0, UINT32_MAX, &n)) return false;
+            want->buckets = (uint32_t)n;
+            return true;
+        case W_UNITS:
+            if (!number_at(call, i, "UNITS", 1, SLUICE_UNITS_MAX, &n)) return false;
+            want->units = (uint32_t)n;
+            return true;
+        case W_WAIT:
+            if (!number_at(call, i, "WAIT", 0, WAIT_MS_MAX, &n)) return false;
+            want->wait_ms = n;
+            return true;
+        case W_LEASE: return lease_at(call, i, "LEASE", &want->lease_ms);
+        default:
+            if (!number_at(call, i, "PRIORITY", INT32_MIN, INT32_MAX, &n)) return false;
+            want->priority = (int32_t)n;
+            return true;
+    }
+}
+
+static bool take_text(struct call *call, size_t i, unsigned word, struct wish *w)
+{
+    if (i >= call->n) {
+        sl_say_syntax(call, "a text is missing at the end");
+        return false;
+    }
+    if (!good_value(call, call->at[i])) return false;
+    if (word == W_VALUE) w->want.value = call->at[i];
+    else w->want.note = call->at[i];
+    return true;
+}
+
+static unsigned word_of(struct sl_bytes b)
+{
+    static const struct {
+        const char *text;
+        unsigned word;
+    } words[] = {{"LEASE", W_LEASE},   {"WAIT", W_WAIT},         {"VALUE", W_VALUE},
+                 {"PER", W_PER},       {"BUCKETS", W_BUCKETS},   {"UNITS", W_UNITS},
+                 {"SHARED", W_SHARED}, {"PRIORITY", W_PRIORITY}, {"NOTE", W_NOTE}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (sl_is_word(b, words[i].text)) return words[i].word;
+    return 0;
+}
+
+static bool say_unknown_word(struct call *call, struct sl_bytes b)
+{
+    char text[120];
+    if (sl_is_word(b, "STEAL")) {
+        sl_say(call, "ERR", "STEAL is not in this version");
+        return false;
+    }
+    snprintf(text, sizeof text, "'%.*s' is not a word of it",
+             (int)(b.n < 40 ? b.n : 40), b.at);
+    sl_say_syntax(call, text);
+    return false;
+}
+
+static bool read_wish(struct call *call, struct wish *w)
+{
+    for (size_t i = 2; i < call->n; i++) {
+        unsigned word = word_of(call->at[i]);
+        if (word == 0) return say_unknown_word(call, call->at[i]);
+        if ((w->seen & word) != 0) {
+            sl_say_syntax(call, "a word is there twice");
+            return false;
+        }
+        w->seen |= word;
+        if (word == W_SHARED) {
+            w->want.shared = true;
+            continue;
+        }
+        i++;
+        if (!((word & (W_VALUE | W_NOTE)) != 0 ? take_text(call, i, word, w)
+                                               : take_number(call, i, word, w)))
+            return false;
+    }
+    if (w->want.shared && (w->seen & (W_PER | W_BUCKETS | W_UNITS)) != 0) {
+        sl_say_syntax(call, "SHARED has no room and no units");
+        return false;
+    }
+    if ((w->seen & W_BUCKETS) != 0 && (w->seen & W_PER) == 0) {
+        sl_say_syntax(call, "BUCKETS needs PER");
+        return false;
+    }
+    return true;
+}
+
+static void say_room(struct call *call, const struct sl_want *w)
+{
+    char text[160];
+    uint64_t room = (uint64_t)w->per * w->buckets;
+    if (room > SLUICE_ROOM_MAX)
+        snprintf(text, sizeof text, "PER times BUCKETS is at most %" PRIu64,
+                 (uint64_t)SLUICE_ROOM_MAX);
+    else
+        snprintf(text, sizeof text,
+                 "%" PRIu32 " units never fit into a room of %" PRIu64
+                 ": declare more with PER and BUCKETS",
+                 w->units, room);
+    sl_say(call, "TOOBIG", text);
+}
+
+static void block(struct call *call, enum sl_blocked how)
+{
+    call->c->blocked = how;
+    call->s->blocked_count++;
+    call->s->stats.waits++;
+}
+
+void sl_do_acquire(struct call *call)
+{
+    struct server *s = call->s;
+    struct wish w = {.want = {.key = call->at[1], .per = 1, .buckets = 1, .units = 1}};
+    struct sl_grant grant;
+    if (!good_key(call) || !read_wish(call, &w)) return;
+    int status = sl_table_acquire(s->table, s->now, &call->c->session->s, &w.want,
+                                  &grant);
+    if (status == SLUICE_OK) {
+        s->stats.grants++;
+        sl_reply_grant(call->out, &grant);
+        sl_event_granted(s, w.want.key, &grant);
+    } else if (status == SL_WAITS) block(call, SL_IN_ACQUIRE);
+    else {
+        s->stats.refusals++;
+        if (status == SLUICE_EFULL) sl_resp_null_array(call->out);
+        else if (status == SLUICE_ETOOBIG) say_room(call, &w.want);
+        else sl_say_status(call, status);
+    }
+}
+
+/* --- RELEASE, EXTEND, CHECK, READ ----------------------------------------- */
+
+void sl_do_release(struct call *call)
+{
+    struct server *s = call->s;
+    struct sl_past past;
+    sl_fence fence = 0;
+    if (!good_key(call)) return;
+    if (call->n > 2 && !fence_at(call, 2, &fence)) return;
+    int n = sl_table_release(s->table, s->now, &call->c->session->s, call->at[1], fence,
+                             &past);
+    if (n == 1) {
+        s->stats.releases++;
+        sl_histogram_add(&s->stats.hold_ms, past.held_ms);
+        sl_event(s, call->at[1], "released", past.fence, "");
+    }
+    sl_resp_integer(call->out, n);
+}
+
+void sl_do_extend(struct call *call)
+{
+    struct server *s = call->s;
+    struct sl_bytes value = {0};
+    sl_fence fence;
+    int64_t ms, left;
+    char more[40];
+    if (!good_key(call) || !fence_at(call, 2, &fence) ||
+        !lease_at(call, 3, "the lease", &ms))
+        return;
+    if (call->n > 4) {
+        if (call->n != 6 || !sl_is_word(call->at[4], "VALUE")) {
+            sl_say_syntax(call, "VALUE and a text may follow");
+            return;
+        }
+        if (!good_value(call, call->at[5])) return;
+        value = call->at[5];
+    }
+    int status = sl_table_extend(s->table, s->now, &call->c->session->s, call->at[1],
+                                 fence, ms, value, &left);
+    if (status != SLUICE_OK) {
+        sl_say_status(call, status);
+        return;
+    }
+    s->stats.extends++;
+    sl_resp_integer(call->out, left);
+    snprintf(more, sizeof more, " lease_ms=%" PRId64, left);
+    sl_event(s, call->at[1], "extended", fence, more);
+}
+
+void sl_do_check(struct call *call)
+{
+    sl_fence fence;
+    if (!good_key(call) || !fence_at(call, 2, &fence)) return;
+    bool held = sl_table_holds(call->s->table, call->s->now, call->at[1], fence);
+    sl_resp_integer(call->out, held ? 1 : 0);
+}
+
+void sl_do_read(struct call *call)
+{
+    struct sl_view v;
+    if (!good_key(call)) return;
+    /* One server is a majority of one. */
+    if (call->n > 2 && !sl_is_word(call->at[2], "MAJORITY")) {
+        sl_say_syntax(call, "only MAJORITY may follow");
+        return;
+    }
+    if (!sl_table_newest(call->s->table, call->s->now, call->at[1], &v)) {
+        sl_resp_null_array(call->out);
+        return;
+    }
+    sl_resp_array(call->out, 3);
+    sl_resp_bulk(call->out, v.value);
+    sl_resp_integer(call->out, (int64_t)v.fence);
+    sl_resp_integer(call->out, v.leased ? v.left_ms : -1);
+}
+
+/* --- AWAIT ---------------------------------------------------------------- */
+
+void sl_do_await(struct call *call)
+{
+    struct server *s = call->s;
+    int64_t ms;
+    bool want_free = sl_is_word(call->at[2], "FREE");
+    if (!good_key(call)) return;
+    if (!want_free && !sl_is_word(call->at[2], "HELD")) {
+        sl_say_syntax(call, "HELD or FREE is expected");
+        return;
+    }
+    if (!number_at(call, 3, "ms", 0, WAIT_MS_MAX, &ms)) return;
+    int status = sl_table_await(s->table, s->now, &call->c->session->s, call->at[1],
+                                want_free, ms);
+    if (status == SL_WAITS) block(call, SL_IN_AWAIT);
+    else if (status == SLUICE_OK || status == SLUICE_EFULL)
+        sl_resp_integer(call->out, status == SLUICE_OK ? 1 : 0);
+    else sl_say_status(call, status);
+}
+
+/* --- BREAK, DRAIN --------------------------------------------------------- */
+
+void sl_do_break(struct call *call)
+{
+    struct server *s = call->s;
+    struct sl_past past;
+    sl_fence fence;
+    bool at_once = call->n > 3 && sl_is_word(call->at[3], "NOW");
+    if (!good_key(call) || !fence_at(call, 2, &fence)) return;
+    if (call->n > 3 && !at_once) {
+        sl_say_syntax(call, "only NOW may follow");
+        return;
+    }
+    int n = sl_table_break(s->table, s->now, call->at[1], fence, at_once, &past);
+    if (n == 2) sl_histogram_add(&s->stats.hold_ms, past.held_ms);
+    if (n == 2 || (n == 1 && !past.broken)) {
+        s->stats.breaks++;
+        sl_event(s, call->at[1], "broken", fence, n == 1 ? " why=last-lease" : "");
+        sl_event_to_holder(s, past.session_id, call->at[1], "broken", fence);
+    }
+    sl_resp_integer(call->out, n);
+}
+
+static void list_drains(struct call *call)
+{
+    struct sl_table_stats stats;
+    struct sl_bytes glob;
+    sl_table_stats(call->s->table, &stats);
+    sl_resp_array(call->out, stats.drains);
+    for (uint32_t i = 0; sl_table_drains(call->s->table, i, &glob); i++)
+        sl_resp_bulk(call->out, glob);
+}
+
+void sl_do_drain(struct call *call)
+{
+    const struct sl_settings *set = call->s->settings;
+    char text[80];
+    if (call->n == 1) {
+        list_drains(call);
+        return;
+    }
+    bool on = call->n == 3 && sl_is_word(call->at[2], "ON");
+    if (call->n != 3 || (!on && !sl_is_word(call->at[2], "OFF"))) {
+        sl_say_syntax(call, "ON or OFF is expected");
+        return;
+    }
+    if (!good_key(call)) return;
+    int status = sl_table_drain(call->s->table, call->at[1], on);
+    if (status == SLUICE_EFULL) {
+        snprintf(text, sizeof text,
+                 "there are %" PRId64 " patterns already (drains-max)",
+                 set->drains_max);
+        sl_say(call, "LIMIT", text);
+    } else if (status == SLUICE_OK || status == SLUICE_ENOENT)
+        sl_resp_integer(call->out, status == SLUICE_OK ? 1 : 0);
+    else sl_say_status(call, status);
+}

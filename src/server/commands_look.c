@@ -1,0 +1,289 @@
+/* commands_look.c - EXPLAIN and LOCKS: who holds, who waits, and why, in words. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/glob.h"
+#include "server/dispatch.h"
+
+#define SHOWN_MAX 100u /* Holders, and waiters, of one EXPLAIN. */
+#define COUNT_GIVEN 10
+#define COUNT_MAX 1000
+
+static void field(struct sl_resp_writer *w, const char *name, int64_t n)
+{
+    sl_resp_text(w, name);
+    sl_resp_integer(w, n);
+}
+
+static void bytes_field(struct sl_resp_writer *w, const char *name, struct sl_bytes b)
+{
+    sl_resp_text(w, name);
+    sl_resp_bulk(w, b);
+}
+
+static void text_field(struct sl_resp_writer *w, const char *name, const char *text)
+{
+    sl_resp_text(w, name);
+    sl_resp_text(w, text);
+}
+
+/* --- Why somebody waits --------------------------------------------------- */
+
+struct why {
+    struct sl_lock_view lock;
+    struct sl_view first; /* The first in line, once it has been seen. */
+    bool has_first;
+};
+
+static uint64_t room_of(const struct sl_view *v)
+{
+    return (uint64_t)v->per * v->buckets;
+}
+
+/* The rules of src/core/README.md, turned into the sentence that fits. */
+static void why_waits(const struct why *why, const struct sl_view *v, char *out,
+                      size_t n)
+{
+    const struct sl_lock_view *l = &why->lock;
+    uint64_t room = room_of(v);
+    if (v->shared && l->held > 0)
+        snprintf(out, n, "it is shared, and %" PRIu64 " units are held by others",
+                 l->held);
+    else if (!v->shared && l->shared)
+        snprintf(out, n, "the lock is shared by %" PRIu32 " now", l->holders);
+    else if (!v->shared && l->held + v->units > room)
+        snprintf(out, n,
+                 "%" PRIu64 " units are held; with its %" PRIu32
+                 " that is more than the room of %" PRIu64 " it declares",
+                 l->held, v->units, room);
+    else if (why->has_first && why->first.priority > v->priority)
+        snprintf(out, n, "one with priority %" PRId32 " is before it",
+                 why->first.priority);
+    else if (why->has_first)
+        snprintf(out, n,
+                 "one that came earlier is before it, and declares no less room");
+    else snprintf(out, n, "it is next");
+}
+
+static void address_of(const struct server *s, uint64_t id, char *out, size_t n)
+{
+    const struct session *session = sl_server_session(s, id);
+    if (session != NULL && session->conn != NULL)
+        sl_conn_address(session->conn, out, n);
+    else snprintf(out, n, session != NULL ? "cut off, lingers" : "gone");
+}
+
+/* --- EXPLAIN -------------------------------------------------------------- */
+
+static void put_room(struct sl_resp_writer *w, const struct sl_view *v)
+{
+    field(w, "units", v->units);
+    field(w, "shared", v->shared);
+    field(w, "per", v->shared ? 0 : v->per);
+    field(w, "buckets", v->shared ? 0 : v->buckets);
+    field(w, "priority", v->priority);
+}
+
+static void put_holder(const struct server *s, struct sl_resp_writer *w,
+                       const struct sl_view *v)
+{
+    char address[128];
+    address_of(s, v->session_id, address, sizeof address);
+    sl_resp_map(w, 13);
+    field(w, "fence", (int64_t)v->fence);
+    field(w, "client", (int64_t)v->session_id);
+    text_field(w, "address", address);
+    put_room(w, v);
+    field(w, "lease_ms", v->leased ? v->left_ms : -1);
+    field(w, "held_ms", v->since_ms);
+    field(w, "broken", v->broken);
+    bytes_field(w, "value", v->value);
+    bytes_field(w, "note", v->note);
+}
+
+static void put_waiter(const struct server *s, struct sl_resp_writer *w,
+                       const struct sl_view *v, const char *why)
+{
+    char address[128];
+    address_of(s, v->session_id, address, sizeof address);
+    sl_resp_map(w, 11);
+    field(w, "client", (int64_t)v->session_id);
+    text_field(w, "address", address);
+    put_room(w, v);
+    field(w, "waited_ms", v->since_ms);
+    field(w, "left_ms", v->left_ms == SL_NEVER ? -1 : v->left_ms);
+    bytes_field(w, "note", v->note);
+    text_field(w, "why", why);
+}
+
+static void put_holders(struct call *call, uint32_t count)
+{
+    struct sl_view v;
+    uint64_t cursor = 0;
+    uint32_t n = count < SHOWN_MAX ? count : SHOWN_MAX;
+    sl_resp_text(call->out, "holders");
+    sl_resp_array(call->out, n);
+    while (n-- > 0 &&
+           sl_table_each(call->s->table, call->s->now, call->at[1], &cursor, &v))
+        put_holder(call->s, call->out, &v);
+}
+
+static void put_waiters(struct call *call, struct why *why)
+{
+    struct sl_view v;
+    char text[160];
+    uint64_t cursor = SL_EACH_WAITER;
+    uint32_t n = why->lock.waiters < SHOWN_MAX ? why->lock.waiters : SHOWN_MAX;
+    sl_resp_text(call->out, "waiters");
+    sl_resp_array(call->out, n);
+    while (n-- > 0 &&
+           sl_table_each(call->s->table, call->s->now, call->at[1], &cursor, &v)) {
+        why_waits(why, &v, text, sizeof text);
+        put_waiter(call->s, call->out, &v, text);
+        if (!why->has_first) why->first = v;
+        why->has_first = true;
+    }
+}
+
+/* What one would say if asked. Returns how many sentences; writes them, if out is there. */
+static size_t sentences(const struct sl_lock_view *l, struct sl_resp_writer *out)
+{
+    char text[5][160];
+    size_t n = 0;
+    if (l->holders == 0) snprintf(text[n++], 160, "nobody holds it");
+    else if (l->shared)
+        snprintf(text[n++], 160, "%" PRIu32 " hold it, and share it", l->holders);
+    else
+        snprintf(text[n++], 160, "%" PRIu32 " %s it: %" PRIu64 " %s", l->holders,
+                 l->holders == 1 ? "holds" : "hold", l->held,
+                 l->held == 1 ? "unit" : "units");
+    if (l->waiters > 0)
+        snprintf(text[n++], 160, "%" PRIu32 " %s for it", l->waiters,
+                 l->waiters == 1 ? "waits" : "wait");
+    if (l->watchers > 0)
+        snprintf(text[n++], 160, "%" PRIu32 " %s it with AWAIT", l->watchers,
+                 l->watchers == 1 ? "watches" : "watch");
+    if (l->drained) snprintf(text[n++], 160, "it is drained: nothing is granted");
+    if (l->next_overlaps)
+        snprintf(text[n++], 160,
+                 "a grant was broken: the next one is marked as overlapping");
+    for (size_t i = 0; out != NULL && i < n; i++) sl_resp_text(out, text[i]);
+    return n;
+}
+
+static bool is_drained(const struct server *s, struct sl_bytes key)
+{
+    struct sl_bytes glob;
+    for (uint32_t i = 0; sl_table_drains(s->table, i, &glob); i++)
+        if (sl_glob(glob, key)) return true;
+    return false;
+}
+
+void sl_do_explain(struct call *call)
+{
+    struct sl_resp_writer *w = call->out;
+    struct why why = {0};
+    if (call->at[1].n == 0 ||
+        call->at[1].n > (size_t)call->s->settings->key_bytes_max) {
+        sl_say(call, "TOOBIG", "this is no key: see key-bytes-max");
+        return;
+    }
+    if (!sl_table_look(call->s->table, call->s->now, call->at[1], &why.lock))
+        why.lock = (struct sl_lock_view){.drained = is_drained(call->s, call->at[1])};
+    const struct sl_lock_view *l = &why.lock;
+    sl_call_cost(call, 50 + l->holders / 16);
+    sl_resp_map(w, 9);
+    bytes_field(w, "key", call->at[1]);
+    field(w, "held", (int64_t)l->held);
+    field(w, "shared", l->shared);
+    field(w, "drained", l->drained);
+    field(w, "holders_count", l->holders);
+    field(w, "waiters_count", l->waiters);
+    put_holders(call, l->holders);
+    put_waiters(call, &why);
+    sl_resp_text(w, "words");
+    sl_resp_array(w, sentences(l, NULL));
+    sentences(l, w);
+}
+
+/* --- LOCKS ---------------------------------------------------------------- */
+
+struct page {
+    struct sl_bytes match;
+    uint64_t cursor;
+    int64_t count;
+};
+
+/* It has all 64 bits. */
+static bool parse_cursor(struct sl_bytes b, uint64_t *out)
+{
+    uint64_t n = 0;
+    if (b.n == 0) return false;
+    for (size_t i = 0; i < b.n; i++) {
+        uint64_t digit = (uint64_t)(b.at[i] - '0');
+        if (digit > 9 || n > (UINT64_MAX - digit) / 10) return false;
+        n = n * 10 + digit;
+    }
+    *out = n;
+    return true;
+}
+
+static bool read_page(struct call *call, struct page *p)
+{
+    int64_t n;
+    for (size_t i = 1; i < call->n; i += 2) {
+        struct sl_bytes name = call->at[i];
+        bool has = i + 1 < call->n;
+        if (has && sl_is_word(name, "MATCH")) p->match = call->at[i + 1];
+        else if (has && sl_is_word(name, "CURSOR") &&
+                 parse_cursor(call->at[i + 1], &p->cursor))
+            continue;
+        else if (has && sl_is_word(name, "COUNT") &&
+                 sl_parse_number(call->at[i + 1], 1, COUNT_MAX, &n))
+            p->count = n;
+        else {
+            sl_say_syntax(call, "MATCH glob, CURSOR c, COUNT 1 to 1000");
+            return false;
+        }
+    }
+    return true;
+}
+
+static void put_lock(struct sl_resp_writer *w, const struct sl_lock_view *l)
+{
+    sl_resp_map(w, 6);
+    bytes_field(w, "key", l->key);
+    field(w, "held", (int64_t)l->held);
+    field(w, "holders", l->holders);
+    field(w, "waiters", l->waiters);
+    field(w, "shared", l->shared);
+    field(w, "drained", l->drained);
+}
+
+/* One that nobody holds or waits for any more, but for what has to be told still. */
+static bool is_shown(const struct sl_lock_view *l, struct sl_bytes match)
+{
+    if (l->holders + l->waiters == 0) return false;
+    return match.at == NULL || sl_glob(match, l->key);
+}
+
+void sl_do_locks(struct call *call)
+{
+    struct page p = {.count = COUNT_GIVEN};
+    struct sl_lock_view found[COUNT_MAX];
+    size_t n = 0, shown = 0;
+    char cursor[24];
+    if (!read_page(call, &p)) return;
+    do {
+        n += sl_table_scan(call->s->table, call->s->now, &p.cursor, found + n,
+                           (size_t)p.count - n);
+    } while (p.cursor != 0 && n < (size_t)p.count);
+    sl_call_cost(call, n);
+    for (size_t i = 0; i < n; i++)
+        if (is_shown(&found[i], p.match)) found[shown++] = found[i];
+    snprintf(cursor, sizeof cursor, "%" PRIu64, p.cursor);
+    sl_resp_array(call->out, 2);
+    sl_resp_text(call->out, cursor);
+    sl_resp_array(call->out, shown);
+    for (size_t i = 0; i < shown; i++) put_lock(call->out, &found[i]);
+}

@@ -1,0 +1,319 @@
+/* commands_server.c - the commands about the server: COMMAND, INFO, CONFIG, SHUTDOWN. */
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/glob.h"
+#include "server/dispatch.h"
+
+/* --- COMMAND -------------------------------------------------------------- */
+
+static void put_flags(struct sl_resp_writer *w, unsigned flags)
+{
+    static const struct {
+        unsigned flag;
+        const char *word;
+    } words[] = {{SL_READ, "readonly"}, {SL_WRITE, "write"},   {SL_BLOCK, "blocking"},
+                 {SL_ADMIN, "admin"},   {SL_EARLY, "no_auth"}, {SL_LISTEN, "pubsub"}};
+    sl_resp_array(w, (size_t)__builtin_popcount(flags));
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if ((flags & words[i].flag) != 0) sl_resp_simple(w, words[i].word);
+}
+
+static void put_lower(struct sl_resp_writer *w, const char *name)
+{
+    char text[40];
+    size_t n = 0;
+    for (; name[n] != '\0' && n < sizeof text - 1; n++)
+        text[n] = name[n] >= 'A' && name[n] <= 'Z' ? (char)(name[n] + 32) : name[n];
+    sl_resp_bulk(w, (struct sl_bytes){text, n});
+}
+
+/* As Redis 7 answers: ten fields, of which the last four are of no use here. */
+static void put_command(struct sl_resp_writer *w, const struct command *c)
+{
+    sl_resp_array(w, 10);
+    put_lower(w, c->name);
+    sl_resp_integer(w, c->min == c->max ? (int64_t)c->min : -(int64_t)c->min);
+    put_flags(w, c->flags);
+    sl_resp_integer(w, (int64_t)c->key);
+    sl_resp_integer(w, (int64_t)c->key);
+    sl_resp_integer(w, c->key != 0 ? 1 : 0);
+    for (int i = 0; i < 4; i++) sl_resp_array(w, 0);
+}
+
+/* redis-cli builds its help from this; what follows the name is one argument to it. */
+static void put_docs(struct sl_resp_writer *w, const struct command *c)
+{
+    const char *rest = strchr(c->syntax, ' ');
+    put_lower(w, c->name);
+    sl_resp_map(w, rest != NULL ? 4 : 3);
+    sl_resp_text(w, "summary");
+    sl_resp_text(w, c->summary);
+    sl_resp_text(w, "since");
+    sl_resp_text(w, "0.1.0");
+    sl_resp_text(w, "group");
+    sl_resp_text(w, c->group);
+    if (rest == NULL) return;
+    sl_resp_text(w, "arguments");
+    sl_resp_array(w, 1);
+    sl_resp_map(w, 3);
+    sl_resp_text(w, "name");
+    sl_resp_text(w, rest + 1);
+    sl_resp_text(w, "type");
+    sl_resp_text(w, "string");
+    sl_resp_text(w, "display_text");
+    sl_resp_text(w, rest + 1);
+}
+
+static void command_info(struct call *call)
+{
+    struct sl_resp_writer *w = call->out;
+    if (call->n <= 2) {
+        sl_resp_array(w, sl_command_count);
+        for (size_t i = 0; i < sl_command_count; i++) put_command(w, &sl_commands[i]);
+        return;
+    }
+    sl_resp_array(w, call->n - 2);
+    for (size_t i = 2; i < call->n; i++) {
+        const struct command *c = sl_command_find(call->at[i]);
+        if (c != NULL) put_command(w, c);
+        else sl_resp_null_array(w);
+    }
+}
+
+static void command_docs(struct call *call)
+{
+    struct sl_resp_writer *w = call->out;
+    size_t known = 0;
+    for (size_t i = 2; i < call->n; i++)
+        if (sl_command_find(call->at[i]) != NULL) known++;
+    sl_resp_map(w, call->n <= 2 ? sl_command_count : known);
+    for (size_t i = 0; call->n <= 2 && i < sl_command_count; i++)
+        put_docs(w, &sl_commands[i]);
+    for (size_t i = 2; i < call->n; i++) {
+        const struct command *c = sl_command_find(call->at[i]);
+        if (c != NULL) put_docs(w, c);
+    }
+}
+
+void sl_do_command(struct call *call)
+{
+    sl_call_cost(call, 50);
+    if (call->n == 1 || sl_is_word(call->at[1], "INFO")) command_info(call);
+    else if (call->n == 2 && sl_is_word(call->at[1], "COUNT"))
+        sl_resp_integer(call->out, (int64_t)sl_command_count);
+    else if (sl_is_word(call->at[1], "DOCS")) command_docs(call);
+    else if (call->n == 2 && sl_is_word(call->at[1], "LIST")) {
+        sl_resp_array(call->out, sl_command_count);
+        for (size_t i = 0; i < sl_command_count; i++)
+            put_lower(call->out, sl_commands[i].name);
+    } else sl_say_syntax(call, "COUNT, LIST, INFO or DOCS");
+}
+
+/* --- INFO ----------------------------------------------------------------- */
+
+struct text {
+    char at[8192];
+    size_t n;
+};
+
+__attribute__((format(printf, 2, 3))) static void line(struct text *t,
+                                                       const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(t->at + t->n, sizeof t->at - t->n - 2, format, args);
+    va_end(args);
+    t->n += n > 0 ? (size_t)n : 0;
+    if (t->n > sizeof t->at - 3) t->n = sizeof t->at - 3;
+    t->at[t->n++] = '\r';
+    t->at[t->n++] = '\n';
+}
+
+static void info_server(const struct server *s, struct text *t)
+{
+    line(t, "sluice_version:" SLUICE_VERSION);
+    line(t, "redis_version:7.0.0"); /* Whose protocol this is, for clients that look. */
+    line(t, "redis_mode:standalone");
+    line(t, "process_id:%d", (int)getpid());
+    line(t, "tcp_port:%d", s->port);
+    line(t, "uptime_in_seconds:%" PRId64, (s->now.ms - s->stats.started_ms) / 1000);
+    line(t, "config_file:%s", s->settings->config);
+}
+
+static void info_clients(const struct server *s, struct text *t)
+{
+    size_t listening = 0;
+    for (const struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
+        const struct conn *c = sl_entry_of(n, struct conn, all);
+        if (c->channel_count + c->pattern_count > 0) listening++;
+    }
+    line(t, "connected_clients:%zu", s->conn_count);
+    line(t, "maxclients:%" PRId64, s->settings->connections_max);
+    line(t, "blocked_clients:%zu", s->blocked_count);
+    line(t, "pubsub_clients:%zu", listening);
+}
+
+static size_t resident_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    size_t all, resident = 0;
+    if (f == NULL) return 0;
+    if (fscanf(f, "%zu %zu", &all, &resident) != 2) resident = 0;
+    fclose(f);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void info_memory(const struct server *s, struct text *t)
+{
+    struct mallinfo2 m = mallinfo2();
+    struct sl_table_stats table;
+    sl_table_stats(s->table, &table);
+    line(t, "used_memory:%zu", m.uordblks + m.hblkhd);
+    line(t, "used_memory_rss:%zu", resident_bytes());
+    line(t, "table_index_bytes:%zu", table.bytes);
+}
+
+static void info_stats(const struct server *s, struct text *t)
+{
+#define X(name, field) line(t, #name ":%" PRIu64, s->stats.field);
+    SL_COUNTERS(X)
+#undef X
+    line(t, "pubsub_channels:%zu", s->pubsub.channels.count);
+    line(t, "pubsub_patterns:%zu", s->pubsub.pattern_count);
+}
+
+static void info_locks(const struct server *s, struct text *t)
+{
+    struct sl_table_stats table;
+    sl_table_stats(s->table, &table);
+    line(t, "keys:%zu", table.keys);
+    line(t, "entries:%zu", table.entries);
+    line(t, "waiters:%zu", table.waiters);
+    line(t, "drains:%zu", table.drains);
+    line(t, "fence_last:%" PRIu64, table.fence_last);
+}
+
+static void info_histogram(const char *name, const struct sl_histogram *h,
+                           struct text *t)
+{
+    char buckets[1024];
+    size_t n = 0;
+    for (unsigned i = 0; i < SL_BUCKETS - 1; i++)
+        n += (size_t)snprintf(buckets + n, sizeof buckets - n, "le_%llu=%" PRIu64 ",",
+                              i == 0 ? 0ull : 1ull << (i - 1), h->buckets[i]);
+    snprintf(buckets + n, sizeof buckets - n, "inf=%" PRIu64,
+             h->buckets[SL_BUCKETS - 1]);
+    line(t,
+         "%s:count=%" PRIu64 ",sum=%" PRIu64 ",p50=%" PRIu64 ",p99=%" PRIu64
+         ",max=%" PRIu64,
+         name, h->count, h->sum, sl_histogram_at(h, 0.5), sl_histogram_at(h, 0.99),
+         h->max);
+    line(t, "%s_histogram:%s", name, buckets);
+}
+
+static void info_latency(const struct server *s, struct text *t)
+{
+    const struct sl_stats *st = &s->stats;
+    uint64_t recent = st->turn_us_recent[0] > st->turn_us_recent[1]
+                          ? st->turn_us_recent[0]
+                          : st->turn_us_recent[1];
+    info_histogram("wait_ms", &st->wait_ms, t);
+    info_histogram("hold_ms", &st->hold_ms, t);
+    line(t, "loop_turns:%" PRIu64, st->turns);
+    line(t, "loop_cpu_us_total:%" PRIu64, st->turn_us_total);
+    line(t, "loop_cpu_us_max:%" PRIu64, st->turn_us_max);
+    line(t, "loop_cpu_us_max_10s:%" PRIu64, recent);
+}
+
+static const struct {
+    const char *name, *title;
+    void (*put)(const struct server *s, struct text *t);
+} sections[] = {
+    {"SERVER", "# Server", info_server}, {"CLIENTS", "# Clients", info_clients},
+    {"MEMORY", "# Memory", info_memory}, {"STATS", "# Stats", info_stats},
+    {"LOCKS", "# Locks", info_locks},    {"LATENCY", "# Latency", info_latency},
+};
+
+static bool section_wanted(const struct call *call, const char *name)
+{
+    if (call->n == 1) return true;
+    for (size_t i = 1; i < call->n; i++)
+        if (sl_is_word(call->at[i], name) || sl_is_word(call->at[i], "ALL") ||
+            sl_is_word(call->at[i], "DEFAULT") || sl_is_word(call->at[i], "EVERYTHING"))
+            return true;
+    return false;
+}
+
+void sl_do_info(struct call *call)
+{
+    struct text t = {.n = 0};
+    sl_call_cost(call, 100 + call->s->conn_count / 4);
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        if (!section_wanted(call, sections[i].name)) continue;
+        if (t.n > 0) line(&t, "%s", "");
+        line(&t, "%s", sections[i].title);
+        sections[i].put(call->s, &t);
+    }
+    sl_resp_bulk(call->out, (struct sl_bytes){t.at, t.n});
+}
+
+/* --- CONFIG --------------------------------------------------------------- */
+
+static bool setting_wanted(const struct call *call, const char *name)
+{
+    const struct sl_bytes b = {name, strlen(name)};
+    for (size_t i = 2; i < call->n; i++)
+        if (sl_glob(call->at[i], b)) return true;
+    return false;
+}
+
+/* redis-benchmark wants to print these two, and complains if it cannot. They are true. */
+static bool of_redis(struct call *call)
+{
+    bool save = sl_is_word(call->at[2], "SAVE");
+    if (call->n != 3 || (!save && !sl_is_word(call->at[2], "APPENDONLY"))) return false;
+    sl_resp_map(call->out, 1);
+    sl_resp_bulk(call->out, call->at[2]);
+    sl_resp_text(call->out, save ? "" : "no");
+    return true;
+}
+
+static void config_get(struct call *call)
+{
+    char value[32];
+    size_t n = 0;
+    if (of_redis(call)) return;
+    for (size_t i = 0; i < sl_settings_count(); i++)
+        if (setting_wanted(call, sl_settings_name(i))) n++;
+    sl_resp_map(call->out, n);
+    for (size_t i = 0; i < sl_settings_count(); i++) {
+        if (!setting_wanted(call, sl_settings_name(i))) continue;
+        sl_resp_text(call->out, sl_settings_name(i));
+        sl_resp_text(call->out,
+                     sl_settings_value(call->s->settings, i, value, sizeof value));
+    }
+}
+
+void sl_do_config(struct call *call)
+{
+    if (call->n > 2 && sl_is_word(call->at[1], "GET")) config_get(call);
+    else sl_say_syntax(call, "settings change with a restart");
+}
+
+/* --- SHUTDOWN ------------------------------------------------------------- */
+
+void sl_do_shutdown(struct call *call)
+{
+    if (call->n > 1 && !sl_is_word(call->at[1], "NOSAVE") &&
+        !sl_is_word(call->at[1], "SAVE") && !sl_is_word(call->at[1], "NOW")) {
+        sl_say_syntax(call, "NOSAVE, SAVE or NOW");
+        return;
+    }
+    /* As with Redis, the end of the connection is the answer. */
+    sl_server_stop(call->s, "SHUTDOWN");
+}

@@ -1,0 +1,464 @@
+#include "server/conn.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "server/dispatch.h"
+#include "server/log.h"
+
+#define SPARE_BYTES_MAX 65536u /* Larger buffers are not kept. */
+#define OUT_BYTES_HIGH 65536u  /* So much is sent before more is made. */
+#define HANG_UP_MS 5000        /* So long we try to send our last words. */
+
+/* --- Sessions ------------------------------------------------------------- */
+
+int sl_conn_begin_session(struct conn *c)
+{
+    struct server *s = c->server;
+    struct session *n = calloc(1, sizeof *n);
+    if (n == NULL || sl_index_reserve(&s->by_id) != SLUICE_OK) {
+        free(n);
+        return SLUICE_ENOMEM;
+    }
+    sl_session_begin(&n->s, ++s->last_id, 0);
+    sl_list_init(&n->lingering);
+    sl_index_put(&s->by_id, n, s->by_id.kind->hash(n, s->by_id.seed));
+    n->conn = c;
+    if (c->session != NULL) {
+        c->session->conn = NULL;
+        sl_table_session_end(s->table, &c->session->s);
+    }
+    c->session = n;
+    return SLUICE_OK;
+}
+
+static void part(struct conn *c, enum sl_parting how)
+{
+    struct server *s = c->server;
+    struct session *old = c->session;
+    old->conn = NULL;
+    if (c->blocked != SL_NOT_BLOCKED) {
+        s->stats.waits_abandoned++;
+        s->blocked_count--;
+        c->blocked = SL_NOT_BLOCKED;
+#ifndef MUT_NOLEAVE
+        sl_table_withdraw(s->table, &old->s);
+#endif
+    }
+#ifdef MUT_LINGER
+    how = SL_SAID_BYE;
+#endif
+    if (how == SL_SAID_BYE || s->settings->linger_ms == 0 ||
+        !sl_session_holds(&old->s)) {
+        sl_table_session_end(s->table, &old->s);
+        return;
+    }
+    old->linger_end_ms = sl_ms_after(s->now.ms, s->settings->linger_ms);
+    sl_list_append(&s->lingering, &old->lingering);
+}
+
+/* --- Life ----------------------------------------------------------------- */
+
+static void free_conn(struct conn *c)
+{
+    sl_resp_reader_free(c->reader);
+    sl_resp_writer_free(&c->out);
+    free(c->sending);
+    free(c);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    free_conn(handle->data);
+}
+
+static struct conn *new_conn(struct server *s, bool tcp)
+{
+    struct conn *c = calloc(1, sizeof *c);
+    if (c == NULL) return NULL;
+    c->server = s;
+    c->since_ms = c->heard_ms = s->now.ms;
+    c->authed = *s->settings->password == '\0';
+    sl_list_init(&c->all);
+    sl_list_init(&c->dirty);
+    sl_list_init(&c->ready);
+    sl_list_init(&c->subscriptions);
+    sl_resp_writer_init(&c->out, (size_t)s->settings->output_bytes_max);
+    int status = tcp ? uv_tcp_init(s->loop, &c->uv.tcp)
+                     : uv_pipe_init(s->loop, &c->uv.pipe, 0);
+    if (status != 0) {
+        free(c);
+        return NULL;
+    }
+    c->uv.handle.data = c;
+    return c;
+}
+
+/* A peer that is gone without a word is noticed after about twice the time. */
+static void set_keep_alive(struct conn *c)
+{
+    uv_os_fd_t fd;
+    int s = (int)(c->server->settings->keep_alive_ms / 1000);
+    if (c->server->settings->keep_alive_ms == 0 || uv_fileno(&c->uv.handle, &fd) != 0)
+        return;
+    if (s < 1) s = 1;
+    int on = 1, interval = s / 3 > 0 ? s / 3 : 1, count = 3;
+    unsigned unacknowledged_ms = (unsigned)s * 2000u;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &s, sizeof s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms,
+               sizeof unacknowledged_ms);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+static void on_room(uv_handle_t *handle, size_t n, uv_buf_t *buf);
+
+static void read_or_not(struct conn *c, bool read)
+{
+    if (c->closing || c->reading == read) return;
+    c->reading = read;
+    if (read) uv_read_start(&c->uv.stream, on_room, on_read);
+    else uv_read_stop(&c->uv.stream);
+}
+
+/* One too many: it is told so, and closed. */
+static void turn_away(struct conn *c)
+{
+    static struct sl_log_kind kind;
+    struct server *s = c->server;
+    s->stats.rejected++;
+    sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
+                 "turned a connection away: connections-max are open", NULL);
+    sl_resp_problem(sl_conn_out(c), "LIMIT",
+                    "there are as many connections as the server takes "
+                    "(connections-max)");
+    sl_conn_hang_up(c, SL_SAID_BYE);
+}
+
+void sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
+{
+    struct conn *c = new_conn(s, tcp);
+    if (c == NULL) return;
+    if (uv_accept(listener, &c->uv.stream) != 0 ||
+        sl_conn_begin_session(c) != SLUICE_OK) {
+        c->closing = true;
+        uv_close(&c->uv.handle, on_closed);
+        return;
+    }
+    sl_list_append(&s->conns, &c->all);
+    s->conn_count++;
+    s->stats.connections++;
+    if (tcp) {
+        uv_tcp_nodelay(&c->uv.tcp, 1);
+        set_keep_alive(c);
+    }
+    if (s->conn_count > (size_t)s->settings->connections_max) turn_away(c);
+    else read_or_not(c, true);
+}
+
+void sl_conn_close(struct conn *c, enum sl_parting how)
+{
+    if (c->closing) return;
+    c->closing = true;
+    sl_pubsub_drop_all(&c->server->pubsub, c);
+    part(c, how);
+    sl_list_remove(&c->all);
+    sl_list_remove(&c->dirty);
+    sl_list_remove(&c->ready);
+    c->server->conn_count--;
+    uv_close(&c->uv.handle, on_closed);
+}
+
+void sl_conn_hang_up(struct conn *c, enum sl_parting how)
+{
+    if (c->hang_up != SL_STAYS) return;
+    c->hang_up = how;
+    c->hang_up_ms = c->server->now.ms;
+    read_or_not(c, false);
+    sl_conn_out(c); /* So that it is looked at when this callback ends. */
+}
+
+bool sl_conn_hung_up(const struct conn *c)
+{
+    struct pollfd p = {.events = POLLRDHUP};
+    if (uv_fileno(&c->uv.handle, &p.fd) != 0) return true;
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+/* --- In ------------------------------------------------------------------- */
+
+static struct sl_resp_reader *new_reader(const struct sl_settings *s)
+{
+    const struct sl_resp_limits limits = {
+        .args_max = (size_t)s->args_max,
+        .bulk_bytes_max = (size_t)s->argument_bytes_max,
+        .command_bytes_max = (size_t)s->command_bytes_max,
+        .inline_bytes_max = (size_t)s->command_bytes_max,
+    };
+    return sl_resp_reader_new(&limits);
+}
+
+static void on_room(uv_handle_t *handle, size_t n, uv_buf_t *buf)
+{
+    struct conn *c = handle->data;
+    struct server *s = c->server;
+    (void)n;
+    *buf = uv_buf_init(NULL, 0);
+    if (c->reader == NULL) {
+        c->reader = s->spare_reader != NULL ? s->spare_reader : new_reader(s->settings);
+        s->spare_reader = NULL;
+    }
+    if (c->reader == NULL) return;
+    buf->len = sl_resp_room(c->reader, &buf->base);
+}
+
+/* A reader with nothing in it goes back to the server. */
+static void give_reader_back(struct conn *c)
+{
+    struct server *s = c->server;
+    if (c->reader == NULL || sl_resp_unread(c->reader) > 0) return;
+    if (s->spare_reader == NULL &&
+        sl_resp_reader_bytes(c->reader) <= 2 * SPARE_BYTES_MAX)
+        s->spare_reader = c->reader;
+    else sl_resp_reader_free(c->reader);
+    c->reader = NULL;
+}
+
+static void broken(struct conn *c, int status)
+{
+    static struct sl_log_kind kind;
+    char address[80];
+    const char *error = status == SLUICE_ENOMEM ? "out of memory"
+                                                : sl_resp_error(c->reader);
+    sl_conn_address(c, address, sizeof address);
+    sl_log_often(&kind, c->server->now.ms, SL_LOG_WARN, "hung up: broken stream",
+                 "address", address, "error", error, NULL);
+    sl_resp_problem(sl_conn_out(c), status == SLUICE_ETOOBIG ? "TOOBIG" : "ERR", error);
+    sl_conn_hang_up(c, SL_WAS_CUT);
+}
+
+/* It has more to say than there is time for in this turn. */
+static void later(struct conn *c)
+{
+    if (sl_list_empty(&c->ready)) sl_list_append(&c->server->ready, &c->ready);
+    sl_server_go_on(c->server);
+}
+
+static bool may_act(const struct conn *c)
+{
+    return !c->closing && c->hang_up == SL_STAYS && c->blocked == SL_NOT_BLOCKED &&
+           c->sending == NULL;
+}
+
+void sl_conn_work(struct conn *c)
+{
+    struct sl_args args;
+    size_t most = (size_t)c->server->settings->command_bytes_max;
+    while (c->reader != NULL && may_act(c)) {
+        if (c->server->commands_left == 0) {
+            later(c);
+            break;
+        }
+        int status = sl_resp_next(c->reader, &args);
+        if (status == 0) break;
+        c->server->commands_left--;
+        if (status < 0) broken(c, status);
+        else sl_dispatch(c, &args);
+        if (c->out.n > OUT_BYTES_HIGH) sl_conn_flush(c);
+    }
+    if (c->closing) return;
+    if (c->ended && sl_list_empty(&c->ready)) sl_conn_hang_up(c, SL_SAID_BYE);
+    give_reader_back(c);
+    read_or_not(c, c->hang_up == SL_STAYS && c->sending == NULL && !c->ended &&
+                       (c->reader == NULL || sl_resp_unread(c->reader) <= most));
+}
+
+static void end_of_stream(struct conn *c, bool proper)
+{
+    if (proper && !sl_list_empty(&c->ready)) {
+        c->ended = true; /* First what it said before. */
+        read_or_not(c, false);
+    } else sl_conn_close(c, proper ? SL_SAID_BYE : SL_WAS_CUT);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct conn *c = stream->data;
+    struct server *s = c->server;
+    (void)buf;
+    sl_server_look_at_clock(s);
+    if (n > 0) {
+        c->heard_ms = s->now.ms;
+        sl_resp_filled(c->reader, (size_t)n);
+        sl_conn_work(c);
+    } else if (n < 0) end_of_stream(c, n == UV_EOF);
+    else give_reader_back(c);
+    sl_server_settle(s);
+}
+
+void sl_conn_unblock(struct conn *c)
+{
+    c->blocked = SL_NOT_BLOCKED;
+    c->server->blocked_count--;
+    c->heard_ms = c->server->now.ms;
+    if (c->reader != NULL) later(c);
+}
+
+/* --- Out ------------------------------------------------------------------ */
+
+struct sl_resp_writer *sl_conn_out(struct conn *c)
+{
+    struct server *s = c->server;
+    if (c->out.buffer == NULL && s->spare_buffer != NULL) {
+        c->out.buffer = s->spare_buffer;
+        c->out.size = s->spare_size;
+        s->spare_buffer = NULL;
+    }
+    if (sl_list_empty(&c->dirty) && !c->closing) sl_list_append(&s->dirty, &c->dirty);
+    return &c->out;
+}
+
+static void give_buffer_back(struct conn *c)
+{
+    struct server *s = c->server;
+    size_t size = c->out.size, n;
+    char *buffer = sl_resp_take(&c->out, &n);
+    if (s->spare_buffer == NULL && size <= SPARE_BYTES_MAX) {
+        s->spare_buffer = buffer;
+        s->spare_size = size;
+    } else free(buffer);
+}
+
+static void on_written(uv_write_t *req, int status)
+{
+    struct conn *c = req->data;
+    free(c->sending);
+    c->sending = NULL;
+    c->sending_bytes = 0;
+    c->out.bytes_max = (size_t)c->server->settings->output_bytes_max;
+    if (c->closing) return;
+    sl_server_look_at_clock(c->server);
+    if (status < 0) sl_conn_close(c, SL_WAS_CUT);
+    else {
+        sl_conn_flush(c);
+        if (!c->closing) sl_conn_work(c);
+    }
+    sl_server_settle(c->server);
+}
+
+/* What the socket did not take now. */
+static void send_rest(struct conn *c, size_t done)
+{
+    size_t n;
+    c->sending = sl_resp_take(&c->out, &n);
+    c->sending_bytes = n - done;
+    c->out.bytes_max -= c->sending_bytes;
+    c->write.data = c;
+    uv_buf_t buf = uv_buf_init(c->sending + done, (unsigned)(n - done));
+    if (uv_write(&c->write, &c->uv.stream, &buf, 1, on_written) != 0)
+        sl_conn_close(c, SL_WAS_CUT);
+}
+
+static void too_much(struct conn *c)
+{
+    static struct sl_log_kind kind;
+    char address[80];
+    c->server->stats.output_closes++;
+    sl_conn_address(c, address, sizeof address);
+    sl_log_often(&kind, c->server->now.ms, SL_LOG_WARN,
+                 "hung up: output is not read (output-bytes-max)", "address", address,
+                 NULL);
+    sl_conn_close(c, SL_WAS_CUT);
+}
+
+void sl_conn_flush(struct conn *c)
+{
+    sl_list_remove(&c->dirty);
+    if (c->closing) return;
+    if (c->out.spilt) {
+        too_much(c);
+        return;
+    }
+    if (c->sending != NULL) return; /* It is looked at again when that is done. */
+    if (c->out.n > 0) {
+        uv_buf_t buf = uv_buf_init(c->out.buffer, (unsigned)c->out.n);
+        int n = uv_try_write(&c->uv.stream, &buf, 1);
+        if (n < 0 && n != UV_EAGAIN) {
+            sl_conn_close(c, SL_WAS_CUT);
+            return;
+        }
+        if (n < 0) n = 0;
+        if ((size_t)n < c->out.n) send_rest(c, (size_t)n);
+        else give_buffer_back(c);
+    } else if (c->out.buffer != NULL) give_buffer_back(c);
+    if (c->hang_up != SL_STAYS && c->sending == NULL) sl_conn_close(c, c->hang_up);
+}
+
+/* --- Those that are silent, or do not go ---------------------------------- */
+
+static bool is_idle(const struct conn *c, const struct sl_settings *set, sl_ms now_ms)
+{
+    if (set->idle_ms == 0 || now_ms - c->heard_ms < set->idle_ms) return false;
+    if (c->blocked != SL_NOT_BLOCKED || c->channel_count + c->pattern_count > 0)
+        return false;
+#ifndef MUT_IDLE
+    if (sl_session_holds(&c->session->s)) return false;
+#endif
+    return true;
+}
+
+static void look_after(struct conn *c)
+{
+    static struct sl_log_kind kind;
+    struct server *s = c->server;
+    const struct sl_settings *set = s->settings;
+    bool mute = !c->authed && set->auth_ms > 0 &&
+                s->now.ms - c->since_ms >= set->auth_ms;
+    if (c->hang_up != SL_STAYS) {
+        if (s->now.ms - c->hang_up_ms >= HANG_UP_MS) sl_conn_close(c, c->hang_up);
+    } else if (mute || is_idle(c, set, s->now.ms)) {
+        s->stats.idle_closes++;
+        sl_log_often(&kind, s->now.ms, SL_LOG_INFO,
+                     mute ? "hung up: no password in time (auth-time)"
+                          : "hung up: idle (idle-time)",
+                     NULL);
+        sl_conn_close(c, SL_WAS_CUT);
+    } else if (c->blocked != SL_NOT_BLOCKED && !c->reading && sl_conn_hung_up(c))
+        sl_conn_close(c, SL_SAID_BYE); /* Behind more than we read while it waits. */
+}
+
+void sl_conn_look_after(struct server *s)
+{
+    struct sl_list *next;
+    for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
+        next = n->next;
+        look_after(sl_entry_of(n, struct conn, all));
+    }
+}
+
+/* --- Ask ------------------------------------------------------------------ */
+
+void sl_conn_address(const struct conn *c, char *out, size_t n)
+{
+    struct sockaddr_storage a;
+    int size = sizeof a;
+    char text[64];
+    snprintf(out, n, "%s", c->server->settings->socket);
+    if (c->uv.handle.type != UV_TCP) return;
+    if (uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&a, &size) != 0) {
+        snprintf(out, n, "gone");
+    } else if (a.ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const void *)&a;
+        uv_ip6_name(in6, text, sizeof text);
+        snprintf(out, n, "[%s]:%u", text, ntohs(in6->sin6_port));
+    } else {
+        const struct sockaddr_in *in = (const void *)&a;
+        uv_ip4_name(in, text, sizeof text);
+        snprintf(out, n, "%s:%u", text, ntohs(in->sin_port));
+    }
+}

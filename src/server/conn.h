@@ -1,0 +1,95 @@
+/* conn.h - a connection: bytes in, commands out; replies in, bytes out.
+ *
+ *     reads --- waits in ACQUIRE or AWAIT ---> reads (but acts on nothing)
+ *       |  \--- output not taken yet ---> does not read until it is
+ *       +--- end of file, error, limit ---> gone
+ *
+ * Between commands a connection has no buffers of its own: it borrows the server's. So a
+ * connection that is idle costs little more than its struct.
+ *
+ * Who hangs up matters (A13). A client that ends the stream has said that it is done:
+ * what it holds without a lease is given back at once. A connection that breaks, or that we
+ * close, may have a holder that does not know yet: its grants linger. */
+#ifndef SL_SERVER_CONN_H
+#define SL_SERVER_CONN_H
+
+#include "server/server.h"
+
+enum sl_blocked { SL_NOT_BLOCKED, SL_IN_ACQUIRE, SL_IN_AWAIT };
+
+/* How a connection ends, for what it holds without a lease. */
+enum sl_parting {
+    SL_STAYS,    /* It does not end. */
+    SL_SAID_BYE, /* It said so: at once. */
+    SL_WAS_CUT,  /* After settings.linger. */
+};
+
+struct conn {
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    struct server *server;
+    struct session *session;
+    struct sl_list all, dirty, ready;
+    struct sl_list subscriptions;
+    size_t channel_count, pattern_count;
+
+    struct sl_resp_reader *reader; /* NULL: nothing is half read. */
+    struct sl_resp_writer out;
+    char *sending; /* On its way; NULL: nothing. */
+    size_t sending_bytes;
+    uv_write_t write;
+
+    enum sl_blocked blocked;
+    enum sl_parting hang_up; /* When all is sent. */
+    sl_ms hang_up_ms;        /* Since when. */
+    bool reading, authed, closing;
+    bool ended; /* It has ended its stream, and is not done with what came before. */
+    uint8_t auth_failures;
+    sl_ms since_ms, heard_ms;
+    char name[64];
+};
+
+/* A connection that was accepted. Takes care of itself from here on. */
+void sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp);
+
+/* Where to write to it. It will be sent at the end of the callback. */
+struct sl_resp_writer *sl_conn_out(struct conn *c);
+
+/* Act on what it has sent, as far as that is possible now. */
+void sl_conn_work(struct conn *c);
+
+/* Send what was written. */
+void sl_conn_flush(struct conn *c);
+
+/* It waited, and has been answered. */
+void sl_conn_unblock(struct conn *c);
+
+/* Whether the other side has closed, though we may not have read that yet. */
+bool sl_conn_hung_up(const struct conn *c);
+
+/* Close when what was written is sent. */
+void sl_conn_hang_up(struct conn *c, enum sl_parting how);
+
+/* Close now. */
+void sl_conn_close(struct conn *c, enum sl_parting how);
+
+/* What it holds without a lease is given back, and it has a new number. SLUICE_ENOMEM: it
+ * is as it was. */
+int sl_conn_begin_session(struct conn *c);
+
+/* What is due every second: those that are silent, or do not go. */
+void sl_conn_look_after(struct server *s);
+
+/* "127.0.0.1:4711", or the path of a socket. */
+void sl_conn_address(const struct conn *c, char *out, size_t n);
+
+static inline uint64_t sl_conn_id(const struct conn *c)
+{
+    return c->session->s.id;
+}
+
+#endif /* SL_SERVER_CONN_H */

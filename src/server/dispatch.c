@@ -1,0 +1,210 @@
+#include "server/dispatch.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "server/log.h"
+
+enum {
+    READ = SL_READ,
+    WRITE = SL_WRITE,
+    BLOCK = SL_BLOCK,
+    ADMIN = SL_ADMIN,
+    EARLY = SL_EARLY,
+    LISTEN = SL_LISTEN,
+};
+
+const struct command sl_commands[] = {
+#define COMMAND(name, function, min, max, flags, key, group, syntax, summary) \
+    {#name, sl_do_##function, min, max, flags, key, group, syntax, summary},
+#include "commands.def"
+#undef COMMAND
+};
+const size_t sl_command_count = sizeof sl_commands / sizeof *sl_commands;
+
+/* --- Finding a command ---------------------------------------------------- */
+
+#define PLACES 256u
+static uint8_t places[PLACES]; /* Number of the command and 1; 0: none. */
+
+static char upper(char c)
+{
+    return c >= 'a' && c <= 'z' ? (char)(c - 32) : c;
+}
+
+static unsigned hash_name(const char *name, size_t n)
+{
+    unsigned h = (unsigned)n;
+    for (size_t i = 0; i < n; i++) h = h * 31 + (unsigned char)upper(name[i]);
+    return h % PLACES;
+}
+
+void sl_dispatch_setup(void)
+{
+    for (size_t i = 0; i < sl_command_count; i++) {
+        unsigned at = hash_name(sl_commands[i].name, strlen(sl_commands[i].name));
+        while (places[at] != 0) at = (at + 1) % PLACES;
+        places[at] = (uint8_t)(i + 1);
+    }
+}
+
+bool sl_is_word(struct sl_bytes b, const char *word)
+{
+    for (size_t i = 0; i < b.n; i++)
+        if (word[i] == '\0' || upper(b.at[i]) != word[i]) return false;
+    return word[b.n] == '\0';
+}
+
+const struct command *sl_command_find(struct sl_bytes name)
+{
+    if (name.n > 32) return NULL;
+    for (unsigned at = hash_name(name.at, name.n); places[at] != 0;
+         at = (at + 1) % PLACES) {
+        const struct command *c = &sl_commands[places[at] - 1];
+        if (sl_is_word(name, c->name)) return c;
+    }
+    return NULL;
+}
+
+/* --- Running it ----------------------------------------------------------- */
+
+static void say_unknown(struct call *call)
+{
+    char text[160];
+    snprintf(text, sizeof text,
+             "unknown command '%.*s'; COMMAND LIST lists those there are",
+             (int)(call->at[0].n < 64 ? call->at[0].n : 64), call->at[0].at);
+    sl_say(call, "ERR", text);
+}
+
+static void say_arity(struct call *call, const struct command *command)
+{
+    char text[320];
+    snprintf(text, sizeof text, "wrong number of arguments for '%s'; it is: %s",
+             command->name, command->syntax);
+    sl_say(call, "ERR", text);
+}
+
+/* A web browser that was told to talk to us, by a page of somebody else's. */
+static bool is_web(struct sl_bytes name)
+{
+    return sl_is_word(name, "POST") || sl_is_word(name, "HOST:");
+}
+
+static void hang_up_on_web(struct call *call)
+{
+    static struct sl_log_kind kind;
+    sl_log_often(&kind, call->s->now.ms, SL_LOG_WARN,
+                 "hung up: somebody speaks HTTP to this port", NULL);
+    sl_say(call, "ERR", "this is not a web server");
+    sl_conn_hang_up(call->c, SL_WAS_CUT);
+}
+
+static bool listens(const struct conn *c)
+{
+    return !c->out.resp3 && c->channel_count + c->pattern_count > 0;
+}
+
+/* Whether this may be done now; if not, it was said why. */
+static bool may_run(struct call *call, const struct command *command)
+{
+    if (call->n < command->min || (command->max != 0 && call->n > command->max))
+        say_arity(call, command);
+    else if (!call->c->authed && (command->flags & SL_EARLY) == 0)
+        sl_say(call, "NOAUTH", "Authentication required: AUTH password");
+    else if (listens(call->c) && (command->flags & SL_LISTEN) == 0)
+        sl_say(call, "ERR",
+               "this connection listens: only (P)SUBSCRIBE, (P)UNSUBSCRIBE, PING, QUIT "
+               "and RESET, or HELLO 3 for both at once");
+    else if (call->s->stopping) sl_say(call, "SHUTDOWN", "the server stops");
+    else return true;
+    return false;
+}
+
+void sl_dispatch(struct conn *c, const struct sl_args *args)
+{
+    struct call call = {
+        .c = c, .s = c->server, .out = sl_conn_out(c), .at = args->at, .n = args->n};
+    const struct command *command = sl_command_find(args->at[0]);
+    c->server->stats.commands++;
+    if (command != NULL) {
+        if (may_run(&call, command)) command->run(&call);
+    } else if (is_web(args->at[0])) hang_up_on_web(&call);
+    else if (!c->authed)
+        sl_say(&call, "NOAUTH", "Authentication required: AUTH password");
+    else say_unknown(&call);
+}
+
+void sl_call_cost(struct call *call, size_t commands)
+{
+    uint32_t *left = &call->s->commands_left;
+    *left = *left > commands ? *left - (uint32_t)commands : 0;
+}
+
+/* --- Words and replies ---------------------------------------------------- */
+
+bool sl_parse_number(struct sl_bytes b, int64_t min, int64_t max, int64_t *out)
+{
+    size_t at = b.n > 0 && b.at[0] == '-' ? 1 : 0;
+    int64_t n = 0;
+    if (b.n == at || b.n - at > 18) return false;
+    for (size_t i = at; i < b.n; i++) {
+        if (b.at[i] < '0' || b.at[i] > '9') return false;
+        n = n * 10 + (b.at[i] - '0');
+    }
+    if (at > 0) n = -n;
+    *out = n;
+    return n >= min && n <= max;
+}
+
+void sl_say(struct call *call, const char *word, const char *text)
+{
+    call->s->stats.errors++;
+    sl_resp_problem(call->out, word, text);
+}
+
+void sl_say_syntax(struct call *call, const char *what)
+{
+    const struct command *command = sl_command_find(call->at[0]);
+    char text[400];
+    snprintf(text, sizeof text, "syntax error: %s; it is: %s", what, command->syntax);
+    sl_say(call, "ERR", text);
+}
+
+void sl_say_status(struct call *call, int status)
+{
+    const struct sl_settings *set = call->s->settings;
+    char text[200];
+    const char *word = sluice_status_word(status);
+    switch (status) {
+        case SLUICE_EKEYS:
+            snprintf(text, sizeof text, "there are %" PRId64 " keys already (keys-max)",
+                     set->keys_max);
+            break;
+        case SLUICE_EWAITERS:
+            snprintf(text, sizeof text,
+                     "%" PRId64 " requests wait for this key already (waiters-max)",
+                     set->waiters_max);
+            break;
+        case SLUICE_EDRAINED:
+            snprintf(text, sizeof text,
+                     "nothing is granted on this key: DRAIN lists the patterns");
+            break;
+        case SLUICE_EDEADLOCK:
+            snprintf(text, sizeof text,
+                     "it would wait for what this connection alone holds; RELEASE it, "
+                     "or declare more room");
+            break;
+        case SLUICE_ELOST:
+            snprintf(text, sizeof text,
+                     "this grant is not held any more, or was taken away: stop, and "
+                     "ACQUIRE again");
+            break;
+        case SLUICE_ENOLEASE:
+            snprintf(text, sizeof text,
+                     "this grant has no lease: it lasts as long as its connection");
+            break;
+        default: snprintf(text, sizeof text, "%s", sluice_status_text(status)); break;
+    }
+    sl_say(call, word, text);
+}

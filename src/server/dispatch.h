@@ -1,0 +1,70 @@
+/* dispatch.h - from the words of a command to the function that does it. */
+#ifndef SL_SERVER_DISPATCH_H
+#define SL_SERVER_DISPATCH_H
+
+#include "server/conn.h"
+
+/* Flags of commands.def. */
+enum {
+    SL_READ = 1,
+    SL_WRITE = 2,
+    SL_BLOCK = 4,
+    SL_ADMIN = 8,
+    SL_EARLY = 16,
+    SL_LISTEN = 32,
+};
+
+/* A call: who, and the words, the name first. */
+struct call {
+    struct conn *c;
+    struct server *s;
+    struct sl_resp_writer *out;
+    const struct sl_bytes *at;
+    size_t n;
+};
+
+struct command {
+    const char *name;
+    void (*run)(struct call *call);
+    size_t min, max; /* Words; max 0: no bound. */
+    unsigned flags;
+    size_t key;
+    const char *group, *syntax, *summary;
+};
+
+extern const struct command sl_commands[];
+extern const size_t sl_command_count;
+
+void sl_dispatch_setup(void);
+
+/* Run one command, or say why not. */
+void sl_dispatch(struct conn *c, const struct sl_args *args);
+
+/* NULL: there is none of this name. */
+const struct command *sl_command_find(struct sl_bytes name);
+
+#define COMMAND(name, function, min, max, flags, key, group, syntax, summary) \
+    void sl_do_##function(struct call *call);
+#include "commands.def"
+#undef COMMAND
+
+/* --- Words of a command --------------------------------------------------- */
+
+/* Case does not matter in what we have names for. */
+bool sl_is_word(struct sl_bytes b, const char *word);
+
+/* Decimal digits with a sign or without, all of them, in the range. */
+bool sl_parse_number(struct sl_bytes b, int64_t min, int64_t max, int64_t *out);
+
+/* --- Replies that several give -------------------------------------------- */
+
+void sl_say(struct call *call, const char *word, const char *text);
+void sl_say_syntax(struct call *call, const char *what);
+
+/* What a status means, with the setting that it is about. */
+void sl_say_status(struct call *call, int status);
+
+/* This call cost as much as so many plain ones: let others have their turn. */
+void sl_call_cost(struct call *call, size_t commands);
+
+#endif /* SL_SERVER_DISPATCH_H */

@@ -1,0 +1,147 @@
+/* effects.c - what follows from what happened, told to those whom it concerns. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/conn.h"
+
+/* --- Events --------------------------------------------------------------- */
+
+#define CHANNEL "lock:"
+#define CHANNEL_BYTES (sizeof CHANNEL - 1)
+
+void sl_event(struct server *s, struct sl_bytes key, const char *event, sl_fence fence,
+              const char *more)
+{
+    char channel[CHANNEL_BYTES + UINT16_MAX], text[160];
+    if (sl_pubsub_silent(&s->pubsub)) return;
+    memcpy(channel, CHANNEL, CHANNEL_BYTES);
+    memcpy(channel + CHANNEL_BYTES, key.at, key.n);
+    int n = snprintf(text, sizeof text, "%s %" PRIu64 "%s", event, fence, more);
+    const struct sl_bytes to = {channel, CHANNEL_BYTES + key.n};
+    const struct sl_bytes what = {text, (size_t)n};
+    s->stats.events += sl_pubsub_publish(&s->pubsub, to, what);
+#ifdef MUT_TWICE
+    sl_pubsub_publish(&s->pubsub, to, what);
+#endif
+}
+
+void sl_event_granted(struct server *s, struct sl_bytes key, const struct sl_grant *g)
+{
+    char more[120];
+    if (sl_pubsub_silent(&s->pubsub)) return;
+    snprintf(more, sizeof more,
+             " held=%" PRIu64 " lease_ms=%" PRId64 " waited_ms=%" PRId64 "%s", g->held,
+             g->lease_ms > 0 ? g->lease_ms : -1, g->waited_ms,
+             g->overlapping ? " overlapping=1" : "");
+    sl_event(s, key, "granted", g->fence, more);
+}
+
+void sl_event_to_holder(struct server *s, uint64_t session_id, struct sl_bytes key,
+                        const char *event, sl_fence fence)
+{
+    const struct session *n = sl_server_session(s, session_id);
+    if (n == NULL || n->conn == NULL || !n->conn->out.resp3) return;
+#ifndef MUT_PUSH
+    struct sl_resp_writer *w = sl_conn_out(n->conn);
+    sl_resp_push(w, 4);
+    sl_resp_text(w, "lock");
+    sl_resp_bulk(w, key);
+    sl_resp_text(w, event);
+    sl_resp_integer(w, (int64_t)fence);
+#else
+    (void)key;
+    (void)event;
+    (void)fence;
+#endif
+}
+
+/* --- One effect ----------------------------------------------------------- */
+
+/* The reply to who waited. */
+static void answer_waiter(struct server *s, struct session *n,
+                          const struct sl_effect *e)
+{
+    struct conn *c = n->conn;
+    struct sl_resp_writer *w = sl_conn_out(c);
+    bool acquire = c->blocked == SL_IN_ACQUIRE;
+    sl_conn_unblock(c);
+    if (e->type == SL_GRANTED) sl_reply_grant(w, &e->grant);
+    else if (e->type == SL_SEEN) sl_resp_integer(w, 1);
+    else if (e->type == SL_REFUSED)
+        sl_resp_problem(w, "DRAINED",
+                        "nothing is granted on this key: DRAIN lists the patterns");
+    else if (acquire) sl_resp_null_array(w);
+    else sl_resp_integer(w, 0);
+    if (e->type == SL_TIMED_OUT) s->stats.waits_timed_out++;
+}
+
+/* Granted to one who has hung up, though the loop has not come to read it: it will
+ * never know. So nobody is told, and the next one has it. */
+static bool came_too_late(struct server *s, struct session *n,
+                          const struct sl_effect *e)
+{
+    struct sl_past past;
+    if (n->conn != NULL && !sl_conn_hung_up(n->conn)) return false;
+    sl_table_release(s->table, s->now, &n->s, e->key, e->grant.fence, &past);
+    if (n->conn != NULL) sl_conn_close(n->conn, SL_SAID_BYE);
+    return true;
+}
+
+static void tell_granted(struct server *s, struct session *n, const struct sl_effect *e)
+{
+    if (came_too_late(s, n, e)) return;
+    s->stats.grants++;
+    s->stats.grants_after_wait++;
+    sl_histogram_add(&s->stats.wait_ms, e->grant.waited_ms);
+    answer_waiter(s, n, e);
+    sl_event_granted(s, e->key, &e->grant);
+}
+
+static void tell_ended(struct server *s, const struct sl_effect *e)
+{
+    sl_histogram_add(&s->stats.hold_ms, e->past.held_ms);
+    if (e->type == SL_EXPIRED) {
+        s->stats.expiries++;
+        sl_event(s, e->key, "expired", e->past.fence, "");
+        sl_event_to_holder(s, e->past.session_id, e->key, "expired", e->past.fence);
+    } else {
+        s->stats.disconnect_releases++;
+        sl_event(s, e->key, "released", e->past.fence, " why=disconnect");
+    }
+}
+
+static void end_session(struct server *s, struct session *n)
+{
+    sl_list_remove(&n->lingering);
+    sl_index_remove(&s->by_id, n, s->by_id.kind->hash(n, s->by_id.seed));
+    free(n);
+}
+
+static void tell(struct server *s, const struct sl_effect *e)
+{
+    struct session *n = e->session == NULL ? NULL
+                                           : sl_entry_of(e->session, struct session, s);
+    switch (e->type) {
+        case SL_GRANTED: tell_granted(s, n, e); break;
+        case SL_TIMED_OUT:
+        case SL_REFUSED:
+        case SL_SEEN:
+            if (n->conn != NULL) answer_waiter(s, n, e);
+            break;
+        case SL_EXPIRED:
+        case SL_ENDED: tell_ended(s, e); break;
+        case SL_SESSION_OVER: end_session(s, n); break;
+    }
+}
+
+bool sl_effects_tell(struct server *s)
+{
+    struct sl_effect e;
+    while (s->effects_left > 0) {
+        if (!sl_table_next(s->table, s->now, &e)) return true;
+        s->effects_left--;
+        tell(s, &e);
+    }
+    return false;
+}

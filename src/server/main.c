@@ -1,0 +1,62 @@
+/* main.c - sluice-server: settings, start, run, leave. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "server/dispatch.h"
+#include "server/log.h"
+#include "server/server.h"
+#include "sluice.h"
+
+enum { EXIT_STOPPED = 0, EXIT_COULD_NOT = 1, EXIT_SETTINGS = 2 };
+
+/* What systemd waits for (sd_notify(3)); nothing, where nobody asked. */
+static void say_ready(void)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (path == NULL || *path == '\0' || strlen(path) >= sizeof a.sun_path) return;
+    size_t n = strlen(path);
+    memcpy(a.sun_path, path, n);
+    if (*path == '@') a.sun_path[0] = '\0';
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
+    if (sendto(fd, "READY=1", 7, MSG_NOSIGNAL, (struct sockaddr *)&a, size) < 0)
+        sl_log(SL_LOG_WARN, "cannot tell NOTIFY_SOCKET that we are ready", NULL);
+    close(fd);
+}
+
+static int serve(struct sl_settings *settings)
+{
+    static struct server s;
+    sl_log_setup((enum sl_log_format)settings->log_format,
+                 (enum sl_log_level)settings->log_level);
+    signal(SIGPIPE, SIG_IGN);
+    sl_dispatch_setup();
+    if (sl_server_start(&s, settings) != 0 || sl_server_listen(&s) != 0)
+        return EXIT_COULD_NOT;
+    sl_log(SL_LOG_INFO, "ready: sluice " SLUICE_VERSION, NULL);
+    say_ready();
+    uv_run(s.loop, UV_RUN_DEFAULT);
+    sl_log(SL_LOG_INFO, "stopped", NULL);
+    return EXIT_STOPPED;
+}
+
+int main(int argc, char **argv)
+{
+    struct sl_settings settings;
+    enum sl_wish wish;
+    int status = EXIT_STOPPED;
+    if (sl_settings_read(&settings, argc, argv, &wish, stderr) != 0)
+        status = EXIT_SETTINGS;
+    else if (wish == SL_HELP) sl_settings_help(stdout);
+    else if (wish == SL_VERSION) puts("sluice-server " SLUICE_VERSION);
+    else if (wish == SL_CHECK) puts("the settings are good");
+    else status = serve(&settings);
+    sl_settings_free(&settings);
+    return status;
+}

@@ -1,0 +1,247 @@
+#include "server/pubsub.h"
+
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/glob.h"
+#include "server/conn.h"
+
+struct topic {
+    struct sl_list subscriptions;
+    struct sl_list place; /* Of a pattern, among the patterns. */
+    bool pattern;
+    size_t count;
+    size_t n;
+    char name[];
+};
+
+struct subscription {
+    struct sl_list of_topic, of_conn;
+    struct topic *topic;
+    struct conn *conn;
+};
+
+/* --- Topics --------------------------------------------------------------- */
+
+static struct sl_bytes name_of(const struct topic *t)
+{
+    return (struct sl_bytes){t->name, t->n};
+}
+
+static bool same_bytes(struct sl_bytes a, struct sl_bytes b)
+{
+    return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0);
+}
+
+static uint64_t hash_bytes(struct sl_bytes b, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(b.at, b.n, seed);
+}
+
+static uint64_t hash_topic(const void *item, uint64_t seed)
+{
+    return hash_bytes(name_of(item), seed);
+}
+
+static bool same_topic(const void *item, struct sl_bytes key)
+{
+    return same_bytes(name_of(item), key);
+}
+
+static const struct sl_index_kind topics = {.hash = hash_topic, .same = same_topic};
+
+static struct topic *find(const struct sl_pubsub *p, struct sl_bytes name, bool pattern)
+{
+    if (!pattern) {
+        if (p->channels.count == 0) return NULL;
+        return sl_index_find(&p->channels, name, hash_bytes(name, p->channels.seed));
+    }
+    for (struct sl_list *n = p->patterns.next; n != &p->patterns; n = n->next) {
+        struct topic *t = sl_entry_of(n, struct topic, place);
+        if (same_bytes(name_of(t), name)) return t;
+    }
+    return NULL;
+}
+
+static struct topic *make(struct sl_pubsub *p, struct sl_bytes name, bool pattern)
+{
+    if (!pattern && sl_index_reserve(&p->channels) != SLUICE_OK) return NULL;
+    struct topic *t = malloc(sizeof *t + name.n);
+    if (t == NULL) return NULL;
+    *t = (struct topic){.pattern = pattern, .n = name.n};
+    if (name.n > 0) memcpy(t->name, name.at, name.n);
+    sl_list_init(&t->subscriptions);
+    sl_list_init(&t->place);
+    if (pattern) {
+        sl_list_append(&p->patterns, &t->place);
+        p->pattern_count++;
+    } else sl_index_put(&p->channels, t, hash_topic(t, p->channels.seed));
+    return t;
+}
+
+static void tidy(struct sl_pubsub *p, struct topic *t)
+{
+    if (t->count > 0) return;
+    if (t->pattern) {
+        sl_list_remove(&t->place);
+        p->pattern_count--;
+    } else sl_index_remove(&p->channels, t, hash_topic(t, p->channels.seed));
+    free(t);
+}
+
+/* --- Life ----------------------------------------------------------------- */
+
+void sl_pubsub_init(struct sl_pubsub *p, uint64_t seed)
+{
+    *p = (struct sl_pubsub){0};
+    sl_index_init(&p->channels, &topics, seed);
+    sl_list_init(&p->patterns);
+}
+
+/* --- Subscriptions -------------------------------------------------------- */
+
+static struct subscription *find_in(const struct conn *c, const struct topic *t)
+{
+    for (struct sl_list *n = c->subscriptions.next; n != &c->subscriptions;
+         n = n->next) {
+        struct subscription *s = sl_entry_of(n, struct subscription, of_conn);
+        if (s->topic == t) return s;
+    }
+    return NULL;
+}
+
+int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
+                        bool pattern, size_t patterns_max)
+{
+    struct topic *t = find(p, name, pattern);
+    if (t != NULL && find_in(c, t) != NULL) return SLUICE_OK;
+    if (t == NULL && pattern && p->pattern_count >= patterns_max) return SLUICE_EFULL;
+    struct subscription *s = malloc(sizeof *s);
+    if (s == NULL) return SLUICE_ENOMEM;
+    if (t == NULL) t = make(p, name, pattern);
+    if (t == NULL) {
+        free(s);
+        return SLUICE_ENOMEM;
+    }
+    s->topic = t;
+    s->conn = c;
+    sl_list_append(&t->subscriptions, &s->of_topic);
+    sl_list_append(&c->subscriptions, &s->of_conn);
+    t->count++;
+    if (pattern) c->pattern_count++;
+    else c->channel_count++;
+    return SLUICE_OK;
+}
+
+static void end(struct sl_pubsub *p, struct subscription *s)
+{
+    if (s->topic->pattern) s->conn->pattern_count--;
+    else s->conn->channel_count--;
+    sl_list_remove(&s->of_topic);
+    sl_list_remove(&s->of_conn);
+    s->topic->count--;
+    tidy(p, s->topic);
+    free(s);
+}
+
+void sl_pubsub_unsubscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
+                           bool pattern)
+{
+    const struct topic *t = find(p, name, pattern);
+    struct subscription *s = t == NULL ? NULL : find_in(c, t);
+    if (s != NULL) end(p, s);
+}
+
+bool sl_pubsub_drop_one(struct sl_pubsub *p, struct conn *c, bool pattern,
+                        void (*told)(struct conn *c, struct sl_bytes name))
+{
+    for (struct sl_list *n = c->subscriptions.next; n != &c->subscriptions;
+         n = n->next) {
+        struct subscription *s = sl_entry_of(n, struct subscription, of_conn);
+        struct topic *t = s->topic;
+        if (t->pattern != pattern) continue;
+        t->count++; /* Its name is needed a little longer. */
+        end(p, s);
+        told(c, name_of(t));
+        t->count--;
+        tidy(p, t);
+        return true;
+    }
+    return false;
+}
+
+void sl_pubsub_drop_all(struct sl_pubsub *p, struct conn *c)
+{
+    while (!sl_list_empty(&c->subscriptions))
+        end(p, sl_entry_of(c->subscriptions.next, struct subscription, of_conn));
+}
+
+/* --- Messages ------------------------------------------------------------- */
+
+static void say(struct conn *c, const struct topic *t, struct sl_bytes channel,
+                struct sl_bytes text)
+{
+    struct sl_resp_writer *w = sl_conn_out(c);
+    sl_resp_push(w, t->pattern ? 4 : 3);
+    sl_resp_text(w, t->pattern ? "pmessage" : "message");
+    if (t->pattern) sl_resp_bulk(w, name_of(t));
+    sl_resp_bulk(w, channel);
+    sl_resp_bulk(w, text);
+}
+
+static size_t say_to_all(const struct topic *t, struct sl_bytes channel,
+                         struct sl_bytes text)
+{
+    const struct sl_list *all = &t->subscriptions;
+    for (const struct sl_list *n = all->next; n != all; n = n->next)
+        say(sl_entry_of(n, struct subscription, of_topic)->conn, t, channel, text);
+    return t->count;
+}
+
+size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
+                         struct sl_bytes text)
+{
+    size_t n = 0;
+    const struct topic *t = find(p, channel, false);
+    if (t != NULL) n += say_to_all(t, channel, text);
+    for (struct sl_list *i = p->patterns.next; i != &p->patterns; i = i->next) {
+        t = sl_entry_of(i, struct topic, place);
+        if (sl_glob(name_of(t), channel)) n += say_to_all(t, channel, text);
+    }
+    return n;
+}
+
+size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel)
+{
+    const struct topic *t = find(p, channel, false);
+    return t == NULL ? 0 : t->count;
+}
+
+/* Goes through the channels that match; writes them, if there is a writer. */
+static size_t each_channel(const struct sl_pubsub *p, struct sl_bytes glob,
+                           struct sl_resp_writer *out)
+{
+    void *some[64];
+    uint64_t cursor = 0;
+    size_t found = 0;
+    if (p->channels.count == 0) return 0;
+    do {
+        size_t n = sl_index_scan(&p->channels, &cursor, some, 64);
+        for (size_t i = 0; i < n; i++) {
+            if (glob.at != NULL && !sl_glob(glob, name_of(some[i]))) continue;
+            found++;
+            if (out != NULL) sl_resp_bulk(out, name_of(some[i]));
+        }
+    } while (cursor != 0);
+    return found;
+}
+
+void sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes glob,
+                    struct sl_resp_writer *out)
+{
+    /* Nothing changes between, so both walks see the same. */
+    sl_resp_array(out, each_channel(p, glob, NULL));
+    each_channel(p, glob, out);
+}

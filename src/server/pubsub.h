@@ -1,0 +1,50 @@
+/* pubsub.h - who listens to what.
+ *
+ * A topic is a channel (found by its name) or a pattern (compared with every event, which
+ * is why there is a bound on them). A subscription ties a connection to a topic and is on
+ * the lists of both; a topic without subscriptions is gone. */
+#ifndef SL_SERVER_PUBSUB_H
+#define SL_SERVER_PUBSUB_H
+
+#include "core/index.h"
+#include "resp/writer.h"
+
+struct conn;
+
+struct sl_pubsub {
+    struct sl_index channels;
+    struct sl_list patterns;
+    size_t pattern_count;
+};
+
+void sl_pubsub_init(struct sl_pubsub *p, uint64_t seed);
+
+/* SLUICE_OK, also if it is so already; SLUICE_ENOMEM; SLUICE_EFULL: too many patterns. */
+int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
+                        bool pattern, size_t patterns_max);
+void sl_pubsub_unsubscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
+                           bool pattern);
+
+/* One of a connection's topics of a kind is given up, and `told` which. False: there is
+ * none. */
+bool sl_pubsub_drop_one(struct sl_pubsub *p, struct conn *c, bool pattern,
+                        void (*told)(struct conn *c, struct sl_bytes name));
+void sl_pubsub_drop_all(struct sl_pubsub *p, struct conn *c);
+
+static inline bool sl_pubsub_silent(const struct sl_pubsub *p)
+{
+    return p->channels.count == 0 && p->pattern_count == 0;
+}
+
+/* Write a message to everybody who listens. Returns how many. */
+size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
+                         struct sl_bytes text);
+
+/* Subscribers of a channel. */
+size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel);
+
+/* Channels that match (all, if glob.at is NULL), as an array of bulks. */
+void sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes glob,
+                    struct sl_resp_writer *out);
+
+#endif /* SL_SERVER_PUBSUB_H */

@@ -1,0 +1,299 @@
+#include "server/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/conn.h"
+#include "server/log.h"
+
+/* How much of each one turn of the loop does. A turn should stay well below 5 ms: an
+ * effect costs about a microsecond, sending to a connection five to ten. */
+#define EFFECTS_A_TURN 512u
+#define FLUSHES_A_TURN 256u
+#define COMMANDS_A_TURN 4096u
+
+/* --- Time ----------------------------------------------------------------- */
+
+static uint64_t read_clock(clockid_t id, uint64_t per_second)
+{
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (uint64_t)t.tv_sec * per_second +
+           (uint64_t)t.tv_nsec / (1000000000u / per_second);
+}
+
+void sl_server_look_at_clock(struct server *s)
+{
+    /* Boot time: it goes on while the machine sleeps, and is never set. */
+    s->now = (struct sl_now){.ms = (sl_ms)read_clock(CLOCK_BOOTTIME, 1000),
+                             .wall_us = read_clock(CLOCK_REALTIME, 1000000)};
+}
+
+/* When something is due next: a lease, a wait, one that lingers. */
+static sl_ms next_due(const struct server *s)
+{
+    sl_ms due = sl_table_due(s->table);
+    if (sl_list_empty(&s->lingering)) return due;
+    sl_ms first =
+        sl_entry_of(s->lingering.next, struct session, lingering)->linger_end_ms;
+    return first < due ? first : due;
+}
+
+/* It may ring too early, never too late: so it is set again only for something earlier. */
+static void set_clock(struct server *s)
+{
+    sl_ms due = next_due(s);
+    if (due >= s->clock_at_ms) return;
+    sl_ms at = due > 0 ? due : 1;
+    const struct itimerspec when = {
+        .it_value = {.tv_sec = (time_t)(at / 1000),
+                     .tv_nsec = (long)(at % 1000) * 1000000}};
+    if (timerfd_settime(s->clock_fd, TFD_TIMER_ABSTIME, &when, NULL) == 0)
+        s->clock_at_ms = due;
+}
+
+static void end_lingering(struct server *s)
+{
+    while (!sl_list_empty(&s->lingering)) {
+        struct session *n = sl_entry_of(s->lingering.next, struct session, lingering);
+        if (n->linger_end_ms > s->now.ms) break;
+        sl_list_remove(&n->lingering);
+        sl_table_session_end(s->table, &n->s);
+    }
+}
+
+static void on_clock(uv_poll_t *handle, int status, int events)
+{
+    struct server *s = handle->data;
+    uint64_t rings;
+    (void)status;
+    (void)events;
+    if (read(s->clock_fd, &rings, sizeof rings) < 0 && errno == EAGAIN) return;
+    s->clock_at_ms = SL_NEVER;
+    sl_server_look_at_clock(s);
+    end_lingering(s);
+    sl_server_settle(s);
+}
+
+static void on_second(uv_timer_t *timer)
+{
+    struct server *s = timer->data;
+    sl_server_look_at_clock(s);
+    end_lingering(s);
+    sl_conn_look_after(s);
+    if (s->stats.turns_counted_ms + 10000 <= s->now.ms) {
+        s->stats.turns_counted_ms = s->now.ms;
+        s->stats.turn_us_recent[1] = s->stats.turn_us_recent[0];
+        s->stats.turn_us_recent[0] = 0;
+    }
+    sl_server_settle(s);
+}
+
+/* --- A turn of the loop --------------------------------------------------- */
+
+static void on_prepare(uv_prepare_t *handle)
+{
+    struct server *s = handle->data;
+    sl_stats_turn(&s->stats);
+    s->effects_left = EFFECTS_A_TURN;
+    s->flushes_left = FLUSHES_A_TURN;
+    s->commands_left = COMMANDS_A_TURN;
+}
+
+static void work_on_ready(struct server *s)
+{
+    while (s->commands_left > 0 && !sl_list_empty(&s->ready)) {
+        struct conn *c = sl_entry_of(s->ready.next, struct conn, ready);
+        sl_list_remove(&c->ready);
+        sl_conn_work(c);
+    }
+}
+
+static void on_idle(uv_idle_t *handle)
+{
+    struct server *s = handle->data;
+    sl_server_look_at_clock(s);
+    work_on_ready(s);
+    sl_server_settle(s);
+}
+
+void sl_server_go_on(struct server *s)
+{
+    if (!uv_is_active((uv_handle_t *)&s->idle)) uv_idle_start(&s->idle, on_idle);
+}
+
+static void flush_dirty(struct server *s)
+{
+    while (s->flushes_left > 0 && !sl_list_empty(&s->dirty)) {
+        s->flushes_left--;
+        sl_conn_flush(sl_entry_of(s->dirty.next, struct conn, dirty));
+    }
+}
+
+void sl_server_settle(struct server *s)
+{
+    bool all_told = sl_effects_tell(s);
+    if (s->stopping && !s->stopped) all_told = sl_stop_step(s) && all_told;
+    flush_dirty(s);
+    if (!all_told || !sl_list_empty(&s->dirty) || !sl_list_empty(&s->ready))
+        sl_server_go_on(s);
+    else if (uv_is_active((uv_handle_t *)&s->idle)) uv_idle_stop(&s->idle);
+    if (all_told) set_clock(s);
+}
+
+/* --- Sessions by number --------------------------------------------------- */
+
+static uint64_t hash_id(uint64_t id, uint64_t seed)
+{
+    uint64_t x = (id ^ seed) * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+    return x ^ (x >> 32);
+}
+
+static uint64_t hash_session(const void *item, uint64_t seed)
+{
+    return hash_id(((const struct session *)item)->s.id, seed);
+}
+
+static bool same_session(const void *item, struct sl_bytes key)
+{
+    return memcmp(&((const struct session *)item)->s.id, key.at, key.n) == 0;
+}
+
+static const struct sl_index_kind sessions = {.hash = hash_session,
+                                              .same = same_session};
+
+struct session *sl_server_session(const struct server *s, uint64_t id)
+{
+    const struct sl_bytes key = {(const char *)&id, sizeof id};
+    return sl_index_find(&s->by_id, key, hash_id(id, s->by_id.seed));
+}
+
+/* --- Start ---------------------------------------------------------------- */
+
+static int fail(const char *what, const char *why)
+{
+    sl_log(SL_LOG_ERROR, what, "error", why, NULL);
+    return -1;
+}
+
+/* As many files as connections, if the system lets us. */
+static void raise_file_limit(struct server *s)
+{
+    struct rlimit r;
+    rlim_t want = (rlim_t)s->settings->connections_max + 64;
+    char most[24];
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want) return;
+    r.rlim_cur = want < r.rlim_max ? want : r.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &r);
+    if (r.rlim_cur >= want) return;
+    s->settings->connections_max = (int64_t)r.rlim_cur - 64 > 0
+                                       ? (int64_t)r.rlim_cur - 64
+                                       : 1;
+    snprintf(most, sizeof most, "%" PRId64, s->settings->connections_max);
+    sl_log(SL_LOG_WARN,
+           "connections-max is more than this process may open; raise its "
+           "limit of open files (ulimit -n, LimitNOFILE=)",
+           "connections-max", most, NULL);
+}
+
+/* One server to a folder: two would both believe what is in it. */
+static int open_data(struct server *s)
+{
+    const char *path = s->settings->data;
+    s->data_fd = -1;
+    if (*path == '\0') return 0;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return fail("data: cannot make the folder", strerror(errno));
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return fail("data: cannot open the folder", strerror(errno));
+    s->data_fd = openat(folder, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    close(folder);
+    if (s->data_fd < 0) return fail("data: cannot write there", strerror(errno));
+    if (flock(s->data_fd, LOCK_EX | LOCK_NB) != 0)
+        return fail("data: another server uses this folder; stop it, or choose another "
+                    "--data",
+                    path);
+    return 0;
+}
+
+static int make_table(struct server *s)
+{
+    const struct sl_settings *set = s->settings;
+    const struct sl_limits limits = {
+        .keys_max = (uint32_t)set->keys_max,
+        .waiters_max = (uint32_t)set->waiters_max,
+        .key_bytes_max = (uint32_t)set->key_bytes_max,
+        .value_bytes_max = (uint32_t)set->value_bytes_max,
+        .drains_max = (uint32_t)set->drains_max,
+#ifndef MUT_GRAIN
+        .grain_ms = 1,
+#endif
+    };
+    if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed)
+        return fail("no random numbers", strerror(errno));
+    s->table = sl_table_new(&limits, s->seed);
+    return s->table == NULL ? fail("cannot start", "out of memory") : 0;
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct server *s = handle->data;
+    if (s->stopping) {
+        sl_log(SL_LOG_WARN, "stopped at once", NULL);
+        _exit(1);
+    }
+    sl_server_look_at_clock(s);
+    sl_server_stop(s, number == SIGTERM ? "SIGTERM" : "SIGINT");
+    sl_server_settle(s);
+}
+
+static int start_handles(struct server *s)
+{
+    s->clock_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (s->clock_fd < 0) return fail("no timer", strerror(errno));
+    uv_prepare_init(s->loop, &s->prepare);
+    uv_idle_init(s->loop, &s->idle);
+    uv_timer_init(s->loop, &s->second);
+    uv_timer_init(s->loop, &s->last_words);
+    uv_poll_init(s->loop, &s->clock, s->clock_fd);
+    uv_signal_init(s->loop, &s->sigterm);
+    uv_signal_init(s->loop, &s->sigint);
+    s->prepare.data = s->idle.data = s->second.data = s->clock.data = s;
+    s->last_words.data = s->sigterm.data = s->sigint.data = s;
+    uv_prepare_start(&s->prepare, on_prepare);
+    uv_timer_start(&s->second, on_second, 1000, 1000);
+    uv_poll_start(&s->clock, UV_READABLE, on_clock);
+    uv_signal_start(&s->sigterm, on_signal, SIGTERM);
+    uv_signal_start(&s->sigint, on_signal, SIGINT);
+    return 0;
+}
+
+int sl_server_start(struct server *s, struct sl_settings *settings)
+{
+    *s = (struct server){.settings = settings,
+                         .loop = uv_default_loop(),
+                         .clock_at_ms = SL_NEVER,
+                         .data_fd = -1};
+    sl_list_init(&s->conns);
+    sl_list_init(&s->lingering);
+    sl_list_init(&s->dirty);
+    sl_list_init(&s->ready);
+    raise_file_limit(s);
+    if (open_data(s) != 0 || make_table(s) != 0) return -1;
+    sl_index_init(&s->by_id, &sessions, s->seed);
+    sl_pubsub_init(&s->pubsub, s->seed);
+    sl_server_look_at_clock(s);
+    s->stats.started_ms = s->now.ms;
+    return start_handles(s);
+}

@@ -1,0 +1,132 @@
+/* server.h - one server: a lock table, its connections, and the loop that runs them.
+ *
+ * One thread, one libuv loop. Everything that happens begins in a callback of the loop and
+ * ends with sl_server_settle(): what follows from it is told (effects.c), and what was
+ * written is sent. A turn of the loop does a bounded amount of that; the rest is done in the
+ * next one, so that a million leases that end at one instant keep nobody waiting.
+ *
+ *     bytes -> conn.c -> dispatch.c -> commands_*.c -> core/table
+ *                                                         |
+ *     bytes <- conn.c <-------- effects.c, pubsub.c <-----+
+ */
+#ifndef SL_SERVER_SERVER_H
+#define SL_SERVER_SERVER_H
+
+#include <uv.h>
+
+#include "core/index.h"
+#include "core/table.h"
+#include "resp/reader.h"
+#include "resp/writer.h"
+#include "server/pubsub.h"
+#include "server/settings.h"
+#include "server/stats.h"
+
+#define SL_LISTENERS_MAX 16
+
+struct conn;
+
+/* What the table knows of a connection. It may live longer than that: what was held
+ * without a lease lingers when the connection was cut. Owned by the server. */
+struct session {
+    struct sl_session s; /* s.id is the connection's number. */
+    struct conn *conn;   /* NULL: the connection is gone. */
+    sl_ms linger_end_ms;
+    struct sl_list lingering;
+};
+
+struct server {
+    uv_loop_t *loop;
+    struct sl_settings *settings; /* Borrowed. */
+    struct sl_table *table;       /* Owned. */
+    struct sl_now now;            /* As of the callback that runs. */
+    uint64_t seed;
+    uint64_t last_id;      /* Of connections. */
+    struct sl_index by_id; /* Sessions. */
+    struct sl_list conns;  /* All that are open. */
+    size_t conn_count;
+    size_t blocked_count;
+    struct sl_list lingering; /* Sessions, in the order in which they will end. */
+    struct sl_list dirty;     /* Connections with output that has not been sent. */
+    struct sl_list ready;     /* Connections with input that can be looked at now. */
+    struct sl_pubsub pubsub;
+    struct sl_stats stats;
+
+    uint32_t effects_left; /* In this turn; then flushes. */
+    uint32_t flushes_left;
+    uint32_t commands_left;
+    uv_prepare_t prepare;
+    uv_idle_t idle; /* Runs while there is more to do. */
+    uv_timer_t second;
+    uv_poll_t clock; /* A timerfd on the clock that the table goes by. */
+    int clock_fd;
+    sl_ms clock_at_ms; /* When it will ring, or SL_NEVER. */
+    uv_signal_t sigterm, sigint;
+
+    struct sl_resp_reader *spare_reader; /* For whoever reads next. */
+    char *spare_buffer;                  /* For whoever writes next. */
+    size_t spare_size;
+
+    uv_handle_t *listeners[SL_LISTENERS_MAX];
+    size_t listener_count;
+    int port; /* The one it got. */
+    int data_fd;
+    bool stopping;
+    bool stopped; /* Everybody has been told. */
+    uint64_t stop_cursor;
+    uv_timer_t last_words;
+};
+
+/* --- server.c ------------------------------------------------------------- */
+
+/* Everything but listening. 0, or -1: it was said in the log. Borrows settings. */
+int sl_server_start(struct server *s, struct sl_settings *settings);
+
+/* Look at the clocks. Every callback of the loop begins with it. */
+void sl_server_look_at_clock(struct server *s);
+
+/* Tell what follows, send what was written, set the clock for what comes next. Every
+ * callback of the loop ends with it. */
+void sl_server_settle(struct server *s);
+
+/* There is more to do than fits into this turn. */
+void sl_server_go_on(struct server *s);
+
+struct session *sl_server_session(const struct server *s, uint64_t id);
+
+/* --- listen.c ------------------------------------------------------------- */
+
+int sl_server_listen(struct server *s);
+void sl_server_stop_listening(struct server *s);
+
+/* --- effects.c ------------------------------------------------------------ */
+
+/* Tell what follows from what happened, as much as this turn allows. True: there is no
+ * more. */
+bool sl_effects_tell(struct server *s);
+
+/* An event of a grant: to those who listen to its key. `more` is what stands behind the
+ * fence, or "". */
+void sl_event(struct server *s, struct sl_bytes key, const char *event, sl_fence fence,
+              const char *more);
+
+/* To the connection that took the grant, if it is there and speaks RESP3. */
+void sl_event_to_holder(struct server *s, uint64_t session_id, struct sl_bytes key,
+                        const char *event, sl_fence fence);
+
+void sl_event_granted(struct server *s, struct sl_bytes key, const struct sl_grant *g);
+
+/* --- commands_lock.c ------------------------------------------------------- */
+
+/* What ACQUIRE answers when it is granted, at once or later. */
+void sl_reply_grant(struct sl_resp_writer *w, const struct sl_grant *g);
+
+/* --- stop.c --------------------------------------------------------------- */
+
+/* Begin to leave: nothing new is taken, everybody is told. */
+void sl_server_stop(struct server *s, const char *why);
+
+/* Tell some more holders. True: there is no more. */
+bool sl_stop_step(struct server *s);
+
+#endif /* SL_SERVER_SERVER_H */

@@ -1,0 +1,374 @@
+#include "server/settings.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { NUMBER, TIME, SIZE, PORT, OCTAL, FORMAT, LEVEL, TEXT, PATH };
+
+struct row {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+    const char *given;
+    int64_t min, max;
+    const char *arg, *help;
+};
+
+static const struct row rows[] = {
+#define SETTING(name, kind, field, given, min, max, arg, help) \
+    {name, kind, offsetof(struct sl_settings, field), given, min, max, arg, help},
+#include "settings.def"
+#undef SETTING
+};
+#define ROWS (sizeof rows / sizeof *rows)
+
+/* A word that stands for a number, or for a factor. */
+struct word {
+    const char *text;
+    int64_t n;
+};
+
+static const struct word formats[] = {
+    {"text", SL_LOG_TEXT}, {"json", SL_LOG_JSON}, {0}};
+static const struct word levels[] = {{"debug", SL_LOG_DEBUG},
+                                     {"info", SL_LOG_INFO},
+                                     {"warn", SL_LOG_WARN},
+                                     {"error", SL_LOG_ERROR},
+                                     {0}};
+static const struct word times[] = {{"", 1},      {"ms", 1},      {"s", 1000},
+                                    {"m", 60000}, {"h", 3600000}, {0}};
+static const struct word sizes[] = {{"", 1},        {"b", 1},       {"k", 1 << 10},
+                                    {"m", 1 << 20}, {"g", 1 << 30}, {0}};
+static const struct word none[] = {{"", 1}, {0}};
+
+static const struct word *find_word(const struct word *words, const char *text)
+{
+    for (; words->text != NULL; words++)
+        if (strcasecmp(words->text, text) == 0) return words;
+    return NULL;
+}
+
+static bool is_text(const struct row *r)
+{
+    return r->kind == TEXT || r->kind == PATH;
+}
+
+static int64_t *number_of(struct sl_settings *s, const struct row *r)
+{
+    return (int64_t *)(void *)((char *)s + r->offset);
+}
+
+static char **text_of(struct sl_settings *s, const struct row *r)
+{
+    return (char **)(void *)((char *)s + r->offset);
+}
+
+/* --- One value ------------------------------------------------------------ */
+
+/* Where a value stands, for the words about it. */
+struct place {
+    const char *file; /* NULL: the command line. */
+    int line;
+    FILE *errors;
+};
+
+__attribute__((format(printf, 2, 3))) static int wrong(const struct place *p,
+                                                       const char *format, ...)
+{
+    va_list args;
+    if (p->file != NULL) fprintf(p->errors, "%s:%d: ", p->file, p->line);
+    else fputs("sluice-server: ", p->errors);
+    va_start(args, format);
+    vfprintf(p->errors, format, args);
+    va_end(args);
+    fputc('\n', p->errors);
+    return -1;
+}
+
+static const struct word *units_of(enum kind kind)
+{
+    return kind == TIME ? times : kind == SIZE ? sizes : none;
+}
+
+/* Digits and a unit. False if it is not that, or does not fit. */
+static bool parse_number(const char *text, enum kind kind, int64_t *out)
+{
+    char *end;
+    if (*text < '0' || *text > '9') return false;
+    errno = 0;
+    long long n = strtoll(text, &end, kind == OCTAL ? 8 : 10);
+    const struct word *unit = find_word(units_of(kind), end);
+    if (errno != 0 || unit == NULL || n > INT64_MAX / unit->n) return false;
+    *out = n * unit->n;
+    return true;
+}
+
+static int set_number(struct sl_settings *s, const struct row *r, const char *text,
+                      const struct place *p)
+{
+    static const char *examples[] = {
+        [NUMBER] = "a number",
+        [TIME] = "a time: 500ms, 5s, 2m, 1h",
+        [SIZE] = "a size: 4096, 64k, 8m",
+        [PORT] = "a port, 0 or auto",
+        [OCTAL] = "permissions in octal: 0660",
+        [FORMAT] = "text or json",
+        [LEVEL] = "debug, info, warn or error",
+    };
+    int64_t n;
+    bool good;
+    const struct word *w;
+    if (r->kind == FORMAT || r->kind == LEVEL) {
+        w = find_word(r->kind == FORMAT ? formats : levels, text);
+        if (w == NULL)
+            return wrong(p, "%s: %s is expected, not \"%s\"", r->name,
+                         examples[r->kind], text);
+        *number_of(s, r) = w->n;
+        return 0;
+    }
+    if (r->kind == PORT && strcasecmp(text, "auto") == 0) {
+        *number_of(s, r) = SL_PORT_AUTO;
+        return 0;
+    }
+    good = parse_number(text, r->kind, &n);
+    if (!good)
+        return wrong(p, "%s: %s is expected, not \"%s\"", r->name, examples[r->kind],
+                     text);
+    if (n < r->min || n > r->max)
+        return wrong(p, "%s: %s is not between %" PRId64 " and %" PRId64, r->name, text,
+                     r->min, r->max);
+    *number_of(s, r) = n;
+    return 0;
+}
+
+static int set(struct sl_settings *s, const struct row *r, const char *text,
+               const struct place *p)
+{
+    if (!is_text(r)) return set_number(s, r, text, p);
+    char *copy = strdup(text);
+    if (copy == NULL) return wrong(p, "out of memory");
+    free(*text_of(s, r));
+    *text_of(s, r) = copy;
+    return 0;
+}
+
+static const struct row *find_row(const char *name, size_t n)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (strlen(rows[i].name) == n && memcmp(rows[i].name, name, n) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+/* --- The config file ------------------------------------------------------ */
+
+struct reading {
+    struct sl_settings *settings;
+    const bool *by_flag; /* What the command line has said stays. */
+    struct place place;
+    bool bad;
+};
+
+static int take_line(void *arg, const char *section, const char *name,
+                     const char *value, int line)
+{
+    struct reading *r = arg;
+    r->place.line = line;
+    (void)section; /* May be there, to the reader's taste. */
+    const struct row *row = find_row(name, strlen(name));
+    if (row == NULL) {
+        wrong(&r->place, "there is no setting \"%s\"; --help lists them", name);
+        r->bad = true;
+    } else if (strcmp(name, "config") == 0) {
+        wrong(&r->place, "a config file cannot name another");
+        r->bad = true;
+    } else if (!r->by_flag[row - rows]) {
+        if (set(r->settings, row, value, &r->place) != 0) r->bad = true;
+    }
+    return 1;
+}
+
+static int read_file(struct sl_settings *s, const char *path, const bool *by_flag,
+                     FILE *errors)
+{
+    struct reading r = {
+        .settings = s, .by_flag = by_flag, .place = {.file = path, .errors = errors}};
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        fprintf(errors, "sluice-server: cannot read %s: %s\n", path, strerror(errno));
+        return -1;
+    }
+    int line = ini_parse_file(file, take_line, &r);
+    fclose(file);
+    if (line > 0) {
+        r.place.line = line;
+        return wrong(&r.place, "this is no line of the form name = value");
+    }
+    if (line < 0) {
+        fprintf(errors, "sluice-server: cannot read %s\n", path);
+        return -1;
+    }
+    return r.bad ? -1 : 0;
+}
+
+/* --- The command line ----------------------------------------------------- */
+
+static int take_option(struct sl_settings *s, char **argv, int *i, bool *by_flag,
+                       const struct place *p)
+{
+    const char *word = argv[*i];
+    if (strncmp(word, "--", 2) != 0)
+        return wrong(p, "%s: an option is expected; --help lists them", word);
+    const char *name = word + 2, *equals = strchr(name, '=');
+    size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
+    const struct row *r = find_row(name, n);
+    if (r == NULL) return wrong(p, "there is no option %s; --help lists them", word);
+    const char *value = equals != NULL ? equals + 1 : argv[++*i];
+    if (value == NULL) return wrong(p, "%s needs a value: %s", word, r->arg);
+    by_flag[r - rows] = true;
+    return set(s, r, value, p);
+}
+
+static bool is_wish(const char *word, enum sl_wish *wish)
+{
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) *wish = SL_HELP;
+    else if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
+        *wish = SL_VERSION;
+    else if (strcmp(word, "--check") == 0) *wish = SL_CHECK;
+    else return false;
+    return true;
+}
+
+/* --- What they mean together ---------------------------------------------- */
+
+static int read_password(struct sl_settings *s, const struct place *p)
+{
+    if (*s->password_file == '\0') return 0;
+    if (*s->password != '\0')
+        return wrong(p, "password and password-file: one of them, please");
+    char *line = NULL;
+    size_t size = 0;
+    FILE *file = fopen(s->password_file, "re");
+    if (file == NULL)
+        return wrong(p, "cannot read %s: %s", s->password_file, strerror(errno));
+    ssize_t n = getline(&line, &size, file);
+    fclose(file);
+    while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = '\0';
+    if (n <= 0) {
+        free(line);
+        return wrong(p, "%s: its first line should be a password", s->password_file);
+    }
+    free(s->password);
+    s->password = line;
+    return 0;
+}
+
+static int check_together(struct sl_settings *s, const struct place *p)
+{
+    if (read_password(s, p) != 0) return -1;
+    if (s->port == 0 && *s->socket == '\0')
+        return wrong(p, "with port 0 a socket is needed: --socket PATH");
+    if (s->command_bytes_max < s->argument_bytes_max)
+        return wrong(p, "command-bytes-max is below argument-bytes-max");
+    return 0;
+}
+
+int sl_settings_read(struct sl_settings *s, int argc, char **argv, enum sl_wish *wish,
+                     FILE *errors)
+{
+    bool by_flag[ROWS] = {false};
+    const struct place p = {.errors = errors};
+    *s = (struct sl_settings){0};
+    *wish = SL_SERVE;
+    for (size_t i = 0; i < ROWS; i++)
+        if (set(s, &rows[i], rows[i].given, &p) != 0) return -1;
+    for (int i = 1; i < argc; i++) {
+        if (is_wish(argv[i], wish)) {
+            if (*wish != SL_CHECK) return 0;
+        } else if (take_option(s, argv, &i, by_flag, &p) != 0) return -1;
+    }
+    if (*s->config != '\0' && read_file(s, s->config, by_flag, errors) != 0) return -1;
+    return check_together(s, &p);
+}
+
+void sl_settings_free(struct sl_settings *s)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (is_text(&rows[i])) free(*text_of(s, &rows[i]));
+}
+
+/* --- Ask ------------------------------------------------------------------ */
+
+size_t sl_settings_count(void)
+{
+    return ROWS;
+}
+
+const char *sl_settings_name(size_t i)
+{
+    return rows[i].name;
+}
+
+const char *sl_settings_value(const struct sl_settings *s, size_t i, char *buffer,
+                              size_t n)
+{
+    const struct row *r = &rows[i];
+    const void *at = (const char *)s + r->offset;
+    if (is_text(r)) {
+        const char *text = *(char *const *)at;
+        if (strcmp(r->name, "password") == 0) return *text != '\0' ? "(set)" : "";
+        return text;
+    }
+    int64_t value = *(const int64_t *)at;
+    if (r->kind == FORMAT) return formats[value].text;
+    if (r->kind == LEVEL) return levels[value].text;
+    if (r->kind == PORT && value == SL_PORT_AUTO) return "auto";
+    snprintf(buffer, n, r->kind == OCTAL ? "%04" PRIo64 : "%" PRId64, value);
+    return buffer;
+}
+
+static void help_line(FILE *out, const char *head, const char *text)
+{
+    const int column = 34, width = 88;
+    int at = fprintf(out, "  %s", head);
+    if (at >= column) fputc('\n', out), at = 0;
+    at += fprintf(out, "%*s", column - at, "");
+    while (*text != '\0') {
+        int n = (int)strcspn(text, " ");
+        if (at + n > width) at = fprintf(out, "\n%*s", column, "") - 1;
+        at += fprintf(out, "%.*s", n, text);
+        text += n;
+        while (*text == ' ') text++;
+        if (*text != '\0') at += fprintf(out, " ");
+    }
+    fputc('\n', out);
+}
+
+void sl_settings_help(FILE *out)
+{
+    fputs(
+        "Usage: sluice serve [--NAME VALUE ...]\n\n"
+        "Serve locks over the Redis protocol. Try it with: redis-cli -p 5625 PING\n\n",
+        out);
+    for (size_t i = 0; i < ROWS; i++) {
+        char head[80], text[400];
+        const struct row *r = &rows[i];
+        snprintf(head, sizeof head, "--%s %s", r->name, r->arg);
+        snprintf(text, sizeof text, *r->given != '\0' ? "%s (%s)" : "%s", r->help,
+                 r->given);
+        help_line(out, head, text);
+    }
+    help_line(out, "--check",
+              "read the settings, say what is wrong with them, and exit");
+    help_line(out, "--help", "show this help");
+    help_line(out, "--version", "print the version");
+    fputs("\nEach NAME may stand in a config file as well: name = value.\n"
+          "Signals: TERM and INT tell holders and stop; a second one stops at once.\n"
+          "Exit status: 0 stopped, 1 could not start or go on, 2 wrong settings.\n",
+          out);
+}

@@ -1,0 +1,61 @@
+/* settings.h - what the server was told, by file and by command line.
+ *
+ * src/settings.def has every setting; this is its struct, its parser and its printer. */
+#ifndef SL_SERVER_SETTINGS_H
+#define SL_SERVER_SETTINGS_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/types.h"
+
+enum sl_log_format { SL_LOG_TEXT, SL_LOG_JSON };
+enum sl_log_level { SL_LOG_DEBUG, SL_LOG_INFO, SL_LOG_WARN, SL_LOG_ERROR };
+
+#define SL_PORT_AUTO (-1)
+
+/* Texts are owned by the struct. Numbers are all of one type, so that one parser and one
+ * printer do. */
+struct sl_settings {
+#define TEXT char *
+#define PATH char *
+#define NUMBER int64_t
+#define TIME int64_t
+#define SIZE int64_t
+#define PORT int64_t
+#define OCTAL int64_t
+#define FORMAT int64_t
+#define LEVEL int64_t
+#define SETTING(name, kind, field, given, min, max, arg, help) kind field;
+#include "settings.def"
+#undef SETTING
+#undef TEXT
+#undef PATH
+#undef NUMBER
+#undef TIME
+#undef SIZE
+#undef PORT
+#undef OCTAL
+#undef FORMAT
+#undef LEVEL
+};
+
+/* What the command line asked for besides. */
+enum sl_wish { SL_SERVE, SL_HELP, SL_VERSION, SL_CHECK };
+
+/* Defaults, then the config file, then the command line; then what they mean together.
+ * 0, or -1 when something is wrong: it was said on `errors`. */
+int sl_settings_read(struct sl_settings *s, int argc, char **argv, enum sl_wish *wish,
+                     FILE *errors);
+void sl_settings_free(struct sl_settings *s);
+
+/* How many there are; the name of one, and its value as one would write it, into buffer
+ * (passwords are not shown). */
+size_t sl_settings_count(void);
+const char *sl_settings_name(size_t i);
+const char *sl_settings_value(const struct sl_settings *s, size_t i, char *buffer,
+                              size_t n);
+
+void sl_settings_help(FILE *out);
+
+#endif /* SL_SERVER_SETTINGS_H */

@@ -1,0 +1,63 @@
+/* stop.c - the server leaves: everybody is told first. */
+#include "server/conn.h"
+#include "server/log.h"
+
+#define KEYS_A_STEP 64
+#define LAST_WORDS_MS 1000 /* So long it may take to send what was said. */
+
+static void leave(uv_timer_t *timer)
+{
+    struct server *s = timer->data;
+    uv_stop(s->loop);
+}
+
+void sl_server_stop(struct server *s, const char *why)
+{
+    if (s->stopping) return;
+    s->stopping = true;
+    sl_log(SL_LOG_INFO, "stopping: holders are told", "why", why, NULL);
+    sl_server_stop_listening(s);
+    for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
+        struct conn *c = sl_entry_of(n, struct conn, all);
+        if (c->blocked == SL_NOT_BLOCKED) continue;
+        sl_table_withdraw(s->table, &c->session->s);
+        sl_conn_unblock(c);
+        sl_resp_problem(sl_conn_out(c), "SHUTDOWN", "the server stops; ask again");
+    }
+    sl_server_go_on(s);
+}
+
+static void tell_holders(struct server *s, struct sl_bytes key)
+{
+    struct sl_view v;
+    uint64_t cursor = 0;
+    while (sl_table_each(s->table, s->now, key, &cursor, &v) && !v.waits) {
+        sl_event(s, key, "broken", v.fence, " why=shutdown");
+        sl_event_to_holder(s, v.session_id, key, "broken", v.fence);
+    }
+}
+
+/* All is sent, or cannot be. */
+static bool all_sent(const struct server *s)
+{
+    for (const struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
+        const struct conn *c = sl_entry_of(n, struct conn, all);
+        if (c->out.n > 0 || c->sending != NULL) return false;
+    }
+    return true;
+}
+
+bool sl_stop_step(struct server *s)
+{
+    struct sl_lock_view locks[KEYS_A_STEP];
+    size_t n = sl_table_scan(s->table, s->now, &s->stop_cursor, locks, KEYS_A_STEP);
+    for (size_t i = 0; i < n; i++) tell_holders(s, locks[i].key);
+    if (s->stop_cursor != 0) return false;
+    s->stopped = true;
+    for (struct sl_list *i = s->dirty.next, *next; i != &s->dirty; i = next) {
+        next = i->next;
+        sl_conn_flush(sl_entry_of(i, struct conn, dirty));
+    }
+    uv_timer_start(&s->last_words, leave, all_sent(s) ? 0 : LAST_WORDS_MS, 0);
+    return true;
+}
