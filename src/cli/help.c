@@ -1,5 +1,6 @@
 #include "cli/help.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,16 +9,37 @@
 #include "cli/say.h"
 #include "sluice.h"
 
-#define COLUMN 30
+#define COLUMN 30  /* Where the text about an option begins, */
+#define COLUMNS 90 /* and where it is broken. */
+
+/* Text from COLUMN on, in as many lines as it takes. */
+static void put_text(const char *text)
+{
+    size_t room = COLUMNS - COLUMN;
+    while (strlen(text) > room) {
+        size_t n = room;
+        while (n > 0 && text[n] != ' ') n--;
+        if (n == 0) break; /* A word that fits nowhere. */
+        printf("%.*s\n%*s", (int)n, text, COLUMN, "");
+        text += n + 1;
+    }
+    puts(text);
+}
 
 static void put_option(const struct cli_option *o)
 {
-    char left[128];
+    char left[128], text[512];
     size_t n = strcspn(o->names, " ");
+    const struct cli_setting *s = cli_setting_of(o);
+    bool has_default = s != NULL && s->given[0] != '\0';
     snprintf(left, sizeof left, "%s%.1s%s--%.*s%s%s", o->letters[0] ? "-" : "  ",
              o->letters, o->letters[0] ? ", " : "  ", (int)n, o->names,
              o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
-    printf("  %-*s %s\n", COLUMN - 3, left, o->help);
+    if (strlen(left) <= COLUMN - 3) printf("  %-*s ", COLUMN - 3, left);
+    else printf("  %s\n%*s", left, COLUMN, "");
+    snprintf(text, sizeof text, has_default ? "%s (%s)" : "%s", o->help,
+             has_default ? s->given : "");
+    put_text(text);
 }
 
 static void put_synopsis(const struct cli_command *c)
@@ -45,6 +67,18 @@ static void put_run_more(void)
           stdout);
 }
 
+static void put_serve_more(void)
+{
+    fputs("\nTimes: 500ms, 5s, 2m, 1h; a bare number is ms. Sizes: 512, 64k, 8m.\n"
+          "All but --config, --check, --version and --help may stand in a file:\n"
+          "name = value\n"
+          "\nA server for this machine, and a first lock:\n"
+          "  sluice serve\n"
+          "  redis-cli -p 5625 ACQUIRE backup LEASE 60000\n"
+          "\nMore: man sluice-serve\n",
+          stdout);
+}
+
 void cli_help(const struct cli_command *c)
 {
     printf("sluice %s - %s\n\n", c->name, c->summary);
@@ -52,6 +86,7 @@ void cli_help(const struct cli_command *c)
     putchar('\n');
     for (const struct cli_option *o = c->options; o->id != 0; o++) put_option(o);
     if (c->id == CLI_RUN) put_run_more();
+    if (c->id == CLI_SERVE) put_serve_more();
 }
 
 void cli_help_all(void)

@@ -9,6 +9,7 @@
 #include "cli/parse.h"
 #include "cli/run.h"
 #include "cli/say.h"
+#include "cli/serve.h"
 #include "cli/std.h"
 #include "sluice.h"
 
@@ -44,6 +45,7 @@ static int dispatch(const struct cli_command *c, int argc, char **argv)
         case CLI_CANAL_REAP:
         case CLI_CANAL_MAKE:
         case CLI_CANAL_RM: return cli_canal(c, argc, argv);
+        case CLI_SERVE: return cli_serve(c, argc, argv);
         case CLI_HELP:
         case CLI_VERSION: return plain_command(c, argc, argv);
         case CLI_COMMANDS: break;

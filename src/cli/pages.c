@@ -1,4 +1,5 @@
-/* pages.c - man pages and completions, made from the table when Sluice is built.
+/* pages.c - man pages, completions and the server's config file, made from the table when
+ * Sluice is built.
  *
  *     pages TEMPLATE
  *
@@ -100,6 +101,8 @@ static const char *word_name(enum cli_word word)
         case WORD_SEGMENT: return "segment";
         case WORD_COMMAND: return "command";
         case WORD_TOPIC: return "topic";
+        case WORD_FILE: return "file";
+        case WORD_CHOICE: return "choice";
     }
     fail("a word of an unknown kind, %d", (int)word);
 }
@@ -155,13 +158,23 @@ static void put_names(const struct cli_option *o)
     putchar('\n');
 }
 
+/* What a setting is if nobody says, and what it can be. */
+static void put_setting(const struct cli_setting *s)
+{
+    bool counts = strcmp(s->kind, "NUMBER") == 0 || strcmp(s->kind, "SIZE") == 0;
+    if (s->given[0] != '\0') printf("The default is\n.Cm %s .\n", s->given);
+    if (counts) printf("It can be from %lld to %lld.\n", s->min, s->max);
+}
+
 static void mdoc_options(const char *name)
 {
     puts(".Bl -tag -width Ds");
     for (const struct cli_option *o = find(name)->options; o->id != 0; o++) {
+        const struct cli_setting *s = cli_setting_of(o);
         put_names(o);
         if (o->more != NULL) puts(o->more);
         else put_prose(o->help);
+        if (s != NULL) put_setting(s);
     }
     puts(".El");
 }
@@ -374,7 +387,9 @@ static void bash_options(const struct cli_command *c)
     for (const struct cli_option *o = c->options; o->id != 0; o++) {
         char behind[NAME_SIZE];
         if (o->arg == NULL) continue;
-        snprintf(behind, sizeof behind, "=%s", word_name(o->word));
+        bool choice = o->word == WORD_CHOICE;
+        snprintf(behind, sizeof behind, "=%s%s%s%s", word_name(o->word),
+                 choice ? "':" : "", choice ? o->arg : "", choice ? "'" : "");
         putchar(' ');
         put_all_names(o, " ", behind, behind);
     }
@@ -445,12 +460,22 @@ static void zsh_commands(const char *unused)
     }
 }
 
-/* What completes a word; nothing for text, of which only the description is shown. */
-static void put_zsh_action(enum cli_word word)
+/* What completes a word; nothing for text, of which only the description is shown. A
+ * choice is one of those that stand in arg, with bars between. */
+static void put_zsh_action(enum cli_word word, const char *arg)
 {
-    if (word == WORD_TEXT || word == WORD_NONE) fputs(": '", stdout);
-    else printf(":_sluice_%ss'", word_name(word));
-    putchar('\n');
+    switch (word) {
+        case WORD_NONE:
+        case WORD_TEXT: fputs(": ", stdout); break;
+        case WORD_FILE: fputs(":_files", stdout); break;
+        case WORD_CHOICE:
+            fputs(":(", stdout);
+            for (const char *p = arg; *p != '\0'; p++) putchar(*p == '|' ? ' ' : *p);
+            putchar(')');
+            break;
+        default: printf(":_sluice_%ss", word_name(word));
+    }
+    puts("'");
 }
 
 /* As _arguments wants it: (what it excludes){its names}[help]:value:action. */
@@ -475,7 +500,7 @@ static void zsh_option(const struct cli_option *o)
     }
     fputs("]:", stdout);
     put_zsh(o->word == WORD_TEXT ? o->help : o->arg);
-    put_zsh_action(o->word);
+    put_zsh_action(o->word, o->arg);
 }
 
 static void zsh_table(const char *unused)
@@ -496,9 +521,39 @@ static void zsh_table(const char *unused)
                    : again && i + 1 == n ? "*:"
                                          : ":",
                    kind);
-            put_zsh_action(c->words[i]);
+            put_zsh_action(c->words[i], NULL);
         }
         puts("      ) ;;");
+    }
+}
+
+/* --- The server's config file --------------------------------------------- */
+
+/* A comment, in lines that are not too long. */
+static void put_comment(const char *text)
+{
+    size_t column = 0, n;
+    const char *word;
+    while ((word = next_word(&text, &n)) != NULL) {
+        if (column > 0 && column + 1 + n > COLUMNS) {
+            putchar('\n');
+            column = 0;
+        }
+        column += (size_t)printf(column == 0 ? "# %.*s" : " %.*s", (int)n, word);
+    }
+    putchar('\n');
+}
+
+/* Every setting that can stand in the file, as it is without it; what has no default is
+ * shown by what one would write. */
+static void conf_settings(const char *unused)
+{
+    (void)unused;
+    for (const struct cli_setting *s = cli_settings; s->name != NULL; s++) {
+        if (strcmp(s->name, "config") == 0) continue; /* That is this file. */
+        putchar('\n');
+        put_comment(s->help);
+        printf("#%s = %s\n", s->name, s->given[0] != '\0' ? s->given : s->arg);
     }
 }
 
@@ -518,6 +573,7 @@ static const struct marker {
     {"bash-table", bash_table},       /* cases of commands */
     {"zsh-commands", zsh_commands},
     {"zsh-table", zsh_table},
+    {"settings", conf_settings}, /* lines of the server's config file */
 };
 
 /* Is the line a marker? It is changed, to hold name and argument. */

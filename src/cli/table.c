@@ -85,6 +85,36 @@ static const struct cli_option rm_options[] = {
         ".Xr sluice-run 1\nsees that and stops its command."},
     HELP_OPTION, END_OPTION};
 
+/* What completes a setting of each kind. */
+enum {
+    WORD_OF_NUMBER = WORD_TEXT, WORD_OF_TIME = WORD_TEXT, WORD_OF_SIZE = WORD_TEXT,
+    WORD_OF_PORT = WORD_TEXT, WORD_OF_OCTAL = WORD_TEXT, WORD_OF_TEXT = WORD_TEXT,
+    WORD_OF_PATH = WORD_FILE, WORD_OF_FORMAT = WORD_CHOICE, WORD_OF_LEVEL = WORD_CHOICE,
+};
+
+#define SETTING(name, kind, field, given, min, max, arg, help) SETTING_##field,
+enum {
+#include "settings.def"
+    SETTINGS
+};
+#undef SETTING
+
+#define SETTING(name, kind, field, given, min, max, arg, help) \
+    {name, #kind, given, min, max, arg, help},
+const struct cli_setting cli_settings[] = {
+#include "settings.def"
+    {NULL, NULL, NULL, 0, 0, NULL, NULL}};
+#undef SETTING
+
+#define SETTING(name, kind, field, given, min, max, arg, help) \
+    {OPT_SETTINGS + (int)SETTING_##field, "", name, arg, (enum cli_word)WORD_OF_##kind, help, NULL},
+static const struct cli_option serve_options[] = {
+#include "settings.def"
+    {OPT_CHECK, "", "check", NULL, WORD_NONE, "read the settings, say whether they are good, and exit", NULL},
+    {'V', "V", "version", NULL, WORD_NONE, "print the version of the server", NULL},
+    HELP_OPTION, END_OPTION};
+#undef SETTING
+
 static const struct cli_option plain_options[] = {HELP_OPTION, END_OPTION};
 
 const struct cli_command cli_commands[CLI_COMMANDS] = {
@@ -104,6 +134,7 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
         "make a segment of another size than usual", make_options, {WORD_SEGMENT, WORD_NONE}},
     [CLI_CANAL_RM] = {CLI_CANAL_RM, "canal rm", "[--force] NAME...",
         "remove segments that nobody uses", rm_options, {WORD_SEGMENT, WORD_SEGMENT, WORD_NONE}},
+    [CLI_SERVE] = {CLI_SERVE, "serve", "[options]", "start the server", serve_options, {WORD_NONE}},
     [CLI_HELP] = {CLI_HELP, "help", "[COMMAND]", "explain a command", plain_options,
         {WORD_TOPIC, WORD_NONE}},
     [CLI_VERSION] = {CLI_VERSION, "version", "", "print the version", plain_options, {WORD_NONE}},
@@ -114,7 +145,7 @@ const struct cli_exit cli_exits[] = {
     {EXIT_USAGE, "the command line is wrong"},
     {EXIT_DATA, "the segment's file is damaged, of another version, or no segment"},
     {EXIT_NO_INPUT, "there is no such segment or key"},
-    {EXIT_UNAVAILABLE, "a server is named, and this version can use none; a table of the segment is full"},
+    {EXIT_UNAVAILABLE, "a server is named, and this version can use none; the program sluice-server is not here; a table of the segment is full"},
     {EXIT_SYSTEM, "the system refused something: memory, space, output"},
     {EXIT_NO_PERMISSION, "no permission to use the segment"},
     {EXIT_LOST, "the lock was lost while the command ran, and the command was stopped"},
@@ -139,3 +170,9 @@ const struct cli_variable cli_given[] = {
     {"SLUICE_LOCK_SLOT", "a number from 1 to the room that no other run holding the key has now, if all declare the same room: for a port, a folder, a GPU. Not set with -s, nor for a room above 4096"},
     {"SLUICE_LOCK_FD", "the descriptor by which the command and what it starts hold the lock; not set with -o"},
     {NULL, NULL}};
+
+const struct cli_setting *cli_setting_of(const struct cli_option *option)
+{
+    int n = option->id - OPT_SETTINGS;
+    return n >= 0 && n < (int)SETTINGS ? &cli_settings[n] : NULL;
+}

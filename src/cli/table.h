@@ -3,7 +3,8 @@
  * From this table come what is parsed, what --help says, the option lists of the man
  * pages and the completions of bash and zsh (pages.c, at build time). To add an option,
  * add a row in table.c and a case where the command takes its options; the tests see to
- * the rest (tests/cli/test_pages.py). */
+ * the rest (tests/cli/test_pages.py). The options of `serve` are the server's settings, and
+ * their rows stand in settings.def. */
 #ifndef SL_CLI_TABLE_H
 #define SL_CLI_TABLE_H
 
@@ -17,6 +18,7 @@ enum cli_id {
     CLI_CANAL_REAP,
     CLI_CANAL_MAKE,
     CLI_CANAL_RM,
+    CLI_SERVE,
     CLI_HELP,
     CLI_VERSION,
     CLI_COMMANDS,
@@ -37,6 +39,8 @@ enum {
     OPT_SLOTS,
     OPT_RECORDS,
     OPT_FORCE,
+    OPT_CHECK,
+    OPT_SETTINGS = 512, /* And the setting's place in cli_settings. */
 };
 
 /* What a word on the command line is, for completion. */
@@ -47,6 +51,8 @@ enum cli_word {
     WORD_SEGMENT, /* A segment, or a path. */
     WORD_COMMAND, /* A program and what follows it. */
     WORD_TOPIC,   /* A command of ours. */
+    WORD_FILE,    /* A file or a folder. */
+    WORD_CHOICE,  /* One of those that `arg` has, as in "text|json". */
 };
 
 struct cli_option {
@@ -57,6 +63,16 @@ struct cli_option {
     enum cli_word word;  /* What that is. */
     const char *help;    /* In a few words, for --help and completion. */
     const char *more;    /* What the man page says, in mdoc; NULL: help again. */
+};
+
+/* A setting of the server, as settings.def has it. */
+struct cli_setting {
+    const char *name;
+    const char *kind;  /* "NUMBER", "TIME" ... */
+    const char *given; /* The default; "": none. */
+    long long min, max;
+    const char *arg;
+    const char *help;
 };
 
 struct cli_command {
@@ -81,8 +97,12 @@ struct cli_variable {
 };
 
 extern const struct cli_command cli_commands[CLI_COMMANDS];
-extern const struct cli_exit cli_exits[];     /* Ends with when NULL. */
-extern const struct cli_variable cli_reads[]; /* What we read; ends with NULL. */
-extern const struct cli_variable cli_given[]; /* What a command under a lock sees. */
+extern const struct cli_setting cli_settings[]; /* Ends with name NULL. */
+extern const struct cli_exit cli_exits[];       /* Ends with when NULL. */
+extern const struct cli_variable cli_reads[];   /* What we read; ends with NULL. */
+extern const struct cli_variable cli_given[];   /* What a command under a lock sees. */
+
+/* The setting that an option is; NULL if it is none. */
+const struct cli_setting *cli_setting_of(const struct cli_option *option);
 
 #endif /* SL_CLI_TABLE_H */

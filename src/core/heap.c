@@ -1,5 +1,6 @@
 #include "core/heap.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "sluice.h"
@@ -76,6 +77,7 @@ static void sift_down(struct sl_heap *h, uint32_t at, struct sl_heap_item item)
 
 void sl_heap_put(struct sl_heap *h, sl_ms at, void *owner)
 {
+    assert(h->count < h->size);
     sift_up(h, h->count++, (struct sl_heap_item){.at = at, .owner = owner});
 }
 

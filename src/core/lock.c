@@ -191,7 +191,11 @@ void sl_crowd_free(struct sl_crowd *c)
 
 int sl_crowd_reserve_end(struct sl_crowd *c)
 {
+#ifdef MUT_LATEENDS
+    return sl_heap_reserve(&c->ends, 1);
+#else
     return sl_heap_reserve(&c->ends, c->waiters + 1);
+#endif
 }
 
 void sl_crowd_count(struct sl_crowd *c, struct sl_entry *e, uint64_t seed)
@@ -244,7 +248,11 @@ struct sl_line *sl_crowd_line(struct sl_crowd *c, int32_t priority, bool shared,
 void sl_crowd_enter(struct sl_crowd *c, struct sl_line *line, struct sl_entry *e)
 {
     e->line = line;
+#ifdef MUT_LASTFIRST
+    sl_list_append(line->entries.next, &e->place);
+#else
     sl_list_append(&line->entries, &e->place);
+#endif
     c->waiters++;
 }
 
@@ -252,6 +260,9 @@ void sl_crowd_enter(struct sl_crowd *c, struct sl_line *line, struct sl_entry *e
 static void move_back(struct sl_crowd *c, struct sl_line *line)
 {
     struct sl_list *at = line->place.next;
+#ifdef MUT_NOMOVE
+    return;
+#endif
     while (at != &c->lines && line_of(at)->priority == line->priority &&
            head_of(line_of(at))->arrival < head_of(line)->arrival)
         at = at->next;
@@ -283,8 +294,19 @@ uint64_t sl_lock_held(const struct sl_lock *l)
 bool sl_lock_fits(const struct sl_lock *l, bool shared, uint64_t room, uint32_t units)
 {
     uint64_t held = sl_lock_held(l);
+#ifdef MUT_HOLDERSROOM
+    const struct sl_roll *r = l->crowd == NULL ? NULL : &l->crowd->holders;
+    if (r != NULL && r->live > 0)
+        room = (uint64_t)r->items[r->first].entry->per *
+               r->items[r->first].entry->buckets;
+#endif
+#ifdef MUT_SHAREDBESIDE
+    if (shared) return true;
+#endif
     if (shared) return held == 0;
+#ifndef MUT_BESIDESHARED
     if (l->crowd != NULL && l->crowd->shared > 0) return false;
+#endif
     return held <= room && units <= room - held;
 }
 
@@ -295,7 +317,11 @@ static bool line_holds_back(const struct sl_line *line, bool shared, uint64_t ro
                             int32_t priority)
 {
     if (line->priority != priority) return line->priority > priority;
+#ifdef MUT_NOPASS
+    return true;
+#else
     return line->shared || shared || room <= line->room;
+#endif
 }
 
 bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t room,
@@ -323,7 +349,11 @@ struct sl_entry *sl_lock_next(const struct sl_lock *l)
         const struct sl_line *line = line_of(n);
         if (line->priority != first->priority) return NULL;
         struct sl_entry *e = head_of(line);
+#ifdef MUT_NOPASS
+        bool held_back = line != first;
+#else
         bool held_back = line != first && (line->shared || line->room <= room);
+#endif
         if (!held_back && sl_lock_fits(l, line->shared, line->room, e->units)) return e;
         if (line->shared) return NULL; /* Nobody passes it. */
         if (line->room > room) room = line->room;

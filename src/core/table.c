@@ -42,7 +42,13 @@ struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key
 sl_fence sl_table_next_fence(struct sl_table *t, struct sl_now now)
 {
     sl_fence f = t->fence + 1;
-    if (now.wall_us > f && now.wall_us <= SL_FENCE_MAX) f = now.wall_us;
+#if defined MUT_CLOCKBACK
+    if (now.wall_us <= SL_WALL_US_MAX) f = now.wall_us;
+#elif defined MUT_FENCEMAX
+    if (now.wall_us > f) f = now.wall_us;
+#else
+    if (now.wall_us > f && now.wall_us <= SL_WALL_US_MAX) f = now.wall_us;
+#endif
     return t->fence = f;
 }
 
@@ -190,10 +196,18 @@ int sl_table_reserve_entry(struct sl_table *t, struct sl_lock *l, bool leased)
     if (l->crowd == NULL) l->crowd = sl_crowd_new(l);
     struct sl_crowd *c = l->crowd;
     if (c == NULL) return SLUICE_ENOMEM;
+#ifdef MUT_LATEROLL
+    int status = sl_roll_reserve(&c->holders, c->holders.live + 1);
+#else
     int status = sl_roll_reserve(&c->holders, c->holders.live + c->waiters + 1);
+#endif
     if (status == SLUICE_OK && leased) status = sl_crowd_reserve_end(c);
     if (status != SLUICE_OK) return status;
+#ifdef MUT_LATEHEAP
+    return sl_heap_reserve(&t->heap, 1);
+#else
     return sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1);
+#endif
 }
 
 /* --- Entries -------------------------------------------------------------- */
@@ -258,7 +272,7 @@ void sl_table_hold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
     e->fence = sl_table_next_fence(t, now);
     e->granted_ms = now.ms;
     sl_table_set_end(t, e,
-                     e->lease_ms == 0 ? SL_NEVER : sl_lease_end(t, now, e->lease_ms));
+                     e->lease_ms == 0 ? SL_NEVER : sl_end_after(t, now, e->lease_ms));
     sl_list_remove(&e->of_session);
     e->session = e->lease_ms == 0 ? s : NULL;
     if (e->lease_ms == 0) sl_list_append(&s->mine, &e->of_session);
@@ -314,6 +328,9 @@ void sl_table_unseat(struct sl_table *t, struct sl_now now, struct sl_lock *l,
 void sl_table_pass_time(struct sl_table *t, struct sl_now now, struct sl_lock *l)
 {
     struct sl_crowd *c = l->crowd;
+#ifdef MUT_GHOSTCOUNTS
+    return;
+#endif
     if (sl_seat_counts(l) && l->end_ms <= now.ms) {
         l->flags |= SL_SEAT_GHOST;
         if (c != NULL) c->held--, sl_table_stir(t, c);

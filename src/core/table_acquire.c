@@ -60,7 +60,7 @@ static int take_seat(struct sl_table *t, struct sl_now now, const struct sl_sess
     l->fence = sl_table_next_fence(t, now);
     l->session_id = s->id;
     l->user = s->user;
-    l->end_ms = sl_lease_end(t, now, w->lease_ms);
+    l->end_ms = sl_end_after(t, now, w->lease_ms);
     if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_as_owner(l));
     sl_table_put_lock(t, l);
     *out = (struct sl_grant){.fence = l->fence, .held = 1, .lease_ms = w->lease_ms};
@@ -70,6 +70,9 @@ static int take_seat(struct sl_table *t, struct sl_now now, const struct sl_sess
 /* Rule 3: all that stands in the way is the session's own, for as long as it lives. */
 static bool waits_for_itself(const struct sl_lock *l, const struct sl_session *s)
 {
+#ifdef MUT_NODEADLOCK
+    return false;
+#endif
     return l->crowd != NULL && !sl_seat_counts(l) && sl_crowd_is_of(l->crowd, s->id);
 }
 
@@ -103,7 +106,7 @@ static int enter_line(struct sl_table *t, struct sl_now now, struct sl_session *
     sl_crowd_enter(l->crowd, line, e);
     t->entries++;
     t->waiting++;
-    sl_table_set_end(t, e, sl_ms_after(now.ms, w->wait_ms));
+    sl_table_set_end(t, e, sl_end_after(t, now, w->wait_ms));
     return SL_WAITS;
 }
 
@@ -114,7 +117,9 @@ static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
     struct sl_entry *e = sl_entry_new(s, w);
     if (e == NULL || sl_table_reserve_entry(t, l, w->lease_ms > 0) != SLUICE_OK) {
         sl_entry_free(e);
+#ifndef MUT_LEFTKEY
         sl_table_tidy(t, l);
+#endif
         return SLUICE_ENOMEM;
     }
     e->lock = l;
@@ -154,6 +159,11 @@ int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s
                      const struct sl_want *w, struct sl_grant *out)
 {
     sl_table_forget_old(t);
+#ifdef MUT_NOPRIORITY
+    struct sl_want flat = *w;
+    flat.priority = 0;
+    w = &flat;
+#endif
     int status = check_want(t, w);
     if (status != SLUICE_OK) return status;
     if (t->fence >= SL_FENCE_MAX || s->ended) return SLUICE_EINVAL;
@@ -208,6 +218,6 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     sl_list_append(&l->crowd->watching[want_free], &e->place);
     l->crowd->watchers++;
     t->entries++;
-    sl_table_set_end(t, e, sl_ms_after(now.ms, wait_ms));
+    sl_table_set_end(t, e, sl_end_after(t, now, wait_ms));
     return SL_WAITS;
 }

@@ -49,8 +49,16 @@ int sl_table_release(struct sl_table *t, struct sl_now now, const struct sl_sess
 {
     struct sl_place p;
     sl_table_forget_old(t);
+#if defined MUT_ANYFENCE
+    (void)fence;
+    bool found = find_newest(t, now, key, s->id, &p);
+#elif defined MUT_ANYUSER
+    bool found = fence != 0 ? sl_table_find(t, now, key, fence, &p)
+                            : find_newest(t, now, key, s->id, &p);
+#else
     bool found = fence != 0 ? sl_table_find(t, now, key, fence, &p) && may_use(&p, s)
                             : find_newest(t, now, key, s->id, &p);
+#endif
     if (!found) return 0;
     end_grant(t, now, &p, out);
     return 1;
@@ -121,6 +129,9 @@ static int set_value(struct sl_table *t, struct sl_now now, struct sl_place *p,
 static int may_extend(const struct sl_place *p)
 {
     const struct sl_entry *e = p->entry;
+#ifdef MUT_EXTENDBROKEN
+    if (e == NULL || e->lease_ms > 0) return SLUICE_OK;
+#endif
     if (e == NULL) return p->lock->flags & SL_SEAT_BROKEN ? SLUICE_ELOST : SLUICE_OK;
     if (e->lease_ms == 0) return SLUICE_ENOLEASE;
     return e->broken ? SLUICE_ELOST : SLUICE_OK;
@@ -134,7 +145,9 @@ static sl_ms end_of(const struct sl_place *p)
 static void move_end(struct sl_table *t, const struct sl_place *p, sl_ms end_ms)
 {
     struct sl_lock *l = p->lock;
+#ifndef MUT_SHORTEN
     if (end_ms <= end_of(p)) return;
+#endif
     if (p->entry != NULL) {
         sl_table_set_end(t, p->entry, end_ms);
         return;
@@ -156,8 +169,8 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
     int status = may_extend(&p);
     if (status == SLUICE_OK && value.at != NULL) status = set_value(t, now, &p, value);
     if (status != SLUICE_OK) return status;
-    move_end(t, &p, sl_lease_end(t, now, ms));
-    *lease_ms = sl_lease_left(t, now, end_of(&p));
+    move_end(t, &p, sl_end_after(t, now, ms));
+    *lease_ms = sl_left_at_least(t, now, end_of(&p));
     return SLUICE_OK;
 }
 
@@ -190,7 +203,9 @@ int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
         else p.lock->flags |= SL_SEAT_BROKEN;
         return 1;
     }
+#ifndef MUT_NOOVERLAP
     p.lock->flags |= SL_NEXT_OVERLAPS; /* First, so that the lock stays. */
+#endif
     end_grant(t, now, &p, out);
     return 2;
 }

@@ -75,7 +75,9 @@ int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on)
         free(d);
         t->drain_count--;
     }
+#ifndef MUT_NOREFUSE
     /* Who waits is looked at again, a few at a time. */
     t->to_stir = t->crowds;
+#endif
     return SLUICE_OK;
 }

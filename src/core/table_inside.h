@@ -89,16 +89,21 @@ static inline bool sl_lock_is_so(const struct sl_lock *l, bool want_free)
 
 /* --- Locks and entries come and go (table.c) ------------------------------- */
 
-/* When a lease ends that begins now. A clock that is rounded down says too little, by
- * less than its grain; a lease must not end early for that. */
-static inline sl_ms sl_lease_end(const struct sl_table *t, struct sl_now now, sl_ms ms)
+/* When a lease or a wait ends that begins now. A clock that is rounded down says too
+ * little, by less than its grain; nothing must end early for that. */
+static inline sl_ms sl_end_after(const struct sl_table *t, struct sl_now now, sl_ms ms)
 {
+#ifdef MUT_NOGRAIN
+    (void)t;
+    return sl_ms_after(now.ms, ms);
+#else
     return sl_ms_after(sl_ms_after(now.ms, ms), t->limits.grain_ms);
+#endif
 }
 
-/* What is left of a lease at least. */
-static inline sl_ms sl_lease_left(const struct sl_table *t, struct sl_now now,
-                                  sl_ms end_ms)
+/* What is left of it at least. */
+static inline sl_ms sl_left_at_least(const struct sl_table *t, struct sl_now now,
+                                     sl_ms end_ms)
 {
     if (end_ms == SL_NEVER) return SL_NEVER;
     sl_ms left = end_ms - now.ms - t->limits.grain_ms;

@@ -35,7 +35,11 @@ static void stop_waiting(struct sl_table *t, struct sl_entry *e)
 static bool dismiss(struct sl_table *t, struct sl_entry *e, enum sl_effect_type type,
                     struct sl_effect *out)
 {
+#ifdef MUT_TELLENDED
+    bool tells = true;
+#else
     bool tells = !e->session->ended;
+#endif
     tell(out, type, e->lock, e->session);
     stop_waiting(t, e);
     if (!tells) sl_table_forget_old(t);
@@ -47,6 +51,9 @@ void sl_table_withdraw(struct sl_table *t, struct sl_session *s)
     sl_table_forget_old(t);
     while (!sl_list_empty(&s->mine)) {
         struct sl_entry *e = sl_entry_of(s->mine.prev, struct sl_entry, of_session);
+#ifdef MUT_NOWITHDRAW
+        return;
+#endif
         if (e->state == SL_HOLDS) return;
         stop_waiting(t, e);
         sl_table_forget_old(t);
@@ -88,7 +95,13 @@ static bool next_over(struct sl_table *t, struct sl_now now, struct sl_effect *o
         return false;
     }
     tell(out, SL_ENDED, e->lock, NULL);
+#ifdef MUT_ENDSLEEPS
+    struct sl_crowd *c = e->lock->crowd;
     sl_table_unhold(t, now, e, &out->past);
+    if (t->old_lock == NULL) sl_list_remove(&c->stirred);
+#else
+    sl_table_unhold(t, now, e, &out->past);
+#endif
     return true;
 }
 
@@ -140,8 +153,14 @@ static bool next_stirred(struct sl_table *t, struct sl_now now, struct sl_effect
         return false;
     }
     /* Rule 5: its connection and its time are looked at again. */
+#if defined MUT_DEADGRANT
+    if (e->end_ms <= now.ms) return dismiss(t, e, SL_TIMED_OUT, out);
+#elif defined MUT_LATEGRANT
+    if (e->session->ended) return dismiss(t, e, SL_TIMED_OUT, out);
+#else
     if (e->session->ended || e->end_ms <= now.ms)
         return dismiss(t, e, SL_TIMED_OUT, out);
+#endif
     tell(out, SL_GRANTED, l, e->session);
     leave_line(t, e);
     sl_table_hold(t, now, e, e->session, &out->grant);

@@ -21,6 +21,10 @@ static inline sl_ms sl_ms_after(sl_ms t, sl_ms d)
 typedef uint64_t sl_fence;
 #define SL_FENCE_MAX ((1ull << 53) - 1)
 
+/* A clock beyond this, in the year 2112, is not believed: from wherever it jumps to there
+ * must be fences left to count on. */
+#define SL_WALL_US_MAX (SL_FENCE_MAX / 2)
+
 /* What time it is. Every change is told. */
 struct sl_now {
     sl_ms ms;         /* Since boot, say: it never steps. */

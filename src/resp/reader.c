@@ -6,9 +6,9 @@
 
 #include "sluice.h"
 
-#define ROOM_MIN 4096u   /* What a read should find. */
-#define ARGS_FIRST 16u   /* Words for which there is room from the start. */
-#define NUMBER_BYTES 24u /* The longest line with a length in it. */
+#define ROOM_MIN 4096u /* What a read should find. */
+#define ARGS_FIRST 16u /* Words for which there is room from the start. */
+#define DIGITS_MAX 18  /* Of a length; any of them fits. */
 #define NONE SIZE_MAX
 
 /* A word, as offsets: the buffer moves. */
@@ -116,59 +116,57 @@ static int fail(struct sl_resp_reader *r, int status, const char *error)
     return status;
 }
 
-static int add_word(struct sl_resp_reader *r, size_t at, size_t n)
+static int more_words(struct sl_resp_reader *r)
+{
+    size_t max = r->words_max == 0 ? ARGS_FIRST : 2 * r->words_max;
+    struct span *spans = realloc(r->spans, max * sizeof *spans);
+    if (spans == NULL) return fail(r, SLUICE_ENOMEM, "out of memory");
+    r->spans = spans;
+    struct sl_bytes *words = realloc(r->words, max * sizeof *words);
+    if (words == NULL) return fail(r, SLUICE_ENOMEM, "out of memory");
+    r->words = words;
+    r->words_max = max;
+    return 1;
+}
+
+static inline int add_word(struct sl_resp_reader *r, size_t at, size_t n)
 {
     if (r->count == r->words_max) {
-        size_t max = r->words_max == 0 ? ARGS_FIRST : 2 * r->words_max;
-        struct span *spans = realloc(r->spans, max * sizeof *spans);
-        if (spans == NULL) return fail(r, SLUICE_ENOMEM, "out of memory");
-        r->spans = spans;
-        struct sl_bytes *words = realloc(r->words, max * sizeof *words);
-        if (words == NULL) return fail(r, SLUICE_ENOMEM, "out of memory");
-        r->words = words;
-        r->words_max = max;
+        int status = more_words(r);
+        if (status != 1) return status;
     }
     r->spans[r->count++] = (struct span){.at = at, .n = n};
     r->total += n;
     if (r->total > r->limits.command_bytes_max)
-        return fail(r, SLUICE_ETOOBIG, "Protocol error: the command is too large");
+        return fail(r, SLUICE_ETOOBIG,
+                    "Protocol error: the command is too large (command-bytes-max)");
     return 1;
 }
 
 /* The end of a line from r->at on; NONE: it has not come. */
-static size_t line_end(const struct sl_resp_reader *r, size_t most)
+static size_t line_end(const struct sl_resp_reader *r)
 {
-    size_t n = r->end - r->at;
-    const char *from = r->buffer + r->at;
-    const char *nl = memchr(from, '\n', n < most ? n : most);
+    const char *nl = memchr(r->buffer + r->at, '\n', r->end - r->at);
     return nl == NULL ? NONE : (size_t)(nl - r->buffer);
-}
-
-/* A number between r->at + 1 and the end of the line; -1: none. */
-static int64_t number_at(const struct sl_resp_reader *r, size_t end)
-{
-    size_t at = r->at + 1;
-    int64_t n = 0;
-    if (end > at && r->buffer[end - 1] == '\r') end--;
-    bool negative = at < end && r->buffer[at] == '-';
-    if (negative) at++;
-    if (at == end || end - at > 18) return INT64_MIN;
-    for (; at < end; at++) {
-        if (r->buffer[at] < '0' || r->buffer[at] > '9') return INT64_MIN;
-        n = n * 10 + (r->buffer[at] - '0');
-    }
-    return negative ? -n : n;
 }
 
 /* A line that begins with a sign and holds a number. 1: *out; 0: more bytes. */
 static int read_number(struct sl_resp_reader *r, const char *error, int64_t *out)
 {
-    size_t end = line_end(r, NUMBER_BYTES);
-    if (end == NONE)
-        return r->end - r->at >= NUMBER_BYTES ? fail(r, SLUICE_EINVAL, error) : 0;
-    *out = number_at(r, end);
-    if (*out == INT64_MIN) return fail(r, SLUICE_EINVAL, error);
-    r->at = end + 1;
+    const char *begin = r->buffer + r->at + 1, *end = r->buffer + r->end;
+    const char *at = begin;
+    int64_t n = 0;
+    bool negative = at < end && *at == '-';
+    if (negative) at++;
+    const char *first = at;
+    while (at < end && *at >= '0' && *at <= '9' && at - first < DIGITS_MAX)
+        n = n * 10 + (*at++ - '0');
+    bool digits = at > first;
+    if (at < end && *at == '\r') at++;
+    if (at >= end) return 0; /* It is too short to be wrong. */
+    if (*at != '\n' || !digits) return fail(r, SLUICE_EINVAL, error);
+    *out = negative ? -n : n;
+    r->at = (size_t)(at + 1 - r->buffer);
     return 1;
 }
 
@@ -179,8 +177,13 @@ static int read_count(struct sl_resp_reader *r)
     int64_t n;
     int status = read_number(r, "Protocol error: invalid multibulk length", &n);
     if (status != 1) return status;
+#ifdef MUT_MANYWORDS
+    if (n > 0 && (uint64_t)n > r->limits.args_max + 1)
+#else
     if (n > 0 && (uint64_t)n > r->limits.args_max)
-        return fail(r, SLUICE_ETOOBIG, "Protocol error: too many words in a command");
+#endif
+        return fail(r, SLUICE_ETOOBIG,
+                    "Protocol error: too many words in a command (args-max)");
     r->left = n > 0 ? (size_t)n : 0; /* None, or fewer: nothing to do. */
     r->in_command = true;
     return 1;
@@ -196,7 +199,8 @@ static int read_length(struct sl_resp_reader *r)
     if (status != 1) return status;
     if (n < 0) return fail(r, SLUICE_EINVAL, "Protocol error: invalid bulk length");
     if ((uint64_t)n > r->limits.bulk_bytes_max)
-        return fail(r, SLUICE_ETOOBIG, "Protocol error: a word is too long");
+        return fail(r, SLUICE_ETOOBIG,
+                    "Protocol error: a word is too long (argument-bytes-max)");
     r->bulk = (size_t)n;
     r->in_bulk = true;
     return 1;
@@ -204,7 +208,11 @@ static int read_length(struct sl_resp_reader *r)
 
 static int read_bulk(struct sl_resp_reader *r)
 {
+#ifdef MUT_CUTBULK
+    if (r->end - r->at < r->bulk + 1) return 0;
+#else
     if (r->end - r->at < r->bulk + 2) return 0;
+#endif
     const char *close = r->buffer + r->at + r->bulk;
     if (close[0] != '\r' || close[1] != '\n')
         return fail(r, SLUICE_EINVAL, "Protocol error: a word does not end with CRLF");
@@ -292,10 +300,11 @@ static size_t read_word(struct sl_resp_reader *r, size_t at, size_t end, size_t 
 
 static int read_line(struct sl_resp_reader *r)
 {
-    size_t end = line_end(r, SIZE_MAX), at = r->at;
+    size_t end = line_end(r), at = r->at;
     size_t so_far = (end == NONE ? r->end : end) - r->at;
     if (so_far > r->limits.inline_bytes_max)
-        return fail(r, SLUICE_ETOOBIG, "Protocol error: too big inline request");
+        return fail(r, SLUICE_ETOOBIG,
+                    "Protocol error: too big inline request (command-bytes-max)");
     if (end == NONE) return 0;
     for (;;) {
         while (at < end && is_blank(r->buffer[at])) at++;
@@ -306,7 +315,7 @@ static int read_line(struct sl_resp_reader *r)
                         "Protocol error: unbalanced quotes in request");
         if (r->count >= r->limits.args_max)
             return fail(r, SLUICE_ETOOBIG,
-                        "Protocol error: too many words in a command");
+                        "Protocol error: too many words in a command (args-max)");
         int status = add_word(r, at, n);
         if (status != 1) return status;
         at = next;

@@ -56,26 +56,47 @@ void sl_resp_raw(struct sl_resp_writer *w, const char *bytes, size_t n)
     if (at != NULL && n > 0) memcpy(at, bytes, n);
 }
 
-/* A sign, a number, a line break. Returns how many bytes. */
-static size_t format(char out[32], char sign, int64_t number)
+/* Two digits at a time: fences have sixteen, and every reply has numbers. */
+static const char pairs[] =
+    "00010203040506070809101112131415161718192021222324252627282930"
+    "31323334353637383940414243444546474849505152535455565758596061"
+    "62636465666768697071727374757677787980818283848586878889909192"
+    "93949596979899";
+
+/* A sign, a number, a line break. Returns where they begin: they end with the array. */
+static const char *format(char line[32], char sign, int64_t number)
 {
-    char digits[24];
-    size_t n = 0, at = 0;
+    char *at = line + 32;
     uint64_t rest = number < 0 ? (uint64_t)0 - (uint64_t)number : (uint64_t)number;
-    do digits[n++] = (char)('0' + rest % 10);
-    while ((rest /= 10) > 0);
-    out[at++] = sign;
-    if (number < 0) out[at++] = '-';
-    while (n > 0) out[at++] = digits[--n];
-    out[at++] = '\r';
-    out[at++] = '\n';
+    *--at = '\n';
+    *--at = '\r';
+    while (rest >= 100) {
+        at -= 2;
+        memcpy(at, pairs + 2 * (rest % 100), 2);
+        rest /= 100;
+    }
+    if (rest >= 10) {
+        at -= 2;
+        memcpy(at, pairs + 2 * rest, 2);
+    } else *--at = (char)('0' + rest);
+    if (number < 0) *--at = '-';
+    *--at = sign;
     return at;
 }
 
 static void header(struct sl_resp_writer *w, char sign, int64_t n)
 {
     char line[32];
-    sl_resp_raw(w, line, format(line, sign, n));
+    if (n >= 0 && n <= 9) {
+        char *short_one = room(w, 4);
+        if (short_one == NULL) return;
+        short_one[0] = sign;
+        short_one[1] = (char)('0' + n);
+        memcpy(short_one + 2, "\r\n", 2);
+        return;
+    }
+    const char *at = format(line, sign, n);
+    sl_resp_raw(w, at, (size_t)(line + sizeof line - at));
 }
 
 void sl_resp_simple(struct sl_resp_writer *w, const char *text)
@@ -107,10 +128,11 @@ void sl_resp_integer(struct sl_resp_writer *w, int64_t n)
 void sl_resp_bulk(struct sl_resp_writer *w, struct sl_bytes b)
 {
     char line[32];
-    size_t n = format(line, '$', (int64_t)b.n);
+    const char *length = format(line, '$', (int64_t)b.n);
+    size_t n = (size_t)(line + sizeof line - length);
     char *at = room(w, n + b.n + 2);
     if (at == NULL) return;
-    memcpy(at, line, n);
+    memcpy(at, length, n);
     if (b.n > 0) memcpy(at + n, b.at, b.n);
     memcpy(at + n + b.n, "\r\n", 2);
 }

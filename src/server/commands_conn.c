@@ -187,33 +187,40 @@ static void confirm(struct conn *c, const char *what, const struct sl_bytes *nam
     sl_resp_integer(w, (int64_t)(c->channel_count + c->pattern_count));
 }
 
-static void subscribe(struct call *call, bool pattern)
+static int subscribe_one(struct call *call, struct sl_bytes name, bool pattern)
 {
     const struct sl_settings *set = call->s->settings;
-    struct conn *c = call->c;
+    /* A channel is "lock:" and a key. */
+    if (name.n > (size_t)set->key_bytes_max + 5) return SLUICE_ETOOBIG;
+    return sl_pubsub_subscribe(&call->s->pubsub, call->c, name, pattern,
+                               (size_t)set->subscriptions_max,
+                               (size_t)set->patterns_max);
+}
+
+static void say_why_not(struct call *call, int status)
+{
+    if (status == SLUICE_ETOOBIG)
+        sl_say(call, "TOOBIG", "a channel is longer than any key (key-bytes-max)");
+    else if (status == SLUICE_EFULL)
+        sl_say(call, "LIMIT",
+               "this connection listens to as many channels and patterns "
+               "as it may (subscriptions-max)");
+    else if (status == SLUICE_EKEYS)
+        sl_say(call, "LIMIT",
+               "there are as many patterns as the server compares events "
+               "with (patterns-max)");
+    else sl_say_status(call, status);
+}
+
+static void subscribe(struct call *call, bool pattern)
+{
     for (size_t i = 1; i < call->n; i++) {
-        int status = SLUICE_ETOOBIG;
-        /* A channel is "lock:" and a key. */
-        if (call->at[i].n <= (size_t)set->key_bytes_max + 5)
-            status = c->channel_count + c->pattern_count <
-                             (size_t)set->subscriptions_max
-                         ? sl_pubsub_subscribe(&call->s->pubsub, c, call->at[i],
-                                               pattern, (size_t)set->patterns_max)
-                         : SLUICE_EBUSY;
-        if (status == SLUICE_OK)
-            confirm(c, pattern ? "psubscribe" : "subscribe", &call->at[i]);
-        else if (status == SLUICE_ETOOBIG)
-            sl_say(call, "TOOBIG", "a channel is longer than any key (key-bytes-max)");
-        else if (status == SLUICE_EBUSY)
-            sl_say(call, "LIMIT",
-                   "this connection listens to as many channels and "
-                   "patterns as it may (subscriptions-max)");
-        else if (status == SLUICE_EFULL)
-            sl_say(call, "LIMIT",
-                   "there are as many patterns as the server compares "
-                   "events with (patterns-max)");
-        else sl_say_status(call, status);
-        if (status != SLUICE_OK) return;
+        int status = subscribe_one(call, call->at[i], pattern);
+        if (status != SLUICE_OK) {
+            say_why_not(call, status);
+            return;
+        }
+        confirm(call->c, pattern ? "psubscribe" : "subscribe", &call->at[i]);
     }
 }
 
@@ -367,6 +374,19 @@ static void client_name(struct call *call)
     else sl_resp_null(call->out);
 }
 
+/* What clients of Redis say by themselves, and what changes nothing here. */
+static bool is_polite(const struct call *call)
+{
+    struct sl_bytes what = call->at[1];
+    if (call->n == 4 && sl_is_word(what, "SETINFO"))
+        return sl_is_word(call->at[2], "LIB-NAME") ||
+               sl_is_word(call->at[2], "LIB-VER");
+    if (call->n != 3 ||
+        (!sl_is_word(what, "NO-EVICT") && !sl_is_word(what, "NO-TOUCH")))
+        return false;
+    return sl_is_word(call->at[2], "ON") || sl_is_word(call->at[2], "OFF");
+}
+
 void sl_do_client(struct call *call)
 {
     struct sl_bytes what = call->at[1];
@@ -382,8 +402,6 @@ void sl_do_client(struct call *call)
         sl_resp_text(call->out, text);
     } else if (sl_is_word(what, "LIST")) list_clients(call);
     else if (sl_is_word(what, "KILL")) kill_client(call);
-    else if ((n == 4 && sl_is_word(what, "SETINFO")) ||
-             (n == 3 && (sl_is_word(what, "NO-EVICT") || sl_is_word(what, "NO-TOUCH"))))
-        sl_resp_simple(call->out, "OK"); /* What clients say by themselves. */
+    else if (is_polite(call)) sl_resp_simple(call->out, "OK");
     else sl_say_syntax(call, "no such form of CLIENT");
 }

@@ -23,12 +23,16 @@ static void put_flags(struct sl_resp_writer *w, unsigned flags)
         if ((flags & words[i].flag) != 0) sl_resp_simple(w, words[i].word);
 }
 
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+}
+
 static void put_lower(struct sl_resp_writer *w, const char *name)
 {
     char text[40];
     size_t n = 0;
-    for (; name[n] != '\0' && n < sizeof text - 1; n++)
-        text[n] = name[n] >= 'A' && name[n] <= 'Z' ? (char)(name[n] + 32) : name[n];
+    for (; name[n] != '\0' && n < sizeof text - 1; n++) text[n] = lower(name[n]);
     sl_resp_bulk(w, (struct sl_bytes){text, n});
 }
 
@@ -267,8 +271,13 @@ void sl_do_info(struct call *call)
 static bool setting_wanted(const struct call *call, const char *name)
 {
     const struct sl_bytes b = {name, strlen(name)};
-    for (size_t i = 2; i < call->n; i++)
-        if (sl_glob(call->at[i], b)) return true;
+    char glob[64];
+    for (size_t i = 2; i < call->n; i++) {
+        size_t n = call->at[i].n;
+        if (n > sizeof glob) continue; /* Longer than any name. */
+        for (size_t j = 0; j < n; j++) glob[j] = lower(call->at[i].at[j]);
+        if (sl_glob((struct sl_bytes){glob, n}, b)) return true;
+    }
     return false;
 }
 

@@ -56,7 +56,8 @@ static void part(struct conn *c, enum sl_parting how)
         sl_table_session_end(s->table, &old->s);
         return;
     }
-    old->linger_end_ms = sl_ms_after(s->now.ms, s->settings->linger_ms);
+    old->linger_end_ms = s->now.ms + s->settings->linger_ms +
+                         1; /* Not early for rounding. */
     sl_list_append(&s->lingering, &old->lingering);
 }
 
@@ -183,11 +184,13 @@ void sl_conn_hang_up(struct conn *c, enum sl_parting how)
     sl_conn_out(c); /* So that it is looked at when this callback ends. */
 }
 
-bool sl_conn_hung_up(const struct conn *c)
+enum sl_parting sl_conn_hung_up(const struct conn *c)
 {
     struct pollfd p = {.events = POLLRDHUP};
-    if (uv_fileno(&c->uv.handle, &p.fd) != 0) return true;
-    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    if (uv_fileno(&c->uv.handle, &p.fd) != 0) return SL_WAS_CUT;
+    if (poll(&p, 1, 0) <= 0) return SL_STAYS;
+    if ((p.revents & POLLERR) != 0) return SL_WAS_CUT;
+    return (p.revents & (POLLRDHUP | POLLHUP)) != 0 ? SL_SAID_BYE : SL_STAYS;
 }
 
 /* --- In ------------------------------------------------------------------- */
@@ -428,8 +431,11 @@ static void look_after(struct conn *c)
                           : "hung up: idle (idle-time)",
                      NULL);
         sl_conn_close(c, SL_WAS_CUT);
-    } else if (c->blocked != SL_NOT_BLOCKED && !c->reading && sl_conn_hung_up(c))
-        sl_conn_close(c, SL_SAID_BYE); /* Behind more than we read while it waits. */
+    } else if (c->blocked != SL_NOT_BLOCKED && !c->reading) {
+        /* Its end may stand behind more than we read while it waits. */
+        enum sl_parting how = sl_conn_hung_up(c);
+        if (how != SL_STAYS) sl_conn_close(c, how);
+    }
 }
 
 void sl_conn_look_after(struct server *s)

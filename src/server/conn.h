@@ -68,8 +68,8 @@ void sl_conn_flush(struct conn *c);
 /* It waited, and has been answered. */
 void sl_conn_unblock(struct conn *c);
 
-/* Whether the other side has closed, though we may not have read that yet. */
-bool sl_conn_hung_up(const struct conn *c);
+/* Whether the other side has closed, and how, though we may not have read that yet. */
+enum sl_parting sl_conn_hung_up(const struct conn *c);
 
 /* Close when what was written is sent. */
 void sl_conn_hang_up(struct conn *c, enum sl_parting how);

@@ -82,9 +82,10 @@ static bool came_too_late(struct server *s, struct session *n,
                           const struct sl_effect *e)
 {
     struct sl_past past;
-    if (n->conn != NULL && !sl_conn_hung_up(n->conn)) return false;
+    enum sl_parting how = n->conn != NULL ? sl_conn_hung_up(n->conn) : SL_SAID_BYE;
+    if (how == SL_STAYS) return false;
     sl_table_release(s->table, s->now, &n->s, e->key, e->grant.fence, &past);
-    if (n->conn != NULL) sl_conn_close(n->conn, SL_SAID_BYE);
+    if (n->conn != NULL) sl_conn_close(n->conn, how);
     return true;
 }
 

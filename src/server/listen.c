@@ -52,6 +52,7 @@ static int add(struct server *s, uv_stream_t *stream, const char *where)
 
 static bool parse_address(const char *text, int port, struct sockaddr_storage *out)
 {
+    if (strcmp(text, "*") == 0) text = "0.0.0.0";
     return uv_ip4_addr(text, port, (struct sockaddr_in *)out) == 0 ||
            uv_ip6_addr(text, port, (struct sockaddr_in6 *)out) == 0;
 }
@@ -80,17 +81,7 @@ static int listen_tcp(struct server *s, const char *address)
     struct sockaddr_storage a = {0};
     char where[128];
     if (optional) address++;
-    if (!parse_address(address, s->port, &a))
-        return fail(NULL, "bind: this is no address", address, "127.0.0.1, say");
-#ifndef MUT_BIND
-    if (!is_loopback(&a) && *s->settings->password == '\0')
-        return fail(NULL,
-                    "refused to listen beyond this machine without a password: set "
-                    "--password-file, or bind to 127.0.0.1",
-                    address, "no password");
-#endif
-    if (s->listener_count == SL_LISTENERS_MAX)
-        return fail(NULL, "bind: too many addresses", address, "at most 15");
+    parse_address(address, s->port, &a); /* check_address() was content. */
     uv_tcp_t *tcp = calloc(1, sizeof *tcp);
     if (tcp == NULL || uv_tcp_init(s->loop, tcp) != 0) abort();
     unsigned flags = a.ss_family == AF_INET6 ? UV_TCP_IPV6ONLY : 0;
@@ -120,17 +111,46 @@ static int listen_tcp(struct server *s, const char *address)
     return 0;
 }
 
-static int listen_all_tcp(struct server *s)
+static int check_address(struct server *s, const char *address)
+{
+    struct sockaddr_storage a = {0};
+    if (*address == '-') address++;
+    if (!parse_address(address, 0, &a))
+        return fail(NULL, "bind: this is no address", address, "127.0.0.1, say");
+#ifndef MUT_BIND
+    if (!is_loopback(&a) && *s->settings->password == '\0')
+        return fail(NULL,
+                    "refused to listen beyond this machine without a password: set "
+                    "--password-file, or bind to 127.0.0.1",
+                    address, "no password");
+#endif
+    return 0;
+}
+
+/* Does something with each address of the list; -1 as soon as one fails. */
+static int each_address(struct server *s,
+                        int (*what)(struct server *s, const char *address))
 {
     char *list = strdup(s->settings->bind), *rest = list, *address;
-    int status = list == NULL ? -1 : 0;
-    s->port = s->settings->port == SL_PORT_AUTO ? 0 : (int)s->settings->port;
-    while (status == 0 && (address = strsep(&rest, ", ")) != NULL)
-        if (*address != '\0') status = listen_tcp(s, address);
+    int status = list == NULL ? -1 : 0, n = 0;
+    while (status == 0 && (address = strsep(&rest, ", ")) != NULL) {
+        if (*address == '\0') continue;
+        if (++n == SL_LISTENERS_MAX)
+            status = fail(NULL, "bind: too many addresses", address, "at most 15");
+        else status = what(s, address);
+    }
     free(list);
-    if (status == 0 && s->listener_count == 0)
+    if (status == 0 && n == 0)
         return fail(NULL, "bind: no address", s->settings->bind, "127.0.0.1, say");
     return status;
+}
+
+static int listen_all_tcp(struct server *s)
+{
+    s->port = s->settings->port == SL_PORT_AUTO ? 0 : (int)s->settings->port;
+    /* All are looked at before the first is opened. */
+    if (each_address(s, check_address) != 0) return -1;
+    return each_address(s, listen_tcp);
 }
 
 /* --- A unix socket -------------------------------------------------------- */

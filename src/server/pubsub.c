@@ -113,11 +113,12 @@ static struct subscription *find_in(const struct conn *c, const struct topic *t)
 }
 
 int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
-                        bool pattern, size_t patterns_max)
+                        bool pattern, size_t of_one_max, size_t patterns_max)
 {
     struct topic *t = find(p, name, pattern);
     if (t != NULL && find_in(c, t) != NULL) return SLUICE_OK;
-    if (t == NULL && pattern && p->pattern_count >= patterns_max) return SLUICE_EFULL;
+    if (c->channel_count + c->pattern_count >= of_one_max) return SLUICE_EFULL;
+    if (t == NULL && pattern && p->pattern_count >= patterns_max) return SLUICE_EKEYS;
     struct subscription *s = malloc(sizeof *s);
     if (s == NULL) return SLUICE_ENOMEM;
     if (t == NULL) t = make(p, name, pattern);

@@ -19,9 +19,10 @@ struct sl_pubsub {
 
 void sl_pubsub_init(struct sl_pubsub *p, uint64_t seed);
 
-/* SLUICE_OK, also if it is so already; SLUICE_ENOMEM; SLUICE_EFULL: too many patterns. */
+/* SLUICE_OK, also if it is so already; SLUICE_EFULL: the connection listens to enough;
+ * SLUICE_EKEYS: there are enough patterns; SLUICE_ENOMEM. */
 int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
-                        bool pattern, size_t patterns_max);
+                        bool pattern, size_t of_one_max, size_t patterns_max);
 void sl_pubsub_unsubscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
                            bool pattern);
 

@@ -101,15 +101,6 @@ static void on_second(uv_timer_t *timer)
 
 /* --- A turn of the loop --------------------------------------------------- */
 
-static void on_prepare(uv_prepare_t *handle)
-{
-    struct server *s = handle->data;
-    sl_stats_turn(&s->stats);
-    s->effects_left = EFFECTS_A_TURN;
-    s->flushes_left = FLUSHES_A_TURN;
-    s->commands_left = COMMANDS_A_TURN;
-}
-
 static void work_on_ready(struct server *s)
 {
     while (s->commands_left > 0 && !sl_list_empty(&s->ready)) {
@@ -119,12 +110,24 @@ static void work_on_ready(struct server *s)
     }
 }
 
-static void on_idle(uv_idle_t *handle)
+/* Once a turn, before the loop looks for what has come: first what was left over. */
+static void on_prepare(uv_prepare_t *handle)
 {
     struct server *s = handle->data;
+    sl_stats_turn(&s->stats);
+    s->effects_left = EFFECTS_A_TURN;
+    s->flushes_left = FLUSHES_A_TURN;
+    s->commands_left = COMMANDS_A_TURN;
+    if (!uv_is_active((uv_handle_t *)&s->idle)) return;
     sl_server_look_at_clock(s);
     work_on_ready(s);
     sl_server_settle(s);
+}
+
+/* While it is active the loop does not sleep; that is all it is for. */
+static void on_idle(uv_idle_t *handle)
+{
+    (void)handle;
 }
 
 void sl_server_go_on(struct server *s)

@@ -33,19 +33,26 @@ static void say(struct stage *s, const char *format, ...)
     va_end(args);
 }
 
-static struct stage *stage_new(void)
+/* With a clock that may be late by so much. */
+static struct stage *stage_with(sl_ms grain_ms)
 {
     const struct sl_limits limits = {.keys_max = 1000,
                                      .waiters_max = 4,
                                      .key_bytes_max = 100,
                                      .value_bytes_max = 100,
-                                     .drains_max = 2};
+                                     .drains_max = 2,
+                                     .grain_ms = grain_ms};
     struct stage *s = calloc(1, sizeof *s);
     s->table = sl_table_new(&limits, 42);
     s->now.wall_us = 1000;
     for (uint32_t i = 0; i < SESSIONS; i++)
         sl_session_begin(&s->session[i], ++s->ids, i < 6 ? 1 : 2);
     return s;
+}
+
+static struct stage *stage_new(void)
+{
+    return stage_with(0);
 }
 
 static char name_of(const struct stage *s, const struct sl_session *session)
@@ -273,6 +280,20 @@ static void W1_a_waiter_is_granted_only_if_it_is_alive_and_in_time(void **state)
     settle(s);
     SAID("a held 1\nb waits\nc waits\nd waits\nk expired\n"
          "b timed out at k\nd granted k held 1 waited 100\nc over\n");
+    stage_end(s);
+}
+
+static void W1_what_comes_free_is_not_for_a_session_that_has_ended(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a');
+    ASK('b', .wait_ms = 100);
+    ASK('c', .wait_ms = 100);
+    sl_table_session_end(s->table, &s->session[1]);
+    release(s, 'a', 0); /* Before anybody asked what follows from b's end. */
+    SAID("a held 1\nb waits\nc waits\na releases 1\nc granted k held 1 waited 0\n"
+         "b over\n");
     stage_end(s);
 }
 
@@ -599,6 +620,138 @@ static void drains_are_listed_and_say_what_changed(void **state)
     stage_end(s);
 }
 
+static void an_ended_session_is_told_nothing_but_its_end(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a');
+    ASK('b', .wait_ms = 100);
+    watch(s, 'c', true, 100);
+    ASK('d', .wait_ms = 100);
+    s->said[0] = '\0';
+    sl_table_session_end(s->table, &s->session[1]);
+    sl_table_session_end(s->table, &s->session[2]);
+    sl_table_session_end(s->table, &s->session[3]);
+    struct sl_past p;
+    assert_int_equal(
+        sl_table_release(s->table, s->now, &s->session[0], bytes("k"), 0, &p), 1);
+    sl_table_drain(s->table, bytes("k"), true);
+    s->now.ms += 100;
+    settle(s);
+    SAID("b over\nc over\nd over\n");
+    stage_end(s);
+}
+
+static void a_lease_that_is_over_makes_no_deadlock(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    struct sl_grant g;
+    struct sl_want w = {
+        .key = bytes("k"), .per = 2, .buckets = 1, .units = 1, .lease_ms = 10};
+    assert_int_equal(sl_table_acquire(s->table, s->now, s->session, &w, &g), SLUICE_OK);
+    w.per = 1, w.lease_ms = 0, w.wait_ms = 100;
+    assert_int_equal(sl_table_acquire(s->table, s->now, &s->session[1], &w, &g),
+                     SL_WAITS);
+    s->now.ms = 10; /* Nobody asks what follows; c comes behind b. */
+    assert_int_equal(sl_table_acquire(s->table, s->now, &s->session[2], &w, &g),
+                     SL_WAITS);
+    settle(s);
+    SAID("k expired\nb granted k held 1 waited 10\n");
+    stage_end(s);
+}
+
+static void of_those_who_may_be_next_it_is_who_came_first(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .per = 9, .units = 9);
+    ASK('b', .per = 3, .wait_ms = 10);
+    ASK('c', .per = 2, .wait_ms = 1000);
+    ASK('d', .per = 3, .wait_ms = 1000); /* In b's line, and behind c. */
+    pass(s, 10);
+    SAID("a held 9\nb waits\nc waits\nd waits\n[10]\nb timed out at k\n");
+    release(s, 'a', 0);
+    SAID("a releases 1\nc granted k held 1 waited 10\nd granted k held 2 waited 10\n");
+    stage_end(s);
+}
+
+static void a_late_clock_does_not_end_a_lease_early(void **state)
+{
+    (void)state;
+    struct stage *s = stage_with(1);
+    sl_ms left;
+    ASK('a', .lease_ms = 100);
+    ASK('b', .key = bytes("other"), .shared = true, .lease_ms = 100);
+    pass(s, 100);
+    assert_int_equal(extend(s, 'a', s->last[0], 1, NULL, &left), SLUICE_OK);
+    pass(s, 1);
+    pass(s, 1);
+    SAID("a held 1\nb held 1\n[100]\n[101]\nother expired\n[102]\nk expired\n");
+    stage_end(s);
+}
+
+static void a_clock_far_ahead_leaves_fences_to_count_on(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .lease_ms = 10);
+    sl_fence last = s->last[0];
+    s->now.wall_us = SL_FENCE_MAX;
+    ASK('b', .wait_ms = 100);
+    release(s, 'a', last);
+    assert_true(s->last[1] == last + 1);
+    s->now.wall_us = SL_WALL_US_MAX;
+    ASK('c', .key = bytes("other"));
+    assert_true(s->last[2] == SL_WALL_US_MAX);
+    release(s, 'b', 0);
+    ASK('d');
+    assert_true(s->last[3] == SL_WALL_US_MAX + 1);
+    stage_end(s);
+}
+
+static void the_newest_grant_is_the_one_that_is_read(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    struct sl_view v;
+    assert_false(sl_table_newest(s->table, s->now, bytes("k"), &v));
+    ASK('a', .lease_ms = 100);
+    assert_true(sl_table_newest(s->table, s->now, bytes("k"), &v));
+    assert_true(v.fence == s->last[0]);
+    ASK('b', .per = 3, .lease_ms = 50);
+    ASK('c', .per = 3, .lease_ms = 10);
+    assert_true(sl_table_newest(s->table, s->now, bytes("k"), &v));
+    assert_true(v.fence == s->last[2]);
+    s->now.ms += 10; /* Over, and not told. */
+    assert_true(sl_table_newest(s->table, s->now, bytes("k"), &v));
+    assert_true(v.fence == s->last[1]);
+    s->now.ms += 40;
+    assert_true(sl_table_newest(s->table, s->now, bytes("k"), &v));
+    assert_true(v.fence == s->last[0]);
+    stage_end(s);
+}
+
+static void a_fence_names_one_grant_and_no_other(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    ASK('a', .per = 3);
+    sl_fence first = s->last[0];
+    ASK('a', .per = 3);
+    ASK('b', .per = 3);
+    release(s, 'a', first + 1000);
+    release(s, 'b', first);
+    release(s, 'a', first);
+    assert_false(sl_table_holds(s->table, s->now, bytes("k"), first));
+    assert_true(sl_table_holds(s->table, s->now, bytes("k"), s->last[0]));
+    release(s, 'a', 0);
+    release(s, 'a', 0);
+    SAID("a held 1\na held 2\nb held 3\na releases 0\nb releases 0\na releases 1\n"
+         "a releases 1\na releases 0\n");
+    stage_end(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -610,6 +763,7 @@ int main(void)
         cmocka_unit_test(no_room_and_too_much_are_refused),
         cmocka_unit_test(shared_ones_share_among_themselves_only),
         cmocka_unit_test(W1_a_waiter_is_granted_only_if_it_is_alive_and_in_time),
+        cmocka_unit_test(W1_what_comes_free_is_not_for_a_session_that_has_ended),
         cmocka_unit_test(W2_waiting_is_by_priority_and_then_by_arrival),
         cmocka_unit_test(a_wait_that_is_over_says_how_long_the_table_had_it),
         cmocka_unit_test(who_would_wait_for_itself_alone_is_told),
@@ -625,6 +779,13 @@ int main(void)
         cmocka_unit_test(who_is_withdrawn_leaves_the_line_and_keeps_what_it_holds),
         cmocka_unit_test(a_lock_that_only_a_withdrawn_one_watched_is_gone),
         cmocka_unit_test(drains_are_listed_and_say_what_changed),
+        cmocka_unit_test(an_ended_session_is_told_nothing_but_its_end),
+        cmocka_unit_test(a_lease_that_is_over_makes_no_deadlock),
+        cmocka_unit_test(of_those_who_may_be_next_it_is_who_came_first),
+        cmocka_unit_test(a_late_clock_does_not_end_a_lease_early),
+        cmocka_unit_test(a_clock_far_ahead_leaves_fences_to_count_on),
+        cmocka_unit_test(the_newest_grant_is_the_one_that_is_read),
+        cmocka_unit_test(a_fence_names_one_grant_and_no_other),
     };
     return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }

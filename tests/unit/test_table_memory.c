@@ -118,7 +118,7 @@ static int act(struct crowd *c)
     struct sl_past past;
     sl_ms left;
     if (c->over[who]) return SLUICE_OK;
-    switch (pick(c, 12)) {
+    switch (pick(c, 13)) {
         case 0:
         case 1:
         case 2:
@@ -151,6 +151,11 @@ static int act(struct crowd *c)
             if (status == SL_WAITS) c->waits[who] = true;
             return status;
         }
+        case 11:
+            if (pick(c, 4) != 0) return SLUICE_OK;
+            sl_table_withdraw(c->table, s);
+            c->waits[who] = false;
+            return SLUICE_OK;
         default:
             if (pick(c, 20) != 0) return SLUICE_OK;
             sl_table_session_end(c->table, s);
@@ -169,7 +174,7 @@ static void hear(struct crowd *c, unsigned most)
         if (e.type == SL_SESSION_OVER) {
             sl_session_begin(e.session, ++c->ids, (uint32_t)who % 3);
             c->over[who] = false;
-        } else assert_true(c->waits[who]);
+        } else assert_true(c->waits[who] && !c->over[who]);
         c->waits[who] = false;
         if (e.type == SL_GRANTED) c->granted++;
     }
@@ -250,11 +255,37 @@ static void every_allocation_may_fail_and_nothing_has_changed(void **state)
     until_failure = -1;
 }
 
+static void who_waits_has_its_place_among_the_holders_already(void **state)
+{
+    (void)state;
+    static struct crowd c;
+    struct sl_grant g;
+    struct sl_past past;
+    begin(&c, 1);
+    struct sl_want w = {.key = key_of(0), .per = 1, .buckets = 1, .units = 1};
+    assert_int_equal(sl_table_acquire(c.table, c.now, c.session, &w, &g), SLUICE_OK);
+    w.shared = true, w.wait_ms = SL_NEVER, w.lease_ms = 100;
+    for (uint32_t i = 1; i < SESSIONS; i++) {
+        int status = sl_table_acquire(c.table, c.now, &c.session[i], &w, &g);
+        assert_int_equal(status, SL_WAITS);
+        c.waits[i] = true;
+    }
+    until_failure = 0;
+    assert_int_equal(sl_table_release(c.table, c.now, c.session, key_of(0), 0, &past),
+                     1);
+    hear(&c, 1000);
+    until_failure = -1;
+    assert_int_equal(c.granted, SESSIONS - 1);
+    sl_table_check(c.table);
+    finish(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_requests_keep_the_invariants),
         cmocka_unit_test(every_allocation_may_fail_and_nothing_has_changed),
+        cmocka_unit_test(who_waits_has_its_place_among_the_holders_already),
     };
     return cmocka_run_group_tests_name("table_memory", tests, NULL, NULL);
 }
