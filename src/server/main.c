@@ -1,4 +1,5 @@
 /* main.c - sluice-server: settings, start, run, leave. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,11 +47,22 @@ static int serve(struct sl_settings *settings)
     return EXIT_STOPPED;
 }
 
+/* Where one of the three is closed, the next file that is opened would take its place. */
+static void open_std(void)
+{
+    for (int fd = open("/dev/null", O_RDWR); fd >= 0; fd = dup(fd))
+        if (fd > STDERR_FILENO) {
+            close(fd);
+            break;
+        }
+}
+
 int main(int argc, char **argv)
 {
     struct sl_settings settings;
     enum sl_wish wish;
     int status = EXIT_STOPPED;
+    open_std();
     if (sl_settings_read(&settings, argc, argv, &wish, stderr) != 0)
         status = EXIT_SETTINGS;
     else if (wish == SL_HELP) sl_settings_help(stdout);

@@ -170,6 +170,7 @@ static const struct row *find_row(const char *name, size_t n)
 struct reading {
     struct sl_settings *settings;
     const bool *by_flag; /* What the command line has said stays. */
+    bool seen[ROWS];
     struct place place;
     bool bad;
 };
@@ -187,7 +188,14 @@ static int take_line(void *arg, const char *section, const char *name,
     } else if (strcmp(name, "config") == 0) {
         wrong(&r->place, "a config file cannot name another");
         r->bad = true;
-    } else if (!r->by_flag[row - rows]) {
+    } else if (r->seen[row - rows]) {
+        wrong(
+            &r->place,
+            "\"%s\" is there twice, or this line begins with a blank: then it belongs "
+            "to the one before",
+            name);
+        r->bad = true;
+    } else if (r->seen[row - rows] = true, !r->by_flag[row - rows]) {
         if (set(r->settings, row, value, &r->place) != 0) r->bad = true;
     }
     return 1;
