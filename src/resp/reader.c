@@ -156,6 +156,13 @@ static int read_number(struct sl_resp_reader *r, const char *error, int64_t *out
     const char *begin = r->buffer + r->at + 1, *end = r->buffer + r->end;
     const char *at = begin;
     int64_t n = 0;
+    /* Most have one digit or two. */
+    if (end - at >= 4 && at[1] == '\r' && at[2] == '\n' && at[0] >= '0' &&
+        at[0] <= '9') {
+        *out = at[0] - '0';
+        r->at += 4;
+        return 1;
+    }
     bool negative = at < end && *at == '-';
     if (negative) at++;
     const char *first = at;

@@ -34,9 +34,10 @@ static char upper(char c)
 
 static unsigned hash_name(const char *name, size_t n)
 {
-    unsigned h = (unsigned)n;
-    for (size_t i = 0; i < n; i++) h = h * 31 + (unsigned char)upper(name[i]);
-    return h % PLACES;
+    if (n == 0) return 0;
+    unsigned first = (unsigned char)upper(name[0]);
+    unsigned last = (unsigned char)upper(name[n - 1]);
+    return (first * 61 + last * 7 + (unsigned)n) % PLACES;
 }
 
 void sl_dispatch_setup(void)

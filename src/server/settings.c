@@ -179,26 +179,26 @@ static int take_line(void *arg, const char *section, const char *name,
                      const char *value, int line)
 {
     struct reading *r = arg;
+    const struct row *row = find_row(name, strlen(name));
+    size_t i = row != NULL ? (size_t)(row - rows) : 0;
+    int status = 0;
     r->place.line = line;
     (void)section; /* May be there, to the reader's taste. */
-    const struct row *row = find_row(name, strlen(name));
-    if (row == NULL) {
-        wrong(&r->place, "there is no setting \"%s\"; --help lists them", name);
-        r->bad = true;
-    } else if (strcmp(name, "config") == 0) {
-        wrong(&r->place, "a config file cannot name another");
-        r->bad = true;
-    } else if (r->seen[row - rows]) {
-        wrong(
+    if (row == NULL)
+        status = wrong(&r->place, "there is no setting \"%s\"; --help lists them",
+                       name);
+    else if (strcmp(name, "config") == 0)
+        status = wrong(&r->place, "a config file cannot name another");
+    else if (r->seen[i])
+        status = wrong(
             &r->place,
-            "\"%s\" is there twice, or this line begins with a blank: then it belongs "
-            "to the one before",
+            "\"%s\" is there twice, or this line begins with a blank: then it "
+            "belongs to the one before",
             name);
-        r->bad = true;
-    } else if (r->seen[row - rows] = true, !r->by_flag[row - rows]) {
-        if (set(r->settings, row, value, &r->place) != 0) r->bad = true;
-    }
-    return 1;
+    else if (!r->by_flag[i]) status = set(r->settings, row, value, &r->place);
+    if (row != NULL) r->seen[i] = true;
+    if (status != 0) r->bad = true;
+    return 1; /* All that is wrong is said, not the first thing alone. */
 }
 
 static int read_file(struct sl_settings *s, const char *path, const bool *by_flag,
