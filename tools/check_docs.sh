@@ -8,6 +8,12 @@
 # 3. Each test that docs/guarantees.md names is in tests/, and it names some.
 # 4. Claims of certainty stand in docs/guarantees.md alone.
 # 5. The test command of README.md is what .ci/run runs.
+# 6. Each command of src/commands.def has its page in docs/commands/, with that syntax, an
+#    example, and a line in the list there; and no page is about another.
+# 7. Each setting of src/settings.def is in the table of docs/server.md with its default,
+#    and in the man page of sluice serve; and the table has no others.
+# 8. What these pages show in `QUOTES` or in a transcript is a command, a word of one, or
+#    a word of an error.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cd "${1:-$here/..}"
@@ -52,7 +58,7 @@ fi
 
 # ---- 2. what documents point at ----
 
-for doc in *.md docs/*.md src/*.md src/*/*.md tests/*.md tests/*/*.md tools/*.md \
+for doc in *.md docs/*.md docs/*/*.md src/*.md src/*/*.md tests/*.md tests/*/*.md tools/*.md \
     bench/*.md; do
     [ -f "$doc" ] || continue
     folder=$(dirname "$doc")
@@ -150,5 +156,87 @@ if [ -f .ci/run ]; then
     grep -qx 'exec make test' .ci/run || say ".ci/run does not run make test"
     grep -q 'make test' README.md || say "README.md does not tell how to test"
 fi
+
+# ---- 6. the commands of the server ----
+
+# lines NAME, tab, SYNTAX
+tab=$(printf '\t')
+{ tr '\n' ' ' <src/commands.def && echo; } | sed 's/COMMAND(/\n&/g' |
+    sed -n "s/^COMMAND(\([A-Z]*\),[^\"]*\"[^\"]*\", *\"\([^\"]*\)\".*/\1$tab\2/p" \
+        >"$work/commands" || true
+[ -s "$work/commands" ] || say "src/commands.def lists no command"
+list=docs/commands/README.md
+[ -f "$list" ] || say "there is no $list"
+
+# The indented lines below "## Syntax", as one.
+syntax_of() { # syntax_of PAGE
+    sed -n '/^## Syntax$/,/^[^ ].*/{/^## Syntax$/d;/^    /p;}' "$1" | tr -s ' \n' ' ' |
+        sed 's/^ //; s/ $//'
+}
+
+while IFS=$tab read -r name syntax; do
+    file=$(echo "$name" | tr '[:upper:]' '[:lower:]').md
+    page=docs/commands/$file
+    if [ ! -f "$page" ]; then
+        say "$page: there is no page for $name"
+        continue
+    fi
+    [ "$(head -n 1 "$page")" = "# $name" ] || say "$page: it should begin with \"# $name\""
+    [ "$(syntax_of "$page")" = "$syntax" ] ||
+        say "$page: below \"## Syntax\" should stand: $syntax"
+    # The example comes first: users read it and no more.
+    awk '/^```redis/ { good = 1; exit } /^## / { exit } END { exit !good }' "$page" ||
+        say "$page: no example before its first section"
+    grep -qE "^> $name\b|^[A-Z]> $name\b" "$page" || say "$page: no example of $name"
+    grep -qF "[$name]($file)" "$list" 2>/dev/null || say "$list: no line for $name"
+done <"$work/commands"
+for page in docs/commands/*.md; do
+    name=$(basename "$page" .md | tr '[:lower:]' '[:upper:]')
+    [ "$name" != README ] || continue
+    grep -q "^$name$tab" "$work/commands" || say "$page: there is no command $name"
+done
+
+# ---- 7. the settings of the server ----
+
+page=docs/server.md
+sed -n 's/^SETTING("\([^"]*\)", [A-Z]*, [a-z_]*, "\([^"]*\)".*/\1\t\2/p' src/settings.def \
+    >"$work/settings" || true
+[ -s "$work/settings" ] || say "src/settings.def lists no setting"
+while IFS=$tab read -r name given; do
+    row="| \`$name\` | "
+    [ -z "$given" ] || row="| \`$name\` | \`$given\` | "
+    grep -qF -e "$row" "$page" 2>/dev/null || say "$page: no row \"$row\""
+done <"$work/settings"
+sed -n 's/^| `\([a-z-]*\)` | \(`[^`]*`\)\{0,1\} *| .*/\1/p' "$page" 2>/dev/null |
+    while read -r name; do
+        grep -q "^$name$tab" "$work/settings" || echo "$page: there is no setting $name"
+    done >"$work/wrong"
+[ ! -s "$work/wrong" ] || say "$(cat "$work/wrong")"
+# The man page is made from the same rows, by src/cli/pages.c.
+grep -qx '@options serve@' man/sluice-serve.1.in 2>/dev/null ||
+    say "man/sluice-serve.1.in: no line \"@options serve@\""
+grep -q '^#include "settings.def"' src/cli/table.c 2>/dev/null ||
+    say "src/cli/table.c: it should include settings.def"
+
+# ---- 8. no command that is not there ----
+
+# Words of a syntax, and of errors: rows "| `LOST` | what it means".
+cut -f 2 "$work/commands" | tr -c 'A-Z-' '\n' | sort -u >"$work/words"
+sed -n 's/^| `\([A-Z]*\)` | .*/\1/p' docs/server.md >>"$work/words" 2>/dev/null || true
+for page in README.md docs/server.md docs/commands/*.md; do
+    [ -f "$page" ] || continue
+    sed -n '/^```redis/,/^```$/s/^[A-Z]\{0,1\}> \([A-Za-z]*\).*/\1/p' "$page" |
+        tr '[:lower:]' '[:upper:]' | sort -u |
+        while read -r name; do
+            grep -q "^$name$tab" "$work/commands" ||
+                echo "$page: there is no command $name, in an example"
+        done
+    [ "$page" != README.md ] || continue # It speaks of C too.
+    grep -o '`[A-Z][A-Z]\{2,\}[` ]' "$page" | tr -d '` ' | sort -u |
+        while read -r name; do
+            grep -qx -e "$name" "$work/words" || echo "$page: there is no command $name"
+        done
+done >"$work/wrong"
+[ ! -s "$work/wrong" ] || say "$(cat "$work/wrong")"
 
 exit "$bad"

@@ -45,17 +45,18 @@ static void why_waits(const struct why *why, const struct sl_view *v, char *out,
                       size_t n)
 {
     const struct sl_lock_view *l = &why->lock;
+    const char *are = l->held == 1 ? "unit is" : "units are";
     uint64_t room = room_of(v);
     if (v->shared && l->held > 0)
-        snprintf(out, n, "it is shared, and %" PRIu64 " units are held by others",
-                 l->held);
+        snprintf(out, n, "it is shared, and %" PRIu64 " %s held by others", l->held,
+                 are);
     else if (!v->shared && l->shared)
         snprintf(out, n, "the lock is shared by %" PRIu32 " now", l->holders);
     else if (!v->shared && l->held + v->units > room)
         snprintf(out, n,
-                 "%" PRIu64 " units are held; with its %" PRIu32
+                 "%" PRIu64 " %s held; with its %" PRIu32
                  " that is more than the room of %" PRIu64 " it declares",
-                 l->held, v->units, room);
+                 l->held, are, v->units, room);
     else if (why->has_first && why->first.priority > v->priority)
         snprintf(out, n, "one with priority %" PRId32 " is before it",
                  why->first.priority);

@@ -148,6 +148,8 @@ void sl_server_settle(struct server *s)
     bool all_told = sl_effects_tell(s);
     if (s->stopping && !s->stopped) all_told = sl_stop_step(s) && all_told;
     flush_dirty(s);
+    /* Who said goodbye was closed only now, when its last reply was sent. */
+    all_told = sl_effects_tell(s) && all_told;
     if (!all_told || !sl_list_empty(&s->dirty) || !sl_list_empty(&s->ready))
         sl_server_go_on(s);
     else if (uv_is_active((uv_handle_t *)&s->idle)) uv_idle_stop(&s->idle);

@@ -159,6 +159,48 @@ END
     printf 'Pro%s. K2, `nobody_is_lost` and `tests/unit/test_a.c:nobody_is_lost`.\n' ved |
         put docs/guarantees.md
     printf 'void nobody_is_lost(void); /* K2 */\n' | put tests/unit/test_a.c
+    put src/commands.def <<'END'
+/*     COMMAND(NAME, function, min, max, flags, key, group, syntax, summary) */
+COMMAND(TAKE, take, 2, 0, WRITE | BLOCK, 1, "lock",
+    "TAKE key [SHARED | PER n] [WAIT ms]",
+    "Take it, or wait")
+COMMAND(LOOK, look, 1, 1, READ, 0, "look", "LOOK", "See it")
+END
+    put docs/commands/take.md <<'END'
+# TAKE
+
+```redis
+> TAKE db
+OK
+```
+
+## Syntax
+
+    TAKE key [SHARED | PER n]
+         [WAIT ms]
+
+With `SHARED` together; `LOST` comes later. See `LOOK`.
+END
+    printf '# LOOK\n\n```redis\nA> LOOK\n```\n\n## Syntax\n\n    LOOK\n' |
+        put docs/commands/look.md
+    printf '[TAKE](take.md), [LOOK](look.md)\n' | put docs/commands/README.md
+    put src/settings.def <<'END'
+/*     SETTING(name, kind, field, given, min, max, arg, help) */
+SETTING("port", PORT, port, "5625", 0, 65535, "N", "a port")
+SETTING("socket", PATH, socket, "", 0, 0, "PATH", "a socket")
+END
+    echo '@options serve@' | put man/sluice-serve.1.in
+    echo '#include "settings.def"' | put src/cli/table.c
+    put docs/server.md <<'END'
+| setting | default | |
+|---|---|---|
+| `port` | `5625` | a port |
+| `socket` | | a socket |
+
+| error | |
+|---|---|
+| `LOST` | gone |
+END
 }
 good_docs
 passes "docs: a small tree with all that is needed" docs
@@ -190,6 +232,41 @@ good_docs; printf 'It is pro%s.\n' ved >>"$tree/README.md"
 fails "docs: certainty outside of guarantees.md" 'belongs into' docs
 good_docs; echo 'make check' >"$tree/.ci/run"
 fails "docs: a .ci/run that runs something else" '.ci/run does not' docs
+
+good_docs; rm "$tree/docs/commands/take.md"
+fails "docs: a command without its page" 'no page for TAKE' docs
+good_docs; echo 'COMMAND(GO, go, 1, 1, READ, 0, "look", "GO", "Go")' >>"$tree/src/commands.def"
+fails "docs: a new command without a page" 'no page for GO' docs
+good_docs; sed -i 's/LOOK/PEEK/' "$tree/src/commands.def"
+fails "docs: a page without a command" 'look.md: there is no command LOOK' docs
+good_docs; sed -i 's/WAIT ms/WAIT s/' "$tree/docs/commands/take.md"
+fails "docs: a page with another syntax" 'should stand: TAKE key \[SHARED' docs
+good_docs; sed -i 's/^```redis/```/' "$tree/docs/commands/take.md"
+fails "docs: a page that does not begin with an example" 'no example before' docs
+good_docs; sed -i 's/A> LOOK/A> TAKE db/' "$tree/docs/commands/look.md"
+fails "docs: a page whose example is of another command" 'no example of LOOK' docs
+good_docs; sed -i 's/^# LOOK/# Look/' "$tree/docs/commands/look.md"
+fails "docs: a page with another title" 'should begin with' docs
+good_docs; echo '[TAKE](take.md)' >"$tree/docs/commands/README.md"
+fails "docs: a command that the list does not have" 'no line for LOOK' docs
+good_docs; sed -i '/`socket`/d' "$tree/docs/server.md"
+fails "docs: a setting that is not in the table" 'no row .*socket' docs
+good_docs; sed -i 's/`5625`/`6379`/' "$tree/docs/server.md"
+fails "docs: a setting with another default" 'no row .*5625' docs
+good_docs; sed -i '/`port`/a | `speed` | `9` | how fast |' "$tree/docs/server.md"
+fails "docs: a setting that does not exist" 'no setting speed' docs
+good_docs; echo 'nothing' | put man/sluice-serve.1.in
+fails "docs: a man page without the settings" 'sluice-serve.1.in: no line' docs
+good_docs; echo 'int x;' | put src/cli/table.c
+fails "docs: a man page from another table" 'should include settings.def' docs
+good_docs; echo 'See also `STEAL key`.' >>"$tree/docs/commands/take.md"
+fails "docs: a page that speaks of a command that does not exist" 'no command STEAL' docs
+good_docs; printf '```redis\nB> STEAL db\n```\n' >>"$tree/README.md"
+fails "docs: an example of a command that does not exist" 'no command STEAL, in' docs
+good_docs; : >"$tree/src/commands.def"
+fails "docs: no command at all" 'lists no command' docs
+good_docs; : >"$tree/src/settings.def"
+fails "docs: no setting at all" 'lists no setting' docs
 
 # ---- fmt, check_shell.sh, check_man.sh ----
 
