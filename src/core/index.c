@@ -52,6 +52,19 @@ void sl_index_free(struct sl_index *x)
     *x = (struct sl_index){.kind = x->kind, .seed = x->seed};
 }
 
+static void empty(struct sl_index_table *t, void (*let_go)(void *item))
+{
+    for (size_t at = 0; at < slots_of(t); at++)
+        if (is_item(t->slots[at])) let_go(item_of(t->slots[at]));
+}
+
+void sl_index_empty(struct sl_index *x, void (*let_go)(void *item))
+{
+    empty(&x->now, let_go);
+    empty(&x->before, let_go);
+    sl_index_free(x);
+}
+
 /* --- One table ------------------------------------------------------------ */
 
 static void put(struct sl_index_table *t, void *item, uint64_t hash)

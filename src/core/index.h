@@ -37,6 +37,9 @@ struct sl_index {
 void sl_index_init(struct sl_index *x, const struct sl_index_kind *kind, uint64_t seed);
 void sl_index_free(struct sl_index *x); /* Not the items. */
 
+/* Let go of all items, each of which may be freed. */
+void sl_index_empty(struct sl_index *x, void (*let_go)(void *item));
+
 /* Make sure that one more item can be put. SLUICE_ENOMEM. */
 int sl_index_reserve(struct sl_index *x);
 
@@ -57,7 +60,7 @@ void sl_index_step(struct sl_index *x);
 
 /* Go through all items: call with *cursor 0, and with what it left there, until it
  * leaves 0. Fills at most max items and returns how many. What is there all the while is
- * seen at least once. */
+ * seen at least once. An item must not be freed before it is removed. */
 size_t sl_index_scan(const struct sl_index *x, uint64_t *cursor, void **out,
                      size_t max);
 

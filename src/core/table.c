@@ -122,22 +122,19 @@ static void free_crowd_and_all(struct sl_crowd *c)
     free(c);
 }
 
+static void free_lock_and_all(void *lock)
+{
+    struct sl_lock *l = lock;
+    if (l->crowd != NULL) free_crowd_and_all(l->crowd);
+    free(l);
+}
+
 void sl_table_free(struct sl_table *t)
 {
     if (t == NULL) return;
-    void *some[64];
-    uint64_t cursor = 0;
     sl_table_forget_old(t);
-    do {
-        size_t n = sl_index_scan(&t->index, &cursor, some, sizeof some / sizeof *some);
-        for (size_t i = 0; i < n; i++) {
-            struct sl_lock *l = some[i];
-            if (l->crowd != NULL) free_crowd_and_all(l->crowd);
-            free(l);
-        }
-    } while (cursor != 0);
+    sl_index_empty(&t->index, free_lock_and_all);
     sl_table_free_drains(t);
-    sl_index_free(&t->index);
     sl_heap_free(&t->heap);
     free(t);
 }

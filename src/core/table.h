@@ -38,8 +38,7 @@ struct sl_limits {
     uint32_t key_bytes_max;   /* At most 65535; so are the next. */
     uint32_t value_bytes_max; /* Of a value, and of a note. */
     uint32_t drains_max;
-    sl_ms
-        grain_ms; /* Of the clock: `now` may be late by less than this. 0: it is exact. */
+    sl_ms grain_ms; /* `now` may be late by less than this. 0: it is exact. */
 };
 
 /* Who asks. The caller keeps it, at one place, from sl_session_begin() until

@@ -76,6 +76,16 @@ static void on_closed(uv_handle_t *handle)
     free_conn(handle->data);
 }
 
+static size_t output_max(const struct server *s)
+{
+#ifdef MUT_OUTPUT
+    (void)s;
+    return SIZE_MAX;
+#else
+    return (size_t)s->settings->output_bytes_max;
+#endif
+}
+
 static struct conn *new_conn(struct server *s, bool tcp)
 {
     struct conn *c = calloc(1, sizeof *c);
@@ -87,7 +97,7 @@ static struct conn *new_conn(struct server *s, bool tcp)
     sl_list_init(&c->dirty);
     sl_list_init(&c->ready);
     sl_list_init(&c->subscriptions);
-    sl_resp_writer_init(&c->out, (size_t)s->settings->output_bytes_max);
+    sl_resp_writer_init(&c->out, output_max(s));
     int status = tcp ? uv_tcp_init(s->loop, &c->uv.tcp)
                      : uv_pipe_init(s->loop, &c->uv.pipe, 0);
     if (status != 0) {
@@ -343,7 +353,7 @@ static void on_written(uv_write_t *req, int status)
     free(c->sending);
     c->sending = NULL;
     c->sending_bytes = 0;
-    c->out.bytes_max = (size_t)c->server->settings->output_bytes_max;
+    c->out.bytes_max = output_max(c->server);
     if (c->closing) return;
     sl_server_look_at_clock(c->server);
     if (status < 0) sl_conn_close(c, SL_WAS_CUT);
