@@ -57,7 +57,7 @@ void sl_resp_raw(struct sl_resp_writer *w, const char *bytes, size_t n)
 }
 
 /* Two digits at a time: fences have sixteen, and every reply has numbers. */
-static const char pairs[] =
+static const char two_digits[] =
     "00010203040506070809101112131415161718192021222324252627282930"
     "31323334353637383940414243444546474849505152535455565758596061"
     "62636465666768697071727374757677787980818283848586878889909192"
@@ -72,12 +72,12 @@ static const char *format(char line[32], char sign, int64_t number)
     *--at = '\r';
     while (rest >= 100) {
         at -= 2;
-        memcpy(at, pairs + 2 * (rest % 100), 2);
+        memcpy(at, two_digits + 2 * (rest % 100), 2);
         rest /= 100;
     }
     if (rest >= 10) {
         at -= 2;
-        memcpy(at, pairs + 2 * rest, 2);
+        memcpy(at, two_digits + 2 * rest, 2);
     } else *--at = (char)('0' + rest);
     if (number < 0) *--at = '-';
     *--at = sign;

@@ -190,6 +190,7 @@ static void confirm(struct conn *c, const char *what, const struct sl_bytes *nam
 static int subscribe_one(struct call *call, struct sl_bytes name, bool pattern)
 {
     const struct sl_settings *set = call->s->settings;
+    if (pattern && name.n > (size_t)set->pattern_bytes_max) return SLUICE_ETOOBIG;
     /* A channel is "lock:" and a key. */
     if (name.n > (size_t)set->key_bytes_max + 5) return SLUICE_ETOOBIG;
     return sl_pubsub_subscribe(&call->s->pubsub, call->c, name, pattern,
@@ -200,7 +201,9 @@ static int subscribe_one(struct call *call, struct sl_bytes name, bool pattern)
 static void say_why_not(struct call *call, int status)
 {
     if (status == SLUICE_ETOOBIG)
-        sl_say(call, "TOOBIG", "a channel is longer than any key (key-bytes-max)");
+        sl_say(call, "TOOBIG",
+               "a channel is longer than any key (key-bytes-max), or a "
+               "pattern longer than allowed (pattern-bytes-max)");
     else if (status == SLUICE_EFULL)
         sl_say(call, "LIMIT",
                "this connection listens to as many channels and patterns "

@@ -386,6 +386,10 @@ void sl_do_drain(struct call *call)
         sl_say_syntax(call, "ON or OFF is expected");
         return;
     }
+    if (call->at[1].n > (size_t)set->pattern_bytes_max) {
+        say_too_big(call, "pattern", set->pattern_bytes_max, "pattern-bytes-max");
+        return;
+    }
     if (!good_key(call)) return;
     int status = sl_table_drain(call->s->table, call->at[1], on);
     if (status == SLUICE_EFULL) {

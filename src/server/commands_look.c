@@ -8,6 +8,7 @@
 #define SHOWN_MAX 100u /* Holders, and waiters, of one EXPLAIN. */
 #define COUNT_GIVEN 10
 #define COUNT_MAX 1000
+#define STEPS_MAX 500000u /* Of comparing patterns, in one call; then come again. */
 
 static void field(struct sl_resp_writer *w, const char *name, int64_t n)
 {
@@ -247,7 +248,9 @@ static bool read_page(struct call *call, struct page *p)
             return false;
         }
     }
-    return true;
+    if (p->match.n <= (size_t)call->s->settings->pattern_bytes_max) return true;
+    sl_say(call, "TOOBIG", "this pattern is longer than allowed (pattern-bytes-max)");
+    return false;
 }
 
 static void put_lock(struct sl_resp_writer *w, const struct sl_lock_view *l)
@@ -272,16 +275,20 @@ void sl_do_locks(struct call *call)
 {
     struct page p = {.count = COUNT_GIVEN};
     struct sl_lock_view found[COUNT_MAX];
-    size_t n = 0, shown = 0;
+    size_t seen = 0, shown = 0, steps = 0;
     char cursor[24];
     if (!read_page(call, &p)) return;
     do {
-        n += sl_table_scan(call->s->table, call->s->now, &p.cursor, found + n,
-                           (size_t)p.count - n);
-    } while (p.cursor != 0 && n < (size_t)p.count);
-    sl_call_cost(call, n);
-    for (size_t i = 0; i < n; i++)
-        if (is_shown(&found[i], p.match)) found[shown++] = found[i];
+        struct sl_lock_view *at = found + shown;
+        size_t n = sl_table_scan(call->s->table, call->s->now, &p.cursor, at,
+                                 (size_t)p.count - seen);
+        seen += n;
+        for (size_t i = 0; i < n; i++) {
+            steps += 16 + p.match.n * at[i].key.n;
+            if (is_shown(&at[i], p.match)) found[shown++] = at[i];
+        }
+    } while (p.cursor != 0 && seen < (size_t)p.count && steps < STEPS_MAX);
+    sl_call_cost(call, steps / 64);
     snprintf(cursor, sizeof cursor, "%" PRIu64, p.cursor);
     sl_resp_array(call->out, 2);
     sl_resp_text(call->out, cursor);

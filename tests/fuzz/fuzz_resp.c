@@ -31,7 +31,7 @@ static const struct sl_resp_limits all_limits[] = {
 struct heard {
     char *at;
     size_t n, size;
-    size_t commands;
+    size_t commands, unread;
     int status;
     const char *error;
 };
@@ -112,6 +112,8 @@ static void read_all(const struct sl_resp_limits *m, const char *bytes, size_t n
         }
         check_memory(m, r, at);
     }
+    out->unread = sl_resp_unread(r);
+    must(out->unread <= n);
     out->error = sl_resp_error(r);
     if (out->status != 0) {
         must(out->error != NULL);
@@ -154,7 +156,7 @@ static void round_trip(const struct sl_resp_limits *m, const struct heard *h)
     write_all(h, &w);
     must(!w.spilt);
     read_all(&wide, w.buffer, w.n, 0, &again);
-    must(again.status == 0 && again.commands == h->commands);
+    must(again.status == 0 && again.commands == h->commands && again.unread == 0);
     must(again.n == h->n && (h->n == 0 || memcmp(again.at, h->at, h->n) == 0));
     free(again.at);
     sl_resp_writer_free(&w);
@@ -176,6 +178,23 @@ static void check_problem(const char *bytes, size_t n)
     sl_resp_writer_free(&w);
 }
 
+/* Numbers of every length are written as printf() writes them. */
+static void check_integer(const char *bytes, size_t n)
+{
+    int64_t number = 0;
+    char wanted[32];
+    struct sl_resp_writer w;
+    memcpy(&number, bytes, n < sizeof number ? n : sizeof number);
+    for (;; number /= 10) {
+        int length = snprintf(wanted, sizeof wanted, ":%lld\r\n", (long long)number);
+        sl_resp_writer_init(&w, 100);
+        sl_resp_integer(&w, number);
+        must(w.n == (size_t)length && memcmp(w.buffer, wanted, w.n) == 0);
+        sl_resp_writer_free(&w);
+        if (number == 0) return;
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n < 2) return 0;
@@ -187,8 +206,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     read_all(m, bytes, n - 2, 1 + data[1], &cut);
     same(&whole, &cut);
     must(whole.error == cut.error); /* The same words, of the same place. */
+    if (whole.status == 0) must(whole.unread == cut.unread);
     round_trip(m, &whole);
     check_problem(bytes, n - 2);
+    check_integer(bytes, n - 2);
     free(whole.at);
     free(cut.at);
     return 0;

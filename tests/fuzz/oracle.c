@@ -160,8 +160,8 @@ bool oracle_has_place(const struct oracle *o)
     return free > waiting;
 }
 
-/* The table's clock may be late: a lease lasts that much longer, and less is said of it. */
-static sl_ms lease_end(const struct oracle *o, sl_ms ms)
+/* The table's clock may be late: all lasts that much longer, and less is said of it. */
+static sl_ms end_after(const struct oracle *o, sl_ms ms)
 {
     return sl_ms_after(sl_ms_after(o->now.ms, ms), o->grain_ms);
 }
@@ -198,7 +198,7 @@ static void add_grant(struct oracle *o, int session, const struct wait *w,
                                   .shared = w->shared,
                                   .granted_ms = o->now.ms,
                                   .lease_ms = w->lease_ms,
-                                  .end_ms = w->lease_ms > 0 ? lease_end(o, w->lease_ms)
+                                  .end_ms = w->lease_ms > 0 ? end_after(o, w->lease_ms)
                                                             : SL_NEVER};
     must(told->held == (w->shared ? shared_on(o, w->key) : units_on(o, w->key)));
 }
@@ -213,17 +213,16 @@ static void remove_grant(struct grant *g, const struct sl_past *past)
 
 static struct wait as_wait(struct oracle *o, int key, const struct sl_want *w)
 {
-    return (struct wait){
-        .what = IN_LINE,
-        .key = key,
-        .shared = w->shared,
-        .room = (uint64_t)w->per * w->buckets,
-        .units = w->units,
-        .priority = w->priority,
-        .arrival = ++o->arrivals,
-        .asked_ms = o->now.ms,
-        .lease_ms = w->lease_ms,
-        .end_ms = sl_ms_after(sl_ms_after(o->now.ms, w->wait_ms), o->grain_ms)};
+    return (struct wait){.what = IN_LINE,
+                         .key = key,
+                         .shared = w->shared,
+                         .room = (uint64_t)w->per * w->buckets,
+                         .units = w->units,
+                         .priority = w->priority,
+                         .arrival = ++o->arrivals,
+                         .asked_ms = o->now.ms,
+                         .lease_ms = w->lease_ms,
+                         .end_ms = end_after(o, w->wait_ms)};
 }
 
 static void check_refusal(const struct oracle *o, int session, const struct wait *w,
@@ -269,12 +268,11 @@ void oracle_awaited(struct oracle *o, int session, int key, bool want_free,
     else
         must(status == SL_WAITS || status == SLUICE_EKEYS || status == SLUICE_EWAITERS);
     if (status != SL_WAITS) return;
-    o->waits[session] = (struct wait){
-        .what = WATCHES,
-        .key = key,
-        .want_free = want_free,
-        .asked_ms = o->now.ms,
-        .end_ms = sl_ms_after(sl_ms_after(o->now.ms, wait_ms), o->grain_ms)};
+    o->waits[session] = (struct wait){.what = WATCHES,
+                                      .key = key,
+                                      .want_free = want_free,
+                                      .asked_ms = o->now.ms,
+                                      .end_ms = end_after(o, wait_ms)};
 }
 
 void oracle_released(struct oracle *o, int session, int key, sl_fence fence, int answer,
@@ -296,7 +294,7 @@ void oracle_extended(struct oracle *o, int session, int key, sl_fence fence, sl_
     else if (g->broken) must(status == SLUICE_ELOST);
     else must(status == SLUICE_OK);
     if (status != SLUICE_OK) return;
-    sl_ms end_ms = lease_end(o, ms);
+    sl_ms end_ms = end_after(o, ms);
     if (end_ms > g->end_ms) g->end_ms = end_ms;
     must(lease_ms == lease_left(o, g->end_ms));
 }

@@ -752,6 +752,23 @@ static void a_fence_names_one_grant_and_no_other(void **state)
     stage_end(s);
 }
 
+static void a_table_is_freed_with_all_that_is_in_it(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint32_t i = 0; i < 900;
+         i++) { /* While the index moves, and when it does not. */
+        ASK('a', .key = {(char *)&i, sizeof i}, .lease_ms = i % 2 * 1000);
+        s->said[0] = '\0';
+    }
+    ASK('a');
+    ASK('b', .wait_ms = 10, .note = bytes("a note"));
+    watch(s, 'c', true, 10);
+    sl_table_drain(s->table, bytes("x"), true);
+    sl_table_free(s->table);
+    free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -786,6 +803,7 @@ int main(void)
         cmocka_unit_test(a_clock_far_ahead_leaves_fences_to_count_on),
         cmocka_unit_test(the_newest_grant_is_the_one_that_is_read),
         cmocka_unit_test(a_fence_names_one_grant_and_no_other),
+        cmocka_unit_test(a_table_is_freed_with_all_that_is_in_it),
     };
     return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }
