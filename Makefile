@@ -6,9 +6,9 @@ ARGS ?=
 ONLY ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all try test bench soak model arm64 install deb fmt clean help
+.PHONY: all try serve test bench soak model arm64 install deb fmt clean help
 
-all: ## build the library into build/plain
+all: ## build library, command and server into build/plain
 	@tools/deps --check build
 	@tools/build plain
 
@@ -17,14 +17,19 @@ try: ## a first lock between two processes, step by step
 	@tools/build --quiet plain
 	@build/plain/examples/try
 
+serve: ## build and start the server; ARGS='--port 7000' and others go to it
+	@tools/deps build
+	@tools/build --quiet plain src/cli/sluice src/server/sluice-server
+	@exec build/plain/src/cli/sluice serve $(ARGS)
+
 test: ## every test and check; ONLY='unit/*' runs some of them
 	@tools/deps
 	@set -f; tests/run $(ONLY)
 
 bench: ## measure; ARGS=--json and others go to the bench
 	@tools/deps --check build
-	@tools/build --quiet plain bench/bench
-	@build/plain/bench/bench $(ARGS)
+	@tools/build --quiet plain all bench-programs
+	@bench/run build/plain $(ARGS)
 
 soak: ## the long forms of the tests; hours
 	@tools/deps --check

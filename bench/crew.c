@@ -2,15 +2,12 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "canal/word.h"
@@ -44,47 +41,7 @@ struct hello {
     char refused[120];
 };
 
-/* ---- time and signals ---- */
-
-int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static volatile sig_atomic_t signal_caught;
-
-static void on_signal(int number)
-{
-    signal_caught = number;
-}
-
-void interrupt_catch(void)
-{
-    struct sigaction a = {.sa_handler = on_signal}; /* Without SA_RESTART: waits end. */
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-    sigaction(SIGHUP, &a, NULL);
-}
-
-bool interrupted(void)
-{
-    return signal_caught != 0;
-}
-
-int interrupt_signal(void)
-{
-    return signal_caught;
-}
-
-void crew_child(void)
-{
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGHUP, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-}
+/* ---- reading ---- */
 
 const char *crew_read(int fd, void *out, size_t size, int64_t wait_ms)
 {
@@ -150,14 +107,6 @@ static _Noreturn void serve(const struct rival *r, struct place *p, uint32_t num
     }
 }
 
-static void pin(int cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET((size_t)cpu, &set);
-    sched_setaffinity(0, sizeof set, &set);
-}
-
 /* ---- in the parent ---- */
 
 /* Fork one; its hello is still to come. */
@@ -176,7 +125,7 @@ static bool hire(struct crew *c, const struct rival *r, struct place *p, int cpu
         crew_child();
         close(order[1]);
         close(tally[0]);
-        if (cpu >= 0) pin(cpu);
+        process_pin(cpu);
         serve(r, p, number, c->barrier, order[0], tally[1]);
     }
     close(order[0]);

@@ -1,4 +1,4 @@
-/* crew.h - the processes that do the work, and the signal that ends it.
+/* crew.h - the processes that do the work.
  *
  * For each lock that is measured there is a crew of one or two processes of its own,
  * each pinned to a CPU. They sleep until it is their turn, meet at a barrier in shared
@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "process.h"
 #include "rivals.h"
 
 struct crew {
@@ -21,15 +22,6 @@ struct crew {
     struct crew_barrier *barrier;
     bool inexact; /* As its lock: not each of its pairs need be granted. */
 };
-
-/* CLOCK_MONOTONIC. */
-int64_t now_ns(void);
-
-/* From now on SIGINT, SIGTERM and SIGHUP do not end the process but make waiting
- * functions fail. */
-void interrupt_catch(void);
-bool interrupted(void);
-int interrupt_signal(void);
 
 /* Fork a process for each seat of a place. Borrows both until crew_end(). cpus has one
  * for each seat; -1: do not pin. NULL, or what went wrong. */
@@ -47,8 +39,5 @@ void crew_end(struct crew *c);
 
 /* Read exactly so many bytes, within so many ms. NULL, or what went wrong. */
 const char *crew_read(int fd, void *out, size_t size, int64_t wait_ms);
-
-/* What every child of the bench does first: die with it, and by signals. */
-void crew_child(void);
 
 #endif /* BENCH_CREW_H */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "print.h"
+
 /* ---- numbers ---- */
 
 static int by_size(const void *a, const void *b)
@@ -84,26 +86,6 @@ static bool find_loss(const struct section *s, uint32_t rival, uint32_t v,
 
 /* ---- text ---- */
 
-/* Print words with line breaks, each line after so many spaces. */
-static void print_wrapped(const char *text, int indent, int width)
-{
-    int column = 0;
-    while (*text != '\0') {
-        int n = (int)strcspn(text, " ");
-        if (column > 0 && column + 1 + n > width - indent) {
-            putchar('\n');
-            column = 0;
-        }
-        if (column == 0) printf("%*s", indent, "");
-        else putchar(' ');
-        printf("%.*s", n, text);
-        column += n + (column > 0);
-        text += n;
-        text += strspn(text, " ");
-    }
-    putchar('\n');
-}
-
 static const char method[] =
     "Method: every lock has processes of its own, each pinned to a CPU. They take "
     "turns: in "
@@ -138,10 +120,7 @@ static void print_head(const struct report *r)
     const struct machine *m = &r->machine;
     printf("Sluice %s%s%s: what an acquire and its release cost\n\n", SLUICE_VERSION,
            r->commit[0] != '\0' ? ", commit " : "", r->commit);
-    printf("machine   %s%s\n", m->cpu, m->virtual ? ", virtual" : "");
-    printf("          %d CPUs online, %d for us; load %.2f at the start\n", m->online,
-           m->allowed, m->load);
-    printf("system    %s; %s\n", m->kernel, m->libc);
+    print_machine(m);
     printf("compiler  %s; measured through %s\n", m->compiler, m->library);
     uint32_t disturbed, runs;
     count_disturbed(r, &disturbed, &runs);
@@ -276,41 +255,6 @@ void report_text(const struct report *r)
 
 /* ---- JSON ---- */
 
-static void json_text(const char *text)
-{
-    putchar('"');
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-        if (*c == '"' || *c == '\\') printf("\\%c", *c);
-        else if (*c < 0x20) printf("\\u%04x", *c);
-        else putchar(*c);
-    }
-    putchar('"');
-}
-
-static void json_pair(const char *name, const char *text, const char *after)
-{
-    json_text(name);
-    printf(": ");
-    json_text(text);
-    printf("%s", after);
-}
-
-static void json_machine(const struct report *r)
-{
-    const struct machine *m = &r->machine;
-    printf("  \"machine\": {\n    ");
-    json_pair("cpu", m->cpu, ",\n    ");
-    printf("\"virtual\": %s,\n    ", m->virtual ? "true" : "false");
-    printf("\"cpus_online\": %d,\n    \"cpus_allowed\": %d,\n    ", m->online,
-           m->allowed);
-    printf("\"pinned_to\": [%d, %d],\n    ", m->pair[0], m->pair[1]);
-    printf("\"load\": %.2f,\n    ", m->load);
-    json_pair("kernel", m->kernel, ",\n    ");
-    json_pair("libc", m->libc, ",\n    ");
-    json_pair("compiler", m->compiler, ",\n    ");
-    json_pair("library", m->library, "\n  },\n");
-}
-
 static void json_series(const struct report *r, const struct section *s, uint32_t rival,
                         uint32_t v, bool *first)
 {
@@ -389,7 +333,7 @@ void report_json(const struct report *r)
     printf("{\n  ");
     json_pair("version", SLUICE_VERSION, ",\n  ");
     json_pair("commit", r->commit, ",\n");
-    json_machine(r);
+    json_machine(&r->machine);
     printf("  \"rounds\": %u,\n  \"run_ms\": %.1f,\n  \"quick\": %s,\n  ", r->rounds,
            r->run_ms, r->quick ? "true" : "false");
     uint32_t disturbed, runs;

@@ -282,7 +282,7 @@ void sl_do_pubsub(struct call *call)
     } else if (sl_is_word(call->at[1], "NUMPAT") && call->n == 2)
         sl_resp_integer(w, (int64_t)p->pattern_count);
     else if (sl_is_word(call->at[1], "NUMSUB")) {
-        sl_resp_map(w, call->n - 2);
+        sl_resp_array(w, 2 * (call->n - 2)); /* Flat in RESP3 too, as with Redis. */
         for (size_t i = 2; i < call->n; i++) {
             sl_resp_bulk(w, call->at[i]);
             sl_resp_integer(w, (int64_t)sl_pubsub_count(p, call->at[i]));

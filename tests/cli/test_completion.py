@@ -8,6 +8,7 @@ the line as it is then into a file. So nothing depends on what a screen looks li
 """
 import fcntl
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -252,10 +253,15 @@ def options_of_help(t, command):
     for line in t.sluice("help", *command.split()).out.splitlines():
         if line.startswith("  -") or line.startswith("      --"):
             left, text = line[2:30], line[30:]
-            names = [w for w in left.replace(",", " ").split() if w.startswith("-")]
+            if len(line) > 29 and line[29] != " ":  # the text is on the next line
+                left, text = line[2:], ""
+            names = [w for w in left.replace(", ", " ").split() if w.startswith("-")]
             rest = [w for w in left.split() if not w.startswith("-")]
             found.append((names, rest[0] if rest else None, text))
-        elif line.startswith("Exit status"):
+        elif line.startswith(" " * 30):  # more of the same
+            names, rest, text = found.pop()
+            found.append((names, rest, (text + " " + line[30:]).strip()))
+        elif found:
             break
     check_that(found, "help of %s names options" % command)
     return found
@@ -404,6 +410,21 @@ def has_no_guess_for_numbers_and_times(t, start):
     sh.stays("sluice canal watch --interval ")
 
 
+@both
+def completes_what_the_settings_of_the_server_are(t, start):
+    prepare(t)
+    t.write("settings.conf", "")
+    sh = start(t)
+    check(sh.line_after("sluice serve --conf").rstrip("= "), "sluice serve --config")
+    check(sh.line_after("sluice serve --config setti"), "sluice serve --config settings.conf ")
+    check(sh.line_after("sluice serve --config=setti"), "sluice serve --config=settings.conf ")
+    check(sorted(sh.all_of("sluice serve --log-level ")), ["debug", "error", "info", "warn"])
+    check(sh.line_after("sluice serve --port 0 --log-format=j"),
+          "sluice serve --port 0 --log-format=json ")
+    for words in ("--port ", "--bind=", "", "--check ", "--log-level info "):
+        sh.stays("sluice serve " + words)
+
+
 PROGRAM = "frobnicate"
 
 
@@ -523,6 +544,8 @@ def zsh_shows_the_help_of_each_option(t):
         sh.screen = b""
         sh.line_after("sluice %s -" % command, "\x04")  # ^D: list
         for names, _, text in options:
+            if command == "serve":  # zsh leaves out defaults, and what is too long
+                text = re.sub(r" \([^)]*\)$", "", text)[:60]
             t.until(lambda: text.encode() in sh.screen, "%s: %r is shown" % (names, text))
 
 

@@ -12,7 +12,7 @@ import tap
 from tap import check, check_that, main, test, test_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PAGES = ("sluice.1", "sluice-run.1", "sluice-canal.1")
+PAGES = ("sluice.1", "sluice-run.1", "sluice-canal.1", "sluice-serve.1")
 CFLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O1")
 
 
@@ -21,12 +21,20 @@ def built(name):
     cli = os.path.dirname(tap.program)
     if name in PAGES:
         return os.path.join(os.path.dirname(os.path.dirname(cli)), "man", name)
+    if name == "sluice.conf":
+        return os.path.join(cli, name)
     return os.path.join(cli, "completions", name)
+
+
+def server():
+    """The server that was built beside the program."""
+    return os.path.join(os.path.dirname(os.path.dirname(tap.program)), "server/sluice-server")
 
 
 TEMPLATES = {name: "man/%s.in" % name for name in PAGES}
 TEMPLATES.update({"sluice": "src/cli/completions/sluice.bash.in",
-                  "_sluice": "src/cli/completions/sluice.zsh.in"})
+                  "_sluice": "src/cli/completions/sluice.zsh.in",
+                  "sluice.conf": "packaging/sluice.conf.in"})
 
 
 def text_of(path):
@@ -52,7 +60,7 @@ def of_help(t, program=None):
     for command in commands_of(t, program):
         table[command] = {}
         for line in t.run(program or tap.program, "help", *command.split()).out.splitlines():
-            m = re.match(r"  (?:(-\w), |    )(--[\w-]+)( [A-Z]+)? ", line)
+            m = re.match(r"  (?:(-\w), |    )(--[\w-]+)( [^\s]+)?(?: |$)", line)
             if m:
                 for name in filter(None, m.group(1, 2)):
                     table[command][name] = m.group(3) is not None
@@ -64,7 +72,8 @@ def of_man(pages):
     """The option lists, by section: a list belongs to the command that is named there."""
     table = {}
     for page, text in pages.items():
-        command = {"sluice.1": "help", "sluice-run.1": "run"}.get(page)
+        command = {"sluice.1": "help", "sluice-run.1": "run",
+                   "sluice-serve.1": "serve"}.get(page)
         for line in text.splitlines():
             if line.startswith(".Ss canal "):
                 command = line[4:]
@@ -214,16 +223,22 @@ def examples_work(t, page):
     """All programs in them are replaced by one that does nothing."""
     os.mkdir(t.path("bin"))
     for name in ("rsync", "pg-dump", "upload", "make-report", "nightly-backup", "encode",
-                 "publish", "rebuild", "train", "start-web", "webd", "sleep", "ps", "install"):
+                 "publish", "rebuild", "train", "start-web", "webd", "sleep", "ps", "install",
+                 "redis-cli"):
         t.script("bin/" + name, '#!/bin/sh\necho "%s $*" >>"$HOME/ran"\n' % name)
-    os.symlink(tap.program, t.path("bin/sluice"))
+    shutil.copy(tap.program, t.path("bin/sluice"))
+    # The server beside it does not serve, but has something to say about its options.
+    t.script("bin/sluice-server", '#!/bin/sh\necho "server $*" >>"$HOME/ran"\n'
+             'exec "%s" --check "$@"\n' % server())
+    t.write("sluice.conf", "port = 0\nsocket = here\n")
+    t.write("password", "secret\n")
     path = t.path("bin") + ":" + os.environ["PATH"]
     lines = examples(page)
     check_that(len(lines) > 1, "there are examples")
     for line in lines:
         line = re.sub(r"^([*/\d]+ +){5}", "", line)  # of a crontab
-        if "/var/lib" in line:
-            line = line.replace("/var/lib/builders", t.dir)
+        for folder in ("/var/lib/builders", "/etc/sluice"):
+            line = line.replace(folder, t.dir)
         if '"$(id -u)" backup' in line:  # there must be one
             line = "sluice run backup -c '%s'" % line.replace("$(id -u)", t.segment)
         if line.endswith('"$0" "$@"'):
@@ -258,8 +273,9 @@ def the_completion_for_zsh_begins_as_it_must(t):
 def sources(t):
     """A copy of the sources, to be changed."""
     copy = t.path("tree")
-    for folder in ("src/cli", "man", "include"):
+    for folder in ("src/cli", "man", "include", "packaging"):
         shutil.copytree(os.path.join(ROOT, folder), os.path.join(copy, folder))
+    shutil.copy(os.path.join(ROOT, "src/settings.def"), os.path.join(copy, "src"))
     return copy
 
 
@@ -324,6 +340,44 @@ def an_option_that_is_added_to_the_table_is_everywhere(t):
     same_tables(of_bash(t, t.path("new.sluice"), commands), man, "bash and the man pages")
     same_tables(of_zsh(t, t.path("new._sluice"), commands), man, "zsh and the man pages")
     within(help, man, "help and the man pages")
+
+
+@test
+def a_setting_that_is_added_is_everywhere(t):
+    tree = sources(t)
+    settings = tree + "/src/settings.def"
+    text = text_of(settings)
+    with open(settings, "w") as f:
+        f.write(text + 'SETTING("zebra-max", NUMBER, zebra_max, "7", 3, 11, "N", '
+                       '"zebras; more are \\"lions\\"")\n'
+                       'SETTING("zoo", LEVEL, zoo, "", 0, 0, "open|shut", "it\'s a zoo")\n')
+    made = make_pages(t, tree)
+    page, conf = made["sluice-serve.1"], made["sluice.conf"]
+    check_that('\n.It Fl Fl zebra-max Ar N\nZebras; more are "lions".\nThe default is\n.Cm 7 .\n'
+               'It can be from 3 to 11.\n' in page, "the man page has it")
+    check_that('\n# zebras; more are "lions"\n#zebra-max = 7\n' in conf, "the config file has it")
+    check_that("\n# it's a zoo\n#zoo = open|shut\n" in conf, "and one without a default")
+    for name in ("sluice", "_sluice"):
+        t.write("new." + name, made[name])
+    for table in (of_bash(t, t.path("new.sluice"), ["serve"]),
+                  of_zsh(t, t.path("new._sluice"), ["serve"])):
+        check((table["serve"]["--zebra-max"], table["serve"]["--zoo"]), (True, True))
+
+
+@test
+def the_config_file_has_every_setting_and_the_server_takes_it(t):
+    text = text_of(built("sluice.conf"))
+    names = re.findall(r"^#([a-z-]+) = \S", text, re.M)
+    options = {name[2:] for name, takes in of_help(t)["serve"].items() if takes}
+    check(sorted(names), sorted(options - {"config"}))
+    check([line for line in text.splitlines() if line and not line.startswith("#")], [],
+          "what is not a comment")
+    check(t.run(server(), "--check", "--config", built("sluice.conf")).status, 0, "as it is")
+    # Without the marks; what has no default has a word there that only shows what it is.
+    plain = re.sub(r"^#([a-z-]+ = )", r"\1", text, flags=re.M)
+    plain = re.sub(r"^(socket|data|password|password-file) = .*\n", "", plain, flags=re.M)
+    p = t.run(server(), "--check", "--config", t.write("all.conf", plain))
+    check((p.status, p.err), (0, ""), "all defaults")
 
 
 @test

@@ -19,9 +19,9 @@ version=$(sed -n "s/^ *version: '\(.*\)',/\1/p" meson.build)
 arch=$(dpkg --print-architecture)
 multiarch=$(dpkg-architecture -q DEB_HOST_MULTIARCH)
 deb() { echo "$built/${1}_$version-1_$arch.deb"; }
-sluice=$(deb sluice) lib=$(deb libsluice0) dev=$(deb libsluice-dev)
-same "three packages, named by the version of meson.build" \
-    "$(ls "$built"/*.deb)" "$(printf '%s\n' "$dev" "$lib" "$sluice")"
+sluice=$(deb sluice) server=$(deb sluice-server) lib=$(deb libsluice0) dev=$(deb libsluice-dev)
+same "four packages, named by the version of meson.build" \
+    "$(ls "$built"/*.deb)" "$(printf '%s\n' "$dev" "$lib" "$server" "$sluice")"
 if [ "$tap_failed" != 0 ]; then # nothing to look at
     done_testing
     exit 1
@@ -73,6 +73,15 @@ same "sluice: the command, man pages, completions, and no more" "$(list "$sluice
         pages man1 sluice.1 sluice-run.1 sluice-canal.1
         texts sluice
     } | sort)"
+same "sluice-server: the server, its service, man pages, and no more" "$(list "$server")" \
+    "$({
+        echo ./etc/sluice/sluice.conf
+        echo ./lib/systemd/system/sluice.service
+        echo ./usr/bin/sluice-server
+        pages man1 sluice-serve.1
+        pages man8 sluice-server.8
+        texts sluice-server
+    } | sort)"
 same "libsluice0: the library, and no more" "$(list "$lib")" \
     "$({
         echo "./usr/lib/$multiarch/libsluice.so.0"
@@ -90,15 +99,17 @@ same "libsluice-dev: header, libraries, pkg-config file, a page for each functio
     } | sort)"
 
 field() { dpkg-deb -f "$1" "$2"; }
-for one in "$sluice" "$lib" "$dev"; do
+for one in "$sluice" "$server" "$lib" "$dev"; do
     name=$(field "$one" Package)
     same "$name: everything is root's, and nobody else may write" \
         "$(dpkg-deb -c "$one" | awk '$2 != "root/root" || (!/^l/ && substr($1, 6) ~ /w/)')" ""
     same "$name: version" "$(field "$one" Version)" "1:$version-1"
     control=$work/control.$name
     dpkg-deb -e "$one" "$control"
-    same "$name: runs no scripts of its own" \
-        "$(cd "$control" && echo ./*inst ./*rm)" "./*inst ./*rm"
+    if [ "$name" != sluice-server ]; then
+        same "$name: runs no scripts of its own" \
+            "$(cd "$control" && echo ./*inst ./*rm)" "./*inst ./*rm"
+    fi
     same "$name: its licence is that of LICENSE" \
         "$(dpkg-deb --fsys-tarfile "$one" | tar -xO "./usr/share/doc/$name/copyright" |
             sed '1,/^License:/d; s/^ //; s/^\.$//')" \
@@ -106,6 +117,12 @@ for one in "$sluice" "$lib" "$dev"; do
 done
 passes "sluice: no upgrade puts Debian's other program of that name in its place" \
     dpkg --compare-versions "$(field "$sluice" Version)" gt 0.02.15-1
+says "sluice-server: the config file is the administrator's" '^/etc/sluice/sluice.conf$' \
+    cat "$work/control.sluice-server/conffiles"
+same "sluice-server: an upgrade does not restart it, which would end locks" \
+    "$(grep -c 'restart' "$work/control.sluice-server/postinst")" 0
+same "and only its removal stops it" \
+    "$(grep -B 1 'invoke stop' "$work"/control.sluice-server/p* | grep -c 'remove')" 1
 says "libsluice0: has ldconfig run" '^activate-noawait ldconfig$' \
     cat "$work/control.libsluice0/triggers"
 says "libsluice0: programs need this version or a later one" \
@@ -119,21 +136,37 @@ root=$work/root
 admin=$root/var/lib/dpkg
 mkdir -p "$admin/info" "$admin/updates" "$admin/triggers"
 : >"$admin/available"
-# The one thing that this system has: libc, of the version that there really is.
-cat >"$admin/status" <<END_OF_STATUS
-Package: libc6
+# The few things that this system has, of the versions that there really are.
+has() { # has PACKAGE...
+    local package
+    for package; do
+        cat <<END_OF_STATUS
+Package: $package
 Status: install ok installed
 Maintainer: nobody
 Architecture: $arch
 Multi-Arch: same
-Version: $(dpkg-query -W -f='${Version}' "libc6:$arch")
+Version: $(dpkg-query -W -f='${Version}' "$package:$arch")
 Description: the system's own
+
 END_OF_STATUS
-echo /. >"$admin/info/libc6:$arch.list"
+        echo /. >"$admin/info/$package:$arch.list"
+    done
+}
+has libc6 >"$admin/status"
+# The server's scripts talk to a systemd that only writes down what it is told.
+mkdir "$work/bin"
+for tool in deb-systemd-helper deb-systemd-invoke systemctl; do
+    printf '#!/bin/sh\necho "%s $*" >>"%s"\n' "$tool" "$work/calls" >"$work/bin/$tool"
+    chmod +x "$work/bin/$tool"
+done
+told() { # told WORD...: in one call of either helper
+    grep -qx "deb-systemd-helper .*$1.* *sluice.service" "$work/calls"
+}
 # What the system's dpkg is told to leave out (man pages, say) we want to see.
 private() {
-    PATH=$PATH:/usr/sbin:/sbin dpkg --root="$root" --log="$work/dpkg.log" \
-        --force-not-root --force-unsafe-io --path-include='/*' "$@"
+    PATH=$work/bin:$PATH:/usr/sbin:/sbin dpkg --root="$root" --log="$work/dpkg.log" \
+        --force-not-root --force-unsafe-io --force-script-chrootless --path-include='/*' "$@"
 }
 tree() { (cd "$root" && find . -path ./var -prune -o -print | sort); }
 memory() {
@@ -143,13 +176,20 @@ memory() {
 before=$(tree)
 known=$(memory)
 
+fails "the server is refused without its libraries" 'depends on libuv1' private -i "$server"
+passes "and is purged" private -P sluice-server
+has libuv1 libinih1 >>"$admin/status"
+known=$(memory)
+rm -f "$work/calls"
+
 fails "the development files alone are refused" 'depends on libsluice0' \
     private -i "$dev"
 passes "the command needs none of the others" private -i "$sluice"
-passes "all three install" private -i "$sluice" "$lib" "$dev"
+passes "all four install" private -i "$sluice" "$server" "$lib" "$dev"
 same "and are as dpkg knows them" "$(private --verify 2>&1)" ""
 same "configured" "$(dpkg-query --admindir="$admin" -W -f='${db:Status-Abbrev}' \
-    sluice libsluice0 libsluice-dev)" "ii ii ii "
+    sluice sluice-server libsluice0 libsluice-dev)" "ii ii ii ii "
+passes "the service is to start with the system" told enable
 
 usr=$root/usr
 so=$usr/lib/$multiarch
@@ -169,7 +209,43 @@ status=0
 nested 2>/dev/null || status=$?
 same "a second one is refused while it runs" "$status" 9
 
-for page in "$usr"/share/man/man[13]/*.gz; do
+# ---- the server ----
+
+conf=$root/etc/sluice/sluice.conf unit=$root/lib/systemd/system/sluice.service
+says "sluice serve finds the server" "$version" installed serve --version
+passes "the server takes its config file" "$usr/bin/sluice-server" --check --config "$conf"
+says "the service runs it with that file" \
+    '^ExecStart=/usr/bin/sluice-server --config /etc/sluice/sluice.conf$' cat "$unit"
+"$usr/bin/sluice-server" --config "$conf" --port 0 --socket "$work/socket" \
+    2>"$work/log" </dev/null &
+pid=$!
+answers() { # within a minute, or not if it ended
+    local turn
+    for ((turn = 0; turn < 600; turn++)); do
+        redis-cli -s "$work/socket" PING && return
+        kill -0 "$pid" || break
+        sleep 0.1
+    done
+    cat "$work/log"
+    return 1
+}
+says "which serves" '^PONG$' answers
+kill -TERM "$pid" 2>/dev/null || true
+status=0
+wait "$pid" || status=$?
+same "until it is told to stop" "$status" 0
+
+# systemd looks for the program where it is installed to: here that is elsewhere.
+mkdir "$work/units"
+sed "s|/usr/bin/|$usr/bin/|" "$unit" >"$work/units/sluice.service"
+if command -v systemd-analyze >/dev/null 2>&1; then
+    same "systemd has nothing to say about the unit" \
+        "$(systemd-analyze verify --man=no "$work/units/sluice.service" 2>&1)" ""
+    says "and little to the server's freedom" 'sluice.service: [0-2]\.[0-9]' \
+        systemd-analyze security --offline=true "$work/units/sluice.service"
+fi
+
+for page in "$usr"/share/man/man[138]/*.gz; do
     passes "man page $(basename "$page" .gz)" \
         sh -c "cd '$usr/share/man' && gzip -dc '$page' | mandoc -T lint -W error >/dev/null"
 done
@@ -179,7 +255,7 @@ says "zsh finds the completion" '^#compdef .*sluice' \
 
 # ---- hardened ----
 
-for file in "$usr/bin/sluice" "$so/libsluice.so.$version"; do
+for file in "$usr/bin/sluice" "$usr/bin/sluice-server" "$so/libsluice.so.$version"; do
     name=$(basename "$file")
     says "$name: runs at any address" 'Type: *DYN' readelf -hW "$file"
     says "$name: binds at the start" 'BIND_NOW' readelf -dW "$file"
@@ -225,16 +301,22 @@ says "and runs without the package" '^1 of 3$' "$work/static"
 
 fails "the library does not go while it is needed" 'depends on libsluice0' \
     private -r libsluice0
-passes "all three are removed" private -r sluice libsluice0 libsluice-dev
-same "and leave nothing behind" "$(tree)" "$before"
-passes "they install again" private -i "$sluice" "$lib" "$dev"
-passes "and are purged" private -P sluice libsluice0 libsluice-dev
+all=(sluice sluice-server libsluice0 libsluice-dev)
+echo 'port = 7000' >>"$conf"
+passes "all four are removed" private -r "${all[@]}"
+same "and leave the config file behind, alone" \
+    "$(tree | grep -v -e '^\./etc$' -e '^\./etc/sluice$')" "$(printf '%s\n' "$before" \
+        ./etc/sluice/sluice.conf | sort)"
+passes "they install again" private -i "$sluice" "$server" "$lib" "$dev"
+says "with the config file as it was left" '^port = 7000$' cat "$conf"
+passes "and are purged" private -P "${all[@]}"
 same "which leaves nothing behind" "$(tree)" "$before"
 same "in dpkg's memory either" "$(memory)" "$known"
 
 # ---- what Debian thinks of them ----
 
 same "lintian has nothing to say" \
-    "$(lintian --no-cfg --allow-root --tag-display-limit 0 "$sluice" "$lib" "$dev" 2>&1)" ""
+    "$(lintian --no-cfg --allow-root --tag-display-limit 0 \
+        "$sluice" "$server" "$lib" "$dev" 2>&1)" ""
 
 done_testing

@@ -4,6 +4,10 @@ set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/tap.sh
 
+# Every command that a group other than deb and arm64 wants.
+all='cc gcc meson ninja pkg-config nm clang clang-format shellcheck mandoc spin python3'
+all="$all redis-server redis-cli node npm"
+
 # machine TOOL...: a machine that has the tools which tools/deps itself needs, and these.
 machine() {
     rm -rf "${work:?}/bin" "$work/calls"
@@ -23,13 +27,12 @@ has() { # has TOOL BODY
 apt() {
     has apt-get "echo \"apt-get \$*\" >>'$work/calls'
 [ \"\$1\" = install ] || exit 0
-for tool in cc gcc meson ninja pkg-config nm clang clang-format shellcheck mandoc spin python3; do
+for tool in $all; do
     printf '#!/bin/sh\n' >'$work/bin/'\$tool
     $(command -v chmod) +x '$work/bin/'\$tool
 done"
 }
 deps() { PATH=$work/bin "$work/bin/sh" tools/deps "$@"; }
-all='cc gcc meson ninja pkg-config nm clang clang-format shellcheck mandoc spin python3'
 
 # shellcheck disable=SC2086
 machine $all
@@ -47,6 +50,19 @@ fails "--check tells the command" 'sudo apt-get install .*meson' deps --check bu
 apt
 deps --check build >/dev/null 2>&1 || true
 same "--check installs nothing" "$(cat "$work/calls")" ""
+
+# A compiler that knows some headers, and says so of what it reads.
+compiler() { # compiler NAME PATTERN
+    has "$1" "while read -r line; do
+    case \$line in *'<'$2'>'*) exit 0 ;; *) exit 1 ;; esac
+done"
+}
+# shellcheck disable=SC2086
+machine $all
+for name in cc gcc clang; do compiler "$name" '*[!v].h'; done # all but uv.h
+fails "a header that no compiler finds is missing" 'not here: libuv1-dev$' deps --check build
+rm "$work/bin/cc"
+fails "whichever compiler there is" 'not here: gcc libuv1-dev$' deps --check build
 
 machine cc
 apt

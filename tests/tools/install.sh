@@ -24,10 +24,14 @@ same "a man page for each function" \
     "$(tools/api_names)"
 says "which show the one page" 'sluice_canal_acquire' \
     sh -c "cd '$prefix/share/man' && mandoc -T ascii man3/sluice_key_free.3"
-for page in sluice sluice-run sluice-canal; do
+for page in sluice sluice-run sluice-canal sluice-serve; do
     passes "the man page $page(1)" test -f "$prefix/share/man/man1/$page.1"
 done
+says "the server's page by its own name" '^SLUICE-SERVE' \
+    sh -c "cd '$prefix/share/man' && mandoc -T ascii man8/sluice-server.8"
 passes "the command" test -x "$prefix/bin/sluice"
+passes "the server beside it" test -x "$prefix/bin/sluice-server"
+says "which the command finds" . "$prefix/bin/sluice" serve --version
 says "the completion for bash, by the command's name" '^complete -F _sluice sluice$' \
     cat "$prefix/share/bash-completion/completions/sluice"
 says "the completion for zsh" '^#compdef sluice$' \
@@ -35,11 +39,27 @@ says "the completion for zsh" '^#compdef sluice$' \
 same "and nothing else of the build" \
     "$(cd "$prefix" && find bin share ! -path 'share/man/man3/*' -type f | sort)" \
     "bin/sluice
+bin/sluice-server
 share/bash-completion/completions/sluice
 share/man/man1/sluice-canal.1
 share/man/man1/sluice-run.1
+share/man/man1/sluice-serve.1
 share/man/man1/sluice.1
+share/man/man8/sluice-server.8
 share/zsh/site-functions/_sluice"
+
+# The service: its unit names what was installed, and the config file is the
+# administrator's once it is there.
+conf=$prefix/etc/sluice/sluice.conf
+says "the unit of the service starts this server with this file" \
+    '^ExecStart=/usr/local/bin/sluice-server --config /usr/local/etc/sluice/sluice.conf$' \
+    cat "$prefix/lib/systemd/system/sluice.service"
+passes "the server takes the config file" \
+    "$prefix/bin/sluice-server" --check --config "$conf"
+echo 'port = 7000' >"$conf"
+passes "to install again" env DESTDIR="$dest" meson install -C "${1:?}" --no-rebuild
+same "leaves a config file that is there" "$(cat "$conf")" 'port = 7000'
+
 same "the version" "$(sed -n 's/^Version: //p' "$pc")" \
     "$(sed -n 's/^#define SLUICE_VERSION "\(.*\)"/\1/p' include/sluice.h)"
 

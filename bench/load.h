@@ -1,0 +1,49 @@
+/* load.h - the client: one process, one thread, epoll.
+ *
+ * The same for every server. It holds some connections; each takes `depth` locks with
+ * one write, waits for all replies, gives them back with one write, waits again, and
+ * begins anew. Depth 1 is one at a time. (The fences of ours are in the replies, so the
+ * releases cannot be in the same write; the others get the same shape.) */
+#ifndef BENCH_LOAD_H
+#define BENCH_LOAD_H
+
+#include "subject.h"
+
+#define LOAD_DEPTH_MAX 32u
+#define LOAD_KEY_BYTES 17
+#define LOAD_VALUE_BYTES 22
+
+struct load; /* Opaque. */
+
+/* What a run did. */
+struct load_result {
+    uint64_t pairs;
+    int64_t ns;
+    double median_us,
+        p99_us; /* From the first byte sent to the last reply of a pair, or
+                               * of `depth` pairs that went together. */
+};
+
+/* Open so many connections. With `anew` each lock has a key that was not used before, so
+ * that nothing of it is in a cache. NULL, or what went wrong. */
+const char *load_open(struct load **out, const struct subject *s, uint32_t connections,
+                      uint32_t depth, bool anew);
+void load_close(struct load *l); /* NULL is allowed. */
+
+/* Run for so long, and to the end of what was begun. NULL, or what went wrong; it is
+ * wrong as well when a lock was not granted or not given back. */
+const char *load_run(struct load *l, int64_t run_ns, struct load_result *out);
+
+/* Take locks number `from` to `to` and keep them. Their leases end at that time
+ * (now_ns()), or so many ms after they were taken. */
+struct load_fill {
+    uint64_t from, to;
+    int64_t until_ns; /* 0: lease_ms. */
+    int64_t lease_ms;
+};
+const char *load_fill(struct subject *s, const struct load_fill *f);
+
+/* The key of such a lock. */
+void load_key(char out[LOAD_KEY_BYTES + 1], uint64_t number);
+
+#endif /* BENCH_LOAD_H */

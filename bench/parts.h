@@ -1,0 +1,44 @@
+/* parts.h - what is measured at servers, one part a function. --only names them. */
+#ifndef BENCH_PARTS_H
+#define BENCH_PARTS_H
+
+#include "sheet.h"
+#include "subject.h"
+
+/* What the options say, and what all parts need. */
+struct bench {
+    struct sheet *sheet;
+    struct subject_programs programs;
+    bool absent[SUBJECTS]; /* A rival that is not on this machine. */
+    bool quick;
+    uint32_t rounds;
+    int64_t run_ns;
+    uint32_t files_max; /* Open files of a process: what bounds its connections. */
+    struct subject_time spent; /* By measured servers, in all runs. */
+};
+
+/* What a part is doing, on stderr: it is a long run. */
+void progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Each returns NULL, or what went wrong. */
+const char *part_pairs(struct bench *b);   /* parts_pairs.c */
+const char *part_memory(struct bench *b);  /* parts_held.c */
+const char *part_keys(struct bench *b);    /* parts_held.c */
+const char *part_turns(struct bench *b);   /* parts_waiting.c */
+const char *part_waiters(struct bench *b); /* parts_waiting.c */
+
+/* The same questions to the lock table alone, in this process (parts_table.c). */
+struct table_ends {
+    uint64_t leases, waiters;
+    double ns_per_effect; /* Of CPU. */
+    double longest_us;    /* CPU of the longest stretch of TABLE_STRETCH effects. */
+    uint64_t grants;
+};
+#define TABLE_STRETCH 64u
+const char *table_leases_end(uint64_t leases, uint64_t waiters, struct table_ends *out);
+
+/* So many wait for one key, whose holder gives it back again and again; CPU of one grant
+ * with the release before it and the request that joins the end of the line. */
+const char *table_grants(uint64_t waiters, uint64_t grants, double *ns_per_grant);
+
+#endif /* BENCH_PARTS_H */

@@ -1,0 +1,21 @@
+/* print.h - words on stdout: wrapped text, and JSON. */
+#ifndef BENCH_PRINT_H
+#define BENCH_PRINT_H
+
+#include "machine.h"
+
+/* Print words with line breaks, each line after so many spaces. */
+void print_wrapped(const char *text, int indent, int width);
+
+/* What the machine is, at the head of a report: two lines of text. */
+void print_machine(const struct machine *m);
+
+void json_text(const char *text);
+
+/* "name": "text", and what comes after it. */
+void json_pair(const char *name, const char *text, const char *after);
+
+/* "machine": {...}, and a line's end. */
+void json_machine(const struct machine *m);
+
+#endif /* BENCH_PRINT_H */

@@ -1,0 +1,266 @@
+/* server.c - what the server costs, beside Redis and beside a server that only answers.
+ *
+ * One run measures all of them side by side with the same client (load.h), since only
+ * ratios mean something on another machine. docs/bench.md explains how to read it. */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "commit.h"
+#include "parts.h"
+#include "process.h"
+
+static const struct part {
+    const char *name;
+    const char *(*measure)(struct bench *b);
+} parts[] = {
+    {"pairs", part_pairs}, {"memory", part_memory},   {"keys", part_keys},
+    {"turns", part_turns}, {"waiters", part_waiters},
+};
+#define PARTS (sizeof parts / sizeof parts[0])
+
+static const char usage[] =
+    "usage: server [--json] [--quick] [--rounds N] [--only PART]... [--server FILE]\n"
+    "              [--redis FILE]\n"
+    "\n"
+    "Measures what a lock and its release cost at the server, beside redis-server and\n"
+    "beside an empty server that only answers, all in one run of about five minutes.\n"
+    "\n"
+    "  --json         the same as one JSON object\n"
+    "  --quick        a few seconds, to see that it works; the numbers mean little\n"
+    "  --rounds N     so many rounds, 1 to 31; 7 without it\n"
+    "  --only PART    that part alone: pairs, memory, keys, turns, waiters; may stand\n"
+    "                 more than once (make bench: canal as well, the embedded lock)\n"
+    "  --server FILE  the server to measure, instead of the one built beside this\n"
+    "  --redis FILE   the Redis to compare with, instead of redis-server on the path\n"
+    "  --help         this text\n"
+    "\n"
+    "Exit status: 0 measured, whatever the numbers; 1 something went wrong; 2 usage.\n";
+
+/* clang-format off */
+static const char method[] =
+    "Method: the servers under test are processes of their own, all pinned to one CPU, and "
+    "idle unless it is their turn; the client is one process with one thread and epoll, "
+    "pinned to another CPU, the same for all, over TCP on loopback. In each round every "
+    "server runs once, for the time given above, and who begins changes; before the first "
+    "round each runs once for warmth. Given are the median of the rounds and, behind it, "
+    "the least and the most. A pair takes a lock with a lease of 30 s (17-byte key, 22-byte "
+    "value) and gives it back; each connection has 32 keys of its own. Ours: ACQUIRE key "
+    "LEASE 30000 VALUE v, RELEASE key fence. Redis: SET key v NX PX 30000, and the script "
+    "that deletes a key with that value, by EVALSHA; it writes nothing to disk. The empty "
+    "server gets what ours gets and says +OK. Pipelined by 32: 32 acquires in one write, "
+    "then, when all replies are there, 32 releases in one write. CPU is user and system "
+    "time of all threads of the server, from /proc/PID/task/*/schedstat (nanoseconds), "
+    "before and after a run; the kernel's work for a message counts for who sends it. That "
+    "each lock was granted and given back is checked.";
+/* clang-format on */
+
+/* What the command line says beyond struct bench. */
+struct settings {
+    bool json;
+    bool wanted[PARTS];
+    bool some; /* --only was given. */
+};
+
+void progress(const char *format, ...)
+{
+    va_list arguments;
+    fputs("bench: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+}
+
+/* ---- options ---- */
+
+static bool choose_part(struct settings *o, const char *name)
+{
+    for (size_t i = 0; i < PARTS; i++)
+        if (strcmp(parts[i].name, name) == 0) return o->wanted[i] = o->some = true;
+    return false;
+}
+
+static bool choose_rounds(struct bench *b, const char *text)
+{
+    char *end;
+    unsigned long n = strtoul(text, &end, 10);
+    b->rounds = (uint32_t)n;
+    return *text >= '0' && *text <= '9' && *end == '\0' && n >= 1 &&
+           n <= SHEET_ROUNDS_MAX;
+}
+
+static int refuse(const char *what, const char *argument)
+{
+    fprintf(stderr, "bench: %s: %s\n\n%s", what, argument, usage);
+    return 2;
+}
+
+/* An option with a value: whether it was good. */
+static bool take_value(const char *name, const char *value, struct bench *b,
+                       struct settings *o)
+{
+    if (strcmp(name, "--rounds") == 0) return choose_rounds(b, value);
+    if (strcmp(name, "--only") == 0) return choose_part(o, value);
+    enum subject_kind kind = strcmp(name, "--redis") == 0 ? REDIS : OURS;
+    snprintf(b->programs.paths[kind], sizeof b->programs.paths[kind], "%s", value);
+    return true;
+}
+
+static bool has_value(const char *name)
+{
+    return strcmp(name, "--rounds") == 0 || strcmp(name, "--only") == 0 ||
+           strcmp(name, "--server") == 0 || strcmp(name, "--redis") == 0;
+}
+
+/* 0: go on; -1: that was all; else an exit status. */
+static int parse(int argc, char **argv, struct bench *b, struct settings *o)
+{
+    uint32_t rounds = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i];
+        if (strcmp(name, "--json") == 0) o->json = true;
+        else if (strcmp(name, "--quick") == 0) b->quick = true;
+        else if (strcmp(name, "--help") == 0) {
+            fputs(usage, stdout);
+            return -1;
+        } else if (!has_value(name)) return refuse("no such option", name);
+        else if (++i == argc) return refuse("a value is missing", name);
+        else if (!take_value(name, argv[i], b, o))
+            return refuse("no such value", argv[i]);
+        if (strcmp(name, "--rounds") == 0) rounds = b->rounds;
+    }
+    b->rounds = rounds > 0 ? rounds : b->quick ? 2 : 7;
+    b->run_ns = b->quick ? 20000000 : 400000000;
+    return 0;
+}
+
+/* ---- the programs ---- */
+
+/* A file beside this program's own folder. */
+static void beside(char *out, size_t size, const char *file)
+{
+    char self[256];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash != NULL) *slash = '\0';
+    snprintf(out, size, "%s/%s", self, file);
+}
+
+static bool on_path(const char *program)
+{
+    char path[512];
+    if (strchr(program, '/') != NULL) return access(program, X_OK) == 0;
+    const char *folders = getenv("PATH");
+    for (const char *at = folders; at != NULL && *at != '\0';) {
+        int n = (int)strcspn(at, ":");
+        snprintf(path, sizeof path, "%.*s/%s", n, at, program);
+        if (access(path, X_OK) == 0) return true;
+        at += n;
+        at += *at == ':';
+    }
+    return false;
+}
+
+static const char *find_programs(struct bench *b)
+{
+    char(*paths)[512] = b->programs.paths;
+    if (paths[OURS][0] == '\0')
+        beside(paths[OURS], sizeof paths[OURS], "../src/server/sluice-server");
+    if (paths[REDIS][0] == '\0')
+        snprintf(paths[REDIS], sizeof paths[REDIS], "redis-server");
+    beside(paths[EMPTY], sizeof paths[EMPTY], "empty_server");
+    static char said[600];
+    if (!on_path(paths[OURS])) {
+        snprintf(said, sizeof said, "there is no server at %s: build it first",
+                 paths[OURS]);
+        return said;
+    }
+    b->absent[REDIS] = !on_path(paths[REDIS]);
+    if (b->absent[REDIS])
+        progress("redis-server is not here (Debian package redis-server): without it");
+    return NULL;
+}
+
+/* As many files as we may, and the CPUs. */
+static void settle(struct bench *b)
+{
+    const struct machine *m = &b->sheet->machine;
+    struct rlimit files = {.rlim_cur = 1024};
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    b->files_max = files.rlim_cur > 200000 ? 200000 : (uint32_t)files.rlim_cur;
+    b->programs.cpu = m->pair[1] >= 0 ? m->pair[0] : -1;
+    process_pin(m->pair[1]);
+}
+
+/* ---- all of it ---- */
+
+static const char *measure_all(struct bench *b, const struct settings *o)
+{
+    const char *wrong = NULL;
+    for (size_t i = 0; i < PARTS && wrong == NULL; i++)
+        if (!o->some || o->wanted[i]) wrong = parts[i].measure(b);
+    return wrong;
+}
+
+/* A rival that is not here is named where its numbers would be. */
+static void note_absent(struct bench *b)
+{
+    if (!b->absent[REDIS]) return;
+    for (uint32_t i = 0; i < b->sheet->table_count; i++) {
+        struct table *t = &b->sheet->tables[i];
+        if (t->columns > REDIS && t->column_names[REDIS] == subject_names[REDIS])
+            cell_skip(&t->cells[0][REDIS], "redis-server is not on this machine");
+    }
+}
+
+static void close_sheet(struct bench *b)
+{
+    struct sheet *s = b->sheet;
+    note_absent(b);
+    s->quick = b->quick;
+    s->rounds = b->rounds;
+    s->run_ms = (double)b->run_ns / 1e6;
+    s->method = method;
+    if (b->spent.cpu_ns > 0)
+        s->kept_off = (double)b->spent.kept_off_ns / (double)b->spent.cpu_ns;
+    if (getloadavg(&s->load_after, 1) != 1) s->load_after = -1;
+}
+
+int main(int argc, char **argv)
+{
+    static struct sheet sheet = {.commit = BENCH_COMMIT};
+    static struct bench b = {.sheet = &sheet};
+    struct settings o = {0};
+    int status = parse(argc, argv, &b, &o);
+    if (status != 0) return status < 0 ? 0 : status;
+    machine_look(&sheet.machine);
+    interrupt_catch();
+    signal(SIGPIPE, SIG_IGN);
+    const char *wrong = find_programs(&b);
+    if (wrong == NULL) {
+        settle(&b);
+        wrong = measure_all(&b, &o);
+    }
+    if (interrupted()) {
+        fprintf(stderr, "bench: interrupted; nothing was left behind\n");
+        return 128 + interrupt_signal();
+    }
+    if (wrong != NULL) {
+        fprintf(stderr, "bench: %s\n", wrong);
+        return 1;
+    }
+    signal(SIGPIPE, SIG_DFL); /* From here on it is about our own output. */
+    close_sheet(&b);
+    if (o.json) sheet_json(&sheet);
+    else sheet_text(&sheet);
+    return fflush(stdout) == 0 ? 0 : 1;
+}

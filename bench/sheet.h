@@ -1,0 +1,87 @@
+/* sheet.h - tables of what was measured at servers, goals, and how both are said.
+ *
+ * Nothing is said twice: goals and the list of what we lose are computed from the tables,
+ * and text and JSON are made from the same structs. */
+#ifndef BENCH_SHEET_H
+#define BENCH_SHEET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "machine.h"
+
+#define SHEET_ROUNDS_MAX 31u
+#define SHEET_ROWS_MAX 10u
+#define SHEET_COLUMNS_MAX 3u
+#define SHEET_TABLES_MAX 16u
+#define SHEET_GOALS_MAX 32u
+
+/* One number, as often as it was measured. */
+struct cell {
+    uint32_t n;
+    double runs[SHEET_ROUNDS_MAX];
+    double median, min, max;
+    char skipped[100]; /* Why there is none; "" if it was not to be measured. */
+};
+
+/* What is better in a table. */
+enum better { NEITHER, LESS, MORE };
+
+struct table {
+    const char *part; /* Of --only. */
+    const char *id;
+    const char *title;
+    const char *unit;
+    enum better
+        better;      /* The first column is ours: where others are better, we lose. */
+    const char *why; /* How it comes when others are better; NULL: no list of it. */
+    uint32_t rows, columns;
+    char row_names[SHEET_ROWS_MAX][48];
+    const char *column_names[SHEET_COLUMNS_MAX];
+    struct cell cells[SHEET_ROWS_MAX][SHEET_COLUMNS_MAX];
+    char note[900];
+};
+
+/* A median that should be at most something, or a quotient of two. */
+struct goal {
+    const char *id;
+    char what[100];
+    const struct cell *over, *under; /* No `under`: the number itself. */
+    double limit, goal;              /* At most; 0: none. The limit must be kept. */
+};
+
+struct sheet {
+    struct machine machine;
+    const char *commit;
+    bool quick;
+    uint32_t rounds;
+    double run_ms;
+    double load_after;  /* Load of the last minute, at the end. */
+    double kept_off;    /* Share of time for which others had a server's CPU. */
+    const char *method; /* Some sentences. */
+    struct table tables[SHEET_TABLES_MAX];
+    uint32_t table_count;
+    struct goal goals[SHEET_GOALS_MAX];
+    uint32_t goal_count;
+};
+
+/* A new, empty table at the end of the sheet. */
+struct table *sheet_table(struct sheet *s, const char *part, const char *id,
+                          const char *title, const char *unit);
+
+/* A new row; its number. */
+uint32_t table_row(struct table *t, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* One more measurement of a cell. */
+void cell_add(struct cell *c, double value);
+void cell_skip(struct cell *c, const char *why);
+
+void sheet_goal(struct sheet *s, const char *id, const struct cell *over,
+                const struct cell *under, double limit, double goal, const char *format,
+                ...) __attribute__((format(printf, 7, 8)));
+
+void sheet_text(const struct sheet *s);
+void sheet_json(const struct sheet *s);
+
+#endif /* BENCH_SHEET_H */

@@ -1,0 +1,1221 @@
+#!/usr/bin/python3
+"""test_commands.py - every command of the server and its replies, in RESP2 and RESP3.
+
+    tests/server/test_commands.py SERVER [--jobs N] [PATTERN...]
+"""
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from live import (Closed, Error, Push, check, check_error, check_that, encode, main, pairs,
+                  test, test_of)
+
+MAX_53 = (1 << 53) - 1
+BOTH = (2, 3)
+ALL_BYTES = bytes(range(256))
+
+
+def both(f):
+    """Register a test for RESP2 and for RESP3."""
+    for protocol in BOTH:
+        test_of("%s_RESP%d" % (f.__name__, protocol), f, protocol)
+    return f
+
+
+# --- ACQUIRE and RELEASE --------------------------------------------------------
+
+
+@both
+def a_grant_is_five_integers(t, protocol):
+    c = t.server().client(protocol)
+    before = time.time()
+    got = c("ACQUIRE", "k")
+    check([type(n) for n in got], [int] * 5, "the types")
+    check(got[1:], [1, -1, 0, 0], "held, lease_ms, waited_ms, overlapping")
+    # A1: microseconds of the wall clock, below 2^53.
+    check_that(0 < got[0] <= MAX_53, "the fence is below 2^53")
+    check_that(abs(got[0] / 1e6 - before) < 86400, "the fence is the time in microseconds")
+    check(c("RELEASE", "k"), 1)
+
+
+@test
+def taken_is_a_null_array_in_RESP2_and_a_null_in_RESP3(t):
+    s = t.server()
+    s_holder = s.client()
+    s_holder.acquire("k")
+    for protocol, wire in ((2, b"*-1\r\n"), (3, b"_\r\n")):
+        c = s.client(protocol)
+        c.send("ACQUIRE", "k")
+        check(c.exactly(len(wire)), wire, "the bytes")
+        c.send("ACQUIRE", "k", "WAIT", 20)
+        check(c.exactly(len(wire)), wire, "the bytes of a wait in vain")
+        c.send("READ", "nobody has this")
+        check(c.exactly(len(wire)), wire, "the bytes of READ of nothing")
+        check(c("PING"), "PONG")
+
+
+@both
+def a_wait_in_vain_ends_after_its_time_and_not_before(t, protocol):
+    s = t.server()
+    s_holder = s.client()
+    s_holder.acquire("k")
+    c = s.client(protocol)
+    start = time.monotonic()
+    check(c("ACQUIRE", "k", "WAIT", 200), None)
+    check_that(time.monotonic() - start >= 0.2, "it waited for 200 ms")
+
+
+@both
+def units_add_up_in_held(t, protocol):
+    c = t.server().client(protocol)
+    check(c("ACQUIRE", "k", "PER", 5, "BUCKETS", 2, "UNITS", 3)[1], 3)
+    check(c("ACQUIRE", "k", "PER", 5, "BUCKETS", 2, "UNITS", 7)[1], 10)
+    check(c("ACQUIRE", "k", "PER", 5, "BUCKETS", 2), None)
+    check(c("RELEASE", "k"), 1)
+    check(c("ACQUIRE", "k", "PER", 5, "BUCKETS", 2, "UNITS", 8), None)
+    check(c("ACQUIRE", "k", "PER", 11, "UNITS", 8)[1], 11)
+
+
+@test
+def units_that_never_fit_are_refused_at_once(t):
+    c = t.server().client()
+    for options in (("UNITS", 2), ("PER", 3, "UNITS", 4), ("PER", 3, "BUCKETS", 2, "UNITS", 7)):
+        got = c("ACQUIRE", "k", *options, "WAIT", 60000)
+        check_that(isinstance(got, Error), "%r is an error, not %r" % (options, got))
+
+
+@both
+def shared_requests_share_among_themselves_only(t, protocol):
+    s = t.server()
+    a, b, c = s.clients(3, protocol)
+    fences = [a.acquire("k", "SHARED"), b.acquire("k", "SHARED"), a.acquire("k", "SHARED")]
+    check(sorted(set(fences)), fences, "fences that rise")
+    check(c("ACQUIRE", "k"), None)
+    check(c("ACQUIRE", "k", "PER", 100), None)
+    check(s.explain("k")["shared"] in (1, True), True, "shared")
+    for holder in (a, b, a):
+        check(c("ACQUIRE", "k"), None)
+        check(holder("RELEASE", "k"), 1)
+    c.acquire("k")
+    check(a("ACQUIRE", "k", "SHARED"), None)
+
+
+@both
+def release_without_a_fence_gives_back_the_newest_of_this_connection(t, protocol):
+    s = t.server()
+    c, other = s.clients(2, protocol)
+    first = c.acquire("k", "PER", 3)
+    second = c.acquire("k", "PER", 3)
+    third = other.acquire("k", "PER", 3)
+    check(c("RELEASE", "k"), 1)
+    check([c("CHECK", "k", f) for f in (first, second, third)], [1, 0, 1])
+    check(c("RELEASE", "k"), 1)
+    check(c("RELEASE", "k"), 0, "a release of nothing")
+    check(c("CHECK", "k", third), 1, "another's")
+
+
+@both
+def release_by_fence_is_of_that_grant_only(t, protocol):
+    s = t.server()
+    c, other = s.clients(2, protocol)
+    first = c.acquire("k", "PER", 3)
+    second = c.acquire("k", "PER", 3)
+    check(c("RELEASE", "k", first), 1)
+    check(c("RELEASE", "k", first), 0, "the second time")
+    check(other("RELEASE", "k", second), 0, "another's, without a lease")
+    check(c("RELEASE", "j", second), 0, "another key")
+    check(c("RELEASE", "k", second + 1), 0, "a fence that nobody has")
+    check(c("CHECK", "k", second), 1)
+    leased = c.acquire("k", "PER", 3, "LEASE", 60000)
+    check(other("RELEASE", "k"), 0, "a bare release of another's, leased")
+    check(other("RELEASE", "k", leased), 1, "another's, leased, by its fence")
+
+
+@test
+def a_session_that_would_wait_for_itself_is_told_DEADLOCK(t):
+    s = t.server()
+    c = s.client()
+    c.acquire("k")
+    check_error(c("ACQUIRE", "k", "WAIT", 60000), "DEADLOCK")
+    check(c("ACQUIRE", "k"), None, "without WAIT")
+    check(c("RELEASE", "k"), 1)
+
+
+@test
+def STEAL_is_refused_with_words(t):
+    c = t.server().client()
+    for options in (("STEAL",), ("STEAL", "1"), ("STEAL", "AUTO"), ("WAIT", "5", "steal", "0.5")):
+        check(c("ACQUIRE", "k", *options), Error("ERR STEAL is not in this version"))
+    check(c("CHECK", "k", 1), 0)
+    check(c("READ", "k"), None, "nothing was granted")
+
+
+@test
+def every_option_of_ACQUIRE_works_in_any_order_and_in_any_case(t):
+    s = t.server()
+    c = s.client()
+    sets = (("PER", 7), ("buckets", 3), ("Units", 2), ("WAIT", 100), ("lease", 60000),
+            ("Priority", -5), ("VALUE", "v"), ("nOtE", "n"))
+    for i in range(len(sets)):
+        words = [w for pair in sets[i:] + sets[:i] for w in pair]
+        got = c("acquire", "k%d" % i, *words)
+        check(got[1:], [2, 60000, 0, 0], "ACQUIRE %r" % (words,))
+        h = pairs(s.explain("k%d" % i)["holders"][0])
+        check({n: h[n] for n in ("units", "per", "buckets", "priority", "value", "note")},
+              dict(units=2, per=7, buckets=3, priority=-5, value=b"v", note=b"n"))
+        check(h["fence"], got[0])
+
+
+@test
+def wrong_options_of_ACQUIRE_are_refused_and_change_nothing(t):
+    s = t.server()
+    c = s.client()
+    for words in (["PER"], ["UNITS"], ["WAIT"], ["LEASE"], ["PRIORITY"], ["VALUE"], ["NOTE"],
+                  ["BOGUS"], ["BOGUS", "1"], [""], ["PER", "2", "SHARED"], ["SHARED", "PER", "2"],
+                  ["WAIT", "1", "WAIT", "2"], ["SHARED", "SHARED"], ["VALUE", "a", "VALUE", "b"],
+                  ["SHARED", "UNITS", "2"], ["PER", "2", "BUCKETS"], ["LEASE", "5", "x"]):
+        got = c("ACQUIRE", "k", *words)
+        check_error(got, "ERR")
+    check(s.info(c)["keys"], "0", "keys")
+    check(s.info(c)["grants"], "0", "grants")
+
+
+# Numbers: what is not plain decimal digits is no number.
+NO_NUMBERS = ("", "-1", "1e3", "0x10", "1.5", " 1", "1 ", "+1", "--1", "-", "abc", "1\0",
+              "9" * 20, "9" * 400, "18446744073709551617", "１", "1_000", "inf", "nan")
+
+
+def check_number(t, option, good, bad):
+    s = t.server()
+    c = s.client()
+    before = {"BUCKETS": ["PER", 1], "UNITS": ["PER", 1 << 30]}.get(option, [])
+    for n in NO_NUMBERS + bad:
+        got = c("ACQUIRE", "k", *before, option, n)
+        check_that(isinstance(got, Error), "%s %r is refused, not answered %r" % (option, n, got))
+    check(c("READ", "k"), None, "nothing was granted")
+    for n in good:
+        got = c("ACQUIRE", "k", *before, option, n)
+        check_that(isinstance(got, list), "%s %s is granted, not answered %r" % (option, n, got))
+        check(c("RELEASE", "k", got[0]), 1)
+
+
+for args in (("PER", (1, 2, 1000000, (1 << 30) - 1), (1 << 53, 1 << 63)),
+             ("BUCKETS", (1, 2, 1000000), (1 << 53, 1 << 63)),
+             ("UNITS", (1, 1000000), (0, 1 << 53, 1 << 63)),
+             ("WAIT", (0, 1, 86400000), (1 << 63,)),
+             ("LEASE", (1000, 86400000), (0, 86400001, 1 << 53, 1 << 63)),
+             ("PRIORITY", (0, -1, -(1 << 31), (1 << 31) - 1), (1 << 31, -(1 << 31) - 1, 1 << 63))):
+    if args[0] == "PRIORITY":
+        continue  # below: it may be negative
+    test_of("numbers_of_%s" % args[0], check_number, *args)
+
+
+@test
+def a_room_of_nothing_is_full(t):
+    """As in canal lock: a caller may declare that nothing is left."""
+    c = t.server().client()
+    check(c("ACQUIRE", "k", "PER", 0), None)
+    check(c("ACQUIRE", "k", "PER", 5, "BUCKETS", 0), None)
+    check(c("ACQUIRE", "k", "PER", 0, "WAIT", 20), None)
+    c.acquire("k")
+
+
+@test
+def numbers_of_PRIORITY(t):
+    c = t.server().client()
+    for n in ("", "1e3", "1.5", "+1", "abc", "--1", "-", 1 << 31, -(1 << 31) - 1, 1 << 63, "9" * 30):
+        check_error(c("ACQUIRE", "k", "PRIORITY", n), "ERR")
+    for n in (0, -1, -(1 << 31), (1 << 31) - 1):
+        c.acquire("k", "PRIORITY", n)
+        check(c("RELEASE", "k"), 1)
+
+
+@test
+def a_room_of_per_times_buckets_does_not_wrap_around(t):
+    s = t.server()
+    c = s.client()
+    for per, buckets in ((1 << 16, 1 << 16), (1 << 31, 2), ((1 << 32) - 1, (1 << 32) - 1)):
+        key = "%d-%d" % (per, buckets)
+        got = c("ACQUIRE", key, "PER", per, "BUCKETS", buckets)
+        if isinstance(got, Error):
+            continue  # refused, with words: as good
+        check(got[1], 1, "held")
+        check(c("ACQUIRE", key, "PER", per, "BUCKETS", buckets)[1], 2, "a second unit")
+    s.still_well()
+
+
+@test
+def numbers_of_fences(t):
+    s = t.server()
+    c = s.client()
+    fence = c.acquire("k", "LEASE", 60000)
+    for f in ("0", "-1", "1e3", "", "abc", "1.0", " %d" % fence, "+%d" % fence, "9" * 30,
+              str(1 << 64), str((1 << 64) + fence), "-%d" % fence):
+        for command in (("CHECK", "k", f), ("RELEASE", "k", f), ("EXTEND", "k", f, "1000"),
+                        ("BREAK", "k", f)):
+            got = c(*command)
+            check_that(got == 0 or isinstance(got, Error), "%r is refused, got %r" % (command, got))
+    for f in (1 << 53, (1 << 63) - 1, 1 << 63):  # no fence is so large
+        check_error(c("CHECK", "k", f), "ERR", "9007199254740991")
+    for f in (1, (1 << 53) - 1, fence + 1, fence - 1):
+        check(c("CHECK", "k", f), 0, "CHECK k %d" % f)
+        check(c("RELEASE", "k", f), 0, "RELEASE k %d" % f)
+        check(c("BREAK", "k", f), 0, "BREAK k %d" % f)
+        check_error(c("EXTEND", "k", f, 1000), "LOST")
+    check(c("CHECK", "k", fence), 1)
+
+
+@test
+def leading_zeros_are_read_as_decimal_or_refused(t):
+    c = t.server().client()
+    got = c("ACQUIRE", "k", "PER", "010", "UNITS", "9")
+    check_that(isinstance(got, (Error, list)), "010 is ten or an error, not %r" % (got,))
+    if isinstance(got, list):
+        check(c("ACQUIRE", "k", "PER", "010", "UNITS", "2"), None, "ten, not more")
+        check(c("ACQUIRE", "k", "PER", "010", "UNITS", "1")[1], 10)
+
+
+@test
+def an_empty_key_is_a_key_or_refused_alike_by_all(t):
+    c = t.server().client()
+    got = c("ACQUIRE", "")
+    if isinstance(got, Error):
+        check_error(c("RELEASE", ""), got.word)
+    else:
+        check(c("RELEASE", ""), 1)
+
+
+@both
+def keys_values_and_notes_are_any_bytes(t, protocol):
+    s = t.server("--value-bytes-max", "4096")
+    c = s.client(protocol)
+    fence = c.acquire(ALL_BYTES, "VALUE", ALL_BYTES[::-1], "NOTE", ALL_BYTES, "LEASE", 60000)
+    check(c("READ", ALL_BYTES)[:2], [ALL_BYTES[::-1], fence])
+    told = pairs(c("EXPLAIN", ALL_BYTES))
+    check(told["key"], ALL_BYTES)
+    check(pairs(told["holders"][0])["note"], ALL_BYTES)
+    check(c("CHECK", ALL_BYTES, fence), 1)
+    check([pairs(m)["key"] for m in c("LOCKS")[1]], [ALL_BYTES])
+    for b in range(256):  # each one a key of its own
+        c.acquire(b"b" + bytes([b]), "VALUE", bytes([b]))
+    for b in range(256):
+        check(c("READ", b"b" + bytes([b]))[0], bytes([b]))
+    check(c("EXTEND", ALL_BYTES, fence, 60000, "VALUE", b"\r\n\0"), 60000)
+    check(c("READ", ALL_BYTES)[0], b"\r\n\0")
+    check(c("RELEASE", ALL_BYTES, fence), 1)
+
+
+@test
+def bytes_in_events_are_as_they_are(t):
+    s = t.server()
+    sub, c = s.client(), s.client()
+    sub.subscribe(b"lock:" + ALL_BYTES)
+    f = c.acquire(ALL_BYTES)
+    check(sub.reply(), [b"message", b"lock:" + ALL_BYTES,
+                        b"granted %d held=1 lease_ms=-1 waited_ms=0" % f])
+
+
+# --- Leases ----------------------------------------------------------------------
+
+
+@both
+def a_lease_is_told_extended_and_ends(t, protocol):
+    c = t.server().client(protocol)
+    fence, held, lease, waited, overlapping = c("ACQUIRE", "long", "LEASE", 60000)
+    check([held, lease, waited, overlapping], [1, 60000, 0, 0])
+    check(c("EXTEND", "long", fence, 70000), 70000, "what is left after an extend")
+    start = time.monotonic()
+    fence = c.acquire("k", "LEASE", 500)
+    t.until(lambda: c("CHECK", "k", fence) == 0, "the lease ends")
+    check_that(time.monotonic() - start >= 0.5, "it ended not before its end")
+    check_error(c("EXTEND", "k", fence, 1000), "LOST")
+    check(c("RELEASE", "k", fence), 0)
+    check(c("READ", "k"), None)
+    check_that(c.acquire("k") > fence, "the next fence is larger")
+
+
+@both
+def an_extend_never_moves_the_end_forward(t, protocol):
+    c = t.server().client(protocol)
+    fence = c.acquire("k", "LEASE", 3600000)
+    check_that(c("EXTEND", "k", fence, 10) > 3500000, "the old end stays")
+    check_that(c("READ", "k")[2] > 3500000, "the old end stays")
+    check(c("EXTEND", "k", fence, 7200000), 7200000)
+
+
+@both
+def EXTEND_of_what_cannot_be_extended(t, protocol):
+    s = t.server()
+    c, other = s.clients(2, protocol)
+    bare = c.acquire("bare")
+    check_error(c("EXTEND", "bare", bare, 1000), "NOLEASE")
+    check(c("CHECK", "bare", bare), 1, "it is still held")
+    fence = c.acquire("k", "LEASE", 60000, "VALUE", "old")
+    check_error(c("EXTEND", "k", fence + 1, 1000), "LOST")
+    check_error(c("EXTEND", "j", fence, 1000), "LOST")
+    for ms in ("0", "-5", "x", "1e3", str(1 << 63)):
+        got = c("EXTEND", "k", fence, ms)
+        check_that(isinstance(got, Error), "EXTEND by %s is refused, got %r" % (ms, got))
+    check_error(c("EXTEND", "k", fence), "ERR")
+    check_error(c("EXTEND", "k", fence, 1000, "VALUE"), "ERR")
+    check_error(c("EXTEND", "k", fence, 1000, "BOGUS", "x"), "ERR")
+    check(c("READ", "k")[0], b"old")
+    check(other("EXTEND", "k", fence, 60000, "VALUE", "new"), 60000, "from another connection")
+    check(c("READ", "k")[0], b"new")
+
+
+@both
+def READ_tells_of_the_newest_grant(t, protocol):
+    c = t.server().client(protocol)
+    check(c("READ", "k"), None)
+    first = c.acquire("k", "PER", 3, "VALUE", "one")
+    check(c("READ", "k"), [b"one", first, -1])
+    second = c.acquire("k", "PER", 3, "VALUE", "two", "LEASE", 60000)
+    value, fence, left = c("READ", "k")
+    check([value, fence], [b"two", second])
+    check_that(0 < left <= 60000, "what is left of the lease")
+    check(c("READ", "k", "MAJORITY")[:2], [b"two", second])
+    check(c("RELEASE", "k", second), 1)
+    check(c("READ", "k"), [b"one", first, -1])
+    check_error(c("READ", "k", "BOGUS"), "ERR")
+    c.acquire("plain")
+    check_that(c("READ", "plain")[0] in (b"", None), "no value was given")
+
+
+@test
+def CHECK_knows_a_grant_from_any_connection(t):
+    s = t.server()
+    a, b = s.clients(2)
+    fence = a.acquire("k")
+    check([a("CHECK", "k", fence), b("CHECK", "k", fence), b("CHECK", "j", fence)], [1, 1, 0])
+    check(a("RELEASE", "k"), 1)
+    check([a("CHECK", "k", fence), b("CHECK", "k", fence)], [0, 0])
+
+
+@test
+def fences_rise_over_all_keys(t):
+    c = t.server().client()
+    last = 0
+    for i in range(500):
+        fence = c.acquire("k%d" % (i % 7), "PER", 1000)
+        check_that(fence > last, "%d is above %d" % (fence, last))
+        last = fence
+
+
+# --- Looking ----------------------------------------------------------------------
+
+
+HOLDER = {"fence", "client", "address", "units", "shared", "per", "buckets", "priority",
+          "lease_ms", "held_ms", "broken", "value", "note"}
+WAITER = {"client", "address", "units", "shared", "per", "buckets", "priority", "waited_ms",
+          "left_ms", "note", "why"}
+
+
+@both
+def EXPLAIN_tells_who_holds_who_waits_and_why(t, protocol):
+    s = t.server()
+    c, holder, waiter = s.clients(3, protocol)
+    ids = holder.id, waiter.id
+    address = "%s:%d" % holder.socket.getsockname()
+    fence = holder.acquire("k", "VALUE", "v", "NOTE", "backup")
+    leased = c.acquire("k", "PER", 9, "LEASE", 60000, "UNITS", 2)
+    waiter.send("ACQUIRE", "k", "PER", 3, "WAIT", 100000, "PRIORITY", 7, "NOTE", "me too")
+    s.until_waiting("k", 1)
+    got = c("EXPLAIN", "k")
+    check(type(got), dict if protocol == 3 else list, "the reply")
+    got = pairs(got)
+    check(set(got), {"key", "held", "shared", "holders", "waiters", "holders_count",
+                     "waiters_count", "drained", "words"}, "the names")
+    check([got["key"], got["held"], got["holders_count"], got["waiters_count"]],
+          [b"k", 3, 2, 1])
+    check_that(got["shared"] in (0, False) and got["drained"] in (0, False), "neither is so")
+    first, second = [pairs(h) for h in got["holders"]]
+    check(set(first), HOLDER, "the names of a holder")
+    check([first["fence"], first["client"], first["address"].decode(), first["units"]],
+          [fence, ids[0], address, 1])
+    check([first["value"], first["note"], first["lease_ms"]], [b"v", b"backup", -1])
+    check([second["fence"], second["units"], second["per"]], [leased, 2, 9])
+    check_that(0 < second["lease_ms"] <= 60000, "what is left of the lease")
+    w = pairs(got["waiters"][0])
+    check(set(w), WAITER, "the names of a waiter")
+    check([w["client"], w["per"], w["priority"], w["note"]], [ids[1], 3, 7, b"me too"])
+    check_that(w["waited_ms"] >= 0 and 0 < w["left_ms"] <= 100000, "times of the waiter")
+    check_that(len(w["why"]) > 0, "there is a reason")
+    check_that(got["words"] and all(isinstance(x, bytes) and x for x in got["words"]),
+               "there are sentences")
+
+
+@both
+def EXPLAIN_of_a_key_that_nobody_has(t, protocol):
+    got = pairs(t.server().client(protocol)("EXPLAIN", "k"))
+    check([got["key"], got["held"], got["holders"], got["waiters"], got["holders_count"],
+           got["waiters_count"]], [b"k", 0, [], [], 0, 0])
+    check_that(got["words"], "it says so in words")
+
+
+@test
+def EXPLAIN_shows_the_first_hundred_and_counts_all(t):
+    s = t.server()
+    c = s.client()
+    for _ in range(150):
+        c.acquire("k", "PER", 1000)
+    waiting = s.clients(120)
+    for w in waiting:
+        w.send("ACQUIRE", "k", "WAIT", 100000)
+    s.until_waiting("k", 120)
+    got = s.explain("k")
+    check([len(got["holders"]), len(got["waiters"]), got["holders_count"], got["waiters_count"]],
+          [100, 100, 150, 120])
+
+
+@both
+def LOCKS_lists_all_keys_by_cursor(t, protocol):
+    c = t.server().client(protocol)
+    check(c("LOCKS"), [b"0", []])
+    for i in range(100):
+        c.acquire("key:%d" % i)
+    seen, cursor, calls = [], b"0", 0
+    while True:
+        cursor, maps = c("LOCKS", "CURSOR", cursor, "COUNT", 7)
+        check_that(len(maps) <= 100, "a page is a page")
+        seen += [pairs(m)["key"].decode() for m in maps]
+        calls += 1
+        check_that(calls < 1000, "the cursor comes to an end")
+        if cursor == b"0":
+            break
+    check(sorted(set(seen)), sorted("key:%d" % i for i in range(100)))
+    m = pairs(c("LOCKS", "COUNT", 1)[1][0])
+    check(set(m), {"key", "held", "holders", "waiters", "shared", "drained"}, "the names")
+    check([m["held"], m["holders"], m["waiters"]], [1, 1, 0])
+
+
+@test
+def LOCKS_takes_MATCH_COUNT_and_CURSOR(t):
+    c = t.server().client()
+    for i in range(20):
+        c.acquire("a:%d" % i)
+        c.acquire("b:%d" % i)
+
+    def all_of(*options):
+        seen, cursor = set(), b"0"
+        while True:
+            cursor, maps = c("LOCKS", *options, "CURSOR", cursor)
+            seen |= {pairs(m)["key"] for m in maps}
+            if cursor == b"0":
+                return seen
+
+    check(len(all_of("MATCH", "a:*")), 20)
+    check(len(all_of("MATCH", "?:1?", "COUNT", 1000)), 20)
+    check(all_of("match", "b:[37]"), {b"b:3", b"b:7"})
+    check(all_of("MATCH", "nothing*"), set())
+    check(len(all_of()), 40)
+    for words in (("COUNT", "0"), ("COUNT", "-1"), ("COUNT", "x"), ("COUNT",), ("MATCH",),
+                  ("CURSOR", "x"), ("CURSOR", "-1"), ("BOGUS",)):
+        check_error(c("LOCKS", *words), "ERR")
+    got = c("LOCKS", "COUNT", "1000000")
+    check_that(isinstance(got, Error) or len(got[1]) <= 1000, "at most 1000 at once")
+    got = c("LOCKS", "CURSOR", str((1 << 64) - 1))
+    check_that(isinstance(got, (Error, list)), "a cursor of nobody does no harm")
+
+
+@both
+def AWAIT_answers_when_it_is_so(t, protocol):
+    s = t.server()
+    c, holder = s.clients(2, protocol)
+    check(c("AWAIT", "k", "FREE", 0), 1)
+    check(c("AWAIT", "k", "HELD", 0), 0)
+    check(c("AWAIT", "k", "held", 30), 0, "not in time")
+    c.send("AWAIT", "k", "HELD", 60000)
+    time.sleep(0.05)
+    holder.acquire("k")
+    check(c.reply(), 1)
+    check(c("AWAIT", "k", "HELD", 0), 1)
+    check(c("AWAIT", "k", "FREE", 0), 0)
+    c.send("AWAIT", "k", "FREE", 60000)
+    time.sleep(0.05)
+    check(holder("RELEASE", "k"), 1)
+    check(c.reply(), 1)
+    for words in (("k",), ("k", "FREE"), ("k", "MAYBE", 1), ("k", "FREE", "x"),
+                  ("k", "FREE", "-1"), ("k", "FREE", 1, 2)):
+        check_error(c("AWAIT", *words), "ERR")
+
+
+@both
+def BREAK_answers_2_1_or_0(t, protocol):
+    s = t.server()
+    c, holder = s.clients(2, protocol)
+    check(c("BREAK", "k", 5), 0, "no such grant")
+    fence = holder.acquire("k")
+    check(c("BREAK", "k", fence + 1), 0, "another fence")
+    check(c("BREAK", "k", fence), 2, "without a lease")
+    check(c("CHECK", "k", fence), 0)
+    check(c("ACQUIRE", "k")[4], 1, "A12: the next grant is marked as overlapping")
+    check(c("RELEASE", "k"), 1)
+    check(c("ACQUIRE", "k", "LEASE", 60000)[4], 0, "the one after it is not")
+    fence = c("READ", "k")[1]
+    check(c("BREAK", "k", fence), 1, "with a lease")
+    check(c("CHECK", "k", fence), 1, "it runs to its end")
+    check_error(c("EXTEND", "k", fence, 60000), "LOST")
+    check(pairs(s.explain("k")["holders"][0])["broken"] in (1, True), True, "broken")
+    check(c("BREAK", "k", fence, "now"), 2, "at once")
+    check(c("ACQUIRE", "k")[4], 1)
+    check_error(c("BREAK", "k", fence, "LATER"), "ERR")
+
+
+@test
+def a_broken_lease_ends_at_its_end(t):
+    s = t.server()
+    c, waiter = s.clients(2)
+    for lease in (400, 2000, 10000):  # the longer ones, if the machine stalls
+        start = time.monotonic()
+        fence = c.acquire("k", "LEASE", lease)
+        if c("BREAK", "k", fence) == 1:
+            break
+    got = waiter("ACQUIRE", "k", "WAIT", 60000)
+    check_that(time.monotonic() - start >= lease / 1000, "not before the end of the lease")
+    check(got[4], 0, "nothing overlaps")
+
+
+@both
+def DRAIN_stops_grants_until_it_is_off(t, protocol):
+    s = t.server()
+    c, holder, waiter = s.clients(3, protocol)
+    check(c("DRAIN"), [])
+    fence = holder.acquire("db:1")
+    waiter.send("ACQUIRE", "db:1", "WAIT", 60000)
+    s.until_waiting("db:1", 1)
+    check(c("DRAIN", "db:*", "ON"), 1)
+    check(c("DRAIN", "db:*", "on"), 0, "it was so already")
+    check(c("DRAIN"), [b"db:*"])
+    check_error(waiter.reply(), "DRAINED")
+    check_error(c("ACQUIRE", "db:2"), "DRAINED")
+    check_error(c("ACQUIRE", "db:2", "WAIT", 60000), "DRAINED")
+    c.acquire("other")
+    check(c("CHECK", "db:1", fence), 1, "who holds, holds")
+    check(pairs(c("EXPLAIN", "db:2"))["drained"] in (1, True), True, "drained")
+    check(holder("RELEASE", "db:1"), 1)
+    check(c("DRAIN", "db:*", "OFF"), 1)
+    check(c("DRAIN", "db:*", "OFF"), 0)
+    c.acquire("db:2")
+    for words in (("db:*",), ("db:*", "MAYBE"), ("a", "ON", "b")):
+        check_error(c("DRAIN", *words), "ERR")
+
+
+@test
+def a_leased_grant_of_a_drained_key_can_be_extended_and_released(t):
+    c = t.server().client()
+    fence = c.acquire("k", "LEASE", 60000)
+    check(c("DRAIN", "*", "ON"), 1)
+    check(c("EXTEND", "k", fence, 120000), 120000)
+    check(c("RELEASE", "k", fence), 1)
+
+
+# --- Subscriptions -----------------------------------------------------------------
+
+
+@both
+def subscriptions_are_counted_as_in_Redis(t, protocol):
+    s = t.server()
+    c, ask = s.client(protocol), s.client()
+
+    def got():
+        return c.push() if protocol == 3 else c.reply()
+
+    c.send("SUBSCRIBE", "a", "b", "a")
+    check([got() for _ in range(3)], [[b"subscribe", b"a", 1], [b"subscribe", b"b", 2],
+                                      [b"subscribe", b"a", 2]])
+    c.send("PSUBSCRIBE", "lock:*")
+    check(got(), [b"psubscribe", b"lock:*", 3])
+    check(sorted(ask("PUBSUB", "CHANNELS")), [b"a", b"b"])
+    check(ask("PUBSUB", "CHANNELS", "b*"), [b"b"])
+    numbers = ask("PUBSUB", "NUMSUB", "a", "x")
+    check(numbers, [b"a", 1, b"x", 0])
+    check(ask("PUBSUB", "NUMPAT"), 1)
+    c.send("UNSUBSCRIBE", "a")
+    check(got(), [b"unsubscribe", b"a", 2])
+    c.send("UNSUBSCRIBE", "never")
+    check(got(), [b"unsubscribe", b"never", 2])
+    c.send("UNSUBSCRIBE")
+    check(got(), [b"unsubscribe", b"b", 1])
+    c.send("PUNSUBSCRIBE")
+    check(got(), [b"punsubscribe", b"lock:*", 0])
+    c.send("UNSUBSCRIBE")
+    check(got(), [b"unsubscribe", None, 0])
+    c.send("PUNSUBSCRIBE")
+    check(got(), [b"punsubscribe", None, 0])
+    check(ask("PUBSUB", "NUMPAT"), 0)
+    check(c("PING"), "PONG")
+    for words in (("SUBSCRIBE",), ("PSUBSCRIBE",), ("PUBSUB",), ("PUBSUB", "BOGUS")):
+        check_error(ask(*words), "ERR")
+
+
+@test
+def in_RESP2_a_subscriber_may_only_subscribe_ping_and_leave(t):
+    s = t.server()
+    c = s.client().subscribe("lock:k")
+    for words in (("ACQUIRE", "k"), ("RELEASE", "k"), ("INFO",), ("CLIENT", "ID")):
+        check_error(c(*words), "ERR")
+    check(c("PING"), [b"pong", b""])
+    check(c("PING", "x"), [b"pong", b"x"])
+    check(c("UNSUBSCRIBE", "lock:k"), [b"unsubscribe", b"lock:k", 0])
+    check(c("PING"), "PONG")
+    c.acquire("k")
+
+
+@test
+def in_RESP3_a_subscriber_may_do_everything(t):
+    s = t.server()
+    c = s.client(3).subscribe("lock:k")
+    fence = c.acquire("k")
+    check(c("PING"), "PONG")
+    check(c.pushes, [[b"message", b"lock:k",
+                      b"granted %d held=1 lease_ms=-1 waited_ms=0" % fence]])
+
+
+@test
+def a_listener_may_change_its_protocol(t):
+    s = t.server()
+    c = s.client().subscribe("lock:k")
+    check(c("HELLO", 3)[b"proto"], 3)
+    c.protocol = 3
+    fence = c.acquire("k")
+    check(c("PING"), "PONG")
+    check([p[2] for p in c.pushes], [b"granted %d held=1 lease_ms=-1 waited_ms=0" % fence])
+    check(pairs(c("HELLO", 2))["proto"], 2)
+    check(c("PING"), [b"pong", b""])
+    check_error(c("RELEASE", "k"), "ERR")
+
+
+@both
+def events_of_one_key_in_the_order_in_which_they_happen(t, protocol):
+    s = t.server()
+    sub, by_pattern, c, w = s.clients(4, protocol)
+    sub.subscribe("lock:k")
+    by_pattern.subscribe("lock:?", command="PSUBSCRIBE")
+    a = c.acquire("k", "LEASE", 60000)
+    check(c("EXTEND", "k", a, 90000), 90000)
+    w.send("ACQUIRE", "k", "WAIT", 60000, "PER", 1)
+    s.until_waiting("k", 1)
+    check(c("RELEASE", "k", a), 1)
+    b, _, _, waited, _ = w.reply()
+    c.acquire("unrelated")
+    wanted = ["granted %d held=1 lease_ms=60000 waited_ms=0" % a,
+              "extended %d lease_ms=90000" % a, "released %d" % a,
+              "granted %d held=1 lease_ms=-1 waited_ms=%d" % (b, waited)]
+    for who in (sub, by_pattern):
+        check([who.message() for _ in wanted], [("lock:k", text) for text in wanted])
+
+
+@test
+def a_grant_that_overlaps_is_told_so_in_its_event(t):
+    s = t.server()
+    sub, c = s.clients(2)
+    sub.subscribe("lock:k")
+    a = c.acquire("k")
+    check(c("BREAK", "k", a), 2)
+    b = c.acquire("k")
+    check([sub.message()[1] for _ in range(3)],
+          ["granted %d held=1 lease_ms=-1 waited_ms=0" % a, "broken %d" % a,
+           "granted %d held=1 lease_ms=-1 waited_ms=0 overlapping=1" % b])
+
+
+@test
+def there_is_no_PUBLISH(t):
+    c = t.server().client()
+    check_error(c("PUBLISH", "lock:k", "granted 1"), "ERR", "unknown command")
+
+
+# --- What Redis users expect ----------------------------------------------------------
+
+
+@test
+def HELLO_tells_of_the_server_and_changes_the_protocol(t):
+    s = t.server()
+    c = s.client()
+    flat = c("HELLO")
+    check_that(isinstance(flat, list), "HELLO is a flat array in RESP2")
+    check(pairs(flat)["proto"], 2)
+    three = c("HELLO", "3")
+    check_that(isinstance(three, dict), "HELLO 3 answers with a map")
+    for name in (b"server", b"version", b"proto", b"id", b"mode", b"role", b"modules"):
+        check_that(name in three, "%r is among the names" % name)
+    check(three[b"proto"], 3)
+    check(three[b"id"], c("CLIENT", "ID"))
+    check_that(isinstance(c("HELLO"), dict), "HELLO alone changes nothing")
+    check_that(isinstance(c("HELLO", "2"), list), "back in RESP2")
+    check(c("HELLO", "3", "SETNAME", "me")[b"proto"], 3)
+    check(c("CLIENT", "GETNAME"), b"me")
+    for version in ("1", "4", "x", "-3", "3.0", ""):
+        check_that(c("HELLO", version).word in ("NOPROTO", "ERR"), "HELLO %r is refused" % version)
+    check_error(c("HELLO", "4"), "NOPROTO")
+    for words in (("3", "SETNAME"), ("3", "AUTH", "x"), ("3", "BOGUS"), ("3", "SETNAME", "a b")):
+        check_error(c("HELLO", *words), "ERR")
+    check_that(isinstance(c("HELLO"), dict), "still in RESP3")
+
+
+@test
+def AUTH_without_a_password_set_is_refused(t):
+    c = t.server().client()
+    got = c("AUTH", "x")
+    check_that(isinstance(got, Error), "AUTH is refused, not answered %r" % (got,))
+    check_error(c("AUTH"), "ERR")
+    check_error(c("AUTH", "a", "b", "c"), "ERR")
+    check(c("PING"), "PONG")
+
+
+@both
+def PING_ECHO_and_SELECT(t, protocol):
+    c = t.server().client(protocol)
+    check(c("PING"), "PONG")
+    check(c("ping", ALL_BYTES), ALL_BYTES)
+    check(c("ECHO", ALL_BYTES), ALL_BYTES)
+    check(c("ECHO", ""), b"")
+    check(c("SELECT", "0"), "OK")
+    for words in (("SELECT", "1"), ("SELECT", "x"), ("SELECT",), ("SELECT", "-1"), ("ECHO",),
+                  ("ECHO", "a", "b"), ("PING", "a", "b")):
+        check_error(c(*words), "ERR")
+
+
+@test
+def QUIT_answers_and_hangs_up(t):
+    s = t.server()
+    c = s.client()
+    c.send("QUIT")
+    check(c.until_closed(), b"+OK\r\n")
+    c = s.client()
+    c.send("PING").send("QUIT").send("PING")
+    check(c.until_closed(), b"+PONG\r\n+OK\r\n", "what stands behind QUIT is not done")
+
+
+@test
+def RESET_goes_back_to_the_beginning(t):
+    s = t.server("--linger", "1h")
+    c, other = s.client(3), s.client()
+    c.subscribe("lock:x")
+    check(c("CLIENT", "SETNAME", "me"), "OK")
+    c.acquire("k")
+    leased = c.acquire("l", "LEASE", 60000)
+    check(c("RESET"), "RESET")
+    check_that(isinstance(c("HELLO"), list), "RESP2 again")
+    check(other("PUBSUB", "NUMSUB", "lock:x"), [b"lock:x", 0])
+    other.acquire("k")
+    check(other("CHECK", "l", leased), 1, "what is leased stays")
+    check_that(c("CLIENT", "GETNAME") in (b"", None), "no name")
+    c.acquire("j")
+    check(c("PING"), "PONG")
+
+
+@both
+def CLIENT_and_what_it_can(t, protocol):
+    s = t.server()
+    c, other = s.clients(2, protocol)
+    me, you = c.id, other.id
+    check_that(isinstance(me, int) and me > 0 and you > me, "ids rise")
+    check_that(c("CLIENT", "GETNAME") in (b"", None), "no name yet")
+    check(c("CLIENT", "SETNAME", "worker-1"), "OK")
+    check(c("CLIENT", "GETNAME"), b"worker-1")
+    for name in ("a b", "a\nb", "\0"):
+        check_error(c("CLIENT", "SETNAME", name), "ERR")
+    check(c("CLIENT", "GETNAME"), b"worker-1")
+    check(c("CLIENT", "SETNAME", ""), "OK")
+    check(c("CLIENT", "SETNAME", "w"), "OK")
+    check(c("CLIENT", "SETINFO", "LIB-NAME", "lib"), "OK")
+    check(c("client", "setinfo", "lib-ver", "1.2"), "OK")
+    check_error(c("CLIENT", "SETINFO", "BOGUS", "x"), "ERR")
+    check(c("CLIENT", "NO-EVICT", "on"), "OK")
+    check(c("CLIENT", "NO-TOUCH", "off"), "OK")
+    line = c("CLIENT", "INFO").decode()
+    fields = dict(f.partition("=")[::2] for f in line.split())
+    check(int(fields["id"]), me)
+    check(fields["name"], "w")
+    check(fields["addr"], "%s:%d" % c.socket.getsockname())
+    lines = c("CLIENT", "LIST").decode().strip().split("\n")
+    check(len(lines), 2, "connections")
+    check({int(x.split("id=")[1].split()[0]) for x in lines}, {me, you})
+    for words in (("CLIENT",), ("CLIENT", "BOGUS"), ("CLIENT", "SETNAME"), ("CLIENT", "ID", "x"),
+                  ("CLIENT", "KILL"), ("CLIENT", "KILL", "ID", "x")):
+        check_error(c(*words), "ERR")
+
+
+@both
+def CLIENT_KILL_in_its_three_forms(t, protocol):
+    s = t.server()
+    c = s.client(protocol)
+    a, b, d = s.clients(3, protocol)
+    check(c("CLIENT", "KILL", "ID", a.id), 1)
+    a.until_closed()
+    check(c("CLIENT", "KILL", "ADDR", "%s:%d" % b.socket.getsockname()), 1)
+    b.until_closed()
+    check(c("CLIENT", "KILL", "%s:%d" % d.socket.getsockname()), "OK")
+    d.until_closed()
+    check(c("CLIENT", "KILL", "ID", 1 << 40), 0)
+    check(c("CLIENT", "KILL", "ADDR", "127.0.0.1:1"), 0)
+    check_error(c("CLIENT", "KILL", "127.0.0.1:1"), "ERR")
+    check(c("PING"), "PONG")
+
+
+@test
+def a_connection_may_kill_itself(t):
+    s = t.server()
+    c = s.client()
+    c.send("CLIENT", "KILL", "ID", c.id)
+    c.until_closed()
+    s.still_well()
+
+
+@both
+def COMMAND_lists_what_is_there_and_nothing_else(t, protocol):
+    s = t.server()
+    c = s.client(protocol)
+    names = c("COMMAND", "LIST")
+    check(c("COMMAND", "COUNT"), len(names))
+    rows = c("COMMAND")
+    check({r[0] for r in rows}, set(names), "the names")
+    for name in ("acquire release extend check read explain locks await break drain subscribe "
+                 "psubscribe unsubscribe punsubscribe pubsub hello auth ping echo quit reset select "
+                 "client command info config shutdown").split():
+        check_that(name.encode() in names, "%s is listed" % name)
+    check_that(b"publish" not in names and b"steal" not in names, "what is not there is not listed")
+    for row in rows:
+        check_that(isinstance(row[1], int) and row[1] != 0, "%r has an arity" % row[0])
+        check_that(len(row) >= 6, "%r has its flags and keys" % row[0])
+    for name in names:
+        if name.lower() == b"shutdown":
+            continue
+        d = s.client(protocol)
+        got = d(name) if name.lower() not in (b"unsubscribe", b"punsubscribe") else None
+        check_that(not (isinstance(got, Error) and "unknown command" in got.lower()),
+                   "%r is known: %r" % (name, got))
+        d.close()
+    info = c("COMMAND", "INFO", "acquire", "nosuch", "PING")
+    check([r and r[0] for r in info], [b"acquire", None, b"ping"])
+    check_error(c("COMMAND", "BOGUS"), "ERR")
+
+
+@both
+def the_arity_of_COMMAND_is_true(t, protocol):
+    s = t.server()
+    c = s.client(protocol)
+    for row in c("COMMAND"):
+        name, arity = row[0], row[1]
+        if name in (b"quit", b"shutdown", b"reset"):
+            continue
+        least = abs(arity)
+        for count in {least - 1, least + 1 if arity > 0 else least - 1} - {0}:
+            d = s.client(protocol)
+            got = d(name, *["1"] * (count - 1))
+            check_that(isinstance(got, Error) and "wrong number of arguments" in got,
+                       "%r with %d words is a wrong number: %r" % (name, count, got))
+            d.close()
+
+
+@both
+def COMMAND_DOCS_has_a_summary_for_each(t, protocol):
+    c = t.server().client(protocol)
+    docs = c("COMMAND", "DOCS")
+    check(type(docs), dict if protocol == 3 else list)
+    docs = pairs(docs)
+    check(set(docs), {n.decode() for n in c("COMMAND", "LIST")})
+    for name, doc in docs.items():
+        doc = pairs(doc)
+        check_that(doc.get("summary"), "%s has a summary" % name)
+    check(set(pairs(c("COMMAND", "DOCS", "acquire", "nosuch"))), {"acquire"})
+
+
+INFO = {
+    "server": "sluice_version redis_version tcp_port uptime_in_seconds process_id",
+    "clients": "connected_clients blocked_clients maxclients pubsub_clients",
+    "memory": "used_memory used_memory_rss",
+    "stats": "total_connections_received total_commands_processed grants grants_after_wait refusals "
+             "waits waits_timed_out releases expiries disconnect_releases breaks extends "
+             "rejected_connections output_limit_closes",
+    "locks": "keys entries drains fence_last",
+    "latency": "wait_ms hold_ms wait_ms_histogram hold_ms_histogram loop_turns loop_cpu_us_max "
+               "loop_cpu_us_total loop_cpu_us_max_10s",
+}
+
+
+@both
+def INFO_has_its_sections_and_lines(t, protocol):
+    s = t.server()
+    c = s.client(protocol)
+    everything = s.info(c)
+    for section, names in INFO.items():
+        text = c("INFO", section.upper()).decode()
+        check(text.lower().splitlines()[0], "# " + section, "the headline")
+        check(text.count("# "), 1, "headlines in INFO %s" % section)
+        for name in names.split():
+            check_that("\r\n%s:" % name in text, "%s is in INFO %s" % (name, section))
+            check_that(name in everything, "%s is in INFO" % name)
+    check(int(everything["process_id"]), s.pid)
+    check(int(everything["tcp_port"]), s.port)
+    two = c("INFO", "clients", "locks").decode()
+    check_that("# " in two and "connected_clients:" in two and "drains:" in two
+               and "used_memory:" not in two, "INFO takes several sections")
+    check_that("used_memory:" in c("INFO", "all").decode()
+               and "used_memory:" in c("INFO", "everything").decode(), "INFO all")
+    check_that(b"used_memory:" not in c("INFO", "nosuch"), "an unknown section is empty")
+
+
+@test
+def INFO_counts_what_happens(t):
+    s = t.server("--linger", "0")
+    c, d, w = s.clients(3)
+    sub = s.client().subscribe("x")
+    a = c.acquire("a")
+    check(d("ACQUIRE", "a"), None)
+    check(d("ACQUIRE", "a", "WAIT", 10), None)
+    w.send("ACQUIRE", "a", "WAIT", 60000)
+    s.until_waiting("a", 1)
+    check(s.info()["blocked_clients"], "1")
+    check(c("RELEASE", "a"), 1)
+    w.reply()
+    b = c.acquire("b", "LEASE", 60000)
+    c("EXTEND", "b", b, 70000)
+    c("BREAK", "b", b, "NOW")
+    e = c.acquire("e", "LEASE", 1000)
+    t.until(lambda: d("CHECK", "e", e) == 0, "it expires")
+    check(c("DRAIN", "x*", "ON"), 1)
+    w.close()
+    t.until(lambda: s.info(c)["disconnect_releases"] == "1", "the end of w is counted")
+    got = s.info(c)
+    wanted = dict(grants=4, grants_after_wait=1, waits=2, waits_timed_out=1, releases=1,
+                  expiries=1, breaks=1, extends=1, drains=1, pubsub_clients=1, blocked_clients=0,
+                  connected_clients=3)
+    # b's key may stay to mark its next grant as overlapping.
+    check({n: int(got[n]) for n in wanted}, wanted)
+    check_that(int(got["refusals"]) >= 1, "refusals are counted")
+    check(int(got["fence_last"]), e, "the last fence")
+    check_that(a < b < e, "fences rise")
+    for name in ("wait_ms", "hold_ms"):
+        fields = dict(f.split("=") for f in got[name].split(","))
+        check(set(fields), {"count", "sum", "p50", "p99", "max"}, "the fields of " + name)
+        buckets = dict(f.split("=") for f in got[name + "_histogram"].split(","))
+        check_that(list(buckets)[:4] == ["le_0", "le_1", "le_2", "le_4"]
+                   and list(buckets)[-1] == "inf", "the buckets of %s: %r" % (name, buckets))
+    sub.close()
+
+
+@both
+def CONFIG_GET_takes_patterns(t, protocol):
+    s = t.server("--linger", "1234", "--keys-max", "777", "--args-max", "99")
+    c = s.client(protocol)
+    got = c("CONFIG", "GET", "linger")
+    check(type(got), dict if protocol == 3 else list)
+    check(pairs(got), {"linger": b"1234"})
+    check(pairs(c("CONFIG", "GET", "KEYS-*", "args-max")), {"keys-max": b"777", "args-max": b"99"})
+    everything = pairs(c("CONFIG", "GET", "*"))
+    for name in ("port bind socket data linger idle-time auth-time connections-max key-bytes-max "
+                 "value-bytes-max args-max argument-bytes-max command-bytes-max keys-max waiters-max "
+                 "output-bytes-max subscriptions-max patterns-max drains-max lease-max log-format "
+                 "log-level").split():
+        check_that(name in everything, "%s is told" % name)
+    check(pairs(c("CONFIG", "GET", "nosuch")), {})
+    for words in (("CONFIG",), ("CONFIG", "GET"), ("CONFIG", "BOGUS", "x")):
+        check_error(c(*words), "ERR")
+
+
+@test
+def CONFIG_GET_does_not_tell_the_password(t):
+    s = t.server("--password", "opensesame")
+    c = s.client()
+    check(c("AUTH", "opensesame"), "OK")
+    c.send("CONFIG", "GET", "*")
+    c.send("PING")
+    text = b""
+    while not text.endswith(b"+PONG\r\n"):
+        text += c.exactly(1)
+    check_that(b"opensesame" not in text, "the password is not told")
+    check_that("opensesame" not in s.log, "nor logged")
+
+
+@test
+def unknown_commands_are_named_and_do_no_harm(t):
+    s = t.server()
+    c = s.client()
+    for words in (("NOSUCH",), ("GET", "k"), ("acquirex", "k"), ("ACQ", "k"), ("",), (b"\0",),
+                  ("ACQUIRE\0", "k"), ("X" * 1000,), (b"\xff\xfe", "a")):
+        check_error(c(*words), "ERR", "unknown command")
+    check_that("NOSUCH" in c("NOSUCH"), "it is named")
+    got = c("N\r\n+OK", "a\r\nb")
+    check_error(got, "ERR")
+    check(c("PING"), "PONG", "and the stream is in step")
+
+
+@test
+def a_wrong_number_of_words_is_told(t):
+    c = t.server().client()
+    for words in (("ACQUIRE",), ("RELEASE",), ("RELEASE", "k", "1", "2"), ("EXTEND", "k", "1"),
+                  ("CHECK", "k"), ("CHECK", "k", "1", "2"), ("READ",), ("EXPLAIN",),
+                  ("EXPLAIN", "a", "b"), ("AWAIT", "k"), ("BREAK", "k"), ("ECHO",), ("SELECT",),
+                  ("AUTH",)):
+        got = c(*words)
+        check_error(got, "ERR", "wrong number of arguments for '%s'" % words[0])
+
+
+@both
+def commands_and_options_are_taken_in_any_case(t, protocol):
+    c = t.server().client(protocol)
+    fence = c("aCqUiRe", "k", "lEaSe", 60000)[0]
+    check(c("check", "k", fence), 1)
+    check(c("ReLeAsE", "k", fence), 1)
+    c.acquire("K")
+    check(c("READ", "k"), None, "keys are told apart by case")
+    check(c("await", "k", "free", 0), 1)
+    check_that(b"keys:" in c("info", "LOCKS"), "INFO LOCKS")
+
+
+# --- The stream -------------------------------------------------------------------------
+
+
+@test
+def commands_may_be_typed_on_a_line(t):
+    s = t.server()
+    c = s.client()
+    c.send_raw(b"PING\r\n")
+    check(c.reply(), "PONG")
+    c.send_raw(b"ping hello\n")
+    check(c.reply(), b"hello")
+    c.send_raw(b"\r\n\r\n   \r\nPING\r\n")
+    check(c.reply(), "PONG")
+    c.send_raw(b'ACQUIRE "a key\\x00\\n" VALUE \'it\\\'s\' LEASE 60000\r\n')
+    fence = c.reply()[0]
+    check(c("READ", b"a key\0\n")[:2], [b"it's", fence])
+    c.send_raw(b"RELEASE \"a key\\x00\\n\" %d\r\n" % fence)
+    check(c.reply(), 1)
+    c.send_raw(b'PING "open\r\n')
+    check_error(c.reply(), "ERR", "Protocol error")
+    c.until_closed()
+
+
+@test
+def empty_commands_are_passed_over(t):
+    c = t.server().client()
+    c.send_raw(b"*0\r\n*-1\r\n\r\n*1\r\n$4\r\nPING\r\n")
+    check(c.reply(), "PONG")
+
+
+@test
+def a_stream_may_be_cut_anywhere(t):
+    s = t.server()
+    c = s.client()
+    stream = (encode(["ACQUIRE", "k", "VALUE", b"\r\n$5\r\n"]) + b"PING x\r\n"
+              + encode(["RELEASE", "k"]))
+    for b in range(len(stream)):
+        c.send_raw(stream[b:b + 1])
+    check(c.reply()[1:], [1, -1, 0, 0])
+    check(c.reply(), b"x")
+    check(c.reply(), 1)
+
+
+@both
+def ten_thousand_commands_in_one_go(t, protocol):
+    s = t.server()
+    c = s.client(protocol)
+    n = 5000
+    c.send_raw(b"".join(encode(["ACQUIRE", "k%d" % (i % 10)]) + encode(["RELEASE", "k%d" % (i % 10)])
+                        for i in range(n)))
+    last = 0
+    for i in range(n):
+        fence, held, _, _, _ = c.reply()
+        check_that(fence > last and held == 1, "grant %d is in order" % i)
+        last = fence
+        check(c.reply(), 1)
+    check(s.info(c)["keys"], "0")
+
+
+@test
+def a_blocked_connection_does_the_rest_later(t):
+    s = t.server()
+    c, holder = s.clients(2)
+    holder.acquire("k")
+    c.send_raw(encode(["PING"]) + encode(["ACQUIRE", "k", "WAIT", "60000"]) + encode(["PING", "2"])
+               + encode(["RELEASE", "k"]))
+    check(c.reply(), "PONG")
+    s.until_waiting("k", 1)
+    check_that(c.quiet(), "a connection that waits answers nothing else")
+    holder("RELEASE", "k")
+    check(c.reply()[1], 1)
+    check([c.reply(), c.reply()], [b"2", 1])
+
+
+@test
+def errors_do_not_end_a_pipeline(t):
+    c = t.server().client()
+    c.send("NOSUCH").send("ACQUIRE").send("ACQUIRE", "k", "PER", "x").send("PING")
+    for _ in range(3):
+        check_error(c.reply(), "ERR")
+    check(c.reply(), "PONG")
+
+
+# --- The transcript ------------------------------------------------------------------------
+
+
+@both
+def the_transcript_of_canal_lock_value_for_value(t, protocol):
+    """What canal lock's own description shows, on one connection."""
+    c = t.server().client(protocol)
+
+    def acquire(buckets):
+        got = c("ACQUIRE", "db", "PER", 3, "BUCKETS", buckets)
+        return "full" if got is None else got[1]
+
+    check([acquire(1), acquire(1), acquire(1)], [1, 2, 3])
+    check(acquire(1), "full")
+    check(acquire(2), 4)
+    check(acquire(1), "full")
+    check(c("RELEASE", "db"), 1)
+    check(acquire(1), "full")
+    check(c("RELEASE", "db"), 1)
+    check(acquire(1), 3)
+    check(acquire(1), "full")
+
+
+@test
+def more_room_reaches_new_callers_at_once(t):
+    """Three held at room 3, one waits at room 3, the next declares room 6."""
+    s = t.server()
+    holder, waiter, c = s.clients(3)
+    for _ in range(3):
+        holder.acquire("db", "PER", 3)
+    waiter.send("ACQUIRE", "db", "PER", 3, "WAIT", 100000)
+    s.until_waiting("db", 1)
+    check(c("ACQUIRE", "db", "PER", 3), None)
+    check(c("ACQUIRE", "db", "PER", 6)[1], 4)
+    check(s.waiters("db"), 1)
+    check(holder("RELEASE", "db"), 1)
+    check(s.waiters("db"), 1, "3 are held: none for the waiter")
+    check(holder("RELEASE", "db"), 1)
+    check(waiter.reply()[1], 3)
+
+
+@test
+def the_protocol_of_a_push_is_a_push(t):
+    """Only type > may come unasked: a client tells it from a reply by nothing else."""
+    s = t.server()
+    c, other = s.client(3), s.client()
+    fence = c.acquire("k")
+    check(other("BREAK", "k", fence), 2)
+    got = c.push()
+    check_that(isinstance(got, Push), "it is a push")
+    check(got[:3] + [int(got[3])], [b"lock", b"k", b"broken", fence])
+
+
+@test
+def SHUTDOWN_takes_its_words(t):
+    for word in ((), ("NOSAVE",), ("save",), ("NOW",)):
+        s = t.server()
+        c = s.client()
+        check_error(c("SHUTDOWN", "BOGUS"), "ERR")
+        c.send("SHUTDOWN", *word)
+        try:
+            got = c.reply()
+            check_that(got == "OK" or isinstance(got, Error) and got.word == "SHUTDOWN",
+                       "the answer, if there is one: %r" % (got,))
+        except Closed:
+            pass
+        check(s.status, 0, "the status")
+
+
+main(__doc__)

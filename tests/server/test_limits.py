@@ -1,0 +1,740 @@
+#!/usr/bin/python3
+"""test_limits.py - what a peer can send or leave unread has a limit, with an error that
+names the setting; past each of them the server goes on.
+
+    tests/server/test_limits.py SERVER [--jobs N] [PATTERN...]
+"""
+import json
+import os
+import random
+import resource
+import select
+import socket
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from live import (Client, Closed, Error, Failure, check, check_error, check_that, encode, main, test,
+                  test_of)
+
+FOREVER = 10 ** 8
+MB = 1 << 20
+
+
+def last_words(c):
+    """What the server said before it hung up; it may be lost if it did not read all of
+    what we had sent."""
+    return c.until_closed()
+
+
+# --- Numbers of things --------------------------------------------------------------
+
+
+@test
+def connections_max(t):
+    s = t.server("--connections-max", "3")
+    a, b, c = s.clients(3)
+    d = s.client()
+    said = last_words(d)
+    check_that(said.startswith(b"-LIMIT ") and b"(connections-max)" in said,
+               "it is told: %r" % said)
+    check([x("PING") for x in (a, b, c)], ["PONG"] * 3)
+    check(s.info(a)["rejected_connections"], "1")
+    check(s.info(a)["maxclients"], "3")
+    a.acquire("k")
+    a.close()
+
+    def again():
+        e = s.client()
+        try:
+            return e if e("PING") == "PONG" else None
+        except (Closed, OSError):
+            return None
+
+    e = t.until(again, "there is room for another")
+    e.acquire("k")
+
+
+@test
+def connections_max_with_many_who_try(t):
+    s = t.server("--connections-max", "5")
+    kept = s.clients(5)
+    check(kept[4]("PING"), "PONG")
+    for _ in range(200):
+        s.client().close()
+    tried = s.clients(50)
+    for d in tried:
+        check_that(last_words(d).startswith(b"-LIMIT "), "it is told")
+    check([c("PING") for c in kept], ["PONG"] * 5)
+    t.until(lambda: s.number("connected_clients", kept[0]) == 5, "no more than five are there")
+
+
+@test
+def keys_max(t):
+    s = t.server("--keys-max", "3")
+    c, other = s.clients(2)
+    for i in range(3):
+        c.acquire("k%d" % i)
+    check_error(c("ACQUIRE", "k3"), "NOKEYS", "(keys-max)")
+    check_error(other("AWAIT", "k3", "HELD", FOREVER), "NOKEYS", "(keys-max)")
+    c.acquire("k0", "PER", 2)  # a key that is there
+    check(c("RELEASE", "k1"), 1)
+    c.acquire("k3")
+    check_error(c("ACQUIRE", "k4"), "KEYS")
+    s.still_well()
+
+
+@test
+def waiters_max(t):
+    s = t.server("--waiters-max", "2")
+    holder, a, b, c = s.clients(4)
+    holder.acquire("k")
+    a.send("ACQUIRE", "k", "WAIT", FOREVER)
+    s.until_waiting("k", 1)
+    b.send("ACQUIRE", "k", "WAIT", FOREVER)
+    s.until_waiting("k", 2)
+    check_error(c("ACQUIRE", "k", "WAIT", FOREVER), "WAITERS", "(waiters-max)")
+    check_error(c("AWAIT", "k", "FREE", FOREVER), "WAITERS", "(waiters-max)")
+    check(c("ACQUIRE", "k"), None, "without WAIT")
+    a.close()
+    s.until_waiting("k", 1)
+    c.send("ACQUIRE", "k", "WAIT", FOREVER)
+    s.until_waiting("k", 2)
+
+
+@test
+def subscriptions_max(t):
+    s = t.server("--subscriptions-max", "3")
+    c = s.client(3)
+    c.subscribe("a", "b")
+    c.subscribe("p*", command="PSUBSCRIBE")
+    check_error(c("SUBSCRIBE", "c"), "LIMIT", "(subscriptions-max)")
+    check_error(c("PSUBSCRIBE", "q*"), "LIMIT", "(subscriptions-max)")
+    c.subscribe("b")  # it has that one
+    c.send("UNSUBSCRIBE", "a")
+    check(c.push(), [b"unsubscribe", b"a", 2])
+    c.subscribe("c")
+    s.client(3).subscribe("x", "y", "z")  # each connection has its own number
+
+
+@test
+def patterns_max(t):
+    s = t.server("--patterns-max", "2")
+    a, b = s.client(3), s.client(3)
+    a.subscribe("p*", "q*", command="PSUBSCRIBE")
+    check_error(b("PSUBSCRIBE", "r*"), "LIMIT", "(patterns-max)")
+    b.subscribe("p*", command="PSUBSCRIBE")  # it is there already
+    b.subscribe("channels", "are", "not", "patterns")
+    a.close()
+    t.until(lambda: s.client()("PUBSUB", "NUMPAT") == 1, "a's are gone")
+    b.subscribe("r*", command="PSUBSCRIBE")
+
+
+@test
+def drains_max(t):
+    c = t.server("--drains-max", "2").client()
+    check([c("DRAIN", "a*", "ON"), c("DRAIN", "b*", "ON")], [1, 1])
+    got = c("DRAIN", "c*", "ON")
+    check_that(isinstance(got, Error) and "(drains-max)" in got, "it is refused: %r" % (got,))
+    check(c("DRAIN", "a*", "ON"), 0, "one that is there")
+    check(c("DRAIN", "a*", "OFF"), 1)
+    check(c("DRAIN", "c*", "ON"), 1)
+
+
+@test
+def lease_max(t):
+    c = t.server("--lease-max", "60s").client()
+    for got in (c("ACQUIRE", "k", "LEASE", 60001), c("ACQUIRE", "k", "LEASE", FOREVER)):
+        check_that(isinstance(got, Error) and "(lease-max)" in got, "it is refused: %r" % (got,))
+    fence = c.acquire("k", "LEASE", 60000)
+    got = c("EXTEND", "k", fence, 60001)
+    check_that(isinstance(got, Error) and "(lease-max)" in got, "it is refused: %r" % (got,))
+    check(c("CHECK", "k", fence), 1)
+    check(c("EXTEND", "k", fence, 60000), 60000)
+
+
+# --- Numbers of bytes ------------------------------------------------------------------
+
+
+@test
+def key_bytes_max(t):
+    s = t.server("--key-bytes-max", "10")
+    c = s.client()
+    long = "k" * 11
+    text = Error("TOOBIG a key has at most 10 bytes (key-bytes-max)")
+    check(c("ACQUIRE", long), text)
+    check(c("AWAIT", long, "HELD", FOREVER), text)
+    for command in (("RELEASE", long), ("CHECK", long, 5), ("READ", long), ("BREAK", long, 5),
+                    ("EXTEND", long, 5, 1000), ("EXPLAIN", long), ("RELEASE", long, 5)):
+        got = c(*command)
+        check_that(got == text or got in (0, None) or isinstance(got, (Error, list)),
+                   "%r does no harm: %r" % (command, got))
+    fence = c.acquire("k" * 10)
+    check(c("RELEASE", "k" * 10, fence), 1)
+
+
+@test
+def pattern_bytes_max(t):
+    c = t.server("--pattern-bytes-max", "10").client(3)
+    long, short = "p" * 11, "p" * 10
+    for command in (("PSUBSCRIBE", long), ("DRAIN", long, "ON"), ("LOCKS", "MATCH", long)):
+        check_error(c(*command), "TOOBIG", "(pattern-bytes-max)")
+    check(c("LOCKS", "MATCH", short), [b"0", []])
+    check(c("DRAIN", short, "ON"), 1)
+    c.subscribe(short, command="PSUBSCRIBE")
+
+
+@test
+def patterns_that_are_hard_to_match_cost_little(t):
+    """A pattern of many stars, and a name that almost matches."""
+    s = t.server("--pattern-bytes-max", "1k", "--linger", "1h")
+    c, sub = s.client(), s.client()
+    name, hard = "a" * 1000, "*a" * 60 + "b"
+    for i in range(20):
+        c.acquire(name[i:])
+    sub.subscribe(hard, command="PSUBSCRIBE")
+    before = s.cpu_s()
+    check(c("LOCKS", "MATCH", hard, "COUNT", 1000), [b"0", []])
+    check(c("DRAIN", hard, "ON"), 1)
+    check(c("RELEASE", name), 1)
+    c.acquire(name)
+    check(c("PUBSUB", "CHANNELS", hard), [])
+    check_that(s.cpu_s() - before < 0.5, "it took %.2f s of the processor" % (s.cpu_s() - before))
+
+
+@test
+def the_key_limit_that_is_set_by_itself(t):
+    c = t.server().client()
+    check(c("ACQUIRE", "k" * 1025), Error("TOOBIG a key has at most 1024 bytes (key-bytes-max)"))
+    c.acquire("k" * 1024)
+
+
+@test
+def value_bytes_max(t):
+    c = t.server("--value-bytes-max", "10").client()
+    for option in ("VALUE", "NOTE"):
+        check_error(c("ACQUIRE", "k", option, "v" * 11), "TOOBIG", "10", "(value-bytes-max)")
+    check(c("READ", "k"), None)
+    fence = c.acquire("k", "VALUE", "v" * 10, "NOTE", "n" * 10, "LEASE", 60000)
+    check_error(c("EXTEND", "k", fence, 60000, "VALUE", "v" * 11), "TOOBIG", "(value-bytes-max)")
+    check(c("READ", "k")[0], b"v" * 10)
+
+
+def check_too_big(t, option, value, good, bad, words=()):
+    s = t.server(option, value, *words)
+    c = s.client()
+    check_that(not isinstance(c(*good), Error), "what is just within %s is taken" % option)
+    c.send(*bad)
+    got = c.reply()
+    check_error(got, "TOOBIG", option[2:])
+    last_words(c)
+    s.still_well()
+
+
+test_of("argument_bytes_max", check_too_big, "--argument-bytes-max", "100",
+        ("PING", "x" * 100), ("PING", "x" * 101))
+test_of("args_max", check_too_big, "--args-max", "8",
+        ("COMMAND", "INFO") + ("c",) * 6, ("COMMAND", "INFO") + ("c",) * 7)
+test_of("command_bytes_max", check_too_big, "--command-bytes-max", "200",
+        ("ECHO", "y" * 100), ("COMMAND", "a" * 100, "b" * 100), ("--argument-bytes-max", "100"))
+
+
+@test
+def a_line_that_never_ends_is_cut_off(t):
+    s = t.server("--command-bytes-max", "1000", "--argument-bytes-max", "1000")
+    c = s.client()
+    c.send_raw(b"PING " + b"x" * 900 + b"\r\n")
+    check(c.reply(), b"x" * 900)
+    c.send_raw(b"y" * 1100)
+    said = last_words(c)
+    check_that(b"" == said or b"Protocol error" in said, "it is told: %r" % said)
+    s.still_well()
+
+
+# --- What is not read ------------------------------------------------------------------
+
+
+def deaf(s):
+    """A connection that takes little before it is read from."""
+    c = Client.__new__(Client)
+    c.socket = socket.socket()
+    c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    c.socket.connect(s.address)
+    c.buffer, c.pushes, c.protocol = b"", [], 2
+    return c
+
+
+@test
+def output_bytes_max_of_a_subscriber_that_does_not_read(t):
+    s = t.server("--output-bytes-max", "256k", "--linger", "0")
+    sub, c, ask = deaf(s), s.client(), s.client()
+    sub.subscribe("lock:*", command="PSUBSCRIBE")
+    before = s.rss_bytes()
+    key = "k" * 1000
+    pair = encode(["ACQUIRE", key]) + encode(["RELEASE", key])
+    sent = 0
+    while s.number("output_limit_closes", ask) == 0:
+        check_that(sent < 400 * MB, "after %d MB of events it is hung up on" % (sent // MB))
+        c.send_raw(pair * 50)
+        for _ in range(50):
+            c.reply(), c.reply()
+        sent += 50 * 2 * 1100
+    check(s.number("output_limit_closes", ask), 1)
+    s.until_log("output-bytes-max")
+    check_that(s.rss_bytes() - before < 16 * MB, "memory stays small")
+    check(s.number("pubsub_clients", ask), 0)
+    sub.until_closed()
+    check(c("PING"), "PONG")
+
+
+@test
+def one_reply_above_output_bytes_max_ends_its_connection(t):
+    s = t.server("--output-bytes-max", "64k")
+    c, d = s.clients(2)
+    for i in range(200):
+        c.acquire("%0999d" % i)
+    c.send("LOCKS", "COUNT", 1000)
+    c.until_closed()
+    check(s.number("output_limit_closes", d), 1)
+    check(s.number("connected_clients", d), 1)
+
+
+@test
+def a_client_that_pipelines_and_does_not_read_is_waited_for(t):
+    """It is not read from meanwhile, so what it makes us keep is bounded."""
+    s = t.server()
+    c, ask = deaf(s), s.client()
+    before = s.rss_bytes()
+    ping = encode(["ECHO", "x" * 1000])
+    block = ping * 100
+    c.socket.setblocking(False)
+    sent, stuck_since = 0, time.monotonic()
+    while sent < 256 * MB:
+        try:
+            n = c.socket.send(block[sent % len(ping):])
+            sent += n
+            stuck_since = time.monotonic()
+        except BlockingIOError:
+            if time.monotonic() - stuck_since > 0.5:
+                break
+            time.sleep(0.01)
+    check_that(sent < 256 * MB, "the server stops reading")
+    check(ask("PING"), "PONG", "another is answered")
+    check_that(s.rss_bytes() - before < 24 * MB, "memory stays small: %d" % s.rss_bytes())
+    whole = sent // len(ping)
+    c.socket.setblocking(True)
+    c.socket.settimeout(30)
+    reply = b"$1000\r\n" + b"x" * 1000 + b"\r\n"
+    for _ in range(whole):
+        check_that(c.exactly(len(reply)) == reply, "the replies are whole and in order")
+    s.still_well()
+
+
+# --- Time ---------------------------------------------------------------------------------
+
+
+def in_time(s, f):
+    """A connection that said f(c) before its time was over, and what came of it. If the
+    machine stalls, another one."""
+    for _ in range(5):
+        c = s.client()
+        try:
+            return c, f(c)
+        except (Closed, OSError):
+            pass
+    raise Failure("no connection lives long enough to be used")
+
+
+@test
+def idle_time_spares_who_holds_waits_or_listens(t):
+    """A13: we do not hang up for idleness on a holder without a lease."""
+    s = t.server("--idle-time", "1s", "--linger", "0")
+    start = time.monotonic()
+    holder, fence = in_time(s, lambda c: c.acquire("k"))
+    waiter, _ = in_time(s, lambda c: c.send("ACQUIRE", "k", "WAIT", FOREVER))
+    listener, _ = in_time(s, lambda c: c.subscribe("lock:x"))
+    leased, lease = in_time(s, lambda c: c.acquire("l", "LEASE", 600000, "PER", 10))
+    idle, _ = in_time(s, lambda c: c("PING"))
+    check(last_words(idle), b"")
+    check_that(time.monotonic() - start >= 1.0, "not before its time")
+    last_words(leased)
+    s.until_log("idle-time")
+    time.sleep(2.5)  # the others had their time, twice
+    c = s.client()
+    check(c("CHECK", "k", fence), 1)
+    check(c("CHECK", "l", lease), 1, "a lease outlives its connection")
+    check(holder("RELEASE", "k"), 1)
+    waiter.reply()
+    check(listener("PING"), [b"pong", b""])
+
+
+@test
+def a_connection_that_speaks_is_not_idle(t):
+    s = t.server("--idle-time", "1500ms")
+    c = s.client()
+    end = time.monotonic() + 4
+    while time.monotonic() < end:
+        asked = time.monotonic()
+        try:
+            check(c("PING"), "PONG")
+        except Closed:
+            if time.monotonic() - asked < 1:
+                raise
+            return  # the machine stalled
+        time.sleep(0.1)
+
+
+@test
+def auth_time(t):
+    s = t.server("--password", "pw", "--auth-time", "1s")
+    good, _ = in_time(s, lambda c: check(c("AUTH", "pw"), "OK"))
+    start = time.monotonic()
+    silent = s.client()
+    talker, _ = in_time(s, lambda c: check_error(c("PING"), "NOAUTH"))
+    last_words(silent)
+    check_that(time.monotonic() - start >= 1.0, "not before its time")
+    last_words(talker)
+    time.sleep(0.5)
+    check(good("PING"), "PONG")
+
+
+@test
+def a_byte_now_and_then_does_not_stretch_auth_time(t):
+    """Slow loris."""
+    s = t.server("--password", "pw", "--auth-time", "1s")
+    c = s.client()
+    give_up = time.monotonic() + 25
+    try:
+        for b in encode(["PING", "x" * 2000]):
+            c.send_raw(bytes([b]))
+            if select.select([c.socket], [], [], 0.1)[0] and not c.socket.recv(100):
+                break
+            check_that(time.monotonic() < give_up, "it is hung up on")
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    check_that(s.process.running, "the server runs")
+
+
+@test
+def a_hundred_who_send_slowly_hold_nobody_up(t):
+    """Slow loris."""
+    s = t.server()
+    slow = s.clients(100)
+    stream = encode(["ECHO", "hello"])
+    c = s.client()
+    for b in range(len(stream)):
+        for x in slow:
+            x.send_raw(stream[b:b + 1])
+        check(c("PING"), "PONG")
+    check({x.reply() for x in slow}, {b"hello"})
+
+
+# --- Passwords ---------------------------------------------------------------------------
+
+
+@test
+def before_AUTH_nothing_else_is_answered(t):
+    s = t.server("--password", "open sesame")
+    c = s.client()
+    for words in (("PING",), ("ACQUIRE", "k"), ("INFO",), ("SUBSCRIBE", "lock:k"), ("SHUTDOWN",),
+                  ("CLIENT", "LIST"), ("CONFIG", "GET", "*"), ("LOCKS",), ("DRAIN", "*", "ON"),
+                  ("NOSUCH",), ("HELLO", "3")):
+        check_error(c(*words), "NOAUTH")
+    check(c("AUTH", "open sesame"), "OK")
+    check(c("PING"), "PONG")
+    c.acquire("k")
+    check(s.info(c)["grants"], "1")
+    check(c("DRAIN"), [])
+
+
+@test
+def AUTH_right_and_wrong(t):
+    s = t.server("--password", "secret")
+    for words in (("secre",), ("secretx",), ("",), ("s",), ("SECRET",), ("secret\0",), ("secret ",),
+                  (b"\xff" * 500,), ("somebody", "secret"), ("default", "wrong"), ("secret", "")):
+        c = s.client()
+        check_error(c("AUTH", *words), "WRONGPASS")
+        check_error(c("PING"), "NOAUTH")
+        c.close()
+    for words in (("AUTH", "secret"), ("AUTH", "default", "secret"), ("auth", "secret")):
+        c = s.client()
+        check(c(*words), "OK")
+        check(c("PING"), "PONG")
+        check(c("RESET"), "RESET")
+        check_error(c("PING"), "NOAUTH")
+    c = s.client()
+    check_error(c("HELLO", "3", "AUTH", "default", "secre"), "WRONGPASS")
+    check_error(c("PING"), "NOAUTH")
+    check(c("HELLO", "3", "AUTH", "default", "secret", "SETNAME", "n")[b"proto"], 3)
+    check(c("CLIENT", "GETNAME"), b"n")
+    check_error(c("AUTH", "wrong"), "WRONGPASS")
+
+
+@test
+def a_password_from_a_file(t):
+    path = t.write("password", "from file\n", 0o600)
+    s = t.server("--password-file", path)
+    c = s.client()
+    check_error(c("AUTH", "from file\n"), "WRONGPASS")
+    check(c("AUTH", "from file"), "OK")
+    check(c("PING"), "PONG")
+
+
+@test
+def guessing_passwords_does_not_stop_the_server(t):
+    s = t.server("--password", "pw")
+    for _ in range(3):
+        c = s.client()
+        try:
+            for i in range(300):
+                check_error(c("AUTH", "guess%d" % i), "WRONGPASS")
+        except (Closed, OSError):
+            pass  # it may be hung up on
+    c = s.client()
+    check(c("AUTH", "pw"), "OK")
+
+
+BEYOND = ("0.0.0.0", "::", "127.0.0.1,0.0.0.0", "192.0.2.1", "::1,::")
+
+
+def check_refused(t, bind):
+    p = t.failing("--bind", bind)
+    check_that(p.status in (1, 2), "it does not start: %d" % p.status)
+    check_that("password" in p.err, "it says what to do: %r" % p.err)
+    check_that("ready" not in p.err, "it was not ready")
+
+
+for bind in BEYOND:
+    test_of("beyond_this_machine_only_with_a_password_%s" % bind, check_refused, bind)
+
+
+@test
+def with_a_password_it_listens_beyond_this_machine(t):
+    s = t.server("--bind", "127.0.0.1,127.0.0.2", "--password", "pw")
+    check(s.client()("AUTH", "pw"), "OK")
+    t.server("--bind", "0.0.0.0", "--password", "pw")  # is ready
+
+
+@test
+def other_loopback_addresses_need_no_password(t):
+    s = t.server("--bind", "127.0.0.1,127.0.0.5")
+    check(s.client()("PING"), "PONG")
+
+
+# --- Garbage ------------------------------------------------------------------------------
+
+
+HUGE = (b"*1000000000\r\n", b"*99999999999999999999\r\n", b"*2147483647\r\n$1\r\n",
+        b"*1\r\n$1000000000\r\n", b"*1\r\n$99999999999999999999\r\n", b"*1\r\n$-5\r\n",
+        b"*1\r\n$x\r\n", b"*x\r\n", b"*1\r\n:5\r\n", b"*1\r\n$4\r\nPINGxx", b"*1\r\n*1\r\n",
+        b"*1\r\n$18446744073709551615\r\n", b"*" + b"1" * 100, b"*1\r\n$" + b"0" * 100)
+
+
+@test
+def a_broken_stream_is_told_so_and_cut(t):
+    s = t.server()
+    for data in HUGE:
+        c = s.client()
+        c.send_raw(data)
+        said = last_words(c)
+        check_that(said.startswith((b"-ERR Protocol error", b"-TOOBIG ")) and said.endswith(b"\r\n"),
+                   "%r is answered with %r" % (data[:40], said))
+    s.still_well()
+
+
+@test
+def announced_lengths_take_no_memory(t):
+    s = t.server()
+    kept = s.clients(300)
+    kept[0]("PING")
+    before = s.rss_bytes()
+    for c in kept:
+        c.send_raw(b"*1000\r\n$16384\r\nx")
+    ask = s.client()
+    t.until(lambda: s.number("total_commands_processed", ask) > 0, "it answers")
+    check(ask("PING"), "PONG")
+    used = s.rss_bytes() - before
+    check_that(used < 16 * MB, "300 announcements take %d bytes" % used)
+
+
+@test
+def half_a_command_is_waited_for_and_given_up_with_its_connection(t):
+    s = t.server()
+    c, ask = s.clients(2)
+    whole = encode(["ACQUIRE", "k", "WAIT", "100"])
+    for cut in range(1, len(whole)):
+        d = s.client()
+        d.send_raw(whole[:cut])
+        d.close()
+    t.until(lambda: s.number("connected_clients", ask) == 2, "they are gone")
+    check(s.number("grants", ask), 0)
+    c.send_raw(whole[:10])
+    check(ask("PING"), "PONG")
+    c.send_raw(whole[10:])
+    check(c.reply()[1], 1)
+
+
+@test
+def garbage_does_no_harm(t):
+    seed = random.randrange(1 << 32)
+    draw = random.Random(seed)
+    s = t.server("--linger", "0")
+    words = [b"*3\r\n", b"$7\r\nACQUIRE\r\n", b"$1\r\nk\r\n", b"$-1\r\n", b"\r\n", b"PING\r\n",
+             b"*0\r\n", b"\0", b"\xff" * 9, b"$4\r\nWAIT\r\n", b"'", b'"', b"*1\r\n", b"+OK\r\n",
+             b"SUBSCRIBE a\r\n", b"HELLO 3\r\n", b"RESET\r\n", b"LOCKS\r\n", b"EXPLAIN k\r\n",
+             b"ACQUIRE k\r\n", b"RELEASE k\r\n", b":1\r\n", b">1\r\n", b"DRAIN * OFF\r\n"]
+    for i in range(300):
+        c = s.client()
+        data = b"".join(draw.choice(words) if draw.random() < 0.8 else draw.randbytes(draw.randrange(40))
+                        for _ in range(draw.randrange(1, 40)))
+        try:
+            c.send_raw(data)
+        except OSError:
+            pass
+        if draw.random() < 0.5:
+            c.close()
+        else:
+            c.reset()
+        check_that(s.process.running, "seed %d, round %d: the server runs" % (seed, i))
+    s.still_well()
+    ask = s.client()
+    t.until(lambda: s.number("connected_clients", ask) == 1, "they are gone (seed %d)" % seed)
+    t.until(lambda: s.number("keys", ask) == 0, "nothing is held (seed %d)" % seed)
+
+
+@test
+def a_browser_is_hung_up_on(t):
+    """A page must not be able to send commands in the body of a form."""
+    s = t.server()
+    for data in (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\n\r\nACQUIRE k\r\n",
+                 b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nACQUIRE k\r\n",
+                 b"Host: x\r\nACQUIRE k\r\n", b"post /\r\nACQUIRE k\r\n"):
+        c = s.client()
+        c.send_raw(data)
+        last_words(c)
+    check(s.number("grants"), 0, "grants")
+    s.still_well()
+
+
+@test
+def a_name_in_a_log_line_is_harmless(t):
+    s = t.server("--log-level", "debug", "--log-format", "json")
+    c = s.client()
+    c("CLIENT", "SETNAME", "x")
+    c.send_raw(b"*1\r\n!\"\\\n\x1b[31m\xff\r\n")
+    last_words(c)
+    s.still_well()
+    for line in s.log.splitlines():
+        json.loads(line)
+
+
+# --- Many -----------------------------------------------------------------------------------
+
+
+@test
+def five_thousand_idle_connections(t):
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(5000, hard - 200)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    s = t.server(before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard)))
+    ask = s.client()
+    before, used = s.rss_bytes(), s.number("used_memory", ask)
+    kept = []
+    for i in range(count):
+        c = socket.socket()
+        c.connect(s.address)
+        kept.append(c)
+    t.until(lambda: s.number("connected_clients", ask) == count + 1, "all are there")
+    each = (s.rss_bytes() - before) / count
+    print("# %d idle connections: %d bytes each (resident), %d by used_memory"
+          % (count, each, (s.number("used_memory", ask) - used) / count), flush=True)
+    check_that(each < 4096, "an idle connection takes %d bytes" % each)
+    for c in kept[::50]:
+        c.sendall(b"PING\r\n")
+    for c in kept[::50]:
+        c.settimeout(30)
+        check(c.recv(100), b"+PONG\r\n")
+    for c in kept:
+        c.close()
+    t.until(lambda: s.number("connected_clients", ask) == 1, "all are gone")
+
+
+@test
+def few_files_are_few_connections(t):
+    """It says so at the start, and turns away instead of standing still."""
+    s = t.server(before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
+    check_that("connections-max" in s.log, "it says so: %r" % s.log)
+    kept = [s.client() for _ in range(150)]
+    served = 0
+    for c in kept:
+        try:
+            got = c("PING")
+            served += got == "PONG"
+            check_that(got == "PONG" or got.word == "LIMIT", "it is served or told: %r" % (got,))
+        except (Closed, OSError):
+            pass
+    check_that(10 <= served < 100, "%d were served" % served)
+    for c in kept:
+        c.close()
+    t.until(lambda: s.number("connected_clients") == 1, "they are gone")
+
+
+@test
+def who_waits_or_does_not_read_costs_no_time(t):
+    """No state of a connection makes the loop spin."""
+    s = t.server("--linger", "1h", "--auth-time", "0")
+    ask, holder = s.clients(2)
+    holder.acquire("busy")
+    waiter, killed = s.clients(2)
+    killed.acquire("x")
+    killed.reset()
+    waiter.send("ACQUIRE", "busy", "WAIT", FOREVER)
+    s.until_waiting("busy", 1)
+    listener, pipeliner = deaf(s), deaf(s)
+    listener.subscribe("lock:*", command="PSUBSCRIBE")
+    for c, data in ((waiter, encode(["PING"]) * 1000), (pipeliner, encode(["ECHO", "x" * 900]) * 100)):
+        c.socket.setblocking(False)
+        sent, since = 0, time.monotonic()
+        while time.monotonic() - since < 0.1:
+            try:
+                sent += c.socket.send(data[sent % len(data):])
+                since = time.monotonic()
+            except BlockingIOError:
+                time.sleep(0.005)
+    for i in range(2000):
+        ask.acquire("%0900d" % (i % 50), "PER", 10000, "LEASE", 600000)
+    half = s.client()
+    half.send_raw(b"*2\r\n$4\r\nEC")
+    # Time of the processor, so that a busy machine changes nothing.
+    before = s.cpu_s()
+    time.sleep(1.5)
+    used = s.cpu_s() - before
+    check_that(used < 0.5, "it used %.2f s of the processor in 1.5 s" % used)
+    s.still_well()
+
+
+@test
+def a_reset_of_a_waiter_with_much_to_say_lets_its_grants_linger(t):
+    """A13: also when it is not read from, since it has said more than is kept."""
+    s = t.server("--linger", "3s")
+    a, b, w = s.clients(3)
+    b.acquire("busy")
+    a.acquire("k")
+    a.send("ACQUIRE", "busy", "WAIT", FOREVER)
+    s.until_waiting("busy", 1)
+    a.socket.setblocking(False)
+    try:
+        while True:
+            a.socket.send(encode(["PING"]) * 1000)
+    except BlockingIOError:
+        pass
+    w.send("ACQUIRE", "k", "WAIT", FOREVER)
+    s.until_waiting("k", 1)
+    start = time.monotonic()
+    a.reset()
+    s.until_waiting("busy", 0)
+    w.reply()
+    check_that(time.monotonic() - start >= 3.0, "its grant stayed for --linger")
+
+
+main(__doc__)

@@ -1,0 +1,348 @@
+#include "model.h"
+
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void model_wrong(struct model *m, const char *format, ...)
+{
+    if (m->wrong[0] != '\0') return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(m->wrong, sizeof m->wrong, format, args);
+    va_end(args);
+}
+
+/* --- Who holds ------------------------------------------------------------ */
+
+static bool lives(const struct held *h, sl_ms now)
+{
+    return !h->over && h->end_ms > now;
+}
+
+static int count(const struct model *m, sl_ms now, int key, bool shared)
+{
+    int n = 0;
+    for (int i = 0; i < m->grants; i++) {
+        const struct held *h = &m->held[i];
+        n += lives(h, now) && (key < 0 || h->key == key) && h->shared == shared;
+    }
+    return n;
+}
+
+int model_holders(const struct model *m, sl_ms now, int key)
+{
+    return count(m, now, key, true) + count(m, now, key, false);
+}
+
+uint64_t model_units(const struct model *m, sl_ms now, int key)
+{
+    uint64_t units = 0;
+    for (int i = 0; i < m->grants; i++) {
+        const struct held *h = &m->held[i];
+        if (lives(h, now) && h->key == key && !h->shared) units += h->units;
+    }
+    return units;
+}
+
+int model_name(const struct model *m, sl_fence fence)
+{
+    for (int i = 0; i < m->grants; i++)
+        if (m->held[i].fence == fence) return i + 1;
+    return 0;
+}
+
+bool model_broken(const struct model *m, sl_fence fence)
+{
+    int i = model_name(m, fence) - 1;
+    return i >= 0 && m->held[i].broken;
+}
+
+/* A grant that lives, by its key and fence; -1: there is none. */
+static int find(const struct model *m, sl_ms now, int key, sl_fence fence)
+{
+    int i = model_name(m, fence) - 1;
+    return i >= 0 && m->held[i].key == key && lives(&m->held[i], now) ? i : -1;
+}
+
+/* --- Who waits ------------------------------------------------------------ */
+
+static bool in_line(const struct asker *a, int key)
+{
+    return a->step != NULL && a->step->deed == ACQUIRE && a->step->key == key;
+}
+
+static bool drained(const struct model *m, int key)
+{
+    for (int i = 0; i < m->drains; i++)
+        if (fnmatch(m->drain[i], m->spec->key[key], 0) == 0) return true;
+    return false;
+}
+
+static uint64_t room(const struct sl_want *w)
+{
+    return (uint64_t)w->per * w->buckets;
+}
+
+static bool fits(const struct model *m, sl_ms now, const struct step *step)
+{
+    uint64_t units = model_units(m, now, step->key);
+    if (step->want.shared) return count(m, now, step->key, false) == 0;
+    if (count(m, now, step->key, true) > 0) return false;
+    return units + step->want.units <= room(&step->want);
+}
+
+/* Whether somebody stands before a request. With `able` only who could still be granted
+ * something counts: one that is gone or late may be in the line, but has no right to it. */
+static bool held_back(const struct model *m, sl_ms now, const struct step *step,
+                      uint64_t arrival, bool able)
+{
+    const struct sl_want *mine = &step->want;
+    for (int i = 0; i < m->spec->sessions; i++) {
+        const struct asker *a = &m->asker[i];
+        if (!in_line(a, step->key) || a->step == step) continue;
+        if (able && (m->gone[i] || a->end_ms <= now)) continue;
+        const struct sl_want *other = &a->step->want;
+        if (other->priority > mine->priority) return true;
+        if (other->priority < mine->priority || a->arrival > arrival) continue;
+        if (mine->shared || other->shared || room(mine) <= room(other)) return true;
+    }
+    return false;
+}
+
+/* All that is held there is the session's own, and without a lease. */
+static bool waits_for_itself(const struct model *m, sl_ms now, const struct step *step)
+{
+    int own = 0;
+    for (int i = 0; i < m->grants; i++) {
+        const struct held *h = &m->held[i];
+        own += lives(h, now) && h->key == step->key && !h->leased &&
+               h->session == step->session;
+    }
+    return own > 0 && own == model_holders(m, now, step->key);
+}
+
+/* --- What has to be answered ---------------------------------------------- */
+
+int model_acquire(const struct model *m, sl_ms now, const struct step *step)
+{
+    const struct sl_want *w = &step->want;
+    if (!w->shared && room(w) == 0) return SLUICE_EFULL;
+    if (!w->shared && w->units > room(w)) return SLUICE_ETOOBIG;
+    if (drained(m, step->key)) return SLUICE_EDRAINED;
+    if (fits(m, now, step) && !held_back(m, now, step, UINT64_MAX, false))
+        return SLUICE_OK;
+    if (w->wait_ms == 0) return SLUICE_EFULL;
+    return waits_for_itself(m, now, step) ? SLUICE_EDEADLOCK : SL_WAITS;
+}
+
+static bool is_so(const struct model *m, sl_ms now, const struct step *step)
+{
+    return (model_holders(m, now, step->key) == 0) == step->yes;
+}
+
+int model_await(const struct model *m, sl_ms now, const struct step *step)
+{
+    if (is_so(m, now, step)) return SLUICE_OK;
+    return step->ms == 0 ? SLUICE_EFULL : SL_WAITS;
+}
+
+static bool may_use(const struct held *h, int session)
+{
+    return h->leased || h->session == session; /* All are of one user. */
+}
+
+int model_release(struct model *m, sl_ms now, const struct step *step, sl_fence fence)
+{
+    int found = -1;
+    if (fence != 0) found = find(m, now, step->key, fence);
+    for (int i = 0; i < m->grants && fence == 0; i++) {
+        const struct held *h = &m->held[i];
+        if (lives(h, now) && h->key == step->key && h->session == step->session)
+            found = i;
+    }
+    if (found < 0 || !may_use(&m->held[found], step->session)) return 0;
+    m->held[found].over = true;
+    return 1;
+}
+
+int model_extend(struct model *m, sl_ms now, const struct step *step, sl_fence fence,
+                 sl_ms *lease_ms)
+{
+    int found = find(m, now, step->key, fence);
+    if (found < 0 || !may_use(&m->held[found], step->session)) return SLUICE_ELOST;
+    struct held *h = &m->held[found];
+    if (!h->leased) return SLUICE_ENOLEASE;
+    if (h->broken) return SLUICE_ELOST;
+    if (now + step->ms > h->end_ms) h->end_ms = now + step->ms;
+    *lease_ms = h->end_ms - now;
+    return SLUICE_OK;
+}
+
+int model_check(const struct model *m, sl_ms now, const struct step *step,
+                sl_fence fence)
+{
+    return find(m, now, step->key, fence) >= 0;
+}
+
+int model_break(struct model *m, sl_ms now, const struct step *step, sl_fence fence)
+{
+    int found = find(m, now, step->key, fence);
+    if (found < 0) return 0;
+    struct held *h = &m->held[found];
+    if (h->leased && !step->yes) {
+        h->broken = true;
+        return 1;
+    }
+    h->over = true;
+    m->next_overlaps[step->key] = true;
+    return 2;
+}
+
+int model_drain(struct model *m, const struct step *step)
+{
+    for (int i = 0; i < m->drains; i++) {
+        if (strcmp(m->drain[i], step->pattern) != 0) continue;
+        if (step->yes) return 0;
+        m->drain[i] = m->drain[--m->drains];
+        return 1;
+    }
+    if (!step->yes) return 0;
+    if (m->drains == DRAINS_MAX) spec_wrong(m->spec, 0, "too many patterns");
+    m->drain[m->drains++] = step->pattern;
+    return 1;
+}
+
+void model_hang_up(struct model *m, int session)
+{
+    m->gone[session] = true; /* It stays in the line until what follows is told. */
+}
+
+/* --- What the table tells ------------------------------------------------- */
+
+void model_waits(struct model *m, sl_ms now, const struct step *step)
+{
+    sl_ms wait_ms = step->deed == AWAIT ? step->ms : step->want.wait_ms;
+    m->asker[step->session] = (struct asker){
+        .step = step, .arrival = ++m->arrivals, .end_ms = now + wait_ms};
+}
+
+/* A waiter has its answer. False: it had not waited. */
+static bool answered(struct model *m, int session, struct asker *out)
+{
+    *out = m->asker[session];
+    m->asker[session].step = NULL;
+    if (out->step == NULL)
+        model_wrong(m, "%s is answered, and does not wait", m->spec->session[session]);
+    return out->step != NULL;
+}
+
+static void judge_grant(struct model *m, sl_ms now, const struct step *step,
+                        const struct sl_grant *g)
+{
+    const char *who = step->name;
+    struct asker a = m->asker[step->session];
+    bool waited = a.step == step;
+    if (m->grants > 0 && g->fence <= m->held[m->grants - 1].fence)
+        model_wrong(m, "%s: its fence is not above the last", who);
+    if (m->gone[step->session]) model_wrong(m, "%s: granted to one that is gone", who);
+    if (waited && a.end_ms <= now) model_wrong(m, "%s: granted after its time", who);
+    if (drained(m, step->key)) model_wrong(m, "%s: granted on a drained key", who);
+    if (!fits(m, now, step)) model_wrong(m, "%s: granted without room", who);
+    if (held_back(m, now, step, waited ? a.arrival : UINT64_MAX, true))
+        model_wrong(m, "%s: granted before another's turn", who);
+    if (g->overlapping != m->next_overlaps[step->key])
+        model_wrong(m, "%s: overlapping is not as it should be", who);
+    if (g->lease_ms != step->want.lease_ms)
+        model_wrong(m, "%s: not the lease that was asked for", who);
+}
+
+void model_granted(struct model *m, sl_ms now, const struct step *step,
+                   const struct sl_grant *g)
+{
+    const struct sl_want *w = &step->want;
+    judge_grant(m, now, step, g);
+    if (m->grants == GRANTS_MAX) spec_wrong(m->spec, 0, "too many grants");
+    m->held[m->grants++] = (struct held){.fence = g->fence,
+                                         .key = step->key,
+                                         .session = step->session,
+                                         .shared = w->shared,
+                                         .leased = w->lease_ms > 0,
+                                         .units = w->units,
+                                         .end_ms = w->lease_ms > 0 ? now + w->lease_ms
+                                                                   : SL_NEVER};
+    m->next_overlaps[step->key] = false;
+    m->asker[step->session].step = NULL;
+    uint64_t held = w->shared ? (uint64_t)count(m, now, step->key, true)
+                              : model_units(m, now, step->key);
+    if (g->held != held) model_wrong(m, "%s: held is not counted right", step->name);
+}
+
+void model_timed_out(struct model *m, sl_ms now, int session)
+{
+    struct asker a;
+    if (answered(m, session, &a) && a.end_ms > now)
+        model_wrong(m, "%s: its time is not over", a.step->name);
+}
+
+void model_refused(struct model *m, int session)
+{
+    struct asker a;
+    if (answered(m, session, &a) && !drained(m, a.step->key))
+        model_wrong(m, "%s: refused, and its key is not drained", a.step->name);
+}
+
+void model_seen(struct model *m, sl_ms now, int session)
+{
+    struct asker a;
+    if (answered(m, session, &a) && !is_so(m, now, a.step))
+        model_wrong(m, "%s: it sees what is not so", a.step->name);
+}
+
+void model_expired(struct model *m, sl_ms now, int key, sl_fence fence)
+{
+    int i = model_name(m, fence) - 1;
+    if (i < 0 || m->held[i].key != key || m->held[i].over || m->held[i].end_ms > now)
+        model_wrong(m, "f%d expired before its time, or twice", i + 1);
+    else m->held[i].over = true;
+}
+
+void model_ended(struct model *m, int key, sl_fence fence)
+{
+    int i = model_name(m, fence) - 1;
+    const struct held *h = i < 0 ? NULL : &m->held[i];
+    if (h == NULL || h->key != key || h->over || h->leased || !m->gone[h->session])
+        model_wrong(m, "f%d ended with a session that is there", i + 1);
+    else m->held[i].over = true;
+}
+
+/* --- When all is told ----------------------------------------------------- */
+
+static void quiet_asker(struct model *m, sl_ms now, const struct asker *a)
+{
+    const char *who = a->step->name;
+    if (a->end_ms <= now) model_wrong(m, "%s waits, and its time is over", who);
+    if (a->step->deed == AWAIT) {
+        if (is_so(m, now, a->step)) model_wrong(m, "%s waits for what is so", who);
+        return;
+    }
+    if (drained(m, a->step->key)) model_wrong(m, "%s waits on a drained key", who);
+    if (fits(m, now, a->step) && !held_back(m, now, a->step, a->arrival, true))
+        model_wrong(m, "%s waits, and nobody is before it", who);
+}
+
+void model_quiet(struct model *m, sl_ms now)
+{
+    for (int i = 0; i < m->spec->sessions; i++) {
+        if (m->gone[i]) m->asker[i].step = NULL;
+        if (m->asker[i].step != NULL) quiet_asker(m, now, &m->asker[i]);
+    }
+    for (int i = 0; i < m->grants; i++) {
+        const struct held *h = &m->held[i];
+        if (h->over) continue;
+        if (h->end_ms <= now) model_wrong(m, "f%d is over, and nobody is told", i + 1);
+        if (!h->leased && m->gone[h->session])
+            model_wrong(m, "f%d is held by one that is gone", i + 1);
+    }
+}

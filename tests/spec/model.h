@@ -1,0 +1,82 @@
+/* model.h - the books of an interleaving: the rules of the table a second time, in the
+ * simplest way, for a handful of grants. It shares no code with src/core, and is asked
+ * before the table is: what it says must be what the table answers.
+ *
+ * Whatever the table tells by itself is booked too, and judged. What is wrong first is
+ * kept in `wrong`; nothing that comes after it means anything. */
+#ifndef SLUICE_TEST_MODEL_H
+#define SLUICE_TEST_MODEL_H
+
+#include "format.h"
+
+enum { GRANTS_MAX = STEPS_MAX, DRAINS_MAX = 4 };
+
+struct held {
+    sl_fence fence;
+    int key, session;
+    bool shared, leased, broken, over;
+    uint32_t units;
+    sl_ms end_ms;
+};
+
+/* What a session waits for: a session has at most one. */
+struct asker {
+    const struct step *step; /* NULL: it does not wait. */
+    uint64_t arrival;
+    sl_ms end_ms;
+};
+
+struct model {
+    const struct spec *spec;
+    int grants; /* In the order of being granted; fences are named after it. */
+    struct held held[GRANTS_MAX];
+    struct asker asker[SESSIONS_MAX];
+    uint64_t arrivals;
+    bool gone[SESSIONS_MAX];
+    bool next_overlaps[KEYS_MAX];
+    int drains;
+    const char *drain[DRAINS_MAX];
+    char wrong[200]; /* Empty: nothing. */
+};
+
+void model_wrong(struct model *m, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* What the answer has to be. An acquire or an await that is to wait is not booked yet. */
+int model_acquire(const struct model *m, sl_ms now, const struct step *step);
+int model_await(const struct model *m, sl_ms now, const struct step *step);
+
+/* These are booked at once. The fence may be 0 for a release: the newest of the session. */
+int model_release(struct model *m, sl_ms now, const struct step *step, sl_fence fence);
+int model_extend(struct model *m, sl_ms now, const struct step *step, sl_fence fence,
+                 sl_ms *lease_ms);
+int model_check(const struct model *m, sl_ms now, const struct step *step,
+                sl_fence fence);
+int model_break(struct model *m, sl_ms now, const struct step *step, sl_fence fence);
+int model_drain(struct model *m, const struct step *step);
+void model_hang_up(struct model *m, int session);
+
+/* Book what the table has told. */
+void model_waits(struct model *m, sl_ms now, const struct step *step);
+void model_granted(struct model *m, sl_ms now, const struct step *step,
+                   const struct sl_grant *grant);
+void model_timed_out(struct model *m, sl_ms now, int session);
+void model_refused(struct model *m, int session);
+void model_seen(struct model *m, sl_ms now, int session);
+void model_expired(struct model *m, sl_ms now, int key, sl_fence fence);
+void model_ended(struct model *m, int key, sl_fence fence);
+
+/* When the table has nothing more to tell: nobody is left out. */
+void model_quiet(struct model *m, sl_ms now);
+
+/* The number of a fence, in the order of being granted; 0: there is no such. */
+int model_name(const struct model *m, sl_fence fence);
+
+/* Whether its lease is its last. */
+bool model_broken(const struct model *m, sl_fence fence);
+
+/* Of a key, or of all with key -1. */
+int model_holders(const struct model *m, sl_ms now, int key);
+uint64_t model_units(const struct model *m, sl_ms now, int key);
+
+#endif /* SLUICE_TEST_MODEL_H */
