@@ -80,7 +80,7 @@ def keys_max(t):
     c.acquire("k0", "PER", 2)  # a key that is there
     check(c("RELEASE", "k1"), 1)
     c.acquire("k3")
-    check_error(c("ACQUIRE", "k4"), "KEYS")
+    check_error(c("ACQUIRE", "k4"), "NOKEYS")
     s.still_well()
 
 
