@@ -278,7 +278,7 @@ static const char *greet(struct subject *s)
     }
     const char *wrong = line_ask(&s->line, "*1\r\n$4\r\nPING", &reply, &n);
     if (wrong != NULL) return wrong_with(s, wrong);
-    if (s->kind != EMPTY && subject_info(s, "process_id") != s->pid)
+    if (s->kind != EMPTY && subject_info(s, "server", "process_id") != s->pid)
         return wrong_with(s, "another process answers on its port");
     return NULL;
 }
@@ -389,11 +389,14 @@ uint64_t subject_resident(const struct subject *s)
     return kib * 1024;
 }
 
-int64_t subject_info(struct subject *s, const char *name)
+int64_t subject_info(struct subject *s, const char *section, const char *name)
 {
+    char command[80];
     const char *reply;
     size_t n, length = strlen(name);
-    if (line_ask(&s->line, "*1\r\n$4\r\nINFO", &reply, &n) != NULL) return -1;
+    snprintf(command, sizeof command, "*2\r\n$4\r\nINFO\r\n$%zu\r\n%.40s",
+             strlen(section), section);
+    if (line_ask(&s->line, command, &reply, &n) != NULL) return -1;
     for (const char *at = reply, *end = reply + n; at != NULL && at < end;) {
         if ((size_t)(end - at) > length && memcmp(at, name, length) == 0 &&
             at[length] == ':')

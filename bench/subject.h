@@ -57,8 +57,9 @@ struct subject_time subject_time(const struct subject *s);
 /* Resident bytes; 0 if they cannot be read. */
 uint64_t subject_resident(const struct subject *s);
 
-/* A number from INFO; -1 if it is not there. */
-int64_t subject_info(struct subject *s, const char *name);
+/* A number from a section of INFO; -1 if it is not there. Only one section: what a server
+ * does for the others would be measured too. */
+int64_t subject_info(struct subject *s, const char *section, const char *name);
 
 /* --- lines ---------------------------------------------------------------- */
 

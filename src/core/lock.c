@@ -181,7 +181,7 @@ struct sl_crowd *sl_crowd_new(struct sl_lock *l)
 
 void sl_crowd_free(struct sl_crowd *c)
 {
-    assert(c->holders.live == 0 && c->waiters == 0 && c->watchers == 0);
+    assert(!sl_crowd_is_there(c));
     sl_list_remove(&c->stirred);
     sl_list_remove(&c->waited);
     free(c->holders.items);
@@ -215,6 +215,7 @@ void sl_crowd_uncount(struct sl_crowd *c, struct sl_entry *e, uint64_t seed)
     if (e->lease_ms > 0) c->leased--;
     tree_remove(&c->by_session, e, seed);
     if (e->crowd_timer != SL_HEAP_NONE) sl_heap_remove(&c->ends, e->crowd_timer);
+    sl_roll_remove(&c->holders, e->fence);
     e->ghost = true;
     sl_list_append(&c->ghosts, &e->place);
 }

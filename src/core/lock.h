@@ -11,7 +11,7 @@
  *                                    --> watchers
  *
  * A holder whose lease is over is not counted from that moment on, also if its turn to be
- * told has not come: it stays on the roll, as a *ghost*, until the table has got to it. */
+ * told has not come: it leaves the roll and is a *ghost* until the table has got to it. */
 #ifndef SL_CORE_LOCK_H
 #define SL_CORE_LOCK_H
 
@@ -117,6 +117,12 @@ struct sl_entry *sl_roll_find(const struct sl_roll *r, sl_fence fence);
 
 struct sl_crowd *sl_crowd_new(struct sl_lock *l); /* NULL when out of memory. */
 void sl_crowd_free(struct sl_crowd *c);           /* It must be empty. */
+
+/* Whether anybody is in it. */
+static inline bool sl_crowd_is_there(const struct sl_crowd *c)
+{
+    return c->holders.live + c->waiters + c->watchers > 0 || !sl_list_empty(&c->ghosts);
+}
 
 /* Memory for the end of one more lease, whatever becomes of those who wait. */
 int sl_crowd_reserve_end(struct sl_crowd *c);

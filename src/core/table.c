@@ -178,11 +178,13 @@ void sl_table_tidy(struct sl_table *t, struct sl_lock *l)
     struct sl_crowd *c = l->crowd;
     if (c != NULL) {
         sl_table_stir(t, c);
-        if (c->holders.live + c->waiters + c->watchers > 0) return;
+        if (sl_crowd_is_there(c)) return;
         sl_crowd_free(c);
         l->crowd = NULL;
     }
-    if (sl_has_seat(l) || (l->flags & SL_NEXT_OVERLAPS) != 0) return;
+    /* A mark keeps it, but one without an end would keep it for ever. */
+    if (sl_has_seat(l) || (l->flags & SL_NEXT_OVERLAPS && l->timer != SL_HEAP_NONE))
+        return;
     sl_index_remove(&t->index, l, hash_of(l, t->index.seed));
     assert(t->old_lock == NULL || t->old_lock == l);
     t->old_lock = l;
@@ -260,6 +262,23 @@ void sl_table_bury(struct sl_table *t, struct sl_entry *e)
     t->old_entry = e;
 }
 
+void sl_table_mark(struct sl_table *t, struct sl_lock *l, sl_ms end_ms)
+{
+    bool marked = (l->flags & SL_NEXT_OVERLAPS) != 0;
+    l->flags |= SL_NEXT_OVERLAPS;
+    if (sl_has_seat(l)) return; /* It stays as long as who sits there. */
+    if (marked && l->timer != SL_HEAP_NONE && l->end_ms > end_ms) return;
+    l->end_ms = end_ms;
+    set_timer(&t->heap, l->timer, end_ms, sl_as_owner(l));
+}
+
+void sl_table_unmark(struct sl_table *t, struct sl_lock *l)
+{
+    if ((l->flags & SL_NEXT_OVERLAPS) == 0) return;
+    l->flags &= (uint16_t)~SL_NEXT_OVERLAPS;
+    if (!sl_has_seat(l) && l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
+}
+
 void sl_table_hold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                    struct sl_session *s, struct sl_grant *out)
 {
@@ -279,8 +298,8 @@ void sl_table_hold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                              .held = e->shared ? c->shared : c->held,
                              .lease_ms = e->lease_ms,
                              .waited_ms = now.ms - e->asked_ms,
-                             .overlapping = (l->flags & SL_NEXT_OVERLAPS) != 0};
-    l->flags &= (uint16_t)~SL_NEXT_OVERLAPS;
+                             .overlapping = sl_lock_is_marked(l, now)};
+    sl_table_unmark(t, l);
     sl_table_stir(t, c); /* For those who watch. */
 }
 
@@ -301,8 +320,7 @@ void sl_table_unhold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                             .session_id = e->session_id,
                             .held_ms = now.ms - e->granted_ms};
     uncount(t, e);
-    sl_list_remove(&e->place);
-    sl_roll_remove(&l->crowd->holders, e->fence);
+    sl_list_remove(&e->place); /* From among the ghosts. */
     sl_table_bury(t, e);
     sl_table_tidy(t, l);
 }

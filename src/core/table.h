@@ -17,7 +17,7 @@
  *   I4  nobody waits who could be granted, once sl_table_next() has nothing to tell
  *   I5  fences rise over the whole table and stay below 2^53
  *   I6  a lock that nobody holds, waits for or watches is not in the table, unless its
- *       next grant is to be marked as overlapping
+ *       next grant is to be marked as overlapping, for a time
  *   I7  an entry has a place in the heap if and only if its end is not SL_NEVER; in that
  *       of its crowd, if it is also counted there
  *   I8  what a session holds without a lease, waits for or watches is on its list
@@ -81,7 +81,8 @@ struct sl_past {
 
 /* What became of something without being asked for in this moment. */
 enum sl_effect_type {
-    SL_GRANTED = 1,  /* A waiter holds now. */
+    SL_NOTHING,      /* Of interest to anybody; but there was work, and may be more. */
+    SL_GRANTED,      /* A waiter holds now. */
     SL_TIMED_OUT,    /* A waiter or watcher has waited as long as it wished to. */
     SL_EXPIRED,      /* A lease ran out. */
     SL_ENDED,        /* A grant without a lease ended with its session. */
@@ -143,11 +144,19 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
                     struct sl_bytes key, sl_fence fence, sl_ms ms,
                     struct sl_bytes value, sl_ms *lease_ms);
 
+/* A grant that SL_GRANTED has just told of goes back, since nobody can be told: the next
+ * one is as it would have been without it. */
+void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                        struct sl_bytes key, const struct sl_grant *grant);
+
 /* An operator takes a grant away: at once if it has no lease or `at_once`, and the next
- * grant is then marked; else it is only not extended any more. 2: gone, *out is what it
+ * grant is then marked, if it comes before the broken one would have ended (SL_MARK_MS
+ * without a lease); else it is only not extended any more. 2: gone, *out is what it
  * was. 1: its lease is its last, *out is what it has been so far. 0: there is none. */
 int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    sl_fence fence, bool at_once, struct sl_past *out);
+
+#define SL_MARK_MS 600000
 
 /* Wait until a key is free (or held). SLUICE_OK: it is so. SL_WAITS: SL_SEEN or
  * SL_TIMED_OUT follows. SLUICE_EFULL: it is not so, and no wish to wait. EINVAL, ETOOBIG,
@@ -199,7 +208,7 @@ struct sl_lock_view {
 };
 
 /* False if nobody has to do with the key. */
-bool sl_table_look(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+bool sl_table_look(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    struct sl_lock_view *out);
 
 /* Holders by fence, then waiters in the order in which they are considered. Set *cursor
@@ -211,7 +220,7 @@ bool sl_table_each(const struct sl_table *t, struct sl_now now, struct sl_bytes 
 #define SL_EACH_WAITER (1ull << 32)
 
 /* The grant with the highest fence; false if nobody holds the key. */
-bool sl_table_newest(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+bool sl_table_newest(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                      struct sl_view *out);
 
 /* All keys: *cursor 0 first, and when it is 0 again that was all. What is there all the

@@ -190,6 +190,44 @@ static struct sl_past past_of(const struct sl_place *p, struct sl_now now)
                             .broken = e->broken};
 }
 
+/* The grant ends, and the next one is marked. A mark stands on the empty seat: who sits
+ * there is moved away first, if there is memory for that. */
+static void mark_and_end(struct sl_table *t, struct sl_now now,
+                         const struct sl_place *p, sl_ms end_ms, struct sl_past *out)
+{
+    struct sl_lock *l = p->lock;
+    struct sl_place seat = {.lock = l};
+    const struct sl_bytes value = {l->text + l->key_bytes, l->value_bytes};
+    if (p->entry ==
+        NULL) { /* Its place in the heap becomes the mark's, if it has one. */
+        bool place = l->timer != SL_HEAP_NONE ||
+                     sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) == SLUICE_OK;
+        *out = past_of(p, now);
+        if (l->crowd != NULL && sl_seat_counts(l)) l->crowd->held--;
+        l->fence = 0;
+        l->flags &= (uint16_t) ~(SL_SEAT_GHOST | SL_SEAT_BROKEN);
+        if (place) sl_table_mark(t, l, end_ms);
+        sl_table_tidy(t, l);
+        return;
+    }
+    if (sl_has_seat(l)) leave_seat(t, now, &seat, value);
+    if (sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) == SLUICE_OK)
+        sl_table_mark(t, l, end_ms);
+    end_grant(t, now, p, out);
+}
+
+void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                        struct sl_bytes key, const struct sl_grant *grant)
+{
+    struct sl_place p;
+    struct sl_past past;
+    sl_table_forget_old(t);
+    if (!sl_table_find(t, now, key, grant->fence, &p) || !may_use(&p, s)) return;
+    if (grant->overlapping)
+        mark_and_end(t, now, &p, sl_end_after(t, now, SL_MARK_MS), &past);
+    else end_grant(t, now, &p, &past);
+}
+
 int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    sl_fence fence, bool at_once, struct sl_past *out)
 {
@@ -203,9 +241,12 @@ int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
         else p.lock->flags |= SL_SEAT_BROKEN;
         return 1;
     }
-#ifndef MUT_NOOVERLAP
-    p.lock->flags |= SL_NEXT_OVERLAPS; /* First, so that the lock stays. */
-#endif
+#ifdef MUT_NOOVERLAP
     end_grant(t, now, &p, out);
+    return 2;
+#endif
+    sl_ms end_ms = end_of(&p); /* Then it counts itself out. */
+    if (end_ms == SL_NEVER) end_ms = sl_end_after(t, now, SL_MARK_MS);
+    mark_and_end(t, now, &p, end_ms, out);
     return 2;
 }

@@ -52,7 +52,7 @@ static void check_holders(const struct sl_table *t, const struct sl_lock *l)
         assert(e->fence == c->holders.items[i].fence && e->fence > last && "I5");
         last = e->fence;
         check_entry(t, l, e);
-        if (e->ghost) continue;
+        assert(!e->ghost && "I1");
         held += e->units;
         shared += e->shared;
         leased += e->lease_ms > 0;
@@ -116,10 +116,14 @@ static void check_lock(const struct sl_table *t, const struct sl_lock *l)
             assert(t->heap.items[l->timer].owner == sl_as_owner((struct sl_lock *)l) &&
                    "I7");
     }
-    assert((sl_has_seat(l) || c != NULL || (l->flags & SL_NEXT_OVERLAPS) != 0) && "I6");
+    if (!sl_has_seat(l) && l->timer != SL_HEAP_NONE)
+        assert((l->flags & SL_NEXT_OVERLAPS) != 0 &&
+               t->heap.items[l->timer].owner == sl_as_owner((struct sl_lock *)l) &&
+               "I6");
+    assert((sl_has_seat(l) || c != NULL || l->timer != SL_HEAP_NONE) && "I6");
     if (c == NULL) return;
     assert(c->lock == l);
-    assert(c->holders.live + c->waiters + c->watchers > 0 && "I6");
+    assert(sl_crowd_is_there(c) && "I6");
     check_holders(t, l);
     check_waiters(t, l);
 }

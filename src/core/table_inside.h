@@ -144,6 +144,17 @@ void sl_table_bury(struct sl_table *t, struct sl_entry *e);
 void sl_table_hold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                    struct sl_session *s, struct sl_grant *out);
 
+/* The next grant is to be marked as overlapping, until a time: when the one that was taken
+ * away would have ended. There is a place in the heap for it. And no more. */
+void sl_table_mark(struct sl_table *t, struct sl_lock *l, sl_ms end_ms);
+void sl_table_unmark(struct sl_table *t, struct sl_lock *l);
+
+static inline bool sl_lock_is_marked(const struct sl_lock *l, struct sl_now now)
+{
+    if ((l->flags & SL_NEXT_OVERLAPS) == 0) return false;
+    return sl_has_seat(l) || l->timer == SL_HEAP_NONE || l->end_ms > now.ms;
+}
+
 /* Take a holder off its lock: an entry, or who has the seat. */
 void sl_table_unhold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                      struct sl_past *out);

@@ -74,7 +74,7 @@ static void view_lock(const struct sl_table *t, struct sl_now now,
     const struct sl_crowd *c = l->crowd;
     *out = (struct sl_lock_view){.key = sl_key_of(l),
                                  .drained = sl_table_drained(t, sl_key_of(l)),
-                                 .next_overlaps = (l->flags & SL_NEXT_OVERLAPS) != 0};
+                                 .next_overlaps = sl_lock_is_marked(l, now)};
     if (sl_seat_lives(l, now)) out->held = out->holders = 1;
     if (c == NULL) return;
     out->waiters = c->waiters;
@@ -82,11 +82,12 @@ static void view_lock(const struct sl_table *t, struct sl_now now,
     count_holders(c, now, out);
 }
 
-bool sl_table_look(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+bool sl_table_look(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    struct sl_lock_view *out)
 {
-    const struct sl_lock *l = sl_table_find_lock(t, key);
+    struct sl_lock *l = sl_table_find_lock(t, key);
     if (l == NULL) return false;
+    sl_table_pass_time(t, now, l); /* So that the dead are walked over once. */
     view_lock(t, now, l, out);
     return true;
 }
@@ -139,11 +140,12 @@ bool sl_table_each(const struct sl_table *t, struct sl_now now, struct sl_bytes 
     return each_waiter(t, c, now, cursor, out);
 }
 
-bool sl_table_newest(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+bool sl_table_newest(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                      struct sl_view *out)
 {
-    const struct sl_lock *l = sl_table_find_lock(t, key);
+    struct sl_lock *l = sl_table_find_lock(t, key);
     if (l == NULL) return false;
+    sl_table_pass_time(t, now, l);
     const struct sl_crowd *c = l->crowd;
     for (uint32_t i = c == NULL ? 0 : c->holders.count; i > 0; i--) {
         const struct sl_entry *e = c->holders.items[i - 1].entry;

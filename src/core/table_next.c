@@ -65,6 +65,12 @@ static bool next_due(struct sl_table *t, struct sl_now now, struct sl_effect *ou
 {
     void *owner = t->heap.items[0].owner;
     struct sl_lock *l = sl_owner_lock(owner);
+    if (l != NULL && !sl_has_seat(l)) { /* The end of a mark. */
+        sl_table_unmark(t, l);
+        sl_table_tidy(t, l);
+        sl_table_forget_old(t);
+        return false;
+    }
     if (l != NULL) {
         tell(out, SL_EXPIRED, l, NULL);
         sl_table_unseat(t, now, l, &out->past);
@@ -177,10 +183,12 @@ static void stir_one_more(struct sl_table *t)
     sl_table_stir(t, c);
 }
 
+#define SILENT_MAX 2u /* Each may compare a key with every drain. */
+
 bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 {
     sl_table_forget_old(t);
-    for (;;) {
+    for (uint32_t silent = 0; silent < SILENT_MAX; silent++) {
         if (!sl_list_empty(&t->stirred)) {
             if (next_stirred(t, now, out)) return true;
         } else if (!sl_list_empty(&t->over)) {
@@ -188,10 +196,13 @@ bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)
         } else if (t->heap.count > 0 && t->heap.items[0].at <= now.ms) {
             if (next_due(t, now, out)) return true;
         } else if (t->to_stir > 0) stir_one_more(t);
-        else break;
+        else {
+            sl_heap_trim(&t->heap, (uint32_t)t->waiting);
+            return false;
+        }
     }
-    sl_heap_trim(&t->heap, (uint32_t)t->waiting);
-    return false;
+    *out = (struct sl_effect){.type = SL_NOTHING};
+    return true;
 }
 
 sl_ms sl_table_due(const struct sl_table *t)

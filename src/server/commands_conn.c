@@ -6,7 +6,8 @@
 #include "server/dispatch.h"
 #include "server/log.h"
 
-#define AUTH_FAILURES_MAX 10 /* Of one connection; then it is hung up on. */
+#define CLIENTS_SHOWN_MAX 1000 /* Of one CLIENT LIST. */
+#define AUTH_FAILURES_MAX 10   /* Of one connection; then it is hung up on. */
 
 /* --- Who it is ------------------------------------------------------------ */
 
@@ -57,7 +58,7 @@ void sl_do_auth(struct call *call)
         sl_resp_simple(call->out, "OK");
 }
 
-static bool set_name(struct call *call, struct sl_bytes name)
+static bool is_name(struct call *call, struct sl_bytes name)
 {
     for (size_t i = 0; i < name.n; i++)
         if (name.at[i] <= ' ' || name.at[i] > '~') {
@@ -69,9 +70,13 @@ static bool set_name(struct call *call, struct sl_bytes name)
         sl_say(call, "TOOBIG", "a client's name has at most 63 bytes");
         return false;
     }
-    memcpy(call->c->name, name.at, name.n);
-    call->c->name[name.n] = '\0';
     return true;
+}
+
+static void set_name(struct conn *c, struct sl_bytes name)
+{
+    memcpy(c->name, name.at, name.n);
+    c->name[name.n] = '\0';
 }
 
 /* --- HELLO ---------------------------------------------------------------- */
@@ -117,12 +122,13 @@ void sl_do_hello(struct call *call)
     }
     /* A password for a server that asks for none: as with Redis, anything is right. */
     bool asked = *call->s->settings->password != '\0';
+    if (name != NULL && !is_name(call, *name)) return;
     if (user != NULL && asked && !authenticate(call, user, user[1])) return;
     if (!call->c->authed) {
         sl_say(call, "NOAUTH", "HELLO must be called with AUTH user password");
         return;
     }
-    if (name != NULL && !set_name(call, *name)) return;
+    if (name != NULL) set_name(call->c, *name);
     call->out->resp3 = version == 3;
     greet(call);
 }
@@ -172,7 +178,9 @@ void sl_do_reset(struct call *call)
     c->out.resp3 = false;
     c->authed = *call->s->settings->password == '\0';
     c->since_ms = call->s->now.ms;
-    sl_resp_simple(call->out, "RESET");
+    /* It is answered when all that it held is given back, so that it finds it free. */
+    c->blocked = SL_IN_RESET;
+    call->s->blocked_count++;
 }
 
 /* --- Listening ------------------------------------------------------------ */
@@ -271,15 +279,29 @@ void sl_do_punsubscribe(struct call *call)
     unsubscribe(call, true);
 }
 
+static void list_channels(struct call *call, struct sl_bytes glob)
+{
+    size_t steps = 0;
+    if (glob.n > (size_t)call->s->settings->pattern_bytes_max) {
+        sl_say(call, "TOOBIG",
+               "this pattern is longer than allowed (pattern-bytes-max)");
+        return;
+    }
+    if (sl_pubsub_list(&call->s->pubsub, glob, call->out, &steps) != SLUICE_OK)
+        sl_say(call, "LIMIT",
+               "there are too many channels to compare in one command; "
+               "PUBSUB NUMSUB asks about one");
+    sl_server_spend(call->s, 2 * steps);
+}
+
 void sl_do_pubsub(struct call *call)
 {
     const struct sl_pubsub *p = &call->s->pubsub;
     struct sl_resp_writer *w = call->out;
     const struct sl_bytes all = {0};
-    if (sl_is_word(call->at[1], "CHANNELS") && call->n <= 3) {
-        sl_call_cost(call, p->channels.count);
-        sl_pubsub_list(p, call->n > 2 ? call->at[2] : all, w);
-    } else if (sl_is_word(call->at[1], "NUMPAT") && call->n == 2)
+    if (sl_is_word(call->at[1], "CHANNELS") && call->n <= 3)
+        list_channels(call, call->n > 2 ? call->at[2] : all);
+    else if (sl_is_word(call->at[1], "NUMPAT") && call->n == 2)
         sl_resp_integer(w, (int64_t)p->pattern_count);
     else if (sl_is_word(call->at[1], "NUMSUB")) {
         sl_resp_array(w, 2 * (call->n - 2)); /* Flat in RESP3 too, as with Redis. */
@@ -312,13 +334,14 @@ static int describe(const struct conn *c, char *out, size_t n)
 static void list_clients(struct call *call)
 {
     const struct sl_list *all = &call->s->conns;
-    size_t size = call->s->conn_count * 512 + 1, n = 0;
+    size_t size = call->s->conn_count * 512 + 1, n = 0, shown = 0;
     char *text = malloc(size);
     if (text == NULL) {
         sl_say_status(call, SLUICE_ENOMEM);
         return;
     }
-    for (const struct sl_list *i = all->next; i != all && n + 512 < size; i = i->next)
+    for (const struct sl_list *i = all->next;
+         i != all && shown++ < CLIENTS_SHOWN_MAX && n + 512 < size; i = i->next)
         n += (size_t)describe(sl_entry_of(i, struct conn, all), text + n, 512);
     sl_call_cost(call, call->s->conn_count);
     sl_resp_bulk(call->out, (struct sl_bytes){text, n});
@@ -331,17 +354,44 @@ static void end_client(struct call *call, struct conn *c)
     else sl_conn_close(c, SL_WAS_CUT);
 }
 
+/* An address as CLIENT LIST writes it. */
+static bool parse_address(struct sl_bytes b, struct sockaddr_in6 *out)
+{
+    char text[80], *colon;
+    int64_t port;
+    if (b.n >= sizeof text) return false;
+    memcpy(text, b.at, b.n);
+    text[b.n] = '\0';
+    colon = strrchr(text, ':');
+    if (colon == NULL) return false;
+    *colon = '\0';
+    const struct sl_bytes digits = {colon + 1, strlen(colon + 1)};
+    if (!sl_parse_number(digits, 1, UINT16_MAX, &port)) return false;
+    if (*text != '[')
+        return uv_ip4_addr(text, (int)port, (struct sockaddr_in *)out) == 0;
+    if (colon == text || colon[-1] != ']') return false;
+    colon[-1] = '\0';
+    return uv_ip6_addr(text + 1, (int)port, out) == 0;
+}
+
+static bool same_peer(const struct sockaddr_in6 *a, const struct sockaddr_in6 *b)
+{
+    if (a->sin6_family != b->sin6_family || a->sin6_port != b->sin6_port) return false;
+    if (a->sin6_family == AF_INET)
+        return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+    return memcmp(&a->sin6_addr, &b->sin6_addr, sizeof a->sin6_addr) == 0;
+}
+
 static struct conn *find_client(struct call *call, struct sl_bytes address)
 {
     const struct sl_list *all = &call->s->conns;
-    char text[128];
-    sl_call_cost(call, call->s->conn_count);
+    struct sockaddr_in6 peer = {0};
+    if (!parse_address(address, &peer)) return NULL;
+    sl_call_cost(call, call->s->conn_count / 16);
     for (const struct sl_list *i = all->next; i != all; i = i->next) {
         struct conn *c = sl_entry_of(i, struct conn, all);
-        sl_conn_address(c, text, sizeof text);
-        if (c->uv.handle.type == UV_TCP && strlen(text) == address.n &&
-            memcmp(text, address.at, address.n) == 0)
-            return c;
+        if (same_peer(&c->peer, &peer)) return c;
     }
     return NULL;
 }
@@ -399,7 +449,9 @@ void sl_do_client(struct call *call)
         sl_resp_integer(call->out, (int64_t)sl_conn_id(call->c));
     else if (n == 2 && sl_is_word(what, "GETNAME")) client_name(call);
     else if (n == 3 && sl_is_word(what, "SETNAME")) {
-        if (set_name(call, call->at[2])) sl_resp_simple(call->out, "OK");
+        if (!is_name(call, call->at[2])) return;
+        set_name(call->c, call->at[2]);
+        sl_resp_simple(call->out, "OK");
     } else if (n == 2 && sl_is_word(what, "INFO")) {
         describe(call->c, text, sizeof text);
         sl_resp_text(call->out, text);

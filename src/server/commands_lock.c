@@ -18,7 +18,7 @@ static void say_too_big(struct call *call, const char *what, int64_t most,
     sl_say(call, "TOOBIG", text);
 }
 
-static bool good_key(struct call *call)
+bool sl_good_key(struct call *call)
 {
     const struct sl_settings *set = call->s->settings;
     size_t n = call->at[1].n;
@@ -227,7 +227,8 @@ void sl_do_acquire(struct call *call)
     struct server *s = call->s;
     struct wish w = {.want = {.key = call->at[1], .per = 1, .buckets = 1, .units = 1}};
     struct sl_grant grant;
-    if (!good_key(call) || !read_wish(call, &w)) return;
+    if (!sl_good_key(call) || !read_wish(call, &w)) return;
+    sl_server_spend(s, s->drain_bytes * w.want.key.n);
     int status = sl_table_acquire(s->table, s->now, &call->c->session->s, &w.want,
                                   &grant);
     if (status == SLUICE_OK) {
@@ -250,7 +251,7 @@ void sl_do_release(struct call *call)
     struct server *s = call->s;
     struct sl_past past;
     sl_fence fence = 0;
-    if (!good_key(call)) return;
+    if (!sl_good_key(call)) return;
     if (call->n > 2 && !fence_at(call, 2, &fence)) return;
     int n = sl_table_release(s->table, s->now, &call->c->session->s, call->at[1], fence,
                              &past);
@@ -269,7 +270,7 @@ void sl_do_extend(struct call *call)
     sl_fence fence;
     int64_t ms, left;
     char more[40];
-    if (!good_key(call) || !fence_at(call, 2, &fence) ||
+    if (!sl_good_key(call) || !fence_at(call, 2, &fence) ||
         !lease_at(call, 3, "the lease", &ms))
         return;
     if (call->n > 4) {
@@ -295,7 +296,7 @@ void sl_do_extend(struct call *call)
 void sl_do_check(struct call *call)
 {
     sl_fence fence;
-    if (!good_key(call) || !fence_at(call, 2, &fence)) return;
+    if (!sl_good_key(call) || !fence_at(call, 2, &fence)) return;
     bool held = sl_table_holds(call->s->table, call->s->now, call->at[1], fence);
     sl_resp_integer(call->out, held ? 1 : 0);
 }
@@ -303,7 +304,7 @@ void sl_do_check(struct call *call)
 void sl_do_read(struct call *call)
 {
     struct sl_view v;
-    if (!good_key(call)) return;
+    if (!sl_good_key(call)) return;
     /* One server is a majority of one. */
     if (call->n > 2 && !sl_is_word(call->at[2], "MAJORITY")) {
         sl_say_syntax(call, "only MAJORITY may follow");
@@ -326,7 +327,7 @@ void sl_do_await(struct call *call)
     struct server *s = call->s;
     int64_t ms;
     bool want_free = sl_is_word(call->at[2], "FREE");
-    if (!good_key(call)) return;
+    if (!sl_good_key(call)) return;
     if (!want_free && !sl_is_word(call->at[2], "HELD")) {
         sl_say_syntax(call, "HELD or FREE is expected");
         return;
@@ -348,14 +349,16 @@ void sl_do_break(struct call *call)
     struct sl_past past;
     sl_fence fence;
     bool at_once = call->n > 3 && sl_is_word(call->at[3], "NOW");
-    if (!good_key(call) || !fence_at(call, 2, &fence)) return;
+    if (!sl_good_key(call) || !fence_at(call, 2, &fence)) return;
     if (call->n > 3 && !at_once) {
         sl_say_syntax(call, "only NOW may follow");
         return;
     }
     int n = sl_table_break(s->table, s->now, call->at[1], fence, at_once, &past);
     if (n == 2) sl_histogram_add(&s->stats.hold_ms, past.held_ms);
-    if (n == 2 || (n == 1 && !past.broken)) {
+    if (n == 2 && past.broken)
+        sl_event(s, call->at[1], "released", fence, " why=break");
+    if (n > 0 && !past.broken) {
         s->stats.breaks++;
         sl_event(s, call->at[1], "broken", fence, n == 1 ? " why=last-lease" : "");
         sl_event_to_holder(s, past.session_id, call->at[1], "broken", fence);
@@ -371,6 +374,12 @@ static void list_drains(struct call *call)
     sl_resp_array(call->out, stats.drains);
     for (uint32_t i = 0; sl_table_drains(call->s->table, i, &glob); i++)
         sl_resp_bulk(call->out, glob);
+}
+
+static void count_drain(struct server *s, size_t n, bool on)
+{
+    if (on) s->drain_bytes += n;
+    else s->drain_bytes -= n;
 }
 
 void sl_do_drain(struct call *call)
@@ -390,8 +399,9 @@ void sl_do_drain(struct call *call)
         say_too_big(call, "pattern", set->pattern_bytes_max, "pattern-bytes-max");
         return;
     }
-    if (!good_key(call)) return;
+    if (!sl_good_key(call)) return;
     int status = sl_table_drain(call->s->table, call->at[1], on);
+    if (status == SLUICE_OK) count_drain(call->s, call->at[1].n, on);
     if (status == SLUICE_EFULL) {
         snprintf(text, sizeof text,
                  "there are %" PRId64 " patterns already (drains-max)",

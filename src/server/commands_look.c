@@ -278,17 +278,22 @@ void sl_do_locks(struct call *call)
     size_t seen = 0, shown = 0, steps = 0;
     char cursor[24];
     if (!read_page(call, &p)) return;
+    /* As many at a time as may be compared, if their keys are long. */
+    size_t compared = p.match.n + call->s->drain_bytes;
+    size_t each = 16 + compared * (size_t)call->s->settings->key_bytes_max;
+    size_t chunk = 1 + STEPS_MAX / each;
     do {
         struct sl_lock_view *at = found + shown;
-        size_t n = sl_table_scan(call->s->table, call->s->now, &p.cursor, at,
-                                 (size_t)p.count - seen);
+        size_t most = (size_t)p.count - seen < chunk ? (size_t)p.count - seen : chunk;
+        size_t n = sl_table_scan(call->s->table, call->s->now, &p.cursor, at, most);
         seen += n;
         for (size_t i = 0; i < n; i++) {
-            steps += 16 + p.match.n * at[i].key.n;
+            steps += 16 + compared * at[i].key.n;
             if (is_shown(&at[i], p.match)) found[shown++] = at[i];
         }
     } while (p.cursor != 0 && seen < (size_t)p.count && steps < STEPS_MAX);
-    sl_call_cost(call, steps / 64);
+    sl_call_cost(call, seen);
+    sl_server_spend(call->s, steps);
     snprintf(cursor, sizeof cursor, "%" PRIu64, p.cursor);
     sl_resp_array(call->out, 2);
     sl_resp_text(call->out, cursor);

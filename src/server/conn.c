@@ -29,6 +29,8 @@ int sl_conn_begin_session(struct conn *c)
     n->conn = c;
     if (c->session != NULL) {
         c->session->conn = NULL;
+        c->session->told_when_over = c;
+        c->ending = c->session;
         sl_table_session_end(s->table, &c->session->s);
     }
     c->session = n;
@@ -96,6 +98,7 @@ static struct conn *new_conn(struct server *s, bool tcp)
     sl_list_init(&c->all);
     sl_list_init(&c->dirty);
     sl_list_init(&c->ready);
+    sl_list_init(&c->leaving);
     sl_list_init(&c->subscriptions);
     sl_resp_writer_init(&c->out, output_max(s));
     int status = tcp ? uv_tcp_init(s->loop, &c->uv.tcp)
@@ -108,22 +111,20 @@ static struct conn *new_conn(struct server *s, bool tcp)
     return c;
 }
 
-/* A peer that is gone without a word is noticed after about twice the time. */
-static void set_keep_alive(struct conn *c)
+/* Not all connections are asked at the same moment whether they are there, nor in the same
+ * rhythm: a machine drops what comes to it by the thousand at once, and would drop the same
+ * ones again and again. */
+static void vary_keep_alive(struct conn *c)
 {
     uv_os_fd_t fd;
     int s = (int)(c->server->settings->keep_alive_ms / 1000);
     if (c->server->settings->keep_alive_ms == 0 || uv_fileno(&c->uv.handle, &fd) != 0)
         return;
     if (s < 1) s = 1;
-    int on = 1, interval = s / 3 > 0 ? s / 3 : 1, count = 3;
-    unsigned unacknowledged_ms = (unsigned)s * 2000u;
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &s, sizeof s);
+    int number = (int)(sl_conn_id(c) % 1000000);
+    int idle = s + number % s, interval = 1 + s / 10 + number % 3;
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms,
-               sizeof unacknowledged_ms);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
@@ -151,25 +152,32 @@ static void turn_away(struct conn *c)
     sl_conn_hang_up(c, SL_SAID_BYE);
 }
 
-void sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
+bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
 {
+    static struct sl_log_kind kind;
     struct conn *c = new_conn(s, tcp);
-    if (c == NULL) return;
-    if (uv_accept(listener, &c->uv.stream) != 0 ||
+    if (c == NULL) {
+        sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
+                     "out of memory: somebody waits to be let in", NULL);
+        return false;
+    }
+    if (uv_accept(listener, &c->uv.stream) != 0 || /* Nobody is there, say. */
         sl_conn_begin_session(c) != SLUICE_OK) {
         c->closing = true;
         uv_close(&c->uv.handle, on_closed);
-        return;
+        return true;
     }
     sl_list_append(&s->conns, &c->all);
     s->conn_count++;
     s->stats.connections++;
     if (tcp) {
-        uv_tcp_nodelay(&c->uv.tcp, 1);
-        set_keep_alive(c);
+        int size = sizeof c->peer;
+        uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&c->peer, &size);
+        vary_keep_alive(c);
     }
     if (s->conn_count > (size_t)s->settings->connections_max) turn_away(c);
     else read_or_not(c, true);
+    return true;
 }
 
 void sl_conn_close(struct conn *c, enum sl_parting how)
@@ -177,10 +185,12 @@ void sl_conn_close(struct conn *c, enum sl_parting how)
     if (c->closing) return;
     c->closing = true;
     sl_pubsub_drop_all(&c->server->pubsub, c);
+    if (c->ending != NULL) c->ending->told_when_over = NULL;
     part(c, how);
     sl_list_remove(&c->all);
     sl_list_remove(&c->dirty);
     sl_list_remove(&c->ready);
+    sl_list_remove(&c->leaving);
     c->server->conn_count--;
     uv_close(&c->uv.handle, on_closed);
 }
@@ -235,7 +245,8 @@ static void give_reader_back(struct conn *c)
 {
     struct server *s = c->server;
     if (c->reader == NULL || sl_resp_unread(c->reader) > 0) return;
-    if (s->spare_reader == NULL &&
+    bool good = sl_resp_error(c->reader) == NULL; /* A broken one stays broken. */
+    if (good && s->spare_reader == NULL &&
         sl_resp_reader_bytes(c->reader) <= 2 * SPARE_BYTES_MAX)
         s->spare_reader = c->reader;
     else sl_resp_reader_free(c->reader);
@@ -264,8 +275,8 @@ static void later(struct conn *c)
 
 static bool may_act(const struct conn *c)
 {
-    return !c->closing && c->hang_up == SL_STAYS && c->blocked == SL_NOT_BLOCKED &&
-           c->sending == NULL;
+    return !c->closing && c->hang_up == SL_STAYS && c->leaves == SL_STAYS &&
+           c->blocked == SL_NOT_BLOCKED && c->sending == NULL;
 }
 
 void sl_conn_work(struct conn *c)
@@ -279,7 +290,8 @@ void sl_conn_work(struct conn *c)
         }
         int status = sl_resp_next(c->reader, &args);
         if (status == 0) break;
-        c->server->commands_left--;
+        if (--c->server->commands_left % 32 == 0 && sl_server_turn_is_long(c->server))
+            c->server->commands_left = 0; /* After this one. */
         if (status < 0) broken(c, status);
         else sl_dispatch(c, &args);
         if (c->out.n > OUT_BYTES_HIGH) sl_conn_flush(c);
@@ -287,16 +299,35 @@ void sl_conn_work(struct conn *c)
     if (c->closing) return;
     if (c->ended && sl_list_empty(&c->ready)) sl_conn_hang_up(c, SL_SAID_BYE);
     give_reader_back(c);
-    read_or_not(c, c->hang_up == SL_STAYS && c->sending == NULL && !c->ended &&
+    read_or_not(c, c->hang_up == SL_STAYS && c->leaves == SL_STAYS &&
+                       c->sending == NULL && !c->ended &&
                        (c->reader == NULL || sl_resp_unread(c->reader) <= most));
 }
 
 static void end_of_stream(struct conn *c, bool proper)
 {
+    struct server *s = c->server;
     if (proper && !sl_list_empty(&c->ready)) {
         c->ended = true; /* First what it said before. */
         read_or_not(c, false);
-    } else sl_conn_close(c, proper ? SL_SAID_BYE : SL_WAS_CUT);
+    } else if (s->closes_left > 0) {
+        s->closes_left--;
+        sl_conn_close(c, proper ? SL_SAID_BYE : SL_WAS_CUT);
+    } else { /* Thousands may go at once. What this one waits for it is not granted. */
+        c->leaves = proper ? SL_SAID_BYE : SL_WAS_CUT;
+        read_or_not(c, false);
+        sl_list_append(&s->leaving, &c->leaving);
+        sl_server_go_on(s);
+    }
+}
+
+void sl_conn_see_off(struct server *s)
+{
+    while (s->closes_left > 0 && !sl_list_empty(&s->leaving)) {
+        struct conn *c = sl_entry_of(s->leaving.next, struct conn, leaving);
+        s->closes_left--;
+        sl_conn_close(c, c->leaves);
+    }
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
@@ -402,7 +433,7 @@ void sl_conn_flush(struct conn *c)
         uv_buf_t buf = uv_buf_init(c->out.buffer, (unsigned)c->out.n);
         int n = uv_try_write(&c->uv.stream, &buf, 1);
         if (n < 0 && n != UV_EAGAIN) {
-            sl_conn_close(c, SL_WAS_CUT);
+            sl_conn_close(c, c->hang_up != SL_STAYS ? c->hang_up : SL_WAS_CUT);
             return;
         }
         if (n < 0) n = 0;
@@ -459,22 +490,22 @@ void sl_conn_look_after(struct server *s)
 
 /* --- Ask ------------------------------------------------------------------ */
 
-void sl_conn_address(const struct conn *c, char *out, size_t n)
+bool sl_address_text(const struct sockaddr_in6 *a, char *out, size_t n)
 {
-    struct sockaddr_storage a;
-    int size = sizeof a;
     char text[64];
-    snprintf(out, n, "%s", c->server->settings->socket);
-    if (c->uv.handle.type != UV_TCP) return;
-    if (uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&a, &size) != 0) {
-        snprintf(out, n, "gone");
-    } else if (a.ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const void *)&a;
-        uv_ip6_name(in6, text, sizeof text);
-        snprintf(out, n, "[%s]:%u", text, ntohs(in6->sin6_port));
-    } else {
-        const struct sockaddr_in *in = (const void *)&a;
+    if (a->sin6_family == AF_INET6) {
+        uv_ip6_name(a, text, sizeof text);
+        snprintf(out, n, "[%s]:%u", text, ntohs(a->sin6_port));
+    } else if (a->sin6_family == AF_INET) {
+        const struct sockaddr_in *in = (const void *)a;
         uv_ip4_name(in, text, sizeof text);
         snprintf(out, n, "%s:%u", text, ntohs(in->sin_port));
-    }
+    } else return false;
+    return true;
+}
+
+void sl_conn_address(const struct conn *c, char *out, size_t n)
+{
+    if (!sl_address_text(&c->peer, out, n))
+        snprintf(out, n, "%s", c->server->settings->socket);
 }

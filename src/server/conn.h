@@ -15,7 +15,7 @@
 
 #include "server/server.h"
 
-enum sl_blocked { SL_NOT_BLOCKED, SL_IN_ACQUIRE, SL_IN_AWAIT };
+enum sl_blocked { SL_NOT_BLOCKED, SL_IN_ACQUIRE, SL_IN_AWAIT, SL_IN_RESET };
 
 /* How a connection ends, for what it holds without a lease. */
 enum sl_parting {
@@ -33,7 +33,8 @@ struct conn {
     } uv;
     struct server *server;
     struct session *session;
-    struct sl_list all, dirty, ready;
+    struct session *ending; /* The one before, in RESET; else NULL. */
+    struct sl_list all, dirty, ready, leaving;
     struct sl_list subscriptions;
     size_t channel_count, pattern_count;
 
@@ -44,17 +45,21 @@ struct conn {
     uv_write_t write;
 
     enum sl_blocked blocked;
+    enum sl_parting leaves;  /* It has gone; it will be closed in a later turn. */
     enum sl_parting hang_up; /* When all is sent. */
     sl_ms hang_up_ms;        /* Since when. */
     bool reading, authed, closing;
-    bool ended; /* It has ended its stream, and is not done with what came before. */
+    bool in_multi; /* What comes belongs to a MULTI that was refused. */
+    bool ended;    /* It has ended its stream, and is not done with what came before. */
     uint8_t auth_failures;
     sl_ms since_ms, heard_ms;
     char name[64];
+    struct sockaddr_in6 peer; /* Or a sockaddr_in. */
 };
 
-/* A connection that was accepted. Takes care of itself from here on. */
-void sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp);
+/* A connection comes in, and takes care of itself from here on. False: out of memory; it is
+ * still at the door. */
+bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp);
 
 /* Where to write to it. It will be sent at the end of the callback. */
 struct sl_resp_writer *sl_conn_out(struct conn *c);
@@ -77,14 +82,20 @@ void sl_conn_hang_up(struct conn *c, enum sl_parting how);
 /* Close now. */
 void sl_conn_close(struct conn *c, enum sl_parting how);
 
-/* What it holds without a lease is given back, and it has a new number. SLUICE_ENOMEM: it
- * is as it was. */
+/* What it holds without a lease is given back, and it has a new number. When all is given
+ * back, effects.c answers. SLUICE_ENOMEM: it is as it was. */
 int sl_conn_begin_session(struct conn *c);
+
+/* Close some of those who have gone. */
+void sl_conn_see_off(struct server *s);
 
 /* What is due every second: those that are silent, or do not go. */
 void sl_conn_look_after(struct server *s);
 
-/* "127.0.0.1:4711", or the path of a socket. */
+/* "127.0.0.1:4711"; false: it is no such address. */
+bool sl_address_text(const struct sockaddr_in6 *a, char *out, size_t n);
+
+/* The same, or the path of the socket. */
 void sl_conn_address(const struct conn *c, char *out, size_t n);
 
 static inline uint64_t sl_conn_id(const struct conn *c)

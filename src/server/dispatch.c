@@ -122,6 +122,30 @@ static bool may_run(struct call *call, const struct command *command)
     return false;
 }
 
+/* There are no transactions of Redis here. A client that sends MULTI sends what belongs to
+ * it right behind, and must not find that half of it was done: so all of it is refused. */
+static bool refuses(struct call *call)
+{
+    struct sl_bytes name = call->at[0];
+    bool multi = sl_is_word(name, "MULTI");
+    bool end = sl_is_word(name, "EXEC") || sl_is_word(name, "DISCARD");
+    if (!call->c->authed || (!multi && !call->c->in_multi)) return false;
+    if (sl_is_word(name, "RESET") || sl_is_word(name, "QUIT"))
+        call->c->in_multi = false;
+    if (!multi && !call->c->in_multi) return false;
+    call->c->in_multi = !end;
+    if (end)
+        sl_say(call, "EXECABORT", "nothing was done: MULTI is not in this version");
+    else
+        sl_say(call, "ERR",
+               multi
+                   ? "MULTI is not in this version, and what follows up to EXEC is not "
+                     "done; for a plain pipeline of redis-py: "
+                     "pipeline(transaction=False)"
+                   : "not done: it belongs to a MULTI, which is not in this version");
+    return true;
+}
+
 /* What has become due is told first: that a lease has ended before that its key is
  * granted again. (When more is due than fits into a turn, the order may be the other.) */
 static void run(struct call *call, const struct command *command)
@@ -136,6 +160,7 @@ void sl_dispatch(struct conn *c, const struct sl_args *args)
         .c = c, .s = c->server, .out = sl_conn_out(c), .at = args->at, .n = args->n};
     const struct command *command = sl_command_find(args->at[0]);
     c->server->stats.commands++;
+    if (refuses(&call)) return;
     if (command != NULL) {
         if (may_run(&call, command)) run(&call, command);
     } else if (is_web(args->at[0])) hang_up_on_web(&call);

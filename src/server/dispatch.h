@@ -56,6 +56,9 @@ bool sl_is_word(struct sl_bytes b, const char *word);
 /* Decimal digits with a sign or without, all of them, in the range. */
 bool sl_parse_number(struct sl_bytes b, int64_t min, int64_t max, int64_t *out);
 
+/* Whether the first argument is a key; if not, it was said why. */
+bool sl_good_key(struct call *call);
+
 /* --- Replies that several give -------------------------------------------- */
 
 void sl_say(struct call *call, const char *word, const char *text);

@@ -20,7 +20,9 @@ void sl_event(struct server *s, struct sl_bytes key, const char *event, sl_fence
     int n = snprintf(text, sizeof text, "%s %" PRIu64 "%s", event, fence, more);
     const struct sl_bytes to = {channel, CHANNEL_BYTES + key.n};
     const struct sl_bytes what = {text, (size_t)n};
-    s->stats.events += sl_pubsub_publish(&s->pubsub, to, what);
+    size_t heard = sl_pubsub_publish(&s->pubsub, to, what);
+    s->stats.events += heard;
+    sl_server_spend(s, s->pubsub.pattern_bytes * to.n + 128 * heard);
 #ifdef MUT_TWICE
     sl_pubsub_publish(&s->pubsub, to, what);
 #endif
@@ -81,10 +83,12 @@ static void answer_waiter(struct server *s, struct session *n,
 static bool came_too_late(struct server *s, struct session *n,
                           const struct sl_effect *e)
 {
-    struct sl_past past;
     enum sl_parting how = n->conn != NULL ? sl_conn_hung_up(n->conn) : SL_SAID_BYE;
+#ifdef MUT_LATE
+    return false;
+#endif
     if (how == SL_STAYS) return false;
-    sl_table_release(s->table, s->now, &n->s, e->key, e->grant.fence, &past);
+    sl_table_take_back(s->table, s->now, &n->s, e->key, &e->grant);
     if (n->conn != NULL) sl_conn_close(n->conn, how);
     return true;
 }
@@ -114,6 +118,12 @@ static void tell_ended(struct server *s, const struct sl_effect *e)
 
 static void end_session(struct server *s, struct session *n)
 {
+    struct conn *c = n->told_when_over;
+    if (c != NULL) {
+        c->ending = NULL;
+        sl_conn_unblock(c);
+        sl_resp_simple(sl_conn_out(c), "RESET");
+    }
     sl_list_remove(&n->lingering);
     sl_index_remove(&s->by_id, n, s->by_id.kind->hash(n, s->by_id.seed));
     free(n);
@@ -124,6 +134,7 @@ static void tell(struct server *s, const struct sl_effect *e)
     struct session *n = e->session == NULL ? NULL
                                            : sl_entry_of(e->session, struct session, s);
     switch (e->type) {
+        case SL_NOTHING: break;
         case SL_GRANTED: tell_granted(s, n, e); break;
         case SL_TIMED_OUT:
         case SL_REFUSED:
@@ -141,7 +152,9 @@ bool sl_effects_tell(struct server *s)
     struct sl_effect e;
     while (s->effects_left > 0) {
         if (!sl_table_next(s->table, s->now, &e)) return true;
-        s->effects_left--;
+        bool look = --s->effects_left % 4 == 0 || e.type == SL_NOTHING;
+        if (look && sl_server_turn_is_long(s))
+            s->effects_left = 0; /* After this one. */
         tell(s, &e);
     }
     return false;

@@ -12,13 +12,30 @@
 
 #define BACKLOG 1024
 
+/* The loop calls this again and again while somebody is at the door, unless we do not
+ * answer: then it waits until we do, in a later turn. */
 static void on_connection(uv_stream_t *listener, int status)
 {
     struct server *s = listener->data;
     if (status != 0) return;
+    if (s->accepts_left == 0) {
+        s->door_is_full = true;
+        sl_server_go_on(s);
+        return;
+    }
+    s->accepts_left--;
     sl_server_look_at_clock(s);
-    sl_conn_accept(s, listener, listener->type == UV_TCP);
+    s->no_memory = !sl_conn_accept(s, listener, listener->type == UV_TCP);
     sl_server_settle(s);
+}
+
+void sl_listen_go_on(struct server *s)
+{
+    s->door_is_full = s->no_memory = false;
+    for (size_t i = 0; i < s->listener_count; i++) {
+        uv_stream_t *listener = (uv_stream_t *)s->listeners[i];
+        if (!sl_conn_accept(s, listener, listener->type == UV_TCP)) s->no_memory = true;
+    }
 }
 
 static void free_handle(uv_handle_t *h)
@@ -48,6 +65,24 @@ static int add(struct server *s, uv_stream_t *stream, const char *where)
     return 0;
 }
 
+/* What all connections inherit from the socket that they come in by. A peer that is gone
+ * without a word is noticed after about three times the setting. */
+static void set_options(const struct server *s, const uv_tcp_t *tcp)
+{
+    uv_os_fd_t fd;
+    int on = 1, seconds = (int)(s->settings->keep_alive_ms / 1000), probes = 10;
+    int interval = 1 + seconds / 10;
+    unsigned unacknowledged_ms = (unsigned)seconds * 3000u + 3000u;
+    if (uv_fileno((const uv_handle_t *)tcp, &fd) != 0) return;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (s->settings->keep_alive_ms == 0) return;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms,
+               sizeof unacknowledged_ms);
+}
+
 /* --- TCP ------------------------------------------------------------------ */
 
 static bool parse_address(const char *text, int port, struct sockaddr_storage *out)
@@ -75,19 +110,21 @@ static int got_port(const uv_tcp_t *tcp)
                                         : ((struct sockaddr_in6 *)&a)->sin6_port);
 }
 
-static int listen_tcp(struct server *s, const char *address)
+static int listen_tcp(void *arg, const char *address)
 {
+    struct server *s = arg;
     bool optional = *address == '-';
     struct sockaddr_storage a = {0};
     char where[128];
     if (optional) address++;
-    parse_address(address, s->port, &a); /* check_address() was content. */
+    parse_address(address, s->port, &a); /* sl_listen_check() was content. */
     uv_tcp_t *tcp = calloc(1, sizeof *tcp);
     if (tcp == NULL || uv_tcp_init(s->loop, tcp) != 0) abort();
     unsigned flags = a.ss_family == AF_INET6 ? UV_TCP_IPV6ONLY : 0;
     int status = uv_tcp_bind(tcp, (const struct sockaddr *)&a, flags);
     snprintf(where, sizeof where, a.ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d",
              address, s->port);
+    set_options(s, tcp);
     if (status != 0 && optional) {
         uv_close((uv_handle_t *)tcp, free_handle);
         return 0;
@@ -111,14 +148,15 @@ static int listen_tcp(struct server *s, const char *address)
     return 0;
 }
 
-static int check_address(struct server *s, const char *address)
+static int check_address(void *arg, const char *address)
 {
+    const struct sl_settings *set = arg;
     struct sockaddr_storage a = {0};
     if (*address == '-') address++;
     if (!parse_address(address, 0, &a))
         return fail(NULL, "bind: this is no address", address, "127.0.0.1, say");
 #ifndef MUT_BIND
-    if (!is_loopback(&a) && *s->settings->password == '\0')
+    if (!is_loopback(&a) && *set->password == '\0')
         return fail(NULL,
                     "refused to listen beyond this machine without a password: set "
                     "--password-file, or bind to 127.0.0.1",
@@ -128,29 +166,32 @@ static int check_address(struct server *s, const char *address)
 }
 
 /* Does something with each address of the list; -1 as soon as one fails. */
-static int each_address(struct server *s,
-                        int (*what)(struct server *s, const char *address))
+static int each_address(const char *bind_list, void *arg,
+                        int (*what)(void *arg, const char *address))
 {
-    char *list = strdup(s->settings->bind), *rest = list, *address;
+    char *list = strdup(bind_list), *rest = list, *address;
     int status = list == NULL ? -1 : 0, n = 0;
     while (status == 0 && (address = strsep(&rest, ", ")) != NULL) {
         if (*address == '\0') continue;
         if (++n == SL_LISTENERS_MAX)
             status = fail(NULL, "bind: too many addresses", address, "at most 15");
-        else status = what(s, address);
+        else status = what(arg, address);
     }
     free(list);
     if (status == 0 && n == 0)
-        return fail(NULL, "bind: no address", s->settings->bind, "127.0.0.1, say");
+        return fail(NULL, "bind: no address", bind_list, "127.0.0.1, say");
     return status;
 }
 
 static int listen_all_tcp(struct server *s)
 {
     s->port = s->settings->port == SL_PORT_AUTO ? 0 : (int)s->settings->port;
-    /* All are looked at before the first is opened. */
-    if (each_address(s, check_address) != 0) return -1;
-    return each_address(s, listen_tcp);
+    return each_address(s->settings->bind, s, listen_tcp);
+}
+
+int sl_listen_check(struct sl_settings *set)
+{
+    return set->port == 0 ? 0 : each_address(set->bind, set, check_address);
 }
 
 /* --- A unix socket -------------------------------------------------------- */
@@ -195,8 +236,9 @@ static int listen_unix(struct server *s)
     mode_t before = umask((mode_t)(0777 & ~s->settings->socket_mode));
     int status = uv_pipe_bind(pipe, path);
     umask(before);
-    if (status != 0)
-        return fail((uv_handle_t *)pipe, "cannot bind", path, uv_strerror(status));
+    if (status != 0) /* It calls a folder that is not there a lack of permission. */
+        return fail((uv_handle_t *)pipe, "socket: cannot make it; is its folder there?",
+                    path, uv_strerror(status));
     if (add(s, (uv_stream_t *)pipe, path) != 0) return -1;
     sl_log(SL_LOG_INFO, "listening on a unix socket", "path", path, NULL);
     return 0;

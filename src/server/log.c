@@ -1,6 +1,7 @@
 #include "server/log.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,6 +74,8 @@ static void add_pair(struct line *l, const char *name, const char *value)
     add_quoted(l, value);
 }
 
+static uint64_t lost; /* Lines that could not be written. */
+
 static void write_line(enum sl_log_level level, const char *message, uint64_t left_out,
                        va_list pairs)
 {
@@ -96,13 +99,22 @@ static void write_line(enum sl_log_level level, const char *message, uint64_t le
     }
     while ((name = va_arg(pairs, const char *)) != NULL)
         add_pair(&l, name, va_arg(pairs, const char *));
+    if (lost > 0) {
+        snprintf(number, sizeof number, "%" PRIu64, lost);
+        add_pair(&l, "lost_before", number);
+        lost = 0; /* It is counted again if this one is lost too. */
+    }
     if (left_out > 0) {
         snprintf(number, sizeof number, "%" PRIu64, left_out);
         add_pair(&l, "left_out", number);
     }
     add(&l, format == SL_LOG_JSON ? "}\n" : "\n");
-    /* A log that cannot be written must not stop the locks. */
-    if (write(STDERR_FILENO, l.text, l.n) < 0) return;
+    /* A log that cannot be written must not stop the locks: where nobody reads it, the line
+     * is lost. There is room for a whole one, or none. */
+    struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&p, 1, 0) != 1 || (p.revents & POLLOUT) == 0 ||
+        write(STDERR_FILENO, l.text, l.n) < 0)
+        lost++;
 }
 
 void sl_log(enum sl_log_level level, const char *message, ...)

@@ -1,5 +1,6 @@
 /* main.c - sluice-server: settings, start, run, leave. */
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +32,18 @@ static void say_ready(void)
     close(fd);
 }
 
+/* Small pieces of memory that are freed are put together one by one, and not all of them
+ * when the first large one is: that kept the loop for 40 ms after a client that had held
+ * 300,000 locks. */
+static void be_steady(void)
+{
+    mallopt(M_MXFAST, 0);
+}
+
 static int serve(struct sl_settings *settings)
 {
     static struct server s;
-    sl_log_setup((enum sl_log_format)settings->log_format,
-                 (enum sl_log_level)settings->log_level);
+    be_steady();
     signal(SIGPIPE, SIG_IGN);
     sl_dispatch_setup();
     if (sl_server_start(&s, settings) != 0 || sl_server_listen(&s) != 0)
@@ -57,6 +65,14 @@ static void open_std(void)
         }
 }
 
+/* From here on what is wrong is said in the log, in the form that was chosen. */
+static int set_up(struct sl_settings *settings)
+{
+    sl_log_setup((enum sl_log_format)settings->log_format,
+                 (enum sl_log_level)settings->log_level);
+    return sl_listen_check(settings);
+}
+
 int main(int argc, char **argv)
 {
     struct sl_settings settings;
@@ -64,6 +80,8 @@ int main(int argc, char **argv)
     int status = EXIT_STOPPED;
     open_std();
     if (sl_settings_read(&settings, argc, argv, &wish, stderr) != 0)
+        status = EXIT_SETTINGS;
+    else if ((wish == SL_SERVE || wish == SL_CHECK) && set_up(&settings) != 0)
         status = EXIT_SETTINGS;
     else if (wish == SL_HELP) sl_settings_help(stdout);
     else if (wish == SL_VERSION) puts("sluice-server " SLUICE_VERSION);

@@ -17,10 +17,14 @@ struct topic {
     char name[];
 };
 
-struct subscription {
-    struct sl_list of_topic, of_conn;
+struct pair {
     struct topic *topic;
     struct conn *conn;
+};
+
+struct subscription {
+    struct sl_list of_topic, of_conn;
+    struct pair pair;
 };
 
 /* --- Topics --------------------------------------------------------------- */
@@ -50,6 +54,18 @@ static bool same_topic(const void *item, struct sl_bytes key)
     return same_bytes(name_of(item), key);
 }
 
+static uint64_t hash_pair(const void *item, uint64_t seed)
+{
+    const struct subscription *s = item;
+    return hash_bytes((struct sl_bytes){(const char *)&s->pair, sizeof s->pair}, seed);
+}
+
+static bool same_pair(const void *item, struct sl_bytes key)
+{
+    return memcmp(&((const struct subscription *)item)->pair, key.at, key.n) == 0;
+}
+
+static const struct sl_index_kind pairs = {.hash = hash_pair, .same = same_pair};
 static const struct sl_index_kind topics = {.hash = hash_topic, .same = same_topic};
 
 static struct topic *find(const struct sl_pubsub *p, struct sl_bytes name, bool pattern)
@@ -77,6 +93,7 @@ static struct topic *make(struct sl_pubsub *p, struct sl_bytes name, bool patter
     if (pattern) {
         sl_list_append(&p->patterns, &t->place);
         p->pattern_count++;
+        p->pattern_bytes += t->n;
     } else sl_index_put(&p->channels, t, hash_topic(t, p->channels.seed));
     return t;
 }
@@ -87,6 +104,7 @@ static void tidy(struct sl_pubsub *p, struct topic *t)
     if (t->pattern) {
         sl_list_remove(&t->place);
         p->pattern_count--;
+        p->pattern_bytes -= t->n;
     } else sl_index_remove(&p->channels, t, hash_topic(t, p->channels.seed));
     free(t);
 }
@@ -97,28 +115,28 @@ void sl_pubsub_init(struct sl_pubsub *p, uint64_t seed)
 {
     *p = (struct sl_pubsub){0};
     sl_index_init(&p->channels, &topics, seed);
+    sl_index_init(&p->pairs, &pairs, seed);
     sl_list_init(&p->patterns);
 }
 
 /* --- Subscriptions -------------------------------------------------------- */
 
-static struct subscription *find_in(const struct conn *c, const struct topic *t)
+static struct subscription *find_in(const struct sl_pubsub *p, struct conn *c,
+                                    struct topic *t)
 {
-    for (struct sl_list *n = c->subscriptions.next; n != &c->subscriptions;
-         n = n->next) {
-        struct subscription *s = sl_entry_of(n, struct subscription, of_conn);
-        if (s->topic == t) return s;
-    }
-    return NULL;
+    const struct pair pair = {t, c};
+    const struct sl_bytes key = {(const char *)&pair, sizeof pair};
+    return sl_index_find(&p->pairs, key, hash_bytes(key, p->pairs.seed));
 }
 
 int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
                         bool pattern, size_t of_one_max, size_t patterns_max)
 {
     struct topic *t = find(p, name, pattern);
-    if (t != NULL && find_in(c, t) != NULL) return SLUICE_OK;
+    if (t != NULL && find_in(p, c, t) != NULL) return SLUICE_OK;
     if (c->channel_count + c->pattern_count >= of_one_max) return SLUICE_EFULL;
     if (t == NULL && pattern && p->pattern_count >= patterns_max) return SLUICE_EKEYS;
+    if (sl_index_reserve(&p->pairs) != SLUICE_OK) return SLUICE_ENOMEM;
     struct subscription *s = malloc(sizeof *s);
     if (s == NULL) return SLUICE_ENOMEM;
     if (t == NULL) t = make(p, name, pattern);
@@ -126,8 +144,8 @@ int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes nam
         free(s);
         return SLUICE_ENOMEM;
     }
-    s->topic = t;
-    s->conn = c;
+    s->pair = (struct pair){t, c};
+    sl_index_put(&p->pairs, s, hash_pair(s, p->pairs.seed));
     sl_list_append(&t->subscriptions, &s->of_topic);
     sl_list_append(&c->subscriptions, &s->of_conn);
     t->count++;
@@ -138,20 +156,22 @@ int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes nam
 
 static void end(struct sl_pubsub *p, struct subscription *s)
 {
-    if (s->topic->pattern) s->conn->pattern_count--;
-    else s->conn->channel_count--;
+    struct topic *t = s->pair.topic;
+    if (t->pattern) s->pair.conn->pattern_count--;
+    else s->pair.conn->channel_count--;
+    sl_index_remove(&p->pairs, s, hash_pair(s, p->pairs.seed));
     sl_list_remove(&s->of_topic);
     sl_list_remove(&s->of_conn);
-    s->topic->count--;
-    tidy(p, s->topic);
     free(s);
+    t->count--;
+    tidy(p, t);
 }
 
 void sl_pubsub_unsubscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
                            bool pattern)
 {
-    const struct topic *t = find(p, name, pattern);
-    struct subscription *s = t == NULL ? NULL : find_in(c, t);
+    struct topic *t = find(p, name, pattern);
+    struct subscription *s = t == NULL ? NULL : find_in(p, c, t);
     if (s != NULL) end(p, s);
 }
 
@@ -161,7 +181,7 @@ bool sl_pubsub_drop_one(struct sl_pubsub *p, struct conn *c, bool pattern,
     for (struct sl_list *n = c->subscriptions.next; n != &c->subscriptions;
          n = n->next) {
         struct subscription *s = sl_entry_of(n, struct subscription, of_conn);
-        struct topic *t = s->topic;
+        struct topic *t = s->pair.topic;
         if (t->pattern != pattern) continue;
         t->count++; /* Its name is needed a little longer. */
         end(p, s);
@@ -197,7 +217,7 @@ static size_t say_to_all(const struct topic *t, struct sl_bytes channel,
 {
     const struct sl_list *all = &t->subscriptions;
     for (const struct sl_list *n = all->next; n != all; n = n->next)
-        say(sl_entry_of(n, struct subscription, of_topic)->conn, t, channel, text);
+        say(sl_entry_of(n, struct subscription, of_topic)->pair.conn, t, channel, text);
     return t->count;
 }
 
@@ -220,9 +240,10 @@ size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel)
     return t == NULL ? 0 : t->count;
 }
 
-/* Goes through the channels that match; writes them, if there is a writer. */
+/* Goes through the channels that match; writes them, if there is a writer. Stops when it
+ * has compared more than so many characters. */
 static size_t each_channel(const struct sl_pubsub *p, struct sl_bytes glob,
-                           struct sl_resp_writer *out)
+                           size_t *steps, struct sl_resp_writer *out)
 {
     void *some[64];
     uint64_t cursor = 0;
@@ -231,18 +252,25 @@ static size_t each_channel(const struct sl_pubsub *p, struct sl_bytes glob,
     do {
         size_t n = sl_index_scan(&p->channels, &cursor, some, 64);
         for (size_t i = 0; i < n; i++) {
-            if (glob.at != NULL && !sl_glob(glob, name_of(some[i]))) continue;
+            struct sl_bytes name = name_of(some[i]);
+            *steps += 250 + glob.n * name.n; /* Writing it costs as much as that. */
+            if (glob.at != NULL && !sl_glob(glob, name)) continue;
             found++;
-            if (out != NULL) sl_resp_bulk(out, name_of(some[i]));
+            if (out != NULL) sl_resp_bulk(out, name);
         }
-    } while (cursor != 0);
+    } while (cursor != 0 && *steps <= SL_STEPS_MAX);
     return found;
 }
 
-void sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes glob,
-                    struct sl_resp_writer *out)
+int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes glob,
+                   struct sl_resp_writer *out, size_t *steps)
 {
+    *steps = 0;
+    size_t n = each_channel(p, glob, steps, NULL);
+    if (*steps > SL_STEPS_MAX) return SLUICE_EFULL;
     /* Nothing changes between, so both walks see the same. */
-    sl_resp_array(out, each_channel(p, glob, NULL));
-    each_channel(p, glob, out);
+    size_t again = 0;
+    sl_resp_array(out, n);
+    each_channel(p, glob, &again, out);
+    return SLUICE_OK;
 }

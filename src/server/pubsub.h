@@ -13,8 +13,10 @@ struct conn;
 
 struct sl_pubsub {
     struct sl_index channels;
+    struct sl_index pairs; /* Subscriptions, by topic and connection. */
     struct sl_list patterns;
     size_t pattern_count;
+    size_t pattern_bytes; /* Of all of them: what an event is compared with. */
 };
 
 void sl_pubsub_init(struct sl_pubsub *p, uint64_t seed);
@@ -44,8 +46,11 @@ size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
 /* Subscribers of a channel. */
 size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel);
 
-/* Channels that match (all, if glob.at is NULL), as an array of bulks. */
-void sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes glob,
-                    struct sl_resp_writer *out);
+/* Channels that match (all, if glob.at is NULL), as an array of bulks; and how many
+ * characters were compared for it. SLUICE_EFULL: more than SL_STEPS_MAX; nothing is
+ * written. */
+int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes glob,
+                   struct sl_resp_writer *out, size_t *steps);
+#define SL_STEPS_MAX 1000000u /* About two milliseconds. */
 
 #endif /* SL_SERVER_PUBSUB_H */

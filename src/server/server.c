@@ -16,27 +16,38 @@
 #include "server/conn.h"
 #include "server/log.h"
 
-/* How much of each one turn of the loop does. A turn should stay well below 5 ms: an
- * effect costs about a microsecond, sending to a connection five to ten. */
+/* How much of each one turn of the loop does, and for how long it goes on taking more. A
+ * turn should stay well below 5 ms: an effect costs about a microsecond, sending to a
+ * connection five to ten. */
+#define TURN_NS 2000000u
 #define EFFECTS_A_TURN 512u
-#define FLUSHES_A_TURN 256u
-#define COMMANDS_A_TURN 4096u
+#define FLUSHES_A_TURN 128u
+#define COMMANDS_A_TURN 1024u
+#define ACCEPTS_A_TURN 64u
+#define CLOSES_A_TURN 64u
+#define STEPS_A_COMMAND 512u /* Of comparing patterns: about a microsecond. */
 
 /* --- Time ----------------------------------------------------------------- */
 
-static uint64_t read_clock(clockid_t id, uint64_t per_second)
+static uint64_t read_clock_ns(clockid_t id)
 {
     struct timespec t;
     clock_gettime(id, &t);
-    return (uint64_t)t.tv_sec * per_second +
-           (uint64_t)t.tv_nsec / (1000000000u / per_second);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 void sl_server_look_at_clock(struct server *s)
 {
     /* Boot time: it goes on while the machine sleeps, and is never set. */
-    s->now = (struct sl_now){.ms = (sl_ms)read_clock(CLOCK_BOOTTIME, 1000),
-                             .wall_us = read_clock(CLOCK_REALTIME, 1000000)};
+    uint64_t ns = read_clock_ns(CLOCK_BOOTTIME);
+    if (s->turn_ns == 0) s->turn_ns = ns;
+    s->now = (struct sl_now){.ms = (sl_ms)(ns / 1000000),
+                             .wall_us = read_clock_ns(CLOCK_REALTIME) / 1000};
+}
+
+bool sl_server_turn_is_long(const struct server *s)
+{
+    return read_clock_ns(CLOCK_BOOTTIME) - s->turn_ns > TURN_NS;
 }
 
 /* When something is due next: a lease, a wait, one that lingers. */
@@ -91,6 +102,7 @@ static void on_second(uv_timer_t *timer)
     sl_server_look_at_clock(s);
     end_lingering(s);
     sl_conn_look_after(s);
+    if (s->no_memory) sl_listen_go_on(s);
     if (s->stats.turns_counted_ms + 10000 <= s->now.ms) {
         s->stats.turns_counted_ms = s->now.ms;
         s->stats.turn_us_recent[1] = s->stats.turn_us_recent[0];
@@ -118,8 +130,13 @@ static void on_prepare(uv_prepare_t *handle)
     s->effects_left = EFFECTS_A_TURN;
     s->flushes_left = FLUSHES_A_TURN;
     s->commands_left = COMMANDS_A_TURN;
+    s->accepts_left = ACCEPTS_A_TURN;
+    s->closes_left = CLOSES_A_TURN;
+    s->turn_ns = 0;
     if (!uv_is_active((uv_handle_t *)&s->idle)) return;
     sl_server_look_at_clock(s);
+    if (s->door_is_full) sl_listen_go_on(s);
+    sl_conn_see_off(s);
     work_on_ready(s);
     sl_server_settle(s);
 }
@@ -128,6 +145,17 @@ static void on_prepare(uv_prepare_t *handle)
 static void on_idle(uv_idle_t *handle)
 {
     (void)handle;
+}
+
+static void spend(uint32_t *left, size_t n)
+{
+    *left = *left > n ? *left - (uint32_t)n : 0;
+}
+
+void sl_server_spend(struct server *s, size_t steps)
+{
+    spend(&s->commands_left, steps / STEPS_A_COMMAND);
+    spend(&s->effects_left, steps / STEPS_A_COMMAND);
 }
 
 void sl_server_go_on(struct server *s)
@@ -150,7 +178,8 @@ void sl_server_settle(struct server *s)
     flush_dirty(s);
     /* Who said goodbye was closed only now, when its last reply was sent. */
     all_told = sl_effects_tell(s) && all_told;
-    if (!all_told || !sl_list_empty(&s->dirty) || !sl_list_empty(&s->ready))
+    if (!all_told || !sl_list_empty(&s->dirty) || !sl_list_empty(&s->ready) ||
+        !sl_list_empty(&s->leaving) || s->door_is_full)
         sl_server_go_on(s);
     else if (uv_is_active((uv_handle_t *)&s->idle)) uv_idle_stop(&s->idle);
     if (all_told) set_clock(s);
@@ -192,19 +221,20 @@ static int fail(const char *what, const char *why)
     return -1;
 }
 
+#define OWN_FILES 24 /* That are not connections. */
+
 /* As many files as connections, if the system lets us. */
 static void raise_file_limit(struct server *s)
 {
     struct rlimit r;
-    rlim_t want = (rlim_t)s->settings->connections_max + 64;
+    rlim_t want = (rlim_t)s->settings->connections_max + OWN_FILES;
     char most[24];
     if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want) return;
     r.rlim_cur = want < r.rlim_max ? want : r.rlim_max;
     setrlimit(RLIMIT_NOFILE, &r);
     if (r.rlim_cur >= want) return;
-    s->settings->connections_max = (int64_t)r.rlim_cur - 64 > 0
-                                       ? (int64_t)r.rlim_cur - 64
-                                       : 1;
+    int64_t most_now = (int64_t)r.rlim_cur - OWN_FILES;
+    s->settings->connections_max = most_now > 0 ? most_now : 1;
     snprintf(most, sizeof most, "%" PRId64, s->settings->connections_max);
     sl_log(SL_LOG_WARN,
            "connections-max is more than this process may open; raise its "
@@ -294,6 +324,7 @@ int sl_server_start(struct server *s, struct sl_settings *settings)
     sl_list_init(&s->lingering);
     sl_list_init(&s->dirty);
     sl_list_init(&s->ready);
+    sl_list_init(&s->leaving);
     raise_file_limit(s);
     if (open_data(s) != 0 || make_table(s) != 0) return -1;
     sl_index_init(&s->by_id, &sessions, s->seed);

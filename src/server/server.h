@@ -29,8 +29,9 @@ struct conn;
 /* What the table knows of a connection. It may live longer than that: what was held
  * without a lease lingers when the connection was cut. Owned by the server. */
 struct session {
-    struct sl_session s; /* s.id is the connection's number. */
-    struct conn *conn;   /* NULL: the connection is gone. */
+    struct sl_session s;         /* s.id is the connection's number. */
+    struct conn *conn;           /* NULL: the connection is gone. */
+    struct conn *told_when_over; /* One that has said RESET; else NULL. */
     sl_ms linger_end_ms;
     struct sl_list lingering;
 };
@@ -48,13 +49,18 @@ struct server {
     size_t blocked_count;
     struct sl_list lingering; /* Sessions, in the order in which they will end. */
     struct sl_list dirty;     /* Connections with output that has not been sent. */
+    struct sl_list leaving;   /* Connections that have gone and are not closed. */
     struct sl_list ready;     /* Connections with input that can be looked at now. */
     struct sl_pubsub pubsub;
+    size_t drain_bytes; /* Of all patterns of DRAIN: what a request is compared with. */
     struct sl_stats stats;
 
-    uint32_t effects_left; /* In this turn; then flushes. */
+    uint64_t turn_ns;      /* When the first thing of this turn began; 0: none has. */
+    uint32_t effects_left; /* In this turn; as those below. */
     uint32_t flushes_left;
     uint32_t commands_left;
+    uint32_t accepts_left;
+    uint32_t closes_left;
     uv_prepare_t prepare;
     uv_idle_t idle; /* Runs while there is more to do. */
     uv_timer_t second;
@@ -69,7 +75,9 @@ struct server {
 
     uv_handle_t *listeners[SL_LISTENERS_MAX];
     size_t listener_count;
-    int port; /* The one it got. */
+    bool door_is_full; /* Somebody is to be let in in the next turn; */
+    bool no_memory;    /* or in a second, when there may be memory for it. */
+    int port;          /* The one it got. */
     int data_fd;
     bool stopping;
     bool stopped; /* Everybody has been told. */
@@ -89,15 +97,27 @@ void sl_server_look_at_clock(struct server *s);
  * callback of the loop ends with it. */
 void sl_server_settle(struct server *s);
 
+/* Whether this turn has gone on for so long that the rest should wait for the next. */
+bool sl_server_turn_is_long(const struct server *s);
+
 /* There is more to do than fits into this turn. */
 void sl_server_go_on(struct server *s);
+
+/* So many characters were compared with patterns: the turn is to be shorter for it. */
+void sl_server_spend(struct server *s, size_t steps);
 
 struct session *sl_server_session(const struct server *s, uint64_t id);
 
 /* --- listen.c ------------------------------------------------------------- */
 
+/* Whether the addresses are some, and may be listened on. 0, or -1: it was said. */
+int sl_listen_check(struct sl_settings *set);
+
 int sl_server_listen(struct server *s);
 void sl_server_stop_listening(struct server *s);
+
+/* Let those in for whom there was no time. */
+void sl_listen_go_on(struct server *s);
 
 /* --- effects.c ------------------------------------------------------------ */
 

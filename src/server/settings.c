@@ -175,30 +175,71 @@ struct reading {
     bool bad;
 };
 
+/* One line at a time, so that the number of the line is known, and a line that begins with
+ * a blank is one of its own. */
 static int take_line(void *arg, const char *section, const char *name,
-                     const char *value, int line)
+                     const char *value)
 {
     struct reading *r = arg;
     const struct row *row = find_row(name, strlen(name));
     size_t i = row != NULL ? (size_t)(row - rows) : 0;
     int status = 0;
-    r->place.line = line;
     (void)section; /* May be there, to the reader's taste. */
     if (row == NULL)
         status = wrong(&r->place, "there is no setting \"%s\"; --help lists them",
                        name);
     else if (strcmp(name, "config") == 0)
         status = wrong(&r->place, "a config file cannot name another");
-    else if (r->seen[i])
-        status = wrong(
-            &r->place,
-            "\"%s\" is there twice, or this line begins with a blank: then it "
-            "belongs to the one before",
-            name);
+    else if (r->seen[i]) status = wrong(&r->place, "\"%s\" is there twice", name);
     else if (!r->by_flag[i]) status = set(r->settings, row, value, &r->place);
     if (row != NULL) r->seen[i] = true;
     if (status != 0) r->bad = true;
     return 1; /* All that is wrong is said, not the first thing alone. */
+}
+
+#define FILE_BYTES_MAX (1u << 20)
+#define LINE_BYTES_MAX 190u /* More than that would be cut by the parser. */
+
+/* A line of n bytes, which may end anywhere. */
+static void read_line(struct reading *r, const char *text, size_t n)
+{
+    char line[LINE_BYTES_MAX + 1];
+    if (memchr(text, '\0', n) != NULL) {
+        r->bad = true;
+        wrong(&r->place, "there is a zero byte in this line");
+    } else if (n > LINE_BYTES_MAX) {
+        r->bad = true;
+        wrong(&r->place, "this line is longer than %u bytes", LINE_BYTES_MAX);
+    } else {
+        memcpy(line, text, n);
+        line[n] = '\0';
+        if (ini_parse_string(line, take_line, r) == 0) return;
+        r->bad = true;
+        wrong(&r->place, "this is no line of the form name = value");
+    }
+}
+
+/* The whole file, with a zero behind it, to be freed; NULL: it was said why not. */
+static char *slurp(const char *path, size_t *n, FILE *errors)
+{
+    char *text = malloc(FILE_BYTES_MAX + 1);
+    FILE *file = text == NULL ? NULL : fopen(path, "re");
+    const char *why = NULL;
+    *n = 0;
+    if (file == NULL) why = strerror(errno);
+    else {
+        *n = fread(text, 1, FILE_BYTES_MAX + 1, file);
+        if (ferror(file)) why = strerror(errno); /* A folder, say. */
+        else if (*n > FILE_BYTES_MAX) why = "it is larger than a megabyte";
+        fclose(file);
+    }
+    if (why == NULL) {
+        text[*n] = '\0';
+        return text;
+    }
+    fprintf(errors, "sluice-server: cannot read %s: %s\n", path, why);
+    free(text);
+    return NULL;
 }
 
 static int read_file(struct sl_settings *s, const char *path, const bool *by_flag,
@@ -206,21 +247,17 @@ static int read_file(struct sl_settings *s, const char *path, const bool *by_fla
 {
     struct reading r = {
         .settings = s, .by_flag = by_flag, .place = {.file = path, .errors = errors}};
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        fprintf(errors, "sluice-server: cannot read %s: %s\n", path, strerror(errno));
-        return -1;
+    size_t n, at = 0;
+    char *text = slurp(path, &n, errors);
+    if (text == NULL) return -1;
+    while (at < n) {
+        const char *end = memchr(text + at, '\n', n - at);
+        size_t length = end != NULL ? (size_t)(end - (text + at)) : n - at;
+        r.place.line++;
+        read_line(&r, text + at, length);
+        at += length + 1;
     }
-    int line = ini_parse_file(file, take_line, &r);
-    fclose(file);
-    if (line > 0) {
-        r.place.line = line;
-        return wrong(&r.place, "this is no line of the form name = value");
-    }
-    if (line < 0) {
-        fprintf(errors, "sluice-server: cannot read %s\n", path);
-        return -1;
-    }
+    free(text);
     return r.bad ? -1 : 0;
 }
 

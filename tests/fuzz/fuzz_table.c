@@ -133,7 +133,7 @@ static bool hear_one(struct world *w)
 {
     struct sl_effect e;
     if (!sl_table_next(w->table, w->o.now, &e)) return false;
-    oracle_told(&w->o, &e);
+    if (e.type != SL_NOTHING) oracle_told(&w->o, &e);
     if (e.type == SL_SESSION_OVER) {
         memset(e.session, 0xee, sizeof *e.session); /* The table has let go of it. */
         sl_session_begin(e.session, ++w->ids, (uint32_t)(e.session - w->o.session) % 2);

@@ -39,8 +39,8 @@ struct oracle {
     struct wait waits[SESSIONS];
     struct sl_session session[SESSIONS];
     bool ended[SESSIONS];
-    bool overlaps[KEYS];   /* The next grant is to be marked. */
-    bool drains[PATTERNS]; /* Which patterns are on. */
+    sl_ms marked_until[KEYS]; /* The next grant is to be marked before that. */
+    bool drains[PATTERNS];    /* Which patterns are on. */
     sl_fence fence;
     uint64_t arrivals;
     struct sl_now now;
@@ -71,7 +71,7 @@ void oracle_told(struct oracle *o, const struct sl_effect *e);
 /* --- Whether both are of one opinion --------------------------------------- */
 
 /* After any step. */
-void oracle_compare(const struct oracle *o, const struct sl_table *t);
+void oracle_compare(const struct oracle *o, struct sl_table *t);
 
 /* Once sl_table_next() has nothing more to tell. */
 void oracle_settled(const struct oracle *o);

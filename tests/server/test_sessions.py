@@ -406,6 +406,51 @@ def waiters_who_all_die_while_the_server_sleeps(t):
 
 
 @test
+def a_lease_is_not_given_to_one_who_has_hung_up(t):
+    """W1: with a lease nobody else would have it for an hour."""
+    s = t.server(*LINGER)
+    holder, dead, w = s.clients(3)
+    holder.acquire("k")
+    for i, c in enumerate((dead, w)):
+        c.send("ACQUIRE", "k", "WAIT", FOREVER, "LEASE", 3600000)
+        s.until_waiting("k", i + 1)
+    stop(t, s.pid)
+    holder.send("RELEASE", "k")
+    dead.close()
+    s.signal(signal.SIGCONT)
+    check_that(w.reply()[0] > 0, "the one behind it has it")
+
+
+@test
+def the_mark_of_a_broken_grant_is_not_lost_on_one_who_has_hung_up(t):
+    s = t.server(*LINGER)
+    holder, dead, w, admin = s.clients(4)
+    fence = holder("ACQUIRE", "k", "LEASE", 3600000)[0]
+    for i, c in enumerate((dead, w)):
+        c.send("ACQUIRE", "k", "WAIT", FOREVER)
+        s.until_waiting("k", i + 1)
+    stop(t, s.pid)
+    admin.send("BREAK", "k", fence, "NOW")
+    dead.close()
+    s.signal(signal.SIGCONT)
+    check(w.reply()[4], 1, "overlapping")
+
+
+@test
+def after_RESET_of_many_all_is_free(t):
+    s = t.server(*LINGER)
+    c = s.client()
+    for i in range(3000):
+        c.send("ACQUIRE", "k%d" % i)
+    for i in range(3000):
+        c.reply()
+    c.send("RESET")
+    c.send("ACQUIRE", "k2999")
+    check(c.reply(), "RESET")
+    check_that(c.reply() is not None, "it is free")
+
+
+@test
 def waiters_are_granted_by_priority_then_in_order_of_arrival(t):
     """W2."""
     s = t.server()
@@ -987,7 +1032,8 @@ def whatever_happens_the_events_tell_it_in_order_and_once(t):
     check(ended, int(info["grants"]), "seed %d: grants that ended" % seed)
     check_that(ended > 300, "seed %d: there were %d grants" % (seed, ended))
     check(ended, sum(int(info[n]) for n in ("releases", "expiries", "disconnect_releases")) +
-          sum("broken" in e[1] and "last-lease" not in e[1] for e in events),
+          sum("broken" in e[1] and "last-lease" not in e[1] or "why=break" in e[1]
+              for e in events),
           "seed %d: ends as INFO counts them" % seed)
 
 

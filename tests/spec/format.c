@@ -192,6 +192,8 @@ static void read_step(struct spec *s, struct words *w, char later[NAME_BYTES])
     *step = (struct step){.session = s->sessions - 1, .key = -1, .fence_of = -1};
     const char *name = need_word(w, "the name");
     if (find_step(s, name) >= 0) spec_wrong(s, w->line, "a second step %s", name);
+    if (name[0] == 'f' && isdigit((unsigned char)name[1]))
+        spec_wrong(s, w->line, "%s is the name of a fence", name);
     copy_name(w, step->name, name);
     step->deed = deed_of(w, need_word(w, "the command"));
     if (step->deed < DRAIN) step->key = key_of(s, w);

@@ -68,6 +68,7 @@ static void settle(struct stage *s)
         int key = (int)e.key.n;
         char who = e.session != NULL ? name_of(s, e.session) : '-';
         switch (e.type) {
+            case SL_NOTHING: break;
             case SL_GRANTED:
                 s->last[e.session - s->session] = e.grant.fence;
                 say(s, "%c granted %.*s held %d waited %d%s\n", who, key, e.key.at,
