@@ -88,7 +88,14 @@ extern "C" {
     X(EDEADLOCK,  -24, "DEADLOCK",  "the request would wait for what its own session holds")  \
     X(ELOST,      -25, "LOST",      "the grant is no longer held under this fence")           \
     X(ENOLEASE,   -26, "NOLEASE",   "the grant has no lease: it ends with its session")       \
-    X(EWAITERS,   -27, "WAITERS",   "too many wait for this key")
+    X(EWAITERS,   -27, "WAITERS",   "too many wait for this key") \
+    X(EASKED,     -28, "ASKED",     "a higher priority waits for this grant: release it, or it ends with its lease") \
+    X(EFENCES,    -29, "NOFENCES",  "there is no fence left to grant with, until more are written down") \
+    X(ERECOVERING,-30, "RECOVERING", "the server has crashed: nothing is granted until the leases it gave have ended") \
+    X(EUNREACHABLE, -31, "UNREACHABLE", "the server cannot be reached") \
+    X(ECLOSED,      -32, "CLOSED",     "the connection to the server has ended or was given up, or the handle was closed") \
+    X(EPROTOCOL,    -33, "PROTOCOL",   "what came is no reply of a server, or one that is too large") \
+    X(EDENIED,      -34, "DENIED",     "the server wants a password, or another one")
 /* clang-format on */
 
 enum sluice_status {
@@ -280,6 +287,252 @@ SLUICE_API int sluice_canal_next_holder(struct sluice_canal *c, const char *key,
  * with a closing NUL, ending in "...]" if it must; returns what was written. */
 SLUICE_API size_t sluice_canal_picture(uint64_t held, struct sluice_room room,
                                        char *out, size_t size);
+
+/* --- Locks of a service ---------------------------------------------------- */
+
+/* The locks of a server, for the threads of one process, without a server: exclusive,
+ * shared and counting ones, with fences, leases, priorities and stealing.
+ *
+ *     static void lost(void *stop, const struct sluice_event *e)
+ *     {
+ *         if (e->what != SLUICE_WITHDRAWN) atomic_store((atomic_bool *)stop, true);
+ *     }
+ *
+ *     struct sluice *s;
+ *     struct sluice_grant g;
+ *     atomic_bool stop = false;
+ *     if (sluice_open("memory:", NULL, &s) != SLUICE_OK) return 1;
+ *     struct sluice_request r = {.wait_ms = 5000, .lost = lost, .arg = &stop};
+ *     if (sluice_acquire(s, "printer", &r, &g) == SLUICE_OK) {
+ *         while (!stop && print_a_page(g.fence)) {}      // until one of more priority asks
+ *         sluice_release(s, "printer", g.fence);
+ *     }
+ *     sluice_close(s);
+ *
+ * Who waits stands in line: larger priority first, then who came first. One who steals asks
+ * holders of less priority to go: their callback is called, they release, and the thief has
+ * the lock, with a higher fence. One that does not answer keeps it to the end of its lease,
+ * and cannot extend it; without a lease, for as long as it likes.
+ *
+ * A grant without a lease belongs to the thread that took it and ends with that thread. One
+ * with a lease may be extended and released by any thread, and outlives its own.
+ * There is no re-entrance: each acquire asks for more units. (docs/in-process.md) */
+
+struct
+    sluice; /* A lock service: here memory of this process. Opaque. Any thread may use it. */
+
+/* Bounds. Zero means the default. */
+struct sluice_options {
+    uint32_t keys;    /* Held or waited for at one time. Default 1048576. */
+    uint32_t waiters; /* Of one key. Default 65536. */
+};
+
+/* Open a service. Where: "memory:", and nothing else yet; each call makes another one, which
+ * has locks of its own. It has two threads; they take no signals. Copies all; gives *out, to
+ * be closed by sluice_close(). EINVAL, ENOMEM, EIO (a thread cannot be started). */
+SLUICE_API int sluice_open(const char *where, const struct sluice_options *options,
+                           struct sluice **out);
+
+/* Close it. Who waits in it is told SLUICE_ECLOSED, and has left when this returns; a
+ * callback that runs has returned, unless this is called in it, and no other one follows. No
+ * call may begin after this has. All grants are gone. NULL is allowed; in the child of a fork
+ * it does nothing. */
+SLUICE_API void sluice_close(struct sluice *s);
+
+/* What happens to a grant without its holder's doing. */
+enum sluice_news {
+    SLUICE_ASKED = 1, /* One of more priority waits for it: release it soon. */
+    SLUICE_WITHDRAWN, /* That one waits no more: go on, and extend again. */
+    SLUICE_STOLEN,  /* That one has entered beside it, as it had said (steal_early). */
+    SLUICE_EXPIRED, /* Its lease has ended: it is not held any more. */
+    SLUICE_BROKEN,  /* sluice_break(): it is gone, or its lease is its last. */
+};
+
+struct sluice_event {
+    enum sluice_news what;
+    int32_t priority; /* Of ASKED: that of who waits. */
+    const char *key;  /* Borrowed; until the callback returns. */
+    uint64_t fence;   /* Of the grant that this is about. */
+    int64_t left_ms;  /* Of ASKED: of its lease; SLUICE_FOREVER: it has none. */
+};
+
+#define SLUICE_VALUE_BYTES_MAX 255u /* Of a value, and of a note. */
+#define SLUICE_STEAL_AUTO (-1.0)
+
+/* What is asked for. Zero means the default. Borrowed, and its texts copied. */
+struct sluice_request {
+    uint32_t shared; /* 1: with others who share. It has then no room and no units. */
+    uint32_t per,
+        buckets;      /* The room, as struct sluice_room. Default 1 and 1: a mutex. */
+    uint32_t units;   /* Default 1. All of them or none. */
+    int32_t priority; /* Larger ones first. */
+    uint32_t steal;   /* 1: while it waits, holders of less priority are asked to go. */
+    double
+        steal_early;  /* 0: it enters when they are out, never before. Else beside them,
+                            * when this fraction of wait_ms is still left; 1: at once.
+                            * SLUICE_STEAL_AUTO: when they take longer than such answers took
+                            * lately, once there have been 20. */
+    int64_t wait_ms;  /* Default 0: do not wait. SLUICE_FOREVER: without end. */
+    int64_t lease_ms; /* Default 0: none. */
+    const char *value; /* For others to read; NULL: "". So is the note. */
+    const char *note;
+    /* Called when something happens to the grant; NULL: nothing. Each thing once, asked again
+     * after withdrawn; one call at a time for a whole service, on a thread of its own, without
+     * any lock of ours: all functions may be called in it. See sluice_release() for how
+     * long arg is used. */
+    void (*lost)(void *arg, const struct sluice_event *e);
+    void *arg;
+};
+
+struct sluice_grant {
+    uint64_t fence; /* Rises with every grant of a service. Below 2^53. */
+    uint64_t held;  /* Units now held by all: this is the how-manieth. */
+    int64_t lease_ms;
+    int64_t waited_ms;
+    uint32_t overlapping; /* 1: one who was robbed or broken may not know of it yet. */
+};
+
+/* Ask for a lock; NULL for a request of all defaults. Borrows key and request, fills *out.
+ * EFULL: it is taken, and the time to wait is over. EDEADLOCK: the thread would wait for what
+ * it alone holds, without a lease. ETOOBIG (more units than the room; a long text), EINVAL,
+ * EKEYS, EWAITERS, ECLOSED, EFORKED, ENOMEM. A wait is no cancellation point. */
+SLUICE_API int sluice_acquire(struct sluice *s, const char *key,
+                              const struct sluice_request *request,
+                              struct sluice_grant *out);
+
+/* Give a grant back; with fence 0 the newest of the key that this thread took. When this
+ * returns no callback of the grant runs, nor follows, whatever the result; only in the
+ * callback itself it does not wait for that. So do not call it with a mutex locked that the
+ * callback needs. ELOST: there is no such grant any more; ENOTHELD: the same with fence 0;
+ * ETHREAD: it has no lease, and is another thread's; EINVAL, EFORKED, ENOMEM, ECLOSED. */
+SLUICE_API int sluice_release(struct sluice *s, const char *key, uint64_t fence);
+
+/* Let a lease end lease_ms from now, if that is later than it would. EASKED: one of more
+ * priority waits for it; ELOST: it is not held any more, or broken; ENOLEASE; EINVAL,
+ * EFORKED, ENOMEM, ECLOSED. */
+SLUICE_API int sluice_extend(struct sluice *s, const char *key, uint64_t fence,
+                             int64_t lease_ms);
+
+/* SLUICE_OK: the grant is held now. EASKED: it is, and is asked to go, or was robbed. ELOST:
+ * it is not held. EINVAL, EFORKED, ECLOSED. */
+SLUICE_API int sluice_check(struct sluice *s, const char *key, uint64_t fence);
+
+/* Take a grant away from whoever has it: at once if it has no lease or at_once is 1, and the
+ * next grant of the key is then marked as overlapping; else it is only not extended any more.
+ * 2: it is gone. 1: its lease is its last. ELOST: there is none. EINVAL, EFORKED, ECLOSED. */
+SLUICE_API int sluice_break(struct sluice *s, const char *key, uint64_t fence,
+                            uint32_t at_once);
+
+/* One who holds a key or waits for it. */
+struct sluice_view {
+    uint64_t fence; /* Of a holder. */
+    int32_t tid;    /* The kernel's number of the thread that asked. */
+    int32_t priority;
+    uint32_t waits;  /* 0: holds. 1: waits. */
+    uint32_t shared; /* As all below: 1 if it is so. */
+    uint32_t asked;  /* It holds, and is asked to go, or was robbed. */
+    uint32_t steals; /* It waits, and steals. */
+    uint32_t broken; /* Its lease is its last. */
+    uint32_t units;
+    struct sluice_room room; /* What it declared. */
+    int64_t left_ms;         /* Of its lease, or of its wait; SLUICE_FOREVER: no end. */
+    int64_t since_ms;        /* For how long it has held or waited. */
+    char value[SLUICE_VALUE_BYTES_MAX + 1];
+    char note[SLUICE_VALUE_BYTES_MAX + 1];
+};
+
+/* Who holds a key, by fence, and then who waits, in the order of the line, all at one moment.
+ * Returns how many they are and fills in the first of them, at most max. EINVAL, EFORKED,
+ * ECLOSED. */
+SLUICE_API int64_t sluice_look(struct sluice *s, const char *key,
+                               struct sluice_view *out, size_t max);
+
+/* --- A server, command by command ------------------------------------------ */
+
+/* For any command of a server (docs/commands/): words go out, a reply comes in.
+ *
+ *     struct sluice_wire *w;
+ *     struct sluice_reply *r;
+ *     const char *words[] = {"ACQUIRE", "db", "LEASE", "30000"};
+ *     if (sluice_wire_open("db7:5625", NULL, &w) != SLUICE_OK) return 1;
+ *     if (sluice_wire_call(w, words, NULL, 4, &r) == SLUICE_OK) {
+ *         if (r->type == SLUICE_REPLY_LIST) use(r->items[0].number);   // the fence
+ *         sluice_reply_free(r);
+ *     }
+ *     sluice_wire_close(w);
+ *
+ * A wire is used by one thread at a time. Signals do not end a wait. */
+
+#define SLUICE_SERVER_PORT "5625"
+#define SLUICE_SERVER_DEFAULT "127.0.0.1:" SLUICE_SERVER_PORT
+
+struct sluice_wire; /* A connection to a server. Opaque. */
+
+/* How to connect. Zero means the default. */
+struct sluice_wire_options {
+    const char *password; /* NULL: none. */
+    int64_t connect_ms;   /* To connect and be greeted, not to look a name up. 5000. */
+    int64_t reply_ms;     /* For each call. SLUICE_FOREVER: a command may wait. */
+    int resp;             /* The protocol, 2 or 3. 3: the server also tells news. */
+    char *why; /* Where open writes why it failed, in words; NULL: nowhere. */
+    size_t why_size;
+};
+
+enum sluice_reply_type {
+    SLUICE_REPLY_NIL,
+    SLUICE_REPLY_STATUS,  /* text: "OK". */
+    SLUICE_REPLY_ERROR,   /* text: "LOST the grant is ...". */
+    SLUICE_REPLY_TEXT,    /* text: any bytes. */
+    SLUICE_REPLY_LINES,   /* text: for people, in lines. */
+    SLUICE_REPLY_NUMBER,  /* number; text has it as it came. */
+    SLUICE_REPLY_BOOL,    /* number: 1 or 0. */
+    SLUICE_REPLY_DECIMAL, /* text: a number with a fraction, or a very large one. */
+    SLUICE_REPLY_LIST,    /* items. */
+    SLUICE_REPLY_MAP,     /* items: a name, its value, the next name... */
+    SLUICE_REPLY_SET,     /* items. */
+    SLUICE_REPLY_PUSH,    /* items: not a reply, but news that came by itself. */
+};
+
+/* A reply, a tree. What its type does not speak of is 0, and text then "". */
+struct sluice_reply {
+    enum sluice_reply_type type;
+    int64_t number;
+    const char *text; /* With a closing NUL that is not counted. */
+    size_t text_bytes;
+    struct sluice_reply *items;
+    size_t count; /* Of items; of a map, names and values. */
+};
+
+/* Connect to "host", "host:port", "[::1]:port" or "unix:/path"; NULL for
+ * SLUICE_SERVER_DEFAULT. Borrows address and options; gives *out, to be closed by
+ * sluice_wire_close(). EINVAL (also if the address is none), ENOMEM, EUNREACHABLE, EDENIED,
+ * EPROTOCOL: it is a server of something else. */
+SLUICE_API int sluice_wire_open(const char *address,
+                                const struct sluice_wire_options *options,
+                                struct sluice_wire **out);
+
+/* Send a command of n words and wait for its reply. Borrows words and lengths; NULL for
+ * these if each word ends with a NUL. Gives *out. An error of the server is a reply too.
+ * News that come before it are kept for sluice_wire_next(), at most 1024. EINVAL, ENOMEM,
+ * ECLOSED (also if time is over), EPROTOCOL; after each of these but EINVAL, and ENOMEM
+ * before it was sent, the wire is of no more use, and whether the command was done is not
+ * known. */
+SLUICE_API int sluice_wire_call(struct sluice_wire *w, const char *const *words,
+                                const size_t *lengths, size_t n,
+                                struct sluice_reply **out);
+
+/* The same in two steps, for SUBSCRIBE, whose replies have no end, and to see news while
+ * a command waits: next gives what comes next, be it news or a reply. */
+SLUICE_API int sluice_wire_send(struct sluice_wire *w, const char *const *words,
+                                const size_t *lengths, size_t n);
+SLUICE_API int sluice_wire_next(struct sluice_wire *w, struct sluice_reply **out);
+
+/* What was wrong, in words, until w is closed; "" if nothing was. */
+SLUICE_API const char *sluice_wire_why(const struct sluice_wire *w);
+
+/* NULL is allowed in both. What the connection held without a lease is given back. */
+SLUICE_API void sluice_wire_close(struct sluice_wire *w);
+SLUICE_API void sluice_reply_free(struct sluice_reply *reply);
 
 #ifdef __cplusplus
 }

@@ -83,76 +83,76 @@ void sl_roll_remove(struct sl_roll *r, sl_fence fence)
     if (r->count - r->first > 2 * r->live + 16) sweep(r);
 }
 
-/* --- By session ------------------------------------------------------------ */
+/* --- By session, and by rank ------------------------------------------------ */
 
-/* A treap: in order of session and fence, and a heap by numbers that nobody can guess. So
- * it needs no memory of its own, and its depth is that of a random tree. */
-static uint64_t rank_of(const struct sl_entry *e, uint64_t seed)
+static struct sl_entry *of_session(const struct sl_node *n)
 {
-    uint64_t x = (e->fence ^ seed) * 0x9e3779b97f4a7c15ull;
-    x = (x ^ x >> 29) * (seed | 1);
-    return x ^ x >> 32;
+    return sl_entry_of(n, struct sl_entry, by_session);
 }
 
-static bool is_before(const struct sl_entry *a, const struct sl_entry *b)
+static struct sl_entry *of_rank(const struct sl_node *n)
 {
+    return n == NULL ? NULL : sl_entry_of(n, struct sl_entry, by_rank);
+}
+
+static bool session_before(const struct sl_node *x, const struct sl_node *y)
+{
+    const struct sl_entry *a = of_session(x), *b = of_session(y);
     if (a->session_id != b->session_id) return a->session_id < b->session_id;
     return a->fence < b->fence;
 }
 
-static void tree_put(struct sl_entry **at, struct sl_entry *e, uint64_t seed)
+static bool rank_before(const struct sl_node *x, const struct sl_node *y)
 {
-    uint64_t rank = rank_of(e, seed);
-    while (*at != NULL && rank_of(*at, seed) >= rank)
-        at = is_before(*at, e) ? &(*at)->right : &(*at)->left;
-    struct sl_entry *below = *at, **left = &e->left, **right = &e->right;
-    *at = e;
-    while (below != NULL) {
-        struct sl_entry ***side = is_before(below, e) ? &left : &right;
-        struct sl_entry **inner = side == &left ? &below->right : &below->left;
-        **side = below;
-        *side = inner;
-        below = *inner;
-    }
-    *left = *right = NULL;
+    const struct sl_entry *a = of_rank(x), *b = of_rank(y);
+    if (a->priority != b->priority) return a->priority < b->priority;
+    return a->fence > b->fence;
 }
 
-static void tree_remove(struct sl_entry **at, struct sl_entry *e, uint64_t seed)
+static uint64_t session_number(const struct sl_node *n)
 {
-    while (*at != e) at = is_before(*at, e) ? &(*at)->right : &(*at)->left;
-    struct sl_entry *a = e->left, *b = e->right;
-    while (a != NULL && b != NULL) {
-        if (rank_of(a, seed) >= rank_of(b, seed)) {
-            *at = a;
-            at = &a->right;
-            a = a->right;
-        } else {
-            *at = b;
-            at = &b->left;
-            b = b->left;
-        }
-    }
-    *at = a != NULL ? a : b;
-    e->left = e->right = NULL;
+    return of_session(n)->fence;
 }
+
+static uint64_t rank_number(const struct sl_node *n)
+{
+    return of_rank(n)->fence;
+}
+
+static const struct sl_tree_kind by_session = {session_before, session_number};
+static const struct sl_tree_kind by_rank = {rank_before, rank_number};
 
 struct sl_entry *sl_crowd_newest(const struct sl_crowd *c, uint64_t session_id)
 {
     struct sl_entry *found = NULL;
-    for (struct sl_entry *e = c->by_session; e != NULL;) {
+    for (struct sl_node *n = c->by_session; n != NULL;) {
+        struct sl_entry *e = of_session(n);
         if (e->session_id == session_id) found = e;
-        e = e->session_id <= session_id ? e->right : e->left;
+        n = e->session_id <= session_id ? n->right : n->left;
     }
     return found;
 }
 
 bool sl_crowd_is_of(const struct sl_crowd *c, uint64_t session_id)
 {
-    const struct sl_entry *least = c->by_session, *most = c->by_session;
-    if (least == NULL || c->leased > 0) return false;
-    while (least->left != NULL) least = least->left;
-    while (most->right != NULL) most = most->right;
-    return least->session_id == session_id && most->session_id == session_id;
+    if (c->by_session == NULL || c->leased > 0) return false;
+    return of_session(sl_tree_first(c->by_session))->session_id == session_id &&
+           of_session(sl_tree_last(c->by_session))->session_id == session_id;
+}
+
+struct sl_entry *sl_crowd_first_rank(const struct sl_crowd *c)
+{
+    return of_rank(sl_tree_first(c->by_rank));
+}
+
+struct sl_entry *sl_crowd_last_rank(const struct sl_crowd *c)
+{
+    return of_rank(sl_tree_last(c->by_rank));
+}
+
+struct sl_entry *sl_crowd_next_rank(const struct sl_crowd *c, const struct sl_entry *e)
+{
+    return of_rank(sl_tree_after(c->by_rank, &e->by_rank, &by_rank));
 }
 
 /* --- Crowds and lines ------------------------------------------------------ */
@@ -173,6 +173,7 @@ struct sl_crowd *sl_crowd_new(struct sl_lock *l)
     sl_list_init(&c->watching[false]);
     sl_list_init(&c->watching[true]);
     sl_list_init(&c->ghosts);
+    for (int i = 0; i < SL_VICTIMS; i++) sl_list_init(&c->victims[i]);
     sl_heap_init(&c->ends, placed);
     sl_list_init(&c->stirred);
     sl_list_init(&c->waited);
@@ -198,13 +199,22 @@ int sl_crowd_reserve_end(struct sl_crowd *c)
 #endif
 }
 
+void sl_crowd_victim(struct sl_crowd *c, struct sl_entry *e, enum sl_victim v)
+{
+    sl_list_remove(&e->asked);
+    e->victim = (uint8_t)v;
+    if (v != SL_NO_VICTIM) sl_list_append(&c->victims[v], &e->asked);
+}
+
 void sl_crowd_count(struct sl_crowd *c, struct sl_entry *e, uint64_t seed)
 {
     c->counted++;
+    c->holders_changed = true;
     c->held += e->units;
     if (e->shared) c->shared++;
     if (e->lease_ms > 0) c->leased++;
-    tree_put(&c->by_session, e, seed);
+    sl_tree_put(&c->by_session, &e->by_session, &by_session, seed);
+    sl_tree_put(&c->by_rank, &e->by_rank, &by_rank, seed);
 }
 
 void sl_crowd_uncount(struct sl_crowd *c, struct sl_entry *e, uint64_t seed)
@@ -213,8 +223,14 @@ void sl_crowd_uncount(struct sl_crowd *c, struct sl_entry *e, uint64_t seed)
     c->held -= e->units;
     if (e->shared) c->shared--;
     if (e->lease_ms > 0) c->leased--;
-    tree_remove(&c->by_session, e, seed);
+    sl_tree_remove(&c->by_session, &e->by_session, &by_session, seed);
+    sl_tree_remove(&c->by_rank, &e->by_rank, &by_rank, seed);
     if (e->crowd_timer != SL_HEAP_NONE) sl_heap_remove(&c->ends, e->crowd_timer);
+    /* Without one of its own a plan is still the shortest, if that one was small. */
+    if (e->plan != c->plan || e->units > 1 || c->stolen > 0) c->holders_changed = true;
+    if (e->stolen) c->stolen--;
+    if (e->victim != SL_ASKED_TO_GO) e->victim_ms = -1;
+    sl_crowd_victim(c, e, SL_NO_VICTIM);
     sl_roll_remove(&c->holders, e->fence);
     e->ghost = true;
     sl_list_append(&c->ghosts, &e->place);
@@ -278,6 +294,13 @@ void sl_crowd_leave(struct sl_crowd *c, struct sl_entry *e)
     sl_list_remove(&e->place);
     e->line = NULL;
     c->waiters--;
+    c->plan_is_old = true;
+    if (c->thief == e) c->thief = NULL;
+    if (c->told == e) c->told = NULL;
+    if (c->planned_for == e) {
+        c->planned_for = NULL;
+        c->holders_changed = true;
+    }
     if (sl_list_empty(&line->entries)) {
         sl_list_remove(&line->place);
         free(line);
@@ -325,10 +348,21 @@ static bool line_holds_back(const struct sl_line *line, bool shared, uint64_t ro
 #endif
 }
 
+/* Rule 7. What becomes free while a reservation stands goes to it, whatever room others of
+ * its priority declare. */
+static bool is_reserved(const struct sl_crowd *c, int32_t priority)
+{
+#ifdef MUT_PASSRESERVED
+    return false;
+#endif
+    return c->thief != NULL && priority <= c->thief->priority;
+}
+
 bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t room,
                         int32_t priority)
 {
     if (l->crowd == NULL) return false;
+    if (is_reserved(l->crowd, priority)) return true;
     for (const struct sl_list *n = l->crowd->lines.next; n != &l->crowd->lines;
          n = n->next) {
         const struct sl_line *line = line_of(n);
@@ -338,9 +372,11 @@ bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t room,
     return false;
 }
 
-/* The first by arrival, of the highest priority, that fits and is not held back. Those who
- * came before it declare less room than it does, all of them. */
-struct sl_entry *sl_lock_next(const struct sl_lock *l)
+/* The first by arrival, of the highest priority, that is not held back and is wanted. Those
+ * who came before it declare less room than it does, all of them. */
+static struct sl_entry *first_of(const struct sl_lock *l,
+                                 bool (*wanted)(const struct sl_lock *l,
+                                                const struct sl_entry *e))
 {
     const struct sl_crowd *c = l->crowd;
     if (c == NULL || sl_list_empty(&c->lines)) return NULL;
@@ -355,9 +391,31 @@ struct sl_entry *sl_lock_next(const struct sl_lock *l)
 #else
         bool held_back = line != first && (line->shared || line->room <= room);
 #endif
-        if (!held_back && sl_lock_fits(l, line->shared, line->room, e->units)) return e;
+        if (!held_back && wanted(l, e)) return e;
         if (line->shared) return NULL; /* Nobody passes it. */
         if (line->room > room) room = line->room;
     }
     return NULL;
+}
+
+static bool fits(const struct sl_lock *l, const struct sl_entry *e)
+{
+    if (e != l->crowd->thief && is_reserved(l->crowd, e->priority)) return false;
+    return sl_lock_fits(l, e->shared, e->line->room, e->units);
+}
+
+static bool steals(const struct sl_lock *l, const struct sl_entry *e)
+{
+    (void)l;
+    return e->steals;
+}
+
+struct sl_entry *sl_lock_next(const struct sl_lock *l)
+{
+    return first_of(l, fits);
+}
+
+struct sl_entry *sl_lock_thief(const struct sl_lock *l)
+{
+    return first_of(l, steals);
 }

@@ -16,6 +16,7 @@
 #define SL_CORE_LOCK_H
 
 #include "core/heap.h"
+#include "core/tree.h"
 #include "core/types.h"
 
 struct sl_session;
@@ -41,6 +42,16 @@ struct sl_lock {
 };
 _Static_assert(sizeof(struct sl_lock) == 48, "memory per lock is a promise");
 
+/* What a holder is to a thief, and on which list of its crowd it stands for that. */
+enum sl_victim {
+    SL_NO_VICTIM,
+    SL_TO_ASK,      /* It is needed, and has not been told. */
+    SL_ASKED_TO_GO, /* It has been told. */
+    SL_TO_WITHDRAW, /* It was told, and is needed no more. */
+    SL_ROBBED,      /* A thief has entered beside it, and it has not been told. */
+    SL_VICTIMS,
+};
+
 enum sl_entry_state { SL_HOLDS = 1, SL_IN_LINE, SL_WATCHES };
 
 struct sl_entry {
@@ -49,12 +60,16 @@ struct sl_entry {
     struct sl_list of_session;
     struct sl_list place; /* In its line, or among the watchers, or the ghosts. */
     struct sl_line *line;
-    struct sl_entry *left, *right; /* In the tree of those who hold. */
+    struct sl_node by_session, by_rank; /* In the trees of those who hold. */
+    struct sl_list asked;               /* On one of the lists of victims. */
     uint64_t session_id;
     uint64_t arrival;
     sl_fence fence;
     sl_ms end_ms; /* Of the lease, or of the wait. */
     sl_ms asked_ms;
+    sl_ms force_ms;  /* Of a thief: when it enters beside its victims. */
+    sl_ms victim_ms; /* Since when it is asked to go. */
+    uint64_t plan;   /* The last plan in which it is a victim. */
     sl_ms granted_ms;
     sl_ms lease_ms;       /* 0: none. */
     uint32_t timer;       /* Its place in the table's heap. */
@@ -65,6 +80,10 @@ struct sl_entry {
     uint8_t state;
     bool shared, ghost, broken;
     bool watch_free;
+    bool steals, force_timer; /* Its timer is for force_ms, not for its end. */
+    bool stolen;              /* A thief has entered beside it. */
+    bool overlaps;            /* It was granted beside another that may not know. */
+    uint8_t victim;           /* enum sl_victim. */
     uint16_t value_bytes, note_bytes;
     char *text; /* Value and note, of its own; NULL: neither. */
 };
@@ -95,9 +114,18 @@ struct sl_crowd {
     uint32_t shared, leased;
     uint32_t waiters, watchers;
     struct sl_roll holders;
-    struct sl_entry *by_session; /* The counted ones, by session and then by fence. */
-    struct sl_heap ends;         /* Of their leases. */
+    struct sl_node *by_session; /* The counted ones, by session and then by fence. */
+    struct sl_node *by_rank;    /* The same, in the order in which they are asked. */
+    struct sl_heap ends;        /* Of their leases. */
     struct sl_list ghosts;
+    struct sl_entry *thief; /* Who has reserved it; NULL: nobody. */
+    struct sl_entry *told;  /* The thief that was told whom it waits for. */
+    struct sl_list victims[SL_VICTIMS];
+    uint64_t plan; /* Who is needed, as a number that they carry. */
+    const struct sl_entry *planned_for; /* Who would be the thief, when it was made. */
+    bool plan_is_old;                   /* Something has changed since it was made; */
+    bool holders_changed;               /* and not only that one of it has gone. */
+    uint32_t stolen;                    /* Holders beside whom a thief has entered. */
     struct sl_list lines;       /* Higher priority first, then whose head came first. */
     struct sl_list watching[2]; /* For the key to be held; to be free. */
     struct sl_list stirred;     /* Among those to be looked at by sl_table_next(). */
@@ -132,6 +160,9 @@ int sl_crowd_reserve_end(struct sl_crowd *c);
 void sl_crowd_count(struct sl_crowd *c, struct sl_entry *e, uint64_t seed);
 void sl_crowd_uncount(struct sl_crowd *c, struct sl_entry *e, uint64_t seed);
 
+/* From one list of victims to another. */
+void sl_crowd_victim(struct sl_crowd *c, struct sl_entry *e, enum sl_victim v);
+
 /* The newest that is counted of those that a session took; NULL: none. */
 struct sl_entry *sl_crowd_newest(const struct sl_crowd *c, uint64_t session_id);
 
@@ -160,5 +191,15 @@ bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t room,
 
 /* The waiter to be granted next; NULL if none fits or all that do are held back. */
 struct sl_entry *sl_lock_next(const struct sl_lock *l);
+
+/* The first who would be next if there were room, and steals; NULL: none. */
+struct sl_entry *sl_lock_thief(const struct sl_lock *l);
+
+/* --- Those who hold, in the order in which a thief asks them ---------------- */
+
+/* Lowest priority first, then the newest. NULL: there is none (behind that one). */
+struct sl_entry *sl_crowd_first_rank(const struct sl_crowd *c);
+struct sl_entry *sl_crowd_last_rank(const struct sl_crowd *c);
+struct sl_entry *sl_crowd_next_rank(const struct sl_crowd *c, const struct sl_entry *e);
 
 #endif /* SL_CORE_LOCK_H */

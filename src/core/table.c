@@ -39,7 +39,7 @@ struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key
     return sl_index_find(&t->index, key, hash_bytes(key, t->index.seed));
 }
 
-sl_fence sl_table_next_fence(struct sl_table *t, struct sl_now now)
+static sl_fence fence_after(const struct sl_table *t, struct sl_now now)
 {
     sl_fence f = t->fence + 1;
 #if defined MUT_CLOCKBACK
@@ -49,7 +49,19 @@ sl_fence sl_table_next_fence(struct sl_table *t, struct sl_now now)
 #else
     if (now.wall_us > f && now.wall_us <= SL_WALL_US_MAX) f = now.wall_us;
 #endif
-    return t->fence = f;
+    return f;
+}
+
+sl_fence sl_table_next_fence(struct sl_table *t, struct sl_now now)
+{
+    assert(sl_table_may_grant(t, now) == SLUICE_OK);
+    return t->fence = fence_after(t, now);
+}
+
+int sl_table_may_grant(const struct sl_table *t, struct sl_now now)
+{
+    if (now.ms < t->quiet_until_ms) return SLUICE_ERECOVERING;
+    return fence_after(t, now) <= t->fence_limit ? SLUICE_OK : SLUICE_EFENCES;
 }
 
 int sl_copy_text(struct sl_bytes value, struct sl_bytes note, char **out)
@@ -85,6 +97,7 @@ struct sl_table *sl_table_new(const struct sl_limits *limits, uint64_t seed)
     struct sl_table *t = calloc(1, sizeof *t);
     if (t == NULL) return NULL;
     t->limits = *limits;
+    t->fence_limit = SL_FENCE_MAX;
     sl_index_init(&t->index, &locks, seed);
     sl_heap_init(&t->heap, placed);
     sl_list_init(&t->stirred);
@@ -169,7 +182,11 @@ void sl_table_put_lock(struct sl_table *t, struct sl_lock *l)
 
 void sl_table_stir(struct sl_table *t, struct sl_crowd *c)
 {
-    if (c->waiters + c->watchers == 0 || !sl_list_empty(&c->stirred)) return;
+    bool victims = false;
+    for (int i = 0; i < SL_VICTIMS; i++) victims |= !sl_list_empty(&c->victims[i]);
+    c->plan_is_old = true;
+    if (c->waiters + c->watchers == 0 && !victims) return;
+    if (!sl_list_empty(&c->stirred)) return;
     sl_list_append(&t->stirred, &c->stirred);
 }
 
@@ -226,6 +243,9 @@ struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *
                            .buckets = w->buckets,
                            .priority = w->priority,
                            .shared = w->shared,
+                           .steals = w->steal,
+                           .force_ms = SL_NEVER,
+                           .victim_ms = -1,
                            .value_bytes = (uint16_t)w->value.n,
                            .note_bytes = (uint16_t)w->note.n};
     if (sl_copy_text(w->value, w->note, &e->text) != SLUICE_OK) {
@@ -234,6 +254,7 @@ struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *
     }
     sl_list_init(&e->of_session);
     sl_list_init(&e->place);
+    sl_list_init(&e->asked);
     return e;
 }
 
@@ -248,9 +269,18 @@ static void set_timer(struct sl_heap *h, uint32_t place, sl_ms end_ms, void *own
 void sl_table_set_end(struct sl_table *t, struct sl_entry *e, sl_ms end_ms)
 {
     e->end_ms = end_ms;
+    e->force_timer = false;
     set_timer(&t->heap, e->timer, end_ms, e);
     if (e->state == SL_HOLDS && !e->ghost)
         set_timer(&e->lock->crowd->ends, e->crowd_timer, end_ms, e);
+}
+
+void sl_table_set_force(struct sl_table *t, struct sl_entry *e, sl_ms force_ms)
+{
+    e->force_ms = force_ms;
+    if (force_ms >= e->end_ms) return;
+    e->force_timer = true;
+    set_timer(&t->heap, e->timer, force_ms, e);
 }
 
 void sl_table_bury(struct sl_table *t, struct sl_entry *e)
@@ -299,6 +329,7 @@ void sl_table_hold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                              .lease_ms = e->lease_ms,
                              .waited_ms = now.ms - e->asked_ms,
                              .overlapping = sl_lock_is_marked(l, now)};
+    e->overlaps = out->overlapping;
     sl_table_unmark(t, l);
     sl_table_stir(t, c); /* For those who watch. */
 }
@@ -318,8 +349,10 @@ void sl_table_unhold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
     struct sl_lock *l = e->lock;
     *out = (struct sl_past){.fence = e->fence,
                             .session_id = e->session_id,
-                            .held_ms = now.ms - e->granted_ms};
+                            .held_ms = now.ms - e->granted_ms,
+                            .broken = e->broken};
     uncount(t, e);
+    out->asked_ms = e->victim_ms < 0 ? -1 : now.ms - e->victim_ms;
     sl_list_remove(&e->place); /* From among the ghosts. */
     sl_table_bury(t, e);
     sl_table_tidy(t, l);
@@ -330,7 +363,9 @@ void sl_table_unseat(struct sl_table *t, struct sl_now now, struct sl_lock *l,
 {
     *out = (struct sl_past){.fence = l->fence,
                             .session_id = l->session_id,
-                            .held_ms = sl_seat_age_ms(l, now)};
+                            .held_ms = sl_seat_age_ms(l, now),
+                            .broken = (l->flags & SL_SEAT_BROKEN) != 0,
+                            .asked_ms = -1};
     if (l->crowd != NULL && sl_seat_counts(l)) l->crowd->held--;
     if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
     l->fence = 0;

@@ -21,6 +21,7 @@
  *   I7  an entry has a place in the heap if and only if its end is not SL_NEVER; in that
  *       of its crowd, if it is also counted there
  *   I8  what a session holds without a lease, waits for or watches is on its list
+ *   I9  who is asked to go has less priority than the thief, and is not of its session
  *
  * Not thread-safe: one table, one thread. */
 #ifndef SL_CORE_TABLE_H
@@ -30,6 +31,7 @@
 #include "sluice.h"
 
 struct sl_table; /* Opaque. */
+struct sl_view;  /* Below. */
 
 /* Bounds on what peers can make us keep. */
 struct sl_limits {
@@ -57,9 +59,12 @@ struct sl_want {
     uint32_t per, buckets; /* The room; 1 and 1 make a mutex. */
     uint32_t units;
     int32_t priority;
-    sl_ms wait_ms;  /* 0: answer now. SL_NEVER: without end. */
-    sl_ms lease_ms; /* 0: none; it ends with its session. */
+    sl_ms wait_ms;   /* 0: answer now. SL_NEVER: without end. */
+    sl_ms waited_ms; /* So long it was on its way here; wait_ms is what is left. */
+    sl_ms lease_ms;  /* 0: none; it ends with its session. */
     struct sl_bytes value, note;
+    bool steal;     /* While it waits: holders of lower priority are asked to go. */
+    sl_ms force_ms; /* With steal: after so long it enters beside them; SL_NEVER. */
 };
 
 /* A grant, as its holder is told. */
@@ -68,7 +73,7 @@ struct sl_grant {
     uint64_t held; /* Units now counted on the lock: this is the how-manieth. */
     sl_ms lease_ms;
     sl_ms waited_ms;
-    bool overlapping; /* Another grant was broken, and its holder may not know. */
+    bool overlapping; /* Another was broken or robbed, and its holder may not know. */
 };
 
 /* A grant that is over. */
@@ -76,7 +81,8 @@ struct sl_past {
     sl_fence fence;
     uint64_t session_id; /* Who had taken it. */
     sl_ms held_ms;
-    bool broken; /* It had been broken before. */
+    bool broken;    /* It had been broken before. */
+    sl_ms asked_ms; /* For how long a thief had been waiting for it to go; -1: none. */
 };
 
 /* What became of something without being asked for in this moment. */
@@ -88,6 +94,10 @@ enum sl_effect_type {
     SL_ENDED,        /* A grant without a lease ended with its session. */
     SL_REFUSED,      /* A waiter is told that its key is drained. */
     SL_SEEN,         /* What a watcher waited for is so. */
+    SL_ASKED,        /* A holder is to go: a thief waits for it. */
+    SL_WITHDRAWN,    /* It is not to go any more. */
+    SL_STOLEN,       /* A thief has entered beside it. */
+    SL_THIEF_WAITS,  /* A thief has taken a reservation over: for whom it waits. */
     SL_SESSION_OVER, /* Nothing is left of an ended session; it may be freed. */
 };
 
@@ -95,9 +105,13 @@ struct sl_effect {
     enum sl_effect_type type;
     struct sl_bytes key; /* Borrowed from the table until the next call. */
     struct sl_session
-        *session;          /* Of GRANTED, TIMED_OUT, REFUSED, SEEN, SESSION_OVER. */
+        *session;          /* Of GRANTED, TIMED_OUT, REFUSED, SEEN, SESSION_OVER; of
+                                   ASKED and THIEF_WAITS the thief's. */
     struct sl_grant grant; /* Of GRANTED. */
-    struct sl_past past;   /* Of EXPIRED and ENDED. */
+    struct sl_past past;   /* Of EXPIRED, ENDED; of ASKED, WITHDRAWN, STOLEN so far. */
+    struct sl_bytes note;  /* Of ASKED: the holder's, */
+    sl_ms left_ms;         /* what is left of its lease (SL_NEVER: it has none), */
+    int32_t priority;      /* and the thief's priority. */
 };
 
 /* --- Life ----------------------------------------------------------------- */
@@ -126,10 +140,15 @@ bool sl_session_holds(const struct sl_session *s);
 /* Ask for units of a key. SLUICE_OK: granted, *out is filled. SL_WAITS: it waits, and
  * one of SL_GRANTED, SL_TIMED_OUT, SL_REFUSED follows, or the session ends. SLUICE_EFULL:
  * taken, and no wish to wait. ETOOBIG, EINVAL, EDRAINED, EDEADLOCK (it would wait for what
- * it alone holds), EKEYS, EWAITERS, ENOMEM. */
+ * it alone holds), EKEYS, EWAITERS, EFENCES, ERECOVERING, ENOMEM. */
 int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s,
                      const struct sl_want *want, struct sl_grant *out);
 #define SL_WAITS 1
+
+/* What sl_table_acquire() would say, but for a lack of memory or of places. Nothing is
+ * changed. */
+int sl_table_judge(struct sl_table *t, struct sl_now now, const struct sl_session *s,
+                   const struct sl_want *want);
 
 /* Give a grant back: that of the fence, if it is this session's or leased to its user;
  * with fence 0 the newest that this session took. 1, and *out is what it was; 0: there is
@@ -139,7 +158,7 @@ int sl_table_release(struct sl_table *t, struct sl_now now, const struct sl_sess
 
 /* Push the end of a lease back to now + ms; never forward. With a value that has at ==
  * NULL the old one stays. SLUICE_OK, and *lease_ms is what is left; ELOST: not held under
- * this fence by this user, or broken; ENOLEASE; ETOOBIG; EINVAL; ENOMEM. */
+ * this fence by this user, or broken; EASKED: a thief waits for it; ENOLEASE; ETOOBIG; EINVAL; ENOMEM. */
 int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_session *s,
                     struct sl_bytes key, sl_fence fence, sl_ms ms,
                     struct sl_bytes value, sl_ms *lease_ms);
@@ -160,7 +179,7 @@ int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
 
 /* Wait until a key is free (or held). SLUICE_OK: it is so. SL_WAITS: SL_SEEN or
  * SL_TIMED_OUT follows. SLUICE_EFULL: it is not so, and no wish to wait. EINVAL, ETOOBIG,
- * EKEYS, EWAITERS, ENOMEM. */
+ * EKEYS, EWAITERS, ERECOVERING (what is free is not known yet), ENOMEM. */
 int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
                    struct sl_bytes key, bool free, sl_ms wait_ms);
 
@@ -168,6 +187,23 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
  * SLUICE_OK: that is a change; ENOENT: it was so already; EINVAL, ETOOBIG: no such pattern;
  * EFULL: too many of them; ENOMEM. */
 int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on);
+
+/* Fences are above the floor from now on, and never above the limit: what is to survive a
+ * crash is written down before. Where a grant would need one above it, acquire says EFENCES
+ * and who waits goes on waiting, until the limit is raised. At first there is no limit. */
+void sl_table_set_fences(struct sl_table *t, sl_fence floor, sl_fence limit);
+
+/* Nothing is granted before this time, as a table that was lost may have given leases until
+ * then. Who asks without waiting is told ERECOVERING; others stand in line, and are looked at
+ * when it is over. 0: now. */
+void sl_table_be_quiet(struct sl_table *t, sl_ms until_ms);
+
+/* A leased grant of a table that was written down is put back, as it was seen, with its own
+ * fence, which is not above the floor; nobody has taken it (session 0). Those of one key
+ * come by fence. Limits of the table do not apply. EINVAL, ETOOBIG: there is no such grant;
+ * ENOMEM. */
+int sl_table_restore(struct sl_table *t, struct sl_now now, const struct sl_view *v,
+                     struct sl_bytes key);
 
 /* What follows from the time and from earlier changes, one thing a call, until it
  * returns false: then nobody waits who could be granted, and no lease lives that is over.
@@ -178,6 +214,10 @@ bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 sl_ms sl_table_due(const struct sl_table *t);
 
 /* --- Ask ------------------------------------------------------------------ */
+
+/* How many fences there are before the limit; 0 also if somebody lacks one because the
+ * clock is beyond it. */
+sl_fence sl_table_fences_left(const struct sl_table *t);
 
 /* Whether a grant is held now. */
 bool sl_table_holds(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
@@ -190,6 +230,9 @@ bool sl_table_drains(const struct sl_table *t, uint32_t i, struct sl_bytes *out)
 /* One who holds or waits. All is borrowed until the next change. */
 struct sl_view {
     bool waits, shared, leased, broken;
+    bool overlapping; /* It was granted beside another whose holder may not know. */
+    bool asked;       /* A thief waits for it to go, or has entered beside it. */
+    bool steals;      /* Of one who waits. */
     sl_fence fence;
     uint64_t session_id;
     uint32_t user;
@@ -204,7 +247,10 @@ struct sl_lock_view {
     struct sl_bytes key;
     uint64_t held;
     uint32_t holders, waiters, watchers;
+    uint32_t asked; /* Holders who are asked to go. */
     bool shared, drained, next_overlaps;
+    bool reserved; /* By one who waits and steals, */
+    int32_t reserved_priority;
 };
 
 /* False if nobody has to do with the key. */
@@ -234,7 +280,8 @@ struct sl_table_stats {
     size_t waiters; /* Without watchers. */
     size_t drains;
     size_t bytes; /* Of indexes, not of what malloc adds. */
-    sl_fence fence_last;
+    sl_fence fence_last, fence_limit;
+    sl_ms quiet_until_ms; /* 0: it grants. */
 };
 void sl_table_stats(const struct sl_table *t, struct sl_table_stats *out);
 

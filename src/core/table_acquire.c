@@ -63,7 +63,10 @@ static int take_seat(struct sl_table *t, struct sl_now now, const struct sl_sess
     l->end_ms = sl_end_after(t, now, w->lease_ms);
     if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_as_owner(l));
     sl_table_put_lock(t, l);
-    *out = (struct sl_grant){.fence = l->fence, .held = 1, .lease_ms = w->lease_ms};
+    *out = (struct sl_grant){.fence = l->fence,
+                             .held = 1,
+                             .lease_ms = w->lease_ms,
+                             .waited_ms = w->waited_ms};
     return SLUICE_OK;
 }
 
@@ -80,6 +83,7 @@ static int enter_line(struct sl_table *t, struct sl_now now, struct sl_session *
                       struct sl_lock *l, const struct sl_want *w)
 {
     if (waits_for_itself(l, s)) return SLUICE_EDEADLOCK;
+    if (w->steal && sl_table_leave_seat(t, now, l) != SLUICE_OK) return SLUICE_ENOMEM;
     if (l->crowd != NULL &&
         l->crowd->waiters + l->crowd->watchers >= t->limits.waiters_max)
         return SLUICE_EWAITERS;
@@ -96,7 +100,7 @@ static int enter_line(struct sl_table *t, struct sl_now now, struct sl_session *
     e->lock = l;
     e->state = SL_IN_LINE;
     e->session = s;
-    e->asked_ms = now.ms;
+    e->asked_ms = now.ms - w->waited_ms;
     e->arrival = ++t->arrivals;
     sl_list_append(&s->mine, &e->of_session);
     if (l->crowd->waiters == 0) {
@@ -106,7 +110,12 @@ static int enter_line(struct sl_table *t, struct sl_now now, struct sl_session *
     sl_crowd_enter(l->crowd, line, e);
     t->entries++;
     t->waiting++;
-    sl_table_set_end(t, e, sl_end_after(t, now, w->wait_ms));
+    /* A thief that does not wait for an answer has to be there for a moment, too. */
+    sl_table_set_end(t, e, sl_end_after(t, now, w->wait_ms > 0 ? w->wait_ms : 1));
+    if (w->steal) /* At once is now, also if the clock is late. */
+        sl_table_set_force(
+            t, e, w->force_ms == 0 ? now.ms : sl_end_after(t, now, w->force_ms));
+    if (w->steal || l->crowd->thief != NULL) sl_table_stir(t, l->crowd);
     return SL_WAITS;
 }
 
@@ -123,7 +132,7 @@ static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
         return SLUICE_ENOMEM;
     }
     e->lock = l;
-    e->asked_ms = now.ms;
+    e->asked_ms = now.ms - w->waited_ms;
     t->entries++;
     sl_table_hold(t, now, e, s, out);
     return SLUICE_OK;
@@ -147,36 +156,67 @@ static int reserve_key(struct sl_table *t)
 static int acquire_new(struct sl_table *t, struct sl_now now, struct sl_session *s,
                        const struct sl_want *w, struct sl_grant *out)
 {
+    bool quiet = now.ms < t->quiet_until_ms;
     int status = reserve_key(t);
     if (status != SLUICE_OK) return status;
-    if (is_plain(w)) return take_seat(t, now, s, w, out);
+    if (is_plain(w) && !quiet) return take_seat(t, now, s, w, out);
     struct sl_lock *l = found_lock(t, w->key);
     if (l == NULL) return SLUICE_ENOMEM;
+    if (quiet) return enter_line(t, now, s, l, w);
     return join(t, now, s, l, w, out);
+}
+
+/* It would be granted, if there were a fence for it. */
+static int lack_fence(struct sl_table *t)
+{
+    t->short_of_fences = true;
+    return SLUICE_EFENCES;
+}
+
+/* What is to become of a request: SLUICE_OK, it is granted; SL_WAITS; or a refusal. The
+ * lock, if there is one. */
+static int judge(struct sl_table *t, struct sl_now now, const struct sl_session *s,
+                 const struct sl_want *w, struct sl_lock **l)
+{
+    int status = check_want(t, w);
+    if (status != SLUICE_OK) return status;
+    if (t->fence >= SL_FENCE_MAX || s->ended) return SLUICE_EINVAL;
+    if (sl_table_drained(t, w->key)) return SLUICE_EDRAINED;
+    int may = sl_table_may_grant(t, now);
+    if (may == SLUICE_ERECOVERING && w->wait_ms == 0) return may;
+    *l = sl_table_find_lock(t, w->key);
+    if (*l == NULL) return may == SLUICE_EFENCES ? may : SLUICE_OK;
+    sl_table_pass_time(t, now, *l);
+    uint64_t room = room_of(w);
+    if (may != SLUICE_ERECOVERING && sl_lock_fits(*l, w->shared, room, w->units) &&
+        !sl_lock_holds_back(*l, w->shared, room, w->priority))
+        return may;
+    bool at_once = w->steal && w->force_ms == 0;
+    return w->wait_ms == 0 && !at_once ? SLUICE_EFULL : SL_WAITS;
+}
+
+int sl_table_judge(struct sl_table *t, struct sl_now now, const struct sl_session *s,
+                   const struct sl_want *w)
+{
+    struct sl_lock *l = NULL;
+    return judge(t, now, s, w, &l);
 }
 
 int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s,
                      const struct sl_want *w, struct sl_grant *out)
 {
+    struct sl_lock *l = NULL;
     sl_table_forget_old(t);
 #ifdef MUT_NOPRIORITY
     struct sl_want flat = *w;
     flat.priority = 0;
     w = &flat;
 #endif
-    int status = check_want(t, w);
-    if (status != SLUICE_OK) return status;
-    if (t->fence >= SL_FENCE_MAX || s->ended) return SLUICE_EINVAL;
-    if (sl_table_drained(t, w->key)) return SLUICE_EDRAINED;
-    struct sl_lock *l = sl_table_find_lock(t, w->key);
-    if (l == NULL) return acquire_new(t, now, s, w, out);
-    sl_table_pass_time(t, now, l);
-    uint64_t room = room_of(w);
-    if (sl_lock_fits(l, w->shared, room, w->units) &&
-        !sl_lock_holds_back(l, w->shared, room, w->priority))
-        return join(t, now, s, l, w, out);
-    if (w->wait_ms == 0) return SLUICE_EFULL;
-    return enter_line(t, now, s, l, w);
+    int status = judge(t, now, s, w, &l);
+    if (status == SLUICE_EFENCES) return lack_fence(t);
+    if (l == NULL && status == SLUICE_OK) return acquire_new(t, now, s, w, out);
+    if (status == SLUICE_OK) return join(t, now, s, l, w, out);
+    return status == SL_WAITS ? enter_line(t, now, s, l, w) : status;
 }
 
 /* --- Await ----------------------------------------------------------------- */
@@ -187,6 +227,8 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     sl_table_forget_old(t);
     if (key.n == 0 || wait_ms < 0 || s->ended) return SLUICE_EINVAL;
     if (key.n > t->limits.key_bytes_max) return SLUICE_ETOOBIG;
+    /* Nobody knows what is free before the silence is over. */
+    if (want_free && now.ms < t->quiet_until_ms) return SLUICE_ERECOVERING;
     struct sl_lock *l = sl_table_find_lock(t, key);
     if (l != NULL) sl_table_pass_time(t, now, l);
     if (sl_lock_is_so(l, want_free)) return SLUICE_OK;
@@ -220,4 +262,84 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     t->entries++;
     sl_table_set_end(t, e, sl_end_after(t, now, wait_ms));
     return SL_WAITS;
+}
+
+/* --- Restore ---------------------------------------------------------------- */
+
+static int restore_seat(struct sl_table *t, struct sl_now now, const struct sl_view *v,
+                        struct sl_bytes key)
+{
+    struct sl_lock *l = new_lock(key, v->value, v->note);
+    if (l == NULL || sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) != SLUICE_OK) {
+        free(l);
+        return SLUICE_ENOMEM;
+    }
+    l->fence = v->fence;
+    l->user = v->user;
+    l->flags = v->broken ? SL_SEAT_BROKEN : 0;
+    l->end_ms = sl_end_after(t, now, v->left_ms);
+    if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_as_owner(l));
+    sl_table_put_lock(t, l);
+    return SLUICE_OK;
+}
+
+static int restore_entry(struct sl_table *t, struct sl_now now, const struct sl_view *v,
+                         struct sl_lock *l, const struct sl_want *w)
+{
+    const struct sl_session nobody = {.user = v->user};
+    struct sl_entry *e = sl_entry_new(&nobody, w);
+    if (e == NULL || sl_table_reserve_entry(t, l, true) != SLUICE_OK) {
+        sl_entry_free(e);
+        sl_table_tidy(t, l);
+        return SLUICE_ENOMEM;
+    }
+    struct sl_crowd *c = l->crowd;
+    sl_ms age = now.wall_us > v->fence ? (sl_ms)((now.wall_us - v->fence) / 1000) : 0;
+    e->lock = l;
+    e->state = SL_HOLDS;
+    e->fence = v->fence;
+    e->broken = v->broken;
+    e->asked_ms = e->granted_ms = now.ms - age;
+    sl_table_set_end(t, e, sl_end_after(t, now, v->left_ms));
+    sl_roll_append(&c->holders, e);
+    sl_crowd_count(c, e, t->index.seed);
+    e->stolen = v->asked; /* Who has asked it is gone, unless it is beside it. */
+    c->stolen += v->asked;
+    t->entries++;
+    sl_table_stir(t, c);
+    return SLUICE_OK;
+}
+
+static sl_fence last_fence(const struct sl_lock *l)
+{
+    const struct sl_roll *r = l->crowd == NULL ? NULL : &l->crowd->holders;
+    return r != NULL && r->live > 0 ? r->items[r->count - 1].fence : l->fence;
+}
+
+int sl_table_restore(struct sl_table *t, struct sl_now now, const struct sl_view *v,
+                     struct sl_bytes key)
+{
+    sl_table_forget_old(t);
+    if (!v->leased || v->waits || v->left_ms < 0 || key.n == 0) return SLUICE_EINVAL;
+    if (v->fence == 0 || v->fence > t->fence) return SLUICE_EINVAL;
+    if (!v->shared && (v->units == 0 || v->units > SLUICE_UNITS_MAX))
+        return SLUICE_EINVAL;
+    if (key.n > UINT16_MAX || v->value.n > UINT16_MAX || v->note.n > UINT16_MAX)
+        return SLUICE_ETOOBIG;
+    const struct sl_want w = {.key = key,
+                              .shared = v->shared,
+                              .per = v->per,
+                              .buckets = v->buckets,
+                              .units = v->units,
+                              .priority = v->priority,
+                              .lease_ms = v->left_ms > 0 ? v->left_ms : 1,
+                              .value = v->value,
+                              .note = v->note};
+    struct sl_lock *l = sl_table_find_lock(t, key);
+    if (l != NULL && last_fence(l) >= v->fence) return SLUICE_EINVAL;
+    if (l == NULL && sl_index_reserve(&t->index) != SLUICE_OK) return SLUICE_ENOMEM;
+    if (l == NULL && is_plain(&w) && !v->asked) return restore_seat(t, now, v, key);
+    if (l == NULL) l = found_lock(t, key);
+    if (l == NULL) return SLUICE_ENOMEM;
+    return restore_entry(t, now, v, l, &w);
 }

@@ -102,6 +102,14 @@ static int leave_seat(struct sl_table *t, struct sl_now now, struct sl_place *p,
     return SLUICE_OK;
 }
 
+int sl_table_leave_seat(struct sl_table *t, struct sl_now now, struct sl_lock *l)
+{
+    struct sl_place p = {.lock = l};
+    if (!sl_seat_counts(l)) return SLUICE_OK;
+    return leave_seat(t, now, &p,
+                      (struct sl_bytes){l->text + l->key_bytes, l->value_bytes});
+}
+
 /* Another value. */
 static int set_value(struct sl_table *t, struct sl_now now, struct sl_place *p,
                      struct sl_bytes value)
@@ -134,7 +142,11 @@ static int may_extend(const struct sl_place *p)
 #endif
     if (e == NULL) return p->lock->flags & SL_SEAT_BROKEN ? SLUICE_ELOST : SLUICE_OK;
     if (e->lease_ms == 0) return SLUICE_ENOLEASE;
-    return e->broken ? SLUICE_ELOST : SLUICE_OK;
+    if (e->broken) return SLUICE_ELOST;
+#ifdef MUT_EXTENDASKED
+    return SLUICE_OK;
+#endif
+    return sl_is_victim(e) ? SLUICE_EASKED : SLUICE_OK;
 }
 
 static sl_ms end_of(const struct sl_place *p)
@@ -183,11 +195,13 @@ static struct sl_past past_of(const struct sl_place *p, struct sl_now now)
         return (struct sl_past){.fence = l->fence,
                                 .session_id = l->session_id,
                                 .held_ms = sl_seat_age_ms(l, now),
-                                .broken = (l->flags & SL_SEAT_BROKEN) != 0};
+                                .broken = (l->flags & SL_SEAT_BROKEN) != 0,
+                                .asked_ms = -1};
     return (struct sl_past){.fence = e->fence,
                             .session_id = e->session_id,
                             .held_ms = now.ms - e->granted_ms,
-                            .broken = e->broken};
+                            .broken = e->broken,
+                            .asked_ms = e->victim_ms < 0 ? -1 : now.ms - e->victim_ms};
 }
 
 /* The grant ends, and the next one is marked. A mark stands on the empty seat: who sits
@@ -223,7 +237,9 @@ void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session
     struct sl_past past;
     sl_table_forget_old(t);
     if (!sl_table_find(t, now, key, grant->fence, &p) || !may_use(&p, s)) return;
-    if (grant->overlapping)
+    /* Whom it has robbed does not know it yet: it was asked, and is not any more. */
+    bool forced = p.entry != NULL && sl_crowd_unrob(p.lock->crowd);
+    if (grant->overlapping && !forced)
         mark_and_end(t, now, &p, sl_end_after(t, now, SL_MARK_MS), &past);
     else end_grant(t, now, &p, &past);
 }

@@ -7,11 +7,12 @@ static void check_entry(const struct sl_table *t, const struct sl_lock *l,
                         const struct sl_entry *e)
 {
     assert(e->lock == l);
-    assert((e->end_ms != SL_NEVER) == (e->timer != SL_HEAP_NONE) && "I7");
+    sl_ms at = e->force_timer ? e->force_ms : e->end_ms;
+    assert((at != SL_NEVER) == (e->timer != SL_HEAP_NONE) && "I7");
     if (e->timer != SL_HEAP_NONE) {
         assert(e->timer < t->heap.count && "I7");
         assert(t->heap.items[e->timer].owner == e && "I7");
-        assert(t->heap.items[e->timer].at == e->end_ms && "I7");
+        assert(t->heap.items[e->timer].at == at && "I7");
     }
     const struct sl_heap *ends = &l->crowd->ends;
     bool ends_here = e->state == SL_HOLDS && !e->ghost && e->end_ms != SL_NEVER;
@@ -29,13 +30,46 @@ static void check_entry(const struct sl_table *t, const struct sl_lock *l,
 
 static bool is_in_tree(const struct sl_crowd *c, const struct sl_entry *e)
 {
-    const struct sl_entry *n = c->by_session;
-    while (n != NULL && n != e) {
-        bool right = n->session_id != e->session_id ? n->session_id < e->session_id
-                                                    : n->fence < e->fence;
+    const struct sl_node *n = c->by_session;
+    while (n != NULL && n != &e->by_session) {
+        const struct sl_entry *at = sl_entry_of(n, struct sl_entry, by_session);
+        bool right = at->session_id != e->session_id ? at->session_id < e->session_id
+                                                     : at->fence < e->fence;
         n = right ? n->right : n->left;
     }
-    return n == e;
+    return n == &e->by_session;
+}
+
+/* Every holder is there once, in order. */
+static void check_ranks(const struct sl_crowd *c)
+{
+    const struct sl_entry *last = NULL;
+    uint32_t count = 0, stolen = 0;
+    for (const struct sl_entry *e = sl_crowd_first_rank(c); e != NULL;
+         e = sl_crowd_next_rank(c, e)) {
+        if (last != NULL)
+            assert((last->priority < e->priority ||
+                    (last->priority == e->priority && last->fence > e->fence)) &&
+                   "I1");
+        last = e;
+        count++;
+        stolen += e->stolen;
+    }
+    assert(count == c->counted && stolen == c->stolen && "I1");
+}
+
+static void check_victims(const struct sl_crowd *c)
+{
+    for (int v = 1; v < SL_VICTIMS; v++)
+        for (const struct sl_list *n = c->victims[v].next; n != &c->victims[v];
+             n = n->next) {
+            const struct sl_entry *e = sl_entry_of(n, struct sl_entry, asked);
+            assert(e->victim == v && e->state == SL_HOLDS && !e->ghost && "I9");
+            if (v != SL_ASKED_TO_GO || c->plan_is_old) continue;
+            assert(c->thief != NULL && c->thief->state == SL_IN_LINE && "I9");
+            assert(e->priority < c->thief->priority && "I9");
+            assert(e->session_id != c->thief->session_id && "I9");
+        }
 }
 
 static void check_holders(const struct sl_table *t, const struct sl_lock *l)
@@ -59,10 +93,12 @@ static void check_holders(const struct sl_table *t, const struct sl_lock *l)
         counted++;
         assert(is_in_tree(c, e) && "I1");
     }
-    assert(last <= t->fence && t->fence <= SL_FENCE_MAX && "I5");
+    assert(last <= t->fence && t->fence <= t->fence_limit && "I5");
     assert(held == c->held && shared == c->shared && live == c->holders.live && "I1");
     assert(counted == c->counted && leased == c->leased && "I1");
-    assert((held == 0 || shared == 0) && "I2");
+    assert((held == 0 || shared == 0 || c->stolen > 0) && "I2");
+    check_ranks(c);
+    check_victims(c);
 }
 
 static void check_waiters(const struct sl_table *t, const struct sl_lock *l)
@@ -103,7 +139,8 @@ static void check_waiters(const struct sl_table *t, const struct sl_lock *l)
     }
     assert(sl_list_empty(&c->waited) == (waiters == 0));
     assert(waiters == c->waiters && watchers == c->watchers);
-    if (sl_list_empty(&c->stirred) && t->to_stir == 0)
+    if (sl_list_empty(&c->stirred) && t->to_stir == 0 && t->quiet_until_ms == 0 &&
+        !t->short_of_fences)
         assert((sl_lock_next(l) == NULL) && "I4");
 }
 

@@ -10,15 +10,18 @@
 struct sl_table {
     struct sl_limits limits;
     struct sl_index index;
-    struct sl_heap heap; /* Ends of leases and waits; owners as tagged below. */
-    sl_fence fence;      /* The last. */
+    struct sl_heap heap;  /* Ends of leases and waits; owners as tagged below. */
+    sl_fence fence;       /* The last. */
+    sl_fence fence_limit; /* None is above it. */
+    bool short_of_fences; /* Somebody would have been granted, but for that. */
+    sl_ms quiet_until_ms; /* Nothing is granted before; 0: granted as always. */
     uint64_t arrivals;
     size_t entries;
     size_t waiting; /* Entries that may need a place in the heap when granted. */
     struct sl_list stirred; /* Crowds in which somebody may be next. */
     struct sl_list waited;  /* Crowds in which somebody waits. */
     size_t crowds;          /* So many are they; */
-    size_t to_stir;         /* so many to be stirred, since a drain changed. */
+    size_t to_stir;         /* so many to be stirred, since that changed for all. */
     struct sl_list over;    /* Sessions that have ended. */
     struct sl_list drains;
     uint32_t drain_count;
@@ -79,6 +82,12 @@ static inline bool sl_entry_lives(const struct sl_entry *e, struct sl_now now)
     return e != NULL && !e->ghost && e->end_ms > now.ms;
 }
 
+/* Whether a thief waits for it to go, or has entered beside it. */
+static inline bool sl_is_victim(const struct sl_entry *e)
+{
+    return e->stolen || e->victim == SL_TO_ASK || e->victim == SL_ASKED_TO_GO;
+}
+
 /* Whether a key is free, or held; as a watcher wants it. */
 static inline bool sl_lock_is_so(const struct sl_lock *l, bool want_free)
 {
@@ -113,7 +122,7 @@ static inline sl_ms sl_left_at_least(const struct sl_table *t, struct sl_now now
 struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key);
 void sl_table_put_lock(struct sl_table *t, struct sl_lock *l); /* Room was reserved. */
 
-/* The next fence: the time, or one more than the last. */
+/* The next fence: the time, or one more than the last. It may be granted with. */
 sl_fence sl_table_next_fence(struct sl_table *t, struct sl_now now);
 
 /* A copy of a value and a note, one behind the other; *out NULL if both are empty. */
@@ -135,6 +144,9 @@ int sl_table_reserve_entry(struct sl_table *t, struct sl_lock *l, bool leased);
 struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *w);
 void sl_entry_free(struct sl_entry *e); /* NULL is allowed. */
 void sl_table_set_end(struct sl_table *t, struct sl_entry *e, sl_ms end_ms);
+
+/* Of one who waits, after its end was set: when it is to be looked at before that. */
+void sl_table_set_force(struct sl_table *t, struct sl_entry *e, sl_ms force_ms);
 
 /* Let an entry go that is on no roll, line or list of watchers any more. Its bytes live
  * until the next call. */
@@ -165,15 +177,47 @@ void sl_table_unseat(struct sl_table *t, struct sl_now now, struct sl_lock *l,
  * be there: of this lock, count them no more. */
 void sl_table_pass_time(struct sl_table *t, struct sl_now now, struct sl_lock *l);
 
+/* --- Whether anything is granted (table_restart.c) -------------------------- */
+
+/* SLUICE_OK; ERECOVERING: not before the silence is over; EFENCES: not before the limit of
+ * fences is raised. */
+int sl_table_may_grant(const struct sl_table *t, struct sl_now now);
+
+/* If the silence is over, all who wait are to be looked at. */
+void sl_table_end_silence(struct sl_table *t, struct sl_now now);
+
 /* --- Drains (table_drain.c) ------------------------------------------------ */
 
 bool sl_table_drained(const struct sl_table *t, struct sl_bytes key);
 void sl_table_free_drains(struct sl_table *t);
+
+/* --- Stealing (table_steal.c) ----------------------------------------------- */
+
+/* Who was robbed by the last grant and does not know it yet. */
+bool sl_table_next_robbed(const struct sl_table *t, struct sl_now now,
+                          struct sl_crowd *c, struct sl_effect *out);
+
+/* Look again who steals, and from whom, if something has changed. */
+void sl_table_plan(struct sl_crowd *c);
+
+/* The next thing that follows from who steals in a crowd in which nobody is next by
+ * itself. True: *out is it, and *granted the thief, if it enters now. */
+bool sl_table_next_theft(struct sl_table *t, struct sl_now now, struct sl_crowd *c,
+                         struct sl_effect *out, struct sl_entry **enters);
+
+/* A thief enters beside its victims: they are robbed. */
+void sl_crowd_rob(struct sl_crowd *c);
+
+/* It did not, after all, and they have not been told. False: there are none. */
+bool sl_crowd_unrob(struct sl_crowd *c);
 
 /* --- Grants (table_change.c) ----------------------------------------------- */
 
 /* The living grant of a fence; false: there is none. */
 bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    sl_fence fence, struct sl_place *out);
+
+/* Turn the seat, if somebody sits there, into an entry, which has a place for more. */
+int sl_table_leave_seat(struct sl_table *t, struct sl_now now, struct sl_lock *l);
 
 #endif /* SL_CORE_TABLE_INSIDE_H */

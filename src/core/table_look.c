@@ -35,6 +35,9 @@ static void view_entry(const struct sl_table *t, const struct sl_entry *e,
         .shared = e->shared,
         .leased = e->lease_ms > 0,
         .broken = e->broken,
+        .overlapping = e->overlaps,
+        .asked = !waits && sl_is_victim(e),
+        .steals = waits && e->steals,
         .fence = e->fence,
         .session_id = e->session_id,
         .user = e->user,
@@ -79,6 +82,10 @@ static void view_lock(const struct sl_table *t, struct sl_now now,
     if (c == NULL) return;
     out->waiters = c->waiters;
     out->watchers = c->watchers;
+    out->reserved = c->thief != NULL;
+    out->reserved_priority = c->thief != NULL ? c->thief->priority : 0;
+    const struct sl_list *asked = &c->victims[SL_ASKED_TO_GO];
+    for (const struct sl_list *n = asked->next; n != asked; n = n->next) out->asked++;
     count_holders(c, now, out);
 }
 
@@ -93,7 +100,6 @@ bool sl_table_look(struct sl_table *t, struct sl_now now, struct sl_bytes key,
 }
 
 /* The cursor: 0 the seat, then the roll, and from SL_EACH_WAITER on the waiters, counted. */
-
 static bool each_waiter(const struct sl_table *t, const struct sl_crowd *c,
                         struct sl_now now, uint64_t *cursor, struct sl_view *out)
 {
@@ -176,5 +182,7 @@ void sl_table_stats(const struct sl_table *t, struct sl_table_stats *out)
                                    .drains = t->drain_count,
                                    .bytes = sl_index_bytes(&t->index) +
                                             t->heap.size * sizeof *t->heap.items,
-                                   .fence_last = t->fence};
+                                   .fence_last = t->fence,
+                                   .fence_limit = t->fence_limit,
+                                   .quiet_until_ms = t->quiet_until_ms};
 }

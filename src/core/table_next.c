@@ -82,6 +82,11 @@ static bool next_due(struct sl_table *t, struct sl_now now, struct sl_effect *ou
         sl_table_unhold(t, now, e, &out->past);
         return true;
     }
+    if (e->force_timer) { /* A thief may enter now, if it is its turn. */
+        sl_table_set_end(t, e, e->end_ms);
+        sl_table_stir(t, e->lock->crowd);
+        return false;
+    }
     return dismiss(t, e, SL_TIMED_OUT, out);
 }
 
@@ -143,6 +148,33 @@ static struct sl_entry *first_in_line(const struct sl_crowd *c)
     return sl_entry_of(line->entries.next, struct sl_entry, place);
 }
 
+static void grant(struct sl_table *t, struct sl_now now, struct sl_entry *e,
+                  struct sl_effect *out)
+{
+    tell(out, SL_GRANTED, e->lock, e->session);
+    leave_line(t, e);
+    sl_table_hold(t, now, e, e->session, &out->grant);
+}
+
+/* Rule 8: a thief has waited long enough for an answer. */
+static bool enter_beside(struct sl_table *t, struct sl_now now, struct sl_entry *e,
+                         struct sl_effect *out)
+{
+    if (e->session->ended) return dismiss(t, e, SL_TIMED_OUT, out);
+    sl_crowd_rob(e->lock->crowd);
+    grant(t, now, e, out);
+    e->overlaps = out->grant.overlapping = true;
+    return true;
+}
+
+/* For somebody who could be granted. If not, it is looked at again when that changes. */
+static bool may_grant(struct sl_table *t, struct sl_now now)
+{
+    int status = sl_table_may_grant(t, now);
+    if (status == SLUICE_EFENCES) t->short_of_fences = true;
+    return status == SLUICE_OK;
+}
+
 /* The next thing in a crowd that was stirred; false: nothing there. */
 static bool next_stirred(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 {
@@ -151,8 +183,14 @@ static bool next_stirred(struct sl_table *t, struct sl_now now, struct sl_effect
     if (next_expired(t, now, l, out)) return true;
     if (c->waiters > 0 && sl_table_drained(t, sl_key_of(l)))
         return dismiss(t, first_in_line(c), SL_REFUSED, out);
+    if (sl_table_next_robbed(t, now, c, out)) return true;
+    sl_table_plan(c);
     struct sl_entry *e = sl_lock_next(l);
-    if (e == NULL) {
+    if (e == NULL || !may_grant(t, now)) {
+        if (sl_table_next_theft(t, now, c, out, &e)) {
+            if (e == NULL) return true;
+            if (may_grant(t, now)) return enter_beside(t, now, e, out);
+        }
         e = first_who_sees(c);
         if (e != NULL) return dismiss(t, e, SL_SEEN, out);
         sl_list_remove(&c->stirred);
@@ -167,9 +205,7 @@ static bool next_stirred(struct sl_table *t, struct sl_now now, struct sl_effect
     if (e->session->ended || e->end_ms <= now.ms)
         return dismiss(t, e, SL_TIMED_OUT, out);
 #endif
-    tell(out, SL_GRANTED, l, e->session);
-    leave_line(t, e);
-    sl_table_hold(t, now, e, e->session, &out->grant);
+    grant(t, now, e, out);
     return true;
 }
 
@@ -188,6 +224,7 @@ static void stir_one_more(struct sl_table *t)
 bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 {
     sl_table_forget_old(t);
+    sl_table_end_silence(t, now);
     for (uint32_t silent = 0; silent < SILENT_MAX; silent++) {
         if (!sl_list_empty(&t->stirred)) {
             if (next_stirred(t, now, out)) return true;
@@ -207,5 +244,6 @@ bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 
 sl_ms sl_table_due(const struct sl_table *t)
 {
-    return t->heap.count > 0 ? t->heap.items[0].at : SL_NEVER;
+    sl_ms due = t->heap.count > 0 ? t->heap.items[0].at : SL_NEVER;
+    return t->quiet_until_ms != 0 && t->quiet_until_ms < due ? t->quiet_until_ms : due;
 }

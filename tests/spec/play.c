@@ -112,7 +112,11 @@ static void told(struct play *p, const struct sl_effect *e)
     bool awaits = step >= 0 && p->spec->step[step].deed == AWAIT;
     int key = key_index(p, e->key);
     switch (e->type) {
-        case SL_NOTHING: break;
+        case SL_NOTHING:
+        case SL_ASKED: /* No spec steals. */
+        case SL_WITHDRAWN:
+        case SL_STOLEN:
+        case SL_THIEF_WAITS: break;
         case SL_GRANTED: answer_grant(p, step, &e->grant); break;
         case SL_TIMED_OUT:
             model_timed_out(m, p->now.ms, who);

@@ -83,6 +83,10 @@ static void settle(struct stage *s)
             case SL_REFUSED: say(s, "%c refused %.*s\n", who, key, e.key.at); break;
             case SL_SEEN: say(s, "%c sees %.*s\n", who, key, e.key.at); break;
             case SL_SESSION_OVER: say(s, "%c over\n", who); break;
+            case SL_ASKED:
+            case SL_WITHDRAWN:
+            case SL_THIEF_WAITS:
+            case SL_STOLEN: fail_msg("nobody steals here"); break;
         }
     }
     sl_table_check(s->table);

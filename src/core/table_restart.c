@@ -1,0 +1,36 @@
+/* table_restart.c - fences that were written down, and the silence after a crash. */
+#include "core/table_inside.h"
+
+/* All who wait are looked at again, a few at a time. */
+static void stir_all(struct sl_table *t)
+{
+    t->to_stir = t->crowds;
+}
+
+void sl_table_set_fences(struct sl_table *t, sl_fence floor, sl_fence limit)
+{
+    if (floor > t->fence) t->fence = floor;
+    t->fence_limit = limit < SL_FENCE_MAX ? limit : SL_FENCE_MAX;
+    if (t->fence_limit < t->fence) t->fence_limit = t->fence;
+    if (t->short_of_fences) stir_all(t);
+    t->short_of_fences = false;
+}
+
+sl_fence sl_table_fences_left(const struct sl_table *t)
+{
+    return t->short_of_fences ? 0 : t->fence_limit - t->fence;
+}
+
+void sl_table_be_quiet(struct sl_table *t, sl_ms until_ms)
+{
+    t->quiet_until_ms = until_ms;
+    if (until_ms <= 0) {
+        t->quiet_until_ms = 0;
+        stir_all(t);
+    }
+}
+
+void sl_table_end_silence(struct sl_table *t, struct sl_now now)
+{
+    if (t->quiet_until_ms != 0 && now.ms >= t->quiet_until_ms) sl_table_be_quiet(t, 0);
+}
