@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/dispatch.h"
+#include "server/state.h"
 
 /* --- Words ---------------------------------------------------------------- */
 
@@ -95,12 +96,15 @@ enum {
     W_LEASE = 32,
     W_PRIORITY = 64,
     W_VALUE = 128,
-    W_NOTE = 256
+    W_NOTE = 256,
+    W_STEAL = 512
 };
 
 struct wish {
     struct sl_want want;
     unsigned seen;
+    int64_t millionths; /* STEAL f: of the wait. */
+    bool by_experience; /* STEAL AUTO. */
 };
 
 static bool take_number(struct call *call, size_t i, unsigned word, struct wish *w)
@@ -151,7 +155,8 @@ static unsigned word_of(struct sl_bytes b)
         unsigned word;
     } words[] = {{"LEASE", W_LEASE},   {"WAIT", W_WAIT},         {"VALUE", W_VALUE},
                  {"PER", W_PER},       {"BUCKETS", W_BUCKETS},   {"UNITS", W_UNITS},
-                 {"SHARED", W_SHARED}, {"PRIORITY", W_PRIORITY}, {"NOTE", W_NOTE}};
+                 {"SHARED", W_SHARED}, {"PRIORITY", W_PRIORITY}, {"NOTE", W_NOTE},
+                 {"STEAL", W_STEAL}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (sl_is_word(b, words[i].text)) return words[i].word;
     return 0;
@@ -160,14 +165,50 @@ static unsigned word_of(struct sl_bytes b)
 static bool say_unknown_word(struct call *call, struct sl_bytes b)
 {
     char text[120];
-    if (sl_is_word(b, "STEAL")) {
-        sl_say(call, "ERR", "STEAL is not in this version");
-        return false;
-    }
     snprintf(text, sizeof text, "'%.*s' is not a word of it",
              (int)(b.n < 40 ? b.n : 40), b.at);
     sl_say_syntax(call, text);
     return false;
+}
+
+#define WHOLE 1000000 /* Of a fraction, in millionths. */
+
+/* A fraction from 0 to 1, with a point. */
+static bool parse_fraction(struct sl_bytes b, int64_t *millionths)
+{
+    int64_t n = 0, unit = WHOLE;
+    bool digits = false, point = false;
+    for (size_t i = 0; i < b.n; i++) {
+        if (b.at[i] == '.' && !point) {
+            point = true;
+            continue;
+        }
+        if (b.at[i] < '0' || b.at[i] > '9' || (!point && n > WHOLE)) return false;
+        digits = true;
+        if (point) unit /= 10;
+        n = point ? n + (b.at[i] - '0') * unit : n * 10 + (b.at[i] - '0') * WHOLE;
+    }
+    *millionths = n;
+    return digits && n <= WHOLE;
+}
+
+/* What may follow STEAL: a fraction, or AUTO. False: it is another word. */
+static bool take_steal(struct sl_bytes b, struct wish *w)
+{
+    w->by_experience = sl_is_word(b, "AUTO");
+    return w->by_experience || parse_fraction(b, &w->millionths);
+}
+
+/* When a thief enters without an answer, if ever. */
+static void set_force(const struct server *s, struct wish *w)
+{
+    sl_ms wait_ms = w->want.wait_ms;
+    w->want.steal = (w->seen & W_STEAL) != 0;
+    w->want.force_ms = SL_NEVER;
+    if (w->by_experience) w->want.force_ms = sl_answers_force_ms(&s->stats.answers);
+    else if (w->millionths == 0) w->want.force_ms = 0;
+    else if (w->millionths < WHOLE && wait_ms > 0) /* Rounded up: only 0 is at once. */
+        w->want.force_ms = 1 + (sl_ms)((double)wait_ms * (double)w->millionths / WHOLE);
 }
 
 static bool read_wish(struct call *call, struct wish *w)
@@ -180,10 +221,9 @@ static bool read_wish(struct call *call, struct wish *w)
             return false;
         }
         w->seen |= word;
-        if (word == W_SHARED) {
-            w->want.shared = true;
-            continue;
-        }
+        if (word == W_SHARED) w->want.shared = true;
+        if (word == W_STEAL && i + 1 < call->n && take_steal(call->at[i + 1], w)) i++;
+        if ((word & (W_SHARED | W_STEAL)) != 0) continue;
         i++;
         if (!((word & (W_VALUE | W_NOTE)) != 0 ? take_text(call, i, word, w)
                                                : take_number(call, i, word, w)))
@@ -222,20 +262,52 @@ static void block(struct call *call, enum sl_blocked how)
     call->s->stats.waits++;
 }
 
+/* What is given, or may be given to who waits, has to be known after a crash. */
+static void note_lease(struct call *call, const struct sl_want *w, int status)
+{
+    if (w->lease_ms == 0) return;
+    if (status == SL_WAITS) sl_state_waits(call->c, w->lease_ms);
+    else sl_state_given(call->s, w->lease_ms);
+}
+
+/* The time that it waited for the disk is part of its wait. */
+static void count_deferral(const struct call *call, struct sl_want *w)
+{
+    if (call->c->deferred_since_ms == 0) return;
+    w->waited_ms = call->s->now.ms - call->c->deferred_since_ms;
+    if (w->wait_ms > 0 && w->wait_ms != SL_NEVER)
+        w->wait_ms = w->wait_ms > w->waited_ms ? w->wait_ms - w->waited_ms : 0;
+}
+
+/* A lease longer than any before is written down first; but not for one that is refused. */
+static bool may_lease(struct call *call, const struct sl_want *w)
+{
+    if (sl_state_knows_lease(call->s, w->lease_ms)) return true;
+    int status = sl_table_judge(call->s->table, call->s->now, &call->c->session->s, w);
+    if (status != SLUICE_OK && status != SL_WAITS) return true;
+    return sl_state_may_lease(call, w->lease_ms);
+}
+
 void sl_do_acquire(struct call *call)
 {
     struct server *s = call->s;
-    struct wish w = {.want = {.key = call->at[1], .per = 1, .buckets = 1, .units = 1}};
+    struct wish w = {.want = {.key = call->at[1], .per = 1, .buckets = 1, .units = 1},
+                     .millionths = WHOLE};
     struct sl_grant grant;
     if (!sl_good_key(call) || !read_wish(call, &w)) return;
+    set_force(s, &w);
+    count_deferral(call, &w.want);
+    if (!may_lease(call, &w.want)) return;
     sl_server_spend(s, s->drain_bytes * w.want.key.n);
     int status = sl_table_acquire(s->table, s->now, &call->c->session->s, &w.want,
                                   &grant);
+    if (status == SLUICE_OK || status == SL_WAITS) note_lease(call, &w.want, status);
     if (status == SLUICE_OK) {
         s->stats.grants++;
         sl_reply_grant(call->out, &grant);
         sl_event_granted(s, w.want.key, &grant);
     } else if (status == SL_WAITS) block(call, SL_IN_ACQUIRE);
+    else if (status == SLUICE_EFENCES) sl_state_lack_fence(call);
     else {
         s->stats.refusals++;
         if (status == SLUICE_EFULL) sl_resp_null_array(call->out);
@@ -259,6 +331,7 @@ void sl_do_release(struct call *call)
         s->stats.releases++;
         sl_histogram_add(&s->stats.hold_ms, past.held_ms);
         sl_event(s, call->at[1], "released", past.fence, "");
+        sl_event_stolen(s, call->at[1], &past, true);
     }
     sl_resp_integer(call->out, n);
 }
@@ -281,6 +354,10 @@ void sl_do_extend(struct call *call)
         if (!good_value(call, call->at[5])) return;
         value = call->at[5];
     }
+    /* Who holds nothing is told so without a look at the disk. */
+    if (sl_table_holds(s->table, s->now, call->at[1], fence) &&
+        !sl_state_may_lease(call, ms))
+        return;
     int status = sl_table_extend(s->table, s->now, &call->c->session->s, call->at[1],
                                  fence, ms, value, &left);
     if (status != SLUICE_OK) {
@@ -288,6 +365,9 @@ void sl_do_extend(struct call *call)
         return;
     }
     s->stats.extends++;
+#ifndef MUT_EXTENDED
+    sl_state_given(s, ms);
+#endif
     sl_resp_integer(call->out, left);
     snprintf(more, sizeof more, " lease_ms=%" PRId64, left);
     sl_event(s, call->at[1], "extended", fence, more);
@@ -362,6 +442,7 @@ void sl_do_break(struct call *call)
         s->stats.breaks++;
         sl_event(s, call->at[1], "broken", fence, n == 1 ? " why=last-lease" : "");
         sl_event_to_holder(s, past.session_id, call->at[1], "broken", fence);
+        if (n == 2) sl_event_stolen(s, call->at[1], &past, false);
     }
     sl_resp_integer(call->out, n);
 }

@@ -34,6 +34,8 @@ struct why {
     struct sl_lock_view lock;
     struct sl_view first; /* The first in line, once it has been seen. */
     bool has_first;
+    sl_ms quiet_ms; /* So long nothing is granted at all. */
+    bool has_thief; /* One of those who were looked at steals. */
 };
 
 static uint64_t room_of(const struct sl_view *v)
@@ -48,7 +50,12 @@ static void why_waits(const struct why *why, const struct sl_view *v, char *out,
     const struct sl_lock_view *l = &why->lock;
     const char *are = l->held == 1 ? "unit is" : "units are";
     uint64_t room = room_of(v);
-    if (v->shared && l->held > 0)
+    if (why->quiet_ms > 0)
+        snprintf(out, n,
+                 "the server recovers from a crash: nothing is granted for %" PRId64
+                 " ms",
+                 why->quiet_ms);
+    else if (v->shared && l->held > 0)
         snprintf(out, n, "it is shared, and %" PRIu64 " %s held by others", l->held,
                  are);
     else if (!v->shared && l->shared)
@@ -91,7 +98,7 @@ static void put_holder(const struct server *s, struct sl_resp_writer *w,
 {
     char address[128];
     address_of(s, v->session_id, address, sizeof address);
-    sl_resp_map(w, 13);
+    sl_resp_map(w, 15);
     field(w, "fence", (int64_t)v->fence);
     field(w, "client", (int64_t)v->session_id);
     text_field(w, "address", address);
@@ -99,6 +106,8 @@ static void put_holder(const struct server *s, struct sl_resp_writer *w,
     field(w, "lease_ms", v->leased ? v->left_ms : -1);
     field(w, "held_ms", v->since_ms);
     field(w, "broken", v->broken);
+    field(w, "asked", v->asked);
+    field(w, "overlapping", v->overlapping);
     bytes_field(w, "value", v->value);
     bytes_field(w, "note", v->note);
 }
@@ -108,10 +117,11 @@ static void put_waiter(const struct server *s, struct sl_resp_writer *w,
 {
     char address[128];
     address_of(s, v->session_id, address, sizeof address);
-    sl_resp_map(w, 11);
+    sl_resp_map(w, 12);
     field(w, "client", (int64_t)v->session_id);
     text_field(w, "address", address);
     put_room(w, v);
+    field(w, "steals", v->steals);
     field(w, "waited_ms", v->since_ms);
     field(w, "left_ms", v->left_ms == SL_NEVER ? -1 : v->left_ms);
     bytes_field(w, "note", v->note);
@@ -144,15 +154,22 @@ static void put_waiters(struct call *call, struct why *why)
         put_waiter(call->s, call->out, &v, text);
         if (!why->has_first) why->first = v;
         why->has_first = true;
+        if (v.steals) why->has_thief = true;
     }
 }
 
 /* What one would say if asked. Returns how many sentences; writes them, if out is there. */
-static size_t sentences(const struct sl_lock_view *l, struct sl_resp_writer *out)
+static size_t sentences(const struct why *why, struct sl_resp_writer *out)
 {
-    char text[5][160];
+    const struct sl_lock_view *l = &why->lock;
+    char text[7][160];
     size_t n = 0;
-    if (l->holders == 0) snprintf(text[n++], 160, "nobody holds it");
+    if (why->quiet_ms > 0)
+        snprintf(text[n++], 160,
+                 "the server recovers from a crash: who held it is not known, and "
+                 "nothing is granted for %" PRId64 " ms",
+                 why->quiet_ms);
+    else if (l->holders == 0) snprintf(text[n++], 160, "nobody holds it");
     else if (l->shared)
         snprintf(text[n++], 160, "%" PRIu32 " hold it, and share it", l->holders);
     else
@@ -165,6 +182,15 @@ static size_t sentences(const struct sl_lock_view *l, struct sl_resp_writer *out
     if (l->watchers > 0)
         snprintf(text[n++], 160, "%" PRIu32 " %s it with AWAIT", l->watchers,
                  l->watchers == 1 ? "watches" : "watch");
+    if (l->reserved)
+        snprintf(text[n++], 160,
+                 "a thief with priority %" PRId32 " has reserved it: %" PRIu32 " asked",
+                 l->reserved_priority, l->asked);
+    else if (why->has_thief)
+        snprintf(text[n++], 160,
+                 "a thief waits and asks nobody: one before it does not steal, or not "
+                 "all in "
+                 "its way have less priority");
     if (l->drained) snprintf(text[n++], 160, "it is drained: nothing is granted");
     if (l->next_overlaps)
         snprintf(text[n++], 160,
@@ -193,6 +219,10 @@ void sl_do_explain(struct call *call)
     if (!sl_table_look(call->s->table, call->s->now, call->at[1], &why.lock))
         why.lock = (struct sl_lock_view){.drained = is_drained(call->s, call->at[1])};
     const struct sl_lock_view *l = &why.lock;
+    struct sl_table_stats table;
+    sl_table_stats(call->s->table, &table);
+    if (table.quiet_until_ms > call->s->now.ms)
+        why.quiet_ms = table.quiet_until_ms - call->s->now.ms;
     sl_call_cost(call, 50 + l->holders / 16);
     sl_resp_map(w, 9);
     bytes_field(w, "key", call->at[1]);
@@ -204,8 +234,8 @@ void sl_do_explain(struct call *call)
     put_holders(call, l->holders);
     put_waiters(call, &why);
     sl_resp_text(w, "words");
-    sl_resp_array(w, sentences(l, NULL));
-    sentences(l, w);
+    sl_resp_array(w, sentences(&why, NULL));
+    sentences(&why, w);
 }
 
 /* --- LOCKS ---------------------------------------------------------------- */

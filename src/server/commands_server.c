@@ -7,6 +7,7 @@
 
 #include "core/glob.h"
 #include "server/dispatch.h"
+#include "server/state.h"
 
 /* --- COMMAND -------------------------------------------------------------- */
 
@@ -203,6 +204,21 @@ static void info_locks(const struct server *s, struct text *t)
     line(t, "fence_last:%" PRIu64, table.fence_last);
 }
 
+static void info_persistence(const struct server *s, struct text *t)
+{
+    struct sl_state_view v;
+    sl_state_look(s, &v);
+    line(t, "loading:0");
+    line(t, "data:%s", v.folder);
+    line(t, "recovering_ms:%" PRId64, v.recovering_ms);
+    line(t, "fence_limit:%" PRIu64, v.fence_limit);
+    line(t, "lease_longest_ms:%" PRId64, v.lease_longest_ms);
+    line(t, "restored_grants:%" PRIu64, v.restored);
+    line(t, "state_writes:%" PRIu64, v.writes);
+    line(t, "state_errors:%" PRIu64, v.errors);
+    line(t, "deferred_commands:%zu", v.deferred);
+}
+
 static void info_histogram(const char *name, const struct sl_histogram *h,
                            struct text *t)
 {
@@ -229,6 +245,12 @@ static void info_latency(const struct server *s, struct text *t)
                           : st->turn_us_recent[1];
     info_histogram("wait_ms", &st->wait_ms, t);
     info_histogram("hold_ms", &st->hold_ms, t);
+    sl_ms force_ms = sl_answers_force_ms(&st->answers);
+    line(t,
+         "steal_answer_ms:count=%" PRIu64 ",p50=%" PRId64 ",p99=%" PRId64
+         ",auto_ms=%" PRId64,
+         st->answers.count, sl_answers_at(&st->answers, 50),
+         sl_answers_at(&st->answers, 99), force_ms == SL_NEVER ? -1 : force_ms);
     line(t, "loop_turns:%" PRIu64, st->turns);
     line(t, "loop_cpu_us_total:%" PRIu64, st->turn_us_total);
     line(t, "loop_cpu_us_max:%" PRIu64, st->turn_us_max);
@@ -239,9 +261,13 @@ static const struct {
     const char *name, *title;
     void (*put)(const struct server *s, struct text *t);
 } sections[] = {
-    {"SERVER", "# Server", info_server}, {"CLIENTS", "# Clients", info_clients},
-    {"MEMORY", "# Memory", info_memory}, {"STATS", "# Stats", info_stats},
-    {"LOCKS", "# Locks", info_locks},    {"LATENCY", "# Latency", info_latency},
+    {"SERVER", "# Server", info_server},
+    {"CLIENTS", "# Clients", info_clients},
+    {"MEMORY", "# Memory", info_memory},
+    {"STATS", "# Stats", info_stats},
+    {"LOCKS", "# Locks", info_locks},
+    {"PERSISTENCE", "# Persistence", info_persistence},
+    {"LATENCY", "# Latency", info_latency},
 };
 
 static bool section_wanted(const struct call *call, const char *name)

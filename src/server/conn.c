@@ -8,6 +8,7 @@
 
 #include "server/dispatch.h"
 #include "server/log.h"
+#include "server/state.h"
 
 #define SPARE_BYTES_MAX 65536u /* Larger buffers are not kept. */
 #define OUT_BYTES_HIGH 65536u  /* So much is sent before more is made. */
@@ -42,10 +43,12 @@ static void part(struct conn *c, enum sl_parting how)
     struct server *s = c->server;
     struct session *old = c->session;
     old->conn = NULL;
+    sl_state_waited(c);
     if (c->blocked != SL_NOT_BLOCKED) {
         s->stats.waits_abandoned++;
         s->blocked_count--;
         c->blocked = SL_NOT_BLOCKED;
+        sl_state_forget(c);
 #ifndef MUT_NOLEAVE
         sl_table_withdraw(s->table, &old->s);
 #endif
@@ -297,7 +300,8 @@ void sl_conn_work(struct conn *c)
         if (c->out.n > OUT_BYTES_HIGH) sl_conn_flush(c);
     }
     if (c->closing) return;
-    if (c->ended && sl_list_empty(&c->ready)) sl_conn_hang_up(c, SL_SAID_BYE);
+    if (c->ended && sl_list_empty(&c->ready) && c->deferred == NULL)
+        sl_conn_hang_up(c, SL_SAID_BYE);
     give_reader_back(c);
     read_or_not(c, c->hang_up == SL_STAYS && c->leaves == SL_STAYS &&
                        c->sending == NULL && !c->ended &&
@@ -307,7 +311,7 @@ void sl_conn_work(struct conn *c)
 static void end_of_stream(struct conn *c, bool proper)
 {
     struct server *s = c->server;
-    if (proper && !sl_list_empty(&c->ready)) {
+    if (proper && (!sl_list_empty(&c->ready) || c->deferred != NULL)) {
         c->ended = true; /* First what it said before. */
         read_or_not(c, false);
     } else if (s->closes_left > 0) {
@@ -347,6 +351,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 void sl_conn_unblock(struct conn *c)
 {
+    sl_state_waited(c);
     c->blocked = SL_NOT_BLOCKED;
     c->server->blocked_count--;
     c->heard_ms = c->server->now.ms;
@@ -472,7 +477,8 @@ static void look_after(struct conn *c)
                           : "hung up: idle (idle-time)",
                      NULL);
         sl_conn_close(c, SL_WAS_CUT);
-    } else if (c->blocked != SL_NOT_BLOCKED && !c->reading) {
+    } else if ((c->blocked == SL_IN_ACQUIRE || c->blocked == SL_IN_AWAIT) &&
+               !c->reading) {
         /* Its end may stand behind more than we read while it waits. */
         enum sl_parting how = sl_conn_hung_up(c);
         if (how != SL_STAYS) sl_conn_close(c, how);

@@ -15,7 +15,13 @@
 
 #include "server/server.h"
 
-enum sl_blocked { SL_NOT_BLOCKED, SL_IN_ACQUIRE, SL_IN_AWAIT, SL_IN_RESET };
+enum sl_blocked {
+    SL_NOT_BLOCKED,
+    SL_IN_ACQUIRE,
+    SL_IN_AWAIT,
+    SL_IN_RESET,
+    SL_FOR_THE_DISK
+};
 
 /* How a connection ends, for what it holds without a lease. */
 enum sl_parting {
@@ -45,13 +51,16 @@ struct conn {
     uv_write_t write;
 
     enum sl_blocked blocked;
-    enum sl_parting leaves;  /* It has gone; it will be closed in a later turn. */
-    enum sl_parting hang_up; /* When all is sent. */
-    sl_ms hang_up_ms;        /* Since when. */
+    struct sl_deferred *deferred; /* The command that waits for the disk (state.c). */
+    enum sl_parting leaves;       /* It has gone; it will be closed in a later turn. */
+    enum sl_parting hang_up;      /* When all is sent. */
+    sl_ms hang_up_ms;             /* Since when. */
     bool reading, authed, closing;
     bool in_multi; /* What comes belongs to a MULTI that was refused. */
     bool ended;    /* It has ended its stream, and is not done with what came before. */
     uint8_t auth_failures;
+    uint8_t lease_step;      /* Of the lease that it waits for (state.c); 0: none. */
+    sl_ms deferred_since_ms; /* Of the command that waits, or waited, for the disk. */
     sl_ms since_ms, heard_ms;
     char name[64];
     struct sockaddr_in6 peer; /* Or a sockaddr_in. */

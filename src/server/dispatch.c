@@ -208,6 +208,7 @@ void sl_say_syntax(struct call *call, const char *what)
 void sl_say_status(struct call *call, int status)
 {
     const struct sl_settings *set = call->s->settings;
+    struct sl_table_stats table;
     char text[200];
     const char *word = sluice_status_word(status);
     switch (status) {
@@ -233,6 +234,19 @@ void sl_say_status(struct call *call, int status)
             snprintf(text, sizeof text,
                      "this grant is not held any more, or was taken away: stop, and "
                      "ACQUIRE again");
+            break;
+        case SLUICE_ERECOVERING:
+            sl_table_stats(call->s->table, &table);
+            snprintf(text, sizeof text,
+                     "the longest lease given before the crash ends in %" PRId64
+                     " ms; ask again then, or WAIT",
+                     table.quiet_until_ms - call->s->now.ms);
+            break;
+        case SLUICE_EASKED:
+            snprintf(
+                text, sizeof text,
+                "a higher priority waits for this grant, or has entered beside it: "
+                "release it, or it ends with its lease");
             break;
         case SLUICE_ENOLEASE:
             snprintf(text, sizeof text,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/conn.h"
+#include "server/state.h"
 
 /* --- Events --------------------------------------------------------------- */
 
@@ -58,6 +59,15 @@ void sl_event_to_holder(struct server *s, uint64_t session_id, struct sl_bytes k
 #endif
 }
 
+void sl_event_stolen(struct server *s, struct sl_bytes key, const struct sl_past *past,
+                     bool answered)
+{
+    if (past->asked_ms < 0) return;
+    if (answered) sl_answers_add(&s->stats.answers, past->asked_ms);
+    s->stats.steals++;
+    sl_event(s, key, "stolen", past->fence, "");
+}
+
 /* --- One effect ----------------------------------------------------------- */
 
 /* The reply to who waited. */
@@ -98,6 +108,9 @@ static void tell_granted(struct server *s, struct session *n, const struct sl_ef
     if (came_too_late(s, n, e)) return;
     s->stats.grants++;
     s->stats.grants_after_wait++;
+#ifndef MUT_GIVEN
+    if (e->grant.lease_ms > 0) sl_state_given(s, e->grant.lease_ms);
+#endif
     sl_histogram_add(&s->stats.wait_ms, e->grant.waited_ms);
     answer_waiter(s, n, e);
     sl_event_granted(s, e->key, &e->grant);
@@ -114,6 +127,42 @@ static void tell_ended(struct server *s, const struct sl_effect *e)
         s->stats.disconnect_releases++;
         sl_event(s, e->key, "released", e->past.fence, " why=disconnect");
     }
+    sl_event_stolen(s, e->key, &e->past, e->type == SL_ENDED);
+}
+
+/* The thief hears whom it waits for. */
+static void tell_thief(const struct sl_effect *e)
+{
+    const struct session *n = sl_entry_of(e->session, struct session, s);
+    if (n->conn == NULL || !n->conn->out.resp3) return;
+    struct sl_resp_writer *w = sl_conn_out(n->conn);
+    sl_resp_push(w, 6);
+    sl_resp_text(w, "lock");
+    sl_resp_bulk(w, e->key);
+    sl_resp_text(w, "waits");
+    sl_resp_integer(w, (int64_t)e->past.fence);
+    sl_resp_integer(w, e->left_ms == SL_NEVER ? -1 : e->left_ms);
+    sl_resp_bulk(w, e->note);
+}
+
+static void tell_victim(struct server *s, const struct sl_effect *e)
+{
+    char more[80] = "";
+    const char *event = "withdrawn";
+    if (e->type == SL_ASKED) {
+        s->stats.asks++;
+        event = "asked";
+        snprintf(more, sizeof more, " priority=%" PRId32 " left_ms=%" PRId64,
+                 e->priority, e->left_ms == SL_NEVER ? -1 : e->left_ms);
+        if (e->session != NULL) tell_thief(e);
+    } else if (e->type == SL_STOLEN) {
+        s->stats.overlaps++;
+        s->stats.steals++;
+        event = "stolen";
+        snprintf(more, sizeof more, " overlapping=1");
+    } else s->stats.withdrawals++;
+    sl_event(s, e->key, event, e->past.fence, more);
+    sl_event_to_holder(s, e->past.session_id, e->key, event, e->past.fence);
 }
 
 static void end_session(struct server *s, struct session *n)
@@ -143,6 +192,10 @@ static void tell(struct server *s, const struct sl_effect *e)
             break;
         case SL_EXPIRED:
         case SL_ENDED: tell_ended(s, e); break;
+        case SL_ASKED:
+        case SL_WITHDRAWN:
+        case SL_STOLEN: tell_victim(s, e); break;
+        case SL_THIEF_WAITS: tell_thief(e); break;
         case SL_SESSION_OVER: end_session(s, n); break;
     }
 }

@@ -11,6 +11,7 @@
 #include "server/dispatch.h"
 #include "server/log.h"
 #include "server/server.h"
+#include "server/state.h"
 #include "sluice.h"
 
 enum { EXIT_STOPPED = 0, EXIT_COULD_NOT = 1, EXIT_SETTINGS = 2 };
@@ -48,11 +49,17 @@ static int serve(struct sl_settings *settings)
     sl_dispatch_setup();
     if (sl_server_start(&s, settings) != 0 || sl_server_listen(&s) != 0)
         return EXIT_COULD_NOT;
+    /* Last, since from then on the grants of a clean stop are ours to keep. */
+    if (sl_state_start(&s) != 0) {
+        sl_server_stop_listening(&s);
+        return EXIT_COULD_NOT;
+    }
     sl_log(SL_LOG_INFO, "ready: sluice " SLUICE_VERSION, NULL);
     say_ready();
     uv_run(s.loop, UV_RUN_DEFAULT);
+    int status = sl_state_stop(&s) == 0 ? EXIT_STOPPED : EXIT_COULD_NOT;
     sl_log(SL_LOG_INFO, "stopped", NULL);
-    return EXIT_STOPPED;
+    return status;
 }
 
 /* Where one of the three is closed, the next file that is opened would take its place. */

@@ -1,20 +1,18 @@
 #include "server/server.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "server/conn.h"
 #include "server/log.h"
+#include "server/state.h"
 
 /* How much of each one turn of the loop does, and for how long it goes on taking more. A
  * turn should stay well below 5 ms: an effect costs about a microsecond, sending to a
@@ -102,6 +100,7 @@ static void on_second(uv_timer_t *timer)
     sl_server_look_at_clock(s);
     end_lingering(s);
     sl_conn_look_after(s);
+    sl_state_second(s);
     if (s->no_memory) sl_listen_go_on(s);
     if (s->stats.turns_counted_ms + 10000 <= s->now.ms) {
         s->stats.turns_counted_ms = s->now.ms;
@@ -135,6 +134,7 @@ static void on_prepare(uv_prepare_t *handle)
     s->turn_ns = 0;
     if (!uv_is_active((uv_handle_t *)&s->idle)) return;
     sl_server_look_at_clock(s);
+    sl_state_resume(s);
     if (s->door_is_full) sl_listen_go_on(s);
     sl_conn_see_off(s);
     work_on_ready(s);
@@ -178,8 +178,9 @@ void sl_server_settle(struct server *s)
     flush_dirty(s);
     /* Who said goodbye was closed only now, when its last reply was sent. */
     all_told = sl_effects_tell(s) && all_told;
+    sl_state_look_ahead(s);
     if (!all_told || !sl_list_empty(&s->dirty) || !sl_list_empty(&s->ready) ||
-        !sl_list_empty(&s->leaving) || s->door_is_full)
+        !sl_list_empty(&s->leaving) || s->door_is_full || sl_state_has_more(s))
         sl_server_go_on(s);
     else if (uv_is_active((uv_handle_t *)&s->idle)) uv_idle_stop(&s->idle);
     if (all_told) set_clock(s);
@@ -242,26 +243,6 @@ static void raise_file_limit(struct server *s)
            "connections-max", most, NULL);
 }
 
-/* One server to a folder: two would both believe what is in it. */
-static int open_data(struct server *s)
-{
-    const char *path = s->settings->data;
-    s->data_fd = -1;
-    if (*path == '\0') return 0;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return fail("data: cannot make the folder", strerror(errno));
-    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return fail("data: cannot open the folder", strerror(errno));
-    s->data_fd = openat(folder, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    close(folder);
-    if (s->data_fd < 0) return fail("data: cannot write there", strerror(errno));
-    if (flock(s->data_fd, LOCK_EX | LOCK_NB) != 0)
-        return fail("data: another server uses this folder; stop it, or choose another "
-                    "--data",
-                    path);
-    return 0;
-}
-
 static int make_table(struct server *s)
 {
     const struct sl_settings *set = s->settings;
@@ -316,17 +297,15 @@ static int start_handles(struct server *s)
 
 int sl_server_start(struct server *s, struct sl_settings *settings)
 {
-    *s = (struct server){.settings = settings,
-                         .loop = uv_default_loop(),
-                         .clock_at_ms = SL_NEVER,
-                         .data_fd = -1};
+    *s = (struct server){
+        .settings = settings, .loop = uv_default_loop(), .clock_at_ms = SL_NEVER};
     sl_list_init(&s->conns);
     sl_list_init(&s->lingering);
     sl_list_init(&s->dirty);
     sl_list_init(&s->ready);
     sl_list_init(&s->leaving);
     raise_file_limit(s);
-    if (open_data(s) != 0 || make_table(s) != 0) return -1;
+    if (make_table(s) != 0) return -1;
     sl_index_init(&s->by_id, &sessions, s->seed);
     sl_pubsub_init(&s->pubsub, s->seed);
     sl_server_look_at_clock(s);

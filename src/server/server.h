@@ -75,10 +75,10 @@ struct server {
 
     uv_handle_t *listeners[SL_LISTENERS_MAX];
     size_t listener_count;
-    bool door_is_full; /* Somebody is to be let in in the next turn; */
-    bool no_memory;    /* or in a second, when there may be memory for it. */
-    int port;          /* The one it got. */
-    int data_fd;
+    bool door_is_full;      /* Somebody is to be let in in the next turn; */
+    bool no_memory;         /* or in a second, when there may be memory for it. */
+    int port;               /* The one it got. */
+    struct sl_state *state; /* What survives a restart (state.h). */
     bool stopping;
     bool stopped; /* Everybody has been told. */
     uint64_t stop_cursor;
@@ -133,6 +133,11 @@ void sl_event(struct server *s, struct sl_bytes key, const char *event, sl_fence
 /* To the connection that took the grant, if it is there and speaks RESP3. */
 void sl_event_to_holder(struct server *s, uint64_t session_id, struct sl_bytes key,
                         const char *event, sl_fence fence);
+
+/* A grant is over: if it was asked to go, it has been stolen, and is an answer to how
+ * long that takes, if its holder gave it back. */
+void sl_event_stolen(struct server *s, struct sl_bytes key, const struct sl_past *past,
+                     bool answered);
 
 void sl_event_granted(struct server *s, struct sl_bytes key, const struct sl_grant *g);
 

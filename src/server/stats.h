@@ -2,6 +2,7 @@
 #ifndef SL_SERVER_STATS_H
 #define SL_SERVER_STATS_H
 
+#include "client/answers.h"
 #include "core/types.h"
 
 #define SL_BUCKETS 24 /* 0, 1, 2, 4, ... 2^21 ms, and all above. */
@@ -30,6 +31,10 @@ struct sl_histogram {
     X(expiries, expiries)                       \
     X(disconnect_releases, disconnect_releases) \
     X(breaks, breaks)                           \
+    X(asks, asks)                               \
+    X(withdrawals, withdrawals)                 \
+    X(steals, steals)                           \
+    X(overlaps, overlaps)                       \
     X(events_published, events)                 \
     X(output_limit_closes, output_closes)       \
     X(idle_closes, idle_closes)                 \
@@ -40,6 +45,7 @@ struct sl_stats {
     SL_COUNTERS(X)
 #undef X
     struct sl_histogram wait_ms, hold_ms;
+    struct sl_answers answers;
     uint64_t turns, turn_us_total, turn_us_max;
     uint64_t turn_us_recent[2]; /* The most of these ten seconds, and of the last. */
     uint64_t cpu_ns;            /* Of the thread, when the turn began. */

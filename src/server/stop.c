@@ -1,6 +1,7 @@
 /* stop.c - the server leaves: everybody is told first. */
 #include "server/conn.h"
 #include "server/log.h"
+#include "server/state.h"
 
 #define KEYS_A_STEP 64
 #define LAST_WORDS_MS 1000 /* So long it may take to send what was said. */
@@ -21,6 +22,7 @@ void sl_server_stop(struct server *s, const char *why)
         struct conn *c = sl_entry_of(n, struct conn, all);
         if (c->blocked == SL_NOT_BLOCKED) continue;
         sl_table_withdraw(s->table, &c->session->s);
+        sl_state_forget(c);
         sl_conn_unblock(c);
         sl_resp_problem(sl_conn_out(c), "SHUTDOWN", "the server stops; ask again");
     }
@@ -32,6 +34,7 @@ static void tell_holders(struct server *s, struct sl_bytes key)
     struct sl_view v;
     uint64_t cursor = 0;
     while (sl_table_each(s->table, s->now, key, &cursor, &v) && !v.waits) {
+        if (v.leased && sl_state_keeps(s)) continue; /* It stays held. */
         sl_event(s, key, "broken", v.fence, " why=shutdown");
         sl_event_to_holder(s, v.session_id, key, "broken", v.fence);
     }

@@ -143,15 +143,6 @@ def a_session_that_would_wait_for_itself_is_told_DEADLOCK(t):
 
 
 @test
-def STEAL_is_refused_with_words(t):
-    c = t.server().client()
-    for options in (("STEAL",), ("STEAL", "1"), ("STEAL", "AUTO"), ("WAIT", "5", "steal", "0.5")):
-        check(c("ACQUIRE", "k", *options), Error("ERR STEAL is not in this version"))
-    check(c("CHECK", "k", 1), 0)
-    check(c("READ", "k"), None, "nothing was granted")
-
-
-@test
 def every_option_of_ACQUIRE_works_in_any_order_and_in_any_case(t):
     s = t.server()
     c = s.client()
@@ -407,9 +398,9 @@ def fences_rise_over_all_keys(t):
 
 
 HOLDER = {"fence", "client", "address", "units", "shared", "per", "buckets", "priority",
-          "lease_ms", "held_ms", "broken", "value", "note"}
+          "lease_ms", "held_ms", "broken", "asked", "overlapping", "value", "note"}
 WAITER = {"client", "address", "units", "shared", "per", "buckets", "priority", "waited_ms",
-          "left_ms", "note", "why"}
+          "left_ms", "steals", "note", "why"}
 
 
 @both

@@ -1,5 +1,6 @@
-/* step.c - a wall clock that a test can step, for one process (LD_PRELOAD). The file that
- * $STEP_FILE names holds the seconds to add, as a 64-bit number; other clocks stay. */
+/* step.c - clocks that a test can step, for one process (LD_PRELOAD). The file that
+ * $STEP_FILE names holds 64-bit numbers: the seconds to add to the wall clock; and, if it is
+ * there, those to add to the clock that goes on while the machine sleeps, as if it had. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -14,7 +15,7 @@ static volatile int64_t *offset;
 __attribute__((constructor)) static void open_file(void)
 {
     int fd = open(getenv("STEP_FILE"), O_RDONLY | O_CLOEXEC);
-    offset = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, fd, 0);
+    offset = mmap(NULL, 2 * sizeof *offset, PROT_READ, MAP_SHARED, fd, 0);
     if (offset == MAP_FAILED) abort();
 }
 
@@ -23,7 +24,8 @@ int clock_gettime(clockid_t id, struct timespec *ts)
     static int (*real)(clockid_t, struct timespec *);
     if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "clock_gettime");
     int status = real(id, ts);
-    if (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE) ts->tv_sec += *offset;
+    if (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE) ts->tv_sec += offset[0];
+    if (id == CLOCK_BOOTTIME) ts->tv_sec += offset[1];
     return status;
 }
 

@@ -1,0 +1,1229 @@
+#!/usr/bin/python3
+"""test_restart.py - the server stops, dies, and starts again: what it keeps, what it waits
+for, what it refuses; a disk that is full, slow or broken; pauses and steps of the clock.
+
+    tests/server/test_restart.py SERVER [--long] [--seed N] [--jobs N] [PATTERN...]
+
+--long: a hundred random kills instead of ten.
+"""
+import ctypes
+import errno
+import os
+import random
+import re
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+LONG = "--long" in sys.argv
+if LONG:
+    sys.argv.remove("--long")
+    os.environ.setdefault("SLUICE_TEST_DEADLINE_S", "1200")
+SEED = random.randrange(1 << 32)
+if "--seed" in sys.argv:
+    at = sys.argv.index("--seed")
+    SEED = int(sys.argv[at + 1])
+    del sys.argv[at:at + 2]
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from live import (tap, Closed, Error, Failure, Skip, check, check_error, check_that, encode,  # noqa: E402
+                  main, pairs, stop, tap, test, test_of)
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOREVER = 10 ** 8
+
+
+# --- What they share ---------------------------------------------------------------------------
+
+
+def start(t, *options, folder="data", **more):
+    return t.server("--data", t.path(folder), *options, **more)
+
+
+def ended(s, number=signal.SIGINT):
+    """The server stops by itself."""
+    s.signal(number)
+    check(s.status, 0, "the exit status")
+
+
+def killed(s):
+    s.signal(signal.SIGKILL)
+    check(s.status, -signal.SIGKILL, "the exit status")
+
+
+def boot_ms():
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) / 1e6
+
+
+def build(t, name):
+    library = t.path(name + ".so")
+    if not os.path.exists(library):
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library,
+                        "%s/lib/%s.c" % (HERE, name), "-ldl"], check=True)
+    return library
+
+
+class Shims:
+    """Clocks to be stepped and a disk to be broken, for the servers of a test."""
+
+    def __init__(self, t):
+        self.step, self.order = t.path("step"), t.path("order")
+        self.clock(0)
+        self.disk(0)
+        self.env = {"LD_PRELOAD": build(t, "step") + ":" + build(t, "disk"),
+                    "STEP_FILE": self.step, "DISK_FILE": self.order}
+
+    @staticmethod
+    def put(path, *numbers):
+        with open(path, "r+b" if os.path.exists(path) else "wb") as f:
+            f.write(struct.pack("%dq" % len(numbers), *numbers))
+
+    def clock(self, wall_s, asleep_s=0):
+        self.put(self.step, wall_s, asleep_s)
+
+    def disk(self, order):
+        """0: it is well; -1: it does not end; else the errno with which it fails."""
+        self.put(self.order, order)
+
+
+def xxh64(data):
+    """As libxxhash's XXH64 with seed 0."""
+    mask = (1 << 64) - 1
+    p1, p2, p3, p4, p5 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9,
+                          0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+
+    def rotate(x, n):
+        return (x << n | x >> (64 - n)) & mask
+
+    def round_(acc, word):
+        return rotate((acc + word * p2) & mask, 31) * p1 & mask
+
+    at, n = 0, len(data)
+    if n >= 32:
+        v = [(p1 + p2) & mask, p2, 0, -p1 & mask]
+        while n - at >= 32:
+            for i in range(4):
+                v[i] = round_(v[i], int.from_bytes(data[at:at + 8], "little"))
+                at += 8
+        h = sum(rotate(x, r) for x, r in zip(v, (1, 7, 12, 18))) & mask
+        for x in v:
+            h = ((h ^ round_(0, x)) * p1 + p4) & mask
+    else:
+        h = p5
+    h = (h + n) & mask
+    while n - at >= 8:
+        h = (rotate(h ^ round_(0, int.from_bytes(data[at:at + 8], "little")), 27) * p1 + p4) & mask
+        at += 8
+    if n - at >= 4:
+        h = (rotate(h ^ int.from_bytes(data[at:at + 4], "little") * p1 & mask, 23) * p2 + p3) & mask
+        at += 4
+    for byte in data[at:]:
+        h = rotate(h ^ byte * p5 & mask, 11) * p1 & mask
+    h = (h ^ h >> 33) * p2 & mask
+    h = (h ^ h >> 29) * p3 & mask
+    return h ^ h >> 32
+
+
+class State:
+    """The file, as text without its checksum."""
+
+    def __init__(self, t, folder="data"):
+        self.path = t.path(folder + "/state")
+
+    @property
+    def raw(self):
+        with open(self.path, "rb") as f:
+            return f.read()
+
+    @raw.setter
+    def raw(self, data):
+        with open(self.path, "wb") as f:
+            f.write(data)
+
+    @property
+    def text(self):
+        raw = self.raw
+        text, _, last = raw.rpartition(b"checksum ")
+        check(last, b"%016x\n" % xxh64(text), "the checksum")
+        return text.decode()
+
+    @text.setter
+    def text(self, text):
+        data = text.encode()
+        self.raw = data + b"checksum %016x\n" % xxh64(data)
+
+    def number(self, name):
+        return int(re.search(r"^%s (\d+)$" % name, self.text, re.M).group(1))
+
+    def change(self, **fields):
+        text = self.text
+        for name, value in fields.items():
+            text, n = re.subn(r"^%s .*$" % name, "%s %s" % (name, value), text, flags=re.M)
+            check(n, 1, "the lines of " + name)
+        self.text = text
+
+
+# --- First start, stop and start ----------------------------------------------------------------
+
+
+@test
+def a_first_start_waits_for_nothing(t):
+    s = start(t)
+    c = s.client()
+    fence = c.acquire("k", "LEASE", 60000)
+    check_that("a first start" in s.log, "it says so")
+    check(sorted(os.listdir(t.path("data"))), ["lock", "state"])
+    state = State(t)
+    check(state.number("clean"), 0)
+    check_that(state.number("fence_limit") >= fence, "the limit is above the fence")
+    check(state.number("lease_longest_ms"), 60000)
+    info = s.info(c)
+    check([info["loading"], info["recovering_ms"], info["lease_longest_ms"], info["state_errors"]],
+          ["0", "0", "60000", "0"])
+    check(int(info["fence_limit"]), state.number("fence_limit"))
+    check_that(int(info["state_writes"]) >= 2, "it was written")
+    check(os.stat(t.path("data")).st_mode & 0o777, 0o700)
+    check(os.stat(state.path).st_mode & 0o777, 0o600)
+
+
+def stop_by(s, how):
+    if how == "SHUTDOWN":
+        c = s.client()
+        c.send("SHUTDOWN")
+        check(s.status, 0, "the exit status")
+    else:
+        ended(s, getattr(signal, how))
+
+
+HELD = ("fence", "units", "shared", "per", "buckets", "priority", "broken", "value", "note")
+
+
+def after_a_clean_stop_leased_grants_are_held(t, how):
+    s = start(t)
+    c = s.client()
+    leases = [c.acquire("plain", "LEASE", 50000),
+              c.acquire("told", "LEASE", 51000, "VALUE", b"\0\r\n\xff host", "NOTE", "a note"),
+              c.acquire("shared", "LEASE", 52000, "SHARED"),
+              c.acquire("shared", "LEASE", 53000, "SHARED"),
+              c.acquire("rooms", "LEASE", 54000, "PER", 3, "BUCKETS", 2, "UNITS", 4),
+              c.acquire("rooms", "LEASE", 55000, "PER", 5, "PRIORITY", -7),
+              c.acquire("mixed", "LEASE", 56000),
+              c.acquire("mixed", "LEASE", 57000, "PER", 2),
+              c.acquire(b"\xff\0 key", "LEASE", 58000),
+              c.acquire("broken", "LEASE", 59000)]
+    check(c("BREAK", "broken", leases[-1]), 1)
+    bare = [c.acquire("bare"), c.acquire("mixed", "PER", 3)]
+    keys = ["plain", "told", "shared", "rooms", "mixed", b"\xff\0 key", "broken"]
+
+    def look(server, client):
+        return {key: [{name: pairs(h)[name] for name in HELD}
+                      for h in server.explain(key, client)["holders"]
+                      if pairs(h)["lease_ms"] >= 0] for key in keys}
+
+    before = look(s, c)
+    left = {key: c("READ", key)[2] for key in keys}
+    stop_by(s, how)
+    check(State(t).number("clean"), 1)
+    check(State(t).number("grants"), len(leases))
+
+    s = start(t)
+    began = time.monotonic()
+    c = s.client()
+    fence = c.acquire("new", "LEASE", 5000)
+    took = time.monotonic() - began
+    check_that(took < 0.1, "the first ACQUIRE is answered in 100 ms, not %.0f" % (took * 1000))
+    check(State(t).number("clean"), 0)
+    check(look(s, c), before)
+    check_that(fence > max(leases + bare), "fences rise")
+    check(s.number("restored_grants", c), len(leases))
+    check(c("CHECK", "bare", bare[0]), 0, "a grant without a lease")
+    c.acquire("bare")
+    for key in keys:
+        check_that(c("READ", key)[2] <= left[key] if key != "mixed" else True,
+                   "the lease of %r has not grown" % key)
+    check([c("ACQUIRE", "plain"), c("ACQUIRE", "shared"), c("ACQUIRE", "mixed", "PER", 2)],
+          [None, None, None])
+    check(c("RELEASE", "plain"), 0, "what this connection took of it")
+    check(c("EXTEND", "plain", leases[0], 70000), 70000)
+    check(c("EXTEND", "told", leases[1], 70000, "VALUE", "another"), 70000)
+    check_error(c("EXTEND", "broken", leases[9], 70000), "LOST")
+    check(c("RELEASE", "rooms", leases[4]), 1)
+    check(c("RELEASE", "rooms", leases[5]), 1)
+    c.acquire("rooms")
+    ended(s)
+
+
+for how in ("SIGINT", "SIGTERM", "SHUTDOWN"):
+    test_of("after_a_clean_stop_leased_grants_are_held_" + how,
+            after_a_clean_stop_leased_grants_are_held, how)
+
+
+@test
+def at_a_stop_only_holders_without_a_lease_are_told(t):
+    s = start(t)
+    c, sub = s.client(3), s.client()
+    bare, leased = c.acquire("bare"), c.acquire("leased", "LEASE", 60000)
+    both = c.acquire("both", "PER", 2, "LEASE", 60000), c.acquire("both", "PER", 2)
+    sub.subscribe("lock:bare", "lock:leased", "lock:both")
+    ended(s)
+    told = sorted([c.push() for _ in range(2)])
+    check(told, [[b"lock", b"bare", b"broken", bare], [b"lock", b"both", b"broken", both[1]]])
+    check(sorted([sub.message(), sub.message()]),
+          [("lock:bare", "broken %d why=shutdown" % bare),
+           ("lock:both", "broken %d why=shutdown" % both[1])])
+    check([c.until_closed(), sub.until_closed()], [b"", b""])
+    check(start(t).client()("CHECK", "leased", leased), 1)
+
+
+@test
+def who_was_asked_to_go_may_stay_and_who_was_robbed_may_not(t):
+    """The thief that waits is gone after a stop; the one that has entered is not."""
+    s = start(t)
+    c, w = s.client(), s.client(3)
+    asked, robbed = c.acquire("asked", "LEASE", 60000), c.acquire("robbed", "LEASE", 60000)
+    thief = s.client()("ACQUIRE", "robbed", "PRIORITY", 1, "WAIT", 1000, "STEAL", 0, "LEASE", 60000)
+    check(thief[4], 1, "it overlaps")
+    w.send("ACQUIRE", "asked", "PRIORITY", 1, "WAIT", FOREVER, "STEAL")
+    check(w.push()[2], b"waits")
+    check_error(c("EXTEND", "asked", asked, 60000), "ASKED")
+    ended(s)
+    s = start(t)
+    c = s.client()
+    check(c("EXTEND", "asked", asked, 60000), 60000)
+    check_error(c("EXTEND", "robbed", robbed, 60000), "ASKED")
+    check(c("EXTEND", "robbed", thief[0], 60000), 60000)
+    check([c("CHECK", "robbed", robbed), c("RELEASE", "robbed", robbed)], [1, 1])
+
+
+@test
+def a_stop_without_leases_leaves_nothing_to_wait_for(t):
+    s = start(t)
+    s.client().acquire("k")
+    ended(s)
+    s = start(t)
+    check(s.number("lease_longest_ms"), 0)
+    killed(s)
+    start(t).client().acquire("k")
+
+
+@test
+def without_a_folder_all_holders_are_told_at_a_stop(t):
+    s = t.server()
+    c = s.client(3)
+    fence = c.acquire("k", "LEASE", 60000)
+    ended(s)
+    check(c.push(), [b"lock", b"k", b"broken", fence])
+
+
+@test
+def a_lease_goes_on_while_nobody_serves(t):
+    s = start(t)
+    c = s.client()
+    began = boot_ms()
+    c.acquire("short", "LEASE", 700)
+    long = c.acquire("long", "LEASE", 60000)
+    left = c("READ", "long")[2]
+    asked = boot_ms()
+    ended(s)
+    t.until(lambda: boot_ms() > began + 1500, "the short one is over")
+    s = start(t)
+    c = s.client()
+    check_that('grants="1"' in s.log, "the short one is not there any more")
+    c.acquire("short")
+    now = c("READ", "long")[2]
+    passed = boot_ms() - asked
+    check(c("CHECK", "long", long), 1)
+    check_that(left - passed - 20 <= now < left - 700, "of %d ms %d are left" % (left, now))
+
+
+@test
+def a_restored_lease_ends_when_it_would_have(t):
+    s = start(t)
+    c = s.client()
+    sent = boot_ms()
+    fence = c.acquire("k", "LEASE", 1500)
+    ended(s)
+    s = start(t)
+    c = s.client()
+    check(c("CHECK", "k", fence), 1)
+    got = c("ACQUIRE", "k", "WAIT", FOREVER)
+    check_that(boot_ms() - sent >= 1500, "it was not granted before")
+    check_that(got[0] > fence, "the fence rose")
+
+
+def when_time_cannot_be_told(t, change):
+    s = start(t)
+    c = s.client()
+    fence = c.acquire("k", "LEASE", 60000)
+    ended(s)
+    state = State(t)
+    left = int(re.search(r"^grant \d+ (\d+)", state.text, re.M).group(1))
+    change(state)
+    began = boot_ms()
+    s = start(t)
+    c = s.client()
+    now = c("READ", "k")[2]
+    check(c("CHECK", "k", fence), 1)
+    check_that(left - (boot_ms() - began) - 20 <= now <= left, "all of %d ms, not %d" % (left, now))
+
+
+test_of("in_another_boot_what_is_left_counts_from_the_start", when_time_cannot_be_told,
+        lambda state: state.change(boot="another", at_ms=state.number("at_ms") - 50000))
+test_of("by_a_clock_that_went_back_what_is_left_counts_from_the_start", when_time_cannot_be_told,
+        lambda state: state.change(at_ms=state.number("at_ms") + 10 ** 9))
+
+
+@test
+def many_grants_are_kept(t):
+    count = 20000
+    s = start(t)
+    c = s.client()
+    c.acquire("first", "LEASE", 600000)
+    for at in range(0, count, 1000):
+        c.send_raw(b"".join(encode(("ACQUIRE", "key:%d" % i, "LEASE", 600000, "VALUE", "v%d" % i))
+                            for i in range(at, at + 1000)))
+        fences = [c.reply()[0] for _ in range(1000)]
+    ended(s, signal.SIGTERM)
+    s = start(t)
+    c = s.client()
+    check(s.number("restored_grants", c), count + 1)
+    check(s.number("keys", c), count + 1)
+    for i in random.sample(range(count - 1000, count), 50):
+        check(c("READ", "key:%d" % i)[:2], [b"v%d" % i, fences[i - count + 1000]])
+
+
+@test
+def a_start_that_fails_loses_nothing(t):
+    """The port is taken: what a clean stop wrote down is still there."""
+    s = start(t)
+    fence = s.client().acquire("k", "LEASE", 60000)
+    ended(s)
+    before = State(t).raw
+    other = t.server()
+    p = t.failing("--data", t.path("data"), port=str(other.port))
+    check(p.status, 1)
+    check_that("already in use" in p.err, "it says why")
+    check(State(t).raw, before)
+    check(start(t).client()("CHECK", "k", fence), 1)
+
+
+@test
+def limits_that_shrank_do_not_take_grants_away(t):
+    s = start(t)
+    c = s.client()
+    fences = [c.acquire("a long key %d" % i, "LEASE", 60000, "VALUE", "v" * 100) for i in range(9)]
+    ended(s)
+    s = start(t, "--keys-max", "2", "--key-bytes-max", "20", "--value-bytes-max", "5",
+              "--lease-max", "1s")
+    c = s.client()
+    check([c("CHECK", "a long key %d" % i, fence) for i, fence in enumerate(fences)], [1] * 9)
+    check_error(c("ACQUIRE", "new"), "NOKEYS")
+    check(s.number("lease_longest_ms", c), 60000)
+
+
+# --- A crash -------------------------------------------------------------------------------------
+
+
+@test
+def after_kill_9_nothing_is_granted_before_the_old_leases_end(t):
+    s = start(t)
+    c = s.client()
+    sent = boot_ms()
+    old = c.acquire("k", "LEASE", 1800)
+    bare = c.acquire("bare")
+    killed(s)
+    s = start(t)
+    c, w, other = s.clients(3)
+    check_that("did not stop by itself" in s.log, "it says so")
+    got = c("ACQUIRE", "k")
+    check_error(got, "RECOVERING", "the longest lease given before the crash ends in ")
+    left = int(re.search(r" (\d+) ms", got).group(1))
+    check_that(0 < left <= 2003, "%d ms are left" % left)
+    check_error(c("ACQUIRE", "bare", "LEASE", 60000), "RECOVERING")
+    check_error(c("AWAIT", "k", "FREE", 0), "RECOVERING")
+    check([c("CHECK", "k", old), c("CHECK", "bare", bare), c("RELEASE", "k", old)], [0, 0, 0])
+    check_error(c("EXTEND", "k", old, 1000), "LOST")
+    w.send("ACQUIRE", "k", "WAIT", FOREVER, "LEASE", 60000)
+    s.until_waiting("k", 1, c)
+    check_that(any(b"recovers from a crash" in x for x in s.explain("k", c)["words"]),
+               "EXPLAIN says so")
+    check_that(b"recovers from a crash" in pairs(s.explain("k", c)["waiters"][0])["why"],
+               "EXPLAIN says why it waits")
+    check_that(s.number("recovering_ms", c) > 0, "INFO says so")
+    check(other("ACQUIRE", "k", "WAIT", 50), None)
+    got = w.reply()
+    passed = boot_ms() - sent
+    check_that(passed >= 1800, "it was granted %d ms after the old lease began" % passed)
+    check_that(got[0] > max(old, bare), "the fence rose")
+    check(s.number("recovering_ms", c), 0)
+    c.acquire("bare")
+
+
+@test
+def a_second_crash_while_it_recovers_does_not_begin_anew(t):
+    """It has given nothing in that time."""
+    s = start(t)
+    s.client().acquire("k", "LEASE", 1200000)
+    killed(s)
+    s = start(t)
+    first = int(s.info()["recovering_ms"])
+    time.sleep(0.6)
+    killed(s)
+    s = start(t)
+    second = int(s.info()["recovering_ms"])
+    check_that(0 < second <= first - 600, "%d ms, and then %d" % (first, second))
+
+
+@test
+def a_lease_that_was_extended_is_known_after_a_crash(t):
+    s = start(t)
+    c = s.client()
+    fence = c.acquire("k", "LEASE", 1000)
+    check(c("EXTEND", "k", fence, 250000), 250000)
+    time.sleep(2.2)  # by then it would have been forgotten again
+    killed(s)
+    left = int(start(t).info()["recovering_ms"])
+    check_that(left > 200000, "%d ms are left" % left)
+
+
+@test
+def a_lease_that_was_waited_for_is_known_after_a_crash(t):
+    s = start(t)
+    c, w = s.clients(2)
+    c.acquire("k")
+    w.send("ACQUIRE", "k", "WAIT", FOREVER, "LEASE", 250000)
+    s.until_waiting("k", 1, c)
+    check(c("RELEASE", "k"), 1)
+    w.reply()
+    time.sleep(2.2)  # as above
+    killed(s)
+    left = int(start(t).info()["recovering_ms"])
+    check_that(left > 200000, "%d ms are left" % left)
+
+
+@test
+def what_is_refused_is_no_long_lease(t):
+    s = start(t)
+    c, other = s.clients(2)
+    c.acquire("k")
+    before = int(s.info(c)["lease_longest_ms"])
+    check(other("ACQUIRE", "k", "LEASE", 86400000), None)
+    check(int(s.info(c)["lease_longest_ms"]), before)
+
+
+@test
+def a_waiter_that_leaves_is_no_long_lease(t):
+    s = start(t)
+    c, w = s.clients(2)
+    c.acquire("k")
+    w.send("ACQUIRE", "k", "WAIT", 10 ** 12, "LEASE", 86400000)
+    s.until_waiting("k", 1, c)
+    check(int(s.info(c)["lease_longest_ms"]), 86400000, "while it waits")
+    w.close()
+    t.until(lambda: int(s.info(c)["lease_longest_ms"]) < 86400000, "and not when it has gone")
+
+
+@test
+def after_kill_9_without_leases_there_is_nothing_to_wait_for(t):
+    s = start(t)
+    old = s.client().acquire("k")
+    killed(s)
+    s = start(t)
+    check_that(s.client().acquire("k") > old, "the fence rose")
+
+
+def fences_rise_over_a_clock_that_was_set_back(t, end):
+    shims = Shims(t)
+    s = start(t, env=shims.env)
+    c = s.client()
+    old = max(c.acquire("k", "PER", 1000) for _ in range(10))
+    end(s)
+    shims.clock(-10 * 86400)
+    s = start(t, env=shims.env)
+    c = s.client()
+    new = c.acquire("k", "PER", 1000)
+    check_that(new > old, "the fence rose: %d after %d" % (new, old))
+    if end is killed:
+        check_that(new > old + 10 ** 6, "it is above all that might have been given")
+    else:
+        check(new, old + 1, "the next one")
+
+
+test_of("after_kill_9_fences_rise_over_a_clock_that_was_set_back",
+        fences_rise_over_a_clock_that_was_set_back, killed)
+test_of("after_a_stop_fences_rise_over_a_clock_that_was_set_back",
+        fences_rise_over_a_clock_that_was_set_back, ended)
+
+
+@test
+def a_stop_during_the_recovery_keeps_the_rest_of_it(t):
+    s = start(t)
+    s.client().acquire("k", "LEASE", 1800)
+    sent = boot_ms()
+    killed(s)
+    s = start(t)
+    check_error(s.client()("ACQUIRE", "k"), "RECOVERING")
+    ended(s)
+    s = start(t)
+    c = s.client()
+    check_error(c("ACQUIRE", "k"), "RECOVERING")
+    c.acquire("k", "WAIT", FOREVER)
+    check_that(boot_ms() - sent >= 1800, "not before the old lease has ended")
+
+
+@test
+def kill_9_after_a_clean_start_is_a_crash(t):
+    s = start(t)
+    old = s.client().acquire("k", "LEASE", 1800)
+    ended(s)
+    s = start(t)
+    c = s.client()
+    check(c("RELEASE", "k", old), 1)
+    new = c.acquire("k", "LEASE", 1800)
+    killed(s)
+    s = start(t)
+    c = s.client()
+    check_error(c("ACQUIRE", "k"), "RECOVERING")
+    check([c("CHECK", "k", old), c("CHECK", "k", new)], [0, 0])
+
+
+@test
+def a_second_signal_is_a_crash(t):
+    """Stopped while the last write does not end: the file still says what is safe."""
+    shims = Shims(t)
+    s = start(t, env=shims.env)
+    s.client().acquire("k", "LEASE", 1800)
+    shims.disk(-1)
+    s.signal(signal.SIGTERM)
+    s.until_log("stopping")
+    t.until(lambda: "state.new" in os.listdir(t.path("data")), "it writes")
+    s.signal(signal.SIGTERM)
+    check_that(s.status != 0, "it did not stop well")
+    shims.disk(0)
+    s = start(t, env=shims.env)
+    check_error(s.client()("ACQUIRE", "k"), "RECOVERING")
+
+
+@test
+def the_longest_lease_falls_when_it_has_ended(t):
+    """A minute later, with or without other grants."""
+    shims = Shims(t)
+    s = start(t, env=shims.env)
+    c = s.client()
+    c.acquire("short", "LEASE", 1500)
+    fence = c.acquire("long", "LEASE", 3600000)
+    check(s.number("lease_longest_ms", c), 3600000)
+    shims.clock(100, 100)
+    c.acquire("a")
+    t.until(lambda: s.number("state_writes", c) >= 4, "more fences are written")
+    check(s.number("lease_longest_ms", c), 3600000, "while it runs")
+    check(c("CHECK", "long", fence), 1)
+    shims.clock(3790, 3790)
+    check(c("CHECK", "long", fence), 0)
+    t.until(lambda: s.number("lease_longest_ms", c) == 0, "all leases have ended")
+    c.acquire("short", "LEASE", 1500)
+    check(s.number("lease_longest_ms", c), 2000)
+
+
+# --- Random kills --------------------------------------------------------------------------------
+
+
+class Holder(threading.Thread):
+    """One who takes k with a lease, again and again, and believes in it as docs/server.md says:
+    from before it asked. What it believed is in `grants`: (from at the latest, until, fence)."""
+
+    def __init__(self, world, seed):
+        super().__init__(daemon=True)
+        self.world, self.draw, self.grants, self.problem = world, random.Random(seed), [], None
+
+    def run(self):
+        try:
+            while not self.world.over:
+                self.serve()
+        except Exception as e:  # told by the test
+            self.problem = e
+
+    def serve(self):
+        server = self.world.server
+        try:
+            c = server.client()
+            while not self.world.over:
+                self.once(c)
+        except (OSError, Closed):
+            time.sleep(0.005)
+
+    def once(self, c):
+        lease = self.draw.choice((100, 300, 1000, 1900))
+        sent = boot_ms()
+        got = c("ACQUIRE", "k", "WAIT", 200, "LEASE", lease)
+        if not isinstance(got, list):
+            if isinstance(got, Error) and got.word not in ("RECOVERING", "SHUTDOWN"):
+                raise Failure("ACQUIRE: %r" % got)
+            return
+        grant = [boot_ms(), sent + got[3] + lease, got[0]]
+        self.grants.append(grant)
+        time.sleep(self.draw.random() * 0.05)
+        if self.draw.random() < 0.8:
+            grant[1] = min(grant[1], boot_ms())
+            c("RELEASE", "k", got[0])
+
+
+class World:
+    pass
+
+
+@test
+def random_kills_never_make_two_holders(t):
+    kills = 100 if LONG else 10
+    print("# random kills: --seed %d" % SEED, file=sys.stderr)
+    draw = random.Random(SEED)
+    world = World()
+    world.over, world.server = False, start(t)
+    holders = [Holder(world, draw.random()) for _ in range(3)]
+    for h in holders:
+        h.start()
+
+    def granted():
+        return sum(len(h.grants) for h in holders)
+
+    for i in range(kills):
+        before, some = granted(), draw.randrange(1, 15)
+        t.until(lambda: granted() >= before + some or any(h.problem for h in holders),
+                "there are grants again")
+        time.sleep(draw.random() * 0.02)
+        if draw.random() < 0.3:
+            world.server.signal(signal.SIGTERM)
+            time.sleep(draw.random() * 0.01)
+        world.server.signal(signal.SIGKILL)
+        world.server.status
+        world.server = start(t)
+        if draw.random() < 0.2:
+            world.server.signal(signal.SIGKILL)
+            world.server.status
+            world.server = start(t)
+    world.over = True
+    for h in holders:
+        h.join()
+        check(h.problem, None, "a holder's problem")
+    grants = sorted((g for h in holders for g in h.grants), key=lambda g: g[2])
+    check_that(len(grants) > 2 * kills, "there were grants: %d" % len(grants))
+    for a, b in zip(grants, grants[1:]):
+        check_that(a[2] < b[2], "fences differ")
+        check_that(b[0] >= a[1], "fence %d was granted at %.1f at the latest, and %d ends at %.1f"
+                   " (--seed %d)" % (b[2], b[0], a[2], a[1], SEED))
+
+
+# --- A file that is lost or damaged --------------------------------------------------------------
+
+
+def used_folder(t, clean=True):
+    s = start(t)
+    fence = s.client().acquire("k", "LEASE", 60000, "VALUE", "host")
+    (ended if clean else killed)(s)
+    return fence
+
+
+def refused(t, *words):
+    p = t.failing("--data", t.path("data"))
+    check(p.status, 1, "the exit status")
+    for word in words + (t.path("data"),):
+        check_that(word in p.err, "it says %r: %s" % (word, p.err))
+    check_that("ready" not in p.err, "it does not serve")
+
+
+def a_folder_that_lost_its_state_is_refused(t, clean):
+    used_folder(t, clean)
+    os.rename(t.path("data/state"), t.path("moved"))
+    refused(t, "is gone", "Put it back", "remove")
+    os.rename(t.path("moved"), t.path("data/state"))
+    killed(start(t))
+    os.unlink(t.path("data/state"))
+    os.unlink(t.path("data/lock"))
+    s = start(t)  # as it says
+    s.client().acquire("k", "LEASE", 60000)
+    check_that("a first start" in s.log, "it is as new")
+
+
+test_of("a_folder_that_lost_its_state_is_refused_after_a_stop",
+        a_folder_that_lost_its_state_is_refused, True)
+test_of("a_folder_that_lost_its_state_is_refused_after_a_crash",
+        a_folder_that_lost_its_state_is_refused, False)
+
+
+@test
+def a_folder_whose_first_start_failed_is_new(t):
+    """The lock's file is there, but nothing was ever granted."""
+    shims = Shims(t)
+    shims.disk(errno.EIO)
+    p = t.run(tap.program, "--port", "auto", "--data", t.path("data"), env=shims.env)
+    check(p.status, 1)
+    check_that(os.strerror(errno.EIO) in p.err, "it says why")
+    check_that("a first start" in start(t).log, "it is as new")
+
+
+@test
+def a_state_that_was_cut_is_refused_wherever(t):
+    used_folder(t)
+    state = State(t)
+    whole = state.raw
+    for n in list(range(0, len(whole), 9)) + [len(whole) - 1]:
+        state.raw = whole[:n]
+        refused(t, "missing", "remove")
+    state.raw = whole
+    start(t)
+
+
+@test
+def a_state_with_a_wrong_byte_is_refused_wherever(t):
+    used_folder(t)
+    state = State(t)
+    whole = state.raw
+    for n in range(0, len(whole), 9):
+        state.raw = whole[:n] + bytes([whole[n] ^ 1]) + whole[n + 1:]
+        refused(t, '"state"')
+    at = whole.index(b"lease_longest_ms 6") + 17
+    state.raw = whole[:at] + b"1" + whole[at + 1:]
+    refused(t, "damaged", "checksum", "remove")
+    state.raw = whole
+    start(t)
+
+
+@test
+def a_state_of_another_version_or_of_others_is_refused(t):
+    used_folder(t)
+    state = State(t)
+    text = state.text
+    state.text = text.replace("sluice state 1", "sluice state 2")
+    refused(t, "another version")
+    state.raw = b"Something else, that somebody keeps there.\n"
+    refused(t, "none of Sluice's")
+    for wrong in ("grant 1 2 3\n", "grants x\n"):
+        state.text = text.replace("grants 1\n", wrong)
+        refused(t, "cannot be", "remove")
+    state.text = re.sub(r"^grant \d+ ", "grant %d " % (2 ** 53 - 1), text, flags=re.M)
+    refused(t, "cannot be")
+    os.unlink(state.path)
+    os.mkdir(state.path)
+    refused(t, "cannot be read", os.strerror(errno.EISDIR))
+
+
+@test
+def a_state_that_may_not_be_read_is_refused(t):
+    used_folder(t)
+    words = t.as_nobody()
+    os.chmod(t.path("data"), 0o777)
+    os.chmod(t.path("data/lock"), 0o666)
+    os.chmod(t.path("data/state"), 0o000)
+    p = t.run(*words, t.copy_of_program(), "--port", "auto", "--data", t.path("data"))
+    check(p.status, 1)
+    check_that("cannot be read" in p.err and os.strerror(errno.EACCES) in p.err, "it says so")
+
+
+@test
+def a_folder_of_another_user_is_refused(t):
+    used_folder(t)
+    words = t.as_nobody()
+    os.chmod(t.path("data"), 0o755)
+    p = t.run(*words, t.copy_of_program(), "--port", "auto", "--data", t.path("data"))
+    check(p.status, 1)
+    check_that("may not write there" in p.err and "--data" in p.err, "it says so")
+
+
+# --- Disks ---------------------------------------------------------------------------------------
+
+
+def mount(t, *args):
+    """Mount something, for the processes of this test alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not getattr(t, "private_mounts", False):
+        if os.getuid() != 0 or libc.unshare(0x00020000) != 0:
+            raise Skip("only root can mount something")
+        t.private_mounts = True
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    if subprocess.run(["mount", *args]).returncode != 0:
+        raise Skip("mount does not work here")
+
+
+def small_disk(t):
+    os.mkdir(t.path("data"))
+    mount(t, "-t", "tmpfs", "-o", "size=64k", "none", t.path("data"))
+
+
+def fill_disk(t):
+    with open(t.path("data/ballast"), "wb", buffering=0) as f:
+        try:
+            while True:
+                f.write(b"x" * 4096)
+        except OSError as e:
+            check(e.errno, errno.ENOSPC)
+
+
+def empty_disk(t):
+    os.unlink(t.path("data/ballast"))
+
+
+@test
+def a_full_disk_at_the_start_is_refused(t):
+    small_disk(t)
+    fill_disk(t)
+    refused(t, "the disk is full", "--data")
+    empty_disk(t)
+    s = start(t)
+    fence = s.client().acquire("k", "LEASE", 60000)
+    ended(s)
+    fill_disk(t)
+    refused(t, "the disk is full")
+    empty_disk(t)
+    check(start(t).client()("CHECK", "k", fence), 1, "what was written down is still there")
+
+
+@test
+def a_read_only_disk_at_the_start_is_refused(t):
+    small_disk(t)
+    s = start(t)
+    fence = s.client().acquire("k", "LEASE", 60000)
+    ended(s)
+    mount(t, "-o", "remount,ro", t.path("data"))
+    refused(t, "the disk is read-only", "--data")
+    mount(t, "-o", "remount,rw", t.path("data"))
+    check(start(t).client()("CHECK", "k", fence), 1)
+
+
+@test
+def a_disk_that_is_full_later(t):
+    small_disk(t)
+    s = start(t)
+    c = s.client()
+    fence = c.acquire("k", "LEASE", 10000)
+    fill_disk(t)
+    check_error(c("ACQUIRE", "long", "LEASE", 60000), "IO", os.strerror(errno.ENOSPC),
+                t.path("data/state"))
+    check(c("EXTEND", "k", fence, 9000) > 0, True, "a lease no longer than before")
+    check(c("EXTEND", "k", fence, 10000), 10000)
+    check_error(c("EXTEND", "k", fence, 60000), "IO")
+    c.acquire("short", "LEASE", 5000)
+    empty_disk(t)
+    t.until(lambda: isinstance(c("ACQUIRE", "long", "LEASE", 60000), list), "it is granted again")
+    check_that(s.number("state_errors", c) >= 1, "it was counted")
+    check_that("written again" in s.log, "it says so")
+    killed(s)
+    check_error(start(t).client()("ACQUIRE", "k"), "RECOVERING")
+
+
+@test
+def what_cannot_be_written_down_is_refused_and_all_else_goes_on(t):
+    shims = Shims(t)
+    s = start(t, env=shims.env)
+    c, w, sub = s.clients(3)
+    sub.subscribe("lock:k")
+    first = c.acquire("k", "LEASE", 10000)
+    c.acquire("bare")
+    shims.disk(errno.EIO)
+    check_error(c("ACQUIRE", "x", "LEASE", 10001), "IO", os.strerror(errno.EIO))
+    check_error(c("ACQUIRE", "x", "LEASE", 3600000, "WAIT", FOREVER), "IO")
+    w.send("ACQUIRE", "k", "WAIT", FOREVER)
+    s.until_waiting("k", 1, c)
+    # The clock needs fences beyond those that were written.
+    shims.clock(86400)
+    check_error(c("ACQUIRE", "y"), "IO")
+    check_error(c("ACQUIRE", "y", "WAIT", 1000), "IO")
+    check([c("CHECK", "k", first), c("RELEASE", "k", first), c("RELEASE", "bare")], [1, 1, 1])
+    check(c("ACQUIRE", "k"), None, "one waits for it already")
+    check(c("AWAIT", "k", "FREE", 0), 1)
+    check(c("PING"), "PONG")
+    check_that(w.quiet(), "who waits is not granted without a fence")
+    t.until(lambda: s.number("state_errors", c) >= 3, "it is tried again")
+    lines = re.findall(r"^(\S+)Z \w+ the state cannot be written", s.log, re.M)
+    seconds = [line[:19] for line in lines]
+    check_that(len(lines) <= len(set(seconds)) + 1, "one line a second: %r" % lines)
+    shims.disk(0)
+    got = w.reply()
+    check_that(got[0] > first + 80000 * 10 ** 6, "it has a fence of the new clock")
+    c.acquire("x", "LEASE", 3600000)
+    check([sub.message()[1].split()[0] for _ in range(3)], ["granted", "released", "granted"])
+
+
+@test
+def a_stop_that_cannot_write_says_so_and_holders_are_told(t):
+    shims = Shims(t)
+    s = start(t, env=shims.env)
+    c = s.client(3)
+    fence = c.acquire("k", "LEASE", 1800)
+    shims.disk(errno.ENOSPC)
+    check_error(c("ACQUIRE", "x", "LEASE", 60000), "IO")
+    s.signal(signal.SIGTERM)
+    check(s.status, 1, "the exit status")
+    check_that("as after a crash" in s.log, "it says what follows")
+    check(c.push(), [b"lock", b"k", b"broken", fence])
+    shims.disk(0)
+    check_error(start(t, env=shims.env).client()("ACQUIRE", "k"), "RECOVERING")
+
+
+def slow(t):
+    shims = Shims(t)
+    s = start(t, env=shims.env)
+    s.client().acquire("warm", "LEASE", 2000)
+    shims.disk(-1)
+    return shims, s
+
+
+@test
+def a_slow_disk_keeps_nobody_waiting_who_needs_it_not(t):
+    shims, s = slow(t)
+    c, other = s.clients(2)
+    c.send("ACQUIRE", "k", "LEASE", 60000).send("PING")
+    t.until(lambda: s.number("deferred_commands", other) == 1, "it waits for the disk")
+    check(s.number("blocked_clients", other), 1)
+    fence = other.acquire("short", "LEASE", 1500)
+    other.acquire("bare")
+    check([other("EXTEND", "short", fence, 1900), other("PING")], [1900, "PONG"])
+    check(other("CHECK", "k", fence), 0)
+    check_that(c.quiet(), "it has no answer")
+    shims.disk(0)
+    got = c.reply()
+    check([got[1], got[2], got[4]], [1, 60000, 0])
+    check_that(got[3] > 0, "the time for the disk is part of its wait: %d ms" % got[3])
+    check(c.reply(), "PONG", "what was sent behind it")
+    check(s.number("deferred_commands", other), 0)
+
+
+@test
+def who_waits_for_the_disk_is_served_in_order(t):
+    shims, s = slow(t)
+    clients = s.clients(20)
+    c = s.client()
+    for i, one in enumerate(clients):
+        one.send("ACQUIRE", "k", "PER", 100, "LEASE", 60000 if i % 3 else 3600000)
+        t.until(lambda: s.number("deferred_commands", c) == i + 1, "it waits for the disk")
+    shims.disk(0)
+    got = [one.reply()[0] for one in clients]
+    # Who needs the longest is deferred once more; of each kind they come in order.
+    for kind in (0, 1):
+        mine = [x for i, x in enumerate(got) if bool(i % 3) == bool(kind)]
+        check(mine, sorted(mine))
+    check(s.number("total_commands_processed", c) > 0, True)
+
+
+@test
+def who_leaves_while_it_waits_for_the_disk_gets_nothing(t):
+    shims, s = slow(t)
+    c, gone, half = s.clients(3)
+    gone.send("ACQUIRE", "gone", "LEASE", 60000)
+    half.send("ACQUIRE", "half", "LEASE", 60000)
+    t.until(lambda: s.number("deferred_commands", c) == 2, "both wait for the disk")
+    gone.reset()
+    t.until(lambda: s.number("deferred_commands", c) == 1, "one has gone")
+    half.socket.shutdown(1)  # It said all it had to say, and listens.
+    shims.disk(0)
+    check(half.reply()[1:3], [1, 60000])
+    check(half.until_closed(), b"")
+    t.until(lambda: s.number("connected_clients", c) <= 2, "they have gone")
+    check(c("READ", "gone"), None)
+    check(c("READ", "half")[2] > 0, True)
+
+
+@test
+def a_stop_while_the_disk_is_slow(t):
+    shims, s = slow(t)
+    c, other = s.clients(2)
+    held = other.acquire("k", "LEASE", 1900)
+    c.send("ACQUIRE", "x", "LEASE", 60000)
+    t.until(lambda: s.number("deferred_commands", other) == 1, "it waits for the disk")
+    s.signal(signal.SIGTERM)
+    check_error(c.reply(), "SHUTDOWN")
+    shims.disk(0)
+    check(s.status, 0)
+    s = start(t, env=shims.env)
+    check(s.client()("CHECK", "k", held), 1)
+
+
+@test
+def no_lease_is_given_before_it_is_written(t):
+    """Killed while it is: the next server has nothing to wait for but what was given."""
+    shims, s = slow(t)
+    c, other = s.clients(2)
+    c.send("ACQUIRE", "k", "LEASE", 3600000)
+    t.until(lambda: s.number("deferred_commands", other) == 1, "it waits for the disk")
+    killed(s)
+    check_that(not c.until_closed(), "it was not granted")
+    shims.disk(0)
+    s = start(t, env=shims.env)
+    check_that(s.number("recovering_ms") <= 2002, "it waits for the lease that was given")
+
+
+# --- Which folder --------------------------------------------------------------------------------
+
+
+def free_port():
+    import socket
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@test
+def auto_is_a_folder_of_the_port(t):
+    port = free_port()
+    env = {"XDG_STATE_HOME": None, "STATE_DIRECTORY": None}
+    s = t.server(port=port, env=env)
+    folder = t.path(".local/state/sluice/%d" % port)
+    check_that('folder="%s"' % folder in s.log, "it says which")
+    check(s.info()["data"], folder)
+    fence = s.client().acquire("k", "LEASE", 60000)
+    ended(s)
+    s = t.server(port=port, env=env)
+    check(s.client()("CHECK", "k", fence), 1)
+    ended(s)
+    s = t.server(port=port, env=dict(env, XDG_STATE_HOME=t.path("xdg")))
+    check(s.info()["data"], t.path("xdg/sluice/%d" % port))
+    ended(s)
+    s = t.server(env=dict(env, STATE_DIRECTORY=t.path("service") + ":" + t.path("other")))
+    check(s.info()["data"], t.path("service"))
+
+
+def without_a_folder(t, options, env, words):
+    s = t.server(*options, env=dict({"XDG_STATE_HOME": None, "STATE_DIRECTORY": None}, **env))
+    check_that(words in s.log, "it says %r: %s" % (words, s.log))
+    check(s.info()["data"], "")
+    check(s.info()["lease_longest_ms"], "-1")
+    s.client().acquire("k", "LEASE", 60000)
+    check_that(not os.path.exists(t.path(".local")), "nothing was made")
+
+
+test_of("auto_is_none_for_a_port_that_is_not_fixed", without_a_folder, (), {},
+        "warn restarts are not safe")
+test_of("none_is_none", without_a_folder, ("--data", "none"), {}, "info restarts are not safe")
+test_of("an_empty_name_is_none", without_a_folder, ("--data", ""), {}, "info restarts are not safe")
+
+
+@test
+def auto_is_none_where_no_folder_has_a_name(t):
+    for env in ({"HOME": None}, {"HOME": "relative"}):
+        env.update(XDG_STATE_HOME=None, STATE_DIRECTORY=None)
+        s = t.server(port=free_port(), env=env)
+        check_that("warn restarts are not safe" in s.log, "it says so")
+        check(s.info()["data"], "")
+
+
+@test
+def auto_does_not_go_on_without_a_folder_that_it_cannot_make(t):
+    """It may have been in use a moment ago."""
+    env = dict(os.environ, HOME=t.write("file", "x"))
+    for name in ("XDG_STATE_HOME", "STATE_DIRECTORY"):
+        env.pop(name, None)
+    p = subprocess.run([tap.program, "--port", str(free_port())], env=env, timeout=60,
+                       stderr=subprocess.PIPE)
+    check(p.returncode, 1)
+    check_that(b"--data none" in p.stderr, "it says what to do: %r" % p.stderr)
+
+
+# --- Pauses, and clocks that step ----------------------------------------------------------------
+
+
+@test
+def a_server_that_was_stopped_for_a_while_breaks_no_promise(t):
+    """SIGSTOP: what ended meanwhile has ended, what did not is held; nobody is told twice."""
+    s = start(t)
+    c, w, sub = s.clients(3)
+    sub.subscribe("lock:short", "lock:long")
+    sent = boot_ms()
+    short, long = c.acquire("short", "LEASE", 800), c.acquire("long", "LEASE", 60000)
+    left = c("READ", "long")[2]
+    w.send("ACQUIRE", "short", "WAIT", FOREVER, "LEASE", 60000)
+    s.until_waiting("short", 1)
+    stop(t, s.pid)
+    c.send("EXTEND", "short", short, 60000)
+    paused = boot_ms()
+    t.until(lambda: boot_ms() > max(sent + 900, paused + 600), "the short lease is over")
+    s.signal(signal.SIGCONT)
+    check_error(c.reply(), "LOST")
+    got = w.reply()
+    check_that(got[0] > long > short, "fences rise")
+    check(c("CHECK", "short", short), 0)
+    check([c("CHECK", "long", long), c("EXTEND", "long", long, 60000)], [1, 60000])
+    check_that(left - (boot_ms() - sent) <= c("READ", "long")[2], "its lease is as long as it was")
+    check([sub.message() for _ in range(5)][2:],
+          [("lock:short", "expired %d" % short),
+           ("lock:short", "granted %d held=1 lease_ms=60000 waited_ms=%d" % (got[0], got[3])),
+           ("lock:long", "extended %d lease_ms=60000" % long)])
+
+
+@test
+def a_server_that_is_stopped_is_not_a_crash(t):
+    """Another one in its place would have to have its folder, and does not get it."""
+    s = start(t)
+    s.client().acquire("k", "LEASE", 60000)
+    stop(t, s.pid)
+    refused(t, "another server uses this folder")
+    s.signal(signal.SIGCONT)
+    s.still_well()
+
+
+def a_wall_clock_that_steps_changes_nothing(t, end):
+    """F3: over a restart, too."""
+    shims = Shims(t)
+    last, held = 0, None
+    s = start(t, env=shims.env)
+    for seconds in (0, 3 * 86400, -3 * 86400, 60, 0):
+        shims.clock(seconds)
+        c = s.client()
+        if held:
+            check(c("CHECK", "held", held), 1)
+        else:
+            held = c.acquire("held", "LEASE", 3600000)
+        for _ in range(3):
+            new = c.acquire("k", "PER", 1000)
+            check_that(new > last, "the fence rises over a step of %d s" % seconds)
+            last = new
+        left = c("READ", "held")[2]
+        check_that(3000000 < left <= 3600000, "the lease is as long as it was, not %d" % left)
+        if end:
+            ended(s)
+            s = start(t, env=shims.env)
+
+
+test_of("a_wall_clock_that_steps_changes_nothing", a_wall_clock_that_steps_changes_nothing, False)
+test_of("a_wall_clock_that_steps_between_two_starts_changes_nothing",
+        a_wall_clock_that_steps_changes_nothing, True)
+
+
+@test
+def a_machine_that_slept_has_slept_through_leases(t):
+    shims = Shims(t)
+    s = start(t, env=shims.env)
+    c, w = s.clients(2)
+    short, long = c.acquire("short", "LEASE", 60000), c.acquire("long", "LEASE", 86400000)
+    w.send("ACQUIRE", "short", "WAIT", FOREVER)
+    s.until_waiting("short", 1)
+    shims.clock(3600, 3600)
+    check_error(c("EXTEND", "short", short, 1000), "LOST")
+    check_that(w.reply()[0] > long, "the next has it")
+    left = c("READ", "long")[2]
+    check_that(80000000 < left <= 82800000, "an hour less is left, not %d" % left)
+    # Asleep between two servers of one boot: that counts, too.
+    ended(s)
+    shims.clock(7200, 7200)
+    s = start(t, env=shims.env)
+    left = s.client()("READ", "long")[2]
+    check_that(76000000 < left <= 79200000, "another hour less is left, not %d" % left)
+
+
+@test
+def a_recovery_ends_while_the_machine_sleeps(t):
+    shims = Shims(t)
+    s = start(t, env=shims.env)
+    s.client().acquire("k", "LEASE", 3600000)
+    killed(s)
+    s = start(t, env=shims.env)
+    c, w = s.clients(2)
+    check_error(c("ACQUIRE", "k"), "RECOVERING")
+    w.send("ACQUIRE", "k", "WAIT", FOREVER)
+    s.until_waiting("k", 1)
+    shims.clock(3601, 3601)
+    check(isinstance(w.reply(), list), True)
+
+
+main(__doc__)
