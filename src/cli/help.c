@@ -79,6 +79,18 @@ static void put_serve_more(void)
           stdout);
 }
 
+static void put_do_more(void)
+{
+    fputs("\nWORDs are a command of the server and what belongs to it. The password is "
+          "never\n"
+          "one of them: $SLUICE_PASSWORD or --password-file says it.\n"
+          "\nA lock for a minute, and who has it:\n"
+          "  sluice do ACQUIRE backup LEASE 60000 NOTE nightly\n"
+          "  sluice do EXPLAIN backup\n"
+          "\nMore: man sluice-do\n",
+          stdout);
+}
+
 void cli_help(const struct cli_command *c)
 {
     printf("sluice %s - %s\n\n", c->name, c->summary);
@@ -87,6 +99,7 @@ void cli_help(const struct cli_command *c)
     for (const struct cli_option *o = c->options; o->id != 0; o++) put_option(o);
     if (c->id == CLI_RUN) put_run_more();
     if (c->id == CLI_SERVE) put_serve_more();
+    if (c->id == CLI_DO) put_do_more();
 }
 
 void cli_help_all(void)

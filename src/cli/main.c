@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/canal.h"
+#include "cli/do.h"
 #include "cli/exits.h"
 #include "cli/find.h"
 #include "cli/help.h"
@@ -46,6 +47,7 @@ static int dispatch(const struct cli_command *c, int argc, char **argv)
         case CLI_CANAL_MAKE:
         case CLI_CANAL_RM: return cli_canal(c, argc, argv);
         case CLI_SERVE: return cli_serve(c, argc, argv);
+        case CLI_DO: return cli_do(c, argc, argv);
         case CLI_HELP:
         case CLI_VERSION: return plain_command(c, argc, argv);
         case CLI_COMMANDS: break;

@@ -341,9 +341,10 @@ static void put_first_words(void (*put)(const struct cli_command *, const char *
 
 /* --- bash ----------------------------------------------------------------- */
 
+/* In quotes, as "do" is a word of the shell. */
 static void bash_word(const struct cli_command *c, const char *group)
 {
-    printf(" %s", group != NULL ? group : c->name);
+    printf(" '%s'", group != NULL ? group : c->name);
 }
 
 /* The words after "sluice", and the words after each of them that is not enough. */

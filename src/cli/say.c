@@ -160,6 +160,45 @@ const char *cli_shown(const char *name, char *out, size_t size)
     return out;
 }
 
+/* One character of n bytes, or what stands for its first byte. How many it was. */
+static size_t put_safe(FILE *out, const unsigned char *s)
+{
+    size_t n = utf8_length(s);
+    if (harmless(s, n)) return fwrite(s, 1, n, out), n;
+    fprintf(out, "\\x%02x", s[0]);
+    return 1;
+}
+
+void cli_put_lines(FILE *out, const char *text, size_t n)
+{
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
+    const unsigned char *s = (const unsigned char *)text, *end = s + n;
+    while (s < end) {
+        if (s[0] == '\r' && s[1] == '\n') s++;
+        else if (s[0] == '\n') fputc(*s++, out);
+        else s += put_safe(out, s);
+    }
+}
+
+void cli_put_line(FILE *out, const char *text, size_t n)
+{
+    const unsigned char *s = (const unsigned char *)text, *end = s + n;
+    while (s < end) s += put_safe(out, s);
+}
+
+void cli_put_quoted(FILE *out, const char *text, size_t n)
+{
+    static const char plain[] = "\\\"\n\r\t", letters[] = "\\\"nrt";
+    const unsigned char *s = (const unsigned char *)text, *end = s + n;
+    fputc('"', out);
+    while (s < end) {
+        const char *at = memchr(plain, s[0], sizeof plain - 1);
+        if (at == NULL) s += put_safe(out, s);
+        else fprintf(out, "\\%c", letters[at - plain]), s++;
+    }
+    fputc('"', out);
+}
+
 const char *cli_ago(int64_t ms, char *out, size_t size)
 {
     long long s = ms < 0 ? 0 : ms / 1000;
@@ -203,8 +242,14 @@ int64_t cli_now_ms(void)
 
 void cli_json_string(FILE *out, const char *text)
 {
+    cli_json_bytes(out, text, strlen(text));
+}
+
+void cli_json_bytes(FILE *out, const char *text, size_t count)
+{
+    const unsigned char *s = (const unsigned char *)text, *end = s + count;
     fputc('"', out);
-    for (const unsigned char *s = (const unsigned char *)text; *s != '\0';) {
+    while (s < end) {
         size_t n = utf8_length(s);
         if (n == 0) fputs("\\ufffd", out), n = 1;
         else if (n > 1) fwrite(s, 1, n, out);

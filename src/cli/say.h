@@ -28,6 +28,12 @@ int cli_finish(int status);
 const char *cli_shown(const char *name, char *out, size_t size);
 #define CLI_SHOWN_SIZE 1024
 
+/* n bytes with a NUL behind them, as safe to show. Lines: their ends are kept, and the
+ * last one is left out. A line: there are none, but \x0a. Quoted: "..." with \n, \". */
+void cli_put_lines(FILE *out, const char *s, size_t n);
+void cli_put_line(FILE *out, const char *s, size_t n);
+void cli_put_quoted(FILE *out, const char *s, size_t n);
+
 /* A time ago in words: "12 s", "3 min", "5 h", "9 days". */
 const char *cli_ago(int64_t ms, char *out, size_t size);
 
@@ -41,6 +47,7 @@ int64_t cli_now_ms(void); /* Monotonic. */
 
 /* A quoted string. Bytes that are not UTF-8 become U+FFFD, one each. */
 void cli_json_string(FILE *out, const char *s);
+void cli_json_bytes(FILE *out, const char *s, size_t n); /* With a NUL behind them. */
 
 /* "name":"..."; where the string could not be told exactly, "name_hex" follows. */
 void cli_json_member(FILE *out, const char *name, const char *s);

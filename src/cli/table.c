@@ -115,6 +115,19 @@ static const struct cli_option serve_options[] = {
     HELP_OPTION, END_OPTION};
 #undef SETTING
 
+static const struct cli_option do_options[] = {
+    {OPT_SERVER, "", "server", "ADDRESS", WORD_TEXT, "host, host:port or unix:/path (127.0.0.1:5625)",
+        "The server:\n.Ar host ,\n.Ar host : Ns Ar port ,\n.Ar [::1] : Ns Ar port\nor\n.Cm unix : Ns Ar /path .\n"
+        "The default is\n.Ev SLUICE_SERVER ,\nor else 127.0.0.1:5625."},
+    {OPT_JSON, "", "json", NULL, WORD_NONE, "print JSON, one document a line", NULL},
+    {'q', "q", "quiet", NULL, WORD_NONE, "values alone, one a line", 
+        "Values alone, each on a line of its own: what a shell reads most easily."},
+    {'2', "2", "resp2", NULL, WORD_NONE, "speak RESP2 instead of RESP3",
+        "Speak RESP2, the older form of the protocol, in which a map is a list."},
+    {OPT_PASSWORD_FILE, "", "password-file", "FILE", WORD_FILE, "its first line is the password",
+        "The first line of\n.Ar FILE\nis the password.\nThe default is\n.Ev SLUICE_PASSWORD ,\nor none."},
+    HELP_OPTION, END_OPTION};
+
 static const struct cli_option plain_options[] = {HELP_OPTION, END_OPTION};
 
 const struct cli_command cli_commands[CLI_COMMANDS] = {
@@ -135,20 +148,22 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
     [CLI_CANAL_RM] = {CLI_CANAL_RM, "canal rm", "[--force] NAME...",
         "remove segments that nobody uses", rm_options, {WORD_SEGMENT, WORD_SEGMENT, WORD_NONE}},
     [CLI_SERVE] = {CLI_SERVE, "serve", "[options]", "start the server", serve_options, {WORD_NONE}},
+    [CLI_DO] = {CLI_DO, "do", "[options] WORD...", "send one command to a server", do_options,
+        {WORD_TEXT, WORD_TEXT, WORD_NONE}},
     [CLI_HELP] = {CLI_HELP, "help", "[COMMAND]", "explain a command", plain_options,
         {WORD_TOPIC, WORD_NONE}},
     [CLI_VERSION] = {CLI_VERSION, "version", "", "print the version", plain_options, {WORD_NONE}},
 };
 
 const struct cli_exit cli_exits[] = {
-    {EXIT_TAKEN, "the lock was not granted (or what -E says); what is to be removed is in use"},
+    {EXIT_TAKEN, "the lock was not granted (or what -E says); what is to be removed is in use; the reply of a server was nil"},
     {EXIT_USAGE, "the command line is wrong"},
     {EXIT_DATA, "the segment's file is damaged, of another version, or no segment"},
     {EXIT_NO_INPUT, "there is no such segment or key"},
-    {EXIT_UNAVAILABLE, "a server is named, and this version can use none; the program sluice-server is not here; a table of the segment is full"},
+    {EXIT_UNAVAILABLE, "the server cannot be reached, or serves nobody now; a server is named, and run can use none; the program sluice-server is not here; a table of the segment is full"},
     {EXIT_SYSTEM, "the system refused something: memory, space, output"},
-    {EXIT_NO_PERMISSION, "no permission to use the segment"},
-    {EXIT_LOST, "the lock was lost while the command ran, and the command was stopped"},
+    {EXIT_NO_PERMISSION, "no permission to use the segment, or the server"},
+    {EXIT_LOST, "the lock was lost while the command ran, and the command was stopped; the server says LOST"},
     {EXIT_CANNOT_EXECUTE, "the command was found and cannot be executed"},
     {EXIT_NOT_FOUND, "the command was not found"},
     {EXIT_SIGNALLED, "plus n: signal n ended the command"},
@@ -156,7 +171,8 @@ const struct cli_exit cli_exits[] = {
 
 const struct cli_variable cli_reads[] = {
     {"SLUICE_SEGMENT", "the segment, where --segment does not say"},
-    {"SLUICE_SERVER", "a server; this version has no client for it and refuses to run unless the segment is asked for"},
+    {"SLUICE_SERVER", "the server, for do; in this version run cannot use it, and refuses to run unless the segment is asked for"},
+    {"SLUICE_PASSWORD", "the password of the server, for do"},
     {"SHELL", "the shell for -c"},
     {NULL, NULL}};
 

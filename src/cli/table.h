@@ -19,6 +19,7 @@ enum cli_id {
     CLI_CANAL_MAKE,
     CLI_CANAL_RM,
     CLI_SERVE,
+    CLI_DO,
     CLI_HELP,
     CLI_VERSION,
     CLI_COMMANDS,
@@ -40,6 +41,8 @@ enum {
     OPT_RECORDS,
     OPT_FORCE,
     OPT_CHECK,
+    OPT_SERVER,
+    OPT_PASSWORD_FILE,
     OPT_SETTINGS = 512, /* And the setting's place in cli_settings. */
 };
 

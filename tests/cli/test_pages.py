@@ -12,7 +12,7 @@ import tap
 from tap import check, check_that, main, test, test_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PAGES = ("sluice.1", "sluice-run.1", "sluice-canal.1", "sluice-serve.1")
+PAGES = ("sluice.1", "sluice-run.1", "sluice-canal.1", "sluice-serve.1", "sluice-do.1")
 CFLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O1")
 
 
@@ -73,7 +73,7 @@ def of_man(pages):
     table = {}
     for page, text in pages.items():
         command = {"sluice.1": "help", "sluice-run.1": "run",
-                   "sluice-serve.1": "serve"}.get(page)
+                   "sluice-serve.1": "serve", "sluice-do.1": "do"}.get(page)
         for line in text.splitlines():
             if line.startswith(".Ss canal "):
                 command = line[4:]
@@ -233,6 +233,11 @@ def examples_work(t, page):
     t.write("sluice.conf", "port = 0\nsocket = here\n")
     t.write("password", "secret\n")
     path = t.path("bin") + ":" + os.environ["PATH"]
+    variables = {"PATH": path, "SHELL": "/bin/sh"}
+    if page == "sluice-do.1":
+        variables["SLUICE_SERVER"] = "unix:" + t.path("socket")
+        s = t.start(server(), "--port", "0", "--socket", t.path("socket"))
+        s.until_err("ready")
     lines = examples(page)
     check_that(len(lines) > 1, "there are examples")
     for line in lines:
@@ -245,10 +250,10 @@ def examples_work(t, page):
             line = "%s %s" % (t.script("guarded", "#!/bin/sh\n%s\necho ran \"$@\" >>$HOME/ran\n"
                                        % line), "twice")
         before = t.read("ran")
-        p = t.run("sh", "-c", line, env={"PATH": path, "SHELL": "/bin/sh"})
+        p = t.run("sh", "-c", line, env=variables)
         check((p.status, p.err), (0, ""), line)
-        check_that("echo" in line or "canal" in line or t.read("ran") != before,
-                   "it ran something: " + line)
+        check_that("echo" in line or "canal" in line or "sluice do" in line
+                   or t.read("ran") != before, "it ran something: " + line)
 
 
 for page in PAGES:

@@ -1,0 +1,10 @@
+/* do.h - `sluice do`. */
+#ifndef SL_CLI_DO_H
+#define SL_CLI_DO_H
+
+#include "cli/table.h"
+
+/* Send one command to a server, print what it replies, return the exit status. */
+int cli_do(const struct cli_command *command, int argc, char **argv);
+
+#endif /* SL_CLI_DO_H */

@@ -1,0 +1,221 @@
+/* memory.c - acquire, release, extend, check, break: the table of a service, by the
+ * threads of this process. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/inside.h"
+
+/* Longer than anybody lives. */
+#define MS_MAX ((int64_t)1 << 52)
+
+/* --- Arguments ----------------------------------------------------------------- */
+
+static bool bytes_of(const char *text, size_t max, struct sl_bytes *out)
+{
+    *out = (struct sl_bytes){text, text != NULL ? strnlen(text, max + 1) : 0};
+    return out->n <= max;
+}
+
+static int key_of(const char *key, struct sl_bytes *out)
+{
+    if (!bytes_of(key, SLUICE_KEY_BYTES_MAX, out) || out->n == 0) return SLUICE_EINVAL;
+    return SLUICE_OK;
+}
+
+static bool good_times(const struct sluice_request *r)
+{
+    if (r->wait_ms < SLUICE_FOREVER || r->wait_ms > MS_MAX) return false;
+    if (r->lease_ms < 0 || r->lease_ms > MS_MAX) return false;
+    double early = r->steal_early;
+    return early == SLUICE_STEAL_AUTO || (early >= 0 && early <= 1);
+}
+
+/* When a thief enters beside its victims. */
+static sl_ms force_ms_of(const struct sluice *s, const struct sluice_request *r)
+{
+    double early = r->steal_early;
+    if (early == SLUICE_STEAL_AUTO) return sl_answers_force_ms(&s->answers);
+    if (early <= 0) return SL_NEVER;
+    if (early >= 1) return 0;
+    if (r->wait_ms == SLUICE_FOREVER || r->wait_ms == 0) return SL_NEVER;
+    return 1 + (sl_ms)((1 - early) * (double)r->wait_ms); /* Only 1 is at once. */
+}
+
+/* All but the times of stealing, which depend on what has been. */
+static int want_of(const char *key, const struct sluice_request *r, struct sl_want *out)
+{
+    if (r->shared != 0 && (r->per | r->buckets | r->units) != 0) return SLUICE_EINVAL;
+    if (r->shared > 1 || r->steal > 1 || !good_times(r)) return SLUICE_EINVAL;
+    *out = (struct sl_want){.shared = r->shared != 0,
+                            .per = r->per != 0 ? r->per : 1,
+                            .buckets = r->buckets != 0 ? r->buckets : 1,
+                            .units = r->units != 0 ? r->units : 1,
+                            .priority = r->priority,
+                            .wait_ms = r->wait_ms == SLUICE_FOREVER ? SL_NEVER
+                                                                    : r->wait_ms,
+                            .lease_ms = r->lease_ms,
+                            .steal = r->steal != 0,
+                            .force_ms = SL_NEVER};
+    if (!bytes_of(r->value, SLUICE_VALUE_BYTES_MAX, &out->value) ||
+        !bytes_of(r->note, SLUICE_VALUE_BYTES_MAX, &out->note))
+        return SLUICE_ETOOBIG;
+    return key_of(key, &out->key);
+}
+
+/* --- Acquire -------------------------------------------------------------------- */
+
+static void tell_grant(const struct sl_grant *g, struct sluice_grant *out)
+{
+    *out = (struct sluice_grant){.fence = g->fence,
+                                 .held = g->held,
+                                 .lease_ms = g->lease_ms,
+                                 .waited_ms = g->waited_ms,
+                                 .overlapping = g->overlapping};
+}
+
+/* Granted, or why not. */
+static int wait_for_answer(struct sluice *s, struct sl_party *p)
+{
+    p->answer = SL_ANSWER_NONE;
+    sl_service_settle(s);
+    while (p->answer == SL_ANSWER_NONE) sl_service_sleep(s, &p->answered);
+    return p->answer;
+}
+
+static int ask(struct sluice *s, const struct sl_want *want, struct sl_watch *w,
+               struct sluice_grant *out)
+{
+    struct sl_party *p;
+    struct sl_grant grant;
+    int status = sl_party_of(s, &p);
+    if (status != SLUICE_OK) return status;
+    p->watch = w;
+    status = sl_table_acquire(s->table, s->now, &p->session, want, &grant);
+    if (status == SLUICE_OK) sl_service_granted(s, p, &grant);
+    else if (status == SL_WAITS) status = wait_for_answer(s, p);
+    if (status == SLUICE_OK) tell_grant(&p->grant, out);
+    p->watch = NULL; /* Not granted: it is still the caller's. */
+    return status;
+}
+
+int sluice_acquire(struct sluice *s, const char *key,
+                   const struct sluice_request *request, struct sluice_grant *out)
+{
+    static const struct sluice_request defaults;
+    const struct sluice_request *r = request != NULL ? request : &defaults;
+    struct sl_watch *w = NULL;
+    struct sl_want want;
+    if (s == NULL || out == NULL) return SLUICE_EINVAL;
+    int status = want_of(key, r, &want);
+    if (status != SLUICE_OK) return status;
+    if (r->lost != NULL) {
+        w = sl_watch_new(want.key, r->lost, r->arg);
+        if (w == NULL) return SLUICE_ENOMEM;
+    }
+    status = sl_service_enter(s);
+    if (status == SLUICE_OK) {
+        if (want.steal) want.force_ms = force_ms_of(s, r);
+        status = ask(s, &want, w, out);
+        sl_service_leave(s);
+    }
+    if (status != SLUICE_OK) free(w);
+    return status;
+}
+
+/* --- Release --------------------------------------------------------------------- */
+
+/* Nothing is told of it any more, and nothing is being told when this returns. */
+static void be_silent(struct sluice *s, sl_fence fence)
+{
+    struct sl_watch *w = sl_watches_find(&s->watches, fence);
+    if (w == NULL) return;
+    bool runs = s->telling == w;
+    sl_service_drop_watch(s, w);
+    if (!runs) return;
+    sl_service_settle(s); /* The next one need not wait for the callback. */
+    sl_service_await_callback(s, w);
+}
+
+static int release(struct sluice *s, struct sl_bytes key, sl_fence fence)
+{
+    struct sl_party *p;
+    struct sl_past past;
+    int status = sl_party_of(s, &p);
+    if (status != SLUICE_OK) return status;
+    if (sl_table_release(s->table, s->now, &p->session, key, fence, &past) == 1) {
+        if (past.asked_ms >= 0) sl_answers_add(&s->answers, past.asked_ms);
+        be_silent(s, past.fence);
+        return SLUICE_OK;
+    }
+    if (fence == 0) return SLUICE_ENOTHELD;
+    if (sl_table_holds(s->table, s->now, key, fence)) return SLUICE_ETHREAD;
+    const struct sl_watch *w = sl_watches_find(&s->watches, fence);
+    if (w != NULL && w->over) be_silent(s, fence); /* Its end is about to be told. */
+    return SLUICE_ELOST;
+}
+
+int sluice_release(struct sluice *s, const char *key, uint64_t fence)
+{
+    struct sl_bytes k;
+    int status = key_of(key, &k);
+    if (status == SLUICE_OK) status = sl_service_enter(s);
+    if (status != SLUICE_OK) return status;
+    status = release(s, k, fence);
+    sl_service_leave(s);
+    return status;
+}
+
+/* --- Extend, check, break ---------------------------------------------------------- */
+
+int sluice_extend(struct sluice *s, const char *key, uint64_t fence, int64_t lease_ms)
+{
+    const struct sl_bytes same = {0};
+    struct sl_party *p;
+    struct sl_bytes k;
+    sl_ms left;
+    int status = lease_ms > 0 && lease_ms <= MS_MAX ? key_of(key, &k) : SLUICE_EINVAL;
+    if (status == SLUICE_OK) status = sl_service_enter(s);
+    if (status != SLUICE_OK) return status;
+    status = sl_party_of(s, &p);
+    if (status == SLUICE_OK)
+        status = sl_table_extend(s->table, s->now, &p->session, k, fence, lease_ms,
+                                 same, &left);
+    sl_service_leave(s);
+    return status;
+}
+
+/* Whether a grant that is held is to go. */
+static bool is_asked(const struct sluice *s, struct sl_bytes key, sl_fence fence)
+{
+    struct sl_view v;
+    uint64_t cursor = 0;
+    while (sl_table_each(s->table, s->now, key, &cursor, &v) && !v.waits)
+        if (v.fence == fence) return v.asked;
+    return false;
+}
+
+int sluice_check(struct sluice *s, const char *key, uint64_t fence)
+{
+    struct sl_bytes k;
+    int status = key_of(key, &k);
+    if (status == SLUICE_OK) status = sl_service_enter(s);
+    if (status != SLUICE_OK) return status;
+    if (!sl_table_holds(s->table, s->now, k, fence)) status = SLUICE_ELOST;
+    else if (is_asked(s, k, fence)) status = SLUICE_EASKED;
+    sl_service_leave(s);
+    return status;
+}
+
+int sluice_break(struct sluice *s, const char *key, uint64_t fence, uint32_t at_once)
+{
+    struct sl_past past;
+    struct sl_bytes k;
+    int status = key_of(key, &k);
+    if (status == SLUICE_OK) status = sl_service_enter(s);
+    if (status != SLUICE_OK) return status;
+    int n = sl_table_break(s->table, s->now, k, fence, at_once != 0, &past);
+    if (n == 2 || (n == 1 && !past.broken))
+        sl_service_happened(s, fence, SLUICE_BROKEN, n == 2);
+    sl_service_leave(s);
+    return n > 0 ? n : SLUICE_ELOST;
+}

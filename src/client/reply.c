@@ -1,0 +1,256 @@
+#include "client/reply.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- Lines ---------------------------------------------------------------- */
+
+/* A value begins with a line: what it is, and the rest of the line. */
+struct line {
+    char kind;
+    const char *rest;
+    size_t n;
+    size_t end; /* Where the next line begins. */
+};
+
+static bool is_digits(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (s[i] < '0' || s[i] > '9') return false;
+    return n > 0;
+}
+
+/* A whole number, exactly. */
+static bool number_of(const char *s, size_t n, int64_t *out)
+{
+    bool minus = n > 0 && s[0] == '-';
+    uint64_t value = 0, most = minus ? (uint64_t)INT64_MAX + 1 : (uint64_t)INT64_MAX;
+    if (minus || (n > 0 && s[0] == '+')) s++, n--;
+    if (!is_digits(s, n)) return false;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t digit = (uint64_t)(s[i] - '0');
+        if (value > (most - digit) / 10) return false;
+        value = value * 10 + digit;
+    }
+    *out = minus ? (int64_t)(0 - value) : (int64_t)value;
+    return true;
+}
+
+/* What JSON could have as a number, or inf and nan: signs, digits, a point, letters. */
+static bool is_decimal(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strchr("0123456789+-.eEinfa", s[i]) == NULL || s[i] == '\0') return false;
+    return n > 0;
+}
+
+/* 1, 0 for a line that is not all there, or SLUICE_EPROTOCOL. */
+static int line_at(struct sl_reply_scan *s, const char *data, size_t n,
+                   struct line *out)
+{
+    if (s->looked < s->at) s->looked = s->at;
+    const char *end = n > s->looked ? memchr(data + s->looked, '\n', n - s->looked)
+                                    : NULL;
+    size_t length = (end != NULL ? (size_t)(end - data) : n) - s->at;
+    if (length > SL_REPLY_LINE_MAX) return SLUICE_EPROTOCOL;
+    if (end == NULL) {
+        s->looked = n;
+        return 0;
+    }
+    if (length < 2 || end[-1] != '\r') return SLUICE_EPROTOCOL;
+    *out = (struct line){data[s->at], data + s->at + 1, length - 2,
+                         (size_t)(end - data) + 1};
+    return memchr(out->rest, '\r', out->n) == NULL ? 1 : SLUICE_EPROTOCOL;
+}
+
+/* --- Looking -------------------------------------------------------------- */
+
+/* A value ends; and with the last value of a list the list. */
+static int value_ends(struct sl_reply_scan *s, size_t end)
+{
+    s->at = end;
+    while (s->depth > 0 && --s->left[s->depth - 1] == 0) s->depth--;
+    return s->depth == 0 ? 1 : 0;
+}
+
+/* A value on a line of its own. */
+static int scan_short(struct sl_reply_scan *s, const struct line *line)
+{
+    int64_t number;
+    bool good = false;
+    switch (line->kind) {
+        case '+':
+        case '-': good = true; break;
+        case ':': good = number_of(line->rest, line->n, &number); break;
+        case ',':
+        case '(': good = is_decimal(line->rest, line->n); break;
+        case '#':
+            good = line->n == 1 && (line->rest[0] == 't' || line->rest[0] == 'f');
+            break;
+        case '_': good = line->n == 0; break;
+    }
+    if (!good) return SLUICE_EPROTOCOL;
+    s->text_bytes += line->n + 1;
+    return value_ends(s, line->end);
+}
+
+/* A text with its length in front. */
+static int scan_text(struct sl_reply_scan *s, const struct line *line, const char *data,
+                     size_t n)
+{
+    int64_t length;
+    if (!number_of(line->rest, line->n, &length)) return SLUICE_EPROTOCOL;
+    if (length == -1 && line->kind == '$') return value_ends(s, line->end);
+    if (length < (line->kind == '=' ? 4 : 0) || length > SL_REPLY_BYTES_MAX)
+        return SLUICE_EPROTOCOL;
+    size_t end = line->end + (size_t)length;
+    if (end + 2 > SL_REPLY_BYTES_MAX) return SLUICE_EPROTOCOL;
+    if (n < end + 2) return 0; /* The line is looked at again when the text is there. */
+    if (memcmp(data + end, "\r\n", 2) != 0) return SLUICE_EPROTOCOL;
+    s->text_bytes += (size_t)length + 1;
+    return value_ends(s, end + 2);
+}
+
+static int scan_list(struct sl_reply_scan *s, const struct line *line)
+{
+    int64_t count;
+    if (!number_of(line->rest, line->n, &count)) return SLUICE_EPROTOCOL;
+    if (count == -1 && line->kind == '*') return value_ends(s, line->end);
+    if (count < 0 || count > SL_REPLY_ITEMS_MAX) return SLUICE_EPROTOCOL;
+    if (line->kind == '%') count *= 2;
+    if (count == 0) return value_ends(s, line->end);
+    s->items += (size_t)count;
+    if (s->items > SL_REPLY_ITEMS_MAX || s->depth == SL_REPLY_DEPTH_MAX)
+        return SLUICE_EPROTOCOL;
+    s->left[s->depth++] = (size_t)count;
+    s->at = line->end;
+    return 0;
+}
+
+int sl_reply_scan(struct sl_reply_scan *s, const char *data, size_t n)
+{
+    for (;;) {
+        struct line line;
+        size_t before = s->at;
+        int status = line_at(s, data, n, &line);
+        if (status != 1) return status;
+        if (line.end > SL_REPLY_BYTES_MAX) return SLUICE_EPROTOCOL;
+        if (s->items == 0) s->items = 1;
+        switch (line.kind) {
+            case '$':
+            case '=':
+            case '!': status = scan_text(s, &line, data, n); break;
+            case '*':
+            case '~':
+            case '>':
+            case '%': status = scan_list(s, &line); break;
+            default: status = scan_short(s, &line); break;
+        }
+        if (status != 0 || s->at == before) return status;
+    }
+}
+
+/* --- Building ------------------------------------------------------------- */
+
+/* The memory of one tree: values first, then texts. */
+struct building {
+    const char *at, *end;      /* In what came. */
+    struct sluice_reply *free; /* The next value without a place, */
+    char *text;                /* and the next text. */
+};
+
+static void build_text(struct building *b, struct sluice_reply *r, const char *from,
+                       size_t n)
+{
+    memcpy(b->text, from, n);
+    b->text[n] = '\0';
+    r->text = b->text;
+    r->text_bytes = n;
+    b->text += n + 1;
+}
+
+static struct line next_line(struct building *b)
+{
+    const char *start = b->at, *end = memchr(start, '\r', (size_t)(b->end - start));
+    b->at = end + 2;
+    return (struct line){start[0], start + 1, (size_t)(end - start) - 1, 0};
+}
+
+static void build_long_text(struct building *b, struct sluice_reply *r,
+                            const struct line *line)
+{
+    int64_t length = 0;
+    number_of(line->rest, line->n, &length);
+    if (length < 0) return; /* Nil. */
+    /* "txt:" says what kind of text it is; there is no other. */
+    size_t skip = line->kind == '=' ? 4 : 0;
+    r->type = line->kind == '!'   ? SLUICE_REPLY_ERROR
+              : line->kind == '=' ? SLUICE_REPLY_LINES
+                                  : SLUICE_REPLY_TEXT;
+    build_text(b, r, b->at + skip, (size_t)length - skip);
+    b->at += length + 2;
+}
+
+static void build_value(struct building *b, struct sluice_reply *r);
+
+/* The depth is bounded, as it was looked at before. */
+static void build_list(struct building *b, struct sluice_reply *r,
+                       const struct line *line)
+{
+    int64_t count = 0;
+    number_of(line->rest, line->n, &count);
+    if (count < 0) return; /* Nil. */
+    r->type = line->kind == '%'   ? SLUICE_REPLY_MAP
+              : line->kind == '~' ? SLUICE_REPLY_SET
+              : line->kind == '>' ? SLUICE_REPLY_PUSH
+                                  : SLUICE_REPLY_LIST;
+    r->count = (size_t)count * (line->kind == '%' ? 2 : 1);
+    r->items = b->free;
+    b->free += r->count;
+    for (size_t i = 0; i < r->count; i++) build_value(b, &r->items[i]);
+}
+
+static void build_value(struct building *b, struct sluice_reply *r)
+{
+    struct line line = next_line(b);
+    *r = (struct sluice_reply){.type = SLUICE_REPLY_NIL, .text = ""};
+    switch (line.kind) {
+        case '$':
+        case '=':
+        case '!': build_long_text(b, r, &line); return;
+        case '*':
+        case '~':
+        case '>':
+        case '%': build_list(b, r, &line); return;
+        case '_': return;
+        case '#':
+            r->type = SLUICE_REPLY_BOOL;
+            r->number = line.rest[0] == 't';
+            return;
+        case '+': r->type = SLUICE_REPLY_STATUS; break;
+        case '-': r->type = SLUICE_REPLY_ERROR; break;
+        case ':':
+            r->type = SLUICE_REPLY_NUMBER;
+            number_of(line.rest, line.n, &r->number);
+            break;
+        default: r->type = SLUICE_REPLY_DECIMAL; break;
+    }
+    build_text(b, r, line.rest, line.n);
+}
+
+int sl_reply_build(const char *data, const struct sl_reply_scan *s,
+                   struct sluice_reply **out)
+{
+    struct sluice_reply *root = malloc(s->items * sizeof *root + s->text_bytes);
+    if (root == NULL) return SLUICE_ENOMEM;
+    struct building b = {data, data + s->at, root + 1, (char *)(root + s->items)};
+    build_value(&b, root);
+    *out = root;
+    return SLUICE_OK;
+}
+
+void sluice_reply_free(struct sluice_reply *reply)
+{
+    free(reply);
+}

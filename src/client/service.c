@@ -1,0 +1,245 @@
+/* service.c - what happens in a service by itself: time passes, effects follow, callbacks
+ * are called. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "client/inside.h"
+
+/* --- Time ------------------------------------------------------------------- */
+
+static uint64_t read_clock(clockid_t id, uint64_t per_second)
+{
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (uint64_t)t.tv_sec * per_second +
+           (uint64_t)t.tv_nsec / (1000000000u / per_second);
+}
+
+void sl_service_look_at_clock(struct sluice *s)
+{
+    /* Boot time: it goes on while the machine sleeps, and is never set. */
+    s->now = (struct sl_now){.ms = (sl_ms)read_clock(CLOCK_BOOTTIME, 1000),
+                             .wall_us = read_clock(CLOCK_REALTIME, 1000000)};
+}
+
+int sl_condition_init(pthread_cond_t *c)
+{
+    pthread_condattr_t a;
+    if (pthread_condattr_init(&a) != 0) return SLUICE_ENOMEM;
+    int failed = pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    if (failed == 0) failed = pthread_cond_init(c, &a);
+    pthread_condattr_destroy(&a);
+    return failed == 0 ? SLUICE_OK : SLUICE_ENOMEM;
+}
+
+/* No condition waits by the clock of the table. They differ by the time for which the
+ * machine has slept; so a nap is short, and after such a sleep nobody waits for longer. */
+#define NAP_MS_MAX 1000
+
+static void nap(struct sluice *s, sl_ms ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    if (ms > NAP_MS_MAX) ms = NAP_MS_MAX;
+    if (ms < 1) ms = 1;
+    t.tv_sec += (time_t)(ms / 1000);
+    t.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000;
+    }
+    pthread_cond_timedwait(&s->clock_turn, &s->mutex, &t);
+}
+
+void *sl_service_clock(void *arg)
+{
+    struct sluice *s = arg;
+    pthread_mutex_lock(&s->mutex);
+    while (!s->closing) {
+        sl_service_look_at_clock(s);
+        sl_service_settle(s);
+        s->clock_at_ms = sl_table_due(s->table);
+        if (s->clock_at_ms == SL_NEVER) pthread_cond_wait(&s->clock_turn, &s->mutex);
+        else nap(s, s->clock_at_ms - s->now.ms);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return NULL;
+}
+
+/* --- What follows ------------------------------------------------------------ */
+
+static void give_news(struct sluice *s, struct sl_watch *w)
+{
+    /* While it is called the teller looks again by itself. */
+    if (s->telling == w || !sl_list_empty(&w->queue) || !sl_watch_has_news(w)) return;
+    sl_list_append(&s->watches.queue, &w->queue);
+    pthread_cond_signal(&s->news);
+}
+
+/* Nothing is left to tell of a grant that is over. */
+static void settle_watch(struct sluice *s, struct sl_watch *w)
+{
+    give_news(s, w);
+    if (s->telling == w || !w->over || sl_watch_has_news(w)) return;
+    sl_watches_remove(&s->watches, w);
+    free(w);
+}
+
+void sl_service_drop_watch(struct sluice *s, struct sl_watch *w)
+{
+    sl_watches_remove(&s->watches, w);
+    w->dropped = true;
+    if (s->telling != w) free(w); /* Else the teller does, in a moment. */
+}
+
+void sl_service_happened(struct sluice *s, sl_fence fence, enum sluice_news what,
+                         bool over)
+{
+    struct sl_watch *w = sl_watches_find(&s->watches, fence);
+    if (w == NULL) return;
+    w->news |= 1u << what;
+    w->over = over;
+    settle_watch(s, w);
+}
+
+static void hear_asked(struct sluice *s, const struct sl_effect *e)
+{
+    struct sl_watch *w = sl_watches_find(&s->watches, e->past.fence);
+    if (w == NULL) return;
+    w->asked = e->type == SL_ASKED;
+    w->priority = e->priority;
+    w->end_ms = sl_ms_after(s->now.ms, e->left_ms);
+    give_news(s, w);
+}
+
+static void answer(struct sluice *s, struct sl_session *session, int status,
+                   const struct sl_grant *grant)
+{
+    struct sl_party *p = sl_entry_of(session, struct sl_party, session);
+    p->answer = status;
+    if (status == SLUICE_OK) sl_service_granted(s, p, grant);
+    pthread_cond_signal(&p->answered);
+}
+
+void sl_service_granted(struct sluice *s, struct sl_party *p,
+                        const struct sl_grant *grant)
+{
+    p->grant = *grant;
+    if (p->watch != NULL)
+        sl_watches_put(&s->watches, p->watch, grant->fence, p->session.id);
+    p->watch = NULL;
+}
+
+static void hear_ended(struct sluice *s, const struct sl_effect *e)
+{
+    struct sl_watch *w = sl_watches_find(&s->watches, e->past.fence);
+    if (w != NULL) sl_service_drop_watch(s, w);
+}
+
+static void hear(struct sluice *s, const struct sl_effect *e)
+{
+    switch (e->type) {
+        case SL_NOTHING:
+        case SL_THIEF_WAITS: break;
+        case SL_GRANTED: answer(s, e->session, SLUICE_OK, &e->grant); break;
+        case SL_TIMED_OUT: answer(s, e->session, SLUICE_EFULL, NULL); break;
+        case SL_REFUSED: answer(s, e->session, SLUICE_EDRAINED, NULL); break;
+        case SL_ASKED:
+        case SL_WITHDRAWN: hear_asked(s, e); break;
+        case SL_STOLEN:
+            sl_service_happened(s, e->past.fence, SLUICE_STOLEN, false);
+            break;
+        case SL_EXPIRED:
+            sl_service_happened(s, e->past.fence, SLUICE_EXPIRED, true);
+            break;
+        case SL_ENDED: hear_ended(s, e); break;
+        case SL_SEEN: break; /* Nobody watches here. */
+        case SL_SESSION_OVER: sl_party_over(e->session); break;
+    }
+}
+
+void sl_service_settle(struct sluice *s)
+{
+    struct sl_effect e;
+    while (sl_table_next(s->table, s->now, &e)) hear(s, &e);
+    sl_ms due = sl_table_due(s->table);
+    if (due >= s->clock_at_ms) return;
+    s->clock_at_ms = due;
+    pthread_cond_signal(&s->clock_turn);
+}
+
+/* --- Calls ------------------------------------------------------------------- */
+
+int sl_service_enter(struct sluice *s)
+{
+    if (s == NULL) return SLUICE_EINVAL;
+    if (s->era != sl_client_era) return SLUICE_EFORKED;
+    pthread_mutex_lock(&s->mutex);
+    if (s->closing) {
+        pthread_mutex_unlock(&s->mutex);
+        return SLUICE_ECLOSED;
+    }
+    sl_service_look_at_clock(s);
+    sl_service_settle(s);
+    return SLUICE_OK;
+}
+
+void sl_service_leave(struct sluice *s)
+{
+    sl_service_settle(s);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+void sl_service_sleep(struct sluice *s, pthread_cond_t *until)
+{
+    int cancel;
+    /* A thread that was cancelled here would leave the mutex taken. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    s->inside++;
+    pthread_cond_wait(until, &s->mutex);
+    if (--s->inside == 0 && s->closing) pthread_cond_broadcast(&s->left);
+    pthread_setcancelstate(cancel, NULL);
+    sl_service_look_at_clock(s);
+}
+
+void sl_service_await_callback(struct sluice *s, const struct sl_watch *w)
+{
+    uint64_t before = s->told_count;
+    if (s->telling != w || pthread_equal(pthread_self(), s->teller)) return;
+    while (s->told_count == before) sl_service_sleep(s, &s->told);
+}
+
+/* --- Callbacks ---------------------------------------------------------------- */
+
+/* One thing of the first that has news. The mutex is given up while it is called. */
+static void tell_one(struct sluice *s)
+{
+    struct sl_watch *w = sl_entry_of(s->watches.queue.next, struct sl_watch, queue);
+    sl_list_remove(&w->queue);
+    if (!sl_watch_has_news(w)) return; /* Asked, and withdrawn before it was told. */
+    sl_service_look_at_clock(s);
+    const struct sluice_event e = sl_watch_take(w, s->now.ms);
+    s->telling = w;
+    pthread_mutex_unlock(&s->mutex);
+    w->lost(w->arg, &e);
+    pthread_mutex_lock(&s->mutex);
+    s->telling = NULL;
+    s->told_count++;
+    pthread_cond_broadcast(&s->told);
+    if (w->dropped) free(w);
+    else settle_watch(s, w);
+}
+
+void *sl_service_teller(void *arg)
+{
+    struct sluice *s = arg;
+    pthread_mutex_lock(&s->mutex);
+    while (!s->closing) {
+        if (sl_list_empty(&s->watches.queue)) pthread_cond_wait(&s->news, &s->mutex);
+        else tell_one(s);
+    }
+    bool mine = s->closed_by_teller;
+    pthread_mutex_unlock(&s->mutex);
+    if (mine) sl_service_free(s);
+    return NULL;
+}

@@ -1,0 +1,401 @@
+#!/usr/bin/env python3
+"""test_do.py SLUICE [--jobs N] [PATTERN...] - `sluice do`: what it sends, prints and exits with;
+against the server that was built beside SLUICE, and against false ones."""
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../server/lib"))
+import tap  # noqa: E402
+from live import Server  # noqa: E402
+from tap import check, check_that, main, test, test_of  # noqa: E402
+
+
+def serve(t, *options, **more):
+    """A server, and a function that runs `sluice do` with it."""
+    program = os.path.join(os.path.dirname(os.path.dirname(tap.program)),
+                           "server/sluice-server")
+    s = Server(t, options, argv=[program], **more)
+
+    def do(*words, **changes):
+        env = {"SLUICE_SERVER": "127.0.0.1:%d" % s.port}
+        env.update(changes.pop("env", {}))
+        return t.sluice("do", *words, env=env, **changes)
+
+    return s, do
+
+
+def false_server(t, answer, hold=False):
+    """A listener that sends these bytes to who connects, once it was sent something, and
+    hangs up; hold: it does not. Its address; what it was sent is in the list."""
+    sent = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def one():
+        c, _ = listener.accept()
+        sent.append(c.recv(65536))
+        for piece in answer:
+            c.sendall(piece)
+            time.sleep(0.01)
+        if hold:
+            sent.append(c)
+            return
+        c.shutdown(socket.SHUT_WR)
+        while c.recv(65536):  # what is not read would make it a reset
+            pass
+
+    def quietly():
+        try:
+            one()
+        except OSError:  # the other side may be gone before we are done
+            pass
+
+    threading.Thread(target=quietly, daemon=True).start()
+    return "127.0.0.1:%d" % listener.getsockname()[1], sent
+
+
+HELLO = b"%1\r\n$5\r\nproto\r\n:3\r\n"
+
+
+# --- What is printed ----------------------------------------------------------
+
+
+@test
+def prints_replies_as_redis_cli_does_on_a_terminal(t):
+    s, do = serve(t)
+    holder = s.client()
+    holder("ACQUIRE", "leader", "VALUE", "a:1", "NOTE", 'say "hi"\n\\')
+    s.client()("ACQUIRE", "second", "LEASE", "60000")
+    for option in ("-2", "-3"):
+        for words in (["PING"], ["ECHO", "a \"b\" \\ \n \x01\t"], ["CHECK", "k", "1"],
+                      ["READ", "k"], ["READ", "leader"], ["LOCKS"], ["CONFIG", "GET", "*"],
+                      ["CONFIG", "GET", "nothing"], ["COMMAND", "INFO", "acquire", "none"],
+                      ["PUBSUB", "NUMSUB", "a", "b"], ["INFO", "server"]):
+            theirs = t.run("redis-cli", "--no-raw", option, "-p", str(s.port), *words).out
+            ours = do(*([option] if option == "-2" else []), *words).out
+            if words[0] in ("READ", "INFO"):  # times, which go on
+                theirs, ours = theirs.split(":")[0], ours.split(":")[0]
+            check(ours.replace("\r", "").rstrip(), theirs.replace("\r", "").rstrip(),
+                  "%s %r" % (option, words))
+
+
+@test
+def a_tree_is_indented_as_redis_cli_does_it(t):
+    s, do = serve(t)
+    s.client()("ACQUIRE", "db", "LEASE", "60000", "NOTE", "nightly")
+    theirs = t.run("redis-cli", "--no-raw", "-3", "-p", str(s.port), "EXPLAIN", "db").out
+    ours = do("EXPLAIN", "db").out
+    blank = lambda text: [line for line in text.splitlines() if "_ms" not in line]
+    check(blank(ours), blank(theirs))
+
+
+@test
+def letters_are_shown_and_what_moves_a_cursor_is_not(t):
+    s, do = serve(t)
+    check(do("ECHO", "Schl\u00fcssel \u4e16").out, '"Schl\u00fcssel \u4e16"\n')
+    check(do("ECHO", b"\x1b[2J\x9b\xff").out, '"\\x1b[2J\\x9b\\xff"\n')
+    address, _ = false_server(t, [HELLO, b"+\x1b[2J\r\n"])
+    check(do("PING", env={"SLUICE_SERVER": address}).out, "\\x1b[2J\n")
+    address, _ = false_server(t, [HELLO, b"-ERR \x1b[2J\r\n"])
+    check(do("PING", env={"SLUICE_SERVER": address}).err, "sluice do: ERR \\x1b[2J\n")
+
+
+@test
+def values_alone_are_for_shells(t):
+    s, do = serve(t)
+    lines = do("-q", "ACQUIRE", "db", "LEASE", "60000").out.splitlines()
+    check((len(lines), lines[1:]), (5, ["1", "60000", "0", "0"]))
+    check(do("-q", "CHECK", "db", lines[0]).out, "1\n")
+    p = do("-q", "ACQUIRE", "db")
+    check((p.status, p.out, p.err), (1, "", ""), "nil")
+    check(do("-q", "ECHO", "a b\nc").out, "a b\\x0ac\n")
+    check(do("-q", "RELEASE", "db", lines[0]).out, "1\n")
+
+
+@test
+def json_has_the_same_shape(t):
+    s, do = serve(t)
+    got = json.loads(do("--json", "ACQUIRE", "db", "LEASE", "60000").out)
+    check((len(got), got[1:]), (5, [1, 60000, 0, 0]))
+    p = do("--json", "ACQUIRE", "db")
+    check((p.status, p.out), (1, "null\n"))
+    explained = json.loads(do("--json", "EXPLAIN", "db").out)
+    check((explained["key"], explained["holders"][0]["fence"]), ("db", got[0]))
+    check(json.loads(do("--json", "-2", "EXPLAIN", "db").out)[:2], ["key", "db"])
+    p = do("--json", "EXTEND", "db", "5", "1000")
+    check((p.status, list(json.loads(p.out)), p.err), (79, ["error"], ""))
+    check_that(json.loads(p.out)["error"].startswith("LOST "), "it begins with its word")
+    check(json.loads(do("--json", "ECHO", 'a"\\\n\x01\u00fc').out), 'a"\\\n\x01\u00fc')
+    check(json.loads(do("--json", "ECHO", b"\xff").out), "\ufffd")
+    answer = (b"*7\r\n,1.5\r\n,inf\r\n#t\r\n_\r\n(12345678901234567890123\r\n$3\r\na\x00b\r\n"
+              b"%1\r\n:1\r\n:2\r\n")
+    address, _ = false_server(t, [HELLO, answer])
+    check(json.loads(do("--json", "X", env={"SLUICE_SERVER": address}).out),
+          [1.5, "inf", True, None, 12345678901234567890123, "a\x00b", [1, 2]])
+
+
+@test
+def says_that_a_grant_without_a_lease_is_given_back(t):
+    s, do = serve(t)
+    p = do("ACQUIRE", "db")
+    check((p.status, p.err), (0, "sluice do: it is given back now: without LEASE a grant ends "
+                              "with its connection\n"))
+    check(do("ACQUIRE", "db", "LEASE", "60000").err, "", "with a lease nothing is said")
+    t.until(lambda: s.holders("db") == 1, "one is held, and not two")
+
+
+# --- How it ends --------------------------------------------------------------
+
+
+def exits_with(t, status, word):
+    address, _ = false_server(t, [HELLO, b"-%s why\r\n" % word.encode()])
+    p = t.sluice("do", "--server", address, "PING")
+    check((p.status, p.out, p.err), (status, "", "sluice do: %s why\n" % word))
+
+
+for word, status in (("LOST", 79), ("ASKED", 1), ("NOAUTH", 77), ("WRONGPASS", 77),
+                     ("DRAINED", 69), ("RECOVERING", 69), ("NOFENCES", 69), ("SHUTDOWN", 69),
+                     ("LIMIT", 69), ("NOKEYS", 69), ("WAITERS", 69), ("NOMEM", 69),
+                     ("ERR", 64), ("TOOBIG", 64), ("DEADLOCK", 64), ("LOSTLY", 64)):
+    test_of("an_error_%s_is_status_%d" % (word, status), exits_with, status, word)
+
+
+@test
+def the_man_page_has_each_word_that_has_a_status(t):
+    with open(os.path.join(os.path.dirname(__file__), "../../src/cli/do.c")) as f:
+        rows = [line.split('"')[1] for line in f if line.strip().startswith('{"')
+                and "EXIT_" in line]
+    check_that(len(rows) > 10, "do.c has a table of words")
+    with open(os.path.join(os.path.dirname(__file__), "../../man/sluice-do.1.in")) as f:
+        page = f.read()
+    for word in rows:
+        check_that(".Ql %s " % word in page, "the page tells of " + word)
+
+
+@test
+def who_cannot_be_reached_is_69_and_why_is_said(t):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))  # and does not listen
+        address = "127.0.0.1:%d" % s.getsockname()[1]
+        p = t.sluice("do", "--server", address, "PING")
+    check((p.status, p.out), (69, ""))
+    check(p.err, "sluice do: cannot reach the server at %s: Connection refused\n" % address)
+    p = t.sluice("do", "--server", "unix:" + t.path("nothing"), "PING")
+    check((p.status, "No such file" in p.err), (69, True))
+    p = t.sluice("do", "--server", "unix:/" + "x" * 200, "PING")
+    check((p.status, "too long" in p.err), (69, True), "a path that no socket has")
+
+
+@test
+def who_accepts_and_says_nothing_is_given_up(t):
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        began = time.monotonic()
+        p = t.sluice("do", "--server", "127.0.0.1:%d" % s.getsockname()[1], "PING")
+    check((p.status, "in time" in p.err), (69, True))
+    check_that(time.monotonic() - began > 4.9, "it had five seconds")
+
+
+@test
+def who_does_not_speak_the_protocol_is_69(t):
+    for answer in (b"HTTP/1.1 400 Bad Request\r\n", b"\0\0\0\0", b"*" * 70000,
+                   b"$-5\r\n", b"*1\r\n" * 17):
+        address, _ = false_server(t, [answer], hold=True)
+        if answer.startswith(b"\0"):  # which has no end of line
+            address, _ = false_server(t, [answer])
+        p = t.sluice("do", "--server", address, "PING")
+        check((p.status, p.out), (69, ""), repr(answer[:20]))
+    p = t.sluice("do", "--server", false_server(t, [HELLO, b"*2\r\n:1\r\n"])[0], "PING")
+    check((p.status, p.err), (69, "sluice do: the connection is lost: the server hung up\n"))
+
+
+@test
+def an_address_that_is_none_is_64(t):
+    for address in ("", ":7000", "a:b", "a:99999", "[::1", "unix:"):
+        p = t.sluice("do", "--server", address, "PING")
+        check((p.status, "is no address" in p.err), (64, True), address)
+
+
+@test
+def a_wrong_command_line_is_64(t):
+    for words in ([], ["--json"], ["--nonsense", "PING"], ["--json", "-q", "PING"]):
+        p = t.sluice("do", *words)
+        check((p.status, p.out, "Try: sluice help do" in p.err), (64, "", True), repr(words))
+
+
+@test
+def a_full_disk_is_71(t):
+    s, do = serve(t)
+    with open("/dev/full", "w") as full:
+        check(do("PING", stdout=full).status, 71)
+        c, p = s.client(), t.begin("do", "SUBSCRIBE", "lock:db", stdout=full,
+                                   env={"SLUICE_SERVER": "127.0.0.1:%d" % s.port})
+        p.until_err("listening")
+        c.acquire("db")
+        check(p.status, 71, "of one who listens")
+
+
+# --- Where and who ------------------------------------------------------------
+
+
+@test
+def finds_the_server_by_option_variable_and_default(t):
+    s, do = serve(t, "--socket", t.path("socket"))
+    check(do("PING", env={"SLUICE_SERVER": "unix:" + t.path("socket")}).out, "PONG\n")
+    check(t.sluice("do", "--server", "localhost:%d" % s.port, "PING").out, "PONG\n")
+    check(do("--server", "unix:" + t.path("none"), "PING").status, 69, "the option wins")
+    for env in ({}, {"SLUICE_SERVER": ""}):
+        p = t.sluice("do", "ECHO", "x", env=env)
+        check_that(p.out == '"x"\n' or "at 127.0.0.1:5625:" in p.err, "the default is meant")
+
+
+@test
+def words_are_sent_as_they_are(t):
+    s, do = serve(t)
+    address, sent = false_server(t, [HELLO, b"+OK\r\n"])
+    do("-2", "SET", "", "--json", "-q", "a b\r\n", env={"SLUICE_SERVER": address})
+    check(sent[0], b"*5\r\n$3\r\nSET\r\n$0\r\n\r\n$6\r\n--json\r\n$2\r\n-q\r\n$5\r\na b\r\n\r\n")
+
+
+@test
+def the_password_comes_from_a_variable_or_a_file(t):
+    s, do = serve(t, "--password", "open sesame")
+    p = do("PING")
+    check((p.status, "SLUICE_PASSWORD or --password-file" in p.err), (77, True), "without")
+    for option in ([], ["-2"]):
+        check(do(*option, "PING", env={"SLUICE_PASSWORD": "open sesame"}).out, "PONG\n")
+        p = do(*option, "PING", env={"SLUICE_PASSWORD": "shut"})
+        check((p.status, "WRONGPASS" in p.err), (77, True), "a wrong one")
+        path = t.write("password", "open sesame\nmore\n")
+        check(do(*option, "--password-file", path, "PING",
+                 env={"SLUICE_PASSWORD": "shut"}).out, "PONG\n", "the file wins")
+    check(do("-2", "PING").status, 77, "RESP2 without one: the command is refused")
+    check(do("--password-file", t.path("none"), "PING").status, 66)
+    check(do("--password-file", t.write("empty", "\n"), "PING").status, 66)
+
+
+@test
+def no_process_shows_the_password(t):
+    address, sent = false_server(t, [b"-WRONGPASS no\r\n"], hold=True)
+    p = t.begin("do", "--server", address, "PING", env={"SLUICE_PASSWORD": "sesame"})
+    with open("/proc/%d/cmdline" % p.pid, "rb") as f:
+        check_that(b"sesame" not in f.read(), "the command line does not have it")
+    check(p.status, 77)
+    check_that(b"sesame" in sent[0], "it was sent")
+
+
+# --- Waiting and listening ----------------------------------------------------
+
+
+@test
+def a_command_that_waits_is_waited_for(t):
+    s, do = serve(t)
+    holder = s.client()
+    fence = holder.acquire("db")
+    p = t.begin("do", "-q", "ACQUIRE", "db", "WAIT", "60000", "LEASE", "60000",
+                env={"SLUICE_SERVER": "127.0.0.1:%d" % s.port})
+    s.until_waiting("db", 1)
+    check(p.out, "", "nothing is printed yet")
+    holder("RELEASE", "db")
+    check(p.status, 0)
+    check_that(int(p.out.split()[0]) > fence, "its fence is higher")
+
+
+@test
+def interrupted_it_is_gone_and_so_is_the_request(t):
+    s, do = serve(t)
+    s.client().acquire("db", "LEASE", "60000")
+    p = t.begin("do", "ACQUIRE", "db", "WAIT", "60000",
+                env={"SLUICE_SERVER": "127.0.0.1:%d" % s.port})
+    s.until_waiting("db", 1)
+    p.kill(signal.SIGINT)
+    check(p.status, -signal.SIGINT)
+    s.until_waiting("db", 0)
+
+
+@test
+def a_subscription_prints_a_line_for_each_message_until_it_is_interrupted(t):
+    s, do = serve(t)
+    env = {"SLUICE_SERVER": "127.0.0.1:%d" % s.port}
+    listeners = [t.begin("do", *words, env=env) for words in (
+        ["SUBSCRIBE", "lock:db", "lock:other"], ["-2", "PSUBSCRIBE", "lock:*"],
+        ["-q", "SUBSCRIBE", "lock:db"], ["--json", "SUBSCRIBE", "lock:db"])]
+    listeners[0].until_err("listening to lock:other\n")
+    listeners[1].until_err("listening to lock:*\n")
+    t.until(lambda: s.number("pubsub_clients") == 4, "all listen")
+    c = s.client()
+    fence = c.acquire("db", "LEASE", "60000")
+    c("RELEASE", "db", fence)
+    for p in listeners:
+        p.until_out("released %d" % fence)
+        p.kill(signal.SIGINT)
+        check(p.status, -signal.SIGINT)
+    plain = ("lock:db granted %d held=1 lease_ms=60000 waited_ms=0\nlock:db released %d\n"
+             % (fence, fence))
+    for p in listeners[:3]:
+        check(p.out, plain)
+    check(listeners[2].err, "")
+    last = [json.loads(line) for line in listeners[3].out.splitlines()]
+    check((last[0], last[-1]), (["subscribe", "lock:db", 1],
+                                ["message", "lock:db", "released %d" % fence]))
+
+
+@test
+def a_subscription_ends_with_the_server(t):
+    s, do = serve(t)
+    p = t.begin("do", "SUBSCRIBE", "lock:db", env={"SLUICE_SERVER": "127.0.0.1:%d" % s.port})
+    p.until_err("listening")
+    s.process.kill(signal.SIGTERM)
+    check(p.status, 69)
+    check_that("the connection is lost" in p.err, "it is said")
+
+
+@test
+def other_commands_about_channels_end(t):
+    s, do = serve(t)
+    check(do("UNSUBSCRIBE", "a", "b").err, "sluice do: left a\nsluice do: left b\n")
+    check(do("UNSUBSCRIBE").status, 0)
+    check(do("SUBSCRIBE").status, 64, "an error ends it")
+
+
+@test
+def news_while_a_command_waits_go_to_standard_error(t):
+    news = b">4\r\n$4\r\nlock\r\n$2\r\ndb\r\n$5\r\nasked\r\n:7\r\n"
+    address, _ = false_server(t, [HELLO, news[:9], news[9:], news, b":1\r\n"])
+    p = t.sluice("do", "-q", "--server", address, "ACQUIRE", "db", "WAIT", "1000")
+    check((p.status, p.out), (0, "1\n"))
+    check(p.err, "lock\ndb\nasked\n7\n" * 2)
+
+
+@test
+def shutdown_is_answered_by_the_end(t):
+    s, do = serve(t)
+    check((do("SHUTDOWN").status, s.process.status), (0, 0))
+
+
+@test
+def a_large_reply_comes_whole(t):
+    s, do = serve(t, "--value-bytes-max", "16k")
+    c = s.client()
+    for i in range(300):
+        c("ACQUIRE", "key%03d" % i, "LEASE", "600000")
+    got = json.loads(do("--json", "LOCKS", "COUNT", "1000").out)
+    check(len({lock["key"] for lock in got[1]}), 300)
+    big = b"$%d\r\n%s\r\n" % (5 << 20, b"x" * (5 << 20))
+    address, _ = false_server(t, [HELLO, big])
+    check(len(do("-q", "X", env={"SLUICE_SERVER": address}).out), (5 << 20) + 1)
+
+
+@test
+def a_connection_beyond_the_most_is_told_why(t):
+    s, do = serve(t, "--connections-max", "2")
+    kept = s.clients(2)
+    p = do("PING")
+    check((p.status, "LIMIT" in p.err), (69, True))
+    check(len(kept), 2)
+
+
+main(__doc__)
