@@ -27,7 +27,7 @@
 #define RESULTS_MAX 8
 #define PHASE_MS 10000 /* The limit of the short run. Of no effect on c: that is all. */
 #define MOMENTS 25     /* So many moments of phase n share it, and there are more. */
-#define NESTED_STRIDE 7
+#define NESTED_STRIDE 11
 #define GRANT_WITHIN_MS 2000 /* 150 are promised; the rest is for a busy machine. */
 #define SLEEP_MS 6000        /* How long a sleeper waits, if nobody wakes it. */
 

@@ -70,7 +70,7 @@ same "sluice: the command, man pages, completions, and no more" "$(list "$sluice
         echo ./usr/bin/sluice
         echo ./usr/share/bash-completion/completions/sluice
         echo ./usr/share/zsh/vendor-completions/_sluice
-        pages man1 sluice.1 sluice-run.1 sluice-canal.1
+        pages man1 sluice.1 sluice-run.1 sluice-canal.1 sluice-do.1
         texts sluice
     } | sort)"
 same "sluice-server: the server, its service, man pages, and no more" "$(list "$server")" \
