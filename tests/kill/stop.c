@@ -21,7 +21,7 @@
 #define COMPLAINTS_MAX 3
 #define SLOW_MAX 5 /* A pair is left after so many wrong points that last long. */
 
-#define PAIR_MS 3000 /* The limit of the short run. */
+#define PAIR_MS 2200 /* The limit of the short run. */
 
 /* A woken sleeper may also just have been about to wake by itself. Not so often. */
 #define WAKE_TRIES 5
