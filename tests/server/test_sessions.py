@@ -23,7 +23,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from live import (Client, Closed, Push, check, check_error, check_that, encode, main, pairs,
+from live import (Client, Closed, Failure, Push, check, check_error, check_that, encode, main, pairs,
                   stop, test, test_of)
 
 FOREVER = 10 ** 8  # ms
@@ -643,6 +643,28 @@ def a_holder_that_slept_through_its_lease_is_fenced_off(t):
     check(child.line(), "refused")
     check(child.line(), "0")
     check(resource.count, 2)
+
+
+@test
+def who_counts_from_the_reply_is_caught_beside_the_next_holder(t):
+    """L12, the mistake that waited_ms is there to spare: the reply may be read late."""
+    s = t.server()
+    a, b = s.clients(2)
+    for i in range(50):  # a machine that stalls may hide it for a while
+        key = "k%d" % i
+        sent = time.monotonic()
+        a.send("ACQUIRE", key, "LEASE", 400)
+        t.until(lambda: s.holders(key) == 1, "it is granted")
+        b.send("ACQUIRE", key, "WAIT", FOREVER, "LEASE", 10000)
+        time.sleep(0.25)
+        waited_ms = a.reply()[3]
+        from_the_reply = time.monotonic() + 0.4
+        check_that(b.reply() is not None, "the next one has it")
+        granted = time.monotonic()
+        check_that(granted >= sent + (waited_ms + 400) / 1000, "who counts from the sending has stopped")
+        if granted < from_the_reply:
+            return
+    raise Failure("who counts from the reply was never caught")
 
 
 @test
