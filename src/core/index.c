@@ -199,13 +199,6 @@ void sl_index_remove(struct sl_index *x, const void *item, uint64_t hash)
     else if (is_sparse(x)) (void)begin_move(x); /* Without memory it stays large. */
 }
 
-void sl_index_replace(struct sl_index *x, const void *item, void *other, uint64_t hash)
-{
-    uint64_t *slot = find_item(x, item, hash);
-    assert(slot != NULL);
-    *slot = tag_of(hash) | (uintptr_t)other;
-}
-
 /* --- Scanning ------------------------------------------------------------- */
 
 /* A cursor is a hash: all items with a smaller one have been seen. */

@@ -52,9 +52,6 @@ void *sl_index_find(const struct sl_index *x, struct sl_bytes key, uint64_t hash
 /* Take an item out. It must be there. */
 void sl_index_remove(struct sl_index *x, const void *item, uint64_t hash);
 
-/* Put another item in the place of one with the same key. */
-void sl_index_replace(struct sl_index *x, const void *item, void *other, uint64_t hash);
-
 /* Move some more slots, if there are two tables. */
 void sl_index_step(struct sl_index *x);
 

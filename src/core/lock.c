@@ -145,11 +145,6 @@ struct sl_entry *sl_crowd_first_rank(const struct sl_crowd *c)
     return of_rank(sl_tree_first(c->by_rank));
 }
 
-struct sl_entry *sl_crowd_last_rank(const struct sl_crowd *c)
-{
-    return of_rank(sl_tree_last(c->by_rank));
-}
-
 struct sl_entry *sl_crowd_next_rank(const struct sl_crowd *c, const struct sl_entry *e)
 {
     return of_rank(sl_tree_after(c->by_rank, &e->by_rank, &by_rank));

@@ -199,7 +199,6 @@ struct sl_entry *sl_lock_thief(const struct sl_lock *l);
 
 /* Lowest priority first, then the newest. NULL: there is none (behind that one). */
 struct sl_entry *sl_crowd_first_rank(const struct sl_crowd *c);
-struct sl_entry *sl_crowd_last_rank(const struct sl_crowd *c);
 struct sl_entry *sl_crowd_next_rank(const struct sl_crowd *c, const struct sl_entry *e);
 
 #endif /* SL_CORE_LOCK_H */
