@@ -327,7 +327,7 @@ void sl_table_hold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
     *out = (struct sl_grant){.fence = e->fence,
                              .held = e->shared ? c->shared : c->held,
                              .lease_ms = e->lease_ms,
-                             .waited_ms = now.ms - e->asked_ms,
+                             .waited_ms = sl_waited_ms(t, now.ms - e->asked_ms),
                              .overlapping = sl_lock_is_marked(l, now)};
     e->overlaps = out->overlapping;
     sl_table_unmark(t, l);

@@ -66,7 +66,7 @@ static int take_seat(struct sl_table *t, struct sl_now now, const struct sl_sess
     *out = (struct sl_grant){.fence = l->fence,
                              .held = 1,
                              .lease_ms = w->lease_ms,
-                             .waited_ms = w->waited_ms};
+                             .waited_ms = sl_waited_ms(t, w->waited_ms)};
     return SLUICE_OK;
 }
 

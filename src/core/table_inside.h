@@ -119,6 +119,12 @@ static inline sl_ms sl_left_at_least(const struct sl_table *t, struct sl_now now
     return left > 0 ? left : 0;
 }
 
+/* How long somebody has waited for certain: its holder adds it to its lease. */
+static inline sl_ms sl_waited_ms(const struct sl_table *t, sl_ms ms)
+{
+    return ms > t->limits.grain_ms ? ms - t->limits.grain_ms : 0;
+}
+
 struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key);
 void sl_table_put_lock(struct sl_table *t, struct sl_lock *l); /* Room was reserved. */
 

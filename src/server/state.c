@@ -11,22 +11,9 @@
  * when half of it is used, there is a write every ten seconds. */
 #define BLOCK 20000000u
 
-/* For so long after the last grant the clock is followed, and after the end of a lease
- * another one as long is expected: who takes a lock every minute never waits for the disk. */
-#define FOLLOW_MS 60000
-
-#define STEPS SL_LEASE_STEPS
-#define SECOND ((sl_ms)1000)
-#define MINUTE (60 * SECOND)
-#define HOUR (60 * MINUTE)
-#define DAY (24 * HOUR)
-
-/* How lengths of leases are rounded up. */
-static const sl_ms steps[] = {2 * SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, MINUTE,
-                              2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR,
-                              2 * HOUR,   5 * HOUR,   10 * HOUR,   DAY,         7 * DAY,
-                              30 * DAY,   365 * DAY,  SL_NEVER};
-_Static_assert(sizeof steps / sizeof *steps == STEPS, "one end for each");
+/* For so long after the last grant the clock is followed: who takes a lock every minute
+ * never waits for the disk. */
+#define FOLLOW_MS SL_FOLLOW_MS
 
 /* A command that waits for the disk. */
 struct sl_deferred {
@@ -43,34 +30,24 @@ static sl_ms at_most(sl_ms a, sl_ms b)
     return a < b ? a : b;
 }
 
-static size_t step_of(sl_ms lease_ms)
-{
-    size_t i = 0;
-    while (steps[i] < lease_ms) i++;
-    return i;
-}
-
 static sl_ms round_up(const struct sl_state *st, sl_ms lease_ms)
 {
-    return lease_ms == 0 ? 0 : at_most(steps[step_of(lease_ms)], st->lease_cap_ms);
+    return at_most(sl_longest_round_up(lease_ms), st->lease_cap_ms);
 }
 
 sl_ms sl_state_longest(const struct sl_state *st, struct sl_now now)
 {
     sl_ms most = st->lease_wanted_ms;
-    for (size_t i = 0; i < STEPS; i++) {
-        if (st->waiting[i] > 0 && steps[i] > most) most = steps[i];
-        if (st->ends_ms[i] == 0) continue;
-        sl_ms left = at_most(steps[i], sl_ms_after(st->ends_ms[i], FOLLOW_MS) - now.ms);
-        if (left > most) most = left;
-    }
+    sl_ms given = sl_longest_now(&st->longest, now.ms);
+    if (given > most) most = given;
+    for (size_t i = 0; i < SL_LENGTHS; i++)
+        if (st->waiting[i] > 0 && sl_length_ms(i) > most) most = sl_length_ms(i);
     return round_up(st, most);
 }
 
 void sl_state_leased(struct server *s, sl_ms lease_ms, sl_ms end_ms)
 {
-    sl_ms *end = &s->state->ends_ms[step_of(lease_ms)];
-    if (end_ms > *end) *end = end_ms;
+    sl_longest_given(&s->state->longest, lease_ms, end_ms);
 }
 
 void sl_state_given(struct server *s, sl_ms lease_ms)
@@ -81,7 +58,7 @@ void sl_state_given(struct server *s, sl_ms lease_ms)
 
 void sl_state_waits(struct conn *c, sl_ms lease_ms)
 {
-    size_t step = step_of(lease_ms);
+    size_t step = sl_length_of(lease_ms);
     c->server->state->waiting[step]++;
     c->lease_step = (uint8_t)(step + 1);
 }
@@ -111,7 +88,7 @@ static sl_fence last_fence(const struct server *s)
 static void in_worker(uv_work_t *work)
 {
     struct sl_state *st = ((struct server *)work->data)->state;
-    sl_state_begin(st->writer, st->folder, &st->next);
+    sl_state_begin(st->writer, st->folder.fd, &st->next);
     st->result = sl_state_commit(st->writer);
 }
 
@@ -139,7 +116,7 @@ static void not_written(struct server *s)
         &kind, s->now.ms, SL_LOG_ERROR,
         "the state cannot be written: longer leases are refused, and all grants "
         "when there are no fences left; it is tried again every second",
-        "folder", st->path, "error", strerror(st->failed), NULL);
+        "folder", st->folder.path, "error", strerror(st->failed), NULL);
 }
 
 static void after_work(uv_work_t *work, int status)
@@ -185,7 +162,7 @@ static void start_writing(struct server *s)
 void sl_state_look_ahead(struct server *s)
 {
     struct sl_state *st = s->state;
-    if (st->folder < 0 || st->writing || st->failed != 0 || s->stopping) return;
+    if (st->folder.fd < 0 || st->writing || st->failed != 0 || s->stopping) return;
     if (sl_table_fences_left(s->table) < BLOCK / 2) start_writing(s);
 }
 
@@ -208,7 +185,7 @@ static bool falls_behind(struct server *s)
 void sl_state_second(struct server *s)
 {
     struct sl_state *st = s->state;
-    if (st->folder < 0 || st->writing || s->stopping) return;
+    if (st->folder.fd < 0 || st->writing || s->stopping) return;
     bool less = sl_state_longest(st, s->now) < st->kept.lease_longest_ms;
     if (st->failed != 0 || less || falls_behind(s)) start_writing(s);
 }
@@ -222,7 +199,7 @@ static void refuse(struct call *call)
     snprintf(text, sizeof text,
              "%s/state cannot be written (%s): what is not in it cannot be granted; "
              "shorter leases may be",
-             st->path, strerror(st->failed));
+             st->folder.path, strerror(st->failed));
     call->s->stats.refusals++;
     sl_say(call, sluice_status_word(SLUICE_EIO), text);
 }
@@ -269,7 +246,7 @@ static void defer(struct call *call)
 bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms)
 {
     const struct sl_state *st = s->state;
-    if (st->folder < 0) return true;
+    if (st->folder.fd < 0) return true;
     sl_ms most = st->kept.lease_longest_ms;
     if (st->writing) most = at_most(most, st->next.lease_longest_ms);
 #ifdef MUT_LEASEFIRST
@@ -289,7 +266,7 @@ bool sl_state_may_lease(struct call *call, sl_ms lease_ms)
 
 void sl_state_lack_fence(struct call *call)
 {
-    if (call->s->state->folder >= 0) defer(call);
+    if (call->s->state->folder.fd >= 0) defer(call);
     else sl_say_status(call, SLUICE_EFENCES);
 }
 
@@ -339,12 +316,12 @@ void sl_state_look(const struct server *s, struct sl_state_view *out)
     struct sl_table_stats stats;
     sl_table_stats(s->table, &stats);
     *out = (struct sl_state_view){
-        .folder = st->path,
+        .folder = st->folder.path,
         .recovering_ms = stats.quiet_until_ms > s->now.ms
                              ? stats.quiet_until_ms - s->now.ms
                              : 0,
-        .fence_limit = st->folder < 0 ? 0 : st->kept.fence_limit,
-        .lease_longest_ms = st->folder < 0 ? -1 : st->kept.lease_longest_ms,
+        .fence_limit = st->folder.fd < 0 ? 0 : st->kept.fence_limit,
+        .lease_longest_ms = st->folder.fd < 0 ? -1 : st->kept.lease_longest_ms,
         .writes = st->writes,
         .errors = st->errors,
         .restored = st->restored,

@@ -3,28 +3,24 @@
 #ifndef SL_SERVER_STATE_INSIDE_H
 #define SL_SERVER_STATE_INSIDE_H
 
-#include <limits.h>
-
+#include "core/longest.h"
+#include "server/folder.h"
 #include "server/state.h"
 #include "server/state_file.h"
 
-#define SL_LEASE_STEPS 18 /* Lengths to which those of leases are rounded up. */
-
 struct sl_state {
-    int folder; /* -1: nothing is kept. */
-    int lock;   /* The file "lock" there; ours while we have it. */
-    char path[PATH_MAX];
+    struct sl_folder folder;
     struct sl_kept kept; /* What is on the disk for certain. */
     struct sl_kept next; /* What is being written. */
     bool writing;        /* Then `result` and `writer` are the worker's. */
     int result;
-    int failed;                    /* Why the last write failed; 0: it did not. */
-    sl_ms lease_cap_ms;            /* No lease is longer, the last server's included. */
-    sl_ms lease_wanted_ms;         /* Somebody would have one so long. */
-    sl_ms ends_ms[SL_LEASE_STEPS]; /* Until when leases of each length may run. */
-    uint32_t waiting[SL_LEASE_STEPS]; /* How many wait who want such a one. */
-    struct sl_list deferred;          /* Those who wait for a write, */
-    struct sl_list resuming;          /* and whose turn has come. */
+    int failed;                   /* Why the last write failed; 0: it did not. */
+    sl_ms lease_cap_ms;           /* No lease is longer, the last server's included. */
+    sl_ms lease_wanted_ms;        /* Somebody would have one so long. */
+    struct sl_longest longest;    /* Of those that were given. */
+    uint32_t waiting[SL_LENGTHS]; /* How many wait who want such a one. */
+    struct sl_list deferred;      /* Those who wait for a write, */
+    struct sl_list resuming;      /* and whose turn has come. */
     size_t deferred_count;
     sl_fence fence_seen; /* The last, a second ago, */
     sl_ms granted_ms;    /* and when it last was another. */

@@ -184,7 +184,8 @@ static void add_grant(struct oracle *o, int session, const struct wait *w,
     must(told->fence > o->fence && told->fence < 1ull << 53);
     must(told->overlapping == (o->marked_until[w->key] > o->now.ms));
     must(told->lease_ms == w->lease_ms);
-    must(told->waited_ms == o->now.ms - w->asked_ms);
+    sl_ms waited_ms = o->now.ms - w->asked_ms - o->grain_ms;
+    must(told->waited_ms == (waited_ms > 0 ? waited_ms : 0));
     o->fence = told->fence;
     o->marked_until[w->key] = 0;
     int i = 0;

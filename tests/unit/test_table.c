@@ -696,6 +696,21 @@ static void a_late_clock_does_not_end_a_lease_early(void **state)
     stage_end(s);
 }
 
+/* A holder adds how long it waited to its lease: it must not be told more than it was. */
+static void a_late_clock_does_not_make_a_wait_longer(void **state)
+{
+    (void)state;
+    struct stage *s = stage_with(1);
+    ASK('a', .lease_ms = 10);
+    ASK('b', .lease_ms = 50, .wait_ms = 100);
+    pass(s, 11);
+    release(s, 'b', s->last[1]);
+    ASK('c', .lease_ms = 50, .wait_ms = 100, .waited_ms = 1);
+    SAID("a held 1\nb waits\n[11]\nk expired\nb granted k held 1 waited 10\n"
+         "b releases 1\nc held 1\n");
+    stage_end(s);
+}
+
 static void a_clock_far_ahead_leaves_fences_to_count_on(void **state)
 {
     (void)state;
@@ -805,6 +820,7 @@ int main(void)
         cmocka_unit_test(a_lease_that_is_over_makes_no_deadlock),
         cmocka_unit_test(of_those_who_may_be_next_it_is_who_came_first),
         cmocka_unit_test(a_late_clock_does_not_end_a_lease_early),
+        cmocka_unit_test(a_late_clock_does_not_make_a_wait_longer),
         cmocka_unit_test(a_clock_far_ahead_leaves_fences_to_count_on),
         cmocka_unit_test(the_newest_grant_is_the_one_that_is_read),
         cmocka_unit_test(a_fence_names_one_grant_and_no_other),
