@@ -95,7 +95,19 @@ extern "C" {
     X(EUNREACHABLE, -31, "UNREACHABLE", "the server cannot be reached") \
     X(ECLOSED,      -32, "CLOSED",     "the connection to the server has ended or was given up, or the handle was closed") \
     X(EPROTOCOL,    -33, "PROTOCOL",   "what came is no reply of a server, or one that is too large") \
-    X(EDENIED,      -34, "DENIED",     "the server wants a password, or another one")
+    X(EDENIED,      -34, "DENIED",     "the server wants a password, or another one") \
+    X(ENOQUORUM,    -35, "NOQUORUM",   "too few nodes answer: nothing is granted without a majority") \
+    X(EMAJORITY,    -36, "MAJORITY",   "a majority of nodes cannot do this: only exclusive locks with LEASE") \
+    X(ENODES,       -37, "NODES",      "the list of nodes was not changed") \
+    X(ERESTART,     -38, "RESTART",    "a cycle of transactions that wait for each other was broken here: begin again") \
+    X(ESTALE,       -39, "STALE",      "another keeper is current: begin again") \
+    X(EBARRED,      -40, "BARRED",     "this transaction was given up: begin again") \
+    X(ENOKEEPER,    -41, "NOKEEPER",   "there is no keeper at present") \
+    X(ELOCKS,       -42, "LOCKS",      "the transaction has too many locks") \
+    X(EWRITES,      -43, "WRITES",     "the transaction writes too much") \
+    X(EAGE,         -44, "AGE",        "the transaction took too long, and was aborted") \
+    X(ETRANSACTIONS,-45, "TRANSACTIONS", "there are too many transactions") \
+    X(ENOTX,        -46, "NOTX",       "there is no transaction here, or there is one already")
 /* clang-format on */
 
 enum sluice_status {

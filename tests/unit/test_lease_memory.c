@@ -1,0 +1,235 @@
+/* test_lease_memory.c - nodes without memory: every allocation fails once, and some fail all
+ * the time. A request is answered all the same, with ENOMEM or as if a message had been lost;
+ * nobody gets what another holds (the stage looks), nothing is corrupt, and when there is
+ * memory again all goes on. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_stage.h"
+
+/* -Wl,--wrap: allocations of nodes only; the stage has memory. */
+static long until_failure = -1; /* So many still succeed, then one fails; -1: all do. */
+static uint64_t chance;         /* Not 0: one in four fails, by chance. */
+static long allocations, failures;
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+static bool by_chance(void)
+{
+    if (chance == 0) return false;
+    chance ^= chance << 13;
+    chance ^= chance >> 7;
+    chance ^= chance << 17;
+    return chance % 4 == 0;
+}
+
+static bool fails(void)
+{
+    if (!stage_in_node) return false;
+    allocations++;
+    bool now = until_failure == 0 || by_chance();
+    if (until_failure >= 0) until_failure--;
+    failures += now;
+    return now;
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    return fails() ? NULL : __real_realloc(p, n);
+}
+
+static int calm(void **state)
+{
+    (void)state;
+    until_failure = -1;
+    chance = 0;
+    stage_in_node = false;
+    return 0;
+}
+
+static sl_fence fence_or_none(struct stage *s, uint64_t request)
+{
+    return outcome(s, request) == SLUICE_OK ? answer_to(s, request)->grant.fence
+                                            : 12345;
+}
+
+/* Who knows of a lease knows all of it. */
+static void whole(struct stage *s, sl_fence fence)
+{
+    for (sl_node_id id = 1; id <= 3; id++) {
+        struct sl_copy c;
+        if (!sl_node_copy(s->actor[id].node, clock_of(s, id), (struct sl_bytes){"k", 1},
+                          &c) ||
+            c.fence != fence)
+            continue;
+        assert_int_equal(c.value.n, 5);
+        assert_int_equal(c.note.n, 4);
+    }
+}
+
+/* Of everything a little. */
+static void play(struct stage *s)
+{
+    uint64_t t = ASK(1, .lease_ms = 500, .value = {"value", 5}, .note = {"note", 4},
+                     .session = 1);
+    sl_fence a = fence_or_none(s, t);
+    whole(s, a);
+    uint64_t waiter = ASK(2, .wait_ms = 300, .note = {"waits", 5}, .session = 2);
+    uint64_t watcher = REQUEST(AWAIT, 3, .wait_ms = 300, .want_free = true);
+    uint64_t gone = ASK(3, .wait_ms = 300);
+    pass(s, 5);
+    outcome(s, REQUEST(EXTEND, 2, .fence = a, .lease_ms = 500, .value = {"other", 5}));
+    whole(s, a);
+    outcome(s, REQUEST(READ, 3));
+    outcome(s, REQUEST(VOTES, 1));
+    outcome(s, REQUEST(CHECK, 2, .fence = a));
+    if (!answered(s, gone)) withdraw(s, gone);
+    uint64_t thief = ASK(3, THIEF_FOR(400), .priority = 5, .lease_ms = 200,
+                         .session = 3);
+    pass(s, 5);
+    outcome(s, REQUEST(RELEASE, 1, .fence = a));
+    sl_fence b = fence_or_none(s, thief);
+    outcome(s, REQUEST(RELEASE, 3, .fence = b, .session = 3));
+    outcome(s, waiter);
+    outcome(s, watcher);
+    uint64_t victim = ASK(1, .lease_ms = 300, .wait_ms = 700, .value = {"value", 5});
+    outcome(s, victim);
+    outcome(s, ASK(2, .wait_ms = 700, .steal = true, .force_ms = 5, .priority = 7,
+                   .lease_ms = 100, .value = {"beside", 6}));
+    restart(s, 2);
+}
+
+/* There is memory again: whatever was lost, soon all is well. */
+static void recovers(struct stage *s)
+{
+    until_failure = -1;
+    chance = 0;
+    end_silence(s);
+    pass(s, 1500);
+    for (sl_node_id id = 1; id <= 3; id++) {
+        sl_fence f = take(s, id, 500);
+        assert_int_equal(read_key(s, id % 3 + 1), f);
+        assert_int_equal(release(s, id % 3 + 1, f), 1);
+    }
+}
+
+static void every_allocation_fails_once(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    allocations = 0;
+    play(s);
+    long all = allocations;
+    recovers(s);
+    stage_end(s);
+    assert_true(all > 100);
+    for (long n = 0; n < all; n++) {
+        s = stage_new(3);
+        failures = 0;
+        until_failure = n;
+        play(s);
+        assert_int_equal(failures, 1);
+        recovers(s);
+        stage_end(s);
+    }
+}
+
+static void many_allocations_fail(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        struct stage *s = stage_new(3);
+        failures = 0;
+        chance = seed * 104729;
+        for (int i = 0; i < 3; i++) play(s);
+        assert_true(failures > 10);
+        recovers(s);
+        stage_end(s);
+    }
+}
+
+/* A change of the list: what is lost is said again. */
+static void a_change_of_the_list_does_not_need_every_allocation(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct stage *s = stage_new(3);
+        start(s, 4);
+        chance = seed * 7919;
+        uint64_t t = add_node(s, 1, 4);
+        outcome(s, t);
+        one_list(s);
+        chance = 0;
+        pass(s, 10000);
+        one_list(s);
+        if (answer_to(s, t)->status == SLUICE_OK) LIST(3, "2: 1 2 3 4");
+        recovers(s);
+        stage_end(s);
+    }
+}
+
+static void a_node_without_memory_is_none(void **state)
+{
+    (void)state;
+    struct sl_node_start begin = {
+        .id = 1, .epoch = 1, .birth = 1, .seed = 1, .limits = stage_limits};
+    stage_in_node = true;
+    for (long n = 0;; n++) {
+        until_failure = n;
+        failures = 0;
+        struct sl_node *node = sl_node_new(&begin, (struct sl_now){1000, 1000});
+        if (failures == 0) {
+            assert_non_null(node);
+            sl_node_free(node);
+            assert_true(n > 0);
+            break;
+        }
+        assert_null(node);
+    }
+    stage_in_node = false;
+    until_failure = -1;
+    sl_node_free(NULL);
+}
+
+/* Who asks and there is no memory even for that is told at once, and nothing else comes. */
+static void a_request_without_memory_is_refused(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    until_failure = 0;
+    uint64_t t = ASK(1, .value = {"v", 1});
+    until_failure = -1;
+    refused(s, t, SLUICE_ENOMEM);
+    pass(s, 1000);
+    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);
+    stage_end(s);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(every_allocation_fails_once, calm),
+        cmocka_unit_test_setup(many_allocations_fail, calm),
+        cmocka_unit_test_setup(a_change_of_the_list_does_not_need_every_allocation,
+                               calm),
+        cmocka_unit_test_setup(a_node_without_memory_is_none, calm),
+        cmocka_unit_test_setup(a_request_without_memory_is_refused, calm),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
+    return cmocka_run_group_tests_name("lease_memory", tests, NULL, NULL);
+}

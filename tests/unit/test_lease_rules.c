@@ -1,0 +1,1716 @@
+/* test_lease_rules.c - the rules of src/lease/README.md, one by one: V1 .. V8 of the voter,
+ * S1 .. S5 of the seeker, X of extending through any node; and Q1 .. Q11, what else may
+ * happen to a majority. A voter is asked by messages that the test writes itself. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_stage.h"
+
+/* What node 2 says to such a message of node 3. */
+static struct sl_message said(struct stage *s, struct sl_message m)
+{
+    m.round = 2000000 + ++s->drawn;
+    return probe(s, 3, 2, &m);
+}
+
+/* A request of node 3 to node 2: of another owner each time, with a fence above all. */
+static struct sl_message request(struct stage *s)
+{
+    struct sl_message m = forged(s, 3, 2, SL_M_ACQUIRE);
+    m.owner.number = 2000000 + ++s->drawn;
+    m.fence = (sl_fence)s->now_us + 1000 * ++s->drawn;
+    return m;
+}
+
+#define VERDICT(v, name) \
+    assert_string_equal(sl_verdict_name((v).verdict), sl_verdict_name(SL_V_##name))
+
+/* --- The voter ---------------------------------------------------------------- */
+
+static void V1_another_s_lease_is_not_replaced(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    struct sl_message m = request(s);
+    m.priority = 100;
+    struct sl_message v = said(s, m);
+    VERDICT(v, HELD);
+    assert_int_equal(v.fence, a);
+    assert_int_equal(v.left_ms, 1000);
+    assert_int_equal(voter_has(s, 2), a);
+    pass(s, 1001);
+    VERDICT(said(s, request(s)), YES);
+    stage_end(s);
+}
+
+static void V1_an_extension_never_shortens(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 10000);
+    uint64_t e = REQUEST(EXTEND, 2, .fence = a, .lease_ms = 100);
+    outcome(s, e);
+    refused(s, e, SLUICE_OK);
+    pass(s, 5000);
+    assert_int_equal(voter_has(s, 2), a);
+    uint64_t b = ASK(3);
+    outcome(s, b);
+    refused(s, b, SLUICE_EFULL);
+    stage_end(s);
+}
+
+static void V2_a_fence_is_above_all_that_were_seen(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    assert_int_equal(release(s, 1, a), 1);
+    struct sl_message m = request(s);
+    m.fence = a;
+    struct sl_message v = said(s, m);
+    VERDICT(v, FENCE);
+    assert_true(v.ceiling >= a);
+    m.fence = a - 1;
+    VERDICT(said(s, m), FENCE);
+    assert_int_equal(voter_has(s, 2), 0);
+    m.fence = v.ceiling + 1;
+    VERDICT(said(s, m), YES);
+    stage_end(s);
+}
+
+/* Of five nodes 1 and 2 have clocks that are a minute ahead of the others', and go by them:
+ * nodes 1 and 3 are linked with three each. */
+static struct stage *clocks_apart(void)
+{
+    struct stage *s = stage_new(5);
+    for (sl_node_id id = 1; id <= 2; id++) {
+        s->actor[id].wall_offset_us = 60000000;
+        for (sl_node_id other = 4; other <= 5; other++) unlink_nodes(s, id, other);
+    }
+    unlink_nodes(s, 2, 3);
+    pass(s, 300);
+    return s;
+}
+
+/* A seeker whose clock is behind is told, and asks again above. */
+static void V2_a_clock_that_is_behind_costs_a_second_round(void **state)
+{
+    (void)state;
+    struct stage *s = clocks_apart();
+    sl_fence a = take(s, 1, 1000);
+    assert_true(a > (sl_fence)s->now_us + 50000000);
+    assert_int_equal(release(s, 1, a), 1);
+    unlink_nodes(s, 1, 3);
+    pass(s, 300);
+    assert_true(take(s, 3, 1000) > a);
+    stage_end(s);
+}
+
+static void V2_a_fence_that_is_days_ahead_is_not_believed(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    struct sl_message m = request(s);
+    m.fence = (sl_fence)s->now_us + 3 * 86400000000ull;
+    VERDICT(said(s, m), CLOCK);
+    stage_end(s);
+}
+
+/* What is not on the disk yet was not voted for. */
+static void V2_the_limit_is_written_before_the_vote(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    struct sl_message m = request(s);
+    m.fence += 60000000; /* Above all that is written. */
+    disk_stop(s, 2);
+    assert_int_equal(said(s, m).type, SL_M_NONE);
+    assert_true(s->actor[2].writes);
+    hold(s, 2, 3, SL_M_VOTE);
+    disk_go(s, 2);
+    VERDICT(*newest(s, 2, 3, SL_M_VOTE), YES);
+    assert_true(s->actor[2].disk.fence_limit >= m.fence);
+    stage_end(s);
+}
+
+static void V2_a_disk_that_fails_gives_no_vote_and_is_tried_again(void **state)
+{
+    (void)state;
+    struct stage *s = stage_cold(3, &stage_limits);
+    s->actor[2].disk_fails = s->actor[3].disk_fails = true;
+    uint64_t a = ASK(1, .wait_ms = 10000);
+    pass(s, 3000);
+    waits(s, a);
+    assert_true(s->actor[2].wrote >= 3);
+    assert_true(s->actor[2].wrote < 10);
+    s->actor[2].disk_fails = false;
+    outcome(s, a);
+    granted(s, a);
+    stage_end(s);
+}
+
+static void V2_fences_rise_over_a_restart_with_a_clock_that_went_back(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    pass(s, 10);
+    for (sl_node_id id = 1; id <= 3; id++) {
+        s->actor[id].wall_offset_us = -900000000;
+        restart(s, id);
+    }
+    end_silence(s);
+    struct sl_message m = request(s);
+    m.fence = a;
+    VERDICT(said(s, m), FENCE);
+    assert_true(take(s, 1, 1000) > a);
+    stage_end(s);
+}
+
+static void V3_what_is_lacking_is_not_extended(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    struct sl_message m = forged(s, 3, 2, SL_M_RENEW);
+    m.fence = 12345;
+    VERDICT(said(s, m), LACKS);
+    assert_int_equal(voter_has(s, 2), 0);
+    sl_fence a = take(s, 1, 1000);
+    m.fence = a + 1;
+    VERDICT(said(s, m), LACKS);
+    m.fence = a - 1;
+    VERDICT(said(s, m), LACKS);
+    m.fence = a;
+    VERDICT(said(s, m), YES);
+    stage_end(s);
+}
+
+static void V4_a_release_clears_the_lease_of_its_fence(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    struct sl_message m = forged(s, 3, 2, SL_M_RELEASE);
+    m.flags = SL_F_FINAL;
+    m.fence = a - 1;
+    said(s, m);
+    assert_int_equal(voter_has(s, 2), a);
+    m.fence = a + 1;
+    said(s, m);
+    assert_int_equal(voter_has(s, 2), a);
+    m.fence = a;
+    VERDICT(said(s, m), YES);
+    assert_int_equal(voter_has(s, 2), 0);
+    VERDICT(said(s, m), LACKS);
+    stage_end(s);
+}
+
+static void V4_an_attempt_that_was_given_up_is_refused(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    struct sl_message m = request(s), r = forged(s, 3, 2, SL_M_RELEASE);
+    r.fence = m.fence;
+    said(s, r);
+    VERDICT(said(s, m), FENCE);
+    assert_int_equal(voter_has(s, 2), 0);
+    stage_end(s);
+}
+
+static void V5_after_a_start_it_is_silent_for_the_longest_lease(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    take(s, 1, 10000);
+    restart(s, 2);
+    sl_ms silence = silence_of(s, 2);
+    assert_true(silence >= 10000); /* One less would not do: Q2. */
+    assert_true(silence <= 10100);
+    struct sl_message m = request(s);
+    struct sl_message v = said(s, m);
+    VERDICT(v, SILENT);
+    assert_int_equal(v.left_ms, silence);
+    pass(s, silence - 1);
+    VERDICT(said(s, m), SILENT);
+    pass(s, 1);
+    assert_int_equal(silence_of(s, 2), 0);
+    m.key = (struct sl_bytes){"another", 7};
+    m.fence = (sl_fence)s->now_us + 3600000000;
+    VERDICT(said(s, m), YES);
+    stage_end(s);
+}
+
+/* Short leases do not cost a long silence; nor does one that was not voted for. */
+static void V5_the_silence_is_that_of_leases_that_were_given(void **state)
+{
+    (void)state;
+    struct stage *s = stage_cold(3, &stage_limits);
+    restart(s, 3);
+    assert_int_equal(silence_of(s, 3), 0);
+    take(s, 1, 1000);
+    struct sl_message m = request(s);
+    m.lease_ms = 60000;
+    VERDICT(said(s, m), HELD);
+    restart(s, 2);
+    assert_true(silence_of(s, 2) >= 1000);
+    assert_true(silence_of(s, 2) < 2100); /* There are steps of it. */
+    stage_end(s);
+}
+
+static void V5_a_longer_lease_is_written_before_its_vote(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    disk_stop(s, 2);
+    disk_stop(s, 3);
+    uint64_t e = REQUEST(EXTEND, 1, .fence = a, .lease_ms = 20000);
+    waits(s, e);
+    assert_true(s->actor[2].writes);
+    crash(s, 2);
+    restart(s, 2);
+    assert_true(silence_of(s, 2) < 2100);
+    disk_go(s, 3);
+    refused(s, e, SLUICE_OK);
+    restart(s, 3);
+    assert_true(silence_of(s, 3) >= 20000);
+    stage_end(s);
+}
+
+/* During a silence nothing is extended, released or taught. */
+static void V5_silence_is_about_everything(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 5000);
+    restart(s, 2);
+    struct sl_message m = forged(s, 3, 2, SL_M_RENEW);
+    m.fence = a;
+    VERDICT(said(s, m), SILENT);
+    m.type = SL_M_LOOK;
+    VERDICT(said(s, m), SILENT);
+    assert_int_equal(extend(s, 1, a, 5000), SLUICE_OK); /* And teaches. */
+    assert_int_equal(copy_at(s, 2), 0);
+    stage_end(s);
+}
+
+/* A lesson to node 2 of a lease of the fence, with node 2's clock as it was when its
+ * sender last heard of it. */
+static struct sl_message lesson(struct stage *s, sl_fence fence)
+{
+    struct sl_message m = forged(s, 3, 2, SL_M_TEACH);
+    m.fence = fence;
+    m.flags = SL_F_WHOLE;
+    m.lease_ms = 5000;
+    return m;
+}
+
+static void V6_a_lesson_of_another_life_is_not_believed(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    take(s, 1, 1000);
+    uint64_t epoch = s->actor[2].epoch;
+    restart(s, 2);
+    end_silence(s);
+    struct sl_message m = lesson(s, (sl_fence)s->now_us + 5);
+    m.heard_epoch = epoch;
+    give(s, 3, 2, &m);
+    assert_int_equal(voter_has(s, 2), 0);
+    m.heard_epoch = 0;
+    give(s, 3, 2, &m);
+    assert_int_equal(voter_has(s, 2), 0);
+    m.heard_epoch = s->actor[2].epoch;
+    give(s, 3, 2, &m);
+    assert_int_equal(voter_has(s, 2), m.fence);
+    stage_end(s);
+}
+
+static void V6_a_lesson_that_was_sent_in_the_silence_is_not_believed(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    take(s, 1, 1000);
+    restart(s, 2);
+    struct sl_message early = lesson(s, (sl_fence)s->now_us + 5);
+    end_silence(s);
+    early.heard_ms = clock_of(s, 2).ms - 1;
+    give(s, 3, 2, &early);
+    assert_int_equal(voter_has(s, 2), 0);
+    pass(s, 1);
+    struct sl_message m = lesson(s, early.fence);
+    give(s, 3, 2, &m);
+    assert_int_equal(voter_has(s, 2), m.fence);
+    stage_end(s);
+}
+
+static void V6_a_lesson_that_was_long_on_its_way_is_not_believed(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    take(s, 1, 1000);
+    struct sl_message m = lesson(s, (sl_fence)s->now_us + 2000000);
+    pass(s, s->limits.forget_ms + 1000);
+    give(s, 3, 2, &m);
+    assert_int_equal(voter_has(s, 2), 0);
+    stage_end(s);
+}
+
+static void V6_a_lesson_below_what_was_seen_is_not_believed(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    pass(s, 10);
+    assert_int_equal(release(s, 1, a), 1);
+    struct sl_message m = lesson(s, a - 1);
+    give(s, 3, 2, &m);
+    assert_int_equal(voter_has(s, 2), 0);
+    stage_end(s);
+}
+
+/* Of a grant with a higher fence it says that what is here is over. */
+static void V6_a_lesson_replaces_no_lease_of_a_higher_fence(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 10000);
+    struct sl_message m = lesson(s, a - 1);
+    give(s, 3, 2, &m);
+    assert_int_equal(voter_has(s, 2), a);
+    stage_end(s);
+}
+
+/* A key is forgotten some time after its lease; its fences are not. */
+static void V6_what_was_seen_of_a_forgotten_key_stays(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    for (sl_node_id id = 1; id <= 3; id++)
+        s->actor[id].wall_offset_us = 600000000; /* So that the fence is far ahead, */
+    sl_fence a = take(s, 1, 1000);
+    for (sl_node_id id = 1; id <= 3; id++)
+        s->actor[id].wall_offset_us = 0; /* of these. */
+    pass(s, 4 * s->limits.forget_ms + 2000);
+    struct sl_node_stats stats;
+    sl_node_stats(s->actor[2].node, clock_of(s, 2), &stats);
+    assert_int_equal(stats.keys, 0);
+    struct sl_message m = request(s);
+    m.fence = a;
+    VERDICT(said(s, m), FENCE);
+    assert_true(take(s, 3, 1000) > a);
+    stage_end(s);
+}
+
+static void V7_a_reservation_refuses_extensions_and_others(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    struct sl_message thief = request(s);
+    thief.priority = 5;
+    thief.flags = SL_F_STEAL;
+    VERDICT(said(s, thief), HELD);
+    struct sl_message m = forged(s, 3, 2, SL_M_RENEW);
+    m.fence = a;
+    VERDICT(said(s, m), RESERVED);
+    pass(s, 1001);
+    struct sl_message other = request(s);
+    other.priority = 5;
+    VERDICT(said(s, other), RESERVED);
+    other.priority = 6;
+    VERDICT(said(s, other), YES);
+    stage_end(s);
+}
+
+static void V7_a_reservation_outlives_the_thief_s_attempts(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    struct sl_message thief = request(s), m = forged(s, 3, 2, SL_M_RENEW);
+    thief.priority = 5;
+    thief.flags = SL_F_STEAL;
+    VERDICT(said(s, thief), HELD);
+    struct sl_message r = forged(s, 3, 2, SL_M_RELEASE);
+    r.fence = thief.fence;
+    said(s, r); /* It gives up this attempt. */
+    m.fence = a;
+    VERDICT(said(s, m), RESERVED);
+    struct sl_message gone = forged(s, 3, 2, SL_M_CANCEL);
+    gone.owner = thief.owner;
+    gone.owner.number++;
+    give(s, 3, 2, &gone);
+    VERDICT(said(s, m), RESERVED); /* That was another's. */
+    gone.owner = thief.owner;
+    give(s, 3, 2, &gone);
+    VERDICT(said(s, m), YES);
+    stage_end(s);
+}
+
+static void V7_a_reservation_ends_a_while_after_the_lease(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    take(s, 1, 1000);
+    struct sl_message thief = request(s);
+    thief.priority = 5;
+    thief.flags = SL_F_STEAL;
+    VERDICT(said(s, thief), HELD);
+    pass(s, 1000);
+    VERDICT(said(s, request(s)), RESERVED);
+    pass(s, 3 * s->limits.answer_max_ms);
+    VERDICT(said(s, request(s)), YES);
+    stage_end(s);
+}
+
+static void V8_it_goes_by_its_own_list(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    for (uint64_t version = 0; version <= 2; version += 2) {
+        struct sl_message m = request(s);
+        m.version = version;
+        VERDICT(said(s, m), STRANGER);
+        assert_int_equal(voter_has(s, 2), 0);
+    }
+    sl_fence a = take(s, 1, 1000);
+    struct sl_message m = forged(s, 3, 2, SL_M_RENEW);
+    m.fence = a;
+    m.version = 2;
+    VERDICT(said(s, m), STRANGER);
+    VERDICT(said(s, request(s)), HELD);
+    stage_end(s);
+}
+
+static void keys_are_bounded(void **state)
+{
+    (void)state;
+    struct sl_node_limits limits = stage_limits;
+    limits.keys_max = 2;
+    struct stage *s = stage_cold(3, &limits);
+    granted(s, ASK(1, .key = {"a", 1}));
+    granted(s, ASK(1, .key = {"b", 1}));
+    uint64_t c = ASK(1, .key = {"c", 1});
+    outcome(s, c);
+    refused(s, c, SLUICE_EKEYS);
+    pass(s, 3 * limits.forget_ms + 2000);
+    granted(s, ASK(1, .key = {"c", 1}));
+    stage_end(s);
+}
+
+/* --- The seeker ----------------------------------------------------------------- */
+
+/* They wait for votes as long as a lease may be. */
+static struct sl_node_limits patient;
+
+static int be_patient(void **state)
+{
+    (void)state;
+    patient = stage_limits;
+    patient.answer_ms = patient.answer_min_ms = patient.answer_max_ms = 100000;
+    return 0;
+}
+
+/* Votes that come at the end of the attempt, or later, are none. */
+static void S1_votes_count_before_the_end_that_was_fixed_at_first(void **state)
+{
+    (void)state;
+    const struct {
+        sl_ms late;
+        bool good;
+    } cases[] = {{0, true}, {190, true}, {200, false}, {201, false}, {230, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct stage *s = stage_with(3, &patient);
+        hold(s, 0, 1, SL_M_VOTE);
+        uint64_t a = ASK(1, .lease_ms = 200);
+        pass(s, cases[i].late);
+        open_all(s);
+        hold(s, 1, 0, SL_M_TEACH);
+        cut(s, 1, 0, SL_M_ACQUIRE); /* It has only this attempt. */
+        settle(s);
+        assert_int_equal(answered(s, a), cases[i].good);
+        /* S4: and nothing is taught that is not agreed. */
+        assert_int_equal(kept(s, 1, 0, SL_M_TEACH) > 0, cases[i].good);
+        stage_end(s);
+    }
+}
+
+/* Shrunk by the drift: 0.998 of a minute is 59880 ms. The voters' clocks are fast. */
+static void S1_the_end_is_shrunk_by_the_drift_of_clocks(void **state)
+{
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        struct stage *s = stage_with(3, &patient);
+        hold(s, 0, 1, SL_M_VOTE);
+        uint64_t a = ASK(1, .lease_ms = 60000);
+        pass(s, late ? 59881 : 59879);
+        open_all(s);
+        cut(s, 1, 0, SL_M_ACQUIRE);
+        settle(s);
+        assert_int_equal(answered(s, a), !late);
+        stage_end(s);
+    }
+}
+
+static void S2_votes_are_a_set_of_nodes(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(5);
+    hold(s, 0, 1, SL_M_VOTE);
+    uint64_t a = ASK(1, .lease_ms = 10000);
+    for (int i = 0; i < 4; i++) again(s, 2, 1, SL_M_VOTE);
+    waits(s, a);
+    deliver(s, 3, 1, SL_M_VOTE);
+    granted(s, a);
+    stage_end(s);
+}
+
+static void S2_votes_of_an_earlier_round_do_not_count(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(5);
+    hold(s, 0, 1, SL_M_VOTE);
+    uint64_t a = ASK(1, .lease_ms = 10000);
+    outcome(s, a);
+    refused(s, a, SLUICE_ENOQUORUM);
+    pass(s, 50);
+    cut(s, 1, 4, SL_M_ACQUIRE);
+    cut(s, 1, 5, SL_M_ACQUIRE);
+    cut(s, 1, 3, SL_M_ACQUIRE);
+    uint64_t b = ASK(1, .lease_ms = 10000);
+    for (sl_node_id id = 3; id <= 5; id++)
+        while (kept(s, id, 1, SL_M_VOTE) > 0) deliver(s, id, 1, SL_M_VOTE);
+    outcome(s, b);
+    not_granted(s, b);
+    stage_end(s);
+}
+
+/* Node 1 asked, and was started anew before it heard the votes. */
+static void S2_votes_for_an_earlier_life_do_not_count(void **state)
+{
+    (void)state;
+    struct stage *s = stage_cold(3, &stage_limits);
+    hold(s, 0, 1, SL_M_VOTE);
+    ASK(1, .lease_ms = 1000);
+    pass(s, 5);
+    assert_int_equal(newest(s, 2, 1, SL_M_VOTE)->verdict, SL_V_YES);
+    restart(s, 1);
+    end_silence(s);
+    cut(s, 1, 0, SL_M_ACQUIRE); /* Nobody hears of the next request. */
+    uint64_t b = ASK(1, .lease_ms = 1000);
+    pass(s, 5);
+    while (kept(s, 0, 1, SL_M_VOTE) > 0) deliver(s, 0, 1, SL_M_VOTE);
+    not_granted(s, b);
+    stage_end(s);
+}
+
+static void S2_three_of_five_are_needed(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(5);
+    hold(s, 0, 1, SL_M_VOTE);
+    uint64_t a = ASK(1);
+    deliver(s, 4, 1, SL_M_VOTE);
+    waits(s, a);
+    deliver(s, 5, 1, SL_M_VOTE);
+    granted(s, a);
+    stage_end(s);
+}
+
+static void S3_a_failed_attempt_is_released(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    cut(s, 1, 2, SL_M_NONE);
+    sl_fence a = take(s, 1, 10000);
+    open_all(s);
+    assert_int_equal(voter_has(s, 2), 0);
+    cut(s, 0, 3, SL_M_NONE);                /* Only node 1 can say that it is held, */
+    uint64_t b = ASK(2, .lease_ms = 10000); /* and node 2 votes for its own. */
+    outcome(s, b);
+    not_granted(s, b);
+    flow(s);
+    pass(s, 1);
+    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(voter_has(s, 1), a);
+    stage_end(s);
+}
+
+/* Whatever becomes of an extension, its holder acts until the end it had before. */
+static void S3_a_failed_extension_is_not_released(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 5000);
+    pass(s, 1000);
+    hold(s, 0, 1, SL_M_VOTE);
+    hold(s, 0, 0, SL_M_RELEASE);
+    hold(s, 0, 0, SL_M_TEACH);
+    uint64_t e = REQUEST(EXTEND, 1, .fence = a, .lease_ms = 5000);
+    outcome(s, e);
+    refused(s, e, SLUICE_ENOQUORUM);
+    assert_int_equal(kept(s, 0, 0, SL_M_RELEASE), 0);
+    assert_int_equal(kept(s, 1, 0, SL_M_TEACH), 0); /* S4. */
+    flow(s);
+    assert_true(believes(s, 1));
+    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), a);
+    uint64_t b = ASK(2, .wait_ms = 10000);
+    outcome(s, b);
+    granted(s, b);
+    stage_end(s);
+}
+
+/* Node 1 cannot reach a majority: its extension fails, and is forgotten. */
+static void S3_an_extension_that_few_heard_of_is_not_released(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 5000);
+    cut(s, 1, 2, SL_M_RENEW);
+    cut(s, 1, 3, SL_M_RENEW);
+    assert_int_equal(extend(s, 1, a, 5000), SLUICE_ENOQUORUM);
+    open_all(s);
+    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), a);
+    uint64_t b = ASK(2);
+    outcome(s, b);
+    refused(s, b, SLUICE_EFULL);
+    assert_int_equal(extend(s, 1, a, 5000), SLUICE_OK);
+    stage_end(s);
+}
+
+static void S4_a_grant_is_taught_to_who_did_not_hear_the_request(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    cut(s, 1, 3, SL_M_ACQUIRE);
+    uint64_t t = ASK(1, .value = {"v", 1}, .note = {"n", 1}, .priority = 3);
+    sl_fence a = granted(s, t);
+    for (sl_node_id id = 1; id <= 3; id++) {
+        struct sl_copy c;
+        assert_true(sl_node_copy(s->actor[id].node, clock_of(s, id),
+                                 (struct sl_bytes){"k", 1}, &c));
+        assert_int_equal(c.fence, a);
+        assert_true(c.agreed);
+        assert_int_equal(c.priority, 3);
+        assert_memory_equal(c.value.at, "v", 1);
+        assert_memory_equal(c.note.at, "n", 1);
+    }
+    stage_end(s);
+}
+
+static void S4_an_extension_teaches_those_who_lack_it(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    cut(s, 1, 3, SL_M_NONE);
+    uint64_t t = ASK(1, .lease_ms = 2000, .value = {"old", 3});
+    sl_fence a = granted(s, t);
+    pass(s, 1000);
+    open_all(s);
+    pass(s, 200);
+    assert_int_equal(copy_at(s, 3), 0);
+    assert_int_equal(outcome(s, REQUEST(EXTEND, 2, .fence = a, .lease_ms = 2000,
+                                        .value = {"new", 3})),
+                     SLUICE_OK);
+    pass(s, 1);
+    for (sl_node_id id = 1; id <= 3; id++) {
+        struct sl_copy c;
+        assert_int_equal(voter_has(s, id), a);
+        assert_true(sl_node_copy(s->actor[id].node, clock_of(s, id),
+                                 (struct sl_bytes){"k", 1}, &c));
+        assert_int_equal(c.fence, a);
+        assert_memory_equal(c.value.at, "new", 3);
+    }
+    stage_end(s);
+}
+
+/* Node 3 has the lease, and misses that it was extended. */
+static void S4_who_missed_an_extension_learns_of_it(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    uint64_t t = ASK(1, .lease_ms = 1000, .value = {"old", 3});
+    sl_fence a = granted(s, t);
+    pass(s, 500);
+    cut(s, 1, 3, SL_M_RENEW);
+    uint64_t e = REQUEST(EXTEND, 1, .fence = a, .lease_ms = 1000, .value = {"new", 3});
+    refused(s, e, SLUICE_OK);
+    struct sl_copy c;
+    assert_true(
+        sl_node_copy(s->actor[3].node, clock_of(s, 3), (struct sl_bytes){"k", 1}, &c));
+    assert_memory_equal(c.value.at, "new", 3);
+    pass(s, 600);
+    assert_int_equal(copy_at(s, 3), a);
+    assert_int_equal(events(s, 3, SL_E_EXTENDED, a), 1);
+    assert_int_equal(events(s, 3, SL_E_EXPIRED, a), 0);
+    stage_end(s);
+}
+
+/* An attempt that is not agreed is not shown, and is no grant to those who look. */
+static void S4_an_attempt_is_no_copy(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    hold(s, 0, 1, SL_M_VOTE);
+    ASK(1);
+    assert_true(voter_has(s, 2) != 0);
+    assert_int_equal(copy_at(s, 2), 0);
+    assert_int_equal(events(s, 0, SL_E_GRANTED, 0), 0);
+    stage_end(s);
+}
+
+/* A release that reached nobody else: not the news of it, but votes decide. */
+static void S5_it_acts_on_votes_alone(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 2000);
+    cut(s, 1, 0, SL_M_RELEASE);
+    uint64_t b = ASK(1, .wait_ms = 10000); /* Where it is released. */
+    waits(s, b);
+    REQUEST(RELEASE, 1, .fence = a);
+    pass(s, 1500);
+    waits(s, b);
+    outcome(s, b);
+    granted(s, b);
+    stage_end(s);
+}
+
+/* Node 1 has the copy, and is alone: it asks, and does not answer from it. */
+static void S5_a_check_asks_a_majority(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 5000);
+    assert_int_equal(check(s, 2, a), 1);
+    assert_int_equal(check(s, 2, a + 1), 0);
+    isolate(s, 1);
+    assert_int_equal(check(s, 1, a), SLUICE_ENOQUORUM);
+    assert_int_equal(copy_at(s, 1), a);
+    stage_end(s);
+}
+
+static void a_minority_grants_nothing_and_reads_its_copy(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 5000);
+    crash(s, 1);
+    crash(s, 2);
+    assert_int_equal(copy_at(s, 3), a);
+    uint64_t b = ASK(3, .key = {"other", 5});
+    outcome(s, b);
+    refused(s, b, SLUICE_ENOQUORUM);
+    assert_int_equal(extend(s, 3, a, 5000), SLUICE_ENOQUORUM);
+    uint64_t r = REQUEST(READ, 3);
+    outcome(s, r);
+    refused(s, r, SLUICE_ENOQUORUM);
+    pass(s, 5001);
+    assert_int_equal(copy_at(s, 3), 0);
+    stage_end(s);
+}
+
+static void too_many_that_are_silent_are_told_apart_from_too_few(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    take(s, 1, 5000);
+    restart(s, 2);
+    restart(s, 3);
+    uint64_t b = ASK(1, .key = {"other", 5});
+    outcome(s, b);
+    refused(s, b, SLUICE_ERECOVERING);
+    assert_true(answer_to(s, b)->left_ms > 4000);
+    assert_true(answer_to(s, b)->left_ms <= 5100);
+    uint64_t c = ASK(1, .key = {"other", 5}, .wait_ms = 10000);
+    outcome(s, c);
+    granted(s, c);
+    stage_end(s);
+}
+
+/* --- Fences ------------------------------------------------------------------------- */
+
+/* Two nodes ask in the same microsecond, by the same clock. */
+static void F_no_two_attempts_have_the_same_fence(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(5);
+    hold(s, 0, 0, SL_M_ACQUIRE);
+    for (sl_node_id id = 1; id <= 4; id++) ASK(id, .key = {"a", 1});
+    for (sl_node_id id = 1; id <= 4; id++) ASK(id, .key = {"b", 1});
+    assert_int_equal(kept(s, 0, 5, SL_M_ACQUIRE), 8);
+    for (size_t i = 0; i < s->bag_count; i++)
+        for (size_t j = 0; j < i; j++) {
+            const struct parcel *p = &s->bag[i], *q = &s->bag[j];
+            if (p->m.type != SL_M_ACQUIRE || q->m.type != SL_M_ACQUIRE) continue;
+            bool same = p->from == q->from && p->m.round == q->m.round;
+            assert_int_equal(p->m.fence == q->m.fence, same);
+        }
+    stage_end(s);
+}
+
+/* And one that restarts takes none again: it begins above what the disk had. */
+static void F_nor_after_a_restart(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    hold(s, 0, 0, SL_M_ACQUIRE);
+    ASK(1);
+    sl_fence before = newest(s, 1, 2, SL_M_ACQUIRE)->fence;
+    s->actor[1].wall_offset_us = -500000000;
+    restart(s, 1);
+    end_silence(s);
+    ASK(1);
+    pass(s, 5);
+    assert_true(newest(s, 1, 2, SL_M_ACQUIRE)->fence > before);
+    stage_end(s);
+}
+
+/* --- Through any node ------------------------------------------------------------ */
+
+static void X_a_lease_is_extended_and_released_through_any_node(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 2000);
+    for (sl_node_id id = 1; id <= 3; id++) {
+        pass(s, 1000);
+        assert_int_equal(extend(s, id, a, 2000), SLUICE_OK);
+    }
+    assert_int_equal(release(s, 3, a), 1);
+    assert_int_equal(release(s, 2, a), 0);
+    granted(s, ASK(2));
+    stage_end(s);
+}
+
+static void X_it_goes_on_at_another_when_its_node_dies(void **state)
+{
+    (void)state;
+    for (sl_node_id dead = 1; dead <= 3; dead++) {
+        struct stage *s = stage_new(3);
+        sl_node_id next = dead % 3 + 1;
+        sl_fence a = take(s, dead, 2000);
+        crash(s, dead);
+        pass(s, 1000);
+        assert_int_equal(extend(s, next, a, 2000), SLUICE_OK);
+        pass(s, 1500);
+        assert_int_equal(check(s, next, a), 1);
+        uint64_t b = ASK(next);
+        outcome(s, b);
+        refused(s, b, SLUICE_EFULL);
+        assert_int_equal(release(s, next, a), 1);
+        take(s, next, 1000);
+        stage_end(s);
+    }
+}
+
+/* Too slow by its own count; nobody came, so it has it again. */
+static void X_who_finds_its_lease_still_there_has_it(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    pass(s, 999);
+    assert_false(believes(s, 1));
+    assert_int_equal(extend(s, 2, a, 1000), SLUICE_OK);
+    assert_true(believes(s, 1));
+    stage_end(s);
+}
+
+/* What a majority says, and what a node has. */
+static void value_is(struct stage *s, const char *value)
+{
+    for (sl_node_id id = 1; id <= 3; id++) {
+        uint64_t r = REQUEST(READ, id);
+        refused(s, r, SLUICE_OK);
+        assert_int_equal(answer_to(s, r)->copy_count, 1);
+        assert_int_equal(answer_to(s, r)->copies[0].value.n, strlen(value));
+        assert_memory_equal(answer_to(s, r)->copies[0].value.at, value, strlen(value));
+    }
+}
+
+static uint64_t extend_with(struct stage *s, sl_node_id at, sl_fence fence,
+                            const char *value)
+{
+    return REQUEST(EXTEND, at, .fence = fence, .lease_ms = 5000,
+                   .value = {value, strlen(value)});
+}
+
+/* Node 1 does not hear of the new value; readers do, whomever they ask. */
+static void X_a_value_that_was_stored_is_read(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    uint64_t t = ASK(1, .lease_ms = 5000, .value = {"old", 3});
+    sl_fence a = granted(s, t);
+    cut(s, 2, 1, SL_M_NONE);
+    cut(s, 1, 2, SL_M_NONE);
+    refused(s, extend_with(s, 2, a, "new"), SLUICE_OK);
+    open_all(s);
+    pass(s, 300);
+    value_is(s, "new");
+    assert_int_equal(extend(s, 3, a, 5000), SLUICE_OK);
+    value_is(s, "new");
+    stage_end(s);
+}
+
+/* Through a node whose clock is behind: the last one counts all the same. */
+static void X_values_follow_each_other_whatever_the_clocks_say(void **state)
+{
+    (void)state;
+    struct stage *s = clocks_apart();
+    for (sl_node_id id = 1; id <= 2; id++)
+        for (sl_node_id other = 3; other <= 5; other++) link_nodes(s, id, other);
+    pass(s, 300);
+    sl_fence a = take(s, 2, 5000);
+    for (sl_node_id id = 1; id <= 2; id++)
+        for (sl_node_id other = 4; other <= 5; other++) unlink_nodes(s, id, other);
+    unlink_nodes(s, 2, 3);
+    refused(s, extend_with(s, 1, a, "one"), SLUICE_OK);
+    unlink_nodes(s, 1, 3);
+    refused(s, extend_with(s, 3, a, "two"), SLUICE_OK);
+    for (sl_node_id id = 1; id <= 2; id++)
+        for (sl_node_id other = 3; other <= 5; other++) link_nodes(s, id, other);
+    value_is(s, "two");
+    stage_end(s);
+}
+
+static void X_an_old_value_that_comes_late_is_refused(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 5000);
+    hold(s, 1, 3, SL_M_RENEW);
+    refused(s, extend_with(s, 1, a, "one"), SLUICE_OK);
+    pass(s, 1);
+    refused(s, extend_with(s, 2, a, "two"), SLUICE_OK);
+    deliver_all(s, 1, 3, SL_M_RENEW);
+    value_is(s, "two");
+    struct sl_copy c;
+    assert_true(
+        sl_node_copy(s->actor[3].node, clock_of(s, 3), (struct sl_bytes){"k", 1}, &c));
+    assert_memory_equal(c.value.at, "two", 3);
+    stage_end(s);
+}
+
+/* The directed test of QL-M10, without restarts. An extension that reached node 1 alone: it
+ * has the lease for long. Nodes 2 and 3 let it end, and gave it to B, who is gone. Of a
+ * majority only one still has A's. */
+static void X_voters_that_lack_the_lease_do_not_count(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 2000);
+    pass(s, 1000);
+    cut(s, 1, 0, SL_M_RENEW);
+    assert_int_equal(extend(s, 1, a, 60000), SLUICE_ENOQUORUM);
+    open_all(s);
+    pass(s, 1100);
+    cut(s, 2, 1, SL_M_NONE); /* Node 1 does not hear of B. */
+    cut(s, 3, 1, SL_M_NONE);
+    sl_fence b = take(s, 2, 1000);
+    assert_int_equal(release(s, 2, b), 1);
+    pass(s, 1000);
+    open_all(s);
+    assert_int_equal(voter_has(s, 1), a);
+    pass(s, 200);
+    assert_int_equal(extend(s, 1, a, 2000), SLUICE_ELOST);
+    assert_int_equal(extend(s, 3, a, 2000), SLUICE_ELOST);
+    stage_end(s);
+}
+
+/* And with the argument of README.md against it: node 2 restarts, forgets B's, and a lesson
+ * of A's lease that was on its way all the time arrives. If node 2 believed it, a majority
+ * would have A's lease again, although B had come between. */
+static void X_a_late_lesson_brings_nothing_back(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    hold(s, 1, 2, SL_M_TEACH);
+    cut(s, 1, 2, SL_M_ACQUIRE);
+    sl_fence a = take(s, 1, 2000);
+    pass(s, 500);
+    assert_int_equal(extend(s, 1, a, 2000), SLUICE_OK);
+    assert_true(kept(s, 1, 2, SL_M_TEACH) >= 2);
+    cut(s, 1, 0, SL_M_RENEW);
+    assert_int_equal(extend(s, 1, a, 60000), SLUICE_ENOQUORUM);
+    pass(s, 2100);
+    cut(s, 2, 1, SL_M_NONE);
+    cut(s, 3, 1, SL_M_NONE);
+    sl_fence b = take(s, 2, 1000);
+    assert_true(b > a);
+    assert_int_equal(release(s, 2, b), 1);
+    open_all(s);
+    hold(s, 1, 2, SL_M_TEACH);
+    restart(s, 2);
+    end_silence(s);
+    pass(s, 300);
+    assert_int_equal(voter_has(s, 1), a);
+    while (kept(s, 1, 2, SL_M_TEACH) > 0) deliver(s, 1, 2, SL_M_TEACH);
+    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(extend(s, 1, a, 2000), SLUICE_ELOST);
+    stage_end(s);
+}
+
+/* --- Q1 .. Q11 ------------------------------------------------------------------- */
+
+/* One, two, all nodes, in every combination; with clocks that went back. */
+static void Q1_fences_rise_whoever_restarts(void **state)
+{
+    (void)state;
+    for (uint32_t who = 1; who < 8; who++) {
+        struct stage *s = stage_new(3);
+        sl_fence a = take(s, 1, 1000);
+        for (sl_node_id id = 1; id <= 3; id++) {
+            s->actor[id].wall_offset_us = -900000000;
+            if (who >> (id - 1) & 1) restart(s, id);
+        }
+        uint64_t b = ASK(3, .wait_ms = 10000);
+        outcome(s, b);
+        assert_true(granted(s, b) > a);
+        assert_true(s->request[b].granted_us >= s->request[1].end_us);
+        stage_end(s);
+    }
+}
+
+/* A holds by nodes 1 and 2, all slow; node 2 forgets at once, and its clock is fast. */
+static void Q2_the_silence_is_long_enough_for_clocks_apart(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    s->client_ppm = -1000;
+    run_at(s, 1, -1000);
+    run_at(s, 2, 1000);
+    run_at(s, 3, 1000);
+    cut(s, 1, 3, SL_M_NONE);
+    uint64_t a = ASK(1, .lease_ms = 10000);
+    granted(s, a);
+    restart(s, 2);
+    open_all(s);
+    cut(s, 0, 1, SL_M_NONE); /* Only nodes 2 and 3 are there for B. */
+    cut(s, 1, 0, SL_M_NONE);
+    assert_true(silence_of(s, 2) >= 10000);
+    uint64_t b = ASK(3, .wait_ms = 30000);
+    outcome(s, b);
+    granted(s, b);
+    assert_true(s->request[b].granted_us >= s->request[a].end_us);
+    stage_end(s);
+}
+
+static void Q4_an_extension_at_the_very_end(void **state)
+{
+    (void)state;
+    for (sl_ms late = -1; late <= 1; late++) {
+        struct stage *s = stage_new(3);
+        sl_fence a = take(s, 1, 1000);
+        pass(s, 1001 + late); /* A voter's clock may be late by one. */
+        struct sl_message m = forged(s, 3, 2, SL_M_RENEW);
+        m.fence = a;
+        if (late < 0) VERDICT(said(s, m), YES);
+        else VERDICT(said(s, m), LACKS);
+        assert_int_equal(extend(s, 1, a, 1000), late < 0 ? SLUICE_OK : SLUICE_ELOST);
+        stage_end(s);
+    }
+}
+
+static void Q5_leases_have_bounds(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    refused(s, ASK(1, .lease_ms = 60001), SLUICE_ETOOBIG);
+    not_granted(s, ASK(1, .lease_ms = 49));
+    sl_fence a = take(s, 1, 60000);
+    refused(s, REQUEST(EXTEND, 1, .fence = a, .lease_ms = 60001), SLUICE_ETOOBIG);
+    release(s, 1, a);
+    take(s, 1, 50);
+    stage_end(s);
+}
+
+/* All that nodes say, with a theft and a change of the list. */
+static void everything(struct stage *s)
+{
+    uint64_t t = ASK(1, .lease_ms = 3000, .value = {"v", 1});
+    outcome(s, t);
+    sl_fence a = granted(s, t);
+    pass(s, 100);
+    assert_int_equal(extend(s, 2, a, 3000), SLUICE_OK);
+    assert_int_equal(read_key(s, 3), a);
+    assert_int_equal(check(s, 3, a), 1);
+    uint64_t thief = ASK(2, THIEF, .priority = 5, .lease_ms = 2000);
+    waits(s, thief);
+    pass(s, 100);
+    assert_int_equal(release(s, 1, a), 1);
+    outcome(s, thief);
+    sl_fence b = granted(s, thief);
+    uint64_t quitter = ASK(3, THIEF_FOR(200), .priority = 9);
+    outcome(s, quitter);
+    refused(s, quitter, SLUICE_EFULL);
+    assert_int_equal(extend(s, 1, b, 3000), SLUICE_OK);
+    start(s, 4);
+    uint64_t more = add_node(s, 1, 4);
+    outcome(s, more);
+    refused(s, more, SLUICE_OK);
+    for (int i = 0; i < 8; i++) { /* Longer than node 4 is silent. */
+        pass(s, 1000);
+        assert_int_equal(extend(s, 4, b, 3000), SLUICE_OK);
+    }
+    LIST(3, "2: 1 2 3 4");
+    for (sl_node_id id = 1; id <= 4; id++) assert_int_equal(copy_at(s, id), b);
+    assert_int_equal(release(s, 3, b), 1);
+    pass(s, 100);
+    outcome(s, ASK(4));
+    granted(s, s->requests);
+    release(s, 1, answer_to(s, s->requests)->grant.fence);
+    pass(s, 100);
+}
+
+static void Q6_every_message_may_come_twice(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    s->doubled = true;
+    everything(s);
+    stage_end(s);
+}
+
+static void Q6_and_in_another_order(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    s->last_first = true;
+    everything(s);
+    s->doubled = true;
+    pass(s, 100);
+    stage_end(s);
+}
+
+/* All of it again, long after; while another holds it. */
+static void Q6_every_message_may_come_again_much_later(void **state)
+{
+    (void)state;
+    for (sl_ms later = 0; later <= 20000; later += 5000) {
+        struct stage *s = stage_new(3);
+        s->remembers = true;
+        everything(s);
+        s->remembers = false;
+        pass(s, later + 1);
+        sl_fence c = take(s, 1, 10000);
+        size_t seen = s->events;
+        replay(s);
+        pass(s, 10);
+        for (sl_node_id id = 1; id <= 4; id++) assert_int_equal(voter_has(s, id), c);
+        for (sl_node_id id = 1; id <= 4; id++) assert_int_equal(copy_at(s, id), c);
+        assert_int_equal(s->events, seen);
+        assert_int_equal(extend(s, 2, c, 10000), SLUICE_OK);
+        LIST(3, "2: 1 2 3 4");
+        stage_end(s);
+    }
+}
+
+/* A request that comes again does not bring an old value back. */
+static void Q6_a_request_that_comes_again_changes_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    hold(s, 1, 2, SL_M_ACQUIRE);
+    uint64_t t = ASK(1, .value = {"old", 3});
+    again(s, 1, 2, SL_M_ACQUIRE);
+    sl_fence a = granted(s, t);
+    uint64_t e = REQUEST(EXTEND, 3, .fence = a, .value = {"new", 3}, .lease_ms = 2000);
+    refused(s, e, SLUICE_OK);
+    deliver(s, 1, 2, SL_M_ACQUIRE);
+    struct sl_copy c;
+    assert_true(
+        sl_node_copy(s->actor[2].node, clock_of(s, 2), (struct sl_bytes){"k", 1}, &c));
+    assert_memory_equal(c.value.at, "new", 3);
+    assert_int_equal(c.left_ms, 2000);
+    stage_end(s);
+}
+
+static void Q7_a_holder_that_is_not_heard_loses_it_in_time(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 2000);
+    cut(s, 1, 0, SL_M_NONE);
+    assert_int_equal(extend(s, 1, a, 2000), SLUICE_ENOQUORUM);
+    uint64_t b = ASK(2, .wait_ms = 5000);
+    outcome(s, b);
+    granted(s, b);
+    stage_end(s);
+}
+
+static void Q7_a_holder_that_hears_nothing_counts_on_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 2000);
+    cut(s, 0, 1, SL_M_NONE);
+    pass(s, 1000);
+    assert_int_equal(extend(s, 1, a, 2000), SLUICE_ENOQUORUM);
+    pass(s, 500);
+    assert_int_equal(voter_has(s, 2),
+                     a); /* It was extended, though it does not know. */
+    uint64_t b = ASK(2, .wait_ms = 5000);
+    outcome(s, b);
+    granted(s, b);
+    stage_end(s);
+}
+
+#define DAYS_US(n) ((int64_t)(n)*86400000000)
+
+/* Fences follow the clocks of most: one that is days ahead uses none up, and the node with
+ * it serves as the others do. */
+static void one_clock_days_ahead_changes_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    assert_int_equal(release(s, 1, a), 1);
+    s->actor[3].wall_offset_us = DAYS_US(30);
+    pass(s, 1000);
+    sl_fence b = take(s, 3, 1000);
+    assert_true(b > a && b - a < DAYS_US(1));
+    assert_int_equal(release(s, 2, b), 1);
+    restart(s, 3);
+    s->actor[3].wall_offset_us = 0;
+    end_silence(s);
+    crash(s, 1);
+    pass(s, 1000);
+    sl_fence c = take(s, 3, 1000);
+    assert_true(c > b && c - a < DAYS_US(1));
+    stage_end(s);
+}
+
+/* Alone it cannot know what time it is, and takes no fence. */
+static void who_is_alone_uses_no_fence_up(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    isolate(s, 3);
+    unlink_nodes(s, 1, 3);
+    unlink_nodes(s, 2, 3);
+    s->actor[3].wall_offset_us = DAYS_US(30);
+    pass(s, 1000);
+    refused(s, ASK(3), SLUICE_ENOQUORUM);
+    refused(s, ASK(3, .wait_ms = 500), SLUICE_ENOQUORUM);
+    assert_true(s->actor[3].disk.fence_limit < clock_of(s, 1).wall_us + DAYS_US(1));
+    stage_end(s);
+}
+
+/* Votes of nobody's round, and lists from nowhere. */
+static void what_a_node_says_out_of_turn_is_not_believed(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    struct sl_message v = forged(s, 2, 1, SL_M_VOTE);
+    v.verdict = SL_V_FENCE;
+    v.round = 12345;
+    for (int i = 1; i <= 30; i++) {
+        v.ceiling = a + (sl_fence)DAYS_US(i);
+        give(s, 2, 1, &v);
+    }
+    struct sl_message f = forged(s, 2, 1, SL_M_FORCE);
+    f.list = *sl_node_members(s->actor[1].node);
+    f.list.version += 1u << 30;
+    give(s, 2, 1, &f);
+    f.list.version = 7;
+    f.list.cluster++;
+    give(s, 2, 1, &f);
+    f = forged(s, 4, 1, SL_M_FORCE); /* On neither list. */
+    f.list = *sl_node_members(s->actor[1].node);
+    f.list.version++;
+    give(s, 4, 1, &f);
+    pass(s, 10);
+    LIST(1, "1: 1 2 3");
+    assert_int_equal(release(s, 1, a), 1);
+    sl_fence b = take(s, 1, 1000);
+    assert_true(b - a < DAYS_US(1));
+    stage_end(s);
+}
+
+static void Q8_a_suspended_machine_wakes_to_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 10000);
+    jump(s, 3600000);
+    assert_int_equal(copy_at(s, 1), 0);
+    assert_int_equal(extend(s, 1, a, 1000), SLUICE_ELOST);
+    take(s, 2, 1000);
+    stage_end(s);
+}
+
+/* One machine sleeps, with a request on its way. */
+static void Q8_one_that_slept_grants_nothing_late(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    hold(s, 0, 1, SL_M_VOTE);
+    uint64_t a = ASK(1, .lease_ms = 60000);
+    stop(s, 1);
+    pass(s, 61000);
+    take(s, 2, 1000);
+    open_all(s);
+    go(s, 1);
+    pass(s, 1);
+    outcome(s, a);
+    not_granted(s, a);
+    stage_end(s);
+}
+
+/* The holder's clocks slow, the voters' fast, as far as is promised; and the other way. */
+static void Q9_clocks_at_the_edge_of_the_drift(void **state)
+{
+    (void)state;
+    for (int ppm = -1000; ppm <= 1000; ppm += 2000) {
+        struct stage *s = stage_new(3);
+        s->client_ppm = ppm;
+        run_at(s, 1, ppm);
+        run_at(s, 2, -ppm);
+        run_at(s, 3, -ppm);
+        pass(s, 777);
+        uint64_t a = ASK(1, .lease_ms = 60000);
+        granted(s, a);
+        uint64_t b = ASK(3, .wait_ms = 70000);
+        while (!answered(s, b)) pass(s, 1);
+        granted(s, b);
+        assert_true(s->request[b].granted_us >= s->request[a].end_us);
+        assert_true(s->request[b].granted_us <= s->request[a].sent_us + 61000000);
+        stage_end(s);
+    }
+}
+
+/* A grant that was waited for, and counts from its sending: the waiting was measured by a
+ * clock that is fast, and counted by one that is slow. */
+static void Q9_a_long_wait_is_not_counted_twice(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    for (sl_node_id id = 1; id <= 3; id++) run_at(s, id, 1000);
+    s->client_ppm = -1000;
+    sl_fence a = take(s, 1, 60000);
+    uint64_t b = ASK(2, .wait_ms = 200000, .lease_ms = 1000);
+    for (int i = 0; i < 2; i++) {
+        pass(s, 40000);
+        assert_int_equal(extend(s, 1, a, 60000), SLUICE_OK);
+    }
+    assert_int_equal(release(s, 1, a), 1);
+    outcome(s, b);
+    granted(s, b);
+    assert_true(s->request[b].end_us > s->now_us);
+    assert_true(s->request[b].end_us <= s->now_us + 1000000);
+    uint64_t c = ASK(3, .wait_ms = 5000);
+    outcome(s, c);
+    granted(s, c);
+    stage_end(s);
+}
+
+/* Clocks are rounded down to milliseconds: a wait may seem longer than it was by one, and a
+ * lease at a voter end one early. A asks at the end of a millisecond, and tries at the
+ * beginning of another; nodes 2 and 3 vote at the end of one. */
+static void Q9_rounding_does_not_make_a_lease_longer(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    s->actor[1].offset_us += 999 - (s->now_us + s->actor[1].offset_us) % 1000;
+    for (sl_node_id id = 2; id <= 3; id++)
+        s->actor[id].offset_us += 998 - (s->now_us + s->actor[id].offset_us) % 1000;
+    sl_fence b = take(s, 2, 1000);
+    uint64_t a = ASK(1, .wait_ms = 5000, .lease_ms = 50);
+    pass(s, 10);
+    REQUEST(RELEASE, 2, .fence = b);
+    pass_us(s, 1);
+    granted(s, a);
+    cut(s, 3, 1, SL_M_NONE); /* Node 1 would say that it is held. */
+    pass(s, 50);
+    for (int i = 0; i < 9; i++) {
+        pass_us(s, 100);
+        outcome(s, ASK(3, .lease_ms = 50)); /* The stage looks. */
+    }
+    stage_end(s);
+}
+
+static void Q10_fifty_clients_are_all_served(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    enum { CLIENTS = 50 };
+    uint64_t t[CLIENTS];
+    for (uint32_t i = 0; i < CLIENTS; i++)
+        t[i] = ASK(i % 3 + 1, .wait_ms = 60000, .lease_ms = 5000, .session = i + 1);
+    for (int served = 0, ms = 0; served < CLIENTS; ms++) {
+        assert_true(ms < 30000);
+        for (uint32_t i = 0; i < CLIENTS; i++)
+            if (t[i] != 0 && answered(s, t[i])) {
+                release(s, s->request[t[i]].at, granted(s, t[i]));
+                t[i] = 0;
+                served++;
+            }
+        pass(s, 1);
+    }
+    stage_end(s);
+}
+
+/* All ask at once, and none waits: in each round somebody may have it. */
+static void Q10_those_who_split_the_votes_try_again(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(5);
+    uint64_t t[5];
+    hold(s, 0, 0, SL_M_ACQUIRE);
+    for (uint32_t i = 0; i < 5; i++)
+        t[i] = ASK(i + 1, .wait_ms = 5000, .lease_ms = 60000);
+    flow(s);
+    uint32_t have = 0;
+    for (int ms = 0; ms < 2000 && have == 0; ms++) {
+        for (uint32_t i = 0; i < 5; i++) have += answered(s, t[i]);
+        pass(s, 1);
+    }
+    assert_int_equal(have, 1);
+    stage_end(s);
+}
+
+static void Q11_a_restarted_node_learns_a_lease_with_its_extension(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    restart(s, 3);
+    for (int i = 0; i < 10; i++) {
+        pass(s, 300);
+        assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
+    }
+    assert_int_equal(silence_of(s, 3), 0);
+    assert_int_equal(copy_at(s, 3), a);
+    assert_int_equal(voter_has(s, 3), a);
+    crash(s, 2); /* Now it counts. */
+    assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
+    stage_end(s);
+}
+
+/* --- What else is promised --------------------------------------------------------- */
+
+static void events_are_told_at_every_node_once(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    uint64_t t = ASK(1, .session = 77);
+    sl_fence a = granted(s, t);
+    pass(s, 500);
+    assert_int_equal(extend(s, 2, a, 1000), SLUICE_OK);
+    pass(s, 500);
+    assert_int_equal(release(s, 3, a), 1);
+    sl_fence b = take(s, 2, 1000);
+    pass(s, 1100);
+    for (sl_node_id id = 1; id <= 3; id++) {
+        assert_int_equal(events(s, id, SL_E_GRANTED, a), 1);
+        assert_int_equal(events(s, id, SL_E_EXTENDED, a), 1);
+        assert_int_equal(events(s, id, SL_E_RELEASED, a), 1);
+        assert_int_equal(events(s, id, SL_E_EXPIRED, a), 0);
+        assert_int_equal(events(s, id, SL_E_GRANTED, b), 1);
+        assert_int_equal(events(s, id, SL_E_RELEASED, b), 0);
+        assert_int_equal(events(s, id, SL_E_EXPIRED, b), 1);
+    }
+    assert_int_equal(last_event(s, 1, SL_E_RELEASED)->session, 77);
+    assert_int_equal(last_event(s, 2, SL_E_RELEASED)->session, 0);
+    stage_end(s);
+}
+
+static void a_session_s_own_grant_is_released_without_a_fence(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    uint64_t a = ASK(1, .session = 5);
+    granted(s, a);
+    uint64_t r = REQUEST(RELEASE, 1, .session = 6);
+    outcome(s, r);
+    assert_int_equal(answer_to(s, r)->number, 0);
+    assert_true(voter_has(s, 2) != 0);
+    s->request[a].end_us = s->now_us;
+    r = REQUEST(RELEASE, 1, .session = 5);
+    outcome(s, r);
+    assert_int_equal(answer_to(s, r)->number, 1);
+    granted(s, ASK(2));
+    stage_end(s);
+}
+
+static void who_withdraws_leaves_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    uint64_t b = ASK(2, .wait_ms = 10000);
+    withdraw(s, b);
+    release(s, 1, a);
+    granted(s, ASK(3));
+    hold(s, 0, 0, SL_M_VOTE);
+    uint64_t c = ASK(2, .key = {"other", 5});
+    withdraw(s, c);
+    flow(s);
+    pass(s, 1);
+    granted(s, ASK(3, .key = {"other", 5}));
+    stage_end(s);
+}
+
+static void a_waiter_is_told_in_time(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    take(s, 1, 10000);
+    int64_t began_us = s->now_us;
+    uint64_t b = ASK(2, .wait_ms = 700);
+    outcome(s, b);
+    refused(s, b, SLUICE_EFULL);
+    assert_int_equal((s->now_us - began_us) / 1000, 700);
+    stage_end(s);
+}
+
+static void a_waiter_has_it_soon_after_the_release(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 60000);
+    uint64_t b = ASK(3, .wait_ms = 60000);
+    pass(s, 5000);
+    release(s, 1, a);
+    int64_t began_us = s->now_us;
+    outcome(s, b);
+    granted(s, b);
+    assert_true(s->now_us - began_us <= 100000);
+    assert_true(answer_to(s, b)->grant.waited_ms >= 5000);
+    assert_true(answer_to(s, b)->grant.waited_ms <= 5100);
+    stage_end(s);
+}
+
+static void votes_tell_what_each_node_has(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 5000);
+    restart(s, 3);
+    uint64_t v = REQUEST(VOTES, 2);
+    outcome(s, v);
+    const struct sl_answer *got = answer_to(s, v);
+    assert_int_equal(got->copy_count, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct sl_copy *c = &got->copies[i];
+        assert_int_equal(c->node, i + 1);
+        assert_int_equal(c->verdict, i < 2 ? SL_V_YES : SL_V_SILENT);
+        assert_int_equal(c->held, i < 2);
+        if (i < 2) assert_int_equal(c->fence, a);
+    }
+    stage_end(s);
+}
+
+static void awaiting_is_by_the_local_copy(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    uint64_t held = REQUEST(AWAIT, 2, .wait_ms = 10000);
+    waits(s, held);
+    sl_fence a = take(s, 1, 1000);
+    refused(s, held, SLUICE_OK);
+    assert_int_equal(answer_to(s, held)->number, 1);
+    uint64_t gone = REQUEST(AWAIT, 3, .wait_ms = 10000, .want_free = true);
+    waits(s, gone);
+    release(s, 1, a);
+    pass(s, 1);
+    refused(s, gone, SLUICE_OK);
+    uint64_t vain = REQUEST(AWAIT, 3, .wait_ms = 100);
+    outcome(s, vain);
+    assert_int_equal(answer_to(s, vain)->number, 0);
+    stage_end(s);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(V1_another_s_lease_is_not_replaced),
+        cmocka_unit_test(V1_an_extension_never_shortens),
+        cmocka_unit_test(V2_a_fence_is_above_all_that_were_seen),
+        cmocka_unit_test(V2_a_clock_that_is_behind_costs_a_second_round),
+        cmocka_unit_test(V2_a_fence_that_is_days_ahead_is_not_believed),
+        cmocka_unit_test(V2_the_limit_is_written_before_the_vote),
+        cmocka_unit_test(V2_a_disk_that_fails_gives_no_vote_and_is_tried_again),
+        cmocka_unit_test(V2_fences_rise_over_a_restart_with_a_clock_that_went_back),
+        cmocka_unit_test(V3_what_is_lacking_is_not_extended),
+        cmocka_unit_test(V4_a_release_clears_the_lease_of_its_fence),
+        cmocka_unit_test(V4_an_attempt_that_was_given_up_is_refused),
+        cmocka_unit_test(V5_after_a_start_it_is_silent_for_the_longest_lease),
+        cmocka_unit_test(V5_the_silence_is_that_of_leases_that_were_given),
+        cmocka_unit_test(V5_a_longer_lease_is_written_before_its_vote),
+        cmocka_unit_test(V5_silence_is_about_everything),
+        cmocka_unit_test(V6_a_lesson_of_another_life_is_not_believed),
+        cmocka_unit_test(V6_a_lesson_that_was_sent_in_the_silence_is_not_believed),
+        cmocka_unit_test(V6_a_lesson_that_was_long_on_its_way_is_not_believed),
+        cmocka_unit_test(V6_a_lesson_below_what_was_seen_is_not_believed),
+        cmocka_unit_test(V6_a_lesson_replaces_no_lease_of_a_higher_fence),
+        cmocka_unit_test(V6_what_was_seen_of_a_forgotten_key_stays),
+        cmocka_unit_test(V7_a_reservation_refuses_extensions_and_others),
+        cmocka_unit_test(V7_a_reservation_outlives_the_thief_s_attempts),
+        cmocka_unit_test(V7_a_reservation_ends_a_while_after_the_lease),
+        cmocka_unit_test(V8_it_goes_by_its_own_list),
+        cmocka_unit_test(keys_are_bounded),
+        cmocka_unit_test(S1_votes_count_before_the_end_that_was_fixed_at_first),
+        cmocka_unit_test(S1_the_end_is_shrunk_by_the_drift_of_clocks),
+        cmocka_unit_test(S2_votes_are_a_set_of_nodes),
+        cmocka_unit_test(S2_votes_of_an_earlier_round_do_not_count),
+        cmocka_unit_test(S2_votes_for_an_earlier_life_do_not_count),
+        cmocka_unit_test(S2_three_of_five_are_needed),
+        cmocka_unit_test(S3_a_failed_attempt_is_released),
+        cmocka_unit_test(S3_a_failed_extension_is_not_released),
+        cmocka_unit_test(S3_an_extension_that_few_heard_of_is_not_released),
+        cmocka_unit_test(S4_a_grant_is_taught_to_who_did_not_hear_the_request),
+        cmocka_unit_test(S4_an_extension_teaches_those_who_lack_it),
+        cmocka_unit_test(S4_who_missed_an_extension_learns_of_it),
+        cmocka_unit_test(S4_an_attempt_is_no_copy),
+        cmocka_unit_test(S5_it_acts_on_votes_alone),
+        cmocka_unit_test(S5_a_check_asks_a_majority),
+        cmocka_unit_test(a_minority_grants_nothing_and_reads_its_copy),
+        cmocka_unit_test(too_many_that_are_silent_are_told_apart_from_too_few),
+        cmocka_unit_test(F_no_two_attempts_have_the_same_fence),
+        cmocka_unit_test(F_nor_after_a_restart),
+        cmocka_unit_test(X_a_lease_is_extended_and_released_through_any_node),
+        cmocka_unit_test(X_it_goes_on_at_another_when_its_node_dies),
+        cmocka_unit_test(X_who_finds_its_lease_still_there_has_it),
+        cmocka_unit_test(X_a_value_that_was_stored_is_read),
+        cmocka_unit_test(X_values_follow_each_other_whatever_the_clocks_say),
+        cmocka_unit_test(X_an_old_value_that_comes_late_is_refused),
+        cmocka_unit_test(X_voters_that_lack_the_lease_do_not_count),
+        cmocka_unit_test(X_a_late_lesson_brings_nothing_back),
+        cmocka_unit_test(Q1_fences_rise_whoever_restarts),
+        cmocka_unit_test(Q2_the_silence_is_long_enough_for_clocks_apart),
+        cmocka_unit_test(Q4_an_extension_at_the_very_end),
+        cmocka_unit_test(Q5_leases_have_bounds),
+        cmocka_unit_test(Q6_every_message_may_come_twice),
+        cmocka_unit_test(Q6_and_in_another_order),
+        cmocka_unit_test(Q6_every_message_may_come_again_much_later),
+        cmocka_unit_test(Q6_a_request_that_comes_again_changes_nothing),
+        cmocka_unit_test(Q7_a_holder_that_is_not_heard_loses_it_in_time),
+        cmocka_unit_test(Q7_a_holder_that_hears_nothing_counts_on_nothing),
+        cmocka_unit_test(one_clock_days_ahead_changes_nothing),
+        cmocka_unit_test(who_is_alone_uses_no_fence_up),
+        cmocka_unit_test(what_a_node_says_out_of_turn_is_not_believed),
+        cmocka_unit_test(Q8_a_suspended_machine_wakes_to_nothing),
+        cmocka_unit_test(Q8_one_that_slept_grants_nothing_late),
+        cmocka_unit_test(Q9_clocks_at_the_edge_of_the_drift),
+        cmocka_unit_test(Q9_a_long_wait_is_not_counted_twice),
+        cmocka_unit_test(Q9_rounding_does_not_make_a_lease_longer),
+        cmocka_unit_test(Q10_fifty_clients_are_all_served),
+        cmocka_unit_test(Q10_those_who_split_the_votes_try_again),
+        cmocka_unit_test(Q11_a_restarted_node_learns_a_lease_with_its_extension),
+        cmocka_unit_test(events_are_told_at_every_node_once),
+        cmocka_unit_test(a_session_s_own_grant_is_released_without_a_fence),
+        cmocka_unit_test(who_withdraws_leaves_nothing),
+        cmocka_unit_test(a_waiter_is_told_in_time),
+        cmocka_unit_test(a_waiter_has_it_soon_after_the_release),
+        cmocka_unit_test(votes_tell_what_each_node_has),
+        cmocka_unit_test(awaiting_is_by_the_local_copy),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
+    return cmocka_run_group_tests_name("lease_rules", tests, be_patient, NULL);
+}
