@@ -1,0 +1,576 @@
+/* client.c - clients, as an application would be: one lock at a time, through one node, with
+ * a clock of its own. It acts as holder only until its own deadline: sent + 0.998 x (waited +
+ * lease). It may be slow, stubborn, forgetful and impatient, but it does not lie. */
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/world.h"
+
+/* The deadline that docs/leases.md asks of a client. */
+static int64_t deadline_us(int64_t sent_us, sl_ms ms)
+{
+#ifdef MUT_M9
+    return sent_us + ms * 1000;
+#else
+    return sent_us + ms * 998;
+#endif
+}
+
+int64_t sl_client_clock(const struct world *w, uint32_t c)
+{
+    return sl_clock_us(&w->clients[c].clock, w->now_us);
+}
+
+struct sl_bytes sl_key_bytes(uint32_t key)
+{
+    static const char *const keys[SL_SIM_KEYS] = {"k0", "k1", "k2", "k3"};
+    return (struct sl_bytes){keys[key], 2};
+}
+
+void sl_client_wake(struct world *w, uint32_t c, int64_t shows_us)
+{
+    struct client *x = &w->clients[c];
+    int64_t at = sl_clock_when(&x->clock, shows_us);
+    if (at < w->now_us) at = w->now_us;
+    if (at < x->paused_us) at = x->paused_us;
+    sl_later(
+        w, at - w->now_us,
+        (struct happening){.type = HAPPENS_CLIENT, .other = c, .number = ++x->wake});
+}
+
+bool sl_client_is_busy(const struct client *x)
+{
+    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+        if (x->requests[i].number != 0) return true;
+    }
+    return false;
+}
+
+/* ---- connections ---- */
+
+/* In TCP's order. */
+static int64_t arrival(struct world *w, int64_t *last_us)
+{
+    int64_t at = w->now_us + sl_net_delay(w);
+    if (at <= *last_us) at = *last_us + 1;
+    *last_us = at;
+    return at - w->now_us;
+}
+
+/* The node notices soon, or late, or its own death comes before. */
+void sl_client_hang_up(struct world *w, uint32_t c)
+{
+    struct client *x = &w->clients[c];
+    bool late = sl_has_fault(w, FAULT_DELAY) && sl_maybe(&w->chance, 3000);
+    int64_t delay_us = late ? sl_between(&w->chance, 0, w->tail_us) : 0;
+    delay_us += arrival(w, &x->out_us);
+    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+        struct sim_request *r = &x->requests[i];
+        if (r->number != 0)
+            sl_later(w, delay_us,
+                     (struct happening){.type = HAPPENS_GONE,
+                                        .node = x->node,
+                                        .other = c,
+                                        .number = r->number,
+                                        .link = x->life});
+        r->number = 0;
+    }
+    x->life = 0;
+    x->session = 0;
+}
+
+bool sl_client_connect(struct world *w, uint32_t c)
+{
+    struct client *x = &w->clients[c];
+    uint32_t start = sl_below(&w->chance, SL_SIM_NODES);
+    uint32_t members = sl_books_newest(&w->books);
+    /* Most know who is on the list; some ask anybody. */
+    if (x->role == ROLE_USER && sl_maybe(&w->chance, 1000)) members = ~0u;
+    for (uint32_t i = 0; i < SL_SIM_NODES; i++) {
+        uint32_t m = (start + i) % SL_SIM_NODES;
+        if (!sl_machine_runs(w, m) || (members & 1u << sl_id_of(m)) == 0) continue;
+        x->node = m;
+        x->life = w->machines[m].life;
+        x->session = ++w->sessions;
+        x->out_us = x->in_us = 0;
+        TRACE(w, "c%u connects to n%u as session %llu", c + 1, m + 1,
+              (unsigned long long)x->session);
+        return true;
+    }
+    return false;
+}
+
+static bool is_connected(const struct world *w, const struct client *x)
+{
+    return x->life != 0 && w->machines[x->node].life == x->life;
+}
+
+/* ---- asking ---- */
+
+uint64_t sl_client_ask(struct world *w, uint32_t c, const struct sl_ask *ask,
+                       uint32_t key, int64_t patience_ms)
+{
+    struct client *x = &w->clients[c];
+    struct sim_request *r = NULL;
+    for (int i = 0; i < SL_SIM_REQUESTS && r == NULL; i++) {
+        if (x->requests[i].number == 0) r = &x->requests[i];
+    }
+    if (r == NULL) return 0;
+    int64_t clock_us = sl_client_clock(w, c);
+    struct request_row row = {.client = c,
+                              .type = ask->type,
+                              .key = key,
+                              .fence = ask->fence,
+                              .sent_us = w->now_us,
+                              .steal = ask->steal,
+                              .force = ask->steal && ask->force_ms != SL_NEVER};
+    *r = (struct sim_request){.number = sl_books_request(&w->books, &row),
+                              .type = ask->type,
+                              .key = key,
+                              .fence = ask->fence,
+                              .sent_us = clock_us,
+                              .until_us = clock_us + patience_ms * 1000};
+    struct parcel *p = sl_parcel_new(&w->queue);
+    p->ask = *ask;
+    p->ask.session = x->session;
+    p->ask.key = sl_key_bytes(key);
+    if (ask->type == SL_ASK_ACQUIRE) p->ask.note = (struct sl_bytes){"a note", 6};
+    TRACE(w, "c%u > n%u %s k%u (request %llu)", c + 1, x->node + 1,
+          sl_ask_word(ask->type), key, (unsigned long long)r->number);
+    sl_later(w, arrival(w, &x->out_us),
+             (struct happening){.type = HAPPENS_ASK,
+                                .node = x->node,
+                                .other = c,
+                                .number = r->number,
+                                .link = x->life,
+                                .parcel = p});
+    return r->number;
+}
+
+static sl_ms draw_lease(struct world *w)
+{
+    sl_ms most = w->lease_max_ms;
+    if (w->long_leases) return sl_between(&w->chance, most * 9 / 10, most);
+    if (sl_maybe(&w->chance, 7000)) most = most > 400 ? 400 : most;
+    return sl_between(&w->chance, w->lease_min_ms, most);
+}
+
+static void acquire(struct world *w, uint32_t c)
+{
+    struct client *x = &w->clients[c];
+    struct chance *r = &w->chance;
+    struct sl_ask ask = {.type = SL_ASK_ACQUIRE,
+                         .lease_ms = draw_lease(w),
+                         .force_ms = SL_NEVER,
+                         .value = {"value", 5}};
+    if (sl_maybe(r, 7000)) ask.wait_ms = sl_between(r, 1, 2 * w->lease_max_ms);
+    if (sl_has_fault(w, FAULT_STEAL)) {
+        ask.priority = x->priority = (int32_t)sl_between(r, -1, 3);
+        ask.steal = sl_maybe(r, 6000);
+        if (ask.steal && sl_has_fault(w, FAULT_FORCE) && sl_maybe(r, 5000))
+            ask.force_ms = sl_between(r, 0, ask.wait_ms + 10);
+    }
+    x->ignores = sl_maybe(r, 4000);
+    sl_client_ask(w, c, &ask, sl_below(r, w->key_count),
+                  ask.wait_ms + sl_between(r, 50, 4 * w->limits.answer_max_ms));
+}
+
+/* With a value of its own, now and then. */
+static void extend(struct world *w, uint32_t c, uint32_t key, sl_fence fence,
+                   sl_ms lease_ms)
+{
+    struct sl_ask ask = {.type = SL_ASK_EXTEND, .fence = fence, .lease_ms = lease_ms};
+    if (sl_maybe(&w->chance, 2000)) ask.value = (struct sl_bytes){"another", 7};
+    sl_client_ask(w, c, &ask, key,
+                  sl_between(&w->chance, 20, 3 * w->limits.answer_max_ms));
+}
+
+void sl_client_extend(struct world *w, uint32_t c, sl_ms lease_ms)
+{
+    const struct hold *h = &w->clients[c].hold;
+    extend(w, c, h->key, h->fence, lease_ms);
+}
+
+/* It stops first, and says so then. */
+void sl_client_release(struct world *w, uint32_t c)
+{
+    struct client *x = &w->clients[c];
+    struct hold *h = &x->hold;
+    struct sl_ask ask = {.type = SL_ASK_RELEASE, .fence = h->fence};
+    if (h->session == x->session && sl_maybe(&w->chance, 2000)) ask.fence = 0;
+    h->is = false;
+    sl_books_doubt(&w->books, c);
+    sl_books_released(&w->books, h->key, h->fence);
+    sl_client_ask(w, c, &ask, h->key,
+                  sl_between(&w->chance, 20, 3 * w->limits.answer_max_ms));
+}
+
+static void check(struct world *w, uint32_t c)
+{
+    const struct hold *h = &w->clients[c].hold;
+    struct sl_ask ask = {.type = SL_ASK_CHECK, .fence = h->fence};
+    sl_client_ask(w, c, &ask, h->key, 2 * w->limits.answer_max_ms);
+}
+
+/* Questions, which change nothing. */
+static void look(struct world *w, uint32_t c)
+{
+    static const enum sl_ask_type types[] = {SL_ASK_READ, SL_ASK_CHECK, SL_ASK_VOTES,
+                                             SL_ASK_AWAIT};
+    struct chance *r = &w->chance;
+    struct client *x = &w->clients[c];
+    struct sl_ask ask = {.type = types[sl_below(r, 4)], .fence = x->old[0].fence};
+    if (ask.type == SL_ASK_AWAIT) {
+        ask.wait_ms = sl_between(r, 1, w->lease_max_ms);
+        ask.want_free = sl_maybe(r, 5000);
+    }
+    if (ask.type == SL_ASK_CHECK && ask.fence == 0) ask.fence = 1;
+    uint32_t key = sl_below(r, w->key_count);
+    sl_client_ask(w, c, &ask, ask.fence > 1 ? x->old[0].key : key, ask.wait_ms + 1000);
+}
+
+static void extend_old(struct world *w, uint32_t c)
+{
+    const struct hold *h = &w->clients[c].old[sl_below(&w->chance, SL_SIM_OLD)];
+    if (h->fence != 0) extend(w, c, h->key, h->fence, draw_lease(w));
+    else look(w, c);
+}
+
+/* ---- holding ---- */
+
+/* When it extends next: in time, at the last moment, too late, or never. */
+static void plan_extension(struct world *w, uint32_t c)
+{
+    struct chance *r = &w->chance;
+    struct hold *h = &w->clients[c].hold;
+    int64_t now = sl_client_clock(w, c), left = h->until_us - now;
+    if (left < 5000) left = 5000;
+    uint32_t dice = sl_below(r, 100);
+    if (dice < 45) h->extend_us = now + left / 3;
+    else if (dice < 60) h->extend_us = h->until_us - sl_between(r, 0, 10000);
+    else if (dice < 70) h->extend_us = h->until_us + sl_between(r, 0, 3000);
+    else if (dice < 80) h->extend_us = h->until_us + sl_between(r, 0, left);
+    else if (dice < 90) h->extend_us = now + sl_between(r, 0, left);
+    else h->extend_us = SL_SIM_NEVER;
+}
+
+static void remember(struct world *w, uint32_t c)
+{
+    struct client *x = &w->clients[c];
+    memmove(&x->old[1], &x->old[0], sizeof x->old - sizeof x->old[0]);
+    x->old[0] = x->hold;
+    x->hold.is = false;
+    sl_books_doubt(&w->books, c);
+}
+
+static void believe(struct world *w, uint32_t c)
+{
+    const struct hold *h = &w->clients[c].hold;
+    struct belief b = {.is = true,
+                       .key = h->key,
+                       .fence = h->fence,
+                       .overlapping = h->overlapping,
+                       .until_us = h->until_us,
+                       .clock = &w->clients[c].clock};
+    sl_books_believe(&w->books, c, &b, w->now_us);
+}
+
+static void granted(struct world *w, uint32_t c, const struct sim_request *r,
+                    const struct sl_grant *g)
+{
+    struct client *x = &w->clients[c];
+    int64_t now = sl_client_clock(w, c);
+    x->hold = (struct hold){
+        .is = true,
+        .key = r->key,
+        .fence = g->fence,
+        .session = x->session,
+        .lease_ms = g->lease_ms,
+        .overlapping = g->overlapping,
+        .until_us = deadline_us(r->sent_us, g->waited_ms + g->lease_ms)};
+    x->hold.release_us = now + sl_between(&w->chance, 0,
+                                          (x->hold.until_us - now > 0 ? 3 : 1) *
+                                              g->lease_ms * 1000);
+    TRACE(w, "c%u has k%u under fence %llu for %lld us", c + 1, r->key,
+          (unsigned long long)g->fence, (long long)(x->hold.until_us - now));
+    believe(w, c);
+    plan_extension(w, c);
+}
+
+/* The same hold, or one that it had long ago and has again. */
+static void extended(struct world *w, uint32_t c, const struct sim_request *r,
+                     sl_ms lease_ms)
+{
+    struct client *x = &w->clients[c];
+    struct hold *h = &x->hold;
+    if (!h->is) {
+        for (int i = 0; i < SL_SIM_OLD && !h->is; i++) {
+            struct hold *old = &x->old[i];
+            if (old->fence != r->fence || old->key != r->key) continue;
+            *h = *old;
+            h->is = true;
+            old->fence = 0;
+        }
+    }
+    if (!h->is || h->fence != r->fence || h->key != r->key) return;
+    int64_t until = deadline_us(r->sent_us, lease_ms);
+    if (until > h->until_us) h->until_us = until;
+    TRACE(w, "c%u has k%u extended for %lld us", c + 1, h->key,
+          (long long)(h->until_us - sl_client_clock(w, c)));
+    believe(w, c);
+    plan_extension(w, c);
+}
+
+static void lost(struct world *w, uint32_t c, uint32_t key, sl_fence fence)
+{
+    struct client *x = &w->clients[c];
+    if (!x->hold.is || x->hold.key != key || x->hold.fence != fence) return;
+    TRACE(w, "c%u is told that it lost k%u", c + 1, key);
+    x->hold.is = false;
+    sl_books_doubt(&w->books, c);
+}
+
+/* ---- what it does ---- */
+
+static bool is_impatient(const struct world *w, uint32_t c)
+{
+    const struct client *x = &w->clients[c];
+    int64_t now = sl_client_clock(w, c);
+    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+        if (x->requests[i].number != 0 && now >= x->requests[i].until_us) return true;
+    }
+    return false;
+}
+
+static bool is_waiting_for(const struct client *x, enum sl_ask_type type)
+{
+    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+        if (x->requests[i].number != 0 && x->requests[i].type == type) return true;
+    }
+    return false;
+}
+
+/* The earliest of what it has to do next. */
+static int64_t next_of(const struct world *w, uint32_t c)
+{
+    const struct client *x = &w->clients[c];
+    const struct hold *h = &x->hold;
+    int64_t next = SL_SIM_NEVER;
+    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+        const struct sim_request *r = &x->requests[i];
+        if (r->number != 0 && r->until_us < next) next = r->until_us;
+    }
+    if (h->is) {
+        int64_t over = h->until_us + h->lease_ms * 1000;
+        if (over < next) next = over;
+        if (h->release_us < next) next = h->release_us;
+        if (h->extend_us < next && !is_waiting_for(x, SL_ASK_EXTEND))
+            next = h->extend_us;
+    } else if (x->next_us < next && !sl_client_is_busy(x)) next = x->next_us;
+    return next;
+}
+
+static void act_as_holder(struct world *w, uint32_t c)
+{
+    struct client *x = &w->clients[c];
+    struct hold *h = &x->hold;
+    int64_t now = sl_client_clock(w, c);
+    if (x->quiet) sl_client_release(w, c);
+    else if (now >= h->release_us) {
+        /* Some never say so. */
+        if (sl_maybe(&w->chance, 8500) && now < h->until_us) sl_client_release(w, c);
+        else h->release_us = SL_SIM_NEVER;
+    } else if (now >= h->extend_us && !is_waiting_for(x, SL_ASK_EXTEND)) {
+        h->extend_us = SL_SIM_NEVER;
+        if (sl_maybe(&w->chance, 1000)) check(w, c);
+        else sl_client_extend(w, c, draw_lease(w));
+    } else if (now >= h->until_us + h->lease_ms * 1000) remember(w, c);
+}
+
+static void wish(struct world *w, uint32_t c)
+{
+    struct chance *r = &w->chance;
+    struct client *x = &w->clients[c];
+    x->next_us = sl_client_clock(w, c) + sl_between(r, 0, w->think_ms * 1000);
+    if (x->quiet) x->next_us = SL_SIM_NEVER;
+    else if (sl_has_fault(w, FAULT_STALE) && sl_maybe(r, 2000)) extend_old(w, c);
+    else if (sl_maybe(r, 800)) look(w, c);
+    else acquire(w, c);
+}
+
+static void act_as_user(struct world *w, uint32_t c)
+{
+    struct client *x = &w->clients[c];
+    if (is_impatient(w, c) || (x->life != 0 && !is_connected(w, x)))
+        sl_client_hang_up(w, c);
+    else if (sl_has_fault(w, FAULT_MOVE) && !sl_client_is_busy(x) &&
+             sl_maybe(&w->chance, 1000))
+        sl_client_hang_up(w, c);
+    if (x->life == 0 && !sl_client_connect(w, c)) {
+        sl_client_wake(w, c, sl_client_clock(w, c) + 20000);
+        return;
+    }
+    if (x->hold.is) act_as_holder(w, c);
+    else if (!sl_client_is_busy(x) && sl_client_clock(w, c) >= x->next_us) wish(w, c);
+}
+
+void sl_client_acts(struct world *w, uint32_t c)
+{
+    struct client *x = &w->clients[c];
+    if (w->now_us < x->paused_us) {
+        sl_client_wake(w, c, sl_client_clock(w, c));
+        return;
+    }
+    uint64_t wake = x->wake;
+    if (x->role != ROLE_USER) {
+        sl_heal_client_acts(w, c);
+        return;
+    }
+    act_as_user(w, c);
+    if (x->wake != wake) return; /* It has set its alarm itself. */
+    int64_t next = next_of(w, c), now = sl_client_clock(w, c);
+    if (next != SL_SIM_NEVER) sl_client_wake(w, c, next > now ? next : now + 100);
+}
+
+void sl_client_init(struct world *w, uint32_t c, enum role role)
+{
+    struct client *x = &w->clients[c];
+    x->role = role;
+    x->next_us = sl_client_clock(w, c) + sl_between(&w->chance, 100000, 300000);
+    sl_client_wake(w, c, x->next_us);
+}
+
+/* ---- what it hears ---- */
+
+/* What comes to a client that is stopped is read when it goes on. */
+static bool is_stopped(struct world *w, uint32_t c, const struct happening *h)
+{
+    struct happening again = *h;
+    if (w->now_us >= w->clients[c].paused_us) return false;
+    again.parcel = sl_parcel_new(&w->queue);
+    *again.parcel = *h->parcel;
+    sl_later(w, w->clients[c].paused_us - w->now_us, again);
+    return true;
+}
+
+static void take_answer(struct world *w, uint32_t c, const struct sim_request *r,
+                        const struct parcel *p)
+{
+    int status = p->answer.status;
+    if (r->type == SL_ASK_ACQUIRE && status == SLUICE_OK)
+        granted(w, c, r, &p->answer.grant);
+    if (r->type == SL_ASK_EXTEND && status == SLUICE_OK)
+        extended(w, c, r, p->answer.number);
+    if (r->type == SL_ASK_EXTEND && status == SLUICE_ELOST)
+        lost(w, c, r->key, r->fence);
+    /* A node that cannot is left, now and then. */
+    bool bad = status == SLUICE_ENOQUORUM || status == SLUICE_ERECOVERING ||
+               status == SLUICE_ENODES;
+    if (bad && sl_maybe(&w->chance, 3000)) sl_client_hang_up(w, c);
+    if (w->clients[c].hold.is && w->clients[c].hold.extend_us == SL_SIM_NEVER)
+        plan_extension(w, c);
+}
+
+void sl_client_answered(struct world *w, uint32_t c, const struct happening *h)
+{
+    struct client *x = &w->clients[c];
+    struct sim_request *r = NULL, was;
+    if (is_stopped(w, c, h)) return;
+    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+        if (x->requests[i].number == h->number) r = &x->requests[i];
+    }
+    if (r == NULL) return; /* It hung up. */
+    was = *r;
+    r->number = 0;
+    TRACE(w, "c%u < %s k%u: %s (request %llu)", c + 1, sl_ask_word(was.type), was.key,
+          sluice_status_word(h->parcel->answer.status), (unsigned long long)h->number);
+    take_answer(w, c, &was, h->parcel);
+    if (x->role != ROLE_USER) sl_heal_answered(w, c, &was, h->parcel);
+    sl_client_acts(w, c);
+}
+
+void sl_client_hears(struct world *w, uint32_t c, const struct happening *h)
+{
+    struct client *x = &w->clients[c];
+    if (is_stopped(w, c, h)) return;
+    if (x->session != h->parcel->news.session) return;
+    struct hold *hold = &x->hold;
+    if (!hold->is || hold->fence != h->parcel->news.fence ||
+        hold->key != h->parcel->news.key)
+        return;
+    if (h->parcel->news.type == SL_E_STOLEN || h->parcel->news.type == SL_E_EXPIRED) {
+        lost(w, c, hold->key, hold->fence);
+    } else if (!x->ignores && x->role != ROLE_VICTIM) {
+        hold->release_us = sl_client_clock(w, c) + sl_between(&w->chance, 0, 20000);
+        hold->told_to_go = true;
+    }
+    sl_client_acts(w, c);
+}
+
+/* ---- what a node says to it ---- */
+
+static bool is_awaited(const struct client *x, uint64_t number)
+{
+    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+        if (x->requests[i].number == number) return true;
+    }
+    return false;
+}
+
+static void count(struct world *w, const struct request_row *r,
+                  const struct sl_answer *a)
+{
+    if (a->status != SLUICE_OK) return;
+    if (r->type == SL_ASK_ACQUIRE) w->counts.grants++;
+    if (r->type == SL_ASK_EXTEND) w->counts.extends++;
+    if (r->type == SL_ASK_ACQUIRE && r->steal && a->grant.waited_ms > 0)
+        w->counts.steals++;
+}
+
+void sl_client_answer(struct world *w, uint32_t m, uint64_t number,
+                      const struct sl_answer *a)
+{
+    const struct request_row *row = sl_books_answered(
+        &w->books, number, m, w->machines[m].life, a, w->now_us);
+    if (row == NULL) return;
+    TRACE(w, "n%u answers request %llu: %s%s%s", m + 1, (unsigned long long)number,
+          sluice_status_word(a->status), a->reason[0] ? ", " : "", a->reason);
+    count(w, row, a);
+    if (row->client >= SL_SIM_CLIENTS) return; /* An operator's. */
+    struct client *x = &w->clients[row->client];
+    if (!is_awaited(x, number))
+        return; /* It hung up, and the node does not know yet. */
+    struct parcel *p = sl_parcel_new(&w->queue);
+    p->answer.status = a->status;
+    p->answer.grant = a->grant;
+    p->answer.number = a->number;
+    struct happening h = {
+        .type = HAPPENS_ANSWER, .other = row->client, .number = number, .parcel = p};
+    sl_later(w, arrival(w, &x->in_us), h);
+}
+
+void sl_client_event(struct world *w, uint32_t m, const struct sl_event *e)
+{
+    static const char *const names[] = {
+#define EVENT(name, text) text,
+        SL_EVENT_MAP(EVENT)
+#undef EVENT
+    };
+    TRACE(w, "n%u tells: %.*s %s, fence %llu, session %llu", m + 1, (int)e->key.n,
+          e->key.at, names[e->type], (unsigned long long)e->fence,
+          (unsigned long long)e->session);
+    bool concerns = e->type == SL_E_ASKED || e->type == SL_E_STOLEN ||
+                    e->type == SL_E_EXPIRED;
+    if (e->session == 0 || !concerns || e->key.n != 2) return;
+    for (uint32_t c = 0; c < SL_SIM_CLIENTS; c++) {
+        struct client *x = &w->clients[c];
+        if (x->session != e->session) continue;
+        struct parcel *p = sl_parcel_new(&w->queue);
+        p->news.type = e->type;
+        p->news.key = (uint32_t)(e->key.at[1] - '0');
+        p->news.fence = e->fence;
+        p->news.session = e->session;
+        sl_later(w, arrival(w, &x->in_us),
+                 (struct happening){.type = HAPPENS_NEWS, .other = c, .parcel = p});
+    }
+}

@@ -1,0 +1,429 @@
+/* main.c - sluice-sim: many seeds, or one to read.
+ *
+ * Exit status: 0 nothing was wrong, 1 something was, 2 it was called wrongly. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sim/world.h"
+
+#define JOBS_MAX 64
+#define EVENTS 10000
+
+struct options {
+    struct sim_setup setup;
+    uint64_t first, seeds;
+    uint32_t jobs;
+    bool one, twice, shrink, until_caught;
+    const char *program;
+};
+
+/* What a job has done so far; shared with the one who started it. */
+struct job {
+    struct sim_counts counts;
+    uint64_t caught; /* The seed, with --until-caught; 0: none yet. */
+    pid_t pid;
+};
+
+/* ---- help ---- */
+
+static const char help[] =
+    "sluice-sim - simulates clusters of Sluice, with all that goes wrong in them\n"
+    "\n"
+    "    sluice-sim [--seeds N] [--first S] [--events N] [--jobs N] [--until-caught]\n"
+    "    sluice-sim --seed S [--trace] [--until N] [--shrink] [--twice]\n"
+    "\n"
+    "--seeds N         so many seeds, from --first on (1,000)\n"
+    "--first S         the first of them (1)\n"
+    "--events N        so much happens in each (10,000); a seed that heals goes on "
+    "after\n"
+    "                  that until it has shown that everything works again\n"
+    "--seed S          this one alone, as a failure tells it\n"
+    "--trace           what happens in it, line by line\n"
+    "--until N         up to so many events\n"
+    "--shrink          which faults and clients it needs to fail\n"
+    "--twice           run each seed twice, and compare all that the nodes ordered;\n"
+    "                  without it one seed in a hundred is\n"
+    "--faults A,B,...  these, instead of those that the seed would draw; none: ''\n"
+    "--clients N       so many clients\n"
+    "--jobs N          so many processes (1)\n"
+    "--until-caught    stop at the first seed that fails, and say how many it took\n"
+    "--help            this\n"
+    "\n"
+    "Faults:\n";
+
+static void print_help(void)
+{
+    fputs(help, stdout);
+    for (int f = 0; f < FAULT_COUNT; f++)
+        printf("    %-10s%s\n", sl_fault_word((enum fault)f),
+               sl_fault_what((enum fault)f));
+}
+
+static void fail_usage(const char *what, const char *value)
+{
+    fprintf(stderr, "sluice-sim: %s%s (see --help)\n", what, value);
+    exit(2);
+}
+
+/* ---- options ---- */
+
+static uint64_t number_of(const char *text, uint64_t most)
+{
+    char *end;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || n > most)
+        fail_usage("not a number that is allowed here: ", text);
+    return n;
+}
+
+static void take_faults(struct options *o, const char *text)
+{
+    const char *bad;
+    if (!sl_faults_parse(text, &o->setup.faults, &bad))
+        fail_usage("no such fault: ", bad);
+    o->setup.faults_given = true;
+}
+
+enum {
+    OPT_SEEDS = 1,
+    OPT_FIRST,
+    OPT_EVENTS,
+    OPT_SEED,
+    OPT_TRACE,
+    OPT_UNTIL,
+    OPT_SHRINK,
+    OPT_TWICE,
+    OPT_FAULTS,
+    OPT_CLIENTS,
+    OPT_JOBS,
+    OPT_UNTIL_CAUGHT,
+    OPT_HELP,
+};
+
+static const struct option table[] = {
+    {"seeds", required_argument, NULL, OPT_SEEDS},
+    {"first", required_argument, NULL, OPT_FIRST},
+    {"events", required_argument, NULL, OPT_EVENTS},
+    {"seed", required_argument, NULL, OPT_SEED},
+    {"trace", no_argument, NULL, OPT_TRACE},
+    {"until", required_argument, NULL, OPT_UNTIL},
+    {"shrink", no_argument, NULL, OPT_SHRINK},
+    {"twice", no_argument, NULL, OPT_TWICE},
+    {"faults", required_argument, NULL, OPT_FAULTS},
+    {"clients", required_argument, NULL, OPT_CLIENTS},
+    {"jobs", required_argument, NULL, OPT_JOBS},
+    {"until-caught", no_argument, NULL, OPT_UNTIL_CAUGHT},
+    {"help", no_argument, NULL, OPT_HELP},
+    {0},
+};
+
+static void take_option(struct options *o, int option)
+{
+    struct sim_setup *s = &o->setup;
+    switch (option) {
+        case OPT_SEEDS: o->seeds = number_of(optarg, UINT64_MAX / 2); break;
+        case OPT_FIRST: o->first = number_of(optarg, UINT64_MAX / 2); break;
+        case OPT_EVENTS: s->events = number_of(optarg, UINT64_MAX / 16); break;
+        case OPT_SEED:
+            o->first = number_of(optarg, UINT64_MAX / 2);
+            o->one = true;
+            break;
+        case OPT_TRACE: s->trace = true; break;
+        case OPT_UNTIL: s->until = number_of(optarg, UINT64_MAX / 2); break;
+        case OPT_SHRINK: o->shrink = true; break;
+        case OPT_TWICE: o->twice = true; break;
+        case OPT_FAULTS: take_faults(o, optarg); break;
+        case OPT_CLIENTS: s->clients = (uint32_t)number_of(optarg, 8); break;
+        case OPT_JOBS: o->jobs = (uint32_t)number_of(optarg, JOBS_MAX); break;
+        case OPT_UNTIL_CAUGHT: o->until_caught = true; break;
+        case OPT_HELP: print_help(); exit(0);
+        default: exit(2);
+    }
+}
+
+static void parse(struct options *o, int argc, char **argv)
+{
+    int option;
+    o->program = argv[0];
+    while ((option = getopt_long(argc, argv, "", table, NULL)) != -1)
+        take_option(o, option);
+    if (optind < argc) fail_usage("what is meant by ", argv[optind]);
+    if ((o->setup.trace || o->shrink || o->setup.until > 0) && !o->one)
+        fail_usage("--trace, --until and --shrink need --seed", "");
+    if (o->one) o->seeds = o->jobs = 1;
+    if (o->jobs == 0) o->jobs = 1;
+}
+
+/* ---- one seed ---- */
+
+static void print_replay(const struct options *o, const struct sim_setup *s,
+                         const char *more)
+{
+    char faults[400];
+    printf("replay: %s --seed %" PRIu64 " --events %" PRIu64, o->program, s->seed,
+           s->events);
+    sl_faults_text(s->faults, faults, sizeof faults);
+    if (s->faults_given) printf(" --faults '%s'", faults);
+    if (s->clients > 0) printf(" --clients %u", s->clients);
+    printf("%s\n", more);
+}
+
+static void print_wrong(const struct options *o, const struct world *w)
+{
+    if (!w->setup.trace) sl_trace_setup(w);
+    printf("%s in seed %" PRIu64 " at event %" PRIu64 ", %" PRId64 ".%03" PRId64
+           " ms: %s\n",
+           w->books.is_stuck ? "STUCK" : "WRONG", w->setup.seed, w->steps,
+           w->now_us / 1000, w->now_us % 1000, w->books.wrong);
+    print_replay(o, &w->setup, " --trace");
+    fflush(stdout);
+}
+
+/* What is being run, for the one who reports a crash. */
+static struct {
+    const struct options *options;
+    const struct world *world;
+} running;
+
+/* An invariant of a node is broken, or worse. Nothing is left to save: print. */
+static void on_crash(int number)
+{
+    signal(number, SIG_DFL);
+    if (running.world != NULL) {
+        printf("CRASH in seed %" PRIu64 " at event %" PRIu64 ": %s\n",
+               running.world->setup.seed, running.world->steps, strsignal(number));
+        print_replay(running.options, &running.world->setup, " --trace");
+        fflush(stdout);
+    }
+    _exit(1);
+}
+
+static void add_counts(struct sim_counts *to, const struct sim_counts *from)
+{
+    to->seeds += from->seeds;
+    to->events += from->events;
+    to->grants += from->grants;
+    to->extends += from->extends;
+    to->steals += from->steals;
+    to->crashes += from->crashes;
+    to->changes += from->changes;
+    to->healed += from->healed;
+    to->wrong += from->wrong;
+    to->stuck += from->stuck;
+    to->twice += from->twice;
+}
+
+static void compare(struct world *w, uint64_t hash, uint64_t steps)
+{
+    if (w->books.wrong[0] != '\0' || (w->hash == hash && w->steps == steps)) return;
+    sl_books_wrong(&w->books,
+                   "the same seed ran in two ways: %" PRIx64 " after %" PRIu64
+                   " events, then %" PRIx64 " after %" PRIu64,
+                   hash, steps, w->hash, w->steps);
+    w->counts.wrong = 1;
+}
+
+static void run_one(const struct options *o, struct world *w, uint64_t seed,
+                    struct sim_counts *counts)
+{
+    struct sim_setup setup = o->setup;
+    setup.seed = seed;
+    sl_world_run(w, &setup);
+    if (o->twice || (!o->one && seed % 100 == 0)) {
+        uint64_t hash = w->hash, steps = w->steps;
+        setup.trace = false;
+        sl_world_run(w, &setup);
+        compare(w, hash, steps);
+        w->counts.twice = 1;
+    }
+    add_counts(counts, &w->counts);
+    if (w->counts.wrong > 0) print_wrong(o, w);
+}
+
+/* ---- shrinking ---- */
+
+/* Whether it fails like this. In a process of its own: it may crash. */
+static bool still_fails(const struct options *o, const struct sim_setup *setup)
+{
+    int status;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct world *w = calloc(1, sizeof *w);
+        signal(SIGABRT, SIG_DFL);
+        signal(SIGSEGV, SIG_DFL);
+        if (w == NULL || freopen("/dev/null", "w", stderr) == NULL) _exit(0);
+        sl_world_run(w, setup);
+        _exit(w->counts.wrong > 0);
+    }
+    (void)o;
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status != 0;
+}
+
+static bool drop_one_fault(const struct options *o, struct sim_setup *setup)
+{
+    for (int f = 0; f < FAULT_COUNT; f++) {
+        struct sim_setup less = *setup;
+        less.faults &= ~(1u << f);
+        if (less.faults == setup->faults || !still_fails(o, &less)) continue;
+        *setup = less;
+        return true;
+    }
+    return false;
+}
+
+static int shrink(const struct options *o, struct world *w)
+{
+    struct sim_setup setup = o->setup;
+    setup.seed = o->first;
+    setup.trace = false;
+    if (!still_fails(o, &setup)) {
+        printf("seed %" PRIu64 " does not fail\n", setup.seed);
+        return 0;
+    }
+    /* To know its faults it has to be drawn; nothing needs to happen for that. */
+    struct sim_setup none = setup;
+    none.until = 1;
+    sl_world_run(w, &none);
+    setup.faults = w->faults;
+    setup.faults_given = true;
+    uint32_t clients = w->client_count;
+    if (!still_fails(o, &setup)) {
+        printf("seed %" PRIu64 " fails only as it was drawn\n", setup.seed);
+        return 1;
+    }
+    while (drop_one_fault(o, &setup)) continue;
+    for (uint32_t n = 1; n < clients; n++) {
+        struct sim_setup less = setup;
+        less.clients = n;
+        if (!still_fails(o, &less)) continue;
+        setup = less;
+        break;
+    }
+    print_replay(o, &setup, " --trace");
+    return 1;
+}
+
+/* ---- many seeds ---- */
+
+static bool is_caught(const struct options *o, const struct job *jobs)
+{
+    for (uint32_t i = 0; i < o->jobs; i++) {
+        if (jobs[i].caught != 0) return true;
+    }
+    return false;
+}
+
+static void work(const struct options *o, struct job *jobs, uint32_t me)
+{
+    struct world *w = calloc(1, sizeof *w);
+    if (w == NULL) abort();
+    running.options = o;
+    running.world = w;
+    for (uint64_t i = me; i < o->seeds; i += o->jobs) {
+        if (o->until_caught && is_caught(o, jobs)) break;
+        uint64_t wrong = jobs[me].counts.wrong;
+        run_one(o, w, o->first + i, &jobs[me].counts);
+        if (jobs[me].counts.wrong > wrong) jobs[me].caught = o->first + i;
+    }
+    running.world = NULL;
+    sl_world_free(w);
+    free(w);
+}
+
+static void show_progress(const struct options *o, const struct job *jobs)
+{
+    struct sim_counts all = {0};
+    for (uint32_t i = 0; i < o->jobs; i++) add_counts(&all, &jobs[i].counts);
+    fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 " seeds, %" PRIu64 " wrong ", all.seeds,
+            o->seeds, all.wrong);
+}
+
+/* Whether a job crashed. */
+static bool wait_for(const struct options *o, struct job *jobs)
+{
+    bool crashed = false;
+    uint32_t left = o->jobs;
+    bool tty = isatty(STDERR_FILENO);
+    while (left > 0) {
+        int status;
+        pid_t pid = waitpid(-1, &status, tty ? WNOHANG : 0);
+        if (pid > 0) {
+            left--;
+            if (status != 0) crashed = true;
+            continue;
+        }
+        if (pid < 0) break;
+        show_progress(o, jobs);
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    }
+    if (tty) fputs("\r\033[K", stderr);
+    return crashed;
+}
+
+static bool run_jobs(const struct options *o, struct job *jobs)
+{
+    if (o->jobs == 1 && !isatty(STDERR_FILENO)) {
+        work(o, jobs, 0);
+        return false;
+    }
+    fflush(stdout);
+    for (uint32_t i = 0; i < o->jobs; i++) {
+        jobs[i].pid = fork();
+        if (jobs[i].pid != 0) continue;
+        work(o, jobs, i);
+        fflush(stdout);
+        _exit(0);
+    }
+    return wait_for(o, jobs);
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void print_counts(const struct options *o, const struct sim_counts *c,
+                         bool crashed, double took)
+{
+    printf("%" PRIu64 " seeds of %" PRIu64 " events: %" PRIu64 " events, %" PRIu64
+           " grants, %" PRIu64 " extends, %" PRIu64 " steals, %" PRIu64
+           " crashes, %" PRIu64 " changes, %" PRIu64 " healed, %" PRIu64
+           " run twice; %" PRIu64 " violations (%" PRIu64
+           " stuck)%s; %.1f seconds, %.2f M events/s\n",
+           c->seeds, o->setup.events, c->events, c->grants, c->extends, c->steals,
+           c->crashes, c->changes, c->healed, c->twice, c->wrong, c->stuck,
+           crashed ? ", and a CRASH" : "", took, (double)c->events / took / 1e6);
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {.setup.events = EVENTS, .first = 1, .seeds = 1000};
+    parse(&o, argc, argv);
+    if (o.shrink) {
+        static struct world w;
+        return shrink(&o, &w);
+    }
+    signal(SIGABRT, on_crash);
+    signal(SIGSEGV, on_crash);
+    struct job *jobs = mmap(NULL, o.jobs * sizeof *jobs, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (jobs == MAP_FAILED) abort();
+    double start = seconds();
+    bool crashed = run_jobs(&o, jobs);
+    struct sim_counts all = {0};
+    for (uint32_t i = 0; i < o.jobs; i++) add_counts(&all, &jobs[i].counts);
+    print_counts(&o, &all, crashed, seconds() - start);
+    munmap(jobs, o.jobs * sizeof *jobs);
+    return all.wrong > 0 || crashed;
+}

@@ -1,0 +1,52 @@
+/* random.h - all chance of a run comes from one number: xoshiro256**, seeded by splitmix64. */
+#ifndef SL_SIM_RANDOM_H
+#define SL_SIM_RANDOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct chance {
+    uint64_t s[4];
+};
+
+static inline void sl_chance_seed(struct chance *r, uint64_t seed)
+{
+    for (int i = 0; i < 4; i++) {
+        uint64_t z = (seed += 0x9E3779B97F4A7C15ull);
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+        r->s[i] = z ^ (z >> 31);
+    }
+}
+
+static inline uint64_t sl_chance_next(struct chance *r)
+{
+    uint64_t *s = r->s, m = s[1] * 5, out = ((m << 7) | (m >> 57)) * 9, t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = (s[3] << 45) | (s[3] >> 19);
+    return out;
+}
+
+/* 0 to n - 1. */
+static inline uint32_t sl_below(struct chance *r, uint32_t n)
+{
+    return (uint32_t)(((sl_chance_next(r) >> 32) * n) >> 32);
+}
+
+/* lo to hi, both of them too. */
+static inline int64_t sl_between(struct chance *r, int64_t lo, int64_t hi)
+{
+    return lo + (int64_t)(sl_chance_next(r) % (uint64_t)(hi - lo + 1));
+}
+
+/* True in so many of 10,000 cases. */
+static inline bool sl_maybe(struct chance *r, uint32_t of_10000)
+{
+    return sl_below(r, 10000) < of_10000;
+}
+
+#endif /* SL_SIM_RANDOM_H */
