@@ -1,0 +1,333 @@
+/* keeper.c - the keeper's life, its orders, and what the engine says. */
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "keeper/keeper_inside.h"
+
+uint64_t sl_keeper_hash(const void *at, size_t n, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(at, n, seed);
+}
+
+/* --- Answers ----------------------------------------------------------------------- */
+
+struct sl_reply *sl_reply_new(uint64_t ticket, uint64_t session)
+{
+    struct sl_reply *r = calloc(1, sizeof *r);
+    if (r == NULL) return NULL;
+    r->ticket = ticket;
+    r->session = session;
+    return r;
+}
+
+struct sl_reply *sl_reply_grow(struct sl_reply *r, size_t bytes)
+{
+    return realloc(r, sizeof *r + bytes);
+}
+
+void sl_reply_put(struct sl_keeper *k, struct sl_reply *r)
+{
+    if (r->ticket == 0) free(r);
+    else sl_list_append(&k->replies, &r->place);
+}
+
+void sl_reply_status(struct sl_keeper *k, struct sl_reply *r, int status)
+{
+    r->answer.status = status;
+    sl_reply_put(k, r);
+}
+
+/* --- Orders ------------------------------------------------------------------------ */
+
+static uint64_t hash_op(const void *item, uint64_t seed)
+{
+    const struct sl_op *op = item;
+    return sl_keeper_hash(&op->number, sizeof op->number, seed);
+}
+
+static bool same_op(const void *item, struct sl_bytes key)
+{
+    return memcmp(&((const struct sl_op *)item)->number, key.at, key.n) == 0;
+}
+
+const struct sl_index_kind sl_ops_kind = {.hash = hash_op, .same = same_op};
+
+static char *copy(char *at, struct sl_bytes b)
+{
+    if (b.n > 0) memcpy(at, b.at, b.n);
+    return at + b.n;
+}
+
+struct sl_op *sl_order(struct sl_keeper *k, enum sl_keeper_order_type type,
+                       struct sl_tx *t, struct sl_bytes request, struct sl_bytes table,
+                       struct sl_bytes key)
+{
+    if (sl_index_reserve(&k->ops) != SLUICE_OK) return NULL;
+    struct sl_op *op = calloc(1, sizeof *op + request.n + table.n + key.n);
+    if (op == NULL) return NULL;
+    op->number = ++k->last_op;
+    op->type = type;
+    op->tx = t;
+    op->id = t == NULL ? 0 : t->id;
+    op->request_n = (uint32_t)request.n;
+    op->table_n = (uint32_t)table.n;
+    op->key_n = (uint32_t)key.n;
+    copy(copy(copy(op->bytes, request), table), key);
+    sl_index_put(&k->ops, op, hash_op(op, k->ops.seed));
+    sl_list_append(&k->orders, &op->place);
+    return op;
+}
+
+bool sl_order_was_fetched(const struct sl_op *op)
+{
+    return sl_list_empty(&op->place);
+}
+
+void sl_order_drop(struct sl_keeper *k, struct sl_op *op)
+{
+    op->tx = NULL;
+#ifndef MUT_GHOSTORDER
+    if (sl_order_was_fetched(op)) return;
+    sl_index_remove(&k->ops, op, hash_op(op, k->ops.seed));
+    sl_list_remove(&op->place);
+    free(op);
+#endif
+}
+
+bool sl_order_reserve(struct sl_keeper *k, uint32_t writes)
+{
+    if (writes <= k->ordered_max) return true;
+    struct sl_write *more = realloc(k->ordered, writes * sizeof *more);
+    if (more == NULL) return false;
+    k->ordered = more;
+    k->ordered_max = writes;
+    return true;
+}
+
+/* The writes of a commit, as the engine takes them. */
+static void list_writes(struct sl_keeper *k, const struct sl_tx *t,
+                        struct sl_keeper_order *out)
+{
+    uint32_t n = 0;
+    for (const struct sl_list *i = t->writes.next; i != &t->writes; i = i->next) {
+        const struct sl_written *w = sl_entry_of(i, struct sl_written, in_tx);
+        k->ordered[n++] = (struct sl_write){
+            {w->name, w->table_n},
+            {w->name + w->table_n, w->key_n},
+            w->deleted ? (struct sl_bytes){NULL, 0}
+                       : (struct sl_bytes){w->value, w->value_n}};
+    }
+    out->writes = k->ordered;
+    out->write_count = n;
+}
+
+static bool fetch_order(struct sl_keeper *k, struct sl_keeper_order *out)
+{
+    if (sl_list_empty(&k->orders)) return false;
+    struct sl_op *op = sl_entry_of(k->orders.next, struct sl_op, place);
+    const char *at = op->bytes;
+    *out = (struct sl_keeper_order){
+        .type = op->type,
+        .op = op->number,
+        .term = k->term,
+        .id = op->id,
+        .request = {at, op->request_n},
+        .table = {at + op->request_n, op->table_n},
+        .key = {at + op->request_n + op->table_n, op->key_n}};
+    if (op->type == SL_KO_COMMIT && op->tx != NULL) list_writes(k, op->tx, out);
+    sl_list_remove(&op->place);
+    return true;
+}
+
+bool sl_keeper_next(struct sl_keeper *k, struct sl_keeper_order *out)
+{
+    free(k->fetched);
+    k->fetched = NULL;
+    if (fetch_order(k, out)) return true;
+    if (sl_list_empty(&k->replies)) return false;
+    struct sl_reply *r = sl_entry_of(k->replies.next, struct sl_reply, place);
+    sl_list_remove(&r->place);
+    k->fetched = r;
+    *out = (struct sl_keeper_order){
+        .type = SL_KO_ANSWER, .ticket = r->ticket, .answer = &r->answer};
+    return true;
+}
+
+/* --- What the engine did ---------------------------------------------------------------- */
+
+static void claimed(struct sl_keeper *k, sl_ms now, const struct sl_done *done)
+{
+#ifndef MUT_LEADSTOPPED
+    if (k->state != SL_CANDIDATE) return;
+#endif
+    if (done->status == SLUICE_OK) {
+        k->state = SL_LEADER;
+        k->term = done->term;
+    } else k->claim_ms = sl_ms_after(now, SL_TRY_AGAIN_MS);
+}
+
+static void tell_outcome(struct sl_keeper *k, struct sl_op *op,
+                         const struct sl_done *done)
+{
+    struct sl_reply *r = op->reply;
+    if (r == NULL) return;
+    op->reply = NULL;
+    sl_list_remove(&r->place);
+    r->answer.found = done->found;
+    r->answer.revision = done->revision;
+    sl_reply_status(k, r, done->status);
+}
+
+void sl_keeper_done(struct sl_keeper *k, sl_ms now, uint64_t number,
+                    const struct sl_done *done)
+{
+    struct sl_op *op = sl_index_find(
+        &k->ops, (struct sl_bytes){(const char *)&number, sizeof number},
+        sl_keeper_hash(&number, sizeof number, k->ops.seed));
+    if (op == NULL) return;
+    sl_index_remove(&k->ops, op, hash_op(op, k->ops.seed));
+    sl_list_remove(&op->place);
+    /* First of all: what this one had is for nobody else then. */
+    if (done->status == SLUICE_ESTALE) sl_keeper_stop(k, now, done->term);
+    if (op->type == SL_KO_CLAIM) claimed(k, now, done);
+    else if (op->type == SL_KO_OUTCOME) tell_outcome(k, op, done);
+    else if (op->tx != NULL) sl_tx_engine_did(k, now, op->tx, done);
+    free(op->reply);
+    free(op);
+}
+
+/* The engine has its commit, or may have it. */
+static bool is_on_its_way(const struct sl_tx *t)
+{
+#ifdef MUT_STOPFORGETS
+    return false;
+#endif
+    return t->state == SL_COMMITS && sl_order_was_fetched(t->op);
+}
+
+static void drop_claims(struct sl_keeper *k)
+{
+    struct sl_list *next;
+    for (struct sl_list *i = k->orders.next; i != &k->orders; i = next) {
+        struct sl_op *op = sl_entry_of(i, struct sl_op, place);
+        next = i->next;
+        if (op->type == SL_KO_CLAIM) sl_order_drop(k, op);
+    }
+}
+
+/* Who waits is told; what was written is gone; and nothing is granted any more. But STALE
+ * says that nothing was committed: a commit on its way is waited for. */
+void sl_keeper_stop(struct sl_keeper *k, sl_ms now, uint64_t term)
+{
+    if (k->state == SL_STOPPED) return;
+    k->state = SL_STOPPED;
+    drop_claims(k);
+    struct sl_list *next;
+    for (struct sl_list *i = k->transactions.next; i != &k->transactions; i = next) {
+        struct sl_tx *t = sl_entry_of(i, struct sl_tx, all);
+        next = i->next;
+        if (is_on_its_way(t)) continue;
+        if (t->reply != NULL) {
+            t->reply->answer.term = term;
+            sl_reply_status(k, t->reply, SLUICE_ESTALE);
+            t->reply = NULL;
+        }
+        sl_tx_end(k, now, t);
+    }
+}
+
+/* --- Time ----------------------------------------------------------------------------- */
+
+/* Those who left, and there was no memory to say so, or the engine refused. */
+static void bar_again(struct sl_keeper *k, sl_ms now)
+{
+    k->bar_ms = SL_NEVER;
+    for (struct sl_list *i = k->transactions.next; i != &k->transactions; i = i->next) {
+        struct sl_tx *t = sl_entry_of(i, struct sl_tx, all);
+        if (t->state == SL_IS_BARRED && t->op == NULL) sl_tx_bar(k, now, t);
+    }
+}
+
+void sl_keeper_tick(struct sl_keeper *k, sl_ms now)
+{
+    const struct sl_bytes none = {NULL, 0};
+    if (k->bar_ms <= now) bar_again(k, now);
+    if (k->state == SL_CANDIDATE && k->claim_ms <= now) {
+        k->claim_ms = SL_NEVER;
+        if (sl_order(k, SL_KO_CLAIM, NULL, none, none, none) == NULL)
+            k->claim_ms = sl_ms_after(now, SL_TRY_AGAIN_MS);
+    }
+    while (k->ages.count > 0 && k->ages.items[0].at <= now) {
+        struct sl_tx *t = k->ages.items[0].owner;
+        sl_heap_remove(&k->ages, t->due);
+        sl_tx_restart(k, now, t, SLUICE_EAGE, NULL, 0);
+    }
+}
+
+sl_ms sl_keeper_due(const struct sl_keeper *k)
+{
+    sl_ms due = k->bar_ms;
+    if (k->state == SL_CANDIDATE && k->claim_ms < due) due = k->claim_ms;
+    if (k->ages.count > 0 && k->ages.items[0].at < due) due = k->ages.items[0].at;
+    return due;
+}
+
+/* --- Life ------------------------------------------------------------------------------- */
+
+static void placed(void *owner, uint32_t place)
+{
+    ((struct sl_tx *)owner)->due = place;
+}
+
+struct sl_keeper *sl_keeper_new(const struct sl_keeper_limits *limits, uint64_t seed)
+{
+    struct sl_keeper *k = calloc(1, sizeof *k);
+    if (k == NULL) return NULL;
+    k->limits = *limits;
+    sl_index_init(&k->items, &sl_items_kind, seed);
+    sl_index_init(&k->locks, &sl_locks_kind, seed);
+    sl_index_init(&k->writes, &sl_writes_kind, seed);
+    sl_index_init(&k->by_session, &sl_sessions_kind, seed);
+    sl_index_init(&k->ops, &sl_ops_kind, seed);
+    sl_heap_init(&k->ages, placed);
+    sl_list_init(&k->transactions);
+    sl_list_init(&k->going_on);
+    sl_list_init(&k->orders);
+    sl_list_init(&k->replies);
+    sl_list_init(&k->outcomes);
+    k->bar_ms = SL_NEVER;
+    return k;
+}
+
+static void free_op(void *item)
+{
+    struct sl_op *op = item;
+    free(op->reply);
+    free(op);
+}
+
+void sl_keeper_free(struct sl_keeper *k)
+{
+    if (k == NULL) return;
+    sl_keeper_stop(k, 0, 0);
+    while (!sl_list_empty(&k->transactions))
+        sl_tx_end(k, 0, sl_entry_of(k->transactions.next, struct sl_tx, all));
+    while (!sl_list_empty(&k->replies)) {
+        struct sl_reply *r = sl_entry_of(k->replies.next, struct sl_reply, place);
+        sl_list_remove(&r->place);
+        free(r);
+    }
+    sl_index_empty(&k->ops, free_op);
+    sl_index_free(&k->ops);
+    sl_index_free(&k->items);
+    sl_index_free(&k->locks);
+    sl_index_free(&k->writes);
+    sl_index_free(&k->by_session);
+    sl_heap_free(&k->ages);
+    free(k->ordered);
+    free(k->fetched);
+    free(k);
+}

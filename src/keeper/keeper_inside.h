@@ -1,0 +1,222 @@
+/* keeper_inside.h - the keeper as its own files see it.
+ *
+ *     keeper.c        its life, its orders, what the engine says
+ *     transactions.c  what clients ask
+ *     locks.c         items, lines, cycles
+ *     look.c          questions */
+#ifndef SL_KEEPER_INSIDE_H
+#define SL_KEEPER_INSIDE_H
+
+#include "core/heap.h"
+#include "core/index.h"
+#include "keeper/keeper.h"
+
+#define SL_MODES 6
+
+struct sl_tx;
+
+/* A table, or a key of one. */
+struct sl_item {
+    struct sl_list locks; /* Of those who have it. */
+    struct sl_list line;  /* Of those who wait, in the order of their turn. */
+    uint32_t count[SL_MODES];
+    uint32_t lock_count, waiter_count;
+    struct sl_item *above; /* The table of a key; NULL: it is one. */
+    uint32_t below;        /* Keys of a table that are here. */
+    uint64_t search;       /* Which was here last: by whom for which modes, */
+    uint32_t looked;
+    struct sl_lock *last; /* and the last in line that was reached. */
+    uint32_t table_n, key_n;
+    char name[]; /* Table, then key. */
+};
+
+/* One transaction and one item. */
+struct sl_lock {
+    struct sl_list in_item; /* Of locks; */
+    struct sl_list in_line; /* of those who wait; one that has less may be in both. */
+    struct sl_list in_tx;
+    struct sl_tx *tx;
+    struct sl_item *item;
+    enum sl_mode mode, wanted; /* wanted NONE: it does not wait. */
+};
+
+/* Those in the way of one who waits, one after the other. */
+struct sl_look {
+    struct sl_list *at;   /* The last that was looked at. */
+    struct sl_list *line; /* In the line, those behind this one. */
+    bool in_line;
+};
+
+enum sl_tx_state {
+    SL_RUNS,
+    SL_RESTARTS, /* It has nothing any more, and is told so until it begins again. */
+    SL_COMMITS,
+    SL_IS_BARRED, /* When that is done its locks are freed. */
+};
+
+/* A write so far; its bytes stand behind it. */
+struct sl_written {
+    struct sl_list in_tx;
+    struct sl_tx *tx;
+    uint32_t table_n, key_n, value_n;
+    bool deleted;
+    char *value; /* Owned. */
+    char name[]; /* Table, then key. */
+};
+
+/* An answer that waits to be fetched, and all that it points to. */
+struct sl_reply {
+    struct sl_list place; /* Of those to be fetched, or of outcomes to come. */
+    uint64_t ticket;      /* 0: nobody is there any more. */
+    uint64_t session;
+    struct sl_tx_answer answer;
+    char bytes[]; /* Values, rows, a cycle. */
+};
+
+struct sl_op {
+    struct sl_list place; /* Of orders that wait to be fetched; then of none. */
+    uint64_t number;
+    enum sl_keeper_order_type type;
+    struct sl_tx *tx;       /* NULL: of none, or of none any more. */
+    struct sl_reply *reply; /* Of OUTCOME, which needs no transaction; owned. */
+    uint64_t id;
+    uint32_t request_n, table_n, key_n;
+    char bytes[];
+};
+
+struct sl_tx {
+    struct sl_list all;
+    uint64_t id, session;
+    enum sl_tx_state state;
+    int why; /* Of RESTARTS: ERESTART, EAGE. */
+    sl_ms begun_ms;
+    uint32_t due;  /* In the heap of ages. */
+    bool gone;     /* Its connection is. */
+    char *request; /* Owned; NULL: none. */
+    uint32_t request_n;
+
+    struct sl_list locks;
+    uint32_t lock_count;
+    struct sl_lock *waits; /* NULL: it does not. */
+    struct sl_list writes; /* In the order in which keys were first written. */
+    uint32_t write_count;
+    size_t write_bytes;
+
+    /* What it was asked for, and is not answered. */
+    struct sl_reply
+        *reply; /* Made when it was asked, so that it cannot fail; NULL: it was
+                               not. */
+    enum sl_tx_type asked;
+    struct sl_op *op; /* It waits for the engine; NULL: it does not. */
+    char *words;      /* Table, key, value of it; owned. */
+    uint32_t table_n, key_n, value_n;
+    bool whole, write;
+
+    struct sl_list going_on; /* It has what it waited for. */
+    uint64_t seen;           /* Of the search for cycles, as those below. */
+    struct sl_tx *from;
+    struct sl_look look;
+};
+
+struct sl_keeper {
+    struct sl_keeper_limits limits;
+    enum sl_keeper_state state;
+    uint64_t term;
+    uint64_t last_id, last_op, search;
+    struct sl_index items, locks, writes, by_session, ops;
+    struct sl_list transactions;
+    uint32_t transaction_count;
+    struct sl_heap ages;
+    struct sl_list going_on; /* Those who have what they waited for. */
+    bool is_going_on;
+    struct sl_tx *cycle_end; /* Of the last search: the one that waits for the first. */
+    struct sl_list orders, replies;
+    struct sl_list outcomes; /* Replies that wait for one. */
+    struct sl_write
+        *ordered;         /* Of the commit that was fetched last; there is room for */
+    uint32_t ordered_max; /* those of any that was ordered. */
+    struct sl_reply *fetched;
+    sl_ms claim_ms; /* When the next claim is due; SL_NEVER. */
+    sl_ms bar_ms;   /* When those are barred for whom that has failed; SL_NEVER. */
+    struct sl_keeper_stats stats;
+};
+
+/* --- locks.c ------------------------------------------------------------------------ */
+
+extern const struct sl_index_kind sl_items_kind, sl_locks_kind;
+
+/* Take a lock, or stand in line. SLUICE_OK; SL_TX_WAITS; ELOCKS, ENOMEM. */
+#define SL_TX_WAITS 1
+int sl_lock_take(struct sl_keeper *k, struct sl_tx *t, struct sl_bytes table,
+                 struct sl_bytes key, enum sl_mode mode);
+
+/* Whether one that waits fits beside those who have the item; the order of a line; what a
+ * transaction has of an item, or NULL. */
+bool sl_lock_may_have(const struct sl_lock *l);
+bool sl_lock_comes_before(const struct sl_lock *a, const struct sl_lock *b);
+struct sl_lock *sl_lock_find(const struct sl_keeper *k, const struct sl_tx *t,
+                             const struct sl_item *i);
+
+/* Who waits is looked at: the youngest of a cycle that t closes; NULL: there is none. The
+ * cycle is in the `from` of its members, from t back to t. */
+struct sl_tx *sl_lock_cycle(struct sl_keeper *k, struct sl_tx *t);
+
+/* It waits no more; gives all back. Whoever has its turn then goes on. */
+void sl_lock_leave_line(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
+void sl_lock_free_all(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
+
+/* The first that is in the way of one who waits. */
+const struct sl_tx *sl_lock_blocker(const struct sl_lock *l);
+
+struct sl_item *sl_item_find(const struct sl_keeper *k, struct sl_bytes table,
+                             struct sl_bytes key);
+
+/* --- transactions.c ------------------------------------------------------------------ */
+
+extern const struct sl_index_kind sl_writes_kind, sl_sessions_kind;
+
+/* It has the lock that it waited for. */
+void sl_tx_go_on(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
+void sl_tx_engine_did(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
+                      const struct sl_done *done);
+
+/* Its connection is gone: the engine is told so, now or when that is tried again. */
+void sl_tx_bar(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
+
+/* It is over. */
+void sl_tx_end(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
+
+/* It loses all, and is told why when it is asked next, or now. */
+void sl_tx_restart(struct sl_keeper *k, sl_ms now, struct sl_tx *t, int why,
+                   const uint64_t *cycle, uint32_t count);
+void sl_tx_forget_writes(struct sl_keeper *k, struct sl_tx *t);
+
+/* --- keeper.c ------------------------------------------------------------------------- */
+
+extern const struct sl_index_kind sl_ops_kind;
+
+/* An answer to come; with room for more bytes than the old one had. NULL when out of
+ * memory. */
+struct sl_reply *sl_reply_new(uint64_t ticket, uint64_t session);
+struct sl_reply *sl_reply_grow(struct sl_reply *r, size_t bytes);
+void sl_reply_put(struct sl_keeper *k, struct sl_reply *r);
+void sl_reply_status(struct sl_keeper *k, struct sl_reply *r, int status);
+
+/* NULL when out of memory. */
+struct sl_op *sl_order(struct sl_keeper *k, enum sl_keeper_order_type type,
+                       struct sl_tx *t, struct sl_bytes request, struct sl_bytes table,
+                       struct sl_bytes key);
+
+/* Nobody wants it any more: it is not ordered, or what comes of it is not looked at. */
+void sl_order_drop(struct sl_keeper *k, struct sl_op *op);
+bool sl_order_was_fetched(const struct sl_op *op);
+
+/* Room for the writes of a commit to come. False: out of memory. */
+bool sl_order_reserve(struct sl_keeper *k, uint32_t writes);
+
+/* What the engine has refused is tried again after so long. */
+#define SL_TRY_AGAIN_MS 100
+
+uint64_t sl_keeper_hash(const void *at, size_t n, uint64_t seed);
+
+#endif /* SL_KEEPER_INSIDE_H */

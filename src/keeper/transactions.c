@@ -1,0 +1,748 @@
+/* transactions.c - what clients ask of a transaction. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "keeper/keeper_inside.h"
+
+static void run(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
+
+/* --- Sessions ---------------------------------------------------------------------- */
+
+static uint64_t hash_session(const void *item, uint64_t seed)
+{
+    const struct sl_tx *t = item;
+    return sl_keeper_hash(&t->session, sizeof t->session, seed);
+}
+
+static bool same_session(const void *item, struct sl_bytes key)
+{
+    return memcmp(&((const struct sl_tx *)item)->session, key.at, key.n) == 0;
+}
+
+const struct sl_index_kind sl_sessions_kind = {.hash = hash_session,
+                                               .same = same_session};
+
+static struct sl_tx *find(const struct sl_keeper *k, uint64_t session)
+{
+    return sl_index_find(&k->by_session,
+                         (struct sl_bytes){(const char *)&session, sizeof session},
+                         sl_keeper_hash(&session, sizeof session, k->by_session.seed));
+}
+
+bool sl_keeper_waits(const struct sl_keeper *k, uint64_t session)
+{
+    const struct sl_tx *t = find(k, session);
+    return t != NULL && t->waits != NULL;
+}
+
+/* --- Writes so far ------------------------------------------------------------------ */
+
+struct write_name {
+    const struct sl_tx *tx;
+    struct sl_bytes table, key;
+};
+
+static uint64_t hash_names(const struct write_name *w, uint64_t seed)
+{
+    uint64_t h = sl_keeper_hash(&w->tx, sizeof w->tx, seed);
+    h = sl_keeper_hash(w->table.at, w->table.n, h);
+    return sl_keeper_hash(w->key.at, w->key.n, h);
+}
+
+static struct write_name name_of(const struct sl_written *w)
+{
+    return (struct write_name){
+        w->tx, {w->name, w->table_n}, {w->name + w->table_n, w->key_n}};
+}
+
+static uint64_t hash_written(const void *item, uint64_t seed)
+{
+    const struct write_name n = name_of(item);
+    return hash_names(&n, seed);
+}
+
+static bool same_written(const void *item, struct sl_bytes key)
+{
+    const struct write_name a = name_of(item), *b = (const void *)key.at;
+    return a.tx == b->tx && a.table.n == b->table.n && a.key.n == b->key.n &&
+           memcmp(a.table.at, b->table.at, a.table.n) == 0 &&
+           memcmp(a.key.at, b->key.at, a.key.n) == 0;
+}
+
+const struct sl_index_kind sl_writes_kind = {.hash = hash_written,
+                                             .same = same_written};
+
+static struct sl_written *find_written(const struct sl_keeper *k, const struct sl_tx *t,
+                                       struct sl_bytes table, struct sl_bytes key)
+{
+    const struct write_name n = {t, table, key};
+    return sl_index_find(&k->writes, (struct sl_bytes){(const char *)&n, sizeof n},
+                         hash_names(&n, k->writes.seed));
+}
+
+static void forget(struct sl_keeper *k, struct sl_written *w)
+{
+    sl_index_remove(&k->writes, w, hash_written(w, k->writes.seed));
+    sl_list_remove(&w->in_tx);
+    w->tx->write_count--;
+    w->tx->write_bytes -= w->table_n + w->key_n + w->value_n;
+    free(w->value);
+    free(w);
+}
+
+void sl_tx_forget_writes(struct sl_keeper *k, struct sl_tx *t)
+{
+    while (!sl_list_empty(&t->writes))
+        forget(k, sl_entry_of(t->writes.next, struct sl_written, in_tx));
+}
+
+static struct sl_written *make_written(struct sl_keeper *k, struct sl_tx *t,
+                                       struct sl_bytes table, struct sl_bytes key)
+{
+    if (sl_index_reserve(&k->writes) != SLUICE_OK) return NULL;
+    struct sl_written *w = calloc(1, sizeof *w + table.n + key.n);
+    if (w == NULL) return NULL;
+    w->tx = t;
+    w->table_n = (uint32_t)table.n;
+    w->key_n = (uint32_t)key.n;
+    memcpy(w->name, table.at, table.n);
+    if (key.n > 0) memcpy(w->name + table.n, key.at, key.n);
+    sl_list_append(&t->writes, &w->in_tx);
+    t->write_count++;
+    t->write_bytes += table.n + key.n;
+    sl_index_put(&k->writes, w, hash_written(w, k->writes.seed));
+    return w;
+}
+
+/* Remember a write, or a deletion. */
+static int put(struct sl_keeper *k, struct sl_tx *t, struct sl_bytes table,
+               struct sl_bytes key, struct sl_bytes value, bool deleted)
+{
+    struct sl_written *w = find_written(k, t, table, key);
+    size_t more = value.n + (w == NULL ? table.n + key.n : 0);
+    size_t less = w == NULL ? 0 : w->value_n;
+    if (w == NULL && t->write_count >= k->limits.writes_max) return SLUICE_EWRITES;
+    if (t->write_bytes - less + more > k->limits.bytes_max) return SLUICE_EWRITES;
+    char *copy = malloc(value.n + 1);
+    if (copy == NULL) return SLUICE_ENOMEM;
+    if (w == NULL) w = make_written(k, t, table, key);
+    if (w == NULL) {
+        free(copy);
+        return SLUICE_ENOMEM;
+    }
+    if (value.n > 0) memcpy(copy, value.at, value.n);
+    t->write_bytes += value.n;
+    t->write_bytes -= w->value_n;
+    free(w->value);
+    w->value = copy;
+    w->value_n = (uint32_t)value.n;
+    w->deleted = deleted;
+    return SLUICE_OK;
+}
+
+/* --- Answers ----------------------------------------------------------------------- */
+
+static void answer(struct sl_keeper *k, struct sl_tx *t, int status)
+{
+    struct sl_reply *r = t->reply;
+    free(t->words);
+    t->words = NULL;
+    if (r == NULL) return; /* Nobody is there to hear it. */
+    t->reply = NULL;
+    sl_reply_status(k, r, status);
+}
+
+/* With bytes of its own; or that there is no memory for them. */
+static void answer_value(struct sl_keeper *k, struct sl_tx *t, bool found,
+                         struct sl_bytes value)
+{
+    if (t->reply == NULL) return;
+    struct sl_reply *r = sl_reply_grow(t->reply, value.n);
+    if (r == NULL) {
+        answer(k, t, SLUICE_ENOMEM);
+        return;
+    }
+    if (value.n > 0) memcpy(r->bytes, value.at, value.n);
+    r->answer.found = found;
+    if (found) r->answer.value = (struct sl_bytes){r->bytes, value.n};
+    t->reply = r;
+    answer(k, t, SLUICE_OK);
+}
+
+/* --- Beginning and ending ------------------------------------------------------------ */
+
+void sl_tx_end(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+{
+    sl_tx_forget_writes(k, t);
+    if (t->op != NULL) sl_order_drop(k, t->op);
+    t->op = NULL;
+    sl_list_remove(&t->going_on);
+    sl_lock_free_all(k, now, t);
+    if (t->due != SL_HEAP_NONE) sl_heap_remove(&k->ages, t->due);
+    if (!t->gone)
+        sl_index_remove(&k->by_session, t, hash_session(t, k->by_session.seed));
+    sl_list_remove(&t->all);
+    k->transaction_count--;
+    free(t->reply);
+    free(t->words);
+    free(t->request);
+    free(t);
+}
+
+void sl_tx_restart(struct sl_keeper *k, sl_ms now, struct sl_tx *t, int why,
+                   const uint64_t *cycle, uint32_t count)
+{
+    struct sl_reply *r = t->reply;
+    t->state = SL_RESTARTS;
+    t->why = why;
+    k->stats.restarted++;
+#ifndef MUT_WRITESKEPT
+    sl_tx_forget_writes(k, t);
+#endif
+#ifndef MUT_LATEREAD
+    if (t->op != NULL) sl_order_drop(k, t->op);
+#endif
+    t->op = NULL;
+    sl_list_remove(&t->going_on);
+    if (r != NULL) {
+        struct sl_reply *more = sl_reply_grow(r, count * sizeof *cycle);
+        if (more != NULL) {
+            r = t->reply = more;
+            if (count > 0) memcpy(r->bytes, cycle, count * sizeof *cycle);
+            r->answer.cycle = (const uint64_t *)(const void *)r->bytes;
+            r->answer.cycle_count = count;
+        }
+        answer(k, t, why);
+    }
+#ifndef MUT_RESTARTKEEPS
+    sl_lock_free_all(k, now, t);
+#else
+    sl_lock_leave_line(k, now, t);
+#endif
+}
+
+static struct sl_tx *make_tx(struct sl_keeper *k, sl_ms now, uint64_t session)
+{
+    uint32_t out = k->transaction_count - k->ages.count;
+    if (sl_index_reserve(&k->by_session) != SLUICE_OK ||
+        sl_heap_reserve(&k->ages, out + 1) != SLUICE_OK)
+        return NULL;
+    struct sl_tx *t = calloc(1, sizeof *t);
+    if (t == NULL) return NULL;
+    sl_list_init(&t->locks);
+    sl_list_init(&t->writes);
+    sl_list_init(&t->going_on);
+    t->id = ++k->last_id;
+    t->session = session;
+    t->begun_ms = now;
+    t->due = SL_HEAP_NONE;
+    sl_list_append(&k->transactions, &t->all);
+    k->transaction_count++;
+    sl_index_put(&k->by_session, t, hash_session(t, k->by_session.seed));
+    return t;
+}
+
+static void set_age(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+{
+    sl_ms end = sl_ms_after(now, k->limits.age_ms_max);
+    if (end == SL_NEVER) return;
+    if (t->due == SL_HEAP_NONE) sl_heap_put(&k->ages, end, t);
+    else sl_heap_move(&k->ages, t->due, end);
+}
+
+static bool set_request(struct sl_tx *t, struct sl_bytes request)
+{
+    char *copy = NULL;
+    if (request.n > 0) {
+        copy = malloc(request.n);
+        if (copy == NULL) return false;
+        memcpy(copy, request.at, request.n);
+    }
+    free(t->request);
+    t->request = copy;
+    t->request_n = (uint32_t)request.n;
+    return true;
+}
+
+/* A new one; or the one that was told to restart, with its number and so its age. */
+static void begin(struct sl_keeper *k, sl_ms now, struct sl_reply *r,
+                  const struct sl_tx_ask *ask)
+{
+    struct sl_tx *t = find(k, ask->session);
+    int status = SLUICE_OK;
+    bool fresh = t == NULL;
+    if (t != NULL && t->state != SL_RESTARTS) status = SLUICE_ENOTX;
+    else if (t == NULL && k->transaction_count >= k->limits.transactions_max)
+        status = SLUICE_ETRANSACTIONS;
+    else if (t == NULL) t = make_tx(k, now, ask->session);
+    if (status == SLUICE_OK && (t == NULL || !set_request(t, ask->request))) {
+        if (t != NULL && fresh) sl_tx_end(k, now, t);
+        status = SLUICE_ENOMEM;
+    }
+    if (status == SLUICE_OK) {
+        t->state = SL_RUNS;
+#ifdef MUT_NEWNUMBER
+        if (!fresh) t->id = ++k->last_id;
+#endif
+        set_age(k, now, t);
+        k->stats.begun++;
+        r->answer.term = k->term;
+        r->answer.id = t->id;
+    }
+    sl_reply_status(k, r, status);
+}
+
+/* --- Locks of an ask ------------------------------------------------------------------ */
+
+static struct sl_bytes word_table(const struct sl_tx *t)
+{
+    return (struct sl_bytes){t->words, t->table_n};
+}
+
+static struct sl_bytes word_key(const struct sl_tx *t)
+{
+    if (t->whole) return (struct sl_bytes){NULL, 0};
+    return (struct sl_bytes){t->words + t->table_n, t->key_n};
+}
+
+static struct sl_bytes word_value(const struct sl_tx *t)
+{
+    return (struct sl_bytes){t->words + t->table_n + t->key_n, t->value_n};
+}
+
+/* All that it needs: on the table first, then on the key. */
+static int take_locks(struct sl_keeper *k, struct sl_tx *t)
+{
+    const struct sl_bytes none = {NULL, 0};
+    enum sl_mode below = t->write ? SL_MODE_W : SL_MODE_R;
+    if (t->whole) return sl_lock_take(k, t, word_table(t), none, below);
+    enum sl_mode intends = t->write ? SL_MODE_IW : SL_MODE_IR;
+#ifdef MUT_NOINTENT
+    intends = SL_MODE_IR;
+#endif
+    int status = sl_lock_take(k, t, word_table(t), none, intends);
+    if (status != SLUICE_OK) return status;
+    return sl_lock_take(k, t, word_table(t), word_key(t), below);
+}
+
+#define CYCLE_MAX 64 /* Of one, so many are named. */
+
+/* It waits now: if that closes a cycle the youngest gives way, until there is none. False:
+ * that was t itself. */
+static bool break_cycles(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+{
+#ifdef MUT_NOCYCLE
+    return true;
+#endif
+    uint64_t id = t->id;
+    struct sl_tx *youngest;
+    while (t->waits != NULL && (youngest = sl_lock_cycle(k, t)) != NULL) {
+        uint64_t cycle[CYCLE_MAX];
+        uint32_t count = 0;
+        for (const struct sl_tx *x = k->cycle_end; x != NULL; x = x->from)
+            if (count < CYCLE_MAX) cycle[count++] = x->id;
+        /* From the first that waits on: as they wait for each other. */
+        for (uint32_t i = 0; i < count / 2; i++) {
+            uint64_t other = cycle[count - 1 - i];
+            cycle[count - 1 - i] = cycle[i];
+            cycle[i] = other;
+        }
+        k->stats.cycles++;
+        bool self = youngest->id == id;
+        sl_tx_restart(k, now, youngest, SLUICE_ERESTART, cycle, count);
+        if (self) return false;
+#ifdef MUT_ONECYCLE
+        break;
+#endif
+    }
+    return true;
+}
+
+/* --- What is asked, with its locks ---------------------------------------------------- */
+
+static void ask_engine(struct sl_keeper *k, struct sl_tx *t,
+                       enum sl_keeper_order_type type)
+{
+    const struct sl_bytes none = {NULL, 0};
+    struct sl_bytes request = {t->request, t->request_n};
+    bool names = type == SL_KO_READ || type == SL_KO_SCAN;
+    t->op = sl_order(k, type, t, type == SL_KO_COMMIT ? request : none,
+                     names ? word_table(t) : none,
+                     type == SL_KO_READ ? word_key(t) : none);
+    if (t->op == NULL) answer(k, t, SLUICE_ENOMEM);
+}
+
+static void get(struct sl_keeper *k, struct sl_tx *t)
+{
+    const struct sl_written *w = find_written(k, t, word_table(t), word_key(t));
+#ifdef MUT_DIRTY
+    for (struct sl_list *i = k->transactions.next; i != &k->transactions; i = i->next)
+        if (w == NULL)
+            w = find_written(k, sl_entry_of(i, struct sl_tx, all), word_table(t),
+                             word_key(t));
+#endif
+    if (w == NULL) ask_engine(k, t, SL_KO_READ);
+    else answer_value(k, t, !w->deleted, (struct sl_bytes){w->value, w->value_n});
+}
+
+/* Whether there was one, it knows itself or the engine does. */
+static void del_known(struct sl_keeper *k, struct sl_tx *t, bool found)
+{
+    int status = put(k, t, word_table(t), word_key(t), (struct sl_bytes){"", 0}, true);
+    t->reply->answer.found = found && status == SLUICE_OK;
+    answer(k, t, status);
+}
+
+static void del(struct sl_keeper *k, struct sl_tx *t)
+{
+    const struct sl_written *w = find_written(k, t, word_table(t), word_key(t));
+    if (w == NULL) ask_engine(k, t, SL_KO_READ);
+    else del_known(k, t, !w->deleted);
+}
+
+/* Whatever it is told, but RESTART and AGE, is the end of it. */
+static void commit(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+{
+#ifdef MUT_READONLY
+    if (t->write_count == 0) {
+        answer(k, t, SLUICE_OK);
+        sl_tx_end(k, now, t);
+        return;
+    }
+#endif
+    if (!sl_order_reserve(k, t->write_count)) answer(k, t, SLUICE_ENOMEM);
+    else ask_engine(k, t, SL_KO_COMMIT);
+    if (t->op == NULL) {
+        k->stats.aborted++;
+        sl_tx_end(k, now, t);
+        return;
+    }
+    t->state = SL_COMMITS;
+    if (t->due != SL_HEAP_NONE) sl_heap_remove(&k->ages, t->due);
+#ifdef MUT_EARLYFREE
+    sl_lock_free_all(k, now, t);
+#endif
+}
+
+/* It has its locks. */
+static void with_locks(struct sl_keeper *k, struct sl_tx *t)
+{
+    switch (t->asked) {
+        case SL_TX_GET: get(k, t); break;
+        case SL_TX_SCAN: ask_engine(k, t, SL_KO_SCAN); break;
+        case SL_TX_PUT:
+            answer(k, t, put(k, t, word_table(t), word_key(t), word_value(t), false));
+            break;
+        case SL_TX_DEL: del(k, t); break;
+        default: answer(k, t, SLUICE_OK); break;
+    }
+}
+
+static void run(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+{
+    int status = take_locks(k, t);
+#ifdef MUT_DIRTY
+    if (status == SL_TX_WAITS && t->asked == SL_TX_GET) {
+        sl_lock_leave_line(k, now, t);
+        status = SLUICE_OK;
+    }
+#endif
+    if (status == SLUICE_OK) with_locks(k, t);
+    else if (status == SL_TX_WAITS) break_cycles(k, now, t);
+    else answer(k, t, status);
+}
+
+void sl_tx_go_on(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+{
+#ifndef MUT_GRANTSTOPPED
+    if (k->state != SL_LEADER) return;
+#endif
+    if (t->state == SL_RUNS && t->reply != NULL) run(k, now, t);
+}
+
+/* --- What the engine did ---------------------------------------------------------------- */
+
+/* Rows of the engine and of this transaction, by key: what it wrote itself counts. */
+static bool is_before(const struct sl_row *x, const struct sl_row *y)
+{
+    size_t n = x->key.n < y->key.n ? x->key.n : y->key.n;
+    int c = n == 0 ? 0 : memcmp(x->key.at, y->key.at, n);
+    return c != 0 ? c < 0 : x->key.n < y->key.n;
+}
+
+static void swap_rows(struct sl_row *a, struct sl_row *b)
+{
+    const struct sl_row x = *a;
+    *a = *b;
+    *b = x;
+}
+
+static void sink(struct sl_row *rows, uint32_t at, uint32_t n)
+{
+    for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && is_before(&rows[child], &rows[child + 1])) child++;
+        if (!is_before(&rows[at], &rows[child])) return;
+        swap_rows(&rows[at], &rows[child]);
+    }
+}
+
+/* By a heap: the keeper has no library to sort with. */
+static void sort_rows(struct sl_row *rows, uint32_t n)
+{
+    for (uint32_t i = n / 2; i > 0; i--) sink(rows, i - 1, n);
+    for (uint32_t i = n; i > 1; i--) {
+        swap_rows(&rows[0], &rows[i - 1]);
+        sink(rows, 0, i - 1);
+    }
+}
+
+static uint32_t collect(const struct sl_keeper *k, const struct sl_tx *t,
+                        const struct sl_done *done, struct sl_row *out)
+{
+    struct sl_bytes table = word_table(t);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < done->row_count; i++)
+        if (find_written(k, t, table, done->rows[i].key) == NULL)
+            out[n++] = done->rows[i];
+    for (const struct sl_list *i = t->writes.next; i != &t->writes; i = i->next) {
+        const struct sl_written *w = sl_entry_of(i, struct sl_written, in_tx);
+        if (w->deleted || w->table_n != table.n ||
+            memcmp(w->name, table.at, table.n) != 0)
+            continue;
+        out[n++] = (struct sl_row){{w->name + w->table_n, w->key_n},
+                                   {w->value, w->value_n}};
+    }
+    sort_rows(out, n);
+    return n;
+}
+
+static void scanned(struct sl_keeper *k, struct sl_tx *t, const struct sl_done *done)
+{
+    size_t most = done->row_count + t->write_count, bytes = 0;
+    if (t->reply == NULL) return;
+    struct sl_row *rows = malloc((most + 1) * sizeof *rows);
+    if (rows == NULL) {
+        answer(k, t, SLUICE_ENOMEM);
+        return;
+    }
+    uint32_t n = collect(k, t, done, rows);
+    for (uint32_t i = 0; i < n; i++) bytes += rows[i].key.n + rows[i].value.n;
+    struct sl_reply *r = NULL;
+    if (n <= k->limits.rows_max) r = sl_reply_grow(t->reply, n * sizeof *rows + bytes);
+    if (r == NULL) {
+        free(rows);
+        answer(k, t, n > k->limits.rows_max ? SLUICE_ETOOBIG : SLUICE_ENOMEM);
+        return;
+    }
+    t->reply = r;
+    struct sl_row *to = (struct sl_row *)(void *)r->bytes;
+    char *at = r->bytes + n * sizeof *rows;
+    for (uint32_t i = 0; i < n; i++) {
+        to[i] = (struct sl_row){{at, rows[i].key.n},
+                                {at + rows[i].key.n, rows[i].value.n}};
+        if (rows[i].key.n > 0) memcpy(at, rows[i].key.at, rows[i].key.n);
+        at += rows[i].key.n;
+        if (rows[i].value.n > 0) memcpy(at, rows[i].value.at, rows[i].value.n);
+        at += rows[i].value.n;
+    }
+    free(rows);
+    r->answer.rows = to;
+    r->answer.row_count = n;
+    answer(k, t, SLUICE_OK);
+}
+
+/* Whatever came of it, the transaction is over; its locks go last. */
+static void committed(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
+                      const struct sl_done *done)
+{
+    if (done->status == SLUICE_OK) k->stats.committed++;
+    else k->stats.aborted++;
+    if (t->reply != NULL) {
+        t->reply->answer.revision = done->revision;
+        t->reply->answer.term = done->term;
+    }
+    answer(k, t, done->status);
+    sl_tx_end(k, now, t);
+}
+
+/* Now its locks are free; or it is tried again, and they are kept until then. */
+static void barred(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
+                   const struct sl_done *done)
+{
+#ifdef MUT_BARSESSION
+    struct sl_tx *other = find(k, t->session);
+    if (other != NULL) sl_lock_free_all(k, now, other);
+#endif
+#ifndef MUT_BARONCE
+    if (done->status != SLUICE_OK) {
+        sl_ms again = sl_ms_after(now, SL_TRY_AGAIN_MS);
+        if (again < k->bar_ms) k->bar_ms = again;
+        return;
+    }
+#endif
+    (void)done;
+    sl_tx_end(k, now, t);
+}
+
+void sl_tx_engine_did(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
+                      const struct sl_done *done)
+{
+    t->op = NULL;
+    if (t->state == SL_COMMITS) committed(k, now, t, done);
+    else if (t->state == SL_IS_BARRED) barred(k, now, t, done);
+    else if (done->status != SLUICE_OK) answer(k, t, done->status);
+    else if (t->asked == SL_TX_SCAN) scanned(k, t, done);
+    else if (t->asked == SL_TX_DEL) del_known(k, t, done->found);
+    else answer_value(k, t, done->found, done->value);
+}
+
+/* --- Asking ---------------------------------------------------------------------------- */
+
+static int check(const struct sl_keeper *k, const struct sl_tx_ask *a)
+{
+    const struct sl_keeper_limits *l = &k->limits;
+    bool names = a->type >= SL_TX_LOCK && a->type <= SL_TX_SCAN;
+#ifndef MUT_ANYSTATE
+    if (k->state != SL_LEADER) return SLUICE_ENOKEEPER;
+#endif
+    if (a->request.n > l->request_bytes_max) return SLUICE_ETOOBIG;
+    if (a->type == SL_TX_OUTCOME && a->request.n == 0) return SLUICE_EINVAL;
+    if (!names) return SLUICE_OK;
+    if (a->table.n == 0) return SLUICE_EINVAL;
+    bool key = a->type != SL_TX_SCAN && !(a->type == SL_TX_LOCK && a->key.at == NULL);
+    if (key && a->key.n == 0) return SLUICE_EINVAL;
+    if (a->table.n + a->key.n > l->name_bytes_max) return SLUICE_ETOOBIG;
+    return a->value.n > l->value_bytes_max ? SLUICE_ETOOBIG : SLUICE_OK;
+}
+
+/* Keep its words: it may have to wait. */
+static bool keep(struct sl_tx *t, const struct sl_tx_ask *a)
+{
+    char *words = malloc(a->table.n + a->key.n + a->value.n + 1);
+    if (words == NULL) return false;
+    memcpy(words, a->table.at, a->table.n);
+    if (a->key.n > 0) memcpy(words + a->table.n, a->key.at, a->key.n);
+    if (a->value.n > 0) memcpy(words + a->table.n + a->key.n, a->value.at, a->value.n);
+    free(t->words);
+    t->words = words;
+    t->table_n = (uint32_t)a->table.n;
+    t->key_n = (uint32_t)a->key.n;
+    t->value_n = (uint32_t)a->value.n;
+    t->whole = a->type == SL_TX_SCAN || (a->type == SL_TX_LOCK && a->key.at == NULL);
+    t->write = a->type == SL_TX_PUT || a->type == SL_TX_DEL ||
+               (a->type == SL_TX_LOCK && a->write);
+    return true;
+}
+
+static void ask_outcome(struct sl_keeper *k, struct sl_reply *r,
+                        const struct sl_tx_ask *a)
+{
+    const struct sl_bytes none = {NULL, 0};
+    struct sl_op *op = sl_order(k, SL_KO_OUTCOME, NULL, a->request, none, none);
+    if (op == NULL) {
+        sl_reply_status(k, r, SLUICE_ENOMEM);
+        return;
+    }
+    op->reply = r;
+    sl_list_append(&k->outcomes, &r->place);
+}
+
+static void abort_it(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
+                     struct sl_reply *r)
+{
+    k->stats.aborted++;
+    sl_tx_end(k, now, t);
+    sl_reply_status(k, r, SLUICE_OK);
+}
+
+static void ask_transaction(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
+                            struct sl_reply *r, const struct sl_tx_ask *a)
+{
+    if (a->type == SL_TX_ABORT) {
+        abort_it(k, now, t, r);
+        return;
+    }
+#ifndef MUT_RUNSON
+    if (t->state == SL_RESTARTS) {
+        sl_reply_status(k, r, t->why);
+        return;
+    }
+#endif
+    t->reply = r;
+    t->asked = a->type;
+    if (a->type == SL_TX_COMMIT) commit(k, now, t);
+    else if (!keep(t, a)) answer(k, t, SLUICE_ENOMEM);
+    else run(k, now, t);
+}
+
+int sl_keeper_ask(struct sl_keeper *k, sl_ms now, uint64_t ticket,
+                  const struct sl_tx_ask *ask)
+{
+    struct sl_reply *r = sl_reply_new(ticket, ask->session);
+    if (r == NULL) return SLUICE_ENOMEM;
+    int status = check(k, ask);
+    struct sl_tx *t = find(k, ask->session);
+    if (status != SLUICE_OK) sl_reply_status(k, r, status);
+    else if (ask->type == SL_TX_BEGIN) begin(k, now, r, ask);
+    else if (ask->type == SL_TX_OUTCOME) ask_outcome(k, r, ask);
+    else if (t == NULL || t->reply != NULL) sl_reply_status(k, r, SLUICE_ENOTX);
+    else ask_transaction(k, now, t, r, ask);
+    return SLUICE_OK;
+}
+
+/* --- A connection ends -------------------------------------------------------------------- */
+
+/* What it was to be told is told to nobody. */
+static void forget_replies(struct sl_keeper *k, uint64_t session)
+{
+    struct sl_list *next;
+    for (struct sl_list *i = k->replies.next; i != &k->replies; i = next) {
+        struct sl_reply *r = sl_entry_of(i, struct sl_reply, place);
+        next = i->next;
+        if (r->session != session) continue;
+        sl_list_remove(&r->place);
+        free(r);
+    }
+    for (struct sl_list *i = k->outcomes.next; i != &k->outcomes; i = i->next) {
+        struct sl_reply *r = sl_entry_of(i, struct sl_reply, place);
+        if (r->session == session) r->ticket = 0;
+    }
+}
+
+void sl_tx_bar(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+{
+    const struct sl_bytes none = {NULL, 0};
+    sl_ms again = sl_ms_after(now, SL_TRY_AGAIN_MS);
+    t->op = sl_order(k, SL_KO_BAR, t, none, none, none);
+    if (t->op == NULL && again < k->bar_ms) k->bar_ms = again;
+}
+
+/* It may have a commit on its way, or locks that others wait for: first the engine is told
+ * that it commits no more. */
+void sl_keeper_leave(struct sl_keeper *k, sl_ms now, uint64_t session)
+{
+    struct sl_tx *t = find(k, session);
+#ifndef MUT_TELLGONE
+    forget_replies(k, session);
+#endif
+    if (t == NULL) return;
+    free(t->reply);
+    t->reply = NULL;
+    sl_index_remove(&k->by_session, t, hash_session(t, k->by_session.seed));
+    t->gone = true;
+    if (t->state == SL_COMMITS) return; /* It ends with that. */
+    k->stats.aborted++;
+    sl_lock_leave_line(k, now, t);
+    if (t->op != NULL) sl_order_drop(k, t->op);
+    t->op = NULL;
+#ifndef MUT_FREEFIRST
+    if (t->lock_count > 0 && k->state == SL_LEADER) {
+        t->state = SL_IS_BARRED;
+        if (t->due != SL_HEAP_NONE) sl_heap_remove(&k->ages, t->due);
+        k->stats.barred++;
+        sl_tx_bar(k, now, t);
+        return;
+    }
+#endif
+    sl_tx_end(k, now, t);
+}

@@ -1,0 +1,1424 @@
+/* test_keeper.c - the keeper, by transcripts: who asks, what the engine is ordered, and what
+ * is said. The rules are those of src/keeper/README.md, one by one.
+ *
+ * Of the catalogue of defects R1-R9 and of the tests RT1-RT10 each has its name here, as far
+ * as a keeper has it: RT9 (what was committed is known after a restart) is the engine's; RT2,
+ * RT3 and RT10 are about locks that outlive a keeper, which those of transactions do not. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "keeper_stage.h"
+
+/* --- Candidate, leader, stopped ------------------------------------------------ */
+
+static void a_candidate_claims_and_does_nothing_else(void **state) /* R6 */
+{
+    (void)state;
+    struct stage *s = stage_candidate(&stage_limits, NULL);
+    by_hand(s);
+    assert_true(sl_keeper_due(s->keeper) <= s->now);
+    BEGIN(1), GET(1, "a"), COMMIT(1), ABORT(1), OUTCOME(1, "r");
+    SAID("1 NOKEEPER\n1 NOKEEPER\n1 NOKEEPER\n1 NOKEEPER\n1 NOKEEPER\n");
+    pass(s, 0), pass(s, 0);
+    SAID("> claim\n");
+    BEGIN(1);
+    SAID("1 NOKEEPER\n");
+    does(s), BEGIN(1);
+    SAID("1 began 1\n");
+    assert_int_equal(stats_of(s).term, 1);
+    stage_end(s);
+}
+
+static void a_claim_that_failed_is_made_again(void **state)
+{
+    (void)state;
+    struct stage *s = stage_candidate(&stage_limits, NULL);
+    by_hand(s);
+    pass(s, 0), refuses(s, SLUICE_ENOSPC);
+    SAID("> claim\n");
+    pass(s, 99);
+    SAID("");
+    assert_int_equal(sl_keeper_due(s->keeper), s->now + 1);
+    pass(s, 1), does(s), BEGIN(1);
+    SAID("> claim\n1 began 1\n");
+    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    stage_end(s);
+}
+
+static void a_claim_that_was_refused_is_the_end(void **state)
+{
+    (void)state;
+    struct stage *s = stage_candidate(&stage_limits, NULL);
+    by_hand(s);
+    pass(s, 0), refuses(s, SLUICE_ESTALE), pass(s, 1000), BEGIN(1);
+    SAID("> claim\n1 NOKEEPER\n");
+    assert_int_equal(stats_of(s).state, SL_STOPPED);
+    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    stage_end(s);
+}
+
+static void one_that_was_stopped_does_not_lead_any_more(void **state)
+{
+    (void)state;
+    struct stage *s = stage_candidate(&stage_limits, NULL);
+    by_hand(s);
+    pass(s, 0), stop(s, 7), does(s), BEGIN(1), pass(s, 1000);
+    SAID("> claim\n1 NOKEEPER\n");
+    assert_int_equal(stats_of(s).state, SL_STOPPED);
+    stage_end(s);
+}
+
+/* Nor does a claim go out that nobody has fetched. */
+static void one_that_was_stopped_claims_no_more(void **state)
+{
+    (void)state;
+    struct stage *s = stage_candidate(&stage_limits, NULL);
+    struct sl_keeper_order order;
+    sl_keeper_tick(s->keeper, s->now);
+    sl_keeper_stop(s->keeper, s->now, 7);
+    assert_false(sl_keeper_next(s->keeper, &order));
+    stage_end(s);
+}
+
+static void every_keeper_has_a_term_of_its_own(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(), *t = stage_beside(s);
+    uint64_t a = BEGIN(1), b;
+    assert_int_equal(s->asked[a].term, 1);
+    struct stage *first = s;
+    s = t;
+    b = BEGIN(1);
+    assert_int_equal(s->asked[b].term, 2);
+    stage_end(s);
+    stage_end(first);
+}
+
+/* Who waits is told; who does not is told when it asks; nobody is granted what was freed. */
+static void when_it_stops_nothing_is_granted(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), BEGIN(3), WRITE(1, "a"), WRITE(2, "a"), READ(3, "a");
+    UNHEARD;
+    stop(s, 9);
+    SAID("2 STALE 9\n3 STALE 9\n");
+    assert_int_equal(stats_of(s).locks, 0);
+    GET(1, "a"), GET(2, "a"), BEGIN(4), OUTCOME(5, "r");
+    SAID("1 NOKEEPER\n2 NOKEEPER\n4 NOKEEPER\n5 NOKEEPER\n");
+    stop(s, 10);
+    leave(s, 1);
+    SAID("");
+    stage_end(s);
+}
+
+/* A read on its way is for nobody. */
+static void when_it_stops_reads_are_stale(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), by_hand(s), GET(1, "a"), SCAN(2, "*");
+    UNHEARD;
+    stop(s, 9);
+    SAID("1 STALE 9\n2 STALE 9\n");
+    does(s), does(s);
+    SAID("");
+    stage_end(s);
+}
+
+/* STALE says that nothing was committed: of a commit on its way nobody knows that. */
+static void when_it_stops_a_commit_on_its_way_is_waited_for(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), PUT(1, "a", "x"), BEGIN(2), PUT(2, "b", "y"), BEGIN(3), GET(3, "c");
+    by_hand(s), COMMIT(1), COMMIT(2);
+    UNHEARD;
+    applies(s, oldest(s));
+    stop(s, 2);
+    SAID("");
+    assert_int_equal(stats_of(s).transactions, 2);
+    tells(s, oldest(s));
+    SAID("1 committed 1\n");
+    s->store->term = 2;
+    does(s);
+    SAID("2 STALE 2\n");
+    assert_int_equal(stats_of(s).transactions, 0);
+    stage_end(s);
+}
+
+/* But one that nobody has fetched is not ordered, least of all without its writes. */
+static void when_it_stops_a_commit_that_was_not_fetched_is_not_ordered(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    struct sl_keeper_order order;
+    const struct sl_tx_ask commit = {.type = SL_TX_COMMIT, .session = 1};
+    BEGIN_AS(1, "r"), PUT(1, "a", "x");
+    UNHEARD;
+    assert_int_equal(sl_keeper_ask(s->keeper, s->now, 77, &commit), SLUICE_OK);
+    sl_keeper_stop(s->keeper, s->now, 2);
+    assert_true(sl_keeper_next(s->keeper, &order));
+    assert_int_equal(order.type, SL_KO_ANSWER);
+    assert_int_equal(order.answer->status, SLUICE_ESTALE);
+    assert_false(sl_keeper_next(s->keeper, &order));
+    stage_end(s);
+}
+
+static void one_whose_commit_is_stale_stops(void **state) /* R4, RT1 */
+{
+    (void)state;
+    struct stage *s = stage_new(), *old = s, *new = stage_beside(s);
+    BEGIN(1), PUT(1, "a", "old"), BEGIN(2), GET(2, "b"), BEGIN(3), WRITE(3, "a");
+    SAID("1 began 1\n1 put\n2 began 2\n2 got nothing\n3 began 3\n3 waits\n");
+    s = new;
+    BEGIN(1), PUT(1, "a", "new"), COMMIT(1);
+    SAID("1 began 1\n1 put\n1 committed 1\n");
+    s = old;
+    /* It goes on granting, but nothing of that is committed. */
+    GET(2, "c"), COMMIT(2);
+    SAID("2 got nothing\n3 STALE 2\n2 STALE 2\n");
+    COMMIT(1);
+    SAID("1 NOKEEPER\n");
+    assert_string_equal(stored_at(s->store, "t", "a"), "new");
+    assert_int_equal(stats_of(s).state, SL_STOPPED);
+    stage_end(old);
+    stage_end(new);
+}
+
+/* --- Modes ------------------------------------------------------------------------- */
+
+/* What a mode allows: to read something below, all below, to write something, all. */
+enum { SOME = 1, ALL = 2, WRITES = 4, WRITES_ALL = 8 };
+static const int allows[] = {0,
+                             SOME,
+                             SOME | WRITES,
+                             SOME | ALL,
+                             SOME | ALL | WRITES,
+                             SOME | ALL | WRITES | WRITES_ALL};
+
+static bool meets(int a, int b)
+{
+    return ((a & ALL) && (b & WRITES)) || ((a & WRITES_ALL) && b != 0);
+}
+
+static void modes_fit_if_what_they_allow_does_not_meet(void **state)
+{
+    (void)state;
+    for (int a = 0; a < 6; a++)
+        for (int b = 0; b < 6; b++)
+            assert_int_equal(sl_mode_fits((enum sl_mode)a, (enum sl_mode)b),
+                             !meets(allows[a], allows[b]) &&
+                                 !meets(allows[b], allows[a]));
+}
+
+static void two_modes_are_the_least_that_is_both(void **state)
+{
+    (void)state;
+    for (int a = 0; a < 6; a++)
+        for (int b = 0; b < 6; b++) {
+            int least = SL_MODE_W;
+            for (int m = 0; m < 6; m++)
+                if ((allows[m] & (allows[a] | allows[b])) == (allows[a] | allows[b]) &&
+                    (allows[m] & allows[least]) == allows[m])
+                    least = m;
+            assert_int_equal(sl_mode_both((enum sl_mode)a, (enum sl_mode)b), least);
+        }
+}
+
+static void every_mode_has_a_name(void **state)
+{
+    (void)state;
+    for (int a = 0; a < 6; a++)
+        for (int b = 0; b < a; b++)
+            assert_string_not_equal(sl_mode_name((enum sl_mode)a),
+                                    sl_mode_name((enum sl_mode)b));
+}
+
+/* RT4: two transactions, three items, two kinds. The first has the one on the left, the
+ * second asks for the one on top: "x" it waits. */
+static void all_36_pairs_of_kinds_and_items(void **state)
+{
+    (void)state;
+    static const char *const item[] = {"a", "b", "*"};
+    static const char *const expected[] = {
+        /* read a, b, table; write a, b, table */
+        "...x.x", "....xx", "...xxx", /* read a, b, table */
+        "x.xx.x", ".xx.xx", "xxxxxx", /* write a, b, table */
+    };
+    for (int first = 0; first < 6; first++)
+        for (int second = 0; second < 6; second++) {
+            struct stage *s = stage_new();
+            BEGIN(1), BEGIN(2);
+            stage_item(s, SL_TX_LOCK, 1, item[first % 3], "", first >= 3);
+            SAID("1 began 1\n2 began 2\n1 locked\n");
+            stage_item(s, SL_TX_LOCK, 2, item[second % 3], "", second >= 3);
+            bool waits = expected[first][second] == 'x';
+            SAID(waits ? "2 waits\n" : "2 locked\n");
+            COMMIT(1);
+            SAID(waits ? "1 committed 0\n2 locked\n" : "1 committed 0\n");
+            stage_end(s);
+        }
+}
+
+/* What to ask for to have a mode of the table, with a key that is nobody else's. */
+static uint64_t take_mode(struct stage *s, uint64_t who, enum sl_mode m,
+                          const char *key)
+{
+    switch (m) {
+        case SL_MODE_IR: return READ(who, key);
+        case SL_MODE_IW: return WRITE(who, key);
+        case SL_MODE_R: return READ(who, "*");
+        case SL_MODE_W: return WRITE(who, "*");
+        default: break;
+    }
+    uint64_t ticket = READ(who, "*");
+    return s->asked[ticket].answered ? WRITE(who, key) : ticket;
+}
+
+static enum sl_mode mode_of(struct stage *s, uint64_t who)
+{
+    struct sl_tx_view v;
+    for (uint32_t i = 0; sl_keeper_holder(s->keeper, s->now, (struct sl_bytes){"t", 1},
+                                          (struct sl_bytes){NULL, 0}, i, &v);
+         i++)
+        if (v.session == who) return v.mode;
+    return SL_MODE_NONE;
+}
+
+/* One has a mode and asks for another, beside one that has a third. */
+static void upgrade(enum sl_mode has, enum sl_mode wants, enum sl_mode other)
+{
+    struct stage *s = stage_new();
+    enum sl_mode both = sl_mode_both(has, wants);
+    BEGIN(1), BEGIN(2), BEGIN(3);
+    take_mode(s, 1, has, "a");
+    take_mode(s, 2, other, "b");
+    assert_int_equal(mode_of(s, 1), has);
+    assert_int_equal(mode_of(s, 2), other);
+    uint64_t waiter = WRITE(3, "*"); /* It comes first all the same. */
+    uint64_t ticket = take_mode(s, 1, wants, "a");
+    assert_int_equal(s->asked[ticket].answered, sl_mode_fits(both, other));
+    if (!s->asked[ticket].answered) {
+        assert_int_equal(mode_of(s, 1) == both, false);
+        COMMIT(2);
+        assert_true(s->asked[ticket].answered);
+        take_mode(s, 1, wants, "a");
+    }
+    assert_int_equal(mode_of(s, 1), both);
+    assert_false(s->asked[waiter].answered);
+    stage_end(s);
+}
+
+static void all_modes_are_upgraded_to_all_others(void **state) /* RT4 */
+{
+    (void)state;
+    for (int has = SL_MODE_IR; has <= SL_MODE_W; has++)
+        for (int wants = SL_MODE_IR; wants <= SL_MODE_W; wants++)
+            for (int other = SL_MODE_IR; other <= SL_MODE_W; other++)
+                if (sl_mode_fits((enum sl_mode)has, (enum sl_mode)other))
+                    upgrade((enum sl_mode)has, (enum sl_mode)wants,
+                            (enum sl_mode)other);
+}
+
+static void a_key_comes_with_an_intention_on_its_table(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), GET(1, "a"), PUT(2, "b", "x");
+    HOLDERS("*", "1 IR, 2 IW");
+    HOLDERS("a", "1 R");
+    HOLDERS("b", "2 W");
+    SCAN(1, "*");
+    HOLDERS("*", "1 IR>R for 2, 2 IW");
+    COMMIT(2);
+    HOLDERS("*", "1 R");
+    PUT(1, "c", "y");
+    HOLDERS("*", "1 RIW");
+    GET(1, "u/a");
+    HOLDERS("u/*", "1 IR"); /* Another table. */
+    stage_end(s);
+}
+
+/* No phantoms: who has seen a table sees no row come or go. */
+static void nobody_writes_into_a_table_that_is_read(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), PUT(1, "a", "x"), COMMIT(1), BEGIN(1), SCAN(1, "*");
+    UNHEARD;
+    BEGIN(2), PUT(2, "b", "y");
+    SAID("2 began 3\n2 waits\n");
+    BEGIN(3), DEL(3, "a"), SCAN(1, "*");
+    SAID("3 began 4\n3 waits\n1 saw a=x\n");
+    COMMIT(1);
+    SAID("1 committed 1\n2 put\n3 deleted\n");
+    stage_end(s);
+}
+
+/* --- Lines ------------------------------------------------------------------------- */
+
+static void a_line_is_by_age(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 5; i++) BEGIN(i);
+    WRITE(5, "a"), WRITE(3, "a"), WRITE(4, "a"), WRITE(1, "a"), WRITE(2, "a");
+    HOLDERS("a", "5 W, 1 ->W for 5, 2 ->W for 5, 3 ->W for 5, 4 ->W for 5");
+    UNHEARD;
+    COMMIT(5), COMMIT(1), COMMIT(2), COMMIT(3);
+    SAID("5 committed 0\n1 locked\n1 committed 0\n2 locked\n2 committed 0\n3 locked\n"
+         "3 committed 0\n4 locked\n");
+    stage_end(s);
+}
+
+/* From its head, up to the first that does not fit. */
+static void a_line_is_served_up_to_who_does_not_fit(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 6; i++) BEGIN(i);
+    WRITE(1, "a"), READ(2, "a"), READ(3, "a"), WRITE(4, "a"), READ(5, "a");
+    UNHEARD;
+    COMMIT(1);
+    SAID("1 committed 0\n2 locked\n3 locked\n");
+    READ(6, "a");
+    HOLDERS("a", "2 R, 3 R, 4 ->W for 2, 5 ->R for 4, 6 ->R for 4");
+    COMMIT(2), COMMIT(3);
+    SAID("6 waits\n2 committed 0\n3 committed 0\n4 locked\n");
+    COMMIT(4);
+    SAID("4 committed 0\n5 locked\n6 locked\n");
+    stage_end(s);
+}
+
+/* Readers do not go past a writer that waits; but who is older does. */
+static void nobody_goes_past_who_comes_first(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 4; i++) BEGIN(i);
+    READ(2, "a"), WRITE(3, "a");
+    UNHEARD;
+    READ(4, "a"), READ(1, "a");
+    SAID("4 waits\n1 locked\n");
+    COMMIT(1), COMMIT(2), COMMIT(3);
+    SAID("1 committed 0\n2 committed 0\n3 locked\n3 committed 0\n4 locked\n");
+    stage_end(s);
+}
+
+/* Its lesser lock is in the way of all others: behind them it would wait for itself. */
+static void who_has_less_comes_before_who_has_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 4; i++) BEGIN(i);
+    READ(3, "a"), READ(4, "a"), WRITE(1, "a"), WRITE(2, "a");
+    UNHEARD;
+    WRITE(4, "a");
+    HOLDERS("a", "3 R, 4 R>W for 3, 1 ->W for 3, 2 ->W for 3");
+    COMMIT(3);
+    SAID("4 waits\n3 committed 0\n4 locked\n");
+    HOLDERS("a", "4 W, 1 ->W for 4, 2 ->W for 4");
+    stage_end(s);
+}
+
+static void an_upgrade_that_fits_does_not_wait(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2);
+    READ(2, "a"), WRITE(1, "a");
+    UNHEARD;
+    WRITE(2, "a");
+    SAID("2 locked\n");
+    stage_end(s);
+}
+
+/* First the table, then the key; each in its own line. */
+static void who_has_the_table_may_wait_for_the_key(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
+    WRITE(1, "*");
+    UNHEARD;
+    PUT(2, "a", "2"), PUT(3, "a", "3");
+    HOLDERS("*", "1 W, 2 ->IW for 1, 3 ->IW for 1");
+    COMMIT(1);
+    SAID("2 waits\n3 waits\n1 committed 0\n2 put\n");
+    HOLDERS("*", "2 IW, 3 IW");
+    HOLDERS("a", "2 W, 3 ->W for 2");
+    assert_int_equal(stats_of(s).waiting, 1);
+    COMMIT(2), COMMIT(3);
+    SAID("2 committed 1\n3 put\n3 committed 2\n");
+    stage_end(s);
+}
+
+static void who_leaves_the_line_lets_others_on(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
+    READ(1, "a"), WRITE(2, "a"), READ(3, "a");
+    UNHEARD;
+    leave(s, 2);
+    SAID("3 locked\n");
+    stage_end(s);
+}
+
+/* --- Cycles ------------------------------------------------------------------------ */
+
+/* RT6, RT5: two that cross; the youngest is told, with the cycle, holds nothing and keeps
+ * its number; both commit. */
+static void two_that_cross_both_commit(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), PUT(1, "a", "1"), PUT(2, "b", "2");
+    UNHEARD;
+    PUT(2, "a", "2"), PUT(1, "b", "1");
+    SAID("2 waits\n2 RESTART 1 2\n1 put\n");
+    HOLDERS("a", "1 W");
+    HOLDERS("b", "1 W");
+    BEGIN(2), PUT(2, "a", "2"), COMMIT(1), PUT(2, "b", "2"), COMMIT(2);
+    SAID("2 began 2\n2 waits\n1 committed 1\n2 put\n2 put\n2 committed 2\n");
+    assert_string_equal(stored_at(s->store, "t", "a"), "2");
+    assert_int_equal(stats_of(s).cycles, 1);
+    assert_int_equal(stats_of(s).restarted, 1);
+    assert_int_equal(stats_of(s).committed, 2);
+    stage_end(s);
+}
+
+/* The youngest may be the one that asks. */
+static void who_closes_a_cycle_may_be_its_youngest(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b");
+    UNHEARD;
+    WRITE(2, "a");
+    SAID("2 RESTART 2 1\n1 locked\n");
+    stage_end(s);
+}
+
+static void a_cycle_of_three(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
+    WRITE(1, "a"), WRITE(3, "b"), WRITE(2, "c");
+    WRITE(1, "b"), WRITE(3, "c");
+    UNHEARD;
+    WRITE(2, "a");
+    SAID("3 RESTART 2 1 3\n1 locked\n2 waits\n");
+    stage_end(s);
+}
+
+static void two_readers_that_want_to_write(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), GET(1, "a"), GET(2, "a"), PUT(1, "a", "1");
+    UNHEARD;
+    PUT(2, "a", "2");
+    SAID("2 RESTART 2 1\n1 put\n");
+    stage_end(s);
+}
+
+static void a_cycle_of_table_and_key(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), PUT(1, "a", "1"), PUT(2, "u/a", "2");
+    UNHEARD;
+    SCAN(1, "u/*"), SCAN(2, "*");
+    SAID("1 waits\n2 RESTART 2 1\n1 saw nothing\n");
+    stage_end(s);
+}
+
+/* A line is in the way, too: 3 fits beside 1, but stands behind 2, which waits for 1. */
+static void a_cycle_through_a_line(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
+    READ(1, "a"), WRITE(3, "b"), WRITE(2, "a"), READ(3, "a");
+    HOLDERS("a", "1 R, 2 ->W for 1, 3 ->R for 2");
+    UNHEARD;
+    READ(1, "b");
+    SAID("3 RESTART 1 3 2\n1 locked\n");
+    HOLDERS("a", "1 R, 2 ->W for 1");
+    stage_end(s);
+}
+
+/* It comes before another in line, and so that one waits for it: 3 fits beside 4 and 5, and
+ * stands behind 2, which waits for 4 alone. Then 1 comes before both, and waits for 5, too,
+ * which waits for 3. */
+static void a_cycle_closed_by_who_comes_before(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 5; i++) BEGIN(i);
+    READ(4, "*"), WRITE(4, "a"), READ(5, "b"), WRITE(3, "u/a");
+    READ(2, "*"), READ(3, "c"), READ(5, "u/a");
+    HOLDERS("*", "4 RIW, 5 IR, 2 ->R for 4, 3 ->IR for 2");
+    UNHEARD;
+    WRITE(1, "*");
+    SAID("5 RESTART 1 5 3\n1 waits\n");
+    HOLDERS("*", "4 RIW, 1 ->W for 4, 2 ->R for 4, 3 ->IR for 1");
+    stage_end(s);
+}
+
+/* One wait may close several. */
+static void two_cycles_closed_at_once(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
+    WRITE(1, "a"), READ(2, "b"), READ(3, "b"), READ(2, "a"), READ(3, "a");
+    UNHEARD;
+    WRITE(1, "b");
+    SAID("2 RESTART 1 2\n3 RESTART 1 3\n1 locked\n");
+    assert_int_equal(stats_of(s).cycles, 2);
+    stage_end(s);
+}
+
+static void fetch_all(struct sl_keeper *k)
+{
+    struct sl_keeper_order order;
+    const struct sl_done done = {.status = SLUICE_OK, .term = 1};
+    while (sl_keeper_next(k, &order))
+        if (order.type != SL_KO_ANSWER) sl_keeper_done(k, 0, order.op, &done);
+}
+
+/* Each that comes looks for cycles. If it looked at all before each of those before it, this
+ * would take a hundred times as long. */
+static void a_long_line_is_looked_through_at_once(void **state)
+{
+    (void)state;
+    enum { MANY = 2000 };
+    struct sl_keeper_limits limits = stage_limits;
+    limits.transactions_max = MANY;
+    struct sl_keeper *k = sl_keeper_new(&limits, 42);
+    sl_keeper_tick(k, 0);
+    fetch_all(k);
+    clock_t begun = clock();
+    for (uint64_t i = 1; i <= MANY; i++) {
+        const struct sl_tx_ask begin = {.type = SL_TX_BEGIN, .session = i},
+                               lock = {.type = SL_TX_LOCK,
+                                       .session = i,
+                                       .write = true,
+                                       .table = {"t", 1},
+                                       .key = {"a", 1}};
+        assert_int_equal(sl_keeper_ask(k, 0, i, &begin), SLUICE_OK);
+        assert_int_equal(sl_keeper_ask(k, 0, i, &lock), SLUICE_OK);
+    }
+    assert_true(clock() - begun < 5 * CLOCKS_PER_SEC);
+    struct sl_keeper_stats stats;
+    sl_keeper_stats(k, &stats);
+    assert_int_equal(stats.waiting, MANY - 1);
+    sl_keeper_free(k);
+}
+
+/* Restarted, it keeps its number and is older than all that begin later. */
+static void who_restarts_grows_old_and_wins(void **state) /* RT5 */
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b"), WRITE(2, "a");
+    BEGIN(3), WRITE(3, "c");
+    UNHEARD;
+    BEGIN(2), WRITE(2, "d");
+    WRITE(3, "d"), WRITE(2, "c");
+    SAID("2 began 2\n2 locked\n3 waits\n3 RESTART 2 3\n2 locked\n");
+    stage_end(s);
+}
+
+/* What was sent for the old attempt does not run in the new one. */
+static void who_is_to_restart_does_nothing_until_it_begins(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b"), PUT(2, "a", "x");
+    UNHEARD;
+    PUT(2, "c", "x"), GET(2, "c"), DEL(2, "c"), SCAN(2, "u/*"), READ(2, "c"), COMMIT(2);
+    SAID("2 RESTART\n2 RESTART\n2 RESTART\n2 RESTART\n2 RESTART\n2 RESTART\n");
+    HOLDERS("c", "");
+    BEGIN(2), GET(2, "c"), COMMIT(2), BEGIN(2);
+    SAID("2 began 2\n2 got nothing\n2 committed 0\n2 began 3\n");
+    stage_end(s);
+}
+
+static void who_is_to_restart_may_abort_or_leave(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1);
+    for (uint64_t i = 2; i <= 3; i++) {
+        BEGIN(i), WRITE(1, "a"), WRITE(i, "b"), READ(i, "a"), WRITE(1, "b");
+        ABORT(1), BEGIN(1);
+    }
+    BEGIN(4), WRITE(4, "b"), WRITE(1, "a"), WRITE(1, "b"), WRITE(4, "a");
+    UNHEARD;
+    ABORT(4), GET(4, "a"), BEGIN(4);
+    SAID("4 aborted\n4 NOTX\n4 began 7\n");
+    by_hand(s);
+    leave(s, 4);
+    SAID(""); /* It has nothing: nobody is barred. */
+    at_once(s);
+    stage_end(s);
+}
+
+/* A read of the old attempt that comes late is not an answer to the new one. */
+static void a_late_read_is_for_nobody(void **state)
+{
+    (void)state;
+    struct sl_keeper_limits limits = stage_limits;
+    limits.age_ms_max = 1000;
+    struct stage *s = stage_with(&limits);
+    BEGIN(1), PUT(1, "a", "old"), COMMIT(1), BEGIN(1), by_hand(s), GET(1, "a");
+    applies(s, oldest(s));
+    struct ordered *late = oldest(s);
+    UNHEARD;
+    pass(s, 1000);
+    SAID("1 AGE\n");
+    BEGIN(2), PUT(2, "a", "new"), COMMIT(2);
+    for (int i = 0; i < STAGE_ORDERS; i++)
+        if (s->order[i].used && s->order[i].type == SL_KO_COMMIT) {
+            applies(s, &s->order[i]);
+            tells(s, &s->order[i]);
+        }
+    SAID("2 began 3\n2 put\n> commit 3 t/a=new\n2 committed 2\n");
+    BEGIN(1), GET(1, "a");
+    SAID("1 began 2\n> read t/a\n");
+    tells(s, late);
+    SAID("");
+    does(s);
+    SAID("1 got new\n");
+    stage_end(s);
+}
+
+/* --- Reading and writing ------------------------------------------------------------- */
+
+static void a_transaction_sees_its_own_writes(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), PUT(1, "b", "1"), PUT(1, "d", "1"), PUT(1, "u/b", "1"), COMMIT(1);
+    UNHEARD;
+    BEGIN(1), PUT(1, "c", "2"), PUT(1, "b", "2"), PUT(1, "b", "3"), DEL(1, "d");
+    SAID("1 began 2\n1 put\n1 put\n1 put\n1 deleted\n");
+    GET(1, "b"), GET(1, "c"), GET(1, "d"), GET(1, "e"), SCAN(1, "*");
+    SAID("1 got 3\n1 got 2\n1 got nothing\n1 got nothing\n1 saw b=3 c=2\n");
+    PUT(1, "d", "4"), DEL(1, "b"), PUT(1, "a", ""), SCAN(1, "*"), SCAN(1, "u/*");
+    SAID("1 put\n1 deleted\n1 put\n1 saw a= c=2 d=4\n1 saw b=1\n");
+    by_hand(s), COMMIT(1);
+    SAID("> commit 2 t/c=2 t/b=- t/d=4 t/a=\n");
+    does(s), at_once(s);
+    BEGIN(2), SCAN(2, "*");
+    SAID("1 committed 2\n2 began 3\n2 saw a= c=2 d=4\n");
+    stage_end(s);
+}
+
+static void rows_are_in_the_order_of_their_keys(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), PUT(1, "ab", "1"), PUT(1, "b", "2"), COMMIT(1), BEGIN(1);
+    PUT(1, "a", "3"), PUT(1, "abc", "4"), PUT(1, "aa", "5");
+    UNHEARD;
+    SCAN(1, "*");
+    SAID("1 saw a=3 aa=5 ab=1 abc=4 b=2\n");
+    for (int i = 0; i < 15; i++) {
+        char key[3] = {'z', (char)('a' + i * 7 % 15), '\0'};
+        PUT(1, key, "");
+    }
+    UNHEARD;
+    SCAN(1, "*");
+    SAID("1 saw a=3 aa=5 ab=1 abc=4 b=2 za= zb= zc= zd= ze= zf= zg= zh= zi= zj= zk= "
+         "zl= zm= zn= zo=\n");
+    stage_end(s);
+}
+
+static void a_deletion_says_whether_there_was_one(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), PUT(1, "a", "x"), COMMIT(1), BEGIN(1);
+    UNHEARD;
+    DEL(1, "a"), DEL(1, "a"), DEL(1, "b"), PUT(1, "b", "y"), DEL(1, "b"), DEL(1, "b");
+    SAID("1 deleted\n1 deleted nothing\n1 deleted nothing\n1 put\n1 deleted\n"
+         "1 deleted nothing\n");
+    COMMIT(1);
+    assert_int_equal(s->store->rows, 0);
+    stage_end(s);
+}
+
+static void nobody_sees_writes_before_they_are_committed(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), BEGIN(3), PUT(1, "a", "x");
+    UNHEARD;
+    GET(2, "a");
+    SAID("2 waits\n");
+    SCAN(3, "*");
+    SAID("3 waits\n");
+    ABORT(1); /* The table is freed first. */
+    SAID("1 aborted\n3 saw nothing\n2 got nothing\n");
+    stage_end(s);
+}
+
+/* Locks are held until the engine has answered. */
+static void nobody_is_let_on_before_the_engine_has_answered(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), PUT(1, "a", "x"), by_hand(s), COMMIT(1), GET(2, "a");
+    SAID("1 began 1\n2 began 2\n1 put\n> commit 1 t/a=x\n2 waits\n");
+    applies(s, oldest(s));
+    settle(s);
+    SAID("");
+    tells(s, oldest(s));
+    SAID("> read t/a\n1 committed 1\n");
+    does(s);
+    SAID("2 got x\n");
+    stage_end(s);
+}
+
+static void who_aborts_has_written_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), PUT(1, "a", "x"), ABORT(1), COMMIT(1), BEGIN(1), GET(1, "a");
+    SAID("1 began 1\n1 put\n1 aborted\n1 NOTX\n1 began 2\n1 got nothing\n");
+    assert_int_equal(stats_of(s).aborted, 1);
+    stage_end(s);
+}
+
+static void who_restarts_has_written_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), WRITE(1, "a"), PUT(2, "b", "x"), WRITE(1, "b"), WRITE(2, "a");
+    ABORT(1), BEGIN(2);
+    UNHEARD;
+    GET(2, "b"), by_hand(s), COMMIT(2);
+    SAID("2 got nothing\n> commit 2\n");
+    stage_end(s);
+}
+
+static void a_session_has_one_transaction_and_one_request(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    GET(1, "a"), COMMIT(1), ABORT(1);
+    SAID("1 NOTX\n1 NOTX\n1 NOTX\n");
+    BEGIN(1), BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "a");
+    SAID("1 began 1\n1 NOTX\n2 began 2\n1 locked\n2 waits\n");
+    GET(2, "b"), BEGIN(2), COMMIT(2), ABORT(2);
+    SAID("2 NOTX\n2 NOTX\n2 NOTX\n2 NOTX\n");
+    by_hand(s), COMMIT(1), BEGIN(1), GET(1, "a");
+    SAID("> commit 1\n1 NOTX\n1 NOTX\n");
+    at_once(s);
+    SAID("1 committed 0\n2 locked\n");
+    stage_end(s);
+}
+
+static void names_are_not_empty(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1);
+    UNHEARD;
+    GET(1, ""), PUT(1, "u/", "x"), READ(1, ""), DEL(1, ""), SCAN(1, "/*"), GET(1, "/a");
+    SAID("1 INVALID\n1 INVALID\n1 INVALID\n1 INVALID\n1 INVALID\n1 INVALID\n");
+    GET(1, "*"), OUTCOME(1, "");
+    SAID("1 INVALID\n1 INVALID\n");
+    assert_int_equal(stats_of(s).locks, 0);
+    stage_end(s);
+}
+
+/* --- Limits -------------------------------------------------------------------------- */
+
+static void a_limit_of_transactions(void **state)
+{
+    (void)state;
+    struct sl_keeper_limits limits = stage_limits;
+    limits.transactions_max = 2;
+    struct stage *s = stage_with(&limits);
+    BEGIN(1), BEGIN(2), BEGIN(3), ABORT(1), BEGIN(3);
+    SAID("1 began 1\n2 began 2\n3 TRANSACTIONS\n1 aborted\n3 began 3\n");
+    stage_end(s);
+}
+
+static void a_limit_of_locks(void **state)
+{
+    (void)state;
+    struct sl_keeper_limits limits = stage_limits;
+    limits.locks_max = 3;
+    struct stage *s = stage_with(&limits);
+    BEGIN(1), GET(1, "a"), GET(1, "b");
+    UNHEARD;
+    GET(1, "c"), PUT(1, "a", "x"), READ(1, "u/*"), SCAN(1, "*"), COMMIT(1);
+    SAID("1 LOCKS\n1 put\n1 LOCKS\n1 saw a=x\n1 committed 1\n");
+    stage_end(s);
+}
+
+static void a_limit_of_writes(void **state)
+{
+    (void)state;
+    struct sl_keeper_limits limits = stage_limits;
+    limits.writes_max = 2;
+    limits.bytes_max = 10;
+    struct stage *s = stage_with(&limits);
+    BEGIN(1), PUT(1, "a", "123"), DEL(1, "b");
+    UNHEARD;
+    PUT(1, "c", "1"), DEL(1, "c"), PUT(1, "a", "1234567"), PUT(1, "a", "123456");
+    SAID("1 WRITES\n1 WRITES\n1 WRITES\n1 put\n");
+    PUT(1, "b", "1"), PUT(1, "a", ""), PUT(1, "b", "1"), SCAN(1, "*");
+    SAID("1 WRITES\n1 put\n1 put\n1 saw a= b=1\n");
+    stage_end(s);
+}
+
+static void limits_of_names_values_and_requests(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN_AS(1, "1234567890123"), BEGIN_AS(1, "123456789012");
+    SAID("1 TOOBIG\n1 began 1\n");
+    PUT(1, "12345678901", "x"), PUT(1, "123456789012", "x"), SCAN(1, "1234567890123/*");
+    SAID("1 put\n1 TOOBIG\n1 TOOBIG\n");
+    PUT(1, "a", "12345678901234567890"), PUT(1, "a", "123456789012345678901");
+    SAID("1 put\n1 TOOBIG\n");
+    OUTCOME(2, "1234567890123");
+    SAID("2 TOOBIG\n");
+    stage_end(s);
+}
+
+static void a_limit_of_rows(void **state)
+{
+    (void)state;
+    struct sl_keeper_limits limits = stage_limits;
+    limits.rows_max = 2;
+    struct stage *s = stage_with(&limits);
+    BEGIN(1), PUT(1, "a", "1"), PUT(1, "b", "2"), COMMIT(1), BEGIN(1);
+    UNHEARD;
+    SCAN(1, "*"), PUT(1, "c", "3"), SCAN(1, "*"), DEL(1, "a"), SCAN(1, "*");
+    SAID("1 saw a=1 b=2\n1 put\n1 TOOBIG\n1 deleted\n1 saw b=2 c=3\n");
+    stage_end(s);
+}
+
+/* It loses all, waits no more, and is told when it asks next. */
+static void a_limit_of_age(void **state)
+{
+    (void)state;
+    struct sl_keeper_limits limits = stage_limits;
+    limits.age_ms_max = 1000;
+    struct stage *s = stage_with(&limits);
+    BEGIN(1), PUT(1, "a", "x"), pass(s, 500), BEGIN(2), BEGIN(3), WRITE(3, "a");
+    assert_int_equal(sl_keeper_due(s->keeper), 2000);
+    UNHEARD;
+    pass(s, 499);
+    SAID("");
+    pass(s, 1);
+    SAID("3 locked\n");
+    PUT(1, "b", "x"), COMMIT(1);
+    SAID("1 AGE\n1 AGE\n");
+    BEGIN(4), WRITE(4, "a"), pass(s, 500); /* 3 is too old before 4 is. */
+    SAID("4 began 4\n4 waits\n4 locked\n");
+    BEGIN(2), pass(s, 400), WRITE(2, "a");
+    SAID("2 began 2\n2 waits\n");
+    BEGIN(5), WRITE(5, "a"), pass(s, 100);
+    SAID("5 began 5\n5 waits\n2 locked\n");
+    pass(s, 500), pass(s, 400);
+    SAID("5 locked\n");
+    pass(s, 0), ABORT(5), BEGIN(5), WRITE(5, "a"), BEGIN(6), WRITE(6, "a");
+    UNHEARD;
+    pass(s, 999), COMMIT(5), BEGIN(5);
+    SAID("5 committed 0\n6 locked\n5 began 8\n");
+    WRITE(5, "a"), pass(s, 1), ABORT(5);
+    SAID("5 waits\n5 locked\n5 aborted\n");
+    BEGIN(7), pass(s, 500), BEGIN(8), WRITE(8, "a"), WRITE(7, "a"), pass(s, 500);
+    SAID("7 began 9\n8 began 10\n8 locked\n7 waits\n7 AGE\n"); /* While it waits. */
+    pass(s, 500);
+    HOLDERS("a", "");
+    BEGIN(1), pass(s, 999), PUT(1, "a", "y"), COMMIT(1);
+    SAID("1 began 1\n1 put\n1 committed 1\n");
+    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    stage_end(s);
+}
+
+static void a_commit_on_its_way_has_no_age(void **state)
+{
+    (void)state;
+    struct sl_keeper_limits limits = stage_limits;
+    limits.age_ms_max = 1000;
+    struct stage *s = stage_with(&limits);
+    BEGIN(1), PUT(1, "a", "x"), BEGIN(2), PUT(2, "b", "y"), by_hand(s), COMMIT(1);
+    leave(s, 2);
+    UNHEARD;
+    pass(s, 2000);
+    SAID("");
+    at_once(s);
+    SAID("1 committed 1\n");
+    stage_end(s);
+}
+
+/* --- A connection ends ----------------------------------------------------------------- */
+
+static void who_leaves_with_nothing_is_just_gone(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    by_hand(s);
+    leave(s, 1), BEGIN(1), leave(s, 1), leave(s, 1), GET(1, "a");
+    SAID("1 began 1\n1 NOTX\n");
+    assert_int_equal(stats_of(s).transactions, 0);
+    stage_end(s);
+}
+
+static void who_leaves_with_locks_is_barred_first(void **state) /* R3 */
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), PUT(1, "a", "x"), BEGIN(2), by_hand(s), GET(2, "a");
+    UNHEARD;
+    leave(s, 1);
+    SAID("> bar 1\n");
+    pass(s, 1000), leave(s, 1);
+    applies(s, oldest(s));
+    settle(s);
+    SAID("");
+    HOLDERS("a", "1 W, 2 ->R for 1");
+    assert_true(is_barred(s->store, 1, 1));
+    tells(s, oldest(s));
+    SAID("> read t/a\n");
+    does(s);
+    SAID("2 got nothing\n");
+    assert_int_equal(stats_of(s).barred, 1);
+    stage_end(s);
+}
+
+static void who_leaves_while_it_waits(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 4; i++) BEGIN(i);
+    READ(1, "a"), WRITE(2, "b"), WRITE(2, "a"), READ(3, "a"), READ(4, "b");
+    by_hand(s);
+    UNHEARD;
+    leave(s, 2); /* What it waited for is free at once, what it has later. */
+    SAID("> bar 2\n3 locked\n");
+    HOLDERS("b", "2 W, 4 ->R for 2");
+    does(s);
+    SAID("4 locked\n");
+    leave(s, 3); /* With an intention on the table, at least. */
+    SAID("> bar 3\n");
+    stage_end(s);
+}
+
+static void who_leaves_while_it_upgrades(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), BEGIN(3), READ(1, "a"), READ(2, "a"), WRITE(2, "a");
+    READ(3, "a"), by_hand(s);
+    UNHEARD;
+    leave(s, 2);
+    SAID("> bar 2\n3 locked\n");
+    HOLDERS("a", "1 R, 2 R, 3 R");
+    does(s);
+    HOLDERS("a", "1 R, 3 R");
+    stage_end(s);
+}
+
+static void who_leaves_while_it_reads(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), by_hand(s), GET(1, "a"), leave(s, 1);
+    SAID("1 began 1\n> read t/a\n> bar 1\n");
+    does(s), does(s);
+    SAID("");
+    assert_int_equal(stats_of(s).transactions, 0);
+    stage_end(s);
+}
+
+/* The engine has the commit: it is not barred, it is waited for. */
+static void who_leaves_while_it_commits(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), PUT(1, "a", "x"), BEGIN(2), by_hand(s), COMMIT(1), GET(2, "a");
+    UNHEARD;
+    leave(s, 1);
+    SAID("");
+    HOLDERS("a", "1 W, 2 ->R for 1");
+    does(s), does(s);
+    SAID("> read t/a\n2 got x\n");
+    assert_int_equal(stats_of(s).committed, 1);
+    stage_end(s);
+}
+
+static void who_leaves_is_not_answered(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    struct sl_keeper_order order;
+    const struct sl_tx_ask begin = {.type = SL_TX_BEGIN, .session = 1},
+                           outcome = {.type = SL_TX_OUTCOME,
+                                      .session = 1,
+                                      .request = {"r", 1}};
+    assert_int_equal(sl_keeper_ask(s->keeper, s->now, 77, &begin), SLUICE_OK);
+    assert_int_equal(sl_keeper_ask(s->keeper, s->now, 78, &outcome), SLUICE_OK);
+    sl_keeper_leave(s->keeper, s->now, 1);
+    assert_true(sl_keeper_next(s->keeper, &order));
+    assert_int_equal(order.type, SL_KO_OUTCOME);
+    const struct sl_done done = {.status = SLUICE_OK, .found = true};
+    sl_keeper_done(s->keeper, s->now, order.op, &done);
+    assert_false(sl_keeper_next(s->keeper, &order));
+    stage_end(s);
+}
+
+/* R5: a bar is for the transaction, not for the session's next one. R8: several at once. */
+static void a_bar_is_for_one_transaction(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), WRITE(1, "a"), BEGIN(2), WRITE(2, "b"), BEGIN(3), WRITE(3, "c");
+    by_hand(s), leave(s, 1), leave(s, 2), leave(s, 3);
+    struct ordered *first = oldest(s);
+    UNHEARD;
+    BEGIN(1), PUT(1, "d", "x"), BEGIN(4);
+    applies(s, first), tells(s, first);
+    HOLDERS("a", "");
+    HOLDERS("b", "2 W");
+    HOLDERS("d", "1 W");
+    WRITE(4, "b");
+    SAID("1 began 4\n1 put\n4 began 5\n4 waits\n");
+    does(s), does(s);
+    SAID("4 locked\n");
+    HOLDERS("c", "");
+    COMMIT(1), does(s);
+    SAID("> commit 4 t/d=x\n1 committed 1\n");
+    stage_end(s);
+}
+
+/* RT7: seen as gone, though it is not: its transaction is over, and it learns that. */
+static void who_seemed_to_have_left_has_no_transaction(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), PUT(1, "a", "x"), leave(s, 1), BEGIN(2), GET(2, "a"), GET(1, "a");
+    SAID("1 began 1\n1 put\n2 began 2\n2 got nothing\n1 NOTX\n");
+    COMMIT(1);
+    SAID("1 NOTX\n");
+    stage_end(s);
+}
+
+/* --- The engine refuses ------------------------------------------------------------------ */
+
+static const int errors[] = {SLUICE_ENOSPC, SLUICE_EIO, SLUICE_ENOMEM};
+
+static void a_read_that_failed_changes_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct stage *s = stage_new();
+        char expected[64];
+        const char *word = sluice_status_word(errors[i]);
+        BEGIN(1), PUT(1, "a", "x"), by_hand(s);
+        UNHEARD;
+        GET(1, "b"), refuses(s, errors[i]), SCAN(1, "*"), refuses(s, errors[i]);
+        DEL(1, "c"), refuses(s, errors[i]);
+        snprintf(expected, sizeof expected,
+                 "> read t/b\n1 %s\n> scan t\n1 %s\n> read t/c\n1 %s\n", word, word,
+                 word);
+        SAID(expected);
+        COMMIT(1);
+        SAID("> commit 1 t/a=x\n");
+        stage_end(s);
+    }
+}
+
+static void a_commit_that_failed_is_the_end(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct stage *s = stage_new();
+        char expected[64];
+        BEGIN(1), PUT(1, "a", "x"), BEGIN(2), by_hand(s), COMMIT(1), GET(2, "a");
+        UNHEARD;
+        refuses(s, errors[i]);
+        snprintf(expected, sizeof expected, "> read t/a\n1 %s\n",
+                 sluice_status_word(errors[i]));
+        SAID(expected);
+        does(s), COMMIT(1);
+        SAID("2 got nothing\n1 NOTX\n");
+        assert_int_equal(stats_of(s).aborted, 1);
+        stage_end(s);
+    }
+}
+
+static void a_commit_that_is_barred_is_the_end(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), PUT(1, "a", "x"), BEGIN(2), GET(2, "b");
+    s->store->bars = 2;
+    s->store->barred[0].term = s->store->barred[1].term = 1;
+    s->store->barred[0].id = 1, s->store->barred[1].id = 2;
+    UNHEARD;
+    COMMIT(1), COMMIT(2), COMMIT(1); /* R2: one that only read, too. */
+    SAID("1 BARRED\n2 BARRED\n1 NOTX\n");
+    assert_int_equal(s->store->rows, 0);
+    stage_end(s);
+}
+
+/* R2: without writes it goes to the engine as well, and its locks are held until then. */
+static void a_transaction_that_only_read_commits(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), GET(1, "a"), BEGIN(2), by_hand(s), COMMIT(1), PUT(2, "a", "x");
+    SAID("1 began 1\n1 got nothing\n2 began 2\n> commit 1\n2 waits\n");
+    does(s);
+    SAID("1 committed 0\n2 put\n");
+    stage_end(s);
+    s = stage_new();
+    BEGIN(1), GET(1, "a"), s->store->term = 2, COMMIT(1);
+    SAID("1 began 1\n1 got nothing\n1 STALE 2\n");
+    stage_end(s);
+}
+
+static void a_bar_that_failed_is_ordered_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct stage *s = stage_new();
+        BEGIN(1), WRITE(1, "a"), BEGIN(2), BEGIN(3), WRITE(3, "b"), WRITE(2, "a");
+        by_hand(s), leave(s, 1), pass(s, 60), leave(s, 3);
+        UNHEARD;
+        refuses(s, errors[i]);
+        pass(s, 60), refuses(s, errors[i]);
+        SAID("");
+        HOLDERS("a", "1 W, 2 ->W for 1");
+        assert_int_equal(sl_keeper_due(s->keeper), s->now + 40);
+        pass(s, 39);
+        SAID("");
+        pass(s, 1);
+        SAID("> bar 1\n> bar 3\n");
+        does(s);
+        SAID("2 locked\n");
+        does(s), pass(s, 1000);
+        SAID("");
+        stage_end(s);
+    }
+}
+
+static void a_bar_that_is_stale_stops_the_keeper(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), WRITE(1, "a"), BEGIN(2), WRITE(2, "a"), s->store->term = 2;
+    UNHEARD;
+    leave(s, 1);
+    SAID("2 STALE 2\n");
+    stage_end(s);
+}
+
+static void a_read_that_is_stale_stops_the_keeper(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN(1), BEGIN(2), by_hand(s), GET(1, "a"), s->store->term = 2;
+    UNHEARD;
+    refuses(s, SLUICE_ESTALE);
+    SAID("1 STALE 2\n");
+    BEGIN(3);
+    SAID("3 NOKEEPER\n");
+    stage_end(s);
+}
+
+static void an_outcome_may_fail(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    by_hand(s), OUTCOME(1, "r"), refuses(s, SLUICE_EIO), OUTCOME(1, "r"), does(s);
+    SAID("> outcome r\n1 IO\n> outcome r\n1 outcome none\n");
+    stage_end(s);
+}
+
+static void what_is_done_twice_or_was_not_ordered_is_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    const struct sl_done done = {.status = SLUICE_OK, .found = true, .value = {"x", 1}};
+    BEGIN(1), by_hand(s), GET(1, "a");
+    uint64_t op = oldest(s)->op;
+    sl_keeper_done(s->keeper, s->now, op + 1, &done);
+    sl_keeper_done(s->keeper, s->now, 0, &done);
+    settle(s);
+    SAID("1 began 1\n> read t/a\n");
+    does(s);
+    sl_keeper_done(s->keeper, s->now, op, &done);
+    settle(s);
+    SAID("1 got nothing\n");
+    stage_end(s);
+}
+
+/* --- Answers that are lost ------------------------------------------------------------------ */
+
+/* R1, RT8: committed, and the answer is lost, and the keeper; again, over three keepers. */
+static void a_request_is_committed_once(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(), *keepers[4] = {s};
+    for (int i = 1; i < 4; i++) {
+        s = keepers[i - 1];
+        BEGIN_AS(1, "r"), PUT(1, "a", i == 1 ? "first" : "again");
+        by_hand(s), COMMIT(1), applies(s, oldest(s));
+        assert_int_equal(s->store->commits, 1);
+        keepers[i] = stage_beside(s);
+    }
+    s = keepers[3];
+    BEGIN_AS(1, "r"), PUT(1, "a", "again"), COMMIT(1), OUTCOME(2, "r"), OUTCOME(2, "q");
+    SAID("1 began 1\n1 put\n1 committed 1\n2 outcome 1\n2 outcome none\n");
+    assert_string_equal(stored_at(s->store, "t", "a"), "first");
+    assert_int_equal(s->store->term, 4);
+    for (int i = 0; i < 4; i++) stage_end(keepers[i]);
+}
+
+/* Its name is that of the last attempt. */
+static void a_request_goes_with_the_commit(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    BEGIN_AS(1, "one"), BEGIN(2), WRITE(2, "a");
+    BEGIN_AS(3, "two"), WRITE(3, "b"), WRITE(2, "b"), WRITE(3, "a");
+    UNHEARD;
+    ABORT(2), BEGIN_AS(3, "three"), PUT(3, "a", "x"), by_hand(s), COMMIT(3), COMMIT(1);
+    SAID("2 aborted\n3 began 3\n3 put\n> commit 3 t/a=x as three\n> commit 1 as one\n");
+    stage_end(s);
+}
+
+/* --- Questions ------------------------------------------------------------------------------ */
+
+static void who_has_what_can_be_asked(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    struct sl_item_view items[8];
+    struct sl_tx_view v;
+    uint64_t cursor = 0;
+    BEGIN(1), BEGIN(2), WRITE(1, "a"), pass(s, 50), READ(2, "a"), READ(2, "u/b");
+    size_t n = sl_keeper_scan(s->keeper, &cursor, items, 8);
+    assert_int_equal(n, 2);
+    for (size_t i = 0; i < n; i++) {
+        bool table = items[i].key.at == NULL;
+        assert_int_equal(items[i].holders, table ? 2 : 1);
+        assert_int_equal(items[i].waiters, table ? 0 : 1);
+    }
+    assert_true(sl_keeper_item(s->keeper, (struct sl_bytes){"t", 1},
+                               (struct sl_bytes){"a", 1}, &items[0]));
+    assert_int_equal(items[0].waiters, 1);
+    assert_false(sl_keeper_item(s->keeper, (struct sl_bytes){"u", 1},
+                                (struct sl_bytes){NULL, 0}, &items[0]));
+    assert_true(sl_keeper_holder(s->keeper, s->now, (struct sl_bytes){"t", 1},
+                                 (struct sl_bytes){"a", 1}, 1, &v));
+    assert_int_equal(v.id, 2);
+    assert_int_equal(v.since_ms, 50);
+    assert_int_equal(v.waits_for, 1);
+    assert_true(sl_keeper_waits(s->keeper, 2) && !sl_keeper_waits(s->keeper, 1));
+    struct sl_keeper_stats stats = stats_of(s);
+    assert_int_equal(stats.transactions, 2);
+    assert_int_equal(stats.locks, 4);
+    assert_int_equal(stats.waiting, 1);
+    assert_int_equal(stats.begun, 2);
+    stage_end(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_candidate_claims_and_does_nothing_else),
+        cmocka_unit_test(a_claim_that_failed_is_made_again),
+        cmocka_unit_test(a_claim_that_was_refused_is_the_end),
+        cmocka_unit_test(one_that_was_stopped_does_not_lead_any_more),
+        cmocka_unit_test(one_that_was_stopped_claims_no_more),
+        cmocka_unit_test(every_keeper_has_a_term_of_its_own),
+        cmocka_unit_test(when_it_stops_nothing_is_granted),
+        cmocka_unit_test(when_it_stops_reads_are_stale),
+        cmocka_unit_test(when_it_stops_a_commit_on_its_way_is_waited_for),
+        cmocka_unit_test(when_it_stops_a_commit_that_was_not_fetched_is_not_ordered),
+        cmocka_unit_test(one_whose_commit_is_stale_stops),
+        cmocka_unit_test(modes_fit_if_what_they_allow_does_not_meet),
+        cmocka_unit_test(two_modes_are_the_least_that_is_both),
+        cmocka_unit_test(every_mode_has_a_name),
+        cmocka_unit_test(all_36_pairs_of_kinds_and_items),
+        cmocka_unit_test(all_modes_are_upgraded_to_all_others),
+        cmocka_unit_test(a_key_comes_with_an_intention_on_its_table),
+        cmocka_unit_test(nobody_writes_into_a_table_that_is_read),
+        cmocka_unit_test(a_line_is_by_age),
+        cmocka_unit_test(a_line_is_served_up_to_who_does_not_fit),
+        cmocka_unit_test(nobody_goes_past_who_comes_first),
+        cmocka_unit_test(who_has_less_comes_before_who_has_nothing),
+        cmocka_unit_test(an_upgrade_that_fits_does_not_wait),
+        cmocka_unit_test(who_has_the_table_may_wait_for_the_key),
+        cmocka_unit_test(who_leaves_the_line_lets_others_on),
+        cmocka_unit_test(two_that_cross_both_commit),
+        cmocka_unit_test(who_closes_a_cycle_may_be_its_youngest),
+        cmocka_unit_test(a_cycle_of_three),
+        cmocka_unit_test(two_readers_that_want_to_write),
+        cmocka_unit_test(a_cycle_of_table_and_key),
+        cmocka_unit_test(a_cycle_through_a_line),
+        cmocka_unit_test(a_cycle_closed_by_who_comes_before),
+        cmocka_unit_test(two_cycles_closed_at_once),
+        cmocka_unit_test(a_long_line_is_looked_through_at_once),
+        cmocka_unit_test(who_restarts_grows_old_and_wins),
+        cmocka_unit_test(who_is_to_restart_does_nothing_until_it_begins),
+        cmocka_unit_test(who_is_to_restart_may_abort_or_leave),
+        cmocka_unit_test(a_late_read_is_for_nobody),
+        cmocka_unit_test(a_transaction_sees_its_own_writes),
+        cmocka_unit_test(rows_are_in_the_order_of_their_keys),
+        cmocka_unit_test(a_deletion_says_whether_there_was_one),
+        cmocka_unit_test(nobody_sees_writes_before_they_are_committed),
+        cmocka_unit_test(nobody_is_let_on_before_the_engine_has_answered),
+        cmocka_unit_test(who_aborts_has_written_nothing),
+        cmocka_unit_test(who_restarts_has_written_nothing),
+        cmocka_unit_test(a_session_has_one_transaction_and_one_request),
+        cmocka_unit_test(names_are_not_empty),
+        cmocka_unit_test(a_limit_of_transactions),
+        cmocka_unit_test(a_limit_of_locks),
+        cmocka_unit_test(a_limit_of_writes),
+        cmocka_unit_test(limits_of_names_values_and_requests),
+        cmocka_unit_test(a_limit_of_rows),
+        cmocka_unit_test(a_limit_of_age),
+        cmocka_unit_test(a_commit_on_its_way_has_no_age),
+        cmocka_unit_test(who_leaves_with_nothing_is_just_gone),
+        cmocka_unit_test(who_leaves_with_locks_is_barred_first),
+        cmocka_unit_test(who_leaves_while_it_waits),
+        cmocka_unit_test(who_leaves_while_it_upgrades),
+        cmocka_unit_test(who_leaves_while_it_reads),
+        cmocka_unit_test(who_leaves_while_it_commits),
+        cmocka_unit_test(who_leaves_is_not_answered),
+        cmocka_unit_test(a_bar_is_for_one_transaction),
+        cmocka_unit_test(who_seemed_to_have_left_has_no_transaction),
+        cmocka_unit_test(a_read_that_failed_changes_nothing),
+        cmocka_unit_test(a_commit_that_failed_is_the_end),
+        cmocka_unit_test(a_commit_that_is_barred_is_the_end),
+        cmocka_unit_test(a_transaction_that_only_read_commits),
+        cmocka_unit_test(a_bar_that_failed_is_ordered_again),
+        cmocka_unit_test(a_bar_that_is_stale_stops_the_keeper),
+        cmocka_unit_test(a_read_that_is_stale_stops_the_keeper),
+        cmocka_unit_test(an_outcome_may_fail),
+        cmocka_unit_test(what_is_done_twice_or_was_not_ordered_is_nothing),
+        cmocka_unit_test(a_request_is_committed_once),
+        cmocka_unit_test(a_request_goes_with_the_commit),
+        cmocka_unit_test(who_has_what_can_be_asked),
+    };
+    return cmocka_run_group_tests_name("keeper", tests, NULL, NULL);
+}

@@ -1,0 +1,251 @@
+/* test_keeper_memory.c - a keeper without memory: every allocation fails once, and some fail
+ * all the time. A request is answered all the same, or refused with ENOMEM at once; what was
+ * told to be committed is, and nothing else; nothing is corrupt (the stage looks); and when
+ * there is memory again all goes on, those who left included. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "keeper_stage.h"
+
+/* -Wl,--wrap: allocations of keepers only; the stage has memory. */
+static long until_failure = -1; /* So many still succeed, then one fails; -1: all do. */
+static uint64_t chance;         /* Not 0: one in four fails, by chance. */
+static long allocations, failures;
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+static bool by_chance(void)
+{
+    if (chance == 0) return false;
+    chance ^= chance << 13;
+    chance ^= chance >> 7;
+    chance ^= chance << 17;
+    return chance % 4 == 0;
+}
+
+static bool fails(void)
+{
+    if (!stage_in_keeper) return false;
+    allocations++;
+    bool now = until_failure == 0 || by_chance();
+    if (until_failure >= 0) until_failure--;
+    failures += now;
+    return now;
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    return fails() ? NULL : __real_realloc(p, n);
+}
+
+static int calm(void **state)
+{
+    (void)state;
+    until_failure = -1;
+    chance = 0;
+    stage_in_keeper = false;
+    return 0;
+}
+
+/* What became of a request: OK; WAITS, as it is not answered; or a status. */
+#define WAITS 1
+static int outcome(const struct stage *s, uint64_t ticket)
+{
+    const struct asked *a = &s->asked[ticket];
+    if (a->refused != SLUICE_OK) return a->refused;
+    return a->answered ? a->status : WAITS;
+}
+
+/* With memory, or without some of it, nothing else is told. */
+static int expect(const struct stage *s, uint64_t ticket, int status)
+{
+    int is = outcome(s, ticket);
+    if (is != status && failures == 0)
+        fail_msg("%s instead of %s", sluice_status_word(is),
+                 sluice_status_word(status));
+    return is;
+}
+
+/* A keeper that leads. It may need a while; NULL: there was no memory for any. */
+static struct stage *leader(void)
+{
+    struct sl_keeper_limits limits = stage_limits;
+    limits.age_ms_max = 100000;
+    struct stage *s = stage_candidate(&limits, NULL);
+    if (s == NULL) return NULL;
+    s->silent = true;
+    for (int i = 0; i < 1000 && stats_of(s).state != SL_LEADER; i++) pass(s, 100);
+    assert_int_equal(stats_of(s).state, SL_LEADER);
+    return s;
+}
+
+/* Writes, and commits as long as it can. Committed is what was told so. */
+static void writer(struct stage *s, uint64_t who, const char *item, const char *v)
+{
+    char request[8];
+    snprintf(request, sizeof request, "r%d", (int)s->tickets);
+    leave(s, who); /* Without memory it may have one that it could not abort. */
+    bool began = expect(s, BEGIN_AS(who, request), SLUICE_OK) == SLUICE_OK;
+    bool put = expect(s, PUT(who, item, v), SLUICE_OK) == SLUICE_OK;
+    uint64_t commits = s->store->commits;
+    int status = expect(s, COMMIT(who), SLUICE_OK);
+    assert_int_equal(s->store->commits, commits + (status == SLUICE_OK));
+    assert_true(began || status != SLUICE_OK);
+    if (put && status == SLUICE_OK)
+        assert_string_equal(stored_at(s->store, "t", item), v);
+    if (began && status != SLUICE_OK) ABORT(who);
+}
+
+/* Of everything a little. */
+static void play(struct stage *s)
+{
+    writer(s, 1, "a", "1"), writer(s, 1, "b", "2"), writer(s, 2, "c", "3");
+    for (uint64_t i = 1; i <= 5; i++) expect(s, BEGIN(i), SLUICE_OK);
+    expect(s, GET(1, "a"), SLUICE_OK);
+    expect(s, PUT(1, "b", "new"), SLUICE_OK);
+    expect(s, DEL(1, "c"), SLUICE_OK);
+    expect(s, SCAN(1, "*"), SLUICE_OK);
+    expect(s, PUT(1, "b", "newer"), SLUICE_OK);
+    expect(s, WRITE(2, "u/a"), SLUICE_OK);
+    uint64_t waits = GET(2, "b");
+    expect(s, waits, WAITS);
+    expect(s, WRITE(3, "u/b"), SLUICE_OK);
+    expect(s, WRITE(3, "u/a"), WAITS);
+    leave(s, 4);    /* With nothing. */
+    READ(1, "u/a"); /* A cycle. */
+    if (failures == 0) expect(s, waits, SLUICE_ERESTART);
+    expect(s, OUTCOME(6, "r1"), SLUICE_OK);
+    by_hand(s);
+    uint64_t commit = COMMIT(1);
+    for (uint64_t i = 7; i <= 9; i++) {
+        BEGIN(i);
+        WRITE(i, i == 7 ? "u/x" : i == 8 ? "u/y" : "u/z");
+    }
+    leave(s, 7), leave(s, 3), leave(s, 8);
+    GET(9, "v/a"), leave(s, 9);
+    at_once(s);
+    if (failures == 0) {
+        assert_int_equal(outcome(s, commit), SLUICE_OK);
+        assert_string_equal(stored_at(s->store, "t", "b"), "newer");
+        assert_string_equal(stored_at(s->store, "t", "c"), "");
+    }
+    pass(s, 100);
+    ABORT(2), ABORT(1);
+    leave(s, 2);
+}
+
+/* There is memory again: whoever left is barred, and all is free. */
+static void recovers(struct stage *s)
+{
+    until_failure = -1;
+    chance = 0;
+    failures = 0;
+    for (uint64_t i = 1; i < 10; i++) leave(s, i);
+    for (int i = 0; i < 3; i++) pass(s, 100);
+    assert_int_equal(stats_of(s).transactions, 0);
+    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    writer(s, 1, "a", "last");
+    assert_string_equal(stored_at(s->store, "t", "a"), "last");
+}
+
+static void every_allocation_fails_once(void **state)
+{
+    (void)state;
+    allocations = failures = 0;
+    struct stage *s = leader();
+    play(s);
+    long all = allocations;
+    recovers(s);
+    stage_end(s);
+    assert_true(all > 100);
+    for (long n = 0; n < all; n++) {
+        failures = 0;
+        until_failure = n;
+        s = leader();
+        if (s == NULL) continue;
+        play(s);
+        assert_int_equal(failures, 1);
+        recovers(s);
+        stage_end(s);
+    }
+}
+
+static void many_allocations_fail(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        failures = 0;
+        chance = seed * 104729;
+        struct stage *s = leader();
+        if (s == NULL) continue;
+        for (int i = 0; i < 3; i++) play(s);
+        assert_true(failures > 10);
+        recovers(s);
+        stage_end(s);
+    }
+}
+
+/* It is tried again, and does not keep the processor busy until then. */
+static void a_bar_without_memory_is_ordered_later(void **state)
+{
+    (void)state;
+    struct stage *s = leader();
+    BEGIN(1), WRITE(1, "a"), BEGIN(2);
+    uint64_t waits = WRITE(2, "a");
+    by_hand(s);
+    until_failure = 0;
+    leave(s, 1);
+    until_failure = -1;
+    assert_int_equal(orders(s), 0);
+    assert_int_equal(sl_keeper_due(s->keeper), s->now + 100);
+    pass(s, 100);
+    assert_int_equal(orders(s), 1);
+    does(s);
+    assert_int_equal(outcome(s, waits), SLUICE_OK);
+    stage_end(s);
+}
+
+/* As with one that the engine refused: nothing is committed, and nothing is left of it. */
+static void a_commit_without_memory_is_the_end(void **state)
+{
+    (void)state;
+    for (long n = 1; n <= 2; n++) { /* After its reply. */
+        struct stage *s = leader();
+        BEGIN(1), PUT(1, "a", "x");
+        until_failure = n;
+        uint64_t commit = COMMIT(1);
+        until_failure = -1;
+        assert_int_equal(outcome(s, commit), SLUICE_ENOMEM);
+        HOLDERS("a", "");
+        assert_int_equal(outcome(s, COMMIT(1)), SLUICE_ENOTX);
+        assert_string_equal(stored_at(s->store, "t", "a"), "");
+        stage_end(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(every_allocation_fails_once, calm),
+        cmocka_unit_test_setup(many_allocations_fail, calm),
+        cmocka_unit_test_setup(a_bar_without_memory_is_ordered_later, calm),
+        cmocka_unit_test_setup(a_commit_without_memory_is_the_end, calm),
+    };
+    return cmocka_run_group_tests_name("keeper_memory", tests, NULL, NULL);
+}
