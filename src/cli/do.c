@@ -122,6 +122,7 @@ static int exit_of_error(const char *text)
         {"DRAINED", EXIT_UNAVAILABLE},
         {"RECOVERING", EXIT_UNAVAILABLE},
         {"NOFENCES", EXIT_UNAVAILABLE},
+        {"NOQUORUM", EXIT_UNAVAILABLE},
         {"IO", EXIT_UNAVAILABLE},
         {"SHUTDOWN", EXIT_UNAVAILABLE},
         {"LIMIT", EXIT_UNAVAILABLE},

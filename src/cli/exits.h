@@ -12,6 +12,7 @@ enum {
     EXIT_NO_INPUT = EX_NOINPUT,
     EXIT_UNAVAILABLE = EX_UNAVAILABLE,
     EXIT_SYSTEM = EX_OSERR,
+    EXIT_EXISTS = EX_CANTCREAT,
     EXIT_NO_PERMISSION = EX_NOPERM,
     EXIT_LOST = 79, /* Outside of what programs, sysexits.h and shells use. */
     EXIT_CANNOT_EXECUTE = 126,

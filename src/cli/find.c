@@ -57,9 +57,10 @@ static size_t distance(const char *a, const char *b)
 static const char *nearest(const char *said, bool one_word)
 {
     const char *best = NULL;
+    static char best_name[WORD_BYTES_MAX + 1];
     size_t best_distance = 3; /* Further away it is another word. */
     for (size_t i = 0; i < CLI_COMMANDS; i++) {
-        static char first[WORD_BYTES_MAX + 1];
+        char first[WORD_BYTES_MAX + 1];
         const char *name = cli_commands[i].name;
         size_t n = strcspn(name, " ");
         if (one_word && name[n] != '\0') {
@@ -68,18 +69,46 @@ static const char *nearest(const char *said, bool one_word)
         }
         size_t d = distance(said, name);
         if (d >= best_distance) continue;
-        best = name;
+        snprintf(best_name, sizeof best_name, "%s", name);
+        best = best_name;
         best_distance = d;
     }
     return best;
 }
 
+/* Is it a command that begins with this word, and is longer? */
+static bool is_in_group(const struct cli_command *c, const char *word)
+{
+    size_t n = strlen(word);
+    return strncmp(c->name, word, n) == 0 && c->name[n] == ' ';
+}
+
+bool cli_is_group(const char *word)
+{
+    for (size_t i = 0; i < CLI_COMMANDS; i++)
+        if (is_in_group(&cli_commands[i], word)) return true;
+    return false;
+}
+
+/* "canal needs one of ls, show". */
+static int needs_another(const char *group)
+{
+    char list[256] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < CLI_COMMANDS && n < sizeof list; i++) {
+        if (!is_in_group(&cli_commands[i], group)) continue;
+        const char *word = cli_commands[i].name + strlen(group) + 1;
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n > 0 ? ", " : "",
+                              word);
+    }
+    return cli_usage("%s needs one of %s", group, list);
+}
+
 int cli_unknown(int argc, char **argv)
 {
     char said[WORD_BYTES_MAX + 1], shown[CLI_SHOWN_SIZE];
-    bool canal = strcmp(argv[0], "canal") == 0, two = canal && argc > 1;
-    if (canal && !two)
-        return cli_usage("canal needs one of ls, show, watch, reap, make, rm");
+    bool group = cli_is_group(argv[0]), two = group && argc > 1;
+    if (group && !two) return needs_another(argv[0]);
     snprintf(said, sizeof said, "%s%s%s", argv[0], two ? " " : "", two ? argv[1] : "");
     const char *best = nearest(said, !two);
     cli_shown(said, shown, sizeof shown);

@@ -126,7 +126,7 @@ static int help_on_group(const char *group)
         if (found++ > 0) putchar('\n');
         cli_help(&cli_commands[i]);
     }
-    if (found > 0) fputs("\nMore: man sluice-canal\n", stdout);
+    if (found > 0) printf("\nMore: man sluice-%s\n", group);
     return found;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/say.h"
 #include "cli/serve.h"
 #include "cli/std.h"
+#include "cli/store.h"
 #include "sluice.h"
 
 static int print_version(void)
@@ -47,6 +48,9 @@ static int dispatch(const struct cli_command *c, int argc, char **argv)
         case CLI_CANAL_MAKE:
         case CLI_CANAL_RM: return cli_canal(c, argc, argv);
         case CLI_SERVE: return cli_serve(c, argc, argv);
+        case CLI_STORE_CHECK:
+        case CLI_STORE_DUMP:
+        case CLI_STORE_LOAD: return cli_store(c, argc, argv);
         case CLI_DO: return cli_do(c, argc, argv);
         case CLI_HELP:
         case CLI_VERSION: return plain_command(c, argc, argv);
@@ -70,7 +74,7 @@ int main(int argc, char **argv)
         return print_version();
     if (argv[1][0] == '-') return cli_usage("there is no option %s", argv[1]);
     const struct cli_command *c = cli_find(argc - 1, argv + 1, &words);
-    if (c == NULL && strcmp(argv[1], "canal") == 0 && argc == 3 &&
+    if (c == NULL && cli_is_group(argv[1]) && argc == 3 &&
         (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0))
         return cli_help_on(1, argv + 1);
     if (c == NULL) return cli_unknown(argc - 1, argv + 1);

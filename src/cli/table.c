@@ -90,6 +90,7 @@ enum {
     WORD_OF_NUMBER = WORD_TEXT, WORD_OF_TIME = WORD_TEXT, WORD_OF_SIZE = WORD_TEXT,
     WORD_OF_PORT = WORD_TEXT, WORD_OF_OCTAL = WORD_TEXT, WORD_OF_TEXT = WORD_TEXT,
     WORD_OF_PATH = WORD_FILE, WORD_OF_FORMAT = WORD_CHOICE, WORD_OF_LEVEL = WORD_CHOICE,
+    WORD_OF_ENGINE = WORD_CHOICE, WORD_OF_FLAG = WORD_NONE,
 };
 
 #define SETTING(name, kind, field, given, min, max, arg, help) SETTING_##field,
@@ -107,7 +108,7 @@ const struct cli_setting cli_settings[] = {
 #undef SETTING
 
 #define SETTING(name, kind, field, given, min, max, arg, help) \
-    {OPT_SETTINGS + (int)SETTING_##field, "", name, arg, (enum cli_word)WORD_OF_##kind, help, NULL},
+    {OPT_SETTINGS + (int)SETTING_##field, "", name, (int)WORD_OF_##kind == (int)WORD_NONE ? NULL : arg, (enum cli_word)WORD_OF_##kind, help, NULL},
 static const struct cli_option serve_options[] = {
 #include "settings.def"
     {OPT_CHECK, "", "check", NULL, WORD_NONE, "read the settings, say whether they are good, and exit", NULL},
@@ -148,6 +149,12 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
     [CLI_CANAL_RM] = {CLI_CANAL_RM, "canal rm", "[--force] NAME...",
         "remove segments that nobody uses", rm_options, {WORD_SEGMENT, WORD_SEGMENT, WORD_NONE}},
     [CLI_SERVE] = {CLI_SERVE, "serve", "[options]", "start the server", serve_options, {WORD_NONE}},
+    [CLI_STORE_CHECK] = {CLI_STORE_CHECK, "store check", "FOLDER",
+        "look whether the store of a server is whole", plain_options, {WORD_FILE, WORD_NONE}},
+    [CLI_STORE_DUMP] = {CLI_STORE_DUMP, "store dump", "FOLDER",
+        "print the store of a server as text", plain_options, {WORD_FILE, WORD_NONE}},
+    [CLI_STORE_LOAD] = {CLI_STORE_LOAD, "store load", "FOLDER",
+        "make a store of what dump has printed", plain_options, {WORD_FILE, WORD_NONE}},
     [CLI_DO] = {CLI_DO, "do", "[options] WORD...", "send one command to a server", do_options,
         {WORD_TEXT, WORD_TEXT, WORD_NONE}},
     [CLI_HELP] = {CLI_HELP, "help", "[COMMAND]", "explain a command", plain_options,
@@ -158,11 +165,12 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
 const struct cli_exit cli_exits[] = {
     {EXIT_TAKEN, "the lock was not granted (or what -E says); what is to be removed is in use; the reply of a server was nil"},
     {EXIT_USAGE, "the command line is wrong"},
-    {EXIT_DATA, "the segment's file is damaged, of another version, or no segment"},
-    {EXIT_NO_INPUT, "there is no such segment or key"},
-    {EXIT_UNAVAILABLE, "the server cannot be reached, or serves nobody now; a server is named, and run can use none; the program sluice-server is not here; a table of the segment is full"},
+    {EXIT_DATA, "the file of the segment or store is damaged, of another version, or none of Sluice's; what is to be loaded is no dump"},
+    {EXIT_NO_INPUT, "there is no such segment, key or store"},
+    {EXIT_UNAVAILABLE, "the server cannot be reached, or serves nobody now; a server is named, and run can use none; the program sluice-server or sluice-store is not here; a table of the segment is full"},
     {EXIT_SYSTEM, "the system refused something: memory, space, output"},
-    {EXIT_NO_PERMISSION, "no permission to use the segment, or the server"},
+    {EXIT_EXISTS, "there is a store in the folder already"},
+    {EXIT_NO_PERMISSION, "no permission to use the segment, the store, or the server"},
     {EXIT_LOST, "the lock was lost while the command ran, and the command was stopped; the server says LOST"},
     {EXIT_CANNOT_EXECUTE, "the command was found and cannot be executed"},
     {EXIT_NOT_FOUND, "the command was not found"},

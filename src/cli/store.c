@@ -1,0 +1,26 @@
+/* store.c - `sluice store`: a program of its own, as it needs LMDB. */
+#include "cli/store.h"
+
+#include <string.h>
+
+#include "cli/beside.h"
+#include "cli/parse.h"
+#include "cli/say.h"
+
+static int no_option(void *into, int id, const char *value)
+{
+    (void)into, (void)id, (void)value;
+    return cli_usage("that is not an option here");
+}
+
+int cli_store(const struct cli_command *command, int argc, char **argv)
+{
+    int rest;
+    int status = cli_parse(command, argc, argv, false, no_option, NULL, &rest);
+    if (status >= 0) return status;
+    if (argc - rest != 1 || argv[rest][0] == '\0')
+        return cli_usage("it needs one FOLDER, the --data of a server");
+    char *name = strrchr(command->name, ' ') + 1; /* "check" of "store check". */
+    char *words[] = {NULL, name, argv[rest], NULL};
+    return cli_become_program("sluice-store", "store", words);
+}

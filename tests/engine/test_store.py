@@ -1,0 +1,184 @@
+#!/usr/bin/python3
+"""test_store.py SLUICE [--jobs N] [PATTERN...] - `sluice store check`, `dump` and `load`."""
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../cli"))
+import tap  # noqa: E402
+from tap import check, check_that, main, test  # noqa: E402
+
+# Of each kind of record, with bytes of all kinds.
+TEXT = r'''sluice store 1
+term 3
+revision 9
+data "" "\x00\x00" 9 "\x00"
+data "t" "" 1 ""
+data "t" "a b" 2 "a \x22quoted\x22 \x5cword"
+data "t" "k" 9 "\xff\xc3\xbc\x0a"
+data "tt" "k" 4 "vvvvvvvv"
+request "r1" 1 1000
+request "\x00 r2" 4 1000
+request "r3" 9 2000
+barred 3 7
+barred 3 18446744073709551615
+end 10
+'''
+
+
+def folder(t, name="data"):
+    os.mkdir(t.path(name))
+    return t.path(name)
+
+
+def load(t, text, name="data"):
+    with open(t.write(name + ".txt", text)) as f:
+        return t.sluice("store", "load", folder(t, name), stdin=f)
+
+
+def dump(t, name="data"):
+    p = t.sluice("store", "dump", t.path(name))
+    check((p.status, p.err), (0, ""))
+    return p.out
+
+
+@test
+def what_was_dumped_can_be_loaded_and_is_the_same(t):
+    p = load(t, TEXT)
+    check((p.status, p.out, p.err), (0, "", ""))
+    check(dump(t), TEXT)
+    check(load(t, dump(t), "other").status, 0)
+    check(dump(t, "other"), TEXT)
+    check(sorted(os.listdir(t.path("data"))), ["store", "store-lock"])
+    check(os.stat(t.path("data/store")).st_mode & 0o777, 0o600)
+
+
+@test
+def a_check_counts(t):
+    load(t, TEXT)
+    p = t.sluice("store", "check", t.path("data"))
+    check((p.status, p.err), (0, ""))
+    check(p.out, "format 1\nterm 3\nrevision 9\ntables 3\nkeys 5\nvalue_bytes 29\n"
+                 "requests 3\nbarred 2\n")
+
+
+@test
+def an_empty_store_can_be_dumped_and_loaded(t):
+    text = "sluice store 1\nterm 0\nrevision 0\nend 0\n"
+    check(load(t, text).status, 0)
+    check(dump(t), text)
+
+
+@test
+def many_records_and_large_ones(t):
+    lines = ['data "t" "%08d" 1 "%s"' % (i, "v" * (i % 50)) for i in range(20000)]
+    lines.append('data "u" "large" 1 "%s"' % ("x" * 5000000))
+    text = "sluice store 1\nterm 1\nrevision 1\n%s\nend %d\n" % ("\n".join(lines), len(lines))
+    check(load(t, text).status, 0)
+    check_that(dump(t) == text, "it is the same")
+
+
+@test
+def what_is_no_dump_is_refused_and_leaves_nothing(t):
+    cases = [("", "end is missing"), ("hello\n", "line 1"), (TEXT.replace("store 1", "store 2"),
+                                                             "another version"),
+             (TEXT.replace("end 10\n", ""), "end is missing"), (TEXT[:-4], "line 14"),
+             (TEXT + "more\n", "line 15"), (TEXT.replace("end 10", "end 9"), "line 14"),
+             (TEXT.replace("term 3\n", ""), "line 2"), (TEXT.replace('"a b"', '"a b'), "line 6"),
+             (TEXT.replace("\\x5c", "\\x5g"), "line 6"), (TEXT.replace("\\x5c", "\\n"), "line 6"),
+             (TEXT.replace(" 2 ", " two "), "line 6"), (TEXT.replace(" 2 ", " -2 "), "line 6"),
+             (TEXT.replace(" 2 ", " 99999999999999999999 "), "line 6"),
+             (TEXT.replace('"tt"', '"%s"' % ("t" * 509)), "line 8"),
+             (TEXT.replace('"r1"', '""'), "line 9"),
+             (TEXT.replace("barred 3 7", "barred 2 7"), "barred: one of term 2"),
+             (TEXT.replace("revision 9", "revision 8"), "revision 9"),
+             (TEXT.replace("r1\" 1 1000", "r1\" 1 3000"), "time goes back"),
+             (TEXT.replace("r1\" 1 ", "r1\" 5 "), "line 10"),
+             (TEXT.replace('"tt" "k" 4', '"t" "k" 4'), "twice"),
+             (TEXT.replace("term 3", "term 3 "), "line 2")]
+    for i, (text, words) in enumerate(cases):
+        p = load(t, text, "d%d" % i)
+        check(p.status, 65, "the status of case %d, %r" % (i, words))
+        check_that(words in p.err and "nothing was loaded" in p.err,
+                   "it says %r: %s" % (words, p.err))
+        check(os.listdir(t.path("d%d" % i)), [], "what is left of case %d" % i)
+
+
+@test
+def a_store_that_is_there_is_not_replaced(t):
+    load(t, TEXT)
+    with open(t.write("other.txt", "sluice store 1\nterm 0\nrevision 0\nend 0\n")) as f:
+        p = t.sluice("store", "load", t.path("data"), stdin=f)
+    check(p.status, 73)
+    check_that("there is a store" in p.err, "it says so")
+    check(dump(t), TEXT)
+
+
+@test
+def where_there_is_none_it_says_so(t):
+    for command in ("check", "dump"):
+        p = t.sluice("store", command, folder(t, command))
+        check((p.status, p.out), (66, ""))
+        check_that("is not there" in p.err, "it says so")
+        check(os.listdir(t.path(command)), [], "nothing is made")
+    p = t.sluice("store", "load", t.path("none"))
+    check(p.status, 66)
+    check_that("there is no folder" in p.err, "it says so")
+
+
+@test
+def a_wrong_command_line_is_told(t):
+    for words in ([], ["nonsense"], ["check"], ["check", "a", "b"], ["dump", "--fast", "a"],
+                  ["check", ""]):
+        check(t.sluice("store", *words).status, 64, " ".join(words))
+    build = os.path.dirname(os.path.dirname(tap.program))
+    own = os.path.join(build, "store/sluice-store")
+    for words in ([], ["nonsense", "a"], ["check"], ["check", "a", "b"], ["check", "-a"]):
+        check(t.run(own, *words).status, 64, "sluice-store " + " ".join(words))
+
+
+@test
+def foreign_cut_and_damaged_files_are_told(t):
+    load(t, TEXT)
+    path = t.path("data/store")
+    with open(path, "rb") as f:
+        good = f.read()
+    changed = good.replace(b"vvvvvvvv", b"vvvvVvvv")
+    check_that(changed != good, "the value is there")
+    for name, data in (("text", b"hello\n" * 1000), ("empty", b""), ("cut", good[:12288]),
+                       ("short", good[:5000]), ("changed", changed)):
+        with open(path, "wb") as f:
+            f.write(data)
+        p = t.sluice("store", "check", t.path("data"))
+        check((p.status, p.out), (65, ""), name)
+        check_that(name != "changed" or "its sum is wrong" in p.err, "it says what: " + p.err)
+    p = t.sluice("store", "dump", t.path("data"))
+    check(p.status, 65)
+    check_that("1 damaged records were left out" in p.err, "it says so")
+    check(p.out, TEXT.replace('data "tt" "k" 4 "vvvvvvvv"\n', "").replace("end 10", "end 9"))
+    check(load(t, p.out, "saved").status, 0)
+
+
+@test
+def a_store_in_use_can_be_checked_and_dumped(t):
+    build = os.path.dirname(os.path.dirname(os.path.dirname(tap.program)))
+    p = t.start(os.path.join(build, "tests/engine/committer"), folder(t))
+    p.until_out("ok 1.10 ")
+    for _ in range(10):
+        check(t.sluice("store", "check", t.path("data")).status, 0)
+        text = dump(t)
+        check_that(p.running, "it goes on")
+    check(load(t, text, "copy").status, 0)
+    check(dump(t, "copy"), text)
+
+
+@test
+def output_that_cannot_be_written_is_told(t):
+    load(t, TEXT)
+    for command in ("check", "dump"):
+        with open("/dev/full", "w") as full:
+            p = t.sluice("store", command, t.path("data"), stdout=full)
+        check(p.status, 71, command)
+
+
+main(__doc__)

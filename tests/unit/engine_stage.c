@@ -1,0 +1,286 @@
+#include "engine_stage.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "test.h"
+
+#include "engine/store.h"
+
+/* --- The disk ---------------------------------------------------------------- */
+
+struct disk disk;
+
+static void pause_shortly(void)
+{
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+int fdatasync(int fd)
+{
+    static int (*real)(int);
+    if (real == NULL) real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    atomic_fetch_add(&disk.syncs, 1);
+    atomic_fetch_add(&disk.held_now, 1);
+    while (atomic_load(&disk.held)) pause_shortly();
+    atomic_fetch_sub(&disk.held_now, 1);
+    errno = atomic_load(&disk.sync_error);
+    return errno != 0 ? -1 : real(fd);
+}
+
+typedef ssize_t pwrite_type(int, const void *, size_t, off_t);
+
+static pwrite_type *real_pwrite(void)
+{
+    static pwrite_type *real;
+    if (real == NULL) real = (pwrite_type *)dlsym(RTLD_NEXT, "pwrite");
+    return real;
+}
+
+/* Of the pages that say which transaction was the last. */
+static ssize_t write_first(int fd, const void *from, size_t n, off_t at)
+{
+    int error = atomic_load(&disk.first_error), count = atomic_load(&disk.first_count);
+    if (error == 0 || count == 0) return real_pwrite()(fd, from, n, at);
+    if (count > 0) atomic_store(&disk.first_count, count - 1);
+    if (atomic_load(&disk.first_lies) && count % 2 == 0) real_pwrite()(fd, from, n, at);
+    errno = error;
+    return -1;
+}
+
+/* By the name that LMDB calls it by; with a large off_t ours would be another. */
+ssize_t lmdb_pwrite(int fd, const void *from, size_t n, off_t at) __asm__("pwrite");
+
+ssize_t lmdb_pwrite(int fd, const void *from, size_t n, off_t at)
+{
+    if (at < 2 * sysconf(_SC_PAGESIZE)) return write_first(fd, from, n, at);
+    errno = atomic_load(&disk.write_error);
+    return errno != 0 ? -1 : real_pwrite()(fd, from, n, at);
+}
+
+ssize_t writev(int fd, const struct iovec *from, int n)
+{
+    static ssize_t (*real)(int, const struct iovec *, int);
+    if (real == NULL)
+        real = (ssize_t(*)(int, const struct iovec *, int))dlsym(RTLD_NEXT, "writev");
+    errno = atomic_load(&disk.write_error);
+    return errno != 0 ? -1 : real(fd, from, n);
+}
+
+void hold_disk(struct stage *s, struct asked *first)
+{
+    atomic_store(&disk.held, true);
+    submit(s, first);
+    while (atomic_load(&disk.held_now) == 0) {
+        sl_engine_work(s->engine);
+        assert_false(first->done); /* That would be without a sync. */
+        pause_shortly();
+    }
+}
+
+void release_disk(void)
+{
+    atomic_store(&disk.held, false);
+}
+
+/* --- An engine --------------------------------------------------------------- */
+
+static void check_store(const char *folder)
+{
+    struct sl_store store;
+    struct sl_store_counts counts;
+    char why[300] = "";
+    if (sl_store_open(&store, folder, 0, why, sizeof why) != SLUICE_OK)
+        fail_msg("%s", why);
+    if (sl_store_check(&store, &counts, why, sizeof why) != SLUICE_OK)
+        fail_msg("%s", why);
+    sl_store_close(&store);
+}
+
+const struct engine_kind lmdb_kind = {"lmdb", sl_engine_open_lmdb, check_store};
+
+void stage_open(struct stage *s)
+{
+    char why[300] = "";
+    s->engine = s->kind->open(&s->settings, why, sizeof why);
+    if (s->engine == NULL) fail_msg("%s", why);
+}
+
+void stage_close(struct stage *s)
+{
+    sl_engine_close(s->engine);
+    s->engine = NULL;
+    s->kind->check(s->folder);
+}
+
+void stage_reopen(struct stage *s)
+{
+    stage_close(s);
+    stage_open(s);
+}
+
+void stage_begin(struct stage *s, const struct engine_kind *kind)
+{
+    memset(s, 0, sizeof *s);
+    s->kind = kind;
+    const char *where = getenv("TMPDIR");
+    int n = snprintf(s->folder, sizeof s->folder, "%s/sluice-test.XXXXXX",
+                     where != NULL ? where : "/tmp");
+    assert_true(n > 0 && (size_t)n < sizeof s->folder);
+    assert_non_null(mkdtemp(s->folder));
+    s->settings = (struct sl_engine_settings){.folder = s->folder,
+                                              .bytes_max = (size_t)64 << 20,
+                                              .dedup_keep_ms = 3600000,
+                                              .group_max = 64};
+    stage_open(s);
+}
+
+void stage_end(struct stage *s)
+{
+    char command[200];
+    if (s->engine != NULL) stage_close(s);
+    snprintf(command, sizeof command, "rm -rf %s", s->folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* --- Operations -------------------------------------------------------------- */
+
+static void copy(struct asked *a, struct sl_bytes *b, char **to)
+{
+    if (b->at == NULL) return;
+    memcpy(*to, b->at, b->n);
+    b->at = *to;
+    *to += b->n;
+    *(*to)++ = '\0';
+    (void)a;
+}
+
+static void on_done(struct sl_engine_op *op)
+{
+    struct asked *a = op->owner;
+    size_t n = op->result.value.n + 1;
+    for (uint32_t i = 0; i < op->result.row_count; i++)
+        n += op->result.rows[i].key.n + op->result.rows[i].value.n + 2;
+    size_t head = op->result.row_count * sizeof(struct sl_row);
+    assert_false(a->done);
+    a->got = op->result;
+    a->bytes = malloc(head + n);
+    assert_non_null(a->bytes);
+    char *to = a->bytes + head;
+    copy(a, &a->got.value, &to);
+    if (op->result.rows != NULL) {
+        struct sl_row *rows = (struct sl_row *)(void *)a->bytes;
+        memcpy(rows, op->result.rows, head);
+        for (uint32_t i = 0; i < op->result.row_count; i++) {
+            copy(a, &rows[i].key, &to);
+            copy(a, &rows[i].value, &to);
+        }
+        a->got.rows = rows;
+    }
+    a->done = true;
+}
+
+void submit(struct stage *s, struct asked *a)
+{
+    a->op.done = on_done;
+    a->op.owner = a;
+    a->done = false;
+    a->bytes = NULL;
+    sl_engine_submit(s->engine, &a->op);
+}
+
+void await(struct stage *s, struct asked *a)
+{
+    struct pollfd p = {sl_engine_fd(s->engine), POLLIN, 0};
+    while (!a->done) {
+        assert_int_equal(poll(&p, 1, 60000), 1);
+        sl_engine_work(s->engine);
+    }
+}
+
+void forget(struct asked *a)
+{
+    free(a->bytes);
+    a->bytes = NULL;
+}
+
+struct sl_bytes text(const char *s)
+{
+    return (struct sl_bytes){s, s != NULL ? strlen(s) : 0};
+}
+
+int do_op(struct stage *s, const struct sl_engine_op *op, struct sl_done *got)
+{
+    struct asked a = {.op = *op};
+    submit(s, &a);
+    await(s, &a);
+    forget(&a);
+    if (got != NULL) *got = a.got;
+    return a.got.status;
+}
+
+uint64_t claim(struct stage *s)
+{
+    struct sl_done got;
+    assert_int_equal(do_op(s, &(struct sl_engine_op){.type = SL_OP_CLAIM}, &got),
+                     SLUICE_OK);
+    return got.term;
+}
+
+int put(struct stage *s, uint64_t term, uint64_t id, const char *request,
+        const char *table, const char *key, const char *value, struct sl_done *got)
+{
+    struct sl_write w = {text(table), text(key), text(value)};
+    struct sl_engine_op op = {.type = SL_OP_COMMIT,
+                              .term = term,
+                              .id = id,
+                              .request = text(request),
+                              .writes = &w,
+                              .write_count = 1};
+    return do_op(s, &op, got);
+}
+
+int del(struct stage *s, uint64_t term, const char *table, const char *key)
+{
+    return put(s, term, 1, NULL, table, key, NULL, NULL);
+}
+
+int only_read(struct stage *s, uint64_t term, uint64_t id, const char *request)
+{
+    struct sl_engine_op op = {
+        .type = SL_OP_COMMIT, .term = term, .id = id, .request = text(request)};
+    return do_op(s, &op, NULL);
+}
+
+int bar(struct stage *s, uint64_t term, uint64_t id)
+{
+    struct sl_engine_op op = {.type = SL_OP_BAR, .term = term, .id = id};
+    return do_op(s, &op, NULL);
+}
+
+uint64_t outcome(struct stage *s, const char *request)
+{
+    struct sl_done got;
+    struct sl_engine_op op = {.type = SL_OP_OUTCOME, .request = text(request)};
+    assert_int_equal(do_op(s, &op, &got), SLUICE_OK);
+    return got.found ? got.revision : 0;
+}
+
+const char *value_of(struct stage *s, const char *table, const char *key)
+{
+    static char *kept;
+    struct asked a = {
+        .op = {.type = SL_OP_READ, .table = text(table), .key = text(key)}};
+    free(kept);
+    submit(s, &a);
+    await(s, &a);
+    assert_int_equal(a.got.status, SLUICE_OK);
+    kept = a.bytes;
+    return a.got.found ? kept : NULL;
+}

@@ -1,0 +1,87 @@
+/* engine_stage.h - for tests of engines: one in a folder of its own, operations that are
+ * waited for, and a disk that waits or fails. */
+#ifndef SLUICE_ENGINE_STAGE_H
+#define SLUICE_ENGINE_STAGE_H
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "engine/engine.h"
+
+/* --- An engine of some kind -------------------------------------------------- */
+
+struct engine_kind {
+    const char *name;
+    struct sl_engine *(*open)(const struct sl_engine_settings *s, char *why,
+                              size_t why_bytes);
+    void (*check)(const char *folder); /* What lasts is whole. */
+};
+
+struct stage {
+    const struct engine_kind *kind;
+    char folder[128];
+    struct sl_engine_settings settings;
+    struct sl_engine *engine;
+};
+
+extern const struct engine_kind lmdb_kind;
+
+/* A folder, settings that are generous, and an engine. */
+void stage_begin(struct stage *s, const struct engine_kind *kind);
+void stage_end(struct stage *s);
+
+void stage_open(struct stage *s);
+void stage_close(struct stage *s); /* And its folder is checked. */
+void stage_reopen(struct stage *s);
+
+/* --- Operations -------------------------------------------------------------- */
+
+/* What was asked, and the answer, copied. */
+struct asked {
+    struct sl_engine_op op;
+    struct sl_done got;
+    bool done;
+    char *bytes; /* Of got. */
+};
+
+/* Submit it; and wait until it is done. */
+void submit(struct stage *s, struct asked *a);
+void await(struct stage *s, struct asked *a);
+void forget(struct asked *a); /* The copy. */
+
+struct sl_bytes text(const char *s);
+
+/* One operation and its status; `got`, where it is not NULL, has the rest without bytes. */
+int do_op(struct stage *s, const struct sl_engine_op *op, struct sl_done *got);
+uint64_t claim(struct stage *s);
+int put(struct stage *s, uint64_t term, uint64_t id, const char *request,
+        const char *table, const char *key, const char *value, struct sl_done *got);
+int del(struct stage *s, uint64_t term, const char *table, const char *key);
+int only_read(struct stage *s, uint64_t term, uint64_t id, const char *request);
+int bar(struct stage *s, uint64_t term, uint64_t id);
+
+/* The revision of a request; 0: it was not committed. */
+uint64_t outcome(struct stage *s, const char *request);
+
+/* The value, in memory that stays until the next call; NULL: there is none. */
+const char *value_of(struct stage *s, const char *table, const char *key);
+
+/* --- The disk ---------------------------------------------------------------- */
+
+struct disk {
+    atomic_int syncs;       /* So many there were. */
+    atomic_bool held;       /* They wait. */
+    atomic_int held_now;    /* So many wait now. */
+    atomic_int sync_error;  /* An errno: they fail; 0. */
+    atomic_int write_error; /* The same of pages, */
+    atomic_int first_error; /* and of the first two of the file: */
+    atomic_bool first_lies; /* they are written, and yet it is said that they failed. */
+    atomic_int first_count; /* How often; -1: always. */
+};
+extern struct disk disk;
+
+/* All that are submitted in between are a group, or several. */
+void hold_disk(struct stage *s, struct asked *first);
+void release_disk(void);
+
+#endif /* SLUICE_ENGINE_STAGE_H */
