@@ -321,14 +321,14 @@ static int describe(const struct conn *c, char *out, size_t n)
     sl_ms now = c->server->now.ms;
     return snprintf(out, n,
                     "id=%" PRIu64 " addr=%s name=%s age=%" PRId64 " idle=%" PRId64
-                    " flags=%s sub=%zu psub=%zu omem=%zu resp=%d\n",
+                    " flags=%s sub=%zu psub=%zu omem=%zu resp=%d tx=%" PRIu64 "\n",
                     sl_conn_id(c), address, c->name, (now - c->since_ms) / 1000,
                     (now - c->heard_ms) / 1000,
                     c->blocked != SL_NOT_BLOCKED              ? "b"
                     : c->channel_count + c->pattern_count > 0 ? "P"
                                                               : "N",
                     c->channel_count, c->pattern_count, c->out.n + c->sending_bytes,
-                    c->out.resp3 ? 3 : 2);
+                    c->out.resp3 ? 3 : 2, c->tx);
 }
 
 static void list_clients(struct call *call)

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "server/cluster.h"
 #include "server/dispatch.h"
 #include "server/state.h"
 
@@ -55,6 +56,13 @@ static bool lease_at(struct call *call, size_t i, const char *name, int64_t *out
     const struct sl_settings *set = call->s->settings;
     char text[120];
     if (!number_at(call, i, name, 1, FENCE_MAX, out)) return false;
+    if (call->s->cluster != NULL && *out < set->lease_ms_min) {
+        snprintf(text, sizeof text,
+                 "a lease from a majority has at least %" PRId64 " ms (lease-min)",
+                 set->lease_ms_min);
+        sl_say(call, "ERR", text);
+        return false;
+    }
     if (*out <= set->lease_ms_max) return true;
     snprintf(text, sizeof text, "a lease has at most %" PRId64 " ms (lease-max)",
              set->lease_ms_max);
@@ -296,6 +304,10 @@ void sl_do_acquire(struct call *call)
     struct sl_grant grant;
     if (!sl_good_key(call) || !read_wish(call, &w)) return;
     set_force(s, &w);
+    if (s->cluster != NULL) {
+        sl_cluster_acquire(call, &w.want);
+        return;
+    }
     count_deferral(call, &w.want);
     if (!may_lease(call, &w.want)) return;
     sl_server_spend(s, s->drain_bytes * w.want.key.n);
@@ -325,6 +337,10 @@ void sl_do_release(struct call *call)
     sl_fence fence = 0;
     if (!sl_good_key(call)) return;
     if (call->n > 2 && !fence_at(call, 2, &fence)) return;
+    if (s->cluster != NULL) {
+        sl_cluster_release(call, fence);
+        return;
+    }
     int n = sl_table_release(s->table, s->now, &call->c->session->s, call->at[1], fence,
                              &past);
     if (n == 1) {
@@ -354,6 +370,10 @@ void sl_do_extend(struct call *call)
         if (!good_value(call, call->at[5])) return;
         value = call->at[5];
     }
+    if (s->cluster != NULL) {
+        sl_cluster_extend(call, fence, ms, value);
+        return;
+    }
     /* Who holds nothing is told so without a look at the disk. */
     if (sl_table_holds(s->table, s->now, call->at[1], fence) &&
         !sl_state_may_lease(call, ms))
@@ -377,6 +397,10 @@ void sl_do_check(struct call *call)
 {
     sl_fence fence;
     if (!sl_good_key(call) || !fence_at(call, 2, &fence)) return;
+    if (call->s->cluster != NULL) {
+        sl_cluster_check(call, fence);
+        return;
+    }
     bool held = sl_table_holds(call->s->table, call->s->now, call->at[1], fence);
     sl_resp_integer(call->out, held ? 1 : 0);
 }
@@ -388,6 +412,10 @@ void sl_do_read(struct call *call)
     /* One server is a majority of one. */
     if (call->n > 2 && !sl_is_word(call->at[2], "MAJORITY")) {
         sl_say_syntax(call, "only MAJORITY may follow");
+        return;
+    }
+    if (call->s->cluster != NULL) {
+        sl_cluster_read(call, call->n > 2);
         return;
     }
     if (!sl_table_newest(call->s->table, call->s->now, call->at[1], &v)) {
@@ -413,6 +441,10 @@ void sl_do_await(struct call *call)
         return;
     }
     if (!number_at(call, 3, "ms", 0, WAIT_MS_MAX, &ms)) return;
+    if (s->cluster != NULL) {
+        sl_cluster_await(call, want_free, ms);
+        return;
+    }
     int status = sl_table_await(s->table, s->now, &call->c->session->s, call->at[1],
                                 want_free, ms);
     if (status == SL_WAITS) block(call, SL_IN_AWAIT);
@@ -429,6 +461,10 @@ void sl_do_break(struct call *call)
     struct sl_past past;
     sl_fence fence;
     bool at_once = call->n > 3 && sl_is_word(call->at[3], "NOW");
+    if (s->cluster != NULL) {
+        sl_cluster_refuse(call);
+        return;
+    }
     if (!sl_good_key(call) || !fence_at(call, 2, &fence)) return;
     if (call->n > 3 && !at_once) {
         sl_say_syntax(call, "only NOW may follow");
@@ -467,6 +503,10 @@ void sl_do_drain(struct call *call)
 {
     const struct sl_settings *set = call->s->settings;
     char text[80];
+    if (call->s->cluster != NULL) {
+        sl_cluster_refuse(call);
+        return;
+    }
     if (call->n == 1) {
         list_drains(call);
         return;

@@ -3,26 +3,28 @@
 #include <string.h>
 
 #include "core/glob.h"
+#include "server/cluster.h"
 #include "server/dispatch.h"
+#include "server/keeper.h"
+#include "server/look.h"
 
-#define SHOWN_MAX 100u /* Holders, and waiters, of one EXPLAIN. */
+#define SHOWN_MAX SL_SHOWN_MAX
 #define COUNT_GIVEN 10
-#define COUNT_MAX 1000
-#define STEPS_MAX 500000u /* Of comparing patterns, in one call; then come again. */
+#define STEPS_A_SCAN 1024u /* A node looks at many keys that nobody holds any more. */
 
-static void field(struct sl_resp_writer *w, const char *name, int64_t n)
+void sl_put_number(struct sl_resp_writer *w, const char *name, int64_t n)
 {
     sl_resp_text(w, name);
     sl_resp_integer(w, n);
 }
 
-static void bytes_field(struct sl_resp_writer *w, const char *name, struct sl_bytes b)
+void sl_put_bytes(struct sl_resp_writer *w, const char *name, struct sl_bytes b)
 {
     sl_resp_text(w, name);
     sl_resp_bulk(w, b);
 }
 
-static void text_field(struct sl_resp_writer *w, const char *name, const char *text)
+void sl_put_text(struct sl_resp_writer *w, const char *name, const char *text)
 {
     sl_resp_text(w, name);
     sl_resp_text(w, text);
@@ -74,7 +76,7 @@ static void why_waits(const struct why *why, const struct sl_view *v, char *out,
     else snprintf(out, n, "it is next");
 }
 
-static void address_of(const struct server *s, uint64_t id, char *out, size_t n)
+void sl_look_address(const struct server *s, uint64_t id, char *out, size_t n)
 {
     const struct session *session = sl_server_session(s, id);
     if (session != NULL && session->conn != NULL)
@@ -86,58 +88,59 @@ static void address_of(const struct server *s, uint64_t id, char *out, size_t n)
 
 static void put_room(struct sl_resp_writer *w, const struct sl_view *v)
 {
-    field(w, "units", v->units);
-    field(w, "shared", v->shared);
-    field(w, "per", v->shared ? 0 : v->per);
-    field(w, "buckets", v->shared ? 0 : v->buckets);
-    field(w, "priority", v->priority);
+    sl_put_number(w, "units", v->units);
+    sl_put_number(w, "shared", v->shared);
+    sl_put_number(w, "per", v->shared ? 0 : v->per);
+    sl_put_number(w, "buckets", v->shared ? 0 : v->buckets);
+    sl_put_number(w, "priority", v->priority);
 }
 
-static void put_holder(const struct server *s, struct sl_resp_writer *w,
-                       const struct sl_view *v)
+void sl_put_holder(struct sl_resp_writer *w, const struct sl_view *v,
+                   const char *address)
 {
-    char address[128];
-    address_of(s, v->session_id, address, sizeof address);
     sl_resp_map(w, 15);
-    field(w, "fence", (int64_t)v->fence);
-    field(w, "client", (int64_t)v->session_id);
-    text_field(w, "address", address);
+    sl_put_number(w, "fence", (int64_t)v->fence);
+    sl_put_number(w, "client", (int64_t)v->session_id);
+    sl_put_text(w, "address", address);
     put_room(w, v);
-    field(w, "lease_ms", v->leased ? v->left_ms : -1);
-    field(w, "held_ms", v->since_ms);
-    field(w, "broken", v->broken);
-    field(w, "asked", v->asked);
-    field(w, "overlapping", v->overlapping);
-    bytes_field(w, "value", v->value);
-    bytes_field(w, "note", v->note);
+    sl_put_number(w, "lease_ms", v->leased ? v->left_ms : -1);
+    sl_put_number(w, "held_ms", v->since_ms);
+    sl_put_number(w, "broken", v->broken);
+    sl_put_number(w, "asked", v->asked);
+    sl_put_number(w, "overlapping", v->overlapping);
+    sl_put_bytes(w, "value", v->value);
+    sl_put_bytes(w, "note", v->note);
 }
 
-static void put_waiter(const struct server *s, struct sl_resp_writer *w,
-                       const struct sl_view *v, const char *why)
+void sl_put_waiter(const struct server *s, struct sl_resp_writer *w,
+                   const struct sl_view *v, const char *why)
 {
     char address[128];
-    address_of(s, v->session_id, address, sizeof address);
+    sl_look_address(s, v->session_id, address, sizeof address);
     sl_resp_map(w, 12);
-    field(w, "client", (int64_t)v->session_id);
-    text_field(w, "address", address);
+    sl_put_number(w, "client", (int64_t)v->session_id);
+    sl_put_text(w, "address", address);
     put_room(w, v);
-    field(w, "steals", v->steals);
-    field(w, "waited_ms", v->since_ms);
-    field(w, "left_ms", v->left_ms == SL_NEVER ? -1 : v->left_ms);
-    bytes_field(w, "note", v->note);
-    text_field(w, "why", why);
+    sl_put_number(w, "steals", v->steals);
+    sl_put_number(w, "waited_ms", v->since_ms);
+    sl_put_number(w, "left_ms", v->left_ms == SL_NEVER ? -1 : v->left_ms);
+    sl_put_bytes(w, "note", v->note);
+    sl_put_text(w, "why", why);
 }
 
 static void put_holders(struct call *call, uint32_t count)
 {
     struct sl_view v;
+    char address[128];
     uint64_t cursor = 0;
     uint32_t n = count < SHOWN_MAX ? count : SHOWN_MAX;
     sl_resp_text(call->out, "holders");
     sl_resp_array(call->out, n);
     while (n-- > 0 &&
-           sl_table_each(call->s->table, call->s->now, call->at[1], &cursor, &v))
-        put_holder(call->s, call->out, &v);
+           sl_table_each(call->s->table, call->s->now, call->at[1], &cursor, &v)) {
+        sl_look_address(call->s, v.session_id, address, sizeof address);
+        sl_put_holder(call->out, &v, address);
+    }
 }
 
 static void put_waiters(struct call *call, struct why *why)
@@ -151,7 +154,7 @@ static void put_waiters(struct call *call, struct why *why)
     while (n-- > 0 &&
            sl_table_each(call->s->table, call->s->now, call->at[1], &cursor, &v)) {
         why_waits(why, &v, text, sizeof text);
-        put_waiter(call->s, call->out, &v, text);
+        sl_put_waiter(call->s, call->out, &v, text);
         if (!why->has_first) why->first = v;
         why->has_first = true;
         if (v.steals) why->has_thief = true;
@@ -211,9 +214,17 @@ void sl_do_explain(struct call *call)
 {
     struct sl_resp_writer *w = call->out;
     struct why why = {0};
+    if (call->n > 2) {
+        sl_keep_explain(call);
+        return;
+    }
     if (call->at[1].n == 0 ||
         call->at[1].n > (size_t)call->s->settings->key_bytes_max) {
         sl_say(call, "TOOBIG", "this is no key: see key-bytes-max");
+        return;
+    }
+    if (call->s->cluster != NULL) {
+        sl_cluster_explain(call);
         return;
     }
     if (!sl_table_look(call->s->table, call->s->now, call->at[1], &why.lock))
@@ -225,12 +236,12 @@ void sl_do_explain(struct call *call)
         why.quiet_ms = table.quiet_until_ms - call->s->now.ms;
     sl_call_cost(call, 50 + l->holders / 16);
     sl_resp_map(w, 9);
-    bytes_field(w, "key", call->at[1]);
-    field(w, "held", (int64_t)l->held);
-    field(w, "shared", l->shared);
-    field(w, "drained", l->drained);
-    field(w, "holders_count", l->holders);
-    field(w, "waiters_count", l->waiters);
+    sl_put_bytes(w, "key", call->at[1]);
+    sl_put_number(w, "held", (int64_t)l->held);
+    sl_put_number(w, "shared", l->shared);
+    sl_put_number(w, "drained", l->drained);
+    sl_put_number(w, "holders_count", l->holders);
+    sl_put_number(w, "waiters_count", l->waiters);
     put_holders(call, l->holders);
     put_waiters(call, &why);
     sl_resp_text(w, "words");
@@ -239,12 +250,6 @@ void sl_do_explain(struct call *call)
 }
 
 /* --- LOCKS ---------------------------------------------------------------- */
-
-struct page {
-    struct sl_bytes match;
-    uint64_t cursor;
-    int64_t count;
-};
 
 /* It has all 64 bits. */
 static bool parse_cursor(struct sl_bytes b, uint64_t *out)
@@ -260,10 +265,11 @@ static bool parse_cursor(struct sl_bytes b, uint64_t *out)
     return true;
 }
 
-static bool read_page(struct call *call, struct page *p)
+/* From word `first` on. */
+static bool read_page(struct call *call, size_t first, struct sl_page *p)
 {
     int64_t n;
-    for (size_t i = 1; i < call->n; i += 2) {
+    for (size_t i = first; i < call->n; i += 2) {
         struct sl_bytes name = call->at[i];
         bool has = i + 1 < call->n;
         if (has && sl_is_word(name, "MATCH")) p->match = call->at[i + 1];
@@ -271,7 +277,7 @@ static bool read_page(struct call *call, struct page *p)
                  parse_cursor(call->at[i + 1], &p->cursor))
             continue;
         else if (has && sl_is_word(name, "COUNT") &&
-                 sl_parse_number(call->at[i + 1], 1, COUNT_MAX, &n))
+                 sl_parse_number(call->at[i + 1], 1, SL_COUNT_MAX, &n))
             p->count = n;
         else {
             sl_say_syntax(call, "MATCH glob, CURSOR c, COUNT 1 to 1000");
@@ -286,12 +292,12 @@ static bool read_page(struct call *call, struct page *p)
 static void put_lock(struct sl_resp_writer *w, const struct sl_lock_view *l)
 {
     sl_resp_map(w, 6);
-    bytes_field(w, "key", l->key);
-    field(w, "held", (int64_t)l->held);
-    field(w, "holders", l->holders);
-    field(w, "waiters", l->waiters);
-    field(w, "shared", l->shared);
-    field(w, "drained", l->drained);
+    sl_put_bytes(w, "key", l->key);
+    sl_put_number(w, "held", (int64_t)l->held);
+    sl_put_number(w, "holders", l->holders);
+    sl_put_number(w, "waiters", l->waiters);
+    sl_put_number(w, "shared", l->shared);
+    sl_put_number(w, "drained", l->drained);
 }
 
 /* One that nobody holds or waits for any more, but for what has to be told still. */
@@ -301,27 +307,54 @@ static bool is_shown(const struct sl_lock_view *l, struct sl_bytes match)
     return match.at == NULL || sl_glob(match, l->key);
 }
 
+/* What this node has of each, as one server would say it. */
+static size_t scan_node(const struct server *s, uint64_t *cursor,
+                        struct sl_lock_view *out, size_t max)
+{
+    struct sl_lease_view found[SL_COUNT_MAX];
+    size_t n = sl_node_scan(sl_cluster_node(s), s->now, cursor, found, max);
+    for (size_t i = 0; i < n; i++)
+        out[i] = (struct sl_lock_view){.key = found[i].key,
+                                       .held = found[i].copy.held,
+                                       .holders = found[i].copy.held,
+                                       .waiters = found[i].waiters};
+    return n;
+}
+
+static size_t scan(const struct server *s, uint64_t *cursor, struct sl_lock_view *out,
+                   size_t max)
+{
+    if (s->cluster != NULL) return scan_node(s, cursor, out, max);
+    return sl_table_scan(s->table, s->now, cursor, out, max);
+}
+
 void sl_do_locks(struct call *call)
 {
-    struct page p = {.count = COUNT_GIVEN};
-    struct sl_lock_view found[COUNT_MAX];
+    struct sl_page p = {.count = COUNT_GIVEN};
+    struct sl_lock_view found[SL_COUNT_MAX];
     size_t seen = 0, shown = 0, steps = 0;
     char cursor[24];
-    if (!read_page(call, &p)) return;
+    bool tx = call->n > 1 && sl_is_word(call->at[1], "TX");
+    if (!read_page(call, tx ? 2 : 1, &p)) return;
+    if (tx) {
+        sl_keep_locks(call, &p);
+        return;
+    }
     /* As many at a time as may be compared, if their keys are long. */
     size_t compared = p.match.n + call->s->drain_bytes;
     size_t each = 16 + compared * (size_t)call->s->settings->key_bytes_max;
-    size_t chunk = 1 + STEPS_MAX / each;
+    size_t chunk = 1 + SL_LOOK_STEPS_MAX / each;
     do {
         struct sl_lock_view *at = found + shown;
         size_t most = (size_t)p.count - seen < chunk ? (size_t)p.count - seen : chunk;
-        size_t n = sl_table_scan(call->s->table, call->s->now, &p.cursor, at, most);
+        size_t n = scan(call->s, &p.cursor, at, most);
         seen += n;
+        if (call->s->cluster != NULL) steps += STEPS_A_SCAN;
         for (size_t i = 0; i < n; i++) {
             steps += 16 + compared * at[i].key.n;
             if (is_shown(&at[i], p.match)) found[shown++] = at[i];
         }
-    } while (p.cursor != 0 && seen < (size_t)p.count && steps < STEPS_MAX);
+    } while (p.cursor != 0 && seen < (size_t)p.count && steps < SL_LOOK_STEPS_MAX);
     sl_call_cost(call, seen);
     sl_server_spend(call->s, steps);
     snprintf(cursor, sizeof cursor, "%" PRIu64, p.cursor);

@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include "core/glob.h"
+#include "server/cluster.h"
 #include "server/dispatch.h"
+#include "server/keeper.h"
+#include "server/links.h"
 #include "server/state.h"
 
 /* --- COMMAND -------------------------------------------------------------- */
@@ -121,7 +124,7 @@ void sl_do_command(struct call *call)
 /* --- INFO ----------------------------------------------------------------- */
 
 struct text {
-    char at[8192];
+    char at[16384];
     size_t n;
 };
 
@@ -193,10 +196,25 @@ static void info_stats(const struct server *s, struct text *t)
     line(t, "pubsub_patterns:%zu", s->pubsub.pattern_count);
 }
 
+/* Zero where this server is alone. */
+static struct sl_node_stats node_stats(const struct server *s)
+{
+    struct sl_node_stats stats = {0};
+    if (s->cluster != NULL) sl_node_stats(sl_cluster_node(s), s->now, &stats);
+    return stats;
+}
+
 static void info_locks(const struct server *s, struct text *t)
 {
     struct sl_table_stats table;
     sl_table_stats(s->table, &table);
+    if (s->cluster != NULL) {
+        struct sl_node_stats node = node_stats(s);
+        table.keys = node.keys;
+        table.entries = node.leases + node.requests;
+        table.waiters = node.requests;
+        table.fence_last = node.fence_last;
+    }
     line(t, "keys:%zu", table.keys);
     line(t, "entries:%zu", table.entries);
     line(t, "waiters:%zu", table.waiters);
@@ -204,10 +222,24 @@ static void info_locks(const struct server *s, struct text *t)
     line(t, "fence_last:%" PRIu64, table.fence_last);
 }
 
+static void look_at_node(const struct server *s, struct sl_state_view *v)
+{
+    struct sl_cluster_view c;
+    struct sl_node_stats stats = node_stats(s);
+    sl_cluster_look(s, &c);
+    *v = (struct sl_state_view){.folder = c.folder,
+                                .recovering_ms = stats.silent_ms,
+                                .fence_limit = stats.fence_limit,
+                                .lease_longest_ms = stats.lease_longest_ms,
+                                .writes = c.writes,
+                                .errors = c.errors};
+}
+
 static void info_persistence(const struct server *s, struct text *t)
 {
     struct sl_state_view v;
     sl_state_look(s, &v);
+    if (s->cluster != NULL) look_at_node(s, &v);
     line(t, "loading:0");
     line(t, "data:%s", v.folder);
     line(t, "recovering_ms:%" PRId64, v.recovering_ms);
@@ -217,6 +249,69 @@ static void info_persistence(const struct server *s, struct text *t)
     line(t, "state_writes:%" PRIu64, v.writes);
     line(t, "state_errors:%" PRIu64, v.errors);
     line(t, "deferred_commands:%zu", v.deferred);
+}
+
+static void info_cluster(const struct server *s, struct text *t)
+{
+    static const struct sl_members none;
+    struct sl_cluster_view c = {0};
+    struct sl_node_stats n = node_stats(s);
+    struct sl_links_view links;
+    const struct sl_members *list = &none;
+    sl_links_look(s, &links);
+    if (s->cluster != NULL) {
+        sl_cluster_look(s, &c);
+        list = sl_node_members(sl_cluster_node(s));
+    }
+    line(t, "node:%" PRId64, s->settings->node);
+    line(t, "nodes:%" PRIu32, list->count);
+    line(t, "nodes_up:%" PRIu32, c.nodes_up);
+    line(t, "links_again:%" PRIu64, links.reconnects);
+    line(t, "links_refused:%" PRIu64, links.refused);
+    line(t, "links_unread:%" PRIu64, links.unread);
+    line(t, "nodes_version:%" PRIu64, list->version);
+    line(t, "nodes_changing:%d", n.changing);
+    line(t, "silent_ms:%" PRId64, n.silent_ms);
+    line(t, "answer_ms:%" PRId64, n.answer_ms);
+    line(t, "leases:%zu", n.leases);
+    line(t, "requests:%zu", n.requests);
+    line(t, "attempts:%" PRIu64, n.attempts);
+    line(t, "agreed:%" PRIu64, n.grants);
+    line(t, "splits:%" PRIu64, n.splits);
+    line(t, "timeouts:%" PRIu64, n.timeouts);
+    line(t, "taught:%" PRIu64, n.taught);
+}
+
+static void info_keeper(const struct server *s, struct text *t)
+{
+    struct sl_keep_view v;
+    char cycle[SL_CYCLE_TEXT] = "";
+    const struct sl_cycle *last = sl_keep_cycle(s, 0);
+    sl_keep_look(s, &v);
+    const struct sl_keeper_stats *k = &v.keeper;
+    const struct sl_engine_stats *e = &v.engine_stats;
+    if (last != NULL) sl_cycle_text(last->of, last->count, cycle);
+    line(t, "engine:%s", v.engine);
+    line(t, "keeper:%s", v.state);
+    line(t, "term:%" PRIu64, k->term);
+    line(t, "transactions:%zu", k->transactions);
+    line(t, "transactions_waiting:%zu", k->waiting);
+    line(t, "transaction_locks:%zu", k->locks);
+    line(t, "transactions_begun:%" PRIu64, k->begun);
+    line(t, "commits:%" PRIu64, k->committed);
+    line(t, "aborts:%" PRIu64, k->aborted);
+    line(t, "restarts:%" PRIu64, k->restarted);
+    line(t, "barred:%" PRIu64, k->barred);
+    line(t, "cycles:%" PRIu64, k->cycles);
+    line(t, "last_cycle:%s", cycle);
+    line(t, "revision:%" PRIu64, e->revision);
+    line(t, "duplicates:%" PRIu64, e->duplicates);
+    line(t, "commit_groups:%" PRIu64, e->groups);
+    line(t, "store_errors:%" PRIu64, e->errors);
+    line(t, "store_keys:%" PRIu64, e->keys);
+    line(t, "store_bytes:%" PRIu64, e->bytes_used);
+    line(t, "store_bytes_max:%" PRIu64, e->bytes_max);
+    line(t, "store_waiting:%zu", e->waiting);
 }
 
 static void info_histogram(const char *name, const struct sl_histogram *h,
@@ -267,6 +362,8 @@ static const struct {
     {"STATS", "# Stats", info_stats},
     {"LOCKS", "# Locks", info_locks},
     {"PERSISTENCE", "# Persistence", info_persistence},
+    {"CLUSTER", "# Cluster", info_cluster},
+    {"KEEPER", "# Keeper", info_keeper},
     {"LATENCY", "# Latency", info_latency},
 };
 

@@ -6,7 +6,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "server/cluster.h"
 #include "server/dispatch.h"
+#include "server/keeper.h"
 #include "server/log.h"
 #include "server/state.h"
 
@@ -29,6 +31,9 @@ int sl_conn_begin_session(struct conn *c)
     sl_index_put(&s->by_id, n, s->by_id.kind->hash(n, s->by_id.seed));
     n->conn = c;
     if (c->session != NULL) {
+#ifndef MUT_TXRESET
+        sl_keep_leave(c);
+#endif
         c->session->conn = NULL;
         c->session->told_when_over = c;
         c->ending = c->session;
@@ -44,11 +49,15 @@ static void part(struct conn *c, enum sl_parting how)
     struct session *old = c->session;
     old->conn = NULL;
     sl_state_waited(c);
+#ifndef MUT_TXLEAVE
+    sl_keep_leave(c);
+#endif
     if (c->blocked != SL_NOT_BLOCKED) {
-        s->stats.waits_abandoned++;
+        if (c->blocked != SL_IN_TX) s->stats.waits_abandoned++;
         s->blocked_count--;
         c->blocked = SL_NOT_BLOCKED;
         sl_state_forget(c);
+        sl_cluster_leave(c);
 #ifndef MUT_NOLEAVE
         sl_table_withdraw(s->table, &old->s);
 #endif
@@ -282,6 +291,12 @@ static bool may_act(const struct conn *c)
            c->blocked == SL_NOT_BLOCKED && c->sending == NULL;
 }
 
+/* It waits for what is done soon. */
+static bool is_brief(const struct conn *c)
+{
+    return sl_cluster_is_brief(c) || sl_keep_is_brief(c);
+}
+
 void sl_conn_work(struct conn *c)
 {
     struct sl_args args;
@@ -300,7 +315,7 @@ void sl_conn_work(struct conn *c)
         if (c->out.n > OUT_BYTES_HIGH) sl_conn_flush(c);
     }
     if (c->closing) return;
-    if (c->ended && sl_list_empty(&c->ready) && c->deferred == NULL)
+    if (c->ended && sl_list_empty(&c->ready) && c->deferred == NULL && !is_brief(c))
         sl_conn_hang_up(c, SL_SAID_BYE);
     give_reader_back(c);
     read_or_not(c, c->hang_up == SL_STAYS && c->leaves == SL_STAYS &&
@@ -311,7 +326,7 @@ void sl_conn_work(struct conn *c)
 static void end_of_stream(struct conn *c, bool proper)
 {
     struct server *s = c->server;
-    if (proper && (!sl_list_empty(&c->ready) || c->deferred != NULL)) {
+    if (proper && (!sl_list_empty(&c->ready) || c->deferred != NULL || is_brief(c))) {
         c->ended = true; /* First what it said before. */
         read_or_not(c, false);
     } else if (s->closes_left > 0) {
@@ -355,7 +370,7 @@ void sl_conn_unblock(struct conn *c)
     c->blocked = SL_NOT_BLOCKED;
     c->server->blocked_count--;
     c->heard_ms = c->server->now.ms;
-    if (c->reader != NULL) later(c);
+    if (c->reader != NULL || c->ended) later(c);
 }
 
 /* --- Out ------------------------------------------------------------------ */
@@ -477,8 +492,9 @@ static void look_after(struct conn *c)
                           : "hung up: idle (idle-time)",
                      NULL);
         sl_conn_close(c, SL_WAS_CUT);
-    } else if ((c->blocked == SL_IN_ACQUIRE || c->blocked == SL_IN_AWAIT) &&
-               !c->reading) {
+    } else if ((c->blocked == SL_IN_ACQUIRE || c->blocked == SL_IN_AWAIT ||
+                c->blocked == SL_IN_CLUSTER || c->blocked == SL_IN_TX) &&
+               !c->reading && !c->ended) {
         /* Its end may stand behind more than we read while it waits. */
         enum sl_parting how = sl_conn_hung_up(c);
         if (how != SL_STAYS) sl_conn_close(c, how);

@@ -20,7 +20,9 @@ enum sl_blocked {
     SL_IN_ACQUIRE,
     SL_IN_AWAIT,
     SL_IN_RESET,
-    SL_FOR_THE_DISK
+    SL_FOR_THE_DISK,
+    SL_IN_CLUSTER, /* For other nodes: c->request (cluster.h). */
+    SL_IN_TX,      /* For the keeper, or its store: c->tx_asked (keeper.h). */
 };
 
 /* How a connection ends, for what it holds without a lease. */
@@ -52,6 +54,9 @@ struct conn {
 
     enum sl_blocked blocked;
     struct sl_deferred *deferred; /* The command that waits for the disk (state.c). */
+    struct sl_asking *request;    /* What it asked the nodes for (cluster.c). */
+    uint64_t tx;                  /* The number of its transaction; 0: it has none. */
+    uint8_t tx_asked;             /* What it asked the keeper for. */
     enum sl_parting leaves;       /* It has gone; it will be closed in a later turn. */
     enum sl_parting hang_up;      /* When all is sent. */
     sl_ms hang_up_ms;             /* Since when. */

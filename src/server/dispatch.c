@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "server/cluster.h"
+#include "server/keeper.h"
 #include "server/log.h"
 
 enum {
@@ -151,6 +153,8 @@ static bool refuses(struct call *call)
 static void run(struct call *call, const struct command *command)
 {
     if (sl_table_due(call->s->table) <= call->s->now.ms) sl_effects_tell(call->s);
+    if (sl_cluster_due(call->s) <= call->s->now.ms) sl_cluster_tell(call->s);
+    if (sl_keep_due(call->s) <= call->s->now.ms) sl_keep_tell(call->s);
     command->run(call);
 }
 

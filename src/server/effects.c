@@ -59,6 +59,31 @@ void sl_event_to_holder(struct server *s, uint64_t session_id, struct sl_bytes k
 #endif
 }
 
+void sl_event_asked(struct server *s, uint64_t session_id, struct sl_bytes key,
+                    sl_fence fence, int32_t priority, sl_ms left_ms)
+{
+    char more[80];
+    snprintf(more, sizeof more, " priority=%" PRId32 " left_ms=%" PRId64, priority,
+             left_ms == SL_NEVER ? -1 : left_ms);
+    sl_event(s, key, "asked", fence, more);
+    sl_event_to_holder(s, session_id, key, "asked", fence);
+}
+
+void sl_event_waits(struct server *s, uint64_t thief_id, struct sl_bytes key,
+                    sl_fence fence, sl_ms left_ms, struct sl_bytes note)
+{
+    const struct session *n = sl_server_session(s, thief_id);
+    if (n == NULL || n->conn == NULL || !n->conn->out.resp3) return;
+    struct sl_resp_writer *w = sl_conn_out(n->conn);
+    sl_resp_push(w, 6);
+    sl_resp_text(w, "lock");
+    sl_resp_bulk(w, key);
+    sl_resp_text(w, "waits");
+    sl_resp_integer(w, (int64_t)fence);
+    sl_resp_integer(w, left_ms == SL_NEVER ? -1 : left_ms);
+    sl_resp_bulk(w, note);
+}
+
 void sl_event_stolen(struct server *s, struct sl_bytes key, const struct sl_past *past,
                      bool answered)
 {
@@ -130,38 +155,28 @@ static void tell_ended(struct server *s, const struct sl_effect *e)
     sl_event_stolen(s, e->key, &e->past, e->type == SL_ENDED);
 }
 
-/* The thief hears whom it waits for. */
-static void tell_thief(const struct sl_effect *e)
+static void tell_thief(struct server *s, const struct sl_effect *e)
 {
-    const struct session *n = sl_entry_of(e->session, struct session, s);
-    if (n->conn == NULL || !n->conn->out.resp3) return;
-    struct sl_resp_writer *w = sl_conn_out(n->conn);
-    sl_resp_push(w, 6);
-    sl_resp_text(w, "lock");
-    sl_resp_bulk(w, e->key);
-    sl_resp_text(w, "waits");
-    sl_resp_integer(w, (int64_t)e->past.fence);
-    sl_resp_integer(w, e->left_ms == SL_NEVER ? -1 : e->left_ms);
-    sl_resp_bulk(w, e->note);
+    sl_event_waits(s, e->session->id, e->key, e->past.fence, e->left_ms, e->note);
+}
+
+static void tell_asked(struct server *s, const struct sl_effect *e)
+{
+    s->stats.asks++;
+    if (e->session != NULL) tell_thief(s, e);
+    sl_event_asked(s, e->past.session_id, e->key, e->past.fence, e->priority,
+                   e->left_ms);
 }
 
 static void tell_victim(struct server *s, const struct sl_effect *e)
 {
-    char more[80] = "";
-    const char *event = "withdrawn";
-    if (e->type == SL_ASKED) {
-        s->stats.asks++;
-        event = "asked";
-        snprintf(more, sizeof more, " priority=%" PRId32 " left_ms=%" PRId64,
-                 e->priority, e->left_ms == SL_NEVER ? -1 : e->left_ms);
-        if (e->session != NULL) tell_thief(e);
-    } else if (e->type == SL_STOLEN) {
+    bool stolen = e->type == SL_STOLEN;
+    const char *event = stolen ? "stolen" : "withdrawn";
+    if (stolen) {
         s->stats.overlaps++;
         s->stats.steals++;
-        event = "stolen";
-        snprintf(more, sizeof more, " overlapping=1");
     } else s->stats.withdrawals++;
-    sl_event(s, e->key, event, e->past.fence, more);
+    sl_event(s, e->key, event, e->past.fence, stolen ? " overlapping=1" : "");
     sl_event_to_holder(s, e->past.session_id, e->key, event, e->past.fence);
 }
 
@@ -192,10 +207,10 @@ static void tell(struct server *s, const struct sl_effect *e)
             break;
         case SL_EXPIRED:
         case SL_ENDED: tell_ended(s, e); break;
-        case SL_ASKED:
+        case SL_ASKED: tell_asked(s, e); break;
         case SL_WITHDRAWN:
         case SL_STOLEN: tell_victim(s, e); break;
-        case SL_THIEF_WAITS: tell_thief(e); break;
+        case SL_THIEF_WAITS: tell_thief(s, e); break;
         case SL_SESSION_OVER: end_session(s, n); break;
     }
 }

@@ -85,7 +85,7 @@ static void set_options(const struct server *s, const uv_tcp_t *tcp)
 
 /* --- TCP ------------------------------------------------------------------ */
 
-static bool parse_address(const char *text, int port, struct sockaddr_storage *out)
+bool sl_parse_address(const char *text, int port, struct sockaddr_storage *out)
 {
     if (strcmp(text, "*") == 0) text = "0.0.0.0";
     return uv_ip4_addr(text, port, (struct sockaddr_in *)out) == 0 ||
@@ -101,7 +101,7 @@ static bool is_loopback(const struct sockaddr_storage *a)
                   sizeof loopback) == 0;
 }
 
-static int got_port(const uv_tcp_t *tcp)
+int sl_got_port(const uv_tcp_t *tcp)
 {
     struct sockaddr_storage a;
     int n = sizeof a;
@@ -117,7 +117,7 @@ static int listen_tcp(void *arg, const char *address)
     struct sockaddr_storage a = {0};
     char where[128];
     if (optional) address++;
-    parse_address(address, s->port, &a); /* sl_listen_check() was content. */
+    sl_parse_address(address, s->port, &a); /* sl_listen_check() was content. */
     uv_tcp_t *tcp = calloc(1, sizeof *tcp);
     if (tcp == NULL || uv_tcp_init(s->loop, tcp) != 0) abort();
     unsigned flags = a.ss_family == AF_INET6 ? UV_TCP_IPV6ONLY : 0;
@@ -140,7 +140,7 @@ static int listen_tcp(void *arg, const char *address)
         }
         s->listeners[s->listener_count++] = (uv_handle_t *)tcp;
     } else if (add(s, (uv_stream_t *)tcp, where) != 0) return -1;
-    s->port = got_port(tcp);
+    s->port = sl_got_port(tcp);
     snprintf(where, sizeof where,
              a.ss_family == AF_INET6 ? "listening on [%s]:%d" : "listening on %s:%d",
              address, s->port);
@@ -153,7 +153,7 @@ static int check_address(void *arg, const char *address)
     const struct sl_settings *set = arg;
     struct sockaddr_storage a = {0};
     if (*address == '-') address++;
-    if (!parse_address(address, 0, &a))
+    if (!sl_parse_address(address, 0, &a))
         return fail(NULL, "bind: this is no address", address, "127.0.0.1, say");
 #ifndef MUT_BIND
     if (!is_loopback(&a) && *set->password == '\0')
@@ -165,9 +165,19 @@ static int check_address(void *arg, const char *address)
     return 0;
 }
 
-/* Does something with each address of the list; -1 as soon as one fails. */
-static int each_address(const char *bind_list, void *arg,
-                        int (*what)(void *arg, const char *address))
+/* Other nodes show that they know the secret: so it may be any. */
+static int check_node_address(void *unused, const char *address)
+{
+    struct sockaddr_storage a = {0};
+    (void)unused;
+    if (*address == '-') address++;
+    if (!sl_parse_address(address, 0, &a))
+        return fail(NULL, "node-bind: this is no address", address, "127.0.0.1, say");
+    return 0;
+}
+
+int sl_each_address(const char *bind_list, void *arg,
+                    int (*what)(void *arg, const char *address))
 {
     char *list = strdup(bind_list), *rest = list, *address;
     int status = list == NULL ? -1 : 0, n = 0;
@@ -186,12 +196,15 @@ static int each_address(const char *bind_list, void *arg,
 static int listen_all_tcp(struct server *s)
 {
     s->port = s->settings->port == SL_PORT_AUTO ? 0 : (int)s->settings->port;
-    return each_address(s->settings->bind, s, listen_tcp);
+    return sl_each_address(s->settings->bind, s, listen_tcp);
 }
 
 int sl_listen_check(struct sl_settings *set)
 {
-    return set->port == 0 ? 0 : each_address(set->bind, set, check_address);
+    if (set->port != 0 && sl_each_address(set->bind, set, check_address) != 0)
+        return -1;
+    if (set->node != 0) return sl_each_address(set->node_bind, set, check_node_address);
+    return 0;
 }
 
 /* --- A unix socket -------------------------------------------------------- */

@@ -8,7 +8,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "server/cluster.h"
 #include "server/dispatch.h"
+#include "server/keeper.h"
 #include "server/log.h"
 #include "server/server.h"
 #include "server/state.h"
@@ -41,6 +43,12 @@ static void be_steady(void)
     mallopt(M_MXFAST, 0);
 }
 
+static int start_state(struct server *s)
+{
+    if (s->settings->node == 0) return sl_state_start(s);
+    return sl_state_start_without(s) == 0 && sl_cluster_start(s) == 0 ? 0 : -1;
+}
+
 static int serve(struct sl_settings *settings)
 {
     static struct server s;
@@ -50,13 +58,20 @@ static int serve(struct sl_settings *settings)
     if (sl_server_start(&s, settings) != 0 || sl_server_listen(&s) != 0)
         return EXIT_COULD_NOT;
     /* Last, since from then on the grants of a clean stop are ours to keep. */
-    if (sl_state_start(&s) != 0) {
+    if (start_state(&s) != 0) {
         sl_server_stop_listening(&s);
+        return EXIT_COULD_NOT;
+    }
+    if (sl_keep_start(&s) != 0) {
+        sl_server_stop_listening(&s);
+        sl_state_stop(&s); /* Nothing was granted meanwhile. */
         return EXIT_COULD_NOT;
     }
     sl_log(SL_LOG_INFO, "ready: sluice " SLUICE_VERSION, NULL);
     say_ready();
     uv_run(s.loop, UV_RUN_DEFAULT);
+    sl_keep_stop(&s);
+    if (s.cluster != NULL) sl_cluster_stop(&s);
     int status = sl_state_stop(&s) == 0 ? EXIT_STOPPED : EXIT_COULD_NOT;
     sl_log(SL_LOG_INFO, "stopped", NULL);
     return status;

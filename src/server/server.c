@@ -10,7 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "server/cluster.h"
 #include "server/conn.h"
+#include "server/keeper.h"
+#include "server/links.h"
 #include "server/log.h"
 #include "server/state.h"
 
@@ -48,10 +51,12 @@ bool sl_server_turn_is_long(const struct server *s)
     return read_clock_ns(CLOCK_BOOTTIME) - s->turn_ns > TURN_NS;
 }
 
-/* When something is due next: a lease, a wait, one that lingers. */
+/* When something is due next: a lease, a wait, one that lingers, a node, a transaction. */
 static sl_ms next_due(const struct server *s)
 {
-    sl_ms due = sl_table_due(s->table);
+    sl_ms due = sl_table_due(s->table), of_node = sl_cluster_due(s);
+    if (of_node < due) due = of_node;
+    if (sl_keep_due(s) < due) due = sl_keep_due(s);
     if (sl_list_empty(&s->lingering)) return due;
     sl_ms first =
         sl_entry_of(s->lingering.next, struct session, lingering)->linger_end_ms;
@@ -171,13 +176,21 @@ static void flush_dirty(struct server *s)
     }
 }
 
-void sl_server_settle(struct server *s)
+static bool tell_all(struct server *s)
 {
     bool all_told = sl_effects_tell(s);
+    all_told = sl_cluster_tell(s) && all_told;
+    return sl_keep_tell(s) && all_told;
+}
+
+void sl_server_settle(struct server *s)
+{
+    bool all_told = tell_all(s);
     if (s->stopping && !s->stopped) all_told = sl_stop_step(s) && all_told;
     flush_dirty(s);
     /* Who said goodbye was closed only now, when its last reply was sent. */
-    all_told = sl_effects_tell(s) && all_told;
+    all_told = tell_all(s) && all_told;
+    if (s->cluster != NULL) sl_links_flush(s);
     sl_state_look_ahead(s);
     if (!all_told || !sl_list_empty(&s->dirty) || !sl_list_empty(&s->ready) ||
         !sl_list_empty(&s->leaving) || s->door_is_full || sl_state_has_more(s))
@@ -222,19 +235,21 @@ static int fail(const char *what, const char *why)
     return -1;
 }
 
-#define OWN_FILES 24 /* That are not connections. */
+#define OWN_FILES 24      /* That are not connections of clients; */
+#define OWN_FILES_NODE 96 /* and of a node besides: links, and who calls there. */
 
 /* As many files as connections, if the system lets us. */
 static void raise_file_limit(struct server *s)
 {
     struct rlimit r;
-    rlim_t want = (rlim_t)s->settings->connections_max + OWN_FILES;
+    int64_t own = OWN_FILES + (s->settings->node != 0 ? OWN_FILES_NODE : 0);
+    rlim_t want = (rlim_t)(s->settings->connections_max + own);
     char most[24];
     if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want) return;
     r.rlim_cur = want < r.rlim_max ? want : r.rlim_max;
     setrlimit(RLIMIT_NOFILE, &r);
     if (r.rlim_cur >= want) return;
-    int64_t most_now = (int64_t)r.rlim_cur - OWN_FILES;
+    int64_t most_now = (int64_t)r.rlim_cur - own;
     s->settings->connections_max = most_now > 0 ? most_now : 1;
     snprintf(most, sizeof most, "%" PRId64, s->settings->connections_max);
     sl_log(SL_LOG_WARN,

@@ -25,6 +25,9 @@
 #define SL_LISTENERS_MAX 16
 
 struct conn;
+struct sl_cluster;
+struct sl_keep;
+struct sl_links;
 
 /* What the table knows of a connection. It may live longer than that: what was held
  * without a lease lingers when the connection was cut. Owned by the server. */
@@ -75,10 +78,13 @@ struct server {
 
     uv_handle_t *listeners[SL_LISTENERS_MAX];
     size_t listener_count;
-    bool door_is_full;      /* Somebody is to be let in in the next turn; */
-    bool no_memory;         /* or in a second, when there may be memory for it. */
-    int port;               /* The one it got. */
-    struct sl_state *state; /* What survives a restart (state.h). */
+    bool door_is_full;          /* Somebody is to be let in in the next turn; */
+    bool no_memory;             /* or in a second, when there may be memory for it. */
+    int port;                   /* The one it got. */
+    struct sl_state *state;     /* What survives a restart (state.h). */
+    struct sl_cluster *cluster; /* As a node (cluster.h); NULL: it is alone. */
+    struct sl_links *links;     /* To other nodes (links.h); NULL: it is none itself. */
+    struct sl_keep *keep;       /* Transactions (keeper.h); NULL: there are none. */
     bool stopping;
     bool stopped; /* Everybody has been told. */
     uint64_t stop_cursor;
@@ -116,6 +122,17 @@ int sl_listen_check(struct sl_settings *set);
 int sl_server_listen(struct server *s);
 void sl_server_stop_listening(struct server *s);
 
+/* Do something with each address of such a list; -1 as soon as one fails. One may have a
+ * '-' before it. */
+int sl_each_address(const char *bind_list, void *arg,
+                    int (*what)(void *arg, const char *address));
+
+/* "127.0.0.1", "::1" or "*". False: it is none of that. */
+bool sl_parse_address(const char *text, int port, struct sockaddr_storage *out);
+
+/* The port that it got. */
+int sl_got_port(const uv_tcp_t *tcp);
+
 /* Let those in for whom there was no time. */
 void sl_listen_go_on(struct server *s);
 
@@ -133,6 +150,14 @@ void sl_event(struct server *s, struct sl_bytes key, const char *event, sl_fence
 /* To the connection that took the grant, if it is there and speaks RESP3. */
 void sl_event_to_holder(struct server *s, uint64_t session_id, struct sl_bytes key,
                         const char *event, sl_fence fence);
+
+/* A thief waits for a grant to go: to those who listen, and to its holder. */
+void sl_event_asked(struct server *s, uint64_t session_id, struct sl_bytes key,
+                    sl_fence fence, int32_t priority, sl_ms left_ms);
+
+/* To a thief: for whom it waits. */
+void sl_event_waits(struct server *s, uint64_t thief_id, struct sl_bytes key,
+                    sl_fence fence, sl_ms left_ms, struct sl_bytes note);
 
 /* A grant is over: if it was asked to go, it has been stolen, and is an answer to how
  * long that takes, if its holder gave it back. */

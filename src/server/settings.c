@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { NUMBER, TIME, SIZE, PORT, OCTAL, FORMAT, LEVEL, TEXT, PATH };
+#include "lease/members.h"
+#include "server/member_text.h"
+
+enum kind { NUMBER, TIME, SIZE, PORT, OCTAL, FORMAT, LEVEL, ENGINE, FLAG, TEXT, PATH };
+
+#define SECRET_BYTES_MIN 16u
 
 struct row {
     const char *name;
@@ -40,11 +45,26 @@ static const struct word levels[] = {{"debug", SL_LOG_DEBUG},
                                      {"warn", SL_LOG_WARN},
                                      {"error", SL_LOG_ERROR},
                                      {0}};
+static const struct word engines[] = {
+    {"auto", SL_ENGINE_AUTO}, {"none", SL_ENGINE_NONE}, {"lmdb", SL_ENGINE_LMDB}, {0}};
+static const struct word flags[] = {{"no", 0}, {"yes", 1}, {0}};
 static const struct word times[] = {{"", 1},      {"ms", 1},      {"s", 1000},
                                     {"m", 60000}, {"h", 3600000}, {0}};
 static const struct word sizes[] = {{"", 1},        {"b", 1},       {"k", 1 << 10},
                                     {"m", 1 << 20}, {"g", 1 << 30}, {0}};
 static const struct word none[] = {{"", 1}, {0}};
+
+/* Those of a kind that is a choice, in the order of their numbers; else NULL. */
+static const struct word *words_of(enum kind kind)
+{
+    switch (kind) {
+        case FORMAT: return formats;
+        case LEVEL: return levels;
+        case ENGINE: return engines;
+        case FLAG: return flags;
+        default: return NULL;
+    }
+}
 
 static const struct word *find_word(const struct word *words, const char *text)
 {
@@ -119,12 +139,14 @@ static int set_number(struct sl_settings *s, const struct row *r, const char *te
         [OCTAL] = "permissions in octal: 0660",
         [FORMAT] = "text or json",
         [LEVEL] = "debug, info, warn or error",
+        [ENGINE] = "auto, none or lmdb",
+        [FLAG] = "yes or no",
     };
     int64_t n;
     bool good;
     const struct word *w;
-    if (r->kind == FORMAT || r->kind == LEVEL) {
-        w = find_word(r->kind == FORMAT ? formats : levels, text);
+    if (words_of(r->kind) != NULL) {
+        w = find_word(words_of(r->kind), text);
         if (w == NULL)
             return wrong(p, "%s: %s is expected, not \"%s\"", r->name,
                          examples[r->kind], text);
@@ -175,6 +197,22 @@ struct reading {
     bool bad;
 };
 
+/* A list that is too long for a line may stand on several. */
+static bool is_list(const struct row *r)
+{
+    return r->offset == offsetof(struct sl_settings, peers);
+}
+
+static int add_to_list(struct reading *r, const struct row *row, const char *value)
+{
+    char *both;
+    if (asprintf(&both, "%s,%s", *text_of(r->settings, row), value) < 0)
+        return wrong(&r->place, "out of memory");
+    free(*text_of(r->settings, row));
+    *text_of(r->settings, row) = both;
+    return 0;
+}
+
 /* One line at a time, so that the number of the line is known, and a line that begins with
  * a blank is one of its own. */
 static int take_line(void *arg, const char *section, const char *name,
@@ -190,8 +228,11 @@ static int take_line(void *arg, const char *section, const char *name,
                        name);
     else if (strcmp(name, "config") == 0)
         status = wrong(&r->place, "a config file cannot name another");
-    else if (r->seen[i]) status = wrong(&r->place, "\"%s\" is there twice", name);
-    else if (!r->by_flag[i]) status = set(r->settings, row, value, &r->place);
+    else if (r->seen[i] && !is_list(row))
+        status = wrong(&r->place, "\"%s\" is there twice", name);
+    else if (!r->by_flag[i])
+        status = r->seen[i] ? add_to_list(r, row, value)
+                            : set(r->settings, row, value, &r->place);
     if (row != NULL) r->seen[i] = true;
     if (status != 0) r->bad = true;
     return 1; /* All that is wrong is said, not the first thing alone. */
@@ -273,7 +314,9 @@ static int take_option(struct sl_settings *s, char **argv, int *i, bool *by_flag
     size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
     const struct row *r = find_row(name, n);
     if (r == NULL) return wrong(p, "there is no option %s; --help lists them", word);
-    const char *value = equals != NULL ? equals + 1 : argv[++*i];
+    const char *value = equals != NULL    ? equals + 1
+                        : r->kind == FLAG ? "yes"
+                                          : argv[++*i];
     if (value == NULL) return wrong(p, "%s needs a value: %s", word, r->arg);
     by_flag[r - rows] = true;
     return set(s, r, value, p);
@@ -291,31 +334,82 @@ static bool is_wish(const char *word, enum sl_wish *wish)
 
 /* --- What they mean together ---------------------------------------------- */
 
-static int read_password(struct sl_settings *s, const struct place *p)
+/* The setting `what`, from the first line of the file that WHAT-file names, if it does. */
+static int read_first_line(char **text, const char *path, const char *what,
+                           const struct place *p)
 {
-    if (*s->password_file == '\0') return 0;
-    if (*s->password != '\0')
-        return wrong(p, "password and password-file: one of them, please");
+    if (*path == '\0') return 0;
+    if (**text != '\0')
+        return wrong(p, "%s and %s-file: one of them, please", what, what);
     char *line = NULL;
     size_t size = 0;
-    FILE *file = fopen(s->password_file, "re");
-    if (file == NULL)
-        return wrong(p, "cannot read %s: %s", s->password_file, strerror(errno));
+    FILE *file = fopen(path, "re");
+    if (file == NULL) return wrong(p, "cannot read %s: %s", path, strerror(errno));
     ssize_t n = getline(&line, &size, file);
     fclose(file);
     while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = '\0';
     if (n <= 0) {
         free(line);
-        return wrong(p, "%s: its first line should be a password", s->password_file);
+        return wrong(p, "%s: its first line should be a %s", path, what);
     }
-    free(s->password);
-    s->password = line;
+    free(*text);
+    *text = line;
+    return 0;
+}
+
+static int check_peers(const struct sl_settings *s, const struct place *p)
+{
+    struct sl_members list;
+    struct sl_bytes where;
+    if (*s->peers == '\0')
+        return wrong(p, "a node needs peers: all nodes of the cluster, itself too");
+    const char *why = sl_members_read(
+        &list, (struct sl_bytes){s->peers, strlen(s->peers)}, &where);
+    if (why != NULL)
+        return wrong(p, "peers: \"%.*s\": %s", (int)where.n, where.at, why);
+    if (sl_members_find(&list, (sl_node_id)s->node) >= 0) return 0;
+    return wrong(p, "peers: node %" PRId64 ", which is this one, is not among them",
+                 s->node);
+}
+
+static int check_node(const struct sl_settings *s, const struct place *p)
+{
+    if (s->node == 0) {
+        if (*s->peers != '\0')
+            return wrong(p, "peers: which of them is this? --node N");
+        if (s->bootstrap) return wrong(p, "bootstrap: only of a node: --node N");
+        return 0;
+    }
+    if (check_peers(s, p) != 0) return -1;
+    if (strlen(s->secret) < SECRET_BYTES_MIN)
+        return wrong(p, "a node needs a secret of %u bytes or more: --secret-file FILE",
+                     SECRET_BYTES_MIN);
+    if (s->node_port == 0) return wrong(p, "a node needs a node-port");
+    if (*s->data == '\0' || strcmp(s->data, "none") == 0)
+        return wrong(p, "a node needs a folder for data: what it promised must survive "
+                        "a restart");
+    if (s->lease_ms_max < s->lease_ms_min)
+        return wrong(p, "lease-max is below lease-min");
+    return 0;
+}
+
+static int check_engine(const struct sl_settings *s, const struct place *p)
+{
+    if (s->engine != SL_ENGINE_LMDB) return 0;
+    if (s->node != 0)
+        return wrong(p, "engine: lmdb keeps the data of one server; the nodes of a "
+                        "cluster have no engine in this version");
+    if (*s->data == '\0' || strcmp(s->data, "none") == 0)
+        return wrong(p, "engine: lmdb needs a folder for data: --data FOLDER");
     return 0;
 }
 
 static int check_together(struct sl_settings *s, const struct place *p)
 {
-    if (read_password(s, p) != 0) return -1;
+    if (read_first_line(&s->password, s->password_file, "password", p) != 0 ||
+        read_first_line(&s->secret, s->secret_file, "secret", p) != 0 ||
+        check_node(s, p) != 0 || check_engine(s, p) != 0)
+        return -1;
     if (s->port == 0 && *s->socket == '\0')
         return wrong(p, "with port 0 a socket is needed: --socket PATH");
     if (s->command_bytes_max < s->argument_bytes_max)
@@ -366,12 +460,12 @@ const char *sl_settings_value(const struct sl_settings *s, size_t i, char *buffe
     const void *at = (const char *)s + r->offset;
     if (is_text(r)) {
         const char *text = *(char *const *)at;
-        if (strcmp(r->name, "password") == 0) return *text != '\0' ? "(set)" : "";
-        return text;
+        bool hidden = r->offset == offsetof(struct sl_settings, password) ||
+                      r->offset == offsetof(struct sl_settings, secret);
+        return hidden && *text != '\0' ? "(set)" : text;
     }
     int64_t value = *(const int64_t *)at;
-    if (r->kind == FORMAT) return formats[value].text;
-    if (r->kind == LEVEL) return levels[value].text;
+    if (words_of(r->kind) != NULL) return words_of(r->kind)[value].text;
     if (r->kind == PORT && value == SL_PORT_AUTO) return "auto";
     snprintf(buffer, n, r->kind == OCTAL ? "%04" PRIo64 : "%" PRId64, value);
     return buffer;
@@ -403,7 +497,8 @@ void sl_settings_help(FILE *out)
     for (size_t i = 0; i < ROWS; i++) {
         char head[80], text[400];
         const struct row *r = &rows[i];
-        snprintf(head, sizeof head, "--%s %s", r->name, r->arg);
+        snprintf(head, sizeof head, r->kind == FLAG ? "--%s" : "--%s %s", r->name,
+                 r->arg);
         snprintf(text, sizeof text, *r->given != '\0' ? "%s (%s)" : "%s", r->help,
                  r->given);
         help_line(out, head, text);

@@ -10,6 +10,7 @@
 #include "core/types.h"
 
 enum sl_log_format { SL_LOG_TEXT, SL_LOG_JSON };
+enum sl_engine_choice { SL_ENGINE_AUTO, SL_ENGINE_NONE, SL_ENGINE_LMDB };
 enum sl_log_level { SL_LOG_DEBUG, SL_LOG_INFO, SL_LOG_WARN, SL_LOG_ERROR };
 
 #define SL_PORT_AUTO (-1)
@@ -26,6 +27,8 @@ struct sl_settings {
 #define OCTAL int64_t
 #define FORMAT int64_t
 #define LEVEL int64_t
+#define ENGINE int64_t
+#define FLAG int64_t
 #define SETTING(name, kind, field, given, min, max, arg, help) kind field;
 #include "settings.def"
 #undef SETTING
@@ -38,6 +41,8 @@ struct sl_settings {
 #undef OCTAL
 #undef FORMAT
 #undef LEVEL
+#undef ENGINE
+#undef FLAG
 };
 
 /* What the command line asked for besides. */
@@ -50,7 +55,7 @@ int sl_settings_read(struct sl_settings *s, int argc, char **argv, enum sl_wish 
 void sl_settings_free(struct sl_settings *s);
 
 /* How many there are; the name of one, and its value as one would write it, into buffer
- * (passwords are not shown). */
+ * (passwords and secrets are not shown). */
 size_t sl_settings_count(void);
 const char *sl_settings_name(size_t i);
 const char *sl_settings_value(const struct sl_settings *s, size_t i, char *buffer,

@@ -30,6 +30,9 @@
  * said in the log. To be called when all else is ready to serve. */
 int sl_state_start(struct server *s);
 
+/* The same for one that keeps nothing here: a node, which has its own file. */
+int sl_state_start_without(struct server *s);
+
 /* The loop has ended: write down what is held. 0, or -1: it was said in the log. */
 int sl_state_stop(struct server *s);
 

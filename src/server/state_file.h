@@ -12,13 +12,13 @@
  *     grants 1                          so many lines of them; texts are in hex, - is none
  *     checksum 0123456789abcdef         XXH64 of all before
  *
- * It is written to a file beside it, which then takes its place: whoever reads finds the
- * old one or the new one. Nothing is relied on before both the file and its name are on
- * the disk. */
+ * text_file.h tells how. When writing fails, the old file stands, or the new one, and neither
+ * says too little. */
 #ifndef SL_SERVER_STATE_FILE_H
 #define SL_SERVER_STATE_FILE_H
 
 #include "core/table.h"
+#include "server/text_file.h"
 
 #define SL_STATE_FORMAT 1
 #define SL_BOOT_BYTES 96
@@ -36,7 +36,7 @@ struct sl_kept {
 
 struct sl_state_writer; /* Opaque. */
 
-/* All the memory that writing needs; NULL when out of memory. Frees with free(). */
+/* All the memory that writing needs, until the end; NULL when out of memory. */
 struct sl_state_writer *sl_state_writer_new(void);
 
 /* Begin a new file in the folder; put grants; put it in the place of the old one. What goes
@@ -45,28 +45,15 @@ void sl_state_begin(struct sl_state_writer *w, int folder, const struct sl_kept 
 void sl_state_put(struct sl_state_writer *w, struct sl_bytes key,
                   const struct sl_view *v);
 
-/* 0, or an errno: then the old file stands, or the new one, and neither says too little. */
+/* 0, or an errno. */
 int sl_state_commit(struct sl_state_writer *w);
 
 /* --- Reading --------------------------------------------------------------- */
 
-enum sl_found {
-    SL_FOUND,
-    SL_FOUND_NOTHING,    /* There is no such file. */
-    SL_FOUND_UNREADABLE, /* errno says why. */
-    SL_FOUND_FOREIGN,    /* It is none of ours. */
-    SL_FOUND_VERSION,    /* Of another format. */
-    SL_FOUND_CUT,        /* Its end is missing. */
-    SL_FOUND_DAMAGED,    /* Its checksum is not that of its text. */
-    SL_FOUND_NONSENSE,   /* It is as it was written, and cannot be. */
-};
-
 struct sl_state_reading {
     struct sl_kept kept;
-    char *text;
-    size_t n;
-    char *at;       /* The next grant; */
-    int64_t grants; /* so many were before it. */
+    struct sl_text_reader text; /* It stands before the next grant; */
+    int64_t grants;             /* so many were before it. */
 };
 
 /* Read the head, and check all of it. After SL_FOUND, sl_state_read_end() is due. */

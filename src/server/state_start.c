@@ -1,13 +1,8 @@
 /* state_start.c - the folder; where a server begins, and what it leaves behind. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "server/log.h"
 #include "server/state_inside.h"
@@ -16,132 +11,9 @@
 #define GRANTS_A_LINE 250000u
 #define KEYS_A_STEP 64
 
-static int fail(const char *what, const char *folder, const char *why)
+static int fail(const struct sl_state *st, const char *what, const char *why)
 {
-    sl_log(SL_LOG_ERROR, what, "folder", folder, "error", why, NULL);
-    return -1;
-}
-
-/* --- The folder ------------------------------------------------------------- */
-
-/* The folder and those above it. False: errno says why. */
-static bool make_folders(char *path)
-{
-    for (char *slash = path + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        int status = mkdir(path, 0700);
-        *slash = '/';
-        if (status != 0 && errno != EEXIST && errno != EROFS) return false;
-    }
-    return mkdir(path, 0700) == 0 || errno == EEXIST;
-}
-
-/* Where to keep things if nobody has said it. False: there is no name for it. */
-static bool name_folder(const struct server *s, char path[PATH_MAX])
-{
-    const char *of_service = getenv("STATE_DIRECTORY");
-    const char *of_user = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    int n = -1;
-    if (of_service != NULL && *of_service == '/') {
-        n = (int)strcspn(of_service, ":"); /* There may be several. */
-        if (n < PATH_MAX) snprintf(path, PATH_MAX, "%.*s", n, of_service);
-    } else if (s->settings->port <= 0) return false;
-    else if (of_user != NULL && *of_user == '/')
-        n = snprintf(path, PATH_MAX, "%s/sluice/%" PRId64, of_user, s->settings->port);
-    else if (home != NULL && *home == '/')
-        n = snprintf(path, PATH_MAX, "%s/.local/state/sluice/%" PRId64, home,
-                     s->settings->port);
-    return n > 0 && n < PATH_MAX;
-}
-
-static int no_folder(const char *path)
-{
-    return fail(
-        "data: cannot make the folder; choose another with --data FOLDER, or say "
-        "--data none and restarts are not safe",
-        path, strerror(errno));
-}
-
-/* The folder's path; "": there is none. 0, or -1. */
-static int choose_folder(const struct server *s, char path[PATH_MAX])
-{
-    const char *data = s->settings->data;
-    *path = '\0';
-    if (strcmp(data, "auto") == 0) {
-        /* One that has a name and cannot be used may have been in use a moment ago: to go
-         * on without it would be to forget its leases. */
-        if (name_folder(s, path)) return make_folders(path) ? 0 : no_folder(path);
-        *path = '\0';
-        sl_log(SL_LOG_WARN,
-               "restarts are not safe: nothing is kept of leases and fences; name a "
-               "folder with --data",
-               NULL);
-        return 0;
-    }
-    if (*data == '\0' || strcmp(data, "none") == 0) {
-        sl_log(SL_LOG_INFO, "restarts are not safe: nothing is kept (data: none)",
-               NULL);
-        return 0;
-    }
-    if (strlen(data) >= PATH_MAX) return fail("data: no such path", data, "too long");
-    strcpy(path, data);
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return fail("data: cannot make the folder", path, strerror(errno));
-    return 0;
-}
-
-/* What to do about an error of the disk, in words. */
-static const char *advice(int error)
-{
-    switch (error) {
-        case EROFS:
-            return "data: the disk is read-only; mount it for writing, or choose "
-                   "another "
-                   "--data";
-        case ENOSPC:
-        case EDQUOT:
-        case EFBIG:
-            return "data: the disk is full; make room, or choose another --data";
-        case EACCES:
-        case EPERM:
-            return "data: this user may not write there; give it the folder, or choose "
-                   "another --data";
-        default: return "data: cannot write there";
-    }
-}
-
-/* One server to a folder: two would both believe what is in it. */
-static int lock_folder(struct sl_state *st)
-{
-    st->folder = open(st->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (st->folder < 0)
-        return fail("data: cannot open the folder", st->path, strerror(errno));
-    st->lock = openat(st->folder, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (st->lock < 0) return fail(advice(errno), st->path, strerror(errno));
-    if (flock(st->lock, LOCK_EX | LOCK_NB) != 0)
-        return fail("data: another server uses this folder; stop it, or choose another "
-                    "--data",
-                    st->path, strerror(errno));
-    return 0;
-}
-
-/* The lock's file is empty until the state has been written once: so that it can be told
- * from a folder that lost its state. */
-static bool was_in_use(const struct sl_state *st)
-{
-    struct stat lock;
-    return fstat(st->lock, &lock) == 0 && lock.st_size > 0;
-}
-
-static int mark_in_use(const struct sl_state *st)
-{
-    static const char text[] =
-        "This folder is a server's of Sluice. What it has to know "
-        "after a restart is in the file state.\n";
-    if (was_in_use(st)) return 0;
-    ssize_t n = pwrite(st->lock, text, sizeof text - 1, 0);
-    if (n == (ssize_t)(sizeof text - 1) && fsync(st->lock) == 0) return 0;
-    return fail(advice(errno), st->path, strerror(errno));
+    return sl_folder_fail(&st->folder, what, why);
 }
 
 /* --- Start ------------------------------------------------------------------ */
@@ -153,27 +25,17 @@ static int mark_in_use(const struct sl_state *st)
 
 static int refuse_state(const struct sl_state *st, enum sl_found found)
 {
-    static const char *const words[] = {
-        [SL_FOUND_NOTHING] =
-            "data: this folder was in use, and its file \"state\" is gone: which "
-            "leases "
-            "run, and which fences were given, is not known. Put it back, if it was "
-            "moved. " AS_IF_LOST,
-        [SL_FOUND_UNREADABLE] = "data: the file \"state\" cannot be read",
-        [SL_FOUND_FOREIGN] =
-            "data: the file \"state\" there is none of Sluice's; choose another --data",
-        [SL_FOUND_VERSION] =
-            "data: the file \"state\" is of another version of Sluice; start that one. "
-            "Or: " AS_IF_LOST,
-        [SL_FOUND_CUT] = "data: the end of the file \"state\" is missing. " AS_IF_LOST,
-        [SL_FOUND_DAMAGED] =
-            "data: the file \"state\" is damaged: its checksum is wrong. " AS_IF_LOST,
-        [SL_FOUND_NONSENSE] =
-            "data: the file \"state\" says what cannot be. " AS_IF_LOST,
-    };
-    if (found == SL_FOUND_UNREADABLE)
-        return fail(words[found], st->path, strerror(errno));
-    sl_log(SL_LOG_ERROR, words[found], "folder", st->path, NULL);
+    return sl_folder_refuse(&st->folder, "state", found, AS_IF_LOST);
+}
+
+/* What a majority agreed on may be held still, and this folder does not know by whom. */
+static int refuse_node(const struct sl_state *st)
+{
+    sl_log(
+        SL_LOG_ERROR,
+        "data: this folder is a node's of a cluster; start it with --node, or choose "
+        "another --data",
+        "folder", st->folder.path, NULL);
     return -1;
 }
 
@@ -226,12 +88,12 @@ static int go_on_after_stop(struct server *s, struct sl_state_reading *r)
         sl_state_leased(s, r->kept.lease_longest_ms, s->now.ms);
     int status = restore_all(s, r);
     if (status == SLUICE_ENOMEM)
-        return fail("data: cannot put the grants back", st->path, "out of memory");
+        return fail(st, "data: cannot put the grants back", "out of memory");
     if (status != SLUICE_OK) return refuse_state(st, SL_FOUND_NONSENSE);
     be_quiet(s, r->kept.quiet_ms - since(&r->kept, s->now));
     snprintf(count, sizeof count, "%" PRIu64, st->restored);
     sl_log(SL_LOG_INFO, "data: after a clean stop, grants with leases are held again",
-           "folder", st->path, "grants", count, NULL);
+           "folder", st->folder.path, "grants", count, NULL);
     return 0;
 }
 
@@ -257,7 +119,7 @@ static void go_on_after_crash(struct server *s, const struct sl_kept *k)
         SL_LOG_WARN,
         "data: the last server here did not stop by itself; nothing is granted until "
         "the longest lease it gave has ended",
-        "folder", s->state->path, "ms", ms, NULL);
+        "folder", s->state->folder.path, "ms", ms, NULL);
 }
 
 /* Begin where the last server ended. */
@@ -266,9 +128,11 @@ static int take_over(struct server *s)
     struct sl_state *st = s->state;
     struct sl_state_reading r;
     int status = 0;
-    enum sl_found found = sl_state_read(&r, st->folder);
-    if (found == SL_FOUND_NOTHING && !was_in_use(st)) {
-        sl_log(SL_LOG_INFO, "data: a first start", "folder", st->path, NULL);
+    enum sl_folder_use use = sl_folder_use(&st->folder);
+    if (use == SL_FOLDER_OF_NODE) return refuse_node(st);
+    enum sl_found found = sl_state_read(&r, st->folder.fd);
+    if (found == SL_FOUND_NOTHING && use == SL_FOLDER_IS_NEW) {
+        sl_log(SL_LOG_INFO, "data: a first start", "folder", st->folder.path, NULL);
         return 0;
     }
     if (found != SL_FOUND) return refuse_state(st, found);
@@ -297,32 +161,57 @@ static int write_first(struct server *s)
     k->at_ms = s->now.ms;
     sl_boot_id(k->boot);
 #ifndef MUT_STILLCLEAN
-    sl_state_begin(st->writer, st->folder, k);
+    sl_state_begin(st->writer, st->folder.fd, k);
     int error = sl_state_commit(st->writer);
-    if (error != 0) return fail(advice(error), st->path, strerror(error));
+    if (error != 0) return sl_folder_fail_disk(&st->folder, error);
 #endif
     st->writes++;
     sl_table_set_fences(s->table, 0, k->fence_limit);
     st->fence_seen = stats.fence_last;
-    return mark_in_use(st);
+    return sl_folder_mark(&st->folder, SL_FOLDER_OF_SERVER);
+}
+
+static void say_nothing_is_kept(const struct server *s)
+{
+    if (strcmp(s->settings->data, "auto") == 0)
+        sl_log(SL_LOG_WARN,
+               "restarts are not safe: nothing is kept of leases and fences; name a "
+               "folder with --data",
+               NULL);
+    else
+        sl_log(SL_LOG_INFO, "restarts are not safe: nothing is kept (data: none)",
+               NULL);
+}
+
+static struct sl_state *new_state(struct server *s)
+{
+    struct sl_state *st = calloc(1, sizeof *st);
+    s->state = st;
+    if (st == NULL) {
+        sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
+        return NULL;
+    }
+    st->folder.fd = st->folder.lock = -1;
+    st->lease_cap_ms = s->settings->lease_ms_max;
+    sl_list_init(&st->deferred);
+    sl_list_init(&st->resuming);
+    return st;
+}
+
+int sl_state_start_without(struct server *s)
+{
+    return new_state(s) == NULL ? -1 : 0;
 }
 
 int sl_state_start(struct server *s)
 {
-    struct sl_state *st = calloc(1, sizeof *st);
-    if (st == NULL) return fail("cannot start", "", "out of memory");
-    s->state = st;
-    st->folder = st->lock = -1;
-    st->lease_cap_ms = s->settings->lease_ms_max;
-    sl_list_init(&st->deferred);
-    sl_list_init(&st->resuming);
-    if (choose_folder(s, st->path) != 0) return -1;
-    if (*st->path == '\0') return 0;
+    struct sl_state *st = new_state(s);
+    if (st == NULL) return -1;
+    int status = sl_folder_open(&st->folder, s->settings);
+    if (status == 0) say_nothing_is_kept(s);
+    if (status != 1) return status;
     st->writer = sl_state_writer_new();
-    if (st->writer == NULL) return fail("cannot start", st->path, "out of memory");
-    signal(SIGXFSZ, SIG_IGN);             /* A limit is an error as others are. */
-    setenv("UV_THREADPOOL_SIZE", "1", 0); /* There is one write at a time. */
-    if (lock_folder(st) != 0) return -1;
+    if (st->writer == NULL) return fail(st, "cannot start", "out of memory");
     sl_server_look_at_clock(s);
     return take_over(s) == 0 && write_first(s) == 0 ? 0 : -1;
 }
@@ -331,7 +220,7 @@ int sl_state_start(struct server *s)
 
 bool sl_state_keeps(const struct server *s)
 {
-    return s->state->folder >= 0 && s->state->failed == 0;
+    return s->state->folder.fd >= 0 && s->state->failed == 0;
 }
 
 /* Returns how many there are by now. */
@@ -366,7 +255,7 @@ int sl_state_stop(struct server *s)
     struct sl_state *st = s->state;
     struct sl_table_stats stats;
     char count[24];
-    if (st->folder < 0) return 0;
+    if (st->folder.fd < 0) return 0;
     while (st->writing) uv_run(s->loop, UV_RUN_ONCE);
     uv_signal_stop(&s->sigterm); /* From here on one more of them is the end. */
     uv_signal_stop(&s->sigint);
@@ -381,14 +270,15 @@ int sl_state_stop(struct server *s)
                             : 0;
     st->kept.clean = true;
     st->kept.at_ms = s->now.ms;
-    sl_state_begin(st->writer, st->folder, &st->kept);
+    sl_state_begin(st->writer, st->folder.fd, &st->kept);
     snprintf(count, sizeof count, "%" PRIu64, put_all(s));
     int error = sl_state_commit(st->writer);
     if (error != 0)
-        return fail("data: what is held could not be written down; the next start will "
+        return fail(st,
+                    "data: what is held could not be written down; the next start will "
                     "wait as after a crash",
-                    st->path, strerror(error));
-    sl_log(SL_LOG_INFO, "data: written down", "folder", st->path, "grants", count,
-           NULL);
+                    strerror(error));
+    sl_log(SL_LOG_INFO, "data: written down", "folder", st->folder.path, "grants",
+           count, NULL);
     return 0;
 }

@@ -1,5 +1,7 @@
 /* stop.c - the server leaves: everybody is told first. */
+#include "server/cluster.h"
 #include "server/conn.h"
+#include "server/keeper.h"
 #include "server/log.h"
 #include "server/state.h"
 
@@ -20,9 +22,11 @@ void sl_server_stop(struct server *s, const char *why)
     sl_server_stop_listening(s);
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         struct conn *c = sl_entry_of(n, struct conn, all);
-        if (c->blocked == SL_NOT_BLOCKED) continue;
+        if (c->blocked == SL_NOT_BLOCKED || sl_keep_commits(c)) continue;
+        if (c->blocked == SL_IN_TX) sl_keep_leave(c);
         sl_table_withdraw(s->table, &c->session->s);
         sl_state_forget(c);
+        sl_cluster_leave(c);
         sl_conn_unblock(c);
         sl_resp_problem(sl_conn_out(c), "SHUTDOWN", "the server stops; ask again");
     }
@@ -53,6 +57,8 @@ static bool all_sent(const struct server *s)
 bool sl_stop_step(struct server *s)
 {
     struct sl_lock_view locks[KEYS_A_STEP];
+    /* Who commits is told what became of it: when that is done we come here again. */
+    if (sl_keep_is_busy(s)) return true;
     size_t n = sl_table_scan(s->table, s->now, &s->stop_cursor, locks, KEYS_A_STEP);
     for (size_t i = 0; i < n; i++) tell_holders(s, locks[i].key);
     if (s->stop_cursor != 0) return false;

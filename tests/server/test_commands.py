@@ -1039,7 +1039,7 @@ def a_wrong_number_of_words_is_told(t):
     c = t.server().client()
     for words in (("ACQUIRE",), ("RELEASE",), ("RELEASE", "k", "1", "2"), ("EXTEND", "k", "1"),
                   ("CHECK", "k"), ("CHECK", "k", "1", "2"), ("READ",), ("EXPLAIN",),
-                  ("EXPLAIN", "a", "b"), ("AWAIT", "k"), ("BREAK", "k"), ("ECHO",), ("SELECT",),
+                  ("EXPLAIN", "TX", "a", "b", "c"), ("AWAIT", "k"), ("BREAK", "k"), ("ECHO",), ("SELECT",),
                   ("AUTH",)):
         got = c(*words)
         check_error(got, "ERR", "wrong number of arguments for '%s'" % words[0])

@@ -1,6 +1,7 @@
 /* disk.c - a disk that a test can make slow or broken, for one process (LD_PRELOAD). The file
- * that $DISK_FILE names holds a 64-bit number: 0, all is well; -1, fsync() waits until it is
- * another; else it fails with this errno. */
+ * that $DISK_FILE names holds two 64-bit numbers, of fsync() and of fdatasync(), by which the
+ * store of transactions is written: 0, all is well; -1, it waits until that is another; else it
+ * fails with this errno. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,16 +16,28 @@ static volatile int64_t *order;
 __attribute__((constructor)) static void open_file(void)
 {
     int fd = open(getenv("DISK_FILE"), O_RDONLY | O_CLOEXEC);
-    order = mmap(NULL, sizeof *order, PROT_READ, MAP_SHARED, fd, 0);
+    order = mmap(NULL, 2 * sizeof *order, PROT_READ, MAP_SHARED, fd, 0);
     if (order == MAP_FAILED) abort();
+}
+
+static int obey(const volatile int64_t *o, int (*real)(int), int fd)
+{
+    while (*o == -1) usleep(1000);
+    if (*o == 0) return real(fd);
+    errno = (int)*o;
+    return -1;
 }
 
 int fsync(int fd)
 {
     static int (*real)(int);
     if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "fsync");
-    while (*order == -1) usleep(1000);
-    if (*order == 0) return real(fd);
-    errno = (int)*order;
-    return -1;
+    return obey(order, real, fd);
+}
+
+int fdatasync(int fd)
+{
+    static int (*real)(int);
+    if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "fdatasync");
+    return obey(order + 1, real, fd);
 }

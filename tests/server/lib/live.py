@@ -28,6 +28,7 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 
@@ -437,6 +438,15 @@ def stop(stage, pid):
 
 class LiveStage(tap.Stage):
     """One test's folder and processes, and its servers."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.mounted = []  # what has to go before its folder can
+
+    def tidy(self):
+        for path in reversed(self.mounted):
+            subprocess.run(["umount", "--lazy", path], stderr=subprocess.DEVNULL)
+        super().tidy()
 
     def server(self, *options, **more):
         return Server(self, options, **more)

@@ -1,0 +1,431 @@
+#include "server/keeper.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/log.h"
+#include "server/state.h"
+
+#define CYCLES_KEPT 8u
+
+_Static_assert(SL_ENGINE_NAME_BYTES_MAX == 509, "settings.def: tx-name-bytes-max");
+_Static_assert(SL_ENGINE_REQUEST_BYTES_MAX == 511,
+               "settings.def: tx-request-bytes-max");
+
+struct sl_keep {
+    struct sl_keeper *keeper;
+    struct sl_engine *engine; /* NULL: it is closed. */
+    uv_poll_t poll;
+    size_t ordered;     /* Of the engine, and not done; */
+    size_t commits;     /* those of them that are commits. */
+    struct conn *asker; /* Whose command is being dispatched; NULL: nobody's. */
+    int failed;         /* Why the last claim or commit failed; 0: it did not. */
+    struct sl_cycle cycles[CYCLES_KEPT];
+    uint64_t
+        cycle_count; /* Of all that were; the last is at (this - 1) % CYCLES_KEPT. */
+};
+
+/* --- What the engine does ---------------------------------------------------------------- */
+
+/* An order on its way, with all that it points to. */
+struct work {
+    struct sl_engine_op op;
+    uint64_t number;
+    struct sl_write writes[];
+};
+
+static void say_claimed(const struct sl_done *r)
+{
+    char term[24];
+    snprintf(term, sizeof term, "%" PRIu64, r->term);
+    sl_log(SL_LOG_INFO, "transactions: this keeper is current", "term", term, NULL);
+}
+
+/* What an operator has to know. A commit that is refused is the client's affair; a disk that
+ * refuses is not. */
+static void say_done(struct server *s, const struct sl_engine_op *op)
+{
+    static struct sl_log_kind kind;
+    struct sl_keep *k = s->keep;
+    const struct sl_done *r = &op->result;
+    bool wrote = op->type == SL_OP_CLAIM || op->type == SL_OP_BAR ||
+                 (op->type == SL_OP_COMMIT && op->write_count > 0);
+    bool bad = r->status == SLUICE_ENOSPC || r->status == SLUICE_EIO ||
+               r->status == SLUICE_ENOMEM;
+    if (op->type == SL_OP_CLAIM && r->status == SLUICE_OK) say_claimed(r);
+    if (bad)
+        sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
+                     op->type == SL_OP_CLAIM
+                         ? "transactions: the store takes no new term, so all are "
+                           "refused; it is tried again"
+                         : "transactions: the store refuses",
+                     "error", sluice_status_word(r->status), NULL);
+    else if (wrote && k->failed != 0)
+        sl_log(SL_LOG_INFO, "transactions: the store is written again", NULL);
+    if (bad) k->failed = r->status;
+    else if (wrote) k->failed = 0;
+}
+
+static void done(struct sl_engine_op *op)
+{
+    struct work *w = sl_entry_of(op, struct work, op);
+    struct server *s = op->owner;
+    struct sl_keep *k = s->keep;
+    k->ordered--;
+    if (op->type == SL_OP_COMMIT) k->commits--;
+    say_done(s, op);
+    sl_keeper_done(k->keeper, s->now.ms, w->number, &op->result);
+    free(w);
+}
+
+static struct sl_bytes copy(char **at, struct sl_bytes b)
+{
+    const struct sl_bytes out = {b.at == NULL ? NULL : *at, b.n};
+    if (b.n > 0) memcpy(*at, b.at, b.n);
+    *at += b.n;
+    return out;
+}
+
+/* All of an order in one piece: it is the keeper's only until the next is fetched. NULL when
+ * out of memory. */
+static struct work *copy_order(const struct sl_keeper_order *o)
+{
+    size_t bytes = o->request.n + o->table.n + o->key.n;
+    for (uint32_t i = 0; i < o->write_count; i++)
+        bytes += o->writes[i].table.n + o->writes[i].key.n + o->writes[i].value.n;
+    struct work *w = malloc(sizeof *w + o->write_count * sizeof *w->writes + bytes);
+    if (w == NULL) return NULL;
+    char *at = (char *)(w->writes + o->write_count);
+    *w = (struct work){.number = o->op,
+                       .op = {.term = o->term,
+                              .id = o->id,
+                              .writes = w->writes,
+                              .write_count = o->write_count}};
+#ifndef MUT_TXREQUEST
+    w->op.request = copy(&at, o->request);
+#endif
+    w->op.table = copy(&at, o->table);
+    w->op.key = copy(&at, o->key);
+    for (uint32_t i = 0; i < o->write_count; i++) {
+        const struct sl_write *from = &o->writes[i];
+        w->writes[i].table = copy(&at, from->table);
+        w->writes[i].key = copy(&at, from->key);
+        w->writes[i].value = copy(&at, from->value);
+    }
+    return w;
+}
+
+static enum sl_op_type type_of(enum sl_keeper_order_type type)
+{
+    switch (type) {
+        case SL_KO_CLAIM: return SL_OP_CLAIM;
+        case SL_KO_COMMIT: return SL_OP_COMMIT;
+        case SL_KO_BAR: return SL_OP_BAR;
+        case SL_KO_READ: return SL_OP_READ;
+        case SL_KO_SCAN: return SL_OP_SCAN;
+        case SL_KO_OUTCOME:
+        case SL_KO_ANSWER: break;
+    }
+    return SL_OP_OUTCOME;
+}
+
+static void order(struct server *s, const struct sl_keeper_order *o)
+{
+    struct sl_keep *k = s->keep;
+    struct work *w;
+    if (k->engine == NULL) return; /* The end: what is left is given up. */
+    w = copy_order(o);
+    if (w == NULL) {
+        const struct sl_done none = {.status = SLUICE_ENOMEM};
+        sl_keeper_done(k->keeper, s->now.ms, o->op, &none);
+        return;
+    }
+    w->op.type = type_of(o->type);
+    w->op.rows_max = (uint32_t)s->settings->tx_rows_max;
+    w->op.bytes_max = (size_t)s->settings->output_bytes_max;
+    w->op.owner = s;
+    w->op.done = done;
+    k->ordered++;
+    if (o->type == SL_KO_COMMIT) k->commits++;
+    sl_engine_submit(k->engine, &w->op);
+}
+
+static void on_engine(uv_poll_t *handle, int status, int events)
+{
+    struct server *s = handle->data;
+    (void)status;
+    (void)events;
+    sl_server_look_at_clock(s);
+    sl_engine_work(s->keep->engine);
+    sl_server_settle(s);
+}
+
+/* --- Cycles -------------------------------------------------------------------------------- */
+
+void sl_cycle_text(const uint64_t *of, uint32_t count, char out[SL_CYCLE_TEXT])
+{
+    size_t n = 0;
+    uint32_t shown = count < SL_CYCLE_SHOWN ? count : SL_CYCLE_SHOWN;
+    for (uint32_t i = 0; i < shown; i++)
+        n += (size_t)snprintf(out + n, SL_CYCLE_TEXT - n, "%" PRIu64 " waits for ",
+                              of[i]);
+    snprintf(out + n, SL_CYCLE_TEXT - n, "%s%" PRIu64,
+             shown < count ? "... waits for " : "", of[0]);
+}
+
+static void remember_cycle(struct server *s, uint64_t loser,
+                           const struct sl_tx_answer *a)
+{
+    struct sl_keep *k = s->keep;
+    struct sl_cycle *c = &k->cycles[k->cycle_count++ % CYCLES_KEPT];
+    uint32_t n = a->cycle_count < SL_CYCLE_SHOWN ? a->cycle_count : SL_CYCLE_SHOWN;
+    *c = (struct sl_cycle){.at_ms = s->now.ms, .loser = loser, .count = a->cycle_count};
+    memcpy(c->of, a->cycle, n * sizeof *c->of);
+}
+
+const struct sl_cycle *sl_keep_cycle(const struct server *s, uint32_t i)
+{
+    const struct sl_keep *k = s->keep;
+    if (k == NULL || i >= k->cycle_count || i >= CYCLES_KEPT) return NULL;
+    return &k->cycles[(k->cycle_count - 1 - i) % CYCLES_KEPT];
+}
+
+/* --- Requests -------------------------------------------------------------------------------- */
+
+void sl_keep_ask(struct call *call, const struct sl_tx_ask *ask)
+{
+    struct server *s = call->s;
+    struct sl_keep *k = s->keep;
+    if (k == NULL) {
+        sl_say(call, sluice_status_word(SLUICE_ENOKEEPER), sl_keep_why_not(s));
+        return;
+    }
+    int status = sl_keeper_ask(k->keeper, s->now.ms, sl_conn_id(call->c), ask);
+    if (status != SLUICE_OK) {
+        sl_say_status(call, status);
+        return;
+    }
+    call->c->blocked = SL_IN_TX;
+    call->c->tx_asked = (uint8_t)ask->type;
+    s->blocked_count++;
+    k->asker = call->c; /* It goes on by itself if it is answered here. */
+    sl_keep_tell(s);
+    k->asker = NULL;
+}
+
+void sl_keep_leave(struct conn *c)
+{
+    struct server *s = c->server;
+    c->tx = 0;
+    if (s->keep != NULL) sl_keeper_leave(s->keep->keeper, s->now.ms, sl_conn_id(c));
+}
+
+bool sl_keep_is_brief(const struct conn *c)
+{
+    if (c->blocked != SL_IN_TX) return false;
+#ifdef MUT_TXBRIEF
+    return false;
+#endif
+    return !sl_keeper_waits(c->server->keep->keeper, sl_conn_id(c));
+}
+
+bool sl_keep_commits(const struct conn *c)
+{
+    return c->blocked == SL_IN_TX && c->tx_asked == SL_TX_COMMIT;
+}
+
+bool sl_keep_is_busy(const struct server *s)
+{
+#ifdef MUT_TXSTOP
+    return false;
+#endif
+    return s->keep != NULL && s->keep->commits > 0;
+}
+
+/* Which transaction it has after that. */
+static uint64_t transaction_of(const struct conn *c, enum sl_tx_type asked,
+                               const struct sl_tx_answer *a)
+{
+    bool restarts = a->status == SLUICE_ERESTART || a->status == SLUICE_EAGE;
+    if (asked == SL_TX_BEGIN) return a->status == SLUICE_OK ? a->id : c->tx;
+    if (asked == SL_TX_OUTCOME) return c->tx;
+    if (asked == SL_TX_COMMIT && !restarts) return 0;
+    if (asked == SL_TX_ABORT && a->status == SLUICE_OK) return 0;
+    return a->status == SLUICE_ESTALE ? 0 : c->tx;
+}
+
+static void unblock(struct server *s, struct conn *c)
+{
+    if (c != s->keep->asker) {
+        sl_conn_unblock(c);
+        return;
+    }
+    c->blocked = SL_NOT_BLOCKED;
+    s->blocked_count--;
+}
+
+static void answer(struct server *s, uint64_t id, const struct sl_tx_answer *a)
+{
+    const struct session *n = sl_server_session(s, id);
+    struct conn *c = n != NULL ? n->conn : NULL;
+    if (c == NULL || c->blocked != SL_IN_TX) return; /* It has left. */
+    enum sl_tx_type asked = (enum sl_tx_type)c->tx_asked;
+    struct call call = {.c = c, .s = s, .out = sl_conn_out(c)};
+    unblock(s, c);
+    if (a->status == SLUICE_ERESTART && a->cycle_count > 0) remember_cycle(s, c->tx, a);
+    sl_keep_reply(&call, asked, a);
+    c->tx = transaction_of(c, asked, a);
+}
+
+sl_ms sl_keep_due(const struct server *s)
+{
+    return s->keep == NULL ? SL_NEVER : sl_keeper_due(s->keep->keeper);
+}
+
+bool sl_keep_tell(struct server *s)
+{
+    struct sl_keeper_order o;
+    if (s->keep == NULL) return true;
+    struct sl_keeper *k = s->keep->keeper;
+    if (sl_keeper_due(k) <= s->now.ms) sl_keeper_tick(k, s->now.ms);
+    while (s->effects_left > 0) {
+        if (!sl_keeper_next(k, &o)) return sl_keeper_due(k) > s->now.ms;
+        if (--s->effects_left % 4 == 0 && sl_server_turn_is_long(s))
+            s->effects_left = 0; /* After this one. */
+        if (o.type == SL_KO_ANSWER) answer(s, o.ticket, o.answer);
+        else order(s, &o);
+    }
+    return false;
+}
+
+/* --- Start and stop ---------------------------------------------------------------------------- */
+
+static struct sl_keeper_limits limits_of(const struct sl_settings *set)
+{
+    sl_ms age_ms = set->tx_age_ms == 0 ? SL_NEVER : set->tx_age_ms;
+#ifdef MUT_TXAGE
+    age_ms = SL_NEVER;
+#endif
+    return (struct sl_keeper_limits){
+        .transactions_max = (uint32_t)set->tx_max,
+        .locks_max = (uint32_t)set->tx_locks_max,
+        .writes_max = (uint32_t)set->tx_writes_max,
+        .bytes_max = (size_t)set->tx_bytes_max,
+        .age_ms_max = age_ms,
+        .name_bytes_max = (size_t)set->tx_name_bytes_max,
+        .value_bytes_max = (size_t)set->tx_value_bytes_max,
+        .request_bytes_max = (size_t)set->tx_request_bytes_max,
+        .rows_max = (uint32_t)set->tx_rows_max};
+}
+
+static int fail(const char *what, const char *folder, const char *why)
+{
+    sl_log(SL_LOG_ERROR, what, "folder", folder, "error", why, NULL);
+    return -1;
+}
+
+/* The first claim is waited for: when the log says "ready", transactions are. If the disk is
+ * full, say, locks are served all the same, and it is tried again. */
+static void claim(struct server *s)
+{
+    struct sl_keep *k = s->keep;
+    s->effects_left = UINT32_MAX;
+    sl_keep_tell(s);
+    while (k->ordered > 0) {
+        struct pollfd p = {.fd = sl_engine_fd(k->engine), .events = POLLIN};
+        poll(&p, 1, -1);
+        sl_server_look_at_clock(s);
+        sl_engine_work(k->engine);
+    }
+}
+
+static int open_store(struct server *s, const char *folder)
+{
+    const struct sl_settings *set = s->settings;
+    const struct sl_keeper_limits limits = limits_of(set);
+    struct sl_keep *k = s->keep;
+    char why[400] = "";
+    const struct sl_engine_settings store = {.folder = folder,
+                                             .bytes_max = (size_t)set->store_bytes_max,
+                                             .dedup_keep_ms = set->dedup_keep_ms,
+                                             .group_max = (uint32_t)set->tx_group_max};
+    k->engine = sl_engine_open_lmdb(&store, why, sizeof why);
+    if (k->engine == NULL)
+        return fail("engine: cannot open the store of transactions", folder, why);
+    k->keeper = sl_keeper_new(&limits, s->seed);
+    if (k->keeper == NULL || uv_poll_init(s->loop, &k->poll, sl_engine_fd(k->engine)))
+        return fail("cannot start", folder, "out of memory");
+    k->poll.data = s;
+    uv_poll_start(&k->poll, UV_READABLE, on_engine);
+    claim(s);
+    return 0;
+}
+
+int sl_keep_start(struct server *s)
+{
+    struct sl_state_view v;
+    bool wanted = s->settings->engine == SL_ENGINE_LMDB;
+    sl_state_look(s, &v);
+    if (s->settings->engine == SL_ENGINE_NONE || s->cluster != NULL) return 0;
+    if (*v.folder == '\0')
+        return wanted ? fail("engine: lmdb needs a folder for data: --data FOLDER", "",
+                             "there is none")
+                      : 0;
+    s->keep = calloc(1, sizeof *s->keep);
+    if (s->keep == NULL) return fail("cannot start", v.folder, "out of memory");
+    return open_store(s, v.folder);
+}
+
+void sl_keep_stop(struct server *s)
+{
+    struct sl_keep *k = s->keep;
+    if (k == NULL) return;
+    uv_poll_stop(&k->poll);
+    sl_engine_close(k->engine);
+    k->engine = NULL;
+}
+
+/* --- Ask ---------------------------------------------------------------------------------------- */
+
+const struct sl_keeper *sl_keep_keeper(const struct server *s)
+{
+    return s->keep == NULL ? NULL : s->keep->keeper;
+}
+
+const char *sl_keep_why_not(const struct server *s)
+{
+    if (s->cluster != NULL)
+        return "a cluster has no engine for transactions in this version; one server "
+               "has";
+    if (s->settings->engine == SL_ENGINE_NONE)
+        return "there are no transactions here (engine: none)";
+    if (s->keep == NULL)
+        return "transactions need a folder to keep their data in: --data FOLDER";
+    struct sl_keeper_stats stats;
+    sl_keeper_stats(s->keep->keeper, &stats);
+    if (stats.state == SL_STOPPED)
+        return "another keeper has taken the store over, and this one has stopped; "
+               "start "
+               "the server again";
+    return "the store has not made this keeper current yet, see the log; ask again";
+}
+
+static const char *state_name(enum sl_keeper_state state)
+{
+    return state == SL_LEADER    ? "leader"
+           : state == SL_STOPPED ? "stopped"
+                                 : "candidate";
+}
+
+void sl_keep_look(const struct server *s, struct sl_keep_view *out)
+{
+    const struct sl_keep *k = s->keep;
+    *out = (struct sl_keep_view){.engine = "none", .state = "none"};
+    if (k == NULL) return;
+    sl_keeper_stats(k->keeper, &out->keeper);
+    sl_engine_stats(k->engine, &out->engine_stats);
+    out->engine = "lmdb";
+    out->state = state_name(out->keeper.state);
+}

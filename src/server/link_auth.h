@@ -1,0 +1,41 @@
+/* link_auth.h - how two nodes show each other that they know the secret.
+ *
+ *     caller                                        callee
+ *       HELLO sluice-node 1 ITS-ID YOUR-ID NONCE -->
+ *                         <-- WELCOME 1 ITS-ID NONCE PROOF
+ *       PROOF PROOF      -->
+ *
+ * A proof is a keyed hash (HMAC-SHA256, with the secret) over the role, the number of the
+ * protocol, both ids and both nonces, which are drawn anew for every meeting. So the secret
+ * is not sent; the proof of one side is none of the other, of another pair, or of another
+ * time. The callee shows its own first: a caller tells nothing to who does not know it. */
+#ifndef SL_SERVER_LINK_AUTH_H
+#define SL_SERVER_LINK_AUTH_H
+
+#include "lease/message.h"
+
+#define SL_LINK_PROTOCOL 1
+#define SL_HEX_BYTES 65 /* A nonce or a proof: 64 digits, and the end. */
+
+enum sl_role { SL_CALLER, SL_CALLEE };
+
+struct sl_meeting {
+    sl_node_id ids[2]; /* By role. */
+    char nonces[2][SL_HEX_BYTES];
+};
+
+/* A nonce of one's own. False: there are no random numbers. */
+bool sl_nonce_draw(char out[SL_HEX_BYTES]);
+
+/* One of the other side's. False: it is none. */
+bool sl_nonce_take(char out[SL_HEX_BYTES], struct sl_bytes word);
+
+/* What shows that the node of this role knows the secret. False: out of memory. */
+bool sl_proof_make(const struct sl_meeting *m, enum sl_role role, const char *secret,
+                   char out[SL_HEX_BYTES]);
+
+/* Whether the word is that. Takes as long for a wrong one as for the right one. */
+bool sl_proof_holds(const struct sl_meeting *m, enum sl_role role, const char *secret,
+                    struct sl_bytes word);
+
+#endif /* SL_SERVER_LINK_AUTH_H */

@@ -1,0 +1,64 @@
+"""shims.py - clocks that a test can step, and disks that it can break (step.c, disk.c) or
+mount."""
+import ctypes
+import os
+import struct
+import subprocess
+
+import tap
+from tap import Skip
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def build(t, name):
+    library = t.path(name + ".so")
+    if not os.path.exists(library):
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library,
+                        "%s/%s.c" % (HERE, name), "-ldl"], check=True)
+    return library
+
+
+def mount(t, *args):
+    """Mount something, for the processes of this test alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not getattr(t, "private_mounts", False):
+        if os.getuid() != 0 or libc.unshare(0x00020000) != 0:
+            raise Skip("only root can mount something")
+        t.private_mounts = True
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    if subprocess.run(["mount", *args]).returncode != 0:
+        raise Skip("mount does not work here")
+    t.mounted.append(args[-1])
+
+
+class Shims:
+    """Clocks to be stepped and a disk to be broken, for the servers of a test."""
+
+    def __init__(self, t):
+        with open(tap.program, "rb") as f:
+            if b"__asan_init" in f.read():
+                raise Skip("nothing can be loaded before the sanitizer")
+        self.step, self.order = t.path("step"), t.path("order")
+        self.clock(0)
+        self.put(self.order, 0, 0)
+        self.env = {"LD_PRELOAD": build(t, "step") + ":" + build(t, "disk"),
+                    "STEP_FILE": self.step, "DISK_FILE": self.order}
+
+    @staticmethod
+    def put(path, *numbers):
+        with open(path, "r+b" if os.path.exists(path) else "wb") as f:
+            f.write(struct.pack("%dq" % len(numbers), *numbers))
+
+    def clock(self, wall_s, asleep_s=0):
+        self.put(self.step, wall_s, asleep_s)
+
+    def disk(self, order):
+        """0: it is well; -1: it does not end; else the errno with which it fails."""
+        self.put(self.order, order)
+
+    def store(self, order):
+        """The same for what the store of transactions writes."""
+        with open(self.order, "r+b") as f:
+            f.seek(8)
+            f.write(struct.pack("q", order))

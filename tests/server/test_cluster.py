@@ -1,0 +1,978 @@
+#!/usr/bin/python3
+"""test_cluster.py - nodes of a cluster, live on loopback: what clients see when nodes die,
+start, come and go; who is refused, and with which words.
+
+    tests/server/test_cluster.py SERVER [--long] [--seed N] [--jobs N] [PATTERN...]
+
+--long: more rounds of killing and of changing the list.
+"""
+import errno
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+
+LONG = "--long" in sys.argv
+if LONG:
+    sys.argv.remove("--long")
+    os.environ.setdefault("SLUICE_TEST_DEADLINE_S", "600")
+SEED = random.randrange(1 << 32)
+if "--seed" in sys.argv:
+    at = sys.argv.index("--seed")
+    SEED = int(sys.argv[at + 1])
+    del sys.argv[at:at + 2]
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from live import (Error, Failure, check, check_error, check_that,  # noqa: E402
+                  main, pairs, test, test_of)
+from shims import Shims  # noqa: E402
+
+SECRET = "a secret of this test, and of no other"
+FOREVER = 10 ** 8
+LEASE = 1500  # what a restart is silent for is rounded up, to 2 s
+
+
+# --- What they share ---------------------------------------------------------------------------
+
+
+class Cluster:
+    """Nodes of one test. Each has an address of its own, so all have the same port."""
+
+    def __init__(self, t, count=3, *options, start=True, env=None, warm=60000):
+        """env: of the last node, or of each. warm: leases so long are known to all disks, so that no
+        node is slower than others; what a restart is silent for, then."""
+        self.t = t
+        self.options = options
+        self.net = "127.%d.%d" % (1 + os.getpid() // 256 % 250, os.getpid() % 256)
+        self.members = list(range(1, count + 1))
+        self.servers = {}
+        if not start:
+            return
+        envs = env if env and count in env else {count: env}
+        for i in self.members:
+            self.start(i, "--bootstrap", wait=False, env=envs.get(i))
+        for i in self.members:
+            self[i].until_ready()
+        self.until_linked()
+        if warm:
+            self.warm_up(warm)
+
+    def address(self, i):
+        return "%s.%d:5627" % (self.net, i)
+
+    @property
+    def peers(self):
+        return ",".join("%d=%s" % (i, self.address(i)) for i in self.members)
+
+    def folder(self, i):
+        return self.t.path("node%d" % i)
+
+    def start(self, i, *options, peers=None, **more):
+        if i not in self.members:
+            self.members.append(i)
+        self.servers[i] = self.t.server(
+            "--node", str(i), "--peers", self.peers if peers is None else peers,
+            "--node-bind", "%s.%d" % (self.net, i), "--secret", SECRET, "--data", self.folder(i),
+            *self.options, *options, **more)
+        return self.servers[i]
+
+    def __getitem__(self, i):
+        return self.servers[i]
+
+    def client(self, i, protocol=2):
+        return self[i].client(protocol)
+
+    def clients(self, protocol=2):
+        return [self.client(i, protocol) for i in sorted(self.servers)]
+
+    def kill(self, i):
+        self[i].signal(signal.SIGKILL)
+        check(self[i].status, -signal.SIGKILL, "the exit status")
+        del self.servers[i]
+
+    def nodes(self, i):
+        """NODES at a node: version, and {id: state}."""
+        got = pairs(self.client(i)("NODES"))
+        return got["version"], {pairs(n)["id"]: pairs(n)["state"].decode() for n in got["nodes"]}
+
+    def until_linked(self, *ids):
+        """All that run see each other."""
+        ids = ids or sorted(self.servers)
+
+        def linked():
+            return all(self.nodes(i)[1].get(k) in ("up", "self") for i in ids for k in ids)
+
+        self.t.until(linked, "nodes %r are linked" % (ids,))
+
+    def warm_up(self, lease):
+        c = self.client(1)
+        check(c("RELEASE", "warm", c.acquire("warm", "LEASE", lease)), 1)
+        c.close()
+        self.t.until(lambda: all(self[i].number("lease_longest_ms") >= lease
+                                 for i in self.servers), "all have written")
+
+    def until_votes(self, i, client=None):
+        self.t.until(lambda: self[i].number("silent_ms", client) == 0, "node %d votes" % i)
+
+
+def fence_of(reply):
+    if not isinstance(reply, list):
+        raise Failure("ACQUIRE: got %r" % (reply,))
+    return reply[0]
+
+
+def until_granted(t, client, key, lease=LEASE, seconds=20):
+    """Ask again until it is granted; only what may pass is borne with."""
+    def once():
+        got = client("ACQUIRE", key, "LEASE", lease)
+        if isinstance(got, Error) and got.word not in ("NOQUORUM", "RECOVERING"):
+            raise Failure("ACQUIRE %s: %r" % (key, got))
+        return got[0] if isinstance(got, list) else None
+    return t.until(once, "%s is granted" % key, seconds)
+
+
+def messages(listener, count):
+    got = []
+    try:
+        while len(got) < count:
+            got.append(listener.message())
+    except Failure:
+        raise Failure("only these events came: %r" % got)
+    return got
+
+
+def waited(event):
+    """The event without how long it has waited: the first one waits for disks."""
+    return re.sub(r"waited_ms=\d+", "waited_ms=_", event)
+
+
+def until_said(t, server, *parts):
+    t.until(lambda: all(part in server.log for part in parts), "the log has %r" % (parts,))
+
+
+# --- Locks, while all is well ---------------------------------------------------------------------
+
+
+@test
+def what_is_taken_at_one_node_is_seen_at_all(t):
+    c = Cluster(t)
+    one, two, three = c.clients()
+    got = one("ACQUIRE", "k", "LEASE", 30000, "VALUE", "host:1", "NOTE", "a note")
+    fence = fence_of(got)
+    check([got[1:3], got[4]], [[1, 30000], 0])
+    check_that(got[3] < 1000, "it has hardly waited: %d ms" % got[3])
+    for x in (one, two, three):
+        t.until(lambda: x("READ", "k"), "every node has it")
+        value, read, left = x("READ", "k")
+        check([value, read], [b"host:1", fence])
+        check_that(0 < left <= 30000, "its lease: %d" % left)
+        check(x("READ", "k", "MAJORITY")[:2], [b"host:1", fence])
+        check([x("CHECK", "k", fence), x("CHECK", "k", fence + 1)], [1, 0])
+        check(x("ACQUIRE", "k", "LEASE", 30000), None, "it is taken")
+        check(x("AWAIT", "k", "HELD", 0), 1)
+        check(pairs(x("LOCKS")[1][0]),
+              {"key": b"k", "held": 1, "holders": 1, "waiters": 0, "shared": 0, "drained": 0})
+    check(three("EXTEND", "k", fence, 40000, "VALUE", "host:2"), 40000)
+    check(two("READ", "k", "MAJORITY")[0], b"host:2", "the value that a majority has")
+    t.until(lambda: one("READ", "k")[0] == b"host:2", "the new value is everywhere")
+    two.send("AWAIT", "k", "FREE", 20000)
+    check(three("RELEASE", "k", fence), 1)
+    check(two.reply(), 1)
+    for x in (one, two, three):
+        check(x("READ", "k", "MAJORITY"), None)
+        t.until(lambda: x("READ", "k") is None, "it is gone everywhere")
+    check([one("RELEASE", "k", fence), one("CHECK", "k", fence)], [0, 0])
+    check_error(one("EXTEND", "k", fence, 1000), "LOST")
+    check_that(fence_of(two("ACQUIRE", "k", "LEASE", 1000)) > fence, "fences rise")
+
+
+@test
+def who_waits_is_granted_when_it_is_released_elsewhere(t):
+    c = Cluster(t)
+    one, two, three = c.clients()
+    fence = one.acquire("k", "LEASE", 60000)
+    two.send("ACQUIRE", "k", "LEASE", 60000, "WAIT", FOREVER, "NOTE", "waits")
+    c[2].until_waiting("k", 1)
+    why = c[2].explain("k")
+    check([pairs(w)["note"] for w in why["waiters"]], [b"waits"])
+    check([pairs(h)["fence"] for h in why["holders"]], [fence])
+    check([(pairs(n)["node"], pairs(n)["says"], pairs(n)["fence"]) for n in why["nodes"]],
+          [(i, b"held", fence) for i in (1, 2, 3)])
+    check_that(b"1 holds it: a majority of 3 nodes has it" in why["words"], why["words"])
+    check(pairs(c.client(2)("LOCKS")[1][0])["waiters"], 1)
+    began = time.monotonic()
+    check(one("RELEASE", "k", fence), 1)
+    got = two.reply()
+    took = time.monotonic() - began
+    check_that(fence_of(got) > fence and got[3] > 0, "granted: %r" % got)
+    check_that(took < 2, "soon: %.3f s" % took)
+    check(three("ACQUIRE", "k", "LEASE", 1000, "WAIT", 300), None, "it has waited in vain")
+
+
+@test
+def a_lease_ends_by_itself(t):
+    c = Cluster(t)
+    one, two, _ = c.clients()
+    sent = time.monotonic()
+    fence = one.acquire("k", "LEASE", 700)
+    two.send("ACQUIRE", "k", "LEASE", 700, "WAIT", 20000)
+    got = two.reply()
+    check_that(fence_of(got) > fence, "fences rise")
+    check_that(time.monotonic() - sent >= 0.7, "not before the first has ended")
+    check_error(one("EXTEND", "k", fence, 700), "LOST")
+
+
+def every_node_tells_events_once(t, count):
+    """Each step is everywhere before the next: messages of several nodes may cross."""
+    c = Cluster(t, count)
+    eyes, listeners = c.clients(), c.clients()
+    for x in listeners:
+        x.subscribe("lock:k", "lock:end")
+
+    def everywhere(what, condition):
+        t.until(lambda: all(condition(x("READ", "k")) for x in eyes), "it is %s everywhere" % what)
+
+    fence = eyes[0].acquire("k", "LEASE", 60000)
+    everywhere("granted", lambda got: got is not None)
+    check(eyes[1]("EXTEND", "k", fence, 70000), 70000)
+    everywhere("extended", lambda got: got[2] > 60000)
+    check(eyes[-1]("RELEASE", "k", fence), 1)
+    everywhere("released", lambda got: got is None)
+    short = eyes[1].acquire("k", "LEASE", 900)
+    wanted = [r"granted %d held=1 lease_ms=60000 waited_ms=\d+" % fence,
+              r"extended %d lease_ms=70000" % fence,
+              r"released %d" % fence,
+              r"granted %d held=1 lease_ms=\d+ waited_ms=\d+" % short,
+              r"expired %d" % short]
+    for x in listeners:
+        got = [m for _, m in messages(x, 5)]
+        check_that(all(map(re.fullmatch, wanted, got)), "these are the events: %r" % got)
+    last = eyes[0].acquire("end", "LEASE", 60000)
+    for x in listeners:
+        check_that(x.message()[1].startswith("granted %d " % last), "nothing else came before")
+    time.sleep(0.3)  # what would come twice comes late
+    check([x.quiet() for x in listeners], [True] * count)
+
+
+for count in (3, 5):
+    test_of("every_node_tells_events_once_%d" % count, every_node_tells_events_once, count)
+
+
+@test
+def bare_RELEASE_gives_back_what_this_connection_took(t):
+    c = Cluster(t)
+    one, other = c.client(1), c.client(1)
+    fence = one.acquire("k", "LEASE", 60000)
+    check(other("RELEASE", "k"), 0, "another connection")
+    check(c.client(2)("RELEASE", "k"), 0, "another node")
+    check(one("CHECK", "k", fence), 1)
+    check(one("RELEASE", "k"), 1)
+    check([one("CHECK", "k", fence), one("RELEASE", "k")], [0, 0])
+
+
+@test
+def who_asks_again_waits_for_its_own_lease(t):
+    """As on one server: a lease ends by itself, so this is no deadlock."""
+    c = Cluster(t)
+    one = c.client(1)
+    sent = time.monotonic()
+    fence = one.acquire("k", "LEASE", 700)
+    check(one("ACQUIRE", "k", "LEASE", 700), None, "without waiting it is just taken")
+    check_that(one.acquire("k", "LEASE", 700, "WAIT", 20000) > fence, "fences rise")
+    check_that(time.monotonic() - sent >= 0.7, "not before the first has ended")
+
+
+@test
+def commands_may_be_sent_ahead(t):
+    """A pipeline is done in order, also if its client ends its stream behind it."""
+    c = Cluster(t)
+    one = c.client(1)
+    for i in range(20):
+        one.send("ACQUIRE", "k%d" % i, "LEASE", 60000)
+    fences = [fence_of(one.reply()) for _ in range(20)]
+    check(sorted(fences), fences, "in the order of their fences")
+    for i, fence in enumerate(fences):
+        one.send("RELEASE", "k%d" % i, fence)
+    one.socket.shutdown(1)
+    check([one.reply() for _ in fences], [1] * 20)
+    check(one.until_closed(), b"")
+    check(c.client(2)("ACQUIRE", "k19", "LEASE", 1000)[1], 1)
+
+
+# --- Stealing ---------------------------------------------------------------------------------------
+
+
+@test
+def a_thief_at_another_node_asks_and_the_victim_releases(t):
+    c = Cluster(t)
+    victim, thief, listener = c.client(1, 3), c.client(2, 3), c.client(3)
+    listener.subscribe("lock:k")
+    fence = victim.acquire("k", "LEASE", 60000, "NOTE", "the victim")
+    thief.send("ACQUIRE", "k", "LEASE", 50000, "WAIT", FOREVER, "PRIORITY", 7, "STEAL")
+    asked = victim.push()
+    check(asked, [b"lock", b"k", b"asked", fence])
+    waits = thief.push()
+    check(waits[:4], [b"lock", b"k", b"waits", fence])
+    check_that(0 < waits[4] <= 60000, "what is left: %r" % waits)
+    check(waits[5], b"the victim")
+    check_error(c.client(3)("EXTEND", "k", fence, 60000), "ASKED")
+    check(victim("CHECK", "k", fence), 1, "it still has it")
+    check(c[3].explain("k")["words"].count(b"a thief has reserved it: its holder is asked"), 1)
+    check(victim("RELEASE", "k", fence), 1)
+    got = thief.reply()
+    check([got[1], got[2], got[4]], [1, 50000, 0])
+    check_that(got[0] > fence, "fences rise")
+    told = [waited(m) for _, m in messages(listener, 5)]
+    check_that(re.fullmatch(r"asked %d priority=7 left_ms=\d+" % fence, told[1]), told)
+    check(told[:1] + told[2:4], ["granted %d held=1 lease_ms=60000 waited_ms=_" % fence,
+                                 "released %d" % fence, "stolen %d" % fence])
+    check(told[4], "granted %d held=1 lease_ms=50000 waited_ms=_" % got[0])
+    t.until(lambda: "count=1," in c[1].info()["steal_answer_ms"], "the answer was counted")
+
+
+@test
+def a_victim_that_does_not_listen_is_waited_for(t):
+    c = Cluster(t)
+    victim, thief, listener = c.client(1, 3), c.client(2), c.client(3)
+    listener.subscribe("lock:k")
+    sent = time.monotonic()
+    fence = victim.acquire("k", "LEASE", 1200)
+    thief.send("ACQUIRE", "k", "LEASE", 50000, "WAIT", FOREVER, "PRIORITY", 7, "STEAL")
+    got = thief.reply()
+    check_that(time.monotonic() - sent >= 1.2, "not before the lease has ended")
+    check([got[0] > fence, got[4]], [True, 0])
+    told = [m.split()[0] for _, m in messages(listener, 5)]
+    check(told, ["granted", "asked", "expired", "stolen", "granted"])
+    check([victim.push()[2], victim.push()[2]], [b"asked", b"expired"])
+    check_error(victim("EXTEND", "k", fence, 1000), "LOST")
+
+
+@test
+def a_holder_whose_own_node_is_slow_is_asked_as_well(t):
+    """The others have agreed before its own node could vote."""
+    shims = Shims(t)
+    c = Cluster(t, env=shims.env, warm=LEASE)
+    shims.disk(-1)
+    victim, thief = c.client(3, 3), c.client(2)
+    fence = victim.acquire("k", "LEASE", 60000)
+    thief.send("ACQUIRE", "k", "LEASE", 50000, "WAIT", FOREVER, "PRIORITY", 7, "STEAL")
+    c[2].until_waiting("k", 1)
+    shims.disk(0)
+    check(victim.push(), [b"lock", b"k", b"asked", fence])
+    check(victim("RELEASE", "k"), 1, "what this connection took")
+    check_that(fence_of(thief.reply()) > fence, "fences rise")
+
+
+@test
+def a_thief_that_enters_is_marked(t):
+    c = Cluster(t)
+    victim, thief, listener = c.client(1, 3), c.client(2), c.client(3)
+    listener.subscribe("lock:k")
+    fence = victim.acquire("k", "LEASE", 60000)
+    got = thief("ACQUIRE", "k", "LEASE", 50000, "WAIT", 20000, "PRIORITY", 7, "STEAL", "0.01")
+    check([got[0] > fence, got[4]], [True, 1])
+    pushed = [victim.push()[2], victim.push()[2]]
+    check(pushed, [b"asked", b"stolen"])
+    told = [m for _, m in messages(listener, 4)]
+    check([m.split()[0] for m in told], ["granted", "asked", "stolen", "granted"])
+    check(told[2], "stolen %d overlapping=1" % fence)
+    check_that(told[3].endswith(" overlapping=1"), told)
+    check(thief("CHECK", "k", got[0]), 1)
+
+
+@test
+def a_thief_that_hangs_up_is_forgotten(t):
+    c = Cluster(t)
+    victim, thief = c.client(1, 3), c.client(2)
+    fence = victim.acquire("k", "LEASE", 60000)
+    thief.send("ACQUIRE", "k", "LEASE", 50000, "WAIT", FOREVER, "PRIORITY", 7, "STEAL")
+    check(victim.push(), [b"lock", b"k", b"asked", fence])
+    thief.close()
+    check(victim.push(), [b"lock", b"k", b"withdrawn", fence])
+    check(victim("EXTEND", "k", fence, 70000), 70000)
+    check(c[2].number("requests"), 0)
+
+
+def a_waiter_that_hangs_up_is_forgotten(t, how):
+    c = Cluster(t)
+    holder, waiter = c.client(1), c.client(2)
+    fence = holder.acquire("k", "LEASE", 60000)
+    waiter.send("ACQUIRE", "k", "LEASE", 60000, "WAIT", FOREVER)
+    c[2].until_waiting("k", 1)
+    if how == "close":
+        waiter.close()
+    else:
+        waiter.reset()
+    t.until(lambda: c[2].number("requests") == 0, "it has left the line")
+    check(holder("RELEASE", "k", fence), 1)
+    check(holder("READ", "k", "MAJORITY"), None)
+    holder.acquire("k", "LEASE", 1000)
+
+
+for how in ("close", "reset"):
+    test_of("a_waiter_that_hangs_up_by_%s_is_forgotten" % how,
+            a_waiter_that_hangs_up_is_forgotten, how)
+
+
+@test
+def who_hung_up_before_it_was_granted_does_not_have_it(t):
+    """Its node is stopped when it hangs up and the lock is released: it has both to read."""
+    c = Cluster(t)
+    holder, waiter = c.client(1), c.client(2)
+    fence = holder.acquire("k", "LEASE", 60000)
+    waiter.send("ACQUIRE", "k", "LEASE", 60000, "WAIT", FOREVER)
+    waiter.send("PING", "x" * 60000).send("PING", "x" * 10000)  # more than is read while it waits
+    c[2].until_waiting("k", 1)
+    waiter.socket.shutdown(1)
+    check(holder("RELEASE", "k", fence), 1)
+    t.until(lambda: c[2].number("requests") == 0, "it is over")
+    t.until(lambda: holder("READ", "k", "MAJORITY") is None, "nobody has it")
+    holder.acquire("k", "LEASE", 1000)
+
+
+# --- What a majority cannot do -----------------------------------------------------------------------
+
+
+@test
+def what_a_majority_cannot_do_is_refused_in_words(t):
+    c = Cluster(t, 1)
+    one = c.client(1)
+    for words, part in ((("k",), "add LEASE"),
+                        (("k", "WAIT", 100), "add LEASE"),
+                        (("k", "SHARED", "LEASE", 1000), "without SHARED"),
+                        (("k", "PER", 2, "LEASE", 1000), "without PER"),
+                        (("k", "PER", 1, "BUCKETS", 3, "LEASE", 1000), "BUCKETS"),
+                        (("k", "UNITS", 2, "LEASE", 1000), "UNITS")):
+        check_error(one("ACQUIRE", *words), "MAJORITY", part)
+    fence = one.acquire("k", "PER", 1, "BUCKETS", 1, "UNITS", 1, "LEASE", 1000)
+    check_error(one("BREAK", "k", fence), "MAJORITY", "RELEASE key fence")
+    check_error(one("DRAIN", "k*", "ON"), "MAJORITY")
+    check_error(one("DRAIN"), "MAJORITY")
+    check_error(one("ACQUIRE", "k", "LEASE", 49), "ERR", "50 ms (lease-min)")
+    check_error(one("EXTEND", "k", fence, 49), "ERR", "50 ms (lease-min)")
+    check_error(one("ACQUIRE", "k", "LEASE", 24 * 3600 * 1000 + 1), "TOOBIG", "lease-max")
+    check_error(one("ACQUIRE", "", "LEASE", 1000), "ERR")
+    check_error(one("ACQUIRE", "k" * 1025, "LEASE", 1000), "TOOBIG", "key-bytes-max")
+    check_error(one("ACQUIRE", "k", "LEASE", 1000, "VALUE", "v" * 4097), "TOOBIG")
+    check_error(one("NODES", "ADD", 0, "a:1"), "ERR")
+    check_error(one("NODES", "ADD", 2, "nonsense"), "NODES", "host:port")
+    check_error(one("NODES", "ADD", 2), "ERR", "NODES [ADD id address | REMOVE id]")
+    check_error(one("NODES", "REMOVE", 9), "NODES", "not on the list")
+    check_error(one("NODES", "REMOVE", 1), "NODES", "last node")
+    hello = pairs(one("HELLO", 2))
+    check(hello["mode"], b"standalone", "what makes clients of Redis follow its own clusters")
+
+
+@test
+def one_server_is_no_cluster(t):
+    s = t.server()
+    check_error(s.client()("NODES"), "NODES", "alone")
+    check(s.info()["node"], "0")
+
+
+@test
+def limits_are_those_of_the_settings(t):
+    c = Cluster(t, 3, "--keys-max", "4", "--waiters-max", "2", "--lease-min", "200ms",
+                "--lease-max", "10s", warm=10000)
+    one = c.client(1)
+    check_error(one("ACQUIRE", "a", "LEASE", 199), "ERR", "200 ms (lease-min)")
+    check_error(one("ACQUIRE", "a", "LEASE", 10001), "TOOBIG", "10000 ms (lease-max)")
+    fence = one.acquire("a", "LEASE", 10000)
+    waiters = [c.client(1) for _ in range(3)]
+    for x in waiters[:2]:
+        x.send("ACQUIRE", "a", "LEASE", 1000, "WAIT", FOREVER)
+    c[1].until_waiting("a", 2)
+    check_error(waiters[2]("ACQUIRE", "a", "LEASE", 1000, "WAIT", 1000), "WAITERS", "waiters-max")
+    one.acquire("b", "LEASE", 10000)
+    one.acquire("c", "LEASE", 10000)
+    check_error(one("ACQUIRE", "d", "LEASE", 10000), "NOKEYS", "keys-max")
+    check(one("EXTEND", "a", fence, 10000), 10000)
+
+
+# --- Nodes die ------------------------------------------------------------------------------------------
+
+
+def any_one_node_may_die(t, dead, count):
+    c = Cluster(t, count)
+    others = [i for i in c.members if i != dead]
+    fence = c.client(dead).acquire("mine", "LEASE", 60000, "VALUE", "v")
+    other = c.client(others[0]).acquire("other", "LEASE", 60000)
+    c.kill(dead)
+    for i in others:
+        x = c.client(i)
+        check(x("EXTEND", "mine", fence, 60000), 60000)
+        check(x("EXTEND", "other", other, 60000), 60000)
+        check([x("CHECK", "mine", fence), x("READ", "mine", "MAJORITY")[0]], [1, b"v"])
+        check(x("ACQUIRE", "mine", "LEASE", 60000), None, "it is still held")
+    x = c.client(others[-1])
+    check(x("RELEASE", "mine", fence), 1)
+    check_that(c.client(others[0]).acquire("mine", "LEASE", 60000) > fence, "fences rise")
+    t.until(lambda: c.nodes(others[0])[1][dead] == "down", "it is seen to be down")
+
+
+for count in (3, 5):
+    for dead in range(1, count + 1):
+        if count == 3 or dead in (1, 5) or LONG:
+            test_of("any_one_of_%d_may_die_%d" % (count, dead), any_one_node_may_die, dead, count)
+
+
+@test
+def without_a_majority_nothing_is_granted_and_reads_are_local(t):
+    c = Cluster(t)
+    one = c.client(1)
+    fence = one.acquire("k", "LEASE", 60000, "VALUE", "v")
+    c.kill(2)
+    c.kill(3)
+    check(one("READ", "k")[:2], [b"v", fence])
+    check(one("AWAIT", "k", "HELD", 0), 1)
+    check(pairs(one("LOCKS")[1][0])["key"], b"k")
+    check_error(one("ACQUIRE", "new", "LEASE", 1000), "NOQUORUM", "1 of 3", "2 are needed")
+    check_error(one("ACQUIRE", "new", "LEASE", 1000, "WAIT", 400), "NOQUORUM")
+    check_error(one("EXTEND", "k", fence, 60000), "NOQUORUM")
+    check_error(one("CHECK", "k", fence), "NOQUORUM")
+    check_error(one("READ", "k", "MAJORITY"), "NOQUORUM")
+    check_error(one("NODES", "REMOVE", 3), "NODES")
+    why = c[1].explain("k")
+    check([pairs(n)["says"] for n in why["nodes"]], [b"held", b"no answer", b"no answer"])
+    check_that(any(b"2 are needed" in w for w in why["words"]), why["words"])
+    check(one("READ", "new"), None)
+
+
+@test
+def two_of_five_may_die(t):
+    c = Cluster(t, 5)
+    fence = c.client(1).acquire("k", "LEASE", 60000)
+    c.kill(1)
+    c.kill(4)
+    x = c.client(5)
+    check([x("EXTEND", "k", fence, 60000), x("RELEASE", "k", fence)], [60000, 1])
+    check_that(c.client(2).acquire("k", "LEASE", 60000) > fence, "fences rise")
+
+
+@test
+def a_node_that_was_started_again_is_silent_for_the_longest_lease(t):
+    c = Cluster(t, warm=LEASE)
+    one = c.client(1)
+    began = time.monotonic()
+    one.acquire("k", "LEASE", LEASE)
+    c.kill(3)
+    c.start(3)
+    restarted = time.monotonic()
+    c.until_linked()
+    silent = c[3].number("silent_ms")
+    check_that(silent > 500, "it is silent: %d" % silent)
+    check(c[3].number("recovering_ms") > 0, True)
+    check(c.client(3)("READ", "k"), None, "it has forgotten all")
+    check(c.nodes(3)[0], 1, "but not the list")
+    c.kill(2)
+    got = one("ACQUIRE", "other", "LEASE", LEASE)
+    if time.monotonic() - restarted < LEASE / 1000:
+        check_error(got, "RECOVERING")
+        says = [pairs(n)["says"] for n in c[1].explain("k")["nodes"]]
+        check_that(says[2] in (b"silent", b"free"), says)
+    until_granted(t, one, "other")
+    check_that(time.monotonic() - restarted >= LEASE / 1000, "it has voted too early")
+    check_that(time.monotonic() - began < 15, "and not too late")
+    check(c[3].number("silent_ms"), 0)
+
+
+@test
+def all_nodes_may_be_started_again(t):
+    c = Cluster(t, warm=LEASE)
+    fences = [c.client(i).acquire("k%d" % i, "LEASE", LEASE) for i in c.members]
+    for i in c.members:
+        c.kill(i)
+    died = time.monotonic()
+    for i in c.members:
+        c.start(i)
+    c.until_linked()
+    one = c.client(1)
+    got = one("ACQUIRE", "k1", "LEASE", LEASE)
+    if time.monotonic() - died < LEASE / 1000:
+        check_error(got, "RECOVERING")
+    fence = until_granted(t, one, "k1")
+    check_that(time.monotonic() - died >= LEASE / 1000, "not before old leases have ended")
+    check_that(fence > max(fences), "fences rise")
+    check(c.nodes(1), (1, {1: "self", 2: "up", 3: "up"}))
+
+
+@test
+def a_stop_in_peace_tells_who_waits(t):
+    c = Cluster(t)
+    holder, waiter = c.client(1), c.client(2)
+    fence = holder.acquire("k", "LEASE", 60000)
+    waiter.send("ACQUIRE", "k", "LEASE", 60000, "WAIT", FOREVER)
+    c[2].until_waiting("k", 1)
+    c[2].signal(signal.SIGTERM)
+    check_error(waiter.reply(), "SHUTDOWN")
+    check(c[2].status, 0, "the exit status")
+    check(holder("EXTEND", "k", fence, 60000), 60000)
+
+
+@test
+def fences_rise_over_kills_and_restarts(t):
+    random.seed(SEED)
+    print("# kills: --seed %d" % SEED, flush=True)
+    c = Cluster(t, warm=LEASE)
+    last = 0
+    for round_ in range(12 if LONG else 3):
+        dead = random.choice(c.members)
+        alive = [i for i in c.members if i != dead]
+        c.kill(dead)
+        for i in random.sample(alive, 2):
+            x = c.client(i)
+            fence = until_granted(t, x, "k", 300)
+            check_that(fence > last, "fence %d after %d" % (fence, last))
+            last = fence
+            if random.random() < 0.5:
+                x("RELEASE", "k", fence)
+        c.start(dead)
+        c.until_linked()
+        c.until_votes(dead)
+
+
+# --- Folders ----------------------------------------------------------------------------------------------
+
+
+@test
+def a_first_start_without_bootstrap_waits_to_be_added(t):
+    c = Cluster(t, 3, start=False)
+    s = c.start(1)
+    until_said(t, s, "not on any list yet: NODES ADD 1 %s on a member" % c.address(1))
+    x = s.client()
+    check_error(x("ACQUIRE", "k", "LEASE", 1000), "NOQUORUM", "on no list")
+    check(pairs(x("NODES"))["version"], 0)
+    check(x("READ", "k"), None)
+
+
+def folder_is_refused(t, c, i, *parts, options=()):
+    p = t.failing("--node", str(i), "--node-bind", "%s.%d" % (c.net, i), "--secret", SECRET,
+                  *(options if "--peers" in options else ("--peers", c.peers) + options))
+    check_that(p.status in (1, 2), "the exit status: %d" % p.status)
+    for part in parts:
+        check_that(part in p.err, "the log says %r: %s" % (part, p.err))
+
+
+@test
+def folders_that_cannot_be_used_are_refused_in_words(t):
+    c = Cluster(t, 1, warm=LEASE)
+    c[1].signal(signal.SIGTERM)
+    check(c[1].status, 0)
+    data = ("--data", c.folder(1))
+    alone = t.failing(*data)
+    check(alone.status, 1)
+    check_that("a node's of a cluster; start it with --node" in alone.err, alone.err)
+    folder_is_refused(t, c, 1, "needs a folder", options=("--data", "none"))
+    folder_is_refused(t, c, 1, "is not among them", options=(
+        "--data", t.path("other"), "--bootstrap", "--peers", "2=127.0.0.1:1"))
+    path = c.folder(1) + "/node"
+    with open(path, "rb") as f:
+        good = f.read()
+    for raw, part in ((good[:-20], "the end of the file"), (b"", "the end of the file"),
+                      (good.replace(b"lease_longest_ms ", b"lease_longest_ms 1"), "damaged"),
+                      (b"hello, world, I am no such file\n" + good, "none of Sluice's"),
+                      (good.replace(b"sluice node 1", b"sluice node 9"), "another version")):
+        with open(path, "wb") as f:
+            f.write(raw)
+        folder_is_refused(t, c, 1, part, options=data)
+    os.unlink(path)
+    folder_is_refused(t, c, 1, "was in use, and its file", "NODES REMOVE", options=data)
+    with open(path, "wb") as f:
+        f.write(good)
+    s = c.start(1)
+    until_granted(t, s.client(), "k")
+    two = t.failing("--node", "1", "--peers", c.peers, "--node-bind", c.net + ".2", "--secret",
+                    SECRET, *data)
+    check_that("another server uses this folder" in two.err, two.err)
+
+
+@test
+def the_list_that_was_agreed_on_wins_over_the_config_file(t):
+    c = Cluster(t, warm=LEASE)
+    c.kill(1)
+    s = c.start(1, "--bootstrap", peers="1=%s,7=127.0.0.1:7" % c.address(1))
+    until_said(t, s, "peers: the list that the nodes have agreed on is another", c.address(3))
+    until_said(t, s, "bootstrap is for a first start")
+    c.until_linked()
+    check(c.nodes(1)[1], {1: "self", 2: "up", 3: "up"})
+
+
+@test
+def a_node_that_lost_its_folder_is_refused_until_it_is_added_again(t):
+    c = Cluster(t, warm=LEASE)
+    fence = c.client(1).acquire("k", "LEASE", LEASE)
+    c.kill(3)
+    shutil.rmtree(c.folder(3))
+    c.start(3, "--bootstrap")
+    one = c.client(1)
+    until_said(t, c[1], "has lost its data folder")
+    check(c.nodes(1)[1][3], "down")
+    check(c.nodes(2)[1][3], "down")
+    check_error(c.client(3)("ACQUIRE", "x", "LEASE", 1000), "NOQUORUM")
+    check(one("EXTEND", "k", fence, LEASE), LEASE)
+    check(change(t, one, "REMOVE", 3), 2)
+    c.kill(3)
+    shutil.rmtree(c.folder(3))
+    c.start(3)
+    check(change(t, one, "ADD", 3, c.address(3)), 3)
+    c.until_linked()
+    c.until_votes(3)
+    c.kill(2)
+    until_granted(t, one, "new")
+
+
+@test
+def fences_rise_and_leases_last_when_one_server_becomes_a_cluster(t):
+    """Its clock was an hour ahead, so that its fences are."""
+    shims = Shims(t)
+    shims.clock(3600)
+    s = t.server("--data", t.path("old"), env=shims.env)
+    old = s.client().acquire("k", "LEASE", 2000)
+    granted = time.monotonic()
+    s.signal(signal.SIGKILL)
+    s.status
+    check_that(old / 1e6 > time.time() + 3000, "its clock is ahead")
+    c = Cluster(t, 3, start=False)
+    for i in c.members:
+        os.mkdir(c.folder(i))
+        shutil.copy(t.path("old/state"), c.folder(i))
+    for i in c.members:
+        c.start(i, "--bootstrap", wait=False)
+    for i in c.members:
+        c[i].until_ready()
+        until_said(t, c[i], "this folder was one server's")
+    c.until_linked()
+    got = c.client(1)("ACQUIRE", "k", "LEASE", 2000)
+    if time.monotonic() - granted < 1.9:
+        check_error(got, "RECOVERING")
+    fence = until_granted(t, c.client(1), "k")
+    check_that(time.monotonic() - granted >= 2, "the lease of before has ended")
+    check_that(fence > old, "fence %d after %d" % (fence, old))
+    for i in c.members:
+        c.kill(i)
+    for i in c.members:
+        c.start(i)
+    c.until_linked()
+    check_that(until_granted(t, c.client(2), "k") > fence, "fences rise")
+
+
+@test
+def a_node_whose_disk_is_full_does_not_vote_and_the_others_go_on(t):
+    shims = Shims(t)
+    c = Cluster(t, env=shims.env, warm=LEASE)
+    one = c.client(1)
+    shims.disk(errno.ENOSPC)
+    fence = one.acquire("long", "LEASE", 60000)
+    until_said(t, c[3], "the node's file cannot be written", "No space left")
+    check_that(c[3].number("state_errors") > 0, "it is counted")
+    check_that(c[3].number("lease_longest_ms") < 60000, "so long it does not know of")
+    check(c.client(3)("EXTEND", "long", fence, 60000), 60000, "others vote through it")
+    c.kill(2)
+    check_error(one("ACQUIRE", "more", "LEASE", 60000), "NOQUORUM", "1 of 3")
+    one.acquire("short", "LEASE", 1000)  # that much is written
+    shims.disk(0)
+    until_said(t, c[3], "the node's file is written again")
+    until_granted(t, one, "more", 60000)
+
+
+@test
+def a_node_whose_disk_does_not_answer_is_not_waited_for(t):
+    shims = Shims(t)
+    c = Cluster(t, env=shims.env, warm=LEASE)
+    shims.disk(-1)
+    one = c.client(1)
+    fence = one.acquire("long", "LEASE", 60000)
+    check(c.client(3)("READ", "long", "MAJORITY")[1], fence, "it answers")
+    check(one("RELEASE", "long", fence), 1)
+    shims.disk(0)
+    t.until(lambda: c[3].number("lease_longest_ms") >= 60000, "it has written")
+    check_that(c.client(3).acquire("long", "LEASE", 60000) > fence, "fences rise")
+
+
+@test
+def settings_that_differ_are_named_in_the_log(t):
+    c = Cluster(t, 3, start=False)
+    c.start(1, "--bootstrap", "--lease-max", "1h")
+    c.start(2, "--bootstrap", "--lease-max", "2h", "--key-bytes-max", "100")
+    c.start(3, "--bootstrap", "--lease-max", "1h")
+    until_said(t, c[1], "lease-max", "key-bytes-max")
+    until_said(t, c[2], "lease-max", "key-bytes-max")
+
+
+# --- The list of nodes ---------------------------------------------------------------------------------------
+
+
+def change(t, client, *words, seconds=25):
+    """NODES ADD or REMOVE, again while an older change is too fresh; the version."""
+    def once():
+        got = client("NODES", *words)
+        if isinstance(got, int):
+            return got
+        check_error(got, "NODES")
+        if not re.search("lately|ask again|another", got):
+            raise Failure("NODES %r: %r" % (words, got))
+        time.sleep(0.1)
+        return None
+    return t.until(once, "NODES %r is done" % (words,), seconds)
+
+
+class Holder(threading.Thread):
+    """Holds a lease, and extends it, through one node after the other."""
+
+    def __init__(self, c, key):
+        super().__init__(daemon=True)
+        self.c, self.key, self.extended, self.wrong = c, key, 0, None
+        self.clients = [c.client(i) for i in (1, 2)]
+        self.fence = self.clients[0].acquire(key, "LEASE", LEASE)
+        self.over = threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.over.wait(LEASE / 5000):
+            got = self.clients[self.extended % 2]("EXTEND", self.key, self.fence, LEASE)
+            if isinstance(got, Error) and got.word == "NOQUORUM":
+                continue
+            if got != LEASE:
+                self.wrong = got
+                return
+            self.extended += 1
+
+    def end(self):
+        self.over.set()
+        self.join()
+        if self.wrong is not None:
+            raise Failure("EXTEND: %r" % (self.wrong,))
+        check_that(self.extended > 2, "it was extended, %d times" % self.extended)
+        return self.fence
+
+
+def begin_anew(c, i):
+    """Start a node with an empty folder."""
+    if i in c.servers:
+        c.kill(i)
+        shutil.rmtree(c.folder(i))
+    c.start(i)
+
+
+@test
+def nodes_come_and_go_while_a_lease_is_held(t):
+    """3, 4, 5, 4; in the long form and back to 3, again and again."""
+    c = Cluster(t, warm=LEASE)
+    holder = Holder(c, "held")
+    version, last = 1, c.client(1).acquire("other", "LEASE", 300)
+    for round_ in range(4 if LONG else 1):
+        for i in (4, 5):
+            begin_anew(c, i)
+            version += 1
+            check(change(t, c.client(1 + i % 2), "ADD", i, c.address(i)), version)
+            c.until_linked()
+            fence = until_granted(t, c.client(i), "other", 300)
+            check_that(fence > last, "fence %d after %d" % (fence, last))
+            last = fence
+            t.until(lambda: c.client(i)("READ", "held"), "the new node has learnt what is held")
+        check(c.nodes(5), (version, {1: "up", 2: "up", 3: "up", 4: "up", 5: "self"}))
+        version += 1
+        check(change(t, c.client(5), "REMOVE", 3), version)
+        fence = until_granted(t, c.client(4), "other", 300)
+        check_that(fence > last, "fence %d after %d" % (fence, last))
+        last = fence
+        t.until(lambda: c.nodes(3)[0] == version, "who was removed knows it")
+        check_error(c.client(3)("ACQUIRE", "x", "LEASE", 1000), "NOQUORUM")
+        for i in (1, 2, 4, 5):
+            t.until(lambda: c.nodes(i)[0] == version, "all know the list")
+        if LONG:
+            begin_anew(c, 3)
+            for words in (("ADD", 3, c.address(3)), ("REMOVE", 4), ("REMOVE", 5)):
+                version += 1
+                check(change(t, c.client(2), *words), version)
+            for i in (4, 5):
+                c.kill(i)
+                shutil.rmtree(c.folder(i))
+    fence = holder.end()
+    check(c.client(2)("CHECK", "held", fence), 1)
+    check(c.client(1)("ACQUIRE", "held", "LEASE", 1000), None)
+
+
+@test
+def fences_rise_when_all_are_gone_that_saw_them(t):
+    """Two nodes have clocks that are an hour ahead. They go, and so does the third: those who
+    are left have clocks of today, and never heard of the key."""
+    shims = Shims(t)
+    shims.clock(3600)
+    c = Cluster(t, 3, env={1: shims.env, 2: shims.env, 3: None}, warm=LEASE)
+    one = c.client(1)
+    old = one.acquire("k", "LEASE", 300)
+    check_that(old / 1e6 > time.time() + 3000, "this clock is ahead")
+    t.until(lambda: one("READ", "k", "MAJORITY") is None, "it has ended")
+    for i in (4, 5):
+        c.start(i)
+        check(change(t, one, "ADD", i, c.address(i)), i - 2)
+    for gone, version in ((3, 4), (1, 5)):
+        check(change(t, c.client(2), "REMOVE", gone), version)
+        c.kill(gone)
+    t.until(lambda: c.nodes(4)[0] == c.nodes(5)[0] == 5, "all know the list")
+    c.until_votes(4)
+    c.until_votes(5)
+    c.kill(2)
+    fence = until_granted(t, c.client(5), "k")
+    check_that(fence > old, "fence %d after %d" % (fence, old))
+
+
+@test
+def two_operators_at_once(t):
+    """Each change is whole: one is first, and the other follows it or is refused."""
+    c = Cluster(t, warm=LEASE)
+    for i in (4, 5):
+        c.start(i)
+    results = {}
+    holder = Holder(c, "held")
+
+    def operate(node, new):
+        x = c.client(node)
+        results[new] = x("NODES", "ADD", new, c.address(new))
+
+    operators = [threading.Thread(target=operate, args=a) for a in ((1, 4), (2, 5))]
+    for o in operators:
+        o.start()
+    for o in operators:
+        o.join()
+    done = [new for new, got in results.items() if isinstance(got, int)]
+    check_that(done, "one of them is done: %r" % results)
+    for new, got in results.items():
+        if new not in done:
+            check_error(got, "NODES")
+            check_that(len(str(got)) > 20, "the reason: %r" % got)
+    for new in (4, 5):
+        if new not in done:
+            change(t, c.client(1), "ADD", new, c.address(new))
+    t.until(lambda: all(c.nodes(i)[0] == 3 for i in (1, 2, 3, 4, 5)), "all go by one list")
+    check_error(c.client(1)("NODES", "ADD", 4, c.address(4)), "NODES", "already")
+    c.until_linked()
+    fence = holder.end()
+    check(c.client(5)("RELEASE", "held", fence), 1)
+
+
+@test
+def a_list_survives_all_nodes(t):
+    c = Cluster(t, warm=LEASE)
+    c.start(4)
+    check(change(t, c.client(1), "ADD", 4, c.address(4)), 2)
+    c.until_linked()
+    for i in (1, 2, 3, 4):
+        c.kill(i)
+    for i in (1, 2, 3, 4):
+        c.start(i)
+    c.until_linked()
+    check([c.nodes(i)[0] for i in (1, 2, 3, 4)], [2] * 4)
+    c.kill(1)
+    until_granted(t, c.client(4), "k")
+    c.kill(2)
+    check_error(c.client(4)("ACQUIRE", "k2", "LEASE", 1000), "NOQUORUM", "of 4", "3 are needed")
+
+
+if __name__ == "__main__":
+    main(__doc__)
