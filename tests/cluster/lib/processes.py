@@ -1,0 +1,71 @@
+"""processes.py - waiting, and the processes of a cluster.
+
+A cluster has no file with process numbers: that may be old, and its numbers others' by now.
+What belongs to it has its folder in the environment, and is found by that.
+"""
+import os
+import signal
+import time
+
+PATIENCE_S = 30.0  # for whatever must come at last on a machine that stalls
+MARK = "SLUICE_CLUSTER"  # in the environment of each process: the folder of its cluster
+ROLE = "SLUICE_CLUSTER_NODE"  # the number of a node, or "proxy"
+
+
+class Refused(Exception):
+    """It cannot be done here, and why."""
+
+
+def until(condition, what, seconds=PATIENCE_S):
+    """Wait for a condition; what it is true of is returned."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise TimeoutError("after %d s it is still not so that %s" % (seconds, what))
+        time.sleep(0.005)
+
+
+def state_of(pid):
+    """The letter that the kernel has for a process; "" if there is none."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as f:
+            return f.read().rpartition(b")")[2].split()[0].decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def processes_of(folder):
+    """{pid: role} of all that lives of the cluster in this folder."""
+    mark = ("%s=%s" % (MARK, folder)).encode()
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open("/proc/%s/environ" % name, "rb") as f:
+                words = f.read().split(b"\0")
+        except OSError:
+            continue
+        if mark in words:
+            role = [w.split(b"=", 1)[1].decode() for w in words
+                    if w.startswith(ROLE.encode() + b"=")]
+            found[int(name)] = role[0] if role else ""
+    return found
+
+
+def end_processes(folder):
+    """SIGKILL to all of them, and wait until none is left."""
+
+    def none_left():
+        there = processes_of(folder)
+        for pid in there:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return not there
+
+    until(none_left, "the processes of %s are gone" % folder)
