@@ -162,7 +162,7 @@ fi
 # lines NAME, tab, SYNTAX
 tab=$(printf '\t')
 { tr '\n' ' ' <src/commands.def && echo; } | sed 's/COMMAND(/\n&/g' |
-    sed -n "s/^COMMAND(\([A-Z]*\),[^\"]*\"[^\"]*\", *\"\([^\"]*\)\".*/\1$tab\2/p" \
+    sed -n "s/^COMMAND(\([A-Z.]*\),[^\"]*\"[^\"]*\", *\"\([^\"]*\)\".*/\1$tab\2/p" \
         >"$work/commands" || true
 [ -s "$work/commands" ] || say "src/commands.def lists no command"
 list=docs/commands/README.md
@@ -187,7 +187,7 @@ while IFS=$tab read -r name syntax; do
     # The example comes first: users read it and no more.
     awk '/^```redis/ { good = 1; exit } /^## / { exit } END { exit !good }' "$page" ||
         say "$page: no example before its first section"
-    grep -qE "^> $name\b|^[A-Z]> $name\b" "$page" || say "$page: no example of $name"
+    grep -qE "^[A-Z0-9]?> $name\b" "$page" || say "$page: no example of $name"
     grep -qF "[$name]($file)" "$list" 2>/dev/null || say "$list: no line for $name"
 done <"$work/commands"
 for page in docs/commands/*.md; do
@@ -223,9 +223,9 @@ grep -q '^#include "settings.def"' src/cli/table.c 2>/dev/null ||
 # Words of a syntax, and of errors: rows "| `LOST` | what it means".
 cut -f 2 "$work/commands" | tr -c 'A-Z-' '\n' | sort -u >"$work/words"
 sed -n 's/^| `\([A-Z]*\)` | .*/\1/p' docs/server.md >>"$work/words" 2>/dev/null || true
-for page in README.md docs/server.md docs/commands/*.md; do
+for page in README.md docs/server.md docs/leases.md docs/commands/*.md; do
     [ -f "$page" ] || continue
-    sed -n '/^```redis/,/^```$/s/^[A-Z]\{0,1\}> \([A-Za-z]*\).*/\1/p' "$page" |
+    sed -n '/^```redis/,/^```$/s/^[A-Z0-9]\{0,1\}> \([A-Za-z.]*\).*/\1/p' "$page" |
         tr '[:lower:]' '[:upper:]' | sort -u |
         while read -r name; do
             grep -q "^$name$tab" "$work/commands" ||

@@ -1,7 +1,7 @@
 #!/bin/sh
 # check_layers.sh [ROOT] - includes point down, never up and never sideways.
 #
-#     3  programs       server  cli  sim
+#     3  programs       server  store  cli  sim
 #     2  adapters       canal  engine  client
 #     1  pure folders   lease  keeper  resp
 #     0                 core
@@ -17,7 +17,7 @@ layer_of() {
         core) echo 0 ;;
         lease | keeper | resp) echo 1 ;;
         canal | engine | client) echo 2 ;;
-        server | cli | sim) echo 3 ;;
+        server | store | cli | sim) echo 3 ;;
         *) echo none ;;
     esac
 }

@@ -11,8 +11,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # meson names an object after its source: core/status.c is core_status.c.o.
-find "$build" -name 'core_*.c.o' -o -name 'lease_*.c.o' -o -name 'keeper_*.c.o' \
-    -o -name 'resp_*.c.o' >"$work/objects"
+find "$build" -path "$build/tests" -prune -o \( -name 'core_*.c.o' -o -name 'lease_*.c.o' \
+    -o -name 'keeper_*.c.o' -o -name 'resp_*.c.o' \) -print >"$work/objects"
 if [ ! -s "$work/objects" ]; then
     echo "no object of a pure folder below $build" >&2
     exit 1

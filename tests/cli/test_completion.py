@@ -273,10 +273,12 @@ def completes_commands(t, start):
     sh = start(t)
     commands = commands_of_help(t)
     firsts = sorted({c.split()[0] for c in commands})
-    seconds = sorted(c.split()[1] for c in commands if " " in c)
-    check_that("ls" in seconds and "run" in firsts, "there are commands")
+    seconds = sorted(c.split()[1] for c in commands if c.startswith("canal "))
+    others = sorted(c.split()[1] for c in commands if c.startswith("store "))
+    check_that("ls" in seconds and "check" in others and "run" in firsts, "there are commands")
     check(sorted(sh.all_of("sluice ")), firsts)
     check(sorted(sh.all_of("sluice canal ")), seconds)
+    check(sorted(sh.all_of("sluice store ")), others)
     check(sorted(sh.all_of("sluice help ")), firsts)
     check(sorted(sh.all_of("sluice help canal ")), seconds)
     check(sh.line_after("sluice ru"), "sluice run ")
@@ -555,6 +557,7 @@ def zsh_shows_what_commands_do(t):
     sh = zsh(t)
     sh.line_after("sluice ", "\x04")
     sh.line_after("sluice canal ", "\x04")
+    sh.line_after("sluice store ", "\x04")
     for line in t.sluice("help").out.splitlines():
         if line.startswith("  "):
             text = line[15:].encode()

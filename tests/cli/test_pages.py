@@ -12,7 +12,8 @@ import tap
 from tap import check, check_that, main, test, test_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PAGES = ("sluice.1", "sluice-run.1", "sluice-canal.1", "sluice-serve.1", "sluice-do.1")
+PAGES = ("sluice.1", "sluice-run.1", "sluice-canal.1", "sluice-serve.1", "sluice-store.1",
+         "sluice-do.1")
 CFLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O1")
 
 
@@ -75,7 +76,7 @@ def of_man(pages):
         command = {"sluice.1": "help", "sluice-run.1": "run",
                    "sluice-serve.1": "serve", "sluice-do.1": "do"}.get(page)
         for line in text.splitlines():
-            if line.startswith(".Ss canal "):
+            if line.startswith((".Ss canal ", ".Ss store ")):
                 command = line[4:]
             elif line.startswith(".It Fl ") and re.search(r" Fl Fl ", line):
                 line, _, argument = line.partition(" Ar ")
@@ -167,11 +168,11 @@ def man_pages_name_every_command_and_what_it_does(t):
             name, summary = line[2:14].strip(), line[15:]
             item = ".It Cm %s %s." % (name, summary[0].upper() + summary[1:])
             check_that(item in page, "sluice(1) has " + item)
-    canal = text_of(built("sluice-canal.1"))
     for command in commands_of(t):
-        if command.startswith("canal "):
-            check_that("\n.Nm sluice %s\n" % command in canal, "the synopsis has " + command)
-            check_that("\n.Ss %s\n" % command in canal, "there is a section on " + command)
+        if " " in command:
+            group = text_of(built("sluice-%s.1" % command.split()[0]))
+            check_that("\n.Nm sluice %s\n" % command in group, "the synopsis has " + command)
+            check_that("\n.Ss %s\n" % command in group, "there is a section on " + command)
 
 
 @test
@@ -230,8 +231,17 @@ def examples_work(t, page):
     # The server beside it does not serve, but has something to say about its options.
     t.script("bin/sluice-server", '#!/bin/sh\necho "server $*" >>"$HOME/ran"\n'
              'exec "%s" --check "$@"\n' % server())
+    t.script("bin/sluice-store", '#!/bin/sh\necho "store $*" >>"$HOME/ran"\n'
+             'exec "%s" "$@"\n' % server().replace("server", "store"))
+    for folder in ("old", "new"):
+        os.mkdir(t.path(folder))
+    with open(t.write("empty", "sluice store 1\nterm 0\nrevision 0\nend 0\n")) as f:
+        check(t.sluice("store", "load", t.path("old"), stdin=f).status, 0, "a store")
     t.write("sluice.conf", "port = 0\nsocket = here\n")
     t.write("password", "secret\n")
+    t.write("secret", "known to the nodes alone\n")
+    t.write("node.conf", "node = 1\npeers = 1=127.0.0.1:5627\nsecret-file = %s\n"
+            % t.path("secret"))
     path = t.path("bin") + ":" + os.environ["PATH"]
     variables = {"PATH": path, "SHELL": "/bin/sh"}
     if page == "sluice-do.1":
@@ -244,6 +254,8 @@ def examples_work(t, page):
         line = re.sub(r"^([*/\d]+ +){5}", "", line)  # of a crontab
         for folder in ("/var/lib/builders", "/etc/sluice"):
             line = line.replace(folder, t.dir)
+        line = line.replace("/var/lib/sluice", t.path("old"))
+        line = line.replace("/var/lib/restored", t.path("new"))
         if '"$(id -u)" backup' in line:  # there must be one
             line = "sluice run backup -c '%s'" % line.replace("$(id -u)", t.segment)
         if line.endswith('"$0" "$@"'):
@@ -373,14 +385,14 @@ def a_setting_that_is_added_is_everywhere(t):
 def the_config_file_has_every_setting_and_the_server_takes_it(t):
     text = text_of(built("sluice.conf"))
     names = re.findall(r"^#([a-z-]+) = \S", text, re.M)
-    options = {name[2:] for name, takes in of_help(t)["serve"].items() if takes}
-    check(sorted(names), sorted(options - {"config"}))
+    options = {name[2:] for name in of_help(t)["serve"] if name.startswith("--")}
+    check(sorted(names), sorted(options - {"config", "check", "help", "version"}))
     check([line for line in text.splitlines() if line and not line.startswith("#")], [],
           "what is not a comment")
     check(t.run(server(), "--check", "--config", built("sluice.conf")).status, 0, "as it is")
     # Without the marks; what has no default has a word there that only shows what it is.
     plain = re.sub(r"^#([a-z-]+ = )", r"\1", text, flags=re.M)
-    plain = re.sub(r"^(socket|data|password|password-file) = .*\n", "", plain, flags=re.M)
+    plain = re.sub(r"^(socket|data|password|password-file|peers|secret|secret-file) = .*\n", "", plain, flags=re.M)
     p = t.run(server(), "--check", "--config", t.write("all.conf", plain))
     check((p.status, p.err), (0, ""), "all defaults")
 

@@ -165,7 +165,10 @@ def ctrl_z_stops_one_that_waits_and_fg_lets_it_go_on(t):
     check_that("Stopped" in term.does("jobs"), "the job is stopped")
     term.line("fg")
     term.expect(r"sluice run k .*\r\n")
-    t.until_waiting(1)
+    # The shell says so before it does so; and to go on takes a stop away that came first.
+    t.until(lambda: not term.is_the_shell_s() and
+            [stopped(pid) for pid in t.waiting("k")] == [False],
+            "it waits in the foreground again")
     term.type("\x1a")
     check(term.prompt(), STOPPED)
     term.line("fg")

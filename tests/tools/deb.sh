@@ -5,6 +5,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/tap.sh
 export LC_ALL=C.UTF-8
+[ -z "${JOBS-}" ] || export DEB_BUILD_OPTIONS="parallel=$JOBS"
 
 # ---- the build ----
 
@@ -80,8 +81,8 @@ same "sluice-server: the server, its service, man pages, and no more" "$(list "$
     "$({
         echo ./etc/sluice/sluice.conf
         echo ./lib/systemd/system/sluice.service
-        echo ./usr/bin/sluice-server
-        pages man1 sluice-serve.1
+        printf "./usr/bin/%s\n" sluice-server sluice-store
+        pages man1 sluice-serve.1 sluice-store.1
         pages man8 sluice-server.8
         texts sluice-server
     } | sort)"
@@ -181,7 +182,7 @@ known=$(memory)
 
 fails "the server is refused without its libraries" 'depends on libuv1' private -i "$server"
 passes "and is purged" private -P sluice-server
-has libuv1 libinih1 >>"$admin/status"
+has libuv1 libinih1 libssl3 liblmdb0 >>"$admin/status"
 known=$(memory)
 rm -f "$work/calls"
 

@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/tap.sh
 
-# Every command that a group other than deb and arm64 wants.
+# Every command that a group other than deb, arm64 and bench wants.
 all='cc gcc meson ninja pkg-config nm clang clang-format shellcheck mandoc spin python3'
 all="$all redis-server redis-cli node npm"
 

@@ -24,7 +24,7 @@ same "a man page for each function" \
     "$(tools/api_names)"
 says "which show the one page" 'sluice_canal_acquire' \
     sh -c "cd '$prefix/share/man' && mandoc -T ascii man3/sluice_key_free.3"
-for page in sluice sluice-run sluice-canal sluice-serve sluice-do; do
+for page in sluice sluice-run sluice-canal sluice-serve sluice-store sluice-do; do
     passes "the man page $page(1)" test -f "$prefix/share/man/man1/$page.1"
 done
 says "the server's page by its own name" '^SLUICE-SERVE' \
@@ -32,6 +32,7 @@ says "the server's page by its own name" '^SLUICE-SERVE' \
 passes "the command" test -x "$prefix/bin/sluice"
 passes "the server beside it" test -x "$prefix/bin/sluice-server"
 says "which the command finds" . "$prefix/bin/sluice" serve --version
+passes "and what looks into its store" test -x "$prefix/bin/sluice-store"
 says "the completion for bash, by the command's name" '^complete -F _sluice sluice$' \
     cat "$prefix/share/bash-completion/completions/sluice"
 says "the completion for zsh" '^#compdef sluice$' \
@@ -40,11 +41,13 @@ same "and nothing else of the build" \
     "$(cd "$prefix" && find bin share ! -path 'share/man/man3/*' -type f | sort)" \
     "bin/sluice
 bin/sluice-server
+bin/sluice-store
 share/bash-completion/completions/sluice
 share/man/man1/sluice-canal.1
 share/man/man1/sluice-do.1
 share/man/man1/sluice-run.1
 share/man/man1/sluice-serve.1
+share/man/man1/sluice-store.1
 share/man/man1/sluice.1
 share/man/man8/sluice-server.8
 share/zsh/site-functions/_sluice"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# runner.sh - tests/run counts right, and takes no silence for success.
+# runner.sh - tests/run counts right, takes no silence for success, and keeps apart what is
+# not to run at the same time.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/tap.sh
@@ -100,5 +101,110 @@ same "names choose suites" "$(last 'a/*')" "2 passed, 0 failed"
 same "a name that no suite has is a failure" "$(last c)" "0 passed, 1 failed"
 same "--soak runs the long forms" "$(last --soak)" "2 passed, 0 failed"
 says "time is told for every suite" 'a/one .* 0\.. s' run
+
+# ---- lanes ----
+
+two() { run --lanes 2; }
+script meet <<'END' # meet MINE OTHER: both are at work at the same time
+: >"$0.$1"
+for _ in $(seq 300); do [ ! -e "$0.$2" ] || exit 0; sleep 0.02; done
+echo "$2 did not come"
+exit 1
+END
+script apart <<'END' # nobody else is at work in the same folder
+mkdir "$0.d" || exit 1
+sleep 0.2
+rmdir "$0.d"
+END
+suites <<END
+suite test a exit 60 $work/meet a b
+suite test b exit,beside 60 $work/meet b a
+END
+passes "what may run beside others does" two
+rm -f "$work"/meet.?
+suites <<END
+suite test a exit,beside 60 $work/meet a b
+suite test b exit,beside 60 $work/meet b a
+END
+passes "and two of them" two
+suites <<END
+suite test a exit 60 $work/apart
+suite test b exit 60 $work/apart
+suite test c exit 60 $work/apart
+END
+passes "what may not does not" two
+suites <<END
+suite test a exit,beside 60 $work/apart
+suite test b exit,beside 60 $work/apart
+END
+passes "with one lane nothing does" run --lanes 1
+suites <<END
+suite soak a exit,beside 60 $work/apart
+suite soak b exit,beside 60 $work/apart
+END
+passes "nor does a long form" run --soak
+
+script late <<'END'
+for _ in $(seq 300); do [ ! -e "$0.go" ] || break; sleep 0.02; done
+echo "late one"
+echo "late two"
+exit 1
+END
+script early <<'END'
+echo "early one"
+: >"${0%/*}/late.go"
+echo "early two"
+exit 1
+END
+suites <<END
+suite test late exit 60 $work/late
+suite test early exit,beside 60 $work/early
+suite test last exit,beside 60 true
+END
+same "all is shown in the table's order, and what each said in one piece" \
+    "$(two | grep -o -e '^[a-z]* [a-z]*$' -e '^[a-z]* .*[0-9] s' | sed 's/  .*//')" \
+    "$(printf '%s\n' late 'late one' 'late two' early 'early one' 'early two' last)"
+
+script jobs <<'END'
+echo "it has $JOBS of $(nproc)"
+exit 1
+END
+suites <<END
+suite test a exit 60 $work/jobs
+END
+fails "a suite that is alone has all processors" "it has $(nproc) of" two
+suites <<END
+suite test a exit 60 $work/jobs
+suite test b exit,beside 60 $work/jobs
+END
+same "of two each has one" "$(two | grep -c 'it has 1 of')" 2
+
+suites <<END
+suite test needs exit 60 $work/none/plain/program
+suite test other exit 60 true
+END
+broken() { BUILD=$work/none CC=false two; }
+fails "what cannot be built is not run" '^needs .*not run: there is no build/plain  FAILED' broken
+same "and everything else is" "$(broken | tail -n 1)" "1 passed, 2 failed"
+
+suites <<END
+suite test one exit 60 $work/slow
+suite test two exit,beside 60 $work/slow2
+END
+cp "$work/slow" "$work/slow2"
+rm -f "$work/slow.pid"
+SLUICE_TEST_TABLE=$work/table tests/run --lanes 2 >"$work/stopped" 2>&1 &
+pid=$!
+for _ in $(seq 300); do
+    [ ! -s "$work/slow.pid" ] || [ ! -s "$work/slow2.pid" ] || break
+    sleep 0.02
+done
+kill -TERM "$pid"
+status=0
+wait "$pid" || status=$?
+same "who is stopped says so" "$status" 143
+same "and what it was at" "$(sort "$work/stopped")" "$(printf 'stopped: %s\n' one two)"
+passes "nothing is left of the one" gone "$(cat "$work/slow.pid")"
+passes "nor of the other" gone "$(cat "$work/slow2.pid")"
 
 done_testing
