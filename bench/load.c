@@ -10,15 +10,12 @@
 #include <unistd.h>
 
 #include "process.h"
+#include "times.h"
 
 #define COMMAND_BYTES_MAX 256u
 #define INPUT_BYTES 16384u
 #define FILL_DEPTH 256u
 #define STALL_MS 60000 /* How long a server may say nothing. */
-
-/* Times of pairs, in classes less than 1 % wide: an exponent and 7 bits behind it. */
-#define SUB_BITS 7u
-#define CLASSES ((64u - SUB_BITS) << SUB_BITS)
 
 /* One command: bytes, and where its key's digits are. */
 struct command {
@@ -50,7 +47,7 @@ struct load {
     int64_t until_ns;
     uint64_t pairs;
     uint64_t random;
-    uint32_t *classes;
+    struct times *times; /* Of pairs. */
     struct lane *lanes;
     char output[LOAD_DEPTH_MAX * COMMAND_BYTES_MAX];
 };
@@ -158,35 +155,6 @@ static const char *unexpected(enum subject_kind kind, const char *what,
     return said;
 }
 
-/* ---- times ---- */
-
-static uint32_t class_of(uint64_t ns)
-{
-    if (ns < 1u << SUB_BITS) return (uint32_t)ns;
-    uint32_t shift = 63u - (uint32_t)__builtin_clzll(ns) - SUB_BITS;
-    return (shift << SUB_BITS) + (uint32_t)(ns >> shift);
-}
-
-static double class_ns(uint32_t class)
-{
-    if (class < 2u << SUB_BITS) return class;
-    uint32_t shift = (class >> SUB_BITS) - 1;
-    return (double)(((uint64_t)(class & ((1u << SUB_BITS) - 1)) | 1u << SUB_BITS)
-                    << shift) +
-           (double)(1ull << shift) / 2;
-}
-
-static double quantile_us(const struct load *l, double share)
-{
-    uint64_t all = 0, seen = 0;
-    for (uint32_t i = 0; i < CLASSES; i++) all += l->classes[i];
-    for (uint32_t i = 0; i < CLASSES; i++) {
-        seen += l->classes[i];
-        if (seen > 0 && (double)seen >= share * (double)all) return class_ns(i) / 1e3;
-    }
-    return 0;
-}
-
 /* ---- a connection's turn ---- */
 
 /* Each connection's keys are its own: 32 of them again and again, or always new ones. */
@@ -228,7 +196,7 @@ static const char *go_on(struct load *l, struct lane *lane)
 {
     if (!lane->releasing) return send_releases(l, lane);
     int64_t now = now_ns();
-    l->classes[class_of((uint64_t)(now - lane->began_ns))]++;
+    times_add(l->times, now - lane->began_ns);
     l->pairs += l->depth;
     if (now < l->until_ns) return send_acquires(l, lane);
     l->active--;
@@ -282,7 +250,7 @@ const char *load_run(struct load *l, int64_t run_ns, struct load_result *out)
 {
     struct epoll_event events[64];
     int64_t began_ns = now_ns();
-    memset(l->classes, 0, CLASSES * sizeof *l->classes);
+    times_clear(l->times);
     l->pairs = 0;
     l->until_ns = began_ns + run_ns;
     const char *wrong = begin_all(l);
@@ -295,8 +263,8 @@ const char *load_run(struct load *l, int64_t run_ns, struct load_result *out)
     }
     *out = (struct load_result){.pairs = l->pairs,
                                 .ns = now_ns() - began_ns,
-                                .median_us = quantile_us(l, 0.5),
-                                .p99_us = quantile_us(l, 0.99)};
+                                .median_us = times_us(l->times, 0.5),
+                                .p99_us = times_us(l->times, 0.99)};
     return wrong;
 }
 
@@ -324,9 +292,9 @@ const char *load_open(struct load **out, const struct subject *s, uint32_t conne
     memcpy(l->script, s->script, sizeof l->script);
     l->random = 0x9e3779b97f4a7c15ull;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
-    l->classes = calloc(CLASSES, sizeof *l->classes);
+    l->times = calloc(1, sizeof *l->times);
     l->lanes = calloc(connections, sizeof *l->lanes);
-    if (l->epoll < 0 || l->classes == NULL || l->lanes == NULL) wrong = "no memory";
+    if (l->epoll < 0 || l->times == NULL || l->lanes == NULL) wrong = "no memory";
     for (; wrong == NULL && l->connections < connections; l->connections++)
         wrong = open_lane(l, s, l->connections);
     if (wrong == NULL) return NULL;
@@ -340,7 +308,7 @@ void load_close(struct load *l)
     if (l == NULL) return;
     for (uint32_t i = 0; i < l->connections; i++) close(l->lanes[i].fd);
     if (l->epoll >= 0) close(l->epoll);
-    free(l->classes);
+    free(l->times);
     free(l->lanes);
     free(l);
 }

@@ -17,9 +17,6 @@ struct bench {
     struct subject_time spent; /* By measured servers, in all runs. */
 };
 
-/* What a part is doing, on stderr: it is a long run. */
-void progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 /* Each returns NULL, or what went wrong. */
 const char *part_pairs(struct bench *b);   /* parts_pairs.c */
 const char *part_memory(struct bench *b);  /* parts_held.c */

@@ -5,6 +5,7 @@
 
 #include "load.h"
 #include "parts.h"
+#include "programs.h"
 
 #define LEASE_MS 36000000 /* Nothing ends meanwhile. */
 #define HOLDERS 2u        /* OURS and REDIS. */

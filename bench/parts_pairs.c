@@ -4,6 +4,7 @@
 
 #include "load.h"
 #include "parts.h"
+#include "programs.h"
 
 /* How the client goes about it. */
 static const struct shape {
@@ -38,7 +39,7 @@ static void tables_make(struct bench *b, struct table *t[TABLES])
         t[i]->better = i == RATE ? MORE : LESS;
         t[i]->why = why;
         t[i]->columns = SUBJECTS;
-        memcpy(t[i]->column_names, subject_names, sizeof subject_names);
+        memcpy(t[i]->column_names, subject_names, SUBJECTS * sizeof subject_names[0]);
         for (uint32_t n = 0; n < SHAPES; n++) table_row(t[i], "%s", shapes[n].name);
     }
 }

@@ -12,6 +12,7 @@
 #include "load.h"
 #include "parts.h"
 #include "process.h"
+#include "programs.h"
 
 #define FILES_SPARE 200u /* Files of the server and of ours that are no waiters. */
 #define STALL_MS 60000

@@ -8,6 +8,15 @@
 /* CLOCK_MONOTONIC. */
 int64_t now_ns(void);
 
+/* Time of all CPUs since the machine began, in seconds: in use, and in all. */
+struct cpus {
+    double used_s, all_s;
+};
+struct cpus cpus_look(void);
+
+/* CPU time of this process, in seconds. */
+double own_s(void);
+
 /* From now on SIGINT, SIGTERM and SIGHUP do not end the process but make waiting
  * functions fail. */
 void interrupt_catch(void);

@@ -3,7 +3,6 @@
  * One run measures all of them side by side with the same client (load.h), since only
  * ratios mean something on another machine. docs/bench.md explains how to read it. */
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "commit.h"
 #include "parts.h"
 #include "process.h"
+#include "programs.h"
 
 static const struct part {
     const char *name;
@@ -66,16 +66,6 @@ struct settings {
     bool some; /* --only was given. */
 };
 
-void progress(const char *format, ...)
-{
-    va_list arguments;
-    fputs("bench: ", stderr);
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-}
-
 /* ---- options ---- */
 
 static bool choose_part(struct settings *o, const char *name)
@@ -83,15 +73,6 @@ static bool choose_part(struct settings *o, const char *name)
     for (size_t i = 0; i < PARTS; i++)
         if (strcmp(parts[i].name, name) == 0) return o->wanted[i] = o->some = true;
     return false;
-}
-
-static bool choose_rounds(struct bench *b, const char *text)
-{
-    char *end;
-    unsigned long n = strtoul(text, &end, 10);
-    b->rounds = (uint32_t)n;
-    return *text >= '0' && *text <= '9' && *end == '\0' && n >= 1 &&
-           n <= SHEET_ROUNDS_MAX;
 }
 
 static int refuse(const char *what, const char *argument)
@@ -104,7 +85,7 @@ static int refuse(const char *what, const char *argument)
 static bool take_value(const char *name, const char *value, struct bench *b,
                        struct settings *o)
 {
-    if (strcmp(name, "--rounds") == 0) return choose_rounds(b, value);
+    if (strcmp(name, "--rounds") == 0) return (b->rounds = rounds_of(value)) > 0;
     if (strcmp(name, "--only") == 0) return choose_part(o, value);
     enum subject_kind kind = strcmp(name, "--redis") == 0 ? REDIS : OURS;
     snprintf(b->programs.paths[kind], sizeof b->programs.paths[kind], "%s", value);
@@ -141,47 +122,21 @@ static int parse(int argc, char **argv, struct bench *b, struct settings *o)
 
 /* ---- the programs ---- */
 
-/* A file beside this program's own folder. */
-static void beside(char *out, size_t size, const char *file)
-{
-    char self[256];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    if (slash != NULL) *slash = '\0';
-    snprintf(out, size, "%s/%s", self, file);
-}
-
-static bool on_path(const char *program)
-{
-    char path[512];
-    if (strchr(program, '/') != NULL) return access(program, X_OK) == 0;
-    const char *folders = getenv("PATH");
-    for (const char *at = folders; at != NULL && *at != '\0';) {
-        int n = (int)strcspn(at, ":");
-        snprintf(path, sizeof path, "%.*s/%s", n, at, program);
-        if (access(path, X_OK) == 0) return true;
-        at += n;
-        at += *at == ':';
-    }
-    return false;
-}
-
 static const char *find_programs(struct bench *b)
 {
     char(*paths)[512] = b->programs.paths;
     if (paths[OURS][0] == '\0')
-        beside(paths[OURS], sizeof paths[OURS], "../src/server/sluice-server");
+        program_beside(paths[OURS], sizeof paths[OURS], "../src/server/sluice-server");
     if (paths[REDIS][0] == '\0')
         snprintf(paths[REDIS], sizeof paths[REDIS], "redis-server");
-    beside(paths[EMPTY], sizeof paths[EMPTY], "empty_server");
+    program_beside(paths[EMPTY], sizeof paths[EMPTY], "empty_server");
     static char said[600];
-    if (!on_path(paths[OURS])) {
+    if (!program_there(paths[OURS])) {
         snprintf(said, sizeof said, "there is no server at %s: build it first",
                  paths[OURS]);
         return said;
     }
-    b->absent[REDIS] = !on_path(paths[REDIS]);
+    b->absent[REDIS] = !program_there(paths[REDIS]);
     if (b->absent[REDIS])
         progress("redis-server is not here (Debian package redis-server): without it");
     return NULL;
@@ -229,6 +184,8 @@ static void close_sheet(struct bench *b)
     s->quick = b->quick;
     s->rounds = b->rounds;
     s->run_ms = (double)b->run_ns / 1e6;
+    s->title = "what the server costs";
+    s->whose = "the CPU of the measured server";
     s->method = method;
     if (b->spent.cpu_ns > 0)
         s->kept_off = (double)b->spent.kept_off_ns / (double)b->spent.cpu_ns;

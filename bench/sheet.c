@@ -70,6 +70,18 @@ void sheet_goal(struct sheet *s, const char *id, const struct cell *over,
     va_end(arguments);
 }
 
+void sheet_least(struct sheet *s, const char *id, const struct cell *over,
+                 const struct cell *under, double least, const char *format, ...)
+{
+    va_list arguments;
+    assert(s->goal_count < SHEET_GOALS_MAX);
+    struct goal *g = &s->goals[s->goal_count++];
+    *g = (struct goal){.id = id, .over = over, .under = under, .least = least};
+    va_start(arguments, format);
+    vsnprintf(g->what, sizeof g->what, format, arguments);
+    va_end(arguments);
+}
+
 /* ---- what follows from it ---- */
 
 static bool goal_measured(const struct goal *g)
@@ -153,7 +165,10 @@ static void print_goal(const struct goal *g)
                number(g->under->median), value);
     print_bound("at most", g->limit, value);
     print_bound("goal", g->goal, value);
-    if (g->limit == 0 && g->goal == 0) printf("   no goal");
+    if (g->least > 0)
+        printf("   at least %s %s", number(g->least),
+               value >= g->least ? "met" : "missed");
+    if (g->limit == 0 && g->goal == 0 && g->least == 0) printf("   no goal");
     if (g->under != NULL && g->over->n > 1)
         printf("   (of the minima: %.2f)", g->over->min / g->under->min);
     putchar('\n');
@@ -184,15 +199,15 @@ static void print_losses(const struct sheet *s)
 static void print_head(const struct sheet *s)
 {
     const struct machine *m = &s->machine;
-    printf("Sluice %s%s%s: what the server costs\n\n", SLUICE_VERSION,
-           s->commit[0] != '\0' ? ", commit " : "", s->commit);
+    printf("Sluice %s%s%s: %s\n\n", SLUICE_VERSION,
+           s->commit[0] != '\0' ? ", commit " : "", s->commit, s->title);
     print_machine(m);
     printf("compiler  %s\n", m->compiler);
     printf("runs      %u rounds of %.0f ms%s\n", s->rounds, s->run_ms,
            s->quick ? "; --quick, so do not rely on the numbers" : "");
-    printf("          load %.2f at the end; others had the CPU of the measured server\n"
+    printf("          load %.2f at the end; others had %s\n"
            "          for %.1f %% of the time%s\n\n",
-           s->load_after, 100 * s->kept_off,
+           s->load_after, s->whose, 100 * s->kept_off,
            s->kept_off > 0.05 ? ": measure again when it is quiet" : "");
     print_wrapped(s->method, 0, 88);
 }
@@ -267,6 +282,9 @@ static void json_goal(const struct goal *g)
     if (measured) printf("\"value\": %.4f, ", value);
     json_bound("limit", "limit_met", g->limit, value, measured);
     json_bound("goal", "goal_met", g->goal, value, measured);
+    if (g->least > 0) printf("\"least\": %.4f, ", g->least);
+    if (g->least > 0 && measured)
+        printf("\"least_met\": %s, ", value >= g->least ? "true" : "false");
     printf("\"measured\": %s}", measured ? "true" : "false");
 }
 

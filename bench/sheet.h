@@ -42,22 +42,25 @@ struct table {
     char note[900];
 };
 
-/* A median that should be at most something, or a quotient of two. */
+/* A median that should be at most something, or at least, or a quotient of two. */
 struct goal {
     const char *id;
     char what[100];
     const struct cell *over, *under; /* No `under`: the number itself. */
     double limit, goal;              /* At most; 0: none. The limit must be kept. */
+    double least;                    /* At least; 0: none. */
 };
 
 struct sheet {
     struct machine machine;
     const char *commit;
+    const char *title; /* What it is about. */
     bool quick;
     uint32_t rounds;
     double run_ms;
     double load_after;  /* Load of the last minute, at the end. */
-    double kept_off;    /* Share of time for which others had a server's CPU. */
+    double kept_off;    /* Share of time for which others had... */
+    const char *whose;  /* ...this, as text: "the CPU of the measured server". */
     const char *method; /* Some sentences. */
     struct table tables[SHEET_TABLES_MAX];
     uint32_t table_count;
@@ -80,6 +83,11 @@ void cell_skip(struct cell *c, const char *why);
 void sheet_goal(struct sheet *s, const char *id, const struct cell *over,
                 const struct cell *under, double limit, double goal, const char *format,
                 ...) __attribute__((format(printf, 7, 8)));
+
+/* One that must be reached instead of kept. */
+void sheet_least(struct sheet *s, const char *id, const struct cell *over,
+                 const struct cell *under, double least, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
 
 void sheet_text(const struct sheet *s);
 void sheet_json(const struct sheet *s);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -21,7 +22,8 @@
 #define ANSWER_MS 60000 /* How long a server may take to answer. */
 #define ARGUMENTS_MAX 40
 
-const char *const subject_names[SUBJECTS] = {"Sluice", "Redis", "empty server"};
+const char *const subject_names[SUBJECT_KINDS] = {"Sluice", "Redis", "empty server",
+                                                  "Sluice", "etcd"};
 
 /* Delete if it has the value that was set: what Redis users release with. */
 static const char release_script[] =
@@ -128,6 +130,13 @@ static const char *line_read(struct line *l, int64_t wait_ms, bool *any)
     return NULL;
 }
 
+const char *line_more(struct line *l, int64_t wait_ms)
+{
+    bool any;
+    const char *wrong = line_read(l, wait_ms, &any);
+    return wrong != NULL || any ? wrong : "it does not answer";
+}
+
 const char *line_reply(struct line *l, int64_t wait_ms, const char **reply, size_t *n)
 {
     int64_t until_ns = now_ns() + wait_ms * 1000000;
@@ -160,7 +169,7 @@ const char *line_ask(struct line *l, const char *command, const char **reply, si
 
 /* ---- starting ---- */
 
-static int free_port(void)
+int free_port(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET};
     socklen_t size = sizeof a;
@@ -200,7 +209,8 @@ static void log_path(const struct subject *s, char out[128])
     snprintf(out, 128, "%s/log", s->folder);
 }
 
-_Noreturn static void become(const struct subject *s, const char **arguments, int cpu)
+_Noreturn static void become(const struct subject *s, const char *const *arguments,
+                             int cpu)
 {
     char path[128];
     struct rlimit files;
@@ -263,12 +273,9 @@ static int port_said(const struct subject *s)
     return atoi(at + sizeof words - 1);
 }
 
-/* Wait until it listens and answers. */
-static const char *greet(struct subject *s)
+const char *subject_reach(struct subject *s)
 {
     int64_t until_ns = now_ns() + (int64_t)ANSWER_MS * 1000000;
-    const char *reply;
-    size_t n;
     for (s->line.fd = -1; s->line.fd < 0; usleep(2000)) {
         if (died(s)) return wrong_with(s, last_words(s));
         if (interrupted()) return "interrupted";
@@ -276,7 +283,17 @@ static const char *greet(struct subject *s)
         if (s->port <= 0) s->port = port_said(s);
         if (s->port > 0) s->line.fd = line_connect(s->port);
     }
-    const char *wrong = line_ask(&s->line, "*1\r\n$4\r\nPING", &reply, &n);
+    return NULL;
+}
+
+/* Wait until it listens and answers. */
+static const char *greet(struct subject *s)
+{
+    const char *reply;
+    size_t n;
+    const char *wrong = subject_reach(s);
+    if (wrong != NULL) return wrong;
+    wrong = line_ask(&s->line, "*1\r\n$4\r\nPING", &reply, &n);
     if (wrong != NULL) return wrong_with(s, wrong);
     if (s->kind != EMPTY && subject_info(s, "server", "process_id") != s->pid)
         return wrong_with(s, "another process answers on its port");
@@ -298,6 +315,14 @@ static const char *load_script(struct subject *s)
     return NULL;
 }
 
+const char *subject_spawn(struct subject *s, const char *const *arguments, int cpu)
+{
+    s->pid = fork();
+    if (s->pid < 0) return "cannot fork";
+    if (s->pid == 0) become(s, arguments, cpu);
+    return NULL;
+}
+
 static const char *launch(struct subject *s, const struct subject_programs *programs,
                           const char *const *options)
 {
@@ -306,12 +331,21 @@ static const char *launch(struct subject *s, const struct subject_programs *prog
     s->port = s->kind == REDIS ? free_port() : 0;
     snprintf(port, sizeof port, "%d", s->port);
     arguments_of(s, programs->paths[s->kind], port, options, arguments);
-    s->pid = fork();
-    if (s->pid < 0) return "cannot fork";
-    if (s->pid == 0) become(s, arguments, programs->cpu);
-    const char *wrong = greet(s);
+    const char *wrong = subject_spawn(s, arguments, programs->cpu);
+    if (wrong == NULL) wrong = greet(s);
     if (wrong == NULL && s->kind == REDIS) wrong = load_script(s);
     return wrong;
+}
+
+const char *subject_make(struct subject *s, enum subject_kind kind)
+{
+    *s = (struct subject){.kind = kind, .line = {.fd = -1}};
+    const char *tmp = getenv("TMPDIR");
+    snprintf(s->folder, sizeof s->folder, "%.36s/sluice.bench.XXXXXX",
+             tmp != NULL && strlen(tmp) <= 36 ? tmp : "/tmp");
+    if (mkdtemp(s->folder) != NULL) return NULL;
+    s->folder[0] = '\0';
+    return "cannot make a folder";
 }
 
 const char *subject_start(struct subject *s, enum subject_kind kind,
@@ -321,12 +355,8 @@ const char *subject_start(struct subject *s, enum subject_kind kind,
     const char *wrong = NULL;
     /* A port that was free may be somebody else's a moment later: try again. */
     for (int i = 0; i < 3; i++) {
-        *s = (struct subject){.kind = kind, .line = {.fd = -1}};
-        const char *tmp = getenv("TMPDIR");
-        snprintf(s->folder, sizeof s->folder, "%.36s/sluice.bench.XXXXXX",
-                 tmp != NULL && strlen(tmp) <= 36 ? tmp : "/tmp");
-        if (mkdtemp(s->folder) == NULL) return "cannot make a folder";
-        wrong = launch(s, programs, options);
+        wrong = subject_make(s, kind);
+        if (wrong == NULL) wrong = launch(s, programs, options);
         if (wrong == NULL) return NULL;
         subject_stop(s);
         if (kind != REDIS || interrupted()) return wrong;
@@ -334,9 +364,14 @@ const char *subject_start(struct subject *s, enum subject_kind kind,
     return wrong;
 }
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type, (void)at;
+    return remove(path);
+}
+
 void subject_stop(struct subject *s)
 {
-    char path[128];
     if (s->folder[0] == '\0') return;
     if (s->pid > 0) {
         kill(s->pid, SIGKILL);
@@ -344,9 +379,7 @@ void subject_stop(struct subject *s)
     }
     if (s->line.fd >= 0) close(s->line.fd);
     free(s->line.bytes);
-    log_path(s, path);
-    unlink(path);
-    rmdir(s->folder);
+    nftw(s->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     *s = (struct subject){.line = {.fd = -1}};
 }
 

@@ -1,8 +1,9 @@
 /* subject.h - a server that is measured: a process of its own, pinned to a CPU.
  *
  * Three of them speak RESP: ours, Redis, and one on libuv that only answers
- * (empty_server.c). Each has a folder of its own, a port that the system chose, and dies
- * with the bench. */
+ * (empty_server.c). Two are members of a cluster: a node of ours, and one of etcd (see
+ * trio.h). Each has a folder of its own, a port that the system chose, and dies with the
+ * bench. */
 #ifndef BENCH_SUBJECT_H
 #define BENCH_SUBJECT_H
 
@@ -12,9 +13,17 @@
 #include <sys/types.h>
 
 /* Also the order of columns: ours is first. */
-enum subject_kind { OURS, REDIS, EMPTY, SUBJECTS };
+enum subject_kind {
+    OURS,
+    REDIS,
+    EMPTY,
+    SUBJECTS,
+    NODE = SUBJECTS,
+    ETCD,
+    SUBJECT_KINDS
+};
 
-extern const char *const subject_names[SUBJECTS];
+extern const char *const subject_names[SUBJECT_KINDS];
 
 /* Where the programs are, and where they run. */
 struct subject_programs {
@@ -49,6 +58,13 @@ const char *subject_start(struct subject *s, enum subject_kind kind,
                           const struct subject_programs *programs,
                           const char *const *options);
 
+/* The same in steps, for servers that must know of each other before they start: a folder;
+ * a process with these arguments, of which the first is the program; a wait until a
+ * connection to s->port comes about, which is then s->line. */
+const char *subject_make(struct subject *s, enum subject_kind kind);
+const char *subject_spawn(struct subject *s, const char *const *arguments, int cpu);
+const char *subject_reach(struct subject *s);
+
 /* Kill it and remove its folder. Also of one that is not running. */
 void subject_stop(struct subject *s);
 
@@ -63,12 +79,18 @@ int64_t subject_info(struct subject *s, const char *section, const char *name);
 
 /* --- lines ---------------------------------------------------------------- */
 
+/* A port on loopback that nobody has, at the moment; -1 if there is none. */
+int free_port(void);
+
 /* A connection to a server; -1 with errno. It resets when it is closed, so that nothing
  * of it stays behind in the kernel. */
 int line_connect(int port);
 
 /* Send everything. NULL, or what went wrong. */
 const char *line_send(int fd, const char *at, size_t n);
+
+/* Take in more of what comes, and wait for some. NULL, or what went wrong. */
+const char *line_more(struct line *l, int64_t wait_ms);
 
 /* The next reply of a connection: borrowed until the next call. NULL, or what went
  * wrong; with wait_ms 0 "nothing yet" is NULL and *n 0. */

@@ -1,0 +1,31 @@
+/* relay.h - a distance between nodes: what comes in goes on so many ms later.
+ *
+ * A process of its own that listens on some ports of loopback and passes each connection
+ * on to another port, delayed both ways, in order, however much it is. A way may also lead
+ * to an echo in the relay itself: that is a round trip by the same path, which others can
+ * be compared with. */
+#ifndef BENCH_RELAY_H
+#define BENCH_RELAY_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#define RELAY_WAYS_MAX 8u
+
+struct relay {
+    pid_t pid; /* 0: not running. */
+    uint32_t ways;
+    int from[RELAY_WAYS_MAX]; /* Ports that it listens on; chosen by relay_start(). */
+    int to[RELAY_WAYS_MAX];   /* 0: to the echo. */
+};
+
+/* Start it; `ways` and `to` are set. NULL, or what went wrong. */
+const char *relay_start(struct relay *r, int64_t delay_ns);
+void relay_stop(struct relay *r);
+
+/* How long a message of so many bytes and its echo take on that way, in us: the median of
+ * `times`. NULL, or what went wrong. */
+const char *relay_round_trip(const struct relay *r, uint32_t way, uint32_t bytes,
+                             uint32_t times, double *median_us);
+
+#endif /* BENCH_RELAY_H */

@@ -1,0 +1,201 @@
+#include "trio.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "http.h"
+#include "process.h"
+
+#define READY_MS 60000
+#define LIST_BYTES 256
+
+/* Where they are, as each of them is told. */
+struct places {
+    int ports[TRIO], node_ports[TRIO];
+    char list[LIST_BYTES];
+};
+
+static const char *places_find(struct places *p, enum subject_kind kind,
+                               const struct relay *relay)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < TRIO; i++) {
+        p->ports[i] = free_port();
+        if (p->node_ports[i] == 0) p->node_ports[i] = free_port();
+        if (p->ports[i] < 0 || p->node_ports[i] < 0) return "there is no free port";
+        int seen = relay != NULL ? relay->from[i] : p->node_ports[i];
+        n += (size_t)snprintf(p->list + n, sizeof p->list - n,
+                              kind == NODE ? "%s%u=127.0.0.1:%d"
+                                           : "%sm%u=http://127.0.0.1:%d",
+                              i > 0 ? "," : "", i + 1, seen);
+    }
+    return NULL;
+}
+
+/* ---- ours ---- */
+
+static const char *node_spawn(struct subject *s, const char *program,
+                              const struct places *p, uint32_t i)
+{
+    char id[12], port[12], node_port[12], data[96];
+    s->port = p->ports[i];
+    snprintf(id, sizeof id, "%u", i + 1);
+    snprintf(port, sizeof port, "%d", p->ports[i]);
+    snprintf(node_port, sizeof node_port, "%d", p->node_ports[i]);
+    snprintf(data, sizeof data, "%s/data", s->folder);
+    const char *arguments[] = {program,
+                               "--port",
+                               port,
+                               "--node",
+                               id,
+                               "--peers",
+                               p->list,
+                               "--node-port",
+                               node_port,
+                               "--data",
+                               data,
+                               "--secret",
+                               "the bench knows this secret",
+                               "--bootstrap",
+                               NULL};
+    return subject_spawn(s, arguments, -1);
+}
+
+/* Until it grants: then it has found a majority. */
+static const char *node_ready(struct subject *s)
+{
+    static const char acquire[] =
+        "*4\r\n$7\r\nACQUIRE\r\n$5\r\nready\r\n$5\r\nLEASE\r\n"
+        "$3\r\n100";
+    int64_t until_ns = now_ns() + (int64_t)READY_MS * 1000000;
+    static char said[200];
+    const char *reply;
+    size_t n;
+    const char *wrong = subject_reach(s);
+    while (wrong == NULL) {
+        wrong = line_ask(&s->line, acquire, &reply, &n);
+        if (wrong != NULL || (n > 1 && reply[0] == '*' && reply[1] == '5')) break;
+        if (now_ns() > until_ns) {
+            snprintf(said, sizeof said, "a node of ours grants nothing: %.*s",
+                     (int)strcspn(reply, "\r\n"), reply);
+            return said;
+        }
+        usleep(20000);
+    }
+    return wrong;
+}
+
+/* ---- etcd ---- */
+
+static const char *etcd_spawn(struct subject *s, const char *program,
+                              const struct places *p, uint32_t i)
+{
+    char name[12], data[96], client[48], peer[48];
+    s->port = p->ports[i];
+    snprintf(name, sizeof name, "m%u", i + 1);
+    snprintf(data, sizeof data, "%s/data", s->folder);
+    snprintf(client, sizeof client, "http://127.0.0.1:%d", p->ports[i]);
+    snprintf(peer, sizeof peer, "http://127.0.0.1:%d", p->node_ports[i]);
+    const char *arguments[] = {program, "--name",
+                               name,    "--data-dir",
+                               data,    "--listen-client-urls",
+                               client,  "--advertise-client-urls",
+                               client,  "--listen-peer-urls",
+                               peer,    "--initial-advertise-peer-urls",
+                               peer,    "--initial-cluster",
+                               p->list, NULL};
+    return subject_spawn(s, arguments, -1);
+}
+
+/* Until it knows a leader; whether it is one. */
+static const char *etcd_ready(struct subject *s, bool *leads)
+{
+    int64_t until_ns = now_ns() + (int64_t)READY_MS * 1000000;
+    const char *body, *wrong = NULL;
+    char leader[32] = "", member[32];
+    for (;;) {
+        if (s->line.fd < 0) wrong = subject_reach(s);
+        if (wrong == NULL)
+            wrong = http_ask(&s->line, "/v3/maintenance/status", "{}", &body);
+        if (wrong == NULL && json_find(body, "leader", leader, sizeof leader) &&
+            json_find(body, "member_id", member, sizeof member) &&
+            strcmp(leader, "0") != 0)
+            break;
+        if (interrupted()) return "interrupted";
+        if (s->pid == 0 || now_ns() > until_ns)
+            return wrong != NULL ? wrong : "etcd has no leader";
+        wrong = NULL;
+        close(s->line.fd);
+        s->line.fd = -1;
+        s->line.from = s->line.to = 0;
+        usleep(50000);
+    }
+    *leads = strcmp(leader, member) == 0;
+    return NULL;
+}
+
+/* ---- both ---- */
+
+static const char *wait_ready(struct trio *t)
+{
+    const char *wrong = NULL;
+    for (uint32_t i = 0; i < TRIO && wrong == NULL; i++) {
+        bool leads = false;
+        wrong = t->kind == NODE ? node_ready(&t->members[i])
+                                : etcd_ready(&t->members[i], &leads);
+        if (leads) t->best = i;
+    }
+    return wrong;
+}
+
+static const char *try_start(struct trio *t, const char *program, struct relay *relay,
+                             int64_t delay_ns)
+{
+    struct places p = {0};
+    const char *wrong = NULL;
+    for (uint32_t i = 0; i < TRIO && relay != NULL; i++)
+        relay->to[i] = p.node_ports[i] = free_port();
+    if (relay != NULL) wrong = relay_start(relay, delay_ns);
+    if (wrong == NULL) wrong = places_find(&p, t->kind, relay);
+    for (uint32_t i = 0; i < TRIO && wrong == NULL; i++) {
+        struct subject *s = &t->members[i];
+        wrong = subject_make(s, t->kind);
+        if (wrong != NULL) break;
+        wrong = t->kind == NODE ? node_spawn(s, program, &p, i)
+                                : etcd_spawn(s, program, &p, i);
+    }
+    return wrong != NULL ? wrong : wait_ready(t);
+}
+
+const char *trio_start(struct trio *t, enum subject_kind kind, const char *program,
+                       struct relay *relay, int64_t delay_ns)
+{
+    const char *wrong = NULL;
+    /* A port that was free may be somebody else's a moment later: try again. */
+    for (int i = 0; i < 3; i++) {
+        *t = (struct trio){.kind = kind};
+        wrong = try_start(t, program, relay, delay_ns);
+        if (wrong == NULL) return NULL;
+        trio_stop(t);
+        if (relay != NULL) relay_stop(relay);
+        if (interrupted()) break;
+    }
+    return wrong;
+}
+
+void trio_stop(struct trio *t)
+{
+    for (uint32_t i = 0; i < TRIO; i++) subject_stop(&t->members[i]);
+}
+
+struct subject_time trio_time(const struct trio *t)
+{
+    struct subject_time sum = {0};
+    for (uint32_t i = 0; i < TRIO; i++) {
+        struct subject_time one = subject_time(&t->members[i]);
+        sum.cpu_ns += one.cpu_ns;
+        sum.kept_off_ns += one.kept_off_ns;
+    }
+    return sum;
+}
