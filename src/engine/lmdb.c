@@ -257,10 +257,16 @@ static bool is_current(const struct work *w, struct sl_engine_op *op)
     return false;
 }
 
+/* Operations are done in the order in which they come, and after its bar the keeper sends no
+ * commit of a transaction: so one that was barred long ago has none on its way. Without a
+ * bound, connections that end would fill the store. */
+#define BARS_MAX 10000
+
 static int do_bar(struct work *w, struct sl_engine_op *op)
 {
     if (!is_current(w, op)) return 0;
     int rc = sl_store_bar(w->store, w->txn, op->term, op->id);
+    if (rc == 0) rc = sl_store_unbar_oldest(w->store, w->txn, BARS_MAX);
     if (rc != 0) return rc;
     w->dirty = true;
     return say(op, SLUICE_OK);

@@ -195,6 +195,22 @@ int sl_store_bar(const struct sl_store *s, MDB_txn *txn, uint64_t term, uint64_t
     return mdb_put(txn, s->barred, &k, &v, 0);
 }
 
+/* Keys are in the order of ids, so the first is the oldest. */
+int sl_store_unbar_oldest(const struct sl_store *s, MDB_txn *txn, size_t most)
+{
+    MDB_stat stat;
+    MDB_cursor *cursor;
+    MDB_val k, v;
+    int rc = mdb_stat(txn, s->barred, &stat);
+    if (rc != 0 || stat.ms_entries <= most) return rc;
+    rc = mdb_cursor_open(txn, s->barred, &cursor);
+    if (rc != 0) return rc;
+    rc = mdb_cursor_get(cursor, &k, &v, MDB_FIRST);
+    if (rc == 0) rc = mdb_cursor_del(cursor, 0);
+    mdb_cursor_close(cursor);
+    return rc;
+}
+
 int sl_store_is_barred(const struct sl_store *s, MDB_txn *txn, uint64_t term,
                        uint64_t id, bool *out)
 {

@@ -106,6 +106,9 @@ int sl_store_last_time(const struct sl_store *s, MDB_txn *txn, sl_ms *out);
 int sl_store_forget_requests(const struct sl_store *s, MDB_txn *txn, sl_ms until,
                              unsigned most, unsigned *removed);
 
+/* If there are more than that, the one with the lowest id is barred no more. */
+int sl_store_unbar_oldest(const struct sl_store *s, MDB_txn *txn, size_t most);
+
 int sl_store_bar(const struct sl_store *s, MDB_txn *txn, uint64_t term, uint64_t id);
 int sl_store_is_barred(const struct sl_store *s, MDB_txn *txn, uint64_t term,
                        uint64_t id, bool *out);

@@ -129,6 +129,29 @@ static void a_store_of_another_version_is_refused(void **state)
     assert_int_equal(stat(path_of(s, SL_STORE_FILE), &st), 0);
 }
 
+/* Bars do not fill the store: above a bound the oldest goes. */
+static void the_oldest_bar_goes_first(void **state)
+{
+    struct stage *s = *state;
+    struct sl_store store;
+    char why[300];
+    MDB_txn *txn;
+    bool barred;
+    stage_close(s);
+    assert_int_equal(sl_store_open(&store, s->folder, 1 << 20, why, sizeof why), 0);
+    assert_int_equal(mdb_txn_begin(store.env, NULL, 0, &txn), 0);
+    for (uint64_t id = 255; id <= 258; id++) {
+        assert_int_equal(sl_store_bar(&store, txn, 1, id), 0);
+        assert_int_equal(sl_store_unbar_oldest(&store, txn, 3), 0);
+    }
+    for (uint64_t id = 255; id <= 258; id++) {
+        assert_int_equal(sl_store_is_barred(&store, txn, 1, id, &barred), 0);
+        assert_int_equal(barred, id != 255);
+    }
+    mdb_txn_abort(txn);
+    sl_store_close(&store);
+}
+
 static void put_many(struct stage *s, int n)
 {
     char key[16], value[500];
@@ -625,6 +648,7 @@ int main(void)
         TEST(a_file_of_others_is_refused),
         TEST(an_lmdb_file_of_others_is_refused),
         TEST(a_store_of_another_version_is_refused),
+        TEST(the_oldest_bar_goes_first),
         TEST(a_file_that_was_cut_is_refused_and_stays_as_it_is),
         TEST(a_short_file_of_which_nothing_is_missing_is_opened),
         TEST(there_must_be_a_folder_and_enough_room),
