@@ -903,6 +903,8 @@ def a_scan_above_output_bytes_max_is_an_error_and_no_hanging_up(t):
     begin(c)
     for i in range(10):
         ok(c, "TX.PUT", "t", i, "v" * 3000)
+    # What it wrote itself is in no store yet.
+    check_error(c("TX.SCAN", "t"), "TOOBIG", "(output-bytes-max)")
     commit(c)
     begin(c)
     check_error(c("TX.SCAN", "t"), "TOOBIG", "(output-bytes-max)")
