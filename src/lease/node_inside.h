@@ -178,7 +178,7 @@ struct sl_request {
     sl_ms disk_ms; /* Since when it waits for the disk; 0: it does not. */
     uint32_t tries, splits;
     enum sl_outcome outcome; /* Of the last round. */
-    uint32_t counted;        /* Of a mutant. */
+    uint32_t counted;        /* Of a mutant; always here, so that all files agree. */
     struct sl_vote votes[SL_NODES_MAX];
     uint32_t due; /* In the heap of requests. */
 
@@ -359,7 +359,7 @@ struct sl_bytes sl_place_key(const struct sl_place *p);
 /* What of it is over at this time is over. */
 void sl_place_settle(struct sl_node *n, struct sl_now now, struct sl_place *p);
 
-/* When something about it is due next; it may be freed by the call, if nobody needs it. */
+/* When something about it is due next; the tick frees it when nobody needs it. */
 void sl_place_schedule(struct sl_node *n, struct sl_now now, struct sl_place *p);
 void sl_place_free(struct sl_node *n, struct sl_place *p);
 
