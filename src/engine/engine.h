@@ -36,8 +36,8 @@ enum sl_op_type {
 };
 
 /* An operation: the caller's, with all that it points to, until `done` is called. ENOSPC,
- * EIO, ENOMEM, ETOOBIG: it was not done, and will not be. ECLOSED, at the end of an engine
- * whose disk fails: nobody knows; SL_OP_OUTCOME will tell. */
+ * EIO, ENOMEM, ETOOBIG: it was not done, and will not be. ECLOSED, of an engine that is in a
+ * hurry and whose disk fails: nobody knows; SL_OP_OUTCOME will tell. */
 struct sl_engine_op {
     enum sl_op_type type;
     uint64_t term, id;
@@ -65,14 +65,19 @@ struct sl_engine_settings {
 struct sl_engine *sl_engine_open_lmdb(const struct sl_engine_settings *s, char *why,
                                       size_t why_bytes);
 
-/* What was submitted is done first. */
+/* The end is near: what cannot be found out within about two seconds is ECLOSED from now on.
+ * Before, who asked waits until the disk is well again. */
+void sl_engine_hurry(struct sl_engine *e);
+
+/* What was submitted is done first, in a hurry. */
 void sl_engine_close(struct sl_engine *e); /* NULL is allowed. */
 
 void sl_engine_submit(struct sl_engine *e, struct sl_engine_op *op);
 
-/* Readable when something is done; then this calls `done` of each. */
+/* Readable while something is done; then this calls `done` of so many of them, at most.
+ * True: there are more. */
 int sl_engine_fd(const struct sl_engine *e);
-void sl_engine_work(struct sl_engine *e);
+bool sl_engine_work(struct sl_engine *e, size_t most);
 
 struct sl_engine_stats {
     uint64_t term, revision;

@@ -32,11 +32,14 @@ _Static_assert(SL_ENGINE_REQUEST_BYTES_MAX <= SL_STORE_KEY_MAX, "store.h: reques
 #define DISK_LEFT_MIN ((size_t)1 << 20) /* With less than that a disk is full. */
 #define FORGET_MORE 2                   /* Requests forgotten, for one that is added. */
 #define SETTLE_WAIT_MS 100
-#define SETTLE_TRIES_AT_END 20
+#define SETTLE_TRIES_AT_END 20 /* Together. */
+#define READ_TRIES 1000        /* A ms each; see begin_reading(). */
+#define ROOM_GROWS_MAX 3       /* See make_room(). */
 
 /* How much of the store an operation may use: the last part of it is for those that free
- * something, and the very last for those without which there is no server. */
-enum level { FOR_WRITES, FOR_DELETIONS, FOR_KEEPING, LEVELS };
+ * something, and the very last for those without which there is no server. Or it may use
+ * no page that was never used before. */
+enum level { FOR_WRITES, FOR_DELETIONS, FOR_KEEPING, AS_IT_IS };
 
 struct lane {
     pthread_t thread;
@@ -53,18 +56,25 @@ struct sl_engine {
     struct sl_store store; /* env NULL: it could not be opened again. */
     enum level level;
     sl_ms time_base_ms, boot_base_ms; /* See store_now(). */
+    int tries_at_end;                 /* Of settling. */
+    int room_may_grow;                /* See make_room(). */
     pthread_mutex_t map;
 
     pthread_mutex_t lock; /* For all below. */
     struct lane writes, reads;
     struct sl_list done;
-    bool closing;
+    bool closing, hurried;
     struct sl_engine_stats stats;
 
-    int fd;
+    int fd; /* Readable while something is in `done`. */
 };
 
 /* --- Time -------------------------------------------------------------------- */
+
+static void pause_ms(long ms)
+{
+    nanosleep(&(struct timespec){0, ms * 1000000L}, NULL);
+}
 
 static sl_ms clock_ms(clockid_t id)
 {
@@ -98,6 +108,16 @@ static int begin_time(struct sl_engine *e)
 
 /* --- The store, its size and its faults -------------------------------------- */
 
+/* All pages that were ever used. */
+static size_t file_bytes(const struct sl_engine *e)
+{
+    MDB_envinfo info;
+    MDB_stat pages;
+    mdb_env_info(e->store.env, &info);
+    mdb_env_stat(e->store.env, &pages);
+    return (info.me_last_pgno + 1) * pages.ms_psize;
+}
+
 static size_t map_bytes(const struct sl_engine *e, enum level level)
 {
     size_t all = e->settings.bytes_max, reserve = all / 8;
@@ -127,9 +147,11 @@ static int open_again(struct sl_engine *e)
 
 static int set_level(struct sl_engine *e, enum level level)
 {
-    if (e->level == level) return 0;
+    if (e->level == level && level != AS_IT_IS) return 0;
+    size_t bytes = level == AS_IT_IS ? 0 : map_bytes(e, level), least = file_bytes(e);
+    if (bytes < least) bytes = least; /* LMDB would leave out the last of its pages. */
     pthread_mutex_lock(&e->map);
-    int rc = mdb_env_set_mapsize(e->store.env, map_bytes(e, level));
+    int rc = mdb_env_set_mapsize(e->store.env, bytes);
     if (rc == 0) e->level = level;
     pthread_mutex_unlock(&e->map);
     return rc == 0 ? 0 : open_again(e);
@@ -174,11 +196,12 @@ static int settle_once(struct sl_engine *e, size_t number, enum fate *fate)
 {
     MDB_txn *txn;
     uint64_t revision;
-    int rc = open_again(e);
-    if (rc == 0) rc = mdb_txn_begin(e->store.env, NULL, 0, &txn);
+    int rc = mdb_txn_begin(e->store.env, NULL, 0, &txn);
     if (rc != 0) return rc;
-    /* At the first look: at the next one it may be a transaction of ours that is there. */
+        /* At the first look: at the next one it may be a transaction of ours that is there. */
+#ifndef MUT_LOOKAGAIN
     if (*fate == NOT_KNOWN)
+#endif
         *fate = mdb_txn_id(txn) > number ? COMMITTED : NOT_COMMITTED;
     rc = sl_store_number(&e->store, txn, SL_STORE_REVISION, &revision);
     if (rc == 0) rc = sl_store_put_number(&e->store, txn, SL_STORE_REVISION, revision);
@@ -187,19 +210,18 @@ static int settle_once(struct sl_engine *e, size_t number, enum fate *fate)
     return rc;
 }
 
-static bool is_closing(struct sl_engine *e)
+static bool is_in_a_hurry(struct sl_engine *e)
 {
     pthread_mutex_lock(&e->lock);
-    bool closing = e->closing;
+    bool hurried = e->closing || e->hurried;
     pthread_mutex_unlock(&e->lock);
-    return closing;
+    return hurried;
 }
 
 static enum fate settle(struct sl_engine *e, size_t number)
 {
     enum fate fate = NOT_KNOWN;
     MDB_txn *txn;
-    int at_end = 0;
     /* Where LMDB goes on it has not come to its first pages: nothing is committed. */
     if (mdb_txn_begin(e->store.env, NULL, 0, &txn) == 0) {
         mdb_txn_abort(txn);
@@ -208,11 +230,15 @@ static enum fate settle(struct sl_engine *e, size_t number)
 #ifdef MUT_GUESS
     return open_again(e) == 0 ? NOT_COMMITTED : NOT_KNOWN;
 #endif
-    while (settle_once(e, number, &fate) != 0) {
-        if (is_closing(e) && ++at_end == SETTLE_TRIES_AT_END) return NOT_KNOWN;
-        nanosleep(&(struct timespec){0, SETTLE_WAIT_MS * 1000000L}, NULL);
+    for (;;) {
+        if (open_again(e) == 0 && settle_once(e, number, &fate) == 0) return fate;
+#ifndef MUT_DEAF
+        open_again(e); /* For those who read: LMDB refuses them, too. */
+#endif
+        if (is_in_a_hurry(e) && e->tries_at_end++ >= SETTLE_TRIES_AT_END)
+            return NOT_KNOWN;
+        pause_ms(SETTLE_WAIT_MS);
     }
-    return fate;
 }
 
 /* --- One operation of the writer --------------------------------------------- */
@@ -507,6 +533,7 @@ static enum fate attempt(struct sl_engine *e, struct sl_list *group, enum level 
     *error = rc;
     if (rc == 0) {
         *error = finish(&w, &fate);
+        if (w.dirty && e->room_may_grow == 0) e->room_may_grow = 1;
         return fate;
     }
     mdb_txn_abort(w.txn);
@@ -547,24 +574,35 @@ static void do_alone(struct sl_engine *e, struct sl_engine_op *op)
 }
 
 /* A full store holds requests that are too old, and nobody comes whose turn it would be to
- * forget them. */
+ * forget them. And what one transaction has freed LMDB uses from the second after it on, but
+ * those that find no room are none: so there has to be one, whether it frees something or
+ * not. It may need pages that were never used. Yet while somebody reads (a dump), LMDB keeps
+ * all that is freed, and each of these would take new ones from those who need the reserve:
+ * after a few that did, the next makes do with what is there, until one can or something
+ * else was committed. */
 static void make_room(struct sl_engine *e)
 {
     struct work w = {.e = e, .store = &e->store};
-    enum fate fate;
+    enum fate fate = NOT_COMMITTED;
     int dead, rc = e->store.env != NULL ? 0 : EIO;
+    bool may_grow = e->room_may_grow > 0;
+#ifdef MUT_ROOMGROWS
+    may_grow = true;
+#endif
     if (rc == 0) rc = mdb_reader_check(e->store.env, &dead);
-    if (rc == 0) rc = set_level(e, FOR_KEEPING);
+    if (rc == 0) rc = set_level(e, may_grow ? FOR_DELETIONS : AS_IT_IS);
     if (rc == 0) rc = begin(&w);
     if (rc != 0) return;
-    rc = forget(&w, e->settings.group_max * FORGET_MORE);
-    /* What one transaction has freed LMDB uses from the second after it on, and those that
-     * find no room are none: so there has to be one, whether it frees something or not. */
+    size_t before = file_bytes(e);
+    rc = forget(&w, may_grow ? e->settings.group_max * FORGET_MORE : FORGET_MORE);
     if (rc == 0)
         rc = sl_store_put_number(w.store, w.txn, SL_STORE_REVISION, w.revision);
     w.dirty = true;
-    if (rc == 0) finish(&w, &fate);
-    else mdb_txn_abort(w.txn);
+    if (rc != 0) mdb_txn_abort(w.txn);
+    else finish(&w, &fate);
+    if (fate != COMMITTED) return;
+    if (file_bytes(e) == before) e->room_may_grow = ROOM_GROWS_MAX;
+    else if (may_grow) e->room_may_grow--;
 }
 
 /* Each stands or falls alone: if they cannot be done together they are done one by one. */
@@ -685,13 +723,25 @@ static int do_scan(struct sl_engine *e, MDB_txn *txn, struct sl_engine_op *op)
     return rc;
 }
 
+/* Whatever it returns, the map is ours then. LMDB has no readers between a commit whose end
+ * failed and the moment in which the writer opens the store again: at once. */
+static int begin_reading(struct sl_engine *e, MDB_txn **txn)
+{
+    for (int tries = 1;; tries++) {
+        pthread_mutex_lock(&e->map);
+        int rc = e->store.env != NULL ? 0 : EIO;
+        if (rc == 0) rc = mdb_txn_begin(e->store.env, NULL, MDB_RDONLY, txn);
+        if (rc != MDB_PANIC || tries == READ_TRIES) return rc;
+        pthread_mutex_unlock(&e->map);
+        pause_ms(1);
+    }
+}
+
 static void do_reads(struct sl_engine *e, struct sl_list *group)
 {
     struct sl_engine_op *op;
     MDB_txn *txn = NULL;
-    pthread_mutex_lock(&e->map);
-    int rc = e->store.env != NULL ? 0 : EIO;
-    if (rc == 0) rc = mdb_txn_begin(e->store.env, NULL, MDB_RDONLY, &txn);
+    int rc = begin_reading(e, &txn);
     for (op = op_after(group, NULL); op != NULL; op = op_after(group, op)) {
         int one = rc;
         memset(&op->result, 0, sizeof op->result);
@@ -723,8 +773,8 @@ static void give_back(struct sl_engine *e, struct sl_list *group)
     pthread_mutex_lock(&e->lock);
     bool was_empty = sl_list_empty(&e->done);
     move_ops(group, &e->done, SIZE_MAX);
-    pthread_mutex_unlock(&e->lock);
     if (was_empty) eventfd_write(e->fd, 1);
+    pthread_mutex_unlock(&e->lock);
 }
 
 static void *write_thread(void *of)
@@ -767,30 +817,43 @@ int sl_engine_fd(const struct sl_engine *e)
     return e->fd;
 }
 
-static struct sl_engine_op *take_done(struct sl_engine *e)
+static struct sl_engine_op *take_done(struct sl_engine *e, bool *more)
 {
     struct sl_list *first = NULL;
+    eventfd_t n;
     pthread_mutex_lock(&e->lock);
     if (!sl_list_empty(&e->done)) {
         first = e->done.next;
         sl_list_remove(first);
         e->stats.waiting--;
+        if (sl_list_empty(&e->done)) eventfd_read(e->fd, &n);
     }
+    *more = !sl_list_empty(&e->done);
     pthread_mutex_unlock(&e->lock);
     return first != NULL ? sl_entry_of(first, struct sl_engine_op, place) : NULL;
 }
 
-void sl_engine_work(struct sl_engine *e)
+bool sl_engine_work(struct sl_engine *e, size_t most)
 {
-    eventfd_t n;
     struct sl_engine_op *op;
-    eventfd_read(e->fd, &n); /* Before we look: what comes after is told again. */
-    while ((op = take_done(e)) != NULL) {
+    bool more = true;
+#ifdef MUT_WORKALL
+    most = SIZE_MAX;
+#endif
+    while (more && most-- > 0 && (op = take_done(e, &more)) != NULL) {
         void *value = (void *)op->result.value.at, *rows = (void *)op->result.rows;
         op->done(op); /* Then it may be gone. */
         free(value);
         free(rows);
     }
+    return more;
+}
+
+void sl_engine_hurry(struct sl_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->hurried = true;
+    pthread_mutex_unlock(&e->lock);
 }
 
 void sl_engine_stats(struct sl_engine *e, struct sl_engine_stats *out)
@@ -868,6 +931,7 @@ static void init(struct sl_engine *e, const struct sl_engine_settings *s)
 {
     e->settings = *s;
     e->settings.folder = e->folder;
+    e->room_may_grow = ROOM_GROWS_MAX;
     if (e->settings.group_max == 0) e->settings.group_max = 1;
     pthread_mutex_init(&e->map, NULL);
     pthread_mutex_init(&e->lock, NULL);
@@ -930,6 +994,6 @@ void sl_engine_close(struct sl_engine *e)
     if (e == NULL) return;
     end_thread(e, &e->writes);
     end_thread(e, &e->reads);
-    sl_engine_work(e);
+    sl_engine_work(e, SIZE_MAX);
     destroy(e);
 }

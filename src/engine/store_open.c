@@ -79,6 +79,15 @@ static int make_lock(const char *path)
     return rc == EOPNOTSUPP || rc == EINVAL ? 0 : rc;
 }
 
+/* A page that makes no sense to LMDB ends the process: it says where, and then aborts. */
+static void on_nonsense(MDB_env *env, const char *where)
+{
+    const char *path = "";
+    (void)where;
+    mdb_env_get_path(env, &path);
+    fprintf(stderr, "the file %s is damaged (sluice store check); LMDB says: ", path);
+}
+
 static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
 {
     unsigned flags = MDB_NOSUBDIR | MDB_NOTLS | (bytes_max == 0 ? MDB_RDONLY : 0);
@@ -90,6 +99,7 @@ static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
         s->env = NULL;
         return rc;
     }
+    if ((rc = mdb_env_set_assert(s->env, on_nonsense)) != 0) return rc;
     if ((rc = mdb_env_set_maxdbs(s->env, DATABASES)) != 0) return rc;
     if ((rc = mdb_env_set_maxreaders(s->env, READERS)) != 0) return rc;
     if (bytes_max > 0) {

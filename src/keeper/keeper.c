@@ -14,24 +14,72 @@ uint64_t sl_keeper_hash(const void *at, size_t n, uint64_t seed)
 
 /* --- Answers ----------------------------------------------------------------------- */
 
-struct sl_reply *sl_reply_new(uint64_t ticket, uint64_t session)
+static uint64_t hash_asker(const void *item, uint64_t seed)
 {
+    const struct sl_reply *r = item;
+    return sl_keeper_hash(&r->session, sizeof r->session, seed);
+}
+
+static bool same_asker(const void *item, struct sl_bytes key)
+{
+    return memcmp(&((const struct sl_reply *)item)->session, key.at, key.n) == 0;
+}
+
+/* A session may have several: one of them is found. */
+const struct sl_index_kind sl_asked_kind = {.hash = hash_asker, .same = same_asker};
+
+struct sl_reply *sl_reply_new(struct sl_keeper *k, uint64_t ticket, uint64_t session)
+{
+    if (sl_index_reserve(&k->asked) != SLUICE_OK) return NULL;
     struct sl_reply *r = calloc(1, sizeof *r);
     if (r == NULL) return NULL;
+    sl_list_init(&r->place);
     r->ticket = ticket;
     r->session = session;
+    sl_index_put(&k->asked, r, hash_asker(r, k->asked.seed));
     return r;
 }
 
-struct sl_reply *sl_reply_grow(struct sl_reply *r, size_t bytes)
+/* Nobody is to be told. */
+static void let_go(struct sl_keeper *k, struct sl_reply *r)
 {
-    return realloc(r, sizeof *r + bytes);
+    if (r->ticket == 0) return;
+    r->ticket = 0;
+    sl_index_remove(&k->asked, r, hash_asker(r, k->asked.seed));
+}
+
+void sl_reply_free(struct sl_keeper *k, struct sl_reply *r)
+{
+    if (r == NULL) return;
+    let_go(k, r);
+    sl_list_remove(&r->place);
+    free(r->bytes);
+    free(r);
+}
+
+void *sl_reply_bytes(struct sl_reply *r, size_t bytes)
+{
+    void *more = realloc(r->bytes, bytes + 1);
+    if (more != NULL) r->bytes = more;
+    return more;
 }
 
 void sl_reply_put(struct sl_keeper *k, struct sl_reply *r)
 {
-    if (r->ticket == 0) free(r);
+    if (r->ticket == 0) sl_reply_free(k, r);
     else sl_list_append(&k->replies, &r->place);
+}
+
+/* That of an order is kept until the engine has answered. */
+void sl_reply_forget(struct sl_keeper *k, uint64_t session)
+{
+    const struct sl_bytes key = {(const char *)&session, sizeof session};
+    uint64_t hash = sl_keeper_hash(key.at, key.n, k->asked.seed);
+    struct sl_reply *r;
+    while ((r = sl_index_find(&k->asked, key, hash)) != NULL) {
+        if (r->ordered) let_go(k, r);
+        else sl_reply_free(k, r);
+    }
 }
 
 void sl_reply_status(struct sl_keeper *k, struct sl_reply *r, int status)
@@ -144,15 +192,16 @@ static bool fetch_order(struct sl_keeper *k, struct sl_keeper_order *out)
 
 bool sl_keeper_next(struct sl_keeper *k, struct sl_keeper_order *out)
 {
-    free(k->fetched);
+    sl_reply_free(k, k->fetched);
     k->fetched = NULL;
     if (fetch_order(k, out)) return true;
     if (sl_list_empty(&k->replies)) return false;
     struct sl_reply *r = sl_entry_of(k->replies.next, struct sl_reply, place);
-    sl_list_remove(&r->place);
-    k->fetched = r;
     *out = (struct sl_keeper_order){
         .type = SL_KO_ANSWER, .ticket = r->ticket, .answer = &r->answer};
+    sl_list_remove(&r->place);
+    let_go(k, r);
+    k->fetched = r;
     return true;
 }
 
@@ -169,13 +218,19 @@ static void claimed(struct sl_keeper *k, sl_ms now, const struct sl_done *done)
     } else k->claim_ms = sl_ms_after(now, SL_TRY_AGAIN_MS);
 }
 
+static void free_op(struct sl_keeper *k, struct sl_op *op)
+{
+    sl_reply_free(k, op->reply);
+    free(op);
+}
+
 static void tell_outcome(struct sl_keeper *k, struct sl_op *op,
                          const struct sl_done *done)
 {
     struct sl_reply *r = op->reply;
     if (r == NULL) return;
     op->reply = NULL;
-    sl_list_remove(&r->place);
+    r->ordered = false;
     r->answer.found = done->found;
     r->answer.revision = done->revision;
     sl_reply_status(k, r, done->status);
@@ -195,8 +250,8 @@ void sl_keeper_done(struct sl_keeper *k, sl_ms now, uint64_t number,
     if (op->type == SL_KO_CLAIM) claimed(k, now, done);
     else if (op->type == SL_KO_OUTCOME) tell_outcome(k, op, done);
     else if (op->tx != NULL) sl_tx_engine_did(k, now, op->tx, done);
-    free(op->reply);
-    free(op);
+    free_op(k, op);
+    sl_tx_go_on(k, now);
 }
 
 /* The engine has its commit, or may have it. */
@@ -235,8 +290,9 @@ void sl_keeper_stop(struct sl_keeper *k, sl_ms now, uint64_t term)
             sl_reply_status(k, t->reply, SLUICE_ESTALE);
             t->reply = NULL;
         }
-        sl_tx_end(k, now, t);
+        sl_tx_end(k, t);
     }
+    sl_tx_go_on(k, now); /* Nobody. */
 }
 
 /* --- Time ----------------------------------------------------------------------------- */
@@ -260,16 +316,19 @@ void sl_keeper_tick(struct sl_keeper *k, sl_ms now)
         if (sl_order(k, SL_KO_CLAIM, NULL, none, none, none) == NULL)
             k->claim_ms = sl_ms_after(now, SL_TRY_AGAIN_MS);
     }
-    while (k->ages.count > 0 && k->ages.items[0].at <= now) {
+    uint64_t end = k->stats.steps + SL_STEPS_MAX;
+    while (k->ages.count > 0 && k->ages.items[0].at <= now && k->stats.steps < end) {
         struct sl_tx *t = k->ages.items[0].owner;
+        k->stats.steps += 1 + t->lock_count;
         sl_heap_remove(&k->ages, t->due);
-        sl_tx_restart(k, now, t, SLUICE_EAGE, NULL, 0);
+        sl_tx_restart(k, t, SLUICE_EAGE);
     }
+    sl_tx_go_on(k, now);
 }
 
 sl_ms sl_keeper_due(const struct sl_keeper *k)
 {
-    sl_ms due = k->bar_ms;
+    sl_ms due = k->bar_ms < k->going_on_ms ? k->bar_ms : k->going_on_ms;
     if (k->state == SL_CANDIDATE && k->claim_ms < due) due = k->claim_ms;
     if (k->ages.count > 0 && k->ages.items[0].at < due) due = k->ages.items[0].at;
     return due;
@@ -292,17 +351,18 @@ struct sl_keeper *sl_keeper_new(const struct sl_keeper_limits *limits, uint64_t 
     sl_index_init(&k->writes, &sl_writes_kind, seed);
     sl_index_init(&k->by_session, &sl_sessions_kind, seed);
     sl_index_init(&k->ops, &sl_ops_kind, seed);
+    sl_index_init(&k->asked, &sl_asked_kind, seed);
     sl_heap_init(&k->ages, placed);
     sl_list_init(&k->transactions);
     sl_list_init(&k->going_on);
     sl_list_init(&k->orders);
     sl_list_init(&k->replies);
-    sl_list_init(&k->outcomes);
-    k->bar_ms = SL_NEVER;
+    k->bar_ms = k->going_on_ms = SL_NEVER;
     return k;
 }
 
-static void free_op(void *item)
+/* At the end. A reply of an order points to nothing. */
+static void drop_op(void *item)
 {
     struct sl_op *op = item;
     free(op->reply);
@@ -314,20 +374,18 @@ void sl_keeper_free(struct sl_keeper *k)
     if (k == NULL) return;
     sl_keeper_stop(k, 0, 0);
     while (!sl_list_empty(&k->transactions))
-        sl_tx_end(k, 0, sl_entry_of(k->transactions.next, struct sl_tx, all));
-    while (!sl_list_empty(&k->replies)) {
-        struct sl_reply *r = sl_entry_of(k->replies.next, struct sl_reply, place);
-        sl_list_remove(&r->place);
-        free(r);
-    }
-    sl_index_empty(&k->ops, free_op);
+        sl_tx_end(k, sl_entry_of(k->transactions.next, struct sl_tx, all));
+    while (!sl_list_empty(&k->replies))
+        sl_reply_free(k, sl_entry_of(k->replies.next, struct sl_reply, place));
+    sl_index_empty(&k->ops, drop_op);
+    sl_reply_free(k, k->fetched);
     sl_index_free(&k->ops);
+    sl_index_free(&k->asked);
     sl_index_free(&k->items);
     sl_index_free(&k->locks);
     sl_index_free(&k->writes);
     sl_index_free(&k->by_session);
     sl_heap_free(&k->ages);
     free(k->ordered);
-    free(k->fetched);
     free(k);
 }

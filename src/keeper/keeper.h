@@ -49,14 +49,16 @@ const char *sl_mode_name(enum sl_mode m);
 
 struct sl_keeper_limits {
     uint32_t transactions_max;
-    uint32_t locks_max;    /* Of one transaction. */
-    uint32_t writes_max;   /* Of one; */
-    size_t bytes_max;      /* their bytes together. */
-    sl_ms age_ms_max;      /* A transaction is aborted after that; SL_NEVER. */
-    size_t name_bytes_max; /* Table and key together, for what the engine takes. */
+    uint32_t locks_max;     /* Of one transaction. */
+    uint32_t writes_max;    /* Of one; */
+    size_t bytes_max;       /* their bytes together. */
+    size_t total_bytes_max; /* Those of all transactions; 0: any number. */
+    sl_ms age_ms_max;       /* A transaction is aborted after that; SL_NEVER. */
+    size_t name_bytes_max;  /* Table and key together, for what the engine takes. */
     size_t value_bytes_max;
     size_t request_bytes_max;
-    uint32_t rows_max; /* Of a scan. */
+    uint32_t rows_max;     /* Of a scan; */
+    size_t scan_bytes_max; /* their keys and values together; 0: any number. */
 };
 
 /* --- What clients ask ----------------------------------------------------------- */
@@ -140,7 +142,8 @@ struct sl_done {
     uint64_t revision; /* COMMIT, OUTCOME. */
     bool found;        /* READ, OUTCOME. */
     struct sl_bytes value;
-    const struct sl_row *rows;
+    const struct sl_row
+        *rows; /* SCAN, by key: by its bytes, and then the shorter first. */
     uint32_t row_count;
 };
 
@@ -168,6 +171,8 @@ void sl_keeper_done(struct sl_keeper *k, sl_ms now, uint64_t op,
  * still to be answered with sl_keeper_done(). */
 void sl_keeper_stop(struct sl_keeper *k, sl_ms now, uint64_t term);
 
+/* No call takes long, however many get their turn: those who are left go on in the next
+ * tick, which is due at once then. */
 void sl_keeper_tick(struct sl_keeper *k, sl_ms now);
 sl_ms sl_keeper_due(const struct sl_keeper *k);
 bool sl_keeper_next(struct sl_keeper *k, struct sl_keeper_order *out);
@@ -181,6 +186,7 @@ struct sl_keeper_stats {
     uint64_t term;
     size_t transactions, locks, waiting;
     uint64_t begun, committed, aborted, restarted, barred, cycles;
+    uint64_t steps; /* Locks that were looked at, in lines and for cycles. */
 };
 void sl_keeper_stats(const struct sl_keeper *k, struct sl_keeper_stats *out);
 

@@ -2,7 +2,8 @@
  *
  *     keeper.c        its life, its orders, what the engine says
  *     transactions.c  what clients ask
- *     locks.c         items, lines, cycles
+ *     locks.c         items, lines
+ *     cycles.c        who waits for each other, and gives way
  *     look.c          questions */
 #ifndef SL_KEEPER_INSIDE_H
 #define SL_KEEPER_INSIDE_H
@@ -23,9 +24,9 @@ struct sl_item {
     uint32_t lock_count, waiter_count;
     struct sl_item *above; /* The table of a key; NULL: it is one. */
     uint32_t below;        /* Keys of a table that are here. */
-    uint64_t search;       /* Which was here last: by whom for which modes, */
-    uint32_t looked;
-    struct sl_lock *last; /* and the last in line that was reached. */
+    uint64_t search;       /* Which was here last (cycles.c), and how far it has got: */
+    struct sl_list *holder[SL_MODES]; /* for each mode that is wanted, in `locks`, */
+    struct sl_list *place;            /* and in `line`. */
     uint32_t table_n, key_n;
     char name[]; /* Table, then key. */
 };
@@ -40,11 +41,12 @@ struct sl_lock {
     enum sl_mode mode, wanted; /* wanted NONE: it does not wait. */
 };
 
-/* Those in the way of one who waits, one after the other. */
-struct sl_look {
-    struct sl_list *at;   /* The last that was looked at. */
-    struct sl_list *line; /* In the line, those behind this one. */
-    bool in_line;
+/* What a search has found out about a transaction. */
+enum sl_mark {
+    SL_OPEN,  /* It is on the way that is being followed. */
+    SL_ENDS,  /* It waits for nobody who waits for the first. */
+    SL_LEADS, /* It waits for the first, by way of `to`. */
+    SL_LOSES, /* It will restart. */
 };
 
 enum sl_tx_state {
@@ -66,11 +68,12 @@ struct sl_written {
 
 /* An answer that waits to be fetched, and all that it points to. */
 struct sl_reply {
-    struct sl_list place; /* Of those to be fetched, or of outcomes to come. */
-    uint64_t ticket;      /* 0: nobody is there any more. */
+    struct sl_list place; /* Of those to be fetched; or of none. */
+    uint64_t ticket;      /* 0: nobody is there any more, or it was told. */
     uint64_t session;
+    bool ordered; /* It is an order's, which has it until the engine answers. */
     struct sl_tx_answer answer;
-    char bytes[]; /* Values, rows, a cycle. */
+    void *bytes; /* Values, rows, a cycle; owned. */
 };
 
 struct sl_op {
@@ -113,25 +116,29 @@ struct sl_tx {
     bool whole, write;
 
     struct sl_list going_on; /* It has what it waited for. */
-    uint64_t seen;           /* Of the search for cycles, as those below. */
-    struct sl_tx *from;
-    struct sl_look look;
+    uint64_t seen;           /* By which search for cycles; what follows is its. */
+    enum sl_mark mark;
+    struct sl_tx *from;     /* OPEN: who waits for it, on the way. */
+    struct sl_tx *to;       /* LEADS: for whom it waits; LOSES: who lost before. */
+    struct sl_tx *youngest; /* OPEN: of the way up to it; LEADS: from it on. */
+    uint64_t ways;          /* LEADS: good as long as this is the keeper's. */
 };
 
 struct sl_keeper {
     struct sl_keeper_limits limits;
     enum sl_keeper_state state;
     uint64_t term;
-    uint64_t last_id, last_op, search;
+    uint64_t last_id, last_op;
+    uint64_t search, ways; /* Numbers: of the search for cycles; see cycles.c. */
     struct sl_index items, locks, writes, by_session, ops;
+    struct sl_index asked; /* Replies, of whoever is still there, by session. */
     struct sl_list transactions;
-    uint32_t transaction_count;
+    uint32_t transaction_count, waiting;
+    size_t write_bytes; /* Of all of them. */
     struct sl_heap ages;
     struct sl_list going_on; /* Those who have what they waited for. */
-    bool is_going_on;
-    struct sl_tx *cycle_end; /* Of the last search: the one that waits for the first. */
+    sl_ms going_on_ms;       /* Some are left, since then; SL_NEVER. */
     struct sl_list orders, replies;
-    struct sl_list outcomes; /* Replies that wait for one. */
     struct sl_write
         *ordered;         /* Of the commit that was fetched last; there is room for */
     uint32_t ordered_max; /* those of any that was ordered. */
@@ -157,13 +164,9 @@ bool sl_lock_comes_before(const struct sl_lock *a, const struct sl_lock *b);
 struct sl_lock *sl_lock_find(const struct sl_keeper *k, const struct sl_tx *t,
                              const struct sl_item *i);
 
-/* Who waits is looked at: the youngest of a cycle that t closes; NULL: there is none. The
- * cycle is in the `from` of its members, from t back to t. */
-struct sl_tx *sl_lock_cycle(struct sl_keeper *k, struct sl_tx *t);
-
-/* It waits no more; gives all back. Whoever has its turn then goes on. */
-void sl_lock_leave_line(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
-void sl_lock_free_all(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
+/* It waits no more; gives all back. Whoever has its turn then is among those who go on. */
+void sl_lock_leave_line(struct sl_keeper *k, struct sl_tx *t);
+void sl_lock_free_all(struct sl_keeper *k, struct sl_tx *t);
 
 /* The first that is in the way of one who waits. */
 const struct sl_tx *sl_lock_blocker(const struct sl_lock *l);
@@ -171,12 +174,20 @@ const struct sl_tx *sl_lock_blocker(const struct sl_lock *l);
 struct sl_item *sl_item_find(const struct sl_keeper *k, struct sl_bytes table,
                              struct sl_bytes key);
 
+/* --- cycles.c ------------------------------------------------------------------------ */
+
+/* It waits now: of each cycle that this closes the youngest restarts, and is told the cycle.
+ * That may be t itself. */
+void sl_cycles_break(struct sl_keeper *k, struct sl_tx *t);
+
 /* --- transactions.c ------------------------------------------------------------------ */
 
 extern const struct sl_index_kind sl_writes_kind, sl_sessions_kind;
 
-/* It has the lock that it waited for. */
-void sl_tx_go_on(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
+/* Those who have the lock that they waited for do what they were asked for, some of them:
+ * the last thing that a call does, as they may have to wait anew, or to restart others. */
+void sl_tx_go_on(struct sl_keeper *k, sl_ms now);
+
 void sl_tx_engine_did(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
                       const struct sl_done *done);
 
@@ -184,23 +195,27 @@ void sl_tx_engine_did(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
 void sl_tx_bar(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
 
 /* It is over. */
-void sl_tx_end(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
+void sl_tx_end(struct sl_keeper *k, struct sl_tx *t);
 
 /* It loses all, and is told why when it is asked next, or now. */
-void sl_tx_restart(struct sl_keeper *k, sl_ms now, struct sl_tx *t, int why,
-                   const uint64_t *cycle, uint32_t count);
+void sl_tx_restart(struct sl_keeper *k, struct sl_tx *t, int why);
 void sl_tx_forget_writes(struct sl_keeper *k, struct sl_tx *t);
 
 /* --- keeper.c ------------------------------------------------------------------------- */
 
-extern const struct sl_index_kind sl_ops_kind;
+extern const struct sl_index_kind sl_ops_kind, sl_asked_kind;
 
-/* An answer to come; with room for more bytes than the old one had. NULL when out of
- * memory. */
-struct sl_reply *sl_reply_new(uint64_t ticket, uint64_t session);
-struct sl_reply *sl_reply_grow(struct sl_reply *r, size_t bytes);
+/* An answer to come. NULL when out of memory. */
+struct sl_reply *sl_reply_new(struct sl_keeper *k, uint64_t ticket, uint64_t session);
+void sl_reply_free(struct sl_keeper *k, struct sl_reply *r); /* NULL is allowed. */
+
+/* Room for what it points to. NULL when out of memory; then it is as it was. */
+void *sl_reply_bytes(struct sl_reply *r, size_t bytes);
 void sl_reply_put(struct sl_keeper *k, struct sl_reply *r);
 void sl_reply_status(struct sl_keeper *k, struct sl_reply *r, int status);
+
+/* Whoever asked is gone: what is to be told to it is told to nobody. */
+void sl_reply_forget(struct sl_keeper *k, uint64_t session);
 
 /* NULL when out of memory. */
 struct sl_op *sl_order(struct sl_keeper *k, enum sl_keeper_order_type type,
@@ -213,6 +228,9 @@ bool sl_order_was_fetched(const struct sl_op *op);
 
 /* Room for the writes of a commit to come. False: out of memory. */
 bool sl_order_reserve(struct sl_keeper *k, uint32_t writes);
+
+/* About how many locks are looked at in one call for those who go on, or are too old. */
+#define SL_STEPS_MAX 1000u
 
 /* What the engine has refused is tried again after so long. */
 #define SL_TRY_AGAIN_MS 100

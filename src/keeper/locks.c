@@ -1,4 +1,4 @@
-/* locks.c - items, who has them, who waits for them in which order, and cycles. */
+/* locks.c - items, who has them, and who waits for them in which order. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -225,16 +225,27 @@ static struct sl_lock *first_in_line(const struct sl_item *i)
     return sl_entry_of(i->line.next, struct sl_lock, in_line);
 }
 
-static void stand_in_line(struct sl_lock *l, enum sl_mode wanted)
+/* From the end: most who come are the youngest, and a line may be long. */
+static void stand_in_line(struct sl_keeper *k, struct sl_lock *l, enum sl_mode wanted)
 {
-    struct sl_list *head = &l->item->line, *at = head->next;
-    while (at != head &&
-           sl_lock_comes_before(sl_entry_of(at, struct sl_lock, in_line), l))
-        at = at->next;
+    struct sl_list *head = &l->item->line, *at = head;
+#ifdef MUT_LINEHEAD
+    for (at = head->next;
+         at != head &&
+         sl_lock_comes_before(sl_entry_of(at, struct sl_lock, in_line), l);
+         at = at->next)
+        k->stats.steps++;
+#endif
+    while (at->prev != head &&
+           sl_lock_comes_before(l, sl_entry_of(at->prev, struct sl_lock, in_line))) {
+        at = at->prev;
+        k->stats.steps++;
+    }
     sl_list_append(at, &l->in_line); /* Before it. */
     l->wanted = wanted;
     l->item->waiter_count++;
     l->tx->waits = l;
+    k->waiting++;
 }
 
 int sl_lock_take(struct sl_keeper *k, struct sl_tx *t, struct sl_bytes table,
@@ -265,14 +276,15 @@ int sl_lock_take(struct sl_keeper *k, struct sl_tx *t, struct sl_bytes table,
         grant(l, wanted);
         return SLUICE_OK;
     }
-    stand_in_line(l, wanted);
+    stand_in_line(k, l, wanted);
     return SL_TX_WAITS;
 }
 
 /* --- Going on ---------------------------------------------------------------------- */
 
-static void step_out(struct sl_lock *l)
+static void step_out(struct sl_keeper *k, struct sl_lock *l)
 {
+    k->waiting--;
     sl_list_remove(&l->in_line);
     l->item->waiter_count--;
     l->wanted = SL_MODE_NONE;
@@ -281,49 +293,35 @@ static void step_out(struct sl_lock *l)
 
 /* Those whose turn it is have it now, in order, up to the first that does not fit. They are
  * put into a list, as what they do next may change the line. */
-static void serve(struct sl_keeper *k, sl_ms now, struct sl_item *i)
+static void serve(struct sl_keeper *k, struct sl_item *i)
 {
     for (;;) {
         struct sl_lock *l = first_in_line(i);
         if (l == NULL || !sl_lock_may_have(l)) return;
         enum sl_mode wanted = l->wanted;
         struct sl_tx *t = l->tx;
-        step_out(l);
+        step_out(k, l);
         grant(l, wanted);
         sl_list_append(&k->going_on, &t->going_on);
-        (void)now;
     }
 }
 
-static void go_on_all(struct sl_keeper *k, sl_ms now)
-{
-    if (k->is_going_on) return; /* Whoever does is not done yet. */
-    k->is_going_on = true;
-    while (!sl_list_empty(&k->going_on)) {
-        struct sl_tx *t = sl_entry_of(k->going_on.next, struct sl_tx, going_on);
-        sl_list_remove(&t->going_on);
-        sl_tx_go_on(k, now, t);
-    }
-    k->is_going_on = false;
-}
-
-void sl_lock_leave_line(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+void sl_lock_leave_line(struct sl_keeper *k, struct sl_tx *t)
 {
     struct sl_lock *l = t->waits;
     if (l == NULL) return;
     struct sl_item *i = l->item;
-    step_out(l);
+    step_out(k, l);
     i->below++; /* It stays until its line was served. */
     if (l->mode == SL_MODE_NONE) drop_lock(k, l);
 #ifndef MUT_NOSERVE
-    serve(k, now, i);
+    serve(k, i);
 #endif
     i->below--;
     drop_item(k, i);
-    go_on_all(k, now);
 }
 
-static void free_one(struct sl_keeper *k, sl_ms now, struct sl_lock *l)
+static void free_one(struct sl_keeper *k, struct sl_lock *l)
 {
     struct sl_item *i = l->item;
     if (l->mode != SL_MODE_NONE) {
@@ -333,112 +331,28 @@ static void free_one(struct sl_keeper *k, sl_ms now, struct sl_lock *l)
     }
     i->below++;
     drop_lock(k, l);
-    serve(k, now, i);
+    serve(k, i);
     i->below--;
     drop_item(k, i);
 }
 
-void sl_lock_free_all(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+void sl_lock_free_all(struct sl_keeper *k, struct sl_tx *t)
 {
     struct sl_lock *waits = t->waits;
-    if (waits != NULL) step_out(waits);
+    if (waits != NULL) step_out(k, waits);
     while (!sl_list_empty(&t->locks))
-        free_one(k, now, sl_entry_of(t->locks.next, struct sl_lock, in_tx));
-    go_on_all(k, now);
+        free_one(k, sl_entry_of(t->locks.next, struct sl_lock, in_tx));
 }
 
-/* --- Cycles ------------------------------------------------------------------------ */
-
-/* Those in the way of one who waits: who has what does not fit, and who stands before it. */
-static struct sl_look look_at_all(const struct sl_lock *l)
-{
-    return (struct sl_look){.at = &l->item->locks, .line = &l->item->line};
-}
-
-/* NULL: that was all. */
-static struct sl_tx *next_blocker(const struct sl_lock *l, struct sl_look *look)
-{
-    for (;;) {
-        look->at = look->at->next;
-        if (!look->in_line && look->at == &l->item->locks) {
-            look->in_line = true;
-            look->at = look->line->next;
-        }
-        if (look->in_line) {
-            struct sl_lock *o = sl_entry_of(look->at, struct sl_lock, in_line);
-            return o == l ? NULL : o->tx;
-        }
-        struct sl_lock *o = sl_entry_of(look->at, struct sl_lock, in_item);
-        if (o != l && !sl_mode_fits(l->wanted, o->mode)) return o->tx;
-    }
-}
+/* --- In the way -------------------------------------------------------------------- */
 
 const struct sl_tx *sl_lock_blocker(const struct sl_lock *l)
 {
-    struct sl_look look = look_at_all(l);
-    return next_blocker(l, &look);
-}
-
-/* Who has an item is looked at once in a search for each mode that is wanted, and each of a
- * line once: those before the last that was reached are looked at by that one, if not now
- * then later. Else a long line would take the square of its length. */
-static struct sl_look look_at_rest(struct sl_keeper *k, struct sl_lock *l)
-{
-    struct sl_item *i = l->item;
-    struct sl_look look = look_at_all(l);
-#ifdef MUT_LONGLOOK
-    return look;
-#endif
-    if (i->search != k->search) {
-        i->search = k->search;
-        i->looked = 0;
-        i->last = NULL;
+    const struct sl_item *i = l->item;
+    for (const struct sl_list *a = i->locks.next; a != &i->locks; a = a->next) {
+        const struct sl_lock *o = sl_entry_of(a, struct sl_lock, in_item);
+        if (o != l && !sl_mode_fits(l->wanted, o->mode)) return o->tx;
     }
-    bool is_last = i->last == NULL || sl_lock_comes_before(i->last, l);
-    if (i->last != NULL) look.line = is_last ? &i->last->in_line : l->in_line.prev;
-    if (is_last) i->last = l;
-    if (i->looked & 1u << l->wanted) {
-        look.in_line = true;
-        look.at = look.line;
-    }
-    i->looked |= 1u << l->wanted;
-    return look;
-}
-
-/* A search in depth, without recursion: each knows from whom it was reached and how far its
- * blockers were looked at. */
-struct sl_tx *sl_lock_cycle(struct sl_keeper *k, struct sl_tx *t)
-{
-    uint64_t search = ++k->search;
-    struct sl_tx *x = t;
-    t->seen = search;
-    t->from = NULL;
-    t->look = look_at_all(t->waits); /* But not at itself: that is left to others. */
-#ifdef MUT_SKIPFIRST
-    t->look = look_at_rest(k, t->waits);
-#endif
-    while (x != NULL) {
-        struct sl_tx *y = x->waits == NULL ? NULL : next_blocker(x->waits, &x->look);
-        if (y == NULL) {
-            x = x->from; /* No way on from here. */
-            continue;
-        }
-        if (y == t) {
-            struct sl_tx *youngest = x;
-            for (struct sl_tx *z = x; z != NULL; z = z->from)
-#ifdef MUT_YOUNGEST
-                if (z->id < youngest->id) youngest = z;
-#else
-                if (z->id > youngest->id) youngest = z;
-#endif
-            k->cycle_end = x;
-            return youngest;
-        }
-        if (y->seen == search) continue;
-        y->seen = search;
-        y->from = x;
-        if (y->waits != NULL) y->look = look_at_rest(k, y->waits);
-        x = y;
-    }
-    return NULL;
+    const struct sl_lock *first = first_in_line(i);
+    return first == l ? NULL : first->tx;
 }

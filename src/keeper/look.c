@@ -10,10 +10,7 @@ void sl_keeper_stats(const struct sl_keeper *k, struct sl_keeper_stats *out)
     out->term = k->term;
     out->transactions = k->transaction_count;
     out->locks = k->locks.count;
-    out->waiting = 0;
-    for (const struct sl_list *i = k->transactions.next; i != &k->transactions;
-         i = i->next)
-        if (sl_entry_of(i, struct sl_tx, all)->waits != NULL) out->waiting++;
+    out->waiting = k->waiting;
 }
 
 static void fill(sl_ms now, const struct sl_lock *l, struct sl_tx_view *out)
@@ -141,8 +138,11 @@ static void check_tx(const struct sl_keeper *k, const struct sl_tx *t)
          "who restarts has nothing");
     must(t->waits == NULL || t->reply != NULL, "who waits was asked for something");
     must(t->waits == NULL || t->op == NULL, "who waits does not ask the engine");
-    must(t->reply == NULL || t->waits != NULL || t->op != NULL,
-         "who is not answered waits for somebody");
+    bool goes_on = !sl_list_empty(&t->going_on);
+    must(t->reply == NULL || t->waits != NULL || t->op != NULL || goes_on,
+         "who is not answered waits for somebody, or goes on");
+    must(!goes_on || (t->state == SL_RUNS && t->waits == NULL && t->reply != NULL),
+         "who goes on has what it waited for");
     must(t->state != SL_COMMITS || t->op != NULL, "who commits waits for the engine");
     must(k->state == SL_LEADER || t->state == SL_COMMITS,
          "without a leader nobody runs");
@@ -152,15 +152,23 @@ void sl_keeper_check(const struct sl_keeper *k)
 {
     uint64_t cursor = 0;
     void *items[64];
-    uint32_t count = 0;
+    uint32_t count = 0, waiting = 0;
+    size_t bytes = 0;
     do {
         size_t found = sl_index_scan(&k->items, &cursor, items, 64);
         for (size_t i = 0; i < found; i++) check_item(k, items[i]);
     } while (cursor != 0);
     for (const struct sl_list *i = k->transactions.next; i != &k->transactions;
          i = i->next) {
-        check_tx(k, sl_entry_of(i, struct sl_tx, all));
+        const struct sl_tx *t = sl_entry_of(i, struct sl_tx, all);
+        check_tx(k, t);
         count++;
+        bytes += t->write_bytes;
+        waiting += t->waits != NULL ? 1 : 0;
     }
-    must(count == k->transaction_count, "transactions are counted");
+    must(count == k->transaction_count && waiting == k->waiting,
+         "transactions are counted, and those who wait");
+    must(bytes == k->write_bytes, "all writes are counted");
+    must(sl_list_empty(&k->going_on) == (k->going_on_ms == SL_NEVER),
+         "who goes on is due");
 }

@@ -4,8 +4,6 @@
 
 #include "keeper/keeper_inside.h"
 
-static void run(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
-
 /* --- Sessions ---------------------------------------------------------------------- */
 
 static uint64_t hash_session(const void *item, uint64_t seed)
@@ -80,12 +78,20 @@ static struct sl_written *find_written(const struct sl_keeper *k, const struct s
                          hash_names(&n, k->writes.seed));
 }
 
+static void count_bytes(struct sl_keeper *k, struct sl_tx *t, size_t more, size_t less)
+{
+    t->write_bytes += more;
+    t->write_bytes -= less;
+    k->write_bytes += more;
+    k->write_bytes -= less;
+}
+
 static void forget(struct sl_keeper *k, struct sl_written *w)
 {
     sl_index_remove(&k->writes, w, hash_written(w, k->writes.seed));
     sl_list_remove(&w->in_tx);
     w->tx->write_count--;
-    w->tx->write_bytes -= w->table_n + w->key_n + w->value_n;
+    count_bytes(k, w->tx, 0, w->table_n + w->key_n + w->value_n);
     free(w->value);
     free(w);
 }
@@ -109,7 +115,7 @@ static struct sl_written *make_written(struct sl_keeper *k, struct sl_tx *t,
     if (key.n > 0) memcpy(w->name + table.n, key.at, key.n);
     sl_list_append(&t->writes, &w->in_tx);
     t->write_count++;
-    t->write_bytes += table.n + key.n;
+    count_bytes(k, t, table.n + key.n, 0);
     sl_index_put(&k->writes, w, hash_written(w, k->writes.seed));
     return w;
 }
@@ -123,6 +129,11 @@ static int put(struct sl_keeper *k, struct sl_tx *t, struct sl_bytes table,
     size_t less = w == NULL ? 0 : w->value_n;
     if (w == NULL && t->write_count >= k->limits.writes_max) return SLUICE_EWRITES;
     if (t->write_bytes - less + more > k->limits.bytes_max) return SLUICE_EWRITES;
+#ifndef MUT_NOTOTAL
+    if (k->limits.total_bytes_max > 0 && more > less &&
+        k->write_bytes - less + more > k->limits.total_bytes_max)
+        return SLUICE_ETRANSACTIONS;
+#endif
     char *copy = malloc(value.n + 1);
     if (copy == NULL) return SLUICE_ENOMEM;
     if (w == NULL) w = make_written(k, t, table, key);
@@ -131,8 +142,7 @@ static int put(struct sl_keeper *k, struct sl_tx *t, struct sl_bytes table,
         return SLUICE_ENOMEM;
     }
     if (value.n > 0) memcpy(copy, value.at, value.n);
-    t->write_bytes += value.n;
-    t->write_bytes -= w->value_n;
+    count_bytes(k, t, value.n, w->value_n);
     free(w->value);
     w->value = copy;
     w->value_n = (uint32_t)value.n;
@@ -156,43 +166,41 @@ static void answer(struct sl_keeper *k, struct sl_tx *t, int status)
 static void answer_value(struct sl_keeper *k, struct sl_tx *t, bool found,
                          struct sl_bytes value)
 {
-    if (t->reply == NULL) return;
-    struct sl_reply *r = sl_reply_grow(t->reply, value.n);
-    if (r == NULL) {
+    struct sl_reply *r = t->reply;
+    if (r == NULL) return;
+    char *bytes = sl_reply_bytes(r, value.n);
+    if (bytes == NULL) {
         answer(k, t, SLUICE_ENOMEM);
         return;
     }
-    if (value.n > 0) memcpy(r->bytes, value.at, value.n);
+    if (value.n > 0) memcpy(bytes, value.at, value.n);
     r->answer.found = found;
-    if (found) r->answer.value = (struct sl_bytes){r->bytes, value.n};
-    t->reply = r;
+    if (found) r->answer.value = (struct sl_bytes){bytes, value.n};
     answer(k, t, SLUICE_OK);
 }
 
 /* --- Beginning and ending ------------------------------------------------------------ */
 
-void sl_tx_end(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+void sl_tx_end(struct sl_keeper *k, struct sl_tx *t)
 {
     sl_tx_forget_writes(k, t);
     if (t->op != NULL) sl_order_drop(k, t->op);
     t->op = NULL;
     sl_list_remove(&t->going_on);
-    sl_lock_free_all(k, now, t);
+    sl_lock_free_all(k, t);
     if (t->due != SL_HEAP_NONE) sl_heap_remove(&k->ages, t->due);
     if (!t->gone)
         sl_index_remove(&k->by_session, t, hash_session(t, k->by_session.seed));
     sl_list_remove(&t->all);
     k->transaction_count--;
-    free(t->reply);
+    sl_reply_free(k, t->reply);
     free(t->words);
     free(t->request);
     free(t);
 }
 
-void sl_tx_restart(struct sl_keeper *k, sl_ms now, struct sl_tx *t, int why,
-                   const uint64_t *cycle, uint32_t count)
+void sl_tx_restart(struct sl_keeper *k, struct sl_tx *t, int why)
 {
-    struct sl_reply *r = t->reply;
     t->state = SL_RESTARTS;
     t->why = why;
     k->stats.restarted++;
@@ -204,20 +212,11 @@ void sl_tx_restart(struct sl_keeper *k, sl_ms now, struct sl_tx *t, int why,
 #endif
     t->op = NULL;
     sl_list_remove(&t->going_on);
-    if (r != NULL) {
-        struct sl_reply *more = sl_reply_grow(r, count * sizeof *cycle);
-        if (more != NULL) {
-            r = t->reply = more;
-            if (count > 0) memcpy(r->bytes, cycle, count * sizeof *cycle);
-            r->answer.cycle = (const uint64_t *)(const void *)r->bytes;
-            r->answer.cycle_count = count;
-        }
-        answer(k, t, why);
-    }
+    if (t->reply != NULL) answer(k, t, why);
 #ifndef MUT_RESTARTKEEPS
-    sl_lock_free_all(k, now, t);
+    sl_lock_free_all(k, t);
 #else
-    sl_lock_leave_line(k, now, t);
+    sl_lock_leave_line(k, t);
 #endif
 }
 
@@ -276,7 +275,7 @@ static void begin(struct sl_keeper *k, sl_ms now, struct sl_reply *r,
         status = SLUICE_ETRANSACTIONS;
     else if (t == NULL) t = make_tx(k, now, ask->session);
     if (status == SLUICE_OK && (t == NULL || !set_request(t, ask->request))) {
-        if (t != NULL && fresh) sl_tx_end(k, now, t);
+        if (t != NULL && fresh) sl_tx_end(k, t);
         status = SLUICE_ENOMEM;
     }
     if (status == SLUICE_OK) {
@@ -325,39 +324,6 @@ static int take_locks(struct sl_keeper *k, struct sl_tx *t)
     return sl_lock_take(k, t, word_table(t), word_key(t), below);
 }
 
-#define CYCLE_MAX 64 /* Of one, so many are named. */
-
-/* It waits now: if that closes a cycle the youngest gives way, until there is none. False:
- * that was t itself. */
-static bool break_cycles(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
-{
-#ifdef MUT_NOCYCLE
-    return true;
-#endif
-    uint64_t id = t->id;
-    struct sl_tx *youngest;
-    while (t->waits != NULL && (youngest = sl_lock_cycle(k, t)) != NULL) {
-        uint64_t cycle[CYCLE_MAX];
-        uint32_t count = 0;
-        for (const struct sl_tx *x = k->cycle_end; x != NULL; x = x->from)
-            if (count < CYCLE_MAX) cycle[count++] = x->id;
-        /* From the first that waits on: as they wait for each other. */
-        for (uint32_t i = 0; i < count / 2; i++) {
-            uint64_t other = cycle[count - 1 - i];
-            cycle[count - 1 - i] = cycle[i];
-            cycle[i] = other;
-        }
-        k->stats.cycles++;
-        bool self = youngest->id == id;
-        sl_tx_restart(k, now, youngest, SLUICE_ERESTART, cycle, count);
-        if (self) return false;
-#ifdef MUT_ONECYCLE
-        break;
-#endif
-    }
-    return true;
-}
-
 /* --- What is asked, with its locks ---------------------------------------------------- */
 
 static void ask_engine(struct sl_keeper *k, struct sl_tx *t,
@@ -401,12 +367,12 @@ static void del(struct sl_keeper *k, struct sl_tx *t)
 }
 
 /* Whatever it is told, but RESTART and AGE, is the end of it. */
-static void commit(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+static void commit(struct sl_keeper *k, struct sl_tx *t)
 {
 #ifdef MUT_READONLY
     if (t->write_count == 0) {
         answer(k, t, SLUICE_OK);
-        sl_tx_end(k, now, t);
+        sl_tx_end(k, t);
         return;
     }
 #endif
@@ -414,13 +380,13 @@ static void commit(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
     else ask_engine(k, t, SL_KO_COMMIT);
     if (t->op == NULL) {
         k->stats.aborted++;
-        sl_tx_end(k, now, t);
+        sl_tx_end(k, t);
         return;
     }
     t->state = SL_COMMITS;
     if (t->due != SL_HEAP_NONE) sl_heap_remove(&k->ages, t->due);
 #ifdef MUT_EARLYFREE
-    sl_lock_free_all(k, now, t);
+    sl_lock_free_all(k, t);
 #endif
 }
 
@@ -438,122 +404,162 @@ static void with_locks(struct sl_keeper *k, struct sl_tx *t)
     }
 }
 
-static void run(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+static void run(struct sl_keeper *k, struct sl_tx *t)
 {
     int status = take_locks(k, t);
 #ifdef MUT_DIRTY
     if (status == SL_TX_WAITS && t->asked == SL_TX_GET) {
-        sl_lock_leave_line(k, now, t);
+        sl_lock_leave_line(k, t);
         status = SLUICE_OK;
     }
 #endif
     if (status == SLUICE_OK) with_locks(k, t);
-    else if (status == SL_TX_WAITS) break_cycles(k, now, t);
+    else if (status == SL_TX_WAITS) sl_cycles_break(k, t);
     else answer(k, t, status);
 }
 
-void sl_tx_go_on(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+/* Thousands may have their turn at once, and each may have to look for cycles. */
+void sl_tx_go_on(struct sl_keeper *k, sl_ms now)
 {
-#ifndef MUT_GRANTSTOPPED
-    if (k->state != SL_LEADER) return;
+    uint64_t end = k->stats.steps + SL_STEPS_MAX;
+#ifdef MUT_GOONALL
+    end = UINT64_MAX;
 #endif
-    if (t->state == SL_RUNS && t->reply != NULL) run(k, now, t);
+    while (!sl_list_empty(&k->going_on) && k->stats.steps < end) {
+        struct sl_tx *t = sl_entry_of(k->going_on.next, struct sl_tx, going_on);
+        sl_list_remove(&t->going_on);
+        k->stats.steps++;
+        run(k, t);
+    }
+    k->going_on_ms = sl_list_empty(&k->going_on) ? SL_NEVER : now;
 }
 
 /* --- What the engine did ---------------------------------------------------------------- */
 
 /* Rows of the engine and of this transaction, by key: what it wrote itself counts. */
-static bool is_before(const struct sl_row *x, const struct sl_row *y)
+static int compare_keys(struct sl_bytes a, struct sl_bytes b)
 {
-    size_t n = x->key.n < y->key.n ? x->key.n : y->key.n;
-    int c = n == 0 ? 0 : memcmp(x->key.at, y->key.at, n);
-    return c != 0 ? c < 0 : x->key.n < y->key.n;
+    size_t n = a.n < b.n ? a.n : b.n;
+    int c = n == 0 ? 0 : memcmp(a.at, b.at, n);
+    return c != 0 ? c : (a.n > b.n) - (a.n < b.n);
 }
 
-static void swap_rows(struct sl_row *a, struct sl_row *b)
+static struct sl_bytes key_of(const struct sl_written *w)
 {
-    const struct sl_row x = *a;
-    *a = *b;
-    *b = x;
+    return (struct sl_bytes){w->name + w->table_n, w->key_n};
 }
 
-static void sink(struct sl_row *rows, uint32_t at, uint32_t n)
+static void sink(const struct sl_written **of, uint32_t at, uint32_t n)
 {
     for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && is_before(&rows[child], &rows[child + 1])) child++;
-        if (!is_before(&rows[at], &rows[child])) return;
-        swap_rows(&rows[at], &rows[child]);
+        if (child + 1 < n && compare_keys(key_of(of[child]), key_of(of[child + 1])) < 0)
+            child++;
+        if (compare_keys(key_of(of[at]), key_of(of[child])) >= 0) return;
+        const struct sl_written *w = of[at];
+        of[at] = of[child];
+        of[child] = w;
     }
 }
 
 /* By a heap: the keeper has no library to sort with. */
-static void sort_rows(struct sl_row *rows, uint32_t n)
+static void sort_writes(const struct sl_written **of, uint32_t n)
 {
-    for (uint32_t i = n / 2; i > 0; i--) sink(rows, i - 1, n);
+    for (uint32_t i = n / 2; i > 0; i--) sink(of, i - 1, n);
     for (uint32_t i = n; i > 1; i--) {
-        swap_rows(&rows[0], &rows[i - 1]);
-        sink(rows, 0, i - 1);
+        const struct sl_written *w = of[0];
+        of[0] = of[i - 1];
+        of[i - 1] = w;
+        sink(of, 0, i - 1);
     }
 }
 
-static uint32_t collect(const struct sl_keeper *k, const struct sl_tx *t,
-                        const struct sl_done *done, struct sl_row *out)
+/* The engine's rows, which are in order, and its own writes of that table, sorted, as one. */
+struct merge {
+    const struct sl_row *row, *rows_end;
+    const struct sl_written **own, **own_end;
+};
+
+static bool next_row(struct merge *m, struct sl_row *out)
+{
+    for (;;) {
+        int c = m->row == m->rows_end  ? 1
+                : m->own == m->own_end ? -1
+                                       : compare_keys(m->row->key, key_of(*m->own));
+        if (c > 0 && m->own == m->own_end) return false;
+        if (c < 0) {
+            *out = *m->row++;
+            return true;
+        }
+        const struct sl_written *w = *m->own++;
+        if (c == 0) m->row++;
+        if (w->deleted) continue;
+        *out = (struct sl_row){key_of(w), {w->value, w->value_n}};
+        return true;
+    }
+}
+
+/* Its writes of the table that was asked for; how many. */
+static uint32_t own_writes(const struct sl_tx *t, const struct sl_written **out)
 {
     struct sl_bytes table = word_table(t);
     uint32_t n = 0;
-    for (uint32_t i = 0; i < done->row_count; i++)
-        if (find_written(k, t, table, done->rows[i].key) == NULL)
-            out[n++] = done->rows[i];
     for (const struct sl_list *i = t->writes.next; i != &t->writes; i = i->next) {
         const struct sl_written *w = sl_entry_of(i, struct sl_written, in_tx);
-        if (w->deleted || w->table_n != table.n ||
-            memcmp(w->name, table.at, table.n) != 0)
-            continue;
-        out[n++] = (struct sl_row){{w->name + w->table_n, w->key_n},
-                                   {w->value, w->value_n}};
+        if (w->table_n == table.n && memcmp(w->name, table.at, table.n) == 0)
+            out[n++] = w;
     }
-    sort_rows(out, n);
+    sort_writes(out, n);
     return n;
+}
+
+static char *copy_bytes(char *at, struct sl_bytes *b)
+{
+    if (b->n > 0) memcpy(at, b->at, b->n);
+    b->at = at;
+    return at + b->n;
+}
+
+/* Counted first, and then copied, if it is not too much. */
+static int answer_rows(const struct sl_keeper_limits *l, struct sl_reply *r,
+                       const struct merge *merged)
+{
+    struct merge m = *merged;
+    struct sl_row row;
+    size_t n = 0, bytes = 0;
+    while (next_row(&m, &row)) {
+        n++;
+        bytes += row.key.n + row.value.n;
+    }
+    if (n > l->rows_max || (l->scan_bytes_max > 0 && bytes > l->scan_bytes_max))
+        return SLUICE_ETOOBIG;
+    struct sl_row *rows = sl_reply_bytes(r, n * sizeof *rows + bytes);
+    if (rows == NULL) return SLUICE_ENOMEM;
+    char *at = (char *)(rows + n);
+    m = *merged;
+    for (struct sl_row *to = rows; next_row(&m, to); to++)
+        at = copy_bytes(copy_bytes(at, &to->key), &to->value);
+    r->answer.rows = rows;
+    r->answer.row_count = (uint32_t)n;
+    return SLUICE_OK;
 }
 
 static void scanned(struct sl_keeper *k, struct sl_tx *t, const struct sl_done *done)
 {
-    size_t most = done->row_count + t->write_count, bytes = 0;
     if (t->reply == NULL) return;
-    struct sl_row *rows = malloc((most + 1) * sizeof *rows);
-    if (rows == NULL) {
+    const struct sl_written **own = malloc((t->write_count + 1) * sizeof *own);
+    if (own == NULL) {
         answer(k, t, SLUICE_ENOMEM);
         return;
     }
-    uint32_t n = collect(k, t, done, rows);
-    for (uint32_t i = 0; i < n; i++) bytes += rows[i].key.n + rows[i].value.n;
-    struct sl_reply *r = NULL;
-    if (n <= k->limits.rows_max) r = sl_reply_grow(t->reply, n * sizeof *rows + bytes);
-    if (r == NULL) {
-        free(rows);
-        answer(k, t, n > k->limits.rows_max ? SLUICE_ETOOBIG : SLUICE_ENOMEM);
-        return;
-    }
-    t->reply = r;
-    struct sl_row *to = (struct sl_row *)(void *)r->bytes;
-    char *at = r->bytes + n * sizeof *rows;
-    for (uint32_t i = 0; i < n; i++) {
-        to[i] = (struct sl_row){{at, rows[i].key.n},
-                                {at + rows[i].key.n, rows[i].value.n}};
-        if (rows[i].key.n > 0) memcpy(at, rows[i].key.at, rows[i].key.n);
-        at += rows[i].key.n;
-        if (rows[i].value.n > 0) memcpy(at, rows[i].value.at, rows[i].value.n);
-        at += rows[i].value.n;
-    }
-    free(rows);
-    r->answer.rows = to;
-    r->answer.row_count = n;
-    answer(k, t, SLUICE_OK);
+    uint32_t n = own_writes(t, own);
+    const struct merge m = {done->rows, done->rows + done->row_count, own, own + n};
+    int status = answer_rows(&k->limits, t->reply, &m);
+    free(own);
+    answer(k, t, status);
 }
 
 /* Whatever came of it, the transaction is over; its locks go last. */
-static void committed(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
-                      const struct sl_done *done)
+static void committed(struct sl_keeper *k, struct sl_tx *t, const struct sl_done *done)
 {
     if (done->status == SLUICE_OK) k->stats.committed++;
     else k->stats.aborted++;
@@ -562,7 +568,7 @@ static void committed(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
         t->reply->answer.term = done->term;
     }
     answer(k, t, done->status);
-    sl_tx_end(k, now, t);
+    sl_tx_end(k, t);
 }
 
 /* Now its locks are free; or it is tried again, and they are kept until then. */
@@ -571,7 +577,7 @@ static void barred(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
 {
 #ifdef MUT_BARSESSION
     struct sl_tx *other = find(k, t->session);
-    if (other != NULL) sl_lock_free_all(k, now, other);
+    if (other != NULL) sl_lock_free_all(k, other);
 #endif
 #ifndef MUT_BARONCE
     if (done->status != SLUICE_OK) {
@@ -581,14 +587,14 @@ static void barred(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
     }
 #endif
     (void)done;
-    sl_tx_end(k, now, t);
+    sl_tx_end(k, t);
 }
 
 void sl_tx_engine_did(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
                       const struct sl_done *done)
 {
     t->op = NULL;
-    if (t->state == SL_COMMITS) committed(k, now, t, done);
+    if (t->state == SL_COMMITS) committed(k, t, done);
     else if (t->state == SL_IS_BARRED) barred(k, now, t, done);
     else if (done->status != SLUICE_OK) answer(k, t, done->status);
     else if (t->asked == SL_TX_SCAN) scanned(k, t, done);
@@ -644,22 +650,21 @@ static void ask_outcome(struct sl_keeper *k, struct sl_reply *r,
         return;
     }
     op->reply = r;
-    sl_list_append(&k->outcomes, &r->place);
+    r->ordered = true;
 }
 
-static void abort_it(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
-                     struct sl_reply *r)
+static void abort_it(struct sl_keeper *k, struct sl_tx *t, struct sl_reply *r)
 {
     k->stats.aborted++;
-    sl_tx_end(k, now, t);
+    sl_tx_end(k, t);
     sl_reply_status(k, r, SLUICE_OK);
 }
 
-static void ask_transaction(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
-                            struct sl_reply *r, const struct sl_tx_ask *a)
+static void ask_transaction(struct sl_keeper *k, struct sl_tx *t, struct sl_reply *r,
+                            const struct sl_tx_ask *a)
 {
     if (a->type == SL_TX_ABORT) {
-        abort_it(k, now, t, r);
+        abort_it(k, t, r);
         return;
     }
 #ifndef MUT_RUNSON
@@ -670,15 +675,15 @@ static void ask_transaction(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
 #endif
     t->reply = r;
     t->asked = a->type;
-    if (a->type == SL_TX_COMMIT) commit(k, now, t);
+    if (a->type == SL_TX_COMMIT) commit(k, t);
     else if (!keep(t, a)) answer(k, t, SLUICE_ENOMEM);
-    else run(k, now, t);
+    else run(k, t);
 }
 
 int sl_keeper_ask(struct sl_keeper *k, sl_ms now, uint64_t ticket,
                   const struct sl_tx_ask *ask)
 {
-    struct sl_reply *r = sl_reply_new(ticket, ask->session);
+    struct sl_reply *r = sl_reply_new(k, ticket, ask->session);
     if (r == NULL) return SLUICE_ENOMEM;
     int status = check(k, ask);
     struct sl_tx *t = find(k, ask->session);
@@ -686,28 +691,12 @@ int sl_keeper_ask(struct sl_keeper *k, sl_ms now, uint64_t ticket,
     else if (ask->type == SL_TX_BEGIN) begin(k, now, r, ask);
     else if (ask->type == SL_TX_OUTCOME) ask_outcome(k, r, ask);
     else if (t == NULL || t->reply != NULL) sl_reply_status(k, r, SLUICE_ENOTX);
-    else ask_transaction(k, now, t, r, ask);
+    else ask_transaction(k, t, r, ask);
+    sl_tx_go_on(k, now);
     return SLUICE_OK;
 }
 
 /* --- A connection ends -------------------------------------------------------------------- */
-
-/* What it was to be told is told to nobody. */
-static void forget_replies(struct sl_keeper *k, uint64_t session)
-{
-    struct sl_list *next;
-    for (struct sl_list *i = k->replies.next; i != &k->replies; i = next) {
-        struct sl_reply *r = sl_entry_of(i, struct sl_reply, place);
-        next = i->next;
-        if (r->session != session) continue;
-        sl_list_remove(&r->place);
-        free(r);
-    }
-    for (struct sl_list *i = k->outcomes.next; i != &k->outcomes; i = i->next) {
-        struct sl_reply *r = sl_entry_of(i, struct sl_reply, place);
-        if (r->session == session) r->ticket = 0;
-    }
-}
 
 void sl_tx_bar(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
 {
@@ -719,20 +708,15 @@ void sl_tx_bar(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
 
 /* It may have a commit on its way, or locks that others wait for: first the engine is told
  * that it commits no more. */
-void sl_keeper_leave(struct sl_keeper *k, sl_ms now, uint64_t session)
+static void leave(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
 {
-    struct sl_tx *t = find(k, session);
-#ifndef MUT_TELLGONE
-    forget_replies(k, session);
-#endif
-    if (t == NULL) return;
-    free(t->reply);
-    t->reply = NULL;
+    t->reply = NULL; /* It was forgotten. */
     sl_index_remove(&k->by_session, t, hash_session(t, k->by_session.seed));
     t->gone = true;
     if (t->state == SL_COMMITS) return; /* It ends with that. */
     k->stats.aborted++;
-    sl_lock_leave_line(k, now, t);
+    sl_lock_leave_line(k, t);
+    sl_list_remove(&t->going_on);
     if (t->op != NULL) sl_order_drop(k, t->op);
     t->op = NULL;
 #ifndef MUT_FREEFIRST
@@ -744,5 +728,18 @@ void sl_keeper_leave(struct sl_keeper *k, sl_ms now, uint64_t session)
         return;
     }
 #endif
-    sl_tx_end(k, now, t);
+    sl_tx_end(k, t);
+}
+
+void sl_keeper_leave(struct sl_keeper *k, sl_ms now, uint64_t session)
+{
+    struct sl_tx *t = find(k, session);
+#ifndef MUT_TELLGONE
+    sl_reply_forget(k, session);
+#else
+    if (t != NULL) sl_reply_free(k, t->reply);
+#endif
+    if (t == NULL) return;
+    leave(k, now, t);
+    sl_tx_go_on(k, now);
 }

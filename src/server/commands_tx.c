@@ -185,7 +185,7 @@ static void say_store(struct call *call, enum sl_tx_type asked, int status)
 }
 
 /* A limit, with the setting that it is. */
-static void say_limit(struct call *call, int status)
+static void say_limit(struct call *call, enum sl_tx_type asked, int status)
 {
     const struct sl_settings *set = call->s->settings;
     char text[200] = "";
@@ -210,9 +210,15 @@ static void say_limit(struct call *call, int status)
                      set->tx_writes_max, set->tx_bytes_max);
             break;
         case SLUICE_ETRANSACTIONS:
-            snprintf(text, sizeof text,
-                     "there are %" PRId64 " transactions already (tx-max)",
-                     set->tx_max);
+            if (asked == SL_TX_BEGIN)
+                snprintf(text, sizeof text,
+                         "there are %" PRId64 " transactions already (tx-max)",
+                         set->tx_max);
+            else
+                snprintf(text, sizeof text,
+                         "all transactions together may write %" PRId64
+                         " bytes (tx-total-bytes-max): try again when others are done",
+                         set->tx_total_bytes_max);
             break;
         default:
             snprintf(text, sizeof text,
@@ -255,7 +261,7 @@ static void say_why(struct call *call, enum sl_tx_type asked,
         case SLUICE_ELOCKS:
         case SLUICE_EWRITES:
         case SLUICE_ETRANSACTIONS:
-        case SLUICE_EAGE: say_limit(call, a->status); break;
+        case SLUICE_EAGE: say_limit(call, asked, a->status); break;
         default: sl_say_status(call, a->status); break;
     }
 }

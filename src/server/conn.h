@@ -57,6 +57,8 @@ struct conn {
     struct sl_asking *request;    /* What it asked the nodes for (cluster.c). */
     uint64_t tx;                  /* The number of its transaction; 0: it has none. */
     uint8_t tx_asked;             /* What it asked the keeper for. */
+    const char *tx_failed;        /* What failed first in its transaction, a command, */
+    const char *tx_error;         /* and the word of the error; NULL: nothing did. */
     enum sl_parting leaves;       /* It has gone; it will be closed in a later turn. */
     enum sl_parting hang_up;      /* When all is sent. */
     sl_ms hang_up_ms;             /* Since when. */

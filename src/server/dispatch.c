@@ -160,8 +160,12 @@ static void run(struct call *call, const struct command *command)
 
 void sl_dispatch(struct conn *c, const struct sl_args *args)
 {
-    struct call call = {
-        .c = c, .s = c->server, .out = sl_conn_out(c), .at = args->at, .n = args->n};
+    struct call call = {.c = c,
+                        .s = c->server,
+                        .out = sl_conn_out(c),
+                        .at = args->at,
+                        .n = args->n,
+                        .tx = sl_keep_part(args->at[0])};
     const struct command *command = sl_command_find(args->at[0]);
     c->server->stats.commands++;
     if (refuses(&call)) return;
@@ -198,6 +202,7 @@ bool sl_parse_number(struct sl_bytes b, int64_t min, int64_t max, int64_t *out)
 void sl_say(struct call *call, const char *word, const char *text)
 {
     call->s->stats.errors++;
+    if (call->tx != NULL) sl_keep_failed(call, word);
     sl_resp_problem(call->out, word, text);
 }
 

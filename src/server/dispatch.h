@@ -21,6 +21,7 @@ struct call {
     struct sl_resp_writer *out;
     const struct sl_bytes *at;
     size_t n;
+    const char *tx; /* Its name, if it belongs to a transaction (keeper.h); NULL. */
 };
 
 struct command {

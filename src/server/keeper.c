@@ -158,7 +158,8 @@ static void on_engine(uv_poll_t *handle, int status, int events)
     (void)status;
     (void)events;
     sl_server_look_at_clock(s);
-    sl_engine_work(s->keep->engine);
+    /* One at least: others may use up every turn. What is left is readable still. */
+    while (sl_engine_work(s->keep->engine, 1) && !sl_server_turn_is_long(s)) {}
     sl_server_settle(s);
 }
 
@@ -194,21 +195,69 @@ const struct sl_cycle *sl_keep_cycle(const struct server *s, uint32_t i)
 
 /* --- Requests -------------------------------------------------------------------------------- */
 
-void sl_keep_ask(struct call *call, const struct sl_tx_ask *ask)
+static const char *const part_names[] = {
+    [SL_TX_BEGIN] = "TX.BEGIN",   [SL_TX_LOCK] = "TX.LOCK",   [SL_TX_GET] = "TX.GET",
+    [SL_TX_PUT] = "TX.PUT",       [SL_TX_DEL] = "TX.DEL",     [SL_TX_SCAN] = "TX.SCAN",
+    [SL_TX_COMMIT] = "TX.COMMIT", [SL_TX_ABORT] = "TX.ABORT", [SL_TX_OUTCOME] = NULL};
+
+const char *sl_keep_part(struct sl_bytes name)
 {
+    const size_t n = sizeof part_names / sizeof *part_names;
+    if (name.n < 3 || !sl_is_word((struct sl_bytes){name.at, 3}, "TX.")) return NULL;
+    for (size_t i = 0; i < n; i++)
+        if (part_names[i] != NULL && sl_is_word(name, part_names[i]))
+            return part_names[i];
+    return sl_is_word(name, "TX.OUTCOME") ? NULL : "an unknown command";
+}
+
+void sl_keep_failed(struct call *call, const char *word)
+{
+    struct conn *c = call->c;
+    if (c->tx == 0 || c->tx_error != NULL) return;
+    c->tx_failed = call->tx;
+    c->tx_error = word;
+}
+
+/* After RESTART and AGE the keeper itself lets nothing be done. */
+static bool has_failed(const struct conn *c)
+{
+#ifdef MUT_TXHALF
+    return false;
+#endif
+    return c->tx_error != NULL &&
+           strcmp(c->tx_error, sluice_status_word(SLUICE_ERESTART)) != 0 &&
+           strcmp(c->tx_error, sluice_status_word(SLUICE_EAGE)) != 0;
+}
+
+#define STEP_COST 8u /* Of a lock that is looked at: somewhere in memory. */
+
+/* A search for cycles may look at thousands of locks: then a turn has fewer commands. */
+static uint64_t steps_of(const struct sl_keep *k)
+{
+    struct sl_keeper_stats stats;
+    sl_keeper_stats(k->keeper, &stats);
+    return stats.steps;
+}
+
+void sl_keep_ask(struct call *call, const struct sl_tx_ask *asked)
+{
+    struct sl_tx_ask ask = *asked;
     struct server *s = call->s;
     struct sl_keep *k = s->keep;
     if (k == NULL) {
         sl_say(call, sluice_status_word(SLUICE_ENOKEEPER), sl_keep_why_not(s));
         return;
     }
-    int status = sl_keeper_ask(k->keeper, s->now.ms, sl_conn_id(call->c), ask);
+    if (ask.type == SL_TX_COMMIT && has_failed(call->c)) ask.type = SL_TX_ABORT;
+    uint64_t before = steps_of(k);
+    int status = sl_keeper_ask(k->keeper, s->now.ms, sl_conn_id(call->c), &ask);
+    sl_server_spend(s, STEP_COST * (steps_of(k) - before));
     if (status != SLUICE_OK) {
         sl_say_status(call, status);
         return;
     }
     call->c->blocked = SL_IN_TX;
-    call->c->tx_asked = (uint8_t)ask->type;
+    call->c->tx_asked = (uint8_t)asked->type;
     s->blocked_count++;
     k->asker = call->c; /* It goes on by itself if it is answered here. */
     sl_keep_tell(s);
@@ -219,6 +268,7 @@ void sl_keep_leave(struct conn *c)
 {
     struct server *s = c->server;
     c->tx = 0;
+    c->tx_error = NULL;
     if (s->keep != NULL) sl_keeper_leave(s->keep->keeper, s->now.ms, sl_conn_id(c));
 }
 
@@ -266,17 +316,32 @@ static void unblock(struct server *s, struct conn *c)
     s->blocked_count--;
 }
 
+/* Of a commit that was none. */
+static void say_failed(struct call *call)
+{
+    const struct conn *c = call->c;
+    char text[120];
+    snprintf(text, sizeof text,
+             "%s failed before (%s): nothing was committed; TX.BEGIN again",
+             c->tx_failed, c->tx_error);
+    sl_say(call, c->tx_error, text);
+}
+
 static void answer(struct server *s, uint64_t id, const struct sl_tx_answer *a)
 {
     const struct session *n = sl_server_session(s, id);
     struct conn *c = n != NULL ? n->conn : NULL;
     if (c == NULL || c->blocked != SL_IN_TX) return; /* It has left. */
     enum sl_tx_type asked = (enum sl_tx_type)c->tx_asked;
-    struct call call = {.c = c, .s = s, .out = sl_conn_out(c)};
+    struct call call = {.c = c, .s = s, .out = sl_conn_out(c), .tx = part_names[asked]};
     unblock(s, c);
     if (a->status == SLUICE_ERESTART && a->cycle_count > 0) remember_cycle(s, c->tx, a);
-    sl_keep_reply(&call, asked, a);
+    if (asked == SL_TX_COMMIT && a->status == SLUICE_OK && has_failed(c))
+        say_failed(&call);
+    else sl_keep_reply(&call, asked, a);
     c->tx = transaction_of(c, asked, a);
+    if (c->tx == 0 || (asked == SL_TX_BEGIN && a->status == SLUICE_OK))
+        c->tx_error = NULL;
 }
 
 sl_ms sl_keep_due(const struct server *s)
@@ -313,11 +378,13 @@ static struct sl_keeper_limits limits_of(const struct sl_settings *set)
         .locks_max = (uint32_t)set->tx_locks_max,
         .writes_max = (uint32_t)set->tx_writes_max,
         .bytes_max = (size_t)set->tx_bytes_max,
+        .total_bytes_max = (size_t)set->tx_total_bytes_max,
         .age_ms_max = age_ms,
         .name_bytes_max = (size_t)set->tx_name_bytes_max,
         .value_bytes_max = (size_t)set->tx_value_bytes_max,
         .request_bytes_max = (size_t)set->tx_request_bytes_max,
-        .rows_max = (uint32_t)set->tx_rows_max};
+        .rows_max = (uint32_t)set->tx_rows_max,
+        .scan_bytes_max = (size_t)set->output_bytes_max};
 }
 
 static int fail(const char *what, const char *folder, const char *why)
@@ -337,7 +404,7 @@ static void claim(struct server *s)
         struct pollfd p = {.fd = sl_engine_fd(k->engine), .events = POLLIN};
         poll(&p, 1, -1);
         sl_server_look_at_clock(s);
-        sl_engine_work(k->engine);
+        sl_engine_work(k->engine, SIZE_MAX);
     }
 }
 
@@ -376,6 +443,14 @@ int sl_keep_start(struct server *s)
     s->keep = calloc(1, sizeof *s->keep);
     if (s->keep == NULL) return fail("cannot start", v.folder, "out of memory");
     return open_store(s, v.folder);
+}
+
+void sl_keep_hurry(struct server *s)
+{
+#ifdef MUT_TXHURRY
+    return;
+#endif
+    if (s->keep != NULL) sl_engine_hurry(s->keep->engine);
 }
 
 void sl_keep_stop(struct server *s)

@@ -21,6 +21,9 @@
  * folder is ours and nobody is served yet. */
 int sl_keep_start(struct server *s);
 
+/* The server stops: a disk that fails is not waited for any longer. */
+void sl_keep_hurry(struct server *s);
+
 /* The loop has ended: what was ordered is done, then the store is closed. */
 void sl_keep_stop(struct server *s);
 
@@ -38,6 +41,14 @@ void sl_keep_ask(struct call *call, const struct sl_tx_ask *ask);
 /* Write the reply (commands_tx.c). */
 void sl_keep_reply(struct call *call, enum sl_tx_type asked,
                    const struct sl_tx_answer *a);
+
+/* The name of a command if a transaction is not what it was to be when it fails: of all TX.*
+ * but TX.OUTCOME, also of those that there are not. NULL: it is another. */
+const char *sl_keep_part(struct sl_bytes name);
+
+/* It is told that it failed, with a word that lasts: then TX.COMMIT aborts the transaction, if
+ * there is one, and says so. Else of a pipeline the half that did not fail would be done. */
+void sl_keep_failed(struct call *call, const char *word);
 
 /* The connection is gone, or begins anew: its transaction is given up. */
 void sl_keep_leave(struct conn *c);

@@ -20,6 +20,7 @@ void sl_server_stop(struct server *s, const char *why)
     s->stopping = true;
     sl_log(SL_LOG_INFO, "stopping: holders are told", "why", why, NULL);
     sl_server_stop_listening(s);
+    sl_keep_hurry(s);
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         struct conn *c = sl_entry_of(n, struct conn, all);
         if (c->blocked == SL_NOT_BLOCKED || sl_keep_commits(c)) continue;

@@ -58,7 +58,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 static void work(void)
 {
     struct pollfd p = {sl_engine_fd(engine), POLLIN, 0};
-    if (poll(&p, 1, 1000) > 0) sl_engine_work(engine);
+    if (poll(&p, 1, 1000) > 0) sl_engine_work(engine, SIZE_MAX);
 }
 
 static const char *word_of(int status)

@@ -160,6 +160,45 @@ def foreign_cut_and_damaged_files_are_told(t):
 
 
 @test
+def a_damaged_page_is_told_whatever_it_does_to_LMDB(t):
+    """Where the head of a page says something else LMDB is led astray, or gives up."""
+    lines = ['data "t" "%04d" 1 "%s"' % (i, "v" * 100) for i in range(600)]
+    text = "sluice store 1\nterm 1\nrevision 1\n%s\nend 600\n" % "\n".join(lines)
+    check(load(t, text).status, 0)
+    path, page = t.path("data/store"), os.sysconf("SC_PAGESIZE")
+    with open(path, "rb") as f:
+        good = f.read()
+    seen = set()
+    for at in range(2 * page, len(good), page):
+        for what in (b"\1\0", b"\2\0", b"\4\0"):  # A branch, a leaf, a large value.
+            with open(path, "wb") as f:
+                f.write(good[:at + 10] + what + good[at + 12:])
+            for command in ("check", "dump"):
+                p = t.sluice("store", command, t.path("data"))
+                check_that(p.status in (0, 65), "%s, page %d: %d" % (command, at / page, p.status))
+                check_that((p.status == 65) == ("damaged" in p.err or "no store" in p.err
+                                                or "cannot be read" in p.err), "it says: " + p.err)
+                check_that(p.status == 65 or p.out == text or command == "check", "it is whole")
+                seen.add((command, "makes no sense" in p.err))
+                if "makes no sense" in p.err:
+                    check_that("put back a copy" in p.err, "it says what to do")
+                    check_that("\nend " not in p.out, "what is not whole has no end")
+    for command in ("check", "dump"):
+        check_that((command, True) in seen, "some end who reads: " + command)
+
+
+@test
+def a_dump_through_a_pipe_needs_room_for_it(t):
+    load(t, TEXT)
+    read, write = os.pipe()
+    p = t.sluice("store", "dump", t.path("data"), stdout=write, env={"TMPDIR": t.path("none")})
+    check(p.status, 73)
+    check_that("TMPDIR" in p.err, "it says what to do: " + p.err)
+    os.close(read)
+    os.close(write)
+
+
+@test
 def a_store_in_use_can_be_checked_and_dumped(t):
     build = os.path.dirname(os.path.dirname(os.path.dirname(tap.program)))
     p = t.start(os.path.join(build, "tests/engine/committer"), folder(t))

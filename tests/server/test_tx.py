@@ -50,6 +50,12 @@ def commit(c):
     return got
 
 
+def commit_fails(c, word, command):
+    """It is over: something had failed before."""
+    check_error(c("TX.COMMIT"), word, "%s failed before (%s)" % (command, word), "nothing was committed")
+    check_error(c("TX.COMMIT"), "NOTX")
+
+
 def put(s, table, key, value, *request):
     """One transaction that writes one value; its revision."""
     c = s.client()
@@ -173,8 +179,9 @@ def what_is_not_there_is_said(t):
         check_error(c(*words), "ERR")
     check(c("TX.OUTCOME", "never asked"), None)
     ok(c, "TX.PUT", "t", "k", "v")
-    commit(c)
-    check(get(s, "t", "k"), b"v", "none of that did harm")
+    ok(c, "TX.ABORT")
+    put(s, "t", "k", "w")
+    check(get(s, "t", "k"), b"w", "none of that did harm")
 
 
 @test
@@ -186,6 +193,102 @@ def who_only_reads_commits_too(t):
     begin(c)
     check(c("TX.GET", "t", "k"), b"v")
     check(commit(c), before, "the revision stays")
+
+
+# --- After an error -------------------------------------------------------------------
+
+
+def pipeline(c, *commands):
+    """All are sent before the first is answered."""
+    for words in commands:
+        c.send(*words)
+    return [c.reply() for _ in commands]
+
+
+A_LIMIT = ("--tx-value-bytes-max", "10", "--tx-writes-max", "3", "--tx-locks-max", "6", "--tx-rows-max", "2")
+FAILURES = (  # the word of its error, and what is sent
+    ("TOOBIG", "TX.PUT", "t", "b", "x" * 11),
+    ("TOOBIG", "TX.SCAN", "full"),
+    ("TOOBIG", "TX.GET", "t", "k" * 600),
+    ("WRITES", "TX.PUT", "t", "b", "1"),
+    ("LOCKS", "TX.LOCK", "WRITE", "u", "b"),
+    ("ERR", "TX.PUT", "t", "b"),
+    ("ERR", "TX.GET", "t", ""),
+    ("ERR", "TX.LOCK", "HOLD", "t"),
+    ("ERR", "TX.COMMIT", "now"),
+    ("ERR", "TX.ABORT", "it"),
+    ("ERR", "TX.PTU", "t", "b", "1"),
+    ("NOTX", "TX.BEGIN"),
+    ("NOTX", "tx.begin", "REQUEST", "r2"),
+    ("ERR", "TX.BEGIN", "NAME", "x"),
+)
+
+
+@both_protocols
+def of_a_pipeline_that_failed_nothing_is_committed(t, protocol):
+    s = start(t, *A_LIMIT)
+    a, b = s.client(protocol), s.client()
+    for i in range(3):
+        put(s, "full", i, "v")
+    before = s.number("revision")
+    for n, (word, *words) in enumerate(FAILURES):
+        first = [("TX.PUT", "t", key, "1") for key in ("a", "c", "d")]
+        if word == "LOCKS":
+            first = [("TX.GET", "t", key) for key in ("e", "f", "g")] + first[:1]
+        got = pipeline(a, ("TX.BEGIN", "REQUEST", "r%d" % n), *first, tuple(words), ("TX.GET", "t", "a"),
+                       ("TX.COMMIT",))
+        name = words[0].upper() if words[0] != "TX.PTU" else "an unknown command"
+        check(got[-2], b"1", "after %r: it goes on" % (words,))
+        check_error(got[-3], word)
+        check_error(got[-1], word, "%s failed before (%s)" % (name, word), "nothing was committed", "TX.BEGIN again")
+        check(s.number("revision"), before)
+        check((s.number("transactions"), s.number("transaction_locks")), (0, 0), "its locks are free")
+        check(b("TX.OUTCOME", "r%d" % n), None)
+    check(pipeline(a, ("TX.BEGIN",), ("TX.PUT", "t", "a", "2"), ("TX.COMMIT",))[1:], ["OK", before + 1])
+
+
+@test
+def an_error_before_an_abort_or_outside_is_none_of_the_next_transaction(t):
+    s = start(t, *A_LIMIT)
+    c = s.client()
+    bad = ("TX.PUT", "t", "b", "x" * 11)
+    for end in ("TX.ABORT", "RESET"):
+        check_error(pipeline(c, ("TX.BEGIN",), bad, (end,))[1], "TOOBIG")
+        pipeline(c, ("TX.BEGIN",), ("TX.PUT", "t", "a", "1"))
+        commit(c)
+    check_error(c(*bad), "TOOBIG")
+    check_error(c("TX.PUT", "t", "b"), "ERR")
+    begin(c)
+    check_error(c("TX.OUTCOME", "r" * 1000), "TOOBIG", "(tx-request-bytes-max)")
+    check_error(c("ACQUIRE"), "ERR")
+    commit(c)
+
+
+@test
+def the_first_error_counts(t):
+    """RESTART is to be replayed, whatever follows it; after another error it is that error."""
+    s = start(t, *A_LIMIT)
+    a, b = s.clients(2)
+    bad = ("TX.PUT", "t", "b", "x" * 11)
+    for first in (False, True):
+        begin(a)
+        number = begin(b)
+        ok(a, "TX.PUT", "t", "a", "1")
+        ok(b, "TX.PUT", "t", "b", "2")
+        a.send("TX.PUT", "t", "b", "1")
+        until_waiting(t, s, 1)
+        if first:
+            check_error(b(*bad), "TOOBIG")
+        check_error(b("TX.PUT", "t", "a", "2"), "RESTART")
+        check(a.reply(), "OK")
+        check_error(b(*bad), "TOOBIG")
+        if first:
+            commit_fails(b, "TOOBIG", "TX.PUT")
+        else:
+            check_error(b("TX.COMMIT"), "RESTART", "TX.BEGIN again")
+            check(begin(b), number, "its age is kept")
+            ok(b, "TX.ABORT")
+        commit(a)
 
 
 # --- Two of them -----------------------------------------------------------------------
@@ -744,6 +847,30 @@ def a_disk_that_fails_is_told_and_comes_back(t):
     check(get(s, "t", "k"), b"newer")
 
 
+@test
+def a_stop_does_not_wait_for_a_disk_that_fails(t):
+    """What became of a commit is not known: while it is tried others read, and a stop ends it."""
+    shims, s = slow(t)
+    put(s, "t", "other", "v")
+    a, b, c = s.clients(3)
+    begin(a, "REQUEST", "r")
+    ok(a, "TX.PUT", "t", "k", "v")
+    shims.store_end(5)  # EIO
+    a.send("TX.COMMIT")
+    t.until(lambda: s.number("store_waiting", c) >= 1, "the commit is on its way")
+    begin(b)
+    for _ in range(20):
+        check(b("TX.GET", "t", "other"), b"v")
+    check_that(a.quiet(), "it is not answered yet")
+    s.signal(signal.SIGTERM)
+    check_error(a.reply(), "CLOSED", "TX.OUTCOME will tell")
+    check(s.status, 0)
+    shims.store_end(0)
+    s = start(t)
+    b = s.client()
+    check(b("TX.OUTCOME", "r") is not None, get(s, "t", "k") is not None)
+
+
 def try_put(s, name, key, value):
     """Whether it was committed; an error changes nothing."""
     c = s.client()
@@ -785,8 +912,9 @@ def tx_locks_max(t):
     check_error(c("TX.PUT", "t", "c", "1"), "LOCKS", "(tx-locks-max)")
     check_error(c("TX.GET", "u", "c"), "LOCKS", "(tx-locks-max)")
     ok(c, "TX.PUT", "t", "b", "2")
-    commit(c)
-    check(table(s, "t"), {b"a": b"1", b"b": b"2"})
+    commit_fails(c, "LOCKS", "TX.PUT")
+    check(table(s, "t"), {})
+
 
 @test
 def tx_writes_max(t):
@@ -797,8 +925,8 @@ def tx_writes_max(t):
     ok(c, "TX.DEL", "t", "b")
     check_error(c("TX.PUT", "t", "c", "1"), "WRITES", "(tx-writes-max)")
     ok(c, "TX.PUT", "t", "b", "2")
-    commit(c)
-    check(table(s, "t"), {b"a": b"1", b"b": b"2"})
+    commit_fails(c, "WRITES", "TX.PUT")
+    check(table(s, "t"), {})
 
 
 @test
@@ -810,8 +938,24 @@ def tx_bytes_max(t):
     check_error(c("TX.PUT", "t", "b", "x" * 60), "WRITES", "(tx-bytes-max)")
     ok(c, "TX.PUT", "t", "a", "x" * 90)
     check_error(c("TX.PUT", "t", "a", "x" * 99), "WRITES", "(tx-bytes-max)")
-    commit(c)
-    check(table(s, "t"), {b"a": b"x" * 90})
+    commit_fails(c, "WRITES", "TX.PUT")
+    check(table(s, "t"), {})
+
+
+@test
+def tx_total_bytes_max(t):
+    s = start(t, "--tx-total-bytes-max", "100")
+    a, b = s.clients(2)
+    begin(a)
+    begin(b)
+    ok(a, "TX.PUT", "t", "a", "x" * 60)
+    check_error(b("TX.PUT", "t", "b", "x" * 60), "TRANSACTIONS", "100 bytes", "(tx-total-bytes-max)")
+    commit_fails(b, "TRANSACTIONS", "TX.PUT")
+    commit(a)
+    begin(b)
+    ok(b, "TX.PUT", "t", "b", "x" * 60)
+    commit(b)
+    check(table(s, "t"), {b"a": b"x" * 60, b"b": b"x" * 60})
 
 
 @test
@@ -842,7 +986,7 @@ def tx_name_bytes_max(t):
     for words in (("TX.PUT", "tttt", "kkkkkkk", "1"), ("TX.GET", "t" * 10, "k"), ("TX.DEL", "t", "k" * 10),
                   ("TX.SCAN", "t" * 11), ("TX.LOCK", "READ", "t" * 11), ("EXPLAIN", "TX", "t" * 11)):
         check_error(c(*words), "TOOBIG", "(tx-name-bytes-max)")
-    commit(c)
+    commit_fails(c, "TOOBIG", "TX.PUT")
 
 
 @test
@@ -866,8 +1010,8 @@ def tx_value_bytes_max(t):
     begin(c)
     ok(c, "TX.PUT", "t", "k", "x" * 10)
     check_error(c("TX.PUT", "t", "k", "x" * 11), "TOOBIG", "(tx-value-bytes-max)")
-    commit(c)
-    check(get(s, "t", "k"), b"x" * 10)
+    commit_fails(c, "TOOBIG", "TX.PUT")
+    put(s, "t", "k", "x" * 10)
 
 
 @test
@@ -887,29 +1031,35 @@ def tx_rows_max(t):
     for i in range(3):
         ok(c, "TX.PUT", "t", i, "v")
     check(len(c("TX.SCAN", "t")), 6)
+    commit(c)
+    begin(c)
     ok(c, "TX.PUT", "t", "3", "v")
     check_error(c("TX.SCAN", "t"), "TOOBIG", "3 rows", "(tx-rows-max)")
-    commit(c)
+    commit_fails(c, "TOOBIG", "TX.SCAN")
+    put(s, "t", "3", "v")
     begin(c)
     check_error(c("TX.SCAN", "t"), "TOOBIG", "3 rows", "(tx-rows-max)")
     check(c("TX.GET", "t", "0"), b"v", "it goes on")
-    commit(c)
+    commit_fails(c, "TOOBIG", "TX.SCAN")
 
 
 @test
 def a_scan_above_output_bytes_max_is_an_error_and_no_hanging_up(t):
     s = start(t, "--output-bytes-max", "20k")
     c = s.client()
-    begin(c)
-    for i in range(10):
-        ok(c, "TX.PUT", "t", i, "v" * 3000)
-    # What it wrote itself is in no store yet.
-    check_error(c("TX.SCAN", "t"), "TOOBIG", "(output-bytes-max)")
-    commit(c)
-    begin(c)
-    check_error(c("TX.SCAN", "t"), "TOOBIG", "(output-bytes-max)")
-    check(c("TX.GET", "t", 0), b"v" * 3000)
-    commit(c)
+    # Few large ones, and many whose keys and values would fit, but not with what goes around them.
+    for rows, length, written in ((10, 3000, False), (10, 3000, True), (400, 40, False), (400, 40, True)):
+        name = "t%d" % rows
+        begin(c)
+        for i in range(rows):
+            ok(c, "TX.PUT", name, i, "v" * length)
+        if written:
+            commit(c)
+            begin(c)
+        # Else it is in no store yet.
+        check_error(c("TX.SCAN", name), "TOOBIG", "(output-bytes-max)")
+        check(c("TX.GET", name, 0), b"v" * length)
+        commit_fails(c, "TOOBIG", "TX.SCAN")
 
 
 @test
@@ -976,6 +1126,24 @@ def store_bytes_max(t):
     s = start(t, "--store-bytes-max", "2m")
     check(len(table(s, "t")), n - n // 2 + 1, "the rows")
     check_that(try_put(s, "t", "still more", value), "a larger one has room")
+
+
+@test
+def a_dump_that_nobody_reads_is_in_nobodys_way(t):
+    """LMDB keeps what is overwritten while somebody reads what was there before."""
+    s = start(t, "--store-bytes-max", "1m")
+    for i in range(20):
+        check_that(try_put(s, "t", "k%d" % i, "v" * 10000), "there is room")
+    read, write = os.pipe()
+    p = t.start(sluice(), "store", "dump", t.path("data"), stdout=write)
+    os.close(write)
+    with os.fdopen(read, "rb") as out:
+        check(out.read(6), b"sluice")
+        for i in range(200):
+            check_that(try_put(s, "t", "k", "v" * 10000), "there is room, time %d" % i)
+        check_that(p.running, "the rest is not read yet")
+        check_that(out.read().endswith(b"\nend 20\n"), "all of it comes")
+    check(p.status, 0)
 
 
 def small_disk(t, size):

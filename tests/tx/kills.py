@@ -4,11 +4,11 @@
     tests/tx/kills.py SERVER [--long] [--kills N] [--clients N] [--seed N] [--keep FILE]
 
 Clients, each a process, append to lists, move money between accounts, read and scan, and now
-and then give up, hang up in the middle, or hang up when they have asked for a commit. What is to
-be done has a REQUEST: it is done again, from its beginning, after RESTART and AGE, after a lost
-answer if TX.OUTCOME does not know it, and by the next client if the one that began it was killed.
-Every attempt writes values of its own, so that it is seen which of them was committed. They
-write down what they asked and what they were told.
+and then give up, send a command that fails right before the commit, hang up in the middle, or hang
+up when they have asked for a commit. What is to be done has a REQUEST: it is done again, from its
+beginning, after RESTART, AGE and a failure, after a lost answer if TX.OUTCOME does not know it, and
+by the next client if the one that began it was killed. Every attempt writes values of its own, so
+that it is seen which of them was committed. They write down what they asked and what they were told.
 
 Meanwhile the server and clients are killed with SIGKILL, and stopped with SIGSTOP for a while;
 a server that was killed is started again, with the same folder and the same port. After each
@@ -346,7 +346,7 @@ class Client:
     def attempt(self, request, number, plan):
         """(result or None, term, whether it asked for the commit)"""
         rng, term, asked = self.rng, None, False
-        fate = rng.choices(("commit", "abort", "leave", "lose"), (90, 3, 3, 4))[0]
+        fate = rng.choices(("commit", "abort", "leave", "lose", "fail"), (87, 3, 3, 4, 3))[0]
         link = self.connect()
         n = self.book.begin("TX", inv=now(), request=request, attempt=number, plan=plan)
         tx = Attempt(link, "%s/%d" % (request, number))
@@ -360,9 +360,15 @@ class Client:
             if fate == "abort":
                 tx("TX.ABORT")
                 raise Over("ABORT")
+            if fate == "fail":  # sent with the commit, and before it: then that does nothing
+                link.send("TX.PUT", "too long", "k" * 600, "v")
             self.book.add(n, asked=now(), steps=tx.steps)
             asked = True
             link.send("TX.COMMIT")
+            if fate == "fail":
+                error = link.reply()
+                link.reply()
+                raise Over(error.word)
             if fate == "lose":
                 raise HangUp
             revision = link.reply()
@@ -776,7 +782,7 @@ class Run:
                             ("second answers", t["kills"] // 100)):
             if t[what] < least:
                 few.append("%s: %d" % (what, t[what]))
-        for word in ("RESTART", "ABORT", "killed"):
+        for word in ("RESTART", "ABORT", "TOOBIG", "killed"):
             if not self.results[word]:
                 few.append("none was %s" % word)
         return few

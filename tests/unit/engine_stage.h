@@ -74,9 +74,10 @@ struct disk {
     atomic_int held_now;    /* So many wait now. */
     atomic_int sync_error;  /* An errno: they fail; 0. */
     atomic_int write_error; /* The same of pages, */
-    atomic_int first_error; /* and of the first two of the file: */
-    atomic_bool first_lies; /* they are written, and yet it is said that they failed. */
-    atomic_int first_count; /* How often; -1: always. */
+    atomic_int first_error; /* and of the first two of the file. */
+    /* Of those a letter each: o is written; f fails; p is written, and yet it is said that
+     * it failed. When LMDB fails to write one it writes the old one back. */
+    const char *_Atomic first_plan;
 };
 extern struct disk disk;
 

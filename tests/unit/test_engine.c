@@ -1,6 +1,7 @@
 /* test_engine.c - what every engine promises (engine/engine.h). The tests know an engine
  * only by its kind: a second one is a line in `kinds`. */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -427,6 +428,38 @@ static void in_a_group_the_order_is_that_of_submission(void **state)
     for (size_t i = 0; i < 7; i++) forget(all[i]);
 }
 
+static void work_is_done_in_pieces_and_what_is_left_is_told(void **state)
+{
+    struct stage *s = *state;
+    uint64_t term = claim(s);
+    struct asked first, a[3];
+    struct sl_write w[4];
+    struct pollfd p = {sl_engine_fd(s->engine), POLLIN, 0};
+    fill(&first, &w[3], term, 1, "first", "v");
+    hold_disk(s, &first);
+    for (int i = 0; i < 3; i++) {
+        fill(&a[i], &w[i], term, 2, "k", "v");
+        submit(s, &a[i]);
+    }
+    release_disk();
+    assert_int_equal(poll(&p, 1, 60000), 1);
+    sl_engine_work(s->engine, 1);
+    assert_true(first.done);
+    assert_false(a[0].done);
+    /* Those of one group come together. */
+    assert_int_equal(poll(&p, 1, 60000), 1);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(poll(&p, 1, 0), 1);
+        assert_false(a[i].done);
+        assert_int_equal(sl_engine_work(s->engine, 1), i < 2);
+        assert_true(a[i].done);
+        forget(&a[i]);
+    }
+    assert_int_equal(poll(&p, 1, 0), 0);
+    assert_false(sl_engine_work(s->engine, 1));
+    forget(&first);
+}
+
 /* --- A full store ------------------------------------------------------------ */
 
 enum { SMALL = 1 << 20 };
@@ -797,6 +830,7 @@ int main(void)
         TEST(those_that_wait_together_share_a_sync),
         TEST(nothing_is_answered_before_its_sync),
         TEST(in_a_group_the_order_is_that_of_submission),
+        TEST(work_is_done_in_pieces_and_what_is_left_is_told),
         TEST(in_a_group_each_stands_or_falls_alone),
         TEST(a_full_store_reads_deletes_and_goes_on),
         TEST(old_requests_are_forgotten_a_few_at_a_time_the_oldest_first),

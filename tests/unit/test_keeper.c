@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "keeper_stage.h"
 
@@ -585,6 +584,44 @@ static void two_cycles_closed_at_once(void **state)
     stage_end(s);
 }
 
+/* A way that was found is not what it was once somebody on it has lost: 1 closes three cycles,
+ * by 6, 3 and 7, which all go by 2 and 5. First 6 loses, then 5; then none is left for 7. */
+static void a_way_is_forgotten_when_somebody_on_it_loses(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 7; i++) BEGIN(i);
+    WRITE(1, "a"), WRITE(5, "s"), WRITE(2, "o"), WRITE(4, "w");
+    READ(6, "b"), READ(3, "b"), READ(7, "b");
+    READ(5, "a"), READ(2, "s"), READ(4, "o"), READ(6, "w"), READ(3, "o"), READ(7, "w");
+    UNHEARD;
+    WRITE(1, "b");
+    SAID("6 RESTART 1 6 4 2 5\n5 RESTART 1 3 2 5\n2 locked\n1 waits\n");
+    HOLDERS("b", "3 R, 7 R, 1 ->W for 3");
+    stage_end(s);
+}
+
+/* If the one that closes them gives way itself, nobody else has to. */
+static void who_closes_cycles_and_gives_way_does_so_alone(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
+    BEGIN(4);
+    WRITE(3, "a"), READ(4, "b"), READ(1, "b"), READ(4, "a"), READ(1, "a");
+    UNHEARD;
+    WRITE(3, "b");
+    SAID("3 RESTART 3 1\n1 locked\n4 locked\n");
+    assert_int_equal(stats_of(s).cycles, 1);
+    stage_end(s);
+}
+
+/* --- Crowds ------------------------------------------------------------------------- */
+
+/* How much is looked at, not how long it takes: a square of MANY is a hundred times what is
+ * allowed here. */
+enum { MANY = 2000, FEW_STEPS = 20 * MANY, STEPS_OF_A_CALL = 1200 };
+
 static void fetch_all(struct sl_keeper *k)
 {
     struct sl_keeper_order order;
@@ -593,32 +630,182 @@ static void fetch_all(struct sl_keeper *k)
         if (order.type != SL_KO_ANSWER) sl_keeper_done(k, 0, order.op, &done);
 }
 
-/* Each that comes looks for cycles. If it looked at all before each of those before it, this
- * would take a hundred times as long. */
-static void a_long_line_is_looked_through_at_once(void **state)
+static struct sl_keeper *crowd_new(sl_ms age_ms_max)
 {
-    (void)state;
-    enum { MANY = 2000 };
     struct sl_keeper_limits limits = stage_limits;
-    limits.transactions_max = MANY;
+    limits.transactions_max = 3 * MANY;
+    limits.age_ms_max = age_ms_max;
     struct sl_keeper *k = sl_keeper_new(&limits, 42);
     sl_keeper_tick(k, 0);
     fetch_all(k);
-    clock_t begun = clock();
-    for (uint64_t i = 1; i <= MANY; i++) {
-        const struct sl_tx_ask begin = {.type = SL_TX_BEGIN, .session = i},
-                               lock = {.type = SL_TX_LOCK,
-                                       .session = i,
-                                       .write = true,
-                                       .table = {"t", 1},
-                                       .key = {"a", 1}};
-        assert_int_equal(sl_keeper_ask(k, 0, i, &begin), SLUICE_OK);
-        assert_int_equal(sl_keeper_ask(k, 0, i, &lock), SLUICE_OK);
-    }
-    assert_true(clock() - begun < 5 * CLOCKS_PER_SEC);
+    return k;
+}
+
+static void crowd_ask(struct sl_keeper *k, uint64_t session, enum sl_tx_type type,
+                      bool write, const char *key)
+{
+    const struct sl_bytes none = {NULL, 0};
+    const struct sl_tx_ask ask = {
+        .type = type,
+        .session = session,
+        .write = write,
+        .table = type == SL_TX_BEGIN ? none : (struct sl_bytes){"t", 1},
+        .key = key == NULL ? none : (struct sl_bytes){key, strlen(key)}};
+    assert_int_equal(sl_keeper_ask(k, 0, session, &ask), SLUICE_OK);
+    fetch_all(k);
+}
+
+/* Begin, and lock one key after the other; the last may have to be waited for. */
+static void crowd_locks(struct sl_keeper *k, uint64_t session, const char *first,
+                        bool write_first, const char *second, bool write_second)
+{
+    crowd_ask(k, session, SL_TX_BEGIN, false, NULL);
+    crowd_ask(k, session, SL_TX_LOCK, write_first, first);
+    if (second != NULL) crowd_ask(k, session, SL_TX_LOCK, write_second, second);
+}
+
+static struct sl_keeper_stats crowd_stats(const struct sl_keeper *k)
+{
     struct sl_keeper_stats stats;
     sl_keeper_stats(k, &stats);
-    assert_int_equal(stats.waiting, MANY - 1);
+    return stats;
+}
+
+static void each_that_comes_to_a_long_line_looks_at_few(void **state)
+{
+    (void)state;
+    struct sl_keeper *k = crowd_new(SL_NEVER);
+    for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
+    assert_int_equal(crowd_stats(k).waiting, MANY - 1);
+    assert_true(crowd_stats(k).steps < FEW_STEPS);
+    sl_keeper_free(k);
+}
+
+/* Somebody waits for the one that comes last, so that it does look for a cycle. If it looked
+ * at all before each of those before it, that would be the square. */
+static void a_long_line_is_looked_through_at_once(void **state)
+{
+    (void)state;
+    struct sl_keeper *k = crowd_new(SL_NEVER);
+    for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
+    crowd_locks(k, MANY + 1, "b", true, NULL, false);
+    crowd_locks(k, MANY + 2, "b", true, NULL, false);
+    uint64_t before = crowd_stats(k).steps;
+    crowd_ask(k, MANY + 1, SL_TX_LOCK, true, "a");
+    assert_int_equal(crowd_stats(k).waiting, MANY + 1);
+    assert_int_equal(crowd_stats(k).cycles, 0);
+    assert_true(crowd_stats(k).steps - before >= MANY);
+    assert_true(crowd_stats(k).steps - before < FEW_STEPS);
+    sl_keeper_free(k);
+}
+
+/* Half of those who have "b" wait for one who waits for nobody, and half for the first. */
+static void many_cycles_closed_at_once_are_found_in_one_search(void **state)
+{
+    (void)state;
+    struct sl_keeper *k = crowd_new(SL_NEVER);
+    crowd_locks(k, 1, "a", true, NULL, false);
+    crowd_locks(k, 2, "c", true, NULL, false);
+    for (uint64_t i = 3; i < MANY; i++) crowd_locks(k, i, "b", false, "c", false);
+    for (uint64_t i = MANY; i < 2 * MANY; i++) crowd_locks(k, i, "b", false, "a", true);
+    uint64_t before = crowd_stats(k).steps;
+    crowd_ask(k, 1, SL_TX_LOCK, true, "b");
+    assert_int_equal(crowd_stats(k).cycles, MANY);
+    assert_int_equal(crowd_stats(k).waiting, MANY - 3 + 1);
+    assert_true(crowd_stats(k).steps - before < FEW_STEPS);
+    sl_keeper_check(k);
+    sl_keeper_free(k);
+}
+
+/* Many have "b" and wait for the first of a long chain, whose last waits for who asks. */
+static void a_long_way_is_walked_once(void **state)
+{
+    (void)state;
+    struct sl_keeper *k = crowd_new(SL_NEVER);
+    char mine[12], next[12];
+    crowd_locks(k, 1, "a", true, NULL, false);
+    for (uint64_t i = MANY + 1; i > 1; i--) {
+        snprintf(mine, sizeof mine, "%llu", (unsigned long long)i);
+        snprintf(next, sizeof next, "%llu", (unsigned long long)i + 1);
+        crowd_locks(k, i, mine, true, i == MANY + 1 ? "a" : next, true);
+    }
+    for (uint64_t i = MANY + 2; i <= 2 * MANY + 1; i++)
+        crowd_locks(k, i, "b", false, "2", false);
+    uint64_t before = crowd_stats(k).steps;
+    crowd_ask(k, 1, SL_TX_LOCK, true, "b");
+    assert_int_equal(crowd_stats(k).cycles, MANY);
+    assert_true(crowd_stats(k).steps - before < FEW_STEPS);
+    sl_keeper_check(k);
+    sl_keeper_free(k);
+}
+
+/* They have the table at once, and then all want one key: no call takes long, and all of it
+ * is no square. */
+static void a_crowd_goes_on_some_at_a_time(void **state)
+{
+    (void)state;
+    struct sl_keeper *k = crowd_new(SL_NEVER);
+    crowd_locks(k, 1, NULL, true, NULL, false);
+    for (uint64_t i = 2; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
+    uint64_t before = crowd_stats(k).steps, calls = 0;
+    const struct sl_tx_ask end = {.type = SL_TX_ABORT, .session = 1};
+    assert_int_equal(sl_keeper_ask(k, 7, 1, &end), SLUICE_OK);
+    for (uint64_t last = before;; calls++) {
+        uint64_t now = crowd_stats(k).steps;
+        assert_true(now - last < STEPS_OF_A_CALL);
+        last = now;
+        sl_keeper_check(k);
+        if (sl_keeper_due(k) == SL_NEVER) break;
+        assert_int_equal(sl_keeper_due(k), 7);
+        sl_keeper_tick(k, 7);
+    }
+    assert_true(calls > 1);
+    assert_int_equal(crowd_stats(k).waiting, MANY - 2);
+    assert_true(crowd_stats(k).steps - before < FEW_STEPS);
+    fetch_all(k);
+    sl_keeper_free(k);
+}
+
+/* Who has its turn, and has not gone on, may leave, and may be asked for nothing else; and its
+ * keeper may stop. */
+static void who_has_its_turn_may_leave_before_it_goes_on(void **state)
+{
+    (void)state;
+    struct sl_keeper *k = crowd_new(SL_NEVER);
+    crowd_locks(k, 1, NULL, true, NULL, false);
+    for (uint64_t i = 2; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
+    const struct sl_tx_ask end = {.type = SL_TX_ABORT, .session = 1};
+    assert_int_equal(sl_keeper_ask(k, 7, 1, &end), SLUICE_OK);
+    assert_int_equal(sl_keeper_due(k), 7);
+    assert_false(sl_keeper_waits(k, MANY));
+    crowd_ask(k, MANY, SL_TX_COMMIT, false, NULL);
+    for (uint64_t i = MANY; i > MANY / 2; i--) sl_keeper_leave(k, 7, i);
+    sl_keeper_check(k);
+    sl_keeper_stop(k, 7, 2);
+    sl_keeper_check(k);
+    assert_int_equal(sl_keeper_due(k), SL_NEVER);
+    fetch_all(k);
+    assert_int_equal(crowd_stats(k).transactions, 0);
+    assert_int_equal(crowd_stats(k).locks, 0);
+    sl_keeper_free(k);
+}
+
+static void a_crowd_that_is_too_old_ends_some_at_a_time(void **state)
+{
+    (void)state;
+    struct sl_keeper *k = crowd_new(1000);
+    for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", false, NULL, false);
+    uint64_t ticks = 0;
+    for (uint64_t last = 0; sl_keeper_due(k) <= 1000; ticks++) {
+        sl_keeper_tick(k, 1000);
+        uint64_t now = crowd_stats(k).restarted;
+        assert_true(now > last && now - last < STEPS_OF_A_CALL);
+        last = now;
+        sl_keeper_check(k);
+    }
+    assert_true(ticks > 1);
+    assert_int_equal(crowd_stats(k).restarted, MANY);
+    assert_int_equal(crowd_stats(k).locks, 0);
     sl_keeper_free(k);
 }
 
@@ -883,6 +1070,39 @@ static void a_limit_of_writes(void **state)
     stage_end(s);
 }
 
+/* What all have written together, and have not committed. */
+static void a_limit_of_the_bytes_of_all(void **state)
+{
+    (void)state;
+    struct sl_keeper_limits limits = stage_limits;
+    limits.total_bytes_max = 12;
+    struct stage *s = stage_with(&limits);
+    BEGIN(1), BEGIN(2), PUT(1, "a", "1234");
+    UNHEARD;
+    PUT(2, "b", "12345"), PUT(2, "b", "1234"), PUT(2, "b", "12345"), DEL(1, "c");
+    SAID("2 TRANSACTIONS\n2 put\n2 TRANSACTIONS\n1 TRANSACTIONS\n");
+    PUT(2, "b", "4321"), PUT(2, "b", ""), PUT(1, "c", "12");
+    SAID("2 put\n2 put\n1 put\n");
+    COMMIT(1), PUT(2, "d", "12345678"), ABORT(2), BEGIN(1), PUT(1, "a", "1234567890");
+    SAID("1 committed 1\n2 put\n2 aborted\n1 began 3\n1 put\n");
+    stage_end(s);
+}
+
+static void a_limit_of_the_bytes_of_a_scan(void **state)
+{
+    (void)state;
+    struct sl_keeper_limits limits = stage_limits;
+    limits.scan_bytes_max = 6;
+    struct stage *s = stage_with(&limits);
+    BEGIN(1), PUT(1, "a", "12"), PUT(1, "b", "34"), COMMIT(1), BEGIN(1);
+    UNHEARD;
+    SCAN(1, "*"), PUT(1, "c", ""), SCAN(1, "*"), DEL(1, "a"), SCAN(1, "*");
+    SAID("1 saw a=12 b=34\n1 put\n1 TOOBIG\n1 deleted\n1 saw b=34 c=\n");
+    PUT(1, "b", "5"), DEL(1, "c"), DEL(1, "z"), SCAN(1, "*"), DEL(1, "b"), SCAN(1, "*");
+    SAID("1 put\n1 deleted\n1 deleted nothing\n1 saw b=5\n1 deleted\n1 saw nothing\n");
+    stage_end(s);
+}
+
 static void limits_of_names_values_and_requests(void **state)
 {
     (void)state;
@@ -1074,6 +1294,7 @@ static void who_leaves_is_not_answered(void **state)
                                       .request = {"r", 1}};
     assert_int_equal(sl_keeper_ask(s->keeper, s->now, 77, &begin), SLUICE_OK);
     assert_int_equal(sl_keeper_ask(s->keeper, s->now, 78, &outcome), SLUICE_OK);
+    assert_int_equal(sl_keeper_ask(s->keeper, s->now, 79, &begin), SLUICE_OK);
     sl_keeper_leave(s->keeper, s->now, 1);
     assert_true(sl_keeper_next(s->keeper, &order));
     assert_int_equal(order.type, SL_KO_OUTCOME);
@@ -1377,7 +1598,15 @@ int main(void)
         cmocka_unit_test(a_cycle_through_a_line),
         cmocka_unit_test(a_cycle_closed_by_who_comes_before),
         cmocka_unit_test(two_cycles_closed_at_once),
+        cmocka_unit_test(a_way_is_forgotten_when_somebody_on_it_loses),
+        cmocka_unit_test(who_closes_cycles_and_gives_way_does_so_alone),
+        cmocka_unit_test(each_that_comes_to_a_long_line_looks_at_few),
         cmocka_unit_test(a_long_line_is_looked_through_at_once),
+        cmocka_unit_test(many_cycles_closed_at_once_are_found_in_one_search),
+        cmocka_unit_test(a_long_way_is_walked_once),
+        cmocka_unit_test(a_crowd_goes_on_some_at_a_time),
+        cmocka_unit_test(who_has_its_turn_may_leave_before_it_goes_on),
+        cmocka_unit_test(a_crowd_that_is_too_old_ends_some_at_a_time),
         cmocka_unit_test(who_restarts_grows_old_and_wins),
         cmocka_unit_test(who_is_to_restart_does_nothing_until_it_begins),
         cmocka_unit_test(who_is_to_restart_may_abort_or_leave),
@@ -1394,6 +1623,8 @@ int main(void)
         cmocka_unit_test(a_limit_of_transactions),
         cmocka_unit_test(a_limit_of_locks),
         cmocka_unit_test(a_limit_of_writes),
+        cmocka_unit_test(a_limit_of_the_bytes_of_all),
+        cmocka_unit_test(a_limit_of_the_bytes_of_a_scan),
         cmocka_unit_test(limits_of_names_values_and_requests),
         cmocka_unit_test(a_limit_of_rows),
         cmocka_unit_test(a_limit_of_age),

@@ -1,7 +1,8 @@
 /* disk.c - a disk that a test can make slow or broken, for one process (LD_PRELOAD). The file
- * that $DISK_FILE names holds two 64-bit numbers, of fsync() and of fdatasync(), by which the
- * store of transactions is written: 0, all is well; -1, it waits until that is another; else it
- * fails with this errno. */
+ * that $DISK_FILE names holds three 64-bit numbers: of fsync(); of fdatasync(), by which the
+ * store of transactions is written; and of pwrite() into the first two pages of a file, which
+ * say in the store what was the last commit. 0, all is well; -1, it waits until that is another;
+ * else it fails with this errno. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,12 +12,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define ORDERS 3
+#define FIRST_PAGES 8192
+
 static volatile int64_t *order;
 
 __attribute__((constructor)) static void open_file(void)
 {
     int fd = open(getenv("DISK_FILE"), O_RDONLY | O_CLOEXEC);
-    order = mmap(NULL, 2 * sizeof *order, PROT_READ, MAP_SHARED, fd, 0);
+    order = mmap(NULL, ORDERS * sizeof *order, PROT_READ, MAP_SHARED, fd, 0);
     if (order == MAP_FAILED) abort();
 }
 
@@ -40,4 +44,16 @@ int fdatasync(int fd)
     static int (*real)(int);
     if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "fdatasync");
     return obey(order + 1, real, fd);
+}
+
+/* By the name that LMDB calls it by. */
+ssize_t pwrite(int fd, const void *from, size_t n, off_t at)
+{
+    static ssize_t (*real)(int, const void *, size_t, off_t);
+    if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "pwrite");
+    if (at >= FIRST_PAGES || order == NULL || order[2] == 0)
+        return real(fd, from, n, at);
+    while (order[2] == -1) usleep(1000);
+    errno = (int)order[2];
+    return errno == 0 ? real(fd, from, n, at) : -1;
 }

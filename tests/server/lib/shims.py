@@ -41,7 +41,7 @@ class Shims:
                 raise Skip("nothing can be loaded before the sanitizer")
         self.step, self.order = t.path("step"), t.path("order")
         self.clock(0)
-        self.put(self.order, 0, 0)
+        self.put(self.order, 0, 0, 0)
         self.env = {"LD_PRELOAD": build(t, "step") + ":" + build(t, "disk"),
                     "STEP_FILE": self.step, "DISK_FILE": self.order}
 
@@ -59,6 +59,13 @@ class Shims:
 
     def store(self, order):
         """The same for what the store of transactions writes."""
+        self.put_at(8, order)
+
+    def store_end(self, order):
+        """And for the end of its commits: whether they were written is not known then."""
+        self.put_at(16, order)
+
+    def put_at(self, offset, order):
         with open(self.order, "r+b") as f:
-            f.seek(8)
+            f.seek(offset)
             f.write(struct.pack("q", order))
