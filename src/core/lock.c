@@ -42,19 +42,8 @@ void sl_roll_append(struct sl_roll *r, struct sl_entry *e)
     r->live++;
 }
 
-void sl_roll_prepend(struct sl_roll *r, struct sl_entry *e)
-{
-    if (r->count == r->size) sweep(r);
-    assert(r->count < r->size);
-    assert(r->live == 0 || r->items[r->first].fence > e->fence);
-    memmove(r->items + 1, r->items, r->count * sizeof *r->items);
-    r->items[0] = (struct sl_roll_item){.fence = e->fence, .entry = e};
-    r->first = 0;
-    r->count++;
-    r->live++;
-}
-
-static struct sl_roll_item *find(const struct sl_roll *r, sl_fence fence)
+/* The first whose fence is not less; or behind the last. */
+static uint32_t place_of(const struct sl_roll *r, sl_fence fence)
 {
     uint32_t from = r->first, to = r->count;
     while (from < to) {
@@ -62,7 +51,29 @@ static struct sl_roll_item *find(const struct sl_roll *r, sl_fence fence)
         if (r->items[mid].fence < fence) from = mid + 1;
         else to = mid;
     }
-    return from < r->count && r->items[from].fence == fence ? &r->items[from] : NULL;
+    return from;
+}
+
+static struct sl_roll_item *find(const struct sl_roll *r, sl_fence fence)
+{
+    uint32_t at = place_of(r, fence);
+    return at < r->count && r->items[at].fence == fence ? &r->items[at] : NULL;
+}
+
+void sl_roll_insert(struct sl_roll *r, struct sl_entry *e)
+{
+    if (r->count == r->size) sweep(r);
+    assert(r->count < r->size);
+    uint32_t at = place_of(r, e->fence);
+    bool was_here = at < r->count && r->items[at].fence == e->fence;
+    if (was_here) assert(r->items[at].entry == NULL);
+    else if (at == r->first && at > 0) at = --r->first;
+    else {
+        memmove(&r->items[at + 1], &r->items[at], (r->count - at) * sizeof *r->items);
+        r->count++;
+    }
+    r->items[at] = (struct sl_roll_item){.fence = e->fence, .entry = e};
+    r->live++;
 }
 
 struct sl_entry *sl_roll_find(const struct sl_roll *r, sl_fence fence)
@@ -224,11 +235,21 @@ void sl_crowd_uncount(struct sl_crowd *c, struct sl_entry *e, uint64_t seed)
     /* Without one of its own a plan is still the shortest, if that one was small. */
     if (e->plan != c->plan || e->units > 1 || c->stolen > 0) c->holders_changed = true;
     if (e->stolen) c->stolen--;
+    if (e->reclaimed) c->reclaimed--;
     if (e->victim != SL_ASKED_TO_GO) e->victim_ms = -1;
     sl_crowd_victim(c, e, SL_NO_VICTIM);
     sl_roll_remove(&c->holders, e->fence);
     e->ghost = true;
     sl_list_append(&c->ghosts, &e->place);
+}
+
+void sl_crowd_rebind(struct sl_crowd *c, struct sl_entry *e, uint64_t session_id,
+                     uint64_t seed)
+{
+    sl_tree_remove(&c->by_session, &e->by_session, &by_session, seed);
+    e->session_id = session_id;
+    sl_tree_put(&c->by_session, &e->by_session, &by_session, seed);
+    c->holders_changed = true;
 }
 
 static struct sl_line *line_of(const struct sl_list *node)

@@ -83,6 +83,7 @@ struct sl_entry {
     bool steals, force_timer; /* Its timer is for force_ms, not for its end. */
     bool stolen;              /* A thief has entered beside it. */
     bool overlaps;            /* It was granted beside another that may not know. */
+    bool reclaimed;           /* Another table gave it, whatever is held beside it. */
     uint8_t victim;           /* enum sl_victim. */
     uint16_t value_bytes, note_bytes;
     char *text; /* Value and note, of its own; NULL: neither. */
@@ -97,7 +98,8 @@ struct sl_line {
     bool shared;
 };
 
-/* Holders by fence, which is the order in which they come. Who leaves leaves a hole. */
+/* Holders by fence, which is the order in which they come, unless they are reclaimed. Who
+ * leaves leaves a hole. */
 struct sl_roll {
     struct sl_roll_item {
         sl_fence fence;
@@ -125,19 +127,20 @@ struct sl_crowd {
     const struct sl_entry *planned_for; /* Who would be the thief, when it was made. */
     bool plan_is_old;                   /* Something has changed since it was made; */
     bool holders_changed;               /* and not only that one of it has gone. */
-    uint32_t stolen;                    /* Holders beside whom a thief has entered. */
+    uint32_t stolen;                    /* Holders beside whom a thief has entered; */
+    uint32_t reclaimed;                 /* and whom this table did not grant it. */
     struct sl_list lines;       /* Higher priority first, then whose head came first. */
     struct sl_list watching[2]; /* For the key to be held; to be free. */
     struct sl_list stirred;     /* Among those to be looked at by sl_table_next(). */
-    struct sl_list waited;      /* Among those in which somebody waits. */
+    struct sl_list waited;      /* Among those in which somebody waits or watches. */
 };
 
 /* --- The roll -------------------------------------------------------------- */
 
 /* Room for so many holders, whatever comes and goes. SLUICE_ENOMEM. */
 int sl_roll_reserve(struct sl_roll *r, uint32_t holders);
-void sl_roll_append(struct sl_roll *r, struct sl_entry *e);
-void sl_roll_prepend(struct sl_roll *r, struct sl_entry *e); /* With the least fence. */
+void sl_roll_insert(struct sl_roll *r, struct sl_entry *e); /* With any fence, */
+void sl_roll_append(struct sl_roll *r, struct sl_entry *e); /* and with the highest. */
 void sl_roll_remove(struct sl_roll *r, sl_fence fence);
 struct sl_entry *sl_roll_find(const struct sl_roll *r, sl_fence fence);
 
@@ -159,6 +162,10 @@ int sl_crowd_reserve_end(struct sl_crowd *c);
  * that is always the same. */
 void sl_crowd_count(struct sl_crowd *c, struct sl_entry *e, uint64_t seed);
 void sl_crowd_uncount(struct sl_crowd *c, struct sl_entry *e, uint64_t seed);
+
+/* One that is counted is another session's from now on. */
+void sl_crowd_rebind(struct sl_crowd *c, struct sl_entry *e, uint64_t session_id,
+                     uint64_t seed);
 
 /* From one list of victims to another. */
 void sl_crowd_victim(struct sl_crowd *c, struct sl_entry *e, enum sl_victim v);

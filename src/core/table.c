@@ -60,6 +60,7 @@ sl_fence sl_table_next_fence(struct sl_table *t, struct sl_now now)
 
 int sl_table_may_grant(const struct sl_table *t, struct sl_now now)
 {
+    if (!sl_table_has_authority(t, now)) return SLUICE_ENOKEEPER;
     if (now.ms < t->quiet_until_ms) return SLUICE_ERECOVERING;
     return fence_after(t, now) <= t->fence_limit ? SLUICE_OK : SLUICE_EFENCES;
 }
@@ -98,6 +99,7 @@ struct sl_table *sl_table_new(const struct sl_limits *limits, uint64_t seed)
     if (t == NULL) return NULL;
     t->limits = *limits;
     t->fence_limit = SL_FENCE_MAX;
+    t->authority_until_ms = SL_NEVER;
     sl_index_init(&t->index, &locks, seed);
     sl_heap_init(&t->heap, placed);
     sl_list_init(&t->stirred);
@@ -107,28 +109,33 @@ struct sl_table *sl_table_new(const struct sl_limits *limits, uint64_t seed)
     return t;
 }
 
+/* Of a line, of watchers, of ghosts. */
+static void each_on(const struct sl_list *list, void (*see)(struct sl_entry *e))
+{
+    for (struct sl_list *n = list->next, *next; n != list; n = next) {
+        next = n->next; /* It may be freed. */
+        see(sl_entry_of(n, struct sl_entry, place));
+    }
+}
+
+static void each_entry(const struct sl_crowd *c, void (*see)(struct sl_entry *e))
+{
+    for (uint32_t i = c->holders.first; i < c->holders.count; i++)
+        if (c->holders.items[i].entry != NULL) see(c->holders.items[i].entry);
+    for (const struct sl_list *n = c->lines.next; n != &c->lines; n = n->next)
+        each_on(&sl_entry_of(n, struct sl_line, place)->entries, see);
+    each_on(&c->watching[false], see);
+    each_on(&c->watching[true], see);
+    each_on(&c->ghosts, see);
+}
+
 static void free_crowd_and_all(struct sl_crowd *c)
 {
-    for (uint32_t i = 0; i < c->holders.count; i++)
-        sl_entry_free(c->holders.items[i].entry);
+    each_entry(c, sl_entry_free);
     while (!sl_list_empty(&c->lines)) {
         struct sl_line *line = sl_entry_of(c->lines.next, struct sl_line, place);
-        while (!sl_list_empty(&line->entries)) {
-            struct sl_entry *e = sl_entry_of(line->entries.next, struct sl_entry,
-                                             place);
-            sl_list_remove(&e->place);
-            sl_entry_free(e);
-        }
         sl_list_remove(&line->place);
         free(line);
-    }
-    for (int want_free = 0; want_free < 2; want_free++) {
-        struct sl_list *watching = &c->watching[want_free];
-        while (!sl_list_empty(watching)) {
-            struct sl_entry *e = sl_entry_of(watching->next, struct sl_entry, place);
-            sl_list_remove(&e->place);
-            sl_entry_free(e);
-        }
     }
     free(c->holders.items);
     sl_heap_free(&c->ends);
@@ -150,6 +157,34 @@ void sl_table_free(struct sl_table *t)
     sl_table_free_drains(t);
     sl_heap_free(&t->heap);
     free(t);
+}
+
+static void leave_session(struct sl_entry *e)
+{
+    sl_list_remove(&e->of_session);
+}
+
+/* Sessions outlive what they had here. */
+static void drop_lock(void *lock)
+{
+    struct sl_lock *l = lock;
+    if (l->crowd != NULL) each_entry(l->crowd, leave_session);
+    free_lock_and_all(l);
+}
+
+void sl_table_reset(struct sl_table *t)
+{
+    sl_table_forget_old(t);
+    sl_index_empty(&t->index, drop_lock);
+    sl_heap_free(&t->heap);
+    sl_table_free_drains(t);
+    sl_list_init(&t->stirred);
+    sl_list_init(&t->waited);
+    t->entries = t->waiting = t->crowds = t->to_stir = 0;
+    t->short_of_fences = t->lacks_authority = false;
+#ifdef MUT_RESETFENCE
+    t->fence = 0;
+#endif
 }
 
 void sl_session_begin(struct sl_session *s, uint64_t id, uint32_t user)
@@ -188,6 +223,20 @@ void sl_table_stir(struct sl_table *t, struct sl_crowd *c)
     if (c->waiters + c->watchers == 0 && !victims) return;
     if (!sl_list_empty(&c->stirred)) return;
     sl_list_append(&t->stirred, &c->stirred);
+}
+
+void sl_table_joined(struct sl_table *t, struct sl_crowd *c)
+{
+    if (!sl_list_empty(&c->waited)) return;
+    sl_list_append(&t->waited, &c->waited);
+    t->crowds++;
+}
+
+void sl_table_left(struct sl_table *t, struct sl_crowd *c)
+{
+    if (c->waiters + c->watchers > 0) return;
+    sl_list_remove(&c->waited);
+    t->crowds--;
 }
 
 void sl_table_tidy(struct sl_table *t, struct sl_lock *l)
@@ -350,7 +399,8 @@ void sl_table_unhold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
     *out = (struct sl_past){.fence = e->fence,
                             .session_id = e->session_id,
                             .held_ms = now.ms - e->granted_ms,
-                            .broken = e->broken};
+                            .broken = e->broken,
+                            .leased = e->lease_ms > 0};
     uncount(t, e);
     out->asked_ms = e->victim_ms < 0 ? -1 : now.ms - e->victim_ms;
     sl_list_remove(&e->place); /* From among the ghosts. */
@@ -365,6 +415,7 @@ void sl_table_unseat(struct sl_table *t, struct sl_now now, struct sl_lock *l,
                             .session_id = l->session_id,
                             .held_ms = sl_seat_age_ms(l, now),
                             .broken = (l->flags & SL_SEAT_BROKEN) != 0,
+                            .leased = l->end_ms != SL_NEVER,
                             .asked_ms = -1};
     if (l->crowd != NULL && sl_seat_counts(l)) l->crowd->held--;
     if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);

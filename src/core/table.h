@@ -12,9 +12,12 @@
  * Invariants, checked by sl_table_check() and named in tests:
  *
  *   I1  the units counted on a lock are the sum of its holders'
- *   I2  shared holders and others are never on one lock together
+ *   I2  shared holders and others are never on one lock together, but beside one that was
+ *       robbed, or given by another table
  *   I3  a line is in order of arrival, and lines of one priority in that of their first
- *   I4  nobody waits who could be granted, once sl_table_next() has nothing to tell
+ *   I4  nobody waits who could be granted, once sl_table_next() has nothing to tell; unless
+ *       nothing is granted at all, for lack of fences, of authority or of the end of a
+ *       silence, and then all are looked at when that is over
  *   I5  fences rise over the whole table and stay below 2^53
  *   I6  a lock that nobody holds, waits for or watches is not in the table, unless its
  *       next grant is to be marked as overlapping, for a time
@@ -82,6 +85,7 @@ struct sl_past {
     uint64_t session_id; /* Who had taken it. */
     sl_ms held_ms;
     bool broken;    /* It had been broken before. */
+    bool leased;    /* Of RELEASE. */
     sl_ms asked_ms; /* For how long a thief had been waiting for it to go; -1: none. */
 };
 
@@ -140,7 +144,7 @@ bool sl_session_holds(const struct sl_session *s);
 /* Ask for units of a key. SLUICE_OK: granted, *out is filled. SL_WAITS: it waits, and
  * one of SL_GRANTED, SL_TIMED_OUT, SL_REFUSED follows, or the session ends. SLUICE_EFULL:
  * taken, and no wish to wait. ETOOBIG, EINVAL, EDRAINED, EDEADLOCK (it would wait for what
- * it alone holds), EKEYS, EWAITERS, EFENCES, ERECOVERING, ENOMEM. */
+ * it alone holds), EKEYS, EWAITERS, EFENCES, ERECOVERING, ENOKEEPER, ENOMEM. */
 int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s,
                      const struct sl_want *want, struct sl_grant *out);
 #define SL_WAITS 1
@@ -158,7 +162,8 @@ int sl_table_release(struct sl_table *t, struct sl_now now, const struct sl_sess
 
 /* Push the end of a lease back to now + ms; never forward. With a value that has at ==
  * NULL the old one stays. SLUICE_OK, and *lease_ms is what is left; ELOST: not held under
- * this fence by this user, or broken; EASKED: a thief waits for it; ENOLEASE; ETOOBIG; EINVAL; ENOMEM. */
+ * this fence by this user, or broken; EASKED: a thief waits for it; ENOKEEPER: the table has
+ * no authority; ENOLEASE; ETOOBIG; EINVAL; ENOMEM. */
 int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_session *s,
                     struct sl_bytes key, sl_fence fence, sl_ms ms,
                     struct sl_bytes value, sl_ms *lease_ms);
@@ -179,7 +184,8 @@ int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
 
 /* Wait until a key is free (or held). SLUICE_OK: it is so. SL_WAITS: SL_SEEN or
  * SL_TIMED_OUT follows. SLUICE_EFULL: it is not so, and no wish to wait. EINVAL, ETOOBIG,
- * EKEYS, EWAITERS, ERECOVERING (what is free is not known yet), ENOMEM. */
+ * EKEYS, EWAITERS, ERECOVERING (what is free is not known yet), ENOKEEPER (nor now, and no
+ * wish to wait), ENOMEM. */
 int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
                    struct sl_bytes key, bool free, sl_ms wait_ms);
 
@@ -198,10 +204,31 @@ void sl_table_set_fences(struct sl_table *t, sl_fence floor, sl_fence limit);
  * when it is over. 0: now. */
 void sl_table_be_quiet(struct sl_table *t, sl_ms until_ms);
 
-/* A leased grant of a table that was written down is put back, as it was seen, with its own
- * fence, which is not above the floor; nobody has taken it (session 0). Those of one key
- * come by fence. Limits of the table do not apply. EINVAL, ETOOBIG: there is no such grant;
- * ENOMEM. */
+/* Nothing is granted, and no lease extended, at or after this time, by the `now` of each call:
+ * from then on another table may have the authority to. SL_NEVER, as at first: it has no end.
+ * Who asks without waiting is told ENOKEEPER; others stand in line, and are looked at when
+ * the time is set to a later one. Nobody is told that a key is free meanwhile. Leases and
+ * waits end, and grants are given back, broken and looked at as ever. A silence goes on beside
+ * it; and if both hold, ENOKEEPER is what is said. */
+void sl_table_set_authority(struct sl_table *t, sl_ms until_ms);
+
+/* A grant that another table gave is held in this one, as it was seen, with its own fence,
+ * which is not above the floor. It is the session's; with NULL it must be leased, and nobody
+ * has taken it (session 0). It may come in any order, whoever holds, waits, or has room: until
+ * all that is held fits, nobody else is granted. Nor do the limits of the table apply. If it
+ * is held already, of two ends of its lease the later one counts, and nothing else changes.
+ * To be called while the table is quiet. EINVAL: there is no such grant; or it has no lease
+ * and is another session's; or it is another user's; or nobody has taken it and now a session
+ * says so. ETOOBIG, ENOMEM. */
+int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                     const struct sl_view *v, struct sl_bytes key);
+
+/* A grant without a lease is this session's from now on. ENOENT: there is none; EINVAL: the
+ * session has ended. */
+int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                    struct sl_bytes key, sl_fence fence);
+
+/* As sl_table_reclaim(), of a table that was written down: nobody has taken it. */
 int sl_table_restore(struct sl_table *t, struct sl_now now, const struct sl_view *v,
                      struct sl_bytes key);
 
@@ -212,6 +239,11 @@ bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 
 /* When sl_table_next() next has something to tell by itself, or SL_NEVER. */
 sl_ms sl_table_due(const struct sl_table *t);
+
+/* All that is held, waited for, watched, drained or marked is gone, and nobody is told. Nothing
+ * is left on the lists of sessions; SL_SESSION_OVER follows for those that have ended. Limits,
+ * fences, the silence and the authority stay as they are. */
+void sl_table_reset(struct sl_table *t);
 
 /* --- Ask ------------------------------------------------------------------ */
 
@@ -265,6 +297,10 @@ bool sl_table_each(const struct sl_table *t, struct sl_now now, struct sl_bytes 
 /* A cursor that stands before the first waiter. */
 #define SL_EACH_WAITER (1ull << 32)
 
+/* The grant of a fence; false: it is not held. */
+bool sl_table_view(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                   sl_fence fence, struct sl_view *out);
+
 /* The grant with the highest fence; false if nobody holds the key. */
 bool sl_table_newest(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                      struct sl_view *out);
@@ -281,7 +317,8 @@ struct sl_table_stats {
     size_t drains;
     size_t bytes; /* Of indexes, not of what malloc adds. */
     sl_fence fence_last, fence_limit;
-    sl_ms quiet_until_ms; /* 0: it grants. */
+    sl_ms quiet_until_ms;     /* 0: it grants; */
+    sl_ms authority_until_ms; /* until then, that is. SL_NEVER: it has no end. */
 };
 void sl_table_stats(const struct sl_table *t, struct sl_table_stats *out);
 

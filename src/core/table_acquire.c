@@ -4,8 +4,8 @@
 
 #include "core/table_inside.h"
 
-static struct sl_lock *new_lock(struct sl_bytes key, struct sl_bytes value,
-                                struct sl_bytes note)
+struct sl_lock *sl_lock_new(struct sl_bytes key, struct sl_bytes value,
+                            struct sl_bytes note)
 {
     struct sl_lock *l = malloc(offsetof(struct sl_lock, text) + key.n + value.n +
                                note.n);
@@ -41,8 +41,7 @@ static uint64_t room_of(const struct sl_want *w)
     return w->shared ? 0 : (uint64_t)w->per * w->buckets;
 }
 
-/* Whether a request is so plain that it may have the seat of a new lock. */
-static bool is_plain(const struct sl_want *w)
+bool sl_want_is_plain(const struct sl_want *w)
 {
     return w->lease_ms > 0 && !w->shared && w->per == 1 && w->buckets == 1 &&
            w->units == 1 && w->priority == 0;
@@ -52,7 +51,7 @@ static bool is_plain(const struct sl_want *w)
 static int take_seat(struct sl_table *t, struct sl_now now, const struct sl_session *s,
                      const struct sl_want *w, struct sl_grant *out)
 {
-    struct sl_lock *l = new_lock(w->key, w->value, w->note);
+    struct sl_lock *l = sl_lock_new(w->key, w->value, w->note);
     if (l == NULL || sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) != SLUICE_OK) {
         free(l);
         return SLUICE_ENOMEM;
@@ -88,9 +87,8 @@ static int enter_line(struct sl_table *t, struct sl_now now, struct sl_session *
         l->crowd->waiters + l->crowd->watchers >= t->limits.waiters_max)
         return SLUICE_EWAITERS;
     struct sl_entry *e = sl_entry_new(s, w);
-    if (e == NULL) return SLUICE_ENOMEM;
     struct sl_line *line = NULL;
-    if (sl_table_reserve_entry(t, l, w->lease_ms > 0) == SLUICE_OK)
+    if (e != NULL && sl_table_reserve_entry(t, l, w->lease_ms > 0) == SLUICE_OK)
         line = sl_crowd_line(l->crowd, w->priority, w->shared, room_of(w));
     if (line == NULL) {
         sl_entry_free(e);
@@ -103,10 +101,7 @@ static int enter_line(struct sl_table *t, struct sl_now now, struct sl_session *
     e->asked_ms = now.ms - w->waited_ms;
     e->arrival = ++t->arrivals;
     sl_list_append(&s->mine, &e->of_session);
-    if (l->crowd->waiters == 0) {
-        sl_list_append(&t->waited, &l->crowd->waited);
-        t->crowds++;
-    }
+    sl_table_joined(t, l->crowd);
     sl_crowd_enter(l->crowd, line, e);
     t->entries++;
     t->waiting++;
@@ -138,11 +133,10 @@ static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
     return SLUICE_OK;
 }
 
-/* A lock with nobody on it, in the index. NULL when out of memory. */
-static struct sl_lock *found_lock(struct sl_table *t, struct sl_bytes key)
+struct sl_lock *sl_table_found_lock(struct sl_table *t, struct sl_bytes key)
 {
     const struct sl_bytes none = {0};
-    struct sl_lock *l = new_lock(key, none, none);
+    struct sl_lock *l = sl_lock_new(key, none, none);
     if (l != NULL) sl_table_put_lock(t, l);
     return l;
 }
@@ -153,16 +147,16 @@ static int reserve_key(struct sl_table *t)
     return sl_index_reserve(&t->index);
 }
 
+/* On a key that nobody had to do with: it is granted, or waits for the table. */
 static int acquire_new(struct sl_table *t, struct sl_now now, struct sl_session *s,
-                       const struct sl_want *w, struct sl_grant *out)
+                       const struct sl_want *w, bool waits, struct sl_grant *out)
 {
-    bool quiet = now.ms < t->quiet_until_ms;
     int status = reserve_key(t);
     if (status != SLUICE_OK) return status;
-    if (is_plain(w) && !quiet) return take_seat(t, now, s, w, out);
-    struct sl_lock *l = found_lock(t, w->key);
+    if (sl_want_is_plain(w) && !waits) return take_seat(t, now, s, w, out);
+    struct sl_lock *l = sl_table_found_lock(t, w->key);
     if (l == NULL) return SLUICE_ENOMEM;
-    if (quiet) return enter_line(t, now, s, l, w);
+    if (waits) return enter_line(t, now, s, l, w);
     return join(t, now, s, l, w, out);
 }
 
@@ -183,12 +177,12 @@ static int judge(struct sl_table *t, struct sl_now now, const struct sl_session 
     if (t->fence >= SL_FENCE_MAX || s->ended) return SLUICE_EINVAL;
     if (sl_table_drained(t, w->key)) return SLUICE_EDRAINED;
     int may = sl_table_may_grant(t, now);
-    if (may == SLUICE_ERECOVERING && w->wait_ms == 0) return may;
+    if (sl_is_silence(may) && w->wait_ms == 0) return may;
     *l = sl_table_find_lock(t, w->key);
-    if (*l == NULL) return may == SLUICE_EFENCES ? may : SLUICE_OK;
+    if (*l == NULL) return sl_is_silence(may) ? SL_WAITS : may;
     sl_table_pass_time(t, now, *l);
     uint64_t room = room_of(w);
-    if (may != SLUICE_ERECOVERING && sl_lock_fits(*l, w->shared, room, w->units) &&
+    if (!sl_is_silence(may) && sl_lock_fits(*l, w->shared, room, w->units) &&
         !sl_lock_holds_back(*l, w->shared, room, w->priority))
         return may;
     bool at_once = w->steal && w->force_ms == 0;
@@ -214,9 +208,11 @@ int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s
 #endif
     int status = judge(t, now, s, w, &l);
     if (status == SLUICE_EFENCES) return lack_fence(t);
-    if (l == NULL && status == SLUICE_OK) return acquire_new(t, now, s, w, out);
-    if (status == SLUICE_OK) return join(t, now, s, l, w, out);
-    return status == SL_WAITS ? enter_line(t, now, s, l, w) : status;
+    if (status != SLUICE_OK && status != SL_WAITS) return status;
+    bool waits = status == SL_WAITS;
+    if (waits && !sl_table_has_authority(t, now)) t->lacks_authority = true;
+    if (l == NULL) return acquire_new(t, now, s, w, waits, out);
+    return waits ? enter_line(t, now, s, l, w) : join(t, now, s, l, w, out);
 }
 
 /* --- Await ----------------------------------------------------------------- */
@@ -231,8 +227,11 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     if (want_free && now.ms < t->quiet_until_ms) return SLUICE_ERECOVERING;
     struct sl_lock *l = sl_table_find_lock(t, key);
     if (l != NULL) sl_table_pass_time(t, now, l);
-    if (sl_lock_is_so(l, want_free)) return SLUICE_OK;
-    if (wait_ms == 0) return SLUICE_EFULL;
+    /* Without authority what is free here may be held elsewhere: it is told later. */
+    bool knows = !want_free || sl_table_has_authority(t, now);
+    if (knows && sl_lock_is_so(l, want_free)) return SLUICE_OK;
+    if (wait_ms == 0) return knows ? SLUICE_EFULL : SLUICE_ENOKEEPER;
+    if (!knows) t->lacks_authority = true;
     if (l != NULL && l->crowd != NULL &&
         l->crowd->waiters + l->crowd->watchers >= t->limits.waiters_max)
         return SLUICE_EWAITERS;
@@ -242,7 +241,7 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     int status = SLUICE_OK;
     if (l == NULL) {
         status = reserve_key(t);
-        if (status == SLUICE_OK) l = found_lock(t, key);
+        if (status == SLUICE_OK) l = sl_table_found_lock(t, key);
         if (status == SLUICE_OK && l == NULL) status = SLUICE_ENOMEM;
     }
     if (status == SLUICE_OK) status = sl_table_reserve_entry(t, l, false);
@@ -258,88 +257,9 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->asked_ms = now.ms;
     sl_list_append(&s->mine, &e->of_session);
     sl_list_append(&l->crowd->watching[want_free], &e->place);
+    sl_table_joined(t, l->crowd);
     l->crowd->watchers++;
     t->entries++;
     sl_table_set_end(t, e, sl_end_after(t, now, wait_ms));
     return SL_WAITS;
-}
-
-/* --- Restore ---------------------------------------------------------------- */
-
-static int restore_seat(struct sl_table *t, struct sl_now now, const struct sl_view *v,
-                        struct sl_bytes key)
-{
-    struct sl_lock *l = new_lock(key, v->value, v->note);
-    if (l == NULL || sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) != SLUICE_OK) {
-        free(l);
-        return SLUICE_ENOMEM;
-    }
-    l->fence = v->fence;
-    l->user = v->user;
-    l->flags = v->broken ? SL_SEAT_BROKEN : 0;
-    l->end_ms = sl_end_after(t, now, v->left_ms);
-    if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_as_owner(l));
-    sl_table_put_lock(t, l);
-    return SLUICE_OK;
-}
-
-static int restore_entry(struct sl_table *t, struct sl_now now, const struct sl_view *v,
-                         struct sl_lock *l, const struct sl_want *w)
-{
-    const struct sl_session nobody = {.user = v->user};
-    struct sl_entry *e = sl_entry_new(&nobody, w);
-    if (e == NULL || sl_table_reserve_entry(t, l, true) != SLUICE_OK) {
-        sl_entry_free(e);
-        sl_table_tidy(t, l);
-        return SLUICE_ENOMEM;
-    }
-    struct sl_crowd *c = l->crowd;
-    sl_ms age = now.wall_us > v->fence ? (sl_ms)((now.wall_us - v->fence) / 1000) : 0;
-    e->lock = l;
-    e->state = SL_HOLDS;
-    e->fence = v->fence;
-    e->broken = v->broken;
-    e->asked_ms = e->granted_ms = now.ms - age;
-    sl_table_set_end(t, e, sl_end_after(t, now, v->left_ms));
-    sl_roll_append(&c->holders, e);
-    sl_crowd_count(c, e, t->index.seed);
-    e->stolen = v->asked; /* Who has asked it is gone, unless it is beside it. */
-    c->stolen += v->asked;
-    t->entries++;
-    sl_table_stir(t, c);
-    return SLUICE_OK;
-}
-
-static sl_fence last_fence(const struct sl_lock *l)
-{
-    const struct sl_roll *r = l->crowd == NULL ? NULL : &l->crowd->holders;
-    return r != NULL && r->live > 0 ? r->items[r->count - 1].fence : l->fence;
-}
-
-int sl_table_restore(struct sl_table *t, struct sl_now now, const struct sl_view *v,
-                     struct sl_bytes key)
-{
-    sl_table_forget_old(t);
-    if (!v->leased || v->waits || v->left_ms < 0 || key.n == 0) return SLUICE_EINVAL;
-    if (v->fence == 0 || v->fence > t->fence) return SLUICE_EINVAL;
-    if (!v->shared && (v->units == 0 || v->units > SLUICE_UNITS_MAX))
-        return SLUICE_EINVAL;
-    if (key.n > UINT16_MAX || v->value.n > UINT16_MAX || v->note.n > UINT16_MAX)
-        return SLUICE_ETOOBIG;
-    const struct sl_want w = {.key = key,
-                              .shared = v->shared,
-                              .per = v->per,
-                              .buckets = v->buckets,
-                              .units = v->units,
-                              .priority = v->priority,
-                              .lease_ms = v->left_ms > 0 ? v->left_ms : 1,
-                              .value = v->value,
-                              .note = v->note};
-    struct sl_lock *l = sl_table_find_lock(t, key);
-    if (l != NULL && last_fence(l) >= v->fence) return SLUICE_EINVAL;
-    if (l == NULL && sl_index_reserve(&t->index) != SLUICE_OK) return SLUICE_ENOMEM;
-    if (l == NULL && is_plain(&w) && !v->asked) return restore_seat(t, now, v, key);
-    if (l == NULL) l = found_lock(t, key);
-    if (l == NULL) return SLUICE_ENOMEM;
-    return restore_entry(t, now, v, l, &w);
 }

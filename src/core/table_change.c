@@ -92,8 +92,7 @@ static int leave_seat(struct sl_table *t, struct sl_now now, struct sl_place *p,
     t->entries++;
     if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
     sl_table_set_end(t, e, e->end_ms);
-    /* The seat is taken with the lock, so its fence is the least. */
-    sl_roll_prepend(&l->crowd->holders, e);
+    sl_roll_insert(&l->crowd->holders, e);
     l->crowd->held--;
     sl_crowd_count(l->crowd, e, t->index.seed);
     l->fence = 0;
@@ -154,7 +153,7 @@ static sl_ms end_of(const struct sl_place *p)
     return p->entry != NULL ? p->entry->end_ms : p->lock->end_ms;
 }
 
-static void move_end(struct sl_table *t, const struct sl_place *p, sl_ms end_ms)
+void sl_table_move_end(struct sl_table *t, const struct sl_place *p, sl_ms end_ms)
 {
     struct sl_lock *l = p->lock;
 #ifndef MUT_SHORTEN
@@ -177,11 +176,15 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
     sl_table_forget_old(t);
     if (ms <= 0) return SLUICE_EINVAL;
     if (value.n > t->limits.value_bytes_max) return SLUICE_ETOOBIG;
+#ifndef MUT_EXTENDLATE
+    /* Before all else: what is lost here may be held, and longer, elsewhere. */
+    if (!sl_table_has_authority(t, now)) return SLUICE_ENOKEEPER;
+#endif
     if (!sl_table_find(t, now, key, fence, &p) || !may_use(&p, s)) return SLUICE_ELOST;
     int status = may_extend(&p);
     if (status == SLUICE_OK && value.at != NULL) status = set_value(t, now, &p, value);
     if (status != SLUICE_OK) return status;
-    move_end(t, &p, sl_end_after(t, now, ms));
+    sl_table_move_end(t, &p, sl_end_after(t, now, ms));
     *lease_ms = sl_left_at_least(t, now, end_of(&p));
     return SLUICE_OK;
 }

@@ -76,8 +76,8 @@ static void check_holders(const struct sl_table *t, const struct sl_lock *l)
 {
     const struct sl_crowd *c = l->crowd;
     uint64_t held = sl_seat_counts(l);
-    uint32_t shared = 0, live = 0, counted = 0, leased = 0;
-    sl_fence last = l->fence;
+    uint32_t shared = 0, live = 0, counted = 0, leased = 0, reclaimed = 0;
+    sl_fence last = sl_seat_counts(l) ? l->fence : 0;
     for (uint32_t i = c->holders.first; i < c->holders.count; i++) {
         const struct sl_entry *e = c->holders.items[i].entry;
         if (e == NULL) continue;
@@ -90,13 +90,15 @@ static void check_holders(const struct sl_table *t, const struct sl_lock *l)
         held += e->units;
         shared += e->shared;
         leased += e->lease_ms > 0;
+        reclaimed += e->reclaimed;
         counted++;
         assert(is_in_tree(c, e) && "I1");
     }
     assert(last <= t->fence && t->fence <= t->fence_limit && "I5");
     assert(held == c->held && shared == c->shared && live == c->holders.live && "I1");
     assert(counted == c->counted && leased == c->leased && "I1");
-    assert((held == 0 || shared == 0 || c->stolen > 0) && "I2");
+    assert(reclaimed == c->reclaimed && "I1");
+    assert((held == 0 || shared == 0 || c->stolen + c->reclaimed > 0) && "I2");
     check_ranks(c);
     check_victims(c);
 }
@@ -137,10 +139,10 @@ static void check_waiters(const struct sl_table *t, const struct sl_lock *l)
             watchers++;
         }
     }
-    assert(sl_list_empty(&c->waited) == (waiters == 0));
+    assert(sl_list_empty(&c->waited) == (waiters + watchers == 0));
     assert(waiters == c->waiters && watchers == c->watchers);
     if (sl_list_empty(&c->stirred) && t->to_stir == 0 && t->quiet_until_ms == 0 &&
-        !t->short_of_fences)
+        !t->short_of_fences && !t->lacks_authority)
         assert((sl_lock_next(l) == NULL) && "I4");
 }
 

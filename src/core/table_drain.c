@@ -27,6 +27,7 @@ void sl_table_free_drains(struct sl_table *t)
         sl_list_remove(&d->place);
         free(d);
     }
+    t->drain_count = 0;
 }
 
 bool sl_table_drains(const struct sl_table *t, uint32_t i, struct sl_bytes *out)

@@ -10,16 +10,18 @@
 struct sl_table {
     struct sl_limits limits;
     struct sl_index index;
-    struct sl_heap heap;  /* Ends of leases and waits; owners as tagged below. */
-    sl_fence fence;       /* The last. */
-    sl_fence fence_limit; /* None is above it. */
-    bool short_of_fences; /* Somebody would have been granted, but for that. */
-    sl_ms quiet_until_ms; /* Nothing is granted before; 0: granted as always. */
+    struct sl_heap heap;      /* Ends of leases and waits; owners as tagged below. */
+    sl_fence fence;           /* The last. */
+    sl_fence fence_limit;     /* None is above it. */
+    bool short_of_fences;     /* Somebody would have been granted, but for that. */
+    sl_ms quiet_until_ms;     /* Nothing is granted before; 0: granted as always. */
+    sl_ms authority_until_ms; /* Nor from then on; SL_NEVER: always. */
+    bool lacks_authority;     /* Somebody would have been heard, but for that. */
     uint64_t arrivals;
     size_t entries;
     size_t waiting; /* Entries that may need a place in the heap when granted. */
     struct sl_list stirred; /* Crowds in which somebody may be next. */
-    struct sl_list waited;  /* Crowds in which somebody waits. */
+    struct sl_list waited;  /* Crowds in which somebody waits or watches. */
     size_t crowds;          /* So many are they; */
     size_t to_stir;         /* so many to be stirred, since that changed for all. */
     struct sl_list over;    /* Sessions that have ended. */
@@ -128,6 +130,15 @@ static inline sl_ms sl_waited_ms(const struct sl_table *t, sl_ms ms)
 struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key);
 void sl_table_put_lock(struct sl_table *t, struct sl_lock *l); /* Room was reserved. */
 
+/* A lock with these bytes, in no index; and one with nobody on it, in the index, for which
+ * room was reserved. NULL when out of memory. */
+struct sl_lock *sl_lock_new(struct sl_bytes key, struct sl_bytes value,
+                            struct sl_bytes note);
+struct sl_lock *sl_table_found_lock(struct sl_table *t, struct sl_bytes key);
+
+/* Whether a request is so plain that it may have the seat of a new lock. */
+bool sl_want_is_plain(const struct sl_want *w);
+
 /* The next fence: the time, or one more than the last. It may be granted with. */
 sl_fence sl_table_next_fence(struct sl_table *t, struct sl_now now);
 
@@ -139,6 +150,10 @@ void sl_table_forget_old(struct sl_table *t);
 
 /* Look at a crowd again: somebody may be next, or a watcher see what it waits for. */
 void sl_table_stir(struct sl_table *t, struct sl_crowd *c);
+
+/* Somebody waits or watches in a crowd; or one who did has left. */
+void sl_table_joined(struct sl_table *t, struct sl_crowd *c);
+void sl_table_left(struct sl_table *t, struct sl_crowd *c);
 
 /* After somebody has gone: free what nobody is in. The lock's memory lives until the next
  * call, as its key may have been handed out. */
@@ -185,9 +200,19 @@ void sl_table_pass_time(struct sl_table *t, struct sl_now now, struct sl_lock *l
 
 /* --- Whether anything is granted (table_restart.c) -------------------------- */
 
-/* SLUICE_OK; ERECOVERING: not before the silence is over; EFENCES: not before the limit of
- * fences is raised. */
+/* SLUICE_OK; ENOKEEPER: not before there is authority again; ERECOVERING: not before the
+ * silence is over; EFENCES: not before the limit of fences is raised. */
 int sl_table_may_grant(const struct sl_table *t, struct sl_now now);
+
+/* Of what that says: whoever asks has to stand in line, whether it would fit or not. */
+static inline bool sl_is_silence(int may_grant)
+{
+    return may_grant == SLUICE_ENOKEEPER || may_grant == SLUICE_ERECOVERING;
+}
+
+/* Whether the time is one at which something may be granted, extended, or said to be free;
+ * for certain, so also if `now` is late. */
+bool sl_table_has_authority(const struct sl_table *t, struct sl_now now);
 
 /* If the silence is over, all who wait are to be looked at. */
 void sl_table_end_silence(struct sl_table *t, struct sl_now now);
@@ -222,6 +247,9 @@ bool sl_crowd_unrob(struct sl_crowd *c);
 /* The living grant of a fence; false: there is none. */
 bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    sl_fence fence, struct sl_place *out);
+
+/* Push the end of a lease back; never forward. */
+void sl_table_move_end(struct sl_table *t, const struct sl_place *p, sl_ms end_ms);
 
 /* Turn the seat, if somebody sits there, into an entry, which has a place for more. */
 int sl_table_leave_seat(struct sl_table *t, struct sl_now now, struct sl_lock *l);

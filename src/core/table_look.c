@@ -51,6 +51,16 @@ static void view_entry(const struct sl_table *t, const struct sl_entry *e,
         .note = {e->text == NULL ? NULL : e->text + e->value_bytes, e->note_bytes}};
 }
 
+bool sl_table_view(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                   sl_fence fence, struct sl_view *out)
+{
+    struct sl_place p;
+    if (!sl_table_find(t, now, key, fence, &p)) return false;
+    if (p.entry == NULL) view_seat(t, p.lock, now, out);
+    else view_entry(t, p.entry, now, out);
+    return true;
+}
+
 /* Leases that are over are not counted, whether or not the table has got to them. Only
  * while it has not they have to be looked for. */
 static void count_holders(const struct sl_crowd *c, struct sl_now now,
@@ -184,5 +194,6 @@ void sl_table_stats(const struct sl_table *t, struct sl_table_stats *out)
                                             t->heap.size * sizeof *t->heap.items,
                                    .fence_last = t->fence,
                                    .fence_limit = t->fence_limit,
-                                   .quiet_until_ms = t->quiet_until_ms};
+                                   .quiet_until_ms = t->quiet_until_ms,
+                                   .authority_until_ms = t->authority_until_ms};
 }

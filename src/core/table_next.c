@@ -12,9 +12,7 @@ static void leave_line(struct sl_table *t, struct sl_entry *e)
     struct sl_crowd *c = e->lock->crowd;
     sl_crowd_leave(c, e);
     t->waiting--;
-    if (c->waiters > 0) return;
-    sl_list_remove(&c->waited);
-    t->crowds--;
+    sl_table_left(t, c);
 }
 
 /* Out of its line or from among the watchers, and gone. */
@@ -25,6 +23,7 @@ static void stop_waiting(struct sl_table *t, struct sl_entry *e)
     else {
         sl_list_remove(&e->place);
         l->crowd->watchers--;
+        sl_table_left(t, l->crowd);
     }
     sl_table_bury(t, e);
     sl_table_tidy(t, l);
@@ -116,11 +115,21 @@ static bool next_over(struct sl_table *t, struct sl_now now, struct sl_effect *o
     return true;
 }
 
-/* A watcher that sees what it waits for; NULL: none. */
-static struct sl_entry *first_who_sees(const struct sl_crowd *c)
+/* A watcher that sees what it waits for; NULL: none. What is free here may have been granted
+ * elsewhere, when the table has no authority, or before the silence. */
+static struct sl_entry *first_who_sees(struct sl_table *t, struct sl_now now,
+                                       const struct sl_crowd *c)
 {
-    const struct sl_list *watching = &c->watching[sl_lock_is_so(c->lock, true)];
+    bool is_free = sl_lock_is_so(c->lock, true);
+    const struct sl_list *watching = &c->watching[is_free];
     if (sl_list_empty(watching)) return NULL;
+#ifndef MUT_SEENLATE
+    if (is_free && !sl_table_has_authority(t, now)) {
+        t->lacks_authority = true;
+        return NULL;
+    }
+#endif
+    if (is_free && now.ms < t->quiet_until_ms) return NULL;
     return sl_entry_of(watching->next, struct sl_entry, place);
 }
 
@@ -172,6 +181,7 @@ static bool may_grant(struct sl_table *t, struct sl_now now)
 {
     int status = sl_table_may_grant(t, now);
     if (status == SLUICE_EFENCES) t->short_of_fences = true;
+    if (status == SLUICE_ENOKEEPER) t->lacks_authority = true;
     return status == SLUICE_OK;
 }
 
@@ -191,7 +201,7 @@ static bool next_stirred(struct sl_table *t, struct sl_now now, struct sl_effect
             if (e == NULL) return true;
             if (may_grant(t, now)) return enter_beside(t, now, e, out);
         }
-        e = first_who_sees(c);
+        e = first_who_sees(t, now, c);
         if (e != NULL) return dismiss(t, e, SL_SEEN, out);
         sl_list_remove(&c->stirred);
         return false;

@@ -1,4 +1,5 @@
-/* table_restart.c - fences that were written down, and the silence after a crash. */
+/* table_restart.c - when something may be granted: fences that were written down, the silence
+ * after a crash, and the authority of a keeper. */
 #include "core/table_inside.h"
 
 /* All who wait are looked at again, a few at a time. */
@@ -28,6 +29,26 @@ void sl_table_be_quiet(struct sl_table *t, sl_ms until_ms)
         t->quiet_until_ms = 0;
         stir_all(t);
     }
+}
+
+bool sl_table_has_authority(const struct sl_table *t, struct sl_now now)
+{
+    sl_ms late = t->limits.grain_ms > 0 ? t->limits.grain_ms - 1 : 0; /* At most. */
+#ifdef MUT_NOAUTHORITY
+    return true;
+#endif
+    return t->authority_until_ms == SL_NEVER || now.ms < t->authority_until_ms - late;
+}
+
+void sl_table_set_authority(struct sl_table *t, sl_ms until_ms)
+{
+    bool later = until_ms > t->authority_until_ms;
+    t->authority_until_ms = until_ms;
+    if (!later || !t->lacks_authority) return;
+    t->lacks_authority = false;
+#ifndef MUT_UNHEARD
+    stir_all(t);
+#endif
 }
 
 void sl_table_end_silence(struct sl_table *t, struct sl_now now)

@@ -2,7 +2,7 @@
  * commit no more.
  *
  * One interface, two engines: LMDB in a file of the data folder, for one server; etcd, for a
- * cluster, later. Everything is asked for with an operation and answered later, on the
+ * cluster. Everything is asked for with an operation and answered later, on the
  * caller's thread, in sl_engine_work(): an engine works on threads of its own or waits for
  * a network, and its caller has a loop that must not wait.
  *
@@ -13,8 +13,9 @@
  *
  * in this order (R1, R2). Operations are done in the order in which they were submitted;
  * those that wait together are done together, with one sync, and each stands or falls alone.
- * What is answered is on the disk. READ and SCAN wait for none of this: they see what was
- * answered before they were submitted, and perhaps more. */
+ * What is answered is on the disk. Revisions never fall; on etcd they are etcd's own, and
+ * those that were done together have the same. READ and SCAN wait for none of this: they see
+ * what was answered before they were submitted, and perhaps more. */
 #ifndef SL_ENGINE_ENGINE_H
 #define SL_ENGINE_ENGINE_H
 
@@ -27,7 +28,12 @@ struct sl_engine; /* Opaque. */
 #define SL_ENGINE_REQUEST_BYTES_MAX 511
 
 enum sl_op_type {
-    SL_OP_CLAIM,   /* The next term, for this keeper. */
+    SL_OP_CLAIM, /* The next term, for this node: if `term` is the current one still,
+                    * and, unless it is 0, `beat` too; then bars of old terms go. LMDB, which
+                    * nobody shares, compares nothing. */
+    SL_OP_LOOK,  /* Who is the keeper? Only etcd is asked this, and the next. */
+    SL_OP_RENEW, /* term, fence_limit, longest_ms: it is still the keeper, at this moment;
+                    * then both numbers are kept, and the beat is another. */
     SL_OP_COMMIT,  /* term, id, request, writes; without writes it only checks. */
     SL_OP_BAR,     /* term, id */
     SL_OP_OUTCOME, /* request: what became of it? */
@@ -45,8 +51,12 @@ struct sl_engine_op {
     struct sl_bytes table, key;
     const struct sl_write *writes;
     uint32_t write_count;
-    uint32_t rows_max; /* SCAN: one more than that is ETOOBIG, */
-    size_t bytes_max;  /* and so are more bytes; 0: any number. */
+    uint32_t rows_max;    /* SCAN: one more than that is ETOOBIG, */
+    size_t bytes_max;     /* and so are more bytes; 0: any number. */
+    uint32_t node;        /* CLAIM: who; */
+    uint64_t beat;        /* and see there. */
+    sl_fence fence_limit; /* RENEW: no fence is given above it, */
+    sl_ms longest_ms;     /* and no longer lease. */
 
     void (*done)(struct sl_engine_op *op);
     void *owner;
@@ -60,6 +70,24 @@ struct sl_engine_settings {
     sl_ms dedup_keep_ms; /* What became of a request can be asked for so long. */
     uint32_t group_max;  /* Commits with one sync. 1: each has its own. */
 };
+
+/* How to reach an etcd. Texts are copied. */
+struct sl_etcd_settings {
+    const char *members;         /* "http://a:2379,http://b:2379"; one is enough. */
+    const char *prefix;          /* Of all keys: several clusters may share an etcd. */
+    const char *user, *password; /* "": none. */
+    const char *ca, *cert, *key; /* Files, for https; "": none. */
+    sl_ms answer_ms;             /* A member that is silent for so long is given up. */
+    uint32_t ops_max;            /* Of one transaction of etcd's (--max-txn-ops), */
+    size_t request_bytes_max;    /* and its bytes (--max-request-bytes). */
+    sl_ms dedup_keep_ms;         /* As below. */
+    uint32_t group_max;
+};
+
+/* Nothing is asked yet: an etcd that cannot be reached is no reason to fail. NULL: why says
+ * what is wrong with the settings. */
+struct sl_engine *sl_engine_open_etcd(const struct sl_etcd_settings *s, char *why,
+                                      size_t why_bytes);
 
 /* NULL: why says what is wrong, and what to do. */
 struct sl_engine *sl_engine_open_lmdb(const struct sl_engine_settings *s, char *why,
@@ -78,6 +106,17 @@ void sl_engine_submit(struct sl_engine *e, struct sl_engine_op *op);
  * True: there are more. */
 int sl_engine_fd(const struct sl_engine *e);
 bool sl_engine_work(struct sl_engine *e, size_t most);
+
+/* From now on `told` is called, in sl_engine_work(), with whoever is the keeper, when that or
+ * its beat changes, and again after the way to etcd was lost and is back. */
+void sl_engine_watch(struct sl_engine *e,
+                     void (*told)(void *owner, const struct sl_reign *reign),
+                     void *owner);
+
+/* Why it cannot do what it is asked to, in words for an operator: "" where it can. Also
+ * when operations are not answered: a commit that may have been done is asked for again
+ * until that is known. */
+const char *sl_engine_trouble(const struct sl_engine *e);
 
 struct sl_engine_stats {
     uint64_t term, revision;

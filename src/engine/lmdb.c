@@ -5,7 +5,7 @@
  *
  * The writer has the term, the commits, the bars and the outcomes, in the order in which
  * they came. The reader does not wait for its syncs. README.md has the rules. */
-#include "engine/engine.h"
+#include "engine/kind.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -48,6 +48,7 @@ struct lane {
 };
 
 struct sl_engine {
+    struct sl_engine_head head;
     struct sl_engine_settings settings;
     char folder[PATH_MAX];
 
@@ -198,11 +199,17 @@ static int settle_once(struct sl_engine *e, size_t number, enum fate *fate)
     uint64_t revision;
     int rc = mdb_txn_begin(e->store.env, NULL, 0, &txn);
     if (rc != 0) return rc;
-        /* At the first look: at the next one it may be a transaction of ours that is there. */
-#ifndef MUT_LOOKAGAIN
-    if (*fate == NOT_KNOWN)
+    /* A number above ours says that ours is there at the first look alone: later it may be
+     * one of these transactions. One that is not above says at any time that it is not, also
+     * if it was: the kernel may forget what it could not write. */
+    bool above = mdb_txn_id(txn) > number;
+#ifdef MUT_LOOKAGAIN
+    *fate = NOT_KNOWN;
 #endif
-        *fate = mdb_txn_id(txn) > number ? COMMITTED : NOT_COMMITTED;
+    if (*fate == NOT_KNOWN) *fate = above ? COMMITTED : NOT_COMMITTED;
+#ifndef MUT_LOOKONCE
+    if (!above) *fate = NOT_COMMITTED;
+#endif
     rc = sl_store_number(&e->store, txn, SL_STORE_REVISION, &revision);
     if (rc == 0) rc = sl_store_put_number(&e->store, txn, SL_STORE_REVISION, revision);
     if (rc == 0) return mdb_txn_commit(txn);
@@ -287,12 +294,20 @@ static bool is_current(const struct work *w, struct sl_engine_op *op)
  * commit of a transaction: so one that was barred long ago has none on its way. Without a
  * bound, connections that end would fill the store. */
 #define BARS_MAX 10000
+#define BAR_BYTES 128u /* What one takes, at most, with its share of pages. */
+
+/* In a small store they have to fit into what is left for them alone. */
+static size_t bars_max(const struct sl_engine *e)
+{
+    size_t room = (map_bytes(e, FOR_KEEPING) - map_bytes(e, FOR_DELETIONS)) / 2;
+    return room / BAR_BYTES < BARS_MAX ? room / BAR_BYTES : BARS_MAX;
+}
 
 static int do_bar(struct work *w, struct sl_engine_op *op)
 {
     if (!is_current(w, op)) return 0;
     int rc = sl_store_bar(w->store, w->txn, op->term, op->id);
-    if (rc == 0) rc = sl_store_unbar_oldest(w->store, w->txn, BARS_MAX);
+    if (rc == 0) rc = sl_store_unbar_oldest(w->store, w->txn, bars_max(w->e));
     if (rc != 0) return rc;
     w->dirty = true;
     return say(op, SLUICE_OK);
@@ -411,6 +426,8 @@ static int do_one(struct work *w, struct sl_engine_op *op)
         case SL_OP_COMMIT: return do_commit(w, op);
         case SL_OP_BAR: return do_bar(w, op);
         case SL_OP_OUTCOME: return do_outcome(w, op);
+        case SL_OP_LOOK:
+        case SL_OP_RENEW: /* Nobody else can be the keeper. */
         case SL_OP_READ:
         case SL_OP_SCAN: break;
     }
@@ -801,7 +818,7 @@ static void *read_thread(void *of)
 
 /* --- The caller's side ------------------------------------------------------- */
 
-void sl_engine_submit(struct sl_engine *e, struct sl_engine_op *op)
+static void submit(struct sl_engine *e, struct sl_engine_op *op)
 {
     bool reads = op->type == SL_OP_READ || op->type == SL_OP_SCAN;
     struct lane *lane = reads ? &e->reads : &e->writes;
@@ -812,7 +829,7 @@ void sl_engine_submit(struct sl_engine *e, struct sl_engine_op *op)
     pthread_mutex_unlock(&e->lock);
 }
 
-int sl_engine_fd(const struct sl_engine *e)
+static int fd_of(const struct sl_engine *e)
 {
     return e->fd;
 }
@@ -833,7 +850,7 @@ static struct sl_engine_op *take_done(struct sl_engine *e, bool *more)
     return first != NULL ? sl_entry_of(first, struct sl_engine_op, place) : NULL;
 }
 
-bool sl_engine_work(struct sl_engine *e, size_t most)
+static bool work(struct sl_engine *e, size_t most)
 {
     struct sl_engine_op *op;
     bool more = true;
@@ -849,14 +866,26 @@ bool sl_engine_work(struct sl_engine *e, size_t most)
     return more;
 }
 
-void sl_engine_hurry(struct sl_engine *e)
+static void hurry(struct sl_engine *e)
 {
     pthread_mutex_lock(&e->lock);
     e->hurried = true;
     pthread_mutex_unlock(&e->lock);
 }
 
-void sl_engine_stats(struct sl_engine *e, struct sl_engine_stats *out)
+static void watch(struct sl_engine *e,
+                  void (*told)(void *owner, const struct sl_reign *reign), void *owner)
+{
+    (void)e, (void)told, (void)owner; /* It changes by nobody else. */
+}
+
+static const char *trouble(const struct sl_engine *e)
+{
+    (void)e;
+    return "";
+}
+
+static void stats_of(struct sl_engine *e, struct sl_engine_stats *out)
 {
     pthread_mutex_lock(&e->lock);
     *out = e->stats;
@@ -964,6 +993,17 @@ static bool start(struct sl_engine *e, char *why, size_t why_bytes)
     return false;
 }
 
+static void close_engine(struct sl_engine *e)
+{
+    end_thread(e, &e->writes);
+    end_thread(e, &e->reads);
+    work(e, SIZE_MAX);
+    destroy(e);
+}
+
+static const struct sl_engine_kind kind = {close_engine, submit,   fd_of, work,
+                                           hurry,        stats_of, watch, trouble};
+
 struct sl_engine *sl_engine_open_lmdb(const struct sl_engine_settings *s, char *why,
                                       size_t why_bytes)
 {
@@ -981,19 +1021,11 @@ struct sl_engine *sl_engine_open_lmdb(const struct sl_engine_settings *s, char *
         snprintf(why, why_bytes, "out of memory");
         return NULL;
     }
+    e->head.kind = &kind;
     strcpy(e->folder, s->folder);
     e->fd = -1;
     init(e, s);
     if (start(e, why, why_bytes)) return e;
     destroy(e);
     return NULL;
-}
-
-void sl_engine_close(struct sl_engine *e)
-{
-    if (e == NULL) return;
-    end_thread(e, &e->writes);
-    end_thread(e, &e->reads);
-    sl_engine_work(e, SIZE_MAX);
-    destroy(e);
 }

@@ -16,8 +16,11 @@
  * mode. They skip themselves, and nobody misses them there: who has less and wants more
  * stands before all others in line. Only t has places of its own, as others must find it.
  *
- * A way that is known is not walked again, unless somebody on it is to lose: then all such
- * ways are forgotten. */
+ * A way that is known is not walked again. If somebody ahead on it is to lose, it does, and
+ * all whose youngest ahead it was have no known way any more: they are followed again, from
+ * where they had got to. Others may have a way through it whose youngest is somebody else,
+ * and do not see that it is broken: then one may lose whom nobody would have had to wait
+ * for. That is rare, and the oldest is never among them. */
 #include <assert.h>
 #include <string.h>
 
@@ -127,6 +130,13 @@ static void name_cycle(const struct search *s, struct sl_tx *loser,
     loser->reply->answer.cycle_count = n;
 }
 
+static void mark_loser(struct search *s, struct sl_tx *loser)
+{
+    loser->mark = SL_LOSES;
+    loser->to = s->losers;
+    s->losers = loser;
+}
+
 /* It is on the way to x, which waits for y, which is t or leads to it. Those behind it on
  * that way lead there, too. Returns who is before it. */
 static struct sl_tx *lose(struct search *s, struct sl_tx *x, struct sl_tx *y)
@@ -137,30 +147,35 @@ static struct sl_tx *lose(struct search *s, struct sl_tx *x, struct sl_tx *y)
         x->mark = SL_LEADS;
         x->to = y;
         x->youngest = y == s->t ? x : younger(y->youngest, x);
-        x->ways = s->k->ways;
         y = x;
         x = x->from;
     }
-    loser->mark = SL_LOSES;
-    loser->to = s->losers;
-    s->losers = loser;
+    mark_loser(s, loser);
     return loser->from;
 }
 
-/* Whether y, which x waits for, has a known way to t, and nobody on it is to lose. */
-static bool leads(struct search *s, const struct sl_tx *x, const struct sl_tx *y)
+/* It is on the known way from y, which x waits for: x goes on with its next. */
+static void lose_ahead(struct search *s, const struct sl_tx *x, struct sl_tx *y)
 {
-    struct sl_keeper *k = s->k;
+    struct sl_tx *loser = y->youngest;
+    name_cycle(s, loser, x, y);
+    mark_loser(s, loser);
+}
+
+/* Whether y is t, or has a known way to it that is not broken. */
+static bool leads(const struct search *s, const struct sl_tx *y)
+{
     if (y == s->t) return true;
 #ifdef MUT_WALKAGAIN
     return false;
 #endif
-    if (y->seen != k->search || y->mark != SL_LEADS || y->ways != k->ways) return false;
-    if (younger(x->youngest, y->youngest) == x->youngest) return true;
-#ifndef MUT_OLDWAYS
-    k->ways++;
-#endif
-    return false;
+    if (y->seen != s->k->search || y->mark != SL_LEADS) return false;
+    return y->youngest->mark != SL_LOSES;
+}
+
+static bool is_ahead(const struct search *s, const struct sl_tx *x, struct sl_tx *y)
+{
+    return y != s->t && younger(x->youngest, y->youngest) == y->youngest;
 }
 
 /* Without recursion: each knows from whom it was reached. */
@@ -173,8 +188,9 @@ static void search(struct search *s)
         if (y == NULL) {
             x->mark = SL_ENDS;
             x = x->from;
-        } else if (leads(s, x, y)) {
-            x = lose(s, x, y);
+        } else if (leads(s, y)) {
+            if (is_ahead(s, x, y)) lose_ahead(s, x, y);
+            else x = lose(s, x, y);
 #ifdef MUT_ONECYCLE
             return;
 #endif
@@ -215,7 +231,6 @@ void sl_cycles_break(struct sl_keeper *k, struct sl_tx *t)
     struct sl_item *i = t->waits->item;
     struct search s = {.k = k, .t = t, .holder = i->locks.next, .place = i->line.next};
     k->search++;
-    k->ways++;
     search(&s);
     struct sl_tx *next;
     for (struct sl_tx *x = losers_of(&s); x != NULL; x = next) {

@@ -319,7 +319,7 @@ void sl_keeper_tick(struct sl_keeper *k, sl_ms now)
     uint64_t end = k->stats.steps + SL_STEPS_MAX;
     while (k->ages.count > 0 && k->ages.items[0].at <= now && k->stats.steps < end) {
         struct sl_tx *t = k->ages.items[0].owner;
-        k->stats.steps += 1 + t->lock_count;
+        k->stats.steps++;
         sl_heap_remove(&k->ages, t->due);
         sl_tx_restart(k, t, SLUICE_EAGE);
     }

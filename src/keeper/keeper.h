@@ -49,7 +49,8 @@ const char *sl_mode_name(enum sl_mode m);
 
 struct sl_keeper_limits {
     uint32_t transactions_max;
-    uint32_t locks_max;     /* Of one transaction. */
+    uint32_t locks_max;     /* Of one transaction; */
+    size_t total_locks_max; /* those of all; 0: any number. A search looks at each. */
     uint32_t writes_max;    /* Of one; */
     size_t bytes_max;       /* their bytes together. */
     size_t total_bytes_max; /* Those of all transactions; 0: any number. */
@@ -135,6 +136,15 @@ struct sl_keeper_order {
     uint32_t write_count;
 }; /* All is borrowed until the next call. */
 
+/* Who is the keeper, as the engine has it. */
+struct sl_reign {
+    uint64_t term; /* 0: there was none yet. */
+    uint32_t node;
+    uint64_t beat;        /* A higher number each time that it is renewed. */
+    sl_fence fence_limit; /* No fence was given above it, */
+    sl_ms longest_ms;     /* and no longer lease. */
+};
+
 /* What the engine says. */
 struct sl_done {
     int status; /* OK; ESTALE: term says which is current; EBARRED; ENOSPC, EIO, ENOMEM. */
@@ -145,6 +155,9 @@ struct sl_done {
     const struct sl_row
         *rows; /* SCAN, by key: by its bytes, and then the shorter first. */
     uint32_t row_count;
+    struct sl_reign
+        reign; /* LOOK; of CLAIM that is done, what was before, but the term;
+                            * of ESTALE, the one that is. */
 };
 
 /* --- Life ------------------------------------------------------------------------- */

@@ -121,7 +121,6 @@ struct sl_tx {
     struct sl_tx *from;     /* OPEN: who waits for it, on the way. */
     struct sl_tx *to;       /* LEADS: for whom it waits; LOSES: who lost before. */
     struct sl_tx *youngest; /* OPEN: of the way up to it; LEADS: from it on. */
-    uint64_t ways;          /* LEADS: good as long as this is the keeper's. */
 };
 
 struct sl_keeper {
@@ -129,7 +128,7 @@ struct sl_keeper {
     enum sl_keeper_state state;
     uint64_t term;
     uint64_t last_id, last_op;
-    uint64_t search, ways; /* Numbers: of the search for cycles; see cycles.c. */
+    uint64_t search; /* The number of the search for cycles; see cycles.c. */
     struct sl_index items, locks, writes, by_session, ops;
     struct sl_index asked; /* Replies, of whoever is still there, by session. */
     struct sl_list transactions;

@@ -258,6 +258,13 @@ int sl_lock_take(struct sl_keeper *k, struct sl_tx *t, struct sl_bytes table,
         drop_item(k, i);
         return SLUICE_ELOCKS;
     }
+#ifndef MUT_NOTOTALLOCKS
+    if (l == NULL && k->limits.total_locks_max > 0 &&
+        k->locks.count >= k->limits.total_locks_max) {
+        drop_item(k, i);
+        return SLUICE_ETRANSACTIONS;
+    }
+#endif
     if (l == NULL) l = make_lock(k, t, i);
     if (l == NULL) {
         drop_item(k, i);
@@ -339,6 +346,7 @@ static void free_one(struct sl_keeper *k, struct sl_lock *l)
 void sl_lock_free_all(struct sl_keeper *k, struct sl_tx *t)
 {
     struct sl_lock *waits = t->waits;
+    k->stats.steps += t->lock_count;
     if (waits != NULL) step_out(k, waits);
     while (!sl_list_empty(&t->locks))
         free_one(k, sl_entry_of(t->locks.next, struct sl_lock, in_tx));

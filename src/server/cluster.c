@@ -12,6 +12,7 @@
 #include "server/log.h"
 #include "server/member_text.h"
 #include "server/node_file.h"
+#include "server/relay.h"
 #include "server/state_file.h"
 
 struct sl_cluster {
@@ -222,6 +223,7 @@ static void set_links(struct server *s)
     struct sl_member peers[2 * SL_NODES_MAX];
     uint32_t n = sl_node_peers(s->cluster->node, peers);
     sl_links_set(s, peers, n);
+    sl_relay_members(s);
 }
 
 static void obey(struct server *s, const struct sl_order *o)
@@ -266,13 +268,21 @@ bool sl_cluster_tell(struct server *s)
 bool sl_cluster_linked(struct server *s, sl_node_id id, uint64_t birth,
                        const char **why)
 {
-    return sl_node_link(s->cluster->node, s->now, id, true, birth, why);
+    if (!sl_node_link(s->cluster->node, s->now, id, true, birth, why)) return false;
+    sl_relay_linked(s, id);
+    return true;
 }
 
-void sl_cluster_unlinked(struct server *s, sl_node_id id)
+void sl_cluster_unlinked(struct server *s, sl_node_id id, enum sl_link_end how)
 {
     const char *why;
     sl_node_link(s->cluster->node, s->now, id, false, 0, &why);
+    sl_relay_unlinked(s, id, how);
+}
+
+void sl_cluster_unreached(struct server *s, sl_node_id id, enum sl_link_end how)
+{
+    sl_relay_unreached(s, id, how);
 }
 
 void sl_cluster_received(struct server *s, sl_node_id from, const struct sl_message *m)
@@ -291,9 +301,12 @@ void sl_cluster_settings(const struct server *s, char *out, size_t n)
     const struct sl_settings *set = s->settings;
     snprintf(out, n,
              "lease-min=%" PRId64 "ms\nlease-max=%" PRId64 "ms\nkey-bytes-max=%" PRId64
-             "\nvalue-bytes-max=%" PRId64 "\nkeys-max=%" PRId64 "\n",
+             "\nvalue-bytes-max=%" PRId64 "\nkeys-max=%" PRId64
+             "\nengine=%s\netcd-prefix=%s\nmajority-keys=%s\n",
              set->lease_ms_min, set->lease_ms_max, set->key_bytes_max,
-             set->value_bytes_max, set->keys_max);
+             set->value_bytes_max, set->keys_max,
+             set->engine == SL_ENGINE_ETCD ? "etcd" : "none",
+             set->engine == SL_ENGINE_ETCD ? set->etcd_prefix : "", set->majority_keys);
 }
 
 /* --- Start: where the node has been --------------------------------------------------------- */

@@ -5,6 +5,7 @@
 
 #include "server/dispatch.h"
 #include "server/log.h"
+#include "server/relay.h"
 
 #define CLIENTS_SHOWN_MAX 1000 /* Of one CLIENT LIST. */
 #define AUTH_FAILURES_MAX 10   /* Of one connection; then it is hung up on. */
@@ -334,7 +335,10 @@ static int describe(const struct conn *c, char *out, size_t n)
 static void list_clients(struct call *call)
 {
     const struct sl_list *all = &call->s->conns;
-    size_t size = call->s->conn_count * 512 + 1, n = 0, shown = 0;
+    struct sl_relay_view relay;
+    sl_relay_look(call->s, &relay);
+    size_t count = call->s->conn_count + relay.far;
+    size_t size = count * 512 + 1, n = 0, shown = 0;
     char *text = malloc(size);
     if (text == NULL) {
         sl_say_status(call, SLUICE_ENOMEM);
@@ -343,7 +347,7 @@ static void list_clients(struct call *call)
     for (const struct sl_list *i = all->next;
          i != all && shown++ < CLIENTS_SHOWN_MAX && n + 512 < size; i = i->next)
         n += (size_t)describe(sl_entry_of(i, struct conn, all), text + n, 512);
-    sl_call_cost(call, call->s->conn_count);
+    sl_call_cost(call, count);
     sl_resp_bulk(call->out, (struct sl_bytes){text, n});
     free(text);
 }

@@ -4,6 +4,7 @@
 
 #include "server/cluster.h"
 #include "server/dispatch.h"
+#include "server/relay.h"
 #include "server/state.h"
 
 /* --- Words ---------------------------------------------------------------- */
@@ -56,7 +57,7 @@ static bool lease_at(struct call *call, size_t i, const char *name, int64_t *out
     const struct sl_settings *set = call->s->settings;
     char text[120];
     if (!number_at(call, i, name, 1, FENCE_MAX, out)) return false;
-    if (call->s->cluster != NULL && *out < set->lease_ms_min) {
+    if (sl_by_majority(call->s, call->at[1]) && *out < set->lease_ms_min) {
         snprintf(text, sizeof text,
                  "a lease from a majority has at least %" PRId64 " ms (lease-min)",
                  set->lease_ms_min);
@@ -304,7 +305,7 @@ void sl_do_acquire(struct call *call)
     struct sl_grant grant;
     if (!sl_good_key(call) || !read_wish(call, &w)) return;
     set_force(s, &w);
-    if (s->cluster != NULL) {
+    if (sl_by_majority(s, w.want.key)) {
         sl_cluster_acquire(call, &w.want);
         return;
     }
@@ -316,6 +317,7 @@ void sl_do_acquire(struct call *call)
     if (status == SLUICE_OK || status == SL_WAITS) note_lease(call, &w.want, status);
     if (status == SLUICE_OK) {
         s->stats.grants++;
+        sl_relay_held(call->c, w.want.key, grant.fence, true);
         sl_reply_grant(call->out, &grant);
         sl_event_granted(s, w.want.key, &grant);
     } else if (status == SL_WAITS) block(call, SL_IN_ACQUIRE);
@@ -328,6 +330,23 @@ void sl_do_acquire(struct call *call)
     }
 }
 
+/* A new keeper does not know a grant, but a node that it has not heard of may have it: then
+ * nobody can say that it is not held, and that is what was said. */
+static bool may_come(struct call *call, sl_fence fence)
+{
+    struct sl_table_stats table;
+#ifdef MUT_RELAYQUIET
+    return false;
+#endif
+    if (call->s->relay == NULL || fence == 0) return false;
+    sl_table_stats(call->s->table, &table);
+    if (table.quiet_until_ms <= call->s->now.ms ||
+        sl_table_holds(call->s->table, call->s->now, call->at[1], fence))
+        return false;
+    sl_say_status(call, SLUICE_ERECOVERING);
+    return true;
+}
+
 /* --- RELEASE, EXTEND, CHECK, READ ----------------------------------------- */
 
 void sl_do_release(struct call *call)
@@ -337,17 +356,22 @@ void sl_do_release(struct call *call)
     sl_fence fence = 0;
     if (!sl_good_key(call)) return;
     if (call->n > 2 && !fence_at(call, 2, &fence)) return;
-    if (s->cluster != NULL) {
+    if (sl_by_majority(s, call->at[1])) {
         sl_cluster_release(call, fence);
         return;
     }
     int n = sl_table_release(s->table, s->now, &call->c->session->s, call->at[1], fence,
                              &past);
+    if (n == 0 && may_come(call, fence)) return;
     if (n == 1) {
         s->stats.releases++;
         sl_histogram_add(&s->stats.hold_ms, past.held_ms);
         sl_event(s, call->at[1], "released", past.fence, "");
         sl_event_stolen(s, call->at[1], &past, true);
+        /* Who took it knows; who has extended it does not, and who does not name it may
+         * not know which it was. */
+        if (past.leased || past.session_id != sl_conn_id(call->c) || fence == 0)
+            sl_relay_gone(s, past.fence, false);
     }
     sl_resp_integer(call->out, n);
 }
@@ -370,7 +394,7 @@ void sl_do_extend(struct call *call)
         if (!good_value(call, call->at[5])) return;
         value = call->at[5];
     }
-    if (s->cluster != NULL) {
+    if (sl_by_majority(s, call->at[1])) {
         sl_cluster_extend(call, fence, ms, value);
         return;
     }
@@ -380,6 +404,7 @@ void sl_do_extend(struct call *call)
         return;
     int status = sl_table_extend(s->table, s->now, &call->c->session->s, call->at[1],
                                  fence, ms, value, &left);
+    if (status == SLUICE_ELOST && may_come(call, fence)) return;
     if (status != SLUICE_OK) {
         sl_say_status(call, status);
         return;
@@ -388,6 +413,7 @@ void sl_do_extend(struct call *call)
 #ifndef MUT_EXTENDED
     sl_state_given(s, ms);
 #endif
+    sl_relay_held(call->c, call->at[1], fence, false);
     sl_resp_integer(call->out, left);
     snprintf(more, sizeof more, " lease_ms=%" PRId64, left);
     sl_event(s, call->at[1], "extended", fence, more);
@@ -397,11 +423,12 @@ void sl_do_check(struct call *call)
 {
     sl_fence fence;
     if (!sl_good_key(call) || !fence_at(call, 2, &fence)) return;
-    if (call->s->cluster != NULL) {
+    if (sl_by_majority(call->s, call->at[1])) {
         sl_cluster_check(call, fence);
         return;
     }
     bool held = sl_table_holds(call->s->table, call->s->now, call->at[1], fence);
+    if (!held && may_come(call, fence)) return;
     sl_resp_integer(call->out, held ? 1 : 0);
 }
 
@@ -414,7 +441,7 @@ void sl_do_read(struct call *call)
         sl_say_syntax(call, "only MAJORITY may follow");
         return;
     }
-    if (call->s->cluster != NULL) {
+    if (sl_by_majority(call->s, call->at[1])) {
         sl_cluster_read(call, call->n > 2);
         return;
     }
@@ -441,7 +468,7 @@ void sl_do_await(struct call *call)
         return;
     }
     if (!number_at(call, 3, "ms", 0, WAIT_MS_MAX, &ms)) return;
-    if (s->cluster != NULL) {
+    if (sl_by_majority(s, call->at[1])) {
         sl_cluster_await(call, want_free, ms);
         return;
     }
@@ -461,7 +488,7 @@ void sl_do_break(struct call *call)
     struct sl_past past;
     sl_fence fence;
     bool at_once = call->n > 3 && sl_is_word(call->at[3], "NOW");
-    if (s->cluster != NULL) {
+    if (sl_by_majority(s, call->at[1])) {
         sl_cluster_refuse(call);
         return;
     }
@@ -472,6 +499,7 @@ void sl_do_break(struct call *call)
     }
     int n = sl_table_break(s->table, s->now, call->at[1], fence, at_once, &past);
     if (n == 2) sl_histogram_add(&s->stats.hold_ms, past.held_ms);
+    if (n > 0) sl_relay_gone(s, fence, true);
     if (n == 2 && past.broken)
         sl_event(s, call->at[1], "released", fence, " why=break");
     if (n > 0 && !past.broken) {
@@ -503,7 +531,7 @@ void sl_do_drain(struct call *call)
 {
     const struct sl_settings *set = call->s->settings;
     char text[80];
-    if (call->s->cluster != NULL) {
+    if (call->s->cluster != NULL && call->s->relay == NULL) {
         sl_cluster_refuse(call);
         return;
     }

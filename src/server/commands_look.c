@@ -7,6 +7,7 @@
 #include "server/dispatch.h"
 #include "server/keeper.h"
 #include "server/look.h"
+#include "server/relay.h"
 
 #define SHOWN_MAX SL_SHOWN_MAX
 #define COUNT_GIVEN 10
@@ -223,7 +224,7 @@ void sl_do_explain(struct call *call)
         sl_say(call, "TOOBIG", "this is no key: see key-bytes-max");
         return;
     }
-    if (call->s->cluster != NULL) {
+    if (sl_by_majority(call->s, call->at[1])) {
         sl_cluster_explain(call);
         return;
     }
@@ -321,10 +322,10 @@ static size_t scan_node(const struct server *s, uint64_t *cursor,
     return n;
 }
 
-static size_t scan(const struct server *s, uint64_t *cursor, struct sl_lock_view *out,
-                   size_t max)
+static size_t scan(const struct server *s, bool majority, uint64_t *cursor,
+                   struct sl_lock_view *out, size_t max)
 {
-    if (s->cluster != NULL) return scan_node(s, cursor, out, max);
+    if (majority) return scan_node(s, cursor, out, max);
     return sl_table_scan(s->table, s->now, cursor, out, max);
 }
 
@@ -335,7 +336,9 @@ void sl_do_locks(struct call *call)
     size_t seen = 0, shown = 0, steps = 0;
     char cursor[24];
     bool tx = call->n > 1 && sl_is_word(call->at[1], "TX");
-    if (!read_page(call, tx ? 2 : 1, &p)) return;
+    bool word = call->n > 1 && sl_is_word(call->at[1], "MAJORITY");
+    bool majority = call->s->cluster != NULL && (word || call->s->relay == NULL);
+    if (!read_page(call, tx || word ? 2 : 1, &p)) return;
     if (tx) {
         sl_keep_locks(call, &p);
         return;
@@ -347,9 +350,9 @@ void sl_do_locks(struct call *call)
     do {
         struct sl_lock_view *at = found + shown;
         size_t most = (size_t)p.count - seen < chunk ? (size_t)p.count - seen : chunk;
-        size_t n = scan(call->s, &p.cursor, at, most);
+        size_t n = scan(call->s, majority, &p.cursor, at, most);
         seen += n;
-        if (call->s->cluster != NULL) steps += STEPS_A_SCAN;
+        if (majority) steps += STEPS_A_SCAN;
         for (size_t i = 0; i < n; i++) {
             steps += 16 + compared * at[i].key.n;
             if (is_shown(&at[i], p.match)) found[shown++] = at[i];

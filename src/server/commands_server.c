@@ -10,6 +10,7 @@
 #include "server/dispatch.h"
 #include "server/keeper.h"
 #include "server/links.h"
+#include "server/relay.h"
 #include "server/state.h"
 
 /* --- COMMAND -------------------------------------------------------------- */
@@ -21,6 +22,8 @@ static void put_flags(struct sl_resp_writer *w, unsigned flags)
         const char *word;
     } words[] = {{SL_READ, "readonly"}, {SL_WRITE, "write"},   {SL_BLOCK, "blocking"},
                  {SL_ADMIN, "admin"},   {SL_EARLY, "no_auth"}, {SL_LISTEN, "pubsub"}};
+    flags &= ~(unsigned)SL_KEEPER; /* No word of Redis'. */
+    flags &= ~(unsigned)SL_KEEPER; /* Which node it runs on is no client's affair. */
     sl_resp_array(w, (size_t)__builtin_popcount(flags));
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if ((flags & words[i].flag) != 0) sl_resp_simple(w, words[i].word);
@@ -208,7 +211,7 @@ static void info_locks(const struct server *s, struct text *t)
 {
     struct sl_table_stats table;
     sl_table_stats(s->table, &table);
-    if (s->cluster != NULL) {
+    if (s->cluster != NULL && s->relay == NULL) { /* Else it is the keeper's. */
         struct sl_node_stats node = node_stats(s);
         table.keys = node.keys;
         table.entries = node.leases + node.requests;
@@ -239,7 +242,12 @@ static void info_persistence(const struct server *s, struct text *t)
 {
     struct sl_state_view v;
     sl_state_look(s, &v);
-    if (s->cluster != NULL) look_at_node(s, &v);
+    if (s->cluster != NULL && s->relay == NULL) look_at_node(s, &v);
+    else if (s->cluster != NULL) {
+        struct sl_cluster_view c;
+        sl_cluster_look(s, &c);
+        v.folder = c.folder;
+    }
     line(t, "loading:0");
     line(t, "data:%s", v.folder);
     line(t, "recovering_ms:%" PRId64, v.recovering_ms);
@@ -287,13 +295,29 @@ static void info_keeper(const struct server *s, struct text *t)
     struct sl_keep_view v;
     char cycle[SL_CYCLE_TEXT] = "";
     const struct sl_cycle *last = sl_keep_cycle(s, 0);
+    struct sl_relay_view r;
+    const char *trouble = s->relay == NULL ? "" : sl_engine_trouble(sl_keep_engine(s));
     sl_keep_look(s, &v);
+    sl_relay_look(s, &r);
     const struct sl_keeper_stats *k = &v.keeper;
     const struct sl_engine_stats *e = &v.engine_stats;
     if (last != NULL) sl_cycle_text(last->of, last->count, cycle);
     line(t, "engine:%s", v.engine);
     line(t, "keeper:%s", v.state);
-    line(t, "term:%" PRIu64, k->term);
+    line(t, "term:%" PRIu64, s->relay != NULL ? r.term : k->term);
+    line(t, "keeper_node:%u", r.keeper);
+    line(t, "keeper_way:%d", r.leads || r.open);
+    line(t, "authority_ms:%" PRId64, r.authority_ms);
+    line(t, "claims:%" PRIu64, r.claims);
+    line(t, "ways:%" PRIu64, r.ways);
+    line(t, "relayed:%" PRIu64, r.forwarded);
+    line(t, "relayed_waiting:%zu", r.queued + r.sent);
+    line(t, "relayed_here:%" PRIu64, r.served);
+    line(t, "far_connections:%zu", r.far);
+    line(t, "ledger:%zu", r.records);
+    line(t, "reclaimed:%" PRIu64, r.reclaimed);
+    line(t, "reclaims_refused:%" PRIu64, r.refused);
+    line(t, "engine_trouble:%s", trouble);
     line(t, "transactions:%zu", k->transactions);
     line(t, "transactions_waiting:%zu", k->waiting);
     line(t, "transaction_locks:%zu", k->locks);

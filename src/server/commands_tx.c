@@ -6,6 +6,7 @@
 #include "core/glob.h"
 #include "server/keeper.h"
 #include "server/look.h"
+#include "server/relay.h"
 
 static const char *word_of(int status)
 {
@@ -170,9 +171,33 @@ static void say_no_transaction(struct call *call, enum sl_tx_type asked)
     sl_say(call, word_of(SLUICE_ENOTX), text);
 }
 
+/* In a cluster: the same of its etcd. */
+static void say_etcd(struct call *call, enum sl_tx_type asked, int status)
+{
+    const char *trouble = sl_engine_trouble(sl_keep_engine(call->s));
+    char text[500];
+    if (status == SLUICE_ENOSPC)
+        snprintf(text, sizeof text,
+                 "etcd has no space left (its quota): nothing was written, and what is "
+                 "there can be read");
+    else if (status == SLUICE_ECLOSED)
+        snprintf(text, sizeof text,
+                 "the server stops, and etcd does not answer: TX.OUTCOME will tell "
+                 "whether it was committed, if it has a REQUEST");
+    else
+        snprintf(text, sizeof text, "%s%s",
+                 asked == SL_TX_COMMIT ? "nothing was committed: " : "",
+                 *trouble != '\0' ? trouble : "etcd does not answer");
+    sl_say(call, word_of(status), text);
+}
+
 static void say_store(struct call *call, enum sl_tx_type asked, int status)
 {
     const char *text = "the disk of the store cannot be read";
+    if (call->s->relay != NULL) {
+        say_etcd(call, asked, status);
+        return;
+    }
     if (status == SLUICE_ENOSPC)
         text = "the store is full (store-bytes-max), or its disk is: nothing was "
                "written, and what is there can be read";
@@ -181,6 +206,19 @@ static void say_store(struct call *call, enum sl_tx_type asked, int status)
                "was committed, if it has a REQUEST";
     else if (asked == SL_TX_COMMIT)
         text = "the disk of the store failed: nothing was committed";
+    sl_say(call, word_of(status), text);
+}
+
+/* A commit that is more than one transaction of etcd can be. */
+static void say_etcd_limit(struct call *call, int status)
+{
+    const struct sl_settings *set = call->s->settings;
+    char text[200];
+    snprintf(
+        text, sizeof text,
+        "etcd takes %" PRId64 " operations (etcd-ops-max) and %" PRId64
+        " bytes (etcd-request-bytes-max) in one transaction: nothing was committed",
+        set->etcd_ops_max, set->etcd_request_bytes_max);
     sl_say(call, word_of(status), text);
 }
 
@@ -217,8 +255,9 @@ static void say_limit(struct call *call, enum sl_tx_type asked, int status)
             else
                 snprintf(text, sizeof text,
                          "all transactions together may write %" PRId64
-                         " bytes (tx-total-bytes-max): try again when others are done",
-                         set->tx_total_bytes_max);
+                         " bytes (tx-total-bytes-max) and have %" PRId64
+                         " locks (tx-total-locks-max): try again when others are done",
+                         set->tx_total_bytes_max, set->tx_total_locks_max);
             break;
         default:
             snprintf(text, sizeof text,
@@ -258,8 +297,12 @@ static void say_why(struct call *call, enum sl_tx_type asked,
         case SLUICE_ECLOSED:
         case SLUICE_EIO: say_store(call, asked, a->status); break;
         case SLUICE_ETOOBIG:
-        case SLUICE_ELOCKS:
         case SLUICE_EWRITES:
+            if (call->s->relay != NULL && asked == SL_TX_COMMIT)
+                say_etcd_limit(call, a->status);
+            else say_limit(call, asked, a->status);
+            break;
+        case SLUICE_ELOCKS:
         case SLUICE_ETRANSACTIONS:
         case SLUICE_EAGE: say_limit(call, asked, a->status); break;
         default: sl_say_status(call, a->status); break;
@@ -313,7 +356,9 @@ void sl_keep_reply(struct call *call, enum sl_tx_type asked,
         case SL_TX_SCAN: put_rows(call, a); break;
         case SL_TX_COMMIT: sl_resp_integer(w, (int64_t)a->revision); break;
         case SL_TX_OUTCOME:
-            if (a->found) sl_resp_integer(w, (int64_t)a->revision);
+            if (call->c->settling && !a->found)
+                sl_resp_problem(w, word_of(SLUICE_ESTALE), SL_LOST_TX);
+            else if (a->found) sl_resp_integer(w, (int64_t)a->revision);
             else sl_resp_null(w);
             break;
         case SL_TX_LOCK:

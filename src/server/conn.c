@@ -10,6 +10,7 @@
 #include "server/dispatch.h"
 #include "server/keeper.h"
 #include "server/log.h"
+#include "server/relay.h"
 #include "server/state.h"
 
 #define SPARE_BYTES_MAX 65536u /* Larger buffers are not kept. */
@@ -34,6 +35,7 @@ int sl_conn_begin_session(struct conn *c)
 #ifndef MUT_TXRESET
         sl_keep_leave(c);
 #endif
+        sl_relay_leave(c, SL_SAID_BYE);
         c->session->conn = NULL;
         c->session->told_when_over = c;
         c->ending = c->session;
@@ -41,6 +43,24 @@ int sl_conn_begin_session(struct conn *c)
     }
     c->session = n;
     return SLUICE_OK;
+}
+
+#define ADRIFT_MS 2000 /* So long a link between nodes may be down, at least. */
+
+static sl_ms linger_of(const struct conn *c)
+{
+    sl_ms ms = c->server->settings->linger_ms;
+    return c->far != NULL && c->far->adrift && ms < ADRIFT_MS ? ADRIFT_MS : ms;
+}
+
+/* In the order in which they end. */
+static void linger(struct server *s, struct session *n)
+{
+    struct sl_list *at = s->lingering.prev;
+    while (at != &s->lingering &&
+           sl_entry_of(at, struct session, lingering)->linger_end_ms > n->linger_end_ms)
+        at = at->prev;
+    sl_list_append(at->next, &n->lingering);
 }
 
 static void part(struct conn *c, enum sl_parting how)
@@ -52,6 +72,7 @@ static void part(struct conn *c, enum sl_parting how)
 #ifndef MUT_TXLEAVE
     sl_keep_leave(c);
 #endif
+    sl_relay_leave(c, how);
     if (c->blocked != SL_NOT_BLOCKED) {
         if (c->blocked != SL_IN_TX) s->stats.waits_abandoned++;
         s->blocked_count--;
@@ -65,14 +86,13 @@ static void part(struct conn *c, enum sl_parting how)
 #ifdef MUT_LINGER
     how = SL_SAID_BYE;
 #endif
-    if (how == SL_SAID_BYE || s->settings->linger_ms == 0 ||
-        !sl_session_holds(&old->s)) {
+    sl_ms linger_ms = linger_of(c);
+    if (how == SL_SAID_BYE || linger_ms == 0 || !sl_session_holds(&old->s)) {
         sl_table_session_end(s->table, &old->s);
         return;
     }
-    old->linger_end_ms = s->now.ms + s->settings->linger_ms +
-                         1; /* Not early for rounding. */
-    sl_list_append(&s->lingering, &old->lingering);
+    old->linger_end_ms = s->now.ms + linger_ms + 1; /* Not early for rounding. */
+    linger(s, old);
 }
 
 /* --- Life ----------------------------------------------------------------- */
@@ -82,6 +102,7 @@ static void free_conn(struct conn *c)
     sl_resp_reader_free(c->reader);
     sl_resp_writer_free(&c->out);
     free(c->sending);
+    free(c->far);
     free(c);
 }
 
@@ -100,7 +121,7 @@ static size_t output_max(const struct server *s)
 #endif
 }
 
-static struct conn *new_conn(struct server *s, bool tcp)
+static struct conn *new_conn(struct server *s)
 {
     struct conn *c = calloc(1, sizeof *c);
     if (c == NULL) return NULL;
@@ -112,7 +133,15 @@ static struct conn *new_conn(struct server *s, bool tcp)
     sl_list_init(&c->ready);
     sl_list_init(&c->leaving);
     sl_list_init(&c->subscriptions);
+    sl_list_init(&c->held);
     sl_resp_writer_init(&c->out, output_max(s));
+    return c;
+}
+
+static struct conn *new_near(struct server *s, bool tcp)
+{
+    struct conn *c = new_conn(s);
+    if (c == NULL) return NULL;
     int status = tcp ? uv_tcp_init(s->loop, &c->uv.tcp)
                      : uv_pipe_init(s->loop, &c->uv.pipe, 0);
     if (status != 0) {
@@ -120,6 +149,24 @@ static struct conn *new_conn(struct server *s, bool tcp)
         return NULL;
     }
     c->uv.handle.data = c;
+    return c;
+}
+
+struct conn *sl_conn_new_far(struct server *s, struct sl_far *far)
+{
+    struct conn *c = new_conn(s);
+    if (c == NULL) return NULL;
+    /* Something for the loop to close, so that it is freed when nobody has it any more. */
+    uv_timer_init(s->loop, &c->uv.timer);
+    c->uv.handle.data = c;
+    c->authed = true; /* By its node. */
+    if (sl_conn_begin_session(c) != SLUICE_OK) {
+        c->closing = true;
+        uv_close(&c->uv.handle, on_closed);
+        return NULL;
+    }
+    c->far = far;
+    sl_list_append(&s->conns, &c->all);
     return c;
 }
 
@@ -144,7 +191,7 @@ static void on_room(uv_handle_t *handle, size_t n, uv_buf_t *buf);
 
 static void read_or_not(struct conn *c, bool read)
 {
-    if (c->closing || c->reading == read) return;
+    if (c->closing || c->reading == read || c->far != NULL) return;
     c->reading = read;
     if (read) uv_read_start(&c->uv.stream, on_room, on_read);
     else uv_read_stop(&c->uv.stream);
@@ -167,7 +214,7 @@ static void turn_away(struct conn *c)
 bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
 {
     static struct sl_log_kind kind;
-    struct conn *c = new_conn(s, tcp);
+    struct conn *c = new_near(s, tcp);
     if (c == NULL) {
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
                      "out of memory: somebody waits to be let in", NULL);
@@ -199,11 +246,12 @@ void sl_conn_close(struct conn *c, enum sl_parting how)
     sl_pubsub_drop_all(&c->server->pubsub, c);
     if (c->ending != NULL) c->ending->told_when_over = NULL;
     part(c, how);
+    if (c->far != NULL) sl_far_closed(c);
     sl_list_remove(&c->all);
     sl_list_remove(&c->dirty);
     sl_list_remove(&c->ready);
     sl_list_remove(&c->leaving);
-    c->server->conn_count--;
+    if (c->far == NULL) c->server->conn_count--;
     uv_close(&c->uv.handle, on_closed);
 }
 
@@ -219,6 +267,7 @@ void sl_conn_hang_up(struct conn *c, enum sl_parting how)
 enum sl_parting sl_conn_hung_up(const struct conn *c)
 {
     struct pollfd p = {.events = POLLRDHUP};
+    if (c->far != NULL) return SL_STAYS; /* Its node knows. */
     if (uv_fileno(&c->uv.handle, &p.fd) != 0) return SL_WAS_CUT;
     if (poll(&p, 1, 0) <= 0) return SL_STAYS;
     if ((p.revents & POLLERR) != 0) return SL_WAS_CUT;
@@ -250,6 +299,20 @@ static void on_room(uv_handle_t *handle, size_t n, uv_buf_t *buf)
     }
     if (c->reader == NULL) return;
     buf->len = sl_resp_room(c->reader, &buf->base);
+}
+
+bool sl_conn_feed(struct conn *c, struct sl_bytes b)
+{
+    while (b.n > 0) {
+        uv_buf_t buf;
+        on_room(&c->uv.handle, 0, &buf);
+        if (buf.len == 0) return false;
+        size_t n = b.n < buf.len ? b.n : buf.len;
+        memcpy(buf.base, b.at, n);
+        sl_resp_filled(c->reader, n);
+        b = (struct sl_bytes){b.at + n, b.n - n};
+    }
+    return true;
 }
 
 /* A reader with nothing in it goes back to the server. */
@@ -294,7 +357,7 @@ static bool may_act(const struct conn *c)
 /* It waits for what is done soon. */
 static bool is_brief(const struct conn *c)
 {
-    return sl_cluster_is_brief(c) || sl_keep_is_brief(c);
+    return sl_cluster_is_brief(c) || sl_keep_is_brief(c) || sl_relay_is_brief(c);
 }
 
 void sl_conn_work(struct conn *c)
@@ -367,6 +430,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 void sl_conn_unblock(struct conn *c)
 {
     sl_state_waited(c);
+    sl_relay_forget(c);
     c->blocked = SL_NOT_BLOCKED;
     c->server->blocked_count--;
     c->heard_ms = c->server->now.ms;
@@ -449,6 +513,11 @@ void sl_conn_flush(struct conn *c)
         return;
     }
     if (c->sending != NULL) return; /* It is looked at again when that is done. */
+    if (c->far != NULL) {
+        sl_far_flush(c);
+        if (c->hang_up != SL_STAYS) sl_conn_close(c, c->hang_up);
+        return;
+    }
     if (c->out.n > 0) {
         uv_buf_t buf = uv_buf_init(c->out.buffer, (unsigned)c->out.n);
         int n = uv_try_write(&c->uv.stream, &buf, 1);
@@ -471,7 +540,8 @@ static bool is_idle(const struct conn *c, const struct sl_settings *set, sl_ms n
     if (c->blocked != SL_NOT_BLOCKED || c->channel_count + c->pattern_count > 0)
         return false;
 #ifndef MUT_IDLE
-    if (sl_session_holds(&c->session->s)) return false;
+    if (sl_session_holds(&c->session->s) || sl_ledger_holds_unleased(&c->held))
+        return false;
 #endif
     return true;
 }
@@ -481,6 +551,7 @@ static void look_after(struct conn *c)
     static struct sl_log_kind kind;
     struct server *s = c->server;
     const struct sl_settings *set = s->settings;
+    if (c->far != NULL) return; /* Its node does. */
     bool mute = !c->authed && set->auth_ms > 0 &&
                 s->now.ms - c->since_ms >= set->auth_ms;
     if (c->hang_up != SL_STAYS) {
@@ -493,7 +564,8 @@ static void look_after(struct conn *c)
                      NULL);
         sl_conn_close(c, SL_WAS_CUT);
     } else if ((c->blocked == SL_IN_ACQUIRE || c->blocked == SL_IN_AWAIT ||
-                c->blocked == SL_IN_CLUSTER || c->blocked == SL_IN_TX) &&
+                c->blocked == SL_IN_CLUSTER || c->blocked == SL_IN_TX ||
+                c->blocked == SL_IN_RELAY) &&
                !c->reading && !c->ended) {
         /* Its end may stand behind more than we read while it waits. */
         enum sl_parting how = sl_conn_hung_up(c);
@@ -528,6 +600,7 @@ bool sl_address_text(const struct sockaddr_in6 *a, char *out, size_t n)
 
 void sl_conn_address(const struct conn *c, char *out, size_t n)
 {
-    if (!sl_address_text(&c->peer, out, n))
+    if (c->far != NULL) snprintf(out, n, "node %u", c->far->node);
+    else if (!sl_address_text(&c->peer, out, n))
         snprintf(out, n, "%s", c->server->settings->socket);
 }

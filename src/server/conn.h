@@ -23,6 +23,7 @@ enum sl_blocked {
     SL_FOR_THE_DISK,
     SL_IN_CLUSTER, /* For other nodes: c->request (cluster.h). */
     SL_IN_TX,      /* For the keeper, or its store: c->tx_asked (keeper.h). */
+    SL_IN_RELAY,   /* For the keeper at another node: c->relayed (relay.h). */
 };
 
 /* How a connection ends, for what it holds without a lease. */
@@ -38,6 +39,7 @@ struct conn {
         uv_stream_t stream;
         uv_tcp_t tcp;
         uv_pipe_t pipe;
+        uv_timer_t timer; /* Of a far one; never started. */
     } uv;
     struct server *server;
     struct session *session;
@@ -59,11 +61,23 @@ struct conn {
     uint8_t tx_asked;             /* What it asked the keeper for. */
     const char *tx_failed;        /* What failed first in its transaction, a command, */
     const char *tx_error;         /* and the word of the error; NULL: nothing did. */
-    enum sl_parting leaves;       /* It has gone; it will be closed in a later turn. */
-    enum sl_parting hang_up;      /* When all is sent. */
-    sl_ms hang_up_ms;             /* Since when. */
+    struct sl_far *far;           /* A connection of another node (relay.h); or NULL. */
+    struct sl_relayed *relayed;   /* What it asked the keeper's node for (relay.c). */
+    struct sl_list held;          /* What it holds at the keeper (ledger.h). */
+    sl_fence releases;            /* RELEASE that is relayed: of this grant. */
+    sl_fence untold;              /* Granted there, and the reply is not here yet. */
+    uint64_t far_way;             /* It was last relayed on this way; */
+    uint64_t tx_way;              /* its transaction was begun on this one; 0: none. */
+    char *tx_request;             /* The name of its request; NULL: none. */
+    size_t tx_request_n;
+    enum sl_parting leaves;  /* It has gone; it will be closed in a later turn. */
+    enum sl_parting hang_up; /* When all is sent. */
+    sl_ms hang_up_ms;        /* Since when. */
     bool reading, authed, closing;
     bool in_multi; /* What comes belongs to a MULTI that was refused. */
+    bool half;     /* It was told a part of something, and the rest is at the keeper. */
+    bool tx_lost;  /* Its transaction went with its keeper, and it was not told yet. */
+    bool settling; /* Its TX.OUTCOME stands for a COMMIT whose answer was lost. */
     bool ended;    /* It has ended its stream, and is not done with what came before. */
     uint8_t auth_failures;
     uint8_t lease_step;      /* Of the lease that it waits for (state.c); 0: none. */
@@ -76,6 +90,13 @@ struct conn {
 /* A connection comes in, and takes care of itself from here on. False: out of memory; it is
  * still at the door. */
 bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp);
+
+/* A connection of another node: without a socket (relay.h); it has a session. NULL: out of
+ * memory. */
+struct conn *sl_conn_new_far(struct server *s, struct sl_far *far);
+
+/* What has come for it; to be worked on then. False: out of memory. */
+bool sl_conn_feed(struct conn *c, struct sl_bytes b);
 
 /* Where to write to it. It will be sent at the end of the callback. */
 struct sl_resp_writer *sl_conn_out(struct conn *c);

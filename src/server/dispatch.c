@@ -6,6 +6,7 @@
 #include "server/cluster.h"
 #include "server/keeper.h"
 #include "server/log.h"
+#include "server/relay.h"
 
 enum {
     READ = SL_READ,
@@ -14,6 +15,7 @@ enum {
     ADMIN = SL_ADMIN,
     EARLY = SL_EARLY,
     LISTEN = SL_LISTEN,
+    KEEPER = SL_KEEPER,
 };
 
 const struct command sl_commands[] = {
@@ -108,12 +110,10 @@ static bool listens(const struct conn *c)
     return !c->out.resp3 && c->channel_count + c->pattern_count > 0;
 }
 
-/* Whether this may be done now; if not, it was said why. */
-static bool may_run(struct call *call, const struct command *command)
+/* Whether this may be asked now; if not, it was said why. */
+static bool may_ask(struct call *call, const struct command *command)
 {
-    if (call->n < command->min || (command->max != 0 && call->n > command->max))
-        say_arity(call, command);
-    else if (!call->c->authed && (command->flags & SL_EARLY) == 0)
+    if (!call->c->authed && (command->flags & SL_EARLY) == 0)
         sl_say(call, "NOAUTH", "Authentication required: AUTH password");
     else if (listens(call->c) && (command->flags & SL_LISTEN) == 0)
         sl_say(call, "ERR",
@@ -152,10 +152,14 @@ static bool refuses(struct call *call)
  * granted again. (When more is due than fits into a turn, the order may be the other.) */
 static void run(struct call *call, const struct command *command)
 {
+    bool enough = call->n >= command->min &&
+                  (command->max == 0 || call->n <= command->max);
     if (sl_table_due(call->s->table) <= call->s->now.ms) sl_effects_tell(call->s);
     if (sl_cluster_due(call->s) <= call->s->now.ms) sl_cluster_tell(call->s);
     if (sl_keep_due(call->s) <= call->s->now.ms) sl_keep_tell(call->s);
-    command->run(call);
+    if (enough) command->run(call);
+    else say_arity(call, command);
+    sl_relay_ran(call, command);
 }
 
 void sl_dispatch(struct conn *c, const struct sl_args *args)
@@ -170,7 +174,8 @@ void sl_dispatch(struct conn *c, const struct sl_args *args)
     c->server->stats.commands++;
     if (refuses(&call)) return;
     if (command != NULL) {
-        if (may_run(&call, command)) run(&call, command);
+        if (may_ask(&call, command) && sl_relay_here(&call, command))
+            run(&call, command);
     } else if (is_web(args->at[0])) hang_up_on_web(&call);
     else if (!c->authed)
         sl_say(&call, "NOAUTH", "Authentication required: AUTH password");
@@ -184,20 +189,6 @@ void sl_call_cost(struct call *call, size_t commands)
 }
 
 /* --- Words and replies ---------------------------------------------------- */
-
-bool sl_parse_number(struct sl_bytes b, int64_t min, int64_t max, int64_t *out)
-{
-    size_t at = b.n > 0 && b.at[0] == '-' ? 1 : 0;
-    int64_t n = 0;
-    if (b.n == at || b.n - at > 18) return false;
-    for (size_t i = at; i < b.n; i++) {
-        if (b.at[i] < '0' || b.at[i] > '9') return false;
-        n = n * 10 + (b.at[i] - '0');
-    }
-    if (at > 0) n = -n;
-    *out = n;
-    return n >= min && n <= max;
-}
 
 void sl_say(struct call *call, const char *word, const char *text)
 {
@@ -247,10 +238,14 @@ void sl_say_status(struct call *call, int status)
         case SLUICE_ERECOVERING:
             sl_table_stats(call->s->table, &table);
             snprintf(text, sizeof text,
-                     "the longest lease given before the crash ends in %" PRId64
-                     " ms; ask again then, or WAIT",
+                     call->s->relay != NULL
+                         ? "the keeper is new, and lets leases of the last one end, or "
+                           "be reclaimed, for %" PRId64 " ms; ask again then, or WAIT"
+                         : "the longest lease given before the crash ends in %" PRId64
+                           " ms; ask again then, or WAIT",
                      table.quiet_until_ms - call->s->now.ms);
             break;
+        case SLUICE_ENOKEEPER: sl_say(call, word, sl_keep_why_not(call->s)); return;
         case SLUICE_EASKED:
             snprintf(
                 text, sizeof text,

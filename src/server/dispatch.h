@@ -3,6 +3,7 @@
 #define SL_SERVER_DISPATCH_H
 
 #include "server/conn.h"
+#include "server/number.h"
 
 /* Flags of commands.def. */
 enum {
@@ -12,6 +13,7 @@ enum {
     SL_ADMIN = 8,
     SL_EARLY = 16,
     SL_LISTEN = 32,
+    SL_KEEPER = 64,
 };
 
 /* A call: who, and the words, the name first. */
@@ -53,9 +55,6 @@ const struct command *sl_command_find(struct sl_bytes name);
 
 /* Case does not matter in what we have names for. */
 bool sl_is_word(struct sl_bytes b, const char *word);
-
-/* Decimal digits with a sign or without, all of them, in the range. */
-bool sl_parse_number(struct sl_bytes b, int64_t min, int64_t max, int64_t *out);
 
 /* Whether the first argument is a key; if not, it was said why. */
 bool sl_good_key(struct call *call);

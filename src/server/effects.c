@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "server/conn.h"
+#include "server/dispatch.h"
+#include "server/relay.h"
 #include "server/state.h"
 
 /* --- Events --------------------------------------------------------------- */
@@ -11,11 +13,16 @@
 #define CHANNEL "lock:"
 #define CHANNEL_BYTES (sizeof CHANNEL - 1)
 
+static bool nobody_listens(const struct server *s)
+{
+    return sl_pubsub_silent(&s->pubsub) && !sl_relay_listened(s);
+}
+
 void sl_event(struct server *s, struct sl_bytes key, const char *event, sl_fence fence,
               const char *more)
 {
     char channel[CHANNEL_BYTES + UINT16_MAX], text[160];
-    if (sl_pubsub_silent(&s->pubsub)) return;
+    if (nobody_listens(s)) return;
     memcpy(channel, CHANNEL, CHANNEL_BYTES);
     memcpy(channel + CHANNEL_BYTES, key.at, key.n);
     int n = snprintf(text, sizeof text, "%s %" PRIu64 "%s", event, fence, more);
@@ -23,6 +30,7 @@ void sl_event(struct server *s, struct sl_bytes key, const char *event, sl_fence
     const struct sl_bytes what = {text, (size_t)n};
     size_t heard = sl_pubsub_publish(&s->pubsub, to, what);
     s->stats.events += heard;
+    sl_relay_event(s, to, what);
     sl_server_spend(s, s->pubsub.pattern_bytes * to.n + 128 * heard);
 #ifdef MUT_TWICE
     sl_pubsub_publish(&s->pubsub, to, what);
@@ -32,7 +40,7 @@ void sl_event(struct server *s, struct sl_bytes key, const char *event, sl_fence
 void sl_event_granted(struct server *s, struct sl_bytes key, const struct sl_grant *g)
 {
     char more[120];
-    if (sl_pubsub_silent(&s->pubsub)) return;
+    if (nobody_listens(s)) return;
     snprintf(more, sizeof more,
              " held=%" PRIu64 " lease_ms=%" PRId64 " waited_ms=%" PRId64 "%s", g->held,
              g->lease_ms > 0 ? g->lease_ms : -1, g->waited_ms,
@@ -95,6 +103,18 @@ void sl_event_stolen(struct server *s, struct sl_bytes key, const struct sl_past
 
 /* --- One effect ----------------------------------------------------------- */
 
+/* Nil says that it is taken. While nothing is granted at all nobody knows. */
+static bool say_why_nothing(struct server *s, struct conn *c)
+{
+    struct call call = {.c = c, .s = s, .out = sl_conn_out(c)};
+    struct sl_table_stats table;
+    sl_table_stats(s->table, &table);
+    if (table.authority_until_ms <= s->now.ms) sl_say_status(&call, SLUICE_ENOKEEPER);
+    else if (table.quiet_until_ms > s->now.ms) sl_say_status(&call, SLUICE_ERECOVERING);
+    else return false;
+    return true;
+}
+
 /* The reply to who waited. */
 static void answer_waiter(struct server *s, struct session *n,
                           const struct sl_effect *e)
@@ -108,8 +128,8 @@ static void answer_waiter(struct server *s, struct session *n,
     else if (e->type == SL_REFUSED)
         sl_resp_problem(w, "DRAINED",
                         "nothing is granted on this key: DRAIN lists the patterns");
-    else if (acquire) sl_resp_null_array(w);
-    else sl_resp_integer(w, 0);
+    else if (acquire && !say_why_nothing(s, c)) sl_resp_null_array(w);
+    else if (!acquire) sl_resp_integer(w, 0);
     if (e->type == SL_TIMED_OUT) s->stats.waits_timed_out++;
 }
 
@@ -137,6 +157,7 @@ static void tell_granted(struct server *s, struct session *n, const struct sl_ef
     if (e->grant.lease_ms > 0) sl_state_given(s, e->grant.lease_ms);
 #endif
     sl_histogram_add(&s->stats.wait_ms, e->grant.waited_ms);
+    sl_relay_held(n->conn, e->key, e->grant.fence, true);
     answer_waiter(s, n, e);
     sl_event_granted(s, e->key, &e->grant);
 }
@@ -175,6 +196,7 @@ static void tell_victim(struct server *s, const struct sl_effect *e)
     if (stolen) {
         s->stats.overlaps++;
         s->stats.steals++;
+        sl_relay_gone(s, e->past.fence, true); /* The thief's is reclaimed. */
     } else s->stats.withdrawals++;
     sl_event(s, e->key, event, e->past.fence, stolen ? " overlapping=1" : "");
     sl_event_to_holder(s, e->past.session_id, e->key, event, e->past.fence);

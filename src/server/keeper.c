@@ -6,20 +6,30 @@
 #include <string.h>
 
 #include "server/log.h"
+#include "server/relay.h"
 #include "server/state.h"
 
 #define CYCLES_KEPT 8u
+#define REIGNS_KEPT 8u
 
 _Static_assert(SL_ENGINE_NAME_BYTES_MAX == 509, "settings.def: tx-name-bytes-max");
 _Static_assert(SL_ENGINE_REQUEST_BYTES_MAX == 511,
                "settings.def: tx-request-bytes-max");
 
+/* In a cluster there is a keeper for each term in which this node is one. One that is
+ * deposed stays until the engine has answered what it ordered. */
 struct sl_keep {
-    struct sl_keeper *keeper;
+    struct sl_keeper *keeper; /* NULL: another node is it. */
+    uint64_t term;            /* In a cluster: of this reign. */
     struct sl_engine *engine; /* NULL: it is closed. */
     uv_poll_t poll;
-    size_t ordered;     /* Of the engine, and not done; */
-    size_t commits;     /* those of them that are commits. */
+    size_t ordered; /* Of the engine, and not done; */
+    size_t commits; /* those of them that are commits. */
+    struct old {
+        struct sl_keeper *keeper; /* Deposed, and waiting for the engine; or NULL. */
+        uint64_t term;
+        size_t ordered;
+    } old[REIGNS_KEPT];
     struct conn *asker; /* Whose command is being dispatched; NULL: nobody's. */
     int failed;         /* Why the last claim or commit failed; 0: it did not. */
     struct sl_cycle cycles[CYCLES_KEPT];
@@ -32,6 +42,7 @@ struct sl_keep {
 /* An order on its way, with all that it points to. */
 struct work {
     struct sl_engine_op op;
+    uint64_t reign; /* In a cluster: of which term's keeper. */
     uint64_t number;
     struct sl_write writes[];
 };
@@ -68,15 +79,37 @@ static void say_done(struct server *s, const struct sl_engine_op *op)
     else if (wrote) k->failed = 0;
 }
 
+static void tell_all_of(struct server *s, struct sl_keeper *of);
+
+/* One that is deposed is answered, and is gone with its last order. */
+static void done_of_old(struct server *s, const struct work *w)
+{
+    struct sl_keep *k = s->keep;
+    for (size_t i = 0; i < REIGNS_KEPT; i++) {
+        struct old *o = &k->old[i];
+        if (o->keeper == NULL || o->term != w->reign) continue;
+        sl_keeper_done(o->keeper, s->now.ms, w->number, &w->op.result);
+        tell_all_of(s, o->keeper);
+        if (--o->ordered > 0) return;
+        sl_keeper_free(o->keeper);
+        o->keeper = NULL;
+        return;
+    }
+}
+
 static void done(struct sl_engine_op *op)
 {
     struct work *w = sl_entry_of(op, struct work, op);
     struct server *s = op->owner;
     struct sl_keep *k = s->keep;
-    k->ordered--;
     if (op->type == SL_OP_COMMIT) k->commits--;
     say_done(s, op);
-    sl_keeper_done(k->keeper, s->now.ms, w->number, &op->result);
+    if (k->keeper == NULL || w->reign != k->term) done_of_old(s, w);
+    else {
+        k->ordered--;
+        sl_keeper_done(k->keeper, s->now.ms, w->number, &op->result);
+        if (op->result.status == SLUICE_ESTALE) sl_relay_refused(s, op->result.term);
+    }
     free(w);
 }
 
@@ -136,12 +169,18 @@ static void order(struct server *s, const struct sl_keeper_order *o)
     struct sl_keep *k = s->keep;
     struct work *w;
     if (k->engine == NULL) return; /* The end: what is left is given up. */
+    if (o->type == SL_KO_CLAIM && s->relay != NULL) { /* The office has done that. */
+        const struct sl_done mine = {.term = k->term};
+        sl_keeper_done(k->keeper, s->now.ms, o->op, &mine);
+        return;
+    }
     w = copy_order(o);
     if (w == NULL) {
         const struct sl_done none = {.status = SLUICE_ENOMEM};
         sl_keeper_done(k->keeper, s->now.ms, o->op, &none);
         return;
     }
+    w->reign = k->term;
     w->op.type = type_of(o->type);
     w->op.rows_max = (uint32_t)s->settings->tx_rows_max;
     w->op.bytes_max = (size_t)s->settings->output_bytes_max;
@@ -210,23 +249,28 @@ const char *sl_keep_part(struct sl_bytes name)
     return sl_is_word(name, "TX.OUTCOME") ? NULL : "an unknown command";
 }
 
+/* After RESTART and AGE the keeper itself lets nothing be done, until BEGIN. */
+static bool is_over(const char *word)
+{
+    return strcmp(word, sluice_status_word(SLUICE_ERESTART)) == 0 ||
+           strcmp(word, sluice_status_word(SLUICE_EAGE)) == 0;
+}
+
 void sl_keep_failed(struct call *call, const char *word)
 {
     struct conn *c = call->c;
-    if (c->tx == 0 || c->tx_error != NULL) return;
+    if (c->tx_way != 0) sl_relay_failed(c, call->tx);
+    if (c->tx == 0 || (c->tx_error != NULL && !is_over(word))) return;
     c->tx_failed = call->tx;
     c->tx_error = word;
 }
 
-/* After RESTART and AGE the keeper itself lets nothing be done. */
 static bool has_failed(const struct conn *c)
 {
 #ifdef MUT_TXHALF
     return false;
 #endif
-    return c->tx_error != NULL &&
-           strcmp(c->tx_error, sluice_status_word(SLUICE_ERESTART)) != 0 &&
-           strcmp(c->tx_error, sluice_status_word(SLUICE_EAGE)) != 0;
+    return c->tx_error != NULL && !is_over(c->tx_error);
 }
 
 #define STEP_COST 8u /* Of a lock that is looked at: somewhere in memory. */
@@ -244,7 +288,8 @@ void sl_keep_ask(struct call *call, const struct sl_tx_ask *asked)
     struct sl_tx_ask ask = *asked;
     struct server *s = call->s;
     struct sl_keep *k = s->keep;
-    if (k == NULL) {
+    if (k == NULL || k->keeper == NULL) {
+        call->c->settling = false;
         sl_say(call, sluice_status_word(SLUICE_ENOKEEPER), sl_keep_why_not(s));
         return;
     }
@@ -269,7 +314,8 @@ void sl_keep_leave(struct conn *c)
     struct server *s = c->server;
     c->tx = 0;
     c->tx_error = NULL;
-    if (s->keep != NULL) sl_keeper_leave(s->keep->keeper, s->now.ms, sl_conn_id(c));
+    if (s->keep == NULL || s->keep->keeper == NULL) return;
+    sl_keeper_leave(s->keep->keeper, s->now.ms, sl_conn_id(c));
 }
 
 bool sl_keep_is_brief(const struct conn *c)
@@ -278,7 +324,8 @@ bool sl_keep_is_brief(const struct conn *c)
 #ifdef MUT_TXBRIEF
     return false;
 #endif
-    return !sl_keeper_waits(c->server->keep->keeper, sl_conn_id(c));
+    return c->server->keep->keeper == NULL ||
+           !sl_keeper_waits(c->server->keep->keeper, sl_conn_id(c));
 }
 
 bool sl_keep_commits(const struct conn *c)
@@ -339,6 +386,7 @@ static void answer(struct server *s, uint64_t id, const struct sl_tx_answer *a)
     if (asked == SL_TX_COMMIT && a->status == SLUICE_OK && has_failed(c))
         say_failed(&call);
     else sl_keep_reply(&call, asked, a);
+    c->settling = false;
     c->tx = transaction_of(c, asked, a);
     if (c->tx == 0 || (asked == SL_TX_BEGIN && a->status == SLUICE_OK))
         c->tx_error = NULL;
@@ -346,13 +394,14 @@ static void answer(struct server *s, uint64_t id, const struct sl_tx_answer *a)
 
 sl_ms sl_keep_due(const struct server *s)
 {
-    return s->keep == NULL ? SL_NEVER : sl_keeper_due(s->keep->keeper);
+    return s->keep == NULL || s->keep->keeper == NULL ? SL_NEVER
+                                                      : sl_keeper_due(s->keep->keeper);
 }
 
 bool sl_keep_tell(struct server *s)
 {
     struct sl_keeper_order o;
-    if (s->keep == NULL) return true;
+    if (s->keep == NULL || s->keep->keeper == NULL) return true;
     struct sl_keeper *k = s->keep->keeper;
     if (sl_keeper_due(k) <= s->now.ms) sl_keeper_tick(k, s->now.ms);
     while (s->effects_left > 0) {
@@ -363,6 +412,14 @@ bool sl_keep_tell(struct server *s)
         else order(s, &o);
     }
     return false;
+}
+
+/* A deposed one orders nothing more; what it answers is answered at once. */
+static void tell_all_of(struct server *s, struct sl_keeper *of)
+{
+    struct sl_keeper_order o;
+    while (sl_keeper_next(of, &o))
+        if (o.type == SL_KO_ANSWER) answer(s, o.ticket, o.answer);
 }
 
 /* --- Start and stop ---------------------------------------------------------------------------- */
@@ -376,6 +433,7 @@ static struct sl_keeper_limits limits_of(const struct sl_settings *set)
     return (struct sl_keeper_limits){
         .transactions_max = (uint32_t)set->tx_max,
         .locks_max = (uint32_t)set->tx_locks_max,
+        .total_locks_max = (size_t)set->tx_total_locks_max,
         .writes_max = (uint32_t)set->tx_writes_max,
         .bytes_max = (size_t)set->tx_bytes_max,
         .total_bytes_max = (size_t)set->tx_total_bytes_max,
@@ -430,12 +488,95 @@ static int open_store(struct server *s, const char *folder)
     return 0;
 }
 
+/* --- In a cluster ------------------------------------------------------------------------------ */
+
+struct sl_engine *sl_keep_engine(const struct server *s)
+{
+    return s->keep == NULL ? NULL : s->keep->engine;
+}
+
+void sl_keep_lead(struct server *s, uint64_t term)
+{
+    const struct sl_keeper_limits limits = limits_of(s->settings);
+    struct sl_keep *k = s->keep;
+    k->term = term;
+    k->ordered = 0;
+    k->keeper = sl_keeper_new(&limits, s->seed);
+    struct sl_keeper_order o;
+    if (k->keeper == NULL)
+        sl_log(SL_LOG_ERROR, "transactions: there is no memory for a keeper", NULL);
+    else if (sl_keeper_next(k->keeper, &o)) order(s, &o); /* Its claim. */
+}
+
+/* One of those that are deposed is forgotten only when the engine owes it nothing; with more
+ * of them than there are places the oldest is waited for no longer. */
+static void keep_old(struct sl_keep *k, struct sl_keeper *old)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < REIGNS_KEPT && k->old[at].keeper != NULL; i++)
+        if (k->old[i].keeper == NULL || k->old[i].term < k->old[at].term) at = i;
+    sl_keeper_free(k->old[at].keeper);
+    k->old[at] = (struct old){.keeper = old, .term = k->term, .ordered = k->ordered};
+}
+
+void sl_keep_depose(struct server *s, uint64_t term)
+{
+    struct sl_keep *k = s->keep;
+    struct sl_keeper *old = k->keeper;
+    if (old == NULL) return;
+    sl_keeper_stop(old, s->now.ms, term + 1);
+    tell_all_of(s, old);
+    k->keeper = NULL;
+    if (k->ordered == 0) sl_keeper_free(old);
+    else keep_old(k, old);
+    k->ordered = 0;
+}
+
+static int open_etcd(struct server *s)
+{
+    const struct sl_settings *set = s->settings;
+    struct sl_keep *k = s->keep;
+    char why[400] = "";
+    const struct sl_etcd_settings etcd = {
+        .members = set->etcd,
+        .prefix = set->etcd_prefix,
+        .user = set->etcd_user,
+        .password = set->etcd_password,
+        .ca = set->etcd_ca,
+        .cert = set->etcd_cert,
+        .key = set->etcd_key,
+        .answer_ms = set->etcd_answer_ms,
+        .ops_max = (uint32_t)set->etcd_ops_max,
+        .request_bytes_max = (size_t)set->etcd_request_bytes_max,
+        .dedup_keep_ms = set->dedup_keep_ms,
+        .group_max = (uint32_t)set->tx_group_max};
+    k->engine = sl_engine_open_etcd(&etcd, why, sizeof why);
+    if (k->engine == NULL) { /* What was set may have a password in it. */
+        sl_log(SL_LOG_ERROR, "engine: this etcd cannot be used", "error", why, NULL);
+        return -1;
+    }
+    if (uv_poll_init(s->loop, &k->poll, sl_engine_fd(k->engine)) != 0)
+        return fail("cannot start", "", "out of memory");
+    k->poll.data = s;
+    uv_poll_start(&k->poll, UV_READABLE, on_engine);
+    return 0;
+}
+
+static int start_etcd(struct server *s)
+{
+    if (s->settings->engine != SL_ENGINE_ETCD) return 0;
+    s->keep = calloc(1, sizeof *s->keep);
+    if (s->keep == NULL) return fail("cannot start", "", "out of memory");
+    return open_etcd(s);
+}
+
 int sl_keep_start(struct server *s)
 {
     struct sl_state_view v;
     bool wanted = s->settings->engine == SL_ENGINE_LMDB;
     sl_state_look(s, &v);
-    if (s->settings->engine == SL_ENGINE_NONE || s->cluster != NULL) return 0;
+    if (s->cluster != NULL) return start_etcd(s);
+    if (s->settings->engine == SL_ENGINE_NONE) return 0;
     if (*v.folder == '\0')
         return wanted ? fail("engine: lmdb needs a folder for data: --data FOLDER", "",
                              "there is none")
@@ -457,9 +598,10 @@ void sl_keep_stop(struct server *s)
 {
     struct sl_keep *k = s->keep;
     if (k == NULL) return;
+    struct sl_engine *engine = k->engine;
     uv_poll_stop(&k->poll);
-    sl_engine_close(k->engine);
-    k->engine = NULL;
+    k->engine = NULL; /* Nothing more is ordered. */
+    sl_engine_close(engine);
 }
 
 /* --- Ask ---------------------------------------------------------------------------------------- */
@@ -471,9 +613,9 @@ const struct sl_keeper *sl_keep_keeper(const struct server *s)
 
 const char *sl_keep_why_not(const struct server *s)
 {
+    if (s->relay != NULL) return sl_relay_why_not(s);
     if (s->cluster != NULL)
-        return "a cluster has no engine for transactions in this version; one server "
-               "has";
+        return "a cluster has no transactions without an etcd: --etcd URL,...";
     if (s->settings->engine == SL_ENGINE_NONE)
         return "there are no transactions here (engine: none)";
     if (s->keep == NULL)
@@ -499,8 +641,8 @@ void sl_keep_look(const struct server *s, struct sl_keep_view *out)
     const struct sl_keep *k = s->keep;
     *out = (struct sl_keep_view){.engine = "none", .state = "none"};
     if (k == NULL) return;
-    sl_keeper_stats(k->keeper, &out->keeper);
-    sl_engine_stats(k->engine, &out->engine_stats);
-    out->engine = "lmdb";
-    out->state = state_name(out->keeper.state);
+    if (k->keeper != NULL) sl_keeper_stats(k->keeper, &out->keeper);
+    if (k->engine != NULL) sl_engine_stats(k->engine, &out->engine_stats);
+    out->engine = s->relay != NULL ? "etcd" : "lmdb";
+    out->state = k->keeper != NULL ? state_name(out->keeper.state) : "watching";
 }

@@ -33,6 +33,14 @@ bool sl_keep_tell(struct server *s);
 /* When the keeper has something to do by itself, or SL_NEVER. */
 sl_ms sl_keep_due(const struct server *s);
 
+/* --- In a cluster (reign.c) ------------------------------------------------------------ */
+
+struct sl_engine *sl_keep_engine(const struct server *s); /* NULL: none, or closed. */
+
+/* This node is the keeper of this term now; and no more, as another one is current. */
+void sl_keep_lead(struct server *s, uint64_t term);
+void sl_keep_depose(struct server *s, uint64_t term);
+
 /* --- Requests ------------------------------------------------------------------------ */
 
 /* The connection waits until sl_keep_reply(), which may have been by the time this returns. */

@@ -7,6 +7,7 @@
 #include "server/conn.h"
 #include "server/links_inside.h"
 #include "server/node_wire.h"
+#include "server/relay.h"
 #include "sluice.h"
 
 /* Whatever another node may have for its limits, its messages can be read: a key, a value
@@ -15,6 +16,7 @@
 #define FRAME_BYTES_MAX (4 * WORD_BYTES_MAX)
 #define WORDS_MAX 64u
 #define BUFFER_KEPT 65536u
+#define RELAY_BYTES ((size_t)4 << 20)
 
 /* --- Life ----------------------------------------------------------------- */
 
@@ -33,6 +35,8 @@ static size_t output_max(const struct server *s)
 #ifdef MUT_LINKOUT
     return SIZE_MAX;
 #endif
+    if (s->relay != NULL) /* Commands and replies come in pieces, up to a mark. */
+        set += (size_t)s->settings->command_bytes_max + RELAY_BYTES;
     return set > FRAME_BYTES_MAX ? set : FRAME_BYTES_MAX; /* One always fits. */
 }
 
@@ -114,7 +118,10 @@ static void take_message(struct link *k, const struct sl_args *args)
     struct server *s = k->server;
     struct sl_message m;
     if (sl_link_is_refusal(args)) sl_link_refused(k, args);
-    else if (sl_message_read(&m, args->at, args->n)) {
+    else if (s->relay != NULL && sl_relay_is_frame(args)) {
+        if (!k->replaced)
+            sl_relay_received(s, k->id, args); /* Each link is a new way. */
+    } else if (sl_message_read(&m, args->at, args->n)) {
         if (!k->talks && !k->replaced) sl_links_came(k);
         k->talks = true;
         sl_cluster_received(s, k->id, &m);
@@ -239,7 +246,10 @@ static void on_written(uv_write_t *req, int status)
     if (k->closing) return;
     sl_server_look_at_clock(s);
     if (status < 0) sl_link_close(k, uv_strerror(status));
-    else sl_link_flush(k);
+    else {
+        sl_link_flush(k);
+        if (k->sending == NULL && k->phase == SL_LINK_UP) sl_relay_drained(s, k->id);
+    }
     sl_server_settle(s);
 }
 
@@ -262,6 +272,7 @@ static void all_sent(struct link *k)
         size_t n;
         free(sl_resp_take(&k->out, &n));
     }
+    if (k->phase == SL_LINK_UP) sl_relay_drained(k->server, k->id);
 }
 
 void sl_link_flush(struct link *k)

@@ -13,7 +13,7 @@
 
 #include "server/links_inside.h"
 
-#define SETTINGS_BYTES 2048u
+#define SETTINGS_BYTES 8192u
 #define NAME "sluice-node"
 
 /* --- Words ---------------------------------------------------------------- */
@@ -231,6 +231,8 @@ static struct sl_bytes name_of(struct sl_bytes line, struct sl_bytes *value)
     return (struct sl_bytes){line.at, n};
 }
 
+static const char nothing[] = "(nothing)";
+
 static struct sl_bytes find(struct sl_bytes text, struct sl_bytes name)
 {
     struct sl_bytes line, value, there;
@@ -238,7 +240,7 @@ static struct sl_bytes find(struct sl_bytes text, struct sl_bytes name)
         there = name_of(line, &value);
         if (there.n == name.n && memcmp(there.at, name.at, name.n) == 0) return value;
     }
-    return (struct sl_bytes){"(nothing)", 9};
+    return (struct sl_bytes){nothing, sizeof nothing - 1};
 }
 
 static void put(char out[100], struct sl_bytes b)
@@ -285,6 +287,36 @@ static void compare(struct link *k, struct sl_bytes theirs)
 }
 
 /* --- It comes up ---------------------------------------------------------- */
+
+/* A node of a version that does not know a setting has it as it is by default. */
+static bool has(struct sl_bytes text, const char *name, const char *given,
+                struct sl_bytes ours)
+{
+    struct sl_bytes value = find(text, (struct sl_bytes){name, strlen(name)});
+    if (value.at == nothing) value = (struct sl_bytes){given, strlen(given)};
+    return value.n == ours.n && memcmp(value.at, ours.at, ours.n) == 0;
+}
+
+/* With another idea of who decides about a key two nodes must not work together. */
+static bool must_be_equal(const struct link *k, struct sl_bytes theirs,
+                          const char **why)
+{
+    static const struct {
+        const char *name, *given, *why;
+    } must[] = {
+        {"engine", "none", "its engine is another: etcd on all nodes, or on none"},
+        {"etcd-prefix", "", "its etcd-prefix is another"},
+        {"majority-keys", "", "its majority-keys are others: the same on all nodes"}};
+    char lines[SETTINGS_BYTES] = "";
+    sl_cluster_settings(k->server, lines, sizeof lines);
+    const struct sl_bytes ours = {lines, strlen(lines)};
+    for (size_t i = 0; i < sizeof must / sizeof *must; i++) {
+        const struct sl_bytes name = {must[i].name, strlen(must[i].name)};
+        *why = must[i].why;
+        if (!has(theirs, must[i].name, must[i].given, find(ours, name))) return true;
+    }
+    return false;
+}
 
 static sl_node_id caller_of(const struct link *k)
 {
@@ -342,9 +374,13 @@ static void take_settings(struct link *k, const struct sl_args *args)
         return;
     }
     compare(k, args->at[2]);
+    if (must_be_equal(k, args->at[2], &why)) {
+        refuse(k, why);
+        return;
+    }
     if (old != NULL) {
         k->talks = old->talks;
-        sl_cluster_unlinked(s, k->id);
+        sl_cluster_unlinked(s, k->id, SL_END_REPLACED);
         replace(old);
     }
     if (!is_wanted(k, birth, &why)) refuse(k, why);

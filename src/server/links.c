@@ -205,6 +205,12 @@ static void say_gone(struct link *k, struct peer *p, const char *why)
                      "address", k->address, "says_it_is", node, "why", why, NULL);
 }
 
+static enum sl_link_end end_of(const struct link *k)
+{
+    if (k->replaced) return SL_END_REPLACED;
+    return k->silent ? SL_END_SILENT : SL_END_CLOSED;
+}
+
 void sl_links_gone(struct link *k, const char *why)
 {
     struct sl_links *l = k->server->links;
@@ -219,7 +225,9 @@ void sl_links_gone(struct link *k, const char *why)
             p->delay_ms = DELAY_MIN_MS;
         call_later(l, p);
     }
-    if (was_up) sl_cluster_unlinked(k->server, k->id);
+    if (was_up) sl_cluster_unlinked(k->server, k->id, end_of(k));
+    else if (p != NULL && k->role == SL_CALLER && sl_links_up(l, k->id) == NULL)
+        sl_cluster_unreached(k->server, k->id, end_of(k));
 }
 
 /* --- The timer ------------------------------------------------------------ */
@@ -235,10 +243,16 @@ static void look_at(struct link *k)
 {
     if (k->doom != NULL) sl_link_close(k, k->doom);
     else if (due_of(k) > k->server->now.ms) return;
-    else if (k->phase != SL_LINK_UP) sl_link_close(k, "it takes too long to answer");
+    else if (k->phase != SL_LINK_UP) {
+        k->silent = true;
+        sl_link_close(k, "it takes too long to answer");
+    }
 #ifndef MUT_LINKSILENT
     /* If it was us who slept, its words are there. */
-    else if (!sl_link_has_news(k)) sl_link_close(k, "it was silent for half a second");
+    else if (!sl_link_has_news(k)) {
+        k->silent = true;
+        sl_link_close(k, "it was silent for half a second");
+    }
 #endif
 }
 
@@ -470,6 +484,23 @@ void sl_links_send(struct server *s, sl_node_id to, const struct sl_message *m)
 {
     struct link *k = s->links->stopped ? NULL : sl_links_up(s->links, to);
     if (k != NULL && k->doom == NULL) sl_message_write(sl_link_out(k), m);
+}
+
+struct sl_resp_writer *sl_links_frame(struct server *s, sl_node_id to)
+{
+    struct link *k = s->links->stopped ? NULL : sl_links_up(s->links, to);
+    return k == NULL || k->doom != NULL ? NULL : sl_link_out(k);
+}
+
+bool sl_links_are_up(const struct server *s, sl_node_id to)
+{
+    return sl_links_up(s->links, to) != NULL;
+}
+
+size_t sl_links_unsent(const struct server *s, sl_node_id to)
+{
+    const struct link *k = sl_links_up(s->links, to);
+    return k == NULL ? 0 : k->out.n + k->sending_bytes;
 }
 
 void sl_links_flush(struct server *s)

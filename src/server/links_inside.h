@@ -46,6 +46,7 @@ struct link {
     bool known; /* It has shown that it is that node. */
     bool talks; /* It is up, and a message has come. */
     bool closing;
+    bool silent;   /* That is why it is closed. */
     bool replaced; /* By a newer one: what comes is heard, and nothing is sent. */
     size_t came;   /* Bytes. */
     sl_ms since_ms, up_ms, heard_ms;

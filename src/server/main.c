@@ -12,6 +12,7 @@
 #include "server/dispatch.h"
 #include "server/keeper.h"
 #include "server/log.h"
+#include "server/relay.h"
 #include "server/server.h"
 #include "server/state.h"
 #include "sluice.h"
@@ -46,7 +47,10 @@ static void be_steady(void)
 static int start_state(struct server *s)
 {
     if (s->settings->node == 0) return sl_state_start(s);
-    return sl_state_start_without(s) == 0 && sl_cluster_start(s) == 0 ? 0 : -1;
+    int status = s->settings->engine == SL_ENGINE_ETCD
+                     ? sl_state_start_engine(s, sl_relay_write_state)
+                     : sl_state_start_without(s);
+    return status == 0 && sl_cluster_start(s) == 0 ? 0 : -1;
 }
 
 static int serve(struct sl_settings *settings)
@@ -62,7 +66,7 @@ static int serve(struct sl_settings *settings)
         sl_server_stop_listening(&s);
         return EXIT_COULD_NOT;
     }
-    if (sl_keep_start(&s) != 0) {
+    if (sl_keep_start(&s) != 0 || sl_relay_start(&s) != 0) {
         sl_server_stop_listening(&s);
         sl_state_stop(&s); /* Nothing was granted meanwhile. */
         return EXIT_COULD_NOT;
@@ -71,6 +75,7 @@ static int serve(struct sl_settings *settings)
     say_ready();
     uv_run(s.loop, UV_RUN_DEFAULT);
     sl_keep_stop(&s);
+    sl_relay_stop(&s);
     if (s.cluster != NULL) sl_cluster_stop(&s);
     int status = sl_state_stop(&s) == 0 ? EXIT_STOPPED : EXIT_COULD_NOT;
     sl_log(SL_LOG_INFO, "stopped", NULL);

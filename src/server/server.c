@@ -15,6 +15,7 @@
 #include "server/keeper.h"
 #include "server/links.h"
 #include "server/log.h"
+#include "server/relay.h"
 #include "server/state.h"
 
 /* How much of each one turn of the loop does, and for how long it goes on taking more. A
@@ -57,6 +58,7 @@ static sl_ms next_due(const struct server *s)
     sl_ms due = sl_table_due(s->table), of_node = sl_cluster_due(s);
     if (of_node < due) due = of_node;
     if (sl_keep_due(s) < due) due = sl_keep_due(s);
+    if (sl_relay_due(s) < due) due = sl_relay_due(s);
     if (sl_list_empty(&s->lingering)) return due;
     sl_ms first =
         sl_entry_of(s->lingering.next, struct session, lingering)->linger_end_ms;
@@ -106,6 +108,7 @@ static void on_second(uv_timer_t *timer)
     end_lingering(s);
     sl_conn_look_after(s);
     sl_state_second(s);
+    sl_relay_second(s);
     if (s->no_memory) sl_listen_go_on(s);
     if (s->stats.turns_counted_ms + 10000 <= s->now.ms) {
         s->stats.turns_counted_ms = s->now.ms;
@@ -178,7 +181,8 @@ static void flush_dirty(struct server *s)
 
 static bool tell_all(struct server *s)
 {
-    bool all_told = sl_effects_tell(s);
+    bool all_told = sl_relay_tell(s);
+    all_told = sl_effects_tell(s) && all_told;
     all_told = sl_cluster_tell(s) && all_told;
     return sl_keep_tell(s) && all_told;
 }

@@ -28,6 +28,7 @@ struct conn;
 struct sl_cluster;
 struct sl_keep;
 struct sl_links;
+struct sl_relay;
 
 /* What the table knows of a connection. It may live longer than that: what was held
  * without a lease lingers when the connection was cut. Owned by the server. */
@@ -35,6 +36,8 @@ struct session {
     struct sl_session s;         /* s.id is the connection's number. */
     struct conn *conn;           /* NULL: the connection is gone. */
     struct conn *told_when_over; /* One that has said RESET; else NULL. */
+    uint32_t far_node; /* Of a far connection: its node (relay.h); 0: it is ours. */
+    uint64_t far_id;   /* And its number there. */
     sl_ms linger_end_ms;
     struct sl_list lingering;
 };
@@ -85,6 +88,7 @@ struct server {
     struct sl_cluster *cluster; /* As a node (cluster.h); NULL: it is alone. */
     struct sl_links *links;     /* To other nodes (links.h); NULL: it is none itself. */
     struct sl_keep *keep;       /* Transactions (keeper.h); NULL: there are none. */
+    struct sl_relay *relay; /* A keeper among nodes (relay.h); NULL: there is none. */
     bool stopping;
     bool stopped; /* Everybody has been told. */
     uint64_t stop_cursor;

@@ -45,8 +45,11 @@ static const struct word levels[] = {{"debug", SL_LOG_DEBUG},
                                      {"warn", SL_LOG_WARN},
                                      {"error", SL_LOG_ERROR},
                                      {0}};
-static const struct word engines[] = {
-    {"auto", SL_ENGINE_AUTO}, {"none", SL_ENGINE_NONE}, {"lmdb", SL_ENGINE_LMDB}, {0}};
+static const struct word engines[] = {{"auto", SL_ENGINE_AUTO},
+                                      {"none", SL_ENGINE_NONE},
+                                      {"lmdb", SL_ENGINE_LMDB},
+                                      {"etcd", SL_ENGINE_ETCD},
+                                      {0}};
 static const struct word flags[] = {{"no", 0}, {"yes", 1}, {0}};
 static const struct word times[] = {{"", 1},      {"ms", 1},      {"s", 1000},
                                     {"m", 60000}, {"h", 3600000}, {0}};
@@ -139,7 +142,7 @@ static int set_number(struct sl_settings *s, const struct row *r, const char *te
         [OCTAL] = "permissions in octal: 0660",
         [FORMAT] = "text or json",
         [LEVEL] = "debug, info, warn or error",
-        [ENGINE] = "auto, none or lmdb",
+        [ENGINE] = "auto, none, lmdb or etcd",
         [FLAG] = "yes or no",
     };
     int64_t n;
@@ -393,21 +396,59 @@ static int check_node(const struct sl_settings *s, const struct place *p)
     return 0;
 }
 
-static int check_engine(const struct sl_settings *s, const struct place *p)
+/* A comma-separated list of patterns: none of them empty, none too long. */
+static int check_majority_keys(const struct sl_settings *s, const struct place *p)
 {
-    if (s->engine != SL_ENGINE_LMDB) return 0;
+    const char *at = s->majority_keys;
+    if (*at == '\0') return 0;
+    if (s->engine != SL_ENGINE_ETCD)
+        return wrong(p, "majority-keys: only with an etcd; without one a majority "
+                        "decides about all keys");
+    for (;; at++) {
+        size_t n = strcspn(at, ",");
+        if (n == 0) return wrong(p, "majority-keys: a pattern is empty");
+        if (n > (size_t)s->pattern_bytes_max)
+            return wrong(p, "majority-keys: \"%.*s\" is too long (pattern-bytes-max)",
+                         (int)n, at);
+        at += n;
+        if (*at == '\0') return 0;
+    }
+}
+
+static int check_etcd(const struct sl_settings *s, const struct place *p)
+{
+    if (s->node == 0)
+        return wrong(p, "engine: etcd is for a cluster: --node N; one server has lmdb");
+    if (*s->etcd == '\0')
+        return wrong(p, "engine: where is the etcd? --etcd http://host:2379,...");
+    if ((*s->etcd_cert == '\0') != (*s->etcd_key == '\0'))
+        return wrong(p, "etcd-cert and etcd-key: both, or none");
+    if ((*s->etcd_user == '\0') != (*s->etcd_password == '\0'))
+        return wrong(p, "etcd-user and etcd-password: both, or none");
+    return 0;
+}
+
+static int check_engine(struct sl_settings *s, const struct place *p)
+{
+    if (s->engine == SL_ENGINE_AUTO && *s->etcd != '\0') s->engine = SL_ENGINE_ETCD;
+    if (*s->etcd != '\0' && s->engine != SL_ENGINE_ETCD)
+        return wrong(p, "etcd: it is not used: engine = etcd");
+    if (s->engine == SL_ENGINE_ETCD && check_etcd(s, p) != 0) return -1;
+    if (s->engine != SL_ENGINE_LMDB) return check_majority_keys(s, p);
     if (s->node != 0)
         return wrong(p, "engine: lmdb keeps the data of one server; the nodes of a "
-                        "cluster have no engine in this version");
+                        "cluster have etcd: --etcd URL,...");
     if (*s->data == '\0' || strcmp(s->data, "none") == 0)
         return wrong(p, "engine: lmdb needs a folder for data: --data FOLDER");
-    return 0;
+    return check_majority_keys(s, p);
 }
 
 static int check_together(struct sl_settings *s, const struct place *p)
 {
     if (read_first_line(&s->password, s->password_file, "password", p) != 0 ||
         read_first_line(&s->secret, s->secret_file, "secret", p) != 0 ||
+        read_first_line(&s->etcd_password, s->etcd_password_file, "etcd-password", p) !=
+            0 ||
         check_node(s, p) != 0 || check_engine(s, p) != 0)
         return -1;
     if (s->port == 0 && *s->socket == '\0')
@@ -461,7 +502,8 @@ const char *sl_settings_value(const struct sl_settings *s, size_t i, char *buffe
     if (is_text(r)) {
         const char *text = *(char *const *)at;
         bool hidden = r->offset == offsetof(struct sl_settings, password) ||
-                      r->offset == offsetof(struct sl_settings, secret);
+                      r->offset == offsetof(struct sl_settings, secret) ||
+                      r->offset == offsetof(struct sl_settings, etcd_password);
         return hidden && *text != '\0' ? "(set)" : text;
     }
     int64_t value = *(const int64_t *)at;

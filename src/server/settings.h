@@ -10,7 +10,12 @@
 #include "core/types.h"
 
 enum sl_log_format { SL_LOG_TEXT, SL_LOG_JSON };
-enum sl_engine_choice { SL_ENGINE_AUTO, SL_ENGINE_NONE, SL_ENGINE_LMDB };
+enum sl_engine_choice {
+    SL_ENGINE_AUTO,
+    SL_ENGINE_NONE,
+    SL_ENGINE_LMDB,
+    SL_ENGINE_ETCD
+};
 enum sl_log_level { SL_LOG_DEBUG, SL_LOG_INFO, SL_LOG_WARN, SL_LOG_ERROR };
 
 #define SL_PORT_AUTO (-1)

@@ -40,6 +40,7 @@ sl_ms sl_state_longest(const struct sl_state *st, struct sl_now now)
     sl_ms most = st->lease_wanted_ms;
     sl_ms given = sl_longest_now(&st->longest, now.ms);
     if (given > most) most = given;
+    if (st->inherited_ms > most) most = st->inherited_ms;
     for (size_t i = 0; i < SL_LENGTHS; i++)
         if (st->waiting[i] > 0 && sl_length_ms(i) > most) most = sl_length_ms(i);
     return round_up(st, most);
@@ -92,49 +93,88 @@ static void in_worker(uv_work_t *work)
     st->result = sl_state_commit(st->writer);
 }
 
+static bool has_folder(const struct sl_state *st)
+{
+    return st->folder.fd >= 0;
+}
+
 static void written(struct server *s)
 {
     struct sl_state *st = s->state;
-    if (st->failed != 0) sl_log(SL_LOG_INFO, "the state is written again", NULL);
+    if (st->failed != 0)
+        sl_log(SL_LOG_INFO,
+               has_folder(st) ? "the state is written again" : "etcd answers again",
+               NULL);
     st->failed = 0;
     st->writes++;
     st->kept = st->next;
     sl_table_set_fences(s->table, 0, st->kept.fence_limit);
 }
 
-/* Either file may be there now; what is relied on is the less of both. */
-static void not_written(struct server *s)
+#define MEANWHILE                                                    \
+    ": longer leases are refused, and all grants when there are no " \
+    "fences left; it is tried again every second"
+
+static void say_failed(const struct server *s)
 {
     static struct sl_log_kind kind;
+    const struct sl_state *st = s->state;
+    if (has_folder(st))
+        sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
+                     "the state cannot be written" MEANWHILE, "folder", st->folder.path,
+                     "error", strerror(st->failed), NULL);
+    else
+        sl_log_often(&kind, s->now.ms, SL_LOG_ERROR, "etcd does not answer" MEANWHILE,
+                     NULL);
+}
+
+/* Either may be there now, the old or the new; what is relied on is the less of both. */
+static void not_written(struct server *s, int error)
+{
     struct sl_state *st = s->state;
     sl_ms was = st->kept.lease_longest_ms, would = st->next.lease_longest_ms;
-    st->failed = st->result;
+    st->failed = error;
     st->errors++;
     st->kept.lease_longest_ms = at_most(was, would);
     if (would > was && would > st->lease_wanted_ms) st->lease_wanted_ms = would;
-    sl_log_often(
-        &kind, s->now.ms, SL_LOG_ERROR,
-        "the state cannot be written: longer leases are refused, and all grants "
-        "when there are no fences left; it is tried again every second",
-        "folder", st->folder.path, "error", strerror(st->failed), NULL);
+    say_failed(s);
 }
 
-static void after_work(uv_work_t *work, int status)
+void sl_state_retry(struct server *s)
 {
-    struct server *s = work->data;
     struct sl_state *st = s->state;
-    sl_server_look_at_clock(s);
-    st->writing = false;
-    if (status != 0) st->result = ECANCELED;
-    if (st->result == 0) written(s);
-    else not_written(s);
     while (!sl_list_empty(&st->deferred)) {
         struct sl_list *n = st->deferred.next;
         sl_list_remove(n);
         sl_list_append(&st->resuming, n);
     }
+    if (!sl_list_empty(&st->resuming)) sl_server_go_on(s);
+}
+
+void sl_state_end_writing(struct server *s, int error)
+{
+    s->state->writing = false;
+    if (error == 0) written(s);
+    else not_written(s, error);
+    sl_state_retry(s);
+}
+
+static void after_work(uv_work_t *work, int status)
+{
+    struct server *s = work->data;
+    sl_server_look_at_clock(s);
+    sl_state_end_writing(s, status != 0 ? ECANCELED : s->state->result);
     sl_state_resume(s);
     sl_server_settle(s);
+}
+
+bool sl_state_write_file(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
+{
+    struct sl_state *st = s->state;
+    (void)fence_limit; /* All of `next` is written. */
+    (void)longest_ms;
+    st->work.data = s;
+    return uv_queue_work(s->loop, &st->work, in_worker, after_work) == 0;
 }
 
 sl_ms sl_state_quiet_ms(const struct server *s)
@@ -144,7 +184,7 @@ sl_ms sl_state_quiet_ms(const struct server *s)
     return stats.quiet_until_ms > s->now.ms ? stats.quiet_until_ms - s->now.ms : 0;
 }
 
-static void start_writing(struct server *s)
+void sl_state_start_writing(struct server *s)
 {
     struct sl_state *st = s->state;
     st->next = st->kept;
@@ -155,15 +195,23 @@ static void start_writing(struct server *s)
     st->next.quiet_ms = sl_state_quiet_ms(s);
     st->next.at_ms = s->now.ms;
     st->lease_wanted_ms = 0;
-    st->work.data = s;
-    st->writing = uv_queue_work(s->loop, &st->work, in_worker, after_work) == 0;
+    st->writing = true;
+    if (!st->write(s, st->next.fence_limit, st->next.lease_longest_ms))
+        sl_state_end_writing(s, EAGAIN);
+}
+
+/* Whether there is something to keep, and nobody keeps it at this moment. */
+static bool may_write(const struct server *s)
+{
+    const struct sl_state *st = s->state;
+    return st->write != NULL && st->reigns && !st->writing && !s->stopping;
 }
 
 void sl_state_look_ahead(struct server *s)
 {
     struct sl_state *st = s->state;
-    if (st->folder.fd < 0 || st->writing || st->failed != 0 || s->stopping) return;
-    if (sl_table_fences_left(s->table) < BLOCK / 2) start_writing(s);
+    if (!may_write(s) || st->failed != 0) return;
+    if (sl_table_fences_left(s->table) < BLOCK / 2) sl_state_start_writing(s);
 }
 
 /* Nobody has taken a lock for some seconds, but may soon: the clock must not be beyond the
@@ -185,9 +233,10 @@ static bool falls_behind(struct server *s)
 void sl_state_second(struct server *s)
 {
     struct sl_state *st = s->state;
-    if (st->folder.fd < 0 || st->writing || s->stopping) return;
+    if (sl_state_quiet_ms(s) == 0) st->inherited_ms = 0;
+    if (!may_write(s)) return;
     bool less = sl_state_longest(st, s->now) < st->kept.lease_longest_ms;
-    if (st->failed != 0 || less || falls_behind(s)) start_writing(s);
+    if (st->failed != 0 || less || falls_behind(s)) sl_state_start_writing(s);
 }
 
 /* --- Who waits for it ------------------------------------------------------- */
@@ -196,10 +245,16 @@ static void refuse(struct call *call)
 {
     const struct sl_state *st = call->s->state;
     char text[PATH_MAX + 200];
-    snprintf(text, sizeof text,
-             "%s/state cannot be written (%s): what is not in it cannot be granted; "
-             "shorter leases may be",
-             st->folder.path, strerror(st->failed));
+    if (has_folder(st))
+        snprintf(
+            text, sizeof text,
+            "%s/state cannot be written (%s): what is not in it cannot be granted; "
+            "shorter leases may be",
+            st->folder.path, strerror(st->failed));
+    else
+        snprintf(text, sizeof text,
+                 "etcd does not answer: what it does not know cannot be granted; "
+                 "shorter leases may be");
     call->s->stats.refusals++;
     sl_say(call, sluice_status_word(SLUICE_EIO), text);
 }
@@ -225,6 +280,10 @@ static struct sl_deferred *copy_call(const struct call *call)
 static void defer(struct call *call)
 {
     struct sl_state *st = call->s->state;
+    if (!st->reigns) {
+        sl_say_status(call, SLUICE_ENOKEEPER);
+        return;
+    }
     if (st->failed != 0) {
         refuse(call);
         return;
@@ -240,13 +299,14 @@ static void defer(struct call *call)
     call->c->blocked = SL_FOR_THE_DISK;
     if (call->c->deferred_since_ms == 0) call->c->deferred_since_ms = call->s->now.ms;
     call->s->blocked_count++;
-    if (!st->writing) start_writing(call->s);
+    if (!st->writing) sl_state_start_writing(call->s);
 }
 
 bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms)
 {
     const struct sl_state *st = s->state;
-    if (st->folder.fd < 0) return true;
+    if (st->write == NULL) return true;
+    if (!st->reigns) return false;
     sl_ms most = st->kept.lease_longest_ms;
     if (st->writing) most = at_most(most, st->next.lease_longest_ms);
 #ifdef MUT_LEASEFIRST
@@ -266,7 +326,7 @@ bool sl_state_may_lease(struct call *call, sl_ms lease_ms)
 
 void sl_state_lack_fence(struct call *call)
 {
-    if (call->s->state->folder.fd >= 0) defer(call);
+    if (call->s->state->write != NULL) defer(call);
     else sl_say_status(call, SLUICE_EFENCES);
 }
 
@@ -320,8 +380,8 @@ void sl_state_look(const struct server *s, struct sl_state_view *out)
         .recovering_ms = stats.quiet_until_ms > s->now.ms
                              ? stats.quiet_until_ms - s->now.ms
                              : 0,
-        .fence_limit = st->folder.fd < 0 ? 0 : st->kept.fence_limit,
-        .lease_longest_ms = st->folder.fd < 0 ? -1 : st->kept.lease_longest_ms,
+        .fence_limit = st->write == NULL ? 0 : st->kept.fence_limit,
+        .lease_longest_ms = st->write == NULL ? -1 : st->kept.lease_longest_ms,
         .writes = st->writes,
         .errors = st->errors,
         .restored = st->restored,

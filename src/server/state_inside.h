@@ -1,5 +1,5 @@
-/* state_inside.h - the state as its own files see it: state.c, while it serves, and
- * state_start.c, before and after. */
+/* state_inside.h - the state as its own files see it: state.c, while it serves,
+ * state_start.c, before and after, and state_engine.c, where an engine keeps it. */
 #ifndef SL_SERVER_STATE_INSIDE_H
 #define SL_SERVER_STATE_INSIDE_H
 
@@ -10,6 +10,9 @@
 
 struct sl_state {
     struct sl_folder folder;
+    sl_state_write *write; /* Order that `next` is kept; NULL: nothing is. */
+    bool reigns;           /* It is ours to say what is kept; with a folder always. */
+    sl_ms inherited_ms; /* What the keeper before had as longest, while that may run. */
     struct sl_kept kept; /* What is on the disk for certain. */
     struct sl_kept next; /* What is being written. */
     bool writing;        /* Then `result` and `writer` are the worker's. */
@@ -32,6 +35,22 @@ struct sl_state {
 /* What the file has to say of leases: none runs longer from now on, and whoever wants a
  * longer one has to wait. */
 sl_ms sl_state_longest(const struct sl_state *st, struct sl_now now);
+
+/* It keeps nothing yet. NULL: it was said in the log. */
+struct sl_state *sl_state_new(struct server *s);
+
+/* Write what is needed now and soon. */
+void sl_state_start_writing(struct server *s);
+
+/* That is done, or failed for a reason (an errno). Who waited for it is dispatched again, in
+ * the next turn of the loop if not before. */
+void sl_state_end_writing(struct server *s, int error);
+
+/* Let all who were deferred try again. */
+void sl_state_retry(struct server *s);
+
+/* The file of the folder, by a worker. */
+bool sl_state_write_file(struct server *s, sl_fence fence_limit, sl_ms longest_ms);
 
 /* For how long nothing is granted yet. */
 sl_ms sl_state_quiet_ms(const struct server *s);

@@ -183,7 +183,7 @@ static void say_nothing_is_kept(const struct server *s)
                NULL);
 }
 
-static struct sl_state *new_state(struct server *s)
+struct sl_state *sl_state_new(struct server *s)
 {
     struct sl_state *st = calloc(1, sizeof *st);
     s->state = st;
@@ -200,18 +200,20 @@ static struct sl_state *new_state(struct server *s)
 
 int sl_state_start_without(struct server *s)
 {
-    return new_state(s) == NULL ? -1 : 0;
+    return sl_state_new(s) == NULL ? -1 : 0;
 }
 
 int sl_state_start(struct server *s)
 {
-    struct sl_state *st = new_state(s);
+    struct sl_state *st = sl_state_new(s);
     if (st == NULL) return -1;
     int status = sl_folder_open(&st->folder, s->settings);
     if (status == 0) say_nothing_is_kept(s);
     if (status != 1) return status;
     st->writer = sl_state_writer_new();
     if (st->writer == NULL) return fail(st, "cannot start", "out of memory");
+    st->write = sl_state_write_file;
+    st->reigns = true;
     sl_server_look_at_clock(s);
     return take_over(s) == 0 && write_first(s) == 0 ? 0 : -1;
 }
@@ -220,7 +222,9 @@ int sl_state_start(struct server *s)
 
 bool sl_state_keeps(const struct server *s)
 {
-    return s->state->folder.fd >= 0 && s->state->failed == 0;
+    const struct sl_state *st = s->state;
+    if (st->folder.fd < 0) return st->write != NULL;
+    return st->failed == 0;
 }
 
 /* Returns how many there are by now. */

@@ -3,6 +3,7 @@
 #include "server/conn.h"
 #include "server/keeper.h"
 #include "server/log.h"
+#include "server/relay.h"
 #include "server/state.h"
 
 #define KEYS_A_STEP 64
@@ -24,10 +25,12 @@ void sl_server_stop(struct server *s, const char *why)
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         struct conn *c = sl_entry_of(n, struct conn, all);
         if (c->blocked == SL_NOT_BLOCKED || sl_keep_commits(c)) continue;
+        if (c->far != NULL) continue; /* Its node will ask the next keeper. */
         if (c->blocked == SL_IN_TX) sl_keep_leave(c);
         sl_table_withdraw(s->table, &c->session->s);
         sl_state_forget(c);
         sl_cluster_leave(c);
+        sl_relay_leave(c, SL_SAID_BYE);
         sl_conn_unblock(c);
         sl_resp_problem(sl_conn_out(c), "SHUTDOWN", "the server stops; ask again");
     }
@@ -39,7 +42,9 @@ static void tell_holders(struct server *s, struct sl_bytes key)
     struct sl_view v;
     uint64_t cursor = 0;
     while (sl_table_each(s->table, s->now, key, &cursor, &v) && !v.waits) {
+        const struct session *n = sl_server_session(s, v.session_id);
         if (v.leased && sl_state_keeps(s)) continue; /* It stays held. */
+        if (n != NULL && n->far_node != 0) continue; /* Its node will reclaim it. */
         sl_event(s, key, "broken", v.fence, " why=shutdown");
         sl_event_to_holder(s, v.session_id, key, "broken", v.fence);
     }

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,10 +54,33 @@ static char next_of_plan(void)
     return *plan;
 }
 
+/* What the last 'p' has written over. */
+static struct {
+    char bytes[512];
+    size_t n;
+    off_t at;
+} before;
+
+/* LMDB has opened it for writing alone. */
+static void keep_before(int fd, size_t n, off_t at)
+{
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int readable = open(path, O_RDONLY | O_CLOEXEC);
+    if (readable < 0 || n > sizeof before.bytes ||
+        pread(readable, before.bytes, n, at) != (ssize_t)n)
+        abort();
+    close(readable);
+    before.n = n;
+    before.at = at;
+}
+
 static ssize_t write_first(int fd, const void *from, size_t n, off_t at)
 {
     char c = next_of_plan();
-    ssize_t written = c != 'f' ? real_pwrite()(fd, from, n, at) : -1;
+    if (c == 'p') keep_before(fd, n, at);
+    if (c == 'v') real_pwrite()(fd, before.bytes, before.n, before.at);
+    ssize_t written = c == 'o' || c == 'p' ? real_pwrite()(fd, from, n, at) : -1;
     if (c == 'o') return written;
     errno = EIO;
     return -1;
@@ -83,6 +107,10 @@ ssize_t writev(int fd, const struct iovec *from, int n)
 
 void hold_disk(struct stage *s, struct asked *first)
 {
+    if (s->kind->members > 0) {
+        submit(s, first);
+        return;
+    }
     atomic_store(&disk.held, true);
     submit(s, first);
     while (atomic_load(&disk.held_now) == 0) {
@@ -111,12 +139,46 @@ static void check_store(const char *folder)
     sl_store_close(&store);
 }
 
-const struct engine_kind lmdb_kind = {"lmdb", sl_engine_open_lmdb, check_store};
+static struct sl_engine *open_lmdb(const struct stage *s, char *why, size_t why_bytes)
+{
+    return sl_engine_open_lmdb(&s->settings, why, why_bytes);
+}
+
+struct etcd_stage members;
+
+static struct sl_engine *open_etcd(const struct stage *s, char *why, size_t why_bytes)
+{
+    struct sl_etcd_settings settings = s->etcd;
+    settings.prefix = s->prefix;
+    settings.dedup_keep_ms = s->settings.dedup_keep_ms;
+    settings.group_max = s->settings.group_max;
+    return sl_engine_open_etcd(&settings, why, why_bytes);
+}
+
+static void check_nothing(const char *folder)
+{
+    (void)folder;
+}
+
+const struct engine_kind lmdb_kind = {"lmdb", 0, open_lmdb, check_store};
+const struct engine_kind etcd_kind = {"etcd", 1, open_etcd, check_nothing};
+const struct engine_kind etcd_three_kind = {"etcd of three", 3, open_etcd,
+                                            check_nothing};
+
+bool kind_begin(const struct engine_kind *kind)
+{
+    return kind->members == 0 || etcd_begin(&members, kind->members);
+}
+
+void kind_end(const struct engine_kind *kind)
+{
+    if (kind->members > 0) etcd_end(&members);
+}
 
 void stage_open(struct stage *s)
 {
     char why[300] = "";
-    s->engine = s->kind->open(&s->settings, why, sizeof why);
+    s->engine = s->kind->open(s, why, sizeof why);
     if (s->engine == NULL) fail_msg("%s", why);
 }
 
@@ -146,6 +208,16 @@ void stage_begin(struct stage *s, const struct engine_kind *kind)
                                               .bytes_max = (size_t)64 << 20,
                                               .dedup_keep_ms = 3600000,
                                               .group_max = 64};
+    s->etcd = (struct sl_etcd_settings){.members = members.members,
+                                        .user = "",
+                                        .password = "",
+                                        .ca = "",
+                                        .cert = "",
+                                        .key = "",
+                                        .answer_ms = 10000,
+                                        .ops_max = 128,
+                                        .request_bytes_max = (size_t)3 << 19};
+    snprintf(s->prefix, sizeof s->prefix, "%s/", strrchr(s->folder, '/') + 1);
     stage_open(s);
 }
 
@@ -235,9 +307,13 @@ int do_op(struct stage *s, const struct sl_engine_op *op, struct sl_done *got)
 
 uint64_t claim(struct stage *s)
 {
-    struct sl_done got;
-    assert_int_equal(do_op(s, &(struct sl_engine_op){.type = SL_OP_CLAIM}, &got),
-                     SLUICE_OK);
+    struct sl_done got = {0};
+    if (s->kind->members > 0) {
+        struct sl_engine_op look = {.type = SL_OP_LOOK};
+        assert_int_equal(do_op(s, &look, &got), SLUICE_OK);
+    }
+    struct sl_engine_op op = {.type = SL_OP_CLAIM, .term = got.reign.term, .node = 1};
+    assert_int_equal(do_op(s, &op, &got), SLUICE_OK);
     return got.term;
 }
 

@@ -7,13 +7,16 @@
 #include <stdio.h>
 
 #include "engine/engine.h"
+#include "etcd_stage.h"
 
 /* --- An engine of some kind -------------------------------------------------- */
 
+struct stage;
+
 struct engine_kind {
     const char *name;
-    struct sl_engine *(*open)(const struct sl_engine_settings *s, char *why,
-                              size_t why_bytes);
+    int members; /* Of an etcd; 0: it needs none. */
+    struct sl_engine *(*open)(const struct stage *s, char *why, size_t why_bytes);
     void (*check)(const char *folder); /* What lasts is whole. */
 };
 
@@ -21,10 +24,17 @@ struct stage {
     const struct engine_kind *kind;
     char folder[128];
     struct sl_engine_settings settings;
+    struct sl_etcd_settings etcd; /* dedup_keep_ms and group_max are those above. */
+    char prefix[64];              /* Its own: an etcd is shared by tests. */
     struct sl_engine *engine;
 };
 
-extern const struct engine_kind lmdb_kind;
+extern const struct engine_kind lmdb_kind, etcd_kind, etcd_three_kind;
+
+/* The etcd of the kinds that need one. False: there is none here. */
+extern struct etcd_stage members;
+bool kind_begin(const struct engine_kind *kind);
+void kind_end(const struct engine_kind *kind);
 
 /* A folder, settings that are generous, and an engine. */
 void stage_begin(struct stage *s, const struct engine_kind *kind);
@@ -76,12 +86,15 @@ struct disk {
     atomic_int write_error; /* The same of pages, */
     atomic_int first_error; /* and of the first two of the file. */
     /* Of those a letter each: o is written; f fails; p is written, and yet it is said that
-     * it failed. When LMDB fails to write one it writes the old one back. */
+     * it failed; v fails, and what the last p has written is gone again, as a kernel may
+     * forget what it could not write. When LMDB fails to write one it writes the old one
+     * back. */
     const char *_Atomic first_plan;
 };
 extern struct disk disk;
 
-/* All that are submitted in between are a group, or several. */
+/* All that are submitted in between are a group, or several. etcd is not held: until the
+ * engine works nothing is sent. */
 void hold_disk(struct stage *s, struct asked *first);
 void release_disk(void);
 

@@ -433,6 +433,20 @@ static void a_commit_that_was_not_done_is_never_told_as_done(void **state)
         assert_int_equal(outcome(s, plans[i]), i + 1);
 }
 
+/* It was there at the first look, and then the kernel forgot it. */
+static void a_commit_that_was_forgotten_again_is_never_told_as_done(void **state)
+{
+    struct stage *s = *state;
+    uint64_t term = claim(s);
+    disk.first_plan = "pfvf";
+    assert_int_equal(put(s, term, 1, "r", "t", "k", "v", NULL), SLUICE_OK);
+    assert_string_equal(disk.first_plan, "");
+    assert_string_equal(value_of(s, "t", "k"), "v");
+    assert_true(outcome(s, "r") > 0);
+    stage_reopen(s);
+    assert_string_equal(value_of(s, "t", "k"), "v");
+}
+
 static void while_it_is_not_known_nobody_is_answered(void **state)
 {
     struct stage *s = *state;
@@ -739,7 +753,7 @@ static void each_allocation_may_fail_while_it_is_opened(void **state)
                 unlink(path_of(s, SL_STORE_FILE "-lock"));
             }
             arm(at, false);
-            s->engine = lmdb_kind.open(&s->settings, why, sizeof why);
+            s->engine = lmdb_kind.open(s, why, sizeof why);
             atomic_store(&armed, false);
             opened = s->engine != NULL;
             if (!opened) assert_string_not_equal(why, "");
@@ -781,6 +795,7 @@ int main(void)
         TEST(a_check_finds_each_broken_invariant),
         TEST(a_failed_end_of_a_commit_is_looked_at_again),
         TEST(a_commit_that_was_not_done_is_never_told_as_done),
+        TEST(a_commit_that_was_forgotten_again_is_never_told_as_done),
         TEST(while_it_is_not_known_nobody_is_answered),
         TEST(while_it_is_not_known_others_read),
         TEST(at_the_end_what_is_not_known_is_called_so),

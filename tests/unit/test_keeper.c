@@ -739,6 +739,31 @@ static void a_long_way_is_walked_once(void **state)
     sl_keeper_free(k);
 }
 
+/* All of a long chain have "b", and the first of it is the youngest: each loses, one after the
+ * other, and nobody walks the rest of the chain again. */
+static void a_chain_that_loses_from_its_head_is_walked_once(void **state)
+{
+    (void)state;
+    struct sl_keeper *k = crowd_new(SL_NEVER);
+    char mine[12], next[12];
+    crowd_locks(k, 1, "a", true, NULL, false);
+    for (uint64_t i = 2; i <= MANY; i++) {
+        snprintf(mine, sizeof mine, "%llu", (unsigned long long)i);
+        crowd_locks(k, i, mine, true, NULL, false);
+    }
+    for (uint64_t i = MANY; i > 1; i--) crowd_ask(k, i, SL_TX_LOCK, false, "b");
+    for (uint64_t i = MANY; i > 1; i--) {
+        snprintf(next, sizeof next, "%llu", (unsigned long long)i - 1);
+        crowd_ask(k, i, SL_TX_LOCK, true, i == 2 ? "a" : next);
+    }
+    uint64_t before = crowd_stats(k).steps;
+    crowd_ask(k, 1, SL_TX_LOCK, true, "b");
+    assert_int_equal(crowd_stats(k).cycles, MANY - 1);
+    assert_true(crowd_stats(k).steps - before < FEW_STEPS);
+    sl_keeper_check(k);
+    sl_keeper_free(k);
+}
+
 /* They have the table at once, and then all want one key: no call takes long, and all of it
  * is no square. */
 static void a_crowd_goes_on_some_at_a_time(void **state)
@@ -1085,6 +1110,22 @@ static void a_limit_of_the_bytes_of_all(void **state)
     SAID("2 put\n2 put\n1 put\n");
     COMMIT(1), PUT(2, "d", "12345678"), ABORT(2), BEGIN(1), PUT(1, "a", "1234567890");
     SAID("1 committed 1\n2 put\n2 aborted\n1 began 3\n1 put\n");
+    stage_end(s);
+}
+
+/* A key and its table are two. */
+static void a_limit_of_the_locks_of_all(void **state)
+{
+    (void)state;
+    struct sl_keeper_limits limits = stage_limits;
+    limits.total_locks_max = 5;
+    struct stage *s = stage_with(&limits);
+    BEGIN(1), BEGIN(2), PUT(1, "a", "1"), PUT(2, "b", "1");
+    UNHEARD;
+    PUT(1, "c", "1"), PUT(2, "d", "1"), PUT(1, "c", "2");
+    SAID("1 put\n2 TRANSACTIONS\n1 put\n");
+    COMMIT(1), PUT(2, "d", "1");
+    SAID("1 committed 1\n2 put\n");
     stage_end(s);
 }
 
@@ -1604,6 +1645,7 @@ int main(void)
         cmocka_unit_test(a_long_line_is_looked_through_at_once),
         cmocka_unit_test(many_cycles_closed_at_once_are_found_in_one_search),
         cmocka_unit_test(a_long_way_is_walked_once),
+        cmocka_unit_test(a_chain_that_loses_from_its_head_is_walked_once),
         cmocka_unit_test(a_crowd_goes_on_some_at_a_time),
         cmocka_unit_test(who_has_its_turn_may_leave_before_it_goes_on),
         cmocka_unit_test(a_crowd_that_is_too_old_ends_some_at_a_time),
@@ -1624,6 +1666,7 @@ int main(void)
         cmocka_unit_test(a_limit_of_locks),
         cmocka_unit_test(a_limit_of_writes),
         cmocka_unit_test(a_limit_of_the_bytes_of_all),
+        cmocka_unit_test(a_limit_of_the_locks_of_all),
         cmocka_unit_test(a_limit_of_the_bytes_of_a_scan),
         cmocka_unit_test(limits_of_names_values_and_requests),
         cmocka_unit_test(a_limit_of_rows),

@@ -3,62 +3,16 @@
  * told to be committed is, and nothing else; nothing is corrupt (the stage looks); and when
  * there is memory again all goes on, those who left included. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "failing_memory.h"
 #include "keeper_stage.h"
-
-/* -Wl,--wrap: allocations of keepers only; the stage has memory. */
-static long until_failure = -1; /* So many still succeed, then one fails; -1: all do. */
-static uint64_t chance;         /* Not 0: one in four fails, by chance. */
-static long allocations, failures;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static bool by_chance(void)
-{
-    if (chance == 0) return false;
-    chance ^= chance << 13;
-    chance ^= chance >> 7;
-    chance ^= chance << 17;
-    return chance % 4 == 0;
-}
-
-static bool fails(void)
-{
-    if (!stage_in_keeper) return false;
-    allocations++;
-    bool now = until_failure == 0 || by_chance();
-    if (until_failure >= 0) until_failure--;
-    failures += now;
-    return now;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
 
 static int calm(void **state)
 {
     (void)state;
-    until_failure = -1;
-    chance = 0;
+    memory_is_back();
+    memory_fails_only_in(&stage_in_keeper); /* The stage has memory. */
     stage_in_keeper = false;
     return 0;
 }
@@ -76,7 +30,7 @@ static int outcome(const struct stage *s, uint64_t ticket)
 static int expect(const struct stage *s, uint64_t ticket, int status)
 {
     int is = outcome(s, ticket);
-    if (is != status && failures == 0)
+    if (is != status && memory_failures() == 0)
         fail_msg("%s instead of %s", sluice_status_word(is),
                  sluice_status_word(status));
     return is;
@@ -129,7 +83,7 @@ static void play(struct stage *s)
     expect(s, WRITE(3, "u/a"), WAITS);
     leave(s, 4);    /* With nothing. */
     READ(1, "u/a"); /* A cycle. */
-    if (failures == 0) expect(s, waits, SLUICE_ERESTART);
+    if (memory_failures() == 0) expect(s, waits, SLUICE_ERESTART);
     expect(s, OUTCOME(6, "r1"), SLUICE_OK);
     by_hand(s);
     uint64_t commit = COMMIT(1);
@@ -140,7 +94,7 @@ static void play(struct stage *s)
     leave(s, 7), leave(s, 3), leave(s, 8);
     GET(9, "v/a"), leave(s, 9);
     at_once(s);
-    if (failures == 0) {
+    if (memory_failures() == 0) {
         assert_int_equal(outcome(s, commit), SLUICE_OK);
         assert_string_equal(stored_at(s->store, "t", "b"), "newer");
         assert_string_equal(stored_at(s->store, "t", "c"), "");
@@ -153,9 +107,8 @@ static void play(struct stage *s)
 /* There is memory again: whoever left is barred, and all is free. */
 static void recovers(struct stage *s)
 {
-    until_failure = -1;
-    chance = 0;
-    failures = 0;
+    memory_is_back();
+    memory_count_anew();
     for (uint64_t i = 1; i < 10; i++) leave(s, i);
     for (int i = 0; i < 3; i++) pass(s, 100);
     assert_int_equal(stats_of(s).transactions, 0);
@@ -167,20 +120,19 @@ static void recovers(struct stage *s)
 static void every_allocation_fails_once(void **state)
 {
     (void)state;
-    allocations = failures = 0;
+    memory_count_anew();
     struct stage *s = leader();
     play(s);
-    long all = allocations;
+    long all = memory_allocations();
     recovers(s);
     stage_end(s);
     assert_true(all > 100);
     for (long n = 0; n < all; n++) {
-        failures = 0;
-        until_failure = n;
+        memory_fails_after(n);
         s = leader();
         if (s == NULL) continue;
         play(s);
-        assert_int_equal(failures, 1);
+        assert_int_equal(memory_failures(), 1);
         recovers(s);
         stage_end(s);
     }
@@ -190,12 +142,11 @@ static void many_allocations_fail(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 200; seed++) {
-        failures = 0;
-        chance = seed * 104729;
+        memory_fails_by_chance(seed * 104729, 4);
         struct stage *s = leader();
         if (s == NULL) continue;
         for (int i = 0; i < 3; i++) play(s);
-        assert_true(failures > 10);
+        assert_true(memory_failures() > 10);
         recovers(s);
         stage_end(s);
     }
@@ -209,9 +160,9 @@ static void a_bar_without_memory_is_ordered_later(void **state)
     BEGIN(1), WRITE(1, "a"), BEGIN(2);
     uint64_t waits = WRITE(2, "a");
     by_hand(s);
-    until_failure = 0;
+    memory_fails_after(0);
     leave(s, 1);
-    until_failure = -1;
+    memory_is_back();
     assert_int_equal(orders(s), 0);
     assert_int_equal(sl_keeper_due(s->keeper), s->now + 100);
     pass(s, 100);
@@ -228,9 +179,9 @@ static void a_commit_without_memory_is_the_end(void **state)
     for (long n = 1; n <= 2; n++) { /* After its reply. */
         struct stage *s = leader();
         BEGIN(1), PUT(1, "a", "x");
-        until_failure = n;
+        memory_fails_after(n);
         uint64_t commit = COMMIT(1);
-        until_failure = -1;
+        memory_is_back();
         assert_int_equal(outcome(s, commit), SLUICE_ENOMEM);
         HOLDERS("a", "");
         assert_int_equal(outcome(s, COMMIT(1)), SLUICE_ENOTX);

@@ -2,62 +2,14 @@
  * the time. A request is answered all the same, with ENOMEM or as if a message had been lost;
  * nobody gets what another holds (the stage looks), nothing is corrupt, and when there is
  * memory again all goes on. */
-#include <stdlib.h>
-#include <string.h>
-
+#include "failing_memory.h"
 #include "lease_stage.h"
-
-/* -Wl,--wrap: allocations of nodes only; the stage has memory. */
-static long until_failure = -1; /* So many still succeed, then one fails; -1: all do. */
-static uint64_t chance;         /* Not 0: one in four fails, by chance. */
-static long allocations, failures;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static bool by_chance(void)
-{
-    if (chance == 0) return false;
-    chance ^= chance << 13;
-    chance ^= chance >> 7;
-    chance ^= chance << 17;
-    return chance % 4 == 0;
-}
-
-static bool fails(void)
-{
-    if (!stage_in_node) return false;
-    allocations++;
-    bool now = until_failure == 0 || by_chance();
-    if (until_failure >= 0) until_failure--;
-    failures += now;
-    return now;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
 
 static int calm(void **state)
 {
     (void)state;
-    until_failure = -1;
-    chance = 0;
+    memory_is_back();
+    memory_fails_only_in(&stage_in_node); /* The stage has memory. */
     stage_in_node = false;
     return 0;
 }
@@ -117,8 +69,7 @@ static void play(struct stage *s)
 /* There is memory again: whatever was lost, soon all is well. */
 static void recovers(struct stage *s)
 {
-    until_failure = -1;
-    chance = 0;
+    memory_is_back();
     end_silence(s);
     pass(s, 1500);
     for (sl_node_id id = 1; id <= 3; id++) {
@@ -132,18 +83,17 @@ static void every_allocation_fails_once(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    allocations = 0;
+    memory_count_anew();
     play(s);
-    long all = allocations;
+    long all = memory_allocations();
     recovers(s);
     stage_end(s);
     assert_true(all > 100);
     for (long n = 0; n < all; n++) {
         s = stage_new(3);
-        failures = 0;
-        until_failure = n;
+        memory_fails_after(n);
         play(s);
-        assert_int_equal(failures, 1);
+        assert_int_equal(memory_failures(), 1);
         recovers(s);
         stage_end(s);
     }
@@ -154,10 +104,9 @@ static void many_allocations_fail(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 100; seed++) {
         struct stage *s = stage_new(3);
-        failures = 0;
-        chance = seed * 104729;
+        memory_fails_by_chance(seed * 104729, 4);
         for (int i = 0; i < 3; i++) play(s);
-        assert_true(failures > 10);
+        assert_true(memory_failures() > 10);
         recovers(s);
         stage_end(s);
     }
@@ -170,11 +119,11 @@ static void a_change_of_the_list_does_not_need_every_allocation(void **state)
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct stage *s = stage_new(3);
         start(s, 4);
-        chance = seed * 7919;
+        memory_fails_by_chance(seed * 7919, 4);
         uint64_t t = add_node(s, 1, 4);
         outcome(s, t);
         one_list(s);
-        chance = 0;
+        memory_is_back();
         pass(s, 10000);
         one_list(s);
         if (answer_to(s, t)->status == SLUICE_OK) LIST(3, "2: 1 2 3 4");
@@ -190,10 +139,9 @@ static void a_node_without_memory_is_none(void **state)
         .id = 1, .epoch = 1, .birth = 1, .seed = 1, .limits = stage_limits};
     stage_in_node = true;
     for (long n = 0;; n++) {
-        until_failure = n;
-        failures = 0;
+        memory_fails_after(n);
         struct sl_node *node = sl_node_new(&begin, (struct sl_now){1000, 1000});
-        if (failures == 0) {
+        if (memory_failures() == 0) {
             assert_non_null(node);
             sl_node_free(node);
             assert_true(n > 0);
@@ -202,7 +150,7 @@ static void a_node_without_memory_is_none(void **state)
         assert_null(node);
     }
     stage_in_node = false;
-    until_failure = -1;
+    memory_is_back();
     sl_node_free(NULL);
 }
 
@@ -211,9 +159,9 @@ static void a_request_without_memory_is_refused(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    until_failure = 0;
+    memory_fails_after(0);
     uint64_t t = ASK(1, .value = {"v", 1});
-    until_failure = -1;
+    memory_is_back();
     refused(s, t, SLUICE_ENOMEM);
     pass(s, 1000);
     for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);

@@ -1,36 +1,12 @@
 /* test_memory.c - every allocation may fail: each in its turn, in a loop. Nothing is
  * lost by it, and the leak checker has the last word. */
-#include <stdlib.h>
 #include <unistd.h>
 
+#include "failing_memory.h"
 #include "test.h"
 
 #include "sluice.h"
 #include "world.h"
-
-/* -Wl,--wrap: the library knows nothing of this. */
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-
-static int allowed = -1; /* So many more; -1: any number. */
-
-static bool refuse(void)
-{
-    if (allowed < 0) return false;
-    return allowed-- == 0;
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return refuse() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-    return refuse() ? NULL : __real_realloc(p, size);
-}
 
 static const struct sluice_room one = {.per = 1, .buckets = 1};
 
@@ -62,9 +38,9 @@ static void every_allocation_may_fail_and_nothing_is_lost(void **state)
         struct sluice_canal *c = NULL;
         struct sluice_canal_info info;
         int held;
-        allowed = n++;
+        memory_fails_after(n++);
         status = scenario(w.path, &c, &held);
-        allowed = -1;
+        memory_is_back();
         assert_true(status == SLUICE_OK || status == SLUICE_ENOMEM);
         sluice_canal_info(w.canal, &info);
         assert_true(info.keys_used == (uint32_t)held);

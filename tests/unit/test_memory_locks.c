@@ -3,13 +3,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "failing_memory.h"
 #include "test.h"
 
 #include "client/answers.h"
@@ -17,39 +17,6 @@
 
 #define DEADLINE_S 120
 #define LONG_MS 60000 /* A wait that is never over, in a test that passes. */
-
-/* -Wl,--wrap: how many allocations of this thread still succeed; -1: all. */
-static __thread long until_failure = -1;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static bool fails(void)
-{
-    if (until_failure < 0) return false;
-    if (until_failure == 0) return true;
-    until_failure--;
-    return false;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
 
 static int64_t now_ms(void)
 {
@@ -1075,9 +1042,9 @@ static void without_memory_nothing_is_opened(void **state)
     int status = SLUICE_ENOMEM;
     long n = 0;
     for (; status == SLUICE_ENOMEM; n++) {
-        until_failure = n;
+        memory_ends_after(n);
         status = sluice_open("memory:", NULL, &s);
-        until_failure = -1;
+        memory_is_back();
     }
     assert_int_equal(status, SLUICE_OK);
     assert_true(n > 2);
@@ -1100,9 +1067,9 @@ static void without_memory_nothing_has_changed(void **state)
                                    .lost = note_down,
                                    .arg = &d};
         assert_int_equal(sluice_acquire(s, "x", NULL, &g), SLUICE_OK);
-        until_failure = n;
+        memory_ends_after(n);
         int status = sluice_acquire(s, "db", &r, &h);
-        until_failure = -1;
+        memory_is_back();
         if (status == SLUICE_ENOMEM) {
             refused++;
             assert_int_equal(sluice_look(s, "db", NULL, 0), 0);
@@ -1110,11 +1077,11 @@ static void without_memory_nothing_has_changed(void **state)
             assert_int_equal(status, SLUICE_OK);
             done = 1;
         }
-        until_failure = 0; /* What follows needs none. */
+        memory_ends_after(0); /* What follows needs none. */
         assert_int_equal(sluice_check(s, "x", g.fence), SLUICE_OK);
         assert_int_equal(sluice_release(s, "x", g.fence), SLUICE_OK);
         if (h.fence != 0) assert_int_equal(sluice_release(s, "db", h.fence), SLUICE_OK);
-        until_failure = -1;
+        memory_is_back();
         sluice_close(s);
     }
     assert_true(refused > 1);

@@ -3,63 +3,7 @@
  *
  * The names P1 .. P25 are the edge cases of a theft, PR1 .. PR6 the bugs of a library that
  * replaced the holder's record at once (docs/stealing.md). */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "test.h"
-
-#include "core/table.h"
-
-enum { SESSIONS = 8 };
-
-struct stage {
-    struct sl_table *table;
-    struct sl_session session[SESSIONS]; /* "a", "b", ... with the ids 1, 2, ... */
-    struct sl_now now;
-    sl_fence last[SESSIONS]; /* The last fence that each was told. */
-    char said[4096];
-};
-
-static struct sl_bytes bytes(const char *s)
-{
-    return (struct sl_bytes){s, strlen(s)};
-}
-
-static void say(struct stage *s, const char *format, ...)
-{
-    size_t n = strlen(s->said);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(s->said + n, sizeof s->said - n, format, args);
-    va_end(args);
-}
-
-/* With a clock that may be late by so much. */
-static struct stage *stage_with(sl_ms grain_ms)
-{
-    const struct sl_limits limits = {.keys_max = 1000,
-                                     .waiters_max = 16,
-                                     .key_bytes_max = 100,
-                                     .value_bytes_max = 100,
-                                     .drains_max = 2,
-                                     .grain_ms = grain_ms};
-    struct stage *s = calloc(1, sizeof *s);
-    s->table = sl_table_new(&limits, 42);
-    s->now.wall_us = 1000;
-    for (uint32_t i = 0; i < SESSIONS; i++) sl_session_begin(&s->session[i], i + 1, 1);
-    return s;
-}
-
-static struct stage *stage_new(void)
-{
-    return stage_with(0);
-}
-
-static char name_of(const struct stage *s, const struct sl_session *session)
-{
-    return (char)('a' + (session - s->session));
-}
+#include "table_stage.h"
 
 static char holder_of(const struct sl_past *p)
 {
@@ -85,56 +29,49 @@ static void say_past(struct stage *s, const struct sl_past *p, const char *how)
 
 static void say_granted(struct stage *s, const struct sl_effect *e)
 {
-    s->last[e->session - s->session] = e->grant.fence;
     say(s, "%c granted held %d waited %d%s\n", name_of(s, e->session),
         (int)e->grant.held, (int)e->grant.waited_ms,
         e->grant.overlapping ? " overlapping" : "");
 }
 
-/* Tell all that follows. */
-static void settle(struct stage *s)
+static void tell(struct stage *s, const struct sl_effect *e)
 {
-    struct sl_effect e;
-    while (sl_table_next(s->table, s->now, &e)) switch (e.type) {
-            case SL_NOTHING: break;
-            case SL_THIEF_WAITS: break;
-            case SL_GRANTED: say_granted(s, &e); break;
-            case SL_TIMED_OUT: say(s, "%c timed out\n", name_of(s, e.session)); break;
-            case SL_REFUSED: say(s, "%c refused\n", name_of(s, e.session)); break;
-            case SL_SEEN: say(s, "%c sees it\n", name_of(s, e.session)); break;
-            case SL_SESSION_OVER: say(s, "%c over\n", name_of(s, e.session)); break;
-            case SL_EXPIRED: say_past(s, &e.past, "expired"); break;
-            case SL_ENDED: say_past(s, &e.past, "ended"); break;
-            case SL_ASKED: say_asked(s, &e); break;
-            case SL_WITHDRAWN: say_past(s, &e.past, "withdrawn"); break;
-            case SL_STOLEN: say_past(s, &e.past, "stolen"); break;
-        }
-    sl_table_check(s->table);
+    switch (e->type) {
+        case SL_NOTHING: break;
+        case SL_THIEF_WAITS: break;
+        case SL_GRANTED: say_granted(s, e); break;
+        case SL_TIMED_OUT: say(s, "%c timed out\n", name_of(s, e->session)); break;
+        case SL_REFUSED: say(s, "%c refused\n", name_of(s, e->session)); break;
+        case SL_SEEN: say(s, "%c sees it\n", name_of(s, e->session)); break;
+        case SL_SESSION_OVER: say(s, "%c over\n", name_of(s, e->session)); break;
+        case SL_EXPIRED: say_past(s, &e->past, "expired"); break;
+        case SL_ENDED: say_past(s, &e->past, "ended"); break;
+        case SL_ASKED: say_asked(s, e); break;
+        case SL_WITHDRAWN: say_past(s, &e->past, "withdrawn"); break;
+        case SL_STOLEN: say_past(s, &e->past, "stolen"); break;
+    }
 }
 
-/* Without settling: what follows has not been asked for yet. */
-static void ask_only(struct stage *s, char who, struct sl_want w)
+static void tell_end(struct stage *s, char who, int answer, const struct sl_past *past)
 {
-    struct sl_grant g;
-    if (w.per == 0 && !w.shared) w.per = 1;
-    if (w.buckets == 0 && !w.shared) w.buckets = 1;
-    if (w.units == 0) w.units = 1;
-    w.key = bytes("k");
-    int status = sl_table_acquire(s->table, s->now, &s->session[who - 'a'], &w, &g);
-    if (status == SLUICE_OK) {
-        s->last[who - 'a'] = g.fence;
-        say(s, "%c held %d%s\n", who, (int)g.held, g.overlapping ? " overlapping" : "");
-    } else if (status == SL_WAITS) say(s, "%c waits\n", who);
-    else say(s, "%c %s\n", who, sluice_status_word(status));
+    if (answer == 1) say_past(s, past, "released");
+    else say(s, "%c had nothing to release\n", who);
 }
 
-static void ask(struct stage *s, char who, struct sl_want w)
+/* With a clock that may be late by so much. */
+static struct stage *stage_with(sl_ms grain_ms)
 {
-    ask_only(s, who, w);
-    settle(s);
+    struct stage *s = stage_open(16, grain_ms);
+    s->tell = tell;
+    s->tell_release = tell_end;
+    s->says_time = true;
+    return s;
 }
 
-#define ASK(who, ...) ask(s, who, (struct sl_want){__VA_ARGS__})
+static struct stage *stage_new(void)
+{
+    return stage_with(0);
+}
 
 /* A thief that waits for so long, or for a second, and never enters early. */
 #define THIEF_FOR(ms) .wait_ms = ms, .steal = true, .force_ms = SL_NEVER
@@ -142,35 +79,6 @@ static void ask(struct stage *s, char who, struct sl_want w)
 
 /* One that enters after so long of its second. */
 #define FORCE(ms) .wait_ms = 1000, .steal = true, .force_ms = ms
-
-static void release_only(struct stage *s, char who, sl_fence fence)
-{
-    struct sl_past p;
-    int answer = sl_table_release(s->table, s->now, &s->session[who - 'a'], bytes("k"),
-                                  fence, &p);
-    if (answer == 1) say_past(s, &p, "released");
-    else say(s, "%c had nothing to release\n", who);
-}
-
-static void release(struct stage *s, char who, sl_fence fence)
-{
-    release_only(s, who, fence);
-    settle(s);
-}
-
-static void pass(struct stage *s, sl_ms ms)
-{
-    s->now.ms += ms;
-    s->now.wall_us += (uint64_t)ms * 1000;
-    say(s, "[%d]\n", (int)s->now.ms);
-    settle(s);
-}
-
-static void end(struct stage *s, char who)
-{
-    sl_table_session_end(s->table, &s->session[who - 'a']);
-    settle(s);
-}
 
 static void extend(struct stage *s, char who, sl_ms ms)
 {
@@ -181,27 +89,6 @@ static void extend(struct stage *s, char who, sl_ms ms)
     if (status == SLUICE_OK) say(s, "%c extended to %d\n", who, (int)left);
     else say(s, "%c %s\n", who, sluice_status_word(status));
     settle(s);
-}
-
-/* What was said since the last time is this; and then nothing is left. */
-#define SAID(text)                          \
-    do {                                    \
-        assert_string_equal(s->said, text); \
-        s->said[0] = '\0';                  \
-    } while (0)
-
-static void stage_end(struct stage *s)
-{
-    struct sl_table_stats stats;
-    for (char who = 'a'; who < 'a' + SESSIONS; who++)
-        sl_table_session_end(s->table, &s->session[who - 'a']);
-    s->now.ms += 1000000;
-    settle(s);
-    sl_table_stats(s->table, &stats);
-    assert_int_equal(stats.entries, 0);
-    assert_int_equal(stats.keys, 0);
-    sl_table_free(s->table);
-    free(s);
 }
 
 /* Whether a session's newest grant is held and asked. */

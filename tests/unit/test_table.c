@@ -1,157 +1,45 @@
 /* test_table.c - the lock table, by transcripts: who asks, and what is said. Time is moved
  * by hand, so nothing sleeps. After every step the invariants are checked. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "test.h"
+#include "table_stage.h"
 
-#include "core/table.h"
-
-enum { SESSIONS = 8 };
-
-struct stage {
-    struct sl_table *table;
-    struct sl_session session[SESSIONS]; /* "a", "b", ... */
-    struct sl_now now;
-    sl_fence last[SESSIONS]; /* The last fence that each was told. */
-    uint64_t ids;
-    char said[4096];
-};
-
-static struct sl_bytes bytes(const char *s)
+static void tell(struct stage *s, const struct sl_effect *e)
 {
-    return (struct sl_bytes){s, strlen(s)};
-}
-
-static void say(struct stage *s, const char *format, ...)
-{
-    size_t n = strlen(s->said);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(s->said + n, sizeof s->said - n, format, args);
-    va_end(args);
+    int key = (int)e->key.n;
+    char who = e->session != NULL ? name_of(s, e->session) : '-';
+    switch (e->type) {
+        case SL_NOTHING: break;
+        case SL_GRANTED:
+            say(s, "%c granted %.*s held %d waited %d%s\n", who, key, e->key.at,
+                (int)e->grant.held, (int)e->grant.waited_ms,
+                e->grant.overlapping ? " overlapping" : "");
+            break;
+        case SL_TIMED_OUT: say(s, "%c timed out at %.*s\n", who, key, e->key.at); break;
+        case SL_EXPIRED: say(s, "%.*s expired\n", key, e->key.at); break;
+        case SL_ENDED: say(s, "%.*s ended\n", key, e->key.at); break;
+        case SL_REFUSED: say(s, "%c refused %.*s\n", who, key, e->key.at); break;
+        case SL_SEEN: say(s, "%c sees %.*s\n", who, key, e->key.at); break;
+        case SL_SESSION_OVER: say(s, "%c over\n", who); break;
+        case SL_ASKED:
+        case SL_WITHDRAWN:
+        case SL_THIEF_WAITS:
+        case SL_STOLEN: fail_msg("nobody steals here"); break;
+    }
 }
 
 /* With a clock that may be late by so much. */
 static struct stage *stage_with(sl_ms grain_ms)
 {
-    const struct sl_limits limits = {.keys_max = 1000,
-                                     .waiters_max = 4,
-                                     .key_bytes_max = 100,
-                                     .value_bytes_max = 100,
-                                     .drains_max = 2,
-                                     .grain_ms = grain_ms};
-    struct stage *s = calloc(1, sizeof *s);
-    s->table = sl_table_new(&limits, 42);
-    s->now.wall_us = 1000;
-    for (uint32_t i = 0; i < SESSIONS; i++)
-        sl_session_begin(&s->session[i], ++s->ids, i < 6 ? 1 : 2);
+    struct stage *s = stage_open(4, grain_ms);
+    s->tell = tell;
+    s->says_time = true;
     return s;
 }
 
 static struct stage *stage_new(void)
 {
     return stage_with(0);
-}
-
-static char name_of(const struct stage *s, const struct sl_session *session)
-{
-    return (char)('a' + (session - s->session));
-}
-
-/* Tell all that follows. */
-static void settle(struct stage *s)
-{
-    struct sl_effect e;
-    while (sl_table_next(s->table, s->now, &e)) {
-        int key = (int)e.key.n;
-        char who = e.session != NULL ? name_of(s, e.session) : '-';
-        switch (e.type) {
-            case SL_NOTHING: break;
-            case SL_GRANTED:
-                s->last[e.session - s->session] = e.grant.fence;
-                say(s, "%c granted %.*s held %d waited %d%s\n", who, key, e.key.at,
-                    (int)e.grant.held, (int)e.grant.waited_ms,
-                    e.grant.overlapping ? " overlapping" : "");
-                break;
-            case SL_TIMED_OUT:
-                say(s, "%c timed out at %.*s\n", who, key, e.key.at);
-                break;
-            case SL_EXPIRED: say(s, "%.*s expired\n", key, e.key.at); break;
-            case SL_ENDED: say(s, "%.*s ended\n", key, e.key.at); break;
-            case SL_REFUSED: say(s, "%c refused %.*s\n", who, key, e.key.at); break;
-            case SL_SEEN: say(s, "%c sees %.*s\n", who, key, e.key.at); break;
-            case SL_SESSION_OVER: say(s, "%c over\n", who); break;
-            case SL_ASKED:
-            case SL_WITHDRAWN:
-            case SL_THIEF_WAITS:
-            case SL_STOLEN: fail_msg("nobody steals here"); break;
-        }
-    }
-    sl_table_check(s->table);
-}
-
-static void ask(struct stage *s, char who, struct sl_want w)
-{
-    struct sl_grant g;
-    if (w.per == 0 && !w.shared) w.per = 1;
-    if (w.buckets == 0 && !w.shared) w.buckets = 1;
-    if (w.units == 0) w.units = 1;
-    if (w.key.n == 0) w.key = bytes("k");
-    int status = sl_table_acquire(s->table, s->now, &s->session[who - 'a'], &w, &g);
-    if (status == SLUICE_OK) {
-        s->last[who - 'a'] = g.fence;
-        say(s, "%c held %d%s\n", who, (int)g.held, g.overlapping ? " overlapping" : "");
-    } else if (status == SL_WAITS) say(s, "%c waits\n", who);
-    else say(s, "%c %s\n", who, sluice_status_word(status));
-    settle(s);
-}
-
-#define ASK(who, ...) ask(s, who, (struct sl_want){__VA_ARGS__})
-
-static void release(struct stage *s, char who, sl_fence fence)
-{
-    struct sl_past p;
-    say(s, "%c releases %d\n", who,
-        sl_table_release(s->table, s->now, &s->session[who - 'a'], bytes("k"), fence,
-                         &p));
-    settle(s);
-}
-
-static void pass(struct stage *s, sl_ms ms)
-{
-    s->now.ms += ms;
-    s->now.wall_us += (uint64_t)ms * 1000;
-    say(s, "[%d]\n", (int)s->now.ms);
-    settle(s);
-}
-
-static void end(struct stage *s, char who)
-{
-    sl_table_session_end(s->table, &s->session[who - 'a']);
-    settle(s);
-}
-
-/* What was said since the last time is this; and then nothing is left. */
-#define SAID(text)                          \
-    do {                                    \
-        assert_string_equal(s->said, text); \
-        s->said[0] = '\0';                  \
-    } while (0)
-
-static void stage_end(struct stage *s)
-{
-    struct sl_table_stats stats;
-    for (char who = 'a'; who < 'a' + SESSIONS; who++)
-        sl_table_session_end(s->table, &s->session[who - 'a']);
-    s->now.ms += 1000000;
-    settle(s);
-    sl_table_stats(s->table, &stats);
-    /* A lock whose next grant is to be marked may stay. */
-    assert_int_equal(stats.entries, 0);
-    sl_table_free(s->table);
-    free(s);
 }
 
 /* --- Room ----------------------------------------------------------------- */

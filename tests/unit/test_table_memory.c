@@ -1,44 +1,11 @@
 /* test_table_memory.c - the table under random requests, and without memory: the n-th
  * allocation fails, for every n, and nothing has changed by a request that was refused. */
-#include <stdlib.h>
 #include <string.h>
 
+#include "failing_memory.h"
 #include "test.h"
 
 #include "core/table.h"
-
-/* -Wl,--wrap: how many allocations still succeed; -1: all. */
-static long until_failure = -1;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static bool fails(void)
-{
-    if (until_failure < 0) return false;
-    if (until_failure == 0) return true;
-    until_failure--;
-    return false;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
 
 static const struct sl_limits limits = {.keys_max = 1000,
                                         .waiters_max = 100,
@@ -232,9 +199,9 @@ static void every_allocation_may_fail_and_nothing_has_changed(void **state)
         for (int i = 0; i < 1500; i++) {
             struct sl_table_stats before, after;
             sl_table_stats(c.table, &before);
-            until_failure = pick(&c, 4);
+            memory_ends_after(pick(&c, 4));
             int status = act(&c);
-            until_failure = 0; /* What follows needs no memory at all. */
+            memory_ends_after(0); /* What follows needs no memory at all. */
             if (status == SLUICE_ENOMEM) {
                 refused++;
                 sl_table_stats(c.table, &after);
@@ -244,15 +211,15 @@ static void every_allocation_may_fail_and_nothing_has_changed(void **state)
             }
             let_time_pass(&c);
             hear(&c, 1000);
-            until_failure = -1;
+            memory_is_back();
             sl_table_check(c.table);
         }
         assert_true(refused > 50);
         finish(&c);
     }
-    until_failure = 0;
+    memory_ends_after(0);
     assert_null(sl_table_new(&limits, 1));
-    until_failure = -1;
+    memory_is_back();
 }
 
 static void who_waits_has_its_place_among_the_holders_already(void **state)
@@ -270,11 +237,11 @@ static void who_waits_has_its_place_among_the_holders_already(void **state)
         assert_int_equal(status, SL_WAITS);
         c.waits[i] = true;
     }
-    until_failure = 0;
+    memory_ends_after(0);
     assert_int_equal(sl_table_release(c.table, c.now, c.session, key_of(0), 0, &past),
                      1);
     hear(&c, 1000);
-    until_failure = -1;
+    memory_is_back();
     assert_int_equal(c.granted, SESSIONS - 1);
     sl_table_check(c.table);
     finish(&c);

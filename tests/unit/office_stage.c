@@ -1,0 +1,185 @@
+/* office_stage.c - see office_stage.h. */
+#include "office_stage.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const sights[] = {"up", "silent", "closed"};
+
+static void __attribute__((format(printf, 2, 3)))
+say(struct office_stage *s, const char *format, ...)
+{
+    size_t n = strlen(s->said);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->said + n, sizeof s->said - n, format, args);
+    va_end(args);
+    assert_true(strlen(s->said) < sizeof s->said - 1);
+}
+
+static void say_order(struct office_stage *s, const struct sl_office_order *x)
+{
+    switch (x->type) {
+        case SL_OO_LOOK: say(s, "look\n"); break;
+        case SL_OO_CLAIM:
+            say(s, "claim after %" PRIu64, x->term);
+            if (x->beat != 0) say(s, " beat %" PRIu64, x->beat);
+            say(s, "\n");
+            break;
+        case SL_OO_RENEW: say(s, "renew %" PRIu64 "\n", x->term); break;
+        case SL_OO_DOUBT:
+            say(s, "doubt %s of %" PRIu64 "\n", sights[x->sight], x->term);
+            break;
+        case SL_OO_LEAD:
+            say(s, "lead %" PRIu64 " after %" PRIu64 " of %u, fences to %d, quiet %d\n",
+                x->term, x->before.term, x->before.node, (int)x->before.fence_limit,
+                (int)x->quiet_ms);
+            break;
+        case SL_OO_STOP: say(s, "stop %" PRIu64 "\n", x->term); break;
+        case SL_OO_KEEPER:
+            if (x->node == 0) say(s, "keeper none of %" PRIu64 "\n", x->term);
+            else say(s, "keeper %u of %" PRIu64 "\n", x->node, x->term);
+            break;
+    }
+}
+
+void office_settle(struct office_stage *s)
+{
+    struct sl_office_order x;
+    sl_office_check(s->office);
+    while (sl_office_next(s->office, &x)) {
+        if (x.type == SL_OO_LOOK) s->look_ms = s->now;
+        if (x.type == SL_OO_CLAIM) s->claim_ms = s->now;
+        if (x.type == SL_OO_RENEW) s->renew_ms = s->now;
+        say_order(s, &x);
+    }
+    sl_office_check(s->office);
+}
+
+void office_passes(struct office_stage *s, sl_ms ms)
+{
+    sl_ms end = s->now + ms;
+    for (;;) {
+        sl_ms due = sl_office_due(s->office);
+        s->now = due > end ? end : due > s->now ? due : s->now;
+        sl_office_tick(s->office, s->now);
+        office_settle(s);
+        assert_true(sl_office_due(s->office) > s->now);
+        if (due >= end) return;
+    }
+}
+
+struct sl_office_view office_view(const struct office_stage *s)
+{
+    struct sl_office_view v;
+    sl_office_look(s->office, &v);
+    return v;
+}
+
+/* --- The engine ------------------------------------------------------------------- */
+
+struct sl_reign office_reign(uint32_t node, uint64_t term, uint64_t beat)
+{
+    return (struct sl_reign){.term = term,
+                             .node = node,
+                             .beat = beat,
+                             .fence_limit = 1000,
+                             .longest_ms = 5000};
+}
+
+void office_looked(struct office_stage *s, int status, struct sl_reign r)
+{
+    struct sl_done d = {.status = status, .term = r.term, .reign = r};
+    sl_office_looked(s->office, s->now, s->look_ms, &d);
+    office_settle(s);
+}
+
+void office_claimed(struct office_stage *s, int status, struct sl_reign r)
+{
+    struct sl_done d = {.status = status, .term = r.term, .reign = r};
+    if (status == SLUICE_OK) d.term++, d.reign.term = 0;
+    sl_office_claimed(s->office, s->now, s->claim_ms, &d);
+    office_settle(s);
+}
+
+void office_renewed(struct office_stage *s, int status, struct sl_reign r)
+{
+    struct sl_done d = {.status = status, .term = r.term, .reign = r};
+    sl_office_renewed(s->office, s->now, s->renew_ms, &d);
+    office_settle(s);
+}
+
+void office_told(struct office_stage *s, struct sl_reign r)
+{
+    sl_office_told(s->office, s->now, &r);
+    office_settle(s);
+}
+
+/* --- The other nodes ----------------------------------------------------------------- */
+
+void office_sees(struct office_stage *s, uint32_t node, enum sl_sight sight)
+{
+    sl_office_sees(s->office, s->now, node, sight);
+    office_settle(s);
+}
+
+void office_hears(struct office_stage *s, uint32_t from, uint64_t term,
+                  enum sl_sight sight)
+{
+    sl_office_hears(s->office, s->now, from, term, sight);
+    office_settle(s);
+}
+
+void office_needs(struct office_stage *s)
+{
+    sl_office_needs(s->office, s->now);
+    office_settle(s);
+}
+
+void office_refused(struct office_stage *s, uint64_t term)
+{
+    sl_office_refused(s->office, s->now, term);
+    office_settle(s);
+}
+
+void office_hurries(struct office_stage *s)
+{
+    sl_office_hurries(s->office, s->now);
+    office_settle(s);
+}
+
+void office_members(struct office_stage *s, const uint32_t *ids, size_t n)
+{
+    sl_office_members(s->office, s->now, ids, n);
+    office_settle(s);
+}
+
+bool office_said(const struct office_stage *s, const char *part)
+{
+    return strstr(s->said, part) != NULL;
+}
+
+/* --- Life --------------------------------------------------------------------------- */
+
+struct office_stage *office_stage_new(uint32_t self, uint32_t nodes)
+{
+    struct office_stage *s = calloc(1, sizeof *s);
+    uint32_t ids[SL_OFFICE_NODES_MAX];
+    for (uint32_t i = 0; i < nodes; i++) ids[i] = i + 1;
+    s->settings = sl_office_settings_default;
+    s->settings.self = self;
+    s->now = 10000;
+    s->office = sl_office_new(&s->settings, s->now);
+    assert_non_null(s->office);
+    office_members(s, ids, nodes);
+    office_passes(s, 0);
+    return s;
+}
+
+void office_stage_end(struct office_stage *s)
+{
+    sl_office_free(s->office);
+    free(s);
+}

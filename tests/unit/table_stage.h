@@ -1,0 +1,83 @@
+/* table_stage.h - a stage for the lock table: sessions that ask, a clock that is moved by hand,
+ * and a transcript.
+ *
+ *     struct stage *s = stage_open(100, 0);
+ *     ASK('a', .lease_ms = 10);
+ *     ASK('b', .wait_ms = 50);
+ *     pass(s, 10);
+ *     SAID("a held 1\nb waits\n- expired k\nb granted k\n");
+ *     stage_end(s);
+ *
+ * What each is told stands in `said`, in the order in which it was said. How an effect is
+ * worded is the test's: it may set `tell` and what stands below. After every step the
+ * invariants are checked. */
+#ifndef SLUICE_TEST_TABLE_STAGE_H
+#define SLUICE_TEST_TABLE_STAGE_H
+
+#include "test.h"
+
+#include "core/table.h"
+
+enum { SESSIONS = 8 };
+
+struct stage {
+    struct sl_table *table;
+    struct sl_session session[SESSIONS]; /* "a", "b", ... with the ids 1, 2, ... */
+    struct sl_now now;
+    sl_fence last[SESSIONS]; /* The last fence that each was told. */
+    /* Says an effect, unless it is SL_NOTHING; if not set, tell_word(). */
+    void (*tell)(struct stage *s, const struct sl_effect *e);
+    /* Says what became of a release: 1, and what was held, or 0; if not set,
+     * tell_release(). */
+    void (*tell_release)(struct stage *s, char who, int answer,
+                         const struct sl_past *past);
+    bool says_time; /* pass() says what time it is. */
+    bool judges;    /* Who asks was judged before, and is answered what was judged. */
+    char said[4096];
+};
+
+/* With room for so many waiters on a key, and a clock that may be late by so much. "g" and
+ * "h" are of another user than the others. */
+struct stage *stage_open(uint32_t waiters_max, sl_ms grain_ms);
+
+/* All leave, and all leases end; then nothing may be left. */
+void stage_end(struct stage *s);
+
+/* --- Steps ---------------------------------------------------------------------- */
+
+/* What was not said of the want is one unit of a room for one, of the key "k". */
+void ask(struct stage *s, char who, struct sl_want w);
+#define ASK(who, ...) ask(s, who, (struct sl_want){__VA_ARGS__})
+
+/* Gives back a grant of "k"; 0: the newest. */
+void release(struct stage *s, char who, sl_fence fence);
+
+/* Without settling: what follows has not been asked for yet. */
+void ask_only(struct stage *s, char who, struct sl_want w);
+void release_only(struct stage *s, char who, sl_fence fence);
+
+/* The session ends. */
+void end(struct stage *s, char who);
+void pass(struct stage *s, sl_ms ms);
+/* Tell all that follows. */
+void settle(struct stage *s);
+
+/* --- What was said ---------------------------------------------------------------- */
+
+struct sl_bytes bytes(const char *s);
+char name_of(const struct stage *s, const struct sl_session *session);
+void say(struct stage *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Who ("-": nobody), a word, and the key. */
+void tell_word(struct stage *s, const struct sl_effect *e);
+void tell_release(struct stage *s, char who, int answer, const struct sl_past *past);
+
+/* What was said since the last time is this. */
+#define SAID(text)                          \
+    do {                                    \
+        assert_string_equal(s->said, text); \
+        s->said[0] = '\0';                  \
+    } while (0)
+
+#endif /* SLUICE_TEST_TABLE_STAGE_H */

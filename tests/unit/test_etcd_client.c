@@ -1,0 +1,1023 @@
+/* test_etcd_client.c - the client of etcd against a server that misbehaves: what it says of a
+ * request is what is known of it, and a request that may have been done is not sent twice. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "etcd_client_stage.h"
+#include "odd_server.h"
+#include "test.h"
+
+#define OK "{\"header\":{\"revision\":\"7\"}}"
+#define LATER_MS 10000 /* An answer that is not late on a slow machine. */
+#define SOON_MS 300    /* For those who are never answered. */
+
+static struct odd_server one, two;
+static char both[200];
+
+static int calm(void **state)
+{
+    (void)state;
+    unsetenv("http_proxy");
+    return 0;
+}
+
+static void begin_both(void (*first)(struct odd_server *s, int fd),
+                       void (*second)(struct odd_server *s, int fd))
+{
+    odd_begin(&one, first);
+    odd_begin(&two, second);
+    snprintf(both, sizeof both, "%s,%s", one.url, two.url);
+}
+
+static void end_both(struct sl_etcd *c)
+{
+    sl_etcd_free(c);
+    odd_end(&one);
+    odd_end(&two);
+}
+
+static void end_one(struct sl_etcd *c)
+{
+    sl_etcd_free(c);
+    odd_end(&one);
+}
+
+static void expect(const struct asked *a, enum sl_etcd_fate fate, int status, int code,
+                   const char *answer)
+{
+    static const char *const fates[] = {"ANSWERED", "LOST", "UNSENT"};
+    assert_string_equal(fates[a->call.fate], fates[fate]);
+    assert_int_equal(a->call.http_status, status);
+    assert_int_equal(a->call.code, code);
+    if (answer != NULL) assert_string_equal(a->answer, answer);
+}
+
+/* --- Words --------------------------------------------------------------------- */
+
+static void base64_is_read_as_it_was_written(void **state)
+{
+    (void)state;
+    unsigned char bytes[300];
+    char text[500], back[500];
+    for (size_t n = 0; n <= sizeof bytes; n++) {
+        size_t m = 0;
+        for (size_t i = 0; i < n; i++) bytes[i] = (unsigned char)(i * 37 + n);
+        sl_base64_write(text, (struct sl_bytes){(char *)bytes, n});
+        assert_int_equal(strlen(text) + 1, sl_base64_bytes(n));
+        assert_true(sl_base64_read(text, back, &m));
+        assert_int_equal(m, n);
+        assert_memory_equal(back, bytes, n);
+        assert_true(sl_base64_read(text, text, &m));
+        assert_memory_equal(text, bytes, n);
+    }
+    sl_base64_write(text, (struct sl_bytes){"any carnal pleasure", 19});
+    assert_string_equal(text, "YW55IGNhcm5hbCBwbGVhc3VyZQ==");
+}
+
+static void what_is_not_base64_is_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"A",    "AA",   "AAA",      "A===",     "====",
+                                      "AA=A", "AB==", "AAB=",     "AA==AAAA", "AA*A",
+                                      "A A=", "AA-_", "AAAAAA==A"};
+    char out[20];
+    size_t n;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (sl_base64_read(bad[i], out, &n)) fail_msg("%s was read", bad[i]);
+}
+
+static void the_end_of_a_range_is_the_next_that_begins_otherwise(void **state)
+{
+    (void)state;
+    char out[8];
+    size_t n;
+    assert_true(sl_prefix_end((struct sl_bytes){"a/", 2}, out, &n));
+    assert_int_equal(n, 2);
+    assert_memory_equal(out, "a0", 2);
+    assert_true(sl_prefix_end((struct sl_bytes){"a\xff\xff", 3}, out, &n));
+    assert_int_equal(n, 1);
+    assert_memory_equal(out, "b", 1);
+    assert_false(sl_prefix_end((struct sl_bytes){"\xff\xff", 2}, out, &n));
+    assert_false(sl_prefix_end((struct sl_bytes){"", 0}, out, &n));
+}
+
+/* --- Settings ------------------------------------------------------------------ */
+
+static const char *refusal(const struct sl_etcd_settings *s)
+{
+    static char why[300];
+    why[0] = '\0';
+    struct sl_etcd *c = sl_etcd_new(s, why, sizeof why);
+    assert_null(c);
+    return why;
+}
+
+static const char *refusal_of(const char *members)
+{
+    struct sl_etcd_settings s = settings_of(members, 1000);
+    return refusal(&s);
+}
+
+static void settings_that_are_wrong_are_refused_with_words(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(refusal_of(""), "missing"));
+    assert_non_null(strstr(refusal_of("http://a:1,"), "missing"));
+    assert_non_null(strstr(refusal_of("a:2379"), "begins with http:// or https://"));
+    assert_non_null(strstr(refusal_of("ftp://a:2379"), "begins with"));
+    assert_non_null(strstr(refusal_of("http://a:99999"), "not a URL"));
+    assert_non_null(strstr(refusal_of("http://"), "begins with"));
+    assert_non_null(strstr(refusal_of("http://a:1/v3"), "nothing behind"));
+    assert_non_null(strstr(refusal_of("http://a:1?x"), "nothing behind"));
+    struct sl_etcd_settings s = settings_of("https://a:1", 1000);
+    s.ca = "/no/such/file";
+    assert_string_equal(refusal(&s), "/no/such/file: No such file or directory");
+    s.ca = "";
+    s.cert = "/dev/null";
+    assert_non_null(strstr(refusal(&s), "belong together"));
+    s.cert = "";
+    s.user = "user";
+    s.password = "\xff\xfe";
+    assert_non_null(strstr(refusal(&s), "UTF-8"));
+}
+
+static void a_password_in_a_url_is_refused_and_not_repeated(void **state)
+{
+    (void)state;
+    const char *why = refusal_of("http://root:geheim@a:2379");
+    assert_non_null(strstr(why, "no user in it"));
+    assert_null(strstr(why, "geheim"));
+}
+
+/* --- Answers ------------------------------------------------------------------- */
+
+static void serve_well(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    while (odd_read(s, fd, &r)) odd_answer(fd, 200, OK);
+}
+
+static void an_answer_is_an_answer_and_a_connection_is_used_again(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    odd_begin(&one, serve_well);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    for (int i = 0; i < 20; i++) {
+        call(c, &a, "/v3/kv/txn", "{}", i % 2 == 0);
+        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+    }
+    assert_int_equal(one.connections, 1);
+    assert_int_equal(one.requests, 20);
+    assert_string_equal(sl_etcd_trouble(c), "");
+    end_one(c);
+}
+
+static void a_member_may_have_a_name(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    char url[64];
+    odd_begin(&one, serve_well);
+    snprintf(url, sizeof url, " http://localhost:%d/ ", one.port);
+    struct sl_etcd *c = client_of(url, LATER_MS);
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+    end_one(c);
+    c = client_of("http://no-such-host.invalid:1", LATER_MS);
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_UNSENT, 0, 0, NULL);
+    begin_call(c, &a, "/v3/kv/txn", "{}", false);
+    turn(c, 10);
+    sl_etcd_free(c); /* It does not wait for the answer of a name server. */
+    assert_int_equal(a.times, 1);
+}
+
+static void a_proxy_of_the_environment_is_not_asked(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    setenv("http_proxy", "http://127.0.0.1:1", 1);
+    odd_begin(&one, serve_well);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+    end_one(c);
+}
+
+static void serve_a_redirect(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    char text[300];
+    snprintf(text, sizeof text,
+             "HTTP/1.1 307 Away\r\nLocation: %s/v3/kv/txn\r\nContent-Length: 0\r\n\r\n",
+             two.url);
+    while (odd_read(s, fd, &r)) odd_send(fd, text);
+}
+
+static void redirects_are_not_followed(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    begin_both(serve_a_redirect, serve_well);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_ANSWERED, 307, 2, NULL);
+    assert_int_equal(two.requests, 0);
+    end_both(c);
+}
+
+static void serve_huge(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    static char some[65536];
+    memset(some, 'x', sizeof some - 1);
+    while (odd_read(s, fd, &r)) {
+        odd_send(fd, "HTTP/1.1 200 OK\r\nContent-Length: 200000000\r\n\r\n{");
+        for (int i = 0; i < 200; i++) odd_send(fd, some);
+        odd_wait(fd);
+    }
+}
+
+static void an_answer_that_is_too_big_is_said_to_be(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    odd_begin(&one, serve_huge);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    a.call.answer_bytes_max = 100000;
+    call(c, &a, "/v3/kv/range", "{}", true);
+    expect(&a, SL_ETCD_ANSWERED, 200, 0, "");
+    assert_true(a.call.too_big);
+    end_one(c);
+}
+
+/* --- Members that fail --------------------------------------------------------- */
+
+static void nobody_there_is_unsent(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    char words[200];
+    odd_begin(&one, serve_well);
+    odd_end(&one); /* A port where nobody listens. */
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    for (int i = 0; i < 3; i++) {
+        call(c, &a, "/v3/kv/txn", "{}", i == 1);
+        expect(&a, SL_ETCD_UNSENT, 0, 0, "Connection refused");
+    }
+    snprintf(words, sizeof words, "etcd: no member answers (%s: Connection refused)",
+             one.url);
+    assert_string_equal(sl_etcd_trouble(c), words);
+    sl_etcd_free(c);
+}
+
+static void the_next_member_is_asked_when_one_is_not_there(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    begin_both(serve_well, serve_well);
+    odd_end(&one);
+    struct sl_etcd *c = client_of(both, LATER_MS);
+    for (int i = 0; i < 4; i++) {
+        call(c, &a, "/v3/kv/txn", "{}", false);
+        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+    }
+    assert_int_equal(two.requests, 4);
+    assert_string_equal(sl_etcd_trouble(c), "");
+    sl_etcd_free(c);
+    odd_end(&two);
+}
+
+static void serve_nothing_but_read(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    odd_read(s, fd, &r);
+}
+
+static void a_request_that_was_read_and_not_answered_is_lost(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    begin_both(serve_nothing_but_read, serve_well);
+    struct sl_etcd *c = client_of(both, LATER_MS);
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_LOST, 0, 0, NULL);
+    assert_int_equal(one.requests + two.requests, 1);
+    assert_non_null(strstr(sl_etcd_trouble(c), one.url));
+    call(c, &a, "/v3/kv/txn", "{}", false); /* That member is passed over. */
+    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+    assert_int_equal(one.requests, 1);
+    end_both(c);
+}
+
+static void a_request_that_only_reads_goes_to_the_next_member(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    begin_both(serve_nothing_but_read, serve_well);
+    struct sl_etcd *c = client_of(both, LATER_MS);
+    call(c, &a, "/v3/kv/range", "{}", true);
+    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+    assert_int_equal(one.requests, 1);
+    assert_int_equal(two.requests, 1);
+    end_both(c);
+}
+
+/* It answers the first request of a connection; the second it reads. */
+static void serve_once(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    if (!odd_read(s, fd, &r)) return;
+    odd_answer(fd, 200, OK);
+    odd_read(s, fd, &r);
+}
+
+static void a_request_on_an_old_connection_is_not_sent_again_by_curl(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    odd_begin(&one, serve_once);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_LOST, 0, 0, NULL);
+    assert_int_equal(one.requests, 2);
+    end_one(c);
+}
+
+/* It answers the first request of a connection and closes it. */
+static void serve_and_close(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    if (odd_read(s, fd, &r)) odd_answer(fd, 200, OK);
+}
+
+static void a_connection_that_was_closed_is_made_anew(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    odd_begin(&one, serve_and_close);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    for (int i = 0; i < 5; i++) {
+        call(c, &a, "/v3/kv/txn", "{}", false);
+        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+        while (one.open_now > 0) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    assert_int_equal(one.connections, 5);
+    end_one(c);
+}
+
+static void serve_a_hangup(struct odd_server *s, int fd)
+{
+    (void)s, (void)fd;
+}
+
+static void a_member_that_hangs_up_at_once_does_nothing(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    odd_begin(&one, serve_a_hangup);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    assert_int_not_equal(a.call.fate, SL_ETCD_ANSWERED);
+    assert_int_equal(one.requests, 0);
+    end_one(c);
+}
+
+static const char *halves[] = {
+    "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"header\":",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n",
+    "HTTP/1.1 200 OK\r\n\r\n{\"header\":",
+    "HTTP/1.1 200 OK\r\nContent-Le",
+    "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+    "HTTP/1.1 503 No\r\nContent-Length: 5\r\n\r\nhello",
+    "HTTP/1.1 502 No\r\nContent-Length: 0\r\n\r\n",
+    "HTTP/1.1 400 No\r\nContent-Length: 100\r\n\r\n{\"code\":3",
+    "HTTP/1.1 100 Continue\r\n\r\n",
+    "SSH-2.0-OpenSSH_9.2\r\n",
+    "\r\n\r\n\r\n",
+    "",
+};
+static int half;
+
+static void serve_a_half(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    if (odd_read(s, fd, &r)) odd_send(fd, halves[half]);
+}
+
+static void half_an_answer_and_nonsense_are_lost(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    begin_both(serve_a_half, serve_well);
+    for (half = 0; half < (int)(sizeof halves / sizeof *halves); half++) {
+        struct sl_etcd *c = client_of(both, LATER_MS);
+        call(c, &a, "/v3/kv/txn", "{}", false);
+        if (a.call.fate != SL_ETCD_LOST) fail_msg("%d: %s", a.call.fate, halves[half]);
+        assert_int_equal(two.requests, half);
+        sl_etcd_free(c);
+        c = client_of(both, LATER_MS);
+        call(c, &a, "/v3/kv/range", "{}", true);
+        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+        sl_etcd_free(c);
+    }
+    end_both(NULL);
+}
+
+static void serve_silence(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    odd_read(s, fd, &r);
+    odd_wait(fd);
+}
+
+static void a_silent_member_is_given_up(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    begin_both(serve_silence, serve_well);
+    struct sl_etcd *c = client_of(both, SOON_MS);
+    sl_ms begun = now_ms();
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_LOST, 0, 0, "no answer within 300 ms");
+    assert_true(now_ms() - begun >= SOON_MS);
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+    end_both(c);
+}
+
+static void serve_drops(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    if (!odd_read(s, fd, &r)) return;
+    odd_send(fd, "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{");
+    while (!s->stops) {
+        odd_send(fd, " ");
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+    }
+}
+
+static void an_answer_that_drips_is_given_up_in_the_end(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    odd_begin(&one, serve_drops);
+    struct sl_etcd *c = client_of(one.url, 200);
+    sl_ms begun = now_ms();
+    call(c, &a, "/v3/kv/range", "{}", false);
+    expect(&a, SL_ETCD_LOST, 0, 0, NULL);
+    assert_true(now_ms() - begun >= 400); /* It was not silent. */
+    end_one(c);
+}
+
+/* --- Errors -------------------------------------------------------------------- */
+
+static int error_status;
+static const char *error_text;
+
+static void serve_an_error(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    while (odd_read(s, fd, &r)) odd_answer(fd, error_status, error_text);
+}
+
+static void an_error_of_etcd_has_a_code_and_words(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    begin_both(serve_an_error, serve_well);
+    struct sl_etcd *c = client_of(both, LATER_MS);
+    error_status = 400;
+    error_text = "{\"error\":\"etcdserver: key is not provided\",\"code\":3,"
+                 "\"message\":\"etcdserver: key is not provided\"}";
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_ANSWERED, 400, 3, "etcdserver: key is not provided");
+    call(c, &a, "/v3/kv/txn", "{}", true);
+    expect(&a, SL_ETCD_ANSWERED, 400, 3, "etcdserver: key is not provided");
+    assert_string_equal(sl_etcd_trouble(c), "");
+    error_status = 404;
+    error_text = "404 page not found\n";
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_ANSWERED, 404, 2, "HTTP 404 404 page not found");
+    error_status = 429;
+    error_text = "{\"error\":\"x\",\"code\":8,\"message\":\"database space exceeded\"}";
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_ANSWERED, 429, 8, "database space exceeded");
+    assert_int_equal(two.requests, 0);
+    end_both(c);
+}
+
+static void an_error_that_does_not_say_what_was_done_is_lost(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    static const int codes[] = {1, 2, 4, 13, 14};
+    char text[200];
+    begin_both(serve_an_error, serve_well);
+    for (int i = 0; i < 5; i++) {
+        struct sl_etcd *c = client_of(both, LATER_MS);
+        snprintf(text, sizeof text, "{\"error\":\"etcdserver: no leader\",\"code\":%d}",
+                 codes[i]);
+        error_status = 503;
+        error_text = text;
+        call(c, &a, "/v3/kv/txn", "{}", false);
+        expect(&a, SL_ETCD_LOST, 503, codes[i], "etcdserver: no leader");
+        assert_non_null(strstr(sl_etcd_trouble(c), "no leader"));
+        assert_int_equal(two.requests, i);
+        sl_etcd_free(c);
+        c = client_of(both, LATER_MS);
+        call(c, &a, "/v3/kv/range", "{}", true);
+        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+        sl_etcd_free(c);
+    }
+    end_both(NULL);
+}
+
+/* --- User and password --------------------------------------------------------- */
+
+#define SECRET "ganz\"geheim"
+static atomic_int tokens, good_token; /* Given; taken. */
+
+static void serve_with_tokens(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    char wanted[64], text[64];
+    while (odd_read(s, fd, &r)) {
+        snprintf(wanted, sizeof wanted, "Authorization: token.%d\r\n", good_token);
+        if (odd_asks_for(&r, "/v3/auth/authenticate")) {
+            bool right = strstr(r.body, "\"password\":\"ganz\\\"geheim\"") != NULL;
+            snprintf(text, sizeof text, "{\"token\":\"token.%d\"}", ++tokens);
+            if (right) odd_answer(fd, 200, text);
+            else
+                odd_answer(
+                    fd, 400,
+                    "{\"error\":\"etcdserver: authentication failed, invalid user "
+                    "ID or password\",\"code\":3}");
+        } else if (strstr(r.head, wanted) != NULL) {
+            odd_answer(fd, 200, OK);
+        } else {
+            odd_answer(fd, error_status, error_text);
+        }
+    }
+}
+
+static struct sl_etcd *client_with_user(const char *password)
+{
+    struct sl_etcd_settings s = settings_of(one.url, LATER_MS);
+    s.user = "root";
+    s.password = password;
+    error_status = 401;
+    error_text = "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}";
+    tokens = 0;
+    good_token = 1;
+    return client_with(&s);
+}
+
+static void a_token_is_asked_for_once_and_again_when_it_is_refused(void **state)
+{
+    (void)state;
+    static const char *const refusals[] = {
+        "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}",
+        "{\"error\":\"etcdserver: user name is empty\",\"code\":3}",
+        "{\"error\":\"auth: revision in header is old\",\"code\":2}",
+        "{\"error\":\"etcdserver: revision of auth store is old\",\"code\":3}"};
+    struct asked a[5] = {0};
+    odd_begin(&one, serve_with_tokens);
+    struct sl_etcd *c = client_with_user(SECRET);
+    for (int round = 0; round < 4; round++) {
+        error_text = refusals[round];
+        good_token = round + 1;
+        for (int i = 0; i < 5; i++) begin_call(c, &a[i], "/v3/kv/txn", "{}", false);
+        for (int i = 0; i < 5; i++) {
+            await_call(c, &a[i]);
+            expect(&a[i], SL_ETCD_ANSWERED, 200, 0, OK);
+        }
+        assert_int_equal(tokens, round + 1);
+    }
+    assert_string_equal(sl_etcd_trouble(c), "");
+    end_one(c);
+}
+
+static void a_token_that_is_always_refused_is_an_answer(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    odd_begin(&one, serve_with_tokens);
+    struct sl_etcd *c = client_with_user(SECRET);
+    good_token = -1;
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_ANSWERED, 401, 16, "etcdserver: invalid auth token");
+    assert_int_equal(tokens, 2);
+    assert_string_equal(sl_etcd_trouble(c), "etcd: etcdserver: invalid auth token");
+    end_one(c);
+}
+
+static void a_wrong_password_is_said_and_not_tried_all_the_time(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    struct watched w = {0};
+    odd_begin(&one, serve_with_tokens);
+    struct sl_etcd *c = client_with_user("falsch");
+    for (int i = 0; i < 10; i++) {
+        call(c, &a, "/v3/kv/txn", "{}", false);
+        expect(&a, SL_ETCD_ANSWERED, i == 0 ? 400 : a.call.http_status, 16,
+               "wrong user or password");
+        assert_string_equal(sl_etcd_trouble(c), "etcd: wrong user or password");
+    }
+    assert_true(tokens < 10);
+    assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
+    await_end(c, &w);
+    assert_string_equal(w.why, "wrong user or password");
+    end_one(c);
+}
+
+static void without_a_member_for_a_token_calls_are_unsent(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    odd_begin(&one, serve_nothing_but_read);
+    struct sl_etcd *c = client_with_user(SECRET);
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_UNSENT, 0, 0, NULL);
+    assert_null(strstr(sl_etcd_trouble(c), "geheim"));
+    end_one(c);
+}
+
+static void serve_without_auth(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    while (odd_read(s, fd, &r)) {
+        if (odd_asks_for(&r, "/v3/auth/authenticate"))
+            odd_answer(fd, 400,
+                       "{\"error\":\"etcdserver: authentication is not enabled\","
+                       "\"code\":9}");
+        else odd_answer(fd, 200, strstr(r.head, "Authorization") == NULL ? OK : "{}");
+    }
+}
+
+static void an_etcd_without_users_is_asked_without_one(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    odd_begin(&one, serve_without_auth);
+    struct sl_etcd *c = client_with_user(SECRET);
+    for (int i = 0; i < 3; i++) {
+        call(c, &a, "/v3/kv/txn", "{}", false);
+        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+    }
+    assert_int_equal(one.requests, 4);
+    end_one(c);
+}
+
+static void serve_a_bad_token(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    while (odd_read(s, fd, &r)) odd_answer(fd, 200, "{\"token\":\"a\\r\\nX-Evil: 1\"}");
+}
+
+static void a_token_is_one_word(void **state)
+{
+    (void)state;
+    struct asked a = {0};
+    odd_begin(&one, serve_a_bad_token);
+    struct sl_etcd *c = client_with_user(SECRET);
+    call(c, &a, "/v3/kv/txn", "{}", false);
+    expect(&a, SL_ETCD_UNSENT, 200, 0, "no token was given");
+    assert_int_equal(one.requests, 1);
+    end_one(c);
+}
+
+/* --- Many, time, the end ------------------------------------------------------- */
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void serve_behind_a_gate(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    while (odd_read(s, fd, &r)) {
+        pthread_mutex_lock(&gate);
+        pthread_mutex_unlock(&gate);
+        odd_answer(fd, 200, OK);
+    }
+}
+
+#define MANY 200
+static struct asked many[MANY];
+
+static void connections_are_bounded_and_all_calls_are_answered(void **state)
+{
+    (void)state;
+    odd_begin(&one, serve_behind_a_gate);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    pthread_mutex_lock(&gate);
+    for (int i = 0; i < MANY; i++) begin_call(c, &many[i], "/v3/kv/txn", "{}", false);
+    while (one.requests < 20) turn(c, 10);
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < MANY; i++) {
+        await_call(c, &many[i]);
+        expect(&many[i], SL_ETCD_ANSWERED, 200, 0, OK);
+    }
+    assert_true(one.open_most <= 32);
+    assert_int_equal(one.requests, MANY);
+    end_one(c);
+}
+
+static void work_calls_no_more_done_than_it_is_told(void **state)
+{
+    (void)state;
+    struct asked a[10] = {0};
+    odd_begin(&one, serve_well);
+    odd_end(&one);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    int all = 0;
+    for (int i = 0; i < 10; i++) begin_call(c, &a[i], "/v3/kv/txn", "{}", false);
+    while (all < 10) {
+        int before = all;
+        sl_etcd_work(c, 2);
+        all = 0;
+        for (int i = 0; i < 10; i++) all += a[i].times;
+        assert_true(all - before <= 2);
+    }
+    sl_etcd_free(c);
+}
+
+static int woken_times;
+static void woken(void *owner)
+{
+    woken_times++;
+    *(sl_ms *)owner = now_ms();
+}
+
+static void it_wakes_up_at_a_time(void **state)
+{
+    (void)state;
+    sl_ms at = 0, begun = now_ms();
+    struct sl_etcd *c = client_of("http://127.0.0.1:1", LATER_MS);
+    woken_times = 0;
+    sl_etcd_wake_at(c, begun + 50, woken, &at);
+    while (woken_times == 0 && now_ms() < begun + 20000) turn(c, 20000);
+    assert_true(at >= begun + 50);
+    sl_etcd_wake_at(c, now_ms() - 5, woken, &at);
+    while (woken_times == 1 && now_ms() < begun + 20000) turn(c, 20000);
+    sl_etcd_wake_at(c, now_ms() + 20, woken, &at);
+    sl_etcd_wake_at(c, SL_NEVER, woken, &at);
+    for (int i = 0; i < 5; i++) turn(c, 20);
+    assert_int_equal(woken_times, 2);
+    sl_etcd_free(c);
+}
+
+static void at_the_end_each_call_is_lost_or_unsent(void **state)
+{
+    (void)state;
+    int fates[3] = {0};
+    odd_begin(&one, serve_silence);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    for (int i = 0; i < MANY; i++) begin_call(c, &many[i], "/v3/kv/txn", "{}", i % 2);
+    while (one.requests < 20) turn(c, 10);
+    sl_etcd_free(c);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(many[i].times, 1);
+        fates[many[i].call.fate]++;
+    }
+    assert_int_equal(fates[SL_ETCD_ANSWERED], 0);
+    assert_true(fates[SL_ETCD_LOST] >= one.requests);
+    assert_true(fates[SL_ETCD_UNSENT] >= MANY - 32);
+    odd_end(&one);
+    sl_etcd_free(NULL);
+}
+
+static struct sl_etcd *again_client;
+static struct asked again_next;
+
+static void ask_again(struct sl_etcd_call *done)
+{
+    (void)done;
+    begin_call(again_client, &again_next, "/v3/kv/txn", "{}", false);
+}
+
+static void a_call_may_be_sent_from_the_end_of_another(void **state)
+{
+    (void)state;
+    struct sl_etcd_call first = {
+        .path = "/v3/kv/txn", .body = {"{}", 2}, .done = ask_again};
+    odd_begin(&one, serve_well);
+    again_client = client_of(one.url, LATER_MS);
+    memset(&again_next, 0, sizeof again_next);
+    sl_etcd_send(again_client, &first);
+    await_call(again_client, &again_next);
+    expect(&again_next, SL_ETCD_ANSWERED, 200, 0, OK);
+    end_one(again_client);
+}
+
+/* --- Watches ------------------------------------------------------------------- */
+
+#define STREAM "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+#define CREATED "{\"result\":{\"created\":true}}\n"
+static atomic_int watch_part; /* How far the test has come. */
+
+static void serve_a_watch(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    if (!odd_read(s, fd, &r)) return;
+    if (!odd_asks_for(&r, "/v3/watch") || strstr(r.body, "\"key\":\"aw==\"") == NULL ||
+        strstr(r.body, "\"start_revision\":\"5\"") == NULL) {
+        odd_answer(fd, 400, "{\"error\":\"wrong\",\"code\":3}");
+        return;
+    }
+    odd_send(fd, STREAM CREATED "{\"result\":{\"ev");
+    while (watch_part == 0) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    odd_send(fd, "ents\":1}}\n\n{\"result\":2}\n{\"half");
+    while (watch_part == 1) nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+static void a_watch_tells_whole_objects_and_ends_once(void **state)
+{
+    (void)state;
+    struct watched w = {0};
+    odd_begin(&one, serve_a_watch);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    watch_part = 0;
+    assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
+    await_told(c, &w, "created");
+    assert_int_equal(w.told, 1);
+    watch_part = 1;
+    await_told(c, &w, "2}");
+    assert_string_equal(w.all, CREATED "{\"result\":{\"events\":1}}\n{\"result\":2}\n");
+    watch_part = 2;
+    await_end(c, &w);
+    assert_string_equal(w.why, "");
+    for (int i = 0; i < 10; i++) turn(c, 10);
+    assert_int_equal(w.ended, 1);
+    assert_int_equal(w.told, 3);
+    end_one(c);
+}
+
+static void a_watch_that_is_ended_inside_says_no_more(void **state)
+{
+    (void)state;
+    struct watched w = {.stop_at_once = true};
+    odd_begin(&one, serve_a_watch);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    watch_part = 1;
+    assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
+    while (w.told == 0) turn(c, 20000);
+    watch_part = 2;
+    for (int i = 0; i < 10; i++) turn(c, 10);
+    assert_int_equal(w.told, 1);
+    assert_int_equal(w.ended, 0);
+    end_one(c);
+}
+
+static const char *watch_line;
+
+static void serve_a_line(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    if (!odd_read(s, fd, &r)) return;
+    if (!odd_asks_for(&r, "/v3/watch")) {
+        odd_wait(fd); /* The probe. */
+        return;
+    }
+    odd_send(fd, watch_line);
+    if (strstr(watch_line, " 200 ") != NULL || watch_line[0] == '\0') odd_wait(fd);
+}
+
+static void a_watch_that_etcd_has_ended_is_over(void **state)
+{
+    (void)state;
+    static const char *const lines[][2] = {
+        {STREAM "{\"result\":{\"canceled\":true,\"cancel_reason\":\"old news\"}}\n",
+         "old news"},
+        {STREAM "{\"error\":{\"grpc_code\":14,\"message\":\"closing\"}}\n", "closing"},
+        {"HTTP/1.1 400 No\r\nContent-Length: 2\r\n\r\nNo", "HTTP 400"},
+        {"HTTP/1.1 400 No\r\nContent-Length: 29\r\n\r\n{\"code\":3,\"message\":\"not "
+         "so\"}",
+         "not so"},
+    };
+    struct watched w = {0};
+    odd_begin(&one, serve_a_line);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    for (int i = 0; i < 4; i++) {
+        watch_line = lines[i][0];
+        assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
+        await_end(c, &w);
+        assert_string_equal(w.why, lines[i][1]);
+    }
+    end_one(c);
+}
+
+static void a_silent_watch_is_over_if_its_member_is_silent_too(void **state)
+{
+    (void)state;
+    struct watched w = {0};
+    static const char *const lines[] = {"", STREAM, STREAM CREATED};
+    odd_begin(&one, serve_a_line);
+    struct sl_etcd *c = client_of(one.url, SOON_MS);
+    for (int i = 0; i < 3; i++) {
+        watch_line = lines[i];
+        assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
+        await_end(c, &w);
+        assert_string_equal(w.why, "no answer within 300 ms");
+        assert_int_equal(w.told, i == 2);
+    }
+    end_one(c);
+}
+
+static void serve_a_quiet_watch(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    while (odd_read(s, fd, &r)) {
+        if (odd_asks_for(&r, "/v3/watch")) odd_send(fd, STREAM CREATED);
+        else odd_answer(fd, 200, OK);
+    }
+}
+
+static void a_silent_watch_goes_on_while_its_member_answers(void **state)
+{
+    (void)state;
+    struct watched w = {0};
+    odd_begin(&one, serve_a_quiet_watch);
+    struct sl_etcd *c = client_of(one.url, 500);
+    assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
+    sl_ms end = now_ms() + 20000;
+    while (one.requests < 4 && now_ms() < end) turn(c, 1000);
+    assert_true(one.requests >= 4); /* Three probes. */
+    assert_int_equal(w.told, 1);
+    assert_int_equal(w.ended, 0);
+    end_one(c);
+}
+
+static void serve_an_endless_object(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    static char some[65536];
+    memset(some, 'x', sizeof some - 1);
+    if (!odd_read(s, fd, &r)) return;
+    odd_send(fd, STREAM);
+    for (int i = 0; i < 400 && !s->stops; i++) odd_send(fd, some);
+}
+
+static void an_object_without_an_end_is_too_big(void **state)
+{
+    (void)state;
+    struct watched w = {0};
+    odd_begin(&one, serve_an_endless_object);
+    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
+    await_end(c, &w);
+    assert_string_equal(w.why, "an object of a watch is too big");
+    end_one(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(base64_is_read_as_it_was_written),
+        cmocka_unit_test(what_is_not_base64_is_refused),
+        cmocka_unit_test(the_end_of_a_range_is_the_next_that_begins_otherwise),
+        cmocka_unit_test(settings_that_are_wrong_are_refused_with_words),
+        cmocka_unit_test(a_password_in_a_url_is_refused_and_not_repeated),
+        cmocka_unit_test(an_answer_is_an_answer_and_a_connection_is_used_again),
+        cmocka_unit_test(a_member_may_have_a_name),
+        cmocka_unit_test_teardown(a_proxy_of_the_environment_is_not_asked, calm),
+        cmocka_unit_test(redirects_are_not_followed),
+        cmocka_unit_test(an_answer_that_is_too_big_is_said_to_be),
+        cmocka_unit_test(nobody_there_is_unsent),
+        cmocka_unit_test(the_next_member_is_asked_when_one_is_not_there),
+        cmocka_unit_test(a_request_that_was_read_and_not_answered_is_lost),
+        cmocka_unit_test(a_request_that_only_reads_goes_to_the_next_member),
+        cmocka_unit_test(a_request_on_an_old_connection_is_not_sent_again_by_curl),
+        cmocka_unit_test(a_connection_that_was_closed_is_made_anew),
+        cmocka_unit_test(a_member_that_hangs_up_at_once_does_nothing),
+        cmocka_unit_test(half_an_answer_and_nonsense_are_lost),
+        cmocka_unit_test(a_silent_member_is_given_up),
+        cmocka_unit_test(an_answer_that_drips_is_given_up_in_the_end),
+        cmocka_unit_test(an_error_of_etcd_has_a_code_and_words),
+        cmocka_unit_test(an_error_that_does_not_say_what_was_done_is_lost),
+        cmocka_unit_test(a_token_is_asked_for_once_and_again_when_it_is_refused),
+        cmocka_unit_test(a_token_that_is_always_refused_is_an_answer),
+        cmocka_unit_test(a_wrong_password_is_said_and_not_tried_all_the_time),
+        cmocka_unit_test(without_a_member_for_a_token_calls_are_unsent),
+        cmocka_unit_test(an_etcd_without_users_is_asked_without_one),
+        cmocka_unit_test(a_token_is_one_word),
+        cmocka_unit_test(connections_are_bounded_and_all_calls_are_answered),
+        cmocka_unit_test(work_calls_no_more_done_than_it_is_told),
+        cmocka_unit_test(it_wakes_up_at_a_time),
+        cmocka_unit_test(at_the_end_each_call_is_lost_or_unsent),
+        cmocka_unit_test(a_call_may_be_sent_from_the_end_of_another),
+        cmocka_unit_test(a_watch_tells_whole_objects_and_ends_once),
+        cmocka_unit_test(a_watch_that_is_ended_inside_says_no_more),
+        cmocka_unit_test(a_watch_that_etcd_has_ended_is_over),
+        cmocka_unit_test(a_silent_watch_is_over_if_its_member_is_silent_too),
+        cmocka_unit_test(a_silent_watch_goes_on_while_its_member_answers),
+        cmocka_unit_test(an_object_without_an_end_is_too_big),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,404 @@
+/* test_state_engine.c - a keeper's fences and the length of its leases, kept by an engine: by
+ * transcripts. The table and the state are the server's own; commands, connections and the
+ * engine are ours. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test.h"
+
+#include "server/state.h"
+
+/* --- The stage ------------------------------------------------------------- */
+
+enum { CONNS = 3, BLOCK = 20000000 };
+
+static struct server s;
+static struct sl_settings settings;
+static struct conn conns[CONNS]; /* "a", "b", ... */
+static struct session sessions[CONNS];
+static char said[4096];
+static bool engine_is_full; /* Nothing can be ordered. */
+static bool answers_at_once;
+static bool leads; /* As far as the dispatcher knows. */
+
+static void say(const char *format, ...)
+{
+    size_t n = strlen(said);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(said + n, sizeof said - n, format, args);
+    va_end(args);
+}
+
+#define SAID(text)                       \
+    do {                                 \
+        assert_string_equal(said, text); \
+        said[0] = '\0';                  \
+    } while (0)
+
+static char name_of(const struct conn *c)
+{
+    return (char)('a' + (c - conns));
+}
+
+/* What is ordered: the limit as so much above the clock. */
+static bool write_to_engine(struct server *server, sl_fence fence_limit,
+                            sl_ms longest_ms)
+{
+    assert_ptr_equal(server, &s);
+    if (engine_is_full) return false;
+    say("write clock+%lld longest %lld\n",
+        (long long)fence_limit - (long long)s.now.wall_us, (long long)longest_ms);
+    if (answers_at_once) sl_state_written(&s, true);
+    return true;
+}
+
+/* --- In the place of the rest of the server --------------------------------- */
+
+void sl_server_look_at_clock(struct server *server)
+{
+    (void)server;
+}
+
+void sl_server_settle(struct server *server)
+{
+    (void)server;
+}
+
+void sl_server_go_on(struct server *server)
+{
+    (void)server;
+}
+
+bool sl_effects_tell(struct server *server)
+{
+    (void)server;
+    return true;
+}
+
+void sl_conn_work(struct conn *c)
+{
+    (void)c;
+}
+
+void sl_conn_unblock(struct conn *c)
+{
+    sl_state_waited(c);
+    c->blocked = SL_NOT_BLOCKED;
+    s.blocked_count--;
+}
+
+void sl_say(struct call *call, const char *word, const char *text)
+{
+    say("%c %s %s\n", name_of(call->c), word, text);
+}
+
+void sl_say_status(struct call *call, int status)
+{
+    say("%c %s\n", name_of(call->c), sluice_status_word(status));
+}
+
+/* The one command: ACQUIRE KEY LEASE. */
+void sl_dispatch(struct conn *c, const struct sl_args *args)
+{
+    struct call call = {.c = c, .s = &s, .at = args->at, .n = args->n};
+    struct sl_grant g;
+    char lease[20] = "";
+    if (!leads) {
+        say("%c forwarded %.*s\n", name_of(c), (int)args->at[0].n, args->at[0].at);
+        return;
+    }
+    memcpy(lease, args->at[1].at, args->at[1].n);
+    struct sl_want w = {.key = args->at[0],
+                        .per = 1,
+                        .buckets = 1,
+                        .units = 1,
+                        .lease_ms = atoll(lease)};
+    if (w.lease_ms > 0 && !sl_state_may_lease(&call, w.lease_ms)) return;
+    int status = sl_table_acquire(s.table, s.now, &c->session->s, &w, &g);
+    if (status == SLUICE_EFENCES) sl_state_lack_fence(&call);
+    else if (status != SLUICE_OK) sl_say_status(&call, status);
+    else {
+        if (w.lease_ms > 0) sl_state_given(&s, w.lease_ms);
+        say("%c granted %.*s clock%+lld\n", name_of(c), (int)w.key.n, w.key.at,
+            (long long)g.fence - (long long)s.now.wall_us);
+    }
+}
+
+static void acquire(char who, const char *key, const char *lease)
+{
+    const struct sl_bytes words[] = {{key, strlen(key)}, {lease, strlen(lease)}};
+    const struct sl_args args = {.at = (struct sl_bytes *)(uintptr_t)words, .n = 2};
+    s.stats.commands++;
+    sl_dispatch(&conns[who - 'a'], &args);
+    if (conns[who - 'a'].deferred != NULL) say("%c is deferred\n", who);
+}
+
+static void turn(void)
+{
+    s.commands_left = 1000;
+    sl_state_resume(&s);
+    sl_state_look_ahead(&s);
+    assert_false(sl_state_has_more(&s));
+    sl_table_check(s.table);
+}
+
+/* The engine has answered. */
+static void written(bool ok)
+{
+    sl_state_written(&s, ok);
+    turn();
+}
+
+static void pass(sl_ms seconds)
+{
+    struct sl_effect e;
+    for (; seconds > 0; seconds--) {
+        s.now.ms += 1000;
+        s.now.wall_us += 1000000;
+        while (sl_table_next(s.table, s.now, &e)) {}
+        sl_state_second(&s);
+        turn();
+    }
+}
+
+/* The keeper, of which the engine knows this, and the clock; quiet for so long. */
+static void reign(long long limit_above_clock, sl_ms longest_ms, sl_ms quiet_ms)
+{
+    leads = true;
+    sl_state_reign(&s, (sl_fence)((long long)s.now.wall_us + limit_above_clock),
+                   longest_ms);
+    if (quiet_ms > 0) sl_table_be_quiet(s.table, s.now.ms + quiet_ms);
+    sl_table_set_authority(s.table, SL_NEVER);
+    turn();
+}
+
+static void resign(void)
+{
+    leads = false;
+    sl_state_idle(&s);
+    sl_table_reset(s.table);
+    turn();
+}
+
+static int begin(void **state)
+{
+    const struct sl_limits limits = {.keys_max = 100,
+                                     .waiters_max = 100,
+                                     .key_bytes_max = 100,
+                                     .value_bytes_max = 100};
+    (void)state;
+    memset(&s, 0, sizeof s);
+    memset(conns, 0, sizeof conns);
+    s.settings = &settings;
+    settings.lease_ms_max = 86400000;
+    s.table = sl_table_new(&limits, 42);
+    s.now = (struct sl_now){.ms = 5000, .wall_us = 1000000000};
+    for (uint32_t i = 0; i < CONNS; i++) {
+        sl_session_begin(&sessions[i].s, i + 1, 0);
+        conns[i].server = &s;
+        conns[i].session = &sessions[i];
+    }
+    said[0] = '\0';
+    engine_is_full = answers_at_once = leads = false;
+    return sl_state_start_engine(&s, write_to_engine);
+}
+
+static int end(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CONNS; i++) sl_state_forget(&conns[i]);
+    sl_table_free(s.table);
+    free(s.state);
+    return 0;
+}
+
+static struct sl_state_view look(void)
+{
+    struct sl_state_view v;
+    sl_state_look(&s, &v);
+    return v;
+}
+
+/* --- Tests ----------------------------------------------------------------- */
+
+static void nothing_is_granted_before_a_reign(void **state)
+{
+    (void)state;
+    leads = true;
+    acquire('a', "k", "0");
+    acquire('a', "k", "5000");
+    SAID("a NOKEEPER\na NOKEEPER\n");
+    pass(3);
+    SAID(""); /* And nothing is written. */
+    assert_true(sl_state_keeps(&s));
+}
+
+static void a_reign_begins_with_a_write_and_above_the_limit(void **state)
+{
+    (void)state;
+    reign(500, 2000, 0);
+    SAID("write clock+20000500 longest 2000\n");
+    acquire('a', "k", "0");
+    acquire('b', "x", "1500"); /* Known to the engine; but it needs a fence. */
+    SAID("a is deferred\nb is deferred\n");
+    assert_int_equal(look().deferred, 2);
+    written(true);
+    SAID("a granted k clock+501\nb granted x clock+502\n");
+    assert_int_equal(look().fence_limit, s.now.wall_us + 500 + BLOCK);
+    assert_int_equal(look().writes, 1);
+}
+
+static void a_longer_lease_is_written_before_it_is_given(void **state)
+{
+    (void)state;
+    reign(0, 2000, 0);
+    written(true);
+    SAID("write clock+20000000 longest 2000\n");
+    acquire('a', "k", "7000");
+    acquire('b', "x", "2000");
+    SAID("write clock+20000000 longest 10000\n"
+         "a is deferred\nb granted x clock+1\n");
+    written(true);
+    SAID("a granted k clock+2\n");
+    assert_int_equal(look().lease_longest_ms, 10000);
+}
+
+static void while_it_is_quiet_the_longest_does_not_fall(void **state)
+{
+    (void)state;
+    answers_at_once = true;
+    reign(0, 300000, 30000);
+    SAID("write clock+20000000 longest 300000\n");
+    pass(29);
+    assert_int_equal(look().lease_longest_ms, 300000);
+    said[0] = '\0';
+    pass(2);
+    assert_int_equal(look().lease_longest_ms, 0);
+    SAID("write clock+20000000 longest 0\n");
+}
+
+static void a_lease_longer_than_this_node_gives_is_waited_for(void **state)
+{
+    (void)state;
+    settings.lease_ms_max = 10000; /* For all, but the state knows it from its start. */
+    s.state = (free(s.state), NULL);
+    assert_int_equal(sl_state_start_engine(&s, write_to_engine), 0);
+    reign(0, 3600000, 3700000);
+    SAID("write clock+20000000 longest 3600000\n");
+}
+
+static void an_engine_that_does_not_answer_is_named(void **state)
+{
+    (void)state;
+    reign(0, 2000, 0);
+    written(true);
+    said[0] = '\0';
+    acquire('a', "k", "7000");
+    written(false);
+    acquire('b', "x", "1000"); /* What is known can be given. */
+    acquire('b', "y", "7000");
+    SAID("write clock+20000000 longest 10000\na is deferred\n"
+         "a IO etcd does not answer: what it does not know cannot be granted; shorter "
+         "leases may be\n"
+         "b granted x clock+1\n"
+         "b IO etcd does not answer: what it does not know cannot be granted; shorter "
+         "leases may be\n");
+    assert_int_equal(look().errors, 1);
+    pass(1); /* It is tried again. */
+    SAID("write clock+20000000 longest 10000\n");
+    written(true);
+    acquire('a', "k", "7000");
+    SAID("a granted k clock+0\n");
+}
+
+static void what_cannot_be_ordered_has_failed(void **state)
+{
+    (void)state;
+    engine_is_full = true;
+    reign(0, 2000, 0);
+    acquire('a', "k", "0");
+    SAID("a IO etcd does not answer: what it does not know cannot be granted; shorter "
+         "leases may be\n");
+    engine_is_full = false;
+    pass(1);
+    written(true);
+    SAID("write clock+20000000 longest 0\n"); /* Nobody has one, and it is not quiet. */
+    acquire('a', "k", "0");
+    SAID("a granted k clock+0\n");
+    engine_is_full = true; /* While somebody waits for it. */
+    acquire('b', "x", "7000");
+    turn();
+    SAID("b is deferred\n"
+         "b IO etcd does not answer: what it does not know cannot be granted; shorter "
+         "leases may be\n");
+}
+
+static void who_was_deferred_is_handed_back_when_the_reign_ends(void **state)
+{
+    (void)state;
+    reign(0, 2000, 0);
+    acquire('a', "k", "0");
+    acquire('b', "x", "9000");
+    SAID("write clock+20000000 longest 2000\na is deferred\nb is deferred\n");
+    resign();
+    SAID("a forwarded k\nb forwarded x\n");
+    assert_int_equal(look().deferred, 0);
+    assert_int_equal(s.blocked_count, 0);
+    assert_int_equal(s.stats.commands, 2 - 2); /* Dispatched again is not once more. */
+    sl_state_written(&s, true);                /* Too late: it is not believed. */
+    assert_int_equal(look().fence_limit, 0);
+    leads = true;
+    acquire('a', "k", "0");
+    SAID("a NOKEEPER\n");
+    pass(2);
+    SAID("");
+}
+
+static void a_second_reign_begins_where_the_engine_is(void **state)
+{
+    (void)state;
+    answers_at_once = true;
+    reign(0, 0, 0);
+    acquire('a', "k", "50000");
+    resign();
+    said[0] = '\0';
+    reign(90000000, 2000, 0); /* Others have reigned meanwhile. */
+    acquire('a', "k", "0");
+    SAID("write clock+110000000 longest 2000\na granted k clock+90000001\n");
+}
+
+static void the_next_block_is_written_while_grants_go_on(void **state)
+{
+    (void)state;
+    reign(0, 0, 0);
+    written(true);
+    said[0] = '\0';
+    pass(9);
+    SAID("");
+    pass(2); /* Half of it has passed. */
+    SAID("write clock+20000000 longest 0\n");
+    acquire('a', "k", "0");
+    SAID("a granted k clock+0\n");
+    written(true);
+    SAID("");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+        TEST(nothing_is_granted_before_a_reign),
+        TEST(a_reign_begins_with_a_write_and_above_the_limit),
+        TEST(a_longer_lease_is_written_before_it_is_given),
+        TEST(while_it_is_quiet_the_longest_does_not_fall),
+        TEST(a_lease_longer_than_this_node_gives_is_waited_for),
+        TEST(an_engine_that_does_not_answer_is_named),
+        TEST(what_cannot_be_ordered_has_failed),
+        TEST(who_was_deferred_is_handed_back_when_the_reign_ends),
+        TEST(a_second_reign_begins_where_the_engine_is),
+        TEST(the_next_block_is_written_while_grants_go_on),
+    };
+    return cmocka_run_group_tests_name("state_engine", tests, NULL, NULL);
+}
