@@ -265,7 +265,7 @@ def an_error_before_an_abort_or_outside_is_none_of_the_next_transaction(t):
 
 
 @test
-def the_first_error_counts(t):
+def who_restarts_does_whatever_else_failed(t):
     """RESTART is to be replayed, whatever follows it; after another error it is that error."""
     s = start(t, *A_LIMIT)
     a, b = s.clients(2)
@@ -282,12 +282,9 @@ def the_first_error_counts(t):
         check_error(b("TX.PUT", "t", "a", "2"), "RESTART")
         check(a.reply(), "OK")
         check_error(b(*bad), "TOOBIG")
-        if first:
-            commit_fails(b, "TOOBIG", "TX.PUT")
-        else:
-            check_error(b("TX.COMMIT"), "RESTART", "TX.BEGIN again")
-            check(begin(b), number, "its age is kept")
-            ok(b, "TX.ABORT")
+        check_error(b("TX.COMMIT"), "RESTART", "TX.BEGIN again")
+        check(begin(b), number, "its age is kept")
+        ok(b, "TX.ABORT")
         commit(a)
 
 
@@ -959,6 +956,20 @@ def tx_total_bytes_max(t):
 
 
 @test
+def tx_total_locks_max(t):
+    s = start(t, "--tx-total-locks-max", "4")
+    a, b = s.clients(2)
+    begin(a)
+    begin(b)
+    ok(a, "TX.PUT", "t", "a", "1")
+    ok(b, "TX.PUT", "t", "b", "1")
+    check_error(b("TX.PUT", "t", "c", "1"), "TRANSACTIONS", "4 locks", "(tx-total-locks-max)")
+    commit_fails(b, "TRANSACTIONS", "TX.PUT")
+    commit(a)
+    check(table(s, "t"), {b"a": b"1"})
+
+
+@test
 def tx_age(t):
     s = start(t, "--tx-age", "300ms")
     a, b = s.clients(2)
@@ -969,7 +980,12 @@ def tx_age(t):
     if isinstance(got, Error):  # a slow machine: both were too old
         check_error(got, "AGE", "(tx-age)")
     check_error(a("TX.COMMIT"), "AGE", "300 ms", "(tx-age)", "TX.BEGIN again")
-    begin(a)
+    number = begin(a)
+    check_error(a("TX.PUT", "t"), "ERR", "wrong number")
+    b.close()
+    t.until(lambda: isinstance(a("TX.LOCK", "READ", "t", "k"), Error), "it is too old")
+    check_error(a("TX.COMMIT"), "AGE")  # and not what failed before: it keeps its number
+    check(begin(a), number)
     check(a("TX.OUTCOME", "x"), None)
     check(s.info()["keeper"], "leader")
     c = start(t, "--tx-age", "0", folder="other").client()
@@ -1214,14 +1230,14 @@ def without_a_folder_there_are_no_transactions(t):
 def engine_lmdb_where_it_cannot_be_is_refused(t):
     node = ("--node", "1", "--peers", "1=127.0.0.1:9", "--secret", "0123456789abcdef")
     for options, words, status in (
-            (node + ("--data", t.path("d")), "cluster have no engine", 2),
+            (node + ("--data", t.path("d")), "cluster have etcd", 2),
             (("--data", "none"), "--data FOLDER", 2), ((), "--data FOLDER", 1)):
         p = t.failing("--engine", "lmdb", *options)
         check(p.status, status, p.err)
         check_that(words in p.err, "it says why: " + p.err)
     p = t.failing("--engine", "sqlite")
     check(p.status, 2)
-    check_that("auto, none or lmdb is expected" in p.err, p.err)
+    check_that("auto, none, lmdb or etcd is expected" in p.err, p.err)
 
 
 @test

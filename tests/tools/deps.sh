@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 
 # Every command that a group other than deb, arm64 and bench wants.
 all='cc gcc meson ninja pkg-config nm clang clang-format shellcheck mandoc spin python3'
-all="$all redis-server redis-cli node npm"
+all="$all redis-server redis-cli node npm etcd"
 
 # machine TOOL...: a machine that has the tools which tools/deps itself needs, and these.
 machine() {

@@ -5,6 +5,7 @@
 #     program   the program of a build that they test: src/cli/sluice
 #     sources   the folder that knows the mutants: src/cli
 #     suites    their programs but for `SUITE.py`: tests/cli/test_
+#     slow      suites whose tests take longer, if there are any: keeper
 #     $1        the build, build/plain; further words choose mutants
 #
 # A mutant is the program with one of its rules broken: see tests/tools/mutant. For each the
@@ -53,7 +54,7 @@ try() { # try LOG SECONDS PROGRAM SUITE PATTERN...
 # The sound program passes them all. Each pattern must name a test.
 try_sound() { # try_sound SUITE
     local patterns
-    mapfile -t patterns < <(rows | awk -F'|' -v suite="$1" '$3 == suite {print $4}')
+    mapfile -t patterns < <(rows | awk -F'|' -v suite="$1" '$3 == suite {print $4}' | sort -u)
     try "sound.$1" 60 "$build/$program" "$1" "${patterns[@]}" &&
         [ "$(grep -c '^ok ' "$dir/sound.$1.log")" -ge ${#patterns[@]} ] &&
         : >"$dir/sound.$1.green"
@@ -61,9 +62,10 @@ try_sound() { # try_sound SUITE
 
 # What is broken need not be waited for as long as what is slow.
 try_mutant() { # try_mutant NAME SUITE PATTERN
-    local status=0
+    local status=0 seconds=8
+    case " ${slow-} " in *" $2 "*) seconds=20 ;; esac
     if tests/tools/mutant "$build" "$program" "$1" "$dir/$1" >"$dir/$1.log" 2>&1; then
-        try "$1" 8 "$dir/$1" "$2" "$3" || status=$?
+        try "$1" "$seconds" "$dir/$1" "$2" "$3" || status=$?
     else
         status=unbuilt
     fi

@@ -1,27 +1,22 @@
 """node.py - one node of a cluster: its process, its files, its clients."""
 import os
 import shutil
-import signal
 import socket
 
 from clock import Clock
-from processes import PATIENCE_S, Refused, processes_of, state_of, until
+from part import Part
+from processes import PATIENCE_S, Refused
 
 
-class Node:
+class Node(Part):
     """A node of a cluster. It need not run."""
 
     def __init__(self, cluster, number, host, port, node_port, proxy_port):
-        self.cluster = cluster
+        super().__init__(cluster, "node %d" % number, str(number), "node%d" % number)
         self.id = number
         self.host, self.port, self.node_port = host, port, node_port
         self.proxy_port = proxy_port
-        self.dir = os.path.join(cluster.dir, "node%d" % number)
         self.options = {}  # settings of this node alone; they count from its next start
-        self.popen = None
-
-    def __repr__(self):
-        return "node %d" % self.id
 
     # What it is.
 
@@ -38,41 +33,8 @@ class Node:
         return "%s:%d" % (self.host, self.node_port)
 
     @property
-    def pid(self):
-        """Of its process, or None."""
-        if self.popen is not None:
-            if self.popen.poll() is None:
-                return self.popen.pid
-            self.popen = None
-        for pid, role in processes_of(self.cluster.dir).items():
-            if role == str(self.id) and state_of(pid) not in ("", "Z", "X"):
-                return pid
-        return None
-
-    @property
-    def state(self):
-        """up, paused or dead."""
-        pid = self.pid
-        if pid is None:
-            return "dead"
-        return "paused" if state_of(pid) == "T" else "up"
-
-    @property
     def config_path(self):
         return os.path.join(self.dir, "sluice.conf")
-
-    @property
-    def log_path(self):
-        return os.path.join(self.dir, "log")
-
-    @property
-    def log(self):
-        """All that it ever said, over all its starts."""
-        try:
-            with open(self.log_path, errors="backslashreplace") as f:
-                return f.read()
-        except FileNotFoundError:
-            return ""
 
     @property
     def was_started(self):
@@ -84,81 +46,32 @@ class Node:
     def start(self, *args, wait=True):
         """Start it; args are further words for the server. wait: until it is ready to be
         asked, which does not mean that it has found the others."""
-        if self.pid is not None:
-            raise Refused("node %d runs already" % self.id)
         self.write_config()
         words = self.cluster.command + ["--config", "sluice.conf",
                                         *self.cluster.words, *args]
         if not self.was_started and self.cluster.is_first(self):
             words.append("--bootstrap")
-        self.log_from = os.path.getsize(self.log_path) if os.path.exists(self.log_path) else 0
-        self.popen = self.cluster.spawn(str(self.id), words, self.log_path, self.dir,
-                                        namespace=self.id, clock=self.clock_path)
+        self.launch(words, clock=self.clock_path)
         if wait:
             self.wait_ready()
         return self
 
     def wait_ready(self, seconds=PATIENCE_S):
-        """Until it answers clients. What it said is in the exception if it has ended."""
-
-        def ready():
-            if self.pid is None:
-                raise Refused("node %d has ended; its log:\n%s" % (self.id, self.since_start()))
-            return self.answers()
-
-        until(ready, "node %d answers" % self.id, seconds)
+        """Until it answers clients."""
+        super().wait_ready(seconds)
         with open(os.path.join(self.dir, "started"), "w"):
             pass
 
-    def since_start(self):
-        """What it said since it was last started."""
-        return self.log.encode()[getattr(self, "log_from", 0):].decode("utf-8", "replace")
-
     def answers(self, seconds=1.0):
-        """Does it answer PING?"""
+        """Is it ready, by its own word too (another may be at its port), and answers PING?"""
+        if "ready: sluice" not in self.since_start():
+            return False
         try:
             with socket.create_connection(self.address, seconds) as s:
                 s.sendall(b"PING\r\n")
                 return s.recv(100) != b""  # also "you need a password"
         except OSError:
             return False
-
-    def kill(self, number=signal.SIGKILL):
-        """Send a signal. After one that ends it, it is dead when this returns."""
-        pid = self.pid
-        if pid is None:
-            raise Refused("node %d does not run" % self.id)
-        if number == signal.SIGSTOP:
-            return self.pause()
-        os.kill(pid, number)
-        if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-            if number != signal.SIGKILL and state_of(pid) == "T":
-                return None  # it will see the signal when it goes on
-            until(lambda: self.pid is None, "node %d is dead" % self.id)
-        return None
-
-    def stop(self):
-        """SIGTERM: as an operator does it."""
-        self.kill(signal.SIGTERM)
-
-    def restart(self, number=signal.SIGKILL, **more):
-        if self.pid is not None:
-            self.kill(number)
-        return self.start(**more)
-
-    def pause(self):
-        """SIGSTOP; it has stopped when this returns."""
-        pid = self.pid
-        if pid is None:
-            raise Refused("node %d does not run" % self.id)
-        os.kill(pid, signal.SIGSTOP)
-        until(lambda: state_of(pid) in ("T", ""), "node %d is paused" % self.id)
-
-    def resume(self):
-        pid = self.pid
-        if pid is None:
-            raise Refused("node %d does not run" % self.id)
-        os.kill(pid, signal.SIGCONT)
 
     def wipe(self):
         """Lose the folder of a dead node, as a new disk would. It is not a first start of
@@ -194,6 +107,13 @@ class Node:
         said["nodes"] = {n["id"]: n for n in map(as_dict, said["nodes"])}
         return said
 
+    def keeper(self):
+        """What it says of the keeper: {"keeper_node": "1", "term": "3", ...}."""
+        lines = self.call("INFO", "keeper", timeout=2.0)
+        if isinstance(lines, dict):  # redis-py has read it
+            return {k: str(v) for k, v in lines.items()}
+        return dict(line.split(":", 1) for line in lines.decode().splitlines() if ":" in line)
+
     def hears(self, numbers):
         """Is it connected with these others, as far as it is on a list with them?"""
         import redis
@@ -228,6 +148,8 @@ class Node:
         }
         if c.password:
             values["password-file"] = "../password"
+        if c.etcd:
+            values.update(c.etcd.settings())
         values.update(c.options)
         values.update(self.options)
         return values

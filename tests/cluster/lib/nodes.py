@@ -25,6 +25,7 @@ Where nodes live, and how they can be cut:
     netns and proxied          both: cut and slow by the proxy, cut(0, 1) by the namespace
 
 clock=True: each node has clocks that can be set, see clock().
+etcd=3: the nodes run on so many members of etcd, c.etcd[1] or c["etcd1"], see etcd.py.
 
 All calls may be made from several threads, but not two about one node at once. A fault that
 cannot be made here raises Refused with the reason.
@@ -49,6 +50,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.abspath(os.path.join(HERE, "../../.."))
 if HERE not in sys.path:
     sys.path.insert(0, HERE)
+import etcd as etcds  # noqa: E402
 import net  # noqa: E402
 from clock import Clock, build_clock  # noqa: E402
 from node import Node, as_dict  # noqa: E402,F401
@@ -57,7 +59,7 @@ from processes import (MARK, PATIENCE_S, ROLE, Refused, end_processes,  # noqa: 
 
 OUTSIDE = 0
 STATE = "cluster.json"
-PORTS_APART = 10  # 5625, 5635, ...
+PORTS_APART = etcds.PORTS_APART  # 5625, 5635, ...; etcd has ports between them, too
 NODE_PORT, PROXY_PORT = 2, 3  # so far behind the port of clients
 
 
@@ -69,7 +71,7 @@ class Cluster:
 
     def __init__(self, n=3, server=None, netns=False, options=None, proxied=False,
                  clock=False, dir=None, seed=1, port_base=None, keep=False, host=None,
-                 words=()):
+                 words=(), etcd=0, etcd_tls=None, etcd_user=None, etcd_words=(), keeper=True):
         """server: the program, sluice-server or sluice; by default that of build/plain.
         options: settings of all nodes, {"lease-max": "10s"}; None takes one away.
         words: further words of the command line, at each start of each node.
@@ -77,6 +79,7 @@ class Cluster:
         dir: a folder that is not there yet; by default one in /tmp.
         port_base: the port of node 1, on loopback; host: the address there.
         keep: it outlives this process. Without, it ends with it.
+        etcd: how many members of etcd; etcd_...: see Etcd. keeper: up() waits for one.
 
         Nothing is started yet."""
         self.dir = os.path.realpath(dir) if dir else None
@@ -84,12 +87,14 @@ class Cluster:
         self.options = dict(options or {})
         self.words = list(words)
         self.proxied, self.has_clocks, self.seed, self.keep = proxied, clock, seed, keep
+        self.keeper = keeper
         self.port_base, self.loopback = port_base, host
         self.netns = net.Net() if netns else None
         self.password = secrets.token_hex(8) if netns else None
         self.first = list(range(1, n + 1))  # that begin together, with --bootstrap
         self.nodes = {}
         self.cuts = []  # [from, to, "drop" or "reset"], each one way
+        self.etcd = etcds.Etcd(self, etcd, etcd_tls, etcd_user, etcd_words) if etcd else None
         self.guard = self.proxy_popen = None
         self.made = False  # the folder is ours
         self.spawning = threading.Lock()
@@ -97,6 +102,8 @@ class Cluster:
     # As a container of nodes.
 
     def __getitem__(self, number):
+        if isinstance(number, str) and number.startswith("etcd") and self.etcd:
+            return self.etcd[int(number[4:]) if number[4:].isdigit() else number[4:]]
         if number not in self.nodes:
             raise Refused("there is no node %s; there are %s" % (
                 number, ", ".join(map(str, sorted(self.nodes))) or "none"))
@@ -112,6 +119,11 @@ class Cluster:
     def running(self):
         """The nodes that are up, and not paused."""
         return [n for n in self if n.state == "up"]
+
+    @property
+    def parts(self):
+        """Nodes and members of etcd."""
+        return list(self) + list(self.etcd or ())
 
     @property
     def majority(self):
@@ -131,17 +143,24 @@ class Cluster:
 
     def up(self):
         """Make folder, net, proxy and nodes; start all; wait until they are ready."""
+        if self.etcd and etcds.missing():
+            raise Refused(etcds.missing())
         self.make_dir()
         if not self.keep:
             self.guard = Guard(self.dir)
         for name, text in (("secret", secrets.token_hex(16)), ("password", self.password)):
             if text:
                 write_private(os.path.join(self.dir, name), text + "\n")
+        shares = self.loopback is not None  # an address: then ports are taken when they listen
         with alone():
             self.choose_addresses()
             self.save()  # before the first thing that down() would have to end
             self.start_all()
+            if shares:
+                self.wait_ready()
         self.wait_ready()
+        if self.etcd and self.first and self.keeper:
+            self.wait_keeper()
         return self
 
     def start_all(self):
@@ -151,6 +170,8 @@ class Cluster:
             build_clock(self.clock_library)
         if self.proxied:
             self.start_proxy()
+        if self.etcd:
+            self.etcd.up()
         for number in self.first:
             self.new_node(number)
         self.save()
@@ -169,6 +190,8 @@ class Cluster:
         for popen in [n.popen for n in self] + [self.proxy_popen]:
             if popen is not None:
                 popen.wait()
+        if self.etcd:
+            self.etcd.down()
         if self.netns:
             self.netns.down()
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -188,6 +211,19 @@ class Cluster:
                       not self.is_cut(node.id, n.id)]
             until(lambda: node.hears(others), "%r is connected with %r" % (node, others),
                   max(1.0, end - time.monotonic()))
+
+    def wait_keeper(self, seconds=PATIENCE_S):
+        """Until every node that runs knows a keeper, and has a way to it."""
+        import redis
+
+        def known(node):
+            try:
+                said = node.keeper()
+                return said["keeper_node"] != "0" and said["keeper_way"] != "0"
+            except (redis.RedisError, OSError):
+                return False
+
+        until(lambda: all(map(known, self.running)), "all nodes know a keeper", seconds)
 
     def wait_granting(self, at=None, seconds=PATIENCE_S):
         """Until a lock is granted at a node, on a key of its own: nodes that were started
@@ -241,6 +277,7 @@ class Cluster:
                        "port_base": self.port_base, "loopback": self.loopback,
                        "netns": self.netns.as_dict() if self.netns else None,
                        "password": self.password, "first": self.first, "cuts": self.cuts,
+                       "etcd": self.etcd.as_dict() if self.etcd else None,
                        "nodes": {n.id: n.options for n in self}}, f, indent=1)
         os.chmod(path + ".new", 0o600)
         os.rename(path + ".new", path)
@@ -262,6 +299,9 @@ class Cluster:
         c.password, c.first, c.cuts = kept["password"], kept["first"], kept["cuts"]
         if kept["netns"]:
             c.netns = net.Net(kept["netns"])
+        if kept["etcd"]:
+            c.etcd = etcds.Etcd.of(c, kept["etcd"])
+            c.etcd.choose(c.port_base)
         for number, options in kept["nodes"].items():
             c.new_node(int(number)).options = options
         return c
@@ -276,8 +316,15 @@ class Cluster:
     def choose_addresses(self):
         if self.netns:
             self.netns.choose(self.name)
-            return
-        most = max(self.first) + 2  # room for some that are added
+        else:
+            self.choose_loopback()
+        if self.etcd:
+            self.etcd.choose(self.port_base)
+            self.etcd.choose_memory()
+
+    def choose_loopback(self):
+        # Room for some that are added.
+        most = max(max(self.first, default=0) + 2, self.etcd.count if self.etcd else 0)
         if self.loopback is None:  # one that no other cluster has
             self.port_base = self.port_base or 5625
             seed = hashlib.sha256(self.dir.encode()).digest()
@@ -364,25 +411,27 @@ class Cluster:
 
     def cut(self, a, b, one_way=False, reset=False):
         """Nothing that a sends reaches b, silently; and nothing of b reaches a, unless
-        one_way. reset: they are told so at once, instead of hearing nothing."""
+        one_way. reset: they are told so at once, instead of hearing nothing. Both are numbers
+        of nodes, or names of members of etcd."""
+        a, b = (x if x == OUTSIDE else self[x].id for x in (a, b))
         for source, target in [(a, b)] if one_way else [(a, b), (b, a)]:
             self.cut_one_way(source, target, "reset" if reset else "drop")
         self.save()
 
     def cut_one_way(self, source, target, how):
-        for number in (source, target):
-            if number != OUTSIDE:
-                self[number]  # Refused, if there is none
         if source == target:
-            raise Refused("a node cannot be cut from itself")
-        if self.netns and (not self.proxied or OUTSIDE in (source, target)):
+            raise Refused("%s cannot be cut from itself" % self.part(source))
+        outside, with_etcd = OUTSIDE in (source, target), max(source, target) >= etcds.FIRST
+        if outside and with_etcd:
+            raise Refused("clients have nothing to do with etcd")
+        if self.netns and (not self.proxied or outside or with_etcd):
             if target == OUTSIDE:
                 self.netns.block(source, OUTSIDE, how, port=self[source].port, outgoing=True)
             elif source == OUTSIDE:
                 self.netns.block(target, OUTSIDE, how, port=self[target].port)
             else:
                 self.netns.block(target, source, how)
-        elif OUTSIDE in (source, target):
+        elif outside:
             raise Refused("clients can be cut off only in namespaces")
         elif self.proxied:
             self.proxy({"do": "set", "from": source, "to": target, "cut": how})
@@ -390,8 +439,12 @@ class Cluster:
             raise Refused("on loopback nodes cannot be cut without a proxy between them")
         self.cuts.append([source, target, how])
 
+    def part(self, number):
+        """By the number that is in `cuts`."""
+        return self.etcd[number - etcds.FIRST + 1] if number >= etcds.FIRST else self[number]
+
     def isolate(self, number, reset=False):
-        """Cut one node from all others."""
+        """Cut one node from all others; not from etcd."""
         for other in self:
             if other.id != number:
                 self.cut(number, other.id, reset=reset)
@@ -419,8 +472,8 @@ class Cluster:
     def heal(self):
         """No cut, no loss, no delay any more. Nodes that are dead or paused stay so."""
         if self.netns:
-            for node in self:
-                self.netns.unblock(node.id)
+            for part in self.parts:
+                self.netns.unblock(part.id)
         if self.proxied:
             self.proxy({"do": "heal"})
         self.cuts = []
@@ -533,10 +586,11 @@ class Cluster:
     # After a failure.
 
     def logs(self):
-        """What all nodes said, as lines with the node before each."""
+        """What all nodes and members of etcd said, as lines with who it was before each."""
         lines = []
-        for node in self:
-            lines += ["%d| %s" % (node.id, line) for line in node.log.splitlines()]
+        for part in self.parts:
+            who = part.title if part.id >= etcds.FIRST else part.id
+            lines += ["%s| %s" % (who, line) for line in part.log.splitlines()]
         return lines
 
 
@@ -553,11 +607,18 @@ def command_of(server):
     return [server, "serve"] if os.path.basename(server) == "sluice" else [server]
 
 
+locked = set()  # folders that this process has a lock on for as long as it runs
+
+
 @contextlib.contextmanager
 def alone():
     """Who chooses addresses is alone on this machine until they are taken; the lock is on the
     folder for temporary files."""
-    lock = os.open(tempfile.gettempdir(), os.O_RDONLY | os.O_DIRECTORY)
+    folder = os.path.realpath(tempfile.gettempdir())
+    if folder in locked:  # a second lock would wait for the first
+        yield
+        return
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -571,9 +632,9 @@ def write_private(path, text):
 
 
 def are_free(host, base, nodes):
-    """Can all ports be listened on that so many nodes need?"""
+    """Can all ports be listened on that so many nodes, and members of etcd, need?"""
     for i in range(nodes):
-        for offset in (0, NODE_PORT, PROXY_PORT):
+        for offset in (0, NODE_PORT, PROXY_PORT, *etcds.OFFSET, *etcds.PROXY_OFFSET):
             with socket.socket() as s:
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:

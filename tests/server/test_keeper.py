@@ -1,0 +1,1544 @@
+#!/usr/bin/python3
+"""test_keeper.py - a cluster on an etcd, live on loopback: any node takes any command, and what
+clients see when the keeper, another node or etcd dies, stops, or cannot be reached.
+
+    tests/server/test_keeper.py SERVER [--jobs N] [PATTERN...]
+
+Tests that break nothing share one cluster, which a process of its own holds.
+"""
+import contextlib
+import fnmatch
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "lib"))
+sys.path.insert(1, os.path.join(HERE, "../cluster/lib"))
+from live import (Client, Closed, Error, Failure, Skip, check, check_error, check_that,  # noqa: E402
+                  main, pairs, tap, test, test_of)
+import etcd as etcds  # noqa: E402
+from nodes import Cluster  # noqa: E402
+from processes import until  # noqa: E402
+
+FOREVER = 10 ** 8
+AUTHORITY_S = 2.0
+SHARED = "SLUICE_TEST_KEEPER"  # in the environment: the folder of the cluster that tests share
+PASSING = ("NOKEEPER", "RECOVERING", "STALE", "RESTART", "CLOSED", "NOTX")
+
+
+# --- What they share ---------------------------------------------------------------------------
+
+
+class Live:
+    """A cluster, as clients see it."""
+
+    def __init__(self, t, cluster):
+        self.t, self.c = t, cluster
+
+    def __getitem__(self, i):
+        return self.c[i]
+
+    @property
+    def ids(self):
+        return [n.id for n in self.c.running]
+
+    def client(self, i, protocol=2):
+        return Client(self.c[i].address, protocol)
+
+    def clients(self, *ids):
+        return [self.client(i) for i in ids]
+
+    def info(self, i, client=None):
+        """INFO keeper of a node; {} if it does not answer."""
+        try:
+            c = client or self.client(i)
+            text = c("INFO", "keeper").decode()
+            if client is None:
+                c.close()
+        except (OSError, Closed):
+            return {}
+        return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
+
+    def number(self, i, name):
+        return int(self.info(i)[name])
+
+    def seen(self, ids=None):
+        """(keeper, term) that all these nodes have a way to; or None."""
+        said = [self.info(i) for i in ids or self.ids]
+        if not said or not all(x.get("keeper_way") == "1" for x in said):
+            return None
+        pairs_ = {(int(x["keeper_node"]), int(x["term"])) for x in said}
+        return pairs_.pop() if len(pairs_) == 1 else None
+
+    def keeper(self, *ids):
+        """Its number, once these nodes, or all that run, agree."""
+        return until(lambda: self.seen(ids or None), "there is a keeper for all")[0]
+
+    def term(self, *ids):
+        return until(lambda: self.seen(ids or None), "there is a keeper for all")[1]
+
+    def roles(self):
+        """The keeper, and the others."""
+        keeper = self.keeper()
+        return [keeper] + [i for i in self.ids if i != keeper]
+
+    def ready(self):
+        """Locks are granted, so nobody waits for an old keeper any more."""
+        self.keeper()
+        c = self.client(self.ids[0])
+        until_done(lambda: c("ACQUIRE", "ready"), "locks are granted")
+        c("QUIT")
+        c.close()
+        return self
+
+    def waits(self, i, key, count=1):
+        c = self.client(i)
+        until(lambda: pairs(c("EXPLAIN", key))["waiters_count"] == count,
+              "%d wait for %s" % (count, key))
+        c.close()
+
+
+@contextlib.contextmanager
+def cluster(t, nodes=3, etcd=1, ready=True, password=None, **more):
+    """One of a test's own. After a failure its logs are told."""
+    if etcds.missing():
+        raise Skip(etcds.missing())
+    c = Cluster(nodes, server=tap.program, etcd=etcd, **more)
+    c.password = password
+    with c:
+        try:
+            live = Live(t, c)
+            yield live.ready() if ready else live
+        except BaseException:
+            logs = told(c)
+            t.transcripts.append(lambda: logs)
+            raise
+
+
+def told(c):
+    """The last of what nodes and members have said."""
+    return "\n".join("%s| %s" % (p, line[:300]) for p in c.parts for line in p.log.splitlines()[-40:])
+
+
+def shared(t):
+    """The cluster that all share: nothing of it may be broken, and keys are the test's own."""
+    if etcds.missing():
+        raise Skip(etcds.missing())
+    c = Cluster.open(os.environ[SHARED])
+    t.transcripts.append(lambda: told(c))
+    return Live(t, c)
+
+
+def hold(program):
+    """In a process of its own: that cluster, until standard input ends."""
+    with Cluster(3, server=program, etcd=1, options={"linger": "1500ms"}) as c:
+        Live(None, c).ready()
+        print(c.dir, flush=True)
+        sys.stdin.read()
+
+
+def until_done(f, what, seconds=20):
+    """Ask again while the reply is an error that passes."""
+    def once():
+        got = f()
+        if isinstance(got, Error) and got.word not in PASSING:
+            raise Failure("%s: %r" % (what, got))
+        if isinstance(got, Error):
+            time.sleep(0.01)
+            return None
+        return (got,)
+    return until(once, what, seconds)[0]
+
+
+def granted(reply):
+    if not isinstance(reply, list):
+        raise Failure("ACQUIRE: got %r" % (reply,))
+    return reply[0]
+
+
+def begin(c, *request):
+    got = c("TX.BEGIN", *request)
+    check_that(isinstance(got, list) and len(got) == 2, "TX.BEGIN is answered: %r" % (got,))
+    return tuple(got)
+
+
+def ok(c, *words):
+    check(c(*words), "OK", "%r" % (words,))
+
+
+def put(c, table, key, value, *request):
+    """One transaction; its revision, or the error with which it ended."""
+    for words in (("TX.BEGIN", *request), ("TX.PUT", table, key, value)):
+        got = c(*words)
+        if isinstance(got, Error):
+            c("TX.ABORT")
+            return got
+    return c("TX.COMMIT")
+
+
+def put_at_last(c, *words):
+    return until_done(lambda: put(c, *words), "it is committed")
+
+
+def get(c, table, key):
+    begin(c)
+    got = c("TX.GET", table, key)
+    c("TX.COMMIT")
+    return got
+
+
+def messages(listener, count):
+    got = []
+    try:
+        while len(got) < count:
+            got.append(listener.message())
+    except Failure:
+        raise Failure("only these events came: %r" % got)
+    return got
+
+
+def parts(f):
+    """A test at the keeper, and one at another node."""
+    test_of(f.__name__ + "_at_the_keeper", f, 0)
+    test_of(f.__name__ + "_at_another_node", f, 1)
+    return f
+
+
+# --- The same as on one server -------------------------------------------------------------------
+
+LONG = "k" * 1025
+OTHER = 10 ** 15 + 5  # a fence that nobody has
+
+
+def script(k, t):
+    """Commands of three connections: a, b, and x, which looks. Words that are lists: [n] is the
+    n-th fence that was granted, from 0."""
+    return [
+        ("a", "ACQUIRE", k + "1", "NOTE", "n", "VALUE", "v"), ("b", "ACQUIRE", k + "1"),
+        ("a", "ACQUIRE", k + "1", "WAIT", 100), ("x", "READ", k + "1"), ("x", "CHECK", k + "1", [0]),
+        ("x", "CHECK", k + "1", OTHER), ("x", "EXTEND", k + "1", [0], 1000),
+        ("x", "EXTEND", k + "1", OTHER, 1000), ("b", "RELEASE", k + "1"),
+        ("x", "EXPLAIN", k + "1"), ("x", "AWAIT", k + "1", "FREE", 0), ("x", "AWAIT", k + "1", "HELD", 0),
+        ("x", "LOCKS", "MATCH", k + "*"), ("a", "RELEASE", k + "1"), ("a", "RELEASE", k + "1", [0]),
+        ("b", "ACQUIRE", k + "2", "LEASE", 40000, "SHARED"), ("a", "ACQUIRE", k + "2", "SHARED"),
+        ("x", "ACQUIRE", k + "2"), ("x", "EXTEND", k + "2", [1], 50000, "VALUE", "w"), ("x", "READ", k + "2"),
+        ("x", "EXTEND", k + "2", [1], 50000, "NOTE", "w"), ("x", "RELEASE", k + "2", [1]),
+        ("a", "RELEASE", k + "2", [2]),
+        ("a", "ACQUIRE", k + "3", "PER", 2, "BUCKETS", 2, "UNITS", 3), ("b", "ACQUIRE", k + "3", "PER", 4),
+        ("b", "ACQUIRE", k + "3", "PER", 4, "UNITS", 2), ("x", "EXPLAIN", k + "3"),
+        ("x", "BREAK", k + "3", [3]), ("x", "BREAK", k + "3", OTHER), ("x", "BREAK", k + "3", [4], "NOW"),
+        ("x", "ACQUIRE", k + "3", "PER", 9, "UNITS", 10), ("x", "ACQUIRE", k + "3", "PER", 4294967295, "BUCKETS", 9),
+        ("x", "DRAIN", k + "d*", "ON"), ("x", "DRAIN"), ("a", "ACQUIRE", k + "dx"),
+        ("a", "ACQUIRE", k + "dx", "WAIT", 10), ("x", "DRAIN", k + "d*", "OFF"), ("x", "DRAIN", k + "d*", "OFF"),
+        ("x", "DRAIN", "p" * 200, "ON"), ("x", "DRAIN", k + "d*", "MAYBE"),
+        # Wrong words, and limits.
+        ("a", "ACQUIRE"), ("a", "ACQUIRE", ""), ("a", "ACQUIRE", LONG), ("a", "ACQUIRE", k, "WAIT"),
+        ("a", "ACQUIRE", k, "WAIT", -1), ("a", "ACQUIRE", k, "LEASE", 0), ("a", "ACQUIRE", k, "LEASE", 10 ** 9),
+        ("a", "ACQUIRE", k, "WAIT", 1, "WAIT", 1), ("a", "ACQUIRE", k, "SHARED", "UNITS", 2),
+        ("a", "ACQUIRE", k, "BUCKETS", 2), ("a", "ACQUIRE", k, "PRIORITY", "x"), ("a", "ACQUIRE", k, "HOLD"),
+        ("a", "ACQUIRE", k, "NOTE", "n" * 5000), ("a", "RELEASE", k, 0), ("a", "RELEASE", k, "x"),
+        ("a", "RELEASE", ""), ("a", "EXTEND", k, 1), ("a", "EXTEND", k, 1, 10 ** 12), ("a", "CHECK", k, "x"),
+        ("a", "CHECK", LONG, 1), ("a", "READ", k), ("a", "READ", k, "TWICE"), ("a", "READ", ""),
+        ("a", "AWAIT", k, "GONE", 1), ("a", "AWAIT", k, "FREE", -1), ("a", "AWAIT", k, "HELD", 10),
+        ("a", "EXPLAIN", ""), ("a", "EXPLAIN", k), ("a", "LOCKS", "COUNT", 0), ("a", "LOCKS", "MATCH"),
+        ("a", "LOCKS", "CURSOR", "x"), ("a", "BREAK", k, 1, "LATER"), ("a", "BREAK", k, "x"),
+        # Transactions.
+        ("a", "TX.GET", t, "x"), ("a", "TX.COMMIT"), ("a", "TX.ABORT"), ("a", "TX.BEGIN", "REQUEST"),
+        ("a", "TX.BEGIN", "NAME", "x"), ("a", "TX.BEGIN"), ("a", "TX.BEGIN"), ("a", "TX.ABORT"), ("a", "TX.BEGIN"),
+        ("a", "TX.GET", t, "x"), ("a", "TX.PUT", t, "x", "1"), ("a", "TX.PUT", t, "y", b"\0\r\n\xff"),
+        ("a", "TX.GET", t, "x"), ("a", "TX.SCAN", t), ("a", "TX.DEL", t, "y"), ("a", "TX.LOCK", "WRITE", t, "z"),
+        ("x", "EXPLAIN", "TX", t), ("x", "EXPLAIN", "TX", t, "x"), ("x", "LOCKS", "TX", "MATCH", t + "*"),
+        ("a", "TX.COMMIT"), ("b", "TX.BEGIN", "REQUEST", k + "r"), ("b", "TX.GET", t, "x"),
+        ("b", "TX.PUT", t, "x", "2"), ("b", "TX.COMMIT"), ("x", "TX.OUTCOME", k + "r"), ("x", "TX.OUTCOME", k + "s"),
+        ("b", "TX.BEGIN", "REQUEST", k + "r"), ("b", "TX.PUT", t, "x", "3"), ("b", "TX.COMMIT"),
+        ("a", "TX.BEGIN"), ("a", "TX.GET", t, "x"), ("a", "TX.COMMIT"),
+        ("a", "TX.BEGIN"), ("a", "TX.PUT", t), ("a", "TX.COMMIT"), ("a", "TX.BEGIN"), ("a", "TX.NEVER"),
+        ("a", "TX.COMMIT"), ("a", "TX.BEGIN"), ("a", "MULTI"), ("a", "TX.PUT", t, "m", "1"), ("a", "EXEC"),
+        ("a", "TX.PUT", t, "n", "1"), ("a", "TX.COMMIT"), ("a", "TX.BEGIN"), ("a", "TX.PUT", t, "n", "2"), ("a", "TX.COMMIT"),
+        ("a", "TX.GET", t, "n" * 600), ("a", "TX.GET", "", "n"), ("a", "TX.SCAN", ""),
+        ("a", "TX.LOCK", "HOLD", t), ("a", "TX.OUTCOME", ""), ("a", "TX.OUTCOME", "r" * 1000),
+        ("a", "EXPLAIN", "TX"), ("a", "EXPLAIN", "TX", t), ("a", "EXPLAIN", "RX", t),
+        # And what has nothing to do with a keeper.
+        ("a", "PING"), ("a", "ECHO", "e"), ("a", "MULTI"), ("a", "ACQUIRE", k), ("a", "EXEC"), ("a", "NOSUCH"),
+        ("a", "SELECT", 0), ("a", "PUBSUB", "NUMSUB", "lock:" + k), ("a", "CLIENT", "GETNAME"),
+        ("a", "COMMAND", "COUNT"), ("a", "COMMAND"), ("a", "PING", "last"),
+    ]
+
+
+# Of these the numbers are others each time.
+VAGUE = ("client", "address", "held_ms", "waited_ms", "left_ms", "lease_left_ms", "age_ms", "since_ms", "transaction",
+         "holder", "waits_for", "cursor")
+
+
+def plain(value, fences):
+    """A reply without what differs from run to run: fences by their order, no times, no ids."""
+    if isinstance(value, (dict, list)) and not isinstance(value, dict):
+        flat = [plain(v, fences) for v in value]
+        for i in range(len(flat) - 1):
+            if value[i] in [name.encode() for name in VAGUE]:
+                flat[i + 1] = "_"
+        return flat
+    if isinstance(value, dict):
+        return {k: "_" if k.decode() in VAGUE else plain(v, fences) for k, v in value.items()}
+    if isinstance(value, int) and value > 10 ** 12 and value != OTHER:
+        return "fence %d" % fences.index(value) if value in fences else "a fence"
+    if isinstance(value, (bytes, str)):
+        text = value.decode("latin1") if isinstance(value, bytes) else value
+        for i, f in enumerate(fences):
+            text = text.replace(str(f), "fence %d" % i)
+        text = re.sub(r"127\.[0-9.]+:\d+|node \d+", "ADDRESS", text)
+        text = re.sub(r"(client|transaction|connection) \d+", r"\1 _", text)
+        text = re.sub(r"\d+ (m?s)\b", r"_ \1", text)
+        return type(value)(text) if isinstance(value, str) else text
+    return value
+
+
+def perform(address, protocol, steps):
+    """The replies, plain."""
+    conns = {name: Client(address, protocol) for name in "abx"}
+    fences, said = [], []
+    for who, *words in steps:
+        words = [fences[w[0]] if isinstance(w, list) else w for w in words]
+        got = conns[who](*words)
+        if words[0] == "ACQUIRE" and isinstance(got, list):
+            fences.append(got[0])
+            got[3] = "_"
+        if words[0] in ("READ", "EXTEND") and isinstance(got, (list, int)):
+            got = got[:2] if isinstance(got, list) else round(got, -4)
+        if words == ["DRAIN"]:
+            got = [glob for glob in got if glob.startswith(steps[0][2][:-1].encode())]
+        if words[0] == "LOCKS" and isinstance(got, list):
+            cursor, got = got  # there are others' keys in the shared cluster: so it may go on
+            while int(cursor) != 0:
+                cursor, more = conns[who](*words, "CURSOR", cursor)
+                got += more
+            got.sort(key=repr)
+        if words[0] == "TX.BEGIN" and isinstance(got, list):
+            got = "begun"
+        if words[0] in ("TX.COMMIT", "TX.OUTCOME") and isinstance(got, int):
+            got = "a revision"
+        said.append(plain(got, fences))
+    check(fences, sorted(fences), "fences rise")
+    for c in conns.values():
+        c("QUIT")
+        c.close()
+    return said
+
+
+def as_on_one_server(t, protocol):
+    live = shared(t)
+    single = t.server("--data", t.path("data"))
+    name = "as%dn0" % protocol
+    wanted = perform(single.address, protocol, script(name, name + "t"))
+    for i in live.roles():
+        k = name[:-1] + str(i)
+        steps = script(k, k + "t")
+        for step, got, want in zip(steps, perform(live[i].address, protocol, steps), wanted):
+            check(repr(got).replace(k, name), repr(want), "at node %d, %r" % (i, step))
+
+
+for protocol in (2, 3):
+    test_of("every_command_answers_as_on_one_server_RESP%d" % protocol, as_on_one_server, protocol)
+
+
+@parts
+def holders_are_told(t, at):
+    live = shared(t)
+    where = live.roles()[at]
+    k = "told%d" % at
+    victim, thief, x = live.client(where, 3), live.client(live.roles()[at - 2], 3), live.client(where)
+    fence = victim.acquire(k, "LEASE", 60000, "NOTE", "the victim")
+    thief.send("ACQUIRE", k, "LEASE", 50000, "WAIT", FOREVER, "PRIORITY", 7, "STEAL")
+    check(victim.push(), [b"lock", k.encode(), b"asked", fence])
+    waits = thief.push()
+    check([waits[:4], waits[5]], [[b"lock", k.encode(), b"waits", fence], b"the victim"])
+    check_error(victim("EXTEND", k, fence, 60000), "ASKED")
+    check(victim("RELEASE", k), 1)
+    stolen = granted(thief.reply())
+    check_that(stolen > fence, "fences rise")
+    check(x("BREAK", k, stolen, "NOW"), 2)
+    check(thief.push(), [b"lock", k.encode(), b"broken", stolen])
+    short = victim.acquire(k + "s", "LEASE", 60)
+    check(victim.push(), [b"lock", (k + "s").encode(), b"expired", short])
+    first = victim.acquire(k + "o", "LEASE", 60000)
+    got = thief("ACQUIRE", k + "o", "LEASE", 60000, "WAIT", 20000, "PRIORITY", 7, "STEAL", "0.001")
+    check([got[0] > first, got[4]], [True, 1])
+    check([victim.push()[2], victim.push()[2]], [b"asked", b"stolen"])
+    check(thief.push()[2], b"waits")
+
+
+@test
+def listeners_at_any_node_hear_of_all(t):
+    live = shared(t)
+    listeners = [live.client(i, protocol) for i in live.roles() for protocol in (2, 3)]
+    for i, x in enumerate(listeners):
+        if i % 2:
+            x.subscribe("lock:heard*", command="PSUBSCRIBE")
+        else:
+            x.subscribe("lock:heard1", "lock:heard2")
+    probe = live.client(1)
+    for x in listeners:  # that it listens is told to the keeper a moment later
+        def hears():
+            probe("RELEASE", "heard2", probe.acquire("heard2"))
+            return x.ready()
+        until(hears, "it is told")
+    last = probe.acquire("heard2", "NOTE", "the last")
+    for x in listeners:
+        while not x.message()[1].startswith("granted %d " % last):
+            pass
+    for i in live.ids:
+        a, b = live.client(i), live.client(i % 3 + 1)
+        fence = a.acquire("heard1", "LEASE", 60000)
+        check(b("EXTEND", "heard1", fence, 70000), 70000)
+        check(b("RELEASE", "heard1", fence), 1)
+        for x in listeners:
+            got = messages(x, 3)
+            check_that(got[0][1].startswith("granted %d held=1 lease_ms=60000 " % fence), repr(got))
+            check(got[1:], [("lock:heard1", "extended %d lease_ms=70000" % fence),
+                            ("lock:heard1", "released %d" % fence)])
+    c = live.client(2)
+    fence = c.acquire("heard1")
+    c.close()
+    for x in listeners:
+        check_that(x.message()[1].startswith("granted %d " % fence), "it is told")
+        check(x.message()[1], "released %d why=disconnect" % fence)
+
+
+@parts
+def a_pipeline_keeps_its_order(t, at):
+    live = shared(t)
+    c = live.client(live.roles()[at], 3)
+    k = "pipe%d-" % at
+    for i in range(300):
+        c.send("PING", i).send("ACQUIRE", k + str(i)).send("ECHO", i).send("TX.OUTCOME", "never")
+        c.send("RELEASE", k + str(i)).send("NOSUCH")
+    c.socket.shutdown(1)
+    last = 0
+    for i in range(300):
+        check(c.reply(), b"%d" % i)
+        fence = granted(c.reply())
+        check_that(fence > last, "fences rise")
+        last = fence
+        check([c.reply(), c.reply(), c.reply()], [b"%d" % i, None, 1])
+        check_error(c.reply(), "ERR")
+    check(c.until_closed(), b"", "and then it is closed")
+
+
+@parts
+def who_ends_its_stream_while_it_waits_has_gone(t, at):
+    live = shared(t)
+    holder, c, last = live.clients(live.roles()[at - 2], live.roles()[at], live.roles()[0])
+    k = "half%d" % at
+    holder.acquire(k)
+    c.send("PING").send("ACQUIRE", k, "WAIT", FOREVER)
+    c.socket.shutdown(1)
+    check(c.until_closed(), b"+PONG\r\n", "what it was told")
+    until(lambda: pairs(last("EXPLAIN", k))["waiters_count"] == 0, "it waits no more")
+
+
+@parts
+def large_things_pass(t, at):
+    live = shared(t)
+    c = live.client(live.roles()[at])
+    value = os.urandom(16000)
+    rows = {b"%04d" % i: value[i:] for i in range(400)}
+    begin(c)
+    for k, v in rows.items():
+        c.send("TX.PUT", "large%d" % at, k, v)
+    check([c.reply() for _ in rows], ["OK"] * len(rows))
+    check_error(c("TX.COMMIT"), "WRITES", "etcd-request-bytes-max")
+    for i in range(0, 400, 50):
+        begin(c)
+        for k in sorted(rows)[i:i + 50]:
+            ok(c, "TX.PUT", "large%d" % at, k, rows[k])
+        check_that(isinstance(c("TX.COMMIT"), int), "it is committed")
+    other = live.client(live.roles()[at - 2])
+    begin(other)
+    got = other("TX.SCAN", "large%d" % at)
+    check_that(isinstance(got, list), "6 MB come back: %s" % repr(got)[:200])
+    check(dict(zip(got[::2], got[1::2])) == rows, True, "they are those, of %d" % len(got))
+    other("TX.COMMIT")
+    note = "n" * 4096
+    fence = c.acquire("large%d" % at, "NOTE", note, "VALUE", "v" * 4096)
+    check(other("READ", "large%d" % at)[:2], [b"v" * 4096, fence])
+    holder = pairs(pairs(other("EXPLAIN", "large%d" % at))["holders"][0])
+    check(holder["note"], note.encode())
+    for i in range(1500):
+        c.send("ACQUIRE", "many%d-%04d" % (at, i), "NOTE", "n" * 500)
+    for i in range(1500):
+        granted(c.reply())
+    cursor, found = 0, set()
+    while True:
+        cursor, some = other("LOCKS", "MATCH", "many%d-*" % at, "CURSOR", cursor, "COUNT", 400)
+        found |= {pairs(x)["key"] for x in some}
+        if int(cursor) == 0:
+            break
+    check(len(found), 1500, "locks that are listed")
+    check(c("RESET"), "RESET")
+    until(lambda: other("LOCKS", "MATCH", "many%d-*" % at)[1] == [], "all is given back")
+
+
+@test
+def a_large_scan_does_not_stop_the_keeper(t):
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        c, k = live.clients(one, keeper)
+        value = os.urandom(15000)
+        for i in range(0, 400, 50):
+            begin(c)
+            for n in range(i, i + 50):
+                c.send("TX.PUT", "t", n, value)
+            check([c.reply() for _ in range(50)], ["OK"] * 50)
+            check_that(isinstance(c("TX.COMMIT"), int), "it is committed")
+        begin(c)
+        check(len(c("TX.SCAN", "t")), 800)
+        said = re.search(r"loop_cpu_us_max:(\d+)", k("INFO", "latency").decode())
+        check_that(int(said.group(1)) < 60000, "the longest turn took %s us" % said.group(1))
+
+
+@parts
+def reset_quit_and_kill_give_back(t, at):
+    live = shared(t)
+    where, away = live.roles()[at], live.client(live.roles()[at - 2])
+    k = "gone%d" % at
+    c = live.client(where)
+    c.acquire(k)
+    begin(c)
+    ok(c, "TX.PUT", k, "x", "1")
+    check(c("RESET"), "RESET")
+    until(lambda: isinstance(away("ACQUIRE", k), list), "RESET gives back")
+    check_error(c("TX.COMMIT"), "NOTX")
+    away("RELEASE", k)
+    until_done(lambda: put(away, k, "x", "2"), "and the lock of its transaction")
+    c.acquire(k)
+    check(c("QUIT"), "OK")
+    began = time.monotonic()
+    until(lambda: isinstance(away("ACQUIRE", k), list), "QUIT gives back")
+    check_that(time.monotonic() - began < 1.2, "and at once")
+    away("RELEASE", k)
+    c = live.client(where)
+    c.acquire(k)
+    number, killer, began = c("CLIENT", "ID"), live.client(where), time.monotonic()
+    check(killer("CLIENT", "KILL", "ID", number), 1)
+    c.until_closed()
+    until(lambda: isinstance(away("ACQUIRE", k), list), "after a while it is given back")
+    took = time.monotonic() - began
+    check_that(1.4 < took < 8, "that was after linger: %.3f s" % took)
+
+
+@parts
+def who_hangs_up_gives_back(t, at):
+    live = shared(t)
+    where, away = live.roles()[at], live.client(live.roles()[at - 2])
+    k = "bye%d" % at
+    for how in ("close", "reset"):
+        holder, waiter, leaser = live.clients(where, where, where)
+        fence = holder.acquire(k)
+        lease = leaser.acquire(k + "l", "LEASE", 30000)
+        waiter.send("ACQUIRE", k, "WAIT", FOREVER)
+        live.waits(where, k)
+        began = time.monotonic()
+        for c in (waiter, leaser, holder):
+            getattr(c, how)()
+        until(lambda: pairs(away("EXPLAIN", k))["waiters_count"] == 0, "it waits no more")
+        got = until(lambda: away("ACQUIRE", k), "it is given back")
+        took = time.monotonic() - began
+        check_that(granted(got) > fence, "fences rise")
+        check_that(took < 1.4 if how == "close" else 1.4 < took < 8, "%s: after %.3f s" % (how, took))
+        check(away("CHECK", k + "l", lease), 1, "a lease goes on")
+        check(away("EXTEND", k + "l", lease, 31000), 31000)
+        check(away("RELEASE", k + "l", lease), 1)
+        away("RELEASE", k)
+
+
+@test
+def who_holds_without_a_lease_may_be_idle(t):
+    """idle-time is for those who hold nothing."""
+    with cluster(t, options={"idle-time": "2s"}) as live:
+        for i in live.ids:
+            c, idle = live.clients(i, i)
+            fence = c.acquire("idle")
+            check(idle("ACQUIRE", "idle"), None)
+            check(idle.until_closed(), b"", "who holds nothing is hung up on")
+            time.sleep(1.1)
+            check(c("CHECK", "idle", fence), 1)
+            check(c("RELEASE", "idle"), 1)
+
+
+@test
+def a_password_is_asked_for_by_each_node(t):
+    with cluster(t, 2, password="open sesame", ready=False) as live:
+        for i in live.ids:
+            c = live.client(i)
+            check_error(c("ACQUIRE", "k"), "NOAUTH")
+            check_error(c("AUTH", "wrong"), "WRONGPASS")
+            check_error(c("TX.BEGIN"), "NOAUTH")
+            check(c("AUTH", "open sesame"), "OK")
+            fence = granted(until_done(lambda: c("ACQUIRE", "k"), "it is granted"))
+            check(c("RELEASE", "k", fence), 1)
+            check(c("RESET"), "RESET")
+            check_error(c("ACQUIRE", "k"), "NOAUTH")
+
+
+@test
+def a_client_of_another_node_can_be_hung_up_on(t):
+    with cluster(t, options={"linger": "300ms"}) as live:
+        keeper, one, _ = live.roles()
+        c, k = live.clients(one, keeper)
+        c.acquire("k")
+        seen = [line for line in k("CLIENT", "LIST").decode().splitlines() if "addr=node %d" % one in line]
+        check(len(seen), 1, "CLIENT LIST at the keeper")
+        check(k("CLIENT", "KILL", "ID", re.match(r"id=(\d+) ", seen[0]).group(1)), 1)
+        check(c.until_closed(), b"")
+        check_that(granted(k("ACQUIRE", "k", "WAIT", 20000)), "what it held is given back")
+
+
+# --- Nodes that die ------------------------------------------------------------------------------
+
+
+@test
+def a_node_dies_and_its_leases_go_on(t):
+    with cluster(t, options={"linger": "500ms"}) as live:
+        keeper, node, third = live.roles()
+        a, b = live.clients(node, third)
+        plain_, lease = a.acquire("plain"), a.acquire("lease", "LEASE", 60000)
+        counted = a.acquire("count", "PER", 2)
+        b.acquire("count", "PER", 2)
+        begin(a)
+        ok(a, "TX.PUT", "t", "x", "of the dead")
+        waiter = live.client(node)
+        waiter.send("ACQUIRE", "lease", "WAIT", FOREVER)
+        live.waits(third, "lease")
+        live[node].kill()
+        got = granted(b("ACQUIRE", "plain", "WAIT", 20000))
+        check_that(got > plain_, "fences rise")
+        check_that(granted(b("ACQUIRE", "count", "PER", 2, "WAIT", 20000)) > counted, "fences rise")
+        until(lambda: pairs(b("EXPLAIN", "lease"))["waiters_count"] == 0, "its waiters are gone")
+        check(b("CHECK", "lease", lease), 1)
+        check(b("EXTEND", "lease", lease, 70000), 70000)
+        put_at_last(b, "t", "x", "1")
+        check(live.keeper(), keeper, "the keeper")
+        live[node].start()
+        c = live.client(node)
+        check(c("RELEASE", "lease", lease), 1)
+        check_that(c.acquire("lease") > lease, "fences rise")
+
+
+@test
+def the_keeper_is_killed_again_and_again(t):
+    """Twenty times: the next commit is there soon; what was under way is applied once."""
+    longest, restarts = 0.0, 0
+    with cluster(t, etcd=3, options={"linger": "500ms"}) as live:
+        last_revision = 0
+        for round_ in range(20):
+            keeper, one, two = live.roles()
+            a, b = live.clients(one, two)
+            begin(a, "REQUEST", "r%d" % round_)
+            value = int(a("TX.GET", "t", "count") or 0)
+            check(value, round_, "what was counted so far")
+            ok(a, "TX.PUT", "t", "count", value + 1)
+            a.send("TX.COMMIT")
+            if round_ % 2:  # some are answered before, some not
+                time.sleep(0.001 * round_)
+            began = time.monotonic()
+            live[keeper].kill()
+            put_at_last(b, "t", "b", round_)
+            took = time.monotonic() - began
+            longest = max(longest, took)
+            got = a.reply()
+            while isinstance(got, Error):
+                restarts += 1
+                check_that(got.word in ("STALE", "NOKEEPER", "CLOSED"), "the commit: %r" % got)
+                got = a("TX.OUTCOME", "r%d" % round_)
+                if got is None:  # it is done again
+                    begin(a, "REQUEST", "r%d" % round_)
+                    value = int(a("TX.GET", "t", "count") or 0)
+                    ok(a, "TX.PUT", "t", "count", value + 1)
+                    got = a("TX.COMMIT")
+            check_that(got > last_revision, "revisions rise: %r after %d" % (got, last_revision))
+            check(b("TX.OUTCOME", "r%d" % round_), got, "the outcome, elsewhere")
+            last_revision = got
+            live[keeper].start(wait=False)
+            live[keeper].wait_ready()
+            until(lambda: live.seen(), "all have a way")
+        check(get(b, "t", "count"), b"20")
+        check_that(live.term() >= 21, "terms rise")
+    print("# next commit after kill -9: %.0f ms at most; %d done again" % (longest * 1000, restarts), flush=True)
+    check_that(longest < 2, "the longest was %.3f s" % longest)
+
+
+@test
+def a_request_is_applied_once_over_three_keepers(t):
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        c = live.client(one)
+        put(c, "t", "x", "0")
+        first = put(c, "t", "x", "1", "REQUEST", "once")
+        put(c, "t", "x", "2")
+        for _ in range(3):
+            keeper = live.keeper()
+            live[keeper].kill()
+            for i in live.ids:
+                x = live.client(i)
+                check(put_at_last(x, "t", "x", "again", "REQUEST", "once"), first, "its revision")
+                check(x("TX.OUTCOME", "once"), first)
+            live[keeper].start()
+        check(get(live.client(live.keeper()), "t", "x"), b"2", "the value")
+
+
+# --- What is held, when the keeper dies ----------------------------------------------------------
+
+
+@test
+def what_others_hold_is_reclaimed(t):
+    """Under the old fence; nobody else is granted more than the room; later fences are higher."""
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        a, b, x = live.clients(one, two, two)
+        held = {"mutex": a.acquire("mutex", "NOTE", "n", "VALUE", "v"),
+                "lease": a.acquire("lease", "LEASE", 3000),
+                "shared": a.acquire("shared", "SHARED"),
+                "count": a.acquire("count", "PER", 3, "UNITS", 2)}
+        b.acquire("shared", "SHARED")
+        other = b.acquire("count", "PER", 3, "LEASE", 3000)
+        a.acquire("given back")
+        check(a("RELEASE", "given back"), 1)
+        extended = a.acquire("extended", "LEASE", 900)
+        check(b("EXTEND", "extended", extended, 3000), 3000, "through another node")
+        old = live.term()
+        died = time.monotonic()
+        live[keeper].kill()
+        for key, fence in list(held.items()) + [("count", other), ("extended", extended)]:
+            check(x("CHECK", key, fence), 1, "%s is held" % key)
+        check(live.term() > old, True, "another keeper")
+        check(x("READ", "mutex")[:2], [b"v", held["mutex"]])
+        check(x("EXTEND", "extended", extended, 3000), 3000)
+        check_error(a("EXTEND", "mutex", held["mutex"], 1000), "NOLEASE")
+        for key, words in (("mutex", ()), ("lease", ()), ("shared", ()), ("count", ("PER", 3)),
+                           ("given back", ())):
+            got = x("ACQUIRE", key, *words)
+            if not isinstance(got, Error):
+                check(got, None, "%s, for somebody else" % key)
+            else:
+                check_error(got, "RECOVERING")
+        began = time.monotonic()
+        later = granted(x("ACQUIRE", "given back", "WAIT", 20000))
+        check_that(later > max(held.values()), "fences rise")
+        check_that(time.monotonic() - died > AUTHORITY_S, "not before an old keeper has stopped")
+        for key in ("mutex", "shared", "count"):
+            check(a("CHECK", key, held[key]), 1, "%s is held after the wait" % key)
+        check(b("ACQUIRE", "mutex"), None)
+        check(a("RELEASE", "count"), 1)
+        check_that(granted(b("ACQUIRE", "count", "PER", 3, "UNITS", 2)) > later, "fences rise")
+        check(b("ACQUIRE", "count", "PER", 3, "UNITS", 2), None, "more than the room")
+        check(a("RELEASE", "mutex"), 1)
+        check_that(granted(b("ACQUIRE", "mutex")) > later, "fences rise")
+        a.close()
+        until(lambda: isinstance(x("ACQUIRE", "lease", "WAIT", 20000), list), "the lease ends")
+        check(sum(live.number(i, "reclaims_refused") for i in live.ids), 0)
+
+
+@test
+def what_was_given_back_or_stolen_is_not_reclaimed(t):
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        a, b, at_keeper = live.clients(one, two, keeper)
+        # Extended through another node, then given back by who took it; then it is another's.
+        f = a.acquire("extended", "LEASE", 60000)
+        check(b("EXTEND", "extended", f, 60000), 60000)
+        check(a("RELEASE", "extended", f), 1)
+        now = {"extended": a.acquire("extended")}
+        # Given back by others.
+        f = a.acquire("by another", "LEASE", 60000)
+        check(b("RELEASE", "by another", f), 1)
+        now["by another"] = b.acquire("by another")
+        f = a.acquire("at the keeper", "LEASE", 60000)
+        check(at_keeper("RELEASE", "at the keeper", f), 1)
+        now["at the keeper"] = b.acquire("at the keeper")
+        f = at_keeper.acquire("of the keeper", "LEASE", 60000)
+        check(b("EXTEND", "of the keeper", f, 60000), 60000)
+        check(at_keeper("RELEASE", "of the keeper", f), 1)
+        now["of the keeper"] = a.acquire("of the keeper")
+        f = a.acquire("broken", "LEASE", 60000)
+        check(b("BREAK", "broken", f, "NOW"), 2)
+        now["broken"] = granted(b("ACQUIRE", "broken"))
+        f = a.acquire("stolen", "LEASE", 60000)
+        got = b("ACQUIRE", "stolen", "WAIT", 20000, "PRIORITY", 7, "STEAL", "0.0001")
+        check(got[4], 1, "it entered beside the victim")
+        now["stolen"] = got[0]
+        until(lambda: live.number(one, "ledger") == 2 and live.number(two, "ledger") == 4,
+              "nodes know what is over", 10)
+        live[keeper].kill()
+        for key, fence in now.items():
+            for x in (a, b):
+                check(x("CHECK", key, fence), 1, "%r is held" % key)
+        for key, fence in now.items():
+            check(pairs(a("EXPLAIN", key))["holders_count"], 1, "%r: how many hold it" % key)
+        check(sum(live.number(i, "reclaims_refused") for i in live.ids), 0)
+
+
+@test
+def leases_of_a_dead_keepers_clients_are_waited_for(t):
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        c, a, b = live.clients(keeper, one, two)
+        sent = time.monotonic()
+        lease = c.acquire("lease", "LEASE", 3000)
+        mutex = c.acquire("mutex")
+        live[keeper].kill()
+        check_error(a("ACQUIRE", "lease", "LEASE", 1000), "RECOVERING", "ask again")
+        check_error(b("ACQUIRE", "mutex"), "RECOVERING")
+        # Another node may know the lease; then it is held. Else nobody can say that it is not.
+        got = a("CHECK", "lease", lease)
+        if got != 1:
+            check_error(got, "RECOVERING")
+            check_error(a("RELEASE", "lease", lease), "RECOVERING")
+            check_error(a("EXTEND", "lease", lease, 1000), "RECOVERING")
+        for words in (("CHECK", "mutex", mutex), ("RELEASE", "mutex", mutex), ("EXTEND", "mutex", mutex, 1000)):
+            check_error(a(*words), "RECOVERING")
+        b.send("ACQUIRE", "mutex", "WAIT", 30000)
+        got = a("ACQUIRE", "lease", "WAIT", 30000)
+        check_that(granted(got) > lease, "fences rise")
+        took = time.monotonic() - sent
+        check_that(3 + AUTHORITY_S <= took < 15, "after %.3f s" % took)
+        check_that(granted(b.reply()) > mutex, "fences rise")
+        check([a("CHECK", "lease", lease), a("RELEASE", "lease", lease)], [0, 0])
+        check_error(a("EXTEND", "lease", lease, 1000), "LOST")
+
+
+@test
+def who_reclaims_too_late_is_refused(t):
+    """Its node is stopped until the wait is over, and somebody else has what it held."""
+    with cluster(t) as live:
+        keeper, node, third = live.roles()
+        a, l, w, b = live.clients(node, node, node, third)
+        mutex, lease = a.acquire("mutex"), l.acquire("lease", "LEASE", 1000)
+        b.acquire("wanted")
+        w.send("ACQUIRE", "wanted", "WAIT", FOREVER)
+        live.waits(third, "wanted")
+        live[node].pause()
+        live[keeper].kill()
+        got = until_done(lambda: b("ACQUIRE", "mutex", "WAIT", 20000), "it is granted at last")
+        check_that(granted(got) > mutex, "fences rise")
+        check_that(granted(b("ACQUIRE", "lease")) > lease, "fences rise")
+        live[node].resume()
+        check(a.until_closed(), b"", "who held it without a lease is hung up on")
+        check(b("CHECK", "mutex", got[0]), 1, "it is the other's")
+        check_error(until(lambda: l("EXTEND", "lease", lease, 1000), "it is told"), "LOST")
+        check(b("RELEASE", "wanted"), 1)
+        check_that(granted(w.reply()) > got[0], "who waited waits on")
+        check_that(sum(live.number(i, "reclaims_refused") for i in live.ids) >= 1, "it is counted")
+
+
+@test
+def who_waits_is_queued_again(t):
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        holder, w1, w2, awaits, short = live.clients(one, two, one, two, two)
+        holder.acquire("k")
+        sent = time.monotonic()
+        w1.send("ACQUIRE", "k", "WAIT", FOREVER)
+        awaits.send("AWAIT", "k", "FREE", FOREVER)
+        live.waits(one, "k", 1)
+        second = time.monotonic()
+        w2.send("ACQUIRE", "k", "WAIT", FOREVER, "PRIORITY", 5)
+        live.waits(one, "k", 2)
+        short.send("ACQUIRE", "k", "WAIT", 4000)
+        time.sleep(0.7)  # what has to be known to the next keeper
+        live[keeper].kill()
+        live.waits(one, "k", 3)
+        check(short.reply(), None, "it has waited as long as it wished to")
+        check_that(3.9 < time.monotonic() - sent < 12, "and not longer")
+        time.sleep(0.2)
+        released = time.monotonic()
+        check(holder("RELEASE", "k"), 1)
+        for c, began in ((w2, second), (w1, sent)):  # the one with more priority first
+            got = c.reply()
+            granted(got)
+            waited = (time.monotonic() - began) * 1000
+            check_that((released - began) * 1000 - 200 < got[3] <= waited + 50,
+                       "it has waited %d ms, of %.0f" % (got[3], waited))
+            check(c("RELEASE", "k"), 1)
+        got = awaits.reply()
+        if isinstance(got, Error):
+            check_error(got, "RECOVERING")
+        else:
+            check(got, 1)
+
+
+@test
+def many_grants_are_reclaimed(t):
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        a, l = live.clients(one, two)
+        for c, words in ((a, ()), (l, ("LEASE", 20000))):
+            for i in range(15000):
+                c.send("ACQUIRE", "%s-%d" % ("l" if words else "a", i), "NOTE", "n" * 100, *words)
+            fences = [granted(c.reply()) for _ in range(15000)]
+        live[keeper].kill()
+        x = live.client(one)
+        until(lambda: sum(live.number(i, "reclaimed") for i in live.ids) >= 30000, "all are reclaimed")
+        check(x("CHECK", "l-14999", fences[-1]), 1)
+        check(sum(live.number(i, "reclaims_refused") for i in live.ids), 0)
+        for i in range(15000):
+            a.send("RELEASE", "a-%d" % i)
+        check(sum(a.reply() for _ in range(15000)), 15000)
+
+
+# --- Transactions, when the keeper dies --------------------------------------------------------------
+
+
+@test
+def open_transactions_are_stale(t):
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        a, b, w, idle, aborts, piped = live.clients(one, two, one, one, two, two)
+        put(b, "t", "x", "0")
+        for c in (a, w, idle, aborts):
+            begin(c)
+        ok(a, "TX.PUT", "t", "x", "1")
+        check(idle("TX.GET", "t", "y"), None)
+        ok(aborts, "TX.PUT", "t", "z", "1")
+        w.send("TX.GET", "t", "x")  # it waits for a
+        until(lambda: live.number(keeper, "transactions_waiting") == 1, "it waits")
+        live[keeper].kill()
+        check_error(w.reply(), "STALE", "TX.BEGIN again")
+        check_error(w("TX.COMMIT"), "NOTX")
+        check_error(a("TX.PUT", "t", "y", "1"), "STALE", "TX.BEGIN again")
+        check_error(a("TX.COMMIT"), "NOTX")
+        check_error(idle("TX.COMMIT"), "STALE")
+        check_error(idle("TX.COMMIT"), "NOTX")
+        aborts("TX.ABORT")
+        for words in (("TX.BEGIN",), ("TX.PUT", "t", "x", "2"), ("TX.COMMIT",)):
+            piped.send(*words)
+        check_that(isinstance([piped.reply() for _ in range(3)][2], int), "a whole one goes through")
+        for c in (a, w, idle, aborts):
+            put_at_last(c, "t", "x", "3")
+        check(get(b, "t", "x"), b"3")
+        check(get(b, "t", "z"), None)
+
+
+# --- A keeper that is deposed --------------------------------------------------------------------------
+
+
+@test
+def a_deposed_keeper_hands_over(t):
+    """It is stopped until another claims, and goes on then."""
+    with cluster(t, options={"linger": "60s"}) as live:
+        keeper, one, two = live.roles()
+        own, lease, tx, waiter = live.clients(keeper, keeper, keeper, keeper)
+        far, x, begun = live.clients(one, two, keeper)
+        mutex = own.acquire("mutex", "NOTE", "n")
+        leased = lease.acquire("lease", "LEASE", 6000)
+        elsewhere = far.acquire("wanted")
+        sent = time.monotonic()
+        waiter.send("ACQUIRE", "wanted", "WAIT", FOREVER)
+        live.waits(keeper, "wanted")
+        begin(tx)
+        ok(tx, "TX.PUT", "t", "x", "of the old one")
+        begin(begun)
+        old = live.term()
+        check(lease("EXTEND", "lease", leased, 6000), 6000)
+        live[keeper].pause()
+        put_at_last(x, "t", "x", "of the new one")
+        tx.send("TX.COMMIT")
+        live[keeper].resume()
+        check_error(tx.reply(), "STALE", "TX.BEGIN again")
+        check_error(begun("TX.PUT", "t", "x", "late"), "STALE")
+        check_that(live.term() > old, "another term")
+        check_that(live.keeper() != keeper, "another keeper")
+        check(get(x, "t", "x"), b"of the new one")
+        until(lambda: x("CHECK", "mutex", mutex) == 1, "what its clients hold is reclaimed")
+        until(lambda: x("CHECK", "lease", leased) == 1, "with a lease, too")
+        check(far("CHECK", "wanted", elsewhere), 1)
+        check(x("EXTEND", "lease", leased, 6000), 6000)
+        live.waits(two, "wanted")
+        check(far("RELEASE", "wanted"), 1)
+        got = waiter.reply()
+        check_that(granted(got) > elsewhere, "who waited there goes on")
+        check_that(abs((time.monotonic() - sent) * 1000 - got[3]) < 1000, "it has waited %d ms" % got[3])
+        check(own("RELEASE", "mutex"), 1)
+        put_at_last(tx, "t", "x", "again")
+        check(get(x, "t", "x"), b"again")
+        check(sum(live.number(i, "reclaims_refused") for i in live.ids), 0)
+
+
+@test
+def fences_rise_through_all(t):
+    """Keepers are killed, stopped and told to stop, while one key is taken again and again."""
+    with cluster(t, options={"linger": "100ms"}) as live:
+        over, last, wrong, count = threading.Event(), [0], [], [0]
+        lock = threading.Lock()
+
+        def work(i):
+            c = None
+            while not over.is_set():
+                try:
+                    c = c or live.client(1 + i % 3)
+                    got = c("ACQUIRE", "k", "LEASE", 100, "WAIT", 200)
+                    if isinstance(got, list):
+                        with lock:
+                            # One whose lease ended may be told late: only its own order counts.
+                            if got[0] <= mine[i] or got[0] in seen:
+                                wrong.append((mine[i], got))
+                            mine[i] = got[0]
+                            seen.add(got[0])
+                            count[0] += 1
+                        c("RELEASE", "k", got[0])
+                    elif isinstance(got, Error) and got.word not in PASSING + ("SHUTDOWN",):
+                        wrong.append(got)
+                except (OSError, Closed, Failure):
+                    c = None
+                    time.sleep(0.02)
+
+        mine, seen = [0] * 6, set()
+        threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(6)]
+        for x in threads:
+            x.start()
+        top = 0
+        for how in ("kill", "pause", "stop", "kill"):
+            before = count[0]
+            until(lambda: count[0] > before + 5 or wrong, "locks are taken")
+            keeper = live.keeper()
+            others = [i for i in live.ids if i != keeper]
+            getattr(live[keeper], how)()
+            until(lambda: live.seen(others), "another keeper")
+            with lock:
+                low = max(seen)
+            check_that(low > top, "fences rise")
+            top = low
+            if how == "pause":
+                live[keeper].resume()
+            else:
+                live[keeper].start()
+            until(lambda: live.seen(), "all have a way")
+            x = live.client(others[0])
+            got = until_done(lambda: x("ACQUIRE", "k", "WAIT", 10000), "it is granted")
+            check_that(granted(got) > top, "fence %d after %d" % (got[0], top))
+            x("QUIT")
+        over.set()
+        for x in threads:
+            x.join()
+        check(wrong, [])
+        check_that(count[0] > 20, "it was taken %d times" % count[0])
+
+
+@test
+def a_keeper_that_is_told_to_stop_hands_over(t):
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        a, w, x, tx, mine = live.clients(one, two, two, one, keeper)
+        mutex, lease = a.acquire("mutex"), mine.acquire("lease", "LEASE", 2000)
+        w.send("ACQUIRE", "mutex", "WAIT", FOREVER)
+        live.waits(one, "mutex")
+        began = time.monotonic()
+        live[keeper].kill(signal.SIGTERM)
+        put_at_last(tx, "t", "x", "1")
+        took = time.monotonic() - began
+        print("# next commit after SIGTERM: %.0f ms" % (took * 1000), flush=True)
+        check_that(took < 2, "after %.3f s" % took)
+        check(x("CHECK", "mutex", mutex), 1)
+        got = x("CHECK", "lease", lease)
+        check_that(got == 1 or got.word == "RECOVERING", "nobody says that the lease is over: %r" % got)
+        check(a("RELEASE", "mutex"), 1)
+        check_that(granted(w.reply()) > mutex, "who waits notices nothing")
+        live[keeper].start()
+        c = live.client(keeper)
+        put_at_last(c, "t", "x", "2")
+
+
+# --- Who does not depose a keeper -------------------------------------------------------------------------
+
+
+def cut_off(t, reset):
+    """It hangs up on clients that hold something without LEASE before the keeper gives that to
+    others; leases go on."""
+    with cluster(t, proxied=True, options={"keeper-wait": "1500ms", "linger": "500ms"}) as live:
+        keeper, one, two = live.roles()
+        a, l, w, b, waiter = live.clients(one, one, one, two, two)
+        mutex, lease, term = a.acquire("mutex"), l.acquire("lease", "LEASE", 30000), live.term()
+        waiter.send("ACQUIRE", "mutex", "WAIT", FOREVER)
+        live.waits(two, "mutex")
+        live.c.cut(keeper, one, reset=reset)
+        end = time.monotonic() + 5
+        ended = given = refused = None
+        while time.monotonic() < end:
+            check(live.term(keeper, two), term, "the term")
+            check_that(isinstance(put(b, "t", "x", "1"), int), "others get on")
+            given = given or (waiter.ready() and time.monotonic())
+            ended = ended or (a.ready() and time.monotonic())
+            check_that(ended or not given, "who held it was hung up on before it is another's")
+            if time.monotonic() > end - 2.5 and refused is None:
+                refused = w("CHECK", "mutex", mutex)
+            time.sleep(0.02)
+        check_error(refused, "NOKEEPER", "the keeper is node %d, and there is no way to it" % keeper)
+        check(a.until_closed(), b"")
+        check_that(granted(waiter.reply()) > mutex, "fences rise")
+        check(b("EXTEND", "lease", lease, 30000), 30000, "a lease")
+        live.c.heal()
+        check(until_done(lambda: l("EXTEND", "lease", lease, 30000), "there is a way again"), 30000)
+        check(live.term(), term, "the term")
+
+
+test_of("a_node_that_is_cut_off_does_not_depose_the_keeper", cut_off, False)
+test_of("a_node_that_is_refused_does_not_depose_the_keeper", cut_off, True)
+
+
+@test
+def clients_that_hammer_do_not_depose_the_keeper(t):
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        term, over = live.term(), threading.Event()
+
+        def hammer(i):
+            while not over.is_set():
+                try:
+                    c = live.client(1 + i % 3)
+                    for n in range(200):
+                        c.send("ACQUIRE", "h%d" % (n % 7), "LEASE", 50).send("TX.BEGIN").send("TX.PUT", "h", n, "v")
+                        c.send("TX.COMMIT").send("NOSUCH")
+                    c.reply()
+                    (c.reset if i % 2 else c.close)()
+                except (OSError, Closed, Failure):
+                    pass
+
+        threads = [threading.Thread(target=hammer, args=(i,), daemon=True) for i in range(6)]
+        for x in threads:
+            x.start()
+        b = live.client(two)
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            put_at_last(b, "t", "x", "1")
+            check(live.info(keeper)["term"], str(term), "the term")
+        over.set()
+        for x in threads:
+            x.join()
+        check(live.term(), term, "the term")
+
+
+# --- etcd -------------------------------------------------------------------------------------------------
+
+
+def pause_all(live):
+    for m in live.c.etcd:
+        m.pause()
+
+
+def resume_all(live):
+    for m in live.c.etcd:
+        m.resume()
+
+
+@test
+def etcd_is_not_there_at_the_start(t):
+    with cluster(t, options={"keeper-wait": "1s"}) as live:
+        fence = live.client(1).acquire("k")
+        revision = put(live.client(1), "t", "x", "1", "REQUEST", "r")
+        for i in live.ids:
+            live[i].kill()
+        live.c.etcd[1].kill()
+        for i in (1, 2, 3):
+            live[i].start(wait=False)
+        for i in (1, 2, 3):
+            live[i].wait_ready()
+            c = live.client(i)
+            check_error(c("ACQUIRE", "k"), "NOKEEPER", "there is no keeper: ", "etcd", "ask again")
+            check_error(c("TX.BEGIN"), "NOKEEPER", "there is no keeper: ")
+            check(c("PING"), "PONG")
+            check_that("does not answer" in live[i].log, "the log says it")
+        live.c.etcd[1].start()
+        c = live.client(2)
+        got = until_done(lambda: c("ACQUIRE", "k", "WAIT", 10000), "it is granted")
+        check_that(granted(got) > fence, "fences rise")
+        check(c("TX.OUTCOME", "r"), revision)
+        check(get(c, "t", "x"), b"1")
+
+
+def etcd_is_lost(t, how):
+    """Nothing is granted when the keeper's authority has ended; nothing is lost."""
+    with cluster(t, etcd=3, options={"keeper-wait": "1s"}) as live:
+        keeper, one, two = live.roles()
+        a, b, k, tx, w = live.clients(one, two, keeper, two, one)
+        put(tx, "t", "x", "0")
+        mutex = a.acquire("mutex")
+        lease = a.acquire("lease", "LEASE", 60000)
+        own = k.acquire("own")
+        term = live.term()
+        begin(tx, "REQUEST", "r")
+        ok(tx, "TX.PUT", "t", "x", "1")
+        lost = time.monotonic()
+        if how == "pause":
+            pause_all(live)
+        else:
+            for m in live.c.etcd:
+                m.kill()
+        lost_all = time.monotonic()
+        tx.send("TX.COMMIT")
+        last = time.monotonic()
+        end = last + AUTHORITY_S + 0.6
+        n = 0
+        while time.monotonic() < end:
+            before = time.monotonic()
+            got = b("ACQUIRE", "n%d" % n)
+            n += 1
+            if isinstance(got, list):
+                last = before
+            else:
+                check_error(got, "NOKEEPER", "etcd")
+            time.sleep(0.02)
+        check_that(last - lost_all < AUTHORITY_S + 0.1, "the last was granted after %.3f s" % (last - lost_all))
+        check_error(k("ACQUIRE", "n"), "NOKEEPER", "etcd")
+        check_error(b("EXTEND", "lease", lease, 60000), "NOKEEPER")
+        w.send("ACQUIRE", "waits", "WAIT", FOREVER)
+        check(a("CHECK", "mutex", mutex), 1, "what is held is held")
+        check_that(b.quiet() and tx.quiet(), "the commit is not answered yet")
+        if how == "pause":
+            resume_all(live)
+        else:
+            for m in live.c.etcd:
+                m.start(wait=False)
+        check_that(isinstance(tx.reply(), int), "it is committed")
+        check(live.term(), term, "the term")
+        check_that(granted(w.reply()) > mutex, "who waits is granted")
+        check([b("CHECK", "mutex", mutex), b("CHECK", "own", own), b("CHECK", "lease", lease)], [1, 1, 1])
+        check(b("EXTEND", "lease", lease, 60000), 60000)
+        check(get(b, "t", "x"), b"1")
+        check(live.client(one)("ACQUIRE", "mutex"), None)
+        check(sum(live.number(i, "reclaims_refused") for i in live.ids), 0)
+
+
+test_of("etcd_does_not_answer_for_a_while", etcd_is_lost, "pause")
+test_of("etcd_is_killed_and_started_again", etcd_is_lost, "kill")
+
+
+@test
+def one_member_of_etcd_may_go(t):
+    with cluster(t, etcd=3) as live:
+        keeper, one, two = live.roles()
+        a, b = live.clients(one, two)
+        mutex, term = a.acquire("mutex"), live.term()
+        for how, back in (("pause", "resume"), ("kill", "start")):
+            member = live.c.etcd.leader()
+            getattr(member, how)()
+            for i in range(20):
+                put_at_last(b, "t", "x", i)
+            check(b("CHECK", "mutex", mutex), 1)
+            getattr(member, back)()
+            live.c.etcd.wait_ready()
+        check(live.term(), term, "the term")
+
+
+@test
+def etcd_that_is_compacted_goes_on(t):
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        a = live.client(one)
+        for i in range(30):
+            put(a, "t", "x", i)
+        live.c.etcd.compact()
+        live[two].pause()  # its watch stands before what is compacted
+        for i in range(30):
+            put(a, "t", "y", i)
+        live.c.etcd.compact()
+        live[two].resume()
+        check(get(live.client(two), "t", "x"), b"29")
+        live[keeper].kill()
+        put_at_last(a, "t", "x", "new")
+        check(get(live.client(two), "t", "x"), b"new")
+        check(get(live.client(two), "t", "y"), b"29")
+
+
+@test
+def etcd_asks_who_we_are(t):
+    with cluster(t, etcd_user=("sluice", "a password"), etcd_tls="tls") as live:
+        keeper, one, two = live.roles()
+        put(live.client(one), "t", "x", "1")
+        for name, value, words in (("etcd-password-file", "wrong", ("sluice",)),
+                                   ("etcd-ca", "wrong.pem", ()),
+                                   ("etcd-user", "nobody", ())):
+            with open(os.path.join(live[two].dir, "wrong"), "w") as f:
+                f.write("not this\n")
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                            "-nodes", "-days", "2", "-subj", "/CN=other", "-keyout", "wrong.key", "-out",
+                            "wrong.pem"], cwd=live[two].dir, check=True, stderr=subprocess.DEVNULL)
+            live[two].options = {name: value, "keeper-wait": "500ms"}
+            live[two].restart()
+            c = live.client(two)
+            got = until(lambda: c("TX.BEGIN"), "it answers")
+            check_error(got, "NOKEEPER", "there is no keeper: ")
+            print("# %s: %s" % (name, got), flush=True)
+            check_that(re.search("credential|password|authenti|certificate|user", got), "it says why: %r" % got)
+        live[two].options = {}
+        live[two].restart()
+        check(until_done(lambda: live.client(two)("TX.OUTCOME", "none"), "it goes on"), None)
+        check(get(live.client(two), "t", "x"), b"1")
+
+
+@test
+def etcd_asks_for_a_certificate(t):
+    with cluster(t, etcd_tls="certs", options={"keeper-wait": "500ms"}) as live:
+        keeper, one, two = live.roles()
+        put_at_last(live.client(two), "t", "x", "1")
+        live[two].options = {"etcd-cert": None, "etcd-key": None}
+        live[two].restart()
+        got = live.client(two)("TX.BEGIN")
+        check_error(got, "NOKEEPER", "there is no keeper: etcd: no member answers")
+        live[two].options = {}
+        live[two].restart()
+        put_at_last(live.client(two), "t", "x", "2")
+
+
+# --- Keys of a majority, and settings -------------------------------------------------------------------
+
+
+@test
+def keys_of_a_majority_need_no_keeper(t):
+    with cluster(t, options={"majority-keys": "m:*,lease/?", "keeper-wait": "300ms", "linger": "100ms"}) as live:
+        keeper, one, two = live.roles()
+        a, b, k = live.clients(one, two, keeper)
+        for key in ("m:1", "lease/1"):
+            check_error(a("ACQUIRE", key), "MAJORITY", "LEASE")
+            fence = granted(until(lambda: a("ACQUIRE", key, "LEASE", 20000), "it is granted"))
+            until(lambda: b("READ", key, "MAJORITY"), "it is known")
+            check(b("CHECK", key, fence), 1)
+            check(k("ACQUIRE", key, "LEASE", 1000), None)
+        plain_ = a.acquire("lease/12", "LEASE", 20000)
+        check([x[b"key"] if isinstance(x, dict) else pairs(x)["key"] for x in b("LOCKS", "MATCH", "*")[1]], [b"lease/12"])
+        check(sorted(pairs(x)["key"] for x in b("LOCKS", "MAJORITY")[1]), [b"lease/1", b"m:1"])
+        live.c.etcd[1].kill()
+        until(lambda: isinstance(b("ACQUIRE", "other", "LEASE", 100), Error), "the keeper has no authority", 10)
+        fence = granted(b("ACQUIRE", "m:2", "LEASE", 20000))
+        check(a("EXTEND", "m:2", fence, 30000), 30000)
+        live[keeper].kill()
+        check(b("EXTEND", "m:2", fence, 30000), 30000, "without etcd and without a keeper")
+        check(a("RELEASE", "m:2", fence), 1)
+        check_error(a("TX.BEGIN"), "NOKEEPER")
+        check_error(a("ACQUIRE", "other"), "NOKEEPER")
+        live.c.etcd[1].start()
+        check(until_done(lambda: b("CHECK", "lease/12", plain_), "there is a keeper"), 1)
+        check(b("READ", "m:1")[1] > 0, True)
+
+
+@test
+def nodes_that_differ_refuse_each_other(t):
+    with cluster(t, options={"majority-keys": "m:*"}) as live:
+        keeper, one, two = live.roles()
+        for options, words in (({"majority-keys": "n:*"}, "majority-keys"),
+                               ({"etcd-prefix": "other/"}, "etcd-prefix"),
+                               ({"engine": "none", "etcd": None, "etcd-prefix": None, "majority-keys": None},
+                                "engine is another")):
+            before = len(live[one].log)
+            live[two].options = options
+            live[two].restart()
+            until(lambda: words in live[one].log[before:] or words in live[two].since_start(),
+                  "%s is said" % words)
+            check(live.client(one)("NODES") is not None, True)
+            nodes = {n["id"]: n["state"] for n in map(pairs, pairs(live.client(one)("NODES"))["nodes"])}
+            check_that(nodes[two] != b"up", "node %d is not up: %r" % (two, nodes))
+            put_at_last(live.client(one), "t", "x", "1")
+        live[two].options = {}
+        live[two].restart()
+        put_at_last(live.client(two), "t", "x", "2")
+
+
+@test
+def settings_that_do_not_fit_say_what_to_do(t):
+    node = ("--node", "1", "--peers", "1=127.0.0.1:5627", "--node-port", "auto", "--secret", "s" * 20, "--data", t.path("data"))
+    for options, words in ((("--engine", "etcd"), "--node"),
+                           (("--etcd", "http://127.0.0.1:1"), "--node"),
+                           (node + ("--engine", "etcd"), "--etcd http://"),
+                           (node + ("--engine", "lmdb"), "--etcd URL"),
+                           (node + ("--majority-keys", "m*"), "majority-keys"),
+                           (node + ("--engine", "none", "--etcd", "http://127.0.0.1:1"), "engine = etcd"),
+                           (node + ("--etcd", "http://127.0.0.1:1", "--majority-keys", "a,,b"), "a pattern is empty"),
+                           (node + ("--etcd", "http://127.0.0.1:1", "--etcd-user", "u"), "etcd-password"),
+                           (node + ("--etcd", "http://127.0.0.1:1", "--etcd-cert", "c"), "etcd-key"),
+                           (node + ("--etcd", "http://"), "http://"),
+                           (node + ("--etcd", "ftp://127.0.0.1:1"), "http"),
+                           (node + ("--etcd", "https://127.0.0.1:1", "--etcd-ca", t.path("none.pem")), "none.pem")):
+        p = t.failing(*options)
+        check_that(p.status in (1, 2), "%r: status %r" % (options[-4:], p.status))
+        check_that(words in p.err, "%r: it says %r: %s" % (options[-4:], words, p.err))
+
+
+# --- Each by itself, and soon: what a mutant forgets --------------------------------------------------
+
+
+@test
+def nothing_is_forgotten_with_a_keeper(t):
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        a, w, k, x, tx = live.clients(one, two, keeper, two, one)
+        mutex, dead, begun = a.acquire("mutex"), k.acquire("dead"), begin(tx)
+        lease, extended = k.acquire("lease", "LEASE", 60000), a.acquire("extended", "LEASE", 900)
+        check(x("EXTEND", "extended", extended, 60000), 60000)
+        w.send("ACQUIRE", "mutex", "WAIT", FOREVER)
+        live.waits(one, "mutex")
+        since = time.monotonic()
+        time.sleep(1)
+        live[keeper].kill()
+        for key, fence in (("mutex", mutex), ("extended", extended), ("lease", lease)):
+            check(x("CHECK", key, fence), 1, "%s is held" % key)
+        live.waits(one, "mutex")
+        waited = pairs(pairs(x("EXPLAIN", "mutex"))["waiters"][0])["waited_ms"]
+        check_that(waited >= 1000, "it has waited %d ms, of %.0f" % (waited, (time.monotonic() - since) * 1000))
+        check_error(x("ACQUIRE", "dead"), "RECOVERING")
+        check_error(x("CHECK", "dead", dead), "RECOVERING")
+        check_error(x("RELEASE", "dead", dead), "RECOVERING")
+        check_error(tx("TX.COMMIT"), "STALE")
+
+
+@test
+def what_the_keeper_did_but_could_not_say_is_done(t):
+    """Its node does not hear it any more; then it dies."""
+    with cluster(t, proxied=True) as live:
+        keeper, one, two = live.roles()
+        a, tx, b = live.clients(one, one, two)
+        fence = a.acquire("k", "LEASE", 60000)
+        begin(tx, "REQUEST", "r")
+        ok(tx, "TX.PUT", "t", "x", "1")
+        live.c.cut(keeper, one, one_way=True)
+        a.send("RELEASE", "k", fence)
+        tx.send("TX.COMMIT")
+        mine = granted(b("ACQUIRE", "k", "LEASE", 60000, "WAIT", 20000))
+        revision = until(lambda: b("TX.OUTCOME", "r"), "it is committed")
+        a.reset()
+        live[keeper].kill()
+        check(tx.reply(), revision, "TX.COMMIT")
+        live.keeper()
+        check(b("CHECK", "k", mine), 1)
+        check(pairs(b("EXPLAIN", "k"))["holders_count"], 1, "how many hold it")
+
+
+@test
+def after_the_half_of_a_reply_nothing_else_follows(t):
+    """The link breaks in the middle of a large one: what came next would be taken for its rest."""
+    with cluster(t, proxied=True) as live:
+        keeper, one, _ = live.roles()
+        c, value = live.client(one), "v" * 15000
+        begin(c)
+        for i in range(60):
+            ok(c, "TX.PUT", "t", "k%d" % i, value)
+        check_that(isinstance(c("TX.COMMIT"), int), "it is committed")
+        begin(c)
+        live.c.slow(keeper, one, bytes_per_s=300000)
+        c.send("TX.SCAN", "t")
+        until(c.ready, "a part has come")
+        live.c.hang_up(keeper, one)
+        live.c.heal()
+        check_that(b"STALE" not in c.until_closed(), "the connection ends, and no error is told")
+        live.keeper()
+
+
+@test
+def leases_that_end_by_themselves_are_forgotten(t):
+    live = shared(t)
+    keeper, one, _ = live.roles()
+    c = live.client(one)
+    for _ in range(20):
+        for i in range(500):
+            c.send("ACQUIRE", "ends%d" % i, "LEASE", 1)
+        for i in range(500):
+            c.reply()
+    check_that(live.number(one, "ledger") < 4000, "there are %d" % live.number(one, "ledger"))
+
+
+@test
+def a_new_keeper_lets_others_reclaim_first(t):
+    """Who asked before it became that is not told that nobody holds it."""
+    with cluster(t) as live:
+        keeper, one, two = live.roles()
+        a, b = live.clients(one, two)
+        of_a, of_b = a.acquire("a", "LEASE", 60000), b.acquire("b", "LEASE", 60000)
+        live[keeper].pause()
+        a.send("CHECK", "b", of_b)
+        b.send("CHECK", "a", of_a)
+        for i in (one, two):
+            until(lambda: live.number(i, "relayed_waiting") == 1, "it waits")
+        live[keeper].kill()
+        check([a.reply(), b.reply()], [1, 1])
+
+
+@test
+def who_leaves_another_node_gives_back(t):
+    """At once; or as soon as the keeper hears of it."""
+    with cluster(t, proxied=True, options={"linger": "60s"}) as live:
+        keeper, one, two = live.roles()
+        a, c, b = live.clients(one, one, two)
+        a.acquire("said")
+        c.acquire("unsaid")
+        a.close()
+        check_that(granted(b("ACQUIRE", "said", "WAIT", 5000)), "it was told")
+        live.c.cut(keeper, one, reset=True)
+        until(lambda: live.info(one).get("keeper_way") == "0", "there is no way")
+        c.close()
+        live.c.heal()
+        check_that(granted(b("ACQUIRE", "unsaid", "WAIT", 5000)), "it was not named any more")
+
+
+@test
+def a_transaction_that_its_node_refused_is_not_committed(t):
+    with cluster(t, 2) as live:
+        keeper, one = live.roles()
+        c = live.client(one)
+        begin(c)
+        ok(c, "TX.PUT", "t", "x", "1")
+        check_error(c("TX.NEVER"), "ERR")
+        check_error(c("TX.COMMIT"), "ERR", "nothing was committed")
+        check(get(c, "t", "x"), None)
+
+
+@test
+def without_etcd_nothing_is_granted(t):
+    with cluster(t) as live:
+        c = live.client(live.keeper())
+        live.c.etcd[1].pause()
+        got = until(lambda: [x for x in [c("ACQUIRE", "k", "SHARED")] if isinstance(x, Error)],
+                    "its authority has ended", 6)
+        check_error(got[0], "NOKEEPER")
+
+
+@test
+def fences_rise_though_the_next_clock_is_behind(t):
+    with cluster(t, clock=True) as live:
+        keeper, one, two = live.roles()
+        a, b = live.clients(one, two)
+        last = a.acquire("k")
+        for i in (one, two):
+            live.c.clock(i, offset=-3600)
+        live[keeper].kill()
+        got = until_done(lambda: b("ACQUIRE", "other", "WAIT", 20000), "it is granted")
+        check_that(granted(got) > last, "fence %d after %d" % (got[0], last))
+
+
+def shares(f):
+    """Whether a test uses the cluster that they share."""
+    return "shared" in f.__code__.co_names or any(
+        callable(x.cell_contents) and shares(x.cell_contents) for x in f.__closure__ or ())
+
+
+def wants_shared(patterns):
+    return any(shares(f) for name, f in tap.tests
+               if not patterns or any(fnmatch.fnmatch(name, p) for p in patterns))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--hold"]:
+        sys.exit(hold(sys.argv[2]))
+    if (etcds.missing() or len(sys.argv) < 2 or sys.argv[1].startswith("-") or
+            not wants_shared([word for word in sys.argv[2:] if not word.startswith("-")])):
+        main(__doc__)
+        sys.exit()
+    holder = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--hold", sys.argv[1]],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    os.environ[SHARED] = holder.stdout.readline().strip()
+    try:
+        main(__doc__)
+    finally:
+        holder.stdin.close()
+        holder.wait()
