@@ -251,6 +251,52 @@ kill -INT "$pid" 2>/dev/null || true
 status=0
 wait "$pid" || status=$?
 same "the bench of three nodes, interrupted, says so" "$status" 130
+
+# ---- three nodes on etcd ----
+
+keeper=$build/bench/keeper
+if command -v etcd >/dev/null; then
+    passes "the bench of a keeper measures every part" \
+        sh -c "'$keeper' --quick --json --rounds 1 >'$work/json'"
+    says "and its JSON has all, plausible numbers, and its goals" '^good$' python3 -c "
+import json, sys
+r = json.load(open(sys.argv[1]))
+cells = {(t['id'], c['row'], c['column']): c for t in r['tables'] for c in t['results']}
+median = {k: c['median'] for k, c in cells.items()}
+for name in 'Sluice, its keeper', 'Sluice, another node', 'etcd':
+    for shape in '1 client', '32 clients, own keys', '32 clients, one key':
+        assert median['keeperlocks_rate', shape, name] > 1, (shape, name)
+        assert median['keeperlocks_acquire', shape, name] <= \\
+            median['keeperlocks_p99', shape, name], (shape, name)
+for shape in '1 client', '64 clients', '256 clients':
+    for name in 'Sluice, its keeper', 'Sluice, another node', 'keeper, group of 1':
+        assert median['keepercommits_rate', shape, name] > 1, (shape, name)
+    assert median['keepercommits_group', shape, 'keeper, group of 1'] == 1, shape
+assert median['keepercommits_group', '256 clients', 'Sluice, its keeper'] > 1
+assert len(cells['failover', 'each time', 'Sluice']['runs']) == 2
+assert median['failover', 'the longest', 'Sluice'] == cells['failover', 'each time', 'Sluice']['max']
+ids = {g['id'] for g in r['goals'] if g['measured']}
+assert {'keeperlocks_rate_1_to_etcd', 'keeperlocks_far_32_to_etcd',
+        'keeperlocks_far_32_to_keeper', 'keepercommits_rate_256_to_alone',
+        'keepercommits_far_256_to_keeper', 'failover_longest'} <= ids, ids
+print('good')
+" "$work/json"
+    fails "nodes on etcd that do not start are named" 'Sluice: it died' \
+        "$keeper" --quick --only failover --rounds 1 --server /bin/false
+    "$keeper" --only keepercommits >"$work/out" 2>&1 &
+    pid=$!
+    until catches "$pid"; do sleep 0.01; done
+    sleep 2
+    kill -INT "$pid" 2>/dev/null || true
+    status=0
+    wait "$pid" || status=$?
+    same "the bench of a keeper, interrupted, says so" "$status" 130
+fi
+says "without etcd there is nothing to measure, and it says so" 'not on this machine' \
+    "$keeper" --quick --rounds 1 --etcd /nonexistent
+fails "a part of another program is refused there" 'no such value: majority' \
+    "$keeper" --only majority
+same "no process of it is left behind" "$(pgrep -f "$work/sluice.bench." || true)" ""
 same "no folder of a server is left behind" \
     "$(find "$work" -maxdepth 1 -name 'sluice.bench.*')" ""
 done_testing

@@ -3,17 +3,11 @@
  *
  * One run measures both side by side with the same clients (pack.h), since only ratios mean
  * something on another machine. docs/bench.md explains how to read it. */
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "commit.h"
 #include "pack.h"
-#include "process.h"
 #include "programs.h"
-#include "sheet.h"
+#include "trial.h"
 
 static const char usage[] =
     "usage: cluster [--json] [--quick] [--rounds N] [--only PART]... [--server FILE]\n"
@@ -56,11 +50,6 @@ static const char method[] =
 #define ECHO_BYTES 100
 #define WHICH 2u /* Ours and etcd: the columns. */
 
-static const enum subject_kind kinds[WHICH] = {NODE, ETCD};
-
-enum { MAJORITY, APART, PARTS };
-static const char *const part_names[PARTS] = {"majority", "apart"};
-
 static const struct shape {
     const char *id, *name;
     uint32_t clients;
@@ -72,45 +61,18 @@ static const struct shape {
 };
 #define SHAPES (sizeof shapes / sizeof shapes[0])
 
-/* What the options say, and what both parts need. */
-struct run {
-    struct sheet *sheet;
-    char programs[WHICH][512];
-    bool without_etcd;
-    bool json, quick;
-    bool wanted[PARTS], some; /* --only. */
-    uint32_t rounds;
-    int64_t run_ns;
-    double all_s, others_s; /* CPU time in all measured runs; what others had of it. */
-    uint64_t again;         /* Commands that were sent again; see pack.h. */
-};
-
 /* ---- beside etcd ---- */
 
-enum { CPU, RATE, MEDIAN, P99, ACQUIRE, TABLES };
+static const struct trial_heading headings[TRIAL_TABLES] = {
+    [RATE] = {"majority_rate", "Pairs per second", "of all clients together"},
+    [MEDIAN] = {"majority_median", "Time of a pair, median",
+                "us; on one key with the wait for the others"},
+    [P99] = {"majority_p99", "Time of a pair, p99", "us"},
+    [ACQUIRE] = {"majority_acquire", "Time of an acquire, median", "us"},
+    [CPU] = {"majority_cpu", "CPU of all three", "us per lock and unlock"},
+};
 
-static void tables_make(struct sheet *s, struct table *t[TABLES])
-{
-    t[CPU] = sheet_table(s, "majority", "majority_cpu", "CPU of all three",
-                         "us per lock and unlock");
-    t[RATE] = sheet_table(s, "majority", "majority_rate", "Pairs per second",
-                          "of all clients together");
-    t[MEDIAN] = sheet_table(s, "majority", "majority_median", "Time of a pair, median",
-                            "us; on one key with the wait for the others");
-    t[P99] = sheet_table(s, "majority", "majority_p99", "Time of a pair, p99", "us");
-    t[ACQUIRE] = sheet_table(s, "majority", "majority_acquire",
-                             "Time of an acquire, median", "us");
-    for (uint32_t i = 0; i < TABLES; i++) {
-        t[i]->better = i == RATE ? MORE : LESS;
-        t[i]->why = "This should not be: measure again when the machine is quiet.";
-        t[i]->columns = WHICH;
-        for (uint32_t k = 0; k < WHICH; k++)
-            t[i]->column_names[k] = subject_names[kinds[k]];
-        for (uint32_t n = 0; n < SHAPES; n++) table_row(t[i], "%s", shapes[n].name);
-    }
-}
-
-static void goals_make(struct sheet *s, struct table *t[TABLES])
+static void goals_make(struct sheet *s, struct table *t[TRIAL_TABLES])
 {
     static char ids[SHAPES][2][40];
     for (uint32_t n = 0; n < SHAPES; n++) {
@@ -124,71 +86,49 @@ static void goals_make(struct sheet *s, struct table *t[TABLES])
     }
 }
 
-static const char *measure(struct run *r, struct trio *t, struct pack *p,
-                           struct pack_result *out, double *cpu_us)
+static const char *run_pack(void *of, int64_t run_ns, struct trial_result *out)
 {
-    struct cpus cpus = cpus_look();
-    double own = own_s();
-    struct subject_time before = trio_time(t);
-    const char *wrong = pack_run(p, r->run_ns, out);
-    struct subject_time after = trio_time(t);
-    struct cpus now = cpus_look();
-    double trio_s = (double)(after.cpu_ns - before.cpu_ns) / 1e9;
-    *cpu_us = trio_s * 1e6 / (double)out->pairs;
-    r->again += out->again;
-    r->all_s += now.all_s - cpus.all_s;
-    r->others_s += now.used_s - cpus.used_s - trio_s - (own_s() - own);
-    return wrong;
+    return pack_run(of, run_ns, out);
 }
 
-static const char *run_one(struct run *r, struct table *t[TABLES], uint32_t shape,
-                           uint32_t column, struct trio *trio, struct pack *p)
-{
-    struct pack_result out;
-    double cpu_us;
-    const char *wrong = measure(r, trio, p, &out, &cpu_us);
-    if (wrong != NULL) return wrong;
-    cell_add(&t[CPU]->cells[shape][column], cpu_us);
-    cell_add(&t[RATE]->cells[shape][column], (double)out.pairs * 1e9 / (double)out.ns);
-    cell_add(&t[MEDIAN]->cells[shape][column], out.median_us);
-    cell_add(&t[P99]->cells[shape][column], out.p99_us);
-    cell_add(&t[ACQUIRE]->cells[shape][column], out.acquire_median_us);
-    return NULL;
-}
-
-/* Both in turns; who begins changes from round to round. */
-static const char *run_shape(struct run *r, struct table *t[TABLES], uint32_t shape,
+static const char *run_shape(struct trial *r, struct table *t[TRIAL_TABLES], uint32_t n,
                              struct trio trios[WHICH], uint32_t which)
 {
+    struct pack_want want = {.clients = shapes[n].clients,
+                             .one_key = shapes[n].one_key,
+                             .at = shapes[n].clients == 1 ? PACK_BEST : PACK_ALL};
     struct pack *packs[WHICH] = {NULL};
-    struct pack_result warm;
+    struct side sides[WHICH] = {{.run = run_pack}, {.run = run_pack}};
     const char *wrong = NULL;
     for (uint32_t i = 0; i < which && wrong == NULL; i++) {
-        wrong = pack_open(&packs[i], &trios[i], shapes[shape].clients,
-                          shapes[shape].one_key);
-        if (wrong == NULL) wrong = pack_run(packs[i], r->run_ns / 2, &warm);
+        wrong = pack_open(&packs[i], &trios[i], &want);
+        sides[i].of = packs[i];
+        trio_serve(&trios[i], &sides[i]);
     }
+    if (wrong == NULL) wrong = trial_warm(r, sides, which);
     for (uint32_t round = 0; round < r->rounds && wrong == NULL; round++)
-        for (uint32_t n = 0; n < which && wrong == NULL; n++) {
-            uint32_t i = (round + n) % which;
-            wrong = run_one(r, t, shape, i, &trios[i], packs[i]);
-        }
+        wrong = trial_round(r, sides, which, t, n, round);
     for (uint32_t i = 0; i < which; i++) pack_close(packs[i]);
     return wrong;
 }
 
-static const char *part_majority(struct run *r)
+static const char *part_majority(struct trial *r)
 {
+    static const char *const columns[WHICH] = {"Sluice", "etcd"};
+    const struct trio_want wants[WHICH] = {{.kind = NODE, .program = r->server},
+                                           {.kind = ETCD, .program = r->etcd}};
     struct trio trios[WHICH] = {0};
-    struct table *t[TABLES];
+    struct table *t[TRIAL_TABLES];
     uint32_t which = r->without_etcd ? 1 : WHICH;
     const char *wrong = NULL;
-    tables_make(r->sheet, t);
+    trial_tables(r->sheet, "majority", headings, columns, WHICH,
+                 "This should not be: measure again when the machine is quiet.", t);
+    for (uint32_t n = 0; n < SHAPES; n++) trial_row(t, shapes[n].name);
     goals_make(r->sheet, t);
-    for (uint32_t i = 0; i < TABLES && r->without_etcd; i++)
-        cell_skip(&t[i]->cells[0][1], "etcd is not on this machine");
+    if (r->without_etcd)
+        cell_skip(&t[RATE]->cells[0][1], "etcd is not on this machine");
     for (uint32_t i = 0; i < which && wrong == NULL; i++)
-        wrong = trio_start(&trios[i], kinds[i], r->programs[i], NULL, 0);
+        wrong = trio_start(&trios[i], &wants[i]);
     for (uint32_t n = 0; n < SHAPES && wrong == NULL; n++) {
         progress("majority: %s", shapes[n].name);
         wrong = run_shape(r, t, n, trios, which);
@@ -218,7 +158,7 @@ static void apart_table(struct sheet *s, struct table **out)
     *out = t;
 }
 
-static const char *apart_round(struct run *r, struct table *t,
+static const char *apart_round(struct trial *r, struct table *t,
                                const struct relay *relay,
                                struct pack *packs[APART_ROWS])
 {
@@ -227,27 +167,31 @@ static const char *apart_round(struct run *r, struct table *t,
                                          &trip_us);
     if (wrong == NULL) cell_add(&t->cells[ROUND_TRIP][0], trip_us / 1e3);
     for (uint32_t i = ONE; i < APART_ROWS && wrong == NULL; i++) {
-        struct pack_result out;
+        struct trial_result out;
         wrong = pack_run(packs[i], r->run_ns, &out);
         if (wrong != NULL) break;
-        cell_add(&t->cells[i][0], out.acquire_median_us / 1e3);
+        cell_add(&t->cells[i][0], out.acquire_us / 1e3);
         r->again += out.again;
     }
     return wrong;
 }
 
-static const char *part_apart(struct run *r)
+static const char *part_apart(struct trial *r)
 {
     struct relay relay = {.ways = TRIO + 1}; /* The last one is the echo. */
     struct pack *packs[APART_ROWS] = {NULL};
-    struct pack_result warm;
+    struct trial_result warm;
     struct trio trio;
     struct table *t;
     apart_table(r->sheet, &t);
     progress("apart: 5 ms each way");
-    const char *wrong = trio_start(&trio, NODE, r->programs[0], &relay, DELAY_NS);
+    const struct trio_want want = {
+        .kind = NODE, .program = r->server, .relay = &relay, .delay_ns = DELAY_NS};
+    const char *wrong = trio_start(&trio, &want);
     for (uint32_t i = ONE; i < APART_ROWS && wrong == NULL; i++) {
-        wrong = pack_open(&packs[i], &trio, i == ONE ? 1 : 32, false);
+        struct pack_want clients = {.clients = i == ONE ? 1 : 32,
+                                    .at = i == ONE ? PACK_BEST : PACK_ALL};
+        wrong = pack_open(&packs[i], &trio, &clients);
         if (wrong == NULL) wrong = pack_run(packs[i], r->run_ns / 4, &warm);
     }
     for (uint32_t round = 0; round < r->rounds && wrong == NULL; round++)
@@ -258,128 +202,16 @@ static const char *part_apart(struct run *r)
     return wrong;
 }
 
-/* ---- options ---- */
-
-static int refuse(const char *what, const char *argument)
-{
-    fprintf(stderr, "bench: %s: %s\n\n%s", what, argument, usage);
-    return 2;
-}
-
-static bool choose_part(struct run *r, const char *name)
-{
-    for (size_t i = 0; i < PARTS; i++)
-        if (strcmp(part_names[i], name) == 0) return r->wanted[i] = r->some = true;
-    return false;
-}
-
-/* An option with a value: 1, it was good; 0, it was not; -1, there is no such option. */
-static int take_value(struct run *r, const char *name, const char *value)
-{
-    int program = strcmp(name, "--etcd") == 0     ? 1
-                  : strcmp(name, "--server") == 0 ? 0
-                                                  : -1;
-    if (value == NULL) value = "";
-    if (strcmp(name, "--rounds") == 0) return (r->rounds = rounds_of(value)) > 0;
-    if (strcmp(name, "--only") == 0) return choose_part(r, value);
-    if (program < 0) return -1;
-    snprintf(r->programs[program], sizeof r->programs[program], "%s", value);
-    return *value != '\0';
-}
-
-/* 0: go on; -1: that was all; else an exit status. */
-static int parse(int argc, char **argv, struct run *r)
-{
-    for (int i = 1; i < argc; i++) {
-        const char *name = argv[i];
-        if (strcmp(name, "--json") == 0) r->json = true;
-        else if (strcmp(name, "--quick") == 0) r->quick = true;
-        else if (strcmp(name, "--help") == 0) {
-            fputs(usage, stdout);
-            return -1;
-        } else {
-            int good = take_value(r, name, argv[i + 1]);
-            if (good < 0) return refuse("no such option", name);
-            if (argv[++i] == NULL) return refuse("a value is missing", name);
-            if (good == 0) return refuse("no such value", argv[i]);
-        }
-    }
-    if (r->rounds == 0) r->rounds = r->quick ? 2 : 5;
-    r->run_ns = r->quick ? 50000000 : 2000000000;
-    return 0;
-}
-
-static const char *find_programs(struct run *r)
-{
-    static char said[600];
-    if (r->programs[0][0] == '\0')
-        program_beside(r->programs[0], sizeof r->programs[0],
-                       "../src/server/sluice-server");
-    if (r->programs[1][0] == '\0')
-        snprintf(r->programs[1], sizeof r->programs[1], "etcd");
-    if (!program_there(r->programs[0])) {
-        snprintf(said, sizeof said, "there is no server at %s: build it first",
-                 r->programs[0]);
-        return said;
-    }
-    r->without_etcd = !program_there(r->programs[1]);
-    if (r->without_etcd)
-        progress("etcd is not here (`tools/deps bench` installs it): without it");
-    return NULL;
-}
-
-/* ---- all of it ---- */
-
-static const char *measure_all(struct run *r)
-{
-    const char *(*const measures[PARTS])(struct run *) = {part_majority, part_apart};
-    const char *wrong = NULL;
-    for (size_t i = 0; i < PARTS && wrong == NULL; i++)
-        if (!r->some || r->wanted[i]) wrong = measures[i](r);
-    return wrong;
-}
-
-static void close_sheet(struct run *r)
-{
-    struct sheet *s = r->sheet;
-    struct table *last = &s->tables[s->table_count - 1];
-    if (r->again > 0)
-        snprintf(last->note, sizeof last->note,
-                 "%llu commands of this run were answered with NOQUORUM, since nodes "
-                 "that others keep off the CPU answer late, and were sent again.",
-                 (unsigned long long)r->again);
-    s->title = "what a lease by majority costs";
-    s->method = method;
-    s->quick = r->quick;
-    s->rounds = r->rounds;
-    s->run_ms = (double)r->run_ns / 1e6;
-    s->whose = "the CPUs in the part majority";
-    if (r->all_s > 0 && r->others_s > 0) s->kept_off = r->others_s / r->all_s;
-    if (getloadavg(&s->load_after, 1) != 1) s->load_after = -1;
-}
-
 int main(int argc, char **argv)
 {
-    static struct sheet sheet = {.commit = BENCH_COMMIT};
-    static struct run r = {.sheet = &sheet};
-    int status = parse(argc, argv, &r);
-    if (status != 0) return status < 0 ? 0 : status;
-    machine_look(&sheet.machine);
-    interrupt_catch();
-    signal(SIGPIPE, SIG_IGN);
-    const char *wrong = find_programs(&r);
-    if (wrong == NULL) wrong = measure_all(&r);
-    if (interrupted()) {
-        fprintf(stderr, "bench: interrupted; nothing was left behind\n");
-        return 128 + interrupt_signal();
-    }
-    if (wrong != NULL) {
-        fprintf(stderr, "bench: %s\n", wrong);
-        return 1;
-    }
-    signal(SIGPIPE, SIG_DFL); /* From here on it is about our own output. */
-    close_sheet(&r);
-    if (r.json) sheet_json(&sheet);
-    else sheet_text(&sheet);
-    return fflush(stdout) == 0 ? 0 : 1;
+    static const struct trial_program program = {
+        .usage = usage,
+        .title = "what a lease by majority costs",
+        .method = method,
+        .whose = "the CPUs in the part majority",
+        .parts = {{"majority", part_majority}, {"apart", part_apart}},
+        .run_ns = 2000000000,
+        .quick_ns = 50000000,
+        .etcd = true};
+    return trial_main(argc, argv, &program);
 }

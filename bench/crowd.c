@@ -172,7 +172,7 @@ static const char *receive(struct crowd *c, struct member *m)
     return go_on(c, m);
 }
 
-const char *crowd_run(struct crowd *c, int64_t run_ns, struct crowd_result *out)
+const char *crowd_run(struct crowd *c, int64_t run_ns, struct trial_result *out)
 {
     struct epoll_event events[64];
     int64_t began_ns = now_ns();
@@ -190,7 +190,7 @@ const char *crowd_run(struct crowd *c, int64_t run_ns, struct crowd_result *out)
         for (int i = 0; i < n && wrong == NULL; i++)
             wrong = receive(c, events[i].data.ptr);
     }
-    *out = (struct crowd_result){.rounds = c->rounds,
+    *out = (struct trial_result){.rounds = c->rounds,
                                  .ns = now_ns() - began_ns,
                                  .median_us = times_us(&c->times, 0.5),
                                  .p99_us = times_us(&c->times, 0.99)};

@@ -6,8 +6,8 @@
 #ifndef BENCH_CROWD_H
 #define BENCH_CROWD_H
 
-#include "subject.h"
 #include "times.h"
+#include "trial.h"
 
 enum crowd_work {
     CROWD_TOGETHER, /* TX.BEGIN, TX.PUT and TX.COMMIT in one write. */
@@ -26,12 +26,6 @@ enum crowd_work {
 
 struct crowd; /* Opaque. */
 
-struct crowd_result {
-    uint64_t rounds; /* Transactions. */
-    int64_t ns;
-    double median_us, p99_us; /* Of a round. */
-};
-
 /* The key and the value that a client writes in its n-th round. */
 void crowd_row(uint32_t client, uint64_t n, char key[CROWD_KEY_BYTES + 1],
                char value[CROWD_VALUE_BYTES + 1]);
@@ -43,6 +37,6 @@ void crowd_close(struct crowd *c); /* NULL is allowed. */
 
 /* Run for so long, and to the end of what was begun. NULL, or what went wrong; an error is
  * wrong as well. */
-const char *crowd_run(struct crowd *c, int64_t run_ns, struct crowd_result *out);
+const char *crowd_run(struct crowd *c, int64_t run_ns, struct trial_result *out);
 
 #endif /* BENCH_CROWD_H */

@@ -20,7 +20,7 @@
 struct client {
     int fd;
     bool releasing;
-    bool again; /* It was asked before, and too few nodes had answered. */
+    bool again; /* It was asked before, and had no answer; see too_late(). */
     int64_t began_ns;
     char key[32];
     char acquire[REQUEST_BYTES], release[REQUEST_BYTES];
@@ -135,10 +135,12 @@ static const char *begin(struct client *c)
     return ask(c);
 }
 
-/* Nodes that are busy may be too late with their answers: then a client asks again. */
+/* Nodes that are busy may be too late with their answers, and a keeper with the renewal of its
+ * authority: then a client asks again. */
 static bool too_late(const struct client *c)
 {
-    return strncmp(c->input, "-NOQUORUM", 9) == 0;
+    return strncmp(c->input, "-NOQUORUM", 9) == 0 ||
+           strncmp(c->input, "-NOKEEPER", 9) == 0;
 }
 
 static const char *go_on(struct pack *p, struct client *c)
@@ -172,13 +174,14 @@ static const char *receive(struct pack *p, struct client *c)
     if (next == NULL) return c->have < INPUT_BYTES - 1 ? NULL : "a reply is too long";
     c->have = 0;
     if (next == end && good) return go_on(p, c);
-    if (next != end || !too_late(c)) return unexpected(p, c, c->input);
+    bool over = now_ns() > p->until_ns + (int64_t)STALL_MS * 1000000;
+    if (next != end || !too_late(c) || over) return unexpected(p, c, c->input);
     c->again = true;
     p->again++;
     return ask(c);
 }
 
-const char *pack_run(struct pack *p, int64_t run_ns, struct pack_result *out)
+const char *pack_run(struct pack *p, int64_t run_ns, struct trial_result *out)
 {
     struct epoll_event events[64];
     int64_t began_ns = now_ns();
@@ -197,26 +200,25 @@ const char *pack_run(struct pack *p, int64_t run_ns, struct pack_result *out)
         for (int i = 0; i < n && wrong == NULL; i++)
             wrong = receive(p, events[i].data.ptr);
     }
-    *out = (struct pack_result){.pairs = p->pairs,
-                                .ns = now_ns() - began_ns,
-                                .acquire_median_us = times_us(&p->acquires, 0.5),
-                                .median_us = times_us(&p->whole, 0.5),
-                                .p99_us = times_us(&p->whole, 0.99),
-                                .again = p->again};
+    *out = (struct trial_result){.rounds = p->pairs,
+                                 .ns = now_ns() - began_ns,
+                                 .acquire_us = times_us(&p->acquires, 0.5),
+                                 .median_us = times_us(&p->whole, 0.5),
+                                 .p99_us = times_us(&p->whole, 0.99),
+                                 .again = p->again};
     return wrong;
 }
 
 /* ---- opening ---- */
 
-static const char *open_client(struct pack *p, struct trio *t, uint32_t i,
-                               const char *key)
+static const char *open_client(struct pack *p, struct trio *t, struct subject *at,
+                               uint32_t i, const char *key)
 {
     struct client *c = &p->clients[i];
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
-    struct subject *at = &t->members[p->count == 1 ? t->best : i % TRIO];
     const char *wrong = NULL;
     snprintf(c->key, sizeof c->key, "%s", key);
-    if (t->kind == NODE) ours_prepare(c);
+    if (t->want.kind == NODE) ours_prepare(c);
     else wrong = etcd_prepare(c, &at->line);
     if (wrong != NULL) return wrong;
     c->fd = line_connect(at->port);
@@ -225,7 +227,17 @@ static const char *open_client(struct pack *p, struct trio *t, uint32_t i,
     return NULL;
 }
 
-const char *pack_open(struct pack **out, struct trio *t, uint32_t clients, bool one_key)
+/* Where the i-th client is connected. */
+static uint32_t place_of(const struct trio *t, enum pack_at at, uint32_t i)
+{
+    switch (at) {
+        case PACK_BEST: return t->best;
+        case PACK_ANOTHER: return (t->best + 1) % TRIO;
+        default: return i % TRIO;
+    }
+}
+
+const char *pack_open(struct pack **out, struct trio *t, const struct pack_want *want)
 {
     static uint32_t number; /* So that no two packs have a key in common. */
     char key[32];
@@ -234,15 +246,16 @@ const char *pack_open(struct pack **out, struct trio *t, uint32_t clients, bool 
     *out = p;
     if (p == NULL) return "no memory";
     number++;
-    p->kind = t->kind;
-    p->clients = calloc(clients, sizeof *p->clients);
+    p->kind = t->want.kind;
+    p->clients = calloc(want->clients, sizeof *p->clients);
     p->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (p->clients == NULL || p->epoll < 0) wrong = "no memory";
-    else p->count = clients;
+    else p->count = want->clients;
     for (uint32_t i = 0; i < p->count; i++) p->clients[i].fd = -1;
     for (uint32_t i = 0; i < p->count && wrong == NULL; i++) {
-        snprintf(key, sizeof key, "lock:%04u%08u", number % 10000, one_key ? 0 : i);
-        wrong = open_client(p, t, i, key);
+        snprintf(key, sizeof key, "lock:%04u%08u", number % 10000,
+                 want->one_key ? 0 : i);
+        wrong = open_client(p, t, &t->members[place_of(t, want->at, i)], i, key);
     }
     if (wrong == NULL) return NULL;
     pack_close(p);

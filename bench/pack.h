@@ -7,25 +7,27 @@
 #define BENCH_PACK_H
 
 #include "times.h"
+#include "trial.h"
 #include "trio.h"
 
 struct pack; /* Opaque. */
 
-struct pack_result {
-    uint64_t pairs;
-    int64_t ns;
-    double acquire_median_us, median_us, p99_us; /* Of acquires alone; of pairs. */
-    uint64_t again; /* Commands that were sent again: too few nodes had answered. */
+/* Whom they are connected to: all three in turns, or one of them. */
+enum pack_at { PACK_ALL, PACK_BEST, PACK_ANOTHER };
+
+struct pack_want {
+    uint32_t clients;
+    bool one_key; /* All want the same lock; otherwise each has its own. */
+    enum pack_at at;
 };
 
-/* Connect so many, in turns to all three; a single one to the best. `one_key`: all want the
- * same lock, otherwise each has its own. NULL, or what went wrong. */
-const char *pack_open(struct pack **out, struct trio *t, uint32_t clients,
-                      bool one_key);
+/* Connect them. NULL, or what went wrong. */
+const char *pack_open(struct pack **out, struct trio *t, const struct pack_want *want);
 void pack_close(struct pack *p); /* NULL is allowed. */
 
-/* Run for so long, and to the end of what was begun. NULL, or what went wrong; it is wrong
- * as well when a lock was not granted or not given back. */
-const char *pack_run(struct pack *p, int64_t run_ns, struct pack_result *out);
+/* Run for so long, and to the end of what was begun. A command that too few nodes have
+ * answered, or no keeper, is sent again. NULL, or what went wrong; it is wrong as well when a
+ * lock was not granted or not given back. */
+const char *pack_run(struct pack *p, int64_t run_ns, struct trial_result *out);
 
 #endif /* BENCH_PACK_H */

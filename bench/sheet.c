@@ -98,7 +98,8 @@ static double goal_value(const struct goal *g)
 static bool lost(const struct table *t, uint32_t row, uint32_t column)
 {
     const struct cell *ours = &t->cells[row][0], *its = &t->cells[row][column];
-    if (t->why == NULL || column == 0 || ours->n == 0 || its->n == 0) return false;
+    if (t->why == NULL || column == 0 || column < t->ours) return false;
+    if (ours->n == 0 || its->n == 0) return false;
     return t->better == LESS ? its->median < ours->median : its->median > ours->median;
 }
 

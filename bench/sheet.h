@@ -32,9 +32,9 @@ struct table {
     const char *id;
     const char *title;
     const char *unit;
-    enum better
-        better;      /* The first column is ours: where others are better, we lose. */
-    const char *why; /* How it comes when others are better; NULL: no list of it. */
+    enum better better; /* Where others are better than the first column, we lose. */
+    const char *why;    /* How it comes when others are better; NULL: no list of it. */
+    uint32_t ours;      /* So many columns are ours; 0: the first alone. */
     uint32_t rows, columns;
     char row_names[SHEET_ROWS_MAX][48];
     const char *column_names[SHEET_COLUMNS_MAX];

@@ -95,12 +95,12 @@ static void *work(void *of)
     return NULL;
 }
 
-const char *sqlite_run(struct sqlite *s, int64_t run_ns, struct crowd_result *out)
+const char *sqlite_run(struct sqlite *s, int64_t run_ns, struct trial_result *out)
 {
     static struct times times;
     uint32_t started = 0;
     int64_t began_ns = now_ns();
-    *out = (struct crowd_result){0};
+    *out = (struct trial_result){0};
     s->until_ns = began_ns + run_ns;
     s->wrong = NULL;
     for (; started < s->count; started++) {
@@ -194,7 +194,7 @@ void sqlite_close(struct sqlite *s)
     (void)s;
 }
 
-const char *sqlite_run(struct sqlite *s, int64_t run_ns, struct crowd_result *out)
+const char *sqlite_run(struct sqlite *s, int64_t run_ns, struct trial_result *out)
 {
     (void)s, (void)run_ns, (void)out;
     return "built without SQLite";

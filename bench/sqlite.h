@@ -23,6 +23,6 @@ const char *sqlite_open(struct sqlite **out, const char *folder, uint32_t client
 void sqlite_close(struct sqlite *s); /* NULL is allowed. */
 
 /* Run for so long, and to the end of what was begun. NULL, or what went wrong. */
-const char *sqlite_run(struct sqlite *s, int64_t run_ns, struct crowd_result *out);
+const char *sqlite_run(struct sqlite *s, int64_t run_ns, struct trial_result *out);
 
 #endif /* BENCH_SQLITE_H */

@@ -370,14 +370,22 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
-void subject_stop(struct subject *s)
+void subject_kill(struct subject *s)
 {
-    if (s->folder[0] == '\0') return;
     if (s->pid > 0) {
         kill(s->pid, SIGKILL);
         while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR) {}
     }
     if (s->line.fd >= 0) close(s->line.fd);
+    s->line.fd = -1;
+    s->line.from = s->line.to = 0;
+    s->pid = 0;
+}
+
+void subject_stop(struct subject *s)
+{
+    if (s->folder[0] == '\0') return;
+    subject_kill(s);
     free(s->line.bytes);
     nftw(s->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     *s = (struct subject){.line = {.fd = -1}};

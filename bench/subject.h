@@ -65,6 +65,9 @@ const char *subject_make(struct subject *s, enum subject_kind kind);
 const char *subject_spawn(struct subject *s, const char *const *arguments, int cpu);
 const char *subject_reach(struct subject *s);
 
+/* kill -9; its folder stays, and it may be spawned again. */
+void subject_kill(struct subject *s);
+
 /* Kill it and remove its folder. Also of one that is not running. */
 void subject_stop(struct subject *s);
 

@@ -8,57 +8,66 @@
 #include "process.h"
 
 #define READY_MS 60000
-#define LIST_BYTES 256
+#define OPTIONS_MAX 8
 
-/* Where they are, as each of them is told. */
-struct places {
-    int ports[TRIO], node_ports[TRIO];
-    char list[LIST_BYTES];
-};
-
-static const char *places_find(struct places *p, enum subject_kind kind,
-                               const struct relay *relay)
+static const char *places_find(struct trio_places *p, const struct trio_want *want)
 {
-    size_t n = 0;
+    const struct relay *relay = want->relay;
+    size_t n = 0, urls = 0;
     for (uint32_t i = 0; i < TRIO; i++) {
         p->ports[i] = free_port();
         if (p->node_ports[i] == 0) p->node_ports[i] = free_port();
         if (p->ports[i] < 0 || p->node_ports[i] < 0) return "there is no free port";
         int seen = relay != NULL ? relay->from[i] : p->node_ports[i];
         n += (size_t)snprintf(p->list + n, sizeof p->list - n,
-                              kind == NODE ? "%s%u=127.0.0.1:%d"
-                                           : "%sm%u=http://127.0.0.1:%d",
+                              want->kind == NODE ? "%s%u=127.0.0.1:%d"
+                                                 : "%sm%u=http://127.0.0.1:%d",
                               i > 0 ? "," : "", i + 1, seen);
+        if (want->etcd != NULL)
+            urls += (size_t)snprintf(p->urls + urls, sizeof p->urls - urls,
+                                     "%shttp://127.0.0.1:%d", i > 0 ? "," : "",
+                                     want->etcd->members[i].port);
     }
     return NULL;
 }
 
 /* ---- ours ---- */
 
-static const char *node_spawn(struct subject *s, const char *program,
-                              const struct places *p, uint32_t i)
+static const char *node_spawn(struct trio *t, uint32_t i)
 {
+    const struct trio_places *p = &t->places;
+    struct subject *s = &t->members[i];
     char id[12], port[12], node_port[12], data[96];
     s->port = p->ports[i];
     snprintf(id, sizeof id, "%u", i + 1);
     snprintf(port, sizeof port, "%d", p->ports[i]);
     snprintf(node_port, sizeof node_port, "%d", p->node_ports[i]);
     snprintf(data, sizeof data, "%s/data", s->folder);
-    const char *arguments[] = {program,
-                               "--port",
-                               port,
-                               "--node",
-                               id,
-                               "--peers",
-                               p->list,
-                               "--node-port",
-                               node_port,
-                               "--data",
-                               data,
-                               "--secret",
-                               "the bench knows this secret",
-                               "--bootstrap",
-                               NULL};
+    const char *arguments[32] = {t->want.program,
+                                 "--port",
+                                 port,
+                                 "--node",
+                                 id,
+                                 "--peers",
+                                 p->list,
+                                 "--node-port",
+                                 node_port,
+                                 "--data",
+                                 data,
+                                 "--secret",
+                                 "the bench knows this secret",
+                                 "--bootstrap"};
+    uint32_t n = 14;
+    if (t->want.etcd != NULL) {
+        arguments[n++] = "--etcd";
+        arguments[n++] = p->urls;
+        arguments[n++] = "--etcd-prefix";
+        arguments[n++] = t->want.prefix;
+    }
+    for (uint32_t k = 0; t->want.options != NULL && k < OPTIONS_MAX; k++) {
+        if (t->want.options[k] == NULL) break;
+        arguments[n++] = t->want.options[k];
+    }
     return subject_spawn(s, arguments, -1);
 }
 
@@ -86,25 +95,74 @@ static const char *node_ready(struct subject *s)
     return wrong;
 }
 
+/* Does this node know a keeper, and can it ask it? Which one, and its term. */
+static bool has_keeper(struct subject *s, int64_t *node, int64_t *term)
+{
+    *node = subject_info(s, "keeper", "keeper_node");
+    *term = subject_info(s, "keeper", "term");
+    return *node > 0 && *term > 0 && subject_info(s, "keeper", "keeper_way") == 1;
+}
+
+static bool agree(struct trio *t)
+{
+    int64_t node, term, first_node = 0, first_term = 0;
+    for (uint32_t i = 0; i < TRIO; i++) {
+        if (!has_keeper(&t->members[i], &node, &term)) return false;
+        if (i == 0) {
+            first_node = node;
+            first_term = term;
+        }
+        if (node != first_node || term != first_term) return false;
+    }
+    t->best = (uint32_t)first_node - 1;
+    return t->best < TRIO;
+}
+
+const char *trio_agree(struct trio *t)
+{
+    int64_t until_ns = now_ns() + (int64_t)READY_MS * 1000000;
+    while (!agree(t)) {
+        if (interrupted()) return "interrupted";
+        if (now_ns() > until_ns) return "Sluice: the nodes do not agree on a keeper";
+        usleep(20000);
+    }
+    return NULL;
+}
+
+const char *trio_restart(struct trio *t, uint32_t i)
+{
+    const char *wrong = node_spawn(t, i);
+    return wrong != NULL ? wrong : subject_reach(&t->members[i]);
+}
+
 /* ---- etcd ---- */
 
-static const char *etcd_spawn(struct subject *s, const char *program,
-                              const struct places *p, uint32_t i)
+static const char *etcd_spawn(struct trio *t, uint32_t i)
 {
+    const struct trio_places *p = &t->places;
+    struct subject *s = &t->members[i];
     char name[12], data[96], client[48], peer[48];
     s->port = p->ports[i];
     snprintf(name, sizeof name, "m%u", i + 1);
     snprintf(data, sizeof data, "%s/data", s->folder);
     snprintf(client, sizeof client, "http://127.0.0.1:%d", p->ports[i]);
     snprintf(peer, sizeof peer, "http://127.0.0.1:%d", p->node_ports[i]);
-    const char *arguments[] = {program, "--name",
-                               name,    "--data-dir",
-                               data,    "--listen-client-urls",
-                               client,  "--advertise-client-urls",
-                               client,  "--listen-peer-urls",
-                               peer,    "--initial-advertise-peer-urls",
-                               peer,    "--initial-cluster",
-                               p->list, NULL};
+    const char *arguments[] = {t->want.program,
+                               "--name",
+                               name,
+                               "--data-dir",
+                               data,
+                               "--listen-client-urls",
+                               client,
+                               "--advertise-client-urls",
+                               client,
+                               "--listen-peer-urls",
+                               peer,
+                               "--initial-advertise-peer-urls",
+                               peer,
+                               "--initial-cluster",
+                               p->list,
+                               NULL};
     return subject_spawn(s, arguments, -1);
 }
 
@@ -142,43 +200,39 @@ static const char *wait_ready(struct trio *t)
     const char *wrong = NULL;
     for (uint32_t i = 0; i < TRIO && wrong == NULL; i++) {
         bool leads = false;
-        wrong = t->kind == NODE ? node_ready(&t->members[i])
-                                : etcd_ready(&t->members[i], &leads);
+        wrong = t->want.kind == NODE ? node_ready(&t->members[i])
+                                     : etcd_ready(&t->members[i], &leads);
         if (leads) t->best = i;
     }
-    return wrong;
+    return wrong == NULL && t->want.etcd != NULL ? trio_agree(t) : wrong;
 }
 
-static const char *try_start(struct trio *t, const char *program, struct relay *relay,
-                             int64_t delay_ns)
+static const char *try_start(struct trio *t)
 {
-    struct places p = {0};
+    struct relay *relay = t->want.relay;
     const char *wrong = NULL;
     for (uint32_t i = 0; i < TRIO && relay != NULL; i++)
-        relay->to[i] = p.node_ports[i] = free_port();
-    if (relay != NULL) wrong = relay_start(relay, delay_ns);
-    if (wrong == NULL) wrong = places_find(&p, t->kind, relay);
+        relay->to[i] = t->places.node_ports[i] = free_port();
+    if (relay != NULL) wrong = relay_start(relay, t->want.delay_ns);
+    if (wrong == NULL) wrong = places_find(&t->places, &t->want);
     for (uint32_t i = 0; i < TRIO && wrong == NULL; i++) {
-        struct subject *s = &t->members[i];
-        wrong = subject_make(s, t->kind);
+        wrong = subject_make(&t->members[i], t->want.kind);
         if (wrong != NULL) break;
-        wrong = t->kind == NODE ? node_spawn(s, program, &p, i)
-                                : etcd_spawn(s, program, &p, i);
+        wrong = t->want.kind == NODE ? node_spawn(t, i) : etcd_spawn(t, i);
     }
     return wrong != NULL ? wrong : wait_ready(t);
 }
 
-const char *trio_start(struct trio *t, enum subject_kind kind, const char *program,
-                       struct relay *relay, int64_t delay_ns)
+const char *trio_start(struct trio *t, const struct trio_want *want)
 {
     const char *wrong = NULL;
     /* A port that was free may be somebody else's a moment later: try again. */
     for (int i = 0; i < 3; i++) {
-        *t = (struct trio){.kind = kind};
-        wrong = try_start(t, program, relay, delay_ns);
+        *t = (struct trio){.want = *want};
+        wrong = try_start(t);
         if (wrong == NULL) return NULL;
         trio_stop(t);
-        if (relay != NULL) relay_stop(relay);
+        if (want->relay != NULL) relay_stop(want->relay);
         if (interrupted()) break;
     }
     return wrong;
@@ -189,13 +243,8 @@ void trio_stop(struct trio *t)
     for (uint32_t i = 0; i < TRIO; i++) subject_stop(&t->members[i]);
 }
 
-struct subject_time trio_time(const struct trio *t)
+void trio_serve(const struct trio *t, struct side *side)
 {
-    struct subject_time sum = {0};
-    for (uint32_t i = 0; i < TRIO; i++) {
-        struct subject_time one = subject_time(&t->members[i]);
-        sum.cpu_ns += one.cpu_ns;
-        sum.kept_off_ns += one.kept_off_ns;
-    }
-    return sum;
+    for (uint32_t i = 0; i < TRIO; i++)
+        side->servers[side->server_count++] = &t->members[i];
 }

@@ -4,19 +4,16 @@
  * One run measures all side by side, since only ratios mean something on another machine.
  * docs/bench.md explains how to read it. */
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "commit.h"
 #include "crowd.h"
 #include "process.h"
 #include "programs.h"
-#include "sheet.h"
 #include "sqlite.h"
+#include "trial.h"
 
 static const char usage[] =
     "usage: tx [--json] [--quick] [--rounds N] [--only PART]... [--server FILE]\n"
@@ -59,9 +56,6 @@ enum { GROUPED, ALONE, SQLITE, COLUMNS };
 static const char *const column_names[COLUMNS] = {"Sluice", "Sluice, group of 1",
                                                   "SQLite"};
 
-enum { COMMITS, TXLOCKS, PARTS };
-static const char *const part_names[PARTS] = {"commits", "txlocks"};
-
 static const struct shape {
     const char *id, *name;
     uint32_t clients;
@@ -77,35 +71,19 @@ static const struct shape {
 };
 #define SHAPES (sizeof shapes / sizeof shapes[0])
 
-/* What the options say, and what both parts need. */
-struct run {
-    struct sheet *sheet;
-    struct subject_programs programs;
-    bool json, quick;
-    bool wanted[PARTS], some; /* --only. */
-    uint32_t rounds;
-    int64_t run_ns;
-    struct subject servers[2]; /* GROUPED, ALONE. */
-    double all_s, others_s; /* CPU time in all measured runs; what others had of it. */
-};
+static struct subject servers[2]; /* GROUPED, ALONE. */
 
 /* ---- the servers ---- */
 
 /* Its folder has its data as well. */
-static const char *start_server(struct run *r, uint32_t i)
+static const char *start_server(struct trial *r, uint32_t i)
 {
-    struct subject *s = &r->servers[i];
+    struct subject *s = &servers[i];
     char data[80];
-    const char *arguments[] = {r->programs.paths[OURS],
-                               "--port",
-                               "auto",
-                               "--log-level",
-                               "info",
-                               "--data",
-                               data,
-                               i == ALONE ? "--tx-group-max" : NULL,
-                               "1",
-                               NULL};
+    const char *arguments[] = {
+        r->server, "--port", "auto", "--log-level",
+        "info",    "--data", data,   i == ALONE ? "--tx-group-max" : NULL,
+        "1",       NULL};
     const char *wrong = subject_make(s, OURS);
     if (wrong != NULL) return wrong;
     snprintf(data, sizeof data, "%s/data", s->folder);
@@ -120,54 +98,19 @@ static const char *start_server(struct run *r, uint32_t i)
     return wrong;
 }
 
-static const char *start_servers(struct run *r, uint32_t count)
+static const char *start_servers(struct trial *r, uint32_t count)
 {
     const char *wrong = NULL;
     for (uint32_t i = 0; i < count && wrong == NULL; i++) wrong = start_server(r, i);
     return wrong;
 }
 
-static void stop_servers(struct run *r)
+static void stop_servers(void)
 {
-    for (uint32_t i = 0; i < 2; i++) subject_stop(&r->servers[i]);
-}
-
-/* ---- one run ---- */
-
-/* Who works: a crowd at a server, or SQLite. */
-struct team {
-    struct subject *server; /* NULL: SQLite. */
-    struct crowd *crowd;
-    struct sqlite *sqlite;
-};
-
-static const char *team_run(struct team *t, int64_t run_ns, struct crowd_result *out)
-{
-    return t->server != NULL ? crowd_run(t->crowd, run_ns, out)
-                             : sqlite_run(t->sqlite, run_ns, out);
-}
-
-/* CPU of server and clients for one round of a client, in us. */
-static const char *measure(struct run *r, struct team *t, struct crowd_result *out,
-                           double *cpu_us)
-{
-    struct cpus cpus = cpus_look();
-    double own = own_s(), ours_s;
-    struct subject_time before = {0}, after = {0};
-    if (t->server != NULL) before = subject_time(t->server);
-    const char *wrong = team_run(t, r->run_ns, out);
-    if (t->server != NULL) after = subject_time(t->server);
-    struct cpus now = cpus_look();
-    ours_s = own_s() - own + (double)(after.cpu_ns - before.cpu_ns) / 1e9;
-    *cpu_us = ours_s * 1e6 / (double)out->rounds;
-    r->all_s += now.all_s - cpus.all_s;
-    r->others_s += now.used_s - cpus.used_s - ours_s;
-    return wrong;
+    for (uint32_t i = 0; i < 2; i++) subject_stop(&servers[i]);
 }
 
 /* ---- commits ---- */
-
-enum { RATE, MEDIAN, P99, CPU, GROUP, DISK, TABLES };
 
 static const char why[] = "With one client there is nothing to group, and a commit "
                           "waits for the disk twice: LMDB "
@@ -179,32 +122,28 @@ static const char why[] = "With one client there is nothing to group, and a comm
                           "disk. That is what it costs "
                           "to share the tables between programs and machines.";
 
-static void tables_make(struct sheet *s, struct table *t[TABLES])
+static const struct trial_heading headings[TRIAL_TABLES] = {
+    [RATE] = {"tx_rate", "Transactions a second", "of all clients together"},
+    [MEDIAN] = {"tx_median", "Time of one, median", "us"},
+    [P99] = {"tx_p99", "Time of one, p99", "us"},
+    [CPU] = {"tx_cpu", "CPU of one", "us, of server and clients together"},
+    [GROUP] = {"tx_group", "Commits in one write",
+               "with one sync; as INFO counts them"},
+};
+
+static void tables_make(struct sheet *s, struct table *t[TRIAL_TABLES],
+                        struct table **disk)
 {
-    t[RATE] = sheet_table(s, "commits", "tx_rate", "Transactions a second",
-                          "of all clients together");
-    t[MEDIAN] = sheet_table(s, "commits", "tx_median", "Time of one, median", "us");
-    t[P99] = sheet_table(s, "commits", "tx_p99", "Time of one, p99", "us");
-    t[CPU] = sheet_table(s, "commits", "tx_cpu", "CPU of one",
-                         "us, of server and clients together");
-    t[GROUP] = sheet_table(s, "commits", "tx_group", "Commits in one write",
-                           "with one sync; as INFO counts them");
-    t[DISK] = sheet_table(s, "commits", "tx_disk", "The disk itself", "us");
-    for (uint32_t i = 0; i < DISK; i++) {
-        t[i]->better = i == RATE ? MORE : i == GROUP ? NEITHER : LESS;
-        if (i != GROUP) t[i]->why = why;
-        t[i]->columns = i == GROUP ? 2 : COLUMNS;
-        for (uint32_t k = 0; k < t[i]->columns; k++)
-            t[i]->column_names[k] = column_names[k];
-        for (uint32_t n = 0; n < SHAPES; n++)
-            if (i != GROUP || shapes[n].ours) table_row(t[i], "%s", shapes[n].name);
-    }
-    t[DISK]->columns = 1;
-    t[DISK]->column_names[0] = "median of a round";
-    table_row(t[DISK], "4 KiB and fdatasync");
+    trial_tables(s, "commits", headings, column_names, COLUMNS, why, t);
+    t[GROUP]->columns = SQLITE;
+    for (uint32_t n = 0; n < SHAPES; n++) trial_row(t, shapes[n].name);
+    *disk = sheet_table(s, "commits", "tx_disk", "The disk itself", "us");
+    (*disk)->columns = 1;
+    (*disk)->column_names[0] = "median of a round";
+    table_row(*disk, "4 KiB and fdatasync");
 }
 
-static void ratios_make(struct sheet *s, struct table *t[TABLES])
+static void ratios_make(struct sheet *s, struct table *t[TRIAL_TABLES])
 {
     static char ids[SHAPES][3][40];
     for (uint32_t n = 0; n < SHAPES; n++) {
@@ -246,87 +185,69 @@ static const char *disk_sync(const char *folder, uint32_t count, double *us)
     return interrupted() ? "interrupted" : wrong;
 }
 
-static const char *run_disk(struct run *r, struct table *t)
+static const char *run_disk(struct trial *r, struct table *t)
 {
     double us;
-    const char *wrong = disk_sync(r->servers[GROUPED].folder, r->quick ? 5 : 100, &us);
+    const char *wrong = disk_sync(servers[GROUPED].folder, r->quick ? 5 : 100, &us);
     if (wrong == NULL) cell_add(&t->cells[0][0], us);
     return wrong;
 }
 
-/* Commits and writes of a server so far. */
-static void groups_look(struct team *t, double out[2])
+static const char *run_crowd(void *of, int64_t run_ns, struct trial_result *out)
 {
-    if (t->server == NULL) return;
-    out[0] = (double)subject_info(t->server, "keeper", "commits");
-    out[1] = (double)subject_info(t->server, "keeper", "commit_groups");
+    return crowd_run(of, run_ns, out);
 }
 
-static const char *run_one(struct run *r, struct table *t[TABLES], uint32_t shape,
-                           uint32_t column, struct team *team)
+static const char *run_sqlite(void *of, int64_t run_ns, struct trial_result *out)
 {
-    struct crowd_result out;
-    double cpu_us, before[2] = {0}, after[2] = {0};
-    groups_look(team, before);
-    const char *wrong = measure(r, team, &out, &cpu_us);
-    if (wrong != NULL) return wrong;
-    groups_look(team, after);
-    cell_add(&t[RATE]->cells[shape][column], (double)out.rounds * 1e9 / (double)out.ns);
-    cell_add(&t[MEDIAN]->cells[shape][column], out.median_us);
-    cell_add(&t[P99]->cells[shape][column], out.p99_us);
-    cell_add(&t[CPU]->cells[shape][column], cpu_us);
-    if (after[1] > before[1])
-        cell_add(&t[GROUP]->cells[shape][column],
-                 (after[0] - before[0]) / (after[1] - before[1]));
-    return NULL;
+    return sqlite_run(of, run_ns, out);
 }
 
-static const char *team_open(struct run *r, const struct shape *shape, uint32_t column,
-                             struct team *t)
+/* A crowd at a server, or SQLite; nobody, where one has no part in it. */
+static const char *side_open(const struct shape *shape, uint32_t column, struct side *s)
 {
-    t->server = column == SQLITE ? NULL : &r->servers[column];
-    if (t->server != NULL)
-        return crowd_open(&t->crowd, t->server, shape->clients, shape->work);
-    /* Beside the data of ours, so that it is the same disk and is removed with it. */
-    return sqlite_open(&t->sqlite, r->servers[GROUPED].folder, shape->clients,
-                       shape->way);
-}
-
-static void team_close(struct team *t)
-{
-    crowd_close(t->crowd);
-    sqlite_close(t->sqlite);
-}
-
-static bool takes_part(const struct shape *shape, uint32_t column)
-{
-    return column == SQLITE ? shape->sqlite && sqlite_version() != NULL : shape->ours;
-}
-
-/* All in turns; who begins changes from round to round. */
-static const char *run_shape(struct run *r, struct table *t[TABLES], uint32_t n)
-{
-    const struct shape *shape = &shapes[n];
-    struct team teams[COLUMNS] = {0};
-    struct crowd_result warm;
+    struct crowd *crowd = NULL;
+    struct sqlite *sqlite = NULL;
     const char *wrong = NULL;
-    for (uint32_t i = 0; i < COLUMNS && wrong == NULL; i++) {
-        if (!takes_part(shape, i)) continue;
-        wrong = team_open(r, shape, i, &teams[i]);
-        if (wrong == NULL) wrong = team_run(&teams[i], r->run_ns / 2, &warm);
+    *s = (struct side){.with_clients = true};
+    if (column == SQLITE && shape->sqlite && sqlite_version() != NULL) {
+        /* Beside the data of ours, so that it is the same disk and is removed with it. */
+        wrong = sqlite_open(&sqlite, servers[GROUPED].folder, shape->clients,
+                            shape->way);
+        s->run = run_sqlite;
+        s->of = sqlite;
+    } else if (column != SQLITE && shape->ours) {
+        wrong = crowd_open(&crowd, &servers[column], shape->clients, shape->work);
+        s->run = run_crowd;
+        s->of = crowd;
+        s->servers[s->server_count++] = s->keeper = &servers[column];
     }
-    for (uint32_t round = 0; round < r->rounds && wrong == NULL; round++) {
-        if (n == 0) wrong = run_disk(r, t[DISK]);
-        for (uint32_t k = 0; k < COLUMNS && wrong == NULL; k++) {
-            uint32_t i = (round + k) % COLUMNS;
-            if (takes_part(shape, i)) wrong = run_one(r, t, n, i, &teams[i]);
-        }
-    }
-    for (uint32_t i = 0; i < COLUMNS; i++) team_close(&teams[i]);
     return wrong;
 }
 
-static void commits_notes(struct run *r, struct table *t[TABLES])
+static void side_close(struct side *s)
+{
+    if (s->run == run_sqlite) sqlite_close(s->of);
+    else crowd_close(s->of);
+}
+
+static const char *run_shape(struct trial *r, struct table *t[TRIAL_TABLES],
+                             struct table *disk, uint32_t n)
+{
+    struct side sides[COLUMNS] = {0};
+    const char *wrong = NULL;
+    for (uint32_t i = 0; i < COLUMNS && wrong == NULL; i++)
+        wrong = side_open(&shapes[n], i, &sides[i]);
+    if (wrong == NULL) wrong = trial_warm(r, sides, COLUMNS);
+    for (uint32_t round = 0; round < r->rounds && wrong == NULL; round++) {
+        if (n == 0) wrong = run_disk(r, disk);
+        if (wrong == NULL) wrong = trial_round(r, sides, COLUMNS, t, n, round);
+    }
+    for (uint32_t i = 0; i < COLUMNS; i++) side_close(&sides[i]);
+    return wrong;
+}
+
+static void commits_notes(struct table *t[TRIAL_TABLES], struct table *disk)
 {
     struct statfs fs;
     const uint64_t memory = 0x01021994; /* TMPFS_MAGIC */
@@ -336,24 +257,24 @@ static void commits_notes(struct run *r, struct table *t[TABLES])
     else
         snprintf(t[RATE]->note, sizeof t[RATE]->note, "SQLite is version %s.",
                  sqlite_version());
-    if (statfs(r->servers[GROUPED].folder, &fs) == 0 && (uint64_t)fs.f_type == memory)
-        snprintf(t[DISK]->note, sizeof t[DISK]->note,
+    if (statfs(servers[GROUPED].folder, &fs) == 0 && (uint64_t)fs.f_type == memory)
+        snprintf(disk->note, sizeof disk->note,
                  "This is memory (tmpfs), and syncs cost nothing: TMPDIR may name a "
                  "folder on a disk.");
 }
 
-static const char *part_commits(struct run *r)
+static const char *part_commits(struct trial *r)
 {
-    struct table *t[TABLES];
-    tables_make(r->sheet, t);
+    struct table *t[TRIAL_TABLES], *disk;
+    tables_make(r->sheet, t, &disk);
     ratios_make(r->sheet, t);
     const char *wrong = start_servers(r, 2);
-    if (wrong == NULL) commits_notes(r, t);
+    if (wrong == NULL) commits_notes(t, disk);
     for (uint32_t n = 0; n < SHAPES && wrong == NULL; n++) {
         progress("commits: %s", shapes[n].name);
-        wrong = run_shape(r, t, n);
+        wrong = run_shape(r, t, disk, n);
     }
-    stop_servers(r);
+    stop_servers();
     return wrong;
 }
 
@@ -371,152 +292,59 @@ static const struct {
 };
 #define LOCKERS (sizeof lockers / sizeof lockers[0])
 
-static const char *run_locker(struct run *r, struct table *rate, struct table *cpu,
-                              uint32_t n)
+/* A round takes CROWD_LOCKS_EACH of them. */
+static const char *run_locks(void *of, int64_t run_ns, struct trial_result *out)
 {
-    struct team team = {.server = &r->servers[GROUPED]};
-    struct crowd_result out;
-    double cpu_us;
-    const char *wrong = crowd_open(&team.crowd, team.server, lockers[n].clients,
-                                   lockers[n].work);
-    if (wrong == NULL) wrong = team_run(&team, r->run_ns / 2, &out);
-    for (uint32_t round = 0; round < r->rounds && wrong == NULL; round++) {
-        wrong = measure(r, &team, &out, &cpu_us);
-        if (wrong != NULL) break;
-        cell_add(&rate->cells[n][0],
-                 (double)out.rounds * CROWD_LOCKS_EACH * 1e6 / (double)out.ns);
-        cell_add(&cpu->cells[n][0], cpu_us / CROWD_LOCKS_EACH);
-    }
-    team_close(&team);
+    const char *wrong = crowd_run(of, run_ns, out);
+    out->rounds *= CROWD_LOCKS_EACH;
     return wrong;
 }
 
-static const char *part_txlocks(struct run *r)
+static const char *run_locker(struct trial *r, struct table *t[TRIAL_TABLES],
+                              uint32_t n)
 {
-    struct table *rate = sheet_table(r->sheet, "txlocks", "txlocks_rate",
-                                     "TX.LOCK a second", "thousands");
-    struct table *cpu = sheet_table(r->sheet, "txlocks", "txlocks_cpu", "CPU of a lock",
-                                    "us, of server and clients together");
-    rate->columns = cpu->columns = 1;
-    rate->column_names[0] = cpu->column_names[0] = column_names[GROUPED];
+    struct crowd *crowd;
+    const char *wrong = crowd_open(&crowd, &servers[GROUPED], lockers[n].clients,
+                                   lockers[n].work);
+    struct side side = {.of = crowd,
+                        .run = run_locks,
+                        .servers = {&servers[GROUPED]},
+                        .server_count = 1,
+                        .with_clients = true};
+    if (wrong == NULL) wrong = trial_warm(r, &side, 1);
+    for (uint32_t round = 0; round < r->rounds && wrong == NULL; round++)
+        wrong = trial_round(r, &side, 1, t, n, round);
+    crowd_close(crowd);
+    return wrong;
+}
+
+static const char *part_txlocks(struct trial *r)
+{
+    static const struct trial_heading of_locks[TRIAL_TABLES] = {
+        [RATE] = {"txlocks_rate", "TX.LOCK a second", "of all clients together"},
+        [CPU] = {"txlocks_cpu", "CPU of a lock", "us, of server and clients together"},
+    };
+    struct table *t[TRIAL_TABLES];
+    trial_tables(r->sheet, "txlocks", of_locks, column_names, 1, NULL, t);
     const char *wrong = start_servers(r, 1);
     for (uint32_t n = 0; n < LOCKERS && wrong == NULL; n++) {
         progress("txlocks: %s", lockers[n].name);
-        table_row(rate, "%s", lockers[n].name);
-        table_row(cpu, "%s", lockers[n].name);
-        wrong = run_locker(r, rate, cpu, n);
+        trial_row(t, lockers[n].name);
+        wrong = run_locker(r, t, n);
     }
-    stop_servers(r);
+    stop_servers();
     return wrong;
-}
-
-/* ---- options ---- */
-
-static int refuse(const char *what, const char *argument)
-{
-    fprintf(stderr, "bench: %s: %s\n\n%s", what, argument, usage);
-    return 2;
-}
-
-static bool choose_part(struct run *r, const char *name)
-{
-    for (size_t i = 0; i < PARTS; i++)
-        if (strcmp(part_names[i], name) == 0) return r->wanted[i] = r->some = true;
-    return false;
-}
-
-/* An option with a value: 1, it was good; 0, it was not; -1, there is no such option. */
-static int take_value(struct run *r, const char *name, const char *value)
-{
-    char *path = r->programs.paths[OURS];
-    if (value == NULL) value = "";
-    if (strcmp(name, "--rounds") == 0) return (r->rounds = rounds_of(value)) > 0;
-    if (strcmp(name, "--only") == 0) return choose_part(r, value);
-    if (strcmp(name, "--server") != 0) return -1;
-    snprintf(path, sizeof r->programs.paths[OURS], "%s", value);
-    return *value != '\0';
-}
-
-/* 0: go on; -1: that was all; else an exit status. */
-static int parse(int argc, char **argv, struct run *r)
-{
-    for (int i = 1; i < argc; i++) {
-        const char *name = argv[i];
-        if (strcmp(name, "--json") == 0) r->json = true;
-        else if (strcmp(name, "--quick") == 0) r->quick = true;
-        else if (strcmp(name, "--help") == 0) {
-            fputs(usage, stdout);
-            return -1;
-        } else {
-            int good = take_value(r, name, argv[i + 1]);
-            if (good < 0) return refuse("no such option", name);
-            if (argv[++i] == NULL) return refuse("a value is missing", name);
-            if (good == 0) return refuse("no such value", argv[i]);
-        }
-    }
-    if (r->rounds == 0) r->rounds = r->quick ? 2 : 5;
-    r->run_ns = r->quick ? 30000000 : 1000000000;
-    return 0;
-}
-
-static const char *find_server(struct run *r)
-{
-    static char said[600];
-    char *path = r->programs.paths[OURS];
-    if (path[0] == '\0')
-        program_beside(path, sizeof r->programs.paths[OURS],
-                       "../src/server/sluice-server");
-    if (program_there(path)) return NULL;
-    snprintf(said, sizeof said, "there is no server at %s: build it first", path);
-    return said;
-}
-
-/* ---- all of it ---- */
-
-static const char *measure_all(struct run *r)
-{
-    const char *(*const measures[PARTS])(struct run *) = {part_commits, part_txlocks};
-    const char *wrong = NULL;
-    for (size_t i = 0; i < PARTS && wrong == NULL; i++)
-        if (!r->some || r->wanted[i]) wrong = measures[i](r);
-    return wrong;
-}
-
-static void close_sheet(struct run *r)
-{
-    struct sheet *s = r->sheet;
-    s->title = "what transactions cost";
-    s->method = method;
-    s->quick = r->quick;
-    s->rounds = r->rounds;
-    s->run_ms = (double)r->run_ns / 1e6;
-    s->whose = "the CPUs";
-    if (r->all_s > 0 && r->others_s > 0) s->kept_off = r->others_s / r->all_s;
-    if (getloadavg(&s->load_after, 1) != 1) s->load_after = -1;
 }
 
 int main(int argc, char **argv)
 {
-    static struct sheet sheet = {.commit = BENCH_COMMIT};
-    static struct run r = {.sheet = &sheet};
-    int status = parse(argc, argv, &r);
-    if (status != 0) return status < 0 ? 0 : status;
-    machine_look(&sheet.machine);
-    interrupt_catch();
-    signal(SIGPIPE, SIG_IGN);
-    const char *wrong = find_server(&r);
-    if (wrong == NULL) wrong = measure_all(&r);
-    if (interrupted()) {
-        fprintf(stderr, "bench: interrupted; nothing was left behind\n");
-        return 128 + interrupt_signal();
-    }
-    if (wrong != NULL) {
-        fprintf(stderr, "bench: %s\n", wrong);
-        return 1;
-    }
-    signal(SIGPIPE, SIG_DFL); /* From here on it is about our own output. */
-    close_sheet(&r);
-    if (r.json) sheet_json(&sheet);
-    else sheet_text(&sheet);
-    return fflush(stdout) == 0 ? 0 : 1;
+    static const struct trial_program program = {
+        .usage = usage,
+        .title = "what transactions cost",
+        .method = method,
+        .whose = "the CPUs",
+        .parts = {{"commits", part_commits}, {"txlocks", part_txlocks}},
+        .run_ns = 1000000000,
+        .quick_ns = 30000000};
+    return trial_main(argc, argv, &program);
 }

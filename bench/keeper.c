@@ -1,0 +1,438 @@
+/* keeper.c - what a cluster with a keeper costs, on three nodes and three members of etcd:
+ * its locks beside etcd's own, its commits, and the time until another keeper commits when the
+ * last one was killed.
+ *
+ * Everything is measured at the keeper's node and at another one: the difference is what it
+ * costs to forward a command. docs/bench.md explains how to read it. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "crowd.h"
+#include "pack.h"
+#include "process.h"
+#include "programs.h"
+#include "trial.h"
+
+static const char usage[] =
+    "usage: keeper [--json] [--quick] [--rounds N] [--only PART]... [--server FILE]\n"
+    "              [--etcd FILE]\n"
+    "\n"
+    "Measures three nodes on three members of etcd: locks of their keeper, beside\n"
+    "etcd's own; commits; and how long none is answered after a keeper was killed.\n"
+    "About two minutes. Folders are below TMPDIR, or /tmp: let that be the disk you\n"
+    "mean.\n"
+    "\n"
+    "  --json         the same as one JSON object\n"
+    "  --quick        a few seconds, to see that it works; the numbers mean little\n"
+    "  --rounds N     so many rounds, 1 to 31; 5 without it\n"
+    "  --only PART    that part alone: keeperlocks, keepercommits, failover; may\n"
+    "                 stand more than once\n"
+    "  --server FILE  the server to measure, instead of the one built beside this\n"
+    "  --etcd FILE    the etcd to stand on, instead of etcd on the path\n"
+    "  --help         this text\n"
+    "\n"
+    "Exit status: 0 measured, whatever the numbers; 1 something went wrong; 2 usage.\n";
+
+/* clang-format off */
+static const char method[] =
+    "Method: three nodes of ours stand on three members of etcd, all processes of their own on "
+    "loopback, not pinned, with folders on the same disk. etcd has its default settings but "
+    "for names, folders and ports, and syncs its log to that disk before it answers: in a "
+    "commit, and in a lock of its own, the time of fsync counts. Clients are one process with "
+    "one thread and epoll, over TCP, all connected to the keeper's node, or all to another "
+    "one, which forwards what they say. In each round all columns run once, for the time "
+    "given above, and who begins changes; before the first round each runs once for warmth. "
+    "Given are the median of the rounds and, behind it, the least and the most. Locks: a pair "
+    "takes one and gives it back. Ours: ACQUIRE key LEASE 30000 WAIT 60000, RELEASE key fence. "
+    "etcd: POST /v3/lock/lock and /v3/lock/unlock through its HTTP gateway, on the same three "
+    "members, one connection for each client, which is kept open, with a lease that was "
+    "granted before; a single client is connected to the leader, which is best for it, many "
+    "to all three in turns. CPU is user and system time of all servers that have a part in "
+    "it: of members and, for ours, of nodes. Commits: TX.BEGIN, TX.PUT of one row (a 17-byte "
+    "key, a 22-byte value) and TX.COMMIT in one write; each client has 100 keys of its own. "
+    "Group of 1 are three other nodes on the same members, under another prefix, with "
+    "tx-group-max 1: each commit is a transaction of etcd's of its own; clients are connected "
+    "to their keeper. CPU is of members, nodes and clients together. Fail-over: a client "
+    "commits through a node that is not the keeper; the keeper is killed with -9, and what is "
+    "measured is from before the kill until a transaction that was begun after it is answered "
+    "as committed; what is refused meanwhile is asked again at once. The killed node is "
+    "started again, and when all three know the new keeper it is that one's turn.";
+/* clang-format on */
+
+#define CHANGES 20u /* How often the keeper is killed. */
+
+/* What its part says where there is nothing to stand on. */
+static const char absent[] = "etcd is not on this machine";
+
+/* ---- starting ---- */
+
+static const char *start_etcd(struct trial *r, struct trio *etcd)
+{
+    const struct trio_want want = {.kind = ETCD, .program = r->etcd};
+    return trio_start(etcd, &want);
+}
+
+static const char *start_nodes(struct trial *r, struct trio *nodes,
+                               const struct trio *etcd, const char *prefix,
+                               const char *const *options)
+{
+    const struct trio_want want = {.kind = NODE,
+                                   .program = r->server,
+                                   .etcd = etcd,
+                                   .prefix = prefix,
+                                   .options = options};
+    return trio_start(nodes, &want);
+}
+
+static struct subject *another(struct trio *t)
+{
+    return &t->members[(t->best + 1) % TRIO];
+}
+
+/* A change of keeper in the middle of it, on a busy machine, makes another node the keeper's:
+ * then it has to be said. */
+static void note_term(struct trio *nodes, int64_t before, struct table *t)
+{
+    int64_t now = subject_info(&nodes->members[nodes->best], "keeper", "term");
+    if (now != before)
+        snprintf(
+            t->note, sizeof t->note,
+            "The keeper changed meanwhile, from term %lld to %lld: the columns mean "
+            "little. Measure again when the machine is quiet.",
+            (long long)before, (long long)now);
+}
+
+/* ---- locks ---- */
+
+enum { AT_KEEPER, FORWARDED, RIVAL, LOCK_COLUMNS };
+
+static const struct lock_shape {
+    const char *id, *name;
+    uint32_t clients;
+    bool one_key;
+} lock_shapes[] = {
+    {"1", "1 client", 1, false},
+    {"32", "32 clients, own keys", 32, false},
+    {"32_one", "32 clients, one key", 32, true},
+};
+#define LOCK_SHAPES (sizeof lock_shapes / sizeof lock_shapes[0])
+
+static const struct trial_heading lock_headings[TRIAL_TABLES] = {
+    [RATE] = {"keeperlocks_rate", "Pairs per second", "of all clients together"},
+    [MEDIAN] = {"keeperlocks_median", "Time of a pair, median",
+                "us; on one key with the wait for the others"},
+    [P99] = {"keeperlocks_p99", "Time of a pair, p99", "us"},
+    [ACQUIRE] = {"keeperlocks_acquire", "Time of an acquire, median", "us"},
+    [CPU] = {"keeperlocks_cpu", "CPU of all servers", "us per lock and unlock"},
+};
+
+static void lock_goals(struct sheet *s, struct table *t[TRIAL_TABLES])
+{
+    static char ids[LOCK_SHAPES][4][48];
+    for (uint32_t n = 0; n < LOCK_SHAPES; n++) {
+        const struct cell *rate = t[RATE]->cells[n], *time = t[MEDIAN]->cells[n];
+        const char *id = lock_shapes[n].id, *name = lock_shapes[n].name;
+        snprintf(ids[n][0], sizeof ids[n][0], "keeperlocks_rate_%s_to_etcd", id);
+        snprintf(ids[n][1], sizeof ids[n][1], "keeperlocks_far_%s_to_etcd", id);
+        snprintf(ids[n][2], sizeof ids[n][2], "keeperlocks_far_%s_to_keeper", id);
+        snprintf(ids[n][3], sizeof ids[n][3], "keeperlocks_time_%s_far_to_keeper", id);
+        sheet_least(s, ids[n][0], &rate[AT_KEEPER], &rate[RIVAL], 20,
+                    "Pairs per second, keeper's node / etcd, %s", name);
+        sheet_least(s, ids[n][1], &rate[FORWARDED], &rate[RIVAL], 20,
+                    "Pairs per second, another node / etcd, %s", name);
+        sheet_goal(s, ids[n][2], &rate[FORWARDED], &rate[AT_KEEPER], 0, 0,
+                   "Forwarding: pairs per second, another node / keeper's, %s", name);
+        sheet_goal(s, ids[n][3], &time[FORWARDED], &time[AT_KEEPER], 0, 0,
+                   "Forwarding: time of a pair, another node / keeper's, %s", name);
+    }
+}
+
+static const char *run_pack(void *of, int64_t run_ns, struct trial_result *out)
+{
+    return pack_run(of, run_ns, out);
+}
+
+static const char *lock_sides(uint32_t n, struct trio *nodes, struct trio *etcd,
+                              struct side sides[LOCK_COLUMNS])
+{
+    const enum pack_at places[LOCK_COLUMNS] = {
+        PACK_BEST, PACK_ANOTHER, lock_shapes[n].clients == 1 ? PACK_BEST : PACK_ALL};
+    const char *wrong = NULL;
+    for (uint32_t i = 0; i < LOCK_COLUMNS && wrong == NULL; i++) {
+        struct pack_want want = {.clients = lock_shapes[n].clients,
+                                 .one_key = lock_shapes[n].one_key,
+                                 .at = places[i]};
+        struct pack *pack;
+        wrong = pack_open(&pack, i == RIVAL ? etcd : nodes, &want);
+        sides[i] = (struct side){.of = pack, .run = run_pack};
+        trio_serve(etcd, &sides[i]);
+        if (i != RIVAL) trio_serve(nodes, &sides[i]);
+    }
+    return wrong;
+}
+
+static const char *run_lock_shape(struct trial *r, struct table *t[TRIAL_TABLES],
+                                  uint32_t n, struct trio *nodes, struct trio *etcd)
+{
+    struct side sides[LOCK_COLUMNS] = {0};
+    const char *wrong = lock_sides(n, nodes, etcd, sides);
+    if (wrong == NULL) wrong = trial_warm(r, sides, LOCK_COLUMNS);
+    for (uint32_t round = 0; round < r->rounds && wrong == NULL; round++)
+        wrong = trial_round(r, sides, LOCK_COLUMNS, t, n, round);
+    for (uint32_t i = 0; i < LOCK_COLUMNS; i++) pack_close(sides[i].of);
+    return wrong;
+}
+
+static const char *measure_locks(struct trial *r, struct table *t[TRIAL_TABLES])
+{
+    struct trio nodes = {0}, etcd = {0};
+    const char *wrong = start_etcd(r, &etcd);
+    if (wrong == NULL) wrong = start_nodes(r, &nodes, &etcd, "locks/", NULL);
+    int64_t term = wrong != NULL ? 0
+                                 : subject_info(&nodes.members[0], "keeper", "term");
+    for (uint32_t n = 0; n < LOCK_SHAPES && wrong == NULL; n++) {
+        progress("keeperlocks: %s", lock_shapes[n].name);
+        wrong = run_lock_shape(r, t, n, &nodes, &etcd);
+    }
+    if (wrong == NULL) note_term(&nodes, term, t[RATE]);
+    trio_stop(&nodes);
+    trio_stop(&etcd);
+    return wrong;
+}
+
+static const char *part_locks(struct trial *r)
+{
+    static const char *const columns[LOCK_COLUMNS] = {"Sluice, its keeper",
+                                                      "Sluice, another node", "etcd"};
+    struct table *t[TRIAL_TABLES];
+    trial_tables(r->sheet, "keeperlocks", lock_headings, columns, LOCK_COLUMNS,
+                 "This should not be: measure again when the machine is quiet.", t);
+    for (uint32_t i = 0; i < TRIAL_TABLES; i++)
+        if (t[i] != NULL) t[i]->ours = RIVAL;
+    for (uint32_t n = 0; n < LOCK_SHAPES; n++) trial_row(t, lock_shapes[n].name);
+    lock_goals(r->sheet, t);
+    if (!r->without_etcd) return measure_locks(r, t);
+    cell_skip(&t[RATE]->cells[0][AT_KEEPER], absent);
+    return NULL;
+}
+
+/* ---- commits ---- */
+
+/* Behind those two columns of before. */
+enum { ALONE = FORWARDED + 1, TX_COLUMNS };
+
+static const struct tx_shape {
+    const char *id, *name;
+    uint32_t clients;
+} tx_shapes[] = {
+    {"1", "1 client", 1}, {"64", "64 clients", 64}, {"256", "256 clients", 256}};
+#define TX_SHAPES (sizeof tx_shapes / sizeof tx_shapes[0])
+
+static const struct trial_heading tx_headings[TRIAL_TABLES] = {
+    [RATE] = {"keepercommits_rate", "Transactions a second", "of all clients together"},
+    [MEDIAN] = {"keepercommits_median", "Time of one, median", "us"},
+    [P99] = {"keepercommits_p99", "Time of one, p99", "us"},
+    [CPU] = {"keepercommits_cpu", "CPU of one",
+             "us, of members, nodes and clients together"},
+    [GROUP] = {"keepercommits_group", "Commits in one write",
+               "one transaction of etcd's; as INFO counts them"},
+};
+
+static void tx_goals(struct sheet *s, struct table *t[TRIAL_TABLES])
+{
+    static char ids[TX_SHAPES][3][48];
+    for (uint32_t n = 0; n < TX_SHAPES; n++) {
+        const struct cell *rate = t[RATE]->cells[n], *time = t[MEDIAN]->cells[n];
+        const char *id = tx_shapes[n].id, *name = tx_shapes[n].name;
+        snprintf(ids[n][0], sizeof ids[n][0], "keepercommits_rate_%s_to_alone", id);
+        snprintf(ids[n][1], sizeof ids[n][1], "keepercommits_far_%s_to_keeper", id);
+        snprintf(ids[n][2], sizeof ids[n][2], "keepercommits_time_%s_far_to_keeper",
+                 id);
+        sheet_least(s, ids[n][0], &rate[AT_KEEPER], &rate[ALONE],
+                    tx_shapes[n].clients == 256 ? 2 : 0,
+                    "Transactions a second, grouped / group of 1, %s", name);
+        sheet_goal(s, ids[n][1], &rate[FORWARDED], &rate[AT_KEEPER], 0, 0,
+                   "Forwarding: transactions a second, another node / keeper's, %s",
+                   name);
+        sheet_goal(s, ids[n][2], &time[FORWARDED], &time[AT_KEEPER], 0, 0,
+                   "Forwarding: time of one, another node / keeper's, %s", name);
+    }
+}
+
+static const char *run_crowd(void *of, int64_t run_ns, struct trial_result *out)
+{
+    return crowd_run(of, run_ns, out);
+}
+
+static const char *run_tx_shape(struct trial *r, struct table *t[TRIAL_TABLES],
+                                uint32_t n, struct trio *grouped, struct trio *alone,
+                                struct trio *etcd)
+{
+    struct side sides[TX_COLUMNS] = {0};
+    const char *wrong = NULL;
+    for (uint32_t i = 0; i < TX_COLUMNS && wrong == NULL; i++) {
+        struct trio *nodes = i == ALONE ? alone : grouped;
+        struct subject *keeper = &nodes->members[nodes->best];
+        struct crowd *crowd;
+        wrong = crowd_open(&crowd, i == FORWARDED ? another(nodes) : keeper,
+                           tx_shapes[n].clients, CROWD_TOGETHER);
+        sides[i] = (struct side){
+            .of = crowd, .run = run_crowd, .with_clients = true, .keeper = keeper};
+        trio_serve(etcd, &sides[i]);
+        trio_serve(nodes, &sides[i]);
+    }
+    if (wrong == NULL) wrong = trial_warm(r, sides, TX_COLUMNS);
+    for (uint32_t round = 0; round < r->rounds && wrong == NULL; round++)
+        wrong = trial_round(r, sides, TX_COLUMNS, t, n, round);
+    for (uint32_t i = 0; i < TX_COLUMNS; i++) crowd_close(sides[i].of);
+    return wrong;
+}
+
+static const char *measure_commits(struct trial *r, struct table *t[TRIAL_TABLES])
+{
+    static const char *const of_one[] = {"--tx-group-max", "1", NULL};
+    struct trio grouped = {0}, alone = {0}, etcd = {0};
+    const char *wrong = start_etcd(r, &etcd);
+    if (wrong == NULL) wrong = start_nodes(r, &grouped, &etcd, "grouped/", NULL);
+    if (wrong == NULL) wrong = start_nodes(r, &alone, &etcd, "alone/", of_one);
+    int64_t terms[2] = {0};
+    if (wrong == NULL) {
+        terms[0] = subject_info(&grouped.members[0], "keeper", "term");
+        terms[1] = subject_info(&alone.members[0], "keeper", "term");
+    }
+    for (uint32_t n = 0; n < TX_SHAPES && wrong == NULL; n++) {
+        progress("keepercommits: %s", tx_shapes[n].name);
+        wrong = run_tx_shape(r, t, n, &grouped, &alone, &etcd);
+    }
+    if (wrong == NULL) {
+        note_term(&grouped, terms[0], t[RATE]);
+        note_term(&alone, terms[1], t[RATE]);
+    }
+    trio_stop(&grouped);
+    trio_stop(&alone);
+    trio_stop(&etcd);
+    return wrong;
+}
+
+static const char *part_commits(struct trial *r)
+{
+    static const char *const columns[TX_COLUMNS] = {
+        "Sluice, its keeper", "Sluice, another node", "keeper, group of 1"};
+    struct table *t[TRIAL_TABLES];
+    trial_tables(r->sheet, "keepercommits", tx_headings, columns, TX_COLUMNS, NULL, t);
+    for (uint32_t n = 0; n < TX_SHAPES; n++) trial_row(t, tx_shapes[n].name);
+    tx_goals(r->sheet, t);
+    if (!r->without_etcd) return measure_commits(r, t);
+    cell_skip(&t[RATE]->cells[0][AT_KEEPER], absent);
+    return NULL;
+}
+
+/* ---- fail-over ---- */
+
+#define GIVE_UP_S 60
+
+/* A whole transaction through this node; whether it was committed. */
+static const char *commit(struct subject *s, bool *done)
+{
+    static const char words[] =
+        "*1\r\n$8\r\nTX.BEGIN\r\n"
+        "*4\r\n$6\r\nTX.PUT\r\n$1\r\nt\r\n$3\r\nkey\r\n$5\r\nvalue\r\n"
+        "*1\r\n$9\r\nTX.COMMIT\r\n";
+    const char *reply;
+    size_t n;
+    *done = true;
+    const char *wrong = line_send(s->line.fd, words, sizeof words - 1);
+    for (uint32_t i = 0; i < 3 && wrong == NULL; i++) {
+        wrong = line_reply(&s->line, GIVE_UP_S * 1000, &reply, &n);
+        /* An error, or nil: not committed. */
+        if (wrong == NULL && (reply[0] == '-' || reply[1] == '-')) *done = false;
+    }
+    return wrong;
+}
+
+/* Until one is. */
+static const char *commit_at_last(struct subject *s)
+{
+    int64_t until_ns = now_ns() + (int64_t)GIVE_UP_S * 1000000000;
+    bool done = false;
+    const char *wrong = commit(s, &done);
+    while (wrong == NULL && !done) {
+        if (now_ns() > until_ns) return "Sluice: no keeper commits any more";
+        usleep(1000);
+        wrong = commit(s, &done);
+    }
+    return wrong;
+}
+
+/* One change of keeper, in ms. Afterwards all three are there again. */
+static const char *change(struct trio *nodes, double *ms)
+{
+    uint32_t keeper = nodes->best;
+    struct subject *through = another(nodes);
+    int64_t term = subject_info(through, "keeper", "term");
+    const char *wrong = commit_at_last(through);
+    if (wrong != NULL) return wrong;
+    int64_t began_ns = now_ns();
+    subject_kill(&nodes->members[keeper]);
+    wrong = commit_at_last(through);
+    *ms = (double)(now_ns() - began_ns) / 1e6;
+    if (wrong == NULL) wrong = trio_restart(nodes, keeper);
+    if (wrong == NULL) wrong = trio_agree(nodes);
+    if (wrong == NULL && subject_info(through, "keeper", "term") <= term)
+        wrong = "Sluice: there is no new term, though the keeper was killed";
+    return wrong;
+}
+
+static const char *measure_failover(struct trial *r, struct table *t)
+{
+    struct trio nodes = {0}, etcd = {0};
+    const char *wrong = start_etcd(r, &etcd);
+    if (wrong == NULL) wrong = start_nodes(r, &nodes, &etcd, "failover/", NULL);
+    for (uint32_t n = 0; n < (r->quick ? 2 : CHANGES) && wrong == NULL; n++) {
+        double ms;
+        wrong = change(&nodes, &ms);
+        if (wrong == NULL) cell_add(&t->cells[0][0], ms);
+    }
+    if (wrong == NULL) cell_add(&t->cells[1][0], t->cells[0][0].max);
+    trio_stop(&nodes);
+    trio_stop(&etcd);
+    return wrong;
+}
+
+static const char *part_failover(struct trial *r)
+{
+    struct table *t = sheet_table(r->sheet, "failover", "failover",
+                                  "The keeper is killed",
+                                  "ms until a commit is answered through another node");
+    t->columns = 1;
+    t->column_names[0] = "Sluice";
+    table_row(t, "each time");
+    table_row(t, "the longest");
+    sheet_goal(r->sheet, "failover_median", &t->cells[0][0], NULL, 0, 2000,
+               "Keeper killed: ms until the next commit, median");
+    sheet_goal(r->sheet, "failover_longest", &t->cells[1][0], NULL, 2000, 0,
+               "Keeper killed: ms until the next commit, the longest");
+    if (r->without_etcd) {
+        cell_skip(&t->cells[0][0], absent);
+        return NULL;
+    }
+    progress("failover: the keeper is killed");
+    return measure_failover(r, t);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct trial_program program = {
+        .usage = usage,
+        .title = "what a keeper on etcd costs",
+        .method = method,
+        .whose = "the CPUs",
+        .parts = {{"keeperlocks", part_locks},
+                  {"keepercommits", part_commits},
+                  {"failover", part_failover}},
+        .run_ns = 1000000000,
+        .quick_ns = 50000000,
+        .etcd = true};
+    return trial_main(argc, argv, &program);
+}

@@ -1,0 +1,97 @@
+/* trial.h - what the programs of the bench about commits and clusters share: their options,
+ * runs in turns and the tables that these fill, and how it all ends. */
+#ifndef BENCH_TRIAL_H
+#define BENCH_TRIAL_H
+
+#include "sheet.h"
+#include "subject.h"
+
+#define TRIAL_PARTS_MAX 4u
+#define TRIAL_SERVERS_MAX 6u
+
+/* What one run did. A round is a transaction, or a lock taken and given back. */
+struct trial_result {
+    uint64_t rounds;
+    int64_t ns;
+    double median_us, p99_us; /* Of a round. */
+    double acquire_us;        /* Median of the acquires alone. */
+    uint64_t again;           /* Commands that were sent again; see pack.h. */
+};
+
+/* ---- a program ---- */
+
+struct trial;
+
+/* What a program measures; --only names it. NULL, or what went wrong. */
+struct trial_part {
+    const char *name;
+    const char *(*measure)(struct trial *t);
+};
+
+struct trial_program {
+    const char *usage, *title, *method;
+    const char *whose; /* As in a sheet. */
+    struct trial_part parts[TRIAL_PARTS_MAX];
+    int64_t run_ns, quick_ns; /* How long a run takes, and with --quick. */
+    bool etcd;                /* It takes --etcd. */
+};
+
+/* What the options say, and what all parts need. */
+struct trial {
+    const struct trial_program *program;
+    struct sheet *sheet;
+    char server[512], etcd[512];
+    bool without_etcd; /* It is not on this machine. */
+    bool json, quick;
+    bool wanted[TRIAL_PARTS_MAX], some; /* --only. */
+    uint32_t rounds;
+    int64_t run_ns;
+    double all_s, others_s; /* CPU time in all measured runs; what others had of it. */
+    uint64_t again;
+};
+
+/* The whole program; its exit status. */
+int trial_main(int argc, char **argv, const struct trial_program *p);
+
+/* ---- tables ---- */
+
+/* In this order on the sheet. */
+enum trial_table { RATE, MEDIAN, P99, ACQUIRE, CPU, GROUP, TRIAL_TABLES };
+
+/* No id: there is no such table. */
+struct trial_heading {
+    const char *id, *title, *unit;
+};
+
+/* A table for each heading, with these columns and, but for groups, this reason why others may
+ * be better. t[] is NULL where there is none. */
+void trial_tables(struct sheet *s, const char *part,
+                  const struct trial_heading headings[TRIAL_TABLES],
+                  const char *const *columns, uint32_t column_count, const char *why,
+                  struct table *t[TRIAL_TABLES]);
+
+/* A row of this name in each of them. */
+void trial_row(struct table *t[TRIAL_TABLES], const char *name);
+
+/* ---- runs in turns ---- */
+
+/* One of those that are measured beside each other: a column. */
+struct side {
+    void *of; /* What run() takes; NULL: it takes no part. */
+    const char *(*run)(void *of, int64_t run_ns, struct trial_result *out);
+    const struct subject *servers[TRIAL_SERVERS_MAX]; /* Whose CPU time counts. */
+    uint32_t server_count;
+    bool with_clients;      /* Ours counts, too: that of the clients. */
+    struct subject *keeper; /* Who knows how many commits one write had; or NULL. */
+};
+
+/* All once, for warmth. NULL, or what went wrong. */
+const char *trial_warm(struct trial *t, struct side *sides, uint32_t count);
+
+/* All once, into a row of the tables; who begins changes from round to round. NULL, or what
+ * went wrong. */
+const char *trial_round(struct trial *t, struct side *sides, uint32_t count,
+                        struct table *tables[TRIAL_TABLES], uint32_t row,
+                        uint32_t round);
+
+#endif /* BENCH_TRIAL_H */
