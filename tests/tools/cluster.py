@@ -274,10 +274,11 @@ def two_clusters_side_by_side(t):
 
 @test
 def a_cluster_beside_other_temporary_files(t):
-    """Two locks of one process are on one folder."""
+    """Two locks of one process are on one folder. (It is not that of the other tests, so ports
+    that they choose are not chosen here.)"""
     c = Tool(t)
-    up = t.start(TOOL, "up", "1", "--direct", "--dir", c.dir, "--server", tap.program,
-                 env={"TMPDIR": os.path.dirname(c.dir)})
+    up = t.start(TOOL, "up", "1", "--direct", "--port-base", "15625", "--dir", c.dir, "--server",
+                 tap.program, env={"TMPDIR": os.path.dirname(c.dir)})
     check(up.status, 0, "the status of up")
     c("down")
 
