@@ -220,7 +220,7 @@ static void write_reclaim(struct server *s, const struct sl_record *x)
     sl_record_write(w, x->key, &v);
 }
 
-/* What is in the ledger, as much as the link has room for. */
+/* What has been handed over stands behind what has not. */
 static void hand_over_one(struct server *s, struct sl_record *x)
 {
     struct sl_relay *r = s->relay;
