@@ -66,13 +66,12 @@ struct conn {
     struct sl_list held;          /* What it holds at the keeper (ledger.h). */
     sl_fence releases;            /* RELEASE that is relayed: of this grant. */
     sl_fence untold;              /* Granted there, and the reply is not here yet. */
-    uint64_t far_way;             /* It was last relayed on this way; */
-    uint64_t tx_way;              /* its transaction was begun on this one; 0: none. */
-    char *tx_request;             /* The name of its request; NULL: none. */
-    size_t tx_request_n;
-    enum sl_parting leaves;  /* It has gone; it will be closed in a later turn. */
-    enum sl_parting hang_up; /* When all is sent. */
-    sl_ms hang_up_ms;        /* Since when. */
+    uint64_t far_way;             /* It was last relayed on this way. */
+    struct sl_relayed *begun; /* The TX.BEGIN of its transaction at the keeper; NULL:
+                                   * it has none there. Only relay.c sets and frees it. */
+    enum sl_parting leaves;   /* It has gone; it will be closed in a later turn. */
+    enum sl_parting hang_up;  /* When all is sent. */
+    sl_ms hang_up_ms;         /* Since when. */
     bool reading, authed, closing;
     bool in_multi; /* What comes belongs to a MULTI that was refused. */
     bool half;     /* It was told a part of something, and the rest is at the keeper. */

@@ -143,10 +143,11 @@ void sl_far_flush(struct conn *c)
             return;
         }
         size_t left = c->out.n - at, n = left < SL_RELAY_PIECE ? left : SL_RELAY_PIECE;
-        struct sl_resp_writer *w = sl_frame(s, f->node, "R.SAY", 3);
+        struct sl_resp_writer *w = sl_frame(s, f->node, "R.SAY", 4);
         if (w == NULL) return; /* It will be told that its link is gone. */
         sl_frame_number(w, f->session);
         sl_frame_number(w, at + n < c->out.n ? SL_SAY_MORE : done ? SL_SAY_LAST : 0);
+        sl_frame_number(w, c->tx);
         sl_resp_bulk(w, (struct sl_bytes){c->out.buffer + at, n});
         at += n;
     } while (at < c->out.n);

@@ -259,7 +259,7 @@ static bool is_over(const char *word)
 void sl_keep_failed(struct call *call, const char *word)
 {
     struct conn *c = call->c;
-    if (c->tx_way != 0) sl_relay_failed(c, call->tx);
+    if (c->begun != NULL) sl_relay_failed(c, call->tx);
     if (c->tx == 0 || (c->tx_error != NULL && !is_over(word))) return;
     c->tx_failed = call->tx;
     c->tx_error = word;

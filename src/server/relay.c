@@ -166,7 +166,6 @@ static void send_one(struct server *s, struct sl_relayed *q)
     struct sl_relay *r = s->relay;
     unlist(r, q);
     if (q->kind == SL_RELEASES) note_release(q);
-    if (q->kind == SL_BEGINS) q->c->tx_way = r->way;
     for (size_t at = 0; at < q->n; at += SL_RELAY_PIECE) {
         size_t left = q->n - at, n = left < SL_RELAY_PIECE ? left : SL_RELAY_PIECE;
         struct sl_resp_writer *w = sl_frame(s, r->keeper, "R.DO", 5);
@@ -301,12 +300,46 @@ static void take_here(struct server *s, const struct sl_args *a)
 
 /* --- Another way --------------------------------------------------------------------------- */
 
-/* The transaction that a connection had there is over. */
+/* Its transaction at the keeper has ended. */
+static void note_ended(struct conn *c)
+{
+    free(c->begun);
+    c->begun = NULL;
+}
+
+/* The keeper says with each reply which transaction the connection has there. If it is
+ * another one, this TX.BEGIN has begun it, and is kept: a rejected one changes nothing. */
+static void note_transaction(struct conn *c, uint64_t tx)
+{
+    struct sl_relayed *q = c->relayed;
+#ifdef MUT_RELAYENDED
+    if (tx == 0) return;
+#endif
+#ifdef MUT_RELAYBEGUN
+    if (q->kind == SL_BEGINS) note_ended(c);
+#endif
+    if (tx == (c->begun == NULL ? 0 : c->begun->tx)) return;
+    note_ended(c);
+    if (tx == 0 || q->kind != SL_BEGINS) return;
+    unlist(c->server->relay, q);
+    c->relayed = NULL;
+    c->begun = q;
+    q->tx = tx;
+}
+
+/* The id that its TX.BEGIN has with REQUEST: the last argument. */
+static struct sl_bytes request_of(const struct conn *c)
+{
+    const struct sl_relayed *q = c->begun;
+    return (struct sl_bytes){q->bytes + q->n - 2 - q->request_n, q->request_n};
+}
+
+/* The keeper was lost, and with it the transaction of a connection. */
 static void lose_transaction(struct conn *c)
 {
-    if (c->tx == 0 && c->tx_way == 0) return;
+    if (c->tx == 0 && c->begun == NULL) return;
     c->tx = 0;
-    c->tx_way = 0;
+    note_ended(c);
 #ifndef MUT_RELAYSTALE
     c->tx_lost = true;
 #endif
@@ -315,11 +348,11 @@ static void lose_transaction(struct conn *c)
 /* A commit that was sent: what became of it can be asked, if it has a name. */
 static void settle_commit(struct server *s, struct conn *c)
 {
-    struct sl_bytes request = {c->tx_request, c->tx_request_n};
+    struct sl_bytes request = request_of(c);
     const struct sl_bytes ask[] = {{"TX.OUTCOME", 10}, request};
     struct sl_relayed *q = request.n == 0 ? NULL : sl_relayed_new(c, ask, 2);
     sl_ms since = c->relayed->since_ms;
-    c->tx_way = 0;
+    note_ended(c);
     if (q == NULL) {
         answer_problem(c, sluice_status_word(SLUICE_ECLOSED),
                        "the keeper was lost while it committed: nobody knows whether "
@@ -345,22 +378,16 @@ static void forget_untold(struct server *s, struct conn *c)
     else sl_ledger_drop(&s->relay->ledger, x);
 }
 
+/* What was sent on the old way: it is settled, or will be sent again. */
 static void turn_one(struct server *s, struct sl_relayed *q)
 {
     struct conn *c = q->c;
+    bool commits = q->kind == SL_COMMITS && !q->settles;
 #ifdef MUT_RELAYSETTLE
-    if (q->kind == SL_COMMITS) q->kind = SL_IN_IT;
+    commits = false;
 #endif
-    if (q->kind == SL_COMMITS && !q->settles) settle_commit(s, c);
-    else if (q->kind == SL_ABORTS) {
-        c->tx_way = 0;
-        sl_resp_simple(sl_conn_out(c), "OK"); /* It went with its keeper. */
-        answered(c);
-    } else if (q->kind == SL_IN_IT && c->tx_way != 0) {
-        c->tx_way = 0;
-        answer_problem(c, sluice_status_word(SLUICE_ESTALE), SL_LOST_TX);
-    } else {
-        if (q->kind == SL_BEGINS) c->tx_way = 0;
+    if (commits && c->begun != NULL) settle_commit(s, c);
+    else {
         if (q->kind == SL_ACQUIRES) forget_untold(s, c);
 #ifdef MUT_RELAYWAITED
         q->since_ms = s->now.ms;
@@ -369,15 +396,27 @@ static void turn_one(struct server *s, struct sl_relayed *q)
     }
 }
 
-/* One that has a transaction on the old way: it is over. */
+/* The transaction that a connection had on the old way has ended. */
 static void leave_old_way(struct conn *c)
 {
     struct sl_relayed *q = c->relayed;
-    if (c->tx_way == 0) return;
-    if (q == NULL) lose_transaction(c);
-    else if (q->kind == SL_IN_IT || (q->kind == SL_COMMITS && !q->settles)) {
-        c->tx_way = 0;
-        answer_problem(c, sluice_status_word(SLUICE_ESTALE), SL_LOST_TX);
+    enum sl_relay_kind kind = q == NULL ? SL_ASKS_AGAIN : q->kind;
+    if (c->begun == NULL) return;
+    switch (kind) {
+        case SL_ASKS_AGAIN:
+        case SL_ACQUIRES:
+        case SL_RELEASES: lose_transaction(c); break;
+        case SL_BEGINS: note_ended(c); break;
+        case SL_ABORTS:
+            note_ended(c);
+            sl_resp_simple(sl_conn_out(c), "OK"); /* It went with its keeper. */
+            answered(c);
+            break;
+        case SL_COMMITS:
+        case SL_IN_IT:
+            note_ended(c);
+            answer_problem(c, sluice_status_word(SLUICE_ESTALE), SL_LOST_TX);
+            break;
     }
 }
 
@@ -541,21 +580,6 @@ static sl_fence released(const struct call *call)
     return x == NULL ? 0 : x->fence;
 }
 
-/* The name of its request, for a commit whose answer is lost. */
-static void note_begin(struct call *call)
-{
-    struct conn *c = call->c;
-    free(c->tx_request);
-    c->tx_request = NULL;
-    c->tx_request_n = 0;
-    c->tx_lost = false;
-    if (call->n != 3 || call->at[2].n == 0) return;
-    c->tx_request = malloc(call->at[2].n);
-    if (c->tx_request == NULL) return;
-    c->tx_request_n = call->at[2].n;
-    memcpy(c->tx_request, call->at[2].at, call->at[2].n);
-}
-
 /* The connection waits, with its words. False: out of memory, and it was told. */
 static bool wait_with_words(struct call *call, enum sl_relay_kind kind)
 {
@@ -566,6 +590,7 @@ static bool wait_with_words(struct call *call, enum sl_relay_kind kind)
     }
     q->kind = kind;
     q->waits = may_wait(call, kind);
+    if (kind == SL_BEGINS && call->n == 3) q->request_n = call->at[2].n;
     if (call->c->deferred_since_ms != 0) q->since_ms = call->c->deferred_since_ms;
     call->c->relayed = q;
     call->c->blocked = SL_IN_RELAY;
@@ -617,13 +642,12 @@ bool sl_relay_here(struct call *call, const struct command *command)
         return false;
     }
     if (c->far != NULL) return true; /* It was asked because it is the keeper. */
-    if (kind == SL_BEGINS) note_begin(call);
     if (c->tx_lost && (kind == SL_IN_IT || kind == SL_COMMITS)) {
         c->tx_lost = false;
         sl_say(call, sluice_status_word(SLUICE_ESTALE), SL_LOST_TX);
         return false;
     }
-    if (kind == SL_ABORTS) c->tx_lost = false;
+    if (kind == SL_BEGINS || kind == SL_ABORTS) c->tx_lost = false;
     if (r->leads) return true;
     forward(call, kind);
     return false;
@@ -656,9 +680,9 @@ void sl_relay_leave(struct conn *c, enum sl_parting how)
     if (r == NULL) return;
     sl_relay_forget(c);
     sl_ledger_leave(&r->ledger, &c->held);
-    free(c->tx_request);
-    c->tx_request = NULL;
-    c->tx_way = 0;
+#ifndef MUT_RELAYRESET
+    note_ended(c);
+#endif
     c->tx_lost = false;
     if (c->far != NULL || c->far_way == 0 || r->leads || (!r->open && !r->handing))
         return;
@@ -725,7 +749,8 @@ static void reply_settled(struct conn *c, struct sl_bytes reply)
     else sl_resp_problem(sl_conn_out(c), sluice_status_word(SLUICE_ESTALE), SL_LOST_TX);
 }
 
-static void say(struct server *s, struct conn *c, bool last, struct sl_bytes reply)
+static void say(struct server *s, struct conn *c, bool last, uint64_t tx,
+                struct sl_bytes reply)
 {
     struct sl_relayed *q = c->relayed;
     if (q == NULL || !last) {
@@ -733,22 +758,24 @@ static void say(struct server *s, struct conn *c, bool last, struct sl_bytes rep
         return;
     }
     if (q->waits && q->kind == SL_ACQUIRES && came_too_late(s, c, reply)) return;
-    if (q->kind == SL_COMMITS || q->kind == SL_ABORTS) c->tx_way = 0;
     c->untold = 0;
     if (q->settles) reply_settled(c, reply);
     else if (q->had && reply.n == 4 && memcmp(reply.at, ":0\r\n", 4) == 0)
         sl_resp_integer(sl_conn_out(c), 1); /* It went with its keeper. */
     else sl_resp_raw(sl_conn_out(c), reply.at, reply.n);
-    if (c->relayed == q) answered(c);
+    if (c->relayed != q) return;
+    note_transaction(c, tx);
+    answered(c);
 }
 
 static void take_say(struct server *s, const struct sl_args *a)
 {
     struct conn *c = conn_of(s, a->at[1]);
-    uint64_t what;
-    if (c == NULL || !sl_frame_read(a->at[2], &what)) return; /* It has left. */
+    uint64_t what, tx;
+    if (c == NULL || !sl_frame_read(a->at[2], &what) || !sl_frame_read(a->at[3], &tx))
+        return; /* It has left. */
     c->half = what == SL_SAY_MORE;
-    say(s, c, what == SL_SAY_LAST, a->at[3]);
+    say(s, c, what == SL_SAY_LAST, tx, a->at[4]);
 }
 
 /* The lease ends here when it does for the keeper, or before: it is counted from when the
@@ -869,7 +896,7 @@ static void from_keeper(struct server *s, const struct sl_args *a)
     struct conn *c;
     if (is(a, "R.HERE", 1)) take_here(s, a);
     else if (!s->relay->open && !s->relay->handing) return; /* Of an old way. */
-    else if (is(a, "R.SAY", 3)) take_say(s, a);
+    else if (is(a, "R.SAY", 4)) take_say(s, a);
     else if (is(a, "R.HELD", 3 + SL_RECORD_WORDS)) take_held(s, a);
     else if (is(a, "R.NOTE", 1 + SL_RECORD_WORDS)) take_note(s, a);
     else if (sl_is_word(a->at[0], "R.GONE")) take_gone(s, a);

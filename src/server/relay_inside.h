@@ -12,7 +12,7 @@
  *     R.COME term                          R.HERE term, or R.NOT term: it is not the keeper
  *     R.RECLAIM session RECORD             R.LOST session fence    there is no such grant
  *     R.READY
- *     R.DO session waited_ms resp3 last bytes     R.SAY session what bytes
+ *     R.DO session waited_ms resp3 last bytes     R.SAY session what tx bytes
  *     R.END session cut                    R.CUT session
  *     R.DROP session key fence             R.HELD session fresh age_ms RECORD
  *     R.FAIL session command               a node itself refused it, in a transaction
@@ -21,7 +21,8 @@
  *                                          R.GONE fence ...
  *     and between all: R.DOUBT term sight
  *
- *     age_ms: since the R.DO came. RECORD: record.h */
+ *     age_ms: since the R.DO came. tx: the transaction that the session has now, 0: none.
+ *     RECORD: record.h */
 #ifndef SL_SERVER_RELAY_INSIDE_H
 #define SL_SERVER_RELAY_INSIDE_H
 
@@ -60,7 +61,9 @@ struct sl_relayed {
     bool had;     /* RELEASE: it was in the ledger. */
     bool settles; /* COMMIT that became a TX.OUTCOME. */
     sl_ms since_ms;
-    size_t n; /* Bytes of the command. */
+    uint64_t tx;      /* TX.BEGIN: the transaction that it has begun. */
+    size_t request_n; /* TX.BEGIN REQUEST id: the length of the id; 0: there is none. */
+    size_t n;         /* Bytes of the command. */
     char bytes[];
 };
 

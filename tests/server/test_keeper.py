@@ -1415,6 +1415,66 @@ def what_the_keeper_did_but_could_not_say_is_done(t):
         check(pairs(b("EXPLAIN", "k"))["holders_count"], 1, "how many hold it")
 
 
+@contextlib.contextmanager
+def replies_lost(live, keeper, node, count):
+    """The node sends what the block sends, so many commands, and loses the link to the keeper
+    before it hears a reply."""
+    live.c.cut(keeper, node, one_way=True)
+    yield
+    until(lambda: live.number(node, "relayed_waiting") == count, "%d commands wait" % count)
+    live.c.hang_up()
+    live.c.heal()
+
+
+@test
+def a_commit_after_RESET_is_rejected_when_the_link_is_lost(t):
+    """RESET ends the transaction, so the node must not ask for its outcome."""
+    with cluster(t, 2, proxied=True) as live:
+        keeper, one = live.roles()
+        c, again = live.clients(one, one)
+        begin(c, "REQUEST", "x")
+        check(c("RESET"), "RESET")
+        check_that(isinstance(put(again, "t", "k", "1", "REQUEST", "again"), int), "it is committed")
+        with replies_lost(live, keeper, one, 2):
+            c.send("TX.COMMIT")
+            again.send("TX.COMMIT")
+        check_error(c.reply(), "NOTX")
+        check_error(again.reply(), "NOTX")
+        check_that(isinstance(put_at_last(c, "t", "k", "2"), int), "the node still serves")
+
+
+@test
+def a_lost_commit_is_settled_by_the_id_of_its_own_transaction(t):
+    """A TX.BEGIN that is rejected does not replace the remembered id."""
+    with cluster(t, 2, proxied=True) as live:
+        keeper, one = live.roles()
+        c, named, waits, aborts = live.clients(one, one, one, one)
+        put(c, "t", "y", "1", "REQUEST", "y")
+        begin(c, "REQUEST", "x")
+        ok(c, "TX.PUT", "t", "x", "1")
+        check_error(c("TX.BEGIN", "REQUEST", "y"), "NOTX")
+        check_error(named("TX.BEGIN", "REQUEST"), "ERR")
+        begin(named, "REQUEST", "z")
+        check_error(named("TX.BEGIN"), "NOTX")
+        begin(waits)
+        begin(aborts)
+        held = live.client(keeper)
+        held.acquire("k")
+        with replies_lost(live, keeper, one, 4):
+            c.send("TX.COMMIT")
+            named.send("TX.COMMIT")
+            waits.send("ACQUIRE", "k", "WAIT", FOREVER)
+            aborts.send("TX.ABORT")
+        check_error(c.reply(), "STALE", "TX.BEGIN again")
+        check_error(named.reply(), "STALE", "TX.BEGIN again")
+        check(aborts.reply(), "OK", "TX.ABORT")
+        check(held("RELEASE", "k"), 1)
+        granted(waits.reply())
+        check_error(waits("TX.COMMIT"), "STALE", "TX.BEGIN again")
+        check(get(c, "t", "x"), None)
+        check(c("TX.OUTCOME", "x"), None)
+
+
 @test
 def after_the_half_of_a_reply_nothing_else_follows(t):
     """The link breaks in the middle of a large one: what came next would be taken for its rest."""
