@@ -174,7 +174,7 @@ static void say_no_transaction(struct call *call, enum sl_tx_type asked)
 /* In a cluster: the same of its etcd. */
 static void say_etcd(struct call *call, enum sl_tx_type asked, int status)
 {
-    const char *trouble = sl_engine_trouble(sl_keep_engine(call->s));
+    const char *trouble = sl_keep_trouble(call->s);
     char text[500];
     if (status == SLUICE_ENOSPC)
         snprintf(text, sizeof text,

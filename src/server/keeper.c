@@ -22,6 +22,7 @@ struct sl_keep {
     struct sl_keeper *keeper; /* NULL: another node is it. */
     uint64_t term;            /* In a cluster: of this reign. */
     struct sl_engine *engine; /* NULL: it is closed. */
+    bool closing;             /* The engine takes no more orders. */
     uv_poll_t poll;
     size_t ordered; /* Of the engine, and not done; */
     size_t commits; /* those of them that are commits. */
@@ -168,7 +169,7 @@ static void order(struct server *s, const struct sl_keeper_order *o)
 {
     struct sl_keep *k = s->keep;
     struct work *w;
-    if (k->engine == NULL) return; /* The end: what is left is given up. */
+    if (k->closing) return;                           /* What is left is given up. */
     if (o->type == SL_KO_CLAIM && s->relay != NULL) { /* The office has done that. */
         const struct sl_done mine = {.term = k->term};
         sl_keeper_done(k->keeper, s->now.ms, o->op, &mine);
@@ -188,7 +189,7 @@ static void order(struct server *s, const struct sl_keeper_order *o)
     w->op.done = done;
     k->ordered++;
     if (o->type == SL_KO_COMMIT) k->commits++;
-    sl_engine_submit(k->engine, &w->op);
+    sl_keep_submit(s, &w->op);
 }
 
 static void on_engine(uv_poll_t *handle, int status, int events)
@@ -490,9 +491,26 @@ static int open_store(struct server *s, const char *folder)
 
 /* --- In a cluster ------------------------------------------------------------------------------ */
 
-struct sl_engine *sl_keep_engine(const struct server *s)
+void sl_keep_watch(struct server *s,
+                   void (*told)(void *owner, const struct sl_reign *reign))
 {
-    return s->keep == NULL ? NULL : s->keep->engine;
+    sl_engine_watch(s->keep->engine, told, s);
+}
+
+bool sl_keep_submit(struct server *s, struct sl_engine_op *op)
+{
+    if (s->keep->closing) return false;
+    sl_engine_submit(s->keep->engine, op);
+    return true;
+}
+
+const char *sl_keep_trouble(const struct server *s)
+{
+    if (s->keep == NULL) return "";
+#ifndef MUT_KEEPCLOSE
+    if (s->keep->engine == NULL) return "";
+#endif
+    return sl_engine_trouble(s->keep->engine);
 }
 
 void sl_keep_lead(struct server *s, uint64_t term)
@@ -600,8 +618,12 @@ void sl_keep_stop(struct server *s)
     if (k == NULL) return;
     struct sl_engine *engine = k->engine;
     uv_poll_stop(&k->poll);
-    k->engine = NULL; /* Nothing more is ordered. */
-    sl_engine_close(engine);
+    k->closing = true;
+#ifdef MUT_KEEPCLOSE
+    k->engine = NULL;
+#endif
+    sl_engine_close(engine); /* It calls `done` of what it was asked before. */
+    k->engine = NULL;
 }
 
 /* --- Ask ---------------------------------------------------------------------------------------- */

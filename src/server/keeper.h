@@ -35,7 +35,11 @@ sl_ms sl_keep_due(const struct server *s);
 
 /* --- In a cluster (reign.c) ------------------------------------------------------------ */
 
-struct sl_engine *sl_keep_engine(const struct server *s); /* NULL: none, or closed. */
+/* Of the engine. What is submitted while it closes is not taken: false. */
+void sl_keep_watch(struct server *s,
+                   void (*told)(void *owner, const struct sl_reign *reign));
+bool sl_keep_submit(struct server *s, struct sl_engine_op *op);
+const char *sl_keep_trouble(const struct server *s); /* "": none, or it is closed. */
 
 /* This node is the keeper of this term now; and no more, as another one is current. */
 void sl_keep_lead(struct server *s, uint64_t term);

@@ -24,7 +24,7 @@ static void say_trouble(struct server *s, int status)
     if (status != SLUICE_EIO && status != SLUICE_ENOSPC) return;
     sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
                  "keeper: the engine does not answer; it is asked again and again",
-                 "error", sl_engine_trouble(sl_keep_engine(s)), NULL);
+                 "error", sl_keep_trouble(s), NULL);
 }
 
 static void looked(struct sl_engine_op *op)
@@ -69,9 +69,7 @@ static void renewed(struct sl_engine_op *op)
 static void ask(struct server *s, struct duty *d, enum sl_op_type type,
                 const struct sl_office_order *o, void (*done)(struct sl_engine_op *op))
 {
-    if (sl_keep_engine(s) == NULL) return; /* The end. */
-    assert(!d->busy);                      /* The office asks one after the other. */
-    d->busy = true;
+    assert(!d->busy); /* The office asks one after the other. */
     d->asked_ms = s->now.ms;
     d->op = (struct sl_engine_op){.type = type,
                                   .term = o->term,
@@ -81,7 +79,7 @@ static void ask(struct server *s, struct duty *d, enum sl_op_type type,
                                   .longest_ms = s->relay->longest_ms,
                                   .owner = s,
                                   .done = done};
-    sl_engine_submit(sl_keep_engine(s), &d->op);
+    d->busy = sl_keep_submit(s, &d->op);
 }
 
 bool sl_relay_write_state(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
@@ -327,7 +325,7 @@ int sl_relay_start(struct server *s)
     sl_ledger_init(&r->ledger, s->seed);
     sl_far_init(s);
     sl_news_init(&r->news);
-    sl_engine_watch(sl_keep_engine(s), told, s);
+    sl_keep_watch(s, told);
     sl_relay_members(s);
     return 0;
 }
@@ -346,7 +344,7 @@ const char *sl_relay_why_not(const struct server *s)
 {
     static char text[400];
     const struct sl_relay *r = s->relay;
-    const char *trouble = sl_engine_trouble(sl_keep_engine(s));
+    const char *trouble = sl_keep_trouble(s);
     if (r->leads)
         snprintf(text, sizeof text,
                  "node %" PRId64 " is the keeper, but etcd has not confirmed that "

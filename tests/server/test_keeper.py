@@ -19,7 +19,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "lib"))
 sys.path.insert(1, os.path.join(HERE, "../cluster/lib"))
-from live import (Client, Closed, Error, Failure, Skip, check, check_error, check_that,  # noqa: E402
+from live import (Client, Closed, Error, Failure, Server, Skip, check, check_error, check_that,  # noqa: E402
                   main, pairs, tap, test, test_of)
 import etcd as etcds  # noqa: E402
 from nodes import Cluster  # noqa: E402
@@ -1214,6 +1214,51 @@ def etcd_is_lost(t, how):
 
 test_of("etcd_does_not_answer_for_a_while", etcd_is_lost, "pause")
 test_of("etcd_is_killed_and_started_again", etcd_is_lost, "kill")
+
+
+@contextlib.contextmanager
+def bad_etcd(how):
+    """The URL of an etcd that misbehaves (lib/bad_etcd)."""
+    with subprocess.Popen([os.path.join(HERE, "lib/bad_etcd"), how], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as p:
+        try:
+            yield "http://127.0.0.1:" + p.stdout.readline().strip()
+        finally:
+            p.stdin.close()
+
+
+def stopped_while_bad(t, how):
+    """The engine answers what it was asked before it closes, and the node handles that."""
+    with bad_etcd(how) as url:
+        nodes = [Server(t, ("--node", "1", "--peers", "1=127.0.0.1:5627", "--node-port", "auto",
+                            "--secret", "s" * 20, "--data", t.path("data%d" % i), "--etcd", url,
+                            "--etcd-time", "500ms")) for i in range(4)]
+        for i, s in enumerate(nodes):
+            c = s.client()
+            c.send("TX.BEGIN")
+            c.send("ACQUIRE", "k")
+            time.sleep(0.03 * i)  # so that each stops at another moment
+            s.signal(signal.SIGTERM)
+        for s in nodes:
+            check(s.status, 0, "exit status")
+            check_that("stopped" in s.log, "the log says that it stopped")
+
+
+for how_bad in ("400", "500", "garbage", "nonsense", "half", "hangs", "closes"):
+    test_of("SIGTERM_stops_a_node_whose_etcd_misbehaves_%s" % how_bad, stopped_while_bad, how_bad)
+
+
+@test
+def SIGTERM_stops_a_keeper_whose_etcd_hangs(t):
+    with cluster(t, 1) as live:
+        c, tx = live.clients(1, 1)
+        begin(tx)
+        ok(tx, "TX.PUT", "t", "x", "1")
+        live.c.etcd[1].pause()
+        tx.send("TX.COMMIT")
+        c.send("ACQUIRE", "k", "LEASE", 1000)
+        live[1].stop()
+        check_that(live[1].log.rstrip().endswith("stopped"), "the log says that it stopped")
 
 
 @test
