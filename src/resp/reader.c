@@ -6,9 +6,9 @@
 
 #include "sluice.h"
 
-#define ROOM_MIN 4096u /* What a read should find. */
-#define ARGS_FIRST 16u /* Words for which there is room from the start. */
-#define DIGITS_MAX 18  /* Of a length; any of them fits. */
+#define ROOM_BYTES 4096u /* What a read should find, unless the limits say otherwise. */
+#define ARGS_FIRST 16u   /* Words for which there is room from the start. */
+#define DIGITS_MAX 18    /* Of a length; any of them fits. */
 #define NONE SIZE_MAX
 
 /* A word, as offsets: the buffer moves. */
@@ -40,8 +40,14 @@ struct sl_resp_reader *sl_resp_reader_new(const struct sl_resp_limits *limits)
 {
     struct sl_resp_reader *r = calloc(1, sizeof *r);
     if (r == NULL) return NULL;
-    r->limits = *limits;
+    sl_resp_reader_limit(r, limits);
     return r;
+}
+
+void sl_resp_reader_limit(struct sl_resp_reader *r, const struct sl_resp_limits *limits)
+{
+    r->limits = *limits;
+    if (r->limits.room_bytes == 0) r->limits.room_bytes = ROOM_BYTES;
 }
 
 void sl_resp_reader_free(struct sl_resp_reader *r)
@@ -88,11 +94,11 @@ size_t sl_resp_room(struct sl_resp_reader *r, char **at)
     size_t rest = r->in_bulk && r->at + r->bulk + 2 > r->end
                       ? r->at + r->bulk + 2 - r->end
                       : 0;
-    size_t want = rest > ROOM_MIN ? rest : ROOM_MIN;
+    size_t room = r->limits.room_bytes, want = rest > room ? rest : room;
     if (r->size - r->end < want) compact(r);
-    if (r->size - r->end < ROOM_MIN) {
+    if (r->size - r->end < room) {
         /* Twice as much as there is, not as much as was announced. */
-        size_t size = r->size * 2 > 2 * ROOM_MIN ? r->size * 2 : 2 * ROOM_MIN;
+        size_t size = r->size > room ? r->size * 2 : room * 2;
         char *bigger = realloc(r->buffer, size);
         if (bigger == NULL) return 0;
         r->buffer = bigger;
@@ -114,6 +120,23 @@ static int fail(struct sl_resp_reader *r, int status, const char *error)
 {
     r->error = error;
     return status;
+}
+
+static int too_many_words(struct sl_resp_reader *r)
+{
+    return fail(r, SLUICE_ETOOBIG,
+                r->limits.before_auth
+                    ? "Protocol error: too many arguments before AUTH (auth-args-max)"
+                    : "Protocol error: too many words in a command (args-max)");
+}
+
+static int too_large(struct sl_resp_reader *r, const char *error)
+{
+    return fail(r, SLUICE_ETOOBIG,
+                r->limits.before_auth
+                    ? "Protocol error: the command is too large before AUTH "
+                      "(auth-bytes-max)"
+                    : error);
 }
 
 static int more_words(struct sl_resp_reader *r)
@@ -138,8 +161,8 @@ static inline int add_word(struct sl_resp_reader *r, size_t at, size_t n)
     r->spans[r->count++] = (struct span){.at = at, .n = n};
     r->total += n;
     if (r->total > r->limits.command_bytes_max)
-        return fail(r, SLUICE_ETOOBIG,
-                    "Protocol error: the command is too large (command-bytes-max)");
+        return too_large(
+            r, "Protocol error: the command is too large (command-bytes-max)");
     return 1;
 }
 
@@ -189,8 +212,7 @@ static int read_count(struct sl_resp_reader *r)
 #else
     if (n > 0 && (uint64_t)n > r->limits.args_max)
 #endif
-        return fail(r, SLUICE_ETOOBIG,
-                    "Protocol error: too many words in a command (args-max)");
+        return too_many_words(r);
     r->left = n > 0 ? (size_t)n : 0; /* None, or fewer: nothing to do. */
     r->in_command = true;
     return 1;
@@ -206,8 +228,7 @@ static int read_length(struct sl_resp_reader *r)
     if (status != 1) return status;
     if (n < 0) return fail(r, SLUICE_EINVAL, "Protocol error: invalid bulk length");
     if ((uint64_t)n > r->limits.bulk_bytes_max)
-        return fail(r, SLUICE_ETOOBIG,
-                    "Protocol error: a word is too long (argument-bytes-max)");
+        return too_large(r, "Protocol error: a word is too long (argument-bytes-max)");
     r->bulk = (size_t)n;
     r->in_bulk = true;
     return 1;
@@ -310,8 +331,8 @@ static int read_line(struct sl_resp_reader *r)
     size_t end = line_end(r), at = r->at;
     size_t so_far = (end == NONE ? r->end : end) - r->at;
     if (so_far > r->limits.inline_bytes_max)
-        return fail(r, SLUICE_ETOOBIG,
-                    "Protocol error: too big inline request (command-bytes-max)");
+        return too_large(r,
+                         "Protocol error: too big inline request (command-bytes-max)");
     if (end == NONE) return 0;
     for (;;) {
         while (at < end && is_blank(r->buffer[at])) at++;
@@ -320,9 +341,7 @@ static int read_line(struct sl_resp_reader *r)
         if (next == NONE)
             return fail(r, SLUICE_EINVAL,
                         "Protocol error: unbalanced quotes in request");
-        if (r->count >= r->limits.args_max)
-            return fail(r, SLUICE_ETOOBIG,
-                        "Protocol error: too many words in a command (args-max)");
+        if (r->count >= r->limits.args_max) return too_many_words(r);
         int status = add_word(r, at, n);
         if (status != 1) return status;
         at = next;

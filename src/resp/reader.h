@@ -19,6 +19,8 @@ struct sl_resp_limits {
     size_t bulk_bytes_max;    /* Of one word. */
     size_t command_bytes_max; /* Of all of them together. */
     size_t inline_bytes_max;  /* Of a line. */
+    size_t room_bytes;        /* Of one read; 0: 4096. */
+    bool before_auth;         /* The errors name the limits that hold before AUTH. */
 };
 
 /* A command: borrowed until the next call on its reader. */
@@ -32,6 +34,10 @@ struct sl_resp_reader; /* Opaque. */
 /* Copies limits. NULL when out of memory. */
 struct sl_resp_reader *sl_resp_reader_new(const struct sl_resp_limits *limits);
 void sl_resp_reader_free(struct sl_resp_reader *r); /* NULL is allowed. */
+
+/* Other limits from the next command on. Copies. */
+void sl_resp_reader_limit(struct sl_resp_reader *r,
+                          const struct sl_resp_limits *limits);
 
 /* Room for more bytes: where, and how many; 0 when out of memory. */
 size_t sl_resp_room(struct sl_resp_reader *r, char **at);

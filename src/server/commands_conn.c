@@ -36,7 +36,7 @@ static bool authenticate(struct call *call, const struct sl_bytes *user,
     bool good = *set != '\0' && same_password(set, password);
     if (user != NULL && !sl_is_word(*user, "DEFAULT")) good = false;
     if (good) {
-        c->authed = true;
+        sl_conn_authed(c, true);
         return true;
     }
     call->s->stats.auth_failures++;
@@ -177,7 +177,7 @@ void sl_do_reset(struct call *call)
     sl_pubsub_drop_all(&call->s->pubsub, c);
     c->name[0] = '\0';
     c->out.resp3 = false;
-    c->authed = *call->s->settings->password == '\0';
+    sl_conn_authed(c, *call->s->settings->password == '\0');
     c->since_ms = call->s->now.ms;
     /* It is answered when all that it held is given back, so that it finds it free. */
     c->blocked = SL_IN_RESET;

@@ -328,6 +328,7 @@ static void put_rows(struct call *call, const struct sl_tx_answer *a)
     }
 #endif
     sl_call_cost(call, a->row_count / 16);
+    sl_server_spend(call->s, bytes);
     sl_resp_map(call->out, a->row_count);
     for (uint32_t i = 0; i < a->row_count; i++) {
         sl_resp_bulk(call->out, a->rows[i].key);

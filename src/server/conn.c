@@ -126,7 +126,7 @@ static struct conn *new_conn(struct server *s)
     struct conn *c = calloc(1, sizeof *c);
     if (c == NULL) return NULL;
     c->server = s;
-    c->since_ms = c->heard_ms = s->now.ms;
+    c->since_ms = c->heard_ms = c->unauthed_ms = s->now.ms;
     c->authed = *s->settings->password == '\0';
     sl_list_init(&c->all);
     sl_list_init(&c->dirty);
@@ -276,27 +276,68 @@ enum sl_parting sl_conn_hung_up(const struct conn *c)
 
 /* --- In ------------------------------------------------------------------- */
 
-static struct sl_resp_reader *new_reader(const struct sl_settings *s)
+#define EARLY_ROOM_BYTES 512u /* Of one read before AUTH. */
+
+static size_t smaller(int64_t a, int64_t b)
 {
-    const struct sl_resp_limits limits = {
-        .args_max = (size_t)s->args_max,
-        .bulk_bytes_max = (size_t)s->argument_bytes_max,
-        .command_bytes_max = (size_t)s->command_bytes_max,
-        .inline_bytes_max = (size_t)s->command_bytes_max,
+    return (size_t)(a < b ? a : b);
+}
+
+void sl_conn_setup(struct server *s)
+{
+    const struct sl_settings *set = s->settings;
+    s->limits = (struct sl_resp_limits){
+        .args_max = (size_t)set->args_max,
+        .bulk_bytes_max = (size_t)set->argument_bytes_max,
+        .command_bytes_max = (size_t)set->command_bytes_max,
+        .inline_bytes_max = (size_t)set->command_bytes_max,
     };
-    return sl_resp_reader_new(&limits);
+    s->early_limits = (struct sl_resp_limits){
+        .args_max = smaller(set->auth_args_max, set->args_max),
+        .bulk_bytes_max = smaller(set->auth_bytes_max, set->argument_bytes_max),
+        .command_bytes_max = smaller(set->auth_bytes_max, set->command_bytes_max),
+        .inline_bytes_max = smaller(set->auth_bytes_max, set->command_bytes_max),
+        .room_bytes = EARLY_ROOM_BYTES,
+        .before_auth = true,
+    };
+#ifdef MUT_EARLYLIMITS
+    s->early_limits = s->limits;
+#endif
+}
+
+static const struct sl_resp_limits *limits_of(const struct conn *c)
+{
+    return c->authed ? &c->server->limits : &c->server->early_limits;
+}
+
+/* A client that has not authenticated gets a small reader of its own: the spare one may
+ * be large. */
+static struct sl_resp_reader *get_reader(struct conn *c)
+{
+    struct server *s = c->server;
+    struct sl_resp_reader *r = s->spare_reader;
+    if (r == NULL || !c->authed) return sl_resp_reader_new(limits_of(c));
+    s->spare_reader = NULL;
+    return r;
+}
+
+void sl_conn_authed(struct conn *c, bool yes)
+{
+    /* RESET does not give more time to a client that had not authenticated. */
+#ifndef MUT_RESETAUTH
+    if (c->authed && !yes)
+#endif
+        c->unauthed_ms = c->server->now.ms;
+    c->authed = yes;
+    if (c->reader != NULL) sl_resp_reader_limit(c->reader, limits_of(c));
 }
 
 static void on_room(uv_handle_t *handle, size_t n, uv_buf_t *buf)
 {
     struct conn *c = handle->data;
-    struct server *s = c->server;
     (void)n;
     *buf = uv_buf_init(NULL, 0);
-    if (c->reader == NULL) {
-        c->reader = s->spare_reader != NULL ? s->spare_reader : new_reader(s->settings);
-        s->spare_reader = NULL;
-    }
+    if (c->reader == NULL) c->reader = get_reader(c);
     if (c->reader == NULL) return;
     buf->len = sl_resp_room(c->reader, &buf->base);
 }
@@ -321,7 +362,7 @@ static void give_reader_back(struct conn *c)
     struct server *s = c->server;
     if (c->reader == NULL || sl_resp_unread(c->reader) > 0) return;
     bool good = sl_resp_error(c->reader) == NULL; /* A broken one stays broken. */
-    if (good && s->spare_reader == NULL &&
+    if (good && c->authed && s->spare_reader == NULL &&
         sl_resp_reader_bytes(c->reader) <= 2 * SPARE_BYTES_MAX)
         s->spare_reader = c->reader;
     else sl_resp_reader_free(c->reader);
@@ -360,21 +401,33 @@ static bool is_brief(const struct conn *c)
     return sl_cluster_is_brief(c) || sl_keep_is_brief(c) || sl_relay_is_brief(c);
 }
 
+/* A command costs a turn as much as it has read and written. */
+static void charge(struct conn *c, size_t unread, size_t written)
+{
+    size_t bytes = unread - sl_resp_unread(c->reader);
+    if (c->out.n > written) bytes += c->out.n - written;
+#ifdef MUT_FLATCOST
+    bytes = 0;
+#endif
+    if (bytes >= SL_STEPS_A_COMMAND) sl_server_spend(c->server, bytes);
+}
+
 void sl_conn_work(struct conn *c)
 {
     struct sl_args args;
-    size_t most = (size_t)c->server->settings->command_bytes_max;
     while (c->reader != NULL && may_act(c)) {
         if (c->server->commands_left == 0) {
             later(c);
             break;
         }
+        size_t unread = sl_resp_unread(c->reader), written = c->out.n;
         int status = sl_resp_next(c->reader, &args);
         if (status == 0) break;
         if (--c->server->commands_left % 32 == 0 && sl_server_turn_is_long(c->server))
             c->server->commands_left = 0; /* After this one. */
         if (status < 0) broken(c, status);
         else sl_dispatch(c, &args);
+        charge(c, unread, written);
         if (c->out.n > OUT_BYTES_HIGH) sl_conn_flush(c);
     }
     if (c->closing) return;
@@ -383,7 +436,8 @@ void sl_conn_work(struct conn *c)
     give_reader_back(c);
     read_or_not(c, c->hang_up == SL_STAYS && c->leaves == SL_STAYS &&
                        c->sending == NULL && !c->ended &&
-                       (c->reader == NULL || sl_resp_unread(c->reader) <= most));
+                       (c->reader == NULL ||
+                        sl_resp_unread(c->reader) <= limits_of(c)->command_bytes_max));
 }
 
 static void end_of_stream(struct conn *c, bool proper)
@@ -553,7 +607,7 @@ static void look_after(struct conn *c)
     const struct sl_settings *set = s->settings;
     if (c->far != NULL) return; /* Its node does. */
     bool mute = !c->authed && set->auth_ms > 0 &&
-                s->now.ms - c->since_ms >= set->auth_ms;
+                s->now.ms - c->unauthed_ms >= set->auth_ms;
     if (c->hang_up != SL_STAYS) {
         if (s->now.ms - c->hang_up_ms >= HANG_UP_MS) sl_conn_close(c, c->hang_up);
     } else if (mute || is_idle(c, set, s->now.ms)) {

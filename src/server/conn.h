@@ -82,9 +82,16 @@ struct conn {
     uint8_t lease_step;      /* Of the lease that it waits for (state.c); 0: none. */
     sl_ms deferred_since_ms; /* Of the command that waits, or waited, for the disk. */
     sl_ms since_ms, heard_ms;
+    sl_ms unauthed_ms; /* Since when it has not authenticated. */
     char name[64];
     struct sockaddr_in6 peer; /* Or a sockaddr_in. */
 };
+
+/* The limits of what connections may send. */
+void sl_conn_setup(struct server *s);
+
+/* It has authenticated, or must do so again. */
+void sl_conn_authed(struct conn *c, bool yes);
 
 /* A connection comes in, and takes care of itself from here on. False: out of memory; it is
  * still at the door. */

@@ -27,7 +27,6 @@
 #define COMMANDS_A_TURN 1024u
 #define ACCEPTS_A_TURN 64u
 #define CLOSES_A_TURN 64u
-#define STEPS_A_COMMAND 512u /* Of comparing patterns: about a microsecond. */
 
 /* --- Time ----------------------------------------------------------------- */
 
@@ -162,8 +161,8 @@ static void spend(uint32_t *left, size_t n)
 
 void sl_server_spend(struct server *s, size_t steps)
 {
-    spend(&s->commands_left, steps / STEPS_A_COMMAND);
-    spend(&s->effects_left, steps / STEPS_A_COMMAND);
+    spend(&s->commands_left, steps / SL_STEPS_A_COMMAND);
+    spend(&s->effects_left, steps / SL_STEPS_A_COMMAND);
 }
 
 void sl_server_go_on(struct server *s)
@@ -327,6 +326,7 @@ int sl_server_start(struct server *s, struct sl_settings *settings)
     if (make_table(s) != 0) return -1;
     sl_index_init(&s->by_id, &sessions, s->seed);
     sl_pubsub_init(&s->pubsub, s->seed);
+    sl_conn_setup(s);
     sl_server_look_at_clock(s);
     s->stats.started_ms = s->now.ms;
     return start_handles(s);

@@ -75,6 +75,8 @@ struct server {
     sl_ms clock_at_ms; /* When it will ring, or SL_NEVER. */
     uv_signal_t sigterm, sigint;
 
+    struct sl_resp_limits limits;        /* Of what a client sends; */
+    struct sl_resp_limits early_limits;  /* and before it has authenticated. */
     struct sl_resp_reader *spare_reader; /* For whoever reads next. */
     char *spare_buffer;                  /* For whoever writes next. */
     size_t spare_size;
@@ -113,8 +115,10 @@ bool sl_server_turn_is_long(const struct server *s);
 /* There is more to do than fits into this turn. */
 void sl_server_go_on(struct server *s);
 
-/* So many characters were compared with patterns: the turn is to be shorter for it. */
+/* So many characters were compared with patterns, or bytes read or written: the turn is
+ * to be shorter for it. */
 void sl_server_spend(struct server *s, size_t steps);
+#define SL_STEPS_A_COMMAND 512u /* So many cost as much as a small command. */
 
 struct session *sl_server_session(const struct server *s, uint64_t id);
 

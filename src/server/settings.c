@@ -453,6 +453,8 @@ static int check_together(struct sl_settings *s, const struct place *p)
         return -1;
     if (s->port == 0 && *s->socket == '\0')
         return wrong(p, "with port 0 a socket is needed: --socket PATH");
+    if (strlen(s->password) > (size_t)s->auth_bytes_max / 2)
+        return wrong(p, "password: longer than half of auth-bytes-max");
     if (s->command_bytes_max < s->argument_bytes_max)
         return wrong(p, "command-bytes-max is below argument-bytes-max");
     return 0;

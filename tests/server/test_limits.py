@@ -16,8 +16,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from live import (tap, Client, Closed, Error, Failure, check, check_error, check_that, encode, main, test,
-                  test_of)
+from live import (tap, Client, Closed, Error, Failure, check, check_error, check_that, encode, main, stop,
+                  test, test_of)
 
 FOREVER = 10 ** 8
 MB = 1 << 20
@@ -482,6 +482,29 @@ def a_byte_now_and_then_does_not_stretch_auth_time(t):
 
 
 @test
+def RESET_does_not_stretch_auth_time(t):
+    s = t.server("--password", "open sesame", "--auth-time", "1s")
+    c = s.client()
+    give_up = time.monotonic() + 25
+    try:
+        while c("RESET") == "RESET":
+            check_that(time.monotonic() < give_up, "it is hung up on")
+            time.sleep(0.05)
+    except (Closed, OSError):
+        pass
+    s.until_log("auth-time")
+
+
+@test
+def RESET_after_AUTH_begins_auth_time_anew(t):
+    s = t.server("--password", "open sesame", "--auth-time", "2s")
+    c, _ = in_time(s, lambda c: check(c("AUTH", "open sesame"), "OK"))
+    time.sleep(2.5)
+    check(c("RESET"), "RESET")
+    check(c("AUTH", "open sesame"), "OK")
+
+
+@test
 def a_hundred_who_send_slowly_hold_nobody_up(t):
     """Slow loris."""
     s = t.server()
@@ -511,6 +534,73 @@ def before_AUTH_nothing_else_is_answered(t):
     c.acquire("k")
     check(s.info(c)["grants"], "1")
     check(c("DRAIN"), [])
+
+
+def check_before_auth(t, words, setting):
+    """The limit holds before AUTH, and no more after it, also within one packet."""
+    s = t.server("--password", "open sesame")
+    c = s.client()
+    c.send(*words)
+    check_error(c.reply(), "TOOBIG", "(%s)" % setting)
+    last_words(c)
+    c = s.client()
+    c.send_raw(encode(["AUTH", "open sesame"]) + encode(words))
+    check(c.reply(), "OK")
+    got = c.reply()
+    check_that(not isinstance(got, Error) or got.word != "TOOBIG", "after AUTH: %r" % (got,))
+    check(c("RESET"), "RESET")
+    c.send(*words)
+    check_error(c.reply(), "TOOBIG", "(%s)" % setting)
+    s.client().close()
+
+
+test_of("auth_args_max", check_before_auth, ("COMMAND", "DOCS") + ("acquire",) * 100, "auth-args-max")
+test_of("auth_bytes_max_of_an_argument", check_before_auth, ("PING", "x" * 2000), "auth-bytes-max")
+test_of("auth_bytes_max_of_a_command", check_before_auth, ("ECHO", "x" * 600, "y" * 600), "auth-bytes-max")
+
+
+@test
+def before_AUTH_a_pipeline_of_small_commands_is_read(t):
+    """More than a connection may keep before AUTH, but nothing of it is too large."""
+    s = t.server("--password", "open sesame")
+    c = s.client()
+    c.send_raw(encode(["PING", "x" * 800]) * 20 + encode(["AUTH", "open sesame"]) + encode(["ECHO", "y" * 9000]))
+    for _ in range(20):
+        check_error(c.reply(), "NOAUTH")
+    check(c.reply(), "OK")
+    check(c.reply(), b"y" * 9000)
+
+
+@test
+def before_AUTH_there_is_no_COMMAND(t):
+    """Its answer is a thousand times as long as the question."""
+    c = t.server("--password", "open sesame").client()
+    check_error(c("COMMAND"), "NOAUTH")
+    check_error(c("COMMAND", "DOCS"), "NOAUTH")
+    check(c("AUTH", "open sesame"), "OK")
+    check_that(len(c("COMMAND")) > 10, "after it there is")
+
+
+@test
+def a_password_that_AUTH_cannot_carry_is_rejected(t):
+    p = t.failing("--password", "x" * 600)
+    check_that("auth-bytes-max" in p.err, "it says why: %r" % p.err)
+
+
+@test
+def a_command_is_charged_by_what_it_reads_and_writes(t):
+    """So that a turn of the loop does not serve two hundred large ones."""
+    s = t.server()
+    some, ask = s.clients(200), s.client()
+    check([c("PING") for c in some], ["PONG"] * 200)
+    before = s.number("loop_turns", ask)
+    stop(t, s.pid)
+    for c in some:
+        c.send("ECHO", "x" * 16000)
+    s.signal(signal.SIGCONT)
+    check({len(c.reply()) for c in some}, {16000})
+    turns = s.number("loop_turns", ask) - before
+    check_that(turns >= 10, "two hundred large commands took %d turns" % turns)
 
 
 @test
