@@ -220,22 +220,51 @@ static void set_force(const struct server *s, struct wish *w)
         w->want.force_ms = 1 + (sl_ms)((double)wait_ms * (double)w->millionths / WHOLE);
 }
 
+/* An option of ACQUIRE. */
+struct option {
+    unsigned word;   /* 0: it is unknown. */
+    size_t argument; /* Where its argument is, or should be; 0: it has none. */
+};
+
+/* The option at *i; then *i is behind it and its argument. False: there are no more. */
+static bool next_option(const struct call *call, size_t *i, struct option *o)
+{
+    struct wish unused;
+    if (*i >= call->n) return false;
+    o->word = word_of(call->at[(*i)++]);
+    bool has = o->word != 0 && o->word != W_SHARED;
+    if (o->word == W_STEAL) has = *i < call->n && take_steal(call->at[*i], &unused);
+    o->argument = has ? (*i)++ : 0;
+    return true;
+}
+
+sl_ms sl_acquire_wait_ms(const struct call *call)
+{
+    struct option o;
+    int64_t ms;
+    for (size_t i = 2; next_option(call, &i, &o);)
+        if (o.word == W_WAIT && o.argument < call->n &&
+            sl_parse_number(call->at[o.argument], 0, WAIT_MS_MAX, &ms))
+            return ms;
+    return 0;
+}
+
 static bool read_wish(struct call *call, struct wish *w)
 {
-    for (size_t i = 2; i < call->n; i++) {
-        unsigned word = word_of(call->at[i]);
-        if (word == 0) return say_unknown_word(call, call->at[i]);
-        if ((w->seen & word) != 0) {
+    struct option o;
+    for (size_t i = 2; next_option(call, &i, &o);) {
+        if (o.word == 0) return say_unknown_word(call, call->at[i - 1]);
+        if ((w->seen & o.word) != 0) {
             sl_say_syntax(call, "a word is there twice");
             return false;
         }
-        w->seen |= word;
-        if (word == W_SHARED) w->want.shared = true;
-        if (word == W_STEAL && i + 1 < call->n && take_steal(call->at[i + 1], w)) i++;
-        if ((word & (W_SHARED | W_STEAL)) != 0) continue;
-        i++;
-        if (!((word & (W_VALUE | W_NOTE)) != 0 ? take_text(call, i, word, w)
-                                               : take_number(call, i, word, w)))
+        w->seen |= o.word;
+        if (o.word == W_SHARED) w->want.shared = true;
+        else if (o.word == W_STEAL) {
+            if (o.argument != 0) take_steal(call->at[o.argument], w);
+        } else if (!((o.word & (W_VALUE | W_NOTE)) != 0
+                         ? take_text(call, o.argument, o.word, w)
+                         : take_number(call, o.argument, o.word, w)))
             return false;
     }
     if (w->want.shared && (w->seen & (W_PER | W_BUCKETS | W_UNITS)) != 0) {

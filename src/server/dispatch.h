@@ -59,6 +59,9 @@ bool sl_is_word(struct sl_bytes b, const char *word);
 /* Whether the first argument is a key; if not, it was said why. */
 bool sl_good_key(struct call *call);
 
+/* How long an ACQUIRE waits, by its own options; 0: not at all, or it is invalid. */
+sl_ms sl_acquire_wait_ms(const struct call *call);
+
 /* --- Replies that several give -------------------------------------------- */
 
 void sl_say(struct call *call, const char *word, const char *text);

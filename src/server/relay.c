@@ -62,14 +62,15 @@ static enum sl_relay_kind kind_of(const struct call *call)
     return sl_is_word(name, "TX.ABORT") ? SL_ABORTS : SL_IN_IT;
 }
 
-/* By its words it may wait for long. */
+/* By its options it may wait for long. */
 static bool may_wait(const struct call *call, enum sl_relay_kind kind)
 {
     if (sl_is_word(call->at[0], "AWAIT")) return true;
-    if (kind != SL_ACQUIRES) return false;
-    for (size_t i = 2; i < call->n; i++)
+#ifdef MUT_RELAYOPTION
+    for (size_t i = 2; kind == SL_ACQUIRES && i < call->n; i++)
         if (sl_is_word(call->at[i], "WAIT")) return true;
-    return false;
+#endif
+    return kind == SL_ACQUIRES && sl_acquire_wait_ms(call) > 0;
 }
 
 /* --- A command and its place ------------------------------------------------------------- */

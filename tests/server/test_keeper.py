@@ -1587,6 +1587,26 @@ def who_leaves_another_node_gives_back(t):
 
 
 @test
+def a_note_is_not_an_option(t):
+    """A client that does not wait is answered though it has ended its stream."""
+    with cluster(t, 2) as live:
+        keeper, one = live.roles()
+        clients = [(options, live.client(one)) for options in (
+            ("NOTE", "WAIT"), ("VALUE", "WAIT", "NOTE", 5), ("NOTE", "WAIT", "STEAL", "AUTO"), ("WAIT", 0))]
+        live[keeper].pause()
+        for i, (options, c) in enumerate(clients):
+            c.send("ACQUIRE", "k%d" % i, *options)
+            c.socket.shutdown(1)
+        time.sleep(0.2)  # the node reads the end of the streams; the keeper is not given up yet
+        live[keeper].resume()
+        for options, c in clients:
+            check_that(c.until_closed().startswith(b"*5\r\n"), "%r is granted" % (options,))
+        c = live.client(one)
+        for options in (("NOTE",), ("WAIT", "x"), ("NOTE", "WAIT", "WAIT"), ("STEAL", 2, "WAIT", 1)):
+            check_error(c("ACQUIRE", "k", *options), "ERR")
+
+
+@test
 def a_transaction_that_its_node_refused_is_not_committed(t):
     with cluster(t, 2) as live:
         keeper, one = live.roles()
