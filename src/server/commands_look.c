@@ -37,8 +37,9 @@ struct why {
     struct sl_lock_view lock;
     struct sl_view first; /* The first in line, once it has been seen. */
     bool has_first;
-    sl_ms quiet_ms; /* So long nothing is granted at all. */
-    bool has_thief; /* One of those who were looked at steals. */
+    sl_ms quiet_ms;  /* So long nothing is granted at all: */
+    bool new_keeper; /* because the keeper is new, not because of a crash. */
+    bool has_thief;  /* One of those who were looked at steals. */
 };
 
 static uint64_t room_of(const struct sl_view *v)
@@ -55,8 +56,11 @@ static void why_waits(const struct why *why, const struct sl_view *v, char *out,
     uint64_t room = room_of(v);
     if (why->quiet_ms > 0)
         snprintf(out, n,
-                 "the server recovers from a crash: nothing is granted for %" PRId64
-                 " ms",
+                 why->new_keeper
+                     ? "the keeper is new and waits for leases that the previous one "
+                       "granted: nothing is granted for %" PRId64 " ms"
+                     : "the server recovers from a crash: nothing is granted for "
+                       "%" PRId64 " ms",
                  why->quiet_ms);
     else if (v->shared && l->held > 0)
         snprintf(out, n, "it is shared, and %" PRIu64 " %s held by others", l->held,
@@ -170,8 +174,11 @@ static size_t sentences(const struct why *why, struct sl_resp_writer *out)
     size_t n = 0;
     if (why->quiet_ms > 0)
         snprintf(text[n++], 160,
-                 "the server recovers from a crash: who held it is not known, and "
-                 "nothing is granted for %" PRId64 " ms",
+                 why->new_keeper
+                     ? "the keeper is new and may not know all holders yet: nothing is "
+                       "granted for %" PRId64 " ms"
+                     : "the server recovers from a crash: who held it is not known, "
+                       "and nothing is granted for %" PRId64 " ms",
                  why->quiet_ms);
     else if (l->holders == 0) snprintf(text[n++], 160, "nobody holds it");
     else if (l->shared)
@@ -235,6 +242,7 @@ void sl_do_explain(struct call *call)
     sl_table_stats(call->s->table, &table);
     if (table.quiet_until_ms > call->s->now.ms)
         why.quiet_ms = table.quiet_until_ms - call->s->now.ms;
+    why.new_keeper = call->s->relay != NULL;
     sl_call_cost(call, 50 + l->holders / 16);
     sl_resp_map(w, 9);
     sl_put_bytes(w, "key", call->at[1]);

@@ -126,8 +126,10 @@ void sl_do_command(struct call *call)
 
 /* --- INFO ----------------------------------------------------------------- */
 
+/* The text of INFO, as long as it gets. */
 struct text {
-    char at[16384];
+    FILE *file;
+    char *at;
     size_t n;
 };
 
@@ -135,13 +137,13 @@ __attribute__((format(printf, 2, 3))) static void line(struct text *t,
                                                        const char *format, ...)
 {
     va_list args;
+#ifdef MUT_INFOBYTES
+    if (ftell(t->file) > 4096) return;
+#endif
     va_start(args, format);
-    int n = vsnprintf(t->at + t->n, sizeof t->at - t->n - 2, format, args);
+    vfprintf(t->file, format, args);
     va_end(args);
-    t->n += n > 0 ? (size_t)n : 0;
-    if (t->n > sizeof t->at - 3) t->n = sizeof t->at - 3;
-    t->at[t->n++] = '\r';
-    t->at[t->n++] = '\n';
+    fputs("\r\n", t->file);
 }
 
 static void info_server(const struct server *s, struct text *t)
@@ -403,15 +405,22 @@ static bool section_wanted(const struct call *call, const char *name)
 
 void sl_do_info(struct call *call)
 {
-    struct text t = {.n = 0};
+    struct text t = {0};
+    bool first = true;
+    t.file = open_memstream(&t.at, &t.n);
     sl_call_cost(call, 100 + call->s->conn_count / 4);
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+    for (size_t i = 0; t.file != NULL && i < sizeof sections / sizeof *sections; i++) {
         if (!section_wanted(call, sections[i].name)) continue;
-        if (t.n > 0) line(&t, "%s", "");
+        if (!first) line(&t, "%s", "");
         line(&t, "%s", sections[i].title);
         sections[i].put(call->s, &t);
+        first = false;
     }
-    sl_resp_bulk(call->out, (struct sl_bytes){t.at, t.n});
+    bool whole = t.file != NULL && !ferror(t.file);
+    if (t.file != NULL && fclose(t.file) != 0) whole = false;
+    if (whole) sl_resp_bulk(call->out, (struct sl_bytes){t.at, t.n});
+    else sl_say_status(call, SLUICE_ENOMEM);
+    free(t.at);
 }
 
 /* --- CONFIG --------------------------------------------------------------- */

@@ -541,7 +541,7 @@ static void send_rest(struct conn *c, size_t done)
     c->sending_bytes = n - done;
     c->out.bytes_max -= c->sending_bytes;
     c->write.data = c;
-    uv_buf_t buf = uv_buf_init(c->sending + done, (unsigned)(n - done));
+    uv_buf_t buf = {.base = c->sending + done, .len = n - done};
     if (uv_write(&c->write, &c->uv.stream, &buf, 1, on_written) != 0)
         sl_conn_close(c, SL_WAS_CUT);
 }
@@ -573,7 +573,7 @@ void sl_conn_flush(struct conn *c)
         return;
     }
     if (c->out.n > 0) {
-        uv_buf_t buf = uv_buf_init(c->out.buffer, (unsigned)c->out.n);
+        uv_buf_t buf = {.base = c->out.buffer, .len = c->out.n};
         int n = uv_try_write(&c->uv.stream, &buf, 1);
         if (n < 0 && n != UV_EAGAIN) {
             sl_conn_close(c, c->hang_up != SL_STAYS ? c->hang_up : SL_WAS_CUT);

@@ -260,7 +260,7 @@ static void send_rest(struct link *k, size_t done)
     k->sending = sl_resp_take(&k->out, &n);
     k->sending_bytes = n - done;
     k->out.bytes_max -= k->sending_bytes;
-    uv_buf_t buf = uv_buf_init(k->sending + done, (unsigned)(n - done));
+    uv_buf_t buf = {.base = k->sending + done, .len = n - done};
     int status = uv_write(&k->write, &k->uv.stream, &buf, 1, on_written);
     if (status != 0) sl_link_doom(k, uv_strerror(status));
 }
@@ -284,7 +284,7 @@ void sl_link_flush(struct link *k)
         return;
     }
     if (k->sending != NULL || k->out.n == 0) return;
-    uv_buf_t buf = uv_buf_init(k->out.buffer, (unsigned)k->out.n);
+    uv_buf_t buf = {.base = k->out.buffer, .len = k->out.n};
     int n = uv_try_write(&k->uv.stream, &buf, 1);
     if (n < 0 && n != UV_EAGAIN) sl_link_doom(k, uv_strerror(n));
     else if (n < 0 || (size_t)n < k->out.n) send_rest(k, n < 0 ? 0 : (size_t)n);

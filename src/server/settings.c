@@ -1,7 +1,7 @@
 #include "server/settings.h"
 
+#include <ctype.h>
 #include <errno.h>
-#include <ini.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -216,16 +216,11 @@ static int add_to_list(struct reading *r, const struct row *row, const char *val
     return 0;
 }
 
-/* One line at a time, so that the number of the line is known, and a line that begins with
- * a blank is one of its own. */
-static int take_line(void *arg, const char *section, const char *name,
-                     const char *value)
+static void take_setting(struct reading *r, const char *name, const char *value)
 {
-    struct reading *r = arg;
     const struct row *row = find_row(name, strlen(name));
     size_t i = row != NULL ? (size_t)(row - rows) : 0;
     int status = 0;
-    (void)section; /* May be there, to the reader's taste. */
     if (row == NULL)
         status = wrong(&r->place, "there is no setting \"%s\"; --help lists them",
                        name);
@@ -237,27 +232,65 @@ static int take_line(void *arg, const char *section, const char *name,
         status = r->seen[i] ? add_to_list(r, row, value)
                             : set(r->settings, row, value, &r->place);
     if (row != NULL) r->seen[i] = true;
-    if (status != 0) r->bad = true;
-    return 1; /* All that is wrong is said, not the first thing alone. */
+    if (status != 0) r->bad = true; /* All errors are reported, not only the first. */
 }
 
 #define FILE_BYTES_MAX (1u << 20)
-#define LINE_BYTES_MAX 190u /* More than that would be cut by the parser. */
+#define LINE_BYTES_MAX 4096u
+
+/* Without the blanks at both ends; changed in place. */
+static char *trim(char *text)
+{
+    while (isspace((unsigned char)*text)) text++;
+    for (size_t n = strlen(text); n > 0 && isspace((unsigned char)text[n - 1]);)
+        text[--n] = '\0';
+    return text;
+}
+
+/* A comment at the end of a line: ';' after a blank. */
+static void cut_comment(char *value)
+{
+    for (char *at = value; *at != '\0'; at++)
+        if (*at == ';' && at > value && isspace((unsigned char)at[-1])) {
+            *at = '\0';
+            return;
+        }
+}
+
+/* False: it is not a line of a configuration file. Changes it. */
+static bool take_line(struct reading *r, char *line)
+{
+    static const char mark[] = "\xEF\xBB\xBF"; /* Of UTF-8, by some editors. */
+    if (r->place.line == 1 && strncmp(line, mark, 3) == 0) line += 3;
+    line = trim(line);
+    if (*line == '\0' || *line == '#' || *line == ';') return true;
+    if (*line == '[') return strchr(line, ']') != NULL; /* A section says nothing. */
+    char *value = strpbrk(line, "=:");
+    if (value == NULL) return false;
+    *value++ = '\0';
+    cut_comment(value);
+    take_setting(r, trim(line), trim(value));
+    return true;
+}
 
 /* A line of n bytes, which may end anywhere. */
 static void read_line(struct reading *r, const char *text, size_t n)
 {
     char line[LINE_BYTES_MAX + 1];
+#ifdef MUT_CONFIGLINE
+    if (n > LINE_BYTES_MAX) n = LINE_BYTES_MAX;
+#endif
     if (memchr(text, '\0', n) != NULL) {
         r->bad = true;
         wrong(&r->place, "there is a zero byte in this line");
     } else if (n > LINE_BYTES_MAX) {
         r->bad = true;
-        wrong(&r->place, "this line is longer than %u bytes", LINE_BYTES_MAX);
+        wrong(&r->place, "this line has %zu bytes; a line may have %u", n,
+              LINE_BYTES_MAX);
     } else {
         memcpy(line, text, n);
         line[n] = '\0';
-        if (ini_parse_string(line, take_line, r) == 0) return;
+        if (take_line(r, line)) return;
         r->bad = true;
         wrong(&r->place, "this is no line of the form name = value");
     }

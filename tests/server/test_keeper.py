@@ -793,6 +793,9 @@ def leases_of_a_dead_keepers_clients_are_waited_for(t):
         live[keeper].kill()
         check_error(a("ACQUIRE", "lease", "LEASE", 1000), "RECOVERING", "ask again")
         check_error(b("ACQUIRE", "mutex"), "RECOVERING")
+        for c in (a, b):
+            words = b" ".join(pairs(c("EXPLAIN", "mutex"))["words"])
+            check_that(b"the keeper is new" in words and b"crash" not in words, "EXPLAIN says %r" % words)
         # Another node may know the lease; then it is held. Else nobody can say that it is not.
         got = a("CHECK", "lease", lease)
         if got != 1:

@@ -76,6 +76,38 @@ def settings_from_a_file(t):
 
 
 @test
+def a_file_may_have_sections_comments_and_blanks(t):
+    path = t.config("\ufefflinger = 3s ; a comment\r\n[limits]\n  keys-max : 44\n\t# blank\n"
+                    "waiters-max=9\netcd-prefix = a;b = c # d;e ;f ;g\netcd-user =;h\netcd-ca = ;i\n")
+    s = t.server("--config", path)
+    names = ("linger", "keys-max", "waiters-max", "etcd-prefix", "etcd-user", "etcd-ca")
+    check([setting(s, n) for n in names], ["3000", "44", "9", "a;b = c # d;e", ";h", ""])
+
+
+@test
+def a_line_of_a_file_may_have_4096_bytes(t):
+    name = "etcd-prefix = "
+    value = "p" * (4096 - len(name))
+    s = t.server("--config", t.config(name + value + "\nlinger = 3s\n"))
+    check([setting(s, n) for n in ("etcd-prefix", "linger")], [value, "3000"])
+    check_bad_line(t, name + value + "p", "this line has 4097 bytes; a line may have 4096")
+    hosts = ",".join("%d=sluice-%d.%s.example.com:5627" % (i, i, "department" * 4) for i in range(1, 6))
+    path = t.config("node = 1\npeers = %s\nsecret = %s\ndata = %s\n" % (hosts, "s" * 20, t.path("d")))
+    check(t.failing("--check", "--config", path).status, 0, "the status of --check with peers by name")
+
+
+@test
+def INFO_is_whole_with_long_paths(t):
+    data = t.path("d")
+    os.mkdir(data)
+    data += "/." * 1990
+    path = t.config("linger = 3s\n")
+    path = os.path.dirname(path) + "/." * 1990 + "/" + os.path.basename(path)
+    info = t.server("--config", path, "--data", data).info()
+    check([info["config_file"], info["data"], int(info["loop_turns"]) > 0], [path, data, True])
+
+
+@test
 def an_option_wins_over_the_file(t):
     path = t.config("linger = 3s\nkeys-max = 44\nport = 1\n")
     for args in (("--linger", "7", "--config", path), ("--config", path, "--linger", "7")):

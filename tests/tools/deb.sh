@@ -182,7 +182,7 @@ known=$(memory)
 
 fails "the server is refused without its libraries" 'depends on libuv1' private -i "$server"
 passes "and is purged" private -P sluice-server
-has libuv1 libinih1 libssl3 liblmdb0 libcurl4 libjansson4 >>"$admin/status"
+has libuv1 libssl3 liblmdb0 libcurl4 libjansson4 >>"$admin/status"
 known=$(memory)
 rm -f "$work/calls"
 
