@@ -193,7 +193,7 @@ static void on_connected(uv_connect_t *req, int status)
     if (k->closing) return;
     sl_server_look_at_clock(s);
     if (status != 0) sl_link_close(k, uv_strerror(status));
-    else if (begin_reading(k)) sl_link_hello(k);
+    else if (begin_reading(k)) k->phase = SL_LINK_AWAITS_NONCE;
     sl_server_settle(s);
 }
 
@@ -222,7 +222,7 @@ bool sl_link_accept(struct server *s, uv_stream_t *door)
     uv_tcp_getpeername(&k->uv.tcp, (struct sockaddr *)&a, &size);
     if (!sl_address_text(&a, k->address, sizeof k->address))
         strcpy(k->address, "unknown");
-    begin_reading(k);
+    if (begin_reading(k)) sl_link_challenge(k);
     return true;
 }
 

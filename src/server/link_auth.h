@@ -1,20 +1,24 @@
-/* link_auth.h - how two nodes show each other that they know the secret.
+/* link_auth.h - how two nodes prove to each other that they know the secret.
  *
  *     caller                                        callee
- *       HELLO sluice-node 1 ITS-ID YOUR-ID NONCE -->
- *                         <-- WELCOME 1 ITS-ID NONCE PROOF
- *       PROOF PROOF      -->
+ *                         <-- NONCE sluice-node 2 NONCE
+ *       HELLO sluice-node 2 ITS-ID YOUR-ID NONCE PROOF -->
+ *                         <-- WELCOME 2 ITS-ID PROOF
  *
  * A proof is a keyed hash (HMAC-SHA256, with the secret) over the role, the number of the
  * protocol, both ids and both nonces, which are drawn anew for every meeting. So the secret
- * is not sent; the proof of one side is none of the other, of another pair, or of another
- * time. The callee shows its own first: a caller tells nothing to who does not know it. */
+ * is not sent, and a proof is worth nothing in the other role, for another pair of nodes, or
+ * at another time.
+ *
+ * The caller proves itself first, because anybody can call: until the proof holds, the callee
+ * sends nothing that depends on the secret, and not its id. The caller sends its proof only
+ * to an address of its own list of nodes. */
 #ifndef SL_SERVER_LINK_AUTH_H
 #define SL_SERVER_LINK_AUTH_H
 
 #include "lease/message.h"
 
-#define SL_LINK_PROTOCOL 1
+#define SL_LINK_PROTOCOL 2
 #define SL_HEX_BYTES 65 /* A nonce or a proof: 64 digits, and the end. */
 
 enum sl_role { SL_CALLER, SL_CALLEE };

@@ -1,7 +1,7 @@
 /* link_meet.c - two nodes meet: who is there (link_auth.h), and what differs between them.
  *
  *     caller                                        callee
- *       HELLO, PROOF, and WELCOME between them
+ *       NONCE, HELLO and WELCOME between them
  *       SETTINGS BIRTH LINES -->
  *                            <-- SETTINGS BIRTH LINES
  *
@@ -121,90 +121,124 @@ static void now_known(struct link *k)
     if (k->role == SL_CALLER) write_settings(k);
 }
 
-void sl_link_hello(struct link *k)
+/* False: it is closed. */
+static bool draw_nonce(struct link *k)
+{
+    if (sl_nonce_draw(k->meeting.nonces[k->role])) return true;
+    sl_link_close(k, "no random numbers");
+    return false;
+}
+
+void sl_link_challenge(struct link *k)
+{
+    struct sl_resp_writer *w;
+    if (!draw_nonce(k)) return;
+    w = sl_link_out(k);
+    sl_resp_array(w, 4);
+    sl_resp_text(w, "NONCE");
+    sl_resp_text(w, NAME);
+    write_number(w, SL_LINK_PROTOCOL);
+    sl_resp_text(w, k->meeting.nonces[SL_CALLEE]);
+}
+
+static void write_hello(struct link *k)
 {
     struct sl_resp_writer *w = sl_link_out(k);
-    k->meeting.ids[SL_CALLER] = own_id(k);
-    k->meeting.ids[SL_CALLEE] = k->id;
-    if (!sl_nonce_draw(k->meeting.nonces[SL_CALLER])) {
-        sl_link_close(k, "no random numbers");
-        return;
-    }
-    k->phase = SL_LINK_AWAITS_WELCOME;
-    sl_resp_array(w, 6);
+    sl_resp_array(w, 7);
     sl_resp_text(w, "HELLO");
     sl_resp_text(w, NAME);
     write_number(w, SL_LINK_PROTOCOL);
     write_number(w, own_id(k));
     write_number(w, k->id);
     sl_resp_text(w, k->meeting.nonces[SL_CALLER]);
+    write_proof(k, w);
+}
+
+static void take_nonce(struct link *k, const struct sl_args *args)
+{
+    uint64_t protocol;
+    if (!is_command(args, "NONCE", 4) || !is(args->at[1], NAME) ||
+        !number_of(args->at[2], UINT32_MAX, &protocol) ||
+        !sl_nonce_take(k->meeting.nonces[SL_CALLEE], args->at[3]))
+        refuse(k, "what answers is no node");
+    else if (protocol != SL_LINK_PROTOCOL) refuse(k, "it speaks another protocol");
+    else if (draw_nonce(k)) {
+        k->meeting.ids[SL_CALLER] = own_id(k);
+        k->meeting.ids[SL_CALLEE] = k->id;
+        k->phase = SL_LINK_AWAITS_WELCOME;
+        write_hello(k);
+    }
+}
+
+/* The caller knows the secret: only now is it told who we are. */
+static void welcome(struct link *k, uint64_t to)
+{
+    struct sl_resp_writer *w;
+    char why[80];
+    if (to != own_id(k)) {
+        snprintf(why, sizeof why, "it calls node %" PRIu64 ", and this is node %u", to,
+                 own_id(k));
+        refuse(k, why);
+        return;
+    }
+    if (k->id == own_id(k)) {
+        snprintf(why, sizeof why, "there are two nodes %u", own_id(k));
+        refuse(k, why);
+        return;
+    }
+    w = sl_link_out(k);
+    sl_resp_array(w, 4);
+    sl_resp_text(w, "WELCOME");
+    write_number(w, SL_LINK_PROTOCOL);
+    write_number(w, own_id(k));
+    write_proof(k, w);
+    now_known(k);
 }
 
 static void take_hello(struct link *k, const struct sl_args *args)
 {
     uint64_t protocol, from, to;
     char why[80];
-    struct sl_resp_writer *w;
-    if (!is_command(args, "HELLO", 6) || !is(args->at[1], NAME) ||
-        !number_of(args->at[2], UINT32_MAX, &protocol) ||
-        !number_of(args->at[3], SL_NODE_ID_MAX, &from) || from == 0 ||
+    if (args->n < 3 || !is(args->at[0], "HELLO") || !is(args->at[1], NAME) ||
+        !number_of(args->at[2], UINT32_MAX, &protocol)) {
+        refuse(k, "this is the port for other nodes");
+        return;
+    }
+    if (protocol != SL_LINK_PROTOCOL) {
+        snprintf(why, sizeof why, "it speaks protocol %" PRIu64 ", and we %d", protocol,
+                 SL_LINK_PROTOCOL);
+        refuse(k, why);
+        return;
+    }
+    if (args->n != 7 || !number_of(args->at[3], SL_NODE_ID_MAX, &from) || from == 0 ||
         !number_of(args->at[4], SL_NODE_ID_MAX, &to) ||
         !sl_nonce_take(k->meeting.nonces[SL_CALLER], args->at[5])) {
         refuse(k, "this is the port for other nodes");
         return;
     }
     k->id = (sl_node_id)from;
-    *why = '\0';
-    if (protocol != SL_LINK_PROTOCOL)
-        snprintf(why, sizeof why, "it speaks protocol %" PRIu64 ", and we %d", protocol,
-                 SL_LINK_PROTOCOL);
-    else if (to != own_id(k))
-        snprintf(why, sizeof why, "it calls node %" PRIu64 ", and this is node %u", to,
-                 own_id(k));
-    else if (from == to) snprintf(why, sizeof why, "there are two nodes %u", own_id(k));
-    else if (!sl_nonce_draw(k->meeting.nonces[SL_CALLEE]))
-        snprintf(why, sizeof why, "no random numbers");
-    if (*why != '\0') {
-        refuse(k, why);
-        return;
-    }
     k->meeting.ids[SL_CALLER] = k->id;
-    k->meeting.ids[SL_CALLEE] = own_id(k);
-    k->phase = SL_LINK_AWAITS_PROOF;
-    w = sl_link_out(k);
-    sl_resp_array(w, 5);
-    sl_resp_text(w, "WELCOME");
-    write_number(w, SL_LINK_PROTOCOL);
-    write_number(w, own_id(k));
-    sl_resp_text(w, k->meeting.nonces[SL_CALLEE]);
-    write_proof(k, w);
+    k->meeting.ids[SL_CALLEE] = (sl_node_id)to;
+#ifdef MUT_LINKFIRST
+    welcome(k, to);
+    if (k->closing) return;
+#endif
+    if (!proof_holds(k, args->at[6])) refuse(k, "the secrets differ");
+#ifndef MUT_LINKFIRST
+    else welcome(k, to);
+#endif
 }
 
 static void take_welcome(struct link *k, const struct sl_args *args)
 {
     uint64_t protocol, id;
-    struct sl_resp_writer *w;
-    if (!is_command(args, "WELCOME", 5) ||
+    if (!is_command(args, "WELCOME", 4) ||
         !number_of(args->at[1], UINT32_MAX, &protocol) ||
-        !number_of(args->at[2], SL_NODE_ID_MAX, &id) ||
-        !sl_nonce_take(k->meeting.nonces[SL_CALLEE], args->at[3])) {
+        !number_of(args->at[2], SL_NODE_ID_MAX, &id)) {
         refuse(k, "what answers is no node");
     } else if (protocol != SL_LINK_PROTOCOL) refuse(k, "it speaks another protocol");
     else if (id != k->id) refuse(k, "another node answers there");
-    else if (!proof_holds(k, args->at[4])) refuse(k, "the secrets differ");
-    else {
-        w = sl_link_out(k);
-        sl_resp_array(w, 2);
-        sl_resp_text(w, "PROOF");
-        write_proof(k, w);
-        now_known(k);
-    }
-}
-
-static void take_proof(struct link *k, const struct sl_args *args)
-{
-    if (!is_command(args, "PROOF", 2) || !proof_holds(k, args->at[1]))
-        refuse(k, "the secrets differ");
+    else if (!proof_holds(k, args->at[3])) refuse(k, "the secrets differ");
     else now_known(k);
 }
 
@@ -393,9 +427,9 @@ void sl_link_meet(struct link *k, const struct sl_args *args)
         return;
     }
     switch (k->phase) {
+        case SL_LINK_AWAITS_NONCE: take_nonce(k, args); break;
         case SL_LINK_AWAITS_HELLO: take_hello(k, args); break;
         case SL_LINK_AWAITS_WELCOME: take_welcome(k, args); break;
-        case SL_LINK_AWAITS_PROOF: take_proof(k, args); break;
         case SL_LINK_AWAITS_SETTINGS: take_settings(k, args); break;
         case SL_LINK_CALLS:
         case SL_LINK_UP: break;

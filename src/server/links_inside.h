@@ -21,9 +21,9 @@
 
 enum sl_link_phase {
     SL_LINK_CALLS,           /* The caller waits for the connection. */
+    SL_LINK_AWAITS_NONCE,    /* The caller. */
     SL_LINK_AWAITS_WELCOME,  /* The caller. */
     SL_LINK_AWAITS_HELLO,    /* The callee. */
-    SL_LINK_AWAITS_PROOF,    /* The callee. */
     SL_LINK_AWAITS_SETTINGS, /* The other side is who it says it is. */
     SL_LINK_UP,
 };
@@ -136,8 +136,8 @@ bool sl_link_has_news(const struct link *k);
 
 /* --- link_meet.c ------------------------------------------------------------ */
 
-/* The caller's first words. */
-void sl_link_hello(struct link *k);
+/* The callee sends its nonce. */
+void sl_link_challenge(struct link *k);
 
 /* A command of a link that is not up. It may be closed after that. */
 void sl_link_meet(struct link *k, const struct sl_args *args);

@@ -49,7 +49,7 @@ def node(t, n=1, count=3, secret=SECRET, options=(), wait=True, **more):
 
 
 def proof(role, caller, callee, nonces, secret=SECRET):
-    text = "sluice-node 1 %s %d %d %s %s" % (role, caller, callee, nonces[0], nonces[1])
+    text = "sluice-node 2 %s %d %d %s %s" % (role, caller, callee, nonces[0], nonces[1])
     return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
@@ -89,49 +89,55 @@ class Peer(Client):
 
     # As the caller.
 
-    def hello(self, id=None, to=1, name=NAME, protocol=1):
+    def challenged(self):
+        got = self.reply()
+        check(got[:3] + [len(got)], [b"NONCE", NAME, b"2", 4], "what a caller is told first")
+        self.nonces = [nonce(), got[3].decode()]
+        return self
+
+    def hello(self, id=None, to=1, name=NAME, protocol=2, proof_=None, **more):
+        self.challenged()
         self.to = to
         self.number = self.number if id is None else id
-        self.nonces[0] = nonce()
-        self.send("HELLO", name, protocol, self.number, to, self.nonces[0])
+        self.send("HELLO", name, protocol, self.number, to, self.nonces[0],
+                  proof("caller", self.number, to, self.nonces, **more) if proof_ is None else proof_)
         return self
 
     def welcomed(self):
-        got = self.reply()
-        check(got[:3], [b"WELCOME", b"1", b"%d" % self.to], "the answer to HELLO")
-        self.nonces[1] = got[3].decode()
-        check(got[4].decode(), proof("callee", self.number, self.to, self.nonces), "its proof")
+        check(self.reply(), [b"WELCOME", b"2", b"%d" % self.to,
+                             proof("callee", self.number, self.to, self.nonces).encode()], "the answer to HELLO")
         return self
-
-    def prove(self, **more):
-        return self.send("PROOF", proof("caller", self.number, self.to, self.nonces, **more))
 
     def settings(self, birth=7, lines="lease-max=1ms\n"):
         return self.send("SETTINGS", birth, lines)
 
     def linked(self, to=1, birth=7):
         """The whole of it: the link is up."""
-        self.hello(to=to).welcomed().prove().settings(birth)
+        self.hello(to=to).welcomed().settings(birth)
         check(self.reply()[0], b"SETTINGS", "the last word of a meeting")
         return self
 
     # As the callee.
 
+    def challenge(self):
+        self.nonces[1] = nonce()
+        return self.send("NONCE", NAME, 2, self.nonces[1])
+
     def called(self, by=1):
+        self.challenge()
         got = self.reply()
-        check(got[:3] + [len(got)], [b"HELLO", NAME, b"1", 6], "the first words")
+        check(got[:3] + [len(got)], [b"HELLO", NAME, b"2", 7], "the first words")
         check(got[3:5], [b"%d" % by, b"%d" % self.number], "who calls whom")
         self.by = by
-        self.nonces = [got[5].decode(), nonce()]
+        self.nonces[0] = got[5].decode()
+        check(got[6].decode(), proof("caller", by, self.number, self.nonces), "the caller's proof")
         return self
 
     def welcome(self, id=None, secret=SECRET):
-        self.send("WELCOME", 1, self.number if id is None else id, self.nonces[1],
-                  proof("callee", self.by, self.number, self.nonces, secret))
-        return self
+        return self.send("WELCOME", 2, self.number if id is None else id,
+                         proof("callee", self.by, self.number, self.nonces, secret))
 
     def shown(self):
-        check(self.reply(), [b"PROOF", proof("caller", self.by, self.number, self.nonces).encode()])
         check(self.reply()[0], b"SETTINGS")
         return self
 
@@ -341,7 +347,7 @@ def the_secret_is_not_on_the_wire_and_a_record_is_of_no_use(t):
         nodes[n].until_ready()
         until_up(t, nodes[n], 3 - n)
     nodes[1].client().acquire("k", "LEASE", 20000)
-    met = [s for r in recorders for s in r.streams if b"PROOF" in s[0] and b"WELCOME" in s[1]]
+    met = [s for r in recorders for s in r.streams if b"HELLO" in s[0] and b"WELCOME" in s[1]]
     check_that(met, "a meeting was recorded")
     everything = b"".join(bytes(side) for r in recorders for s in r.streams for side in s)
     raw = SECRET.encode()
@@ -350,9 +356,8 @@ def the_secret_is_not_on_the_wire_and_a_record_is_of_no_use(t):
         check_that(form not in everything, "%r is not on the wire" % form)
     for n, r in zip((1, 2), recorders):
         for caller, _ in r.streams:
-            c = Peer.of(n)
+            c = Peer.of(n).challenged()
             c.send_raw(bytes(caller[:caller.index(b"SETTINGS") + 100]))
-            check(c.reply()[0], b"WELCOME", "the answer to what another said")
             c.refused("the secrets differ")
     check(SECRET in nodes[1].log, False, "the secret is in the log")
     check(nodes[1].client()("CONFIG", "GET", "secret")[1], b"(set)")
@@ -384,16 +389,45 @@ def a_node_calls_and_is_shown_who_is_there(t):
 
 
 @test
+def a_stranger_learns_nothing_that_depends_on_the_secret(t):
+    """Nor the number of the node: it hears a nonce, and a refusal."""
+    nodes = node(t, 1), node(t, 3, secret="another secret of a node")
+    said = []
+    for n in (1, 3):
+        heard = []
+        for words in ((), ("HELLO",), ("HELLO", NAME, 2, 2, n, "0" * 64, "0" * 64), ("HELLO", NAME, 2, n, n, "0" * 64, "0" * 64),
+                      ("HELLO", NAME, 2, 2, 9, "0" * 64, "0" * 64), ("HELLO", NAME, 1, 2, n, "0" * 64),
+                      ("WELCOME", 2, 2, "0" * 64), ("NONCE", NAME, 2, "0" * 64), ("SETTINGS", 7, ""), ("PING",)):
+            p = Peer.of(n)
+            if words:
+                p.send(*words)
+            else:
+                p.socket.shutdown(socket.SHUT_WR)
+            whole = p.until_closed()
+            fresh = re.match(rb"\*4\r\n\$5\r\nNONCE\r\n\$11\r\nsluice-node\r\n\$1\r\n2\r\n\$64\r\n([0-9a-f]{64})\r\n", whole)
+            check_that(fresh, "%r is answered with a nonce first: %r" % (words, whole))
+            check_that(len(whole) < 300, "%d bytes are said to a stranger" % len(whole))
+            heard.append(whole[fresh.end():])
+        said.append(heard)
+    check(said[0], said[1], "what two nodes with other secrets and numbers say")
+    check_that(b"the secrets differ" in said[0][2], "a wrong proof is told so")
+    for s in nodes:
+        s.still_well()
+
+
+@test
 def a_wrong_proof_is_refused(t):
     s = node(t)
-    Peer.of().hello().welcomed().prove(secret=SECRET[:-1]).refused("the secrets differ")
+    Peer.of().hello(secret=SECRET[:-1]).refused("the secrets differ")
+    s.until_log('turned away, or went address="127.0.0.1:')
+    check_that('says_it_is="2" why="the secrets differ"' in s.log, "the log says why")
     for wrong in ("", "0" * 64, "x" * 64, "0" * 63, "0" * 65):
-        Peer.of().hello().welcomed().send("PROOF", wrong).refused("the secrets differ")
-    Peer.of().hello().welcomed().settings().refused()
-    Peer.of().hello().welcomed().send("BEAT", 0, 1, 99, 1, 0, 0, 0, 0).refused()
-    p = Peer.of().hello().welcomed()
+        Peer.of().hello(proof_=wrong).refused("the secrets differ")
+    Peer.of().challenged().settings().refused()
+    Peer.of().challenged().send("BEAT", 0, 1, 99, 1, 0, 0, 0, 0).refused()
+    p = Peer.of().challenged()
     right = proof("caller", 2, 1, p.nonces)
-    p.send("PROOF", right.upper()).refused()
+    p.send("HELLO", NAME, 2, 2, 1, p.nonces[0], right.upper()).refused()
     check([states(s)[2], s.number("links_refused")], ["down", 9])
 
 
@@ -401,15 +435,19 @@ def a_wrong_proof_is_refused(t):
 def our_own_words_are_no_proof(t):
     door = Door()
     s = node(t)
-    p = Peer.of().hello()
-    got = p.reply()
-    p.send("PROOF", got[4]).refused("the secrets differ")  # The callee's, as the caller's.
-    # It calls us: we have itself answer, under our name.
+    # The callee's proof, as the caller's.
+    p = Peer.of().challenged()
+    p.send("HELLO", NAME, 2, 2, 1, p.nonces[0], proof("callee", 2, 1, p.nonces)).refused("the secrets differ")
+    # It calls us: its own proof is not ours.
     called = door.accept().called()
-    other = Peer.of()
-    other.send("HELLO", NAME, 1, 2, 1, called.nonces[0])
-    got = other.reply()
-    called.send("WELCOME", 1, 2, got[3], got[4]).refused("the secrets differ")
+    called.send("WELCOME", 2, 2, proof("caller", 1, 2, called.nonces)).refused("the secrets differ")
+    # It calls us with the nonce that it has sent us: then it would believe itself.
+    mine, called = Peer.of().challenged(), door.accept()
+    called.send("NONCE", NAME, 2, mine.nonces[1])
+    got = called.reply()
+    mine.send("HELLO", NAME, 2, 2, 1, got[5], got[6]).refused("the secrets differ")
+    mine = Peer.of().challenged()
+    mine.send("HELLO", NAME, 2, 1, 2, got[5], got[6]).refused("the secrets differ")
     # And as one that has its own number.
     Peer.of().hello(id=1).refused("there are two nodes 1")
     check(states(s)[2], "down")
@@ -419,11 +457,10 @@ def our_own_words_are_no_proof(t):
 def a_meeting_that_was_heard_is_no_use_again(t):
     node(t)
     p = Peer.of().linked()
-    hello = encode(("HELLO", NAME, 1, 2, 1, p.nonces[0]))
-    again = Peer.of().send_raw(hello)
+    again = Peer.of()
     fresh = again.reply()[3].decode()
     check_that(fresh != p.nonces[1], "it draws another number each time")
-    again.send("PROOF", proof("caller", 2, 1, p.nonces)).refused("the secrets differ")
+    again.send("HELLO", NAME, 2, 2, 1, p.nonces[0], proof("caller", 2, 1, p.nonces)).refused("the secrets differ")
 
 
 @test
@@ -431,17 +468,18 @@ def a_node_that_is_not_the_one_is_refused(t):
     door = Door()
     s = node(t)
     Peer.of().hello(to=3).refused("this is node 1")
-    Peer.of().hello(protocol=2).refused("protocol 2")
+    Peer.of().hello(protocol=1).refused("protocol 1")
     Peer.of().hello(id=0).refused()
     Peer.of().hello(id=16).refused()
     Peer.of().hello(name="sluice").refused()
+    called = door.accept()
+    called.send("NONCE", NAME, 3, nonce()).refused("another protocol")
     called = door.accept().called()
     called.welcome(id=3).refused("another node answers there")
     s.until_log("another node answers there")
     # What it calls is what has to be shown: a proof for another pair is none.
     called = door.accept().called()
-    called.send("WELCOME", 1, 2, called.nonces[1], proof("callee", 1, 3, called.nonces)) \
-        .refused("the secrets differ")
+    called.send("WELCOME", 2, 2, proof("callee", 1, 3, called.nonces)).refused("the secrets differ")
 
 
 @test
@@ -452,7 +490,7 @@ def one_that_is_not_what_it_was_is_refused_with_the_reason(t):
     s.until_log("linked with a node")
     p.close()
     s.until_log("lost a node")
-    q = Peer.of().hello().welcomed().prove().settings(birth=8)
+    q = Peer.of().hello().welcomed().settings(birth=8)
     said = q.reply()
     check(said[0], b"REFUSED")
     check(q.until_closed(), b"")
@@ -466,7 +504,7 @@ def what_is_no_message_is_dropped_and_the_link_stays(t):
     p = Peer.of().linked()
     p.beat()
     for words in (("PING",), ("BEAT",), ("BEAT", 0, 1, 2, 3, 4, -1, 6, 7), ("BEAT", 0, 1, 2, 3, 4, 5, 6, 7, 8),
-                  ("STORE", 0, 1, 2, 3, 4, 5, 6, "1:9:0:0:0:2=a:1,1=b:1"), ("HELLO", NAME, 1, 2, 1, nonce()),
+                  ("STORE", 0, 1, 2, 3, 4, 5, 6, "1:9:0:0:0:2=a:1,1=b:1"), ("HELLO", NAME, 2, 2, 1, nonce(), nonce()),
                   ("ACQUIRE", "db"), (b"\0\xff" * 500,), ("",) * 60):
         p.send(*words)
     p.beat()
@@ -541,7 +579,7 @@ def a_silent_peer_is_given_up_in_half_a_second(t):
 def a_stranger_has_two_seconds(t):
     s = node(t)
     began = time.monotonic()
-    silent, half, slow = Peer.of(), Peer.of().send_raw(b"*6\r\n$5\r\nHEL"), Peer.of().hello()
+    silent, half, slow = Peer.of(), Peer.of().send_raw(b"*7\r\n$5\r\nHEL"), Peer.of().hello()
     slow.welcomed()  # And then nothing.
     for c in (silent, half, slow):
         c.until_closed()
@@ -585,7 +623,7 @@ def random_bytes_do_no_harm(t):
     print("# seed %d" % seed)
     r = random.Random(seed)
     s = node(t)
-    whole = encode(("HELLO", NAME, 1, 2, 1, nonce()))
+    whole = encode(("HELLO", NAME, 2, 2, 1, nonce(), nonce()))
     for _ in range(150):
         p = Peer.of()
         data = bytearray(whole)
@@ -627,7 +665,7 @@ def a_great_many_strangers_keep_no_node_out(t):
     crowd = [Peer.of() for _ in range(300)]
     for c in crowd[:100]:
         try:
-            c.send_raw(b"*6\r\n$5\r\nHELLO\r\n")
+            c.send_raw(b"*7\r\n$5\r\nHELLO\r\n")
         except OSError:
             pass
     p = Peer.of().linked()
