@@ -323,6 +323,10 @@ void sl_keeper_tick(struct sl_keeper *k, sl_ms now)
         sl_heap_remove(&k->ages, t->due);
         sl_tx_restart(k, t, SLUICE_EAGE);
     }
+    while (k->waits.count > 0 && k->waits.items[0].at <= now && k->stats.steps < end) {
+        k->stats.steps++;
+        sl_tx_wait_ended(k, k->waits.items[0].owner);
+    }
     sl_tx_go_on(k, now);
 }
 
@@ -331,6 +335,7 @@ sl_ms sl_keeper_due(const struct sl_keeper *k)
     sl_ms due = k->bar_ms < k->going_on_ms ? k->bar_ms : k->going_on_ms;
     if (k->state == SL_CANDIDATE && k->claim_ms < due) due = k->claim_ms;
     if (k->ages.count > 0 && k->ages.items[0].at < due) due = k->ages.items[0].at;
+    if (k->waits.count > 0 && k->waits.items[0].at < due) due = k->waits.items[0].at;
     return due;
 }
 
@@ -339,6 +344,11 @@ sl_ms sl_keeper_due(const struct sl_keeper *k)
 static void placed(void *owner, uint32_t place)
 {
     ((struct sl_tx *)owner)->due = place;
+}
+
+static void wait_placed(void *owner, uint32_t place)
+{
+    ((struct sl_tx *)owner)->wait_due = place;
 }
 
 struct sl_keeper *sl_keeper_new(const struct sl_keeper_limits *limits, uint64_t seed)
@@ -353,6 +363,7 @@ struct sl_keeper *sl_keeper_new(const struct sl_keeper_limits *limits, uint64_t 
     sl_index_init(&k->ops, &sl_ops_kind, seed);
     sl_index_init(&k->asked, &sl_asked_kind, seed);
     sl_heap_init(&k->ages, placed);
+    sl_heap_init(&k->waits, wait_placed);
     sl_list_init(&k->transactions);
     sl_list_init(&k->going_on);
     sl_list_init(&k->orders);
@@ -386,6 +397,7 @@ void sl_keeper_free(struct sl_keeper *k)
     sl_index_free(&k->writes);
     sl_index_free(&k->by_session);
     sl_heap_free(&k->ages);
+    sl_heap_free(&k->waits);
     free(k->ordered);
     free(k);
 }

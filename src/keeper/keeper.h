@@ -84,6 +84,8 @@ struct sl_tx_ask {
     struct sl_bytes table;
     struct sl_bytes key; /* LOCK: at NULL: the whole table. */
     struct sl_bytes value;
+    bool bounded; /* LOCK: it waits at most wait_ms; 0: not at all. */
+    sl_ms wait_ms;
 };
 
 struct sl_row {
@@ -91,7 +93,7 @@ struct sl_row {
 };
 
 /* What a transaction is told. ENOTX: it has none, or has one, or was not answered yet; EINVAL:
- * an empty name; ERESTART: its locks are gone, BEGIN again (`cycle` says why, if it waited);
+ * an empty name; EFULL: a bounded wait is over; ERESTART: its locks are gone, BEGIN again (`cycle` says why, if it waited);
  * ESTALE: another keeper is current; EBARRED: it was given up; ENOKEEPER: not yet, or no more;
  * ETOOBIG, ELOCKS, EWRITES, EAGE, ETRANSACTIONS: limits; ENOSPC, EIO, ENOMEM. It runs on after
  * all but ERESTART, EAGE (both until BEGIN), ESTALE, EBARRED; and a COMMIT is always the end. */
@@ -198,6 +200,7 @@ struct sl_keeper_stats {
     enum sl_keeper_state state;
     uint64_t term;
     size_t transactions, locks, waiting;
+    size_t remembered; /* Locks that restarted transactions will take again. */
     uint64_t begun, committed, aborted, restarted, barred, cycles;
     uint64_t steps; /* Locks that were looked at, in lines and for cycles. */
 };

@@ -24,6 +24,8 @@ struct sl_item {
     uint32_t lock_count, waiter_count;
     struct sl_item *above; /* The table of a key; NULL: it is one. */
     uint32_t below;        /* Keys of a table that are here. */
+    uint32_t remembered;   /* Locks that restarted transactions will take again. */
+    uint64_t number;       /* Rises with each new item: a table before its keys. */
     uint64_t search;       /* Which was here last (cycles.c), and how far it has got: */
     struct sl_list *holder[SL_MODES]; /* for each mode that is wanted, in `locks`, */
     struct sl_list *place;            /* and in `line`. */
@@ -39,6 +41,7 @@ struct sl_lock {
     struct sl_tx *tx;
     struct sl_item *item;
     enum sl_mode mode, wanted; /* wanted NONE: it does not wait. */
+    enum sl_mode again; /* To be taken again after a restart, in sl_tx.again; NONE. */
 };
 
 /* What a search has found out about a transaction. */
@@ -101,6 +104,8 @@ struct sl_tx {
     struct sl_list locks;
     uint32_t lock_count;
     struct sl_lock *waits; /* NULL: it does not. */
+    struct sl_list again;  /* Locks that it lost in a restart and will take again. */
+    uint32_t again_count;
     struct sl_list writes; /* In the order in which keys were first written. */
     uint32_t write_count;
     size_t write_bytes;
@@ -114,6 +119,10 @@ struct sl_tx {
     char *words;      /* Table, key, value of it; owned. */
     uint32_t table_n, key_n, value_n;
     bool whole, write;
+    sl_ms wait_until;        /* SL_NEVER: without a bound. */
+    uint32_t wait_due;       /* In the heap of waits. */
+    enum sl_mode table_mode; /* Of a bounded wait: what it had of the table before, */
+    bool table_is_known;     /* once that was looked up. */
 
     struct sl_list going_on; /* It has what it waited for. */
     uint64_t seen;           /* By which search for cycles; what follows is its. */
@@ -127,14 +136,16 @@ struct sl_keeper {
     struct sl_keeper_limits limits;
     enum sl_keeper_state state;
     uint64_t term;
-    uint64_t last_id, last_op;
+    uint64_t last_id, last_op, last_item;
     uint64_t search; /* The number of the search for cycles; see cycles.c. */
     struct sl_index items, locks, writes, by_session, ops;
     struct sl_index asked; /* Replies, of whoever is still there, by session. */
     struct sl_list transactions;
     uint32_t transaction_count, waiting;
+    size_t remembered;  /* Of all transactions, in their `again`. */
     size_t write_bytes; /* Of all of them. */
     struct sl_heap ages;
+    struct sl_heap waits;    /* Bounded waits, by their deadline. */
     struct sl_list going_on; /* Those who have what they waited for. */
     sl_ms going_on_ms;       /* Some are left, since then; SL_NEVER. */
     struct sl_list orders, replies;
@@ -167,6 +178,17 @@ struct sl_lock *sl_lock_find(const struct sl_keeper *k, const struct sl_tx *t,
 void sl_lock_leave_line(struct sl_keeper *k, struct sl_tx *t);
 void sl_lock_free_all(struct sl_keeper *k, struct sl_tx *t);
 
+/* It has less of the item then, or nothing. */
+void sl_lock_weaken(struct sl_keeper *k, struct sl_lock *l, enum sl_mode mode);
+
+/* A restart: it loses all, and remembers what it wrote, or wanted to. When it runs again it
+ * sorts that, and takes it before anything else; forgets it at its end. None of them needs
+ * memory. SLUICE_OK; SL_TX_WAITS: the rest is still to be taken. */
+void sl_lock_lose_all(struct sl_keeper *k, struct sl_tx *t);
+void sl_lock_sort_again(struct sl_keeper *k, struct sl_tx *t);
+int sl_lock_take_again(struct sl_keeper *k, struct sl_tx *t);
+void sl_lock_forget(struct sl_keeper *k, struct sl_tx *t);
+
 /* The first that is in the way of one who waits. */
 const struct sl_tx *sl_lock_blocker(const struct sl_lock *l);
 
@@ -192,6 +214,9 @@ void sl_tx_engine_did(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
 
 /* Its connection is gone: the engine is told so, now or when that is tried again. */
 void sl_tx_bar(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
+
+/* The deadline of its wait has passed. */
+void sl_tx_wait_ended(struct sl_keeper *k, struct sl_tx *t);
 
 /* It is over. */
 void sl_tx_end(struct sl_keeper *k, struct sl_tx *t);

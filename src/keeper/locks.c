@@ -105,6 +105,7 @@ static struct sl_item *get_item(struct sl_keeper *k, struct sl_bytes table,
     i->key_n = (uint32_t)key.n;
     memcpy(i->name, table.at, table.n);
     if (key.n > 0) memcpy(i->name + table.n, key.at, key.n);
+    i->number = ++k->last_item;
     i->above = above;
     if (above != NULL) above->below++;
     sl_index_put(&k->items, i, hash_item(i, k->items.seed));
@@ -114,7 +115,8 @@ static struct sl_item *get_item(struct sl_keeper *k, struct sl_bytes table,
 /* An item that nobody has or waits for is not here; a table stays as long as a key of it. */
 static void drop_item(struct sl_keeper *k, struct sl_item *i)
 {
-    if (i->lock_count > 0 || i->waiter_count > 0 || i->below > 0) return;
+    if (i->lock_count > 0 || i->waiter_count > 0 || i->below > 0 || i->remembered > 0)
+        return;
     struct sl_item *above = i->above;
     sl_index_remove(&k->items, i, hash_item(i, k->items.seed));
     free(i);
@@ -170,6 +172,30 @@ static struct sl_lock *make_lock(struct sl_keeper *k, struct sl_tx *t,
     return l;
 }
 
+/* It lost this lock in a restart, and is to take it again. */
+static void remember(struct sl_keeper *k, struct sl_lock *l, enum sl_mode mode)
+{
+    l->again = mode;
+    l->item->remembered++;
+    k->remembered++;
+    l->tx->lock_count--;
+    l->tx->again_count++;
+    sl_list_remove(&l->in_tx);
+    sl_list_append(&l->tx->again, &l->in_tx);
+}
+
+/* It has it again, or needs it no more: it is one like any other. */
+static void unremember(struct sl_keeper *k, struct sl_lock *l)
+{
+    l->again = SL_MODE_NONE;
+    l->item->remembered--;
+    k->remembered--;
+    l->tx->lock_count++;
+    l->tx->again_count--;
+    sl_list_remove(&l->in_tx);
+    sl_list_append(&l->tx->locks, &l->in_tx);
+}
+
 /* Neither has it nor waits for it. */
 static void drop_lock(struct sl_keeper *k, struct sl_lock *l)
 {
@@ -195,9 +221,10 @@ bool sl_lock_may_have(const struct sl_lock *l)
     return fits_others(l, l->wanted);
 }
 
-static void grant(struct sl_lock *l, enum sl_mode mode)
+static void grant(struct sl_keeper *k, struct sl_lock *l, enum sl_mode mode)
 {
     struct sl_item *i = l->item;
+    if (l->again != SL_MODE_NONE) unremember(k, l);
     if (l->mode == SL_MODE_NONE) {
         sl_list_append(&i->locks, &l->in_item);
         i->lock_count++;
@@ -248,13 +275,33 @@ static void stand_in_line(struct sl_keeper *k, struct sl_lock *l, enum sl_mode w
     k->waiting++;
 }
 
+/* The lock is there, if only as a place for it: nothing can fail. */
+static int take(struct sl_keeper *k, struct sl_lock *l, enum sl_mode mode)
+{
+    enum sl_mode wanted = sl_mode_both(l->mode, mode);
+#ifdef MUT_NOBOTH
+    if (wanted != l->mode) wanted = mode;
+#endif
+    if (wanted == l->mode) return SLUICE_OK;
+    const struct sl_lock *first = first_in_line(l->item);
+#ifdef MUT_NOWAITLINE
+    first = NULL;
+#endif
+    if (fits_others(l, wanted) && (first == NULL || sl_lock_comes_before(l, first))) {
+        grant(k, l, wanted);
+        return SLUICE_OK;
+    }
+    stand_in_line(k, l, wanted);
+    return SL_TX_WAITS;
+}
+
 int sl_lock_take(struct sl_keeper *k, struct sl_tx *t, struct sl_bytes table,
                  struct sl_bytes key, enum sl_mode mode)
 {
     struct sl_item *i = get_item(k, table, key);
     if (i == NULL) return SLUICE_ENOMEM;
     struct sl_lock *l = sl_lock_find(k, t, i);
-    if (l == NULL && t->lock_count >= k->limits.locks_max) {
+    if (l == NULL && t->lock_count + t->again_count >= k->limits.locks_max) {
         drop_item(k, i);
         return SLUICE_ELOCKS;
     }
@@ -270,21 +317,7 @@ int sl_lock_take(struct sl_keeper *k, struct sl_tx *t, struct sl_bytes table,
         drop_item(k, i);
         return SLUICE_ENOMEM;
     }
-    enum sl_mode wanted = sl_mode_both(l->mode, mode);
-#ifdef MUT_NOBOTH
-    if (wanted != l->mode) wanted = mode;
-#endif
-    if (wanted == l->mode) return SLUICE_OK;
-    const struct sl_lock *first = first_in_line(i);
-#ifdef MUT_NOWAITLINE
-    first = NULL;
-#endif
-    if (fits_others(l, wanted) && (first == NULL || sl_lock_comes_before(l, first))) {
-        grant(l, wanted);
-        return SLUICE_OK;
-    }
-    stand_in_line(k, l, wanted);
-    return SL_TX_WAITS;
+    return take(k, l, mode);
 }
 
 /* --- Going on ---------------------------------------------------------------------- */
@@ -308,7 +341,7 @@ static void serve(struct sl_keeper *k, struct sl_item *i)
         enum sl_mode wanted = l->wanted;
         struct sl_tx *t = l->tx;
         step_out(k, l);
-        grant(l, wanted);
+        grant(k, l, wanted);
         sl_list_append(&k->going_on, &t->going_on);
     }
 }
@@ -320,7 +353,7 @@ void sl_lock_leave_line(struct sl_keeper *k, struct sl_tx *t)
     struct sl_item *i = l->item;
     step_out(k, l);
     i->below++; /* It stays until its line was served. */
-    if (l->mode == SL_MODE_NONE) drop_lock(k, l);
+    if (l->mode == SL_MODE_NONE && l->again == SL_MODE_NONE) drop_lock(k, l);
 #ifndef MUT_NOSERVE
     serve(k, i);
 #endif
@@ -328,16 +361,19 @@ void sl_lock_leave_line(struct sl_keeper *k, struct sl_tx *t)
     drop_item(k, i);
 }
 
-static void free_one(struct sl_keeper *k, struct sl_lock *l)
+/* Others may have it then; again NONE: it is forgotten. */
+static void free_one(struct sl_keeper *k, struct sl_lock *l, enum sl_mode again)
 {
     struct sl_item *i = l->item;
     if (l->mode != SL_MODE_NONE) {
         i->count[l->mode]--;
         i->lock_count--;
         sl_list_remove(&l->in_item);
+        l->mode = SL_MODE_NONE;
     }
     i->below++;
-    drop_lock(k, l);
+    if (again == SL_MODE_NONE) drop_lock(k, l);
+    else remember(k, l, again);
     serve(k, i);
     i->below--;
     drop_item(k, i);
@@ -349,7 +385,159 @@ void sl_lock_free_all(struct sl_keeper *k, struct sl_tx *t)
     k->stats.steps += t->lock_count;
     if (waits != NULL) step_out(k, waits);
     while (!sl_list_empty(&t->locks))
-        free_one(k, sl_entry_of(t->locks.next, struct sl_lock, in_tx));
+        free_one(k, sl_entry_of(t->locks.next, struct sl_lock, in_tx), SL_MODE_NONE);
+    sl_lock_forget(k, t);
+}
+
+void sl_lock_weaken(struct sl_keeper *k, struct sl_lock *l, enum sl_mode mode)
+{
+    if (l->mode == mode) return;
+    if (mode == SL_MODE_NONE) {
+        free_one(k, l, SL_MODE_NONE);
+        return;
+    }
+    l->item->count[l->mode]--;
+    l->mode = mode;
+    l->item->count[mode]++;
+    serve(k, l->item);
+}
+
+/* --- Restarts ---------------------------------------------------------------------- */
+
+static bool is_to_write(enum sl_mode m)
+{
+    return m == SL_MODE_IW || m == SL_MODE_RIW || m == SL_MODE_W;
+}
+
+/* Whether any of the locks that it has, wants, or will take again is one to write. */
+static bool has_one_to_write(const struct sl_tx *t)
+{
+    if (!sl_list_empty(&t->again)) return true;
+    for (const struct sl_list *i = t->locks.next; i != &t->locks; i = i->next) {
+        const struct sl_lock *l = sl_entry_of(i, struct sl_lock, in_tx);
+        if (is_to_write(l->mode) || is_to_write(l->wanted)) return true;
+    }
+    return false;
+}
+
+/* By a restart. NULL: it waited for nothing, or for a table. */
+struct lost {
+    const struct sl_item *waited, *above;
+    bool writes;
+};
+
+/* How a lock that is lost in a restart is taken again: NONE, if it was only read. But the item
+ * that it waited for closed the cycle, and is taken again in any case, with the intention on
+ * its table. One that writes takes such a key for writing: most who read a key that others
+ * fight for write it next, and two who both took it for reading would meet again there. */
+static enum sl_mode mode_again(const struct sl_lock *l, enum sl_mode mode,
+                               const struct lost *lost)
+{
+#ifdef MUT_AGAINREADS
+    if (mode == SL_MODE_W) return SL_MODE_R;
+#endif
+    if (is_to_write(mode)) return mode;
+    if (l->item != lost->waited && l->item != lost->above) return SL_MODE_NONE;
+#ifdef MUT_AGAINWAITED
+    return SL_MODE_NONE;
+#endif
+#ifndef MUT_AGAINONLYREADS
+    if (!lost->writes) return mode;
+#endif
+    if (lost->above == NULL) return mode;
+    return l->item == lost->waited ? SL_MODE_W : SL_MODE_IW;
+}
+
+void sl_lock_lose_all(struct sl_keeper *k, struct sl_tx *t)
+{
+    struct sl_lock *waits = t->waits;
+    enum sl_mode wanted = waits == NULL ? SL_MODE_NONE : waits->wanted;
+    const struct lost lost = {.waited = waits == NULL ? NULL : waits->item,
+                              .above = waits == NULL ? NULL : waits->item->above,
+                              .writes = has_one_to_write(t)};
+#ifdef MUT_NOAGAIN
+    sl_lock_free_all(k, t);
+    return;
+#endif
+    k->stats.steps += t->lock_count;
+    if (waits != NULL) step_out(k, waits);
+    if (waits != NULL && waits->again != SL_MODE_NONE) serve(k, waits->item);
+#ifdef MUT_AGAINLOST
+    sl_lock_forget(k, t);
+#endif
+    while (!sl_list_empty(&t->locks)) {
+        struct sl_lock *l = sl_entry_of(t->locks.next, struct sl_lock, in_tx);
+        enum sl_mode mode = l == waits ? wanted : l->mode;
+        free_one(k, l, mode_again(l, mode, &lost));
+    }
+}
+
+void sl_lock_forget(struct sl_keeper *k, struct sl_tx *t)
+{
+#ifdef MUT_AGAINKEPT
+    if (t->state == SL_RUNS || t->state == SL_COMMITS) return;
+#endif
+    k->stats.steps += t->again_count;
+    while (!sl_list_empty(&t->again)) {
+        struct sl_lock *l = sl_entry_of(t->again.next, struct sl_lock, in_tx);
+        unremember(k, l);
+        free_one(k, l, SL_MODE_NONE);
+    }
+}
+
+static uint64_t number_of(const struct sl_list *in_tx)
+{
+    return sl_entry_of(in_tx, struct sl_lock, in_tx)->item->number;
+}
+
+/* The first n from *at on, by the numbers of their items, as a chain that ends with NULL;
+ * *at is behind them then. It needs no memory, and halves n each time. */
+static struct sl_list *sorted(struct sl_list **at, uint32_t n)
+{
+    struct sl_list first, *last = &first, *a, *b;
+    if (n == 1) {
+        a = *at;
+        *at = a->next;
+        a->next = NULL;
+        return a;
+    }
+    a = sorted(at, n / 2);
+    b = sorted(at, n - n / 2);
+    while (a != NULL && b != NULL) {
+        struct sl_list **least = number_of(a) < number_of(b) ? &a : &b;
+        last->next = *least;
+        last = *least;
+        *least = last->next;
+    }
+    last->next = a != NULL ? a : b;
+    return first.next;
+}
+
+void sl_lock_sort_again(struct sl_keeper *k, struct sl_tx *t)
+{
+    struct sl_list *at = t->again.next, *next;
+    k->stats.steps += t->again_count;
+#ifdef MUT_AGAINORDER
+    return;
+#endif
+    if (t->again_count < 2) return;
+    at = sorted(&at, t->again_count);
+    sl_list_init(&t->again);
+    for (; at != NULL; at = next) {
+        next = at->next;
+        sl_list_append(&t->again, at);
+    }
+}
+
+int sl_lock_take_again(struct sl_keeper *k, struct sl_tx *t)
+{
+    while (!sl_list_empty(&t->again)) {
+        struct sl_lock *l = sl_entry_of(t->again.next, struct sl_lock, in_tx);
+        k->stats.steps++;
+        int status = take(k, l, l->again);
+        if (status != SLUICE_OK) return status;
+    }
+    return SLUICE_OK;
 }
 
 /* --- In the way -------------------------------------------------------------------- */

@@ -9,7 +9,8 @@ void sl_keeper_stats(const struct sl_keeper *k, struct sl_keeper_stats *out)
     out->state = k->state;
     out->term = k->term;
     out->transactions = k->transaction_count;
-    out->locks = k->locks.count;
+    out->locks = k->locks.count - k->remembered;
+    out->remembered = k->remembered;
     out->waiting = k->waiting;
 }
 
@@ -58,7 +59,7 @@ bool sl_keeper_item(const struct sl_keeper *k, struct sl_bytes table,
                     struct sl_bytes key, struct sl_item_view *out)
 {
     const struct sl_item *i = sl_item_find(k, table, key);
-    if (i == NULL) return false;
+    if (i == NULL || i->lock_count + i->waiter_count == 0) return false;
     fill_item(i, out);
     return true;
 }
@@ -119,7 +120,27 @@ static void check_item(const struct sl_keeper *k, const struct sl_item *i)
     for (int m = SL_MODE_IR; m < SL_MODES; m++)
         must(count[m] == i->count[m], "modes are counted");
     must(holders == i->lock_count && waiters == i->waiter_count, "locks are counted");
-    must(holders + waiters + i->below > 0, "an item that nobody needs is gone");
+    must(holders + waiters + i->below + i->remembered > 0,
+         "an item that nobody needs is gone");
+}
+
+static void check_again(const struct sl_keeper *k, const struct sl_tx *t)
+{
+    uint32_t count = 0;
+    for (const struct sl_list *i = t->again.next; i != &t->again; i = i->next) {
+        const struct sl_lock *l = sl_entry_of(i, struct sl_lock, in_tx);
+        must(l->mode == SL_MODE_NONE && l->again != SL_MODE_NONE,
+             "what it will take again it does not have");
+        must(l->wanted == SL_MODE_NONE || l == t->waits, "it waits for one at a time");
+        count++;
+    }
+    must(count == t->again_count, "what it will take again is counted");
+    must(count == 0 || t->state == SL_RUNS || t->state == SL_RESTARTS,
+         "who ends remembers nothing");
+    must(t->state != SL_RUNS || t->wait_due == SL_HEAP_NONE || t->reply != NULL,
+         "a bounded wait is somebody's");
+    must(t->wait_due == SL_HEAP_NONE || k->waits.items[t->wait_due].owner == t,
+         "a bounded wait has its place");
 }
 
 static void check_tx(const struct sl_keeper *k, const struct sl_tx *t)
@@ -133,6 +154,7 @@ static void check_tx(const struct sl_keeper *k, const struct sl_tx *t)
         bytes += w->table_n + w->key_n + w->value_n;
     }
     must(locks == t->lock_count, "its locks are counted");
+    check_again(k, t);
     must(writes == t->write_count && bytes == t->write_bytes, "its writes are counted");
     must(t->state != SL_RESTARTS || (locks == 0 && writes == 0),
          "who restarts has nothing");
@@ -153,7 +175,7 @@ void sl_keeper_check(const struct sl_keeper *k)
     uint64_t cursor = 0;
     void *items[64];
     uint32_t count = 0, waiting = 0;
-    size_t bytes = 0;
+    size_t bytes = 0, remembered = 0;
     do {
         size_t found = sl_index_scan(&k->items, &cursor, items, 64);
         for (size_t i = 0; i < found; i++) check_item(k, items[i]);
@@ -164,11 +186,13 @@ void sl_keeper_check(const struct sl_keeper *k)
         check_tx(k, t);
         count++;
         bytes += t->write_bytes;
+        remembered += t->again_count;
         waiting += t->waits != NULL ? 1 : 0;
     }
     must(count == k->transaction_count && waiting == k->waiting,
          "transactions are counted, and those who wait");
     must(bytes == k->write_bytes, "all writes are counted");
+    must(remembered == k->remembered, "all that is remembered is counted");
     must(sl_list_empty(&k->going_on) == (k->going_on_ms == SL_NEVER),
          "who goes on is due");
 }

@@ -152,11 +152,17 @@ static int put(struct sl_keeper *k, struct sl_tx *t, struct sl_bytes table,
 
 /* --- Answers ----------------------------------------------------------------------- */
 
+static void end_wait(struct sl_keeper *k, struct sl_tx *t)
+{
+    if (t->wait_due != SL_HEAP_NONE) sl_heap_remove(&k->waits, t->wait_due);
+}
+
 static void answer(struct sl_keeper *k, struct sl_tx *t, int status)
 {
     struct sl_reply *r = t->reply;
     free(t->words);
     t->words = NULL;
+    end_wait(k, t);
     if (r == NULL) return; /* Nobody is there to hear it. */
     t->reply = NULL;
     sl_reply_status(k, r, status);
@@ -189,6 +195,7 @@ void sl_tx_end(struct sl_keeper *k, struct sl_tx *t)
     sl_list_remove(&t->going_on);
     sl_lock_free_all(k, t);
     if (t->due != SL_HEAP_NONE) sl_heap_remove(&k->ages, t->due);
+    end_wait(k, t);
     if (!t->gone)
         sl_index_remove(&k->by_session, t, hash_session(t, k->by_session.seed));
     sl_list_remove(&t->all);
@@ -214,7 +221,11 @@ void sl_tx_restart(struct sl_keeper *k, struct sl_tx *t, int why)
     sl_list_remove(&t->going_on);
     if (t->reply != NULL) answer(k, t, why);
 #ifndef MUT_RESTARTKEEPS
-    sl_lock_free_all(k, t);
+#ifndef MUT_AGAINAGED
+    if (why == SLUICE_EAGE) sl_lock_free_all(k, t);
+    else
+#endif
+        sl_lock_lose_all(k, t);
 #else
     sl_lock_leave_line(k, t);
 #endif
@@ -229,12 +240,14 @@ static struct sl_tx *make_tx(struct sl_keeper *k, sl_ms now, uint64_t session)
     struct sl_tx *t = calloc(1, sizeof *t);
     if (t == NULL) return NULL;
     sl_list_init(&t->locks);
+    sl_list_init(&t->again);
     sl_list_init(&t->writes);
     sl_list_init(&t->going_on);
     t->id = ++k->last_id;
     t->session = session;
     t->begun_ms = now;
-    t->due = SL_HEAP_NONE;
+    t->due = t->wait_due = SL_HEAP_NONE;
+    t->wait_until = SL_NEVER;
     sl_list_append(&k->transactions, &t->all);
     k->transaction_count++;
     sl_index_put(&k->by_session, t, hash_session(t, k->by_session.seed));
@@ -280,6 +293,7 @@ static void begin(struct sl_keeper *k, sl_ms now, struct sl_reply *r,
     }
     if (status == SLUICE_OK) {
         t->state = SL_RUNS;
+        sl_lock_sort_again(k, t);
 #ifdef MUT_NEWNUMBER
         if (!fresh) t->id = ++k->last_id;
 #endif
@@ -384,6 +398,7 @@ static void commit(struct sl_keeper *k, struct sl_tx *t)
         return;
     }
     t->state = SL_COMMITS;
+    sl_lock_forget(k, t);
     if (t->due != SL_HEAP_NONE) sl_heap_remove(&k->ages, t->due);
 #ifdef MUT_EARLYFREE
     sl_lock_free_all(k, t);
@@ -404,9 +419,37 @@ static void with_locks(struct sl_keeper *k, struct sl_tx *t)
     }
 }
 
-static void run(struct sl_keeper *k, struct sl_tx *t)
+/* Its deadline has passed. It keeps what it had, and a table as it had it: nothing was read
+ * or written under the rest. */
+static void wait_is_over(struct sl_keeper *k, struct sl_tx *t)
 {
-    int status = take_locks(k, t);
+    const struct sl_bytes none = {NULL, 0};
+    sl_lock_leave_line(k, t);
+#ifndef MUT_WAITKEEPS
+    if (t->table_is_known && !t->whole) {
+        const struct sl_item *i = sl_item_find(k, word_table(t), none);
+        struct sl_lock *l = i == NULL ? NULL : sl_lock_find(k, t, i);
+        if (l != NULL) sl_lock_weaken(k, l, t->table_mode);
+    }
+#endif
+    answer(k, t, SLUICE_EFULL);
+}
+
+static void note_table(struct sl_keeper *k, struct sl_tx *t)
+{
+    const struct sl_bytes none = {NULL, 0};
+    const struct sl_item *i = sl_item_find(k, word_table(t), none);
+    const struct sl_lock *l = i == NULL ? NULL : sl_lock_find(k, t, i);
+    t->table_mode = l == NULL ? SL_MODE_NONE : l->mode;
+    t->table_is_known = true;
+}
+
+static void run(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
+{
+    int status = sl_lock_take_again(k, t);
+    if (status == SLUICE_OK && t->wait_until != SL_NEVER && !t->table_is_known)
+        note_table(k, t);
+    if (status == SLUICE_OK) status = take_locks(k, t);
 #ifdef MUT_DIRTY
     if (status == SL_TX_WAITS && t->asked == SL_TX_GET) {
         sl_lock_leave_line(k, t);
@@ -414,6 +457,9 @@ static void run(struct sl_keeper *k, struct sl_tx *t)
     }
 #endif
     if (status == SLUICE_OK) with_locks(k, t);
+#ifndef MUT_WAITZERO
+    else if (status == SL_TX_WAITS && t->wait_until <= now) wait_is_over(k, t);
+#endif
     else if (status == SL_TX_WAITS) sl_cycles_break(k, t);
     else answer(k, t, status);
 }
@@ -429,9 +475,15 @@ void sl_tx_go_on(struct sl_keeper *k, sl_ms now)
         struct sl_tx *t = sl_entry_of(k->going_on.next, struct sl_tx, going_on);
         sl_list_remove(&t->going_on);
         k->stats.steps++;
-        run(k, t);
+        run(k, now, t);
     }
     k->going_on_ms = sl_list_empty(&k->going_on) ? SL_NEVER : now;
+}
+
+void sl_tx_wait_ended(struct sl_keeper *k, struct sl_tx *t)
+{
+    end_wait(k, t);
+    if (t->waits != NULL) wait_is_over(k, t); /* Else it goes on, and waits no more. */
 }
 
 /* --- What the engine did ---------------------------------------------------------------- */
@@ -621,11 +673,17 @@ static int check(const struct sl_keeper *k, const struct sl_tx_ask *a)
     return a->value.n > l->value_bytes_max ? SLUICE_ETOOBIG : SLUICE_OK;
 }
 
-/* Keep its words: it may have to wait. */
-static bool keep(struct sl_tx *t, const struct sl_tx_ask *a)
+/* Keep its words: it may have to wait, and until when. */
+static bool keep(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
+                 const struct sl_tx_ask *a)
 {
+    if (a->bounded && sl_heap_reserve(&k->waits, 1) != SLUICE_OK) return false;
     char *words = malloc(a->table.n + a->key.n + a->value.n + 1);
     if (words == NULL) return false;
+    t->wait_until = a->bounded ? sl_ms_after(now, a->wait_ms) : SL_NEVER;
+    t->table_is_known = false;
+    if (a->bounded && a->wait_ms > 0 && t->wait_until != SL_NEVER)
+        sl_heap_put(&k->waits, t->wait_until, t);
     memcpy(words, a->table.at, a->table.n);
     if (a->key.n > 0) memcpy(words + a->table.n, a->key.at, a->key.n);
     if (a->value.n > 0) memcpy(words + a->table.n + a->key.n, a->value.at, a->value.n);
@@ -660,8 +718,8 @@ static void abort_it(struct sl_keeper *k, struct sl_tx *t, struct sl_reply *r)
     sl_reply_status(k, r, SLUICE_OK);
 }
 
-static void ask_transaction(struct sl_keeper *k, struct sl_tx *t, struct sl_reply *r,
-                            const struct sl_tx_ask *a)
+static void ask_transaction(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
+                            struct sl_reply *r, const struct sl_tx_ask *a)
 {
     if (a->type == SL_TX_ABORT) {
         abort_it(k, t, r);
@@ -676,8 +734,8 @@ static void ask_transaction(struct sl_keeper *k, struct sl_tx *t, struct sl_repl
     t->reply = r;
     t->asked = a->type;
     if (a->type == SL_TX_COMMIT) commit(k, t);
-    else if (!keep(t, a)) answer(k, t, SLUICE_ENOMEM);
-    else run(k, t);
+    else if (!keep(k, now, t, a)) answer(k, t, SLUICE_ENOMEM);
+    else run(k, now, t);
 }
 
 int sl_keeper_ask(struct sl_keeper *k, sl_ms now, uint64_t ticket,
@@ -691,7 +749,7 @@ int sl_keeper_ask(struct sl_keeper *k, sl_ms now, uint64_t ticket,
     else if (ask->type == SL_TX_BEGIN) begin(k, now, r, ask);
     else if (ask->type == SL_TX_OUTCOME) ask_outcome(k, r, ask);
     else if (t == NULL || t->reply != NULL) sl_reply_status(k, r, SLUICE_ENOTX);
-    else ask_transaction(k, t, r, ask);
+    else ask_transaction(k, now, t, r, ask);
     sl_tx_go_on(k, now);
     return SLUICE_OK;
 }
@@ -716,6 +774,8 @@ static void leave(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
     if (t->state == SL_COMMITS) return; /* It ends with that. */
     k->stats.aborted++;
     sl_lock_leave_line(k, t);
+    sl_lock_forget(k, t);
+    end_wait(k, t);
     sl_list_remove(&t->going_on);
     if (t->op != NULL) sl_order_drop(k, t->op);
     t->op = NULL;

@@ -323,6 +323,7 @@ static void info_keeper(const struct server *s, struct text *t)
     line(t, "transactions:%zu", k->transactions);
     line(t, "transactions_waiting:%zu", k->waiting);
     line(t, "transaction_locks:%zu", k->locks);
+    line(t, "transaction_locks_remembered:%zu", k->remembered);
     line(t, "transactions_begun:%" PRIu64, k->begun);
     line(t, "commits:%" PRIu64, k->committed);
     line(t, "aborts:%" PRIu64, k->aborted);

@@ -84,17 +84,42 @@ void sl_do_tx_begin(struct call *call)
     ask(call, a);
 }
 
+#define WAIT_MS_MAX ((int64_t)1 << 52)
+
+/* WAIT ms are the last two arguments, or are not there. A wait ends no sooner than asked: the
+ * clock has whole milliseconds, and may be about to show the next. */
+static bool take_wait(struct call *call, struct sl_tx_ask *a)
+{
+    int64_t ms;
+    char text[120];
+    if (call->n < 5) return true;
+    if (!sl_is_word(call->at[call->n - 2], "WAIT")) {
+        sl_say_syntax(call, "only WAIT ms can follow the table and the key");
+        return false;
+    }
+    if (!sl_parse_number(call->at[call->n - 1], 0, WAIT_MS_MAX, &ms)) {
+        snprintf(text, sizeof text, "WAIT must be an integer from 0 to %" PRId64,
+                 WAIT_MS_MAX);
+        sl_say_syntax(call, text);
+        return false;
+    }
+    a->bounded = true;
+    a->wait_ms = ms > 0 ? ms + 1 : 0;
+    return true;
+}
+
 void sl_do_tx_lock(struct call *call)
 {
-    bool write = sl_is_word(call->at[1], "WRITE");
-    const struct sl_bytes *key = call->n > 3 ? &call->at[3] : NULL;
-    if (!write && !sl_is_word(call->at[1], "READ")) {
+    struct sl_tx_ask a = {.type = SL_TX_LOCK, .table = call->at[2]};
+    a.write = sl_is_word(call->at[1], "WRITE");
+    if (!a.write && !sl_is_word(call->at[1], "READ")) {
         sl_say_syntax(call, "READ or WRITE comes first");
         return;
     }
-    if (!good_names(call, call->at[2], key)) return;
-    struct sl_tx_ask a = {.type = SL_TX_LOCK, .write = write, .table = call->at[2]};
-    if (key != NULL) a.key = *key;
+    if (!take_wait(call, &a)) return;
+    bool has_key = call->n == 4 || call->n == 6;
+    if (!good_names(call, call->at[2], has_key ? &call->at[3] : NULL)) return;
+    if (has_key) a.key = call->at[3];
     ask(call, a);
 }
 
@@ -340,6 +365,10 @@ void sl_keep_reply(struct call *call, enum sl_tx_type asked,
                    const struct sl_tx_answer *a)
 {
     struct sl_resp_writer *w = call->out;
+    if (a->status == SLUICE_EFULL) { /* Of TX.LOCK: its wait is over. */
+        sl_resp_null(w);
+        return;
+    }
     if (a->status != SLUICE_OK) {
         say_why(call, asked, a);
         return;

@@ -442,6 +442,48 @@ def who_ends_its_stream_while_it_waits_has_gone(t, at):
 
 
 @parts
+def a_bounded_wait_of_a_transaction(t, at):
+    live = shared(t)
+    a, b = live.clients(live.roles()[0], live.roles()[at])
+    k = "bounded%d" % at
+    begin(a), begin(b)
+    ok(a, "TX.LOCK", "WRITE", k, "x")
+    for words in (("x", "WAIT", 0), ("WAIT", 0), ("x", "WAIT", 50)):
+        check(b("TX.LOCK", "WRITE", k, *words), None)
+    ok(b, "TX.LOCK", "WRITE", k, "y", "WAIT", 0)
+    b.send("TX.LOCK", "WRITE", k, "x", "WAIT", FOREVER)
+    ok(a, "TX.ABORT")
+    check(b.reply(), "OK")
+    ok(b, "TX.PUT", k, "x", 1)
+    check_that(isinstance(b("TX.COMMIT"), int), "nil is no error")
+    check(get(a, k, "x"), b"1")
+
+
+@parts
+def who_restarts_takes_its_write_locks_again(t, at):
+    live = shared(t)
+    a, b, look = live.clients(live.roles()[at], live.roles()[at - 1], live.roles()[0])
+    k = "again%d" % at
+    waits = lambda key: pairs(look("EXPLAIN", "TX", k, key))["waiters_count"]  # noqa: E731
+    begin(a), begin(b)
+    ok(a, "TX.PUT", k, "x", "a")
+    ok(b, "TX.PUT", k, "y", "b")
+    a.send("TX.PUT", k, "y", "a")
+    until(lambda: waits("y") == 1, "one waits")
+    check_error(b("TX.GET", k, "x"), "RESTART")
+    check(a.reply(), "OK")
+    begin(b)
+    b.send("TX.GET", k, "z")
+    until(lambda: waits("x") == 1, "it waits for what it had")
+    a("TX.COMMIT")
+    check(b.reply(), None)
+    check(look("TX.BEGIN")[0], live.seen()[1])
+    for key in ("x", "y"):
+        check(look("TX.LOCK", "READ", k, key, "WAIT", 0), None)
+    look("TX.ABORT"), b("TX.COMMIT")
+
+
+@parts
 def large_things_pass(t, at):
     live = shared(t)
     c = live.client(live.roles()[at])

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "lib"))
@@ -459,6 +460,67 @@ def what_was_sent_ahead_of_RESTART_does_nothing(t):
     commit(a)
     check(table(s, "t"), {b"x": b"a", b"y": b"a"})
     ok(b, "TX.ABORT")
+
+
+@test
+def TX_LOCK_waits_no_longer_than_WAIT(t):
+    s = start(t)
+    a, b = s.clients(2)
+    begin(a), begin(b)
+    ok(a, "TX.LOCK", "WRITE", "t", "x")
+    check(b("TX.LOCK", "WRITE", "t", "x", "WAIT", "0"), None)
+    check(b("TX.LOCK", "READ", "t", "WAIT", "0"), None, "the table")
+    began = time.monotonic()
+    check(b("tx.lock", "read", "t", "x", "wait", "120"), None)
+    check_that(time.monotonic() - began >= 0.12, "it waited for 120 ms")
+    ok(b, "TX.LOCK", "WRITE", "t", "y", "WAIT", "0")
+    b.send("TX.LOCK", "WRITE", "t", "x", "WAIT", "600000")
+    until_waiting(t, s, 1)
+    ok(a, "TX.ABORT")
+    check(b.reply(), "OK")
+    ok(b, "TX.PUT", "t", "x", "1")
+    commit(b)
+    check(get(s, "t", "x"), b"1", "nil is no error: it was committed")
+    check(s.number("transaction_locks"), 0)
+
+
+@test
+def TX_LOCK_says_what_is_wrong_with_WAIT(t):
+    s = start(t)
+    c = s.client()
+    for words in (("t", "WAIT", "-1"), ("t", "k", "WAIT", "x"), ("t", "WAIT", ""), ("t", "k", "WAIT", "1e3")):
+        check_error(c("TX.LOCK", "READ", *words), "ERR", "WAIT must be an integer from 0 to")
+    check_error(c("TX.LOCK", "READ", "t", "k", "LATER", "1"), "ERR", "only WAIT ms can follow")
+    check_error(c("TX.LOCK", "READ", "t", "k", "1"), "ERR", "only WAIT ms can follow")
+    begin(c)
+    ok(c, "TX.LOCK", "READ", "t", "WAIT")
+    check(explain(s, "t", "WAIT")["holders_count"], 1, "a key of that name")
+    ok(c, "TX.LOCK", "READ", "t", "WAIT", "WAIT", "5")
+
+
+@test
+def who_restarts_has_its_write_locks_with_its_first_command(t):
+    s = start(t)
+    a, b = s.clients(2)
+    begin(a), begin(b)
+    ok(a, "TX.PUT", "t", "x", "a")
+    ok(b, "TX.PUT", "t", "y", "b")
+    a.send("TX.PUT", "t", "y", "a")
+    until_waiting(t, s, 1)
+    check_error(b("TX.GET", "t", "x"), "RESTART")
+    check(a.reply(), "OK")
+    check(s.number("transaction_locks_remembered"), 3)
+    check(s.number("transaction_locks"), 3)
+    begin(b)
+    b.send("TX.GET", "other", "z")
+    until_waiting(t, s, 1)
+    check(explain(s, "t", "x")["waiters_count"], 1, "it waits for what it had")
+    commit(a)
+    check(b.reply(), None)
+    for key in ("x", "y"):
+        check(pairs(explain(s, "t", key)["holders"][0])["has"], b"writes", key)
+    commit(b)
+    check(s.number("transaction_locks_remembered"), 0)
 
 
 @test

@@ -417,6 +417,18 @@ uint64_t stage_item(struct stage *s, enum sl_tx_type type, uint64_t session,
     return stage_ask(s, ask);
 }
 
+uint64_t stage_within(struct stage *s, uint64_t session, const char *item, bool write,
+                      sl_ms wait_ms)
+{
+    struct sl_tx_ask ask = {.type = SL_TX_LOCK,
+                            .session = session,
+                            .write = write,
+                            .bounded = true,
+                            .wait_ms = wait_ms};
+    split(item, &ask.table, &ask.key);
+    return stage_ask(s, ask);
+}
+
 void leave(struct stage *s, uint64_t session)
 {
     for (uint64_t i = 1; i <= s->tickets; i++)
@@ -535,6 +547,7 @@ void stage_end(struct stage *s)
         assert_true(s->asked[i].answered || s->asked[i].left || s->asked[i].refused);
     assert_int_equal(stats_of(s).transactions, 0);
     assert_int_equal(stats_of(s).locks, 0);
+    assert_int_equal(stats_of(s).remembered, 0);
     assert_int_equal(sl_keeper_scan(s->keeper, &cursor, &item, 1), 0);
     stage_crash(s);
 }

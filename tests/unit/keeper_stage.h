@@ -139,6 +139,9 @@ uint64_t stage_ask(struct stage *s, struct sl_tx_ask ask);
 /* Of an item by its name. */
 uint64_t stage_item(struct stage *s, enum sl_tx_type type, uint64_t session,
                     const char *item, const char *value, bool write);
+/* A lock, with a bounded wait. */
+uint64_t stage_within(struct stage *s, uint64_t session, const char *item, bool write,
+                      sl_ms wait_ms);
 void leave(struct stage *s, uint64_t session);
 void pass(struct stage *s, sl_ms ms);
 void stop(struct stage *s, uint64_t term);
@@ -157,6 +160,8 @@ void stop(struct stage *s, uint64_t term);
 #define ABORT(who) stage_ask(s, (struct sl_tx_ask){.type = SL_TX_ABORT, .session = who})
 #define READ(who, item) stage_item(s, SL_TX_LOCK, who, item, "", false)
 #define WRITE(who, item) stage_item(s, SL_TX_LOCK, who, item, "", true)
+#define READ_WITHIN(who, item, ms) stage_within(s, who, item, false, ms)
+#define WRITE_WITHIN(who, item, ms) stage_within(s, who, item, true, ms)
 #define GET(who, item) stage_item(s, SL_TX_GET, who, item, "", false)
 #define PUT(who, item, value) stage_item(s, SL_TX_PUT, who, item, value, false)
 #define DEL(who, item) stage_item(s, SL_TX_DEL, who, item, "", false)

@@ -840,7 +840,7 @@ static void who_restarts_grows_old_and_wins(void **state) /* RT5 */
     (void)state;
     struct stage *s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b"), WRITE(2, "a");
-    BEGIN(3), WRITE(3, "c");
+    BEGIN(3), WRITE(3, "c"), COMMIT(1);
     UNHEARD;
     BEGIN(2), WRITE(2, "d");
     WRITE(3, "d"), WRITE(2, "c");
@@ -858,8 +858,8 @@ static void who_is_to_restart_does_nothing_until_it_begins(void **state)
     PUT(2, "c", "x"), GET(2, "c"), DEL(2, "c"), SCAN(2, "u/*"), READ(2, "c"), COMMIT(2);
     SAID("2 RESTART\n2 RESTART\n2 RESTART\n2 RESTART\n2 RESTART\n2 RESTART\n");
     HOLDERS("c", "");
-    BEGIN(2), GET(2, "c"), COMMIT(2), BEGIN(2);
-    SAID("2 began 2\n2 got nothing\n2 committed 0\n2 began 3\n");
+    BEGIN(2), COMMIT(1), GET(2, "c"), COMMIT(2), BEGIN(2);
+    SAID("2 began 2\n1 committed 0\n2 got nothing\n2 committed 0\n2 began 3\n");
     stage_end(s);
 }
 

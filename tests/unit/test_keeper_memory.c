@@ -77,6 +77,10 @@ static void play(struct stage *s)
     expect(s, SCAN(1, "*"), SLUICE_OK);
     expect(s, PUT(1, "b", "newer"), SLUICE_OK);
     expect(s, WRITE(2, "u/a"), SLUICE_OK);
+    expect(s, WRITE_WITHIN(3, "b", 0), SLUICE_EFULL);
+    uint64_t bounded = WRITE_WITHIN(3, "b", 10);
+    pass(s, 10);
+    expect(s, bounded, SLUICE_EFULL);
     uint64_t waits = GET(2, "b");
     expect(s, waits, WAITS);
     expect(s, WRITE(3, "u/b"), SLUICE_OK);
@@ -100,6 +104,7 @@ static void play(struct stage *s)
         assert_string_equal(stored_at(s->store, "t", "c"), "");
     }
     pass(s, 100);
+    BEGIN(2), GET(2, "z"); /* With what it had before. */
     ABORT(2), ABORT(1);
     leave(s, 2);
 }

@@ -18,7 +18,8 @@
  *                    stands in a line or waits for the engine
  *   barred           who has left keeps what it had until the engine has it barred
  *   RESTART          is told to the youngest of a cycle, with the cycle
- *   no livelock      32 sessions on two keys all commit, and the oldest never restarts */
+ *   no livelock      32 sessions on two keys all commit, the oldest never restarts, and the
+ *                    others do so once or twice */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -92,7 +93,7 @@ struct world {
     struct commit commit[IDS];          /* In the order in which they were applied. */
     uint32_t commits;
     uint32_t left[IDS]; /* What a transaction had, a bit each, when its session left. */
-    uint64_t committed, restarts, refusals, leaves;
+    uint64_t committed, restarts, refusals, leaves, too_late;
 };
 
 static struct world world;
@@ -253,6 +254,10 @@ static void told(struct stage *s, uint64_t ticket)
             c->told = a->status;
             break;
         case SLUICE_EAGE: c->told = a->status; break;
+        case SLUICE_EFULL:
+            CHECK(a->type == SL_TX_LOCK);
+            w->too_late++;
+            break;
         case SLUICE_EIO:
         case SLUICE_ENOSPC:
             if (a->type == SL_TX_COMMIT) c->id = 0;
@@ -428,6 +433,8 @@ static void ask(struct world *w, uint64_t who, enum sl_tx_type type, int item,
 {
     struct client *c = &w->client[who];
     struct sl_tx_ask a = {.type = type, .session = who, .write = write};
+    a.bounded = type == SL_TX_LOCK && one_in(w, 3);
+    if (a.bounded && one_in(w, 2)) a.wait_ms = 1 + below(w, 40);
     if (type == SL_TX_PUT) snprintf(c->wants, sizeof c->wants, "%" PRIu64, ++w->values);
     a.table = (struct sl_bytes){table_name[item / KEYS], 1};
     if (!whole) a.key = (struct sl_bytes){key_name[item % KEYS], 1};
@@ -575,12 +582,12 @@ static void what_is_committed_is_serializable(void **state)
     signal(SIGABRT, say_replay);
     for (uint64_t i = first; i < first + count; i++) play(w, i);
     printf("# %" PRIu64 " committed, %" PRIu64 " restarted, %" PRIu64
-           " refused by the engine, %" PRIu64 " left\n",
-           w->committed, w->restarts, w->refusals, w->leaves);
+           " refused by the engine, %" PRIu64 " left, %" PRIu64 " waited too long\n",
+           w->committed, w->restarts, w->refusals, w->leaves, w->too_late);
     if (count < HISTORIES) return;
     /* Else it would have tried nothing. */
     assert_true(w->committed > 5000 && w->restarts > 500 && w->refusals > 1000 &&
-                w->leaves > 1000);
+                w->leaves > 1000 && w->too_late > 500);
 }
 
 /* ---- no livelock ---- */
@@ -645,8 +652,8 @@ static void run_crowd(uint64_t seed)
         } else if (r->ticket != 0) assert_int_equal(a->status, SLUICE_OK);
         run_on(s, r, who);
     }
-    /* Each commit sends away at most all others that came in its way. */
-    assert_true(restarts < CROWD * ROUNDS * CROWD);
+    /* One that restarts has its locks before it does anything else: it rarely does so twice. */
+    assert_true(restarts < CROWD * ROUNDS * 3 / 2);
     printf("# %d commits, %d restarts\n", CROWD * ROUNDS, (int)restarts);
     stage_end(s);
 }
