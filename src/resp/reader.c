@@ -186,6 +186,12 @@ static int read_number(struct sl_resp_reader *r, const char *error, int64_t *out
         r->at += 4;
         return 1;
     }
+    if (end - at >= 5 && at[2] == '\r' && at[3] == '\n' && at[0] >= '0' &&
+        at[0] <= '9' && at[1] >= '0' && at[1] <= '9') {
+        *out = (at[0] - '0') * 10 + (at[1] - '0');
+        r->at += 5;
+        return 1;
+    }
     bool negative = at < end && *at == '-';
     if (negative) at++;
     const char *first = at;

@@ -55,8 +55,10 @@ void sl_dispatch_setup(void)
 
 bool sl_is_word(struct sl_bytes b, const char *word)
 {
-    for (size_t i = 0; i < b.n; i++)
+    for (size_t i = 0; i < b.n; i++) {
+        if (b.at[i] == word[i] && word[i] != '\0') continue; /* As most write it. */
         if (word[i] == '\0' || upper(b.at[i]) != word[i]) return false;
+    }
     return word[b.n] == '\0';
 }
 
