@@ -30,7 +30,7 @@ static bool world_open(struct world *w, uint64_t sessions)
                                .value_bytes_max = 4096,
                                .drains_max = 100};
     *w = (struct world){.now = {.ms = 1000, .wall_us = 1700000000000000}};
-    w->table = sl_table_new(&limits, 0x5115ce);
+    w->table = sl_table_new(&limits, (struct sl_hash_key){0x5115ce, 0});
     w->sessions = calloc(sessions, sizeof *w->sessions);
     if (w->table == NULL || w->sessions == NULL) return false;
     for (uint64_t i = 0; i < sessions; i++) sl_session_begin(&w->sessions[i], i + 1, 0);

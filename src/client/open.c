@@ -40,14 +40,14 @@ static int make(const struct sluice_options *o, struct sluice **out)
                                      .key_bytes_max = SLUICE_KEY_BYTES_MAX,
                                      .value_bytes_max = SLUICE_VALUE_BYTES_MAX,
                                      .grain_ms = 1};
-    uint64_t seed;
-    if (getrandom(&seed, sizeof seed, 0) != sizeof seed) return SLUICE_EIO;
+    struct sl_hash_key key;
+    if (getrandom(&key, sizeof key, 0) != sizeof key) return SLUICE_EIO;
     struct sluice *s = calloc(1, sizeof *s);
     if (s == NULL) return SLUICE_ENOMEM;
     s->era = sl_client_era;
     s->clock_at_ms = SL_NEVER;
     sl_list_init(&s->parties);
-    s->table = sl_table_new(&limits, seed);
+    s->table = sl_table_new(&limits, key);
     /* Neither a mutex nor a condition takes memory or fails here; but ask. */
     if (s->table == NULL || sl_watches_init(&s->watches) != SLUICE_OK ||
         pthread_mutex_init(&s->mutex, NULL) != 0 || make_conditions(s) != SLUICE_OK) {

@@ -2,21 +2,15 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "core/table_inside.h"
 
 /* --- Small things --------------------------------------------------------- */
 
-static uint64_t hash_bytes(struct sl_bytes b, uint64_t seed)
+static uint64_t hash_of(const void *lock, const struct sl_index *x)
 {
-    return XXH3_64bits_withSeed(b.at, b.n, seed);
-}
-
-static uint64_t hash_of(const void *lock, uint64_t seed)
-{
-    return hash_bytes(sl_key_of(lock), seed);
+    struct sl_bytes key = sl_key_of(lock);
+    return sl_hash(x->key, key.at, key.n);
 }
 
 static bool same_key(const void *lock, struct sl_bytes key)
@@ -34,9 +28,15 @@ static void placed(void *owner, uint32_t place)
     else ((struct sl_entry *)owner)->timer = place;
 }
 
+struct sl_lock *sl_table_seek_lock(struct sl_table *t, struct sl_bytes key)
+{
+    t->sought_hash = sl_hash(t->index.key, key.at, key.n);
+    return t->sought = sl_index_find(&t->index, key, t->sought_hash);
+}
+
 struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key)
 {
-    return sl_index_find(&t->index, key, hash_bytes(key, t->index.seed));
+    return sl_index_find(&t->index, key, sl_hash(t->index.key, key.at, key.n));
 }
 
 static sl_fence fence_after(const struct sl_table *t, struct sl_now now)
@@ -93,14 +93,14 @@ void sl_table_forget_old(struct sl_table *t)
 
 /* --- Life ----------------------------------------------------------------- */
 
-struct sl_table *sl_table_new(const struct sl_limits *limits, uint64_t seed)
+struct sl_table *sl_table_new(const struct sl_limits *limits, struct sl_hash_key key)
 {
     struct sl_table *t = calloc(1, sizeof *t);
     if (t == NULL) return NULL;
     t->limits = *limits;
     t->fence_limit = SL_FENCE_MAX;
     t->authority_until_ms = SL_NEVER;
-    sl_index_init(&t->index, &locks, seed);
+    sl_index_init(&t->index, &locks, key);
     sl_heap_init(&t->heap, placed);
     sl_list_init(&t->stirred);
     sl_list_init(&t->waited);
@@ -176,6 +176,7 @@ void sl_table_reset(struct sl_table *t)
 {
     sl_table_forget_old(t);
     sl_index_empty(&t->index, drop_lock);
+    t->sought = NULL;
     sl_heap_free(&t->heap);
     sl_table_free_drains(t);
     sl_list_init(&t->stirred);
@@ -212,7 +213,8 @@ bool sl_session_holds(const struct sl_session *s)
 
 void sl_table_put_lock(struct sl_table *t, struct sl_lock *l)
 {
-    sl_index_put(&t->index, l, hash_of(l, t->index.seed));
+    sl_index_put(&t->index, l, t->sought_hash);
+    t->sought = l;
 }
 
 void sl_table_stir(struct sl_table *t, struct sl_crowd *c)
@@ -251,7 +253,9 @@ void sl_table_tidy(struct sl_table *t, struct sl_lock *l)
     /* A mark keeps it, but one without an end would keep it for ever. */
     if (sl_has_seat(l) || (l->flags & SL_NEXT_OVERLAPS && l->timer != SL_HEAP_NONE))
         return;
-    sl_index_remove(&t->index, l, hash_of(l, t->index.seed));
+    sl_index_remove(&t->index, l,
+                    l == t->sought ? t->sought_hash : hash_of(l, &t->index));
+    t->sought = NULL;
     assert(t->old_lock == NULL || t->old_lock == l);
     t->old_lock = l;
 }

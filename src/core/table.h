@@ -30,6 +30,7 @@
 #ifndef SL_CORE_TABLE_H
 #define SL_CORE_TABLE_H
 
+#include "core/hash.h"
 #include "core/types.h"
 #include "sluice.h"
 
@@ -121,8 +122,8 @@ struct sl_effect {
 /* --- Life ----------------------------------------------------------------- */
 
 /* A new, empty table, owned by the caller; NULL when out of memory. Copies limits. The
- * seed of its hashes should be a random number. */
-struct sl_table *sl_table_new(const struct sl_limits *limits, uint64_t seed);
+ * key must be random and secret, or clients can choose keys that collide. */
+struct sl_table *sl_table_new(const struct sl_limits *limits, struct sl_hash_key key);
 void sl_table_free(struct sl_table *t); /* NULL is allowed. */
 
 void sl_session_begin(struct sl_session *s, uint64_t id, uint32_t user);

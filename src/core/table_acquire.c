@@ -178,7 +178,7 @@ static int judge(struct sl_table *t, struct sl_now now, const struct sl_session 
     if (sl_table_drained(t, w->key)) return SLUICE_EDRAINED;
     int may = sl_table_may_grant(t, now);
     if (sl_is_silence(may) && w->wait_ms == 0) return may;
-    *l = sl_table_find_lock(t, w->key);
+    *l = sl_table_seek_lock(t, w->key);
     if (*l == NULL) return sl_is_silence(may) ? SL_WAITS : may;
     sl_table_pass_time(t, now, *l);
     uint64_t room = room_of(w);
@@ -225,7 +225,7 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     if (key.n > t->limits.key_bytes_max) return SLUICE_ETOOBIG;
     /* Nobody knows what is free before the silence is over. */
     if (want_free && now.ms < t->quiet_until_ms) return SLUICE_ERECOVERING;
-    struct sl_lock *l = sl_table_find_lock(t, key);
+    struct sl_lock *l = sl_table_seek_lock(t, key);
     if (l != NULL) sl_table_pass_time(t, now, l);
     /* Without authority what is free here may be held elsewhere: it is told later. */
     bool knows = !want_free || sl_table_has_authority(t, now);

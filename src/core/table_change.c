@@ -4,10 +4,9 @@
 
 #include "core/table_inside.h"
 
-bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
-                   sl_fence fence, struct sl_place *out)
+static bool find_grant(struct sl_lock *l, struct sl_now now, sl_fence fence,
+                       struct sl_place *out)
 {
-    struct sl_lock *l = sl_table_find_lock(t, key);
     if (l == NULL || fence == 0) return false;
     *out = (struct sl_place){.lock = l};
     if (l->fence == fence) return sl_seat_lives(l, now);
@@ -16,11 +15,17 @@ bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes 
     return sl_entry_lives(out->entry, now);
 }
 
+bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                   sl_fence fence, struct sl_place *out)
+{
+    return find_grant(sl_table_find_lock(t, key), now, fence, out);
+}
+
 /* The newest grant that a session took and still has. The seat's is the oldest. */
 static bool find_newest(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                         uint64_t session_id, struct sl_place *out)
 {
-    struct sl_lock *l = sl_table_find_lock(t, key);
+    struct sl_lock *l = sl_table_seek_lock(t, key);
     if (l == NULL) return false;
     sl_table_pass_time(t, now, l);
     *out = (struct sl_place){.lock = l};
@@ -53,10 +58,11 @@ int sl_table_release(struct sl_table *t, struct sl_now now, const struct sl_sess
     (void)fence;
     bool found = find_newest(t, now, key, s->id, &p);
 #elif defined MUT_ANYUSER
-    bool found = fence != 0 ? sl_table_find(t, now, key, fence, &p)
+    bool found = fence != 0 ? find_grant(sl_table_seek_lock(t, key), now, fence, &p)
                             : find_newest(t, now, key, s->id, &p);
 #else
-    bool found = fence != 0 ? sl_table_find(t, now, key, fence, &p) && may_use(&p, s)
+    bool found = fence != 0 ? find_grant(sl_table_seek_lock(t, key), now, fence, &p) &&
+                                  may_use(&p, s)
                             : find_newest(t, now, key, s->id, &p);
 #endif
     if (!found) return 0;

@@ -10,6 +10,8 @@
 struct sl_table {
     struct sl_limits limits;
     struct sl_index index;
+    struct sl_lock *sought;   /* What sl_table_seek_lock() found last, or NULL; */
+    uint64_t sought_hash;     /* and the hash of what it looked for. */
     struct sl_heap heap;      /* Ends of leases and waits; owners as tagged below. */
     sl_fence fence;           /* The last. */
     sl_fence fence_limit;     /* None is above it. */
@@ -128,6 +130,9 @@ static inline sl_ms sl_waited_ms(const struct sl_table *t, sl_ms ms)
 }
 
 struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key);
+
+/* The same, and remembers the hash: for whoever may put or drop the lock of this key. */
+struct sl_lock *sl_table_seek_lock(struct sl_table *t, struct sl_bytes key);
 void sl_table_put_lock(struct sl_table *t, struct sl_lock *l); /* Room was reserved. */
 
 /* A lock with these bytes, in no index; and one with nobody on it, in the index, for which

@@ -145,7 +145,7 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
                                                            : 1,
                               .value = v->value,
                               .note = v->note};
-    struct sl_lock *l = sl_table_find_lock(t, key);
+    struct sl_lock *l = sl_table_seek_lock(t, key);
     if (l != NULL) sl_table_pass_time(t, now, l);
     if (sl_table_find(t, now, key, v->fence, &p))
         return reclaim_again(t, now, &p, s, v);

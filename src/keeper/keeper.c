@@ -2,22 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "keeper/keeper_inside.h"
-
-uint64_t sl_keeper_hash(const void *at, size_t n, uint64_t seed)
-{
-    return XXH3_64bits_withSeed(at, n, seed);
-}
 
 /* --- Answers ----------------------------------------------------------------------- */
 
-static uint64_t hash_asker(const void *item, uint64_t seed)
+static uint64_t hash_asker(const void *item, const struct sl_index *x)
 {
     const struct sl_reply *r = item;
-    return sl_keeper_hash(&r->session, sizeof r->session, seed);
+    return sl_hash(x->key, &r->session, sizeof r->session);
 }
 
 static bool same_asker(const void *item, struct sl_bytes key)
@@ -36,7 +28,7 @@ struct sl_reply *sl_reply_new(struct sl_keeper *k, uint64_t ticket, uint64_t ses
     sl_list_init(&r->place);
     r->ticket = ticket;
     r->session = session;
-    sl_index_put(&k->asked, r, hash_asker(r, k->asked.seed));
+    sl_index_put(&k->asked, r, hash_asker(r, &k->asked));
     return r;
 }
 
@@ -45,7 +37,7 @@ static void let_go(struct sl_keeper *k, struct sl_reply *r)
 {
     if (r->ticket == 0) return;
     r->ticket = 0;
-    sl_index_remove(&k->asked, r, hash_asker(r, k->asked.seed));
+    sl_index_remove(&k->asked, r, hash_asker(r, &k->asked));
 }
 
 void sl_reply_free(struct sl_keeper *k, struct sl_reply *r)
@@ -74,7 +66,7 @@ void sl_reply_put(struct sl_keeper *k, struct sl_reply *r)
 void sl_reply_forget(struct sl_keeper *k, uint64_t session)
 {
     const struct sl_bytes key = {(const char *)&session, sizeof session};
-    uint64_t hash = sl_keeper_hash(key.at, key.n, k->asked.seed);
+    uint64_t hash = sl_hash(k->asked.key, key.at, key.n);
     struct sl_reply *r;
     while ((r = sl_index_find(&k->asked, key, hash)) != NULL) {
         if (r->ordered) let_go(k, r);
@@ -90,10 +82,10 @@ void sl_reply_status(struct sl_keeper *k, struct sl_reply *r, int status)
 
 /* --- Orders ------------------------------------------------------------------------ */
 
-static uint64_t hash_op(const void *item, uint64_t seed)
+static uint64_t hash_op(const void *item, const struct sl_index *x)
 {
     const struct sl_op *op = item;
-    return sl_keeper_hash(&op->number, sizeof op->number, seed);
+    return sl_hash(x->key, &op->number, sizeof op->number);
 }
 
 static bool same_op(const void *item, struct sl_bytes key)
@@ -124,7 +116,7 @@ struct sl_op *sl_order(struct sl_keeper *k, enum sl_keeper_order_type type,
     op->table_n = (uint32_t)table.n;
     op->key_n = (uint32_t)key.n;
     copy(copy(copy(op->bytes, request), table), key);
-    sl_index_put(&k->ops, op, hash_op(op, k->ops.seed));
+    sl_index_put(&k->ops, op, hash_op(op, &k->ops));
     sl_list_append(&k->orders, &op->place);
     return op;
 }
@@ -139,7 +131,7 @@ void sl_order_drop(struct sl_keeper *k, struct sl_op *op)
     op->tx = NULL;
 #ifndef MUT_GHOSTORDER
     if (sl_order_was_fetched(op)) return;
-    sl_index_remove(&k->ops, op, hash_op(op, k->ops.seed));
+    sl_index_remove(&k->ops, op, hash_op(op, &k->ops));
     sl_list_remove(&op->place);
     free(op);
 #endif
@@ -241,9 +233,9 @@ void sl_keeper_done(struct sl_keeper *k, sl_ms now, uint64_t number,
 {
     struct sl_op *op = sl_index_find(
         &k->ops, (struct sl_bytes){(const char *)&number, sizeof number},
-        sl_keeper_hash(&number, sizeof number, k->ops.seed));
+        sl_hash(k->ops.key, &number, sizeof number));
     if (op == NULL) return;
-    sl_index_remove(&k->ops, op, hash_op(op, k->ops.seed));
+    sl_index_remove(&k->ops, op, hash_op(op, &k->ops));
     sl_list_remove(&op->place);
     /* First of all: what this one had is for nobody else then. */
     if (done->status == SLUICE_ESTALE) sl_keeper_stop(k, now, done->term);
@@ -351,17 +343,18 @@ static void wait_placed(void *owner, uint32_t place)
     ((struct sl_tx *)owner)->wait_due = place;
 }
 
-struct sl_keeper *sl_keeper_new(const struct sl_keeper_limits *limits, uint64_t seed)
+struct sl_keeper *sl_keeper_new(const struct sl_keeper_limits *limits,
+                                struct sl_hash_key key)
 {
     struct sl_keeper *k = calloc(1, sizeof *k);
     if (k == NULL) return NULL;
     k->limits = *limits;
-    sl_index_init(&k->items, &sl_items_kind, seed);
-    sl_index_init(&k->locks, &sl_locks_kind, seed);
-    sl_index_init(&k->writes, &sl_writes_kind, seed);
-    sl_index_init(&k->by_session, &sl_sessions_kind, seed);
-    sl_index_init(&k->ops, &sl_ops_kind, seed);
-    sl_index_init(&k->asked, &sl_asked_kind, seed);
+    sl_index_init(&k->items, &sl_items_kind, key);
+    sl_index_init(&k->locks, &sl_locks_kind, key);
+    sl_index_init(&k->writes, &sl_writes_kind, key);
+    sl_index_init(&k->by_session, &sl_sessions_kind, key);
+    sl_index_init(&k->ops, &sl_ops_kind, key);
+    sl_index_init(&k->asked, &sl_asked_kind, key);
     sl_heap_init(&k->ages, placed);
     sl_heap_init(&k->waits, wait_placed);
     sl_list_init(&k->transactions);

@@ -23,6 +23,7 @@
 #ifndef SL_KEEPER_KEEPER_H
 #define SL_KEEPER_KEEPER_H
 
+#include "core/hash.h"
 #include "core/types.h"
 #include "sluice.h"
 
@@ -165,7 +166,8 @@ struct sl_done {
 /* --- Life ------------------------------------------------------------------------- */
 
 /* A candidate: its first order is a claim. NULL when out of memory. */
-struct sl_keeper *sl_keeper_new(const struct sl_keeper_limits *limits, uint64_t seed);
+struct sl_keeper *sl_keeper_new(const struct sl_keeper_limits *limits,
+                                struct sl_hash_key key);
 void sl_keeper_free(struct sl_keeper *k); /* NULL is allowed. */
 
 /* --- Change ----------------------------------------------------------------------- */

@@ -259,6 +259,4 @@ bool sl_order_reserve(struct sl_keeper *k, uint32_t writes);
 /* What the engine has refused is tried again after so long. */
 #define SL_TRY_AGAIN_MS 100
 
-uint64_t sl_keeper_hash(const void *at, size_t n, uint64_t seed);
-
 #endif /* SL_KEEPER_INSIDE_H */

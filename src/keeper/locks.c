@@ -42,10 +42,12 @@ const char *sl_mode_name(enum sl_mode m)
 
 /* --- Items ------------------------------------------------------------------------- */
 
-static uint64_t hash_name(struct sl_bytes table, struct sl_bytes key, uint64_t seed)
+static uint64_t hash_name(struct sl_bytes table, struct sl_bytes key,
+                          struct sl_hash_key secret)
 {
-    uint64_t h = sl_keeper_hash(table.at, table.n, seed);
-    return key.at == NULL ? h : sl_keeper_hash(key.at, key.n, h ^ seed);
+    uint64_t h = sl_hash(secret, table.at, table.n);
+    secret.a ^= h;
+    return key.at == NULL ? h : sl_hash(secret, key.at, key.n);
 }
 
 static struct sl_bytes table_of(const struct sl_item *i)
@@ -59,9 +61,9 @@ static struct sl_bytes key_of(const struct sl_item *i)
                             : (struct sl_bytes){i->name + i->table_n, i->key_n};
 }
 
-static uint64_t hash_item(const void *item, uint64_t seed)
+static uint64_t hash_item(const void *item, const struct sl_index *x)
 {
-    return hash_name(table_of(item), key_of(item), seed);
+    return hash_name(table_of(item), key_of(item), x->key);
 }
 
 /* What is looked for: both names, and whether there is a key. */
@@ -87,7 +89,7 @@ struct sl_item *sl_item_find(const struct sl_keeper *k, struct sl_bytes table,
 {
     const struct item_name name = {table, key};
     return sl_index_find(&k->items, (struct sl_bytes){(const char *)&name, sizeof name},
-                         hash_name(table, key, k->items.seed));
+                         hash_name(table, key, k->items.key));
 }
 
 static struct sl_item *get_item(struct sl_keeper *k, struct sl_bytes table,
@@ -108,7 +110,7 @@ static struct sl_item *get_item(struct sl_keeper *k, struct sl_bytes table,
     i->number = ++k->last_item;
     i->above = above;
     if (above != NULL) above->below++;
-    sl_index_put(&k->items, i, hash_item(i, k->items.seed));
+    sl_index_put(&k->items, i, hash_item(i, &k->items));
     return i;
 }
 
@@ -118,7 +120,7 @@ static void drop_item(struct sl_keeper *k, struct sl_item *i)
     if (i->lock_count > 0 || i->waiter_count > 0 || i->below > 0 || i->remembered > 0)
         return;
     struct sl_item *above = i->above;
-    sl_index_remove(&k->items, i, hash_item(i, k->items.seed));
+    sl_index_remove(&k->items, i, hash_item(i, &k->items));
     free(i);
     if (above == NULL) return;
     above->below--;
@@ -132,11 +134,11 @@ struct lock_name {
     const struct sl_item *item;
 };
 
-static uint64_t hash_lock(const void *item, uint64_t seed)
+static uint64_t hash_lock(const void *item, const struct sl_index *x)
 {
     const struct sl_lock *l = item;
     const struct lock_name name = {l->tx, l->item};
-    return sl_keeper_hash(&name, sizeof name, seed);
+    return sl_hash(x->key, &name, sizeof name);
 }
 
 static bool same_lock(const void *item, struct sl_bytes name)
@@ -153,7 +155,7 @@ struct sl_lock *sl_lock_find(const struct sl_keeper *k, const struct sl_tx *t,
 {
     const struct lock_name name = {t, i};
     return sl_index_find(&k->locks, (struct sl_bytes){(const char *)&name, sizeof name},
-                         sl_keeper_hash(&name, sizeof name, k->locks.seed));
+                         sl_hash(k->locks.key, &name, sizeof name));
 }
 
 static struct sl_lock *make_lock(struct sl_keeper *k, struct sl_tx *t,
@@ -168,7 +170,7 @@ static struct sl_lock *make_lock(struct sl_keeper *k, struct sl_tx *t,
     l->item = i;
     sl_list_append(&t->locks, &l->in_tx);
     t->lock_count++;
-    sl_index_put(&k->locks, l, hash_lock(l, k->locks.seed));
+    sl_index_put(&k->locks, l, hash_lock(l, &k->locks));
     return l;
 }
 
@@ -200,7 +202,7 @@ static void unremember(struct sl_keeper *k, struct sl_lock *l)
 static void drop_lock(struct sl_keeper *k, struct sl_lock *l)
 {
     struct sl_item *i = l->item;
-    sl_index_remove(&k->locks, l, hash_lock(l, k->locks.seed));
+    sl_index_remove(&k->locks, l, hash_lock(l, &k->locks));
     sl_list_remove(&l->in_tx);
     l->tx->lock_count--;
     free(l);

@@ -6,10 +6,10 @@
 
 /* --- Sessions ---------------------------------------------------------------------- */
 
-static uint64_t hash_session(const void *item, uint64_t seed)
+static uint64_t hash_session(const void *item, const struct sl_index *x)
 {
     const struct sl_tx *t = item;
-    return sl_keeper_hash(&t->session, sizeof t->session, seed);
+    return sl_hash(x->key, &t->session, sizeof t->session);
 }
 
 static bool same_session(const void *item, struct sl_bytes key)
@@ -24,7 +24,7 @@ static struct sl_tx *find(const struct sl_keeper *k, uint64_t session)
 {
     return sl_index_find(&k->by_session,
                          (struct sl_bytes){(const char *)&session, sizeof session},
-                         sl_keeper_hash(&session, sizeof session, k->by_session.seed));
+                         sl_hash(k->by_session.key, &session, sizeof session));
 }
 
 bool sl_keeper_waits(const struct sl_keeper *k, uint64_t session)
@@ -40,11 +40,11 @@ struct write_name {
     struct sl_bytes table, key;
 };
 
-static uint64_t hash_names(const struct write_name *w, uint64_t seed)
+static uint64_t hash_names(const struct write_name *w, struct sl_hash_key key)
 {
-    uint64_t h = sl_keeper_hash(&w->tx, sizeof w->tx, seed);
-    h = sl_keeper_hash(w->table.at, w->table.n, h);
-    return sl_keeper_hash(w->key.at, w->key.n, h);
+    key.a ^= sl_hash(key, &w->tx, sizeof w->tx);
+    key.a ^= sl_hash(key, w->table.at, w->table.n);
+    return sl_hash(key, w->key.at, w->key.n);
 }
 
 static struct write_name name_of(const struct sl_written *w)
@@ -53,10 +53,10 @@ static struct write_name name_of(const struct sl_written *w)
         w->tx, {w->name, w->table_n}, {w->name + w->table_n, w->key_n}};
 }
 
-static uint64_t hash_written(const void *item, uint64_t seed)
+static uint64_t hash_written(const void *item, const struct sl_index *x)
 {
     const struct write_name n = name_of(item);
-    return hash_names(&n, seed);
+    return hash_names(&n, x->key);
 }
 
 static bool same_written(const void *item, struct sl_bytes key)
@@ -75,7 +75,7 @@ static struct sl_written *find_written(const struct sl_keeper *k, const struct s
 {
     const struct write_name n = {t, table, key};
     return sl_index_find(&k->writes, (struct sl_bytes){(const char *)&n, sizeof n},
-                         hash_names(&n, k->writes.seed));
+                         hash_names(&n, k->writes.key));
 }
 
 static void count_bytes(struct sl_keeper *k, struct sl_tx *t, size_t more, size_t less)
@@ -88,7 +88,7 @@ static void count_bytes(struct sl_keeper *k, struct sl_tx *t, size_t more, size_
 
 static void forget(struct sl_keeper *k, struct sl_written *w)
 {
-    sl_index_remove(&k->writes, w, hash_written(w, k->writes.seed));
+    sl_index_remove(&k->writes, w, hash_written(w, &k->writes));
     sl_list_remove(&w->in_tx);
     w->tx->write_count--;
     count_bytes(k, w->tx, 0, w->table_n + w->key_n + w->value_n);
@@ -116,7 +116,7 @@ static struct sl_written *make_written(struct sl_keeper *k, struct sl_tx *t,
     sl_list_append(&t->writes, &w->in_tx);
     t->write_count++;
     count_bytes(k, t, table.n + key.n, 0);
-    sl_index_put(&k->writes, w, hash_written(w, k->writes.seed));
+    sl_index_put(&k->writes, w, hash_written(w, &k->writes));
     return w;
 }
 
@@ -196,8 +196,7 @@ void sl_tx_end(struct sl_keeper *k, struct sl_tx *t)
     sl_lock_free_all(k, t);
     if (t->due != SL_HEAP_NONE) sl_heap_remove(&k->ages, t->due);
     end_wait(k, t);
-    if (!t->gone)
-        sl_index_remove(&k->by_session, t, hash_session(t, k->by_session.seed));
+    if (!t->gone) sl_index_remove(&k->by_session, t, hash_session(t, &k->by_session));
     sl_list_remove(&t->all);
     k->transaction_count--;
     sl_reply_free(k, t->reply);
@@ -250,7 +249,7 @@ static struct sl_tx *make_tx(struct sl_keeper *k, sl_ms now, uint64_t session)
     t->wait_until = SL_NEVER;
     sl_list_append(&k->transactions, &t->all);
     k->transaction_count++;
-    sl_index_put(&k->by_session, t, hash_session(t, k->by_session.seed));
+    sl_index_put(&k->by_session, t, hash_session(t, &k->by_session));
     return t;
 }
 
@@ -769,7 +768,7 @@ void sl_tx_bar(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
 static void leave(struct sl_keeper *k, sl_ms now, struct sl_tx *t)
 {
     t->reply = NULL; /* It was forgotten. */
-    sl_index_remove(&k->by_session, t, hash_session(t, k->by_session.seed));
+    sl_index_remove(&k->by_session, t, hash_session(t, &k->by_session));
     t->gone = true;
     if (t->state == SL_COMMITS) return; /* It ends with that. */
     k->stats.aborted++;

@@ -51,9 +51,9 @@ uint64_t sl_hash_number(uint64_t number, uint64_t seed)
     return x ^ (x >> 32);
 }
 
-static uint64_t hash_ticket(const void *item, uint64_t seed)
+static uint64_t hash_ticket(const void *item, const struct sl_index *x)
 {
-    return sl_hash_number(((const struct sl_request *)item)->ticket, seed);
+    return sl_hash_number(((const struct sl_request *)item)->ticket, x->seed);
 }
 
 static bool same_ticket(const void *item, struct sl_bytes key)
@@ -61,9 +61,9 @@ static bool same_ticket(const void *item, struct sl_bytes key)
     return memcmp(&((const struct sl_request *)item)->ticket, key.at, key.n) == 0;
 }
 
-static uint64_t hash_round(const void *item, uint64_t seed)
+static uint64_t hash_round(const void *item, const struct sl_index *x)
 {
-    return sl_hash_number(((const struct sl_request *)item)->round, seed);
+    return sl_hash_number(((const struct sl_request *)item)->round, x->seed);
 }
 
 static bool same_round(const void *item, struct sl_bytes key)
@@ -812,9 +812,9 @@ struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now
     sl_list_init(&n->stash);
     sl_list_init(&n->requests);
     sl_list_init(&n->orders);
-    sl_index_init(&n->places, &sl_places_kind, start->seed);
-    sl_index_init(&n->by_ticket, &sl_tickets_kind, start->seed);
-    sl_index_init(&n->by_round, &sl_rounds_kind, start->seed);
+    sl_index_init(&n->places, &sl_places_kind, start->hash_key);
+    sl_index_init(&n->by_ticket, &sl_tickets_kind, start->hash_key);
+    sl_index_init(&n->by_round, &sl_rounds_kind, start->hash_key);
     sl_heap_init(&n->place_ends, place_placed);
     sl_heap_init(&n->request_ends, request_placed);
     be_silent(n, start, now);

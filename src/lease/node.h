@@ -61,9 +61,10 @@ extern const struct sl_node_limits sl_node_limits_default;
 
 struct sl_node_start {
     sl_node_id id;
-    uint64_t epoch;         /* A random number, another at every start; not 0. */
-    uint64_t birth;         /* Another, for a first start. */
-    uint64_t seed;          /* Of hashes and of all that is left to chance. */
+    uint64_t epoch; /* A random number, another at every start; not 0. */
+    uint64_t birth; /* Another, for a first start. */
+    uint64_t seed;  /* Of all that is left to chance. */
+    struct sl_hash_key hash_key;
     struct sl_durable kept; /* As it was on the disk. */
     struct sl_members
         bootstrap;    /* Of a first start: the first list, without silence. */

@@ -3,9 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "lease/node_inside.h"
 
 /* --- Places ------------------------------------------------------------------------ */
@@ -15,10 +12,10 @@ struct sl_bytes sl_place_key(const struct sl_place *p)
     return (struct sl_bytes){p->key, p->key_n};
 }
 
-static uint64_t hash_place(const void *item, uint64_t seed)
+static uint64_t hash_place(const void *item, const struct sl_index *x)
 {
     const struct sl_place *p = item;
-    return XXH3_64bits_withSeed(p->key, p->key_n, seed);
+    return sl_hash(x->key, p->key, p->key_n);
 }
 
 static bool same_place(const void *item, struct sl_bytes key)
@@ -31,8 +28,7 @@ const struct sl_index_kind sl_places_kind = {.hash = hash_place, .same = same_pl
 
 struct sl_place *sl_place_find(const struct sl_node *n, struct sl_bytes key)
 {
-    return sl_index_find(&n->places, key,
-                         XXH3_64bits_withSeed(key.at, key.n, n->places.seed));
+    return sl_index_find(&n->places, key, sl_hash(n->places.key, key.at, key.n));
 }
 
 static struct sl_place *make_place(struct sl_node *n, struct sl_now now,
@@ -51,7 +47,7 @@ static struct sl_place *make_place(struct sl_node *n, struct sl_now now,
     p->lease.asked_ms = -1;
     p->key_n = (uint32_t)key.n;
     memcpy(p->key, key.at, key.n);
-    sl_index_put(&n->places, p, hash_place(p, n->places.seed));
+    sl_index_put(&n->places, p, hash_place(p, &n->places));
     sl_place_schedule(n, now, p);
     return p;
 }
@@ -99,7 +95,7 @@ void sl_place_free(struct sl_node *n, struct sl_place *p)
     free_lease(&p->lease);
     drop(n, &p->beside);
     drop(n, &p->lesson);
-    sl_index_remove(&n->places, p, hash_place(p, n->places.seed));
+    sl_index_remove(&n->places, p, hash_place(p, &n->places));
     free(p);
 }
 

@@ -480,6 +480,7 @@ int sl_cluster_start(struct server *s)
     struct sl_cluster *c = calloc(1, sizeof *c);
     struct sl_node_start start = {.id = (sl_node_id)s->settings->node,
                                   .seed = s->seed,
+                                  .hash_key = s->hash_key,
                                   .limits = limits_of(s->settings)};
     struct sl_members peers;
     s->cluster = c;

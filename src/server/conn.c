@@ -29,7 +29,7 @@ int sl_conn_begin_session(struct conn *c)
     }
     sl_session_begin(&n->s, ++s->last_id, 0);
     sl_list_init(&n->lingering);
-    sl_index_put(&s->by_id, n, s->by_id.kind->hash(n, s->by_id.seed));
+    sl_index_put(&s->by_id, n, s->by_id.kind->hash(n, &s->by_id));
     n->conn = c;
     if (c->session != NULL) {
 #ifndef MUT_TXRESET

@@ -211,7 +211,7 @@ static void end_session(struct server *s, struct session *n)
         sl_resp_simple(sl_conn_out(c), "RESET");
     }
     sl_list_remove(&n->lingering);
-    sl_index_remove(&s->by_id, n, s->by_id.kind->hash(n, s->by_id.seed));
+    sl_index_remove(&s->by_id, n, s->by_id.kind->hash(n, &s->by_id));
     free(n);
 }
 

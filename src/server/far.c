@@ -29,9 +29,9 @@ static struct name name_of(const struct conn *c)
     return (struct name){c->far->node, c->far->session};
 }
 
-static uint64_t hash_conn(const void *item, uint64_t seed)
+static uint64_t hash_conn(const void *item, const struct sl_index *x)
 {
-    return hash_name(name_of(item), seed);
+    return hash_name(name_of(item), x->seed);
 }
 
 static bool same_name(const void *item, struct sl_bytes key)
@@ -44,7 +44,7 @@ static const struct sl_index_kind fars = {.hash = hash_conn, .same = same_name};
 
 void sl_far_init(struct server *s)
 {
-    sl_index_init(&s->relay->far, &fars, s->seed);
+    sl_index_init(&s->relay->far, &fars, s->hash_key);
     sl_list_init(&s->relay->stalled);
 }
 
@@ -79,7 +79,7 @@ static struct conn *make(struct server *s, sl_node_id node, uint64_t session)
     sl_list_init(&f->stalled);
     c->session->far_node = node;
     c->session->far_id = session;
-    sl_index_put(&r->far, c, hash_conn(c, r->far.seed));
+    sl_index_put(&r->far, c, hash_conn(c, &r->far));
     r->nodes[node].count++;
     return c;
 }
@@ -97,7 +97,7 @@ void sl_far_closed(struct conn *c)
     struct server *s = c->server;
     struct sl_relay *r = s->relay;
     struct sl_far *f = c->far;
-    sl_index_remove(&r->far, c, hash_conn(c, r->far.seed));
+    sl_index_remove(&r->far, c, hash_conn(c, &r->far));
     sl_list_remove(&f->stalled);
     r->nodes[f->node].count--;
     if (!f->gone) tell_cut(s, f->node, f->session);

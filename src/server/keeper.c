@@ -480,7 +480,7 @@ static int open_store(struct server *s, const char *folder)
     k->engine = sl_engine_open_lmdb(&store, why, sizeof why);
     if (k->engine == NULL)
         return fail("engine: cannot open the store of transactions", folder, why);
-    k->keeper = sl_keeper_new(&limits, s->seed);
+    k->keeper = sl_keeper_new(&limits, s->hash_key);
     if (k->keeper == NULL || uv_poll_init(s->loop, &k->poll, sl_engine_fd(k->engine)))
         return fail("cannot start", folder, "out of memory");
     k->poll.data = s;
@@ -519,7 +519,7 @@ void sl_keep_lead(struct server *s, uint64_t term)
     struct sl_keep *k = s->keep;
     k->term = term;
     k->ordered = 0;
-    k->keeper = sl_keeper_new(&limits, s->seed);
+    k->keeper = sl_keeper_new(&limits, s->hash_key);
     struct sl_keeper_order o;
     if (k->keeper == NULL)
         sl_log(SL_LOG_ERROR, "transactions: there is no memory for a keeper", NULL);

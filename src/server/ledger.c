@@ -12,9 +12,9 @@ static uint64_t hash_fence(sl_fence fence, uint64_t seed)
     return x ^ (x >> 32);
 }
 
-static uint64_t hash_record(const void *item, uint64_t seed)
+static uint64_t hash_record(const void *item, const struct sl_index *x)
 {
-    return hash_fence(((const struct sl_record *)item)->fence, seed);
+    return hash_fence(((const struct sl_record *)item)->fence, x->seed);
 }
 
 static bool same_fence(const void *item, struct sl_bytes key)
@@ -24,9 +24,9 @@ static bool same_fence(const void *item, struct sl_bytes key)
 
 static const struct sl_index_kind records = {.hash = hash_record, .same = same_fence};
 
-void sl_ledger_init(struct sl_ledger *l, uint64_t seed)
+void sl_ledger_init(struct sl_ledger *l, struct sl_hash_key key)
 {
-    sl_index_init(&l->by_fence, &records, seed);
+    sl_index_init(&l->by_fence, &records, key);
     sl_list_init(&l->all);
 }
 
@@ -38,7 +38,7 @@ struct sl_record *sl_ledger_find(const struct sl_ledger *l, sl_fence fence)
 
 void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r)
 {
-    sl_index_remove(&l->by_fence, r, hash_record(r, l->by_fence.seed));
+    sl_index_remove(&l->by_fence, r, hash_record(r, &l->by_fence));
     sl_list_remove(&r->all);
     sl_list_remove(&r->of_conn);
     if (!r->leased) l->unleased--;
@@ -73,7 +73,7 @@ bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
         if (!sl_list_empty(&old->of_conn)) sl_list_append(&old->of_conn, &n->of_conn);
         sl_ledger_drop(l, old);
     } else if (of_conn != NULL) sl_list_append(of_conn, &n->of_conn);
-    sl_index_put(&l->by_fence, n, hash_record(n, l->by_fence.seed));
+    sl_index_put(&l->by_fence, n, hash_record(n, &l->by_fence));
     sl_list_append(&l->all, &n->all);
     if (!n->leased) l->unleased++;
     return true;

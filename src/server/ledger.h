@@ -31,7 +31,7 @@ struct sl_record {
     struct sl_bytes key, value, note;
 };
 
-void sl_ledger_init(struct sl_ledger *l, uint64_t seed);
+void sl_ledger_init(struct sl_ledger *l, struct sl_hash_key key);
 
 /* Write a grant down, or again: then it stays with the connection that it was of. False: out
  * of memory. Copies bytes. */

@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "core/glob.h"
 #include "server/conn.h"
@@ -39,14 +37,14 @@ static bool same_bytes(struct sl_bytes a, struct sl_bytes b)
     return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0);
 }
 
-static uint64_t hash_bytes(struct sl_bytes b, uint64_t seed)
+static uint64_t hash_bytes(struct sl_bytes b, const struct sl_index *x)
 {
-    return XXH3_64bits_withSeed(b.at, b.n, seed);
+    return sl_hash(x->key, b.at, b.n);
 }
 
-static uint64_t hash_topic(const void *item, uint64_t seed)
+static uint64_t hash_topic(const void *item, const struct sl_index *x)
 {
-    return hash_bytes(name_of(item), seed);
+    return hash_bytes(name_of(item), x);
 }
 
 static bool same_topic(const void *item, struct sl_bytes key)
@@ -54,10 +52,10 @@ static bool same_topic(const void *item, struct sl_bytes key)
     return same_bytes(name_of(item), key);
 }
 
-static uint64_t hash_pair(const void *item, uint64_t seed)
+static uint64_t hash_pair(const void *item, const struct sl_index *x)
 {
     const struct subscription *s = item;
-    return hash_bytes((struct sl_bytes){(const char *)&s->pair, sizeof s->pair}, seed);
+    return hash_bytes((struct sl_bytes){(const char *)&s->pair, sizeof s->pair}, x);
 }
 
 static bool same_pair(const void *item, struct sl_bytes key)
@@ -72,7 +70,7 @@ static struct topic *find(const struct sl_pubsub *p, struct sl_bytes name, bool 
 {
     if (!pattern) {
         if (p->channels.count == 0) return NULL;
-        return sl_index_find(&p->channels, name, hash_bytes(name, p->channels.seed));
+        return sl_index_find(&p->channels, name, hash_bytes(name, &p->channels));
     }
     for (struct sl_list *n = p->patterns.next; n != &p->patterns; n = n->next) {
         struct topic *t = sl_entry_of(n, struct topic, place);
@@ -94,7 +92,7 @@ static struct topic *make(struct sl_pubsub *p, struct sl_bytes name, bool patter
         sl_list_append(&p->patterns, &t->place);
         p->pattern_count++;
         p->pattern_bytes += t->n;
-    } else sl_index_put(&p->channels, t, hash_topic(t, p->channels.seed));
+    } else sl_index_put(&p->channels, t, hash_topic(t, &p->channels));
     return t;
 }
 
@@ -105,17 +103,17 @@ static void tidy(struct sl_pubsub *p, struct topic *t)
         sl_list_remove(&t->place);
         p->pattern_count--;
         p->pattern_bytes -= t->n;
-    } else sl_index_remove(&p->channels, t, hash_topic(t, p->channels.seed));
+    } else sl_index_remove(&p->channels, t, hash_topic(t, &p->channels));
     free(t);
 }
 
 /* --- Life ----------------------------------------------------------------- */
 
-void sl_pubsub_init(struct sl_pubsub *p, uint64_t seed)
+void sl_pubsub_init(struct sl_pubsub *p, struct sl_hash_key key)
 {
     *p = (struct sl_pubsub){0};
-    sl_index_init(&p->channels, &topics, seed);
-    sl_index_init(&p->pairs, &pairs, seed);
+    sl_index_init(&p->channels, &topics, key);
+    sl_index_init(&p->pairs, &pairs, key);
     sl_list_init(&p->patterns);
 }
 
@@ -126,7 +124,7 @@ static struct subscription *find_in(const struct sl_pubsub *p, struct conn *c,
 {
     const struct pair pair = {t, c};
     const struct sl_bytes key = {(const char *)&pair, sizeof pair};
-    return sl_index_find(&p->pairs, key, hash_bytes(key, p->pairs.seed));
+    return sl_index_find(&p->pairs, key, hash_bytes(key, &p->pairs));
 }
 
 int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
@@ -145,7 +143,7 @@ int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes nam
         return SLUICE_ENOMEM;
     }
     s->pair = (struct pair){t, c};
-    sl_index_put(&p->pairs, s, hash_pair(s, p->pairs.seed));
+    sl_index_put(&p->pairs, s, hash_pair(s, &p->pairs));
     sl_list_append(&t->subscriptions, &s->of_topic);
     sl_list_append(&c->subscriptions, &s->of_conn);
     t->count++;
@@ -159,7 +157,7 @@ static void end(struct sl_pubsub *p, struct subscription *s)
     struct topic *t = s->pair.topic;
     if (t->pattern) s->pair.conn->pattern_count--;
     else s->pair.conn->channel_count--;
-    sl_index_remove(&p->pairs, s, hash_pair(s, p->pairs.seed));
+    sl_index_remove(&p->pairs, s, hash_pair(s, &p->pairs));
     sl_list_remove(&s->of_topic);
     sl_list_remove(&s->of_conn);
     free(s);

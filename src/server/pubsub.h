@@ -19,7 +19,7 @@ struct sl_pubsub {
     size_t pattern_bytes; /* Of all of them: what an event is compared with. */
 };
 
-void sl_pubsub_init(struct sl_pubsub *p, uint64_t seed);
+void sl_pubsub_init(struct sl_pubsub *p, struct sl_hash_key key);
 
 /* SLUICE_OK, also if it is so already; SLUICE_EFULL: the connection listens to enough;
  * SLUICE_EKEYS: there are enough patterns; SLUICE_ENOMEM. */

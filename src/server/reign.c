@@ -322,7 +322,7 @@ int sl_relay_start(struct server *s)
     r->again_ms = SL_NEVER;
     sl_list_init(&r->queued);
     sl_list_init(&r->sent);
-    sl_ledger_init(&r->ledger, s->seed);
+    sl_ledger_init(&r->ledger, s->hash_key);
     sl_far_init(s);
     sl_news_init(&r->news);
     sl_keep_watch(s, told);

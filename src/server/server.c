@@ -211,9 +211,9 @@ static uint64_t hash_id(uint64_t id, uint64_t seed)
     return x ^ (x >> 32);
 }
 
-static uint64_t hash_session(const void *item, uint64_t seed)
+static uint64_t hash_session(const void *item, const struct sl_index *x)
 {
-    return hash_id(((const struct session *)item)->s.id, seed);
+    return hash_id(((const struct session *)item)->s.id, x->seed);
 }
 
 static bool same_session(const void *item, struct sl_bytes key)
@@ -274,9 +274,10 @@ static int make_table(struct server *s)
         .grain_ms = 1,
 #endif
     };
-    if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed)
+    if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed ||
+        getrandom(&s->hash_key, sizeof s->hash_key, 0) != sizeof s->hash_key)
         return fail("no random numbers", strerror(errno));
-    s->table = sl_table_new(&limits, s->seed);
+    s->table = sl_table_new(&limits, s->hash_key);
     return s->table == NULL ? fail("cannot start", "out of memory") : 0;
 }
 
@@ -324,8 +325,8 @@ int sl_server_start(struct server *s, struct sl_settings *settings)
     sl_list_init(&s->leaving);
     raise_file_limit(s);
     if (make_table(s) != 0) return -1;
-    sl_index_init(&s->by_id, &sessions, s->seed);
-    sl_pubsub_init(&s->pubsub, s->seed);
+    sl_index_init(&s->by_id, &sessions, s->hash_key);
+    sl_pubsub_init(&s->pubsub, s->hash_key);
     sl_conn_setup(s);
     sl_server_look_at_clock(s);
     s->stats.started_ms = s->now.ms;

@@ -47,10 +47,11 @@ struct server {
     struct sl_settings *settings; /* Borrowed. */
     struct sl_table *table;       /* Owned. */
     struct sl_now now;            /* As of the callback that runs. */
-    uint64_t seed;
-    uint64_t last_id;      /* Of connections. */
-    struct sl_index by_id; /* Sessions. */
-    struct sl_list conns;  /* All that are open. */
+    uint64_t seed;                /* Of what is left to chance. */
+    struct sl_hash_key hash_key;  /* Of hash tables; no client may learn of it. */
+    uint64_t last_id;             /* Of connections. */
+    struct sl_index by_id;        /* Sessions. */
+    struct sl_list conns;         /* All that are open. */
     size_t conn_count;
     size_t blocked_count;
     struct sl_list lingering; /* Sessions, in the order in which they will end. */

@@ -239,7 +239,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
                                      .value_bytes_max = 20,
                                      .drains_max = 3,
                                      .grain_ms = b >> 2 & 1};
-    w.table = sl_table_new(&limits, b);
+    w.table = sl_table_new(&limits, (struct sl_hash_key){b, 0});
     w.o.now.wall_us = 1000;
     w.o.grain_ms = limits.grain_ms;
     for (uint32_t s = 0; s < SESSIONS; s++)

@@ -29,6 +29,45 @@ def last_words(c):
     return c.until_closed()
 
 
+# --- What a client could learn of hashes ----------------------------------------------
+
+
+def pages(c, *words):
+    """All replies of a LOCKS, page by page, with their cursors."""
+    got, cursor = [], b"0"
+    for _ in range(10000):
+        cursor, maps = c("LOCKS", *words, "CURSOR", cursor, "COUNT", 7)
+        got.append((cursor, maps))
+        if cursor == b"0":
+            return got
+    raise Failure("LOCKS does not end")
+
+
+def listings(t, name):
+    """What a new server shows after a fixed history."""
+    s = t.server("--data", t.path(name))
+    c, d = s.clients(2)
+    for n in range(300):
+        c.acquire("key:%d" % (n * n))
+    for n in range(0, 300, 3):
+        check(c("RELEASE", "key:%d" % (n * n)), 1)
+    c("TX.BEGIN")
+    for n in range(100):
+        check(c("TX.LOCK", "WRITE", "table", "item:%d" % n), "OK")
+    for n in range(100):
+        d("SUBSCRIBE", "channel:%d" % n)
+    return pages(c), pages(c, "TX"), c("PUBSUB", "CHANNELS")
+
+
+@test
+def listings_do_not_depend_on_the_secret_key_of_the_hashes(t):
+    """If cursors or the order of keys followed their hashes, a client could find keys that collide."""
+    first, again = listings(t, "first"), listings(t, "again")
+    check([len(x) > 10 for x in first], [True] * 3)
+    for one, other in zip(first, again):
+        check(other, one)
+
+
 # --- Numbers of things --------------------------------------------------------------
 
 

@@ -387,7 +387,7 @@ void play_begin(struct play *p, const struct spec *s)
                                      .drains_max = DRAINS_MAX};
     *p = (struct play){.spec = s, .model = {.spec = s}};
     p->now = (struct sl_now){.ms = 1000000, .wall_us = 1700000000000000};
-    p->table = sl_table_new(&limits, 42);
+    p->table = sl_table_new(&limits, (struct sl_hash_key){42, 0});
     if (p->table == NULL) abort();
     for (int i = 0; i < s->sessions; i++) {
         sl_session_begin(&p->session[i], (uint64_t)i + 1, 1);

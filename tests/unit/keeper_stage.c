@@ -497,7 +497,7 @@ struct stage *stage_candidate(const struct sl_keeper_limits *limits,
     s->store->users++;
     s->now = 1000;
     stage_in_keeper = true;
-    s->keeper = sl_keeper_new(limits, 42);
+    s->keeper = sl_keeper_new(limits, (struct sl_hash_key){42, 0});
     stage_in_keeper = false;
     if (s->keeper != NULL) return s;
     stage_crash(s);

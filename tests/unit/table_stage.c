@@ -68,7 +68,7 @@ struct stage *stage_open(uint32_t waiters_max, sl_ms grain_ms)
                                      .drains_max = 2,
                                      .grain_ms = grain_ms};
     struct stage *s = calloc(1, sizeof *s);
-    s->table = sl_table_new(&limits, 42);
+    s->table = sl_table_new(&limits, (struct sl_hash_key){42, 0});
     s->now.wall_us = 1000;
     s->tell = tell_word;
     s->tell_release = tell_release;

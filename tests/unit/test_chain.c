@@ -240,7 +240,8 @@ static void play(struct round *r, const int32_t *order)
                                      .drains_max = 1};
     struct sl_grant g;
     struct sl_past past;
-    *r = (struct round){.table = sl_table_new(&limits, 42), .now = {0, 1000}};
+    *r = (struct round){.table = sl_table_new(&limits, (struct sl_hash_key){42, 0}),
+                        .now = {0, 1000}};
     for (uint32_t i = 0; i <= THIEVES; i++) sl_session_begin(&r->session[i], i + 1, 1);
     struct sl_want w = want_of(0);
     assert_int_equal(sl_table_acquire(r->table, r->now, &r->session[0], &w, &g),

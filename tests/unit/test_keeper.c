@@ -635,7 +635,7 @@ static struct sl_keeper *crowd_new(sl_ms age_ms_max)
     struct sl_keeper_limits limits = stage_limits;
     limits.transactions_max = 3 * MANY;
     limits.age_ms_max = age_ms_max;
-    struct sl_keeper *k = sl_keeper_new(&limits, 42);
+    struct sl_keeper *k = sl_keeper_new(&limits, (struct sl_hash_key){42, 0});
     sl_keeper_tick(k, 0);
     fetch_all(k);
     return k;

@@ -16,7 +16,7 @@ static int begin(void **state)
 {
     (void)state;
     memset(&ledger, 0, sizeof ledger);
-    sl_ledger_init(&ledger, 7);
+    sl_ledger_init(&ledger, (struct sl_hash_key){7, 0});
     sl_list_init(&conns[0]);
     sl_list_init(&conns[1]);
     return 0;

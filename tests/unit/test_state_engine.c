@@ -193,7 +193,7 @@ static int begin(void **state)
     memset(conns, 0, sizeof conns);
     s.settings = &settings;
     settings.lease_ms_max = 86400000;
-    s.table = sl_table_new(&limits, 42);
+    s.table = sl_table_new(&limits, (struct sl_hash_key){42, 0});
     s.now = (struct sl_now){.ms = 5000, .wall_us = 1000000000};
     for (uint32_t i = 0; i < CONNS; i++) {
         sl_session_begin(&sessions[i].s, i + 1, 0);

@@ -607,7 +607,7 @@ static void play(struct world *w, uint64_t history)
     w->history = history;
     w->chance = draw(&base) ^ history;
     w->grain_ms = limits.grain_ms;
-    w->table = sl_table_new(&limits, draw(&w->chance));
+    w->table = sl_table_new(&limits, (struct sl_hash_key){draw(&w->chance), 0});
     w->now = (struct sl_now){0, 1000};
     w->robber_key = -1;
     memset(w->grant, 0, sizeof w->grant);

@@ -820,7 +820,7 @@ static void begin(struct world *w, uint64_t seed)
     w->random = seed;
     w->now = (struct sl_now){.ms = 1000};
     w->authority_ms = SL_NEVER;
-    w->table = sl_table_new(&limits, seed);
+    w->table = sl_table_new(&limits, (struct sl_hash_key){seed, 0});
     sl_table_set_fences(w->table, 200, SL_FENCE_MAX);
     w->highest = 200;
     for (uint32_t i = 0; i < SESSIONS; i++)

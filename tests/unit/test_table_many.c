@@ -29,7 +29,7 @@ static void begin(struct crowd *c)
 {
     memset(c, 0, sizeof *c);
     c->now.wall_us = 1000;
-    c->table = sl_table_new(&limits, 42);
+    c->table = sl_table_new(&limits, (struct sl_hash_key){42, 0});
     for (uint32_t i = 0; i < SESSIONS; i++) sl_session_begin(&c->session[i], i + 1, 1);
 }
 

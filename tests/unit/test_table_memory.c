@@ -46,7 +46,7 @@ static void begin(struct crowd *c, uint64_t seed)
     memset(c, 0, sizeof *c);
     c->random = seed;
     c->now.wall_us = 1000000;
-    c->table = sl_table_new(&limits, seed);
+    c->table = sl_table_new(&limits, (struct sl_hash_key){seed, 0});
     for (uint32_t i = 0; i < SESSIONS; i++)
         sl_session_begin(&c->session[i], ++c->ids, i % 3);
 }
@@ -218,7 +218,7 @@ static void every_allocation_may_fail_and_nothing_has_changed(void **state)
         finish(&c);
     }
     memory_ends_after(0);
-    assert_null(sl_table_new(&limits, 1));
+    assert_null(sl_table_new(&limits, (struct sl_hash_key){1, 0}));
     memory_is_back();
 }
 
