@@ -1,5 +1,6 @@
 #include "server/conn.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -16,6 +17,10 @@
 #define SPARE_BYTES_MAX 65536u /* Larger buffers are not kept. */
 #define OUT_BYTES_HIGH 65536u  /* So much is sent before more is made. */
 #define HANG_UP_MS 5000        /* So long we try to send our last words. */
+#define READ_BYTES 16384u      /* So much is read at a time. */
+#define SHARE 64u              /* Commands at a time, of one connection of many; */
+#define SHARE_ALONE 256u       /* of one that does not keep another from its share; */
+#define PROMPT_MIN 16u         /* and at least, of one that sends little. */
 
 /* --- Sessions ------------------------------------------------------------- */
 
@@ -126,6 +131,7 @@ static struct conn *new_conn(struct server *s)
     struct conn *c = calloc(1, sizeof *c);
     if (c == NULL) return NULL;
     c->server = s;
+    c->fd = -1;
     c->since_ms = c->heard_ms = c->unauthed_ms = s->now.ms;
     c->authed = *s->settings->password == '\0';
     sl_list_init(&c->all);
@@ -186,15 +192,11 @@ static void vary_keep_alive(struct conn *c)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
-static void on_room(uv_handle_t *handle, size_t n, uv_buf_t *buf);
-
+/* Without memory for watching it, it is closed. */
 static void read_or_not(struct conn *c, bool read)
 {
     if (c->closing || c->reading == read || c->far != NULL) return;
-    c->reading = read;
-    if (read) uv_read_start(&c->uv.stream, on_room, on_read);
-    else uv_read_stop(&c->uv.stream);
+    if (!sl_input_watch(c, read)) sl_conn_close(c, SL_WAS_CUT);
 }
 
 /* One too many: it is told so, and closed. */
@@ -226,6 +228,7 @@ bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
         uv_close(&c->uv.handle, on_closed);
         return true;
     }
+    uv_fileno(&c->uv.handle, &c->fd);
     sl_list_append(&s->conns, &c->all);
     s->conn_count++;
     s->stats.connections++;
@@ -252,6 +255,7 @@ void sl_conn_close(struct conn *c, enum sl_parting how)
     sl_list_remove(&c->ready);
     sl_list_remove(&c->leaving);
     if (c->far == NULL) c->server->conn_count--;
+    sl_input_forget(c);
     uv_close(&c->uv.handle, on_closed);
 }
 
@@ -266,9 +270,8 @@ void sl_conn_hang_up(struct conn *c, enum sl_parting how)
 
 enum sl_parting sl_conn_hung_up(const struct conn *c)
 {
-    struct pollfd p = {.events = POLLRDHUP};
+    struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
     if (c->far != NULL) return SL_STAYS; /* Its node knows. */
-    if (uv_fileno(&c->uv.handle, &p.fd) != 0) return SL_WAS_CUT;
     if (poll(&p, 1, 0) <= 0) return SL_STAYS;
     if ((p.revents & POLLERR) != 0) return SL_WAS_CUT;
     return (p.revents & (POLLRDHUP | POLLHUP)) != 0 ? SL_SAID_BYE : SL_STAYS;
@@ -332,24 +335,21 @@ void sl_conn_authed(struct conn *c, bool yes)
     if (c->reader != NULL) sl_resp_reader_limit(c->reader, limits_of(c));
 }
 
-static void on_room(uv_handle_t *handle, size_t n, uv_buf_t *buf)
+/* Where to put what comes, and how much of it; 0: out of memory. */
+static size_t find_room(struct conn *c, char **at)
 {
-    struct conn *c = handle->data;
-    (void)n;
-    *buf = uv_buf_init(NULL, 0);
     if (c->reader == NULL) c->reader = get_reader(c);
-    if (c->reader == NULL) return;
-    buf->len = sl_resp_room(c->reader, &buf->base);
+    return c->reader == NULL ? 0 : sl_resp_room(c->reader, at);
 }
 
 bool sl_conn_feed(struct conn *c, struct sl_bytes b)
 {
     while (b.n > 0) {
-        uv_buf_t buf;
-        on_room(&c->uv.handle, 0, &buf);
-        if (buf.len == 0) return false;
-        size_t n = b.n < buf.len ? b.n : buf.len;
-        memcpy(buf.base, b.at, n);
+        char *at;
+        size_t room = find_room(c, &at);
+        if (room == 0) return false;
+        size_t n = b.n < room ? b.n : room;
+        memcpy(at, b.at, n);
         sl_resp_filled(c->reader, n);
         b = (struct sl_bytes){b.at + n, b.n - n};
     }
@@ -412,12 +412,23 @@ static void charge(struct conn *c, size_t unread, size_t written)
     if (bytes >= SL_STEPS_A_COMMAND) sl_server_spend(c->server, bytes);
 }
 
+/* How much a connection may do at a time: less while others have sent too much as well. */
+static uint32_t share_of_commands(const struct server *s)
+{
+    uint32_t share = sl_list_empty(&s->ready) ? SHARE_ALONE : SHARE;
+#ifdef MUT_SHARE
+    share = s->commands_left;
+#endif
+    return share < s->commands_left ? share : s->commands_left;
+}
+
 void sl_conn_work(struct conn *c)
 {
     struct sl_args args;
+    uint32_t stop = c->server->commands_left - share_of_commands(c->server);
     while (c->reader != NULL && may_act(c)) {
-        if (c->server->commands_left == 0) {
-            later(c);
+        if (c->server->commands_left <= stop) {
+            if (sl_resp_unread(c->reader) > 0) later(c);
             break;
         }
         size_t unread = sl_resp_unread(c->reader), written = c->out.n;
@@ -436,6 +447,7 @@ void sl_conn_work(struct conn *c)
     give_reader_back(c);
     read_or_not(c, c->hang_up == SL_STAYS && c->leaves == SL_STAYS &&
                        c->sending == NULL && !c->ended &&
+                       (c->reading || sl_list_empty(&c->ready)) &&
                        (c->reader == NULL ||
                         sl_resp_unread(c->reader) <= limits_of(c)->command_bytes_max));
 }
@@ -466,18 +478,53 @@ void sl_conn_see_off(struct server *s)
     }
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+static void read_some(struct conn *c)
 {
-    struct conn *c = stream->data;
     struct server *s = c->server;
-    (void)buf;
-    sl_server_look_at_clock(s);
+    char *at;
+    size_t room = find_room(c, &at);
+    ssize_t n = room == 0 ? -1
+                          : recv(c->fd, at, room < READ_BYTES ? room : READ_BYTES, 0);
+    s->stats.reads++;
     if (n > 0) {
         c->heard_ms = s->now.ms;
         sl_resp_filled(c->reader, (size_t)n);
         sl_conn_work(c);
-    } else if (n < 0) end_of_stream(c, n == UV_EOF);
-    else give_reader_back(c);
+    } else if (n == 0) end_of_stream(c, true);
+    else if (room > 0 && (errno == EAGAIN || errno == EINTR)) give_reader_back(c);
+    else end_of_stream(c, false);
+}
+
+/* A connection is slow while it leaves something behind each time we read from it. */
+static void classify(struct conn *c)
+{
+    bool was_busy = c->busy;
+    c->busy = c->reader != NULL;
+#ifndef MUT_PROMPT
+    if (c->busy == was_busy && c->input_class != (c->busy ? SL_SLOW : SL_PROMPT) &&
+        !sl_input_move(c, c->busy ? SL_SLOW : SL_PROMPT))
+        sl_conn_close(c, SL_WAS_CUT);
+#else
+    (void)was_busy;
+#endif
+}
+
+void sl_conn_has_input(struct conn *c, bool ended)
+{
+    struct server *s = c->server;
+    sl_server_look_at_clock(s);
+    if (!sl_list_empty(&c->ready)) {
+        read_or_not(c, false); /* First what it has sent before. */
+        return;
+    }
+    if (ended && s->closes_left == 0 && c->input_class == SL_PROMPT) {
+        if (!sl_input_move(c, SL_SLOW)) sl_conn_close(c, SL_WAS_CUT);
+        return; /* Thousands may go at once: others come first. */
+    }
+    if (c->input_class == SL_PROMPT && s->commands_left < PROMPT_MIN)
+        s->commands_left = PROMPT_MIN;
+    read_some(c);
+    if (!c->closing) classify(c);
     sl_server_settle(s);
 }
 
@@ -528,7 +575,7 @@ static void on_written(uv_write_t *req, int status)
     if (status < 0) sl_conn_close(c, SL_WAS_CUT);
     else {
         sl_conn_flush(c);
-        if (!c->closing) sl_conn_work(c);
+        if (!c->closing) later(c);
     }
     sl_server_settle(c->server);
 }

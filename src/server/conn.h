@@ -41,6 +41,7 @@ struct conn {
         uv_pipe_t pipe;
         uv_timer_t timer; /* Of a far one; never started. */
     } uv;
+    int fd; /* Of the socket; -1: it has none. */
     struct server *server;
     struct session *session;
     struct session *ending; /* The one before, in RESET; else NULL. */
@@ -73,7 +74,9 @@ struct conn {
     enum sl_parting hang_up;  /* When all is sent. */
     sl_ms hang_up_ms;         /* Since when. */
     bool reading, authed, closing;
-    bool in_multi; /* What comes belongs to a MULTI that was refused. */
+    bool busy;           /* Something was left when we last read from it. */
+    uint8_t input_class; /* An enum sl_input_class. */
+    bool in_multi;       /* What comes belongs to a MULTI that was refused. */
     bool half;     /* It was told a part of something, and the rest is at the keeper. */
     bool tx_lost;  /* Its transaction went with its keeper, and it was not told yet. */
     bool settling; /* Its TX.OUTCOME stands for a COMMIT whose answer was lost. */
@@ -107,7 +110,10 @@ bool sl_conn_feed(struct conn *c, struct sl_bytes b);
 /* Where to write to it. It will be sent at the end of the callback. */
 struct sl_resp_writer *sl_conn_out(struct conn *c);
 
-/* Act on what it has sent, as far as that is possible now. */
+/* Something has come, or it has ended: read it, and act on it. */
+void sl_conn_has_input(struct conn *c, bool ended);
+
+/* Act on what it has sent, as far as its share goes and that is possible now. */
 void sl_conn_work(struct conn *c);
 
 /* Send what was written. */

@@ -25,8 +25,8 @@
 #define EFFECTS_A_TURN 512u
 #define FLUSHES_A_TURN 128u
 #define COMMANDS_A_TURN 1024u
-#define ACCEPTS_A_TURN 64u
-#define CLOSES_A_TURN 64u
+#define ACCEPTS_A_TURN 8u
+#define CLOSES_A_TURN 8u
 
 /* --- Time ----------------------------------------------------------------- */
 
@@ -42,6 +42,7 @@ void sl_server_look_at_clock(struct server *s)
     /* Boot time: it goes on while the machine sleeps, and is never set. */
     uint64_t ns = read_clock_ns(CLOCK_BOOTTIME);
     if (s->turn_ns == 0) s->turn_ns = ns;
+    s->now_ns = ns;
     s->now = (struct sl_now){.ms = (sl_ms)(ns / 1000000),
                              .wall_us = read_clock_ns(CLOCK_REALTIME) / 1000};
 }
@@ -119,12 +120,16 @@ static void on_second(uv_timer_t *timer)
 
 /* --- A turn of the loop --------------------------------------------------- */
 
+/* Connections that have sent more than their share, round robin. */
 static void work_on_ready(struct server *s)
 {
-    while (s->commands_left > 0 && !sl_list_empty(&s->ready)) {
+    uint64_t begin_ns = s->now_ns;
+    while (s->commands_left > 0 && !sl_list_empty(&s->ready) &&
+           s->now_ns - begin_ns < SL_SHARE_NS) {
         struct conn *c = sl_entry_of(s->ready.next, struct conn, ready);
         sl_list_remove(&c->ready);
         sl_conn_work(c);
+        s->now_ns = read_clock_ns(CLOCK_BOOTTIME);
     }
 }
 
@@ -309,6 +314,8 @@ static int start_handles(struct server *s)
     uv_prepare_start(&s->prepare, on_prepare);
     uv_timer_start(&s->second, on_second, 1000, 1000);
     uv_poll_start(&s->clock, UV_READABLE, on_clock);
+    int status = sl_input_start(s);
+    if (status != 0) return fail("cannot watch sockets", uv_strerror(status));
     uv_signal_start(&s->sigterm, on_signal, SIGTERM);
     uv_signal_start(&s->sigint, on_signal, SIGINT);
     return 0;

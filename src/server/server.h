@@ -18,6 +18,7 @@
 #include "core/table.h"
 #include "resp/reader.h"
 #include "resp/writer.h"
+#include "server/input.h"
 #include "server/pubsub.h"
 #include "server/settings.h"
 #include "server/stats.h"
@@ -47,6 +48,7 @@ struct server {
     struct sl_settings *settings; /* Borrowed. */
     struct sl_table *table;       /* Owned. */
     struct sl_now now;            /* As of the callback that runs. */
+    uint64_t now_ns;              /* The same, more precisely. */
     uint64_t seed;                /* Of what is left to chance. */
     struct sl_hash_key hash_key;  /* Of hash tables; no client may learn of it. */
     uint64_t last_id;             /* Of connections. */
@@ -62,6 +64,7 @@ struct server {
     size_t drain_bytes; /* Of all patterns of DRAIN: what a request is compared with. */
     struct sl_stats stats;
 
+    struct sl_input_set input[SL_INPUT_CLASSES]; /* What clients have sent. */
     uint64_t turn_ns;      /* When the first thing of this turn began; 0: none has. */
     uint32_t effects_left; /* In this turn; as those below. */
     uint32_t flushes_left;
@@ -97,6 +100,10 @@ struct server {
     uint64_t stop_cursor;
     uv_timer_t last_words;
 };
+
+/* So long a turn goes on with connections that have sent more than their share; and as
+ * long with those that are slow (input.h). It is what others may have to wait. */
+#define SL_SHARE_NS 100000u
 
 /* --- server.c ------------------------------------------------------------- */
 

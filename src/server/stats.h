@@ -19,6 +19,7 @@ struct sl_histogram {
     X(total_connections_received, connections)  \
     X(rejected_connections, rejected)           \
     X(total_commands_processed, commands)       \
+    X(total_reads_processed, reads)             \
     X(total_errors_replied, errors)             \
     X(grants, grants)                           \
     X(grants_after_wait, grants_after_wait)     \

@@ -7,7 +7,6 @@
  * An attacker is one thread with an epoll loop. It opens its connections, attacks for
  * SECONDS, closes everything and prints what the server did. tests/abuse/run.py starts both,
  * pins them to a CPU and prints the table. */
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -627,22 +627,6 @@ def a_password_that_AUTH_cannot_carry_is_rejected(t):
 
 
 @test
-def a_command_is_charged_by_what_it_reads_and_writes(t):
-    """So that a turn of the loop does not serve two hundred large ones."""
-    s = t.server()
-    some, ask = s.clients(200), s.client()
-    check([c("PING") for c in some], ["PONG"] * 200)
-    before = s.number("loop_turns", ask)
-    stop(t, s.pid)
-    for c in some:
-        c.send("ECHO", "x" * 16000)
-    s.signal(signal.SIGCONT)
-    check({len(c.reply()) for c in some}, {16000})
-    turns = s.number("loop_turns", ask) - before
-    check_that(turns >= 10, "two hundred large commands took %d turns" % turns)
-
-
-@test
 def AUTH_right_and_wrong(t):
     s = t.server("--password", "secret")
     for words in (("secre",), ("secretx",), ("",), ("s",), ("SECRET",), ("secret\0",), ("secret ",),
@@ -872,6 +856,75 @@ def few_files_are_few_connections(t):
     for c in kept:
         c.close()
     t.until(lambda: s.number("connected_clients") == 1, "they are gone")
+
+
+def asked_while_stopped(t, s, ask, attackers, data, pings=0):
+    """What INFO says to a client that asks, after so many PING, when others have sent data, all
+    of it while the server is stopped: so the server finds everything at once."""
+    stop(t, s.pid)
+    for c in attackers:
+        c.send_raw(data)
+    ask.send_raw(encode(["PING"]) * pings + encode(["INFO"]))
+    s.signal(signal.SIGCONT)
+    for _ in range(pings):
+        check(ask.reply(), "PONG")
+    lines = [line for line in ask.reply().decode().split("\r\n") if ":" in line]
+    return dict(line.split(":", 1) for line in lines)
+
+
+def commands_before(t, pings):
+    s = t.server()
+    ask, *pipeliners = s.clients(101)
+    before = s.number("total_commands_processed", ask)
+    info = asked_while_stopped(t, s, ask, pipeliners, encode(["PING"]) * 3000, pings)
+    first = int(info["total_commands_processed"]) - before
+    # The speed of the machine does not matter for a number of commands.
+    check_that(first < 45000, "%d of 300,000 commands were run before its own" % first)
+    for c in pipeliners:
+        check(c.exactly(7 * 3000), b"+PONG\r\n" * 3000, "the replies")
+
+
+@test
+def a_client_with_one_command_does_not_wait_for_long_pipelines(t):
+    commands_before(t, 0)
+
+
+@test
+def a_client_with_a_short_pipeline_does_not_wait_for_long_ones(t):
+    commands_before(t, 100)
+
+
+@test
+def a_command_is_charged_by_what_it_reads_and_writes(t):
+    """So that a client whose commands have long replies runs fewer of them at a time."""
+    s = t.server()
+    ask, *pipeliners = s.clients(41)
+    ask.acquire("k", "VALUE", "v" * 4096)
+    before = s.number("total_commands_processed", ask)
+    info = asked_while_stopped(t, s, ask, pipeliners, encode(["READ", "k"]) * 100)
+    first = int(info["total_commands_processed"]) - before
+    check_that(first < 700, "%d of 4,000 commands were run before its own" % first)
+
+
+@test
+def a_client_with_one_command_does_not_wait_for_many_partial_commands(t):
+    """Counted in reads before its own. Clients that have sent two parts of a command that is
+    not complete yet come later."""
+    s = t.server()
+    ask, *slow = s.clients(401)
+    reads = s.number("total_reads_processed", ask)
+    for part in (b"*2\r\n$4\r\nEC", b"HO\r\n"):
+        for c in slow:
+            c.send_raw(part)
+        reads += len(slow)
+        t.until(lambda: s.number("total_reads_processed", ask) >= reads, "all parts were read")
+    before = s.number("total_reads_processed", ask)
+    info = asked_while_stopped(t, s, ask, slow, b"$1")
+    first = int(info["total_reads_processed"]) - before
+    check_that(first < 200, "%d of 400 parts were read before its command" % first)
+    for c in slow:
+        c.send_raw(b"\r\nx\r\n")
+        check(c.reply(), b"x", "the reply to a command in parts")
 
 
 @test
