@@ -1,0 +1,275 @@
+#!/usr/bin/python3
+"""rolling - a rolling restart of a live cluster must not cost a holder its lease.
+
+    tests/cluster/rolling.py SERVER [--long] [--lease MS] [--at SHARE] [--runs N]
+                             [--holders N] [--restarts N] [--seed N]
+
+Holders take one lease each. Each one extends its lease when the given share of it has passed,
+through a node that it draws, and goes on at the next node when one does not answer or cannot,
+as docs/leases.md asks. Meanwhile nodes are restarted one after the other as that page
+recommends: SIGTERM, start, wait until silent_ms of INFO is 0, and at once the next one. A
+lease is lost if an EXTEND is answered with LOST, or its deadline passes.
+
+The short form restarts two of three nodes. --long runs leases of 2 s and 10 s, extended at
+1/3, 0.4 and 0.5, four times each, with 200 holders, and restarts all three nodes.
+
+A run in which this process itself was stopped for long proves nothing if leases were lost: it
+runs again. Prints TAP.
+"""
+import argparse
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from nodes import Cluster, Refused  # noqa: E402
+
+LONG = [(lease, at) for lease in (2000, 10000) for at in (1 / 3, 0.4, 0.5)]
+TRIES = 4  # of a run during which the machine stalled
+PATIENCE_S = 60
+
+
+def command(*words):
+    out = b"*%d\r\n" % len(words)
+    for word in words:
+        word = str(word).encode()
+        out += b"$%d\r\n%s\r\n" % (len(word), word)
+    return out
+
+
+async def read_reply(reader):
+    """A number, a list, None, bytes; an error is raised as ErrorReply."""
+    line = (await reader.readuntil(b"\r\n"))[:-2]
+    kind, rest = line[:1], line[1:]
+    if kind == b"-":
+        raise ErrorReply(rest.decode())
+    if kind == b":":
+        return int(rest)
+    if kind == b"+":
+        return rest
+    if kind == b"$":
+        return None if rest == b"-1" else (await reader.readexactly(int(rest) + 2))[:-2]
+    if kind == b"*":
+        return None if rest == b"-1" else [await read_reply(reader) for _ in range(int(rest))]
+    raise ConnectionError("not a reply: %r" % line)
+
+
+class ErrorReply(Exception):
+    def __init__(self, text):
+        super().__init__(text)
+        self.code = text.split(" ", 1)[0]
+
+
+class Links:
+    """Connections of one client, one for each node, made when they are needed."""
+
+    def __init__(self, addresses):
+        self.addresses, self.open = addresses, {}
+
+    async def call(self, node, *words):
+        if node not in self.open:
+            self.open[node] = await asyncio.open_connection(*self.addresses[node])
+        reader, writer = self.open[node]
+        done = False
+        try:
+            writer.write(command(*words))
+            reply = await read_reply(reader)
+            done = True
+            return reply
+        except ErrorReply:
+            done = True
+            raise
+        finally:
+            if not done:  # what comes now would be the answer to something else
+                self.close(node)
+
+    def close(self, node):
+        if node in self.open:
+            self.open.pop(node)[1].close()
+
+    def close_all(self):
+        for node in list(self.open):
+            self.close(node)
+
+
+class Holder:
+    """Takes a lease, and keeps it until the run is over or it is lost."""
+
+    def __init__(self, run, number):
+        self.run, self.key = run, "held%d" % number
+        self.links = Links(run.addresses)
+        self.lost = None  # why
+        self.extends = self.again = 0
+        self.said = []  # answers since the last extension that succeeded
+
+    async def ask(self, node, *words):
+        """The reply, or None. Each try has a sixth of the lease."""
+        try:
+            return await asyncio.wait_for(self.links.call(node, *words), self.run.lease_s / 6)
+        except ErrorReply as e:
+            self.said.append("%d: %s" % (node, e))
+            if e.code == "LOST":
+                self.lost = "LOST"
+        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError) as e:
+            self.said.append("%d: %s" % (node, type(e).__name__))
+        return None
+
+    async def take(self):
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            node, sent = self.run.draw_node(), time.monotonic()
+            got = await self.ask(node, "ACQUIRE", self.key, "LEASE", self.run.lease_ms)
+            if got is not None:
+                self.fence, self.sent = got[0], sent
+                self.deadline = sent + 0.998 * (got[2] + got[3]) / 1000
+                return
+            await asyncio.sleep(0.05)
+        raise Refused("%s was not granted: %s" % (self.key, self.said[-3:]))
+
+    async def extend(self):
+        """Through a node that is drawn; then through the others, until one can."""
+        node = self.run.draw_node()
+        while self.lost is None:
+            sent = time.monotonic()
+            if sent >= self.deadline:
+                self.lost = "deadline"
+                return
+            got = await self.ask(node, "EXTEND", self.key, self.fence, self.run.lease_ms)
+            if got is not None:
+                self.sent, self.deadline = sent, max(self.deadline, sent + 0.998 * got / 1000)
+                self.extends += 1
+                self.said = []
+                return
+            self.again += 1
+            node = node % len(self.run.addresses) + 1
+            await asyncio.sleep(0.02)
+
+    async def hold(self):
+        while self.lost is None and not self.run.over:
+            await asyncio.sleep(max(0, self.sent + self.run.share * self.run.lease_s -
+                                    time.monotonic()))
+            await self.extend()
+        self.links.close_all()
+
+
+class Run:
+    """One rolling restart under load."""
+
+    def __init__(self, options, lease_ms, share, seed):
+        self.o, self.lease_ms, self.share = options, lease_ms, share
+        self.lease_s = lease_ms / 1000
+        self.chance = random.Random(seed)
+        self.over, self.stall_s = False, 0.0
+
+    def draw_node(self):
+        return self.chance.choice(sorted(self.addresses))
+
+    async def watch_the_machine(self):
+        """How long this process was kept from running, at most."""
+        while not self.over:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            self.stall_s = max(self.stall_s, time.monotonic() - before - 0.01)
+
+    async def silent_ms(self, node):
+        links = Links(self.addresses)
+        try:
+            text = await asyncio.wait_for(links.call(node, "INFO", "cluster"), 5)
+            lines = dict(line.split(":", 1) for line in text.decode().split() if ":" in line)
+            return int(lines["silent_ms"])
+        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+            return -1
+        finally:
+            links.close_all()
+
+    async def restart(self, node):
+        await asyncio.to_thread(node.stop)
+        await asyncio.to_thread(node.start)
+        end = time.monotonic() + PATIENCE_S
+        while await self.silent_ms(node.id) != 0:
+            if time.monotonic() > end:
+                raise Refused("node %d does not vote" % node.id)
+            await asyncio.sleep(0.02)
+
+    async def roll(self, cluster):
+        self.addresses = {n.id: n.address for n in cluster}
+        holders = [Holder(self, i) for i in range(self.o.holders)]
+        for i in range(0, len(holders), 20):
+            await asyncio.gather(*(h.take() for h in holders[i:i + 20]))
+        watch = asyncio.create_task(self.watch_the_machine())
+        tasks = [asyncio.create_task(h.hold()) for h in holders]
+        # Extensions are spread over the interval, and each node has had some.
+        await asyncio.sleep(self.lease_s * self.share * 1.5)
+        order = self.chance.sample(sorted(self.addresses), len(self.addresses))
+        for number in order[:self.o.restarts]:
+            await self.restart(cluster[number])
+        # Each lease is extended once more.
+        await asyncio.sleep(self.lease_s * self.share)
+        self.over = True
+        await asyncio.gather(watch, *tasks)
+        return holders
+
+    def play(self):
+        """Returns the holders."""
+        began = time.monotonic()
+        with Cluster(3, self.o.server, options={"lease-max": "1m"}) as cluster:
+            holders = asyncio.run(self.roll(cluster))
+        self.took_s = time.monotonic() - began
+        return holders
+
+
+def one(options, lease_ms, share, seed):
+    """A run that counts. Returns whether nothing was lost, a sentence, and further lines."""
+    for i in range(TRIES):
+        run = Run(options, lease_ms, share, seed + i)
+        holders = run.play()
+        lost = [h for h in holders if h.lost is not None]
+        sentence = "lease %d ms, extended at %.2f: %d of %d leases lost" % (
+            lease_ms, share, len(lost), len(holders))
+        lines = ["%d extensions, %d tries at another node, this process stalled for %d ms at "
+                 "most; %.1f s, seed %d" % (
+                     sum(h.extends for h in holders), sum(h.again for h in holders),
+                     run.stall_s * 1000, run.took_s, seed + i)]
+        lines += ["%s: %s, after %s" % (h.key, h.lost, h.said[-6:]) for h in lost[:5]]
+        if not lost or run.stall_s < run.lease_s / 8:
+            return not lost, sentence, lines
+        for line in [sentence + ", but the machine stalled"] + lines:
+            print("# " + line, flush=True)
+    return True, sentence + " # SKIP the machine stalled in %d runs" % TRIES, lines
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
+    parser.add_argument("server")
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--lease", type=int)
+    parser.add_argument("--at", type=float)
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--holders", type=int)
+    parser.add_argument("--restarts", type=int)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
+    o = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    o.holders = o.holders or (200 if o.long else 60)
+    o.restarts = o.restarts or (3 if o.long else 2)
+    loads = [load for load in LONG if o.lease in (None, load[0])] if o.long \
+        else [(o.lease or 2000, o.at or 0.4)]
+    number = failed = 0
+    for lease_ms, share in loads:
+        for _ in range(o.runs or (4 if o.long else 1)):
+            number += 1
+            ok, sentence, lines = one(o, lease_ms, share, o.seed + 100 * number)
+            failed += not ok
+            print("%s %d - %s" % ("ok" if ok else "not ok", number, sentence))
+            for line in lines:
+                print("#   " + line)
+            sys.stdout.flush()
+    print("1..%d" % number)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
