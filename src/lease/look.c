@@ -106,10 +106,26 @@ bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
     return true;
 }
 
+/* For how long this node may lack leases that others have, at most: until all other members
+ * have taught it what they know. */
+static sl_ms learning_ms(const struct sl_node *n, struct sl_now now)
+{
+    bool all = now.ms >= n->silent_ms && n->stash_count == 0;
+    for (uint32_t i = 0; i < n->kept.force.count; i++) {
+        const struct sl_peer *p = sl_peer(n, n->kept.force.at[i].id);
+        if (n->kept.force.at[i].id != n->id && (p == NULL || !p->taught)) all = false;
+    }
+#ifdef MUT_UNTAUGHT
+    all = now.ms >= n->silent_ms;
+#endif
+    return all || now.ms >= n->learn_ms ? 0 : n->learn_ms - now.ms;
+}
+
 void sl_node_stats(struct sl_node *n, struct sl_now now, struct sl_node_stats *out)
 {
     *out = (struct sl_node_stats){
         .silent_ms = n->silent_ms > now.ms ? n->silent_ms - now.ms : 0,
+        .learning_ms = learning_ms(n, now),
         .keys = n->places.count,
         .leases = n->lease_count,
         .requests = n->request_count,

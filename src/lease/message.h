@@ -48,21 +48,22 @@ struct sl_ballot {
 
 /* MESSAGE(TYPE, fields): the fields that it has on a wire besides those that all have, in
  * this order; the letters stand beside them in struct sl_message. */
-#define SL_MESSAGE_MAP(MESSAGE)                             \
-    MESSAGE(BEAT, "l") /* I am here; silent for so long. */ \
-    MESSAGE(ACQUIRE, "rkofLpFvn")                           \
-    MESSAGE(RENEW, "rkfLFvs")                               \
-    MESSAGE(RELEASE, "rkofF")                               \
-    MESSAGE(CANCEL, "ko")        /* A thief goes away. */   \
-    MESSAGE(TEACH, "kofLpFvnws") /* It is agreed. */        \
-    MESSAGE(LOOK, "rk")                                     \
-    MESSAGE(VOTE, "rVcfolpPFvns")                           \
-    MESSAGE(PREPARE, "b") /* May I decide the next list? */ \
-    MESSAGE(PROMISE, "bVBml")                               \
-    MESSAGE(ACCEPT, "bm")                                   \
-    MESSAGE(ACCEPTED, "bVB")                                \
-    MESSAGE(STORE, "m") /* This list was decided. */        \
-    MESSAGE(STORED, "ucL")                                  \
+#define SL_MESSAGE_MAP(MESSAGE)                                       \
+    MESSAGE(BEAT, "l") /* I am here; silent for so long. */           \
+    MESSAGE(ACQUIRE, "rkofLpFvn")                                     \
+    MESSAGE(RENEW, "rkfLFvs")                                         \
+    MESSAGE(RELEASE, "rkofF")                                         \
+    MESSAGE(CANCEL, "ko")         /* A thief goes away. */            \
+    MESSAGE(TEACH, "kofLpFvnwsl") /* It is agreed. */                 \
+    MESSAGE(TAUGHT, "")           /* That was all I can teach you. */ \
+    MESSAGE(LOOK, "rk")                                               \
+    MESSAGE(VOTE, "rVcfolpPFvns")                                     \
+    MESSAGE(PREPARE, "b") /* May I decide the next list? */           \
+    MESSAGE(PROMISE, "bVBml")                                         \
+    MESSAGE(ACCEPT, "bm")                                             \
+    MESSAGE(ACCEPTED, "bVB")                                          \
+    MESSAGE(STORE, "m") /* This list was decided. */                  \
+    MESSAGE(STORED, "ucL")                                            \
     MESSAGE(FORCE, "mcL") /* This list is in force; fences are above. */
 
 enum sl_message_type {
@@ -108,6 +109,7 @@ enum {
     SL_F_WHOLE = 64,       /* TEACH: with owner, priority, value and note. */
     SL_F_AGREED = 128,     /* VOTE on LOOK: it is known to be a grant. */
     SL_F_RESERVED = 256,   /* VOTE on LOOK: a thief waits; `wanted` is its priority. */
+    SL_F_COPY = 512, /* TEACH: from the copy of a node, not from a round of votes. */
 };
 
 /* Who asks: one request of a client. */
@@ -142,7 +144,7 @@ struct sl_message {
 
     enum sl_verdict verdict; /* V */
     sl_fence ceiling; /* c  The highest fence that was seen; of STORED, FORCE: limit. */
-    sl_ms left_ms;    /* l  Until something ends. */
+    sl_ms left_ms;    /* l  Until something ends. Of TEACH: it is agreed for so long. */
     int32_t wanted;   /* P  The priority of a reservation. */
 
     struct sl_ballot ballot;  /* b */

@@ -7,6 +7,8 @@
 
 #define SECOND_MS 1000
 #define TELL_MS 50 /* A node is not told of the list more often. */
+#define LEARN_MS \
+    2000 /* Until links are made, and others have taught a node that started. */
 
 const struct sl_node_limits sl_node_limits_default = {
     .keys_max = 20000000,
@@ -222,6 +224,19 @@ static void sample(struct sl_peer *p, sl_ms rtt)
     p->rttvar4 += (off < 0 ? -off : off) - p->rttvar4 / 4;
 }
 
+/* A silent node has forgotten its leases, and learns none. It is taught as soon as it says
+ * that its silence is over: what is sent before that it does not believe. */
+static void hear_beat(const struct sl_node *n, struct sl_now now, struct sl_peer *p,
+                      sl_ms left_ms)
+{
+    p->silent_ms = sl_ms_after(now.ms, left_ms);
+    if (!p->linked) return;
+    if (left_ms > 0) {
+        p->lesson = 0;
+        p->teach_ms = sl_ms_after(p->silent_ms, n->limits.beat_ms);
+    } else if (p->lesson == 0 && p->teach_ms != SL_NEVER) p->teach_ms = now.ms;
+}
+
 static void hear(struct sl_node *n, struct sl_now now, sl_node_id from,
                  const struct sl_message *m)
 {
@@ -234,7 +249,7 @@ static void hear(struct sl_node *n, struct sl_now now, sl_node_id from,
     p->version = m->version;
     p->wall_us = m->wall_us;
     p->wall_ms = now.ms;
-    if (m->type == SL_M_BEAT) p->silent_ms = sl_ms_after(now.ms, m->left_ms);
+    if (m->type == SL_M_BEAT) hear_beat(n, now, p, m->left_ms);
     sl_change_linked(n, now, from);
     if (m->type == SL_M_VOTE && m->heard_epoch == n->epoch && m->heard_ms <= now.ms)
         sample(p, now.ms - m->heard_ms);
@@ -276,6 +291,14 @@ static bool is_another(struct sl_node *n, sl_node_id id, uint64_t birth)
     return known != 0 && known != birth;
 }
 
+/* What nobody teaches a node either ends within the longest lease or is extended, and that
+ * teaches it. */
+static void learn_until(struct sl_node *n, sl_ms from_ms, sl_ms longest_ms)
+{
+    sl_ms until = sl_ms_after(from_ms, longest_ms > LEARN_MS ? longest_ms : LEARN_MS);
+    if (until > n->learn_ms) n->learn_ms = until;
+}
+
 static void link_up(struct sl_node *n, struct sl_now now, struct sl_peer *p)
 {
     sl_ms silent = n->silent_ms - now.ms;
@@ -286,6 +309,8 @@ static void link_up(struct sl_node *n, struct sl_now now, struct sl_peer *p)
                birth_of(&n->kept, p->id) == 0;
     if (p->meets || p->linked) return;
     p->linked = true;
+    p->taught = false; /* We may have missed something, too. */
+    learn_until(n, now.ms, sl_stretch(n->kept.lease_longest_ms));
     p->lesson = 0;
     p->teach_ms = now.ms + n->limits.beat_ms; /* When we know its clock. */
     sl_send(n, now, p->id, &m);               /* So that it knows ours. */
@@ -600,6 +625,14 @@ static void look_at_births(struct sl_node *n, struct sl_now now)
         if (n->peers[i].id != 0 && n->peers[i].meets) link_up(n, now, &n->peers[i]);
 }
 
+/* It has forgotten its leases. After the silence it learns what the others know. */
+static void be_silent_until(struct sl_node *n, struct sl_now now, sl_ms until_ms)
+{
+    n->silent_ms = until_ms;
+    learn_until(n, until_ms, until_ms - now.ms);
+    for (size_t i = 0; i < SL_PEERS; i++) n->peers[i].taught = false;
+}
+
 /* A list has come into force here. */
 static void go_by_new_list(struct sl_node *n, struct sl_now now, bool was_member)
 {
@@ -607,7 +640,7 @@ static void go_by_new_list(struct sl_node *n, struct sl_now now, bool was_member
     n->soon_ms = sl_ms_after(now.ms, sl_stretch(n->kept.lease_longest_ms));
 #ifndef MUT_EMPTIED
     if (!was_member && now.ms + sl_stretch(n->kept.lease_longest_ms) > n->silent_ms)
-        n->silent_ms = n->soon_ms;
+        be_silent_until(n, now, n->soon_ms);
 #else
     (void)was_member;
 #endif
@@ -648,6 +681,7 @@ static void dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
         case SL_M_NONE:
         case SL_M_COUNT: break;
         case SL_M_VOTE: sl_seeker_vote(n, now, from, m); break;
+        case SL_M_TAUGHT: sl_voter_taught(n, now, from, m); break;
         case SL_M_ACQUIRE:
         case SL_M_RENEW:
         case SL_M_RELEASE:
@@ -703,6 +737,9 @@ void sl_node_tick(struct sl_node *n, struct sl_now now)
     if (n->write_again_ms != 0 && now.ms >= n->write_again_ms) n->write_again_ms = 0;
     if (now.ms >= n->beat_ms) {
         n->beat_ms = now.ms + n->limits.beat_ms;
+        /* The others are told at once when the silence is over: then they teach. */
+        if (now.ms < n->silent_ms && n->silent_ms < n->beat_ms)
+            n->beat_ms = n->silent_ms;
         beat(n);
     }
     if (now.ms >= n->second_ms) {
@@ -783,7 +820,7 @@ static void be_silent(struct sl_node *n, const struct sl_node_start *start,
     if (n->kept.force.version > 0 && n->kept.lease_longest_ms > most)
         most = n->kept.lease_longest_ms;
     n->soon_ms = most > 0 ? sl_ms_after(now.ms, sl_stretch(most)) : now.ms;
-    n->silent_ms = n->soon_ms;
+    be_silent_until(n, now, n->soon_ms);
 }
 
 struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now)

@@ -265,7 +265,8 @@ bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
                     uint32_t i, struct sl_waiter_view *out);
 
 struct sl_node_stats {
-    sl_ms silent_ms; /* So long it does not vote. */
+    sl_ms silent_ms;   /* So long it does not vote. */
+    sl_ms learning_ms; /* So long it may lack leases that others have, at most. */
     size_t keys, leases, requests;
     sl_ms answer_ms; /* How long votes are waited for now. */
     sl_fence fence_last, fence_limit;

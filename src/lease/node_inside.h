@@ -68,12 +68,13 @@ struct sl_lease {
     bool agreed; /* It is known to be a grant. */
     bool overlapping;
     bool stolen; /* A thief entered beside it: it lasts, but is not extended. */
+    bool copied; /* Learned from the copy of another node, and not confirmed since. */
     struct sl_owner owner;
     sl_fence fence;
     int32_t priority;
     sl_ms end_ms, lease_ms;
     uint64_t stamp;   /* Of its value: the highest is the newest. */
-    sl_ms sure_ms;    /* It was agreed here, and stands until then at least; 0. */
+    sl_ms sure_ms;    /* It is agreed until then at least, by this node's clock; 0. */
     sl_ms asked_ms;   /* Since when a thief waits; -1: none does. */
     uint64_t session; /* Who took it here; 0: nobody. */
     size_t
@@ -108,10 +109,11 @@ struct sl_place {
     struct sl_reservation reserved;
     struct sl_told told[SL_TOLD];
     uint32_t told_next;
-    sl_fence seen;  /* The highest fence: a fresh attempt needs more. */
-    sl_fence past;  /* The highest that ended here and was not given up: less is not */
-    sl_fence ended; /* believed any more, nor what was released. */
-    sl_ms idle_ms;  /* Since when there is neither lease nor reservation. */
+    sl_fence seen;   /* The highest fence: a fresh attempt needs more. */
+    sl_fence past;   /* The highest that ended here and was not given up: less is not */
+    sl_fence ended;  /* believed any more, nor what was released. */
+    sl_fence lapsed; /* A copied lease that ended here; it may have been extended. 0. */
+    sl_ms idle_ms;   /* Since when there is neither lease nor reservation. */
     struct sl_list waiters; /* Requests, in the order in which they try. */
     struct sl_list watchers;
     uint32_t waiter_count;
@@ -203,6 +205,7 @@ struct sl_peer {
     sl_ms silent_ms;      /* Until then it does not vote, nor learn. */
     sl_ms teach_ms;       /* When it is taught more of what it may have missed, */
     uint64_t lesson;      /* from here on; SL_NEVER: that was all. */
+    bool taught;          /* It has taught us all that it knows since our silence. */
 };
 
 #define SL_PEERS (2 * SL_NODES_MAX)
@@ -262,6 +265,7 @@ struct sl_node {
     uint32_t stash_count;
 
     sl_ms silent_ms; /* Until then nothing is voted for. */
+    sl_ms learn_ms;  /* Until then leases of before may be missing here, at most. */
     sl_ms soon_ms;   /* Until then no other list. */
     sl_fence floor;
     sl_fence fence_last; /* That a seeker here took, or heard of. */
@@ -361,11 +365,15 @@ void sl_place_settle(struct sl_node *n, struct sl_now now, struct sl_place *p);
 
 /* When something about it is due next; the tick frees it when nobody needs it. */
 void sl_place_schedule(struct sl_node *n, struct sl_now now, struct sl_place *p);
-void sl_place_free(struct sl_node *n, struct sl_place *p);
+void sl_place_free(struct sl_node *n, struct sl_now now, struct sl_place *p);
 
 void sl_voter_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
                       const struct sl_message *m);
 void sl_voter_tick(struct sl_node *n, struct sl_now now);
+
+/* A node has taught all that it knows. */
+void sl_voter_taught(struct sl_node *n, struct sl_now now, sl_node_id from,
+                     const struct sl_message *m);
 
 /* How long the longest lease is that stands here, or is expected. */
 sl_ms sl_longest_lease(const struct sl_node *n, struct sl_now now);

@@ -370,15 +370,17 @@ static void teach_one(struct sl_node *n, struct sl_now now, struct sl_place *p,
                       sl_node_id to)
 {
     const struct sl_lease *l = &p->lease;
-    if (!l->live || !l->agreed || l->sure_ms <= now.ms) return;
+    sl_ms left = l->sure_ms - now.ms, end = l->end_ms - SL_GRAIN_MS - now.ms;
+    if (!l->live || !l->agreed || left <= 0) return;
     struct sl_message m = {.type = SL_M_TEACH,
                            .key = sl_place_key(p),
                            .owner = l->owner,
                            .fence = l->fence,
-                           .lease_ms = l->sure_ms - now.ms,
+                           .lease_ms = left > end ? left : end,
+                           .left_ms = left,
                            .priority = l->priority,
                            .stamp = l->stamp,
-                           .flags = SL_F_WHOLE |
+                           .flags = SL_F_WHOLE | SL_F_COPY |
                                     (l->overlapping ? SL_F_OVERLAPPING : 0),
                            .value = sl_text_bytes(l->value),
                            .note = sl_text_bytes(l->note)};
@@ -399,7 +401,7 @@ void sl_seeker_teach(struct sl_node *n, struct sl_now now, struct sl_peer *peer)
     void *items[LESSONS];
     size_t bytes = 0;
     if (peer->silent_ms > now.ms) { /* It learns nothing yet. */
-        peer->teach_ms = peer->silent_ms + n->limits.beat_ms;
+        peer->teach_ms = sl_ms_after(peer->silent_ms, n->limits.beat_ms);
         return;
     }
     do {
@@ -409,7 +411,13 @@ void sl_seeker_teach(struct sl_node *n, struct sl_now now, struct sl_peer *peer)
             bytes += lesson_bytes(items[i]) + LESSON_BYTES / LESSONS;
         }
     } while (peer->lesson != 0 && bytes < LESSON_BYTES);
-    peer->teach_ms = peer->lesson == 0 ? SL_NEVER : now.ms + n->limits.beat_ms;
+    if (peer->lesson != 0) {
+        peer->teach_ms = now.ms + n->limits.beat_ms;
+        return;
+    }
+    struct sl_message m = {.type = SL_M_TAUGHT};
+    peer->teach_ms = SL_NEVER;
+    sl_send(n, now, peer->id, &m);
 }
 
 /* --- ACQUIRE ----------------------------------------------------------------------- */
@@ -533,6 +541,7 @@ static void granted(struct sl_node *n, struct sl_now now, struct sl_request *r)
                                         .overlapping = overlapping};
     n->grants++;
     m.waited_ms = r->waited_ms;
+    m.left_ms = r->end_ms - now.ms;
     m.flags = overlapping ? SL_F_OVERLAPPING : 0;
     sign(r);
     teach(n, now, r, &m);
@@ -691,6 +700,7 @@ static void extended(struct sl_node *n, struct sl_now now, struct sl_request *r,
         m.note = sl_text_bytes(v->note);
         m.value = sl_text_bytes(v->value);
         m.stamp = v->stamp;
+        m.left_ms = r->end_ms - now.ms;
         m.flags = SL_F_EXTENDED | (v->flags & SL_F_OVERLAPPING);
         teach(n, now, r, &m);
         sign(r);

@@ -88,8 +88,11 @@ static void drop_beside(struct sl_node *n, struct sl_place *p)
     drop(n, &p->beside);
 }
 
-void sl_place_free(struct sl_node *n, struct sl_place *p)
+static void tell_lapsed(struct sl_node *n, struct sl_now now, struct sl_place *p);
+
+void sl_place_free(struct sl_node *n, struct sl_now now, struct sl_place *p)
 {
+    tell_lapsed(n, now, p);
     if (p->due != SL_HEAP_NONE) sl_heap_remove(&n->place_ends, p->due);
     if (p->seen > n->floor) n->floor = p->seen;
     free_lease(&p->lease);
@@ -234,6 +237,14 @@ static void tell_over(struct sl_node *n, struct sl_now now, struct sl_place *p,
     if (t->granted) sl_tell(n, &e);
 }
 
+/* A copied lease ended here, and nobody has told of an extension since: either the key is
+ * forgotten now, or a later lease of it is agreed. */
+static void tell_lapsed(struct sl_node *n, struct sl_now now, struct sl_place *p)
+{
+    if (p->lapsed != 0) tell_over(n, now, p, p->lapsed, SL_E_EXPIRED);
+    p->lapsed = 0;
+}
+
 /* The thief's lease is over, or was given up: who was there before it may act still. */
 static bool put_back(struct sl_node *n, struct sl_now now, struct sl_place *p)
 {
@@ -282,13 +293,26 @@ static void end_reservation(struct sl_node *n, struct sl_now now, struct sl_plac
     p->lease.asked_ms = -1;
 }
 
+/* Its time is over here. Whether it is over elsewhere, a voter that has it only from the copy
+ * of another node does not know: that node may have missed an extension. */
+static void expire(struct sl_node *n, struct sl_now now, struct sl_place *p)
+{
+    bool copied = p->lease.copied;
+#ifdef MUT_HEARSAY
+    copied = false;
+#endif
+    if (p->lease.agreed && !p->lease.stolen) {
+        if (copied) p->lapsed = p->lease.fence;
+        else tell_over(n, now, p, p->lease.fence, SL_E_EXPIRED);
+    }
+    end_lease(n, now, p, false);
+}
+
 void sl_place_settle(struct sl_node *n, struct sl_now now, struct sl_place *p)
 {
     bool changed = false;
     if (p->lease.live && now.ms >= p->lease.end_ms) {
-        if (p->lease.agreed && !p->lease.stolen)
-            tell_over(n, now, p, p->lease.fence, SL_E_EXPIRED);
-        end_lease(n, now, p, false);
+        expire(n, now, p);
         changed = true;
     }
     if (p->reserved.live && now.ms >= p->reserved.end_ms) {
@@ -309,7 +333,7 @@ void sl_voter_tick(struct sl_node *n, struct sl_now now)
         struct sl_place *p = n->place_ends.items[0].owner;
         sl_place_settle(n, now, p);
         if (due_of(n, p) > now.ms) sl_place_schedule(n, now, p);
-        else if (!p->lease.live && !p->reserved.live) sl_place_free(n, p);
+        else if (!p->lease.live && !p->reserved.live) sl_place_free(n, now, p);
     }
 }
 
@@ -412,7 +436,7 @@ static bool record(struct sl_node *n, struct sl_now now, struct sl_place *p,
     if (!same) {
         bool taken = m->fence == p->taken_fence; /* While the disk was slow. */
         l->asked_ms = -1;
-        l->stolen = false;
+        l->stolen = l->copied = false;
         l->sure_ms = taken ? p->taken_sure_ms : 0;
         l->session = taken ? p->taken_session : 0;
     }
@@ -658,6 +682,7 @@ static bool extend(struct sl_node *n, struct sl_now now, struct sl_place *p,
 #endif
     l->end_ms = later(l->end_ms, end_ms);
     l->lease_ms = m->lease_ms;
+    l->copied = false;
     count_length(n, l, m->lease_ms);
     sl_place_schedule(n, now, p);
     return true;
@@ -742,6 +767,7 @@ static void on_release(struct sl_node *n, struct sl_now now, sl_node_id from,
         drop_beside(n, p);
     } else if (p != NULL && final) {
         tell_over(n, now, p, m->fence, SL_E_RELEASED);
+        if (m->fence == p->lapsed) p->lapsed = 0;
         sl_seeker_wake(n, now, p);
     }
     if (!final) remember_given_up(n, now, m);
@@ -812,6 +838,23 @@ static void keep_lesson(struct sl_node *n, struct sl_now now, struct sl_place *p
     if (!set_texts(l, m)) drop(n, &p->lesson);
 }
 
+/* Whether its holder has released it. That it expired here proves nothing: if it was extended
+ * elsewhere, it is agreed still. */
+static bool is_released(const struct sl_place *p, sl_fence fence)
+{
+    if (fence <= p->ended) return true;
+#ifdef MUT_LAPSED
+    return is_over(p, fence);
+#endif
+#ifdef MUT_RELEASED
+    return false;
+#endif
+    for (size_t i = 0; i < SL_TOLD; i++)
+        if (p->told[i].fence == fence)
+            return p->told[i].over && p->told[i].how == SL_E_RELEASED;
+    return false;
+}
+
 /* A lease that is agreed, and that we lack. */
 static struct sl_place *learn(struct sl_node *n, struct sl_now now, sl_node_id from,
                               const struct sl_message *m)
@@ -820,8 +863,7 @@ static struct sl_place *learn(struct sl_node *n, struct sl_now now, sl_node_id f
     if ((m->flags & SL_F_WHOLE) == 0 || !is_fresh(n, now, from, m)) return NULL;
     if (!sl_is_believable(n, now, m->fence)) return NULL;
     struct sl_place *p = sl_place_get(n, now, m->key, &status);
-    if (p == NULL || m->fence < p->past || m->fence <= p->ended || is_over(p, m->fence))
-        return NULL;
+    if (p == NULL || m->fence < p->past || is_released(p, m->fence)) return NULL;
     if (p->lease.live && !p->lease.agreed && m->fence < p->lease.fence)
         keep_lesson(n, now, p, m);
     if (p->lease.live ? m->fence < p->lease.fence
@@ -834,6 +876,8 @@ static struct sl_place *learn(struct sl_node *n, struct sl_now now, sl_node_id f
     bool overlapping = (m->flags & SL_F_OVERLAPPING) != 0;
     if (p->lease.live && !make_way(n, now, p, overlapping)) return NULL;
     if (!record(n, now, p, m, overlapping)) return NULL;
+    p->lease.copied = (m->flags & SL_F_COPY) != 0;
+    if (p->lapsed == m->fence) p->lapsed = 0;
     n->taught++;
     return p;
 }
@@ -850,8 +894,25 @@ static void learn_more(struct sl_node *n, struct sl_now now, sl_node_id from,
     if (end_ms <= l->end_ms || !sl_may_vote(n, now, 0, m->lease_ms)) return;
     l->end_ms = end_ms;
     l->lease_ms = m->lease_ms;
+    if ((m->flags & SL_F_COPY) == 0) l->copied = false;
     count_length(n, l, m->lease_ms);
     sl_place_schedule(n, now, p);
+}
+
+/* Until when it is agreed at least, by our clock: from then on this node, too, may not teach
+ * it. The sender counted from when it sent this; our clock then showed what it had last heard
+ * of it, or more. */
+static void rely_on(struct sl_lease *l, const struct sl_message *m, struct sl_now now)
+{
+    sl_ms left = m->left_ms < m->lease_ms ? m->left_ms : m->lease_ms;
+    sl_ms sure_ms = m->heard_ms + sl_shrink(left) - SL_GRAIN_MS;
+#ifdef MUT_FARSURE
+    sure_ms = now.ms + left;
+#endif
+    (void)now;
+#ifndef MUT_OWNSURE
+    if (left > 0) l->sure_ms = later(l->sure_ms, sure_ms);
+#endif
 }
 
 static void on_teach(struct sl_node *n, struct sl_now now, sl_node_id from,
@@ -867,6 +928,8 @@ static void on_teach(struct sl_node *n, struct sl_now now, sl_node_id from,
     if (p == NULL || (!here && !is_fresh(n, now, from, m))) return;
     bool overlapping = (m->flags & SL_F_OVERLAPPING) != 0;
     if (here && overlapping && p->beside != NULL) tell_stolen(n, p);
+    if (here && from != n->id && is_fresh(n, now, from, m)) rely_on(&p->lease, m, now);
+    if (p->lapsed < m->fence) tell_lapsed(n, now, p);
     tell_granted(n, p, m);
     if ((m->flags & SL_F_EXTENDED) != 0 && !told_of(p, m->fence)->over) {
         struct sl_event e = event_of(p, m->fence, SL_E_EXTENDED);
@@ -874,6 +937,14 @@ static void on_teach(struct sl_node *n, struct sl_now now, sl_node_id from,
         sl_tell(n, &e);
     }
     if (here) agree(n, now, p, overlapping);
+}
+
+/* What came before it has been handled, or waits for the disk. */
+void sl_voter_taught(struct sl_node *n, struct sl_now now, sl_node_id from,
+                     const struct sl_message *m)
+{
+    struct sl_peer *p = sl_peer(n, from);
+    if (p != NULL && is_fresh(n, now, from, m)) p->taught = true;
 }
 
 static void on_look(struct sl_node *n, struct sl_now now, sl_node_id from,

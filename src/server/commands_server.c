@@ -281,7 +281,8 @@ static void info_cluster(const struct server *s, struct text *t)
     line(t, "links_unread:%" PRIu64, links.unread);
     line(t, "nodes_version:%" PRIu64, list->version);
     line(t, "nodes_changing:%d", n.changing);
-    line(t, "silent_ms:%" PRId64, n.silent_ms);
+    /* An operator waits for this before the next node is restarted. */
+    line(t, "silent_ms:%" PRId64, n.silent_ms > 0 ? n.silent_ms : n.learning_ms);
     line(t, "answer_ms:%" PRId64, n.answer_ms);
     line(t, "leases:%zu", n.leases);
     line(t, "requests:%zu", n.requests);

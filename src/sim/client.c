@@ -81,8 +81,12 @@ void sl_client_hang_up(struct world *w, uint32_t c)
 
 bool sl_client_connect(struct world *w, uint32_t c)
 {
+    return sl_client_connect_from(w, c, sl_below(&w->chance, SL_SIM_NODES));
+}
+
+bool sl_client_connect_from(struct world *w, uint32_t c, uint32_t start)
+{
     struct client *x = &w->clients[c];
-    uint32_t start = sl_below(&w->chance, SL_SIM_NODES);
     uint32_t members = sl_books_newest(&w->books);
     /* Most know who is on the list; some ask anybody. */
     if (x->role == ROLE_USER && sl_maybe(&w->chance, 1000)) members = ~0u;
@@ -422,6 +426,10 @@ void sl_client_acts(struct world *w, uint32_t c)
         return;
     }
     uint64_t wake = x->wake;
+    if (x->role == ROLE_KEEPS) {
+        sl_rolling_client_acts(w, c);
+        return;
+    }
     if (x->role != ROLE_USER) {
         sl_heal_client_acts(w, c);
         return;
@@ -485,7 +493,8 @@ void sl_client_answered(struct world *w, uint32_t c, const struct happening *h)
     TRACE(w, "c%u < %s k%u: %s (request %llu)", c + 1, sl_ask_word(was.type), was.key,
           sluice_status_word(h->parcel->answer.status), (unsigned long long)h->number);
     take_answer(w, c, &was, h->parcel);
-    if (x->role != ROLE_USER) sl_heal_answered(w, c, &was, h->parcel);
+    if (x->role == ROLE_KEEPS) sl_rolling_answered(w, c, &was, h->parcel);
+    else if (x->role != ROLE_USER) sl_heal_answered(w, c, &was, h->parcel);
     sl_client_acts(w, c);
 }
 

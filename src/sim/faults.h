@@ -30,7 +30,8 @@
     FAULT(STEAL,   "steal",   5000, "clients have priorities, and steal") \
     FAULT(FORCE,   "force",   1500, "and enter beside the holder after a while") \
     FAULT(MOVE,    "move",    6000, "clients go to other nodes") \
-    FAULT(STALE,   "stale",   5000, "clients extend what they had long ago")
+    FAULT(STALE,   "stale",   5000, "clients extend what they had long ago") \
+    FAULT(ROLLING, "rolling",  300, "nodes are restarted one by one, and no lease may be lost")
 /* clang-format on */
 
 enum fault {

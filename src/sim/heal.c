@@ -291,7 +291,8 @@ void sl_heal_client_acts(struct world *w, uint32_t c)
             case ROLE_TRIES: try_key(w, c); break;
             case ROLE_VICTIM: act_as_victim(w, c); break;
             case ROLE_THIEF: steal(w, c); break;
-            case ROLE_USER: break;
+            case ROLE_USER:
+            case ROLE_KEEPS: break;
         }
     }
     /* Look again soon. */

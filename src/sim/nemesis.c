@@ -46,7 +46,7 @@ static void cut_a_link(struct world *w)
     if (both) cut(w, b, a, length);
 }
 
-static void part(struct world *w, uint32_t side, int64_t length)
+void sl_nemesis_part(struct world *w, uint32_t side, int64_t length)
 {
     TRACE(w, "parted: %#x from the others for %lld ms", side,
           (long long)(length / 1000));
@@ -61,11 +61,12 @@ static void part_some(struct world *w)
 {
     uint32_t alone = sl_below(&w->chance, SL_SIM_NODES);
     if (sl_maybe(&w->chance, 7000)) {
-        part(w, sl_below(&w->chance, 1u << SL_SIM_NODES), draw_length(w));
+        sl_nemesis_part(w, sl_below(&w->chance, 1u << SL_SIM_NODES), draw_length(w));
         return;
     }
     /* One alone, for long; or until the list has changed twice, and it does not know. */
-    part(w, 1u << alone, sl_between(&w->chance, 2000, 8000) * w->lease_max_ms);
+    sl_nemesis_part(w, 1u << alone,
+                    sl_between(&w->chance, 2000, 8000) * w->lease_max_ms);
     w->alone = alone;
     w->alone_until = w->books.list_count + 2;
 }
@@ -81,7 +82,7 @@ static void bring_back(struct world *w)
         w->machines[o].links[w->alone].cut_until_us =
             w->machines[w->alone].links[o].cut_until_us = 0;
     if (sl_maybe(&w->chance, 5000))
-        part(w, 1u << w->alone | 1u << one, 2000 * w->lease_max_ms);
+        sl_nemesis_part(w, 1u << w->alone | 1u << one, 2000 * w->lease_max_ms);
 }
 
 /* ---- machines ---- */
@@ -237,6 +238,10 @@ void sl_nemesis_acts(struct world *w)
                 {FAULT_EMPTY, empty_a_folder}};
     const uint32_t n = sizeof acts / sizeof acts[0];
     if (w->heal != HEAL_NOT) return;
+    if (sl_has_fault(w, FAULT_ROLLING)) {
+        sl_rolling_acts(w);
+        return;
+    }
     bring_back(w);
     for (uint32_t tries = 0; tries < n; tries++) {
         uint32_t i = sl_below(&w->chance, n);

@@ -86,6 +86,7 @@ static void draw(struct world *w)
     draw_limits(w);
     draw_counts(w);
     draw_speeds(w);
+    if (sl_has_fault(w, FAULT_ROLLING)) sl_rolling_draw(w);
 }
 
 static struct clock draw_clock(struct world *w)
@@ -176,8 +177,8 @@ void sl_machine_kill(struct world *w, uint32_t m)
     x->node = NULL;
     lose_power(w, x);
     for (uint32_t c = 0; c < SL_SIM_CLIENTS; c++) {
-        /* Its clients notice, sooner or later. */
-        if (w->clients[c].life == x->life)
+        /* Its clients notice, sooner or later; some look themselves. */
+        if (w->clients[c].life == x->life && w->clients[c].role != ROLE_KEEPS)
             sl_client_wake(w, c,
                            sl_client_clock(w, c) + sl_between(&w->chance, 0, 300000));
     }
@@ -429,7 +430,7 @@ static void begin(struct world *w)
     if (sl_has_fault(w, FAULT_WALL)) draw_walls(w);
     for (uint32_t c = 0; c < w->client_count; c++) {
         w->clients[c].clock = draw_clock(w);
-        sl_client_init(w, c, ROLE_USER);
+        sl_client_init(w, c, sl_has_fault(w, FAULT_ROLLING) ? ROLE_KEEPS : ROLE_USER);
     }
     sl_later(w, 1000, (struct happening){.type = HAPPENS_LINKS});
     sl_later(w, w->nemesis_us, (struct happening){.type = HAPPENS_NEMESIS});

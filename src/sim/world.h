@@ -5,6 +5,7 @@
  *     client.c   clients: they acquire, extend, release, change node
  *     nemesis.c  what breaks; operators who change the list of nodes
  *     heal.c     nothing breaks any more: now it has to go on
+ *     rolling.c  nodes are restarted one by one, and no lease may be lost
  *     trace.c    what happened, to read
  *
  * Time is that of the world, in microseconds; nobody in it knows that time. */
@@ -73,6 +74,7 @@ enum role {
     ROLE_TRIES,  /* After all is healed: gets a key. */
     ROLE_VICTIM, /* Holds it, extends, and does not go when asked. */
     ROLE_THIEF,
+    ROLE_KEEPS, /* In a rolling restart: takes a key, and must never lose it. */
 };
 
 struct sim_request {
@@ -108,6 +110,7 @@ struct client {
     int64_t paused_us;
     int32_t priority;
     bool ignores; /* That it is asked to go. */
+    bool retries; /* Its last request failed: it goes to the next node. */
     struct hold hold;
     struct hold old[SL_SIM_OLD]; /* Lost by time alone. */
     struct sim_request requests[SL_SIM_REQUESTS];
@@ -144,6 +147,8 @@ struct world {
     uint32_t alone;       /* A node that is parted from all others, */
     uint32_t alone_until; /* until there have been so many lists; 0: none is. */
     bool growing;         /* What operators mean to do to the list. */
+    uint32_t rolled;      /* Nodes that were restarted, in a rolling restart, */
+    int64_t cut_off_us;   /* and until when one is cut off. */
     uint64_t heal_at;     /* After so many events; 0: never. */
 
     struct machine machines[SL_SIM_NODES];
@@ -212,6 +217,8 @@ void sl_client_answered(struct world *w, uint32_t c, const struct happening *h);
 void sl_client_hears(struct world *w, uint32_t c, const struct happening *h);
 void sl_client_hang_up(struct world *w, uint32_t c);
 bool sl_client_connect(struct world *w, uint32_t c); /* False: there is no node. */
+/* To this one, or the next one that runs. */
+bool sl_client_connect_from(struct world *w, uint32_t c, uint32_t start);
 bool sl_client_is_busy(const struct client *c);
 
 /* Sends a request; `ask` is filled but for session and note. Returns its number. */
@@ -234,6 +241,7 @@ struct sl_bytes sl_key_bytes(uint32_t key);
 
 void sl_nemesis_acts(struct world *w);
 void sl_nemesis_crash(struct world *w, uint32_t m);
+void sl_nemesis_part(struct world *w, uint32_t side, int64_t length_us);
 void sl_operator_acts(struct world *w, uint32_t operator);
 
 /* --- heal.c ----------------------------------------------------------------------- */
@@ -243,6 +251,14 @@ void sl_heal_goes_on(struct world *w); /* After each event. */
 void sl_heal_client_acts(struct world *w, uint32_t c);
 void sl_heal_answered(struct world *w, uint32_t c, const struct sim_request *r,
                       const struct parcel *p);
+
+/* --- rolling.c --------------------------------------------------------------------- */
+
+void sl_rolling_draw(struct world *w);
+void sl_rolling_acts(struct world *w);
+void sl_rolling_client_acts(struct world *w, uint32_t c);
+void sl_rolling_answered(struct world *w, uint32_t c, const struct sim_request *r,
+                         const struct parcel *p);
 
 /* --- trace.c ---------------------------------------------------------------------- */
 

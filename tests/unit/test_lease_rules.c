@@ -383,6 +383,45 @@ static void V6_a_lesson_replaces_no_lease_of_a_higher_fence(void **state)
 }
 
 /* A key is forgotten some time after its lease; its fences are not. */
+/* Node 3 is cut off until its copy has ended. Nobody else has had the key, and the holder goes
+ * on: node 3 learns the lease with the next extension, and counts again. */
+static void V6_a_lease_that_expired_here_is_learned_again(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    cut(s, 0, 3, SL_M_NONE);
+    for (int i = 0; i < 4; i++) {
+        pass(s, 300);
+        assert_int_equal(extend(s, 1 + (sl_node_id)i % 2, a, 1000), SLUICE_OK);
+    }
+    assert_int_equal(events(s, 3, SL_E_EXPIRED, a), 1);
+    open_all(s);
+    assert_int_equal(voter_has(s, 3), 0);
+    pass(s, 100); /* Nodes hear of each other again. */
+    assert_int_equal(extend(s, 2, a, 1000), SLUICE_OK);
+    assert_int_equal(voter_has(s, 3), a);
+    crash(s, 2);
+    assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
+    pass(s, 1100);
+    assert_int_equal(voter_has(s, 3), 0);
+    stage_end(s);
+}
+
+/* The release has overtaken the news of the grant. */
+static void V6_a_lease_that_was_released_is_not_learned_again(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    cut(s, 1, 2, SL_M_ACQUIRE);
+    hold(s, 1, 2, SL_M_TEACH);
+    sl_fence a = take(s, 1, 1000);
+    assert_int_equal(release(s, 1, a), 1);
+    deliver(s, 1, 2, SL_M_TEACH);
+    assert_int_equal(voter_has(s, 2), 0);
+    stage_end(s);
+}
+
 static void V6_what_was_seen_of_a_forgotten_key_stays(void **state)
 {
     (void)state;
@@ -762,6 +801,114 @@ static void S4_an_attempt_is_no_copy(void **state)
 }
 
 /* A release that reached nobody else: not the news of it, but votes decide. */
+static sl_ms learning_of(const struct stage *s, sl_node_id at)
+{
+    struct sl_node_stats stats;
+    sl_node_stats(s->actor[at].node, clock_of(s, at), &stats);
+    return stats.learning_ms;
+}
+
+static sl_ms left_at(struct stage *s, sl_node_id at)
+{
+    struct sl_copy c;
+    if (!sl_node_copy(s->actor[at].node, clock_of(s, at), (struct sl_bytes){"k", 1},
+                      &c))
+        return 0;
+    return c.left_ms;
+}
+
+/* Node 3 runs all extensions itself while it is silent: it has no copy, and neither of the
+ * others has run any. Both know them all the same, and teach them. */
+static void S4_a_node_teaches_extensions_that_others_ran(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    restart(s, 3);
+    while (silence_of(s, 3) > 0) {
+        assert_int_equal(extend(s, 3, a, 1000), SLUICE_OK);
+        for (int i = 0; i < 400 && silence_of(s, 3) > 0; i++) pass(s, 1);
+    }
+    pass(s, 1);
+    assert_int_equal(voter_has(s, 3), a);
+    sl_ms less = left_at(s, 2) - left_at(s, 3);
+    assert_in_range(less + 5, 0, 10);
+    assert_int_equal(learning_of(s, 3), 0);
+    crash(s, 2);
+    assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
+    stage_end(s);
+}
+
+/* Node 2 hears late that the lease is agreed. It may not teach it any longer than node 1: by
+ * then another may have had the key. */
+static void S4_what_is_agreed_counts_from_when_that_was_said(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    hold(s, 1, 2, SL_M_TEACH);
+    sl_fence a = take(s, 1, 2000);
+    pass(s, 500);
+    cut(s, 0, 1, SL_M_VOTE);
+    cut(s, 1, 3, SL_M_RENEW);
+    assert_int_equal(extend(s, 1, a, 60000), SLUICE_ENOQUORUM); /* But node 2 has it. */
+    pass(s, 500);
+    deliver(s, 1, 2, SL_M_TEACH);
+    open_all(s);
+    unlink_nodes(s, 1, 3); /* It would be right to teach it. */
+    while (voter_has(s, 3) == a) pass(s, 1);
+    pass(s, 50);
+    assert_int_equal(voter_has(s, 2), a);
+    assert_int_equal(copy_at(s, 2), a);
+    unlink_nodes(s, 2, 3);
+    link_nodes(s, 2, 3);
+    pass(s, 300);
+    assert_int_equal(voter_has(s, 3), 0);
+    stage_end(s);
+}
+
+/* Until it was taught what others have, a node that started must not be relied on. */
+static void S4_a_node_that_started_is_ready_when_it_was_taught(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 5000);
+    pass(s, 300);
+    assert_int_equal(learning_of(s, 1), 0);
+    restart(s, 3);
+    hold(s, 0, 3, SL_M_TEACH);
+    hold(s, 0, 3, SL_M_TAUGHT);
+    assert_true(learning_of(s, 3) > silence_of(s, 3));
+    while (silence_of(s, 3) > 1000) pass(s, 1);
+    assert_int_equal(extend(s, 1, a, 5000), SLUICE_OK);
+    end_silence(s);
+    pass(s, 10);
+    assert_true(learning_of(s, 3) > 0);
+    deliver_all(s, 0, 3, SL_M_TEACH);
+    assert_int_equal(voter_has(s, 3), a);
+    assert_true(learning_of(s, 3) > 0);
+    deliver_all(s, 1, 3, SL_M_TAUGHT);
+    assert_true(learning_of(s, 3) > 0);
+    deliver_all(s, 2, 3, SL_M_TAUGHT);
+    assert_int_equal(learning_of(s, 3), 0);
+    stage_end(s);
+}
+
+/* Nobody teaches it: then it waits as long as a lease may last without an extension. */
+static void S4_a_node_is_ready_after_the_longest_lease_at_last(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    take(s, 1, 5000);
+    restart(s, 3);
+    hold(s, 0, 3, SL_M_TAUGHT);
+    end_silence(s);
+    pass(s, 4990);
+    assert_true(learning_of(s, 3) > 0);
+    pass(s, 100);
+    assert_int_equal(learning_of(s, 3), 0);
+    stage_end(s);
+}
+
 static void S5_it_acts_on_votes_alone(void **state)
 {
     (void)state;
@@ -1520,6 +1667,69 @@ static void events_are_told_at_every_node_once(void **state)
     stage_end(s);
 }
 
+/* Node 3 is restarted, while the holder extends through node 1. Then it has a copy. */
+static void restart_under(struct stage *s, sl_fence a)
+{
+    forget_events(s);
+    restart(s, 3);
+    while (silence_of(s, 3) > 0) {
+        assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
+        for (int i = 0; i < 300 && silence_of(s, 3) > 0; i++) pass(s, 1);
+    }
+    pass(s, 10);
+    assert_int_equal(voter_has(s, 3), a);
+}
+
+/* Node 3 has a lease from the copies of others alone, and misses its extension: it does not
+ * know that it is over, and says nothing. */
+static void a_copy_that_ends_is_not_told_as_expired(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    restart_under(s, a);
+    cut(s, 0, 3, SL_M_NONE);
+    pass(s, 300);
+    assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
+    pass(s, 750);
+    assert_int_equal(copy_at(s, 3), 0);
+    assert_int_equal(events(s, 3, SL_E_EXPIRED, a), 0);
+    open_all(s);
+    pass(s, 100);
+    assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
+    assert_int_equal(copy_at(s, 3), a);
+    assert_int_equal(events(s, 3, SL_E_GRANTED, a), 1);
+    assert_int_equal(events(s, 3, SL_E_EXTENDED, a), 1);
+    pass(s, 1100);
+    assert_int_equal(events(s, 3, SL_E_EXPIRED, a), 1);
+    stage_end(s);
+}
+
+/* What became of it is told when nobody has spoken of it for long, or when the next lease of the
+ * key is agreed; and not at all if it was released. */
+static void a_copy_that_ended_is_told_as_expired_in_the_end(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct stage *s = stage_new(3);
+        sl_fence a = take(s, 1, 1000);
+        restart_under(s, a);
+        if (i == 2) cut(s, 1, 0, SL_M_RENEW); /* Node 1 alone has it for longer. */
+        if (i == 2) assert_int_equal(extend(s, 1, a, 60000), SLUICE_ENOQUORUM);
+        open_all(s);
+        pass(s, 1000);
+        assert_int_equal(copy_at(s, 3), 0);
+        assert_int_equal(events(s, 3, SL_E_EXPIRED, a), 0);
+        if (i == 0) pass(s, 2 * s->limits.forget_ms);
+        if (i == 1) take(s, 1, 1000);
+        if (i == 2) assert_int_equal(release(s, 1, a), 1);
+        pass(s, 10);
+        assert_int_equal(events(s, 3, SL_E_EXPIRED, a), i < 2);
+        assert_int_equal(events(s, 3, SL_E_RELEASED, a), i == 2);
+        stage_end(s);
+    }
+}
+
 static void a_session_s_own_grant_is_released_without_a_fence(void **state)
 {
     (void)state;
@@ -1649,6 +1859,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(V6_a_lesson_that_was_long_on_its_way_is_not_believed),
         cmocka_unit_test(V6_a_lesson_below_what_was_seen_is_not_believed),
         cmocka_unit_test(V6_a_lesson_replaces_no_lease_of_a_higher_fence),
+        cmocka_unit_test(V6_a_lease_that_expired_here_is_learned_again),
+        cmocka_unit_test(V6_a_lease_that_was_released_is_not_learned_again),
         cmocka_unit_test(V6_what_was_seen_of_a_forgotten_key_stays),
         cmocka_unit_test(V7_a_reservation_refuses_extensions_and_others),
         cmocka_unit_test(V7_a_reservation_outlives_the_thief_s_attempts),
@@ -1668,6 +1880,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(S4_an_extension_teaches_those_who_lack_it),
         cmocka_unit_test(S4_who_missed_an_extension_learns_of_it),
         cmocka_unit_test(S4_an_attempt_is_no_copy),
+        cmocka_unit_test(S4_a_node_teaches_extensions_that_others_ran),
+        cmocka_unit_test(S4_what_is_agreed_counts_from_when_that_was_said),
+        cmocka_unit_test(S4_a_node_that_started_is_ready_when_it_was_taught),
+        cmocka_unit_test(S4_a_node_is_ready_after_the_longest_lease_at_last),
         cmocka_unit_test(S5_it_acts_on_votes_alone),
         cmocka_unit_test(S5_a_check_asks_a_majority),
         cmocka_unit_test(a_minority_grants_nothing_and_reads_its_copy),
@@ -1704,6 +1920,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(Q10_those_who_split_the_votes_try_again),
         cmocka_unit_test(Q11_a_restarted_node_learns_a_lease_with_its_extension),
         cmocka_unit_test(events_are_told_at_every_node_once),
+        cmocka_unit_test(a_copy_that_ends_is_not_told_as_expired),
+        cmocka_unit_test(a_copy_that_ended_is_told_as_expired_in_the_end),
         cmocka_unit_test(a_session_s_own_grant_is_released_without_a_fence),
         cmocka_unit_test(who_withdraws_leaves_nothing),
         cmocka_unit_test(a_waiter_is_told_in_time),
