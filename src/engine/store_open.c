@@ -57,7 +57,8 @@ static const char *words_of(int rc)
 
 static int refuse(const char *path, int rc, char *why, size_t why_bytes)
 {
-    const char *words = words_of(rc);
+    const char *words = rc == ELOOP ? "is a symbolic link; put the file itself there"
+                                    : words_of(rc);
     if (words != NULL) snprintf(why, why_bytes, "the file %s %s", path, words);
     else snprintf(why, why_bytes, "the file %s: %s", path, mdb_strerror(rc));
     return sl_store_status(rc);
@@ -72,7 +73,7 @@ static int make_lock(const char *path)
     char name[PATH_MAX];
     if (snprintf(name, sizeof name, "%s-lock", path) >= (int)sizeof name)
         return ENAMETOOLONG;
-    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return errno;
     int rc = posix_fallocate(fd, 0, LOCK_BYTES);
     close(fd);
@@ -86,6 +87,13 @@ static void on_nonsense(MDB_env *env, const char *where)
     (void)where;
     mdb_env_get_path(env, &path);
     fprintf(stderr, "the file %s is damaged (sluice store check); LMDB says: ", path);
+}
+
+/* LMDB would follow it, and write somewhere else. */
+static bool is_link(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
 static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
@@ -105,6 +113,7 @@ static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
     if (bytes_max > 0) {
         if ((rc = mdb_env_set_mapsize(s->env, bytes_max)) != 0) return rc;
         if ((rc = make_lock(path)) != 0) return rc;
+        if (is_link(path)) return ELOOP;
     }
     if ((rc = mdb_env_open(s->env, path, flags, 0600)) != 0) return rc;
     if (mdb_env_get_maxkeysize(s->env) < SL_STORE_KEY_MAX) return MDB_VERSION_MISMATCH;

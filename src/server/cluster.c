@@ -488,11 +488,11 @@ int sl_cluster_start(struct server *s)
         sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
         return -1;
     }
-    int status = sl_folder_open(&c->folder, s->settings);
-    if (status == 0)
+    c->folder = s->folder;
+    if (!s->has_folder)
         return fail(c, "a node needs a folder to keep its promises in: --data FOLDER",
                     "there is none");
-    if (status < 0 || read_peers(s, &peers) != 0 || read_folder(c, &start) != 0 ||
+    if (read_peers(s, &peers) != 0 || read_folder(c, &start) != 0 ||
         choose_list(s, &peers, &start) != 0)
         return -1;
     if (draw(&start.epoch) != 0 || draw(&start.birth) != 0)

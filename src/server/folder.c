@@ -33,6 +33,10 @@ static const char *advice(int error)
         case EPERM:
             return "data: this user may not write there; give it the folder, or choose "
                    "another --data";
+        case ELOOP:
+            return "data: a file there is a symbolic link, and the server follows "
+                   "none; "
+                   "remove it, or choose another --data";
         default: return "data: cannot write there";
     }
 }
@@ -135,14 +139,51 @@ static int choose(struct sl_folder *f, const struct sl_settings *set)
 
 /* --- Whose ------------------------------------------------------------------ */
 
+/* Somebody else who can write there could put other files in the place of ours. */
+static int check_owner(const struct sl_folder *f)
+{
+    struct stat st;
+    char why[120];
+    if (fstat(f->fd, &st) != 0)
+        return sl_folder_fail(f, "data: cannot open the folder", strerror(errno));
+#ifdef MUT_DIROWNER
+    st.st_uid = geteuid();
+#endif
+#ifdef MUT_DIRMODE
+    st.st_mode = 0700;
+#endif
+    if (st.st_uid != geteuid()) {
+        snprintf(why, sizeof why, "its owner is uid %u, the server runs as uid %u",
+                 st.st_uid, geteuid());
+        return sl_folder_fail(f,
+                              "data: this directory belongs to another user; give it "
+                              "to the server's user (chown), or choose another --data",
+                              why);
+    }
+    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        snprintf(why, sizeof why, "its mode is %04o", st.st_mode & 07777u);
+        return sl_folder_fail(f,
+                              "data: other users can write to this directory; run "
+                              "chmod go-w on it, or choose another --data",
+                              why);
+    }
+    return 0;
+}
+
 /* One server to a folder: two would both believe what is in it. */
 static int take(struct sl_folder *f)
 {
+    struct stat st;
     f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->fd < 0)
         return sl_folder_fail(f, "data: cannot open the folder", strerror(errno));
-    f->lock = openat(f->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (check_owner(f) != 0) return -1;
+    f->lock = openat(f->fd, "lock",
+                     O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (f->lock < 0) return sl_folder_fail_disk(f, errno);
+    if (fstat(f->lock, &st) != 0 || !S_ISREG(st.st_mode))
+        return sl_folder_fail(f, "data: \"lock\" there is no regular file; remove it",
+                              "wrong type");
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) return 1;
     return sl_folder_fail(f,
                           "data: another server uses this folder; stop it, or choose "

@@ -4,7 +4,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -44,6 +46,22 @@ static void be_steady(void)
     mallopt(M_MXFAST, 0);
 }
 
+/* Passwords are in memory, and a core file may be read by others, or be sent away. A limit of 0
+ * is not enough where a program collects cores: it is given one that has no memory in it. */
+static void keep_from_cores(void)
+{
+    const struct rlimit none = {0, 0};
+#ifdef MUT_CORES
+    return;
+#endif
+    setrlimit(RLIMIT_CORE, &none);
+    int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    if (write(fd, "0", 1) != 1)
+        sl_log(SL_LOG_WARN, "core-dumps: cannot keep memory out of core files", NULL);
+    close(fd);
+}
+
 static int start_state(struct server *s)
 {
     if (s->settings->node == 0) return sl_state_start(s);
@@ -59,8 +77,15 @@ static int serve(struct sl_settings *settings)
     be_steady();
     signal(SIGPIPE, SIG_IGN);
     sl_dispatch_setup();
-    if (sl_server_start(&s, settings) != 0 || sl_server_listen(&s) != 0)
-        return EXIT_COULD_NOT;
+    if (!settings->core_dumps) keep_from_cores();
+    if (sl_server_start(&s, settings) != 0) return EXIT_COULD_NOT;
+        /* First, so that nobody connects to a server that cannot have its folder. */
+#ifdef MUT_DIRLATE
+    if (sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
+#endif
+    int folder = sl_folder_open(&s.folder, settings);
+    s.has_folder = folder == 1;
+    if (folder < 0 || sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
     /* Last, since from then on the grants of a clean stop are ours to keep. */
     if (start_state(&s) != 0) {
         sl_server_stop_listening(&s);
@@ -92,11 +117,35 @@ static void open_std(void)
         }
 }
 
+static void warn_of_file(const char *setting, const char *path)
+{
+    struct stat st;
+    if (*path == '\0' || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return;
+    if ((st.st_mode & (S_IROTH | S_IWOTH)) == 0) return;
+#ifdef MUT_SECRETREAD
+    return;
+#endif
+    sl_log(SL_LOG_WARN,
+           "every user can read or write this file, and it has a secret in it; run "
+           "chmod o-rwx on it",
+           "setting", setting, "file", path, NULL);
+}
+
+static void warn_of_secrets(const struct sl_settings *set)
+{
+    warn_of_file("password-file", set->password_file);
+    warn_of_file("secret-file", set->secret_file);
+    warn_of_file("etcd-password-file", set->etcd_password_file);
+    warn_of_file("etcd-key", set->etcd_key);
+    if (set->config_has_secret) warn_of_file("config", set->config);
+}
+
 /* From here on what is wrong is said in the log, in the form that was chosen. */
 static int set_up(struct sl_settings *settings)
 {
     sl_log_setup((enum sl_log_format)settings->log_format,
                  (enum sl_log_level)settings->log_level);
+    warn_of_secrets(settings);
     return sl_listen_check(settings);
 }
 

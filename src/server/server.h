@@ -18,6 +18,7 @@
 #include "core/table.h"
 #include "resp/reader.h"
 #include "resp/writer.h"
+#include "server/folder.h"
 #include "server/input.h"
 #include "server/pubsub.h"
 #include "server/settings.h"
@@ -46,14 +47,16 @@ struct session {
 struct server {
     uv_loop_t *loop;
     struct sl_settings *settings; /* Borrowed. */
-    struct sl_table *table;       /* Owned. */
-    struct sl_now now;            /* As of the callback that runs. */
-    uint64_t now_ns;              /* The same, more precisely. */
-    uint64_t seed;                /* Of what is left to chance. */
-    struct sl_hash_key hash_key;  /* Of hash tables; no client may learn of it. */
-    uint64_t last_id;             /* Of connections. */
-    struct sl_index by_id;        /* Sessions. */
-    struct sl_list conns;         /* All that are open. */
+    struct sl_folder folder;      /* Ours before anybody can connect. */
+    bool has_folder;
+    struct sl_table *table;      /* Owned. */
+    struct sl_now now;           /* As of the callback that runs. */
+    uint64_t now_ns;             /* The same, more precisely. */
+    uint64_t seed;               /* Of what is left to chance. */
+    struct sl_hash_key hash_key; /* Of hash tables; no client may learn of it. */
+    uint64_t last_id;            /* Of connections. */
+    struct sl_index by_id;       /* Sessions. */
+    struct sl_list conns;        /* All that are open. */
     size_t conn_count;
     size_t blocked_count;
     struct sl_list lingering; /* Sessions, in the order in which they will end. */

@@ -182,6 +182,13 @@ static int set(struct sl_settings *s, const struct row *r, const char *text,
     return 0;
 }
 
+static bool is_secret(const struct row *r)
+{
+    return r->offset == offsetof(struct sl_settings, password) ||
+           r->offset == offsetof(struct sl_settings, secret) ||
+           r->offset == offsetof(struct sl_settings, etcd_password);
+}
+
 static const struct row *find_row(const char *name, size_t n)
 {
     for (size_t i = 0; i < ROWS; i++)
@@ -232,6 +239,8 @@ static void take_setting(struct reading *r, const char *name, const char *value)
         status = r->seen[i] ? add_to_list(r, row, value)
                             : set(r->settings, row, value, &r->place);
     if (row != NULL) r->seen[i] = true;
+    if (row != NULL && is_secret(row) && *value != '\0')
+        r->settings->config_has_secret = true;
     if (status != 0) r->bad = true; /* All errors are reported, not only the first. */
 }
 
@@ -340,22 +349,37 @@ static int read_file(struct sl_settings *s, const char *path, const bool *by_fla
 
 /* --- The command line ----------------------------------------------------- */
 
+/* Everybody can read a command line (ps), and it was copied. */
+static void hide(char *value)
+{
+    size_t n = strlen(value);
+    explicit_bzero(value, n);
+    if (n > 0) *value = '*';
+}
+
 static int take_option(struct sl_settings *s, char **argv, int *i, bool *by_flag,
                        const struct place *p)
 {
-    const char *word = argv[*i];
+    char *word = argv[*i];
     if (strncmp(word, "--", 2) != 0)
         return wrong(p, "%s: an option is expected; --help lists them", word);
-    const char *name = word + 2, *equals = strchr(name, '=');
+    const char *name = word + 2;
+    char *equals = strchr(word, '=');
     size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
     const struct row *r = find_row(name, n);
     if (r == NULL) return wrong(p, "there is no option %s; --help lists them", word);
-    const char *value = equals != NULL    ? equals + 1
-                        : r->kind == FLAG ? "yes"
-                                          : argv[++*i];
+    if (r->kind == FLAG && equals == NULL) {
+        by_flag[r - rows] = true;
+        return set(s, r, "yes", p);
+    }
+    char *value = equals != NULL ? equals + 1 : argv[++*i];
     if (value == NULL) return wrong(p, "%s needs a value: %s", word, r->arg);
     by_flag[r - rows] = true;
-    return set(s, r, value, p);
+    int status = set(s, r, value, p);
+#ifndef MUT_ARGSHOWN
+    if (is_secret(r)) hide(value);
+#endif
+    return status;
 }
 
 static bool is_wish(const char *word, enum sl_wish *wish)
@@ -536,10 +560,7 @@ const char *sl_settings_value(const struct sl_settings *s, size_t i, char *buffe
     const void *at = (const char *)s + r->offset;
     if (is_text(r)) {
         const char *text = *(char *const *)at;
-        bool hidden = r->offset == offsetof(struct sl_settings, password) ||
-                      r->offset == offsetof(struct sl_settings, secret) ||
-                      r->offset == offsetof(struct sl_settings, etcd_password);
-        return hidden && *text != '\0' ? "(set)" : text;
+        return is_secret(r) && *text != '\0' ? "(set)" : text;
     }
     int64_t value = *(const int64_t *)at;
     if (words_of(r->kind) != NULL) return words_of(r->kind)[value].text;

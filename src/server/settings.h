@@ -48,6 +48,7 @@ struct sl_settings {
 #undef LEVEL
 #undef ENGINE
 #undef FLAG
+    bool config_has_secret; /* The config file has a password or secret in it. */
 };
 
 /* What the command line asked for besides. */

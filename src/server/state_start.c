@@ -207,9 +207,11 @@ int sl_state_start(struct server *s)
 {
     struct sl_state *st = sl_state_new(s);
     if (st == NULL) return -1;
-    int status = sl_folder_open(&st->folder, s->settings);
-    if (status == 0) say_nothing_is_kept(s);
-    if (status != 1) return status;
+    if (!s->has_folder) {
+        say_nothing_is_kept(s);
+        return 0;
+    }
+    st->folder = s->folder;
     st->writer = sl_state_writer_new();
     if (st->writer == NULL) return fail(st, "cannot start", "out of memory");
     st->write = sl_state_write_file;

@@ -85,7 +85,14 @@ void sl_text_begin(struct sl_text_writer *w, int folder,
     w->error = 0;
     w->n = 0;
     XXH64_reset(&w->sum, 0);
-    w->fd = openat(folder, kind->name_new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+    /* A new file, whatever is there: a link would lead the writes somewhere else. */
+    int flags = O_EXCL | O_NOFOLLOW;
+#ifndef MUT_DIRLINK
+    unlinkat(folder, kind->name_new, 0);
+#else
+    flags = O_TRUNC;
+#endif
+    w->fd = openat(folder, kind->name_new, O_WRONLY | O_CREAT | O_CLOEXEC | flags,
                    0600);
     if (w->fd < 0) sl_text_fail(w, errno);
     sl_text_put(w, "%s%" PRId64 "\n", kind->magic, kind->format);
@@ -118,7 +125,7 @@ int sl_text_commit(struct sl_text_writer *w)
 static enum sl_found map_file(struct sl_text_reader *r, int folder, const char *name)
 {
     struct stat st;
-    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return errno == ENOENT ? SL_FOUND_NOTHING : SL_FOUND_UNREADABLE;
     r->text = MAP_FAILED;
     if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {

@@ -786,7 +786,7 @@ def a_state_of_another_version_or_of_others_is_refused(t):
 def a_state_that_may_not_be_read_is_refused(t):
     used_folder(t)
     words = t.as_nobody()
-    os.chmod(t.path("data"), 0o777)
+    os.chown(t.path("data"), 65534, 65534)
     os.chmod(t.path("data/lock"), 0o666)
     os.chmod(t.path("data/state"), 0o000)
     p = t.run(*words, t.copy_of_program(), "--port", "auto", "--data", t.path("data"))
@@ -801,6 +801,18 @@ def a_folder_of_another_user_is_refused(t):
     os.chmod(t.path("data"), 0o755)
     p = t.run(*words, t.copy_of_program(), "--port", "auto", "--data", t.path("data"))
     check(p.status, 1)
+    check_that("belongs to another user" in p.err and "--data" in p.err, "it says so")
+
+
+@test
+def a_folder_that_this_user_may_not_write_to_is_refused(t):
+    used_folder(t)
+    words = t.as_nobody()
+    os.chown(t.path("data"), 65534, 65534)
+    os.unlink(t.path("data/lock"))
+    os.chmod(t.path("data"), 0o500)
+    p = t.run(*words, t.copy_of_program(), "--port", "auto", "--data", t.path("data"))
+    check(p.status, 1)
     check_that("may not write there" in p.err and "--data" in p.err, "it says so")
 
 
@@ -809,7 +821,7 @@ def a_folder_of_another_user_is_refused(t):
 
 def small_disk(t):
     os.mkdir(t.path("data"))
-    mount(t, "-t", "tmpfs", "-o", "size=4m", "none", t.path("data"))
+    mount(t, "-t", "tmpfs", "-o", "size=4m,mode=0700", "none", t.path("data"))
 
 
 def fill_disk(t):

@@ -1226,7 +1226,7 @@ def a_dump_that_nobody_reads_is_in_nobodys_way(t):
 
 def small_disk(t, size):
     os.mkdir(t.path("data"))
-    mount(t, "-t", "tmpfs", "-o", "size=" + size, "none", t.path("data"))
+    mount(t, "-t", "tmpfs", "-o", "mode=0700,size=" + size, "none", t.path("data"))
 
 
 @test

@@ -219,7 +219,9 @@ conf=$root/etc/sluice/sluice.conf unit=$root/lib/systemd/system/sluice.service
 says "sluice serve finds the server" "$version" installed serve --version
 passes "the server takes its config file" "$usr/bin/sluice-server" --check --config "$conf"
 says "the service runs it with that file" \
-    '^ExecStart=/usr/bin/sluice-server --config /etc/sluice/sluice.conf$' cat "$unit"
+    '^ExecStart=/usr/bin/sluice-server --config %d/sluice.conf$' cat "$unit"
+says "which systemd gives to it" '^LoadCredential=sluice.conf:/etc/sluice/sluice.conf$' cat "$unit"
+same "nobody else can read the config file" "$(stat -c %a "$conf")" 600
 "$usr/bin/sluice-server" --config "$conf" --port 0 --socket "$work/socket" \
     2>"$work/log" </dev/null &
 pid=$!

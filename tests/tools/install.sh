@@ -56,8 +56,11 @@ share/zsh/site-functions/_sluice"
 # administrator's once it is there.
 conf=$prefix/etc/sluice/sluice.conf
 says "the unit of the service starts this server with this file" \
-    '^ExecStart=/usr/local/bin/sluice-server --config /usr/local/etc/sluice/sluice.conf$' \
+    '^ExecStart=/usr/local/bin/sluice-server --config %d/sluice.conf$' \
     cat "$prefix/lib/systemd/system/sluice.service"
+says "which systemd gives to it" '^LoadCredential=sluice.conf:/usr/local/etc/sluice/sluice.conf$' \
+    cat "$prefix/lib/systemd/system/sluice.service"
+same "nobody else can read the config file" "$(stat -c %a "$conf")" 600
 passes "the server takes the config file" \
     "$prefix/bin/sluice-server" --check --config "$conf"
 echo 'port = 7000' >"$conf"
