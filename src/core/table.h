@@ -260,6 +260,9 @@ bool sl_table_holds(const struct sl_table *t, struct sl_now now, struct sl_bytes
  * false: there are no more. */
 bool sl_table_drains(const struct sl_table *t, uint32_t i, struct sl_bytes *out);
 
+/* Whether a key matches one of them. */
+bool sl_table_drained(const struct sl_table *t, struct sl_bytes key);
+
 /* One who holds or waits. All is borrowed until the next change. */
 struct sl_view {
     bool waits, shared, leased, broken;

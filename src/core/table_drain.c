@@ -7,6 +7,7 @@
 
 struct drain {
     struct sl_list place;
+    struct sl_glob *compiled;
     size_t n;
     char glob[];
 };
@@ -15,18 +16,22 @@ bool sl_table_drained(const struct sl_table *t, struct sl_bytes key)
 {
     for (const struct sl_list *n = t->drains.next; n != &t->drains; n = n->next) {
         const struct drain *d = sl_entry_of(n, struct drain, place);
-        if (sl_glob((struct sl_bytes){d->glob, d->n}, key)) return true;
+        if (sl_glob_matches(d->compiled, key)) return true;
     }
     return false;
 }
 
+static void drop_drain(struct drain *d)
+{
+    sl_list_remove(&d->place);
+    sl_glob_free(d->compiled);
+    free(d);
+}
+
 void sl_table_free_drains(struct sl_table *t)
 {
-    while (!sl_list_empty(&t->drains)) {
-        struct drain *d = sl_entry_of(t->drains.next, struct drain, place);
-        sl_list_remove(&d->place);
-        free(d);
-    }
+    while (!sl_list_empty(&t->drains))
+        drop_drain(sl_entry_of(t->drains.next, struct drain, place));
     t->drain_count = 0;
 }
 
@@ -56,6 +61,11 @@ static int add_drain(struct sl_table *t, struct sl_bytes glob)
     if (t->drain_count >= t->limits.drains_max) return SLUICE_EFULL;
     struct drain *d = malloc(sizeof *d + glob.n);
     if (d == NULL) return SLUICE_ENOMEM;
+    d->compiled = sl_glob_new(glob);
+    if (d->compiled == NULL) {
+        free(d);
+        return SLUICE_ENOMEM;
+    }
     d->n = glob.n;
     memcpy(d->glob, glob.at, glob.n);
     sl_list_append(&t->drains, &d->place);
@@ -72,8 +82,7 @@ int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on)
         int status = add_drain(t, glob);
         if (status != SLUICE_OK) return status;
     } else {
-        sl_list_remove(&d->place);
-        free(d);
+        drop_drain(d);
         t->drain_count--;
     }
 #ifndef MUT_NOREFUSE

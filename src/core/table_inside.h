@@ -224,7 +224,6 @@ void sl_table_end_silence(struct sl_table *t, struct sl_now now);
 
 /* --- Drains (table_drain.c) ------------------------------------------------ */
 
-bool sl_table_drained(const struct sl_table *t, struct sl_bytes key);
 void sl_table_free_drains(struct sl_table *t);
 
 /* --- Stealing (table_steal.c) ----------------------------------------------- */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/glob.h"
 #include "server/dispatch.h"
 #include "server/log.h"
 #include "server/relay.h"
@@ -202,6 +203,7 @@ static int subscribe_one(struct call *call, struct sl_bytes name, bool pattern)
     if (pattern && name.n > (size_t)set->pattern_bytes_max) return SLUICE_ETOOBIG;
     /* A channel is "lock:" and a key. */
     if (name.n > (size_t)set->key_bytes_max + 5) return SLUICE_ETOOBIG;
+    if (pattern) sl_server_spend(call->s, SL_GLOB_COMPILE_STEPS * name.n);
     return sl_pubsub_subscribe(&call->s->pubsub, call->c, name, pattern,
                                (size_t)set->subscriptions_max,
                                (size_t)set->patterns_max);
@@ -288,7 +290,9 @@ static void list_channels(struct call *call, struct sl_bytes glob)
                "this pattern is longer than allowed (pattern-bytes-max)");
         return;
     }
-    if (sl_pubsub_list(&call->s->pubsub, glob, call->out, &steps) != SLUICE_OK)
+    int status = sl_pubsub_list(&call->s->pubsub, glob, call->out, &steps);
+    if (status == SLUICE_ENOMEM) sl_say_status(call, status);
+    else if (status != SLUICE_OK)
         sl_say(call, "LIMIT",
                "there are too many channels to compare in one command; "
                "PUBSUB NUMSUB asks about one");

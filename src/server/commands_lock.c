@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/glob.h"
 #include "server/cluster.h"
 #include "server/dispatch.h"
 #include "server/relay.h"
@@ -340,7 +341,7 @@ void sl_do_acquire(struct call *call)
     }
     count_deferral(call, &w.want);
     if (!may_lease(call, &w.want)) return;
-    sl_server_spend(s, s->drain_bytes * w.want.key.n);
+    sl_server_spend(s, s->drain_words * w.want.key.n);
     int status = sl_table_acquire(s->table, s->now, &call->c->session->s, &w.want,
                                   &grant);
     if (status == SLUICE_OK || status == SL_WAITS) note_lease(call, &w.want, status);
@@ -552,8 +553,8 @@ static void list_drains(struct call *call)
 
 static void count_drain(struct server *s, size_t n, bool on)
 {
-    if (on) s->drain_bytes += n;
-    else s->drain_bytes -= n;
+    if (on) s->drain_words += sl_glob_words(n);
+    else s->drain_words -= sl_glob_words(n);
 }
 
 void sl_do_drain(struct call *call)
@@ -578,6 +579,7 @@ void sl_do_drain(struct call *call)
         return;
     }
     if (!sl_good_key(call)) return;
+    sl_server_spend(call->s, SL_GLOB_COMPILE_STEPS * call->at[1].n);
     int status = sl_table_drain(call->s->table, call->at[1], on);
     if (status == SLUICE_OK) count_drain(call->s, call->at[1].n, on);
     if (status == SLUICE_EFULL) {

@@ -210,14 +210,6 @@ static size_t sentences(const struct why *why, struct sl_resp_writer *out)
     return n;
 }
 
-static bool is_drained(const struct server *s, struct sl_bytes key)
-{
-    struct sl_bytes glob;
-    for (uint32_t i = 0; sl_table_drains(s->table, i, &glob); i++)
-        if (sl_glob(glob, key)) return true;
-    return false;
-}
-
 void sl_do_explain(struct call *call)
 {
     struct sl_resp_writer *w = call->out;
@@ -235,8 +227,10 @@ void sl_do_explain(struct call *call)
         sl_cluster_explain(call);
         return;
     }
+    sl_server_spend(call->s, call->s->drain_words * call->at[1].n);
     if (!sl_table_look(call->s->table, call->s->now, call->at[1], &why.lock))
-        why.lock = (struct sl_lock_view){.drained = is_drained(call->s, call->at[1])};
+        why.lock = (struct sl_lock_view){
+            .drained = sl_table_drained(call->s->table, call->at[1])};
     const struct sl_lock_view *l = &why.lock;
     struct sl_table_stats table;
     sl_table_stats(call->s->table, &table);
@@ -260,7 +254,6 @@ void sl_do_explain(struct call *call)
 
 /* --- LOCKS ---------------------------------------------------------------- */
 
-/* It has all 64 bits. */
 static bool parse_cursor(struct sl_bytes b, uint64_t *out)
 {
     uint64_t n = 0;
@@ -293,9 +286,16 @@ static bool read_page(struct call *call, size_t first, struct sl_page *p)
             return false;
         }
     }
-    if (p->match.n <= (size_t)call->s->settings->pattern_bytes_max) return true;
-    sl_say(call, "TOOBIG", "this pattern is longer than allowed (pattern-bytes-max)");
-    return false;
+    if (p->match.n > (size_t)call->s->settings->pattern_bytes_max) {
+        sl_say(call, "TOOBIG",
+               "this pattern is longer than allowed (pattern-bytes-max)");
+        return false;
+    }
+    if (p->match.at == NULL) return true;
+    sl_server_spend(call->s, SL_GLOB_COMPILE_STEPS * p->match.n);
+    p->glob = sl_glob_new(p->match);
+    if (p->glob == NULL) sl_say_status(call, SLUICE_ENOMEM);
+    return p->glob != NULL;
 }
 
 static void put_lock(struct sl_resp_writer *w, const struct sl_lock_view *l)
@@ -310,10 +310,10 @@ static void put_lock(struct sl_resp_writer *w, const struct sl_lock_view *l)
 }
 
 /* One that nobody holds or waits for any more, but for what has to be told still. */
-static bool is_shown(const struct sl_lock_view *l, struct sl_bytes match)
+static bool is_shown(const struct sl_lock_view *l, const struct sl_glob *glob)
 {
     if (l->holders + l->waiters == 0) return false;
-    return match.at == NULL || sl_glob(match, l->key);
+    return glob == NULL || sl_glob_matches(glob, l->key);
 }
 
 /* What this node has of each, as one server would say it. */
@@ -349,10 +349,11 @@ void sl_do_locks(struct call *call)
     if (!read_page(call, tx || word ? 2 : 1, &p)) return;
     if (tx) {
         sl_keep_locks(call, &p);
+        sl_glob_free(p.glob);
         return;
     }
     /* As many at a time as may be compared, if their keys are long. */
-    size_t compared = p.match.n + call->s->drain_bytes;
+    size_t compared = sl_glob_words(p.match.n) + call->s->drain_words;
     size_t each = 16 + compared * (size_t)call->s->settings->key_bytes_max;
     size_t chunk = 1 + SL_LOOK_STEPS_MAX / each;
     do {
@@ -363,9 +364,10 @@ void sl_do_locks(struct call *call)
         if (majority) steps += STEPS_A_SCAN;
         for (size_t i = 0; i < n; i++) {
             steps += 16 + compared * at[i].key.n;
-            if (is_shown(&at[i], p.match)) found[shown++] = at[i];
+            if (is_shown(&at[i], p.glob)) found[shown++] = at[i];
         }
     } while (p.cursor != 0 && seen < (size_t)p.count && steps < SL_LOOK_STEPS_MAX);
+    sl_glob_free(p.glob);
     sl_call_cost(call, seen);
     sl_server_spend(call->s, steps);
     snprintf(cursor, sizeof cursor, "%" PRIu64, p.cursor);

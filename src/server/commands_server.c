@@ -429,16 +429,30 @@ void sl_do_info(struct call *call)
 
 #define GLOBS_MAX 32 /* Of one CONFIG GET: each is compared with each name. */
 
-static bool setting_wanted(const struct call *call, const char *name)
+struct globs {
+    size_t n;
+    struct sl_glob *at[GLOBS_MAX];
+};
+
+/* SLUICE_ENOMEM. */
+static int read_globs(const struct call *call, struct globs *out)
 {
-    const struct sl_bytes b = {name, strlen(name)};
     char glob[64];
     for (size_t i = 2; i < call->n; i++) {
         size_t n = call->at[i].n;
         if (n > sizeof glob) continue; /* Longer than any name. */
         for (size_t j = 0; j < n; j++) glob[j] = lower(call->at[i].at[j]);
-        if (sl_glob((struct sl_bytes){glob, n}, b)) return true;
+        out->at[out->n] = sl_glob_new((struct sl_bytes){glob, n});
+        if (out->at[out->n++] == NULL) return SLUICE_ENOMEM;
     }
+    return SLUICE_OK;
+}
+
+static bool setting_wanted(const struct globs *globs, const char *name)
+{
+    const struct sl_bytes b = {name, strlen(name)};
+    for (size_t i = 0; i < globs->n; i++)
+        if (sl_glob_matches(globs->at[i], b)) return true;
     return false;
 }
 
@@ -453,21 +467,29 @@ static bool of_redis(struct call *call)
     return true;
 }
 
-static void config_get(struct call *call)
+static void put_settings(struct call *call, const struct globs *globs)
 {
     char value[32];
     size_t n = 0;
-    if (of_redis(call)) return;
-    sl_call_cost(call, 20 * call->n);
     for (size_t i = 0; i < sl_settings_count(); i++)
-        if (setting_wanted(call, sl_settings_name(i))) n++;
+        if (setting_wanted(globs, sl_settings_name(i))) n++;
     sl_resp_map(call->out, n);
     for (size_t i = 0; i < sl_settings_count(); i++) {
-        if (!setting_wanted(call, sl_settings_name(i))) continue;
+        if (!setting_wanted(globs, sl_settings_name(i))) continue;
         sl_resp_text(call->out, sl_settings_name(i));
         sl_resp_text(call->out,
                      sl_settings_value(call->s->settings, i, value, sizeof value));
     }
+}
+
+static void config_get(struct call *call)
+{
+    struct globs globs = {0};
+    if (of_redis(call)) return;
+    sl_call_cost(call, 20 * call->n);
+    if (read_globs(call, &globs) == SLUICE_OK) put_settings(call, &globs);
+    else sl_say_status(call, SLUICE_ENOMEM);
+    for (size_t i = 0; i < globs.n; i++) sl_glob_free(globs.at[i]);
 }
 
 void sl_do_config(struct call *call)

@@ -558,10 +558,10 @@ static void put_item(struct sl_resp_writer *w, const struct sl_item_view *v)
     sl_put_number(w, "waiters", v->waiters);
 }
 
-static bool is_shown(const struct sl_item_view *v, struct sl_bytes match)
+static bool is_shown(const struct sl_item_view *v, const struct sl_glob *glob)
 {
     if (v->holders + v->waiters == 0) return false;
-    return match.at == NULL || sl_glob(match, v->table);
+    return glob == NULL || sl_glob_matches(glob, v->table);
 }
 
 void sl_keep_locks(struct call *call, const struct sl_page *page)
@@ -580,8 +580,8 @@ void sl_keep_locks(struct call *call, const struct sl_page *page)
         size_t n = sl_keeper_scan(k, &at, to, (size_t)page->count - seen);
         seen += n;
         for (size_t i = 0; i < n; i++) {
-            steps += 16 + page->match.n * to[i].table.n;
-            if (is_shown(&to[i], page->match)) found[shown++] = to[i];
+            steps += 16 + sl_glob_words(page->match.n) * to[i].table.n;
+            if (is_shown(&to[i], page->glob)) found[shown++] = to[i];
         }
     } while (at != 0 && seen < (size_t)page->count && steps < SL_LOOK_STEPS_MAX);
     sl_call_cost(call, seen);

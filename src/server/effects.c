@@ -28,10 +28,11 @@ void sl_event(struct server *s, struct sl_bytes key, const char *event, sl_fence
     int n = snprintf(text, sizeof text, "%s %" PRIu64 "%s", event, fence, more);
     const struct sl_bytes to = {channel, CHANNEL_BYTES + key.n};
     const struct sl_bytes what = {text, (size_t)n};
+    sl_server_spend(s, s->pubsub.pattern_words * to.n);
     size_t heard = sl_pubsub_publish(&s->pubsub, to, what);
     s->stats.events += heard;
     sl_relay_event(s, to, what);
-    sl_server_spend(s, s->pubsub.pattern_bytes * to.n + 128 * heard);
+    sl_server_spend(s, 128 * heard);
 #ifdef MUT_TWICE
     sl_pubsub_publish(&s->pubsub, to, what);
 #endif

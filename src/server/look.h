@@ -2,6 +2,7 @@
 #ifndef SL_SERVER_LOOK_H
 #define SL_SERVER_LOOK_H
 
+#include "core/glob.h"
 #include "server/dispatch.h"
 
 #define SL_SHOWN_MAX 100u /* Holders, and waiters, of one EXPLAIN. */
@@ -12,6 +13,7 @@
 /* What LOCKS is asked for. */
 struct sl_page {
     struct sl_bytes match; /* at NULL: all. */
+    struct sl_glob *glob;  /* The same, compiled. */
     uint64_t cursor;
     int64_t count;
 };

@@ -10,6 +10,7 @@ struct topic {
     struct sl_list subscriptions;
     struct sl_list place; /* Of a pattern, among the patterns. */
     bool pattern;
+    struct sl_glob *glob; /* Of a pattern. */
     size_t count;
     size_t n;
     char name[];
@@ -85,13 +86,17 @@ static struct topic *make(struct sl_pubsub *p, struct sl_bytes name, bool patter
     struct topic *t = malloc(sizeof *t + name.n);
     if (t == NULL) return NULL;
     *t = (struct topic){.pattern = pattern, .n = name.n};
+    if (pattern && (t->glob = sl_glob_new(name)) == NULL) {
+        free(t);
+        return NULL;
+    }
     if (name.n > 0) memcpy(t->name, name.at, name.n);
     sl_list_init(&t->subscriptions);
     sl_list_init(&t->place);
     if (pattern) {
         sl_list_append(&p->patterns, &t->place);
         p->pattern_count++;
-        p->pattern_bytes += t->n;
+        p->pattern_words += sl_glob_words(t->n);
     } else sl_index_put(&p->channels, t, hash_topic(t, &p->channels));
     return t;
 }
@@ -102,8 +107,9 @@ static void tidy(struct sl_pubsub *p, struct topic *t)
     if (t->pattern) {
         sl_list_remove(&t->place);
         p->pattern_count--;
-        p->pattern_bytes -= t->n;
+        p->pattern_words -= sl_glob_words(t->n);
     } else sl_index_remove(&p->channels, t, hash_topic(t, &p->channels));
+    sl_glob_free(t->glob);
     free(t);
 }
 
@@ -227,7 +233,7 @@ size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
     if (t != NULL) n += say_to_all(t, channel, text);
     for (struct sl_list *i = p->patterns.next; i != &p->patterns; i = i->next) {
         t = sl_entry_of(i, struct topic, place);
-        if (sl_glob(name_of(t), channel)) n += say_to_all(t, channel, text);
+        if (sl_glob_matches(t->glob, channel)) n += say_to_all(t, channel, text);
     }
     return n;
 }
@@ -238,9 +244,15 @@ size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel)
     return t == NULL ? 0 : t->count;
 }
 
+/* What channels are compared with; glob NULL: all match. */
+struct filter {
+    struct sl_glob *glob;
+    size_t words;
+};
+
 /* Goes through the channels that match; writes them, if there is a writer. Stops when it
- * has compared more than so many characters. */
-static size_t each_channel(const struct sl_pubsub *p, struct sl_bytes glob,
+ * has taken more than so many steps. */
+static size_t each_channel(const struct sl_pubsub *p, const struct filter *f,
                            size_t *steps, struct sl_resp_writer *out)
 {
     void *some[64];
@@ -251,8 +263,8 @@ static size_t each_channel(const struct sl_pubsub *p, struct sl_bytes glob,
         size_t n = sl_index_scan(&p->channels, &cursor, some, 64);
         for (size_t i = 0; i < n; i++) {
             struct sl_bytes name = name_of(some[i]);
-            *steps += 250 + glob.n * name.n; /* Writing it costs as much as that. */
-            if (glob.at != NULL && !sl_glob(glob, name)) continue;
+            *steps += 250 + f->words * name.n; /* Writing it costs as much as that. */
+            if (f->glob != NULL && !sl_glob_matches(f->glob, name)) continue;
             found++;
             if (out != NULL) sl_resp_bulk(out, name);
         }
@@ -263,12 +275,17 @@ static size_t each_channel(const struct sl_pubsub *p, struct sl_bytes glob,
 int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes glob,
                    struct sl_resp_writer *out, size_t *steps)
 {
-    *steps = 0;
-    size_t n = each_channel(p, glob, steps, NULL);
-    if (*steps > SL_STEPS_MAX) return SLUICE_EFULL;
-    /* Nothing changes between, so both walks see the same. */
-    size_t again = 0;
-    sl_resp_array(out, n);
-    each_channel(p, glob, &again, out);
-    return SLUICE_OK;
+    struct filter f = {.words = sl_glob_words(glob.n)};
+    *steps = SL_GLOB_COMPILE_STEPS * glob.n;
+    if (glob.at != NULL && (f.glob = sl_glob_new(glob)) == NULL) return SLUICE_ENOMEM;
+    size_t n = each_channel(p, &f, steps, NULL);
+    bool all = *steps <= SL_STEPS_MAX;
+    if (all) {
+        /* Nothing changes between, so both walks see the same. */
+        size_t again = 0;
+        sl_resp_array(out, n);
+        each_channel(p, &f, &again, out);
+    }
+    sl_glob_free(f.glob);
+    return all ? SLUICE_OK : SLUICE_EFULL;
 }

@@ -16,7 +16,7 @@ struct sl_pubsub {
     struct sl_index pairs; /* Subscriptions, by topic and connection. */
     struct sl_list patterns;
     size_t pattern_count;
-    size_t pattern_bytes; /* Of all of them: what an event is compared with. */
+    size_t pattern_words; /* Of all: steps that a byte of an event's channel takes. */
 };
 
 void sl_pubsub_init(struct sl_pubsub *p, struct sl_hash_key key);
@@ -47,7 +47,7 @@ size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
 size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel);
 
 /* Channels that match (all, if glob.at is NULL), as an array of bulks; and how many
- * characters were compared for it. SLUICE_EFULL: more than SL_STEPS_MAX; nothing is
+ * steps that takes. SLUICE_EFULL: more than SL_STEPS_MAX, SLUICE_ENOMEM; then nothing is
  * written. */
 int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes glob,
                    struct sl_resp_writer *out, size_t *steps);

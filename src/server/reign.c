@@ -154,7 +154,7 @@ static bool export_more(struct server *s)
     } while (r->export_cursor != 0);
     r->exporting = false;
     sl_table_reset(s->table);
-    s->drain_bytes = 0;
+    s->drain_words = 0;
     return true;
 }
 
@@ -314,7 +314,8 @@ int sl_relay_start(struct server *s)
     if (s->cluster == NULL || s->settings->engine != SL_ENGINE_ETCD) return 0;
     set.self = (uint32_t)s->settings->node;
     r = s->relay = calloc(1, sizeof *r);
-    if (r == NULL || (r->office = sl_office_new(&set, s->now.ms)) == NULL) {
+    if (r == NULL || (r->office = sl_office_new(&set, s->now.ms)) == NULL ||
+        sl_relay_read_majority_keys(s) != SLUICE_OK) {
         sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
         return -1;
     }

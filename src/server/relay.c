@@ -31,12 +31,27 @@ bool sl_by_majority(const struct server *s, struct sl_bytes key)
 {
     if (s->cluster == NULL) return false;
     if (s->relay == NULL) return true;
-    for (const char *at = s->settings->majority_keys; *at != '\0';) {
+    for (size_t i = 0; i < s->relay->majority_count; i++)
+        if (sl_glob_matches(s->relay->majority[i], key)) return true;
+    return false;
+}
+
+int sl_relay_read_majority_keys(struct server *s)
+{
+    const char *text = s->settings->majority_keys;
+    struct sl_relay *r = s->relay;
+    size_t max = 1;
+    for (const char *at = text; *at != '\0'; at++) max += *at == ',';
+    r->majority = calloc(max, sizeof *r->majority);
+    if (r->majority == NULL) return SLUICE_ENOMEM;
+    for (const char *at = text; *at != '\0';) {
         size_t n = strcspn(at, ",");
-        if (sl_glob((struct sl_bytes){at, n}, key)) return true;
+        struct sl_glob *g = sl_glob_new((struct sl_bytes){at, n});
+        if (g == NULL) return SLUICE_ENOMEM;
+        r->majority[r->majority_count++] = g;
         at += at[n] == ',' ? n + 1 : n;
     }
-    return false;
+    return SLUICE_OK;
 }
 
 /* A command about a key that a majority decides about, or about such keys. */

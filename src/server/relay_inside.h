@@ -114,6 +114,9 @@ struct sl_relay {
     uint64_t export_cursor; /* up to here. */
     sl_ms gather_ms; /* As keeper: until then other nodes may be about to reclaim; 0. */
 
+    struct sl_glob **majority; /* Of majority-keys. */
+    size_t majority_count;
+
     struct sl_index far; /* Far connections by node and session. */
     struct sl_list stalled;
     struct sl_far_node nodes[SL_NODE_ID_MAX + 1];
@@ -166,6 +169,9 @@ void sl_relay_gathered(struct server *s);
 void sl_relay_go_out(struct server *s);
 
 /* --- far.c ---------------------------------------------------------------------------- */
+
+/* Compile majority-keys. SLUICE_ENOMEM. */
+int sl_relay_read_majority_keys(struct server *s);
 
 void sl_far_init(struct server *s);
 void sl_far_received(struct server *s, sl_node_id from, const struct sl_args *args);

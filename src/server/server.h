@@ -64,7 +64,8 @@ struct server {
     struct sl_list leaving;   /* Connections that have gone and are not closed. */
     struct sl_list ready;     /* Connections with input that can be looked at now. */
     struct sl_pubsub pubsub;
-    size_t drain_bytes; /* Of all patterns of DRAIN: what a request is compared with. */
+    size_t
+        drain_words; /* Of all patterns of DRAIN: steps that a byte of a key takes. */
     struct sl_stats stats;
 
     struct sl_input_set input[SL_INPUT_CLASSES]; /* What clients have sent. */

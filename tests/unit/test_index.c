@@ -9,7 +9,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "core/glob.h"
 #include "core/table_inside.h"
 #include "sluice.h"
 
@@ -249,31 +248,6 @@ static void keys_that_collide_in_xxh3_do_not_collide_here(void **state)
     sl_table_free(t);
 }
 
-static bool matches(const char *pattern, const char *text)
-{
-    return sl_glob((struct sl_bytes){pattern, strlen(pattern)},
-                   (struct sl_bytes){text, strlen(text)});
-}
-
-static void patterns_match_as_in_redis(void **state)
-{
-    (void)state;
-    assert_true(matches("*", "") && matches("*", "abc") && matches("a*c", "abbbc"));
-    assert_true(matches("a?c", "abc") && !matches("a?c", "ac"));
-    assert_true(matches("h[ae]llo", "hello") && !matches("h[ae]llo", "hillo"));
-    assert_true(matches("h[^e]llo", "hallo") && !matches("h[^e]llo", "hello"));
-    assert_true(matches("h[a-b]llo", "hbllo") && matches("\\*", "*") &&
-                !matches("\\*", "a"));
-    assert_true(!matches("", "a") && matches("", "") && !matches("a", ""));
-    assert_true(matches("*a*b*c*", "xxaxxbxxcxx") && !matches("*a*b*c*", "xxaxxcxx"));
-    assert_true(matches("[", "a") == false && matches("a[", "ab") == false);
-    /* What takes exponential time in a careless matcher. */
-    char text[1000];
-    memset(text, 'a', sizeof text - 1);
-    text[sizeof text - 1] = '\0';
-    assert_false(matches("*a*a*a*a*a*a*a*a*a*a*a*a*b", text));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,7 +257,6 @@ int main(void)
         cmocka_unit_test(hashes_are_those_of_the_reference),
         cmocka_unit_test(a_scan_says_nothing_about_hashes),
         cmocka_unit_test(keys_that_collide_in_xxh3_do_not_collide_here),
-        cmocka_unit_test(patterns_match_as_in_redis),
     };
     return cmocka_run_group_tests_name("index", tests, NULL, NULL);
 }
