@@ -182,6 +182,7 @@ void sl_table_reset(struct sl_table *t)
     sl_list_init(&t->stirred);
     sl_list_init(&t->waited);
     t->entries = t->waiting = t->crowds = t->to_stir = 0;
+    t->crowds_made = t->text_bytes = 0;
     t->short_of_fences = t->lacks_authority = false;
 #ifdef MUT_RESETFENCE
     t->fence = 0;
@@ -215,6 +216,7 @@ void sl_table_put_lock(struct sl_table *t, struct sl_lock *l)
 {
     sl_index_put(&t->index, l, t->sought_hash);
     t->sought = l;
+    t->text_bytes += sl_lock_text_bytes(l);
 }
 
 void sl_table_stir(struct sl_table *t, struct sl_crowd *c)
@@ -248,6 +250,7 @@ void sl_table_tidy(struct sl_table *t, struct sl_lock *l)
         sl_table_stir(t, c);
         if (sl_crowd_is_there(c)) return;
         sl_crowd_free(c);
+        t->crowds_made--;
         l->crowd = NULL;
     }
     /* A mark keeps it, but one without an end would keep it for ever. */
@@ -256,15 +259,19 @@ void sl_table_tidy(struct sl_table *t, struct sl_lock *l)
     sl_index_remove(&t->index, l,
                     l == t->sought ? t->sought_hash : hash_of(l, &t->index));
     t->sought = NULL;
+    t->text_bytes -= sl_lock_text_bytes(l);
     assert(t->old_lock == NULL || t->old_lock == l);
     t->old_lock = l;
 }
 
 int sl_table_reserve_entry(struct sl_table *t, struct sl_lock *l, bool leased)
 {
-    if (l->crowd == NULL) l->crowd = sl_crowd_new(l);
+    if (l->crowd == NULL) {
+        l->crowd = sl_crowd_new(l);
+        if (l->crowd == NULL) return SLUICE_ENOMEM;
+        t->crowds_made++;
+    }
     struct sl_crowd *c = l->crowd;
-    if (c == NULL) return SLUICE_ENOMEM;
 #ifdef MUT_LATEROLL
     int status = sl_roll_reserve(&c->holders, c->holders.live + 1);
 #else
@@ -341,6 +348,7 @@ void sl_table_bury(struct sl_table *t, struct sl_entry *e)
     sl_table_set_end(t, e, SL_NEVER);
     sl_list_remove(&e->of_session);
     t->entries--;
+    t->text_bytes -= sl_entry_text_bytes(e);
     assert(t->old_entry == NULL);
     t->old_entry = e;
 }

@@ -326,6 +326,9 @@ struct sl_table_stats {
 };
 void sl_table_stats(const struct sl_table *t, struct sl_table_stats *out);
 
+/* Bytes of all that is in it, what malloc adds included, as near as it is known at once. */
+size_t sl_table_bytes(const struct sl_table *t);
+
 /* Abort, naming the invariant, if one is broken. O(entries). */
 void sl_table_check(const struct sl_table *t);
 

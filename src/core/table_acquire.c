@@ -103,7 +103,7 @@ static int enter_line(struct sl_table *t, struct sl_now now, struct sl_session *
     sl_list_append(&s->mine, &e->of_session);
     sl_table_joined(t, l->crowd);
     sl_crowd_enter(l->crowd, line, e);
-    t->entries++;
+    sl_table_count_entry(t, e);
     t->waiting++;
     /* A thief that does not wait for an answer has to be there for a moment, too. */
     sl_table_set_end(t, e, sl_end_after(t, now, w->wait_ms > 0 ? w->wait_ms : 1));
@@ -128,7 +128,7 @@ static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
     }
     e->lock = l;
     e->asked_ms = now.ms - w->waited_ms;
-    t->entries++;
+    sl_table_count_entry(t, e);
     sl_table_hold(t, now, e, s, out);
     return SLUICE_OK;
 }
@@ -259,7 +259,7 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     sl_list_append(&l->crowd->watching[want_free], &e->place);
     sl_table_joined(t, l->crowd);
     l->crowd->watchers++;
-    t->entries++;
+    sl_table_count_entry(t, e);
     sl_table_set_end(t, e, sl_end_after(t, now, wait_ms));
     return SL_WAITS;
 }

@@ -95,7 +95,7 @@ static int leave_seat(struct sl_table *t, struct sl_now now, struct sl_place *p,
     e->broken = (l->flags & SL_SEAT_BROKEN) != 0;
     e->asked_ms = e->granted_ms = now.ms - sl_seat_age_ms(l, now);
     e->end_ms = l->end_ms;
-    t->entries++;
+    sl_table_count_entry(t, e);
     if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
     sl_table_set_end(t, e, e->end_ms);
     sl_roll_insert(&l->crowd->holders, e);
@@ -134,6 +134,7 @@ static int set_value(struct sl_table *t, struct sl_now now, struct sl_place *p,
     if (status != SLUICE_OK) return status;
     free(e->text);
     e->text = text;
+    t->text_bytes += value.n - e->value_bytes; /* Wraps around, and back. */
     e->value_bytes = (uint16_t)value.n;
     return SLUICE_OK;
 }

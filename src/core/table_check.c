@@ -171,10 +171,16 @@ void sl_table_check(const struct sl_table *t)
 {
     void *some[64];
     uint64_t cursor = 0;
+    size_t crowds = 0;
     do {
         size_t n = sl_index_scan(&t->index, &cursor, some, sizeof some / sizeof *some);
-        for (size_t i = 0; i < n; i++) check_lock(t, some[i]);
+        for (size_t i = 0; i < n; i++) {
+            check_lock(t, some[i]);
+            crowds += ((const struct sl_lock *)some[i])->crowd != NULL;
+        }
     } while (cursor != 0);
+    assert(crowds == t->crowds_made && "I8");
+    assert((t->index.count > 0 || t->text_bytes == 0) && "I8");
     for (uint32_t i = 1; i < t->heap.count; i++)
         assert(t->heap.items[(i - 1) / 4].at <= t->heap.items[i].at && "I7");
 }

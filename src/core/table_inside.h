@@ -21,7 +21,9 @@ struct sl_table {
     bool lacks_authority;     /* Somebody would have been heard, but for that. */
     uint64_t arrivals;
     size_t entries;
-    size_t waiting; /* Entries that may need a place in the heap when granted. */
+    size_t crowds_made; /* Locks with a crowd. */
+    size_t text_bytes;  /* Of keys, values and notes. */
+    size_t waiting;     /* Entries that may need a place in the heap when granted. */
     struct sl_list stirred; /* Crowds in which somebody may be next. */
     struct sl_list waited;  /* Crowds in which somebody waits or watches. */
     size_t crowds;          /* So many are they; */
@@ -166,6 +168,24 @@ void sl_table_tidy(struct sl_table *t, struct sl_lock *l);
 
 /* Memory for one more entry on a lock, whatever becomes of it. */
 int sl_table_reserve_entry(struct sl_table *t, struct sl_lock *l, bool leased);
+
+/* Of a lock, and of an entry. */
+static inline size_t sl_lock_text_bytes(const struct sl_lock *l)
+{
+    return (size_t)l->key_bytes + l->value_bytes + l->note_bytes;
+}
+
+static inline size_t sl_entry_text_bytes(const struct sl_entry *e)
+{
+    return (size_t)e->value_bytes + e->note_bytes;
+}
+
+/* An entry is in the table from now on. */
+static inline void sl_table_count_entry(struct sl_table *t, const struct sl_entry *e)
+{
+    t->entries++;
+    t->text_bytes += sl_entry_text_bytes(e);
+}
 
 struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *w);
 void sl_entry_free(struct sl_entry *e); /* NULL is allowed. */

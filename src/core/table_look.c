@@ -184,6 +184,21 @@ size_t sl_table_scan(const struct sl_table *t, struct sl_now now, uint64_t *curs
     return n;
 }
 
+/* An entry has places on a roll and in two heaps, of which up to half may be empty. */
+#define ENTRY_BYTES                                  \
+    (sizeof(struct sl_entry) + 2 * SL_MALLOC_BYTES + \
+     2 * (sizeof(struct sl_roll_item) + sizeof(struct sl_heap_item)))
+#define CROWD_BYTES \
+    (sizeof(struct sl_crowd) + sizeof(struct sl_line) + 2 * SL_MALLOC_BYTES)
+
+size_t sl_table_bytes(const struct sl_table *t)
+{
+    return t->text_bytes + t->index.count * (sizeof(struct sl_lock) + SL_MALLOC_BYTES) +
+           t->entries * ENTRY_BYTES + t->crowds_made * CROWD_BYTES +
+           sl_index_bytes(&t->index) + t->heap.size * sizeof *t->heap.items +
+           t->drain_count * (t->limits.key_bytes_max + SL_MALLOC_BYTES);
+}
+
 void sl_table_stats(const struct sl_table *t, struct sl_table_stats *out)
 {
     *out = (struct sl_table_stats){.keys = t->index.count,

@@ -122,7 +122,7 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     c->reclaimed++;
     e->stolen = v->asked; /* Who has asked it is gone, unless it is beside it. */
     c->stolen += v->asked;
-    t->entries++;
+    sl_table_count_entry(t, e);
     sl_table_stir(t, c);
     return SLUICE_OK;
 }

@@ -72,4 +72,7 @@ static inline void sl_list_remove(struct sl_list *node)
     sl_list_init(node);
 }
 
+/* What malloc adds to a block, about. */
+#define SL_MALLOC_BYTES 16u
+
 #endif /* SL_CORE_TYPES_H */

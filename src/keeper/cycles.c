@@ -123,7 +123,7 @@ static void name_cycle(const struct search *s, struct sl_tx *loser,
         ids[i] = other;
     }
     for (; y != s->t && n < CYCLE_MAX; y = y->to) ids[n++] = y->id;
-    uint64_t *room = sl_reply_bytes(loser->reply, n * sizeof *ids);
+    uint64_t *room = sl_reply_bytes(s->k, loser->reply, n * sizeof *ids);
     if (room == NULL) return;
     memcpy(room, ids, n * sizeof *ids);
     loser->reply->answer.cycle = room;

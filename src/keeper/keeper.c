@@ -45,14 +45,18 @@ void sl_reply_free(struct sl_keeper *k, struct sl_reply *r)
     if (r == NULL) return;
     let_go(k, r);
     sl_list_remove(&r->place);
+    k->reply_bytes -= r->size;
     free(r->bytes);
     free(r);
 }
 
-void *sl_reply_bytes(struct sl_reply *r, size_t bytes)
+void *sl_reply_bytes(struct sl_keeper *k, struct sl_reply *r, size_t bytes)
 {
     void *more = realloc(r->bytes, bytes + 1);
-    if (more != NULL) r->bytes = more;
+    if (more == NULL) return NULL;
+    k->reply_bytes += bytes + 1 - r->size;
+    r->size = bytes + 1;
+    r->bytes = more;
     return more;
 }
 

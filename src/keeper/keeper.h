@@ -208,6 +208,9 @@ struct sl_keeper_stats {
 };
 void sl_keeper_stats(const struct sl_keeper *k, struct sl_keeper_stats *out);
 
+/* Bytes of all that it keeps for transactions, as near as it is known at once. */
+size_t sl_keeper_bytes(const struct sl_keeper *k);
+
 /* One that holds a lock, or waits for it: for EXPLAIN and LOCKS. */
 struct sl_tx_view {
     uint64_t id, session;

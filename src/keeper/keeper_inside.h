@@ -77,6 +77,7 @@ struct sl_reply {
     bool ordered; /* It is an order's, which has it until the engine answers. */
     struct sl_tx_answer answer;
     void *bytes; /* Values, rows, a cycle; owned. */
+    size_t size; /* Of them. */
 };
 
 struct sl_op {
@@ -144,6 +145,8 @@ struct sl_keeper {
     uint32_t transaction_count, waiting;
     size_t remembered;  /* Of all transactions, in their `again`. */
     size_t write_bytes; /* Of all of them. */
+    size_t reply_bytes; /* Of answers that wait to be fetched. */
+    size_t name_bytes;  /* Of what is locked, and of commands that wait. */
     struct sl_heap ages;
     struct sl_heap waits;    /* Bounded waits, by their deadline. */
     struct sl_list going_on; /* Those who have what they waited for. */
@@ -234,7 +237,7 @@ struct sl_reply *sl_reply_new(struct sl_keeper *k, uint64_t ticket, uint64_t ses
 void sl_reply_free(struct sl_keeper *k, struct sl_reply *r); /* NULL is allowed. */
 
 /* Room for what it points to. NULL when out of memory; then it is as it was. */
-void *sl_reply_bytes(struct sl_reply *r, size_t bytes);
+void *sl_reply_bytes(struct sl_keeper *k, struct sl_reply *r, size_t bytes);
 void sl_reply_put(struct sl_keeper *k, struct sl_reply *r);
 void sl_reply_status(struct sl_keeper *k, struct sl_reply *r, int status);
 

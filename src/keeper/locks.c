@@ -111,6 +111,7 @@ static struct sl_item *get_item(struct sl_keeper *k, struct sl_bytes table,
     i->above = above;
     if (above != NULL) above->below++;
     sl_index_put(&k->items, i, hash_item(i, &k->items));
+    k->name_bytes += table.n + key.n;
     return i;
 }
 
@@ -121,6 +122,7 @@ static void drop_item(struct sl_keeper *k, struct sl_item *i)
         return;
     struct sl_item *above = i->above;
     sl_index_remove(&k->items, i, hash_item(i, &k->items));
+    k->name_bytes -= (size_t)i->table_n + i->key_n;
     free(i);
     if (above == NULL) return;
     above->below--;

@@ -14,6 +14,19 @@ void sl_keeper_stats(const struct sl_keeper *k, struct sl_keeper_stats *out)
     out->waiting = k->waiting;
 }
 
+size_t sl_keeper_bytes(const struct sl_keeper *k)
+{
+    return k->write_bytes + k->reply_bytes + k->name_bytes +
+           k->transaction_count * (sizeof(struct sl_tx) + SL_MALLOC_BYTES) +
+           k->locks.count * (sizeof(struct sl_lock) + SL_MALLOC_BYTES) +
+           k->items.count * (sizeof(struct sl_item) + SL_MALLOC_BYTES) +
+           k->writes.count * (sizeof(struct sl_written) + 2 * SL_MALLOC_BYTES) +
+           k->asked.count * (sizeof(struct sl_reply) + SL_MALLOC_BYTES) +
+           k->ops.count * (sizeof(struct sl_op) + SL_MALLOC_BYTES) +
+           sl_index_bytes(&k->locks) + sl_index_bytes(&k->items) +
+           sl_index_bytes(&k->writes);
+}
+
 static void fill(sl_ms now, const struct sl_lock *l, struct sl_tx_view *out)
 {
     const struct sl_tx *before = l->wanted == SL_MODE_NONE ? NULL : sl_lock_blocker(l);

@@ -157,11 +157,18 @@ static void end_wait(struct sl_keeper *k, struct sl_tx *t)
     if (t->wait_due != SL_HEAP_NONE) sl_heap_remove(&k->waits, t->wait_due);
 }
 
+static void forget_words(struct sl_keeper *k, struct sl_tx *t)
+{
+    if (t->words == NULL) return;
+    k->name_bytes -= (size_t)t->table_n + t->key_n + t->value_n;
+    free(t->words);
+    t->words = NULL;
+}
+
 static void answer(struct sl_keeper *k, struct sl_tx *t, int status)
 {
     struct sl_reply *r = t->reply;
-    free(t->words);
-    t->words = NULL;
+    forget_words(k, t);
     end_wait(k, t);
     if (r == NULL) return; /* Nobody is there to hear it. */
     t->reply = NULL;
@@ -174,7 +181,7 @@ static void answer_value(struct sl_keeper *k, struct sl_tx *t, bool found,
 {
     struct sl_reply *r = t->reply;
     if (r == NULL) return;
-    char *bytes = sl_reply_bytes(r, value.n);
+    char *bytes = sl_reply_bytes(k, r, value.n);
     if (bytes == NULL) {
         answer(k, t, SLUICE_ENOMEM);
         return;
@@ -200,7 +207,7 @@ void sl_tx_end(struct sl_keeper *k, struct sl_tx *t)
     sl_list_remove(&t->all);
     k->transaction_count--;
     sl_reply_free(k, t->reply);
-    free(t->words);
+    forget_words(k, t);
     free(t->request);
     free(t);
 }
@@ -571,9 +578,10 @@ static char *copy_bytes(char *at, struct sl_bytes *b)
 }
 
 /* Counted first, and then copied, if it is not too much. */
-static int answer_rows(const struct sl_keeper_limits *l, struct sl_reply *r,
+static int answer_rows(struct sl_keeper *k, struct sl_reply *r,
                        const struct merge *merged)
 {
+    const struct sl_keeper_limits *l = &k->limits;
     struct merge m = *merged;
     struct sl_row row;
     size_t n = 0, bytes = 0;
@@ -583,7 +591,7 @@ static int answer_rows(const struct sl_keeper_limits *l, struct sl_reply *r,
     }
     if (n > l->rows_max || (l->scan_bytes_max > 0 && bytes > l->scan_bytes_max))
         return SLUICE_ETOOBIG;
-    struct sl_row *rows = sl_reply_bytes(r, n * sizeof *rows + bytes);
+    struct sl_row *rows = sl_reply_bytes(k, r, n * sizeof *rows + bytes);
     if (rows == NULL) return SLUICE_ENOMEM;
     char *at = (char *)(rows + n);
     m = *merged;
@@ -604,7 +612,7 @@ static void scanned(struct sl_keeper *k, struct sl_tx *t, const struct sl_done *
     }
     uint32_t n = own_writes(t, own);
     const struct merge m = {done->rows, done->rows + done->row_count, own, own + n};
-    int status = answer_rows(&k->limits, t->reply, &m);
+    int status = answer_rows(k, t->reply, &m);
     free(own);
     answer(k, t, status);
 }
@@ -686,11 +694,12 @@ static bool keep(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
     memcpy(words, a->table.at, a->table.n);
     if (a->key.n > 0) memcpy(words + a->table.n, a->key.at, a->key.n);
     if (a->value.n > 0) memcpy(words + a->table.n + a->key.n, a->value.at, a->value.n);
-    free(t->words);
+    forget_words(k, t);
     t->words = words;
     t->table_n = (uint32_t)a->table.n;
     t->key_n = (uint32_t)a->key.n;
     t->value_n = (uint32_t)a->value.n;
+    k->name_bytes += a->table.n + a->key.n + a->value.n;
     t->whole = a->type == SL_TX_SCAN || (a->type == SL_TX_LOCK && a->key.at == NULL);
     t->write = a->type == SL_TX_PUT || a->type == SL_TX_DEL ||
                (a->type == SL_TX_LOCK && a->write);

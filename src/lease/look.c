@@ -142,6 +142,30 @@ void sl_node_stats(struct sl_node *n, struct sl_now now, struct sl_node_stats *o
                     n->kept.stored.version > n->kept.force.version};
 }
 
+#define SAMPLE 16u
+#define SAMPLE_WEIGHT 8u /* A sample counts as much as an eighth of those before. */
+
+static size_t text_bytes(const struct sl_place *p)
+{
+    return p->key_n + sl_text_bytes(p->lease.value).n + sl_text_bytes(p->lease.note).n;
+}
+
+size_t sl_node_bytes(struct sl_node *n)
+{
+    void *some[SAMPLE];
+    size_t bytes = 0;
+    size_t count = sl_index_scan(&n->places, &n->sample_cursor, some, SAMPLE);
+    for (size_t i = 0; i < count; i++) bytes += text_bytes(some[i]);
+    if (count > 0)
+        n->sample_bytes = n->sample_bytes - n->sample_bytes / SAMPLE_WEIGHT +
+                          bytes / count / SAMPLE_WEIGHT;
+    return n->places.count *
+               (sizeof(struct sl_place) + 3 * SL_MALLOC_BYTES + n->sample_bytes) +
+           n->request_count *
+               (sizeof(struct sl_request) + 3 * SL_MALLOC_BYTES + n->sample_bytes) +
+           sl_index_bytes(&n->places);
+}
+
 void sl_node_peer(const struct sl_node *n, sl_node_id id, struct sl_peer_view *out)
 {
     const struct sl_peer *p = sl_peer(n, id);

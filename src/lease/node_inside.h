@@ -279,6 +279,8 @@ struct sl_node {
     bool said_emptied, said_foreign;
 
     struct sl_index places, by_ticket, by_round;
+    uint64_t sample_cursor; /* How far sl_node_bytes() has looked, */
+    size_t sample_bytes;    /* and what a place has of keys, values and notes, about. */
     struct sl_heap place_ends, request_ends;
     struct sl_list requests;
     uint32_t request_count;

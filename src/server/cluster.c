@@ -522,3 +522,8 @@ void sl_cluster_look(const struct server *s, struct sl_cluster_view *out)
             out->nodes_up++;
     }
 }
+
+size_t sl_cluster_bytes(const struct server *s)
+{
+    return s->cluster == NULL ? 0 : sl_node_bytes(sl_cluster_node(s));
+}

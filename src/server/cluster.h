@@ -76,4 +76,7 @@ struct sl_cluster_view {
 };
 void sl_cluster_look(const struct server *s, struct sl_cluster_view *out);
 
+/* Bytes of what it keeps as a node, about; 0: it is alone. */
+size_t sl_cluster_bytes(const struct server *s);
+
 #endif /* SL_SERVER_CLUSTER_H */

@@ -5,6 +5,7 @@
 #include "core/glob.h"
 #include "server/cluster.h"
 #include "server/dispatch.h"
+#include "server/memory.h"
 #include "server/relay.h"
 #include "server/state.h"
 
@@ -421,7 +422,7 @@ void sl_do_extend(struct call *call)
             sl_say_syntax(call, "VALUE and a text may follow");
             return;
         }
-        if (!good_value(call, call->at[5])) return;
+        if (!good_value(call, call->at[5]) || sl_memory_rejects(call)) return;
         value = call->at[5];
     }
     if (sl_by_majority(s, call->at[1])) {

@@ -10,6 +10,7 @@
 #include "server/dispatch.h"
 #include "server/keeper.h"
 #include "server/links.h"
+#include "server/memory.h"
 #include "server/relay.h"
 #include "server/state.h"
 
@@ -21,8 +22,8 @@ static void put_flags(struct sl_resp_writer *w, unsigned flags)
         unsigned flag;
         const char *word;
     } words[] = {{SL_READ, "readonly"}, {SL_WRITE, "write"},   {SL_BLOCK, "blocking"},
-                 {SL_ADMIN, "admin"},   {SL_EARLY, "no_auth"}, {SL_LISTEN, "pubsub"}};
-    flags &= ~(unsigned)SL_KEEPER; /* No word of Redis'. */
+                 {SL_ADMIN, "admin"},   {SL_EARLY, "no_auth"}, {SL_LISTEN, "pubsub"},
+                 {SL_GROW, "denyoom"}};
     flags &= ~(unsigned)SL_KEEPER; /* Which node it runs on is no client's affair. */
     sl_resp_array(w, (size_t)__builtin_popcount(flags));
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -189,6 +190,8 @@ static void info_memory(const struct server *s, struct text *t)
      * milliseconds. So both are what the system has given us. */
     line(t, "used_memory:%zu", resident);
     line(t, "used_memory_rss:%zu", resident);
+    line(t, "client_bytes:%zu", sl_memory_used(s));
+    line(t, "maxmemory:%" PRId64, s->settings->memory_max);
     line(t, "table_index_bytes:%zu", table.bytes);
 }
 

@@ -138,6 +138,7 @@ static struct conn *new_conn(struct server *s)
     sl_list_init(&c->dirty);
     sl_list_init(&c->ready);
     sl_list_init(&c->leaving);
+    sl_list_init(&c->unauthed);
     sl_list_init(&c->subscriptions);
     sl_list_init(&c->held);
     sl_resp_writer_init(&c->out, output_max(s));
@@ -213,6 +214,43 @@ static void turn_away(struct conn *c)
     sl_conn_hang_up(c, SL_SAID_BYE);
 }
 
+static size_t connections_max(const struct server *s)
+{
+    return (size_t)s->settings->connections_max;
+}
+
+bool sl_conn_is_local(const struct conn *c)
+{
+    if (c->peer.sin6_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)(const void *)&c->peer)
+                         ->sin_addr.s_addr) >>
+                   24 ==
+               127;
+    if (c->peer.sin6_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&c->peer.sin6_addr);
+    return true; /* A unix socket. */
+}
+
+#define TO_AUTH_MS 1000 /* So long a connection may stay without AUTH in any case. */
+
+/* connections-max are open besides this one. Clients that have not authenticated make way,
+ * so that they cannot keep others out; and one connection from this machine is let in for an
+ * administrator. */
+static bool make_place(struct conn *c)
+{
+    struct server *s = c->server;
+#ifndef MUT_UNAUTHED
+    struct conn *oldest = sl_entry_of(s->unauthed.next, struct conn, unauthed);
+    if (!sl_list_empty(&s->unauthed) && s->now.ms - oldest->unauthed_ms >= TO_AUTH_MS) {
+        s->stats.idle_closes++;
+        sl_conn_close(oldest, SL_WAS_CUT);
+        return s->conn_count <= connections_max(s);
+    }
+#endif
+    c->reserve = sl_conn_is_local(c) && s->conn_count == connections_max(s) + 1;
+    return c->reserve;
+}
+
 bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
 {
     static struct sl_log_kind kind;
@@ -230,6 +268,7 @@ bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
     }
     uv_fileno(&c->uv.handle, &c->fd);
     sl_list_append(&s->conns, &c->all);
+    if (!c->authed) sl_list_append(&s->unauthed, &c->unauthed);
     s->conn_count++;
     s->stats.connections++;
     if (tcp) {
@@ -237,8 +276,8 @@ bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
         uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&c->peer, &size);
         vary_keep_alive(c);
     }
-    if (s->conn_count > (size_t)s->settings->connections_max) turn_away(c);
-    else read_or_not(c, true);
+    if (s->conn_count <= connections_max(s) || make_place(c)) read_or_not(c, true);
+    else turn_away(c);
     return true;
 }
 
@@ -254,6 +293,9 @@ void sl_conn_close(struct conn *c, enum sl_parting how)
     sl_list_remove(&c->dirty);
     sl_list_remove(&c->ready);
     sl_list_remove(&c->leaving);
+    sl_list_remove(&c->unauthed);
+    c->server->buffer_bytes -= c->counted_bytes;
+    c->counted_bytes = 0;
     if (c->far == NULL) c->server->conn_count--;
     sl_input_forget(c);
     uv_close(&c->uv.handle, on_closed);
@@ -280,6 +322,7 @@ enum sl_parting sl_conn_hung_up(const struct conn *c)
 /* --- In ------------------------------------------------------------------- */
 
 #define EARLY_ROOM_BYTES 512u /* Of one read before AUTH. */
+#define LOOK_BYTES 16384u /* After so many more, it is looked at how many there are. */
 
 static size_t smaller(int64_t a, int64_t b)
 {
@@ -332,6 +375,9 @@ void sl_conn_authed(struct conn *c, bool yes)
 #endif
         c->unauthed_ms = c->server->now.ms;
     c->authed = yes;
+    if (yes) sl_list_remove(&c->unauthed);
+    else if (sl_list_empty(&c->unauthed))
+        sl_list_append(&c->server->unauthed, &c->unauthed);
     if (c->reader != NULL) sl_resp_reader_limit(c->reader, limits_of(c));
 }
 
@@ -340,6 +386,19 @@ static size_t find_room(struct conn *c, char **at)
 {
     if (c->reader == NULL) c->reader = get_reader(c);
     return c->reader == NULL ? 0 : sl_resp_room(c->reader, at);
+}
+
+/* So that the server knows what its connections keep: from one turn to the next most of them
+ * keep nothing. */
+static inline void count_buffers(struct conn *c)
+{
+    struct server *s = c->server;
+    size_t bytes = c->sending != NULL ? c->sending_bytes + c->out.n : 0;
+    if (c->reader != NULL) bytes += sl_resp_reader_bytes(c->reader);
+    if (bytes == c->counted_bytes) return;
+    s->memory_due |= bytes > c->counted_bytes + LOOK_BYTES;
+    s->buffer_bytes += bytes - c->counted_bytes;
+    c->counted_bytes = bytes;
 }
 
 bool sl_conn_feed(struct conn *c, struct sl_bytes b)
@@ -401,15 +460,13 @@ static bool is_brief(const struct conn *c)
     return sl_cluster_is_brief(c) || sl_keep_is_brief(c) || sl_relay_is_brief(c);
 }
 
-/* A command costs a turn as much as it has read and written. */
-static void charge(struct conn *c, size_t unread, size_t written)
+/* What is read and written costs a turn as well. */
+static void charge(struct server *s, size_t bytes)
 {
-    size_t bytes = unread - sl_resp_unread(c->reader);
-    if (c->out.n > written) bytes += c->out.n - written;
 #ifdef MUT_FLATCOST
     bytes = 0;
 #endif
-    if (bytes >= SL_STEPS_A_COMMAND) sl_server_spend(c->server, bytes);
+    if (bytes >= SL_STEPS_A_COMMAND) sl_server_spend(s, bytes);
 }
 
 /* How much a connection may do at a time: less while others have sent too much as well. */
@@ -431,20 +488,21 @@ void sl_conn_work(struct conn *c)
             if (sl_resp_unread(c->reader) > 0) later(c);
             break;
         }
-        size_t unread = sl_resp_unread(c->reader), written = c->out.n;
+        size_t written = c->out.n;
         int status = sl_resp_next(c->reader, &args);
         if (status == 0) break;
         if (--c->server->commands_left % 32 == 0 && sl_server_turn_is_long(c->server))
             c->server->commands_left = 0; /* After this one. */
         if (status < 0) broken(c, status);
         else sl_dispatch(c, &args);
-        charge(c, unread, written);
+        if (c->out.n > written) charge(c->server, c->out.n - written);
         if (c->out.n > OUT_BYTES_HIGH) sl_conn_flush(c);
     }
     if (c->closing) return;
     if (c->ended && sl_list_empty(&c->ready) && c->deferred == NULL && !is_brief(c))
         sl_conn_hang_up(c, SL_SAID_BYE);
     give_reader_back(c);
+    count_buffers(c);
     read_or_not(c, c->hang_up == SL_STAYS && c->leaves == SL_STAYS &&
                        c->sending == NULL && !c->ended &&
                        (c->reading || sl_list_empty(&c->ready)) &&
@@ -489,6 +547,7 @@ static void read_some(struct conn *c)
     if (n > 0) {
         c->heard_ms = s->now.ms;
         sl_resp_filled(c->reader, (size_t)n);
+        charge(s, (size_t)n);
         sl_conn_work(c);
     } else if (n == 0) end_of_stream(c, true);
     else if (room > 0 && (errno == EAGAIN || errno == EINTR)) give_reader_back(c);
@@ -571,6 +630,7 @@ static void on_written(uv_write_t *req, int status)
     c->sending_bytes = 0;
     c->out.bytes_max = output_max(c->server);
     if (c->closing) return;
+    count_buffers(c);
     sl_server_look_at_clock(c->server);
     if (status < 0) sl_conn_close(c, SL_WAS_CUT);
     else {
@@ -587,6 +647,7 @@ static void send_rest(struct conn *c, size_t done)
     c->sending = sl_resp_take(&c->out, &n);
     c->sending_bytes = n - done;
     c->out.bytes_max -= c->sending_bytes;
+    count_buffers(c);
     c->write.data = c;
     uv_buf_t buf = {.base = c->sending + done, .len = n - done};
     if (uv_write(&c->write, &c->uv.stream, &buf, 1, on_written) != 0)
@@ -613,7 +674,10 @@ void sl_conn_flush(struct conn *c)
         too_much(c);
         return;
     }
-    if (c->sending != NULL) return; /* It is looked at again when that is done. */
+    if (c->sending != NULL) { /* It is looked at again when that is done. */
+        count_buffers(c);
+        return;
+    }
     if (c->far != NULL) {
         sl_far_flush(c);
         if (c->hang_up != SL_STAYS) sl_conn_close(c, c->hang_up);

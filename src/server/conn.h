@@ -46,6 +46,7 @@ struct conn {
     struct session *session;
     struct session *ending; /* The one before, in RESET; else NULL. */
     struct sl_list all, dirty, ready, leaving;
+    struct sl_list unauthed; /* While it has not authenticated. */
     struct sl_list subscriptions;
     size_t channel_count, pattern_count;
 
@@ -53,6 +54,7 @@ struct conn {
     struct sl_resp_writer out;
     char *sending; /* On its way; NULL: nothing. */
     size_t sending_bytes;
+    size_t counted_bytes; /* Of its buffers, in server->buffer_bytes. */
     uv_write_t write;
 
     enum sl_blocked blocked;
@@ -77,6 +79,7 @@ struct conn {
     bool busy;           /* Something was left when we last read from it. */
     uint8_t input_class; /* An enum sl_input_class. */
     bool in_multi;       /* What comes belongs to a MULTI that was refused. */
+    bool reserve;        /* It came when connections-max were open. */
     bool half;     /* It was told a part of something, and the rest is at the keeper. */
     bool tx_lost;  /* Its transaction went with its keeper, and it was not told yet. */
     bool settling; /* Its TX.OUTCOME stands for a COMMIT whose answer was lost. */
@@ -140,6 +143,9 @@ void sl_conn_see_off(struct server *s);
 
 /* What is due every second: those that are silent, or do not go. */
 void sl_conn_look_after(struct server *s);
+
+/* Whether it comes from this machine. */
+bool sl_conn_is_local(const struct conn *c);
 
 /* "127.0.0.1:4711"; false: it is no such address. */
 bool sl_address_text(const struct sockaddr_in6 *a, char *out, size_t n);

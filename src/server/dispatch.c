@@ -6,6 +6,7 @@
 #include "server/cluster.h"
 #include "server/keeper.h"
 #include "server/log.h"
+#include "server/memory.h"
 #include "server/relay.h"
 
 enum {
@@ -16,6 +17,7 @@ enum {
     EARLY = SL_EARLY,
     LISTEN = SL_LISTEN,
     KEEPER = SL_KEEPER,
+    GROW = SL_GROW,
 };
 
 const struct command sl_commands[] = {
@@ -112,6 +114,28 @@ static bool listens(const struct conn *c)
     return !c->out.resp3 && c->channel_count + c->pattern_count > 0;
 }
 
+/* One connection above connections-max is for an administrator: it creates no state. */
+static bool is_reserved(const struct call *call)
+{
+    return call->c->reserve &&
+           call->s->conn_count > (size_t)call->s->settings->connections_max;
+}
+
+/* Whether the command may create state now; if not, the reply says why. */
+static bool may_grow(struct call *call)
+{
+    if (call->s->memory_full && sl_memory_rejects(call)) return false;
+#ifdef MUT_RESERVED
+    return true;
+#endif
+    if (!is_reserved(call)) return true;
+    sl_say(
+        call, "LIMIT",
+        "there are as many connections as the server takes (connections-max); this one "
+        "is reserved for administration");
+    return false;
+}
+
 /* Whether this may be asked now; if not, it was said why. */
 static bool may_ask(struct call *call, const struct command *command)
 {
@@ -122,7 +146,7 @@ static bool may_ask(struct call *call, const struct command *command)
                "this connection listens: only (P)SUBSCRIBE, (P)UNSUBSCRIBE, PING, QUIT "
                "and RESET, or HELLO 3 for both at once");
     else if (call->s->stopping) sl_say(call, "SHUTDOWN", "the server stops");
-    else return true;
+    else return (command->flags & SL_GROW) == 0 || may_grow(call);
     return false;
 }
 

@@ -14,6 +14,7 @@ enum {
     SL_EARLY = 16,
     SL_LISTEN = 32,
     SL_KEEPER = 64,
+    SL_GROW = 128,
 };
 
 /* A call: who, and the words, the name first. */

@@ -658,6 +658,12 @@ static const char *state_name(enum sl_keeper_state state)
                                  : "candidate";
 }
 
+size_t sl_keep_bytes(const struct server *s)
+{
+    const struct sl_keep *k = s->keep;
+    return k == NULL || k->keeper == NULL ? 0 : sl_keeper_bytes(k->keeper);
+}
+
 void sl_keep_look(const struct server *s, struct sl_keep_view *out)
 {
     const struct sl_keep *k = s->keep;

@@ -88,6 +88,9 @@ struct sl_keep_view {
 };
 void sl_keep_look(const struct server *s, struct sl_keep_view *out);
 
+/* Bytes that transactions make it keep. */
+size_t sl_keep_bytes(const struct server *s);
+
 /* The last cycles that were broken, the newest first. */
 #define SL_CYCLE_SHOWN 16u
 struct sl_cycle {

@@ -36,12 +36,18 @@ struct sl_record *sl_ledger_find(const struct sl_ledger *l, sl_fence fence)
     return sl_index_find(&l->by_fence, key, hash_fence(fence, l->by_fence.seed));
 }
 
+static size_t bytes_of(const struct sl_record *r)
+{
+    return sizeof *r + SL_MALLOC_BYTES + r->key.n + r->value.n + r->note.n;
+}
+
 void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r)
 {
     sl_index_remove(&l->by_fence, r, hash_record(r, &l->by_fence));
     sl_list_remove(&r->all);
     sl_list_remove(&r->of_conn);
     if (!r->leased) l->unleased--;
+    l->bytes -= bytes_of(r);
     free(r);
 }
 
@@ -76,6 +82,7 @@ bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
     sl_index_put(&l->by_fence, n, hash_record(n, &l->by_fence));
     sl_list_append(&l->all, &n->all);
     if (!n->leased) l->unleased++;
+    l->bytes += bytes_of(n);
     return true;
 }
 

@@ -15,6 +15,7 @@ struct sl_ledger {
     struct sl_index by_fence;
     struct sl_list all;
     size_t unleased; /* Those without a lease. */
+    size_t bytes;    /* Of all of them, keys, values and notes included. */
 };
 
 /* A grant. Bytes are behind it. */

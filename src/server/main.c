@@ -1,6 +1,5 @@
 /* main.c - sluice-server: settings, start, run, leave. */
 #include <fcntl.h>
-#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "server/dispatch.h"
 #include "server/keeper.h"
 #include "server/log.h"
+#include "server/memory.h"
 #include "server/relay.h"
 #include "server/server.h"
 #include "server/state.h"
@@ -36,14 +36,6 @@ static void say_ready(void)
     if (sendto(fd, "READY=1", 7, MSG_NOSIGNAL, (struct sockaddr *)&a, size) < 0)
         sl_log(SL_LOG_WARN, "cannot tell NOTIFY_SOCKET that we are ready", NULL);
     close(fd);
-}
-
-/* Small pieces of memory that are freed are put together one by one, and not all of them
- * when the first large one is: that kept the loop for 40 ms after a client that had held
- * 300,000 locks. */
-static void be_steady(void)
-{
-    mallopt(M_MXFAST, 0);
 }
 
 /* Passwords are in memory, and a core file may be read by others, or be sent away. A limit of 0
@@ -74,7 +66,7 @@ static int start_state(struct server *s)
 static int serve(struct sl_settings *settings)
 {
     static struct server s;
-    be_steady();
+    sl_memory_setup();
     signal(SIGPIPE, SIG_IGN);
     sl_dispatch_setup();
     if (!settings->core_dumps) keep_from_cores();

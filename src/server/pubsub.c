@@ -98,6 +98,7 @@ static struct topic *make(struct sl_pubsub *p, struct sl_bytes name, bool patter
         p->pattern_count++;
         p->pattern_words += sl_glob_words(t->n);
     } else sl_index_put(&p->channels, t, hash_topic(t, &p->channels));
+    p->name_bytes += t->n;
     return t;
 }
 
@@ -110,6 +111,7 @@ static void tidy(struct sl_pubsub *p, struct topic *t)
         p->pattern_words -= sl_glob_words(t->n);
     } else sl_index_remove(&p->channels, t, hash_topic(t, &p->channels));
     sl_glob_free(t->glob);
+    p->name_bytes -= t->n;
     free(t);
 }
 
@@ -236,6 +238,17 @@ size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
         if (sl_glob_matches(t->glob, channel)) n += say_to_all(t, channel, text);
     }
     return n;
+}
+
+#define PATTERN_WORD_BYTES (256 * sizeof(uint64_t)) /* Of one that is compiled. */
+
+size_t sl_pubsub_bytes(const struct sl_pubsub *p)
+{
+    return p->name_bytes + p->pattern_words * PATTERN_WORD_BYTES +
+           (p->channels.count + p->pattern_count) *
+               (sizeof(struct topic) + SL_MALLOC_BYTES) +
+           p->pairs.count * (sizeof(struct subscription) + SL_MALLOC_BYTES) +
+           sl_index_bytes(&p->channels) + sl_index_bytes(&p->pairs);
 }
 
 size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel)

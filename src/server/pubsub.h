@@ -17,6 +17,7 @@ struct sl_pubsub {
     struct sl_list patterns;
     size_t pattern_count;
     size_t pattern_words; /* Of all: steps that a byte of an event's channel takes. */
+    size_t name_bytes;    /* Of the names of all topics. */
 };
 
 void sl_pubsub_init(struct sl_pubsub *p, struct sl_hash_key key);
@@ -42,6 +43,9 @@ static inline bool sl_pubsub_silent(const struct sl_pubsub *p)
 /* Write a message to everybody who listens. Returns how many. */
 size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
                          struct sl_bytes text);
+
+/* Bytes of all topics and subscriptions. */
+size_t sl_pubsub_bytes(const struct sl_pubsub *p);
 
 /* Subscribers of a channel. */
 size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel);

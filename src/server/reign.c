@@ -361,6 +361,11 @@ const char *sl_relay_why_not(const struct server *s)
     return text;
 }
 
+size_t sl_relay_bytes(const struct server *s)
+{
+    return s->relay == NULL ? 0 : s->relay->ledger.bytes;
+}
+
 void sl_relay_look(const struct server *s, struct sl_relay_view *out)
 {
     const struct sl_relay *r = s->relay;

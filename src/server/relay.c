@@ -101,9 +101,16 @@ struct sl_relayed *sl_relayed_new(struct conn *c, const struct sl_bytes *at, siz
         *q = (struct sl_relayed){.c = c, .since_ms = c->server->now.ms, .n = w.n};
         memcpy(q->bytes, w.buffer, w.n);
         sl_list_init(&q->place);
+        c->server->buffer_bytes += q->n;
     }
     sl_resp_writer_free(&w);
     return q;
+}
+
+static void free_relayed(struct server *s, struct sl_relayed *q)
+{
+    s->buffer_bytes -= q->n;
+    free(q);
 }
 
 static void unlist(struct sl_relay *r, struct sl_relayed *q)
@@ -138,7 +145,7 @@ void sl_relay_forget(struct conn *c)
 {
     if (c->relayed == NULL) return;
     unlist(c->server->relay, c->relayed);
-    free(c->relayed);
+    free_relayed(c->server, c->relayed);
     c->relayed = NULL;
 }
 
@@ -522,7 +529,7 @@ static void do_here(struct server *s, struct sl_relayed *q)
         sl_resp_problem(sl_conn_out(c), sluice_status_word(SLUICE_ENOMEM),
                         "out of memory");
     sl_resp_reader_free(reader);
-    free(q);
+    free_relayed(s, q);
     if (c->ended) sl_conn_work(c);
 }
 

@@ -131,4 +131,7 @@ struct sl_relay_view {
 };
 void sl_relay_look(const struct server *s, struct sl_relay_view *out);
 
+/* Bytes of what clients of this node hold at the keeper. */
+size_t sl_relay_bytes(const struct server *s);
+
 #endif /* SL_SERVER_RELAY_H */

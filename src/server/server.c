@@ -15,6 +15,7 @@
 #include "server/keeper.h"
 #include "server/links.h"
 #include "server/log.h"
+#include "server/memory.h"
 #include "server/relay.h"
 #include "server/state.h"
 
@@ -27,6 +28,7 @@
 #define COMMANDS_A_TURN 1024u
 #define ACCEPTS_A_TURN 8u
 #define CLOSES_A_TURN 8u
+#define TURNS_A_LOOK 16u /* At how much memory is used. */
 
 /* --- Time ----------------------------------------------------------------- */
 
@@ -107,6 +109,7 @@ static void on_second(uv_timer_t *timer)
     sl_server_look_at_clock(s);
     end_lingering(s);
     sl_conn_look_after(s);
+    sl_memory_second(s);
     sl_state_second(s);
     sl_relay_second(s);
     if (s->no_memory) sl_listen_go_on(s);
@@ -144,6 +147,7 @@ static void on_prepare(uv_prepare_t *handle)
     s->accepts_left = ACCEPTS_A_TURN;
     s->closes_left = CLOSES_A_TURN;
     s->turn_ns = 0;
+    if (s->memory_due || s->stats.turns % TURNS_A_LOOK == 0) sl_memory_look(s);
     if (!uv_is_active((uv_handle_t *)&s->idle)) return;
     sl_server_look_at_clock(s);
     sl_state_resume(s);
@@ -243,7 +247,7 @@ static int fail(const char *what, const char *why)
     return -1;
 }
 
-#define OWN_FILES 24      /* That are not connections of clients; */
+#define OWN_FILES 25 /* One connection is reserved, the others are not of clients; */
 #define OWN_FILES_NODE 96 /* and of a node besides: links, and who calls there. */
 
 /* As many files as connections, if the system lets us. */
@@ -326,10 +330,12 @@ int sl_server_start(struct server *s, struct sl_settings *settings)
     *s = (struct server){
         .settings = settings, .loop = uv_default_loop(), .clock_at_ms = SL_NEVER};
     sl_list_init(&s->conns);
+    sl_list_init(&s->unauthed);
     sl_list_init(&s->lingering);
     sl_list_init(&s->dirty);
     sl_list_init(&s->ready);
     sl_list_init(&s->leaving);
+    if (settings->memory_max == SL_MEMORY_AUTO) settings->memory_max = sl_memory_auto();
     raise_file_limit(s);
     if (make_table(s) != 0) return -1;
     sl_index_init(&s->by_id, &sessions, s->hash_key);

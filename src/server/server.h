@@ -57,6 +57,7 @@ struct server {
     uint64_t last_id;            /* Of connections. */
     struct sl_index by_id;       /* Sessions. */
     struct sl_list conns;        /* All that are open. */
+    struct sl_list unauthed;     /* Those that have not authenticated, oldest first. */
     size_t conn_count;
     size_t blocked_count;
     struct sl_list lingering; /* Sessions, in the order in which they will end. */
@@ -66,6 +67,10 @@ struct server {
     struct sl_pubsub pubsub;
     size_t
         drain_words; /* Of all patterns of DRAIN: steps that a byte of a key takes. */
+    size_t buffer_bytes; /* Of connections: partial commands and unread output. */
+    size_t memory_peak;  /* The most kept for clients since memory was last trimmed. */
+    bool memory_due;     /* It is to be looked at in the next turn. */
+    bool memory_full;    /* Nothing that creates state is done. */
     struct sl_stats stats;
 
     struct sl_input_set input[SL_INPUT_CLASSES]; /* What clients have sent. */

@@ -11,7 +11,20 @@
 #include "lease/members.h"
 #include "server/member_text.h"
 
-enum kind { NUMBER, TIME, SIZE, PORT, OCTAL, FORMAT, LEVEL, ENGINE, FLAG, TEXT, PATH };
+enum kind {
+    NUMBER,
+    TIME,
+    SIZE,
+    MEMORY,
+    PORT,
+    OCTAL,
+    FORMAT,
+    LEVEL,
+    ENGINE,
+    FLAG,
+    TEXT,
+    PATH
+};
 
 #define SECRET_BYTES_MIN 16u
 
@@ -115,7 +128,7 @@ __attribute__((format(printf, 2, 3))) static int wrong(const struct place *p,
 
 static const struct word *units_of(enum kind kind)
 {
-    return kind == TIME ? times : kind == SIZE ? sizes : none;
+    return kind == TIME ? times : kind == SIZE || kind == MEMORY ? sizes : none;
 }
 
 /* Digits and a unit. False if it is not that, or does not fit. */
@@ -138,6 +151,7 @@ static int set_number(struct sl_settings *s, const struct row *r, const char *te
         [NUMBER] = "a number",
         [TIME] = "a time: 500ms, 5s, 2m, 1h",
         [SIZE] = "a size: 4096, 64k, 8m",
+        [MEMORY] = "a size: 64m, 2g, 0 or auto",
         [PORT] = "a port, 0 or auto",
         [OCTAL] = "permissions in octal: 0660",
         [FORMAT] = "text or json",
@@ -156,8 +170,8 @@ static int set_number(struct sl_settings *s, const struct row *r, const char *te
         *number_of(s, r) = w->n;
         return 0;
     }
-    if (r->kind == PORT && strcasecmp(text, "auto") == 0) {
-        *number_of(s, r) = SL_PORT_AUTO;
+    if ((r->kind == PORT || r->kind == MEMORY) && strcasecmp(text, "auto") == 0) {
+        *number_of(s, r) = r->kind == PORT ? SL_PORT_AUTO : SL_MEMORY_AUTO;
         return 0;
     }
     good = parse_number(text, r->kind, &n);

@@ -19,6 +19,7 @@ enum sl_engine_choice {
 enum sl_log_level { SL_LOG_DEBUG, SL_LOG_INFO, SL_LOG_WARN, SL_LOG_ERROR };
 
 #define SL_PORT_AUTO (-1)
+#define SL_MEMORY_AUTO (-1)
 
 /* Texts are owned by the struct. Numbers are all of one type, so that one parser and one
  * printer do. */
@@ -28,6 +29,7 @@ struct sl_settings {
 #define NUMBER int64_t
 #define TIME int64_t
 #define SIZE int64_t
+#define MEMORY int64_t
 #define PORT int64_t
 #define OCTAL int64_t
 #define FORMAT int64_t
@@ -42,6 +44,7 @@ struct sl_settings {
 #undef NUMBER
 #undef TIME
 #undef SIZE
+#undef MEMORY
 #undef PORT
 #undef OCTAL
 #undef FORMAT

@@ -38,6 +38,8 @@ struct sl_histogram {
     X(overlaps, overlaps)                       \
     X(events_published, events)                 \
     X(output_limit_closes, output_closes)       \
+    X(memory_closes, memory_closes)             \
+    X(memory_rejections, memory_rejections)     \
     X(idle_closes, idle_closes)                 \
     X(auth_failures, auth_failures)
 

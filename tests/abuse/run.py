@@ -68,15 +68,16 @@ def check_reply(reply):
 
 
 SECRET = ("--password", PASSWORD)
+LITTLE = ("--memory-max", "256m")  # of memory, so that the limit is reached
 ATTACKS = {
     "ping": Attack("pipelined PING, 200 connections", "ping", 200, 20),
     "loris": Attack("a byte at a time, 3,000 connections", "loris", 3000, 50),
     "waiters": Attack("9,900 waiters close at once", "waiters", 9900, 100),
     "docs": Attack("COMMAND DOCS x 1,020 before AUTH, 200 connections", "docs", 200, 10, SECRET, False),
-    "keys": Attack("1.1 GB of keys with value and note, 1 connection", "keys", 1, 1),
-    "scan": Attack("TX.SCAN not read, 400 connections", "scan", 400, 10, ("--data", "DATA"), setup=fill_table),
-    "partial-before": Attack("9,900 partial commands before AUTH", "partial", 9900, 50, SECRET, False),
-    "partial-after": Attack("9,900 partial commands after AUTH", "partial", 9900, 50, SECRET),
+    "keys": Attack("1.1 GB of keys with value and note, 1 connection", "keys", 1, 1, LITTLE),
+    "scan": Attack("TX.SCAN not read, 400 connections", "scan", 400, 10, ("--data", "DATA") + LITTLE, setup=fill_table),
+    "partial-before": Attack("9,900 partial commands before AUTH", "partial", 9900, 50, SECRET + LITTLE, False),
+    "partial-after": Attack("9,900 partial commands after AUTH", "partial", 9900, 50, SECRET + LITTLE),
     "patterns": Attack("100 DRAIN, 100 PSUBSCRIBE *a*a*a*b", "pattern", 20, 5, setup=add_patterns),
     "guess": Attack("password guessing, 20 connections", "guess", 20, 5, SECRET, False),
 }
@@ -87,6 +88,11 @@ def memory_mb(pid, field):
         return int(re.search(field + r":\s+(\d+) kB", f.read()).group(1)) / 1024
 
 
+def knows(program, option):
+    """Older servers, for comparison, do not have every setting."""
+    return option in subprocess.run([program, "--help"], capture_output=True, text=True).stdout
+
+
 class Server:
     """A server of one run, on the servers' CPU."""
 
@@ -95,6 +101,9 @@ class Server:
         self.log = open(os.path.join(self.directory, "log"), "w+")
         data = os.path.join(self.directory, "data")
         options = [data if o == "DATA" else o for o in attack.options]
+        if LITTLE[0] in options and not knows(program, LITTLE[0]):
+            at = options.index(LITTLE[0])
+            del options[at:at + 2]
         if "--data" not in options:
             options += ["--data", "none"]
         argv = pin(SERVERS_CPU) + [program, "--port", "auto", *options]
@@ -202,6 +211,10 @@ def what_it_did(run, info):
         parts.append("%s connects failed" % a["failed"])
     if int(info.get("output_limit_closes", 0)):
         parts.append("%s closed for unread output" % info["output_limit_closes"])
+    if int(info.get("memory_closes", 0)):
+        parts.append("%s closed at memory-max" % info["memory_closes"])
+    if int(info.get("memory_rejections", 0)):
+        parts.append("%s commands rejected at memory-max" % info["memory_rejections"])
     if int(info.get("auth_failures", 0)):
         parts.append("%s wrong passwords" % info["auth_failures"])
     if run.problem:

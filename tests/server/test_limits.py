@@ -71,10 +71,19 @@ def listings_do_not_depend_on_the_secret_key_of_the_hashes(t):
 # --- Numbers of things --------------------------------------------------------------
 
 
+def fill(s, count):
+    """So many connections, and the one that is reserved for an administrator."""
+    some = s.clients(count)
+    check([c("PING") for c in some], ["PONG"] * count)
+    reserved = s.client()
+    check(reserved("PING"), "PONG")
+    return some, reserved
+
+
 @test
 def connections_max(t):
     s = t.server("--connections-max", "3")
-    a, b, c = s.clients(3)
+    (a, b, c), reserved = fill(s, 3)
     d = s.client()
     said = last_words(d)
     check_that(said.startswith(b"-LIMIT ") and b"(connections-max)" in said,
@@ -84,30 +93,68 @@ def connections_max(t):
     check(s.info(a)["maxclients"], "3")
     a.acquire("k")
     a.close()
+    reserved.close()
 
     def again():
         e = s.client()
         try:
-            return e if e("PING") == "PONG" else None
+            return e if not isinstance(e("ACQUIRE", "k"), Error) else None
         except (Closed, OSError):
             return None
 
-    e = t.until(again, "there is room for another")
-    e.acquire("k")
+    t.until(again, "there is room for another")
+
+
+@test
+def one_connection_is_reserved_for_an_administrator(t):
+    s = t.server("--connections-max", "2", "--password", "open sesame")
+    some = s.clients(2)
+    check([c("AUTH", "open sesame") for c in some], ["OK"] * 2)
+    fence = some[0].acquire("k", "LEASE", 60000)
+    admin = s.client()
+    check_error(admin("INFO"), "NOAUTH")
+    check(admin("AUTH", "open sesame"), "OK")
+    check(s.number("connected_clients", admin), 3)
+    check_error(admin("ACQUIRE", "l"), "LIMIT", "(connections-max)")
+    check_error(admin("SUBSCRIBE", "lock:k"), "LIMIT", "(connections-max)")
+    check(admin("BREAK", "k", fence, "NOW"), 2)
+    check(admin("DRAIN", "x*", "ON"), 1)
+    last_words(s.client())
+    check(admin("CLIENT", "KILL", "ID", some[1]("CLIENT", "ID")), 1)
+    t.until(lambda: s.number("connected_clients", admin) == 2, "it is gone")
+    admin.acquire("l")  # like any other, now that there is room
+
+
+@test
+def who_does_not_authenticate_keeps_nobody_out(t):
+    """The oldest of them makes way when connections-max are open."""
+    s = t.server("--connections-max", "5", "--password", "open sesame", "--auth-time", "0")
+    good = s.client()
+    check(good("AUTH", "open sesame"), "OK")
+    silent = s.clients(4)
+    check_error(silent[3]("PING"), "NOAUTH")
+    time.sleep(1.1)
+    for _ in range(3):
+        c = s.client()
+        check(c("AUTH", "open sesame"), "OK")
+        c.acquire("k%d" % c("CLIENT", "ID"))
+    check(last_words(silent[0]), b"")
+    check_error(silent[3]("PING"), "NOAUTH")
+    check(good("PING"), "PONG")
 
 
 @test
 def connections_max_with_many_who_try(t):
     s = t.server("--connections-max", "5")
-    kept = s.clients(5)
-    check(kept[4]("PING"), "PONG")
+    kept, reserved = fill(s, 5)
     for _ in range(200):
         s.client().close()
     tried = s.clients(50)
     for d in tried:
         check_that(last_words(d).startswith(b"-LIMIT "), "it is told")
     check([c("PING") for c in kept], ["PONG"] * 5)
-    t.until(lambda: s.number("connected_clients", kept[0]) == 5, "no more than five are there")
+    t.until(lambda: s.number("connected_clients", kept[0]) == 6, "no more than that are there")
+    check(reserved("PING"), "PONG")
 
 
 @test
@@ -433,6 +480,152 @@ def a_client_that_pipelines_and_does_not_read_is_waited_for(t):
     for _ in range(whole):
         check_that(c.exactly(len(reply)) == reply, "the replies are whole and in order")
     s.still_well()
+
+
+# --- Memory -----------------------------------------------------------------------------
+
+
+def fill_with_locks(c, limit=200000):
+    """Locks with values, until it is rejected; the reply, and how many there are."""
+    value, batch, count = "v" * 3500, 50, 0
+    while count < limit:
+        c.send_raw(b"".join(encode(["ACQUIRE", "k%d" % (count + j), "LEASE", 3600000, "VALUE", value, "NOTE", value])
+                            for j in range(batch)))
+        bad = [got for got in [c.reply() for _ in range(batch)] if isinstance(got, Error)]
+        count += batch - len(bad)
+        if bad and batch == 1:
+            return bad[0], count
+        if bad:
+            batch = 1  # the buffers of a batch were counted, too
+    raise Failure("nothing was rejected")
+
+
+@test
+def memory_max_of_locks(t):
+    s = t.server("--memory-max", "32m")
+    c, other = s.clients(2)
+    sub = s.client()
+    fence = c.acquire("first", "LEASE", 60000, "VALUE", "x")
+    before = s.rss_bytes()
+    error, count = fill_with_locks(c)
+    check_error(error, "LIMIT", "33554432 bytes", "(memory-max)")
+    check_that(count > 1000, "%d locks fit" % count)
+    check_that(s.rss_bytes() - before < 64 * MB, "32 MB of locks take %d MB" % ((s.rss_bytes() - before) // MB))
+    check_error(other("ACQUIRE", "new"), "LIMIT", "(memory-max)")
+    check_error(other("AWAIT", "new", "HELD", FOREVER), "LIMIT", "(memory-max)")
+    check_error(sub("SUBSCRIBE", "lock:new"), "LIMIT", "(memory-max)")
+    check_error(c("EXTEND", "first", fence, 60000, "VALUE", "y" * 100), "LIMIT", "(memory-max)")
+    check(c("EXTEND", "first", fence, 60000), 60000, "EXTEND")
+    check(other("READ", "first")[0], b"x")
+    check(other("DRAIN", "z*", "ON"), 1)
+    check(s.info(other)["maxmemory"], str(32 * MB))
+    check_that(s.number("memory_rejections", other) > 3, "rejections are counted")
+    for i in range(count // 2):
+        check(other("RELEASE", "k%d" % i, other("READ", "k%d" % i)[1]), 1)
+    t.until(lambda: not isinstance(other("ACQUIRE", "new", "PER", 1000), Error), "what is free can be used")
+
+
+@test
+def memory_is_returned_after_a_flood(t):
+    s = t.server("--linger", "0")
+    pairs = s.client()
+    before = s.rss_bytes()
+    pairs.acquire("mine")
+    c = s.client()
+    kept = []
+    value = "v" * 3500
+    for i in range(0, 12000, 50):
+        c.send_raw(b"".join(encode(["ACQUIRE", "k%d" % (i + j), "VALUE", value, "NOTE", value]) for j in range(50)))
+        check_that(all(c.reply() for _ in range(50)), "granted")
+        if i % 1000 == 0:
+            kept.append(pairs.acquire("kept%d" % i, "LEASE", 3600000))  # between the others, in memory
+    peak = s.rss_bytes()
+    check_that(peak - before > 64 * MB, "the flood takes %d MB" % ((peak - before) // MB))
+    c.close()
+    t.until(lambda: s.rss_bytes() - before < (peak - before) // 4, "the memory is returned")
+    check(pairs("RELEASE", "mine"), 1)
+
+
+@test
+def memory_max_of_output_that_is_not_read(t):
+    """The connection with the most of it is closed; one with less is not."""
+    s = t.server("--memory-max", "24m", "--data", t.path("data"), "--linger", "0")
+    ask = s.client()
+    check_that(not isinstance(ask("TX.BEGIN"), Error), "a transaction")
+    for i in range(450):
+        check(ask("TX.PUT", "flood", "k%d" % i, "v" * 16000), "OK")
+    check_that(ask("TX.COMMIT") > 0, "committed")
+    some = []
+    for i in range(20):
+        c = deaf(s)
+        some.append(c)
+        c.send("TX.BEGIN")
+        c.reply()
+        c.send("TX.SCAN", "flood")
+        t.until(lambda: s.number("client_bytes", ask) > (i + 1) * MB or s.number("memory_closes", ask) > 0,
+                "its reply is kept")
+        if s.number("memory_closes", ask) > 0:
+            break
+    check_that(s.number("memory_closes", ask) > 0, "one is closed")
+    s.until_log("memory-max")
+    t.until(lambda: s.number("client_bytes", ask) <= 24 * MB * 17 // 16, "it is within the limit")
+    for c in some:
+        c.close()
+    t.until(lambda: not isinstance(ask("ACQUIRE", "k", "PER", 1000), Error), "when they are gone it grants")
+
+
+@test
+def memory_max_of_partial_commands(t):
+    s = t.server("--memory-max", "8m")
+    ask = s.client()
+    some = s.clients(400)
+    part = encode(["ECHO"] + ["x" * 16000] * 3)[:-100]
+    for c in some:
+        try:
+            c.send_raw(part)
+        except OSError:
+            pass
+    t.until(lambda: s.number("memory_closes", ask) > 100, "most of them are closed")
+    t.until(lambda: s.number("client_bytes", ask) <= 8 * MB * 17 // 16, "it is within the limit")
+    s.until_log("memory-max")
+    for c in some:
+        c.close()
+    t.until(lambda: not isinstance(ask("ACQUIRE", "k", "PER", 1000), Error), "when they are gone it grants")
+
+
+@test
+def before_AUTH_partial_commands_take_little_memory(t):
+    s = t.server("--password", "open sesame")
+    some = s.clients(1000)
+    ask = s.client()
+    check(ask("AUTH", "open sesame"), "OK")
+    before = s.rss_bytes()
+    part = encode(["AUTH", "x" * 900])[:-50]
+    for c in some:
+        c.send_raw(part)
+    t.until(lambda: s.number("client_bytes", ask) > 1000 * 1000, "they are read")
+    used = s.rss_bytes() - before
+    check_that(used < 4 * MB, "a thousand partial commands take %d bytes" % used)
+    some[0].send_raw(b"y" * 60 + b"\r\n")
+    got = some[0].reply()
+    check_that(isinstance(got, Error), "it goes on: %r" % got)
+
+
+@test
+def memory_max_0_is_no_limit(t):
+    s = t.server("--memory-max", "0")
+    c = s.client()
+    c.acquire("k")
+    check(s.info(c)["maxmemory"], "0")
+
+
+@test
+def memory_max_by_itself_is_a_share_of_the_machine(t):
+    s = t.server()
+    with open("/proc/meminfo") as f:
+        total = int(f.readline().split()[1]) * 1024
+    got = int(s.info()["maxmemory"])
+    check_that(0 < got <= total // 4, "%d of %d" % (got, total))
 
 
 # --- Time ---------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 /* test_table_many.c - one key with very many on it: what one request costs must not grow
  * with them, or one peer could make all others wait. A request that looked at everybody
  * would make these tests last for minutes. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,6 +186,64 @@ static void a_drain_looks_only_at_keys_with_waiters(void **state)
     finish(&c);
 }
 
+/* On the seat and beside others, waiting, with another value. */
+static void what_is_kept_is_counted_and_all_of_it_is_given_back(void **state)
+{
+    enum { KEYS = 1000 };
+    struct crowd c;
+    char text[100], name[16];
+    sl_fence fences[KEYS];
+    const struct sl_bytes of = {name, 5}, value = {text, 100}, note = {text, 50};
+    (void)state;
+    begin(&c);
+    memset(text, 'x', sizeof text);
+    const size_t empty = sl_table_bytes(c.table);
+    for (int i = 0; i < KEYS; i++) {
+        struct sl_grant g;
+        const struct sl_want w = {.key = of,
+                                  .per = 1,
+                                  .buckets = 1,
+                                  .units = 1,
+                                  .lease_ms = i % 3 == 0 ? 0 : 60000,
+                                  .value = value,
+                                  .note = note};
+        snprintf(name, sizeof name, "%05d", i);
+        assert_int_equal(sl_table_acquire(c.table, c.now, &c.session[0], &w, &g),
+                         SLUICE_OK);
+        fences[i] = g.fence;
+    }
+    const size_t full = sl_table_bytes(c.table);
+    assert_true(full >= empty + KEYS * (5 + 100 + 50 + 48));
+    assert_true(full <= empty + KEYS * 2000);
+    for (int i = 0; i < KEYS; i++) {
+        struct sl_grant g;
+        struct sl_past past;
+        sl_ms lease_ms;
+        const struct sl_want w = {.key = of,
+                                  .per = 1,
+                                  .buckets = 1,
+                                  .units = 1,
+                                  .wait_ms = 1000,
+                                  .priority = i % 5,
+                                  .value = value};
+        snprintf(name, sizeof name, "%05d", i);
+        if (i % 3 != 0)
+            assert_int_equal(
+                sl_table_extend(c.table, c.now, &c.session[0], of, fences[i], 60000,
+                                (struct sl_bytes){text, 50 + (size_t)i % 50},
+                                &lease_ms),
+                SLUICE_OK);
+        assert_int_equal(sl_table_acquire(c.table, c.now, &c.session[1], &w, &g),
+                         SL_WAITS);
+        sl_table_withdraw(c.table, &c.session[1]);
+        assert_int_equal(
+            sl_table_release(c.table, c.now, &c.session[0], of, fences[i], &past), 1);
+        settle(&c);
+    }
+    assert_true(sl_table_bytes(c.table) < empty + 4096);
+    finish(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +254,7 @@ int main(void)
         cmocka_unit_test(watchers_are_not_asked_what_they_do_not_wait_for),
         cmocka_unit_test(looking_at_a_key_does_not_count_its_holders),
         cmocka_unit_test(a_drain_looks_only_at_keys_with_waiters),
+        cmocka_unit_test(what_is_kept_is_counted_and_all_of_it_is_given_back),
     };
     return cmocka_run_group_tests_name("table_many", tests, NULL, NULL);
 }
