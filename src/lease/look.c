@@ -88,6 +88,13 @@ uint32_t sl_node_waiters(const struct sl_node *n, struct sl_bytes key)
     return p == NULL ? 0 : p->waiter_count;
 }
 
+static sl_ms left_of_wait(const struct sl_request *r, struct sl_now now)
+{
+    if (r->wait_end_ms == SL_NEVER) return SL_NEVER;
+    sl_ms left = r->wait_end_ms - SL_GRAIN_MS - now.ms;
+    return left > 0 ? left : 0;
+}
+
 bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
                     uint32_t i, struct sl_waiter_view *out)
 {
@@ -96,13 +103,12 @@ bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
     const struct sl_list *at = p->waiters.next;
     while (i-- > 0) at = at->next;
     const struct sl_request *r = sl_entry_of(at, struct sl_request, in_place);
-    *out = (struct sl_waiter_view){
-        .session = r->session,
-        .priority = r->priority,
-        .steals = r->steal,
-        .since_ms = now.ms - r->since_ms,
-        .left_ms = r->wait_end_ms == SL_NEVER ? SL_NEVER : r->wait_end_ms - now.ms,
-        .note = sl_text_bytes(r->note)};
+    *out = (struct sl_waiter_view){.session = r->session,
+                                   .priority = r->priority,
+                                   .steals = r->steal,
+                                   .since_ms = now.ms - r->since_ms,
+                                   .left_ms = left_of_wait(r, now),
+                                   .note = sl_text_bytes(r->note)};
     return true;
 }
 

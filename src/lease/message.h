@@ -109,13 +109,15 @@ enum {
     SL_F_WHOLE = 64,       /* TEACH: with owner, priority, value and note. */
     SL_F_AGREED = 128,     /* VOTE on LOOK: it is known to be a grant. */
     SL_F_RESERVED = 256,   /* VOTE on LOOK: a thief waits; `wanted` is its priority. */
-    SL_F_COPY = 512, /* TEACH: from the copy of a node, not from a round of votes. */
+    SL_F_COPY = 512,  /* TEACH: from the copy of a node, not from a round of votes. */
+    SL_F_TURN = 1024, /* VOTE RESERVED: for a competing request, which comes first:
+                              `owner` and `priority` are its. */
 };
 
 /* Who asks: one request of a client. */
 struct sl_owner {
     uint64_t epoch;  /* Of the node that took it. */
-    uint64_t number; /* There. */
+    uint64_t number; /* When, in microseconds; no two requests there have the same. */
 };
 
 struct sl_message {

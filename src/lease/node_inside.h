@@ -45,6 +45,23 @@ struct sl_text {
     char at[];
 };
 
+/* The order of requests that compete for a free key: the higher priority comes first, then
+ * the older request. All nodes know it from the messages themselves. */
+struct sl_rank {
+    int32_t priority;
+    struct sl_owner owner;
+};
+
+static inline bool sl_comes_before(struct sl_rank a, struct sl_rank b)
+{
+    if (a.priority != b.priority) return a.priority > b.priority;
+#ifdef MUT_NOORDER
+    return false;
+#endif
+    if (a.owner.number != b.owner.number) return a.owner.number < b.owner.number;
+    return a.owner.epoch < b.owner.epoch;
+}
+
 /* --- What follows ------------------------------------------------------------- */
 
 /* An order that waits to be fetched; its bytes stand behind it. */
@@ -89,6 +106,13 @@ struct sl_reservation {
     sl_ms end_ms;
 };
 
+/* The first, in the order of competing requests, that was refused here for an attempt which
+ * is not known to be a grant. When that attempt is given up, nobody else takes its place. */
+struct sl_turn {
+    struct sl_rank rank;
+    sl_ms end_ms; /* The turn has passed by then; 0: there is none. */
+};
+
 /* What was told of a grant: its news may come in any order, and each is told once. */
 struct sl_told {
     sl_fence fence; /* 0: of none. */
@@ -107,6 +131,7 @@ struct sl_place {
         *lesson; /* One that is agreed, while this voter stands by an attempt
                                 that will come to nothing; NULL: none. */
     struct sl_reservation reserved;
+    struct sl_turn turn;
     struct sl_told told[SL_TOLD];
     uint32_t told_next;
     sl_fence seen;   /* The highest fence: a fresh attempt needs more. */
@@ -168,6 +193,7 @@ struct sl_request {
     bool ran_away;  /* A voter's fences are beyond belief. */
     bool recheck;   /* A node cannot be reached any more. */
     bool told_whom; /* The thief has been told for whom it waits. */
+    bool stands;    /* Voters may have its last attempt: it has not been released. */
     struct sl_text *value, *note;
 
     bool in_round;
@@ -179,6 +205,7 @@ struct sl_request {
     sl_ms try_ms;  /* When the next round is due. */
     sl_ms disk_ms; /* Since when it waits for the disk; 0: it does not. */
     uint32_t tries, splits;
+    sl_ms contest_ms; /* Since when others compete with it; SL_NEVER: they do not. */
     enum sl_outcome outcome; /* Of the last round. */
     uint32_t counted;        /* Of a mutant; always here, so that all files agree. */
     struct sl_vote votes[SL_NODES_MAX];

@@ -4,10 +4,11 @@
 
 #include "lease/node_inside.h"
 
-#define TRIES_MAX 6 /* Of one who does not wait, when votes are split. */
+#define TRIES_MAX 6 /* Of one whose fences are too low, without a pause. */
 #define PATIENCE 3 /* Times the time for answers: then a node that hangs is given up. */
 #define RETRY_MS 250     /* Who waits asks again after that, and as much by chance, */
-#define SPLIT_MS_MAX 256 /* after split votes by chance within a window up to this. */
+#define SPLIT_MS_MAX 256 /* after split votes at most so much later: */
+#define SPLITS_MAX 8     /* the pause doubles so often. */
 #define STRANGER_MS 20   /* Until the news of another list have come. */
 #define DISK_MS 2        /* Until something is written, maybe; */
 #define DISK_MS_MAX 2000 /* who does not wait is refused after that. */
@@ -17,6 +18,7 @@ static void start_round(struct sl_node *n, struct sl_now now, struct sl_request 
 static sl_fence next_fence(const struct sl_node *n, struct sl_now now);
 static void evaluate(struct sl_node *n, struct sl_now now, struct sl_request *r);
 static void cancel(struct sl_node *n, struct sl_now now, const struct sl_request *r);
+static void give_up(struct sl_node *n, struct sl_now now, struct sl_request *r);
 
 /* --- Requests ---------------------------------------------------------------------- */
 
@@ -93,6 +95,9 @@ static void leave_place(struct sl_node *n, struct sl_now now, struct sl_request 
 /* Neither waits nor asks any more. */
 static void retire(struct sl_node *n, struct sl_now now, struct sl_request *r)
 {
+#ifndef MUT_DESERT
+    if (r->stands) give_up(n, now, r);
+#endif
     end_round(n, r);
     if (r->due != SL_HEAP_NONE) sl_heap_remove(&n->request_ends, r->due);
     if (r->ticket != 0)
@@ -219,6 +224,9 @@ static void ask_again(struct sl_node *n, struct sl_now now, struct sl_request *r
 struct count {
     uint32_t members, majority;
     uint32_t yes, held, reserved, lacks, fence, clock, silent, full, big, stranger;
+    uint32_t granted;    /* Of a lease that is known to be a grant: so many have it. */
+    uint32_t rivals;     /* Are kept by competing attempts, or for one; */
+    bool yields;         /* and one of those comes before this one. */
     uint32_t open;       /* May still come. */
     uint32_t missing;    /* Do not come. */
     sl_fence most_fence; /* Of the lease that most have, */
@@ -245,6 +253,16 @@ static void count_held(const struct sl_request *r, const struct sl_vote *v,
         c->most_fence = v->fence;
     }
     if (v->left_ms > c->left_ms) c->left_ms = v->left_ms;
+    if ((v->flags & SL_F_AGREED) != 0) {
+        if (same > c->granted) c->granted = same;
+        return;
+    }
+    /* A thief's reservation does not say whose it is: who is refused comes after it. */
+    bool known = v->verdict == SL_V_HELD || (v->flags & SL_F_TURN) != 0;
+    const struct sl_rank rival = {v->priority, v->owner},
+                         mine = {r->priority, r->owner};
+    c->rivals++;
+    if (!known || sl_comes_before(rival, mine)) c->yields = true;
 }
 
 static struct count count_votes(const struct sl_node *n, const struct sl_request *r)
@@ -260,7 +278,9 @@ static struct count count_votes(const struct sl_node *n, const struct sl_request
                 if (v->left_ms < c.yes_left_ms) c.yes_left_ms = v->left_ms;
                 break;
             case SL_V_HELD: c.held++; break;
-            case SL_V_RESERVED: c.reserved++; break;
+            case SL_V_RESERVED:
+                if ((v->flags & SL_F_TURN) == 0) c.reserved++;
+                break;
             case SL_V_LACKS: c.lacks++; break;
             case SL_V_FENCE: c.fence++; break;
             case SL_V_CLOCK: c.clock++; break;
@@ -443,6 +463,19 @@ static sl_fence next_fence(const struct sl_node *n, struct sl_now now)
     return fence_above(n, floor);
 }
 
+/* Those who make way raise the fences that voters have seen. The first of them gets above all
+ * that they use meanwhile: by four times as much in each round, from the third on. */
+static sl_fence fence_of_attempt(const struct sl_node *n, struct sl_now now,
+                                 const struct sl_request *r)
+{
+    sl_fence fence = next_fence(n, now);
+#ifndef MUT_NOLEAP
+    if (r->stands && r->splits > 1)
+        fence += SLOTS << 2 * (r->splits < SPLITS_MAX ? r->splits : SPLITS_MAX);
+#endif
+    return fence;
+}
+
 static void finish_for_fences(struct sl_node *n, struct sl_now now,
                               struct sl_request *r, const char *why)
 {
@@ -483,7 +516,7 @@ static bool can_agree(struct sl_node *n, struct sl_now now, struct sl_request *r
  * none is taken again. */
 static void attempt(struct sl_node *n, struct sl_now now, struct sl_request *r)
 {
-    sl_fence fence = next_fence(n, now);
+    sl_fence fence = fence_of_attempt(n, now, r);
     if (!can_agree(n, now, r)) return;
     if (fence > sl_highest_fence(n, now)) {
         finish_for_fences(n, now, r,
@@ -500,14 +533,16 @@ static void attempt(struct sl_node *n, struct sl_now now, struct sl_request *r)
         return;
     }
     r->fence = n->fence_last = fence;
+    r->stands = true;
     n->attempts++;
     start_round(n, now, r);
 }
 
 /* An attempt that came to nothing. Its votes must not keep others out. */
-static void give_up(struct sl_node *n, struct sl_now now, const struct sl_request *r)
+static void give_up(struct sl_node *n, struct sl_now now, struct sl_request *r)
 {
     struct sl_message m = message_of(n, r);
+    r->stands = false;
     m.type = SL_M_RELEASE;
     m.round = 0;
     sl_send_all(n, now, &m);
@@ -539,6 +574,7 @@ static void granted(struct sl_node *n, struct sl_now now, struct sl_request *r)
                                         .lease_ms = r->lease_ms,
                                         .waited_ms = r->waited_ms,
                                         .overlapping = overlapping};
+    r->stands = false;
     n->grants++;
     m.waited_ms = r->waited_ms;
     m.left_ms = r->end_ms - now.ms;
@@ -549,15 +585,30 @@ static void granted(struct sl_node *n, struct sl_now now, struct sl_request *r)
     sl_finish(n, now, r, SLUICE_OK);
 }
 
+/* Competing attempts are settled within a few rounds, if those who made them are there. Until
+ * then it is not known whether the key is taken. */
+static bool is_contest_open(const struct sl_node *n, struct sl_now now,
+                            const struct sl_request *r)
+{
+    sl_ms answer = sl_answer_ms(n);
+    if (answer < n->limits.answer_ms) answer = n->limits.answer_ms;
+#ifdef MUT_HASTY
+    answer = 0;
+#endif
+    return r->contest_ms == SL_NEVER || now.ms - r->contest_ms < PATIENCE * answer;
+}
+
 /* Why a round failed. */
-static enum sl_outcome outcome_of(const struct sl_request *r, const struct count *c)
+static enum sl_outcome outcome_of(const struct sl_node *n, struct sl_now now,
+                                  const struct sl_request *r, const struct count *c)
 {
     uint32_t mute = c->missing + c->silent + c->stranger;
     if (c->members - mute < c->majority) return SL_OUT_NOQUORUM;
     if (c->most >= c->majority) return SL_OUT_TAKEN;
     if (c->reserved > c->members - c->majority) return SL_OUT_TAKEN;
-    if (c->held + c->reserved > 0 && c->most + mute >= c->majority &&
-        r->tries >= TRIES_MAX / 2)
+    mute += c->open;
+    if (c->granted > 0 && c->granted + mute >= c->majority) return SL_OUT_TAKEN;
+    if (c->most > 0 && c->most + mute >= c->majority && !is_contest_open(n, now, r))
         return SL_OUT_TAKEN;
     return SL_OUT_UNCLEAR;
 }
@@ -587,15 +638,18 @@ static sl_ms sooner(sl_ms a, sl_ms b)
     return a < b ? a : b;
 }
 
-/* When to try again after votes were split: by chance, in a window that grows. */
-static sl_ms after_split(struct sl_node *n, struct sl_now now, struct sl_request *r)
+/* When to try again after votes were split. The first in the order asks at once: by then the
+ * others have seen it, and withdraw. Then each pause is longer than the one before; those who
+ * withdrew also let the first have its round. */
+static sl_ms after_split(struct sl_node *n, struct sl_now now, struct sl_request *r,
+                         const struct count *c)
 {
-    sl_ms rtt = sl_rtt_ms(n) + 1;
-    sl_ms window = rtt << (r->splits < 6 ? r->splits : 6);
-    if (window > SPLIT_MS_MAX) window = SPLIT_MS_MAX;
-    r->splits++;
+    sl_ms base = c->yields ? sl_rtt_ms(n) + 1 : 1;
+    sl_ms pause = base << (r->splits < SPLITS_MAX ? r->splits : SPLITS_MAX);
+    if (pause > SPLIT_MS_MAX) pause = SPLIT_MS_MAX;
     n->splits++;
-    return now.ms + 1 + (sl_ms)sl_chance(n, (uint64_t)window + 1);
+    if (r->splits++ == 0 && !c->yields) return now.ms;
+    return now.ms + pause + (sl_ms)sl_chance(n, (uint64_t)pause / 2 + 1);
 }
 
 static sl_ms when_to_retry(struct sl_node *n, struct sl_now now, struct sl_request *r,
@@ -603,12 +657,15 @@ static sl_ms when_to_retry(struct sl_node *n, struct sl_now now, struct sl_reque
 {
     sl_ms retry = RETRY_MS + (sl_ms)sl_chance(n, RETRY_MS);
     if (r->outcome == SL_OUT_UNCLEAR) {
-        if (c->fence > 0 && c->held + c->reserved == 0 && r->tries <= TRIES_MAX)
+        if (c->fence > 0 && c->held + c->reserved == 0 && r->tries <= TRIES_MAX) {
+            r->splits++;
             return now.ms; /* Its fence was too low; now it knows. */
-        return after_split(n, now, r);
+        }
+        return after_split(n, now, r, c);
     }
     if (r->outcome == SL_OUT_TAKEN) {
         r->splits = 0;
+        r->contest_ms = SL_NEVER;
         /* A thief has to ask again before its reservation ends. */
         if (r->steal) retry = n->limits.answer_ms / 2;
         if (c->left_ms > 0) retry = sooner(retry, c->left_ms + 2);
@@ -622,7 +679,10 @@ static sl_ms when_to_retry(struct sl_node *n, struct sl_now now, struct sl_reque
 static void give_no_more(struct sl_node *n, struct sl_now now, struct sl_request *r,
                          const struct count *c)
 {
-    bool taken = c->held + c->reserved > 0 || r->outcome == SL_OUT_TAKEN;
+    bool taken = c->reserved > 0 || r->outcome == SL_OUT_TAKEN;
+#ifdef MUT_FALSENIL
+    if (c->held > 0) taken = true;
+#endif
     if (r->outcome == SL_OUT_DISK) {
         finish_for_disk(n, now, r);
         return;
@@ -643,11 +703,40 @@ static void give_no_more(struct sl_node *n, struct sl_now now, struct sl_request
     else sl_finish(n, now, r, SLUICE_EFULL);
 }
 
+/* The first of those who compete keeps the votes that it has: its next attempt replaces this
+ * one, and nobody comes between. All others make way. */
+static bool keeps_votes(const struct sl_request *r, const struct count *c)
+{
+#ifdef MUT_NOYIELD
+    return r->outcome == SL_OUT_UNCLEAR && c->stranger == 0;
+#endif
+#ifdef MUT_NOKEEP
+    return false;
+#endif
+    return r->outcome == SL_OUT_UNCLEAR && !c->yields && c->stranger == 0;
+}
+
+static bool is_time_over(const struct sl_request *r, struct sl_now now)
+{
+    return !r->waits || now.ms >= r->wait_end_ms;
+}
+
+/* The key may be free: nobody is told that it is taken before that is clear. */
+static bool is_undecided(const struct sl_node *n, struct sl_now now,
+                         const struct sl_request *r)
+{
+    if (r->outcome == SL_OUT_NONE) return !r->place->lease.live;
+    if (r->outcome != SL_OUT_UNCLEAR) return false;
+    return r->contest_ms == SL_NEVER ? r->tries < TRIES_MAX
+                                     : is_contest_open(n, now, r);
+}
+
 static void failed(struct sl_node *n, struct sl_now now, struct sl_request *r,
                    const struct count *c)
 {
-    give_up(n, now, r);
-    r->outcome = outcome_of(r, c);
+    if (c->rivals > 0 && r->contest_ms == SL_NEVER) r->contest_ms = now.ms;
+    r->outcome = outcome_of(n, now, r, c);
+    if (!keeps_votes(r, c)) give_up(n, now, r);
     if (r->outcome == SL_OUT_TAKEN) tell_thief(n, r, c);
     if (c->clock > c->members - c->majority) {
         finish_for_fences(
@@ -657,10 +746,16 @@ static void failed(struct sl_node *n, struct sl_now now, struct sl_request *r,
     } else if (c->big > c->members - c->majority) finish_for_size(n, now, r);
     else if (c->full > c->members - c->majority) sl_finish(n, now, r, SLUICE_EKEYS);
     else if (c->stranger > 0 && ask_again_for_list(n, now, r, c)) return;
-    else if (r->waits ? now.ms >= r->wait_end_ms
-                      : r->outcome != SL_OUT_UNCLEAR || r->tries >= TRIES_MAX)
+    else if (is_time_over(r, now) && !is_undecided(n, now, r))
         give_no_more(n, now, r, c);
     else try_again(n, r, when_to_retry(n, now, r, c));
+}
+
+/* The contest is over, and the votes that are missing tell whether a lease may be in force. */
+static bool matters_who_is_left(const struct sl_node *n, struct sl_now now,
+                                const struct sl_request *r, const struct count *c)
+{
+    return c->open > 0 && c->rivals > 0 && !is_contest_open(n, now, r);
 }
 
 static void evaluate_acquire(struct sl_node *n, struct sl_now now, struct sl_request *r,
@@ -670,7 +765,8 @@ static void evaluate_acquire(struct sl_node *n, struct sl_now now, struct sl_req
     r->end_ms = now.ms + 1;
 #endif
     if (c->yes >= c->majority && now.ms < r->end_ms) granted(n, now, r);
-    else if (c->yes + c->open < c->majority || now.ms >= r->end_ms)
+    else if (now.ms >= r->end_ms ||
+             (c->yes + c->open < c->majority && !matters_who_is_left(n, now, r, c)))
         failed(n, now, r, c);
 }
 
@@ -908,8 +1004,8 @@ void sl_seeker_list_changed(struct sl_node *n, struct sl_now now)
 {
     for (struct sl_list *i = n->requests.next; i != &n->requests; i = i->next) {
         struct sl_request *r = sl_entry_of(i, struct sl_request, all);
+        if (r->stands) give_up(n, now, r);
         if (!r->in_round) continue;
-        if (r->type == SL_ASK_ACQUIRE) give_up(n, now, r);
         try_again(n, r, now.ms);
     }
 }
@@ -932,11 +1028,30 @@ static void time_is_over(struct sl_node *n, struct sl_now now, struct sl_request
         schedule(n, r);
         return;
     }
+#ifndef MUT_CUTSHORT
+    if (is_first(r) && is_undecided(n, now, r) && r->try_ms != SL_NEVER) {
+        r->last = true; /* It ends when that is clear. */
+        schedule(n, r);
+        return;
+    }
+#endif
     struct count c = count_votes(n, r);
     if (!is_first(r)) r->outcome = head_of(r->place)->outcome;
-    if (r->outcome == SL_OUT_NONE)
-        r->outcome = is_first(r) ? SL_OUT_NOQUORUM : SL_OUT_TAKEN;
+    if (!is_first(r) && r->outcome == SL_OUT_UNCLEAR) r->outcome = SL_OUT_TAKEN;
+    if (r->outcome == SL_OUT_NONE) /* It has not tried. */
+        r->outcome = is_first(r) && !r->place->lease.live ? SL_OUT_NOQUORUM
+                                                          : SL_OUT_TAKEN;
     give_no_more(n, now, r, &c);
+}
+
+/* A node does not answer, and others compete: its vote is not waited for, as theirs would
+ * not be. False: there is no contest. */
+static bool settle_contest(struct sl_node *n, struct sl_now now, struct sl_request *r)
+{
+    struct count c = count_votes(n, r);
+    if (r->type != SL_ASK_ACQUIRE || c.rivals == 0) return false;
+    failed(n, now, r, &c);
+    return true;
 }
 
 static void on_time(struct sl_node *n, struct sl_now now, struct sl_request *r)
@@ -946,8 +1061,9 @@ static void on_time(struct sl_node *n, struct sl_now now, struct sl_request *r)
         r->recheck = false;
         schedule(n, r);
         evaluate(n, now, r);
-    } else if (r->in_round && now.ms < r->hard_end_ms) ask_again(n, now, r);
-    else if (r->in_round) {
+    } else if (r->in_round && now.ms < r->hard_end_ms) {
+        if (!settle_contest(n, now, r)) ask_again(n, now, r);
+    } else if (r->in_round) {
         n->timeouts++;
         for (uint32_t i = 0; i < n->kept.force.count; i++)
             if (r->votes[i].verdict == SL_V_NONE) r->votes[i].gone = true;
@@ -1016,7 +1132,7 @@ static void stand_in_line(struct sl_place *p, struct sl_request *r)
 /* Another comes first now. */
 static void step_back(struct sl_node *n, struct sl_now now, struct sl_request *r)
 {
-    if (r->in_round) give_up(n, now, r);
+    if (r->stands) give_up(n, now, r);
     try_again(n, r, SL_NEVER);
 }
 
@@ -1098,6 +1214,15 @@ static int check(const struct sl_node *n, const struct sl_ask *a)
     return SLUICE_OK;
 }
 
+/* Of two requests, at whatever nodes, the older one has the lower number. */
+static uint64_t next_number(struct sl_node *n, struct sl_now now)
+{
+    n->last_number++;
+    if (now.wall_us <= SL_WALL_US_MAX && now.wall_us > n->last_number)
+        n->last_number = now.wall_us;
+    return n->last_number;
+}
+
 static struct sl_request *make_request(struct sl_node *n, struct sl_now now,
                                        uint64_t ticket, const struct sl_ask *a)
 {
@@ -1119,18 +1244,22 @@ static struct sl_request *make_request(struct sl_node *n, struct sl_now now,
     r->type = a->type;
     r->ticket = ticket;
     r->session = a->session;
-    r->owner = (struct sl_owner){n->epoch, ++n->last_number};
+    r->owner = (struct sl_owner){n->epoch, next_number(n, now)};
     r->fence = a->fence;
     r->lease_ms = a->lease_ms > 0 ? a->lease_ms : n->limits.lease_max_ms;
     r->since_ms = now.ms;
     r->waits = a->wait_ms > 0 && (a->type == SL_ASK_ACQUIRE || a->type == SL_ASK_AWAIT);
+    /* The clock is rounded down: the wait may have begun almost a millisecond later. */
+    r->wait_end_ms = sl_ms_after(sl_ms_after(now.ms, a->wait_ms), SL_GRAIN_MS);
+#ifdef MUT_WAITGRAIN
     r->wait_end_ms = sl_ms_after(now.ms, a->wait_ms);
+#endif
     r->force_ms = a->steal ? sl_ms_after(now.ms, a->force_ms) : SL_NEVER;
     r->priority = a->priority;
     r->steal = a->steal;
     r->want_free = a->want_free;
     r->new_value = a->type == SL_ASK_EXTEND && a->value.at != NULL;
-    r->try_ms = SL_NEVER;
+    r->try_ms = r->contest_ms = SL_NEVER;
     r->due = SL_HEAP_NONE;
     sl_list_append(&n->requests, &r->all);
     n->request_count++;
@@ -1168,7 +1297,7 @@ void sl_node_withdraw(struct sl_node *n, struct sl_now now, uint64_t ticket)
     if (r == NULL) return;
     if (r->type == SL_ASK_ADD || r->type == SL_ASK_REMOVE) sl_change_withdraw(n, r);
     if (r->type == SL_ASK_ACQUIRE) {
-        if (r->in_round) give_up(n, now, r);
+        if (r->stands) give_up(n, now, r);
         cancel(n, now, r);
     }
     retire(n, now, r);

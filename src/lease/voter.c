@@ -375,6 +375,16 @@ static void fill(const struct sl_node *n, struct sl_now now, const struct sl_pla
     v->note = sl_text_bytes(l->note);
 }
 
+/* Instead of what stands here: whose turn it is. */
+static void fill_turn(struct sl_now now, const struct sl_place *p, struct sl_message *v)
+{
+    v->flags = SL_F_TURN;
+    v->fence = 0;
+    v->owner = p->turn.rank.owner;
+    v->priority = p->turn.rank.priority;
+    v->left_ms = p->turn.end_ms - now.ms;
+}
+
 /* How long a reservation outlives what it waits for: long enough to ask again. */
 static sl_ms reservation_ms(const struct sl_node *n)
 {
@@ -471,6 +481,7 @@ static void agree(struct sl_node *n, struct sl_now now, struct sl_place *p,
     struct sl_lease *l = &p->lease;
     bool news = !l->agreed;
     l->agreed = true;
+    p->turn.end_ms = 0;
     if (overlapping) l->overlapping = true;
     /* The thief has what it waited for. */
     if (p->reserved.live && sl_owner_is(p->reserved.owner, l->owner))
@@ -577,6 +588,43 @@ static bool step_aside(struct sl_node *n, struct sl_place *p)
     return true;
 }
 
+static bool has_turn(const struct sl_place *p, struct sl_now now)
+{
+    return now.ms < p->turn.end_ms;
+}
+
+static struct sl_rank rank_of(const struct sl_message *m)
+{
+    return (struct sl_rank){m->priority, m->owner};
+}
+
+/* It is refused for an attempt that may come to nothing. If it comes before that attempt, and
+ * before all others that were refused, it is the next. */
+static void take_turn(struct sl_node *n, struct sl_now now, struct sl_place *p,
+                      const struct sl_message *m)
+{
+    const struct sl_lease *l = &p->lease;
+    const struct sl_rank mine = rank_of(m);
+    if (l->agreed || !sl_comes_before(mine, (struct sl_rank){l->priority, l->owner}) ||
+        (has_turn(p, now) && sl_comes_before(p->turn.rank, mine)))
+        return;
+    p->turn = (struct sl_turn){mine, sl_ms_after(now.ms, reservation_ms(n))};
+}
+
+static bool is_turn_of_another(const struct sl_place *p, struct sl_now now,
+                               const struct sl_message *m)
+{
+#ifdef MUT_NOTURN
+    return false;
+#endif
+    return has_turn(p, now) && sl_comes_before(p->turn.rank, rank_of(m));
+}
+
+static void end_turn(struct sl_place *p, struct sl_owner owner)
+{
+    if (sl_owner_is(p->turn.rank.owner, owner)) p->turn.end_ms = 0;
+}
+
 /* It stands here already: what has changed since must not be undone. */
 static bool came_twice(const struct sl_place *p, const struct sl_message *m)
 {
@@ -585,7 +633,7 @@ static bool came_twice(const struct sl_place *p, const struct sl_message *m)
 }
 
 static enum sl_verdict judge(struct sl_node *n, struct sl_now now, struct sl_place *p,
-                             const struct sl_message *m, bool *overlapping)
+                             const struct sl_message *m, bool *overlapping, bool *turn)
 {
     const struct sl_lease *l = &p->lease;
     sl_fence ceiling = p->seen > n->floor ? p->seen : n->floor;
@@ -599,10 +647,17 @@ static enum sl_verdict judge(struct sl_node *n, struct sl_now now, struct sl_pla
     }
     if (l->live && !sl_owner_is(l->owner, m->owner)) {
         if (asks_to_go(p, m, ceiling)) reserve(n, now, p, m);
-        if (!enters_beside(p, m)) return SL_V_HELD;
+        if (!enters_beside(p, m)) {
+            take_turn(n, now, p, m);
+            return SL_V_HELD;
+        }
         *overlapping = true;
     }
     if (came_twice(p, m)) return SL_V_YES;
+    if (is_turn_of_another(p, now, m)) {
+        *turn = true;
+        return SL_V_RESERVED;
+    }
 #ifndef MUT_M12
     if (m->fence <= ceiling || is_over(p, m->fence)) return SL_V_FENCE;
 #endif
@@ -614,7 +669,7 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
 {
     struct sl_message v = {0};
     int status;
-    bool overlapping = false;
+    bool overlapping = false, turn = false;
     if (!sl_is_believable(n, now, m->fence)) {
         vote(n, now, from, m, &v, SL_V_CLOCK);
         return;
@@ -625,7 +680,7 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
         return;
     }
     sl_place_settle(n, now, p);
-    enum sl_verdict verdict = judge(n, now, p, m, &overlapping);
+    enum sl_verdict verdict = judge(n, now, p, m, &overlapping, &turn);
     bool stands = came_twice(p, m);
 #ifdef MUT_TWICE
     stands = false;
@@ -640,9 +695,11 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
             if (overlapping && put_back(n, now, p)) sl_place_schedule(n, now, p);
             return;
         }
+        end_turn(p, m->owner);
         if (p->lease.overlapping) v.flags |= SL_F_OVERLAPPING;
         v.ceiling = p->seen;
     } else fill(n, now, p, &v, (m->flags & SL_F_STEAL) != 0);
+    if (turn) fill_turn(now, p, &v);
     vote(n, now, from, m, &v, verdict);
 }
 
@@ -718,6 +775,17 @@ static void on_renew(struct sl_node *n, struct sl_now now, sl_node_id from,
     vote(n, now, from, m, &v, verdict);
 }
 
+/* An owner that gives up an attempt has given up all that it made before. */
+static bool is_earlier_attempt(const struct sl_place *p, const struct sl_message *m)
+{
+    const struct sl_lease *l = &p->lease;
+#ifdef MUT_LEFTOVER
+    return false;
+#endif
+    return (m->flags & SL_F_FINAL) == 0 && l->live && !l->agreed &&
+           sl_owner_is(l->owner, m->owner) && l->fence < m->fence;
+}
+
 static bool is_named(const struct sl_place *p, const struct sl_message *m)
 {
 #ifdef MUT_M5
@@ -727,7 +795,7 @@ static bool is_named(const struct sl_place *p, const struct sl_message *m)
 #ifdef MUT_ANYFENCE
     if (p != NULL && p->lease.live) return true;
 #endif
-    return has(p, m->fence);
+    return has(p, m->fence) || (p != NULL && is_earlier_attempt(p, m));
 }
 
 /* Should it come after its own end, an attempt is refused by its fence. */
@@ -737,6 +805,7 @@ static void remember_given_up(struct sl_node *n, struct sl_now now,
     int status;
     struct sl_place *p = sl_place_get(n, now, m->key, &status);
     if (p == NULL || !sl_is_believable(n, now, m->fence)) return;
+    end_turn(p, m->owner);
     if (m->fence > p->seen) p->seen = m->fence;
 #ifdef MUT_M17
     if (p->reserved.live && sl_owner_is(p->reserved.owner, m->owner))

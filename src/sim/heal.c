@@ -1,5 +1,5 @@
 /* heal.c - from some point on nothing breaks any more. Then every key can be had again within
- * a bound, a thief gets its key however stubborn the holder, and no request is forgotten. */
+ * a bound, one of several requests for a free key is granted, a thief gets its key however stubborn the holder, and no request is forgotten. */
 #include <string.h>
 
 #include "sim/world.h"
@@ -7,8 +7,11 @@
 #define VICTIM (SL_SIM_CLIENTS - SL_SIM_KEYS)
 #define THIEF (VICTIM + 1)
 #define ROUNDS 3
-#define LAST_MS 1000  /* Events that are on their way still come. */
-#define OPEN_MS 25000 /* A change of the list is given up by then, too. */
+#define CONTESTS 3
+#define RIVALS_MAX SL_SIM_KEYS
+#define ATTEMPTS_MAX 12 /* Of one request, until all are answered. */
+#define LAST_MS 1000    /* Events that are on their way still come. */
+#define OPEN_MS 25000   /* A change of the list is given up by then, too. */
 
 static void enter(struct world *w, enum heal_phase phase)
 {
@@ -88,6 +91,14 @@ static void begin_client(struct world *w, uint32_t c, enum role role)
     sl_client_init(w, c, role);
 }
 
+/* The last phase but one: a holder, and then a thief. */
+static void begin_holding(struct world *w)
+{
+    begin_client(w, VICTIM, ROLE_VICTIM);
+    enter(w, HEAL_HOLD);
+    w->steal_ms = sl_between(&w->chance, w->lease_min_ms, w->lease_max_ms);
+}
+
 /* ---- every key can be had ---- */
 
 static void begin_keys(struct world *w)
@@ -117,15 +128,205 @@ static void try_key(struct world *w, uint32_t c)
     sl_client_ask(w, c, &ask, key, ask.wait_ms + 1000);
 }
 
+/* ---- one of several requests for a free key is granted ---- */
+
+/* Nobody on the newest list is silent; and all run, or all but some that were killed. */
+static bool is_settled(const struct world *w, bool may_be_down)
+{
+    uint32_t members = sl_books_newest(&w->books);
+    for (uint32_t m = 0; m < SL_SIM_NODES; m++) {
+        const struct machine *x = &w->machines[m];
+        struct sl_node_stats stats;
+        if ((members & 1u << sl_id_of(m)) == 0 || x->is_emptied) continue;
+        if (x->node == NULL && may_be_down) continue;
+        if (x->node == NULL) return false;
+        sl_node_stats(x->node, sl_machine_now(w, m), &stats);
+        if (stats.silent_ms > 0) return false;
+    }
+    return true;
+}
+
+/* When all that was promised before has ended. */
+static void plan_contest(struct world *w)
+{
+    struct contest *t = &w->contest;
+    uint32_t count = t->count;
+    *t = (struct contest){.count = count,
+                          .start_us = w->now_us + sl_between(&w->chance, 1000, 100000) +
+                                      1000 * (w->lease_max_ms + w->lease_max_ms / 100),
+                          .lease_ms = w->lease_max_ms,
+                          .lists = w->books.list_count};
+    if (sl_maybe(&w->chance, 3000)) t->wait_ms = sl_between(&w->chance, 1, 60);
+}
+
+/* As many as a majority, which never lost its folder, can do without: one at most. */
+static void kill_one(struct world *w)
+{
+    uint32_t members = sl_books_newest(&w->books), good = 0;
+    uint32_t all = (uint32_t)__builtin_popcount(members), victim = SL_SIM_NODES;
+    uint32_t start = sl_below(&w->chance, SL_SIM_NODES);
+    for (uint32_t i = 0; i < SL_SIM_NODES; i++) {
+        uint32_t m = (start + i) % SL_SIM_NODES;
+        if ((members & 1u << sl_id_of(m)) == 0 || w->machines[m].is_emptied ||
+            !sl_machine_runs(w, m))
+            continue;
+        good++;
+        victim = m;
+    }
+    if (good < all / 2 + 2) return;
+    TRACE(w, "n%u stays down for a while", victim + 1);
+    sl_machine_kill(w, victim);
+}
+
+static void begin_contests(struct world *w)
+{
+    for (uint32_t i = 0; i < RIVALS_MAX; i++) begin_client(w, VICTIM + i, ROLE_RIVAL);
+    enter(w, HEAL_CONTEST);
+    plan_contest(w);
+    if (sl_maybe(&w->chance, 7000)) kill_one(w);
+}
+
+static void end_contests(struct world *w)
+{
+    uint32_t members = sl_books_newest(&w->books);
+    for (uint32_t m = 0; m < SL_SIM_NODES; m++)
+        if (w->machines[m].node == NULL && (members & 1u << sl_id_of(m)) != 0)
+            sl_later(w, 1000, (struct happening){.type = HAPPENS_START, .node = m});
+    begin_holding(w);
+}
+
+static uint64_t attempts_of(const struct world *w)
+{
+    uint64_t sum = 0;
+    for (uint32_t m = 0; m < SL_SIM_NODES; m++) {
+        struct sl_node_stats stats;
+        if (w->machines[m].node == NULL) continue;
+        sl_node_stats(w->machines[m].node, sl_machine_now(w, m), &stats);
+        sum += stats.attempts;
+    }
+    return sum;
+}
+
+/* Connected with a node that the others talk to. */
+static bool meet_member(struct world *w, uint32_t c)
+{
+    struct client *x = &w->clients[c];
+    uint32_t members = sl_books_newest(&w->books);
+    for (int i = 0; i < 20; i++) {
+        bool up = x->life != 0 && w->machines[x->node].life == x->life;
+        if (up && !w->machines[x->node].is_emptied &&
+            (members & 1u << sl_id_of(x->node)) != 0)
+            return true;
+        if (x->life != 0) sl_client_hang_up(w, c);
+        if (!sl_client_connect(w, c)) return false;
+    }
+    return false;
+}
+
+static void start_contest(struct world *w)
+{
+    struct contest *t = &w->contest;
+    uint32_t wanted = 2 + sl_below(&w->chance, RIVALS_MAX - 1);
+    t->runs = true;
+    t->start_us = w->now_us;
+    t->lists = w->books.list_count;
+    t->attempts = attempts_of(w);
+    TRACE(w, "contest: %u ask at once", wanted);
+    for (uint32_t c = VICTIM; c < VICTIM + wanted; c++) {
+        struct sl_ask ask = {.type = SL_ASK_ACQUIRE,
+                             .lease_ms = t->lease_ms,
+                             .wait_ms = t->wait_ms,
+                             .force_ms = SL_NEVER};
+        if (!meet_member(w, c)) continue;
+        sl_client_ask(w, c, &ask, 0, 60000);
+        t->rivals++;
+    }
+}
+
+static void count_rival(struct world *w, int status)
+{
+    struct contest *t = &w->contest;
+    if (status == SLUICE_OK) t->ok++;
+    else if (status == SLUICE_EFULL || status == SLUICE_EWAITERS) t->taken++;
+    else {
+        t->failed++;
+        t->last_failure = status;
+    }
+}
+
+/* A list that changes meanwhile, a lease that ended, or a node that begins anew may let others
+ * in, or nobody. */
+static void judge_contest(struct world *w)
+{
+    struct contest *t = &w->contest;
+    uint64_t attempts = attempts_of(w) - t->attempts;
+    sl_ms took = (w->now_us - t->start_us) / 1000;
+    /* With so few, messages to itself are lost while a node writes. */
+    bool fair = w->books.list_count == t->lists && w->limits.waiting_messages_max > 4;
+    uint32_t members = sl_books_newest(&w->books);
+    for (uint32_t m = 0; m < SL_SIM_NODES; m++)
+        if ((members & 1u << sl_id_of(m)) != 0 && w->machines[m].is_emptied)
+            fair = false;
+    TRACE(w, "contest: %u of %u granted, %llu attempts, %lld ms", t->ok, t->rivals,
+          (unsigned long long)attempts, (long long)took);
+    /* Who waits for a short time may not have heard from a majority by then. */
+    if (t->failed > 0 && (t->wait_ms > 0 || t->last_failure == SLUICE_EFENCES))
+        fair = false;
+    if (fair && (t->ok == 0 || t->failed > 0 || (t->ok > 1 && took < t->lease_ms)))
+        sl_books_stuck(
+            &w->books,
+            "%u of %u requests for a free key were granted, %u were told that "
+            "it is taken, %u failed (%s)",
+            t->ok, t->rivals, t->taken, t->failed, sluice_status_word(t->last_failure));
+    if (fair && attempts > ATTEMPTS_MAX * t->rivals)
+        sl_books_stuck(&w->books, "%u requests for a free key took %llu attempts",
+                       t->rivals, (unsigned long long)attempts);
+}
+
+static bool is_anything_open(const struct world *w)
+{
+    uint64_t lives[SL_SIM_NODES];
+    for (uint32_t m = 0; m < SL_SIM_NODES; m++) lives[m] = w->machines[m].life;
+    return sl_books_open(&w->books, lives) != 0;
+}
+
+static void check_contest(struct world *w)
+{
+    struct contest *t = &w->contest;
+    if (passed_ms(w) > 4 * bound_ms(w) + 60000)
+        sl_books_stuck(&w->books, "requests for a free key were not answered");
+    if (!t->runs) {
+        if (!is_quiet(w, 0, SL_SIM_CLIENTS) || is_anything_open(w)) plan_contest(w);
+        /* Messages of before have come, and links with who is down are given up. */
+        if (w->now_us < t->start_us || 1000 * passed_ms(w) < 1000000 + w->tail_us)
+            return;
+        if (t->count >= CONTESTS) end_contests(w);
+        else if (is_settled(w, true)) start_contest(w);
+        return;
+    }
+    if (t->ok + t->taken + t->failed < t->rivals) return;
+    judge_contest(w);
+    t->count++;
+    plan_contest(w);
+}
+
+/* The key is free again before the next contest. */
+static void rest_as_rival(struct world *w, uint32_t c)
+{
+    if (w->clients[c].hold.is && !w->contest.runs) sl_client_release(w, c);
+}
+
 static void check_keys(struct world *w)
 {
     if (w->had == (1u << w->key_count) - 1 && is_quiet(w, VICTIM, w->key_count)) {
-        begin_client(w, VICTIM, ROLE_VICTIM);
-        enter(w, HEAL_HOLD);
-        w->steal_ms = sl_between(&w->chance, w->lease_min_ms, w->lease_max_ms);
+        begin_contests(w);
         return;
     }
     if (passed_ms(w) <= bound_ms(w) + 500) return;
+    if (!can_heal(w, sl_books_newest(&w->books))) { /* By a list that came since. */
+        w->over = true;
+        return;
+    }
     for (uint32_t k = 0; k < w->key_count; k++) {
         if ((w->had & 1u << k) == 0)
             sl_books_stuck(&w->books,
@@ -183,26 +384,12 @@ static void steal(struct world *w, uint32_t c)
     sl_client_ask(w, c, &ask, 0, ask.wait_ms + 1000);
 }
 
-/* Nobody on the newest list is silent. */
-static bool is_settled(const struct world *w)
-{
-    uint32_t members = sl_books_newest(&w->books);
-    for (uint32_t m = 0; m < SL_SIM_NODES; m++) {
-        const struct machine *x = &w->machines[m];
-        struct sl_node_stats stats;
-        if ((members & 1u << sl_id_of(m)) == 0 || x->is_emptied) continue;
-        if (x->node == NULL) return false;
-        sl_node_stats(x->node, sl_machine_now(w, m), &stats);
-        if (stats.silent_ms > 0) return false;
-    }
-    return true;
-}
-
 static void check_hold(struct world *w)
 {
     /* For a while it holds undisturbed. */
     const struct hold *h = &w->clients[VICTIM].hold;
-    if (h->is && h->fence != 0 && passed_ms(w) > 2 * w->steal_ms && is_settled(w)) {
+    if (h->is && h->fence != 0 && passed_ms(w) > 2 * w->steal_ms &&
+        is_settled(w, false)) {
         w->lists = w->books.list_count;
         w->had = 0;
         begin_stealing(w);
@@ -228,11 +415,8 @@ static void check_steal(struct world *w)
     }
     if (w->clients[THIEF].hold.is || sl_client_is_busy(&w->clients[THIEF])) return;
     w->heal_loses = false;
-    if (++w->rounds < ROUNDS) {
-        begin_client(w, VICTIM, ROLE_VICTIM);
-        enter(w, HEAL_HOLD);
-        w->steal_ms = sl_between(&w->chance, w->lease_min_ms, w->lease_max_ms);
-    } else enter(w, HEAL_DONE);
+    if (++w->rounds < ROUNDS) begin_holding(w);
+    else enter(w, HEAL_DONE);
 }
 
 /* ---- nothing is left ---- */
@@ -264,6 +448,7 @@ void sl_heal_goes_on(struct world *w)
             if (w->now_us >= w->heal_us + 20000) begin_keys(w);
             break;
         case HEAL_KEYS: check_keys(w); break;
+        case HEAL_CONTEST: check_contest(w); break;
         case HEAL_HOLD: check_hold(w); break;
         case HEAL_STEAL: check_steal(w); break;
         case HEAL_DONE: check_rest(w); break;
@@ -291,6 +476,7 @@ void sl_heal_client_acts(struct world *w, uint32_t c)
             case ROLE_TRIES: try_key(w, c); break;
             case ROLE_VICTIM: act_as_victim(w, c); break;
             case ROLE_THIEF: steal(w, c); break;
+            case ROLE_RIVAL: rest_as_rival(w, c); break;
             case ROLE_USER:
             case ROLE_KEEPS: break;
         }
@@ -305,6 +491,10 @@ void sl_heal_answered(struct world *w, uint32_t c, const struct sim_request *r,
     struct client *x = &w->clients[c];
     if (r->type != SL_ASK_ACQUIRE) return;
     w->last_status = p->answer.status;
+    if (x->role == ROLE_RIVAL) {
+        count_rival(w, p->answer.status);
+        return;
+    }
     if (p->answer.status == SLUICE_OK) {
         if (x->role == ROLE_TRIES) w->had |= 1u << r->key;
         if (x->role == ROLE_THIEF) w->had = 1;

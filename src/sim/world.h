@@ -75,6 +75,7 @@ enum role {
     ROLE_VICTIM, /* Holds it, extends, and does not go when asked. */
     ROLE_THIEF,
     ROLE_KEEPS, /* In a rolling restart: takes a key, and must never lose it. */
+    ROLE_RIVAL, /* Asks for a free key in the same moment as others. */
 };
 
 struct sim_request {
@@ -120,7 +121,27 @@ struct client {
 
 /* --- The world -------------------------------------------------------------------- */
 
-enum heal_phase { HEAL_NOT, HEAL_WAIT, HEAL_KEYS, HEAL_HOLD, HEAL_STEAL, HEAL_DONE };
+enum heal_phase {
+    HEAL_NOT,
+    HEAL_WAIT,
+    HEAL_KEYS,
+    HEAL_CONTEST,
+    HEAL_HOLD,
+    HEAL_STEAL,
+    HEAL_DONE
+};
+
+/* Requests for one free key, all of one moment. */
+struct contest {
+    uint32_t count;             /* Contests that are over. */
+    bool runs;                  /* The requests have been sent. */
+    int64_t start_us;           /* When they are, or were. */
+    sl_ms lease_ms, wait_ms;    /* Of each. */
+    uint32_t rivals, lists;     /* Requests; lists of nodes that there were before. */
+    uint32_t ok, taken, failed; /* Answers. */
+    uint64_t attempts;          /* That the nodes had made before. */
+    int last_failure;           /* Of `failed`. */
+};
 
 struct world {
     struct sim_setup setup;
@@ -166,6 +187,7 @@ struct world {
     int64_t heal_us; /* Since when this phase. */
     uint32_t had;    /* Keys that were had since. */
     uint32_t rounds; /* Of stealing. */
+    struct contest contest;
     int last_status; /* Of what was tried. */
     bool heal_loses; /* A few messages, while stealing is tried. */
     sl_ms steal_ms;  /* The lease of the victim. */

@@ -263,6 +263,24 @@ for count in (3, 5):
 
 
 @test
+def no_wait_ends_before_its_time(t):
+    """As a client measures it: the server's clock counts whole milliseconds."""
+    c = Cluster(t)
+    c.client(1).acquire("k", "LEASE", 60000)
+    for x in c.clients():
+        t.until(lambda: x("READ", "k"), "every node has it")
+        for words in (("ACQUIRE", "k", "LEASE", 1000, "WAIT", 10), ("AWAIT", "k", "FREE", 10)):
+            for _ in range(12):
+                time.sleep(random.random() / 1000)  # begin anywhere in a millisecond
+                sent = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+                got = x(*words)
+                passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - sent
+                check_that(not got, "%s: %r" % (words[0], got))
+                check_that(passed >= 10000000, "%s ended after %d us of 10000" % (
+                    words[0], passed // 1000))
+
+
+@test
 def bare_RELEASE_gives_back_what_this_connection_took(t):
     c = Cluster(t)
     one, other = c.client(1), c.client(1)

@@ -1,0 +1,561 @@
+/* test_lease_contest.c - requests that compete for a free key: one of them is granted within a
+ * few rounds, in whatever order messages arrive, and nobody is told that the key is taken while
+ * it is free. Unless a test says otherwise node 3 of three is dead, so that two requests at the
+ * other two nodes split the votes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_stage.h"
+
+static const struct sl_ask plain = {.lease_ms = 5000};
+
+static uint64_t attempts_of(struct stage *s)
+{
+    uint64_t sum = 0;
+    for (sl_node_id id = 1; id <= 2; id++) {
+        struct sl_node_stats stats;
+        sl_node_stats(s->actor[id].node, clock_of(s, id), &stats);
+        sum += stats.attempts;
+    }
+    return sum;
+}
+
+static struct stage *two_of_three(void)
+{
+    struct sl_node_limits limits = stage_limits;
+    limits.keys_max = 1000000;
+    struct stage *s = stage_with(3, &limits);
+    crash(s, 3);
+    pass(s, 10);
+    return s;
+}
+
+/* --- All orders of messages ---------------------------------------------------------- */
+
+enum { PLAYERS_MAX = 3, STEPS_MAX = 200, QUIET_MS_MAX = 400 };
+
+/* What is tried, and how far the search is: a path is the number of the choice at each step. */
+struct search {
+    struct stage *s;
+    uint32_t players;
+    sl_node_id at[PLAYERS_MAX];
+    struct sl_ask ask[PLAYERS_MAX];
+    uint32_t
+        free_steps; /* Choices are varied up to here; then the first one is taken. */
+    unsigned path[STEPS_MAX], choices[STEPS_MAX];
+    uint32_t steps, passes, passes_max;
+    uint64_t request[PLAYERS_MAX];
+    uint64_t paths, attempts_most;
+    sl_ms quiet_most;
+};
+
+/* Step by step: the next request is asked, the oldest message of one way arrives, or both take
+ * a while. */
+enum { DO_ASK, DO_FORTH, DO_BACK, DO_PASS, DO_COUNT };
+
+static bool is_possible(const struct search *x, uint32_t asked, int what)
+{
+    bool idle = kept(x->s, 1, 2, SL_M_NONE) + kept(x->s, 2, 1, SL_M_NONE) == 0;
+    if (what == DO_ASK) return asked < x->players;
+    if (what == DO_PASS) return !idle && x->passes > 0 && x->steps < x->free_steps;
+    return what == DO_FORTH ? kept(x->s, 1, 2, SL_M_NONE) > 0
+                            : kept(x->s, 2, 1, SL_M_NONE) > 0;
+}
+
+static int choose(struct search *x, uint32_t asked)
+{
+    int possible[DO_COUNT];
+    unsigned count = 0;
+    for (int what = 0; what < DO_COUNT; what++)
+        if (is_possible(x, asked, what)) possible[count++] = what;
+    if (count == 0) return DO_COUNT;
+    assert_true(x->steps < STEPS_MAX);
+    unsigned *at = &x->path[x->steps];
+    if (x->steps >= x->free_steps) *at = x->steps % count; /* Fair. */
+    if (*at >= count) *at = count - 1; /* Pauses are left to chance. */
+    x->choices[x->steps++] = count;
+    return possible[*at];
+}
+
+static void ask_next(struct search *x, uint32_t i)
+{
+    static char key[24];
+    struct stage *s = x->s;
+    struct sl_ask ask = x->ask[i];
+    int n = snprintf(key, sizeof key, "key%llu", (unsigned long long)x->paths);
+    ask.key = (struct sl_bytes){key, (size_t)n};
+    ask.type = SL_ASK_ACQUIRE;
+    pass_us(s, 1); /* It is younger than those before. */
+    x->request[i] = stage_ask(s, x->at[i], ask);
+}
+
+static uint32_t count_grants(const struct search *x, uint32_t asked)
+{
+    uint32_t grants = 0;
+    for (uint32_t i = 0; i < asked; i++) {
+        const struct request *r = &x->s->request[x->request[i]];
+        if (!r->answered) continue;
+        if (r->answer.status == SLUICE_OK) grants++;
+        else assert_int_equal(r->answer.status, SLUICE_EFULL);
+    }
+    return grants;
+}
+
+/* Until one is granted. */
+static void play(struct search *x)
+{
+    struct stage *s = x->s;
+    uint32_t asked = 0;
+    sl_ms quiet = 0;
+    uint64_t before = attempts_of(s);
+    x->steps = 0;
+    x->passes = x->passes_max;
+    hold(s, 1, 2, SL_M_NONE);
+    hold(s, 2, 1, SL_M_NONE);
+    while (asked < x->players || count_grants(x, asked) == 0) {
+        int what = choose(x, asked);
+        if (what == DO_ASK) ask_next(x, asked++);
+        else if (what == DO_FORTH) deliver(s, 1, 2, SL_M_NONE);
+        else if (what == DO_BACK) deliver(s, 2, 1, SL_M_NONE);
+        else if (what == DO_PASS) {
+            x->passes--;
+            pass(s, 1);
+        } else {
+            if (++quiet >= QUIET_MS_MAX)
+                fail_msg("path %llu: nobody was granted the key",
+                         (unsigned long long)x->paths);
+            pass(s, 1);
+        }
+    }
+    uint64_t attempts = attempts_of(s) - before;
+    if (attempts > x->attempts_most) x->attempts_most = attempts;
+    if (quiet > x->quiet_most) x->quiet_most = quiet;
+    flow(s);
+}
+
+/* All others are told that it is taken; who waits has it in turn. */
+static void finish(struct search *x)
+{
+    struct stage *s = x->s;
+    uint32_t done = 0, grants = 0;
+    bool over[PLAYERS_MAX] = {false};
+    for (int ms = 0; done < x->players; ms++) {
+        assert_true(ms < 10000);
+        for (uint32_t i = 0; i < x->players; i++) {
+            struct request *r = &s->request[x->request[i]];
+            if (over[i] || !r->answered) continue;
+            over[i] = true;
+            done++;
+            if (r->answer.status != SLUICE_OK) continue;
+            grants++;
+            if (x->ask[0].wait_ms == 0) continue; /* It keeps the key. */
+            struct sl_ask ask = {.type = SL_ASK_RELEASE,
+                                 .key = {r->key, strlen(r->key)},
+                                 .fence = r->answer.grant.fence};
+            uint64_t t = stage_ask(s, r->at, ask);
+            assert_int_equal(answer_to(s, t)->number, 1);
+        }
+        pass(s, 1);
+    }
+    assert_int_equal(grants, x->ask[0].wait_ms == 0 ? 1 : x->players);
+    s->requests = 0;
+    forget_events(s);
+}
+
+/* The next path; false: that was the last one. */
+static bool advance(struct search *x)
+{
+    uint32_t n = x->steps < x->free_steps ? x->steps : x->free_steps;
+    while (n > 0 && x->path[n - 1] + 1 >= x->choices[n - 1]) n--;
+    if (n == 0) return false;
+    x->path[n - 1]++;
+    for (uint32_t i = n; i < STEPS_MAX; i++) x->path[i] = 0;
+    return true;
+}
+
+static void search(struct search *x, uint32_t attempts_max)
+{
+    x->s = two_of_three();
+    do {
+        play(x);
+        finish(x);
+        x->paths++;
+    } while (advance(x));
+    stage_end(x->s);
+    print_message("%llu orders, at most %llu attempts and %lld ms of pauses\n",
+                  (unsigned long long)x->paths, (unsigned long long)x->attempts_most,
+                  (long long)x->quiet_most);
+    assert_true(x->paths >= 30); /* Else nothing was searched. */
+    assert_true(x->attempts_most <= attempts_max);
+}
+
+static void two_in_all_orders(void **state)
+{
+    (void)state;
+    for (sl_node_id first = 1; first <= 2; first++) {
+        struct search x = {.players = 2,
+                           .at = {first, 3 - first},
+                           .ask = {plain, plain},
+                           .free_steps = 12,
+                           .passes_max = 1};
+        search(&x, 8);
+    }
+}
+
+static void two_that_wait_in_all_orders(void **state)
+{
+    (void)state;
+    struct search x = {.players = 2,
+                       .at = {1, 2},
+                       .ask = {plain, plain},
+                       .free_steps = 12,
+                       .passes_max = 1};
+    x.ask[0].wait_ms = x.ask[1].wait_ms = 5000;
+    search(&x, 8);
+}
+
+/* The younger one has more priority, so it comes first. */
+static void two_of_unequal_priority_in_all_orders(void **state)
+{
+    (void)state;
+    struct search x = {.players = 2,
+                       .at = {1, 2},
+                       .ask = {plain, plain},
+                       .free_steps = 12,
+                       .passes_max = 1};
+    x.ask[1].priority = 5;
+    search(&x, 8);
+}
+
+static void three_in_many_orders(void **state)
+{
+    (void)state;
+    static const sl_node_id at[][3] = {{1, 2, 1}, {1, 1, 2}, {2, 1, 1}};
+    for (size_t i = 0; i < 3; i++) {
+        struct search x = {.players = 3,
+                           .at = {at[i][0], at[i][1], at[i][2]},
+                           .ask = {plain, plain, plain},
+                           .free_steps = 12};
+        x.ask[2].priority = (int32_t)i;
+        search(&x, 16);
+    }
+}
+
+/* --- Who comes first --------------------------------------------------------------------- */
+
+/* Two requests that have a vote each. Returns with all messages held. */
+static void split(struct stage *s, uint64_t out[2], struct sl_ask a, struct sl_ask b)
+{
+    a.type = b.type = SL_ASK_ACQUIRE;
+    hold(s, 1, 2, SL_M_NONE);
+    hold(s, 2, 1, SL_M_NONE);
+    out[0] = stage_ask(s, 1, a);
+    pass_us(s, 1);
+    out[1] = stage_ask(s, 2, b);
+}
+
+static void the_older_request_comes_first(void **state)
+{
+    (void)state;
+    struct stage *s = two_of_three();
+    uint64_t t[2];
+    split(s, t, plain, plain);
+    flow(s);
+    granted(s, t[0]);
+    outcome(s, t[1]);
+    refused(s, t[1], SLUICE_EFULL);
+    stage_end(s);
+}
+
+static void the_higher_priority_comes_first(void **state)
+{
+    (void)state;
+    struct stage *s = two_of_three();
+    uint64_t t[2];
+    split(s, t, plain, (struct sl_ask){.lease_ms = 5000, .priority = 1});
+    flow(s);
+    granted(s, t[1]);
+    outcome(s, t[0]);
+    refused(s, t[0], SLUICE_EFULL);
+    stage_end(s);
+}
+
+/* The second request has withdrawn, and the first has not asked again: its turn is kept, and
+ * no request that is younger takes the free vote. */
+static void nobody_slips_in_while_the_first_asks_again(void **state)
+{
+    (void)state;
+    struct stage *s = two_of_three();
+    uint64_t t[2];
+    split(s, t, plain, plain);
+    deliver(s, 1, 2, SL_M_ACQUIRE); /* Refused; but it is the next one. */
+    deliver(s, 2, 1, SL_M_ACQUIRE);
+    deliver(s, 1, 2, SL_M_VOTE); /* Now the second one withdraws. */
+    assert_int_equal(voter_has(s, 2), 0);
+    pass_us(s, 1);
+    uint64_t late = ASK(2, .lease_ms = 5000);
+    assert_int_equal(voter_has(s, 2), 0);
+    flow(s);
+    granted(s, t[0]);
+    outcome(s, t[1]);
+    refused(s, t[1], SLUICE_EFULL);
+    outcome(s, late);
+    refused(s, late, SLUICE_EFULL);
+    stage_end(s);
+}
+
+/* A younger request comes at node 2, and at both, in every moment; until the first has it. */
+static void press(struct stage *s, bool both)
+{
+    uint64_t t[2], more[64];
+    uint32_t count = 0;
+    split(s, t, plain, plain);
+    while (!answered(s, t[0])) {
+        assert_true(count < 40);
+        more[count] = ASK(both ? count % 2 + 1 : 2, .lease_ms = 5000);
+        count++;
+        pass_us(s, 1);
+        for (uint32_t n = kept(s, 1, 2, SL_M_NONE); n > 0; n--)
+            deliver(s, 1, 2, SL_M_NONE);
+        for (uint32_t n = kept(s, 2, 1, SL_M_NONE); n > 0; n--)
+            deliver(s, 2, 1, SL_M_NONE);
+    }
+    granted(s, t[0]);
+    flow(s);
+    for (uint32_t i = 0; i < count; i++) {
+        outcome(s, more[i]);
+        refused(s, more[i], SLUICE_EFULL);
+    }
+}
+
+static void newcomers_do_not_keep_the_first_out(void **state)
+{
+    (void)state;
+    for (int both = 0; both < 2; both++) {
+        struct stage *s = two_of_three();
+        press(s, both);
+        stage_end(s);
+    }
+}
+
+/* Fences are ahead of the clocks, so that each is just above the last: those that were given
+ * up are above what the first one uses. */
+static void those_who_make_way_do_not_outrun_the_first(void **state)
+{
+    (void)state;
+    for (int both = 0; both < 2; both++) {
+        struct stage *s = two_of_three();
+        for (sl_node_id id = 1; id <= 2; id++) s->actor[id].wall_offset_us = -60000000;
+        pass(s, 300);
+        press(s, both);
+        stage_end(s);
+    }
+}
+
+/* A node that hangs answers neither: its vote is not waited for until it is given up. */
+static void a_node_that_hangs_does_not_decide(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    uint64_t t[2];
+    stop(s, 3);
+    split(s, t, plain, plain);
+    flow(s);
+    pass(s, 100);
+    granted(s, t[0]);
+    outcome(s, t[1]);
+    refused(s, t[1], SLUICE_EFULL);
+    stage_end(s);
+}
+
+/* --- Those who leave in the midst of it ------------------------------------------------------ */
+
+static void who_is_withdrawn_leaves_no_vote(void **state)
+{
+    (void)state;
+    struct stage *s = two_of_three();
+    uint64_t t[2];
+    split(s, t, plain, plain);
+    deliver(s, 1, 2, SL_M_ACQUIRE);
+    deliver(s, 2, 1, SL_M_VOTE); /* The first one asks again, and keeps its vote. */
+    assert_int_not_equal(voter_has(s, 1), 0);
+    withdraw(s, t[0]);
+    assert_int_equal(voter_has(s, 1), 0);
+    flow(s);
+    pass(s, 10);
+    granted(s, t[1]);
+    stage_end(s);
+}
+
+/* It has votes, and waits for its next round: they are given back with its answer. */
+static void who_ends_between_two_rounds_leaves_no_vote(void **state)
+{
+    (void)state;
+    struct stage *s = two_of_three();
+    struct sl_message ghost = forged(s, 1, 2, SL_M_ACQUIRE);
+    ghost.owner.number = UINT64_MAX; /* The youngest of all; it never withdraws. */
+    ghost.fence = (sl_fence)s->now_us + 1000;
+    ghost.lease_ms = 5000;
+    ghost.round = 0;
+    give(s, 1, 2, &ghost);
+    assert_int_equal(voter_has(s, 2), ghost.fence);
+    uint64_t t = ASK(1, .lease_ms = 5000);
+    outcome(s, t);
+    refused(s, t, SLUICE_EFULL); /* Node 3 may have it, for all that is known. */
+    assert_int_equal(voter_has(s, 1), 0);
+    stage_end(s);
+}
+
+/* The voter has not heard of the second attempt: the end of that ends the first, too. */
+static void an_attempt_that_is_given_up_takes_earlier_ones_along(void **state)
+{
+    (void)state;
+    struct stage *s = two_of_three();
+    struct sl_message m = forged(s, 1, 2, SL_M_ACQUIRE);
+    m.owner.number = 77;
+    m.fence = (sl_fence)s->now_us + 1000;
+    m.round = 0;
+    give(s, 1, 2, &m);
+    assert_int_equal(voter_has(s, 2), m.fence);
+    m.type = SL_M_RELEASE;
+    m.fence += 16;
+    give(s, 1, 2, &m);
+    assert_int_equal(voter_has(s, 2), 0);
+    stage_end(s);
+}
+
+/* The node that made an attempt is dead, and has left one vote: it may have been granted. */
+static void a_dead_proposer_s_vote_counts_until_it_ends(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    cut(s, 3, 1, SL_M_NONE);
+    hold(s, 2, 3, SL_M_NONE);
+    ASK(3, .lease_ms = 3000);
+    pass_us(s, 1);
+    crash(s, 3);
+    flow(s);
+    assert_int_not_equal(voter_has(s, 2), 0);
+    uint64_t t = ASK(1, .lease_ms = 1000),
+             u = ASK(1, .lease_ms = 1000, .wait_ms = 10000);
+    sl_ms began = now_ms(s);
+    outcome(s, t);
+    refused(s, t, SLUICE_EFULL);
+    outcome(s, u);
+    granted(s, u);
+    assert_true(now_ms(s) - began <= 3600);
+    stage_end(s);
+}
+
+/* Two voters have attempts of different requests, and all three answer: no lease is in force.
+ * Its own vote is given back with its answer. */
+static void split_votes_are_not_told_as_a_lease(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    for (sl_node_id to = 2; to <= 3; to++) {
+        struct sl_message ghost = forged(s, to % 3 + 1, to, SL_M_ACQUIRE);
+        ghost.owner.number = UINT64_MAX - to;
+        ghost.fence = (sl_fence)s->now_us + 1000 * to;
+        ghost.lease_ms = 5000;
+        ghost.round = 0;
+        give(s, to % 3 + 1, to, &ghost);
+        assert_int_equal(voter_has(s, to), ghost.fence);
+    }
+    uint64_t t = ASK(1, .lease_ms = 1000);
+    outcome(s, t);
+    refused(s, t, SLUICE_ENOQUORUM);
+    assert_int_equal(voter_has(s, 1), 0);
+    stage_end(s);
+}
+
+/* --- Waiting --------------------------------------------------------------------------------- */
+
+/* The time of both is over before their votes have come. */
+static void a_short_wait_ends_when_it_is_clear_who_has_it(void **state)
+{
+    (void)state;
+    struct stage *s = two_of_three();
+    uint64_t t[2];
+    const struct sl_ask brief = {.lease_ms = 5000, .wait_ms = 1};
+    split(s, t, brief, brief);
+    pass(s, 5);
+    flow(s);
+    pass(s, 50);
+    granted(s, t[0]);
+    refused(s, t[1], SLUICE_EFULL);
+    stage_end(s);
+}
+
+/* And between two rounds. */
+static void a_wait_that_ends_between_two_rounds_goes_on(void **state)
+{
+    (void)state;
+    struct stage *s = two_of_three();
+    uint64_t t[2];
+    const struct sl_ask brief = {.lease_ms = 5000, .wait_ms = 6};
+    split(s, t, brief, brief);
+    deliver(s, 1, 2, SL_M_ACQUIRE);
+    deliver(s, 2, 1,
+            SL_M_VOTE); /* The first asks again, is refused again, and again. */
+    for (int i = 0; i < 3; i++) {
+        for (int ms = 0; ms < 50 && kept(s, 1, 2, SL_M_ACQUIRE) == 0; ms++) pass(s, 1);
+        deliver(s, 1, 2, SL_M_ACQUIRE);
+        deliver(s, 2, 1, SL_M_VOTE);
+    }
+    pass(s, 6);
+    flow(s);
+    pass(s, 300);
+    granted(s, t[0]);
+    not_granted(s, t[1]);
+    stage_end(s);
+}
+
+/* Waits of 100 ms that begin late in a millisecond of their nodes' clocks. */
+static void no_wait_ends_before_its_time(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence f = take(s, 1, 5000);
+    assert_true(f > 0);
+    pass_us(s, 300);
+    int64_t began = s->now_us;
+    uint64_t t = ASK(2, .wait_ms = 100),
+             u = REQUEST(AWAIT, 3, .wait_ms = 100, .want_free = true);
+    pass_us(s, 900);
+    pass(s, 99);
+    assert_true(s->now_us - began < 100000);
+    waits(s, t);
+    waits(s, u);
+    pass(s, 300);
+    refused(s, t, SLUICE_EFULL);
+    assert_int_equal(answer_to(s, u)->number, 0);
+    stage_end(s);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_in_all_orders),
+        cmocka_unit_test(two_that_wait_in_all_orders),
+        cmocka_unit_test(two_of_unequal_priority_in_all_orders),
+        cmocka_unit_test(three_in_many_orders),
+        cmocka_unit_test(the_older_request_comes_first),
+        cmocka_unit_test(the_higher_priority_comes_first),
+        cmocka_unit_test(nobody_slips_in_while_the_first_asks_again),
+        cmocka_unit_test(newcomers_do_not_keep_the_first_out),
+        cmocka_unit_test(those_who_make_way_do_not_outrun_the_first),
+        cmocka_unit_test(a_node_that_hangs_does_not_decide),
+        cmocka_unit_test(who_is_withdrawn_leaves_no_vote),
+        cmocka_unit_test(who_ends_between_two_rounds_leaves_no_vote),
+        cmocka_unit_test(an_attempt_that_is_given_up_takes_earlier_ones_along),
+        cmocka_unit_test(a_dead_proposer_s_vote_counts_until_it_ends),
+        cmocka_unit_test(split_votes_are_not_told_as_a_lease),
+        cmocka_unit_test(a_short_wait_ends_when_it_is_clear_who_has_it),
+        cmocka_unit_test(a_wait_that_ends_between_two_rounds_goes_on),
+        cmocka_unit_test(no_wait_ends_before_its_time),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
+    return cmocka_run_group_tests_name("lease_contest", tests, NULL, NULL);
+}
