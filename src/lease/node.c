@@ -712,10 +712,12 @@ static bool is_foreign(struct sl_node *n, sl_node_id from, const struct sl_messa
 void sl_node_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m)
 {
+    const struct sl_now own = now;
     if (from == n->id || from == 0 || from > SL_NODE_ID_MAX) return;
-    now = sl_believe(n, now);
+    now = sl_believe(n, own);
     if (is_foreign(n, from, m)) return;
     hear(n, now, from, m);
+    now = sl_believe(n, own); /* The clock that it tells counts for it already. */
     dispatch(n, now, from, m);
 }
 

@@ -507,6 +507,7 @@ static void take_lesson(struct sl_node *n, struct sl_now now, struct sl_place *p
     bool late = m.lease_ms <= 0 || m.fence < p->past || m.fence <= p->ended;
     if (!late && sl_may_vote(n, now, m.fence, m.lease_ms) &&
         record(n, now, p, &m, l->overlapping)) {
+        p->lease.copied = l->copied;
         n->taught++;
         agree(n, now, p, l->overlapping);
     }
@@ -902,6 +903,7 @@ static void keep_lesson(struct sl_node *n, struct sl_now now, struct sl_place *p
                            .priority = m->priority,
                            .end_ms = sl_ms_after(now.ms, m->lease_ms),
                            .stamp = m->stamp,
+                           .copied = (m->flags & SL_F_COPY) != 0,
                            .overlapping = (m->flags & SL_F_OVERLAPPING) != 0};
     p->lesson = l;
     if (!set_texts(l, m)) drop(n, &p->lesson);

@@ -1431,6 +1431,26 @@ static void one_clock_days_ahead_changes_nothing(void **state)
     stage_end(s);
 }
 
+/* The first that a node with such a clock hears of the others is a request. */
+static void one_clock_days_ahead_does_not_decide_about_the_first_request(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new(3);
+    sl_fence a = take(s, 1, 1000);
+    assert_int_equal(release(s, 1, a), 1);
+    crash(s, 3);
+    s->actor[3].wall_offset_us = DAYS_US(30);
+    cut(s, 0, 3, SL_M_BEAT);
+    cut(s, 0, 3, SL_M_TAUGHT);
+    start(s, 3);
+    end_silence(s);
+    pass(s, 60000); /* What is on its disk is used up. */
+    sl_fence b = take(s, 1, 1000);
+    assert_int_equal(voter_has(s, 3), b);
+    assert_true(s->actor[3].disk.fence_limit - b < DAYS_US(1));
+    stage_end(s);
+}
+
 /* Alone it cannot know what time it is, and takes no fence. */
 static void who_is_alone_uses_no_fence_up(void **state)
 {
@@ -1909,6 +1929,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(Q7_a_holder_that_is_not_heard_loses_it_in_time),
         cmocka_unit_test(Q7_a_holder_that_hears_nothing_counts_on_nothing),
         cmocka_unit_test(one_clock_days_ahead_changes_nothing),
+        cmocka_unit_test(one_clock_days_ahead_does_not_decide_about_the_first_request),
         cmocka_unit_test(who_is_alone_uses_no_fence_up),
         cmocka_unit_test(what_a_node_says_out_of_turn_is_not_believed),
         cmocka_unit_test(Q8_a_suspended_machine_wakes_to_nothing),
