@@ -203,6 +203,11 @@ void sl_table_session_end(struct sl_table *t, struct sl_session *s)
     sl_list_append(&t->over, &s->over);
 }
 
+bool sl_table_ends_sessions(const struct sl_table *t)
+{
+    return !sl_list_empty(&t->over);
+}
+
 bool sl_session_holds(const struct sl_session *s)
 {
     for (const struct sl_list *n = s->mine.next; n != &s->mine; n = n->next)

@@ -138,6 +138,9 @@ void sl_table_session_end(struct sl_table *t, struct sl_session *s);
 void sl_table_withdraw(struct sl_table *t, struct sl_session *s);
 
 /* Whether it holds something without a lease. */
+/* Whether something is left of sessions that have ended; sl_table_next() removes it. */
+bool sl_table_ends_sessions(const struct sl_table *t);
+
 bool sl_session_holds(const struct sl_session *s);
 
 /* --- Change --------------------------------------------------------------- */

@@ -328,6 +328,43 @@ static bool may_lease(struct call *call, const struct sl_want *w)
     return sl_state_may_lease(call, w->lease_ms);
 }
 
+#define STEPS_A_HOLDER 64 /* What looking at one of them costs. */
+
+/* Whether one who holds the key without a lease has gone, and its grant will be given back. */
+static bool holder_gives_back(const struct call *call, struct sl_bytes key)
+{
+    struct server *s = call->s;
+    struct sl_view v;
+    uint64_t cursor = 0;
+    while (sl_table_each(s->table, s->now, key, &cursor, &v) && !v.waits) {
+        sl_server_spend(s, STEPS_A_HOLDER);
+        if (v.leased) continue;
+        const struct session *n = sl_server_session(s, v.session_id);
+        if (n == NULL || n->conn == call->c) continue;
+        if (n->s.ended) return true;
+        if (n->conn != NULL && sl_conn_gives_back(n->conn)) return true;
+    }
+    return false;
+}
+
+/* The key is held. If the holder has closed its connection, and we have not read that or have
+ * not come to give its grants back, then the request is looked at again in the next turn:
+ * nobody is told that a key is held by one who is known to be gone. */
+static bool ask_again(struct call *call, struct sl_bytes key)
+{
+    struct server *s = call->s;
+    if (s->all_stay == s->inputs) return false;
+    if (!sl_input_holders_left(s) && sl_list_empty(&s->leaving) &&
+        !sl_table_ends_sessions(s->table)) {
+        s->all_stay = s->inputs;
+        return false;
+    }
+#ifdef MUT_HOLDERLEFT
+    return false;
+#endif
+    return holder_gives_back(call, key) && sl_state_again(call);
+}
+
 void sl_do_acquire(struct call *call)
 {
     struct server *s = call->s;
@@ -348,11 +385,13 @@ void sl_do_acquire(struct call *call)
     if (status == SLUICE_OK || status == SL_WAITS) note_lease(call, &w.want, status);
     if (status == SLUICE_OK) {
         s->stats.grants++;
+        if (w.want.lease_ms == 0) sl_input_holds(call->c);
         sl_relay_held(call->c, w.want.key, grant.fence, true);
         sl_reply_grant(call->out, &grant);
         sl_event_granted(s, w.want.key, &grant);
     } else if (status == SL_WAITS) block(call, SL_IN_ACQUIRE);
     else if (status == SLUICE_EFENCES) sl_state_lack_fence(call);
+    else if (status == SLUICE_EFULL && ask_again(call, w.want.key)) return;
     else {
         s->stats.refusals++;
         if (status == SLUICE_EFULL) sl_resp_null_array(call->out);
@@ -505,6 +544,7 @@ void sl_do_await(struct call *call)
     }
     int status = sl_table_await(s->table, s->now, &call->c->session->s, call->at[1],
                                 want_free, ms);
+    if (status == SLUICE_EFULL && want_free && ask_again(call, call->at[1])) return;
     if (status == SL_WAITS) block(call, SL_IN_AWAIT);
     else if (status == SLUICE_OK || status == SLUICE_EFULL)
         sl_resp_integer(call->out, status == SLUICE_OK ? 1 : 0);

@@ -403,6 +403,7 @@ static inline void count_buffers(struct conn *c)
 
 bool sl_conn_feed(struct conn *c, struct sl_bytes b)
 {
+    c->server->inputs++;
     while (b.n > 0) {
         char *at;
         size_t room = find_room(c, &at);
@@ -510,10 +511,16 @@ void sl_conn_work(struct conn *c)
                         sl_resp_unread(c->reader) <= limits_of(c)->command_bytes_max));
 }
 
+/* It has asked for something that is done soon, also if it ends its stream. */
+static bool has_more_to_do(const struct conn *c)
+{
+    return !sl_list_empty(&c->ready) || c->deferred != NULL || is_brief(c);
+}
+
 static void end_of_stream(struct conn *c, bool proper)
 {
     struct server *s = c->server;
-    if (proper && (!sl_list_empty(&c->ready) || c->deferred != NULL || is_brief(c))) {
+    if (proper && has_more_to_do(c)) {
         c->ended = true; /* First what it said before. */
         read_or_not(c, false);
     } else if (s->closes_left > 0) {
@@ -544,6 +551,7 @@ static void read_some(struct conn *c)
     ssize_t n = room == 0 ? -1
                           : recv(c->fd, at, room < READ_BYTES ? room : READ_BYTES, 0);
     s->stats.reads++;
+    s->inputs++;
     if (n > 0) {
         c->heard_ms = s->now.ms;
         sl_resp_filled(c->reader, (size_t)n);
@@ -695,6 +703,21 @@ void sl_conn_flush(struct conn *c)
         else give_buffer_back(c);
     } else if (c->out.buffer != NULL) give_buffer_back(c);
     if (c->hang_up != SL_STAYS && c->sending == NULL) sl_conn_close(c, c->hang_up);
+}
+
+bool sl_conn_gives_back(struct conn *c)
+{
+    char byte;
+    if (c->leaves == SL_SAID_BYE) return true;
+    if (!c->left || c->closing) return false;
+    ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0) return false; /* It is broken: what it holds stays for a while. */
+    if (n == 0 && !has_more_to_do(c)) {
+        sl_conn_close(c, SL_SAID_BYE);
+        return true;
+    }
+    /* What it sent before comes first, if it is being looked at. */
+    return c->reading || !sl_list_empty(&c->ready);
 }
 
 /* --- Those that are silent, or do not go ---------------------------------- */

@@ -78,6 +78,8 @@ struct conn {
     bool reading, authed, closing;
     bool busy;           /* Something was left when we last read from it. */
     uint8_t input_class; /* An enum sl_input_class. */
+    bool in_holders;     /* It has held a lock without a lease (input.h); */
+    bool left;           /* and its peer has closed it. */
     bool in_multi;       /* What comes belongs to a MULTI that was refused. */
     bool reserve;        /* It came when connections-max were open. */
     bool half;     /* It was told a part of something, and the rest is at the keeper. */
@@ -127,6 +129,10 @@ void sl_conn_unblock(struct conn *c);
 
 /* Whether the other side has closed, and how, though we may not have read that yet. */
 enum sl_parting sl_conn_hung_up(const struct conn *c);
+
+/* Whether it gives back what it holds without a lease, now or within a few turns: its peer
+ * has closed it, and it is not kept by anything that may take long. */
+bool sl_conn_gives_back(struct conn *c);
 
 /* Close when what was written is sent. */
 void sl_conn_hang_up(struct conn *c, enum sl_parting how);

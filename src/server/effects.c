@@ -157,6 +157,7 @@ static void tell_granted(struct server *s, struct session *n, const struct sl_ef
 #ifndef MUT_GIVEN
     if (e->grant.lease_ms > 0) sl_state_given(s, e->grant.lease_ms);
 #endif
+    if (e->grant.lease_ms == 0) sl_input_holds(n->conn);
     sl_histogram_add(&s->stats.wait_ms, e->grant.waited_ms);
     sl_relay_held(n->conn, e->key, e->grant.fence, true);
     answer_waiter(s, n, e);

@@ -39,9 +39,39 @@ bool sl_input_move(struct conn *c, enum sl_input_class to)
     return !reading || sl_input_watch(c, true);
 }
 
+/* Without memory in the system it stays as it is: its end is noticed when it is read. */
+void sl_input_holds(struct conn *c)
+{
+    struct epoll_event e = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = c};
+    if (c->far != NULL || c->in_holders) return;
+    c->in_holders = true;
+    epoll_ctl(c->server->holders_fd, EPOLL_CTL_ADD, c->fd, &e);
+}
+
+bool sl_input_holders_left(struct server *s)
+{
+    struct epoll_event events[SL_INPUT_BATCH];
+    int n = SL_INPUT_BATCH;
+    /* A peer that closed before a request was sent had closed before we read that. */
+    if (s->holders_asked == s->inputs) n = 0;
+    s->holders_asked = s->inputs;
+    while (n == SL_INPUT_BATCH) {
+        n = epoll_wait(s->holders_fd, events, SL_INPUT_BATCH, 0);
+        for (int i = 0; i < n; i++) {
+            struct conn *c = events[i].data.ptr;
+            if (!c->left) s->left_count++;
+            c->left = true;
+        }
+    }
+    return s->left_count > 0;
+}
+
 /* The system forgets it by itself when the socket is closed. */
 void sl_input_forget(struct conn *c)
 {
+    if (c->left) c->server->left_count--;
+    c->left = false;
+    c->server->all_stay = UINT64_MAX;
     if (c->reading) leave_batch(&c->server->input[c->input_class], c);
     c->reading = false;
 }
@@ -80,6 +110,8 @@ static void on_readable(uv_poll_t *watch, int status, int events)
 
 int sl_input_start(struct server *s)
 {
+    s->holders_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (s->holders_fd < 0) return uv_translate_sys_error(errno);
     for (int i = 0; i < SL_INPUT_CLASSES; i++) {
         struct sl_input_set *set = &s->input[i];
         set->batch_max = i == SL_SLOW ? SLOW_A_TURN : SL_INPUT_BATCH;

@@ -11,7 +11,10 @@
  *
  * A turn takes far fewer connections from the slow set. So a client that sends a command
  * now and then does not wait for thousands that send bytes without end. A slow connection
- * becomes prompt when nothing was left twice in a row. */
+ * becomes prompt when nothing was left twice in a row.
+ *
+ * A third set is asked, not watched: which connections that hold a lock without a lease have
+ * been closed by their peers, though we have not read that yet. */
 #ifndef SL_SERVER_INPUT_H
 #define SL_SERVER_INPUT_H
 
@@ -47,6 +50,13 @@ bool sl_input_watch(struct conn *c, bool yes);
 
 /* Move it into another class. False: as above. */
 bool sl_input_move(struct conn *c, enum sl_input_class to);
+
+/* It holds a lock without a lease. */
+void sl_input_holds(struct conn *c);
+
+/* Whether the peers of such connections have closed them; these have c->left set. Asks the
+ * system once after each input from a client. */
+bool sl_input_holders_left(struct server *s);
 
 /* Its socket will be closed: forget it. */
 void sl_input_forget(struct conn *c);

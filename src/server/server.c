@@ -87,6 +87,7 @@ static void end_lingering(struct server *s)
         if (n->linger_end_ms > s->now.ms) break;
         sl_list_remove(&n->lingering);
         sl_table_session_end(s->table, &n->s);
+        s->all_stay = UINT64_MAX;
     }
 }
 

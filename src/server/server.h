@@ -74,8 +74,13 @@ struct server {
     struct sl_stats stats;
 
     struct sl_input_set input[SL_INPUT_CLASSES]; /* What clients have sent. */
-    uint64_t turn_ns;      /* When the first thing of this turn began; 0: none has. */
-    uint32_t effects_left; /* In this turn; as those below. */
+    uint64_t inputs;        /* How often something came from a client. */
+    int holders_fd;         /* Which holders have left (input.h), */
+    uint64_t holders_asked; /* as of this input; */
+    size_t left_count;      /* so many, that are not closed yet. */
+    uint64_t all_stay;      /* No holder has left, as of this input. */
+    uint64_t turn_ns;       /* When the first thing of this turn began; 0: none has. */
+    uint32_t effects_left;  /* In this turn; as those below. */
     uint32_t flushes_left;
     uint32_t commands_left;
     uint32_t accepts_left;

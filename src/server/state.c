@@ -140,14 +140,19 @@ static void not_written(struct server *s, int error)
     say_failed(s);
 }
 
-void sl_state_retry(struct server *s)
+static void let_resume(struct sl_state *st, struct sl_list *list)
 {
-    struct sl_state *st = s->state;
-    while (!sl_list_empty(&st->deferred)) {
-        struct sl_list *n = st->deferred.next;
+    while (!sl_list_empty(list)) {
+        struct sl_list *n = list->next;
         sl_list_remove(n);
         sl_list_append(&st->resuming, n);
     }
+}
+
+void sl_state_retry(struct server *s)
+{
+    struct sl_state *st = s->state;
+    let_resume(st, &st->deferred);
     if (!sl_list_empty(&st->resuming)) sl_server_go_on(s);
 }
 
@@ -277,6 +282,24 @@ static struct sl_deferred *copy_call(const struct call *call)
     return d;
 }
 
+/* Its connection does nothing else meanwhile. */
+static void keep_call(struct call *call, struct sl_deferred *d, struct sl_list *list)
+{
+    sl_list_append(list, &d->place);
+    call->s->state->deferred_count++;
+    call->c->deferred = d;
+    call->c->blocked = SL_FOR_THE_DISK;
+    if (call->c->deferred_since_ms == 0) call->c->deferred_since_ms = call->s->now.ms;
+    call->s->blocked_count++;
+}
+
+bool sl_state_again(struct call *call)
+{
+    struct sl_deferred *d = copy_call(call);
+    if (d != NULL) keep_call(call, d, &call->s->state->again);
+    return d != NULL;
+}
+
 static void defer(struct call *call)
 {
     struct sl_state *st = call->s->state;
@@ -293,12 +316,7 @@ static void defer(struct call *call)
         sl_say_status(call, SLUICE_ENOMEM);
         return;
     }
-    sl_list_append(&st->deferred, &d->place);
-    st->deferred_count++;
-    call->c->deferred = d;
-    call->c->blocked = SL_FOR_THE_DISK;
-    if (call->c->deferred_since_ms == 0) call->c->deferred_since_ms = call->s->now.ms;
-    call->s->blocked_count++;
+    keep_call(call, d, &st->deferred);
     if (!st->writing) sl_state_start_writing(call->s);
 }
 
@@ -356,12 +374,13 @@ static void resume(struct server *s, struct sl_deferred *d)
 
 bool sl_state_has_more(const struct server *s)
 {
-    return !sl_list_empty(&s->state->resuming);
+    return !sl_list_empty(&s->state->resuming) || !sl_list_empty(&s->state->again);
 }
 
 void sl_state_resume(struct server *s)
 {
     struct sl_list *list = &s->state->resuming;
+    let_resume(s->state, &s->state->again);
     while (!sl_list_empty(list) && s->commands_left > 0) {
         s->commands_left--;
         resume(s, sl_entry_of(list->next, struct sl_deferred, place));

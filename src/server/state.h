@@ -81,6 +81,9 @@ void sl_state_given(struct server *s, sl_ms lease_ms);
 void sl_state_waits(struct conn *c, sl_ms lease_ms);
 void sl_state_waited(struct conn *c);
 
+/* Dispatch the call again in the next turn. False: out of memory. */
+bool sl_state_again(struct call *call);
+
 /* There was no fence for this call: it is deferred or refused, as one that asks for a lease. */
 void sl_state_lack_fence(struct call *call);
 

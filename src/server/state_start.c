@@ -194,6 +194,7 @@ struct sl_state *sl_state_new(struct server *s)
     st->folder.fd = st->folder.lock = -1;
     st->lease_cap_ms = s->settings->lease_ms_max;
     sl_list_init(&st->deferred);
+    sl_list_init(&st->again);
     sl_list_init(&st->resuming);
     return st;
 }

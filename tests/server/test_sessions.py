@@ -108,6 +108,107 @@ def kill_9_of_a_thousand_holders_leaves_nothing(t):
     check(s.number("disconnect_releases", ask), 1000)
 
 
+# --- Holders that have closed, though the server has not read that -----------------------
+
+
+def closed_and_asked(t, s, requests, holders, close=Client.close):
+    """The replies to requests that are sent after the holders have closed, all of it while the
+    server is stopped. The server reads the requests first: the PING was there before."""
+    ask = s.client()
+    check(ask("PING"), "PONG")
+    stop(t, s.pid)
+    ask.send("PING")
+    for holder in holders:
+        close(holder)
+    ask.send_raw(b"".join(encode(request) for request in requests))
+    s.signal(signal.SIGCONT)
+    check(ask.reply(), "PONG")
+    return [ask.reply() for _ in requests]
+
+
+def holding(s, count, *request):
+    holders = s.clients(count)
+    for holder in holders:
+        holder.acquire(*request)
+    return holders
+
+
+@test
+def a_key_of_a_holder_that_has_closed_is_granted_at_once(t):
+    s = t.server(*LINGER)
+    holders = s.clients(300)
+    for i, holder in enumerate(holders):
+        holder.acquire("k%d" % i)
+    got = closed_and_asked(t, s, [("ACQUIRE", "k%d" % i) for i in range(300)], holders)
+    check(got.count(None), 0, "requests of 300 that were told nil")
+    check(s.number("deferred_commands"), 0)
+
+
+@test
+def keys_of_shared_and_counted_holders_that_have_closed_are_granted_at_once(t):
+    s = t.server(*LINGER)
+    stays = s.client()
+    stays.acquire("room", "PER", 5)
+    stays.acquire("read", "SHARED")
+    holders = holding(s, 100, "shared", "SHARED") + holding(s, 4, "room", "PER", 5) + holding(s, 1, "seen")
+    got = closed_and_asked(t, s, [("ACQUIRE", "shared"), ("ACQUIRE", "room", "PER", 5, "UNITS", 4),
+                                  ("AWAIT", "seen", "FREE", 0), ("ACQUIRE", "read")], holders)
+    check_that(all(isinstance(reply, list) for reply in got[:2]), "both are granted: %r" % (got,))
+    check(got[2:], [1, None], "AWAIT of a key whose holder has closed, ACQUIRE of one whose holder has not")
+
+
+@test
+def a_holder_of_many_keys_that_has_closed_gives_back_all_of_them_first(t):
+    """More than the server gives back in one turn."""
+    s = t.server(*LINGER)
+    holder = s.client()
+    for i in range(3000):
+        holder.send("ACQUIRE", "k%d" % i)
+    for i in range(3000):
+        holder.reply()
+    got = closed_and_asked(t, s, [("ACQUIRE", "k%d" % i) for i in range(2999, 0, -1)], [holder])
+    check(got.count(None), 0, "requests that were told nil")
+
+
+@test
+def what_a_holder_sent_before_it_closed_comes_first(t):
+    def send_and_close(holder):
+        holder.send_raw(encode(["PING"]) * 2000 + encode(["ACQUIRE", "leased", "LEASE", FOREVER // 10]))
+        holder.socket.shutdown(socket.SHUT_WR)
+
+    s = t.server(*LINGER)
+    got = closed_and_asked(t, s, [("ACQUIRE", "k"), ("ACQUIRE", "leased")], holding(s, 1, "k"), send_and_close)
+    check_that(isinstance(got[0], list), "it is granted: %r" % got[0])
+    check(got[1], None, "the reply about the key that the holder took before it closed")
+
+
+@test
+def a_key_of_a_holder_that_was_reset_is_not_granted_at_once(t):
+    """A13: its holder may not know."""
+    s = t.server(*LINGER)
+    check(closed_and_asked(t, s, [("ACQUIRE", "k")], holding(s, 1, "k"), Client.reset), [None])
+
+
+@test
+def a_request_is_never_told_nil_after_the_holder_has_closed(t):
+    s = t.server(*LINGER)
+    ask = s.client()
+    nils = 0
+    for _ in range(5000):
+        holder = s.client()
+        holder.acquire("k")
+        ask.send("PING")  # So that the server may come to read from ask first.
+        holder.close()
+        ask.send("ACQUIRE", "k")
+        check(ask.reply(), "PONG")
+        if ask.reply() is None:
+            nils += 1
+            until_free(t, ask, "k")
+        else:
+            ask("RELEASE", "k")
+    check(nils, 0, "requests of 5,000 that were told nil")
+
+
 # --- Ways to hang up --------------------------------------------------------------------
 
 
