@@ -89,6 +89,14 @@ struct sl_etcd_settings {
 struct sl_engine *sl_engine_open_etcd(const struct sl_etcd_settings *s, char *why,
                                       size_t why_bytes);
 
+/* Check each page and each record of the store in a folder, in a process of its own, which a
+ * damaged file may end; within so long. To be called before the store is opened, and before
+ * the caller has threads. SLUICE_OK; ENOENT: there is no store; ETRUNCATED: it is damaged, or
+ * could not be checked in time; EFOREIGN, EVERSION, EACCES, ENOMEM, EIO. Unless it is OK or
+ * ENOENT, why says what is wrong, and what to do. */
+#define SL_ENGINE_WHY_BYTES 400u
+int sl_engine_try_lmdb(const char *folder, sl_ms most_ms, char *why, size_t why_bytes);
+
 /* NULL: why says what is wrong, and what to do. */
 struct sl_engine *sl_engine_open_lmdb(const struct sl_engine_settings *s, char *why,
                                       size_t why_bytes);

@@ -61,6 +61,10 @@ void sl_store_forget(struct sl_store *s, const char *folder);
 /* The path of a file in the folder. False: too long. */
 bool sl_store_path(const char *folder, const char *name, char *out, size_t out_bytes);
 
+/* Which of our databases has this name; -1: none. And how many there are. */
+int sl_store_database(struct sl_bytes name);
+int sl_store_database_count(void);
+
 /* An error of LMDB or the system as a status, and in words. */
 int sl_store_status(int rc);
 
@@ -127,5 +131,8 @@ struct sl_store_counts {
 /* Every invariant. SLUICE_OK, or `why` names the first that is broken. */
 int sl_store_check(const struct sl_store *s, struct sl_store_counts *out, char *why,
                    size_t why_bytes);
+
+/* Every page, without LMDB (store_pages.c): of a file that nobody writes to. */
+int sl_store_check_pages(const char *folder, char *why, size_t why_bytes);
 
 #endif /* SL_ENGINE_STORE_H */

@@ -13,6 +13,7 @@
 
 #define NEW_FILE SL_STORE_FILE "-new" /* One that is not whole yet. */
 #define FORMAT "sluice format"
+#define FORMAT_MAX 999u
 
 /* READERS are what fits into LOCK_BYTES. */
 enum { DATABASES = 5, READERS = 126, LOCK_BYTES = 8192 };
@@ -27,6 +28,20 @@ static const struct {
     {"order", offsetof(struct sl_store, order)},
     {"barred", offsetof(struct sl_store, barred)},
 };
+
+int sl_store_database_count(void)
+{
+    return DATABASES;
+}
+
+int sl_store_database(struct sl_bytes name)
+{
+    for (int i = 0; i < DATABASES; i++)
+        if (strlen(databases[i].name) == name.n &&
+            memcmp(databases[i].name, name.at, name.n) == 0)
+            return i;
+    return -1;
+}
 
 bool sl_store_path(const char *folder, const char *name, char *out, size_t out_bytes)
 {
@@ -138,6 +153,7 @@ static int read_format(struct sl_store *s, MDB_txn *txn)
     int rc = sl_store_number(s, txn, FORMAT, &n);
     if (rc == MDB_CORRUPTED) return MDB_INVALID;
     if (rc != 0) return rc;
+    if (n > FORMAT_MAX) return MDB_CORRUPTED; /* There will not be so many. */
     if (n != SL_STORE_FORMAT) return MDB_VERSION_MISMATCH;
     rc = sl_store_number(s, txn, SL_STORE_TERM, &n);
     return rc != 0 ? rc : sl_store_number(s, txn, SL_STORE_REVISION, &n);

@@ -302,7 +302,7 @@ static void info_keeper(const struct server *s, struct text *t)
     char cycle[SL_CYCLE_TEXT] = "";
     const struct sl_cycle *last = sl_keep_cycle(s, 0);
     struct sl_relay_view r;
-    const char *trouble = s->relay == NULL ? "" : sl_keep_trouble(s);
+    const char *trouble = sl_keep_trouble(s);
     sl_keep_look(s, &v);
     sl_relay_look(s, &r);
     const struct sl_keeper_stats *k = &v.keeper;

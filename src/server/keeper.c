@@ -19,10 +19,11 @@ _Static_assert(SL_ENGINE_REQUEST_BYTES_MAX == 511,
 /* In a cluster there is a keeper for each term in which this node is one. One that is
  * deposed stays until the engine has answered what it ordered. */
 struct sl_keep {
-    struct sl_keeper *keeper; /* NULL: another node is it. */
-    uint64_t term;            /* In a cluster: of this reign. */
-    struct sl_engine *engine; /* NULL: it is closed. */
-    bool closing;             /* The engine takes no more orders. */
+    struct sl_keeper *keeper;         /* NULL: another node is it. */
+    uint64_t term;                    /* In a cluster: of this reign. */
+    struct sl_engine *engine;         /* NULL: it is closed. */
+    bool closing;                     /* The engine takes no more orders. */
+    char damage[SL_ENGINE_WHY_BYTES]; /* Why the store is not used; "": it is. */
     uv_poll_t poll;
     size_t ordered; /* Of the engine, and not done; */
     size_t commits; /* those of them that are commits. */
@@ -467,6 +468,16 @@ static void claim(struct server *s)
     }
 }
 
+/* A damaged store is no reason to serve no locks. 0, or -1: it was said in the log. */
+static int serve_without(struct server *s, const char *folder, const char *why)
+{
+    snprintf(s->keep->damage, sizeof s->keep->damage, "%s", why);
+    sl_log(SL_LOG_ERROR,
+           "transactions: the store is damaged; locks are served without them",
+           "folder", folder, "error", why, NULL);
+    return 0;
+}
+
 static int open_store(struct server *s, const char *folder)
 {
     const struct sl_settings *set = s->settings;
@@ -477,7 +488,12 @@ static int open_store(struct server *s, const char *folder)
                                              .bytes_max = (size_t)set->store_bytes_max,
                                              .dedup_keep_ms = set->dedup_keep_ms,
                                              .group_max = (uint32_t)set->tx_group_max};
-    k->engine = sl_engine_open_lmdb(&store, why, sizeof why);
+    int status = sl_engine_try_lmdb(folder, set->store_check_ms, why, sizeof why);
+#ifndef MUT_KEEPDAMAGE
+    if (status == SLUICE_ETRUNCATED) return serve_without(s, folder, why);
+#endif
+    if (status == SLUICE_OK || status == SLUICE_ENOENT)
+        k->engine = sl_engine_open_lmdb(&store, why, sizeof why);
     if (k->engine == NULL)
         return fail("engine: cannot open the store of transactions", folder, why);
     k->keeper = sl_keeper_new(&limits, s->hash_key);
@@ -507,6 +523,7 @@ bool sl_keep_submit(struct server *s, struct sl_engine_op *op)
 const char *sl_keep_trouble(const struct server *s)
 {
     if (s->keep == NULL) return "";
+    if (*s->keep->damage != '\0') return s->keep->damage;
 #ifndef MUT_KEEPCLOSE
     if (s->keep->engine == NULL) return "";
 #endif
@@ -609,13 +626,13 @@ void sl_keep_hurry(struct server *s)
 #ifdef MUT_TXHURRY
     return;
 #endif
-    if (s->keep != NULL) sl_engine_hurry(s->keep->engine);
+    if (s->keep != NULL && s->keep->engine != NULL) sl_engine_hurry(s->keep->engine);
 }
 
 void sl_keep_stop(struct server *s)
 {
     struct sl_keep *k = s->keep;
-    if (k == NULL) return;
+    if (k == NULL || k->engine == NULL) return;
     struct sl_engine *engine = k->engine;
     uv_poll_stop(&k->poll);
     k->closing = true;
@@ -642,6 +659,7 @@ const char *sl_keep_why_not(const struct server *s)
         return "there are no transactions here (engine: none)";
     if (s->keep == NULL)
         return "transactions need a folder to keep their data in: --data FOLDER";
+    if (*s->keep->damage != '\0') return s->keep->damage;
     struct sl_keeper_stats stats;
     sl_keeper_stats(s->keep->keeper, &stats);
     if (stats.state == SL_STOPPED)
@@ -672,5 +690,7 @@ void sl_keep_look(const struct server *s, struct sl_keep_view *out)
     if (k->keeper != NULL) sl_keeper_stats(k->keeper, &out->keeper);
     if (k->engine != NULL) sl_engine_stats(k->engine, &out->engine_stats);
     out->engine = s->relay != NULL ? "etcd" : "lmdb";
-    out->state = k->keeper != NULL ? state_name(out->keeper.state) : "watching";
+    out->state = k->keeper != NULL    ? state_name(out->keeper.state)
+                 : *k->damage != '\0' ? "damaged"
+                                      : "watching";
 }

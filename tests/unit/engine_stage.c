@@ -132,6 +132,7 @@ static void check_store(const char *folder)
     struct sl_store store;
     struct sl_store_counts counts;
     char why[300] = "";
+    if (sl_store_check_pages(folder, why, sizeof why) != SLUICE_OK) fail_msg("%s", why);
     if (sl_store_open(&store, folder, 0, why, sizeof why) != SLUICE_OK)
         fail_msg("%s", why);
     if (sl_store_check(&store, &counts, why, sizeof why) != SLUICE_OK)
