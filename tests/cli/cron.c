@@ -190,7 +190,7 @@ int main(int argc, char **argv)
     }
     if (!seeded && getrandom(&seed, 4, 0) != 4) return 2;
     /* Generous: a twentieth of a second for each run. */
-    stage_open(110 + runs / 20);
+    stage_open(1100 + runs / 20);
     stage_note("cron --runs %u --seed %" PRIu64, runs, seed);
     crew_open(sluice, seed);
     for (uint32_t round = 0, left = runs; left > 0; round++) {

@@ -26,8 +26,8 @@
 #define KILL_MAX_MS 40
 #define LIVE_MAX_MS 20
 #define SCENE_KILLS_MAX 1500u
-#define BAD_MAX 3u                /* Scenes; then it is clear. */
-#define MORE_NS (40000 * CREW_MS) /* For stages that were not met often enough. */
+#define BAD_MAX 3u                 /* Scenes; then it is clear. */
+#define MORE_NS (400000 * CREW_MS) /* For stages that were not met often enough. */
 
 struct scene {
     const char *name;
@@ -221,7 +221,7 @@ int main(int argc, char **argv)
     }
     if (!seeded && getrandom(&seed, 4, 0) != 4) return 2;
     /* Generous: a tenth of a second for each kill. */
-    stage_open(110 + kills / 10);
+    stage_open(1100 + kills / 10);
     stage_note("kills --kills %u --seed %" PRIu64, kills, seed);
     crew_open(sluice, seed);
     uint32_t bad = 0;

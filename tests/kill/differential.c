@@ -356,8 +356,8 @@ int main(int argc, char **argv)
     uint64_t operations = 1000 * 1000, seed = 0;
     if (getrandom(&seed, 4, 0) != 4) return 2;
     read_options(argc, argv, &operations, &seed);
-    /* Ten microseconds an operation and a minute are plenty. */
-    stage_open((unsigned)(operations / 100000 + 60));
+    /* Ten microseconds an operation and ten minutes are plenty, on a busy machine too. */
+    stage_open((unsigned)(operations / 100000 + 600));
     stage_note("differential --operations %" PRIu64 " --seed %" PRIu64, operations,
                seed);
     t.chance = seed;

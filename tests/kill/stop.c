@@ -3,6 +3,8 @@
  *     stop [--short | --long] [--pair X] [--from N] [--to N] [--stride N]
  *          [--enough N] [--limit-ms N]
  *
+ * --limit-ms leaves out points of a pair after that time, but never the first POINTS_MIN.
+ *
  * A pair is two processes that meet. One is led to an instruction of its script and
  * stands there, for as long as the other needs for all it has to do; then it goes on.
  * Done for every instruction this is every schedule of the two with one change each
@@ -16,12 +18,13 @@
 #include "script.h"
 #include "stage.h"
 
-#define DEADLINE_SHORT_S 280
+#define DEADLINE_SHORT_S 1500 /* Some forty seconds are usual. */
 #define DEADLINE_LONG_S 14000
 #define COMPLAINTS_MAX 3
 #define SLOW_MAX 5 /* A pair is left after so many wrong points that last long. */
 
-#define PAIR_MS 2200 /* The limit of the short run. */
+#define PAIR_MS 2200  /* The limit of the short run. */
+#define POINTS_MIN 25 /* So many points a pair has, however long that takes. */
 
 /* A woken sleeper may also just have been about to wake by itself. Not so often. */
 #define WAKE_TRIES 5
@@ -131,7 +134,8 @@ static void close_pair(const char *name, const char *sentence, bool learned,
 
 static bool out_of_time(int64_t began_ms)
 {
-    return run.limit_ms != 0 && stage_now_ms() - began_ms > run.limit_ms;
+    return run.limit_ms != 0 && tally.points >= POINTS_MIN &&
+           stage_now_ms() - began_ms > run.limit_ms;
 }
 
 static void run_pair(const struct pair *p)

@@ -43,7 +43,8 @@
 #define NAMES 160  /* All names; there are fewer keys. */
 #define HELD_MAX 4 /* Names that a thread holds at one time. */
 #define COMPLAINTS_MAX 10
-#define STUCK_MS 20000
+#define STUCK_MS 120000 /* Nobody waits longer than a moment, but machines are busy. */
+#define ROUNDS_MIN 100  /* However long they take. */
 
 static const struct sluice_canal_options options = {
     /* Fewer slots than could be: the dead's are needed. Keys enough for all that can be
@@ -591,7 +592,7 @@ int main(int argc, char **argv)
         }
     }
     if (!seeded && getrandom(&w.chance, 4, 0) != 4) return 2;
-    stage_open(seconds + 60);
+    stage_open(seconds + 600);
     stage_note("torture --seconds %u --seed %" PRIu64, seconds, w.chance);
     board = stage_shared(sizeof *board);
     make_names();
@@ -601,7 +602,9 @@ int main(int argc, char **argv)
     start_reaper(&w);
     for (uint32_t i = 0; i < WORKERS; i++) start_worker(&w, i);
     int64_t until = stage_now_ms() + (int64_t)seconds * 1000, told = stage_now_ms();
-    for (uint64_t round = 1; stage_now_ms() < until && w.mismatches < 100; round++) {
+    for (uint64_t round = 1;
+         (round <= ROUNDS_MIN || stage_now_ms() < until) && w.mismatches < 100;
+         round++) {
         one_round(&w);
         if (round % 25 == 0) audit_world(&w);
         if (stage_now_ms() - told > 60000) {

@@ -44,7 +44,7 @@ rows() { # the rows that were asked for: NAME|WHAT|SUITE|TEST
 
 # Runs tests of a suite; its status is 2 if it did not run what it was asked for.
 try() { # try LOG SECONDS PROGRAM SUITE PATTERN...
-    timeout -s KILL 120 env "SLUICE_TEST_DEADLINE_S=$2" "$suites$4.py" "$3" "${@:5}" \
+    timeout -s KILL 900 env "SLUICE_TEST_DEADLINE_S=$2" "$suites$4.py" "$3" "${@:5}" \
         >"$dir/$1.log" 2>&1 </dev/null
     local status=$?
     grep -qE '^(not )?ok ' "$dir/$1.log" || return 2

@@ -5,6 +5,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/tap.sh
 
+export SLUICE_TEST_PATIENCE=1
 run() { SLUICE_TEST_TABLE=$work/table tests/run "$@"; }
 suites() { # suites: a table on stdin
     { echo 'table() {'; cat; echo '}'; } >"$work/table"
@@ -83,6 +84,8 @@ suites <<END
 suite test slow exit 1 $work/slow
 END
 fails "a suite that takes too long is killed" 'longer than 1 s' run
+fails "with patience it may take longer" 'longer than 2 s' \
+    env SLUICE_TEST_PATIENCE=2 SLUICE_TEST_TABLE="$work/table" tests/run
 gone() { # gone PID: or a zombie that nobody has buried yet
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         case $(cat "/proc/$1/stat" 2>/dev/null) in '' | *') Z '*) return 0 ;; esac
@@ -107,7 +110,7 @@ says "time is told for every suite" 'a/one .* 0\.. s' run
 two() { run --lanes 2; }
 script meet <<'END' # meet MINE OTHER: both are at work at the same time
 : >"$0.$1"
-for _ in $(seq 300); do [ ! -e "$0.$2" ] || exit 0; sleep 0.02; done
+for _ in $(seq 3000); do [ ! -e "$0.$2" ] || exit 0; sleep 0.02; done
 echo "$2 did not come"
 exit 1
 END
@@ -145,7 +148,7 @@ END
 passes "nor does a long form" run --soak
 
 script late <<'END'
-for _ in $(seq 300); do [ ! -e "$0.go" ] || break; sleep 0.02; done
+for _ in $(seq 3000); do [ ! -e "$0.go" ] || break; sleep 0.02; done
 echo "late one"
 echo "late two"
 exit 1

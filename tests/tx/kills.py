@@ -42,6 +42,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "../server/lib")]
 import checker  # noqa: E402
 import live  # noqa: E402
 
+LONGER_MAX = 200  # rounds, until enough has happened
 ROUND = 25           # kills
 DEADLINE_S = 60      # for anything that is waited for
 PATIENCE_S = 20      # of a client, for an answer
@@ -613,9 +614,11 @@ class Run:
         os.mkdir(os.path.join(self.folder, "data"))
         self.server.start()
         try:
-            while left > 0 and not self.failures and not self.anomalies:
+            # More than that, if too little has happened: the machine is slow.
+            while (left > 0 or self.few() and number < LONGER_MAX) and not self.failures \
+                    and not self.anomalies:
                 number += 1
-                left -= self.round(number, min(left, ROUND))
+                left -= self.round(number, min(max(left, 5), ROUND))
             if not self.failures:
                 self.last_look()
         except TROUBLE as e:
