@@ -31,7 +31,8 @@ const size_t sl_command_count = sizeof sl_commands / sizeof *sl_commands;
 /* --- Finding a command ---------------------------------------------------- */
 
 #define PLACES 256u
-static uint8_t places[PLACES]; /* Number of the command and 1; 0: none. */
+static uint8_t places[PLACES];     /* Number of the command and 1; 0: none. */
+static uint8_t name_bytes[PLACES]; /* Of each command. */
 
 static char upper(char c)
 {
@@ -49,7 +50,8 @@ static unsigned hash_name(const char *name, size_t n)
 void sl_dispatch_setup(void)
 {
     for (size_t i = 0; i < sl_command_count; i++) {
-        unsigned at = hash_name(sl_commands[i].name, strlen(sl_commands[i].name));
+        name_bytes[i] = (uint8_t)strlen(sl_commands[i].name);
+        unsigned at = hash_name(sl_commands[i].name, name_bytes[i]);
         while (places[at] != 0) at = (at + 1) % PLACES;
         places[at] = (uint8_t)(i + 1);
     }
@@ -70,7 +72,10 @@ const struct command *sl_command_find(struct sl_bytes name)
     for (unsigned at = hash_name(name.at, name.n); places[at] != 0;
          at = (at + 1) % PLACES) {
         const struct command *c = &sl_commands[places[at] - 1];
-        if (sl_is_word(name, c->name)) return c;
+        if (name_bytes[places[at] - 1] != name.n) continue;
+        /* Most clients write it as we do. */
+        if (memcmp(name.at, c->name, name.n) == 0 || sl_is_word(name, c->name))
+            return c;
     }
     return NULL;
 }
