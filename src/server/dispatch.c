@@ -203,7 +203,8 @@ void sl_dispatch(struct conn *c, const struct sl_args *args)
                         .tx = sl_keep_part(args->at[0])};
     const struct command *command = sl_command_find(args->at[0]);
     c->server->stats.commands++;
-    if (refuses(&call)) return;
+    /* MULTI is none of our commands. */
+    if ((command == NULL || c->in_multi) && refuses(&call)) return;
     if (command != NULL) {
         if (may_ask(&call, command) && sl_relay_here(&call, command))
             run(&call, command);
