@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/glob.h"
+#include "server/auth.h"
 #include "server/dispatch.h"
 #include "server/log.h"
 #include "server/relay.h"
@@ -41,6 +42,7 @@ static bool authenticate(struct call *call, const struct sl_bytes *user,
         return true;
     }
     call->s->stats.auth_failures++;
+    sl_auth_failed(c);
     sl_conn_address(c, address, sizeof address);
     sl_log_often(&kind, call->s->now.ms, SL_LOG_WARN, "wrong password", "address",
                  address, NULL);
@@ -56,6 +58,7 @@ void sl_do_auth(struct call *call)
         sl_say(call, "ERR", "AUTH, but this server asks for no password");
         return;
     }
+    if (sl_auth_must_wait(call)) return;
     if (authenticate(call, named ? &call->at[1] : NULL, call->at[named ? 2 : 1]))
         sl_resp_simple(call->out, "OK");
 }
@@ -125,7 +128,9 @@ void sl_do_hello(struct call *call)
     /* A password for a server that asks for none: as with Redis, anything is right. */
     bool asked = *call->s->settings->password != '\0';
     if (name != NULL && !is_name(call, *name)) return;
-    if (user != NULL && asked && !authenticate(call, user, user[1])) return;
+    if (user != NULL && asked &&
+        (sl_auth_must_wait(call) || !authenticate(call, user, user[1])))
+        return;
     if (!call->c->authed) {
         sl_say(call, "NOAUTH", "HELLO must be called with AUTH user password");
         return;

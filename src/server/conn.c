@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "server/auth.h"
 #include "server/cluster.h"
 #include "server/dispatch.h"
 #include "server/keeper.h"
@@ -79,7 +80,9 @@ static void part(struct conn *c, enum sl_parting how)
 #endif
     sl_relay_leave(c, how);
     if (c->blocked != SL_NOT_BLOCKED) {
-        if (c->blocked != SL_IN_TX) s->stats.waits_abandoned++;
+        if (c->blocked != SL_IN_TX && c->blocked != SL_IN_AUTH)
+            s->stats.waits_abandoned++;
+        sl_auth_forget(c);
         s->blocked_count--;
         c->blocked = SL_NOT_BLOCKED;
         sl_state_forget(c);

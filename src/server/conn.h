@@ -23,6 +23,7 @@ enum sl_blocked {
     SL_FOR_THE_DISK,
     SL_IN_CLUSTER, /* For other nodes: c->request (cluster.h). */
     SL_IN_TX,      /* For the keeper, or its store: c->tx_asked (keeper.h). */
+    SL_IN_AUTH,    /* After wrong passwords: c->auth_wait (auth.h). */
     SL_IN_RELAY,   /* For the keeper at another node: c->relayed (relay.h). */
 };
 
@@ -58,29 +59,31 @@ struct conn {
     uv_write_t write;
 
     enum sl_blocked blocked;
-    struct sl_deferred *deferred; /* The command that waits for the disk (state.c). */
-    struct sl_asking *request;    /* What it asked the nodes for (cluster.c). */
-    uint64_t tx;                  /* The number of its transaction; 0: it has none. */
-    uint8_t tx_asked;             /* What it asked the keeper for. */
-    const char *tx_failed;        /* What failed first in its transaction, a command, */
-    const char *tx_error;         /* and the word of the error; NULL: nothing did. */
-    struct sl_far *far;           /* A connection of another node (relay.h); or NULL. */
-    struct sl_relayed *relayed;   /* What it asked the keeper's node for (relay.c). */
-    struct sl_list held;          /* What it holds at the keeper (ledger.h). */
-    sl_fence releases;            /* RELEASE that is relayed: of this grant. */
-    sl_fence untold;              /* Granted there, and the reply is not here yet. */
-    uint64_t far_way;             /* It was last relayed on this way. */
-    struct sl_relayed *begun; /* The TX.BEGIN of its transaction at the keeper; NULL:
+    struct sl_deferred *deferred;   /* The command that waits for the disk (state.c). */
+    struct sl_auth_wait *auth_wait; /* The AUTH that waits (auth.c). */
+    struct sl_asking *request;      /* What it asked the nodes for (cluster.c). */
+    uint64_t tx;                    /* The number of its transaction; 0: it has none. */
+    uint8_t tx_asked;               /* What it asked the keeper for. */
+    const char *tx_failed;      /* What failed first in its transaction, a command, */
+    const char *tx_error;       /* and the word of the error; NULL: nothing did. */
+    struct sl_far *far;         /* A connection of another node (relay.h); or NULL. */
+    struct sl_relayed *relayed; /* What it asked the keeper's node for (relay.c). */
+    struct sl_list held;        /* What it holds at the keeper (ledger.h). */
+    sl_fence releases;          /* RELEASE that is relayed: of this grant. */
+    sl_fence untold;            /* Granted there, and the reply is not here yet. */
+    uint64_t far_way;           /* It was last relayed on this way. */
+    struct sl_relayed *begun;   /* The TX.BEGIN of its transaction at the keeper; NULL:
                                    * it has none there. Only relay.c sets and frees it. */
-    enum sl_parting leaves;   /* It has gone; it will be closed in a later turn. */
-    enum sl_parting hang_up;  /* When all is sent. */
-    sl_ms hang_up_ms;         /* Since when. */
+    enum sl_parting leaves;     /* It has gone; it will be closed in a later turn. */
+    enum sl_parting hang_up;    /* When all is sent. */
+    sl_ms hang_up_ms;           /* Since when. */
     bool reading, authed, closing;
     bool busy;           /* Something was left when we last read from it. */
     uint8_t input_class; /* An enum sl_input_class. */
     bool in_holders;     /* It has held a lock without a lease (input.h); */
     bool left;           /* and its peer has closed it. */
     bool in_multi;       /* What comes belongs to a MULTI that was refused. */
+    bool auth_waited;    /* The command that runs has waited, after wrong passwords. */
     bool reserve;        /* It came when connections-max were open. */
     bool half;     /* It was told a part of something, and the rest is at the keeper. */
     bool tx_lost;  /* Its transaction went with its keeper, and it was not told yet. */

@@ -11,6 +11,7 @@
 #include "server/log.h"
 
 #define BACKLOG 1024
+#define PASSWORD_BYTES_MIN 8u /* For addresses beyond this machine. */
 
 /* The loop calls this again and again while somebody is at the door, unless we do not
  * answer: then it waits until we do, in a later turn. */
@@ -161,6 +162,14 @@ static int check_address(void *arg, const char *address)
                     "refused to listen beyond this machine without a password: set "
                     "--password-file, or bind to 127.0.0.1",
                     address, "no password");
+#ifndef MUT_SHORTPASSWORD
+    if (!is_loopback(&a) && strlen(set->password) < PASSWORD_BYTES_MIN)
+        return fail(
+            NULL,
+            "bind: listening beyond this machine needs a password of at least 8 "
+            "bytes: set --password-file, or bind to 127.0.0.1",
+            address, "the password is too short");
+#endif
 #endif
     return 0;
 }

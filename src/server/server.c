@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "server/auth.h"
 #include "server/cluster.h"
 #include "server/conn.h"
 #include "server/keeper.h"
@@ -61,6 +62,7 @@ static sl_ms next_due(const struct server *s)
     if (of_node < due) due = of_node;
     if (sl_keep_due(s) < due) due = sl_keep_due(s);
     if (sl_relay_due(s) < due) due = sl_relay_due(s);
+    if (sl_auth_due(s) < due) due = sl_auth_due(s);
     if (sl_list_empty(&s->lingering)) return due;
     sl_ms first =
         sl_entry_of(s->lingering.next, struct session, lingering)->linger_end_ms;
@@ -101,6 +103,7 @@ static void on_clock(uv_poll_t *handle, int status, int events)
     s->clock_at_ms = SL_NEVER;
     sl_server_look_at_clock(s);
     end_lingering(s);
+    sl_auth_resume(s);
     sl_server_settle(s);
 }
 
@@ -342,6 +345,7 @@ int sl_server_start(struct server *s, struct sl_settings *settings)
     sl_index_init(&s->by_id, &sessions, s->hash_key);
     sl_pubsub_init(&s->pubsub, s->hash_key);
     sl_conn_setup(s);
+    if (sl_auth_start(s) != 0) return fail("cannot start", "out of memory");
     sl_server_look_at_clock(s);
     s->stats.started_ms = s->now.ms;
     return start_handles(s);

@@ -27,6 +27,7 @@
 #define SL_LISTENERS_MAX 16
 
 struct conn;
+struct sl_auth;
 struct sl_cluster;
 struct sl_keep;
 struct sl_links;
@@ -104,6 +105,7 @@ struct server {
     bool door_is_full;          /* Somebody is to be let in in the next turn; */
     bool no_memory;             /* or in a second, when there may be memory for it. */
     int port;                   /* The one it got. */
+    struct sl_auth *auth;       /* Wrong passwords (auth.h). */
     struct sl_state *state;     /* What survives a restart (state.h). */
     struct sl_cluster *cluster; /* As a node (cluster.h); NULL: it is alone. */
     struct sl_links *links;     /* To other nodes (links.h); NULL: it is none itself. */

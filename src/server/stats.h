@@ -41,7 +41,8 @@ struct sl_histogram {
     X(memory_closes, memory_closes)             \
     X(memory_rejections, memory_rejections)     \
     X(idle_closes, idle_closes)                 \
-    X(auth_failures, auth_failures)
+    X(auth_failures, auth_failures)             \
+    X(auth_delays, auth_delays)
 
 struct sl_stats {
 #define X(name, field) uint64_t field;

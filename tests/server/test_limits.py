@@ -821,7 +821,7 @@ def a_password_that_AUTH_cannot_carry_is_rejected(t):
 
 @test
 def AUTH_right_and_wrong(t):
-    s = t.server("--password", "secret")
+    s = t.server("--password", "secret", "--auth-delay", "0")
     for words in (("secre",), ("secretx",), ("",), ("s",), ("SECRET",), ("secret\0",), ("secret ",),
                   (b"\xff" * 500,), ("somebody", "secret"), ("default", "wrong"), ("secret", "")):
         c = s.client()
@@ -852,18 +852,108 @@ def a_password_from_a_file(t):
     check(c("PING"), "PONG")
 
 
-@test
-def guessing_passwords_does_not_stop_the_server(t):
-    s = t.server("--password", "pw")
-    for _ in range(3):
+def guess(s, count):
+    """So many wrong passwords, each from a new connection."""
+    for i in range(count):
         c = s.client()
-        try:
-            for i in range(300):
-                check_error(c("AUTH", "guess%d" % i), "WRONGPASS")
-        except (Closed, OSError):
-            pass  # it may be hung up on
+        check_error(c("AUTH", "guess%d" % i), "WRONGPASS")
+        c.close()
+
+
+@test
+def guessing_passwords_takes_longer_each_time(t):
+    s = t.server("--password", "open sesame", "--auth-delay", "20s")
+    good = s.client()
+    check(good("AUTH", "open sesame"), "OK")
+    start = time.monotonic()
+    guess(s, 8)  # four are free; then 25, 50, 100 and 200 ms
+    check_that(time.monotonic() - start >= 0.375, "eight guesses took %.3f s" % (time.monotonic() - start))
+    check(s.number("auth_delays", good), 4)
+    check(s.number("auth_failures", good), 8)
     c = s.client()
-    check(c("AUTH", "pw"), "OK")
+    start = time.monotonic()
+    c.send("AUTH", "open sesame")
+    check(good("PING"), "PONG", "who has authenticated is not delayed")
+    check(c.reply(), "OK", "a right password is taken after the same delay")
+    check_that(time.monotonic() - start >= 0.2, "it waited as long as a wrong one")
+    check(c("PING"), "PONG")
+
+
+@test
+def a_HELLO_with_a_password_is_delayed_as_well(t):
+    s = t.server("--password", "open sesame", "--auth-delay", "20s")
+    for _ in range(6):
+        c = s.client()
+        check_error(c("HELLO", "3", "AUTH", "default", "guess"), "WRONGPASS")
+    check(c("HELLO", "3", "AUTH", "default", "open sesame")[b"proto"], 3)
+    check(s.number("auth_delays", c), 3)
+
+
+@test
+def a_pipeline_behind_a_delayed_AUTH_keeps_its_order(t):
+    s = t.server("--password", "open sesame", "--auth-delay", "20s")
+    guess(s, 6)
+    c = s.client()
+    c.send_raw(encode(["AUTH", "guess"]) + encode(["PING"]) + encode(["AUTH", "open sesame"]) + encode(["ECHO", "x"]))
+    check_error(c.reply(), "WRONGPASS")
+    check_error(c.reply(), "NOAUTH")
+    check(c.reply(), "OK")
+    check(c.reply(), b"x")
+
+
+@test
+def another_address_is_not_delayed(t):
+    s = t.server("--password", "open sesame", "--auth-delay", "20s")
+    guess(s, 7)
+    c = Client.__new__(Client)
+    c.socket = socket.create_connection(s.address, source_address=("127.0.0.2", 0), timeout=30)
+    c.buffer, c.pushes, c.protocol = b"", [], 2
+    check(c("AUTH", "open sesame"), "OK")
+    check(s.number("auth_delays", c), 3)
+
+
+@test
+def auth_waiting_max(t):
+    """More guesses of one address at a time are rejected, and not compared with the password."""
+    s = t.server("--password", "open sesame", "--auth-delay", "20s", "--auth-waiting-max", "4")
+    good = s.client()
+    check(good("AUTH", "open sesame"), "OK")
+    guess(s, 9)
+    some = s.clients(10)
+    stop(t, s.pid)
+    for c in some:
+        c.send("AUTH", "open sesame")
+    s.signal(signal.SIGCONT)
+    got = [c.reply() for c in some]
+    check(got.count("OK"), 4, "four of them wait, and are let in")
+    for error in [g for g in got if isinstance(g, Error)]:
+        check_error(error, "LIMIT", "4 AUTH commands", "(auth-waiting-max)")
+    check(s.number("blocked_clients", good), 0)
+
+
+@test
+def who_leaves_while_its_AUTH_waits_is_forgotten(t):
+    s = t.server("--password", "open sesame", "--auth-delay", "20s", "--auth-waiting-max", "4")
+    good = s.client()
+    check(good("AUTH", "open sesame"), "OK")
+    guess(s, 9)
+    for _ in range(3):
+        some = s.clients(4)
+        for c in some:
+            c.send("AUTH", "guess")
+        t.until(lambda: s.number("blocked_clients", good) > 0, "they wait")
+        for c in some:
+            c.close()
+        t.until(lambda: s.number("blocked_clients", good) == 0, "they are gone")
+    check(s.client()("AUTH", "open sesame"), "OK")
+
+
+@test
+def a_short_password_is_not_for_addresses_beyond_this_machine(t):
+    p = t.failing("--bind", "0.0.0.0", "--password", "1234567")
+    check_that("at least 8 bytes" in p.err, "it says why: %r" % p.err)
+    t.server("--bind", "0.0.0.0", "--password", "12345678")
+    t.server("--bind", "127.0.0.1", "--password", "1")
 
 
 BEYOND = ("0.0.0.0", "::", "127.0.0.1,0.0.0.0", "192.0.2.1", "::1,::")
@@ -884,7 +974,7 @@ for bind in BEYOND:
 def with_a_password_it_listens_beyond_this_machine(t):
     s = t.server("--bind", "127.0.0.1,127.0.0.2", "--password", "pw")
     check(s.client()("AUTH", "pw"), "OK")
-    t.server("--bind", "0.0.0.0", "--password", "pw")  # is ready
+    t.server("--bind", "0.0.0.0", "--password", "long enough")  # is ready
 
 
 @test

@@ -297,7 +297,7 @@ def a_port_can_be_used_again_at_once(t):
 
 @test
 def an_address_of_another_machine_is_told(t):
-    p = t.failing("--bind", "192.0.2.1", "--password", "x")
+    p = t.failing("--bind", "192.0.2.1", "--password", "long enough")
     check(p.status, 1)
     check_that("192.0.2.1" in p.err, "it names the address: %r" % p.err)
     p = t.failing("--bind", "no.address.at.all")

@@ -1,0 +1,46 @@
+/* guesses.h - addresses from which wrong passwords came, and how long AUTH waits there.
+ *
+ * Each wrong password adds one to the count of its address; each `max_ms` without one takes
+ * one away. The first few are free. From then on AUTH waits before the password is compared,
+ * twice as long with each failure, at most max_ms. A right password waits as well: otherwise
+ * a quick reply would tell which password is right.
+ *
+ * The table has a fixed size. A new address replaces the one with the fewest failures among
+ * those that hash to the same set, so a few thousand addresses can be followed at a time. */
+#ifndef SL_SERVER_GUESSES_H
+#define SL_SERVER_GUESSES_H
+
+#include "core/hash.h"
+#include "core/types.h"
+
+#define SL_GUESS_SETS 1024u
+#define SL_GUESS_WAYS 4u
+
+/* An IPv4 address, the first 64 bits of an IPv6 address, or a user of the unix socket. */
+struct sl_guess_address {
+    uint8_t kind; /* 0: none. */
+    uint8_t at[8];
+};
+
+struct sl_guess {
+    struct sl_guess_address address;
+    uint8_t failures;
+    uint32_t waiting; /* AUTH commands that wait. */
+    sl_ms last_ms;    /* Of the failures, or of when one was taken away. */
+};
+
+struct sl_guesses {
+    struct sl_hash_key key;
+    sl_ms max_ms; /* The longest wait; 0: nobody waits. */
+    struct sl_guess table[SL_GUESS_SETS][SL_GUESS_WAYS];
+};
+
+/* How long AUTH from this address waits now. *out is its row, or NULL: it has none. */
+sl_ms sl_guesses_delay(struct sl_guesses *g, const struct sl_guess_address *address,
+                       sl_ms now_ms, struct sl_guess **out);
+
+/* A wrong password came from this address. */
+void sl_guesses_failed(struct sl_guesses *g, const struct sl_guess_address *address,
+                       sl_ms now_ms);
+
+#endif /* SL_SERVER_GUESSES_H */
