@@ -29,8 +29,10 @@
  *   - It has no fence: what one machine guards needs none, as nobody's permit ends
  *     while its holder lives.
  *   - A permit belongs to the thread that took it; no other may release it.
- *   - Who may write to a segment's file may also destroy it, or truncate it under
- *     those who use it (SIGBUS). The file's permissions are the guard.
+ *   - To share a segment means to trust everybody who can write to its file. A damaged or
+ *     crafted file does not crash or hang those who open it, but its locks are worth
+ *     nothing, and a file that is truncated while it is in use is a SIGBUS. The file's
+ *     permissions are the guard.
  *
  * Words used about pointers: *borrows* - read during the call only; *copies* - same,
  * and keeps its own; *gives* - the caller must free it with the function named.
@@ -69,7 +71,7 @@ extern "C" {
     X(ENOMEM,      -5, "NOMEM",     "out of memory")                                           \
     X(ENOSPC,      -6, "NOSPACE",   "no space left for the segment where its file lies")       \
     X(EACCES,      -7, "NOACCESS",  "no permission to open or create the segment's file")      \
-    X(EOWNER,      -8, "OWNER",     "the segment's file belongs to another user; open it as a shared one if that is meant") \
+    X(EOWNER,      -8, "OWNER",     "the segment's file belongs to another user; to use a shared segment means to trust everybody who can write to it") \
     X(EFOREIGN,    -9, "FOREIGN",   "the file is not a Sluice segment")                        \
     X(EVERSION,   -10, "VERSION",   "the segment was made by another version of Sluice")       \
     X(ETRUNCATED, -11, "TRUNCATED", "the segment's file is shorter than it says; remove it when nobody uses it") \
@@ -107,7 +109,8 @@ extern "C" {
     X(EWRITES,      -43, "WRITES",     "the transaction writes too much") \
     X(EAGE,         -44, "AGE",        "the transaction took too long, and was aborted") \
     X(ETRANSACTIONS,-45, "TRANSACTIONS", "there are too many transactions") \
-    X(ENOTX,        -46, "NOTX",       "there is no transaction here, or there is one already")
+    X(ENOTX,        -46, "NOTX",       "there is no transaction here, or there is one already") \
+    X(EDAMAGED,     -47, "DAMAGED",    "the segment is damaged; remove it when nobody uses it")
 /* clang-format on */
 
 enum sluice_status {
@@ -147,15 +150,17 @@ struct sluice_canal_options {
                          * threads by eight and kept by them until they exit: at least
                          * eight for each thread, and as many as it ever had keys. */
     uint32_t mode;      /* Permissions of a new file. Default 0600. With bits for group
-                         * or others a file of another user is accepted too. */
+                         * or others a file of another user is accepted too: say so only
+                         * if you trust its owner. */
     uint32_t anonymous; /* 1: no file, for the threads of this process and children
                          * that it forks. The name is then not looked at. */
     uint32_t existing;  /* 1: do not create; SLUICE_ENOENT if there is none. */
 };
 
 /* Open a segment, and create it if need be. Name: NULL for the user's own,
- * /dev/shm/sluice.<uid>; a name without a slash for /dev/shm/sluice.<name>; otherwise
- * a path. Copies name and options; gives *out, to be closed by sluice_canal_close().
+ * /dev/shm/sluice.<uid>, or /dev/shm/sluice-<uid>.<digits> if another user has taken that
+ * name; a name without a slash for /dev/shm/sluice.<name>; otherwise a path. The user's own
+ * is never a file of another user. Copies name and options; gives *out, to be closed by sluice_canal_close().
  * EINVAL, ENOMEM, ENOSPC, EACCES, EOWNER, EFOREIGN, EVERSION, ETRUNCATED, ESMALLER,
  * EBUSY, ENOCAS, EIO, ENOENT. */
 SLUICE_API int sluice_canal_open(const char *name,
@@ -171,8 +176,8 @@ SLUICE_API void sluice_canal_close(struct sluice_canal *c);
 /* The absolute path of the segment's file, until c is closed; NULL for an anonymous one. */
 SLUICE_API const char *sluice_canal_path(const struct sluice_canal *c);
 
-/* 1: the path leads to that file no more: it was removed, moved or replaced. Whoever
- * opens the segment now gets another one, and what is held here keeps nobody out there.
+/* 1: the path leads to that file no more: it was removed, moved or replaced; or the file
+ * was truncated. Whoever opens the segment now gets another one, and what is held here keeps nobody out there.
  * 0: it is still there, or that cannot be told. EINVAL. */
 SLUICE_API int sluice_canal_removed(const struct sluice_canal *c);
 
@@ -201,7 +206,7 @@ struct sluice_want {
  * the number of units now held by all, as canal lock's {acquired, N}. SLUICE_EFULL: no
  * room, also none that dead holders had left, and the time to wait is over. The number
  * counts the dead as long as nobody has needed their units. ETOOBIG, EINVAL, ENOMEM,
- * EKEYS, ESLOTS, ERECORDS, ESEGMENTS, EIO; EBUSY after a second, also without a wait, if
+ * EKEYS, ESLOTS, ERECORDS, ESEGMENTS, EIO, EDAMAGED; EBUSY after a second, also without a wait, if
  * somebody is stopped in the middle of changing the key table and the name is new, or is
  * just being put back into its place after a death there. */
 SLUICE_API int64_t sluice_canal_acquire(struct sluice_canal *c, const char *key,

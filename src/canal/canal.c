@@ -86,7 +86,8 @@ static int64_t take_after_reaping(const struct sl_segment *seg, uint32_t key,
                                   const struct sl_counter *c, const struct request *q)
 {
     sl_slot_reap_key(seg, key);
-    return take(c, q); /* Even if we freed nothing: somebody else may have. */
+    int64_t nth = take(c, q); /* Even if we freed nothing: somebody else may have. */
+    return nth == SLUICE_EFULL && !sl_counter_sound(c) ? SLUICE_EDAMAGED : nth;
 }
 
 /* Say in the slot that its thread waits, for those who look inside. */
@@ -174,7 +175,8 @@ const char *sluice_canal_path(const struct sluice_canal *c)
 int sluice_canal_removed(const struct sluice_canal *c)
 {
     if (c == NULL) return SLUICE_EINVAL;
-    return c->path != NULL && !sl_segment_still_at(c->seg.fd, c->path);
+    if (c->path == NULL) return 0;
+    return !sl_segment_still_at(c->seg.fd, c->path) || sl_segment_cut(&c->seg);
 }
 
 /* --- By name -------------------------------------------------------------- */

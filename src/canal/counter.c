@@ -57,7 +57,7 @@ static uint32_t drain(const struct sl_segment *seg, struct sl_word *word,
                      (struct sl_pair){sl_record_make(0, SL_PEND_NONE, 0), s.hi});
         return 0;
     }
-    sl_counter_witness(seg->records, w, tag);
+    (void)sl_counter_witness(seg->records, seg->record_count, w, tag);
 #ifndef MUT_NORECHECK
     /* Not optional. If the state is still s after the word was read, then nobody had
      * drained when it was read: a later drain changes the word and our swap fails.
@@ -94,8 +94,8 @@ uint32_t sl_counter_reap(const struct sl_segment *seg, uint32_t record,
         }
         /* Acquire, after the state: a record's key changes only while it is idle, so if
          * a swap of s succeeds, or s is seen again, this was its key. */
-        uint32_t key = __atomic_load_n(&r->key, __ATOMIC_ACQUIRE);
-        if (key >= seg->key_count) return freed; /* Memory is lost; do not add to it. */
+        uint32_t key = sl_record_key(seg, record);
+        if (key == SL_NONE) return freed; /* Memory is lost; do not add to it. */
         struct sl_word *word = &seg->keys[key].word;
         if (pend == SL_PEND_DRAIN) {
             freed += drain(seg, word, record, s);
@@ -112,5 +112,7 @@ uint32_t sl_counter_effective(const struct sl_segment *seg, uint32_t record)
     struct sl_shm_record *r = &seg->records[record];
     struct sl_pair s = sl_word_load(&r->state);
     if (sl_record_pend(s.lo) == SL_PEND_NONE) return sl_record_held(s.lo);
-    return settled(&seg->keys[r->key].word, r, record + 1, s);
+    uint32_t key = sl_record_key(seg, record);
+    if (key == SL_NONE) return sl_record_held(s.lo);
+    return settled(&seg->keys[key].word, r, record + 1, s);
 }

@@ -36,7 +36,8 @@ struct sl_counter {
     struct sl_word *word;
     struct sl_shm_record *record;
     struct sl_shm_record *records; /* All of them, to find whom to mark. */
-    uint32_t tag;                  /* This record's index, plus 1. */
+    uint32_t record_count;
+    uint32_t tag; /* This record's index, plus 1. */
 };
 
 /* --- The halves of the two words ------------------------------------------ */
@@ -84,13 +85,19 @@ static inline uint32_t sl_counter_held(const struct sl_counter *c)
     return sl_record_held(__atomic_load_n(&c->record->state.lo, __ATOMIC_RELAXED));
 }
 
-/* Rule N3: before the tag in `seen` may be overwritten, its record is marked. */
-static inline void sl_counter_witness(struct sl_shm_record *records,
-                                      struct sl_pair seen, uint32_t own_tag)
+/* Rule N3: before the tag in `seen` may be overwritten, its record is marked. False: the
+ * tag names no record, so the segment is damaged. */
+static inline bool sl_counter_witness(struct sl_shm_record *records,
+                                      uint32_t record_count, struct sl_pair seen,
+                                      uint32_t own_tag)
 {
 #ifndef MUT_NOHELP
     uint32_t tag = sl_word_tag(seen);
-    if (tag == 0 || tag == own_tag) return;
+    if (tag == 0 || tag == own_tag) return true;
+#ifndef MUT_ANYTAG
+    if (__builtin_expect(tag > record_count, 0)) return false;
+#endif
+    (void)record_count;
     uint64_t *mark = &records[tag - 1].mark;
     /* Acquire and release: the mark pairs with the reaper that reads it after the
      * word. It is raised without a look at the record's state: reading that line
@@ -100,8 +107,9 @@ static inline void sl_counter_witness(struct sl_shm_record *records,
            !__atomic_compare_exchange_n(mark, &old, seen.hi, true, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE)) {}
 #else
-    (void)records, (void)seen, (void)own_tag;
+    (void)records, (void)record_count, (void)seen, (void)own_tag;
 #endif
+    return true;
 }
 
 /* Say what is about to happen. Two stores in this order; Release, so that a reaper
@@ -140,8 +148,14 @@ static inline struct sl_pair sl_counter_look(const struct sl_counter *c)
 struct sl_pair sl_counter_look_again(const struct sl_counter *c, struct sl_pair seen,
                                      unsigned tries);
 
+/* Whether the word's tag can be overwritten: false in a damaged segment. */
+static inline bool sl_counter_sound(const struct sl_counter *c)
+{
+    return sl_word_tag(sl_word_load(c->word)) <= c->record_count;
+}
+
 /* Take units if they fit into cap: the number of units now held by all, or 0 for
- * full. units is 1..SLUICE_UNITS_MAX and at most cap. Linearizes at the swap, and
+ * full and for a word that is not sound. units is 1..SLUICE_UNITS_MAX and at most cap. Linearizes at the swap, and
  * "full" at the load of the word. Lock-free. */
 static inline uint32_t sl_counter_acquire(const struct sl_counter *c, uint32_t cap,
                                           uint32_t units)
@@ -152,11 +166,11 @@ static inline uint32_t sl_counter_acquire(const struct sl_counter *c, uint32_t c
     for (unsigned tries = 0;; tries++) {
         uint32_t count = sl_word_count(seen);
         /* Compare before subtracting: the room may have shrunk below the count. */
-        if (count >= cap || units > cap - count) {
+        if (count >= cap || units > cap - count ||
+            !sl_counter_witness(c->records, c->record_count, seen, c->tag)) {
             sl_counter_complete(c, held);
             return 0;
         }
-        sl_counter_witness(c->records, seen, c->tag);
         if (sl_word_swap(c->word, &seen, sl_word_make(count + units, c->tag, seq))) {
             sl_counter_complete(c, held + units);
             return count + units;
@@ -172,7 +186,8 @@ static inline void sl_counter_release(const struct sl_counter *c, uint32_t units
     uint64_t seq = sl_counter_announce(c, held, SL_PEND_RELEASE, units);
     struct sl_pair seen = sl_counter_look(c);
     for (unsigned tries = 0;; tries++) {
-        sl_counter_witness(c->records, seen, c->tag);
+        /* A tag that names no record is overwritten as well: giving back cannot fail. */
+        (void)sl_counter_witness(c->records, c->record_count, seen, c->tag);
         if (sl_word_swap(c->word, &seen,
                          sl_word_make(sl_word_count(seen) - units, c->tag, seq)))
             break;

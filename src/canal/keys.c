@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "canal/counter.h"
+#include "canal/robust.h"
 #include "canal/slot.h"
 
 /* --- Names ---------------------------------------------------------------- */
@@ -68,9 +69,19 @@ static bool same_name(const struct sl_segment *seg, uint32_t key,
     return true;
 }
 
+/* The state of a key. A state that is none, in a damaged segment, is a free key's. */
 static uint64_t key_state(const struct sl_segment *seg, uint32_t key)
 {
-    return __atomic_load_n(&seg->keys[key].state, __ATOMIC_ACQUIRE);
+    uint64_t state = __atomic_load_n(&seg->keys[key].state, __ATOMIC_ACQUIRE);
+#ifndef MUT_ANYSTATE
+    if ((state & 3u) > SL_KEY_CLOSING) return state & ~(uint64_t)3u;
+#endif
+    return state;
+}
+
+static bool index_empty(const struct sl_segment *seg, uint32_t at)
+{
+    return __atomic_load_n(&seg->index[at], __ATOMIC_ACQUIRE) == 0;
 }
 
 /* A key that the reclaimer is just looking at has its name still. */
@@ -79,10 +90,10 @@ bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
 {
     uint32_t at = (uint32_t)name->hash & seg->index_mask;
     for (uint32_t probes = 0; probes <= seg->index_mask; probes++) {
-        uint32_t entry = __atomic_load_n(&seg->index[at], __ATOMIC_ACQUIRE);
-        if (entry == 0) return false;
-        uint32_t key = entry - 1;
-        if (key < seg->key_count) {
+        uint32_t key = sl_index_key(seg, at);
+        if (key == SL_NONE) {
+            if (index_empty(seg, at)) return false;
+        } else {
             uint64_t before = key_state(seg, key);
             bool same = sl_key_state(before) != SL_KEY_FREE &&
                         same_name(seg, key, name);
@@ -153,12 +164,19 @@ bool sl_keys_copy_name(const struct sl_segment *seg, uint32_t key,
 
 /* --- The index; under the mutex ------------------------------------------- */
 
-static void index_put(const struct sl_segment *seg, uint32_t key)
+/* False: there is no free place, which only a damaged index can say. */
+static bool index_put(const struct sl_segment *seg, uint32_t key)
 {
     uint32_t at = (uint32_t)seg->keys[key].hash & seg->index_mask;
-    while (seg->index[at] != 0) at = (at + 1) & seg->index_mask;
+    for (uint32_t probes = 0; !index_empty(seg, at); probes++) {
+#ifndef MUT_ENDLESS
+        if (probes == seg->index_mask) return false;
+#endif
+        at = (at + 1) & seg->index_mask;
+    }
     /* Release: the name and the state were written before. */
     __atomic_store_n(&seg->index[at], key + 1, __ATOMIC_RELEASE);
+    return true;
 }
 
 /* Say that the index is changing, or no longer: `changes` is odd in between. A finder
@@ -171,27 +189,33 @@ static void index_changes(const struct sl_segment *seg, uint32_t odd)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* Take a key out, and move those behind it so that no probe ends too early. */
-static void index_remove(const struct sl_segment *seg, uint32_t key)
+/* Take a key out, and move those behind it so that no probe ends too early. False: the
+ * index is damaged, and to be built anew. */
+static bool index_remove(const struct sl_segment *seg, uint32_t key)
 {
-    uint32_t mask = seg->index_mask;
+    uint32_t mask = seg->index_mask, probes = 0;
     uint32_t hole = (uint32_t)seg->keys[key].hash & mask;
-    while (seg->index[hole] != key + 1) {
-        if (seg->index[hole] == 0) return;
+    while (sl_index_key(seg, hole) != key) {
+        if (index_empty(seg, hole)) return true;
+        if (probes++ == mask) return false;
         hole = (hole + 1) & mask;
     }
     index_changes(seg, 1);
-    for (uint32_t at = (hole + 1) & mask; seg->index[at] != 0; at = (at + 1) & mask) {
-        uint32_t home = (uint32_t)seg->keys[seg->index[at] - 1].hash & mask;
+    for (uint32_t at = (hole + 1) & mask; !index_empty(seg, at); at = (at + 1) & mask) {
+        uint32_t moved = sl_index_key(seg, at);
+        if (moved == SL_NONE || probes++ == 2 * mask) return false;
+        uint32_t home = (uint32_t)seg->keys[moved].hash & mask;
         if (((at - home) & mask) < ((at - hole) & mask)) continue;
-        __atomic_store_n(&seg->index[hole], seg->index[at], __ATOMIC_RELEASE);
+        __atomic_store_n(&seg->index[hole], moved + 1, __ATOMIC_RELEASE);
         hole = at;
     }
     __atomic_store_n(&seg->index[hole], 0, __ATOMIC_RELEASE);
     index_changes(seg, 0);
+    return true;
 }
 
-/* The one before us died with the mutex, at any point. */
+/* Build the index anew: the one before us died with the mutex, at any point, or the index
+ * is damaged. */
 static void mend(const struct sl_segment *seg)
 {
     index_changes(seg, 1);
@@ -202,7 +226,7 @@ static void mend(const struct sl_segment *seg)
         if (sl_key_state(state) == SL_KEY_FREE) continue;
         __atomic_store_n(&seg->keys[k].state,
                          sl_key_state_make(state >> 2, SL_KEY_READY), __ATOMIC_RELEASE);
-        index_put(seg, k);
+        (void)index_put(seg, k); /* There are two places for each key. */
     }
     index_changes(seg, 0);
 }
@@ -212,13 +236,12 @@ static int lock_keys(const struct sl_segment *seg)
     struct timespec until; /* Not for ever: its holder may be stopped. */
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += SL_KEYS_WAIT_MS / 1000;
-    int e = pthread_mutex_clocklock(&seg->header->key_mutex, CLOCK_MONOTONIC, &until);
+    int e = sl_robust_lock(&seg->header->key_mutex, &until);
     if (e == ETIMEDOUT) return SLUICE_EBUSY;
     if (e == EOWNERDEAD) {
 #ifndef MUT_NOMEND
         mend(seg);
 #endif
-        pthread_mutex_consistent(&seg->header->key_mutex);
         return SLUICE_OK;
     }
     if (e != 0) {
@@ -250,7 +273,7 @@ static bool reclaim(const struct sl_segment *seg, uint32_t key)
                                      __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         return false;
 #endif
-    if (!used) index_remove(seg, key); /* Killed before it: mend() does it. */
+    if (!used && !index_remove(seg, key)) mend(seg); /* Killed before it: the same. */
     return !used;
 }
 
@@ -258,8 +281,10 @@ static bool reclaim(const struct sl_segment *seg, uint32_t key)
 static bool find_free(const struct sl_segment *seg, uint32_t *out)
 {
     struct sl_shm_header *h = seg->header;
-    if (h->fresh < seg->key_count) {
-        *out = h->fresh++;
+    uint32_t fresh = __atomic_load_n(&h->fresh, __ATOMIC_RELAXED);
+    if (fresh < seg->key_count) {
+        *out = fresh;
+        __atomic_store_n(&h->fresh, fresh + 1, __ATOMIC_RELAXED);
         if (sl_key_state(key_state(seg, *out)) == SL_KEY_FREE) return true;
     }
     for (uint32_t n = 0; n < seg->key_count; n++) {
@@ -288,7 +313,7 @@ static void give_name(const struct sl_segment *seg, uint32_t key,
     __atomic_store_n(&k->state,
                      sl_key_state_make(key_state(seg, key) >> 2, SL_KEY_READY),
                      __ATOMIC_RELEASE);
-    index_put(seg, key);
+    if (!index_put(seg, key)) mend(seg);
 }
 
 int sl_keys_look_up(const struct sl_segment *seg, const struct sl_name *name,
@@ -303,7 +328,7 @@ int sl_keys_look_up(const struct sl_segment *seg, const struct sl_name *name,
     int status = lock_keys(seg);
     if (status != SLUICE_OK) return status;
     status = sl_keys_find(seg, name, out) ? SLUICE_OK : SLUICE_ENOENT;
-    pthread_mutex_unlock(&seg->header->key_mutex);
+    sl_robust_unlock(&seg->header->key_mutex);
     return status;
 }
 
@@ -328,6 +353,6 @@ int sl_keys_make(const struct sl_segment *seg, const struct sl_name *name,
             status = SLUICE_EKEYS;
         }
     }
-    pthread_mutex_unlock(&seg->header->key_mutex);
+    sl_robust_unlock(&seg->header->key_mutex);
     return status;
 }

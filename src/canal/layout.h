@@ -218,4 +218,44 @@ static inline uint64_t *sl_bitmap(const struct sl_segment *seg, uint32_t key)
     return seg->bitmaps + (size_t)key * seg->bitmap_words;
 }
 
+/* --- Numbers read from shared memory --------------------------------------- */
+
+/* A damaged segment may have any number anywhere. One that is used as an index is read by
+ * one of these, once, and is then in range or SL_NONE. */
+#define SL_NONE UINT32_MAX
+
+/* The key that a record names. Acquire: sl_counter_reap() reads it after the state. */
+static inline uint32_t sl_record_key(const struct sl_segment *seg, uint32_t record)
+{
+    uint32_t key = __atomic_load_n(&seg->records[record].key, __ATOMIC_ACQUIRE);
+#ifdef MUT_ANYKEY
+    return key;
+#else
+    return key < seg->key_count ? key : SL_NONE;
+#endif
+}
+
+/* The key that an entry of the index names, SL_NONE also for an empty one. Acquire: the
+ * name was written before. */
+static inline uint32_t sl_index_key(const struct sl_segment *seg, uint32_t at)
+{
+    uint32_t entry = __atomic_load_n(&seg->index[at], __ATOMIC_ACQUIRE);
+#ifdef MUT_ANYENTRY
+    return entry - 1u;
+#else
+    return entry - 1u < seg->key_count ? entry - 1u : SL_NONE;
+#endif
+}
+
+/* The slot that owns a chunk of records. */
+static inline uint32_t sl_chunk_slot(const struct sl_segment *seg, uint32_t chunk)
+{
+    uint32_t owner = __atomic_load_n(&seg->chunks[chunk], __ATOMIC_ACQUIRE);
+#ifdef MUT_ANYSLOT
+    return owner - 1u;
+#else
+    return owner - 1u < seg->slot_count ? owner - 1u : SL_NONE;
+#endif
+}
+
 #endif /* SL_CANAL_LAYOUT_H */

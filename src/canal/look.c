@@ -37,19 +37,26 @@ static void fill_thread(const struct sl_segment *seg, uint32_t slot,
     out->program[sizeof out->program - 1] = '\0';
 }
 
-/* What a slot holds of a key; false if nothing. */
-static bool as_holder(const struct sl_segment *seg, uint32_t slot, uint32_t key,
-                      struct sluice_holder *out)
+/* When something began. A damaged segment may say any number; what is before 1970 is 0. */
+static int64_t since(const int64_t *ms)
 {
-    uint32_t r = sl_slot_find_record(seg, slot, key);
-    if (r == seg->record_count) return false;
-    const struct sl_shm_record *rec = &seg->records[r];
+    int64_t n = __atomic_load_n(ms, __ATOMIC_RELAXED);
+    return n > 0 ? n : 0;
+}
+
+/* What a record holds of a key; false if nothing. */
+static bool as_holder(const struct sl_segment *seg, uint32_t record, uint32_t slot,
+                      uint32_t key, struct sluice_holder *out)
+{
+    const struct sl_shm_record *rec = &seg->records[record];
+    if (sl_record_key(seg, record) != key || !bit_is_set(seg, slot, key)) return false;
+    /* An idle record may be left from an earlier key. */
     uint32_t held = sl_record_held(__atomic_load_n(&rec->state.lo, __ATOMIC_ACQUIRE));
     if (held == 0) return false;
     fill_thread(seg, slot, out);
     out->units = held;
     out->room = unpack_room(__atomic_load_n(&rec->room, __ATOMIC_RELAXED));
-    out->since_ms = __atomic_load_n(&rec->since_ms, __ATOMIC_RELAXED);
+    out->since_ms = since(&rec->since_ms);
     return true;
 }
 
@@ -58,27 +65,32 @@ static bool as_waiter(const struct sl_segment *seg, uint32_t slot, uint32_t key,
                       struct sluice_holder *out)
 {
     const struct sl_shm_slot *s = &seg->slots[slot];
+    if (!bit_is_set(seg, slot, key)) return false;
     if (__atomic_load_n(&s->waits_key, __ATOMIC_ACQUIRE) != key + 1) return false;
     fill_thread(seg, slot, out);
     if (out->dead || out->left) return false;
     out->waits = 1;
     out->units = __atomic_load_n(&s->waits_units, __ATOMIC_RELAXED);
     out->room = unpack_room(__atomic_load_n(&s->waits_room, __ATOMIC_RELAXED));
-    out->since_ms = __atomic_load_n(&s->waits_since_ms, __ATOMIC_RELAXED);
+    out->since_ms = since(&s->waits_since_ms);
     return true;
 }
 
-/* The next thread at a key, holders and waiters; the cursor counts both of each slot. */
+/* The next thread at a key: holders, then waiters. The cursor counts records and then
+ * slots, so a walk takes as long as there are records in use and slots, whatever the
+ * bitmaps of a damaged segment say. */
 static bool next_at_key(const struct sl_segment *seg, uint32_t key, uint64_t *cursor,
                         struct sluice_holder *out)
 {
-    while (*cursor < 2ull * seg->slot_count) {
-        uint32_t slot = (uint32_t)(*cursor / 2);
-        bool waits = *cursor % 2 != 0;
-        ++*cursor;
-        if (!bit_is_set(seg, slot, key)) continue;
-        if (waits ? as_waiter(seg, slot, key, out) : as_holder(seg, slot, key, out))
-            return true;
+    while (*cursor < seg->record_count) {
+        uint32_t record = (uint32_t)(*cursor)++, chunk = record / SL_CHUNK_RECORDS;
+        uint32_t slot = sl_chunk_slot(seg, chunk);
+        if (slot == SL_NONE) *cursor = (chunk + 1ull) * SL_CHUNK_RECORDS;
+        else if (as_holder(seg, record, slot, key, out)) return true;
+    }
+    while (*cursor < (uint64_t)seg->record_count + seg->slot_count) {
+        uint32_t slot = (uint32_t)((*cursor)++ - seg->record_count);
+        if (as_waiter(seg, slot, key, out)) return true;
     }
     return false;
 }

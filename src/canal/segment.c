@@ -12,6 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "canal/own.h"
+#include "canal/robust.h"
+
 /* The byte of the file whose lock says "I am making it". Bytes below are the tethers
  * of slots. */
 #define MAKING_BYTE ((off_t)1 << 40)
@@ -46,12 +49,24 @@ static int status_of(int e)
     }
 }
 
+/* The first file that can be the user's segment; its fixed name if there is none. */
+static void find_own_path(char out[SL_OWN_PATH_SIZE])
+{
+    struct sl_own_list list;
+    sl_own_path(out);
+    if (sl_own_is_at(out) || sl_own_list(&list) != 0) return;
+    if (list.count > 0) memcpy(out, list.paths[0], SL_OWN_PATH_SIZE);
+    sl_own_free(&list);
+}
+
 int sl_segment_path(const char *name, char *out, size_t size)
 {
     int n;
-    if (name == NULL)
-        n = snprintf(out, size, "/dev/shm/sluice.%u", (unsigned)geteuid());
-    else if (name[0] == '\0') return SLUICE_EINVAL;
+    if (name == NULL) {
+        char own[SL_OWN_PATH_SIZE];
+        find_own_path(own);
+        n = snprintf(out, size, "%s", own);
+    } else if (name[0] == '\0') return SLUICE_EINVAL;
     else if (strchr(name, '/') != NULL) n = snprintf(out, size, "%s", name);
     else n = snprintf(out, size, "/dev/shm/sluice.%s", name);
     return n < 0 || (size_t)n >= size ? SLUICE_EINVAL : SLUICE_OK;
@@ -158,24 +173,38 @@ static int map(int fd, struct sl_segment *seg, uint32_t keys, uint32_t slots,
     return SLUICE_OK;
 }
 
+/* Make all behind the header zero. The file stays as long as it is: if its header was
+ * damaged, processes have it mapped, and would get a SIGBUS where it ends. */
+static int clear(int fd)
+{
+    const off_t begin = sizeof(struct sl_shm_header);
+    struct stat st;
+    if (fstat(fd, &st) != 0) return status_of(errno);
+    if (st.st_size <= begin) return SLUICE_OK;
+    if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin,
+                  st.st_size - begin) == 0)
+        return SLUICE_OK;
+    if (errno != EOPNOTSUPP && errno != ENOSYS) return status_of(errno);
+    return ftruncate(fd, begin) == 0 ? SLUICE_OK : status_of(errno);
+}
+
 /* Make the segment in a file whose lock we have. What was there is not in use. */
 static int make(int fd, const struct wish *w, struct sl_segment *seg)
 {
     sl_layout_place(seg, NULL, w->keys, w->slots, w->records);
     int status = check_limit(seg->bytes);
     if (status != SLUICE_OK) return status;
-    /* To nothing and up again: all zero, also over an earlier boot's segment. */
-    if (ftruncate(fd, 0) != 0) return status_of(errno);
-    /* Signed before it grows: a file of zeros is not taken for an unfinished segment,
-     * it may be somebody's disk image. */
+    /* Signed before it grows or is cleared: a file of zeros is not taken for an
+     * unfinished segment, it may be somebody's disk image. */
     const struct sl_shm_header signature = {.magic = SL_MAGIC, .format = SL_FORMAT};
     if (pwrite(fd, &signature, sizeof signature, 0) != sizeof signature)
         return status_of(errno);
-    status = reserve(fd, seg->bytes);
+    status = clear(fd); /* Also of an earlier boot's segment. */
+    if (status == SLUICE_OK) status = reserve(fd, seg->bytes);
     if (status == SLUICE_OK) status = map(fd, seg, w->keys, w->slots, w->records);
     if (status != SLUICE_OK) {
         int e = errno;
-        if (ftruncate(fd, 0) != 0) errno = e; /* Give the space back if we can. */
+        (void)clear(fd); /* Give the space back if we can. */
         errno = e;
         return status;
     }
@@ -338,6 +367,159 @@ static int open_named(const struct wish *w, struct sl_segment *seg)
     return SLUICE_EBUSY;
 }
 
+/* --- The user's own ------------------------------------------------------- */
+
+/* Candidates are files that can be the user's segment (own.h); the first of them that is
+ * finished is it. Several processes may find none, or none that is finished, and create
+ * different ones. They agree in this way:
+ *
+ *   1. Who makes a candidate into a segment holds its lock, and then looks for others.
+ *   2. If there is one before it, it removes its own and begins again.
+ *   3. If there is one after it, it waits for that one's lock. If that one is finished by
+ *      then, it removes its own and uses that; if not, its maker is dead, and it goes.
+ *   4. Otherwise its own is made.
+ *
+ * Of two makers the later to look sees the other, so two are never made. Who holds a lock
+ * waits only for candidates behind its own, so nobody waits in a circle. */
+
+/* What a maker that holds the lock of `path` has found out about one behind it: *other is
+ * its descriptor if it is the user's segment, else -1. */
+static int ask_another(const char *another, const struct wish *w,
+                       struct sl_shm_header *h, int *other)
+{
+    *other = -1;
+    int fd = open(another, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return errno == ENOENT ? SLUICE_OK : status_of(errno);
+    int status = sl_own_is(fd) ? lock_making(fd) : SLUICE_OK;
+    if (status == SLUICE_OK && sl_own_is(fd) && sl_segment_still_at(fd, another)) {
+        int verdict_status = SLUICE_OK;
+        enum verdict v = inspect(fd, w, h, &verdict_status);
+        if (v == UNFINISHED) unlink(another);
+        if (v == GOOD) {
+            unlock_making(fd);
+            *other = fd;
+            return SLUICE_OK;
+        }
+    }
+    int e = errno;
+    close(fd);
+    errno = e;
+    return status;
+}
+
+/* With the lock of `path`, which is not finished: whether it is to be made. *again: no, one
+ * before it is. *other: no, this one is the user's segment. */
+static int agree(const char *path, const struct wish *w, struct sl_shm_header *h,
+                 bool *again, int *other)
+{
+    struct sl_own_list list;
+    int status = SLUICE_OK;
+    bool behind = false;
+    *other = -1;
+    int e = sl_own_list(&list);
+    if (e != 0) {
+        errno = e;
+        return status_of(e);
+    }
+    for (size_t i = 0; i < list.count; i++) {
+        if (strcmp(list.paths[i], path) == 0) {
+            behind = true;
+            continue;
+        }
+#ifndef MUT_NOAGREE
+        if (!behind) *again = true;
+        else status = ask_another(list.paths[i], w, h, other);
+#endif
+        if (*again || status != SLUICE_OK || *other >= 0) break;
+    }
+    sl_own_free(&list);
+    return status;
+}
+
+/* With the lock of a candidate that is not finished, and that is still at its path: make
+ * it, unless another one is the user's segment. *fd becomes that one's. */
+static int make_own(int *fd, const char *path, const struct wish *w,
+                    struct sl_segment *seg, bool *again)
+{
+    struct sl_shm_header h;
+    int other;
+    int status = agree(path, w, &h, again, &other);
+    if (status == SLUICE_OK && !*again && other < 0) status = make(*fd, w, seg);
+    else {
+        unlink(path); /* Unfinished and locked: nobody uses it. */
+        if (other < 0) return status == SLUICE_OK ? SLUICE_EBUSY : status;
+        close(*fd);
+        *fd = other;
+        return map(other, seg, h.keys, h.slots, h.records);
+    }
+    int e = errno;
+    if (status != SLUICE_OK) unlink(path);
+    unlock_making(*fd);
+    errno = e;
+    return status;
+}
+
+/* With a candidate open: use it, or make it. */
+static int use_own(int *fd, const char *path, const struct wish *w,
+                   struct sl_segment *seg, bool *again)
+{
+    struct sl_shm_header h;
+    int status = SLUICE_OK;
+    if (inspect(*fd, w, &h, &status) != GOOD) {
+        status = lock_making(*fd);
+        if (status != SLUICE_OK) return status;
+        if (!sl_segment_still_at(*fd, path)) {
+            *again = true;
+            return SLUICE_EBUSY;
+        }
+        if (inspect(*fd, w, &h, &status) == UNFINISHED)
+            return w->asked.existing ? SLUICE_ENOENT
+                                     : make_own(fd, path, w, seg, again);
+        unlock_making(*fd);
+    }
+    if (status != SLUICE_OK) return status;
+    return map(*fd, seg, h.keys, h.slots, h.records);
+}
+
+/* The first candidate, created if there is none. -1 and errno; EEXIST and ENOENT: what was
+ * there a moment ago has changed. */
+static int open_candidate(const struct wish *w, char path[SL_OWN_PATH_SIZE])
+{
+    find_own_path(path);
+    int fd = -1;
+    if (sl_own_is_at(path)) {
+        fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd >= 0 && !sl_own_is(fd)) {
+            close(fd);
+            fd = -1;
+            errno = EEXIST;
+        }
+    } else if (!w->asked.existing) fd = sl_own_create(w->mode, path);
+    else errno = ENODATA;
+    return fd;
+}
+
+static int open_own(const struct wish *w, struct sl_segment *seg)
+{
+    for (int tries = 0; tries < 100; tries++) {
+        char path[SL_OWN_PATH_SIZE];
+        bool again = false;
+        int fd = open_candidate(w, path);
+        if (fd < 0 && errno == ENODATA) return SLUICE_ENOENT;
+        if (fd < 0 && (errno == EEXIST || (errno == ENOENT && tries < 10))) continue;
+        if (fd < 0) return status_of(errno);
+        int status = use_own(&fd, path, w, seg, &again);
+        if (status == SLUICE_OK) return status;
+        int e = errno;
+        close(fd);
+        errno = e;
+        if (!again) return status;
+    }
+    return SLUICE_EBUSY;
+}
+
+/* --- Any of them ---------------------------------------------------------- */
+
 static int open_anonymous(const struct wish *w, struct sl_segment *seg)
 {
     int status = map(-1, seg, w->keys, w->slots, w->records);
@@ -367,9 +549,14 @@ int sl_segment_open(const char *name, const struct sluice_canal_options *options
     struct wish w = {0};
     char path[PATH_MAX];
     if (!sl_word_usable()) return SLUICE_ENOCAS;
+    if (!sl_robust_usable()) {
+        errno = ENOTSUP;
+        return SLUICE_EIO;
+    }
     int status = fill_wish(&w, options);
     if (status != SLUICE_OK) return status;
     if (w.asked.anonymous) return open_anonymous(&w, seg);
+    if (name == NULL) return open_own(&w, seg);
     status = sl_segment_path(name, path, sizeof path);
     if (status != SLUICE_OK) return status;
     w.path = path;
@@ -402,6 +589,13 @@ bool sl_segment_still_at(int fd, const char *path)
     if (fstat(fd, &a) != 0) return true;
     if (stat(path, &b) != 0) return errno != ENOENT && errno != ENOTDIR;
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+bool sl_segment_cut(const struct sl_segment *seg)
+{
+    struct stat st;
+    return seg->fd >= 0 && fstat(seg->fd, &st) == 0 &&
+           (uint64_t)st.st_size < seg->bytes;
 }
 
 int sluice_canal_remove(const char *name)

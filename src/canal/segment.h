@@ -24,7 +24,8 @@ int sl_segment_open(const char *name, const struct sluice_canal_options *options
 /* Unmap and close. Nobody in this process may have a slot any more. */
 void sl_segment_close(struct sl_segment *seg);
 
-/* The path that a name stands for: SLUICE_EINVAL if it does not fit into size. */
+/* The path that a name stands for; NULL: the user's own segment, or where it would be made
+ * (own.h). SLUICE_EINVAL if it does not fit into size. */
 int sl_segment_path(const char *name, char *out, size_t size);
 
 /* The absolute path of a segment's file, to be freed; NULL for an anonymous one.
@@ -33,5 +34,8 @@ int sl_segment_find_path(const struct sl_segment *seg, char **out);
 
 /* Whether a path leads to the file that we have open, as far as can be told. */
 bool sl_segment_still_at(int fd, const char *path);
+
+/* Whether the file is now shorter than the segment: to touch what is missing is a SIGBUS. */
+bool sl_segment_cut(const struct sl_segment *seg);
 
 #endif /* SL_CANAL_SEGMENT_H */

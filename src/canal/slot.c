@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include "canal/counter.h"
+#include "canal/robust.h"
 #include "canal/sleep.h"
 
-/* How often a claimer looks at all slots while some are just being freed. */
+/* How often, and how long, a claimer looks at all slots while some are being freed. */
 #define CLAIM_PASSES_MAX 100u
+#define CLAIM_NS_MAX 2000000000
 
 /* --- The mutex's word ----------------------------------------------------- */
 
@@ -98,16 +100,15 @@ static void mark_if_gone(const struct sl_segment *seg, uint32_t slot)
     pthread_mutex_t *m = &seg->header->mark_mutex;
     uint64_t generation = gone_unmarked(s);
     if (generation == 0) return;
-    int e = pthread_mutex_trylock(m);
+    int e = sl_robust_try(m);
     if (e != 0 && e != EOWNERDEAD) return;
-    if (e == EOWNERDEAD) pthread_mutex_consistent(m);
     if (__atomic_load_n(&s->dying, __ATOMIC_ACQUIRE) == 0 &&
         __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE) == generation) {
         __atomic_store_n(&s->dying, generation, __ATOMIC_RELEASE);
         __atomic_store_n(&s->mutex.__data.__lock, (int)FUTEX_OWNER_DIED,
                          __ATOMIC_SEQ_CST);
     }
-    pthread_mutex_unlock(m);
+    sl_robust_unlock(m);
 }
 
 /* Whether somebody still has the file lock of a tethered slot. */
@@ -145,22 +146,10 @@ static bool next_record(const struct sl_segment *seg, uint32_t slot, uint32_t *a
 {
     while (*at < seg->record_count) {
         uint32_t chunk = *at / SL_CHUNK_RECORDS;
-        if (__atomic_load_n(&seg->chunks[chunk], __ATOMIC_ACQUIRE) == slot + 1)
-            return true;
+        if (sl_chunk_slot(seg, chunk) == slot) return true;
         *at = (chunk + 1) * SL_CHUNK_RECORDS;
     }
     return false;
-}
-
-uint32_t sl_slot_find_record(const struct sl_segment *seg, uint32_t slot, uint32_t key)
-{
-    for (uint32_t r = 0; next_record(seg, slot, &r); r++) {
-        const struct sl_shm_record *rec = &seg->records[r];
-        if (__atomic_load_n(&rec->key, __ATOMIC_ACQUIRE) != key) continue;
-        uint64_t lo = __atomic_load_n(&rec->state.lo, __ATOMIC_ACQUIRE);
-        if (lo != 0) return r; /* An idle one may be left from an earlier key. */
-    }
-    return seg->record_count;
 }
 
 int sl_slot_take_chunk(const struct sl_segment *seg, uint32_t slot, uint32_t *out)
@@ -186,8 +175,8 @@ static uint64_t reap_records(const struct sl_segment *seg, uint32_t slot,
 {
     uint64_t freed = 0;
     for (uint32_t r = 0; next_record(seg, slot, &r); r++) {
-        uint32_t key = __atomic_load_n(&seg->records[r].key, __ATOMIC_ACQUIRE);
-        if (only != UINT32_MAX && key != only) continue;
+        uint32_t key = sl_record_key(seg, r);
+        if (key == SL_NONE || (only != SL_NONE && key != only)) continue;
         uint32_t units = sl_counter_reap(seg, r, &seg->slots[slot], generation);
         if (units > 0) sl_sleep_wake(&seg->keys[key]);
         freed += units;
@@ -200,9 +189,10 @@ static uint64_t reap_records(const struct sl_segment *seg, uint32_t slot,
 static void free_slot(const struct sl_segment *seg, uint32_t slot)
 {
     struct sl_shm_slot *s = &seg->slots[slot];
-    for (uint32_t r = 0; next_record(seg, slot, &r); r++)
-        if (seg->records[r].key < seg->key_count)
-            sl_slot_clear_bit(seg, slot, seg->records[r].key);
+    for (uint32_t r = 0; next_record(seg, slot, &r); r++) {
+        uint32_t key = sl_record_key(seg, r);
+        if (key != SL_NONE) sl_slot_clear_bit(seg, slot, key);
+    }
     __atomic_store_n(&s->waits_key, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&s->tethered, 0, __ATOMIC_RELEASE);
     /* Release, and before any record changes hands: pairs with sl_counter_reap(), where
@@ -210,7 +200,7 @@ static void free_slot(const struct sl_segment *seg, uint32_t slot)
     __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
     __atomic_store_n(&s->dying, 0, __ATOMIC_RELEASE);
     for (uint32_t c = 0; c < seg->chunk_count; c++)
-        if (__atomic_load_n(&seg->chunks[c], __ATOMIC_RELAXED) == slot + 1)
+        if (sl_chunk_slot(seg, c) == slot)
             __atomic_store_n(&seg->chunks[c], 0, __ATOMIC_RELEASE);
     /* Nobody's signature from here on: pairs with gone_unmarked(). */
     __atomic_store_n(&s->tid, 0, __ATOMIC_RELEASE);
@@ -225,8 +215,7 @@ static uint64_t reap_locked(const struct sl_segment *seg, uint32_t slot)
     /* First of all: if we are stopped or killed from here on, others see that the
      * permits of this slot are theirs to give back. */
     __atomic_store_n(&s->dying, generation, __ATOMIC_RELEASE);
-    pthread_mutex_consistent(&s->mutex); /* Of no effect on an orphan's. */
-    uint64_t freed = reap_records(seg, slot, generation, UINT32_MAX);
+    uint64_t freed = reap_records(seg, slot, generation, SL_NONE);
     free_slot(seg, slot);
     return freed;
 }
@@ -239,10 +228,10 @@ static bool reap_exclusively(const struct sl_segment *seg, uint32_t slot,
     struct sl_shm_slot *s = &seg->slots[slot];
     mark_if_gone(seg, slot);
     if (!owner_gone(s) || tether_held(seg, slot)) return false;
-    int e = pthread_mutex_trylock(&s->mutex);
+    int e = sl_robust_try(&s->mutex);
     if (e != 0 && e != EOWNERDEAD) return false;
     if (e == 0 && !is_tethered(s)) { /* It was freed meanwhile. */
-        pthread_mutex_unlock(&s->mutex);
+        sl_robust_unlock(&s->mutex);
         return false;
     }
     *freed += reap_locked(seg, slot);
@@ -279,7 +268,7 @@ static uint64_t reap_slot(const struct sl_segment *seg, uint32_t slot, uint32_t 
 {
     uint64_t freed = 0;
     if (reap_exclusively(seg, slot, &freed)) {
-        pthread_mutex_unlock(&seg->slots[slot].mutex);
+        sl_robust_unlock(&seg->slots[slot].mutex);
         return freed;
     }
     uint64_t generation = being_reaped(seg, slot);
@@ -306,7 +295,7 @@ uint64_t sl_slot_reap_all(const struct sl_segment *seg)
 {
     uint64_t freed = 0;
     for (uint32_t slot = 0; slot < seg->slot_count; slot++)
-        freed += reap_slot(seg, slot, UINT32_MAX);
+        freed += reap_slot(seg, slot, SL_NONE);
     return freed;
 }
 
@@ -333,7 +322,7 @@ static void sign(struct sl_shm_slot *s)
 static bool lock_free_slot(const struct sl_segment *seg, uint32_t slot)
 {
     struct sl_shm_slot *s = &seg->slots[slot];
-    int e = pthread_mutex_trylock(&s->mutex);
+    int e = sl_robust_try(&s->mutex);
     if (e != 0 && e != EOWNERDEAD) return false;
     if (e == 0 && !is_tethered(s)) return true;
     /* Claimed since we looked, and its claimer dead. */
@@ -341,8 +330,7 @@ static bool lock_free_slot(const struct sl_segment *seg, uint32_t slot)
         reap_locked(seg, slot);
         return true;
     }
-    pthread_mutex_consistent(&s->mutex); /* Leave an orphan. */
-    pthread_mutex_unlock(&s->mutex);
+    sl_robust_unlock(&s->mutex); /* Leave an orphan. */
     return false;
 }
 
@@ -366,8 +354,10 @@ static bool claim_in_a_pass(const struct sl_segment *seg, unsigned pass, uint32_
 int sl_slot_claim(const struct sl_segment *seg, uint32_t *out)
 {
     bool moving = true;
+    int64_t begun_ns = sl_sleep_now_ns();
     /* A reaper may be stopped, so we do not look for ever. */
     for (unsigned pass = 0; moving && pass < CLAIM_PASSES_MAX; pass++) {
+        if (pass > 1 && sl_sleep_now_ns() - begun_ns > CLAIM_NS_MAX) break;
         if (pass > 1) sched_yield();
         moving = pass == 0;
         if (!claim_in_a_pass(seg, pass, out, &moving)) continue;
@@ -381,8 +371,8 @@ void sl_slot_leave(const struct sl_segment *seg, uint32_t slot)
 {
     struct sl_shm_slot *s = &seg->slots[slot];
     if (!tether_held(seg, slot)) { /* Else leave an orphan. */
-        reap_records(seg, slot, s->generation, UINT32_MAX);
+        reap_records(seg, slot, s->generation, SL_NONE);
         free_slot(seg, slot);
     }
-    pthread_mutex_unlock(&s->mutex);
+    sl_robust_unlock(&s->mutex);
 }

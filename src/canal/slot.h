@@ -61,7 +61,4 @@ static inline void sl_slot_clear_bit(const struct sl_segment *seg, uint32_t slot
                        __ATOMIC_RELEASE);
 }
 
-/* The record of a slot on a key, or seg->record_count. */
-uint32_t sl_slot_find_record(const struct sl_segment *seg, uint32_t slot, uint32_t key);
-
 #endif /* SL_CANAL_SLOT_H */

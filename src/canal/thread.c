@@ -4,12 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "canal/robust.h"
 #include "canal/segment.h"
 #include "canal/slot.h"
 
 /* A record whose seq has come this far is not bound again. What is left would last a
  * thread for longer than computers do. */
 #define SEQ_MAX (1ull << 63)
+
+/* How often a name may be reclaimed under us before we give up. In an orderly segment it
+ * is once, hardly ever twice. */
+#define ENGAGE_TRIES_MAX 1000u
 
 __thread uint64_t sl_thread_serial;
 uint32_t sl_thread_fork_era;
@@ -101,6 +106,7 @@ static void after_fork_in_child(void)
 {
     sl_thread_fork_era++;
     sl_thread_serial = 0;
+    sl_robust_forked();
     for (struct sl_attachment *att = attached, *next; att != NULL; att = next) {
         next = att->next_of_thread;
         free_attachment(att);
@@ -289,8 +295,10 @@ static int grow(struct sl_attachment *att)
     for (uint32_t i = 0; i < SL_CHUNK_RECORDS; i++) {
         uint32_t b = att->binding_count++;
         att->bindings[b] = (struct sl_binding){.record = first + i, .key = UINT32_MAX};
-        /* A worn-out record stays in no list: it is never bound. */
-        if (seg->records[first + i].state.hi < SEQ_MAX) idle_append(att, b);
+        /* A worn-out record stays in no list: it is never bound. Nor is one that holds
+         * something although it was nobody's: the segment is damaged there. */
+        struct sl_pair s = sl_word_load(&seg->records[first + i].state);
+        if (s.hi < SEQ_MAX && s.lo == 0) idle_append(att, b);
     }
     return SLUICE_OK;
 }
@@ -320,7 +328,7 @@ int sl_thread_engage(struct sl_attachment *att, const struct sl_name *name,
                      uint32_t *out)
 {
     const struct sl_segment *seg = &att->canal->seg;
-    for (;;) {
+    for (unsigned tries = 0; tries < ENGAGE_TRIES_MAX; tries++) {
         struct sl_key_ref ref;
         if (!sl_keys_find(seg, name, &ref)) {
             int status = sl_keys_make(seg, name, &ref);
@@ -349,6 +357,7 @@ int sl_thread_engage(struct sl_attachment *att, const struct sl_name *name,
         }
         sl_slot_clear_bit(seg, att->slot, ref.key);
     }
+    return SLUICE_EBUSY;
 }
 
 uint32_t sl_thread_engaged(const struct sl_attachment *att, const struct sl_name *name)

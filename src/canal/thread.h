@@ -101,6 +101,7 @@ static inline struct sl_counter sl_thread_counter(const struct sl_attachment *at
         .word = &seg->keys[b->key].word,
         .record = &seg->records[b->record],
         .records = seg->records,
+        .record_count = seg->record_count,
 #ifndef MUT_NOTAG
         .tag = b->record + 1,
 #endif

@@ -18,9 +18,11 @@
 #include "cli/show.h"
 #include "sluice.h"
 
-/* Where segments without a slash in their name are, and how their files begin. */
+/* Where segments without a slash in their name are, and how their files begin. A user's
+ * own segment has another name if somebody else has taken that one. */
 #define FOLDER "/dev/shm"
 #define PREFIX "sluice."
+#define SECOND_PREFIX "sluice-"
 
 /* Whoever owns it: what may be seen is what the file's permissions let be seen. */
 #define ANY_OWNER 0666u
@@ -157,7 +159,7 @@ static int watch(const struct options *o, const char *name)
         cli_show_keys(c, o->form);
         status = cli_finish(0);
         if (status == 0 && sluice_canal_removed(c) == 1) {
-            cli_say("%s was removed",
+            cli_say("%s was removed or truncated",
                     cli_shown(sluice_canal_path(c), path, sizeof path));
             status = EXIT_NO_INPUT;
         }
@@ -256,11 +258,14 @@ static void ls_text(const char *name, const char *owner, int status,
 static void ls_one(const struct options *o, const char *file, const char **between)
 {
     const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
-    const char *name = file + strlen(PREFIX);
     char path[512], owner[64], shown[CLI_SHOWN_SIZE];
     struct sluice_canal_info info = {0};
     struct sluice_canal *c;
     snprintf(path, sizeof path, "%s/%s", FOLDER, file);
+    /* What other commands take as its name. */
+    const char *name = strncmp(file, PREFIX, strlen(PREFIX)) == 0
+                           ? file + strlen(PREFIX)
+                           : path;
     int status = sluice_canal_open(path, &options, &c);
     if (status == SLUICE_EFOREIGN || status == SLUICE_ENOENT) return;
     if (status == SLUICE_OK) {
@@ -279,8 +284,10 @@ static void ls_one(const struct options *o, const char *file, const char **betwe
 
 static int ours(const struct dirent *e)
 {
-    size_t n = strlen(PREFIX);
-    return strncmp(e->d_name, PREFIX, n) == 0 && e->d_name[n] != '\0';
+    size_t n = strlen(PREFIX); /* Both are as long. */
+    return (strncmp(e->d_name, PREFIX, n) == 0 ||
+            strncmp(e->d_name, SECOND_PREFIX, n) == 0) &&
+           e->d_name[n] != '\0';
 }
 
 static int ls(const struct options *o)
@@ -329,6 +336,7 @@ int cli_canal(const struct cli_command *command, int argc, char **argv)
     if (!count_fits(command->id, argc))
         return cli_usage("%s", argc == 0 ? "no NAME" : "too many words");
     const char *name = argc > 0 ? argv[0] : NULL;
+    cli_expect_cut();
     switch (command->id) {
         case CLI_CANAL_LS: return ls(&o);
         case CLI_CANAL_SHOW: return show(&o, name, argc > 1 ? argv[1] : NULL);

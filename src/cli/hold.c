@@ -228,6 +228,9 @@ bool cli_hold_lost(const struct cli_hold *h)
 
 void cli_hold_end(struct cli_hold *h)
 {
+    /* A segment that was truncated cannot be touched. We are about to exit, which gives
+     * back as much. */
+    bool lost = cli_hold_lost(h);
     if (h->tether >= 0) close(h->tether);
-    sluice_canal_close(h->canal);
+    if (!lost) sluice_canal_close(h->canal);
 }

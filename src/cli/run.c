@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -250,13 +251,22 @@ static bool is_lost(void *context)
 #endif
 }
 
+/* A lost segment that is still where it was has been truncated. */
+static bool is_there(const struct cli_hold *h)
+{
+    struct stat a, b;
+    return fstat(h->tether, &a) == 0 && stat(sluice_canal_path(h->canal), &b) == 0 &&
+           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 static void say_lost(void *context, bool ended)
 {
     struct running *r = context;
     char key[CLI_SHOWN_SIZE], path[CLI_SHOWN_SIZE];
-    cli_say("the lock \"%s\" is lost: its segment %s was removed; %s",
+    cli_say("the lock \"%s\" is lost: its segment %s was %s; %s",
             cli_shown(r->options->wish.key, key, sizeof key),
             cli_shown(sluice_canal_path(r->hold.canal), path, sizeof path),
+            is_there(&r->hold) ? "truncated" : "removed",
             ended ? "the command had just ended" : "stopping the command");
 }
 
@@ -282,6 +292,7 @@ static int run(const struct options *o)
     struct running r = {.options = o};
     struct timespec a, b;
     bool full;
+    cli_expect_cut();
     clock_gettime(CLOCK_MONOTONIC, &a);
     int status = cli_hold(&o->wish, &r.hold, &full);
     if (full) return say_taken(o);

@@ -1,6 +1,7 @@
 #include "cli/say.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
@@ -61,6 +62,7 @@ int cli_exit_of(int64_t status)
         case SLUICE_EOWNER: return EXIT_NO_PERMISSION;
         case SLUICE_EFOREIGN:
         case SLUICE_EVERSION:
+        case SLUICE_EDAMAGED:
         case SLUICE_ETRUNCATED: return EXIT_DATA;
         case SLUICE_ENOENT: return EXIT_NO_INPUT;
         case SLUICE_ETOOBIG:
@@ -80,7 +82,6 @@ int cli_exit_of(int64_t status)
 static const char *advice(int64_t status)
 {
     switch (status) {
-        case SLUICE_EOWNER: return " (--mode 0660, say)";
         case SLUICE_EKEYS:
         case SLUICE_ESLOTS:
         case SLUICE_ERECORDS: return " (sluice canal make makes a larger segment)";
@@ -97,6 +98,28 @@ int cli_fail(const char *what, int64_t status)
                                               : sluice_status_text(status);
     cli_say("%s: %s%s", cli_shown(what, shown, sizeof shown), reason, advice(status));
     return cli_exit_of(status);
+}
+
+static char cut_line[128];
+
+static void on_cut(int signal)
+{
+    (void)signal;
+    ssize_t written = write(STDERR_FILENO, cut_line, strlen(cut_line));
+    (void)written;
+    _exit(EXIT_DATA);
+}
+
+void cli_expect_cut(void)
+{
+    struct sigaction now;
+    const struct sigaction cut = {.sa_handler = on_cut};
+    snprintf(cut_line, sizeof cut_line,
+             "%s: the segment was truncated while it was in use\n", speaker);
+    /* Nothing else is changed for the command that we execute: a handler is not
+     * inherited. */
+    if (sigaction(SIGBUS, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        sigaction(SIGBUS, &cut, NULL);
 }
 
 int cli_finish(int status)

@@ -20,6 +20,10 @@ __attribute__((format(printf, 1, 2))) int cli_usage(const char *format, ...);
 /* The same for a status of the library about `what`. Returns the exit status. */
 int cli_fail(const char *what, int64_t status);
 
+/* From here on, a segment that is truncated while we use it ends us with EXIT_DATA and a
+ * line that says so, not with SIGBUS. */
+void cli_expect_cut(void);
+
 /* See that all of stdout went out. Returns `status`, or EXIT_SYSTEM with a message. */
 int cli_finish(int status);
 

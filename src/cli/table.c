@@ -8,7 +8,8 @@
 #define JSON_OPTION {OPT_JSON, "", "json", NULL, WORD_NONE, "print JSON", "Print one JSON document."}
 #define MODE_OPTION {OPT_MODE, "", "mode", "OCTAL", WORD_TEXT, "permissions of a segment that is made (0600)", \
     "Permissions of a segment that is made, 0600 by default.\n" \
-    "With bits for group or others segments of other users are accepted too."}
+    "With bits for group or others segments of other users are accepted too:\n" \
+    "use them only if you trust everybody who can write to the segment."}
 #define END_OPTION {0, NULL, NULL, NULL, WORD_NONE, NULL, NULL}
 
 static const struct cli_option run_options[] = {
@@ -46,7 +47,7 @@ static const struct cli_option run_options[] = {
     {OPT_SEGMENT, "", "segment", "NAME", WORD_SEGMENT, "the segment that the lock is in; a name or a path",
         "The segment of shared memory that the lock is in:\n.Ar NAME\nstands for\n.Pa /dev/shm/sluice. Ns Ar NAME ,\n"
         "and what has a slash in it is a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else\n"
-        ".Pa /dev/shm/sluice. Ns Ar uid .\nImplies\n.Fl Fl local ."},
+        ".Pa /dev/shm/sluice. Ns Ar uid ,\nwhich is never a file of another user.\nImplies\n.Fl Fl local ."},
     MODE_OPTION,
     {OPT_GRACE, "", "grace", "TIME", WORD_TEXT, "if the lock is lost: from SIGTERM to SIGKILL (5s)",
         "If the lock is lost, the time between SIGTERM and SIGKILL to the command; 5 seconds by default."},

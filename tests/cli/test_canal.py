@@ -184,6 +184,16 @@ def ls_shows_the_state_of_a_segment_that_was_cut(t):
 
 
 @test
+def a_segment_that_is_cut_while_it_is_watched_is_told_and_not_a_crash(t):
+    check(canal(t, "make", t.segment).status, 0)
+    p = t.begin("canal", "watch", "--interval", "0.05", t.segment)
+    p.until_out("KEY")
+    os.truncate(t.segment, 4096)
+    check_that(p.status in (65, 66), "it has ended by itself, with %d" % p.status)
+    check_that("truncated" in p.err, "it is said: " + p.err)
+
+
+@test
 def ls_is_not_kept_from_the_rest_by_what_is_no_segment(t):
     good = t.name("good")
     check(canal(t, "make", good).status, 0)

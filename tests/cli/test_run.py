@@ -1106,6 +1106,90 @@ def the_default_segment_is_the_user_s_in_dev_shm(t):
     check(p.out, "/dev/shm/sluice.%d\nsluice.%d\n" % (uid, uid))
 
 
+# A script that has a /dev/shm of its own, in which everybody may create files, and two users:
+# $1 is root's sluice, $2 that of the user nobody, behind setpriv's words.
+def with_two_users(t, script):
+    nobody, sluice = t.as_nobody(), t.copy_of_program()
+    return t.run(*t.private(), "sh", "-c",
+                 'chmod 1777 /dev/shm; u=/dev/shm/sluice.0; '
+                 'nobody() { %s "$@"; }\n%s' % (" ".join(nobody), script),
+                 "sh", sluice, env=NO_SEGMENT)
+
+
+@test
+def a_name_that_another_user_has_taken_keeps_nobody_from_his_own_segment(t):
+    for thing in ("touch $u", "$1 canal make --mode 0666 $u", "mkdir $u", "ln -s /etc/passwd $u"):
+        p = with_two_users(t, """
+            nobody %s >/dev/null || exit 99
+            $1 run --local k -- sh -c 'echo $SLUICE_LOCK_SEGMENT
+                "$0" run --local -n k -- echo two at once
+                env -i "$0" run -q -n k -- echo two at once
+                "$0" canal show | tail -n 1 | cut -c 1-34' "$1"
+            $1 run --local -n k -- echo again
+            ls /dev/shm | wc -l""" % thing)
+        check_that(re.fullmatch(r"/dev/shm/sluice-0\.[0-9a-f]{16}\nk                        exclusive\nagain\n2\n", p.out),
+                   "another one is used, and by all: " + p.out + p.err)
+
+
+@test
+def a_name_that_is_given_up_again_does_not_split_the_users_of_the_segment(t):
+    p = with_two_users(t, """
+        nobody touch $u
+        $1 run --local k -- sh -c 'rm $0; $1 run --local -n k -- echo two at once' $u $1
+        test -e $u || echo not made""")
+    check(p.out, "not made\n")
+    check_that(p.err.count("is taken") == 1, "it is taken")
+
+
+@test
+def a_file_of_another_user_is_no_second_name(t):
+    p = with_two_users(t, """
+        nobody touch $u
+        for n in 0 8 f; do nobody touch /dev/shm/sluice-0.000000000000000$n; done
+        nobody $1 canal make --mode 0666 /dev/shm/sluice-0.0000000000000001 >/dev/null
+        touch /dev/shm/sluice-0.notdigits
+        $1 run --local k -- sh -c 'stat -c %u:%a $SLUICE_LOCK_SEGMENT'""")
+    check(p.out, "0:600\n")
+
+
+@test
+def of_many_first_users_at_a_time_one_makes_the_segment(t):
+    p = with_two_users(t, """
+        for round in 1 2 3; do
+            rm -rf /dev/shm/*
+            [ $round = 3 ] || nobody touch $u
+            for n in 1 2 3 4 5 6 7 8 9 10 11 12; do
+                $1 run --local -j 1 -w 100 k -c 'echo $SLUICE_LOCK_SEGMENT' &
+            done >/dev/shm/out
+            wait
+            sort -u /dev/shm/out | wc -l
+            wc -l </dev/shm/out
+            rm /dev/shm/out
+            ls /dev/shm | grep -c sluice
+        done""")
+    check(p.out, "1\n12\n2\n" * 2 + "1\n12\n1\n")
+
+
+@test
+def the_segment_of_an_earlier_version_is_used_on(t):
+    p = with_two_users(t, """
+        $1 canal make --keys 77 $u >/dev/null
+        $1 run --local k -c 'echo $SLUICE_LOCK_SEGMENT'; ls /dev/shm""")
+    check(p.out, "/dev/shm/sluice.0\nsluice.0\n")
+
+
+@test
+def the_message_about_another_users_segment_says_whom_one_would_trust(t):
+    nobody = t.as_nobody()
+    sluice = t.copy_of_program()
+    os.chmod(t.memory, 0o755)
+    check(t.sluice("run", "--mode", "0666", "k", "--", "true").status, 0)
+    p = t.run(*nobody, sluice, "run", "k", "--", "true")
+    check(p.status, 77)
+    check_that("belongs to another user" in p.err and "trust" in p.err, "it says so: " + p.err)
+    check_that("--mode" not in p.err and "06" not in p.err, "and suggests nothing: " + p.err)
+
+
 @test
 def a_file_that_is_no_segment_gives_65_and_stays_as_it_is(t):
     text = "not a segment\n" * 1000

@@ -397,6 +397,17 @@ def remove_by_unlink(t):
     os.unlink(t.segment)
 
 
+@test
+def when_the_segment_is_truncated_the_command_is_stopped(t):
+    for size in (0, 100, 4096):
+        p = t.hold()
+        os.truncate(t.segment, size)
+        check(p.status, 79, "the wrapper's status")
+        check_that(re.search(r'is lost: its segment %s was truncated; stopping the command'
+                             % re.escape(t.segment), p.err), "it is said: " + p.err)
+        os.unlink(t.segment)
+
+
 def remove_by_another(t):
     check(t.sluice("canal", "make", t.segment + ".new").status, 0)
     os.rename(t.segment + ".new", t.segment)

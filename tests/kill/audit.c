@@ -111,8 +111,10 @@ static void audit_name(const struct sl_segment *seg, uint32_t key, struct compla
 
 static void audit_slots(const struct sl_segment *seg, struct complaint *c)
 {
-    for (uint32_t s = 0; s < seg->slot_count; s++)
+    for (uint32_t s = 0; s < seg->slot_count; s++) {
         if (seg->slots[s].dying != 0) wrong(c, "D1: slot %u is dying", s);
+        if (seg->slots[s].generation == 0) wrong(c, "D2: slot %u was not filled in", s);
+    }
     if ((seg->header->changes & 1u) != 0) wrong(c, "I2: the index is changing");
 }
 

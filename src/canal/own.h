@@ -1,0 +1,47 @@
+/* own.h - the files that can be a user's own segment.
+ *
+ * All processes of a user must find one segment, whatever their environment, in a
+ * directory where everybody may create files. So its name is fixed,
+ *
+ *     /dev/shm/sluice.UID
+ *
+ * and another user may have taken that name first. A stranger can take any name, but
+ * cannot make a file that belongs to us. Hence there are second names, of which any number
+ * can be thought of,
+ *
+ *     /dev/shm/sluice-UID.0123456789abcdef       (sixteen random digits)
+ *
+ * and a file with such a name is a candidate only if it is ours. The first candidate is the
+ * user's segment: the fixed name, then the others in the order of their names. No name of
+ * an ordinary segment, /dev/shm/sluice.NAME, is one of these. Which candidate is made into
+ * a segment, if several processes are the first at a time, is decided in segment.c. */
+#ifndef SL_CANAL_OWN_H
+#define SL_CANAL_OWN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SL_OWN_PATH_SIZE 64
+
+struct sl_own_list {
+    char (*paths)[SL_OWN_PATH_SIZE];
+    size_t count;
+};
+
+/* The user's fixed name. */
+void sl_own_path(char out[SL_OWN_PATH_SIZE]);
+
+/* Whether a file that is open, or that a path leads to, is a candidate. */
+bool sl_own_is(int fd);
+bool sl_own_is_at(const char *path);
+
+/* All candidates, the first first; to be freed with sl_own_free(). 0 or an errno. */
+int sl_own_list(struct sl_own_list *out);
+void sl_own_free(struct sl_own_list *list);
+
+/* Create a candidate: the fixed name if nobody has it, with these permissions; else
+ * another one, which is only ours. Its descriptor, and its path in `out`; -1 and errno,
+ * which is EEXIST if there is a candidate by now. */
+int sl_own_create(unsigned mode, char out[SL_OWN_PATH_SIZE]);
+
+#endif /* SL_CANAL_OWN_H */
