@@ -520,21 +520,31 @@ static bool has_more_to_do(const struct conn *c)
     return !sl_list_empty(&c->ready) || c->deferred != NULL || is_brief(c);
 }
 
-static void end_of_stream(struct conn *c, bool proper)
+/* Close it, or in a later turn: thousands may go at once. What it waits for it is not
+ * granted. */
+static void close_in_turn(struct conn *c, enum sl_parting how)
 {
     struct server *s = c->server;
-    if (proper && has_more_to_do(c)) {
-        c->ended = true; /* First what it said before. */
-        read_or_not(c, false);
-    } else if (s->closes_left > 0) {
+#ifdef MUT_CLOSES
+    s->closes_left = 1;
+#endif
+    if (s->closes_left > 0) {
         s->closes_left--;
-        sl_conn_close(c, proper ? SL_SAID_BYE : SL_WAS_CUT);
-    } else { /* Thousands may go at once. What this one waits for it is not granted. */
-        c->leaves = proper ? SL_SAID_BYE : SL_WAS_CUT;
+        sl_conn_close(c, how);
+    } else if (c->leaves == SL_STAYS) {
+        c->leaves = how;
         read_or_not(c, false);
         sl_list_append(&s->leaving, &c->leaving);
         sl_server_go_on(s);
     }
+}
+
+static void end_of_stream(struct conn *c, bool proper)
+{
+    if (proper && has_more_to_do(c)) {
+        c->ended = true; /* First what it said before. */
+        read_or_not(c, false);
+    } else close_in_turn(c, proper ? SL_SAID_BYE : SL_WAS_CUT);
 }
 
 void sl_conn_see_off(struct server *s)
@@ -742,25 +752,25 @@ static void look_after(struct conn *c)
     static struct sl_log_kind kind;
     struct server *s = c->server;
     const struct sl_settings *set = s->settings;
-    if (c->far != NULL) return; /* Its node does. */
+    if (c->far != NULL || c->leaves != SL_STAYS) return; /* Its node does; it goes. */
     bool mute = !c->authed && set->auth_ms > 0 &&
                 s->now.ms - c->unauthed_ms >= set->auth_ms;
     if (c->hang_up != SL_STAYS) {
-        if (s->now.ms - c->hang_up_ms >= HANG_UP_MS) sl_conn_close(c, c->hang_up);
+        if (s->now.ms - c->hang_up_ms >= HANG_UP_MS) close_in_turn(c, c->hang_up);
     } else if (mute || is_idle(c, set, s->now.ms)) {
         s->stats.idle_closes++;
         sl_log_often(&kind, s->now.ms, SL_LOG_INFO,
                      mute ? "hung up: no password in time (auth-time)"
                           : "hung up: idle (idle-time)",
                      NULL);
-        sl_conn_close(c, SL_WAS_CUT);
+        close_in_turn(c, SL_WAS_CUT);
     } else if ((c->blocked == SL_IN_ACQUIRE || c->blocked == SL_IN_AWAIT ||
                 c->blocked == SL_IN_CLUSTER || c->blocked == SL_IN_TX ||
                 c->blocked == SL_IN_RELAY) &&
                !c->reading && !c->ended) {
         /* Its end may stand behind more than we read while it waits. */
         enum sl_parting how = sl_conn_hung_up(c);
-        if (how != SL_STAYS) sl_conn_close(c, how);
+        if (how != SL_STAYS) close_in_turn(c, how);
     }
 }
 

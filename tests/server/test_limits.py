@@ -1211,6 +1211,18 @@ def a_client_with_one_command_does_not_wait_for_many_partial_commands(t):
 
 
 @test
+def many_connections_are_closed_some_in_each_turn(t):
+    s = t.server("--password", "a password", "--auth-time", "1s")
+    ask, *mute = s.clients(301)
+    check(ask("AUTH", "a password"), "OK")
+    before = s.number("loop_turns", ask)
+    for c in mute:
+        c.until_closed()
+    turns = s.number("loop_turns", ask) - before
+    check_that(turns >= 30, "300 connections were closed in %d turns" % turns)
+
+
+@test
 def who_waits_or_does_not_read_costs_no_time(t):
     """No state of a connection makes the loop spin."""
     s = t.server("--linger", "1h", "--auth-time", "0")
