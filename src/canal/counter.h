@@ -166,8 +166,11 @@ static inline uint32_t sl_counter_acquire(const struct sl_counter *c, uint32_t c
     for (unsigned tries = 0;; tries++) {
         uint32_t count = sl_word_count(seen);
         /* Compare before subtracting: the room may have shrunk below the count. */
-        if (count >= cap || units > cap - count ||
-            !sl_counter_witness(c->records, c->record_count, seen, c->tag)) {
+        if (count >= cap || units > cap - count) {
+            sl_counter_complete(c, held);
+            return 0;
+        }
+        if (!sl_counter_witness(c->records, c->record_count, seen, c->tag)) {
             sl_counter_complete(c, held);
             return 0;
         }

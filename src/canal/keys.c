@@ -69,14 +69,21 @@ static bool same_name(const struct sl_segment *seg, uint32_t key,
     return true;
 }
 
-/* The state of a key. A state that is none, in a damaged segment, is a free key's. */
 static uint64_t key_state(const struct sl_segment *seg, uint32_t key)
 {
-    uint64_t state = __atomic_load_n(&seg->keys[key].state, __ATOMIC_ACQUIRE);
-#ifndef MUT_ANYSTATE
-    if ((state & 3u) > SL_KEY_CLOSING) return state & ~(uint64_t)3u;
+    return __atomic_load_n(&seg->keys[key].state, __ATOMIC_ACQUIRE);
+}
+
+/* Whether a key in this state has a name: READY or CLOSING. A state that is none, in a
+ * damaged segment, is a free key's. */
+static bool has_name(uint64_t state)
+{
+#ifdef MUT_ANYSTATE
+    return (state & 3u) != SL_KEY_FREE;
+#else
+    _Static_assert(SL_KEY_READY == 1 && SL_KEY_CLOSING == 2, "one bit tells them");
+    return ((state + 1u) & 2u) != 0;
 #endif
-    return state;
 }
 
 static bool index_empty(const struct sl_segment *seg, uint32_t at)
@@ -95,8 +102,7 @@ bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
             if (index_empty(seg, at)) return false;
         } else {
             uint64_t before = key_state(seg, key);
-            bool same = sl_key_state(before) != SL_KEY_FREE &&
-                        same_name(seg, key, name);
+            bool same = has_name(before) && same_name(seg, key, name);
             /* Acquire: the name was read before the state is read again. */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             if (same && key_state(seg, key) >> 2 == before >> 2) {
@@ -151,7 +157,7 @@ bool sl_keys_copy_name(const struct sl_segment *seg, uint32_t key,
                        char out[SLUICE_KEY_BYTES_MAX + 1])
 {
     uint64_t before = key_state(seg, key);
-    if (sl_key_state(before) == SL_KEY_FREE) return false;
+    if (!has_name(before)) return false;
     uint64_t words[SL_NAME_WORDS];
     for (uint32_t i = 0; i < SL_NAME_WORDS; i++)
         words[i] = __atomic_load_n(&seg->names[key].words[i], __ATOMIC_RELAXED);
@@ -223,7 +229,7 @@ static void mend(const struct sl_segment *seg)
         __atomic_store_n(&seg->index[i], 0, __ATOMIC_RELAXED);
     for (uint32_t k = 0; k < seg->key_count; k++) {
         uint64_t state = key_state(seg, k);
-        if (sl_key_state(state) == SL_KEY_FREE) continue;
+        if (!has_name(state)) continue;
         __atomic_store_n(&seg->keys[k].state,
                          sl_key_state_make(state >> 2, SL_KEY_READY), __ATOMIC_RELEASE);
         (void)index_put(seg, k); /* There are two places for each key. */
@@ -285,12 +291,12 @@ static bool find_free(const struct sl_segment *seg, uint32_t *out)
     if (fresh < seg->key_count) {
         *out = fresh;
         __atomic_store_n(&h->fresh, fresh + 1, __ATOMIC_RELAXED);
-        if (sl_key_state(key_state(seg, *out)) == SL_KEY_FREE) return true;
+        if (!has_name(key_state(seg, *out))) return true;
     }
     for (uint32_t n = 0; n < seg->key_count; n++) {
         uint32_t key = h->hand % seg->key_count;
         h->hand = (key + 1) % seg->key_count;
-        if (sl_key_state(key_state(seg, key)) == SL_KEY_FREE || reclaim(seg, key)) {
+        if (!has_name(key_state(seg, key)) || reclaim(seg, key)) {
             *out = key;
             return true;
         }
