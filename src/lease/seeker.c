@@ -1038,6 +1038,9 @@ static void time_is_over(struct sl_node *n, struct sl_now now, struct sl_request
     struct count c = count_votes(n, r);
     if (!is_first(r)) r->outcome = head_of(r->place)->outcome;
     if (!is_first(r) && r->outcome == SL_OUT_UNCLEAR) r->outcome = SL_OUT_TAKEN;
+#ifdef MUT_UNTRIED
+    if (r->outcome == SL_OUT_NONE && is_first(r)) r->outcome = SL_OUT_NOQUORUM;
+#endif
     if (r->outcome == SL_OUT_NONE) /* It has not tried. */
         r->outcome = is_first(r) && !r->place->lease.live ? SL_OUT_NOQUORUM
                                                           : SL_OUT_TAKEN;

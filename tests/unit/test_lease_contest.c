@@ -512,6 +512,22 @@ static void a_wait_that_ends_between_two_rounds_goes_on(void **state)
     stage_end(s);
 }
 
+/* It stands behind another one, which is granted the key just then: it has not asked anybody
+ * when its time is over. */
+static void who_only_stood_in_the_queue_is_told_that_it_is_taken(void **state)
+{
+    (void)state;
+    struct stage *s = two_of_three();
+    hold(s, 1, 2, SL_M_NONE);
+    uint64_t t = ASK(1, .lease_ms = 5000, .wait_ms = 5000);
+    uint64_t u = ASK(1, .lease_ms = 5000, .wait_ms = 30);
+    flow(s);
+    granted(s, t);
+    pass(s, 40);
+    refused(s, u, SLUICE_EFULL);
+    stage_end(s);
+}
+
 /* Waits of 100 ms that begin late in a millisecond of their nodes' clocks. */
 static void no_wait_ends_before_its_time(void **state)
 {
@@ -554,6 +570,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(split_votes_are_not_told_as_a_lease),
         cmocka_unit_test(a_short_wait_ends_when_it_is_clear_who_has_it),
         cmocka_unit_test(a_wait_that_ends_between_two_rounds_goes_on),
+        cmocka_unit_test(who_only_stood_in_the_queue_is_told_that_it_is_taken),
         cmocka_unit_test(no_wait_ends_before_its_time),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
