@@ -4,7 +4,7 @@
     tests/abuse/run.py SERVER ATTACK_PROGRAM [--seconds N] [--runs N] [--nice N] [--json FILE] [NAME...]
     tests/abuse/run.py SERVER ATTACK_PROGRAM --smoke
 
-For each attack it prints what the server did, its memory before, at the peak and two seconds
+For each attack it prints what the server did, its memory before, at the peak and five seconds
 after, its longest turn, and how long a pair of ACQUIRE and RELEASE took for a bystander on a
 connection of its own (p50 and p99 in microseconds), next to the baseline.
 
@@ -235,7 +235,7 @@ def measure(options, name):
     try:
         row = {"name": name, "attack": attack.title, "before_mb": memory_mb(target.pid, "VmRSS")}
         run = Run(options, attack, target, target)
-        time.sleep(2)
+        time.sleep(5)
         row["survived"] = target.answers()
         if row["survived"]:
             info = target.info()
