@@ -35,7 +35,7 @@ bool sl_input_move(struct conn *c, enum sl_input_class to)
     bool reading = c->reading;
     if (c->input_class == to) return true;
     if (reading) sl_input_watch(c, false);
-    c->input_class = to;
+    c->input_class = (uint8_t)to;
     return !reading || sl_input_watch(c, true);
 }
 
