@@ -5,12 +5,13 @@
 
 #include "sluice.h"
 
-#define BITS_MIN 4u
+#define SLOTS_MIN 16u
+#define SLOTS_SMALL 1024u /* Up to here by powers of two: small tables change often. */
 #define STEP_SLOTS 16u
 
 /* A slot: 0 is empty; GONE was an item once; else a tag, and the item's number plus 2. */
 #define NUMBER_MASK 0xffffffffull
-#define TAG_BITS 32u
+#define SLOTS_MAX (1ull << 32) /* More than a tag can tell apart. */
 #define GONE 1ull
 #define NUMBER_FIRST 2u
 
@@ -21,7 +22,7 @@
 
 static size_t slots_of(const struct sl_index_table *t)
 {
-    return t->slots == NULL ? 0 : (size_t)1 << t->bits;
+    return t->size;
 }
 
 static uint64_t tag_of(uint64_t hash)
@@ -45,10 +46,15 @@ static bool is_item(uint64_t slot)
     return slot > GONE;
 }
 
-/* The highest bits of the tag: so a slot that moves to another table tells where to. */
+/* By the tag alone: so a slot that moves to another table tells where to. */
 static size_t home_of(const struct sl_index_table *t, uint64_t tag)
 {
-    return (size_t)(tag >> (64 - t->bits));
+    return (size_t)((tag >> 32) * t->size >> 32);
+}
+
+static size_t after(const struct sl_index_table *t, size_t at)
+{
+    return at + 1 == t->size ? 0 : at + 1;
 }
 
 /* --- Life ----------------------------------------------------------------- */
@@ -171,9 +177,9 @@ static void give_number(struct sl_index *x, uint32_t number)
 
 static void put(struct sl_index_table *t, uint64_t slot)
 {
-    size_t mask = slots_of(t) - 1, at = home_of(t, slot);
+    size_t at = home_of(t, slot);
     /* Not into the place of a removed one: it would have to be the first of its run. */
-    while (t->slots[at] != 0) at = (at + 1) & mask;
+    while (t->slots[at] != 0) at = after(t, at);
     t->slots[at] = slot;
     t->used++;
 }
@@ -183,9 +189,9 @@ static uint64_t *find(const struct sl_index *x, const struct sl_index_table *t,
                       const struct sl_bytes *key, const void *item, uint64_t hash)
 {
     if (t->slots == NULL) return NULL;
-    size_t mask = slots_of(t) - 1, at = home_of(t, hash);
+    size_t at = home_of(t, hash);
     uint64_t tag = tag_of(hash);
-    for (; t->slots[at] != 0; at = (at + 1) & mask) {
+    for (; t->slots[at] != 0; at = after(t, at)) {
         uint64_t slot = t->slots[at];
         if ((slot & ~NUMBER_MASK) != tag || !is_item(slot)) continue;
         void *there = item_of(x, slot);
@@ -225,22 +231,23 @@ void sl_index_step(struct sl_index *x)
 
 /* Slots for the items that are there and those that may come until all are moved: at most
  * half full then. */
-static uint32_t bits_for(size_t count, size_t slots_before)
+static size_t size_for(size_t count, size_t slots_before)
 {
-    uint32_t bits = BITS_MIN;
-    size_t coming = slots_before / STEP_SLOTS + 1;
-    while (((size_t)1 << bits) / 2 < count + coming && bits < TAG_BITS) bits++;
-    return bits;
+    size_t coming = slots_before / STEP_SLOTS + 1, want = 2 * (count + coming);
+    size_t size = SLOTS_MIN;
+    while (size < want && size < SLOTS_SMALL) size *= 2;
+    if (want > SLOTS_MAX) return SLOTS_MAX;
+    return want > size ? want : size;
 }
 
 static int begin_move(struct sl_index *x)
 {
-    uint32_t bits = bits_for(x->count, slots_of(&x->now));
-    uint64_t *slots = calloc((size_t)1 << bits, sizeof *slots);
+    size_t size = size_for(x->count, slots_of(&x->now));
+    uint64_t *slots = calloc(size, sizeof *slots);
     if (slots == NULL) return SLUICE_ENOMEM;
     x->before = x->now;
     x->moved = 0;
-    x->now = (struct sl_index_table){.slots = slots, .bits = bits};
+    x->now = (struct sl_index_table){.slots = slots, .size = size};
     if (x->before.slots == NULL) x->before = (struct sl_index_table){0};
     return SLUICE_OK;
 }
@@ -254,7 +261,7 @@ static bool is_full(const struct sl_index_table *t, size_t coming)
 
 static bool is_sparse(const struct sl_index *x)
 {
-    return x->now.bits > BITS_MIN && x->count < slots_of(&x->now) / 8;
+    return x->now.size > SLOTS_MIN && x->count < slots_of(&x->now) / 8;
 }
 
 int sl_index_reserve(struct sl_index *x)
@@ -296,11 +303,11 @@ void sl_index_remove(struct sl_index *x, const void *item, uint64_t hash)
     x->count--;
     /* Where the next is empty, nobody's search goes through here: so it may be empty too. */
     if (slot >= x->now.slots && slot < x->now.slots + slots_of(&x->now)) {
-        size_t mask = slots_of(&x->now) - 1, at = (size_t)(slot - x->now.slots);
-        while (x->now.slots[at] == GONE && x->now.slots[(at + 1) & mask] == 0) {
+        size_t at = (size_t)(slot - x->now.slots);
+        while (x->now.slots[at] == GONE && x->now.slots[after(&x->now, at)] == 0) {
             x->now.slots[at] = 0;
             x->now.used--;
-            at = (at - 1) & mask;
+            at = at == 0 ? x->now.size - 1 : at - 1;
         }
     }
     if (x->before.slots != NULL) sl_index_step(x);

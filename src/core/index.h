@@ -1,8 +1,8 @@
 /* index.h - from a key to what is known of it: open addressing, eight bytes a slot.
  *
  * Each item has a number as long as it is here. Numbers lead to items through chunks of
- * pointers. A slot is the upper half of the key's hash and the item's number; the highest
- * bits of the hash say where a search for it begins.
+ * pointers. A slot is the upper half of the key's hash and the item's number; that half,
+ * as a fraction of the table, says where a search for it begins.
  *
  * A scan goes through the numbers. So it survives growth, shrinking and moving, and what
  * it shows to a client says nothing about hashes: a client that knew which keys have
@@ -26,8 +26,8 @@ struct sl_index_kind {
 
 struct sl_index_table {
     uint64_t *slots;
-    uint32_t bits; /* 2^bits slots. */
-    size_t used;   /* Slots that are not empty, those of removed items included. */
+    size_t size; /* Slots. */
+    size_t used; /* Slots that are not empty, those of removed items included. */
 };
 
 #define SL_INDEX_CHUNK 64u

@@ -240,7 +240,7 @@ static void keys_that_collide_in_xxh3_do_not_collide_here(void **state)
     /* The longest row of slots that a search may have to go through. */
     const struct sl_index_table *now = &t->index.now;
     size_t run = 0, longest = 0;
-    for (size_t at = 0; at < (size_t)1 << now->bits; at++) {
+    for (size_t at = 0; at < now->size; at++) {
         run = now->slots[at] == 0 ? 0 : run + 1;
         if (run > longest) longest = run;
     }
