@@ -15,6 +15,7 @@
 #define PARTIAL_BYTES_MIN 16384u /* Nor is a smaller partial command. */
 #define MARGIN 16u               /* Buffers may use a 16th above memory-max. */
 #define TRIM_BYTES_MIN (16u << 20)
+#define TRIM_AGAIN_MS 5000
 
 /* --- How much it is ---------------------------------------------------------- */
 
@@ -145,13 +146,34 @@ void sl_memory_setup(void)
     mallopt(M_TRIM_THRESHOLD, TOP_BYTES_MAX);
 }
 
+/* What the system has given us, without files that are mapped. */
+static size_t private_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    size_t all, resident = 0, shared = 0;
+    if (f == NULL) return 0;
+    if (fscanf(f, "%zu %zu %zu", &all, &resident, &shared) != 3) resident = shared;
+    fclose(f);
+    return (resident - shared) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Much of it is not used: freed, or never counted, like results that the store had read and
+ * nobody was there to hear. */
+static bool has_gaps(const struct server *s, size_t used)
+{
+    return s->now.ms - s->trimmed_ms >= TRIM_AGAIN_MS &&
+           private_bytes() > 2 * used + 4 * (size_t)TRIM_BYTES_MIN;
+}
+
 /* malloc_trim() walks through all that is free: so only when that has become much. */
 void sl_memory_second(struct server *s)
 {
     size_t used = sl_memory_used(s);
     if (s->memory_peak < used) s->memory_peak = used;
-    if (s->memory_peak - used < TRIM_BYTES_MIN || used > s->memory_peak / 2) return;
+    bool fell = s->memory_peak - used >= TRIM_BYTES_MIN && used <= s->memory_peak / 2;
+    if (!fell && !has_gaps(s, used)) return;
     s->memory_peak = used;
+    s->trimmed_ms = s->now.ms;
 #ifndef MUT_NOTRIM
     malloc_trim(0);
 #endif

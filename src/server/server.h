@@ -70,6 +70,7 @@ struct server {
         drain_words; /* Of all patterns of DRAIN: steps that a byte of a key takes. */
     size_t buffer_bytes; /* Of connections: partial commands and unread output. */
     size_t memory_peak;  /* The most kept for clients since memory was last trimmed. */
+    sl_ms trimmed_ms;    /* When it was. */
     bool memory_due;     /* It is to be looked at in the next turn. */
     bool memory_full;    /* Nothing that creates state is done. */
     struct sl_stats stats;
