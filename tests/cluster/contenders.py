@@ -7,8 +7,9 @@ Votes can be split between requests that arrive together, above all when one nod
 dead and both others must agree. Each try uses a new key and sends all requests at once.
 
     without WAIT   exactly one request is granted, and all others receive nil
-    with WAIT      somebody is granted the key, never two at a time, and nobody receives nil
-                   before the time that it gave has passed on the client's clock
+    with WAIT      somebody is granted the key, and nobody receives nil before the time that it
+                   gave has passed on the client's clock. Each holder releases at once, before
+                   the next reply is read: two holders at once are looked for by faults.py
 
 A request that receives NOQUORUM because the machine stalled, so that votes came too late, is
 counted and shows nothing; few tries may have one.
