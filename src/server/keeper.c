@@ -11,6 +11,8 @@
 
 #define CYCLES_KEPT 8u
 #define REIGNS_KEPT 8u
+#define SCANS_AT_ONCE \
+    2u /* Rows of more are not read ahead of what the loop can send. */
 
 _Static_assert(SL_ENGINE_NAME_BYTES_MAX == 509, "settings.def: tx-name-bytes-max");
 _Static_assert(SL_ENGINE_REQUEST_BYTES_MAX == 511,
@@ -25,8 +27,10 @@ struct sl_keep {
     bool closing;                     /* The engine takes no more orders. */
     char damage[SL_ENGINE_WHY_BYTES]; /* Why the store is not used; "": it is. */
     uv_poll_t poll;
-    size_t ordered; /* Of the engine, and not done; */
-    size_t commits; /* those of them that are commits. */
+    size_t ordered;               /* Of the engine, and not done; */
+    size_t commits;               /* those of them that are commits, */
+    size_t scans;                 /* and scans that the engine has. */
+    struct sl_list scans_waiting; /* Scans that it does not have yet. */
     struct old {
         struct sl_keeper *keeper; /* Deposed, and waiting for the engine; or NULL. */
         uint64_t term;
@@ -44,7 +48,8 @@ struct sl_keep {
 /* An order on its way, with all that it points to. */
 struct work {
     struct sl_engine_op op;
-    uint64_t reign; /* In a cluster: of which term's keeper. */
+    struct sl_list waiting; /* In scans_waiting. */
+    uint64_t reign;         /* In a cluster: of which term's keeper. */
     uint64_t number;
     struct sl_write writes[];
 };
@@ -99,12 +104,41 @@ static void done_of_old(struct server *s, const struct work *w)
     }
 }
 
+/* The rows of a scan are in memory from when the engine has read them until their reply is
+ * sent. The engine reads faster than clients do, so it gets only a few scans at a time. */
+static void submit(struct server *s, struct work *w)
+{
+    struct sl_keep *k = s->keep;
+    bool waits = w->op.type == SL_OP_SCAN && k->scans >= SCANS_AT_ONCE;
+#ifdef MUT_SCANSATONCE
+    waits = false;
+#endif
+    if (waits) {
+        sl_list_append(&k->scans_waiting, &w->waiting);
+        return;
+    }
+    if (w->op.type == SL_OP_SCAN) k->scans++;
+    sl_keep_submit(s, &w->op);
+}
+
+/* The engine has done a scan, and can get the next. */
+static void scan_done(struct server *s)
+{
+    struct sl_keep *k = s->keep;
+    k->scans--;
+    if (k->closing || sl_list_empty(&k->scans_waiting)) return;
+    struct work *next = sl_entry_of(k->scans_waiting.next, struct work, waiting);
+    sl_list_remove(&next->waiting);
+    submit(s, next);
+}
+
 static void done(struct sl_engine_op *op)
 {
     struct work *w = sl_entry_of(op, struct work, op);
     struct server *s = op->owner;
     struct sl_keep *k = s->keep;
     if (op->type == SL_OP_COMMIT) k->commits--;
+    if (op->type == SL_OP_SCAN) scan_done(s);
     say_done(s, op);
     if (k->keeper == NULL || w->reign != k->term) done_of_old(s, w);
     else {
@@ -190,7 +224,7 @@ static void order(struct server *s, const struct sl_keeper_order *o)
     w->op.done = done;
     k->ordered++;
     if (o->type == SL_KO_COMMIT) k->commits++;
-    sl_keep_submit(s, &w->op);
+    submit(s, w);
 }
 
 static void on_engine(uv_poll_t *handle, int status, int events)
@@ -597,11 +631,17 @@ static int open_etcd(struct server *s)
     return 0;
 }
 
+static bool make_keep(struct server *s)
+{
+    s->keep = calloc(1, sizeof *s->keep);
+    if (s->keep != NULL) sl_list_init(&s->keep->scans_waiting);
+    return s->keep != NULL;
+}
+
 static int start_etcd(struct server *s)
 {
     if (s->settings->engine != SL_ENGINE_ETCD) return 0;
-    s->keep = calloc(1, sizeof *s->keep);
-    if (s->keep == NULL) return fail("cannot start", "", "out of memory");
+    if (!make_keep(s)) return fail("cannot start", "", "out of memory");
     return open_etcd(s);
 }
 
@@ -616,8 +656,7 @@ int sl_keep_start(struct server *s)
         return wanted ? fail("engine: lmdb needs a folder for data: --data FOLDER", "",
                              "there is none")
                       : 0;
-    s->keep = calloc(1, sizeof *s->keep);
-    if (s->keep == NULL) return fail("cannot start", v.folder, "out of memory");
+    if (!make_keep(s)) return fail("cannot start", v.folder, "out of memory");
     return open_store(s, v.folder);
 }
 
@@ -641,6 +680,11 @@ void sl_keep_stop(struct server *s)
 #endif
     sl_engine_close(engine); /* It calls `done` of what it was asked before. */
     k->engine = NULL;
+    while (!sl_list_empty(&k->scans_waiting)) {
+        struct work *w = sl_entry_of(k->scans_waiting.next, struct work, waiting);
+        sl_list_remove(&w->waiting);
+        free(w);
+    }
 }
 
 /* --- Ask ---------------------------------------------------------------------------------------- */

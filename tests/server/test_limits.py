@@ -574,6 +574,33 @@ def memory_max_of_output_that_is_not_read(t):
     t.until(lambda: not isinstance(ask("ACQUIRE", "k", "PER", 1000), Error), "when they are gone it grants")
 
 
+def peak_bytes(s):
+    with open("/proc/%d/status" % s.pid) as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM"))
+
+
+@test
+def memory_max_of_scans_at_once(t):
+    """The store reads faster than the loop sends: it is asked for a few scans at a time."""
+    s = t.server("--memory-max", "24m", "--data", t.path("data"), "--linger", "0")
+    ask = s.client()
+    check_that(not isinstance(ask("TX.BEGIN"), Error), "a transaction")
+    for i in range(450):
+        check(ask("TX.PUT", "flood", "k%d" % i, "v" * 16000), "OK")
+    check_that(ask("TX.COMMIT") > 0, "committed")
+    some = [deaf(s) for _ in range(80)]
+    for c in some:
+        c.send("TX.BEGIN")
+        c.reply()
+    for c in some:
+        c.send("TX.SCAN", "flood")
+    t.until(lambda: s.number("memory_closes", ask) > 60, "most of them are closed")
+    check_that(peak_bytes(s) < 160 * MB, "%d bytes of memory at most" % peak_bytes(s))
+    for c in some:
+        c.close()
+    t.until(lambda: not isinstance(ask("ACQUIRE", "k", "PER", 1000), Error), "when they are gone it grants")
+
+
 @test
 def memory_max_of_partial_commands(t):
     s = t.server("--memory-max", "8m")
