@@ -57,7 +57,7 @@ void sl_dispatch_setup(void)
     }
 }
 
-bool sl_is_word(struct sl_bytes b, const char *word)
+bool sl_word_matches(struct sl_bytes b, const char *word)
 {
     for (size_t i = 0; i < b.n; i++) {
         if (b.at[i] == word[i] && word[i] != '\0') continue; /* As most write it. */
@@ -161,8 +161,8 @@ static bool refuses(struct call *call)
 {
     struct sl_bytes name = call->at[0];
     bool multi = sl_is_word(name, "MULTI");
-    bool end = sl_is_word(name, "EXEC") || sl_is_word(name, "DISCARD");
     if (!call->c->authed || (!multi && !call->c->in_multi)) return false;
+    bool end = sl_is_word(name, "EXEC") || sl_is_word(name, "DISCARD");
     if (sl_is_word(name, "RESET") || sl_is_word(name, "QUIT"))
         call->c->in_multi = false;
     if (!multi && !call->c->in_multi) return false;
@@ -186,11 +186,12 @@ static void run(struct call *call, const struct command *command)
     bool enough = call->n >= command->min &&
                   (command->max == 0 || call->n <= command->max);
     if (sl_table_due(call->s->table) <= call->s->now.ms) sl_effects_tell(call->s);
-    if (sl_cluster_due(call->s) <= call->s->now.ms) sl_cluster_tell(call->s);
-    if (sl_keep_due(call->s) <= call->s->now.ms) sl_keep_tell(call->s);
+    struct server *s = call->s;
+    if (s->cluster != NULL && sl_cluster_due(s) <= s->now.ms) sl_cluster_tell(s);
+    if (s->keep != NULL && sl_keep_due(s) <= s->now.ms) sl_keep_tell(s);
     if (enough) command->run(call);
     else say_arity(call, command);
-    sl_relay_ran(call, command);
+    if (s->relay != NULL) sl_relay_ran(call, command);
 }
 
 void sl_dispatch(struct conn *c, const struct sl_args *args)
@@ -206,8 +207,9 @@ void sl_dispatch(struct conn *c, const struct sl_args *args)
     /* MULTI is none of our commands. */
     if ((command == NULL || c->in_multi) && refuses(&call)) return;
     if (command != NULL) {
-        if (may_ask(&call, command) && sl_relay_here(&call, command))
-            run(&call, command);
+        bool here = may_ask(&call, command);
+        if (here && call.s->relay != NULL) here = sl_relay_here(&call, command);
+        if (here) run(&call, command);
     } else if (is_web(args->at[0])) hang_up_on_web(&call);
     else if (!c->authed)
         sl_say(&call, "NOAUTH", "Authentication required: AUTH password");

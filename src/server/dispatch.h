@@ -55,7 +55,13 @@ const struct command *sl_command_find(struct sl_bytes name);
 /* --- Words of a command --------------------------------------------------- */
 
 /* Case does not matter in what we have names for. */
-bool sl_is_word(struct sl_bytes b, const char *word);
+bool sl_word_matches(struct sl_bytes b, const char *word);
+
+/* Most differ in their first byte, and most of what is compared on the way to a lock does. */
+static inline bool sl_is_word(struct sl_bytes b, const char *word)
+{
+    return b.n > 0 && ((b.at[0] ^ word[0]) & 0x5f) == 0 && sl_word_matches(b, word);
+}
 
 /* Whether the first argument is a key; if not, it was said why. */
 bool sl_good_key(struct call *call);

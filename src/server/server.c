@@ -58,11 +58,11 @@ bool sl_server_turn_is_long(const struct server *s)
 /* When something is due next: a lease, a wait, one that lingers, a node, a transaction. */
 static sl_ms next_due(const struct server *s)
 {
-    sl_ms due = sl_table_due(s->table), of_node = sl_cluster_due(s);
-    if (of_node < due) due = of_node;
-    if (sl_keep_due(s) < due) due = sl_keep_due(s);
-    if (sl_relay_due(s) < due) due = sl_relay_due(s);
-    if (sl_auth_due(s) < due) due = sl_auth_due(s);
+    sl_ms due = sl_table_due(s->table), other;
+    if (s->cluster != NULL && (other = sl_cluster_due(s)) < due) due = other;
+    if (s->keep != NULL && (other = sl_keep_due(s)) < due) due = other;
+    if (s->relay != NULL && (other = sl_relay_due(s)) < due) due = other;
+    if ((other = sl_auth_due(s)) < due) due = other;
     if (sl_list_empty(&s->lingering)) return due;
     sl_ms first =
         sl_entry_of(s->lingering.next, struct session, lingering)->linger_end_ms;
@@ -193,10 +193,10 @@ static void flush_dirty(struct server *s)
 
 static bool tell_all(struct server *s)
 {
-    bool all_told = sl_relay_tell(s);
+    bool all_told = s->relay == NULL || sl_relay_tell(s);
     all_told = sl_effects_tell(s) && all_told;
-    all_told = sl_cluster_tell(s) && all_told;
-    return sl_keep_tell(s) && all_told;
+    if (s->cluster != NULL) all_told = sl_cluster_tell(s) && all_told;
+    return (s->keep == NULL || sl_keep_tell(s)) && all_told;
 }
 
 void sl_server_settle(struct server *s)

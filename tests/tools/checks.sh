@@ -113,6 +113,45 @@ echo 'int sluice_a(void){return 0;} int sluice_b(void){return 0;}' |
     library -Wl,--no-as-needed -lm
 fails "symbols: a second library" 'needs: libm' symbols
 
+# ---- check_hardening.sh ----
+
+# main() copies what it is given into an array, by a function of libc that can be fortified.
+sample() { # sample FLAG...: a program with all protections, but for what the flags undo
+    local cet=-fcf-protection
+    [ "$(uname -m)" = x86_64 ] || cet=-mbranch-protection=standard
+    fresh
+    "${CC:-cc}" -O2 -fPIE -pie -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 \
+        $cet -Wl,-z,relro,-z,now,-z,noexecstack "$@" -x c - -o "$tree/program" <<'END'
+#include <stdio.h>
+#include <string.h>
+int main(int argc, char **argv)
+{
+    char text[64];
+    snprintf(text, (size_t)argc * 8, "%s", argv[0]);
+    return puts(text) < 0;
+}
+END
+}
+hardening() { tools/check_hardening.sh "$tree/program"; }
+sample
+passes "hardening: a program with all of it is fine" hardening
+sample -no-pie -fno-pie
+fails "hardening: no PIE" 'no PIE' hardening
+sample -Wl,-z,norelro
+fails "hardening: no RELRO" 'no RELRO' hardening
+sample -Wl,-z,lazy
+fails "hardening: no BIND_NOW" 'no BIND_NOW' hardening
+sample -Wl,-z,execstack
+fails "hardening: an executable stack" 'the stack is executable' hardening
+sample -fno-stack-protector
+fails "hardening: no stack protector" 'no stack protector' hardening
+sample -U_FORTIFY_SOURCE
+fails "hardening: nothing is fortified" 'no fortified function' hardening
+if [ "$(uname -m)" = x86_64 ]; then sample -fcf-protection=none; else sample -mbranch-protection=none; fi
+fails "hardening: no landing pads" 'no CET\|no BTI' hardening
+echo text | put program
+fails "hardening: a text is no program" 'not a program or library' hardening
+
 # ---- check_words.sh ----
 
 words() { tools/check_words.sh "$tree"; }
