@@ -104,11 +104,14 @@ static void on_nonsense(MDB_env *env, const char *where)
     fprintf(stderr, "the file %s is damaged (sluice store check); LMDB says: ", path);
 }
 
-/* LMDB would follow it, and write somewhere else. */
+/* LMDB would follow a link, and write somewhere else: to its lock even as a reader. */
 static bool is_link(const char *path)
 {
+    char lock[PATH_MAX];
     struct stat st;
-    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) return true;
+    int n = snprintf(lock, sizeof lock, "%s-lock", path);
+    return n < (int)sizeof lock && lstat(lock, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
 static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
@@ -117,6 +120,7 @@ static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
 #ifdef MUT_NOSYNC
     flags |= MDB_NOSYNC;
 #endif
+    if (is_link(path)) return ELOOP;
     int rc = mdb_env_create(&s->env), dead;
     if (rc != 0) {
         s->env = NULL;
@@ -128,7 +132,6 @@ static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
     if (bytes_max > 0) {
         if ((rc = mdb_env_set_mapsize(s->env, bytes_max)) != 0) return rc;
         if ((rc = make_lock(path)) != 0) return rc;
-        if (is_link(path)) return ELOOP;
     }
     if ((rc = mdb_env_open(s->env, path, flags, 0600)) != 0) return rc;
     if (mdb_env_get_maxkeysize(s->env) < SL_STORE_KEY_MAX) return MDB_VERSION_MISMATCH;
