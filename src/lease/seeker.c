@@ -4,7 +4,8 @@
 
 #include "lease/node_inside.h"
 
-#define TRIES_MAX 6 /* Of one whose fences are too low, without a pause. */
+#define TRIES_MAX 6   /* Of one whose fences are too low, without a pause. */
+#define ROUNDS_MAX 24 /* Of one request that does not wait, in all. */
 #define PATIENCE 3 /* Times the time for answers: then a node that hangs is given up. */
 #define RETRY_MS 250     /* Who waits asks again after that, and as much by chance, */
 #define SPLIT_MS_MAX 256 /* after split votes at most so much later: */
@@ -336,7 +337,7 @@ static void try_again(struct sl_node *n, struct sl_request *r, sl_ms at_ms)
 static bool ask_again_for_list(struct sl_node *n, struct sl_now now,
                                struct sl_request *r, const struct count *c)
 {
-    if (c->stranger == 0 || r->tries > 4 * TRIES_MAX) return false;
+    if (c->stranger == 0 || r->tries > ROUNDS_MAX) return false;
     try_again(n, r, now.ms + STRANGER_MS);
     return true;
 }
@@ -731,6 +732,14 @@ static bool is_undecided(const struct sl_node *n, struct sl_now now,
                                      : is_contest_open(n, now, r);
 }
 
+/* All requests that competed with it have gone, and no lease is known: the key may be free. So
+ * it asks again, however long the contest has lasted. */
+static bool has_outlasted_rivals(const struct sl_request *r, const struct count *c)
+{
+    return r->outcome == SL_OUT_UNCLEAR && r->contest_ms != SL_NEVER &&
+           c->rivals == 0 && c->granted == 0 && r->tries < ROUNDS_MAX;
+}
+
 static void failed(struct sl_node *n, struct sl_now now, struct sl_request *r,
                    const struct count *c)
 {
@@ -746,7 +755,8 @@ static void failed(struct sl_node *n, struct sl_now now, struct sl_request *r,
     } else if (c->big > c->members - c->majority) finish_for_size(n, now, r);
     else if (c->full > c->members - c->majority) sl_finish(n, now, r, SLUICE_EKEYS);
     else if (c->stranger > 0 && ask_again_for_list(n, now, r, c)) return;
-    else if (is_time_over(r, now) && !is_undecided(n, now, r))
+    else if (is_time_over(r, now) && !is_undecided(n, now, r) &&
+             !has_outlasted_rivals(r, c))
         give_no_more(n, now, r, c);
     else try_again(n, r, when_to_retry(n, now, r, c));
 }
