@@ -396,7 +396,7 @@ static size_t find_room(struct conn *c, char **at)
 static inline void count_buffers(struct conn *c)
 {
     struct server *s = c->server;
-    size_t bytes = c->sending != NULL ? c->sending_bytes + c->out.n : 0;
+    size_t bytes = c->sending != NULL ? c->sending_bytes + c->out.size : 0;
     if (c->reader != NULL) bytes += sl_resp_reader_bytes(c->reader);
     if (bytes == c->counted_bytes) return;
     s->memory_due |= bytes > c->counted_bytes + LOOK_BYTES;
@@ -665,12 +665,19 @@ static void on_written(uv_write_t *req, int status)
 static void send_rest(struct conn *c, size_t done)
 {
     size_t n;
-    c->sending = sl_resp_take(&c->out, &n);
+    char *all = sl_resp_take(&c->out, &n), *rest = NULL;
     c->sending_bytes = n - done;
+    /* The part that was sent is not kept: a client that does not read would make the server
+     * keep megabytes for a few bytes that are counted. */
+    memmove(all, all + done, c->sending_bytes);
+#ifndef MUT_SENTKEPT
+    rest = realloc(all, c->sending_bytes);
+#endif
+    c->sending = rest != NULL ? rest : all;
     c->out.bytes_max -= c->sending_bytes;
     count_buffers(c);
     c->write.data = c;
-    uv_buf_t buf = {.base = c->sending + done, .len = n - done};
+    uv_buf_t buf = {.base = c->sending, .len = c->sending_bytes};
     if (uv_write(&c->write, &c->uv.stream, &buf, 1, on_written) != 0)
         sl_conn_close(c, SL_WAS_CUT);
 }

@@ -602,6 +602,28 @@ def memory_max_of_scans_at_once(t):
 
 
 @test
+def memory_that_is_kept_for_a_reply_is_what_is_not_sent(t):
+    """The system takes the larger part of each reply, and the client reads nothing."""
+    s = t.server("--memory-max", "64m", "--data", t.path("data"), "--linger", "0")
+    ask = s.client()
+    check_that(not isinstance(ask("TX.BEGIN"), Error), "a transaction")
+    for i in range(200):
+        check(ask("TX.PUT", "flood", "k%d" % i, "v" * 16000), "OK")
+    check_that(ask("TX.COMMIT") > 0, "committed")
+    some = [deaf(s) for _ in range(100)]
+    for c in some:
+        c.send("TX.BEGIN")
+        c.reply()
+        c.send("TX.SCAN", "flood")
+    t.until(lambda: s.number("transaction_locks", ask) >= 100 or s.number("memory_closes", ask) > 0, "all are sent")
+    t.until(lambda: s.number("blocked_clients", ask) == 0, "all are answered")
+    kept, counted = s.rss_bytes(), s.number("client_bytes", ask)
+    check_that(kept < 2 * counted + 64 * MB, "%d bytes of memory for %d that are counted" % (kept, counted))
+    for c in some:
+        c.close()
+
+
+@test
 def memory_max_of_partial_commands(t):
     s = t.server("--memory-max", "8m")
     ask = s.client()
