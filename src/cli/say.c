@@ -115,7 +115,9 @@ void cli_expect_cut(void)
     struct sigaction now;
     const struct sigaction cut = {.sa_handler = on_cut};
     snprintf(cut_line, sizeof cut_line,
-             "%s: the segment was truncated while it was in use\n", speaker);
+             "%s: the segment was truncated while in use; remove its file when no "
+             "process uses it\n",
+             speaker);
     /* Nothing else is changed for the command that we execute: a handler is not
      * inherited. */
     if (sigaction(SIGBUS, NULL, &now) == 0 && now.sa_handler == SIG_DFL)

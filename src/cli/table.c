@@ -8,8 +8,8 @@
 #define JSON_OPTION {OPT_JSON, "", "json", NULL, WORD_NONE, "print JSON", "Print one JSON document."}
 #define MODE_OPTION {OPT_MODE, "", "mode", "OCTAL", WORD_TEXT, "permissions of a segment that is made (0600)", \
     "Permissions of a segment that is made, 0600 by default.\n" \
-    "With bits for group or others segments of other users are accepted too:\n" \
-    "use them only if you trust everybody who can write to the segment."}
+    "With bits for the group or others, segments of other users are accepted too:\n" \
+    "set them only if you trust everyone who can write to the segment."}
 #define END_OPTION {0, NULL, NULL, NULL, WORD_NONE, NULL, NULL}
 
 static const struct cli_option run_options[] = {

@@ -72,8 +72,9 @@ static const char *words_of(int rc)
 
 static int refuse(const char *path, int rc, char *why, size_t why_bytes)
 {
-    const char *words = rc == ELOOP ? "is a symbolic link; put the file itself there"
-                                    : words_of(rc);
+    const char *words = rc == ELOOP
+                            ? "is a symbolic link; replace it with the file itself"
+                            : words_of(rc);
     if (words != NULL) snprintf(why, why_bytes, "the file %s %s", path, words);
     else snprintf(why, why_bytes, "the file %s: %s", path, mdb_strerror(rc));
     return sl_store_status(rc);

@@ -1,8 +1,9 @@
-/* store_pages.c - every page of the file, before LMDB maps it.
+/* store_pages.c - checks every page of the file before LMDB maps it.
  *
- * LMDB believes what its pages say: a damaged one leads it out of the map, in circles, or over
- * pages that are in use. So we walk through the whole file ourselves, believing nothing. Each
- * page is met at most once, so the walk ends. What passes is what LMDB can read and write:
+ * LMDB trusts its pages: a damaged one can make it read outside the map, loop for ever, or
+ * overwrite pages that are in use. So we walk through the whole file ourselves and trust no
+ * number in it. We visit each page at most once, so the walk ends. LMDB can read and write a
+ * file that passes:
  *
  *     page 0, 1     metas; the newer one names the roots of two trees
  *     main tree     names of our databases -> their roots
@@ -13,8 +14,8 @@
  *                   in a branch the value is a page: flags are its highest bits; in a leaf a
  *                   large value is the number of its own pages
  *
- * This is the layout of LMDB 0.9, as mdb.c describes it. Contents of records have sums of
- * their own (store_check.c). */
+ * This is the layout of LMDB 0.9, as mdb.c describes it. Records have checksums of their own
+ * (store_check.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -75,12 +76,12 @@ struct walk {
     size_t file_bytes, page_bytes;
     struct meta meta; /* The newer one. */
     unsigned char *taken;
-    uint32_t names; /* Databases of ours that were met. */
+    uint32_t names; /* Bits of our databases that we have found. */
     char *why;
     size_t why_bytes;
 };
 
-/* One tree: what it says of itself, and what was met. */
+/* One tree: the counts that it states, and those that we found. */
 struct visit {
     struct walk *walk;
     const char *name;
@@ -107,7 +108,7 @@ static int take_page(struct walk *w, size_t number)
     if (number > w->meta.last) return 0;
 #endif
     if (number < 2 || number > w->meta.last)
-        return broken(w, "there is no page %zu", number);
+        return broken(w, "page %zu does not exist", number);
     unsigned char bit = (unsigned char)(1u << number % 8);
 #ifdef MUT_PAGETWICE
     return 0;
@@ -124,9 +125,10 @@ static int read_page(struct walk *w, size_t number, struct head *head)
     int rc = take_page(w, number);
     if (rc != 0) return rc;
     if (number >= w->file_bytes / w->page_bytes)
-        return broken(w, "page %zu is behind the end of the file", number);
+        return broken(w, "page %zu is beyond the end of the file", number);
     memcpy(head, w->map + number * w->page_bytes, sizeof *head);
-    if (head->number != number) return broken(w, "page %zu is not itself", number);
+    if (head->number != number)
+        return broken(w, "page %zu has a wrong page number", number);
     return 0;
 }
 
@@ -142,7 +144,7 @@ static int read_large(struct visit *v, struct sl_bytes *value)
     size_t in_file = w->file_bytes / w->page_bytes - number;
     if (head.flags != OVERFLOW || head.pages == 0 || head.pages > in_file ||
         bytes > head.pages * w->page_bytes - sizeof head)
-        return broken(w, "page %zu is no large value", number);
+        return broken(w, "page %zu is not an overflow page", number);
     for (size_t i = 1; i < head.pages; i++)
         if ((rc = take_page(w, number + i)) != 0) return rc;
     v->met.overflows += head.pages;
@@ -191,7 +193,7 @@ static int read_node(struct visit *v, struct page *p, uint32_t i, struct node *o
     struct walk *w = v->walk;
     size_t at = u16_at(p->at + sizeof(struct head) + 2 * (size_t)i), bytes;
     if (at < p->upper || at % 2 != 0 || at + NODE_BYTES > w->page_bytes)
-        return broken(w, "page %zu: node %u is elsewhere", p->number, i);
+        return broken(w, "page %zu: node %u has an invalid offset", p->number, i);
     const char *node = p->at + at;
     uint32_t words[4] = {u16_at(node), u16_at(node + 2), u16_at(node + 4),
                          u16_at(node + 6)};
@@ -205,12 +207,15 @@ static int read_node(struct visit *v, struct page *p, uint32_t i, struct node *o
     out->child = p->leaf ? 0 : (size_t)low | (size_t)words[2] << 16 << 16;
     bytes = !p->leaf ? 0 : (out->flags & BIG) != 0 ? sizeof(size_t) : low;
     if (out->flags != 0 && out->flags != BIG && out->flags != SUB)
-        return broken(w, "page %zu: node %u has flags %u", p->number, i, out->flags);
+        return broken(w, "page %zu: node %u has invalid flags %u", p->number, i,
+                      out->flags);
     if (key > SL_STORE_KEY_MAX || (key == 0 && (p->leaf || i > 0)))
-        return broken(w, "page %zu: key %u has %zu bytes", p->number, i, key);
+        return broken(w, "page %zu: key %u has an invalid length of %zu bytes",
+                      p->number, i, key);
     if (bytes > w->page_bytes || at + NODE_BYTES + key + bytes > w->page_bytes ||
         !take_bytes(p, at, NODE_BYTES + key + bytes))
-        return broken(w, "page %zu: node %u does not fit", p->number, i);
+        return broken(w, "page %zu: node %u is too long or overlaps another node",
+                      p->number, i);
     out->key = (struct sl_bytes){node + NODE_BYTES, key};
     out->value = (struct sl_bytes){node + NODE_BYTES + key, low};
     return 0;
@@ -228,12 +233,12 @@ static int compare(const struct visit *v, struct sl_bytes a, struct sl_bytes b)
     return x < y ? -1 : x > y;
 }
 
-/* Whether a key stands where it should: from low, below high; NULL: any. */
+/* Whether a key is in order: at least low, and below high; NULL: no bound. */
 static int check_key(struct visit *v, const struct page *p, uint32_t i,
                      struct sl_bytes key, struct sl_bytes low, struct sl_bytes high)
 {
     if ((v->says.flags & INTEGER_KEY) != 0 && key.n != sizeof(size_t))
-        return broken(v->walk, "page %zu: key %u is no number", p->number, i);
+        return broken(v->walk, "page %zu: key %u is not an integer", p->number, i);
 #ifdef MUT_PAGEORDER
     return 0;
 #endif
@@ -262,17 +267,19 @@ static int begin_page(struct visit *v, struct page *p, size_t number, unsigned d
     p->at = w->map + number * w->page_bytes;
     p->leaf = depth == v->says.depth;
     if (head.flags != (p->leaf ? LEAF : BRANCH))
-        return broken(w, "%s: page %zu has flags %u", v->name, number, head.flags);
+        return broken(w, "%s: page %zu has invalid flags %u", v->name, number,
+                      head.flags);
     if (head.lower < sizeof head || head.lower % 2 != 0 || head.upper < head.lower ||
         head.upper > w->page_bytes)
-        return broken(w, "%s: page %zu has no room in it", v->name, number);
+        return broken(w, "%s: page %zu has invalid bounds", v->name, number);
     p->upper = head.upper;
     p->count = (head.lower - (uint32_t)sizeof head) / 2;
     memset(p->taken, 0, w->page_bytes / 2);
     if (p->leaf) v->met.leaves++;
     else v->met.branches++;
     if (p->count < (p->leaf ? 1 : 2))
-        return broken(w, "%s: page %zu has %u nodes", v->name, number, p->count);
+        return broken(w, "%s: page %zu has too few nodes (%u)", v->name, number,
+                      p->count);
     return 0;
 }
 
@@ -301,7 +308,7 @@ static int walk_nodes(struct visit *v, struct page *p, struct node *nodes,
         if (rc == 0 && (p->leaf || i > 0)) { /* The first of a branch has no key. */
             rc = check_key(v, p, i, n->key, before, high);
             if (rc == 0 && i > (p->leaf ? 0u : 1u) && compare(v, n->key, before) == 0)
-                rc = broken(v->walk, "page %zu: key %u is there twice", p->number, i);
+                rc = broken(v->walk, "page %zu: key %u is a duplicate", p->number, i);
             before = n->key;
         }
         if (rc == 0 && p->leaf) rc = read_leaf_node(v, n);
@@ -328,7 +335,7 @@ static int walk_tree(struct visit *v)
     const struct tree *says = &v->says, *met = &v->met;
     int rc = 0;
     if (says->depth > DEPTH_MAX || (says->depth == 0) != (says->root == NO_PAGE))
-        return broken(v->walk, "%s: its depth is %u", v->name, says->depth);
+        return broken(v->walk, "%s: invalid depth %u", v->name, says->depth);
     if (says->root != NO_PAGE) rc = walk_page(v, says->root, 1, any, any);
     if (rc != 0) return rc;
 #ifdef MUT_PAGECOUNT
@@ -336,8 +343,7 @@ static int walk_tree(struct visit *v)
 #endif
     if (says->branches != met->branches || says->leaves != met->leaves ||
         says->overflows != met->overflows || says->entries != met->entries)
-        return broken(v->walk, "%s: its pages and records are not as many as it says",
-                      v->name);
+        return broken(v->walk, "%s: wrong count of pages or records", v->name);
     return 0;
 }
 
@@ -348,7 +354,8 @@ static int take_record(struct visit *v, struct sl_bytes key, struct sl_bytes val
 {
     (void)key;
     (void)value;
-    return sub ? broken(v->walk, "%s: a record is a database", v->name) : 0;
+    return sub ? broken(v->walk, "%s: a record has the flag of a database", v->name)
+               : 0;
 }
 
 /* Pages that are free: how many, and their numbers, the largest first. */
@@ -361,11 +368,11 @@ static int take_free(struct visit *v, struct sl_bytes key, struct sl_bytes value
     if (value.n >= sizeof count) memcpy(&count, value.at, sizeof count);
     if (sub || txn > w->meta.txn || value.n < sizeof count ||
         count > value.n / sizeof number - 1)
-        return broken(w, "free: what transaction %zu freed is damaged", txn);
+        return broken(w, "free: the page list of transaction %zu is damaged", txn);
     for (size_t i = 1; i <= count; i++) {
         memcpy(&number, value.at + i * sizeof number, sizeof number);
         if (number >= before)
-            return broken(w, "free: page %zu is out of order", number);
+            return broken(w, "free: page %zu is out of order in its list", number);
         int rc = take_page(w, number);
         if (rc != 0) return rc;
         before = number;
@@ -378,15 +385,15 @@ static int take_database(struct visit *v, struct sl_bytes key, struct sl_bytes v
 {
     char name[16] = "";
     int i = sl_store_database(key);
-    if (i < 0) return 0; /* Whose is it? Its pages are not looked at. */
+    if (i < 0) return 0; /* Not ours: skip its pages. */
     struct visit below = {.walk = v->walk, .name = name, .one = take_record};
     memcpy(name, key.at, key.n < sizeof name ? key.n : sizeof name - 1);
     v->walk->names |= 1u << i;
     if (!sub || value.n != sizeof below.says)
-        return broken(v->walk, "%s: it is no database", name);
+        return broken(v->walk, "%s: not a database", name);
     memcpy(&below.says, value.at, sizeof below.says);
     if (below.says.flags != 0)
-        return broken(v->walk, "%s: its flags are %u", name, below.says.flags);
+        return broken(v->walk, "%s: invalid flags %u", name, below.says.flags);
     return walk_tree(&below);
 }
 
@@ -397,9 +404,9 @@ static int check_meta(struct walk *w, const struct meta *m, size_t at)
     size_t bytes = m->free.pad;
     if (bytes != w->page_bytes || m->txn % 2 != at || m->txn > TXN_MAX ||
         m->map_bytes > MAP_BYTES_MAX || m->last < 1 || m->last >= m->map_bytes / bytes)
-        return broken(w, "the page about all others, %zu, is damaged", at);
+        return broken(w, "meta page %zu is damaged", at);
     if ((m->free.flags & ~FILE_FLAGS) != INTEGER_KEY || m->main.flags != 0)
-        return broken(w, "the flags of page %zu are damaged", at);
+        return broken(w, "meta page %zu has invalid flags", at);
     return 0;
 }
 
@@ -408,8 +415,8 @@ static bool is_page_size(size_t n)
     return n >= 512 && n <= PAGE_BYTES_MAX && (n & (n - 1)) == 0;
 }
 
-/* Two pages about all others: the newer counts. Where one alone says that the file is LMDB's,
- * or of another version, that one or the other is damaged. */
+/* There are two meta pages, and the newer one counts. If only one of them has LMDB's magic
+ * number, or they differ in the version, one of them is damaged. */
 static int read_metas(struct walk *w)
 {
     struct meta metas[2] = {0};
@@ -431,7 +438,7 @@ static int read_metas(struct walk *w)
     for (size_t i = 0; i < 2; i++)
         if (metas[i].magic != MAGIC || metas[i].version != VERSION ||
             heads[i].flags != META || metas[i].free.pad != w->page_bytes)
-            return broken(w, "the page about all others, %zu, is damaged", i);
+            return broken(w, "meta page %zu is damaged", i);
     size_t newer = metas[0].txn < metas[1].txn ? 1 : 0;
     w->meta = metas[newer];
     return check_meta(w, &w->meta, newer);
@@ -447,7 +454,7 @@ static int walk_trees(struct walk *w)
     int named = __builtin_popcount(w->names), all = sl_store_database_count();
     if (rc == 0 && named < 2 && named < all) return MDB_INVALID;
     if (rc == 0 && (named != all || main.met.entries != (size_t)all))
-        rc = broken(w, "a database is missing, or there is one too many");
+        rc = broken(w, "a database is missing or unknown");
     return rc != 0 ? rc : walk_tree(&free_);
 }
 
@@ -467,7 +474,7 @@ static int walk_file(struct walk *w, int fd)
     struct stat st;
     if (fstat(fd, &st) != 0) return errno;
     if (!S_ISREG(st.st_mode)) return MDB_INVALID;
-    if (st.st_size == 0) return broken(w, "it is empty");
+    if (st.st_size == 0) return broken(w, "the file is empty");
     w->file_bytes = (size_t)st.st_size;
     void *map = mmap(NULL, w->file_bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED) return errno;

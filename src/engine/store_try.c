@@ -43,7 +43,7 @@ static void look(const char *folder, struct answer *a)
     if (a->status != pages && a->status != SLUICE_EVERSION) {
         /* The pages say that it is ours, or LMDB does. */
         a->status = SLUICE_ETRUNCATED;
-        snprintf(a->why, sizeof a->why, "its format cannot be read");
+        snprintf(a->why, sizeof a->why, "unknown format");
     }
 }
 
@@ -104,9 +104,10 @@ static int judge(const struct answer *a, ssize_t n, int ended, const char *folde
         return a->status;
     }
     if (n != (ssize_t)sizeof *a && WIFSIGNALED(ended))
-        snprintf(text, sizeof text, "reading it ended with signal %d", WTERMSIG(ended));
+        snprintf(text, sizeof text, "the check crashed with signal %d",
+                 WTERMSIG(ended));
     name_file(folder,
-              "is damaged; restore a copy, or save what can be read (sluice store "
+              "is damaged; restore a copy, or save what is readable (sluice store "
               "dump) and load it into an empty directory",
               n == (ssize_t)sizeof *a ? a->why : text, why, why_bytes);
     return SLUICE_ETRUNCATED;
@@ -122,10 +123,11 @@ static int wait_for(pid_t child, int from, const char *folder, sl_ms most_ms, ch
     if (!heard) kill(child, SIGKILL);
     while (waitpid(child, &ended, 0) < 0 && errno == EINTR) {}
     if (heard) return judge(&a, n, ended, folder, why, why_bytes);
-    name_file(folder,
-              "could not be checked in time; allow more (store-check-time), or look at "
-              "it (sluice store check)",
-              "", why, why_bytes);
+    name_file(
+        folder,
+        "could not be checked in time; raise store-check-time, or run sluice store "
+        "check",
+        "", why, why_bytes);
     return SLUICE_ETRUNCATED;
 }
 
@@ -143,7 +145,7 @@ int sl_engine_try_lmdb(const char *folder, sl_ms most_ms, char *why, size_t why_
                            : wait_for(child, ends[0], folder, most_ms, why, why_bytes);
     close(ends[0]);
     if (child < 0)
-        snprintf(why, why_bytes, "no process can be made to check the store: %s",
+        snprintf(why, why_bytes, "cannot start a process to check the store: %s",
                  strerror(rc));
     return status;
 }

@@ -134,7 +134,7 @@ static int too_large(struct sl_resp_reader *r, const char *error)
 {
     return fail(r, SLUICE_ETOOBIG,
                 r->limits.before_auth
-                    ? "Protocol error: the command is too large before AUTH "
+                    ? "Protocol error: the command is too long before AUTH "
                       "(auth-bytes-max)"
                     : error);
 }

@@ -58,8 +58,8 @@ static void why_waits(const struct why *why, const struct sl_view *v, char *out,
         snprintf(out, n,
                  why->new_keeper
                      ? "the keeper is new and waits for leases that the previous one "
-                       "granted: nothing is granted for %" PRId64 " ms"
-                     : "the server recovers from a crash: nothing is granted for "
+                       "granted: it grants nothing for %" PRId64 " ms"
+                     : "the server recovers from a crash: it grants nothing for "
                        "%" PRId64 " ms",
                  why->quiet_ms);
     else if (v->shared && l->held > 0)
@@ -175,10 +175,10 @@ static size_t sentences(const struct why *why, struct sl_resp_writer *out)
     if (why->quiet_ms > 0)
         snprintf(text[n++], 160,
                  why->new_keeper
-                     ? "the keeper is new and may not know all holders yet: nothing is "
-                       "granted for %" PRId64 " ms"
-                     : "the server recovers from a crash: who held it is not known, "
-                       "and nothing is granted for %" PRId64 " ms",
+                     ? "the keeper is new and may not know all holders yet: it grants "
+                       "nothing for %" PRId64 " ms"
+                     : "the server recovers from a crash and does not know the "
+                       "holders: it grants nothing for %" PRId64 " ms",
                  why->quiet_ms);
     else if (l->holders == 0) snprintf(text[n++], 160, "nobody holds it");
     else if (l->shared)

@@ -134,10 +134,10 @@ static bool may_grow(struct call *call)
     return true;
 #endif
     if (!is_reserved(call)) return true;
-    sl_say(
-        call, "LIMIT",
-        "there are as many connections as the server takes (connections-max); this one "
-        "is reserved for administration");
+    sl_say(call, "LIMIT",
+           "connections-max is reached, and this connection is reserved for "
+           "administration; "
+           "retry when another connection has closed");
     return false;
 }
 

@@ -35,8 +35,7 @@ static const char *advice(int error)
                    "another --data";
         case ELOOP:
             return "data: a file there is a symbolic link, and the server follows "
-                   "none; "
-                   "remove it, or choose another --data";
+                   "none; replace it with the file itself, or choose another --data";
         default: return "data: cannot write there";
     }
 }
@@ -139,7 +138,7 @@ static int choose(struct sl_folder *f, const struct sl_settings *set)
 
 /* --- Whose ------------------------------------------------------------------ */
 
-/* Somebody else who can write there could put other files in the place of ours. */
+/* Another user who can write to the directory could replace our files. */
 static int check_owner(const struct sl_folder *f)
 {
     struct stat st;
@@ -182,8 +181,8 @@ static int take(struct sl_folder *f)
                      O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (f->lock < 0) return sl_folder_fail_disk(f, errno);
     if (fstat(f->lock, &st) != 0 || !S_ISREG(st.st_mode))
-        return sl_folder_fail(f, "data: \"lock\" there is no regular file; remove it",
-                              "wrong type");
+        return sl_folder_fail(
+            f, "data: \"lock\" there is not a regular file; remove it", "wrong type");
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) return 1;
     return sl_folder_fail(f,
                           "data: another server uses this folder; stop it, or choose "

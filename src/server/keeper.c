@@ -502,12 +502,12 @@ static void claim(struct server *s)
     }
 }
 
-/* A damaged store is no reason to serve no locks. 0, or -1: it was said in the log. */
+/* Locks do not need the store, so the server starts without it. */
 static int serve_without(struct server *s, const char *folder, const char *why)
 {
     snprintf(s->keep->damage, sizeof s->keep->damage, "%s", why);
     sl_log(SL_LOG_ERROR,
-           "transactions: the store is damaged; locks are served without them",
+           "the store is damaged; the server serves locks without transactions",
            "folder", folder, "error", why, NULL);
     return 0;
 }

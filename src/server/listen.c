@@ -166,8 +166,8 @@ static int check_address(void *arg, const char *address)
     if (!is_loopback(&a) && strlen(set->password) < PASSWORD_BYTES_MIN)
         return fail(
             NULL,
-            "bind: listening beyond this machine needs a password of at least 8 "
-            "bytes: set --password-file, or bind to 127.0.0.1",
+            "bind: to listen beyond this machine, set a password of at least 8 bytes "
+            "(--password-file), or bind to 127.0.0.1",
             address, "the password is too short");
 #endif
 #endif

@@ -38,8 +38,8 @@ static void say_ready(void)
     close(fd);
 }
 
-/* Passwords are in memory, and a core file may be read by others, or be sent away. A limit of 0
- * is not enough where a program collects cores: it is given one that has no memory in it. */
+/* Memory contains passwords, and others may read a core file. A size limit of 0 does not stop a
+ * program that collects cores through a pipe, so coredump_filter leaves memory out as well. */
 static void keep_from_cores(void)
 {
     const struct rlimit none = {0, 0};
@@ -50,7 +50,11 @@ static void keep_from_cores(void)
     int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
     if (fd < 0) return;
     if (write(fd, "0", 1) != 1)
-        sl_log(SL_LOG_WARN, "core-dumps: cannot keep memory out of core files", NULL);
+        sl_log(SL_LOG_WARN,
+               "core-dumps: cannot write /proc/self/coredump_filter; core files may "
+               "contain "
+               "passwords",
+               NULL);
     close(fd);
 }
 
@@ -118,7 +122,7 @@ static void warn_of_file(const char *setting, const char *path)
     return;
 #endif
     sl_log(SL_LOG_WARN,
-           "every user can read or write this file, and it has a secret in it; run "
+           "every user can read or write this file, which contains a secret; run "
            "chmod o-rwx on it",
            "setting", setting, "file", path, NULL);
 }

@@ -81,14 +81,15 @@ static void make_room(struct server *s, size_t bytes)
     do {
         more = close_largest(
             s, unread_output, OUTPUT_BYTES_MIN, bytes - freed,
-            "closed: memory-max is reached, and its output is not read");
+            "closed a connection: memory-max is exceeded, and the client does not "
+            "read its output");
         freed += more;
     } while (more > 0 && freed < bytes);
     while (freed < bytes) {
         more = close_largest(
             s, partial_command, PARTIAL_BYTES_MIN, bytes - freed,
-            "closed: memory-max is reached, and it sent part of a large "
-            "command");
+            "closed a connection: memory-max is exceeded, and the client sent "
+            "only a part of a large command");
         if (more == 0) break;
         freed += more;
     }
@@ -122,8 +123,8 @@ bool sl_memory_rejects(struct call *call)
     if (!s->memory_full) return false;
     s->stats.memory_rejections++;
     snprintf(text, sizeof text,
-             "the server keeps %" PRId64 " bytes for its clients (memory-max); release "
-             "locks, or retry later",
+             "the server uses all of the %" PRId64 " bytes that it has for clients "
+             "(memory-max); release locks, or retry later",
              s->settings->memory_max);
     sl_say(call, "LIMIT", text);
     return true;

@@ -323,7 +323,7 @@ static int start_handles(struct server *s)
     uv_timer_start(&s->second, on_second, 1000, 1000);
     uv_poll_start(&s->clock, UV_READABLE, on_clock);
     int status = sl_input_start(s);
-    if (status != 0) return fail("cannot watch sockets", uv_strerror(status));
+    if (status != 0) return fail("cannot watch sockets for input", uv_strerror(status));
     uv_signal_start(&s->sigterm, on_signal, SIGTERM);
     uv_signal_start(&s->sigint, on_signal, SIGINT);
     return 0;

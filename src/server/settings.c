@@ -308,8 +308,7 @@ static void read_line(struct reading *r, const char *text, size_t n)
         wrong(&r->place, "there is a zero byte in this line");
     } else if (n > LINE_BYTES_MAX) {
         r->bad = true;
-        wrong(&r->place, "this line has %zu bytes; a line may have %u", n,
-              LINE_BYTES_MAX);
+        wrong(&r->place, "this line has %zu bytes; the limit is %u", n, LINE_BYTES_MAX);
     } else {
         memcpy(line, text, n);
         line[n] = '\0';
@@ -525,7 +524,8 @@ static int check_together(struct sl_settings *s, const struct place *p)
     if (s->port == 0 && *s->socket == '\0')
         return wrong(p, "with port 0 a socket is needed: --socket PATH");
     if (strlen(s->password) > (size_t)s->auth_bytes_max / 2)
-        return wrong(p, "password: longer than half of auth-bytes-max");
+        return wrong(p, "password: longer than half of auth-bytes-max; shorten it, or "
+                        "raise auth-bytes-max");
     if (s->command_bytes_max < s->argument_bytes_max)
         return wrong(p, "command-bytes-max is below argument-bytes-max");
     return 0;

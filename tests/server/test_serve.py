@@ -90,7 +90,7 @@ def a_line_of_a_file_may_have_4096_bytes(t):
     value = "p" * (4096 - len(name))
     s = t.server("--config", t.config(name + value + "\nlinger = 3s\n"))
     check([setting(s, n) for n in ("etcd-prefix", "linger")], [value, "3000"])
-    check_bad_line(t, name + value + "p", "this line has 4097 bytes; a line may have 4096")
+    check_bad_line(t, name + value + "p", "this line has 4097 bytes; the limit is 4096")
     hosts = ",".join("%d=sluice-%d.%s.example.com:5627" % (i, i, "department" * 4) for i in range(1, 6))
     path = t.config("node = 1\npeers = %s\nsecret = %s\ndata = %s\n" % (hosts, "s" * 20, t.path("d")))
     check(t.failing("--check", "--config", path).status, 0, "the status of --check with peers by name")

@@ -153,11 +153,11 @@ static void a_page_belongs_to_one(void **state)
     size_t list = node_of(&f, free_root, 0) + 8 + 8;
     assert_true(number_at(&f, list) > 0);
     damaged_number(*state, &f, list + 8, main_root, "used twice");
-    damaged_number(*state, &f, list + 8, 1, "there is no page 1");
+    damaged_number(*state, &f, list + 8, 1, "page 1 does not exist");
     /* A branch leads back to itself. */
     uint16_t self = (uint16_t)data_root;
     damaged(*state, &f, node_of(&f, data_root, 1), &self, sizeof self, "used twice");
-    damaged_number(*state, &f, data_root * f.page, data_root + 1, "is not itself");
+    damaged_number(*state, &f, data_root * f.page, data_root + 1, "wrong page number");
     close_file(&f);
 }
 
@@ -166,10 +166,10 @@ static void a_page_is_in_the_file(void **state)
     struct file f = open_file(*state);
     size_t meta = meta_of(&f), last = number_at(&f, meta + LAST);
     size_t data = database(&f, "data");
-    damaged_number(*state, &f, data + ROOT, last + 1, "there is no page");
-    damaged_number(*state, &f, data + ROOT, SIZE_MAX / 2, "there is no page");
-    damaged_number(*state, &f, meta + LAST, SIZE_MAX / 2, "about all others");
-    damaged_number(*state, &f, meta + LAST, 4, "there is no page");
+    damaged_number(*state, &f, data + ROOT, last + 1, "does not exist");
+    damaged_number(*state, &f, data + ROOT, SIZE_MAX / 2, "does not exist");
+    damaged_number(*state, &f, meta + LAST, SIZE_MAX / 2, "meta page");
+    damaged_number(*state, &f, meta + LAST, 4, "does not exist");
     close_file(&f);
 }
 
@@ -180,14 +180,16 @@ static void a_node_is_in_its_page_and_alone(void **state)
     const uint16_t behind = (uint16_t)(f.page - 4), odd = 4001, long_key = 511,
                    longer = 600, first = (uint16_t)(node_of(&f, root, 0) % f.page);
     size_t pointer = root * f.page + 16, node = node_of(&f, root, 0);
-    damaged(*state, &f, pointer, &behind, 2, "is elsewhere");
-    damaged(*state, &f, pointer, &odd, 2, "is elsewhere");
-    damaged(*state, &f, pointer + 2, &first, 2, "does not fit"); /* The same twice. */
-    damaged(*state, &f, node + 6, &long_key, 2, "does not fit");
-    damaged(*state, &f, node + 6, &longer, 2, "key 0 has 600 bytes");
-    damaged(*state, &f, node + 4, "\4", 1, "has flags 4");
-    damaged(*state, &f, root * f.page + 10, "\1", 1, "has flags 1");
-    damaged(*state, &f, root * f.page + 12, "\2\0", 2, "has no room in it");
+    damaged(*state, &f, pointer, &behind, 2, "has an invalid offset");
+    damaged(*state, &f, pointer, &odd, 2, "has an invalid offset");
+    damaged(*state, &f, pointer + 2, &first, 2,
+            "is too long or overlaps"); /* The same twice. */
+    damaged(*state, &f, node + 6, &long_key, 2, "is too long or overlaps");
+    damaged(*state, &f, node + 6, &longer, 2,
+            "key 0 has an invalid length of 600 bytes");
+    damaged(*state, &f, node + 4, "\4", 1, "has invalid flags 4");
+    damaged(*state, &f, root * f.page + 10, "\1", 1, "has invalid flags 1");
+    damaged(*state, &f, root * f.page + 12, "\2\0", 2, "has invalid bounds");
     close_file(&f);
 }
 
@@ -202,12 +204,11 @@ static void keys_are_in_order_and_as_many_as_it_says(void **state)
     memcpy(swapped + 2, f.bytes + pointers, 2);
     damaged(*state, &f, pointers, swapped, 4, "out of order");
     damaged_number(*state, &f, data + ENTRIES, number_at(&f, data + ENTRIES) + 1,
-                   "not as many");
-    damaged(*state, &f, data + 6, "\1", 1, "has flags"); /* Its depth. */
-    damaged(*state, &f, data + 4, "\4", 1, "its flags are 4");
-    damaged_number(*state, &f, meta + TXN, number_at(&f, meta + TXN) + 1,
-                   "about all others");
-    damaged(*state, &f, meta + 16, "x", 1, "about all others"); /* LMDB's mark. */
+                   "wrong count of pages");
+    damaged(*state, &f, data + 6, "\1", 1, "has invalid flags"); /* Its depth. */
+    damaged(*state, &f, data + 4, "\4", 1, "invalid flags 4");
+    damaged_number(*state, &f, meta + TXN, number_at(&f, meta + TXN) + 1, "meta page");
+    damaged(*state, &f, meta + 16, "x", 1, "meta page"); /* LMDB's mark. */
     damaged(*state, &f, database(&f, "data") - 1, "x", 1, "a database is missing");
     close_file(&f);
 }
