@@ -77,7 +77,7 @@ static int refuse(const char *path, int rc, char *why, size_t why_bytes)
                             : words_of(rc);
     if (words != NULL) snprintf(why, why_bytes, "the file %s %s", path, words);
     else snprintf(why, why_bytes, "the file %s: %s", path, mdb_strerror(rc));
-    return sl_store_status(rc);
+    return rc == ELOOP ? SLUICE_EACCES : sl_store_status(rc);
 }
 
 /* --- LMDB -------------------------------------------------------------------- */

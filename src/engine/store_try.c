@@ -40,6 +40,7 @@ static void look(const char *folder, struct answer *a)
         sl_store_close(&s);
         return;
     }
+    if (a->status == SLUICE_EACCES) return; /* A link, say: that is no damage. */
     if (a->status != pages && a->status != SLUICE_EVERSION) {
         /* The pages say that it is ours, or LMDB does. */
         a->status = SLUICE_ETRUNCATED;
