@@ -234,24 +234,48 @@ bool sl_conn_is_local(const struct conn *c)
     return true; /* A unix socket. */
 }
 
-#define TO_AUTH_MS 1000 /* So long a connection may stay without AUTH in any case. */
+#define IDLE_MS 1000 /* After so long a connection may have to make way. */
+
+/* The oldest one that has not authenticated, if it had time to. */
+static struct conn *unauthed(const struct server *s)
+{
+    struct conn *oldest = sl_entry_of(s->unauthed.next, struct conn, unauthed);
+#ifdef MUT_UNAUTHED
+    return NULL;
+#endif
+    if (sl_list_empty(&s->unauthed) || s->now.ms - oldest->unauthed_ms < IDLE_MS)
+        return NULL;
+    return oldest;
+}
+
+/* One connection from this machine is accepted above connections-max, for an administrator.
+ * A connection that only occupies that place makes way for the next. */
+static bool take_reserve(struct conn *c)
+{
+    struct server *s = c->server;
+    if (!sl_conn_is_local(c)) return false;
+#ifndef MUT_RESERVEKEPT
+    if (s->reserved != NULL && s->now.ms - s->reserved->heard_ms >= IDLE_MS)
+        sl_conn_close(s->reserved, SL_WAS_CUT);
+#endif
+    if (s->reserved != NULL || s->conn_count > connections_max(s) + 1) return false;
+    s->reserved = c;
+    return true;
+}
 
 /* connections-max are open besides this one. Clients that have not authenticated make way,
- * so that they cannot keep others out; and one connection from this machine is let in for an
- * administrator. */
+ * so that they cannot keep others out. */
 static bool make_place(struct conn *c)
 {
     struct server *s = c->server;
-#ifndef MUT_UNAUTHED
-    struct conn *oldest = sl_entry_of(s->unauthed.next, struct conn, unauthed);
-    if (!sl_list_empty(&s->unauthed) && s->now.ms - oldest->unauthed_ms >= TO_AUTH_MS) {
-        s->stats.idle_closes++;
-        sl_conn_close(oldest, SL_WAS_CUT);
-        return s->conn_count <= connections_max(s);
-    }
-#endif
-    c->reserve = sl_conn_is_local(c) && s->conn_count == connections_max(s) + 1;
-    return c->reserve;
+    /* Others have closed since: it is one of connections-max now. */
+    if (s->conn_count <= connections_max(s) + 1) s->reserved = NULL;
+    struct conn *oldest = unauthed(s);
+    if (oldest == NULL) return take_reserve(c);
+    bool reserved = oldest == s->reserved;
+    s->stats.idle_closes++;
+    sl_conn_close(oldest, SL_WAS_CUT);
+    return !reserved || take_reserve(c);
 }
 
 bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
@@ -300,6 +324,7 @@ void sl_conn_close(struct conn *c, enum sl_parting how)
     c->server->buffer_bytes -= c->counted_bytes;
     c->counted_bytes = 0;
     if (c->far == NULL) c->server->conn_count--;
+    if (c->server->reserved == c) c->server->reserved = NULL;
     sl_input_forget(c);
     uv_close(&c->uv.handle, on_closed);
 }

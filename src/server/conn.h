@@ -84,7 +84,6 @@ struct conn {
     bool left;           /* and its peer has closed it. */
     bool in_multi;       /* What comes belongs to a MULTI that was refused. */
     bool auth_waited;    /* The command that runs has waited, after wrong passwords. */
-    bool reserve;        /* It came when connections-max were open. */
     bool half;     /* It was told a part of something, and the rest is at the keeper. */
     bool tx_lost;  /* Its transaction went with its keeper, and it was not told yet. */
     bool settling; /* Its TX.OUTCOME stands for a COMMIT whose answer was lost. */

@@ -122,7 +122,7 @@ static bool listens(const struct conn *c)
 /* One connection above connections-max is for an administrator: it creates no state. */
 static bool is_reserved(const struct call *call)
 {
-    return call->c->reserve &&
+    return call->c == call->s->reserved &&
            call->s->conn_count > (size_t)call->s->settings->connections_max;
 }
 

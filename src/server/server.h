@@ -60,6 +60,7 @@ struct server {
     struct sl_list conns;        /* All that are open. */
     struct sl_list unauthed;     /* Those that have not authenticated, oldest first. */
     size_t conn_count;
+    struct conn *reserved; /* The one above connections-max; NULL: there is none. */
     size_t blocked_count;
     struct sl_list lingering; /* Sessions, in the order in which they will end. */
     struct sl_list dirty;     /* Connections with output that has not been sent. */

@@ -115,14 +115,46 @@ def one_connection_is_reserved_for_an_administrator(t):
     check_error(admin("INFO"), "NOAUTH")
     check(admin("AUTH", "open sesame"), "OK")
     check(s.number("connected_clients", admin), 3)
-    check_error(admin("ACQUIRE", "l"), "LIMIT", "(connections-max)")
-    check_error(admin("SUBSCRIBE", "lock:k"), "LIMIT", "(connections-max)")
+    check_error(admin("ACQUIRE", "l"), "LIMIT", "connections-max")
+    check_error(admin("SUBSCRIBE", "lock:k"), "LIMIT", "connections-max")
     check(admin("BREAK", "k", fence, "NOW"), 2)
     check(admin("DRAIN", "x*", "ON"), 1)
     last_words(s.client())
     check(admin("CLIENT", "KILL", "ID", some[1]("CLIENT", "ID")), 1)
     t.until(lambda: s.number("connected_clients", admin) == 2, "it is gone")
     admin.acquire("l")  # like any other, now that there is room
+
+
+@test
+def an_idle_connection_does_not_keep_the_administrator_out(t):
+    """The flood itself takes the reserved place, and sends nothing more."""
+    s = t.server("--connections-max", "3")
+    some = s.clients(4)
+    check([c("PING") for c in some], ["PONG"] * 4)
+    last_words(s.client())
+    time.sleep(1.1)
+    admin = s.client()
+    check(admin("PING"), "PONG")
+    check(last_words(some[3]), b"")
+    check([c("PING") for c in some[:3]], ["PONG"] * 3)
+    check_error(admin("ACQUIRE", "l"), "LIMIT", "connections-max")
+
+
+@test
+def a_client_replaces_an_unauthenticated_one_beside_the_administrator(t):
+    s = t.server("--connections-max", "3", "--password", "open sesame", "--auth-time", "0")
+    good = s.clients(2)
+    check([c("AUTH", "open sesame") for c in good], ["OK"] * 2)
+    silent = s.client()
+    admin = s.client()
+    check(admin("AUTH", "open sesame"), "OK")
+    check(s.number("connected_clients", admin), 4)
+    time.sleep(1.1)
+    c = s.client()
+    check(c("AUTH", "open sesame"), "OK")
+    c.acquire("k")
+    check(last_words(silent), b"")
+    check_error(admin("ACQUIRE", "l"), "LIMIT", "connections-max")
 
 
 @test
