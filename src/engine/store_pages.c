@@ -366,7 +366,8 @@ static int take_free(struct visit *v, struct sl_bytes key, struct sl_bytes value
     size_t txn, count, number, before = SIZE_MAX;
     memcpy(&txn, key.at, sizeof txn);
     if (value.n >= sizeof count) memcpy(&count, value.at, sizeof count);
-    if (sub || txn > w->meta.txn || value.n < sizeof count ||
+    /* LMDB takes transaction 0 for "none yet", and would use its pages twice. */
+    if (sub || txn == 0 || txn > w->meta.txn || value.n < sizeof count ||
         count > value.n / sizeof number - 1)
         return broken(w, "free: the page list of transaction %zu is damaged", txn);
     for (size_t i = 1; i <= count; i++) {
