@@ -15,7 +15,7 @@ struct sl_auth {
     struct sl_heap waits; /* Of struct sl_auth_wait. */
 };
 
-/* An AUTH that waits, with its words. */
+/* A delayed AUTH, with its arguments. */
 struct sl_auth_wait {
     struct conn *c;
     struct sl_guess *guess;
@@ -42,7 +42,7 @@ int sl_auth_start(struct server *s)
 
 enum { KIND_IPV4 = 1, KIND_IPV6, KIND_UNIX };
 
-/* A network has 64 bits in IPv6, and whoever has one of its addresses has all of them. */
+/* A client of an IPv6 network usually controls all addresses of its /64. */
 static struct sl_guess_address address_of(const struct conn *c)
 {
     struct sl_guess_address a = {0};
@@ -67,7 +67,7 @@ static struct sl_guess_address address_of(const struct conn *c)
     return a;
 }
 
-/* The words of a call, and what it waits for. NULL when out of memory. */
+/* Copies the arguments of a call, to dispatch it later. NULL when out of memory. */
 static struct sl_auth_wait *copy_call(const struct call *call)
 {
     size_t n = 0;
@@ -152,7 +152,7 @@ void sl_auth_forget(struct conn *c)
     w->guess->waiting--;
     c->server->buffer_bytes -= w->bytes;
     sl_heap_remove(&c->server->auth->waits, w->place);
-    explicit_bzero(w, w->bytes); /* There is a password in it. */
+    explicit_bzero(w, w->bytes); /* It contains a password. */
     free(w);
 }
 
@@ -170,7 +170,7 @@ static void resume(struct server *s, struct sl_auth_wait *w)
     w->guess->waiting--;
     s->buffer_bytes -= w->bytes;
     sl_conn_unblock(c);
-    s->stats.commands--; /* It is still the same one. */
+    s->stats.commands--; /* The delayed command was counted when it arrived. */
     c->auth_waited = true;
     sl_dispatch(c, &w->args);
     c->auth_waited = false;

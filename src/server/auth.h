@@ -1,7 +1,7 @@
-/* auth.h - AUTH that waits, after wrong passwords from the same address (guesses.h).
+/* auth.h - delays AUTH after wrong passwords from the same address (guesses.h).
  *
- * The connection is blocked meanwhile, and nothing else is. At most auth-waiting-max commands
- * of an address wait at a time; more are rejected, and not compared with the password. */
+ * Only the connection of a delayed AUTH is blocked. At most auth-waiting-max commands from an
+ * address wait at a time. The server rejects more without comparing the password. */
 #ifndef SL_SERVER_AUTH_H
 #define SL_SERVER_AUTH_H
 
@@ -10,20 +10,20 @@
 /* 0, or -1: out of memory. */
 int sl_auth_start(struct server *s);
 
-/* Whether this AUTH, or HELLO with AUTH, is not to be looked at now: it waits, or was
+/* Whether this AUTH, or HELLO with AUTH, must not run now, because it was delayed or
  * rejected. */
 bool sl_auth_must_wait(struct call *call);
 
-/* The password was wrong. */
+/* Count a wrong password. */
 void sl_auth_failed(struct conn *c);
 
-/* Its connection is gone. */
+/* Forget the delayed AUTH of a connection that was closed. */
 void sl_auth_forget(struct conn *c);
 
-/* When the first of them has waited long enough; SL_NEVER. */
+/* When the first delay ends; SL_NEVER if there is none. */
 sl_ms sl_auth_due(const struct server *s);
 
-/* Look at those that have waited long enough. */
+/* Run the commands whose delay has ended. */
 void sl_auth_resume(struct server *s);
 
 #endif /* SL_SERVER_AUTH_H */

@@ -224,7 +224,7 @@ static void set_force(const struct server *s, struct wish *w)
 
 /* An option of ACQUIRE. */
 struct option {
-    unsigned word;   /* 0: it is unknown. */
+    unsigned word;   /* 0: unknown option. */
     size_t argument; /* Where its argument is, or should be; 0: it has none. */
 };
 
@@ -328,9 +328,10 @@ static bool may_lease(struct call *call, const struct sl_want *w)
     return sl_state_may_lease(call, w->lease_ms);
 }
 
-#define STEPS_A_HOLDER 64 /* What looking at one of them costs. */
+#define STEPS_A_HOLDER 64 /* The cost of checking one holder. */
 
-/* Whether one who holds the key without a lease has gone, and its grant will be given back. */
+/* Whether a holder without a lease has closed its connection, so that we will release its
+ * grant. */
 static bool holder_gives_back(const struct call *call, struct sl_bytes key)
 {
     struct server *s = call->s;
@@ -347,9 +348,9 @@ static bool holder_gives_back(const struct call *call, struct sl_bytes key)
     return false;
 }
 
-/* The key is held. If the holder has closed its connection, and we have not read that or have
- * not come to give its grants back, then the request is looked at again in the next turn:
- * nobody is told that a key is held by one who is known to be gone. */
+/* The key is held. If the holder has closed its connection, but we have not read that or have
+ * not released its grants yet, dispatch the request again in the next turn. So no client is told
+ * that a key is held although its holder has closed its connection. */
 static bool ask_again(struct call *call, struct sl_bytes key)
 {
     struct server *s = call->s;

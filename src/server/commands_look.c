@@ -37,7 +37,7 @@ struct why {
     struct sl_lock_view lock;
     struct sl_view first; /* The first in line, once it has been seen. */
     bool has_first;
-    sl_ms quiet_ms;  /* So long nothing is granted at all: */
+    sl_ms quiet_ms;  /* How long the server grants nothing: */
     bool new_keeper; /* because the keeper is new, not because of a crash. */
     bool has_thief;  /* One of those who were looked at steals. */
 };

@@ -127,7 +127,7 @@ void sl_do_command(struct call *call)
 
 /* --- INFO ----------------------------------------------------------------- */
 
-/* The text of INFO, as long as it gets. */
+/* The text of INFO, of any length. */
 struct text {
     FILE *file;
     char *at;

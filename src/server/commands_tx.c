@@ -86,8 +86,8 @@ void sl_do_tx_begin(struct call *call)
 
 #define WAIT_MS_MAX ((int64_t)1 << 52)
 
-/* WAIT ms are the last two arguments, or are not there. A wait ends no sooner than asked: the
- * clock has whole milliseconds, and may be about to show the next. */
+/* Parses WAIT ms, which may be the last two arguments. The clock is rounded down to milliseconds,
+ * so we add one: a timeout must not expire early. */
 static bool take_wait(struct call *call, struct sl_tx_ask *a)
 {
     int64_t ms;
@@ -365,7 +365,7 @@ void sl_keep_reply(struct call *call, enum sl_tx_type asked,
                    const struct sl_tx_answer *a)
 {
     struct sl_resp_writer *w = call->out;
-    if (a->status == SLUICE_EFULL) { /* Of TX.LOCK: its wait is over. */
+    if (a->status == SLUICE_EFULL) { /* TX.LOCK: the timeout has expired. */
         sl_resp_null(w);
         return;
     }

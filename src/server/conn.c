@@ -18,7 +18,7 @@
 #define SPARE_BYTES_MAX 65536u /* Larger buffers are not kept. */
 #define OUT_BYTES_HIGH 65536u  /* So much is sent before more is made. */
 #define HANG_UP_MS 5000        /* So long we try to send our last words. */
-#define READ_BYTES 16384u      /* So much is read at a time. */
+#define READ_BYTES 16384u      /* The size of one read. */
 #define SHARE 64u              /* Commands at a time, of one connection of many; */
 #define SHARE_ALONE 256u       /* of one that does not keep another from its share; */
 #define PROMPT_MIN 16u         /* and at least, of one that sends little. */
@@ -196,7 +196,7 @@ static void vary_keep_alive(struct conn *c)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
 }
 
-/* Without memory for watching it, it is closed. */
+/* If there is no memory to watch it, the connection is closed. */
 static void read_or_not(struct conn *c, bool read)
 {
     if (c->closing || c->reading == read || c->far != NULL) return;
@@ -234,7 +234,7 @@ bool sl_conn_is_local(const struct conn *c)
     return true; /* A unix socket. */
 }
 
-#define IDLE_MS 1000 /* After so long a connection may have to make way. */
+#define IDLE_MS 1000 /* Idle time after which a new connection may replace this one. */
 
 /* The oldest one that has not authenticated, if it had time to. */
 static struct conn *unauthed(const struct server *s)
@@ -249,7 +249,7 @@ static struct conn *unauthed(const struct server *s)
 }
 
 /* One connection from this machine is accepted above connections-max, for an administrator.
- * A connection that only occupies that place makes way for the next. */
+ * A new one replaces it if it is idle. */
 static bool take_reserve(struct conn *c)
 {
     struct server *s = c->server;
@@ -350,7 +350,7 @@ enum sl_parting sl_conn_hung_up(const struct conn *c)
 /* --- In ------------------------------------------------------------------- */
 
 #define EARLY_ROOM_BYTES 512u /* Of one read before AUTH. */
-#define LOOK_BYTES 16384u /* After so many more, it is looked at how many there are. */
+#define LOOK_BYTES 16384u     /* Check the memory after this many more bytes. */
 
 static size_t smaller(int64_t a, int64_t b)
 {
@@ -416,8 +416,7 @@ static size_t find_room(struct conn *c, char **at)
     return c->reader == NULL ? 0 : sl_resp_room(c->reader, at);
 }
 
-/* So that the server knows what its connections keep: from one turn to the next most of them
- * keep nothing. */
+/* Count the connection's buffers for the server. Most connections have none between turns. */
 static inline void count_buffers(struct conn *c)
 {
     struct server *s = c->server;
@@ -489,7 +488,7 @@ static bool is_brief(const struct conn *c)
     return sl_cluster_is_brief(c) || sl_keep_is_brief(c) || sl_relay_is_brief(c);
 }
 
-/* What is read and written costs a turn as well. */
+/* Charge reads and writes to the turn as well. */
 static void charge(struct server *s, size_t bytes)
 {
 #ifdef MUT_FLATCOST
@@ -539,14 +538,14 @@ void sl_conn_work(struct conn *c)
                         sl_resp_unread(c->reader) <= limits_of(c)->command_bytes_max));
 }
 
-/* It has asked for something that is done soon, also if it ends its stream. */
+/* It waits for something that will be done soon, even if the client closes its side. */
 static bool has_more_to_do(const struct conn *c)
 {
     return !sl_list_empty(&c->ready) || c->deferred != NULL || is_brief(c);
 }
 
-/* Close it, or in a later turn: thousands may go at once. What it waits for it is not
- * granted. */
+/* Close it now or in a later turn, since thousands may close at once. Until it is closed, the
+ * server grants it nothing. */
 static void close_in_turn(struct conn *c, enum sl_parting how)
 {
     struct server *s = c->server;
@@ -567,7 +566,7 @@ static void close_in_turn(struct conn *c, enum sl_parting how)
 static void end_of_stream(struct conn *c, bool proper)
 {
     if (proper && has_more_to_do(c)) {
-        c->ended = true; /* First what it said before. */
+        c->ended = true; /* First run the commands that it sent. */
         read_or_not(c, false);
     } else close_in_turn(c, proper ? SL_SAID_BYE : SL_WAS_CUT);
 }
@@ -619,12 +618,12 @@ void sl_conn_has_input(struct conn *c, bool ended)
     struct server *s = c->server;
     sl_server_look_at_clock(s);
     if (!sl_list_empty(&c->ready)) {
-        read_or_not(c, false); /* First what it has sent before. */
+        read_or_not(c, false); /* First run the commands that it sent. */
         return;
     }
     if (ended && s->closes_left == 0 && c->input_class == SL_PROMPT) {
         if (!sl_input_move(c, SL_SLOW)) sl_conn_close(c, SL_WAS_CUT);
-        return; /* Thousands may go at once: others come first. */
+        return; /* Thousands may close at once: serve other clients first. */
     }
     if (c->input_class == SL_PROMPT && s->commands_left < PROMPT_MIN)
         s->commands_left = PROMPT_MIN;

@@ -60,8 +60,8 @@ struct conn {
 
     enum sl_blocked blocked;
     struct sl_deferred *deferred;   /* The command that waits for the disk (state.c). */
-    struct sl_auth_wait *auth_wait; /* The AUTH that waits (auth.c). */
-    struct sl_asking *request;      /* What it asked the nodes for (cluster.c). */
+    struct sl_auth_wait *auth_wait; /* Its delayed AUTH (auth.c). */
+    struct sl_asking *request;      /* Its request to the nodes (cluster.c). */
     uint64_t tx;                    /* The number of its transaction; 0: it has none. */
     uint8_t tx_asked;               /* What it asked the keeper for. */
     const char *tx_failed;      /* What failed first in its transaction, a command, */
@@ -78,12 +78,12 @@ struct conn {
     enum sl_parting hang_up;    /* When all is sent. */
     sl_ms hang_up_ms;           /* Since when. */
     bool reading, authed, closing;
-    bool busy;           /* Something was left when we last read from it. */
+    bool busy;           /* There was unprocessed input after the last read. */
     uint8_t input_class; /* An enum sl_input_class. */
     bool in_holders;     /* It has held a lock without a lease (input.h); */
     bool left;           /* and its peer has closed it. */
     bool in_multi;       /* What comes belongs to a MULTI that was refused. */
-    bool auth_waited;    /* The command that runs has waited, after wrong passwords. */
+    bool auth_waited;    /* The current command was delayed after wrong passwords. */
     bool half;     /* It was told a part of something, and the rest is at the keeper. */
     bool tx_lost;  /* Its transaction went with its keeper, and it was not told yet. */
     bool settling; /* Its TX.OUTCOME stands for a COMMIT whose answer was lost. */
@@ -100,7 +100,7 @@ struct conn {
 /* The limits of what connections may send. */
 void sl_conn_setup(struct server *s);
 
-/* It has authenticated, or must do so again. */
+/* Call it when the client has authenticated, or must do so again. */
 void sl_conn_authed(struct conn *c, bool yes);
 
 /* A connection comes in, and takes care of itself from here on. False: out of memory; it is
@@ -120,7 +120,7 @@ struct sl_resp_writer *sl_conn_out(struct conn *c);
 /* Something has come, or it has ended: read it, and act on it. */
 void sl_conn_has_input(struct conn *c, bool ended);
 
-/* Act on what it has sent, as far as its share goes and that is possible now. */
+/* Run the commands that it has sent, within its share, as far as possible now. */
 void sl_conn_work(struct conn *c);
 
 /* Send what was written. */

@@ -60,7 +60,8 @@ void sl_dispatch_setup(void)
 bool sl_word_matches(struct sl_bytes b, const char *word)
 {
     for (size_t i = 0; i < b.n; i++) {
-        if (b.at[i] == word[i] && word[i] != '\0') continue; /* As most write it. */
+        if (b.at[i] == word[i] && word[i] != '\0')
+            continue; /* Most clients send upper case. */
         if (word[i] == '\0' || upper(b.at[i]) != word[i]) return false;
     }
     return word[b.n] == '\0';
@@ -73,7 +74,7 @@ const struct command *sl_command_find(struct sl_bytes name)
          at = (at + 1) % PLACES) {
         const struct command *c = &sl_commands[places[at] - 1];
         if (name_bytes[places[at] - 1] != name.n) continue;
-        /* Most clients write it as we do. */
+        /* Most clients send upper case. */
         if (memcmp(name.at, c->name, name.n) == 0 || sl_is_word(name, c->name))
             return c;
     }
@@ -119,7 +120,7 @@ static bool listens(const struct conn *c)
     return !c->out.resp3 && c->channel_count + c->pattern_count > 0;
 }
 
-/* One connection above connections-max is for an administrator: it creates no state. */
+/* The connection above connections-max is for an administrator and must not create state. */
 static bool is_reserved(const struct call *call)
 {
     return call->c == call->s->reserved &&
@@ -204,7 +205,7 @@ void sl_dispatch(struct conn *c, const struct sl_args *args)
                         .tx = sl_keep_part(args->at[0])};
     const struct command *command = sl_command_find(args->at[0]);
     c->server->stats.commands++;
-    /* MULTI is none of our commands. */
+    /* MULTI is not in the command table. */
     if ((command == NULL || c->in_multi) && refuses(&call)) return;
     if (command != NULL) {
         bool here = may_ask(&call, command);

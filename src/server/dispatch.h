@@ -57,7 +57,7 @@ const struct command *sl_command_find(struct sl_bytes name);
 /* Case does not matter in what we have names for. */
 bool sl_word_matches(struct sl_bytes b, const char *word);
 
-/* Most differ in their first byte, and most of what is compared on the way to a lock does. */
+/* Compares the first byte inline, since most names and options differ there. */
 static inline bool sl_is_word(struct sl_bytes b, const char *word)
 {
     return b.n > 0 && ((b.at[0] ^ word[0]) & 0x5f) == 0 && sl_word_matches(b, word);

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#define FREE 3u     /* So many failures do not make AUTH wait. */
-#define FIRST_MS 25 /* The next one does, for so long. */
+#define FREE 3u     /* Failures that cause no delay. */
+#define FIRST_MS 25 /* The delay after the next failure. */
 
 static struct sl_guess *set_of(struct sl_guesses *g,
                                const struct sl_guess_address *address)
@@ -49,8 +49,8 @@ sl_ms sl_guesses_delay(struct sl_guesses *g, const struct sl_guess_address *addr
     return delay_of(g, *out);
 }
 
-/* A row that is free, or that of the address with the fewest failures; NULL: AUTH waits on
- * each of them. */
+/* A free row, or that of the address with the fewest failures; NULL: all rows have delayed
+ * commands. */
 static struct sl_guess *replace(struct sl_guesses *g,
                                 const struct sl_guess_address *address, sl_ms now_ms)
 {
@@ -73,6 +73,6 @@ void sl_guesses_failed(struct sl_guesses *g, const struct sl_guess_address *addr
     if (e == NULL) e = replace(g, address, now_ms);
     if (e == NULL) return;
     forgive(g, e, now_ms);
-    if (delay_of(g, e) < g->max_ms) e->failures++; /* More would make no difference. */
+    if (delay_of(g, e) < g->max_ms) e->failures++; /* The delay cannot grow any more. */
     e->last_ms = now_ms;
 }

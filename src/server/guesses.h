@@ -1,12 +1,12 @@
-/* guesses.h - addresses from which wrong passwords came, and how long AUTH waits there.
+/* guesses.h - counts wrong passwords by address, and says how long to delay AUTH.
  *
  * Each wrong password adds one to the count of its address; each `max_ms` without one takes
- * one away. The first few are free. From then on AUTH waits before the password is compared,
- * twice as long with each failure, at most max_ms. A right password waits as well: otherwise
- * a quick reply would tell which password is right.
+ * one away. The first few cause no delay. After them the server delays AUTH before it compares
+ * the password, twice as long with each failure, at most max_ms. It delays a correct password as
+ * well: otherwise a quick reply would give it away.
  *
  * The table has a fixed size. A new address replaces the one with the fewest failures among
- * those that hash to the same set, so a few thousand addresses can be followed at a time. */
+ * those that hash to the same set, so it can follow a few thousand addresses at a time. */
 #ifndef SL_SERVER_GUESSES_H
 #define SL_SERVER_GUESSES_H
 
@@ -25,21 +25,21 @@ struct sl_guess_address {
 struct sl_guess {
     struct sl_guess_address address;
     uint8_t failures;
-    uint32_t waiting; /* AUTH commands that wait. */
-    sl_ms last_ms;    /* Of the failures, or of when one was taken away. */
+    uint32_t waiting; /* Delayed AUTH commands. */
+    sl_ms last_ms;    /* When `failures` last changed. */
 };
 
 struct sl_guesses {
     struct sl_hash_key key;
-    sl_ms max_ms; /* The longest wait; 0: nobody waits. */
+    sl_ms max_ms; /* The longest delay; 0: no delay. */
     struct sl_guess table[SL_GUESS_SETS][SL_GUESS_WAYS];
 };
 
-/* How long AUTH from this address waits now. *out is its row, or NULL: it has none. */
+/* The delay of AUTH from this address now. *out is its row; NULL: it has none. */
 sl_ms sl_guesses_delay(struct sl_guesses *g, const struct sl_guess_address *address,
                        sl_ms now_ms, struct sl_guess **out);
 
-/* A wrong password came from this address. */
+/* Count a wrong password from this address. */
 void sl_guesses_failed(struct sl_guesses *g, const struct sl_guess_address *address,
                        sl_ms now_ms);
 

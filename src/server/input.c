@@ -6,7 +6,7 @@
 #include "server/conn.h"
 
 #define SLOW_A_TURN 16    /* Connections of the slow set. */
-#define PROMPT_NS 500000u /* So long a turn goes on with those of the other one. */
+#define PROMPT_NS 500000u /* How long a turn takes connections of the prompt set. */
 
 /* What was taken out of the set and not handed over yet must not be handed over. */
 static void leave_batch(struct sl_input_set *set, const struct conn *c)
@@ -39,7 +39,7 @@ bool sl_input_move(struct conn *c, enum sl_input_class to)
     return !reading || sl_input_watch(c, true);
 }
 
-/* Without memory in the system it stays as it is: its end is noticed when it is read. */
+/* If the kernel is out of memory, we notice the close when we read from the socket. */
 void sl_input_holds(struct conn *c)
 {
     struct epoll_event e = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = c};
@@ -66,7 +66,7 @@ bool sl_input_holders_left(struct server *s)
     return s->left_count > 0;
 }
 
-/* The system forgets it by itself when the socket is closed. */
+/* The kernel removes it from the set when the socket is closed. */
 void sl_input_forget(struct conn *c)
 {
     if (c->left) c->server->left_count--;

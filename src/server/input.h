@@ -1,8 +1,7 @@
 /* input.h - which clients have sent something, a few of them at a time.
  *
- * libuv reads every socket that is readable before a turn ends, however many these are. So
- * the sockets of clients are watched by two epoll sets of our own, and libuv watches these
- * sets. A turn takes a bounded number of connections from each of them, the one that has
+ * libuv reads every readable socket before a turn ends, however many there are. So two epoll
+ * sets of our own watch the sockets of clients, and libuv watches these sets. A turn takes a bounded number of connections from each of them, the one that has
  * waited longest first.
  *
  *     prompt   connections whose commands have all been answered so far
@@ -13,8 +12,8 @@
  * now and then does not wait for thousands that send bytes without end. A slow connection
  * becomes prompt when nothing was left twice in a row.
  *
- * A third set is asked, not watched: which connections that hold a lock without a lease have
- * been closed by their peers, though we have not read that yet. */
+ * We only query a third set: it tells which clients that hold a lock without a lease have
+ * closed their connections, though we have not read that yet. */
 #ifndef SL_SERVER_INPUT_H
 #define SL_SERVER_INPUT_H
 
@@ -31,11 +30,11 @@ struct sl_input_set {
     uv_poll_t watch; /* Of the set itself. */
     int fd;
     uint32_t batch_max;
-    uint64_t share_ns; /* So long a turn goes on with more of them. */
+    uint64_t share_ns; /* How long a turn takes more of them. */
     uint32_t at, n;    /* What is left of the batch. */
     struct {
         struct conn *conn; /* Borrowed; NULL: it has left the set. */
-        bool ended;        /* Its peer has closed, or it is broken. */
+        bool ended;        /* The peer closed it, or it failed. */
     } batch[SL_INPUT_BATCH];
 };
 
@@ -51,14 +50,14 @@ bool sl_input_watch(struct conn *c, bool yes);
 /* Move it into another class. False: as above. */
 bool sl_input_move(struct conn *c, enum sl_input_class to);
 
-/* It holds a lock without a lease. */
+/* Add a connection that holds a lock without a lease. */
 void sl_input_holds(struct conn *c);
 
 /* Whether the peers of such connections have closed them; these have c->left set. Asks the
  * system once after each input from a client. */
 bool sl_input_holders_left(struct server *s);
 
-/* Its socket will be closed: forget it. */
+/* Forget a connection before its socket is closed. */
 void sl_input_forget(struct conn *c);
 
 #endif /* SL_SERVER_INPUT_H */

@@ -121,7 +121,7 @@ static void submit(struct server *s, struct work *w)
     sl_keep_submit(s, &w->op);
 }
 
-/* The engine has done a scan, and can get the next. */
+/* The engine has finished a scan: submit the next one. */
 static void scan_done(struct server *s)
 {
     struct sl_keep *k = s->keep;
@@ -204,7 +204,7 @@ static void order(struct server *s, const struct sl_keeper_order *o)
 {
     struct sl_keep *k = s->keep;
     struct work *w;
-    if (k->closing) return;                           /* What is left is given up. */
+    if (k->closing) return; /* The remaining scans are dropped. */
     if (o->type == SL_KO_CLAIM && s->relay != NULL) { /* The office has done that. */
         const struct sl_done mine = {.term = k->term};
         sl_keeper_done(k->keeper, s->now.ms, o->op, &mine);

@@ -75,7 +75,8 @@ static int serve(struct sl_settings *settings)
     sl_dispatch_setup();
     if (!settings->core_dumps) keep_from_cores();
     if (sl_server_start(&s, settings) != 0) return EXIT_COULD_NOT;
-        /* First, so that nobody connects to a server that cannot have its folder. */
+        /* Lock the directory before listening, so that no client connects to a server that
+         * cannot use it. */
 #ifdef MUT_DIRLATE
     if (sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
 #endif

@@ -11,8 +11,8 @@
 #include "server/log.h"
 #include "server/relay.h"
 
-#define OUTPUT_BYTES_MIN 65536u  /* Less unread output is no reason to close. */
-#define PARTIAL_BYTES_MIN 16384u /* Nor is a smaller partial command. */
+#define OUTPUT_BYTES_MIN 65536u  /* Do not close a connection for less unread output, */
+#define PARTIAL_BYTES_MIN 16384u /* nor for a smaller partial command. */
 #define MARGIN 16u               /* Buffers may use a 16th above memory-max. */
 #define TRIM_BYTES_MIN (16u << 20)
 #define TRIM_AGAIN_MS 5000
@@ -51,8 +51,8 @@ static void close_one(struct conn *c, const char *why)
     sl_conn_close(c, SL_WAS_CUT);
 }
 
-/* Close the connections that have most of something, and at least half as much as the first
- * of them, until so many bytes are free. Returns how many are. */
+/* Close connections with the most bytes (by bytes_of), and those with at least half as many,
+ * until bytes_wanted are free. Returns how many bytes became free. */
 static size_t close_largest(struct server *s, size_t (*bytes_of)(const struct conn *c),
                             size_t bytes_min, size_t bytes_wanted, const char *why)
 {
@@ -75,7 +75,7 @@ static size_t close_largest(struct server *s, size_t (*bytes_of)(const struct co
     return freed;
 }
 
-static void make_room(struct server *s, size_t bytes)
+static void close_until_free(struct server *s, size_t bytes)
 {
     size_t freed = 0, more;
     do {
@@ -105,11 +105,12 @@ void sl_memory_look(struct server *s)
 #endif
     if (max == 0) return;
     s->memory_full = used >= max;
-    s->memory_due = used >= max - max / MARGIN; /* Near to it, in each turn. */
+    s->memory_due = used >=
+                    max - max / MARGIN; /* Close to the limit, check in each turn. */
     if (used <= max + max / MARGIN) return;
 #ifndef MUT_MEMORYCLOSE
     sl_server_look_at_clock(s);
-    make_room(s, used - max);
+    close_until_free(s, used - max);
     sl_server_settle(s);
 #endif
 }
@@ -132,22 +133,22 @@ bool sl_memory_rejects(struct call *call)
 
 /* --- Returning memory to the system ------------------------------------------ */
 
-/* Blocks of this size and above are pages of their own, and are returned when they are
- * freed. glibc would raise that limit with each such block, and then keep them. */
+/* malloc maps blocks of this size and above separately, and free() returns them. By default
+ * glibc raises this threshold with each such block that is freed, and then keeps them. */
 #define MMAP_BYTES_MIN (128 << 10)
 #define TOP_BYTES_MAX (4 << 20) /* At the end of the heap; more is returned at once. */
 
 void sl_memory_setup(void)
 {
-    /* Small pieces of memory that are freed are put together one by one, and not all of them
-     * when the first large one is: that kept the loop for 40 ms after a client that had held
-     * 300,000 locks. */
+    /* Merge small freed blocks one by one. By default glibc merges all of them when the first
+     * large block is freed, which blocked the loop for 40 ms after a client with 300,000 locks
+     * had disconnected. */
     mallopt(M_MXFAST, 0);
     mallopt(M_MMAP_THRESHOLD, MMAP_BYTES_MIN);
     mallopt(M_TRIM_THRESHOLD, TOP_BYTES_MAX);
 }
 
-/* What the system has given us, without files that are mapped. */
+/* Resident memory of the process without mapped files. */
 static size_t private_bytes(void)
 {
     FILE *f = fopen("/proc/self/statm", "re");
@@ -158,15 +159,15 @@ static size_t private_bytes(void)
     return (resident - shared) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Much of it is not used: freed, or never counted, like results that the store had read and
- * nobody was there to hear. */
+/* Whether much memory is unused: freed, or never counted, like results of the store for a
+ * client that had disconnected. */
 static bool has_gaps(const struct server *s, size_t used)
 {
     return s->now.ms - s->trimmed_ms >= TRIM_AGAIN_MS &&
            private_bytes() > 2 * used + 4 * (size_t)TRIM_BYTES_MIN;
 }
 
-/* malloc_trim() walks through all that is free: so only when that has become much. */
+/* malloc_trim() walks through all free memory, so call it only if there is much of it. */
 void sl_memory_second(struct server *s)
 {
     size_t used = sl_memory_used(s);

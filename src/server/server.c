@@ -29,7 +29,7 @@
 #define COMMANDS_A_TURN 1024u
 #define ACCEPTS_A_TURN 8u
 #define CLOSES_A_TURN 8u
-#define TURNS_A_LOOK 16u /* At how much memory is used. */
+#define TURNS_A_LOOK 16u /* Turns between two checks of memory-max. */
 
 /* --- Time ----------------------------------------------------------------- */
 

@@ -48,13 +48,13 @@ struct session {
 struct server {
     uv_loop_t *loop;
     struct sl_settings *settings; /* Borrowed. */
-    struct sl_folder folder;      /* Ours before anybody can connect. */
+    struct sl_folder folder;      /* Locked before clients can connect. */
     bool has_folder;
     struct sl_table *table;      /* Owned. */
     struct sl_now now;           /* As of the callback that runs. */
     uint64_t now_ns;             /* The same, more precisely. */
     uint64_t seed;               /* Of what is left to chance. */
-    struct sl_hash_key hash_key; /* Of hash tables; no client may learn of it. */
+    struct sl_hash_key hash_key; /* Of hash tables; must stay secret from clients. */
     uint64_t last_id;            /* Of connections. */
     struct sl_index by_id;       /* Sessions. */
     struct sl_list conns;        /* All that are open. */
@@ -72,8 +72,8 @@ struct server {
     size_t buffer_bytes; /* Of connections: partial commands and unread output. */
     size_t memory_peak;  /* The most kept for clients since memory was last trimmed. */
     sl_ms trimmed_ms;    /* When it was. */
-    bool memory_due;     /* It is to be looked at in the next turn. */
-    bool memory_full;    /* Nothing that creates state is done. */
+    bool memory_due;     /* Check the limit in the next turn. */
+    bool memory_full;    /* Commands that create state are rejected. */
     struct sl_stats stats;
 
     struct sl_input_set input[SL_INPUT_CLASSES]; /* What clients have sent. */
@@ -119,8 +119,8 @@ struct server {
     uv_timer_t last_words;
 };
 
-/* So long a turn goes on with connections that have sent more than their share; and as
- * long with those that are slow (input.h). It is what others may have to wait. */
+/* How long a turn serves connections that have sent more than their share, and again as long
+ * those that are slow (input.h). Other clients may have to wait that long. */
 #define SL_SHARE_NS 100000u
 
 /* --- server.c ------------------------------------------------------------- */
@@ -141,10 +141,9 @@ bool sl_server_turn_is_long(const struct server *s);
 /* There is more to do than fits into this turn. */
 void sl_server_go_on(struct server *s);
 
-/* So many characters were compared with patterns, or bytes read or written: the turn is
- * to be shorter for it. */
+/* Charge the turn for steps of pattern matching, or for bytes read or written. */
 void sl_server_spend(struct server *s, size_t steps);
-#define SL_STEPS_A_COMMAND 512u /* So many cost as much as a small command. */
+#define SL_STEPS_A_COMMAND 512u /* This many cost as much as a small command. */
 
 struct session *sl_server_session(const struct server *s, uint64_t id);
 

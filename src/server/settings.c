@@ -283,11 +283,13 @@ static void cut_comment(char *value)
 /* False: it is not a line of a configuration file. Changes it. */
 static bool take_line(struct reading *r, char *line)
 {
-    static const char mark[] = "\xEF\xBB\xBF"; /* Of UTF-8, by some editors. */
+    static const char mark[] =
+        "\xEF\xBB\xBF"; /* The byte order mark that some editors write. */
     if (r->place.line == 1 && strncmp(line, mark, 3) == 0) line += 3;
     line = trim(line);
     if (*line == '\0' || *line == '#' || *line == ';') return true;
-    if (*line == '[') return strchr(line, ']') != NULL; /* A section says nothing. */
+    if (*line == '[')
+        return strchr(line, ']') != NULL; /* Section headings are ignored. */
     char *value = strpbrk(line, "=:");
     if (value == NULL) return false;
     *value++ = '\0';
@@ -362,7 +364,7 @@ static int read_file(struct sl_settings *s, const char *path, const bool *by_fla
 
 /* --- The command line ----------------------------------------------------- */
 
-/* Everybody can read a command line (ps), and it was copied. */
+/* Every user can read the command line with ps; the settings have copies. */
 static void hide(char *value)
 {
     size_t n = strlen(value);

@@ -24,7 +24,7 @@ struct sl_state {
     uint32_t waiting[SL_LENGTHS]; /* How many wait who want such a one. */
     struct sl_list deferred;      /* Those who wait for a write, */
     struct sl_list resuming;      /* and whose turn has come. */
-    struct sl_list again;         /* Those who are to try again in the next turn. */
+    struct sl_list again;         /* Calls to dispatch again in the next turn. */
     size_t deferred_count;
     sl_fence fence_seen; /* The last, a second ago, */
     sl_ms granted_ms;    /* and when it last was another. */

@@ -85,7 +85,7 @@ void sl_text_begin(struct sl_text_writer *w, int folder,
     w->error = 0;
     w->n = 0;
     XXH64_reset(&w->sum, 0);
-    /* A new file, whatever is there: a link would lead the writes somewhere else. */
+    /* Always create a new file: an existing link would redirect our writes. */
     int flags = O_EXCL | O_NOFOLLOW;
 #ifndef MUT_DIRLINK
     unlinkat(folder, kind->name_new, 0);
