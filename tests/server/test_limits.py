@@ -1224,15 +1224,18 @@ def few_files_are_few_connections(t):
 
 def asked_while_stopped(t, s, ask, attackers, data, pings=0):
     """What INFO says to a client that asks, after so many PING, when others have sent data, all
-    of it while the server is stopped: so the server finds everything at once."""
+    of it while the server is stopped: so the server finds everything at once. That client has
+    sent nothing before: epoll may list a connection that was readable a moment ago first."""
+    last, connected = s.client(), len(attackers) + 2
+    t.until(lambda: s.number("connected_clients", ask) == connected, "all are connected")
     stop(t, s.pid)
     for c in attackers:
         c.send_raw(data)
-    ask.send_raw(encode(["PING"]) * pings + encode(["INFO"]))
+    last.send_raw(encode(["PING"]) * pings + encode(["INFO"]))
     s.signal(signal.SIGCONT)
     for _ in range(pings):
-        check(ask.reply(), "PONG")
-    lines = [line for line in ask.reply().decode().split("\r\n") if ":" in line]
+        check(last.reply(), "PONG")
+    lines = [line for line in last.reply().decode().split("\r\n") if ":" in line]
     return dict(line.split(":", 1) for line in lines)
 
 
