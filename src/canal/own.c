@@ -25,7 +25,7 @@ static size_t second_prefix(char out[SL_OWN_PATH_SIZE])
     return (size_t)snprintf(out, SL_OWN_PATH_SIZE, "sluice-%u.", (unsigned)geteuid());
 }
 
-/* Ours, and nobody has linked another file of ours to this name. */
+/* Ours, and not another file of ours that somebody has linked to this name. */
 static bool is_own(const struct stat *st)
 {
 #ifndef MUT_ANYOWNER
@@ -54,8 +54,8 @@ static bool has_second_name(const char *name)
            strspn(name + n, "0123456789abcdef") == DIGITS;
 }
 
-/* A second name is for us alone; a file that others may write to is another one of ours
- * that they have linked to it. */
+/* We create files with a second name only for ourselves. If others can write to one, it is another
+ * file of ours that they have linked to this name. */
 static bool is_private_at(const char *path)
 {
     struct stat st;
@@ -121,7 +121,7 @@ static int create(const char *path, unsigned mode)
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_CREAT | O_EXCL,
                   mode);
     if (fd < 0) return -1;
-    /* What the umask took away was asked for. */
+    /* The umask must not restrict the mode that the caller asked for. */
     if (fchmod(fd, mode) == 0) return fd;
     int e = errno;
     close(fd);

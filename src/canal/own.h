@@ -5,9 +5,8 @@
  *
  *     /dev/shm/sluice.UID
  *
- * and another user may have taken that name first. A stranger can take any name, but
- * cannot make a file that belongs to us. Hence there are second names, of which any number
- * can be thought of,
+ * and another user may have taken that name first. Another user can take any name, but
+ * cannot create a file that belongs to us. So there are alternative names,
  *
  *     /dev/shm/sluice-UID.0123456789abcdef       (sixteen random digits)
  *
@@ -35,13 +34,13 @@ void sl_own_path(char out[SL_OWN_PATH_SIZE]);
 bool sl_own_is(int fd);
 bool sl_own_is_at(const char *path);
 
-/* All candidates, the first first; to be freed with sl_own_free(). 0 or an errno. */
+/* All candidates in their order; free the list with sl_own_free(). 0 or an errno. */
 int sl_own_list(struct sl_own_list *out);
 void sl_own_free(struct sl_own_list *list);
 
-/* Create a candidate: the fixed name if nobody has it, with these permissions; else
- * another one, which is only ours. Its descriptor, and its path in `out`; -1 and errno,
- * which is EEXIST if there is a candidate by now. */
+/* Create a candidate: under the fixed name, with these permissions, if it is free; otherwise
+ * under another name, with permissions only for us. Returns its descriptor, and its path in
+ * `out`; or -1 and errno, which is EEXIST if another process has created a candidate. */
 int sl_own_create(unsigned mode, char out[SL_OWN_PATH_SIZE]);
 
 #endif /* SL_CANAL_OWN_H */

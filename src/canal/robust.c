@@ -9,8 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What a list names is the member __next of a mutex; __prev stands before it, and the word
- * at a distance that the thread has told the kernel. */
+/* The list links the member __next of each mutex. __prev is directly before it, and the lock word
+ * is at an offset that glibc has registered with the kernel. */
 #define WORD_OFFSET                                   \
     ((long)offsetof(pthread_mutex_t, __data.__lock) - \
      (long)offsetof(pthread_mutex_t, __data.__list.__next))
@@ -18,8 +18,8 @@ _Static_assert(offsetof(struct __pthread_internal_list, __next) ==
                    offsetof(struct __pthread_internal_list, __prev) + sizeof(void *),
                "glibc finds the one by the other");
 
-/* Without more than these a thread that has no slot can do all it does: it holds the mutex
- * of the keys, of a slot and of marking, and has no exit handler that would free more. */
+/* A thread without a slot has no exit handler that would free a larger list. It never needs more
+ * than these: it locks the mutexes of the keys, of a slot and of marking. */
 #define HELD_INSIDE 4u
 
 /* The calling thread's locks, and its list as we know it. */
@@ -118,7 +118,7 @@ static void put_guards(void)
     set_next(head, first);
 }
 
-/* What glibc did around the guards meanwhile is in the guards. */
+/* The guards have the neighbours as glibc has changed them meanwhile. */
 static void take_guards_away(void)
 {
     struct robust_list *before = (void *)mine.first.__data.__list.__prev;
@@ -134,7 +134,8 @@ static void enlist(pthread_mutex_t *m)
     struct robust_list *after = node_of(mine.count > 0 ? mine.held[mine.count - 1]
                                                        : &mine.last);
     set_next(node, after);
-    set_prev(node, first); /* For glibc's eyes, which do not look. */
+    set_prev(node,
+             first); /* glibc expects a valid pointer here, but does not read it. */
     keep_order();
     set_next(first, node);
     mine.held[mine.count++] = m;

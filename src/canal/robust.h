@@ -5,9 +5,9 @@
  * names the word. The place and the meaning of the word are glibc's, so that processes
  * which use pthread_mutex_lock() on it can share a segment with us. But no function of
  * glibc is called on it after pthread_mutex_init(). glibc keeps the list's pointers in the
- * mutex, that is in shared memory, and writes through them: whoever may write to the
- * segment could make any process that unlocks a mutex write to any address. It also
- * believes the type that it finds there.
+ * mutex, that is in shared memory, and writes through them: a user who can write to the
+ * segment could make any process that unlocks a mutex write to any address. glibc also
+ * trusts the mutex type that it finds there.
  *
  * Here the order of the list is private to the thread, and shared memory is written for
  * the kernel and never read back:
@@ -19,9 +19,9 @@
  * The two guards are private memory. glibc changes only the neighbours of a mutex that it
  * adds or removes, and no mutex of the program is ever the neighbour of one of our words.
  *
- * What is left: the kernel reads the pointers when the thread dies. Whoever changes them
- * before can hide the death from others, or have the dying thread's id marked elsewhere in
- * the memory of the dying process. */
+ * One risk remains: the kernel reads the pointers when the thread dies. A user who changes them
+ * before can hide the death from others, or make the kernel mark another word that has the
+ * thread's id in the memory of the dying process. */
 #ifndef SL_CANAL_ROBUST_H
 #define SL_CANAL_ROBUST_H
 

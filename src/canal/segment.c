@@ -173,8 +173,8 @@ static int map(int fd, struct sl_segment *seg, uint32_t keys, uint32_t slots,
     return SLUICE_OK;
 }
 
-/* Make all behind the header zero. The file stays as long as it is: if its header was
- * damaged, processes have it mapped, and would get a SIGBUS where it ends. */
+/* Zero everything after the header. The file keeps its length: if its header was damaged, other
+ * processes may have it mapped, and truncating it would raise SIGBUS there. */
 static int clear(int fd)
 {
     const off_t begin = sizeof(struct sl_shm_header);
@@ -373,14 +373,15 @@ static int open_named(const struct wish *w, struct sl_segment *seg)
  * finished is it. Several processes may find none, or none that is finished, and create
  * different ones. They agree in this way:
  *
- *   1. Who makes a candidate into a segment holds its lock, and then looks for others.
- *   2. If there is one before it, it removes its own and begins again.
- *   3. If there is one after it, it waits for that one's lock. If that one is finished by
- *      then, it removes its own and uses that; if not, its maker is dead, and it goes.
- *   4. Otherwise its own is made.
+ *   1. A process that makes a candidate into a segment locks it, and then looks for others.
+ *   2. If it finds one before its own, it removes its own and starts again.
+ *   3. If it finds one after its own, it waits for that one's lock. If the other is finished by
+ *      then, it removes its own and uses the other. If not, the other's maker is dead, and it
+ *      removes the other.
+ *   4. Otherwise it makes its own.
  *
- * Of two makers the later to look sees the other, so two are never made. Who holds a lock
- * waits only for candidates behind its own, so nobody waits in a circle. */
+ * Of two makers the one that looks later sees the other, so they never make two segments. A
+ * process that holds a lock waits only for candidates after its own, so there is no deadlock. */
 
 /* What a maker that holds the lock of `path` has found out about one behind it: *other is
  * its descriptor if it is the user's segment, else -1. */

@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A pattern is a row of elements, each of which takes one byte of the text; between some of
- * them is a *, which takes any. Elements before the first * have their place in the text,
- * counted from its beginning, and those behind the last *, from its end. For those between
- * we keep the set of elements that may take the next byte, one bit each. A byte that an
- * element takes leads to the next one; an element behind a * also stays in the set. The
- * text matches once the last of them has taken a byte.
+/* A pattern is a sequence of elements, each of which matches one byte of the text, with a *
+ * between some of them. Elements before the first * match at fixed offsets from the beginning of
+ * the text, and elements after the last * at fixed offsets from its end. For the elements between
+ * we keep a set, one bit each, of those that may match the next byte. If an element matches it,
+ * the following element enters the set; an element after a * also stays in it. The text matches
+ * once the last of them has matched.
  *
- * Which elements take a byte is a mask. Bytes that no element tells apart are of one class
- * and share their masks. */
+ * A mask has the elements that match a byte. Bytes that no element distinguishes form a class
+ * and share a mask. */
 
 #define WORD 64u
 #define BYTES 256u

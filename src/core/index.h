@@ -53,8 +53,8 @@ struct sl_index {
     uint32_t empty;      /* The one without items; or none. */
 };
 
-/* Borrows kind for life. The key must be random and secret: else who chooses the keys of
- * items chooses the collisions. */
+/* Borrows kind for life. The key must be random and secret: otherwise clients can
+ * choose keys that collide. */
 void sl_index_init(struct sl_index *x, const struct sl_index_kind *kind,
                    struct sl_hash_key key);
 void sl_index_free(struct sl_index *x); /* Not the items. */

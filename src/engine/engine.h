@@ -89,8 +89,8 @@ struct sl_etcd_settings {
 struct sl_engine *sl_engine_open_etcd(const struct sl_etcd_settings *s, char *why,
                                       size_t why_bytes);
 
-/* Check each page and each record of the store in a folder, in a process of its own, which a
- * damaged file may end; within so long. To be called before the store is opened, and before
+/* Check each page and each record of the store in a directory, within most_ms. The check runs in a
+ * child process, which a damaged file may kill. Call it before the store is opened, and before
  * the caller has threads. SLUICE_OK; ENOENT: there is no store; ETRUNCATED: it is damaged, or
  * could not be checked in time; EFOREIGN, EVERSION, EACCES, ENOMEM, EIO. Unless it is OK or
  * ENOENT, why says what is wrong, and what to do. */

@@ -101,7 +101,7 @@ __attribute__((format(printf, 2, 3))) static int broken(struct walk *w,
 
 /* --- Pages ------------------------------------------------------------------- */
 
-/* It belongs to somebody now. */
+/* Mark a page as used; each page belongs to one tree or is free. */
 static int take_page(struct walk *w, size_t number)
 {
 #ifdef MUT_PAGERANGE
@@ -119,7 +119,7 @@ static int take_page(struct walk *w, size_t number)
     return 0;
 }
 
-/* The same with one that is read. */
+/* Mark a page as used, and read its head. */
 static int read_page(struct walk *w, size_t number, struct head *head)
 {
     int rc = take_page(w, number);
@@ -132,7 +132,7 @@ static int read_page(struct walk *w, size_t number, struct head *head)
     return 0;
 }
 
-/* Of a large value. */
+/* Read the overflow pages of a large value. */
 static int read_large(struct visit *v, struct sl_bytes *value)
 {
     struct walk *w = v->walk;
@@ -160,7 +160,8 @@ struct page {
     const char *at;
     bool leaf;
     uint32_t count, upper;
-    unsigned char taken[PAGE_BYTES_MAX / 2]; /* By nodes: for each pair of bytes. */
+    unsigned char
+        taken[PAGE_BYTES_MAX / 2]; /* Which pairs of bytes belong to a node. */
 };
 
 struct node {

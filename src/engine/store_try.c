@@ -1,5 +1,5 @@
-/* store_try.c - whether the file can be used: found out in a process of its own, which a
- * damaged file or a failing disk may end. */
+/* store_try.c - checks a store in a child process, since a damaged file or a failing disk may
+ * kill the process that reads it. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -48,7 +48,7 @@ static void look(const char *folder, struct answer *a)
     }
 }
 
-/* It must not outlive its parent, leave a core, or answer signals for the server. */
+/* The child must not outlive its parent, write a core file, or handle signals of the server. */
 static void look_and_tell(const char *folder, pid_t parent, int to)
 {
     struct answer a = {0};
@@ -72,7 +72,7 @@ static sl_ms now_ms(void)
     return (sl_ms)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* False: nothing came in time. An end without an answer is one of no bytes. */
+/* False: timeout. *n is 0 if the child ended without an answer. */
 static bool hear(int from, sl_ms most_ms, struct answer *a, ssize_t *n)
 {
     struct pollfd p = {.fd = from, .events = POLLIN};
@@ -83,7 +83,7 @@ static bool hear(int from, sl_ms most_ms, struct answer *a, ssize_t *n)
         int ready = poll(&p, 1, left < INT_MAX ? (int)left : INT_MAX);
         if (ready > 0) break;
     }
-    *n = read(from, a, sizeof *a); /* It is less than PIPE_BUF: it comes as a whole. */
+    *n = read(from, a, sizeof *a); /* Atomic: less than PIPE_BUF. */
     return true;
 }
 

@@ -181,12 +181,12 @@ struct sl_lock *sl_lock_find(const struct sl_keeper *k, const struct sl_tx *t,
 void sl_lock_leave_line(struct sl_keeper *k, struct sl_tx *t);
 void sl_lock_free_all(struct sl_keeper *k, struct sl_tx *t);
 
-/* It has less of the item then, or nothing. */
+/* Reduce a lock to a weaker mode, or release it. */
 void sl_lock_weaken(struct sl_keeper *k, struct sl_lock *l, enum sl_mode mode);
 
-/* A restart: it loses all, and remembers what it wrote, or wanted to. When it runs again it
- * sorts that, and takes it before anything else; forgets it at its end. None of them needs
- * memory. SLUICE_OK; SL_TX_WAITS: the rest is still to be taken. */
+/* Restarts: a restarted transaction loses its locks and remembers those for writing. When it runs
+ * again, it sorts them and takes them before anything else; it forgets them when it ends. These
+ * functions allocate nothing. SLUICE_OK; SL_TX_WAITS: some are still to be taken. */
 void sl_lock_lose_all(struct sl_keeper *k, struct sl_tx *t);
 void sl_lock_sort_again(struct sl_keeper *k, struct sl_tx *t);
 int sl_lock_take_again(struct sl_keeper *k, struct sl_tx *t);
@@ -218,7 +218,7 @@ void sl_tx_engine_did(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
 /* Its connection is gone: the engine is told so, now or when that is tried again. */
 void sl_tx_bar(struct sl_keeper *k, sl_ms now, struct sl_tx *t);
 
-/* The deadline of its wait has passed. */
+/* Handle the timeout of a wait. */
 void sl_tx_wait_ended(struct sl_keeper *k, struct sl_tx *t);
 
 /* It is over. */

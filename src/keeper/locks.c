@@ -176,7 +176,7 @@ static struct sl_lock *make_lock(struct sl_keeper *k, struct sl_tx *t,
     return l;
 }
 
-/* It lost this lock in a restart, and is to take it again. */
+/* Remember a lock that was lost in a restart, to take it again. */
 static void remember(struct sl_keeper *k, struct sl_lock *l, enum sl_mode mode)
 {
     l->again = mode;
@@ -188,7 +188,7 @@ static void remember(struct sl_keeper *k, struct sl_lock *l, enum sl_mode mode)
     sl_list_append(&l->tx->again, &l->in_tx);
 }
 
-/* It has it again, or needs it no more: it is one like any other. */
+/* Forget that the lock is to be taken again. */
 static void unremember(struct sl_keeper *k, struct sl_lock *l)
 {
     l->again = SL_MODE_NONE;
@@ -279,7 +279,7 @@ static void stand_in_line(struct sl_keeper *k, struct sl_lock *l, enum sl_mode w
     k->waiting++;
 }
 
-/* The lock is there, if only as a place for it: nothing can fail. */
+/* The memory of the lock exists already, so this cannot run out of memory. */
 static int take(struct sl_keeper *k, struct sl_lock *l, enum sl_mode mode)
 {
     enum sl_mode wanted = sl_mode_both(l->mode, mode);
@@ -365,7 +365,7 @@ void sl_lock_leave_line(struct sl_keeper *k, struct sl_tx *t)
     drop_item(k, i);
 }
 
-/* Others may have it then; again NONE: it is forgotten. */
+/* Release a lock, and remember it unless `again` is SL_MODE_NONE. */
 static void free_one(struct sl_keeper *k, struct sl_lock *l, enum sl_mode again)
 {
     struct sl_item *i = l->item;
@@ -424,7 +424,7 @@ static bool has_one_to_write(const struct sl_tx *t)
     return false;
 }
 
-/* By a restart. NULL: it waited for nothing, or for a table. */
+/* What a restart interrupted. NULL: it waited for nothing, or for a table. */
 struct lost {
     const struct sl_item *waited, *above;
     bool writes;
@@ -494,8 +494,8 @@ static uint64_t number_of(const struct sl_list *in_tx)
     return sl_entry_of(in_tx, struct sl_lock, in_tx)->item->number;
 }
 
-/* The first n from *at on, by the numbers of their items, as a chain that ends with NULL;
- * *at is behind them then. It needs no memory, and halves n each time. */
+/* Merge sort of the first n locks from *at on, by item number, into a chain that ends with NULL;
+ * moves *at behind them. It allocates nothing, and recurses log n deep. */
 static struct sl_list *sorted(struct sl_list **at, uint32_t n)
 {
     struct sl_list first, *last = &first, *a, *b;

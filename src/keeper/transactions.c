@@ -425,8 +425,8 @@ static void with_locks(struct sl_keeper *k, struct sl_tx *t)
     }
 }
 
-/* Its deadline has passed. It keeps what it had, and a table as it had it: nothing was read
- * or written under the rest. */
+/* The timeout has expired. The transaction keeps the locks that it had before the request. It can
+ * give up a new intention on the table, since it has read and written nothing under it. */
 static void wait_is_over(struct sl_keeper *k, struct sl_tx *t)
 {
     const struct sl_bytes none = {NULL, 0};
@@ -680,7 +680,7 @@ static int check(const struct sl_keeper *k, const struct sl_tx_ask *a)
     return a->value.n > l->value_bytes_max ? SLUICE_ETOOBIG : SLUICE_OK;
 }
 
-/* Keep its words: it may have to wait, and until when. */
+/* Keep the arguments and the deadline: the request may have to wait. */
 static bool keep(struct sl_keeper *k, sl_ms now, struct sl_tx *t,
                  const struct sl_tx_ask *a)
 {

@@ -224,8 +224,8 @@ static void sample(struct sl_peer *p, sl_ms rtt)
     p->rttvar4 += (off < 0 ? -off : off) - p->rttvar4 / 4;
 }
 
-/* A silent node has forgotten its leases, and learns none. It is taught as soon as it says
- * that its silence is over: what is sent before that it does not believe. */
+/* A silent node has forgotten its leases and ignores every TEACH. We teach it as soon as it says
+ * that its silence is over. */
 static void hear_beat(const struct sl_node *n, struct sl_now now, struct sl_peer *p,
                       sl_ms left_ms)
 {
@@ -291,8 +291,8 @@ static bool is_another(struct sl_node *n, sl_node_id id, uint64_t birth)
     return known != 0 && known != birth;
 }
 
-/* What nobody teaches a node either ends within the longest lease or is extended, and that
- * teaches it. */
+/* A lease that no other node teaches us either expires within the longest lease, or its holder
+ * extends it, which teaches us. */
 static void learn_until(struct sl_node *n, sl_ms from_ms, sl_ms longest_ms)
 {
     sl_ms until = sl_ms_after(from_ms, longest_ms > LEARN_MS ? longest_ms : LEARN_MS);

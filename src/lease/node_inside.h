@@ -106,11 +106,12 @@ struct sl_reservation {
     sl_ms end_ms;
 };
 
-/* The first, in the order of competing requests, that was refused here for an attempt which
- * is not known to be a grant. When that attempt is given up, nobody else takes its place. */
+/* The first request, in the order of competing requests, that this voter rejected for an attempt
+ * which is not known to be a grant. When that attempt is given up, the voter rejects all later
+ * requests. */
 struct sl_turn {
     struct sl_rank rank;
-    sl_ms end_ms; /* The turn has passed by then; 0: there is none. */
+    sl_ms end_ms; /* When the turn ends; 0: there is none. */
 };
 
 /* What was told of a grant: its news may come in any order, and each is told once. */

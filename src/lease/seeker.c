@@ -258,7 +258,7 @@ static void count_held(const struct sl_request *r, const struct sl_vote *v,
         if (same > c->granted) c->granted = same;
         return;
     }
-    /* A thief's reservation does not say whose it is: who is refused comes after it. */
+    /* A thief's reservation does not name its owner; a request that it rejects comes after it. */
     bool known = v->verdict == SL_V_HELD || (v->flags & SL_F_TURN) != 0;
     const struct sl_rank rival = {v->priority, v->owner},
                          mine = {r->priority, r->owner};
@@ -464,8 +464,8 @@ static sl_fence next_fence(const struct sl_node *n, struct sl_now now)
     return fence_above(n, floor);
 }
 
-/* Those who make way raise the fences that voters have seen. The first of them gets above all
- * that they use meanwhile: by four times as much in each round, from the third on. */
+/* Requests that yield raise the fences that voters have seen. The first request must get above
+ * them, so from the third round on it adds four times as much in each round. */
 static sl_fence fence_of_attempt(const struct sl_node *n, struct sl_now now,
                                  const struct sl_request *r)
 {
@@ -586,8 +586,8 @@ static void granted(struct sl_node *n, struct sl_now now, struct sl_request *r)
     sl_finish(n, now, r, SLUICE_OK);
 }
 
-/* Competing attempts are settled within a few rounds, if those who made them are there. Until
- * then it is not known whether the key is taken. */
+/* Competing attempts are settled within a few rounds if their proposers are alive. Until then we
+ * do not know whether the key is taken. */
 static bool is_contest_open(const struct sl_node *n, struct sl_now now,
                             const struct sl_request *r)
 {
@@ -639,9 +639,9 @@ static sl_ms sooner(sl_ms a, sl_ms b)
     return a < b ? a : b;
 }
 
-/* When to try again after votes were split. The first in the order asks at once: by then the
- * others have seen it, and withdraw. Then each pause is longer than the one before; those who
- * withdrew also let the first have its round. */
+/* When to try again after a split vote. The first request in the order asks again at once, since
+ * the others have seen it and withdraw. After that each pause is longer than the one before.
+ * Requests that withdrew also wait for the round of the first one. */
 static sl_ms after_split(struct sl_node *n, struct sl_now now, struct sl_request *r,
                          const struct count *c)
 {
@@ -704,8 +704,8 @@ static void give_no_more(struct sl_node *n, struct sl_now now, struct sl_request
     else sl_finish(n, now, r, SLUICE_EFULL);
 }
 
-/* The first of those who compete keeps the votes that it has: its next attempt replaces this
- * one, and nobody comes between. All others make way. */
+/* The first of the competing requests keeps its votes: its next attempt replaces this one, so no
+ * other request can take them. All others yield. */
 static bool keeps_votes(const struct sl_request *r, const struct count *c)
 {
 #ifdef MUT_NOYIELD
@@ -722,7 +722,7 @@ static bool is_time_over(const struct sl_request *r, struct sl_now now)
     return !r->waits || now.ms >= r->wait_end_ms;
 }
 
-/* The key may be free: nobody is told that it is taken before that is clear. */
+/* Whether the key may be free: then the request must not be told that it is taken. */
 static bool is_undecided(const struct sl_node *n, struct sl_now now,
                          const struct sl_request *r)
 {
@@ -732,8 +732,8 @@ static bool is_undecided(const struct sl_node *n, struct sl_now now,
                                      : is_contest_open(n, now, r);
 }
 
-/* All requests that competed with it have gone, and no lease is known: the key may be free. So
- * it asks again, however long the contest has lasted. */
+/* All competing requests have gone and no lease is known, so the key may be free. The request asks
+ * again, however long the contest has lasted. */
 static bool has_outlasted_rivals(const struct sl_request *r, const struct count *c)
 {
     return r->outcome == SL_OUT_UNCLEAR && r->contest_ms != SL_NEVER &&
@@ -761,9 +761,9 @@ static void failed(struct sl_node *n, struct sl_now now, struct sl_request *r,
     else try_again(n, r, when_to_retry(n, now, r, c));
 }
 
-/* The contest is over, and the votes that are missing tell whether a lease may be in force. */
-static bool matters_who_is_left(const struct sl_node *n, struct sl_now now,
-                                const struct sl_request *r, const struct count *c)
+/* Whether the contest is over and the missing votes decide whether a lease may be in force. */
+static bool missing_votes_decide(const struct sl_node *n, struct sl_now now,
+                                 const struct sl_request *r, const struct count *c)
 {
     return c->open > 0 && c->rivals > 0 && !is_contest_open(n, now, r);
 }
@@ -776,7 +776,7 @@ static void evaluate_acquire(struct sl_node *n, struct sl_now now, struct sl_req
 #endif
     if (c->yes >= c->majority && now.ms < r->end_ms) granted(n, now, r);
     else if (now.ms >= r->end_ms ||
-             (c->yes + c->open < c->majority && !matters_who_is_left(n, now, r, c)))
+             (c->yes + c->open < c->majority && !missing_votes_decide(n, now, r, c)))
         failed(n, now, r, c);
 }
 
@@ -1057,8 +1057,8 @@ static void time_is_over(struct sl_node *n, struct sl_now now, struct sl_request
     give_no_more(n, now, r, &c);
 }
 
-/* A node does not answer, and others compete: its vote is not waited for, as theirs would
- * not be. False: there is no contest. */
+/* Settle a contest without the vote of a node that does not answer, as the competing requests do.
+ * False: there is no contest. */
 static bool settle_contest(struct sl_node *n, struct sl_now now, struct sl_request *r)
 {
     struct count c = count_votes(n, r);

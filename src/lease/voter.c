@@ -237,8 +237,8 @@ static void tell_over(struct sl_node *n, struct sl_now now, struct sl_place *p,
     if (t->granted) sl_tell(n, &e);
 }
 
-/* A copied lease ended here, and nobody has told of an extension since: either the key is
- * forgotten now, or a later lease of it is agreed. */
+/* Publish the expiry of a copied lease that expired here, if no extension was reported since: now
+ * we forget the key, or a later lease of it is agreed. */
 static void tell_lapsed(struct sl_node *n, struct sl_now now, struct sl_place *p)
 {
     if (p->lapsed != 0) tell_over(n, now, p, p->lapsed, SL_E_EXPIRED);
@@ -293,8 +293,8 @@ static void end_reservation(struct sl_node *n, struct sl_now now, struct sl_plac
     p->lease.asked_ms = -1;
 }
 
-/* Its time is over here. Whether it is over elsewhere, a voter that has it only from the copy
- * of another node does not know: that node may have missed an extension. */
+/* The lease expires here. If the voter has it only from the copy of another node, it may still be
+ * in force elsewhere: that node may have missed an extension. */
 static void expire(struct sl_node *n, struct sl_now now, struct sl_place *p)
 {
     bool copied = p->lease.copied;
@@ -375,7 +375,7 @@ static void fill(const struct sl_node *n, struct sl_now now, const struct sl_pla
     v->note = sl_text_bytes(l->note);
 }
 
-/* Instead of what stands here: whose turn it is. */
+/* Report the request that has the turn, instead of a lease. */
 static void fill_turn(struct sl_now now, const struct sl_place *p, struct sl_message *v)
 {
     v->flags = SL_F_TURN;
@@ -599,8 +599,8 @@ static struct sl_rank rank_of(const struct sl_message *m)
     return (struct sl_rank){m->priority, m->owner};
 }
 
-/* It is refused for an attempt that may come to nothing. If it comes before that attempt, and
- * before all others that were refused, it is the next. */
+/* The voter rejects this request for an attempt that may fail. The request gets the turn if it
+ * comes before that attempt and before all others that were rejected. */
 static void take_turn(struct sl_node *n, struct sl_now now, struct sl_place *p,
                       const struct sl_message *m)
 {
@@ -909,8 +909,8 @@ static void keep_lesson(struct sl_node *n, struct sl_now now, struct sl_place *p
     if (!set_texts(l, m)) drop(n, &p->lesson);
 }
 
-/* Whether its holder has released it. That it expired here proves nothing: if it was extended
- * elsewhere, it is agreed still. */
+/* Whether the holder has released it. A lease that only expired here may have been extended
+ * elsewhere, and then is still agreed. */
 static bool is_released(const struct sl_place *p, sl_fence fence)
 {
     if (fence <= p->ended) return true;
@@ -970,9 +970,9 @@ static void learn_more(struct sl_node *n, struct sl_now now, sl_node_id from,
     sl_place_schedule(n, now, p);
 }
 
-/* Until when it is agreed at least, by our clock: from then on this node, too, may not teach
- * it. The sender counted from when it sent this; our clock then showed what it had last heard
- * of it, or more. */
+/* Compute until when, by our clock, the lease is certainly agreed; after that we must not teach it.
+ * The sender counted from the time of sending. Our clock then showed at least the reading that
+ * the sender had last received. */
 static void rely_on(struct sl_lease *l, const struct sl_message *m, struct sl_now now)
 {
     sl_ms left = m->left_ms < m->lease_ms ? m->left_ms : m->lease_ms;
@@ -1010,7 +1010,7 @@ static void on_teach(struct sl_node *n, struct sl_now now, sl_node_id from,
     if (here) agree(n, now, p, overlapping);
 }
 
-/* What came before it has been handled, or waits for the disk. */
+/* All earlier messages of this node have been handled, or wait for the disk. */
 void sl_voter_taught(struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m)
 {
