@@ -170,7 +170,7 @@ static void take_nonce(struct link *k, const struct sl_args *args)
     }
 }
 
-/* The caller has proved that it knows the secret, so we may send our id and proof. */
+/* The caller has shown that it knows the secret, so we may send our id and proof. */
 static void welcome(struct link *k, uint64_t to)
 {
     struct sl_resp_writer *w;
