@@ -148,28 +148,16 @@ void sl_node_stats(struct sl_node *n, struct sl_now now, struct sl_node_stats *o
                     n->kept.stored.version > n->kept.force.version};
 }
 
-#define SAMPLE 16u
-#define SAMPLE_WEIGHT 8u /* A sample counts as much as an eighth of those before. */
-
-static size_t text_bytes(const struct sl_place *p)
+static size_t heap_bytes(const struct sl_heap *h)
 {
-    return p->key_n + sl_text_bytes(p->lease.value).n + sl_text_bytes(p->lease.note).n;
+    return h->size * sizeof *h->items;
 }
 
-size_t sl_node_bytes(struct sl_node *n)
+size_t sl_node_bytes(const struct sl_node *n)
 {
-    void *some[SAMPLE];
-    size_t bytes = 0;
-    size_t count = sl_index_scan(&n->places, &n->sample_cursor, some, SAMPLE);
-    for (size_t i = 0; i < count; i++) bytes += text_bytes(some[i]);
-    if (count > 0)
-        n->sample_bytes = n->sample_bytes - n->sample_bytes / SAMPLE_WEIGHT +
-                          bytes / count / SAMPLE_WEIGHT;
-    return n->places.count *
-               (sizeof(struct sl_place) + 3 * SL_MALLOC_BYTES + n->sample_bytes) +
-           n->request_count *
-               (sizeof(struct sl_request) + 3 * SL_MALLOC_BYTES + n->sample_bytes) +
-           sl_index_bytes(&n->places);
+    return n->block_bytes + sl_index_bytes(&n->places) + sl_index_bytes(&n->by_ticket) +
+           sl_index_bytes(&n->by_round) + heap_bytes(&n->place_ends) +
+           heap_bytes(&n->request_ends);
 }
 
 void sl_node_peer(const struct sl_node *n, sl_node_id id, struct sl_peer_view *out)
@@ -185,6 +173,55 @@ void sl_node_peer(const struct sl_node *n, sl_node_id id, struct sl_peer_view *o
 /* --- Invariants ------------------------------------------------------------------------- */
 
 #define must(so, what) assert((so) && what)
+
+static size_t block_bytes(size_t bytes)
+{
+    return bytes + SL_MALLOC_BYTES;
+}
+
+static size_t text_bytes(const struct sl_text *t)
+{
+    return t == NULL ? 0 : block_bytes(sizeof *t + t->n);
+}
+
+/* One that is a block of its own; NULL: none. */
+static size_t lease_bytes(const struct sl_lease *l)
+{
+    if (l == NULL) return 0;
+    return block_bytes(sizeof *l) + text_bytes(l->value) + text_bytes(l->note);
+}
+
+static size_t place_bytes(const struct sl_place *p)
+{
+    return block_bytes(sizeof *p + p->key_n) + text_bytes(p->lease.value) +
+           text_bytes(p->lease.note) + lease_bytes(p->beside) + lease_bytes(p->lesson);
+}
+
+static size_t request_bytes(const struct sl_request *r)
+{
+    size_t bytes = block_bytes(sizeof *r) + text_bytes(r->value) + text_bytes(r->note);
+    for (size_t i = 0; i < SL_NODES_MAX; i++)
+        bytes += text_bytes(r->votes[i].value) + text_bytes(r->votes[i].note);
+    return bytes;
+}
+
+static size_t order_bytes(const struct sl_out *o)
+{
+    return o->is_request ? request_bytes(sl_entry_of(o, struct sl_request, out))
+                         : block_bytes(sizeof *o + o->bytes);
+}
+
+/* Of all but places and requests that are not answered. */
+static size_t waiting_bytes(const struct sl_node *n)
+{
+    size_t bytes = n->fetched == NULL ? 0 : order_bytes(n->fetched);
+    for (const struct sl_list *i = n->orders.next; i != &n->orders; i = i->next)
+        bytes += order_bytes(sl_entry_of(i, struct sl_out, place));
+    for (const struct sl_list *i = n->stash.next; i != &n->stash; i = i->next)
+        bytes += block_bytes(
+            sl_stashed_bytes(&sl_entry_of(i, struct sl_stashed, place)->m));
+    return bytes;
+}
 
 static void check_place(const struct sl_node *n, const struct sl_place *p)
 {
@@ -213,18 +250,24 @@ void sl_node_check(const struct sl_node *n)
     uint64_t cursor = 0;
     void *items[64];
     uint32_t count = 0;
+    size_t bytes = waiting_bytes(n);
     do {
         size_t found = sl_index_scan(&n->places, &cursor, items, 64);
-        for (size_t i = 0; i < found; i++) check_place(n, items[i]);
+        for (size_t i = 0; i < found; i++) {
+            check_place(n, items[i]);
+            bytes += place_bytes(items[i]);
+        }
     } while (cursor != 0);
     for (const struct sl_list *i = n->requests.next; i != &n->requests; i = i->next) {
         const struct sl_request *r = sl_entry_of(i, struct sl_request, all);
         bool change = r->type == SL_ASK_ADD || r->type == SL_ASK_REMOVE;
         must(change || r->due != SL_HEAP_NONE || r->waits || r->type == SL_ASK_AWAIT,
              "every request ends");
+        bytes += request_bytes(r);
         count++;
     }
     must(count == n->request_count, "requests are counted");
+    must(bytes == n->block_bytes, "all memory is counted");
     must(n->kept.lease_longest_ms >= n->longest_sure_ms,
          "the longest lease that is sure is on the disk");
 }

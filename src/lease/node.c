@@ -27,21 +27,44 @@ const struct sl_node_limits sl_node_limits_default = {
 
 /* --- Small things ---------------------------------------------------------------------- */
 
-struct sl_text *sl_text_new(struct sl_bytes b)
+void *sl_block_new(struct sl_node *n, size_t bytes)
+{
+    void *block = calloc(1, bytes);
+    if (block != NULL) n->block_bytes += bytes + SL_MALLOC_BYTES;
+    return block;
+}
+
+void sl_block_free(struct sl_node *n, void *block, size_t bytes)
+{
+    if (block == NULL) return;
+    n->block_bytes -= bytes + SL_MALLOC_BYTES;
+    free(block);
+}
+
+struct sl_text *sl_text_new(struct sl_node *n, struct sl_bytes b)
 {
     if (b.n == 0) return NULL;
-    struct sl_text *t = malloc(sizeof *t + b.n);
+    struct sl_text *t = sl_block_new(n, sizeof *t + b.n);
     if (t == NULL) return NULL;
     t->n = b.n;
     memcpy(t->at, b.at, b.n);
     return t;
 }
 
-bool sl_text_set(struct sl_text **t, struct sl_bytes b)
+void sl_text_drop(struct sl_node *n, struct sl_text *t)
 {
-    struct sl_text *text = sl_text_new(b);
+    if (t != NULL) sl_block_free(n, t, sizeof *t + t->n);
+}
+
+bool sl_text_set(struct sl_node *n, struct sl_text **t, struct sl_bytes b)
+{
+    struct sl_text *text = sl_text_new(n, b);
     if (b.n > 0 && text == NULL) return false;
+#ifdef MUT_UNCOUNTED
     free(*t);
+    *t = NULL;
+#endif
+    sl_text_drop(n, *t);
     *t = text;
     return true;
 }
@@ -366,9 +389,10 @@ static char *put(char *at, struct sl_bytes *b)
 
 static struct sl_out *new_out(struct sl_node *n, enum sl_order_type type, size_t bytes)
 {
-    struct sl_out *o = calloc(1, sizeof *o + bytes);
+    struct sl_out *o = sl_block_new(n, sizeof *o + bytes);
     if (o == NULL) return NULL;
     o->type = type;
+    o->bytes = bytes;
     sl_list_append(&n->orders, &o->place);
     return o;
 }
@@ -459,17 +483,17 @@ void sl_log_line(struct sl_node *n, const char *text)
 
 void sl_order_answer(struct sl_node *n, struct sl_request *r)
 {
-    if (r->ticket == 0) sl_request_free(r);
+    if (r->ticket == 0) sl_request_free(n, r);
     else sl_list_append(&n->orders, &r->out.place);
 }
 
 /* --- Orders ----------------------------------------------------------------------------- */
 
-static void free_out(struct sl_out *o)
+static void free_out(struct sl_node *n, struct sl_out *o)
 {
     if (o == NULL) return;
-    if (o->is_request) sl_request_free(sl_entry_of(o, struct sl_request, out));
-    else free(o);
+    if (o->is_request) sl_request_free(n, sl_entry_of(o, struct sl_request, out));
+    else sl_block_free(n, o, sizeof *o + o->bytes);
 }
 
 /* For the next of those it goes to. */
@@ -498,7 +522,7 @@ static bool order_write(struct sl_node *n, struct sl_order *out)
 
 bool sl_node_next(struct sl_node *n, struct sl_order *out)
 {
-    free_out(n->fetched);
+    free_out(n, n->fetched);
     n->fetched = NULL;
     if (order_write(n, out)) return true;
     if (n->links_due) {
@@ -583,7 +607,7 @@ static void look_ahead(struct sl_node *n, struct sl_now now)
 void sl_stash(struct sl_node *n, sl_node_id from, const struct sl_message *m)
 {
     if (n->stash_count >= n->limits.waiting_messages_max) return;
-    struct sl_stashed *s = calloc(1, sizeof *s + m->key.n + m->value.n + m->note.n);
+    struct sl_stashed *s = sl_block_new(n, sl_stashed_bytes(m));
     if (s == NULL) return;
     char *at = (char *)(s + 1);
     s->from = from;
@@ -614,7 +638,7 @@ static void empty_stash(struct sl_node *n, struct sl_now now, bool handle)
         sl_list_remove(&s->place);
         n->stash_count--;
         if (handle) dispatch(n, now, s->from, &s->m);
-        free(s);
+        sl_block_free(n, s, sl_stashed_bytes(&s->m));
     }
 }
 
@@ -862,6 +886,7 @@ struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now
     return n;
 }
 
+/* The node goes with it: nothing is counted any more. */
 static void free_place(void *item)
 {
     struct sl_place *p = item;
@@ -880,16 +905,16 @@ static void free_place(void *item)
 void sl_node_free(struct sl_node *n)
 {
     if (n == NULL) return;
-    free_out(n->fetched);
+    free_out(n, n->fetched);
     while (!sl_list_empty(&n->orders)) {
         struct sl_out *o = sl_entry_of(n->orders.next, struct sl_out, place);
         sl_list_remove(&o->place);
-        free_out(o);
+        free_out(n, o);
     }
     while (!sl_list_empty(&n->requests)) {
         struct sl_request *r = sl_entry_of(n->requests.next, struct sl_request, all);
         sl_list_remove(&r->all);
-        sl_request_free(r);
+        sl_request_free(n, r);
     }
     empty_stash(n, (struct sl_now){0}, false);
     sl_index_empty(&n->places, free_place);

@@ -276,9 +276,8 @@ struct sl_node_stats {
 };
 void sl_node_stats(struct sl_node *n, struct sl_now now, struct sl_node_stats *out);
 
-/* Bytes of what it keeps, about. Values are not counted one by one: each call looks at some
- * of them. */
-size_t sl_node_bytes(struct sl_node *n);
+/* Bytes that it has allocated, without its own fixed part. */
+size_t sl_node_bytes(const struct sl_node *n);
 
 /* Whether the node `id` was heard of lately, and how long its answers take. */
 struct sl_peer_view {

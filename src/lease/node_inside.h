@@ -71,6 +71,7 @@ struct sl_out {
     sl_node_id to[2 * SL_NODES_MAX];
     uint32_t to_count, to_done;
     bool is_request; /* It is part of a request, which goes with it. */
+    size_t bytes;    /* That stand behind it. */
     union {
         struct sl_message message;
         struct sl_event event;
@@ -242,8 +243,13 @@ struct sl_peer {
 struct sl_stashed {
     struct sl_list place;
     sl_node_id from;
-    struct sl_message m;
+    struct sl_message m; /* Its bytes stand behind it. */
 };
+
+static inline size_t sl_stashed_bytes(const struct sl_message *m)
+{
+    return sizeof(struct sl_stashed) + m->key.n + m->value.n + m->note.n;
+}
 
 /* --- Changing the list ------------------------------------------------------------- */
 
@@ -307,8 +313,6 @@ struct sl_node {
     bool said_emptied, said_foreign;
 
     struct sl_index places, by_ticket, by_round;
-    uint64_t sample_cursor; /* How far sl_node_bytes() has looked, */
-    size_t sample_bytes;    /* and what a place has of keys, values and notes, about. */
     struct sl_heap place_ends, request_ends;
     struct sl_list requests;
     uint32_t request_count;
@@ -320,13 +324,22 @@ struct sl_node {
     struct sl_out *fetched; /* To be freed at the next call. */
     struct sl_message sending;
     size_t lease_count;
+    size_t block_bytes; /* Of all blocks that it has allocated: see sl_block_new(). */
     uint64_t attempts, grants, splits, timeouts, taught;
 };
 
 /* --- node.c ------------------------------------------------------------------------ */
 
-struct sl_text *sl_text_new(struct sl_bytes b); /* NULL: empty, or no memory. */
-bool sl_text_set(struct sl_text **t, struct sl_bytes b); /* False: no memory. */
+/* All memory that a node keeps for clients is allocated and freed here, which counts it.
+ * NULL: no memory. A block is zeroed, and freed with the size that it was allocated with. */
+void *sl_block_new(struct sl_node *n, size_t bytes);
+void sl_block_free(struct sl_node *n, void *block, size_t bytes);
+
+struct sl_text *sl_text_new(struct sl_node *n,
+                            struct sl_bytes b); /* NULL: empty, too. */
+void sl_text_drop(struct sl_node *n, struct sl_text *t);
+/* False: no memory. */
+bool sl_text_set(struct sl_node *n, struct sl_text **t, struct sl_bytes b);
 static inline struct sl_bytes sl_text_bytes(const struct sl_text *t)
 {
     return t == NULL ? (struct sl_bytes){NULL, 0} : (struct sl_bytes){t->at, t->n};
@@ -381,7 +394,7 @@ void sl_stash(struct sl_node *n, sl_node_id from, const struct sl_message *m);
 
 /* Put a request that is over among the orders, or free it if nobody waits for it. */
 void sl_order_answer(struct sl_node *n, struct sl_request *r);
-void sl_request_free(struct sl_request *r);
+void sl_request_free(struct sl_node *n, struct sl_request *r);
 
 /* --- voter.c ----------------------------------------------------------------------- */
 

@@ -1,5 +1,4 @@
 /* seeker.c - what clients want: rounds of votes, waiting and trying again. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "lease/node_inside.h"
@@ -34,22 +33,22 @@ static void schedule(struct sl_node *n, struct sl_request *r)
     else if (due != SL_NEVER) sl_heap_put(&n->request_ends, due, r);
 }
 
-static void forget_votes(struct sl_request *r)
+static void forget_votes(struct sl_node *n, struct sl_request *r)
 {
     for (size_t i = 0; i < SL_NODES_MAX; i++) {
-        free(r->votes[i].value);
-        free(r->votes[i].note);
+        sl_text_drop(n, r->votes[i].value);
+        sl_text_drop(n, r->votes[i].note);
         r->votes[i] = (struct sl_vote){.verdict = SL_V_NONE};
     }
     r->counted = 0;
 }
 
-void sl_request_free(struct sl_request *r)
+void sl_request_free(struct sl_node *n, struct sl_request *r)
 {
-    forget_votes(r);
-    free(r->value);
-    free(r->note);
-    free(r);
+    forget_votes(n, r);
+    sl_text_drop(n, r->value);
+    sl_text_drop(n, r->note);
+    sl_block_free(n, r, sizeof *r);
 }
 
 static void end_round(struct sl_node *n, struct sl_request *r)
@@ -169,7 +168,7 @@ static void start_round(struct sl_node *n, struct sl_now now, struct sl_request 
     const struct sl_members *list = &n->kept.force;
     bool member = sl_is_member(n);
     end_round(n, r);
-    forget_votes(r);
+    forget_votes(n, r);
     if (!member || sl_index_reserve(&n->by_round) != SLUICE_OK) {
         sl_finish(n, now, r, member ? SLUICE_ENOMEM : SLUICE_ENOQUORUM);
         return;
@@ -983,7 +982,7 @@ void sl_seeker_vote(struct sl_node *n, struct sl_now now, sl_node_id from,
 #ifndef MUT_M6
     if (v->verdict != SL_V_NONE) return;
 #endif
-    if (!sl_text_set(&v->value, m->value) || !sl_text_set(&v->note, m->note))
+    if (!sl_text_set(n, &v->value, m->value) || !sl_text_set(n, &v->note, m->note))
         return; /* As if it were lost: what is taught on must be whole. */
     v->verdict = m->verdict;
     v->flags = m->flags;
@@ -1243,12 +1242,12 @@ static struct sl_request *make_request(struct sl_node *n, struct sl_now now,
     if (sl_heap_reserve(&n->request_ends, out + 1) != SLUICE_OK ||
         sl_index_reserve(&n->by_ticket) != SLUICE_OK)
         return NULL;
-    struct sl_request *r = calloc(1, sizeof *r);
+    struct sl_request *r = sl_block_new(n, sizeof *r);
     if (r == NULL) return NULL;
-    r->value = sl_text_new(a->value);
-    r->note = sl_text_new(a->note);
+    r->value = sl_text_new(n, a->value);
+    r->note = sl_text_new(n, a->note);
     if ((a->value.n > 0 && r->value == NULL) || (a->note.n > 0 && r->note == NULL)) {
-        sl_request_free(r);
+        sl_request_free(n, r);
         return NULL;
     }
     r->out.is_request = true;
@@ -1314,5 +1313,5 @@ void sl_node_withdraw(struct sl_node *n, struct sl_now now, uint64_t ticket)
         cancel(n, now, r);
     }
     retire(n, now, r);
-    sl_request_free(r);
+    sl_request_free(n, r);
 }

@@ -1,6 +1,5 @@
 /* voter.c - what is known of each key, and what a voter says. The rules are those of
  * README.md; where one is left out in a build for tests, MUT_ says which. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "lease/node_inside.h"
@@ -38,7 +37,7 @@ static struct sl_place *make_place(struct sl_node *n, struct sl_now now,
     if (sl_index_reserve(&n->places) != SLUICE_OK ||
         sl_heap_reserve(&n->place_ends, out + 1) != SLUICE_OK)
         return NULL;
-    struct sl_place *p = calloc(1, sizeof *p + key.n);
+    struct sl_place *p = sl_block_new(n, sizeof *p + key.n);
     if (p == NULL) return NULL;
     sl_list_init(&p->waiters);
     sl_list_init(&p->watchers);
@@ -66,10 +65,10 @@ struct sl_place *sl_place_get(struct sl_node *n, struct sl_now now, struct sl_by
     return p;
 }
 
-static void free_lease(struct sl_lease *l)
+static void free_lease(struct sl_node *n, struct sl_lease *l)
 {
-    free(l->value);
-    free(l->note);
+    sl_text_drop(n, l->value);
+    sl_text_drop(n, l->note);
     *l = (struct sl_lease){.asked_ms = -1};
 }
 
@@ -77,8 +76,8 @@ static void drop(struct sl_node *n, struct sl_lease **l)
 {
     if (*l == NULL) return;
     if ((*l)->length > 0) n->lengths[(*l)->length - 1]--;
-    free_lease(*l);
-    free(*l);
+    free_lease(n, *l);
+    sl_block_free(n, *l, sizeof **l);
     *l = NULL;
 }
 
@@ -95,11 +94,11 @@ void sl_place_free(struct sl_node *n, struct sl_now now, struct sl_place *p)
     tell_lapsed(n, now, p);
     if (p->due != SL_HEAP_NONE) sl_heap_remove(&n->place_ends, p->due);
     if (p->seen > n->floor) n->floor = p->seen;
-    free_lease(&p->lease);
+    free_lease(n, &p->lease);
     drop(n, &p->beside);
     drop(n, &p->lesson);
     sl_index_remove(&n->places, p, hash_place(p, &n->places));
-    free(p);
+    sl_block_free(n, p, sizeof *p + p->key_n);
 }
 
 static sl_ms due_of(const struct sl_node *n, const struct sl_place *p)
@@ -258,7 +257,7 @@ static bool put_back(struct sl_node *n, struct sl_now now, struct sl_place *p)
         return false;
     }
     p->lease = *p->beside;
-    free(p->beside);
+    sl_block_free(n, p->beside, sizeof *p->beside);
     p->beside = NULL;
     n->lease_count++;
     return true;
@@ -277,7 +276,7 @@ static void end_lease(struct sl_node *n, struct sl_now now, struct sl_place *p,
     if (!given_up && l->fence > p->past) p->past = l->fence;
     n->lease_count--;
     uncount_length(n, now, l);
-    free_lease(l);
+    free_lease(n, l);
     p->idle_ms = now.ms;
     if (put_back(n, now, p)) return;
     if (given_up) take_lesson(n, now, p);
@@ -400,16 +399,16 @@ static bool is_reserved_for_another(const struct sl_place *p, struct sl_owner ow
 }
 
 /* Bytes of a message are its caller's, and may be this place's own. */
-static bool set_texts(struct sl_lease *l, const struct sl_message *m)
+static bool set_texts(struct sl_node *n, struct sl_lease *l, const struct sl_message *m)
 {
-    struct sl_text *value = sl_text_new(m->value), *note = sl_text_new(m->note);
+    struct sl_text *value = sl_text_new(n, m->value), *note = sl_text_new(n, m->note);
     if ((m->value.n > 0 && value == NULL) || (m->note.n > 0 && note == NULL)) {
-        free(value);
-        free(note);
+        sl_text_drop(n, value);
+        sl_text_drop(n, note);
         return false;
     }
-    free(l->value);
-    free(l->note);
+    sl_text_drop(n, l->value);
+    sl_text_drop(n, l->note);
     l->value = value;
     l->note = note;
     return true;
@@ -429,7 +428,7 @@ static bool record(struct sl_node *n, struct sl_now now, struct sl_place *p,
 #ifdef MUT_EARLY
     end_ms = sl_ms_after(now.ms, sl_shrink(m->lease_ms));
 #endif
-    if (!set_texts(l, m)) return false;
+    if (!set_texts(n, l, m)) return false;
     if (l->live && sl_owner_is(l->owner, m->owner)) end_ms = later(end_ms, l->end_ms);
     bool same = l->live && l->fence == m->fence;
     if (p->beside != NULL && now.ms < p->beside->end_ms) overlapping = true;
@@ -570,18 +569,18 @@ static bool step_aside(struct sl_node *n, struct sl_place *p)
 {
     struct sl_lease *l = &p->lease;
     if (p->beside == NULL) {
-        p->beside = calloc(1, sizeof *p->beside);
+        p->beside = sl_block_new(n, sizeof *p->beside);
         if (p->beside == NULL) return false;
     } else if (p->beside->end_ms >= l->end_ms) {
         if (l->fence > p->past) p->past = l->fence;
         if (l->length > 0) n->lengths[l->length - 1]--;
-        free_lease(l);
+        free_lease(n, l);
         n->lease_count--;
         return true;
     } else {
         if (p->beside->fence > p->past) p->past = p->beside->fence;
         if (p->beside->length > 0) n->lengths[p->beside->length - 1]--;
-        free_lease(p->beside);
+        free_lease(n, p->beside);
     }
     *p->beside = *l;
     *l = (struct sl_lease){.asked_ms = -1};
@@ -732,7 +731,7 @@ static bool extend(struct sl_node *n, struct sl_now now, struct sl_place *p,
     struct sl_lease *l = &p->lease;
     sl_ms end_ms = sl_ms_after(now.ms, m->lease_ms + SL_GRAIN_MS);
     if ((m->flags & SL_F_VALUE) != 0) {
-        if (!sl_text_set(&l->value, m->value)) return false;
+        if (!sl_text_set(n, &l->value, m->value)) return false;
         l->stamp = m->stamp;
     }
 #ifdef MUT_M16
@@ -896,7 +895,7 @@ static void keep_lesson(struct sl_node *n, struct sl_now now, struct sl_place *p
 {
     if (p->lesson != NULL && p->lesson->fence >= m->fence) return;
     drop(n, &p->lesson);
-    struct sl_lease *l = calloc(1, sizeof *l);
+    struct sl_lease *l = sl_block_new(n, sizeof *l);
     if (l == NULL) return;
     *l = (struct sl_lease){.owner = m->owner,
                            .fence = m->fence,
@@ -906,7 +905,7 @@ static void keep_lesson(struct sl_node *n, struct sl_now now, struct sl_place *p
                            .copied = (m->flags & SL_F_COPY) != 0,
                            .overlapping = (m->flags & SL_F_OVERLAPPING) != 0};
     p->lesson = l;
-    if (!set_texts(l, m)) drop(n, &p->lesson);
+    if (!set_texts(n, l, m)) drop(n, &p->lesson);
 }
 
 /* Whether the holder has released it. A lease that only expired here may have been extended
@@ -960,7 +959,7 @@ static void learn_more(struct sl_node *n, struct sl_now now, sl_node_id from,
     struct sl_lease *l = &p->lease;
     sl_ms end_ms = sl_ms_after(now.ms, m->lease_ms + SL_GRAIN_MS);
     if ((m->flags & SL_F_WHOLE) == 0 || l->stolen || !is_fresh(n, now, from, m)) return;
-    if (m->stamp > l->stamp && sl_text_set(&l->value, m->value)) l->stamp = m->stamp;
+    if (m->stamp > l->stamp && sl_text_set(n, &l->value, m->value)) l->stamp = m->stamp;
     if (!l->agreed) return; /* It is the attempt itself that was granted. */
     if (end_ms <= l->end_ms || !sl_may_vote(n, now, 0, m->lease_ms)) return;
     l->end_ms = end_ms;

@@ -27,7 +27,7 @@ if "--seed" in sys.argv:
     del sys.argv[at:at + 2]
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from live import (Error, Failure, check, check_error, check_that,  # noqa: E402
+from live import (Error, Failure, check, check_error, check_that, encode,  # noqa: E402
                   main, pairs, test, test_of)
 from shims import Shims  # noqa: E402
 
@@ -509,6 +509,46 @@ def limits_are_those_of_the_settings(t):
     one.acquire("c", "LEASE", 10000)
     check_error(one("ACQUIRE", "d", "LEASE", 10000), "NOKEYS", "keys-max")
     check(one("EXTEND", "a", fence, 10000), 10000)
+
+
+@test
+def memory_max_of_leases(t):
+    """Exact, whatever the leases before were like: here most have no value."""
+    limit, each = 8 << 20, 2 * 4000
+    c = Cluster(t, 3, "--memory-max", str(limit))
+    one, two = c.client(1), c.client(2)
+    text = "v" * (each // 2)
+
+    def acquire(keys, *options):
+        one.send_raw(b"".join(encode(["ACQUIRE", k, "LEASE", 600000, *options]) for k in keys))
+        return [one.reply() for _ in keys]
+
+    for batch in range(20):
+        got = acquire(["small%d-%d" % (batch, i) for i in range(100)])
+        check_that(all(isinstance(r, list) for r in got), "granted")
+    before = {i: c[i].rss_bytes() for i in c.members}
+    fences = {}
+    errors = []
+    for at in range(3000):
+        key = "large%d" % at
+        got = acquire([key], "VALUE", text, "NOTE", text)[0]
+        if not isinstance(got, list):
+            errors.append(got)
+            break
+        fences[key] = got[0]
+    check_that(errors, "%d MB of values and notes were granted" % (len(fences) * each >> 20))
+    check_error(errors[0], "LIMIT", "%d bytes" % limit, "(memory-max)")
+    check_that(limit // 2 < len(fences) * each < limit, "%d leases were granted" % len(fences))
+    for i in c.members:
+        grown = c[i].rss_bytes() - before[i]
+        check_that(grown < 3 * limit, "node %d has grown by %d MB" % (i, grown >> 20))
+        used = [c[i].number("client_bytes") for _ in range(5)]
+        check_that(limit * 7 // 8 < min(used) and max(used) < limit * 17 // 16,
+                   "node %d: client_bytes is %r" % (i, used))
+    for key in list(fences)[:50]:
+        check(two("RELEASE", key, fences[key]), 1)
+    t.until(lambda: isinstance(acquire(["more"], "VALUE", text)[0], list),
+            "what was released can be used again")
 
 
 # --- Nodes die ------------------------------------------------------------------------------------------

@@ -1786,6 +1786,53 @@ static void who_withdraws_leaves_nothing(void **state)
     stage_end(s);
 }
 
+/* --- Memory -------------------------------------------------------------------- */
+
+static size_t bytes_at(const struct stage *s, sl_node_id id)
+{
+    return sl_node_bytes(s->actor[id].node);
+}
+
+/* sl_node_check() compares the sum with all that is there, after every call. */
+static void all_memory_is_counted_and_returns_to_what_it_was(void **state)
+{
+    (void)state;
+    static const char text[STAGE_BYTES] = "text";
+    struct stage *s = stage_new(3);
+    granted(s, ASK(1, .lease_ms = 100));
+    pass(s, 30000);
+    size_t before[4], with[4];
+    for (sl_node_id id = 1; id <= 3; id++) before[id] = bytes_at(s, id);
+
+    sl_fence a = granted(s, ASK(1, .lease_ms = 60000, .value = {text, 10}));
+    for (sl_node_id id = 1; id <= 3; id++) with[id] = bytes_at(s, id);
+    uint64_t e = REQUEST(EXTEND, 2, .fence = a, .lease_ms = 60000, .value = {text, 60});
+    assert_int_equal(outcome(s, e), SLUICE_OK);
+    for (sl_node_id id = 1; id <= 3; id++)
+        assert_int_equal(bytes_at(s, id), with[id] + 50);
+
+    uint64_t waiter = ASK(2, .wait_ms = 60000, .note = {text, 64}, .value = {text, 64});
+    assert_true(bytes_at(s, 2) >= with[2] + 50 + 64 + 64);
+    assert_int_equal(bytes_at(s, 3), with[3] + 50);
+    withdraw(s, waiter);
+    pass(s, 1000);
+
+    /* One that a thief entered beside, and its texts. */
+    granted(s, ASK(3, .wait_ms = 1000, .steal = true, .force_ms = 0, .priority = 7,
+                   .lease_ms = 100, .value = {text, 30}, .note = {text, 40}));
+    for (sl_node_id id = 1; id <= 3; id++)
+        assert_true(bytes_at(s, id) >= with[id] + 50 + 30 + 40);
+    pass(s, 1000);
+    for (sl_node_id id = 1; id <= 3; id++)
+        assert_int_equal(bytes_at(s, id), with[id] + 50);
+
+    assert_int_equal(release(s, 3, a), 1);
+    pass(s, 30000);
+    for (sl_node_id id = 1; id <= 3; id++)
+        assert_int_equal(bytes_at(s, id), before[id]);
+    stage_end(s);
+}
+
 static void a_waiter_is_told_in_time(void **state)
 {
     (void)state;
@@ -1945,6 +1992,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_copy_that_ended_is_told_as_expired_in_the_end),
         cmocka_unit_test(a_session_s_own_grant_is_released_without_a_fence),
         cmocka_unit_test(who_withdraws_leaves_nothing),
+        cmocka_unit_test(all_memory_is_counted_and_returns_to_what_it_was),
         cmocka_unit_test(a_waiter_is_told_in_time),
         cmocka_unit_test(a_waiter_has_it_soon_after_the_release),
         cmocka_unit_test(votes_tell_what_each_node_has),
