@@ -493,16 +493,31 @@ static void finish_for_disk(struct sl_node *n, struct sl_now now, struct sl_requ
     sl_finish(n, now, r, SLUICE_EIO);
 }
 
-/* No fence is used up where nothing can come of it, nor before it is known what time it
- * is. False: it has been told so, or tries again. */
-static bool can_agree(struct sl_node *n, struct sl_now now, struct sl_request *r)
+static uint32_t reachable_members(const struct sl_node *n)
 {
     uint32_t reach = 0;
     for (uint32_t i = 0; i < n->kept.force.count; i++)
         if (sl_can_reach(n, n->kept.force.at[i].id)) reach++;
+    return reach;
+}
+
+static bool is_time_over(const struct sl_request *r, struct sl_now now)
+{
+    return !r->waits || now.ms >= r->wait_end_ms;
+}
+
+/* No fence is used up where nothing can come of it, nor before it is known what time it
+ * is. False: it has been told so, or tries again. */
+static bool can_agree(struct sl_node *n, struct sl_now now, struct sl_request *r)
+{
+    uint32_t reach = reachable_members(n);
     bool few = reach < sl_members_majority(&n->kept.force);
     if (!few && sl_knows_time(n)) return true;
-    if (r->waits || !few) {
+    bool over = is_time_over(r, now);
+#ifdef MUT_FEWFOREVER
+    over = !r->waits;
+#endif
+    if (!over || !few) {
         if (few) r->outcome = SL_OUT_NOQUORUM;
         try_again(n, r, now.ms + (few ? RETRY_MS / 2 : DISK_MS));
         return false;
@@ -528,7 +543,7 @@ static void attempt(struct sl_node *n, struct sl_now now, struct sl_request *r)
         if (r->disk_ms == 0) r->disk_ms = now.ms;
         bool hopeless = n->write_again_ms != 0 || now.ms - r->disk_ms > DISK_MS_MAX;
         if (hopeless) r->outcome = SL_OUT_DISK;
-        if (!r->waits && hopeless) finish_for_disk(n, now, r);
+        if (is_time_over(r, now) && hopeless) finish_for_disk(n, now, r);
         else try_again(n, r, now.ms + (hopeless ? RETRY_MS : DISK_MS));
         return;
     }
@@ -714,11 +729,6 @@ static bool keeps_votes(const struct sl_request *r, const struct count *c)
     return false;
 #endif
     return r->outcome == SL_OUT_UNCLEAR && !c->yields && c->stranger == 0;
-}
-
-static bool is_time_over(const struct sl_request *r, struct sl_now now)
-{
-    return !r->waits || now.ms >= r->wait_end_ms;
 }
 
 /* Whether the key may be free: then the request must not be told that it is taken. */
@@ -1045,7 +1055,10 @@ static void time_is_over(struct sl_node *n, struct sl_now now, struct sl_request
     }
 #endif
     struct count c = count_votes(n, r);
+    bool few = reachable_members(n) < c.majority;
     if (!is_first(r)) r->outcome = head_of(r->place)->outcome;
+    /* The head may not have tried since it became the head. */
+    if (few && !r->place->lease.live) r->outcome = SL_OUT_NOQUORUM;
     if (!is_first(r) && r->outcome == SL_OUT_UNCLEAR) r->outcome = SL_OUT_TAKEN;
 #ifdef MUT_UNTRIED
     if (r->outcome == SL_OUT_NONE && is_first(r)) r->outcome = SL_OUT_NOQUORUM;

@@ -528,6 +528,22 @@ static void who_only_stood_in_the_queue_is_told_that_it_is_taken(void **state)
     stage_end(s);
 }
 
+/* The first of them ends, the second becomes the head of the queue in the same millisecond. */
+static void waits_without_a_majority_end_in_time(void **state)
+{
+    (void)state;
+    struct stage *s = two_of_three();
+    crash(s, 2);
+    pass(s, 1000);
+    uint64_t t[3];
+    for (int i = 0; i < 3; i++) t[i] = ASK(1, .lease_ms = 5000, .wait_ms = 300);
+    pass(s, 299);
+    for (int i = 0; i < 3; i++) waits(s, t[i]);
+    pass(s, 2000);
+    for (int i = 0; i < 3; i++) refused(s, t[i], SLUICE_ENOQUORUM);
+    stage_end(s);
+}
+
 /* Waits of 100 ms that begin late in a millisecond of their nodes' clocks. */
 static void no_wait_ends_before_its_time(void **state)
 {
@@ -571,6 +587,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_short_wait_ends_when_it_is_clear_who_has_it),
         cmocka_unit_test(a_wait_that_ends_between_two_rounds_goes_on),
         cmocka_unit_test(who_only_stood_in_the_queue_is_told_that_it_is_taken),
+        cmocka_unit_test(waits_without_a_majority_end_in_time),
         cmocka_unit_test(no_wait_ends_before_its_time),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
