@@ -401,12 +401,19 @@ static int take_database(struct visit *v, struct sl_bytes key, struct sl_bytes v
 
 /* --- The whole --------------------------------------------------------------- */
 
+#define UNWRITTEN_MAX 16384u /* Pages of a large transaction. */
+
 static int check_meta(struct walk *w, const struct meta *m, size_t at)
 {
     size_t bytes = m->free.pad;
     if (bytes != w->page_bytes || m->txn % 2 != at || m->txn > TXN_MAX ||
         m->map_bytes > MAP_BYTES_MAX || m->last < 1 || m->last >= m->map_bytes / bytes)
         return broken(w, "meta page %zu is damaged", at);
+    /* LMDB does not write pages that a transaction takes and frees again; but it would
+     * extend the file to any last page. */
+    if (m->last > w->file_bytes / bytes + UNWRITTEN_MAX)
+        return broken(w, "meta page %zu: last page %zu is far behind the end", at,
+                      m->last);
     if ((m->free.flags & ~FILE_FLAGS) != INTEGER_KEY || m->main.flags != 0)
         return broken(w, "meta page %zu has invalid flags", at);
     return 0;
@@ -493,7 +500,7 @@ int sl_store_check_pages(const char *folder, char *why, size_t why_bytes)
     *why = '\0';
     if (!sl_store_path(folder, SL_STORE_FILE, path, sizeof path))
         return sl_store_status(ENAMETOOLONG);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     int rc = fd < 0 ? errno : walk_file(&w, fd);
     if (fd >= 0) close(fd);
     return sl_store_status(rc);

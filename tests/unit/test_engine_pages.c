@@ -91,7 +91,7 @@ static size_t short_at(const struct file *f, size_t at)
 }
 
 /* Where the roots of the trees are, in the newer of both metas. */
-enum { FREE = 40, MAIN = 88, LAST = 136, TXN = 144, ENTRIES = 32, ROOT = 40 };
+enum { MAP = 32, FREE = 40, MAIN = 88, LAST = 136, TXN = 144, ENTRIES = 32, ROOT = 40 };
 
 static size_t meta_of(const struct file *f)
 {
@@ -172,6 +172,12 @@ static void a_page_is_in_the_file(void **state)
     damaged_number(*state, &f, data + ROOT, SIZE_MAX / 2, "does not exist");
     damaged_number(*state, &f, meta + LAST, SIZE_MAX / 2, "meta page");
     damaged_number(*state, &f, meta + LAST, 4, "does not exist");
+    /* The map may be as large as that page needs. */
+    size_t map = (size_t)1 << 40;
+    assert_int_equal(pwrite(f.fd, &map, sizeof map, (off_t)(meta + MAP)), sizeof map);
+    damaged_number(*state, &f, meta + LAST, 1 << 20, "far behind the end");
+    map = number_at(&f, meta + MAP);
+    assert_int_equal(pwrite(f.fd, &map, sizeof map, (off_t)(meta + MAP)), sizeof map);
     close_file(&f);
 }
 
