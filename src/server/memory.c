@@ -59,8 +59,8 @@ static size_t close_largest(struct server *s, size_t (*bytes_of)(const struct co
     size_t most = 0, freed = 0;
     struct sl_list *next;
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
-        size_t bytes = bytes_of(sl_entry_of(n, struct conn, all));
-        if (bytes > most) most = bytes;
+        const struct conn *c = sl_entry_of(n, struct conn, all);
+        if (c->far == NULL && bytes_of(c) > most) most = bytes_of(c);
     }
     if (most < bytes_min) return 0;
     for (struct sl_list *n = s->conns.next; n != &s->conns && freed < bytes_wanted;
