@@ -29,10 +29,10 @@
  *   - It has no fence: what one machine guards needs none, as nobody's permit ends
  *     while its holder lives.
  *   - A permit belongs to the thread that took it; no other may release it.
- *   - To share a segment means to trust everybody who can write to its file. A damaged or
- *     crafted file does not crash or hang those who open it, but its locks are worth
- *     nothing, and a file that is truncated while it is in use is a SIGBUS. The file's
- *     permissions are the guard.
+ *   - Sharing a segment means trusting everyone who can write to its file. A damaged or
+ *     crafted file does not crash or hang a process that opens it, but its locks protect
+ *     nothing. A process that uses a file while it is truncated receives SIGBUS. Set the
+ *     file's permissions accordingly.
  *
  * Words used about pointers: *borrows* - read during the call only; *copies* - same,
  * and keeps its own; *gives* - the caller must free it with the function named.
@@ -71,7 +71,7 @@ extern "C" {
     X(ENOMEM,      -5, "NOMEM",     "out of memory")                                           \
     X(ENOSPC,      -6, "NOSPACE",   "no space left for the segment where its file lies")       \
     X(EACCES,      -7, "NOACCESS",  "no permission to open or create the segment's file")      \
-    X(EOWNER,      -8, "OWNER",     "the segment's file belongs to another user; to use a shared segment means to trust everybody who can write to it") \
+    X(EOWNER,      -8, "OWNER",     "the segment's file belongs to another user; using a shared segment means trusting everyone who can write to it") \
     X(EFOREIGN,    -9, "FOREIGN",   "the file is not a Sluice segment")                        \
     X(EVERSION,   -10, "VERSION",   "the segment was made by another version of Sluice")       \
     X(ETRUNCATED, -11, "TRUNCATED", "the segment's file is shorter than it says; remove it when nobody uses it") \
@@ -110,7 +110,7 @@ extern "C" {
     X(EAGE,         -44, "AGE",        "the transaction took too long, and was aborted") \
     X(ETRANSACTIONS,-45, "TRANSACTIONS", "there are too many transactions") \
     X(ENOTX,        -46, "NOTX",       "there is no transaction here, or there is one already") \
-    X(EDAMAGED,     -47, "DAMAGED",    "the segment is damaged; remove it when nobody uses it")
+    X(EDAMAGED,     -47, "DAMAGED",    "the segment is damaged; remove it when no process uses it")
 /* clang-format on */
 
 enum sluice_status {
@@ -150,8 +150,8 @@ struct sluice_canal_options {
                          * threads by eight and kept by them until they exit: at least
                          * eight for each thread, and as many as it ever had keys. */
     uint32_t mode;      /* Permissions of a new file. Default 0600. With bits for group
-                         * or others a file of another user is accepted too: say so only
-                         * if you trust its owner. */
+                         * or others a file of another user is accepted too: set them
+                         * only if you trust its owner. */
     uint32_t anonymous; /* 1: no file, for the threads of this process and children
                          * that it forks. The name is then not looked at. */
     uint32_t existing;  /* 1: do not create; SLUICE_ENOENT if there is none. */
@@ -160,7 +160,8 @@ struct sluice_canal_options {
 /* Open a segment, and create it if need be. Name: NULL for the user's own,
  * /dev/shm/sluice.<uid>, or /dev/shm/sluice-<uid>.<digits> if another user has taken that
  * name; a name without a slash for /dev/shm/sluice.<name>; otherwise a path. The user's own
- * is never a file of another user. Copies name and options; gives *out, to be closed by sluice_canal_close().
+ * segment is never a file of another user. Copies name and options; gives *out, to be closed
+ * by sluice_canal_close().
  * EINVAL, ENOMEM, ENOSPC, EACCES, EOWNER, EFOREIGN, EVERSION, ETRUNCATED, ESMALLER,
  * EBUSY, ENOCAS, EIO, ENOENT. */
 SLUICE_API int sluice_canal_open(const char *name,
@@ -176,8 +177,8 @@ SLUICE_API void sluice_canal_close(struct sluice_canal *c);
 /* The absolute path of the segment's file, until c is closed; NULL for an anonymous one. */
 SLUICE_API const char *sluice_canal_path(const struct sluice_canal *c);
 
-/* 1: the path leads to that file no more: it was removed, moved or replaced; or the file
- * was truncated. Whoever opens the segment now gets another one, and what is held here keeps nobody out there.
+/* 1: the file was removed, moved, replaced or truncated. A process that opens the segment now
+ * gets another one, where the locks that are held here have no effect.
  * 0: it is still there, or that cannot be told. EINVAL. */
 SLUICE_API int sluice_canal_removed(const struct sluice_canal *c);
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_hardening.sh FILE... - programs and libraries were built with the usual protections.
+# check_hardening.sh FILE... - checks that programs and libraries have the usual protections.
 #
 # Reads from each file: a position-independent program (PIE) or library, full RELRO with
 # BIND_NOW, a stack that is not executable, the stack protector, fortified functions of libc,

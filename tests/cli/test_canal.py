@@ -184,7 +184,7 @@ def ls_shows_the_state_of_a_segment_that_was_cut(t):
 
 
 @test
-def a_segment_that_is_cut_while_it_is_watched_is_told_and_not_a_crash(t):
+def watching_a_truncated_segment_reports_it_and_does_not_crash(t):
     check(canal(t, "make", t.segment).status, 0)
     p = t.begin("canal", "watch", "--interval", "0.05", t.segment)
     p.until_out("KEY")

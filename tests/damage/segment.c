@@ -1,13 +1,13 @@
-/* segment.c - a damaged or crafted segment crashes and hangs nobody who opens it.
+/* segment.c - opening a damaged or crafted segment must not crash or hang a process.
  *
  *     segment [--short | --long] [--count N] [--seed N] [--only N] [--sluice PATH]
  *             [--name TEST] [--deadline SECONDS]
  *
- * A segment is made with everything in it that a segment can have: holders, waiters, the
- * dead, what is left of a tethered one. Copies of it are damaged, at random or on purpose,
- * and processes do with them all that the library has: each must end by itself, before a
- * generous deadline, without a signal and without a complaint of the sanitizers. With
- * --sluice some are given to the commands `sluice run` and `sluice canal` as well.
+ * The test makes a segment with everything that a segment can have: holders, waiters, dead
+ * threads, the rest of a tethered slot. It damages copies of it, at random or on purpose, and
+ * processes call every function of the library on them. Each process must end by itself before
+ * a generous deadline, without a signal and without a sanitizer report. With --sluice it also
+ * runs `sluice run` and `sluice canal` on some copies.
  *
  * Mutation N of a seed is always the same: --seed and --only replay it. */
 #include <errno.h>

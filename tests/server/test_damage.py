@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""test_damage.py - a server whose store is damaged serves locks, and says so; it never crashes.
+"""test_damage.py - a server with a damaged store serves locks, reports the damage and never crashes.
 
     tests/server/test_damage.py SERVER [--long] [--seed N] [--only I] [--jobs N] [PATTERN...]
 

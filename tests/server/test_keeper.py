@@ -460,7 +460,7 @@ def a_bounded_wait_of_a_transaction(t, at):
 
 
 @parts
-def who_restarts_takes_its_write_locks_again(t, at):
+def a_restarted_transaction_takes_its_write_locks_again(t, at):
     live = shared(t)
     a, b, look = live.clients(live.roles()[at], live.roles()[at - 1], live.roles()[0])
     k = "again%d" % at

@@ -158,7 +158,7 @@ def a_client_replaces_an_unauthenticated_one_beside_the_administrator(t):
 
 
 @test
-def who_does_not_authenticate_keeps_nobody_out(t):
+def unauthenticated_clients_keep_nobody_out(t):
     """The oldest of them makes way when connections-max are open."""
     s = t.server("--connections-max", "5", "--password", "open sesame", "--auth-time", "0")
     good = s.client()
@@ -1013,7 +1013,7 @@ def auth_waiting_max(t):
 
 
 @test
-def who_leaves_while_its_AUTH_waits_is_forgotten(t):
+def a_client_that_leaves_during_a_delayed_AUTH_is_forgotten(t):
     s = t.server("--password", "open sesame", "--auth-delay", "20s", "--auth-waiting-max", "4")
     good = s.client()
     check(good("AUTH", "open sesame"), "OK")

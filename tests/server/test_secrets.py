@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""test_secrets.py - what other users of the machine cannot do with a server: read its secrets,
-write into its data directory, or lead its writes somewhere else.
+"""test_secrets.py - other users of the machine cannot read the secrets of a server, write into its
+data directory, or redirect its writes.
 
     tests/server/test_secrets.py SERVER [--jobs N] [PATTERN...]
 """

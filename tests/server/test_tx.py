@@ -499,7 +499,7 @@ def TX_LOCK_says_what_is_wrong_with_WAIT(t):
 
 
 @test
-def who_restarts_has_its_write_locks_with_its_first_command(t):
+def a_restarted_transaction_takes_its_write_locks_first(t):
     s = start(t)
     a, b = s.clients(2)
     begin(a), begin(b)

@@ -1,14 +1,14 @@
 #!/bin/bash
-# unit.sh BUILD - how much of the system the service could reach, as systemd counts it.
+# unit.sh BUILD - checks the exposure of the systemd unit.
 #
-# systemd-analyze security gives a unit 0 (nothing) to 10 (everything). What is left to ours is
-# what it needs: the network, unix sockets, and /proc/sys for the number of the boot.
+# systemd-analyze security rates a unit from 0 (sandboxed) to 10 (exposed). Our unit keeps only the
+# access that the server needs: the network, unix sockets, and the boot id in /proc/sys.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${1:-build/plain}
 . tests/tools/tap.sh
 
-# The most that is allowed, in tenths.
+# The limit, in tenths of a point.
 exposure_max=12
 
 unit=$build/src/cli/sluice.service

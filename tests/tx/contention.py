@@ -1,13 +1,12 @@
 #!/usr/bin/python3
-"""contention - how often transactions that meet on few keys run until they commit.
+"""contention - counts how often transactions run per commit when they contend for few keys.
 
     tests/tx/contention.py SERVER [--rounds N] [--jobs N] [PATTERN...]
 
 Two loads, each with all clients at once: 100 clients that read one key and then write it, and 32
-clients that do so with two keys, half of them in the opposite order. A transaction that is told
-RESTART is run again. What counts is the number of runs (TX.BEGIN) per commit, not the time:
-RUNS_MAX is the bound, and the number that was measured is printed. Every increment must be there
-at the end. Prints TAP.
+clients that do so with two keys, half of them in the opposite order. A client runs a
+transaction again after RESTART. The test checks the number of runs (TX.BEGIN) per commit against
+RUNS_MAX and prints it; time does not matter. Every increment must be there at the end. Prints TAP.
 """
 import os
 import sys

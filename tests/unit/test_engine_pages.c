@@ -1,5 +1,5 @@
-/* test_engine_pages.c - a store's file is checked before LMDB maps it: each rule about pages
- * finds what breaks it, and nothing in the file leads the check astray. */
+/* test_engine_pages.c - the check of a store's file before LMDB maps it: each rule finds a file
+ * that breaks it, and no content of the file crashes the check. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +117,7 @@ static size_t database(const struct file *f, const char *name)
     return 0;
 }
 
-/* With these bytes instead the check says that; then they are as they were. */
+/* Writes these bytes, expects this message from the check, and restores the file. */
 static void damaged(const struct stage *s, const struct file *f, size_t at,
                     const void *bytes, size_t n, const char *words)
 {
@@ -141,7 +141,7 @@ static void damaged_number(const struct stage *s, const struct file *f, size_t a
 
 /* --- Rules --------------------------------------------------------------------- */
 
-static void a_page_belongs_to_one(void **state)
+static void each_page_has_one_owner(void **state)
 {
     struct file f = open_file(*state);
     size_t meta = meta_of(&f), free_root = number_at(&f, meta + FREE + ROOT);
@@ -163,7 +163,7 @@ static void a_page_belongs_to_one(void **state)
     close_file(&f);
 }
 
-static void a_page_is_in_the_file(void **state)
+static void page_numbers_are_within_the_file(void **state)
 {
     struct file f = open_file(*state);
     size_t meta = meta_of(&f), last = number_at(&f, meta + LAST);
@@ -181,7 +181,7 @@ static void a_page_is_in_the_file(void **state)
     close_file(&f);
 }
 
-static void a_node_is_in_its_page_and_alone(void **state)
+static void nodes_lie_in_their_page_without_overlap(void **state)
 {
     struct file f = open_file(*state);
     size_t root = number_at(&f, database(&f, "meta") + ROOT);
@@ -201,7 +201,7 @@ static void a_node_is_in_its_page_and_alone(void **state)
     close_file(&f);
 }
 
-static void keys_are_in_order_and_as_many_as_it_says(void **state)
+static void keys_are_in_order_and_counts_match(void **state)
 {
     struct file f = open_file(*state);
     size_t data = database(&f, "data"), meta = meta_of(&f);
@@ -231,7 +231,7 @@ static size_t first_leaf(const struct file *f)
     return short_at(f, node); /* There are few pages. */
 }
 
-static void a_store_is_tried_in_a_process_of_its_own(void **state)
+static void a_store_is_checked_in_a_child_process(void **state)
 {
     struct stage *s = *state;
     struct file f = open_file(s);
@@ -270,7 +270,7 @@ static uint64_t drawn(uint64_t *seed)
 }
 
 /* What it finds is another matter: it comes to an end, within the file. */
-static void nothing_leads_the_check_astray(void **state)
+static void random_damage_never_crashes_the_check(void **state)
 {
     struct stage *s = *state;
     struct file f = open_file(s);
@@ -298,12 +298,12 @@ static void nothing_leads_the_check_astray(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_page_belongs_to_one),
-        TEST(a_page_is_in_the_file),
-        TEST(a_node_is_in_its_page_and_alone),
-        TEST(keys_are_in_order_and_as_many_as_it_says),
-        TEST(a_store_is_tried_in_a_process_of_its_own),
-        TEST(nothing_leads_the_check_astray),
+        TEST(each_page_has_one_owner),
+        TEST(page_numbers_are_within_the_file),
+        TEST(nodes_lie_in_their_page_without_overlap),
+        TEST(keys_are_in_order_and_counts_match),
+        TEST(a_store_is_checked_in_a_child_process),
+        TEST(random_damage_never_crashes_the_check),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -1,4 +1,4 @@
-/* test_keeper_again.c - what a transaction takes again after RESTART, and waits that have a
+/* test_keeper_again.c - locks that a transaction takes again after RESTART, and waits with a
  * deadline. */
 #include "keeper_stage.h"
 
@@ -68,7 +68,7 @@ static void readers_that_want_to_write_run_twice(void **state)
 
 /* 2 wrote a before b, and 3 b before a. 4 and 5 have these keys when both run again, and the
  * one that 3 wrote first is free first. */
-static void all_take_again_in_one_order(void **state)
+static void restarted_transactions_take_locks_in_one_order(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
@@ -125,7 +125,7 @@ static void a_key_that_it_waited_to_read_is_taken_for_writing_if_it_writes(void 
 }
 
 /* 2 has read b, and wanted to read a: others may go on reading a beside it. */
-static void one_that_only_reads_takes_nothing_for_writing(void **state)
+static void a_reader_takes_nothing_for_writing(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
@@ -148,7 +148,7 @@ static void a_table_that_was_scanned_and_written_is_taken_again(void **state)
     stage_end(s);
 }
 
-static void it_is_forgotten_at_the_end(void **state)
+static void remembered_locks_are_forgotten_at_the_end(void **state)
 {
     (void)state;
     struct stage *s = stage_restarted();
@@ -182,7 +182,7 @@ static void it_is_forgotten_at_the_end(void **state)
     stage_end(s);
 }
 
-static void it_is_forgotten_when_it_is_too_old(void **state)
+static void remembered_locks_are_forgotten_at_the_age_limit(void **state)
 {
     (void)state;
     struct sl_keeper_limits limits = stage_limits;
@@ -196,7 +196,7 @@ static void it_is_forgotten_when_it_is_too_old(void **state)
 }
 
 /* A lock that is remembered counts as one: nobody has more of them than the limits allow. */
-static void what_is_remembered_counts(void **state)
+static void remembered_locks_count_in_the_limits(void **state)
 {
     (void)state;
     struct sl_keeper_limits limits = stage_limits;
@@ -280,7 +280,7 @@ static void a_wait_that_is_granted_has_no_deadline_any_more(void **state)
 }
 
 /* Whoever stands behind one whose wait is over may have its turn by that. */
-static void a_wait_that_ends_lets_others_on(void **state)
+static void a_timeout_lets_other_waiters_go_on(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
@@ -341,7 +341,7 @@ static void a_bounded_wait_may_close_a_cycle(void **state)
 }
 
 /* Its locks of before are a part of the wait. What it could not have it takes later. */
-static void after_a_restart_all_is_within_the_deadline(void **state)
+static void the_deadline_covers_locks_taken_again(void **state)
 {
     (void)state;
     struct stage *s = stage_restarted();
@@ -356,7 +356,7 @@ static void after_a_restart_all_is_within_the_deadline(void **state)
     stage_end(s);
 }
 
-static void who_waits_with_a_deadline_may_leave(void **state)
+static void a_waiter_with_a_deadline_can_leave(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
@@ -375,25 +375,25 @@ int main(void)
         cmocka_unit_test(what_was_written_is_locked_by_the_first_command_after_BEGIN),
         cmocka_unit_test(BEGIN_does_not_wait_and_the_first_command_does),
         cmocka_unit_test(readers_that_want_to_write_run_twice),
-        cmocka_unit_test(all_take_again_in_one_order),
+        cmocka_unit_test(restarted_transactions_take_locks_in_one_order),
         cmocka_unit_test(a_second_restart_remembers_all),
         cmocka_unit_test(
             a_key_that_it_waited_to_read_is_taken_for_writing_if_it_writes),
-        cmocka_unit_test(one_that_only_reads_takes_nothing_for_writing),
+        cmocka_unit_test(a_reader_takes_nothing_for_writing),
         cmocka_unit_test(a_table_that_was_scanned_and_written_is_taken_again),
-        cmocka_unit_test(it_is_forgotten_at_the_end),
-        cmocka_unit_test(it_is_forgotten_when_it_is_too_old),
-        cmocka_unit_test(what_is_remembered_counts),
+        cmocka_unit_test(remembered_locks_are_forgotten_at_the_end),
+        cmocka_unit_test(remembered_locks_are_forgotten_at_the_age_limit),
+        cmocka_unit_test(remembered_locks_count_in_the_limits),
         cmocka_unit_test(a_wait_of_0_is_none),
         cmocka_unit_test(a_wait_of_0_restarts_nobody),
         cmocka_unit_test(a_wait_ends_at_its_deadline),
         cmocka_unit_test(a_wait_that_is_granted_has_no_deadline_any_more),
-        cmocka_unit_test(a_wait_that_ends_lets_others_on),
+        cmocka_unit_test(a_timeout_lets_other_waiters_go_on),
         cmocka_unit_test(a_wait_that_ends_leaves_nothing_behind),
         cmocka_unit_test(a_table_that_waits_for_its_intention_is_served),
         cmocka_unit_test(a_bounded_wait_may_close_a_cycle),
-        cmocka_unit_test(after_a_restart_all_is_within_the_deadline),
-        cmocka_unit_test(who_waits_with_a_deadline_may_leave),
+        cmocka_unit_test(the_deadline_covers_locks_taken_again),
+        cmocka_unit_test(a_waiter_with_a_deadline_can_leave),
     };
     return cmocka_run_group_tests_name("keeper_again", tests, NULL, NULL);
 }

@@ -190,7 +190,7 @@ static void search(struct search *x, uint32_t attempts_max)
     assert_true(x->attempts_most <= attempts_max);
 }
 
-static void two_in_all_orders(void **state)
+static void two_requests_in_all_orders(void **state)
 {
     (void)state;
     for (sl_node_id first = 1; first <= 2; first++) {
@@ -203,7 +203,7 @@ static void two_in_all_orders(void **state)
     }
 }
 
-static void two_that_wait_in_all_orders(void **state)
+static void two_waiting_requests_in_all_orders(void **state)
 {
     (void)state;
     struct search x = {.players = 2,
@@ -341,7 +341,7 @@ static void newcomers_do_not_keep_the_first_out(void **state)
 
 /* Fences are ahead of the clocks, so that each is just above the last: those that were given
  * up are above what the first one uses. */
-static void those_who_make_way_do_not_outrun_the_first(void **state)
+static void requests_that_yield_do_not_outrun_the_first(void **state)
 {
     (void)state;
     for (int both = 0; both < 2; both++) {
@@ -371,7 +371,7 @@ static void a_node_that_hangs_does_not_decide(void **state)
 
 /* --- Those who leave in the midst of it ------------------------------------------------------ */
 
-static void who_is_withdrawn_leaves_no_vote(void **state)
+static void a_withdrawn_request_leaves_no_vote(void **state)
 {
     (void)state;
     struct stage *s = two_of_three();
@@ -389,7 +389,7 @@ static void who_is_withdrawn_leaves_no_vote(void **state)
 }
 
 /* It has votes, and waits for its next round: they are given back with its answer. */
-static void who_ends_between_two_rounds_leaves_no_vote(void **state)
+static void a_request_that_ends_between_rounds_leaves_no_vote(void **state)
 {
     (void)state;
     struct stage *s = two_of_three();
@@ -514,7 +514,7 @@ static void a_wait_that_ends_between_two_rounds_goes_on(void **state)
 
 /* It stands behind another one, which is granted the key just then: it has not asked anybody
  * when its time is over. */
-static void who_only_stood_in_the_queue_is_told_that_it_is_taken(void **state)
+static void a_queued_request_is_told_that_the_key_is_taken(void **state)
 {
     (void)state;
     struct stage *s = two_of_three();
@@ -569,24 +569,24 @@ static void no_wait_ends_before_its_time(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_in_all_orders),
-        cmocka_unit_test(two_that_wait_in_all_orders),
+        cmocka_unit_test(two_requests_in_all_orders),
+        cmocka_unit_test(two_waiting_requests_in_all_orders),
         cmocka_unit_test(two_of_unequal_priority_in_all_orders),
         cmocka_unit_test(three_in_many_orders),
         cmocka_unit_test(the_older_request_comes_first),
         cmocka_unit_test(the_higher_priority_comes_first),
         cmocka_unit_test(nobody_slips_in_while_the_first_asks_again),
         cmocka_unit_test(newcomers_do_not_keep_the_first_out),
-        cmocka_unit_test(those_who_make_way_do_not_outrun_the_first),
+        cmocka_unit_test(requests_that_yield_do_not_outrun_the_first),
         cmocka_unit_test(a_node_that_hangs_does_not_decide),
-        cmocka_unit_test(who_is_withdrawn_leaves_no_vote),
-        cmocka_unit_test(who_ends_between_two_rounds_leaves_no_vote),
+        cmocka_unit_test(a_withdrawn_request_leaves_no_vote),
+        cmocka_unit_test(a_request_that_ends_between_rounds_leaves_no_vote),
         cmocka_unit_test(an_attempt_that_is_given_up_takes_earlier_ones_along),
         cmocka_unit_test(a_dead_proposer_s_vote_counts_until_it_ends),
         cmocka_unit_test(split_votes_are_not_told_as_a_lease),
         cmocka_unit_test(a_short_wait_ends_when_it_is_clear_who_has_it),
         cmocka_unit_test(a_wait_that_ends_between_two_rounds_goes_on),
-        cmocka_unit_test(who_only_stood_in_the_queue_is_told_that_it_is_taken),
+        cmocka_unit_test(a_queued_request_is_told_that_the_key_is_taken),
         cmocka_unit_test(waits_without_a_majority_end_in_time),
         cmocka_unit_test(no_wait_ends_before_its_time),
     };

@@ -1,6 +1,6 @@
-/* test_own.c - the user's own segment, when another user has taken its name: all find one,
- * also those who are the first at one moment. Each test runs in a child with a /dev/shm of
- * its own, for which it must be root. */
+/* test_own.c - the user's own segment when another user has taken its name: all processes find
+ * the same one, even if several are the first at the same moment. Each test runs in a child with
+ * its own /dev/shm, which needs root. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -200,7 +200,7 @@ static int what_is_not_there_is_not_made(void)
     return access("/dev/shm/sluice.0", F_OK) == 0 ? 0 : 5;
 }
 
-static void two_that_found_none_use_one(void **state)
+static void two_processes_that_find_no_segment_use_one(void **state)
 {
     (void)state;
     passes(overtaken_between_look_and_creation);
@@ -227,7 +227,7 @@ static void the_file_of_another_user_is_neither_shown_nor_removed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_that_found_none_use_one),
+        cmocka_unit_test(two_processes_that_find_no_segment_use_one),
         cmocka_unit_test(a_candidate_whose_maker_died_is_made_or_removed),
         cmocka_unit_test(a_shared_segment_linked_to_a_second_name_is_not_used),
         cmocka_unit_test(the_file_of_another_user_is_neither_shown_nor_removed),

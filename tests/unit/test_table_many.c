@@ -187,7 +187,7 @@ static void a_drain_looks_only_at_keys_with_waiters(void **state)
 }
 
 /* On the seat and beside others, waiting, with another value. */
-static void what_is_kept_is_counted_and_all_of_it_is_given_back(void **state)
+static void all_memory_is_counted_and_freed(void **state)
 {
     enum { KEYS = 1000 };
     struct crowd c;
@@ -254,7 +254,7 @@ int main(void)
         cmocka_unit_test(watchers_are_not_asked_what_they_do_not_wait_for),
         cmocka_unit_test(looking_at_a_key_does_not_count_its_holders),
         cmocka_unit_test(a_drain_looks_only_at_keys_with_waiters),
-        cmocka_unit_test(what_is_kept_is_counted_and_all_of_it_is_given_back),
+        cmocka_unit_test(all_memory_is_counted_and_freed),
     };
     return cmocka_run_group_tests_name("table_many", tests, NULL, NULL);
 }
