@@ -204,6 +204,7 @@ def who_waits_is_granted_when_it_is_released_elsewhere(t):
           [(i, b"held", fence) for i in (1, 2, 3)])
     check_that(b"1 holds it: a majority of 3 nodes has it" in why["words"], why["words"])
     check(pairs(c.client(2)("LOCKS")[1][0])["waiters"], 1)
+    time.sleep(0.05)  # waited_ms is rounded down: on a fast machine it would be 0
     began = time.monotonic()
     check(one("RELEASE", "k", fence), 1)
     got = two.reply()
