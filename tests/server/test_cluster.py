@@ -307,19 +307,20 @@ def who_asks_again_waits_for_its_own_lease(t):
 
 @test
 def commands_may_be_sent_ahead(t):
-    """A pipeline is done in order, also if its client ends its stream behind it."""
+    """A pipeline is done in order, also if its client ends its stream behind it. It is so long that
+    the server reads that end before it has done all commands."""
     c = Cluster(t)
     one = c.client(1)
-    for i in range(20):
+    for i in range(200):
         one.send("ACQUIRE", "k%d" % i, "LEASE", 60000)
-    fences = [fence_of(one.reply()) for _ in range(20)]
+    fences = [fence_of(one.reply()) for _ in range(200)]
     check(sorted(fences), fences, "in the order of their fences")
     for i, fence in enumerate(fences):
         one.send("RELEASE", "k%d" % i, fence)
     one.socket.shutdown(1)
-    check([one.reply() for _ in fences], [1] * 20)
+    check([one.reply() for _ in fences], [1] * 200)
     check(one.until_closed(), b"")
-    check(c.client(2)("ACQUIRE", "k19", "LEASE", 1000)[1], 1)
+    check(c.client(2)("ACQUIRE", "k199", "LEASE", 1000)[1], 1)
 
 
 # --- Stealing ---------------------------------------------------------------------------------------
