@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "core/table.h"
 #include "load.h"
+#include "locks/table.h"
 #include "parts.h"
 
 /* One table and those who use it. */
@@ -24,11 +24,11 @@ static int64_t cpu_ns(void)
 
 static bool world_open(struct world *w, uint64_t sessions)
 {
-    struct sl_limits limits = {.keys_max = 20000000,
-                               .waiters_max = 131072,
-                               .key_bytes_max = 1024,
-                               .value_bytes_max = 4096,
-                               .drains_max = 100};
+    struct sl_table_limits limits = {.keys_max = 20000000,
+                                     .waiters_max = 131072,
+                                     .key_bytes_max = 1024,
+                                     .value_bytes_max = 4096,
+                                     .drains_max = 100};
     *w = (struct world){.now = {.ms = 1000, .wall_us = 1700000000000000}};
     w->table = sl_table_new(&limits, (struct sl_hash_key){0x5115ce, 0});
     w->sessions = calloc(sessions, sizeof *w->sessions);
@@ -82,7 +82,7 @@ static void ends_measure(struct world *w, struct table_ends *out)
         for (uint32_t i = 0; i < TABLE_STRETCH; i++) {
             if (!(more = sl_table_next(w->table, w->now, &e))) break;
             effects++;
-            out->grants += e.type == SL_GRANTED;
+            out->grants += e.type == SL_EFFECT_GRANTED;
         }
         int64_t now = cpu_ns();
         double us = (double)(now - before) / 1e3;
@@ -108,7 +108,7 @@ const char *table_leases_end(uint64_t leases, uint64_t waiters, struct table_end
 static const char *hand_over(struct world *w, uint64_t *holder, sl_fence *fence)
 {
     char name[LOAD_KEY_BYTES + 1];
-    struct sl_past past;
+    struct sl_ended past;
     struct sl_grant g;
     struct sl_effect e;
     uint64_t old = *holder;
@@ -116,7 +116,7 @@ static const char *hand_over(struct world *w, uint64_t *holder, sl_fence *fence)
     struct sl_bytes key = {name, LOAD_KEY_BYTES};
     if (sl_table_release(w->table, w->now, &w->sessions[old], key, *fence, &past) != 1)
         return "the table lost a grant";
-    if (!sl_table_next(w->table, w->now, &e) || e.type != SL_GRANTED)
+    if (!sl_table_next(w->table, w->now, &e) || e.type != SL_EFFECT_GRANTED)
         return "the table granted nothing";
     *holder = (uint64_t)(e.session - w->sessions);
     *fence = e.grant.fence;

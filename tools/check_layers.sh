@@ -1,23 +1,27 @@
 #!/bin/sh
-# check_layers.sh [ROOT] - includes point down, never up and never sideways.
+# check_layers.sh [ROOT] - includes point to lower layers only.
 #
-#     3  programs       server  store  cli  sim
-#     2  adapters       canal  engine  client
-#     1  pure folders   lease  keeper  resp
-#     0                 core
+#     4  programs       server  offline  cli  sim
+#     3  adapters       canal  client
+#     2  pure           majority  tx  failover
+#     1                 locks  resp  storage
+#     0  pure           base
 #
-# A file of src/ may include its own folder, folders of a lower layer, sluice.h and the
-# system's headers. cli is the public library's first user: its own folder and sluice.h
-# alone. Includes are written from src/ ("canal/slot.h"), so a grep is the whole graph.
+# A file of src/ may include its own directory, directories of a lower layer, sluice.h and
+# system headers. cli is the first user of the public library: it includes its own directory
+# and sluice.h only. Includes are written from src/ ("canal/slot.h"), so grep shows the whole
+# graph.
+#
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 
 layer_of() {
     case $1 in
-        core) echo 0 ;;
-        lease | keeper | resp) echo 1 ;;
-        canal | engine | client) echo 2 ;;
-        server | store | cli | sim) echo 3 ;;
+        base) echo 0 ;;
+        locks | resp | storage) echo 1 ;;
+        majority | tx | failover) echo 2 ;;
+        canal | client) echo 3 ;;
+        server | offline | cli | sim) echo 4 ;;
         *) echo none ;;
     esac
 }
@@ -37,10 +41,10 @@ for path in include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch]; do
     case $path in
         include/*) folder=include ;;
         src/*/*) folder=${path#src/}; folder=${folder%%/*} ;;
-        *) say "$path: a file of src/ belongs into a folder"; continue ;;
+        *) say "$path: a file of src/ belongs in a directory"; continue ;;
     esac
     if [ "$folder" != include ] && [ "$(layer_of "$folder")" = none ]; then
-        say "$path: folder $folder has no layer in tools/check_layers.sh"
+        say "$path: directory $folder has no layer in tools/check_layers.sh"
         continue
     fi
     sed -n 's/^[ \t]*#[ \t]*include[ \t]*\([<"][^">]*\)[">].*/\1/p' "$path" >"$seen"
@@ -56,16 +60,16 @@ for path in include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch]; do
             *../*) say "$path: \"$name\": write includes from src/"; continue ;;
             */*) to=${name%%/*} ;;
             *.def) continue ;;
-            *) say "$path: \"$name\": write includes from src/, with their folder"
+            *) say "$path: \"$name\": write includes from src/, with their directory"
                 continue ;;
         esac
         [ "$folder" != include ] || { say "$path: the public header includes $name"; continue; }
         [ "$to" != "$folder" ] || continue
-        [ "$folder" != cli ] || { say "$path: cli uses sluice.h alone, not $name"; continue; }
+        [ "$folder" != cli ] || { say "$path: cli includes sluice.h only, not $name"; continue; }
         from_layer=$(layer_of "$folder")
         to_layer=$(layer_of "$to")
         if [ "$to_layer" = none ]; then
-            say "$path: \"$name\": folder $to has no layer"
+            say "$path: \"$name\": directory $to has no layer"
         elif [ "$to_layer" -ge "$from_layer" ]; then
             say "$path: $folder (layer $from_layer) includes $name (layer $to_layer)"
         fi

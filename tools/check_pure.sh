@@ -1,7 +1,7 @@
 #!/bin/sh
 # check_pure.sh BUILD - the pure folders reach for nothing but memory and strings.
 #
-# Looks at what the objects of core/, lease/, keeper/ and resp/ leave undefined: no
+# Looks at what the objects of base/, locks/, majority/, tx/, failover/ and resp/ leave undefined: no
 # clock, socket, file, random number or log can hide from that. What one pure object
 # takes from another is fine.
 set -eu
@@ -10,9 +10,9 @@ build=${1:?usage: check_pure.sh BUILD}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# meson names an object after its source: core/status.c is core_status.c.o.
-find "$build" -path "$build/tests" -prune -o \( -name 'core_*.c.o' -o -name 'lease_*.c.o' \
-    -o -name 'keeper_*.c.o' -o -name 'resp_*.c.o' \) -print >"$work/objects"
+# meson names an object after its source: base/status.c is core_status.c.o.
+find "$build" -path "$build/tests" -prune -o \( -name 'base_*.c.o' -o -name 'locks_*.c.o' -o -name 'majority_*.c.o' \
+    -o -name 'tx_*.c.o' -o -name 'failover_*.c.o' -o -name 'resp_*.c.o' \) -print >"$work/objects"
 if [ ! -s "$work/objects" ]; then
     echo "no object of a pure folder below $build" >&2
     exit 1

@@ -31,12 +31,12 @@ static bool took_place(struct sl_word *word, const struct sl_shm_record *r,
 static uint32_t settled(struct sl_word *word, const struct sl_shm_record *r,
                         uint32_t tag, struct sl_pair s)
 {
-    uint32_t held = sl_record_held(s.lo);
+    uint32_t held = sl_canal_record_held(s.lo);
     if (!took_place(word, r, tag, s.hi)) return held;
-    switch (sl_record_pend(s.lo)) {
+    switch (sl_canal_record_pend(s.lo)) {
         case SL_PEND_NONE: break;
-        case SL_PEND_ACQUIRE: return held + sl_record_units(s.lo);
-        case SL_PEND_RELEASE: return held - sl_record_units(s.lo);
+        case SL_PEND_ACQUIRE: return held + sl_canal_record_units(s.lo);
+        case SL_PEND_RELEASE: return held - sl_canal_record_units(s.lo);
         case SL_PEND_DRAIN: return 0;
     }
     return held;
@@ -48,13 +48,13 @@ static uint32_t drain(const struct sl_segment *seg, struct sl_word *word,
                       uint32_t record, struct sl_pair s)
 {
     struct sl_shm_record *r = &seg->records[record];
-    uint32_t tag = record + 1, held = sl_record_held(s.lo);
+    uint32_t tag = record + 1, held = sl_canal_record_held(s.lo);
     struct sl_pair w = sl_word_load(word);
     bool drained = (sl_word_tag(w) == tag && w.hi == s.hi) ||
                    __atomic_load_n(&r->mark, __ATOMIC_ACQUIRE) >= s.hi;
     if (drained) {
         sl_word_swap(&r->state, &s,
-                     (struct sl_pair){sl_record_make(0, SL_PEND_NONE, 0), s.hi});
+                     (struct sl_pair){sl_canal_record_make(0, SL_PEND_NONE, 0), s.hi});
         return 0;
     }
     (void)sl_counter_witness(seg->records, seg->record_count, w, tag);
@@ -84,25 +84,27 @@ uint32_t sl_counter_reap(const struct sl_segment *seg, uint32_t record,
         if (__atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE) != generation)
             return freed;
 #endif
-        enum sl_pend pend = sl_record_pend(s.lo);
-        uint32_t held = sl_record_held(s.lo);
+        enum sl_pend pend = sl_canal_record_pend(s.lo);
+        uint32_t held = sl_canal_record_held(s.lo);
         if (pend == SL_PEND_NONE && held == 0) return freed;
         if (pend == SL_PEND_NONE) {
-            struct sl_pair next = {sl_record_make(held, SL_PEND_DRAIN, 0), s.hi + 1};
+            struct sl_pair next = {sl_canal_record_make(held, SL_PEND_DRAIN, 0),
+                                   s.hi + 1};
             sl_word_swap(&r->state, &s, next);
             continue;
         }
         /* Acquire, after the state: a record's key changes only while it is idle, so if
          * a swap of s succeeds, or s is seen again, this was its key. */
-        uint32_t key = sl_record_key(seg, record);
+        uint32_t key = sl_canal_record_key(seg, record);
         if (key == SL_NONE) return freed; /* Memory is lost; do not add to it. */
         struct sl_word *word = &seg->keys[key].word;
         if (pend == SL_PEND_DRAIN) {
             freed += drain(seg, word, record, s);
         } else {
             uint32_t now = settled(word, r, record + 1, s);
-            sl_word_swap(&r->state, &s,
-                         (struct sl_pair){sl_record_make(now, SL_PEND_NONE, 0), s.hi});
+            sl_word_swap(
+                &r->state, &s,
+                (struct sl_pair){sl_canal_record_make(now, SL_PEND_NONE, 0), s.hi});
         }
     }
 }
@@ -111,8 +113,8 @@ uint32_t sl_counter_effective(const struct sl_segment *seg, uint32_t record)
 {
     struct sl_shm_record *r = &seg->records[record];
     struct sl_pair s = sl_word_load(&r->state);
-    if (sl_record_pend(s.lo) == SL_PEND_NONE) return sl_record_held(s.lo);
-    uint32_t key = sl_record_key(seg, record);
-    if (key == SL_NONE) return sl_record_held(s.lo);
+    if (sl_canal_record_pend(s.lo) == SL_PEND_NONE) return sl_canal_record_held(s.lo);
+    uint32_t key = sl_canal_record_key(seg, record);
+    if (key == SL_NONE) return sl_canal_record_held(s.lo);
     return settled(&seg->keys[key].word, r, record + 1, s);
 }

@@ -57,22 +57,23 @@ static inline struct sl_pair sl_word_make(uint32_t count, uint32_t tag, uint64_t
     return (struct sl_pair){.lo = (uint64_t)tag << 32 | count, .hi = seq};
 }
 
-static inline uint32_t sl_record_held(uint64_t lo)
+static inline uint32_t sl_canal_record_held(uint64_t lo)
 {
     return (uint32_t)lo;
 }
 
-static inline enum sl_pend sl_record_pend(uint64_t lo)
+static inline enum sl_pend sl_canal_record_pend(uint64_t lo)
 {
     return (enum sl_pend)(lo >> 62);
 }
 
-static inline uint32_t sl_record_units(uint64_t lo)
+static inline uint32_t sl_canal_record_units(uint64_t lo)
 {
     return (uint32_t)(lo >> 32) & SLUICE_UNITS_MAX;
 }
 
-static inline uint64_t sl_record_make(uint32_t held, enum sl_pend pend, uint32_t units)
+static inline uint64_t sl_canal_record_make(uint32_t held, enum sl_pend pend,
+                                            uint32_t units)
 {
     return (uint64_t)pend << 62 | (uint64_t)units << 32 | held;
 }
@@ -82,7 +83,8 @@ static inline uint64_t sl_record_make(uint32_t held, enum sl_pend pend, uint32_t
 static inline uint32_t sl_counter_held(const struct sl_counter *c)
 {
     /* Relaxed: only this thread writes it while it lives. */
-    return sl_record_held(__atomic_load_n(&c->record->state.lo, __ATOMIC_RELAXED));
+    return sl_canal_record_held(
+        __atomic_load_n(&c->record->state.lo, __ATOMIC_RELAXED));
 }
 
 /* Rule N3: before the tag in `seen` may be overwritten, its record is marked. False: the
@@ -121,14 +123,15 @@ static inline uint64_t sl_counter_announce(const struct sl_counter *c, uint32_t 
     struct sl_word *state = &c->record->state;
     uint64_t seq = __atomic_load_n(&state->hi, __ATOMIC_RELAXED) + 1;
     __atomic_store_n(&state->hi, seq, __ATOMIC_RELEASE);
-    __atomic_store_n(&state->lo, sl_record_make(held, pend, units), __ATOMIC_RELEASE);
+    __atomic_store_n(&state->lo, sl_canal_record_make(held, pend, units),
+                     __ATOMIC_RELEASE);
     return seq;
 }
 
 /* Say that it is over. Release: not before the swap. */
 static inline void sl_counter_complete(const struct sl_counter *c, uint32_t held)
 {
-    __atomic_store_n(&c->record->state.lo, sl_record_make(held, SL_PEND_NONE, 0),
+    __atomic_store_n(&c->record->state.lo, sl_canal_record_make(held, SL_PEND_NONE, 0),
                      __ATOMIC_RELEASE);
 }
 

@@ -225,7 +225,8 @@ static inline uint64_t *sl_bitmap(const struct sl_segment *seg, uint32_t key)
 #define SL_NONE UINT32_MAX
 
 /* The key that a record names. Acquire: sl_counter_reap() reads it after the state. */
-static inline uint32_t sl_record_key(const struct sl_segment *seg, uint32_t record)
+static inline uint32_t sl_canal_record_key(const struct sl_segment *seg,
+                                           uint32_t record)
 {
     uint32_t key = __atomic_load_n(&seg->records[record].key, __ATOMIC_ACQUIRE);
 #ifdef MUT_ANYKEY

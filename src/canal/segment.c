@@ -537,7 +537,7 @@ static int fill_wish(struct wish *w, const struct sluice_canal_options *options)
     w->keys = o->keys != 0 ? o->keys : SL_KEYS_DEFAULT;
     w->slots = o->slots != 0 ? o->slots : SL_SLOTS_DEFAULT;
     w->records = o->records != 0 ? o->records : SL_RECORDS_DEFAULT;
-    w->mode = o->mode != 0 ? o->mode : SL_MODE_DEFAULT;
+    w->mode = o->mode != 0 ? o->mode : SL_TX_MODE_DEFAULT;
     if (w->keys > SLUICE_KEYS_MAX || w->slots > SLUICE_SLOTS_MAX ||
         w->records > SLUICE_RECORDS_MAX || (w->mode & ~0777u) != 0)
         return SLUICE_EINVAL;

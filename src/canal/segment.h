@@ -15,7 +15,7 @@
 #define SL_KEYS_DEFAULT 4096u
 #define SL_SLOTS_DEFAULT 1024u
 #define SL_RECORDS_DEFAULT 16384u
-#define SL_MODE_DEFAULT 0600u
+#define SL_TX_MODE_DEFAULT 0600u
 
 /* Open as sluice_canal_open() says, and fill *seg. On failure nothing stays open. */
 int sl_segment_open(const char *name, const struct sluice_canal_options *options,

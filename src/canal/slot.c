@@ -175,7 +175,7 @@ static uint64_t reap_records(const struct sl_segment *seg, uint32_t slot,
 {
     uint64_t freed = 0;
     for (uint32_t r = 0; next_record(seg, slot, &r); r++) {
-        uint32_t key = sl_record_key(seg, r);
+        uint32_t key = sl_canal_record_key(seg, r);
         if (key == SL_NONE || (only != SL_NONE && key != only)) continue;
         uint32_t units = sl_counter_reap(seg, r, &seg->slots[slot], generation);
         if (units > 0) sl_sleep_wake(&seg->keys[key]);
@@ -190,7 +190,7 @@ static void free_slot(const struct sl_segment *seg, uint32_t slot)
 {
     struct sl_shm_slot *s = &seg->slots[slot];
     for (uint32_t r = 0; next_record(seg, slot, &r); r++) {
-        uint32_t key = sl_record_key(seg, r);
+        uint32_t key = sl_canal_record_key(seg, r);
         if (key != SL_NONE) sl_slot_clear_bit(seg, slot, key);
     }
     __atomic_store_n(&s->waits_key, 0, __ATOMIC_RELEASE);

@@ -382,7 +382,7 @@ void sl_thread_settle(struct sl_attachment *att, uint32_t binding)
     const struct sl_shm_record *r = &att->canal->seg.records[b->record];
     /* Relaxed: only this thread writes it while it lives. */
     uint64_t lo = __atomic_load_n(&r->state.lo, __ATOMIC_RELAXED);
-    if (!b->engaged || b->handles > 0 || sl_record_held(lo) > 0) return;
+    if (!b->engaged || b->handles > 0 || sl_canal_record_held(lo) > 0) return;
     b->engaged = false;
     sl_slot_clear_bit(&att->canal->seg, att->slot, b->key);
     idle_append(att, binding);

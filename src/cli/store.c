@@ -22,5 +22,5 @@ int cli_store(const struct cli_command *command, int argc, char **argv)
         return cli_usage("it needs one FOLDER, the --data of a server");
     char *name = strrchr(command->name, ' ') + 1; /* "check" of "store check". */
     char *words[] = {NULL, name, argv[rest], NULL};
-    return cli_become_program("sluice-store", "store", words);
+    return cli_become_program("sluice-offline", "offline", words);
 }

@@ -3,7 +3,7 @@
 #ifndef SL_CLIENT_ANSWERS_H
 #define SL_CLIENT_ANSWERS_H
 
-#include "core/types.h"
+#include "base/types.h"
 
 #define SL_ANSWERS 256u
 #define SL_ANSWERS_MIN 20u /* Fewer say nothing. */

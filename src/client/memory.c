@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/inside.h"
+#include "client/internal.h"
 
 /* Longer than anybody lives. */
 #define MS_MAX ((int64_t)1 << 52)
@@ -139,7 +139,7 @@ static void be_silent(struct sluice *s, sl_fence fence)
 static int release(struct sluice *s, struct sl_bytes key, sl_fence fence)
 {
     struct sl_party *p;
-    struct sl_past past;
+    struct sl_ended past;
     int status = sl_party_of(s, &p);
     if (status != SLUICE_OK) return status;
     if (sl_table_release(s->table, s->now, &p->session, key, fence, &past) == 1) {
@@ -187,7 +187,7 @@ int sluice_extend(struct sluice *s, const char *key, uint64_t fence, int64_t lea
 /* Whether a grant that is held is to go. */
 static bool is_asked(const struct sluice *s, struct sl_bytes key, sl_fence fence)
 {
-    struct sl_view v;
+    struct sl_grant_view v;
     uint64_t cursor = 0;
     while (sl_table_each(s->table, s->now, key, &cursor, &v) && !v.waits)
         if (v.fence == fence) return v.asked;
@@ -208,7 +208,7 @@ int sluice_check(struct sluice *s, const char *key, uint64_t fence)
 
 int sluice_break(struct sluice *s, const char *key, uint64_t fence, uint32_t at_once)
 {
-    struct sl_past past;
+    struct sl_ended past;
     struct sl_bytes k;
     int status = key_of(key, &k);
     if (status == SLUICE_OK) status = sl_service_enter(s);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "client/inside.h"
+#include "client/internal.h"
 
 #define KEYS_DEFAULT (1u << 20)
 #define WAITERS_DEFAULT (1u << 16)
@@ -34,12 +34,12 @@ static void free_all(struct sluice *s)
 
 static int make(const struct sluice_options *o, struct sluice **out)
 {
-    const struct sl_limits limits = {.keys_max = o->keys != 0 ? o->keys : KEYS_DEFAULT,
-                                     .waiters_max = o->waiters != 0 ? o->waiters
-                                                                    : WAITERS_DEFAULT,
-                                     .key_bytes_max = SLUICE_KEY_BYTES_MAX,
-                                     .value_bytes_max = SLUICE_VALUE_BYTES_MAX,
-                                     .grain_ms = 1};
+    const struct sl_table_limits limits = {
+        .keys_max = o->keys != 0 ? o->keys : KEYS_DEFAULT,
+        .waiters_max = o->waiters != 0 ? o->waiters : WAITERS_DEFAULT,
+        .key_bytes_max = SLUICE_KEY_BYTES_MAX,
+        .value_bytes_max = SLUICE_VALUE_BYTES_MAX,
+        .grain_ms = 1};
     struct sl_hash_key key;
     if (getrandom(&key, sizeof key, 0) != sizeof key) return SLUICE_EIO;
     struct sluice *s = calloc(1, sizeof *s);
@@ -139,7 +139,7 @@ int sluice_open(const char *where, const struct sluice_options *options,
 static void turn_away(struct sluice *s)
 {
     for (struct sl_list *n = s->parties.next; n != &s->parties; n = n->next) {
-        struct sl_party *p = sl_entry_of(n, struct sl_party, of_service);
+        struct sl_party *p = sl_container_of(n, struct sl_party, of_service);
         if (p->answer != SL_ANSWER_NONE) continue;
         sl_table_withdraw(s->table, &p->session);
         p->answer = SLUICE_ECLOSED;

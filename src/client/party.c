@@ -3,7 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "client/inside.h"
+#include "client/internal.h"
 
 uint32_t sl_client_era;
 
@@ -50,7 +50,7 @@ static void forget(struct sl_party *p)
 
 void sl_party_over(struct sl_session *session)
 {
-    forget(sl_entry_of(session, struct sl_party, session));
+    forget(sl_container_of(session, struct sl_party, session));
 }
 
 void sl_party_end_all(struct sluice *s)
@@ -59,7 +59,7 @@ void sl_party_end_all(struct sluice *s)
     pthread_mutex_lock(&s->mutex);
     for (struct sl_list *n = s->parties.next; n != &s->parties; n = n->next)
         sl_table_session_end(s->table,
-                             &sl_entry_of(n, struct sl_party, of_service)->session);
+                             &sl_container_of(n, struct sl_party, of_service)->session);
     sl_service_settle(s);
     pthread_mutex_unlock(&s->mutex);
     pthread_mutex_unlock(&registry);

@@ -46,7 +46,7 @@ static bool is_decimal(const char *s, size_t n)
 }
 
 /* 1, 0 for a line that is not all there, or SLUICE_EPROTOCOL. */
-static int line_at(struct sl_reply_scan *s, const char *data, size_t n,
+static int line_at(struct sl_wire_reply_scan *s, const char *data, size_t n,
                    struct line *out)
 {
     if (s->looked < s->at) s->looked = s->at;
@@ -67,7 +67,7 @@ static int line_at(struct sl_reply_scan *s, const char *data, size_t n,
 /* --- Looking -------------------------------------------------------------- */
 
 /* A value ends; and with the last value of a list the list. */
-static int value_ends(struct sl_reply_scan *s, size_t end)
+static int value_ends(struct sl_wire_reply_scan *s, size_t end)
 {
     s->at = end;
     while (s->depth > 0 && --s->left[s->depth - 1] == 0) s->depth--;
@@ -75,7 +75,7 @@ static int value_ends(struct sl_reply_scan *s, size_t end)
 }
 
 /* A value on a line of its own. */
-static int scan_short(struct sl_reply_scan *s, const struct line *line)
+static int scan_short(struct sl_wire_reply_scan *s, const struct line *line)
 {
     int64_t number;
     bool good = false;
@@ -96,8 +96,8 @@ static int scan_short(struct sl_reply_scan *s, const struct line *line)
 }
 
 /* A text with its length in front. */
-static int scan_text(struct sl_reply_scan *s, const struct line *line, const char *data,
-                     size_t n)
+static int scan_text(struct sl_wire_reply_scan *s, const struct line *line,
+                     const char *data, size_t n)
 {
     int64_t length;
     if (!number_of(line->rest, line->n, &length)) return SLUICE_EPROTOCOL;
@@ -112,7 +112,7 @@ static int scan_text(struct sl_reply_scan *s, const struct line *line, const cha
     return value_ends(s, end + 2);
 }
 
-static int scan_list(struct sl_reply_scan *s, const struct line *line)
+static int scan_list(struct sl_wire_reply_scan *s, const struct line *line)
 {
     int64_t count;
     if (!number_of(line->rest, line->n, &count)) return SLUICE_EPROTOCOL;
@@ -128,7 +128,7 @@ static int scan_list(struct sl_reply_scan *s, const struct line *line)
     return 0;
 }
 
-int sl_reply_scan(struct sl_reply_scan *s, const char *data, size_t n)
+int sl_wire_reply_scan(struct sl_wire_reply_scan *s, const char *data, size_t n)
 {
     for (;;) {
         struct line line;
@@ -239,8 +239,8 @@ static void build_value(struct building *b, struct sluice_reply *r)
     build_text(b, r, line.rest, line.n);
 }
 
-int sl_reply_build(const char *data, const struct sl_reply_scan *s,
-                   struct sluice_reply **out)
+int sl_wire_reply_build(const char *data, const struct sl_wire_reply_scan *s,
+                        struct sluice_reply **out)
 {
     struct sluice_reply *root = malloc(s->items * sizeof *root + s->text_bytes);
     if (root == NULL) return SLUICE_ENOMEM;

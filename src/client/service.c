@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "client/inside.h"
+#include "client/internal.h"
 
 /* --- Time ------------------------------------------------------------------- */
 
@@ -106,7 +106,7 @@ static void hear_asked(struct sluice *s, const struct sl_effect *e)
 {
     struct sl_watch *w = sl_watches_find(&s->watches, e->past.fence);
     if (w == NULL) return;
-    w->asked = e->type == SL_ASKED;
+    w->asked = e->type == SL_EFFECT_ASKED;
     w->priority = e->priority;
     w->end_ms = sl_ms_after(s->now.ms, e->left_ms);
     give_news(s, w);
@@ -115,7 +115,7 @@ static void hear_asked(struct sluice *s, const struct sl_effect *e)
 static void answer(struct sluice *s, struct sl_session *session, int status,
                    const struct sl_grant *grant)
 {
-    struct sl_party *p = sl_entry_of(session, struct sl_party, session);
+    struct sl_party *p = sl_container_of(session, struct sl_party, session);
     p->answer = status;
     if (status == SLUICE_OK) sl_service_granted(s, p, grant);
     pthread_cond_signal(&p->answered);
@@ -139,22 +139,22 @@ static void hear_ended(struct sluice *s, const struct sl_effect *e)
 static void hear(struct sluice *s, const struct sl_effect *e)
 {
     switch (e->type) {
-        case SL_NOTHING:
-        case SL_THIEF_WAITS: break;
-        case SL_GRANTED: answer(s, e->session, SLUICE_OK, &e->grant); break;
-        case SL_TIMED_OUT: answer(s, e->session, SLUICE_EFULL, NULL); break;
-        case SL_REFUSED: answer(s, e->session, SLUICE_EDRAINED, NULL); break;
-        case SL_ASKED:
-        case SL_WITHDRAWN: hear_asked(s, e); break;
-        case SL_STOLEN:
+        case SL_EFFECT_NOTHING:
+        case SL_EFFECT_THIEF_WAITS: break;
+        case SL_EFFECT_GRANTED: answer(s, e->session, SLUICE_OK, &e->grant); break;
+        case SL_EFFECT_TIMED_OUT: answer(s, e->session, SLUICE_EFULL, NULL); break;
+        case SL_EFFECT_REFUSED: answer(s, e->session, SLUICE_EDRAINED, NULL); break;
+        case SL_EFFECT_ASKED:
+        case SL_EFFECT_WITHDRAWN: hear_asked(s, e); break;
+        case SL_EFFECT_STOLEN:
             sl_service_happened(s, e->past.fence, SLUICE_STOLEN, false);
             break;
-        case SL_EXPIRED:
+        case SL_EFFECT_EXPIRED:
             sl_service_happened(s, e->past.fence, SLUICE_EXPIRED, true);
             break;
-        case SL_ENDED: hear_ended(s, e); break;
-        case SL_SEEN: break; /* Nobody watches here. */
-        case SL_SESSION_OVER: sl_party_over(e->session); break;
+        case SL_EFFECT_ENDED: hear_ended(s, e); break;
+        case SL_EFFECT_SEEN: break; /* Nobody watches here. */
+        case SL_EFFECT_SESSION_OVER: sl_party_over(e->session); break;
     }
 }
 
@@ -214,7 +214,7 @@ void sl_service_await_callback(struct sluice *s, const struct sl_watch *w)
 /* One thing of the first that has news. The mutex is given up while it is called. */
 static void tell_one(struct sluice *s)
 {
-    struct sl_watch *w = sl_entry_of(s->watches.queue.next, struct sl_watch, queue);
+    struct sl_watch *w = sl_container_of(s->watches.queue.next, struct sl_watch, queue);
     sl_list_remove(&w->queue);
     if (!sl_watch_has_news(w)) return; /* Asked, and withdrawn before it was told. */
     sl_service_look_at_clock(s);

@@ -8,7 +8,7 @@
 #ifndef SL_CLIENT_WATCH_H
 #define SL_CLIENT_WATCH_H
 
-#include "core/types.h"
+#include "base/types.h"
 #include "sluice.h"
 
 typedef void sl_lost_fn(void *arg, const struct sluice_event *e);

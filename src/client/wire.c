@@ -39,7 +39,7 @@ struct sluice_wire {
     int64_t reply_ms;
     char *in; /* What came and was not handed out yet. */
     size_t in_size, in_from, in_used;
-    struct sl_reply_scan scan;
+    struct sl_wire_reply_scan scan;
     struct kept *first, **last;
     size_t kept;
     char why[WHY_SIZE];
@@ -311,18 +311,18 @@ static int read_until(struct sluice_wire *w, int64_t deadline,
     if (w->broken != SLUICE_OK) return w->broken;
     for (;;) {
         const char *data = w->in != NULL ? w->in + w->in_from : "";
-        int whole = sl_reply_scan(&w->scan, data, w->in_used - w->in_from);
+        int whole = sl_wire_reply_scan(&w->scan, data, w->in_used - w->in_from);
         if (whole < 0)
             return fail(w, whole, "what it says is not the protocol of Redis");
         if (whole == 1) break;
         int status = receive(w, deadline);
         if (status != SLUICE_OK) return status;
     }
-    if (sl_reply_build(w->in + w->in_from, &w->scan, out) != SLUICE_OK)
+    if (sl_wire_reply_build(w->in + w->in_from, &w->scan, out) != SLUICE_OK)
         return fail(w, SLUICE_ENOMEM, "out of memory");
     w->in_from += w->scan.at;
     if (w->in_from == w->in_used) w->in_from = w->in_used = 0;
-    w->scan = (struct sl_reply_scan){0};
+    w->scan = (struct sl_wire_reply_scan){0};
     return SLUICE_OK;
 }
 

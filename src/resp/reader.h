@@ -12,7 +12,7 @@
 #ifndef SL_RESP_READER_H
 #define SL_RESP_READER_H
 
-#include "core/types.h"
+#include "base/types.h"
 
 struct sl_resp_limits {
     size_t args_max;          /* Words of a command. */

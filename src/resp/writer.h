@@ -6,7 +6,7 @@
 #ifndef SL_RESP_WRITER_H
 #define SL_RESP_WRITER_H
 
-#include "core/types.h"
+#include "base/types.h"
 
 struct sl_resp_writer {
     char *buffer;

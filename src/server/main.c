@@ -9,14 +9,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "server/cluster.h"
-#include "server/dispatch.h"
-#include "server/keeper.h"
-#include "server/log.h"
-#include "server/memory.h"
-#include "server/relay.h"
+#include "server/arbiter/cluster.h"
+#include "server/arbiter/state.h"
+#include "server/arbiter/tx.h"
+#include "server/command/dispatch.h"
+#include "server/forward/forward.h"
+#include "server/observe/log.h"
+#include "server/observe/memory.h"
 #include "server/server.h"
-#include "server/state.h"
 #include "sluice.h"
 
 enum { EXIT_STOPPED = 0, EXIT_COULD_NOT = 1, EXIT_SETTINGS = 2 };
@@ -62,7 +62,7 @@ static int start_state(struct server *s)
 {
     if (s->settings->node == 0) return sl_state_start(s);
     int status = s->settings->engine == SL_ENGINE_ETCD
-                     ? sl_state_start_engine(s, sl_relay_write_state)
+                     ? sl_state_start_engine(s, sl_forward_write_state)
                      : sl_state_start_without(s);
     return status == 0 && sl_cluster_start(s) == 0 ? 0 : -1;
 }
@@ -80,7 +80,7 @@ static int serve(struct sl_settings *settings)
 #ifdef MUT_DIRLATE
     if (sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
 #endif
-    int folder = sl_folder_open(&s.folder, settings);
+    int folder = sl_directory_open(&s.folder, settings);
     s.has_folder = folder == 1;
     if (folder < 0 || sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
     /* Last, since from then on the grants of a clean stop are ours to keep. */
@@ -88,7 +88,7 @@ static int serve(struct sl_settings *settings)
         sl_server_stop_listening(&s);
         return EXIT_COULD_NOT;
     }
-    if (sl_keep_start(&s) != 0 || sl_relay_start(&s) != 0) {
+    if (sl_keep_start(&s) != 0 || sl_forward_start(&s) != 0) {
         sl_server_stop_listening(&s);
         sl_state_stop(&s); /* Nothing was granted meanwhile. */
         return EXIT_COULD_NOT;
@@ -97,7 +97,7 @@ static int serve(struct sl_settings *settings)
     say_ready();
     uv_run(s.loop, UV_RUN_DEFAULT);
     sl_keep_stop(&s);
-    sl_relay_stop(&s);
+    sl_forward_stop(&s);
     if (s.cluster != NULL) sl_cluster_stop(&s);
     int status = sl_state_stop(&s) == 0 ? EXIT_STOPPED : EXIT_COULD_NOT;
     sl_log(SL_LOG_INFO, "stopped", NULL);

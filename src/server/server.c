@@ -10,15 +10,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/auth.h"
-#include "server/cluster.h"
-#include "server/conn.h"
-#include "server/keeper.h"
-#include "server/links.h"
-#include "server/log.h"
-#include "server/memory.h"
-#include "server/relay.h"
-#include "server/state.h"
+#include "server/arbiter/cluster.h"
+#include "server/arbiter/state.h"
+#include "server/arbiter/tx.h"
+#include "server/forward/forward.h"
+#include "server/net/auth.h"
+#include "server/net/conn.h"
+#include "server/net/links.h"
+#include "server/observe/log.h"
+#include "server/observe/memory.h"
 
 /* How much of each one turn of the loop does, and for how long it goes on taking more. A
  * turn should stay well below 5 ms: an effect costs about a microsecond, sending to a
@@ -61,11 +61,11 @@ static sl_ms next_due(const struct server *s)
     sl_ms due = sl_table_due(s->table), other;
     if (s->cluster != NULL && (other = sl_cluster_due(s)) < due) due = other;
     if (s->keep != NULL && (other = sl_keep_due(s)) < due) due = other;
-    if (s->relay != NULL && (other = sl_relay_due(s)) < due) due = other;
+    if (s->relay != NULL && (other = sl_forward_due(s)) < due) due = other;
     if ((other = sl_auth_due(s)) < due) due = other;
     if (sl_list_empty(&s->lingering)) return due;
     sl_ms first =
-        sl_entry_of(s->lingering.next, struct session, lingering)->linger_end_ms;
+        sl_container_of(s->lingering.next, struct session, lingering)->linger_end_ms;
     return first < due ? first : due;
 }
 
@@ -85,7 +85,8 @@ static void set_clock(struct server *s)
 static void end_lingering(struct server *s)
 {
     while (!sl_list_empty(&s->lingering)) {
-        struct session *n = sl_entry_of(s->lingering.next, struct session, lingering);
+        struct session *n = sl_container_of(s->lingering.next, struct session,
+                                            lingering);
         if (n->linger_end_ms > s->now.ms) break;
         sl_list_remove(&n->lingering);
         sl_table_session_end(s->table, &n->s);
@@ -115,7 +116,7 @@ static void on_second(uv_timer_t *timer)
     sl_conn_look_after(s);
     sl_memory_second(s);
     sl_state_second(s);
-    sl_relay_second(s);
+    sl_forward_second(s);
     if (s->no_memory) sl_listen_go_on(s);
     if (s->stats.turns_counted_ms + 10000 <= s->now.ms) {
         s->stats.turns_counted_ms = s->now.ms;
@@ -133,7 +134,7 @@ static void work_on_ready(struct server *s)
     uint64_t begin_ns = s->now_ns;
     while (s->commands_left > 0 && !sl_list_empty(&s->ready) &&
            s->now_ns - begin_ns < SL_SHARE_NS) {
-        struct conn *c = sl_entry_of(s->ready.next, struct conn, ready);
+        struct conn *c = sl_container_of(s->ready.next, struct conn, ready);
         sl_list_remove(&c->ready);
         sl_conn_work(c);
         s->now_ns = read_clock_ns(CLOCK_BOOTTIME);
@@ -187,13 +188,13 @@ static void flush_dirty(struct server *s)
 {
     while (s->flushes_left > 0 && !sl_list_empty(&s->dirty)) {
         s->flushes_left--;
-        sl_conn_flush(sl_entry_of(s->dirty.next, struct conn, dirty));
+        sl_conn_flush(sl_container_of(s->dirty.next, struct conn, dirty));
     }
 }
 
 static bool tell_all(struct server *s)
 {
-    bool all_told = s->relay == NULL || sl_relay_tell(s);
+    bool all_told = s->relay == NULL || sl_forward_tell(s);
     all_told = sl_effects_tell(s) && all_told;
     if (s->cluster != NULL) all_told = sl_cluster_tell(s) && all_told;
     return (s->keep == NULL || sl_keep_tell(s)) && all_told;
@@ -277,7 +278,7 @@ static void raise_file_limit(struct server *s)
 static int make_table(struct server *s)
 {
     const struct sl_settings *set = s->settings;
-    const struct sl_limits limits = {
+    const struct sl_table_limits limits = {
         .keys_max = (uint32_t)set->keys_max,
         .waiters_max = (uint32_t)set->waiters_max,
         .key_bytes_max = (uint32_t)set->key_bytes_max,

@@ -14,15 +14,15 @@
 
 #include <uv.h>
 
-#include "core/index.h"
-#include "core/table.h"
+#include "base/index.h"
+#include "locks/table.h"
 #include "resp/reader.h"
 #include "resp/writer.h"
-#include "server/folder.h"
-#include "server/input.h"
-#include "server/pubsub.h"
+#include "server/data/directory.h"
+#include "server/net/input.h"
+#include "server/observe/pubsub.h"
+#include "server/observe/stats.h"
 #include "server/settings.h"
-#include "server/stats.h"
 
 #define SL_LISTENERS_MAX 16
 
@@ -31,7 +31,7 @@ struct sl_auth;
 struct sl_cluster;
 struct sl_keep;
 struct sl_links;
-struct sl_relay;
+struct sl_forward;
 
 /* What the table knows of a connection. It may live longer than that: what was held
  * without a lease lingers when the connection was cut. Owned by the server. */
@@ -48,7 +48,7 @@ struct session {
 struct server {
     uv_loop_t *loop;
     struct sl_settings *settings; /* Borrowed. */
-    struct sl_folder folder;      /* Locked before clients can connect. */
+    struct sl_directory folder;   /* Locked before clients can connect. */
     bool has_folder;
     struct sl_table *table;      /* Owned. */
     struct sl_now now;           /* As of the callback that runs. */
@@ -112,7 +112,7 @@ struct server {
     struct sl_cluster *cluster; /* As a node (cluster.h); NULL: it is alone. */
     struct sl_links *links;     /* To other nodes (links.h); NULL: it is none itself. */
     struct sl_keep *keep;       /* Transactions (keeper.h); NULL: there are none. */
-    struct sl_relay *relay; /* A keeper among nodes (relay.h); NULL: there is none. */
+    struct sl_forward *relay; /* A keeper among nodes (relay.h); NULL: there is none. */
     bool stopping;
     bool stopped; /* Everybody has been told. */
     uint64_t stop_cursor;
@@ -194,7 +194,7 @@ void sl_event_waits(struct server *s, uint64_t thief_id, struct sl_bytes key,
 
 /* A grant is over: if it was asked to go, it has been stolen, and is an answer to how
  * long that takes, if its holder gave it back. */
-void sl_event_stolen(struct server *s, struct sl_bytes key, const struct sl_past *past,
+void sl_event_stolen(struct server *s, struct sl_bytes key, const struct sl_ended *past,
                      bool answered);
 
 void sl_event_granted(struct server *s, struct sl_bytes key, const struct sl_grant *g);
@@ -202,7 +202,7 @@ void sl_event_granted(struct server *s, struct sl_bytes key, const struct sl_gra
 /* --- commands_lock.c ------------------------------------------------------- */
 
 /* What ACQUIRE answers when it is granted, at once or later. */
-void sl_reply_grant(struct sl_resp_writer *w, const struct sl_grant *g);
+void sl_put_grant(struct sl_resp_writer *w, const struct sl_grant *g);
 
 /* --- stop.c --------------------------------------------------------------- */
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease/members.h"
-#include "server/member_text.h"
+#include "majority/membership.h"
+#include "server/net/membership_text.h"
 
 enum kind {
     NUMBER,
@@ -434,15 +434,15 @@ static int read_first_line(char **text, const char *path, const char *what,
 
 static int check_peers(const struct sl_settings *s, const struct place *p)
 {
-    struct sl_members list;
+    struct sl_membership list;
     struct sl_bytes where;
     if (*s->peers == '\0')
         return wrong(p, "a node needs peers: all nodes of the cluster, itself too");
-    const char *why = sl_members_read(
+    const char *why = sl_membership_read(
         &list, (struct sl_bytes){s->peers, strlen(s->peers)}, &where);
     if (why != NULL)
         return wrong(p, "peers: \"%.*s\": %s", (int)where.n, where.at, why);
-    if (sl_members_find(&list, (sl_node_id)s->node) >= 0) return 0;
+    if (sl_membership_find(&list, (sl_node_id)s->node) >= 0) return 0;
     return wrong(p, "peers: node %" PRId64 ", which is this one, is not among them",
                  s->node);
 }

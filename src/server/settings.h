@@ -7,10 +7,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "core/types.h"
+#include "base/types.h"
 
 enum sl_log_format { SL_LOG_TEXT, SL_LOG_JSON };
-enum sl_engine_choice {
+enum sl_storage_choice {
     SL_ENGINE_AUTO,
     SL_ENGINE_NONE,
     SL_ENGINE_LMDB,

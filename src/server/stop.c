@@ -1,10 +1,10 @@
 /* stop.c - the server leaves: everybody is told first. */
-#include "server/cluster.h"
-#include "server/conn.h"
-#include "server/keeper.h"
-#include "server/log.h"
-#include "server/relay.h"
-#include "server/state.h"
+#include "server/arbiter/cluster.h"
+#include "server/arbiter/state.h"
+#include "server/arbiter/tx.h"
+#include "server/forward/forward.h"
+#include "server/net/conn.h"
+#include "server/observe/log.h"
 
 #define KEYS_A_STEP 64
 #define LAST_WORDS_MS 1000 /* So long it may take to send what was said. */
@@ -23,14 +23,14 @@ void sl_server_stop(struct server *s, const char *why)
     sl_server_stop_listening(s);
     sl_keep_hurry(s);
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
-        struct conn *c = sl_entry_of(n, struct conn, all);
+        struct conn *c = sl_container_of(n, struct conn, all);
         if (c->blocked == SL_NOT_BLOCKED || sl_keep_commits(c)) continue;
         if (c->far != NULL) continue; /* Its node will ask the next keeper. */
         if (c->blocked == SL_IN_TX) sl_keep_leave(c);
         sl_table_withdraw(s->table, &c->session->s);
         sl_state_forget(c);
         sl_cluster_leave(c);
-        sl_relay_leave(c, SL_SAID_BYE);
+        sl_forward_leave(c, SL_SAID_BYE);
         sl_conn_unblock(c);
         sl_resp_problem(sl_conn_out(c), "SHUTDOWN", "the server stops; ask again");
     }
@@ -39,7 +39,7 @@ void sl_server_stop(struct server *s, const char *why)
 
 static void tell_holders(struct server *s, struct sl_bytes key)
 {
-    struct sl_view v;
+    struct sl_grant_view v;
     uint64_t cursor = 0;
     while (sl_table_each(s->table, s->now, key, &cursor, &v) && !v.waits) {
         const struct session *n = sl_server_session(s, v.session_id);
@@ -54,7 +54,7 @@ static void tell_holders(struct server *s, struct sl_bytes key)
 static bool all_sent(const struct server *s)
 {
     for (const struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
-        const struct conn *c = sl_entry_of(n, struct conn, all);
+        const struct conn *c = sl_container_of(n, struct conn, all);
         if (c->out.n > 0 || c->sending != NULL) return false;
     }
     return true;
@@ -71,7 +71,7 @@ bool sl_stop_step(struct server *s)
     s->stopped = true;
     for (struct sl_list *i = s->dirty.next, *next; i != &s->dirty; i = next) {
         next = i->next;
-        sl_conn_flush(sl_entry_of(i, struct conn, dirty));
+        sl_conn_flush(sl_container_of(i, struct conn, dirty));
     }
     uv_timer_start(&s->last_words, leave, all_sent(s) ? 0 : LAST_WORDS_MS, 0);
     return true;

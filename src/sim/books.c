@@ -187,11 +187,11 @@ static bool holds_throughout(const struct books *b, const struct request_row *r,
 }
 
 static void look_for_lies(struct books *b, const struct request_row *r,
-                          const struct sl_answer *a, int64_t now_us)
+                          const struct sl_node_answer *a, int64_t now_us)
 {
     const struct key_book *k = &b->keys[r->key];
-    bool check = r->type == SL_ASK_CHECK && a->status == SLUICE_OK;
-    bool lost = r->type == SL_ASK_EXTEND && a->status == SLUICE_ELOST;
+    bool check = r->type == SL_NODE_CHECK && a->status == SLUICE_OK;
+    bool lost = r->type == SL_NODE_EXTEND && a->status == SLUICE_ELOST;
     if (((check && a->number == 0) || lost) && holds_throughout(b, r, now_us))
         sl_books_wrong(b, "c%u is told that it does not hold k%u under fence %llu",
                        r->client + 1, r->key, (unsigned long long)r->fence);
@@ -210,7 +210,8 @@ static void look_for_lies(struct books *b, const struct request_row *r,
 
 const struct request_row *sl_books_answered(struct books *b, uint64_t request,
                                             uint32_t node, uint64_t life,
-                                            const struct sl_answer *a, int64_t now_us)
+                                            const struct sl_node_answer *a,
+                                            int64_t now_us)
 {
     struct request_row *r = row_of(b, request);
     const char *why = NULL;
@@ -226,8 +227,8 @@ const struct request_row *sl_books_answered(struct books *b, uint64_t request,
     r->state = REQUEST_DONE;
     look_for_lies(b, r, a, now_us);
     if (a->status != SLUICE_OK) return r;
-    if (r->type == SL_ASK_ACQUIRE) grant(b, r->key, &a->grant, r->sent_us, now_us);
-    if (r->type == SL_ASK_EXTEND) extend(b, r->key, r->fence);
+    if (r->type == SL_NODE_ACQUIRE) grant(b, r->key, &a->grant, r->sent_us, now_us);
+    if (r->type == SL_NODE_EXTEND) extend(b, r->key, r->fence);
     return r;
 }
 
@@ -292,7 +293,7 @@ void sl_books_told(struct books *b, uint32_t node, const struct told_row *row)
 
 /* ---- lists ---- */
 
-static uint32_t bits_of(const struct sl_members *m)
+static uint32_t bits_of(const struct sl_membership *m)
 {
     uint32_t bits = 0;
     for (uint32_t i = 0; i < m->count; i++) bits |= 1u << m->at[i].id;
@@ -313,7 +314,7 @@ static void compare_lists(struct books *b, const struct list_row *a,
                        a->members >> 1, row->members >> 1);
 }
 
-void sl_books_list(struct books *b, uint32_t node, const struct sl_members *m)
+void sl_books_list(struct books *b, uint32_t node, const struct sl_membership *m)
 {
     uint64_t *seen = &b->version_seen[node];
     if (m->version == *seen) return;

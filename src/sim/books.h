@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lease/node.h"
+#include "majority/node.h"
 #include "sim/clock.h"
 
 #define SL_SIM_KEYS 4
@@ -54,7 +54,7 @@ enum request_state { REQUEST_SENT, REQUEST_ASKED, REQUEST_DONE };
 struct request_row {
     enum request_state state;
     uint32_t node, client;
-    enum sl_ask_type type;
+    enum sl_node_verb type;
     uint32_t key;
     sl_fence fence;
     bool steal, force;
@@ -65,7 +65,7 @@ struct request_row {
 
 /* What a node has told to those who listen. */
 struct told_row {
-    enum sl_event_type type;
+    enum sl_node_event_type type;
     uint32_t key;
     sl_fence fence;
 };
@@ -110,7 +110,8 @@ bool sl_books_withdraw(struct books *b, uint64_t request); /* False: it is over.
 /* A node answers. Returns the request, or NULL if that was wrong. */
 const struct request_row *sl_books_answered(struct books *b, uint64_t request,
                                             uint32_t node, uint64_t life,
-                                            const struct sl_answer *a, int64_t now_us);
+                                            const struct sl_node_answer *a,
+                                            int64_t now_us);
 
 /* A client sends a release. What of its extensions is still under way means nothing. */
 void sl_books_released(struct books *b, uint32_t key, sl_fence fence);
@@ -126,7 +127,7 @@ void sl_books_started(struct books *b, uint32_t node);
 void sl_books_told(struct books *b, uint32_t node, const struct told_row *row);
 
 /* A node goes by this list. */
-void sl_books_list(struct books *b, uint32_t node, const struct sl_members *m);
+void sl_books_list(struct books *b, uint32_t node, const struct sl_membership *m);
 
 /* The newest list that any node went by, as bits of ids. */
 uint32_t sl_books_newest(const struct books *b);

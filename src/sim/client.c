@@ -111,7 +111,7 @@ static bool is_connected(const struct world *w, const struct client *x)
 
 /* ---- asking ---- */
 
-uint64_t sl_client_ask(struct world *w, uint32_t c, const struct sl_ask *ask,
+uint64_t sl_client_ask(struct world *w, uint32_t c, const struct sl_node_request *ask,
                        uint32_t key, int64_t patience_ms)
 {
     struct client *x = &w->clients[c];
@@ -138,7 +138,7 @@ uint64_t sl_client_ask(struct world *w, uint32_t c, const struct sl_ask *ask,
     p->ask = *ask;
     p->ask.session = x->session;
     p->ask.key = sl_key_bytes(key);
-    if (ask->type == SL_ASK_ACQUIRE) p->ask.note = (struct sl_bytes){"a note", 6};
+    if (ask->type == SL_NODE_ACQUIRE) p->ask.note = (struct sl_bytes){"a note", 6};
     TRACE(w, "c%u > n%u %s k%u (request %llu)", c + 1, x->node + 1,
           sl_ask_word(ask->type), key, (unsigned long long)r->number);
     sl_later(w, arrival(w, &x->out_us),
@@ -163,10 +163,10 @@ static void acquire(struct world *w, uint32_t c)
 {
     struct client *x = &w->clients[c];
     struct chance *r = &w->chance;
-    struct sl_ask ask = {.type = SL_ASK_ACQUIRE,
-                         .lease_ms = draw_lease(w),
-                         .force_ms = SL_NEVER,
-                         .value = {"value", 5}};
+    struct sl_node_request ask = {.type = SL_NODE_ACQUIRE,
+                                  .lease_ms = draw_lease(w),
+                                  .force_ms = SL_NEVER,
+                                  .value = {"value", 5}};
     if (sl_maybe(r, 7000)) ask.wait_ms = sl_between(r, 1, 2 * w->lease_max_ms);
     if (sl_has_fault(w, FAULT_STEAL)) {
         ask.priority = x->priority = (int32_t)sl_between(r, -1, 3);
@@ -183,7 +183,8 @@ static void acquire(struct world *w, uint32_t c)
 static void extend(struct world *w, uint32_t c, uint32_t key, sl_fence fence,
                    sl_ms lease_ms)
 {
-    struct sl_ask ask = {.type = SL_ASK_EXTEND, .fence = fence, .lease_ms = lease_ms};
+    struct sl_node_request ask = {
+        .type = SL_NODE_EXTEND, .fence = fence, .lease_ms = lease_ms};
     if (sl_maybe(&w->chance, 2000)) ask.value = (struct sl_bytes){"another", 7};
     sl_client_ask(w, c, &ask, key,
                   sl_between(&w->chance, 20, 3 * w->limits.answer_max_ms));
@@ -200,7 +201,7 @@ void sl_client_release(struct world *w, uint32_t c)
 {
     struct client *x = &w->clients[c];
     struct hold *h = &x->hold;
-    struct sl_ask ask = {.type = SL_ASK_RELEASE, .fence = h->fence};
+    struct sl_node_request ask = {.type = SL_NODE_RELEASE, .fence = h->fence};
     if (h->session == x->session && sl_maybe(&w->chance, 2000)) ask.fence = 0;
     h->is = false;
     sl_books_doubt(&w->books, c);
@@ -212,23 +213,24 @@ void sl_client_release(struct world *w, uint32_t c)
 static void check(struct world *w, uint32_t c)
 {
     const struct hold *h = &w->clients[c].hold;
-    struct sl_ask ask = {.type = SL_ASK_CHECK, .fence = h->fence};
+    struct sl_node_request ask = {.type = SL_NODE_CHECK, .fence = h->fence};
     sl_client_ask(w, c, &ask, h->key, 2 * w->limits.answer_max_ms);
 }
 
 /* Questions, which change nothing. */
 static void look(struct world *w, uint32_t c)
 {
-    static const enum sl_ask_type types[] = {SL_ASK_READ, SL_ASK_CHECK, SL_ASK_VOTES,
-                                             SL_ASK_AWAIT};
+    static const enum sl_node_verb types[] = {SL_NODE_READ, SL_NODE_CHECK,
+                                              SL_NODE_VOTES, SL_NODE_AWAIT};
     struct chance *r = &w->chance;
     struct client *x = &w->clients[c];
-    struct sl_ask ask = {.type = types[sl_below(r, 4)], .fence = x->old[0].fence};
-    if (ask.type == SL_ASK_AWAIT) {
+    struct sl_node_request ask = {.type = types[sl_below(r, 4)],
+                                  .fence = x->old[0].fence};
+    if (ask.type == SL_NODE_AWAIT) {
         ask.wait_ms = sl_between(r, 1, w->lease_max_ms);
         ask.want_free = sl_maybe(r, 5000);
     }
-    if (ask.type == SL_ASK_CHECK && ask.fence == 0) ask.fence = 1;
+    if (ask.type == SL_NODE_CHECK && ask.fence == 0) ask.fence = 1;
     uint32_t key = sl_below(r, w->key_count);
     sl_client_ask(w, c, &ask, ask.fence > 1 ? x->old[0].key : key, ask.wait_ms + 1000);
 }
@@ -346,7 +348,7 @@ static bool is_impatient(const struct world *w, uint32_t c)
     return false;
 }
 
-static bool is_waiting_for(const struct client *x, enum sl_ask_type type)
+static bool is_waiting_for(const struct client *x, enum sl_node_verb type)
 {
     for (int i = 0; i < SL_SIM_REQUESTS; i++) {
         if (x->requests[i].number != 0 && x->requests[i].type == type) return true;
@@ -368,7 +370,7 @@ static int64_t next_of(const struct world *w, uint32_t c)
         int64_t over = h->until_us + h->lease_ms * 1000;
         if (over < next) next = over;
         if (h->release_us < next) next = h->release_us;
-        if (h->extend_us < next && !is_waiting_for(x, SL_ASK_EXTEND))
+        if (h->extend_us < next && !is_waiting_for(x, SL_NODE_EXTEND))
             next = h->extend_us;
     } else if (x->next_us < next && !sl_client_is_busy(x)) next = x->next_us;
     return next;
@@ -384,7 +386,7 @@ static void act_as_holder(struct world *w, uint32_t c)
         /* Some never say so. */
         if (sl_maybe(&w->chance, 8500) && now < h->until_us) sl_client_release(w, c);
         else h->release_us = SL_SIM_NEVER;
-    } else if (now >= h->extend_us && !is_waiting_for(x, SL_ASK_EXTEND)) {
+    } else if (now >= h->extend_us && !is_waiting_for(x, SL_NODE_EXTEND)) {
         h->extend_us = SL_SIM_NEVER;
         if (sl_maybe(&w->chance, 1000)) check(w, c);
         else sl_client_extend(w, c, draw_lease(w));
@@ -465,11 +467,11 @@ static void take_answer(struct world *w, uint32_t c, const struct sim_request *r
                         const struct parcel *p)
 {
     int status = p->answer.status;
-    if (r->type == SL_ASK_ACQUIRE && status == SLUICE_OK)
+    if (r->type == SL_NODE_ACQUIRE && status == SLUICE_OK)
         granted(w, c, r, &p->answer.grant);
-    if (r->type == SL_ASK_EXTEND && status == SLUICE_OK)
+    if (r->type == SL_NODE_EXTEND && status == SLUICE_OK)
         extended(w, c, r, p->answer.number);
-    if (r->type == SL_ASK_EXTEND && status == SLUICE_ELOST)
+    if (r->type == SL_NODE_EXTEND && status == SLUICE_ELOST)
         lost(w, c, r->key, r->fence);
     /* A node that cannot is left, now and then. */
     bool bad = status == SLUICE_ENOQUORUM || status == SLUICE_ERECOVERING ||
@@ -507,7 +509,8 @@ void sl_client_hears(struct world *w, uint32_t c, const struct happening *h)
     if (!hold->is || hold->fence != h->parcel->news.fence ||
         hold->key != h->parcel->news.key)
         return;
-    if (h->parcel->news.type == SL_E_STOLEN || h->parcel->news.type == SL_E_EXPIRED) {
+    if (h->parcel->news.type == SL_NODE_EVENT_STOLEN ||
+        h->parcel->news.type == SL_NODE_EVENT_EXPIRED) {
         lost(w, c, hold->key, hold->fence);
     } else if (!x->ignores && x->role != ROLE_VICTIM) {
         hold->release_us = sl_client_clock(w, c) + sl_between(&w->chance, 0, 20000);
@@ -527,17 +530,17 @@ static bool is_awaited(const struct client *x, uint64_t number)
 }
 
 static void count(struct world *w, const struct request_row *r,
-                  const struct sl_answer *a)
+                  const struct sl_node_answer *a)
 {
     if (a->status != SLUICE_OK) return;
-    if (r->type == SL_ASK_ACQUIRE) w->counts.grants++;
-    if (r->type == SL_ASK_EXTEND) w->counts.extends++;
-    if (r->type == SL_ASK_ACQUIRE && r->steal && a->grant.waited_ms > 0)
+    if (r->type == SL_NODE_ACQUIRE) w->counts.grants++;
+    if (r->type == SL_NODE_EXTEND) w->counts.extends++;
+    if (r->type == SL_NODE_ACQUIRE && r->steal && a->grant.waited_ms > 0)
         w->counts.steals++;
 }
 
 void sl_client_answer(struct world *w, uint32_t m, uint64_t number,
-                      const struct sl_answer *a)
+                      const struct sl_node_answer *a)
 {
     const struct request_row *row = sl_books_answered(
         &w->books, number, m, w->machines[m].life, a, w->now_us);
@@ -558,18 +561,18 @@ void sl_client_answer(struct world *w, uint32_t m, uint64_t number,
     sl_later(w, arrival(w, &x->in_us), h);
 }
 
-void sl_client_event(struct world *w, uint32_t m, const struct sl_event *e)
+void sl_client_event(struct world *w, uint32_t m, const struct sl_node_event *e)
 {
     static const char *const names[] = {
 #define EVENT(name, text) text,
-        SL_EVENT_MAP(EVENT)
+        SL_NODE_EVENT_MAP(EVENT)
 #undef EVENT
     };
     TRACE(w, "n%u tells: %.*s %s, fence %llu, session %llu", m + 1, (int)e->key.n,
           e->key.at, names[e->type], (unsigned long long)e->fence,
           (unsigned long long)e->session);
-    bool concerns = e->type == SL_E_ASKED || e->type == SL_E_STOLEN ||
-                    e->type == SL_E_EXPIRED;
+    bool concerns = e->type == SL_NODE_EVENT_ASKED || e->type == SL_NODE_EVENT_STOLEN ||
+                    e->type == SL_NODE_EVENT_EXPIRED;
     if (e->session == 0 || !concerns || e->key.n != 2) return;
     for (uint32_t c = 0; c < SL_SIM_CLIENTS; c++) {
         struct client *x = &w->clients[c];

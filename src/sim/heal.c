@@ -121,10 +121,10 @@ static void try_key(struct world *w, uint32_t c)
     if (w->clients[c].hold.is) sl_client_release(w, c);
     if ((w->had & 1u << key) != 0) return;
     sl_ms left = bound_ms(w) - passed_ms(w);
-    struct sl_ask ask = {.type = SL_ASK_ACQUIRE,
-                         .lease_ms = w->lease_min_ms,
-                         .wait_ms = left > 0 ? left : 0,
-                         .force_ms = SL_NEVER};
+    struct sl_node_request ask = {.type = SL_NODE_ACQUIRE,
+                                  .lease_ms = w->lease_min_ms,
+                                  .wait_ms = left > 0 ? left : 0,
+                                  .force_ms = SL_NEVER};
     sl_client_ask(w, c, &ask, key, ask.wait_ms + 1000);
 }
 
@@ -233,10 +233,10 @@ static void start_contest(struct world *w)
     t->attempts = attempts_of(w);
     TRACE(w, "contest: %u ask at once", wanted);
     for (uint32_t c = VICTIM; c < VICTIM + wanted; c++) {
-        struct sl_ask ask = {.type = SL_ASK_ACQUIRE,
-                             .lease_ms = t->lease_ms,
-                             .wait_ms = t->wait_ms,
-                             .force_ms = SL_NEVER};
+        struct sl_node_request ask = {.type = SL_NODE_ACQUIRE,
+                                      .lease_ms = t->lease_ms,
+                                      .wait_ms = t->wait_ms,
+                                      .force_ms = SL_NEVER};
         if (!meet_member(w, c)) continue;
         sl_client_ask(w, c, &ask, 0, 60000);
         t->rivals++;
@@ -347,10 +347,10 @@ static void act_as_victim(struct world *w, uint32_t c)
     int64_t now = sl_client_clock(w, c);
     h->release_us = SL_SIM_NEVER;
     if (!h->is && w->heal == HEAL_HOLD) {
-        struct sl_ask ask = {.type = SL_ASK_ACQUIRE,
-                             .lease_ms = w->steal_ms,
-                             .wait_ms = 2 * w->lease_max_ms + 1000,
-                             .force_ms = SL_NEVER};
+        struct sl_node_request ask = {.type = SL_NODE_ACQUIRE,
+                                      .lease_ms = w->steal_ms,
+                                      .wait_ms = 2 * w->lease_max_ms + 1000,
+                                      .force_ms = SL_NEVER};
         sl_client_ask(w, c, &ask, 0, ask.wait_ms + 2000);
     } else if (h->is && now >= h->extend_us) {
         h->extend_us = now + w->steal_ms * 1000 / 3;
@@ -369,12 +369,12 @@ static void begin_stealing(struct world *w)
 
 static void steal(struct world *w, uint32_t c)
 {
-    struct sl_ask ask = {.type = SL_ASK_ACQUIRE,
-                         .lease_ms = w->lease_min_ms,
-                         .wait_ms = 4 * steal_bound_ms(w),
-                         .priority = 5,
-                         .steal = true,
-                         .force_ms = SL_NEVER};
+    struct sl_node_request ask = {.type = SL_NODE_ACQUIRE,
+                                  .lease_ms = w->lease_min_ms,
+                                  .wait_ms = 4 * steal_bound_ms(w),
+                                  .priority = 5,
+                                  .steal = true,
+                                  .force_ms = SL_NEVER};
     if (w->clients[c].hold.is) {
         sl_client_release(w, c);
         return;
@@ -489,7 +489,7 @@ void sl_heal_answered(struct world *w, uint32_t c, const struct sim_request *r,
                       const struct parcel *p)
 {
     struct client *x = &w->clients[c];
-    if (r->type != SL_ASK_ACQUIRE) return;
+    if (r->type != SL_NODE_ACQUIRE) return;
     w->last_status = p->answer.status;
     if (x->role == ROLE_RIVAL) {
         count_rival(w, p->answer.status);

@@ -161,7 +161,7 @@ static void step_a_clock(struct world *w)
 
 static bool is_on_its_list(const struct machine *x, uint32_t m)
 {
-    const struct sl_members *list = sl_node_members(x->node);
+    const struct sl_membership *list = sl_node_membership(x->node);
     for (uint32_t i = 0; i < list->count; i++) {
         if (list->at[i].id == sl_id_of(m)) return true;
     }
@@ -187,7 +187,7 @@ static uint32_t newcomer(const struct world *w)
     uint32_t m = SL_SIM_NODES;
     for (uint32_t i = 0; i < SL_SIM_NODES; i++) {
         if (!sl_machine_runs(w, i)) continue;
-        const struct sl_members *list = sl_node_members(w->machines[i].node);
+        const struct sl_membership *list = sl_node_membership(w->machines[i].node);
         if (list->version <= version) continue;
         version = list->version;
         m = list->added - 1;
@@ -201,7 +201,7 @@ static bool is_one_list(const struct world *w)
     uint64_t version = 0;
     for (uint32_t m = 0; m < SL_SIM_NODES; m++) {
         if (!sl_machine_runs(w, m)) continue;
-        uint64_t its = sl_node_members(w->machines[m].node)->version;
+        uint64_t its = sl_node_membership(w->machines[m].node)->version;
         if (version != 0 && its != 0 && its != version) return false;
         if (its != 0) version = its;
     }
@@ -271,7 +271,8 @@ static uint32_t draw_member(struct world *w, uint32_t bits)
     return SL_SIM_NODES;
 }
 
-static bool wish(struct world *w, struct sl_ask *ask, char address[SL_ADDRESS_BYTES])
+static bool wish(struct world *w, struct sl_node_request *ask,
+                 char address[SL_ADDRESS_BYTES])
 {
     const uint32_t all = (1u << (SL_SIM_NODES + 1)) - 2;
     uint32_t members = sl_books_newest(&w->books), bad = emptied(w) & members;
@@ -288,10 +289,10 @@ static bool wish(struct world *w, struct sl_ask *ask, char address[SL_ADDRESS_BY
     if (members == 0 || m >= SL_SIM_NODES) return false;
     if (add) prepare(w, m);
     snprintf(address, SL_ADDRESS_BYTES, "n%u:1", m + 1);
-    *ask = (struct sl_ask){.type = add ? SL_ASK_ADD : SL_ASK_REMOVE,
-                           .node = sl_id_of(m),
-                           .address = address,
-                           .wait_ms = sl_between(&w->chance, 0, 5000)};
+    *ask = (struct sl_node_request){.type = add ? SL_NODE_ADD : SL_NODE_REMOVE,
+                                    .node = sl_id_of(m),
+                                    .address = address,
+                                    .wait_ms = sl_between(&w->chance, 0, 5000)};
     return true;
 }
 
@@ -317,7 +318,7 @@ static bool is_patient(const struct world *w, uint32_t operator)
 static void ask_for_change(struct world *w, uint32_t operator)
 {
     char address[SL_ADDRESS_BYTES];
-    struct sl_ask ask;
+    struct sl_node_request ask;
     uint32_t members = sl_books_newest(&w->books) & ~emptied(w);
     uint32_t m = w->operators[operator].node; /* Most stay where they are. */
     if (sl_maybe(&w->chance, 3000) || (members & 1u << sl_id_of(m)) == 0)
@@ -334,7 +335,7 @@ static void ask_for_change(struct world *w, uint32_t operator)
     TRACE(w, "operator %u at n%u: %s node %u (request %llu)", operator+ 1, m + 1,
           sl_ask_word(ask.type), ask.node, (unsigned long long)number);
     sl_books_asked(&w->books, number, m, w->machines[m].life, w->now_us);
-    sl_node_ask(w->machines[m].node, sl_machine_now(w, m), number, &ask);
+    sl_node_submit(w->machines[m].node, sl_machine_now(w, m), number, &ask);
     sl_machine_settle(w, m);
     /* The worst moment for a node to die is when it decides something. */
     if (sl_has_fault(w, FAULT_CRASH) && sl_maybe(&w->chance, 2000))

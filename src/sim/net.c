@@ -40,7 +40,7 @@ static struct parcel *wrap(struct world *w, const struct sl_message *m)
 /* Two of its kind that are late together do what one alone cannot: so they are many. */
 static bool takes_ages(struct world *w, const struct sl_message *m)
 {
-    if (w->aged == SL_M_NONE) return sl_maybe(&w->chance, 200);
+    if (w->aged == SL_MESSAGE_NONE) return sl_maybe(&w->chance, 200);
     return m->type == w->aged && sl_maybe(&w->chance, 4000);
 }
 

@@ -2,7 +2,7 @@
 #ifndef SL_SIM_PARCEL_H
 #define SL_SIM_PARCEL_H
 
-#include "lease/node.h"
+#include "majority/node.h"
 
 #define SL_PARCEL_BYTES 96
 
@@ -10,14 +10,14 @@ struct parcel {
     struct parcel *next;
     union {
         struct sl_message message;
-        struct sl_ask ask;
+        struct sl_node_request ask;
         struct {
             int status;
             struct sl_grant grant;
             int64_t number;
         } answer;
         struct {
-            enum sl_event_type type;
+            enum sl_node_event_type type;
             uint32_t key;
             sl_fence fence;
             uint64_t session;

@@ -77,9 +77,9 @@ static void lost(struct world *w, uint32_t c, const char *how)
 static void take(struct world *w, uint32_t c)
 {
     sl_ms most = w->lease_max_ms;
-    struct sl_ask ask = {.type = SL_ASK_ACQUIRE,
-                         .lease_ms = sl_between(&w->chance, most / 2, most),
-                         .force_ms = SL_NEVER};
+    struct sl_node_request ask = {.type = SL_NODE_ACQUIRE,
+                                  .lease_ms = sl_between(&w->chance, most / 2, most),
+                                  .force_ms = SL_NEVER};
     sl_client_ask(w, c, &ask, c, most / 6);
 }
 
@@ -87,8 +87,8 @@ static void take(struct world *w, uint32_t c)
 static void extend(struct world *w, uint32_t c)
 {
     struct hold *h = &w->clients[c].hold;
-    struct sl_ask ask = {
-        .type = SL_ASK_EXTEND, .fence = h->fence, .lease_ms = h->lease_ms};
+    struct sl_node_request ask = {
+        .type = SL_NODE_EXTEND, .fence = h->fence, .lease_ms = h->lease_ms};
     h->extend_us = SL_SIM_NEVER;
     sl_client_ask(w, c, &ask, h->key, h->lease_ms / 6);
 }
@@ -138,7 +138,7 @@ void sl_rolling_answered(struct world *w, uint32_t c, const struct sim_request *
 {
     struct hold *h = &w->clients[c].hold;
     int64_t now = sl_client_clock(w, c);
-    if (r->type == SL_ASK_EXTEND && p->answer.status == SLUICE_ELOST)
+    if (r->type == SL_NODE_EXTEND && p->answer.status == SLUICE_ELOST)
         lost(w, c, "EXTEND was answered with LOST");
     h->release_us = SL_SIM_NEVER;
     if (p->answer.status != SLUICE_OK) {

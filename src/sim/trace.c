@@ -36,7 +36,7 @@ void sl_trace_setup(const struct world *w)
            w->limits.forget_ms);
 }
 
-static size_t list_text(const struct sl_members *m, char *out, size_t n)
+static size_t list_text(const struct sl_membership *m, char *out, size_t n)
 {
     int at = snprintf(out, n, " list %" PRIu64 " {", m->version);
     for (uint32_t i = 0; i < m->count && (size_t)at < n; i++)
@@ -61,7 +61,9 @@ static size_t field_text(char field, const struct sl_message *m, char *out, size
         case 'F':
             if (m->flags) wrote = snprintf(out, n, " flags %#x", m->flags);
             break;
-        case 'V': wrote = snprintf(out, n, " %s", sl_verdict_name(m->verdict)); break;
+        case 'V':
+            wrote = snprintf(out, n, " %s", sl_vote_verdict_name(m->verdict));
+            break;
         case 'c': wrote = snprintf(out, n, " ceiling %" PRIu64, m->ceiling); break;
         case 'l':
         case 't':
@@ -88,45 +90,45 @@ void sl_trace_message(const struct world *w, const char *verb, uint32_t from,
 {
     char text[600] = "";
     size_t at = 0;
-    if (m->type == SL_M_BEAT) return; /* There are many, and all alike. */
+    if (m->type == SL_MESSAGE_BEAT) return; /* There are many, and all alike. */
     for (const char *f = sl_message_fields(m->type); *f && at < sizeof text - 1; f++)
         at += field_text(*f, m, text + at, sizeof text - at);
     sl_trace(w, "n%u %s n%u %s%s v%" PRIu64, from + 1, verb, to + 1,
              sl_message_name(m->type), text, m->version);
 }
 
-const char *sl_ask_word(enum sl_ask_type type)
+const char *sl_ask_word(enum sl_node_verb type)
 {
     switch (type) {
-        case SL_ASK_ACQUIRE: return "ACQUIRE";
-        case SL_ASK_EXTEND: return "EXTEND";
-        case SL_ASK_RELEASE: return "RELEASE";
-        case SL_ASK_CHECK: return "CHECK";
-        case SL_ASK_READ: return "READ";
-        case SL_ASK_VOTES: return "EXPLAIN";
-        case SL_ASK_AWAIT: return "AWAIT";
-        case SL_ASK_ADD: return "ADD";
-        case SL_ASK_REMOVE: return "REMOVE";
+        case SL_NODE_ACQUIRE: return "ACQUIRE";
+        case SL_NODE_EXTEND: return "EXTEND";
+        case SL_NODE_RELEASE: return "RELEASE";
+        case SL_NODE_CHECK: return "CHECK";
+        case SL_NODE_READ: return "READ";
+        case SL_NODE_VOTES: return "EXPLAIN";
+        case SL_NODE_AWAIT: return "AWAIT";
+        case SL_NODE_ADD: return "ADD";
+        case SL_NODE_REMOVE: return "REMOVE";
     }
     return "?";
 }
 
 void sl_trace_ask(const struct world *w, uint32_t c, uint32_t m, uint64_t number,
-                  const struct sl_ask *ask)
+                  const struct sl_node_request *ask)
 {
     char text[200] = "";
-    if (ask->type == SL_ASK_ACQUIRE)
+    if (ask->type == SL_NODE_ACQUIRE)
         snprintf(text, sizeof text, " lease %" PRId64 " wait %" PRId64 " priority %d%s",
                  ask->lease_ms, ask->wait_ms, ask->priority,
                  ask->steal ? " steal" : "");
-    if (ask->type == SL_ASK_EXTEND || ask->type == SL_ASK_RELEASE)
+    if (ask->type == SL_NODE_EXTEND || ask->type == SL_NODE_RELEASE)
         snprintf(text, sizeof text, " fence %" PRIu64 " lease %" PRId64, ask->fence,
                  ask->lease_ms);
     sl_trace(w, "n%u is asked by c%u: %s %.*s%s (request %" PRIu64 ")", m + 1, c + 1,
              sl_ask_word(ask->type), (int)ask->key.n, ask->key.at, text, number);
 }
 
-void sl_trace_write(const struct world *w, uint32_t m, const struct sl_durable *d)
+void sl_trace_write(const struct world *w, uint32_t m, const struct sl_node_durable *d)
 {
     char text[300];
     size_t at = list_text(&d->force, text, sizeof text);

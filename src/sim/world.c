@@ -53,9 +53,10 @@ static void draw_counts(struct world *w)
 
 static enum sl_message_type draw_aged(struct chance *r)
 {
-    static const enum sl_message_type often[] = {SL_M_NONE,    SL_M_NONE,  SL_M_ACQUIRE,
-                                                 SL_M_RELEASE, SL_M_TEACH, SL_M_VOTE};
-    if (sl_maybe(r, 3000)) return 1 + sl_below(r, SL_M_COUNT - 1);
+    static const enum sl_message_type often[] = {SL_MESSAGE_NONE,    SL_MESSAGE_NONE,
+                                                 SL_MESSAGE_ACQUIRE, SL_MESSAGE_RELEASE,
+                                                 SL_MESSAGE_TEACH,   SL_MESSAGE_VOTE};
+    if (sl_maybe(r, 3000)) return 1 + sl_below(r, SL_MESSAGE_COUNT - 1);
     return often[sl_below(r, sizeof often / sizeof often[0])];
 }
 
@@ -116,9 +117,9 @@ struct sl_now sl_machine_now(const struct world *w, uint32_t m)
         .wall_us = (uint64_t)(WALL_START_US + w->now_us + x->wall_off_us)};
 }
 
-static void first_list(const struct world *w, struct sl_members *out)
+static void first_list(const struct world *w, struct sl_membership *out)
 {
-    *out = (struct sl_members){.version = 1, .count = w->node_count};
+    *out = (struct sl_membership){.version = 1, .count = w->node_count};
     for (uint32_t i = 0; i < w->node_count; i++) {
         out->at[i].id = sl_id_of(i);
         snprintf(out->at[i].address, sizeof out->at[i].address, "n%u:1", i + 1);
@@ -195,7 +196,7 @@ static void mix(struct world *w, uint64_t x)
     w->hash ^= w->hash >> 29;
 }
 
-static void do_write(struct world *w, uint32_t m, const struct sl_durable *d)
+static void do_write(struct world *w, uint32_t m, const struct sl_node_durable *d)
 {
     struct machine *x = &w->machines[m];
     struct chance *r = &w->chance;
@@ -216,26 +217,26 @@ static void do_write(struct world *w, uint32_t m, const struct sl_durable *d)
                  (struct happening){.type = HAPPENS_CRASH, .node = m});
 }
 
-static void do_order(struct world *w, uint32_t m, const struct sl_order *o)
+static void do_order(struct world *w, uint32_t m, const struct sl_node_order *o)
 {
     mix(w, (uint64_t)w->now_us << 8 ^ (uint64_t)o->type << 4 ^ m);
     switch (o->type) {
-        case SL_O_SEND:
+        case SL_NODE_ORDER_SEND:
             mix(w, o->message->fence ^ (uint64_t)o->message->type << 56 ^
                        (uint64_t)o->message->verdict << 48 ^ o->to);
             sl_net_send(w, m, o->to, o->message);
             break;
-        case SL_O_ANSWER:
+        case SL_NODE_ORDER_ANSWER:
             mix(w, o->ticket << 16 ^ (uint64_t)o->answer->status);
             sl_client_answer(w, m, o->ticket, o->answer);
             break;
-        case SL_O_EVENT:
+        case SL_NODE_ORDER_EVENT:
             mix(w, o->event->fence << 4 ^ (uint64_t)o->event->type);
             sl_client_event(w, m, o->event);
             break;
-        case SL_O_WRITE: do_write(w, m, o->durable); break;
-        case SL_O_LINKS: look_at_peers(w, m); break;
-        case SL_O_LOG: TRACE(w, "n%u says: %s", m + 1, o->text); break;
+        case SL_NODE_ORDER_WRITE: do_write(w, m, o->durable); break;
+        case SL_NODE_ORDER_LINKS: look_at_peers(w, m); break;
+        case SL_NODE_ORDER_LOG: TRACE(w, "n%u says: %s", m + 1, o->text); break;
     }
 }
 
@@ -281,7 +282,7 @@ static void inspect(struct world *w, uint32_t m)
 void sl_machine_settle(struct world *w, uint32_t m)
 {
     struct machine *x = &w->machines[m];
-    struct sl_order o;
+    struct sl_node_order o;
     uint32_t orders = 0;
     while (sl_node_next(x->node, &o)) {
         do_order(w, m, &o);
@@ -290,7 +291,7 @@ void sl_machine_settle(struct world *w, uint32_t m)
         return;
     }
     if (orders > 0) x->idle_ticks = 0;
-    sl_books_list(&w->books, m, sl_node_members(x->node));
+    sl_books_list(&w->books, m, sl_node_membership(x->node));
     if (++x->checked % 64 == 0) inspect(w, m);
     set_alarm(w, m);
 }
@@ -329,10 +330,10 @@ static void written(struct world *w, const struct happening *h)
 static void asks(struct world *w, const struct happening *h)
 {
     struct machine *x = &w->machines[h->node];
-    const struct sl_ask *ask = &h->parcel->ask;
+    const struct sl_node_request *ask = &h->parcel->ask;
     if (w->setup.trace) sl_trace_ask(w, h->other, h->node, h->number, ask);
     sl_books_asked(&w->books, h->number, h->node, x->life, w->now_us);
-    sl_node_ask(x->node, sl_machine_now(w, h->node), h->number, ask);
+    sl_node_submit(x->node, sl_machine_now(w, h->node), h->number, ask);
     sl_machine_settle(w, h->node);
 }
 

@@ -53,8 +53,8 @@ struct machine {
     uint64_t life;        /* Which start this is, of all. */
     struct clock clock;
     int64_t wall_off_us;
-    struct sl_durable disk;  /* What a start would find; */
-    struct sl_durable ahead; /* what is being written. */
+    struct sl_node_durable disk;  /* What a start would find; */
+    struct sl_node_durable ahead; /* what is being written. */
     bool writing;
     bool is_emptied; /* It lost its folder once. */
     uint32_t peers;  /* Bits of ids. */
@@ -80,7 +80,7 @@ enum role {
 
 struct sim_request {
     uint64_t number; /* 0: none. */
-    enum sl_ask_type type;
+    enum sl_node_verb type;
     uint32_t key;
     sl_fence fence;
     int64_t sent_us;  /* On the client's clock, */
@@ -244,7 +244,7 @@ bool sl_client_connect_from(struct world *w, uint32_t c, uint32_t start);
 bool sl_client_is_busy(const struct client *c);
 
 /* Sends a request; `ask` is filled but for session and note. Returns its number. */
-uint64_t sl_client_ask(struct world *w, uint32_t c, const struct sl_ask *ask,
+uint64_t sl_client_ask(struct world *w, uint32_t c, const struct sl_node_request *ask,
                        uint32_t key, int64_t patience_ms);
 
 /* Wakes it when its own clock shows that much. */
@@ -255,8 +255,8 @@ void sl_client_extend(struct world *w, uint32_t c, sl_ms lease_ms);
 
 /* An order of a node to answer this request. */
 void sl_client_answer(struct world *w, uint32_t m, uint64_t request,
-                      const struct sl_answer *a);
-void sl_client_event(struct world *w, uint32_t m, const struct sl_event *e);
+                      const struct sl_node_answer *a);
+void sl_client_event(struct world *w, uint32_t m, const struct sl_node_event *e);
 struct sl_bytes sl_key_bytes(uint32_t key);
 
 /* --- nemesis.c -------------------------------------------------------------------- */
@@ -290,9 +290,9 @@ void sl_trace_setup(const struct world *w);
 void sl_trace_message(const struct world *w, const char *verb, uint32_t from,
                       uint32_t to, const struct sl_message *m);
 void sl_trace_ask(const struct world *w, uint32_t c, uint32_t m, uint64_t number,
-                  const struct sl_ask *ask);
-void sl_trace_write(const struct world *w, uint32_t m, const struct sl_durable *d);
-const char *sl_ask_word(enum sl_ask_type type);
+                  const struct sl_node_request *ask);
+void sl_trace_write(const struct world *w, uint32_t m, const struct sl_node_durable *d);
+const char *sl_ask_word(enum sl_node_verb type);
 
 #define TRACE(w, ...)                                     \
     do {                                                  \

@@ -12,7 +12,7 @@ from nemesis import Nemesis
 from nodes import Refused, state_of, until
 from redis.exceptions import RedisError
 
-AUTHORITY_MS, SILENCE_MS = 2000, 3000  # src/keeper/office.c
+AUTHORITY_MS, SILENCE_MS = 2000, 3000  # src/failover/election.c
 LONGEST_MS = 2000   # the longest lease, as the engine is told: in steps
 ELECTION_MS = 2000  # of etcd, and again if the first one fails
 

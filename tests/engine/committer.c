@@ -28,18 +28,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "storage/storage.h"
 
 enum { FLIGHT = 24, LAST_KEYS = 7, NAME_BYTES = 48 };
 
 struct commit {
-    struct sl_engine_op op;
-    struct sl_write writes[2];
+    struct sl_storage_op op;
+    struct sl_storage_write writes[2];
     char name[NAME_BYTES], last[NAME_BYTES], number[NAME_BYTES];
     bool busy;
 };
 
-static struct sl_engine *engine;
+static struct sl_storage *engine;
 static volatile sig_atomic_t stop;
 static unsigned in_flight, errors;
 static char *value;
@@ -57,8 +57,8 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 
 static void work(void)
 {
-    struct pollfd p = {sl_engine_fd(engine), POLLIN, 0};
-    if (poll(&p, 1, 1000) > 0) sl_engine_work(engine, SIZE_MAX);
+    struct pollfd p = {sl_storage_fd(engine), POLLIN, 0};
+    if (poll(&p, 1, 1000) > 0) sl_storage_work(engine, SIZE_MAX);
 }
 
 static const char *word_of(int status)
@@ -74,7 +74,7 @@ static const char *word_of(int status)
     }
 }
 
-static void on_commit(struct sl_engine_op *op)
+static void on_commit(struct sl_storage_op *op)
 {
     struct commit *c = op->owner;
     c->busy = false;
@@ -93,41 +93,41 @@ static void send_commit(struct commit *c, uint64_t term, uint64_t id,
     struct sl_bytes name = {c->name, strlen(c->name)};
     snprintf(c->last, sizeof c->last, "%" PRIu64, id % LAST_KEYS);
     snprintf(c->number, sizeof c->number, "%" PRIu64, id);
-    c->writes[0] = (struct sl_write){{"log", 3}, name, {value, value_bytes}};
-    c->writes[1] = (struct sl_write){
+    c->writes[0] = (struct sl_storage_write){{"log", 3}, name, {value, value_bytes}};
+    c->writes[1] = (struct sl_storage_write){
         {"last", 4}, {c->last, strlen(c->last)}, {c->number, strlen(c->number)}};
-    c->op = (struct sl_engine_op){.type = SL_OP_COMMIT,
-                                  .term = term,
-                                  .id = id,
-                                  .request = name,
-                                  .writes = c->writes,
-                                  .write_count = 2,
-                                  .done = on_commit,
-                                  .owner = c};
+    c->op = (struct sl_storage_op){.type = SL_STORAGE_COMMIT,
+                                   .term = term,
+                                   .id = id,
+                                   .request = name,
+                                   .writes = c->writes,
+                                   .write_count = 2,
+                                   .done = on_commit,
+                                   .owner = c};
     c->busy = true;
     in_flight++;
     say("sent %s\n", c->name);
-    sl_engine_submit(engine, &c->op);
+    sl_storage_submit(engine, &c->op);
 }
 
-static void on_other(struct sl_engine_op *op)
+static void on_other(struct sl_storage_op *op)
 {
     *(bool *)op->owner = true;
 }
 
-static int wait_for(struct sl_engine_op *op)
+static int wait_for(struct sl_storage_op *op)
 {
     bool done = false;
     op->done = on_other;
     op->owner = &done;
-    sl_engine_submit(engine, op);
+    sl_storage_submit(engine, op);
     while (!done) work();
     return op->result.status;
 }
 
 static uint64_t claim(void)
 {
-    struct sl_engine_op op = {.type = SL_OP_CLAIM};
+    struct sl_storage_op op = {.type = SL_STORAGE_CLAIM};
     int status;
     while ((status = wait_for(&op)) != SLUICE_OK) {
         say("no claim %s\n", word_of(status));
@@ -154,8 +154,8 @@ static void commit_on_and_on(size_t value_bytes)
         snprintf(c->name, sizeof c->name, "%" PRIu64 ".%" PRIu64, term, n);
         send_commit(c, term, n, value_bytes);
         if (n % 64 == 0) {
-            struct sl_engine_op op = {
-                .type = SL_OP_READ, .table = {"last", 4}, .key = {"1", 1}};
+            struct sl_storage_op op = {
+                .type = SL_STORAGE_READ, .table = {"last", 4}, .key = {"1", 1}};
             say("read %s\n", word_of(wait_for(&op)));
         }
         /* A disk that is full is not asked a thousand times a second. */
@@ -188,7 +188,7 @@ int main(int argc, char **argv)
     bool again = argc > 3 && strcmp(argv[2], "--again") == 0;
     if (argc < 2) return 2;
     size_t value_bytes = again ? 8 : number(argc, argv, 3, 40);
-    struct sl_engine_settings s = {
+    struct sl_storage_settings s = {
         .folder = argv[1],
         .bytes_max = again ? (size_t)1 << 30 : number(argc, argv, 2, (size_t)1 << 30),
         .dedup_keep_ms = 3600000,
@@ -198,14 +198,14 @@ int main(int argc, char **argv)
     memset(value, 'v', value_bytes);
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGTERM, on_stop);
-    engine = sl_engine_open_lmdb(&s, why, sizeof why);
+    engine = sl_storage_open_lmdb(&s, why, sizeof why);
     if (engine == NULL) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
     if (again) send_again(strtoull(argv[3], NULL, 10), argv + 4);
     else commit_on_and_on(value_bytes);
-    sl_engine_close(engine);
+    sl_storage_close(engine);
     free(value);
     return 0;
 }

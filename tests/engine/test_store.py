@@ -132,7 +132,7 @@ def a_wrong_command_line_is_told(t):
                   ["check", ""]):
         check(t.sluice("store", *words).status, 64, " ".join(words))
     build = os.path.dirname(os.path.dirname(tap.program))
-    own = os.path.join(build, "store/sluice-store")
+    own = os.path.join(build, "offline/sluice-offline")
     for words in ([], ["nonsense", "a"], ["check"], ["check", "a", "b"], ["check", "-a"]):
         check(t.run(own, *words).status, 64, "sluice-store " + " ".join(words))
 

@@ -5,8 +5,8 @@
 #include "fuzz.h"
 
 #include "resp/reader.h"
-#include "server/member_text.h"
-#include "server/node_wire.h"
+#include "server/net/membership_text.h"
+#include "server/net/node_wire.h"
 
 static const struct sl_resp_limits limits = {.args_max = 64,
                                              .bulk_bytes_max = 65536,
@@ -34,11 +34,11 @@ static void check_numbers(const struct sl_message *m)
     must(m->sent_ms >= 0 && m->heard_ms >= 0 && m->lease_ms >= 0);
     must(m->waited_ms >= 0 && m->left_ms >= 0);
     must(m->ballot.id <= SL_NODE_ID_MAX && m->ballot2.id <= SL_NODE_ID_MAX);
-    must(m->type > SL_M_NONE && m->type < SL_M_COUNT);
-    must(m->verdict < SL_V_COUNT);
+    must(m->type > SL_MESSAGE_NONE && m->type < SL_MESSAGE_COUNT);
+    must(m->verdict < SL_VERDICT_COUNT);
 }
 
-static void check_list(const struct sl_members *l)
+static void check_list(const struct sl_membership *l)
 {
     must(l->count <= SL_NODES_MAX);
     for (uint32_t i = 0; i < l->count; i++) {
@@ -83,18 +83,18 @@ static void check_commands(const char *bytes, size_t n)
 
 static void check_text(const char *bytes, size_t n)
 {
-    struct sl_members list, again;
+    struct sl_membership list, again;
     struct sl_bytes where;
     char text[SL_MEMBERS_TEXT], text2[SL_MEMBERS_TEXT], host[SL_ADDRESS_BYTES], port[8];
-    if (sl_members_read(&list, (struct sl_bytes){bytes, n}, &where) != NULL) {
+    if (sl_membership_read(&list, (struct sl_bytes){bytes, n}, &where) != NULL) {
         must(where.at >= bytes && where.at + where.n <= bytes + n);
         return;
     }
     check_list(&list);
-    size_t length = sl_members_write(&list, text);
+    size_t length = sl_membership_write(&list, text);
     must(length == strlen(text) && length < sizeof text);
-    must(sl_members_read(&again, (struct sl_bytes){text, length}, &where) == NULL);
-    sl_members_write(&again, text2);
+    must(sl_membership_read(&again, (struct sl_bytes){text, length}, &where) == NULL);
+    sl_membership_write(&again, text2);
     must(strcmp(text, text2) == 0);
     for (uint32_t i = 0; i < list.count; i++)
         sl_address_split(list.at[i].address, host, port);

@@ -89,7 +89,7 @@ static void release(struct world *w, int s)
 {
     int key = take_key(&w->in);
     sl_fence fence = take(&w->in) & 1 ? take_fence(w) : 0;
-    struct sl_past past = {0};
+    struct sl_ended past = {0};
     int answer = sl_table_release(w->table, w->o.now, &w->o.session[s], oracle_key(key),
                                   fence, &past);
     oracle_released(&w->o, s, key, fence, answer, &past);
@@ -114,7 +114,7 @@ static void break_grant(struct world *w)
     int key = take_key(&w->in);
     sl_fence fence = take_fence(w);
     bool at_once = take(&w->in) & 1;
-    struct sl_past past = {0};
+    struct sl_ended past = {0};
     int answer = sl_table_break(w->table, w->o.now, oracle_key(key), fence, at_once,
                                 &past);
     oracle_broke(&w->o, key, fence, at_once, answer, &past);
@@ -133,8 +133,8 @@ static bool hear_one(struct world *w)
 {
     struct sl_effect e;
     if (!sl_table_next(w->table, w->o.now, &e)) return false;
-    if (e.type != SL_NOTHING) oracle_told(&w->o, &e);
-    if (e.type == SL_SESSION_OVER) {
+    if (e.type != SL_EFFECT_NOTHING) oracle_told(&w->o, &e);
+    if (e.type == SL_EFFECT_SESSION_OVER) {
         memset(e.session, 0xee, sizeof *e.session); /* The table has let go of it. */
         sl_session_begin(e.session, ++w->ids, (uint32_t)(e.session - w->o.session) % 2);
     }
@@ -212,7 +212,7 @@ static void finish(struct world *w)
     settle(w);
     for (int i = 0; i < GRANTS; i++) {
         const struct grant *g = &w->o.grants[i];
-        struct sl_past past;
+        struct sl_ended past;
         if (g->fence == 0) continue;
         sl_fence fence = g->fence;
         int key = g->key;
@@ -233,12 +233,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     memset(&w, 0, sizeof w);
     w.in = (struct input){data, n};
     uint8_t b = take(&w.in);
-    const struct sl_limits limits = {.keys_max = b & 1 ? 2 : 100,
-                                     .waiters_max = b & 2 ? 2 : 100,
-                                     .key_bytes_max = 10,
-                                     .value_bytes_max = 20,
-                                     .drains_max = 3,
-                                     .grain_ms = b >> 2 & 1};
+    const struct sl_table_limits limits = {.keys_max = b & 1 ? 2 : 100,
+                                           .waiters_max = b & 2 ? 2 : 100,
+                                           .key_bytes_max = 10,
+                                           .value_bytes_max = 20,
+                                           .drains_max = 3,
+                                           .grain_ms = b >> 2 & 1};
     w.table = sl_table_new(&limits, (struct sl_hash_key){b, 0});
     w.o.now.wall_us = 1000;
     w.o.grain_ms = limits.grain_ms;

@@ -204,7 +204,7 @@ static void add_grant(struct oracle *o, int session, const struct wait *w,
     must(told->held == (w->shared ? shared_on(o, w->key) : units_on(o, w->key)));
 }
 
-static void remove_grant(struct grant *g, const struct sl_past *past)
+static void remove_grant(struct grant *g, const struct sl_ended *past)
 {
     must(past->fence == g->fence && past->session_id == g->session_id);
     g->fence = 0;
@@ -277,7 +277,7 @@ void oracle_awaited(struct oracle *o, int session, int key, bool want_free,
 }
 
 void oracle_released(struct oracle *o, int session, int key, sl_fence fence, int answer,
-                     const struct sl_past *past)
+                     const struct sl_ended *past)
 {
     struct grant *g = fence != 0 ? find_usable(o, session, key, fence)
                                  : find_newest(o, session, key);
@@ -301,7 +301,7 @@ void oracle_extended(struct oracle *o, int session, int key, sl_fence fence, sl_
 }
 
 void oracle_broke(struct oracle *o, int key, sl_fence fence, bool at_once, int answer,
-                  const struct sl_past *past)
+                  const struct sl_ended *past)
 {
     struct grant *g = find_living(o, key, fence);
     if (g == NULL) {
@@ -364,9 +364,10 @@ static void told_waited(struct oracle *o, const struct sl_effect *e, int session
 {
     struct wait *w = &o->waits[session];
     must(!o->ended[session] && w->key == key_of(e->key));
-    if (e->type == SL_TIMED_OUT) must(w->what != AT_NOTHING && w->end_ms <= o->now.ms);
-    if (e->type == SL_REFUSED) must(w->what == IN_LINE && is_drained(o, w->key));
-    if (e->type == SL_SEEN)
+    if (e->type == SL_EFFECT_TIMED_OUT)
+        must(w->what != AT_NOTHING && w->end_ms <= o->now.ms);
+    if (e->type == SL_EFFECT_REFUSED) must(w->what == IN_LINE && is_drained(o, w->key));
+    if (e->type == SL_EFFECT_SEEN)
         must(w->what == WATCHES && is_held(o, w->key) != w->want_free);
     w->what = AT_NOTHING;
 }
@@ -375,7 +376,7 @@ static void told_past(struct oracle *o, const struct sl_effect *e)
 {
     struct grant *g = (struct grant *)find(o, key_of(e->key), e->past.fence);
     must(g != NULL && e->session == NULL);
-    if (e->type == SL_EXPIRED) must(g->lease_ms > 0 && g->end_ms <= o->now.ms);
+    if (e->type == SL_EFFECT_EXPIRED) must(g->lease_ms > 0 && g->end_ms <= o->now.ms);
     else must(g->lease_ms == 0 && o->ended[g->session]);
     remove_grant(g, &e->past);
 }
@@ -393,13 +394,13 @@ void oracle_told(struct oracle *o, const struct sl_effect *e)
 {
     int session = e->session == NULL ? -1 : (int)(e->session - o->session);
     switch (e->type) {
-        case SL_GRANTED: told_granted(o, e, session); break;
-        case SL_TIMED_OUT:
-        case SL_REFUSED:
-        case SL_SEEN: told_waited(o, e, session); break;
-        case SL_EXPIRED:
-        case SL_ENDED: told_past(o, e); break;
-        case SL_SESSION_OVER: told_over(o, session); break;
+        case SL_EFFECT_GRANTED: told_granted(o, e, session); break;
+        case SL_EFFECT_TIMED_OUT:
+        case SL_EFFECT_REFUSED:
+        case SL_EFFECT_SEEN: told_waited(o, e, session); break;
+        case SL_EFFECT_EXPIRED:
+        case SL_EFFECT_ENDED: told_past(o, e); break;
+        case SL_EFFECT_SESSION_OVER: told_over(o, session); break;
         default: must(false);
     }
 }
@@ -432,7 +433,7 @@ static bool is_old_mark(const struct oracle *o, sl_ms at)
 static void compare_key(const struct oracle *o, struct sl_table *t, int key)
 {
     struct sl_lock_view lock = {0};
-    struct sl_view v;
+    struct sl_grant_view v;
     uint64_t cursor = 0;
     uint32_t holders = 0;
     sl_fence last = 0;
@@ -442,7 +443,7 @@ static void compare_key(const struct oracle *o, struct sl_table *t, int key)
         must(sl_table_holds(t, o->now, oracle_key(key), g->fence) == lives(o, g));
         holders += lives(o, g);
     }
-    sl_table_look(t, o->now, oracle_key(key), &lock);
+    sl_table_inspect(t, o->now, oracle_key(key), &lock);
     must(lock.held == units_on(o, key) && lock.holders == holders);
     must(lock.shared == (shared_on(o, key) > 0));
     must(lock.next_overlaps == (o->marked_until[key] > o->now.ms));

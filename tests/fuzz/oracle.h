@@ -1,6 +1,6 @@
 /* oracle.h - the lock table a second time, as simply as can be: two arrays, and every
  * question answered by looking at all of them. Each thing that the table does is shown to
- * it, and it aborts where the rules of src/core/README.md say something else.
+ * it, and it aborts where the rules of src/locks/README.md say something else.
  *
  * One thing it does not know: when exactly the waits of a session that has ended leave
  * their lines, which nobody is told. Until the session is over it counts them as
@@ -8,7 +8,7 @@
 #ifndef TESTS_FUZZ_ORACLE_H
 #define TESTS_FUZZ_ORACLE_H
 
-#include "core/table.h"
+#include "locks/table.h"
 
 enum { KEYS = 3, GRANTS = 40, SESSIONS = 6, PATTERNS = 4 };
 
@@ -58,11 +58,11 @@ void oracle_acquired(struct oracle *o, int session, int key, const struct sl_wan
 void oracle_awaited(struct oracle *o, int session, int key, bool want_free,
                     sl_ms wait_ms, int status);
 void oracle_released(struct oracle *o, int session, int key, sl_fence fence, int answer,
-                     const struct sl_past *past);
+                     const struct sl_ended *past);
 void oracle_extended(struct oracle *o, int session, int key, sl_fence fence, sl_ms ms,
                      int status, sl_ms lease_ms);
 void oracle_broke(struct oracle *o, int key, sl_fence fence, bool at_once, int answer,
-                  const struct sl_past *past);
+                  const struct sl_ended *past);
 void oracle_drained(struct oracle *o, int pattern, bool on, int status);
 void oracle_withdrew(struct oracle *o, int session);
 void oracle_ended(struct oracle *o, int session);

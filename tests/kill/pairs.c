@@ -113,7 +113,7 @@ static bool has_taken_place(void *arg)
     const struct sl_segment *seg = &w->s->seg;
     struct sl_pair state = sl_word_load(&seg->records[0].state);
     struct sl_pair word = sl_word_load(&seg->keys[0].word);
-    return sl_record_pend(state.lo) == w->pending && sl_word_tag(word) == 1 &&
+    return sl_canal_record_pend(state.lo) == w->pending && sl_word_tag(word) == 1 &&
            word.hi == state.hi;
 }
 

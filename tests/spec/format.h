@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/table.h"
+#include "locks/table.h"
 
 enum {
     SESSIONS_MAX = 6,

@@ -1,5 +1,5 @@
 /* model.h - the books of an interleaving: the rules of the table a second time, in the
- * simplest way, for a handful of grants. It shares no code with src/core, and is asked
+ * simplest way, for a handful of grants. It shares no code with src/locks, and is asked
  * before the table is: what it says must be what the table answers.
  *
  * Whatever the table tells by itself is booked too, and judged. What is wrong first is

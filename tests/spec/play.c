@@ -104,7 +104,7 @@ static void told(struct play *p, const struct sl_effect *e)
     struct model *m = &p->model;
     int who = e->session == NULL ? -1 : (int)(e->session - p->session);
     int step = who < 0 ? -1 : p->waiting[who];
-    if (e->type == SL_SESSION_OVER || e->type == SL_NOTHING) return;
+    if (e->type == SL_EFFECT_SESSION_OVER || e->type == SL_EFFECT_NOTHING) return;
     if (who >= 0 && step < 0) {
         model_wrong(m, "%s is answered, and does not wait", p->spec->session[who]);
         return;
@@ -112,33 +112,33 @@ static void told(struct play *p, const struct sl_effect *e)
     bool awaits = step >= 0 && p->spec->step[step].deed == AWAIT;
     int key = key_index(p, e->key);
     switch (e->type) {
-        case SL_NOTHING:
-        case SL_ASKED: /* No spec steals. */
-        case SL_WITHDRAWN:
-        case SL_STOLEN:
-        case SL_THIEF_WAITS: break;
-        case SL_GRANTED: answer_grant(p, step, &e->grant); break;
-        case SL_TIMED_OUT:
+        case SL_EFFECT_NOTHING:
+        case SL_EFFECT_ASKED: /* No spec steals. */
+        case SL_EFFECT_WITHDRAWN:
+        case SL_EFFECT_STOLEN:
+        case SL_EFFECT_THIEF_WAITS: break;
+        case SL_EFFECT_GRANTED: answer_grant(p, step, &e->grant); break;
+        case SL_EFFECT_TIMED_OUT:
             model_timed_out(m, p->now.ms, who);
             answer(p, step, awaits ? "0" : "nil");
             break;
-        case SL_REFUSED:
+        case SL_EFFECT_REFUSED:
             model_refused(m, who);
             answer(p, step, "DRAINED");
             break;
-        case SL_SEEN:
+        case SL_EFFECT_SEEN:
             model_seen(m, p->now.ms, who);
             answer(p, step, "1");
             break;
-        case SL_EXPIRED:
+        case SL_EFFECT_EXPIRED:
             model_expired(m, p->now.ms, key, e->past.fence);
             event(p, key, "expired", e->past.fence, "");
             break;
-        case SL_ENDED:
+        case SL_EFFECT_ENDED:
             model_ended(m, key, e->past.fence);
             event(p, key, "released", e->past.fence, " why=disconnect");
             break;
-        case SL_SESSION_OVER: break;
+        case SL_EFFECT_SESSION_OVER: break;
     }
 }
 
@@ -246,7 +246,7 @@ static void answer_number(struct play *p, int step, int64_t got, int64_t wanted)
 static void release(struct play *p, int step, sl_fence fence)
 {
     const struct step *s = &p->spec->step[step];
-    struct sl_past past;
+    struct sl_ended past;
     int wanted = model_release(&p->model, p->now.ms, s, fence);
     int got = sl_table_release(p->table, p->now, &p->session[s->session],
                                bytes(p->spec->key[s->key]), fence, &past);
@@ -276,7 +276,7 @@ static void extend(struct play *p, int step, sl_fence fence)
 static void break_grant(struct play *p, int step, sl_fence fence)
 {
     const struct step *s = &p->spec->step[step];
-    struct sl_past past;
+    struct sl_ended past;
     bool again = model_broken(&p->model, fence);
     int wanted = model_break(&p->model, p->now.ms, s, fence);
     int got = sl_table_break(p->table, p->now, bytes(p->spec->key[s->key]), fence,
@@ -380,11 +380,11 @@ int play_can(const struct play *p, int steps[SESSIONS_MAX])
 
 void play_begin(struct play *p, const struct spec *s)
 {
-    const struct sl_limits limits = {.keys_max = 100,
-                                     .waiters_max = 100,
-                                     .key_bytes_max = 100,
-                                     .value_bytes_max = 100,
-                                     .drains_max = DRAINS_MAX};
+    const struct sl_table_limits limits = {.keys_max = 100,
+                                           .waiters_max = 100,
+                                           .key_bytes_max = 100,
+                                           .value_bytes_max = 100,
+                                           .drains_max = DRAINS_MAX};
     *p = (struct play){.spec = s, .model = {.spec = s}};
     p->now = (struct sl_now){.ms = 1000000, .wall_us = 1700000000000000};
     p->table = sl_table_new(&limits, (struct sl_hash_key){42, 0});

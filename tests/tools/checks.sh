@@ -25,20 +25,20 @@ layers() { tools/check_layers.sh "$tree"; }
 good_layers() {
     fresh
     echo '#include <stdint.h>' | put include/sluice.h
-    echo '#include "sluice.h"' | put src/core/table.c
-    printf '#include "canal/slot.h"\n#include "core/table.h"\n#include <errno.h>\n' |
+    echo '#include "sluice.h"' | put src/locks/table.c
+    printf '#include "canal/slot.h"\n#include "locks/table.h"\n#include <errno.h>\n' |
         put src/canal/slot.c
     echo '#include "canal/slot.h"' | put src/server/main.c
 }
 good_layers
 passes "layers: includes that point down are fine" layers
-good_layers; echo '#include "canal/slot.h"' | put src/core/bad.c
+good_layers; echo '#include "canal/slot.h"' | put src/locks/bad.c
 fails "layers: core may not include canal" 'core (layer 0) includes canal/slot.h' layers
 good_layers; echo ' #  include "server/loop.h"' | put src/canal/bad.h
 fails "layers: canal may not include server" 'includes server/loop.h' layers
-good_layers; echo '#include "engine/engine.h"' | put src/canal/bad.c
-fails "layers: canal may not include engine, which is beside it" 'engine/engine.h' layers
-good_layers; echo '#include "core/table.h"' | put src/cli/bad.c
+good_layers; echo '#include "storage/storage.h"' | put src/canal/bad.c
+fails "layers: canal may not include engine, which is beside it" 'storage/storage.h' layers
+good_layers; echo '#include "locks/table.h"' | put src/cli/bad.c
 fails "layers: cli may include sluice.h alone" 'cli uses sluice.h alone' layers
 good_layers; echo '#include "slot.h"' | put src/canal/bad.c
 fails "layers: an include without its folder is refused" 'with their folder' layers
@@ -156,7 +156,7 @@ fails "hardening: a text is no program" 'not a program or library' hardening
 
 words() { tools/check_words.sh "$tree"; }
 fresh
-echo '/* A grant has a fence; the limits of a key are in sluice.h. */' | put src/core/a.c
+echo '/* A grant has a fence; the limits of a key are in sluice.h. */' | put src/locks/a.c
 passes "words: our words are fine" words
 echo 'Every grant carries a fencing token.' | put docs/a.md
 fails "words: token" 'write: fence' words

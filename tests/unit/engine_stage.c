@@ -12,7 +12,7 @@
 
 #include "test.h"
 
-#include "engine/store.h"
+#include "storage/lmdb/store.h"
 
 /* --- The disk ---------------------------------------------------------------- */
 
@@ -114,7 +114,7 @@ void hold_disk(struct stage *s, struct asked *first)
     atomic_store(&disk.held, true);
     submit(s, first);
     while (atomic_load(&disk.held_now) == 0) {
-        sl_engine_work(s->engine, SIZE_MAX);
+        sl_storage_work(s->engine, SIZE_MAX);
         assert_false(first->done); /* That would be without a sync. */
         pause_shortly();
     }
@@ -140,20 +140,20 @@ static void check_store(const char *folder)
     sl_store_close(&store);
 }
 
-static struct sl_engine *open_lmdb(const struct stage *s, char *why, size_t why_bytes)
+static struct sl_storage *open_lmdb(const struct stage *s, char *why, size_t why_bytes)
 {
-    return sl_engine_open_lmdb(&s->settings, why, why_bytes);
+    return sl_storage_open_lmdb(&s->settings, why, why_bytes);
 }
 
 struct etcd_stage members;
 
-static struct sl_engine *open_etcd(const struct stage *s, char *why, size_t why_bytes)
+static struct sl_storage *open_etcd(const struct stage *s, char *why, size_t why_bytes)
 {
     struct sl_etcd_settings settings = s->etcd;
     settings.prefix = s->prefix;
     settings.dedup_keep_ms = s->settings.dedup_keep_ms;
     settings.group_max = s->settings.group_max;
-    return sl_engine_open_etcd(&settings, why, why_bytes);
+    return sl_storage_open_etcd(&settings, why, why_bytes);
 }
 
 static void check_nothing(const char *folder)
@@ -185,7 +185,7 @@ void stage_open(struct stage *s)
 
 void stage_close(struct stage *s)
 {
-    sl_engine_close(s->engine);
+    sl_storage_close(s->engine);
     s->engine = NULL;
     s->kind->check(s->folder);
 }
@@ -205,10 +205,10 @@ void stage_begin(struct stage *s, const struct engine_kind *kind)
                      where != NULL ? where : "/tmp");
     assert_true(n > 0 && (size_t)n < sizeof s->folder);
     assert_non_null(mkdtemp(s->folder));
-    s->settings = (struct sl_engine_settings){.folder = s->folder,
-                                              .bytes_max = (size_t)64 << 20,
-                                              .dedup_keep_ms = 3600000,
-                                              .group_max = 64};
+    s->settings = (struct sl_storage_settings){.folder = s->folder,
+                                               .bytes_max = (size_t)64 << 20,
+                                               .dedup_keep_ms = 3600000,
+                                               .group_max = 64};
     s->etcd = (struct sl_etcd_settings){.members = members.members,
                                         .user = "",
                                         .password = "",
@@ -242,13 +242,13 @@ static void copy(struct asked *a, struct sl_bytes *b, char **to)
     (void)a;
 }
 
-static void on_done(struct sl_engine_op *op)
+static void on_done(struct sl_storage_op *op)
 {
     struct asked *a = op->owner;
     size_t n = op->result.value.n + 1;
     for (uint32_t i = 0; i < op->result.row_count; i++)
         n += op->result.rows[i].key.n + op->result.rows[i].value.n + 2;
-    size_t head = op->result.row_count * sizeof(struct sl_row);
+    size_t head = op->result.row_count * sizeof(struct sl_storage_row);
     assert_false(a->done);
     a->got = op->result;
     a->bytes = malloc(head + n);
@@ -256,7 +256,7 @@ static void on_done(struct sl_engine_op *op)
     char *to = a->bytes + head;
     copy(a, &a->got.value, &to);
     if (op->result.rows != NULL) {
-        struct sl_row *rows = (struct sl_row *)(void *)a->bytes;
+        struct sl_storage_row *rows = (struct sl_storage_row *)(void *)a->bytes;
         memcpy(rows, op->result.rows, head);
         for (uint32_t i = 0; i < op->result.row_count; i++) {
             copy(a, &rows[i].key, &to);
@@ -273,15 +273,15 @@ void submit(struct stage *s, struct asked *a)
     a->op.owner = a;
     a->done = false;
     a->bytes = NULL;
-    sl_engine_submit(s->engine, &a->op);
+    sl_storage_submit(s->engine, &a->op);
 }
 
 void await(struct stage *s, struct asked *a)
 {
-    struct pollfd p = {sl_engine_fd(s->engine), POLLIN, 0};
+    struct pollfd p = {sl_storage_fd(s->engine), POLLIN, 0};
     while (!a->done) {
         assert_int_equal(poll(&p, 1, 60000), 1);
-        sl_engine_work(s->engine, SIZE_MAX);
+        sl_storage_work(s->engine, SIZE_MAX);
     }
 }
 
@@ -296,7 +296,8 @@ struct sl_bytes text(const char *s)
     return (struct sl_bytes){s, s != NULL ? strlen(s) : 0};
 }
 
-int do_op(struct stage *s, const struct sl_engine_op *op, struct sl_done *got)
+int do_op(struct stage *s, const struct sl_storage_op *op,
+          struct sl_storage_result *got)
 {
     struct asked a = {.op = *op};
     submit(s, &a);
@@ -308,26 +309,28 @@ int do_op(struct stage *s, const struct sl_engine_op *op, struct sl_done *got)
 
 uint64_t claim(struct stage *s)
 {
-    struct sl_done got = {0};
+    struct sl_storage_result got = {0};
     if (s->kind->members > 0) {
-        struct sl_engine_op look = {.type = SL_OP_LOOK};
+        struct sl_storage_op look = {.type = SL_STORAGE_READ_TERM};
         assert_int_equal(do_op(s, &look, &got), SLUICE_OK);
     }
-    struct sl_engine_op op = {.type = SL_OP_CLAIM, .term = got.reign.term, .node = 1};
+    struct sl_storage_op op = {
+        .type = SL_STORAGE_CLAIM, .term = got.reign.term, .node = 1};
     assert_int_equal(do_op(s, &op, &got), SLUICE_OK);
     return got.term;
 }
 
 int put(struct stage *s, uint64_t term, uint64_t id, const char *request,
-        const char *table, const char *key, const char *value, struct sl_done *got)
+        const char *table, const char *key, const char *value,
+        struct sl_storage_result *got)
 {
-    struct sl_write w = {text(table), text(key), text(value)};
-    struct sl_engine_op op = {.type = SL_OP_COMMIT,
-                              .term = term,
-                              .id = id,
-                              .request = text(request),
-                              .writes = &w,
-                              .write_count = 1};
+    struct sl_storage_write w = {text(table), text(key), text(value)};
+    struct sl_storage_op op = {.type = SL_STORAGE_COMMIT,
+                               .term = term,
+                               .id = id,
+                               .request = text(request),
+                               .writes = &w,
+                               .write_count = 1};
     return do_op(s, &op, got);
 }
 
@@ -338,21 +341,21 @@ int del(struct stage *s, uint64_t term, const char *table, const char *key)
 
 int only_read(struct stage *s, uint64_t term, uint64_t id, const char *request)
 {
-    struct sl_engine_op op = {
-        .type = SL_OP_COMMIT, .term = term, .id = id, .request = text(request)};
+    struct sl_storage_op op = {
+        .type = SL_STORAGE_COMMIT, .term = term, .id = id, .request = text(request)};
     return do_op(s, &op, NULL);
 }
 
 int bar(struct stage *s, uint64_t term, uint64_t id)
 {
-    struct sl_engine_op op = {.type = SL_OP_BAR, .term = term, .id = id};
+    struct sl_storage_op op = {.type = SL_STORAGE_BAR, .term = term, .id = id};
     return do_op(s, &op, NULL);
 }
 
 uint64_t outcome(struct stage *s, const char *request)
 {
-    struct sl_done got;
-    struct sl_engine_op op = {.type = SL_OP_OUTCOME, .request = text(request)};
+    struct sl_storage_result got;
+    struct sl_storage_op op = {.type = SL_STORAGE_OUTCOME, .request = text(request)};
     assert_int_equal(do_op(s, &op, &got), SLUICE_OK);
     return got.found ? got.revision : 0;
 }
@@ -361,7 +364,7 @@ const char *value_of(struct stage *s, const char *table, const char *key)
 {
     static char *kept;
     struct asked a = {
-        .op = {.type = SL_OP_READ, .table = text(table), .key = text(key)}};
+        .op = {.type = SL_STORAGE_READ, .table = text(table), .key = text(key)}};
     free(kept);
     kept = NULL; /* If we do not come to the end. */
     submit(s, &a);

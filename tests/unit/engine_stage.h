@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "engine/engine.h"
 #include "etcd_stage.h"
+#include "storage/storage.h"
 
 /* --- An engine of some kind -------------------------------------------------- */
 
@@ -16,17 +16,17 @@ struct stage;
 struct engine_kind {
     const char *name;
     int members; /* Of an etcd; 0: it needs none. */
-    struct sl_engine *(*open)(const struct stage *s, char *why, size_t why_bytes);
+    struct sl_storage *(*open)(const struct stage *s, char *why, size_t why_bytes);
     void (*check)(const char *folder); /* What lasts is whole. */
 };
 
 struct stage {
     const struct engine_kind *kind;
     char folder[128];
-    struct sl_engine_settings settings;
+    struct sl_storage_settings settings;
     struct sl_etcd_settings etcd; /* dedup_keep_ms and group_max are those above. */
     char prefix[64];              /* Its own: an etcd is shared by tests. */
-    struct sl_engine *engine;
+    struct sl_storage *engine;
 };
 
 extern const struct engine_kind lmdb_kind, etcd_kind, etcd_three_kind;
@@ -48,8 +48,8 @@ void stage_reopen(struct stage *s);
 
 /* What was asked, and the answer, copied. */
 struct asked {
-    struct sl_engine_op op;
-    struct sl_done got;
+    struct sl_storage_op op;
+    struct sl_storage_result got;
     bool done;
     char *bytes; /* Of got. */
 };
@@ -62,10 +62,12 @@ void forget(struct asked *a); /* The copy. */
 struct sl_bytes text(const char *s);
 
 /* One operation and its status; `got`, where it is not NULL, has the rest without bytes. */
-int do_op(struct stage *s, const struct sl_engine_op *op, struct sl_done *got);
+int do_op(struct stage *s, const struct sl_storage_op *op,
+          struct sl_storage_result *got);
 uint64_t claim(struct stage *s);
 int put(struct stage *s, uint64_t term, uint64_t id, const char *request,
-        const char *table, const char *key, const char *value, struct sl_done *got);
+        const char *table, const char *key, const char *value,
+        struct sl_storage_result *got);
 int del(struct stage *s, uint64_t term, const char *table, const char *key);
 int only_read(struct stage *s, uint64_t term, uint64_t id, const char *request);
 int bar(struct stage *s, uint64_t term, uint64_t id);

@@ -3,7 +3,7 @@
 #ifndef SLUICE_ETCD_CLIENT_STAGE_H
 #define SLUICE_ETCD_CLIENT_STAGE_H
 
-#include "engine/etcd_client.h"
+#include "storage/etcd/client.h"
 
 struct asked {
     struct sl_etcd_call call;

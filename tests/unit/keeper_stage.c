@@ -8,15 +8,15 @@
 
 bool stage_in_keeper;
 
-const struct sl_keeper_limits stage_limits = {.transactions_max = 100,
-                                              .locks_max = 1000,
-                                              .writes_max = 20,
-                                              .bytes_max = 1000,
-                                              .age_ms_max = SL_NEVER,
-                                              .name_bytes_max = 12,
-                                              .value_bytes_max = 20,
-                                              .request_bytes_max = 12,
-                                              .rows_max = 20};
+const struct sl_tx_manager_limits stage_limits = {.transactions_max = 100,
+                                                  .locks_max = 1000,
+                                                  .writes_max = 20,
+                                                  .bytes_max = 1000,
+                                                  .age_ms_max = SL_NEVER,
+                                                  .name_bytes_max = 12,
+                                                  .value_bytes_max = 20,
+                                                  .request_bytes_max = 12,
+                                                  .rows_max = 20};
 
 void say(struct stage *s, const char *format, ...)
 {
@@ -149,15 +149,15 @@ void applies(struct stage *s, struct ordered *o)
     struct store *d = s->store;
     assert_false(o->applied);
     o->applied = true;
-    o->done = (struct sl_done){.status = SLUICE_OK};
+    o->done = (struct sl_storage_result){.status = SLUICE_OK};
     switch (o->type) {
-        case SL_KO_CLAIM: o->done.term = ++d->term; break;
-        case SL_KO_COMMIT: apply_commit(d, o); break;
-        case SL_KO_BAR: apply_bar(d, o); break;
-        case SL_KO_READ: apply_read(d, o); break;
-        case SL_KO_SCAN: apply_scan(d, o); break;
-        case SL_KO_OUTCOME: apply_outcome(d, o); break;
-        case SL_KO_ANSWER: fail(); break;
+        case SL_TX_ORDER_CLAIM: o->done.term = ++d->term; break;
+        case SL_TX_ORDER_COMMIT: apply_commit(d, o); break;
+        case SL_TX_ORDER_BAR: apply_bar(d, o); break;
+        case SL_TX_ORDER_READ: apply_read(d, o); break;
+        case SL_TX_ORDER_SCAN: apply_scan(d, o); break;
+        case SL_TX_ORDER_OUTCOME: apply_outcome(d, o); break;
+        case SL_TX_ORDER_ANSWER: fail(); break;
     }
     if (s->applied != NULL) s->applied(s, o);
 }
@@ -167,22 +167,23 @@ void applies(struct stage *s, struct ordered *o)
 static void say_order(struct stage *s, const struct ordered *o)
 {
     switch (o->type) {
-        case SL_KO_CLAIM: say(s, "> claim"); break;
-        case SL_KO_COMMIT: say(s, "> commit %" PRIu64, o->id); break;
-        case SL_KO_BAR: say(s, "> bar %" PRIu64, o->id); break;
-        case SL_KO_READ: say(s, "> read %s/%s", o->table, o->key); break;
-        case SL_KO_SCAN: say(s, "> scan %s", o->table); break;
-        case SL_KO_OUTCOME: say(s, "> outcome %s", o->request); break;
-        case SL_KO_ANSWER: break;
+        case SL_TX_ORDER_CLAIM: say(s, "> claim"); break;
+        case SL_TX_ORDER_COMMIT: say(s, "> commit %" PRIu64, o->id); break;
+        case SL_TX_ORDER_BAR: say(s, "> bar %" PRIu64, o->id); break;
+        case SL_TX_ORDER_READ: say(s, "> read %s/%s", o->table, o->key); break;
+        case SL_TX_ORDER_SCAN: say(s, "> scan %s", o->table); break;
+        case SL_TX_ORDER_OUTCOME: say(s, "> outcome %s", o->request); break;
+        case SL_TX_ORDER_ANSWER: break;
     }
     for (uint32_t i = 0; i < o->writes; i++)
         say(s, " %s/%s=%s", o->write[i].table, o->write[i].key,
             o->deleted[i] ? "-" : o->write[i].value);
-    if (o->type == SL_KO_COMMIT && o->request[0] != '\0') say(s, " as %s", o->request);
+    if (o->type == SL_TX_ORDER_COMMIT && o->request[0] != '\0')
+        say(s, " as %s", o->request);
     say(s, "\n");
 }
 
-static struct ordered *keep_order(struct stage *s, const struct sl_keeper_order *k)
+static struct ordered *keep_order(struct stage *s, const struct sl_tx_order *k)
 {
     struct ordered *o = s->order;
     while (o < s->order + STAGE_ORDERS && o->used) o++;
@@ -198,7 +199,7 @@ static struct ordered *keep_order(struct stage *s, const struct sl_keeper_order 
     copy(o->key, sizeof o->key, k->key);
     assert_true(k->write_count <= STAGE_WRITES);
     for (o->writes = 0; o->writes < k->write_count; o->writes++) {
-        const struct sl_write *w = &k->writes[o->writes];
+        const struct sl_storage_write *w = &k->writes[o->writes];
         struct stored *to = &o->write[o->writes];
         copy(to->table, sizeof to->table, w->table);
         copy(to->key, sizeof to->key, w->key);
@@ -223,22 +224,24 @@ struct ordered *oldest(struct stage *s)
     return first;
 }
 
-static void answer_order(struct stage *s, struct ordered *o, const struct sl_done *done)
+static void answer_order(struct stage *s, struct ordered *o,
+                         const struct sl_storage_result *done)
 {
     uint64_t op = o->op;
     stage_in_keeper = true;
-    sl_keeper_done(s->keeper, s->now, op, done);
+    sl_tx_manager_done(s->keeper, s->now, op, done);
     stage_in_keeper = false;
-    sl_keeper_check(s->keeper);
+    sl_tx_manager_check(s->keeper);
     free(o->rows);
     *o = (struct ordered){0};
 }
 
 static void tell_one(struct stage *s, struct ordered *o)
 {
-    struct sl_row rows[STORE_ROWS];
+    struct sl_storage_row rows[STORE_ROWS];
     for (uint32_t i = 0; i < o->done.row_count; i++)
-        rows[i] = (struct sl_row){bytes(o->rows[i].key), bytes(o->rows[i].value)};
+        rows[i] = (struct sl_storage_row){bytes(o->rows[i].key),
+                                          bytes(o->rows[i].value)};
     o->done.rows = rows;
     answer_order(s, o, &o->done);
 }
@@ -259,7 +262,7 @@ void does(struct stage *s)
 
 void refuses_one(struct stage *s, struct ordered *o, int status)
 {
-    const struct sl_done done = {.status = status, .term = s->store->term};
+    const struct sl_storage_result done = {.status = status, .term = s->store->term};
     answer_order(s, o, &done);
     settle(s);
 }
@@ -296,7 +299,7 @@ static void keep_answer(struct asked *a, const struct sl_tx_answer *from)
     a->found = from->found;
     if (from->found) copy(a->value, sizeof a->value, from->value);
     for (uint32_t i = 0; i < from->row_count; i++) {
-        const struct sl_row *r = &from->rows[i];
+        const struct sl_storage_row *r = &from->rows[i];
         size_t n = strlen(a->rows);
         assert_true(n + r->key.n + r->value.n + 3 < sizeof a->rows);
         snprintf(a->rows + n, sizeof a->rows - n, "%s%.*s=%.*s", i > 0 ? " " : "",
@@ -349,20 +352,20 @@ static void hear(struct stage *s, uint64_t ticket, const struct sl_tx_answer *an
     if (s->told != NULL) s->told(s, ticket);
 }
 
-static bool fetch(struct stage *s, struct sl_keeper_order *out)
+static bool fetch(struct stage *s, struct sl_tx_order *out)
 {
     stage_in_keeper = true;
-    bool there = sl_keeper_next(s->keeper, out);
+    bool there = sl_tx_manager_next(s->keeper, out);
     stage_in_keeper = false;
     return there;
 }
 
 void settle(struct stage *s)
 {
-    struct sl_keeper_order order;
-    sl_keeper_check(s->keeper);
+    struct sl_tx_order order;
+    sl_tx_manager_check(s->keeper);
     while (fetch(s, &order)) {
-        if (order.type == SL_KO_ANSWER) {
+        if (order.type == SL_TX_ORDER_ANSWER) {
             hear(s, order.ticket, order.answer);
             continue;
         }
@@ -374,19 +377,19 @@ void settle(struct stage *s)
         applies(s, o);
         tell_one(s, o);
     }
-    sl_keeper_check(s->keeper);
+    sl_tx_manager_check(s->keeper);
 }
 
 /* --- Clients -------------------------------------------------------------------- */
 
-uint64_t stage_ask(struct stage *s, struct sl_tx_ask ask)
+uint64_t stage_ask(struct stage *s, struct sl_tx_request ask)
 {
     uint64_t ticket = ++s->tickets;
     assert_true(ticket < STAGE_TICKETS && ask.session < STAGE_SESSIONS);
     struct asked *a = &s->asked[ticket];
     *a = (struct asked){.session = ask.session, .type = ask.type};
     stage_in_keeper = true;
-    a->refused = sl_keeper_ask(s->keeper, s->now, ticket, &ask);
+    a->refused = sl_tx_manager_submit(s->keeper, s->now, ticket, &ask);
     stage_in_keeper = false;
     if (a->refused != SLUICE_OK) {
         assert_int_equal(a->refused, SLUICE_ENOMEM);
@@ -394,7 +397,7 @@ uint64_t stage_ask(struct stage *s, struct sl_tx_ask ask)
     }
     settle(s);
     if (a->refused == SLUICE_OK && !a->answered &&
-        sl_keeper_waits(s->keeper, ask.session))
+        sl_tx_manager_waits(s->keeper, ask.session))
         say(s, "%" PRIu64 " waits\n", ask.session);
     return ticket;
 }
@@ -408,10 +411,10 @@ static void split(const char *item, struct sl_bytes *table, struct sl_bytes *key
     if (strcmp(key->at, "*") == 0) *key = (struct sl_bytes){NULL, 0};
 }
 
-uint64_t stage_item(struct stage *s, enum sl_tx_type type, uint64_t session,
+uint64_t stage_item(struct stage *s, enum sl_tx_verb type, uint64_t session,
                     const char *item, const char *value, bool write)
 {
-    struct sl_tx_ask ask = {
+    struct sl_tx_request ask = {
         .type = type, .session = session, .write = write, .value = bytes(value)};
     split(item, &ask.table, &ask.key);
     return stage_ask(s, ask);
@@ -420,11 +423,11 @@ uint64_t stage_item(struct stage *s, enum sl_tx_type type, uint64_t session,
 uint64_t stage_within(struct stage *s, uint64_t session, const char *item, bool write,
                       sl_ms wait_ms)
 {
-    struct sl_tx_ask ask = {.type = SL_TX_LOCK,
-                            .session = session,
-                            .write = write,
-                            .bounded = true,
-                            .wait_ms = wait_ms};
+    struct sl_tx_request ask = {.type = SL_TX_LOCK,
+                                .session = session,
+                                .write = write,
+                                .bounded = true,
+                                .wait_ms = wait_ms};
     split(item, &ask.table, &ask.key);
     return stage_ask(s, ask);
 }
@@ -435,7 +438,7 @@ void leave(struct stage *s, uint64_t session)
         if (s->asked[i].session == session && !s->asked[i].answered)
             s->asked[i].left = true;
     stage_in_keeper = true;
-    sl_keeper_leave(s->keeper, s->now, session);
+    sl_tx_manager_leave(s->keeper, s->now, session);
     stage_in_keeper = false;
     settle(s);
 }
@@ -444,7 +447,7 @@ void pass(struct stage *s, sl_ms ms)
 {
     s->now += ms;
     stage_in_keeper = true;
-    sl_keeper_tick(s->keeper, s->now);
+    sl_tx_manager_tick(s->keeper, s->now);
     stage_in_keeper = false;
     settle(s);
 }
@@ -452,7 +455,7 @@ void pass(struct stage *s, sl_ms ms)
 void stop(struct stage *s, uint64_t term)
 {
     stage_in_keeper = true;
-    sl_keeper_stop(s->keeper, s->now, term);
+    sl_tx_manager_stop(s->keeper, s->now, term);
     stage_in_keeper = false;
     settle(s);
 }
@@ -468,10 +471,11 @@ const char *holders(struct stage *s, const char *item)
     size_t n = 0;
     split(item, &table, &key);
     text[0] = '\0';
-    for (uint32_t i = 0; sl_keeper_holder(s->keeper, s->now, table, key, i, &v); i++) {
+    for (uint32_t i = 0; sl_tx_manager_holder(s->keeper, s->now, table, key, i, &v);
+         i++) {
         n += (size_t)snprintf(text + n, sizeof text - n, "%s%" PRIu64 " %s",
                               i > 0 ? ", " : "", v.session, letters[v.mode]);
-        if (v.wanted != SL_MODE_NONE)
+        if (v.wanted != SL_TX_MODE_NONE)
             n += (size_t)snprintf(text + n, sizeof text - n, ">%s for %" PRIu64,
                                   letters[v.wanted], v.waits_for);
         assert_true(n < sizeof text);
@@ -479,16 +483,16 @@ const char *holders(struct stage *s, const char *item)
     return text;
 }
 
-struct sl_keeper_stats stats_of(const struct stage *s)
+struct sl_tx_manager_stats stats_of(const struct stage *s)
 {
-    struct sl_keeper_stats stats;
-    sl_keeper_stats(s->keeper, &stats);
+    struct sl_tx_manager_stats stats;
+    sl_tx_manager_stats(s->keeper, &stats);
     return stats;
 }
 
 /* --- Life ----------------------------------------------------------------------- */
 
-struct stage *stage_candidate(const struct sl_keeper_limits *limits,
+struct stage *stage_candidate(const struct sl_tx_manager_limits *limits,
                               struct store *store)
 {
     struct stage *s = calloc(1, sizeof *s);
@@ -497,7 +501,7 @@ struct stage *stage_candidate(const struct sl_keeper_limits *limits,
     s->store->users++;
     s->now = 1000;
     stage_in_keeper = true;
-    s->keeper = sl_keeper_new(limits, (struct sl_hash_key){42, 0});
+    s->keeper = sl_tx_manager_new(limits, (struct sl_hash_key){42, 0});
     stage_in_keeper = false;
     if (s->keeper != NULL) return s;
     stage_crash(s);
@@ -507,11 +511,11 @@ struct stage *stage_candidate(const struct sl_keeper_limits *limits,
 static struct stage *lead(struct stage *s)
 {
     pass(s, 0);
-    assert_int_equal(stats_of(s).state, SL_LEADER);
+    assert_int_equal(stats_of(s).state, SL_TX_MANAGER_CURRENT);
     return s;
 }
 
-struct stage *stage_with(const struct sl_keeper_limits *limits)
+struct stage *stage_with(const struct sl_tx_manager_limits *limits)
 {
     return lead(stage_candidate(limits, NULL));
 }
@@ -528,7 +532,7 @@ struct stage *stage_beside(struct stage *other)
 
 void stage_crash(struct stage *s)
 {
-    sl_keeper_free(s->keeper);
+    sl_tx_manager_free(s->keeper);
     for (int i = 0; i < STAGE_ORDERS; i++) free(s->order[i].rows);
     if (--s->store->users == 0) free(s->store);
     free(s->asked);
@@ -537,7 +541,7 @@ void stage_crash(struct stage *s)
 
 void stage_end(struct stage *s)
 {
-    struct sl_item_view item;
+    struct sl_tx_item_view item;
     uint64_t cursor = 0;
     s->silent = true;
     at_once(s);
@@ -548,6 +552,6 @@ void stage_end(struct stage *s)
     assert_int_equal(stats_of(s).transactions, 0);
     assert_int_equal(stats_of(s).locks, 0);
     assert_int_equal(stats_of(s).remembered, 0);
-    assert_int_equal(sl_keeper_scan(s->keeper, &cursor, &item, 1), 0);
+    assert_int_equal(sl_tx_manager_scan(s->keeper, &cursor, &item, 1), 0);
     stage_crash(s);
 }

@@ -18,13 +18,13 @@
  * store: stage_beside().
  *
  * At every answer it is checked that it was asked for, once, by somebody who is still
- * there; after every call of a keeper, sl_keeper_check(). */
+ * there; after every call of a keeper, sl_tx_manager_check(). */
 #ifndef SLUICE_TEST_KEEPER_STAGE_H
 #define SLUICE_TEST_KEEPER_STAGE_H
 
 #include "test.h"
 
-#include "keeper/keeper.h"
+#include "tx/manager.h"
 
 enum {
     STORE_ROWS = 512,
@@ -70,14 +70,14 @@ bool is_barred(const struct store *d, uint64_t term, uint64_t id);
 /* An order that the engine has, with all that it points to. */
 struct ordered {
     bool used;
-    enum sl_keeper_order_type type;
+    enum sl_tx_order_type type;
     uint64_t op, term, id;
     char request[STAGE_NAME], table[STAGE_NAME], key[STAGE_NAME];
     struct stored write[STAGE_WRITES];
     bool deleted[STAGE_WRITES];
     uint32_t writes;
     bool applied;
-    struct sl_done done; /* Once it was applied. */
+    struct sl_storage_result done; /* Once it was applied. */
     char value[STAGE_VALUE];
     struct stored *rows; /* Owned; of a scan. */
     uint64_t turn;       /* Orders come in this order. */
@@ -86,9 +86,9 @@ struct ordered {
 /* What was asked, and answered. */
 struct asked {
     uint64_t session;
-    enum sl_tx_type type;
+    enum sl_tx_verb type;
     bool answered, left; /* The session has left: it is not to be answered. */
-    int refused;         /* What sl_keeper_ask() said. */
+    int refused;         /* What sl_tx_manager_submit() said. */
     int status;
     uint64_t term, id, revision;
     bool found;
@@ -99,7 +99,7 @@ struct asked {
 };
 
 struct stage {
-    struct sl_keeper *keeper;
+    struct sl_tx_manager *keeper;
     struct store *store;
     sl_ms now;
     bool by_hand;
@@ -119,12 +119,12 @@ extern bool stage_in_keeper;
 
 /* --- Life ----------------------------------------------------------------------- */
 
-extern const struct sl_keeper_limits stage_limits;
+extern const struct sl_tx_manager_limits stage_limits;
 
 struct stage *stage_new(void);
-struct stage *stage_with(const struct sl_keeper_limits *limits);
+struct stage *stage_with(const struct sl_tx_manager_limits *limits);
 /* A candidate, over the same store, or a new one (NULL). NULL when out of memory. */
-struct stage *stage_candidate(const struct sl_keeper_limits *limits,
+struct stage *stage_candidate(const struct sl_tx_manager_limits *limits,
                               struct store *store);
 /* One that leads, over the store of another. */
 struct stage *stage_beside(struct stage *other);
@@ -135,9 +135,9 @@ void stage_crash(struct stage *s);
 
 /* --- Clients -------------------------------------------------------------------- */
 
-uint64_t stage_ask(struct stage *s, struct sl_tx_ask ask);
+uint64_t stage_ask(struct stage *s, struct sl_tx_request ask);
 /* Of an item by its name. */
-uint64_t stage_item(struct stage *s, enum sl_tx_type type, uint64_t session,
+uint64_t stage_item(struct stage *s, enum sl_tx_verb type, uint64_t session,
                     const char *item, const char *value, bool write);
 /* A lock, with a bounded wait. */
 uint64_t stage_within(struct stage *s, uint64_t session, const char *item, bool write,
@@ -146,18 +146,20 @@ void leave(struct stage *s, uint64_t session);
 void pass(struct stage *s, sl_ms ms);
 void stop(struct stage *s, uint64_t term);
 
-#define BEGIN(who) stage_ask(s, (struct sl_tx_ask){.type = SL_TX_BEGIN, .session = who})
-#define BEGIN_AS(who, name)                              \
-    stage_ask(s, (struct sl_tx_ask){.type = SL_TX_BEGIN, \
-                                    .session = who,      \
-                                    .request = {name, strlen(name)}})
-#define OUTCOME(who, name)                                 \
-    stage_ask(s, (struct sl_tx_ask){.type = SL_TX_OUTCOME, \
-                                    .session = who,        \
-                                    .request = {name, strlen(name)}})
+#define BEGIN(who) \
+    stage_ask(s, (struct sl_tx_request){.type = SL_TX_BEGIN, .session = who})
+#define BEGIN_AS(who, name)                                  \
+    stage_ask(s, (struct sl_tx_request){.type = SL_TX_BEGIN, \
+                                        .session = who,      \
+                                        .request = {name, strlen(name)}})
+#define OUTCOME(who, name)                                     \
+    stage_ask(s, (struct sl_tx_request){.type = SL_TX_OUTCOME, \
+                                        .session = who,        \
+                                        .request = {name, strlen(name)}})
 #define COMMIT(who) \
-    stage_ask(s, (struct sl_tx_ask){.type = SL_TX_COMMIT, .session = who})
-#define ABORT(who) stage_ask(s, (struct sl_tx_ask){.type = SL_TX_ABORT, .session = who})
+    stage_ask(s, (struct sl_tx_request){.type = SL_TX_COMMIT, .session = who})
+#define ABORT(who) \
+    stage_ask(s, (struct sl_tx_request){.type = SL_TX_ABORT, .session = who})
 #define READ(who, item) stage_item(s, SL_TX_LOCK, who, item, "", false)
 #define WRITE(who, item) stage_item(s, SL_TX_LOCK, who, item, "", true)
 #define READ_WITHIN(who, item, ms) stage_within(s, who, item, false, ms)
@@ -201,6 +203,6 @@ void say(struct stage *s, const char *format, ...)
 const char *holders(struct stage *s, const char *item);
 #define HOLDERS(item, text) assert_string_equal(holders(s, item), text)
 
-struct sl_keeper_stats stats_of(const struct stage *s);
+struct sl_tx_manager_stats stats_of(const struct stage *s);
 
 #endif /* SLUICE_TEST_KEEPER_STAGE_H */

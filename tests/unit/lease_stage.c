@@ -92,7 +92,7 @@ static bool fits(const struct parcel *p, sl_node_id from, sl_node_id to,
                  enum sl_message_type type)
 {
     return (from == 0 || p->from == from) && (to == 0 || p->to == to) &&
-           (type == SL_M_NONE || p->m.type == type);
+           (type == SL_MESSAGE_NONE || p->m.type == type);
 }
 
 static const struct rule *rule_of(const struct stage *s, const struct parcel *p)
@@ -119,7 +119,7 @@ static bool same_key(const struct request *a, const struct request *b)
 
 static bool is_grant(const struct request *r)
 {
-    return r->ask.type == SL_ASK_ACQUIRE && r->answered && !r->withdrawn &&
+    return r->ask.type == SL_NODE_ACQUIRE && r->answered && !r->withdrawn &&
            r->answer.status == SLUICE_OK;
 }
 
@@ -189,7 +189,7 @@ static struct sl_bytes written_to(char to[STAGE_BYTES], struct sl_bytes b)
 }
 
 static void hear_answer(struct stage *s, sl_node_id at, uint64_t ticket,
-                        const struct sl_answer *a)
+                        const struct sl_node_answer *a)
 {
     assert_true(ticket >= 1 && ticket <= s->requests);
     struct request *r = &s->request[ticket];
@@ -206,11 +206,11 @@ static void hear_answer(struct stage *s, sl_node_id at, uint64_t ticket,
     }
     r->answer.copies = r->copies;
     if (a->status != SLUICE_OK) return;
-    if (r->ask.type == SL_ASK_ACQUIRE) hear_grant(s, r);
-    if (r->ask.type == SL_ASK_EXTEND) hear_extend(s, r);
+    if (r->ask.type == SL_NODE_ACQUIRE) hear_grant(s, r);
+    if (r->ask.type == SL_NODE_EXTEND) hear_extend(s, r);
 }
 
-static void hear_event(struct stage *s, sl_node_id at, const struct sl_event *e)
+static void hear_event(struct stage *s, sl_node_id at, const struct sl_node_event *e)
 {
     assert_true(s->events < STAGE_EVENTS);
     struct seen *seen = &s->seen[s->events++];
@@ -220,7 +220,7 @@ static void hear_event(struct stage *s, sl_node_id at, const struct sl_event *e)
     seen->event.key = seen->event.note = (struct sl_bytes){0};
 }
 
-static void hear_write(struct actor *a, const struct sl_durable *d)
+static void hear_write(struct actor *a, const struct sl_node_durable *d)
 {
     assert_false(a->writes); /* No other comes before it was written. */
     a->written = *d;
@@ -228,19 +228,19 @@ static void hear_write(struct actor *a, const struct sl_durable *d)
     a->wrote++;
 }
 
-static void hear(struct stage *s, sl_node_id id, const struct sl_order *o)
+static void hear(struct stage *s, sl_node_id id, const struct sl_node_order *o)
 {
     struct actor *a = &s->actor[id];
     switch (o->type) {
-        case SL_O_SEND:
+        case SL_NODE_ORDER_SEND:
             assert_true(o->to >= 1 && o->to <= STAGE_NODES && o->to != id);
             put(s, id, o->to, o->message);
             break;
-        case SL_O_ANSWER: hear_answer(s, id, o->ticket, o->answer); break;
-        case SL_O_EVENT: hear_event(s, id, o->event); break;
-        case SL_O_WRITE: hear_write(a, o->durable); break;
-        case SL_O_LINKS: s->relinks++; break;
-        case SL_O_LOG: snprintf(a->log, sizeof a->log, "%s", o->text); break;
+        case SL_NODE_ORDER_ANSWER: hear_answer(s, id, o->ticket, o->answer); break;
+        case SL_NODE_ORDER_EVENT: hear_event(s, id, o->event); break;
+        case SL_NODE_ORDER_WRITE: hear_write(a, o->durable); break;
+        case SL_NODE_ORDER_LINKS: s->relinks++; break;
+        case SL_NODE_ORDER_LOG: snprintf(a->log, sizeof a->log, "%s", o->text); break;
     }
 }
 
@@ -258,7 +258,7 @@ static void drain(struct stage *s, sl_node_id id)
 {
     struct actor *a = &s->actor[id];
     for (unsigned i = 0;; i++) {
-        struct sl_order o;
+        struct sl_node_order o;
         bool more;
         assert_true(i < 100000); /* Else it has something to say for ever. */
         memset(&o, 0, sizeof o);
@@ -375,8 +375,8 @@ void cut(struct stage *s, sl_node_id from, sl_node_id to, enum sl_message_type t
 
 void isolate(struct stage *s, sl_node_id id)
 {
-    cut(s, id, 0, SL_M_NONE);
-    cut(s, 0, id, SL_M_NONE);
+    cut(s, id, 0, SL_MESSAGE_NONE);
+    cut(s, 0, id, SL_MESSAGE_NONE);
 }
 
 void open_all(struct stage *s)
@@ -395,11 +395,11 @@ static void trace(const struct stage *s, const struct parcel *p)
 {
     static int wanted = -1;
     if (wanted < 0) wanted = getenv("STAGE_TRACE") != NULL;
-    if (!wanted || p->m.type == SL_M_BEAT) return;
+    if (!wanted || p->m.type == SL_MESSAGE_BEAT) return;
     fprintf(stderr, "%8.3f %u->%u %s", (double)s->now_us / 1e6 - 1000, p->from, p->to,
             sl_message_name(p->m.type));
-    if (p->m.type == SL_M_VOTE || p->m.verdict != SL_V_NONE)
-        fprintf(stderr, " %s", sl_verdict_name(p->m.verdict));
+    if (p->m.type == SL_MESSAGE_VOTE || p->m.verdict != SL_VERDICT_NONE)
+        fprintf(stderr, " %s", sl_vote_verdict_name(p->m.verdict));
     fprintf(stderr, " fence %llu owner %llu.%llu lease %d left %d flags %x v%u\n",
             (unsigned long long)p->m.fence, (unsigned long long)p->m.owner.epoch,
             (unsigned long long)p->m.owner.number, (int)p->m.lease_ms,
@@ -544,8 +544,8 @@ struct sl_message forged(const struct stage *s, sl_node_id from, sl_node_id to,
                            .round = 1000000 + s->drawn,
                            .key = {"k", 1},
                            .lease_ms = 1000};
-    m.version = sl_node_members((is_up(s, from) ? a : b)->node)->version;
-    m.owner = (struct sl_owner){a->epoch, 1000000};
+    m.version = sl_node_membership((is_up(s, from) ? a : b)->node)->version;
+    m.owner = (struct sl_attempt_id){a->epoch, 1000000};
     m.fence = (sl_fence)s->now_us;
     return m;
 }
@@ -561,11 +561,12 @@ struct sl_message probe(struct stage *s, sl_node_id from, sl_node_id to,
                         const struct sl_message *m)
 {
     static char bytes[3 * STAGE_BYTES];
-    struct sl_message out = {.type = SL_M_NONE};
+    struct sl_message out = {.type = SL_MESSAGE_NONE};
     give(s, from, to, m);
     for (size_t i = 0; i < s->bag_count; i++) {
         const struct sl_message *v = &s->bag[i].m;
-        if (!fits(&s->bag[i], to, from, SL_M_VOTE) || v->round != m->round) continue;
+        if (!fits(&s->bag[i], to, from, SL_MESSAGE_VOTE) || v->round != m->round)
+            continue;
         struct parcel p = taken(s, i);
         char *at = bytes;
         out = p.m;
@@ -585,9 +586,11 @@ sl_fence voter_has(struct stage *s, sl_node_id at)
     while (from == at || !is_up(s, from) || !s->linked[from][at]) from++;
     assert_true(from <= STAGE_NODES);
     s->drawn++;
-    struct sl_message look = forged(s, from, at, SL_M_LOOK);
+    struct sl_message look = forged(s, from, at, SL_MESSAGE_LOOK);
     struct sl_message v = probe(s, from, at, &look);
-    return v.type == SL_M_VOTE && v.verdict == SL_V_YES && v.left_ms > 0 ? v.fence : 0;
+    return v.type == SL_MESSAGE_VOTE && v.verdict == SL_VERDICT_YES && v.left_ms > 0
+               ? v.fence
+               : 0;
 }
 
 /* --- Life ---------------------------------------------------------------------------------- */
@@ -616,7 +619,7 @@ struct stage *stage_cold(uint32_t n, const struct sl_node_limits *limits)
     struct stage *s = calloc(1, sizeof *s);
     s->limits = *limits;
     s->now_us = 1000000000;
-    s->first = (struct sl_members){.version = 1, .count = n};
+    s->first = (struct sl_membership){.version = 1, .count = n};
     for (sl_node_id id = 1; id <= STAGE_NODES; id++)
         s->actor[id].offset_us = (int64_t)id * 7777777; /* Their clocks do not agree. */
     for (uint32_t i = 0; i < n; i++) {
@@ -637,7 +640,7 @@ void warm_up(struct stage *s, sl_node_id id)
     uint64_t r = REQUEST(RELEASE, id, .key = {"warm", 4},
                          .fence = answer_to(s, t)->grant.fence);
     outcome(s, r);
-    s->request[t] = s->request[r] = (struct request){.ask.type = SL_ASK_READ};
+    s->request[t] = s->request[r] = (struct request){.ask.type = SL_NODE_READ};
 }
 
 struct stage *stage_with(uint32_t n, const struct sl_node_limits *limits)
@@ -703,7 +706,7 @@ void restart(struct stage *s, sl_node_id id)
 void restart_empty(struct stage *s, sl_node_id id)
 {
     if (is_up(s, id)) crash(s, id);
-    s->actor[id].disk = (struct sl_durable){0};
+    s->actor[id].disk = (struct sl_node_durable){0};
     start(s, id);
 }
 
@@ -776,20 +779,20 @@ void jump(struct stage *s, sl_ms ms)
 
 /* --- Requests -------------------------------------------------------------------------------- */
 
-uint64_t stage_ask(struct stage *s, sl_node_id at, struct sl_ask ask)
+uint64_t stage_ask(struct stage *s, sl_node_id at, struct sl_node_request ask)
 {
     assert_true(s->requests + 1 < STAGE_REQUESTS);
     assert_true(acts(s, at));
     uint64_t ticket = ++s->requests;
     struct request *r = &s->request[ticket];
-    if (ask.key.at == NULL && ask.type < SL_ASK_ADD)
+    if (ask.key.at == NULL && ask.type < SL_NODE_ADD)
         ask.key = (struct sl_bytes){"k", 1};
     if (ask.lease_ms == 0) ask.lease_ms = 1000;
     *r = (struct request){
         .at = at, .ask = ask, .sent_us = s->now_us, .client_ppm = s->client_ppm};
     if (ask.key.n > 0 && ask.key.n < STAGE_BYTES) memcpy(r->key, ask.key.at, ask.key.n);
-    if (ask.type == SL_ASK_RELEASE) end_belief(s, r);
-    CALL(r->asked = sl_node_ask(s->actor[at].node, clock_of(s, at), ticket, &ask));
+    if (ask.type == SL_NODE_RELEASE) end_belief(s, r);
+    CALL(r->asked = sl_node_submit(s->actor[at].node, clock_of(s, at), ticket, &ask));
     if (r->asked != SLUICE_OK) { /* There will be no other answer. */
         r->answered = true;
         r->answer.status = r->asked;
@@ -813,7 +816,7 @@ bool answered(const struct stage *s, uint64_t request)
     return s->request[request].answered;
 }
 
-const struct sl_answer *answer_to(struct stage *s, uint64_t request)
+const struct sl_node_answer *answer_to(struct stage *s, uint64_t request)
 {
     assert_true(answered(s, request));
     return &s->request[request].answer;
@@ -892,13 +895,13 @@ sl_fence read_key(struct stage *s, sl_node_id at)
     uint64_t t = REQUEST(READ, at);
     outcome(s, t);
     is_status(s, t, SLUICE_OK);
-    const struct sl_answer *a = answer_to(s, t);
+    const struct sl_node_answer *a = answer_to(s, t);
     return a->copy_count > 0 && a->copies[0].held ? a->copies[0].fence : 0;
 }
 
 sl_fence copy_at(struct stage *s, sl_node_id at)
 {
-    struct sl_copy c;
+    struct sl_node_copy c;
     bool there;
     CALL(there = sl_node_copy(s->actor[at].node, clock_of(s, at),
                               (struct sl_bytes){"k", 1}, &c));
@@ -932,7 +935,7 @@ uint64_t remove_node(struct stage *s, sl_node_id at, sl_node_id node)
     return REQUEST(REMOVE, at, .node = node);
 }
 
-static void same_list(const struct sl_members *a, const struct sl_members *b)
+static void same_list(const struct sl_membership *a, const struct sl_membership *b)
 {
     if (a->version == 0 || a->version != b->version) return;
     assert_int_equal(a->count, b->count);
@@ -943,7 +946,7 @@ void one_list(const struct stage *s)
 {
     for (sl_node_id a = 1; a <= STAGE_NODES; a++)
         for (sl_node_id b = 1; b < a; b++) {
-            const struct sl_durable *x = &s->actor[a].disk, *y = &s->actor[b].disk;
+            const struct sl_node_durable *x = &s->actor[a].disk, *y = &s->actor[b].disk;
             same_list(&x->force, &y->force);
             same_list(&x->stored, &y->stored);
             same_list(&x->force, &y->stored);
@@ -954,7 +957,7 @@ void one_list(const struct stage *s)
 const char *list_at(const struct stage *s, sl_node_id at)
 {
     static char text[128];
-    const struct sl_members *m = sl_node_members(s->actor[at].node);
+    const struct sl_membership *m = sl_node_membership(s->actor[at].node);
     int n = snprintf(text, sizeof text, "%u:", (unsigned)m->version);
     for (uint32_t i = 0; i < m->count; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, " %u", m->at[i].id);
@@ -963,7 +966,7 @@ const char *list_at(const struct stage *s, sl_node_id at)
 
 /* --- Events ----------------------------------------------------------------------------------- */
 
-uint32_t events(const struct stage *s, sl_node_id at, enum sl_event_type type,
+uint32_t events(const struct stage *s, sl_node_id at, enum sl_node_event_type type,
                 sl_fence fence)
 {
     uint32_t n = 0;
@@ -975,8 +978,8 @@ uint32_t events(const struct stage *s, sl_node_id at, enum sl_event_type type,
     return n;
 }
 
-const struct sl_event *last_event(const struct stage *s, sl_node_id at,
-                                  enum sl_event_type type)
+const struct sl_node_event *last_event(const struct stage *s, sl_node_id at,
+                                       enum sl_node_event_type type)
 {
     for (uint32_t i = s->events; i > 0; i--)
         if (s->seen[i - 1].type == type && (at == 0 || s->seen[i - 1].at == at))

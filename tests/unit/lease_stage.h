@@ -21,7 +21,7 @@
 
 #include "test.h"
 
-#include "lease/node.h"
+#include "majority/node.h"
 
 enum {
     STAGE_NODES = 9,
@@ -41,13 +41,13 @@ struct parcel {
 /* A request of a client, and its answer. */
 struct request {
     sl_node_id at;
-    struct sl_ask ask;
+    struct sl_node_request ask;
     char key[STAGE_BYTES];
     int64_t sent_us;
     bool answered, withdrawn;
-    int asked; /* What sl_node_ask() said. */
-    struct sl_answer answer;
-    struct sl_copy copies[STAGE_NODES];
+    int asked; /* What sl_node_submit() said. */
+    struct sl_node_answer answer;
+    struct sl_node_copy copies[STAGE_NODES];
     char bytes[STAGE_NODES][2][STAGE_BYTES]; /* Values and notes of these. */
     int64_t granted_us;
     int64_t end_us; /* Of a grant, as its client counts: it acts until then. */
@@ -56,9 +56,9 @@ struct request {
 
 struct seen {
     sl_node_id at;
-    enum sl_event_type type;
+    enum sl_node_event_type type;
     char key[STAGE_BYTES];
-    struct sl_event event; /* Without its bytes. */
+    struct sl_node_event event; /* Without its bytes. */
 };
 
 struct actor {
@@ -67,7 +67,8 @@ struct actor {
     uint64_t epoch;
     int64_t offset_us, wall_offset_us; /* Of its clocks against the stage's, */
     int ppm;                           /* and how much faster they run. */
-    struct sl_durable disk, written;   /* What is on it, and what is being written. */
+    struct sl_node_durable disk,
+        written; /* What is on it, and what is being written. */
     bool writes;
     bool disk_stopped, disk_fails;
     unsigned wrote; /* How often. */
@@ -76,7 +77,7 @@ struct actor {
 
 struct rule {
     sl_node_id from, to;       /* 0: any. */
-    enum sl_message_type type; /* SL_M_NONE: any. */
+    enum sl_message_type type; /* SL_MESSAGE_NONE: any. */
     bool lose;                 /* Else it is kept. */
 };
 
@@ -86,7 +87,7 @@ struct stage {
     bool barred[STAGE_NODES + 1][STAGE_NODES + 1];
     int64_t now_us; /* The time outside. */
     int client_ppm; /* How much faster the clocks of clients run who ask from now on. */
-    struct sl_members first; /* The list of the first start. */
+    struct sl_membership first; /* The list of the first start. */
     struct sl_node_limits limits;
     uint64_t drawn; /* Numbers that were "random". */
     struct parcel *bag;
@@ -192,7 +193,7 @@ const struct sl_message *newest(const struct stage *s, sl_node_id from, sl_node_
                                 enum sl_message_type type);
 
 /* A message as `from` would send it now, but for what it is about; and giving it to `to`.
- * probe() also takes the vote that is the answer out of the bag: type SL_M_NONE, if there
+ * probe() also takes the vote that is the answer out of the bag: type SL_MESSAGE_NONE, if there
  * is none. */
 struct sl_message forged(const struct stage *s, sl_node_id from, sl_node_id to,
                          enum sl_message_type type);
@@ -207,9 +208,9 @@ sl_fence voter_has(struct stage *s, sl_node_id at);
 
 /* Of "k", if no key is named; with a lease of 1000 ms, if none is. What can follow at once
  * has followed. */
-uint64_t stage_ask(struct stage *s, sl_node_id at, struct sl_ask ask);
+uint64_t stage_ask(struct stage *s, sl_node_id at, struct sl_node_request ask);
 #define REQUEST(kind, at, ...) \
-    stage_ask(s, at, (struct sl_ask){.type = SL_ASK_##kind, __VA_ARGS__})
+    stage_ask(s, at, (struct sl_node_request){.type = SL_NODE_##kind, __VA_ARGS__})
 #define ASK(at, ...) REQUEST(ACQUIRE, at, __VA_ARGS__)
 
 /* A thief that waits for so long and never enters early; and one that does. */
@@ -219,7 +220,7 @@ uint64_t stage_ask(struct stage *s, sl_node_id at, struct sl_ask ask);
 
 void withdraw(struct stage *s, uint64_t request);
 bool answered(const struct stage *s, uint64_t request);
-const struct sl_answer *answer_to(struct stage *s, uint64_t request);
+const struct sl_node_answer *answer_to(struct stage *s, uint64_t request);
 /* Time passes until it is answered; it is an error if that takes a minute. */
 int outcome(struct stage *s, uint64_t request);
 /* It is answered in time, and so: */
@@ -257,10 +258,10 @@ void one_list(const struct stage *s);
 /* --- Events ------------------------------------------------------------------- */
 
 /* Of one type, about one fence (0: any), seen at one node (0: any). */
-uint32_t events(const struct stage *s, sl_node_id at, enum sl_event_type type,
+uint32_t events(const struct stage *s, sl_node_id at, enum sl_node_event_type type,
                 sl_fence fence);
-const struct sl_event *last_event(const struct stage *s, sl_node_id at,
-                                  enum sl_event_type type);
+const struct sl_node_event *last_event(const struct stage *s, sl_node_id at,
+                                       enum sl_node_event_type type);
 void forget_events(struct stage *s);
 
 #endif /* SLUICE_TEST_LEASE_STAGE_H */

@@ -19,26 +19,26 @@ say(struct office_stage *s, const char *format, ...)
     assert_true(strlen(s->said) < sizeof s->said - 1);
 }
 
-static void say_order(struct office_stage *s, const struct sl_office_order *x)
+static void say_order(struct office_stage *s, const struct sl_election_order *x)
 {
     switch (x->type) {
-        case SL_OO_LOOK: say(s, "look\n"); break;
-        case SL_OO_CLAIM:
+        case SL_ELECTION_ORDER_READ_TERM: say(s, "look\n"); break;
+        case SL_ELECTION_ORDER_CLAIM:
             say(s, "claim after %" PRIu64, x->term);
             if (x->beat != 0) say(s, " beat %" PRIu64, x->beat);
             say(s, "\n");
             break;
-        case SL_OO_RENEW: say(s, "renew %" PRIu64 "\n", x->term); break;
-        case SL_OO_DOUBT:
+        case SL_ELECTION_ORDER_RENEW: say(s, "renew %" PRIu64 "\n", x->term); break;
+        case SL_ELECTION_ORDER_DOUBT:
             say(s, "doubt %s of %" PRIu64 "\n", sights[x->sight], x->term);
             break;
-        case SL_OO_LEAD:
+        case SL_ELECTION_ORDER_LEAD:
             say(s, "lead %" PRIu64 " after %" PRIu64 " of %u, fences to %d, quiet %d\n",
                 x->term, x->before.term, x->before.node, (int)x->before.fence_limit,
                 (int)x->quiet_ms);
             break;
-        case SL_OO_STOP: say(s, "stop %" PRIu64 "\n", x->term); break;
-        case SL_OO_KEEPER:
+        case SL_ELECTION_ORDER_STOP: say(s, "stop %" PRIu64 "\n", x->term); break;
+        case SL_ELECTION_ORDER_KEEPER:
             if (x->node == 0) say(s, "keeper none of %" PRIu64 "\n", x->term);
             else say(s, "keeper %u of %" PRIu64 "\n", x->node, x->term);
             break;
@@ -47,112 +47,112 @@ static void say_order(struct office_stage *s, const struct sl_office_order *x)
 
 void office_settle(struct office_stage *s)
 {
-    struct sl_office_order x;
-    sl_office_check(s->office);
-    while (sl_office_next(s->office, &x)) {
-        if (x.type == SL_OO_LOOK) s->look_ms = s->now;
-        if (x.type == SL_OO_CLAIM) s->claim_ms = s->now;
-        if (x.type == SL_OO_RENEW) s->renew_ms = s->now;
+    struct sl_election_order x;
+    sl_election_check(s->office);
+    while (sl_election_next(s->office, &x)) {
+        if (x.type == SL_ELECTION_ORDER_READ_TERM) s->look_ms = s->now;
+        if (x.type == SL_ELECTION_ORDER_CLAIM) s->claim_ms = s->now;
+        if (x.type == SL_ELECTION_ORDER_RENEW) s->renew_ms = s->now;
         say_order(s, &x);
     }
-    sl_office_check(s->office);
+    sl_election_check(s->office);
 }
 
 void office_passes(struct office_stage *s, sl_ms ms)
 {
     sl_ms end = s->now + ms;
     for (;;) {
-        sl_ms due = sl_office_due(s->office);
+        sl_ms due = sl_election_due(s->office);
         s->now = due > end ? end : due > s->now ? due : s->now;
-        sl_office_tick(s->office, s->now);
+        sl_election_tick(s->office, s->now);
         office_settle(s);
-        assert_true(sl_office_due(s->office) > s->now);
+        assert_true(sl_election_due(s->office) > s->now);
         if (due >= end) return;
     }
 }
 
-struct sl_office_view office_view(const struct office_stage *s)
+struct sl_election_view office_view(const struct office_stage *s)
 {
-    struct sl_office_view v;
-    sl_office_look(s->office, &v);
+    struct sl_election_view v;
+    sl_election_view(s->office, &v);
     return v;
 }
 
 /* --- The engine ------------------------------------------------------------------- */
 
-struct sl_reign office_reign(uint32_t node, uint64_t term, uint64_t beat)
+struct sl_storage_term office_reign(uint32_t node, uint64_t term, uint64_t beat)
 {
-    return (struct sl_reign){.term = term,
-                             .node = node,
-                             .beat = beat,
-                             .fence_limit = 1000,
-                             .longest_ms = 5000};
+    return (struct sl_storage_term){.term = term,
+                                    .node = node,
+                                    .beat = beat,
+                                    .fence_limit = 1000,
+                                    .longest_ms = 5000};
 }
 
-void office_looked(struct office_stage *s, int status, struct sl_reign r)
+void office_looked(struct office_stage *s, int status, struct sl_storage_term r)
 {
-    struct sl_done d = {.status = status, .term = r.term, .reign = r};
-    sl_office_looked(s->office, s->now, s->look_ms, &d);
+    struct sl_storage_result d = {.status = status, .term = r.term, .reign = r};
+    sl_election_term_read(s->office, s->now, s->look_ms, &d);
     office_settle(s);
 }
 
-void office_claimed(struct office_stage *s, int status, struct sl_reign r)
+void office_claimed(struct office_stage *s, int status, struct sl_storage_term r)
 {
-    struct sl_done d = {.status = status, .term = r.term, .reign = r};
+    struct sl_storage_result d = {.status = status, .term = r.term, .reign = r};
     if (status == SLUICE_OK) d.term++, d.reign.term = 0;
-    sl_office_claimed(s->office, s->now, s->claim_ms, &d);
+    sl_election_claimed(s->office, s->now, s->claim_ms, &d);
     office_settle(s);
 }
 
-void office_renewed(struct office_stage *s, int status, struct sl_reign r)
+void office_renewed(struct office_stage *s, int status, struct sl_storage_term r)
 {
-    struct sl_done d = {.status = status, .term = r.term, .reign = r};
-    sl_office_renewed(s->office, s->now, s->renew_ms, &d);
+    struct sl_storage_result d = {.status = status, .term = r.term, .reign = r};
+    sl_election_renewed(s->office, s->now, s->renew_ms, &d);
     office_settle(s);
 }
 
-void office_told(struct office_stage *s, struct sl_reign r)
+void office_told(struct office_stage *s, struct sl_storage_term r)
 {
-    sl_office_told(s->office, s->now, &r);
+    sl_election_term_changed(s->office, s->now, &r);
     office_settle(s);
 }
 
 /* --- The other nodes ----------------------------------------------------------------- */
 
-void office_sees(struct office_stage *s, uint32_t node, enum sl_sight sight)
+void office_sees(struct office_stage *s, uint32_t node, enum sl_peer_state sight)
 {
-    sl_office_sees(s->office, s->now, node, sight);
+    sl_election_peer_changed(s->office, s->now, node, sight);
     office_settle(s);
 }
 
 void office_hears(struct office_stage *s, uint32_t from, uint64_t term,
-                  enum sl_sight sight)
+                  enum sl_peer_state sight)
 {
-    sl_office_hears(s->office, s->now, from, term, sight);
+    sl_election_peer_doubts(s->office, s->now, from, term, sight);
     office_settle(s);
 }
 
 void office_needs(struct office_stage *s)
 {
-    sl_office_needs(s->office, s->now);
+    sl_election_read_soon(s->office, s->now);
     office_settle(s);
 }
 
 void office_refused(struct office_stage *s, uint64_t term)
 {
-    sl_office_refused(s->office, s->now, term);
+    sl_election_refused(s->office, s->now, term);
     office_settle(s);
 }
 
 void office_hurries(struct office_stage *s)
 {
-    sl_office_hurries(s->office, s->now);
+    sl_election_hurries(s->office, s->now);
     office_settle(s);
 }
 
 void office_members(struct office_stage *s, const uint32_t *ids, size_t n)
 {
-    sl_office_members(s->office, s->now, ids, n);
+    sl_election_members(s->office, s->now, ids, n);
     office_settle(s);
 }
 
@@ -166,12 +166,12 @@ bool office_said(const struct office_stage *s, const char *part)
 struct office_stage *office_stage_new(uint32_t self, uint32_t nodes)
 {
     struct office_stage *s = calloc(1, sizeof *s);
-    uint32_t ids[SL_OFFICE_NODES_MAX];
+    uint32_t ids[SL_ELECTION_NODES_MAX];
     for (uint32_t i = 0; i < nodes; i++) ids[i] = i + 1;
-    s->settings = sl_office_settings_default;
+    s->settings = sl_election_settings_default;
     s->settings.self = self;
     s->now = 10000;
-    s->office = sl_office_new(&s->settings, s->now);
+    s->office = sl_election_new(&s->settings, s->now);
     assert_non_null(s->office);
     office_members(s, ids, nodes);
     office_passes(s, 0);
@@ -180,6 +180,6 @@ struct office_stage *office_stage_new(uint32_t self, uint32_t nodes)
 
 void office_stage_end(struct office_stage *s)
 {
-    sl_office_free(s->office);
+    sl_election_free(s->office);
     free(s);
 }

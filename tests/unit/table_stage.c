@@ -29,18 +29,18 @@ void say(struct stage *s, const char *format, ...)
 static const char *word_of(enum sl_effect_type type)
 {
     switch (type) {
-        case SL_NOTHING: return "nothing";
-        case SL_THIEF_WAITS: return "waits for";
-        case SL_GRANTED: return "granted";
-        case SL_TIMED_OUT: return "timed out";
-        case SL_EXPIRED: return "expired";
-        case SL_ENDED: return "ended";
-        case SL_REFUSED: return "refused";
-        case SL_SEEN: return "sees";
-        case SL_ASKED: return "asked";
-        case SL_WITHDRAWN: return "withdrawn";
-        case SL_STOLEN: return "stolen";
-        case SL_SESSION_OVER: return "over";
+        case SL_EFFECT_NOTHING: return "nothing";
+        case SL_EFFECT_THIEF_WAITS: return "waits for";
+        case SL_EFFECT_GRANTED: return "granted";
+        case SL_EFFECT_TIMED_OUT: return "timed out";
+        case SL_EFFECT_EXPIRED: return "expired";
+        case SL_EFFECT_ENDED: return "ended";
+        case SL_EFFECT_REFUSED: return "refused";
+        case SL_EFFECT_SEEN: return "sees";
+        case SL_EFFECT_ASKED: return "asked";
+        case SL_EFFECT_WITHDRAWN: return "withdrawn";
+        case SL_EFFECT_STOLEN: return "stolen";
+        case SL_EFFECT_SESSION_OVER: return "over";
     }
     return "?";
 }
@@ -51,7 +51,7 @@ void tell_word(struct stage *s, const struct sl_effect *e)
         word_of(e->type), (int)e->key.n, e->key.at);
 }
 
-void tell_release(struct stage *s, char who, int answer, const struct sl_past *past)
+void tell_release(struct stage *s, char who, int answer, const struct sl_ended *past)
 {
     (void)past;
     say(s, "%c releases %d\n", who, answer);
@@ -61,12 +61,12 @@ void tell_release(struct stage *s, char who, int answer, const struct sl_past *p
 
 struct stage *stage_open(uint32_t waiters_max, sl_ms grain_ms)
 {
-    const struct sl_limits limits = {.keys_max = 1000,
-                                     .waiters_max = waiters_max,
-                                     .key_bytes_max = 100,
-                                     .value_bytes_max = 100,
-                                     .drains_max = 2,
-                                     .grain_ms = grain_ms};
+    const struct sl_table_limits limits = {.keys_max = 1000,
+                                           .waiters_max = waiters_max,
+                                           .key_bytes_max = 100,
+                                           .value_bytes_max = 100,
+                                           .drains_max = 2,
+                                           .grain_ms = grain_ms};
     struct stage *s = calloc(1, sizeof *s);
     s->table = sl_table_new(&limits, (struct sl_hash_key){42, 0});
     s->now.wall_us = 1000;
@@ -96,8 +96,9 @@ void settle(struct stage *s)
 {
     struct sl_effect e;
     while (sl_table_next(s->table, s->now, &e)) {
-        if (e.type == SL_GRANTED) s->last[e.session - s->session] = e.grant.fence;
-        if (e.type != SL_NOTHING) s->tell(s, &e);
+        if (e.type == SL_EFFECT_GRANTED)
+            s->last[e.session - s->session] = e.grant.fence;
+        if (e.type != SL_EFFECT_NOTHING) s->tell(s, &e);
     }
     sl_table_check(s->table);
 }
@@ -134,7 +135,7 @@ void ask(struct stage *s, char who, struct sl_want w)
 
 void release_only(struct stage *s, char who, sl_fence fence)
 {
-    struct sl_past past;
+    struct sl_ended past;
     int answer = sl_table_release(s->table, s->now, &s->session[who - 'a'], bytes("k"),
                                   fence, &past);
     s->tell_release(s, who, answer, &past);

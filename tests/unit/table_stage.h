@@ -16,7 +16,7 @@
 
 #include "test.h"
 
-#include "core/table.h"
+#include "locks/table.h"
 
 enum { SESSIONS = 8 };
 
@@ -25,12 +25,12 @@ struct stage {
     struct sl_session session[SESSIONS]; /* "a", "b", ... with the ids 1, 2, ... */
     struct sl_now now;
     sl_fence last[SESSIONS]; /* The last fence that each was told. */
-    /* Says an effect, unless it is SL_NOTHING; if not set, tell_word(). */
+    /* Says an effect, unless it is SL_EFFECT_NOTHING; if not set, tell_word(). */
     void (*tell)(struct stage *s, const struct sl_effect *e);
     /* Says what became of a release: 1, and what was held, or 0; if not set,
      * tell_release(). */
     void (*tell_release)(struct stage *s, char who, int answer,
-                         const struct sl_past *past);
+                         const struct sl_ended *past);
     bool says_time; /* pass() says what time it is. */
     bool judges;    /* Who asks was judged before, and is answered what was judged. */
     char said[4096];
@@ -71,7 +71,7 @@ void say(struct stage *s, const char *format, ...)
 
 /* Who ("-": nobody), a word, and the key. */
 void tell_word(struct stage *s, const struct sl_effect *e);
-void tell_release(struct stage *s, char who, int answer, const struct sl_past *past);
+void tell_release(struct stage *s, char who, int answer, const struct sl_ended *past);
 
 /* What was said since the last time is this. */
 #define SAID(text)                          \

@@ -11,7 +11,7 @@
 
 #include "test.h"
 
-#include "core/table.h"
+#include "locks/table.h"
 
 enum { PRIORITIES_MAX = 1000, ROUNDS = 20000 };
 
@@ -210,9 +210,9 @@ static void settle(struct round *r)
 {
     struct sl_effect e;
     while (sl_table_next(r->table, r->now, &e)) {
-        if (e.type == SL_ASKED) r->asked++;
-        if (e.type == SL_WITHDRAWN) r->withdrawn++;
-        if (e.type == SL_GRANTED && r->grants++ == 0)
+        if (e.type == SL_EFFECT_ASKED) r->asked++;
+        if (e.type == SL_EFFECT_WITHDRAWN) r->withdrawn++;
+        if (e.type == SL_EFFECT_GRANTED && r->grants++ == 0)
             r->first = (int32_t)(e.session - r->session);
     }
 }
@@ -233,13 +233,13 @@ static struct sl_want want_of(int32_t priority)
 /* The thief of priority p is session p. */
 static void play(struct round *r, const int32_t *order)
 {
-    const struct sl_limits limits = {.keys_max = 10,
-                                     .waiters_max = 2 * THIEVES,
-                                     .key_bytes_max = 10,
-                                     .value_bytes_max = 10,
-                                     .drains_max = 1};
+    const struct sl_table_limits limits = {.keys_max = 10,
+                                           .waiters_max = 2 * THIEVES,
+                                           .key_bytes_max = 10,
+                                           .value_bytes_max = 10,
+                                           .drains_max = 1};
     struct sl_grant g;
-    struct sl_past past;
+    struct sl_ended past;
     *r = (struct round){.table = sl_table_new(&limits, (struct sl_hash_key){42, 0}),
                         .now = {0, 1000}};
     for (uint32_t i = 0; i <= THIEVES; i++) sl_session_begin(&r->session[i], i + 1, 1);

@@ -27,7 +27,8 @@ static bool somebody_announced(void *segment)
 {
     const struct sl_segment *seg = segment;
     for (uint32_t r = 0; r < seg->record_count; r++)
-        if (sl_record_pend(seg->records[r].state.lo) == SL_PEND_ACQUIRE) return true;
+        if (sl_canal_record_pend(seg->records[r].state.lo) == SL_PEND_ACQUIRE)
+            return true;
     return false;
 }
 

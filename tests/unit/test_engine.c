@@ -1,4 +1,4 @@
-/* test_engine.c - what every engine promises (engine/engine.h). The tests know an engine
+/* test_engine.c - what every engine promises (storage/storage.h). The tests know an engine
  * only by its kind: a second one is a line in `kinds`. */
 #include <errno.h>
 #include <poll.h>
@@ -25,8 +25,8 @@ static bool is_next(const struct stage *s, uint64_t revision, uint64_t before)
 static void an_engine_begins_empty(void **state)
 {
     struct stage *s = *state;
-    struct sl_engine_stats stats;
-    sl_engine_stats(s->engine, &stats);
+    struct sl_storage_stats stats;
+    sl_storage_stats(s->engine, &stats);
     assert_int_equal(stats.term, 0);
     assert_int_equal(stats.revision, 0);
     assert_int_equal(stats.keys, 0);
@@ -49,15 +49,15 @@ static void each_claim_is_the_next_term_also_after_a_restart(void **state)
     assert_int_equal(claim(s), 2);
     stage_reopen(s);
     assert_int_equal(claim(s), 3);
-    struct sl_engine_stats stats;
-    sl_engine_stats(s->engine, &stats);
+    struct sl_storage_stats stats;
+    sl_storage_stats(s->engine, &stats);
     assert_int_equal(stats.term, 3);
 }
 
 static void a_commit_of_an_old_term_is_told_the_current_one(void **state)
 {
     struct stage *s = *state;
-    struct sl_done got;
+    struct sl_storage_result got;
     uint64_t old = claim(s), now = claim(s);
     assert_int_equal(put(s, old, 1, "r", "t", "k", "v", &got), SLUICE_ESTALE);
     assert_int_equal(got.term, now);
@@ -74,7 +74,7 @@ static void a_commit_of_an_old_term_is_told_the_current_one(void **state)
 static void what_is_committed_is_read_also_after_a_restart(void **state)
 {
     struct stage *s = *state;
-    struct sl_done got;
+    struct sl_storage_result got;
     uint64_t term = claim(s);
     assert_int_equal(put(s, term, 1, NULL, "t", "k", "first", &got), SLUICE_OK);
     assert_true(is_next(s, got.revision, 0));
@@ -97,14 +97,14 @@ static void what_is_committed_is_read_also_after_a_restart(void **state)
 static void a_commit_writes_all_it_has_in_order(void **state)
 {
     struct stage *s = *state;
-    struct sl_write w[] = {{text("t"), text("a"), text("1")},
-                           {text("t"), text("b"), text("2")},
-                           {text("u"), text("a"), text("3")},
-                           {text("t"), text("a"), text("4")},
-                           {text("t"), text("b"), {NULL, 0}}};
-    struct sl_engine_op op = {
-        .type = SL_OP_COMMIT, .term = claim(s), .writes = w, .write_count = 5};
-    struct sl_done got;
+    struct sl_storage_write w[] = {{text("t"), text("a"), text("1")},
+                                   {text("t"), text("b"), text("2")},
+                                   {text("u"), text("a"), text("3")},
+                                   {text("t"), text("a"), text("4")},
+                                   {text("t"), text("b"), {NULL, 0}}};
+    struct sl_storage_op op = {
+        .type = SL_STORAGE_COMMIT, .term = claim(s), .writes = w, .write_count = 5};
+    struct sl_storage_result got;
     assert_int_equal(do_op(s, &op, &got), SLUICE_OK);
     assert_true(is_next(s, got.revision, 0));
     assert_string_equal(value_of(s, "t", "a"), "4");
@@ -115,16 +115,16 @@ static void a_commit_writes_all_it_has_in_order(void **state)
 static void without_writes_nothing_changes(void **state)
 {
     struct stage *s = *state;
-    struct sl_done got, before;
-    struct sl_engine_stats stats;
+    struct sl_storage_result got, before;
+    struct sl_storage_stats stats;
     uint64_t term = claim(s);
     put(s, term, 1, NULL, "t", "k", "v", &before);
-    struct sl_engine_op op = {
-        .type = SL_OP_COMMIT, .term = term, .id = 2, .request = text("r")};
+    struct sl_storage_op op = {
+        .type = SL_STORAGE_COMMIT, .term = term, .id = 2, .request = text("r")};
     assert_int_equal(do_op(s, &op, &got), SLUICE_OK);
     assert_int_equal(got.revision, before.revision);
     assert_int_equal(outcome(s, "r"), 0);
-    sl_engine_stats(s->engine, &stats);
+    sl_storage_stats(s->engine, &stats);
     assert_int_equal(stats.revision, before.revision);
     assert_int_equal(stats.commits, 1);
 }
@@ -134,8 +134,8 @@ static void without_writes_nothing_changes(void **state)
 static void a_request_is_committed_once(void **state)
 {
     struct stage *s = *state;
-    struct sl_done once, other, got;
-    struct sl_engine_stats stats;
+    struct sl_storage_result once, other, got;
+    struct sl_storage_stats stats;
     uint64_t term = claim(s);
     assert_int_equal(put(s, term, 1, "r", "t", "k", "once", &once), SLUICE_OK);
     assert_int_equal(put(s, term, 2, NULL, "t", "k", "other", &other), SLUICE_OK);
@@ -144,7 +144,7 @@ static void a_request_is_committed_once(void **state)
     assert_string_equal(value_of(s, "t", "k"), "other");
     assert_int_equal(outcome(s, "r"), once.revision);
     assert_int_equal(outcome(s, "s"), 0);
-    sl_engine_stats(s->engine, &stats);
+    sl_storage_stats(s->engine, &stats);
     assert_int_equal(stats.duplicates, 1);
     assert_int_equal(stats.revision, other.revision);
 }
@@ -153,7 +153,7 @@ static void a_request_is_committed_once(void **state)
 static void a_request_is_known_in_later_terms_and_after_a_restart(void **state)
 {
     struct stage *s = *state;
-    struct sl_done once, got;
+    struct sl_storage_result once, got;
     uint64_t term = claim(s);
     assert_int_equal(put(s, term, 1, "r", "t", "k", "once", &once), SLUICE_OK);
     stage_reopen(s);
@@ -208,7 +208,7 @@ static void a_barred_transaction_that_only_read_is_refused_too(void **state)
 static void what_was_committed_before_the_bar_is_committed(void **state)
 {
     struct stage *s = *state;
-    struct sl_done once, got;
+    struct sl_storage_result once, got;
     uint64_t term = claim(s);
     assert_int_equal(put(s, term, 5, "r", "t", "k", "v", &once), SLUICE_OK);
     assert_int_equal(bar(s, term, 5), SLUICE_OK);
@@ -243,14 +243,14 @@ static void names_are_bytes_and_do_not_meet(void **state)
     uint64_t term = claim(s);
     for (size_t i = 0; i < n; i++) {
         char value[2] = {(char)('A' + i), '\0'};
-        struct sl_write w = {names[i][0], names[i][1], {value, 1}};
-        struct sl_engine_op op = {
-            .type = SL_OP_COMMIT, .term = term, .writes = &w, .write_count = 1};
+        struct sl_storage_write w = {names[i][0], names[i][1], {value, 1}};
+        struct sl_storage_op op = {
+            .type = SL_STORAGE_COMMIT, .term = term, .writes = &w, .write_count = 1};
         assert_int_equal(do_op(s, &op, NULL), SLUICE_OK);
     }
     for (size_t i = 0; i < n; i++) {
         struct asked a = {
-            .op = {.type = SL_OP_READ, .table = names[i][0], .key = names[i][1]}};
+            .op = {.type = SL_STORAGE_READ, .table = names[i][0], .key = names[i][1]}};
         submit(s, &a);
         await(s, &a);
         assert_int_equal(a.got.value.n, 1);
@@ -269,7 +269,8 @@ static void a_scan_has_one_table_in_the_order_of_its_keys(void **state)
     put(s, term, 1, NULL, "mi", "d\x01", "no", NULL);
     put(s, term, 1, NULL, "midd", "le", "no", NULL);
     put(s, term, 1, NULL, "mie", "a", "no", NULL);
-    struct asked a = {.op = {.type = SL_OP_SCAN, .table = text("mid"), .rows_max = 6}};
+    struct asked a = {
+        .op = {.type = SL_STORAGE_SCAN, .table = text("mid"), .rows_max = 6}};
     submit(s, &a);
     await(s, &a);
     assert_int_equal(a.got.status, SLUICE_OK);
@@ -298,25 +299,25 @@ static void a_scan_has_one_table_in_the_order_of_its_keys(void **state)
 static void the_longest_names_fit_and_no_longer_ones(void **state)
 {
     struct stage *s = *state;
-    char name[SL_ENGINE_REQUEST_BYTES_MAX + 2];
+    char name[SL_STORAGE_REQUEST_BYTES_MAX + 2];
     uint64_t term = claim(s);
     memset(name, 'n', sizeof name);
-    name[SL_ENGINE_NAME_BYTES_MAX - 1] = '\0';
+    name[SL_STORAGE_NAME_BYTES_MAX - 1] = '\0';
     assert_int_equal(put(s, term, 1, NULL, "t", name, "v", NULL), SLUICE_OK);
     assert_int_equal(put(s, term, 1, NULL, name, "k", "w", NULL), SLUICE_OK);
     assert_string_equal(value_of(s, "t", name), "v");
     assert_string_equal(value_of(s, name, "k"), "w");
     assert_int_equal(put(s, term, 1, NULL, "tt", name, "v", NULL), SLUICE_ETOOBIG);
     assert_int_equal(put(s, term, 1, NULL, name, "kk", "v", NULL), SLUICE_ETOOBIG);
-    struct sl_engine_op op = {
-        .type = SL_OP_READ, .table = text("tt"), .key = text(name)};
+    struct sl_storage_op op = {
+        .type = SL_STORAGE_READ, .table = text("tt"), .key = text(name)};
     assert_int_equal(do_op(s, &op, NULL), SLUICE_ETOOBIG);
     memset(name, 'r', sizeof name);
-    name[SL_ENGINE_REQUEST_BYTES_MAX] = '\0';
+    name[SL_STORAGE_REQUEST_BYTES_MAX] = '\0';
     assert_int_equal(put(s, term, 1, name, "t", "k", "v", NULL), SLUICE_OK);
     assert_int_not_equal(outcome(s, name), 0);
-    name[SL_ENGINE_REQUEST_BYTES_MAX] = 'r';
-    name[SL_ENGINE_REQUEST_BYTES_MAX + 1] = '\0';
+    name[SL_STORAGE_REQUEST_BYTES_MAX] = 'r';
+    name[SL_STORAGE_REQUEST_BYTES_MAX + 1] = '\0';
     assert_int_equal(put(s, term, 1, name, "t", "k", "v", NULL), SLUICE_ETOOBIG);
 }
 
@@ -336,18 +337,21 @@ static void a_value_may_be_large(void **state)
 
 enum { CROWD = 32 };
 
-static void fill(struct asked *a, struct sl_write *w, uint64_t term, uint64_t id,
-                 const char *key, const char *value)
+static void fill(struct asked *a, struct sl_storage_write *w, uint64_t term,
+                 uint64_t id, const char *key, const char *value)
 {
-    *w = (struct sl_write){text("t"), text(key), text(value)};
-    a->op = (struct sl_engine_op){
-        .type = SL_OP_COMMIT, .term = term, .id = id, .writes = w, .write_count = 1};
+    *w = (struct sl_storage_write){text("t"), text(key), text(value)};
+    a->op = (struct sl_storage_op){.type = SL_STORAGE_COMMIT,
+                                   .term = term,
+                                   .id = id,
+                                   .writes = w,
+                                   .write_count = 1};
 }
 
 static int syncs_of_a_crowd(struct stage *s, uint64_t term)
 {
     struct asked first, crowd[CROWD];
-    struct sl_write w[CROWD + 1];
+    struct sl_storage_write w[CROWD + 1];
     char keys[CROWD][8];
     fill(&first, &w[CROWD], term, 1, "first", "v");
     hold_disk(s, &first);
@@ -387,7 +391,7 @@ static void nothing_is_answered_before_its_sync(void **state)
 {
     struct stage *s = *state;
     struct asked a;
-    struct sl_write w;
+    struct sl_storage_write w;
     uint64_t term = claim(s);
     fill(&a, &w, term, 1, "k", "v");
     hold_disk(s, &a);
@@ -406,19 +410,19 @@ static void in_a_group_the_order_is_that_of_submission(void **state)
     struct stage *s = *state;
     uint64_t term = claim(s);
     struct asked first, bar_it, write, same, look, next, late;
-    struct sl_write w[4];
+    struct sl_storage_write w[4];
     fill(&first, &w[0], term, 1, "first", "v");
     hold_disk(s, &first);
-    bar_it = (struct asked){.op = {.type = SL_OP_BAR, .term = term, .id = 7}};
+    bar_it = (struct asked){.op = {.type = SL_STORAGE_BAR, .term = term, .id = 7}};
     submit(s, &bar_it);
     fill(&write, &w[1], term, 7, "k", "barred");
     submit(s, &write);
     fill(&same, &w[2], term, 8, "k", "good");
     same.op.request = text("r");
     submit(s, &same);
-    look = (struct asked){.op = {.type = SL_OP_OUTCOME, .request = text("r")}};
+    look = (struct asked){.op = {.type = SL_STORAGE_OUTCOME, .request = text("r")}};
     submit(s, &look);
-    next = (struct asked){.op = {.type = SL_OP_CLAIM, .term = term}};
+    next = (struct asked){.op = {.type = SL_STORAGE_CLAIM, .term = term}};
     submit(s, &next);
     fill(&late, &w[3], term, 9, "k", "late");
     submit(s, &late);
@@ -444,8 +448,8 @@ static void work_is_done_in_pieces_and_what_is_left_is_told(void **state)
     struct stage *s = *state;
     uint64_t term = claim(s);
     struct asked first, a[3];
-    struct sl_write w[4];
-    struct pollfd p = {sl_engine_fd(s->engine), POLLIN, 0};
+    struct sl_storage_write w[4];
+    struct pollfd p = {sl_storage_fd(s->engine), POLLIN, 0};
     fill(&first, &w[3], term, 1, "first", "v");
     hold_disk(s, &first);
     for (int i = 0; i < 3; i++) {
@@ -454,7 +458,7 @@ static void work_is_done_in_pieces_and_what_is_left_is_told(void **state)
     }
     release_disk();
     assert_int_equal(poll(&p, 1, 60000), 1);
-    sl_engine_work(s->engine, 1);
+    sl_storage_work(s->engine, 1);
     assert_true(first.done);
     assert_false(a[0].done);
     /* Those of one group come together. */
@@ -462,12 +466,12 @@ static void work_is_done_in_pieces_and_what_is_left_is_told(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(poll(&p, 1, 0), 1);
         assert_false(a[i].done);
-        assert_int_equal(sl_engine_work(s->engine, 1), i < 2);
+        assert_int_equal(sl_storage_work(s->engine, 1), i < 2);
         assert_true(a[i].done);
         forget(&a[i]);
     }
     assert_int_equal(poll(&p, 1, 0), 0);
-    assert_false(sl_engine_work(s->engine, 1));
+    assert_false(sl_storage_work(s->engine, 1));
     forget(&first);
 }
 
@@ -480,7 +484,7 @@ static void in_a_group_each_stands_or_falls_alone(void **state)
     struct stage *s = *state;
     uint64_t term = claim(s);
     struct asked first, a[5];
-    struct sl_write w[6];
+    struct sl_storage_write w[6];
     char *large = malloc(SMALL);
     memset(large, 'x', SMALL - 1);
     large[SMALL - 1] = '\0';
@@ -554,8 +558,8 @@ static void a_full_store_reads_deletes_and_goes_on(void **state)
         assert_int_equal(put(s, term, 1, NULL, "t", "k", value, NULL), SLUICE_OK);
         if (round == 2) stage_reopen(s);
     }
-    struct sl_engine_stats stats;
-    sl_engine_stats(s->engine, &stats);
+    struct sl_storage_stats stats;
+    sl_storage_stats(s->engine, &stats);
     assert_int_equal(stats.keys, 1);
     assert_true(stats.bytes_used < SMALL / 4);
 }
@@ -589,7 +593,7 @@ static void requests_that_are_not_old_are_kept(void **state)
 {
     struct stage *s = *state;
     char request[16];
-    struct sl_done got[300];
+    struct sl_storage_result got[300];
     uint64_t term = claim(s);
     for (int i = 0; i < 300; i++) {
         snprintf(request, sizeof request, "r%d", i);
@@ -615,7 +619,7 @@ static void what_the_disk_refuses_was_not_done_and_the_rest_goes_on(void **state
                  {ENOSPC, SLUICE_ENOSPC, false}};
     struct stage *s = *state;
     uint64_t term = claim(s);
-    struct sl_done got;
+    struct sl_storage_result got;
     assert_int_equal(put(s, term, 1, NULL, "t", "k", "old", NULL), SLUICE_OK);
     for (size_t i = 0; i < 3; i++) {
         atomic_int *fault = cases[i].sync ? &disk.sync_error : &disk.write_error;
@@ -640,7 +644,7 @@ static void what_was_submitted_is_done_before_the_end(void **state)
 {
     struct stage *s = *state;
     struct asked a[CROWD], look;
-    struct sl_write w[CROWD];
+    struct sl_storage_write w[CROWD];
     char keys[CROWD][8];
     uint64_t term = claim(s);
     for (int i = 0; i < CROWD; i++) {
@@ -649,7 +653,7 @@ static void what_was_submitted_is_done_before_the_end(void **state)
         submit(s, &a[i]);
     }
     look = (struct asked){
-        .op = {.type = SL_OP_SCAN, .table = text("t"), .rows_max = 99}};
+        .op = {.type = SL_STORAGE_SCAN, .table = text("t"), .rows_max = 99}};
     submit(s, &look);
     stage_reopen(s);
     assert_true(look.done);
@@ -684,7 +688,7 @@ static unsigned pick(struct model *m, unsigned below)
 
 struct step {
     struct asked asked;
-    struct sl_write write[2];
+    struct sl_storage_write write[2];
     char key[2][8], value[2][8], request[16];
     int status;
     uint64_t term, revision;
@@ -693,7 +697,7 @@ struct step {
 static void commit_by_model(struct model *m, struct step *t, const int *key,
                             const int *value, int request, unsigned id)
 {
-    const struct sl_engine_op *op = &t->asked.op;
+    const struct sl_storage_op *op = &t->asked.op;
     if (request >= 0 && m->request[request] != 0) {
         t->revision = m->request[request];
     } else if (op->term != m->term || m->term == 0) {
@@ -713,8 +717,8 @@ static void choose_commit(struct model *m, struct step *t)
 {
     int key[2], value[2], request = pick(m, 2) ? (int)pick(m, REQUESTS) : -1;
     unsigned id = pick(m, IDS);
-    struct sl_engine_op *op = &t->asked.op;
-    op->type = SL_OP_COMMIT;
+    struct sl_storage_op *op = &t->asked.op;
+    op->type = SL_STORAGE_COMMIT;
     op->term = m->term - (pick(m, 8) == 0 && m->term > 0);
     op->id = id;
     op->writes = t->write;
@@ -724,8 +728,8 @@ static void choose_commit(struct model *m, struct step *t)
         value[i] = (int)pick(m, 100);
         snprintf(t->key[i], sizeof t->key[i], "k%d", key[i]);
         snprintf(t->value[i], sizeof t->value[i], "%d", value[i]);
-        t->write[i] = (struct sl_write){text("t"), text(t->key[i]),
-                                        text(value[i] != 0 ? t->value[i] : NULL)};
+        t->write[i] = (struct sl_storage_write){
+            text("t"), text(t->key[i]), text(value[i] != 0 ? t->value[i] : NULL)};
     }
     if (request >= 0) {
         snprintf(t->request, sizeof t->request, "r%d", request);
@@ -737,23 +741,23 @@ static void choose_commit(struct model *m, struct step *t)
 static void choose(struct model *m, struct step *t)
 {
     memset(t, 0, sizeof *t);
-    struct sl_engine_op *op = &t->asked.op;
+    struct sl_storage_op *op = &t->asked.op;
     unsigned what = pick(m, 40);
     if (what == 0) {
-        op->type = SL_OP_CLAIM;
+        op->type = SL_STORAGE_CLAIM;
         op->term = m->term;
         t->term = ++m->term;
         memset(m->barred, 0, sizeof m->barred);
     } else if (what < 4) {
         unsigned id = pick(m, IDS);
-        op->type = SL_OP_BAR;
+        op->type = SL_STORAGE_BAR;
         op->term = m->term;
         op->id = id;
         if (m->term == 0) t->status = SLUICE_ESTALE;
         else m->barred[id] = true;
     } else if (what < 10) {
         int request = (int)pick(m, REQUESTS);
-        op->type = SL_OP_OUTCOME;
+        op->type = SL_STORAGE_OUTCOME;
         snprintf(t->request, sizeof t->request, "r%d", request);
         op->request = text(t->request);
         t->revision = m->request[request];
@@ -775,9 +779,10 @@ static void compare(struct stage *s, const struct model *m)
 static void compare_revisions(const struct stage *s, struct model *m,
                               const struct step *t)
 {
-    const struct sl_engine_op *op = &t->asked.op;
+    const struct sl_storage_op *op = &t->asked.op;
     uint64_t got = t->asked.got.revision;
-    bool reads = op->type == SL_OP_OUTCOME ? t->revision == 0 : op->write_count == 0;
+    bool reads = op->type == SL_STORAGE_OUTCOME ? t->revision == 0
+                                                : op->write_count == 0;
     if (s->kind->members == 0) assert_int_equal(got, t->revision);
     if (s->kind->members == 0 || (reads && t->status == SLUICE_OK)) return;
     if (m->real[t->revision] == 0) m->real[t->revision] = got;

@@ -7,9 +7,9 @@
 
 #include "test.h"
 
-#include "engine/etcd_client.h"
 #include "engine_stage.h"
 #include "relay_stage.h"
+#include "storage/etcd/client.h"
 
 #define ANSWER_MS \
     20000 /* Through the relay: connections end when it loses something. */
@@ -23,7 +23,7 @@ static struct stage stage, second;
 static int begin(void **state)
 {
     stage_begin(&stage, &etcd_kind);
-    sl_engine_close(stage.engine);
+    sl_storage_close(stage.engine);
     stage.etcd.members = relay_begin(members.is[0].port);
     stage.etcd.answer_ms = ANSWER_MS;
     stage_open(&stage);
@@ -38,7 +38,7 @@ static int end(void **state)
 {
     (void)state;
     relay_lose(RELAY_PASS, "", 0);
-    sl_engine_close(second.engine);
+    sl_storage_close(second.engine);
     stage_end(&stage);
     relay_end();
     return 0;
@@ -55,19 +55,19 @@ static sl_ms now_ms(void)
 static void run_for(struct stage *s, sl_ms ms)
 {
     sl_ms until = now_ms() + ms, now;
-    struct pollfd p = {sl_engine_fd(s->engine), POLLIN, 0};
+    struct pollfd p = {sl_storage_fd(s->engine), POLLIN, 0};
     while ((now = now_ms()) < until) {
         poll(&p, 1, (int)(until - now));
-        sl_engine_work(s->engine, SIZE_MAX);
+        sl_storage_work(s->engine, SIZE_MAX);
     }
 }
 
 static void run_until_lost(struct stage *s, int count)
 {
-    struct pollfd p = {sl_engine_fd(s->engine), POLLIN, 0};
+    struct pollfd p = {sl_storage_fd(s->engine), POLLIN, 0};
     while (relay_lost() < count) {
         poll(&p, 1, 10);
-        sl_engine_work(s->engine, SIZE_MAX);
+        sl_storage_work(s->engine, SIZE_MAX);
     }
 }
 
@@ -117,8 +117,8 @@ static uint64_t count_of(const struct stage *s, const char *part)
 
 static uint64_t groups(const struct stage *s)
 {
-    struct sl_engine_stats stats;
-    sl_engine_stats(s->engine, &stats);
+    struct sl_storage_stats stats;
+    sl_storage_stats(s->engine, &stats);
     return stats.groups;
 }
 
@@ -139,7 +139,7 @@ enum { CROWD = 40, WRITES = 400 };
 
 struct crowd {
     struct asked asked[CROWD];
-    struct sl_write writes[CROWD][WRITES];
+    struct sl_storage_write writes[CROWD][WRITES];
     char names[CROWD][WRITES][24];
     int n;
 };
@@ -151,10 +151,10 @@ static struct asked *add(struct crowd *c, uint64_t term, uint64_t id,
     struct asked *a = &c->asked[c->n];
     for (int i = 0; i < writes; i++) {
         snprintf(c->names[c->n][i], sizeof c->names[c->n][i], "%d.%d", c->n, i);
-        c->writes[c->n][i] = (struct sl_write){text("t"), text(c->names[c->n][i]),
-                                               text(value)};
+        c->writes[c->n][i] = (struct sl_storage_write){
+            text("t"), text(c->names[c->n][i]), text(value)};
     }
-    *a = (struct asked){.op = {.type = SL_OP_COMMIT,
+    *a = (struct asked){.op = {.type = SL_STORAGE_COMMIT,
                                .term = term,
                                .id = id,
                                .request = text(request),
@@ -207,7 +207,7 @@ static void those_that_wait_together_are_one_transaction(void **state)
 static void in_a_group_each_stands_or_falls_alone(void **state)
 {
     struct stage *s = *state;
-    struct sl_done known;
+    struct sl_storage_result known;
     uint64_t term = claim(s);
     assert_int_equal(bar(s, term, 7), SLUICE_OK);
     assert_int_equal(put(s, term, 1, "known", "t", "k", "v", &known), SLUICE_OK);
@@ -218,7 +218,7 @@ static void in_a_group_each_stands_or_falls_alone(void **state)
     add(&crowd, term, 3, NULL, 3, "4");
     add(&crowd, term, 7, NULL, 0, NULL);
     add(&crowd, term, 4, NULL, 0, NULL);
-    struct asked bar_it = {.op = {.type = SL_OP_BAR, .term = term, .id = 9}};
+    struct asked bar_it = {.op = {.type = SL_STORAGE_BAR, .term = term, .id = 9}};
     submit_crowd(s, &crowd);
     submit(s, &bar_it);
     await_crowd(s, &crowd);
@@ -309,12 +309,12 @@ static void a_commit_whose_answer_is_lost_is_done_once(void **state)
     for (int w = 0; w < 3; w++)
         for (int r = 0; r < 2; r++) {
             char key[32], request[32];
-            struct sl_engine_stats stats, before;
-            sl_engine_stats(s->engine, &before);
+            struct sl_storage_stats stats, before;
+            sl_storage_stats(s->engine, &before);
             snprintf(key, sizeof key, "k%d%d", w, r);
             snprintf(request, sizeof request, "r%d", w);
             relay_lose(ways[w], "request_put", 1);
-            struct sl_done got;
+            struct sl_storage_result got;
             assert_int_equal(put(s, term, 1, requests[r] != NULL ? request : NULL, "t",
                                  key, "v", &got),
                              SLUICE_OK);
@@ -323,7 +323,7 @@ static void a_commit_whose_answer_is_lost_is_done_once(void **state)
             assert_int_equal(writes_of(s, key), 1);
             if (requests[r] != NULL)
                 assert_int_equal(outcome(s, request), got.revision);
-            sl_engine_stats(s->engine, &stats);
+            sl_storage_stats(s->engine, &stats);
             assert_int_equal(stats.commits, before.commits + 1);
             assert_int_equal(stats.duplicates, before.duplicates);
         }
@@ -426,7 +426,7 @@ static void while_it_is_not_known_an_outcome_waits(void **state)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
-    struct asked look = {.op = {.type = SL_OP_OUTCOME, .request = text("r")}};
+    struct asked look = {.op = {.type = SL_STORAGE_OUTCOME, .request = text("r")}};
     assert_int_equal(put(s, term, 1, NULL, "t", "k", "v", NULL), SLUICE_OK);
     add(&crowd, term, 1, "r", 1, "v");
     relay_lose(RELAY_LOSE_REQUEST, "request_put", 3);
@@ -491,34 +491,37 @@ static void by_chance_what_is_lost_is_done_once(void **state)
 
 /* --- Claims and renewals ----------------------------------------------------------- */
 
-static struct sl_reign look(struct stage *s)
+static struct sl_storage_term look(struct stage *s)
 {
-    struct sl_done got;
-    assert_int_equal(do_op(s, &(struct sl_engine_op){.type = SL_OP_LOOK}, &got),
-                     SLUICE_OK);
+    struct sl_storage_result got;
+    assert_int_equal(
+        do_op(s, &(struct sl_storage_op){.type = SL_STORAGE_READ_TERM}, &got),
+        SLUICE_OK);
     return got.reign;
 }
 
 static int claim_as(struct stage *s, uint64_t term, uint64_t beat, uint32_t node,
-                    struct sl_done *got)
+                    struct sl_storage_result *got)
 {
-    struct sl_engine_op op = {
-        .type = SL_OP_CLAIM, .term = term, .beat = beat, .node = node};
+    struct sl_storage_op op = {
+        .type = SL_STORAGE_CLAIM, .term = term, .beat = beat, .node = node};
     return do_op(s, &op, got);
 }
 
 static int renew(struct stage *s, uint64_t term, sl_fence limit, sl_ms longest,
-                 struct sl_done *got)
+                 struct sl_storage_result *got)
 {
-    struct sl_engine_op op = {
-        .type = SL_OP_RENEW, .term = term, .fence_limit = limit, .longest_ms = longest};
+    struct sl_storage_op op = {.type = SL_STORAGE_RENEW,
+                               .term = term,
+                               .fence_limit = limit,
+                               .longest_ms = longest};
     return do_op(s, &op, got);
 }
 
 static void a_claim_is_one_nodes_and_what_it_kept_goes_on(void **state)
 {
     struct stage *s = *state;
-    struct sl_done got;
+    struct sl_storage_result got;
     assert_int_equal(look(s).term, 0);
     assert_int_equal(claim_as(s, 0, 0, 3, &got), SLUICE_OK);
     assert_int_equal(got.term, 1);
@@ -527,7 +530,7 @@ static void a_claim_is_one_nodes_and_what_it_kept_goes_on(void **state)
     assert_int_equal(got.reign.node, 3);
     assert_int_equal(renew(s, 1, 1000, 5000, &got), SLUICE_OK);
     assert_int_equal(got.reign.fence_limit, 1000);
-    struct sl_reign seen = look(&second);
+    struct sl_storage_term seen = look(&second);
     assert_int_equal(seen.term, 1);
     assert_int_equal(seen.node, 3);
     assert_int_equal(seen.longest_ms, 5000);
@@ -554,7 +557,7 @@ static void a_claim_is_one_nodes_and_what_it_kept_goes_on(void **state)
 static void a_claim_whose_answer_is_lost_is_known_by_its_own_sign(void **state)
 {
     struct stage *s = *state;
-    struct sl_done got;
+    struct sl_storage_result got;
     uint64_t term = claim(s);
     for (int w = 0; w < 3; w++) {
         relay_lose(ways[w], "request_delete_range", 1);
@@ -564,7 +567,7 @@ static void a_claim_whose_answer_is_lost_is_known_by_its_own_sign(void **state)
         assert_int_equal(look(s).term, term);
     }
     /* The same node, in the name of another engine: not this claim. */
-    struct asked a = {.op = {.type = SL_OP_CLAIM, .term = term, .node = 5}};
+    struct asked a = {.op = {.type = SL_STORAGE_CLAIM, .term = term, .node = 5}};
     relay_lose(RELAY_LATE, "request_delete_range", 1);
     submit(s, &a);
     run_until_lost(s, 1);
@@ -603,22 +606,23 @@ static void another_format_is_refused_with_words(void **state)
     snprintf(json, sizeof json, "{\"key\":\"%s\",\"value\":\"Mg==\"}", base64);
     free(etcd_ask(&members, 0, "/v3/kv/put", json, NULL));
     assert_int_equal(claim_as(s, 0, 0, 1, NULL), SLUICE_EIO);
-    assert_non_null(strstr(sl_engine_trouble(s->engine), "format 2"));
-    assert_int_equal(do_op(&second, &(struct sl_engine_op){.type = SL_OP_LOOK}, NULL),
-                     SLUICE_EIO);
-    assert_non_null(strstr(sl_engine_trouble(second.engine), "format 2"));
+    assert_non_null(strstr(sl_storage_trouble(s->engine), "format 2"));
+    assert_int_equal(
+        do_op(&second, &(struct sl_storage_op){.type = SL_STORAGE_READ_TERM}, NULL),
+        SLUICE_EIO);
+    assert_non_null(strstr(sl_storage_trouble(second.engine), "format 2"));
     snprintf(json, sizeof json, "{\"key\":\"%s\"}", base64);
     free(etcd_ask(&members, 0, "/v3/kv/deleterange", json, NULL));
     assert_int_equal(claim_as(s, 0, 0, 1, NULL), SLUICE_OK);
-    assert_string_equal(sl_engine_trouble(s->engine), "");
+    assert_string_equal(sl_storage_trouble(s->engine), "");
 }
 
 /* --- Watching ------------------------------------------------------------------------ */
 
-static struct sl_reign told;
+static struct sl_storage_term told;
 static int told_count;
 
-static void on_told(void *owner, const struct sl_reign *reign)
+static void on_told(void *owner, const struct sl_storage_term *reign)
 {
     (void)owner;
     told = *reign;
@@ -638,7 +642,7 @@ static void who_watches_is_told(void **state)
 {
     struct stage *s = *state;
     told_count = 0;
-    sl_engine_watch(s->engine, on_told, NULL);
+    sl_storage_watch(s->engine, on_told, NULL);
     await_told(s, 0, 0);
     uint64_t term = claim(&second);
     await_told(s, term, 0);
@@ -659,10 +663,10 @@ static void who_watches_is_told(void **state)
 
 static void compact(struct stage *s)
 {
-    struct sl_engine_stats stats;
+    struct sl_storage_stats stats;
     char json[100];
     look(s);
-    sl_engine_stats(s->engine, &stats);
+    sl_storage_stats(s->engine, &stats);
     snprintf(json, sizeof json, "{\"revision\":\"%llu\",\"physical\":true}",
              (unsigned long long)stats.revision);
     free(etcd_ask(&members, 0, "/v3/kv/compaction", json, NULL));
@@ -672,7 +676,7 @@ static void a_watch_goes_on_after_etcd_was_gone_and_compacted(void **state)
 {
     struct stage *s = *state;
     told_count = 0;
-    sl_engine_watch(s->engine, on_told, NULL);
+    sl_storage_watch(s->engine, on_told, NULL);
     uint64_t term = claim(&second);
     await_told(s, term, 0);
     relay_lose(RELAY_LOSE_REQUEST, "", -1);
@@ -694,7 +698,7 @@ static void a_watch_goes_on_after_etcd_was_gone_and_compacted(void **state)
 static void compaction_loses_no_request(void **state)
 {
     struct stage *s = *state;
-    struct sl_done once, got;
+    struct sl_storage_result once, got;
     uint64_t term = claim(s);
     assert_int_equal(put(s, term, 1, "r", "t", "k", "v", &once), SLUICE_OK);
     assert_int_equal(put(s, term, 1, NULL, "t", "k", "w", NULL), SLUICE_OK);
@@ -763,7 +767,8 @@ static void a_scan_comes_in_pages(void **state)
         forget(&crowd.asked[i]);
     }
     crowd.n = 0;
-    struct asked a = {.op = {.type = SL_OP_SCAN, .table = text("t"), .rows_max = ROWS}};
+    struct asked a = {
+        .op = {.type = SL_STORAGE_SCAN, .table = text("t"), .rows_max = ROWS}};
     submit(s, &a);
     await(s, &a);
     assert_int_equal(a.got.status, SLUICE_OK);
@@ -771,7 +776,7 @@ static void a_scan_comes_in_pages(void **state)
     for (int i = 1; i < ROWS; i++)
         assert_true(strcmp(a.got.rows[i - 1].key.at, a.got.rows[i].key.at) < 0);
     forget(&a);
-    struct sl_engine_op op = a.op;
+    struct sl_storage_op op = a.op;
     op.rows_max = ROWS - 1;
     assert_int_equal(do_op(s, &op, NULL), SLUICE_ETOOBIG);
     op.rows_max = ROWS;
@@ -797,7 +802,7 @@ static void in_a_hurry_what_is_not_known_is_said_to_be_so(void **state)
     run_for(s, 100);
     assert_false(crowd.asked[0].done);
     sl_ms before = now_ms();
-    sl_engine_hurry(s->engine);
+    sl_storage_hurry(s->engine);
     await_crowd(s, &crowd);
     assert_in_range(now_ms() - before, 1000, 10000);
     assert_int_equal(crowd.asked[0].got.status, SLUICE_ECLOSED);
@@ -815,10 +820,11 @@ static void an_end_does_not_wait_for_a_silent_etcd(void **state)
     stage_reopen(s);
     assert_int_equal(put(s, term, 1, NULL, "t", "k", "v", NULL), SLUICE_OK);
     struct asked read = {
-        .op = {.type = SL_OP_READ, .table = text("t"), .key = text("k")}};
-    struct asked renewal = {.op = {.type = SL_OP_RENEW, .term = term}};
-    struct asked scan = {.op = {.type = SL_OP_SCAN, .table = text("t"), .rows_max = 9}};
-    struct asked next = {.op = {.type = SL_OP_CLAIM, .term = term}};
+        .op = {.type = SL_STORAGE_READ, .table = text("t"), .key = text("k")}};
+    struct asked renewal = {.op = {.type = SL_STORAGE_RENEW, .term = term}};
+    struct asked scan = {
+        .op = {.type = SL_STORAGE_SCAN, .table = text("t"), .rows_max = 9}};
+    struct asked next = {.op = {.type = SL_STORAGE_CLAIM, .term = term}};
     relay_lose(RELAY_SILENT, "", -1);
     add(&crowd, term, 1, "r", 1, "v");
     submit_crowd(s, &crowd);
@@ -850,7 +856,7 @@ static void an_end_does_not_wait_for_a_silent_etcd(void **state)
 static int begin_three(void **state)
 {
     stage_begin(&stage, &etcd_three_kind);
-    sl_engine_close(stage.engine);
+    sl_storage_close(stage.engine);
     stage.etcd.answer_ms = ANSWER_MS_THREE;
     stage_open(&stage);
     *state = &stage;
@@ -898,11 +904,11 @@ static void while_all_are_gone_errors_say_so_and_then_all_goes_on(void **state)
     uint64_t term = claim(s);
     assert_int_equal(put(s, term, 1, "r", "t", "k", "v", NULL), SLUICE_OK);
     for (int i = 0; i < 3; i++) etcd_kill(&members, i);
-    struct sl_engine_op read = {
-        .type = SL_OP_READ, .table = text("t"), .key = text("k")};
-    struct sl_engine_op op = {.type = SL_OP_LOOK};
+    struct sl_storage_op read = {
+        .type = SL_STORAGE_READ, .table = text("t"), .key = text("k")};
+    struct sl_storage_op op = {.type = SL_STORAGE_READ_TERM};
     assert_int_equal(do_op(s, &read, NULL), SLUICE_EIO);
-    assert_non_null(strstr(sl_engine_trouble(s->engine), "etcd"));
+    assert_non_null(strstr(sl_storage_trouble(s->engine), "etcd"));
     assert_int_equal(do_op(s, &op, NULL), SLUICE_EIO);
     assert_int_equal(renew(s, term, 1, 1, NULL), SLUICE_EIO);
     assert_int_equal(claim_as(s, term, 0, 1, NULL), SLUICE_EIO);
@@ -918,7 +924,7 @@ static void while_all_are_gone_errors_say_so_and_then_all_goes_on(void **state)
     assert_int_equal(outcome(s, "lost"), 0);
     assert_int_equal(put(s, term, 1, "s", "t", "k", "w", NULL), SLUICE_OK);
     assert_string_equal(value_of(s, "t", "k"), "w");
-    assert_string_equal(sl_engine_trouble(s->engine), "");
+    assert_string_equal(sl_storage_trouble(s->engine), "");
 }
 
 /* All stop in the middle: what is not known is known when they are back. */
@@ -977,7 +983,7 @@ static void a_full_etcd_is_told_from_other_troubles(void **state)
         }
         crowd.n = 0;
     }
-    assert_non_null(strstr(sl_engine_trouble(s.engine), "space"));
+    assert_non_null(strstr(sl_storage_trouble(s.engine), "space"));
     assert_string_equal(value_of(&s, "t", "0.0"), value);
     stage_reopen(&s); /* Without a lease, too. */
     assert_int_equal(put(&s, term, 1, "r", "t", "k", "v", NULL), SLUICE_ENOSPC);
@@ -1010,22 +1016,22 @@ static void a_wrong_password_is_told(void **state)
         const char *user, *password;
     } wrong[] = {{"root", "wrong"}, {"", ""}, {"nobody", "secret"}};
     for (size_t i = 0; i < 3; i++) {
-        sl_engine_close(s.engine);
+        sl_storage_close(s.engine);
         s.etcd.user = wrong[i].user;
         s.etcd.password = wrong[i].password;
         stage_open(&s);
-        struct sl_engine_op op = {.type = SL_OP_LOOK};
+        struct sl_storage_op op = {.type = SL_STORAGE_READ_TERM};
         assert_int_equal(do_op(&s, &op, NULL), SLUICE_EIO);
-        assert_string_not_equal(sl_engine_trouble(s.engine), "");
+        assert_string_not_equal(sl_storage_trouble(s.engine), "");
         assert_int_equal(claim_as(&s, 0, 0, 1, NULL), SLUICE_EIO);
         assert_int_equal(put(&s, 1, 1, "r", "t", "k", "v", NULL), SLUICE_EIO);
     }
-    sl_engine_close(s.engine);
+    sl_storage_close(s.engine);
     s.etcd.user = "root";
     s.etcd.password = "secret";
     stage_open(&s);
     assert_int_equal(put(&s, claim(&s), 1, "r", "t", "k", "v", NULL), SLUICE_OK);
-    assert_string_equal(sl_engine_trouble(s.engine), "");
+    assert_string_equal(sl_storage_trouble(s.engine), "");
     stage_end(&s);
     etcd_end(&members);
 }

@@ -7,9 +7,9 @@
 
 #include "test.h"
 
-#include "engine/etcd_client.h"
 #include "engine_stage.h"
 #include "failing_memory.h"
+#include "storage/etcd/client.h"
 
 static bool in_engine; /* Everybody else has memory. */
 
@@ -17,15 +17,15 @@ static bool in_engine; /* Everybody else has memory. */
 
 enum { OPS = 9 };
 
-static struct sl_engine_op ops[OPS];
-static struct sl_done got[OPS];
+static struct sl_storage_op ops[OPS];
+static struct sl_storage_result got[OPS];
 static char value[16];
 
-static void on_done(struct sl_engine_op *op)
+static void on_done(struct sl_storage_op *op)
 {
     size_t i = (size_t)(op - ops);
     got[i] = op->result;
-    if (op->type == SL_OP_READ && op->result.found) {
+    if (op->type == SL_STORAGE_READ && op->result.found) {
         assert_true(op->result.value.n < sizeof value);
         memcpy(value, op->result.value.at, op->result.value.n);
         value[op->result.value.n] = '\0';
@@ -36,19 +36,19 @@ static void on_done(struct sl_engine_op *op)
 static void work(struct stage *s)
 {
     in_engine = true;
-    sl_engine_work(s->engine, SIZE_MAX);
+    sl_storage_work(s->engine, SIZE_MAX);
     in_engine = false;
 }
 
 /* All at once, and each is answered. */
 static void do_all(struct stage *s, int n)
 {
-    struct pollfd p = {sl_engine_fd(s->engine), POLLIN, 0};
+    struct pollfd p = {sl_storage_fd(s->engine), POLLIN, 0};
     for (int i = 0; i < n; i++) {
         ops[i].done = on_done;
         ops[i].owner = s;
         in_engine = true;
-        sl_engine_submit(s->engine, &ops[i]);
+        sl_storage_submit(s->engine, &ops[i]);
         in_engine = false;
     }
     for (int i = 0; i < n; i++)
@@ -66,35 +66,39 @@ static bool was_not_done(int status)
 /* A claim; then everything else: a group in which one is barred, reads, a renewal. */
 static void live(struct stage *s, uint64_t *term)
 {
-    struct sl_write w[] = {{text("t"), text("a"), text("1")},
-                           {text("t"), text("b"), text("2")},
-                           {text("t"), text("c"), text("3")}};
-    ops[0] = (struct sl_engine_op){.type = SL_OP_CLAIM, .term = *term, .node = 1};
+    struct sl_storage_write w[] = {{text("t"), text("a"), text("1")},
+                                   {text("t"), text("b"), text("2")},
+                                   {text("t"), text("c"), text("3")}};
+    ops[0] = (struct sl_storage_op){.type = SL_STORAGE_CLAIM, .term = *term, .node = 1};
     do_all(s, 1);
     if (got[0].status == SLUICE_OK) assert_int_equal(got[0].term, ++*term);
     else assert_true(was_not_done(got[0].status));
     if (*term == 0) return;
-    ops[0] = (struct sl_engine_op){.type = SL_OP_BAR, .term = *term, .id = 7};
+    ops[0] = (struct sl_storage_op){.type = SL_STORAGE_BAR, .term = *term, .id = 7};
     do_all(s, 1);
     bool barred = got[0].status == SLUICE_OK;
     assert_true(barred || was_not_done(got[0].status));
-    struct sl_engine_op commit = {
-        .type = SL_OP_COMMIT, .term = *term, .id = 1, .writes = w, .write_count = 1};
+    struct sl_storage_op commit = {.type = SL_STORAGE_COMMIT,
+                                   .term = *term,
+                                   .id = 1,
+                                   .writes = w,
+                                   .write_count = 1};
     for (int i = 0; i < 3; i++) {
         ops[i] = commit;
         ops[i].writes = &w[i];
     }
     ops[1].request = text("r");
     ops[2].id = 7;
-    ops[3] = (struct sl_engine_op){
-        .type = SL_OP_READ, .table = text("kept"), .key = text("k")};
-    ops[4] = (struct sl_engine_op){
-        .type = SL_OP_SCAN, .table = text("kept"), .rows_max = 10};
-    ops[5] = (struct sl_engine_op){.type = SL_OP_LOOK};
-    ops[6] = (struct sl_engine_op){.type = SL_OP_OUTCOME, .request = text("kept")};
-    ops[7] = (struct sl_engine_op){
-        .type = SL_OP_RENEW, .term = *term, .fence_limit = 5};
-    ops[8] = (struct sl_engine_op){.type = SL_OP_COMMIT, .term = *term, .id = 9};
+    ops[3] = (struct sl_storage_op){
+        .type = SL_STORAGE_READ, .table = text("kept"), .key = text("k")};
+    ops[4] = (struct sl_storage_op){
+        .type = SL_STORAGE_SCAN, .table = text("kept"), .rows_max = 10};
+    ops[5] = (struct sl_storage_op){.type = SL_STORAGE_READ_TERM};
+    ops[6] = (struct sl_storage_op){.type = SL_STORAGE_OUTCOME,
+                                    .request = text("kept")};
+    ops[7] = (struct sl_storage_op){
+        .type = SL_STORAGE_RENEW, .term = *term, .fence_limit = 5};
+    ops[8] = (struct sl_storage_op){.type = SL_STORAGE_COMMIT, .term = *term, .id = 9};
     do_all(s, 9);
     for (int i = 0; i < 9; i++)
         if (i != 2 || !barred)
@@ -193,7 +197,7 @@ static void an_engine_that_cannot_be_opened_says_why(void **state)
     struct stage *s = *state;
     for (long at = 0;; at++) {
         char why[300] = "";
-        sl_engine_close(s->engine);
+        sl_storage_close(s->engine);
         memory_fails_after(at);
         in_engine = true;
         s->engine = etcd_kind.open(s, why, sizeof why);

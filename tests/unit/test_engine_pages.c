@@ -10,7 +10,7 @@
 
 #include "engine_stage.h"
 
-#include "engine/store.h"
+#include "storage/lmdb/store.h"
 
 #define SEED 20261116u
 #define TRIALS 1500
@@ -121,12 +121,12 @@ static size_t database(const struct file *f, const char *name)
 static void damaged(const struct stage *s, const struct file *f, size_t at,
                     const void *bytes, size_t n, const char *words)
 {
-    char why[SL_ENGINE_WHY_BYTES];
+    char why[SL_STORAGE_WHY_BYTES];
     assert_int_equal(pwrite(f->fd, bytes, n, (off_t)at), n);
     assert_int_equal(sl_store_check_pages(s->folder, why, sizeof why),
                      SLUICE_ETRUNCATED);
     if (strstr(why, words) == NULL) fail_msg("it says: %s", why);
-    assert_int_equal(sl_engine_try_lmdb(s->folder, 60000, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why),
                      SLUICE_ETRUNCATED);
     assert_non_null(strstr(why, "is damaged; restore a copy"));
     assert_int_equal(pwrite(f->fd, f->bytes + at, n, (off_t)at), n);
@@ -235,11 +235,11 @@ static void a_store_is_checked_in_a_child_process(void **state)
 {
     struct stage *s = *state;
     struct file f = open_file(s);
-    char why[SL_ENGINE_WHY_BYTES];
-    assert_int_equal(sl_engine_try_lmdb(s->folder, 60000, why, sizeof why), SLUICE_OK);
-    assert_int_equal(sl_engine_try_lmdb("/nonexistent", 60000, why, sizeof why),
+    char why[SL_STORAGE_WHY_BYTES];
+    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why), SLUICE_OK);
+    assert_int_equal(sl_storage_try_lmdb("/nonexistent", 60000, why, sizeof why),
                      SLUICE_ENOENT);
-    assert_int_equal(sl_engine_try_lmdb(s->folder, -1, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->folder, -1, why, sizeof why),
                      SLUICE_ETRUNCATED);
     assert_non_null(strstr(why, "could not be checked in time"));
     /* The value of a record that is in use has another byte. */
@@ -247,17 +247,17 @@ static void a_store_is_checked_in_a_child_process(void **state)
     size_t value = node + 8 + short_at(&f, node + 6) + 16;
     assert_int_equal(f.bytes[value], 'l');
     assert_int_equal(pwrite(f.fd, "L", 1, (off_t)value), 1);
-    assert_int_equal(sl_engine_try_lmdb(s->folder, 60000, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why),
                      SLUICE_ETRUNCATED);
     assert_non_null(strstr(why, "its sum is wrong"));
     assert_int_equal(ftruncate(f.fd, (off_t)(f.n / 2)), 0);
-    assert_int_equal(sl_engine_try_lmdb(s->folder, 60000, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why),
                      SLUICE_ETRUNCATED);
     assert_int_equal(ftruncate(f.fd, 0), 0);
-    assert_int_equal(sl_engine_try_lmdb(s->folder, 60000, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why),
                      SLUICE_ETRUNCATED);
     assert_int_equal(pwrite(f.fd, "hello\n", 6, 0), 6);
-    assert_int_equal(sl_engine_try_lmdb(s->folder, 60000, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why),
                      SLUICE_EFOREIGN);
     assert_int_equal(pwrite(f.fd, f.bytes, f.n, 0), f.n);
     close_file(&f);
@@ -276,7 +276,7 @@ static void random_damage_never_crashes_the_check(void **state)
     struct file f = open_file(s);
     uint64_t seed = SEED;
     int found = 0;
-    char why[SL_ENGINE_WHY_BYTES], bytes[8];
+    char why[SL_STORAGE_WHY_BYTES], bytes[8];
     for (int i = 0; i < TRIALS; i++) {
         size_t at = i % 3 == 0 ? drawn(&seed) % f.n
                                : drawn(&seed) % (f.n / f.page) * f.page +

@@ -12,7 +12,7 @@
 
 #include "engine_stage.h"
 
-#include "engine/store.h"
+#include "storage/lmdb/store.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define OWN_MEMORY 0 /* The sanitizer has its own. */
@@ -48,7 +48,7 @@ static const char *path_of(const struct stage *s, const char *name)
 static void refused(struct stage *s, const char *words)
 {
     char why[400] = "";
-    assert_null(sl_engine_open_lmdb(&s->settings, why, sizeof why));
+    assert_null(sl_storage_open_lmdb(&s->settings, why, sizeof why));
     if (strstr(why, words) == NULL) fail_msg("it says: %s", why);
 }
 
@@ -65,7 +65,7 @@ static void write_file(struct stage *s, const void *bytes, size_t n)
 
 static void close_and_remove(struct stage *s)
 {
-    sl_engine_close(s->engine);
+    sl_storage_close(s->engine);
     s->engine = NULL;
     unlink(path_of(s, SL_STORE_FILE));
     unlink(path_of(s, SL_STORE_FILE "-lock"));
@@ -228,7 +228,7 @@ static void a_short_file_of_which_nothing_is_missing_is_opened(void **state)
 static void there_must_be_a_folder_and_enough_room(void **state)
 {
     struct stage *s = *state;
-    struct sl_engine_settings before = s->settings;
+    struct sl_storage_settings before = s->settings;
     stage_close(s);
     s->settings.folder = "/tmp/sluice-test.none/such";
     refused(s, "there is no folder");
@@ -274,9 +274,10 @@ static void a_changed_value_is_noticed_when_it_is_read(void **state)
     }
     assert_int_equal(pwrite(fd, all, (size_t)st.st_size, 0), st.st_size);
     stage_open(s);
-    struct sl_engine_op op = {.type = SL_OP_READ, .table = text("t"), .key = text("k")};
+    struct sl_storage_op op = {
+        .type = SL_STORAGE_READ, .table = text("t"), .key = text("k")};
     assert_int_equal(do_op(s, &op, NULL), SLUICE_EIO);
-    op.type = SL_OP_SCAN;
+    op.type = SL_STORAGE_SCAN;
     op.key = (struct sl_bytes){NULL, 0};
     op.rows_max = 10;
     assert_int_equal(do_op(s, &op, NULL), SLUICE_EIO);
@@ -388,7 +389,7 @@ static void a_check_finds_each_broken_invariant(void **state)
 static void a_failed_end_of_a_commit_is_looked_at_again(void **state)
 {
     struct stage *s = *state;
-    struct sl_done got;
+    struct sl_storage_result got;
     uint64_t term = claim(s);
     assert_int_equal(put(s, term, 1, NULL, "t", "a", "v", NULL), SLUICE_OK);
     /* Neither the new nor the old was written: it is not there, and is done again. */
@@ -399,8 +400,8 @@ static void a_failed_end_of_a_commit_is_looked_at_again(void **state)
     disk.first_plan = "pf";
     assert_int_equal(put(s, term, 1, NULL, "t", "c", "v", &got), SLUICE_OK);
     assert_int_equal(got.revision, 3);
-    struct sl_engine_stats stats;
-    sl_engine_stats(s->engine, &stats);
+    struct sl_storage_stats stats;
+    sl_storage_stats(s->engine, &stats);
     assert_int_equal(stats.revision, 3);
     assert_int_equal(stats.commits, 3);
     assert_int_equal(put(s, term, 1, NULL, "t", "d", "v", &got), SLUICE_OK);
@@ -417,7 +418,7 @@ static void a_commit_that_was_not_done_is_never_told_as_done(void **state)
     static const char *const plans[] = {"ffpf", "ffpp",   "fopf",   "popf", "popp",
                                         "pfpf", "ppfppf", "ffpfpf", "pfff"};
     struct stage *s = *state;
-    struct sl_done got;
+    struct sl_storage_result got;
     uint64_t term = claim(s), revision = 0;
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         disk.first_plan = plans[i];
@@ -451,14 +452,15 @@ static void while_it_is_not_known_nobody_is_answered(void **state)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
-    struct sl_write w = {text("t"), text("k"), text("v")};
+    struct sl_storage_write w = {text("t"), text("k"), text("v")};
     struct asked a = {
-        .op = {.type = SL_OP_COMMIT, .term = term, .writes = &w, .write_count = 1}};
+        .op = {
+            .type = SL_STORAGE_COMMIT, .term = term, .writes = &w, .write_count = 1}};
     disk.first_error = EIO;
     submit(s, &a);
     for (int i = 0; i < 30; i++) {
         nanosleep(&(struct timespec){0, 10000000}, NULL);
-        sl_engine_work(s->engine, SIZE_MAX);
+        sl_storage_work(s->engine, SIZE_MAX);
         assert_false(a.done);
     }
     disk.first_error = 0;
@@ -474,10 +476,11 @@ static void while_it_is_not_known_others_read(void **state)
     struct stage *s = *state;
     uint64_t term = claim(s);
     assert_int_equal(put(s, term, 1, NULL, "t", "k", "old", NULL), SLUICE_OK);
-    struct sl_write w = {text("t"), text("k"), text("new")};
+    struct sl_storage_write w = {text("t"), text("k"), text("new")};
     static struct asked a; /* The engine may have it longer than this test lasts. */
     a = (struct asked){
-        .op = {.type = SL_OP_COMMIT, .term = term, .writes = &w, .write_count = 1}};
+        .op = {
+            .type = SL_STORAGE_COMMIT, .term = term, .writes = &w, .write_count = 1}};
     disk.first_error = EIO;
     submit(s, &a);
     for (int i = 0; i < 30; i++) {
@@ -495,15 +498,15 @@ static void while_it_is_not_known_others_read(void **state)
 enum { LATE = 9 };
 
 /* Some commits that can be known only when the disk is well again, in three groups. */
-static void submit_late(struct stage *s, struct asked *a, struct sl_write *w)
+static void submit_late(struct stage *s, struct asked *a, struct sl_storage_write *w)
 {
     uint64_t term = claim(s);
     s->settings.group_max = LATE / 3;
     stage_reopen(s);
     disk.first_error = EIO;
-    *w = (struct sl_write){text("t"), text("k"), text("v")};
+    *w = (struct sl_storage_write){text("t"), text("k"), text("v")};
     for (int i = 0; i < LATE; i++) {
-        a[i] = (struct asked){.op = {.type = SL_OP_COMMIT,
+        a[i] = (struct asked){.op = {.type = SL_STORAGE_COMMIT,
                                      .term = term,
                                      .request = text("r"),
                                      .writes = w,
@@ -528,9 +531,9 @@ static void at_the_end_what_is_not_known_is_called_so(void **state)
 {
     struct stage *s = *state;
     struct asked a[LATE];
-    struct sl_write w;
+    struct sl_storage_write w;
     submit_late(s, a, &w);
-    sl_engine_close(s->engine);
+    sl_storage_close(s->engine);
     s->engine = NULL;
     end_late(s, a);
 }
@@ -539,12 +542,12 @@ static void in_a_hurry_what_is_not_known_is_called_so(void **state)
 {
     struct stage *s = *state;
     struct asked a[LATE];
-    struct sl_write w;
+    struct sl_storage_write w;
     submit_late(s, a, &w);
     nanosleep(&(struct timespec){0, 300000000}, NULL);
-    sl_engine_work(s->engine, SIZE_MAX);
+    sl_storage_work(s->engine, SIZE_MAX);
     assert_false(a[0].done);
-    sl_engine_hurry(s->engine);
+    sl_storage_hurry(s->engine);
     await(s, &a[LATE - 1]);
     end_late(s, a);
     /* And it goes on. */
@@ -703,12 +706,12 @@ static void act(struct stage *s, uint64_t term, int n)
     memset(value, 'v', sizeof value);
     snprintf(value, 16, "%d", n);
     snprintf(request, sizeof request, "r%d", n);
-    struct sl_done got;
-    struct sl_engine_op scan = {
-        .type = SL_OP_SCAN, .table = text("t"), .rows_max = 100};
-    struct sl_engine_op read = {
-        .type = SL_OP_READ, .table = text("t"), .key = text("k")};
-    struct sl_engine_op look = {.type = SL_OP_OUTCOME, .request = text(request)};
+    struct sl_storage_result got;
+    struct sl_storage_op scan = {
+        .type = SL_STORAGE_SCAN, .table = text("t"), .rows_max = 100};
+    struct sl_storage_op read = {
+        .type = SL_STORAGE_READ, .table = text("t"), .key = text("k")};
+    struct sl_storage_op look = {.type = SL_STORAGE_OUTCOME, .request = text(request)};
     int written = good_or_no_memory(put(s, term, 1, request, "t", "k", value, &got));
     good_or_no_memory(bar(s, term, 100 + (uint64_t)n));
     good_or_no_memory(do_op(s, &scan, NULL));
@@ -757,7 +760,7 @@ static void each_allocation_may_fail_while_it_is_opened(void **state)
             atomic_store(&armed, false);
             opened = s->engine != NULL;
             if (!opened) assert_string_not_equal(why, "");
-            sl_engine_close(s->engine);
+            sl_storage_close(s->engine);
             s->engine = NULL;
         }
     }

@@ -6,7 +6,7 @@
 
 #include "test.h"
 
-#include "core/glob.h"
+#include "base/glob.h"
 
 static struct sl_bytes bytes(const char *text)
 {

@@ -4,7 +4,7 @@
 
 #include "test.h"
 
-#include "server/guesses.h"
+#include "server/net/guesses.h"
 
 static struct sl_guesses *g;
 

@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "core/table_inside.h"
+#include "locks/table_internal.h"
 #include "sluice.h"
 
 enum { ITEMS = 20000 };
@@ -220,7 +220,7 @@ static void keys_that_collide_in_xxh3_do_not_collide_here(void **state)
 {
     (void)state;
     enum { KEYS = 3000, SAME_BITS = 7 };
-    const struct sl_limits limits = {
+    const struct sl_table_limits limits = {
         .keys_max = KEYS, .waiters_max = 1, .key_bytes_max = 32, .value_bytes_max = 1};
     struct sl_table *t = sl_table_new(&limits, (struct sl_hash_key){42, 0});
     struct sl_session s;

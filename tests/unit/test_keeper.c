@@ -1,5 +1,5 @@
 /* test_keeper.c - the keeper, by transcripts: who asks, what the engine is ordered, and what
- * is said. The rules are those of src/keeper/README.md, one by one.
+ * is said. The rules are those of src/tx/README.md, one by one.
  *
  * Of the catalogue of defects R1-R9 and of the tests RT1-RT10 each has its name here, as far
  * as a keeper has it: RT9 (what was committed is known after a restart) is the engine's; RT2,
@@ -17,7 +17,7 @@ static void a_candidate_claims_and_does_nothing_else(void **state) /* R6 */
     (void)state;
     struct stage *s = stage_candidate(&stage_limits, NULL);
     by_hand(s);
-    assert_true(sl_keeper_due(s->keeper) <= s->now);
+    assert_true(sl_tx_manager_due(s->keeper) <= s->now);
     BEGIN(1), GET(1, "a"), COMMIT(1), ABORT(1), OUTCOME(1, "r");
     SAID("1 NOKEEPER\n1 NOKEEPER\n1 NOKEEPER\n1 NOKEEPER\n1 NOKEEPER\n");
     pass(s, 0), pass(s, 0);
@@ -39,10 +39,10 @@ static void a_claim_that_failed_is_made_again(void **state)
     SAID("> claim\n");
     pass(s, 99);
     SAID("");
-    assert_int_equal(sl_keeper_due(s->keeper), s->now + 1);
+    assert_int_equal(sl_tx_manager_due(s->keeper), s->now + 1);
     pass(s, 1), does(s), BEGIN(1);
     SAID("> claim\n1 began 1\n");
-    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
     stage_end(s);
 }
 
@@ -53,8 +53,8 @@ static void a_claim_that_was_refused_is_the_end(void **state)
     by_hand(s);
     pass(s, 0), refuses(s, SLUICE_ESTALE), pass(s, 1000), BEGIN(1);
     SAID("> claim\n1 NOKEEPER\n");
-    assert_int_equal(stats_of(s).state, SL_STOPPED);
-    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    assert_int_equal(stats_of(s).state, SL_TX_MANAGER_STOPPED);
+    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
     stage_end(s);
 }
 
@@ -65,7 +65,7 @@ static void one_that_was_stopped_does_not_lead_any_more(void **state)
     by_hand(s);
     pass(s, 0), stop(s, 7), does(s), BEGIN(1), pass(s, 1000);
     SAID("> claim\n1 NOKEEPER\n");
-    assert_int_equal(stats_of(s).state, SL_STOPPED);
+    assert_int_equal(stats_of(s).state, SL_TX_MANAGER_STOPPED);
     stage_end(s);
 }
 
@@ -74,10 +74,10 @@ static void one_that_was_stopped_claims_no_more(void **state)
 {
     (void)state;
     struct stage *s = stage_candidate(&stage_limits, NULL);
-    struct sl_keeper_order order;
-    sl_keeper_tick(s->keeper, s->now);
-    sl_keeper_stop(s->keeper, s->now, 7);
-    assert_false(sl_keeper_next(s->keeper, &order));
+    struct sl_tx_order order;
+    sl_tx_manager_tick(s->keeper, s->now);
+    sl_tx_manager_stop(s->keeper, s->now, 7);
+    assert_false(sl_tx_manager_next(s->keeper, &order));
     stage_end(s);
 }
 
@@ -153,16 +153,16 @@ static void when_it_stops_a_commit_that_was_not_fetched_is_not_ordered(void **st
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_keeper_order order;
-    const struct sl_tx_ask commit = {.type = SL_TX_COMMIT, .session = 1};
+    struct sl_tx_order order;
+    const struct sl_tx_request commit = {.type = SL_TX_COMMIT, .session = 1};
     BEGIN_AS(1, "r"), PUT(1, "a", "x");
     UNHEARD;
-    assert_int_equal(sl_keeper_ask(s->keeper, s->now, 77, &commit), SLUICE_OK);
-    sl_keeper_stop(s->keeper, s->now, 2);
-    assert_true(sl_keeper_next(s->keeper, &order));
-    assert_int_equal(order.type, SL_KO_ANSWER);
+    assert_int_equal(sl_tx_manager_submit(s->keeper, s->now, 77, &commit), SLUICE_OK);
+    sl_tx_manager_stop(s->keeper, s->now, 2);
+    assert_true(sl_tx_manager_next(s->keeper, &order));
+    assert_int_equal(order.type, SL_TX_ORDER_ANSWER);
     assert_int_equal(order.answer->status, SLUICE_ESTALE);
-    assert_false(sl_keeper_next(s->keeper, &order));
+    assert_false(sl_tx_manager_next(s->keeper, &order));
     stage_end(s);
 }
 
@@ -182,7 +182,7 @@ static void one_whose_commit_is_stale_stops(void **state) /* R4, RT1 */
     COMMIT(1);
     SAID("1 NOKEEPER\n");
     assert_string_equal(stored_at(s->store, "t", "a"), "new");
-    assert_int_equal(stats_of(s).state, SL_STOPPED);
+    assert_int_equal(stats_of(s).state, SL_TX_MANAGER_STOPPED);
     stage_end(old);
     stage_end(new);
 }
@@ -208,7 +208,7 @@ static void modes_fit_if_what_they_allow_does_not_meet(void **state)
     (void)state;
     for (int a = 0; a < 6; a++)
         for (int b = 0; b < 6; b++)
-            assert_int_equal(sl_mode_fits((enum sl_mode)a, (enum sl_mode)b),
+            assert_int_equal(sl_tx_mode_fits((enum sl_tx_mode)a, (enum sl_tx_mode)b),
                              !meets(allows[a], allows[b]) &&
                                  !meets(allows[b], allows[a]));
 }
@@ -218,12 +218,13 @@ static void two_modes_are_the_least_that_is_both(void **state)
     (void)state;
     for (int a = 0; a < 6; a++)
         for (int b = 0; b < 6; b++) {
-            int least = SL_MODE_W;
+            int least = SL_TX_MODE_W;
             for (int m = 0; m < 6; m++)
                 if ((allows[m] & (allows[a] | allows[b])) == (allows[a] | allows[b]) &&
                     (allows[m] & allows[least]) == allows[m])
                     least = m;
-            assert_int_equal(sl_mode_both((enum sl_mode)a, (enum sl_mode)b), least);
+            assert_int_equal(sl_tx_mode_both((enum sl_tx_mode)a, (enum sl_tx_mode)b),
+                             least);
         }
 }
 
@@ -232,8 +233,8 @@ static void every_mode_has_a_name(void **state)
     (void)state;
     for (int a = 0; a < 6; a++)
         for (int b = 0; b < a; b++)
-            assert_string_not_equal(sl_mode_name((enum sl_mode)a),
-                                    sl_mode_name((enum sl_mode)b));
+            assert_string_not_equal(sl_tx_mode_name((enum sl_tx_mode)a),
+                                    sl_tx_mode_name((enum sl_tx_mode)b));
 }
 
 /* RT4: two transactions, three items, two kinds. The first has the one on the left, the
@@ -263,35 +264,36 @@ static void all_36_pairs_of_kinds_and_items(void **state)
 }
 
 /* What to ask for to have a mode of the table, with a key that is nobody else's. */
-static uint64_t take_mode(struct stage *s, uint64_t who, enum sl_mode m,
+static uint64_t take_mode(struct stage *s, uint64_t who, enum sl_tx_mode m,
                           const char *key)
 {
     switch (m) {
-        case SL_MODE_IR: return READ(who, key);
-        case SL_MODE_IW: return WRITE(who, key);
-        case SL_MODE_R: return READ(who, "*");
-        case SL_MODE_W: return WRITE(who, "*");
+        case SL_TX_MODE_IR: return READ(who, key);
+        case SL_TX_MODE_IW: return WRITE(who, key);
+        case SL_TX_MODE_R: return READ(who, "*");
+        case SL_TX_MODE_W: return WRITE(who, "*");
         default: break;
     }
     uint64_t ticket = READ(who, "*");
     return s->asked[ticket].answered ? WRITE(who, key) : ticket;
 }
 
-static enum sl_mode mode_of(struct stage *s, uint64_t who)
+static enum sl_tx_mode mode_of(struct stage *s, uint64_t who)
 {
     struct sl_tx_view v;
-    for (uint32_t i = 0; sl_keeper_holder(s->keeper, s->now, (struct sl_bytes){"t", 1},
-                                          (struct sl_bytes){NULL, 0}, i, &v);
+    for (uint32_t i = 0;
+         sl_tx_manager_holder(s->keeper, s->now, (struct sl_bytes){"t", 1},
+                              (struct sl_bytes){NULL, 0}, i, &v);
          i++)
         if (v.session == who) return v.mode;
-    return SL_MODE_NONE;
+    return SL_TX_MODE_NONE;
 }
 
 /* One has a mode and asks for another, beside one that has a third. */
-static void upgrade(enum sl_mode has, enum sl_mode wants, enum sl_mode other)
+static void upgrade(enum sl_tx_mode has, enum sl_tx_mode wants, enum sl_tx_mode other)
 {
     struct stage *s = stage_new();
-    enum sl_mode both = sl_mode_both(has, wants);
+    enum sl_tx_mode both = sl_tx_mode_both(has, wants);
     BEGIN(1), BEGIN(2), BEGIN(3);
     take_mode(s, 1, has, "a");
     take_mode(s, 2, other, "b");
@@ -299,7 +301,7 @@ static void upgrade(enum sl_mode has, enum sl_mode wants, enum sl_mode other)
     assert_int_equal(mode_of(s, 2), other);
     uint64_t waiter = WRITE(3, "*"); /* It comes first all the same. */
     uint64_t ticket = take_mode(s, 1, wants, "a");
-    assert_int_equal(s->asked[ticket].answered, sl_mode_fits(both, other));
+    assert_int_equal(s->asked[ticket].answered, sl_tx_mode_fits(both, other));
     if (!s->asked[ticket].answered) {
         assert_int_equal(mode_of(s, 1) == both, false);
         COMMIT(2);
@@ -314,12 +316,12 @@ static void upgrade(enum sl_mode has, enum sl_mode wants, enum sl_mode other)
 static void all_modes_are_upgraded_to_all_others(void **state) /* RT4 */
 {
     (void)state;
-    for (int has = SL_MODE_IR; has <= SL_MODE_W; has++)
-        for (int wants = SL_MODE_IR; wants <= SL_MODE_W; wants++)
-            for (int other = SL_MODE_IR; other <= SL_MODE_W; other++)
-                if (sl_mode_fits((enum sl_mode)has, (enum sl_mode)other))
-                    upgrade((enum sl_mode)has, (enum sl_mode)wants,
-                            (enum sl_mode)other);
+    for (int has = SL_TX_MODE_IR; has <= SL_TX_MODE_W; has++)
+        for (int wants = SL_TX_MODE_IR; wants <= SL_TX_MODE_W; wants++)
+            for (int other = SL_TX_MODE_IR; other <= SL_TX_MODE_W; other++)
+                if (sl_tx_mode_fits((enum sl_tx_mode)has, (enum sl_tx_mode)other))
+                    upgrade((enum sl_tx_mode)has, (enum sl_tx_mode)wants,
+                            (enum sl_tx_mode)other);
 }
 
 static void a_key_comes_with_an_intention_on_its_table(void **state)
@@ -622,41 +624,41 @@ static void who_closes_cycles_and_gives_way_does_so_alone(void **state)
  * allowed here. */
 enum { MANY = 2000, FEW_STEPS = 20 * MANY, STEPS_OF_A_CALL = 1200 };
 
-static void fetch_all(struct sl_keeper *k)
+static void fetch_all(struct sl_tx_manager *k)
 {
-    struct sl_keeper_order order;
-    const struct sl_done done = {.status = SLUICE_OK, .term = 1};
-    while (sl_keeper_next(k, &order))
-        if (order.type != SL_KO_ANSWER) sl_keeper_done(k, 0, order.op, &done);
+    struct sl_tx_order order;
+    const struct sl_storage_result done = {.status = SLUICE_OK, .term = 1};
+    while (sl_tx_manager_next(k, &order))
+        if (order.type != SL_TX_ORDER_ANSWER) sl_tx_manager_done(k, 0, order.op, &done);
 }
 
-static struct sl_keeper *crowd_new(sl_ms age_ms_max)
+static struct sl_tx_manager *crowd_new(sl_ms age_ms_max)
 {
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.transactions_max = 3 * MANY;
     limits.age_ms_max = age_ms_max;
-    struct sl_keeper *k = sl_keeper_new(&limits, (struct sl_hash_key){42, 0});
-    sl_keeper_tick(k, 0);
+    struct sl_tx_manager *k = sl_tx_manager_new(&limits, (struct sl_hash_key){42, 0});
+    sl_tx_manager_tick(k, 0);
     fetch_all(k);
     return k;
 }
 
-static void crowd_ask(struct sl_keeper *k, uint64_t session, enum sl_tx_type type,
+static void crowd_ask(struct sl_tx_manager *k, uint64_t session, enum sl_tx_verb type,
                       bool write, const char *key)
 {
     const struct sl_bytes none = {NULL, 0};
-    const struct sl_tx_ask ask = {
+    const struct sl_tx_request ask = {
         .type = type,
         .session = session,
         .write = write,
         .table = type == SL_TX_BEGIN ? none : (struct sl_bytes){"t", 1},
         .key = key == NULL ? none : (struct sl_bytes){key, strlen(key)}};
-    assert_int_equal(sl_keeper_ask(k, 0, session, &ask), SLUICE_OK);
+    assert_int_equal(sl_tx_manager_submit(k, 0, session, &ask), SLUICE_OK);
     fetch_all(k);
 }
 
 /* Begin, and lock one key after the other; the last may have to be waited for. */
-static void crowd_locks(struct sl_keeper *k, uint64_t session, const char *first,
+static void crowd_locks(struct sl_tx_manager *k, uint64_t session, const char *first,
                         bool write_first, const char *second, bool write_second)
 {
     crowd_ask(k, session, SL_TX_BEGIN, false, NULL);
@@ -664,21 +666,21 @@ static void crowd_locks(struct sl_keeper *k, uint64_t session, const char *first
     if (second != NULL) crowd_ask(k, session, SL_TX_LOCK, write_second, second);
 }
 
-static struct sl_keeper_stats crowd_stats(const struct sl_keeper *k)
+static struct sl_tx_manager_stats crowd_stats(const struct sl_tx_manager *k)
 {
-    struct sl_keeper_stats stats;
-    sl_keeper_stats(k, &stats);
+    struct sl_tx_manager_stats stats;
+    sl_tx_manager_stats(k, &stats);
     return stats;
 }
 
 static void each_that_comes_to_a_long_line_looks_at_few(void **state)
 {
     (void)state;
-    struct sl_keeper *k = crowd_new(SL_NEVER);
+    struct sl_tx_manager *k = crowd_new(SL_NEVER);
     for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
     assert_int_equal(crowd_stats(k).waiting, MANY - 1);
     assert_true(crowd_stats(k).steps < FEW_STEPS);
-    sl_keeper_free(k);
+    sl_tx_manager_free(k);
 }
 
 /* Somebody waits for the one that comes last, so that it does look for a cycle. If it looked
@@ -686,7 +688,7 @@ static void each_that_comes_to_a_long_line_looks_at_few(void **state)
 static void a_long_line_is_looked_through_at_once(void **state)
 {
     (void)state;
-    struct sl_keeper *k = crowd_new(SL_NEVER);
+    struct sl_tx_manager *k = crowd_new(SL_NEVER);
     for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
     crowd_locks(k, MANY + 1, "b", true, NULL, false);
     crowd_locks(k, MANY + 2, "b", true, NULL, false);
@@ -696,14 +698,14 @@ static void a_long_line_is_looked_through_at_once(void **state)
     assert_int_equal(crowd_stats(k).cycles, 0);
     assert_true(crowd_stats(k).steps - before >= MANY);
     assert_true(crowd_stats(k).steps - before < FEW_STEPS);
-    sl_keeper_free(k);
+    sl_tx_manager_free(k);
 }
 
 /* Half of those who have "b" wait for one who waits for nobody, and half for the first. */
 static void many_cycles_closed_at_once_are_found_in_one_search(void **state)
 {
     (void)state;
-    struct sl_keeper *k = crowd_new(SL_NEVER);
+    struct sl_tx_manager *k = crowd_new(SL_NEVER);
     crowd_locks(k, 1, "a", true, NULL, false);
     crowd_locks(k, 2, "c", true, NULL, false);
     for (uint64_t i = 3; i < MANY; i++) crowd_locks(k, i, "b", false, "c", false);
@@ -713,15 +715,15 @@ static void many_cycles_closed_at_once_are_found_in_one_search(void **state)
     assert_int_equal(crowd_stats(k).cycles, MANY);
     assert_int_equal(crowd_stats(k).waiting, MANY - 3 + 1);
     assert_true(crowd_stats(k).steps - before < FEW_STEPS);
-    sl_keeper_check(k);
-    sl_keeper_free(k);
+    sl_tx_manager_check(k);
+    sl_tx_manager_free(k);
 }
 
 /* Many have "b" and wait for the first of a long chain, whose last waits for who asks. */
 static void a_long_way_is_walked_once(void **state)
 {
     (void)state;
-    struct sl_keeper *k = crowd_new(SL_NEVER);
+    struct sl_tx_manager *k = crowd_new(SL_NEVER);
     char mine[12], next[12];
     crowd_locks(k, 1, "a", true, NULL, false);
     for (uint64_t i = MANY + 1; i > 1; i--) {
@@ -735,8 +737,8 @@ static void a_long_way_is_walked_once(void **state)
     crowd_ask(k, 1, SL_TX_LOCK, true, "b");
     assert_int_equal(crowd_stats(k).cycles, MANY);
     assert_true(crowd_stats(k).steps - before < FEW_STEPS);
-    sl_keeper_check(k);
-    sl_keeper_free(k);
+    sl_tx_manager_check(k);
+    sl_tx_manager_free(k);
 }
 
 /* All of a long chain have "b", and the first of it is the youngest: each loses, one after the
@@ -744,7 +746,7 @@ static void a_long_way_is_walked_once(void **state)
 static void a_chain_that_loses_from_its_head_is_walked_once(void **state)
 {
     (void)state;
-    struct sl_keeper *k = crowd_new(SL_NEVER);
+    struct sl_tx_manager *k = crowd_new(SL_NEVER);
     char mine[12], next[12];
     crowd_locks(k, 1, "a", true, NULL, false);
     for (uint64_t i = 2; i <= MANY; i++) {
@@ -760,8 +762,8 @@ static void a_chain_that_loses_from_its_head_is_walked_once(void **state)
     crowd_ask(k, 1, SL_TX_LOCK, true, "b");
     assert_int_equal(crowd_stats(k).cycles, MANY - 1);
     assert_true(crowd_stats(k).steps - before < FEW_STEPS);
-    sl_keeper_check(k);
-    sl_keeper_free(k);
+    sl_tx_manager_check(k);
+    sl_tx_manager_free(k);
 }
 
 /* They have the table at once, and then all want one key: no call takes long, and all of it
@@ -769,26 +771,26 @@ static void a_chain_that_loses_from_its_head_is_walked_once(void **state)
 static void a_crowd_goes_on_some_at_a_time(void **state)
 {
     (void)state;
-    struct sl_keeper *k = crowd_new(SL_NEVER);
+    struct sl_tx_manager *k = crowd_new(SL_NEVER);
     crowd_locks(k, 1, NULL, true, NULL, false);
     for (uint64_t i = 2; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
     uint64_t before = crowd_stats(k).steps, calls = 0;
-    const struct sl_tx_ask end = {.type = SL_TX_ABORT, .session = 1};
-    assert_int_equal(sl_keeper_ask(k, 7, 1, &end), SLUICE_OK);
+    const struct sl_tx_request end = {.type = SL_TX_ABORT, .session = 1};
+    assert_int_equal(sl_tx_manager_submit(k, 7, 1, &end), SLUICE_OK);
     for (uint64_t last = before;; calls++) {
         uint64_t now = crowd_stats(k).steps;
         assert_true(now - last < STEPS_OF_A_CALL);
         last = now;
-        sl_keeper_check(k);
-        if (sl_keeper_due(k) == SL_NEVER) break;
-        assert_int_equal(sl_keeper_due(k), 7);
-        sl_keeper_tick(k, 7);
+        sl_tx_manager_check(k);
+        if (sl_tx_manager_due(k) == SL_NEVER) break;
+        assert_int_equal(sl_tx_manager_due(k), 7);
+        sl_tx_manager_tick(k, 7);
     }
     assert_true(calls > 1);
     assert_int_equal(crowd_stats(k).waiting, MANY - 2);
     assert_true(crowd_stats(k).steps - before < FEW_STEPS);
     fetch_all(k);
-    sl_keeper_free(k);
+    sl_tx_manager_free(k);
 }
 
 /* Who has its turn, and has not gone on, may leave, and may be asked for nothing else; and its
@@ -796,42 +798,42 @@ static void a_crowd_goes_on_some_at_a_time(void **state)
 static void who_has_its_turn_may_leave_before_it_goes_on(void **state)
 {
     (void)state;
-    struct sl_keeper *k = crowd_new(SL_NEVER);
+    struct sl_tx_manager *k = crowd_new(SL_NEVER);
     crowd_locks(k, 1, NULL, true, NULL, false);
     for (uint64_t i = 2; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
-    const struct sl_tx_ask end = {.type = SL_TX_ABORT, .session = 1};
-    assert_int_equal(sl_keeper_ask(k, 7, 1, &end), SLUICE_OK);
-    assert_int_equal(sl_keeper_due(k), 7);
-    assert_false(sl_keeper_waits(k, MANY));
+    const struct sl_tx_request end = {.type = SL_TX_ABORT, .session = 1};
+    assert_int_equal(sl_tx_manager_submit(k, 7, 1, &end), SLUICE_OK);
+    assert_int_equal(sl_tx_manager_due(k), 7);
+    assert_false(sl_tx_manager_waits(k, MANY));
     crowd_ask(k, MANY, SL_TX_COMMIT, false, NULL);
-    for (uint64_t i = MANY; i > MANY / 2; i--) sl_keeper_leave(k, 7, i);
-    sl_keeper_check(k);
-    sl_keeper_stop(k, 7, 2);
-    sl_keeper_check(k);
-    assert_int_equal(sl_keeper_due(k), SL_NEVER);
+    for (uint64_t i = MANY; i > MANY / 2; i--) sl_tx_manager_leave(k, 7, i);
+    sl_tx_manager_check(k);
+    sl_tx_manager_stop(k, 7, 2);
+    sl_tx_manager_check(k);
+    assert_int_equal(sl_tx_manager_due(k), SL_NEVER);
     fetch_all(k);
     assert_int_equal(crowd_stats(k).transactions, 0);
     assert_int_equal(crowd_stats(k).locks, 0);
-    sl_keeper_free(k);
+    sl_tx_manager_free(k);
 }
 
 static void a_crowd_that_is_too_old_ends_some_at_a_time(void **state)
 {
     (void)state;
-    struct sl_keeper *k = crowd_new(1000);
+    struct sl_tx_manager *k = crowd_new(1000);
     for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", false, NULL, false);
     uint64_t ticks = 0;
-    for (uint64_t last = 0; sl_keeper_due(k) <= 1000; ticks++) {
-        sl_keeper_tick(k, 1000);
+    for (uint64_t last = 0; sl_tx_manager_due(k) <= 1000; ticks++) {
+        sl_tx_manager_tick(k, 1000);
         uint64_t now = crowd_stats(k).restarted;
         assert_true(now > last && now - last < STEPS_OF_A_CALL);
         last = now;
-        sl_keeper_check(k);
+        sl_tx_manager_check(k);
     }
     assert_true(ticks > 1);
     assert_int_equal(crowd_stats(k).restarted, MANY);
     assert_int_equal(crowd_stats(k).locks, 0);
-    sl_keeper_free(k);
+    sl_tx_manager_free(k);
 }
 
 /* Restarted, it keeps its number and is older than all that begin later. */
@@ -887,7 +889,7 @@ static void who_is_to_restart_may_abort_or_leave(void **state)
 static void a_late_read_is_for_nobody(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.age_ms_max = 1000;
     struct stage *s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "old"), COMMIT(1), BEGIN(1), by_hand(s), GET(1, "a");
@@ -898,7 +900,7 @@ static void a_late_read_is_for_nobody(void **state)
     SAID("1 AGE\n");
     BEGIN(2), PUT(2, "a", "new"), COMMIT(2);
     for (int i = 0; i < STAGE_ORDERS; i++)
-        if (s->order[i].used && s->order[i].type == SL_KO_COMMIT) {
+        if (s->order[i].used && s->order[i].type == SL_TX_ORDER_COMMIT) {
             applies(s, &s->order[i]);
             tells(s, &s->order[i]);
         }
@@ -1058,7 +1060,7 @@ static void names_are_not_empty(void **state)
 static void a_limit_of_transactions(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.transactions_max = 2;
     struct stage *s = stage_with(&limits);
     BEGIN(1), BEGIN(2), BEGIN(3), ABORT(1), BEGIN(3);
@@ -1069,7 +1071,7 @@ static void a_limit_of_transactions(void **state)
 static void a_limit_of_locks(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.locks_max = 3;
     struct stage *s = stage_with(&limits);
     BEGIN(1), GET(1, "a"), GET(1, "b");
@@ -1082,7 +1084,7 @@ static void a_limit_of_locks(void **state)
 static void a_limit_of_writes(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.writes_max = 2;
     limits.bytes_max = 10;
     struct stage *s = stage_with(&limits);
@@ -1099,7 +1101,7 @@ static void a_limit_of_writes(void **state)
 static void a_limit_of_the_bytes_of_all(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.total_bytes_max = 12;
     struct stage *s = stage_with(&limits);
     BEGIN(1), BEGIN(2), PUT(1, "a", "1234");
@@ -1117,7 +1119,7 @@ static void a_limit_of_the_bytes_of_all(void **state)
 static void a_limit_of_the_locks_of_all(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.total_locks_max = 5;
     struct stage *s = stage_with(&limits);
     BEGIN(1), BEGIN(2), PUT(1, "a", "1"), PUT(2, "b", "1");
@@ -1132,7 +1134,7 @@ static void a_limit_of_the_locks_of_all(void **state)
 static void a_limit_of_the_bytes_of_a_scan(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.scan_bytes_max = 6;
     struct stage *s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "12"), PUT(1, "b", "34"), COMMIT(1), BEGIN(1);
@@ -1162,7 +1164,7 @@ static void limits_of_names_values_and_requests(void **state)
 static void a_limit_of_rows(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.rows_max = 2;
     struct stage *s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "1"), PUT(1, "b", "2"), COMMIT(1), BEGIN(1);
@@ -1176,11 +1178,11 @@ static void a_limit_of_rows(void **state)
 static void a_limit_of_age(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.age_ms_max = 1000;
     struct stage *s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "x"), pass(s, 500), BEGIN(2), BEGIN(3), WRITE(3, "a");
-    assert_int_equal(sl_keeper_due(s->keeper), 2000);
+    assert_int_equal(sl_tx_manager_due(s->keeper), 2000);
     UNHEARD;
     pass(s, 499);
     SAID("");
@@ -1208,14 +1210,14 @@ static void a_limit_of_age(void **state)
     HOLDERS("a", "");
     BEGIN(1), pass(s, 999), PUT(1, "a", "y"), COMMIT(1);
     SAID("1 began 1\n1 put\n1 committed 1\n");
-    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
     stage_end(s);
 }
 
 static void a_commit_on_its_way_has_no_age(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.age_ms_max = 1000;
     struct stage *s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "x"), BEGIN(2), PUT(2, "b", "y"), by_hand(s), COMMIT(1);
@@ -1328,20 +1330,20 @@ static void who_leaves_is_not_answered(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_keeper_order order;
-    const struct sl_tx_ask begin = {.type = SL_TX_BEGIN, .session = 1},
-                           outcome = {.type = SL_TX_OUTCOME,
-                                      .session = 1,
-                                      .request = {"r", 1}};
-    assert_int_equal(sl_keeper_ask(s->keeper, s->now, 77, &begin), SLUICE_OK);
-    assert_int_equal(sl_keeper_ask(s->keeper, s->now, 78, &outcome), SLUICE_OK);
-    assert_int_equal(sl_keeper_ask(s->keeper, s->now, 79, &begin), SLUICE_OK);
-    sl_keeper_leave(s->keeper, s->now, 1);
-    assert_true(sl_keeper_next(s->keeper, &order));
-    assert_int_equal(order.type, SL_KO_OUTCOME);
-    const struct sl_done done = {.status = SLUICE_OK, .found = true};
-    sl_keeper_done(s->keeper, s->now, order.op, &done);
-    assert_false(sl_keeper_next(s->keeper, &order));
+    struct sl_tx_order order;
+    const struct sl_tx_request begin = {.type = SL_TX_BEGIN, .session = 1},
+                               outcome = {.type = SL_TX_OUTCOME,
+                                          .session = 1,
+                                          .request = {"r", 1}};
+    assert_int_equal(sl_tx_manager_submit(s->keeper, s->now, 77, &begin), SLUICE_OK);
+    assert_int_equal(sl_tx_manager_submit(s->keeper, s->now, 78, &outcome), SLUICE_OK);
+    assert_int_equal(sl_tx_manager_submit(s->keeper, s->now, 79, &begin), SLUICE_OK);
+    sl_tx_manager_leave(s->keeper, s->now, 1);
+    assert_true(sl_tx_manager_next(s->keeper, &order));
+    assert_int_equal(order.type, SL_TX_ORDER_OUTCOME);
+    const struct sl_storage_result done = {.status = SLUICE_OK, .found = true};
+    sl_tx_manager_done(s->keeper, s->now, order.op, &done);
+    assert_false(sl_tx_manager_next(s->keeper, &order));
     stage_end(s);
 }
 
@@ -1468,7 +1470,7 @@ static void a_bar_that_failed_is_ordered_again(void **state)
         pass(s, 60), refuses(s, errors[i]);
         SAID("");
         HOLDERS("a", "1 W, 2 ->W for 1");
-        assert_int_equal(sl_keeper_due(s->keeper), s->now + 40);
+        assert_int_equal(sl_tx_manager_due(s->keeper), s->now + 40);
         pass(s, 39);
         SAID("");
         pass(s, 1);
@@ -1518,15 +1520,16 @@ static void what_is_done_twice_or_was_not_ordered_is_nothing(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    const struct sl_done done = {.status = SLUICE_OK, .found = true, .value = {"x", 1}};
+    const struct sl_storage_result done = {
+        .status = SLUICE_OK, .found = true, .value = {"x", 1}};
     BEGIN(1), by_hand(s), GET(1, "a");
     uint64_t op = oldest(s)->op;
-    sl_keeper_done(s->keeper, s->now, op + 1, &done);
-    sl_keeper_done(s->keeper, s->now, 0, &done);
+    sl_tx_manager_done(s->keeper, s->now, op + 1, &done);
+    sl_tx_manager_done(s->keeper, s->now, 0, &done);
     settle(s);
     SAID("1 began 1\n> read t/a\n");
     does(s);
-    sl_keeper_done(s->keeper, s->now, op, &done);
+    sl_tx_manager_done(s->keeper, s->now, op, &done);
     settle(s);
     SAID("1 got nothing\n");
     stage_end(s);
@@ -1573,29 +1576,30 @@ static void who_has_what_can_be_asked(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_item_view items[8];
+    struct sl_tx_item_view items[8];
     struct sl_tx_view v;
     uint64_t cursor = 0;
     BEGIN(1), BEGIN(2), WRITE(1, "a"), pass(s, 50), READ(2, "a"), READ(2, "u/b");
-    size_t n = sl_keeper_scan(s->keeper, &cursor, items, 8);
+    size_t n = sl_tx_manager_scan(s->keeper, &cursor, items, 8);
     assert_int_equal(n, 2);
     for (size_t i = 0; i < n; i++) {
         bool table = items[i].key.at == NULL;
         assert_int_equal(items[i].holders, table ? 2 : 1);
         assert_int_equal(items[i].waiters, table ? 0 : 1);
     }
-    assert_true(sl_keeper_item(s->keeper, (struct sl_bytes){"t", 1},
-                               (struct sl_bytes){"a", 1}, &items[0]));
+    assert_true(sl_tx_manager_item(s->keeper, (struct sl_bytes){"t", 1},
+                                   (struct sl_bytes){"a", 1}, &items[0]));
     assert_int_equal(items[0].waiters, 1);
-    assert_false(sl_keeper_item(s->keeper, (struct sl_bytes){"u", 1},
-                                (struct sl_bytes){NULL, 0}, &items[0]));
-    assert_true(sl_keeper_holder(s->keeper, s->now, (struct sl_bytes){"t", 1},
-                                 (struct sl_bytes){"a", 1}, 1, &v));
+    assert_false(sl_tx_manager_item(s->keeper, (struct sl_bytes){"u", 1},
+                                    (struct sl_bytes){NULL, 0}, &items[0]));
+    assert_true(sl_tx_manager_holder(s->keeper, s->now, (struct sl_bytes){"t", 1},
+                                     (struct sl_bytes){"a", 1}, 1, &v));
     assert_int_equal(v.id, 2);
     assert_int_equal(v.since_ms, 50);
     assert_int_equal(v.waits_for, 1);
-    assert_true(sl_keeper_waits(s->keeper, 2) && !sl_keeper_waits(s->keeper, 1));
-    struct sl_keeper_stats stats = stats_of(s);
+    assert_true(sl_tx_manager_waits(s->keeper, 2) &&
+                !sl_tx_manager_waits(s->keeper, 1));
+    struct sl_tx_manager_stats stats = stats_of(s);
     assert_int_equal(stats.transactions, 2);
     assert_int_equal(stats.locks, 4);
     assert_int_equal(stats.waiting, 1);

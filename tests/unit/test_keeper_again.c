@@ -185,7 +185,7 @@ static void remembered_locks_are_forgotten_at_the_end(void **state)
 static void remembered_locks_are_forgotten_at_the_age_limit(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.age_ms_max = 1000;
     struct stage *s = stage_with(&limits);
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b"), WRITE(2, "a");
@@ -199,7 +199,7 @@ static void remembered_locks_are_forgotten_at_the_age_limit(void **state)
 static void remembered_locks_count_in_the_limits(void **state)
 {
     (void)state;
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.locks_max = 4;
     limits.total_locks_max = 7;
     struct stage *s = stage_with(&limits);
@@ -226,7 +226,7 @@ static void a_wait_of_0_is_none(void **state)
     WRITE_WITHIN(2, "a", 0), READ_WITHIN(2, "a", 0), WRITE_WITHIN(2, "b", 0);
     SAID("2 FULL\n2 FULL\n2 locked\n");
     HOLDERS("a", "1 W");
-    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
     PUT(2, "b", "x"), COMMIT(2); /* It goes on, and commits. */
     SAID("2 put\n2 committed 1\n");
     stage_end(s);
@@ -253,17 +253,17 @@ static void a_wait_ends_at_its_deadline(void **state)
     BEGIN(1), BEGIN(2), BEGIN(3), WRITE(1, "a");
     UNHEARD;
     WRITE_WITHIN(2, "a", 100);
-    assert_int_equal(sl_keeper_due(s->keeper), s->now + 100);
+    assert_int_equal(sl_tx_manager_due(s->keeper), s->now + 100);
     READ(3, "a"), pass(s, 99);
     SAID("2 waits\n3 waits\n");
     HOLDERS("a", "1 W, 2 ->W for 1, 3 ->R for 1");
     pass(s, 1);
     SAID("2 FULL\n");
     HOLDERS("a", "1 W, 3 ->R for 1");
-    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
     COMMIT(1), WRITE_WITHIN(2, "b", 100), COMMIT(2);
     SAID("1 committed 0\n3 locked\n2 locked\n2 committed 0\n");
-    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
     stage_end(s);
 }
 
@@ -336,7 +336,7 @@ static void a_bounded_wait_may_close_a_cycle(void **state)
     UNHEARD;
     WRITE_WITHIN(2, "a", 100);
     SAID("2 RESTART 2 1\n1 locked\n");
-    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
     stage_end(s);
 }
 

@@ -39,13 +39,14 @@ static int expect(const struct stage *s, uint64_t ticket, int status)
 /* A keeper that leads. It may need a while; NULL: there was no memory for any. */
 static struct stage *leader(void)
 {
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     limits.age_ms_max = 100000;
     struct stage *s = stage_candidate(&limits, NULL);
     if (s == NULL) return NULL;
     s->silent = true;
-    for (int i = 0; i < 1000 && stats_of(s).state != SL_LEADER; i++) pass(s, 100);
-    assert_int_equal(stats_of(s).state, SL_LEADER);
+    for (int i = 0; i < 1000 && stats_of(s).state != SL_TX_MANAGER_CURRENT; i++)
+        pass(s, 100);
+    assert_int_equal(stats_of(s).state, SL_TX_MANAGER_CURRENT);
     return s;
 }
 
@@ -117,7 +118,7 @@ static void recovers(struct stage *s)
     for (uint64_t i = 1; i < 10; i++) leave(s, i);
     for (int i = 0; i < 3; i++) pass(s, 100);
     assert_int_equal(stats_of(s).transactions, 0);
-    assert_int_equal(sl_keeper_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
     writer(s, 1, "a", "last");
     assert_string_equal(stored_at(s->store, "t", "a"), "last");
 }
@@ -169,7 +170,7 @@ static void a_bar_without_memory_is_ordered_later(void **state)
     leave(s, 1);
     memory_is_back();
     assert_int_equal(orders(s), 0);
-    assert_int_equal(sl_keeper_due(s->keeper), s->now + 100);
+    assert_int_equal(sl_tx_manager_due(s->keeper), s->now + 100);
     pass(s, 100);
     assert_int_equal(orders(s), 1);
     does(s);

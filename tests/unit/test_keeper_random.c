@@ -279,7 +279,7 @@ static void told(struct stage *s, uint64_t ticket)
 static void applied(struct stage *s, const struct ordered *o)
 {
     struct world *w = s->owner;
-    if (o->type != SL_KO_COMMIT || o->done.status != SLUICE_OK) return;
+    if (o->type != SL_TX_ORDER_COMMIT || o->done.status != SLUICE_OK) return;
     const struct attempt *a = &w->attempt[o->id % IDS];
     uint32_t count = 0;
     CHECK(commit_of(w, o->id) == NULL && w->commits < IDS);
@@ -322,7 +322,7 @@ struct scene {
 
 static bool is_before(const struct sl_tx_view *a, const struct sl_tx_view *b)
 {
-    bool a_has = a->mode != SL_MODE_NONE, b_has = b->mode != SL_MODE_NONE;
+    bool a_has = a->mode != SL_TX_MODE_NONE, b_has = b->mode != SL_TX_MODE_NONE;
     return a_has != b_has ? a_has : a->id < b->id;
 }
 
@@ -338,7 +338,8 @@ static void look_at(struct world *w, struct scene *scene, const char *table,
     struct sl_tx_view view[VIEWS];
     struct sl_bytes t = {table, strlen(table)}, k = {key, key ? strlen(key) : 0};
     uint32_t n = 0;
-    while (n < VIEWS && sl_keeper_holder(w->s->keeper, w->s->now, t, k, n, &view[n]))
+    while (n < VIEWS &&
+           sl_tx_manager_holder(w->s->keeper, w->s->now, t, k, n, &view[n]))
         n++;
     CHECK(n < VIEWS);
     for (uint32_t i = 0; i < n; i++) {
@@ -347,16 +348,16 @@ static void look_at(struct world *w, struct scene *scene, const char *table,
         for (uint32_t j = 0; j < n; j++) {
             const struct sl_tx_view *o = &view[j];
             if (i == j) continue;
-            CHECK(sl_mode_fits(v->mode, o->mode));
-            if (v->wanted == SL_MODE_NONE) continue;
-            bool before = o->wanted != SL_MODE_NONE && is_before(o, v);
-            bool meets = !sl_mode_fits(v->wanted, o->mode);
+            CHECK(sl_tx_mode_fits(v->mode, o->mode));
+            if (v->wanted == SL_TX_MODE_NONE) continue;
+            bool before = o->wanted != SL_TX_MODE_NONE && is_before(o, v);
+            bool meets = !sl_tx_mode_fits(v->wanted, o->mode);
             first = first && !before;
             blocked = blocked || meets;
             if (meets || before) scene->is[who_is(w, v)][who_is(w, o)] = true;
-            if (i < j && v->mode == SL_MODE_NONE) CHECK(v->id < o->id);
+            if (i < j && v->mode == SL_TX_MODE_NONE) CHECK(v->id < o->id);
         }
-        if (v->wanted == SL_MODE_NONE) continue;
+        if (v->wanted == SL_TX_MODE_NONE) continue;
         CHECK(blocked || !first);
         uint64_t who = who_is(w, v);
         CHECK(v->waits_for != 0 && who != 0 && !scene->waits[who]);
@@ -394,8 +395,8 @@ static uint32_t items_of(const struct world *w, uint64_t id)
                         key = {i < TABLES ? NULL : key_name[(i - TABLES) % KEYS],
                                i < TABLES ? 0 : 1};
         for (uint32_t n = 0;
-             sl_keeper_holder(w->s->keeper, w->s->now, table, key, n, &v); n++)
-            if (v.id == id && v.mode != SL_MODE_NONE) has |= 1u << i;
+             sl_tx_manager_holder(w->s->keeper, w->s->now, table, key, n, &v); n++)
+            if (v.id == id && v.mode != SL_TX_MODE_NONE) has |= 1u << i;
     }
     return has;
 }
@@ -420,7 +421,7 @@ static void look(struct world *w)
     look_at_left(w);
     for (int i = 1; i <= SESSIONS; i++) {
         const struct client *c = &w->client[i];
-        CHECK(scene.waits[i] == sl_keeper_waits(w->s->keeper, (uint64_t)i));
+        CHECK(scene.waits[i] == sl_tx_manager_waits(w->s->keeper, (uint64_t)i));
         if (c->ticket != 0) CHECK(scene.waits[i] || engine_has(w, c->id));
     }
     show(w);
@@ -428,11 +429,11 @@ static void look(struct world *w)
 
 /* ---- what clients do ---- */
 
-static void ask(struct world *w, uint64_t who, enum sl_tx_type type, int item,
+static void ask(struct world *w, uint64_t who, enum sl_tx_verb type, int item,
                 bool whole, bool write)
 {
     struct client *c = &w->client[who];
-    struct sl_tx_ask a = {.type = type, .session = who, .write = write};
+    struct sl_tx_request a = {.type = type, .session = who, .write = write};
     a.bounded = type == SL_TX_LOCK && one_in(w, 3);
     if (a.bounded && one_in(w, 2)) a.wait_ms = 1 + below(w, 40);
     if (type == SL_TX_PUT) snprintf(c->wants, sizeof c->wants, "%" PRIu64, ++w->values);
@@ -450,7 +451,7 @@ static bool commits_now(const struct world *w, uint64_t id)
 {
     for (int i = 0; i < STAGE_ORDERS; i++) {
         const struct ordered *o = &w->s->order[i];
-        if (o->used && o->id == id && o->type == SL_KO_COMMIT) return true;
+        if (o->used && o->id == id && o->type == SL_TX_ORDER_COMMIT) return true;
     }
     return false;
 }
@@ -539,7 +540,7 @@ static void replay(struct world *w)
 
 static void play(struct world *w, uint64_t history)
 {
-    struct sl_keeper_limits limits = stage_limits;
+    struct sl_tx_manager_limits limits = stage_limits;
     uint64_t base = w->seed;
     w->history = history;
     w->chance = draw(&base) ^ history;

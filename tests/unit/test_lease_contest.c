@@ -8,7 +8,7 @@
 
 #include "lease_stage.h"
 
-static const struct sl_ask plain = {.lease_ms = 5000};
+static const struct sl_node_request plain = {.lease_ms = 5000};
 
 static uint64_t attempts_of(struct stage *s)
 {
@@ -40,7 +40,7 @@ struct search {
     struct stage *s;
     uint32_t players;
     sl_node_id at[PLAYERS_MAX];
-    struct sl_ask ask[PLAYERS_MAX];
+    struct sl_node_request ask[PLAYERS_MAX];
     uint32_t
         free_steps; /* Choices are varied up to here; then the first one is taken. */
     unsigned path[STEPS_MAX], choices[STEPS_MAX];
@@ -56,11 +56,12 @@ enum { DO_ASK, DO_FORTH, DO_BACK, DO_PASS, DO_COUNT };
 
 static bool is_possible(const struct search *x, uint32_t asked, int what)
 {
-    bool idle = kept(x->s, 1, 2, SL_M_NONE) + kept(x->s, 2, 1, SL_M_NONE) == 0;
+    bool idle = kept(x->s, 1, 2, SL_MESSAGE_NONE) + kept(x->s, 2, 1, SL_MESSAGE_NONE) ==
+                0;
     if (what == DO_ASK) return asked < x->players;
     if (what == DO_PASS) return !idle && x->passes > 0 && x->steps < x->free_steps;
-    return what == DO_FORTH ? kept(x->s, 1, 2, SL_M_NONE) > 0
-                            : kept(x->s, 2, 1, SL_M_NONE) > 0;
+    return what == DO_FORTH ? kept(x->s, 1, 2, SL_MESSAGE_NONE) > 0
+                            : kept(x->s, 2, 1, SL_MESSAGE_NONE) > 0;
 }
 
 static int choose(struct search *x, uint32_t asked)
@@ -82,10 +83,10 @@ static void ask_next(struct search *x, uint32_t i)
 {
     static char key[24];
     struct stage *s = x->s;
-    struct sl_ask ask = x->ask[i];
+    struct sl_node_request ask = x->ask[i];
     int n = snprintf(key, sizeof key, "key%llu", (unsigned long long)x->paths);
     ask.key = (struct sl_bytes){key, (size_t)n};
-    ask.type = SL_ASK_ACQUIRE;
+    ask.type = SL_NODE_ACQUIRE;
     pass_us(s, 1); /* It is younger than those before. */
     x->request[i] = stage_ask(s, x->at[i], ask);
 }
@@ -111,13 +112,13 @@ static void play(struct search *x)
     uint64_t before = attempts_of(s);
     x->steps = 0;
     x->passes = x->passes_max;
-    hold(s, 1, 2, SL_M_NONE);
-    hold(s, 2, 1, SL_M_NONE);
+    hold(s, 1, 2, SL_MESSAGE_NONE);
+    hold(s, 2, 1, SL_MESSAGE_NONE);
     while (asked < x->players || count_grants(x, asked) == 0) {
         int what = choose(x, asked);
         if (what == DO_ASK) ask_next(x, asked++);
-        else if (what == DO_FORTH) deliver(s, 1, 2, SL_M_NONE);
-        else if (what == DO_BACK) deliver(s, 2, 1, SL_M_NONE);
+        else if (what == DO_FORTH) deliver(s, 1, 2, SL_MESSAGE_NONE);
+        else if (what == DO_BACK) deliver(s, 2, 1, SL_MESSAGE_NONE);
         else if (what == DO_PASS) {
             x->passes--;
             pass(s, 1);
@@ -150,9 +151,9 @@ static void finish(struct search *x)
             if (r->answer.status != SLUICE_OK) continue;
             grants++;
             if (x->ask[0].wait_ms == 0) continue; /* It keeps the key. */
-            struct sl_ask ask = {.type = SL_ASK_RELEASE,
-                                 .key = {r->key, strlen(r->key)},
-                                 .fence = r->answer.grant.fence};
+            struct sl_node_request ask = {.type = SL_NODE_RELEASE,
+                                          .key = {r->key, strlen(r->key)},
+                                          .fence = r->answer.grant.fence};
             uint64_t t = stage_ask(s, r->at, ask);
             assert_int_equal(answer_to(s, t)->number, 1);
         }
@@ -245,11 +246,12 @@ static void three_in_many_orders(void **state)
 /* --- Who comes first --------------------------------------------------------------------- */
 
 /* Two requests that have a vote each. Returns with all messages held. */
-static void split(struct stage *s, uint64_t out[2], struct sl_ask a, struct sl_ask b)
+static void split(struct stage *s, uint64_t out[2], struct sl_node_request a,
+                  struct sl_node_request b)
 {
-    a.type = b.type = SL_ASK_ACQUIRE;
-    hold(s, 1, 2, SL_M_NONE);
-    hold(s, 2, 1, SL_M_NONE);
+    a.type = b.type = SL_NODE_ACQUIRE;
+    hold(s, 1, 2, SL_MESSAGE_NONE);
+    hold(s, 2, 1, SL_MESSAGE_NONE);
     out[0] = stage_ask(s, 1, a);
     pass_us(s, 1);
     out[1] = stage_ask(s, 2, b);
@@ -273,7 +275,7 @@ static void the_higher_priority_comes_first(void **state)
     (void)state;
     struct stage *s = two_of_three();
     uint64_t t[2];
-    split(s, t, plain, (struct sl_ask){.lease_ms = 5000, .priority = 1});
+    split(s, t, plain, (struct sl_node_request){.lease_ms = 5000, .priority = 1});
     flow(s);
     granted(s, t[1]);
     outcome(s, t[0]);
@@ -289,9 +291,9 @@ static void nobody_slips_in_while_the_first_asks_again(void **state)
     struct stage *s = two_of_three();
     uint64_t t[2];
     split(s, t, plain, plain);
-    deliver(s, 1, 2, SL_M_ACQUIRE); /* Refused; but it is the next one. */
-    deliver(s, 2, 1, SL_M_ACQUIRE);
-    deliver(s, 1, 2, SL_M_VOTE); /* Now the second one withdraws. */
+    deliver(s, 1, 2, SL_MESSAGE_ACQUIRE); /* Refused; but it is the next one. */
+    deliver(s, 2, 1, SL_MESSAGE_ACQUIRE);
+    deliver(s, 1, 2, SL_MESSAGE_VOTE); /* Now the second one withdraws. */
     assert_int_equal(voter_has(s, 2), 0);
     pass_us(s, 1);
     uint64_t late = ASK(2, .lease_ms = 5000);
@@ -316,10 +318,10 @@ static void press(struct stage *s, bool both)
         more[count] = ASK(both ? count % 2 + 1 : 2, .lease_ms = 5000);
         count++;
         pass_us(s, 1);
-        for (uint32_t n = kept(s, 1, 2, SL_M_NONE); n > 0; n--)
-            deliver(s, 1, 2, SL_M_NONE);
-        for (uint32_t n = kept(s, 2, 1, SL_M_NONE); n > 0; n--)
-            deliver(s, 2, 1, SL_M_NONE);
+        for (uint32_t n = kept(s, 1, 2, SL_MESSAGE_NONE); n > 0; n--)
+            deliver(s, 1, 2, SL_MESSAGE_NONE);
+        for (uint32_t n = kept(s, 2, 1, SL_MESSAGE_NONE); n > 0; n--)
+            deliver(s, 2, 1, SL_MESSAGE_NONE);
     }
     granted(s, t[0]);
     flow(s);
@@ -377,8 +379,9 @@ static void a_withdrawn_request_leaves_no_vote(void **state)
     struct stage *s = two_of_three();
     uint64_t t[2];
     split(s, t, plain, plain);
-    deliver(s, 1, 2, SL_M_ACQUIRE);
-    deliver(s, 2, 1, SL_M_VOTE); /* The first one asks again, and keeps its vote. */
+    deliver(s, 1, 2, SL_MESSAGE_ACQUIRE);
+    deliver(s, 2, 1,
+            SL_MESSAGE_VOTE); /* The first one asks again, and keeps its vote. */
     assert_int_not_equal(voter_has(s, 1), 0);
     withdraw(s, t[0]);
     assert_int_equal(voter_has(s, 1), 0);
@@ -393,7 +396,7 @@ static void a_request_that_ends_between_rounds_leaves_no_vote(void **state)
 {
     (void)state;
     struct stage *s = two_of_three();
-    struct sl_message ghost = forged(s, 1, 2, SL_M_ACQUIRE);
+    struct sl_message ghost = forged(s, 1, 2, SL_MESSAGE_ACQUIRE);
     ghost.owner.number = UINT64_MAX; /* The youngest of all; it never withdraws. */
     ghost.fence = (sl_fence)s->now_us + 1000;
     ghost.lease_ms = 5000;
@@ -412,13 +415,13 @@ static void an_attempt_that_is_given_up_takes_earlier_ones_along(void **state)
 {
     (void)state;
     struct stage *s = two_of_three();
-    struct sl_message m = forged(s, 1, 2, SL_M_ACQUIRE);
+    struct sl_message m = forged(s, 1, 2, SL_MESSAGE_ACQUIRE);
     m.owner.number = 77;
     m.fence = (sl_fence)s->now_us + 1000;
     m.round = 0;
     give(s, 1, 2, &m);
     assert_int_equal(voter_has(s, 2), m.fence);
-    m.type = SL_M_RELEASE;
+    m.type = SL_MESSAGE_RELEASE;
     m.fence += 16;
     give(s, 1, 2, &m);
     assert_int_equal(voter_has(s, 2), 0);
@@ -430,8 +433,8 @@ static void a_dead_proposer_s_vote_counts_until_it_ends(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    cut(s, 3, 1, SL_M_NONE);
-    hold(s, 2, 3, SL_M_NONE);
+    cut(s, 3, 1, SL_MESSAGE_NONE);
+    hold(s, 2, 3, SL_MESSAGE_NONE);
     ASK(3, .lease_ms = 3000);
     pass_us(s, 1);
     crash(s, 3);
@@ -455,7 +458,7 @@ static void split_votes_are_not_told_as_a_lease(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     for (sl_node_id to = 2; to <= 3; to++) {
-        struct sl_message ghost = forged(s, to % 3 + 1, to, SL_M_ACQUIRE);
+        struct sl_message ghost = forged(s, to % 3 + 1, to, SL_MESSAGE_ACQUIRE);
         ghost.owner.number = UINT64_MAX - to;
         ghost.fence = (sl_fence)s->now_us + 1000 * to;
         ghost.lease_ms = 5000;
@@ -478,7 +481,7 @@ static void a_short_wait_ends_when_it_is_clear_who_has_it(void **state)
     (void)state;
     struct stage *s = two_of_three();
     uint64_t t[2];
-    const struct sl_ask brief = {.lease_ms = 5000, .wait_ms = 1};
+    const struct sl_node_request brief = {.lease_ms = 5000, .wait_ms = 1};
     split(s, t, brief, brief);
     pass(s, 5);
     flow(s);
@@ -494,15 +497,16 @@ static void a_wait_that_ends_between_two_rounds_goes_on(void **state)
     (void)state;
     struct stage *s = two_of_three();
     uint64_t t[2];
-    const struct sl_ask brief = {.lease_ms = 5000, .wait_ms = 6};
+    const struct sl_node_request brief = {.lease_ms = 5000, .wait_ms = 6};
     split(s, t, brief, brief);
-    deliver(s, 1, 2, SL_M_ACQUIRE);
+    deliver(s, 1, 2, SL_MESSAGE_ACQUIRE);
     deliver(s, 2, 1,
-            SL_M_VOTE); /* The first asks again, is refused again, and again. */
+            SL_MESSAGE_VOTE); /* The first asks again, is refused again, and again. */
     for (int i = 0; i < 3; i++) {
-        for (int ms = 0; ms < 50 && kept(s, 1, 2, SL_M_ACQUIRE) == 0; ms++) pass(s, 1);
-        deliver(s, 1, 2, SL_M_ACQUIRE);
-        deliver(s, 2, 1, SL_M_VOTE);
+        for (int ms = 0; ms < 50 && kept(s, 1, 2, SL_MESSAGE_ACQUIRE) == 0; ms++)
+            pass(s, 1);
+        deliver(s, 1, 2, SL_MESSAGE_ACQUIRE);
+        deliver(s, 2, 1, SL_MESSAGE_VOTE);
     }
     pass(s, 6);
     flow(s);
@@ -518,7 +522,7 @@ static void a_queued_request_is_told_that_the_key_is_taken(void **state)
 {
     (void)state;
     struct stage *s = two_of_three();
-    hold(s, 1, 2, SL_M_NONE);
+    hold(s, 1, 2, SL_MESSAGE_NONE);
     uint64_t t = ASK(1, .lease_ms = 5000, .wait_ms = 5000);
     uint64_t u = ASK(1, .lease_ms = 5000, .wait_ms = 30);
     flow(s);

@@ -8,22 +8,22 @@
 
 /* Messages about lists. */
 static const enum sl_message_type about_lists[] = {
-    SL_M_PREPARE, SL_M_PROMISE, SL_M_ACCEPT, SL_M_ACCEPTED,
-    SL_M_STORE,   SL_M_STORED,  SL_M_FORCE};
+    SL_MESSAGE_PREPARE, SL_MESSAGE_PROMISE, SL_MESSAGE_ACCEPT, SL_MESSAGE_ACCEPTED,
+    SL_MESSAGE_STORE,   SL_MESSAGE_STORED,  SL_MESSAGE_FORCE};
 enum { ABOUT_LISTS = sizeof about_lists / sizeof *about_lists };
 
 /* And about leases. */
 static void cut_leases(struct stage *s, sl_node_id from, sl_node_id to)
 {
-    cut(s, from, to, SL_M_ACQUIRE);
-    cut(s, from, to, SL_M_RENEW);
-    cut(s, from, to, SL_M_TEACH);
-    cut(s, from, to, SL_M_RELEASE);
+    cut(s, from, to, SL_MESSAGE_ACQUIRE);
+    cut(s, from, to, SL_MESSAGE_RENEW);
+    cut(s, from, to, SL_MESSAGE_TEACH);
+    cut(s, from, to, SL_MESSAGE_RELEASE);
 }
 
 static uint32_t version_at(const struct stage *s, sl_node_id id)
 {
-    return (uint32_t)sl_node_members(s->actor[id].node)->version;
+    return (uint32_t)sl_node_membership(s->actor[id].node)->version;
 }
 
 /* A change is asked for until it is made: it may be too soon. */
@@ -124,7 +124,7 @@ static void Q11_a_new_node_learns_every_lease_within_one_extension(void **state)
     pass(s, 100); /* Somebody has heard of it since. */
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
     assert_int_equal(copy_at(s, 4), a);
-    struct sl_copy c;
+    struct sl_node_copy c;
     sl_node_copy(s->actor[4].node, clock_of(s, 4), (struct sl_bytes){"k", 1}, &c);
     assert_memory_equal(c.value.at, "v", 1);
     stage_end(s);
@@ -139,7 +139,7 @@ static void a_node_that_was_removed_has_no_say(void **state)
     uint64_t t = ASK(3);
     refused(s, t, SLUICE_ENOQUORUM);
     sl_fence a = take(s, 1, 1000);
-    assert_int_equal(events(s, 3, SL_E_GRANTED, a), 0);
+    assert_int_equal(events(s, 3, SL_NODE_EVENT_GRANTED, a), 0);
     crash(s, 2);
     crash(s, 4);
     refused(s, ASK(1, .key = {"other", 5}), SLUICE_ENOQUORUM);
@@ -192,11 +192,11 @@ static void Q3_an_illegal_jump_is_refused_by_every_voter(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     start(s, 4);
-    hold(s, 0, 3, SL_M_ACCEPTED);
-    hold(s, 0, 3, SL_M_STORED);
-    struct sl_message m = forged(s, 3, 2, SL_M_ACCEPT);
+    hold(s, 0, 3, SL_MESSAGE_ACCEPTED);
+    hold(s, 0, 3, SL_MESSAGE_STORED);
+    struct sl_message m = forged(s, 3, 2, SL_MESSAGE_ACCEPT);
     m.ballot = (struct sl_ballot){100, 3};
-    m.list = *sl_node_members(s->actor[2].node);
+    m.list = *sl_node_membership(s->actor[2].node);
     m.list.version = 2;
     for (uint32_t i = 0; i < 2; i++) {
         struct sl_member *x = &m.list.at[m.list.count++];
@@ -206,18 +206,18 @@ static void Q3_an_illegal_jump_is_refused_by_every_voter(void **state)
         m.list.added = x->id;
     }
     give(s, 3, 2, &m);
-    assert_int_equal(newest(s, 2, 3, SL_M_ACCEPTED)->verdict, SL_V_BAD);
-    m.type = SL_M_STORE;
+    assert_int_equal(newest(s, 2, 3, SL_MESSAGE_ACCEPTED)->verdict, SL_VERDICT_BAD);
+    m.type = SL_MESSAGE_STORE;
     give(s, 3, 2, &m);
-    assert_int_equal(kept(s, 2, 3, SL_M_STORED), 0);
+    assert_int_equal(kept(s, 2, 3, SL_MESSAGE_STORED), 0);
     m.list.count = 4; /* One more; but two versions on. */
     m.list.added = 4;
     m.list.version = 3;
     give(s, 3, 2, &m);
-    m.type = SL_M_ACCEPT;
+    m.type = SL_MESSAGE_ACCEPT;
     m.ballot.number++;
     give(s, 3, 2, &m);
-    assert_int_equal(newest(s, 2, 3, SL_M_ACCEPTED)->verdict, SL_V_BAD);
+    assert_int_equal(newest(s, 2, 3, SL_MESSAGE_ACCEPTED)->verdict, SL_VERDICT_BAD);
     assert_int_equal(s->actor[2].disk.stored.version, 0);
     stage_end(s);
 }
@@ -228,8 +228,8 @@ static void N3_a_second_change_waits_for_leases_of_the_list_before(void **state)
 {
     (void)state;
     struct stage *s = stage_new(5);
-    cut(s, 1, 4, SL_M_NONE);
-    cut(s, 1, 5, SL_M_NONE);
+    cut(s, 1, 4, SL_MESSAGE_NONE);
+    cut(s, 1, 5, SL_MESSAGE_NONE);
     uint64_t a = ASK(1, .lease_ms = 30000);
     granted(s, a);
     open_all(s);
@@ -303,17 +303,17 @@ static void V8_votes_of_the_old_list_do_not_count(void **state)
     patient.answer_ms = patient.answer_min_ms = patient.answer_max_ms = 1000;
     struct stage *s = stage_with(3, &patient);
     start(s, 4);
-    hold(s, 0, 1, SL_M_VOTE);
-    hold(s, 1, 0, SL_M_ACQUIRE);
+    hold(s, 0, 1, SL_MESSAGE_VOTE);
+    hold(s, 1, 0, SL_MESSAGE_ACQUIRE);
     uint64_t a = ASK(1, .wait_ms = 30000);
-    sl_fence first = newest(s, 1, 2, SL_M_ACQUIRE)->fence;
-    deliver(s, 1, 2, SL_M_ACQUIRE);
-    deliver(s, 1, 3, SL_M_ACQUIRE);
-    assert_int_equal(newest(s, 2, 1, SL_M_VOTE)->verdict, SL_V_YES);
+    sl_fence first = newest(s, 1, 2, SL_MESSAGE_ACQUIRE)->fence;
+    deliver(s, 1, 2, SL_MESSAGE_ACQUIRE);
+    deliver(s, 1, 3, SL_MESSAGE_ACQUIRE);
+    assert_int_equal(newest(s, 2, 1, SL_MESSAGE_VOTE)->verdict, SL_VERDICT_YES);
     refused(s, add_node(s, 2, 4), SLUICE_OK);
     LIST(1, "2: 1 2 3 4");
-    deliver_all(s, 2, 1, SL_M_VOTE);
-    deliver_all(s, 3, 1, SL_M_VOTE);
+    deliver_all(s, 2, 1, SL_MESSAGE_VOTE);
+    deliver_all(s, 3, 1, SL_MESSAGE_VOTE);
     waits(s, a);
     flow(s);
     assert_true(granted(s, a) != first);
@@ -379,7 +379,7 @@ static void N7_an_emptied_node_is_not_talked_to(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    cut(s, 1, 3, SL_M_NONE);
+    cut(s, 1, 3, SL_MESSAGE_NONE);
     uint64_t a = ASK(1, .lease_ms = 10000);
     granted(s, a);
     open_all(s);
@@ -418,7 +418,7 @@ static void N7_nor_is_one_that_was_just_added(void **state)
     granted(s, a);
     open_all(s);
     for (sl_node_id id = 1; id <= 2; id++) {
-        cut(s, id, 5, SL_M_NONE);
+        cut(s, id, 5, SL_MESSAGE_NONE);
         cut_leases(s, 0, id);
     }
     restart_empty(s, 5);
@@ -469,7 +469,7 @@ static void who_was_added_while_it_was_down_joins_later(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     start(s, 4);
-    hold(s, 0, 4, SL_M_NONE);
+    hold(s, 0, 4, SL_MESSAGE_NONE);
     uint64_t t = add_node(s, 1, 4);
     pass(s, 5);
     crash(s, 4);
@@ -477,7 +477,7 @@ static void who_was_added_while_it_was_down_joins_later(void **state)
     changed(s, 1, -1, 3);
     LIST(2, "3: 1 2 4");
     open_all(s);
-    lose(s, 0, 4, SL_M_NONE);
+    lose(s, 0, 4, SL_MESSAGE_NONE);
     restart(s, 4);
     pass(s, 1000);
     LIST(4, "3: 1 2 4");
@@ -514,8 +514,8 @@ static void N5_two_operators_at_once_end_in_one_list(void **state)
         pass(s, 5000);
         one_list(s);
         for (sl_node_id id = 2; id <= 3; id++)
-            assert_int_equal(sl_node_members(s->actor[id].node)->version,
-                             sl_node_members(s->actor[1].node)->version);
+            assert_int_equal(sl_node_membership(s->actor[id].node)->version,
+                             sl_node_membership(s->actor[1].node)->version);
         const char *list = list_at(s, 1);
         bool has_4 = strstr(list, " 4") != NULL, has_5 = strstr(list, " 5") != NULL;
         assert_true(has_4 || has_5);
@@ -533,22 +533,22 @@ static void N5_a_promise_to_a_larger_ballot_ends_the_smaller(void **state)
     struct stage *s = stage_new(3);
     start(s, 4);
     start(s, 5);
-    cut(s, 1, 2, SL_M_NONE);
-    cut(s, 2, 1, SL_M_NONE);
-    hold(s, 0, 3, SL_M_ACCEPT);
-    hold(s, 0, 0, SL_M_STORE);
+    cut(s, 1, 2, SL_MESSAGE_NONE);
+    cut(s, 2, 1, SL_MESSAGE_NONE);
+    hold(s, 0, 3, SL_MESSAGE_ACCEPT);
+    hold(s, 0, 0, SL_MESSAGE_STORE);
     uint64_t x = add_node(s, 1, 4); /* Promised by 1 and 3, */
     uint64_t y = add_node(s, 2, 5); /* and by 2 and 3. */
     pass(s, 1);
-    deliver_all(s, 2, 3, SL_M_ACCEPT);
-    deliver_all(s, 1, 3, SL_M_ACCEPT);
-    deliver_all(s, 0, 0, SL_M_STORE);
+    deliver_all(s, 2, 3, SL_MESSAGE_ACCEPT);
+    deliver_all(s, 1, 3, SL_MESSAGE_ACCEPT);
+    deliver_all(s, 0, 0, SL_MESSAGE_STORE);
     one_list(s);
     for (int i = 0; i < 300; i++) {
         pass(s, 10);
-        deliver_all(s, 1, 3, SL_M_ACCEPT);
-        deliver_all(s, 2, 3, SL_M_ACCEPT);
-        deliver_all(s, 0, 0, SL_M_STORE);
+        deliver_all(s, 1, 3, SL_MESSAGE_ACCEPT);
+        deliver_all(s, 2, 3, SL_MESSAGE_ACCEPT);
+        deliver_all(s, 0, 0, SL_MESSAGE_STORE);
         one_list(s);
     }
     flow(s);
@@ -565,14 +565,14 @@ static void N5_a_ballot_is_on_the_disk_before_anybody_hears_of_it(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    hold(s, 1, 0, SL_M_PREPARE);
+    hold(s, 1, 0, SL_MESSAGE_PREPARE);
     disk_stop(s, 1);
     uint64_t t = remove_node(s, 1, 3);
     pass(s, 5);
-    assert_int_equal(kept(s, 1, 0, SL_M_PREPARE), 0);
+    assert_int_equal(kept(s, 1, 0, SL_MESSAGE_PREPARE), 0);
     disk_go(s, 1);
     pass(s, 5);
-    assert_true(kept(s, 1, 2, SL_M_PREPARE) > 0);
+    assert_true(kept(s, 1, 2, SL_MESSAGE_PREPARE) > 0);
     assert_true(s->actor[1].disk.promised.number > 0);
     flow(s);
     refused(s, t, SLUICE_OK);
@@ -586,24 +586,24 @@ static void N5_a_promise_about_another_list_does_not_count(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     start(s, 4);
-    hold(s, 3, 1, SL_M_PROMISE);
+    hold(s, 3, 1, SL_MESSAGE_PROMISE);
     refused(s, add_node(s, 1, 4), SLUICE_OK);
-    struct sl_ballot ballot = newest(s, 3, 1, SL_M_PROMISE)->ballot;
+    struct sl_ballot ballot = newest(s, 3, 1, SL_MESSAGE_PROMISE)->ballot;
     pass(s, 10000);
     end_silence(s);
-    hold(s, 1, 0, SL_M_PREPARE);
-    hold(s, 1, 0, SL_M_ACCEPT);
+    hold(s, 1, 0, SL_MESSAGE_PREPARE);
+    hold(s, 1, 0, SL_MESSAGE_ACCEPT);
     remove_node(s, 1, 4);
     pass(s, 5);
-    assert_int_equal(newest(s, 1, 2, SL_M_PREPARE)->ballot.number, ballot.number);
-    deliver(s, 1, 2, SL_M_PREPARE); /* Two promises of four, */
-    deliver_all(s, 3, 1, SL_M_PROMISE);
+    assert_int_equal(newest(s, 1, 2, SL_MESSAGE_PREPARE)->ballot.number, ballot.number);
+    deliver(s, 1, 2, SL_MESSAGE_PREPARE); /* Two promises of four, */
+    deliver_all(s, 3, 1, SL_MESSAGE_PROMISE);
     pass(s, 5);
-    assert_int_equal(kept(s, 1, 0, SL_M_ACCEPT), 0);
-    deliver(s, 1, 3, SL_M_PREPARE);
-    deliver_all(s, 3, 1, SL_M_PROMISE); /* and now a third. */
+    assert_int_equal(kept(s, 1, 0, SL_MESSAGE_ACCEPT), 0);
+    deliver(s, 1, 3, SL_MESSAGE_PREPARE);
+    deliver_all(s, 3, 1, SL_MESSAGE_PROMISE); /* and now a third. */
     pass(s, 5);
-    assert_true(kept(s, 1, 0, SL_M_ACCEPT) > 0);
+    assert_true(kept(s, 1, 0, SL_MESSAGE_ACCEPT) > 0);
     stage_end(s);
 }
 
@@ -613,7 +613,7 @@ static void two_changes_at_one_node_are_refused(void **state)
     struct stage *s = stage_new(3);
     start(s, 4);
     start(s, 5);
-    hold(s, 0, 0, SL_M_PROMISE);
+    hold(s, 0, 0, SL_MESSAGE_PROMISE);
     uint64_t x = add_node(s, 1, 4);
     refused_because(s, add_node(s, 1, 5), "another change");
     flow(s);
@@ -630,7 +630,7 @@ static bool step(struct stage *s, uint64_t change, int steps)
     for (; steps > 0; steps--) {
         size_t i = 0;
         if (answered(s, change) && s->bag_count == 0) return false;
-        while (i < s->bag_count && s->bag[i].m.type < SL_M_PREPARE) i++;
+        while (i < s->bag_count && s->bag[i].m.type < SL_MESSAGE_PREPARE) i++;
         if (i == s->bag_count) {
             if (answered(s, change)) return false;
             pass(s, 1);
@@ -657,7 +657,7 @@ static void N5_the_operator_dies_at_every_step(void **state)
         uint64_t t = add_node(s, 1, 4);
         bool more = step(s, t, steps);
         crash(s, 1);
-        lose(s, 1, 0, SL_M_NONE);
+        lose(s, 1, 0, SL_MESSAGE_NONE);
         flow(s);
         pass(s, 15000);
         one_list(s);
@@ -732,16 +732,17 @@ static void N5_a_vote_survives_a_restart(void **state)
     struct stage *s = stage_new(3);
     start(s, 4);
     start(s, 5);
-    hold(s, 0, 1, SL_M_ACCEPTED); /* It is decided by 1 and 3, but nobody knows. */
-    cut(s, 1, 2, SL_M_NONE);
-    cut(s, 0, 0, SL_M_STORE);
+    hold(s, 0, 1,
+         SL_MESSAGE_ACCEPTED); /* It is decided by 1 and 3, but nobody knows. */
+    cut(s, 1, 2, SL_MESSAGE_NONE);
+    cut(s, 0, 0, SL_MESSAGE_STORE);
     add_node(s, 1, 4);
     pass(s, 1);
     assert_int_equal(s->actor[3].disk.vote.version, 2);
     restart(s, 3);
     stop(s, 1);
     open_all(s);
-    hold(s, 0, 1, SL_M_NONE);
+    hold(s, 0, 1, SL_MESSAGE_NONE);
     end_silence(s);
     uint64_t t = add_node(s, 2, 5);
     refused(s, t, SLUICE_ENODES);

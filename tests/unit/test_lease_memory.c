@@ -24,7 +24,7 @@ static sl_fence fence_or_none(struct stage *s, uint64_t request)
 static void whole(struct stage *s, sl_fence fence)
 {
     for (sl_node_id id = 1; id <= 3; id++) {
-        struct sl_copy c;
+        struct sl_node_copy c;
         if (!sl_node_copy(s->actor[id].node, clock_of(s, id), (struct sl_bytes){"k", 1},
                           &c) ||
             c.fence != fence)

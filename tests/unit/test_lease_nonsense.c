@@ -37,9 +37,9 @@ static sl_ms time_of(sl_ms known)
     return (sl_ms)(number((uint64_t)known) & INT64_MAX);
 }
 
-static struct sl_members a_list(const struct stage *s)
+static struct sl_membership a_list(const struct stage *s)
 {
-    struct sl_members l = *sl_node_members(s->actor[1].node);
+    struct sl_membership l = *sl_node_membership(s->actor[1].node);
     if (draw(3) == 0) l.version = number(l.version);
     if (draw(3) == 0) l.cluster = number(l.cluster);
     if (draw(3) == 0) l.added = (sl_node_id)draw(5);
@@ -53,7 +53,7 @@ static struct sl_members a_list(const struct stage *s)
 static uint64_t last_round(const struct stage *s)
 {
     for (size_t i = s->sent_count; i > 0; i--)
-        if (s->sent[i - 1].m.type == SL_M_ACQUIRE) return s->sent[i - 1].m.round;
+        if (s->sent[i - 1].m.type == SL_MESSAGE_ACQUIRE) return s->sent[i - 1].m.round;
     return 1;
 }
 
@@ -62,14 +62,14 @@ static struct sl_message nonsense(const struct stage *s, sl_node_id from, sl_nod
 {
     static const char *const keys[] = {"k", "l", "another"};
     const char *key = keys[draw(3)];
-    enum sl_message_type type = (enum sl_message_type)(1 + draw(SL_M_COUNT - 1));
+    enum sl_message_type type = (enum sl_message_type)(1 + draw(SL_MESSAGE_COUNT - 1));
     struct sl_message m = forged(s, from, to, type);
     if (draw(8) == 0) m.version = number(m.version);
     if (draw(8) == 0) m.heard_ms = time_of(m.heard_ms);
     if (draw(8) == 0) m.wall_us = number(m.wall_us);
     m.round = number(last_round(s));
     m.key = (struct sl_bytes){key, strlen(key)};
-    m.owner = (struct sl_owner){number(1), number(1)};
+    m.owner = (struct sl_attempt_id){number(1), number(1)};
     m.fence = number(fence) & SL_FENCE_MAX;
     m.lease_ms = time_of(1000);
     m.priority = (int32_t)number(1);
@@ -77,7 +77,7 @@ static struct sl_message nonsense(const struct stage *s, sl_node_id from, sl_nod
     m.value = (struct sl_bytes){"value", draw(6)};
     m.waited_ms = time_of(1);
     m.stamp = number(fence) & SL_FENCE_MAX;
-    m.verdict = (enum sl_verdict)(1 + draw(SL_V_COUNT - 1));
+    m.verdict = (enum sl_vote_verdict)(1 + draw(SL_VERDICT_COUNT - 1));
     m.ceiling = number(fence) & SL_FENCE_MAX;
     m.left_ms = time_of(1000);
     m.wanted = (int32_t)number(1);
@@ -124,15 +124,15 @@ static void nonsense_is_survived(void **state)
 static void a_vote_that_is_no_answer_ends_nothing(void **state)
 {
     (void)state;
-    for (int verdict = 1; verdict < SL_V_COUNT; verdict++) {
+    for (int verdict = 1; verdict < SL_VERDICT_COUNT; verdict++) {
         struct stage *s = stage_new(3);
         s->may_overlap = true;
-        hold(s, 1, 0, SL_M_ACQUIRE);
+        hold(s, 1, 0, SL_MESSAGE_ACQUIRE);
         uint64_t a = ASK(1);
         for (sl_node_id from = 2; from <= 3; from++) {
-            struct sl_message v = forged(s, from, 1, SL_M_VOTE);
-            v.round = newest(s, 1, from, SL_M_ACQUIRE)->round;
-            v.verdict = (enum sl_verdict)verdict;
+            struct sl_message v = forged(s, from, 1, SL_MESSAGE_VOTE);
+            v.round = newest(s, 1, from, SL_MESSAGE_ACQUIRE)->round;
+            v.verdict = (enum sl_vote_verdict)verdict;
             give(s, from, 1, &v);
         }
         outcome(s, a);

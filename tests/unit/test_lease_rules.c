@@ -1,4 +1,4 @@
-/* test_lease_rules.c - the rules of src/lease/README.md, one by one: V1 .. V8 of the voter,
+/* test_lease_rules.c - the rules of src/majority/README.md, one by one: V1 .. V8 of the voter,
  * S1 .. S5 of the seeker, X of extending through any node; and Q1 .. Q11, what else may
  * happen to a majority. A voter is asked by messages that the test writes itself. */
 #include <stdlib.h>
@@ -16,14 +16,15 @@ static struct sl_message said(struct stage *s, struct sl_message m)
 /* A request of node 3 to node 2: of another owner each time, with a fence above all. */
 static struct sl_message request(struct stage *s)
 {
-    struct sl_message m = forged(s, 3, 2, SL_M_ACQUIRE);
+    struct sl_message m = forged(s, 3, 2, SL_MESSAGE_ACQUIRE);
     m.owner.number = 2000000 + ++s->drawn;
     m.fence = (sl_fence)s->now_us + 1000 * ++s->drawn;
     return m;
 }
 
-#define VERDICT(v, name) \
-    assert_string_equal(sl_verdict_name((v).verdict), sl_verdict_name(SL_V_##name))
+#define VERDICT(v, name)                                   \
+    assert_string_equal(sl_vote_verdict_name((v).verdict), \
+                        sl_vote_verdict_name(SL_VERDICT_##name))
 
 /* --- The voter ---------------------------------------------------------------- */
 
@@ -125,11 +126,11 @@ static void V2_the_limit_is_written_before_the_vote(void **state)
     struct sl_message m = request(s);
     m.fence += 60000000; /* Above all that is written. */
     disk_stop(s, 2);
-    assert_int_equal(said(s, m).type, SL_M_NONE);
+    assert_int_equal(said(s, m).type, SL_MESSAGE_NONE);
     assert_true(s->actor[2].writes);
-    hold(s, 2, 3, SL_M_VOTE);
+    hold(s, 2, 3, SL_MESSAGE_VOTE);
     disk_go(s, 2);
-    VERDICT(*newest(s, 2, 3, SL_M_VOTE), YES);
+    VERDICT(*newest(s, 2, 3, SL_MESSAGE_VOTE), YES);
     assert_true(s->actor[2].disk.fence_limit >= m.fence);
     stage_end(s);
 }
@@ -172,7 +173,7 @@ static void V3_what_is_lacking_is_not_extended(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    struct sl_message m = forged(s, 3, 2, SL_M_RENEW);
+    struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RENEW);
     m.fence = 12345;
     VERDICT(said(s, m), LACKS);
     assert_int_equal(voter_has(s, 2), 0);
@@ -191,8 +192,8 @@ static void V4_a_release_clears_the_lease_of_its_fence(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
-    struct sl_message m = forged(s, 3, 2, SL_M_RELEASE);
-    m.flags = SL_F_FINAL;
+    struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RELEASE);
+    m.flags = SL_FLAG_FINAL;
     m.fence = a - 1;
     said(s, m);
     assert_int_equal(voter_has(s, 2), a);
@@ -210,7 +211,7 @@ static void V4_an_attempt_that_was_given_up_is_refused(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    struct sl_message m = request(s), r = forged(s, 3, 2, SL_M_RELEASE);
+    struct sl_message m = request(s), r = forged(s, 3, 2, SL_MESSAGE_RELEASE);
     r.fence = m.fence;
     said(s, r);
     VERDICT(said(s, m), FENCE);
@@ -285,10 +286,10 @@ static void V5_silence_is_about_everything(void **state)
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
     restart(s, 2);
-    struct sl_message m = forged(s, 3, 2, SL_M_RENEW);
+    struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RENEW);
     m.fence = a;
     VERDICT(said(s, m), SILENT);
-    m.type = SL_M_LOOK;
+    m.type = SL_MESSAGE_LOOK;
     VERDICT(said(s, m), SILENT);
     assert_int_equal(extend(s, 1, a, 5000), SLUICE_OK); /* And teaches. */
     assert_int_equal(copy_at(s, 2), 0);
@@ -299,9 +300,9 @@ static void V5_silence_is_about_everything(void **state)
  * sender last heard of it. */
 static struct sl_message lesson(struct stage *s, sl_fence fence)
 {
-    struct sl_message m = forged(s, 3, 2, SL_M_TEACH);
+    struct sl_message m = forged(s, 3, 2, SL_MESSAGE_TEACH);
     m.fence = fence;
-    m.flags = SL_F_WHOLE;
+    m.flags = SL_FLAG_WHOLE;
     m.lease_ms = 5000;
     return m;
 }
@@ -390,12 +391,12 @@ static void V6_a_lease_that_expired_here_is_learned_again(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
-    cut(s, 0, 3, SL_M_NONE);
+    cut(s, 0, 3, SL_MESSAGE_NONE);
     for (int i = 0; i < 4; i++) {
         pass(s, 300);
         assert_int_equal(extend(s, 1 + (sl_node_id)i % 2, a, 1000), SLUICE_OK);
     }
-    assert_int_equal(events(s, 3, SL_E_EXPIRED, a), 1);
+    assert_int_equal(events(s, 3, SL_NODE_EVENT_EXPIRED, a), 1);
     open_all(s);
     assert_int_equal(voter_has(s, 3), 0);
     pass(s, 100); /* Nodes hear of each other again. */
@@ -413,11 +414,11 @@ static void V6_a_lease_that_was_released_is_not_learned_again(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    cut(s, 1, 2, SL_M_ACQUIRE);
-    hold(s, 1, 2, SL_M_TEACH);
+    cut(s, 1, 2, SL_MESSAGE_ACQUIRE);
+    hold(s, 1, 2, SL_MESSAGE_TEACH);
     sl_fence a = take(s, 1, 1000);
     assert_int_equal(release(s, 1, a), 1);
-    deliver(s, 1, 2, SL_M_TEACH);
+    deliver(s, 1, 2, SL_MESSAGE_TEACH);
     assert_int_equal(voter_has(s, 2), 0);
     stage_end(s);
 }
@@ -449,9 +450,9 @@ static void V7_a_reservation_refuses_extensions_and_others(void **state)
     sl_fence a = take(s, 1, 1000);
     struct sl_message thief = request(s);
     thief.priority = 5;
-    thief.flags = SL_F_STEAL;
+    thief.flags = SL_FLAG_STEAL;
     VERDICT(said(s, thief), HELD);
-    struct sl_message m = forged(s, 3, 2, SL_M_RENEW);
+    struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RENEW);
     m.fence = a;
     VERDICT(said(s, m), RESERVED);
     pass(s, 1001);
@@ -468,16 +469,16 @@ static void V7_a_reservation_outlives_the_thief_s_attempts(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
-    struct sl_message thief = request(s), m = forged(s, 3, 2, SL_M_RENEW);
+    struct sl_message thief = request(s), m = forged(s, 3, 2, SL_MESSAGE_RENEW);
     thief.priority = 5;
-    thief.flags = SL_F_STEAL;
+    thief.flags = SL_FLAG_STEAL;
     VERDICT(said(s, thief), HELD);
-    struct sl_message r = forged(s, 3, 2, SL_M_RELEASE);
+    struct sl_message r = forged(s, 3, 2, SL_MESSAGE_RELEASE);
     r.fence = thief.fence;
     said(s, r); /* It gives up this attempt. */
     m.fence = a;
     VERDICT(said(s, m), RESERVED);
-    struct sl_message gone = forged(s, 3, 2, SL_M_CANCEL);
+    struct sl_message gone = forged(s, 3, 2, SL_MESSAGE_CANCEL);
     gone.owner = thief.owner;
     gone.owner.number++;
     give(s, 3, 2, &gone);
@@ -495,7 +496,7 @@ static void V7_a_reservation_ends_a_while_after_the_lease(void **state)
     take(s, 1, 1000);
     struct sl_message thief = request(s);
     thief.priority = 5;
-    thief.flags = SL_F_STEAL;
+    thief.flags = SL_FLAG_STEAL;
     VERDICT(said(s, thief), HELD);
     pass(s, 1000);
     VERDICT(said(s, request(s)), RESERVED);
@@ -515,7 +516,7 @@ static void V8_it_goes_by_its_own_list(void **state)
         assert_int_equal(voter_has(s, 2), 0);
     }
     sl_fence a = take(s, 1, 1000);
-    struct sl_message m = forged(s, 3, 2, SL_M_RENEW);
+    struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RENEW);
     m.fence = a;
     m.version = 2;
     VERDICT(said(s, m), STRANGER);
@@ -562,16 +563,16 @@ static void S1_votes_count_before_the_end_that_was_fixed_at_first(void **state)
     } cases[] = {{0, true}, {190, true}, {200, false}, {201, false}, {230, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct stage *s = stage_with(3, &patient);
-        hold(s, 0, 1, SL_M_VOTE);
+        hold(s, 0, 1, SL_MESSAGE_VOTE);
         uint64_t a = ASK(1, .lease_ms = 200);
         pass(s, cases[i].late);
         open_all(s);
-        hold(s, 1, 0, SL_M_TEACH);
-        cut(s, 1, 0, SL_M_ACQUIRE); /* It has only this attempt. */
+        hold(s, 1, 0, SL_MESSAGE_TEACH);
+        cut(s, 1, 0, SL_MESSAGE_ACQUIRE); /* It has only this attempt. */
         settle(s);
         assert_int_equal(answered(s, a), cases[i].good);
         /* S4: and nothing is taught that is not agreed. */
-        assert_int_equal(kept(s, 1, 0, SL_M_TEACH) > 0, cases[i].good);
+        assert_int_equal(kept(s, 1, 0, SL_MESSAGE_TEACH) > 0, cases[i].good);
         stage_end(s);
     }
 }
@@ -582,11 +583,11 @@ static void S1_the_end_is_shrunk_by_the_drift_of_clocks(void **state)
     (void)state;
     for (int late = 0; late < 2; late++) {
         struct stage *s = stage_with(3, &patient);
-        hold(s, 0, 1, SL_M_VOTE);
+        hold(s, 0, 1, SL_MESSAGE_VOTE);
         uint64_t a = ASK(1, .lease_ms = 60000);
         pass(s, late ? 59881 : 59879);
         open_all(s);
-        cut(s, 1, 0, SL_M_ACQUIRE);
+        cut(s, 1, 0, SL_MESSAGE_ACQUIRE);
         settle(s);
         assert_int_equal(answered(s, a), !late);
         stage_end(s);
@@ -597,11 +598,11 @@ static void S2_votes_are_a_set_of_nodes(void **state)
 {
     (void)state;
     struct stage *s = stage_new(5);
-    hold(s, 0, 1, SL_M_VOTE);
+    hold(s, 0, 1, SL_MESSAGE_VOTE);
     uint64_t a = ASK(1, .lease_ms = 10000);
-    for (int i = 0; i < 4; i++) again(s, 2, 1, SL_M_VOTE);
+    for (int i = 0; i < 4; i++) again(s, 2, 1, SL_MESSAGE_VOTE);
     waits(s, a);
-    deliver(s, 3, 1, SL_M_VOTE);
+    deliver(s, 3, 1, SL_MESSAGE_VOTE);
     granted(s, a);
     stage_end(s);
 }
@@ -610,17 +611,17 @@ static void S2_votes_of_an_earlier_round_do_not_count(void **state)
 {
     (void)state;
     struct stage *s = stage_new(5);
-    hold(s, 0, 1, SL_M_VOTE);
+    hold(s, 0, 1, SL_MESSAGE_VOTE);
     uint64_t a = ASK(1, .lease_ms = 10000);
     outcome(s, a);
     refused(s, a, SLUICE_ENOQUORUM);
     pass(s, 50);
-    cut(s, 1, 4, SL_M_ACQUIRE);
-    cut(s, 1, 5, SL_M_ACQUIRE);
-    cut(s, 1, 3, SL_M_ACQUIRE);
+    cut(s, 1, 4, SL_MESSAGE_ACQUIRE);
+    cut(s, 1, 5, SL_MESSAGE_ACQUIRE);
+    cut(s, 1, 3, SL_MESSAGE_ACQUIRE);
     uint64_t b = ASK(1, .lease_ms = 10000);
     for (sl_node_id id = 3; id <= 5; id++)
-        while (kept(s, id, 1, SL_M_VOTE) > 0) deliver(s, id, 1, SL_M_VOTE);
+        while (kept(s, id, 1, SL_MESSAGE_VOTE) > 0) deliver(s, id, 1, SL_MESSAGE_VOTE);
     outcome(s, b);
     not_granted(s, b);
     stage_end(s);
@@ -631,16 +632,16 @@ static void S2_votes_for_an_earlier_life_do_not_count(void **state)
 {
     (void)state;
     struct stage *s = stage_cold(3, &stage_limits);
-    hold(s, 0, 1, SL_M_VOTE);
+    hold(s, 0, 1, SL_MESSAGE_VOTE);
     ASK(1, .lease_ms = 1000);
     pass(s, 5);
-    assert_int_equal(newest(s, 2, 1, SL_M_VOTE)->verdict, SL_V_YES);
+    assert_int_equal(newest(s, 2, 1, SL_MESSAGE_VOTE)->verdict, SL_VERDICT_YES);
     restart(s, 1);
     end_silence(s);
-    cut(s, 1, 0, SL_M_ACQUIRE); /* Nobody hears of the next request. */
+    cut(s, 1, 0, SL_MESSAGE_ACQUIRE); /* Nobody hears of the next request. */
     uint64_t b = ASK(1, .lease_ms = 1000);
     pass(s, 5);
-    while (kept(s, 0, 1, SL_M_VOTE) > 0) deliver(s, 0, 1, SL_M_VOTE);
+    while (kept(s, 0, 1, SL_MESSAGE_VOTE) > 0) deliver(s, 0, 1, SL_MESSAGE_VOTE);
     not_granted(s, b);
     stage_end(s);
 }
@@ -649,11 +650,11 @@ static void S2_three_of_five_are_needed(void **state)
 {
     (void)state;
     struct stage *s = stage_new(5);
-    hold(s, 0, 1, SL_M_VOTE);
+    hold(s, 0, 1, SL_MESSAGE_VOTE);
     uint64_t a = ASK(1);
-    deliver(s, 4, 1, SL_M_VOTE);
+    deliver(s, 4, 1, SL_MESSAGE_VOTE);
     waits(s, a);
-    deliver(s, 5, 1, SL_M_VOTE);
+    deliver(s, 5, 1, SL_MESSAGE_VOTE);
     granted(s, a);
     stage_end(s);
 }
@@ -662,11 +663,11 @@ static void S3_a_failed_attempt_is_released(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    cut(s, 1, 2, SL_M_NONE);
+    cut(s, 1, 2, SL_MESSAGE_NONE);
     sl_fence a = take(s, 1, 10000);
     open_all(s);
     assert_int_equal(voter_has(s, 2), 0);
-    cut(s, 0, 3, SL_M_NONE);                /* Only node 1 can say that it is held, */
+    cut(s, 0, 3, SL_MESSAGE_NONE);          /* Only node 1 can say that it is held, */
     uint64_t b = ASK(2, .lease_ms = 10000); /* and node 2 votes for its own. */
     outcome(s, b);
     not_granted(s, b);
@@ -684,14 +685,14 @@ static void S3_a_failed_extension_is_not_released(void **state)
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
     pass(s, 1000);
-    hold(s, 0, 1, SL_M_VOTE);
-    hold(s, 0, 0, SL_M_RELEASE);
-    hold(s, 0, 0, SL_M_TEACH);
+    hold(s, 0, 1, SL_MESSAGE_VOTE);
+    hold(s, 0, 0, SL_MESSAGE_RELEASE);
+    hold(s, 0, 0, SL_MESSAGE_TEACH);
     uint64_t e = REQUEST(EXTEND, 1, .fence = a, .lease_ms = 5000);
     outcome(s, e);
     refused(s, e, SLUICE_ENOQUORUM);
-    assert_int_equal(kept(s, 0, 0, SL_M_RELEASE), 0);
-    assert_int_equal(kept(s, 1, 0, SL_M_TEACH), 0); /* S4. */
+    assert_int_equal(kept(s, 0, 0, SL_MESSAGE_RELEASE), 0);
+    assert_int_equal(kept(s, 1, 0, SL_MESSAGE_TEACH), 0); /* S4. */
     flow(s);
     assert_true(believes(s, 1));
     for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), a);
@@ -707,8 +708,8 @@ static void S3_an_extension_that_few_heard_of_is_not_released(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
-    cut(s, 1, 2, SL_M_RENEW);
-    cut(s, 1, 3, SL_M_RENEW);
+    cut(s, 1, 2, SL_MESSAGE_RENEW);
+    cut(s, 1, 3, SL_MESSAGE_RENEW);
     assert_int_equal(extend(s, 1, a, 5000), SLUICE_ENOQUORUM);
     open_all(s);
     for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), a);
@@ -723,11 +724,11 @@ static void S4_a_grant_is_taught_to_who_did_not_hear_the_request(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    cut(s, 1, 3, SL_M_ACQUIRE);
+    cut(s, 1, 3, SL_MESSAGE_ACQUIRE);
     uint64_t t = ASK(1, .value = {"v", 1}, .note = {"n", 1}, .priority = 3);
     sl_fence a = granted(s, t);
     for (sl_node_id id = 1; id <= 3; id++) {
-        struct sl_copy c;
+        struct sl_node_copy c;
         assert_true(sl_node_copy(s->actor[id].node, clock_of(s, id),
                                  (struct sl_bytes){"k", 1}, &c));
         assert_int_equal(c.fence, a);
@@ -743,7 +744,7 @@ static void S4_an_extension_teaches_those_who_lack_it(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    cut(s, 1, 3, SL_M_NONE);
+    cut(s, 1, 3, SL_MESSAGE_NONE);
     uint64_t t = ASK(1, .lease_ms = 2000, .value = {"old", 3});
     sl_fence a = granted(s, t);
     pass(s, 1000);
@@ -755,7 +756,7 @@ static void S4_an_extension_teaches_those_who_lack_it(void **state)
                      SLUICE_OK);
     pass(s, 1);
     for (sl_node_id id = 1; id <= 3; id++) {
-        struct sl_copy c;
+        struct sl_node_copy c;
         assert_int_equal(voter_has(s, id), a);
         assert_true(sl_node_copy(s->actor[id].node, clock_of(s, id),
                                  (struct sl_bytes){"k", 1}, &c));
@@ -773,17 +774,17 @@ static void S4_who_missed_an_extension_learns_of_it(void **state)
     uint64_t t = ASK(1, .lease_ms = 1000, .value = {"old", 3});
     sl_fence a = granted(s, t);
     pass(s, 500);
-    cut(s, 1, 3, SL_M_RENEW);
+    cut(s, 1, 3, SL_MESSAGE_RENEW);
     uint64_t e = REQUEST(EXTEND, 1, .fence = a, .lease_ms = 1000, .value = {"new", 3});
     refused(s, e, SLUICE_OK);
-    struct sl_copy c;
+    struct sl_node_copy c;
     assert_true(
         sl_node_copy(s->actor[3].node, clock_of(s, 3), (struct sl_bytes){"k", 1}, &c));
     assert_memory_equal(c.value.at, "new", 3);
     pass(s, 600);
     assert_int_equal(copy_at(s, 3), a);
-    assert_int_equal(events(s, 3, SL_E_EXTENDED, a), 1);
-    assert_int_equal(events(s, 3, SL_E_EXPIRED, a), 0);
+    assert_int_equal(events(s, 3, SL_NODE_EVENT_EXTENDED, a), 1);
+    assert_int_equal(events(s, 3, SL_NODE_EVENT_EXPIRED, a), 0);
     stage_end(s);
 }
 
@@ -792,11 +793,11 @@ static void S4_an_attempt_is_no_copy(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    hold(s, 0, 1, SL_M_VOTE);
+    hold(s, 0, 1, SL_MESSAGE_VOTE);
     ASK(1);
     assert_true(voter_has(s, 2) != 0);
     assert_int_equal(copy_at(s, 2), 0);
-    assert_int_equal(events(s, 0, SL_E_GRANTED, 0), 0);
+    assert_int_equal(events(s, 0, SL_NODE_EVENT_GRANTED, 0), 0);
     stage_end(s);
 }
 
@@ -810,7 +811,7 @@ static sl_ms learning_of(const struct stage *s, sl_node_id at)
 
 static sl_ms left_at(struct stage *s, sl_node_id at)
 {
-    struct sl_copy c;
+    struct sl_node_copy c;
     if (!sl_node_copy(s->actor[at].node, clock_of(s, at), (struct sl_bytes){"k", 1},
                       &c))
         return 0;
@@ -845,14 +846,14 @@ static void S4_what_is_agreed_counts_from_when_that_was_said(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    hold(s, 1, 2, SL_M_TEACH);
+    hold(s, 1, 2, SL_MESSAGE_TEACH);
     sl_fence a = take(s, 1, 2000);
     pass(s, 500);
-    cut(s, 0, 1, SL_M_VOTE);
-    cut(s, 1, 3, SL_M_RENEW);
+    cut(s, 0, 1, SL_MESSAGE_VOTE);
+    cut(s, 1, 3, SL_MESSAGE_RENEW);
     assert_int_equal(extend(s, 1, a, 60000), SLUICE_ENOQUORUM); /* But node 2 has it. */
     pass(s, 500);
-    deliver(s, 1, 2, SL_M_TEACH);
+    deliver(s, 1, 2, SL_MESSAGE_TEACH);
     open_all(s);
     unlink_nodes(s, 1, 3); /* It would be right to teach it. */
     while (voter_has(s, 3) == a) pass(s, 1);
@@ -875,20 +876,20 @@ static void S4_a_node_that_started_is_ready_when_it_was_taught(void **state)
     pass(s, 300);
     assert_int_equal(learning_of(s, 1), 0);
     restart(s, 3);
-    hold(s, 0, 3, SL_M_TEACH);
-    hold(s, 0, 3, SL_M_TAUGHT);
+    hold(s, 0, 3, SL_MESSAGE_TEACH);
+    hold(s, 0, 3, SL_MESSAGE_TAUGHT);
     assert_true(learning_of(s, 3) > silence_of(s, 3));
     while (silence_of(s, 3) > 1000) pass(s, 1);
     assert_int_equal(extend(s, 1, a, 5000), SLUICE_OK);
     end_silence(s);
     pass(s, 10);
     assert_true(learning_of(s, 3) > 0);
-    deliver_all(s, 0, 3, SL_M_TEACH);
+    deliver_all(s, 0, 3, SL_MESSAGE_TEACH);
     assert_int_equal(voter_has(s, 3), a);
     assert_true(learning_of(s, 3) > 0);
-    deliver_all(s, 1, 3, SL_M_TAUGHT);
+    deliver_all(s, 1, 3, SL_MESSAGE_TAUGHT);
     assert_true(learning_of(s, 3) > 0);
-    deliver_all(s, 2, 3, SL_M_TAUGHT);
+    deliver_all(s, 2, 3, SL_MESSAGE_TAUGHT);
     assert_int_equal(learning_of(s, 3), 0);
     stage_end(s);
 }
@@ -900,7 +901,7 @@ static void S4_a_node_is_ready_after_the_longest_lease_at_last(void **state)
     struct stage *s = stage_new(3);
     take(s, 1, 5000);
     restart(s, 3);
-    hold(s, 0, 3, SL_M_TAUGHT);
+    hold(s, 0, 3, SL_MESSAGE_TAUGHT);
     end_silence(s);
     pass(s, 4990);
     assert_true(learning_of(s, 3) > 0);
@@ -914,7 +915,7 @@ static void S5_it_acts_on_votes_alone(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 2000);
-    cut(s, 1, 0, SL_M_RELEASE);
+    cut(s, 1, 0, SL_MESSAGE_RELEASE);
     uint64_t b = ASK(1, .wait_ms = 10000); /* Where it is released. */
     waits(s, b);
     REQUEST(RELEASE, 1, .fence = a);
@@ -984,14 +985,15 @@ static void F_no_two_attempts_have_the_same_fence(void **state)
 {
     (void)state;
     struct stage *s = stage_new(5);
-    hold(s, 0, 0, SL_M_ACQUIRE);
+    hold(s, 0, 0, SL_MESSAGE_ACQUIRE);
     for (sl_node_id id = 1; id <= 4; id++) ASK(id, .key = {"a", 1});
     for (sl_node_id id = 1; id <= 4; id++) ASK(id, .key = {"b", 1});
-    assert_int_equal(kept(s, 0, 5, SL_M_ACQUIRE), 8);
+    assert_int_equal(kept(s, 0, 5, SL_MESSAGE_ACQUIRE), 8);
     for (size_t i = 0; i < s->bag_count; i++)
         for (size_t j = 0; j < i; j++) {
             const struct parcel *p = &s->bag[i], *q = &s->bag[j];
-            if (p->m.type != SL_M_ACQUIRE || q->m.type != SL_M_ACQUIRE) continue;
+            if (p->m.type != SL_MESSAGE_ACQUIRE || q->m.type != SL_MESSAGE_ACQUIRE)
+                continue;
             bool same = p->from == q->from && p->m.round == q->m.round;
             assert_int_equal(p->m.fence == q->m.fence, same);
         }
@@ -1003,15 +1005,15 @@ static void F_nor_after_a_restart(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    hold(s, 0, 0, SL_M_ACQUIRE);
+    hold(s, 0, 0, SL_MESSAGE_ACQUIRE);
     ASK(1);
-    sl_fence before = newest(s, 1, 2, SL_M_ACQUIRE)->fence;
+    sl_fence before = newest(s, 1, 2, SL_MESSAGE_ACQUIRE)->fence;
     s->actor[1].wall_offset_us = -500000000;
     restart(s, 1);
     end_silence(s);
     ASK(1);
     pass(s, 5);
-    assert_true(newest(s, 1, 2, SL_M_ACQUIRE)->fence > before);
+    assert_true(newest(s, 1, 2, SL_MESSAGE_ACQUIRE)->fence > before);
     stage_end(s);
 }
 
@@ -1092,8 +1094,8 @@ static void X_a_value_that_was_stored_is_read(void **state)
     struct stage *s = stage_new(3);
     uint64_t t = ASK(1, .lease_ms = 5000, .value = {"old", 3});
     sl_fence a = granted(s, t);
-    cut(s, 2, 1, SL_M_NONE);
-    cut(s, 1, 2, SL_M_NONE);
+    cut(s, 2, 1, SL_MESSAGE_NONE);
+    cut(s, 1, 2, SL_MESSAGE_NONE);
     refused(s, extend_with(s, 2, a, "new"), SLUICE_OK);
     open_all(s);
     pass(s, 300);
@@ -1129,13 +1131,13 @@ static void X_an_old_value_that_comes_late_is_refused(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
-    hold(s, 1, 3, SL_M_RENEW);
+    hold(s, 1, 3, SL_MESSAGE_RENEW);
     refused(s, extend_with(s, 1, a, "one"), SLUICE_OK);
     pass(s, 1);
     refused(s, extend_with(s, 2, a, "two"), SLUICE_OK);
-    deliver_all(s, 1, 3, SL_M_RENEW);
+    deliver_all(s, 1, 3, SL_MESSAGE_RENEW);
     value_is(s, "two");
-    struct sl_copy c;
+    struct sl_node_copy c;
     assert_true(
         sl_node_copy(s->actor[3].node, clock_of(s, 3), (struct sl_bytes){"k", 1}, &c));
     assert_memory_equal(c.value.at, "two", 3);
@@ -1151,12 +1153,12 @@ static void X_voters_that_lack_the_lease_do_not_count(void **state)
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 2000);
     pass(s, 1000);
-    cut(s, 1, 0, SL_M_RENEW);
+    cut(s, 1, 0, SL_MESSAGE_RENEW);
     assert_int_equal(extend(s, 1, a, 60000), SLUICE_ENOQUORUM);
     open_all(s);
     pass(s, 1100);
-    cut(s, 2, 1, SL_M_NONE); /* Node 1 does not hear of B. */
-    cut(s, 3, 1, SL_M_NONE);
+    cut(s, 2, 1, SL_MESSAGE_NONE); /* Node 1 does not hear of B. */
+    cut(s, 3, 1, SL_MESSAGE_NONE);
     sl_fence b = take(s, 2, 1000);
     assert_int_equal(release(s, 2, b), 1);
     pass(s, 1000);
@@ -1175,27 +1177,27 @@ static void X_a_late_lesson_brings_nothing_back(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    hold(s, 1, 2, SL_M_TEACH);
-    cut(s, 1, 2, SL_M_ACQUIRE);
+    hold(s, 1, 2, SL_MESSAGE_TEACH);
+    cut(s, 1, 2, SL_MESSAGE_ACQUIRE);
     sl_fence a = take(s, 1, 2000);
     pass(s, 500);
     assert_int_equal(extend(s, 1, a, 2000), SLUICE_OK);
-    assert_true(kept(s, 1, 2, SL_M_TEACH) >= 2);
-    cut(s, 1, 0, SL_M_RENEW);
+    assert_true(kept(s, 1, 2, SL_MESSAGE_TEACH) >= 2);
+    cut(s, 1, 0, SL_MESSAGE_RENEW);
     assert_int_equal(extend(s, 1, a, 60000), SLUICE_ENOQUORUM);
     pass(s, 2100);
-    cut(s, 2, 1, SL_M_NONE);
-    cut(s, 3, 1, SL_M_NONE);
+    cut(s, 2, 1, SL_MESSAGE_NONE);
+    cut(s, 3, 1, SL_MESSAGE_NONE);
     sl_fence b = take(s, 2, 1000);
     assert_true(b > a);
     assert_int_equal(release(s, 2, b), 1);
     open_all(s);
-    hold(s, 1, 2, SL_M_TEACH);
+    hold(s, 1, 2, SL_MESSAGE_TEACH);
     restart(s, 2);
     end_silence(s);
     pass(s, 300);
     assert_int_equal(voter_has(s, 1), a);
-    while (kept(s, 1, 2, SL_M_TEACH) > 0) deliver(s, 1, 2, SL_M_TEACH);
+    while (kept(s, 1, 2, SL_MESSAGE_TEACH) > 0) deliver(s, 1, 2, SL_MESSAGE_TEACH);
     assert_int_equal(voter_has(s, 2), 0);
     assert_int_equal(extend(s, 1, a, 2000), SLUICE_ELOST);
     stage_end(s);
@@ -1231,13 +1233,13 @@ static void Q2_the_silence_is_long_enough_for_clocks_apart(void **state)
     run_at(s, 1, -1000);
     run_at(s, 2, 1000);
     run_at(s, 3, 1000);
-    cut(s, 1, 3, SL_M_NONE);
+    cut(s, 1, 3, SL_MESSAGE_NONE);
     uint64_t a = ASK(1, .lease_ms = 10000);
     granted(s, a);
     restart(s, 2);
     open_all(s);
-    cut(s, 0, 1, SL_M_NONE); /* Only nodes 2 and 3 are there for B. */
-    cut(s, 1, 0, SL_M_NONE);
+    cut(s, 0, 1, SL_MESSAGE_NONE); /* Only nodes 2 and 3 are there for B. */
+    cut(s, 1, 0, SL_MESSAGE_NONE);
     assert_true(silence_of(s, 2) >= 10000);
     uint64_t b = ASK(3, .wait_ms = 30000);
     outcome(s, b);
@@ -1253,7 +1255,7 @@ static void Q4_an_extension_at_the_very_end(void **state)
         struct stage *s = stage_new(3);
         sl_fence a = take(s, 1, 1000);
         pass(s, 1001 + late); /* A voter's clock may be late by one. */
-        struct sl_message m = forged(s, 3, 2, SL_M_RENEW);
+        struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RENEW);
         m.fence = a;
         if (late < 0) VERDICT(said(s, m), YES);
         else VERDICT(said(s, m), LACKS);
@@ -1361,14 +1363,14 @@ static void Q6_a_request_that_comes_again_changes_nothing(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    hold(s, 1, 2, SL_M_ACQUIRE);
+    hold(s, 1, 2, SL_MESSAGE_ACQUIRE);
     uint64_t t = ASK(1, .value = {"old", 3});
-    again(s, 1, 2, SL_M_ACQUIRE);
+    again(s, 1, 2, SL_MESSAGE_ACQUIRE);
     sl_fence a = granted(s, t);
     uint64_t e = REQUEST(EXTEND, 3, .fence = a, .value = {"new", 3}, .lease_ms = 2000);
     refused(s, e, SLUICE_OK);
-    deliver(s, 1, 2, SL_M_ACQUIRE);
-    struct sl_copy c;
+    deliver(s, 1, 2, SL_MESSAGE_ACQUIRE);
+    struct sl_node_copy c;
     assert_true(
         sl_node_copy(s->actor[2].node, clock_of(s, 2), (struct sl_bytes){"k", 1}, &c));
     assert_memory_equal(c.value.at, "new", 3);
@@ -1381,7 +1383,7 @@ static void Q7_a_holder_that_is_not_heard_loses_it_in_time(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 2000);
-    cut(s, 1, 0, SL_M_NONE);
+    cut(s, 1, 0, SL_MESSAGE_NONE);
     assert_int_equal(extend(s, 1, a, 2000), SLUICE_ENOQUORUM);
     uint64_t b = ASK(2, .wait_ms = 5000);
     outcome(s, b);
@@ -1394,7 +1396,7 @@ static void Q7_a_holder_that_hears_nothing_counts_on_nothing(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 2000);
-    cut(s, 0, 1, SL_M_NONE);
+    cut(s, 0, 1, SL_MESSAGE_NONE);
     pass(s, 1000);
     assert_int_equal(extend(s, 1, a, 2000), SLUICE_ENOQUORUM);
     pass(s, 500);
@@ -1440,8 +1442,8 @@ static void one_clock_days_ahead_does_not_decide_about_the_first_request(void **
     assert_int_equal(release(s, 1, a), 1);
     crash(s, 3);
     s->actor[3].wall_offset_us = DAYS_US(30);
-    cut(s, 0, 3, SL_M_BEAT);
-    cut(s, 0, 3, SL_M_TAUGHT);
+    cut(s, 0, 3, SL_MESSAGE_BEAT);
+    cut(s, 0, 3, SL_MESSAGE_TAUGHT);
     start(s, 3);
     end_silence(s);
     pass(s, 60000); /* What is on its disk is used up. */
@@ -1473,22 +1475,22 @@ static void what_a_node_says_out_of_turn_is_not_believed(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
-    struct sl_message v = forged(s, 2, 1, SL_M_VOTE);
-    v.verdict = SL_V_FENCE;
+    struct sl_message v = forged(s, 2, 1, SL_MESSAGE_VOTE);
+    v.verdict = SL_VERDICT_FENCE;
     v.round = 12345;
     for (int i = 1; i <= 30; i++) {
         v.ceiling = a + (sl_fence)DAYS_US(i);
         give(s, 2, 1, &v);
     }
-    struct sl_message f = forged(s, 2, 1, SL_M_FORCE);
-    f.list = *sl_node_members(s->actor[1].node);
+    struct sl_message f = forged(s, 2, 1, SL_MESSAGE_FORCE);
+    f.list = *sl_node_membership(s->actor[1].node);
     f.list.version += 1u << 30;
     give(s, 2, 1, &f);
     f.list.version = 7;
     f.list.cluster++;
     give(s, 2, 1, &f);
-    f = forged(s, 4, 1, SL_M_FORCE); /* On neither list. */
-    f.list = *sl_node_members(s->actor[1].node);
+    f = forged(s, 4, 1, SL_MESSAGE_FORCE); /* On neither list. */
+    f.list = *sl_node_membership(s->actor[1].node);
     f.list.version++;
     give(s, 4, 1, &f);
     pass(s, 10);
@@ -1516,7 +1518,7 @@ static void Q8_one_that_slept_grants_nothing_late(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    hold(s, 0, 1, SL_M_VOTE);
+    hold(s, 0, 1, SL_MESSAGE_VOTE);
     uint64_t a = ASK(1, .lease_ms = 60000);
     stop(s, 1);
     pass(s, 61000);
@@ -1592,7 +1594,7 @@ static void Q9_rounding_does_not_make_a_lease_longer(void **state)
     REQUEST(RELEASE, 2, .fence = b);
     pass_us(s, 1);
     granted(s, a);
-    cut(s, 3, 1, SL_M_NONE); /* Node 1 would say that it is held. */
+    cut(s, 3, 1, SL_MESSAGE_NONE); /* Node 1 would say that it is held. */
     pass(s, 50);
     for (int i = 0; i < 9; i++) {
         pass_us(s, 100);
@@ -1628,7 +1630,7 @@ static void Q10_those_who_split_the_votes_try_again(void **state)
     (void)state;
     struct stage *s = stage_new(5);
     uint64_t t[5];
-    hold(s, 0, 0, SL_M_ACQUIRE);
+    hold(s, 0, 0, SL_MESSAGE_ACQUIRE);
     for (uint32_t i = 0; i < 5; i++)
         t[i] = ASK(i + 1, .wait_ms = 5000, .lease_ms = 60000);
     flow(s);
@@ -1674,16 +1676,16 @@ static void events_are_told_at_every_node_once(void **state)
     sl_fence b = take(s, 2, 1000);
     pass(s, 1100);
     for (sl_node_id id = 1; id <= 3; id++) {
-        assert_int_equal(events(s, id, SL_E_GRANTED, a), 1);
-        assert_int_equal(events(s, id, SL_E_EXTENDED, a), 1);
-        assert_int_equal(events(s, id, SL_E_RELEASED, a), 1);
-        assert_int_equal(events(s, id, SL_E_EXPIRED, a), 0);
-        assert_int_equal(events(s, id, SL_E_GRANTED, b), 1);
-        assert_int_equal(events(s, id, SL_E_RELEASED, b), 0);
-        assert_int_equal(events(s, id, SL_E_EXPIRED, b), 1);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_GRANTED, a), 1);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_EXTENDED, a), 1);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_RELEASED, a), 1);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_EXPIRED, a), 0);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_GRANTED, b), 1);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_RELEASED, b), 0);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_EXPIRED, b), 1);
     }
-    assert_int_equal(last_event(s, 1, SL_E_RELEASED)->session, 77);
-    assert_int_equal(last_event(s, 2, SL_E_RELEASED)->session, 0);
+    assert_int_equal(last_event(s, 1, SL_NODE_EVENT_RELEASED)->session, 77);
+    assert_int_equal(last_event(s, 2, SL_NODE_EVENT_RELEASED)->session, 0);
     stage_end(s);
 }
 
@@ -1708,20 +1710,20 @@ static void a_copy_that_ends_is_not_told_as_expired(void **state)
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     restart_under(s, a);
-    cut(s, 0, 3, SL_M_NONE);
+    cut(s, 0, 3, SL_MESSAGE_NONE);
     pass(s, 300);
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
     pass(s, 750);
     assert_int_equal(copy_at(s, 3), 0);
-    assert_int_equal(events(s, 3, SL_E_EXPIRED, a), 0);
+    assert_int_equal(events(s, 3, SL_NODE_EVENT_EXPIRED, a), 0);
     open_all(s);
     pass(s, 100);
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
     assert_int_equal(copy_at(s, 3), a);
-    assert_int_equal(events(s, 3, SL_E_GRANTED, a), 1);
-    assert_int_equal(events(s, 3, SL_E_EXTENDED, a), 1);
+    assert_int_equal(events(s, 3, SL_NODE_EVENT_GRANTED, a), 1);
+    assert_int_equal(events(s, 3, SL_NODE_EVENT_EXTENDED, a), 1);
     pass(s, 1100);
-    assert_int_equal(events(s, 3, SL_E_EXPIRED, a), 1);
+    assert_int_equal(events(s, 3, SL_NODE_EVENT_EXPIRED, a), 1);
     stage_end(s);
 }
 
@@ -1734,18 +1736,19 @@ static void a_copy_that_ended_is_told_as_expired_in_the_end(void **state)
         struct stage *s = stage_new(3);
         sl_fence a = take(s, 1, 1000);
         restart_under(s, a);
-        if (i == 2) cut(s, 1, 0, SL_M_RENEW); /* Node 1 alone has it for longer. */
+        if (i == 2)
+            cut(s, 1, 0, SL_MESSAGE_RENEW); /* Node 1 alone has it for longer. */
         if (i == 2) assert_int_equal(extend(s, 1, a, 60000), SLUICE_ENOQUORUM);
         open_all(s);
         pass(s, 1000);
         assert_int_equal(copy_at(s, 3), 0);
-        assert_int_equal(events(s, 3, SL_E_EXPIRED, a), 0);
+        assert_int_equal(events(s, 3, SL_NODE_EVENT_EXPIRED, a), 0);
         if (i == 0) pass(s, 2 * s->limits.forget_ms);
         if (i == 1) take(s, 1, 1000);
         if (i == 2) assert_int_equal(release(s, 1, a), 1);
         pass(s, 10);
-        assert_int_equal(events(s, 3, SL_E_EXPIRED, a), i < 2);
-        assert_int_equal(events(s, 3, SL_E_RELEASED, a), i == 2);
+        assert_int_equal(events(s, 3, SL_NODE_EVENT_EXPIRED, a), i < 2);
+        assert_int_equal(events(s, 3, SL_NODE_EVENT_RELEASED, a), i == 2);
         stage_end(s);
     }
 }
@@ -1777,7 +1780,7 @@ static void who_withdraws_leaves_nothing(void **state)
     withdraw(s, b);
     release(s, 1, a);
     granted(s, ASK(3));
-    hold(s, 0, 0, SL_M_VOTE);
+    hold(s, 0, 0, SL_MESSAGE_VOTE);
     uint64_t c = ASK(2, .key = {"other", 5});
     withdraw(s, c);
     flow(s);
@@ -1871,12 +1874,12 @@ static void votes_tell_what_each_node_has(void **state)
     restart(s, 3);
     uint64_t v = REQUEST(VOTES, 2);
     outcome(s, v);
-    const struct sl_answer *got = answer_to(s, v);
+    const struct sl_node_answer *got = answer_to(s, v);
     assert_int_equal(got->copy_count, 3);
     for (uint32_t i = 0; i < 3; i++) {
-        const struct sl_copy *c = &got->copies[i];
+        const struct sl_node_copy *c = &got->copies[i];
         assert_int_equal(c->node, i + 1);
-        assert_int_equal(c->verdict, i < 2 ? SL_V_YES : SL_V_SILENT);
+        assert_int_equal(c->verdict, i < 2 ? SL_VERDICT_YES : SL_VERDICT_SILENT);
         assert_int_equal(c->held, i < 2);
         if (i < 2) assert_int_equal(c->fence, a);
     }

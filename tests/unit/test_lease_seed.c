@@ -21,14 +21,14 @@ static void set_clocks(struct stage *s, bool ahead)
 /* Node 1 asks for A, and what it sends is kept. */
 static uint64_t ask_and_keep(struct stage *s, sl_ms lease_ms)
 {
-    hold(s, 1, 0, SL_M_ACQUIRE);
+    hold(s, 1, 0, SL_MESSAGE_ACQUIRE);
     return ASK(1, .lease_ms = lease_ms, .priority = 9); /* That shall not help. */
 }
 
 /* A takes it by nodes 1 and 2; node 3 hears nothing of it. */
 static uint64_t take_without_3(struct stage *s, sl_ms lease_ms)
 {
-    cut(s, 1, 3, SL_M_NONE);
+    cut(s, 1, 3, SL_MESSAGE_NONE);
     uint64_t a = ASK(1, .lease_ms = lease_ms);
     granted(s, a);
     pass(s, 1);
@@ -64,8 +64,8 @@ static void L1_a_late_commit_is_refused(void **state)
     set_clocks(s, false);
     pass(s, 12000);
     sl_fence b = take(s, 2, 10000);
-    deliver(s, 1, 2, SL_M_ACQUIRE);
-    deliver(s, 1, 3, SL_M_ACQUIRE);
+    deliver(s, 1, 2, SL_MESSAGE_ACQUIRE);
+    deliver(s, 1, 3, SL_MESSAGE_ACQUIRE);
     assert_int_equal(voter_has(s, 2), b);
     assert_int_equal(voter_has(s, 3), b);
     open_all(s);
@@ -81,7 +81,7 @@ static void L2_a_partial_commit_is_no_grant(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    cut(s, 1, 0, SL_M_ACQUIRE);
+    cut(s, 1, 0, SL_MESSAGE_ACQUIRE);
     uint64_t a = ASK(1, .lease_ms = 10000);
     outcome(s, a);
     refused(s, a, SLUICE_ENOQUORUM);
@@ -99,7 +99,7 @@ static void L3_a_partial_extension_is_none(void **state)
     sl_fence a = take(s, 1, 3000);
     int64_t began_us = s->now_us;
     pass(s, 2000);
-    cut(s, 1, 0, SL_M_RENEW);
+    cut(s, 1, 0, SL_MESSAGE_RENEW);
     uint64_t e = REQUEST(EXTEND, 1, .fence = a, .lease_ms = 3000);
     outcome(s, e);
     refused(s, e, SLUICE_ENOQUORUM);
@@ -120,14 +120,14 @@ static void L4_a_zombie_s_extension_is_refused(void **state)
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 3000);
     pass(s, 1000);
-    hold(s, 1, 0, SL_M_RENEW);
+    hold(s, 1, 0, SL_MESSAGE_RENEW);
     uint64_t e = REQUEST(EXTEND, 1, .fence = a, .lease_ms = 3000);
     stop(s, 1);
     pass(s, 13000);
     sl_fence b = take(s, 2, 20000);
     assert_true(b > a);
-    deliver(s, 1, 2, SL_M_RENEW);
-    deliver(s, 1, 3, SL_M_RENEW);
+    deliver(s, 1, 2, SL_MESSAGE_RENEW);
+    deliver(s, 1, 3, SL_MESSAGE_RENEW);
     open_all(s);
     go(s, 1);
     outcome(s, e);
@@ -145,13 +145,13 @@ static void L5_an_old_release_clears_nothing_new(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 10000);
-    hold(s, 1, 0, SL_M_RELEASE);
+    hold(s, 1, 0, SL_MESSAGE_RELEASE);
     REQUEST(RELEASE, 1, .fence = a);
-    again(s, 1, 2, SL_M_RELEASE); /* The duplicate stays. */
+    again(s, 1, 2, SL_MESSAGE_RELEASE); /* The duplicate stays. */
     sl_fence a2 = take(s, 1, 10000);
     assert_int_equal(voter_has(s, 2), a2);
-    deliver(s, 1, 2, SL_M_RELEASE);
-    deliver(s, 1, 3, SL_M_RELEASE);
+    deliver(s, 1, 2, SL_MESSAGE_RELEASE);
+    deliver(s, 1, 3, SL_MESSAGE_RELEASE);
     assert_int_equal(voter_has(s, 2), a2);
     uint64_t b = ASK(3, .lease_ms = 10000);
     outcome(s, b);
@@ -165,13 +165,13 @@ static void L5_an_old_release_of_a_lost_copy_clears_nothing_new(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 10000);
-    hold(s, 1, 0, SL_M_RELEASE);
+    hold(s, 1, 0, SL_MESSAGE_RELEASE);
     REQUEST(RELEASE, 1, .fence = a);
-    deliver(s, 1, 3, SL_M_RELEASE); /* The one to node 2 is late. */
+    deliver(s, 1, 3, SL_MESSAGE_RELEASE); /* The one to node 2 is late. */
     pass(s, 11000);
     sl_fence a2 = take(s, 1, 10000);
     assert_int_equal(voter_has(s, 2), a2);
-    deliver(s, 1, 2, SL_M_RELEASE);
+    deliver(s, 1, 2, SL_MESSAGE_RELEASE);
     assert_int_equal(voter_has(s, 2), a2);
     outcome(s, ASK(3, .lease_ms = 10000));
     refused(s, s->requests, SLUICE_EFULL);
@@ -184,14 +184,14 @@ static void L5_an_old_release_of_an_attempt_clears_nothing_new(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    cut(s, 0, 1, SL_M_VOTE);
-    hold(s, 1, 0, SL_M_RELEASE);
+    cut(s, 0, 1, SL_MESSAGE_VOTE);
+    hold(s, 1, 0, SL_MESSAGE_RELEASE);
     uint64_t a = ASK(1, .lease_ms = 10000, .wait_ms = 5000);
-    for (int i = 0; kept(s, 1, 0, SL_M_RELEASE) < 2 && i < 1000; i++) pass(s, 1);
+    for (int i = 0; kept(s, 1, 0, SL_MESSAGE_RELEASE) < 2 && i < 1000; i++) pass(s, 1);
     open_all(s);
-    hold(s, 1, 0, SL_M_RELEASE);
+    hold(s, 1, 0, SL_MESSAGE_RELEASE);
     granted(s, a);
-    deliver_all(s, 1, 0, SL_M_RELEASE);
+    deliver_all(s, 1, 0, SL_MESSAGE_RELEASE);
     for (sl_node_id id = 1; id <= 3; id++)
         assert_int_equal(voter_has(s, id), answer_to(s, a)->grant.fence);
     not_granted(s, ASK(3, .lease_ms = 10000));
@@ -218,7 +218,7 @@ static void L8_growth_does_not_make_another_majority(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     uint64_t a = take_without_3(s, 10000);
-    cut(s, 0, 0, SL_M_TEACH); /* Lessons may be lost: nothing depends on them. */
+    cut(s, 0, 0, SL_MESSAGE_TEACH); /* Lessons may be lost: nothing depends on them. */
     start(s, 4);
     start(s, 5);
     outcome(s, add_node(s, 3, 4));
@@ -286,7 +286,7 @@ static void L11_a_delayed_request_is_refused(void **state)
     outcome(s, a);
     refused(s, a, SLUICE_ENOQUORUM);
     sl_fence b = take(s, 2, 10000);
-    deliver_all(s, 1, 0, SL_M_ACQUIRE);
+    deliver_all(s, 1, 0, SL_MESSAGE_ACQUIRE);
     assert_int_equal(voter_has(s, 2), b);
     assert_int_equal(voter_has(s, 3), b);
     assert_int_equal(release(s, 2, b), 1);
@@ -299,7 +299,7 @@ static void L12_a_lease_counts_from_before_it_was_asked_for(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    hold(s, 0, 1, SL_M_VOTE);
+    hold(s, 0, 1, SL_MESSAGE_VOTE);
     uint64_t a = ASK(1, .lease_ms = 200);
     stop(s, 1);
     pass(s, 201);
@@ -353,8 +353,8 @@ static void L14_who_crashes_while_asking_blocks_no_longer_than_its_lease(void **
 {
     (void)state;
     struct stage *s = stage_new(3);
-    cut(s, 1, 3, SL_M_ACQUIRE);
-    hold(s, 2, 1, SL_M_VOTE);
+    cut(s, 1, 3, SL_MESSAGE_ACQUIRE);
+    hold(s, 2, 1, SL_MESSAGE_VOTE);
     ASK(1, .lease_ms = 500);
     crash(s, 1);
     flow(s);
@@ -373,7 +373,7 @@ static void L14_who_asks_in_vain_does_not_block_the_holder_s_extension(void **st
     struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     ASK(3, .priority = 9);
-    hold(s, 3, 0, SL_M_RELEASE);
+    hold(s, 3, 0, SL_MESSAGE_RELEASE);
     ASK(3, .priority = 9, .wait_ms = 1000);
     crash(s, 3);
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
@@ -390,7 +390,7 @@ static void L15_an_abort_may_overtake_what_it_aborts(void **state)
     uint64_t a = ask_and_keep(s, 10000);
     outcome(s, a);
     not_granted(s, a);
-    deliver_all(s, 1, 0, SL_M_ACQUIRE);
+    deliver_all(s, 1, 0, SL_MESSAGE_ACQUIRE);
     for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);
     granted(s, ASK(2));
     stage_end(s);
@@ -402,7 +402,7 @@ static void L16_an_empty_node_has_no_vote_for_what_it_does_not_know(void **state
     (void)state;
     struct stage *s = stage_new(3);
     uint64_t a = take_without_3(s, 10000);
-    cut(s, 0, 0, SL_M_TEACH); /* Lessons may be lost: nothing depends on them. */
+    cut(s, 0, 0, SL_MESSAGE_TEACH); /* Lessons may be lost: nothing depends on them. */
     restart_empty(s, 2);
     outcome(s, remove_node(s, 3, 2));
     outcome(s, add_node(s, 3, 2));

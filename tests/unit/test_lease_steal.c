@@ -36,27 +36,27 @@ static void a_holder_is_asked_releases_and_the_thief_is_in(void **state)
     uint64_t b = ASK(2, THIEF, .priority = 5, .session = 9);
     waits(s, b);
     for (sl_node_id id = 1; id <= 3; id++)
-        assert_int_equal(events(s, id, SL_E_ASKED, fence), 1);
-    const struct sl_event *e = last_event(s, 1, SL_E_ASKED);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_ASKED, fence), 1);
+    const struct sl_node_event *e = last_event(s, 1, SL_NODE_EVENT_ASKED);
     assert_int_equal(e->session, 1);
     assert_int_equal(e->priority, 5);
     assert_int_equal(e->left_ms, 4900);
-    assert_int_equal(last_event(s, 2, SL_E_ASKED)->session, 0);
-    assert_int_equal(events(s, 2, SL_E_WAITS, fence), 1);
-    assert_int_equal(events(s, 1, SL_E_WAITS, 0), 0);
-    assert_int_equal(last_event(s, 2, SL_E_WAITS)->session, 9);
+    assert_int_equal(last_event(s, 2, SL_NODE_EVENT_ASKED)->session, 0);
+    assert_int_equal(events(s, 2, SL_NODE_EVENT_WAITS, fence), 1);
+    assert_int_equal(events(s, 1, SL_NODE_EVENT_WAITS, 0), 0);
+    assert_int_equal(last_event(s, 2, SL_NODE_EVENT_WAITS)->session, 9);
     assert_int_equal(extend(s, 1, fence, 5000), SLUICE_EASKED);
     pass(s, 20);
     assert_int_equal(release(s, 1, fence), 1);
-    assert_int_equal(last_event(s, 1, SL_E_RELEASED)->asked_ms, 20);
+    assert_int_equal(last_event(s, 1, SL_NODE_EVENT_RELEASED)->asked_ms, 20);
     outcome(s, b);
     assert_true(granted(s, b) > fence);
     assert_true(took_ms(s, b) <= 40);
     assert_false(answer_to(s, b)->grant.overlapping);
     assert_int_equal(extend(s, 2, granted(s, b), 1000), SLUICE_OK);
     for (sl_node_id id = 1; id <= 3; id++) { /* Behind the end of one who was asked. */
-        assert_int_equal(events(s, id, SL_E_STOLEN, 0), 1);
-        assert_false(last_event(s, id, SL_E_STOLEN)->overlapping);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_STOLEN, 0), 1);
+        assert_false(last_event(s, id, SL_NODE_EVENT_STOLEN)->overlapping);
     }
     stage_end(s);
 }
@@ -68,7 +68,7 @@ static void priority_alone_does_not_steal(void **state)
     uint64_t a = hold_a(s, 1000);
     ASK(2, .wait_ms = 5000, .priority = 9);
     assert_int_equal(extend(s, 1, fence_of(s, a), 1000), SLUICE_OK);
-    assert_int_equal(events(s, 0, SL_E_ASKED, 0), 0);
+    assert_int_equal(events(s, 0, SL_NODE_EVENT_ASKED, 0), 0);
     stage_end(s);
 }
 
@@ -115,8 +115,8 @@ static void P2_the_thief_crashes_after_the_release(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 2000);
-    hold(s, 1, 2, SL_M_NONE);
-    hold(s, 3, 2, SL_M_NONE);
+    hold(s, 1, 2, SL_MESSAGE_NONE);
+    hold(s, 3, 2, SL_MESSAGE_NONE);
     ASK(2, THIEF, .priority = 5);
     crash(s, 2);
     assert_int_equal(release(s, 1, fence_of(s, a)), 1);
@@ -169,13 +169,13 @@ static void P5_asking_is_repeated(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 10000);
-    cut(s, 2, 1, SL_M_NONE);
+    cut(s, 2, 1, SL_MESSAGE_NONE);
     uint64_t b = ASK(2, THIEF, .priority = 5);
     pass(s, 100);
-    assert_int_equal(events(s, 1, SL_E_ASKED, 0), 0);
+    assert_int_equal(events(s, 1, SL_NODE_EVENT_ASKED, 0), 0);
     open_all(s);
     pass(s, 3000);
-    assert_int_equal(events(s, 1, SL_E_ASKED, fence_of(s, a)), 1);
+    assert_int_equal(events(s, 1, SL_NODE_EVENT_ASKED, fence_of(s, a)), 1);
     release(s, 1, fence_of(s, a));
     outcome(s, b);
     granted(s, b);
@@ -188,7 +188,7 @@ static void P6_a_majority_that_heard_of_the_release_is_enough(void **state)
     struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 60000);
     uint64_t b = ASK(2, THIEF, .priority = 5);
-    cut(s, 1, 3, SL_M_NONE);
+    cut(s, 1, 3, SL_MESSAGE_NONE);
     release(s, 1, fence_of(s, a));
     outcome(s, b);
     granted(s, b);
@@ -203,8 +203,8 @@ static void P7_the_thief_does_not_act_on_the_victim_s_word(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 2000);
-    cut(s, 1, 2, SL_M_RELEASE);
-    cut(s, 1, 3, SL_M_RELEASE);
+    cut(s, 1, 2, SL_MESSAGE_RELEASE);
+    cut(s, 1, 3, SL_MESSAGE_RELEASE);
     uint64_t b = ASK(2, THIEF, .priority = 5);
     REQUEST(RELEASE, 1, .fence = fence_of(s, a));
     assert_int_equal(voter_has(s, 1), 0);
@@ -225,7 +225,7 @@ static void P8_a_higher_thief_comes_before_the_first(void **state)
     pass(s, 50);
     uint64_t c = ASK(3, THIEF, .priority = 9, .lease_ms = 500);
     pass(s, 200);
-    assert_int_equal(events(s, 1, SL_E_ASKED, fence_of(s, a)), 1);
+    assert_int_equal(events(s, 1, SL_NODE_EVENT_ASKED, fence_of(s, a)), 1);
     release(s, 1, fence_of(s, a));
     outcome(s, c);
     granted(s, c);
@@ -241,14 +241,14 @@ static void P9_the_victim_releases_in_the_same_moment(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 10000);
-    hold(s, 2, 1, SL_M_ACQUIRE);
-    hold(s, 2, 3, SL_M_ACQUIRE);
+    hold(s, 2, 1, SL_MESSAGE_ACQUIRE);
+    hold(s, 2, 3, SL_MESSAGE_ACQUIRE);
     uint64_t b = ASK(2, THIEF, .priority = 5);
     release(s, 1, fence_of(s, a));
     flow(s);
     outcome(s, b);
     granted(s, b);
-    assert_int_equal(events(s, 1, SL_E_ASKED, 0), 0);
+    assert_int_equal(events(s, 1, SL_NODE_EVENT_ASKED, 0), 0);
     assert_int_equal(release(s, 1, fence_of(s, a)), 0);
     stage_end(s);
 }
@@ -259,8 +259,8 @@ static void P10_a_late_theft_does_not_hit_a_new_hold(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 10000);
-    hold(s, 2, 1, SL_M_ACQUIRE);
-    hold(s, 2, 3, SL_M_ACQUIRE);
+    hold(s, 2, 1, SL_MESSAGE_ACQUIRE);
+    hold(s, 2, 3, SL_MESSAGE_ACQUIRE);
     uint64_t b = ASK(2, THIEF_FOR(100), .priority = 5);
     outcome(s, b);
     not_granted(s, b);
@@ -268,7 +268,7 @@ static void P10_a_late_theft_does_not_hit_a_new_hold(void **state)
     pass(s, 10);
     a = hold_a(s, 10000);
     flow(s);
-    assert_int_equal(events(s, 1, SL_E_ASKED, fence_of(s, a)), 0);
+    assert_int_equal(events(s, 1, SL_NODE_EVENT_ASKED, fence_of(s, a)), 0);
     assert_int_equal(extend(s, 1, fence_of(s, a), 10000), SLUICE_OK);
     stage_end(s);
 }
@@ -283,10 +283,10 @@ static void P11_the_victim_s_lease_ends_meanwhile(void **state)
     granted(s, b);
     pass(s, 2000);
     for (sl_node_id id = 1; id <= 3; id++) {
-        assert_int_equal(events(s, id, SL_E_EXPIRED, fence_of(s, a)), 1);
-        assert_int_equal(events(s, id, SL_E_STOLEN, fence_of(s, a)), 1);
-        assert_false(last_event(s, id, SL_E_STOLEN)->overlapping);
-        assert_int_equal(events(s, id, SL_E_RELEASED, 0), 0);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_EXPIRED, fence_of(s, a)), 1);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_STOLEN, fence_of(s, a)), 1);
+        assert_false(last_event(s, id, SL_NODE_EVENT_STOLEN)->overlapping);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_RELEASED, 0), 0);
     }
     assert_int_equal(extend(s, 1, fence_of(s, a), 1000), SLUICE_ELOST);
     stage_end(s);
@@ -303,7 +303,7 @@ static void P12_the_thief_s_time_is_over(void **state)
     refused(s, b, SLUICE_EFULL);
     assert_int_equal((s->now_us - began_us) / 1000, 501); /* Clocks are rounded down. */
     for (sl_node_id id = 1; id <= 3; id++)
-        assert_int_equal(events(s, id, SL_E_WITHDRAWN, fence_of(s, a)), 1);
+        assert_int_equal(events(s, id, SL_NODE_EVENT_WITHDRAWN, fence_of(s, a)), 1);
     assert_int_equal(extend(s, 1, fence_of(s, a), 10000), SLUICE_OK);
     stage_end(s);
 }
@@ -316,7 +316,7 @@ static void P12_the_thief_s_client_hangs_up(void **state)
     uint64_t b = ASK(2, THIEF, .priority = 5);
     pass(s, 100);
     withdraw(s, b);
-    assert_int_equal(events(s, 1, SL_E_WITHDRAWN, fence_of(s, a)), 1);
+    assert_int_equal(events(s, 1, SL_NODE_EVENT_WITHDRAWN, fence_of(s, a)), 1);
     assert_int_equal(extend(s, 1, fence_of(s, a), 10000), SLUICE_OK);
     stage_end(s);
 }
@@ -328,7 +328,7 @@ static void P13_equal_priority_asks_nobody(void **state)
     uint64_t a = ASK(1, .priority = 5);
     sl_fence fence = granted(s, a);
     ASK(2, THIEF, .priority = 5);
-    assert_int_equal(events(s, 0, SL_E_ASKED, 0), 0);
+    assert_int_equal(events(s, 0, SL_NODE_EVENT_ASKED, 0), 0);
     assert_int_equal(extend(s, 1, fence, 1000), SLUICE_OK);
     stage_end(s);
 }
@@ -340,7 +340,7 @@ static void P14_lower_priority_asks_nobody(void **state)
     uint64_t a = ASK(1, .priority = 5);
     sl_fence fence = granted(s, a);
     ASK(2, THIEF, .priority = -5);
-    assert_int_equal(events(s, 0, SL_E_ASKED, 0), 0);
+    assert_int_equal(events(s, 0, SL_NODE_EVENT_ASKED, 0), 0);
     assert_int_equal(extend(s, 1, fence, 1000), SLUICE_OK);
     stage_end(s);
 }
@@ -370,12 +370,12 @@ static void P17_split_reservations_do_not_last(void **state)
     for (uint32_t way = 0; way < 8; way++) {
         struct stage *s = stage_new(5);
         uint64_t a = hold_a(s, 10000);
-        hold(s, 4, 0, SL_M_ACQUIRE);
-        hold(s, 5, 0, SL_M_ACQUIRE);
+        hold(s, 4, 0, SL_MESSAGE_ACQUIRE);
+        hold(s, 5, 0, SL_MESSAGE_ACQUIRE);
         uint64_t b = ASK(4, THIEF_FOR(60000), .priority = 5, .lease_ms = 300);
         uint64_t c = ASK(5, THIEF_FOR(60000), .priority = 5, .lease_ms = 300);
         for (sl_node_id id = 1; id <= 3; id++)
-            deliver(s, way >> (id - 1) & 1 ? 4 : 5, id, SL_M_ACQUIRE);
+            deliver(s, way >> (id - 1) & 1 ? 4 : 5, id, SL_MESSAGE_ACQUIRE);
         flow(s);
         pass(s, 100);
         release(s, 1, fence_of(s, a));
@@ -394,7 +394,7 @@ static void P18_a_reservation_of_a_minority_stops_nobody(void **state)
     (void)state;
     struct stage *s = stage_new(5);
     uint64_t a = hold_a(s, 1000);
-    for (sl_node_id id = 1; id <= 3; id++) cut(s, 5, id, SL_M_ACQUIRE);
+    for (sl_node_id id = 1; id <= 3; id++) cut(s, 5, id, SL_MESSAGE_ACQUIRE);
     ASK(5, THIEF_FOR(60000), .priority = 5);
     for (int i = 0; i < 10; i++) {
         pass(s, 500);
@@ -410,7 +410,7 @@ static void P18_a_blocking_set_is_enough(void **state)
     (void)state;
     struct stage *s = stage_new(5);
     uint64_t a = hold_a(s, 1000);
-    for (sl_node_id id = 1; id <= 2; id++) cut(s, 5, id, SL_M_ACQUIRE);
+    for (sl_node_id id = 1; id <= 2; id++) cut(s, 5, id, SL_MESSAGE_ACQUIRE);
     uint64_t b = ASK(5, THIEF_FOR(60000), .priority = 5);
     assert_int_equal(extend(s, 1, fence_of(s, a), 1000), SLUICE_EASKED);
     outcome(s, b);
@@ -426,13 +426,14 @@ static void P19_extension_and_theft_in_one_moment(void **state)
         struct stage *s = stage_new(3);
         uint64_t a = hold_a(s, 1000);
         pass(s, 500);
-        hold(s, 0, 0, SL_M_ACQUIRE);
-        hold(s, 0, 0, SL_M_RENEW);
-        hold(s, 0, 0, SL_M_VOTE);
+        hold(s, 0, 0, SL_MESSAGE_ACQUIRE);
+        hold(s, 0, 0, SL_MESSAGE_RENEW);
+        hold(s, 0, 0, SL_MESSAGE_VOTE);
         uint64_t e = REQUEST(EXTEND, 1, .fence = fence_of(s, a), .lease_ms = 1000);
         uint64_t b = ASK(2, THIEF, .priority = 5);
         /* Node 2 is reserved, node 1 is extended; node 3 decides. */
-        deliver(s, thief_first ? 2 : 1, 3, thief_first ? SL_M_ACQUIRE : SL_M_RENEW);
+        deliver(s, thief_first ? 2 : 1, 3,
+                thief_first ? SL_MESSAGE_ACQUIRE : SL_MESSAGE_RENEW);
         flow(s);
         outcome(s, e);
         refused(s, e, thief_first ? SLUICE_EASKED : SLUICE_OK);
@@ -450,7 +451,7 @@ static void P20_a_late_theft_is_judged_by_who_holds_now(void **state)
     for (int32_t priority = 3; priority <= 7; priority += 4) {
         struct stage *s = stage_new(3);
         uint64_t a = hold_a(s, 10000);
-        hold(s, 2, 0, SL_M_ACQUIRE);
+        hold(s, 2, 0, SL_MESSAGE_ACQUIRE);
         ASK(2, THIEF, .priority = 5);
         release(s, 1, fence_of(s, a));
         uint64_t c = ASK(3, .lease_ms = 10000, .priority = priority, .wait_ms = 1000);
@@ -460,7 +461,7 @@ static void P20_a_late_theft_is_judged_by_who_holds_now(void **state)
         pass(s, 300); /* The thief's fence may have been low, and it asks again. */
         bool asked = priority < 5;
         assert_int_equal(extend(s, 3, fence, 10000), asked ? SLUICE_EASKED : SLUICE_OK);
-        assert_int_equal(events(s, 3, SL_E_ASKED, fence), asked);
+        assert_int_equal(events(s, 3, SL_NODE_EVENT_ASKED, fence), asked);
         stage_end(s);
     }
 }
@@ -470,21 +471,21 @@ static void P21_a_finished_attempt_comes_again(void **state)
 {
     (void)state;
     struct stage *s = stage_new(3);
-    hold(s, 1, 2, SL_M_ACQUIRE);
-    hold(s, 1, 3, SL_M_ACQUIRE);
+    hold(s, 1, 2, SL_MESSAGE_ACQUIRE);
+    hold(s, 1, 3, SL_MESSAGE_ACQUIRE);
     uint64_t a = ASK(1, .lease_ms = 5000);
-    again(s, 1, 2, SL_M_ACQUIRE);
-    again(s, 1, 3, SL_M_ACQUIRE);
+    again(s, 1, 2, SL_MESSAGE_ACQUIRE);
+    again(s, 1, 3, SL_MESSAGE_ACQUIRE);
     sl_fence fence = granted(s, a);
     pass(s, 1000);
-    again(s, 1, 2, SL_M_ACQUIRE); /* While it is held: nothing. */
+    again(s, 1, 2, SL_MESSAGE_ACQUIRE); /* While it is held: nothing. */
     assert_int_equal(release(s, 1, fence), 1);
-    again(s, 1, 2, SL_M_ACQUIRE);
-    again(s, 1, 3, SL_M_ACQUIRE);
+    again(s, 1, 2, SL_MESSAGE_ACQUIRE);
+    again(s, 1, 3, SL_MESSAGE_ACQUIRE);
     for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);
     sl_fence b = take(s, 2, 1000);
-    again(s, 1, 2, SL_M_ACQUIRE);
-    again(s, 1, 3, SL_M_ACQUIRE);
+    again(s, 1, 2, SL_MESSAGE_ACQUIRE);
+    again(s, 1, 3, SL_MESSAGE_ACQUIRE);
     assert_int_equal(voter_has(s, 3), b);
     stage_end(s);
 }
@@ -495,15 +496,15 @@ static void P21_an_extension_comes_again(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 1000);
-    hold(s, 1, 2, SL_M_RENEW);
-    hold(s, 1, 3, SL_M_RENEW);
+    hold(s, 1, 2, SL_MESSAGE_RENEW);
+    hold(s, 1, 3, SL_MESSAGE_RENEW);
     uint64_t e = REQUEST(EXTEND, 1, .fence = fence_of(s, a), .lease_ms = 1000);
-    again(s, 1, 2, SL_M_RENEW);
-    again(s, 1, 3, SL_M_RENEW);
+    again(s, 1, 2, SL_MESSAGE_RENEW);
+    again(s, 1, 3, SL_MESSAGE_RENEW);
     refused(s, e, SLUICE_OK);
     pass(s, 1001);
-    again(s, 1, 2, SL_M_RENEW);
-    again(s, 1, 3, SL_M_RENEW);
+    again(s, 1, 2, SL_MESSAGE_RENEW);
+    again(s, 1, 3, SL_MESSAGE_RENEW);
     for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);
     granted(s, ASK(2));
     stage_end(s);
@@ -518,7 +519,7 @@ static void P22_an_extension_does_not_change_the_priority(void **state)
     assert_int_equal(outcome(s, REQUEST(EXTEND, 2, .fence = fence, .priority = -5)),
                      SLUICE_OK);
     ASK(3, THIEF, .priority = 4);
-    assert_int_equal(events(s, 0, SL_E_ASKED, 0), 0);
+    assert_int_equal(events(s, 0, SL_NODE_EVENT_ASKED, 0), 0);
     stage_end(s);
 }
 
@@ -596,11 +597,11 @@ static void the_thief_enters_when_it_said(void **state)
         assert_true(answer_to(s, b)->grant.overlapping);
         assert_true(believes(s, a)); /* And was told: */
         for (sl_node_id id = 1; id <= 3; id++) {
-            assert_int_equal(events(s, id, SL_E_STOLEN, fence_of(s, a)), 1);
-            assert_true(last_event(s, id, SL_E_GRANTED)->overlapping);
+            assert_int_equal(events(s, id, SL_NODE_EVENT_STOLEN, fence_of(s, a)), 1);
+            assert_true(last_event(s, id, SL_NODE_EVENT_GRANTED)->overlapping);
             assert_int_equal(copy_at(s, id), fence);
         }
-        assert_int_equal(last_event(s, 1, SL_E_STOLEN)->session, 1);
+        assert_int_equal(last_event(s, 1, SL_NODE_EVENT_STOLEN)->session, 1);
         assert_int_equal(extend(s, 1, fence_of(s, a), 1000), SLUICE_EASKED);
         assert_int_equal(check(s, 1, fence_of(s, a)), 0);
         assert_int_equal(check(s, 3, fence), 1);
@@ -634,7 +635,7 @@ static void a_holder_that_goes_in_time_is_not_overlapped(void **state)
     outcome(s, b);
     granted(s, b);
     assert_false(answer_to(s, b)->grant.overlapping);
-    assert_false(last_event(s, 1, SL_E_STOLEN)->overlapping);
+    assert_false(last_event(s, 1, SL_NODE_EVENT_STOLEN)->overlapping);
     stage_end(s);
 }
 
@@ -652,8 +653,8 @@ static void who_entered_early_is_not_overlapped_by_that(void **state)
     pass(s, 100);
     release(s, 2, granted(s, b));
     granted(s, c);
-    assert_int_equal(events(s, 1, SL_E_STOLEN, granted(s, b)), 1);
-    assert_false(last_event(s, 1, SL_E_STOLEN)->overlapping);
+    assert_int_equal(events(s, 1, SL_NODE_EVENT_STOLEN, granted(s, b)), 1);
+    assert_false(last_event(s, 1, SL_NODE_EVENT_STOLEN)->overlapping);
     stage_end(s);
 }
 
@@ -684,14 +685,14 @@ static void a_forced_attempt_that_fails_leaves_the_lease(void **state)
     (void)state;
     struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 5000);
-    cut(s, 0, 2, SL_M_VOTE);
+    cut(s, 0, 2, SL_MESSAGE_VOTE);
     uint64_t b = ASK(2, .wait_ms = 500, .steal = true, .force_ms = 0, .priority = 5);
     not_granted(s, b);
     open_all(s);
     pass(s, 10);
     for (sl_node_id id = 1; id <= 3; id++)
         assert_int_equal(voter_has(s, id), fence_of(s, a));
-    assert_int_equal(events(s, 0, SL_E_STOLEN, 0), 0);
+    assert_int_equal(events(s, 0, SL_NODE_EVENT_STOLEN, 0), 0);
     assert_int_equal(extend(s, 1, fence_of(s, a), 5000), SLUICE_OK);
     assert_int_equal(check(s, 3, fence_of(s, a)), 1);
     stage_end(s);
@@ -703,12 +704,12 @@ static void who_enters_at_the_second_attempt_is_told_that_it_overlaps(void **sta
 {
     (void)state;
     struct stage *s = stage_new(3);
-    cut(s, 1, 2, SL_M_NONE);
+    cut(s, 1, 2, SL_MESSAGE_NONE);
     uint64_t a = hold_a(s, 20000);
     open_all(s);
-    cut(s, 0, 2, SL_M_VOTE);
-    cut(s, 2, 0, SL_M_RELEASE);
-    hold(s, 2, 0, SL_M_CANCEL);
+    cut(s, 0, 2, SL_MESSAGE_VOTE);
+    cut(s, 2, 0, SL_MESSAGE_RELEASE);
+    hold(s, 2, 0, SL_MESSAGE_CANCEL);
     uint64_t b = ASK(2, FORCE(0), .priority = 5);
     pass(s, 30);
     waits(s, b);

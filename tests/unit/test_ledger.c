@@ -5,7 +5,7 @@
 #include "failing_memory.h"
 #include "test.h"
 
-#include "server/ledger.h"
+#include "server/forward/ledger.h"
 
 /* --- A ledger, and two connections ------------------------------------------- */
 
@@ -27,7 +27,8 @@ static int end(void **state)
     (void)state;
     memory_is_back();
     while (!sl_list_empty(&ledger.all))
-        sl_ledger_drop(&ledger, sl_entry_of(ledger.all.next, struct sl_record, all));
+        sl_ledger_drop(&ledger,
+                       sl_container_of(ledger.all.next, struct sl_record, all));
     assert_int_equal(ledger.by_fence.count, 0);
     assert_int_equal(ledger.unleased, 0);
     assert_true(sl_list_empty(&conns[0]));
@@ -197,22 +198,22 @@ static void many_are_swept_in_turns(void **state)
 static void a_record_is_as_the_table_sees_it(void **state)
 {
     (void)state;
-    const struct sl_view v = {.shared = true,
-                              .leased = true,
-                              .fence = 17,
-                              .units = 2,
-                              .per = 3,
-                              .buckets = 4,
-                              .priority = -5,
-                              .left_ms = 600,
-                              .value = text("value"),
-                              .note = text("note")};
+    const struct sl_grant_view v = {.shared = true,
+                                    .leased = true,
+                                    .fence = 17,
+                                    .units = 2,
+                                    .per = 3,
+                                    .buckets = 4,
+                                    .priority = -5,
+                                    .left_ms = 600,
+                                    .value = text("value"),
+                                    .note = text("note")};
     const struct sl_record r = sl_record_of(text("key"), &v, 8, 1600);
     assert_text(r.key, "key");
     assert_int_equal(r.session, 8);
     assert_false(r.unwanted);
     assert_true(sl_ledger_put(&ledger, &r, &conns[0]));
-    const struct sl_view w = sl_record_view(sl_ledger_find(&ledger, 17), 1000);
+    const struct sl_grant_view w = sl_record_view(sl_ledger_find(&ledger, 17), 1000);
     assert_true(w.shared && w.leased && !w.waits && !w.broken);
     assert_int_equal(w.session_id, 8);
     assert_int_equal(w.fence, 17);

@@ -10,7 +10,7 @@
 
 #include "test.h"
 
-#include "server/node_file.h"
+#include "server/data/node_file.h"
 
 static char path[] = "/tmp/sluice-unit.XXXXXX";
 static int folder;
@@ -32,9 +32,9 @@ static int remove_folder(void **state)
     return rmdir(path);
 }
 
-static struct sl_members list_of(uint64_t version, uint32_t count)
+static struct sl_membership list_of(uint64_t version, uint32_t count)
 {
-    struct sl_members l = {.version = version, .count = count};
+    struct sl_membership l = {.version = version, .count = count};
     for (uint32_t i = 0; i < count; i++) {
         l.at[i].id = i + 3;
         snprintf(l.at[i].address, sizeof l.at[i].address, "host-%u.example:%u", i,
@@ -43,28 +43,28 @@ static struct sl_members list_of(uint64_t version, uint32_t count)
     return l;
 }
 
-static struct sl_durable a_full_one(void)
+static struct sl_node_durable a_full_one(void)
 {
-    struct sl_durable d = {.id = SL_NODE_ID_MAX,
-                           .birth = UINT64_MAX,
-                           .fence_limit = SL_FENCE_MAX,
-                           .lease_longest_ms = 86400000,
-                           .force = list_of(7, SL_NODES_MAX),
-                           .promised = {UINT64_MAX, SL_NODE_ID_MAX},
-                           .accepted = {3, 2},
-                           .vote = list_of(8, 3),
-                           .stored = list_of(8, 3)};
+    struct sl_node_durable d = {.id = SL_NODE_ID_MAX,
+                                .birth = UINT64_MAX,
+                                .fence_limit = SL_FENCE_MAX,
+                                .lease_longest_ms = 86400000,
+                                .force = list_of(7, SL_NODES_MAX),
+                                .promised = {UINT64_MAX, SL_NODE_ID_MAX},
+                                .accepted = {3, 2},
+                                .vote = list_of(8, 3),
+                                .stored = list_of(8, 3)};
     d.vote.added = 4;
     d.vote.at[1].birth = 0x8000000000000001u;
     for (uint32_t i = 0; i < SL_NODES_MAX; i++)
-        d.births[i] = (struct sl_birth){i + 1, UINT64_MAX - i};
+        d.births[i] = (struct sl_node_birth){i + 1, UINT64_MAX - i};
     memset(d.force.at[0].address, 'a', SL_ADDRESS_BYTES - 1); /* The longest. */
     return d;
 }
 
-static void write_it(const struct sl_durable *d)
+static void write_it(const struct sl_node_durable *d)
 {
-    struct sl_text_writer *w = sl_text_writer_new();
+    struct sl_textfile_writer *w = sl_textfile_writer_new();
     assert_non_null(w);
     assert_int_equal(sl_node_file_write(w, folder, d), 0);
     free(w);
@@ -89,8 +89,8 @@ static size_t read_raw(char *text, size_t max)
 static void what_is_written_is_read_again(void **state)
 {
     (void)state;
-    struct sl_durable full = a_full_one(), got;
-    struct sl_durable first = {.id = 1, .birth = 1};
+    struct sl_node_durable full = a_full_one(), got;
+    struct sl_node_durable first = {.id = 1, .birth = 1};
     write_it(&full);
     assert_int_equal(sl_node_file_read(folder, &got), SL_FOUND);
     assert_memory_equal(&got, &full, sizeof got);
@@ -103,7 +103,7 @@ static void what_is_written_is_read_again(void **state)
 static void without_a_file_nothing_is_found(void **state)
 {
     (void)state;
-    struct sl_durable got;
+    struct sl_node_durable got;
     unlinkat(folder, "node", 0);
     assert_int_equal(sl_node_file_read(folder, &got), SL_FOUND_NOTHING);
     assert_int_equal(mkdirat(folder, "node", 0700), 0);
@@ -115,7 +115,7 @@ static void without_a_file_nothing_is_found(void **state)
 static void a_file_that_was_cut_is_not_good(void **state)
 {
     (void)state;
-    struct sl_durable full = a_full_one(), got;
+    struct sl_node_durable full = a_full_one(), got;
     char text[8192];
     write_it(&full);
     size_t n = read_raw(text, sizeof text);
@@ -129,7 +129,7 @@ static void a_file_that_was_cut_is_not_good(void **state)
 static void a_file_with_another_byte_is_not_good(void **state)
 {
     (void)state;
-    struct sl_durable full = a_full_one(), got;
+    struct sl_node_durable full = a_full_one(), got;
     char text[8192];
     write_it(&full);
     size_t n = read_raw(text, sizeof text);
@@ -144,8 +144,8 @@ static void a_file_with_another_byte_is_not_good(void **state)
 static void an_address_that_could_not_be_read_again_is_not_written(void **state)
 {
     (void)state;
-    struct sl_durable good = {.id = 1, .birth = 5}, bad = a_full_one(), got;
-    struct sl_text_writer *w = sl_text_writer_new();
+    struct sl_node_durable good = {.id = 1, .birth = 5}, bad = a_full_one(), got;
+    struct sl_textfile_writer *w = sl_textfile_writer_new();
     strcpy(bad.stored.at[1].address, "two\nlines:1");
     write_it(&good);
     assert_int_equal(sl_node_file_write(w, folder, &bad), EINVAL);

@@ -8,9 +8,9 @@
 #include "test.h"
 
 #include "resp/reader.h"
-#include "server/link_auth.h"
-#include "server/member_text.h"
-#include "server/node_wire.h"
+#include "server/net/link_auth.h"
+#include "server/net/membership_text.h"
+#include "server/net/node_wire.h"
 #include "sluice.h"
 
 /* --- Messages of all kinds -------------------------------------------------- */
@@ -51,11 +51,11 @@ static struct sl_bytes draw_bytes(char to[5000])
     return (struct sl_bytes){to, n};
 }
 
-static struct sl_members draw_list(void)
+static struct sl_membership draw_list(void)
 {
     static const char *const addresses[] = {"a:1", "[fe80::1%eth0]:65535",
                                             "node-2.example:5627", "10.0.0.1:5627"};
-    struct sl_members l = {0};
+    struct sl_membership l = {0};
     uint32_t id = 0;
     if (draw() % 5 == 0) return l;
     l.version = 1 + draw_to(UINT64_MAX - 1);
@@ -92,7 +92,7 @@ static struct sl_message draw_message(enum sl_message_type type)
         .note = draw_bytes(bytes[2]),
         .waited_ms = (sl_ms)draw_to(SL_NEVER),
         .stamp = draw_to(SL_FENCE_MAX),
-        .verdict = (enum sl_verdict)(1 + draw() % (SL_V_COUNT - 1)),
+        .verdict = (enum sl_vote_verdict)(1 + draw() % (SL_VERDICT_COUNT - 1)),
         .ceiling = draw_to(SL_FENCE_MAX),
         .left_ms = (sl_ms)draw_to(SL_NEVER),
         .wanted = draw_i32(),
@@ -116,7 +116,7 @@ static void assert_bytes(struct sl_bytes a, struct sl_bytes b)
     if (a.n > 0) assert_memory_equal(a.at, b.at, a.n);
 }
 
-static void assert_list(const struct sl_members *a, const struct sl_members *b)
+static void assert_list(const struct sl_membership *a, const struct sl_membership *b)
 {
     assert_int_equal(a->version, b->version);
     assert_int_equal(a->count, b->count);
@@ -215,7 +215,7 @@ static void assert_written_so(const struct sl_message *m, const struct sl_bytes 
     close_words(&o);
 }
 
-#define EACH_TYPE(t) for (int t = SL_M_NONE + 1; t < SL_M_COUNT; t++)
+#define EACH_TYPE(t) for (int t = SL_MESSAGE_NONE + 1; t < SL_MESSAGE_COUNT; t++)
 
 static void every_message_comes_out_as_it_went_in(void **state)
 {
@@ -328,14 +328,14 @@ static void numbers_out_of_range_are_refused(void **state)
                                         "99999999999999999999999"};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         for (size_t place = 1; place <= 7; place++)
-            assert_false(is_read_with(SL_M_BEAT, place, never[i]));
-    assert_true(is_read_with(SL_M_BEAT, 1, "18446744073709551615"));
-    assert_true(is_read_with(SL_M_BEAT, 4, "9223372036854775807")); /* A time. */
-    assert_false(is_read_with(SL_M_BEAT, 4, "9223372036854775808"));
-    assert_true(is_read_with(SL_M_STORED, 9, "9007199254740991")); /* A fence. */
-    assert_false(is_read_with(SL_M_STORED, 9, "9007199254740992"));
-    assert_true(is_read_with(SL_M_PREPARE, 9, "15")); /* A node. */
-    assert_false(is_read_with(SL_M_PREPARE, 9, "16"));
+            assert_false(is_read_with(SL_MESSAGE_BEAT, place, never[i]));
+    assert_true(is_read_with(SL_MESSAGE_BEAT, 1, "18446744073709551615"));
+    assert_true(is_read_with(SL_MESSAGE_BEAT, 4, "9223372036854775807")); /* A time. */
+    assert_false(is_read_with(SL_MESSAGE_BEAT, 4, "9223372036854775808"));
+    assert_true(is_read_with(SL_MESSAGE_STORED, 9, "9007199254740991")); /* A fence. */
+    assert_false(is_read_with(SL_MESSAGE_STORED, 9, "9007199254740992"));
+    assert_true(is_read_with(SL_MESSAGE_PREPARE, 9, "15")); /* A node. */
+    assert_false(is_read_with(SL_MESSAGE_PREPARE, 9, "16"));
 }
 
 static void unknown_words_are_refused(void **state)
@@ -343,19 +343,19 @@ static void unknown_words_are_refused(void **state)
     struct sl_message m;
     (void)state;
     assert_false(sl_message_read(&m, NULL, 0));
-    assert_false(is_read_with(SL_M_BEAT, 0, "NONE"));
-    assert_false(is_read_with(SL_M_BEAT, 0, "beat"));
-    assert_false(is_read_with(SL_M_BEAT, 0, "BEAT "));
-    assert_false(is_read_with(SL_M_BEAT, 0, ""));
-    assert_false(is_read_with(SL_M_ACCEPTED, 10, "")); /* A verdict. */
-    assert_false(is_read_with(SL_M_ACCEPTED, 10, "NONE"));
-    assert_false(is_read_with(SL_M_ACCEPTED, 10, "yes"));
-    assert_true(is_read_with(SL_M_ACCEPTED, 10, "YES"));
+    assert_false(is_read_with(SL_MESSAGE_BEAT, 0, "NONE"));
+    assert_false(is_read_with(SL_MESSAGE_BEAT, 0, "beat"));
+    assert_false(is_read_with(SL_MESSAGE_BEAT, 0, "BEAT "));
+    assert_false(is_read_with(SL_MESSAGE_BEAT, 0, ""));
+    assert_false(is_read_with(SL_MESSAGE_ACCEPTED, 10, "")); /* A verdict. */
+    assert_false(is_read_with(SL_MESSAGE_ACCEPTED, 10, "NONE"));
+    assert_false(is_read_with(SL_MESSAGE_ACCEPTED, 10, "yes"));
+    assert_true(is_read_with(SL_MESSAGE_ACCEPTED, 10, "YES"));
 }
 
 static bool is_list(const char *text)
 {
-    return is_read_with(SL_M_STORE, 8, text);
+    return is_read_with(SL_MESSAGE_STORE, 8, text);
 }
 
 static void lists_are_by_id_and_of_at_most_nine(void **state)
@@ -413,20 +413,21 @@ static void lists_are_by_id_and_of_at_most_nine(void **state)
 
 static const char *wrong_with(const char *text)
 {
-    struct sl_members list;
+    struct sl_membership list;
     struct sl_bytes where;
-    return sl_members_read(&list, (struct sl_bytes){text, strlen(text)}, &where);
+    return sl_membership_read(&list, (struct sl_bytes){text, strlen(text)}, &where);
 }
 
 static void peers_may_be_in_any_order_and_have_blanks(void **state)
 {
-    struct sl_members list;
+    struct sl_membership list;
     struct sl_bytes where;
     const char *text = "3=c:3, 1=[::1]:1 ,2=b.example:2";
     char again[SL_MEMBERS_TEXT];
     (void)state;
-    assert_null(sl_members_read(&list, (struct sl_bytes){text, strlen(text)}, &where));
-    sl_members_write(&list, again);
+    assert_null(
+        sl_membership_read(&list, (struct sl_bytes){text, strlen(text)}, &where));
+    sl_membership_write(&list, again);
     assert_string_equal(again, "1=[::1]:1,2=b.example:2,3=c:3");
 }
 

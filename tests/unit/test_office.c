@@ -1,5 +1,5 @@
 /* test_office.c - the office, by transcripts: what the engine says, what is seen of other
- * nodes, and what is ordered. The rules are those of src/keeper/README.md, "The office". */
+ * nodes, and what is ordered. The rules are those of src/tx/README.md, "The office". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,11 +64,11 @@ static void the_first_of_all_claims_term_one(void **state)
     office_passes(s, 10);
     LOOKED(0, 0, 0);
     SAID("claim after 0\n");
-    assert_int_equal(office_view(s).state, SL_CLAIMS);
+    assert_int_equal(office_view(s).state, SL_ELECTION_CLAIMING);
     office_passes(s, 7);
     office_claimed(s, SLUICE_OK, NOREIGN);
     SAID("lead 1 after 0 of 0, fences to 0, quiet 0\nkeeper 1 of 1\ndoubt up of 1\n");
-    assert_int_equal(office_view(s).state, SL_LEADS);
+    assert_int_equal(office_view(s).state, SL_ELECTION_LEADING);
     assert_int_equal(office_view(s).authority_end_ms, 10010 + 1995);
     assert_int_equal(office_view(s).claims, 1);
     office_stage_end(s);
@@ -86,7 +86,7 @@ static void of_two_that_are_the_first_one_watches(void **state)
     assert_int_equal(office_view(s).refused, 1);
     office_passes(s, 900);
     SAID("");
-    assert_int_equal(office_view(s).state, SL_WATCHES);
+    assert_int_equal(office_view(s).state, SL_ELECTION_WATCHING);
     office_stage_end(s);
 }
 
@@ -591,7 +591,7 @@ static void authority_ends_and_comes_back_with_an_answer(void **state)
     SAID("renew 6\n"); /* It does not stop: it may be the keeper still. */
     office_passes(s, 10);
     RENEWED();
-    assert_int_equal(office_view(s).state, SL_LEADS);
+    assert_int_equal(office_view(s).state, SL_ELECTION_LEADING);
     assert_int_equal(office_view(s).authority_end_ms, 20500 + 1995);
     office_passes(s, 490);
     SAID("renew 6\n");
@@ -708,7 +708,7 @@ static void what_others_see_does_not_stop_a_keeper(void **state)
     SEES(2, CLOSED), SEES(3, CLOSED), HEARS(2, 6, CLOSED), HEARS(3, 6, CLOSED);
     office_needs(s);
     SAID("");
-    assert_int_equal(office_view(s).state, SL_LEADS);
+    assert_int_equal(office_view(s).state, SL_ELECTION_LEADING);
     office_stage_end(s);
 }
 
@@ -716,13 +716,14 @@ static void the_longest_lease_is_waited_for_even_if_it_never_ends(void **state)
 {
     (void)state;
     struct office_stage *s = office_stage_new(1, 3);
-    struct sl_reign r = office_reign(1, 5, 9);
-    struct sl_office_order x = {.type = SL_OO_LOOK};
+    struct sl_storage_term r = office_reign(1, 5, 9);
+    struct sl_election_order x = {.type = SL_ELECTION_ORDER_READ_TERM};
     LOOKED(1, 5, 9);
     r.longest_ms = SL_NEVER;
-    struct sl_done d = {.status = SLUICE_OK, .term = 6, .reign = r};
-    sl_office_claimed(s->office, s->now, s->now, &d);
-    while (x.type != SL_OO_LEAD) assert_true(sl_office_next(s->office, &x));
+    struct sl_storage_result d = {.status = SLUICE_OK, .term = 6, .reign = r};
+    sl_election_claimed(s->office, s->now, s->now, &d);
+    while (x.type != SL_ELECTION_ORDER_LEAD)
+        assert_true(sl_election_next(s->office, &x));
     assert_true(x.quiet_ms == SL_NEVER);
     office_stage_end(s);
 }
@@ -755,7 +756,7 @@ static void a_claim_that_was_overtaken_does_not_lead(void **state)
     SAID("keeper 3 of 7\ndoubt up of 7\n");
     CLAIMED(2, 5, 9);
     SAID("");
-    assert_int_equal(office_view(s).state, SL_WATCHES);
+    assert_int_equal(office_view(s).state, SL_ELECTION_WATCHING);
     assert_int_equal(office_view(s).reign.term, 7);
     office_passes(s, 900);
     SAID("");
@@ -811,8 +812,9 @@ static void a_renewal_of_an_old_reign_changes_nothing(void **state)
          "8\n");
     office_hurries(s), office_passes(s, 10);
     SAID(""); /* One at a time. */
-    struct sl_done d = {.status = SLUICE_ESTALE, .reign = office_reign(1, 8, 20)};
-    sl_office_renewed(s->office, s->now, old_ms, &d);
+    struct sl_storage_result d = {.status = SLUICE_ESTALE,
+                                  .reign = office_reign(1, 8, 20)};
+    sl_election_renewed(s->office, s->now, old_ms, &d);
     office_settle(s);
     office_passes(s, 0);
     SAID("renew 8\n");
@@ -829,8 +831,8 @@ static void an_old_answer_does_not_shorten_authority(void **state)
     office_passes(s, 490);
     RENEWED();
     sl_ms end = office_view(s).authority_end_ms;
-    struct sl_done d = {.status = SLUICE_OK};
-    sl_office_renewed(s->office, s->now, s->now - 400, &d);
+    struct sl_storage_result d = {.status = SLUICE_OK};
+    sl_election_renewed(s->office, s->now, s->now - 400, &d);
     assert_int_equal(office_view(s).authority_end_ms, end);
     office_stage_end(s);
 }
@@ -858,13 +860,14 @@ static void orders_that_nobody_fetches_do_not_add_up(void **state)
     office_passes(s, 490);
     UNHEARD;
     for (uint64_t i = 0; i < 1000; i++) {
-        struct sl_reign r = office_reign(2 + i % 2, 7 + i, 20 + i);
-        sl_office_told(s->office, s->now, &r);
-        sl_office_sees(s->office, s->now, 2, i % 3 ? SL_IS_CLOSED : SL_IS_UP);
-        sl_office_hears(s->office, s->now, 3, 7 + i, SL_IS_CLOSED);
-        sl_office_needs(s->office, s->now);
-        sl_office_hurries(s->office, s->now);
-        sl_office_tick(s->office, ++s->now);
+        struct sl_storage_term r = office_reign(2 + i % 2, 7 + i, 20 + i);
+        sl_election_term_changed(s->office, s->now, &r);
+        sl_election_peer_changed(s->office, s->now, 2,
+                                 i % 3 ? SL_PEER_CLOSED : SL_PEER_UP);
+        sl_election_peer_doubts(s->office, s->now, 3, 7 + i, SL_PEER_CLOSED);
+        sl_election_read_soon(s->office, s->now);
+        sl_election_hurries(s->office, s->now);
+        sl_election_tick(s->office, ++s->now);
     }
     office_settle(s);
     assert_true(office_said(s, "stop 6\n"));
@@ -876,25 +879,25 @@ static void an_order_that_waits_is_due(void **state)
 {
     (void)state;
     struct office_stage *s = watcher();
-    sl_office_sees(s->office, s->now, 2, SL_IS_CLOSED);
-    assert_true(sl_office_due(s->office) <= s->now);
+    sl_election_peer_changed(s->office, s->now, 2, SL_PEER_CLOSED);
+    assert_true(sl_election_due(s->office) <= s->now);
     office_settle(s);
-    assert_true(sl_office_due(s->office) > s->now);
+    assert_true(sl_election_due(s->office) > s->now);
     office_stage_end(s);
 }
 
 static void numbers_of_nodes_have_a_limit(void **state)
 {
     (void)state;
-    struct sl_office_settings settings = sl_office_settings_default;
-    assert_null(sl_office_new(&settings, 0));
-    settings.self = SL_OFFICE_NODES_MAX;
-    assert_null(sl_office_new(&settings, 0));
+    struct sl_election_settings settings = sl_election_settings_default;
+    assert_null(sl_election_new(&settings, 0));
+    settings.self = SL_ELECTION_NODES_MAX;
+    assert_null(sl_election_new(&settings, 0));
     settings.self--;
-    struct sl_office *o = sl_office_new(&settings, 0);
+    struct sl_election *o = sl_election_new(&settings, 0);
     assert_non_null(o);
-    sl_office_free(o);
-    sl_office_free(NULL);
+    sl_election_free(o);
+    sl_election_free(NULL);
 }
 
 int main(void)

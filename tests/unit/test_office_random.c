@@ -58,7 +58,7 @@ struct op {
     uint64_t term, beat;
     sl_ms longest_ms, asked_ms;
     bool answered;
-    struct sl_done done;
+    struct sl_storage_result done;
 };
 
 enum event_type {
@@ -86,19 +86,19 @@ struct event {
     uint32_t node, other; /* From 1. Of 0 nobody is asleep. */
     uint32_t life;        /* Of the node; 0: whatever it is. */
     uint64_t number;      /* Of an operation, a tick, the epoch of a link; a term. */
-    enum sl_sight sight;
-    struct sl_reign reign;
+    enum sl_peer_state sight;
+    struct sl_storage_term reign;
 };
 
 /* What node a is told of its link with b, and when that was. */
 struct link {
     uint32_t epoch;
-    enum sl_sight sight;
+    enum sl_peer_state sight;
     real left_up, closed, long_silent; /* When it was last so; -1: never. */
 };
 
 struct node {
-    struct sl_office *office;
+    struct sl_election *office;
     struct clock clock;
     uint32_t life;
     bool alive;
@@ -134,7 +134,7 @@ struct world {
     struct node node[NODES + 1];
     struct link link[NODES + 1][NODES + 1];
     enum link_state state[NODES + 1][NODES + 1];
-    struct sl_reign engine;
+    struct sl_storage_term engine;
     uint64_t revision;
     real beat_at;
     struct op op[OPS];
@@ -293,9 +293,9 @@ static void grants(struct world *w, uint64_t term, real end)
 static void count_on(struct world *w, uint32_t n)
 {
     struct node *x = &w->node[n];
-    struct sl_office_view v;
-    sl_office_look(x->office, &v);
-    if (v.state != SL_LEADS || x->term == 0) return;
+    struct sl_election_view v;
+    sl_election_view(x->office, &v);
+    if (v.state != SL_ELECTION_LEADING || x->term == 0) return;
     if (v.authority_end_ms <= x->lead_ms + x->quiet_ms || x->longest_ms == 0) return;
     may_grant_until(
         w, x->term,
@@ -305,10 +305,11 @@ static void count_on(struct world *w, uint32_t n)
 static bool did_not_see(const struct world *w, uint32_t a, uint32_t k)
 {
     const struct link *l = &w->link[a][k];
-    sl_ms silence = sl_office_settings_default.silence_ms;
+    sl_ms silence = sl_election_settings_default.silence_ms;
     real since = w->now - (2100 + MESSAGE_MS + (w->sleeps ? SLEEP_MS : 0)) * MS;
-    if (l->sight == SL_IS_CLOSED || (l->closed >= 0 && l->closed >= since)) return true;
-    if (l->sight != SL_IS_UP && w->now - l->left_up >= silence * 997) return true;
+    if (l->sight == SL_PEER_CLOSED || (l->closed >= 0 && l->closed >= since))
+        return true;
+    if (l->sight != SL_PEER_UP && w->now - l->left_up >= silence * 997) return true;
     return l->long_silent >= 0 && l->long_silent >= since;
 }
 
@@ -317,19 +318,19 @@ static bool saw_silence(struct world *w, uint32_t n)
 {
     const struct node *x = &w->node[n];
     return x->back_at < 0 ||
-           w->now - x->back_at >= sl_office_settings_default.silence_ms * 998;
+           w->now - x->back_at >= sl_election_settings_default.silence_ms * 998;
 }
 
-static void check_claim(struct world *w, uint32_t n, const struct sl_office_order *x)
+static void check_claim(struct world *w, uint32_t n, const struct sl_election_order *x)
 {
     uint32_t count = 0, k = w->book[x->term].node;
-    struct sl_office_view v;
+    struct sl_election_view v;
     CHECK(x->term <= w->engine.term && x->beat <= w->engine.beat);
     CHECK(!w->calm || x->term == 0);
     if (x->term == 0 || k == n) return;
     for (uint32_t a = 1; a <= w->nodes; a++)
         if (a != k && did_not_see(w, a, k)) count++;
-    sl_office_look(w->node[n].office, &v);
+    sl_election_view(w->node[n].office, &v);
     /* One that has not renewed at all has no beat that could be compared. */
     if (x->beat != 0 || v.reign.beat == 0)
         CHECK(saw_silence(w, n) || (x->beat == 0 && count > w->nodes / 2));
@@ -380,12 +381,12 @@ static void tell_all(struct world *w)
 
 static int apply_claim(struct world *w, struct op *op)
 {
-    struct sl_reign *e = &w->engine;
+    struct sl_storage_term *e = &w->engine;
     op->done.reign = *e;
     if (op->term != e->term || (op->beat != 0 && op->beat != e->beat))
         return SLUICE_ESTALE;
     if (op->beat != 0)
-        CHECK(w->now - w->beat_at >= sl_office_settings_default.silence_ms * 998);
+        CHECK(w->now - w->beat_at >= sl_election_settings_default.silence_ms * 998);
     op->done.reign.term = 0;
     op->done.term = ++e->term;
     e->node = op->node;
@@ -401,8 +402,8 @@ static int apply_claim(struct world *w, struct op *op)
 
 static int apply(struct world *w, struct op *op)
 {
-    struct sl_reign *e = &w->engine;
-    op->done = (struct sl_done){.term = e->term, .reign = *e};
+    struct sl_storage_term *e = &w->engine;
+    op->done = (struct sl_storage_result){.term = e->term, .reign = *e};
     if (op->type == LOOK) return SLUICE_OK;
     if (op->type == CLAIM) return apply_claim(w, op);
     if (op->term != e->term || op->node != e->node) return SLUICE_ESTALE;
@@ -445,7 +446,7 @@ static void arrives(struct world *w, uint64_t number)
 
 static void settle(struct world *w, uint32_t n);
 
-static void tells_doubt(struct world *w, uint32_t n, const struct sl_office_order *x)
+static void tells_doubt(struct world *w, uint32_t n, const struct sl_election_order *x)
 {
     for (uint32_t b = 1; b <= w->nodes; b++) {
         if (b == n || w->state[n][b] != LINK_UP || is_lost(w)) continue;
@@ -459,7 +460,7 @@ static void tells_doubt(struct world *w, uint32_t n, const struct sl_office_orde
     }
 }
 
-static void leads(struct world *w, uint32_t n, const struct sl_office_order *x)
+static void leads(struct world *w, uint32_t n, const struct sl_election_order *x)
 {
     struct book *b = &w->book[x->term];
     struct node *me = &w->node[n];
@@ -477,30 +478,32 @@ static void leads(struct world *w, uint32_t n, const struct sl_office_order *x)
     show(w, "%u leads %" PRIu64 ", quiet for %d", n, x->term, (int)x->quiet_ms);
 }
 
-static void obey(struct world *w, uint32_t n, const struct sl_office_order *x)
+static void obey(struct world *w, uint32_t n, const struct sl_election_order *x)
 {
     struct node *me = &w->node[n];
     switch (x->type) {
-        case SL_OO_LOOK: submit(w, n, (struct op){.type = LOOK}); break;
-        case SL_OO_CLAIM:
+        case SL_ELECTION_ORDER_READ_TERM:
+            submit(w, n, (struct op){.type = LOOK});
+            break;
+        case SL_ELECTION_ORDER_CLAIM:
             show(w, "%u claims after %" PRIu64 " beat %" PRIu64, n, x->term, x->beat);
             check_claim(w, n, x);
             submit(w, n, (struct op){.type = CLAIM, .term = x->term, .beat = x->beat});
             break;
-        case SL_OO_RENEW:
+        case SL_ELECTION_ORDER_RENEW:
             submit(
                 w, n,
                 (struct op){.type = RENEW, .term = x->term, .longest_ms = me->wish_ms});
             break;
-        case SL_OO_DOUBT: tells_doubt(w, n, x); break;
-        case SL_OO_LEAD: leads(w, n, x); break;
-        case SL_OO_STOP:
+        case SL_ELECTION_ORDER_DOUBT: tells_doubt(w, n, x); break;
+        case SL_ELECTION_ORDER_LEAD: leads(w, n, x); break;
+        case SL_ELECTION_ORDER_STOP:
             show(w, "%u stops %" PRIu64, n, x->term);
             CHECK(me->term == x->term);
             me->term = 0;
             w->deposed++;
             break;
-        case SL_OO_KEEPER:
+        case SL_ELECTION_ORDER_KEEPER:
             me->keeper = x->node;
             me->keeper_term = x->term;
             break;
@@ -511,12 +514,12 @@ static void obey(struct world *w, uint32_t n, const struct sl_office_order *x)
 static void settle(struct world *w, uint32_t n)
 {
     struct node *x = &w->node[n];
-    struct sl_office_order order;
-    sl_office_check(x->office);
+    struct sl_election_order order;
+    sl_election_check(x->office);
     if (!one_in(w, 10))
-        while (sl_office_next(x->office, &order)) obey(w, n, &order);
+        while (sl_election_next(x->office, &order)) obey(w, n, &order);
     count_on(w, n);
-    sl_ms due = sl_office_due(x->office);
+    sl_ms due = sl_election_due(x->office);
     if (due == SL_NEVER) return;
     real at = sl_clock_when(&x->clock, due * MS);
     if (at < w->now) at = w->now;
@@ -528,11 +531,11 @@ static void settle(struct world *w, uint32_t n)
 static void ticks(struct world *w, uint32_t n)
 {
     struct node *x = &w->node[n];
-    struct sl_office_order order;
+    struct sl_election_order order;
     sl_ms now = clock_ms(w, n);
-    sl_office_tick(x->office, now);
-    while (sl_office_next(x->office, &order)) obey(w, n, &order);
-    CHECK(sl_office_due(x->office) > now);
+    sl_election_tick(x->office, now);
+    while (sl_election_next(x->office, &order)) obey(w, n, &order);
+    CHECK(sl_election_due(x->office) > now);
     settle(w, n);
 }
 
@@ -550,18 +553,20 @@ static void answered(struct world *w, uint64_t number, bool in_time)
     }
     op->answered = true;
     x->busy[op->type] = false;
-    if (!in_time) op->done = (struct sl_done){.status = SLUICE_EIO};
+    if (!in_time) op->done = (struct sl_storage_result){.status = SLUICE_EIO};
     switch (op->type) {
-        case LOOK: sl_office_looked(x->office, now, op->asked_ms, &op->done); break;
-        case CLAIM: sl_office_claimed(x->office, now, op->asked_ms, &op->done); break;
+        case LOOK:
+            sl_election_term_read(x->office, now, op->asked_ms, &op->done);
+            break;
+        case CLAIM: sl_election_claimed(x->office, now, op->asked_ms, &op->done); break;
         case RENEW:
             if (op->done.status == SLUICE_OK && op->term == x->term)
                 x->longest_ms = op->longest_ms;
-            sl_office_renewed(x->office, now, op->asked_ms, &op->done);
+            sl_election_renewed(x->office, now, op->asked_ms, &op->done);
             break;
         case COMMIT:
             if (op->done.status == SLUICE_ESTALE)
-                sl_office_refused(x->office, now, op->done.term);
+                sl_election_refused(x->office, now, op->done.term);
             break;
     }
     settle(w, op->node);
@@ -569,18 +574,19 @@ static void answered(struct world *w, uint64_t number, bool in_time)
 
 /* ---- links ---- */
 
-static void note_sight(struct world *w, uint32_t a, uint32_t b, enum sl_sight sight)
+static void note_sight(struct world *w, uint32_t a, uint32_t b,
+                       enum sl_peer_state sight)
 {
     struct link *l = &w->link[a][b];
-    sl_ms silence = sl_office_settings_default.silence_ms;
-    if (l->sight == SL_IS_CLOSED) l->closed = w->now;
-    if (l->sight != SL_IS_UP && w->now - l->left_up >= silence * 997)
+    sl_ms silence = sl_election_settings_default.silence_ms;
+    if (l->sight == SL_PEER_CLOSED) l->closed = w->now;
+    if (l->sight != SL_PEER_UP && w->now - l->left_up >= silence * 997)
         l->long_silent = w->now;
-    if (l->sight == SL_IS_UP || sight == SL_IS_UP) l->left_up = w->now;
+    if (l->sight == SL_PEER_UP || sight == SL_PEER_UP) l->left_up = w->now;
     l->sight = sight;
 }
 
-static void will_see(struct world *w, uint32_t a, uint32_t b, enum sl_sight sight,
+static void will_see(struct world *w, uint32_t a, uint32_t b, enum sl_peer_state sight,
                      real in)
 {
     later(w, in,
@@ -599,11 +605,11 @@ static void changes(struct world *w, uint32_t a, uint32_t b)
     w->link[a][b].epoch++;
     if (w->state[a][b] == LINK_CLOSED ||
         (w->state[a][b] == LINK_UP && !w->node[b].alive))
-        will_see(w, a, b, SL_IS_CLOSED, between_ms(w, 1, 30));
+        will_see(w, a, b, SL_PEER_CLOSED, between_ms(w, 1, 30));
     else if (w->state[a][b] == LINK_CUT || w->node[b].asleep > w->now) {
-        will_see(w, a, b, SL_IS_SILENT, between_ms(w, 500, 1500));
-        if (one_in(w, 3)) will_see(w, a, b, SL_IS_CLOSED, between_ms(w, 2000, 4000));
-    } else will_see(w, a, b, SL_IS_UP, between_ms(w, 1, 200));
+        will_see(w, a, b, SL_PEER_SILENT, between_ms(w, 500, 1500));
+        if (one_in(w, 3)) will_see(w, a, b, SL_PEER_CLOSED, between_ms(w, 2000, 4000));
+    } else will_see(w, a, b, SL_PEER_UP, between_ms(w, 1, 200));
 }
 
 static void all_see(struct world *w, uint32_t b)
@@ -624,7 +630,7 @@ static void starts(struct world *w, uint32_t n)
 {
     struct node *x = &w->node[n];
     uint32_t ids[NODES];
-    struct sl_office_settings s = sl_office_settings_default;
+    struct sl_election_settings s = sl_election_settings_default;
     sl_ms now = clock_ms(w, n);
     show(w, "%u starts", n);
     s.self = n;
@@ -633,11 +639,11 @@ static void starts(struct world *w, uint32_t n)
     x->asleep = x->told_at = 0;
     memset(x->busy, 0, sizeof x->busy);
     x->keeper = 0, x->keeper_term = x->term = 0;
-    x->office = sl_office_new(&s, now);
+    x->office = sl_election_new(&s, now);
     for (uint32_t i = 0; i < w->nodes; i++) ids[i] = i + 1;
-    sl_office_members(x->office, now, ids, w->nodes);
+    sl_election_members(x->office, now, ids, w->nodes);
     for (uint32_t b = 1; b <= w->nodes; b++) {
-        note_sight(w, n, b, SL_IS_UP), note_sight(w, n, b, SL_IS_SILENT);
+        note_sight(w, n, b, SL_PEER_UP), note_sight(w, n, b, SL_PEER_SILENT);
         changes(w, n, b);
     }
     all_see(w, n);
@@ -654,7 +660,7 @@ static void dies(struct world *w, uint32_t n)
     show(w, "%u dies", n);
     x->alive = false;
     x->term = 0;
-    sl_office_free(x->office);
+    sl_election_free(x->office);
     x->office = NULL;
     all_see(w, n);
 }
@@ -665,17 +671,17 @@ static void works(struct world *w, uint32_t n)
 {
     static const sl_ms leases[] = {500, 2000, 5000, LONGEST_MS};
     struct node *x = &w->node[n];
-    struct sl_office_view v;
+    struct sl_election_view v;
     sl_ms now = clock_ms(w, n), lease = leases[sl_below(&w->chance, 4)];
-    sl_office_look(x->office, &v);
+    sl_election_view(x->office, &v);
     if (x->term == 0) {
-        if (one_in(w, 3)) sl_office_needs(x->office, now);
+        if (one_in(w, 3)) sl_election_read_soon(x->office, now);
     } else if (one_in(w, 4)) {
         submit(w, n, (struct op){.type = COMMIT, .term = x->term});
     } else if (lease > x->longest_ms) {
         if (lease > x->wish_ms) x->wish_ms = lease;
-        sl_office_hurries(x->office, now);
-    } else if (v.state == SL_LEADS && now < v.authority_end_ms &&
+        sl_election_hurries(x->office, now);
+    } else if (v.state == SL_ELECTION_LEADING && now < v.authority_end_ms &&
                now >= x->lead_ms + x->quiet_ms) {
         grants(w, x->term, sl_clock_when(&x->clock, (now + lease) * MS));
     }
@@ -794,10 +800,10 @@ static void heals(struct world *w)
 static void check_peace(struct world *w)
 {
     uint32_t k = w->engine.node;
-    struct sl_office_view v;
+    struct sl_election_view v;
     CHECK(k != 0 && w->node[k].term == w->engine.term);
-    sl_office_look(w->node[k].office, &v);
-    CHECK(v.state == SL_LEADS && clock_ms(w, k) < v.authority_end_ms);
+    sl_election_view(w->node[k].office, &v);
+    CHECK(v.state == SL_ELECTION_LEADING && clock_ms(w, k) < v.authority_end_ms);
     for (uint32_t n = 1; n <= w->nodes; n++) {
         CHECK(w->node[n].keeper == k && w->node[n].keeper_term == w->engine.term);
         CHECK(n == k || w->node[n].term == 0);
@@ -837,18 +843,19 @@ static void happens(struct world *w, const struct event *e)
         case NO_ANSWER: answered(w, e->number, false); break;
         case TOLD:
             if (x->engine_cut) break;
-            sl_office_told(x->office, clock_ms(w, e->node), &e->reign);
+            sl_election_term_changed(x->office, clock_ms(w, e->node), &e->reign);
             settle(w, e->node);
             break;
         case SEES:
             if (e->number != w->link[e->node][e->other].epoch) break;
             note_sight(w, e->node, e->other, e->sight);
-            sl_office_sees(x->office, clock_ms(w, e->node), e->other, e->sight);
+            sl_election_peer_changed(x->office, clock_ms(w, e->node), e->other,
+                                     e->sight);
             settle(w, e->node);
             break;
         case HEARS:
-            sl_office_hears(x->office, clock_ms(w, e->node), e->other, e->number,
-                            e->sight);
+            sl_election_peer_doubts(x->office, clock_ms(w, e->node), e->other,
+                                    e->number, e->sight);
             settle(w, e->node);
             break;
         case WORKS: works(w, e->node); break;
@@ -891,7 +898,7 @@ static void begin(struct world *w, uint64_t number)
     w->sleeps = w->calm || one_in(w, 2);
     w->healed = false;
     w->healed_term = 0;
-    w->engine = (struct sl_reign){0};
+    w->engine = (struct sl_storage_term){0};
     w->revision = 0;
     w->ops = w->turns = 0;
     w->last_renewal = w->op;
@@ -928,7 +935,7 @@ static void play(struct world *w, uint64_t number)
         w->now = e.at;
         happens(w, &e);
     }
-    for (uint32_t n = 1; n <= w->nodes; n++) sl_office_free(w->node[n].office);
+    for (uint32_t n = 1; n <= w->nodes; n++) sl_election_free(w->node[n].office);
 }
 
 static void one_keeper_at_a_time(void **state)

@@ -6,8 +6,8 @@
 #include "test.h"
 
 #include "resp/reader.h"
-#include "server/number.h"
-#include "server/record.h"
+#include "server/command/number.h"
+#include "server/forward/record.h"
 #include "sluice.h"
 
 static uint64_t draw(void)
@@ -39,10 +39,10 @@ static struct sl_bytes draw_bytes(char to[5000])
     return (struct sl_bytes){to, n};
 }
 
-static struct sl_view draw_view(void)
+static struct sl_grant_view draw_view(void)
 {
     bool leased = draw() % 2 == 0;
-    return (struct sl_view){
+    return (struct sl_grant_view){
         .fence = draw_to(SL_FENCE_MAX),
         .shared = draw() % 2 == 0,
         .leased = leased,
@@ -60,7 +60,7 @@ static bool same_bytes(struct sl_bytes a, struct sl_bytes b)
     return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0);
 }
 
-static void assert_same(const struct sl_view *a, const struct sl_view *b)
+static void assert_same(const struct sl_grant_view *a, const struct sl_grant_view *b)
 {
     assert_true(a->fence == b->fence && a->shared == b->shared &&
                 a->leased == b->leased && a->units == b->units && a->per == b->per &&
@@ -80,11 +80,11 @@ static void a_record_comes_back_the_same(void **state)
     struct sl_resp_reader *reader = sl_resp_reader_new(&limits);
     assert_non_null(reader);
     for (int i = 0; i < 20000; i++) {
-        const struct sl_view v = draw_view();
+        const struct sl_grant_view v = draw_view();
         const struct sl_bytes key = draw_bytes(bytes[0]);
         struct sl_resp_writer w;
         struct sl_args args;
-        struct sl_view got;
+        struct sl_grant_view got;
         struct sl_bytes got_key;
         char *at;
         sl_resp_writer_init(&w, SIZE_MAX / 2);
@@ -117,7 +117,7 @@ static bool reads(size_t at, const char *word)
     static const char *const good[SL_RECORD_WORDS] = {"k", "5",  "0",    "1", "1",
                                                       "1", "-3", "1000", "",  ""};
     struct sl_bytes words[SL_RECORD_WORDS];
-    struct sl_view v;
+    struct sl_grant_view v;
     struct sl_bytes key;
     for (size_t i = 0; i < SL_RECORD_WORDS; i++) words[i] = text(good[i]);
     words[at] = text(word);

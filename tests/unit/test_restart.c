@@ -72,7 +72,7 @@ static void who_waits_is_not_granted_before_the_limit_is_raised(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_past past;
+    struct sl_ended past;
     sl_table_set_fences(s->table, 5000000, 5000001);
     ASK('a');
     ASK('b', .wait_ms = 5000);
@@ -97,7 +97,7 @@ static void in_the_silence_one_is_refused_or_waits(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    sl_table_be_quiet(s->table, 3000);
+    sl_table_recover(s->table, 3000);
     assert_int_equal(sl_table_due(s->table), 3000);
     ASK('a');
     ASK('a', .lease_ms = 100);
@@ -125,7 +125,7 @@ static void the_silence_is_over_for_who_comes_at_its_end(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    sl_table_be_quiet(s->table, 3000);
+    sl_table_recover(s->table, 3000);
     ASK('b', .wait_ms = 5000);
     s->now.ms = 3000;
     ASK('a', .key = bytes("other"));
@@ -138,7 +138,7 @@ static void a_waiter_of_the_silence_may_leave(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    sl_table_be_quiet(s->table, 3000);
+    sl_table_recover(s->table, 3000);
     ASK('a', .wait_ms = 5000);
     ASK('b', .wait_ms = 5000);
     sl_table_withdraw(s->table, &s->session[0]);
@@ -154,7 +154,7 @@ static void what_is_free_is_not_known_in_the_silence(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    sl_table_be_quiet(s->table, 3000);
+    sl_table_recover(s->table, 3000);
     int status = sl_table_await(s->table, s->now, s->session, bytes("k"), true, 100);
     assert_int_equal(status, SLUICE_ERECOVERING);
     status = sl_table_await(s->table, s->now, s->session, bytes("k"), false, 5000);
@@ -170,7 +170,7 @@ static void a_thief_enters_nowhere_in_the_silence(void **state)
     (void)state;
     struct stage *s = stage_new();
     ASK('a', .lease_ms = 50000);
-    sl_table_be_quiet(s->table, 3000);
+    sl_table_recover(s->table, 3000);
     ASK('b', .wait_ms = 5000, .priority = 1, .steal = true, .force_ms = 100);
     SAID("a held 1\nb waits\nb asked k\n");
     pass(s, 1000);
@@ -182,18 +182,18 @@ static void a_thief_enters_nowhere_in_the_silence(void **state)
 
 /* --- Restore --------------------------------------------------------------- */
 
-static struct sl_view grant(sl_fence fence, sl_ms left_ms)
+static struct sl_grant_view grant(sl_fence fence, sl_ms left_ms)
 {
-    return (struct sl_view){.leased = true,
-                            .fence = fence,
-                            .user = 1,
-                            .units = 1,
-                            .per = 1,
-                            .buckets = 1,
-                            .left_ms = left_ms};
+    return (struct sl_grant_view){.leased = true,
+                                  .fence = fence,
+                                  .user = 1,
+                                  .units = 1,
+                                  .per = 1,
+                                  .buckets = 1,
+                                  .left_ms = left_ms};
 }
 
-static int restore(struct stage *s, struct sl_view v)
+static int restore(struct stage *s, struct sl_grant_view v)
 {
     int status = sl_table_restore(s->table, s->now, &v, bytes("k"));
     sl_table_check(s->table);
@@ -211,8 +211,8 @@ static void a_restored_grant_is_what_it_was(void **state)
 {
     (void)state;
     struct stage *s = stage_with_floor();
-    struct sl_view v = grant(4000, 700), got;
-    struct sl_past past;
+    struct sl_grant_view v = grant(4000, 700), got;
+    struct sl_ended past;
     sl_ms left;
     v.value = bytes("host:1");
     v.note = bytes("a note");
@@ -261,7 +261,7 @@ static void many_kinds_are_restored_on_one_key(void **state)
 {
     (void)state;
     struct stage *s = stage_with_floor();
-    struct sl_view v = grant(4000, 700), got;
+    struct sl_grant_view v = grant(4000, 700), got;
     assert_int_equal(restore(s, v), SLUICE_OK); /* On the seat; the others beside it. */
     v = grant(4001, 100);
     v.units = 3, v.per = 4, v.buckets = 2, v.priority = -7, v.broken = true;
@@ -284,7 +284,7 @@ static void shared_ones_are_restored(void **state)
 {
     (void)state;
     struct stage *s = stage_with_floor();
-    struct sl_view v = grant(4000, 700);
+    struct sl_grant_view v = grant(4000, 700);
     v.shared = true, v.units = v.per = v.buckets = 0;
     assert_int_equal(restore(s, v), SLUICE_OK);
     v.fence++;
@@ -299,7 +299,7 @@ static void one_that_was_robbed_is_not_extended_after_it(void **state)
 {
     (void)state;
     struct stage *s = stage_with_floor();
-    struct sl_view v = grant(4000, 700);
+    struct sl_grant_view v = grant(4000, 700);
     sl_ms left;
     v.asked = true;
     v.shared = true, v.units = v.per = v.buckets = 0;
@@ -315,7 +315,7 @@ static void what_cannot_have_been_is_not_restored(void **state)
 {
     (void)state;
     struct stage *s = stage_with_floor();
-    struct sl_view v = grant(4000, 700);
+    struct sl_grant_view v = grant(4000, 700);
     assert_int_equal(restore(s, grant(5001, 700)),
                      SLUICE_EINVAL); /* Above the floor. */
     assert_int_equal(restore(s, grant(0, 700)), SLUICE_EINVAL);
@@ -352,7 +352,7 @@ static void live(struct stage *s)
 {
     struct sl_effect e;
     struct sl_grant g;
-    struct sl_past past;
+    struct sl_ended past;
     for (int i = 0; i < 400; i++) {
         struct sl_session *who = &s->session[pick(SESSIONS)];
         struct sl_want w = {.key = some_key(),
@@ -382,7 +382,7 @@ static void live(struct stage *s)
 static size_t copy(const struct stage *from, struct stage *to)
 {
     struct sl_lock_view locks[64];
-    struct sl_view v;
+    struct sl_grant_view v;
     uint64_t cursor = 0, each;
     size_t copied = 0;
     do {
@@ -401,7 +401,7 @@ static size_t copy(const struct stage *from, struct stage *to)
 }
 
 /* As one line: all but who took it and since when. */
-static void view_text(const struct sl_view *v, char *out, size_t n)
+static void view_text(const struct sl_grant_view *v, char *out, size_t n)
 {
     snprintf(out, n, "%llu %d%d%d %u %u %u %u %d %lld '%.*s' '%.*s'",
              (unsigned long long)v->fence, v->shared, v->broken, v->asked, v->user,
@@ -413,7 +413,7 @@ static void compare(const struct stage *a, const struct stage *b)
 {
     static const char *const keys[] = {"a", "b", "c", "d", "e", "f"};
     char at[400], bt[400];
-    struct sl_view va, vb;
+    struct sl_grant_view va, vb;
     for (int k = 0; k < 6; k++) {
         uint64_t ca = 0, cb = 0;
         while (sl_table_each(a->table, a->now, bytes(keys[k]), &ca, &va)) {
@@ -461,7 +461,7 @@ static void a_table_that_was_put_back_is_as_it_was(void **state)
 
 /* --- Without memory -------------------------------------------------------- */
 
-static void restore_without_memory(struct stage *s, const struct sl_view *v,
+static void restore_without_memory(struct stage *s, const struct sl_grant_view *v,
                                    struct sl_bytes key)
 {
     struct sl_table_stats before, after;
@@ -485,7 +485,7 @@ static void every_allocation_of_a_restore_may_fail(void **state)
 {
     (void)state;
     struct stage *s = stage_with_floor();
-    struct sl_view v = grant(1, 700);
+    struct sl_grant_view v = grant(1, 700);
     v.value = bytes("a value");
     for (int i = 0; i < 40; i++) {
         char key[8];
@@ -511,7 +511,7 @@ static void standing_in_line_in_the_silence_may_lack_memory(void **state)
                         .units = 1,
                         .wait_ms = 5000,
                         .lease_ms = 100};
-    sl_table_be_quiet(s->table, 3000);
+    sl_table_recover(s->table, 3000);
     int status = SLUICE_ENOMEM;
     for (long n = 0; status == SLUICE_ENOMEM; n++) {
         memory_ends_after(n);

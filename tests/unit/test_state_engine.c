@@ -7,7 +7,7 @@
 
 #include "test.h"
 
-#include "server/state.h"
+#include "server/arbiter/state.h"
 
 /* --- The stage ------------------------------------------------------------- */
 
@@ -169,7 +169,7 @@ static void reign(long long limit_above_clock, sl_ms longest_ms, sl_ms quiet_ms)
     leads = true;
     sl_state_reign(&s, (sl_fence)((long long)s.now.wall_us + limit_above_clock),
                    longest_ms);
-    if (quiet_ms > 0) sl_table_be_quiet(s.table, s.now.ms + quiet_ms);
+    if (quiet_ms > 0) sl_table_recover(s.table, s.now.ms + quiet_ms);
     sl_table_set_authority(s.table, SL_NEVER);
     turn();
 }
@@ -184,10 +184,10 @@ static void resign(void)
 
 static int begin(void **state)
 {
-    const struct sl_limits limits = {.keys_max = 100,
-                                     .waiters_max = 100,
-                                     .key_bytes_max = 100,
-                                     .value_bytes_max = 100};
+    const struct sl_table_limits limits = {.keys_max = 100,
+                                           .waiters_max = 100,
+                                           .key_bytes_max = 100,
+                                           .value_bytes_max = 100};
     (void)state;
     memset(&s, 0, sizeof s);
     memset(conns, 0, sizeof conns);

@@ -5,7 +5,7 @@
  * replaced the holder's record at once (docs/stealing.md). */
 #include "table_stage.h"
 
-static char holder_of(const struct sl_past *p)
+static char holder_of(const struct sl_ended *p)
 {
     return (char)('a' + p->session_id - 1);
 }
@@ -20,7 +20,7 @@ static void say_asked(struct stage *s, const struct sl_effect *e)
 }
 
 /* How a grant ended, and how long after it was asked. */
-static void say_past(struct stage *s, const struct sl_past *p, const char *how)
+static void say_past(struct stage *s, const struct sl_ended *p, const char *how)
 {
     say(s, "%c %s", holder_of(p), how);
     if (p->asked_ms >= 0) say(s, " %d after it was asked", (int)p->asked_ms);
@@ -37,22 +37,24 @@ static void say_granted(struct stage *s, const struct sl_effect *e)
 static void tell(struct stage *s, const struct sl_effect *e)
 {
     switch (e->type) {
-        case SL_NOTHING: break;
-        case SL_THIEF_WAITS: break;
-        case SL_GRANTED: say_granted(s, e); break;
-        case SL_TIMED_OUT: say(s, "%c timed out\n", name_of(s, e->session)); break;
-        case SL_REFUSED: say(s, "%c refused\n", name_of(s, e->session)); break;
-        case SL_SEEN: say(s, "%c sees it\n", name_of(s, e->session)); break;
-        case SL_SESSION_OVER: say(s, "%c over\n", name_of(s, e->session)); break;
-        case SL_EXPIRED: say_past(s, &e->past, "expired"); break;
-        case SL_ENDED: say_past(s, &e->past, "ended"); break;
-        case SL_ASKED: say_asked(s, e); break;
-        case SL_WITHDRAWN: say_past(s, &e->past, "withdrawn"); break;
-        case SL_STOLEN: say_past(s, &e->past, "stolen"); break;
+        case SL_EFFECT_NOTHING: break;
+        case SL_EFFECT_THIEF_WAITS: break;
+        case SL_EFFECT_GRANTED: say_granted(s, e); break;
+        case SL_EFFECT_TIMED_OUT:
+            say(s, "%c timed out\n", name_of(s, e->session));
+            break;
+        case SL_EFFECT_REFUSED: say(s, "%c refused\n", name_of(s, e->session)); break;
+        case SL_EFFECT_SEEN: say(s, "%c sees it\n", name_of(s, e->session)); break;
+        case SL_EFFECT_SESSION_OVER: say(s, "%c over\n", name_of(s, e->session)); break;
+        case SL_EFFECT_EXPIRED: say_past(s, &e->past, "expired"); break;
+        case SL_EFFECT_ENDED: say_past(s, &e->past, "ended"); break;
+        case SL_EFFECT_ASKED: say_asked(s, e); break;
+        case SL_EFFECT_WITHDRAWN: say_past(s, &e->past, "withdrawn"); break;
+        case SL_EFFECT_STOLEN: say_past(s, &e->past, "stolen"); break;
     }
 }
 
-static void tell_end(struct stage *s, char who, int answer, const struct sl_past *past)
+static void tell_end(struct stage *s, char who, int answer, const struct sl_ended *past)
 {
     if (answer == 1) say_past(s, past, "released");
     else say(s, "%c had nothing to release\n", who);
@@ -94,7 +96,7 @@ static void extend(struct stage *s, char who, sl_ms ms)
 /* Whether a session's newest grant is held and asked. */
 static bool is_asked(const struct stage *s, char who)
 {
-    struct sl_view v;
+    struct sl_grant_view v;
     uint64_t cursor = 0;
     while (sl_table_each(s->table, s->now, bytes("k"), &cursor, &v))
         if (!v.waits && v.fence == s->last[who - 'a']) return v.asked;
@@ -104,7 +106,7 @@ static bool is_asked(const struct stage *s, char who)
 static bool is_reserved(const struct stage *s)
 {
     struct sl_lock_view v;
-    return sl_table_look(s->table, s->now, bytes("k"), &v) && v.reserved;
+    return sl_table_inspect(s->table, s->now, bytes("k"), &v) && v.reserved;
 }
 
 static bool holds(const struct stage *s, char who)
@@ -480,7 +482,7 @@ static void however_many_are_asked_each_answer_costs_the_same(void **state)
     enum { MANY = 50000 };
     struct stage *s = stage_new();
     struct sl_grant g;
-    struct sl_past p;
+    struct sl_ended p;
     struct sl_effect e;
     struct sl_want reader = {.key = bytes("k"), .shared = true};
     struct sl_want late = {
@@ -494,7 +496,7 @@ static void however_many_are_asked_each_answer_costs_the_same(void **state)
     ask_only(s, 'b', (struct sl_want){THIEF, .priority = 5});
     for (int i = 0; i < MANY; i++) {
         assert_true(sl_table_next(s->table, s->now, &e));
-        assert_int_equal(e.type, SL_ASKED);
+        assert_int_equal(e.type, SL_EFFECT_ASKED);
     }
     for (int i = 0; i < MANY; i++) { /* Others come and go; the oldest answer first. */
         assert_int_equal(sl_table_acquire(s->table, s->now, &s->session[2], &late, &g),
@@ -507,7 +509,7 @@ static void however_many_are_asked_each_answer_costs_the_same(void **state)
                          1);
         assert_true(sl_table_next(s->table, s->now, &e) == (i == MANY - 1));
     }
-    assert_int_equal(e.type, SL_GRANTED);
+    assert_int_equal(e.type, SL_EFFECT_GRANTED);
     stage_end(s);
 }
 
@@ -813,7 +815,7 @@ static void P25_a_storm_of_thieves_starves_others_and_harms_nobody(void **state)
         release(s, holder, s->last[holder - 'a']);
         assert_true(holds(s, thief));
         struct sl_lock_view v;
-        assert_true(sl_table_look(s->table, s->now, bytes("k"), &v));
+        assert_true(sl_table_inspect(s->table, s->now, bytes("k"), &v));
         assert_int_equal(v.held, 1);
         assert_int_equal(v.waiters, 2);
         holder = thief;

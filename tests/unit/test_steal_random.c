@@ -27,7 +27,7 @@
 
 #include "test.h"
 
-#include "core/table.h"
+#include "locks/table.h"
 
 enum {
     KEYS = 2,
@@ -152,7 +152,7 @@ static int key_of(struct sl_bytes key)
 /* ---- the definition ---- */
 
 struct scene {
-    struct sl_view holder[VIEWS], waiter[VIEWS];
+    struct sl_grant_view holder[VIEWS], waiter[VIEWS];
     uint64_t arrival[VIEWS]; /* Of the waiters. */
     sl_ms force_at[VIEWS];
     int holders, waiters;
@@ -160,16 +160,16 @@ struct scene {
     bool asked[VIEWS];
 };
 
-static uint64_t room_of(const struct sl_view *v)
+static uint64_t room_of(const struct sl_grant_view *v)
 {
     return v->shared ? 0 : (uint64_t)v->per * v->buckets;
 }
 
 static bool is_held_back(const struct scene *s, int i)
 {
-    const struct sl_view *w = &s->waiter[i];
+    const struct sl_grant_view *w = &s->waiter[i];
     for (int j = 0; j < s->waiters; j++) {
-        const struct sl_view *v = &s->waiter[j];
+        const struct sl_grant_view *v = &s->waiter[j];
         if (v->priority > w->priority) return true;
         if (v->priority < w->priority || s->arrival[j] >= s->arrival[i]) continue;
         if (v->shared || w->shared || room_of(w) <= room_of(v)) return true;
@@ -178,7 +178,8 @@ static bool is_held_back(const struct scene *s, int i)
 }
 
 /* Beside those who hold and are not gone. */
-static bool would_fit(const struct scene *s, const struct sl_view *w, const bool *gone)
+static bool would_fit(const struct scene *s, const struct sl_grant_view *w,
+                      const bool *gone)
 {
     uint64_t held = 0, shared = 0;
     for (int i = 0; i < s->holders; i++) {
@@ -191,15 +192,15 @@ static bool would_fit(const struct scene *s, const struct sl_view *w, const bool
 }
 
 /* The next to be asked; -1: there is none. */
-static int lowest(const struct scene *s, const struct sl_view *thief)
+static int lowest(const struct scene *s, const struct sl_grant_view *thief)
 {
     int found = -1;
     for (int i = 0; i < s->holders; i++) {
-        const struct sl_view *h = &s->holder[i];
+        const struct sl_grant_view *h = &s->holder[i];
         if (s->asked[i] || h->priority >= thief->priority ||
             h->session_id == thief->session_id)
             continue;
-        const struct sl_view *f = &s->holder[found < 0 ? i : found];
+        const struct sl_grant_view *f = &s->holder[found < 0 ? i : found];
         if (h->priority < f->priority ||
             (h->priority == f->priority && h->fence >= f->fence))
             found = i;
@@ -236,7 +237,7 @@ static void find_victims(struct scene *s)
 
 static void look(struct world *w, int key, struct scene *s)
 {
-    struct sl_view v;
+    struct sl_grant_view v;
     uint64_t cursor = 0;
     memset(s, 0, sizeof *s);
     while (sl_table_each(w->table, w->now, keys[key], &cursor, &v)) {
@@ -281,7 +282,7 @@ static void compare(struct world *w, int key)
     static const bool none[VIEWS];
     struct sl_lock_view l = {0};
     look(w, key, &s);
-    sl_table_look(w->table, w->now, keys[key], &l);
+    sl_table_inspect(w->table, w->now, keys[key], &l);
     compare_holders(w, &s, &l);
     CHECK(l.reserved == (s.thief >= 0));
     if (s.thief >= 0) {
@@ -328,7 +329,7 @@ static void granted(struct world *w, int key, int who, const struct sl_grant *g,
     w->grants++;
 }
 
-static void ended(struct world *w, const struct sl_past *p)
+static void ended(struct world *w, const struct sl_ended *p)
 {
     struct grant *g = grant_of(w, p->fence);
     CHECK(g != NULL);
@@ -346,7 +347,7 @@ static void asked(struct world *w, const struct sl_effect *e,
     g->asked_at = w->now.ms;
     w->asks++;
     for (int i = 0; i < before->holders; i++) {
-        const struct sl_view *h = &before->holder[i];
+        const struct sl_grant_view *h = &before->holder[i];
         if (h->fence != e->past.fence) continue;
         CHECK(e->left_ms == h->left_ms && e->past.session_id == h->session_id);
         CHECK(e->note.n == h->note.n);
@@ -374,7 +375,7 @@ static void stolen(struct world *w, const struct sl_effect *e)
 /* Nothing comes between a grant by force and those whom it robs. */
 static void check_robbed(struct world *w, enum sl_effect_type type)
 {
-    if (w->robber_key < 0 || type == SL_STOLEN) return;
+    if (w->robber_key < 0 || type == SL_EFFECT_STOLEN) return;
     for (int i = 0; i < GRANTS; i++)
         CHECK(w->grant[i].fence == 0 || w->grant[i].key != w->robber_key ||
               w->grant[i].told != ASKED);
@@ -394,32 +395,32 @@ static void told(struct world *w, const struct sl_effect *e,
                  const struct scene before[KEYS])
 {
     static const char *const names[] = {
-        [SL_GRANTED] = "granted",     [SL_TIMED_OUT] = "timed out",
-        [SL_EXPIRED] = "expired",     [SL_ENDED] = "ended",
-        [SL_REFUSED] = "refused",     [SL_ASKED] = "asked",
-        [SL_WITHDRAWN] = "withdrawn", [SL_STOLEN] = "stolen",
-        [SL_SESSION_OVER] = "over"};
-    if (e->type == SL_NOTHING || e->type == SL_THIEF_WAITS) return;
+        [SL_EFFECT_GRANTED] = "granted",     [SL_EFFECT_TIMED_OUT] = "timed out",
+        [SL_EFFECT_EXPIRED] = "expired",     [SL_EFFECT_ENDED] = "ended",
+        [SL_EFFECT_REFUSED] = "refused",     [SL_EFFECT_ASKED] = "asked",
+        [SL_EFFECT_WITHDRAWN] = "withdrawn", [SL_EFFECT_STOLEN] = "stolen",
+        [SL_EFFECT_SESSION_OVER] = "over"};
+    if (e->type == SL_EFFECT_NOTHING || e->type == SL_EFFECT_THIEF_WAITS) return;
     int who = e->session == NULL ? -1 : (int)(e->session - w->session);
-    int key = e->type == SL_SESSION_OVER ? 0 : key_of(e->key);
+    int key = e->type == SL_EFFECT_SESSION_OVER ? 0 : key_of(e->key);
     SHOW("      %s %s session %d fence %" PRIu64 "\n", keys[key].at, names[e->type],
-         who, e->type == SL_GRANTED ? e->grant.fence : e->past.fence);
+         who, e->type == SL_EFFECT_GRANTED ? e->grant.fence : e->past.fence);
     check_robbed(w, e->type);
     switch (e->type) {
-        case SL_NOTHING:
-        case SL_THIEF_WAITS: break;
-        case SL_GRANTED:
+        case SL_EFFECT_NOTHING:
+        case SL_EFFECT_THIEF_WAITS: break;
+        case SL_EFFECT_GRANTED:
             granted(w, key, who, &e->grant, &before[key], is_sure(w, &before[key]));
             break;
-        case SL_TIMED_OUT:
-        case SL_REFUSED: w->waiter[who].waits = false; break;
-        case SL_EXPIRED:
-        case SL_ENDED: ended(w, &e->past); break;
-        case SL_ASKED: asked(w, e, &before[key]); break;
-        case SL_WITHDRAWN: withdrawn(w, e); break;
-        case SL_STOLEN: stolen(w, e); break;
-        case SL_SEEN: fail(); break;
-        case SL_SESSION_OVER:
+        case SL_EFFECT_TIMED_OUT:
+        case SL_EFFECT_REFUSED: w->waiter[who].waits = false; break;
+        case SL_EFFECT_EXPIRED:
+        case SL_EFFECT_ENDED: ended(w, &e->past); break;
+        case SL_EFFECT_ASKED: asked(w, e, &before[key]); break;
+        case SL_EFFECT_WITHDRAWN: withdrawn(w, e); break;
+        case SL_EFFECT_STOLEN: stolen(w, e); break;
+        case SL_EFFECT_SEEN: fail(); break;
+        case SL_EFFECT_SESSION_OVER:
             w->ending--;
             sl_session_begin(&w->session[who], ++w->ids, 1);
             w->waiter[who].waits = false;
@@ -436,7 +437,7 @@ static void settle(struct world *w)
         if (!sl_table_next(w->table, w->now, &e)) break;
         told(w, &e, before);
     }
-    check_robbed(w, SL_SESSION_OVER);
+    check_robbed(w, SL_EFFECT_SESSION_OVER);
     sl_table_check(w->table);
     for (int key = 0; key < KEYS; key++) compare(w, key);
 }
@@ -512,7 +513,7 @@ static struct grant *any_grant(struct world *w)
 static void release(struct world *w)
 {
     struct grant *g = any_grant(w);
-    struct sl_past past;
+    struct sl_ended past;
     if (g == NULL) return;
     for (int i = 0; i < SESSIONS; i++) { /* One of them may. */
         if (sl_table_release(w->table, w->now, &w->session[i], keys[g->key], g->fence,
@@ -542,7 +543,7 @@ static void extend(struct world *w)
 static void break_one(struct world *w)
 {
     struct grant *g = any_grant(w);
-    struct sl_past past;
+    struct sl_ended past;
     if (g == NULL || !g->leased) return;
     SHOW("break %s %" PRIu64 "\n", keys[g->key].at, g->fence);
     CHECK(sl_table_break(w->table, w->now, keys[g->key], g->fence, false, &past) == 1);
@@ -597,12 +598,12 @@ static void step(struct world *w)
 
 static void play(struct world *w, uint64_t history)
 {
-    const struct sl_limits limits = {.keys_max = 10,
-                                     .waiters_max = 100,
-                                     .key_bytes_max = 10,
-                                     .value_bytes_max = 10,
-                                     .drains_max = 2,
-                                     .grain_ms = (sl_ms)(history % 2)};
+    const struct sl_table_limits limits = {.keys_max = 10,
+                                           .waiters_max = 100,
+                                           .key_bytes_max = 10,
+                                           .value_bytes_max = 10,
+                                           .drains_max = 2,
+                                           .grain_ms = (sl_ms)(history % 2)};
     uint64_t base = w->seed;
     w->history = history;
     w->chance = draw(&base) ^ history;

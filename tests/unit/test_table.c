@@ -9,22 +9,24 @@ static void tell(struct stage *s, const struct sl_effect *e)
     int key = (int)e->key.n;
     char who = e->session != NULL ? name_of(s, e->session) : '-';
     switch (e->type) {
-        case SL_NOTHING: break;
-        case SL_GRANTED:
+        case SL_EFFECT_NOTHING: break;
+        case SL_EFFECT_GRANTED:
             say(s, "%c granted %.*s held %d waited %d%s\n", who, key, e->key.at,
                 (int)e->grant.held, (int)e->grant.waited_ms,
                 e->grant.overlapping ? " overlapping" : "");
             break;
-        case SL_TIMED_OUT: say(s, "%c timed out at %.*s\n", who, key, e->key.at); break;
-        case SL_EXPIRED: say(s, "%.*s expired\n", key, e->key.at); break;
-        case SL_ENDED: say(s, "%.*s ended\n", key, e->key.at); break;
-        case SL_REFUSED: say(s, "%c refused %.*s\n", who, key, e->key.at); break;
-        case SL_SEEN: say(s, "%c sees %.*s\n", who, key, e->key.at); break;
-        case SL_SESSION_OVER: say(s, "%c over\n", who); break;
-        case SL_ASKED:
-        case SL_WITHDRAWN:
-        case SL_THIEF_WAITS:
-        case SL_STOLEN: fail_msg("nobody steals here"); break;
+        case SL_EFFECT_TIMED_OUT:
+            say(s, "%c timed out at %.*s\n", who, key, e->key.at);
+            break;
+        case SL_EFFECT_EXPIRED: say(s, "%.*s expired\n", key, e->key.at); break;
+        case SL_EFFECT_ENDED: say(s, "%.*s ended\n", key, e->key.at); break;
+        case SL_EFFECT_REFUSED: say(s, "%c refused %.*s\n", who, key, e->key.at); break;
+        case SL_EFFECT_SEEN: say(s, "%c sees %.*s\n", who, key, e->key.at); break;
+        case SL_EFFECT_SESSION_OVER: say(s, "%c over\n", who); break;
+        case SL_EFFECT_ASKED:
+        case SL_EFFECT_WITHDRAWN:
+        case SL_EFFECT_THIEF_WAITS:
+        case SL_EFFECT_STOLEN: fail_msg("nobody steals here"); break;
     }
 }
 
@@ -280,7 +282,7 @@ static void a_lease_is_pushed_back_and_never_forward(void **state)
     assert_int_equal(extend(s, 'g', s->last[0], 200, NULL, &left), SLUICE_ELOST);
     assert_int_equal(extend(s, 'a', s->last[0] + 1, 200, NULL, &left), SLUICE_ELOST);
     assert_int_equal(extend(s, 'a', s->last[0], 0, NULL, &left), SLUICE_EINVAL);
-    struct sl_view v;
+    struct sl_grant_view v;
     uint64_t cursor = 0;
     assert_true(sl_table_each(s->table, s->now, bytes("k"), &cursor, &v));
     assert_int_equal(v.value.n, 14);
@@ -360,7 +362,7 @@ static void break_takes_a_lease_at_its_end_or_at_once(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_past p;
+    struct sl_ended p;
     sl_ms left;
     ASK('a', .lease_ms = 100);
     assert_int_equal(
@@ -525,7 +527,7 @@ static void an_ended_session_is_told_nothing_but_its_end(void **state)
     sl_table_session_end(s->table, &s->session[1]);
     sl_table_session_end(s->table, &s->session[2]);
     sl_table_session_end(s->table, &s->session[3]);
-    struct sl_past p;
+    struct sl_ended p;
     assert_int_equal(
         sl_table_release(s->table, s->now, &s->session[0], bytes("k"), 0, &p), 1);
     sl_table_drain(s->table, bytes("k"), true);
@@ -622,7 +624,7 @@ static void the_newest_grant_is_the_one_that_is_read(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_view v;
+    struct sl_grant_view v;
     assert_false(sl_table_newest(s->table, s->now, bytes("k"), &v));
     ASK('a', .lease_ms = 100);
     assert_true(sl_table_newest(s->table, s->now, bytes("k"), &v));

@@ -125,8 +125,8 @@ static void all_else_goes_on_without_authority(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_past past;
-    struct sl_view v;
+    struct sl_ended past;
+    struct sl_grant_view v;
     ASK('a', .per = 3, .lease_ms = 60000);
     ASK('b', .per = 3);
     ASK('c', .per = 3, .lease_ms = 500);
@@ -160,7 +160,7 @@ static void a_table_without_authority_does_not_spin(void **state)
     SAID("a waits\nb waits\n");
     assert_false(sl_table_next(s->table, s->now, &e));
     assert_int_equal(sl_table_due(s->table), 61000);
-    sl_table_be_quiet(s->table, 3000);
+    sl_table_recover(s->table, 3000);
     pass(s, 2000);
     assert_false(sl_table_next(s->table, s->now, &e));
     assert_int_equal(sl_table_due(s->table), 61000);
@@ -175,7 +175,7 @@ static void silence_and_authority_have_both_to_allow_it(void **state)
     (void)state;
     struct stage *s = stage_new();
     reign(s, 2000);
-    sl_table_be_quiet(s->table, 3000);
+    sl_table_recover(s->table, 3000);
     ASK('a');
     ASK('a', .wait_ms = 60000);
     pass(s, 1000);
@@ -186,7 +186,7 @@ static void silence_and_authority_have_both_to_allow_it(void **state)
     SAID(""); /* No silence, and no authority. */
     reign(s, 4000);
     SAID("a granted k\n");
-    sl_table_be_quiet(s->table, 5000);
+    sl_table_recover(s->table, 5000);
     ASK('b', .wait_ms = 60000, .key = bytes("other"));
     reign(s, 9000);
     SAID("b waits\n");
@@ -247,27 +247,27 @@ static void a_thief_enters_nowhere_without_authority(void **state)
 
 /* --- Reclaims -------------------------------------------------------------- */
 
-static struct sl_view grant(sl_fence fence, sl_ms left_ms)
+static struct sl_grant_view grant(sl_fence fence, sl_ms left_ms)
 {
-    return (struct sl_view){.leased = true,
-                            .fence = fence,
-                            .user = 1,
-                            .units = 1,
-                            .per = 1,
-                            .buckets = 1,
-                            .left_ms = left_ms};
+    return (struct sl_grant_view){.leased = true,
+                                  .fence = fence,
+                                  .user = 1,
+                                  .units = 1,
+                                  .per = 1,
+                                  .buckets = 1,
+                                  .left_ms = left_ms};
 }
 
 /* Without a lease. */
-static struct sl_view bare(sl_fence fence)
+static struct sl_grant_view bare(sl_fence fence)
 {
-    struct sl_view v = grant(fence, SL_NEVER);
+    struct sl_grant_view v = grant(fence, SL_NEVER);
     v.leased = false;
     return v;
 }
 
 /* By a session; '-': by none. */
-static int reclaim(struct stage *s, char who, struct sl_view v)
+static int reclaim(struct stage *s, char who, struct sl_grant_view v)
 {
     struct sl_session *by = who == '-' ? NULL : &s->session[who - 'a'];
     int status = sl_table_reclaim(s->table, s->now, by, &v, bytes("k"));
@@ -278,7 +278,7 @@ static int reclaim(struct stage *s, char who, struct sl_view v)
 
 static void show_holders(struct stage *s)
 {
-    struct sl_view v;
+    struct sl_grant_view v;
     for (uint64_t cursor = 0;
          sl_table_each(s->table, s->now, bytes("k"), &cursor, &v) && !v.waits;)
         say(s, "%llu by %llu%s\n", (unsigned long long)v.fence,
@@ -289,10 +289,10 @@ static void a_session_reclaims_what_it_held(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_view got;
-    struct sl_view v = grant(4000, 700);
+    struct sl_grant_view got;
+    struct sl_grant_view v = grant(4000, 700);
     v.value = bytes("host:1");
-    sl_table_be_quiet(s->table, 3000);
+    sl_table_recover(s->table, 3000);
     assert_int_equal(reclaim(s, 'b', v), SLUICE_OK);
     assert_true(sl_table_newest(s->table, s->now, bytes("k"), &got));
     assert_memory_equal(got.value.at, "host:1", 6);
@@ -348,7 +348,7 @@ static void reclaims_may_come_in_any_order(void **state)
         int at[5];
         order(n, at);
         for (int i = 0; i < 5; i++) {
-            struct sl_view v = grant(4000 + (sl_fence)at[i], 700 + at[i]);
+            struct sl_grant_view v = grant(4000 + (sl_fence)at[i], 700 + at[i]);
             if (at[i] == 2) v = bare(4002);
             if (at[i] == 4) v.priority = 3; /* Not plain: never on the seat. */
             assert_int_equal(reclaim(s, (char)('a' + at[i]), v), SLUICE_OK);
@@ -373,7 +373,7 @@ static void all_reclaims_are_kept_and_nobody_else_comes_before_it_fits(void **st
     (void)state;
     struct stage *s = stage_new();
     for (sl_fence f = 4000; f < 4005; f++) {
-        struct sl_view v = grant(f, 10000 * (sl_ms)(f - 3999));
+        struct sl_grant_view v = grant(f, 10000 * (sl_ms)(f - 3999));
         v.per = 2; /* Five in a room of two. */
         assert_int_equal(reclaim(s, 'a', v), SLUICE_OK);
     }
@@ -393,7 +393,7 @@ static void shared_ones_and_others_may_be_reclaimed_together(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_view v = grant(4001, 10000);
+    struct sl_grant_view v = grant(4001, 10000);
     v.shared = true, v.units = v.per = v.buckets = 0;
     assert_int_equal(reclaim(s, 'a', grant(4000, 20000)), SLUICE_OK);
     assert_int_equal(reclaim(s, 'b', v), SLUICE_OK);
@@ -440,7 +440,7 @@ static void the_same_grant_is_reclaimed_once(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_view v;
+    struct sl_grant_view v;
     assert_int_equal(reclaim(s, 'a', grant(4000, 700)), SLUICE_OK);
     assert_int_equal(reclaim(s, 'a', grant(4000, 700)), SLUICE_OK);
     assert_int_equal(reclaim(s, 'b', grant(4000, 700)), SLUICE_OK); /* Its user's. */
@@ -468,7 +468,7 @@ static void of_two_ends_of_a_lease_the_later_counts(void **state)
     (void)state;
     for (int entry = 0; entry < 2; entry++) {
         struct stage *s = stage_new();
-        struct sl_view v = grant(4000, 700);
+        struct sl_grant_view v = grant(4000, 700);
         v.priority = entry; /* Then it does not sit on the seat. */
         assert_int_equal(reclaim(s, 'a', v), SLUICE_OK);
         v.left_ms = 500; /* Who does not know that it was extended, */
@@ -505,7 +505,7 @@ static void a_grant_without_a_lease_may_go_to_another_session(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_view v;
+    struct sl_grant_view v;
     assert_int_equal(reclaim(s, 'a', bare(4000)), SLUICE_OK);
     assert_int_equal(reclaim(s, 'a', bare(4001)), SLUICE_OK);
     assert_int_equal(reclaim(s, 'a', grant(4002, 700)), SLUICE_OK);
@@ -514,7 +514,7 @@ static void a_grant_without_a_lease_may_go_to_another_session(void **state)
     assert_int_equal(rebind(s, 'b', 4003), SLUICE_ENOENT);
     show_holders(s);
     SAID("4000 by 2 bare\n4001 by 1 bare\n4002 by 1\n");
-    assert_true(sl_table_view(s->table, s->now, bytes("k"), 4000, &v));
+    assert_true(sl_table_inspect_grant(s->table, s->now, bytes("k"), 4000, &v));
     assert_true(v.session_id == 2 && !v.leased);
     sl_table_session_end(s->table, &s->session[0]);
     settle(s);
@@ -541,7 +541,7 @@ static void what_cannot_have_been_is_not_reclaimed(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    struct sl_view v = grant(4000, 700);
+    struct sl_grant_view v = grant(4000, 700);
     v.waits = true;
     assert_int_equal(reclaim(s, 'a', v), SLUICE_EINVAL);
     assert_int_equal(reclaim(s, 'a', grant(FLOOR + 1, 700)), SLUICE_EINVAL);
@@ -562,7 +562,7 @@ static void after_a_reset_nothing_is_left_but_fences_and_limits(void **state)
     (void)state;
     struct stage *s = stage_new();
     struct sl_table_stats stats;
-    struct sl_past past;
+    struct sl_ended past;
     ASK('a', .lease_ms = 60000);
     ASK('a', .key = bytes("own"));
     ASK('b', .wait_ms = 60000);
@@ -577,7 +577,7 @@ static void after_a_reset_nothing_is_left_but_fences_and_limits(void **state)
     sl_fence last = s->last[3];
     sl_table_session_end(s->table, &s->session[0]); /* It has not been told. */
     s->now.ms += 20;
-    sl_table_look(s->table, s->now, bytes("shared"), &(struct sl_lock_view){0});
+    sl_table_inspect(s->table, s->now, bytes("shared"), &(struct sl_lock_view){0});
     sl_table_reset(s->table);
     sl_table_check(s->table);
     sl_table_stats(s->table, &stats);
@@ -606,7 +606,7 @@ static void a_reset_gives_no_authority_and_ends_no_silence(void **state)
     (void)state;
     struct stage *s = stage_new();
     reign(s, 2000);
-    sl_table_be_quiet(s->table, 1500);
+    sl_table_recover(s->table, 1500);
     ASK('a', .wait_ms = 60000);
     sl_table_reset(s->table);
     ASK('a');
@@ -626,7 +626,7 @@ static void a_table_may_be_freed_while_leases_are_over_and_not_told(void **state
     ASK('a', .per = 2, .lease_ms = 10);
     ASK('b', .per = 2, .lease_ms = 10);
     s->now.ms += 20;
-    sl_table_look(s->table, s->now, bytes("k"), &(struct sl_lock_view){0});
+    sl_table_inspect(s->table, s->now, bytes("k"), &(struct sl_lock_view){0});
     sl_table_free(s->table); /* The sanitizer looks whether that is all of it. */
     free(s);
 }
@@ -672,7 +672,7 @@ static void judge(struct world *w, struct sl_bytes key, const struct sl_want *wa
     w->highest = g->fence;
     w->granted++;
     w->fence[key.at[0] - 'a'][pick(w, RECORDS)] = g->fence;
-    assert_true(sl_table_look(w->table, w->now, key, &v));
+    assert_true(sl_table_inspect(w->table, w->now, key, &v));
     if (want->shared) assert_int_equal(v.held, 0);
     else assert_true(!v.shared && v.held <= (uint64_t)want->per * want->buckets);
 }
@@ -706,19 +706,20 @@ static int reclaim_some(struct world *w, uint32_t who, uint32_t k)
     struct sl_table_stats stats;
     struct sl_session *s = pick(w, 4) == 0 ? NULL : &w->session[who];
     sl_table_stats(w->table, &stats);
-    struct sl_view v = {.leased = s == NULL || pick(w, 3) != 0,
-                        .shared = pick(w, 4) == 0,
-                        .broken = pick(w, 9) == 0,
-                        .asked = pick(w, 9) == 0,
-                        .fence = pick(w, 2) ? w->fence[k][pick(w, RECORDS)]
-                                            : 1 + pick(w, (uint32_t)stats.fence_last),
-                        .user = pick(w, 3),
-                        .units = 1 + pick(w, 2),
-                        .per = 1 + pick(w, 2),
-                        .buckets = 1,
-                        .priority = (int32_t)pick(w, 2),
-                        .left_ms = pick(w, 60),
-                        .value = {"a value", pick(w, 8)}};
+    struct sl_grant_view v = {.leased = s == NULL || pick(w, 3) != 0,
+                              .shared = pick(w, 4) == 0,
+                              .broken = pick(w, 9) == 0,
+                              .asked = pick(w, 9) == 0,
+                              .fence = pick(w, 2)
+                                           ? w->fence[k][pick(w, RECORDS)]
+                                           : 1 + pick(w, (uint32_t)stats.fence_last),
+                              .user = pick(w, 3),
+                              .units = 1 + pick(w, 2),
+                              .per = 1 + pick(w, 2),
+                              .buckets = 1,
+                              .priority = (int32_t)pick(w, 2),
+                              .left_ms = pick(w, 60),
+                              .value = {"a value", pick(w, 8)}};
     if (pick(w, 2) == 0) v.per = v.units = 1, v.priority = 0, v.shared = false;
     int status = sl_table_reclaim(w->table, w->now, s, &v, key_of(k));
     if (status == SLUICE_OK) w->reclaimed++;
@@ -734,7 +735,7 @@ static void set_times(struct world *w)
     sl_table_set_authority(w->table, w->authority_ms);
     if (pick(w, 4) != 0) return;
     w->quiet_ms = w->now.ms + pick(w, 20);
-    sl_table_be_quiet(w->table, w->quiet_ms);
+    sl_table_recover(w->table, w->quiet_ms);
 }
 
 static void reset(struct world *w)
@@ -749,7 +750,7 @@ static int act(struct world *w)
     uint32_t who = pick(w, SESSIONS), k = pick(w, KEYS);
     struct sl_session *s = &w->session[who];
     sl_fence fence = w->fence[k][pick(w, RECORDS)];
-    struct sl_past past;
+    struct sl_ended past;
     sl_ms left;
     int status = SLUICE_OK;
     if (w->over[who]) return SLUICE_OK;
@@ -801,21 +802,21 @@ static void hear(struct world *w, unsigned most)
     while (most-- > 0 && sl_table_next(w->table, w->now, &e)) {
         if (e.session == NULL) continue;
         ptrdiff_t who = e.session - w->session;
-        if (e.type == SL_SESSION_OVER) {
+        if (e.type == SL_EFFECT_SESSION_OVER) {
             sl_session_begin(e.session, ++w->ids, (uint32_t)who % 3);
             w->over[who] = false;
         } else assert_true(w->waits[who] && !w->over[who]);
         w->waits[who] = false;
-        if (e.type == SL_GRANTED) judge(w, e.key, &w->want[who], &e.grant);
+        if (e.type == SL_EFFECT_GRANTED) judge(w, e.key, &w->want[who], &e.grant);
     }
 }
 
 static void begin(struct world *w, uint64_t seed)
 {
-    const struct sl_limits limits = {.keys_max = 1000,
-                                     .waiters_max = 100,
-                                     .key_bytes_max = 100,
-                                     .value_bytes_max = 100};
+    const struct sl_table_limits limits = {.keys_max = 1000,
+                                           .waiters_max = 100,
+                                           .key_bytes_max = 100,
+                                           .value_bytes_max = 100};
     memset(w, 0, sizeof *w);
     w->random = seed;
     w->now = (struct sl_now){.ms = 1000};

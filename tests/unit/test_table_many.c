@@ -7,21 +7,21 @@
 
 #include "test.h"
 
-#include "core/table.h"
+#include "locks/table.h"
 
 enum { MANY = 100000, SESSIONS = 4 };
 
-static const struct sl_limits limits = {.keys_max = 2 * MANY,
-                                        .waiters_max = 2 * MANY,
-                                        .key_bytes_max = 100,
-                                        .value_bytes_max = 100,
-                                        .drains_max = 2};
+static const struct sl_table_limits limits = {.keys_max = 2 * MANY,
+                                              .waiters_max = 2 * MANY,
+                                              .key_bytes_max = 100,
+                                              .value_bytes_max = 100,
+                                              .drains_max = 2};
 
 struct crowd {
     struct sl_table *table;
     struct sl_session session[SESSIONS];
     struct sl_now now;
-    size_t told[SL_SESSION_OVER + 1];
+    size_t told[SL_EFFECT_SESSION_OVER + 1];
 };
 
 static const struct sl_bytes key = {"k", 1};
@@ -67,7 +67,7 @@ static void who_holds_nothing_may_release_it_often(void **state)
 {
     (void)state;
     static struct crowd c;
-    struct sl_past past;
+    struct sl_ended past;
     begin(&c);
     many_who_share(&c, 0, 0);
     for (int i = 0; i < MANY; i++)
@@ -105,7 +105,7 @@ static void leases_that_end_at_once_are_told_one_by_one(void **state)
                      SL_WAITS);
     c.now.ms = 10;
     settle(&c);
-    assert_int_equal(c.told[SL_EXPIRED], MANY);
+    assert_int_equal(c.told[SL_EFFECT_EXPIRED], MANY);
     finish(&c);
 }
 
@@ -123,7 +123,7 @@ static void while_leases_end_every_request_is_cheap(void **state)
                          i < MANY - 1 ? SLUICE_EFULL : SLUICE_OK);
     }
     while (sl_table_next(c.table, c.now, &e)) c.told[e.type]++;
-    assert_int_equal(c.told[SL_EXPIRED], MANY);
+    assert_int_equal(c.told[SL_EFFECT_EXPIRED], MANY);
     finish(&c);
 }
 
@@ -131,7 +131,7 @@ static void watchers_are_not_asked_what_they_do_not_wait_for(void **state)
 {
     (void)state;
     static struct crowd c;
-    struct sl_past past;
+    struct sl_ended past;
     begin(&c);
     assert_int_equal(ASK(0, .shared = true), SLUICE_OK);
     for (int i = 0; i < MANY; i++)
@@ -145,7 +145,7 @@ static void watchers_are_not_asked_what_they_do_not_wait_for(void **state)
                          1);
         settle(&c);
     }
-    assert_int_equal(c.told[SL_SEEN], 0);
+    assert_int_equal(c.told[SL_EFFECT_SEEN], 0);
     finish(&c);
 }
 
@@ -154,12 +154,12 @@ static void looking_at_a_key_does_not_count_its_holders(void **state)
     (void)state;
     static struct crowd c;
     struct sl_lock_view lock;
-    struct sl_view newest;
+    struct sl_grant_view newest;
     begin(&c);
     many_who_share(&c, 0, 0);
     many_who_share(&c, 1, 50);
     for (int i = 0; i < MANY; i++) {
-        assert_true(sl_table_look(c.table, c.now, key, &lock));
+        assert_true(sl_table_inspect(c.table, c.now, key, &lock));
         assert_int_equal(lock.holders, 2 * MANY);
         assert_true(sl_table_newest(c.table, c.now, key, &newest));
         assert_true(newest.leased);
@@ -217,7 +217,7 @@ static void all_memory_is_counted_and_freed(void **state)
     assert_true(full <= empty + KEYS * 2000);
     for (int i = 0; i < KEYS; i++) {
         struct sl_grant g;
-        struct sl_past past;
+        struct sl_ended past;
         sl_ms lease_ms;
         const struct sl_want w = {.key = of,
                                   .per = 1,

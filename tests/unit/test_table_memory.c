@@ -5,13 +5,13 @@
 #include "failing_memory.h"
 #include "test.h"
 
-#include "core/table.h"
+#include "locks/table.h"
 
-static const struct sl_limits limits = {.keys_max = 1000,
-                                        .waiters_max = 100,
-                                        .key_bytes_max = 100,
-                                        .value_bytes_max = 100,
-                                        .drains_max = 8};
+static const struct sl_table_limits limits = {.keys_max = 1000,
+                                              .waiters_max = 100,
+                                              .key_bytes_max = 100,
+                                              .value_bytes_max = 100,
+                                              .drains_max = 8};
 
 /* --- Random requests ------------------------------------------------------- */
 
@@ -82,7 +82,7 @@ static int act(struct crowd *c)
     uint32_t who = pick(c, SESSIONS), k = pick(c, KEYS);
     struct sl_session *s = &c->session[who];
     sl_fence fence = c->fence[k][pick(c, FENCES)];
-    struct sl_past past;
+    struct sl_ended past;
     sl_ms left;
     if (c->over[who]) return SLUICE_OK;
     switch (pick(c, 13)) {
@@ -138,12 +138,12 @@ static void hear(struct crowd *c, unsigned most)
     while (most-- > 0 && sl_table_next(c->table, c->now, &e)) {
         if (e.session == NULL) continue;
         ptrdiff_t who = e.session - c->session;
-        if (e.type == SL_SESSION_OVER) {
+        if (e.type == SL_EFFECT_SESSION_OVER) {
             sl_session_begin(e.session, ++c->ids, (uint32_t)who % 3);
             c->over[who] = false;
         } else assert_true(c->waits[who] && !c->over[who]);
         c->waits[who] = false;
-        if (e.type == SL_GRANTED) c->granted++;
+        if (e.type == SL_EFFECT_GRANTED) c->granted++;
     }
 }
 
@@ -227,7 +227,7 @@ static void who_waits_has_its_place_among_the_holders_already(void **state)
     (void)state;
     static struct crowd c;
     struct sl_grant g;
-    struct sl_past past;
+    struct sl_ended past;
     begin(&c, 1);
     struct sl_want w = {.key = key_of(0), .per = 1, .buckets = 1, .units = 1};
     assert_int_equal(sl_table_acquire(c.table, c.now, c.session, &w, &g), SLUICE_OK);

@@ -1,0 +1,246 @@
+#include "base/glob.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A pattern is a sequence of elements, each of which matches one byte of the text, with a *
+ * between some of them. Elements before the first * match at fixed offsets from the beginning of
+ * the text, and elements after the last * at fixed offsets from its end. For the elements between
+ * we keep a set, one bit each, of those that may match the next byte. If an element matches it,
+ * the following element enters the set; an element after a * also stays in it. The text matches
+ * once the last of them has matched.
+ *
+ * A mask has the elements that match a byte. Bytes that no element distinguishes form a class
+ * and share a mask. */
+
+#define WORD 64u
+#define BYTES 256u
+
+struct sl_glob {
+    size_t count; /* Elements, */
+    size_t head,
+        tail;        /* of which so many are before the first * and behind the last. */
+    bool has_star;   /* Else all are in head. */
+    size_t words;    /* Of a mask. */
+    uint64_t *stays; /* The elements behind a *. */
+    uint64_t *may;   /* While a text is compared: those that may take its next byte. */
+    uint64_t *steps; /* That all comparisons took. */
+    unsigned classes;
+    uint8_t class[BYTES]; /* Of each byte. */
+    uint64_t masks[];     /* Of each class; then those three. */
+};
+
+/* --- Reading a pattern ------------------------------------------------------- */
+
+/* What one element takes: a bit for each byte. */
+struct bytes_set {
+    uint64_t bits[BYTES / WORD];
+};
+
+static bool has(const struct bytes_set *s, unsigned byte)
+{
+    return (s->bits[byte / WORD] >> byte % WORD & 1) != 0;
+}
+
+static void add(struct bytes_set *s, unsigned from, unsigned to)
+{
+    for (unsigned b = from; b <= to; b++) s->bits[b / WORD] |= 1ull << b % WORD;
+}
+
+static void invert(struct bytes_set *s)
+{
+    for (size_t i = 0; i < BYTES / WORD; i++) s->bits[i] = ~s->bits[i];
+}
+
+/* A set, [...], whose first character is at *p; leaves *p behind the bracket. A set that
+ * is not closed ends with the pattern. */
+static void read_set(struct sl_bytes pattern, size_t *p, struct bytes_set *out)
+{
+    bool inverted = *p < pattern.n && pattern.at[*p] == '^';
+    if (inverted) ++*p;
+    for (; *p < pattern.n && pattern.at[*p] != ']'; ++*p) {
+        if (pattern.at[*p] == '\\' && *p + 1 < pattern.n) ++*p;
+        unsigned char from = (unsigned char)pattern.at[*p], to = from;
+        if (*p + 2 < pattern.n && pattern.at[*p + 1] == '-' &&
+            pattern.at[*p + 2] != ']') {
+            to = (unsigned char)pattern.at[*p + 2];
+            *p += 2;
+        }
+        add(out, from < to ? from : to, from < to ? to : from);
+    }
+    if (*p < pattern.n) ++*p;
+    if (inverted) invert(out);
+}
+
+enum { A_SET = -1, ANY = -2 };
+
+/* The next element; leaves *p behind it. The pattern has one there that is not a *. Returns
+ * the only byte that it takes, or ANY, or A_SET with what is in it. */
+static int read_element(struct sl_bytes pattern, size_t *p, struct bytes_set *set)
+{
+    char c = pattern.at[(*p)++];
+    if (c == '?') return ANY;
+    if (c == '[') {
+        *set = (struct bytes_set){{0}};
+        read_set(pattern, p, set);
+        return A_SET;
+    }
+    if (c == '\\' && *p < pattern.n) c = pattern.at[(*p)++];
+    return (unsigned char)c;
+}
+
+static bool skip_stars(struct sl_bytes pattern, size_t *p)
+{
+    size_t before = *p;
+    while (*p < pattern.n && pattern.at[*p] == '*') ++*p;
+    return *p > before;
+}
+
+/* --- Compiling ---------------------------------------------------------------- */
+
+/* A class of which a set has some bytes and not others becomes two. */
+static void split(struct sl_glob *g, const struct bytes_set *s)
+{
+    uint16_t inside[BYTES] = {
+        0}; /* The new class of those in the set, and 1; 0: none. */
+    bool outside[BYTES] = {false};
+    for (unsigned b = 0; b < BYTES; b++)
+        if (!has(s, b)) outside[g->class[b]] = true;
+    for (unsigned b = 0; b < BYTES; b++) {
+        uint8_t old = g->class[b];
+        if (!has(s, b) || !outside[old]) continue;
+        if (inside[old] == 0) inside[old] = (uint16_t)++g->classes; /* At most BYTES. */
+        g->class[b] = (uint8_t)(inside[old] - 1);
+    }
+}
+
+/* Counts the elements and finds the classes. */
+static void survey(struct sl_glob *g, struct sl_bytes pattern)
+{
+    struct bytes_set set, alone = {{0}}; /* Bytes that have a class of their own. */
+    size_t last_star = 0;
+    g->classes = 1;
+    for (size_t p = 0; p < pattern.n;) {
+        if (skip_stars(pattern, &p)) {
+            if (!g->has_star) g->head = g->count;
+            g->has_star = true;
+            last_star = g->count;
+            continue;
+        }
+        int byte = read_element(pattern, &p, &set);
+        g->count++;
+        if (byte == A_SET) split(g, &set);
+        if (byte < 0 || has(&alone, (unsigned)byte)) continue;
+        add(&alone, (unsigned)byte, (unsigned)byte);
+        set = (struct bytes_set){{0}};
+        add(&set, (unsigned)byte, (unsigned)byte);
+        split(g, &set);
+    }
+    if (g->has_star) g->tail = g->count - last_star;
+    else g->head = g->count;
+    g->words = sl_glob_words(g->count);
+}
+
+static void fill(struct sl_glob *g, struct sl_bytes pattern)
+{
+    struct bytes_set set;
+    size_t i = 0;
+    for (size_t p = 0; p < pattern.n; i++) {
+        uint64_t bit = 1ull << i % WORD;
+        if (skip_stars(pattern, &p)) {
+            if (p == pattern.n) break;
+#ifndef MUT_NOGLOBSTAY
+            g->stays[i / WORD] |= bit;
+#endif
+        }
+        uint64_t *masks = g->masks + i / WORD;
+        int byte = read_element(pattern, &p, &set);
+        if (byte >= 0) masks[g->class[byte] * g -> words] |= bit;
+        for (unsigned c = 0; byte == ANY && c < g->classes; c++)
+            masks[c * g->words] |= bit;
+        for (unsigned b = 0; byte == A_SET && b < BYTES; b++)
+            if (has(&set, b)) masks[g->class[b] * g -> words] |= bit;
+    }
+}
+
+struct sl_glob *sl_glob_new(struct sl_bytes pattern)
+{
+    struct sl_glob rough = {0};
+    survey(&rough, pattern);
+    size_t masks = (rough.classes + 2) * rough.words + 1;
+    struct sl_glob *g = calloc(1, sizeof *g + masks * sizeof *g->masks);
+    if (g == NULL) return NULL;
+    *g = rough;
+    g->stays = g->masks + g->classes * g->words;
+    g->may = g->stays + g->words;
+    g->steps = g->may + g->words;
+    fill(g, pattern);
+    return g;
+}
+
+void sl_glob_free(struct sl_glob *g)
+{
+    free(g);
+}
+
+uint64_t sl_glob_steps(const struct sl_glob *g)
+{
+    return *g->steps;
+}
+
+/* --- Matching ----------------------------------------------------------------- */
+
+static const uint64_t *mask_of(const struct sl_glob *g, char byte)
+{
+    return g->masks + g->class[(unsigned char)byte] * g->words;
+}
+
+/* Elements from `first` on, each with the byte at its place. */
+static bool row_matches(const struct sl_glob *g, size_t first, size_t n, const char *at)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t element = first + i;
+        ++*g->steps;
+        if ((mask_of(g, at[i])[element / WORD] >> element % WORD & 1) == 0)
+            return false;
+    }
+    return true;
+}
+
+/* Elements between the first * and the last. */
+static bool middle_matches(const struct sl_glob *g, size_t n, const char *at)
+{
+    const size_t end = g->count - g->tail; /* The last of them is before this one. */
+    const size_t from = g->head / WORD, to = (end - 1) / WORD;
+    const uint64_t goal = 1ull << (end - 1) % WORD;
+    const uint64_t *stays = g->stays + from;
+    const size_t words = to - from + 1;
+    uint64_t *may = g->may;
+    memset(may, 0, words * sizeof *may);
+    may[0] = 1ull << g->head % WORD;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t *mask = mask_of(g, at[i]) + from;
+        uint64_t carry = 0;
+        *g->steps += words;
+        for (size_t w = 0; w < words; w++) {
+            uint64_t took = may[w] & mask[w];
+            if (w == words - 1 && (took & goal) != 0) return true;
+            may[w] = (may[w] & stays[w]) | took << 1 | carry;
+#ifndef MUT_NOGLOBCARRY
+            carry = took >> (WORD - 1);
+#endif
+        }
+    }
+    return false;
+}
+
+bool sl_glob_matches(const struct sl_glob *g, struct sl_bytes text)
+{
+    if (!g->has_star) return text.n == g->count && row_matches(g, 0, g->count, text.at);
+    if (text.n < g->head + g->tail) return false;
+    if (!row_matches(g, 0, g->head, text.at) ||
+        !row_matches(g, g->count - g->tail, g->tail, text.at + text.n - g->tail))
+        return false;
+    return g->head + g->tail == g->count ||
+           middle_matches(g, text.n - g->head - g->tail, text.at + g->head);
+}

@@ -1,0 +1,22 @@
+/* hash.h - SipHash-1-3: a hash whose collisions nobody can choose without its key.
+ *
+ * Clients choose the keys of our hash tables. A fast hash with a seed is not enough: its
+ * seed can be computed from what the server reveals, and then a client can send keys that
+ * all share one slot. SipHash was designed for this case.
+ *
+ * Written for Sluice after the description by Jean-Philippe Aumasson and Daniel J.
+ * Bernstein ("SipHash: a fast short-input PRF", 2012), with one round for each word and
+ * three at the end. Their reference code is in the public domain (CC0); none of it is here. */
+#ifndef SL_BASE_HASH_H
+#define SL_BASE_HASH_H
+
+#include "base/types.h"
+
+/* Must be random, and must stay secret. */
+struct sl_hash_key {
+    uint64_t a, b;
+};
+
+uint64_t sl_hash(struct sl_hash_key key, const void *at, size_t n);
+
+#endif /* SL_BASE_HASH_H */

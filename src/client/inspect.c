@@ -1,0 +1,46 @@
+/* look.c - who holds a key and who waits for it. */
+#include <string.h>
+
+#include "client/internal.h"
+
+static void copy_text(char *out, struct sl_bytes text)
+{
+    if (text.n > 0) memcpy(out, text.at, text.n);
+    out[text.n] = '\0';
+}
+
+static void show(const struct sl_grant_view *v, struct sluice_view *out)
+{
+    *out = (struct sluice_view){.fence = v->fence,
+                                .tid = sl_party_tid(v->session_id),
+                                .waits = v->waits,
+                                .shared = v->shared,
+                                .asked = v->asked,
+                                .steals = v->steals,
+                                .broken = v->broken,
+                                .units = v->units,
+                                .room = {v->per, v->buckets},
+                                .priority = v->priority,
+                                .left_ms = v->left_ms,
+                                .since_ms = v->since_ms};
+    if (v->left_ms == SL_NEVER) out->left_ms = SLUICE_FOREVER;
+    copy_text(out->value, v->value);
+    copy_text(out->note, v->note);
+}
+
+int64_t sluice_look(struct sluice *s, const char *key, struct sluice_view *out,
+                    size_t max)
+{
+    struct sl_bytes k = {key, key != NULL ? strnlen(key, SLUICE_KEY_BYTES_MAX + 1) : 0};
+    struct sl_grant_view v;
+    uint64_t cursor = 0;
+    size_t n = 0;
+    if (k.n == 0 || k.n > SLUICE_KEY_BYTES_MAX || (out == NULL && max > 0))
+        return SLUICE_EINVAL;
+    int status = sl_service_enter(s);
+    if (status != SLUICE_OK) return status;
+    for (; sl_table_each(s->table, s->now, k, &cursor, &v); n++)
+        if (n < max) show(&v, &out[n]);
+    sl_service_leave(s);
+    return (int64_t)n;
+}

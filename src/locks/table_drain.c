@@ -1,0 +1,93 @@
+/* table_drain.c - patterns of keys on which nothing is granted. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/glob.h"
+#include "locks/table_internal.h"
+
+struct drain {
+    struct sl_list place;
+    struct sl_glob *compiled;
+    size_t n;
+    char glob[];
+};
+
+bool sl_table_drained(const struct sl_table *t, struct sl_bytes key)
+{
+    for (const struct sl_list *n = t->drains.next; n != &t->drains; n = n->next) {
+        const struct drain *d = sl_container_of(n, struct drain, place);
+        if (sl_glob_matches(d->compiled, key)) return true;
+    }
+    return false;
+}
+
+static void drop_drain(struct drain *d)
+{
+    sl_list_remove(&d->place);
+    sl_glob_free(d->compiled);
+    free(d);
+}
+
+void sl_table_free_drains(struct sl_table *t)
+{
+    while (!sl_list_empty(&t->drains))
+        drop_drain(sl_container_of(t->drains.next, struct drain, place));
+    t->drain_count = 0;
+}
+
+bool sl_table_drains(const struct sl_table *t, uint32_t i, struct sl_bytes *out)
+{
+    const struct sl_list *n = t->drains.next;
+    for (; n != &t->drains && i > 0; n = n->next) i--;
+    if (n == &t->drains) return false;
+    const struct drain *d = sl_container_of(n, struct drain, place);
+    *out = (struct sl_bytes){d->glob, d->n};
+    return true;
+}
+
+static struct drain *find_drain(const struct sl_table *t, struct sl_bytes glob)
+{
+    for (struct sl_list *n = t->drains.next; n != &t->drains; n = n->next) {
+        struct drain *d = sl_container_of(n, struct drain, place);
+        if (d->n == glob.n && memcmp(d->glob, glob.at, glob.n) == 0) return d;
+    }
+    return NULL;
+}
+
+static int add_drain(struct sl_table *t, struct sl_bytes glob)
+{
+    if (glob.n == 0) return SLUICE_EINVAL;
+    if (glob.n > t->limits.key_bytes_max) return SLUICE_ETOOBIG;
+    if (t->drain_count >= t->limits.drains_max) return SLUICE_EFULL;
+    struct drain *d = malloc(sizeof *d + glob.n);
+    if (d == NULL) return SLUICE_ENOMEM;
+    d->compiled = sl_glob_new(glob);
+    if (d->compiled == NULL) {
+        free(d);
+        return SLUICE_ENOMEM;
+    }
+    d->n = glob.n;
+    memcpy(d->glob, glob.at, glob.n);
+    sl_list_append(&t->drains, &d->place);
+    t->drain_count++;
+    return SLUICE_OK;
+}
+
+int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on)
+{
+    sl_table_forget_old(t);
+    struct drain *d = find_drain(t, glob);
+    if (on == (d != NULL)) return SLUICE_ENOENT;
+    if (on) {
+        int status = add_drain(t, glob);
+        if (status != SLUICE_OK) return status;
+    } else {
+        drop_drain(d);
+        t->drain_count--;
+    }
+#ifndef MUT_NOREFUSE
+    /* Who waits is looked at again, a few at a time. */
+    t->to_stir = t->crowds;
+#endif
+    return SLUICE_OK;
+}

@@ -1,0 +1,188 @@
+/* table_reclaim.c - grants that another table gave are put into this one.
+ *
+ * Records of one grant may come twice, from two who know of it, and one that was given back
+ * may come too, from who does not know that. All are kept (README, "Reclaims"). */
+#include <stdlib.h>
+
+#include "locks/table_internal.h"
+
+static uint32_t user_of(const struct sl_session *s, const struct sl_grant_view *v)
+{
+    return s != NULL ? s->user : v->user;
+}
+
+/* Whether there can be such a grant. */
+static int check_record(const struct sl_table *t, const struct sl_session *s,
+                        const struct sl_grant_view *v, struct sl_bytes key)
+{
+    if (v->waits || key.n == 0) return SLUICE_EINVAL;
+    if (s == NULL && !v->leased) return SLUICE_EINVAL;
+    if (s != NULL && s->ended) return SLUICE_EINVAL;
+    if (v->leased && v->left_ms < 0) return SLUICE_EINVAL;
+    if (v->fence == 0 || v->fence > t->fence) return SLUICE_EINVAL;
+    if (!v->shared && (v->units == 0 || v->units > SLUICE_UNITS_MAX))
+        return SLUICE_EINVAL;
+    if (key.n > UINT16_MAX || v->value.n > UINT16_MAX || v->note.n > UINT16_MAX)
+        return SLUICE_ETOOBIG;
+    return SLUICE_OK;
+}
+
+/* The same grant from another who knows of it. If one has seen it extended and the other has
+ * not, its holder relies on the later end. */
+static int reclaim_again(struct sl_table *t, struct sl_now now,
+                         const struct sl_grant_place *p, const struct sl_session *s,
+                         const struct sl_grant_view *v)
+{
+    struct sl_entry *e = p->entry;
+    struct sl_lock *l = p->lock;
+    bool leased = e == NULL || e->lease_ms > 0;
+    if (leased != v->leased) return SLUICE_EINVAL;
+    if (!leased) return e->session == s ? SLUICE_OK : SLUICE_EINVAL;
+    if ((e == NULL ? l->user : e->user) != user_of(s, v)) return SLUICE_EINVAL;
+    if ((e == NULL ? l->session_id : e->session_id) == 0 && s != NULL)
+        return SLUICE_EINVAL;
+    if (v->broken && e == NULL) l->flags |= SL_SEAT_BROKEN;
+    if (v->broken && e != NULL) e->broken = true;
+#ifndef MUT_RECLAIMEND
+    sl_table_move_end(t, p, sl_end_after(t, now, v->left_ms));
+#endif
+    return SLUICE_OK;
+}
+
+static int reclaim_seat(struct sl_table *t, struct sl_now now,
+                        const struct sl_session *s, const struct sl_grant_view *v,
+                        struct sl_bytes key)
+{
+    struct sl_lock *l = sl_lock_new(key, v->value, v->note);
+    if (l == NULL || sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) != SLUICE_OK) {
+        free(l);
+        return SLUICE_ENOMEM;
+    }
+    l->fence = v->fence;
+    l->session_id = s != NULL ? s->id : 0;
+    l->user = user_of(s, v);
+    l->flags = v->broken ? SL_SEAT_BROKEN : 0;
+    l->end_ms = sl_end_after(t, now, v->left_ms);
+    if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_as_owner(l));
+    sl_table_put_lock(t, l);
+    return SLUICE_OK;
+}
+
+/* A record that has ended here, and has not been told yet, is not told: another one, which is
+ * put in its place, ends later. */
+static void drop_ghost(struct sl_table *t, struct sl_lock *l, sl_fence fence)
+{
+    if (l->fence == fence) {
+        if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
+        l->fence = 0;
+        l->flags &= (uint16_t) ~(SL_SEAT_GHOST | SL_SEAT_BROKEN);
+    }
+    for (struct sl_list *n = l->crowd->ghosts.next; n != &l->crowd->ghosts;
+         n = n->next) {
+        struct sl_entry *e = sl_container_of(n, struct sl_entry, place);
+        if (e->fence != fence) continue;
+        sl_list_remove(&e->place);
+        sl_table_bury(t, e);
+        sl_table_forget_old(t);
+        return;
+    }
+}
+
+static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                         const struct sl_grant_view *v, struct sl_lock *l,
+                         const struct sl_want *w)
+{
+    const struct sl_session nobody = {.user = v->user};
+    struct sl_entry *e = sl_entry_new(s != NULL ? s : &nobody, w);
+    /* Who sits there has the least of the fences, or sits there no more. */
+    bool moves = e != NULL && l->fence > v->fence;
+    if (e == NULL || (moves && sl_table_leave_seat(t, now, l) != SLUICE_OK) ||
+        sl_table_reserve_entry(t, l, v->leased) != SLUICE_OK) {
+        sl_entry_free(e);
+        sl_table_tidy(t, l);
+        return SLUICE_ENOMEM;
+    }
+    struct sl_crowd *c = l->crowd;
+    sl_ms age = now.wall_us > v->fence ? (sl_ms)((now.wall_us - v->fence) / 1000) : 0;
+    drop_ghost(t, l, v->fence);
+    e->lock = l;
+    e->state = SL_HOLDS;
+    e->fence = v->fence;
+    e->broken = v->broken;
+    e->overlaps = v->overlapping;
+    e->asked_ms = e->granted_ms = now.ms - age;
+    sl_table_set_end(t, e, v->leased ? sl_end_after(t, now, v->left_ms) : SL_NEVER);
+    if (!v->leased) {
+        e->session = s;
+        sl_list_append(&s->mine, &e->of_session);
+    }
+    sl_roll_insert(&c->holders, e);
+    sl_crowd_count(c, e, t->index.seed);
+    e->reclaimed = true;
+    c->reclaimed++;
+    e->stolen = v->asked; /* Who has asked it is gone, unless it is beside it. */
+    c->stolen += v->asked;
+    sl_table_count_entry(t, e);
+    sl_table_stir(t, c);
+    return SLUICE_OK;
+}
+
+int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                     const struct sl_grant_view *v, struct sl_bytes key)
+{
+    struct sl_grant_place p;
+    sl_table_forget_old(t);
+    int status = check_record(t, s, v, key);
+    if (status != SLUICE_OK) return status;
+    const struct sl_want w = {.key = key,
+                              .shared = v->shared,
+                              .per = v->per,
+                              .buckets = v->buckets,
+                              .units = v->units,
+                              .priority = v->priority,
+                              .lease_ms = !v->leased       ? 0
+                                          : v->left_ms > 0 ? v->left_ms
+                                                           : 1,
+                              .value = v->value,
+                              .note = v->note};
+    struct sl_lock *l = sl_table_seek_lock(t, key);
+    if (l != NULL) sl_table_pass_time(t, now, l);
+    if (sl_table_find(t, now, key, v->fence, &p))
+        return reclaim_again(t, now, &p, s, v);
+#ifdef MUT_RECLAIMROOM
+    if (l != NULL &&
+        !sl_lock_fits(l, v->shared, (uint64_t)v->per * v->buckets, v->units))
+        return SLUICE_EFULL;
+#endif
+    if (l == NULL && sl_index_reserve(&t->index) != SLUICE_OK) return SLUICE_ENOMEM;
+    if (l == NULL && sl_want_is_plain(&w) && !v->asked && !v->overlapping)
+        return reclaim_seat(t, now, s, v, key);
+    if (l == NULL) l = sl_table_found_lock(t, key);
+    if (l == NULL) return SLUICE_ENOMEM;
+    return reclaim_entry(t, now, s, v, l, &w);
+}
+
+int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                    struct sl_bytes key, sl_fence fence)
+{
+    struct sl_grant_place p;
+    sl_table_forget_old(t);
+    if (s->ended) return SLUICE_EINVAL;
+    if (!sl_table_find(t, now, key, fence, &p) || p.entry == NULL ||
+        p.entry->lease_ms > 0)
+        return SLUICE_ENOENT;
+    struct sl_entry *e = p.entry;
+    sl_list_remove(&e->of_session);
+    e->session = s;
+    e->user = s->user;
+    sl_list_append(&s->mine, &e->of_session);
+    sl_crowd_rebind(p.lock->crowd, e, s->id, t->index.seed);
+    sl_table_stir(t, p.lock->crowd); /* A thief does not ask its own session. */
+    return SLUICE_OK;
+}
+
+int sl_table_restore(struct sl_table *t, struct sl_now now,
+                     const struct sl_grant_view *v, struct sl_bytes key)
+{
+    return sl_table_reclaim(t, now, NULL, v, key);
+}

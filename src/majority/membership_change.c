@@ -1,0 +1,647 @@
+/* change.c - the next list of nodes: decided by Paxos among the members of the last one,
+ * stored by majorities of both, and then in force. README.md says why each step is there.
+ *
+ *     REACH -> PREPARE -> ACCEPT -> STORE -> FORCE
+ *                 ^----- PAUSE <--+  another operator, or too soon
+ *
+ * What changes a node's own part is on the disk before it is answered: a message that needs
+ * that is kept, and handled again when it is written. */
+#include <string.h>
+
+#include "majority/node_internal.h"
+
+#define GIVE_UP_MS \
+    10000               /* A change that gets nowhere; and the longest wait for SOON. */
+#define REACH_MS 3000   /* A node that is to be added answers within that. */
+#define PAUSE_MS 200    /* After a larger ballot: by chance. */
+#define FINISH_MS 2000  /* After that, and as much by chance, others finish. */
+#define WRITTEN_MS 1000 /* The disk is waited for. */
+#define TRIES_MAX 20
+#define BALLOTS_AHEAD (1u << 20) /* Nor a ballot: they would end. */
+#define VERSIONS_AHEAD 1000 /* A list is not believed that is more ahead than that. */
+
+/* --- What is said --------------------------------------------------------------------- */
+
+static void say(struct sl_node *n, struct sl_now now, sl_node_id to,
+                enum sl_message_type type, const struct sl_message *with)
+{
+    struct sl_message m = *with;
+    m.type = type;
+    sl_send(n, now, to, &m);
+}
+
+static void say_to_members(struct sl_node *n, struct sl_now now,
+                           enum sl_message_type type, const struct sl_message *with)
+{
+    struct sl_message m = *with;
+    m.type = type;
+    sl_send_all(n, now, &m);
+}
+
+/* To the members of both lists; to itself last. */
+static void say_to_both(struct sl_node *n, struct sl_now now, enum sl_message_type type,
+                        const struct sl_message *with, const struct sl_membership *next)
+{
+    const struct sl_membership old = n->kept.force;
+    const struct sl_membership list = *next;
+    for (uint32_t i = 0; i < old.count; i++)
+        if (old.at[i].id != n->id) say(n, now, old.at[i].id, type, with);
+    for (uint32_t i = 0; i < list.count; i++)
+        if (list.at[i].id != n->id && sl_membership_find(&old, list.at[i].id) < 0)
+            say(n, now, list.at[i].id, type, with);
+    say(n, now, n->id, type, with);
+}
+
+void sl_membership_change_tell(struct sl_node *n, struct sl_now now, sl_node_id to)
+{
+    struct sl_message m = {.list = n->kept.force,
+                           .ceiling = n->kept.fence_limit,
+                           .lease_ms = n->kept.lease_longest_ms};
+    say(n, now, to, SL_MESSAGE_FORCE, &m);
+}
+
+/* --- The end of a change ---------------------------------------------------------------- */
+
+static void end_change(struct sl_node *n)
+{
+    n->change = (struct sl_membership_change){.phase = SL_C_NONE};
+    if (n->asked_for.id != 0) {
+        n->asked_for = (struct sl_member){0};
+        n->links_due = true;
+    }
+}
+
+static void refuse_request(struct sl_node *n, struct sl_now now,
+                           struct sl_node_pending *r, const char *why)
+{
+    size_t length = strlen(why), most = sizeof r->answer.reason - 1;
+    memcpy(r->answer.reason, why, length < most ? length : most);
+    sl_finish(n, now, r, SLUICE_ENODES);
+}
+
+static void fail(struct sl_node *n, struct sl_now now, const char *why)
+{
+    struct sl_node_pending *r = n->change.request;
+    end_change(n);
+    if (r == NULL) return;
+    refuse_request(n, now, r, why);
+}
+
+/* A list has come into force while we were at it: ours, or another. */
+static void conclude(struct sl_node *n, struct sl_now now)
+{
+    struct sl_node_pending *r = n->change.request;
+    bool ours = sl_membership_equal(&n->change.want, &n->kept.force);
+    if (!ours) {
+        fail(n, now,
+             "another change came first: look at NODES, and ask again if it is still "
+             "wanted");
+        return;
+    }
+    end_change(n);
+    if (r == NULL) return;
+    r->answer.number = (int64_t)n->kept.force.version;
+    sl_finish(n, now, r, SLUICE_OK);
+}
+
+/* --- Who decides ------------------------------------------------------------- */
+
+static void enter(struct sl_node *n, struct sl_now now,
+                  enum sl_membership_change_phase phase)
+{
+    n->change.phase = phase;
+    n->change.yes_count = n->change.soon_count = 0;
+    n->change.left_ms = 0;
+    n->change.resend_ms = now.ms;
+}
+
+static void prepare(struct sl_node *n, struct sl_now now)
+{
+    struct sl_membership_change *c = &n->change;
+    uint64_t highest = n->next.promised.number;
+    if (c->ballot.number > highest) highest = c->ballot.number;
+    if (c->best.number > highest) highest = c->best.number;
+    c->ballot = (struct sl_ballot){highest + 1, n->id};
+    c->best = (struct sl_ballot){0};
+    c->list = c->want;
+    enter(n, now, SL_C_PREPARE);
+}
+
+static void pause_for(struct sl_node *n, struct sl_now now, sl_ms ms)
+{
+    n->change.phase = SL_C_PAUSE;
+    n->change.go_on_ms = now.ms + ms;
+}
+
+/* A ballot is ours alone, after a restart too: it is on the disk before anybody hears of
+ * it. */
+static bool is_written(struct sl_node *n, struct sl_now now)
+{
+    struct sl_membership_change *c = &n->change;
+#ifdef MUT_BALLOT
+    return true;
+#endif
+    c->waits_for_disk = false;
+    if (sl_ballot_compare(n->kept.promised, c->ballot) == 0) return true;
+    if (sl_ballot_compare(n->next.promised, c->ballot) > 0) prepare(n, now);
+    if (sl_ballot_compare(n->next.promised, c->ballot) != 0) {
+        n->next.promised = c->ballot;
+        sl_want_write(n);
+    }
+    c->resend_ms = now.ms + WRITTEN_MS; /* Or when it is written. */
+    c->waits_for_disk = true;
+    return false;
+}
+
+/* Say again what may have been lost. */
+static void resend(struct sl_node *n, struct sl_now now)
+{
+    struct sl_membership_change *c = &n->change;
+    if (c->phase == SL_C_PREPARE && !is_written(n, now)) return;
+    struct sl_message m = {.ballot = c->ballot, .list = c->list};
+    c->resend_ms = now.ms + sl_answer_ms(n);
+    switch (c->phase) {
+        case SL_C_PREPARE: say_to_members(n, now, SL_MESSAGE_PREPARE, &m); break;
+        case SL_C_ACCEPT: say_to_members(n, now, SL_MESSAGE_ACCEPT, &m); break;
+        case SL_C_STORE: say_to_both(n, now, SL_MESSAGE_STORE, &m, &c->list); break;
+        default: break;
+    }
+}
+
+static void count(sl_node_id ids[SL_PEERS], uint32_t *n, sl_node_id id)
+{
+    for (uint32_t i = 0; i < *n; i++)
+        if (ids[i] == id) return;
+    if (*n < SL_PEERS) ids[(*n)++] = id;
+}
+
+static void count_yes(struct sl_membership_change *c, sl_node_id id)
+{
+    count(c->yes, &c->yes_count, id);
+}
+
+/* Whether so many find it too soon that the others are no majority. */
+static bool is_too_soon(struct sl_node *n, sl_node_id from, const struct sl_message *m)
+{
+    struct sl_membership_change *c = &n->change;
+    const struct sl_membership *list = &n->kept.force;
+    count(c->soon, &c->soon_count, from);
+    if (m->left_ms > c->left_ms) c->left_ms = m->left_ms;
+    return list->count - c->soon_count < sl_membership_majority(list);
+}
+
+static bool have_majority(const struct sl_membership_change *c,
+                          const struct sl_membership *list)
+{
+    uint32_t yes = 0;
+    for (uint32_t i = 0; i < c->yes_count; i++)
+        if (sl_membership_find(list, c->yes[i]) >= 0) yes++;
+    return yes >= sl_membership_majority(list);
+}
+
+/* Another operator is at it, or it is too soon. */
+static void step_back(struct sl_node *n, struct sl_now now, sl_node_id from,
+                      const struct sl_message *m)
+{
+    struct sl_membership_change *c = &n->change;
+    if (m->verdict == SL_VERDICT_SOON && !is_too_soon(n, from, m)) return;
+    if (m->verdict == SL_VERDICT_SOON && c->left_ms <= GIVE_UP_MS) {
+        c->give_up_ms = now.ms + c->left_ms + GIVE_UP_MS;
+        pause_for(n, now, c->left_ms + 5);
+    } else if (m->verdict == SL_VERDICT_SOON) {
+        if (c->request != NULL) c->request->answer.left_ms = c->left_ms;
+        fail(n, now,
+             "the list was changed lately, and leases of before may live: ask again "
+             "later");
+    } else if (m->verdict == SL_VERDICT_BAD)
+        fail(n, now, "the nodes say that this is no list that may follow theirs");
+    else if (m->verdict == SL_VERDICT_LATER) {
+        if (sl_ballot_compare(m->ballot2, c->best) > 0) c->best = m->ballot2;
+        if (++c->tries >= TRIES_MAX)
+            fail(n, now, "another operator is changing the list: look at NODES");
+        else pause_for(n, now, 20 + (sl_ms)sl_chance(n, PAUSE_MS));
+    }
+}
+
+static void on_promise(struct sl_node *n, struct sl_now now, sl_node_id from,
+                       const struct sl_message *m)
+{
+    struct sl_membership_change *c = &n->change;
+    /* Ballots begin anew with every list. */
+#ifndef MUT_PROMISE
+    if (m->version != n->kept.force.version) return;
+#endif
+    if (c->phase != SL_C_PREPARE || sl_ballot_compare(m->ballot, c->ballot) != 0)
+        return;
+    if (m->verdict != SL_VERDICT_YES) {
+        step_back(n, now, from, m);
+        return;
+    }
+#ifndef MUT_ONELIST
+    if (m->list.version == n->kept.force.version + 1 &&
+        sl_ballot_compare(m->ballot2, c->best) > 0) {
+        c->best = m->ballot2;
+        c->list = m->list;
+    }
+#endif
+    count_yes(c, from);
+    if (!have_majority(c, &n->kept.force)) return;
+    if (c->list.version == 0) end_change(n); /* There was nothing to finish. */
+    else enter(n, now, SL_C_ACCEPT);
+}
+
+static void on_accepted(struct sl_node *n, struct sl_now now, sl_node_id from,
+                        const struct sl_message *m)
+{
+    struct sl_membership_change *c = &n->change;
+    if (c->phase != SL_C_ACCEPT || m->version != n->kept.force.version ||
+        sl_ballot_compare(m->ballot, c->ballot) != 0)
+        return;
+    if (m->verdict != SL_VERDICT_YES) {
+        step_back(n, now, from, m);
+        return;
+    }
+    count_yes(c, from);
+    if (!have_majority(c, &n->kept.force)) return;
+    c->limit = 0;
+    c->longest_ms = 0;
+    enter(n, now, SL_C_STORE);
+}
+
+static void on_stored(struct sl_node *n, struct sl_now now, sl_node_id from,
+                      const struct sl_message *m)
+{
+    struct sl_membership_change *c = &n->change;
+    if (c->phase != SL_C_STORE || m->which != c->list.version) return;
+    if (!sl_is_believable(n, now, m->ceiling)) {
+        sl_log_line(
+            n, "the fences of a node are days ahead, its clock was wrong: it does "
+               "not count in this change of the list; REMOVE it, and ADD it again");
+        return;
+    }
+    count_yes(c, from);
+    if (m->ceiling > c->limit) c->limit = m->ceiling;
+    if (m->lease_ms > c->longest_ms) c->longest_ms = m->lease_ms;
+    if (!have_majority(c, &n->kept.force) || !have_majority(c, &c->list)) return;
+    struct sl_message f = {
+        .list = c->list, .ceiling = c->limit, .lease_ms = c->longest_ms};
+    c->phase = SL_C_FORCE;
+    say_to_both(n, now, SL_MESSAGE_FORCE, &f, &c->list);
+}
+
+/* --- Who votes ------------------------------------------------------------- */
+
+static void refuse(struct sl_node *n, struct sl_now now, sl_node_id to,
+                   enum sl_message_type type, const struct sl_message *m,
+                   enum sl_vote_verdict verdict)
+{
+    struct sl_message v = {.ballot = m->ballot,
+                           .verdict = verdict,
+                           .ballot2 = n->next.promised,
+                           .left_ms = n->soon_ms > now.ms ? n->soon_ms - now.ms : 0};
+    say(n, now, to, type, &v);
+}
+
+/* Whether this is about the list that follows ours. */
+static bool is_ours(const struct sl_node *n, sl_node_id from,
+                    const struct sl_message *m)
+{
+    return sl_is_member(n) && m->version == n->kept.force.version &&
+           sl_membership_find(&n->kept.force, from) >= 0;
+}
+
+static void on_prepare(struct sl_node *n, struct sl_now now, sl_node_id from,
+                       const struct sl_message *m)
+{
+    if (!is_ours(n, from, m)) return;
+#ifndef MUT_SOON
+    if (now.ms < n->soon_ms) {
+        refuse(n, now, from, SL_MESSAGE_PROMISE, m, SL_VERDICT_SOON);
+        return;
+    }
+#endif
+    int order = sl_ballot_compare(m->ballot, n->next.promised);
+    if (m->ballot.number > n->next.promised.number + BALLOTS_AHEAD) return;
+#ifdef MUT_ONELIST
+    order = 1;
+    n->kept.promised = m->ballot;
+#endif
+    if (order < 0) {
+        refuse(n, now, from, SL_MESSAGE_PROMISE, m, SL_VERDICT_LATER);
+        return;
+    }
+    if (sl_ballot_compare(m->ballot, n->kept.promised) != 0) {
+        n->next.promised = m->ballot;
+        sl_want_write(n);
+        sl_stash(n, from, m);
+        return;
+    }
+    struct sl_message v = {.ballot = m->ballot,
+                           .verdict = SL_VERDICT_YES,
+                           .ballot2 = n->kept.accepted,
+                           .list = n->kept.vote};
+    say(n, now, from, SL_MESSAGE_PROMISE, &v);
+}
+
+static void on_accept(struct sl_node *n, struct sl_now now, sl_node_id from,
+                      const struct sl_message *m)
+{
+    if (!is_ours(n, from, m)) return;
+    if (!sl_membership_follow(&n->kept.force, &m->list)) {
+        refuse(n, now, from, SL_MESSAGE_ACCEPTED, m, SL_VERDICT_BAD);
+        return;
+    }
+#ifndef MUT_ONELIST
+    if (sl_ballot_compare(m->ballot, n->next.promised) < 0) {
+        refuse(n, now, from, SL_MESSAGE_ACCEPTED, m, SL_VERDICT_LATER);
+        return;
+    }
+#endif
+    if (sl_ballot_compare(m->ballot, n->kept.accepted) != 0) {
+        n->next.promised = n->next.accepted = m->ballot;
+        n->next.vote = m->list;
+        sl_want_write(n);
+        sl_stash(n, from, m);
+        return;
+    }
+    if (!sl_membership_equal(&n->kept.vote, &m->list))
+        return; /* Two under one ballot. */
+    struct sl_message v = {.ballot = m->ballot, .verdict = SL_VERDICT_YES};
+    say(n, now, from, SL_MESSAGE_ACCEPTED, &v);
+}
+
+/* Whether this node is on the list with the folder that it has: then, if it is on none yet,
+ * it never voted. */
+static bool brings_in(const struct sl_node *n, const struct sl_membership *list)
+{
+    int at = sl_membership_find(list, n->id);
+#ifdef MUT_BROUGHT
+    return at >= 0;
+#endif
+    return at >= 0 && list->at[at].birth == n->kept.birth;
+}
+
+/* Whether a decided list may be stored here: it follows ours, or brings us in. */
+static bool may_store(const struct sl_node *n, const struct sl_membership *list)
+{
+    if (list->version <= n->kept.force.version) return false;
+    if (sl_is_member(n)) return sl_membership_follow(&n->kept.force, list);
+    return brings_in(n, list);
+}
+
+static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
+                     const struct sl_message *m)
+{
+    if (!may_store(n, &m->list)) return;
+    if (sl_membership_find(&n->kept.force, from) < 0 &&
+        sl_membership_find(&m->list, from) < 0)
+        return;
+#ifndef MUT_ONELIST
+    if (n->next.stored.version == m->list.version &&
+        !sl_membership_equal(&n->next.stored, &m->list))
+        return; /* There is one list of a version. */
+#endif
+    if (!sl_membership_equal(&n->kept.stored, &m->list)) {
+        n->next.stored = m->list;
+        sl_want_write(n);
+        sl_stash(n, from, m);
+        return;
+    }
+    struct sl_message v = {.which = m->list.version,
+                           .ceiling = n->next.fence_limit,
+                           .lease_ms = n->next.lease_longest_ms};
+    say(n, now, from, SL_MESSAGE_STORED, &v);
+}
+
+/* --- In force --------------------------------------------------------------------------- */
+
+static void forget_births(struct sl_node_durable *d)
+{
+    for (size_t i = 0; i < SL_NODES_MAX; i++)
+        if (sl_membership_find(&d->force, d->births[i].id) < 0)
+            d->births[i] = (struct sl_node_birth){0};
+}
+
+/* A node without a list believes only one that brings it in: else it may have lost its
+ * folder, and what it promised with it. */
+static bool may_go_by(struct sl_node *n, const struct sl_membership *list)
+{
+    if (n->kept.force.version > 0) return true;
+    if (sl_membership_find(list, n->id) < 0) return false;
+    if (brings_in(n, list)) return true;
+    if (!n->said_emptied)
+        sl_log_line(n, "this node is on the list of the others, but has an empty "
+                       "folder: NODES REMOVE it there, and ADD it again");
+    n->said_emptied = true;
+    return false;
+}
+
+/* Whether a list may be a later one of ours: of the same cluster, told by one who is on
+ * either, and not from nowhere. */
+static bool is_of_ours(struct sl_node *n, struct sl_now now, sl_node_id from,
+                       const struct sl_membership *list, sl_fence ceiling)
+{
+    const struct sl_membership *ours = &n->next.force;
+    if (ours->version == 0) return sl_membership_find(list, from) >= 0;
+    if (!sl_is_believable(n, now, ceiling)) return false;
+    bool good = list->cluster == ours->cluster &&
+                list->version - ours->version <= VERSIONS_AHEAD &&
+                (from == n->id || sl_membership_find(list, from) >= 0 ||
+                 sl_membership_find(ours, from) >= 0);
+    if (list->cluster != ours->cluster && !n->said_foreign)
+        sl_log_line(n, "a node told of a list that is none of this cluster: it was not "
+                       "believed; do two clusters have the same secret?");
+    if (list->cluster != ours->cluster) n->said_foreign = true;
+    return good;
+}
+
+static void on_force(struct sl_node *n, struct sl_now now, sl_node_id from,
+                     const struct sl_message *m)
+{
+    const struct sl_membership *list = &m->list;
+    if (list->version <= n->next.force.version || list->count == 0 ||
+        m->ceiling > SL_FENCE_MAX || m->lease_ms < 0 ||
+        m->lease_ms > n->limits.lease_max_ms ||
+        !is_of_ours(n, now, from, list, m->ceiling) || !may_go_by(n, list))
+        return;
+    bool joins = !sl_is_member(n) && sl_membership_find(list, n->id) >= 0;
+    n->next.force = *list;
+    n->next.promised = n->next.accepted = (struct sl_ballot){0};
+    n->next.vote = n->next.stored = (struct sl_membership){0};
+    forget_births(&n->next);
+#ifndef MUT_FENCEUP
+    if (m->ceiling > n->next.fence_limit) n->next.fence_limit = m->ceiling;
+    if (m->ceiling > n->floor) n->floor = m->ceiling;
+#endif
+    if (joins && m->lease_ms > n->next.lease_longest_ms)
+        n->next.lease_longest_ms = m->lease_ms;
+    sl_want_write(n);
+}
+
+void sl_membership_change_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
+                                  const struct sl_message *m)
+{
+    switch (m->type) {
+        case SL_MESSAGE_PREPARE: on_prepare(n, now, from, m); break;
+        case SL_MESSAGE_PROMISE: on_promise(n, now, from, m); break;
+        case SL_MESSAGE_ACCEPT: on_accept(n, now, from, m); break;
+        case SL_MESSAGE_ACCEPTED: on_accepted(n, now, from, m); break;
+        case SL_MESSAGE_STORE: on_store(n, now, from, m); break;
+        case SL_MESSAGE_STORED: on_stored(n, now, from, m); break;
+        case SL_MESSAGE_FORCE: on_force(n, now, from, m); break;
+        default: break;
+    }
+}
+
+/* --- The operator ----------------------------------------------------------------------- */
+
+static void start(struct sl_node *n, struct sl_now now, struct sl_node_pending *r)
+{
+    struct sl_membership *want = &n->change.want;
+    n->change.request = r;
+    if (want->added != 0)
+        want->at[sl_membership_find(want, want->added)].birth =
+            sl_peer(n, want->added)->birth;
+    n->change.give_up_ms = now.ms + GIVE_UP_MS;
+    prepare(n, now);
+}
+
+/* Whether it is there, and has said something: what one of another cluster says does not
+ * come as far as here. */
+static bool is_met(const struct sl_node *n, sl_node_id id)
+{
+    const struct sl_peer *p = sl_peer(n, id);
+    return p != NULL && p->linked && p->wall_ms != 0;
+}
+
+static void reach(struct sl_node *n, struct sl_now now, struct sl_node_pending *r,
+                  sl_node_id id)
+{
+    struct sl_membership_change *c = &n->change;
+    n->asked_for = c->want.at[sl_membership_find(&c->want, id)];
+    n->links_due = true;
+    if (is_met(n, id)) {
+        start(n, now, r);
+        return;
+    }
+    c->request = r;
+    c->phase = SL_C_REACH;
+    c->give_up_ms = now.ms + REACH_MS;
+}
+
+void sl_membership_change_begin(struct sl_node *n, struct sl_now now,
+                                struct sl_node_pending *r,
+                                const struct sl_node_request *ask)
+{
+    struct sl_membership want;
+    const char *why = NULL;
+    bool good;
+    if (!sl_is_member(n)) why = "this node is on no list itself";
+    else if (n->change.phase != SL_C_NONE)
+        why = "another change is under way at this node";
+    else if (sl_knows_time(n) && n->kept.fence_limit > now.wall_us + 2 * SL_FENCE_DAY)
+        why =
+            "the fences of this node are days ahead, its clock was wrong: ask another";
+    if (why == NULL) {
+        good = ask->type == SL_NODE_ADD
+                   ? sl_membership_add(&n->kept.force, ask->node, ask->address, &want,
+                                       &why)
+                   : sl_membership_remove(&n->kept.force, ask->node, &want, &why);
+        if (good) why = NULL;
+    }
+    if (why != NULL) {
+        refuse_request(n, now, r, why);
+        return;
+    }
+    n->change = (struct sl_membership_change){.want = want};
+    if (ask->type == SL_NODE_ADD) reach(n, now, r, ask->node);
+    else start(n, now, r);
+    sl_membership_change_tick(n, now);
+}
+
+void sl_membership_change_withdraw(struct sl_node *n, struct sl_node_pending *r)
+{
+    if (n->change.request != r) return;
+    n->change.request = NULL;
+    if (n->change.phase == SL_C_REACH) end_change(n);
+}
+
+void sl_membership_change_linked(struct sl_node *n, struct sl_now now, sl_node_id id)
+{
+    struct sl_membership_change *c = &n->change;
+    if (c->phase != SL_C_REACH || n->asked_for.id != id || !is_met(n, id)) return;
+    start(n, now, c->request);
+    sl_membership_change_tick(n, now);
+}
+
+/* --- Time ------------------------------------------------------------------------------- */
+
+/* Something was voted for or stored, and is not in force. */
+static bool is_pending(const struct sl_node *n)
+{
+    uint64_t next = n->kept.force.version + 1;
+    return sl_is_member(n) &&
+           (n->kept.vote.version == next || n->kept.stored.version == next);
+}
+
+static void look_after_others(struct sl_node *n, struct sl_now now)
+{
+    if (!is_pending(n) || n->change.phase != SL_C_NONE) {
+        n->finish_ms = SL_NEVER;
+        return;
+    }
+    if (n->finish_ms == SL_NEVER)
+        n->finish_ms = now.ms + FINISH_MS + (sl_ms)sl_chance(n, FINISH_MS);
+    if (now.ms < n->finish_ms) return;
+    n->finish_ms = SL_NEVER;
+    n->change = (struct sl_membership_change){.phase = SL_C_NONE};
+    start(n, now, NULL);
+}
+
+static void give_up(struct sl_node *n, struct sl_now now)
+{
+    if (n->change.phase == SL_C_REACH)
+        fail(n, now,
+             "the node does not answer at this address, or is of another cluster: "
+             "start it first, with the same secret and an empty folder; it is to say "
+             "that it waits to be added");
+    else if (n->change.phase == SL_C_STORE || n->change.phase == SL_C_FORCE)
+        fail(n, now,
+             "it is decided, but too few nodes answer: it comes into force when they "
+             "do");
+    else
+        fail(n, now,
+             "too few nodes answer; the change may still come: look at NODES later");
+}
+
+void sl_membership_change_tick(struct sl_node *n, struct sl_now now)
+{
+    struct sl_membership_change *c = &n->change;
+    if (c->phase != SL_C_NONE && c->want.version != 0 &&
+        n->kept.force.version >= c->want.version)
+        conclude(n, now);
+    else if (c->phase != SL_C_NONE && c->want.version == 0 && !is_pending(n))
+        end_change(n);
+    look_after_others(n, now);
+    if (c->phase == SL_C_NONE) return;
+    if (c->phase == SL_C_PREPARE && c->yes_count == 0 && c->waits_for_disk &&
+        sl_ballot_compare(n->kept.promised, c->ballot) == 0)
+        c->resend_ms = now.ms;
+    if (now.ms >= c->give_up_ms) give_up(n, now);
+    else if (c->phase == SL_C_PAUSE && now.ms >= c->go_on_ms) prepare(n, now);
+    /* What is said to oneself may lead on to the next phase at once. */
+    while (c->phase >= SL_C_PREPARE && c->phase <= SL_C_STORE && now.ms >= c->resend_ms)
+        resend(n, now);
+}
+
+sl_ms sl_membership_change_due(const struct sl_node *n)
+{
+    const struct sl_membership_change *c = &n->change;
+    sl_ms due = n->finish_ms;
+    if (c->phase == SL_C_NONE) return due;
+    if (c->give_up_ms < due) due = c->give_up_ms;
+    if (c->phase == SL_C_PAUSE) return c->go_on_ms < due ? c->go_on_ms : due;
+    bool resends = c->phase >= SL_C_PREPARE && c->phase <= SL_C_STORE;
+    if (resends && c->resend_ms < due) due = c->resend_ms;
+    return due;
+}

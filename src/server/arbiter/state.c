@@ -1,0 +1,409 @@
+#include "server/arbiter/state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/arbiter/state_internal.h"
+#include "server/observe/log.h"
+
+/* Fences are microseconds: with a block of twenty seconds, of which the next is written
+ * when half of it is used, there is a write every ten seconds. */
+#define BLOCK 20000000u
+
+/* For so long after the last grant the clock is followed: who takes a lock every minute
+ * never waits for the disk. */
+#define FOLLOW_MS SL_FOLLOW_MS
+
+/* A command that waits for the disk. */
+struct sl_deferred {
+    struct sl_list place;
+    struct conn *c;
+    struct sl_args args;
+    struct sl_bytes at[];
+};
+
+/* --- How long leases are ---------------------------------------------------- */
+
+static sl_ms at_most(sl_ms a, sl_ms b)
+{
+    return a < b ? a : b;
+}
+
+static sl_ms round_up(const struct sl_state *st, sl_ms lease_ms)
+{
+    return at_most(sl_longest_round_up(lease_ms), st->lease_cap_ms);
+}
+
+sl_ms sl_state_longest(const struct sl_state *st, struct sl_now now)
+{
+    sl_ms most = st->lease_wanted_ms;
+    sl_ms given = sl_longest_now(&st->longest, now.ms);
+    if (given > most) most = given;
+    if (st->inherited_ms > most) most = st->inherited_ms;
+    for (size_t i = 0; i < SL_LENGTHS; i++)
+        if (st->waiting[i] > 0 && sl_length_ms(i) > most) most = sl_length_ms(i);
+    return round_up(st, most);
+}
+
+void sl_state_leased(struct server *s, sl_ms lease_ms, sl_ms end_ms)
+{
+    sl_longest_given(&s->state->longest, lease_ms, end_ms);
+}
+
+void sl_state_given(struct server *s, sl_ms lease_ms)
+{
+    sl_ms end_ms = sl_ms_after(s->now.ms, lease_ms);
+    sl_state_leased(s, lease_ms, sl_ms_after(end_ms, 4)); /* Clocks are rounded. */
+}
+
+void sl_state_waits(struct conn *c, sl_ms lease_ms)
+{
+    size_t step = sl_length_of(lease_ms);
+    c->server->state->waiting[step]++;
+    c->lease_step = (uint8_t)(step + 1);
+}
+
+void sl_state_waited(struct conn *c)
+{
+    if (c->lease_step == 0) return;
+    c->server->state->waiting[c->lease_step - 1]--;
+    c->lease_step = 0;
+}
+
+/* --- Writing ---------------------------------------------------------------- */
+
+sl_fence sl_state_limit_above(sl_fence floor, uint64_t wall_us)
+{
+    if (wall_us <= SL_WALL_US_MAX && wall_us > floor) floor = wall_us;
+    return floor < SL_FENCE_MAX - BLOCK ? floor + BLOCK : SL_FENCE_MAX;
+}
+
+static sl_fence last_fence(const struct server *s)
+{
+    struct sl_table_stats stats;
+    sl_table_stats(s->table, &stats);
+    return stats.fence_last;
+}
+
+static void in_worker(uv_work_t *work)
+{
+    struct sl_state *st = ((struct server *)work->data)->state;
+    sl_state_begin(st->writer, st->folder.fd, &st->next);
+    st->result = sl_state_commit(st->writer);
+}
+
+static bool has_folder(const struct sl_state *st)
+{
+    return st->folder.fd >= 0;
+}
+
+static void written(struct server *s)
+{
+    struct sl_state *st = s->state;
+    if (st->failed != 0)
+        sl_log(SL_LOG_INFO,
+               has_folder(st) ? "the state is written again" : "etcd answers again",
+               NULL);
+    st->failed = 0;
+    st->writes++;
+    st->kept = st->next;
+    sl_table_set_fences(s->table, 0, st->kept.fence_limit);
+}
+
+#define MEANWHILE                                                    \
+    ": longer leases are refused, and all grants when there are no " \
+    "fences left; it is tried again every second"
+
+static void say_failed(const struct server *s)
+{
+    static struct sl_log_kind kind;
+    const struct sl_state *st = s->state;
+    if (has_folder(st))
+        sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
+                     "the state cannot be written" MEANWHILE, "folder", st->folder.path,
+                     "error", strerror(st->failed), NULL);
+    else
+        sl_log_often(&kind, s->now.ms, SL_LOG_ERROR, "etcd does not answer" MEANWHILE,
+                     NULL);
+}
+
+/* Either may be there now, the old or the new; what is relied on is the less of both. */
+static void not_written(struct server *s, int error)
+{
+    struct sl_state *st = s->state;
+    sl_ms was = st->kept.lease_longest_ms, would = st->next.lease_longest_ms;
+    st->failed = error;
+    st->errors++;
+    st->kept.lease_longest_ms = at_most(was, would);
+    if (would > was && would > st->lease_wanted_ms) st->lease_wanted_ms = would;
+    say_failed(s);
+}
+
+static void let_resume(struct sl_state *st, struct sl_list *list)
+{
+    while (!sl_list_empty(list)) {
+        struct sl_list *n = list->next;
+        sl_list_remove(n);
+        sl_list_append(&st->resuming, n);
+    }
+}
+
+void sl_state_retry(struct server *s)
+{
+    struct sl_state *st = s->state;
+    let_resume(st, &st->deferred);
+    if (!sl_list_empty(&st->resuming)) sl_server_go_on(s);
+}
+
+void sl_state_end_writing(struct server *s, int error)
+{
+    s->state->writing = false;
+    if (error == 0) written(s);
+    else not_written(s, error);
+    sl_state_retry(s);
+}
+
+static void after_work(uv_work_t *work, int status)
+{
+    struct server *s = work->data;
+    sl_server_look_at_clock(s);
+    sl_state_end_writing(s, status != 0 ? ECANCELED : s->state->result);
+    sl_state_resume(s);
+    sl_server_settle(s);
+}
+
+bool sl_state_write_file(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
+{
+    struct sl_state *st = s->state;
+    (void)fence_limit; /* All of `next` is written. */
+    (void)longest_ms;
+    st->work.data = s;
+    return uv_queue_work(s->loop, &st->work, in_worker, after_work) == 0;
+}
+
+sl_ms sl_state_quiet_ms(const struct server *s)
+{
+    struct sl_table_stats stats;
+    sl_table_stats(s->table, &stats);
+    return stats.recovering_until_ms > s->now.ms ? stats.recovering_until_ms - s->now.ms
+                                                 : 0;
+}
+
+void sl_state_start_writing(struct server *s)
+{
+    struct sl_state *st = s->state;
+    st->next = st->kept;
+    sl_fence limit = sl_state_limit_above(last_fence(s), s->now.wall_us);
+    if (limit > st->next.fence_limit) st->next.fence_limit = limit;
+    st->next.fence_last = st->next.fence_limit;
+    st->next.lease_longest_ms = sl_state_longest(st, s->now);
+    st->next.quiet_ms = sl_state_quiet_ms(s);
+    st->next.at_ms = s->now.ms;
+    st->lease_wanted_ms = 0;
+    st->writing = true;
+    if (!st->write(s, st->next.fence_limit, st->next.lease_longest_ms))
+        sl_state_end_writing(s, EAGAIN);
+}
+
+/* Whether there is something to keep, and nobody keeps it at this moment. */
+static bool may_write(const struct server *s)
+{
+    const struct sl_state *st = s->state;
+    return st->write != NULL && st->reigns && !st->writing && !s->stopping;
+}
+
+void sl_state_look_ahead(struct server *s)
+{
+    struct sl_state *st = s->state;
+    if (!may_write(s) || st->failed != 0) return;
+    if (sl_table_fences_left(s->table) < BLOCK / 2) sl_state_start_writing(s);
+}
+
+/* Nobody has taken a lock for some seconds, but may soon: the clock must not be beyond the
+ * limit by then. */
+static bool falls_behind(struct server *s)
+{
+    struct sl_state *st = s->state;
+    struct sl_table_stats stats;
+    sl_table_stats(s->table, &stats);
+    if (stats.fence_last != st->fence_seen) {
+        st->fence_seen = stats.fence_last;
+        st->granted_ms = s->now.ms;
+    }
+    if (s->now.ms - st->granted_ms > FOLLOW_MS) return false;
+    return s->now.wall_us <= SL_WALL_US_MAX &&
+           s->now.wall_us + BLOCK / 2 > stats.fence_limit;
+}
+
+void sl_state_second(struct server *s)
+{
+    struct sl_state *st = s->state;
+    if (sl_state_quiet_ms(s) == 0) st->inherited_ms = 0;
+    if (!may_write(s)) return;
+    bool less = sl_state_longest(st, s->now) < st->kept.lease_longest_ms;
+    if (st->failed != 0 || less || falls_behind(s)) sl_state_start_writing(s);
+}
+
+/* --- Who waits for it ------------------------------------------------------- */
+
+static void refuse(struct call *call)
+{
+    const struct sl_state *st = call->s->state;
+    char text[PATH_MAX + 200];
+    if (has_folder(st))
+        snprintf(
+            text, sizeof text,
+            "%s/state cannot be written (%s): what is not in it cannot be granted; "
+            "shorter leases may be",
+            st->folder.path, strerror(st->failed));
+    else
+        snprintf(text, sizeof text,
+                 "etcd does not answer: what it does not know cannot be granted; "
+                 "shorter leases may be");
+    call->s->stats.refusals++;
+    sl_say(call, sluice_status_word(SLUICE_EIO), text);
+}
+
+/* Keep the words of a call with its connection. NULL when out of memory. */
+static struct sl_deferred *copy_call(const struct call *call)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < call->n; i++) n += call->at[i].n;
+    struct sl_deferred *d = malloc(sizeof *d + call->n * sizeof *d->at + n);
+    if (d == NULL) return NULL;
+    char *text = (char *)(d->at + call->n);
+    d->c = call->c;
+    d->args = (struct sl_args){.at = d->at, .n = call->n};
+    for (size_t i = 0; i < call->n; i++) {
+        d->at[i] = (struct sl_bytes){text, call->at[i].n};
+        memcpy(text, call->at[i].at, call->at[i].n);
+        text += call->at[i].n;
+    }
+    return d;
+}
+
+/* Its connection does nothing else meanwhile. */
+static void keep_call(struct call *call, struct sl_deferred *d, struct sl_list *list)
+{
+    sl_list_append(list, &d->place);
+    call->s->state->deferred_count++;
+    call->c->deferred = d;
+    call->c->blocked = SL_FOR_THE_DISK;
+    if (call->c->deferred_since_ms == 0) call->c->deferred_since_ms = call->s->now.ms;
+    call->s->blocked_count++;
+}
+
+bool sl_state_again(struct call *call)
+{
+    struct sl_deferred *d = copy_call(call);
+    if (d != NULL) keep_call(call, d, &call->s->state->again);
+    return d != NULL;
+}
+
+static void defer(struct call *call)
+{
+    struct sl_state *st = call->s->state;
+    if (!st->reigns) {
+        sl_say_status(call, SLUICE_ENOKEEPER);
+        return;
+    }
+    if (st->failed != 0) {
+        refuse(call);
+        return;
+    }
+    struct sl_deferred *d = copy_call(call);
+    if (d == NULL) {
+        sl_say_status(call, SLUICE_ENOMEM);
+        return;
+    }
+    keep_call(call, d, &st->deferred);
+    if (!st->writing) sl_state_start_writing(call->s);
+}
+
+bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms)
+{
+    const struct sl_state *st = s->state;
+    if (st->write == NULL) return true;
+    if (!st->reigns) return false;
+    sl_ms most = st->kept.lease_longest_ms;
+    if (st->writing) most = at_most(most, st->next.lease_longest_ms);
+#ifdef MUT_LEASEFIRST
+    most = SL_NEVER;
+#endif
+    return lease_ms <= most;
+}
+
+bool sl_state_may_lease(struct call *call, sl_ms lease_ms)
+{
+    struct sl_state *st = call->s->state;
+    if (sl_state_knows_lease(call->s, lease_ms)) return true;
+    if (lease_ms > st->lease_wanted_ms) st->lease_wanted_ms = lease_ms;
+    defer(call);
+    return false;
+}
+
+void sl_state_lack_fence(struct call *call)
+{
+    if (call->s->state->write != NULL) defer(call);
+    else sl_say_status(call, SLUICE_EFENCES);
+}
+
+void sl_state_forget(struct conn *c)
+{
+    struct sl_deferred *d = c->deferred;
+    if (d == NULL) return;
+    c->deferred = NULL;
+    c->server->state->deferred_count--;
+    sl_list_remove(&d->place);
+    free(d);
+}
+
+static void resume(struct server *s, struct sl_deferred *d)
+{
+    struct conn *c = d->c;
+    sl_list_remove(&d->place);
+    c->deferred = NULL;
+    s->state->deferred_count--;
+    sl_conn_unblock(c);
+    s->stats.commands--; /* It is still the same one. */
+    sl_dispatch(c, &d->args);
+    if (c->deferred == NULL) c->deferred_since_ms = 0;
+    free(d);
+    if (c->ended) sl_conn_work(c);
+}
+
+bool sl_state_has_more(const struct server *s)
+{
+    return !sl_list_empty(&s->state->resuming) || !sl_list_empty(&s->state->again);
+}
+
+void sl_state_resume(struct server *s)
+{
+    struct sl_list *list = &s->state->resuming;
+    let_resume(s->state, &s->state->again);
+    while (!sl_list_empty(list) && s->commands_left > 0) {
+        s->commands_left--;
+        resume(s, sl_container_of(list->next, struct sl_deferred, place));
+    }
+}
+
+/* --- Ask -------------------------------------------------------------------- */
+
+void sl_state_look(const struct server *s, struct sl_state_view *out)
+{
+    const struct sl_state *st = s->state;
+    struct sl_table_stats stats;
+    sl_table_stats(s->table, &stats);
+    *out = (struct sl_state_view){
+        .folder = st->folder.path,
+        .recovering_ms = stats.recovering_until_ms > s->now.ms
+                             ? stats.recovering_until_ms - s->now.ms
+                             : 0,
+        .fence_limit = st->write == NULL ? 0 : st->kept.fence_limit,
+        .lease_longest_ms = st->write == NULL ? -1 : st->kept.lease_longest_ms,
+        .writes = st->writes,
+        .errors = st->errors,
+        .restored = st->restored,
+        .deferred = st->deferred_count};
+}

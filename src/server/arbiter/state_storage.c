@@ -1,0 +1,47 @@
+/* state_engine.c - what a keeper leaves to the next one, where an engine keeps it. */
+#include <errno.h>
+
+#include "server/arbiter/state_internal.h"
+
+int sl_state_start_engine(struct server *s, sl_state_write *write)
+{
+    struct sl_state *st = sl_state_new(s);
+    if (st == NULL) return -1;
+    st->write = write;
+    sl_table_set_authority(s->table, 0);
+    return 0;
+}
+
+void sl_state_reign(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
+{
+    struct sl_state *st = s->state;
+    struct sl_table_stats stats;
+    st->kept = (struct sl_kept){.fence_limit = fence_limit,
+                                .lease_longest_ms = longest_ms};
+    st->inherited_ms = longest_ms;
+    if (longest_ms > st->lease_cap_ms) st->lease_cap_ms = longest_ms;
+    st->longest = (struct sl_longest){0};
+    st->lease_wanted_ms = 0;
+    st->failed = 0;
+    st->reigns = true;
+    sl_table_set_fences(s->table, fence_limit, fence_limit);
+    sl_table_stats(s->table, &stats);
+    st->fence_seen = stats.fence_last;
+    st->granted_ms = s->now.ms; /* Somebody may come soon. */
+    sl_state_start_writing(s);
+}
+
+void sl_state_written(struct server *s, bool ok)
+{
+    if (s->state->writing) sl_state_end_writing(s, ok ? 0 : EIO);
+}
+
+void sl_state_idle(struct server *s)
+{
+    struct sl_state *st = s->state;
+    st->reigns = st->writing = false;
+    st->failed = 0;
+    st->kept = (struct sl_kept){0};
+    sl_table_set_authority(s->table, 0);
+    sl_state_retry(s);
+}

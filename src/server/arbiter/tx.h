@@ -1,0 +1,114 @@
+/* keeper.h - transactions: this server's keeper, its store, and the way between them.
+ *
+ * The keeper (tx/manager.h) decides and the engine (storage/storage.h) keeps. Here are their
+ * clock, their clients and their log.
+ *
+ *     command -> sl_keep_ask() -> keeper -> orders -> engine, on threads of its own
+ *     reply   <- sl_keep_reply() <- keeper <- done <- its descriptor, on the loop
+ *
+ * A connection whose command asks the keeper waits, as in ACQUIRE, until it is answered; most
+ * are before the command returns. Its number is that of its transaction's session, and of its
+ * request: there is one of each at a time. */
+#ifndef SL_SERVER_ARBITER_TX_H
+#define SL_SERVER_ARBITER_TX_H
+
+#include "server/command/dispatch.h"
+#include "storage/storage.h"
+#include "tx/manager.h"
+
+/* Open the store in the server's folder, and claim the next term. 0, also where there are no
+ * transactions; or -1: it was said in the log. It waits for the disk: to be called when the
+ * folder is ours and nobody is served yet. */
+int sl_keep_start(struct server *s);
+
+/* The server stops: a disk that fails is not waited for any longer. */
+void sl_keep_hurry(struct server *s);
+
+/* The loop has ended: what was ordered is done, then the store is closed. */
+void sl_keep_stop(struct server *s);
+
+/* Tell what follows, as much as this turn allows. True: there is no more. */
+bool sl_keep_tell(struct server *s);
+
+/* When the keeper has something to do by itself, or SL_NEVER. */
+sl_ms sl_keep_due(const struct server *s);
+
+/* --- In a cluster (reign.c) ------------------------------------------------------------ */
+
+/* Of the engine. What is submitted while it closes is not taken: false. */
+void sl_keep_watch(struct server *s,
+                   void (*told)(void *owner, const struct sl_storage_term *reign));
+bool sl_keep_submit(struct server *s, struct sl_storage_op *op);
+const char *sl_keep_trouble(const struct server *s); /* "": none, or it is closed. */
+
+/* This node is the keeper of this term now; and no more, as another one is current. */
+void sl_keep_lead(struct server *s, uint64_t term);
+void sl_keep_depose(struct server *s, uint64_t term);
+
+/* --- Requests ------------------------------------------------------------------------ */
+
+/* The connection waits until sl_keep_reply(), which may have been by the time this returns. */
+void sl_keep_ask(struct call *call, const struct sl_tx_request *ask);
+
+/* Write the reply (commands_tx.c). */
+void sl_keep_reply(struct call *call, enum sl_tx_verb asked,
+                   const struct sl_tx_answer *a);
+
+/* The name of a command if a transaction is not what it was to be when it fails: of all TX.*
+ * but TX.OUTCOME, also of those that there are not. NULL: it is another. */
+const char *sl_keep_part(struct sl_bytes name);
+
+/* It is told that it failed, with a word that lasts: then TX.COMMIT aborts the transaction, if
+ * there is one, and says so. Else of a pipeline the half that did not fail would be done. */
+void sl_keep_failed(struct call *call, const char *word);
+
+/* The connection is gone, or begins anew: its transaction is given up. */
+void sl_keep_leave(struct conn *c);
+
+/* Whether it asked for something that is done soon, and is done though it has ended its
+ * stream. */
+bool sl_keep_is_brief(const struct conn *c);
+
+/* Whether it waits for its commit; and whether anybody does. */
+bool sl_keep_commits(const struct conn *c);
+bool sl_keep_is_busy(const struct server *s);
+
+/* --- Ask ------------------------------------------------------------------------------ */
+
+/* NULL: there are no transactions here. */
+const struct sl_tx_manager *sl_keep_keeper(const struct server *s);
+
+/* Why there are none, or none at present. */
+const char *sl_keep_why_not(const struct server *s);
+
+struct sl_keep_view {
+    const char *engine, *state;
+    struct sl_tx_manager_stats keeper;
+    struct sl_storage_stats engine_stats;
+};
+void sl_keep_look(const struct server *s, struct sl_keep_view *out);
+
+/* Bytes that transactions make it keep. */
+size_t sl_keep_bytes(const struct server *s);
+
+/* The last cycles that were broken, the newest first. */
+#define SL_CYCLE_SHOWN 16u
+struct sl_cycle {
+    sl_ms at_ms;
+    uint64_t loser; /* The transaction that was told to restart. */
+    uint32_t count; /* Of those in it; the first so many are in `of`. */
+    uint64_t of[SL_CYCLE_SHOWN];
+};
+const struct sl_cycle *sl_keep_cycle(const struct server *s, uint32_t i); /* Or NULL. */
+
+/* "7 waits for 9 waits for 7". */
+#define SL_CYCLE_TEXT 640u
+void sl_cycle_text(const uint64_t *of, uint32_t count, char out[SL_CYCLE_TEXT]);
+
+/* --- EXPLAIN TX and LOCKS TX (commands_tx.c) ------------------------------------------ */
+
+struct sl_page;
+void sl_keep_explain(struct call *call);
+void sl_keep_locks(struct call *call, const struct sl_page *page);
+
+#endif /* SL_SERVER_ARBITER_TX_H */

@@ -1,0 +1,475 @@
+/* commands_conn.c - the commands about connections: greet, listen, name, leave. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/glob.h"
+#include "server/command/dispatch.h"
+#include "server/forward/forward.h"
+#include "server/net/auth.h"
+#include "server/observe/log.h"
+
+#define CLIENTS_SHOWN_MAX 1000 /* Of one CLIENT LIST. */
+#define AUTH_FAILURES_MAX 10   /* Of one connection; then it is hung up on. */
+
+/* --- Who it is ------------------------------------------------------------ */
+
+/* Takes as long for a wrong password as for the right one. */
+static bool same_password(const char *password, struct sl_bytes given)
+{
+    size_t n = strlen(password);
+    volatile unsigned char differ = given.n != n;
+#ifdef MUT_AUTH
+    n = given.n < n ? given.n : n;
+    differ = 0;
+#endif
+    for (size_t i = 0; i < n; i++)
+        differ |= (unsigned char)(password[i] ^ (i < given.n ? given.at[i] : 0));
+    return differ == 0;
+}
+
+static bool authenticate(struct call *call, const struct sl_bytes *user,
+                         struct sl_bytes password)
+{
+    static struct sl_log_kind kind;
+    const char *set = call->s->settings->password;
+    struct conn *c = call->c;
+    char address[128];
+    bool good = *set != '\0' && same_password(set, password);
+    if (user != NULL && !sl_word_is(*user, "DEFAULT")) good = false;
+    if (good) {
+        sl_conn_authed(c, true);
+        return true;
+    }
+    call->s->stats.auth_failures++;
+    sl_auth_failed(c);
+    sl_conn_address(c, address, sizeof address);
+    sl_log_often(&kind, call->s->now.ms, SL_LOG_WARN, "wrong password", "address",
+                 address, NULL);
+    sl_say(call, "WRONGPASS", "invalid username-password pair");
+    if (++c->auth_failures >= AUTH_FAILURES_MAX) sl_conn_hang_up(c, SL_WAS_CUT);
+    return false;
+}
+
+void sl_do_auth(struct call *call)
+{
+    bool named = call->n == 3;
+    if (*call->s->settings->password == '\0') {
+        sl_say(call, "ERR", "AUTH, but this server asks for no password");
+        return;
+    }
+    if (sl_auth_must_wait(call)) return;
+    if (authenticate(call, named ? &call->at[1] : NULL, call->at[named ? 2 : 1]))
+        sl_resp_simple(call->out, "OK");
+}
+
+static bool is_name(struct call *call, struct sl_bytes name)
+{
+    for (size_t i = 0; i < name.n; i++)
+        if (name.at[i] <= ' ' || name.at[i] > '~') {
+            sl_say(call, "ERR",
+                   "a client's name has no blanks and no special characters");
+            return false;
+        }
+    if (name.n >= sizeof call->c->name) {
+        sl_say(call, "TOOBIG", "a client's name has at most 63 bytes");
+        return false;
+    }
+    return true;
+}
+
+static void set_name(struct conn *c, struct sl_bytes name)
+{
+    memcpy(c->name, name.at, name.n);
+    c->name[name.n] = '\0';
+}
+
+/* --- HELLO ---------------------------------------------------------------- */
+
+static void greet(struct call *call)
+{
+    struct sl_resp_writer *w = call->out;
+    sl_resp_map(w, 7);
+    sl_resp_text(w, "server");
+    sl_resp_text(w, "sluice");
+    sl_resp_text(w, "version");
+    sl_resp_text(w, SLUICE_VERSION);
+    sl_resp_text(w, "proto");
+    sl_resp_integer(w, w->resp3 ? 3 : 2);
+    sl_resp_text(w, "id");
+    sl_resp_integer(w, (int64_t)sl_conn_id(call->c));
+    sl_resp_text(w, "mode");
+    sl_resp_text(w, "standalone");
+    sl_resp_text(w, "role");
+    sl_resp_text(w, "master");
+    sl_resp_text(w, "modules");
+    sl_resp_array(w, 0);
+}
+
+void sl_do_hello(struct call *call)
+{
+    int64_t version = call->out->resp3 ? 3 : 2;
+    const struct sl_bytes *name = NULL, *user = NULL;
+    if (call->n > 1 && !sl_parse_number(call->at[1], 2, 3, &version)) {
+        sl_say(call, "NOPROTO", "this server speaks protocol 2 and 3");
+        return;
+    }
+    for (size_t i = 2; i < call->n; i++) {
+        if (sl_word_is(call->at[i], "AUTH") && i + 2 < call->n) {
+            user = &call->at[i + 1];
+            i += 2;
+        } else if (sl_word_is(call->at[i], "SETNAME") && i + 1 < call->n)
+            name = &call->at[++i];
+        else {
+            sl_say_syntax(call, "AUTH user password, and SETNAME name may follow");
+            return;
+        }
+    }
+    /* A password for a server that asks for none: as with Redis, anything is right. */
+    bool asked = *call->s->settings->password != '\0';
+    if (name != NULL && !is_name(call, *name)) return;
+    if (user != NULL && asked &&
+        (sl_auth_must_wait(call) || !authenticate(call, user, user[1])))
+        return;
+    if (!call->c->authed) {
+        sl_say(call, "NOAUTH", "HELLO must be called with AUTH user password");
+        return;
+    }
+    if (name != NULL) set_name(call->c, *name);
+    call->out->resp3 = version == 3;
+    greet(call);
+}
+
+/* --- Small talk ----------------------------------------------------------- */
+
+void sl_do_ping(struct call *call)
+{
+    const struct conn *c = call->c;
+    struct sl_resp_writer *w = call->out;
+    if (!w->resp3 && c->channel_count + c->pattern_count > 0) {
+        const struct sl_bytes none = {"", 0};
+        sl_resp_array(w, 2);
+        sl_resp_text(w, "pong");
+        sl_resp_bulk(w, call->n > 1 ? call->at[1] : none);
+    } else if (call->n > 1) sl_resp_bulk(w, call->at[1]);
+    else sl_resp_simple(w, "PONG");
+}
+
+void sl_do_echo(struct call *call)
+{
+    sl_resp_bulk(call->out, call->at[1]);
+}
+
+void sl_do_select(struct call *call)
+{
+    int64_t n;
+    if (sl_parse_number(call->at[1], 0, 0, &n)) sl_resp_simple(call->out, "OK");
+    else sl_say(call, "ERR", "there is one table, number 0");
+}
+
+void sl_do_quit(struct call *call)
+{
+    sl_resp_simple(call->out, "OK");
+    sl_conn_hang_up(call->c, SL_SAID_BYE);
+}
+
+void sl_do_reset(struct call *call)
+{
+    struct conn *c = call->c;
+    if (sl_conn_begin_session(c) != SLUICE_OK) {
+        sl_say_status(call, SLUICE_ENOMEM);
+        return;
+    }
+    sl_pubsub_drop_all(&call->s->pubsub, c);
+    c->name[0] = '\0';
+    c->out.resp3 = false;
+    sl_conn_authed(c, *call->s->settings->password == '\0');
+    c->since_ms = call->s->now.ms;
+    /* It is answered when all that it held is given back, so that it finds it free. */
+    c->blocked = SL_IN_RESET;
+    call->s->blocked_count++;
+}
+
+/* --- Listening ------------------------------------------------------------ */
+
+static void confirm(struct conn *c, const char *what, const struct sl_bytes *name)
+{
+    struct sl_resp_writer *w = sl_conn_out(c);
+    sl_resp_push(w, 3);
+    sl_resp_text(w, what);
+    if (name != NULL) sl_resp_bulk(w, *name);
+    else sl_resp_null(w);
+    sl_resp_integer(w, (int64_t)(c->channel_count + c->pattern_count));
+}
+
+static int subscribe_one(struct call *call, struct sl_bytes name, bool pattern)
+{
+    const struct sl_settings *set = call->s->settings;
+    if (pattern && name.n > (size_t)set->pattern_bytes_max) return SLUICE_ETOOBIG;
+    /* A channel is "lock:" and a key. */
+    if (name.n > (size_t)set->key_bytes_max + 5) return SLUICE_ETOOBIG;
+    if (pattern) sl_server_spend(call->s, SL_GLOB_COMPILE_STEPS * name.n);
+    return sl_pubsub_subscribe(&call->s->pubsub, call->c, name, pattern,
+                               (size_t)set->subscriptions_max,
+                               (size_t)set->patterns_max);
+}
+
+static void say_why_not(struct call *call, int status)
+{
+    if (status == SLUICE_ETOOBIG)
+        sl_say(call, "TOOBIG",
+               "a channel is longer than any key (key-bytes-max), or a "
+               "pattern longer than allowed (pattern-bytes-max)");
+    else if (status == SLUICE_EFULL)
+        sl_say(call, "LIMIT",
+               "this connection listens to as many channels and patterns "
+               "as it may (subscriptions-max)");
+    else if (status == SLUICE_EKEYS)
+        sl_say(call, "LIMIT",
+               "there are as many patterns as the server compares events "
+               "with (patterns-max)");
+    else sl_say_status(call, status);
+}
+
+static void subscribe(struct call *call, bool pattern)
+{
+    for (size_t i = 1; i < call->n; i++) {
+        int status = subscribe_one(call, call->at[i], pattern);
+        if (status != SLUICE_OK) {
+            say_why_not(call, status);
+            return;
+        }
+        confirm(call->c, pattern ? "psubscribe" : "subscribe", &call->at[i]);
+    }
+}
+
+void sl_do_subscribe(struct call *call)
+{
+    subscribe(call, false);
+}
+
+void sl_do_psubscribe(struct call *call)
+{
+    subscribe(call, true);
+}
+
+static void told_channel(struct conn *c, struct sl_bytes name)
+{
+    confirm(c, "unsubscribe", &name);
+}
+
+static void told_pattern(struct conn *c, struct sl_bytes name)
+{
+    confirm(c, "punsubscribe", &name);
+}
+
+static void unsubscribe(struct call *call, bool pattern)
+{
+    struct sl_pubsub *p = &call->s->pubsub;
+    struct conn *c = call->c;
+    const char *what = pattern ? "punsubscribe" : "unsubscribe";
+    for (size_t i = 1; i < call->n; i++) {
+        sl_pubsub_unsubscribe(p, c, call->at[i], pattern);
+        confirm(c, what, &call->at[i]);
+    }
+    if (call->n > 1) return;
+    if ((pattern ? c->pattern_count : c->channel_count) == 0) confirm(c, what, NULL);
+    while (sl_pubsub_drop_one(p, c, pattern, pattern ? told_pattern : told_channel)) {}
+}
+
+void sl_do_unsubscribe(struct call *call)
+{
+    unsubscribe(call, false);
+}
+
+void sl_do_punsubscribe(struct call *call)
+{
+    unsubscribe(call, true);
+}
+
+static void list_channels(struct call *call, struct sl_bytes glob)
+{
+    size_t steps = 0;
+    if (glob.n > (size_t)call->s->settings->pattern_bytes_max) {
+        sl_say(call, "TOOBIG",
+               "this pattern is longer than allowed (pattern-bytes-max)");
+        return;
+    }
+    int status = sl_pubsub_list(&call->s->pubsub, glob, call->out, &steps);
+    if (status == SLUICE_ENOMEM) sl_say_status(call, status);
+    else if (status != SLUICE_OK)
+        sl_say(call, "LIMIT",
+               "there are too many channels to compare in one command; "
+               "PUBSUB NUMSUB asks about one");
+    sl_server_spend(call->s, 2 * steps);
+}
+
+void sl_do_pubsub(struct call *call)
+{
+    const struct sl_pubsub *p = &call->s->pubsub;
+    struct sl_resp_writer *w = call->out;
+    const struct sl_bytes all = {0};
+    if (sl_word_is(call->at[1], "CHANNELS") && call->n <= 3)
+        list_channels(call, call->n > 2 ? call->at[2] : all);
+    else if (sl_word_is(call->at[1], "NUMPAT") && call->n == 2)
+        sl_resp_integer(w, (int64_t)p->pattern_count);
+    else if (sl_word_is(call->at[1], "NUMSUB")) {
+        sl_resp_array(w, 2 * (call->n - 2)); /* Flat in RESP3 too, as with Redis. */
+        for (size_t i = 2; i < call->n; i++) {
+            sl_resp_bulk(w, call->at[i]);
+            sl_resp_integer(w, (int64_t)sl_pubsub_count(p, call->at[i]));
+        }
+    } else sl_say_syntax(call, "CHANNELS, NUMSUB or NUMPAT");
+}
+
+/* --- CLIENT --------------------------------------------------------------- */
+
+static int describe(const struct conn *c, char *out, size_t n)
+{
+    char address[128];
+    sl_conn_address(c, address, sizeof address);
+    sl_ms now = c->server->now.ms;
+    return snprintf(out, n,
+                    "id=%" PRIu64 " addr=%s name=%s age=%" PRId64 " idle=%" PRId64
+                    " flags=%s sub=%zu psub=%zu omem=%zu resp=%d tx=%" PRIu64 "\n",
+                    sl_conn_id(c), address, c->name, (now - c->since_ms) / 1000,
+                    (now - c->heard_ms) / 1000,
+                    c->blocked != SL_NOT_BLOCKED              ? "b"
+                    : c->channel_count + c->pattern_count > 0 ? "P"
+                                                              : "N",
+                    c->channel_count, c->pattern_count, c->out.n + c->sending_bytes,
+                    c->out.resp3 ? 3 : 2, c->tx);
+}
+
+static void list_clients(struct call *call)
+{
+    const struct sl_list *all = &call->s->conns;
+    struct sl_forward_view relay;
+    sl_forward_look(call->s, &relay);
+    size_t count = call->s->conn_count + relay.far;
+    size_t size = count * 512 + 1, n = 0, shown = 0;
+    char *text = malloc(size);
+    if (text == NULL) {
+        sl_say_status(call, SLUICE_ENOMEM);
+        return;
+    }
+    for (const struct sl_list *i = all->next;
+         i != all && shown++ < CLIENTS_SHOWN_MAX && n + 512 < size; i = i->next)
+        n += (size_t)describe(sl_container_of(i, struct conn, all), text + n, 512);
+    sl_call_cost(call, count);
+    sl_resp_bulk(call->out, (struct sl_bytes){text, n});
+    free(text);
+}
+
+static void end_client(struct call *call, struct conn *c)
+{
+    if (c == call->c) sl_conn_hang_up(c, SL_WAS_CUT);
+    else sl_conn_close(c, SL_WAS_CUT);
+}
+
+/* An address as CLIENT LIST writes it. */
+static bool parse_address(struct sl_bytes b, struct sockaddr_in6 *out)
+{
+    char text[80], *colon;
+    int64_t port;
+    if (b.n >= sizeof text) return false;
+    memcpy(text, b.at, b.n);
+    text[b.n] = '\0';
+    colon = strrchr(text, ':');
+    if (colon == NULL) return false;
+    *colon = '\0';
+    const struct sl_bytes digits = {colon + 1, strlen(colon + 1)};
+    if (!sl_parse_number(digits, 1, UINT16_MAX, &port)) return false;
+    if (*text != '[')
+        return uv_ip4_addr(text, (int)port, (struct sockaddr_in *)out) == 0;
+    if (colon == text || colon[-1] != ']') return false;
+    colon[-1] = '\0';
+    return uv_ip6_addr(text + 1, (int)port, out) == 0;
+}
+
+static bool same_peer(const struct sockaddr_in6 *a, const struct sockaddr_in6 *b)
+{
+    if (a->sin6_family != b->sin6_family || a->sin6_port != b->sin6_port) return false;
+    if (a->sin6_family == AF_INET)
+        return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+    return memcmp(&a->sin6_addr, &b->sin6_addr, sizeof a->sin6_addr) == 0;
+}
+
+static struct conn *find_client(struct call *call, struct sl_bytes address)
+{
+    const struct sl_list *all = &call->s->conns;
+    struct sockaddr_in6 peer = {0};
+    if (!parse_address(address, &peer)) return NULL;
+    sl_call_cost(call, call->s->conn_count / 16);
+    for (const struct sl_list *i = all->next; i != all; i = i->next) {
+        struct conn *c = sl_container_of(i, struct conn, all);
+        if (same_peer(&c->peer, &peer)) return c;
+    }
+    return NULL;
+}
+
+/* The new form counts, the old one knows OK and an error. */
+static void kill_client(struct call *call)
+{
+    struct conn *c = NULL;
+    int64_t id;
+    if (call->n == 4 && sl_word_is(call->at[2], "ID")) {
+        if (!sl_parse_number(call->at[3], 1, INT64_MAX, &id)) {
+            sl_say_syntax(call, "an id is a number above 0");
+            return;
+        }
+        const struct session *n = sl_server_session(call->s, (uint64_t)id);
+        if (n != NULL) c = n->conn;
+    } else if (call->n == 4 && sl_word_is(call->at[2], "ADDR"))
+        c = find_client(call, call->at[3]);
+    else if (call->n == 3) c = find_client(call, call->at[2]);
+    else {
+        sl_say_syntax(call, "KILL ID n, KILL ADDR a, or KILL a");
+        return;
+    }
+    if (call->n == 4) sl_resp_integer(call->out, c != NULL ? 1 : 0);
+    else if (c != NULL) sl_resp_simple(call->out, "OK");
+    else sl_say(call, "ERR", "No such client");
+    if (c != NULL) end_client(call, c);
+}
+
+static void client_name(struct call *call)
+{
+    if (call->c->name[0] != '\0') sl_resp_text(call->out, call->c->name);
+    else sl_resp_null(call->out);
+}
+
+/* What clients of Redis say by themselves, and what changes nothing here. */
+static bool is_polite(const struct call *call)
+{
+    struct sl_bytes what = call->at[1];
+    if (call->n == 4 && sl_word_is(what, "SETINFO"))
+        return sl_word_is(call->at[2], "LIB-NAME") ||
+               sl_word_is(call->at[2], "LIB-VER");
+    if (call->n != 3 ||
+        (!sl_word_is(what, "NO-EVICT") && !sl_word_is(what, "NO-TOUCH")))
+        return false;
+    return sl_word_is(call->at[2], "ON") || sl_word_is(call->at[2], "OFF");
+}
+
+void sl_do_client(struct call *call)
+{
+    struct sl_bytes what = call->at[1];
+    char text[512];
+    size_t n = call->n;
+    if (n == 2 && sl_word_is(what, "ID"))
+        sl_resp_integer(call->out, (int64_t)sl_conn_id(call->c));
+    else if (n == 2 && sl_word_is(what, "GETNAME")) client_name(call);
+    else if (n == 3 && sl_word_is(what, "SETNAME")) {
+        if (!is_name(call, call->at[2])) return;
+        set_name(call->c, call->at[2]);
+        sl_resp_simple(call->out, "OK");
+    } else if (n == 2 && sl_word_is(what, "INFO")) {
+        describe(call->c, text, sizeof text);
+        sl_resp_text(call->out, text);
+    } else if (sl_word_is(what, "LIST")) list_clients(call);
+    else if (sl_word_is(what, "KILL")) kill_client(call);
+    else if (is_polite(call)) sl_resp_simple(call->out, "OK");
+    else sl_say_syntax(call, "no such form of CLIENT");
+}

@@ -1,0 +1,83 @@
+/* dispatch.h - from the words of a command to the function that does it. */
+#ifndef SL_SERVER_COMMAND_DISPATCH_H
+#define SL_SERVER_COMMAND_DISPATCH_H
+
+#include "server/command/number.h"
+#include "server/net/conn.h"
+
+/* Flags of commands.def. */
+enum {
+    SL_READ = 1,
+    SL_WRITE = 2,
+    SL_BLOCK = 4,
+    SL_ADMIN = 8,
+    SL_EARLY = 16,
+    SL_LISTEN = 32,
+    SL_KEEPER = 64,
+    SL_GROW = 128,
+};
+
+/* A call: who, and the words, the name first. */
+struct call {
+    struct conn *c;
+    struct server *s;
+    struct sl_resp_writer *out;
+    const struct sl_bytes *at;
+    size_t n;
+    const char *tx; /* Its name, if it belongs to a transaction (keeper.h); NULL. */
+};
+
+struct command {
+    const char *name;
+    void (*run)(struct call *call);
+    size_t min, max; /* Words; max 0: no bound. */
+    unsigned flags;
+    size_t key;
+    const char *group, *syntax, *summary;
+};
+
+extern const struct command sl_commands[];
+extern const size_t sl_command_count;
+
+void sl_dispatch_setup(void);
+
+/* Run one command, or say why not. */
+void sl_dispatch(struct conn *c, const struct sl_args *args);
+
+/* NULL: there is none of this name. */
+const struct command *sl_command_find(struct sl_bytes name);
+
+#define COMMAND(name, function, min, max, flags, key, group, syntax, summary) \
+    void sl_do_##function(struct call *call);
+#include "commands.def"
+#undef COMMAND
+
+/* --- Words of a command --------------------------------------------------- */
+
+/* Case does not matter in what we have names for. */
+bool sl_word_matches(struct sl_bytes b, const char *word);
+
+/* Compares the first byte inline, since most names and options differ there. */
+static inline bool sl_word_is(struct sl_bytes b, const char *word)
+{
+    return b.n > 0 && ((b.at[0] ^ word[0]) & 0x5f) == 0 && sl_word_matches(b, word);
+}
+
+/* Whether the first argument is a key; if not, it was said why. */
+bool sl_good_key(struct call *call);
+
+/* How long an ACQUIRE waits, by its own options; 0: not at all, or it is invalid. */
+sl_ms sl_acquire_wait_ms(const struct call *call);
+
+/* --- Replies that several give -------------------------------------------- */
+
+void sl_say(struct call *call, const char *word, const char *text);
+void sl_say_syntax(struct call *call, const char *what);
+
+/* What a status means, with the setting that it is about. */
+void sl_say_status(struct call *call, int status);
+
+/* This call cost as much as so many plain ones: let others have their turn. */
+void sl_call_cost(struct call *call, size_t commands);
+
+#endif /* SL_SERVER_COMMAND_DISPATCH_H */

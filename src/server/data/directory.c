@@ -1,0 +1,235 @@
+#include "server/data/directory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/observe/log.h"
+
+int sl_directory_fail(const struct sl_directory *f, const char *what, const char *why)
+{
+    sl_log(SL_LOG_ERROR, what, "folder", f->path, "error", why, NULL);
+    return -1;
+}
+
+/* What to do about an error of the disk, in words. */
+static const char *advice(int error)
+{
+    switch (error) {
+        case EROFS:
+            return "data: the disk is read-only; mount it for writing, or choose "
+                   "another --data";
+        case ENOSPC:
+        case EDQUOT:
+        case EFBIG:
+            return "data: the disk is full; make room, or choose another --data";
+        case EACCES:
+        case EPERM:
+            return "data: this user may not write there; give it the folder, or choose "
+                   "another --data";
+        case ELOOP:
+            return "data: a file there is a symbolic link, and the server follows "
+                   "none; replace it with the file itself, or choose another --data";
+        default: return "data: cannot write there";
+    }
+}
+
+int sl_directory_fail_disk(const struct sl_directory *f, int error)
+{
+    return sl_directory_fail(f, advice(error), strerror(error));
+}
+
+int sl_directory_refuse(const struct sl_directory *f, const char *name,
+                        enum sl_found found, const char *as_if_lost)
+{
+    static const struct {
+        const char *before, *after;
+        bool lost;
+    } words[] = {
+        [SL_FOUND_NOTHING] = {"this folder was in use, and its file",
+                              "is gone: which leases run, and which fences were given, "
+                              "is not known. Put it back, if it was moved. ",
+                              true},
+        [SL_FOUND_UNREADABLE] = {"the file", "cannot be read", false},
+        [SL_FOUND_FOREIGN] = {"the file",
+                              "there is none of Sluice's; choose another --data",
+                              false},
+        [SL_FOUND_VERSION] = {"the file",
+                              "is of another version of Sluice; start that one. Or: ",
+                              true},
+        [SL_FOUND_CUT] = {"the end of the file", "is missing. ", true},
+        [SL_FOUND_DAMAGED] = {"the file", "is damaged: its checksum is wrong. ", true},
+        [SL_FOUND_NONSENSE] = {"the file", "says what cannot be. ", true},
+    };
+    char text[400];
+    snprintf(text, sizeof text, "data: %s \"%s\" %s%s", words[found].before, name,
+             words[found].after, words[found].lost ? as_if_lost : "");
+    if (found == SL_FOUND_UNREADABLE)
+        return sl_directory_fail(f, text, strerror(errno));
+    sl_log(SL_LOG_ERROR, text, "folder", f->path, NULL);
+    return -1;
+}
+
+/* --- Which ------------------------------------------------------------------ */
+
+/* The folder and those above it. False: errno says why. */
+static bool make_folders(char *path)
+{
+    for (char *slash = path + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        int status = mkdir(path, 0700);
+        *slash = '/';
+        if (status != 0 && errno != EEXIST && errno != EROFS) return false;
+    }
+    return mkdir(path, 0700) == 0 || errno == EEXIST;
+}
+
+/* Where to keep things if nobody has said it. False: there is no name for it. */
+static bool name_folder(const struct sl_settings *set, char path[PATH_MAX])
+{
+    const char *of_service = getenv("STATE_DIRECTORY");
+    const char *of_user = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    int n = -1;
+    if (of_service != NULL && *of_service == '/') {
+        n = (int)strcspn(of_service, ":"); /* There may be several. */
+        if (n < PATH_MAX) snprintf(path, PATH_MAX, "%.*s", n, of_service);
+    } else if (set->port <= 0) return false;
+    else if (of_user != NULL && *of_user == '/')
+        n = snprintf(path, PATH_MAX, "%s/sluice/%" PRId64, of_user, set->port);
+    else if (home != NULL && *home == '/')
+        n = snprintf(path, PATH_MAX, "%s/.local/state/sluice/%" PRId64, home,
+                     set->port);
+    return n > 0 && n < PATH_MAX;
+}
+
+static int no_folder(const struct sl_directory *f)
+{
+    return sl_directory_fail(
+        f,
+        "data: cannot make the folder; choose another with --data FOLDER, or say "
+        "--data none and restarts are not safe",
+        strerror(errno));
+}
+
+/* 1: it is there. 0: there is none. -1: it was said. */
+static int choose(struct sl_directory *f, const struct sl_settings *set)
+{
+    const char *data = set->data;
+    if (strcmp(data, "auto") == 0) {
+        /* One that has a name and cannot be used may have been in use a moment ago: to go
+         * on without it would be to forget its leases. */
+        if (name_folder(set, f->path)) return make_folders(f->path) ? 1 : no_folder(f);
+        *f->path = '\0';
+        return 0;
+    }
+    if (*data == '\0' || strcmp(data, "none") == 0) return 0;
+    if (strlen(data) >= PATH_MAX)
+        return sl_directory_fail(f, "data: no such path", "too long");
+    strcpy(f->path, data);
+    if (mkdir(f->path, 0700) != 0 && errno != EEXIST)
+        return sl_directory_fail(f, "data: cannot make the folder", strerror(errno));
+    return 1;
+}
+
+/* --- Whose ------------------------------------------------------------------ */
+
+/* Another user who can write to the directory could replace our files. */
+static int check_owner(const struct sl_directory *f)
+{
+    struct stat st;
+    char why[120];
+    if (fstat(f->fd, &st) != 0)
+        return sl_directory_fail(f, "data: cannot open the folder", strerror(errno));
+#ifdef MUT_DIROWNER
+    st.st_uid = geteuid();
+#endif
+#ifdef MUT_DIRMODE
+    st.st_mode = 0700;
+#endif
+    if (st.st_uid != geteuid()) {
+        snprintf(why, sizeof why, "its owner is uid %u, the server runs as uid %u",
+                 st.st_uid, geteuid());
+        return sl_directory_fail(
+            f,
+            "data: this directory belongs to another user; give it "
+            "to the server's user (chown), or choose another --data",
+            why);
+    }
+    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        snprintf(why, sizeof why, "its mode is %04o", st.st_mode & 07777u);
+        return sl_directory_fail(f,
+                                 "data: other users can write to this directory; run "
+                                 "chmod go-w on it, or choose another --data",
+                                 why);
+    }
+    return 0;
+}
+
+/* One server to a folder: two would both believe what is in it. */
+static int take(struct sl_directory *f)
+{
+    struct stat st;
+    f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->fd < 0)
+        return sl_directory_fail(f, "data: cannot open the folder", strerror(errno));
+    if (check_owner(f) != 0) return -1;
+    f->lock = openat(f->fd, "lock",
+                     O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (f->lock < 0) return sl_directory_fail_disk(f, errno);
+    if (fstat(f->lock, &st) != 0 || !S_ISREG(st.st_mode))
+        return sl_directory_fail(
+            f, "data: \"lock\" there is not a regular file; remove it", "wrong type");
+    if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) return 1;
+    return sl_directory_fail(
+        f,
+        "data: another server uses this folder; stop it, or choose "
+        "another --data",
+        strerror(errno));
+}
+
+int sl_directory_open(struct sl_directory *f, const struct sl_settings *set)
+{
+    f->fd = f->lock = -1;
+    *f->path = '\0';
+    int status = choose(f, set);
+    if (status != 1) return status;
+    signal(SIGXFSZ, SIG_IGN);             /* A limit is an error as others are. */
+    setenv("UV_THREADPOOL_SIZE", "1", 0); /* There is one write at a time. */
+    return take(f);
+}
+
+static const char *const marks[] = {
+    [SL_DIRECTORY_IS_NEW] = "",
+    [SL_DIRECTORY_OF_SERVER] =
+        "This folder is a server's of Sluice. What it has to know "
+        "after a restart is in the file state.\n",
+    [SL_DIRECTORY_OF_NODE] = "This folder is a node's of Sluice. What it has to know "
+                             "after a restart is in the file node.\n",
+};
+
+enum sl_directory_use sl_directory_use(const struct sl_directory *f)
+{
+    char text[200];
+    size_t of_node = strlen(marks[SL_DIRECTORY_OF_NODE]);
+    ssize_t n = pread(f->lock, text, sizeof text, 0);
+    if (n <= 0) return SL_DIRECTORY_IS_NEW;
+    bool node = (size_t)n == of_node &&
+                memcmp(text, marks[SL_DIRECTORY_OF_NODE], of_node) == 0;
+    return node ? SL_DIRECTORY_OF_NODE : SL_DIRECTORY_OF_SERVER;
+}
+
+int sl_directory_mark(const struct sl_directory *f, enum sl_directory_use use)
+{
+    size_t n = strlen(marks[use]);
+    if (sl_directory_use(f) == use) return 0;
+    if (pwrite(f->lock, marks[use], n, 0) == (ssize_t)n &&
+        ftruncate(f->lock, (off_t)n) == 0 && fsync(f->lock) == 0)
+        return 0;
+    return sl_directory_fail_disk(f, errno);
+}

@@ -1,0 +1,161 @@
+#include "server/forward/ledger.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOKED_AT_MAX 1024u
+
+static uint64_t hash_fence(sl_fence fence, uint64_t seed)
+{
+    uint64_t x = (fence ^ seed) * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+    return x ^ (x >> 32);
+}
+
+static uint64_t hash_record(const void *item, const struct sl_index *x)
+{
+    return hash_fence(((const struct sl_record *)item)->fence, x->seed);
+}
+
+static bool same_fence(const void *item, struct sl_bytes key)
+{
+    return memcmp(&((const struct sl_record *)item)->fence, key.at, key.n) == 0;
+}
+
+static const struct sl_index_kind records = {.hash = hash_record, .same = same_fence};
+
+void sl_ledger_init(struct sl_ledger *l, struct sl_hash_key key)
+{
+    sl_index_init(&l->by_fence, &records, key);
+    sl_list_init(&l->all);
+}
+
+struct sl_record *sl_ledger_find(const struct sl_ledger *l, sl_fence fence)
+{
+    const struct sl_bytes key = {(const char *)&fence, sizeof fence};
+    return sl_index_find(&l->by_fence, key, hash_fence(fence, l->by_fence.seed));
+}
+
+static size_t bytes_of(const struct sl_record *r)
+{
+    return sizeof *r + SL_MALLOC_BYTES + r->key.n + r->value.n + r->note.n;
+}
+
+void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r)
+{
+    sl_index_remove(&l->by_fence, r, hash_record(r, &l->by_fence));
+    sl_list_remove(&r->all);
+    sl_list_remove(&r->of_conn);
+    if (!r->leased) l->unleased--;
+    l->bytes -= bytes_of(r);
+    free(r);
+}
+
+static struct sl_bytes copy(char **at, struct sl_bytes b)
+{
+    const struct sl_bytes out = {*at, b.n};
+    if (b.n > 0) memcpy(*at, b.at, b.n);
+    *at += b.n;
+    return out;
+}
+
+bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
+                   struct sl_list *of_conn)
+{
+    struct sl_record *n = malloc(sizeof *n + r->key.n + r->value.n + r->note.n);
+    if (n == NULL || sl_index_reserve(&l->by_fence) != 0) {
+        free(n);
+        return false;
+    }
+    char *at = (char *)(n + 1);
+    *n = *r;
+    n->key = copy(&at, r->key);
+    n->value = copy(&at, r->value);
+    n->note = copy(&at, r->note);
+    sl_list_init(&n->of_conn);
+    struct sl_record *old = sl_ledger_find(l, r->fence);
+    if (old != NULL) {
+        n->session = old->session;
+        if (!sl_list_empty(&old->of_conn)) sl_list_append(&old->of_conn, &n->of_conn);
+        sl_ledger_drop(l, old);
+    } else if (of_conn != NULL) sl_list_append(of_conn, &n->of_conn);
+    sl_index_put(&l->by_fence, n, hash_record(n, &l->by_fence));
+    sl_list_append(&l->all, &n->all);
+    if (!n->leased) l->unleased++;
+    l->bytes += bytes_of(n);
+    return true;
+}
+
+struct sl_record *sl_ledger_newest(const struct sl_list *of_conn, struct sl_bytes key)
+{
+    struct sl_record *best = NULL;
+    size_t left = LOOKED_AT_MAX;
+    for (struct sl_list *n = of_conn->prev; n != of_conn && left > 0;
+         n = n->prev, left--) {
+        struct sl_record *r = sl_container_of(n, struct sl_record, of_conn);
+        if (r->key.n == key.n && memcmp(r->key.at, key.at, key.n) == 0 &&
+            (best == NULL || r->fence > best->fence))
+            best = r;
+    }
+    return best;
+}
+
+bool sl_ledger_holds_unleased(const struct sl_list *of_conn)
+{
+    for (const struct sl_list *n = of_conn->next; n != of_conn; n = n->next)
+        if (!sl_container_of(n, struct sl_record, of_conn)->leased) return true;
+    return false;
+}
+
+void sl_ledger_leave(struct sl_ledger *l, struct sl_list *of_conn)
+{
+    while (!sl_list_empty(of_conn)) {
+        struct sl_record *r = sl_container_of(of_conn->next, struct sl_record, of_conn);
+        if (r->leased) {
+            sl_list_remove(&r->of_conn);
+            r->session = 0;
+        } else sl_ledger_drop(l, r);
+    }
+}
+
+void sl_ledger_sweep(struct sl_ledger *l, sl_ms now_ms, size_t most)
+{
+    for (size_t i = 0; i < most && !sl_list_empty(&l->all); i++) {
+        struct sl_record *r = sl_container_of(l->all.next, struct sl_record, all);
+        sl_list_remove(&r->all);
+        sl_list_append(&l->all, &r->all);
+        if (r->end_ms <= now_ms) sl_ledger_drop(l, r);
+    }
+}
+
+struct sl_record sl_record_of(struct sl_bytes key, const struct sl_grant_view *v,
+                              uint64_t session, sl_ms end_ms)
+{
+    return (struct sl_record){.session = session,
+                              .fence = v->fence,
+                              .shared = v->shared,
+                              .leased = v->leased,
+                              .units = v->units,
+                              .per = v->per,
+                              .buckets = v->buckets,
+                              .priority = v->priority,
+                              .end_ms = end_ms,
+                              .key = key,
+                              .value = v->value,
+                              .note = v->note};
+}
+
+struct sl_grant_view sl_record_view(const struct sl_record *r, sl_ms now_ms)
+{
+    return (struct sl_grant_view){.shared = r->shared,
+                                  .leased = r->leased,
+                                  .fence = r->fence,
+                                  .session_id = r->session,
+                                  .units = r->units,
+                                  .per = r->per,
+                                  .buckets = r->buckets,
+                                  .priority = r->priority,
+                                  .left_ms = r->leased ? r->end_ms - now_ms : SL_NEVER,
+                                  .value = r->value,
+                                  .note = r->note};
+}

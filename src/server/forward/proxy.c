@@ -1,0 +1,416 @@
+/* far.c - the keeper's side: connections of other nodes, without a socket. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/arbiter/cluster.h"
+#include "server/arbiter/state.h"
+#include "server/arbiter/tx.h"
+#include "server/forward/forward_internal.h"
+#include "server/observe/log.h"
+
+#define FAR_MAX 200000u /* Connections of one node. */
+
+/* --- By node and number ------------------------------------------------------------------ */
+
+struct name {
+    uint64_t node, session;
+};
+
+static uint64_t hash_name(struct name n, uint64_t seed)
+{
+    uint64_t x = (n.session * 31 + n.node) ^ seed;
+    x *= 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+    return x ^ (x >> 32);
+}
+
+static struct name name_of(const struct conn *c)
+{
+    return (struct name){c->far->node, c->far->session};
+}
+
+static uint64_t hash_conn(const void *item, const struct sl_index *x)
+{
+    return hash_name(name_of(item), x->seed);
+}
+
+static bool same_name(const void *item, struct sl_bytes key)
+{
+    const struct name n = name_of(item);
+    return memcmp(&n, key.at, key.n) == 0;
+}
+
+static const struct sl_index_kind fars = {.hash = hash_conn, .same = same_name};
+
+void sl_proxy_init(struct server *s)
+{
+    sl_index_init(&s->relay->far, &fars, s->hash_key);
+    sl_list_init(&s->relay->stalled);
+}
+
+static struct conn *find(const struct server *s, sl_node_id node, uint64_t session)
+{
+    const struct name n = {node, session};
+    const struct sl_index *x = &s->relay->far;
+    return sl_index_find(x, (struct sl_bytes){(const char *)&n, sizeof n},
+                         hash_name(n, x->seed));
+}
+
+/* --- Life --------------------------------------------------------------------------------- */
+
+static void tell_cut(struct server *s, sl_node_id node, uint64_t session)
+{
+    struct sl_resp_writer *w = sl_frame(s, node, "R.CUT", 1);
+    if (w != NULL) sl_frame_number(w, session);
+}
+
+static struct conn *make(struct server *s, sl_node_id node, uint64_t session)
+{
+    struct sl_forward *r = s->relay;
+    if (r->nodes[node].count >= FAR_MAX || sl_index_reserve(&r->far) != SLUICE_OK)
+        return NULL;
+    struct sl_proxy *f = calloc(1, sizeof *f);
+    struct conn *c = f == NULL ? NULL : sl_conn_new_proxy(s, f);
+    if (c == NULL) {
+        free(f);
+        return NULL;
+    }
+    *f = (struct sl_proxy){.c = c, .node = node, .session = session};
+    sl_list_init(&f->stalled);
+    c->session->far_node = node;
+    c->session->far_id = session;
+    sl_index_put(&r->far, c, hash_conn(c, &r->far));
+    r->nodes[node].count++;
+    return c;
+}
+
+static struct conn *find_or_make(struct server *s, sl_node_id node, uint64_t session)
+{
+    struct conn *c = find(s, node, session);
+    if (c == NULL) c = make(s, node, session);
+    if (c == NULL) tell_cut(s, node, session);
+    return c;
+}
+
+void sl_proxy_closed(struct conn *c)
+{
+    struct server *s = c->server;
+    struct sl_forward *r = s->relay;
+    struct sl_proxy *f = c->far;
+    sl_index_remove(&r->far, c, hash_conn(c, &r->far));
+    sl_list_remove(&f->stalled);
+    r->nodes[f->node].count--;
+    if (!f->gone) tell_cut(s, f->node, f->session);
+}
+
+void sl_proxy_close_all(struct server *s, sl_node_id node)
+{
+    struct sl_list *next;
+    s->relay->nodes[node] = (struct sl_proxy_node){
+        .count = s->relay->nodes[node].count};
+    for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
+        struct conn *c = sl_container_of(n, struct conn, all);
+        next = n->next;
+        if (c->far == NULL || (node != 0 && c->far->node != node)) continue;
+        c->far->gone = c->far->adrift = true;
+        sl_conn_close(c, SL_WAS_CUT);
+    }
+    for (size_t i = 0; node == 0 && i <= SL_NODE_ID_MAX; i++)
+        s->relay->nodes[i] = (struct sl_proxy_node){0};
+}
+
+/* --- Out ---------------------------------------------------------------------------------- */
+
+/* The rest is sent when the link has room again. */
+static void stall(struct conn *c, size_t sent)
+{
+    struct sl_proxy *f = c->far;
+    c->out.n -= sent;
+    if (sent > 0) memmove(c->out.buffer, c->out.buffer + sent, c->out.n);
+    if (sl_list_empty(&f->stalled))
+        sl_list_append(&c->server->relay->stalled, &f->stalled);
+}
+
+void sl_proxy_flush(struct conn *c)
+{
+    struct server *s = c->server;
+    struct sl_proxy *f = c->far;
+    bool done = f->busy && f->ran && c->blocked == SL_NOT_BLOCKED;
+    size_t at = 0;
+    if (c->closing || f->gone || (c->out.n == 0 && !done)) return;
+    do {
+        if (sl_links_unsent(s, f->node) >= SL_FORWARD_HIGH) {
+            stall(c, at);
+            return;
+        }
+        size_t left = c->out.n - at,
+               n = left < SL_FORWARD_PIECE ? left : SL_FORWARD_PIECE;
+        struct sl_resp_writer *w = sl_frame(s, f->node, "R.SAY", 4);
+        if (w == NULL) return; /* It will be told that its link is gone. */
+        sl_frame_number(w, f->session);
+        sl_frame_number(w, at + n < c->out.n ? SL_SAY_MORE : done ? SL_SAY_LAST : 0);
+        sl_frame_number(w, c->tx);
+        sl_resp_bulk(w, (struct sl_bytes){c->out.buffer + at, n});
+        at += n;
+    } while (at < c->out.n);
+    c->out.n = 0;
+    if (done) f->busy = f->ran = false;
+}
+
+static void tell_held(struct conn *c, struct sl_bytes key,
+                      const struct sl_grant_view *v, bool fresh)
+{
+    struct server *s = c->server;
+    struct sl_resp_writer *w = sl_frame(s, c->far->node, "R.HELD", 3 + SL_RECORD_WORDS);
+    if (w == NULL) return;
+    sl_frame_number(w, c->far->session);
+    sl_frame_number(w, fresh ? 1 : 0);
+    sl_frame_number(w, (uint64_t)(s->now.ms - c->far->came_ms));
+    sl_record_write(w, key, v);
+}
+
+void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh)
+{
+    struct server *s = c->server;
+    struct sl_grant_view v;
+    if (s->relay == NULL || !sl_table_inspect_grant(s->table, s->now, key, fence, &v))
+        return;
+#ifdef MUT_RELAYHELD
+    if (!fresh) return;
+#endif
+    if (c->far != NULL) tell_held(c, key, &v, fresh);
+    else if (v.leased) sl_witness_note(s, key, fence);
+}
+
+/* The clock is looked at after this was read: what was sent before cannot be later. */
+static void take_clock(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    struct sl_proxy_node *node = &s->relay->nodes[from];
+    uint64_t ms;
+    if (!sl_frame_read(a->at[1], &ms)) return;
+    sl_server_look_at_clock(s);
+    node->clock_ms = (sl_ms)ms;
+    node->clock_at_ms = s->now.ms;
+}
+
+bool sl_forward_listened(const struct server *s)
+{
+    if (s->relay == NULL || !s->relay->leads) return false;
+    for (size_t i = 1; i <= SL_NODE_ID_MAX; i++)
+        if (s->relay->nodes[i].listens) return true;
+    return false;
+}
+
+/* Events may be lost; a link that is behind is not made to lag for them. */
+void sl_forward_event(struct server *s, struct sl_bytes channel, struct sl_bytes text)
+{
+    struct sl_resp_writer *w;
+    if (s->relay == NULL || !s->relay->leads) return;
+    for (sl_node_id i = 1; i <= SL_NODE_ID_MAX; i++) {
+        if (!s->relay->nodes[i].listens || sl_links_unsent(s, i) >= SL_FORWARD_HIGH)
+            continue;
+        w = sl_frame(s, i, "R.EVENT", 2);
+        if (w == NULL) continue;
+        sl_resp_bulk(w, channel);
+        sl_resp_bulk(w, text);
+    }
+}
+
+bool sl_proxy_all_ready(const struct server *s)
+{
+    struct sl_member peers[2 * SL_NODES_MAX];
+    uint32_t n = sl_node_peers(sl_cluster_node(s), peers);
+    for (uint32_t i = 0; i < n; i++)
+        if (peers[i].id != (sl_node_id)s->settings->node &&
+            sl_links_are_up(s, peers[i].id) && !s->relay->nodes[peers[i].id].ready)
+            return false;
+    return true;
+}
+
+/* --- Reclaims ------------------------------------------------------------------------------- */
+
+static bool is_quiet(const struct server *s)
+{
+    struct sl_table_stats stats;
+#ifdef MUT_RECLAIMLATE
+    return true;
+#endif
+    sl_table_stats(s->table, &stats);
+    return stats.recovering_until_ms > s->now.ms;
+}
+
+/* One that is held here: by the connection itself, or by what is left of it. */
+static bool take_over(struct server *s, struct session *n,
+                      const struct sl_grant_view *held, const struct sl_grant_view *v,
+                      struct sl_bytes key)
+{
+    const struct session *old = sl_server_session(s, held->session_id);
+    if (held->leased) { /* One may have seen it extended, and another not. */
+        if (is_quiet(s) && v->leased) sl_table_reclaim(s->table, s->now, NULL, v, key);
+        return true;
+    }
+    if (n == NULL || old == NULL) return false;
+    if (old == n) return true;
+    if (old->conn != NULL || old->far_node == 0 || old->far_node != n->far_node ||
+        old->far_id != n->far_id)
+        return false;
+    return sl_table_rebind(s->table, s->now, &n->s, key, held->fence) == SLUICE_OK;
+}
+
+bool sl_reclaim(struct server *s, struct session *n, const struct sl_grant_view *v,
+                struct sl_bytes key)
+{
+    struct sl_grant_view held;
+    bool good;
+#ifdef MUT_RECLAIM
+    return false;
+#endif
+    if (sl_table_inspect_grant(s->table, s->now, key, v->fence, &held))
+        good = take_over(s, n, &held, v, key);
+    else {
+        good = is_quiet(s) && (v->leased || n != NULL) &&
+               sl_table_reclaim(s->table, s->now, n == NULL ? NULL : &n->s, v, key) ==
+                   SLUICE_OK;
+        if (good && v->leased) sl_state_given(s, v->left_ms);
+    }
+    if (good) s->relay->counts.reclaimed++;
+    else s->relay->counts.refused++;
+    return good;
+}
+
+static void take_reclaim(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    struct sl_grant_view v;
+    struct sl_bytes key;
+    uint64_t session;
+    struct conn *c = NULL;
+    struct sl_resp_writer *w;
+    if (!sl_frame_read(a->at[1], &session) || !sl_record_read(a->at + 2, &v, &key))
+        return;
+    if (session != 0 && (c = find_or_make(s, from, session)) == NULL) return;
+    if (sl_reclaim(s, c == NULL ? NULL : c->session, &v, key)) return;
+    w = sl_frame(s, from, "R.LOST", 2);
+    if (w == NULL) return;
+    sl_frame_number(w, session);
+    sl_frame_number(w, v.fence);
+}
+
+/* What was held by connections of this node that it has not named is given back: they ended
+ * while there was no link. */
+static void end_old(struct server *s, sl_node_id node)
+{
+    struct sl_list *next;
+    for (struct sl_list *i = s->lingering.next; i != &s->lingering; i = next) {
+        struct session *n = sl_container_of(i, struct session, lingering);
+        next = i->next;
+        if (n->far_node != node) continue;
+#ifdef MUT_FAROLD
+        continue;
+#endif
+        sl_list_remove(&n->lingering);
+        sl_table_session_end(s->table, &n->s);
+    }
+}
+
+static void take_ready(struct server *s, sl_node_id from)
+{
+    s->relay->nodes[from].ready = true;
+    end_old(s, from);
+    if (s->relay->gather_ms != 0 && sl_proxy_all_ready(s))
+        s->relay->gather_ms = s->now.ms;
+}
+
+/* --- In --------------------------------------------------------------------------------------- */
+
+static void take_come(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    struct sl_forward *r = s->relay;
+    uint64_t term;
+    if (!sl_frame_read(a->at[1], &term)) return;
+    bool yes = r->leads && term == r->term && !s->stopping;
+    struct sl_resp_writer *w = sl_frame(s, from, yes ? "R.HERE" : "R.NOT", 1);
+    if (w != NULL) sl_frame_number(w, term);
+    if (!yes) return;
+    sl_proxy_close_all(s, from); /* It begins anew. */
+    r->nodes[from].open = true;
+    r->nodes[from].ready = false;
+}
+
+static void take_do(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    uint64_t session, waited, resp3, last;
+    struct conn *c;
+    if (!sl_frame_read(a->at[1], &session) || session == 0 ||
+        !sl_frame_read(a->at[2], &waited) || !sl_frame_read(a->at[3], &resp3) ||
+        !sl_frame_read(a->at[4], &last) || (c = find_or_make(s, from, session)) == NULL)
+        return;
+    c->out.resp3 = resp3 == 1;
+    c->heard_ms = s->now.ms;
+    if (!c->far->busy) c->far->came_ms = s->now.ms;
+    if (!c->far->busy) c->deferred_since_ms = 0;
+    if (!c->far->busy && waited > 0) c->deferred_since_ms = s->now.ms - (sl_ms)waited;
+    c->far->busy = true;
+    if (!sl_conn_feed(c, a->at[5])) {
+        sl_conn_close(c, SL_WAS_CUT);
+        return;
+    }
+    s->relay->counts.served += last;
+    if (last == 1) sl_conn_work(c);
+}
+
+static void take_drop(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    uint64_t session, fence;
+    struct sl_ended past;
+    struct conn *c;
+    if (!sl_frame_read(a->at[1], &session) || !sl_frame_read(a->at[3], &fence) ||
+        session == 0 || (c = find_or_make(s, from, session)) == NULL)
+        return;
+    sl_table_release(s->table, s->now, &c->session->s, a->at[2], fence, &past);
+}
+
+static void take_fail(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    uint64_t session;
+    struct conn *c;
+    if (!sl_frame_read(a->at[1], &session) || (c = find(s, from, session)) == NULL ||
+        c->tx == 0 || c->tx_error != NULL)
+        return;
+    const char *name = sl_keep_part(a->at[2]);
+    c->tx_failed = name != NULL ? name : "an unknown command";
+    c->tx_error = "ERR";
+}
+
+static void take_end(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    uint64_t session, cut;
+    struct conn *c;
+    if (!sl_frame_read(a->at[1], &session) || !sl_frame_read(a->at[2], &cut) ||
+        (c = find(s, from, session)) == NULL)
+        return;
+    c->far->gone = true;
+    sl_conn_close(c, cut == 1 ? SL_WAS_CUT : SL_SAID_BYE);
+}
+
+static bool is(const struct sl_args *a, const char *name, size_t n)
+{
+    return a->n == n + 1 && sl_word_is(a->at[0], name);
+}
+
+void sl_proxy_received(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    struct sl_forward *r = s->relay;
+    uint64_t yes;
+    if (is(a, "R.COME", 1)) take_come(s, from, a);
+    else if (!r->leads || !r->nodes[from].open || s->stopping)
+        return; /* It was told; or it will ask the next keeper. */
+    else if (is(a, "R.DO", 5)) take_do(s, from, a);
+    else if (is(a, "R.RECLAIM", 1 + SL_RECORD_WORDS)) take_reclaim(s, from, a);
+    else if (is(a, "R.READY", 0)) take_ready(s, from);
+    else if (is(a, "R.END", 2)) take_end(s, from, a);
+    else if (is(a, "R.FAIL", 2)) take_fail(s, from, a);
+    else if (is(a, "R.DROP", 3)) take_drop(s, from, a);
+    else if (is(a, "R.CLOCK", 1)) take_clock(s, from, a);
+    else if (is(a, "R.LISTEN", 1) && sl_frame_read(a->at[1], &yes))
+        r->nodes[from].listens = yes == 1;
+}

@@ -1,0 +1,127 @@
+#include "server/net/input.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+
+#include "server/net/conn.h"
+
+#define SLOW_A_TURN 16    /* Connections of the slow set. */
+#define PROMPT_NS 500000u /* How long a turn takes connections of the prompt set. */
+
+/* What was taken out of the set and not handed over yet must not be handed over. */
+static void leave_batch(struct sl_input_set *set, const struct conn *c)
+{
+    for (uint32_t i = set->at; i < set->n; i++)
+        if (set->batch[i].conn == c) set->batch[i].conn = NULL;
+}
+
+static bool change(struct conn *c, int what)
+{
+    struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = c};
+    return epoll_ctl(c->server->input[c->input_class].fd, what, c->fd, &e) == 0;
+}
+
+bool sl_input_watch(struct conn *c, bool yes)
+{
+    c->reading = yes;
+    if (yes) return change(c, EPOLL_CTL_ADD);
+    leave_batch(&c->server->input[c->input_class], c);
+    change(c, EPOLL_CTL_DEL);
+    return true;
+}
+
+bool sl_input_move(struct conn *c, enum sl_input_class to)
+{
+    bool reading = c->reading;
+    if (c->input_class == to) return true;
+    if (reading) sl_input_watch(c, false);
+    c->input_class = (uint8_t)to;
+    return !reading || sl_input_watch(c, true);
+}
+
+/* If the kernel is out of memory, we notice the close when we read from the socket. */
+void sl_input_holds(struct conn *c)
+{
+    struct epoll_event e = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = c};
+    if (c->far != NULL || c->in_holders) return;
+    c->in_holders = true;
+    epoll_ctl(c->server->holders_fd, EPOLL_CTL_ADD, c->fd, &e);
+}
+
+bool sl_input_holders_left(struct server *s)
+{
+    struct epoll_event events[SL_INPUT_BATCH];
+    int n = SL_INPUT_BATCH;
+    /* A peer that closed before a request was sent had closed before we read that. */
+    if (s->holders_asked == s->inputs) n = 0;
+    s->holders_asked = s->inputs;
+    while (n == SL_INPUT_BATCH) {
+        n = epoll_wait(s->holders_fd, events, SL_INPUT_BATCH, 0);
+        for (int i = 0; i < n; i++) {
+            struct conn *c = events[i].data.ptr;
+            if (!c->left) s->left_count++;
+            c->left = true;
+        }
+    }
+    return s->left_count > 0;
+}
+
+/* The kernel removes it from the set when the socket is closed. */
+void sl_input_forget(struct conn *c)
+{
+    if (c->left) c->server->left_count--;
+    c->left = false;
+    c->server->all_stay = UINT64_MAX;
+    if (c->reading) leave_batch(&c->server->input[c->input_class], c);
+    c->reading = false;
+}
+
+static void fetch(struct sl_input_set *set)
+{
+    struct epoll_event events[SL_INPUT_BATCH];
+    int n = epoll_wait(set->fd, events, (int)set->batch_max, 0);
+    set->at = set->n = 0;
+    for (int i = 0; i < n; i++, set->n++) {
+        set->batch[i].conn = events[i].data.ptr;
+        set->batch[i].ended = (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) !=
+                              0;
+    }
+}
+
+/* What does not fit into this turn stays in the batch: the set is still readable, and so
+ * this is called in the next turn again. */
+static void on_readable(uv_poll_t *watch, int status, int events)
+{
+    struct server *s = watch->data;
+    struct sl_input_set *set = (struct sl_input_set *)watch;
+    (void)status;
+    (void)events;
+    if (set->at == set->n) fetch(set);
+    uint64_t begin_ns = 0; /* When the first of them began. */
+    while (set->at < set->n &&
+           (begin_ns == 0 || s->now_ns - begin_ns < set->share_ns)) {
+        struct conn *c = set->batch[set->at].conn;
+        bool ended = set->batch[set->at++].ended;
+        if (c == NULL) continue;
+        sl_conn_has_input(c, ended);
+        if (begin_ns == 0) begin_ns = s->now_ns;
+    }
+}
+
+int sl_input_start(struct server *s)
+{
+    s->holders_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (s->holders_fd < 0) return uv_translate_sys_error(errno);
+    for (int i = 0; i < SL_INPUT_CLASSES; i++) {
+        struct sl_input_set *set = &s->input[i];
+        set->batch_max = i == SL_SLOW ? SLOW_A_TURN : SL_INPUT_BATCH;
+        set->share_ns = i == SL_SLOW ? SL_SHARE_NS : PROMPT_NS;
+        set->fd = epoll_create1(EPOLL_CLOEXEC);
+        if (set->fd < 0) return uv_translate_sys_error(errno);
+        int status = uv_poll_init(s->loop, &set->watch, set->fd);
+        if (status != 0) return status;
+        set->watch.data = s;
+        uv_poll_start(&set->watch, UV_READABLE, on_readable);
+    }
+    return 0;
+}

@@ -1,0 +1,437 @@
+/* link_meet.c - two nodes meet: who is there (link_auth.h), and what differs between them.
+ *
+ *     caller                                        callee
+ *       NONCE, HELLO and WELCOME between them
+ *       SETTINGS BIRTH LINES -->
+ *                            <-- SETTINGS BIRTH LINES
+ *
+ * Whoever is not content says REFUSED and why, and hangs up. The callee shows its settings
+ * when it is content, so that for the caller the link is up when it is. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/net/links_internal.h"
+
+#define SETTINGS_BYTES 8192u
+#define NAME "sluice-node"
+
+/* --- Words ---------------------------------------------------------------- */
+
+static bool is(struct sl_bytes word, const char *text)
+{
+    return strlen(text) == word.n && memcmp(word.at, text, word.n) == 0;
+}
+
+static bool is_command(const struct sl_args *args, const char *name, size_t words)
+{
+    return args->n == words && is(args->at[0], name);
+}
+
+/* Digits of a number up to max; false: it is none. */
+static bool number_of(struct sl_bytes word, uint64_t max, uint64_t *out)
+{
+    uint64_t n = 0;
+    if (word.n == 0 || word.n > 20) return false;
+    for (size_t i = 0; i < word.n; i++) {
+        uint64_t digit = (uint64_t)(unsigned char)word.at[i] - '0';
+        if (digit > 9 || n > (max - digit) / 10) return false;
+        n = n * 10 + digit;
+    }
+    *out = n;
+    return true;
+}
+
+static void write_number(struct sl_resp_writer *w, uint64_t n)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, n);
+    sl_resp_text(w, text);
+}
+
+/* --- Refusing ------------------------------------------------------------- */
+
+/* It is told why, and hung up on. */
+static void refuse(struct link *k, const char *why)
+{
+    struct sl_resp_writer *w = sl_link_out(k);
+    k->server->links->counts.refused++;
+    sl_resp_array(w, 2);
+    sl_resp_text(w, "REFUSED");
+    sl_resp_text(w, why);
+    sl_link_flush(k);
+    sl_link_close(k, why);
+}
+
+bool sl_link_is_refusal(const struct sl_args *args)
+{
+    return is_command(args, "REFUSED", 2);
+}
+
+void sl_link_refused(struct link *k, const struct sl_args *args)
+{
+    char why[120];
+    struct sl_bytes said = args->at[1];
+    snprintf(why, sizeof why, "it refused: %.*s", (int)(said.n < 100 ? said.n : 100),
+             said.at);
+    sl_link_close(k, why);
+}
+
+/* --- Who is there --------------------------------------------------------- */
+
+static sl_node_id own_id(const struct link *k)
+{
+    return (sl_node_id)k->server->settings->node;
+}
+
+/* Both sides know what the other has drawn: write a proof of our role. */
+static void write_proof(struct link *k, struct sl_resp_writer *w)
+{
+    char proof[SL_HEX_BYTES];
+    if (sl_proof_make(&k->meeting, k->role, k->server->settings->secret, proof))
+        sl_resp_text(w, proof);
+    else w->spilt = true; /* Out of memory. */
+}
+
+static bool proof_holds(const struct link *k, struct sl_bytes word)
+{
+    enum sl_role theirs = k->role == SL_CALLER ? SL_CALLEE : SL_CALLER;
+#ifdef MUT_LINKPROOF
+    if (word.n > 0) return true;
+#endif
+    return sl_proof_holds(&k->meeting, theirs, k->server->settings->secret, word);
+}
+
+static void write_settings(struct link *k)
+{
+    char lines[SETTINGS_BYTES] = "";
+    struct sl_resp_writer *w = sl_link_out(k);
+    sl_cluster_settings(k->server, lines, sizeof lines);
+    sl_resp_array(w, 3);
+    sl_resp_text(w, "SETTINGS");
+    write_number(w, sl_cluster_birth(k->server));
+    sl_resp_text(w, lines);
+}
+
+static void now_known(struct link *k)
+{
+    if (k->role == SL_CALLEE) k->server->links->strangers--;
+    k->known = true;
+    k->phase = SL_LINK_AWAITS_SETTINGS;
+    if (k->role == SL_CALLER) write_settings(k);
+}
+
+/* False: it is closed. */
+static bool draw_nonce(struct link *k)
+{
+    if (sl_nonce_draw(k->meeting.nonces[k->role])) return true;
+    sl_link_close(k, "no random numbers");
+    return false;
+}
+
+void sl_link_challenge(struct link *k)
+{
+    struct sl_resp_writer *w;
+    if (!draw_nonce(k)) return;
+    w = sl_link_out(k);
+    sl_resp_array(w, 4);
+    sl_resp_text(w, "NONCE");
+    sl_resp_text(w, NAME);
+    write_number(w, SL_LINK_PROTOCOL);
+    sl_resp_text(w, k->meeting.nonces[SL_CALLEE]);
+}
+
+static void write_hello(struct link *k)
+{
+    struct sl_resp_writer *w = sl_link_out(k);
+    sl_resp_array(w, 7);
+    sl_resp_text(w, "HELLO");
+    sl_resp_text(w, NAME);
+    write_number(w, SL_LINK_PROTOCOL);
+    write_number(w, own_id(k));
+    write_number(w, k->id);
+    sl_resp_text(w, k->meeting.nonces[SL_CALLER]);
+    write_proof(k, w);
+}
+
+static void take_nonce(struct link *k, const struct sl_args *args)
+{
+    uint64_t protocol;
+    if (!is_command(args, "NONCE", 4) || !is(args->at[1], NAME) ||
+        !number_of(args->at[2], UINT32_MAX, &protocol) ||
+        !sl_nonce_take(k->meeting.nonces[SL_CALLEE], args->at[3]))
+        refuse(k, "what answers is no node");
+    else if (protocol != SL_LINK_PROTOCOL) refuse(k, "it speaks another protocol");
+    else if (draw_nonce(k)) {
+        k->meeting.ids[SL_CALLER] = own_id(k);
+        k->meeting.ids[SL_CALLEE] = k->id;
+        k->phase = SL_LINK_AWAITS_WELCOME;
+        write_hello(k);
+    }
+}
+
+/* The caller has shown that it knows the secret, so we may send our id and proof. */
+static void welcome(struct link *k, uint64_t to)
+{
+    struct sl_resp_writer *w;
+    char why[80];
+    if (to != own_id(k)) {
+        snprintf(why, sizeof why, "it calls node %" PRIu64 ", and this is node %u", to,
+                 own_id(k));
+        refuse(k, why);
+        return;
+    }
+    if (k->id == own_id(k)) {
+        snprintf(why, sizeof why, "there are two nodes %u", own_id(k));
+        refuse(k, why);
+        return;
+    }
+    w = sl_link_out(k);
+    sl_resp_array(w, 4);
+    sl_resp_text(w, "WELCOME");
+    write_number(w, SL_LINK_PROTOCOL);
+    write_number(w, own_id(k));
+    write_proof(k, w);
+    now_known(k);
+}
+
+static void take_hello(struct link *k, const struct sl_args *args)
+{
+    uint64_t protocol, from, to;
+    char why[80];
+    if (args->n < 3 || !is(args->at[0], "HELLO") || !is(args->at[1], NAME) ||
+        !number_of(args->at[2], UINT32_MAX, &protocol)) {
+        refuse(k, "this is the port for other nodes");
+        return;
+    }
+    if (protocol != SL_LINK_PROTOCOL) {
+        snprintf(why, sizeof why, "it speaks protocol %" PRIu64 ", and we %d", protocol,
+                 SL_LINK_PROTOCOL);
+        refuse(k, why);
+        return;
+    }
+    if (args->n != 7 || !number_of(args->at[3], SL_NODE_ID_MAX, &from) || from == 0 ||
+        !number_of(args->at[4], SL_NODE_ID_MAX, &to) ||
+        !sl_nonce_take(k->meeting.nonces[SL_CALLER], args->at[5])) {
+        refuse(k, "this is the port for other nodes");
+        return;
+    }
+    k->id = (sl_node_id)from;
+    k->meeting.ids[SL_CALLER] = k->id;
+    k->meeting.ids[SL_CALLEE] = (sl_node_id)to;
+#ifdef MUT_LINKFIRST
+    welcome(k, to);
+    if (k->closing) return;
+#endif
+    if (!proof_holds(k, args->at[6])) refuse(k, "the secrets differ");
+#ifndef MUT_LINKFIRST
+    else welcome(k, to);
+#endif
+}
+
+static void take_welcome(struct link *k, const struct sl_args *args)
+{
+    uint64_t protocol, id;
+    if (!is_command(args, "WELCOME", 4) ||
+        !number_of(args->at[1], UINT32_MAX, &protocol) ||
+        !number_of(args->at[2], SL_NODE_ID_MAX, &id)) {
+        refuse(k, "what answers is no node");
+    } else if (protocol != SL_LINK_PROTOCOL) refuse(k, "it speaks another protocol");
+    else if (id != k->id) refuse(k, "another node answers there");
+    else if (!proof_holds(k, args->at[3])) refuse(k, "the secrets differ");
+    else now_known(k);
+}
+
+/* --- What differs --------------------------------------------------------- */
+
+/* A line off the front of the text; false: there is none. */
+static bool cut_line(struct sl_bytes *text, struct sl_bytes *line)
+{
+    if (text->n == 0) return false;
+    const char *end = memchr(text->at, '\n', text->n);
+    *line = (struct sl_bytes){text->at, end ? (size_t)(end - text->at) : text->n};
+    size_t n = end != NULL ? line->n + 1 : line->n;
+    *text = (struct sl_bytes){text->at + n, text->n - n};
+    return true;
+}
+
+/* name=value: the name, and what follows. */
+static struct sl_bytes name_of(struct sl_bytes line, struct sl_bytes *value)
+{
+    const char *equals = line.n > 0 ? memchr(line.at, '=', line.n) : NULL;
+    size_t n = equals != NULL ? (size_t)(equals - line.at) : line.n;
+    size_t behind = equals != NULL ? n + 1 : n;
+    *value = (struct sl_bytes){line.at + behind, line.n - behind};
+    return (struct sl_bytes){line.at, n};
+}
+
+static const char nothing[] = "(nothing)";
+
+static struct sl_bytes find(struct sl_bytes text, struct sl_bytes name)
+{
+    struct sl_bytes line, value, there;
+    while (cut_line(&text, &line)) {
+        there = name_of(line, &value);
+        if (there.n == name.n && memcmp(there.at, name.at, name.n) == 0) return value;
+    }
+    return (struct sl_bytes){nothing, sizeof nothing - 1};
+}
+
+static void put(char out[100], struct sl_bytes b)
+{
+    snprintf(out, 100, "%.*s", (int)(b.n < 99 ? b.n : 99), b.at);
+}
+
+/* Say each of our settings that the other has otherwise. */
+static void say_differences(const struct link *k, struct sl_bytes ours,
+                            struct sl_bytes theirs)
+{
+    struct sl_bytes line, here, there;
+    char node[16], name[100], a[100], b[100];
+    snprintf(node, sizeof node, "%u", k->id);
+    while (cut_line(&ours, &line)) {
+        struct sl_bytes what = name_of(line, &here);
+        there = find(theirs, what);
+        if (here.n == there.n && memcmp(here.at, there.at, here.n) == 0) continue;
+        put(name, what);
+        put(a, here);
+        put(b, there);
+        sl_log(SL_LOG_WARN, "a setting differs between nodes", "setting", name, "node",
+               node, "here", a, "there", b, NULL);
+    }
+}
+
+static uint64_t hash(struct sl_bytes b)
+{
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a. */
+    for (size_t i = 0; i < b.n; i++) h = (h ^ (unsigned char)b.at[i]) * 0x100000001b3u;
+    return h;
+}
+
+/* Once, until what the other has is different again. */
+static void compare(struct link *k, struct sl_bytes theirs)
+{
+    char lines[SETTINGS_BYTES] = "";
+    struct peer *p = sl_links_peer(k->server->links, k->id);
+    uint64_t seen = hash(theirs);
+    if (p != NULL && p->differs == seen) return;
+    if (p != NULL) p->differs = seen;
+    sl_cluster_settings(k->server, lines, sizeof lines);
+    say_differences(k, (struct sl_bytes){lines, strlen(lines)}, theirs);
+}
+
+/* --- It comes up ---------------------------------------------------------- */
+
+/* A node of a version that does not know a setting has it as it is by default. */
+static bool has(struct sl_bytes text, const char *name, const char *given,
+                struct sl_bytes ours)
+{
+    struct sl_bytes value = find(text, (struct sl_bytes){name, strlen(name)});
+    if (value.at == nothing) value = (struct sl_bytes){given, strlen(given)};
+    return value.n == ours.n && memcmp(value.at, ours.at, ours.n) == 0;
+}
+
+/* With another idea of who decides about a key two nodes must not work together. */
+static bool must_be_equal(const struct link *k, struct sl_bytes theirs,
+                          const char **why)
+{
+    static const struct {
+        const char *name, *given, *why;
+    } must[] = {
+        {"engine", "none", "its engine is another: etcd on all nodes, or on none"},
+        {"etcd-prefix", "", "its etcd-prefix is another"},
+        {"majority-keys", "", "its majority-keys are others: the same on all nodes"}};
+    char lines[SETTINGS_BYTES] = "";
+    sl_cluster_settings(k->server, lines, sizeof lines);
+    const struct sl_bytes ours = {lines, strlen(lines)};
+    for (size_t i = 0; i < sizeof must / sizeof *must; i++) {
+        const struct sl_bytes name = {must[i].name, strlen(must[i].name)};
+        *why = must[i].why;
+        if (!has(theirs, must[i].name, must[i].given, find(ours, name))) return true;
+    }
+    return false;
+}
+
+static sl_node_id caller_of(const struct link *k)
+{
+    return k->role == SL_CALLER ? own_id(k) : k->id;
+}
+
+/* Both may have called: both sides keep the one that the smaller id called, or, of two of
+ * one caller, the newer, since it would not call if it had the other. The other link is
+ * closed by the side of the smaller id, which knows that both have the better one; the larger
+ * lets it be, and it is closed when nothing comes any more. */
+static bool is_kept(const struct link *k, const struct link *old)
+{
+#ifdef MUT_LINKTWO
+    return true;
+#endif
+    return old->doom != NULL || caller_of(k) <= caller_of(old);
+}
+
+/* There is a better one. */
+static void replace(struct link *k)
+{
+    k->replaced = true;
+    sl_list_remove(&k->dirty);
+    if (own_id(k) < k->id || caller_of(k) == k->id) sl_link_close(k, NULL);
+}
+
+/* The cluster is asked whether it wants this node; it may send to it at once. */
+static bool is_wanted(struct link *k, uint64_t birth, const char **why)
+{
+    size_t before = k->out.n;
+    if (k->role == SL_CALLEE) write_settings(k);
+    k->phase = SL_LINK_UP;
+    if (sl_cluster_linked(k->server, k->id, birth, why)) return true;
+    k->phase = SL_LINK_AWAITS_SETTINGS;
+    k->out.n = before;
+    return false;
+}
+
+static void take_settings(struct link *k, const struct sl_args *args)
+{
+    struct server *s = k->server;
+    const char *why = "it is not wanted here";
+    uint64_t birth;
+    if (!is_command(args, "SETTINGS", 3) ||
+        !number_of(args->at[1], UINT64_MAX, &birth)) {
+        refuse(k, "it does not show its settings");
+        return;
+    }
+    struct link *old = sl_links_up(s->links, k->id);
+    k->up_ms = s->now.ms;
+    sl_links_ring_by(s->links, s->now.ms + SL_LINK_SILENT_MS);
+    if (old != NULL && !is_kept(k, old)) {
+        k->phase = SL_LINK_UP;
+        replace(k);
+        return;
+    }
+    compare(k, args->at[2]);
+    if (must_be_equal(k, args->at[2], &why)) {
+        refuse(k, why);
+        return;
+    }
+    if (old != NULL) {
+        k->talks = old->talks;
+        sl_cluster_unlinked(s, k->id, SL_END_REPLACED);
+        replace(old);
+    }
+    if (!is_wanted(k, birth, &why)) refuse(k, why);
+}
+
+void sl_link_meet(struct link *k, const struct sl_args *args)
+{
+    if (sl_link_is_refusal(args)) {
+        sl_link_refused(k, args);
+        return;
+    }
+    switch (k->phase) {
+        case SL_LINK_AWAITS_NONCE: take_nonce(k, args); break;
+        case SL_LINK_AWAITS_HELLO: take_hello(k, args); break;
+        case SL_LINK_AWAITS_WELCOME: take_welcome(k, args); break;
+        case SL_LINK_AWAITS_SETTINGS: take_settings(k, args); break;
+        case SL_LINK_CALLS:
+        case SL_LINK_UP: break;
+    }
+}

@@ -1,0 +1,283 @@
+/* listen.c - where clients come in: TCP and a unix socket. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "server/net/conn.h"
+#include "server/observe/log.h"
+
+#define BACKLOG 1024
+#define PASSWORD_BYTES_MIN 8u /* For addresses beyond this machine. */
+
+/* The loop calls this again and again while somebody is at the door, unless we do not
+ * answer: then it waits until we do, in a later turn. */
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct server *s = listener->data;
+    if (status != 0) return;
+    if (s->accepts_left == 0) {
+        s->door_is_full = true;
+        sl_server_go_on(s);
+        return;
+    }
+    s->accepts_left--;
+    sl_server_look_at_clock(s);
+    s->no_memory = !sl_conn_accept(s, listener, listener->type == UV_TCP);
+    sl_server_settle(s);
+}
+
+void sl_listen_go_on(struct server *s)
+{
+    s->door_is_full = s->no_memory = false;
+    for (size_t i = 0; i < s->listener_count; i++) {
+        uv_stream_t *listener = (uv_stream_t *)s->listeners[i];
+        if (!sl_conn_accept(s, listener, listener->type == UV_TCP)) s->no_memory = true;
+    }
+}
+
+static void free_handle(uv_handle_t *h)
+{
+    free(h);
+}
+
+static int fail(uv_handle_t *h, const char *what, const char *where, const char *why)
+{
+    sl_log(SL_LOG_ERROR, what, "where", where, "error", why, NULL);
+    if (h != NULL) uv_close(h, free_handle);
+    return -1;
+}
+
+static int add(struct server *s, uv_stream_t *stream, const char *where)
+{
+    stream->data = s;
+    int status = uv_listen(stream, BACKLOG, on_connection);
+    if (status != 0)
+        return fail((uv_handle_t *)stream,
+                    status == UV_EADDRINUSE
+                        ? "cannot listen: another server is there already; stop it, or "
+                          "choose another --port"
+                        : "cannot listen",
+                    where, uv_strerror(status));
+    s->listeners[s->listener_count++] = (uv_handle_t *)stream;
+    return 0;
+}
+
+/* What all connections inherit from the socket that they come in by. A peer that is gone
+ * without a word is noticed after about three times the setting. */
+static void set_options(const struct server *s, const uv_tcp_t *tcp)
+{
+    uv_os_fd_t fd;
+    int on = 1, seconds = (int)(s->settings->keep_alive_ms / 1000), probes = 10;
+    int interval = 1 + seconds / 10;
+    unsigned unacknowledged_ms = (unsigned)seconds * 3000u + 3000u;
+    if (uv_fileno((const uv_handle_t *)tcp, &fd) != 0) return;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (s->settings->keep_alive_ms == 0) return;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms,
+               sizeof unacknowledged_ms);
+}
+
+/* --- TCP ------------------------------------------------------------------ */
+
+bool sl_parse_address(const char *text, int port, struct sockaddr_storage *out)
+{
+    if (strcmp(text, "*") == 0) text = "0.0.0.0";
+    return uv_ip4_addr(text, port, (struct sockaddr_in *)out) == 0 ||
+           uv_ip6_addr(text, port, (struct sockaddr_in6 *)out) == 0;
+}
+
+static bool is_loopback(const struct sockaddr_storage *a)
+{
+    static const struct in6_addr loopback = IN6ADDR_LOOPBACK_INIT;
+    if (a->ss_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+    return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &loopback,
+                  sizeof loopback) == 0;
+}
+
+int sl_got_port(const uv_tcp_t *tcp)
+{
+    struct sockaddr_storage a;
+    int n = sizeof a;
+    if (uv_tcp_getsockname(tcp, (struct sockaddr *)&a, &n) != 0) return 0;
+    return ntohs(a.ss_family == AF_INET ? ((struct sockaddr_in *)&a)->sin_port
+                                        : ((struct sockaddr_in6 *)&a)->sin6_port);
+}
+
+static int listen_tcp(void *arg, const char *address)
+{
+    struct server *s = arg;
+    bool optional = *address == '-';
+    struct sockaddr_storage a = {0};
+    char where[128];
+    if (optional) address++;
+    sl_parse_address(address, s->port, &a); /* sl_listen_check() was content. */
+    uv_tcp_t *tcp = calloc(1, sizeof *tcp);
+    if (tcp == NULL || uv_tcp_init(s->loop, tcp) != 0) abort();
+    unsigned flags = a.ss_family == AF_INET6 ? UV_TCP_IPV6ONLY : 0;
+    int status = uv_tcp_bind(tcp, (const struct sockaddr *)&a, flags);
+    snprintf(where, sizeof where, a.ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d",
+             address, s->port);
+    set_options(s, tcp);
+    if (status != 0 && optional) {
+        uv_close((uv_handle_t *)tcp, free_handle);
+        return 0;
+    }
+    if (status != 0)
+        return fail((uv_handle_t *)tcp, "cannot bind", where, uv_strerror(status));
+    if (optional) {
+        /* The same port may be taken on this address alone. */
+        tcp->data = s;
+        if (uv_listen((uv_stream_t *)tcp, BACKLOG, on_connection) != 0) {
+            uv_close((uv_handle_t *)tcp, free_handle);
+            return 0;
+        }
+        s->listeners[s->listener_count++] = (uv_handle_t *)tcp;
+    } else if (add(s, (uv_stream_t *)tcp, where) != 0) return -1;
+    s->port = sl_got_port(tcp);
+    snprintf(where, sizeof where,
+             a.ss_family == AF_INET6 ? "listening on [%s]:%d" : "listening on %s:%d",
+             address, s->port);
+    sl_log(SL_LOG_INFO, where, NULL);
+    return 0;
+}
+
+static int check_address(void *arg, const char *address)
+{
+    const struct sl_settings *set = arg;
+    struct sockaddr_storage a = {0};
+    if (*address == '-') address++;
+    if (!sl_parse_address(address, 0, &a))
+        return fail(NULL, "bind: this is no address", address, "127.0.0.1, say");
+#ifndef MUT_BIND
+    if (!is_loopback(&a) && *set->password == '\0')
+        return fail(NULL,
+                    "refused to listen beyond this machine without a password: set "
+                    "--password-file, or bind to 127.0.0.1",
+                    address, "no password");
+#ifndef MUT_SHORTPASSWORD
+    if (!is_loopback(&a) && strlen(set->password) < PASSWORD_BYTES_MIN)
+        return fail(
+            NULL,
+            "bind: to listen beyond this machine, set a password of at least 8 bytes "
+            "(--password-file), or bind to 127.0.0.1",
+            address, "the password is too short");
+#endif
+#endif
+    return 0;
+}
+
+/* Other nodes show that they know the secret: so it may be any. */
+static int check_node_address(void *unused, const char *address)
+{
+    struct sockaddr_storage a = {0};
+    (void)unused;
+    if (*address == '-') address++;
+    if (!sl_parse_address(address, 0, &a))
+        return fail(NULL, "node-bind: this is no address", address, "127.0.0.1, say");
+    return 0;
+}
+
+int sl_each_address(const char *bind_list, void *arg,
+                    int (*what)(void *arg, const char *address))
+{
+    char *list = strdup(bind_list), *rest = list, *address;
+    int status = list == NULL ? -1 : 0, n = 0;
+    while (status == 0 && (address = strsep(&rest, ", ")) != NULL) {
+        if (*address == '\0') continue;
+        if (++n == SL_LISTENERS_MAX)
+            status = fail(NULL, "bind: too many addresses", address, "at most 15");
+        else status = what(arg, address);
+    }
+    free(list);
+    if (status == 0 && n == 0)
+        return fail(NULL, "bind: no address", bind_list, "127.0.0.1, say");
+    return status;
+}
+
+static int listen_all_tcp(struct server *s)
+{
+    s->port = s->settings->port == SL_PORT_AUTO ? 0 : (int)s->settings->port;
+    return sl_each_address(s->settings->bind, s, listen_tcp);
+}
+
+int sl_listen_check(struct sl_settings *set)
+{
+    if (set->port != 0 && sl_each_address(set->bind, set, check_address) != 0)
+        return -1;
+    if (set->node != 0) return sl_each_address(set->node_bind, set, check_node_address);
+    return 0;
+}
+
+/* --- A unix socket -------------------------------------------------------- */
+
+/* Whether somebody answers there. What does not answer is left over from one that died. */
+static bool answers(const struct sockaddr_un *a)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return true;
+    bool yes = connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 ||
+               errno == EAGAIN;
+    close(fd);
+    return yes;
+}
+
+static int make_way(const char *path, const struct sockaddr_un *a)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0) return 0;
+    if (!S_ISSOCK(st.st_mode))
+        return fail(NULL, "socket: there is a file that is no socket", path,
+                    "choose another path");
+    if (answers(a))
+        return fail(NULL, "socket: another server is there already", path,
+                    "stop it, or choose another path");
+    if (unlink(path) != 0)
+        return fail(NULL, "socket: cannot remove the old one", path, strerror(errno));
+    return 0;
+}
+
+static int listen_unix(struct server *s)
+{
+    const char *path = s->settings->socket;
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof a.sun_path)
+        return fail(NULL, "socket: the path is too long", path, "at most 107 bytes");
+    strcpy(a.sun_path, path);
+    if (make_way(path, &a) != 0) return -1;
+    uv_pipe_t *pipe = calloc(1, sizeof *pipe);
+    if (pipe == NULL || uv_pipe_init(s->loop, pipe, 0) != 0) abort();
+    /* No moment in which it is open to more than it should be. */
+    mode_t before = umask((mode_t)(0777 & ~s->settings->socket_mode));
+    int status = uv_pipe_bind(pipe, path);
+    umask(before);
+    if (status != 0) /* It calls a folder that is not there a lack of permission. */
+        return fail((uv_handle_t *)pipe, "socket: cannot make it; is its folder there?",
+                    path, uv_strerror(status));
+    if (add(s, (uv_stream_t *)pipe, path) != 0) return -1;
+    sl_log(SL_LOG_INFO, "listening on a unix socket", "path", path, NULL);
+    return 0;
+}
+
+/* --- Both ----------------------------------------------------------------- */
+
+int sl_server_listen(struct server *s)
+{
+    if (s->settings->port != 0 && listen_all_tcp(s) != 0) return -1;
+    if (*s->settings->socket != '\0' && listen_unix(s) != 0) return -1;
+    return 0;
+}
+
+void sl_server_stop_listening(struct server *s)
+{
+    for (size_t i = 0; i < s->listener_count; i++)
+        uv_close(s->listeners[i], free_handle);
+    s->listener_count = 0;
+}

@@ -1,0 +1,139 @@
+#include "server/net/membership_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT_OF(number) TEXT_OF_IT(number)
+#define TEXT_OF_IT(number) #number
+
+/* --- Addresses ------------------------------------------------------------ */
+
+static bool is_letter_or_digit(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+static bool all_of(struct sl_bytes text, const char *others)
+{
+    for (size_t i = 0; i < text.n; i++)
+        if (!is_letter_or_digit(text.at[i]) &&
+            (text.at[i] == '\0' || strchr(others, text.at[i]) == NULL))
+            return false;
+    return text.n > 0;
+}
+
+/* Digits of a number from 1 to max, without zeros before it; else 0. */
+static uint32_t read_number(struct sl_bytes text, uint32_t max)
+{
+    uint32_t n = 0;
+    if (text.n == 0 || text.n > 5 || text.at[0] == '0') return 0;
+    for (size_t i = 0; i < text.n; i++) {
+        if (text.at[i] < '0' || text.at[i] > '9') return 0;
+        n = n * 10 + (uint32_t)(text.at[i] - '0');
+    }
+    return n <= max ? n : 0;
+}
+
+/* Where the colon before the port is; text.n: there is none. */
+static size_t last_colon(struct sl_bytes text)
+{
+    for (size_t i = text.n; i > 0; i--)
+        if (text.at[i - 1] == ':') return i - 1;
+    return text.n;
+}
+
+const char *sl_address_wrong(struct sl_bytes a)
+{
+    size_t colon = last_colon(a);
+    struct sl_bytes host = {a.at, colon};
+    if (a.n >= SL_ADDRESS_BYTES) return "this address is too long (71 bytes)";
+    if (colon == a.n) return "host:port is expected";
+    if (read_number((struct sl_bytes){a.at + colon + 1, a.n - colon - 1}, 65535) == 0)
+        return "a port from 1 to 65535 is expected behind the colon";
+    if (host.n >= 2 && host.at[0] == '[' && host.at[host.n - 1] == ']')
+        return all_of((struct sl_bytes){host.at + 1, host.n - 2}, ":.%")
+                   ? NULL
+                   : "this is no address";
+    if (memchr(host.at, ':', host.n) != NULL)
+        return "an IPv6 address stands in brackets: [::1]:5627";
+    return all_of(host, "._-") ? NULL : "this is no name of a host";
+}
+
+void sl_address_split(const char *address, char host[SL_ADDRESS_BYTES], char port[8])
+{
+    size_t colon = last_colon((struct sl_bytes){address, strlen(address)});
+    bool brackets = *address == '[';
+    snprintf(host, SL_ADDRESS_BYTES, "%.*s", (int)colon - (brackets ? 2 : 0),
+             address + (brackets ? 1 : 0));
+    snprintf(port, 8, "%s", address + colon + 1);
+}
+
+/* --- Lists ---------------------------------------------------------------- */
+
+/* Up to the next comma; text is what follows it. */
+static struct sl_bytes next_item(struct sl_bytes *text, bool *more)
+{
+    const char *comma = text->n > 0 ? memchr(text->at, ',', text->n) : NULL;
+    struct sl_bytes item = {text->at, comma ? (size_t)(comma - text->at) : text->n};
+    *more = comma != NULL;
+    if (comma != NULL) *text = (struct sl_bytes){comma + 1, text->n - item.n - 1};
+    return item;
+}
+
+static struct sl_bytes trim(struct sl_bytes b)
+{
+    while (b.n > 0 && b.at[0] == ' ') b.at++, b.n--;
+    while (b.n > 0 && b.at[b.n - 1] == ' ') b.n--;
+    return b;
+}
+
+/* One that stands after those of a smaller id. */
+static const char *put(struct sl_membership *out, sl_node_id id,
+                       struct sl_bytes address)
+{
+    uint32_t at = out->count;
+    while (at > 0 && out->at[at - 1].id > id) at--;
+    if (at > 0 && out->at[at - 1].id == id) return "this node is there twice";
+    if (out->count == SL_NODES_MAX)
+        return "these are too many nodes: " TEXT_OF(SL_NODES_MAX) " are the most";
+    memmove(&out->at[at + 1], &out->at[at], (out->count - at) * sizeof *out->at);
+    out->count++;
+    out->at[at] = (struct sl_member){.id = id};
+    memcpy(out->at[at].address, address.at, address.n);
+    return NULL;
+}
+
+static const char *read_member(struct sl_membership *out, struct sl_bytes item)
+{
+    const char *equals = item.n > 0 ? memchr(item.at, '=', item.n) : NULL;
+    if (equals == NULL) return "NODE=HOST:PORT is expected";
+    size_t n = (size_t)(equals - item.at);
+    sl_node_id id = read_number((struct sl_bytes){item.at, n}, SL_NODE_ID_MAX);
+    struct sl_bytes address = {equals + 1, item.n - n - 1};
+    if (id == 0) return "the number of a node is from 1 to " TEXT_OF(SL_NODE_ID_MAX);
+    const char *wrong = sl_address_wrong(address);
+    return wrong != NULL ? wrong : put(out, id, address);
+}
+
+const char *sl_membership_read(struct sl_membership *out, struct sl_bytes text,
+                               struct sl_bytes *where)
+{
+    bool more = true;
+    *out = (struct sl_membership){0};
+    while (more) {
+        *where = trim(next_item(&text, &more));
+        const char *wrong = read_member(out, *where);
+        if (wrong != NULL) return wrong;
+    }
+    return NULL;
+}
+
+size_t sl_membership_write(const struct sl_membership *list, char out[SL_MEMBERS_TEXT])
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < list->count; i++)
+        n += (size_t)snprintf(out + n, SL_MEMBERS_TEXT - n, "%s%u=%s", i > 0 ? "," : "",
+                              list->at[i].id, list->at[i].address);
+    return n;
+}

@@ -1,0 +1,26 @@
+/* member_text.h - addresses of nodes, and lists of nodes, as text: "1=a:5627,2=[::1]:5627".
+ *
+ * So they stand in the setting `peers`, and in what nodes send to each other. */
+#ifndef SL_SERVER_NET_MEMBERSHIP_TEXT_H
+#define SL_SERVER_NET_MEMBERSHIP_TEXT_H
+
+#include "majority/message.h"
+
+/* A list as text, and its end. */
+#define SL_MEMBERS_TEXT (SL_NODES_MAX * (SL_ADDRESS_BYTES + 8))
+
+/* NULL: it is "host:port" or "[address]:port". Else what is wrong with it. */
+const char *sl_address_wrong(struct sl_bytes address);
+
+/* The two parts of one that is right. */
+void sl_address_split(const char *address, char host[SL_ADDRESS_BYTES], char port[8]);
+
+/* NULL: *out is the list, by id, with neither version nor added. Else what is wrong, and
+ * *where, in the text. */
+const char *sl_membership_read(struct sl_membership *out, struct sl_bytes text,
+                               struct sl_bytes *where);
+
+/* Returns its length, without the end. */
+size_t sl_membership_write(const struct sl_membership *list, char out[SL_MEMBERS_TEXT]);
+
+#endif /* SL_SERVER_NET_MEMBERSHIP_TEXT_H */

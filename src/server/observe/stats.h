@@ -1,0 +1,68 @@
+/* stats.h - what the server counts. */
+#ifndef SL_SERVER_OBSERVE_STATS_H
+#define SL_SERVER_OBSERVE_STATS_H
+
+#include "base/types.h"
+#include "client/answers.h"
+
+#define SL_BUCKETS 24 /* 0, 1, 2, 4, ... 2^21 ms, and all above. */
+
+/* How long things took. A bucket counts what was at most so long. */
+struct sl_histogram {
+    uint64_t buckets[SL_BUCKETS];
+    uint64_t count, sum;
+    uint64_t max;
+};
+
+/* Every counter, once: its name in INFO and its field. */
+#define SL_COUNTERS(X)                          \
+    X(total_connections_received, connections)  \
+    X(rejected_connections, rejected)           \
+    X(total_commands_processed, commands)       \
+    X(total_reads_processed, reads)             \
+    X(total_errors_replied, errors)             \
+    X(grants, grants)                           \
+    X(grants_after_wait, grants_after_wait)     \
+    X(refusals, refusals)                       \
+    X(waits, waits)                             \
+    X(waits_timed_out, waits_timed_out)         \
+    X(waits_abandoned, waits_abandoned)         \
+    X(extends, extends)                         \
+    X(releases, releases)                       \
+    X(expiries, expiries)                       \
+    X(disconnect_releases, disconnect_releases) \
+    X(breaks, breaks)                           \
+    X(asks, asks)                               \
+    X(withdrawals, withdrawals)                 \
+    X(steals, steals)                           \
+    X(overlaps, overlaps)                       \
+    X(events_published, events)                 \
+    X(output_limit_closes, output_closes)       \
+    X(memory_closes, memory_closes)             \
+    X(memory_rejections, memory_rejections)     \
+    X(idle_closes, idle_closes)                 \
+    X(auth_failures, auth_failures)             \
+    X(auth_delays, auth_delays)
+
+struct sl_stats {
+#define X(name, field) uint64_t field;
+    SL_COUNTERS(X)
+#undef X
+    struct sl_histogram wait_ms, hold_ms;
+    struct sl_answers answers;
+    uint64_t turns, turn_us_total, turn_us_max;
+    uint64_t turn_us_recent[2]; /* The most of these ten seconds, and of the last. */
+    uint64_t cpu_ns;            /* Of the thread, when the turn began. */
+    sl_ms turns_counted_ms;     /* When those ten seconds began. */
+    sl_ms started_ms;
+};
+
+void sl_histogram_add(struct sl_histogram *h, sl_ms ms);
+
+/* The upper end of the bucket in which this share of them lies. */
+uint64_t sl_histogram_at(const struct sl_histogram *h, double share);
+
+/* A turn of the loop begins: the one before it has ended. */
+void sl_stats_turn(struct sl_stats *s);
+
+#endif /* SL_SERVER_OBSERVE_STATS_H */

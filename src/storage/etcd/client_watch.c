@@ -1,0 +1,276 @@
+/* etcd_watch.c - a watch: one long answer, an object of JSON on each line.
+ *
+ * It says nothing while nothing changes, and so does a member that is paused, or cut off from
+ * the others. So after a silence of answer_ms the same member is asked to read something, by
+ * majority: if it cannot, the watch is over. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storage/etcd/client_internal.h"
+
+#define WATCH_PATH "/v3/watch"
+#define PROBE_PATH "/v3/kv/range"
+
+/* --- How it ends --------------------------------------------------------------- */
+
+/* `ended` is called later: this may be inside of something. */
+static void over(struct sl_etcd *c, const char *why)
+{
+    struct sl_etcd_stream *w = &c->watch;
+    char words[SL_ETCD_WORDS_BYTES];
+    snprintf(words, sizeof words, "%s", why); /* It may be those of the slot. */
+    sl_etcd_slot_stop(&w->slot);
+    sl_etcd_slot_stop(&w->probe);
+    memcpy(w->slot.words, words, sizeof words);
+    w->over = true;
+    w->not_before_ms = sl_etcd_now() + SL_ETCD_WATCH_PAUSE_MS;
+}
+
+static void refused(struct sl_etcd *c)
+{
+    struct sl_etcd_slot *s = &c->watch.slot;
+    if (sl_etcd_token_refused(s) && sl_etcd_token_again(s)) return;
+    over(c, s->words);
+}
+
+void sl_etcd_watch_attempt_over(struct sl_etcd *c, CURLcode rc)
+{
+    struct sl_etcd_slot *s = &c->watch.slot;
+    int status = sl_etcd_http_status(s);
+    sl_etcd_http_end(s);
+    s->state = SL_ETCD_SLOT_FREE;
+    if (rc == CURLE_OK && status != 200) {
+        s->code = 0;
+        if (!sl_etcd_read_error(s, s->answer, s->answer_bytes))
+            snprintf(s->words, sizeof s->words, "HTTP %d", status);
+        refused(c);
+        return;
+    }
+    sl_etcd_member_failed(c, s->member);
+    if (s->too_big) over(c, "an object of a watch is too big");
+    else if (s->no_memory) over(c, "out of memory");
+    else if (rc != CURLE_OK) sl_etcd_http_words(s, rc), over(c, s->words);
+    else over(c, "");
+}
+
+/* There was no memory to begin, or no token: end_slot() has said why. */
+static void slot_over(struct sl_etcd_slot *s)
+{
+    over(s->c, s->words);
+}
+
+static void probe_over(struct sl_etcd_slot *s)
+{
+    struct sl_etcd *c = s->c;
+    c->watch.probe_ms = sl_etcd_now() + c->answer_ms;
+    if (s->fate == SL_ETCD_ANSWERED || c->watch.slot.state != SL_ETCD_SLOT_RUNS) return;
+    sl_etcd_member_failed(c, c->watch.slot.member);
+    over(c, s->words);
+}
+
+/* --- What it says -------------------------------------------------------------- */
+
+/* A line that is the end of it: keys and values are base64 and cannot look like that. A
+ * token that is not taken any more looks like a want of permission. */
+static bool is_end(struct sl_etcd *c, const char *line, size_t n, bool *again)
+{
+    struct sl_etcd_slot *s = &c->watch.slot;
+    static const char reason[] = "\"cancel_reason\":\"";
+    *again = false;
+    if (strncmp(line, "{\"error\"", 8) == 0) {
+        s->code = 0;
+        if (!sl_etcd_read_error(s, line, n))
+            sl_etcd_words(s->words, sizeof s->words, line, n);
+        *again = s->code != 0 && sl_etcd_token_refused(s) && !s->asked_again;
+        return true;
+    }
+    if (strstr(line, "\"canceled\":true") == NULL) return false;
+    const char *why = strstr(line, reason);
+    size_t length = why != NULL ? strcspn(why + sizeof reason - 1, "\"") : 0;
+    sl_etcd_words(s->words, sizeof s->words,
+                  why != NULL ? why + sizeof reason - 1 : "canceled",
+                  why != NULL ? length : strlen("canceled"));
+    *again = strstr(s->words, "ermission") != NULL || strstr(s->words, "auth") != NULL;
+    *again = *again && c->auth_body != NULL && !s->asked_again;
+    return true;
+}
+
+/* False: there is nothing more to be said of this watch. The caller may have begun another
+ * in the meantime. */
+static bool tell(struct sl_etcd *c, char *line, size_t n)
+{
+    struct sl_etcd_stream *w = &c->watch;
+    uint64_t number = w->number;
+    bool again, end = is_end(c, line, n, &again);
+    if (end && again) {
+        sl_etcd_http_end(&w->slot);
+        if (!sl_etcd_token_again(&w->slot)) over(c, w->slot.words);
+        return false;
+    }
+    if (n > 0) w->is.told(w->is.owner, (struct sl_bytes){line, n});
+    if (w->number != number || !w->on) return false;
+    if (end) over(c, w->slot.words);
+    return !end;
+}
+
+static void tell_lines(struct sl_etcd *c)
+{
+    struct sl_etcd_slot *s = &c->watch.slot;
+    char *line = s->answer, *end;
+    size_t left = s->answer_bytes;
+    if (s->state != SL_ETCD_SLOT_RUNS || left == 0 || sl_etcd_http_status(s) != 200)
+        return;
+    while ((end = memchr(line, '\n', left)) != NULL) {
+        size_t n = (size_t)(end - line);
+        *end = '\0';
+        if (!tell(c, line, n)) return;
+        line += n + 1;
+        left -= n + 1;
+    }
+    memmove(s->answer, line, left);
+    s->answer_bytes = left;
+}
+
+/* --- Silence ------------------------------------------------------------------- */
+
+static void probe(struct sl_etcd *c)
+{
+    struct sl_etcd_stream *w = &c->watch;
+    struct sl_etcd_slot *s = &w->probe;
+    if (s->state != SL_ETCD_SLOT_FREE) return;
+    s->path = PROBE_PATH;
+    s->body = (struct sl_bytes){w->probe_body, strlen(w->probe_body)};
+    s->bytes_max = SL_ETCD_ANSWER_BYTES_MAX;
+    s->repeatable = s->pinned = true;
+    s->member = w->slot.member;
+    s->was_sent = s->asked_again = false;
+    s->over = probe_over;
+    sl_etcd_slot_start(s);
+}
+
+static void look_at_silence(struct sl_etcd *c)
+{
+    struct sl_etcd_stream *w = &c->watch;
+    sl_ms now = sl_etcd_now(), due = sl_etcd_watch_due(c);
+    if (w->slot.state != SL_ETCD_SLOT_RUNS || due > now) return;
+    if (w->slot.heard) {
+        probe(c);
+        return;
+    }
+    char words[64];
+    snprintf(words, sizeof words, "no answer within %lld ms", (long long)c->answer_ms);
+    sl_etcd_member_failed(c, w->slot.member);
+    over(c, words);
+}
+
+sl_ms sl_etcd_watch_due(const struct sl_etcd *c)
+{
+    const struct sl_etcd_stream *w = &c->watch;
+    if (!w->on) return SL_NEVER;
+    if (w->over) return 0;
+    if (w->slot.state == SL_ETCD_SLOT_FREE) return w->not_before_ms;
+    if (w->slot.state != SL_ETCD_SLOT_RUNS || w->probe.state != SL_ETCD_SLOT_FREE)
+        return SL_NEVER;
+    sl_ms due = sl_ms_after(w->slot.heard_ms, c->answer_ms);
+    return due > w->probe_ms ? due : w->probe_ms;
+}
+
+/* --- Life ---------------------------------------------------------------------- */
+
+static void begin(struct sl_etcd *c)
+{
+    struct sl_etcd_slot *s = &c->watch.slot;
+    if (s->state != SL_ETCD_SLOT_FREE || c->watch.not_before_ms > sl_etcd_now()) return;
+    s->path = WATCH_PATH;
+    s->body = (struct sl_bytes){c->watch.body, strlen(c->watch.body)};
+    s->bytes_max = SL_ETCD_OBJECT_BYTES_MAX;
+    s->repeatable = true;
+    s->was_sent = s->asked_again = false;
+    s->over = slot_over;
+    sl_etcd_slot_start(s);
+}
+
+void sl_etcd_watch_work(struct sl_etcd *c)
+{
+    struct sl_etcd_stream *w = &c->watch;
+    if (!w->on) return;
+    if (!w->over) tell_lines(c);
+    if (w->on && !w->over) begin(c);
+    if (w->on && !w->over) look_at_silence(c);
+    if (!w->on || !w->over) return;
+    char why[SL_ETCD_WORDS_BYTES];
+    memcpy(why, w->slot.words, sizeof why);
+    w->on = w->over = false;
+    w->is.ended(w->is.owner, why);
+}
+
+static char *base64_of(struct sl_bytes b)
+{
+    char *out = malloc(sl_base64_bytes(b.n));
+    if (out != NULL) sl_base64_write(out, b);
+    return out;
+}
+
+static char *body_of(const struct sl_etcd_watch *w)
+{
+    char *body = NULL, *key = base64_of(w->key), *end = base64_of(w->end);
+    if (key == NULL || end == NULL ||
+        asprintf(&body,
+                 "{\"create_request\":{\"key\":\"%s\",\"range_end\":\"%s\","
+                 "\"start_revision\":\"%llu\"}}",
+                 key, end, (unsigned long long)w->from) < 0)
+        body = NULL;
+    free(key);
+    free(end);
+    return body;
+}
+
+static char *probe_body_of(const struct sl_etcd_watch *w)
+{
+    char *body = NULL, *key = base64_of(w->key);
+    if (key == NULL || asprintf(&body, "{\"key\":\"%s\",\"count_only\":true}", key) < 0)
+        body = NULL;
+    free(key);
+    return body;
+}
+
+int sl_etcd_watch(struct sl_etcd *c, const struct sl_etcd_watch *w)
+{
+    char *body = body_of(w), *probe_body = probe_body_of(w);
+    if (body == NULL || probe_body == NULL) {
+        free(body);
+        free(probe_body);
+        return SLUICE_ENOMEM;
+    }
+    sl_etcd_unwatch(c);
+    free(c->watch.body);
+    free(c->watch.probe_body);
+    c->watch.body = body;
+    c->watch.probe_body = probe_body;
+    c->watch.is = *w;
+    c->watch.on = true;
+    c->watch.probe_ms = 0;
+    sl_etcd_http_arm(c, sl_etcd_watch_due(c));
+    return SLUICE_OK;
+}
+
+/* The line that is just told stays where it is. */
+void sl_etcd_unwatch(struct sl_etcd *c)
+{
+    struct sl_etcd_stream *w = &c->watch;
+    w->number++;
+    w->on = w->over = false;
+    sl_etcd_slot_stop(&w->slot);
+    sl_etcd_slot_stop(&w->probe);
+    w->slot.answer_bytes = 0;
+}
+
+void sl_etcd_watch_close(struct sl_etcd *c)
+{
+    sl_etcd_unwatch(c);
+    sl_etcd_http_close_slot(&c->watch.slot);
+    sl_etcd_http_close_slot(&c->watch.probe);
+    free(c->watch.body);
+    free(c->watch.probe_body);
+}

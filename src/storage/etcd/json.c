@@ -1,0 +1,361 @@
+/* etcd_json.c - what is said to etcd, and what it says: JSON, as its gateway has it. Bytes
+ * are base64 in it, numbers of 64 bits are texts, and what is 0 or empty is left out. */
+#include "storage/etcd/etcd.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- Text -------------------------------------------------------------------- */
+
+void sl_etcd_text_clear(struct sl_etcd_text *t)
+{
+    t->n = 0;
+    t->failed = false;
+}
+
+void sl_etcd_text_free(struct sl_etcd_text *t)
+{
+    free(t->at);
+    memset(t, 0, sizeof *t);
+}
+
+/* Room for so many more, and for an end. */
+static bool make_room(struct sl_etcd_text *t, size_t more)
+{
+    size_t room = t->room > 0 ? t->room : 1024;
+    if (t->failed) return false;
+    if (t->n + more < t->room) return true;
+    while (room <= t->n + more) room *= 2;
+    char *at = realloc(t->at, room);
+    if (at == NULL) {
+        t->failed = true;
+        return false;
+    }
+    t->at = at;
+    t->room = room;
+    return true;
+}
+
+void sl_etcd_text_add(struct sl_etcd_text *t, const char *words)
+{
+    size_t n = strlen(words);
+    if (!make_room(t, n)) return;
+    memcpy(t->at + t->n, words, n + 1);
+    t->n += n;
+}
+
+static void add_base64(struct sl_etcd_text *t, const char *name, struct sl_bytes b)
+{
+    sl_etcd_text_add(t, "\"");
+    sl_etcd_text_add(t, name);
+    sl_etcd_text_add(t, "\":\"");
+    if (!make_room(t, sl_base64_bytes(b.n))) return;
+    sl_base64_write(t->at + t->n, b);
+    t->n += strlen(t->at + t->n);
+    sl_etcd_text_add(t, "\"");
+}
+
+static void add_key(struct sl_etcd_text *t, const char *name,
+                    const struct sl_etcd_key *k)
+{
+    add_base64(t, name, (struct sl_bytes){k->at, k->n});
+}
+
+static void add_number(struct sl_etcd_text *t, const char *name, uint64_t number)
+{
+    char words[80];
+    snprintf(words, sizeof words, ",\"%s\":\"%" PRIu64 "\"", name, number);
+    sl_etcd_text_add(t, words);
+}
+
+/* One more of a list. */
+static void next(struct sl_etcd_text *t)
+{
+    if (!t->failed && t->n > 0 && t->at[t->n - 1] != '[') sl_etcd_text_add(t, ",");
+}
+
+/* --- Keys -------------------------------------------------------------------- */
+
+static void add_to_key(struct sl_etcd_key *k, struct sl_bytes b)
+{
+    memcpy(k->at + k->n, b.at, b.n);
+    k->n += b.n;
+}
+
+void sl_etcd_key_of(const struct sl_storage *e, struct sl_etcd_key *k, const char *name)
+{
+    k->n = 0;
+    add_to_key(k, e->prefix);
+    add_to_key(k, (struct sl_bytes){name, strlen(name)});
+}
+
+void sl_etcd_key_data(const struct sl_storage *e, struct sl_etcd_key *k,
+                      struct sl_bytes table, struct sl_bytes key)
+{
+    char n[2] = {(char)(table.n >> 8), (char)(table.n & 0xff)};
+    sl_etcd_key_of(e, k, "d/");
+    add_to_key(k, (struct sl_bytes){n, 2});
+    if (table.n > 0) add_to_key(k, table);
+    if (key.n > 0) add_to_key(k, key);
+}
+
+void sl_etcd_key_request(const struct sl_storage *e, struct sl_etcd_key *k,
+                         struct sl_bytes request)
+{
+    sl_etcd_key_of(e, k, "r/");
+    add_to_key(k, request);
+}
+
+void sl_etcd_key_bar(const struct sl_storage *e, struct sl_etcd_key *k, uint64_t term,
+                     uint64_t id)
+{
+    char name[64];
+    snprintf(name, sizeof name, "b/%016" PRIx64 "/%016" PRIx64, term, id);
+    sl_etcd_key_of(e, k, name);
+}
+
+void sl_etcd_key_slot(const struct sl_storage *e, struct sl_etcd_key *k, uint32_t slot)
+{
+    char name[64];
+    snprintf(name, sizeof name, "g/%s/%02" PRIx32, e->nonce, slot);
+    sl_etcd_key_of(e, k, name);
+}
+
+void sl_etcd_key_part(const struct sl_storage *e, struct sl_etcd_key *k, uint32_t slot,
+                      uint32_t i)
+{
+    char name[16];
+    snprintf(name, sizeof name, "/%04" PRIx32, i);
+    sl_etcd_key_slot(e, k, slot);
+    add_to_key(k, (struct sl_bytes){name, strlen(name)});
+}
+
+/* --- Transactions ------------------------------------------------------------ */
+
+void sl_etcd_txn_begin(struct sl_etcd_text *t)
+{
+    sl_etcd_text_add(t, "{\"compare\":[");
+}
+
+void sl_etcd_txn_then(struct sl_etcd_text *t)
+{
+    sl_etcd_text_add(t, "],\"success\":[");
+}
+
+void sl_etcd_txn_else(struct sl_etcd_text *t)
+{
+    sl_etcd_text_add(t, "],\"failure\":[");
+}
+
+void sl_etcd_txn_end(struct sl_etcd_text *t)
+{
+    sl_etcd_text_add(t, "]}");
+}
+
+void sl_etcd_txn_inner(struct sl_etcd_text *t)
+{
+    next(t);
+    sl_etcd_text_add(t, "{\"request_txn\":");
+    sl_etcd_txn_begin(t);
+}
+
+void sl_etcd_txn_inner_end(struct sl_etcd_text *t)
+{
+    sl_etcd_txn_end(t);
+    sl_etcd_text_add(t, "}");
+}
+
+static void begin_if(struct sl_etcd_text *t, const struct sl_etcd_key *k,
+                     const char *target, const char *result)
+{
+    next(t);
+    sl_etcd_text_add(t, "{");
+    add_key(t, "key", k);
+    sl_etcd_text_add(t, ",\"target\":\"");
+    sl_etcd_text_add(t, target);
+    sl_etcd_text_add(t, "\",\"result\":\"");
+    sl_etcd_text_add(t, result);
+    sl_etcd_text_add(t, "\"");
+}
+
+void sl_etcd_if_absent(struct sl_etcd_text *t, const struct sl_etcd_key *k)
+{
+    begin_if(t, k, "CREATE", "EQUAL");
+    add_number(t, "create_revision", 0);
+    sl_etcd_text_add(t, "}");
+}
+
+void sl_etcd_if_revision(struct sl_etcd_text *t, const struct sl_etcd_key *k,
+                         uint64_t revision)
+{
+    begin_if(t, k, "MOD", "EQUAL");
+    add_number(t, "mod_revision", revision);
+    sl_etcd_text_add(t, "}");
+}
+
+void sl_etcd_if_value(struct sl_etcd_text *t, const struct sl_etcd_key *k,
+                      const char *result, struct sl_bytes value)
+{
+    begin_if(t, k, "VALUE", result);
+    sl_etcd_text_add(t, ",");
+    add_base64(t, "value", value);
+    sl_etcd_text_add(t, "}");
+}
+
+/* The keeper's value begins with the term and a space: so do all texts between the two. */
+void sl_etcd_if_term(struct sl_etcd_text *t, const struct sl_storage *e, uint64_t term)
+{
+#ifdef MUT_ETERM
+    return;
+#endif
+    struct sl_etcd_key k;
+    char words[32];
+    int n = snprintf(words, sizeof words, "%" PRIu64 " ", term);
+    sl_etcd_key_of(e, &k, "keeper");
+    sl_etcd_if_value(t, &k, "GREATER", (struct sl_bytes){words, (size_t)n});
+    words[n - 1] = ' ' + 1;
+    sl_etcd_if_value(t, &k, "LESS", (struct sl_bytes){words, (size_t)n});
+}
+
+void sl_etcd_op_put(struct sl_etcd_text *t, const struct sl_etcd_key *k,
+                    struct sl_bytes value, int64_t lease)
+{
+    next(t);
+    sl_etcd_text_add(t, "{\"request_put\":{");
+    add_key(t, "key", k);
+    sl_etcd_text_add(t, ",");
+    add_base64(t, "value", value);
+    if (lease != 0) add_number(t, "lease", (uint64_t)lease);
+    sl_etcd_text_add(t, "}}");
+}
+
+void sl_etcd_op_delete(struct sl_etcd_text *t, const struct sl_etcd_key *k,
+                       const struct sl_etcd_key *end)
+{
+    next(t);
+    sl_etcd_text_add(t, "{\"request_delete_range\":{");
+    add_key(t, "key", k);
+    if (end != NULL) {
+        sl_etcd_text_add(t, ",");
+        add_key(t, "range_end", end);
+    }
+    sl_etcd_text_add(t, "}}");
+}
+
+void sl_etcd_op_range(struct sl_etcd_text *t, const struct sl_etcd_key *k,
+                      const struct sl_etcd_key *end, enum sl_etcd_range what)
+{
+    next(t);
+    sl_etcd_text_add(t, "{\"request_range\":{");
+    add_key(t, "key", k);
+    if (end != NULL) {
+        sl_etcd_text_add(t, ",");
+        add_key(t, "range_end", end);
+    }
+    if (what == SL_ETCD_RANGE_KEYS) sl_etcd_text_add(t, ",\"keys_only\":true");
+    if (what == SL_ETCD_RANGE_COUNT) sl_etcd_text_add(t, ",\"count_only\":true");
+    sl_etcd_text_add(t, "}}");
+}
+
+void sl_etcd_op_reign(struct sl_etcd_text *t, const struct sl_storage *e)
+{
+    struct sl_etcd_key k, end;
+    sl_etcd_key_of(e, &k, "keeper");
+    sl_etcd_key_of(e, &end, "keeper0"); /* Behind keeper/. */
+    sl_etcd_op_range(t, &k, &end, SL_ETCD_RANGE_ALL);
+}
+
+/* --- Reading ----------------------------------------------------------------- */
+
+json_t *sl_etcd_json_of(struct sl_bytes b)
+{
+    return json_loadb(b.at, b.n, 0, NULL);
+}
+
+uint64_t sl_etcd_json_number(const json_t *o, const char *name)
+{
+    const json_t *v = json_object_get(o, name);
+    if (json_is_string(v)) return strtoull(json_string_value(v), NULL, 10);
+    return json_is_integer(v) ? (uint64_t)json_integer_value(v) : 0;
+}
+
+bool sl_etcd_json_succeeded(const json_t *o)
+{
+    return json_is_true(json_object_get(o, "succeeded"));
+}
+
+uint64_t sl_etcd_json_revision(const json_t *answer)
+{
+    return sl_etcd_json_number(json_object_get(answer, "header"), "revision");
+}
+
+static const json_t *response(const json_t *txn, size_t i, const char *name)
+{
+    return json_object_get(json_array_get(json_object_get(txn, "responses"), i), name);
+}
+
+const json_t *sl_etcd_json_keys(const json_t *txn, size_t i)
+{
+    return json_object_get(response(txn, i, "response_range"), "kvs");
+}
+
+uint64_t sl_etcd_json_count(const json_t *txn, size_t i)
+{
+    return sl_etcd_json_number(response(txn, i, "response_range"), "count");
+}
+
+const json_t *sl_etcd_json_inner(const json_t *txn, size_t i)
+{
+    return response(txn, i, "response_txn");
+}
+
+void sl_etcd_json_text(const json_t *kv, char *out, size_t room)
+{
+    const char *value = json_string_value(json_object_get(kv, "value"));
+    char bytes[400];
+    size_t n = 0;
+    out[0] = '\0';
+    if (value == NULL || strlen(value) >= sizeof bytes) return;
+    if (!sl_base64_read(value, bytes, &n)) return;
+    if (n >= room) n = room - 1;
+    memcpy(out, bytes, n);
+    out[n] = '\0';
+}
+
+bool sl_etcd_json_is(const json_t *kv, const struct sl_etcd_key *k)
+{
+    const char *key = json_string_value(json_object_get(kv, "key"));
+    char wanted[SL_ETCD_KEY_MAX * 4 / 3 + 8];
+    if (key == NULL) return false;
+    sl_base64_write(wanted, (struct sl_bytes){k->at, k->n});
+    return strcmp(key, wanted) == 0;
+}
+
+void sl_etcd_json_reign_key(const struct sl_storage *e, const json_t *kv,
+                            struct sl_storage_term *out, char nonce[SL_NONCE_BYTES])
+{
+    struct sl_etcd_key keeper, beat;
+    char words[200], whose[SL_NONCE_BYTES] = "";
+    sl_etcd_key_of(e, &keeper, "keeper");
+    sl_etcd_key_of(e, &beat, "keeper/beat");
+    sl_etcd_json_text(kv, words, sizeof words);
+    if (sl_etcd_json_is(kv, &keeper)) {
+        sscanf(words, "%" SCNu64 " %" SCNu32 " %39s", &out->term, &out->node, whose);
+        if (nonce != NULL) memcpy(nonce, whose, sizeof whose);
+    }
+    if (sl_etcd_json_is(kv, &beat)) {
+        sscanf(words, "%*u %" SCNu64 " %" SCNd64, &out->fence_limit, &out->longest_ms);
+        out->beat = sl_etcd_json_number(kv, "mod_revision");
+    }
+}
+
+void sl_etcd_json_reign(const struct sl_storage *e, const json_t *keys,
+                        struct sl_storage_term *out, char nonce[SL_NONCE_BYTES])
+{
+    memset(out, 0, sizeof *out);
+    if (nonce != NULL) nonce[0] = '\0';
+    for (size_t i = 0; i < json_array_size(keys); i++)
+        sl_etcd_json_reign_key(e, json_array_get(keys, i), out, nonce);
+}

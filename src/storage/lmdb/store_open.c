@@ -1,0 +1,308 @@
+/* store_open.c - a store is made, opened, refused. */
+#include "storage/lmdb/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sluice.h"
+
+#define NEW_FILE SL_STORE_FILE "-new" /* One that is not whole yet. */
+#define FORMAT "sluice format"
+#define FORMAT_MAX 999u
+
+/* READERS are what fits into LOCK_BYTES. */
+enum { DATABASES = 5, READERS = 126, LOCK_BYTES = 8192 };
+
+static const struct {
+    const char *name;
+    size_t at;
+} databases[DATABASES] = {
+    {"meta", offsetof(struct sl_store, meta)},
+    {"data", offsetof(struct sl_store, data)},
+    {"requests", offsetof(struct sl_store, requests)},
+    {"order", offsetof(struct sl_store, order)},
+    {"barred", offsetof(struct sl_store, barred)},
+};
+
+int sl_store_database_count(void)
+{
+    return DATABASES;
+}
+
+int sl_store_database(struct sl_bytes name)
+{
+    for (int i = 0; i < DATABASES; i++)
+        if (strlen(databases[i].name) == name.n &&
+            memcmp(databases[i].name, name.at, name.n) == 0)
+            return i;
+    return -1;
+}
+
+bool sl_store_path(const char *folder, const char *name, char *out, size_t out_bytes)
+{
+    int n = snprintf(out, out_bytes, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < out_bytes;
+}
+
+/* --- Refusing ---------------------------------------------------------------- */
+
+static const char *words_of(int rc)
+{
+    switch (sl_store_status(rc)) {
+        case SLUICE_EFOREIGN: return "is no store of Sluice's; choose another folder";
+        case SLUICE_EVERSION:
+            return "is of another version of Sluice or LMDB; start that one, dump it "
+                   "there (sluice store dump) and load it here";
+        case SLUICE_ETRUNCATED:
+            return "is damaged; put back a copy, or try to save what can be read "
+                   "(sluice store dump), and load that into an empty folder";
+        case SLUICE_ENOSPC: return "does not fit on the disk: it is full; make room";
+        case SLUICE_EACCES:
+            return "is not this user's to read and write; give it the folder and the "
+                   "files in it";
+        case SLUICE_ENOENT: return "is not there; is that the folder of a server?";
+        default: return NULL;
+    }
+}
+
+static int refuse(const char *path, int rc, char *why, size_t why_bytes)
+{
+    const char *words = rc == ELOOP
+                            ? "is a symbolic link; replace it with the file itself"
+                            : words_of(rc);
+    if (words != NULL) snprintf(why, why_bytes, "the file %s %s", path, words);
+    else snprintf(why, why_bytes, "the file %s: %s", path, mdb_strerror(rc));
+    return rc == ELOOP ? SLUICE_EACCES : sl_store_status(rc);
+}
+
+/* --- LMDB -------------------------------------------------------------------- */
+
+/* LMDB maps the file of its lock, and a page that the disk has no room for is a SIGBUS: so
+ * the room is taken first. */
+static int make_lock(const char *path)
+{
+    char name[PATH_MAX];
+    if (snprintf(name, sizeof name, "%s-lock", path) >= (int)sizeof name)
+        return ENAMETOOLONG;
+    int fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return errno;
+    int rc = posix_fallocate(fd, 0, LOCK_BYTES);
+    close(fd);
+    return rc == EOPNOTSUPP || rc == EINVAL ? 0 : rc;
+}
+
+/* A page that makes no sense to LMDB ends the process: it says where, and then aborts. */
+static void on_nonsense(MDB_env *env, const char *where)
+{
+    const char *path = "";
+    (void)where;
+    mdb_env_get_path(env, &path);
+    fprintf(stderr, "the file %s is damaged (sluice store check); LMDB says: ", path);
+}
+
+/* LMDB would follow a link, and write somewhere else: to its lock even as a reader. */
+static bool is_link(const char *path)
+{
+    char lock[PATH_MAX];
+    struct stat st;
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) return true;
+    int n = snprintf(lock, sizeof lock, "%s-lock", path);
+    return n < (int)sizeof lock && lstat(lock, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
+static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
+{
+    unsigned flags = MDB_NOSUBDIR | MDB_NOTLS | (bytes_max == 0 ? MDB_RDONLY : 0);
+#ifdef MUT_NOSYNC
+    flags |= MDB_NOSYNC;
+#endif
+    if (is_link(path)) return ELOOP;
+    int rc = mdb_env_create(&s->env), dead;
+    if (rc != 0) {
+        s->env = NULL;
+        return rc;
+    }
+    if ((rc = mdb_env_set_assert(s->env, on_nonsense)) != 0) return rc;
+    if ((rc = mdb_env_set_maxdbs(s->env, DATABASES)) != 0) return rc;
+    if ((rc = mdb_env_set_maxreaders(s->env, READERS)) != 0) return rc;
+    if (bytes_max > 0) {
+        if ((rc = mdb_env_set_mapsize(s->env, bytes_max)) != 0) return rc;
+        if ((rc = make_lock(path)) != 0) return rc;
+    }
+    if ((rc = mdb_env_open(s->env, path, flags, 0600)) != 0) return rc;
+    if (mdb_env_get_maxkeysize(s->env) < SL_STORE_KEY_MAX) return MDB_VERSION_MISMATCH;
+    return mdb_reader_check(s->env, &dead); /* One that was killed keeps old pages. */
+}
+
+static int open_databases(struct sl_store *s, MDB_txn *txn, unsigned flags)
+{
+    for (size_t i = 0; i < DATABASES; i++) {
+        MDB_dbi *dbi = (MDB_dbi *)(void *)((char *)s + databases[i].at);
+        int rc = mdb_dbi_open(txn, databases[i].name, flags, dbi);
+        if (rc != 0)
+            return rc == MDB_NOTFOUND || rc == MDB_INCOMPATIBLE ? MDB_INVALID : rc;
+    }
+    return 0;
+}
+
+/* Which of ours is it? */
+static int read_format(struct sl_store *s, MDB_txn *txn)
+{
+    uint64_t n;
+    int rc = sl_store_number(s, txn, FORMAT, &n);
+    if (rc == MDB_CORRUPTED) return MDB_INVALID;
+    if (rc != 0) return rc;
+    if (n > FORMAT_MAX) return MDB_CORRUPTED; /* There will not be so many. */
+    if (n != SL_STORE_FORMAT) return MDB_VERSION_MISMATCH;
+    rc = sl_store_number(s, txn, SL_STORE_TERM, &n);
+    return rc != 0 ? rc : sl_store_number(s, txn, SL_STORE_REVISION, &n);
+}
+
+static int read_databases(struct sl_store *s)
+{
+    MDB_txn *txn;
+    int rc = mdb_txn_begin(s->env, NULL, MDB_RDONLY, &txn);
+    if (rc != 0) return rc;
+    rc = open_databases(s, txn, 0);
+    if (rc == 0) rc = read_format(s, txn);
+    if (rc == 0) return mdb_txn_commit(txn); /* The handles stay. */
+    mdb_txn_abort(txn);
+    return rc;
+}
+
+/* --- Opening ----------------------------------------------------------------- */
+
+/* A whole store is not empty, and LMDB would begin a new one. */
+static int look_at_file(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return errno;
+    if (!S_ISREG(st.st_mode)) return MDB_INVALID;
+    return st.st_size == 0 ? MDB_CORRUPTED : 0;
+}
+
+static int look_inside(struct sl_store *s)
+{
+    struct sl_store_counts counts;
+    char why[200];
+    int rc = read_databases(s);
+    if (rc != 0) return rc;
+    return sl_store_check(s, &counts, why, sizeof why) == SLUICE_OK ? 0 : MDB_CORRUPTED;
+}
+
+/* Is the file shorter than LMDB has pages? The last ones may never have been written, if
+ * they are free; or the file was cut, and what is read behind its end is a SIGBUS. So it is
+ * made as long as it must be while we look into it, and stays so if it is good. Only who
+ * writes may do that: a reader may look at a store that grows. */
+static int look_at_end(struct sl_store *s, const char *path)
+{
+    MDB_envinfo info;
+    MDB_stat pages;
+    struct stat st;
+    mdb_env_info(s->env, &info);
+    mdb_env_stat(s->env, &pages);
+    off_t needed = (off_t)((info.me_last_pgno + 1) * pages.ms_psize);
+    if (stat(path, &st) != 0) return errno;
+    if (st.st_size >= needed) return 0;
+    if (truncate(path, needed) != 0) return errno;
+    if (look_inside(s) == 0) return 0;
+    return truncate(path, st.st_size) == 0 ? MDB_CORRUPTED : errno;
+}
+
+int sl_store_open(struct sl_store *s, const char *folder, size_t bytes_max, char *why,
+                  size_t why_bytes)
+{
+    char path[PATH_MAX];
+    memset(s, 0, sizeof *s);
+    if (!sl_store_path(folder, SL_STORE_FILE, path, sizeof path))
+        return refuse(folder, ENAMETOOLONG, why, why_bytes);
+    int rc = look_at_file(path);
+    if (rc == 0) rc = open_env(s, path, bytes_max);
+    if (rc == 0 && bytes_max > 0) rc = look_at_end(s, path);
+    if (rc == 0) rc = read_databases(s);
+    if (rc == 0) return SLUICE_OK;
+    sl_store_close(s);
+    return refuse(path, rc, why, why_bytes);
+}
+
+void sl_store_close(struct sl_store *s)
+{
+    if (s->env != NULL) mdb_env_close(s->env);
+    s->env = NULL;
+}
+
+/* --- Making ------------------------------------------------------------------ */
+
+static int write_format(struct sl_store *s)
+{
+    MDB_txn *txn;
+    int rc = mdb_txn_begin(s->env, NULL, 0, &txn);
+    if (rc != 0) return rc;
+    rc = open_databases(s, txn, MDB_CREATE);
+    if (rc == 0) rc = sl_store_put_number(s, txn, FORMAT, SL_STORE_FORMAT);
+    if (rc == 0) rc = sl_store_put_number(s, txn, SL_STORE_TERM, 0);
+    if (rc == 0) rc = sl_store_put_number(s, txn, SL_STORE_REVISION, 0);
+    if (rc == 0) return mdb_txn_commit(txn);
+    mdb_txn_abort(txn);
+    return rc;
+}
+
+static void remove_in(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    if (sl_store_path(folder, name, path, sizeof path)) unlink(path);
+}
+
+void sl_store_forget(struct sl_store *s, const char *folder)
+{
+    sl_store_close(s);
+    remove_in(folder, NEW_FILE);
+    remove_in(folder, NEW_FILE "-lock");
+}
+
+int sl_store_begin(struct sl_store *s, const char *folder, size_t bytes_max, char *why,
+                   size_t why_bytes)
+{
+    char path[PATH_MAX];
+    memset(s, 0, sizeof *s);
+    if (!sl_store_path(folder, NEW_FILE, path, sizeof path))
+        return refuse(folder, ENAMETOOLONG, why, why_bytes);
+    sl_store_forget(s, folder); /* Of one who did not come to the end. */
+    int rc = open_env(s, path, bytes_max);
+    if (rc == 0) rc = write_format(s);
+    if (rc == 0) return SLUICE_OK;
+    sl_store_forget(s, folder);
+    if (rc == ENOENT) {
+        snprintf(why, why_bytes, "there is no folder %s", folder);
+        return SLUICE_ENOENT;
+    }
+    return refuse(path, rc, why, why_bytes);
+}
+
+static int sync_folder(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int rc = fsync(fd) == 0 ? 0 : errno;
+    close(fd);
+    return rc;
+}
+
+int sl_store_finish(struct sl_store *s, const char *folder, char *why, size_t why_bytes)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+    sl_store_path(folder, NEW_FILE, from, sizeof from); /* It was opened: it fits. */
+    sl_store_path(folder, SL_STORE_FILE, to, sizeof to);
+    int rc = mdb_env_sync(s->env, 1);
+    sl_store_close(s);
+    /* Not rename(): where there is one it stays. */
+    if (rc == 0 && link(from, to) != 0) rc = errno;
+    sl_store_forget(s, folder);
+    if (rc == 0) rc = sync_folder(folder);
+    return rc == 0 ? SLUICE_OK : refuse(to, rc, why, why_bytes);
+}
