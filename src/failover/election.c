@@ -293,9 +293,9 @@ static void take(struct sl_election *o, sl_ms now, const struct sl_storage_term 
     bool newer = !o->known || r->term > o->reign.term;
     if (r->term < o->term_min)
         return; /* Overtaken by a newer answer, as is the next. */
-    if (!newer && r->beat < o->reign.beat) return;
+    if (!newer && r->heartbeat < o->reign.heartbeat) return;
     o->term_min = r->term;
-    if (newer || r->beat != o->reign.beat) o->beat_seen_ms = now;
+    if (newer || r->heartbeat != o->reign.heartbeat) o->beat_seen_ms = now;
     o->reign = *r;
     o->known = true;
     if (!newer) return;
@@ -339,7 +339,7 @@ void sl_election_term_read(struct sl_election *o, sl_ms now, sl_ms asked_ms,
     o->looking = false;
     if (!answers(o, now, d->status)) return;
     o->looked_ms = asked_ms;
-    take(o, now, &d->reign);
+    take(o, now, &d->term_record);
     if (!o->known) o->look_ms = now + AGAIN_MS;
     if (o->state == SL_ELECTION_LEADING || !o->known) return;
     sl_ms since = silent_since(o);
@@ -348,7 +348,7 @@ void sl_election_term_read(struct sl_election *o, sl_ms now, sl_ms asked_ms,
 #ifdef MUT_OFFICEBEAT
         claim(o, 0);
 #else
-        claim(o, o->reign.beat);
+        claim(o, o->reign.heartbeat);
 #endif
     else consider(o, now);
 }
@@ -381,14 +381,14 @@ static sl_ms quiet_after(const struct sl_election *o,
 static void lead(struct sl_election *o, sl_ms now, sl_ms asked_ms,
                  const struct sl_storage_result *d)
 {
-    struct sl_storage_term before = d->reign;
+    struct sl_storage_term before = d->term_record;
     bool first = o->claims_term == 0;
     before.term = o->claims_term;
     o->state = SL_ELECTION_LEADING;
     o->leads_since_ms = now;
     o->hurry =
         false; /* A renewal of an old reign may still be under way: one at a time. */
-    o->reign = d->reign;
+    o->reign = d->term_record;
     o->reign.term = o->term_min = d->term;
     o->reign.node = o->settings.self;
     o->known = true;
@@ -432,7 +432,7 @@ void sl_election_claimed(struct sl_election *o, sl_ms now, sl_ms asked_ms,
     }
     if (d->status == SLUICE_ESTALE) {
         o->refused++;
-        take(o, now, &d->reign);
+        take(o, now, &d->term_record);
     }
     /* Not at once again: others may be about to become it; and an engine that failed is not
      * to be asked without a pause. */
@@ -453,7 +453,7 @@ void sl_election_renewed(struct sl_election *o, sl_ms now, sl_ms asked_ms,
     }
 #endif
     if (d->status == SLUICE_ESTALE) {
-        take(o, now, &d->reign);
+        take(o, now, &d->term_record);
         if (o->state != SL_ELECTION_LEADING) return;
         stop(o); /* It says less than it knows. */
         forget(o, o->reign.term + 1);

@@ -56,7 +56,7 @@ struct sl_storage_row {
 struct sl_storage_term {
     uint64_t term; /* 0: there was none yet. */
     uint32_t node;
-    uint64_t beat;        /* A higher number each time that it is renewed. */
+    uint64_t heartbeat;   /* A higher number each time that it is renewed. */
     sl_fence fence_limit; /* No fence was given above it, */
     sl_ms longest_ms;     /* and no longer lease. */
 };
@@ -72,7 +72,7 @@ struct sl_storage_result {
         *rows; /* SCAN, by key: by its bytes, and then the shorter first. */
     uint32_t row_count;
     struct sl_storage_term
-        reign; /* LOOK; of CLAIM that is done, what was before, but the term;
+        term_record; /* READ_TERM; of CLAIM that is done, what was before, but the term;
                             * of ESTALE, the one that is. */
 };
 
@@ -89,7 +89,7 @@ struct sl_storage_op {
     uint32_t rows_max;    /* SCAN: one more than that is ETOOBIG, */
     size_t bytes_max;     /* and so are more bytes; 0: any number. */
     uint32_t node;        /* CLAIM: who; */
-    uint64_t beat;        /* and see there. */
+    uint64_t heartbeat;   /* and see there. */
     sl_fence fence_limit; /* RENEW: no fence is given above it, */
     sl_ms longest_ms;     /* and no longer lease. */
 

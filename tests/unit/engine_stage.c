@@ -315,7 +315,7 @@ uint64_t claim(struct stage *s)
         assert_int_equal(do_op(s, &look, &got), SLUICE_OK);
     }
     struct sl_storage_op op = {
-        .type = SL_STORAGE_CLAIM, .term = got.reign.term, .node = 1};
+        .type = SL_STORAGE_CLAIM, .term = got.term_record.term, .node = 1};
     assert_int_equal(do_op(s, &op, &got), SLUICE_OK);
     return got.term;
 }

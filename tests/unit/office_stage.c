@@ -84,29 +84,29 @@ struct sl_storage_term office_reign(uint32_t node, uint64_t term, uint64_t beat)
 {
     return (struct sl_storage_term){.term = term,
                                     .node = node,
-                                    .beat = beat,
+                                    .heartbeat = beat,
                                     .fence_limit = 1000,
                                     .longest_ms = 5000};
 }
 
 void office_looked(struct office_stage *s, int status, struct sl_storage_term r)
 {
-    struct sl_storage_result d = {.status = status, .term = r.term, .reign = r};
+    struct sl_storage_result d = {.status = status, .term = r.term, .term_record = r};
     sl_election_term_read(s->office, s->now, s->look_ms, &d);
     office_settle(s);
 }
 
 void office_claimed(struct office_stage *s, int status, struct sl_storage_term r)
 {
-    struct sl_storage_result d = {.status = status, .term = r.term, .reign = r};
-    if (status == SLUICE_OK) d.term++, d.reign.term = 0;
+    struct sl_storage_result d = {.status = status, .term = r.term, .term_record = r};
+    if (status == SLUICE_OK) d.term++, d.term_record.term = 0;
     sl_election_claimed(s->office, s->now, s->claim_ms, &d);
     office_settle(s);
 }
 
 void office_renewed(struct office_stage *s, int status, struct sl_storage_term r)
 {
-    struct sl_storage_result d = {.status = status, .term = r.term, .reign = r};
+    struct sl_storage_result d = {.status = status, .term = r.term, .term_record = r};
     sl_election_renewed(s->office, s->now, s->renew_ms, &d);
     office_settle(s);
 }

@@ -497,14 +497,14 @@ static struct sl_storage_term look(struct stage *s)
     assert_int_equal(
         do_op(s, &(struct sl_storage_op){.type = SL_STORAGE_READ_TERM}, &got),
         SLUICE_OK);
-    return got.reign;
+    return got.term_record;
 }
 
 static int claim_as(struct stage *s, uint64_t term, uint64_t beat, uint32_t node,
                     struct sl_storage_result *got)
 {
     struct sl_storage_op op = {
-        .type = SL_STORAGE_CLAIM, .term = term, .beat = beat, .node = node};
+        .type = SL_STORAGE_CLAIM, .term = term, .heartbeat = beat, .node = node};
     return do_op(s, &op, got);
 }
 
@@ -527,28 +527,29 @@ static void a_claim_is_one_nodes_and_what_it_kept_goes_on(void **state)
     assert_int_equal(got.term, 1);
     assert_int_equal(claim_as(&second, 0, 0, 4, &got), SLUICE_ESTALE);
     assert_int_equal(got.term, 1);
-    assert_int_equal(got.reign.node, 3);
+    assert_int_equal(got.term_record.node, 3);
     assert_int_equal(renew(s, 1, 1000, 5000, &got), SLUICE_OK);
-    assert_int_equal(got.reign.fence_limit, 1000);
+    assert_int_equal(got.term_record.fence_limit, 1000);
     struct sl_storage_term seen = look(&second);
     assert_int_equal(seen.term, 1);
     assert_int_equal(seen.node, 3);
     assert_int_equal(seen.longest_ms, 5000);
-    assert_int_equal(seen.beat, got.reign.beat);
+    assert_int_equal(seen.heartbeat, got.term_record.heartbeat);
     assert_int_equal(renew(s, 1, 2000, 6000, NULL), SLUICE_OK);
     /* It was renewed: it is not silent. */
-    assert_int_equal(claim_as(&second, 1, seen.beat, 4, &got), SLUICE_ESTALE);
+    assert_int_equal(claim_as(&second, 1, seen.heartbeat, 4, &got), SLUICE_ESTALE);
     assert_int_equal(got.term, 1);
-    assert_int_not_equal(got.reign.beat, seen.beat);
-    assert_int_equal(claim_as(&second, 1, got.reign.beat, 4, &got), SLUICE_OK);
+    assert_int_not_equal(got.term_record.heartbeat, seen.heartbeat);
+    assert_int_equal(claim_as(&second, 1, got.term_record.heartbeat, 4, &got),
+                     SLUICE_OK);
     assert_int_equal(got.term, 2);
-    assert_int_equal(got.reign.term, 2);
-    assert_int_equal(got.reign.node, 3);
-    assert_int_equal(got.reign.fence_limit, 2000);
-    assert_int_equal(got.reign.longest_ms, 6000);
+    assert_int_equal(got.term_record.term, 2);
+    assert_int_equal(got.term_record.node, 3);
+    assert_int_equal(got.term_record.fence_limit, 2000);
+    assert_int_equal(got.term_record.longest_ms, 6000);
     assert_int_equal(renew(s, 1, 3000, 1, &got), SLUICE_ESTALE);
     assert_int_equal(got.term, 2);
-    assert_int_equal(got.reign.node, 4);
+    assert_int_equal(got.term_record.node, 4);
     assert_int_equal(look(s).fence_limit, 2000);
     assert_int_equal(renew(&second, 2, 4000, 1, NULL), SLUICE_OK);
     assert_int_equal(look(s).fence_limit, 4000);
@@ -648,11 +649,11 @@ static void who_watches_is_told(void **state)
     await_told(s, term, 0);
     assert_int_equal(told.node, 1);
     for (sl_fence i = 1; i < 20; i++) {
-        uint64_t beat = told.beat;
+        uint64_t beat = told.heartbeat;
         assert_int_equal(renew(&second, term, i, 7, NULL), SLUICE_OK);
         await_told(s, term, i);
         assert_int_equal(told.longest_ms, 7);
-        assert_true(told.beat > beat);
+        assert_true(told.heartbeat > beat);
     }
     /* Data is none of its business. */
     int before = told_count;

@@ -107,7 +107,7 @@ static void live(struct stage *s, uint64_t *term)
         assert_int_equal(got[2].status, SLUICE_EBARRED);
     if (got[3].status == SLUICE_OK) assert_string_equal(value, "kept");
     if (got[4].status == SLUICE_OK) assert_int_equal(got[4].row_count, 1);
-    if (got[5].status == SLUICE_OK) assert_int_equal(got[5].reign.term, *term);
+    if (got[5].status == SLUICE_OK) assert_int_equal(got[5].term_record.term, *term);
     if (got[6].status == SLUICE_OK) assert_true(got[6].found);
 }
 

@@ -398,7 +398,7 @@ static void an_older_beat_that_comes_late_is_no_news(void **state)
     (void)state;
     struct office_stage *s = watcher();
     TOLD(2, 5, 12), TOLD(2, 5, 11);
-    assert_int_equal(office_view(s).reign.beat, 12);
+    assert_int_equal(office_view(s).reign.heartbeat, 12);
     office_stage_end(s);
 }
 
@@ -720,7 +720,7 @@ static void the_longest_lease_is_waited_for_even_if_it_never_ends(void **state)
     struct sl_election_order x = {.type = SL_ELECTION_ORDER_READ_TERM};
     LOOKED(1, 5, 9);
     r.longest_ms = SL_NEVER;
-    struct sl_storage_result d = {.status = SLUICE_OK, .term = 6, .reign = r};
+    struct sl_storage_result d = {.status = SLUICE_OK, .term = 6, .term_record = r};
     sl_election_claimed(s->office, s->now, s->now, &d);
     while (x.type != SL_ELECTION_ORDER_LEAD)
         assert_true(sl_election_next(s->office, &x));
@@ -813,7 +813,7 @@ static void a_renewal_of_an_old_reign_changes_nothing(void **state)
     office_hurries(s), office_passes(s, 10);
     SAID(""); /* One at a time. */
     struct sl_storage_result d = {.status = SLUICE_ESTALE,
-                                  .reign = office_reign(1, 8, 20)};
+                                  .term_record = office_reign(1, 8, 20)};
     sl_election_renewed(s->office, s->now, old_ms, &d);
     office_settle(s);
     office_passes(s, 0);

@@ -325,14 +325,14 @@ static void check_claim(struct world *w, uint32_t n, const struct sl_election_or
 {
     uint32_t count = 0, k = w->book[x->term].node;
     struct sl_election_view v;
-    CHECK(x->term <= w->engine.term && x->beat <= w->engine.beat);
+    CHECK(x->term <= w->engine.term && x->beat <= w->engine.heartbeat);
     CHECK(!w->calm || x->term == 0);
     if (x->term == 0 || k == n) return;
     for (uint32_t a = 1; a <= w->nodes; a++)
         if (a != k && did_not_see(w, a, k)) count++;
     sl_election_view(w->node[n].office, &v);
     /* One that has not renewed at all has no beat that could be compared. */
-    if (x->beat != 0 || v.reign.beat == 0)
+    if (x->beat != 0 || v.reign.heartbeat == 0)
         CHECK(saw_silence(w, n) || (x->beat == 0 && count > w->nodes / 2));
     else CHECK(count > w->nodes / 2);
     if (x->beat != 0) w->by_beat++;
@@ -382,12 +382,12 @@ static void tell_all(struct world *w)
 static int apply_claim(struct world *w, struct op *op)
 {
     struct sl_storage_term *e = &w->engine;
-    op->done.reign = *e;
-    if (op->term != e->term || (op->beat != 0 && op->beat != e->beat))
+    op->done.term_record = *e;
+    if (op->term != e->term || (op->beat != 0 && op->beat != e->heartbeat))
         return SLUICE_ESTALE;
     if (op->beat != 0)
         CHECK(w->now - w->beat_at >= sl_election_settings_default.silence_ms * 998);
-    op->done.reign.term = 0;
+    op->done.term_record.term = 0;
     op->done.term = ++e->term;
     e->node = op->node;
     w->beat_at = w->now;
@@ -403,14 +403,14 @@ static int apply_claim(struct world *w, struct op *op)
 static int apply(struct world *w, struct op *op)
 {
     struct sl_storage_term *e = &w->engine;
-    op->done = (struct sl_storage_result){.term = e->term, .reign = *e};
+    op->done = (struct sl_storage_result){.term = e->term, .term_record = *e};
     if (op->type == LOOK) return SLUICE_OK;
     if (op->type == CLAIM) return apply_claim(w, op);
     if (op->term != e->term || op->node != e->node) return SLUICE_ESTALE;
     if (op->type == COMMIT) return SLUICE_OK;
     if (op < w->last_renewal) return SLUICE_EIO; /* Too late: it must not undo that. */
     w->last_renewal = op;
-    e->beat = ++w->revision;
+    e->heartbeat = ++w->revision;
     CHECK(op->longest_ms >= e->longest_ms);
     e->longest_ms = op->longest_ms;
     w->beat_at = w->now;

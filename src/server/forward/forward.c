@@ -1005,7 +1005,7 @@ static void note_certain(struct server *s)
     struct sl_forward *r = s->relay;
     struct sl_election_view v;
     sl_election_view(r->office, &v);
-    bool same = v.reign.term == r->lost.term && v.reign.beat == r->lost.beat;
+    bool same = v.reign.term == r->lost.term && v.reign.heartbeat == r->lost.heartbeat;
     if (same && v.looked_ms > r->certain_ms) r->certain_ms = v.looked_ms;
 }
 

@@ -74,7 +74,7 @@ static void ask(struct server *s, struct duty *d, enum sl_storage_op_type type,
     d->asked_ms = s->now.ms;
     d->op = (struct sl_storage_op){.type = type,
                                    .term = o->term,
-                                   .beat = o->beat,
+                                   .heartbeat = o->beat,
                                    .node = (uint32_t)s->settings->node,
                                    .fence_limit = s->relay->fence_limit,
                                    .longest_ms = s->relay->longest_ms,

@@ -231,7 +231,7 @@ struct sl_storage {
     struct sl_etcd_watching watching;
 
     enum sl_etcd_format format;
-    uint64_t beat; /* The revision of keeper/beat, as far as it is known. */
+    uint64_t heartbeat; /* The revision of keeper/beat, as far as it is known. */
     struct sl_storage_term seen; /* The last that was. */
     sl_ms silent_since;          /* No answer since; 0: the last request had one. */
     sl_ms hurry_since;           /* 0: no hurry. */

@@ -488,13 +488,13 @@ static bool is_known(struct sl_storage *e, struct sl_storage_op *op, const json_
 static bool is_stale(struct sl_storage *e, struct sl_storage_op *op, const json_t *txn,
                      size_t at)
 {
-    sl_etcd_json_reign(e, sl_etcd_json_keys(txn, at), &op->result.reign, NULL);
-    if (op->result.reign.term != 0 && op->result.reign.term == op->term) {
+    sl_etcd_json_reign(e, sl_etcd_json_keys(txn, at), &op->result.term_record, NULL);
+    if (op->result.term_record.term != 0 && op->result.term_record.term == op->term) {
         memset(&op->result, 0, sizeof op->result);
         return false;
     }
-    op->result.term = op->result.reign.term;
-    sl_etcd_note_reign(e, &op->result.reign);
+    op->result.term = op->result.term_record.term;
+    sl_etcd_note_reign(e, &op->result.term_record);
     sl_etcd_op_done(e, op, SLUICE_ESTALE);
     return true;
 }

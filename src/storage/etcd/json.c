@@ -347,7 +347,7 @@ void sl_etcd_json_reign_key(const struct sl_storage *e, const json_t *kv,
     }
     if (sl_etcd_json_is(kv, &beat)) {
         sscanf(words, "%*u %" SCNu64 " %" SCNd64, &out->fence_limit, &out->longest_ms);
-        out->beat = sl_etcd_json_number(kv, "mod_revision");
+        out->heartbeat = sl_etcd_json_number(kv, "mod_revision");
     }
 }
 

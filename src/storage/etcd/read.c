@@ -79,13 +79,13 @@ static void end_reading(struct sl_etcd_reading *r, int status)
 static void answer_look(struct sl_storage *e, struct sl_storage_op *op,
                         const json_t *txn, size_t at)
 {
-    sl_etcd_json_reign(e, sl_etcd_json_keys(txn, at), &op->result.reign, NULL);
+    sl_etcd_json_reign(e, sl_etcd_json_keys(txn, at), &op->result.term_record, NULL);
     if (!sl_etcd_format_is_ours(e, sl_etcd_json_keys(txn, at + 1))) {
         fail(e, op, SLUICE_EIO);
         return;
     }
-    op->result.term = op->result.reign.term;
-    sl_etcd_note_reign(e, &op->result.reign);
+    op->result.term = op->result.term_record.term;
+    sl_etcd_note_reign(e, &op->result.term_record);
     sl_etcd_op_done(e, op, SLUICE_OK);
 }
 

@@ -35,7 +35,7 @@ static void claim_ifs(struct sl_etcd_text *t, const struct sl_storage *e,
     if (op->term == 0) sl_etcd_if_absent(t, &k);
     else sl_etcd_if_term(t, e, op->term);
     sl_etcd_key_of(e, &k, "keeper/beat");
-    if (op->beat != 0) sl_etcd_if_revision(t, &k, op->beat);
+    if (op->heartbeat != 0) sl_etcd_if_revision(t, &k, op->heartbeat);
 }
 
 /* What is barred is barred in an older term: that refuses its commits by itself. */
@@ -119,9 +119,9 @@ static void claimed(struct sl_storage *e, const struct sl_storage_term *before)
 {
     struct sl_storage_op *op = e->claim.op;
     op->result.term = op->term + 1;
-    op->result.reign = *before;
-    op->result.reign.term = op->term + 1;
-    e->beat = before->beat;
+    op->result.term_record = *before;
+    op->result.term_record.term = op->term + 1;
+    e->heartbeat = before->heartbeat;
     e->format = SL_ETCD_FORMAT_OURS;
     struct sl_storage_term now = *before;
     now.term = op->term + 1;
@@ -156,13 +156,13 @@ static void claim_failed(struct sl_storage *e, const json_t *txn)
         end_claim(e, SLUICE_EIO);
         return;
     }
-    if (now.term == op->term && (op->beat == 0 || now.beat == op->beat) &&
-        e->format != before) {
+    if (now.term == op->term &&
+        (op->heartbeat == 0 || now.heartbeat == op->heartbeat) && e->format != before) {
         send_claim(e); /* It was only that. */
         return;
     }
     op->result.term = now.term;
-    op->result.reign = now;
+    op->result.term_record = now;
     end_claim(e, SLUICE_ESTALE);
 }
 
@@ -242,7 +242,7 @@ static void build_renewal(struct sl_etcd_text *t, struct sl_storage *e)
     sl_etcd_txn_begin(t);
     sl_etcd_if_term(t, e, op->term);
 #ifndef MUT_EBEAT
-    sl_etcd_if_revision(t, &beat, e->beat);
+    sl_etcd_if_revision(t, &beat, e->heartbeat);
 #endif
     sl_etcd_txn_then(t);
     sl_etcd_op_put(t, &beat, (struct sl_bytes){words, (size_t)n}, 0);
@@ -272,12 +272,12 @@ static void send_renewal(struct sl_storage *e)
 static void on_renewal_answer(struct sl_storage *e, const json_t *txn)
 {
     struct sl_storage_op *op = e->renewal.op;
-    struct sl_storage_term *reign = &op->result.reign;
+    struct sl_storage_term *reign = &op->result.term_record;
     bool done = sl_etcd_json_succeeded(txn);
     sl_etcd_note_revision(e, sl_etcd_json_revision(txn));
     sl_etcd_json_reign(e, sl_etcd_json_keys(txn, done ? 1 : 0), reign, NULL);
     sl_etcd_note_reign(e, reign);
-    e->beat = reign->beat;
+    e->heartbeat = reign->heartbeat;
     op->result.term = reign->term;
     if (done) end_renewal(e, SLUICE_OK);
     else if (reign->term != op->term || op->term == 0) end_renewal(e, SLUICE_ESTALE);

@@ -24,7 +24,7 @@ static void look_after_failure(struct sl_storage *e)
 
 static bool same(const struct sl_storage_term *a, const struct sl_storage_term *b)
 {
-    return a->term == b->term && a->node == b->node && a->beat == b->beat &&
+    return a->term == b->term && a->node == b->node && a->heartbeat == b->heartbeat &&
            a->fence_limit == b->fence_limit && a->longest_ms == b->longest_ms;
 }
 
