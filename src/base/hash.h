@@ -1,8 +1,8 @@
-/* hash.h - SipHash-1-3: a hash whose collisions nobody can choose without its key.
+/* hash.h - hashes of bytes that clients choose, and of numbers that Sluice chooses.
  *
  * Clients choose the keys of our hash tables. A fast hash with a seed is not enough: its
  * seed can be computed from what the server reveals, and then a client can send keys that
- * all share one slot. SipHash was designed for this case.
+ * all share one slot. SipHash-1-3 was designed for this case.
  *
  * Written for Sluice after the description by Jean-Philippe Aumasson and Daniel J.
  * Bernstein ("SipHash: a fast short-input PRF", 2012), with one round for each word and
@@ -18,5 +18,14 @@ struct sl_hash_key {
 };
 
 uint64_t sl_hash(struct sl_hash_key key, const void *at, size_t n);
+
+/* For numbers that no client chooses: ids of sessions, tickets, fences. It is cheaper than
+ * sl_hash(), and two numbers never have the same hash under one seed. */
+static inline uint64_t sl_hash_u64(uint64_t x, uint64_t seed)
+{
+    x = (x ^ seed) * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+    return x ^ (x >> 32);
+}
 
 #endif /* SL_BASE_HASH_H */

@@ -1,11 +1,11 @@
 #include "base/tree.h"
 
+#include "base/hash.h"
+
 static uint64_t rank_of(const struct sl_tree_node *n, const struct sl_tree_kind *kind,
                         uint64_t seed)
 {
-    uint64_t x = (kind->number(n) ^ seed) * 0x9e3779b97f4a7c15ull;
-    x = (x ^ x >> 29) * (seed | 1);
-    return x ^ x >> 32;
+    return sl_hash_u64(kind->number(n), seed);
 }
 
 void sl_tree_put(struct sl_tree_node **at, struct sl_tree_node *n,

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
+
 /* --- Lines ---------------------------------------------------------------- */
 
 /* A value begins with a line: what it is, and the rest of the line. */
@@ -14,25 +16,13 @@ struct line {
     size_t end; /* Where the next line begins. */
 };
 
-static bool is_digits(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (s[i] < '0' || s[i] > '9') return false;
-    return n > 0;
-}
-
 /* A whole number, exactly. */
 static bool number_of(const char *s, size_t n, int64_t *out)
 {
     bool minus = n > 0 && s[0] == '-';
-    uint64_t value = 0, most = minus ? (uint64_t)INT64_MAX + 1 : (uint64_t)INT64_MAX;
+    uint64_t value, most = minus ? (uint64_t)INT64_MAX + 1 : (uint64_t)INT64_MAX;
     if (minus || (n > 0 && s[0] == '+')) s++, n--;
-    if (!is_digits(s, n)) return false;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t digit = (uint64_t)(s[i] - '0');
-        if (value > (most - digit) / 10) return false;
-        value = value * 10 + digit;
-    }
+    if (!sl_parse_u64((struct sl_bytes){s, n}, most, &value)) return false;
     *out = minus ? (int64_t)(0 - value) : (int64_t)value;
     return true;
 }

@@ -69,16 +69,9 @@ bool sl_node_text_set(struct sl_node *n, struct sl_node_text **t, struct sl_byte
     return true;
 }
 
-uint64_t sl_hash_number(uint64_t number, uint64_t seed)
-{
-    uint64_t x = (number ^ seed) * 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
-    return x ^ (x >> 32);
-}
-
 static uint64_t hash_ticket(const void *item, const struct sl_index *x)
 {
-    return sl_hash_number(((const struct sl_node_pending *)item)->ticket, x->seed);
+    return sl_hash_u64(((const struct sl_node_pending *)item)->ticket, x->seed);
 }
 
 static bool same_ticket(const void *item, struct sl_bytes key)
@@ -88,7 +81,7 @@ static bool same_ticket(const void *item, struct sl_bytes key)
 
 static uint64_t hash_round(const void *item, const struct sl_index *x)
 {
-    return sl_hash_number(((const struct sl_node_pending *)item)->round, x->seed);
+    return sl_hash_u64(((const struct sl_node_pending *)item)->round, x->seed);
 }
 
 static bool same_round(const void *item, struct sl_bytes key)
@@ -868,7 +861,7 @@ struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now
     n->finish_ms = SL_NEVER;
 #ifndef MUT_ROUND
     /* A vote for an earlier life of this node must not count in this one. */
-    n->last_round = sl_hash_number(start->epoch, 0) >> 2;
+    n->last_round = sl_hash_u64(start->epoch, 0) >> 2;
 #endif
     n->floor = n->kept.fence_limit;
 #ifdef MUT_M15

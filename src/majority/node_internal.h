@@ -350,7 +350,6 @@ static inline bool sl_owner_is(struct sl_attempt_id a, struct sl_attempt_id b)
 }
 
 extern const struct sl_index_kind sl_places_kind, sl_tickets_kind, sl_rounds_kind;
-uint64_t sl_hash_number(uint64_t number, uint64_t seed);
 
 /* The time as most of the nodes believe it: one clock that is days ahead must not use up
  * the fences. Every door begins with it. */

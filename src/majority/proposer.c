@@ -56,7 +56,7 @@ void sl_node_pending_free(struct sl_node *n, struct sl_node_pending *r)
 static void end_round(struct sl_node *n, struct sl_node_pending *r)
 {
     if (!r->in_round) return;
-    sl_index_remove(&n->by_round, r, sl_hash_number(r->round, n->by_round.seed));
+    sl_index_remove(&n->by_round, r, sl_hash_u64(r->round, n->by_round.seed));
     r->in_round = r->recheck = false;
 }
 
@@ -103,7 +103,7 @@ static void retire(struct sl_node *n, struct sl_now now, struct sl_node_pending 
     end_round(n, r);
     if (r->due != SL_HEAP_NONE) sl_heap_remove(&n->request_ends, r->due);
     if (r->ticket != 0)
-        sl_index_remove(&n->by_ticket, r, sl_hash_number(r->ticket, n->by_ticket.seed));
+        sl_index_remove(&n->by_ticket, r, sl_hash_u64(r->ticket, n->by_ticket.seed));
     sl_list_remove(&r->all);
     n->request_count--;
     leave_place(n, now, r);
@@ -178,7 +178,7 @@ static void start_round(struct sl_node *n, struct sl_now now, struct sl_node_pen
         return;
     }
     r->round = ++n->last_round;
-    sl_index_put(&n->by_round, r, sl_hash_number(r->round, n->by_round.seed));
+    sl_index_put(&n->by_round, r, sl_hash_u64(r->round, n->by_round.seed));
     r->in_round = true;
     r->disk_ms = 0;
     r->tries++;
@@ -992,8 +992,8 @@ void sl_proposer_vote(struct sl_node *n, struct sl_now now, sl_node_id from,
                       const struct sl_message *m)
 {
     const struct sl_bytes key = {(const char *)&m->round, sizeof m->round};
-    struct sl_node_pending *r = sl_index_find(
-        &n->by_round, key, sl_hash_number(m->round, n->by_round.seed));
+    struct sl_node_pending *r = sl_index_find(&n->by_round, key,
+                                              sl_hash_u64(m->round, n->by_round.seed));
     int at = sl_membership_find(&n->kept.force, from);
     if (r == NULL || at < 0) return;
     hear_fence(n, now, m->ceiling);
@@ -1309,7 +1309,7 @@ static struct sl_node_pending *make_request(struct sl_node *n, struct sl_now now
     sl_list_append(&n->requests, &r->all);
     n->request_count++;
     if (ticket != 0)
-        sl_index_put(&n->by_ticket, r, sl_hash_number(ticket, n->by_ticket.seed));
+        sl_index_put(&n->by_ticket, r, sl_hash_u64(ticket, n->by_ticket.seed));
     return r;
 }
 
@@ -1336,8 +1336,8 @@ int sl_node_submit(struct sl_node *n, struct sl_now now, uint64_t ticket,
 void sl_node_withdraw(struct sl_node *n, struct sl_now now, uint64_t ticket)
 {
     const struct sl_bytes key = {(const char *)&ticket, sizeof ticket};
-    struct sl_node_pending *r = sl_index_find(
-        &n->by_ticket, key, sl_hash_number(ticket, n->by_ticket.seed));
+    struct sl_node_pending *r = sl_index_find(&n->by_ticket, key,
+                                              sl_hash_u64(ticket, n->by_ticket.seed));
     now = sl_believe(n, now);
     if (r == NULL) return;
     if (r->type == SL_NODE_ADD || r->type == SL_NODE_REMOVE)

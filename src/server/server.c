@@ -218,16 +218,9 @@ void sl_server_settle(struct server *s)
 
 /* --- Sessions by number --------------------------------------------------- */
 
-static uint64_t hash_id(uint64_t id, uint64_t seed)
-{
-    uint64_t x = (id ^ seed) * 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
-    return x ^ (x >> 32);
-}
-
 static uint64_t hash_session(const void *item, const struct sl_index *x)
 {
-    return hash_id(((const struct session *)item)->s.id, x->seed);
+    return sl_hash_u64(((const struct session *)item)->s.id, x->seed);
 }
 
 static bool same_session(const void *item, struct sl_bytes key)
@@ -241,7 +234,7 @@ static const struct sl_index_kind sessions = {.hash = hash_session,
 struct session *sl_server_session(const struct server *s, uint64_t id)
 {
     const struct sl_bytes key = {(const char *)&id, sizeof id};
-    return sl_index_find(&s->by_id, key, hash_id(id, s->by_id.seed));
+    return sl_index_find(&s->by_id, key, sl_hash_u64(id, s->by_id.seed));
 }
 
 /* --- Start ---------------------------------------------------------------- */

@@ -5,8 +5,8 @@
 
 #include "test.h"
 
+#include "base/number.h"
 #include "resp/reader.h"
-#include "server/command/number.h"
 #include "server/forward/record.h"
 #include "sluice.h"
 

@@ -2,7 +2,7 @@
 #ifndef SL_SERVER_COMMAND_DISPATCH_H
 #define SL_SERVER_COMMAND_DISPATCH_H
 
-#include "server/command/number.h"
+#include "base/number.h"
 #include "server/net/conn.h"
 
 /* Flags of commands.def. */

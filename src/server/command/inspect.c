@@ -254,19 +254,6 @@ void sl_do_explain(struct call *call)
 
 /* --- LOCKS ---------------------------------------------------------------- */
 
-static bool parse_cursor(struct sl_bytes b, uint64_t *out)
-{
-    uint64_t n = 0;
-    if (b.n == 0) return false;
-    for (size_t i = 0; i < b.n; i++) {
-        uint64_t digit = (uint64_t)(b.at[i] - '0');
-        if (digit > 9 || n > (UINT64_MAX - digit) / 10) return false;
-        n = n * 10 + digit;
-    }
-    *out = n;
-    return true;
-}
-
 /* From word `first` on. */
 static bool read_page(struct call *call, size_t first, struct sl_page *p)
 {
@@ -276,7 +263,7 @@ static bool read_page(struct call *call, size_t first, struct sl_page *p)
         bool has = i + 1 < call->n;
         if (has && sl_word_is(name, "MATCH")) p->match = call->at[i + 1];
         else if (has && sl_word_is(name, "CURSOR") &&
-                 parse_cursor(call->at[i + 1], &p->cursor))
+                 sl_parse_u64(call->at[i + 1], UINT64_MAX, &p->cursor))
             continue;
         else if (has && sl_word_is(name, "COUNT") &&
                  sl_parse_number(call->at[i + 1], 1, SL_COUNT_MAX, &n))

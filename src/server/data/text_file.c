@@ -13,6 +13,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/number.h"
+
 #define SUM "checksum "
 #define SUM_BYTES (sizeof SUM - 1 + 16 + 1) /* Its line. */
 
@@ -156,17 +158,11 @@ bool sl_textfile_skip(struct sl_textfile_reader *r, const char *word)
 bool sl_textfile_number(struct sl_textfile_reader *r, int64_t min, int64_t max,
                         char end, int64_t *out)
 {
-    const char *stop = r->text + r->n;
-    bool minus = r->at < stop && *r->at == '-';
-    int64_t n = 0;
-    if (minus) r->at++;
-    const char *first = r->at;
-    while (r->at < stop && *r->at >= '0' && *r->at <= '9' && r->at - first < 18)
-        n = n * 10 + (*r->at++ - '0');
-    if (r->at == first || r->at == stop || *r->at != end) return false;
-    r->at++;
-    *out = minus ? -n : n;
-    return *out >= min && *out <= max;
+    char *stop = memchr(r->at, end, (size_t)(r->text + r->n - r->at));
+    if (stop == NULL) return false;
+    const struct sl_bytes digits = {r->at, (size_t)(stop - r->at)};
+    r->at = stop + 1;
+    return sl_parse_number(digits, min, max, out);
 }
 
 bool sl_textfile_field(struct sl_textfile_reader *r, const char *name, int64_t max,

@@ -5,16 +5,9 @@
 
 #define LOOKED_AT_MAX 1024u
 
-static uint64_t hash_fence(sl_fence fence, uint64_t seed)
-{
-    uint64_t x = (fence ^ seed) * 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
-    return x ^ (x >> 32);
-}
-
 static uint64_t hash_record(const void *item, const struct sl_index *x)
 {
-    return hash_fence(((const struct sl_record *)item)->fence, x->seed);
+    return sl_hash_u64(((const struct sl_record *)item)->fence, x->seed);
 }
 
 static bool same_fence(const void *item, struct sl_bytes key)
@@ -33,7 +26,7 @@ void sl_ledger_init(struct sl_ledger *l, struct sl_hash_key key)
 struct sl_record *sl_ledger_find(const struct sl_ledger *l, sl_fence fence)
 {
     const struct sl_bytes key = {(const char *)&fence, sizeof fence};
-    return sl_index_find(&l->by_fence, key, hash_fence(fence, l->by_fence.seed));
+    return sl_index_find(&l->by_fence, key, sl_hash_u64(fence, l->by_fence.seed));
 }
 
 static size_t bytes_of(const struct sl_record *r)

@@ -18,10 +18,7 @@ struct name {
 
 static uint64_t hash_name(struct name n, uint64_t seed)
 {
-    uint64_t x = (n.session * 31 + n.node) ^ seed;
-    x *= 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
-    return x ^ (x >> 32);
+    return sl_hash_u64(n.session * 31 + n.node, seed);
 }
 
 static struct name name_of(const struct conn *c)

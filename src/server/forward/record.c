@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "server/command/number.h"
+#include "base/number.h"
 
 void sl_frame_number(struct sl_resp_writer *w, uint64_t n)
 {
@@ -21,10 +21,7 @@ void sl_frame_signed(struct sl_resp_writer *w, int64_t n)
 
 bool sl_frame_read(struct sl_bytes b, uint64_t *out)
 {
-    int64_t n;
-    if (!sl_parse_number(b, 0, (int64_t)SL_FENCE_MAX, &n)) return false;
-    *out = (uint64_t)n;
-    return true;
+    return sl_parse_u64(b, SL_FENCE_MAX, out);
 }
 
 void sl_record_write(struct sl_resp_writer *w, struct sl_bytes key,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "server/net/links_internal.h"
 
 #define SETTINGS_BYTES 8192u
@@ -26,20 +27,6 @@ static bool is(struct sl_bytes word, const char *text)
 static bool is_command(const struct sl_args *args, const char *name, size_t words)
 {
     return args->n == words && is(args->at[0], name);
-}
-
-/* Digits of a number up to max; false: it is none. */
-static bool number_of(struct sl_bytes word, uint64_t max, uint64_t *out)
-{
-    uint64_t n = 0;
-    if (word.n == 0 || word.n > 20) return false;
-    for (size_t i = 0; i < word.n; i++) {
-        uint64_t digit = (uint64_t)(unsigned char)word.at[i] - '0';
-        if (digit > 9 || n > (max - digit) / 10) return false;
-        n = n * 10 + digit;
-    }
-    *out = n;
-    return true;
 }
 
 static void write_number(struct sl_resp_writer *w, uint64_t n)
@@ -158,7 +145,7 @@ static void take_nonce(struct link *k, const struct sl_args *args)
 {
     uint64_t protocol;
     if (!is_command(args, "NONCE", 4) || !is(args->at[1], NAME) ||
-        !number_of(args->at[2], UINT32_MAX, &protocol) ||
+        !sl_parse_u64(args->at[2], UINT32_MAX, &protocol) ||
         !sl_nonce_take(k->meeting.nonces[SL_CALLEE], args->at[3]))
         refuse(k, "what answers is no node");
     else if (protocol != SL_LINK_PROTOCOL) refuse(k, "it speaks another protocol");
@@ -200,7 +187,7 @@ static void take_hello(struct link *k, const struct sl_args *args)
     uint64_t protocol, from, to;
     char why[80];
     if (args->n < 3 || !is(args->at[0], "HELLO") || !is(args->at[1], NAME) ||
-        !number_of(args->at[2], UINT32_MAX, &protocol)) {
+        !sl_parse_u64(args->at[2], UINT32_MAX, &protocol)) {
         refuse(k, "this is the port for other nodes");
         return;
     }
@@ -210,8 +197,8 @@ static void take_hello(struct link *k, const struct sl_args *args)
         refuse(k, why);
         return;
     }
-    if (args->n != 7 || !number_of(args->at[3], SL_NODE_ID_MAX, &from) || from == 0 ||
-        !number_of(args->at[4], SL_NODE_ID_MAX, &to) ||
+    if (args->n != 7 || !sl_parse_u64(args->at[3], SL_NODE_ID_MAX, &from) ||
+        from == 0 || !sl_parse_u64(args->at[4], SL_NODE_ID_MAX, &to) ||
         !sl_nonce_take(k->meeting.nonces[SL_CALLER], args->at[5])) {
         refuse(k, "this is the port for other nodes");
         return;
@@ -233,8 +220,8 @@ static void take_welcome(struct link *k, const struct sl_args *args)
 {
     uint64_t protocol, id;
     if (!is_command(args, "WELCOME", 4) ||
-        !number_of(args->at[1], UINT32_MAX, &protocol) ||
-        !number_of(args->at[2], SL_NODE_ID_MAX, &id)) {
+        !sl_parse_u64(args->at[1], UINT32_MAX, &protocol) ||
+        !sl_parse_u64(args->at[2], SL_NODE_ID_MAX, &id)) {
         refuse(k, "what answers is no node");
     } else if (protocol != SL_LINK_PROTOCOL) refuse(k, "it speaks another protocol");
     else if (id != k->id) refuse(k, "another node answers there");
@@ -395,7 +382,7 @@ static void take_settings(struct link *k, const struct sl_args *args)
     const char *why = "it is not wanted here";
     uint64_t birth;
     if (!is_command(args, "SETTINGS", 3) ||
-        !number_of(args->at[1], UINT64_MAX, &birth)) {
+        !sl_parse_u64(args->at[1], UINT64_MAX, &birth)) {
         refuse(k, "it does not show its settings");
         return;
     }

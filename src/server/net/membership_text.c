@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
+
 #define TEXT_OF(number) TEXT_OF_IT(number)
 #define TEXT_OF_IT(number) #number
 
@@ -25,13 +27,8 @@ static bool all_of(struct sl_bytes text, const char *others)
 /* Digits of a number from 1 to max, without zeros before it; else 0. */
 static uint32_t read_number(struct sl_bytes text, uint32_t max)
 {
-    uint32_t n = 0;
-    if (text.n == 0 || text.n > 5 || text.at[0] == '0') return 0;
-    for (size_t i = 0; i < text.n; i++) {
-        if (text.at[i] < '0' || text.at[i] > '9') return 0;
-        n = n * 10 + (uint32_t)(text.at[i] - '0');
-    }
-    return n <= max ? n : 0;
+    uint64_t n;
+    return sl_parse_u64(text, max, &n) && text.at[0] != '0' ? (uint32_t)n : 0;
 }
 
 /* Where the colon before the port is; text.n: there is none. */

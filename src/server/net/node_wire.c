@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "majority/membership.h"
 #include "server/net/membership_text.h"
 
@@ -155,15 +156,7 @@ static bool same(struct sl_bytes word, const char *text)
 /* As write_number() writes it, and up to max. */
 static bool read_number(struct sl_bytes word, uint64_t max, uint64_t *out)
 {
-    uint64_t n = 0;
-    if (word.n == 0 || (word.at[0] == '0' && word.n > 1)) return false;
-    for (size_t i = 0; i < word.n; i++) {
-        uint64_t digit = (uint64_t)(unsigned char)word.at[i] - '0';
-        if (digit > 9 || n > (max - digit) / 10) return false;
-        n = n * 10 + digit;
-    }
-    *out = n;
-    return n <= max;
+    return sl_parse_u64(word, max, out) && (word.at[0] != '0' || word.n == 1);
 }
 
 static bool read_i32(struct sl_bytes word, int32_t *out)

@@ -1,0 +1,22 @@
+/* time.h - times and durations. Pure code reads no clock: every call receives the time. */
+#ifndef SL_BASE_TIME_H
+#define SL_BASE_TIME_H
+
+#include <stdint.h>
+
+/* Milliseconds of a monotonic clock, or a duration in milliseconds. */
+typedef int64_t sl_ms;
+#define SL_NEVER INT64_MAX
+
+/* t + d, and at most SL_NEVER. */
+static inline sl_ms sl_ms_after(sl_ms t, sl_ms d)
+{
+    return d >= SL_NEVER - t ? SL_NEVER : t + d;
+}
+
+struct sl_now {
+    sl_ms ms;         /* Monotonic. */
+    uint64_t wall_us; /* Microseconds since 1970. May step; fences are made from it. */
+};
+
+#endif /* SL_BASE_TIME_H */
