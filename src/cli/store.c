@@ -1,4 +1,4 @@
-/* store.c - `sluice store`: a program of its own, as it needs LMDB. */
+/* store.c - `sluice store`: executes sluice-offline, which has the libraries for it. */
 #include "cli/store.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ int cli_store(const struct cli_command *command, int argc, char **argv)
     if (status >= 0) return status;
     if (argc - rest != 1 || argv[rest][0] == '\0')
         return cli_usage("it needs one FOLDER, the --data of a server");
-    char *name = strrchr(command->name, ' ') + 1; /* "check" of "store check". */
-    char *words[] = {NULL, name, argv[rest], NULL};
+    char *verb = strrchr(command->name, ' ') + 1; /* "check" of "store check". */
+    char *words[] = {NULL, "store", verb, argv[rest], NULL};
     return cli_become_program("sluice-offline", "offline", words);
 }

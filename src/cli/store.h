@@ -4,8 +4,8 @@
 
 #include "cli/table.h"
 
-/* Become sluice-store. An exit status if that failed, or if help was all that was asked
- * for. */
+/* Execute sluice-offline. Returns an exit status if that failed, or if the user asked for
+ * help. */
 int cli_store(const struct cli_command *command, int argc, char **argv);
 
 #endif /* SL_CLI_STORE_H */

@@ -168,7 +168,7 @@ const struct cli_exit cli_exits[] = {
     {EXIT_USAGE, "the command line is wrong"},
     {EXIT_DATA, "the file of the segment or store is damaged, of another version, or none of Sluice's; what is to be loaded is no dump"},
     {EXIT_NO_INPUT, "there is no such segment, key or store"},
-    {EXIT_UNAVAILABLE, "the server cannot be reached, or serves nobody now; a server is named, and run can use none; the program sluice-server or sluice-store is not here; a table of the segment is full"},
+    {EXIT_UNAVAILABLE, "the server cannot be reached, or serves nobody now; a server is named, and run can use none; the program sluice-server or sluice-offline is not here; a table of the segment is full"},
     {EXIT_SYSTEM, "the system refused something: memory, space, output"},
     {EXIT_EXISTS, "there is a store in the folder already"},
     {EXIT_NO_PERMISSION, "no permission to use the segment, the store, or the server"},

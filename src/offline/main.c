@@ -1,42 +1,41 @@
-/* main.c - sluice-store: look at the store of a server, write it as text, read that again.
- * `sluice store` becomes it, as `sluice serve` becomes the server: what it needs of LMDB is
- * not in `sluice`.
+/* main.c - sluice-offline: commands on the files of a stopped server.
  *
- * check and dump only read, also while a server works. */
-#include <errno.h>
-#include <inttypes.h>
+ * `sluice store ...` executes this program, as `sluice serve` executes the server. So `sluice`
+ * itself links neither LMDB nor anything else that is large. */
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <sysexits.h>
-#include <unistd.h>
 
-#include "offline/store_text.h"
+#include "offline/offline.h"
 #include "sluice.h"
 
-/* Virtual memory, and the file grows with what is in it. */
-#define LOAD_BYTES_MAX (SIZE_MAX > UINT32_MAX ? (size_t)1 << 40 : (size_t)1 << 30)
+static const struct offline_command commands[] = {
+    {"store", "check", "check every record of the store and print counts",
+     offline_store_check},
+    {"store", "dump", "print the store as text", offline_store_dump},
+    {"store", "load", "create a store from the text of a dump (standard input)",
+     offline_store_load},
+};
 
-static const char *speaker = "";
+enum { COMMANDS = sizeof commands / sizeof *commands };
 
-__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
+static const struct offline_command *current; /* NULL: none is recognized yet. */
+
+void offline_say(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "sluice store%s%s: ", *speaker != '\0' ? " " : "", speaker);
+    if (current == NULL) fputs("sluice-offline: ", stderr);
+    else fprintf(stderr, "sluice %s %s: ", current->noun, current->verb);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
     va_end(args);
 }
 
-/* What the shell is told. */
-static int exit_of(int status)
+int offline_exit_status(int status)
 {
     switch (status) {
         case SLUICE_OK: return 0;
@@ -50,191 +49,59 @@ static int exit_of(int status)
     }
 }
 
-/* --- Reading, in a child ----------------------------------------------------- */
+/* --- The command line -------------------------------------------------------- */
 
-static bool is_fault(int number)
+static int print_help(void)
 {
-    return number == SIGSEGV || number == SIGBUS || number == SIGABRT ||
-           number == SIGFPE || number == SIGILL;
-}
-
-/* What the child was told to say to the shell. */
-static int status_of(int ended)
-{
-    if (WIFEXITED(ended)) return WEXITSTATUS(ended);
-    int number = WTERMSIG(ended);
-    if (is_fault(number)) {
-        say("the store is damaged: a part of its file is missing, or a page makes no "
-            "sense; put back a copy, or save what a dump can read");
-        return EX_DATAERR;
-    }
-    signal(number, SIG_DFL);
-    raise(number); /* It ended both of us. */
+    const char *lead = "usage:";
+    for (int i = 0; i < COMMANDS; i++, lead = "")
+        printf("%-6s sluice-offline %s %s DIRECTORY\n", lead, commands[i].noun,
+               commands[i].verb);
+    fputs("\nDIRECTORY is the data directory of a server (its --data).\n\n", stdout);
+    for (int i = 0; i < COMMANDS; i++)
+        printf("  %s %-8s %s\n", commands[i].noun, commands[i].verb,
+               commands[i].summary);
+    fputs("\nMore: man sluice-store\n", stdout);
+    if (fflush(stdout) == 0) return 0;
+    offline_say("the output could not be written");
     return EX_OSERR;
 }
 
-/* LMDB maps the file, and believes what its pages say: what is behind its end, or what a
- * damaged page points to, is met as a signal, or as an assert. That ends the child alone. */
-static int in_child(int (*read)(const char *folder, FILE *to), const char *folder,
-                    FILE *to)
+static bool asks_for_help(int argc, char **argv)
 {
-    pid_t parent = getpid(), child = fork();
-    int ended;
-    if (child < 0) {
-        say("there can be no process: %s", strerror(errno));
-        return EX_OSERR;
-    }
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent) _exit(EX_OSERR);
-        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-        exit(read(folder, to));
-    }
-    while (waitpid(child, &ended, 0) < 0)
-        if (errno != EINTR) return EX_OSERR;
-    return status_of(ended);
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
 }
 
-static int open_to_read(struct sl_store *s, const char *folder)
+static const struct offline_command *find_command(const char *noun, const char *verb)
 {
-    char why[400];
-    int status = sl_store_open(s, folder, 0, why, sizeof why);
-    if (status != SLUICE_OK) say("%s", why);
-    return status;
-}
-
-/* --- The three --------------------------------------------------------------- */
-
-static int read_and_check(const char *folder, FILE *to)
-{
-    struct sl_store s;
-    struct sl_store_counts c;
-    char why[400];
-    int status = open_to_read(&s, folder);
-    if (status != SLUICE_OK) return exit_of(status);
-    status = sl_store_check(&s, &c, why, sizeof why);
-    sl_store_close(&s);
-    if (status != SLUICE_OK) {
-        say("the store is damaged: %s", why);
-        return EX_DATAERR;
-    }
-    fprintf(to,
-            "format %u\nterm %" PRIu64 "\nrevision %" PRIu64 "\ntables %" PRIu64
-            "\nkeys %" PRIu64 "\nvalue_bytes %" PRIu64 "\nrequests %" PRIu64
-            "\nbarred %" PRIu64 "\n",
-            SL_STORE_FORMAT, c.term, c.revision, c.tables, c.keys, c.value_bytes,
-            c.requests, c.barred);
-    if (fflush(to) == 0) return 0;
-    say("the output could not be written");
-    return EX_OSERR;
-}
-
-static int check(const char *folder)
-{
-    return in_child(read_and_check, folder, stdout);
-}
-
-static int read_and_dump(const char *folder, FILE *to)
-{
-    struct sl_store s;
-    uint64_t lost;
-    char why[400];
-    int status = open_to_read(&s, folder);
-    if (status != SLUICE_OK) return exit_of(status);
-    status = sl_store_text_dump(&s, to, &lost, why, sizeof why);
-    sl_store_close(&s);
-    if (status != SLUICE_OK) say("%s", why);
-    if (status == SLUICE_EIO && to != stdout)
-        say("set TMPDIR to a folder that has room for it, or write it to a file");
-    if (lost > 0) say("%" PRIu64 " damaged records were left out", lost);
-    return status == SLUICE_OK && lost > 0 ? EX_DATAERR : exit_of(status);
-}
-
-/* A file that has no name. NULL: it was said. */
-static FILE *open_unnamed(void)
-{
-    const char *folder = getenv("TMPDIR");
-    char path[4096];
-    if (folder == NULL || *folder == '\0') folder = "/tmp";
-    int n = snprintf(path, sizeof path, "%s/sluice-dump.XXXXXX", folder);
-    int fd = n < (int)sizeof path ? mkstemp(path) : -1;
-    if (fd >= 0) unlink(path);
-    FILE *f = fd >= 0 ? fdopen(fd, "w+") : NULL;
-    if (f != NULL) return f;
-    say("no file can be made in %s; set TMPDIR to a folder that takes one", folder);
-    if (fd >= 0) close(fd);
+    for (int i = 0; i < COMMANDS; i++)
+        if (strcmp(commands[i].noun, noun) == 0 && strcmp(commands[i].verb, verb) == 0)
+            return &commands[i];
     return NULL;
-}
-
-static bool copy(FILE *from, FILE *to)
-{
-    char bytes[65536];
-    size_t n;
-    rewind(from);
-    while ((n = fread(bytes, 1, sizeof bytes, from)) > 0 &&
-           fwrite(bytes, 1, n, to) == n) {}
-    return !ferror(from) && fflush(to) == 0 && !ferror(to);
-}
-
-/* While a dump is read from the store, LMDB keeps all that is overwritten, until there is no
- * room for commits. So nobody is waited for meanwhile: whoever is at the other end of a pipe
- * or a terminal gets it from a file, when it is whole. */
-static int dump(const char *folder)
-{
-    struct stat out;
-    if (fstat(STDOUT_FILENO, &out) == 0 && S_ISREG(out.st_mode))
-        return in_child(read_and_dump, folder, stdout);
-    FILE *kept = open_unnamed();
-    if (kept == NULL) return EX_CANTCREAT;
-    int status = in_child(read_and_dump, folder, kept);
-    if (!copy(kept, stdout)) {
-        say("the output could not be written");
-        status = EX_OSERR;
-    }
-    fclose(kept);
-    return status;
-}
-
-/* There must be none yet: what is there is not ours to replace. */
-static bool is_taken(const char *folder)
-{
-    char path[4096];
-    struct stat st;
-    if (!sl_store_path(folder, SL_STORE_FILE, path, sizeof path)) return false;
-    if (lstat(path, &st) != 0) return false;
-    say("there is a store in %s already; load into another folder", folder);
-    return true;
-}
-
-static int load(const char *folder)
-{
-    struct sl_store s;
-    char why[400];
-    if (is_taken(folder)) return EX_CANTCREAT;
-    int status = sl_store_begin(&s, folder, LOAD_BYTES_MAX, why, sizeof why);
-    if (status == SLUICE_OK) {
-        status = sl_store_text_load(&s, stdin, why, sizeof why);
-        if (status == SLUICE_OK) status = sl_store_finish(&s, folder, why, sizeof why);
-        else sl_store_forget(&s, folder);
-    }
-    if (status != SLUICE_OK) say("%s; nothing was loaded", why);
-    return exit_of(status);
 }
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int (*run)(const char *folder);
-    } commands[] = {{"check", check}, {"dump", dump}, {"load", load}};
-    signal(SIGXFSZ, SIG_IGN); /* A limit is an error as others are. */
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (argc < 2 || strcmp(argv[1], commands[i].name) != 0) continue;
-        speaker = commands[i].name;
-        if (argc == 3 && argv[2][0] != '-') return commands[i].run(argv[2]);
-        say("it needs one FOLDER, the --data of a server");
+    enum { NOUN = 1, VERB, DIRECTORY, WORDS };
+    signal(SIGXFSZ, SIG_IGN); /* A write beyond the limit then fails with EFBIG. */
+    if (asks_for_help(argc, argv)) return print_help();
+    if (argc > VERB) current = find_command(argv[NOUN], argv[VERB]);
+    if (current == NULL) {
+        if (argc > VERB)
+            offline_say("unknown command \"%s %s\"", argv[NOUN], argv[VERB]);
+        else offline_say("a command is missing");
+        fputs("Try: sluice-offline --help\n", stderr);
         return EX_USAGE;
     }
-    say("it needs one of check, dump, load, and a FOLDER");
-    return EX_USAGE;
+    if (argc > DIRECTORY && argv[DIRECTORY][0] == '-') {
+        offline_say("unknown option \"%s\"", argv[DIRECTORY]);
+        return EX_USAGE;
+    }
+    if (argc != WORDS || argv[DIRECTORY][0] == '\0') {
+        offline_say("usage: sluice %s %s DIRECTORY", current->noun, current->verb);
+        return EX_USAGE;
+    }
+    return current->run(argv[DIRECTORY]);
 }

@@ -1,4 +1,4 @@
-/* dump.c - a store becomes text. */
+/* store_dump.c - writes a store as text. */
 #include "offline/store_text.h"
 
 #include <inttypes.h>
@@ -23,7 +23,8 @@ static void put_bytes(FILE *to, struct sl_bytes b)
     putc('"', to);
 }
 
-/* 0: go on. */
+/* Each put_ function returns 0 or an error of LMDB. A damaged record is counted and skipped. */
+
 static int put_record(struct dump *d, const MDB_val *k, const MDB_val *v)
 {
     struct sl_bytes table, key, value;
@@ -47,7 +48,7 @@ static int put_request(struct dump *d, const MDB_val *k, const MDB_val *v)
     struct sl_bytes name = {v->mv_data, v->mv_size};
     struct sl_store_request r;
     int rc = sl_store_request(d->store, d->txn, name, &r);
-    (void)k; /* Its revision. */
+    (void)k; /* The revision, which is in r as well. */
     if (rc != 0) {
         d->lost++;
         return rc == MDB_NOTFOUND || rc == MDB_CORRUPTED ? 0 : rc;
@@ -100,8 +101,8 @@ static int put_store(struct dump *d)
     return rc;
 }
 
-int sl_store_text_dump(const struct sl_store *s, FILE *to, uint64_t *lost, char *why,
-                       size_t why_bytes)
+int offline_store_write_text(const struct sl_store *s, FILE *to, uint64_t *lost,
+                             char *why, size_t why_bytes)
 {
     struct dump d = {.store = s, .to = to};
     int rc = mdb_txn_begin(s->env, NULL, MDB_RDONLY, &d.txn);

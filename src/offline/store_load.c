@@ -1,4 +1,4 @@
-/* load.c - text becomes a store. */
+/* store_load.c - fills a store from the text of a dump. */
 #include "offline/store_text.h"
 
 #include <errno.h>
@@ -9,22 +9,24 @@
 
 #include "storage/storage.h"
 
-#define LINES_AT_ONCE \
-    4096 /* In one transaction: its pages are in memory until the end. */
+/* Lines in one transaction, whose pages are in memory until it ends. */
+#define LINES_PER_TXN 4096
 
-/* Where we are, from first to last. */
-enum place { AT_HEAD, AT_TERM, AT_REVISION, AT_RECORDS, AT_END };
+/* What the next line must be; the parts of a dump come in this order. */
+enum part { AT_HEAD, AT_TERM, AT_REVISION, AT_RECORDS, AT_END };
 
 struct load {
     const struct sl_store *store;
     MDB_txn *txn;
-    enum place place;
-    uint64_t number, lines; /* Of this line; of records. */
+    enum part part;
+    uint64_t number;  /* Of the current line, from 1. */
+    uint64_t records; /* Read so far. */
 };
 
-/* --- Words of a line --------------------------------------------------------- */
+/* --- Parts of a line --------------------------------------------------------- */
 
-/* The next is this word. */
+/* Each of these skips one part of a line. False: something else is there. */
+
 static bool take_word(char **at, const char *word)
 {
     size_t n = strlen(word);
@@ -52,7 +54,7 @@ static int digit(char c)
     return -1;
 }
 
-/* Decoded where it stands: it only becomes shorter. */
+/* The bytes are decoded in place, since they only become shorter. */
 static bool take_bytes(char **at, struct sl_bytes *out)
 {
     char *from = *at, *to;
@@ -77,7 +79,7 @@ static bool take_bytes(char **at, struct sl_bytes *out)
 
 /* --- Lines ------------------------------------------------------------------- */
 
-/* These return what LMDB does, or EINVAL. */
+/* Each of these returns 0, EINVAL for an invalid line, or an error of LMDB. */
 
 static int take_record(struct load *l, char *at)
 {
@@ -103,7 +105,7 @@ static int take_request(struct load *l, char *at)
         return EINVAL;
     int rc = sl_store_put_request(l->store, l->txn, name,
                                   (struct sl_store_request){revision, (sl_ms)time_ms});
-    return rc == MDB_KEYEXIST ? EINVAL : rc; /* They come in the order of revisions. */
+    return rc == MDB_KEYEXIST ? EINVAL : rc; /* Out of order. */
 }
 
 static int take_bar(struct load *l, char *at)
@@ -116,9 +118,10 @@ static int take_bar(struct load *l, char *at)
 
 static int take_end(struct load *l, char *at)
 {
-    uint64_t lines;
-    if (!take_number(&at, &lines) || *at != '\0' || lines != l->lines) return EINVAL;
-    l->place = AT_END;
+    uint64_t records;
+    if (!take_number(&at, &records) || *at != '\0' || records != l->records)
+        return EINVAL;
+    l->part = AT_END;
     return 0;
 }
 
@@ -129,21 +132,21 @@ static int take_head(struct load *l, char *at)
         !take_number(&at, &n) || *at != '\0')
         return EINVAL;
     if (n != SL_STORE_FORMAT) return MDB_VERSION_MISMATCH;
-    l->place = AT_TERM;
+    l->part = AT_TERM;
     return 0;
 }
 
-static int take_meta(struct load *l, char *at, const char *name, enum place next)
+static int take_meta(struct load *l, char *at, const char *name, enum part next)
 {
     uint64_t n;
     if (!take_word(&at, name) || !take_number(&at, &n) || *at != '\0') return EINVAL;
-    l->place = next;
+    l->part = next;
     return sl_store_put_number(l->store, l->txn, name, n);
 }
 
 static int take_line(struct load *l, char *at)
 {
-    switch (l->place) {
+    switch (l->part) {
         case AT_HEAD: return take_head(l, at);
         case AT_TERM: return take_meta(l, at, SL_STORE_TERM, AT_REVISION);
         case AT_REVISION: return take_meta(l, at, SL_STORE_REVISION, AT_RECORDS);
@@ -151,19 +154,19 @@ static int take_line(struct load *l, char *at)
         case AT_END: return EINVAL;
     }
     if (take_word(&at, "end")) return take_end(l, at);
-    l->lines++;
+    l->records++;
     if (take_word(&at, "data")) return take_record(l, at);
     if (take_word(&at, "request")) return take_request(l, at);
     if (take_word(&at, "barred")) return take_bar(l, at);
     return EINVAL;
 }
 
-/* --- All --------------------------------------------------------------------- */
+/* --- The whole text ---------------------------------------------------------- */
 
-/* A transaction ends after some lines, and another begins. */
-static int go_on(struct load *l)
+/* After LINES_PER_TXN lines, commit and begin another transaction. */
+static int next_txn(struct load *l)
 {
-    if (l->number % LINES_AT_ONCE != 0) return 0;
+    if (l->number % LINES_PER_TXN != 0) return 0;
     int rc = mdb_txn_commit(l->txn);
     l->txn = NULL;
     return rc != 0 ? rc : mdb_txn_begin(l->store->env, NULL, 0, &l->txn);
@@ -179,25 +182,25 @@ static int take_lines(struct load *l, FILE *from)
         l->number++;
         if (n > 0 && line[n - 1] == '\n') line[--n] = '\0';
         rc = (size_t)n == strlen(line) ? take_line(l, line) : EINVAL;
-        if (rc == 0) rc = go_on(l);
+        if (rc == 0) rc = next_txn(l);
     }
     free(line);
     if (rc == 0 && ferror(from)) return EIO;
-    return rc == 0 && l->place != AT_END ? ENODATA : rc;
+    return rc == 0 && l->part != AT_END ? ENODATA : rc;
 }
 
-/* Two lines of one name were one record: then there are fewer. */
-static int look_at_it(const struct load *l, char *why, size_t why_bytes)
+/* Check the whole store. If it has fewer records than the text, two lines had one name. */
+static int check_loaded(const struct load *l, char *why, size_t why_bytes)
 {
     struct sl_store_counts c;
     int status = sl_store_check(l->store, &c, why, why_bytes);
-    if (status == SLUICE_OK && c.keys + c.requests + c.barred == l->lines)
+    if (status == SLUICE_OK && c.keys + c.requests + c.barred == l->records)
         return SLUICE_OK;
     if (status == SLUICE_OK) snprintf(why, why_bytes, "a record comes twice");
     return status == SLUICE_OK || status == SLUICE_ETRUNCATED ? SLUICE_EINVAL : status;
 }
 
-static int say(const struct load *l, int rc, char *why, size_t why_bytes)
+static int explain(const struct load *l, int rc, char *why, size_t why_bytes)
 {
     switch (rc) {
         case ENODATA: snprintf(why, why_bytes, "its end is missing"); break;
@@ -214,14 +217,14 @@ static int say(const struct load *l, int rc, char *why, size_t why_bytes)
     return sl_store_status(rc);
 }
 
-int sl_store_text_load(const struct sl_store *s, FILE *from, char *why,
-                       size_t why_bytes)
+int offline_store_read_text(const struct sl_store *s, FILE *from, char *why,
+                            size_t why_bytes)
 {
     struct load l = {.store = s};
     int rc = mdb_txn_begin(s->env, NULL, 0, &l.txn);
-    if (rc != 0) return say(&l, rc, why, why_bytes);
+    if (rc != 0) return explain(&l, rc, why, why_bytes);
     rc = take_lines(&l, from);
     if (rc == 0) rc = mdb_txn_commit(l.txn);
     else mdb_txn_abort(l.txn);
-    return rc == 0 ? look_at_it(&l, why, why_bytes) : say(&l, rc, why, why_bytes);
+    return rc == 0 ? check_loaded(&l, why, why_bytes) : explain(&l, rc, why, why_bytes);
 }

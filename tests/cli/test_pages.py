@@ -232,8 +232,8 @@ def examples_work(t, page):
     # The server beside it does not serve, but has something to say about its options.
     t.script("bin/sluice-server", '#!/bin/sh\necho "server $*" >>"$HOME/ran"\n'
              'exec "%s" --check "$@"\n' % server())
-    t.script("bin/sluice-store", '#!/bin/sh\necho "store $*" >>"$HOME/ran"\n'
-             'exec "%s" "$@"\n' % server().replace("server", "store"))
+    t.script("bin/sluice-offline", '#!/bin/sh\necho "offline $*" >>"$HOME/ran"\n'
+             'exec "%s" "$@"\n' % server().replace("server", "offline"))
     for folder in ("old", "new"):
         os.mkdir(t.path(folder))
     with open(t.write("empty", "sluice store 1\nterm 0\nrevision 0\nend 0\n")) as f:

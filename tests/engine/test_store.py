@@ -133,8 +133,25 @@ def a_wrong_command_line_is_told(t):
         check(t.sluice("store", *words).status, 64, " ".join(words))
     build = os.path.dirname(os.path.dirname(tap.program))
     own = os.path.join(build, "offline/sluice-offline")
-    for words in ([], ["nonsense", "a"], ["check"], ["check", "a", "b"], ["check", "-a"]):
-        check(t.run(own, *words).status, 64, "sluice-store " + " ".join(words))
+    for words in ([], ["store"], ["nonsense", "check", "a"], ["store", "nonsense", "a"],
+                  ["store", "check"], ["store", "check", ""], ["store", "check", "a", "b"],
+                  ["store", "check", "-a"], ["check", "a"]):
+        p = t.run(own, *words)
+        check((p.status, p.out), (64, ""), "sluice-offline " + " ".join(words))
+        check_that("sluice" in p.err, "it says what is wrong: " + p.err)
+
+
+@test
+def the_program_lists_its_commands(t):
+    build = os.path.dirname(os.path.dirname(tap.program))
+    own = os.path.join(build, "offline/sluice-offline")
+    for words in (["--help"], ["-h"], ["store", "--help"], ["store", "check", "--help"]):
+        p = t.run(own, *words)
+        check((p.status, p.err), (0, ""), " ".join(words))
+        for verb in ("check", "dump", "load"):
+            check_that("sluice-offline store %s DIRECTORY" % verb in p.out, "it names " + verb)
+    with open("/dev/full", "w") as full:
+        check(t.run(own, "--help", stdout=full).status, 71)
 
 
 @test

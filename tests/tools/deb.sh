@@ -81,9 +81,9 @@ same "sluice-server: the server, its service, man pages, and no more" "$(list "$
     "$({
         echo ./etc/sluice/sluice.conf
         echo ./lib/systemd/system/sluice.service
-        printf "./usr/bin/%s\n" sluice-server sluice-store
+        printf "./usr/bin/%s\n" sluice-offline sluice-server
         pages man1 sluice-serve.1 sluice-store.1
-        pages man8 sluice-server.8
+        pages man8 sluice-offline.8 sluice-server.8
         texts sluice-server
     } | sort)"
 same "libsluice0: the library, and no more" "$(list "$lib")" \

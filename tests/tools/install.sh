@@ -32,7 +32,13 @@ says "the server's page by its own name" '^SLUICE-SERVE' \
 passes "the command" test -x "$prefix/bin/sluice"
 passes "the server beside it" test -x "$prefix/bin/sluice-server"
 says "which the command finds" . "$prefix/bin/sluice" serve --version
-passes "and what looks into its store" test -x "$prefix/bin/sluice-store"
+passes "the program for the files of a stopped server" test -x "$prefix/bin/sluice-offline"
+says "which the command finds as well" 'is not there' \
+    sh -c "'$prefix/bin/sluice' store check '$prefix' 2>&1 || true"
+says "and whose page has its name, too" '^SLUICE-STORE' \
+    sh -c "cd '$prefix/share/man' && mandoc -T ascii man8/sluice-offline.8"
+same "the command needs no library but those of C" \
+    "$(ldd "$prefix/bin/sluice" | grep -cE 'lmdb|curl|jansson|uv')" 0
 says "the completion for bash, by the command's name" '^complete -F _sluice sluice$' \
     cat "$prefix/share/bash-completion/completions/sluice"
 says "the completion for zsh" '^#compdef sluice$' \
@@ -40,8 +46,8 @@ says "the completion for zsh" '^#compdef sluice$' \
 same "and nothing else of the build" \
     "$(cd "$prefix" && find bin share ! -path 'share/man/man3/*' -type f | sort)" \
     "bin/sluice
+bin/sluice-offline
 bin/sluice-server
-bin/sluice-store
 share/bash-completion/completions/sluice
 share/man/man1/sluice-canal.1
 share/man/man1/sluice-do.1
@@ -49,6 +55,7 @@ share/man/man1/sluice-run.1
 share/man/man1/sluice-serve.1
 share/man/man1/sluice-store.1
 share/man/man1/sluice.1
+share/man/man8/sluice-offline.8
 share/man/man8/sluice-server.8
 share/zsh/site-functions/_sluice"
 

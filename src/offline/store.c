@@ -1,0 +1,196 @@
+/* store.c - sluice-offline store: check the store of a server, print it as text, and create
+ * one from that text. check and dump only read, so a server may use the store meanwhile. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "offline/offline.h"
+#include "offline/store_text.h"
+#include "sluice.h"
+
+/* load reserves this much address space; the file only grows as far as needed. */
+#define LOAD_BYTES_MAX (SIZE_MAX > UINT32_MAX ? (size_t)1 << 40 : (size_t)1 << 30)
+
+/* --- Reading in a child process ---------------------------------------------- */
+
+static bool is_fault(int number)
+{
+    return number == SIGSEGV || number == SIGBUS || number == SIGABRT ||
+           number == SIGFPE || number == SIGILL;
+}
+
+/* The exit status for a child that ended so. If a signal from outside ended the child, it also
+ * ends this process. */
+static int exit_status_of(int ended)
+{
+    if (WIFEXITED(ended)) return WEXITSTATUS(ended);
+    int number = WTERMSIG(ended);
+    if (is_fault(number)) {
+        offline_say(
+            "the store is damaged: a part of its file is missing, or a page makes no "
+            "sense; put back a copy, or save what a dump can read");
+        return EX_DATAERR;
+    }
+    signal(number, SIG_DFL);
+    raise(number);
+    return EX_OSERR;
+}
+
+/* LMDB maps the file and trusts its pages. A truncated file or a damaged page therefore raises
+ * a signal or fails an assertion in LMDB, which must end the child only. */
+static int in_child(int (*read)(const char *directory, FILE *to), const char *directory,
+                    FILE *to)
+{
+    pid_t parent = getpid(), child = fork();
+    int ended;
+    if (child < 0) {
+        offline_say("there can be no process: %s", strerror(errno));
+        return EX_OSERR;
+    }
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) _exit(EX_OSERR);
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        exit(read(directory, to));
+    }
+    while (waitpid(child, &ended, 0) < 0)
+        if (errno != EINTR) return EX_OSERR;
+    return exit_status_of(ended);
+}
+
+static int open_to_read(struct sl_store *s, const char *directory)
+{
+    char why[400];
+    int status = sl_store_open(s, directory, 0, why, sizeof why);
+    if (status != SLUICE_OK) offline_say("%s", why);
+    return status;
+}
+
+/* --- The commands ------------------------------------------------------------ */
+
+static int read_and_check(const char *directory, FILE *to)
+{
+    struct sl_store s;
+    struct sl_store_counts c;
+    char why[400];
+    int status = open_to_read(&s, directory);
+    if (status != SLUICE_OK) return offline_exit_status(status);
+    status = sl_store_check(&s, &c, why, sizeof why);
+    sl_store_close(&s);
+    if (status != SLUICE_OK) {
+        offline_say("the store is damaged: %s", why);
+        return EX_DATAERR;
+    }
+    fprintf(to,
+            "format %u\nterm %" PRIu64 "\nrevision %" PRIu64 "\ntables %" PRIu64
+            "\nkeys %" PRIu64 "\nvalue_bytes %" PRIu64 "\nrequests %" PRIu64
+            "\nbarred %" PRIu64 "\n",
+            SL_STORE_FORMAT, c.term, c.revision, c.tables, c.keys, c.value_bytes,
+            c.requests, c.barred);
+    if (fflush(to) == 0) return 0;
+    offline_say("the output could not be written");
+    return EX_OSERR;
+}
+
+int offline_store_check(const char *directory)
+{
+    return in_child(read_and_check, directory, stdout);
+}
+
+static int read_and_dump(const char *directory, FILE *to)
+{
+    struct sl_store s;
+    uint64_t lost;
+    char why[400];
+    int status = open_to_read(&s, directory);
+    if (status != SLUICE_OK) return offline_exit_status(status);
+    status = offline_store_write_text(&s, to, &lost, why, sizeof why);
+    sl_store_close(&s);
+    if (status != SLUICE_OK) offline_say("%s", why);
+    if (status == SLUICE_EIO && to != stdout)
+        offline_say(
+            "set TMPDIR to a folder that has room for it, or write it to a file");
+    if (lost > 0) offline_say("%" PRIu64 " damaged records were left out", lost);
+    return status == SLUICE_OK && lost > 0 ? EX_DATAERR : offline_exit_status(status);
+}
+
+/* A temporary file without a name. NULL: the user has been told why there is none. */
+static FILE *open_unnamed(void)
+{
+    const char *directory = getenv("TMPDIR");
+    char path[4096];
+    if (directory == NULL || *directory == '\0') directory = "/tmp";
+    int n = snprintf(path, sizeof path, "%s/sluice-dump.XXXXXX", directory);
+    int fd = n < (int)sizeof path ? mkstemp(path) : -1;
+    if (fd >= 0) unlink(path);
+    FILE *f = fd >= 0 ? fdopen(fd, "w+") : NULL;
+    if (f != NULL) return f;
+    offline_say("no file can be made in %s; set TMPDIR to a folder that takes one",
+                directory);
+    if (fd >= 0) close(fd);
+    return NULL;
+}
+
+static bool copy(FILE *from, FILE *to)
+{
+    char bytes[65536];
+    size_t n;
+    rewind(from);
+    while ((n = fread(bytes, 1, sizeof bytes, from)) > 0 &&
+           fwrite(bytes, 1, n, to) == n) {}
+    return !ferror(from) && fflush(to) == 0 && !ferror(to);
+}
+
+/* While a reader is active, LMDB cannot reuse any page that a server frees, and the store may
+ * become full. A dump must therefore not wait for the reader of a pipe or for a terminal: it
+ * goes to a temporary file first, and is copied from there when it is complete. */
+int offline_store_dump(const char *directory)
+{
+    struct stat out;
+    if (fstat(STDOUT_FILENO, &out) == 0 && S_ISREG(out.st_mode))
+        return in_child(read_and_dump, directory, stdout);
+    FILE *kept = open_unnamed();
+    if (kept == NULL) return EX_CANTCREAT;
+    int status = in_child(read_and_dump, directory, kept);
+    if (!copy(kept, stdout)) {
+        offline_say("the output could not be written");
+        status = EX_OSERR;
+    }
+    fclose(kept);
+    return status;
+}
+
+static bool has_store(const char *directory)
+{
+    char path[4096];
+    struct stat st;
+    if (!sl_store_path(directory, SL_STORE_FILE, path, sizeof path)) return false;
+    if (lstat(path, &st) != 0) return false;
+    offline_say("there is a store in %s already; load into another folder", directory);
+    return true;
+}
+
+int offline_store_load(const char *directory)
+{
+    struct sl_store s;
+    char why[400];
+    if (has_store(directory)) return EX_CANTCREAT;
+    int status = sl_store_begin(&s, directory, LOAD_BYTES_MAX, why, sizeof why);
+    if (status == SLUICE_OK) {
+        status = offline_store_read_text(&s, stdin, why, sizeof why);
+        if (status == SLUICE_OK)
+            status = sl_store_finish(&s, directory, why, sizeof why);
+        else sl_store_forget(&s, directory);
+    }
+    if (status != SLUICE_OK) offline_say("%s; nothing was loaded", why);
+    return offline_exit_status(status);
+}
