@@ -19,7 +19,7 @@
 
 #define ORDER_LENGTH (1u << 20)
 
-static const struct sluice_room wide = {.per = 1000, .buckets = 1};
+static const struct sluice_capacity wide = {.per = 1000, .buckets = 1};
 
 /* What the options say. */
 struct settings {
@@ -240,14 +240,16 @@ static const char *measure_all(const struct settings *o, const struct machine *m
     const uint32_t all = (1u << RIVALS) - 1u, no_files = all & ~(1u << FLOCK);
     const uint32_t with_buckets = 1u << BUCKETS | 1u << NAME | 1u << HANDLE;
     struct plan plans[REAPING] = {
-        [ONE] = {.locks = all, .sites = {{.keys = 1, .room = wide, .seats = 1}}},
-        [PAIR_ONE] = {.locks = all, .sites = {{.keys = 1, .room = wide, .seats = 2}}},
-        [PAIR_TWO] = {.locks = all,
-                      .sites = {{.keys = 2, .room = wide, .seats = 2, .apart = true}}},
+        [ONE] = {.locks = all, .sites = {{.keys = 1, .capacity = wide, .seats = 1}}},
+        [PAIR_ONE] = {.locks = all,
+                      .sites = {{.keys = 1, .capacity = wide, .seats = 2}}},
+        [PAIR_TWO] =
+            {.locks = all,
+             .sites = {{.keys = 2, .capacity = wide, .seats = 2, .apart = true}}},
         [BUCKET_ROW] =
             {.locks = with_buckets,
-             .sites = {{.keys = 1, .room = {10, 1}, .seats = 1},
-                       {.keys = 1, .room = {10, 100}, .seats = 1, .held = 990}}},
+             .sites = {{.keys = 1, .capacity = {10, 1}, .seats = 1},
+                       {.keys = 1, .capacity = {10, 100}, .seats = 1, .held = 990}}},
         [MANY_KEYS] = {.locks = no_files},
     };
     uint32_t *orders[VARIANTS_MAX];
@@ -256,7 +258,7 @@ static const char *measure_all(const struct settings *o, const struct machine *m
         orders[v] = order_make(key_counts[v]);
         if (orders[v] == NULL) wrong = "no memory";
         plans[MANY_KEYS].sites[v] = (struct site){.keys = key_counts[v],
-                                                  .room = wide,
+                                                  .capacity = wide,
                                                   .seats = 1,
                                                   .order = orders[v],
                                                   .order_mask = ORDER_LENGTH - 1};

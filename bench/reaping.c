@@ -26,7 +26,7 @@ struct times {
     double permit_ns; /* And from there until another one has a unit. */
 };
 
-static const struct sluice_room room = {.per = 1, .buckets = 1};
+static const struct sluice_capacity capacity = {.per = 1, .buckets = 1};
 
 static struct sembuf one_unit(uint32_t key, short change)
 {
@@ -41,7 +41,7 @@ static bool hold_all(const struct scene *s, bool ours)
 {
     for (uint32_t k = 0; k < REAPING_KEYS; k++) {
         struct sembuf take = one_unit(k, -1);
-        if (ours ? sluice_canal_acquire(s->canal, s->names[k], room, NULL) != 1
+        if (ours ? sluice_canal_acquire(s->canal, s->names[k], capacity, NULL) != 1
                  : semop(s->set, &take, 1) != 0)
             return false;
     }
@@ -78,7 +78,7 @@ static pid_t fork_holder(const struct scene *s, bool ours, bool holds)
 static bool take_one(const struct scene *s, bool ours, int64_t *took_at_ns)
 {
     struct sembuf take = one_unit(0, -1), give = one_unit(0, 1);
-    bool good = ours ? sluice_canal_acquire(s->canal, s->names[0], room, NULL) == 1
+    bool good = ours ? sluice_canal_acquire(s->canal, s->names[0], capacity, NULL) == 1
                      : semop(s->set, &take, 1) == 0;
     *took_at_ns = now_ns();
     return good && (ours ? sluice_canal_release(s->canal, s->names[0], 1) == SLUICE_OK

@@ -28,21 +28,21 @@
 #define LOOPS(id, type)                                                               \
     static uint32_t id##_one(struct seat *s, uint32_t pairs)                          \
     {                                                                                 \
-        const struct sluice_room room = s->place->site.room;                          \
+        const struct sluice_capacity capacity = s->place->site.capacity;                          \
         type const thing = id##_thing(s->place, s->key);                              \
         uint32_t granted = 0;                                                         \
-        for (uint32_t i = 0; i < pairs; i++) granted += id##_pair(thing, room);       \
+        for (uint32_t i = 0; i < pairs; i++) granted += id##_pair(thing, capacity);       \
         return granted;                                                               \
     }                                                                                 \
     static uint32_t id##_many(struct seat *s, uint32_t pairs)                         \
     {                                                                                 \
-        const struct sluice_room room = s->place->site.room;                          \
+        const struct sluice_capacity capacity = s->place->site.capacity;                          \
         const struct place *const p = s->place;                                       \
         const uint32_t *const order = p->site.order;                                  \
         const uint32_t mask = p->site.order_mask;                                     \
         uint32_t granted = 0, next = s->next;                                         \
         for (uint32_t i = 0; i < pairs; i++)                                          \
-            granted += id##_pair(id##_thing(p, order[next++ & mask]), room);          \
+            granted += id##_pair(id##_thing(p, order[next++ & mask]), capacity);          \
         s->next = next;                                                               \
         return granted;                                                               \
     }
@@ -98,9 +98,9 @@ INLINE uint64_t *cas8_thing(const struct place *p, uint32_t key)
     return cell(p, sizeof(uint64_t), key);
 }
 
-INLINE bool cas8_pair(uint64_t *count, struct sluice_room room)
+INLINE bool cas8_pair(uint64_t *count, struct sluice_capacity capacity)
 {
-    const uint64_t cap = (uint64_t)room.per * room.buckets;
+    const uint64_t cap = (uint64_t)capacity.per * capacity.buckets;
     /* Acquire to take and Release to give back, as any lock; Relaxed to look, since the
      * swap compares. */
     uint64_t seen = __atomic_load_n(count, __ATOMIC_RELAXED);
@@ -145,9 +145,9 @@ INLINE struct sl_pair cas16_look(const struct sl_word *w)
                             .hi = __atomic_load_n(&w->hi, __ATOMIC_RELAXED)};
 }
 
-INLINE bool cas16_pair(struct sl_word *w, struct sluice_room room)
+INLINE bool cas16_pair(struct sl_word *w, struct sluice_capacity capacity)
 {
-    const uint64_t cap = (uint64_t)room.per * room.buckets;
+    const uint64_t cap = (uint64_t)capacity.per * capacity.buckets;
     struct sl_pair seen = cas16_look(w);
     do {
         if (seen.lo >= cap) return false;
@@ -166,9 +166,10 @@ LOOPS(cas16, struct sl_word *)
 
 /* ---- POSIX semaphore ---- */
 
-static uint32_t room_left(const struct place *p, uint32_t key)
+static uint32_t capacity_left(const struct place *p, uint32_t key)
 {
-    return p->site.room.per * p->site.room.buckets - (key == 0 ? p->site.held : 0);
+    return p->site.capacity.per * p->site.capacity.buckets -
+           (key == 0 ? p->site.held : 0);
 }
 
 INLINE sem_t *posix_thing(const struct place *p, uint32_t key)
@@ -181,16 +182,16 @@ static const char *posix_open(struct place *p)
     const char *refused = cells_map(p, sizeof(sem_t));
     if (refused != NULL) return refused;
     for (uint32_t k = 0; k < p->site.keys; k++)
-        if (sem_init(posix_thing(p, k), 1, room_left(p, k)) != 0) {
+        if (sem_init(posix_thing(p, k), 1, capacity_left(p, k)) != 0) {
             cells_unmap(p);
             return "sem_init() refused";
         }
     return NULL;
 }
 
-INLINE bool posix_pair(sem_t *s, struct sluice_room room)
+INLINE bool posix_pair(sem_t *s, struct sluice_capacity capacity)
 {
-    (void)room; /* Fixed when it was made. */
+    (void)capacity; /* Fixed when it was made. */
     return sem_trywait(s) == 0 && sem_post(s) == 0;
 }
 
@@ -198,7 +199,7 @@ static int64_t posix_count(struct place *p, uint32_t key)
 {
     int value = -1;
     sem_getvalue(posix_thing(p, key), &value);
-    return (int64_t)p->site.room.per * p->site.room.buckets - value;
+    return (int64_t)p->site.capacity.per * p->site.capacity.buckets - value;
 }
 
 LOOPS(posix, sem_t *)
@@ -242,7 +243,7 @@ static const char *sysv_open(struct place *p)
         uint32_t count = p->site.keys - k < SET_SEMAPHORES ? p->site.keys - k
                                                            : SET_SEMAPHORES;
         for (uint32_t i = 0; i < count; i++)
-            values[i] = (unsigned short)room_left(p, k + i);
+            values[i] = (unsigned short)capacity_left(p, k + i);
         int id = semget(IPC_PRIVATE, (int)count, IPC_CREAT | 0600);
         good = id >= 0;
         if (good) p->sets[p->set_count++] = id;
@@ -255,9 +256,9 @@ static const char *sysv_open(struct place *p)
     return "the kernel allows no such semaphores";
 }
 
-INLINE bool sysv_pair(struct sysv_thing t, struct sluice_room room)
+INLINE bool sysv_pair(struct sysv_thing t, struct sluice_capacity capacity)
 {
-    (void)room;
+    (void)capacity;
     const short flags = IPC_NOWAIT | SEM_UNDO;
     struct sembuf take = {.sem_num = t.number, .sem_op = -1, .sem_flg = flags};
     struct sembuf give = {.sem_num = t.number, .sem_op = 1, .sem_flg = flags};
@@ -267,7 +268,7 @@ INLINE bool sysv_pair(struct sysv_thing t, struct sluice_room room)
 static int64_t sysv_count(struct place *p, uint32_t key)
 {
     struct sysv_thing t = sysv_thing(p, key);
-    return (int64_t)p->site.room.per * p->site.room.buckets -
+    return (int64_t)p->site.capacity.per * p->site.capacity.buckets -
            semctl(t.set, t.number, GETVAL);
 }
 
@@ -321,9 +322,9 @@ static const char *flock_sit(struct place *p, uint32_t seat)
     return NULL;
 }
 
-INLINE bool flock_pair(struct flock_thing t, struct sluice_room room)
+INLINE bool flock_pair(struct flock_thing t, struct sluice_capacity capacity)
 {
-    (void)room;
+    (void)capacity;
     return flock(t.file, t.how) == 0 && flock(t.file, LOCK_UN) == 0;
 }
 
@@ -348,25 +349,26 @@ INLINE struct buckets *buckets_thing(const struct place *p, uint32_t key)
 
 static const char *buckets_open(struct place *p)
 {
-    const struct sluice_room room = p->site.room;
+    const struct sluice_capacity capacity = p->site.capacity;
     const char *refused = cells_map(p, sizeof(struct buckets));
     if (refused != NULL) return refused;
     for (uint32_t k = 0; k < p->site.keys; k++)
-        buckets_init(buckets_thing(p, k), room.per);
+        buckets_init(buckets_thing(p, k), capacity.per);
     for (uint32_t i = 0; i < p->site.held; i++)
-        buckets_acquire(buckets_thing(p, 0), room.per, room.buckets);
+        buckets_acquire(buckets_thing(p, 0), capacity.per, capacity.buckets);
     return NULL;
 }
 
-INLINE bool buckets_pair(struct buckets *b, struct sluice_room room)
+INLINE bool buckets_pair(struct buckets *b, struct sluice_capacity capacity)
 {
-    return buckets_acquire(b, room.per, room.buckets).word == BUCKETS_ACQUIRED &&
-           buckets_release(b, room.per).word == BUCKETS_OK;
+    return buckets_acquire(b, capacity.per, capacity.buckets).word ==
+               BUCKETS_ACQUIRED &&
+           buckets_release(b, capacity.per).word == BUCKETS_OK;
 }
 
 static int64_t buckets_held(struct place *p, uint32_t key)
 {
-    return buckets_count(buckets_thing(p, key), p->site.room.per);
+    return buckets_count(buckets_thing(p, key), p->site.capacity.per);
 }
 
 LOOPS(buckets, struct buckets *)
@@ -414,7 +416,7 @@ static const char *ours_open(struct place *p)
     }
     struct sluice_want want = {.units = p->site.held};
     if (p->site.held == 0) return NULL;
-    int64_t nth = sluice_canal_acquire(p->canal, p->names[0], p->site.room, &want);
+    int64_t nth = sluice_canal_acquire(p->canal, p->names[0], p->site.capacity, &want);
     if (nth == p->site.held) return NULL;
     ours_close(p);
     return sluice_status_text(nth);
@@ -430,7 +432,8 @@ static const char *name_sit(struct place *p, uint32_t seat)
 {
     if (seat != 0) return NULL;
     for (uint32_t k = 0; k < p->site.keys; k++) {
-        int64_t nth = sluice_canal_acquire(p->canal, p->names[k], p->site.room, NULL);
+        int64_t nth = sluice_canal_acquire(p->canal, p->names[k], p->site.capacity,
+                                           NULL);
         if (nth <= 0) return sluice_status_text(nth);
         sluice_canal_release(p->canal, p->names[k], 1);
     }
@@ -447,9 +450,9 @@ INLINE struct name_thing name_thing(const struct place *p, uint32_t key)
     return (struct name_thing){p->canal, p->names[key]};
 }
 
-INLINE bool name_pair(struct name_thing t, struct sluice_room room)
+INLINE bool name_pair(struct name_thing t, struct sluice_capacity capacity)
 {
-    return sluice_canal_acquire(t.canal, t.key, room, NULL) > 0 &&
+    return sluice_canal_acquire(t.canal, t.key, capacity, NULL) > 0 &&
            sluice_canal_release(t.canal, t.key, 1) == SLUICE_OK;
 }
 
@@ -472,9 +475,9 @@ INLINE struct sluice_key *handle_thing(const struct place *p, uint32_t key)
     return p->handles[key];
 }
 
-INLINE bool handle_pair(struct sluice_key *k, struct sluice_room room)
+INLINE bool handle_pair(struct sluice_key *k, struct sluice_capacity capacity)
 {
-    return sluice_key_acquire(k, room, NULL) > 0 &&
+    return sluice_key_acquire(k, capacity, NULL) > 0 &&
            sluice_key_release(k, 1) == SLUICE_OK;
 }
 

@@ -18,7 +18,7 @@
 /* What a lock is to be measured with. */
 struct site {
     uint32_t keys; /* Locks of this kind. */
-    struct sluice_room room;
+    struct sluice_capacity capacity;
     uint32_t held;  /* Units of the first key that the opener holds throughout. */
     uint32_t seats; /* Processes that use it. */
     bool apart; /* Each process has a key of its own; otherwise all have the first. */

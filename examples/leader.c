@@ -85,14 +85,14 @@ static struct sluice_reply *ask(struct nodes *n, const char *const *words, size_
     const char *address = n->addresses[n->at];
     struct sluice_wire_options options = {.connect_ms = TRY_MS,
                                           .reply_ms = n->patience_ms,
-                                          .why = n->why,
-                                          .why_size = sizeof n->why};
+                                          .error = n->why,
+                                          .error_size = sizeof n->why};
     struct sluice_reply *r = NULL;
     if (n->wire == NULL && sluice_wire_open(address, &options, &n->wire) != SLUICE_OK) {
         n->wire = NULL;
     } else if (sluice_wire_call(n->wire, words, NULL, count, &r) != SLUICE_OK) {
         r = NULL;
-        snprintf(n->why, sizeof n->why, "%s", sluice_wire_why(n->wire));
+        snprintf(n->why, sizeof n->why, "%s", sluice_wire_error(n->wire));
     } else if (r->type != SLUICE_REPLY_ERROR || is_error(r, "LOST") ||
                is_error(r, "ASKED")) {
         return r;

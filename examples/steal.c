@@ -45,11 +45,11 @@ struct report {
 static void on_news(void *arg, const struct sluice_event *e)
 {
     struct report *r = arg;
-    if (e->what == SLUICE_ASKED) {
+    if (e->type == SLUICE_EVENT_ASKED) {
         printf("report: asked to go; %" PRId32 " waits; my lease has %" PRId64 " ms\n",
                e->priority, e->left_ms);
         r->stop = r->listens;
-    } else if (e->what == SLUICE_EXPIRED) {
+    } else if (e->type == SLUICE_EVENT_EXPIRED) {
         printf("report: my lease has ended\n");
         r->stop = true;
     }
@@ -60,7 +60,7 @@ static void *print_report(void *arg)
     struct report *r = arg;
     struct sluice_grant g;
     struct sluice_request q = {
-        .lease_ms = LEASE_MS, .note = "report", .lost = on_news, .arg = r};
+        .lease_ms = LEASE_MS, .note = "report", .on_event = on_news, .arg = r};
     r->began_ms = now_ms();
     if (sluice_acquire(service, KEY, &q, &g) != SLUICE_OK) return NULL;
     printf("report: printing\n");

@@ -18,7 +18,7 @@
 #define KEY "gate"
 #define PROMISED_MS 150.0 /* From a holder's death to the grant of a waiter. */
 
-static const struct sluice_room room = {.per = 1, .buckets = 1};
+static const struct sluice_capacity capacity = {.per = 1, .buckets = 1};
 static char segment[64];
 
 struct actor {
@@ -66,8 +66,8 @@ static void act(int orders, int answers)
 
     while (read(orders, &order, 1) == 1) {
         struct answer a = {.result = 0};
-        if (order == 'a') a.result = sluice_canal_acquire(c, KEY, room, NULL);
-        if (order == 'w') a.result = sluice_canal_acquire(c, KEY, room, &patient);
+        if (order == 'a') a.result = sluice_canal_acquire(c, KEY, capacity, NULL);
+        if (order == 'w') a.result = sluice_canal_acquire(c, KEY, capacity, &patient);
         if (order == 'r') a.result = sluice_canal_release(c, KEY, 1);
         a.at_ms = now_ms();
         if (write(answers, &a, sizeof a) != sizeof a) exit(1);

@@ -19,35 +19,37 @@
 
 /* A request, checked: what it asks for in numbers that fit. */
 struct request {
-    struct sluice_room room;
+    struct sluice_capacity capacity;
     uint32_t cap;
     uint32_t units;
     int64_t wait_ms;
-    bool again;
+    bool continues_wait;
 };
 
 /* --- Requests ------------------------------------------------------------- */
 
 /* SLUICE_OK; SLUICE_EFULL for a room of nothing; SLUICE_ETOOBIG; SLUICE_EINVAL. */
-static inline int check_request(struct sluice_room room, const struct sluice_want *want,
-                                struct request *out)
+static inline int check_request(struct sluice_capacity capacity,
+                                const struct sluice_want *want, struct request *out)
 {
-    uint64_t cap = (uint64_t)room.per * room.buckets;
-    *out = (struct request){.room = room, .cap = (uint32_t)cap, .units = 1};
+    uint64_t cap = (uint64_t)capacity.per * capacity.buckets;
+    *out = (struct request){.capacity = capacity, .cap = (uint32_t)cap, .units = 1};
     if (want != NULL) {
         if (want->units != 0) out->units = want->units;
         out->wait_ms = want->wait_ms;
-        out->again = want->again != 0;
-        if (want->wait_ms < SLUICE_FOREVER || want->again > 1) return SLUICE_EINVAL;
+        out->continues_wait = want->continues_wait != 0;
+        if (want->wait_ms < SLUICE_FOREVER || want->continues_wait > 1)
+            return SLUICE_EINVAL;
     }
-    if (cap > SLUICE_ROOM_MAX || out->units > SLUICE_UNITS_MAX) return SLUICE_ETOOBIG;
+    if (cap > SLUICE_CAPACITY_MAX || out->units > SLUICE_UNITS_MAX)
+        return SLUICE_ETOOBIG;
     if (LIKELY(out->units <= cap)) return SLUICE_OK;
     return cap == 0 ? SLUICE_EFULL : SLUICE_ETOOBIG;
 }
 
-static uint64_t pack_room(struct sluice_room room)
+static uint64_t pack_capacity(struct sluice_capacity capacity)
 {
-    return (uint64_t)room.buckets << 32 | room.per;
+    return (uint64_t)capacity.buckets << 32 | capacity.per;
 }
 
 /* To a tick: a precise clock costs more than the whole acquire. */
@@ -64,7 +66,8 @@ static inline int64_t take(const struct sl_counter *c, const struct request *q)
     bool first = sl_counter_held(c) == 0;
     uint32_t nth = sl_counter_acquire(c, q->cap, q->units);
     if (!LIKELY(nth > 0)) return SLUICE_EFULL;
-    __atomic_store_n(&c->record->room, pack_room(q->room), __ATOMIC_RELAXED);
+    __atomic_store_n(&c->record->capacity, pack_capacity(q->capacity),
+                     __ATOMIC_RELAXED);
     if (first) __atomic_store_n(&c->record->since_ms, wall_ms(), __ATOMIC_RELAXED);
     return nth;
 }
@@ -93,9 +96,10 @@ static int64_t take_after_reaping(const struct sl_segment *seg, uint32_t key,
 /* Say in the slot that its thread waits, for those who look inside. */
 static void note_waiting(struct sl_shm_slot *s, uint32_t key, const struct request *q)
 {
-    __atomic_store_n(&s->waits_room, pack_room(q->room), __ATOMIC_RELAXED);
+    __atomic_store_n(&s->waits_capacity, pack_capacity(q->capacity), __ATOMIC_RELAXED);
     __atomic_store_n(&s->waits_units, q->units, __ATOMIC_RELAXED);
-    if (!q->again) __atomic_store_n(&s->waits_since_ms, wall_ms(), __ATOMIC_RELAXED);
+    if (!q->continues_wait)
+        __atomic_store_n(&s->waits_since_ms, wall_ms(), __ATOMIC_RELAXED);
     __atomic_store_n(&s->waits_key, key + 1, __ATOMIC_RELEASE);
 }
 
@@ -182,7 +186,8 @@ int sluice_canal_removed(const struct sluice_canal *c)
 /* --- By name -------------------------------------------------------------- */
 
 int64_t sluice_canal_acquire(struct sluice_canal *c, const char *key,
-                             struct sluice_room room, const struct sluice_want *want)
+                             struct sluice_capacity capacity,
+                             const struct sluice_want *want)
 {
     struct sl_attachment *att;
     struct sl_name name;
@@ -190,7 +195,7 @@ int64_t sluice_canal_acquire(struct sluice_canal *c, const char *key,
     uint32_t binding;
     if (c == NULL) return SLUICE_EINVAL;
     int status = sl_keys_name(&c->seg, key, &name);
-    if (status == SLUICE_OK) status = check_request(room, want, &q);
+    if (status == SLUICE_OK) status = check_request(capacity, want, &q);
     if (status == SLUICE_OK) status = sl_thread_attach(c, &att);
     if (status == SLUICE_OK) status = sl_thread_engage(att, &name, &binding);
     if (status != SLUICE_OK) return status;
@@ -292,13 +297,13 @@ int sluice_key_free(struct sluice_key *k)
     return SLUICE_OK;
 }
 
-int64_t sluice_key_acquire(struct sluice_key *k, struct sluice_room room,
+int64_t sluice_key_acquire(struct sluice_key *k, struct sluice_capacity capacity,
                            const struct sluice_want *want)
 {
     struct request q;
     if (!LIKELY(k != NULL)) return SLUICE_EINVAL;
     if (!LIKELY(k->serial == sl_thread_serial) || k->serial == 0) return not_mine(k);
-    int status = check_request(room, want, &q);
+    int status = check_request(capacity, want, &q);
     if (!LIKELY(status == SLUICE_OK)) return status;
     int64_t nth = take(&k->counter, &q);
     if (LIKELY(nth > 0)) return nth;

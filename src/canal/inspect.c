@@ -10,10 +10,10 @@
 #include "canal/thread.h"
 #include "sluice.h"
 
-static struct sluice_room unpack_room(uint64_t packed)
+static struct sluice_capacity unpack_capacity(uint64_t packed)
 {
-    return (struct sluice_room){.per = (uint32_t)packed,
-                                .buckets = (uint32_t)(packed >> 32)};
+    return (struct sluice_capacity){.per = (uint32_t)packed,
+                                    .buckets = (uint32_t)(packed >> 32)};
 }
 
 static bool bit_is_set(const struct sl_segment *seg, uint32_t slot, uint32_t key)
@@ -32,7 +32,7 @@ static void fill_thread(const struct sl_segment *seg, uint32_t slot,
                                   .tid = __atomic_load_n(&s->tid, __ATOMIC_RELAXED),
                                   .slot = slot,
                                   .dead = sl_slot_dead(seg, slot),
-                                  .left = sl_slot_left(seg, slot)};
+                                  .inherited = sl_slot_left(seg, slot)};
     memcpy(out->program, program, sizeof out->program);
     out->program[sizeof out->program - 1] = '\0';
 }
@@ -57,7 +57,7 @@ static bool as_holder(const struct sl_segment *seg, uint32_t record, uint32_t sl
     if (held == 0) return false;
     fill_thread(seg, slot, out);
     out->units = held;
-    out->room = unpack_room(__atomic_load_n(&rec->room, __ATOMIC_RELAXED));
+    out->capacity = unpack_capacity(__atomic_load_n(&rec->capacity, __ATOMIC_RELAXED));
     out->since_ms = since(&rec->since_ms);
     return true;
 }
@@ -70,10 +70,11 @@ static bool as_waiter(const struct sl_segment *seg, uint32_t slot, uint32_t key,
     if (!bit_is_set(seg, slot, key)) return false;
     if (__atomic_load_n(&s->waits_key, __ATOMIC_ACQUIRE) != key + 1) return false;
     fill_thread(seg, slot, out);
-    if (out->dead || out->left) return false;
+    if (out->dead || out->inherited) return false;
     out->waits = 1;
     out->units = __atomic_load_n(&s->waits_units, __ATOMIC_RELAXED);
-    out->room = unpack_room(__atomic_load_n(&s->waits_room, __ATOMIC_RELAXED));
+    out->capacity = unpack_capacity(
+        __atomic_load_n(&s->waits_capacity, __ATOMIC_RELAXED));
     out->since_ms = since(&s->waits_since_ms);
     return true;
 }
@@ -97,7 +98,7 @@ static bool next_at_key(const struct sl_segment *seg, uint32_t key, uint64_t *cu
     return false;
 }
 
-static uint64_t size_of_room(struct sluice_room r)
+static uint64_t capacity_units(struct sluice_capacity r)
 {
     return (uint64_t)r.per * r.buckets;
 }
@@ -111,9 +112,11 @@ static void fill_key(const struct sl_segment *seg, uint32_t key,
     for (uint64_t cursor = 0; next_at_key(seg, key, &cursor, &h);) {
         if (h.waits) out->waiters++;
         else out->holders++;
-        if (any && (h.room.per != out->room.per || h.room.buckets != out->room.buckets))
-            out->rooms_differ = 1;
-        if (!any || size_of_room(h.room) > size_of_room(out->room)) out->room = h.room;
+        if (any && (h.capacity.per != out->capacity.per ||
+                    h.capacity.buckets != out->capacity.buckets))
+            out->capacities_differ = 1;
+        if (!any || capacity_units(h.capacity) > capacity_units(out->capacity))
+            out->capacity = h.capacity;
         any = true;
     }
 }
@@ -166,7 +169,7 @@ int sluice_canal_info(struct sluice_canal *c, struct sluice_canal_info *out)
     return SLUICE_OK;
 }
 
-size_t sluice_canal_picture(uint64_t held, struct sluice_room room, char *out,
+size_t sluice_canal_picture(uint64_t held, struct sluice_capacity capacity, char *out,
                             size_t size)
 {
     static const char more[] = "...]";
@@ -175,9 +178,9 @@ size_t sluice_canal_picture(uint64_t held, struct sluice_room room, char *out,
         out[0] = '\0';
         return 0;
     }
-    uint64_t per = room.per != 0 ? room.per : 1;
+    uint64_t per = capacity.per != 0 ? capacity.per : 1;
     uint64_t buckets = (held + per - 1) / per;
-    if (buckets < room.buckets) buckets = room.buckets;
+    if (buckets < capacity.buckets) buckets = capacity.buckets;
     size_t n = 0;
     out[n++] = '[';
     for (uint64_t b = 0; b < buckets; b++) {

@@ -67,7 +67,7 @@ struct sl_shm_header {
     uint64_t seed;
     union {
         pthread_mutex_t key_mutex;
-        uint8_t room_for_mutex[64];
+        uint8_t mutex_bytes[64];
     };
     uint32_t fresh;
     uint32_t hand;
@@ -75,7 +75,7 @@ struct sl_shm_header {
     uint32_t unused;
     union {
         pthread_mutex_t mark_mutex;
-        uint8_t room_for_mark_mutex[48];
+        uint8_t mark_mutex_bytes[48];
     };
 };
 _Static_assert(offsetof(struct sl_shm_header, seed) == 56, "layout is shared");
@@ -92,7 +92,7 @@ _Static_assert(sizeof(struct sl_shm_header) == 192, "layout is shared");
  *      72    16  program
  *      88     4  waits_key    the key it sleeps for, plus 1; 0: none
  *      92     4  waits_units
- *      96     8  waits_room
+ *      96     8  waits_capacity
  *     104     8  waits_since_ms
  *     112     4  tethered     1: dead only when the tether's lock is free too
  *     116     4  pid_space    the namespace that pid and tid are numbers of; 0: unknown
@@ -100,7 +100,7 @@ _Static_assert(sizeof(struct sl_shm_header) == 192, "layout is shared");
 struct sl_shm_slot {
     union {
         pthread_mutex_t mutex;
-        uint8_t room_for_mutex[48];
+        uint8_t mutex_bytes[48];
     };
     uint64_t generation;
     uint64_t dying;
@@ -109,7 +109,7 @@ struct sl_shm_slot {
     uint64_t program[2]; /* Sixteen characters, as words: read while it changes. */
     uint32_t waits_key;
     uint32_t waits_units;
-    uint64_t waits_room;
+    uint64_t waits_capacity;
     int64_t waits_since_ms;
     uint32_t tethered;
     uint32_t pid_space;
@@ -175,7 +175,7 @@ struct sl_shm_record {
     struct sl_word state;
     uint32_t key;
     uint32_t unused1;
-    uint64_t room;
+    uint64_t capacity;
     int64_t since_ms;
     uint8_t unused2[24];
     uint64_t mark;

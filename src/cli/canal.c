@@ -123,7 +123,7 @@ static int reap(const struct options *o, const char *name)
     if (o->form == FORM_JSON) printf("{\"reaped\":%" PRId64 "}\n", units);
     else {
         /* Who held all units of an exclusive lock is not 1073741823 to anybody. */
-        int64_t whole = units / CLI_WHOLE_ROOM, rest = units % CLI_WHOLE_ROOM;
+        int64_t whole = units / CLI_WHOLE_CAPACITY, rest = units % CLI_WHOLE_CAPACITY;
         if (whole > 0) printf("%" PRId64 " exclusive, ", whole);
         printf("%" PRId64 " %s back\n", rest, rest == 1 ? "unit came" : "units came");
     }

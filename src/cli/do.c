@@ -205,7 +205,7 @@ static int listen_to(struct sluice_wire *wire, const struct wish *w)
         if (status != SLUICE_OK) {
             char shown[CLI_SHOWN_SIZE];
             cli_say("the connection is lost: %s",
-                    cli_shown(sluice_wire_why(wire), shown, sizeof shown));
+                    cli_shown(sluice_wire_error(wire), shown, sizeof shown));
             return EXIT_UNAVAILABLE;
         }
         bool is_reply = messages > 0 ? r->type == SLUICE_REPLY_ERROR
@@ -249,8 +249,8 @@ static int talk(const struct wish *w, const char *password)
     struct sluice_wire *wire;
     struct sluice_wire_options options = {.password = password,
                                           .resp = w->resp2 ? 2 : 3,
-                                          .why = why,
-                                          .why_size = sizeof why};
+                                          .error = why,
+                                          .error_size = sizeof why};
     int status = sluice_wire_open(w->server, &options, &wire);
     if (status != SLUICE_OK) return fail_to_connect(w->server, status, why);
     status = sluice_wire_send(wire, (const char *const *)w->words, NULL, w->count);

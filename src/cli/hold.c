@@ -59,7 +59,7 @@ static void describe(const struct sluice_holder *h, const char *path, char *out,
     cli_shown(h->program, program, sizeof program);
     cli_ago(cli_wall_ms() - h->since_ms, ago, sizeof ago);
     cli_clock(h->since_ms, clock, sizeof clock);
-    if (h->left) {
+    if (h->inherited) {
         int32_t pids[1];
         char comm[80];
         if (cli_tree(path, h->slot, pids, 1) > 0)
@@ -67,7 +67,8 @@ static void describe(const struct sluice_holder *h, const char *path, char *out,
                      cli_tree_program(pids[0], comm, sizeof comm));
     }
     snprintf(out, size, "%spid %d (%s)%s for %s, since %s%s",
-             h->left ? "what is left of " : "", (int)h->pid, program, now, ago, clock,
+             h->inherited ? "what is left of " : "", (int)h->pid, program, now, ago,
+             clock,
              is_ancestor(h->pid) ? "; that is waiting for this very command" : "");
 }
 
@@ -114,11 +115,11 @@ static int64_t acquire(struct sluice_canal *c, const struct cli_wish *w, int64_t
         /* What is nearly over is not worth a word. */
         bool last = left != SLUICE_FOREVER && left <= LOOK_MS + LOOK_MS / 10;
         want.wait_ms = last ? left : LOOK_MS;
-        int64_t nth = sluice_canal_acquire(c, w->key, w->room, &want);
+        int64_t nth = sluice_canal_acquire(c, w->key, w->capacity, &want);
         if (nth != SLUICE_EFULL || last || sluice_canal_removed(c) == 1) return nth;
         if (!w->quiet && !*noted) say_who_holds(c, w->key);
         *noted = true;
-        want.again = 1;
+        want.continues_wait = 1;
     }
 }
 
@@ -134,11 +135,11 @@ static uint64_t hash_of(const char *key)
 
 /* The least number of 1 to the room that nobody has. It is a lock of the tether's open
  * file, so it ends when the tether does, and that is never after the permit. */
-static uint32_t take_number(int fd, const char *key, uint64_t room)
+static uint32_t take_number(int fd, const char *key, uint64_t capacity)
 {
     const uint64_t mask = ((uint64_t)1 << SLOT_KEY_BITS) - 1;
     off_t base = SLOT_BYTES + (off_t)((hash_of(key) & mask) << SLOT_ROOM_BITS);
-    for (uint32_t i = 0; i < room && i < CLI_SLOTS_MAX; i++) {
+    for (uint32_t i = 0; i < capacity && i < CLI_SLOTS_MAX; i++) {
         struct flock l = {.l_type = F_WRLCK,
                           .l_whence = SEEK_SET,
                           .l_start = base + (off_t)i,
@@ -171,8 +172,8 @@ static int tie(struct cli_hold *h, const struct cli_wish *w)
     if (status != SLUICE_OK)
         return cli_fail("cannot tie the lock to a command", status);
     move_up(&h->tether);
-    uint64_t room = (uint64_t)w->room.per * w->room.buckets;
-    if (w->numbered) h->slot = take_number(h->tether, w->key, room);
+    uint64_t capacity = (uint64_t)w->capacity.per * w->capacity.buckets;
+    if (w->numbered) h->slot = take_number(h->tether, w->key, capacity);
     return 0;
 }
 
@@ -200,7 +201,7 @@ int cli_hold(const struct cli_wish *w, struct cli_hold *h, bool *full)
         /* The library notes the thread's name with its first request, and with that only:
          * it is for those who wait for us, not for ps(1). */
         show_as(w->program);
-        h->nth = sluice_canal_acquire(h->canal, w->key, w->room,
+        h->nth = sluice_canal_acquire(h->canal, w->key, w->capacity,
                                       &(struct sluice_want){.units = w->units});
         show_as(own);
         if (h->nth == SLUICE_EFULL && left_ms(until) != 0)

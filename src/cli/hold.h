@@ -12,7 +12,7 @@
 #include "sluice.h"
 
 /* The room in which "all" and "one of many" are told apart: exclusive takes all of it. */
-#define CLI_WHOLE_ROOM SLUICE_UNITS_MAX
+#define CLI_WHOLE_CAPACITY SLUICE_UNITS_MAX
 
 /* Rooms up to this have numbered slots. */
 #define CLI_SLOTS_MAX 4096u
@@ -21,7 +21,7 @@ struct cli_wish {
     const char *key;
     const char *segment; /* NULL: the user's own. */
     const char *program; /* Shown to those who wait for us. */
-    struct sluice_room room;
+    struct sluice_capacity capacity;
     uint32_t units;
     uint32_t mode;
     int64_t wait_ms;

@@ -62,7 +62,7 @@ static bool parse_per(const char *text, uint64_t *out)
         if (*out == 0) *out = 1;
         return true;
     }
-    return cli_number(text, 1, SLUICE_ROOM_MAX, out);
+    return cli_number(text, 1, SLUICE_CAPACITY_MAX, out);
 }
 
 static int take_option(void *into, int id, const char *value)
@@ -76,7 +76,7 @@ static int take_option(void *into, int id, const char *value)
                                      "a number of at least 1, +N, -N or N%");
             return 0;
         case OPT_BUCKETS:
-            if (!cli_number(value, 1, SLUICE_ROOM_MAX, &o->buckets))
+            if (!cli_number(value, 1, SLUICE_CAPACITY_MAX, &o->buckets))
                 return cli_bad_value("--buckets", value, "a number of at least 1");
             return 0;
         case 's': o->shared = true, o->exclusive = false; return 0;
@@ -169,17 +169,17 @@ static int settle(struct options *o)
         uint64_t per = o->per != 0 ? o->per : 1;
         uint64_t buckets = o->buckets != 0 ? o->buckets : 1;
         /* More would be room beside one who has it all. */
-        if (per > CLI_WHOLE_ROOM / buckets)
+        if (per > CLI_WHOLE_CAPACITY / buckets)
             return cli_usage("more room than a lock can have, which is %u",
-                             (unsigned)CLI_WHOLE_ROOM);
-        w->room = (struct sluice_room){(uint32_t)per, (uint32_t)buckets};
+                             (unsigned)CLI_WHOLE_CAPACITY);
+        w->capacity = (struct sluice_capacity){(uint32_t)per, (uint32_t)buckets};
         w->units = 1;
     } else {
-        w->room = (struct sluice_room){CLI_WHOLE_ROOM, 1};
-        w->units = o->shared ? 1 : CLI_WHOLE_ROOM;
+        w->capacity = (struct sluice_capacity){CLI_WHOLE_CAPACITY, 1};
+        w->units = o->shared ? 1 : CLI_WHOLE_CAPACITY;
     }
-    uint64_t room = (uint64_t)w->room.per * w->room.buckets;
-    w->numbered = !o->shared && (!counts || room <= CLI_SLOTS_MAX);
+    uint64_t capacity = (uint64_t)w->capacity.per * w->capacity.buckets;
+    w->numbered = !o->shared && (!counts || capacity <= CLI_SLOTS_MAX);
     if (o->nonblock) w->wait_ms = 0;
     const char *slash = strrchr(o->argv[0], '/');
     w->program = slash != NULL && slash[1] != '\0' ? slash + 1 : o->argv[0];
@@ -219,7 +219,7 @@ static void set_number(const char *name, int64_t value)
 
 static void set_environment(const struct options *o, const struct cli_hold *h)
 {
-    bool whole = o->wish.units == CLI_WHOLE_ROOM;
+    bool whole = o->wish.units == CLI_WHOLE_CAPACITY;
     setenv("SLUICE_LOCK_KEY", o->wish.key, 1);
     setenv("SLUICE_LOCK_HELD", "1", 1);
     setenv("SLUICE_LOCK_WHERE", "local", 1);

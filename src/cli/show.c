@@ -12,28 +12,28 @@
 
 /* --- Words ---------------------------------------------------------------- */
 
-static bool is_whole(struct sluice_room r)
+static bool is_whole(struct sluice_capacity r)
 {
-    return (uint64_t)r.per * r.buckets == CLI_WHOLE_ROOM;
+    return (uint64_t)r.per * r.buckets == CLI_WHOLE_CAPACITY;
 }
 
 /* What kind of lock this is at the moment: `sluice run` makes all three of one count. */
 static const char *kind_of(const struct sluice_key_info *k)
 {
-    if (!is_whole(k->room)) return "counting";
-    return k->held >= CLI_WHOLE_ROOM ? "exclusive" : "shared";
+    if (!is_whole(k->capacity)) return "counting";
+    return k->held >= CLI_WHOLE_CAPACITY ? "exclusive" : "shared";
 }
 
 static const char *held_words(const struct sluice_key_info *k, char *out, size_t size)
 {
-    if (k->held >= CLI_WHOLE_ROOM && is_whole(k->room))
+    if (k->held >= CLI_WHOLE_CAPACITY && is_whole(k->capacity))
         snprintf(out, size, "exclusive");
-    else if (is_whole(k->room)) snprintf(out, size, "%" PRIu64 " shared", k->held);
+    else if (is_whole(k->capacity)) snprintf(out, size, "%" PRIu64 " shared", k->held);
     else snprintf(out, size, "%" PRIu64, k->held);
     return out;
 }
 
-static const char *room_words(struct sluice_room r, char *out, size_t size)
+static const char *capacity_text(struct sluice_capacity r, char *out, size_t size)
 {
     if (is_whole(r)) snprintf(out, size, "-");
     else if (r.buckets == 1) snprintf(out, size, "%u", (unsigned)r.per);
@@ -44,13 +44,14 @@ static const char *room_words(struct sluice_room r, char *out, size_t size)
 static const char *state_of(const struct sluice_holder *h)
 {
     if (h->waits) return "waits";
-    if (h->left) return "left";
+    if (h->inherited) return "left";
     return h->dead ? "dead" : "holds";
 }
 
 static const char *units_words(const struct sluice_holder *h, char *out, size_t size)
 {
-    if (h->units == CLI_WHOLE_ROOM && is_whole(h->room)) snprintf(out, size, "all");
+    if (h->units == CLI_WHOLE_CAPACITY && is_whole(h->capacity))
+        snprintf(out, size, "all");
     else snprintf(out, size, "%" PRIu64, h->units);
     return out;
 }
@@ -63,8 +64,8 @@ static void json_key(const struct sluice_key_info *k)
     cli_json_member(stdout, "key", k->key);
     printf(",\"held\":%" PRIu64 ",\"per\":%u,\"buckets\":%u,\"kind\":\"%s\","
            "\"rooms_differ\":%s,\"holders\":%u,\"waiters\":%u}",
-           k->held, (unsigned)k->room.per, (unsigned)k->room.buckets, kind_of(k),
-           k->rooms_differ ? "true" : "false", (unsigned)k->holders,
+           k->held, (unsigned)k->capacity.per, (unsigned)k->capacity.buckets,
+           kind_of(k), k->capacities_differ ? "true" : "false", (unsigned)k->holders,
            (unsigned)k->waiters);
 }
 
@@ -76,11 +77,11 @@ static bool is_idle(const struct sluice_key_info *k)
 
 static void text_key(const struct sluice_key_info *k)
 {
-    char key[CLI_SHOWN_SIZE], held[64], room[64];
+    char key[CLI_SHOWN_SIZE], held[64], capacity[64];
     printf("%-24s %-12s %-12s %7u %7u%s\n", cli_shown(k->key, key, sizeof key),
-           held_words(k, held, sizeof held), room_words(k->room, room, sizeof room),
-           (unsigned)k->holders, (unsigned)k->waiters,
-           k->rooms_differ ? "  (rooms differ)" : "");
+           held_words(k, held, sizeof held),
+           capacity_text(k->capacity, capacity, sizeof capacity), (unsigned)k->holders,
+           (unsigned)k->waiters, k->capacities_differ ? "  (rooms differ)" : "");
 }
 
 void cli_show_keys(struct sluice_canal *c, enum cli_form form)
@@ -117,10 +118,10 @@ static void json_holder(const char *path, const struct sluice_holder *h)
     cli_json_string(stdout, h->program);
     printf(",\"units\":%" PRIu64 ",\"per\":%u,\"buckets\":%u,\"since_ms\":%" PRId64
            ",\"state\":\"%s\"",
-           h->units, (unsigned)h->room.per, (unsigned)h->room.buckets, h->since_ms,
-           state_of(h));
+           h->units, (unsigned)h->capacity.per, (unsigned)h->capacity.buckets,
+           h->since_ms, state_of(h));
     fputs(",\"left\":[", stdout);
-    size_t n = h->left ? cli_tree(path, h->slot, pids, PIDS_MAX) : 0;
+    size_t n = h->inherited ? cli_tree(path, h->slot, pids, PIDS_MAX) : 0;
     for (size_t i = 0; i < n && i < PIDS_MAX; i++)
         printf("%s%d", i > 0 ? "," : "", (int)pids[i]);
     fputs("]", stdout);
@@ -146,11 +147,11 @@ static void show_key_json(struct sluice_canal *c, const struct sluice_key_info *
     cli_json_string(stdout, sluice_canal_path(c));
     fputs(",", stdout);
     cli_json_member(stdout, "key", k->key);
-    sluice_canal_picture(k->held, k->room, picture, sizeof picture);
+    sluice_canal_picture(k->held, k->capacity, picture, sizeof picture);
     printf(",\"held\":%" PRIu64 ",\"per\":%u,\"buckets\":%u,\"kind\":\"%s\","
            "\"picture\":\"%s\",\"held_by\":[",
-           k->held, (unsigned)k->room.per, (unsigned)k->room.buckets, kind_of(k),
-           picture);
+           k->held, (unsigned)k->capacity.per, (unsigned)k->capacity.buckets,
+           kind_of(k), picture);
     json_holders(c, k->key, false);
     fputs("],\"pending\":[", stdout);
     json_holders(c, k->key, true);
@@ -159,14 +160,15 @@ static void show_key_json(struct sluice_canal *c, const struct sluice_key_info *
 
 static void text_holder(const char *path, const struct sluice_holder *h)
 {
-    char program[CLI_SHOWN_SIZE], units[32], room[64], clock[32], ago[32], comm[32];
+    char program[CLI_SHOWN_SIZE], units[32], capacity[64], clock[32], ago[32], comm[32];
     int32_t pids[PIDS_MAX];
     printf("%-6s %8d %8d %-15s %8s %-10s %s, %s ago\n", state_of(h), (int)h->pid,
            (int)h->tid, cli_shown(h->program, program, sizeof program),
-           units_words(h, units, sizeof units), room_words(h->room, room, sizeof room),
+           units_words(h, units, sizeof units),
+           capacity_text(h->capacity, capacity, sizeof capacity),
            cli_clock(h->since_ms, clock, sizeof clock),
            cli_ago(cli_wall_ms() - h->since_ms, ago, sizeof ago));
-    if (!h->left) return;
+    if (!h->inherited) return;
     size_t n = cli_tree(path, h->slot, pids, PIDS_MAX);
     for (size_t i = 0; i < n && i < PIDS_MAX; i++)
         printf("       %8d %8s %s\n", (int)pids[i], "",
@@ -175,16 +177,16 @@ static void text_holder(const char *path, const struct sluice_holder *h)
 
 static void show_key_text(struct sluice_canal *c, const struct sluice_key_info *k)
 {
-    char key[CLI_SHOWN_SIZE], held[64], room[64], picture[256];
+    char key[CLI_SHOWN_SIZE], held[64], capacity[64], picture[256];
     struct sluice_holder h;
     cli_shown(k->key, key, sizeof key);
     held_words(k, held, sizeof held);
-    if (is_whole(k->room)) printf("%s: %s\n", key, is_idle(k) ? "free" : held);
+    if (is_whole(k->capacity)) printf("%s: %s\n", key, is_idle(k) ? "free" : held);
     else {
-        sluice_canal_picture(k->held, k->room, picture, sizeof picture);
+        sluice_canal_picture(k->held, k->capacity, picture, sizeof picture);
         printf("%s: held %s, room %s  %s%s\n", key, held,
-               room_words(k->room, room, sizeof room), picture,
-               k->rooms_differ ? "  (rooms differ)" : "");
+               capacity_text(k->capacity, capacity, sizeof capacity), picture,
+               k->capacities_differ ? "  (rooms differ)" : "");
     }
     bool headed = false;
     for (uint64_t cursor = 0; sluice_canal_next_holder(c, k->key, &cursor, &h) == 1;) {

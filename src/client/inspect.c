@@ -19,7 +19,7 @@ static void show(const struct sl_grant_view *v, struct sluice_view *out)
                                 .steals = v->steals,
                                 .broken = v->broken,
                                 .units = v->units,
-                                .room = {v->per, v->buckets},
+                                .capacity = {v->per, v->buckets},
                                 .priority = v->priority,
                                 .left_ms = v->left_ms,
                                 .since_ms = v->since_ms};
@@ -28,8 +28,8 @@ static void show(const struct sl_grant_view *v, struct sluice_view *out)
     copy_text(out->note, v->note);
 }
 
-int64_t sluice_look(struct sluice *s, const char *key, struct sluice_view *out,
-                    size_t max)
+int64_t sluice_inspect(struct sluice *s, const char *key, struct sluice_view *out,
+                       size_t max)
 {
     struct sl_bytes k = {key, key != NULL ? strnlen(key, SLUICE_KEY_BYTES_MAX + 1) : 0};
     struct sl_grant_view v;

@@ -105,7 +105,7 @@ void sl_service_granted(struct sluice *s, struct sl_party *p,
                         const struct sl_grant *grant);
 
 /* STOLEN, BROKEN or EXPIRED has happened to a grant; it may be over by that. */
-void sl_service_happened(struct sluice *s, sl_fence fence, enum sluice_news what,
+void sl_service_happened(struct sluice *s, sl_fence fence, enum sluice_event_type what,
                          bool over);
 
 /* Tell nothing more of a grant. The watch is gone, unless its callback runs. */

@@ -108,8 +108,8 @@ int sluice_acquire(struct sluice *s, const char *key,
     if (s == NULL || out == NULL) return SLUICE_EINVAL;
     int status = want_of(key, r, &want);
     if (status != SLUICE_OK) return status;
-    if (r->lost != NULL) {
-        w = sl_watch_new(want.key, r->lost, r->arg);
+    if (r->on_event != NULL) {
+        w = sl_watch_new(want.key, r->on_event, r->arg);
         if (w == NULL) return SLUICE_ENOMEM;
     }
     status = sl_service_enter(s);
@@ -215,7 +215,7 @@ int sluice_break(struct sluice *s, const char *key, uint64_t fence, uint32_t at_
     if (status != SLUICE_OK) return status;
     int n = sl_table_break(s->table, s->now, k, fence, at_once != 0, &past);
     if (n == 2 || (n == 1 && !past.broken))
-        sl_service_happened(s, fence, SLUICE_BROKEN, n == 2);
+        sl_service_happened(s, fence, SLUICE_EVENT_BROKEN, n == 2);
     sl_service_leave(s);
     return n > 0 ? n : SLUICE_ELOST;
 }

@@ -92,7 +92,7 @@ void sl_service_drop_watch(struct sluice *s, struct sl_watch *w)
     if (s->telling != w) free(w); /* Else the teller does, in a moment. */
 }
 
-void sl_service_happened(struct sluice *s, sl_fence fence, enum sluice_news what,
+void sl_service_happened(struct sluice *s, sl_fence fence, enum sluice_event_type what,
                          bool over)
 {
     struct sl_watch *w = sl_watches_find(&s->watches, fence);
@@ -147,10 +147,10 @@ static void hear(struct sluice *s, const struct sl_effect *e)
         case SL_EFFECT_ASKED:
         case SL_EFFECT_WITHDRAWN: hear_asked(s, e); break;
         case SL_EFFECT_STOLEN:
-            sl_service_happened(s, e->past.fence, SLUICE_STOLEN, false);
+            sl_service_happened(s, e->past.fence, SLUICE_EVENT_STOLEN, false);
             break;
         case SL_EFFECT_EXPIRED:
-            sl_service_happened(s, e->past.fence, SLUICE_EXPIRED, true);
+            sl_service_happened(s, e->past.fence, SLUICE_EVENT_EXPIRED, true);
             break;
         case SL_EFFECT_ENDED: hear_ended(s, e); break;
         case SL_EFFECT_SEEN: break; /* Nobody watches here. */

@@ -98,13 +98,13 @@ bool sl_watch_has_news(const struct sl_watch *w)
     return w->news != 0 || (!w->over && w->asked != w->asked_told);
 }
 
-static enum sluice_news take_what(struct sl_watch *w)
+static enum sluice_event_type take_what(struct sl_watch *w)
 {
-    static const enum sluice_news once[] = {SLUICE_STOLEN, SLUICE_BROKEN,
-                                            SLUICE_EXPIRED};
+    static const enum sluice_event_type once[] = {
+        SLUICE_EVENT_STOLEN, SLUICE_EVENT_BROKEN, SLUICE_EVENT_EXPIRED};
     if (!w->over && w->asked != w->asked_told) {
         w->asked_told = w->asked;
-        return w->asked ? SLUICE_ASKED : SLUICE_WITHDRAWN;
+        return w->asked ? SLUICE_EVENT_ASKED : SLUICE_EVENT_WITHDRAWN;
     }
     size_t i = 0;
     while ((w->news & 1u << once[i]) == 0) i++;
@@ -115,8 +115,8 @@ static enum sluice_news take_what(struct sl_watch *w)
 struct sluice_event sl_watch_take(struct sl_watch *w, sl_ms now_ms)
 {
     struct sluice_event e = {
-        .what = take_what(w), .key = w->key, .fence = w->fence, .left_ms = 0};
-    if (e.what != SLUICE_ASKED) return e;
+        .type = take_what(w), .key = w->key, .fence = w->fence, .left_ms = 0};
+    if (e.type != SLUICE_EVENT_ASKED) return e;
     e.priority = w->priority;
     if (w->end_ms == SL_NEVER) e.left_ms = SLUICE_FOREVER;
     else if (w->end_ms > now_ms) e.left_ms = w->end_ms - now_ms;

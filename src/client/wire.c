@@ -26,7 +26,7 @@
 #define CONNECT_MS 5000
 #define READ_BYTES 16384u
 #define KEPT_MAX 1024u /* Pushes that nobody has asked for yet. */
-#define WHY_SIZE 512
+#define ERROR_SIZE 512
 
 struct kept {
     struct kept *next;
@@ -42,7 +42,7 @@ struct sluice_wire {
     struct sl_wire_reply_scan scan;
     struct kept *first, **last;
     size_t kept;
-    char why[WHY_SIZE];
+    char error[ERROR_SIZE];
 };
 
 /* --- Time and words ------------------------------------------------------- */
@@ -80,7 +80,7 @@ __attribute__((format(printf, 3, 4))) static int fail(struct sluice_wire *w, int
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(w->why, sizeof w->why, format, args);
+    vsnprintf(w->error, sizeof w->error, format, args);
     va_end(args);
     w->broken = status;
     return status;
@@ -411,7 +411,7 @@ int sluice_wire_open(const char *address, const struct sluice_wire_options *opti
     static const struct sluice_wire_options defaults;
     const struct sluice_wire_options *o = options != NULL ? options : &defaults;
     struct sl_wire_address a;
-    if (o->why != NULL && o->why_size > 0) o->why[0] = '\0';
+    if (o->error != NULL && o->error_size > 0) o->error[0] = '\0';
     if (out == NULL || (o->resp != 0 && o->resp != 2 && o->resp != 3))
         return SLUICE_EINVAL;
     if (!sl_wire_address(address != NULL ? address : SLUICE_SERVER_DEFAULT, &a))
@@ -426,7 +426,8 @@ int sluice_wire_open(const char *address, const struct sluice_wire_options *opti
         *out = w;
         return SLUICE_OK;
     }
-    if (o->why != NULL && o->why_size > 0) snprintf(o->why, o->why_size, "%s", w->why);
+    if (o->error != NULL && o->error_size > 0)
+        snprintf(o->error, o->error_size, "%s", w->error);
     sluice_wire_close(w);
     return status;
 }
@@ -458,9 +459,9 @@ int sluice_wire_call(struct sluice_wire *w, const char *const *words,
     return call_until(w, words, lengths, n, deadline_of(w->reply_ms), out);
 }
 
-const char *sluice_wire_why(const struct sluice_wire *w)
+const char *sluice_wire_error(const struct sluice_wire *w)
 {
-    return w != NULL ? w->why : "";
+    return w != NULL ? w->error : "";
 }
 
 void sluice_wire_close(struct sluice_wire *w)

@@ -31,7 +31,8 @@ static int check_want(const struct sl_table *t, const struct sl_want *w)
     if (w->shared) return SLUICE_OK;
     uint64_t room = (uint64_t)w->per * w->buckets;
     if (w->units == 0) return SLUICE_EINVAL;
-    if (room > SLUICE_ROOM_MAX || w->units > SLUICE_UNITS_MAX) return SLUICE_ETOOBIG;
+    if (room > SLUICE_CAPACITY_MAX || w->units > SLUICE_UNITS_MAX)
+        return SLUICE_ETOOBIG;
     if (room == 0) return SLUICE_EFULL; /* No room is room for nobody. */
     return w->units > room ? SLUICE_ETOOBIG : SLUICE_OK;
 }

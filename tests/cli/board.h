@@ -40,7 +40,7 @@ struct board_run {
     /* By the driver, before it starts the run. */
     uint32_t key;
     uint32_t units;
-    uint32_t room;
+    uint32_t capacity;
     uint32_t spoiled; /* Later: it may be killed without its state telling so. */
     int64_t live_ns;
     int64_t heir_ns; /* How long the heir lives; 0: no heir. */
@@ -89,8 +89,8 @@ static inline bool board_fit(const struct board_run *const runs[], uint32_t coun
     for (uint32_t i = 0; i < count; i++) {
         uint64_t units = 0;
         for (uint32_t j = 0; j < count; j++)
-            if (runs[j]->room <= runs[i]->room) units += runs[j]->units;
-        if (units > runs[i]->room) return false;
+            if (runs[j]->capacity <= runs[i]->capacity) units += runs[j]->units;
+        if (units > runs[i]->capacity) return false;
     }
     return true;
 }

@@ -58,7 +58,7 @@ uint32_t crew_units(const struct crew_order *o)
     return o->kind == EXCLUSIVE ? SLUICE_UNITS_MAX : 1;
 }
 
-uint32_t crew_room(const struct crew_order *o)
+uint32_t crew_capacity(const struct crew_order *o)
 {
     if (o->kind != COUNTING) return SLUICE_UNITS_MAX;
     return o->per * (o->buckets == 0 ? 1 : o->buckets);
@@ -227,7 +227,7 @@ void crew_start(const struct crew_order *order)
         .order = *order, .gone_ns = INT64_MAX, .stopped_fd = -1, .running = true};
     crew.board->run[number] = (struct board_run){.key = order->key,
                                                  .units = crew_units(order),
-                                                 .room = crew_room(order),
+                                                 .capacity = crew_capacity(order),
                                                  .live_ns = order->live_ns,
                                                  .heir_ns = order->heir_ns};
     __atomic_store_n(&crew.board->runs, number + 1, __ATOMIC_RELEASE);

@@ -153,7 +153,7 @@ void crew_wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* What the units and the room of an order are to the canal. */
 uint32_t crew_units(const struct crew_order *o);
-uint32_t crew_room(const struct crew_order *o);
+uint32_t crew_capacity(const struct crew_order *o);
 
 /* The number of a run, its line on the board, a process there. */
 static inline uint32_t number_of(const struct crew_run *r)

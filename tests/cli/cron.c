@@ -31,7 +31,7 @@ static int64_t pick_ms_ns(uint32_t below_ms)
 }
 
 /* What a key is used for. Each use has four keys. */
-static void draw_room(struct crew_order *o)
+static void draw_capacity(struct crew_order *o)
 {
     uint32_t n = o->key % 4;
     o->kind = COUNTING;
@@ -94,7 +94,7 @@ static struct crew_order draw(void)
                            .live_ns = pick_ms_ns(LIVE_MAX_MS),
                            .wait_ms = CREW_FOREVER,
                            .in_place = crew_pick(10) == 0};
-    draw_room(&o);
+    draw_capacity(&o);
     draw_fate(&o);
     switch (crew_pick(10)) {
         case 0:

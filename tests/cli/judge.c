@@ -55,27 +55,27 @@ static void gather_evidence(void)
 /* Whether all runs of a key declare the same room, 1 unit each: then slots are numbered. */
 static bool is_numbered(uint32_t key)
 {
-    uint32_t room = 0;
+    uint32_t capacity = 0;
     for (uint32_t i = 0; i < crew.board->runs; i++) {
         const struct crew_order *o = &crew.run[i].order;
         if (o->key != key || crew.run[i].first_ns == 0) continue;
         /* The last question, for all of it, has no number; it is alone anyway. */
         if (o->kind != COUNTING && o->wait_ms == 0 && o->live_ns == 0) continue;
         if (o->kind != COUNTING) return false;
-        if (room != 0 && crew_room(o) != room) return false;
-        room = crew_room(o);
+        if (capacity != 0 && crew_capacity(o) != capacity) return false;
+        capacity = crew_capacity(o);
     }
-    return room != 0;
+    return capacity != 0;
 }
 
 static void check_slots(const struct crew_run *const in[], uint32_t count)
 {
     const struct crew_run *last = in[count - 1];
-    uint32_t slot = line_of(last)->slot, room = crew_room(&last->order);
+    uint32_t slot = line_of(last)->slot, capacity = crew_capacity(&last->order);
     if (last->order.kind != COUNTING) return;
-    if (slot < 1 || slot > room)
+    if (slot < 1 || slot > capacity)
         crew_wrong("run %u of key %u has slot %u of %u", number_of(last),
-                   last->order.key, slot, room);
+                   last->order.key, slot, capacity);
     for (uint32_t i = 0; i + 1 < count; i++)
         if (line_of(in[i])->slot == slot)
             crew_wrong("runs %u and %u of key %u both have slot %u", number_of(in[i]),
@@ -91,7 +91,7 @@ static void check_fit(const struct crew_run *const in[], uint32_t count)
     int n = 0;
     for (uint32_t i = 0; i < count && n < (int)sizeof text - 60; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, " %u (%u of %u, wrapper %s)",
-                      number_of(in[i]), lines[i]->units, lines[i]->room,
+                      number_of(in[i]), lines[i]->units, lines[i]->capacity,
                       in[i]->killed_ns == 0 ? "not killed"
                                             : crew_stage_names[in[i]->stage]);
     crew_wrong("key %u: these were in at once:%s", in[0]->order.key, text);
@@ -224,12 +224,13 @@ static uint64_t units_at(const struct crew_run *refused, int64_t ns)
 
 static void check_refusal(const struct crew_run *refused)
 {
-    uint64_t room = crew_room(&refused->order), units = crew_units(&refused->order);
-    if (units_at(refused, refused->fork_ns) + units > room) return;
+    uint64_t capacity = crew_capacity(&refused->order),
+             units = crew_units(&refused->order);
+    if (units_at(refused, refused->fork_ns) + units > capacity) return;
     for (uint32_t i = 0; i < crew.board->runs; i++) {
         int64_t ns = crew.run[i].fork_ns;
         if (crew.run[i].order.key == refused->order.key && ns > refused->fork_ns &&
-            ns <= refused->reaped_ns && units_at(refused, ns) + units > room)
+            ns <= refused->reaped_ns && units_at(refused, ns) + units > capacity)
             return;
     }
     crew_wrong("run %u of key %u was refused, and there was room all the time",

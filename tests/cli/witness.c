@@ -100,7 +100,8 @@ static void look_around(void)
     int n = 0;
     for (uint32_t i = 0; i < still && n < BOARD_TEXT_MAX - 40; i++)
         n += snprintf(board->crowd + n, BOARD_TEXT_MAX - (size_t)n, " %u (%u of %u)",
-                      (uint32_t)(seen[i] - board->run), seen[i]->units, seen[i]->room);
+                      (uint32_t)(seen[i] - board->run), seen[i]->units,
+                      seen[i]->capacity);
 }
 
 static void map_board(const char *path)

@@ -123,7 +123,7 @@ static void say(int fd)
     if (write(fd, "x", 1) != 1) _exit(9);
 }
 
-static const struct sluice_room one = {1, 1}, three = {3, 1};
+static const struct sluice_capacity one = {1, 1}, three = {3, 1};
 
 static void hold(struct sluice_canal *c, int fd)
 {
@@ -216,7 +216,7 @@ static void look_inside(struct sluice_canal *c)
     unsigned holders = 0;
     sluice_canal_info(c, &info);
     for (uint64_t at = 0; sluice_canal_next_key(c, &at, &k) == 1;) {
-        sluice_canal_picture(k.held, k.room, picture, sizeof picture);
+        sluice_canal_picture(k.held, k.capacity, picture, sizeof picture);
         uint64_t at2 = 0;
         int got;
         while ((got = sluice_canal_next_holder(c, k.key, &at2, &h)) == 1)
@@ -229,10 +229,10 @@ static void look_inside(struct sluice_canal *c)
 /* These are false when the mutex of the keys cannot be had: it took a second to find that
  * out, and each further name would take another one. */
 static bool use_by_name(struct sluice_canal *c, const char *key,
-                        struct sluice_room room, int64_t wait_ms)
+                        struct sluice_capacity capacity, int64_t wait_ms)
 {
     const struct sluice_want w = {.wait_ms = wait_ms};
-    int64_t nth = sluice_canal_acquire(c, key, room, &w);
+    int64_t nth = sluice_canal_acquire(c, key, capacity, &w);
     if (nth > 0 && sluice_canal_count(c, key) >= 0) sluice_canal_release(c, key, 1);
     return nth != SLUICE_EBUSY;
 }

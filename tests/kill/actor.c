@@ -37,8 +37,8 @@ static int64_t acquire(struct role *r, const struct actor_order *o)
 {
     struct sluice_key *k = handle_of(r, o->key);
     struct sluice_want want = {.units = o->units, .wait_ms = o->wait_ms};
-    if (k != NULL) return sluice_key_acquire(k, o->room, &want);
-    return sluice_canal_acquire(r->canal, o->key, o->room, &want);
+    if (k != NULL) return sluice_key_acquire(k, o->capacity, &want);
+    return sluice_canal_acquire(r->canal, o->key, o->capacity, &want);
 }
 
 static int64_t release(struct role *r, const struct actor_order *o)
@@ -167,26 +167,27 @@ int64_t actor_close(struct actor *a)
     return actor_do(a, &o);
 }
 
-static struct actor_order to_acquire(const char *key, uint32_t room, uint32_t units,
+static struct actor_order to_acquire(const char *key, uint32_t capacity, uint32_t units,
                                      int64_t wait_ms)
 {
     struct actor_order o = about(ACTOR_ACQUIRE, key);
-    o.room = (struct sluice_room){.per = room, .buckets = 1};
+    o.capacity = (struct sluice_capacity){.per = capacity, .buckets = 1};
     o.units = units;
     o.wait_ms = wait_ms;
     return o;
 }
 
-int64_t actor_acquire(struct actor *a, const char *key, uint32_t room, uint32_t units)
+int64_t actor_acquire(struct actor *a, const char *key, uint32_t capacity,
+                      uint32_t units)
 {
-    struct actor_order o = to_acquire(key, room, units, 0);
+    struct actor_order o = to_acquire(key, capacity, units, 0);
     return actor_do(a, &o);
 }
 
-void actor_acquire_later(struct actor *a, const char *key, uint32_t room,
+void actor_acquire_later(struct actor *a, const char *key, uint32_t capacity,
                          uint32_t units, int64_t wait_ms)
 {
-    struct actor_order o = to_acquire(key, room, units, wait_ms);
+    struct actor_order o = to_acquire(key, capacity, units, wait_ms);
     actor_order(a, &o);
 }
 

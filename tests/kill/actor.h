@@ -30,7 +30,7 @@ enum actor_verb {
 struct actor_order {
     enum actor_verb verb;
     uint32_t units;
-    struct sluice_room room;
+    struct sluice_capacity capacity;
     int64_t wait_ms;
     struct sluice_canal_options options;
     char path[STAGE_PATH_MAX];
@@ -71,7 +71,8 @@ int64_t actor_do(struct actor *a, const struct actor_order *order);
 int64_t actor_open(struct actor *a, const char *path,
                    struct sluice_canal_options options);
 int64_t actor_close(struct actor *a);
-int64_t actor_acquire(struct actor *a, const char *key, uint32_t room, uint32_t units);
+int64_t actor_acquire(struct actor *a, const char *key, uint32_t capacity,
+                      uint32_t units);
 int64_t actor_release(struct actor *a, const char *key, uint32_t units);
 int64_t actor_resolve(struct actor *a, const char *key);
 int64_t actor_count(struct actor *a, const char *key);
@@ -79,7 +80,7 @@ int64_t actor_reap(struct actor *a);
 int64_t actor_info(struct actor *a, struct sluice_canal_info *out);
 
 /* Ask for units and wait for them; the answer is fetched later. */
-void actor_acquire_later(struct actor *a, const char *key, uint32_t room,
+void actor_acquire_later(struct actor *a, const char *key, uint32_t capacity,
                          uint32_t units, int64_t wait_ms);
 
 #endif /* TESTS_KILL_ACTOR_H */

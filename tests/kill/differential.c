@@ -102,12 +102,13 @@ static void enter(struct player *p)
 static void acquire(struct player *p, uint32_t key, uint64_t *chance, bool strict)
 {
     uint32_t per = draw(chance, ROOM_MAX), buckets = draw(chance, ROOM_MAX);
-    struct sluice_room room = {.per = per, .buckets = buckets};
+    struct sluice_capacity capacity = {.per = per, .buckets = buckets};
     struct sluice_want want = {.units = 1 + draw(chance, UNITS_MAX)};
     int64_t theirs = sysv_acquire(&oracle[key], (int32_t)(per * buckets),
                                   (int32_t)want.units);
-    int64_t ours = key == 0 ? sluice_key_acquire(p->handle, room, &want)
-                            : sluice_canal_acquire(p->canal, keys[key], room, &want);
+    int64_t ours = key == 0
+                       ? sluice_key_acquire(p->handle, capacity, &want)
+                       : sluice_canal_acquire(p->canal, keys[key], capacity, &want);
     bool too_big = want.units > per * buckets && per * buckets > 0;
     if (theirs == SYSV_FAILED) wrong("the semaphore failed: %s", strerror(errno));
     else if (theirs == SYSV_REFUSED) {

@@ -52,7 +52,8 @@ static void hold_two(void *scene)
 {
     struct sluice_want two = {.units = 2};
     script_resolve(scene);
-    if (sluice_key_acquire(script_handle, script_room(SCENE_ROOMY), &two) < 2) _exit(3);
+    if (sluice_key_acquire(script_handle, script_capacity(SCENE_ROOMY), &two) < 2)
+        _exit(3);
 }
 
 static void close_it(void *scene)
@@ -354,7 +355,8 @@ static void *hold_two_and_wait(void *scene)
 {
     struct sluice_want two = {.units = 2};
     script_enter(scene);
-    if (sluice_canal_acquire(script_canal, "main", script_room(SCENE_ROOMY), &two) != 2)
+    if (sluice_canal_acquire(script_canal, "main", script_capacity(SCENE_ROOMY),
+                             &two) != 2)
         _exit(3);
     for (;;) pause();
 }

@@ -113,13 +113,13 @@ void scene_leave(struct scene *s, int who)
     expect(s, "closing", actor_close(&scene_cast[who]), 0);
 }
 
-int64_t scene_acquire(struct scene *s, int who, const char *key, uint32_t room,
+int64_t scene_acquire(struct scene *s, int who, const char *key, uint32_t capacity,
                       uint32_t units)
 {
     scene_enter(s, who);
     uint32_t i = note_key(s, key);
     s->attached[who] = true;
-    int64_t nth = actor_acquire(&scene_cast[who], key, room, units);
+    int64_t nth = actor_acquire(&scene_cast[who], key, capacity, units);
     if (nth > 0) s->keys[i].held[who] += units;
     else if (nth != SLUICE_EFULL)
         scene_wrong(s, "an acquire of %s: %s", key, word(nth));

@@ -54,7 +54,7 @@ void scene_close(struct scene *s);
 
 void scene_enter(struct scene *s, int who);
 void scene_leave(struct scene *s, int who);
-int64_t scene_acquire(struct scene *s, int who, const char *key, uint32_t room,
+int64_t scene_acquire(struct scene *s, int who, const char *key, uint32_t capacity,
                       uint32_t units);
 void scene_release(struct scene *s, int who, const char *key, uint32_t units);
 

@@ -12,9 +12,9 @@
 struct sluice_canal *script_canal;
 struct sluice_key *script_handle;
 
-struct sluice_room script_room(uint32_t units)
+struct sluice_capacity script_capacity(uint32_t units)
 {
-    return (struct sluice_room){.per = units, .buckets = 1};
+    return (struct sluice_capacity){.per = units, .buckets = 1};
 }
 
 /* ---- to prepare ---- */
@@ -39,7 +39,7 @@ void script_resolve(void *scene)
 void script_hold_one(void *scene)
 {
     script_resolve(scene);
-    must(sluice_key_acquire(script_handle, script_room(1), NULL) == 1);
+    must(sluice_key_acquire(script_handle, script_capacity(1), NULL) == 1);
 }
 
 void script_bind_all(void *scene)
@@ -48,8 +48,8 @@ void script_bind_all(void *scene)
     script_enter(scene);
     for (unsigned i = 0; i < SL_CHUNK_RECORDS; i++) {
         snprintf(name, sizeof name, "n%u", i);
-        must(sluice_canal_acquire(script_canal, name, script_room(SCENE_ROOMY), NULL) >
-             0);
+        must(sluice_canal_acquire(script_canal, name, script_capacity(SCENE_ROOMY),
+                                  NULL) > 0);
         must(sluice_canal_release(script_canal, name, 1) == SLUICE_OK);
     }
 }
@@ -78,19 +78,20 @@ void script_wait(void *scene)
 {
     struct sluice_want want = {.wait_ms = WAIT_MS};
     (void)scene;
-    stepped_tell(sluice_key_acquire(script_handle, script_room(1), &want));
+    stepped_tell(sluice_key_acquire(script_handle, script_capacity(1), &want));
 }
 
-void script_acquire(const char *key, uint32_t room, uint32_t units)
+void script_acquire(const char *key, uint32_t capacity, uint32_t units)
 {
     struct sluice_want want = {.units = units};
-    stepped_tell(sluice_canal_acquire(script_canal, key, script_room(room), &want));
+    stepped_tell(
+        sluice_canal_acquire(script_canal, key, script_capacity(capacity), &want));
 }
 
-void script_take(uint32_t room, uint32_t units)
+void script_take(uint32_t capacity, uint32_t units)
 {
     struct sluice_want want = {.units = units};
-    stepped_tell(sluice_key_acquire(script_handle, script_room(room), &want));
+    stepped_tell(sluice_key_acquire(script_handle, script_capacity(capacity), &want));
 }
 
 void script_give(uint32_t units)

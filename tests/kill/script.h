@@ -12,7 +12,7 @@
 extern struct sluice_canal *script_canal;
 extern struct sluice_key *script_handle;
 
-struct sluice_room script_room(uint32_t units);
+struct sluice_capacity script_capacity(uint32_t units);
 
 /* --- To prepare ----------------------------------------------------------- */
 
@@ -32,8 +32,8 @@ void script_release(void *scene); /* One unit, by handle. */
 void script_wait(void *scene);    /* For one unit of main in a room of one, long. */
 
 /* By name, and by handle. */
-void script_acquire(const char *key, uint32_t room, uint32_t units);
-void script_take(uint32_t room, uint32_t units);
+void script_acquire(const char *key, uint32_t capacity, uint32_t units);
+void script_take(uint32_t capacity, uint32_t units);
 void script_give(uint32_t units);
 
 #endif /* TESTS_KILL_SCRIPT_H */

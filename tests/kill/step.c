@@ -103,8 +103,8 @@ static void f_hold(void *scene)
 {
     struct sluice_want two = {.units = 2};
     script_resolve(scene);
-    if (sluice_key_acquire(script_handle, script_room(5), &two) < 2) _exit(3);
-    if (sluice_canal_acquire(script_canal, "other", script_room(5), NULL) != 1)
+    if (sluice_key_acquire(script_handle, script_capacity(5), &two) < 2) _exit(3);
+    if (sluice_canal_acquire(script_canal, "other", script_capacity(5), NULL) != 1)
         _exit(3);
 }
 

@@ -97,7 +97,7 @@ static void make_names(void)
 }
 
 /* The largest room that anybody declares for a name; the others are smaller. */
-static uint32_t room_max(uint32_t name)
+static uint32_t capacity_max(uint32_t name)
 {
     return name < HOT ? 4 + 2 * name : 2;
 }
@@ -156,15 +156,15 @@ static void toil_acquire(struct toil *t)
     struct hand *hand = hand_with(t, name);
     if (hand == NULL && t->hand_count == HELD_MAX) return;
     uint32_t units = 1 + draw(t, 3);
-    uint32_t per = 1 + draw(t, room_max(name)), buckets = 1;
+    uint32_t per = 1 + draw(t, capacity_max(name)), buckets = 1;
     if (per % 2 == 0 && draw(t, 2) == 0) per /= 2, buckets = 2;
-    struct sluice_room room = {.per = per, .buckets = buckets};
+    struct sluice_capacity capacity = {.per = per, .buckets = buckets};
     struct sluice_want want = {.units = units,
                                .wait_ms = draw(t, 16) == 0 ? 1 + draw(t, 4) : 0};
     note(&t->notes->maybe[name], units);
     int64_t nth = t->handle != NULL && t->handle_name == name
-                      ? sluice_key_acquire(t->handle, room, &want)
-                      : sluice_canal_acquire(t->canal, names[name], room, &want);
+                      ? sluice_key_acquire(t->handle, capacity, &want)
+                      : sluice_canal_acquire(t->canal, names[name], capacity, &want);
     if (nth > 0) {
         if (hand == NULL) {
             hand = &t->hands[t->hand_count++];
@@ -422,9 +422,9 @@ static void audit_name(struct world *w, uint32_t name, uint32_t key)
             maybe += board->notes[i][j].maybe[name];
         }
     }
-    if (certain > room_max(name))
+    if (certain > capacity_max(name))
         mismatch(w, "name %u: %" PRIu64 " units are held for certain in a room of %u",
-                 name, certain, room_max(name));
+                 name, certain, capacity_max(name));
     if (key != UINT32_MAX) {
         count = sl_word_count(sl_word_load(&seg->keys[key].word));
         dead = left_by_the_dead(w, key);
@@ -537,11 +537,14 @@ static void judge_end(struct world *w)
     /* A new name takes the key mutex, and mends what a dead maker left. */
     bool usable = true;
     for (uint32_t n = 0; n < NAMES; n++) {
-        struct sluice_room room = {.per = room_max(n), .buckets = 1};
-        struct sluice_want all = {.units = room_max(n)};
-        usable &= sluice_canal_acquire(w->canal, names[n], room, &all) == room_max(n);
-        usable &= sluice_canal_acquire(w->canal, names[n], room, NULL) == SLUICE_EFULL;
-        usable &= sluice_canal_release(w->canal, names[n], room_max(n)) == SLUICE_OK;
+        struct sluice_capacity capacity = {.per = capacity_max(n), .buckets = 1};
+        struct sluice_want all = {.units = capacity_max(n)};
+        usable &= sluice_canal_acquire(w->canal, names[n], capacity, &all) ==
+                  capacity_max(n);
+        usable &= sluice_canal_acquire(w->canal, names[n], capacity, NULL) ==
+                  SLUICE_EFULL;
+        usable &= sluice_canal_release(w->canal, names[n], capacity_max(n)) ==
+                  SLUICE_OK;
     }
     uint64_t generations = 0;
     for (uint32_t k = 0; k < seg->key_count; k++)

@@ -232,9 +232,10 @@ struct world {
     uint32_t past_count;
     uint32_t now;    /* Steps made. */
     int32_t counted; /* Units taken and not given back, as the lock's accesses show. */
-    unsigned findings;         /* enum finding */
-    int32_t worst, worst_room; /* The worst over-admission: so many of such a room. */
-    bool over;                 /* The table is gone. */
+    unsigned findings; /* enum finding */
+    int32_t worst,
+        worst_capacity; /* The worst over-admission: so many of such a room. */
+    bool over;          /* The table is gone. */
 };
 
 struct run {
@@ -243,12 +244,12 @@ struct run {
     uint32_t actors;
     uint64_t schedules;
     uint64_t found[FINDINGS]; /* Schedules with each finding. */
-    int32_t worst, worst_room;
+    int32_t worst, worst_capacity;
     /* What was held when the schedules began. */
     int32_t before_held[ACTORS_MAX];
 };
 
-static int32_t room_of(const struct call *call)
+static int32_t capacity_of(const struct call *call)
 {
     return (int32_t)(call->per * call->buckets);
 }
@@ -288,7 +289,7 @@ static void begin(const struct run *r, struct world *w, uint32_t who)
     switch (call->what) {
         case ACQUIRE:
             buckets_begin_acquire(&a->buckets_op, who, call->per, call->buckets);
-            spec_begin_acquire(&a->spec_op, room_of(call), 1);
+            spec_begin_acquire(&a->spec_op, capacity_of(call), 1);
             break;
         case RELEASE:
             buckets_begin_release(&a->buckets_op, who, call->per);
@@ -306,18 +307,18 @@ static void end(const struct run *r, struct world *w, struct actor *a, bool gran
     past->ended = w->now;
     past->granted = granted;
     if (a->call.what != ACQUIRE) return;
-    int32_t room = room_of(&a->call);
+    int32_t capacity = capacity_of(&a->call);
     if (granted) {
-        if (a->least >= room) {
+        if (a->least >= capacity) {
             w->findings |= OVER_ADMITTED;
             int32_t held = held_by_all(r, w) + 1;
-            if (held - room > w->worst - w->worst_room) {
+            if (held - capacity > w->worst - w->worst_capacity) {
                 w->worst = held;
-                w->worst_room = room;
+                w->worst_capacity = capacity;
             }
         }
         a->held++;
-    } else if (a->most < room) {
+    } else if (a->most < capacity) {
         w->findings |= SPURIOUS_FULL;
     }
 }
@@ -491,7 +492,7 @@ static bool may_follow(const struct run *r, const struct world *w, uint32_t done
         }
     }
     if (p->call.what != ACQUIRE) return true;
-    bool fits = held_after(r, w, done) < room_of(&p->call);
+    bool fits = held_after(r, w, done) < capacity_of(&p->call);
     return fits == (p->granted || p->ended == UNENDED);
 }
 
@@ -533,9 +534,9 @@ static void judge(struct run *r, struct world *w)
     assert(!(w->findings & OVER_ADMITTED) || (w->findings & UNEXPLAINED));
     r->schedules++;
     for (uint32_t i = 0; i < FINDINGS; i++) r->found[i] += (w->findings >> i) & 1u;
-    if (w->worst - w->worst_room > r->worst - r->worst_room) {
+    if (w->worst - w->worst_capacity > r->worst - r->worst_capacity) {
         r->worst = w->worst;
-        r->worst_room = w->worst_room;
+        r->worst_capacity = w->worst_capacity;
     }
 }
 
@@ -612,7 +613,7 @@ static unsigned findings_of(const struct run *r)
 static const char *of(const struct run *r, char *text, size_t size)
 {
     if (r->worst == 0) return "-";
-    snprintf(text, size, "%d of %d", r->worst, r->worst_room);
+    snprintf(text, size, "%d of %d", r->worst, r->worst_capacity);
     return text;
 }
 

@@ -4,10 +4,10 @@
 
 enum place { READ = 1, SWAP, END };
 
-void spec_begin_acquire(struct spec_op *op, int64_t room, int64_t units)
+void spec_begin_acquire(struct spec_op *op, int64_t capacity, int64_t units)
 {
-    assert(room >= 0 && units >= 1);
-    *op = (struct spec_op){.place = READ, .room = room, .change = units};
+    assert(capacity >= 0 && units >= 1);
+    *op = (struct spec_op){.place = READ, .capacity = capacity, .change = units};
 }
 
 void spec_begin_release(struct spec_op *op, int64_t units)
@@ -30,7 +30,7 @@ bool spec_step(struct spec *s, struct spec_op *op)
         case READ: {
             op->seen = s->held;
             /* By subtraction: a room may be as large as the type. */
-            bool fits = acquire ? op->change <= op->room - op->seen
+            bool fits = acquire ? op->change <= op->capacity - op->seen
                                 : -op->change <= op->seen;
             if (!fits) return end(op, SPEC_REFUSED);
             op->place = SWAP;
@@ -49,10 +49,10 @@ bool spec_step(struct spec *s, struct spec_op *op)
     return true;
 }
 
-int64_t spec_acquire(struct spec *s, int64_t room, int64_t units)
+int64_t spec_acquire(struct spec *s, int64_t capacity, int64_t units)
 {
     struct spec_op op;
-    spec_begin_acquire(&op, room, units);
+    spec_begin_acquire(&op, capacity, units);
     while (!spec_step(s, &op)) continue;
     return op.answer;
 }

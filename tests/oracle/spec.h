@@ -23,9 +23,9 @@ struct spec {
 
 /* An operation on its way. Plain data: may be copied between two steps. */
 struct spec_op {
-    uint32_t place; /* What spec_step() does next; see spec.c. */
-    int64_t room;   /* Acquire only. */
-    int64_t change; /* Units: above 0 acquire, below 0 release. */
+    uint32_t place;   /* What spec_step() does next; see spec.c. */
+    int64_t capacity; /* Acquire only. */
+    int64_t change;   /* Units: above 0 acquire, below 0 release. */
     int64_t seen;
     int64_t answer; /* When spec_step() has returned true: as the whole operations. */
 };
@@ -33,14 +33,14 @@ struct spec_op {
 /* --- One operation, whole ------------------------------------------------- */
 
 /* The number of units now held by all, or SPEC_REFUSED. Units at least 1. */
-int64_t spec_acquire(struct spec *s, int64_t room, int64_t units);
+int64_t spec_acquire(struct spec *s, int64_t capacity, int64_t units);
 
 /* 0, or SPEC_REFUSED if fewer are held. Whether by the caller is for it to know. */
 int64_t spec_release(struct spec *s, int64_t units);
 
 /* --- One operation, step by step ------------------------------------------ */
 
-void spec_begin_acquire(struct spec_op *op, int64_t room, int64_t units);
+void spec_begin_acquire(struct spec_op *op, int64_t capacity, int64_t units);
 void spec_begin_release(struct spec_op *op, int64_t units);
 
 /* Read, or compare and swap. True: that was the last step, and op->answer is there. */

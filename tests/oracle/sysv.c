@@ -107,16 +107,16 @@ static int64_t operate(struct sysv *s, struct sembuf *operations, size_t count)
     return errno == EAGAIN || errno == ERANGE ? SYSV_REFUSED : SYSV_FAILED;
 }
 
-int64_t sysv_acquire(struct sysv *s, int32_t room, int32_t units)
+int64_t sysv_acquire(struct sysv *s, int32_t capacity, int32_t units)
 {
-    if (room < 0 || room > SYSV_ROOM_MAX || units < 1) {
+    if (capacity < 0 || capacity > SYSV_ROOM_MAX || units < 1) {
         errno = EINVAL;
         return SYSV_FAILED;
     }
     /* Whatever is held; and the sum below would wrap. */
-    if (units > room) return SYSV_REFUSED;
+    if (units > capacity) return SYSV_REFUSED;
     short flags = IPC_NOWAIT | SEM_UNDO;
-    short spare = (short)(SYSV_ROOM_MAX - room);
+    short spare = (short)(SYSV_ROOM_MAX - capacity);
     struct sembuf operations[2] = {
         {.sem_op = (short)-(spare + units), .sem_flg = flags},
         {.sem_op = spare, .sem_flg = flags},

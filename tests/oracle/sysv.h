@@ -46,7 +46,7 @@ void sysv_close(struct sysv *s);
 /* The number of units now held by all, or SYSV_REFUSED, SYSV_FAILED. Room 0 to
  * SYSV_ROOM_MAX, units at least 1. The number is read after the call: it is exact only
  * if nobody else acts meanwhile. */
-int64_t sysv_acquire(struct sysv *s, int32_t room, int32_t units);
+int64_t sysv_acquire(struct sysv *s, int32_t capacity, int32_t units);
 
 /* 0, SYSV_REFUSED, SYSV_FAILED. What this process does not hold is taken from others:
  * the kernel does not ask. */

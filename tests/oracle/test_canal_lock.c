@@ -44,8 +44,8 @@ static int close_locks(void **state)
 
 static int64_t acquire(struct locks *l, uint32_t per, uint32_t buckets)
 {
-    struct sluice_room room = {.per = per, .buckets = buckets};
-    return sluice_canal_acquire(l->canal, "db", room, NULL);
+    struct sluice_capacity capacity = {.per = per, .buckets = buckets};
+    return sluice_canal_acquire(l->canal, "db", capacity, NULL);
 }
 
 static int release(struct locks *l)
@@ -118,7 +118,7 @@ static void C5_the_timeline_B1_A2_C3_E_full_D4(void **state)
     assert_int_equal(l->buckets->bucket[0], 4);
     assert_int_equal(l->buckets->bucket[1], 1);
     /* Ours keeps no trace of a refusal. */
-    sluice_canal_picture((uint64_t)count(l), (struct sluice_room){3, 2}, picture,
+    sluice_canal_picture((uint64_t)count(l), (struct sluice_capacity){3, 2}, picture,
                          sizeof picture);
     assert_string_equal(picture, "[3,1]");
 }
@@ -240,7 +240,7 @@ static void *racer(void *argument)
         snprintf(key, sizeof key, "fresh %d", i);
         pthread_barrier_wait(&r->start);
         int64_t nth = sluice_canal_acquire(r->locks->canal, key,
-                                           (struct sluice_room){1, 2}, NULL);
+                                           (struct sluice_capacity){1, 2}, NULL);
         if (nth == 1 || nth == 2) {
             atomic_fetch_add(&r->granted[i], 1);
         } else if (nth != SLUICE_EFULL) {

@@ -134,12 +134,13 @@ static void ours_init(struct ours *o, struct sluice_canal *canal, struct chance 
     }
 }
 
-static int64_t ours_acquire(struct ours *o, struct sluice_room room, uint32_t units)
+static int64_t ours_acquire(struct ours *o, struct sluice_capacity capacity,
+                            uint32_t units)
 {
     struct sluice_want want = {.units = units};
     const struct sluice_want *wanted = units == 1 ? NULL : &want;
-    return o->handle != NULL ? sluice_key_acquire(o->handle, room, wanted)
-                             : sluice_canal_acquire(o->canal, o->key, room, wanted);
+    return o->handle != NULL ? sluice_key_acquire(o->handle, capacity, wanted)
+                             : sluice_canal_acquire(o->canal, o->key, capacity, wanted);
 }
 
 static int64_t ours_release(struct ours *o, uint32_t units)
@@ -201,14 +202,14 @@ static void one_per_history(struct plan *p, uint64_t history,
     for (uint32_t step = 0; step < length; step++) {
         bool acquire = between(&c, 1, 100) <= eager;
         uint32_t n = between(&c, 1, buckets_max);
-        struct sluice_room room = {.per = per, .buckets = n};
+        struct sluice_capacity capacity = {.per = per, .buckets = n};
         struct buckets_answer b;
         int64_t s, o;
         bool same;
         if (acquire) {
             b = buckets_acquire(&buckets, per, n);
             s = spec_acquire(&spec, (int64_t)per * n, 1);
-            o = ours_acquire(&ours, room, 1);
+            o = ours_acquire(&ours, capacity, 1);
             same = same_acquire(b, s, o);
             key_known = true;
         } else {
@@ -248,15 +249,15 @@ static void with_one_per_buckets_spec_and_ours_answer_alike(void **state)
 /* ---- any rooms and units: specification, SysV, ours ---- */
 
 /* The specification has one word for "does not fit"; ours has two. */
-static int64_t refusal_of(struct sluice_room room, uint32_t units)
+static int64_t refusal_of(struct sluice_capacity capacity, uint32_t units)
 {
-    uint64_t all = (uint64_t)room.per * room.buckets;
+    uint64_t all = (uint64_t)capacity.per * capacity.buckets;
     return all > 0 && units > all ? SLUICE_ETOOBIG : SLUICE_EFULL;
 }
 
 /* With a semaphore beside it if sysv is not NULL; rooms and units must suit it then. */
-static void any_room_history(struct plan *p, uint64_t history,
-                             struct sluice_canal *canal, struct sysv *sysv)
+static void any_capacity_history(struct plan *p, uint64_t history,
+                                 struct sluice_canal *canal, struct sysv *sysv)
 {
     struct chance c = chance_of(p, history);
     uint32_t length = any_length(&c);
@@ -274,15 +275,15 @@ static void any_room_history(struct plan *p, uint64_t history,
     for (uint32_t step = 0; step < length; step++) {
         bool acquire = between(&c, 1, 100) <= eager;
         uint32_t units = between(&c, 1, units_max);
-        struct sluice_room room = {.per = between(&c, 0, side),
-                                   .buckets = between(&c, 0, side)};
-        int64_t all = (int64_t)room.per * room.buckets;
+        struct sluice_capacity capacity = {.per = between(&c, 0, side),
+                                           .buckets = between(&c, 0, side)};
+        int64_t all = (int64_t)capacity.per * capacity.buckets;
         int64_t s, y = 0, o, want;
         if (acquire) {
             s = spec_acquire(&spec, all, units);
             if (sysv != NULL) y = sysv_acquire(sysv, (int32_t)all, (int32_t)units);
-            o = ours_acquire(&ours, room, units);
-            want = s == SPEC_REFUSED ? refusal_of(room, units) : s;
+            o = ours_acquire(&ours, capacity, units);
+            want = s == SPEC_REFUSED ? refusal_of(capacity, units) : s;
         } else {
             s = spec_release(&spec, units);
             if (sysv != NULL) y = sysv_release(sysv, (int32_t)units);
@@ -298,7 +299,8 @@ static void any_room_history(struct plan *p, uint64_t history,
 
         struct told t;
         snprintf(t.call, sizeof t.call, "%s(%" PRIu32 ", %" PRIu32 ") of %" PRIu32,
-                 acquire ? "acquire" : "release", room.per, room.buckets, units);
+                 acquire ? "acquire" : "release", capacity.per, capacity.buckets,
+                 units);
         snprintf(t.answers, sizeof t.answers,
                  "spec %" PRId64 " [%" PRId64 "], sysv %" PRId64 " [%" PRId64
                  "], ours %" PRId64 " [%" PRId64 "], wanted %" PRId64,
@@ -311,18 +313,18 @@ static void any_room_history(struct plan *p, uint64_t history,
     ours_end(&ours, spec.held);
 }
 
-static void with_any_rooms_and_units_spec_and_ours_answer_alike(void **state)
+static void with_any_capacity_and_units_spec_and_ours_answer_alike(void **state)
 {
     (void)state;
     struct plan p = plan_of(50000);
     struct sluice_canal *canal = open_canal();
     for (uint64_t i = 0; i < p.count; i++)
-        any_room_history(&p, p.first + i, canal, NULL);
+        any_capacity_history(&p, p.first + i, canal, NULL);
     tell_plan(&p);
     sluice_canal_close(canal);
 }
 
-static void C8_with_any_rooms_and_units_a_sysv_semaphore_and_ours_answer_alike(
+static void C8_with_any_capacity_and_units_a_sysv_semaphore_and_ours_answer_alike(
     void **state)
 {
     (void)state;
@@ -334,7 +336,7 @@ static void C8_with_any_rooms_and_units_a_sysv_semaphore_and_ours_answer_alike(
     }
     struct sluice_canal *canal = open_canal();
     for (uint64_t i = 0; i < p.count; i++)
-        any_room_history(&p, p.first + i, canal, &sysv);
+        any_capacity_history(&p, p.first + i, canal, &sysv);
     tell_plan(&p);
     sluice_canal_close(canal);
     sysv_close(&sysv);
@@ -393,9 +395,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buckets_in_steps_and_in_one_piece_answer_alike),
         cmocka_unit_test(with_one_per_buckets_spec_and_ours_answer_alike),
-        cmocka_unit_test(with_any_rooms_and_units_spec_and_ours_answer_alike),
+        cmocka_unit_test(with_any_capacity_and_units_spec_and_ours_answer_alike),
         cmocka_unit_test(
-            C8_with_any_rooms_and_units_a_sysv_semaphore_and_ours_answer_alike),
+            C8_with_any_capacity_and_units_a_sysv_semaphore_and_ours_answer_alike),
     };
     return cmocka_run_group_tests_name("sequential", tests, NULL, NULL);
 }

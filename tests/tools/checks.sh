@@ -161,8 +161,8 @@ passes "words: our words are fine" words
 echo 'Every grant carries a fencing token.' | put docs/a.md
 fails "words: token" 'write: fence' words
 rm "$tree/docs/a.md"
-echo 'int capacity = 3;' | put src/canal/a.c
-fails "words: capacity" 'write: room' words
+echo '/* The lock limit is 3. */' | put src/canal/a.c
+fails "words: lock limit" 'write: capacity' words
 echo 'int token_count = 3;' | put src/canal/a.c
 passes "words: a part of a name is another word" words
 echo 'the argument max_per' | put docs/coming-from.md

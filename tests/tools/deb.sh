@@ -281,9 +281,9 @@ cat >"$work/gate.c" <<END_OF_PROGRAM
 int main(void)
 {
     struct sluice_canal *c;
-    struct sluice_room room = {.per = 3, .buckets = 1};
+    struct sluice_capacity capacity = {.per = 3, .buckets = 1};
     if (sluice_canal_open("$work/segment", NULL, &c) != SLUICE_OK) return 1;
-    printf("%d of 3\n", (int)sluice_canal_acquire(c, "program", room, NULL));
+    printf("%d of 3\n", (int)sluice_canal_acquire(c, "program", capacity, NULL));
     sluice_canal_close(c);
     return 0;
 }

@@ -12,11 +12,11 @@
 #include "sluice.h"
 #include "world.h"
 
-static const struct sluice_room one = {.per = 1, .buckets = 1};
+static const struct sluice_capacity one = {.per = 1, .buckets = 1};
 
-static struct sluice_room room(uint32_t per, uint32_t buckets)
+static struct sluice_capacity capacity(uint32_t per, uint32_t buckets)
 {
-    return (struct sluice_room){.per = per, .buckets = buckets};
+    return (struct sluice_capacity){.per = per, .buckets = buckets};
 }
 
 static int64_t count(const struct world *w, const char *key)
@@ -31,12 +31,12 @@ static void a_unit_is_the_nth_and_the_next_one_is_refused(void **state)
     (void)state;
     struct world w = world_new(NULL);
     for (int64_t n = 1; n <= 3; n++)
-        assert_int_equal(sluice_canal_acquire(w.canal, "db", room(3, 1), NULL), n);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(3, 1), NULL),
+        assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), NULL), n);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), NULL),
                      SLUICE_EFULL);
     assert_int_equal(count(&w, "db"), 3);
     assert_int_equal(sluice_canal_release(w.canal, "db", 1), SLUICE_OK);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(3, 1), NULL), 3);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), NULL), 3);
     world_end(&w);
 }
 
@@ -48,7 +48,7 @@ static void what_one_does_not_hold_one_cannot_release(void **state)
     assert_int_equal(sluice_canal_release(w.canal, "db", 1), SLUICE_ENOTHELD);
     assert_int_equal(actor_acquire(&a, "db", 3, 1), 1);
     assert_int_equal(sluice_canal_release(w.canal, "db", 1), SLUICE_ENOTHELD);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(3, 1), NULL), 2);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), NULL), 2);
     assert_int_equal(sluice_canal_release(w.canal, "db", 2), SLUICE_ENOTHELD);
     assert_int_equal(count(&w, "db"), 2);
     assert_int_equal(sluice_canal_release(w.canal, "db", 1), SLUICE_OK);
@@ -63,24 +63,24 @@ static void units_are_taken_all_or_none(void **state)
     (void)state;
     struct world w = world_new(NULL);
     struct sluice_want three = {.units = 3};
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(5, 1), &three), 3);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(5, 1), &three),
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(5, 1), &three), 3);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(5, 1), &three),
                      SLUICE_EFULL);
     assert_int_equal(count(&w, "db"), 3);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(3, 2), &three), 6);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 2), &three), 6);
     assert_int_equal(sluice_canal_release(w.canal, "db", 4), SLUICE_OK);
     assert_int_equal(count(&w, "db"), 2);
     world_end(&w);
 }
 
-static void a_room_of_nothing_is_always_full(void **state)
+static void a_capacity_of_nothing_is_always_full(void **state)
 {
     (void)state;
     struct world w = world_new(NULL);
     struct sluice_want wait = {.wait_ms = SLUICE_FOREVER};
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(3, 0), NULL),
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 0), NULL),
                      SLUICE_EFULL);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(0, 3), &wait),
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(0, 3), &wait),
                      SLUICE_EFULL);
     world_end(&w);
 }
@@ -91,11 +91,12 @@ static void what_can_never_fit_is_too_big(void **state)
     struct world w = world_new(NULL);
     struct sluice_want four = {.units = 4, .wait_ms = SLUICE_FOREVER};
     struct sluice_want most = {.units = SLUICE_UNITS_MAX + 1};
-    struct sluice_room huge = {.per = UINT32_MAX, .buckets = 2};
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(3, 1), &four),
+    struct sluice_capacity huge = {.per = UINT32_MAX, .buckets = 2};
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), &four),
                      SLUICE_ETOOBIG);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(UINT32_MAX, 1), &most),
-                     SLUICE_ETOOBIG);
+    assert_int_equal(
+        sluice_canal_acquire(w.canal, "db", capacity(UINT32_MAX, 1), &most),
+        SLUICE_ETOOBIG);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", huge, NULL), SLUICE_ETOOBIG);
     world_end(&w);
 }
@@ -114,9 +115,9 @@ static void bad_arguments_are_refused_and_change_nothing(void **state)
     assert_int_equal(sluice_canal_acquire(w.canal, "", one, NULL), SLUICE_EINVAL);
     assert_int_equal(sluice_canal_acquire(w.canal, long_key, one, NULL), SLUICE_EINVAL);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, &past), SLUICE_EINVAL);
-    assert_int_equal(
-        sluice_canal_acquire(w.canal, "db", one, &(struct sluice_want){.again = 2}),
-        SLUICE_EINVAL);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", one,
+                                          &(struct sluice_want){.continues_wait = 2}),
+                     SLUICE_EINVAL);
     assert_int_equal(sluice_canal_release(w.canal, "db", 0), SLUICE_EINVAL);
     assert_int_equal(sluice_canal_count(w.canal, ""), SLUICE_EINVAL);
     assert_int_equal(sluice_key_resolve(w.canal, "", &k), SLUICE_EINVAL);
@@ -155,10 +156,10 @@ static void by_name_and_by_handle_are_one_lock(void **state)
     struct sluice_key *k, *again;
     assert_int_equal(sluice_key_resolve(w.canal, "db", &k), SLUICE_OK);
     assert_int_equal(sluice_key_resolve(w.canal, "db", &again), SLUICE_OK);
-    assert_int_equal(sluice_key_acquire(k, room(3, 1), NULL), 1);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(3, 1), NULL), 2);
-    assert_int_equal(sluice_key_acquire(again, room(3, 1), NULL), 3);
-    assert_int_equal(sluice_key_acquire(k, room(3, 1), NULL), SLUICE_EFULL);
+    assert_int_equal(sluice_key_acquire(k, capacity(3, 1), NULL), 1);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), NULL), 2);
+    assert_int_equal(sluice_key_acquire(again, capacity(3, 1), NULL), 3);
+    assert_int_equal(sluice_key_acquire(k, capacity(3, 1), NULL), SLUICE_EFULL);
     assert_int_equal(sluice_key_count(k), 3);
     assert_int_equal(sluice_key_free(k), SLUICE_OK);
     assert_int_equal(sluice_key_free(again), SLUICE_OK);
@@ -176,11 +177,11 @@ static void C1_five_at_per_5_then_per_2_refused_then_per_5_refused(void **state)
     (void)state;
     struct world w = world_new(NULL);
     for (int64_t n = 1; n <= 5; n++)
-        assert_int_equal(sluice_canal_acquire(w.canal, "db", room(5, 1), NULL), n);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(2, 1), NULL),
+        assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(5, 1), NULL), n);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(2, 1), NULL),
                      SLUICE_EFULL);
     assert_int_equal(count(&w, "db"), 5);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(5, 1), NULL),
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(5, 1), NULL),
                      SLUICE_EFULL);
     assert_int_equal(count(&w, "db"), 5);
     world_end(&w);
@@ -193,12 +194,12 @@ static void C2_a_holder_with_a_larger_per_dies_and_only_its_units_come_back(
     (void)state;
     struct world w = world_new(NULL);
     struct actor big = actor_start(&w);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(2, 1), NULL), 1);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(2, 1), NULL), 1);
     for (int64_t n = 2; n <= 9; n++)
         assert_int_equal(actor_acquire(&big, "db", 9, 1), n);
     actor_kill(&big);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(2, 1), NULL), 2);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(2, 1), NULL),
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(2, 1), NULL), 2);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(2, 1), NULL),
                      SLUICE_EFULL);
     world_end(&w);
 }
@@ -235,7 +236,7 @@ static void C4_the_transcript_of_canal_locks_readme_value_for_value(void **state
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         int64_t answer = steps[i].acquire
                              ? sluice_canal_acquire(w.canal, "db",
-                                                    room(3, steps[i].buckets), NULL)
+                                                    capacity(3, steps[i].buckets), NULL)
                              : sluice_canal_release(w.canal, "db", 1);
         if (answer != steps[i].answer)
             fail_msg("step %zu: %lld, not %lld", i + 3, (long long)answer,
@@ -257,7 +258,7 @@ static void C5_the_timeline_of_five_callers_B1_A2_C3_E_full_D4(void **state)
     assert_int_equal(actor_acquire(&d, "app", 3, 2), 4);
     assert_int_equal(count(&w, "app"), 4);
     char picture[32];
-    sluice_canal_picture((uint64_t)count(&w, "app"), room(3, 2), picture,
+    sluice_canal_picture((uint64_t)count(&w, "app"), capacity(3, 2), picture,
                          sizeof picture);
     assert_string_equal(picture, "[3,1]");
     actor_kill(&a), actor_kill(&b), actor_kill(&c), actor_kill(&d), actor_kill(&e);
@@ -270,7 +271,7 @@ static int64_t race_once(struct sluice_canal *c, int key)
 {
     char name[32];
     snprintf(name, sizeof name, "fresh%d", key);
-    return sluice_canal_acquire(c, name, room(RACERS, 1), NULL);
+    return sluice_canal_acquire(c, name, capacity(RACERS, 1), NULL);
 }
 
 struct race {
@@ -322,12 +323,12 @@ static void K11_one_record_holds_two_to_the_31st_units(void **state)
     (void)state;
     struct world w = world_new(NULL);
     struct sluice_want most = {.units = SLUICE_UNITS_MAX}, two = {.units = 2};
-    struct sluice_room all = room(UINT32_MAX, 1);
+    struct sluice_capacity all = capacity(UINT32_MAX, 1);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", all, &most), SLUICE_UNITS_MAX);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", all, &most),
                      2ll * SLUICE_UNITS_MAX);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", all, &two), 1ll << 31);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(1u << 31, 1), NULL),
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(1u << 31, 1), NULL),
                      SLUICE_EFULL);
     for (int i = 0; i < 2; i++)
         assert_int_equal(sluice_canal_release(w.canal, "db", SLUICE_UNITS_MAX),
@@ -336,10 +337,10 @@ static void K11_one_record_holds_two_to_the_31st_units(void **state)
     struct actor a = actor_start(
         &w); /* And a million of them come back from the dead. */
     struct command many = {
-        .deed = ACQUIRE, .key = "db", .room = all, .want = {.units = 1000000}};
+        .deed = ACQUIRE, .key = "db", .capacity = all, .want = {.units = 1000000}};
     assert_int_equal(actor_do(&a, many), 1000002);
     actor_kill(&a);
-    assert_int_equal(sluice_canal_acquire(w.canal, "db", room(3, 1), NULL), 3);
+    assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), NULL), 3);
     world_end(&w);
 }
 
@@ -351,9 +352,11 @@ static void K12_a_count_near_2_to_the_32nd_is_full_and_does_not_wrap(void **stat
     struct sluice_want two = {.units = 2};
     assert_int_equal(sluice_key_resolve(w.canal, "db", &k), SLUICE_OK);
     k->key->word.lo = UINT32_MAX - 1; /* As if others held them. */
-    assert_int_equal(sluice_key_acquire(k, room(UINT32_MAX, 1), &two), SLUICE_EFULL);
-    assert_int_equal(sluice_key_acquire(k, room(UINT32_MAX, 1), NULL), UINT32_MAX);
-    assert_int_equal(sluice_key_acquire(k, room(UINT32_MAX, 1), NULL), SLUICE_EFULL);
+    assert_int_equal(sluice_key_acquire(k, capacity(UINT32_MAX, 1), &two),
+                     SLUICE_EFULL);
+    assert_int_equal(sluice_key_acquire(k, capacity(UINT32_MAX, 1), NULL), UINT32_MAX);
+    assert_int_equal(sluice_key_acquire(k, capacity(UINT32_MAX, 1), NULL),
+                     SLUICE_EFULL);
     assert_int_equal(sluice_key_release(k, 1), SLUICE_OK);
     assert_int_equal(sluice_key_count(k), UINT32_MAX - 1);
     k->key->word.lo = 0;
@@ -382,7 +385,7 @@ int main(void)
         cmocka_unit_test(a_unit_is_the_nth_and_the_next_one_is_refused),
         cmocka_unit_test(what_one_does_not_hold_one_cannot_release),
         cmocka_unit_test(units_are_taken_all_or_none),
-        cmocka_unit_test(a_room_of_nothing_is_always_full),
+        cmocka_unit_test(a_capacity_of_nothing_is_always_full),
         cmocka_unit_test(what_can_never_fit_is_too_big),
         cmocka_unit_test(bad_arguments_are_refused_and_change_nothing),
         cmocka_unit_test(names_of_every_length_are_their_own_locks),

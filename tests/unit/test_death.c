@@ -16,9 +16,9 @@
 #include "sluice.h"
 #include "world.h"
 
-static const struct sluice_room one = {.per = 1, .buckets = 1};
-static const struct sluice_room two = {.per = 2, .buckets = 1};
-static const struct sluice_room hundred = {.per = 100, .buckets = 1};
+static const struct sluice_capacity one = {.per = 1, .buckets = 1};
+static const struct sluice_capacity two = {.per = 2, .buckets = 1};
+static const struct sluice_capacity hundred = {.per = 100, .buckets = 1};
 
 /* --- Stopped at a bad moment ---------------------------------------------- */
 
@@ -40,7 +40,7 @@ static void K4_a_process_stopped_between_announce_and_swap_is_in_nobodys_way(
         &(struct sluice_canal_options){.keys = 8, .slots = 8, .records = 64});
     struct actor a = actor_start(&w);
     assert_int_equal(actor_acquire(&a, "db", 100, 1), 1);
-    struct command take = {.deed = ACQUIRE, .key = "db", .room = hundred};
+    struct command take = {.deed = ACQUIRE, .key = "db", .capacity = hundred};
     assert_true(actor_step_until(&a, take, somebody_announced, &w.canal->seg));
     for (int i = 0; i < 1000; i++) {
         assert_int_equal(sluice_canal_acquire(w.canal, "db", hundred, NULL), 2);
@@ -627,7 +627,7 @@ static void closing_the_canal_leaves_what_others_have_by_the_tether(void **state
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), SLUICE_EFULL);
     uint64_t cursor = 0;
     assert_int_equal(sluice_canal_next_holder(w.canal, "db", &cursor, &h), 1);
-    assert_int_equal(h.left, 1);
+    assert_int_equal(h.inherited, 1);
     assert_int_equal(h.dead, 0);
     close(gate[0]), close(gate[1]);
     waitpid(pid, NULL, 0);

@@ -10,7 +10,7 @@
 #include "sluice.h"
 #include "world.h"
 
-static const struct sluice_room three = {.per = 3, .buckets = 1};
+static const struct sluice_capacity three = {.per = 3, .buckets = 1};
 
 static bool find_key(const struct world *w, const char *key,
                      struct sluice_key_info *out)
@@ -42,8 +42,8 @@ static void a_holder_is_seen_with_all_that_is_known_of_it(void **state)
     assert_int_equal(h.tid, gettid());
     assert_string_equal(h.program, "looked-at");
     assert_int_equal(h.units, 2);
-    assert_int_equal(h.room.per, 3);
-    assert_int_equal(h.room.buckets, 1);
+    assert_int_equal(h.capacity.per, 3);
+    assert_int_equal(h.capacity.buckets, 1);
     assert_int_equal(h.dead, 0);
     assert_true(h.since_ms >= before - 1000 && h.since_ms <= before + 60000);
     sluice_canal_release(w.canal, "db", 2);
@@ -51,7 +51,7 @@ static void a_holder_is_seen_with_all_that_is_known_of_it(void **state)
     world_end(&w);
 }
 
-static void the_room_declared_last_is_shown_and_different_rooms_are_said_to_differ(
+static void the_last_declared_capacity_is_shown_and_different_ones_are_reported(
     void **state)
 {
     (void)state;
@@ -61,24 +61,24 @@ static void the_room_declared_last_is_shown_and_different_rooms_are_said_to_diff
     struct sluice_holder h;
     assert_int_equal(sluice_canal_acquire(w.canal, "db", three, NULL), 1);
     assert_true(find_key(&w, "db", &k));
-    assert_int_equal(k.rooms_differ, 0);
+    assert_int_equal(k.capacities_differ, 0);
     assert_int_equal(actor_acquire(&a, "db", 3, 2), 2);
     assert_true(find_key(&w, "db", &k));
     assert_int_equal(k.held, 2);
     assert_int_equal(k.holders, 2);
-    assert_int_equal(k.rooms_differ, 1);
-    assert_int_equal(k.room.buckets, 2); /* The larger. */
+    assert_int_equal(k.capacities_differ, 1);
+    assert_int_equal(k.capacity.buckets, 2); /* The larger. */
     assert_int_equal(actor_acquire(&a, "db", 3, 1), 3);
     assert_true(find_holder(&w, "db", a.pid, 0, &h));
-    assert_int_equal(h.room.buckets, 1);
+    assert_int_equal(h.capacity.buckets, 1);
     assert_int_equal(h.units, 2);
     assert_true(find_key(&w, "db", &k));
-    assert_int_equal(k.rooms_differ, 0);
+    assert_int_equal(k.capacities_differ, 0);
     assert_int_equal(actor_release(&a, "db", 1), SLUICE_OK);
     assert_int_equal(actor_acquire(&a, "db", 1, 3),
                      3); /* As much room, but not the same. */
     assert_true(find_key(&w, "db", &k));
-    assert_int_equal(k.rooms_differ, 1);
+    assert_int_equal(k.capacities_differ, 1);
     actor_kill(&a);
     assert_true(find_holder(&w, "db", a.pid == 0 ? h.pid : a.pid, 0, &h));
     assert_int_equal(h.dead, 1);
@@ -99,11 +99,11 @@ static void waiters_are_seen_while_they_wait(void **state)
     sluice_canal_acquire(w.canal, "db", three, &all);
     actor_send(&a, (struct command){.deed = ACQUIRE,
                                     .key = "db",
-                                    .room = three,
+                                    .capacity = three,
                                     .want = {.units = 2, .wait_ms = 60000}});
     while (!find_holder(&w, "db", a.pid, 1, &h)) pause_ms(1);
     assert_int_equal(h.units, 2);
-    assert_int_equal(h.room.per, 3);
+    assert_int_equal(h.capacity.per, 3);
     assert_true(find_key(&w, "db", &k));
     assert_int_equal(k.waiters, 1);
     assert_int_equal(k.holders, 1);
@@ -121,13 +121,13 @@ static void who_goes_on_waiting_waits_since_the_first_time(void **state)
     struct actor a = actor_start(&w);
     struct sluice_holder first, later;
     struct command take = {
-        .deed = ACQUIRE, .key = "db", .room = three, .want = {.wait_ms = 100}};
+        .deed = ACQUIRE, .key = "db", .capacity = three, .want = {.wait_ms = 100}};
     struct sluice_want all = {.units = 3};
     sluice_canal_acquire(w.canal, "db", three, &all);
     actor_send(&a, take);
     while (!find_holder(&w, "db", a.pid, 1, &first)) pause_ms(1);
     assert_int_equal(actor_answer(&a), SLUICE_EFULL);
-    take.want = (struct sluice_want){.wait_ms = 60000, .again = 1};
+    take.want = (struct sluice_want){.wait_ms = 60000, .continues_wait = 1};
     actor_send(&a, take);
     while (!find_holder(&w, "db", a.pid, 1, &later)) pause_ms(1);
     assert_int_equal(later.since_ms, first.since_ms);
@@ -172,7 +172,7 @@ static void the_picture_is_the_one_canal_locks_users_know(void **state)
     (void)state;
     static const struct {
         uint64_t held;
-        struct sluice_room room;
+        struct sluice_capacity capacity;
         size_t size;
         const char *picture;
     } rows[] = {
@@ -189,7 +189,8 @@ static void the_picture_is_the_one_canal_locks_users_know(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char out[64];
-        size_t n = sluice_canal_picture(rows[i].held, rows[i].room, out, rows[i].size);
+        size_t n = sluice_canal_picture(rows[i].held, rows[i].capacity, out,
+                                        rows[i].size);
         assert_string_equal(out, rows[i].picture);
         assert_int_equal(n, strlen(out));
     }
@@ -221,7 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_holder_is_seen_with_all_that_is_known_of_it),
         cmocka_unit_test(
-            the_room_declared_last_is_shown_and_different_rooms_are_said_to_differ),
+            the_last_declared_capacity_is_shown_and_different_ones_are_reported),
         cmocka_unit_test(waiters_are_seen_while_they_wait),
         cmocka_unit_test(who_goes_on_waiting_waits_since_the_first_time),
         cmocka_unit_test(each_key_in_use_is_seen_once_and_others_not),

@@ -8,7 +8,7 @@
 #include "sluice.h"
 #include "world.h"
 
-static const struct sluice_room one = {.per = 1, .buckets = 1};
+static const struct sluice_capacity one = {.per = 1, .buckets = 1};
 
 /* Forty keys by name, one by handle: the bindings grow several times. Stops at the
  * first failure, having said what it holds. */

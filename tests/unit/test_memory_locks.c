@@ -42,7 +42,7 @@ static struct sluice *service(void)
 static int waiters(struct sluice *s, const char *key)
 {
     static struct sluice_view v[64];
-    int64_t n = sluice_look(s, key, v, 64);
+    int64_t n = sluice_inspect(s, key, v, 64);
     int count = 0;
     for (int64_t i = 0; i < n; i++) count += (int)v[i].waits;
     return count;
@@ -156,7 +156,7 @@ struct diary {
     pthread_mutex_t mutex;
     pthread_cond_t more;
     int count;
-    enum sluice_news what[32];
+    enum sluice_event_type what[32];
     struct sluice_event last;
     struct sluice *release_in; /* Answer ASKED by a release; NULL: do nothing. */
     int release_status;
@@ -173,14 +173,14 @@ static void diary_init(struct diary *d)
 static void note_down(void *arg, const struct sluice_event *e)
 {
     struct diary *d = arg;
-    if (e->what == SLUICE_ASKED && d->release_in != NULL) {
+    if (e->type == SLUICE_EVENT_ASKED && d->release_in != NULL) {
         int status = sluice_release(d->release_in, e->key, e->fence);
         pthread_mutex_lock(&d->mutex);
         d->release_status = status;
         pthread_mutex_unlock(&d->mutex);
     }
     pthread_mutex_lock(&d->mutex);
-    d->what[d->count++ % 32] = e->what;
+    d->what[d->count++ % 32] = e->type;
     d->last = *e;
     d->by = pthread_self();
     pthread_cond_broadcast(&d->more);
@@ -256,9 +256,9 @@ static void what_cannot_be_asked_for_is_refused(void **state)
     assert_int_equal(sluice_extend(s, "k", 7, 10), SLUICE_ELOST);
     assert_int_equal(sluice_check(s, "k", 7), SLUICE_ELOST);
     assert_int_equal(sluice_break(s, "k", 7, 0), SLUICE_ELOST);
-    assert_int_equal(sluice_look(s, "", NULL, 0), SLUICE_EINVAL);
-    assert_int_equal(sluice_look(s, "k", NULL, 1), SLUICE_EINVAL);
-    assert_int_equal(sluice_look(s, "k", NULL, 0), 0);
+    assert_int_equal(sluice_inspect(s, "", NULL, 0), SLUICE_EINVAL);
+    assert_int_equal(sluice_inspect(s, "k", NULL, 1), SLUICE_EINVAL);
+    assert_int_equal(sluice_inspect(s, "k", NULL, 0), 0);
     sluice_close(s);
 }
 
@@ -349,7 +349,7 @@ static void a_thread_never_steals_from_itself(void **state)
     struct sluice_grant g;
     struct diary d;
     diary_init(&d);
-    struct sluice_request low = {.lost = note_down, .arg = &d, .lease_ms = LONG_MS};
+    struct sluice_request low = {.on_event = note_down, .arg = &d, .lease_ms = LONG_MS};
     struct sluice_request high = {.priority = 9, .steal = 1, .wait_ms = 20};
     assert_int_equal(sluice_acquire(s, "m", &low, &g), SLUICE_OK);
     uint64_t fence = g.fence;
@@ -396,16 +396,17 @@ static void one_can_see_who_holds_and_who_waits(void **state)
     actor_asks(&a,
                (struct sluice_request){.priority = 4, .steal = 1, .wait_ms = LONG_MS});
     until_waiters(s, "db", 1);
-    assert_int_equal(sluice_look(s, "db", v, 3), 2);
+    assert_int_equal(sluice_inspect(s, "db", v, 3), 2);
     assert_true(v[0].fence == g.fence && v[0].waits == 0 && v[0].asked == 1);
-    assert_true(v[0].units == 2 && v[0].room.per == 3 && v[0].room.buckets == 1);
+    assert_true(v[0].units == 2 && v[0].capacity.per == 3 &&
+                v[0].capacity.buckets == 1);
     assert_true(v[0].left_ms > 0 && v[0].left_ms <= LONG_MS);
     assert_int_equal(v[0].tid, gettid());
     assert_string_equal(v[0].value, "here");
     assert_string_equal(v[0].note, "why");
     assert_true(v[1].waits == 1 && v[1].steals == 1 && v[1].priority == 4);
     assert_true(v[1].tid != v[0].tid && v[1].value[0] == '\0');
-    assert_int_equal(sluice_look(s, "db", v, 1), 2);
+    assert_int_equal(sluice_inspect(s, "db", v, 1), 2);
     assert_int_equal(sluice_release(s, "db", 0), SLUICE_OK);
     actor_end(&a);
     sluice_close(s);
@@ -420,13 +421,13 @@ static void a_lease_ends_also_if_nobody_looks(void **state)
     struct sluice_grant g;
     struct diary d;
     diary_init(&d);
-    struct sluice_request r = {.lease_ms = 30, .lost = note_down, .arg = &d};
+    struct sluice_request r = {.lease_ms = 30, .on_event = note_down, .arg = &d};
     int64_t began = now_ms();
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     assert_int_equal(g.lease_ms, 30);
     until_told(&d, 1);
     assert_true(now_ms() - began >= 30);
-    assert_int_equal(d.what[0], SLUICE_EXPIRED);
+    assert_int_equal(d.what[0], SLUICE_EVENT_EXPIRED);
     assert_true(d.last.fence == g.fence);
     assert_int_equal(sluice_extend(s, "db", g.fence, 100), SLUICE_ELOST);
     assert_int_equal(sluice_release(s, "db", g.fence), SLUICE_ELOST);
@@ -470,7 +471,7 @@ static void what_a_thread_holds_comes_back_when_it_ends(void **state)
     diary_init(&d);
     actor_start(&a, s, "db");
     assert_int_equal(
-        actor_acquires(&a, (struct sluice_request){.lost = note_down, .arg = &d}),
+        actor_acquires(&a, (struct sluice_request){.on_event = note_down, .arg = &d}),
         SLUICE_OK);
     assert_int_equal(sluice_acquire(s, "db", NULL, &g), SLUICE_EFULL);
     actor_end(&a);
@@ -493,7 +494,7 @@ static void a_victim_that_releases_is_followed_by_the_thief(void **state)
     actor_start(&v, s, "db");
     actor_start(&t, s, "db");
     assert_int_equal(actor_acquires(&v, (struct sluice_request){.lease_ms = LONG_MS,
-                                                                .lost = note_down,
+                                                                .on_event = note_down,
                                                                 .arg = &d}),
                      SLUICE_OK);
     int status = actor_acquires(
@@ -504,7 +505,7 @@ static void a_victim_that_releases_is_followed_by_the_thief(void **state)
     assert_int_equal(t.grant.overlapping, 0);
     until_told(&d, 1);
     assert_int_equal(d.release_status, SLUICE_OK);
-    assert_int_equal(d.what[0], SLUICE_ASKED);
+    assert_int_equal(d.what[0], SLUICE_EVENT_ASKED);
     assert_int_equal(d.last.priority, 5);
     assert_true(d.last.fence == v.grant.fence);
     assert_true(d.last.left_ms > 0 && d.last.left_ms <= LONG_MS);
@@ -526,20 +527,20 @@ static void a_victim_that_does_nothing_keeps_it_to_the_end_of_its_lease(void **s
     diary_init(&d);
     actor_start(&t, s, "db");
     for (int i = 0; i < 3; i++) {
-        struct sluice_request r = {.lease_ms = 300, .lost = note_down, .arg = &d};
+        struct sluice_request r = {.lease_ms = 300, .on_event = note_down, .arg = &d};
         int64_t began = now_ms();
         assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
         actor_asks(
             &t, (struct sluice_request){.priority = 1, .steal = 1, .wait_ms = LONG_MS});
         until_told(&d, 2 * i + 1);
-        assert_int_equal(d.what[2 * i], SLUICE_ASKED);
+        assert_int_equal(d.what[2 * i], SLUICE_EVENT_ASKED);
         assert_int_equal(sluice_extend(s, "db", g.fence, LONG_MS), SLUICE_EASKED);
         assert_int_equal(sluice_check(s, "db", g.fence), SLUICE_EASKED);
         assert_int_equal(answer(&t), SLUICE_OK);
         assert_true(t.at_ms - began >= 300);
         assert_int_equal(t.grant.overlapping, 0);
         until_told(&d, 2 * i + 2);
-        assert_int_equal(d.what[2 * i + 1], SLUICE_EXPIRED);
+        assert_int_equal(d.what[2 * i + 1], SLUICE_EVENT_EXPIRED);
         assert_int_equal(actor_releases(&t, t.grant.fence), SLUICE_OK);
     }
     actor_end(&t);
@@ -557,7 +558,7 @@ static void a_thief_that_gives_up_leaves_the_victim_as_it_was(void **state)
     struct actor t;
     diary_init(&d);
     actor_start(&t, s, "db");
-    struct sluice_request r = {.lease_ms = LONG_MS, .lost = note_down, .arg = &d};
+    struct sluice_request r = {.lease_ms = LONG_MS, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     for (int i = 0; i < 2; i++) {
         actor_asks(&t,
@@ -565,8 +566,8 @@ static void a_thief_that_gives_up_leaves_the_victim_as_it_was(void **state)
         until_told(&d, 2 * i + 1); /* Asked again, and told again. */
         assert_int_equal(answer(&t), SLUICE_EFULL);
         until_told(&d, 2 * i + 2);
-        assert_int_equal(d.what[2 * i], SLUICE_ASKED);
-        assert_int_equal(d.what[2 * i + 1], SLUICE_WITHDRAWN);
+        assert_int_equal(d.what[2 * i], SLUICE_EVENT_ASKED);
+        assert_int_equal(d.what[2 * i + 1], SLUICE_EVENT_WITHDRAWN);
         assert_int_equal(sluice_extend(s, "db", g.fence, LONG_MS), SLUICE_OK);
         assert_int_equal(sluice_check(s, "db", g.fence), SLUICE_OK);
     }
@@ -585,7 +586,7 @@ static void equal_and_lower_priorities_do_not_steal(void **state)
     struct actor t;
     diary_init(&d);
     actor_start(&t, s, "db");
-    struct sluice_request r = {.priority = 3, .lost = note_down, .arg = &d};
+    struct sluice_request r = {.priority = 3, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     for (int32_t p = 2; p <= 3; p++) {
         struct sluice_request steal = {.priority = p, .steal = 1, .wait_ms = 20};
@@ -606,7 +607,7 @@ static void of_fifty_thieves_the_highest_is_next_and_nobody_overlaps(void **stat
     struct sluice_grant g;
     struct diary d;
     diary_init(&d);
-    struct sluice_request r = {.lease_ms = LONG_MS, .lost = note_down, .arg = &d};
+    struct sluice_request r = {.lease_ms = LONG_MS, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     unsigned seed = 20261115;
     int best = 0;
@@ -621,7 +622,7 @@ static void of_fifty_thieves_the_highest_is_next_and_nobody_overlaps(void **stat
     until_waiters(s, "db", THIEVES);
     until_told(&d, 1);
     assert_int_equal(told(&d), 1);
-    assert_int_equal(d.what[0], SLUICE_ASKED);
+    assert_int_equal(d.what[0], SLUICE_EVENT_ASKED);
     assert_int_equal(sluice_release(s, "db", g.fence), SLUICE_OK);
     uint64_t last = g.fence;
     int32_t before = INT32_MAX;
@@ -629,7 +630,7 @@ static void of_fifty_thieves_the_highest_is_next_and_nobody_overlaps(void **stat
     for (int turn = 0; turn < THIEVES; turn++) {
         struct sluice_view v[2];
         int who = 0;
-        assert_true(sluice_look(s, "db", v, 2) == THIEVES - turn);
+        assert_true(sluice_inspect(s, "db", v, 2) == THIEVES - turn);
         assert_true(v[0].waits == 0 && (turn == THIEVES - 1 || v[1].waits == 1));
         while (who < THIEVES && t[who].request.priority != v[0].priority) who++;
         assert_int_equal(answer(&t[who]), SLUICE_OK);
@@ -653,7 +654,7 @@ static void a_thief_may_say_that_it_enters_early(void **state)
     struct actor t;
     diary_init(&d);
     actor_start(&t, s, "db");
-    struct sluice_request r = {.lease_ms = 2000, .lost = note_down, .arg = &d};
+    struct sluice_request r = {.lease_ms = 2000, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     struct sluice_request early = {
         .priority = 1, .steal = 1, .steal_early = 0.75, .wait_ms = 400};
@@ -664,11 +665,11 @@ static void a_thief_may_say_that_it_enters_early(void **state)
     assert_int_equal(t.grant.overlapping, 1);
     assert_true(t.grant.fence > g.fence);
     until_told(&d, 2);
-    assert_int_equal(d.what[0], SLUICE_ASKED);
-    assert_int_equal(d.what[1], SLUICE_STOLEN);
+    assert_int_equal(d.what[0], SLUICE_EVENT_ASKED);
+    assert_int_equal(d.what[1], SLUICE_EVENT_STOLEN);
     assert_int_equal(sluice_extend(s, "db", g.fence, LONG_MS), SLUICE_EASKED);
     until_told(&d, 3);
-    assert_int_equal(d.what[2], SLUICE_EXPIRED);
+    assert_int_equal(d.what[2], SLUICE_EVENT_EXPIRED);
     actor_end(&t);
     sluice_close(s);
     assert_int_equal(told(&d), 3);
@@ -714,7 +715,8 @@ static void auto_goes_by_the_answers_of_late(void **state)
     diary_init(&d);
     d.release_in = s;
     actor_start(&t, s, "db");
-    struct sluice_request victim = {.lease_ms = LONG_MS, .lost = note_down, .arg = &d};
+    struct sluice_request victim = {
+        .lease_ms = LONG_MS, .on_event = note_down, .arg = &d};
     struct sluice_request thief = {.priority = 1,
                                    .steal = 1,
                                    .steal_early = SLUICE_STEAL_AUTO,
@@ -725,7 +727,7 @@ static void auto_goes_by_the_answers_of_late(void **state)
         assert_int_equal(t.grant.overlapping, 0);
         assert_int_equal(actor_releases(&t, t.grant.fence), SLUICE_OK);
     }
-    victim.lost = NULL; /* One that does not answer as the others did. */
+    victim.on_event = NULL; /* One that does not answer as the others did. */
     assert_int_equal(sluice_acquire(s, "db", &victim, &g), SLUICE_OK);
     assert_int_equal(actor_acquires(&t, thief), SLUICE_OK);
     assert_int_equal(t.grant.overlapping, 1);
@@ -769,7 +771,7 @@ static void a_release_returns_when_the_callback_has(void **state)
     struct actor t, u;
     pthread_t releaser;
     void *status;
-    struct sluice_request r = {.lease_ms = LONG_MS, .lost = be_slow, .arg = &slow};
+    struct sluice_request r = {.lease_ms = LONG_MS, .on_event = be_slow, .arg = &slow};
     assert_int_equal(sluice_acquire(s, "db", &r, &held.g), SLUICE_OK);
     actor_start(&t, s, "db");
     actor_start(&u, s, "other");
@@ -802,8 +804,8 @@ static void who_came_and_went_before_it_was_told_is_not_told(void **state)
     struct actor t;
     diary_init(&d);
     actor_start(&t, s, "db");
-    struct sluice_request busy = {.lease_ms = 1, .lost = be_slow, .arg = &slow};
-    struct sluice_request r = {.lease_ms = LONG_MS, .lost = note_down, .arg = &d};
+    struct sluice_request busy = {.lease_ms = 1, .on_event = be_slow, .arg = &slow};
+    struct sluice_request r = {.lease_ms = LONG_MS, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     assert_int_equal(sluice_acquire(s, "busy", &busy, &h), SLUICE_OK);
     while (!slow.entered) pause_ms(1);
@@ -814,7 +816,7 @@ static void who_came_and_went_before_it_was_told_is_not_told(void **state)
     assert_true(slow.left); /* Also of one that is lost it is over then. */
     assert_int_equal(sluice_break(s, "db", g.fence, 1), 2);
     until_told(&d, 1);
-    assert_int_equal(d.what[0], SLUICE_BROKEN);
+    assert_int_equal(d.what[0], SLUICE_EVENT_BROKEN);
     actor_end(&t);
     sluice_close(s);
     assert_int_equal(told(&d), 1);
@@ -826,7 +828,7 @@ static void wait_for_another(void *arg, const struct sluice_event *e)
     struct slow *slow = arg;
     struct sluice_grant g;
     struct sluice_request r = {.wait_ms = LONG_MS};
-    if (e->what != SLUICE_EXPIRED) return;
+    if (e->type != SLUICE_EVENT_EXPIRED) return;
     slow->status = sluice_acquire(slow->s, "other", &r, &g);
     slow->left = true;
 }
@@ -838,7 +840,8 @@ static void a_callback_may_wait_for_a_lock(void **state)
     struct slow slow = {.s = s, .status = -1};
     struct sluice_grant g;
     struct sluice_request other = {.lease_ms = 100};
-    struct sluice_request r = {.lease_ms = 20, .lost = wait_for_another, .arg = &slow};
+    struct sluice_request r = {
+        .lease_ms = 20, .on_event = wait_for_another, .arg = &slow};
     assert_int_equal(sluice_acquire(s, "other", &other, &g), SLUICE_OK);
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     while (!slow.left) pause_ms(1);
@@ -861,7 +864,7 @@ static void it_may_be_closed_in_a_callback(void **state)
     struct slow slow = {.s = service()};
     struct sluice_grant g;
     struct actor a;
-    struct sluice_request r = {.lease_ms = 20, .lost = close_it, .arg = &slow};
+    struct sluice_request r = {.lease_ms = 20, .on_event = close_it, .arg = &slow};
     actor_start(&a, slow.s, "x");
     assert_int_equal(sluice_acquire(slow.s, "x", NULL, &g), SLUICE_OK);
     actor_asks(&a, (struct sluice_request){.wait_ms = SLUICE_FOREVER});
@@ -879,11 +882,11 @@ static void who_is_broken_is_told(void **state)
     struct sluice_grant g;
     struct diary d;
     diary_init(&d);
-    struct sluice_request r = {.lost = note_down, .arg = &d};
+    struct sluice_request r = {.on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     assert_int_equal(sluice_break(s, "db", g.fence, 0), 2); /* It has no lease. */
     until_told(&d, 1);
-    assert_int_equal(d.what[0], SLUICE_BROKEN);
+    assert_int_equal(d.what[0], SLUICE_EVENT_BROKEN);
     r.lease_ms = 500;
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     assert_int_equal(g.overlapping, 1);
@@ -891,8 +894,8 @@ static void who_is_broken_is_told(void **state)
     assert_int_equal(sluice_break(s, "db", g.fence, 0), 1); /* Told once. */
     assert_int_equal(sluice_extend(s, "db", g.fence, 1000), SLUICE_ELOST);
     until_told(&d, 3);
-    assert_int_equal(d.what[1], SLUICE_BROKEN);
-    assert_int_equal(d.what[2], SLUICE_EXPIRED);
+    assert_int_equal(d.what[1], SLUICE_EVENT_BROKEN);
+    assert_int_equal(d.what[2], SLUICE_EVENT_EXPIRED);
     sluice_close(s);
     assert_int_equal(told(&d), 3);
 }
@@ -908,14 +911,14 @@ static void who_waits_is_told_when_it_is_closed(void **state)
     struct sluice_grant g;
     struct diary d;
     diary_init(&d);
-    struct sluice_request r = {.lease_ms = LONG_MS, .lost = note_down, .arg = &d};
+    struct sluice_request r = {.lease_ms = LONG_MS, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     for (int i = 0; i < WAITERS; i++) {
         actor_start(&a[i], s, "db");
         actor_asks(&a[i], (struct sluice_request){.priority = i % 2,
                                                   .steal = 1,
                                                   .wait_ms = SLUICE_FOREVER,
-                                                  .lost = note_down,
+                                                  .on_event = note_down,
                                                   .arg = &d});
     }
     until_waiters(s, "db", WAITERS);
@@ -956,7 +959,7 @@ static void the_child_of_a_fork_makes_its_own(void **state)
         bool well = sluice_acquire(s, "x", NULL, &g) == SLUICE_EFORKED &&
                     sluice_release(s, "db", 0) == SLUICE_EFORKED &&
                     sluice_check(s, "db", g.fence) == SLUICE_EFORKED &&
-                    sluice_look(s, "db", NULL, 0) == SLUICE_EFORKED;
+                    sluice_inspect(s, "db", NULL, 0) == SLUICE_EFORKED;
         sluice_close(s);
 #ifndef __SANITIZE_THREAD__ /* It does not start threads after a fork. */
         well = well && sluice_open("memory:", NULL, &own) == SLUICE_OK &&
@@ -1001,7 +1004,7 @@ static void *sail(void *arg)
                                    .steal = (uint32_t)(rand_r(&me->seed) % 2),
                                    .lease_ms = rand_r(&me->seed) % 2 ? LONG_MS : 0,
                                    .wait_ms = rand_r(&me->seed) % 3 ? LONG_MS : 1};
-        if (rand_r(&me->seed) % 2) r.lost = count_losses, r.arg = me->losses;
+        if (rand_r(&me->seed) % 2) r.on_event = count_losses, r.arg = me->losses;
         int status = sluice_acquire(me->s, "guard", &r, &g);
         if (status == SLUICE_EFULL) continue;
         if (status != SLUICE_OK || g.overlapping) return me;
@@ -1029,7 +1032,7 @@ static void a_lock_orders_what_threads_do_under_it_whoever_steals(void **state)
         assert_null(bad);
     }
     assert_true(guarded > CREW * ROUNDS / 4);
-    assert_int_equal(sluice_look(s, "guard", NULL, 0), 0);
+    assert_int_equal(sluice_inspect(s, "guard", NULL, 0), 0);
     sluice_close(s);
 }
 
@@ -1064,7 +1067,7 @@ static void without_memory_nothing_has_changed(void **state)
                                    .value = "a value",
                                    .note = "a note",
                                    .per = 2,
-                                   .lost = note_down,
+                                   .on_event = note_down,
                                    .arg = &d};
         assert_int_equal(sluice_acquire(s, "x", NULL, &g), SLUICE_OK);
         memory_ends_after(n);
@@ -1072,7 +1075,7 @@ static void without_memory_nothing_has_changed(void **state)
         memory_is_back();
         if (status == SLUICE_ENOMEM) {
             refused++;
-            assert_int_equal(sluice_look(s, "db", NULL, 0), 0);
+            assert_int_equal(sluice_inspect(s, "db", NULL, 0), 0);
         } else {
             assert_int_equal(status, SLUICE_OK);
             done = 1;

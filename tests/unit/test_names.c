@@ -16,7 +16,7 @@
 #include "sluice.h"
 #include "world.h"
 
-static const struct sluice_room one = {.per = 1, .buckets = 1};
+static const struct sluice_capacity one = {.per = 1, .buckets = 1};
 
 static const char *name_of(int i)
 {
@@ -63,7 +63,7 @@ static void a_full_key_table_is_a_status_and_ends_when_a_key_is_let_go(void **st
     assert_int_equal(sluice_canal_acquire(w.canal, name_of(7), one, NULL), 1);
     actor_send(&waiter, (struct command){.deed = ACQUIRE,
                                          .key = "name-0",
-                                         .room = one,
+                                         .capacity = one,
                                          .want = {.wait_ms = 60000}});
     assert_int_equal(sluice_canal_acquire(w.canal, "more", one, NULL), SLUICE_EKEYS);
     assert_int_equal(sluice_key_resolve(w.canal, "more", &(struct sluice_key *){NULL}),
@@ -127,8 +127,9 @@ static void names_compete_between_processes_and_no_permit_strays(void **state)
             snprintf(key, sizeof key, "n%d", n);
             /* Names below 10 are everybody's, with room for all; the others are
              * claimed by one at a time. */
-            struct sluice_room room = {.per = n < 10 ? ACTORS : 1, .buckets = 1};
-            int64_t nth = sluice_canal_acquire(w.canal, key, room, NULL);
+            struct sluice_capacity capacity = {.per = n < 10 ? ACTORS : 1,
+                                               .buckets = 1};
+            int64_t nth = sluice_canal_acquire(w.canal, key, capacity, NULL);
             if (nth == SLUICE_EFULL && n >= 10) continue;
             if (nth < 1 || nth > ACTORS) _exit(1);
             if (sluice_canal_count(w.canal, key) < 1) _exit(2);

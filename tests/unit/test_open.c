@@ -21,7 +21,7 @@
 #include "sluice.h"
 #include "world.h"
 
-static const struct sluice_room one = {.per = 1, .buckets = 1};
+static const struct sluice_capacity one = {.per = 1, .buckets = 1};
 static const struct sluice_canal_options small = {.keys = 8, .slots = 4, .records = 32};
 
 /* A folder, and a path in it that is not there yet. */
@@ -132,13 +132,13 @@ enum { CREATORS = 8 };
 static int create_and_take(const struct place *p)
 {
     struct sluice_canal *c;
-    struct sluice_room room = {.per = CREATORS, .buckets = 1};
+    struct sluice_capacity capacity = {.per = CREATORS, .buckets = 1};
     if (sluice_canal_open(
             p->path,
             &(struct sluice_canal_options){.keys = 8, .slots = 16, .records = 128},
             &c) != SLUICE_OK)
         return 100;
-    int64_t nth = sluice_canal_acquire(c, "db", room, NULL);
+    int64_t nth = sluice_canal_acquire(c, "db", capacity, NULL);
     if (nth < 1) return 101;
     /* Nobody leaves before all have come. */
     for (int i = 0; i < 20000 && sluice_canal_count(c, "db") < CREATORS; i++)

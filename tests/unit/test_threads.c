@@ -47,7 +47,7 @@ static void *count_under_the_lock(void *arg)
 {
     struct work *w = arg;
     struct sluice_want wait = {.wait_ms = SLUICE_FOREVER};
-    struct sluice_room one = {.per = 1, .buckets = 1};
+    struct sluice_capacity one = {.per = 1, .buckets = 1};
     struct sluice_key *k;
     if (sluice_key_resolve(w->canal, "guard", &k) != SLUICE_OK) return w;
     for (int i = 0; i < ROUNDS; i++) {
@@ -61,7 +61,7 @@ static void *count_under_the_lock(void *arg)
     return sluice_key_free(k) == SLUICE_OK ? NULL : w;
 }
 
-static void a_lock_with_room_for_one_orders_what_threads_do_under_it(void **state)
+static void a_lock_with_capacity_one_orders_what_threads_do_under_it(void **state)
 {
     (void)state;
     int64_t guarded = 0;
@@ -75,11 +75,11 @@ static void a_lock_with_room_for_one_orders_what_threads_do_under_it(void **stat
 static void *names_come_and_go(void *arg)
 {
     struct work *w = arg;
-    struct sluice_room room = {.per = THREADS, .buckets = 1};
+    struct sluice_capacity capacity = {.per = THREADS, .buckets = 1};
     for (int i = 0; i < ROUNDS; i++) {
         char key[16];
         snprintf(key, sizeof key, "n%d", rand_r(&w->seed) % 500);
-        int64_t nth = sluice_canal_acquire(w->canal, key, room, NULL);
+        int64_t nth = sluice_canal_acquire(w->canal, key, capacity, NULL);
         if (nth < 1 || nth > THREADS) return w;
         if (sluice_canal_release(w->canal, key, 1) != SLUICE_OK) return w;
         if (sluice_canal_count(w->canal, key) < 0) return w;
@@ -111,9 +111,9 @@ static void *look_around(void *arg)
                  sluice_canal_next_holder(w->canal, k.key, &d, &h) == 1;)
                 if (h.pid != getpid() && h.pid != 0) return w;
         }
-        struct sluice_room room = {.per = 2, .buckets = 1};
+        struct sluice_capacity capacity = {.per = 2, .buckets = 1};
         struct sluice_want wait = {.wait_ms = 5};
-        if (sluice_canal_acquire(w->canal, "busy", room, &wait) > 0 &&
+        if (sluice_canal_acquire(w->canal, "busy", capacity, &wait) > 0 &&
             sluice_canal_release(w->canal, "busy", 1) != SLUICE_OK)
             return w;
     }
@@ -132,8 +132,8 @@ static void looking_inside_disturbs_nobody(void **state)
 static void *come_and_go(void *arg)
 {
     struct work *w = arg;
-    struct sluice_room room = {.per = THREADS, .buckets = 1};
-    return sluice_canal_acquire(w->canal, "left", room, NULL) > 0 ? NULL : w;
+    struct sluice_capacity capacity = {.per = THREADS, .buckets = 1};
+    return sluice_canal_acquire(w->canal, "left", capacity, NULL) > 0 ? NULL : w;
 }
 
 static void threads_that_exit_leave_nothing_behind(void **state)
@@ -149,7 +149,7 @@ int main(void)
 {
     alarm(300);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lock_with_room_for_one_orders_what_threads_do_under_it),
+        cmocka_unit_test(a_lock_with_capacity_one_orders_what_threads_do_under_it),
         cmocka_unit_test(names_come_and_go_under_many_threads),
         cmocka_unit_test(looking_inside_disturbs_nobody),
         cmocka_unit_test(threads_that_exit_leave_nothing_behind),

@@ -14,7 +14,7 @@
 #include "sluice.h"
 #include "world.h"
 
-static const struct sluice_room one = {.per = 1, .buckets = 1};
+static const struct sluice_capacity one = {.per = 1, .buckets = 1};
 
 /* Long for a machine, short for a test. */
 #define LONG_MS 60000
@@ -22,7 +22,7 @@ static const struct sluice_room one = {.per = 1, .buckets = 1};
 static struct command wait_for(const char *key, uint32_t per, int64_t wait_ms)
 {
     struct command c = {.deed = ACQUIRE,
-                        .room = {.per = per, .buckets = 1},
+                        .capacity = {.per = per, .buckets = 1},
                         .want = {.wait_ms = wait_ms}};
     snprintf(c.key, sizeof c.key, "%s", key);
     return c;
@@ -122,7 +122,7 @@ static void a_woken_waiter_that_is_killed_takes_no_wake_with_it(void **state)
     world_end(&w);
 }
 
-static void more_room_reaches_a_new_caller_past_those_who_wait(void **state)
+static void more_capacity_reaches_a_new_caller_past_those_who_wait(void **state)
 {
     (void)state;
     struct world w = world_new(NULL);
@@ -139,7 +139,7 @@ static void more_room_reaches_a_new_caller_past_those_who_wait(void **state)
     world_end(&w);
 }
 
-static void waiters_of_different_rooms_and_units_are_all_served(void **state)
+static void waiters_of_different_capacities_and_units_are_all_served(void **state)
 {
     (void)state;
     enum { WAITERS = 12 };
@@ -147,7 +147,7 @@ static void waiters_of_different_rooms_and_units_are_all_served(void **state)
     struct actor a[WAITERS];
     struct sluice_want all = {.units = 4};
     assert_int_equal(
-        sluice_canal_acquire(w.canal, "db", (struct sluice_room){4, 1}, &all), 4);
+        sluice_canal_acquire(w.canal, "db", (struct sluice_capacity){4, 1}, &all), 4);
     for (int i = 0; i < WAITERS; i++) {
         a[i] = actor_start(&w);
         struct command c = wait_for("db", 1 + (uint32_t)i % 4, LONG_MS);
@@ -205,8 +205,8 @@ int main(void)
         cmocka_unit_test(a_release_wakes_a_waiter_long_before_its_sleep_is_over),
         cmocka_unit_test(a_holders_death_is_noticed_by_who_sleeps),
         cmocka_unit_test(a_woken_waiter_that_is_killed_takes_no_wake_with_it),
-        cmocka_unit_test(more_room_reaches_a_new_caller_past_those_who_wait),
-        cmocka_unit_test(waiters_of_different_rooms_and_units_are_all_served),
+        cmocka_unit_test(more_capacity_reaches_a_new_caller_past_those_who_wait),
+        cmocka_unit_test(waiters_of_different_capacities_and_units_are_all_served),
         cmocka_unit_test(wait_forever_is_a_wait_without_end),
         cmocka_unit_test(a_signal_does_not_end_a_wait),
     };

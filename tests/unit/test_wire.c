@@ -104,7 +104,7 @@ static void a_call_has_its_reply_and_news_are_kept_in_order(void **state)
         assert_int_equal(sluice_wire_next(w, &r), SLUICE_OK);
         check_number(r, SLUICE_REPLY_PUSH, n);
     }
-    assert_string_equal(sluice_wire_why(w), "");
+    assert_string_equal(sluice_wire_error(w), "");
     end(s, w, "*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n");
 }
 
@@ -141,7 +141,7 @@ static void when_time_is_over_the_wire_is_of_no_more_use(void **state)
     struct sluice_wire *w = open_to(s, 50);
     struct sluice_reply *r;
     assert_int_equal(sluice_wire_call(w, ping, NULL, 1, &r), SLUICE_ECLOSED);
-    assert_string_equal(sluice_wire_why(w), "it does not answer in time");
+    assert_string_equal(sluice_wire_error(w), "it does not answer in time");
     assert_int_equal(sluice_wire_call(w, ping, NULL, 1, &r), SLUICE_ECLOSED);
     assert_int_equal(sluice_wire_send(w, ping, NULL, 1), SLUICE_ECLOSED);
     assert_int_equal(sluice_wire_next(w, &r), SLUICE_ECLOSED);
@@ -195,7 +195,7 @@ static void wrong_arguments_change_nothing(void **state)
     assert_int_equal(sluice_wire_open("a:b", NULL, &other), SLUICE_EINVAL);
     assert_int_equal(sluice_wire_open(s->address, &odd, &other), SLUICE_EINVAL);
     assert_int_equal(sluice_wire_open(s->address, NULL, NULL), SLUICE_EINVAL);
-    assert_string_equal(sluice_wire_why(NULL), "");
+    assert_string_equal(sluice_wire_error(NULL), "");
     sluice_wire_close(NULL);
     sluice_reply_free(NULL);
     assert_int_equal(sluice_wire_call(w, ping, NULL, 1, &r), SLUICE_OK);
@@ -211,8 +211,10 @@ static void check_greeting(const char *answer, const char *password, int resp,
     char reason[64] = "x";
     struct server *s = begin(answers);
     struct sluice_wire *w = NULL;
-    struct sluice_wire_options options = {
-        .password = password, .resp = resp, .why = reason, .why_size = sizeof reason};
+    struct sluice_wire_options options = {.password = password,
+                                          .resp = resp,
+                                          .error = reason,
+                                          .error_size = sizeof reason};
     assert_int_equal(sluice_wire_open(s->address, &options, &w), status);
     assert_string_equal(reason, why);
     end(s, w, sent);
@@ -247,7 +249,7 @@ static void a_short_place_for_the_reason_is_not_overrun(void **state)
     (void)state;
     char why[8] = "xxxxxxx";
     struct sluice_wire *w;
-    struct sluice_wire_options options = {.why = why, .why_size = 4};
+    struct sluice_wire_options options = {.error = why, .error_size = 4};
     assert_int_equal(sluice_wire_open("unix:/nonexistent/socket", &options, &w),
                      SLUICE_EUNREACHABLE);
     assert_memory_equal(why, "No \0xxx", 8);

@@ -78,10 +78,10 @@ static int64_t carry_out(struct sluice_canal *c, const struct command *d)
 {
     int fd;
     switch (d->deed) {
-        case ACQUIRE: return sluice_canal_acquire(c, d->key, d->room, &d->want);
+        case ACQUIRE: return sluice_canal_acquire(c, d->key, d->capacity, &d->want);
         case RELEASE: return sluice_canal_release(c, d->key, d->want.units);
         case RESOLVE: return sluice_key_resolve(c, d->key, &handle);
-        case KEY_ACQUIRE: return sluice_key_acquire(handle, d->room, &d->want);
+        case KEY_ACQUIRE: return sluice_key_acquire(handle, d->capacity, &d->want);
         case KEY_RELEASE: return sluice_key_release(handle, d->want.units);
         case REAP: return sluice_canal_reap(c);
         case CLOSE: sluice_canal_close(c); return 0;
@@ -159,7 +159,7 @@ static struct command command(enum deed deed, const char *key)
 int64_t actor_acquire(struct actor *a, const char *key, uint32_t per, uint32_t buckets)
 {
     struct command c = command(ACQUIRE, key);
-    c.room = (struct sluice_room){.per = per, .buckets = buckets};
+    c.capacity = (struct sluice_capacity){.per = per, .buckets = buckets};
     return actor_do(a, c);
 }
 

@@ -53,7 +53,7 @@ enum deed {
 struct command {
     enum deed deed;
     char key[32];
-    struct sluice_room room;
+    struct sluice_capacity capacity;
     struct sluice_want want; /* RELEASE takes its units from here. */
 };
 

@@ -284,9 +284,9 @@ static void say_room(struct call *call, const struct sl_want *w)
 {
     char text[160];
     uint64_t room = (uint64_t)w->per * w->buckets;
-    if (room > SLUICE_ROOM_MAX)
+    if (room > SLUICE_CAPACITY_MAX)
         snprintf(text, sizeof text, "PER times BUCKETS is at most %" PRIu64,
-                 (uint64_t)SLUICE_ROOM_MAX);
+                 (uint64_t)SLUICE_CAPACITY_MAX);
     else
         snprintf(text, sizeof text,
                  "%" PRIu32 " units never fit into a room of %" PRIu64
