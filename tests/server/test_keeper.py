@@ -96,6 +96,21 @@ class Live:
         c.close()
         return self
 
+    def settles(self, i):
+        """A node that has just started has had the same link to the keeper for a second. Before, both
+        may have called, and one of the two links is closed: then a RELEASE is sent again, and the
+        second one finds nothing to release."""
+        ways, since = None, time.monotonic()
+
+        def same():
+            nonlocal ways, since
+            info = self.info(i)
+            now = info.get("ways") if info.get("keeper_way") == "1" else None
+            if now is None or now != ways:
+                ways, since = now, time.monotonic()
+            return time.monotonic() - since > 1
+        until(same, "node %d keeps its link to the keeper" % i)
+
     def waits(self, i, key, count=1):
         c = self.client(i)
         until(lambda: pairs(c("EXPLAIN", key))["waiters_count"] == count,
@@ -666,6 +681,7 @@ def a_node_dies_and_its_leases_go_on(t):
         put_at_last(b, "t", "x", "1")
         check(live.keeper(), keeper, "the keeper")
         live[node].start()
+        live.settles(node)
         c = live.client(node)
         check(c("RELEASE", "lease", lease), 1)
         check_that(c.acquire("lease") > lease, "fences rise")
