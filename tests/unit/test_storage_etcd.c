@@ -1,4 +1,4 @@
-/* test_engine_etcd.c - what is particular to the engine on etcd: its transactions and their
+/* test_storage_etcd.c - what is particular to the storage on etcd: its transactions and their
  * limits, answers that are lost, members that are gone, and what etcd forgets or refuses. */
 #include <poll.h>
 #include <stdlib.h>
@@ -7,9 +7,9 @@
 
 #include "test.h"
 
-#include "engine_stage.h"
 #include "relay_stage.h"
 #include "storage/etcd/client.h"
+#include "storage_stage.h"
 
 #define ANSWER_MS \
     20000 /* Through the relay: connections end when it loses something. */
@@ -23,7 +23,7 @@ static struct stage stage, second;
 static int begin(void **state)
 {
     stage_begin(&stage, &etcd_kind);
-    sl_storage_close(stage.engine);
+    sl_storage_close(stage.storage);
     stage.etcd.members = relay_begin(members.is[0].port);
     stage.etcd.answer_ms = ANSWER_MS;
     stage_open(&stage);
@@ -38,7 +38,7 @@ static int end(void **state)
 {
     (void)state;
     relay_lose(RELAY_PASS, "", 0);
-    sl_storage_close(second.engine);
+    sl_storage_close(second.storage);
     stage_end(&stage);
     relay_end();
     return 0;
@@ -51,27 +51,27 @@ static sl_ms now_ms(void)
     return (sl_ms)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* So many ms of an engine's work. */
+/* So many ms of a storage's work. */
 static void run_for(struct stage *s, sl_ms ms)
 {
     sl_ms until = now_ms() + ms, now;
-    struct pollfd p = {sl_storage_fd(s->engine), POLLIN, 0};
+    struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
     while ((now = now_ms()) < until) {
         poll(&p, 1, (int)(until - now));
-        sl_storage_work(s->engine, SIZE_MAX);
+        sl_storage_work(s->storage, SIZE_MAX);
     }
 }
 
 static void run_until_lost(struct stage *s, int count)
 {
-    struct pollfd p = {sl_storage_fd(s->engine), POLLIN, 0};
+    struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
     while (relay_lost() < count) {
         poll(&p, 1, 10);
-        sl_storage_work(s->engine, SIZE_MAX);
+        sl_storage_work(s->storage, SIZE_MAX);
     }
 }
 
-/* A number that etcd has of a key, without the engine: "version", "mod_revision". */
+/* A number that etcd has of a key, without the storage: "version", "mod_revision". */
 static uint64_t number_of(const struct stage *s, const char *key, size_t n,
                           const char *name)
 {
@@ -118,7 +118,7 @@ static uint64_t count_of(const struct stage *s, const char *part)
 static uint64_t groups(const struct stage *s)
 {
     struct sl_storage_stats stats;
-    sl_storage_stats(s->engine, &stats);
+    sl_storage_stats(s->storage, &stats);
     return stats.groups;
 }
 
@@ -310,7 +310,7 @@ static void a_commit_whose_answer_is_lost_is_done_once(void **state)
         for (int r = 0; r < 2; r++) {
             char key[32], request[32];
             struct sl_storage_stats stats, before;
-            sl_storage_stats(s->engine, &before);
+            sl_storage_stats(s->storage, &before);
             snprintf(key, sizeof key, "k%d%d", w, r);
             snprintf(request, sizeof request, "r%d", w);
             relay_lose(ways[w], "request_put", 1);
@@ -323,7 +323,7 @@ static void a_commit_whose_answer_is_lost_is_done_once(void **state)
             assert_int_equal(writes_of(s, key), 1);
             if (requests[r] != NULL)
                 assert_int_equal(outcome(s, request), got.revision);
-            sl_storage_stats(s->engine, &stats);
+            sl_storage_stats(s->storage, &stats);
             assert_int_equal(stats.commits, before.commits + 1);
             assert_int_equal(stats.duplicates, before.duplicates);
         }
@@ -567,7 +567,7 @@ static void a_claim_whose_answer_is_lost_is_known_by_its_own_sign(void **state)
         relay_release();
         assert_int_equal(look(s).term, term);
     }
-    /* The same node, in the name of another engine: not this claim. */
+    /* The same node, in the name of another storage: not this claim. */
     struct asked a = {.op = {.type = SL_STORAGE_CLAIM, .term = term, .node = 5}};
     relay_lose(RELAY_LATE, "request_delete_range", 1);
     submit(s, &a);
@@ -607,15 +607,15 @@ static void another_format_is_refused_with_words(void **state)
     snprintf(json, sizeof json, "{\"key\":\"%s\",\"value\":\"Mg==\"}", base64);
     free(etcd_ask(&members, 0, "/v3/kv/put", json, NULL));
     assert_int_equal(claim_as(s, 0, 0, 1, NULL), SLUICE_EIO);
-    assert_non_null(strstr(sl_storage_trouble(s->engine), "format 2"));
+    assert_non_null(strstr(sl_storage_trouble(s->storage), "format 2"));
     assert_int_equal(
         do_op(&second, &(struct sl_storage_op){.type = SL_STORAGE_READ_TERM}, NULL),
         SLUICE_EIO);
-    assert_non_null(strstr(sl_storage_trouble(second.engine), "format 2"));
+    assert_non_null(strstr(sl_storage_trouble(second.storage), "format 2"));
     snprintf(json, sizeof json, "{\"key\":\"%s\"}", base64);
     free(etcd_ask(&members, 0, "/v3/kv/deleterange", json, NULL));
     assert_int_equal(claim_as(s, 0, 0, 1, NULL), SLUICE_OK);
-    assert_string_equal(sl_storage_trouble(s->engine), "");
+    assert_string_equal(sl_storage_trouble(s->storage), "");
 }
 
 /* --- Watching ------------------------------------------------------------------------ */
@@ -643,7 +643,7 @@ static void who_watches_is_told(void **state)
 {
     struct stage *s = *state;
     told_count = 0;
-    sl_storage_watch(s->engine, on_told, NULL);
+    sl_storage_watch(s->storage, on_told, NULL);
     await_told(s, 0, 0);
     uint64_t term = claim(&second);
     await_told(s, term, 0);
@@ -667,7 +667,7 @@ static void compact(struct stage *s)
     struct sl_storage_stats stats;
     char json[100];
     look(s);
-    sl_storage_stats(s->engine, &stats);
+    sl_storage_stats(s->storage, &stats);
     snprintf(json, sizeof json, "{\"revision\":\"%llu\",\"physical\":true}",
              (unsigned long long)stats.revision);
     free(etcd_ask(&members, 0, "/v3/kv/compaction", json, NULL));
@@ -677,7 +677,7 @@ static void a_watch_goes_on_after_etcd_was_gone_and_compacted(void **state)
 {
     struct stage *s = *state;
     told_count = 0;
-    sl_storage_watch(s->engine, on_told, NULL);
+    sl_storage_watch(s->storage, on_told, NULL);
     uint64_t term = claim(&second);
     await_told(s, term, 0);
     relay_lose(RELAY_LOSE_REQUEST, "", -1);
@@ -803,7 +803,7 @@ static void in_a_hurry_what_is_not_known_is_said_to_be_so(void **state)
     run_for(s, 100);
     assert_false(crowd.asked[0].done);
     sl_ms before = now_ms();
-    sl_storage_hurry(s->engine);
+    sl_storage_hurry(s->storage);
     await_crowd(s, &crowd);
     assert_in_range(now_ms() - before, 1000, 10000);
     assert_int_equal(crowd.asked[0].got.status, SLUICE_ECLOSED);
@@ -857,7 +857,7 @@ static void an_end_does_not_wait_for_a_silent_etcd(void **state)
 static int begin_three(void **state)
 {
     stage_begin(&stage, &etcd_three_kind);
-    sl_storage_close(stage.engine);
+    sl_storage_close(stage.storage);
     stage.etcd.answer_ms = ANSWER_MS_THREE;
     stage_open(&stage);
     *state = &stage;
@@ -909,7 +909,7 @@ static void while_all_are_gone_errors_say_so_and_then_all_goes_on(void **state)
         .type = SL_STORAGE_READ, .table = text("t"), .key = text("k")};
     struct sl_storage_op op = {.type = SL_STORAGE_READ_TERM};
     assert_int_equal(do_op(s, &read, NULL), SLUICE_EIO);
-    assert_non_null(strstr(sl_storage_trouble(s->engine), "etcd"));
+    assert_non_null(strstr(sl_storage_trouble(s->storage), "etcd"));
     assert_int_equal(do_op(s, &op, NULL), SLUICE_EIO);
     assert_int_equal(renew(s, term, 1, 1, NULL), SLUICE_EIO);
     assert_int_equal(claim_as(s, term, 0, 1, NULL), SLUICE_EIO);
@@ -925,7 +925,7 @@ static void while_all_are_gone_errors_say_so_and_then_all_goes_on(void **state)
     assert_int_equal(outcome(s, "lost"), 0);
     assert_int_equal(put(s, term, 1, "s", "t", "k", "w", NULL), SLUICE_OK);
     assert_string_equal(value_of(s, "t", "k"), "w");
-    assert_string_equal(sl_storage_trouble(s->engine), "");
+    assert_string_equal(sl_storage_trouble(s->storage), "");
 }
 
 /* All stop in the middle: what is not known is known when they are back. */
@@ -984,7 +984,7 @@ static void a_full_etcd_is_told_from_other_troubles(void **state)
         }
         crowd.n = 0;
     }
-    assert_non_null(strstr(sl_storage_trouble(s.engine), "space"));
+    assert_non_null(strstr(sl_storage_trouble(s.storage), "space"));
     assert_string_equal(value_of(&s, "t", "0.0"), value);
     stage_reopen(&s); /* Without a lease, too. */
     assert_int_equal(put(&s, term, 1, "r", "t", "k", "v", NULL), SLUICE_ENOSPC);
@@ -1017,22 +1017,22 @@ static void a_wrong_password_is_told(void **state)
         const char *user, *password;
     } wrong[] = {{"root", "wrong"}, {"", ""}, {"nobody", "secret"}};
     for (size_t i = 0; i < 3; i++) {
-        sl_storage_close(s.engine);
+        sl_storage_close(s.storage);
         s.etcd.user = wrong[i].user;
         s.etcd.password = wrong[i].password;
         stage_open(&s);
         struct sl_storage_op op = {.type = SL_STORAGE_READ_TERM};
         assert_int_equal(do_op(&s, &op, NULL), SLUICE_EIO);
-        assert_string_not_equal(sl_storage_trouble(s.engine), "");
+        assert_string_not_equal(sl_storage_trouble(s.storage), "");
         assert_int_equal(claim_as(&s, 0, 0, 1, NULL), SLUICE_EIO);
         assert_int_equal(put(&s, 1, 1, "r", "t", "k", "v", NULL), SLUICE_EIO);
     }
-    sl_storage_close(s.engine);
+    sl_storage_close(s.storage);
     s.etcd.user = "root";
     s.etcd.password = "secret";
     stage_open(&s);
     assert_int_equal(put(&s, claim(&s), 1, "r", "t", "k", "v", NULL), SLUICE_OK);
-    assert_string_equal(sl_storage_trouble(s.engine), "");
+    assert_string_equal(sl_storage_trouble(s.storage), "");
     stage_end(&s);
     etcd_end(&members);
 }

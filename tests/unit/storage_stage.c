@@ -1,4 +1,4 @@
-#include "engine_stage.h"
+#include "storage_stage.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -44,7 +44,7 @@ static pwrite_type *real_pwrite(void)
     return real;
 }
 
-/* What becomes of this write of the first pages: see engine_stage.h. */
+/* What becomes of this write of the first pages: see storage_stage.h. */
 static char next_of_plan(void)
 {
     const char *plan = atomic_load(&disk.first_plan);
@@ -114,7 +114,7 @@ void hold_disk(struct stage *s, struct asked *first)
     atomic_store(&disk.held, true);
     submit(s, first);
     while (atomic_load(&disk.held_now) == 0) {
-        sl_storage_work(s->engine, SIZE_MAX);
+        sl_storage_work(s->storage, SIZE_MAX);
         assert_false(first->done); /* That would be without a sync. */
         pause_shortly();
     }
@@ -125,7 +125,7 @@ void release_disk(void)
     atomic_store(&disk.held, false);
 }
 
-/* --- An engine --------------------------------------------------------------- */
+/* --- A storage --------------------------------------------------------------- */
 
 static void check_store(const char *folder)
 {
@@ -161,17 +161,17 @@ static void check_nothing(const char *folder)
     (void)folder;
 }
 
-const struct engine_kind lmdb_kind = {"lmdb", 0, open_lmdb, check_store};
-const struct engine_kind etcd_kind = {"etcd", 1, open_etcd, check_nothing};
-const struct engine_kind etcd_three_kind = {"etcd of three", 3, open_etcd,
-                                            check_nothing};
+const struct storage_kind lmdb_kind = {"lmdb", 0, open_lmdb, check_store};
+const struct storage_kind etcd_kind = {"etcd", 1, open_etcd, check_nothing};
+const struct storage_kind etcd_three_kind = {"etcd of three", 3, open_etcd,
+                                             check_nothing};
 
-bool kind_begin(const struct engine_kind *kind)
+bool kind_begin(const struct storage_kind *kind)
 {
     return kind->members == 0 || etcd_begin(&members, kind->members);
 }
 
-void kind_end(const struct engine_kind *kind)
+void kind_end(const struct storage_kind *kind)
 {
     if (kind->members > 0) etcd_end(&members);
 }
@@ -179,14 +179,14 @@ void kind_end(const struct engine_kind *kind)
 void stage_open(struct stage *s)
 {
     char why[300] = "";
-    s->engine = s->kind->open(s, why, sizeof why);
-    if (s->engine == NULL) fail_msg("%s", why);
+    s->storage = s->kind->open(s, why, sizeof why);
+    if (s->storage == NULL) fail_msg("%s", why);
 }
 
 void stage_close(struct stage *s)
 {
-    sl_storage_close(s->engine);
-    s->engine = NULL;
+    sl_storage_close(s->storage);
+    s->storage = NULL;
     s->kind->check(s->folder);
 }
 
@@ -196,7 +196,7 @@ void stage_reopen(struct stage *s)
     stage_open(s);
 }
 
-void stage_begin(struct stage *s, const struct engine_kind *kind)
+void stage_begin(struct stage *s, const struct storage_kind *kind)
 {
     memset(s, 0, sizeof *s);
     s->kind = kind;
@@ -225,7 +225,7 @@ void stage_begin(struct stage *s, const struct engine_kind *kind)
 void stage_end(struct stage *s)
 {
     char command[200];
-    if (s->engine != NULL) stage_close(s);
+    if (s->storage != NULL) stage_close(s);
     snprintf(command, sizeof command, "rm -rf %s", s->folder);
     assert_int_equal(system(command), 0);
 }
@@ -273,15 +273,15 @@ void submit(struct stage *s, struct asked *a)
     a->op.owner = a;
     a->done = false;
     a->bytes = NULL;
-    sl_storage_submit(s->engine, &a->op);
+    sl_storage_submit(s->storage, &a->op);
 }
 
 void await(struct stage *s, struct asked *a)
 {
-    struct pollfd p = {sl_storage_fd(s->engine), POLLIN, 0};
+    struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
     while (!a->done) {
         assert_int_equal(poll(&p, 1, 60000), 1);
-        sl_storage_work(s->engine, SIZE_MAX);
+        sl_storage_work(s->storage, SIZE_MAX);
     }
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""test_kills.py SLUICE [--long] [--seed N] [--jobs N] [PATTERN...] - the store of an engine
+"""test_kills.py SLUICE [--long] [--seed N] [--jobs N] [PATTERN...] - the store of a storage
 whose process is killed, and whose disk is full: what was answered is there, nothing is there
 twice, and what was not answered is there as a whole or not at all.
 
@@ -33,7 +33,7 @@ KILLS = 500 if LONG else 30
 
 def committer():
     build = os.path.dirname(os.path.dirname(os.path.dirname(tap.program)))
-    return os.path.join(build, "tests/engine/committer")
+    return os.path.join(build, "tests/storage/committer")
 
 
 def start(t, *args, **more):

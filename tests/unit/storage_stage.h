@@ -1,7 +1,7 @@
-/* engine_stage.h - for tests of engines: one in a folder of its own, operations that are
+/* storage_stage.h - for tests of storages: one in a folder of its own, operations that are
  * waited for, and a disk that waits or fails. */
-#ifndef SLUICE_ENGINE_STAGE_H
-#define SLUICE_ENGINE_STAGE_H
+#ifndef SLUICE_STORAGE_STAGE_H
+#define SLUICE_STORAGE_STAGE_H
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 #include "etcd_stage.h"
 #include "storage/storage.h"
 
-/* --- An engine of some kind -------------------------------------------------- */
+/* --- A storage of some kind -------------------------------------------------- */
 
 struct stage;
 
-struct engine_kind {
+struct storage_kind {
     const char *name;
     int members; /* Of an etcd; 0: it needs none. */
     struct sl_storage *(*open)(const struct stage *s, char *why, size_t why_bytes);
@@ -21,23 +21,23 @@ struct engine_kind {
 };
 
 struct stage {
-    const struct engine_kind *kind;
+    const struct storage_kind *kind;
     char folder[128];
     struct sl_storage_settings settings;
     struct sl_etcd_settings etcd; /* dedup_keep_ms and group_max are those above. */
     char prefix[64];              /* Its own: an etcd is shared by tests. */
-    struct sl_storage *engine;
+    struct sl_storage *storage;
 };
 
-extern const struct engine_kind lmdb_kind, etcd_kind, etcd_three_kind;
+extern const struct storage_kind lmdb_kind, etcd_kind, etcd_three_kind;
 
 /* The etcd of the kinds that need one. False: there is none here. */
 extern struct etcd_stage members;
-bool kind_begin(const struct engine_kind *kind);
-void kind_end(const struct engine_kind *kind);
+bool kind_begin(const struct storage_kind *kind);
+void kind_end(const struct storage_kind *kind);
 
-/* A folder, settings that are generous, and an engine. */
-void stage_begin(struct stage *s, const struct engine_kind *kind);
+/* A folder, settings that are generous, and a storage. */
+void stage_begin(struct stage *s, const struct storage_kind *kind);
 void stage_end(struct stage *s);
 
 void stage_open(struct stage *s);
@@ -96,8 +96,8 @@ struct disk {
 extern struct disk disk;
 
 /* All that are submitted in between are a group, or several. etcd is not held: until the
- * engine works nothing is sent. */
+ * storage works nothing is sent. */
 void hold_disk(struct stage *s, struct asked *first);
 void release_disk(void);
 
-#endif /* SLUICE_ENGINE_STAGE_H */
+#endif /* SLUICE_STORAGE_STAGE_H */

@@ -1,4 +1,4 @@
-/* test_engine_pages.c - the check of a store's file before LMDB maps it: each rule finds a file
+/* test_storage_pages.c - the check of a store's file before LMDB maps it: each rule finds a file
  * that breaks it, and no content of the file crashes the check. */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "test.h"
 
-#include "engine_stage.h"
+#include "storage_stage.h"
 
 #include "storage/lmdb/store.h"
 

@@ -1,4 +1,4 @@
-/* committer.c - commits to an engine as fast as it can, and says what it was told, until it
+/* committer.c - commits to a storage as fast as it can, and says what it was told, until it
  * is killed. For test_kills.py, which compares that with what is in the store.
  *
  *     committer FOLDER [BYTES_MAX [VALUE_BYTES [GROUP_MAX]]]
@@ -39,7 +39,7 @@ struct commit {
     bool busy;
 };
 
-static struct sl_storage *engine;
+static struct sl_storage *storage;
 static volatile sig_atomic_t stop;
 static unsigned in_flight, errors;
 static char *value;
@@ -57,8 +57,8 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 
 static void work(void)
 {
-    struct pollfd p = {sl_storage_fd(engine), POLLIN, 0};
-    if (poll(&p, 1, 1000) > 0) sl_storage_work(engine, SIZE_MAX);
+    struct pollfd p = {sl_storage_fd(storage), POLLIN, 0};
+    if (poll(&p, 1, 1000) > 0) sl_storage_work(storage, SIZE_MAX);
 }
 
 static const char *word_of(int status)
@@ -107,7 +107,7 @@ static void send_commit(struct commit *c, uint64_t term, uint64_t id,
     c->busy = true;
     in_flight++;
     say("sent %s\n", c->name);
-    sl_storage_submit(engine, &c->op);
+    sl_storage_submit(storage, &c->op);
 }
 
 static void on_other(struct sl_storage_op *op)
@@ -120,7 +120,7 @@ static int wait_for(struct sl_storage_op *op)
     bool done = false;
     op->done = on_other;
     op->owner = &done;
-    sl_storage_submit(engine, op);
+    sl_storage_submit(storage, op);
     while (!done) work();
     return op->result.status;
 }
@@ -198,14 +198,14 @@ int main(int argc, char **argv)
     memset(value, 'v', value_bytes);
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGTERM, on_stop);
-    engine = sl_storage_open_lmdb(&s, why, sizeof why);
-    if (engine == NULL) {
+    storage = sl_storage_open_lmdb(&s, why, sizeof why);
+    if (storage == NULL) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
     if (again) send_again(strtoull(argv[3], NULL, 10), argv + 4);
     else commit_on_and_on(value_bytes);
-    sl_storage_close(engine);
+    sl_storage_close(storage);
     free(value);
     return 0;
 }

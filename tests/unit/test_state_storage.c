@@ -1,6 +1,6 @@
-/* test_state_engine.c - a keeper's fences and the length of its leases, kept by an engine: by
+/* test_state_storage.c - a keeper's fences and the length of its leases, kept by a storage: by
  * transcripts. The table and the state are the server's own; commands, connections and the
- * engine are ours. */
+ * storage are ours. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static struct sl_settings settings;
 static struct conn conns[CONNS]; /* "a", "b", ... */
 static struct session sessions[CONNS];
 static char said[4096];
-static bool engine_is_full; /* Nothing can be ordered. */
+static bool storage_is_full; /* Nothing can be ordered. */
 static bool answers_at_once;
 static bool leads; /* As far as the dispatcher knows. */
 
@@ -43,11 +43,11 @@ static char name_of(const struct conn *c)
 }
 
 /* What is ordered: the limit as so much above the clock. */
-static bool write_to_engine(struct server *server, sl_fence fence_limit,
-                            sl_ms longest_ms)
+static bool write_to_storage(struct server *server, sl_fence fence_limit,
+                             sl_ms longest_ms)
 {
     assert_ptr_equal(server, &s);
-    if (engine_is_full) return false;
+    if (storage_is_full) return false;
     say("write clock+%lld longest %lld\n",
         (long long)fence_limit - (long long)s.now.wall_us, (long long)longest_ms);
     if (answers_at_once) sl_state_written(&s, true);
@@ -144,7 +144,7 @@ static void turn(void)
     sl_table_check(s.table);
 }
 
-/* The engine has answered. */
+/* The storage has answered. */
 static void written(bool ok)
 {
     sl_state_written(&s, ok);
@@ -163,7 +163,7 @@ static void pass(sl_ms seconds)
     }
 }
 
-/* The keeper, of which the engine knows this, and the clock; quiet for so long. */
+/* The keeper, of which the storage knows this, and the clock; quiet for so long. */
 static void reign(long long limit_above_clock, sl_ms longest_ms, sl_ms quiet_ms)
 {
     leads = true;
@@ -201,8 +201,8 @@ static int begin(void **state)
         conns[i].session = &sessions[i];
     }
     said[0] = '\0';
-    engine_is_full = answers_at_once = leads = false;
-    return sl_state_start_engine(&s, write_to_engine);
+    storage_is_full = answers_at_once = leads = false;
+    return sl_state_start_engine(&s, write_to_storage);
 }
 
 static int end(void **state)
@@ -241,7 +241,7 @@ static void a_reign_begins_with_a_write_and_above_the_limit(void **state)
     reign(500, 2000, 0);
     SAID("write clock+20000500 longest 2000\n");
     acquire('a', "k", "0");
-    acquire('b', "x", "1500"); /* Known to the engine; but it needs a fence. */
+    acquire('b', "x", "1500"); /* Known to the storage; but it needs a fence. */
     SAID("a is deferred\nb is deferred\n");
     assert_int_equal(look().deferred, 2);
     written(true);
@@ -284,12 +284,12 @@ static void a_lease_longer_than_this_node_gives_is_waited_for(void **state)
     (void)state;
     settings.lease_ms_max = 10000; /* For all, but the state knows it from its start. */
     s.state = (free(s.state), NULL);
-    assert_int_equal(sl_state_start_engine(&s, write_to_engine), 0);
+    assert_int_equal(sl_state_start_engine(&s, write_to_storage), 0);
     reign(0, 3600000, 3700000);
     SAID("write clock+20000000 longest 3600000\n");
 }
 
-static void an_engine_that_does_not_answer_is_named(void **state)
+static void a_storage_that_does_not_answer_is_named(void **state)
 {
     (void)state;
     reign(0, 2000, 0);
@@ -316,18 +316,18 @@ static void an_engine_that_does_not_answer_is_named(void **state)
 static void what_cannot_be_ordered_has_failed(void **state)
 {
     (void)state;
-    engine_is_full = true;
+    storage_is_full = true;
     reign(0, 2000, 0);
     acquire('a', "k", "0");
     SAID("a IO etcd does not answer: what it does not know cannot be granted; shorter "
          "leases may be\n");
-    engine_is_full = false;
+    storage_is_full = false;
     pass(1);
     written(true);
     SAID("write clock+20000000 longest 0\n"); /* Nobody has one, and it is not quiet. */
     acquire('a', "k", "0");
     SAID("a granted k clock+0\n");
-    engine_is_full = true; /* While somebody waits for it. */
+    storage_is_full = true; /* While somebody waits for it. */
     acquire('b', "x", "7000");
     turn();
     SAID("b is deferred\n"
@@ -356,7 +356,7 @@ static void who_was_deferred_is_handed_back_when_the_reign_ends(void **state)
     SAID("");
 }
 
-static void a_second_reign_begins_where_the_engine_is(void **state)
+static void a_second_term_begins_where_the_storage_is(void **state)
 {
     (void)state;
     answers_at_once = true;
@@ -394,11 +394,11 @@ int main(void)
         TEST(a_longer_lease_is_written_before_it_is_given),
         TEST(while_it_is_quiet_the_longest_does_not_fall),
         TEST(a_lease_longer_than_this_node_gives_is_waited_for),
-        TEST(an_engine_that_does_not_answer_is_named),
+        TEST(a_storage_that_does_not_answer_is_named),
         TEST(what_cannot_be_ordered_has_failed),
         TEST(who_was_deferred_is_handed_back_when_the_reign_ends),
-        TEST(a_second_reign_begins_where_the_engine_is),
+        TEST(a_second_term_begins_where_the_storage_is),
         TEST(the_next_block_is_written_while_grants_go_on),
     };
-    return cmocka_run_group_tests_name("state_engine", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("state_storage", tests, NULL, NULL);
 }

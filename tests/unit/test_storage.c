@@ -1,4 +1,4 @@
-/* test_engine.c - what every engine promises (storage/storage.h). The tests know an engine
+/* test_storage.c - what every storage promises (storage/storage.h). The tests know a storage
  * only by its kind: a second one is a line in `kinds`. */
 #include <errno.h>
 #include <poll.h>
@@ -7,10 +7,10 @@
 
 #include "test.h"
 
-#include "engine_stage.h"
+#include "storage_stage.h"
 
-static const struct engine_kind *const kinds[] = {&lmdb_kind, &etcd_kind,
-                                                  &etcd_three_kind};
+static const struct storage_kind *const kinds[] = {&lmdb_kind, &etcd_kind,
+                                                   &etcd_three_kind};
 
 /* Revisions: LMDB's are those of the store, one after the other; etcd's belong to all that is
  * in it, and those that are done together have the same. */
@@ -22,11 +22,11 @@ static bool is_next(const struct stage *s, uint64_t revision, uint64_t before)
 
 /* --- Terms ------------------------------------------------------------------- */
 
-static void an_engine_begins_empty(void **state)
+static void a_new_storage_is_empty(void **state)
 {
     struct stage *s = *state;
     struct sl_storage_stats stats;
-    sl_storage_stats(s->engine, &stats);
+    sl_storage_stats(s->storage, &stats);
     assert_int_equal(stats.term, 0);
     assert_int_equal(stats.revision, 0);
     assert_int_equal(stats.keys, 0);
@@ -50,7 +50,7 @@ static void each_claim_is_the_next_term_also_after_a_restart(void **state)
     stage_reopen(s);
     assert_int_equal(claim(s), 3);
     struct sl_storage_stats stats;
-    sl_storage_stats(s->engine, &stats);
+    sl_storage_stats(s->storage, &stats);
     assert_int_equal(stats.term, 3);
 }
 
@@ -124,7 +124,7 @@ static void without_writes_nothing_changes(void **state)
     assert_int_equal(do_op(s, &op, &got), SLUICE_OK);
     assert_int_equal(got.revision, before.revision);
     assert_int_equal(outcome(s, "r"), 0);
-    sl_storage_stats(s->engine, &stats);
+    sl_storage_stats(s->storage, &stats);
     assert_int_equal(stats.revision, before.revision);
     assert_int_equal(stats.commits, 1);
 }
@@ -144,7 +144,7 @@ static void a_request_is_committed_once(void **state)
     assert_string_equal(value_of(s, "t", "k"), "other");
     assert_int_equal(outcome(s, "r"), once.revision);
     assert_int_equal(outcome(s, "s"), 0);
-    sl_storage_stats(s->engine, &stats);
+    sl_storage_stats(s->storage, &stats);
     assert_int_equal(stats.duplicates, 1);
     assert_int_equal(stats.revision, other.revision);
 }
@@ -449,7 +449,7 @@ static void work_is_done_in_pieces_and_what_is_left_is_told(void **state)
     uint64_t term = claim(s);
     struct asked first, a[3];
     struct sl_storage_write w[4];
-    struct pollfd p = {sl_storage_fd(s->engine), POLLIN, 0};
+    struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
     fill(&first, &w[3], term, 1, "first", "v");
     hold_disk(s, &first);
     for (int i = 0; i < 3; i++) {
@@ -458,7 +458,7 @@ static void work_is_done_in_pieces_and_what_is_left_is_told(void **state)
     }
     release_disk();
     assert_int_equal(poll(&p, 1, 60000), 1);
-    sl_storage_work(s->engine, 1);
+    sl_storage_work(s->storage, 1);
     assert_true(first.done);
     assert_false(a[0].done);
     /* Those of one group come together. */
@@ -466,12 +466,12 @@ static void work_is_done_in_pieces_and_what_is_left_is_told(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(poll(&p, 1, 0), 1);
         assert_false(a[i].done);
-        assert_int_equal(sl_storage_work(s->engine, 1), i < 2);
+        assert_int_equal(sl_storage_work(s->storage, 1), i < 2);
         assert_true(a[i].done);
         forget(&a[i]);
     }
     assert_int_equal(poll(&p, 1, 0), 0);
-    assert_false(sl_storage_work(s->engine, 1));
+    assert_false(sl_storage_work(s->storage, 1));
     forget(&first);
 }
 
@@ -559,7 +559,7 @@ static void a_full_store_reads_deletes_and_goes_on(void **state)
         if (round == 2) stage_reopen(s);
     }
     struct sl_storage_stats stats;
-    sl_storage_stats(s->engine, &stats);
+    sl_storage_stats(s->storage, &stats);
     assert_int_equal(stats.keys, 1);
     assert_true(stats.bytes_used < SMALL / 4);
 }
@@ -674,7 +674,7 @@ struct model {
     uint64_t term, revision, random;
     int value[KEYS]; /* 0: none. */
     uint64_t request[REQUESTS];
-    uint64_t real[STEPS + 1]; /* What the engine calls a revision of ours. */
+    uint64_t real[STEPS + 1]; /* What the storage calls a revision of ours. */
     bool barred[IDS];
 };
 
@@ -824,7 +824,7 @@ static void by_chance_it_does_what_a_model_does(void **state)
 static int begin(void **state)
 {
     static struct stage stage;
-    const struct engine_kind *kind = *state;
+    const struct storage_kind *kind = *state;
     stage_begin(&stage, kind);
     *state = &stage;
     return 0;
@@ -842,7 +842,7 @@ static int end(void **state)
 #name, name, begin, end, NULL \
     }
 
-static int run(const struct engine_kind *kind, struct CMUnitTest *tests, size_t n)
+static int run(const struct storage_kind *kind, struct CMUnitTest *tests, size_t n)
 {
     for (size_t i = 0; i < n; i++) tests[i].initial_state = (void *)kind;
     return _cmocka_run_group_tests(kind->name, tests, n, NULL, NULL);
@@ -851,7 +851,7 @@ static int run(const struct engine_kind *kind, struct CMUnitTest *tests, size_t 
 int main(void)
 {
     static struct CMUnitTest tests[] = {
-        TEST(an_engine_begins_empty),
+        TEST(a_new_storage_is_empty),
         TEST(before_the_first_claim_nothing_commits),
         TEST(each_claim_is_the_next_term_also_after_a_restart),
         TEST(a_commit_of_an_old_term_is_told_the_current_one),

@@ -1,4 +1,4 @@
-/* test_engine_memory.c - the engine on etcd without memory: every allocation of its own fails
+/* test_storage_memory.c - the storage on etcd without memory: every allocation of its own fails
  * once, and some fail by chance. Whoever asks is answered; ENOMEM and EIO were not done, OK
  * was; and when there is memory again all goes on. */
 #include <poll.h>
@@ -7,11 +7,11 @@
 
 #include "test.h"
 
-#include "engine_stage.h"
 #include "failing_memory.h"
 #include "storage/etcd/client.h"
+#include "storage_stage.h"
 
-static bool in_engine; /* Everybody else has memory. */
+static bool in_storage; /* Everybody else has memory. */
 
 /* --- Operations, without memory of the test's ------------------------------------- */
 
@@ -35,21 +35,21 @@ static void on_done(struct sl_storage_op *op)
 
 static void work(struct stage *s)
 {
-    in_engine = true;
-    sl_storage_work(s->engine, SIZE_MAX);
-    in_engine = false;
+    in_storage = true;
+    sl_storage_work(s->storage, SIZE_MAX);
+    in_storage = false;
 }
 
 /* All at once, and each is answered. */
 static void do_all(struct stage *s, int n)
 {
-    struct pollfd p = {sl_storage_fd(s->engine), POLLIN, 0};
+    struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
     for (int i = 0; i < n; i++) {
         ops[i].done = on_done;
         ops[i].owner = s;
-        in_engine = true;
-        sl_storage_submit(s->engine, &ops[i]);
-        in_engine = false;
+        in_storage = true;
+        sl_storage_submit(s->storage, &ops[i]);
+        in_storage = false;
     }
     for (int i = 0; i < n; i++)
         while (ops[i].owner != NULL) {
@@ -139,7 +139,7 @@ static struct stage stage;
 
 static int begin(void **state)
 {
-    memory_fails_only_in(&in_engine);
+    memory_fails_only_in(&in_storage);
     stage_begin(&stage, &etcd_kind);
     *state = &stage;
     return 0;
@@ -148,7 +148,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     memory_is_back();
-    in_engine = false;
+    in_storage = false;
     stage_end(*state);
     return 0;
 }
@@ -192,21 +192,21 @@ static void allocations_fail_by_chance(void **state)
     }
 }
 
-static void an_engine_that_cannot_be_opened_says_why(void **state)
+static void a_storage_that_cannot_be_opened_says_why(void **state)
 {
     struct stage *s = *state;
     for (long at = 0;; at++) {
         char why[300] = "";
-        sl_storage_close(s->engine);
+        sl_storage_close(s->storage);
         memory_fails_after(at);
-        in_engine = true;
-        s->engine = etcd_kind.open(s, why, sizeof why);
-        in_engine = false;
+        in_storage = true;
+        s->storage = etcd_kind.open(s, why, sizeof why);
+        in_storage = false;
         memory_is_back();
         if (memory_failures() == 0) break;
-        if (s->engine == NULL) assert_string_not_equal(why, "");
+        if (s->storage == NULL) assert_string_not_equal(why, "");
     }
-    assert_non_null(s->engine);
+    assert_non_null(s->storage);
 }
 
 int main(void)
@@ -214,7 +214,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_allocation_fails_once, begin, end),
         cmocka_unit_test_setup_teardown(allocations_fail_by_chance, begin, end),
-        cmocka_unit_test_setup_teardown(an_engine_that_cannot_be_opened_says_why, begin,
+        cmocka_unit_test_setup_teardown(a_storage_that_cannot_be_opened_says_why, begin,
                                         end),
     };
     if (!kind_begin(&etcd_kind)) return 0;

@@ -218,7 +218,7 @@ def a_dump_through_a_pipe_needs_room_for_it(t):
 @test
 def a_store_in_use_can_be_checked_and_dumped(t):
     build = os.path.dirname(os.path.dirname(os.path.dirname(tap.program)))
-    p = t.start(os.path.join(build, "tests/engine/committer"), folder(t))
+    p = t.start(os.path.join(build, "tests/storage/committer"), folder(t))
     p.until_out("ok 1.10 ")
     for _ in range(10):
         check(t.sluice("store", "check", t.path("data")).status, 0)

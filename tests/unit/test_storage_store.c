@@ -1,4 +1,4 @@
-/* test_engine_store.c - the engine of one server and its file: what is refused, a disk that
+/* test_storage_store.c - the storage of one server and its file: what is refused, a disk that
  * does not say what became of a write, clocks that jump, and no memory. */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 #include "test.h"
 
-#include "engine_stage.h"
+#include "storage_stage.h"
 
 #include "storage/lmdb/store.h"
 
@@ -65,8 +65,8 @@ static void write_file(struct stage *s, const void *bytes, size_t n)
 
 static void close_and_remove(struct stage *s)
 {
-    sl_storage_close(s->engine);
-    s->engine = NULL;
+    sl_storage_close(s->storage);
+    s->storage = NULL;
     unlink(path_of(s, SL_STORE_FILE));
     unlink(path_of(s, SL_STORE_FILE "-lock"));
 }
@@ -401,7 +401,7 @@ static void a_failed_end_of_a_commit_is_looked_at_again(void **state)
     assert_int_equal(put(s, term, 1, NULL, "t", "c", "v", &got), SLUICE_OK);
     assert_int_equal(got.revision, 3);
     struct sl_storage_stats stats;
-    sl_storage_stats(s->engine, &stats);
+    sl_storage_stats(s->storage, &stats);
     assert_int_equal(stats.revision, 3);
     assert_int_equal(stats.commits, 3);
     assert_int_equal(put(s, term, 1, NULL, "t", "d", "v", &got), SLUICE_OK);
@@ -460,7 +460,7 @@ static void while_it_is_not_known_nobody_is_answered(void **state)
     submit(s, &a);
     for (int i = 0; i < 30; i++) {
         nanosleep(&(struct timespec){0, 10000000}, NULL);
-        sl_storage_work(s->engine, SIZE_MAX);
+        sl_storage_work(s->storage, SIZE_MAX);
         assert_false(a.done);
     }
     disk.first_error = 0;
@@ -477,7 +477,7 @@ static void while_it_is_not_known_others_read(void **state)
     uint64_t term = claim(s);
     assert_int_equal(put(s, term, 1, NULL, "t", "k", "old", NULL), SLUICE_OK);
     struct sl_storage_write w = {text("t"), text("k"), text("new")};
-    static struct asked a; /* The engine may have it longer than this test lasts. */
+    static struct asked a; /* The storage may have it longer than this test lasts. */
     a = (struct asked){
         .op = {
             .type = SL_STORAGE_COMMIT, .term = term, .writes = &w, .write_count = 1}};
@@ -523,7 +523,7 @@ static void end_late(struct stage *s, struct asked *a)
         forget(&a[i]);
     }
     disk.first_error = 0;
-    if (s->engine == NULL) stage_open(s);
+    if (s->storage == NULL) stage_open(s);
     assert_int_equal(outcome(s, "r") != 0, value_of(s, "t", "k") != NULL);
 }
 
@@ -533,8 +533,8 @@ static void at_the_end_what_is_not_known_is_called_so(void **state)
     struct asked a[LATE];
     struct sl_storage_write w;
     submit_late(s, a, &w);
-    sl_storage_close(s->engine);
-    s->engine = NULL;
+    sl_storage_close(s->storage);
+    s->storage = NULL;
     end_late(s, a);
 }
 
@@ -545,9 +545,9 @@ static void in_a_hurry_what_is_not_known_is_called_so(void **state)
     struct sl_storage_write w;
     submit_late(s, a, &w);
     nanosleep(&(struct timespec){0, 300000000}, NULL);
-    sl_storage_work(s->engine, SIZE_MAX);
+    sl_storage_work(s->storage, SIZE_MAX);
     assert_false(a[0].done);
-    sl_storage_hurry(s->engine);
+    sl_storage_hurry(s->storage);
     await(s, &a[LATE - 1]);
     end_late(s, a);
     /* And it goes on. */
@@ -756,12 +756,12 @@ static void each_allocation_may_fail_while_it_is_opened(void **state)
                 unlink(path_of(s, SL_STORE_FILE "-lock"));
             }
             arm(at, false);
-            s->engine = lmdb_kind.open(s, why, sizeof why);
+            s->storage = lmdb_kind.open(s, why, sizeof why);
             atomic_store(&armed, false);
-            opened = s->engine != NULL;
+            opened = s->storage != NULL;
             if (!opened) assert_string_not_equal(why, "");
-            sl_storage_close(s->engine);
-            s->engine = NULL;
+            sl_storage_close(s->storage);
+            s->storage = NULL;
         }
     }
     stage_open(s);
