@@ -8,7 +8,7 @@
  * that is kept, and handled again when it is written. */
 #include <string.h>
 
-#include "majority/node_internal.h"
+#include "majority/proposer.h"
 
 #define GIVE_UP_MS \
     10000               /* A change that gets nowhere; and the longest wait for SOON. */
@@ -27,7 +27,7 @@ static void say(struct sl_node *n, struct sl_now now, sl_node_id to,
 {
     struct sl_message m = *with;
     m.type = type;
-    sl_send(n, now, to, &m);
+    sl_node_send(n, now, to, &m);
 }
 
 static void say_to_members(struct sl_node *n, struct sl_now now,
@@ -35,7 +35,7 @@ static void say_to_members(struct sl_node *n, struct sl_now now,
 {
     struct sl_message m = *with;
     m.type = type;
-    sl_send_all(n, now, &m);
+    sl_node_broadcast(n, now, &m);
 }
 
 /* To the members of both lists; to itself last. */
@@ -64,24 +64,24 @@ void sl_membership_change_tell(struct sl_node *n, struct sl_now now, sl_node_id 
 
 static void end_change(struct sl_node *n)
 {
-    n->change = (struct sl_membership_change){.phase = SL_C_NONE};
-    if (n->asked_for.id != 0) {
-        n->asked_for = (struct sl_member){0};
+    n->change = (struct sl_membership_change){.phase = SL_CHANGE_NONE};
+    if (n->joining.id != 0) {
+        n->joining = (struct sl_member){0};
         n->links_due = true;
     }
 }
 
 static void refuse_request(struct sl_node *n, struct sl_now now,
-                           struct sl_node_pending *r, const char *why)
+                           struct sl_proposer_request *r, const char *why)
 {
     size_t length = strlen(why), most = sizeof r->answer.reason - 1;
     memcpy(r->answer.reason, why, length < most ? length : most);
-    sl_finish(n, now, r, SLUICE_ENODES);
+    sl_proposer_finish(n, now, r, SLUICE_ENODES);
 }
 
 static void fail(struct sl_node *n, struct sl_now now, const char *why)
 {
-    struct sl_node_pending *r = n->change.request;
+    struct sl_proposer_request *r = n->change.request;
     end_change(n);
     if (r == NULL) return;
     refuse_request(n, now, r, why);
@@ -90,7 +90,7 @@ static void fail(struct sl_node *n, struct sl_now now, const char *why)
 /* A list has come into force while we were at it: ours, or another. */
 static void conclude(struct sl_node *n, struct sl_now now)
 {
-    struct sl_node_pending *r = n->change.request;
+    struct sl_proposer_request *r = n->change.request;
     bool ours = sl_membership_equal(&n->change.want, &n->kept.force);
     if (!ours) {
         fail(n, now,
@@ -101,7 +101,7 @@ static void conclude(struct sl_node *n, struct sl_now now)
     end_change(n);
     if (r == NULL) return;
     r->answer.number = (int64_t)n->kept.force.version;
-    sl_finish(n, now, r, SLUICE_OK);
+    sl_proposer_finish(n, now, r, SLUICE_OK);
 }
 
 /* --- Who decides ------------------------------------------------------------- */
@@ -124,13 +124,13 @@ static void prepare(struct sl_node *n, struct sl_now now)
     c->ballot = (struct sl_ballot){highest + 1, n->id};
     c->best = (struct sl_ballot){0};
     c->list = c->want;
-    enter(n, now, SL_C_PREPARE);
+    enter(n, now, SL_CHANGE_PREPARE);
 }
 
 static void pause_for(struct sl_node *n, struct sl_now now, sl_ms ms)
 {
-    n->change.phase = SL_C_PAUSE;
-    n->change.go_on_ms = now.ms + ms;
+    n->change.phase = SL_CHANGE_PAUSE;
+    n->change.resume_ms = now.ms + ms;
 }
 
 /* A ballot is ours alone, after a restart too: it is on the disk before anybody hears of
@@ -146,7 +146,7 @@ static bool is_written(struct sl_node *n, struct sl_now now)
     if (sl_ballot_compare(n->next.promised, c->ballot) > 0) prepare(n, now);
     if (sl_ballot_compare(n->next.promised, c->ballot) != 0) {
         n->next.promised = c->ballot;
-        sl_want_write(n);
+        sl_node_want_write(n);
     }
     c->resend_ms = now.ms + WRITTEN_MS; /* Or when it is written. */
     c->waits_for_disk = true;
@@ -157,22 +157,24 @@ static bool is_written(struct sl_node *n, struct sl_now now)
 static void resend(struct sl_node *n, struct sl_now now)
 {
     struct sl_membership_change *c = &n->change;
-    if (c->phase == SL_C_PREPARE && !is_written(n, now)) return;
+    if (c->phase == SL_CHANGE_PREPARE && !is_written(n, now)) return;
     struct sl_message m = {.ballot = c->ballot, .list = c->list};
-    c->resend_ms = now.ms + sl_answer_ms(n);
+    c->resend_ms = now.ms + sl_node_answer_ms(n);
     switch (c->phase) {
-        case SL_C_PREPARE: say_to_members(n, now, SL_MESSAGE_PREPARE, &m); break;
-        case SL_C_ACCEPT: say_to_members(n, now, SL_MESSAGE_ACCEPT, &m); break;
-        case SL_C_STORE: say_to_both(n, now, SL_MESSAGE_STORE, &m, &c->list); break;
+        case SL_CHANGE_PREPARE: say_to_members(n, now, SL_MESSAGE_PREPARE, &m); break;
+        case SL_CHANGE_ACCEPT: say_to_members(n, now, SL_MESSAGE_ACCEPT, &m); break;
+        case SL_CHANGE_STORE:
+            say_to_both(n, now, SL_MESSAGE_STORE, &m, &c->list);
+            break;
         default: break;
     }
 }
 
-static void count(sl_node_id ids[SL_PEERS], uint32_t *n, sl_node_id id)
+static void count(sl_node_id ids[SL_NODE_PEERS_MAX], uint32_t *n, sl_node_id id)
 {
     for (uint32_t i = 0; i < *n; i++)
         if (ids[i] == id) return;
-    if (*n < SL_PEERS) ids[(*n)++] = id;
+    if (*n < SL_NODE_PEERS_MAX) ids[(*n)++] = id;
 }
 
 static void count_yes(struct sl_membership_change *c, sl_node_id id)
@@ -231,7 +233,7 @@ static void on_promise(struct sl_node *n, struct sl_now now, sl_node_id from,
 #ifndef MUT_PROMISE
     if (m->version != n->kept.force.version) return;
 #endif
-    if (c->phase != SL_C_PREPARE || sl_ballot_compare(m->ballot, c->ballot) != 0)
+    if (c->phase != SL_CHANGE_PREPARE || sl_ballot_compare(m->ballot, c->ballot) != 0)
         return;
     if (m->verdict != SL_VERDICT_YES) {
         step_back(n, now, from, m);
@@ -247,14 +249,14 @@ static void on_promise(struct sl_node *n, struct sl_now now, sl_node_id from,
     count_yes(c, from);
     if (!have_majority(c, &n->kept.force)) return;
     if (c->list.version == 0) end_change(n); /* There was nothing to finish. */
-    else enter(n, now, SL_C_ACCEPT);
+    else enter(n, now, SL_CHANGE_ACCEPT);
 }
 
 static void on_accepted(struct sl_node *n, struct sl_now now, sl_node_id from,
                         const struct sl_message *m)
 {
     struct sl_membership_change *c = &n->change;
-    if (c->phase != SL_C_ACCEPT || m->version != n->kept.force.version ||
+    if (c->phase != SL_CHANGE_ACCEPT || m->version != n->kept.force.version ||
         sl_ballot_compare(m->ballot, c->ballot) != 0)
         return;
     if (m->verdict != SL_VERDICT_YES) {
@@ -265,16 +267,16 @@ static void on_accepted(struct sl_node *n, struct sl_now now, sl_node_id from,
     if (!have_majority(c, &n->kept.force)) return;
     c->limit = 0;
     c->longest_ms = 0;
-    enter(n, now, SL_C_STORE);
+    enter(n, now, SL_CHANGE_STORE);
 }
 
 static void on_stored(struct sl_node *n, struct sl_now now, sl_node_id from,
                       const struct sl_message *m)
 {
     struct sl_membership_change *c = &n->change;
-    if (c->phase != SL_C_STORE || m->which != c->list.version) return;
-    if (!sl_is_believable(n, now, m->ceiling)) {
-        sl_log_line(
+    if (c->phase != SL_CHANGE_STORE || m->which != c->list.version) return;
+    if (!sl_node_is_plausible(n, now, m->ceiling)) {
+        sl_node_log(
             n, "the fences of a node are days ahead, its clock was wrong: it does "
                "not count in this change of the list; REMOVE it, and ADD it again");
         return;
@@ -285,7 +287,7 @@ static void on_stored(struct sl_node *n, struct sl_now now, sl_node_id from,
     if (!have_majority(c, &n->kept.force) || !have_majority(c, &c->list)) return;
     struct sl_message f = {
         .list = c->list, .ceiling = c->limit, .lease_ms = c->longest_ms};
-    c->phase = SL_C_FORCE;
+    c->phase = SL_CHANGE_FORCE;
     say_to_both(n, now, SL_MESSAGE_FORCE, &f, &c->list);
 }
 
@@ -306,7 +308,7 @@ static void refuse(struct sl_node *n, struct sl_now now, sl_node_id to,
 static bool is_ours(const struct sl_node *n, sl_node_id from,
                     const struct sl_message *m)
 {
-    return sl_is_member(n) && m->version == n->kept.force.version &&
+    return sl_node_is_member(n) && m->version == n->kept.force.version &&
            sl_membership_find(&n->kept.force, from) >= 0;
 }
 
@@ -332,8 +334,8 @@ static void on_prepare(struct sl_node *n, struct sl_now now, sl_node_id from,
     }
     if (sl_ballot_compare(m->ballot, n->kept.promised) != 0) {
         n->next.promised = m->ballot;
-        sl_want_write(n);
-        sl_stash(n, from, m);
+        sl_node_want_write(n);
+        sl_node_defer(n, from, m);
         return;
     }
     struct sl_message v = {.ballot = m->ballot,
@@ -360,8 +362,8 @@ static void on_accept(struct sl_node *n, struct sl_now now, sl_node_id from,
     if (sl_ballot_compare(m->ballot, n->kept.accepted) != 0) {
         n->next.promised = n->next.accepted = m->ballot;
         n->next.vote = m->list;
-        sl_want_write(n);
-        sl_stash(n, from, m);
+        sl_node_want_write(n);
+        sl_node_defer(n, from, m);
         return;
     }
     if (!sl_membership_equal(&n->kept.vote, &m->list))
@@ -385,7 +387,7 @@ static bool brings_in(const struct sl_node *n, const struct sl_membership *list)
 static bool may_store(const struct sl_node *n, const struct sl_membership *list)
 {
     if (list->version <= n->kept.force.version) return false;
-    if (sl_is_member(n)) return sl_membership_follow(&n->kept.force, list);
+    if (sl_node_is_member(n)) return sl_membership_follow(&n->kept.force, list);
     return brings_in(n, list);
 }
 
@@ -403,8 +405,8 @@ static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
 #endif
     if (!sl_membership_equal(&n->kept.stored, &m->list)) {
         n->next.stored = m->list;
-        sl_want_write(n);
-        sl_stash(n, from, m);
+        sl_node_want_write(n);
+        sl_node_defer(n, from, m);
         return;
     }
     struct sl_message v = {.which = m->list.version,
@@ -429,10 +431,10 @@ static bool may_go_by(struct sl_node *n, const struct sl_membership *list)
     if (n->kept.force.version > 0) return true;
     if (sl_membership_find(list, n->id) < 0) return false;
     if (brings_in(n, list)) return true;
-    if (!n->said_emptied)
-        sl_log_line(n, "this node is on the list of the others, but has an empty "
+    if (!n->logged_emptied)
+        sl_node_log(n, "this node is on the list of the others, but has an empty "
                        "folder: NODES REMOVE it there, and ADD it again");
-    n->said_emptied = true;
+    n->logged_emptied = true;
     return false;
 }
 
@@ -443,15 +445,15 @@ static bool is_of_ours(struct sl_node *n, struct sl_now now, sl_node_id from,
 {
     const struct sl_membership *ours = &n->next.force;
     if (ours->version == 0) return sl_membership_find(list, from) >= 0;
-    if (!sl_is_believable(n, now, ceiling)) return false;
+    if (!sl_node_is_plausible(n, now, ceiling)) return false;
     bool good = list->cluster == ours->cluster &&
                 list->version - ours->version <= VERSIONS_AHEAD &&
                 (from == n->id || sl_membership_find(list, from) >= 0 ||
                  sl_membership_find(ours, from) >= 0);
-    if (list->cluster != ours->cluster && !n->said_foreign)
-        sl_log_line(n, "a node told of a list that is none of this cluster: it was not "
+    if (list->cluster != ours->cluster && !n->logged_foreign)
+        sl_node_log(n, "a node told of a list that is none of this cluster: it was not "
                        "believed; do two clusters have the same secret?");
-    if (list->cluster != ours->cluster) n->said_foreign = true;
+    if (list->cluster != ours->cluster) n->logged_foreign = true;
     return good;
 }
 
@@ -464,7 +466,7 @@ static void on_force(struct sl_node *n, struct sl_now now, sl_node_id from,
         m->lease_ms > n->limits.lease_max_ms ||
         !is_of_ours(n, now, from, list, m->ceiling) || !may_go_by(n, list))
         return;
-    bool joins = !sl_is_member(n) && sl_membership_find(list, n->id) >= 0;
+    bool joins = !sl_node_is_member(n) && sl_membership_find(list, n->id) >= 0;
     n->next.force = *list;
     n->next.promised = n->next.accepted = (struct sl_ballot){0};
     n->next.vote = n->next.stored = (struct sl_membership){0};
@@ -475,7 +477,7 @@ static void on_force(struct sl_node *n, struct sl_now now, sl_node_id from,
 #endif
     if (joins && m->lease_ms > n->next.lease_longest_ms)
         n->next.lease_longest_ms = m->lease_ms;
-    sl_want_write(n);
+    sl_node_want_write(n);
 }
 
 void sl_membership_change_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
@@ -495,13 +497,13 @@ void sl_membership_change_receive(struct sl_node *n, struct sl_now now, sl_node_
 
 /* --- The operator ----------------------------------------------------------------------- */
 
-static void start(struct sl_node *n, struct sl_now now, struct sl_node_pending *r)
+static void start(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r)
 {
     struct sl_membership *want = &n->change.want;
     n->change.request = r;
     if (want->added != 0)
         want->at[sl_membership_find(want, want->added)].birth =
-            sl_peer(n, want->added)->birth;
+            sl_node_find_peer(n, want->added)->birth;
     n->change.give_up_ms = now.ms + GIVE_UP_MS;
     prepare(n, now);
 }
@@ -510,36 +512,37 @@ static void start(struct sl_node *n, struct sl_now now, struct sl_node_pending *
  * come as far as here. */
 static bool is_met(const struct sl_node *n, sl_node_id id)
 {
-    const struct sl_peer *p = sl_peer(n, id);
+    const struct sl_node_peer *p = sl_node_find_peer(n, id);
     return p != NULL && p->linked && p->wall_ms != 0;
 }
 
-static void reach(struct sl_node *n, struct sl_now now, struct sl_node_pending *r,
+static void reach(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r,
                   sl_node_id id)
 {
     struct sl_membership_change *c = &n->change;
-    n->asked_for = c->want.at[sl_membership_find(&c->want, id)];
+    n->joining = c->want.at[sl_membership_find(&c->want, id)];
     n->links_due = true;
     if (is_met(n, id)) {
         start(n, now, r);
         return;
     }
     c->request = r;
-    c->phase = SL_C_REACH;
+    c->phase = SL_CHANGE_REACH;
     c->give_up_ms = now.ms + REACH_MS;
 }
 
 void sl_membership_change_begin(struct sl_node *n, struct sl_now now,
-                                struct sl_node_pending *r,
+                                struct sl_proposer_request *r,
                                 const struct sl_node_request *ask)
 {
     struct sl_membership want;
     const char *why = NULL;
     bool good;
-    if (!sl_is_member(n)) why = "this node is on no list itself";
-    else if (n->change.phase != SL_C_NONE)
+    if (!sl_node_is_member(n)) why = "this node is on no list itself";
+    else if (n->change.phase != SL_CHANGE_NONE)
         why = "another change is under way at this node";
-    else if (sl_knows_time(n) && n->kept.fence_limit > now.wall_us + 2 * SL_FENCE_DAY)
+    else if (sl_node_knows_time(n) &&
+             n->kept.fence_limit > now.wall_us + 2 * SL_NODE_FENCE_DAY)
         why =
             "the fences of this node are days ahead, its clock was wrong: ask another";
     if (why == NULL) {
@@ -559,17 +562,17 @@ void sl_membership_change_begin(struct sl_node *n, struct sl_now now,
     sl_membership_change_tick(n, now);
 }
 
-void sl_membership_change_withdraw(struct sl_node *n, struct sl_node_pending *r)
+void sl_membership_change_withdraw(struct sl_node *n, struct sl_proposer_request *r)
 {
     if (n->change.request != r) return;
     n->change.request = NULL;
-    if (n->change.phase == SL_C_REACH) end_change(n);
+    if (n->change.phase == SL_CHANGE_REACH) end_change(n);
 }
 
 void sl_membership_change_linked(struct sl_node *n, struct sl_now now, sl_node_id id)
 {
     struct sl_membership_change *c = &n->change;
-    if (c->phase != SL_C_REACH || n->asked_for.id != id || !is_met(n, id)) return;
+    if (c->phase != SL_CHANGE_REACH || n->joining.id != id || !is_met(n, id)) return;
     start(n, now, c->request);
     sl_membership_change_tick(n, now);
 }
@@ -580,13 +583,13 @@ void sl_membership_change_linked(struct sl_node *n, struct sl_now now, sl_node_i
 static bool is_pending(const struct sl_node *n)
 {
     uint64_t next = n->kept.force.version + 1;
-    return sl_is_member(n) &&
+    return sl_node_is_member(n) &&
            (n->kept.vote.version == next || n->kept.stored.version == next);
 }
 
 static void look_after_others(struct sl_node *n, struct sl_now now)
 {
-    if (!is_pending(n) || n->change.phase != SL_C_NONE) {
+    if (!is_pending(n) || n->change.phase != SL_CHANGE_NONE) {
         n->finish_ms = SL_NEVER;
         return;
     }
@@ -594,18 +597,18 @@ static void look_after_others(struct sl_node *n, struct sl_now now)
         n->finish_ms = now.ms + FINISH_MS + (sl_ms)sl_chance(n, FINISH_MS);
     if (now.ms < n->finish_ms) return;
     n->finish_ms = SL_NEVER;
-    n->change = (struct sl_membership_change){.phase = SL_C_NONE};
+    n->change = (struct sl_membership_change){.phase = SL_CHANGE_NONE};
     start(n, now, NULL);
 }
 
 static void give_up(struct sl_node *n, struct sl_now now)
 {
-    if (n->change.phase == SL_C_REACH)
+    if (n->change.phase == SL_CHANGE_REACH)
         fail(n, now,
              "the node does not answer at this address, or is of another cluster: "
              "start it first, with the same secret and an empty folder; it is to say "
              "that it waits to be added");
-    else if (n->change.phase == SL_C_STORE || n->change.phase == SL_C_FORCE)
+    else if (n->change.phase == SL_CHANGE_STORE || n->change.phase == SL_CHANGE_FORCE)
         fail(n, now,
              "it is decided, but too few nodes answer: it comes into force when they "
              "do");
@@ -617,20 +620,21 @@ static void give_up(struct sl_node *n, struct sl_now now)
 void sl_membership_change_tick(struct sl_node *n, struct sl_now now)
 {
     struct sl_membership_change *c = &n->change;
-    if (c->phase != SL_C_NONE && c->want.version != 0 &&
+    if (c->phase != SL_CHANGE_NONE && c->want.version != 0 &&
         n->kept.force.version >= c->want.version)
         conclude(n, now);
-    else if (c->phase != SL_C_NONE && c->want.version == 0 && !is_pending(n))
+    else if (c->phase != SL_CHANGE_NONE && c->want.version == 0 && !is_pending(n))
         end_change(n);
     look_after_others(n, now);
-    if (c->phase == SL_C_NONE) return;
-    if (c->phase == SL_C_PREPARE && c->yes_count == 0 && c->waits_for_disk &&
+    if (c->phase == SL_CHANGE_NONE) return;
+    if (c->phase == SL_CHANGE_PREPARE && c->yes_count == 0 && c->waits_for_disk &&
         sl_ballot_compare(n->kept.promised, c->ballot) == 0)
         c->resend_ms = now.ms;
     if (now.ms >= c->give_up_ms) give_up(n, now);
-    else if (c->phase == SL_C_PAUSE && now.ms >= c->go_on_ms) prepare(n, now);
+    else if (c->phase == SL_CHANGE_PAUSE && now.ms >= c->resume_ms) prepare(n, now);
     /* What is said to oneself may lead on to the next phase at once. */
-    while (c->phase >= SL_C_PREPARE && c->phase <= SL_C_STORE && now.ms >= c->resend_ms)
+    while (c->phase >= SL_CHANGE_PREPARE && c->phase <= SL_CHANGE_STORE &&
+           now.ms >= c->resend_ms)
         resend(n, now);
 }
 
@@ -638,10 +642,10 @@ sl_ms sl_membership_change_due(const struct sl_node *n)
 {
     const struct sl_membership_change *c = &n->change;
     sl_ms due = n->finish_ms;
-    if (c->phase == SL_C_NONE) return due;
+    if (c->phase == SL_CHANGE_NONE) return due;
     if (c->give_up_ms < due) due = c->give_up_ms;
-    if (c->phase == SL_C_PAUSE) return c->go_on_ms < due ? c->go_on_ms : due;
-    bool resends = c->phase >= SL_C_PREPARE && c->phase <= SL_C_STORE;
+    if (c->phase == SL_CHANGE_PAUSE) return c->resume_ms < due ? c->resume_ms : due;
+    bool resends = c->phase >= SL_CHANGE_PREPARE && c->phase <= SL_CHANGE_STORE;
     if (resends && c->resend_ms < due) due = c->resend_ms;
     return due;
 }

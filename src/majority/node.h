@@ -51,8 +51,8 @@ struct sl_node_limits {
     uint32_t waiters_max; /* Requests that wait for one key, at this node. */
     uint32_t key_bytes_max, value_bytes_max;
     sl_ms lease_min_ms, lease_max_ms;
-    sl_ms beat_ms;   /* A node that has nothing to say says so. */
-    sl_ms answer_ms; /* How long votes are waited for, before any has come; */
+    sl_ms heartbeat_ms; /* A node that has nothing to say says so. */
+    sl_ms answer_ms;    /* How long votes are waited for, before any has come; */
     sl_ms answer_min_ms, answer_max_ms; /* then it follows them, between these. */
     sl_ms forget_ms;               /* A key without a lease is forgotten after that. */
     uint32_t waiting_messages_max; /* That wait for the disk. */

@@ -2,7 +2,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "majority/node_internal.h"
+#include "majority/acceptor.h"
+#include "majority/proposer.h"
 
 uint64_t sl_node_birth(const struct sl_node *n)
 {
@@ -33,24 +34,24 @@ uint32_t sl_node_peers(const struct sl_node *n, struct sl_member out[2 * SL_NODE
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         for (uint32_t k = 0; k < lists[i]->count; k++)
             count = put_member(out, count, n->id, &lists[i]->at[k]);
-    return put_member(out, count, n->id, &n->asked_for);
+    return put_member(out, count, n->id, &n->joining);
 }
 
 static void fill_copy(const struct sl_node *n, struct sl_now now,
-                      const struct sl_node_key *p, struct sl_node_copy *out)
+                      const struct sl_node_key *k, struct sl_node_copy *out)
 {
-    const struct sl_node_lease *l = &p->lease;
+    const struct sl_node_lease *l = &k->lease;
     *out = (struct sl_node_copy){.node = n->id,
                                  .verdict = SL_VERDICT_YES,
                                  .held = l->live && l->agreed,
                                  .agreed = l->agreed,
-                                 .reserved = p->reserved.live,
-                                 .wanted = p->reserved.priority};
+                                 .reserved = k->reserved.live,
+                                 .wanted = k->reserved.priority};
     if (!out->held) return;
     out->owner = l->owner;
     out->fence = l->fence;
     out->priority = l->priority;
-    sl_ms left = l->end_ms - SL_GRAIN_MS - now.ms;
+    sl_ms left = l->end_ms - SL_NODE_GRAIN_MS - now.ms;
     out->left_ms = left > 0 ? left : 0;
     out->value = sl_node_text_bytes(l->value);
     out->note = sl_node_text_bytes(l->note);
@@ -59,10 +60,10 @@ static void fill_copy(const struct sl_node *n, struct sl_now now,
 bool sl_node_copy(struct sl_node *n, struct sl_now now, struct sl_bytes key,
                   struct sl_node_copy *out)
 {
-    struct sl_node_key *p = sl_node_key_find(n, key);
-    if (p == NULL) return false;
-    sl_node_key_settle(n, now, p);
-    fill_copy(n, now, p, out);
+    struct sl_node_key *k = sl_node_key_find(n, key);
+    if (k == NULL) return false;
+    sl_acceptor_settle(n, now, k);
+    fill_copy(n, now, k, out);
     return out->held;
 }
 
@@ -70,41 +71,41 @@ size_t sl_node_scan(struct sl_node *n, struct sl_now now, uint64_t *cursor,
                     struct sl_lease_view *out, size_t max)
 {
     void *items[64];
-    size_t found = sl_index_scan(&n->places, cursor, items, max < 64 ? max : 64);
+    size_t found = sl_index_scan(&n->keys, cursor, items, max < 64 ? max : 64);
     size_t count = 0;
     for (size_t i = 0; i < found; i++) {
-        struct sl_node_key *p = items[i];
-        sl_node_key_settle(n, now, p);
-        out[count].key = sl_node_key_key(p);
-        out[count].waiters = p->waiter_count;
-        fill_copy(n, now, p, &out[count].copy);
-        if (out[count].copy.held || p->waiter_count > 0) count++;
+        struct sl_node_key *k = items[i];
+        sl_acceptor_settle(n, now, k);
+        out[count].key = sl_node_key_bytes(k);
+        out[count].waiters = k->waiter_count;
+        fill_copy(n, now, k, &out[count].copy);
+        if (out[count].copy.held || k->waiter_count > 0) count++;
     }
     return count;
 }
 
 uint32_t sl_node_waiters(const struct sl_node *n, struct sl_bytes key)
 {
-    const struct sl_node_key *p = sl_node_key_find(n, key);
-    return p == NULL ? 0 : p->waiter_count;
+    const struct sl_node_key *k = sl_node_key_find(n, key);
+    return k == NULL ? 0 : k->waiter_count;
 }
 
-static sl_ms left_of_wait(const struct sl_node_pending *r, struct sl_now now)
+static sl_ms left_of_wait(const struct sl_proposer_request *r, struct sl_now now)
 {
     if (r->wait_end_ms == SL_NEVER) return SL_NEVER;
-    sl_ms left = r->wait_end_ms - SL_GRAIN_MS - now.ms;
+    sl_ms left = r->wait_end_ms - SL_NODE_GRAIN_MS - now.ms;
     return left > 0 ? left : 0;
 }
 
 bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
                     uint32_t i, struct sl_waiter_view *out)
 {
-    const struct sl_node_key *p = sl_node_key_find(n, key);
-    if (p == NULL || i >= p->waiter_count) return false;
-    const struct sl_list *at = p->waiters.next;
+    const struct sl_node_key *k = sl_node_key_find(n, key);
+    if (k == NULL || i >= k->waiter_count) return false;
+    const struct sl_list *at = k->waiters.next;
     while (i-- > 0) at = at->next;
-    const struct sl_node_pending *r = sl_container_of(at, struct sl_node_pending,
-                                                      in_place);
+    const struct sl_proposer_request *r = sl_container_of(
+        at, struct sl_proposer_request, key_link);
     *out = (struct sl_waiter_view){.session = r->session,
                                    .priority = r->priority,
                                    .steals = r->steal,
@@ -118,9 +119,9 @@ bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
  * have taught it what they know. */
 static sl_ms learning_ms(const struct sl_node *n, struct sl_now now)
 {
-    bool all = now.ms >= n->silent_ms && n->stash_count == 0;
+    bool all = now.ms >= n->silent_ms && n->deferred_count == 0;
     for (uint32_t i = 0; i < n->kept.force.count; i++) {
-        const struct sl_peer *p = sl_peer(n, n->kept.force.at[i].id);
+        const struct sl_node_peer *p = sl_node_find_peer(n, n->kept.force.at[i].id);
         if (n->kept.force.at[i].id != n->id && (p == NULL || !p->taught)) all = false;
     }
 #ifdef MUT_UNTAUGHT
@@ -134,10 +135,10 @@ void sl_node_stats(struct sl_node *n, struct sl_now now, struct sl_node_stats *o
     *out = (struct sl_node_stats){
         .silent_ms = n->silent_ms > now.ms ? n->silent_ms - now.ms : 0,
         .learning_ms = learning_ms(n, now),
-        .keys = n->places.count,
+        .keys = n->keys.count,
         .leases = n->lease_count,
         .requests = n->request_count,
-        .answer_ms = sl_answer_ms(n),
+        .answer_ms = sl_node_answer_ms(n),
         .fence_last = n->fence_last,
         .fence_limit = n->kept.fence_limit,
         .lease_longest_ms = n->kept.lease_longest_ms,
@@ -146,7 +147,7 @@ void sl_node_stats(struct sl_node *n, struct sl_now now, struct sl_node_stats *o
         .splits = n->splits,
         .timeouts = n->timeouts,
         .taught = n->taught,
-        .changing = n->change.phase != SL_C_NONE ||
+        .changing = n->change.phase != SL_CHANGE_NONE ||
                     n->kept.stored.version > n->kept.force.version};
 }
 
@@ -157,14 +158,14 @@ static size_t heap_bytes(const struct sl_heap *h)
 
 size_t sl_node_bytes(const struct sl_node *n)
 {
-    return n->block_bytes + sl_index_bytes(&n->places) + sl_index_bytes(&n->by_ticket) +
-           sl_index_bytes(&n->by_round) + heap_bytes(&n->place_ends) +
-           heap_bytes(&n->request_ends);
+    return n->block_bytes + sl_index_bytes(&n->keys) + sl_index_bytes(&n->by_ticket) +
+           sl_index_bytes(&n->by_round) + heap_bytes(&n->key_timers) +
+           heap_bytes(&n->request_timers);
 }
 
 void sl_node_peer(const struct sl_node *n, sl_node_id id, struct sl_peer_view *out)
 {
-    const struct sl_peer *p = sl_peer(n, id);
+    const struct sl_node_peer *p = sl_node_find_peer(n, id);
     *out = (struct sl_peer_view){.rtt_ms = -1};
     if (p == NULL) return;
     out->linked = p->linked;
@@ -193,13 +194,14 @@ static size_t lease_bytes(const struct sl_node_lease *l)
     return block_bytes(sizeof *l) + text_bytes(l->value) + text_bytes(l->note);
 }
 
-static size_t place_bytes(const struct sl_node_key *p)
+static size_t place_bytes(const struct sl_node_key *k)
 {
-    return block_bytes(sizeof *p + p->key_n) + text_bytes(p->lease.value) +
-           text_bytes(p->lease.note) + lease_bytes(p->beside) + lease_bytes(p->lesson);
+    return block_bytes(sizeof *k + k->key_n) + text_bytes(k->lease.value) +
+           text_bytes(k->lease.note) + lease_bytes(k->overlapped) +
+           lease_bytes(k->learned);
 }
 
-static size_t request_bytes(const struct sl_node_pending *r)
+static size_t request_bytes(const struct sl_proposer_request *r)
 {
     size_t bytes = block_bytes(sizeof *r) + text_bytes(r->value) + text_bytes(r->note);
     for (size_t i = 0; i < SL_NODES_MAX; i++)
@@ -207,10 +209,10 @@ static size_t request_bytes(const struct sl_node_pending *r)
     return bytes;
 }
 
-static size_t order_bytes(const struct sl_out *o)
+static size_t order_bytes(const struct sl_node_queued_order *o)
 {
     return o->is_request
-               ? request_bytes(sl_container_of(o, struct sl_node_pending, out))
+               ? request_bytes(sl_container_of(o, struct sl_proposer_request, order))
                : block_bytes(sizeof *o + o->bytes);
 }
 
@@ -219,34 +221,34 @@ static size_t waiting_bytes(const struct sl_node *n)
 {
     size_t bytes = n->fetched == NULL ? 0 : order_bytes(n->fetched);
     for (const struct sl_list *i = n->orders.next; i != &n->orders; i = i->next)
-        bytes += order_bytes(sl_container_of(i, struct sl_out, place));
-    for (const struct sl_list *i = n->stash.next; i != &n->stash; i = i->next)
-        bytes += block_bytes(
-            sl_stashed_bytes(&sl_container_of(i, struct sl_stashed, place)->m));
+        bytes += order_bytes(sl_container_of(i, struct sl_node_queued_order, link));
+    for (const struct sl_list *i = n->deferred.next; i != &n->deferred; i = i->next)
+        bytes += block_bytes(sl_node_deferred_bytes(
+            &sl_container_of(i, struct sl_node_deferred, link)->m));
     return bytes;
 }
 
-static void check_place(const struct sl_node *n, const struct sl_node_key *p)
+static void check_place(const struct sl_node *n, const struct sl_node_key *k)
 {
     uint32_t waiters = 0;
-    for (const struct sl_list *i = p->waiters.next; i != &p->waiters; i = i->next) {
-        const struct sl_node_pending *r = sl_container_of(i, struct sl_node_pending,
-                                                          in_place);
-        must(r->place == p, "who waits knows for what");
-        if (i->next != &p->waiters)
+    for (const struct sl_list *i = k->waiters.next; i != &k->waiters; i = i->next) {
+        const struct sl_proposer_request *r = sl_container_of(
+            i, struct sl_proposer_request, key_link);
+        must(r->key == k, "who waits knows for what");
+        if (i->next != &k->waiters)
             must(r->priority >=
-                     sl_container_of(i->next, struct sl_node_pending, in_place)
+                     sl_container_of(i->next, struct sl_proposer_request, key_link)
                          ->priority,
                  "a line is in order of priority");
         waiters++;
     }
-    must(waiters == p->waiter_count, "waiters are counted");
-    must(waiters <= p->requests, "all requests about a key are counted");
-    must(!p->lease.live || p->lease.fence <= p->seen, "a lease's fence was seen");
-    must(!p->lease.live || p->lease.fence <= n->kept.fence_limit,
+    must(waiters == k->waiter_count, "waiters are counted");
+    must(waiters <= k->request_count, "all requests about a key are counted");
+    must(!k->lease.live || k->lease.fence <= k->seen_fence, "a lease's fence was seen");
+    must(!k->lease.live || k->lease.fence <= n->kept.fence_limit,
          "no fence above the limit on the disk");
-    must(!p->lease.live || p->due != SL_HEAP_NONE, "a lease ends");
-    must(p->lease.live || (p->lease.value == NULL && p->lease.note == NULL),
+    must(!k->lease.live || k->timer != SL_HEAP_NONE, "a lease ends");
+    must(k->lease.live || (k->lease.value == NULL && k->lease.note == NULL),
          "nothing is left of a lease that ended");
 }
 
@@ -257,17 +259,17 @@ void sl_node_check(const struct sl_node *n)
     uint32_t count = 0;
     size_t bytes = waiting_bytes(n);
     do {
-        size_t found = sl_index_scan(&n->places, &cursor, items, 64);
+        size_t found = sl_index_scan(&n->keys, &cursor, items, 64);
         for (size_t i = 0; i < found; i++) {
             check_place(n, items[i]);
             bytes += place_bytes(items[i]);
         }
     } while (cursor != 0);
     for (const struct sl_list *i = n->requests.next; i != &n->requests; i = i->next) {
-        const struct sl_node_pending *r = sl_container_of(i, struct sl_node_pending,
-                                                          all);
+        const struct sl_proposer_request *r = sl_container_of(
+            i, struct sl_proposer_request, all);
         bool change = r->type == SL_NODE_ADD || r->type == SL_NODE_REMOVE;
-        must(change || r->due != SL_HEAP_NONE || r->waits || r->type == SL_NODE_AWAIT,
+        must(change || r->timer != SL_HEAP_NONE || r->waits || r->type == SL_NODE_AWAIT,
              "every request ends");
         bytes += request_bytes(r);
         count++;

@@ -18,7 +18,7 @@ void sl_rolling_draw(struct world *w)
     w->lease_max_ms = sl_maybe(r, 5000) ? 1000 : 2000;
     w->limits.lease_max_ms = w->lease_max_ms;
     w->limits.forget_ms = sl_between(r, w->lease_max_ms, 3 * w->lease_max_ms);
-    w->limits.beat_ms = sl_between(r, 100, 200);
+    w->limits.heartbeat_ms = sl_between(r, 100, 200);
     w->limits.waiting_messages_max = 64;
     w->short_us = sl_between(r, 200, 5000);
     w->slack_us = 1000;

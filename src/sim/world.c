@@ -32,7 +32,7 @@ static void draw_limits(struct world *w)
     w->limits.key_bytes_max = w->limits.value_bytes_max = 64;
     w->limits.lease_min_ms = 50;
     w->limits.lease_max_ms = w->lease_max_ms;
-    w->limits.beat_ms = sl_between(r, 100, 500);
+    w->limits.heartbeat_ms = sl_between(r, 100, 500);
     w->limits.answer_ms = sl_between(r, 20, 150);
     w->limits.answer_min_ms = sl_between(r, 5, 20);
     w->limits.answer_max_ms = sl_between(r, 150, 500);

@@ -1,0 +1,237 @@
+/* acceptor_lease.c - leases and reservations of an acceptor begin and end. */
+#include <string.h>
+
+#include "majority/acceptor.h"
+#include "majority/proposer.h"
+
+/* --- How long leases are ----------------------------------------------------------------- */
+
+/* A lease counts as long as the longest that was voted for under its fence. */
+void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,
+                              sl_ms lease_ms)
+{
+    size_t length = sl_length_of(lease_ms) + 1;
+    if (length <= l->length) return;
+    if (l->length > 0) n->lengths[l->length - 1]--;
+    n->lengths[length - 1]++;
+    l->length = length;
+}
+
+/* It has ended, or was given back: nobody relies on it any more. */
+static void uncount_length(struct sl_node *n, struct sl_now now,
+                           struct sl_node_lease *l)
+{
+    if (l->length == 0) return;
+    n->lengths[l->length - 1]--;
+    n->lengths_ms[l->length - 1] = now.ms;
+    l->length = 0;
+}
+
+/* After a short one another as short is expected; a long one is not. */
+sl_ms sl_acceptor_longest_lease(const struct sl_node *n, struct sl_now now)
+{
+    sl_ms most = 0;
+    for (size_t i = 0; i < SL_LENGTHS; i++) {
+        bool lately = n->lengths_ms[i] != 0 && sl_length_ms(i) <= SL_FOLLOW_MS &&
+                      now.ms - n->lengths_ms[i] < SL_FOLLOW_MS;
+        if (n->lengths[i] > 0 || lately) most = sl_length_ms(i);
+    }
+    return most;
+}
+
+/* --- Leases begin ------------------------------------------------------------------------ */
+
+/* Bytes of a message are its caller's, and may be this place's own. */
+bool sl_acceptor_set_texts(struct sl_node *n, struct sl_node_lease *l,
+                           const struct sl_message *m)
+{
+    struct sl_node_text *value = sl_node_text_new(n, m->value),
+                        *note = sl_node_text_new(n, m->note);
+    if ((m->value.n > 0 && value == NULL) || (m->note.n > 0 && note == NULL)) {
+        sl_node_text_free(n, value);
+        sl_node_text_free(n, note);
+        return false;
+    }
+    sl_node_text_free(n, l->value);
+    sl_node_text_free(n, l->note);
+    l->value = value;
+    l->note = note;
+    return true;
+}
+
+/* A lease stands here from now on. False: no memory, and nothing has changed. */
+bool sl_acceptor_record(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
+                        const struct sl_message *m, bool overlapping)
+{
+    struct sl_node_lease *l = &k->lease;
+    sl_ms end_ms = sl_ms_after(now.ms, m->lease_ms + SL_NODE_GRAIN_MS);
+#ifdef MUT_EARLY
+    end_ms = sl_ms_after(now.ms, sl_node_shrink_ms(m->lease_ms));
+#endif
+    if (!sl_acceptor_set_texts(n, l, m)) return false;
+    if (l->live && sl_attempt_same(l->owner, m->owner))
+        end_ms = sl_node_max_ms(end_ms, l->end_ms);
+    bool same = l->live && l->fence == m->fence;
+    if (k->overlapped != NULL && now.ms < k->overlapped->end_ms) overlapping = true;
+    if (!l->live) n->lease_count++;
+    l->live = true;
+    l->agreed = same && l->agreed;
+    l->overlapping = overlapping || (same && l->overlapping);
+    l->owner = m->owner;
+    l->fence = m->fence;
+    l->priority = m->priority;
+    l->lease_ms = m->lease_ms;
+    l->stamp = m->stamp > 0 ? m->stamp : m->fence;
+    l->end_ms = end_ms;
+    if (!same) {
+        bool taken = m->fence == k->taken_fence; /* While the disk was slow. */
+        l->asked_ms = -1;
+        l->stolen = l->copied = false;
+        l->sure_ms = taken ? k->taken_sure_ms : 0;
+        l->session = taken ? k->taken_session : 0;
+    }
+    if (m->fence > k->seen_fence) k->seen_fence = m->fence;
+    if (!same) uncount_length(n, now, l);
+    sl_acceptor_count_length(n, l, m->lease_ms);
+    n->voted_ms = now.ms;
+    sl_node_key_schedule(n, k);
+    return true;
+}
+
+/* What stands here is known to be a grant. */
+void sl_acceptor_agree(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
+                       bool overlapping)
+{
+    struct sl_node_lease *l = &k->lease;
+    bool news = !l->agreed;
+    l->agreed = true;
+    k->turn.end_ms = 0;
+    if (overlapping) l->overlapping = true;
+    /* The thief has what it waited for. */
+    if (k->reserved.live && sl_attempt_same(k->reserved.owner, l->owner))
+        k->reserved.live = false;
+    if (news && k->overlapped != NULL && l->overlapping)
+        sl_acceptor_publish_stolen(n, k);
+    if (news && l->asked_ms >= 0) sl_acceptor_publish(n, now, k, SL_NODE_EVENT_ASKED);
+    sl_node_key_schedule(n, k);
+    if (news) sl_proposer_wake(n, now, k);
+}
+
+/* Make room for a thief that enters beside. Of two that were there before, the one that
+ * ends later keeps others out. False: no memory. */
+bool sl_acceptor_set_aside(struct sl_node *n, struct sl_node_key *k)
+{
+    struct sl_node_lease *l = &k->lease;
+    if (k->overlapped == NULL) {
+        k->overlapped = sl_node_block_new(n, sizeof *k->overlapped);
+        if (k->overlapped == NULL) return false;
+    } else if (k->overlapped->end_ms >= l->end_ms) {
+        if (l->fence > k->past_fence) k->past_fence = l->fence;
+        if (l->length > 0) n->lengths[l->length - 1]--;
+        sl_node_lease_clear(n, l);
+        n->lease_count--;
+        return true;
+    } else {
+        if (k->overlapped->fence > k->past_fence) k->past_fence = k->overlapped->fence;
+        if (k->overlapped->length > 0) n->lengths[k->overlapped->length - 1]--;
+        sl_node_lease_clear(n, k->overlapped);
+    }
+    *k->overlapped = *l;
+    *l = (struct sl_node_lease){.asked_ms = -1};
+    n->lease_count--;
+    return true;
+}
+
+/* --- Leases end -------------------------------------------------------------------------- */
+
+/* The thief's lease is over, or was given up: who was there before it may act still. */
+bool sl_acceptor_restore(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
+{
+    if (k->overlapped == NULL) return false;
+    bool over = now.ms >= k->overlapped->end_ms;
+#ifdef MUT_ROBBED
+    over = true;
+#endif
+    if (over) {
+        sl_node_lease_free(n, &k->overlapped);
+        return false;
+    }
+    k->lease = *k->overlapped;
+    sl_node_block_free(n, k->overlapped, sizeof *k->overlapped);
+    k->overlapped = NULL;
+    n->lease_count++;
+    return true;
+}
+
+/* There is no lease any more. If it was not given up it may have been a grant, whoever knows
+ * of it. */
+void sl_acceptor_end_lease(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
+                           bool given_up)
+{
+    struct sl_node_lease *l = &k->lease;
+    l->overlapping = false; /* Nobody entered beside this one. */
+    if (l->agreed && l->asked_ms >= 0 && !l->stolen)
+        sl_acceptor_publish(n, now, k, SL_NODE_EVENT_STOLEN);
+    if (!given_up && l->fence > k->past_fence) k->past_fence = l->fence;
+    n->lease_count--;
+    uncount_length(n, now, l);
+    sl_node_lease_clear(n, l);
+    k->idle_ms = now.ms;
+    if (sl_acceptor_restore(n, now, k)) return;
+    if (given_up) sl_acceptor_take_learned(n, now, k);
+    sl_proposer_wake(n, now, k);
+}
+
+void sl_acceptor_end_reservation(struct sl_node *n, struct sl_now now,
+                                 struct sl_node_key *k)
+{
+    k->reserved.live = false;
+    k->idle_ms = now.ms;
+    if (!k->lease.live || k->lease.asked_ms < 0) return;
+    if (k->lease.agreed) sl_acceptor_publish(n, now, k, SL_NODE_EVENT_WITHDRAWN);
+    k->lease.asked_ms = -1;
+}
+
+/* The lease expires here. If the voter has it only from the copy of another node, it may still be
+ * in force elsewhere: that node may have missed an extension. */
+static void expire(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
+{
+    bool copied = k->lease.copied;
+#ifdef MUT_HEARSAY
+    copied = false;
+#endif
+    if (k->lease.agreed && !k->lease.stolen) {
+        if (copied) k->lapsed_fence = k->lease.fence;
+        else sl_acceptor_publish_end(n, now, k, k->lease.fence, SL_NODE_EVENT_EXPIRED);
+    }
+    sl_acceptor_end_lease(n, now, k, false);
+}
+
+void sl_acceptor_settle(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
+{
+    bool changed = false;
+    if (k->lease.live && now.ms >= k->lease.end_ms) {
+        expire(n, now, k);
+        changed = true;
+    }
+    if (k->reserved.live && now.ms >= k->reserved.end_ms) {
+        sl_acceptor_end_reservation(n, now, k);
+        changed = true;
+    }
+    if (changed) sl_node_key_schedule(n, k);
+}
+
+/* As many as fit into a turn of a server's loop: the rest is due still. */
+#define ENDS_PER_TICK 1000
+
+void sl_acceptor_tick(struct sl_node *n, struct sl_now now)
+{
+    for (int i = 0; i < ENDS_PER_TICK && n->key_timers.count > 0 &&
+                    n->key_timers.items[0].at <= now.ms;
+         i++) {
+        struct sl_node_key *k = n->key_timers.items[0].owner;
+        sl_acceptor_settle(n, now, k);
+        if (sl_node_key_due(n, k) > now.ms) sl_node_key_schedule(n, k);
+        else if (!k->lease.live && !k->reserved.live) sl_node_key_free(n, now, k);
+    }
+}

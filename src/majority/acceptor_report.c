@@ -1,0 +1,127 @@
+/* acceptor_report.c - what an acceptor publishes about the grants of a key, each fact once. */
+#include "majority/acceptor.h"
+
+void sl_acceptor_publish(struct sl_node *n, struct sl_now now,
+                         const struct sl_node_key *k, enum sl_node_event_type type)
+{
+    const struct sl_node_lease *l = &k->lease;
+    struct sl_node_event e = {.type = type,
+                              .key = sl_node_key_bytes(k),
+                              .fence = l->fence,
+                              .session = l->session,
+                              .lease_ms = l->lease_ms,
+                              .left_ms = sl_node_lease_left_ms(l, now),
+                              .asked_ms = l->asked_ms < 0 ? -1 : now.ms - l->asked_ms,
+                              .priority = k->reserved.priority,
+                              .overlapping = l->overlapping};
+    sl_node_publish(n, &e);
+}
+
+static struct sl_acceptor_report *report_of(struct sl_node_key *k, sl_fence fence)
+{
+    for (size_t i = 0; i < SL_ACCEPTOR_REPORTS; i++)
+        if (k->reports[i].fence == fence) return &k->reports[i];
+    struct sl_acceptor_report *t = &k->reports[k->report_next++ % SL_ACCEPTOR_REPORTS];
+    *t = (struct sl_acceptor_report){.fence = fence};
+    return t;
+}
+
+/* Whether it is known to be over: what comes late of it is of no use. */
+bool sl_acceptor_is_over(const struct sl_node_key *k, sl_fence fence)
+{
+    for (size_t i = 0; i < SL_ACCEPTOR_REPORTS; i++)
+        if (k->reports[i].fence == fence) return k->reports[i].over;
+    return false;
+}
+
+/* Whether the holder has released it. A lease that only expired here may have been extended
+ * elsewhere, and then is still agreed. */
+bool sl_acceptor_is_released(const struct sl_node_key *k, sl_fence fence)
+{
+    if (fence <= k->released_fence) return true;
+#ifdef MUT_LAPSED
+    return sl_acceptor_is_over(k, fence);
+#endif
+#ifdef MUT_RELEASED
+    return false;
+#endif
+    for (size_t i = 0; i < SL_ACCEPTOR_REPORTS; i++)
+        if (k->reports[i].fence == fence)
+            return k->reports[i].over && k->reports[i].how == SL_NODE_EVENT_RELEASED;
+    return false;
+}
+
+static struct sl_node_event event_of(const struct sl_node_key *k, sl_fence fence,
+                                     enum sl_node_event_type type)
+{
+    struct sl_node_event e = {
+        .type = type, .key = sl_node_key_bytes(k), .fence = fence, .asked_ms = -1};
+    if (k->lease.live && k->lease.fence == fence) e.session = k->lease.session;
+    else if (k->taken_fence == fence) e.session = k->taken_session;
+    return e;
+}
+
+/* It was granted, says this lesson; its end may be known before that. */
+static void publish_granted(struct sl_node *n, struct sl_node_key *k,
+                            const struct sl_message *m)
+{
+    struct sl_acceptor_report *t = report_of(k, m->fence);
+    struct sl_node_event e = event_of(k, m->fence, SL_NODE_EVENT_GRANTED);
+    if (t->granted) return;
+    t->granted = true;
+    e.lease_ms = m->lease_ms;
+    e.waited_ms = m->waited_ms;
+    e.overlapping = (m->flags & SL_FLAG_OVERLAPPING) != 0;
+    sl_node_publish(n, &e);
+    e.type = t->how;
+    if (t->over) sl_node_publish(n, &e);
+}
+
+void sl_acceptor_publish_taught(struct sl_node *n, struct sl_node_key *k,
+                                const struct sl_message *m)
+{
+    publish_granted(n, k, m);
+    if ((m->flags & SL_FLAG_EXTENDED) == 0 || report_of(k, m->fence)->over) return;
+    struct sl_node_event e = event_of(k, m->fence, SL_NODE_EVENT_EXTENDED);
+    e.lease_ms = m->lease_ms;
+    sl_node_publish(n, &e);
+}
+
+void sl_acceptor_publish_end(struct sl_node *n, struct sl_now now,
+                             struct sl_node_key *k, sl_fence fence,
+                             enum sl_node_event_type how)
+{
+    struct sl_acceptor_report *t = report_of(k, fence);
+    struct sl_node_event e = event_of(k, fence, how);
+    const struct sl_node_lease *l = &k->lease;
+    if (t->over) return;
+    t->over = true;
+    t->how = how;
+    if (l->live && l->fence == fence && l->asked_ms >= 0)
+        e.asked_ms = now.ms - l->asked_ms;
+    if (t->granted) sl_node_publish(n, &e);
+}
+
+/* Publish the expiry of a copied lease that expired here, if no extension was reported since: now
+ * we forget the key, or a later lease of it is agreed. */
+void sl_acceptor_publish_lapse(struct sl_node *n, struct sl_now now,
+                               struct sl_node_key *k)
+{
+    if (k->lapsed_fence != 0)
+        sl_acceptor_publish_end(n, now, k, k->lapsed_fence, SL_NODE_EVENT_EXPIRED);
+    k->lapsed_fence = 0;
+}
+
+/* A thief has entered beside. */
+void sl_acceptor_publish_stolen(struct sl_node *n, const struct sl_node_key *k)
+{
+    struct sl_node_lease *l = k->overlapped;
+    struct sl_node_event e = {.type = SL_NODE_EVENT_STOLEN,
+                              .key = sl_node_key_bytes(k),
+                              .fence = l->fence,
+                              .session = l->session,
+                              .asked_ms = -1,
+                              .overlapping = true};
+    if (l->agreed && !l->stolen) sl_node_publish(n, &e);
+    l->stolen = true;
+}

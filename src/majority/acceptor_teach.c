@@ -1,0 +1,166 @@
+/* acceptor_teach.c - an acceptor learns leases that were agreed without it. */
+#include "majority/acceptor.h"
+
+/* Whether it was sent after our silence, and lately: it tells our clock, as its sender saw
+ * it last. */
+static bool is_fresh(const struct sl_node *n, struct sl_now now, sl_node_id from,
+                     const struct sl_message *m)
+{
+#ifdef MUT_STALE
+    return true;
+#endif
+    if (from == n->id) return true;
+    return m->heard_epoch == n->epoch && m->heard_ms >= n->silent_ms &&
+           m->heard_ms <= now.ms && now.ms - m->heard_ms <= n->limits.forget_ms / 2;
+}
+
+/* A later one is agreed: so this one is over, unless a thief has entered beside it; only the
+ * news have not come. False: no memory. */
+static bool make_way(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
+                     bool overlapping)
+{
+    if (overlapping) return sl_acceptor_set_aside(n, k);
+    /* How it ended is not known here; if its end was near, by that. */
+    bool near = k->lease.end_ms - now.ms <= n->limits.answer_ms;
+    if (k->lease.agreed)
+        sl_acceptor_publish_end(n, now, k, k->lease.fence,
+                                near ? SL_NODE_EVENT_EXPIRED : SL_NODE_EVENT_RELEASED);
+    sl_node_lease_free(n, &k->overlapped);
+    sl_acceptor_end_lease(n, now, k, false);
+    return true;
+}
+
+/* This voter has said yes to a later attempt, and stands by it until it is given up, which
+ * it will be: then it takes the lesson. (Without memory it is as if it were lost.) */
+static void keep_lesson(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
+                        const struct sl_message *m)
+{
+    if (k->learned != NULL && k->learned->fence >= m->fence) return;
+    sl_node_lease_free(n, &k->learned);
+    struct sl_node_lease *l = sl_node_block_new(n, sizeof *l);
+    if (l == NULL) return;
+    *l = (struct sl_node_lease){.owner = m->owner,
+                                .fence = m->fence,
+                                .priority = m->priority,
+                                .end_ms = sl_ms_after(now.ms, m->lease_ms),
+                                .stamp = m->stamp,
+                                .copied = (m->flags & SL_FLAG_COPY) != 0,
+                                .overlapping = (m->flags & SL_FLAG_OVERLAPPING) != 0};
+    k->learned = l;
+    if (!sl_acceptor_set_texts(n, l, m)) sl_node_lease_free(n, &k->learned);
+}
+
+/* An attempt has come to nothing: what was agreed meanwhile stands here now. */
+void sl_acceptor_take_learned(struct sl_node *n, struct sl_now now,
+                              struct sl_node_key *k)
+{
+    struct sl_node_lease *l = k->learned;
+    if (l == NULL) return;
+    struct sl_message m = {.owner = l->owner,
+                           .fence = l->fence,
+                           .priority = l->priority,
+                           .lease_ms = l->end_ms - now.ms,
+                           .stamp = l->stamp,
+                           .value = sl_node_text_bytes(l->value),
+                           .note = sl_node_text_bytes(l->note)};
+    bool late = m.lease_ms <= 0 || m.fence < k->past_fence ||
+                m.fence <= k->released_fence;
+    if (!late && sl_node_may_vote(n, now, m.fence, m.lease_ms) &&
+        sl_acceptor_record(n, now, k, &m, l->overlapping)) {
+        k->lease.copied = l->copied;
+        n->taught++;
+        sl_acceptor_agree(n, now, k, l->overlapping);
+    }
+    sl_node_lease_free(n, &k->learned);
+}
+
+/* A lease that is agreed, and that we lack. */
+static struct sl_node_key *learn(struct sl_node *n, struct sl_now now, sl_node_id from,
+                                 const struct sl_message *m)
+{
+    int status;
+    if ((m->flags & SL_FLAG_WHOLE) == 0 || !is_fresh(n, now, from, m)) return NULL;
+    if (!sl_node_is_plausible(n, now, m->fence)) return NULL;
+    struct sl_node_key *k = sl_node_key_get(n, now, m->key, &status);
+    if (k == NULL || m->fence < k->past_fence || sl_acceptor_is_released(k, m->fence))
+        return NULL;
+    if (k->lease.live && !k->lease.agreed && m->fence < k->lease.fence)
+        keep_lesson(n, now, k, m);
+    if (k->lease.live ? m->fence < k->lease.fence
+                      : sl_acceptor_is_reserved(k, m->owner, m->priority))
+        return NULL;
+    if (!sl_node_may_vote(n, now, m->fence, m->lease_ms)) {
+        sl_node_defer(n, from, m);
+        return NULL;
+    }
+    bool overlapping = (m->flags & SL_FLAG_OVERLAPPING) != 0;
+    if (k->lease.live && !make_way(n, now, k, overlapping)) return NULL;
+    if (!sl_acceptor_record(n, now, k, m, overlapping)) return NULL;
+    k->lease.copied = (m->flags & SL_FLAG_COPY) != 0;
+    if (k->lapsed_fence == m->fence) k->lapsed_fence = 0;
+    n->taught++;
+    return k;
+}
+
+/* A lease that we have, but whose extension we may have missed. */
+static void learn_more(struct sl_node *n, struct sl_now now, sl_node_id from,
+                       struct sl_node_key *k, const struct sl_message *m)
+{
+    struct sl_node_lease *l = &k->lease;
+    sl_ms end_ms = sl_ms_after(now.ms, m->lease_ms + SL_NODE_GRAIN_MS);
+    if ((m->flags & SL_FLAG_WHOLE) == 0 || l->stolen || !is_fresh(n, now, from, m))
+        return;
+    if (m->stamp > l->stamp && sl_node_text_set(n, &l->value, m->value))
+        l->stamp = m->stamp;
+    if (!l->agreed) return; /* It is the attempt itself that was granted. */
+    if (end_ms <= l->end_ms || !sl_node_may_vote(n, now, 0, m->lease_ms)) return;
+    l->end_ms = end_ms;
+    l->lease_ms = m->lease_ms;
+    if ((m->flags & SL_FLAG_COPY) == 0) l->copied = false;
+    sl_acceptor_count_length(n, l, m->lease_ms);
+    sl_node_key_schedule(n, k);
+}
+
+/* Compute until when, by our clock, the lease is certainly agreed; after that we must not teach it.
+ * The sender counted from the time of sending. Our clock then showed at least the reading that
+ * the sender had last received. */
+static void rely_on(struct sl_node_lease *l, const struct sl_message *m,
+                    struct sl_now now)
+{
+    sl_ms left = m->left_ms < m->lease_ms ? m->left_ms : m->lease_ms;
+    sl_ms sure_ms = m->heard_ms + sl_node_shrink_ms(left) - SL_NODE_GRAIN_MS;
+#ifdef MUT_FARSURE
+    sure_ms = now.ms + left;
+#endif
+    (void)now;
+#ifndef MUT_OWNSURE
+    if (left > 0) l->sure_ms = sl_node_max_ms(l->sure_ms, sure_ms);
+#endif
+}
+
+void sl_acceptor_receive_teach(struct sl_node *n, struct sl_now now, sl_node_id from,
+                               const struct sl_message *m)
+{
+    struct sl_node_key *k = sl_node_key_find(n, m->key);
+    if (k != NULL) sl_acceptor_settle(n, now, k);
+    bool had = sl_node_key_has(k, m->fence);
+    if (had) learn_more(n, now, from, k, m);
+    bool here = had || learn(n, now, from, m) != NULL;
+    k = sl_node_key_find(n, m->key);
+    /* News of long ago may have been told, and forgotten. */
+    if (k == NULL || (!here && !is_fresh(n, now, from, m))) return;
+    bool overlapping = (m->flags & SL_FLAG_OVERLAPPING) != 0;
+    if (here && overlapping && k->overlapped != NULL) sl_acceptor_publish_stolen(n, k);
+    if (here && from != n->id && is_fresh(n, now, from, m)) rely_on(&k->lease, m, now);
+    if (k->lapsed_fence < m->fence) sl_acceptor_publish_lapse(n, now, k);
+    sl_acceptor_publish_taught(n, k, m);
+    if (here) sl_acceptor_agree(n, now, k, overlapping);
+}
+
+/* All earlier messages of this node have been handled, or wait for the disk. */
+void sl_acceptor_receive_taught(struct sl_node *n, struct sl_now now, sl_node_id from,
+                                const struct sl_message *m)
+{
+    struct sl_node_peer *p = sl_node_find_peer(n, from);
+    if (p != NULL && is_fresh(n, now, from, m)) p->taught = true;
+}

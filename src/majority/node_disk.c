@@ -1,0 +1,180 @@
+/* node_disk.c - what a node has on disk, and what waits until it is there. */
+#include <string.h>
+
+#include "majority/acceptor.h"
+#include "majority/proposer.h"
+
+#define WRITE_AGAIN_MS 1000 /* After a write that failed. */
+
+void sl_node_want_write(struct sl_node *n)
+{
+    n->write_due = true;
+}
+
+bool sl_node_order_write(struct sl_node *n, struct sl_node_order *out)
+{
+    if (!n->write_due || n->is_writing || n->write_again_ms != 0) return false;
+    n->write_due = false;
+    n->is_writing = true;
+    n->writing = n->next;
+    if (n->writing.lease_longest_ms < n->longest_sure_ms)
+        n->longest_sure_ms = n->writing.lease_longest_ms;
+    *out = (struct sl_node_order){.type = SL_NODE_ORDER_WRITE, .durable = &n->writing};
+    return true;
+}
+
+static sl_fence limit_above(sl_fence fence, struct sl_now now)
+{
+    if (now.wall_us <= SL_WALL_US_MAX && now.wall_us > fence) fence = now.wall_us;
+    return fence < SL_FENCE_MAX - SL_NODE_FENCE_BLOCK ? fence + SL_NODE_FENCE_BLOCK
+                                                      : SL_FENCE_MAX;
+}
+
+static void raise_limit(struct sl_node *n, struct sl_now now, sl_fence fence)
+{
+    if (fence + SL_NODE_FENCE_BLOCK / 2 <= n->next.fence_limit ||
+        n->next.fence_limit == SL_FENCE_MAX)
+        return;
+    n->next.fence_limit = limit_above(fence, now);
+    sl_node_want_write(n);
+}
+
+bool sl_node_may_vote(struct sl_node *n, struct sl_now now, sl_fence fence,
+                      sl_ms lease_ms)
+{
+    if (fence > 0) raise_limit(n, now, fence);
+    if (lease_ms > n->next.lease_longest_ms) {
+        n->next.lease_longest_ms = sl_node_clamp_ms(sl_longest_round_up(lease_ms),
+                                                    lease_ms, n->limits.lease_max_ms);
+        sl_node_want_write(n);
+    }
+#ifdef MUT_LONGEST
+    return fence <= n->kept.fence_limit;
+#endif
+#ifdef MUT_LIMIT
+    return lease_ms <= n->longest_sure_ms;
+#endif
+    return fence <= n->kept.fence_limit && lease_ms <= n->longest_sure_ms;
+}
+
+/* Every second: the clock is followed for a while after a vote, so that the next one need
+ * not wait; and the longest lease falls when it has ended. */
+void sl_node_follow_limits(struct sl_node *n, struct sl_now now)
+{
+    if (n->is_writing || n->write_due || n->kept.force.version == 0) return;
+    if (n->voted_ms != 0 && now.ms - n->voted_ms <= SL_FOLLOW_MS &&
+        now.wall_us <= SL_WALL_US_MAX && sl_node_knows_time(n))
+        raise_limit(n, now, now.wall_us);
+    if (now.ms < n->silent_ms) return; /* What went before is not known here. */
+    sl_ms longest = sl_acceptor_longest_lease(n, now);
+    if (longest > n->limits.lease_max_ms) longest = n->limits.lease_max_ms;
+    if (longest >= n->kept.lease_longest_ms) return;
+    n->next.lease_longest_ms = longest;
+    sl_node_want_write(n);
+}
+
+/* --- Messages that wait for the disk ----------------------------------------------------- */
+
+void sl_node_defer(struct sl_node *n, sl_node_id from, const struct sl_message *m)
+{
+    if (n->deferred_count >= n->limits.waiting_messages_max) return;
+    struct sl_node_deferred *s = sl_node_block_new(n, sl_node_deferred_bytes(m));
+    if (s == NULL) return;
+    char *at = (char *)(s + 1);
+    s->from = from;
+    s->m = *m;
+    at = sl_node_put_bytes(at, &s->m.key);
+    at = sl_node_put_bytes(at, &s->m.value);
+    sl_node_put_bytes(at, &s->m.note);
+    struct sl_node_key *k = sl_node_key_find(n, m->key);
+    if (k != NULL) k->deferred_count++;
+    sl_list_append(&n->deferred, &s->link);
+    n->deferred_count++;
+}
+
+static struct sl_node_deferred *first_deferred(const struct sl_node *n)
+{
+    return sl_container_of(n->deferred.next, struct sl_node_deferred, link);
+}
+
+static void free_deferred(struct sl_node *n, struct sl_node_deferred *s)
+{
+    sl_node_block_free(n, s, sl_node_deferred_bytes(&s->m));
+}
+
+/* No message about a key waits any more. */
+static void forget_deferred(struct sl_node *n)
+{
+    for (struct sl_list *i = n->deferred.next; i != &n->deferred; i = i->next) {
+        const struct sl_node_deferred *s = sl_container_of(i, struct sl_node_deferred,
+                                                           link);
+        struct sl_node_key *k = sl_node_key_find(n, s->m.key);
+        if (k == NULL) continue;
+        k->deferred_count = 0;
+        sl_node_key_schedule(n, k);
+    }
+}
+
+void sl_node_drop_deferred(struct sl_node *n)
+{
+    forget_deferred(n);
+    for (; n->deferred_count > 0; n->deferred_count--) {
+        struct sl_node_deferred *s = first_deferred(n);
+        sl_list_remove(&s->link);
+        free_deferred(n, s);
+    }
+}
+
+/* In order. A message may be deferred again, and then those about its key are, behind it. */
+static void handle_deferred(struct sl_node *n, struct sl_now now)
+{
+    forget_deferred(n);
+    for (uint32_t count = n->deferred_count; count > 0; count--) {
+        struct sl_node_deferred *s = first_deferred(n);
+        sl_list_remove(&s->link);
+        n->deferred_count--;
+        sl_node_dispatch(n, now, s->from, &s->m);
+        free_deferred(n, s);
+    }
+}
+
+/* --- A write is done --------------------------------------------------------------------- */
+
+/* A list has come into force here. */
+static void go_by_new_list(struct sl_node *n, struct sl_now now, bool was_member)
+{
+    const struct sl_membership *list = &n->kept.force;
+    n->soon_ms = sl_ms_after(now.ms, sl_node_stretch_ms(n->kept.lease_longest_ms));
+#ifndef MUT_EMPTIED
+    if (!was_member &&
+        now.ms + sl_node_stretch_ms(n->kept.lease_longest_ms) > n->silent_ms)
+        sl_node_be_silent_until(n, now, n->soon_ms);
+#else
+    (void)was_member;
+#endif
+    if (n->joining.id != 0 && sl_membership_find(list, n->joining.id) >= 0)
+        n->joining = (struct sl_member){0};
+    n->links_due = true;
+    sl_proposer_membership_changed(n, now);
+}
+
+void sl_node_written(struct sl_node *n, struct sl_now now, bool ok)
+{
+    uint64_t version = n->kept.force.version;
+    bool was_member = sl_node_is_member(n);
+    now = sl_node_median_time(n, now);
+    n->is_writing = false;
+    if (!ok) {
+        n->write_due = true;
+        n->write_again_ms = now.ms + WRITE_AGAIN_MS;
+        sl_node_drop_deferred(n);
+        return;
+    }
+    if (n->kept.birth == 0) n->links_due = true;
+    n->kept = n->writing;
+    n->longest_sure_ms = n->kept.lease_longest_ms;
+    if (n->kept.force.version != version) go_by_new_list(n, now, was_member);
+    sl_node_link_known(n, now);
+    handle_deferred(n, now);
+    sl_membership_change_tick(n, now);
+}

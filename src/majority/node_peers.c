@@ -1,0 +1,219 @@
+/* node_peers.c - the other nodes: links, round-trip times, and which data directory each has. */
+#include "majority/proposer.h"
+
+#define TELL_MS 50 /* A node is not told of the list more often. */
+#define LEARN_MS \
+    2000 /* Until links are made, and others have taught a node that started. */
+
+struct sl_node_peer *sl_node_find_peer(const struct sl_node *n, sl_node_id id)
+{
+    for (size_t i = 0; i < SL_NODE_PEERS_MAX; i++)
+        if (n->peers[i].id == id && id != 0) return (struct sl_node_peer *)&n->peers[i];
+    return NULL;
+}
+
+/* The place of a node, made if there is none; NULL: all are taken by those linked. */
+static struct sl_node_peer *make_peer(struct sl_node *n, sl_node_id id)
+{
+    struct sl_node_peer *p = sl_node_find_peer(n, id);
+    for (size_t i = 0; p == NULL && i < SL_NODE_PEERS_MAX; i++)
+        if (n->peers[i].id == 0) p = &n->peers[i];
+    for (size_t i = 0; p == NULL && i < SL_NODE_PEERS_MAX; i++)
+        if (!n->peers[i].linked) p = &n->peers[i];
+    if (p != NULL && p->id != id)
+        *p = (struct sl_node_peer){.id = id,
+                                   .srtt8 = -1,
+                                   .membership_sent_ms = -TELL_MS,
+                                   .teach_ms = SL_NEVER};
+    return p;
+}
+
+bool sl_node_can_reach(const struct sl_node *n, sl_node_id id)
+{
+    const struct sl_node_peer *p = sl_node_find_peer(n, id);
+    return id == n->id || (p != NULL && p->linked);
+}
+
+sl_ms sl_node_rtt_ms(const struct sl_node *n)
+{
+    sl_ms most = 0;
+    for (size_t i = 0; i < SL_NODE_PEERS_MAX; i++) {
+        const struct sl_node_peer *p = &n->peers[i];
+        if (p->id != 0 && p->linked && p->srtt8 / 8 > most) most = p->srtt8 / 8;
+    }
+    return most;
+}
+
+sl_ms sl_node_answer_ms(const struct sl_node *n)
+{
+    sl_ms most = -1;
+    for (size_t i = 0; i < SL_NODE_PEERS_MAX; i++) {
+        const struct sl_node_peer *p = &n->peers[i];
+        if (p->id == 0 || !p->linked || p->srtt8 < 0) continue;
+        sl_ms ms = p->srtt8 / 8 + p->rttvar4 + 1;
+        if (ms > most) most = ms;
+    }
+    if (most < 0) return n->limits.answer_ms;
+    return sl_node_clamp_ms(2 * most, n->limits.answer_min_ms, n->limits.answer_max_ms);
+}
+
+/* How long its answers take, late ones included; as TCP does it. */
+static void sample(struct sl_node_peer *p, sl_ms rtt)
+{
+    if (p->srtt8 < 0) {
+        p->srtt8 = rtt * 8;
+        p->rttvar4 = rtt * 2;
+        return;
+    }
+    sl_ms off = rtt - p->srtt8 / 8;
+    p->srtt8 += off;
+    if (p->srtt8 < 0) p->srtt8 = 0;
+    p->rttvar4 += (off < 0 ? -off : off) - p->rttvar4 / 4;
+}
+
+/* A silent node has forgotten its leases and ignores every TEACH. We teach it as soon as it says
+ * that its silence is over. */
+static void hear_beat(const struct sl_node *n, struct sl_now now,
+                      struct sl_node_peer *p, sl_ms left_ms)
+{
+    p->silent_ms = sl_ms_after(now.ms, left_ms);
+    if (!p->linked) return;
+    if (left_ms > 0) {
+        p->teach_cursor = 0;
+        p->teach_ms = sl_ms_after(p->silent_ms, n->limits.heartbeat_ms);
+    } else if (p->teach_cursor == 0 && p->teach_ms != SL_NEVER) p->teach_ms = now.ms;
+}
+
+void sl_node_hear(struct sl_node *n, struct sl_now now, sl_node_id from,
+                  const struct sl_message *m)
+{
+    struct sl_node_peer *p = make_peer(n, from);
+    if (p == NULL) return;
+    if (p->epoch != m->epoch || m->sent_ms > p->stamp_ms) {
+        p->epoch = m->epoch;
+        p->stamp_ms = m->sent_ms;
+    }
+    p->version = m->version;
+    p->wall_us = m->wall_us;
+    p->wall_ms = now.ms;
+    if (m->type == SL_MESSAGE_BEAT) hear_beat(n, now, p, m->left_ms);
+    sl_membership_change_linked(n, now, from);
+    if (m->type == SL_MESSAGE_VOTE && m->heard_epoch == n->epoch &&
+        m->heard_ms <= now.ms)
+        sample(p, now.ms - m->heard_ms);
+    if (m->version < n->kept.force.version &&
+        now.ms - p->membership_sent_ms >= TELL_MS) {
+        p->membership_sent_ms = now.ms;
+        sl_membership_change_tell(n, now, from);
+    }
+}
+
+/* --- Links ------------------------------------------------------------------------------- */
+
+/* Which folder a member has: the list says so, or who met it first; 0: not known yet. */
+static uint64_t birth_of(const struct sl_node_durable *d, sl_node_id id)
+{
+    int at = sl_membership_find(&d->force, id);
+    if (at >= 0 && d->force.at[at].birth != 0) return d->force.at[at].birth;
+    for (size_t i = 0; i < SL_NODES_MAX; i++)
+        if (d->births[i].id == id) return d->births[i].birth;
+    return 0;
+}
+
+static void note_birth(struct sl_node *n, sl_node_id id, uint64_t birth)
+{
+    for (size_t i = 0; i < SL_NODES_MAX; i++)
+        if (n->next.births[i].id == 0) {
+            n->next.births[i] = (struct sl_node_birth){id, birth};
+            sl_node_want_write(n);
+            return;
+        }
+}
+
+/* Who it is, is known from the first meeting on, as long as it is on the list. */
+static bool is_another(struct sl_node *n, sl_node_id id, uint64_t birth)
+{
+    uint64_t known = birth_of(&n->next, id);
+    if (sl_membership_find(&n->next.force, id) < 0) return false;
+    if (known == 0) note_birth(n, id, birth);
+#ifdef MUT_BIRTH
+    return false;
+#endif
+    return known != 0 && known != birth;
+}
+
+/* A lease that no other node teaches us either expires within the longest lease, or its holder
+ * extends it, which teaches us. */
+static void learn_until(struct sl_node *n, sl_ms from_ms, sl_ms longest_ms)
+{
+    sl_ms until = sl_ms_after(from_ms, longest_ms > LEARN_MS ? longest_ms : LEARN_MS);
+    if (until > n->learn_ms) n->learn_ms = until;
+}
+
+/* It has forgotten its leases. After the silence it learns what the others know. */
+void sl_node_be_silent_until(struct sl_node *n, struct sl_now now, sl_ms until_ms)
+{
+    n->silent_ms = until_ms;
+    learn_until(n, until_ms, until_ms - now.ms);
+    for (size_t i = 0; i < SL_NODE_PEERS_MAX; i++) n->peers[i].taught = false;
+}
+
+static void link_up(struct sl_node *n, struct sl_now now, struct sl_node_peer *p)
+{
+    sl_ms silent = n->silent_ms - now.ms;
+    struct sl_message m = {.type = SL_MESSAGE_BEAT, .left_ms = silent > 0 ? silent : 0};
+    /* It is written down first: else it might come with another folder after a crash of
+     * ours, and nobody would know. */
+    p->link_pending = sl_membership_find(&n->kept.force, p->id) >= 0 &&
+                      birth_of(&n->kept, p->id) == 0;
+    if (p->link_pending || p->linked) return;
+    p->linked = true;
+    p->taught = false; /* We may have missed something, too. */
+    learn_until(n, now.ms, sl_node_stretch_ms(n->kept.lease_longest_ms));
+    p->teach_cursor = 0;
+    p->teach_ms = now.ms + n->limits.heartbeat_ms; /* When we know its clock. */
+    sl_node_send(n, now, p->id, &m);               /* So that it knows ours. */
+    sl_membership_change_linked(n, now, p->id);
+}
+
+/* Whoever waits for that is linked. */
+void sl_node_link_known(struct sl_node *n, struct sl_now now)
+{
+    for (size_t i = 0; i < SL_NODE_PEERS_MAX; i++)
+        if (n->peers[i].id != 0 && n->peers[i].link_pending)
+            link_up(n, now, &n->peers[i]);
+}
+
+static void link_down(struct sl_node *n, struct sl_now now, struct sl_node_peer *p)
+{
+    bool was = p->linked;
+    p->linked = p->link_pending = false;
+    p->wall_ms = 0;
+    p->teach_ms = SL_NEVER;
+    if (was) sl_proposer_lost(n, now, p->id);
+}
+
+static bool refuse(const char **why, const char *text)
+{
+    *why = text;
+    return false;
+}
+
+bool sl_node_link(struct sl_node *n, struct sl_now now, sl_node_id id, bool up,
+                  uint64_t birth, const char **why)
+{
+    *why = "";
+    now = sl_node_median_time(n, now);
+    if (id == n->id) return refuse(why, "this is the number of the node itself");
+    if (up && n->kept.birth == 0) return refuse(why, "this node is not ready yet");
+    if (up && is_another(n, id, birth))
+        return refuse(why, "this node has lost its data folder: NODES REMOVE it, and "
+                           "ADD it again");
+    struct sl_node_peer *p = make_peer(n, id);
+    if (p == NULL) return refuse(why, "there are too many nodes");
+    if (up) {
+        p->birth = birth;
+        link_up(n, now, p);
+    } else link_down(n, now, p);
+    return true;
+}

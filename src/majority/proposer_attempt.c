@@ -1,0 +1,432 @@
+/* proposer_attempt.c - ACQUIRE: attempts to get a lease, each under its own fence. */
+#include <string.h>
+
+#include "majority/proposer.h"
+
+#define SPLIT_MS_MAX 256 /* The longest pause after split votes, */
+#define SPLITS_MAX 8     /* after it has doubled this often. */
+#define DISK_MS 2        /* How often a request looks whether the disk is ready. */
+#define DISK_MS_MAX 2000 /* Then a request that does not wait is rejected. */
+
+/* Microseconds, of which the last four bits are the node's number: no two attempts have the
+ * same fence, whoever makes them. */
+#define SLOTS 16u
+_Static_assert(SL_NODE_ID_MAX < SLOTS, "a slot for each node");
+
+static sl_fence fence_above(const struct sl_node *n, sl_fence floor)
+{
+#ifdef MUT_SLOT
+    return floor + 1;
+#endif
+    sl_fence fence = floor / SLOTS * SLOTS + n->id;
+    return fence > floor ? fence : fence + SLOTS;
+}
+
+sl_fence sl_proposer_next_fence(const struct sl_node *n, struct sl_now now)
+{
+    sl_fence floor = n->fence_last > n->floor ? n->fence_last : n->floor;
+    if (now.wall_us <= SL_WALL_US_MAX && now.wall_us > floor) floor = now.wall_us;
+    return fence_above(n, floor);
+}
+
+/* Requests that yield raise the fences that voters have seen. The first request must get above
+ * them, so from the third round on it adds four times as much in each round. */
+static sl_fence fence_of_attempt(const struct sl_node *n, struct sl_now now,
+                                 const struct sl_proposer_request *r)
+{
+    sl_fence fence = sl_proposer_next_fence(n, now);
+#ifndef MUT_NOLEAP
+    if (r->outstanding && r->splits > 1)
+        fence += SLOTS << 2 * (r->splits < SPLITS_MAX ? r->splits : SPLITS_MAX);
+#endif
+    return fence;
+}
+
+static void finish_for_size(struct sl_node *n, struct sl_now now,
+                            struct sl_proposer_request *r)
+{
+    static const char why[] = "other nodes have a smaller lease-max, or key-bytes-max";
+    memcpy(r->answer.reason, why, sizeof why);
+    sl_proposer_finish(n, now, r, SLUICE_ETOOBIG);
+}
+
+static void finish_for_fences(struct sl_node *n, struct sl_now now,
+                              struct sl_proposer_request *r, const char *why)
+{
+    size_t length = strlen(why), most = sizeof r->answer.reason - 1;
+    memcpy(r->answer.reason, why, length < most ? length : most);
+    sl_proposer_cancel(n, now, r);
+    sl_proposer_finish(n, now, r, SLUICE_EFENCES);
+}
+
+static void finish_for_disk(struct sl_node *n, struct sl_now now,
+                            struct sl_proposer_request *r)
+{
+    static const char why[] = "the data folder of this node cannot be written";
+    memcpy(r->answer.reason, why, sizeof why);
+    sl_proposer_cancel(n, now, r);
+    sl_proposer_finish(n, now, r, SLUICE_EIO);
+}
+
+static uint32_t reachable_members(const struct sl_node *n)
+{
+    uint32_t reach = 0;
+    for (uint32_t i = 0; i < n->kept.force.count; i++)
+        if (sl_node_can_reach(n, n->kept.force.at[i].id)) reach++;
+    return reach;
+}
+
+static bool is_time_over(const struct sl_proposer_request *r, struct sl_now now)
+{
+    return !r->waits || now.ms >= r->wait_end_ms;
+}
+
+/* No fence is used up where nothing can come of it, nor before it is known what time it
+ * is. False: it has been told so, or tries again. */
+static bool can_agree(struct sl_node *n, struct sl_now now,
+                      struct sl_proposer_request *r)
+{
+    uint32_t reach = reachable_members(n);
+    bool few = reach < sl_membership_majority(&n->kept.force);
+    if (!few && sl_node_knows_time(n)) return true;
+    bool over = is_time_over(r, now);
+#ifdef MUT_FEWFOREVER
+    over = !r->waits;
+#endif
+    if (!over || !few) {
+        if (few) r->outcome = SL_OUTCOME_NOQUORUM;
+        sl_proposer_try_again(n, r,
+                              now.ms + (few ? SL_PROPOSER_RETRY_MS / 2 : DISK_MS));
+        return false;
+    }
+    r->answer.answered = reach;
+    sl_proposer_finish(n, now, r, SLUICE_ENOQUORUM);
+    return false;
+}
+
+/* A fence is taken only below the limit on the disk: after a restart, which begins above it,
+ * none is taken again. */
+void sl_proposer_attempt(struct sl_node *n, struct sl_now now,
+                         struct sl_proposer_request *r)
+{
+    sl_fence fence = fence_of_attempt(n, now, r);
+    if (!can_agree(n, now, r)) return;
+    if (fence > sl_node_fence_max(n, now)) {
+        finish_for_fences(n, now, r,
+                          "the fences of this node are days ahead of the time: its "
+                          "clock was wrong; NODES REMOVE it, and ADD it again");
+        return;
+    }
+    if (!sl_node_may_vote(n, now, fence, 0)) {
+        if (r->disk_ms == 0) r->disk_ms = now.ms;
+        bool hopeless = n->write_again_ms != 0 || now.ms - r->disk_ms > DISK_MS_MAX;
+        if (hopeless) r->outcome = SL_OUTCOME_DISK;
+        if (is_time_over(r, now) && hopeless) finish_for_disk(n, now, r);
+        else
+            sl_proposer_try_again(n, r,
+                                  now.ms + (hopeless ? SL_PROPOSER_RETRY_MS : DISK_MS));
+        return;
+    }
+    r->fence = n->fence_last = fence;
+    r->outstanding = true;
+    n->attempts++;
+    sl_proposer_start_round(n, now, r);
+}
+
+/* An attempt that came to nothing. Its votes must not keep others out. */
+void sl_proposer_give_up(struct sl_node *n, struct sl_now now,
+                         struct sl_proposer_request *r)
+{
+    struct sl_message m = sl_proposer_message(r);
+    r->outstanding = false;
+    m.type = SL_MESSAGE_RELEASE;
+    m.round = 0;
+    sl_node_broadcast(n, now, &m);
+}
+
+/* A thief goes away: who was asked may stay. */
+void sl_proposer_cancel(struct sl_node *n, struct sl_now now,
+                        const struct sl_proposer_request *r)
+{
+    struct sl_message m = sl_proposer_message(r);
+    if (!r->steal) return;
+    m.type = SL_MESSAGE_CANCEL;
+    m.round = 0;
+    sl_node_broadcast(n, now, &m);
+}
+
+static void granted(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r)
+{
+    struct sl_message m = sl_proposer_message(r);
+    bool overlapping = false;
+    for (uint32_t i = 0; i < n->kept.force.count; i++)
+        if (r->votes[i].verdict == SL_VERDICT_YES &&
+            (r->votes[i].flags & SL_FLAG_OVERLAPPING) != 0)
+            overlapping = true;
+#ifdef MUT_M1
+    r->waited_ms = now.ms - r->since_ms;
+#endif
+    r->answer.grant = (struct sl_grant){.fence = r->fence,
+                                        .held = 1,
+                                        .lease_ms = r->lease_ms,
+                                        .waited_ms = r->waited_ms,
+                                        .overlapping = overlapping};
+    r->outstanding = false;
+    n->grants++;
+    m.waited_ms = r->waited_ms;
+    m.left_ms = r->end_ms - now.ms;
+    m.flags = overlapping ? SL_FLAG_OVERLAPPING : 0;
+    sl_proposer_note_grant(r);
+    sl_proposer_announce(n, now, r, &m);
+    sl_proposer_note_grant(r); /* It may have been taught itself. */
+    sl_proposer_finish(n, now, r, SLUICE_OK);
+}
+
+/* --- An attempt failed ------------------------------------------------------------------- */
+
+/* Competing attempts are settled within a few rounds if their proposers are alive. Until then we
+ * do not know whether the key is taken. */
+static bool is_contest_open(const struct sl_node *n, struct sl_now now,
+                            const struct sl_proposer_request *r)
+{
+    sl_ms answer = sl_node_answer_ms(n);
+    if (answer < n->limits.answer_ms) answer = n->limits.answer_ms;
+#ifdef MUT_HASTY
+    answer = 0;
+#endif
+    return r->contest_ms == SL_NEVER ||
+           now.ms - r->contest_ms < SL_PROPOSER_PATIENCE * answer;
+}
+
+/* Why a round failed. */
+static enum sl_proposer_outcome outcome_of(const struct sl_node *n, struct sl_now now,
+                                           const struct sl_proposer_request *r,
+                                           const struct sl_proposer_count *c)
+{
+    uint32_t mute = c->missing + c->silent + c->stranger;
+    if (c->members - mute < c->majority) return SL_OUTCOME_NOQUORUM;
+    if (c->most >= c->majority) return SL_OUTCOME_TAKEN;
+    if (c->reserved > c->members - c->majority) return SL_OUTCOME_TAKEN;
+    mute += c->open;
+    if (c->granted > 0 && c->granted + mute >= c->majority) return SL_OUTCOME_TAKEN;
+    if (c->most > 0 && c->most + mute >= c->majority && !is_contest_open(n, now, r))
+        return SL_OUTCOME_TAKEN;
+    return SL_OUTCOME_UNCLEAR;
+}
+
+/* The thief hears whom it waits for, once. */
+static void tell_thief(struct sl_node *n, struct sl_proposer_request *r,
+                       const struct sl_proposer_count *c)
+{
+    if (!r->steal || r->told_holder || r->session == 0 || c->most == 0) return;
+    for (uint32_t i = 0; i < c->members; i++) {
+        const struct sl_proposer_vote *v = &r->votes[i];
+        if (v->verdict != SL_VERDICT_HELD || v->fence != c->most_fence) continue;
+        struct sl_node_event e = {.type = SL_NODE_EVENT_WAITS,
+                                  .key = sl_node_key_bytes(r->key),
+                                  .fence = v->fence,
+                                  .session = r->session,
+                                  .left_ms = v->left_ms,
+                                  .asked_ms = -1,
+                                  .note = sl_node_text_bytes(v->note)};
+        sl_node_publish(n, &e);
+        r->told_holder = true;
+        return;
+    }
+}
+
+/* When to try again after a split vote. The first request in the order asks again at once, since
+ * the others have seen it and withdraw. After that each pause is longer than the one before.
+ * Requests that withdrew also wait for the round of the first one. */
+static sl_ms after_split(struct sl_node *n, struct sl_now now,
+                         struct sl_proposer_request *r,
+                         const struct sl_proposer_count *c)
+{
+    sl_ms base = c->yields ? sl_node_rtt_ms(n) + 1 : 1;
+    sl_ms pause = base << (r->splits < SPLITS_MAX ? r->splits : SPLITS_MAX);
+    if (pause > SPLIT_MS_MAX) pause = SPLIT_MS_MAX;
+    n->splits++;
+    if (r->splits++ == 0 && !c->yields) return now.ms;
+    return now.ms + pause + (sl_ms)sl_chance(n, (uint64_t)pause / 2 + 1);
+}
+
+static sl_ms when_to_retry(struct sl_node *n, struct sl_now now,
+                           struct sl_proposer_request *r,
+                           const struct sl_proposer_count *c)
+{
+    sl_ms retry = SL_PROPOSER_RETRY_MS + (sl_ms)sl_chance(n, SL_PROPOSER_RETRY_MS);
+    if (r->outcome == SL_OUTCOME_UNCLEAR) {
+        if (c->fence > 0 && c->held + c->reserved == 0 &&
+            r->tries <= SL_PROPOSER_TRIES_MAX) {
+            r->splits++;
+            return now.ms; /* Its fence was too low; now it knows. */
+        }
+        return after_split(n, now, r, c);
+    }
+    if (r->outcome == SL_OUTCOME_TAKEN) {
+        r->splits = 0;
+        r->contest_ms = SL_NEVER;
+        /* A thief has to ask again before its reservation ends. */
+        if (r->steal) retry = n->limits.answer_ms / 2;
+        if (c->left_ms > 0) retry = sl_node_min_ms(retry, c->left_ms + 2);
+        retry += (sl_ms)sl_chance(n, 4);
+    } else retry = sl_node_min_ms(retry, n->limits.answer_ms);
+    sl_ms at = now.ms + retry;
+    if (r->steal && r->force_ms > now.ms) at = sl_node_min_ms(at, r->force_ms);
+    return at;
+}
+
+static void give_no_more(struct sl_node *n, struct sl_now now,
+                         struct sl_proposer_request *r,
+                         const struct sl_proposer_count *c)
+{
+    bool taken = c->reserved > 0 || r->outcome == SL_OUTCOME_TAKEN;
+#ifdef MUT_FALSENIL
+    if (c->held > 0) taken = true;
+#endif
+    if (r->outcome == SL_OUTCOME_DISK) {
+        finish_for_disk(n, now, r);
+        return;
+    }
+    if (!taken && r->ran_away && r->outcome == SL_OUTCOME_UNCLEAR) {
+        finish_for_fences(n, now, r,
+                          "the fences of another node are days ahead: its clock was "
+                          "wrong; NODES REMOVE it, and ADD it again");
+        return;
+    }
+    sl_proposer_cancel(n, now, r);
+    if (!taken && r->outcome == SL_OUTCOME_UNCLEAR) {
+        static const char why[] = "the votes were split between several who asked at "
+                                  "once; ask again, or WAIT";
+        memcpy(r->answer.reason, why, sizeof why);
+        sl_proposer_finish(n, now, r, SLUICE_ENOQUORUM);
+    } else if (r->outcome == SL_OUTCOME_NOQUORUM)
+        sl_proposer_finish_no_quorum(n, now, r, c);
+    else sl_proposer_finish(n, now, r, SLUICE_EFULL);
+}
+
+/* The first of the competing requests keeps its votes: its next attempt replaces this one, so no
+ * other request can take them. All others yield. */
+static bool keeps_votes(const struct sl_proposer_request *r,
+                        const struct sl_proposer_count *c)
+{
+#ifdef MUT_NOYIELD
+    return r->outcome == SL_OUTCOME_UNCLEAR && c->stranger == 0;
+#endif
+#ifdef MUT_NOKEEP
+    return false;
+#endif
+    return r->outcome == SL_OUTCOME_UNCLEAR && !c->yields && c->stranger == 0;
+}
+
+/* Whether the key may be free: then the request must not be told that it is taken. */
+static bool is_undecided(const struct sl_node *n, struct sl_now now,
+                         const struct sl_proposer_request *r)
+{
+    if (r->outcome == SL_OUTCOME_NONE) return !r->key->lease.live;
+    if (r->outcome != SL_OUTCOME_UNCLEAR) return false;
+    return r->contest_ms == SL_NEVER ? r->tries < SL_PROPOSER_TRIES_MAX
+                                     : is_contest_open(n, now, r);
+}
+
+/* All competing requests have gone and no lease is known, so the key may be free. The request asks
+ * again, however long the contest has lasted. */
+static bool has_outlasted_rivals(const struct sl_proposer_request *r,
+                                 const struct sl_proposer_count *c)
+{
+    return r->outcome == SL_OUTCOME_UNCLEAR && r->contest_ms != SL_NEVER &&
+           c->rivals == 0 && c->granted == 0 && r->tries < SL_PROPOSER_ROUNDS_MAX;
+}
+
+static void failed(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r,
+                   const struct sl_proposer_count *c)
+{
+    if (c->rivals > 0 && r->contest_ms == SL_NEVER) r->contest_ms = now.ms;
+    r->outcome = outcome_of(n, now, r, c);
+    if (!keeps_votes(r, c)) sl_proposer_give_up(n, now, r);
+    if (r->outcome == SL_OUTCOME_TAKEN) tell_thief(n, r, c);
+    if (c->clock > c->members - c->majority) {
+        finish_for_fences(
+            n, now, r,
+            "the clock of this node is days ahead of those of others: set "
+            "it, or ask another node");
+    } else if (c->big > c->members - c->majority) finish_for_size(n, now, r);
+    else if (c->full > c->members - c->majority)
+        sl_proposer_finish(n, now, r, SLUICE_EKEYS);
+    else if (c->stranger > 0 && sl_proposer_retry_for_membership(n, now, r, c)) return;
+    else if (is_time_over(r, now) && !is_undecided(n, now, r) &&
+             !has_outlasted_rivals(r, c))
+        give_no_more(n, now, r, c);
+    else sl_proposer_try_again(n, r, when_to_retry(n, now, r, c));
+}
+
+/* Whether the contest is over and the missing votes decide whether a lease may be in force. */
+static bool missing_votes_decide(const struct sl_node *n, struct sl_now now,
+                                 const struct sl_proposer_request *r,
+                                 const struct sl_proposer_count *c)
+{
+    return c->open > 0 && c->rivals > 0 && !is_contest_open(n, now, r);
+}
+
+void sl_proposer_evaluate_acquire(struct sl_node *n, struct sl_now now,
+                                  struct sl_proposer_request *r,
+                                  const struct sl_proposer_count *c)
+{
+#ifdef MUT_M1
+    r->end_ms = now.ms + 1;
+#endif
+    if (c->yes >= c->majority && now.ms < r->end_ms) granted(n, now, r);
+    else if (now.ms >= r->end_ms ||
+             (c->yes + c->open < c->majority && !missing_votes_decide(n, now, r, c)))
+        failed(n, now, r, c);
+}
+
+/* Settle a contest without the vote of a node that does not answer, as the competing requests do.
+ * False: there is no contest. */
+bool sl_proposer_settle_contest(struct sl_node *n, struct sl_now now,
+                                struct sl_proposer_request *r)
+{
+    struct sl_proposer_count c = sl_proposer_count_votes(n, r);
+    if (r->type != SL_NODE_ACQUIRE || c.rivals == 0) return false;
+    failed(n, now, r, &c);
+    return true;
+}
+
+void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
+                           struct sl_proposer_request *r)
+{
+    if (r->type == SL_NODE_AWAIT) {
+        sl_proposer_finish_with(n, now, r, 0);
+        return;
+    }
+    if (r->in_round) { /* That it may come to its end. */
+        r->last = true;
+        sl_proposer_schedule(n, r);
+        return;
+    }
+#ifndef MUT_CUTSHORT
+    if (sl_proposer_queue_is_first(r) && is_undecided(n, now, r) &&
+        r->try_ms != SL_NEVER) {
+        r->last = true; /* It ends when that is clear. */
+        sl_proposer_schedule(n, r);
+        return;
+    }
+#endif
+    struct sl_proposer_count c = sl_proposer_count_votes(n, r);
+    bool few = reachable_members(n) < c.majority;
+    if (!sl_proposer_queue_is_first(r))
+        r->outcome = sl_proposer_queue_head(r->key)->outcome;
+    /* The head may not have tried since it became the head. */
+    if (few && !r->key->lease.live) r->outcome = SL_OUTCOME_NOQUORUM;
+    if (!sl_proposer_queue_is_first(r) && r->outcome == SL_OUTCOME_UNCLEAR)
+        r->outcome = SL_OUTCOME_TAKEN;
+#ifdef MUT_UNTRIED
+    if (r->outcome == SL_OUTCOME_NONE && sl_proposer_queue_is_first(r))
+        r->outcome = SL_OUTCOME_NOQUORUM;
+#endif
+    if (r->outcome == SL_OUTCOME_NONE) /* It has not tried. */
+        r->outcome = sl_proposer_queue_is_first(r) && !r->key->lease.live
+                         ? SL_OUTCOME_NOQUORUM
+                         : SL_OUTCOME_TAKEN;
+    give_no_more(n, now, r, &c);
+}

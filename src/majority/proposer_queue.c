@@ -1,0 +1,92 @@
+/* proposer_queue.c - the requests of this node that wait for a key. */
+#include "majority/proposer.h"
+
+struct sl_proposer_request *sl_proposer_queue_head(const struct sl_node_key *k)
+{
+    if (sl_list_empty(&k->waiters)) return NULL;
+    return sl_container_of(k->waiters.next, struct sl_proposer_request, key_link);
+}
+
+bool sl_proposer_queue_is_first(const struct sl_proposer_request *r)
+{
+    return !r->waits || r->type != SL_NODE_ACQUIRE ||
+           sl_proposer_queue_head(r->key) == r;
+}
+
+/* By priority, then by arrival. */
+void sl_proposer_queue_join(struct sl_node_key *k, struct sl_proposer_request *r)
+{
+    struct sl_list *at = k->waiters.prev;
+    if (sl_proposer_queue_head(k) != NULL &&
+        sl_proposer_queue_head(k)->priority < r->priority)
+        at = &k->waiters;
+    while (at != &k->waiters &&
+           sl_container_of(at, struct sl_proposer_request, key_link)->priority <
+               r->priority)
+        at = at->prev;
+    r->key_link.prev = at;
+    r->key_link.next = at->next;
+    at->next->prev = &r->key_link;
+    at->next = &r->key_link;
+    k->waiter_count++;
+}
+
+/* Another is first in line now. */
+static void hand_on(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
+{
+    struct sl_proposer_request *r = sl_proposer_queue_head(k);
+    if (!k->lease.live) sl_proposer_wake(n, now, k);
+    else if (r != NULL && !r->in_round && r->try_ms == SL_NEVER) {
+        /* It will be woken; but that news may be lost. */
+        r->try_ms = now.ms + SL_PROPOSER_RETRY_MS +
+                    (sl_ms)sl_chance(n, SL_PROPOSER_RETRY_MS);
+        sl_proposer_schedule(n, r);
+    }
+}
+
+/* Out of the line; the next one may try. */
+void sl_proposer_queue_leave(struct sl_node *n, struct sl_now now,
+                             struct sl_proposer_request *r)
+{
+    struct sl_node_key *k = r->key;
+    if (k == NULL) return;
+    bool first = r->waits && sl_proposer_queue_head(k) == r;
+    if (r->waits && r->type == SL_NODE_ACQUIRE && !sl_list_empty(&r->key_link))
+        k->waiter_count--;
+    sl_list_remove(&r->key_link);
+    r->key = NULL;
+    k->request_count--;
+    if (k->request_count == 0 && !k->lease.live && !k->reserved.live)
+        k->idle_ms = now.ms;
+    if (first) hand_on(n, now, k);
+    sl_node_key_schedule(n, k);
+}
+
+/* The first in line tries soon: not at once, as those of other nodes do, too. */
+static void wake_first(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
+{
+    struct sl_proposer_request *r = sl_proposer_queue_head(k);
+    if (r == NULL || r->in_round) return;
+    sl_ms at = now.ms + (sl_ms)sl_chance(n, 2);
+    if (at >= r->try_ms) return;
+    r->try_ms = at;
+    sl_proposer_schedule(n, r);
+}
+
+bool sl_proposer_is_awaited(const struct sl_node_key *k,
+                            const struct sl_proposer_request *r)
+{
+    bool held = k->lease.live && k->lease.agreed;
+    return held != r->want_free;
+}
+
+void sl_proposer_wake(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
+{
+    for (struct sl_list *i = k->watchers.next, *next; i != &k->watchers; i = next) {
+        struct sl_proposer_request *r = sl_container_of(i, struct sl_proposer_request,
+                                                        key_link);
+        next = i->next;
+        if (sl_proposer_is_awaited(k, r)) sl_proposer_finish_with(n, now, r, 1);
+    }
+    if (!k->lease.live) wake_first(n, now, k);
+}

@@ -1,0 +1,257 @@
+/* proposer_round.c - a round: one message to all acceptors, and their votes. */
+#include <string.h>
+
+#include "majority/proposer.h"
+
+#define STRANGER_MS 20 /* Until news of another membership has arrived. */
+
+void sl_proposer_forget_votes(struct sl_node *n, struct sl_proposer_request *r)
+{
+    for (size_t i = 0; i < SL_NODES_MAX; i++) {
+        sl_node_text_free(n, r->votes[i].value);
+        sl_node_text_free(n, r->votes[i].note);
+        r->votes[i] = (struct sl_proposer_vote){.verdict = SL_VERDICT_NONE};
+    }
+    r->counted = 0;
+}
+
+void sl_proposer_end_round(struct sl_node *n, struct sl_proposer_request *r)
+{
+    if (!r->in_round) return;
+    sl_index_remove(&n->by_round, r, sl_hash_u64(r->round, n->by_round.seed));
+    r->in_round = r->recheck = false;
+}
+
+struct sl_message sl_proposer_message(const struct sl_proposer_request *r)
+{
+    struct sl_message m = {.round = r->round,
+                           .owner = r->owner,
+                           .fence = r->fence,
+                           .lease_ms = r->lease_ms,
+                           .priority = r->priority,
+                           .stamp = r->stamp,
+                           .value = sl_node_text_bytes(r->value),
+                           .note = sl_node_text_bytes(r->note)};
+    if (r->key != NULL) m.key = sl_node_key_bytes(r->key);
+    return m;
+}
+
+static enum sl_message_type message_for(const struct sl_proposer_request *r)
+{
+    switch (r->type) {
+        case SL_NODE_ACQUIRE: return SL_MESSAGE_ACQUIRE;
+        case SL_NODE_EXTEND: return SL_MESSAGE_RENEW;
+        case SL_NODE_RELEASE: return SL_MESSAGE_RELEASE;
+        default: return SL_MESSAGE_LOOK;
+    }
+}
+
+static uint32_t flags_for(const struct sl_proposer_request *r, struct sl_now now)
+{
+    uint32_t flags = 0;
+    if (r->type == SL_NODE_RELEASE) flags = SL_FLAG_FINAL;
+    if (r->type == SL_NODE_EXTEND && r->new_value) flags = SL_FLAG_VALUE;
+    if (r->type == SL_NODE_ACQUIRE && r->steal) {
+        flags = SL_FLAG_STEAL;
+        if (now.ms >= r->force_ms) flags |= SL_FLAG_FORCE;
+    }
+    return flags;
+}
+
+/* Ask all nodes. The request may be over when this returns: it votes itself. */
+void sl_proposer_start_round(struct sl_node *n, struct sl_now now,
+                             struct sl_proposer_request *r)
+{
+    const struct sl_membership *list = &n->kept.force;
+    bool member = sl_node_is_member(n);
+    sl_proposer_end_round(n, r);
+    sl_proposer_forget_votes(n, r);
+    if (!member || sl_index_reserve(&n->by_round) != SLUICE_OK) {
+        sl_proposer_finish(n, now, r, member ? SLUICE_ENOMEM : SLUICE_ENOQUORUM);
+        return;
+    }
+    r->round = ++n->last_round;
+    sl_index_put(&n->by_round, r, sl_hash_u64(r->round, n->by_round.seed));
+    r->in_round = true;
+    r->disk_ms = 0;
+    r->tries++;
+    if (r->new_value) {
+        sl_fence stamp = sl_proposer_next_fence(n, now);
+        if (stamp <= SL_FENCE_MAX) n->fence_last = stamp;
+        r->stamp = n->fence_last;
+    }
+    r->sent_ms = now.ms;
+    r->end_ms = sl_ms_after(now.ms, sl_node_shrink_ms(r->lease_ms));
+    /* Clocks are rounded down: it may have been one less. */
+    r->waited_ms = now.ms - r->since_ms - SL_NODE_GRAIN_MS;
+#ifdef MUT_GRAIN
+    r->waited_ms += SL_NODE_GRAIN_MS;
+#endif
+    if (r->waited_ms < 0) r->waited_ms = 0;
+    r->votes_end_ms = sl_ms_after(now.ms, sl_node_answer_ms(n));
+    r->hard_end_ms = r->votes_end_ms;
+    /* Who waits begins another round; others wait until a node that hangs is given up. */
+    if (!r->waits &&
+        r->hard_end_ms < now.ms + SL_PROPOSER_PATIENCE * n->limits.answer_ms)
+        r->hard_end_ms = now.ms + SL_PROPOSER_PATIENCE * n->limits.answer_ms;
+    for (uint32_t i = 0; i < list->count; i++)
+        r->votes[i].gone = !sl_node_can_reach(n, list->at[i].id);
+    sl_proposer_schedule(n, r);
+    struct sl_message m = sl_proposer_message(r);
+    m.type = message_for(r);
+    m.flags = flags_for(r, now);
+    sl_node_broadcast(n, now, &m);
+}
+
+/* Ask those again who have not answered. What comes twice does no harm. */
+void sl_proposer_ask_again(struct sl_node *n, struct sl_now now,
+                           struct sl_proposer_request *r)
+{
+    const struct sl_membership *list = &n->kept.force;
+    struct sl_message m = sl_proposer_message(r);
+    m.type = message_for(r);
+    m.flags = flags_for(r, now);
+    r->votes_end_ms = sl_ms_after(now.ms, sl_node_answer_ms(n));
+    if (r->votes_end_ms > r->hard_end_ms) r->votes_end_ms = r->hard_end_ms;
+    sl_proposer_schedule(n, r);
+    for (uint32_t i = 0; i < list->count; i++)
+        if (r->votes[i].verdict == SL_VERDICT_NONE && list->at[i].id != n->id)
+            sl_node_send(n, now, list->at[i].id, &m);
+}
+
+/* --- Votes are counted ------------------------------------------------------------------- */
+
+uint32_t sl_proposer_same_fence(const struct sl_proposer_request *r, uint32_t members,
+                                sl_fence fence)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < members; i++)
+        if (r->votes[i].verdict != SL_VERDICT_NONE && r->votes[i].fence == fence) n++;
+    return n;
+}
+
+static void count_held(const struct sl_proposer_request *r,
+                       const struct sl_proposer_vote *v, struct sl_proposer_count *c)
+{
+    uint32_t same = v->fence == 0 ? 0 : sl_proposer_same_fence(r, c->members, v->fence);
+    if (same > c->most) {
+        c->most = same;
+        c->most_fence = v->fence;
+    }
+    if (v->left_ms > c->left_ms) c->left_ms = v->left_ms;
+    if ((v->flags & SL_FLAG_AGREED) != 0) {
+        if (same > c->granted) c->granted = same;
+        return;
+    }
+    /* A thief's reservation does not name its owner; a request that it rejects comes after it. */
+    bool known = v->verdict == SL_VERDICT_HELD || (v->flags & SL_FLAG_TURN) != 0;
+    const struct sl_attempt_rank rival = {v->priority, v->owner},
+                                 mine = {r->priority, r->owner};
+    c->rivals++;
+    if (!known || sl_attempt_comes_before(rival, mine)) c->yields = true;
+}
+
+struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
+                                                 const struct sl_proposer_request *r)
+{
+    struct sl_proposer_count c = {.members = n->kept.force.count,
+                                  .majority = sl_membership_majority(&n->kept.force),
+                                  .yes_left_ms = SL_NEVER};
+    for (uint32_t i = 0; i < c.members; i++) {
+        const struct sl_proposer_vote *v = &r->votes[i];
+        switch (v->verdict) {
+            case SL_VERDICT_YES:
+                c.yes++;
+                if (v->left_ms < c.yes_left_ms) c.yes_left_ms = v->left_ms;
+                break;
+            case SL_VERDICT_HELD: c.held++; break;
+            case SL_VERDICT_RESERVED:
+                if ((v->flags & SL_FLAG_TURN) == 0) c.reserved++;
+                break;
+            case SL_VERDICT_LACKS: c.lacks++; break;
+            case SL_VERDICT_FENCE: c.fence++; break;
+            case SL_VERDICT_CLOCK: c.clock++; break;
+            case SL_VERDICT_FULL: c.full++; break;
+            case SL_VERDICT_BIG: c.big++; break;
+            case SL_VERDICT_STRANGER: c.stranger++; break;
+            case SL_VERDICT_SILENT:
+                c.silent++;
+                if (v->left_ms > c.silent_ms) c.silent_ms = v->left_ms;
+                break;
+            default: /* Nothing; or what is no answer to this. */
+                if (v->gone || v->verdict != SL_VERDICT_NONE) c.missing++;
+                else c.open++;
+        }
+        if (v->verdict == SL_VERDICT_HELD || v->verdict == SL_VERDICT_RESERVED)
+            count_held(r, v, &c);
+    }
+#ifdef MUT_M6
+    c.yes = r->counted;
+#endif
+    return c;
+}
+
+/* Too few nodes have said anything. */
+void sl_proposer_finish_no_quorum(struct sl_node *n, struct sl_now now,
+                                  struct sl_proposer_request *r,
+                                  const struct sl_proposer_count *c)
+{
+    uint32_t answered = c->members - c->open - c->missing - c->silent - c->stranger;
+    r->answer.answered = answered;
+    r->answer.have = c->yes;
+    r->answer.lack = c->lacks + c->held;
+    r->answer.left_ms = c->silent_ms;
+    bool wait = c->silent > 0 && answered + c->silent >= c->majority;
+    sl_proposer_finish(n, now, r, wait ? SLUICE_ERECOVERING : SLUICE_ENOQUORUM);
+}
+
+/* The list is being changed: asking again will help. False: it was asked often enough. */
+bool sl_proposer_retry_for_membership(struct sl_node *n, struct sl_now now,
+                                      struct sl_proposer_request *r,
+                                      const struct sl_proposer_count *c)
+{
+    if (c->stranger == 0 || r->tries > SL_PROPOSER_ROUNDS_MAX) return false;
+    sl_proposer_try_again(n, r, now.ms + STRANGER_MS);
+    return true;
+}
+
+/* --- Votes come in ----------------------------------------------------------------------- */
+
+/* Fences that others have seen; but not of one whose clock was days ahead. */
+static void hear_fence(struct sl_node *n, struct sl_now now, sl_fence ceiling)
+{
+    if (ceiling > n->fence_last && ceiling <= sl_node_fence_max(n, now) &&
+        ceiling < SL_FENCE_MAX)
+        n->fence_last = ceiling;
+}
+
+void sl_proposer_receive_vote(struct sl_node *n, struct sl_now now, sl_node_id from,
+                              const struct sl_message *m)
+{
+    const struct sl_bytes key = {(const char *)&m->round, sizeof m->round};
+    struct sl_proposer_request *r = sl_index_find(
+        &n->by_round, key, sl_hash_u64(m->round, n->by_round.seed));
+    int at = sl_membership_find(&n->kept.force, from);
+    if (r == NULL || at < 0) return;
+    hear_fence(n, now, m->ceiling);
+    if (m->verdict == SL_VERDICT_FENCE && sl_node_knows_time(n) &&
+        !sl_node_is_plausible(n, now, m->ceiling))
+        r->ran_away = true;
+    struct sl_proposer_vote *v = &r->votes[at];
+    if (m->verdict == SL_VERDICT_YES) r->counted++;
+#ifndef MUT_M6
+    if (v->verdict != SL_VERDICT_NONE) return;
+#endif
+    if (!sl_node_text_set(n, &v->value, m->value) ||
+        !sl_node_text_set(n, &v->note, m->note))
+        return; /* As if it were lost: what is taught on must be whole. */
+    v->verdict = m->verdict;
+    v->flags = m->flags;
+    v->owner = m->owner;
+    v->fence = m->fence;
+    v->priority = m->priority;
+    v->wanted = m->wanted;
+    v->left_ms = m->left_ms;
+    v->stamp = m->stamp;
+    sl_proposer_evaluate(n, now, r);
+}
