@@ -221,7 +221,7 @@ static void step_back(struct sl_node *n, struct sl_now now, sl_node_id from,
         if (sl_ballot_compare(m->ballot2, c->best) > 0) c->best = m->ballot2;
         if (++c->tries >= TRIES_MAX)
             fail(n, now, "another operator is changing the list: look at NODES");
-        else pause_for(n, now, 20 + (sl_ms)sl_chance(n, PAUSE_MS));
+        else pause_for(n, now, 20 + sl_random_below(&n->random, PAUSE_MS));
     }
 }
 
@@ -594,7 +594,7 @@ static void look_after_others(struct sl_node *n, struct sl_now now)
         return;
     }
     if (n->finish_ms == SL_NEVER)
-        n->finish_ms = now.ms + FINISH_MS + (sl_ms)sl_chance(n, FINISH_MS);
+        n->finish_ms = now.ms + FINISH_MS + sl_random_below(&n->random, FINISH_MS);
     if (now.ms < n->finish_ms) return;
     n->finish_ms = SL_NEVER;
     n->change = (struct sl_membership_change){.phase = SL_CHANGE_NONE};

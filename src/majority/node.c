@@ -157,7 +157,7 @@ struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now
     if (n == NULL) return NULL;
     n->id = start->id;
     n->epoch = start->epoch;
-    n->random.s[0] = start->seed | 1;
+    sl_random_seed(&n->random, start->seed);
     n->limits = start->limits;
     n->kept = n->next = start->kept;
     n->longest_sure_ms = n->kept.lease_longest_ms;

@@ -325,15 +325,6 @@ struct sl_node {
     uint64_t attempts, grants, splits, timeouts, taught;
 };
 
-static inline uint64_t sl_chance(struct sl_node *n, uint64_t below)
-{
-    uint64_t *c = &n->random.s[0];
-    *c ^= *c << 13;
-    *c ^= *c >> 7;
-    *c ^= *c << 17;
-    return below == 0 ? 0 : (*c * 0x2545f4914f6cdd1du >> 11) % below;
-}
-
 static inline bool sl_node_is_member(const struct sl_node *n)
 {
     return sl_membership_find(&n->kept.force, n->id) >= 0;

@@ -247,14 +247,15 @@ static sl_ms after_split(struct sl_node *n, struct sl_now now,
     if (pause > SPLIT_MS_MAX) pause = SPLIT_MS_MAX;
     n->splits++;
     if (r->splits++ == 0 && !c->yields) return now.ms;
-    return now.ms + pause + (sl_ms)sl_chance(n, (uint64_t)pause / 2 + 1);
+    return now.ms + pause + sl_random_below(&n->random, (uint32_t)pause / 2 + 1);
 }
 
 static sl_ms when_to_retry(struct sl_node *n, struct sl_now now,
                            struct sl_proposer_request *r,
                            const struct sl_proposer_count *c)
 {
-    sl_ms retry = SL_PROPOSER_RETRY_MS + (sl_ms)sl_chance(n, SL_PROPOSER_RETRY_MS);
+    sl_ms retry = SL_PROPOSER_RETRY_MS +
+                  sl_random_below(&n->random, SL_PROPOSER_RETRY_MS);
     if (r->outcome == SL_OUTCOME_UNCLEAR) {
         if (c->fence > 0 && c->held + c->reserved == 0 &&
             r->tries <= SL_PROPOSER_TRIES_MAX) {
@@ -269,7 +270,7 @@ static sl_ms when_to_retry(struct sl_node *n, struct sl_now now,
         /* A thief has to ask again before its reservation ends. */
         if (r->steal) retry = n->limits.answer_ms / 2;
         if (c->left_ms > 0) retry = sl_node_min_ms(retry, c->left_ms + 2);
-        retry += (sl_ms)sl_chance(n, 4);
+        retry += sl_random_below(&n->random, 4);
     } else retry = sl_node_min_ms(retry, n->limits.answer_ms);
     sl_ms at = now.ms + retry;
     if (r->steal && r->force_ms > now.ms) at = sl_node_min_ms(at, r->force_ms);

@@ -39,7 +39,7 @@ static void hand_on(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
     else if (r != NULL && !r->in_round && r->try_ms == SL_NEVER) {
         /* It will be woken; but that news may be lost. */
         r->try_ms = now.ms + SL_PROPOSER_RETRY_MS +
-                    (sl_ms)sl_chance(n, SL_PROPOSER_RETRY_MS);
+                    sl_random_below(&n->random, SL_PROPOSER_RETRY_MS);
         sl_proposer_schedule(n, r);
     }
 }
@@ -67,7 +67,7 @@ static void wake_first(struct sl_node *n, struct sl_now now, struct sl_node_key 
 {
     struct sl_proposer_request *r = sl_proposer_queue_head(k);
     if (r == NULL || r->in_round) return;
-    sl_ms at = now.ms + (sl_ms)sl_chance(n, 2);
+    sl_ms at = now.ms + sl_random_below(&n->random, 2);
     if (at >= r->try_ms) return;
     r->try_ms = at;
     sl_proposer_schedule(n, r);

@@ -61,8 +61,8 @@ static int64_t arrival(struct world *w, int64_t *last_us)
 void sl_client_hang_up(struct world *w, uint32_t c)
 {
     struct client *x = &w->clients[c];
-    bool late = sl_has_fault(w, FAULT_DELAY) && sl_maybe(&w->chance, 3000);
-    int64_t delay_us = late ? sl_between(&w->chance, 0, w->tail_us) : 0;
+    bool late = sl_has_fault(w, FAULT_DELAY) && sl_random_maybe(&w->random, 3000);
+    int64_t delay_us = late ? sl_random_between(&w->random, 0, w->tail_us) : 0;
     delay_us += arrival(w, &x->out_us);
     for (int i = 0; i < SL_SIM_REQUESTS; i++) {
         struct sim_request *r = &x->requests[i];
@@ -81,7 +81,7 @@ void sl_client_hang_up(struct world *w, uint32_t c)
 
 bool sl_client_connect(struct world *w, uint32_t c)
 {
-    return sl_client_connect_from(w, c, sl_below(&w->chance, SL_SIM_NODES));
+    return sl_client_connect_from(w, c, sl_random_below(&w->random, SL_SIM_NODES));
 }
 
 bool sl_client_connect_from(struct world *w, uint32_t c, uint32_t start)
@@ -89,7 +89,7 @@ bool sl_client_connect_from(struct world *w, uint32_t c, uint32_t start)
     struct client *x = &w->clients[c];
     uint32_t members = sl_books_newest(&w->books);
     /* Most know who is on the list; some ask anybody. */
-    if (x->role == ROLE_USER && sl_maybe(&w->chance, 1000)) members = ~0u;
+    if (x->role == ROLE_USER && sl_random_maybe(&w->random, 1000)) members = ~0u;
     for (uint32_t i = 0; i < SL_SIM_NODES; i++) {
         uint32_t m = (start + i) % SL_SIM_NODES;
         if (!sl_machine_runs(w, m) || (members & 1u << sl_id_of(m)) == 0) continue;
@@ -154,29 +154,30 @@ uint64_t sl_client_ask(struct world *w, uint32_t c, const struct sl_node_request
 static sl_ms draw_lease(struct world *w)
 {
     sl_ms most = w->lease_max_ms;
-    if (w->long_leases) return sl_between(&w->chance, most * 9 / 10, most);
-    if (sl_maybe(&w->chance, 7000)) most = most > 400 ? 400 : most;
-    return sl_between(&w->chance, w->lease_min_ms, most);
+    if (w->long_leases) return sl_random_between(&w->random, most * 9 / 10, most);
+    if (sl_random_maybe(&w->random, 7000)) most = most > 400 ? 400 : most;
+    return sl_random_between(&w->random, w->lease_min_ms, most);
 }
 
 static void acquire(struct world *w, uint32_t c)
 {
     struct client *x = &w->clients[c];
-    struct chance *r = &w->chance;
+    struct sl_random *r = &w->random;
     struct sl_node_request ask = {.type = SL_NODE_ACQUIRE,
                                   .lease_ms = draw_lease(w),
                                   .force_ms = SL_NEVER,
                                   .value = {"value", 5}};
-    if (sl_maybe(r, 7000)) ask.wait_ms = sl_between(r, 1, 2 * w->lease_max_ms);
+    if (sl_random_maybe(r, 7000))
+        ask.wait_ms = sl_random_between(r, 1, 2 * w->lease_max_ms);
     if (sl_has_fault(w, FAULT_STEAL)) {
-        ask.priority = x->priority = (int32_t)sl_between(r, -1, 3);
-        ask.steal = sl_maybe(r, 6000);
-        if (ask.steal && sl_has_fault(w, FAULT_FORCE) && sl_maybe(r, 5000))
-            ask.force_ms = sl_between(r, 0, ask.wait_ms + 10);
+        ask.priority = x->priority = (int32_t)sl_random_between(r, -1, 3);
+        ask.steal = sl_random_maybe(r, 6000);
+        if (ask.steal && sl_has_fault(w, FAULT_FORCE) && sl_random_maybe(r, 5000))
+            ask.force_ms = sl_random_between(r, 0, ask.wait_ms + 10);
     }
-    x->ignores = sl_maybe(r, 4000);
-    sl_client_ask(w, c, &ask, sl_below(r, w->key_count),
-                  ask.wait_ms + sl_between(r, 50, 4 * w->limits.answer_max_ms));
+    x->ignores = sl_random_maybe(r, 4000);
+    sl_client_ask(w, c, &ask, sl_random_below(r, w->key_count),
+                  ask.wait_ms + sl_random_between(r, 50, 4 * w->limits.answer_max_ms));
 }
 
 /* With a value of its own, now and then. */
@@ -185,9 +186,9 @@ static void extend(struct world *w, uint32_t c, uint32_t key, sl_fence fence,
 {
     struct sl_node_request ask = {
         .type = SL_NODE_EXTEND, .fence = fence, .lease_ms = lease_ms};
-    if (sl_maybe(&w->chance, 2000)) ask.value = (struct sl_bytes){"another", 7};
+    if (sl_random_maybe(&w->random, 2000)) ask.value = (struct sl_bytes){"another", 7};
     sl_client_ask(w, c, &ask, key,
-                  sl_between(&w->chance, 20, 3 * w->limits.answer_max_ms));
+                  sl_random_between(&w->random, 20, 3 * w->limits.answer_max_ms));
 }
 
 void sl_client_extend(struct world *w, uint32_t c, sl_ms lease_ms)
@@ -202,12 +203,12 @@ void sl_client_release(struct world *w, uint32_t c)
     struct client *x = &w->clients[c];
     struct hold *h = &x->hold;
     struct sl_node_request ask = {.type = SL_NODE_RELEASE, .fence = h->fence};
-    if (h->session == x->session && sl_maybe(&w->chance, 2000)) ask.fence = 0;
+    if (h->session == x->session && sl_random_maybe(&w->random, 2000)) ask.fence = 0;
     h->is = false;
     sl_books_doubt(&w->books, c);
     sl_books_released(&w->books, h->key, h->fence);
     sl_client_ask(w, c, &ask, h->key,
-                  sl_between(&w->chance, 20, 3 * w->limits.answer_max_ms));
+                  sl_random_between(&w->random, 20, 3 * w->limits.answer_max_ms));
 }
 
 static void check(struct world *w, uint32_t c)
@@ -222,22 +223,22 @@ static void look(struct world *w, uint32_t c)
 {
     static const enum sl_node_verb types[] = {SL_NODE_READ, SL_NODE_CHECK,
                                               SL_NODE_VOTES, SL_NODE_AWAIT};
-    struct chance *r = &w->chance;
+    struct sl_random *r = &w->random;
     struct client *x = &w->clients[c];
-    struct sl_node_request ask = {.type = types[sl_below(r, 4)],
+    struct sl_node_request ask = {.type = types[sl_random_below(r, 4)],
                                   .fence = x->old[0].fence};
     if (ask.type == SL_NODE_AWAIT) {
-        ask.wait_ms = sl_between(r, 1, w->lease_max_ms);
-        ask.want_free = sl_maybe(r, 5000);
+        ask.wait_ms = sl_random_between(r, 1, w->lease_max_ms);
+        ask.want_free = sl_random_maybe(r, 5000);
     }
     if (ask.type == SL_NODE_CHECK && ask.fence == 0) ask.fence = 1;
-    uint32_t key = sl_below(r, w->key_count);
+    uint32_t key = sl_random_below(r, w->key_count);
     sl_client_ask(w, c, &ask, ask.fence > 1 ? x->old[0].key : key, ask.wait_ms + 1000);
 }
 
 static void extend_old(struct world *w, uint32_t c)
 {
-    const struct hold *h = &w->clients[c].old[sl_below(&w->chance, SL_SIM_OLD)];
+    const struct hold *h = &w->clients[c].old[sl_random_below(&w->random, SL_SIM_OLD)];
     if (h->fence != 0) extend(w, c, h->key, h->fence, draw_lease(w));
     else look(w, c);
 }
@@ -247,16 +248,16 @@ static void extend_old(struct world *w, uint32_t c)
 /* When it extends next: in time, at the last moment, too late, or never. */
 static void plan_extension(struct world *w, uint32_t c)
 {
-    struct chance *r = &w->chance;
+    struct sl_random *r = &w->random;
     struct hold *h = &w->clients[c].hold;
     int64_t now = sl_client_clock(w, c), left = h->until_us - now;
     if (left < 5000) left = 5000;
-    uint32_t dice = sl_below(r, 100);
+    uint32_t dice = sl_random_below(r, 100);
     if (dice < 45) h->extend_us = now + left / 3;
-    else if (dice < 60) h->extend_us = h->until_us - sl_between(r, 0, 10000);
-    else if (dice < 70) h->extend_us = h->until_us + sl_between(r, 0, 3000);
-    else if (dice < 80) h->extend_us = h->until_us + sl_between(r, 0, left);
-    else if (dice < 90) h->extend_us = now + sl_between(r, 0, left);
+    else if (dice < 60) h->extend_us = h->until_us - sl_random_between(r, 0, 10000);
+    else if (dice < 70) h->extend_us = h->until_us + sl_random_between(r, 0, 3000);
+    else if (dice < 80) h->extend_us = h->until_us + sl_random_between(r, 0, left);
+    else if (dice < 90) h->extend_us = now + sl_random_between(r, 0, left);
     else h->extend_us = SL_SIM_NEVER;
 }
 
@@ -294,9 +295,9 @@ static void granted(struct world *w, uint32_t c, const struct sim_request *r,
         .lease_ms = g->lease_ms,
         .overlapping = g->overlapping,
         .until_us = deadline_us(r->sent_us, g->waited_ms + g->lease_ms)};
-    x->hold.release_us = now + sl_between(&w->chance, 0,
-                                          (x->hold.until_us - now > 0 ? 3 : 1) *
-                                              g->lease_ms * 1000);
+    x->hold.release_us = now + sl_random_between(&w->random, 0,
+                                                 (x->hold.until_us - now > 0 ? 3 : 1) *
+                                                     g->lease_ms * 1000);
     TRACE(w, "c%u has k%u under fence %llu for %lld us", c + 1, r->key,
           (unsigned long long)g->fence, (long long)(x->hold.until_us - now));
     believe(w, c);
@@ -384,23 +385,24 @@ static void act_as_holder(struct world *w, uint32_t c)
     if (x->quiet) sl_client_release(w, c);
     else if (now >= h->release_us) {
         /* Some never say so. */
-        if (sl_maybe(&w->chance, 8500) && now < h->until_us) sl_client_release(w, c);
+        if (sl_random_maybe(&w->random, 8500) && now < h->until_us)
+            sl_client_release(w, c);
         else h->release_us = SL_SIM_NEVER;
     } else if (now >= h->extend_us && !is_waiting_for(x, SL_NODE_EXTEND)) {
         h->extend_us = SL_SIM_NEVER;
-        if (sl_maybe(&w->chance, 1000)) check(w, c);
+        if (sl_random_maybe(&w->random, 1000)) check(w, c);
         else sl_client_extend(w, c, draw_lease(w));
     } else if (now >= h->until_us + h->lease_ms * 1000) remember(w, c);
 }
 
 static void wish(struct world *w, uint32_t c)
 {
-    struct chance *r = &w->chance;
+    struct sl_random *r = &w->random;
     struct client *x = &w->clients[c];
-    x->next_us = sl_client_clock(w, c) + sl_between(r, 0, w->think_ms * 1000);
+    x->next_us = sl_client_clock(w, c) + sl_random_between(r, 0, w->think_ms * 1000);
     if (x->quiet) x->next_us = SL_SIM_NEVER;
-    else if (sl_has_fault(w, FAULT_STALE) && sl_maybe(r, 2000)) extend_old(w, c);
-    else if (sl_maybe(r, 800)) look(w, c);
+    else if (sl_has_fault(w, FAULT_STALE) && sl_random_maybe(r, 2000)) extend_old(w, c);
+    else if (sl_random_maybe(r, 800)) look(w, c);
     else acquire(w, c);
 }
 
@@ -410,7 +412,7 @@ static void act_as_user(struct world *w, uint32_t c)
     if (is_impatient(w, c) || (x->life != 0 && !is_connected(w, x)))
         sl_client_hang_up(w, c);
     else if (sl_has_fault(w, FAULT_MOVE) && !sl_client_is_busy(x) &&
-             sl_maybe(&w->chance, 1000))
+             sl_random_maybe(&w->random, 1000))
         sl_client_hang_up(w, c);
     if (x->life == 0 && !sl_client_connect(w, c)) {
         sl_client_wake(w, c, sl_client_clock(w, c) + 20000);
@@ -446,7 +448,7 @@ void sl_client_init(struct world *w, uint32_t c, enum role role)
 {
     struct client *x = &w->clients[c];
     x->role = role;
-    x->next_us = sl_client_clock(w, c) + sl_between(&w->chance, 100000, 300000);
+    x->next_us = sl_client_clock(w, c) + sl_random_between(&w->random, 100000, 300000);
     sl_client_wake(w, c, x->next_us);
 }
 
@@ -476,7 +478,7 @@ static void take_answer(struct world *w, uint32_t c, const struct sim_request *r
     /* A node that cannot is left, now and then. */
     bool bad = status == SLUICE_ENOQUORUM || status == SLUICE_ERECOVERING ||
                status == SLUICE_ENODES;
-    if (bad && sl_maybe(&w->chance, 3000)) sl_client_hang_up(w, c);
+    if (bad && sl_random_maybe(&w->random, 3000)) sl_client_hang_up(w, c);
     if (w->clients[c].hold.is && w->clients[c].hold.extend_us == SL_SIM_NEVER)
         plan_extension(w, c);
 }
@@ -513,7 +515,8 @@ void sl_client_hears(struct world *w, uint32_t c, const struct happening *h)
         h->parcel->news.type == SL_NODE_EVENT_EXPIRED) {
         lost(w, c, hold->key, hold->fence);
     } else if (!x->ignores && x->role != ROLE_VICTIM) {
-        hold->release_us = sl_client_clock(w, c) + sl_between(&w->chance, 0, 20000);
+        hold->release_us = sl_client_clock(w, c) +
+                           sl_random_between(&w->random, 0, 20000);
         hold->told_to_go = true;
     }
     sl_client_acts(w, c);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/random.h"
+#include "base/random.h"
 
 static const struct {
     const char *word, *what;
@@ -24,11 +24,11 @@ const char *sl_fault_what(enum fault f)
     return table[f].what;
 }
 
-uint32_t sl_faults_draw(struct chance *r)
+uint32_t sl_faults_draw(struct sl_random *r)
 {
     uint32_t faults = 0;
     for (uint32_t f = 0; f < FAULT_COUNT; f++) {
-        if (sl_maybe(r, table[f].often)) faults |= 1u << f;
+        if (sl_random_maybe(r, table[f].often)) faults |= 1u << f;
     }
     return faults;
 }

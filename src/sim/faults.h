@@ -43,9 +43,9 @@ enum fault {
 
 #define SL_FAULTS_ALL ((1u << FAULT_COUNT) - 1)
 
-struct chance;
+struct sl_random;
 
-uint32_t sl_faults_draw(struct chance *r);
+uint32_t sl_faults_draw(struct sl_random *r);
 
 /* "loss,cut" as bits. False: *bad is the word that is none. */
 bool sl_faults_parse(const char *text, uint32_t *out, const char **bad);

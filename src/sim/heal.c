@@ -96,7 +96,7 @@ static void begin_holding(struct world *w)
 {
     begin_client(w, VICTIM, ROLE_VICTIM);
     enter(w, HEAL_HOLD);
-    w->steal_ms = sl_between(&w->chance, w->lease_min_ms, w->lease_max_ms);
+    w->steal_ms = sl_random_between(&w->random, w->lease_min_ms, w->lease_max_ms);
 }
 
 /* ---- every key can be had ---- */
@@ -152,11 +152,13 @@ static void plan_contest(struct world *w)
     struct contest *t = &w->contest;
     uint32_t count = t->count;
     *t = (struct contest){.count = count,
-                          .start_us = w->now_us + sl_between(&w->chance, 1000, 100000) +
+                          .start_us = w->now_us +
+                                      sl_random_between(&w->random, 1000, 100000) +
                                       1000 * (w->lease_max_ms + w->lease_max_ms / 100),
                           .lease_ms = w->lease_max_ms,
                           .lists = w->books.list_count};
-    if (sl_maybe(&w->chance, 3000)) t->wait_ms = sl_between(&w->chance, 1, 60);
+    if (sl_random_maybe(&w->random, 3000))
+        t->wait_ms = sl_random_between(&w->random, 1, 60);
 }
 
 /* As many as a majority, which never lost its folder, can do without: one at most. */
@@ -164,7 +166,7 @@ static void kill_one(struct world *w)
 {
     uint32_t members = sl_books_newest(&w->books), good = 0;
     uint32_t all = (uint32_t)__builtin_popcount(members), victim = SL_SIM_NODES;
-    uint32_t start = sl_below(&w->chance, SL_SIM_NODES);
+    uint32_t start = sl_random_below(&w->random, SL_SIM_NODES);
     for (uint32_t i = 0; i < SL_SIM_NODES; i++) {
         uint32_t m = (start + i) % SL_SIM_NODES;
         if ((members & 1u << sl_id_of(m)) == 0 || w->machines[m].is_emptied ||
@@ -183,7 +185,7 @@ static void begin_contests(struct world *w)
     for (uint32_t i = 0; i < RIVALS_MAX; i++) begin_client(w, VICTIM + i, ROLE_RIVAL);
     enter(w, HEAL_CONTEST);
     plan_contest(w);
-    if (sl_maybe(&w->chance, 7000)) kill_one(w);
+    if (sl_random_maybe(&w->random, 7000)) kill_one(w);
 }
 
 static void end_contests(struct world *w)
@@ -226,7 +228,7 @@ static bool meet_member(struct world *w, uint32_t c)
 static void start_contest(struct world *w)
 {
     struct contest *t = &w->contest;
-    uint32_t wanted = 2 + sl_below(&w->chance, RIVALS_MAX - 1);
+    uint32_t wanted = 2 + sl_random_below(&w->random, RIVALS_MAX - 1);
     t->runs = true;
     t->start_us = w->now_us;
     t->lists = w->books.list_count;
@@ -364,7 +366,7 @@ static void begin_stealing(struct world *w)
 {
     begin_client(w, THIEF, ROLE_THIEF);
     enter(w, HEAL_STEAL);
-    w->heal_loses = sl_maybe(&w->chance, 5000);
+    w->heal_loses = sl_random_maybe(&w->random, 5000);
 }
 
 static void steal(struct world *w, uint32_t c)

@@ -8,7 +8,7 @@
 
 static uint32_t some_machine(struct world *w)
 {
-    uint32_t start = sl_below(&w->chance, SL_SIM_NODES);
+    uint32_t start = sl_random_below(&w->random, SL_SIM_NODES);
     for (uint32_t i = 0; i < SL_SIM_NODES; i++) {
         uint32_t m = (start + i) % SL_SIM_NODES;
         if (sl_machine_runs(w, m)) return m;
@@ -19,9 +19,10 @@ static uint32_t some_machine(struct world *w)
 /* Half of the faults are short, the others may outlast a lease. */
 static int64_t draw_length(struct world *w)
 {
-    struct chance *r = &w->chance;
-    return sl_maybe(r, 5000) ? sl_between(r, 1000, 100000)
-                             : sl_between(r, 1000, 3000 * w->lease_max_ms);
+    struct sl_random *r = &w->random;
+    return sl_random_maybe(r, 5000)
+               ? sl_random_between(r, 1000, 100000)
+               : sl_random_between(r, 1000, 3000 * w->lease_max_ms);
 }
 
 /* ---- links ---- */
@@ -35,11 +36,11 @@ static void cut(struct world *w, uint32_t from, uint32_t to, int64_t length_us)
 
 static void cut_a_link(struct world *w)
 {
-    uint32_t a = sl_below(&w->chance, SL_SIM_NODES),
-             b = sl_below(&w->chance, SL_SIM_NODES);
+    uint32_t a = sl_random_below(&w->random, SL_SIM_NODES),
+             b = sl_random_below(&w->random, SL_SIM_NODES);
     int64_t length = draw_length(w);
     if (a == b) return;
-    bool both = sl_maybe(&w->chance, 3000);
+    bool both = sl_random_maybe(&w->random, 3000);
     TRACE(w, "cut: n%u %s n%u for %lld ms", a + 1, both ? "<->" : "->", b + 1,
           (long long)(length / 1000));
     cut(w, a, b, length);
@@ -59,14 +60,15 @@ void sl_nemesis_part(struct world *w, uint32_t side, int64_t length)
 
 static void part_some(struct world *w)
 {
-    uint32_t alone = sl_below(&w->chance, SL_SIM_NODES);
-    if (sl_maybe(&w->chance, 7000)) {
-        sl_nemesis_part(w, sl_below(&w->chance, 1u << SL_SIM_NODES), draw_length(w));
+    uint32_t alone = sl_random_below(&w->random, SL_SIM_NODES);
+    if (sl_random_maybe(&w->random, 7000)) {
+        sl_nemesis_part(w, sl_random_below(&w->random, 1u << SL_SIM_NODES),
+                        draw_length(w));
         return;
     }
     /* One alone, for long; or until the list has changed twice, and it does not know. */
     sl_nemesis_part(w, 1u << alone,
-                    sl_between(&w->chance, 2000, 8000) * w->lease_max_ms);
+                    sl_random_between(&w->random, 2000, 8000) * w->lease_max_ms);
     w->alone = alone;
     w->alone_until = w->books.list_count + 2;
 }
@@ -74,14 +76,14 @@ static void part_some(struct world *w)
 /* It comes back to all, or to one other that is parted from the rest now. */
 static void bring_back(struct world *w)
 {
-    uint32_t one = sl_below(&w->chance, SL_SIM_NODES);
+    uint32_t one = sl_random_below(&w->random, SL_SIM_NODES);
     if (w->alone_until == 0 || w->books.list_count < w->alone_until) return;
     TRACE(w, "n%u is not alone any more", w->alone + 1);
     w->alone_until = 0;
     for (uint32_t o = 0; o < SL_SIM_NODES; o++)
         w->machines[o].links[w->alone].cut_until_us =
             w->machines[w->alone].links[o].cut_until_us = 0;
-    if (sl_maybe(&w->chance, 5000))
+    if (sl_random_maybe(&w->random, 5000))
         sl_nemesis_part(w, 1u << w->alone | 1u << one, 2000 * w->lease_max_ms);
 }
 
@@ -98,54 +100,54 @@ void sl_nemesis_crash(struct world *w, uint32_t m)
 {
     if (!sl_has_fault(w, FAULT_CRASH) || !sl_machine_runs(w, m)) return;
     sl_machine_kill(w, m);
-    sl_later(w, sl_between(&w->chance, 0, 20000),
+    sl_later(w, sl_random_between(&w->random, 0, 20000),
              (struct happening){.type = HAPPENS_START, .node = m});
 }
 
 static void crash_some(struct world *w)
 {
     crash(w, some_machine(w));
-    if (sl_maybe(&w->chance, 2000)) crash(w, some_machine(w));
+    if (sl_random_maybe(&w->random, 2000)) crash(w, some_machine(w));
 }
 
 static void crash_all(struct world *w)
 {
-    if (!sl_maybe(&w->chance, 3000)) return;
+    if (!sl_random_maybe(&w->random, 3000)) return;
     for (uint32_t m = 0; m < SL_SIM_NODES; m++) crash(w, m);
 }
 
 static void pause_one(struct world *w)
 {
     int64_t until = w->now_us + draw_length(w) * 2 / 3;
-    if (sl_maybe(&w->chance, 6000)) {
+    if (sl_random_maybe(&w->random, 6000)) {
         uint32_t m = some_machine(w);
         if (m >= SL_SIM_NODES || until < w->machines[m].paused_us) return;
         TRACE(w, "n%u stops for %lld ms", m + 1, (long long)(until - w->now_us) / 1000);
         w->machines[m].paused_us = until;
         return;
     }
-    uint32_t c = sl_below(&w->chance, w->client_count);
+    uint32_t c = sl_random_below(&w->random, w->client_count);
     if (until > w->clients[c].paused_us) w->clients[c].paused_us = until;
 }
 
 static void hurt_a_disk(struct world *w)
 {
-    struct machine *x = &w->machines[sl_below(&w->chance, SL_SIM_NODES)];
-    int64_t *which = sl_maybe(&w->chance, 5000) ? &x->failing_us : &x->slow_us;
+    struct machine *x = &w->machines[sl_random_below(&w->random, SL_SIM_NODES)];
+    int64_t *which = sl_random_maybe(&w->random, 5000) ? &x->failing_us : &x->slow_us;
     *which = w->now_us + draw_length(w);
 }
 
 static int64_t draw_ppm(struct world *w)
 {
-    if (sl_maybe(&w->chance, 3000))
-        return sl_between(&w->chance, -SL_DRIFT_PPM, SL_DRIFT_PPM);
-    return sl_maybe(&w->chance, 5000) ? SL_DRIFT_PPM : -SL_DRIFT_PPM;
+    if (sl_random_maybe(&w->random, 3000))
+        return sl_random_between(&w->random, -SL_DRIFT_PPM, SL_DRIFT_PPM);
+    return sl_random_maybe(&w->random, 5000) ? SL_DRIFT_PPM : -SL_DRIFT_PPM;
 }
 
 /* Only its next alarms know the new rate; the others are late, or early and then do nothing. */
 static void change_speed(struct world *w)
 {
-    uint32_t i = sl_below(&w->chance, SL_SIM_NODES + w->client_count);
+    uint32_t i = sl_random_below(&w->random, SL_SIM_NODES + w->client_count);
     struct clock *c = i < SL_SIM_NODES ? &w->machines[i].clock
                                        : &w->clients[i - SL_SIM_NODES].clock;
     sl_clock_rate(c, w->now_us, draw_ppm(w));
@@ -153,8 +155,8 @@ static void change_speed(struct world *w)
 
 static void step_a_clock(struct world *w)
 {
-    uint32_t m = sl_below(&w->chance, SL_SIM_NODES);
-    w->machines[m].wall_off_us = sl_between(&w->chance, -3600, 3600) * 1000000;
+    uint32_t m = sl_random_below(&w->random, SL_SIM_NODES);
+    w->machines[m].wall_off_us = sl_random_between(&w->random, -3600, 3600) * 1000000;
 }
 
 /* ---- an empty folder ---- */
@@ -211,10 +213,10 @@ static bool is_one_list(const struct world *w)
 static void empty_a_folder(struct world *w)
 {
     uint32_t m = newcomer(w), members = sl_books_newest(&w->books);
-    if (m >= SL_SIM_NODES || sl_maybe(&w->chance, 5000)) m = some_machine(w);
+    if (m >= SL_SIM_NODES || sl_random_maybe(&w->random, 5000)) m = some_machine(w);
     /* With two of them there may be no majority, ever. */
     if (m >= SL_SIM_NODES || (emptied(w) & members) != 0 || !is_one_list(w)) return;
-    if (__builtin_popcount(members) < 3 || !sl_maybe(&w->chance, 3000)) return;
+    if (__builtin_popcount(members) < 3 || !sl_random_maybe(&w->random, 3000)) return;
     struct machine *x = &w->machines[m];
     TRACE(w, "n%u loses its folder", m + 1);
     sl_machine_kill(w, m);
@@ -244,12 +246,12 @@ void sl_nemesis_acts(struct world *w)
     }
     bring_back(w);
     for (uint32_t tries = 0; tries < n; tries++) {
-        uint32_t i = sl_below(&w->chance, n);
+        uint32_t i = sl_random_below(&w->random, n);
         if (!sl_has_fault(w, acts[i].fault)) continue;
         acts[i].act(w);
         break;
     }
-    sl_later(w, sl_between(&w->chance, 100, 2 * w->nemesis_us),
+    sl_later(w, sl_random_between(&w->random, 100, 2 * w->nemesis_us),
              (struct happening){.type = HAPPENS_NEMESIS});
 }
 
@@ -263,7 +265,7 @@ static void prepare(struct world *w, uint32_t m)
 
 static uint32_t draw_member(struct world *w, uint32_t bits)
 {
-    uint32_t start = sl_below(&w->chance, SL_SIM_NODES);
+    uint32_t start = sl_random_below(&w->random, SL_SIM_NODES);
     for (uint32_t i = 0; i < SL_SIM_NODES; i++) {
         uint32_t m = (start + i) % SL_SIM_NODES;
         if ((bits & 1u << sl_id_of(m)) != 0) return m;
@@ -282,7 +284,7 @@ static bool wish(struct world *w, struct sl_node_request *ask,
     if (count <= 3) w->growing = true;
     if (count >= 5) w->growing = false;
     bool add = count <= least ||
-               (count < 6 && sl_maybe(&w->chance, w->growing ? 9000 : 1000));
+               (count < 6 && sl_random_maybe(&w->random, w->growing ? 9000 : 1000));
     /* Who lost its folder has to go first. */
     if (bad != 0) add = false;
     uint32_t m = draw_member(w, bad != 0 ? bad : add ? all & ~members : members);
@@ -292,7 +294,7 @@ static bool wish(struct world *w, struct sl_node_request *ask,
     *ask = (struct sl_node_request){.type = add ? SL_NODE_ADD : SL_NODE_REMOVE,
                                     .node = sl_id_of(m),
                                     .address = address,
-                                    .wait_ms = sl_between(&w->chance, 0, 5000)};
+                                    .wait_ms = sl_random_between(&w->random, 0, 5000)};
     return true;
 }
 
@@ -321,7 +323,7 @@ static void ask_for_change(struct world *w, uint32_t operator)
     struct sl_node_request ask;
     uint32_t members = sl_books_newest(&w->books) & ~emptied(w);
     uint32_t m = w->operators[operator].node; /* Most stay where they are. */
-    if (sl_maybe(&w->chance, 3000) || (members & 1u << sl_id_of(m)) == 0)
+    if (sl_random_maybe(&w->random, 3000) || (members & 1u << sl_id_of(m)) == 0)
         m = draw_member(w, members);
     if (m >= SL_SIM_NODES || !sl_machine_runs(w, m) ||
         w->now_us < w->machines[m].paused_us || !wish(w, &ask, address))
@@ -331,15 +333,15 @@ static void ask_for_change(struct world *w, uint32_t operator)
     uint64_t number = sl_books_request(&w->books, &row);
     w->operators[operator].node = m;
     w->operators[operator].number = number;
-    w->operators[operator].until_us = w->now_us + sl_between(&w->chance, 100, 10000) * 1000;
+    w->operators[operator].until_us = w->now_us + sl_random_between(&w->random, 100, 10000) * 1000;
     TRACE(w, "operator %u at n%u: %s node %u (request %llu)", operator+ 1, m + 1,
           sl_ask_word(ask.type), ask.node, (unsigned long long)number);
     sl_books_asked(&w->books, number, m, w->machines[m].life, w->now_us);
     sl_node_submit(w->machines[m].node, sl_machine_now(w, m), number, &ask);
     sl_machine_settle(w, m);
     /* The worst moment for a node to die is when it decides something. */
-    if (sl_has_fault(w, FAULT_CRASH) && sl_maybe(&w->chance, 2000))
-        sl_later(w, sl_between(&w->chance, 0, 20000),
+    if (sl_has_fault(w, FAULT_CRASH) && sl_random_maybe(&w->random, 2000))
+        sl_later(w, sl_random_between(&w->random, 0, 20000),
                  (struct happening){.type = HAPPENS_CRASH, .node = m});
 }
 
@@ -350,6 +352,6 @@ void sl_operator_acts(struct world *w, uint32_t operator)
         give_up(w, operator);
         ask_for_change(w, operator);
     }
-    sl_later(w, sl_between(&w->chance, 1000, 2 * w->operator_us),
+    sl_later(w, sl_random_between(&w->random, 1000, 2 * w->operator_us),
              (struct happening){.type = HAPPENS_OPERATOR, .other = operator});
 }

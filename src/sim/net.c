@@ -12,10 +12,10 @@
 
 int64_t sl_net_delay(struct world *w)
 {
-    struct chance *r = &w->chance;
-    if (sl_has_fault(w, FAULT_DELAY) && sl_maybe(r, 500))
-        return sl_between(r, 50, w->tail_us);
-    return 50 + sl_below(r, (uint32_t)w->short_us);
+    struct sl_random *r = &w->random;
+    if (sl_has_fault(w, FAULT_DELAY) && sl_random_maybe(r, 500))
+        return sl_random_between(r, 50, w->tail_us);
+    return 50 + sl_random_below(r, (uint32_t)w->short_us);
 }
 
 static void take_bytes(struct parcel *p, struct sl_bytes *b, size_t *used)
@@ -40,8 +40,8 @@ static struct parcel *wrap(struct world *w, const struct sl_message *m)
 /* Two of its kind that are late together do what one alone cannot: so they are many. */
 static bool takes_ages(struct world *w, const struct sl_message *m)
 {
-    if (w->aged == SL_MESSAGE_NONE) return sl_maybe(&w->chance, 200);
-    return m->type == w->aged && sl_maybe(&w->chance, 4000);
+    if (w->aged == SL_MESSAGE_NONE) return sl_random_maybe(&w->random, 200);
+    return m->type == w->aged && sl_random_maybe(&w->random, 4000);
 }
 
 static void post(struct world *w, uint32_t from, uint32_t to,
@@ -50,7 +50,7 @@ static void post(struct world *w, uint32_t from, uint32_t to,
     struct sim_link *link = &w->machines[from].links[to];
     int64_t at = w->now_us + sl_net_delay(w);
     if (sl_has_fault(w, FAULT_AGES) && takes_ages(w, m))
-        at = w->now_us + sl_between(&w->chance, 0, w->ages_us);
+        at = w->now_us + sl_random_between(&w->random, 0, w->ages_us);
     else if ((w->faults & 1u << FAULT_OVERTAKE) == 0) {
         if (at <= link->last_us) at = link->last_us + 1;
         link->last_us = at;
@@ -75,13 +75,13 @@ void sl_net_send(struct world *w, uint32_t from, sl_node_id id,
     const char *lost = NULL;
     if (!link->up) lost = "(no link)";
     else if (w->now_us < link->cut_until_us) lost = "(cut)";
-    else if (sl_has_fault(w, FAULT_LOSS) && sl_maybe(&w->chance, w->loss))
+    else if (sl_has_fault(w, FAULT_LOSS) && sl_random_maybe(&w->random, w->loss))
         lost = "(lost)";
-    else if (w->heal_loses && sl_maybe(&w->chance, 200)) lost = "(lost)";
+    else if (w->heal_loses && sl_random_maybe(&w->random, 200)) lost = "(lost)";
     if (w->setup.trace) sl_trace_message(w, lost ? lost : ">", from, to, m);
     if (lost != NULL) return;
     post(w, from, to, m);
-    if (sl_has_fault(w, FAULT_DOUBLE) && sl_maybe(&w->chance, w->doubles))
+    if (sl_has_fault(w, FAULT_DOUBLE) && sl_random_maybe(&w->random, w->doubles))
         post(w, from, to, m);
 }
 
@@ -153,7 +153,7 @@ static void may_connect(struct world *w, uint32_t a, uint32_t b)
     if (x->up || y->up || !is_wanted(w, a, b)) return;
     if (!is_open(w, a) || !is_open(w, b) || !is_heard(w, a, b) || !is_heard(w, b, a))
         return;
-    if (sl_maybe(&w->chance, 4000)) connect(w, a, b);
+    if (sl_random_maybe(&w->random, 4000)) connect(w, a, b);
 }
 
 /* Whether the end at `a` notices that its link to `b` is gone. */

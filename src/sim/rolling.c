@@ -11,16 +11,16 @@
 
 void sl_rolling_draw(struct world *w)
 {
-    struct chance *r = &w->chance;
+    struct sl_random *r = &w->random;
     w->faults &= HARMLESS;
-    w->node_count = sl_maybe(r, 7000) ? 3 : 5;
+    w->node_count = sl_random_maybe(r, 7000) ? 3 : 5;
     w->client_count = w->key_count; /* Each has a key of its own. */
-    w->lease_max_ms = sl_maybe(r, 5000) ? 1000 : 2000;
+    w->lease_max_ms = sl_random_maybe(r, 5000) ? 1000 : 2000;
     w->limits.lease_max_ms = w->lease_max_ms;
-    w->limits.forget_ms = sl_between(r, w->lease_max_ms, 3 * w->lease_max_ms);
-    w->limits.heartbeat_ms = sl_between(r, 100, 200);
+    w->limits.forget_ms = sl_random_between(r, w->lease_max_ms, 3 * w->lease_max_ms);
+    w->limits.heartbeat_ms = sl_random_between(r, 100, 200);
     w->limits.waiting_messages_max = 64;
-    w->short_us = sl_between(r, 200, 5000);
+    w->short_us = sl_random_between(r, 200, 5000);
     w->slack_us = 1000;
     w->heal_at = 0;
 }
@@ -45,20 +45,21 @@ static bool are_ready(const struct world *w)
 
 void sl_rolling_acts(struct world *w)
 {
-    struct chance *r = &w->chance;
+    struct sl_random *r = &w->random;
     uint32_t m = w->rolled % w->node_count;
     if (w->now_us < w->cut_off_us || !are_ready(w)) {
         /* Later. */
-    } else if (sl_maybe(r, 2000)) {
-        w->cut_off_us = w->now_us + CUT_OFF_US + sl_below(r, 3000000);
-        sl_nemesis_part(w, 1u << sl_below(r, w->node_count), w->cut_off_us - w->now_us);
+    } else if (sl_random_maybe(r, 2000)) {
+        w->cut_off_us = w->now_us + CUT_OFF_US + sl_random_below(r, 3000000);
+        sl_nemesis_part(w, 1u << sl_random_below(r, w->node_count),
+                        w->cut_off_us - w->now_us);
     } else {
         w->rolled++;
         sl_machine_kill(w, m);
-        sl_later(w, sl_between(r, 1000, 100000),
+        sl_later(w, sl_random_between(r, 1000, 100000),
                  (struct happening){.type = HAPPENS_START, .node = m});
     }
-    sl_later(w, sl_between(r, 1000, 20000),
+    sl_later(w, sl_random_between(r, 1000, 20000),
              (struct happening){.type = HAPPENS_NEMESIS});
 }
 
@@ -77,9 +78,10 @@ static void lost(struct world *w, uint32_t c, const char *how)
 static void take(struct world *w, uint32_t c)
 {
     sl_ms most = w->lease_max_ms;
-    struct sl_node_request ask = {.type = SL_NODE_ACQUIRE,
-                                  .lease_ms = sl_between(&w->chance, most / 2, most),
-                                  .force_ms = SL_NEVER};
+    struct sl_node_request ask = {
+        .type = SL_NODE_ACQUIRE,
+        .lease_ms = sl_random_between(&w->random, most / 2, most),
+        .force_ms = SL_NEVER};
     sl_client_ask(w, c, &ask, c, most / 6);
 }
 
@@ -106,7 +108,8 @@ static bool is_cut_off(const struct world *w, const struct client *x, int64_t no
 static bool go_to_a_node(struct world *w, uint32_t c)
 {
     struct client *x = &w->clients[c];
-    uint32_t start = x->retries ? x->node + 1 : sl_below(&w->chance, w->node_count);
+    uint32_t start = x->retries ? x->node + 1
+                                : sl_random_below(&w->random, w->node_count);
     return sl_client_connect_from(w, c, start % w->node_count);
 }
 
@@ -145,7 +148,8 @@ void sl_rolling_answered(struct world *w, uint32_t c, const struct sim_request *
         failed(&w->clients[c], now);
         return;
     }
-    int64_t share = sl_between(&w->chance, h->lease_ms / 3, h->lease_ms / 2) * 1000;
+    int64_t share = sl_random_between(&w->random, h->lease_ms / 3, h->lease_ms / 2) *
+                    1000;
     h->extend_us = r->sent_us + share;
     w->clients[c].retries = false;
 }

@@ -15,73 +15,76 @@ void sl_later(struct world *w, int64_t delay_us, struct happening h)
 
 /* ---- what a seed is made of ---- */
 
-static sl_ms pick(struct chance *r, const sl_ms *from, uint32_t n)
+static sl_ms pick(struct sl_random *r, const sl_ms *from, uint32_t n)
 {
-    return from[sl_below(r, n)];
+    return from[sl_random_below(r, n)];
 }
 
 static void draw_limits(struct world *w)
 {
-    struct chance *r = &w->chance;
+    struct sl_random *r = &w->random;
     static const sl_ms longest[] = {200, 400, 1000, 2000};
     w->lease_max_ms = pick(r, longest, 4);
     w->lease_min_ms = 100;
     w->limits = sl_node_limits_default;
     w->limits.keys_max = 64;
-    w->limits.waiters_max = sl_maybe(r, 1000) ? 2 : 16;
+    w->limits.waiters_max = sl_random_maybe(r, 1000) ? 2 : 16;
     w->limits.key_bytes_max = w->limits.value_bytes_max = 64;
     w->limits.lease_min_ms = 50;
     w->limits.lease_max_ms = w->lease_max_ms;
-    w->limits.heartbeat_ms = sl_between(r, 100, 500);
-    w->limits.answer_ms = sl_between(r, 20, 150);
-    w->limits.answer_min_ms = sl_between(r, 5, 20);
-    w->limits.answer_max_ms = sl_between(r, 150, 500);
-    w->limits.forget_ms = sl_between(r, w->lease_max_ms / 2, 3 * w->lease_max_ms);
-    w->limits.waiting_messages_max = sl_maybe(r, 1000) ? 4 : 64;
+    w->limits.heartbeat_ms = sl_random_between(r, 100, 500);
+    w->limits.answer_ms = sl_random_between(r, 20, 150);
+    w->limits.answer_min_ms = sl_random_between(r, 5, 20);
+    w->limits.answer_max_ms = sl_random_between(r, 150, 500);
+    w->limits.forget_ms = sl_random_between(r, w->lease_max_ms / 2,
+                                            3 * w->lease_max_ms);
+    w->limits.waiting_messages_max = sl_random_maybe(r, 1000) ? 4 : 64;
 }
 
 static void draw_counts(struct world *w)
 {
-    struct chance *r = &w->chance;
-    uint32_t dice = sl_below(r, 100);
+    struct sl_random *r = &w->random;
+    uint32_t dice = sl_random_below(r, 100);
     w->node_count = dice < 60 ? 3 : dice < 90 ? 5 : dice < 95 ? 4 : dice < 98 ? 2 : 1;
-    w->key_count = 1 + sl_below(r, sl_maybe(r, 5000) ? 1 : SL_SIM_KEYS);
-    w->client_count = 2 + sl_below(r, 7);
+    w->key_count = 1 + sl_random_below(r, sl_random_maybe(r, 5000) ? 1 : SL_SIM_KEYS);
+    w->client_count = 2 + sl_random_below(r, 7);
     if (w->setup.clients > 0) w->client_count = w->setup.clients;
-    w->operator_count = 1 + sl_below(r, 2);
+    w->operator_count = 1 + sl_random_below(r, 2);
 }
 
-static enum sl_message_type draw_aged(struct chance *r)
+static enum sl_message_type draw_aged(struct sl_random *r)
 {
     static const enum sl_message_type often[] = {SL_MESSAGE_NONE,    SL_MESSAGE_NONE,
                                                  SL_MESSAGE_ACQUIRE, SL_MESSAGE_RELEASE,
                                                  SL_MESSAGE_TEACH,   SL_MESSAGE_VOTE};
-    if (sl_maybe(r, 3000)) return 1 + sl_below(r, SL_MESSAGE_COUNT - 1);
-    return often[sl_below(r, sizeof often / sizeof often[0])];
+    if (sl_random_maybe(r, 3000)) return 1 + sl_random_below(r, SL_MESSAGE_COUNT - 1);
+    return often[sl_random_below(r, sizeof often / sizeof often[0])];
 }
 
 static void draw_speeds(struct world *w)
 {
-    struct chance *r = &w->chance;
-    w->loss = (uint32_t)sl_between(r, 50, sl_maybe(r, 5000) ? 500 : 3000);
-    w->doubles = (uint32_t)sl_between(r, 200, 3000);
-    w->short_us = sl_between(r, 200, sl_maybe(r, 5000) ? 2000 : 20000);
+    struct sl_random *r = &w->random;
+    w->loss = (uint32_t)sl_random_between(r, 50, sl_random_maybe(r, 5000) ? 500 : 3000);
+    w->doubles = (uint32_t)sl_random_between(r, 200, 3000);
+    w->short_us = sl_random_between(r, 200, sl_random_maybe(r, 5000) ? 2000 : 20000);
     w->tail_us = 2000 * w->lease_max_ms;
     w->ages_us = 20000 * w->lease_max_ms;
-    w->nemesis_us = sl_between(r, 20, 400) * 1000;
-    w->operator_us = sl_between(r, 20, sl_maybe(r, 7000) ? 200 : 1500) * 1000;
-    w->think_ms = sl_between(r, 1, pick(r, (sl_ms[]){20, 20, 500, 500, 3000}, 5));
-    w->long_leases = sl_maybe(r, 3000);
+    w->nemesis_us = sl_random_between(r, 20, 400) * 1000;
+    w->operator_us = sl_random_between(r, 20, sl_random_maybe(r, 7000) ? 200 : 1500) *
+                     1000;
+    w->think_ms = sl_random_between(r, 1,
+                                    pick(r, (sl_ms[]){20, 20, 500, 500, 3000}, 5));
+    w->long_leases = sl_random_maybe(r, 3000);
     w->aged = draw_aged(r);
     w->growing = true;
-    w->slack_us = sl_maybe(r, 8000) ? 1000 : 30000;
-    w->heal_at = sl_maybe(r, 3000) ? w->setup.events * 6 / 10 : 0;
+    w->slack_us = sl_random_maybe(r, 8000) ? 1000 : 30000;
+    w->heal_at = sl_random_maybe(r, 3000) ? w->setup.events * 6 / 10 : 0;
 }
 
 static void draw(struct world *w)
 {
-    sl_chance_seed(&w->chance, w->setup.seed);
-    w->faults = sl_faults_draw(&w->chance);
+    sl_random_seed(&w->random, w->setup.seed);
+    w->faults = sl_faults_draw(&w->random);
     if (w->setup.faults_given) w->faults = w->setup.faults;
     if ((w->faults & 1u << FAULT_STEAL) == 0) w->faults &= ~(1u << FAULT_FORCE);
     draw_limits(w);
@@ -92,11 +95,11 @@ static void draw(struct world *w)
 
 static struct clock draw_clock(struct world *w)
 {
-    struct chance *r = &w->chance;
+    struct sl_random *r = &w->random;
     struct clock c = {.since_us = w->now_us,
-                      .began_us = sl_between(r, 1000000, 100000000000),
-                      .ppm = sl_between(r, -50, 50)};
-    int64_t most = sl_maybe(r, 5000) ? SL_DRIFT_PPM : -SL_DRIFT_PPM;
+                      .began_us = sl_random_between(r, 1000000, 100000000000),
+                      .ppm = sl_random_between(r, -50, 50)};
+    int64_t most = sl_random_maybe(r, 5000) ? SL_DRIFT_PPM : -SL_DRIFT_PPM;
     if (sl_has_fault(w, FAULT_DRIFT)) c.ppm = most;
     return c;
 }
@@ -139,9 +142,9 @@ void sl_machine_start(struct world *w, uint32_t m)
 {
     struct machine *x = &w->machines[m];
     struct sl_node_start start = {.id = sl_id_of(m),
-                                  .epoch = sl_chance_next(&w->chance) | 1,
-                                  .birth = sl_chance_next(&w->chance) | 1,
-                                  .seed = sl_chance_next(&w->chance),
+                                  .epoch = sl_random_next(&w->random) | 1,
+                                  .birth = sl_random_next(&w->random) | 1,
+                                  .seed = sl_random_next(&w->random),
                                   .kept = x->disk,
                                   .limits = w->limits};
     if (m < w->node_count && x->disk.birth == 0 && !x->is_emptied)
@@ -165,9 +168,10 @@ void sl_machine_start(struct world *w, uint32_t m)
 /* A write that was under way may have happened, or not. */
 static void lose_power(struct world *w, struct machine *x)
 {
-    if (x->writing && sl_maybe(&w->chance, 5000)) x->disk = x->ahead;
+    if (x->writing && sl_random_maybe(&w->random, 5000)) x->disk = x->ahead;
     x->writing = false;
-    if (sl_maybe(&w->chance, 3000)) x->clock = draw_clock(w); /* The machine, too. */
+    if (sl_random_maybe(&w->random, 3000))
+        x->clock = draw_clock(w); /* The machine, too. */
 }
 
 void sl_machine_kill(struct world *w, uint32_t m)
@@ -180,8 +184,8 @@ void sl_machine_kill(struct world *w, uint32_t m)
     for (uint32_t c = 0; c < SL_SIM_CLIENTS; c++) {
         /* Its clients notice, sooner or later; some look themselves. */
         if (w->clients[c].life == x->life && w->clients[c].role != ROLE_KEEPS)
-            sl_client_wake(w, c,
-                           sl_client_clock(w, c) + sl_between(&w->chance, 0, 300000));
+            sl_client_wake(
+                w, c, sl_client_clock(w, c) + sl_random_between(&w->random, 0, 300000));
     }
     x->life = 0;
     sl_net_killed(w, m);
@@ -199,21 +203,21 @@ static void mix(struct world *w, uint64_t x)
 static void do_write(struct world *w, uint32_t m, const struct sl_node_durable *d)
 {
     struct machine *x = &w->machines[m];
-    struct chance *r = &w->chance;
+    struct sl_random *r = &w->random;
     if (x->writing) sl_books_wrong(&w->books, "n%u writes two things at once", m + 1);
     if (d->fence_limit < x->disk.fence_limit)
         sl_books_wrong(&w->books, "n%u writes a lower limit of fences", m + 1);
     x->writing = true;
     x->ahead = *d;
-    int64_t takes_us = sl_between(r, 100, 10000);
-    if (w->now_us < x->slow_us) takes_us += sl_between(r, 0, 1000000);
+    int64_t takes_us = sl_random_between(r, 100, 10000);
+    if (w->now_us < x->slow_us) takes_us += sl_random_between(r, 0, 1000000);
     if (w->setup.trace) sl_trace_write(w, m, d);
     mix(w, d->fence_limit ^ (uint64_t)d->lease_longest_ms ^ d->force.version << 32);
     sl_later(w, takes_us,
              (struct happening){.type = HAPPENS_WRITTEN, .node = m, .number = x->life});
     /* What is relied on too early is found by dying before it is written. */
-    if (sl_has_fault(w, FAULT_CRASH) && sl_maybe(r, 500))
-        sl_later(w, sl_between(r, 0, takes_us),
+    if (sl_has_fault(w, FAULT_CRASH) && sl_random_maybe(r, 500))
+        sl_later(w, sl_random_between(r, 0, takes_us),
                  (struct happening){.type = HAPPENS_CRASH, .node = m});
 }
 
@@ -248,7 +252,7 @@ static void set_alarm(struct world *w, uint32_t m)
     if (due == SL_NEVER || due >= x->due_ms) return;
     int64_t at = sl_clock_when(&x->clock, due * 1000);
     if (at < w->now_us + 20) at = w->now_us + 20;
-    at += sl_below(&w->chance, w->slack_us);
+    at += sl_random_below(&w->random, w->slack_us);
     if (at >= x->tick_us) return;
     x->due_ms = due;
     x->tick_us = at;
@@ -321,7 +325,7 @@ static void written(struct world *w, const struct happening *h)
     bool ok = w->now_us >= x->failing_us;
     x->writing = false;
     /* An error tells nothing: it may be there all the same. */
-    if (ok || sl_maybe(&w->chance, 5000)) x->disk = x->ahead;
+    if (ok || sl_random_maybe(&w->random, 5000)) x->disk = x->ahead;
     TRACE(w, "n%u %s", h->node + 1, ok ? "has written" : "could not write");
     sl_node_written(x->node, sl_machine_now(w, h->node), ok);
     sl_machine_settle(w, h->node);
@@ -410,12 +414,14 @@ static void happens(struct world *w, struct happening *h)
 static void draw_walls(struct world *w)
 {
     for (uint32_t m = 0; m < SL_SIM_NODES; m++)
-        w->machines[m].wall_off_us = sl_between(&w->chance, -3600, 3600) * 1000000;
+        w->machines[m].wall_off_us = sl_random_between(&w->random, -3600, 3600) *
+                                     1000000;
     /* But others have to be right: two or one, or with one that lost its folder, are too
      * few. */
     bool others = w->node_count > 2 && !sl_has_fault(w, FAULT_EMPTY);
-    if (others && sl_maybe(&w->chance, 1500))
-        w->machines[sl_below(&w->chance, SL_SIM_NODES)].wall_off_us += 3 * 86400000000;
+    if (others && sl_random_maybe(&w->random, 1500))
+        w->machines[sl_random_below(&w->random, SL_SIM_NODES)].wall_off_us +=
+            3 * 86400000000;
 }
 
 static void begin(struct world *w)
@@ -425,7 +431,7 @@ static void begin(struct world *w)
         x->clock = draw_clock(w);
         for (uint32_t o = 0; o < SL_SIM_NODES; o++) x->links[o].broken_us = -1;
         if (m < w->node_count)
-            sl_later(w, sl_between(&w->chance, 0, 100000),
+            sl_later(w, sl_random_between(&w->random, 0, 100000),
                      (struct happening){.type = HAPPENS_START, .node = m});
     }
     if (sl_has_fault(w, FAULT_WALL)) draw_walls(w);

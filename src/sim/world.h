@@ -12,11 +12,11 @@
 #ifndef SL_SIM_WORLD_H
 #define SL_SIM_WORLD_H
 
+#include "base/random.h"
 #include "sim/books.h"
 #include "sim/clock.h"
 #include "sim/faults.h"
 #include "sim/queue.h"
-#include "sim/random.h"
 
 #define SL_SIM_NEVER INT64_MAX
 #define SL_SIM_REQUESTS 4 /* Of one client, under way at one time. */
@@ -145,7 +145,7 @@ struct contest {
 
 struct world {
     struct sim_setup setup;
-    struct chance chance;
+    struct sl_random random;
     struct queue queue;
     struct books books;
     struct sim_counts counts;

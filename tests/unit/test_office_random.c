@@ -27,9 +27,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/random.h"
 #include "office_stage.h"
 #include "sim/clock.h"
-#include "sim/random.h"
 
 enum {
     NODES = 5,
@@ -128,7 +128,7 @@ struct book {
 struct world {
     uint64_t seed, number;
     bool shown, calm, patient, sleeps, healed;
-    struct chance chance;
+    struct sl_random random;
     real now;
     uint32_t nodes;
     struct node node[NODES + 1];
@@ -195,24 +195,24 @@ static uint64_t number_from(const char *variable, uint64_t otherwise)
 
 static real between_ms(struct world *w, int64_t lo, int64_t hi)
 {
-    return sl_between(&w->chance, lo * MS, hi * MS);
+    return sl_random_between(&w->random, lo * MS, hi * MS);
 }
 
 static bool one_in(struct world *w, uint32_t n)
 {
-    return sl_below(&w->chance, n) == 0;
+    return sl_random_below(&w->random, n) == 0;
 }
 
 /* Now and then it takes long. */
 static real delay(struct world *w, int64_t longest_ms)
 {
     if (!w->calm && !w->healed && one_in(w, 30)) return between_ms(w, 1, longest_ms);
-    return sl_between(&w->chance, 200, 20 * MS);
+    return sl_random_between(&w->random, 200, 20 * MS);
 }
 
 static bool is_lost(struct world *w)
 {
-    return !w->healed && sl_maybe(&w->chance, w->loss);
+    return !w->healed && sl_random_maybe(&w->random, w->loss);
 }
 
 /* ---- events ---- */
@@ -524,7 +524,7 @@ static void settle(struct world *w, uint32_t n)
     real at = sl_clock_when(&x->clock, due * MS);
     if (at < w->now) at = w->now;
     later(
-        w, at - w->now + sl_between(&w->chance, 0, 2 * MS),
+        w, at - w->now + sl_random_between(&w->random, 0, 2 * MS),
         (struct event){.type = TICK, .node = n, .life = x->life, .number = ++x->ticks});
 }
 
@@ -672,7 +672,7 @@ static void works(struct world *w, uint32_t n)
     static const sl_ms leases[] = {500, 2000, 5000, LONGEST_MS};
     struct node *x = &w->node[n];
     struct sl_election_view v;
-    sl_ms now = clock_ms(w, n), lease = leases[sl_below(&w->chance, 4)];
+    sl_ms now = clock_ms(w, n), lease = leases[sl_random_below(&w->random, 4)];
     sl_election_view(x->office, &v);
     if (x->term == 0) {
         if (one_in(w, 3)) sl_election_read_soon(x->office, now);
@@ -740,12 +740,12 @@ static void kill_for(struct world *w, uint32_t n, real in)
 
 static void fault(struct world *w)
 {
-    uint32_t n = 1 + sl_below(&w->chance, w->nodes);
-    uint32_t other = 1 + sl_below(&w->chance, w->nodes);
+    uint32_t n = 1 + sl_random_below(&w->random, w->nodes);
+    uint32_t other = 1 + sl_random_below(&w->random, w->nodes);
     bool refuses = one_in(w, 2);
     real in = between_ms(w, 100, 9000);
     if (one_in(w, 2) && w->engine.node != 0) n = w->engine.node;
-    switch (sl_below(&w->chance, 7)) {
+    switch (sl_random_below(&w->random, 7)) {
         case 0:
         case 1: break_link(w, n, other, in); break;
         case 2:
@@ -770,7 +770,7 @@ static void calm_fault(struct world *w)
     bool refuses = one_in(w, 2);
     real in = between_ms(w, 100, 9000);
     if (k == 0 || w->node[k].term == 0) return;
-    switch (sl_below(&w->chance, 4)) {
+    switch (sl_random_below(&w->random, 4)) {
         case 0: break_link(w, k, cut, in); break;
         case 1: /* Not so soon again that it would be away all the time. */
             for (uint32_t b = 1; b <= w->nodes; b++)
@@ -884,12 +884,12 @@ static void happens(struct world *w, const struct event *e)
 static int64_t rate(struct world *w)
 {
     static const int64_t ends[] = {-SL_DRIFT_PPM, 0, SL_DRIFT_PPM};
-    return ends[sl_below(&w->chance, 3)];
+    return ends[sl_random_below(&w->random, 3)];
 }
 
 static void begin(struct world *w, uint64_t number)
 {
-    sl_chance_seed(&w->chance, w->seed * 1000003 + number);
+    sl_random_seed(&w->random, w->seed * 1000003 + number);
     w->number = number;
     w->now = 0;
     w->nodes = one_in(w, 2) ? 3 : 5;
@@ -903,15 +903,17 @@ static void begin(struct world *w, uint64_t number)
     w->ops = w->turns = 0;
     w->last_renewal = w->op;
     w->events = 0;
-    w->loss = w->calm || one_in(w, 3) ? 0 : (uint32_t)sl_between(&w->chance, 10, 500);
-    w->answer_ms = w->calm ? 500 : sl_between(&w->chance, 300, 3000);
-    w->fault_ms = sl_between(&w->chance, 500, 6000);
+    w->loss = w->calm || one_in(w, 3)
+                  ? 0
+                  : (uint32_t)sl_random_between(&w->random, 10, 500);
+    w->answer_ms = w->calm ? 500 : sl_random_between(&w->random, 300, 3000);
+    w->fault_ms = sl_random_between(&w->random, 500, 6000);
     memset(w->link, 0, sizeof w->link);
     memset(w->state, 0, sizeof w->state);
     memset(w->book, 0, sizeof w->book);
     for (uint32_t n = 1; n <= w->nodes; n++) {
         w->node[n] = (struct node){
-            .clock = {.began_us = sl_between(&w->chance, 0, 1000000 * MS),
+            .clock = {.began_us = sl_random_between(&w->random, 0, 1000000 * MS),
                       .ppm = rate(w)},
             .cut_at = -15000 * MS,
             .back_at = -1};
