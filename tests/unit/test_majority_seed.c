@@ -1,12 +1,12 @@
-/* test_lease_seed.c - interleavings that gave an older system of leases two holders, or
+/* test_majority_seed.c - interleavings that gave an older system of leases two holders, or
  * none: L1 .. L16, each with the same schedule against our nodes. (L6 was about something
  * that we do not have.)
  *
  * There a client asked the nodes itself; here node 1 asks for A, node 2 or 3 for B. tests/
- * lease/directed takes the rule out that each of them needs, and sees it go red. */
+ * majority/directed takes the rule out that each of them needs, and sees it go red. */
 #include <stdlib.h>
 
-#include "lease_stage.h"
+#include "majority_stage.h"
 
 /* Their clocks are a minute ahead, or right again: then fences that were taken before are
  * above those that follow, and not refused for being low. */
@@ -434,5 +434,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(L16_an_empty_node_has_no_vote_for_what_it_does_not_know),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("lease_seed", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("majority_seed", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_lease_contest.c - requests that compete for a free key: one of them is granted within a
+/* test_majority_contest.c - requests that compete for a free key: one of them is granted within a
  * few rounds, in whatever order messages arrive, and nobody is told that the key is taken while
  * it is free. Unless a test says otherwise node 3 of three is dead, so that two requests at the
  * other two nodes split the votes. */
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_stage.h"
+#include "majority_stage.h"
 
 static const struct sl_node_request plain = {.lease_ms = 5000};
 
@@ -595,5 +595,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_wait_ends_before_its_time),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("lease_contest", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("majority_contest", tests, NULL, NULL);
 }

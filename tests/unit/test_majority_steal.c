@@ -1,11 +1,11 @@
-/* test_lease_steal.c - stealing from a majority: P1 .. P25, the edge cases of a theft, as
+/* test_majority_steal.c - stealing from a majority: P1 .. P25, the edge cases of a theft, as
  * far as they are about nodes (docs/stealing.md); entering early; and the two ways in which
  * a thief could wait for ever.
  *
  * A holds through node 1, its session is 1; thieves ask at nodes 2 and 3. */
 #include <stdlib.h>
 
-#include "lease_stage.h"
+#include "majority_stage.h"
 
 static uint64_t hold_a(struct stage *s, sl_ms lease_ms)
 {
@@ -831,5 +831,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(starving_17_a_failed_attempt_leaves_its_reservation),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("lease_steal", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("majority_steal", tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
-/* test_lease_members.c - the list of nodes changes while leases are held: one node at a time,
+/* test_majority_membership.c - the list of nodes changes while leases are held: one node at a time,
  * decided once, whoever dies at whatever step. Nodes 1 to 3 (or 5) are a cluster; others are
  * started empty and added. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_stage.h"
+#include "majority_stage.h"
 
 /* Messages about lists. */
 static const enum sl_message_type about_lists[] = {
@@ -829,5 +829,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(who_was_away_hears_of_the_list),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("lease_members", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("majority_membership", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-#include "lease_stage.h"
+#include "majority_stage.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* lease_stage.h - a stage for leases by majority: real nodes, and all that is between them
+/* majority_stage.h - a stage for leases by majority: real nodes, and all that is between them
  * in the hands of the test.
  *
  *     struct stage *s = stage_new(3);          three nodes, met, with a first list
@@ -16,8 +16,8 @@
  * docs/leases.md tells, until it is released. At every answer it checks that nobody else
  * believes (unless it was told that the grants overlap), and that fences rise. After every
  * call of a node, sl_node_check(). */
-#ifndef SLUICE_TEST_LEASE_STAGE_H
-#define SLUICE_TEST_LEASE_STAGE_H
+#ifndef SLUICE_TEST_MAJORITY_STAGE_H
+#define SLUICE_TEST_MAJORITY_STAGE_H
 
 #include "test.h"
 
@@ -264,4 +264,4 @@ const struct sl_node_event *last_event(const struct stage *s, sl_node_id at,
                                        enum sl_node_event_type type);
 void forget_events(struct stage *s);
 
-#endif /* SLUICE_TEST_LEASE_STAGE_H */
+#endif /* SLUICE_TEST_MAJORITY_STAGE_H */

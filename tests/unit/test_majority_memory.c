@@ -1,9 +1,9 @@
-/* test_lease_memory.c - nodes without memory: every allocation fails once, and some fail all
+/* test_majority_memory.c - nodes without memory: every allocation fails once, and some fail all
  * the time. A request is answered all the same, with ENOMEM or as if a message had been lost;
  * nobody gets what another holds (the stage looks), nothing is corrupt, and when there is
  * memory again all goes on. */
 #include "failing_memory.h"
-#include "lease_stage.h"
+#include "majority_stage.h"
 
 static int calm(void **state)
 {
@@ -179,5 +179,5 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(a_request_without_memory_is_refused, calm),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("lease_memory", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("majority_memory", tests, NULL, NULL);
 }

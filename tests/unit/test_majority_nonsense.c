@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "lease_stage.h"
+#include "majority_stage.h"
 
 static uint64_t chance;
 

@@ -1,10 +1,10 @@
-/* test_lease_rules.c - the rules of src/majority/README.md, one by one: V1 .. V8 of the voter,
+/* test_majority_rules.c - the rules of src/majority/README.md, one by one: V1 .. V8 of the voter,
  * S1 .. S5 of the seeker, X of extending through any node; and Q1 .. Q11, what else may
  * happen to a majority. A voter is asked by messages that the test writes itself. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_stage.h"
+#include "majority_stage.h"
 
 /* What node 2 says to such a message of node 3. */
 static struct sl_message said(struct stage *s, struct sl_message m)
@@ -2002,5 +2002,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(awaiting_is_by_the_local_copy),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("lease_rules", tests, be_patient, NULL);
+    return cmocka_run_group_tests_name("majority_rules", tests, be_patient, NULL);
 }
