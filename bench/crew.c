@@ -66,7 +66,8 @@ static void meet(struct crew_barrier *b, uint64_t count)
     /* Acquire and release, so that the last one's start is after the first one's
      * arrival. Those who wait have a CPU each. */
     __atomic_add_fetch(&b->arrived, 1, __ATOMIC_ACQ_REL);
-    while (__atomic_load_n(&b->arrived, __ATOMIC_ACQUIRE) < count) sl_word_pause();
+    while (__atomic_load_n(&b->arrived, __ATOMIC_ACQUIRE) < count)
+        sl_canal_word_pause();
 }
 
 static int64_t pushed_so_far(void)

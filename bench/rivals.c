@@ -129,31 +129,33 @@ LOOPS(cas8, uint64_t *)
 
 static const char *cas16_open(struct place *p)
 {
-    const char *refused = cells_map(p, sizeof(struct sl_word));
-    if (refused == NULL) ((struct sl_word *)(void *)p->cells)->lo = p->site.held;
+    const char *refused = cells_map(p, sizeof(struct sl_canal_word));
+    if (refused == NULL) ((struct sl_canal_word *)(void *)p->cells)->lo = p->site.held;
     return refused;
 }
 
-INLINE struct sl_word *cas16_thing(const struct place *p, uint32_t key)
+INLINE struct sl_canal_word *cas16_thing(const struct place *p, uint32_t key)
 {
-    return cell(p, sizeof(struct sl_word), key);
+    return cell(p, sizeof(struct sl_canal_word), key);
 }
 
-INLINE struct sl_pair cas16_look(const struct sl_word *w)
+INLINE struct sl_canal_pair cas16_look(const struct sl_canal_word *w)
 {
-    return (struct sl_pair){.lo = __atomic_load_n(&w->lo, __ATOMIC_RELAXED),
-                            .hi = __atomic_load_n(&w->hi, __ATOMIC_RELAXED)};
+    return (struct sl_canal_pair){.lo = __atomic_load_n(&w->lo, __ATOMIC_RELAXED),
+                                  .hi = __atomic_load_n(&w->hi, __ATOMIC_RELAXED)};
 }
 
-INLINE bool cas16_pair(struct sl_word *w, struct sluice_capacity capacity)
+INLINE bool cas16_pair(struct sl_canal_word *w, struct sluice_capacity capacity)
 {
     const uint64_t cap = (uint64_t)capacity.per * capacity.buckets;
-    struct sl_pair seen = cas16_look(w);
+    struct sl_canal_pair seen = cas16_look(w);
     do {
         if (seen.lo >= cap) return false;
-    } while (!sl_word_swap(w, &seen, (struct sl_pair){seen.lo + 1, seen.hi + 1}));
+    } while (!sl_canal_word_swap(w, &seen,
+                                 (struct sl_canal_pair){seen.lo + 1, seen.hi + 1}));
     seen = cas16_look(w);
-    while (!sl_word_swap(w, &seen, (struct sl_pair){seen.lo - 1, seen.hi + 1})) {}
+    while (!sl_canal_word_swap(w, &seen,
+                               (struct sl_canal_pair){seen.lo - 1, seen.hi + 1})) {}
     return true;
 }
 
@@ -162,7 +164,7 @@ static int64_t cas16_count(struct place *p, uint32_t key)
     return (int64_t)__atomic_load_n(&cas16_thing(p, key)->lo, __ATOMIC_ACQUIRE);
 }
 
-LOOPS(cas16, struct sl_word *)
+LOOPS(cas16, struct sl_canal_word *)
 
 /* ---- POSIX semaphore ---- */
 

@@ -61,10 +61,10 @@ static int64_t wall_ms(void)
 }
 
 /* One try. What is noted besides is for those who look inside (look.c): Relaxed. */
-static inline int64_t take(const struct sl_counter *c, const struct request *q)
+static inline int64_t take(const struct sl_canal_counter *c, const struct request *q)
 {
-    bool first = sl_counter_held(c) == 0;
-    uint32_t nth = sl_counter_acquire(c, q->cap, q->units);
+    bool first = sl_canal_counter_held(c) == 0;
+    uint32_t nth = sl_canal_counter_acquire(c, q->cap, q->units);
     if (!LIKELY(nth > 0)) return SLUICE_EFULL;
     __atomic_store_n(&c->record->capacity, pack_capacity(q->capacity),
                      __ATOMIC_RELAXED);
@@ -72,29 +72,31 @@ static inline int64_t take(const struct sl_counter *c, const struct request *q)
     return nth;
 }
 
-static inline int give(const struct sl_counter *c, struct sl_shm_key *key,
+static inline int give(const struct sl_canal_counter *c, struct sl_canal_shm_key *key,
                        uint32_t units)
 {
     if (!LIKELY(units > 0)) return SLUICE_EINVAL;
-    if (!LIKELY(units <= sl_counter_held(c))) return SLUICE_ENOTHELD;
-    sl_counter_release(c, units);
-    sl_sleep_wake(key);
+    if (!LIKELY(units <= sl_canal_counter_held(c))) return SLUICE_ENOTHELD;
+    sl_canal_counter_release(c, units);
+    sl_canal_sleep_wake(key);
     return SLUICE_OK;
 }
 
 /* --- When it is full ------------------------------------------------------ */
 
 /* Nobody is told "full" for what the dead hold. */
-static int64_t take_after_reaping(const struct sl_segment *seg, uint32_t key,
-                                  const struct sl_counter *c, const struct request *q)
+static int64_t take_after_reaping(const struct sl_canal_segment *seg, uint32_t key,
+                                  const struct sl_canal_counter *c,
+                                  const struct request *q)
 {
-    sl_slot_reap_key(seg, key);
+    sl_canal_slot_reap_key(seg, key);
     int64_t nth = take(c, q); /* Even if we freed nothing: somebody else may have. */
-    return nth == SLUICE_EFULL && !sl_counter_sound(c) ? SLUICE_EDAMAGED : nth;
+    return nth == SLUICE_EFULL && !sl_canal_counter_is_sound(c) ? SLUICE_EDAMAGED : nth;
 }
 
 /* Say in the slot that its thread waits, for those who look inside. */
-static void note_waiting(struct sl_shm_slot *s, uint32_t key, const struct request *q)
+static void note_waiting(struct sl_canal_shm_slot *s, uint32_t key,
+                         const struct request *q)
 {
     __atomic_store_n(&s->waits_capacity, pack_capacity(q->capacity), __ATOMIC_RELAXED);
     __atomic_store_n(&s->waits_units, q->units, __ATOMIC_RELAXED);
@@ -104,13 +106,13 @@ static void note_waiting(struct sl_shm_slot *s, uint32_t key, const struct reque
 }
 
 /* Sleep and try until it fits or the deadline has come. */
-static int64_t take_in_time(const struct sl_segment *seg, uint32_t key,
-                            const struct sl_counter *c, const struct request *q)
+static int64_t take_in_time(const struct sl_canal_segment *seg, uint32_t key,
+                            const struct sl_canal_counter *c, const struct request *q)
 {
-    struct sl_shm_key *k = &seg->keys[key];
-    int64_t deadline_ns = sl_sleep_deadline_ns(q->wait_ms);
+    struct sl_canal_shm_key *k = &seg->keys[key];
+    int64_t deadline_ns = sl_canal_sleep_deadline_ns(q->wait_ms);
     for (;;) {
-        uint32_t prepared = sl_sleep_prepare(k);
+        uint32_t prepared = sl_canal_sleep_prepare(k);
 #ifndef MUT_NOLOOK
         /* Between the two: room that came before the bit was set wakes nobody. */
         int64_t nth = take(c, q);
@@ -118,21 +120,21 @@ static int64_t take_in_time(const struct sl_segment *seg, uint32_t key,
 #else
         int64_t nth;
 #endif
-        sl_sleep(k, prepared, deadline_ns);
+        sl_canal_sleep(k, prepared, deadline_ns);
         nth = take(c, q);
         if (nth != SLUICE_EFULL) return nth;
         nth = take_after_reaping(seg, key, c, q);
         if (nth != SLUICE_EFULL) return nth;
-        if (sl_sleep_now_ns() >= deadline_ns) return SLUICE_EFULL;
+        if (sl_canal_sleep_now_ns() >= deadline_ns) return SLUICE_EFULL;
     }
 }
 
-__attribute__((noinline)) static int64_t take_slowly(struct sl_attachment *att,
+__attribute__((noinline)) static int64_t take_slowly(struct sl_canal_attachment *att,
                                                      uint32_t binding,
-                                                     const struct sl_counter *c,
+                                                     const struct sl_canal_counter *c,
                                                      const struct request *q)
 {
-    const struct sl_segment *seg = &att->canal->seg;
+    const struct sl_canal_segment *seg = &att->canal->seg;
     uint32_t key = att->bindings[binding].key;
     int64_t nth = take_after_reaping(seg, key, c, q);
     if (nth != SLUICE_EFULL || q->wait_ms == 0) return nth;
@@ -151,15 +153,15 @@ int sluice_canal_open(const char *name, const struct sluice_canal_options *optio
     *out = NULL;
     struct sluice_canal *c = calloc(1, sizeof *c);
     if (c == NULL) return SLUICE_ENOMEM;
-    int status = sl_segment_open(name, options, &c->seg);
+    int status = sl_canal_segment_open(name, options, &c->seg);
     if (status == SLUICE_OK) {
-        status = sl_segment_find_path(&c->seg, &c->path);
-        if (status == SLUICE_OK) status = sl_thread_canal_opened(c);
+        status = sl_canal_segment_find_path(&c->seg, &c->path);
+        if (status == SLUICE_OK) status = sl_canal_thread_canal_opened(c);
         if (status == SLUICE_OK) {
             *out = c;
             return SLUICE_OK;
         }
-        sl_segment_close(&c->seg);
+        sl_canal_segment_close(&c->seg);
     }
     free(c->path);
     free(c);
@@ -168,7 +170,7 @@ int sluice_canal_open(const char *name, const struct sluice_canal_options *optio
 
 void sluice_canal_close(struct sluice_canal *c)
 {
-    if (c != NULL) sl_thread_canal_closed(c);
+    if (c != NULL) sl_canal_thread_canal_closed(c);
 }
 
 const char *sluice_canal_path(const struct sluice_canal *c)
@@ -180,7 +182,8 @@ int sluice_canal_removed(const struct sluice_canal *c)
 {
     if (c == NULL) return SLUICE_EINVAL;
     if (c->path == NULL) return 0;
-    return !sl_segment_still_at(c->seg.fd, c->path) || sl_segment_cut(&c->seg);
+    return !sl_canal_segment_still_at(c->seg.fd, c->path) ||
+           sl_canal_segment_truncated(&c->seg);
 }
 
 /* --- By name -------------------------------------------------------------- */
@@ -189,40 +192,40 @@ int64_t sluice_canal_acquire(struct sluice_canal *c, const char *key,
                              struct sluice_capacity capacity,
                              const struct sluice_want *want)
 {
-    struct sl_attachment *att;
-    struct sl_name name;
+    struct sl_canal_attachment *att;
+    struct sl_canal_name name;
     struct request q;
     uint32_t binding;
     if (c == NULL) return SLUICE_EINVAL;
-    int status = sl_keys_name(&c->seg, key, &name);
+    int status = sl_canal_keys_name(&c->seg, key, &name);
     if (status == SLUICE_OK) status = check_request(capacity, want, &q);
-    if (status == SLUICE_OK) status = sl_thread_attach(c, &att);
-    if (status == SLUICE_OK) status = sl_thread_engage(att, &name, &binding);
+    if (status == SLUICE_OK) status = sl_canal_thread_attach(c, &att);
+    if (status == SLUICE_OK) status = sl_canal_thread_engage(att, &name, &binding);
     if (status != SLUICE_OK) return status;
-    struct sl_counter counter = sl_thread_counter(att, binding);
+    struct sl_canal_counter counter = sl_canal_thread_counter(att, binding);
     int64_t nth = take(&counter, &q);
     if (nth == SLUICE_EFULL) nth = take_slowly(att, binding, &counter, &q);
-    if (nth < 0) sl_thread_settle(att, binding); /* What is held stays engaged. */
+    if (nth < 0) sl_canal_thread_settle(att, binding); /* What is held stays engaged. */
     return nth;
 }
 
 int sluice_canal_release(struct sluice_canal *c, const char *key, uint32_t units)
 {
-    struct sl_name name;
+    struct sl_canal_name name;
     if (c == NULL || units == 0) return SLUICE_EINVAL;
-    int status = sl_keys_name(&c->seg, key, &name);
+    int status = sl_canal_keys_name(&c->seg, key, &name);
     if (status != SLUICE_OK) return status;
-    struct sl_attachment *att = sl_thread_attached(c);
+    struct sl_canal_attachment *att = sl_canal_thread_attached(c);
     if (att == NULL) return SLUICE_ENOTHELD;
-    uint32_t binding = sl_thread_engaged(att, &name);
-    if (binding == SL_BINDING_NONE) return SLUICE_ENOTHELD;
-    struct sl_counter counter = sl_thread_counter(att, binding);
+    uint32_t binding = sl_canal_thread_engaged(att, &name);
+    if (binding == SL_CANAL_BINDING_NONE) return SLUICE_ENOTHELD;
+    struct sl_canal_counter counter = sl_canal_thread_counter(att, binding);
     status = give(&counter, &c->seg.keys[att->bindings[binding].key], units);
-    sl_thread_settle(att, binding);
+    sl_canal_thread_settle(att, binding);
     return status;
 }
 
-static int64_t count_of(struct sl_shm_key *key)
+static int64_t count_of(struct sl_canal_shm_key *key)
 {
     /* Acquire: who sees a unit gone sees what its holder did before. */
     return (uint32_t)__atomic_load_n(&key->word.lo, __ATOMIC_ACQUIRE);
@@ -230,46 +233,47 @@ static int64_t count_of(struct sl_shm_key *key)
 
 int64_t sluice_canal_count(struct sluice_canal *c, const char *key)
 {
-    struct sl_name name;
-    struct sl_key_ref ref;
+    struct sl_canal_name name;
+    struct sl_canal_key_ref ref;
     if (c == NULL) return SLUICE_EINVAL;
-    int status = sl_keys_name(&c->seg, key, &name);
-    if (status == SLUICE_OK) status = sl_keys_look_up(&c->seg, &name, &ref);
+    int status = sl_canal_keys_name(&c->seg, key, &name);
+    if (status == SLUICE_OK) status = sl_canal_keys_lookup(&c->seg, &name, &ref);
     if (status == SLUICE_ENOENT) return 0;
     if (status != SLUICE_OK) return status;
     int64_t count = count_of(&c->seg.keys[ref.key]);
-    return sl_keys_named(&c->seg, ref) ? count : 0; /* It had nobody, if it went. */
+    return sl_canal_keys_is_current(&c->seg, ref) ? count
+                                                  : 0; /* It had nobody, if it went. */
 }
 
 /* --- By handle ------------------------------------------------------------ */
 
 static int not_mine(const struct sluice_key *k)
 {
-    return k->fork_era != sl_thread_fork_era ? SLUICE_EFORKED : SLUICE_ETHREAD;
+    return k->fork_era != sl_canal_thread_fork_era ? SLUICE_EFORKED : SLUICE_ETHREAD;
 }
 
 int sluice_key_resolve(struct sluice_canal *c, const char *key, struct sluice_key **out)
 {
-    struct sl_attachment *att;
-    struct sl_name name;
+    struct sl_canal_attachment *att;
+    struct sl_canal_name name;
     uint32_t binding;
     if (c == NULL || out == NULL) return SLUICE_EINVAL;
     *out = NULL;
-    int status = sl_keys_name(&c->seg, key, &name);
+    int status = sl_canal_keys_name(&c->seg, key, &name);
     if (status != SLUICE_OK) return status;
     struct sluice_key *k = calloc(1, sizeof *k);
     if (k == NULL) return SLUICE_ENOMEM;
-    status = sl_thread_attach(c, &att);
-    if (status == SLUICE_OK) status = sl_thread_engage(att, &name, &binding);
+    status = sl_canal_thread_attach(c, &att);
+    if (status == SLUICE_OK) status = sl_canal_thread_engage(att, &name, &binding);
     if (status != SLUICE_OK) {
         free(k);
         return status;
     }
     att->bindings[binding].handles++;
-    k->counter = sl_thread_counter(att, binding);
+    k->counter = sl_canal_thread_counter(att, binding);
     k->key = &c->seg.keys[att->bindings[binding].key];
-    k->serial = sl_thread_serial;
-    k->fork_era = sl_thread_fork_era;
+    k->serial = sl_canal_thread_serial;
+    k->fork_era = sl_canal_thread_fork_era;
     k->att = att;
     k->binding = binding;
     k->next = att->handles;
@@ -284,14 +288,14 @@ int sluice_key_free(struct sluice_key *k)
 {
     if (k == NULL) return SLUICE_OK;
     /* Acquire: pairs with the end of its thread. What came over a fork is memory alone. */
-    bool of_nobody = k->fork_era != sl_thread_fork_era ||
+    bool of_nobody = k->fork_era != sl_canal_thread_fork_era ||
                      __atomic_load_n(&k->att, __ATOMIC_ACQUIRE) == NULL;
     if (!of_nobody) {
-        if (k->serial != sl_thread_serial || k->serial == 0) return not_mine(k);
+        if (k->serial != sl_canal_thread_serial || k->serial == 0) return not_mine(k);
         *k->link = k->next;
         if (k->next != NULL) k->next->link = k->link;
         k->att->bindings[k->binding].handles--;
-        sl_thread_settle(k->att, k->binding);
+        sl_canal_thread_settle(k->att, k->binding);
     }
     free(k);
     return SLUICE_OK;
@@ -302,7 +306,8 @@ int64_t sluice_key_acquire(struct sluice_key *k, struct sluice_capacity capacity
 {
     struct request q;
     if (!LIKELY(k != NULL)) return SLUICE_EINVAL;
-    if (!LIKELY(k->serial == sl_thread_serial) || k->serial == 0) return not_mine(k);
+    if (!LIKELY(k->serial == sl_canal_thread_serial) || k->serial == 0)
+        return not_mine(k);
     int status = check_request(capacity, want, &q);
     if (!LIKELY(status == SLUICE_OK)) return status;
     int64_t nth = take(&k->counter, &q);
@@ -313,14 +318,15 @@ int64_t sluice_key_acquire(struct sluice_key *k, struct sluice_capacity capacity
 int sluice_key_release(struct sluice_key *k, uint32_t units)
 {
     if (!LIKELY(k != NULL)) return SLUICE_EINVAL;
-    if (!LIKELY(k->serial == sl_thread_serial) || k->serial == 0) return not_mine(k);
+    if (!LIKELY(k->serial == sl_canal_thread_serial) || k->serial == 0)
+        return not_mine(k);
     return give(&k->counter, k->key, units);
 }
 
 int64_t sluice_key_count(const struct sluice_key *k)
 {
     if (k == NULL) return SLUICE_EINVAL;
-    if (k->serial != sl_thread_serial || k->serial == 0) return not_mine(k);
+    if (k->serial != sl_canal_thread_serial || k->serial == 0) return not_mine(k);
     return count_of(k->key);
 }
 
@@ -328,15 +334,15 @@ int64_t sluice_key_count(const struct sluice_key *k)
 
 int64_t sluice_canal_reap(struct sluice_canal *c)
 {
-    return c == NULL ? SLUICE_EINVAL : (int64_t)sl_slot_reap_all(&c->seg);
+    return c == NULL ? SLUICE_EINVAL : (int64_t)sl_canal_slot_reap_all(&c->seg);
 }
 
 int sluice_canal_tether(struct sluice_canal *c, int *fd_out)
 {
-    struct sl_attachment *att;
+    struct sl_canal_attachment *att;
     char self[64];
     if (c == NULL || fd_out == NULL || c->seg.fd < 0) return SLUICE_EINVAL;
-    int status = sl_thread_attach(c, &att);
+    int status = sl_canal_thread_attach(c, &att);
     if (status != SLUICE_OK) return status;
     /* A file of its own: locks on it are inherited with it and nothing else. */
     snprintf(self, sizeof self, "/proc/self/fd/%d", c->seg.fd);

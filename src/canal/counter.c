@@ -1,82 +1,87 @@
 #include "canal/counter.h"
 
-struct sl_pair sl_counter_look_again(const struct sl_counter *c, struct sl_pair seen,
-                                     unsigned tries)
+struct sl_canal_pair sl_canal_counter_read_again(const struct sl_canal_counter *c,
+                                                 struct sl_canal_pair seen,
+                                                 unsigned tries)
 {
     /* The first lost swap has just read the word and has its line: go on with that. */
     if (tries == 0) return seen;
     unsigned pauses = 8u << (tries > 5 ? 5 : tries);
-    while (pauses-- > 0) sl_word_pause();
-    return sl_word_load(c->word);
+    while (pauses-- > 0) sl_canal_word_pause();
+    return sl_canal_word_load(c->word);
 }
 
 /* Whether the operation (record, seq) of a dead owner took place. The word FIRST, then
  * the mark: if the tag was overwritten before we read the word, the mark is there by
  * now (N3). The other way round it could be raised in between. */
-static bool took_place(struct sl_word *word, const struct sl_shm_record *r,
+static bool took_place(struct sl_canal_word *word, const struct sl_canal_shm_record *r,
                        uint32_t tag, uint64_t seq)
 {
 #ifdef MUT_MARKFIRST
     if (__atomic_load_n(&r->mark, __ATOMIC_ACQUIRE) >= seq) return true;
-    struct sl_pair late = sl_word_load(word);
-    return sl_word_tag(late) == tag && late.hi == seq;
+    struct sl_canal_pair late = sl_canal_word_load(word);
+    return sl_canal_word_tag(late) == tag && late.hi == seq;
 #else
-    struct sl_pair w = sl_word_load(word);
-    if (sl_word_tag(w) == tag && w.hi == seq) return true;
+    struct sl_canal_pair w = sl_canal_word_load(word);
+    if (sl_canal_word_tag(w) == tag && w.hi == seq) return true;
     return __atomic_load_n(&r->mark, __ATOMIC_ACQUIRE) >= seq;
 #endif
 }
 
 /* held, as it is once the pending operation is decided. */
-static uint32_t settled(struct sl_word *word, const struct sl_shm_record *r,
-                        uint32_t tag, struct sl_pair s)
+static uint32_t settled(struct sl_canal_word *word, const struct sl_canal_shm_record *r,
+                        uint32_t tag, struct sl_canal_pair s)
 {
     uint32_t held = sl_canal_record_held(s.lo);
     if (!took_place(word, r, tag, s.hi)) return held;
-    switch (sl_canal_record_pend(s.lo)) {
-        case SL_PEND_NONE: break;
-        case SL_PEND_ACQUIRE: return held + sl_canal_record_units(s.lo);
-        case SL_PEND_RELEASE: return held - sl_canal_record_units(s.lo);
-        case SL_PEND_DRAIN: return 0;
+    switch (sl_canal_record_pending(s.lo)) {
+        case SL_CANAL_PENDING_NONE: break;
+        case SL_CANAL_PENDING_ACQUIRE: return held + sl_canal_record_units(s.lo);
+        case SL_CANAL_PENDING_RELEASE: return held - sl_canal_record_units(s.lo);
+        case SL_CANAL_PENDING_DRAIN: return 0;
     }
     return held;
 }
 
 /* Take what a record in state s = DRAIN holds off the word, at most once in all.
  * Returns the units, if it was this call that did it. */
-static uint32_t drain(const struct sl_segment *seg, struct sl_word *word,
-                      uint32_t record, struct sl_pair s)
+static uint32_t drain(const struct sl_canal_segment *seg, struct sl_canal_word *word,
+                      uint32_t record, struct sl_canal_pair s)
 {
-    struct sl_shm_record *r = &seg->records[record];
+    struct sl_canal_shm_record *r = &seg->records[record];
     uint32_t tag = record + 1, held = sl_canal_record_held(s.lo);
-    struct sl_pair w = sl_word_load(word);
-    bool drained = (sl_word_tag(w) == tag && w.hi == s.hi) ||
+    struct sl_canal_pair w = sl_canal_word_load(word);
+    bool drained = (sl_canal_word_tag(w) == tag && w.hi == s.hi) ||
                    __atomic_load_n(&r->mark, __ATOMIC_ACQUIRE) >= s.hi;
     if (drained) {
-        sl_word_swap(&r->state, &s,
-                     (struct sl_pair){sl_canal_record_make(0, SL_PEND_NONE, 0), s.hi});
+        sl_canal_word_swap(
+            &r->state, &s,
+            (struct sl_canal_pair){sl_canal_record_make(0, SL_CANAL_PENDING_NONE, 0),
+                                   s.hi});
         return 0;
     }
-    (void)sl_counter_witness(seg->records, seg->record_count, w, tag);
+    (void)sl_canal_counter_mark_writer(seg->records, seg->record_count, w, tag);
 #ifndef MUT_NORECHECK
     /* Not optional. If the state is still s after the word was read, then nobody had
      * drained when it was read: a later drain changes the word and our swap fails.
      * Without this look a reaper that slept here drains a second time after a new
      * owner of the record overwrote the tag, which it does without a mark. */
-    if (!sl_pair_equal(sl_word_load(&r->state), s)) return 0;
+    if (!sl_canal_pair_equal(sl_canal_word_load(&r->state), s)) return 0;
 #endif
-    return sl_word_swap(word, &w, sl_word_make(sl_word_count(w) - held, tag, s.hi))
+    return sl_canal_word_swap(
+               word, &w, sl_canal_word_make(sl_canal_word_count(w) - held, tag, s.hi))
                ? held
                : 0;
 }
 
-uint32_t sl_counter_reap(const struct sl_segment *seg, uint32_t record,
-                         const struct sl_shm_slot *slot, uint64_t generation)
+uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t record,
+                               const struct sl_canal_shm_slot *slot,
+                               uint64_t generation)
 {
-    struct sl_shm_record *r = &seg->records[record];
+    struct sl_canal_shm_record *r = &seg->records[record];
     uint32_t freed = 0;
     for (;;) {
-        struct sl_pair s = sl_word_load(&r->state);
+        struct sl_canal_pair s = sl_canal_word_load(&r->state);
 #ifndef MUT_NOGENERATION
         /* After the state: if the slot is still of this generation now, s was written
          * by the dead, and every later state differs from it, so that a swap of s
@@ -84,37 +89,39 @@ uint32_t sl_counter_reap(const struct sl_segment *seg, uint32_t record,
         if (__atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE) != generation)
             return freed;
 #endif
-        enum sl_pend pend = sl_canal_record_pend(s.lo);
+        enum sl_canal_pending pend = sl_canal_record_pending(s.lo);
         uint32_t held = sl_canal_record_held(s.lo);
-        if (pend == SL_PEND_NONE && held == 0) return freed;
-        if (pend == SL_PEND_NONE) {
-            struct sl_pair next = {sl_canal_record_make(held, SL_PEND_DRAIN, 0),
-                                   s.hi + 1};
-            sl_word_swap(&r->state, &s, next);
+        if (pend == SL_CANAL_PENDING_NONE && held == 0) return freed;
+        if (pend == SL_CANAL_PENDING_NONE) {
+            struct sl_canal_pair next = {
+                sl_canal_record_make(held, SL_CANAL_PENDING_DRAIN, 0), s.hi + 1};
+            sl_canal_word_swap(&r->state, &s, next);
             continue;
         }
         /* Acquire, after the state: a record's key changes only while it is idle, so if
          * a swap of s succeeds, or s is seen again, this was its key. */
         uint32_t key = sl_canal_record_key(seg, record);
-        if (key == SL_NONE) return freed; /* Memory is lost; do not add to it. */
-        struct sl_word *word = &seg->keys[key].word;
-        if (pend == SL_PEND_DRAIN) {
+        if (key == SL_CANAL_NONE) return freed; /* Memory is lost; do not add to it. */
+        struct sl_canal_word *word = &seg->keys[key].word;
+        if (pend == SL_CANAL_PENDING_DRAIN) {
             freed += drain(seg, word, record, s);
         } else {
             uint32_t now = settled(word, r, record + 1, s);
-            sl_word_swap(
+            sl_canal_word_swap(
                 &r->state, &s,
-                (struct sl_pair){sl_canal_record_make(now, SL_PEND_NONE, 0), s.hi});
+                (struct sl_canal_pair){
+                    sl_canal_record_make(now, SL_CANAL_PENDING_NONE, 0), s.hi});
         }
     }
 }
 
-uint32_t sl_counter_effective(const struct sl_segment *seg, uint32_t record)
+uint32_t sl_canal_counter_effective(const struct sl_canal_segment *seg, uint32_t record)
 {
-    struct sl_shm_record *r = &seg->records[record];
-    struct sl_pair s = sl_word_load(&r->state);
-    if (sl_canal_record_pend(s.lo) == SL_PEND_NONE) return sl_canal_record_held(s.lo);
+    struct sl_canal_shm_record *r = &seg->records[record];
+    struct sl_canal_pair s = sl_canal_word_load(&r->state);
+    if (sl_canal_record_pending(s.lo) == SL_CANAL_PENDING_NONE)
+        return sl_canal_record_held(s.lo);
     uint32_t key = sl_canal_record_key(seg, record);
-    if (key == SL_NONE) return sl_canal_record_held(s.lo);
+    if (key == SL_CANAL_NONE) return sl_canal_record_held(s.lo);
     return settled(&seg->keys[key].word, r, record + 1, s);
 }

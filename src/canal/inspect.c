@@ -16,23 +16,24 @@ static struct sluice_capacity unpack_capacity(uint64_t packed)
                                     .buckets = (uint32_t)(packed >> 32)};
 }
 
-static bool bit_is_set(const struct sl_segment *seg, uint32_t slot, uint32_t key)
+static bool bit_is_set(const struct sl_canal_segment *seg, uint32_t slot, uint32_t key)
 {
-    uint64_t word = __atomic_load_n(&sl_bitmap(seg, key)[slot / 64], __ATOMIC_ACQUIRE);
+    uint64_t word = __atomic_load_n(&sl_canal_bitmap(seg, key)[slot / 64],
+                                    __ATOMIC_ACQUIRE);
     return (word >> slot % 64 & 1u) != 0;
 }
 
-static void fill_thread(const struct sl_segment *seg, uint32_t slot,
+static void fill_thread(const struct sl_canal_segment *seg, uint32_t slot,
                         struct sluice_holder *out)
 {
-    const struct sl_shm_slot *s = &seg->slots[slot];
+    const struct sl_canal_shm_slot *s = &seg->slots[slot];
     uint64_t program[2] = {__atomic_load_n(&s->program[0], __ATOMIC_RELAXED),
                            __atomic_load_n(&s->program[1], __ATOMIC_RELAXED)};
     *out = (struct sluice_holder){.pid = __atomic_load_n(&s->pid, __ATOMIC_RELAXED),
                                   .tid = __atomic_load_n(&s->tid, __ATOMIC_RELAXED),
                                   .slot = slot,
-                                  .dead = sl_slot_dead(seg, slot),
-                                  .inherited = sl_slot_left(seg, slot)};
+                                  .dead = sl_canal_slot_is_dead(seg, slot),
+                                  .inherited = sl_canal_slot_inherited(seg, slot)};
     memcpy(out->program, program, sizeof out->program);
     out->program[sizeof out->program - 1] = '\0';
 }
@@ -45,10 +46,10 @@ static int64_t since(const int64_t *ms)
 }
 
 /* What a record holds of a key; false if nothing. */
-static bool as_holder(const struct sl_segment *seg, uint32_t record, uint32_t slot,
-                      uint32_t key, struct sluice_holder *out)
+static bool as_holder(const struct sl_canal_segment *seg, uint32_t record,
+                      uint32_t slot, uint32_t key, struct sluice_holder *out)
 {
-    const struct sl_shm_record *rec = &seg->records[record];
+    const struct sl_canal_shm_record *rec = &seg->records[record];
     if (sl_canal_record_key(seg, record) != key || !bit_is_set(seg, slot, key))
         return false;
     /* An idle record may be left from an earlier key. */
@@ -63,10 +64,10 @@ static bool as_holder(const struct sl_segment *seg, uint32_t record, uint32_t sl
 }
 
 /* What a slot waits for at a key; false if it does not. */
-static bool as_waiter(const struct sl_segment *seg, uint32_t slot, uint32_t key,
+static bool as_waiter(const struct sl_canal_segment *seg, uint32_t slot, uint32_t key,
                       struct sluice_holder *out)
 {
-    const struct sl_shm_slot *s = &seg->slots[slot];
+    const struct sl_canal_shm_slot *s = &seg->slots[slot];
     if (!bit_is_set(seg, slot, key)) return false;
     if (__atomic_load_n(&s->waits_key, __ATOMIC_ACQUIRE) != key + 1) return false;
     fill_thread(seg, slot, out);
@@ -82,13 +83,14 @@ static bool as_waiter(const struct sl_segment *seg, uint32_t slot, uint32_t key,
 /* The next thread at a key: holders, then waiters. The cursor counts records and then
  * slots, so a walk takes as long as there are records in use and slots, whatever the
  * bitmaps of a damaged segment say. */
-static bool next_at_key(const struct sl_segment *seg, uint32_t key, uint64_t *cursor,
-                        struct sluice_holder *out)
+static bool next_at_key(const struct sl_canal_segment *seg, uint32_t key,
+                        uint64_t *cursor, struct sluice_holder *out)
 {
     while (*cursor < seg->record_count) {
-        uint32_t record = (uint32_t)(*cursor)++, chunk = record / SL_CHUNK_RECORDS;
-        uint32_t slot = sl_chunk_slot(seg, chunk);
-        if (slot == SL_NONE) *cursor = (chunk + 1ull) * SL_CHUNK_RECORDS;
+        uint32_t record = (uint32_t)(*cursor)++,
+                 chunk = record / SL_CANAL_CHUNK_RECORDS;
+        uint32_t slot = sl_canal_chunk_slot(seg, chunk);
+        if (slot == SL_CANAL_NONE) *cursor = (chunk + 1ull) * SL_CANAL_CHUNK_RECORDS;
         else if (as_holder(seg, record, slot, key, out)) return true;
     }
     while (*cursor < (uint64_t)seg->record_count + seg->slot_count) {
@@ -104,7 +106,7 @@ static uint64_t capacity_units(struct sluice_capacity r)
 }
 
 /* Count who is at a key, and compare what they declare. */
-static void fill_key(const struct sl_segment *seg, uint32_t key,
+static void fill_key(const struct sl_canal_segment *seg, uint32_t key,
                      struct sluice_key_info *out)
 {
     struct sluice_holder h;
@@ -125,13 +127,14 @@ int sluice_canal_next_key(struct sluice_canal *c, uint64_t *cursor,
                           struct sluice_key_info *out)
 {
     if (c == NULL || cursor == NULL || out == NULL) return SLUICE_EINVAL;
-    const struct sl_segment *seg = &c->seg;
+    const struct sl_canal_segment *seg = &c->seg;
     while (*cursor < seg->key_count) {
         uint32_t key = (uint32_t)(*cursor)++;
         memset(out, 0, sizeof *out);
-        if (!sl_keys_in_use(seg, key) || !sl_keys_copy_name(seg, key, out->key))
+        if (!sl_canal_keys_in_use(seg, key) ||
+            !sl_canal_keys_copy_name(seg, key, out->key))
             continue;
-        out->held = sl_word_count(sl_word_load(&seg->keys[key].word));
+        out->held = sl_canal_word_count(sl_canal_word_load(&seg->keys[key].word));
         fill_key(seg, key, out);
         return 1;
     }
@@ -141,11 +144,11 @@ int sluice_canal_next_key(struct sluice_canal *c, uint64_t *cursor,
 int sluice_canal_next_holder(struct sluice_canal *c, const char *key, uint64_t *cursor,
                              struct sluice_holder *out)
 {
-    struct sl_name name;
-    struct sl_key_ref ref;
+    struct sl_canal_name name;
+    struct sl_canal_key_ref ref;
     if (c == NULL || cursor == NULL || out == NULL) return SLUICE_EINVAL;
-    int status = sl_keys_name(&c->seg, key, &name);
-    if (status == SLUICE_OK) status = sl_keys_look_up(&c->seg, &name, &ref);
+    int status = sl_canal_keys_name(&c->seg, key, &name);
+    if (status == SLUICE_OK) status = sl_canal_keys_lookup(&c->seg, &name, &ref);
     if (status == SLUICE_ENOENT) return 0;
     if (status != SLUICE_OK) return status;
     return next_at_key(&c->seg, ref.key, cursor, out) ? 1 : 0;
@@ -154,18 +157,18 @@ int sluice_canal_next_holder(struct sluice_canal *c, const char *key, uint64_t *
 int sluice_canal_info(struct sluice_canal *c, struct sluice_canal_info *out)
 {
     if (c == NULL || out == NULL) return SLUICE_EINVAL;
-    const struct sl_segment *seg = &c->seg;
+    const struct sl_canal_segment *seg = &c->seg;
     *out = (struct sluice_canal_info){.keys = seg->key_count,
                                       .slots = seg->slot_count,
                                       .records = seg->record_count,
                                       .bytes = seg->bytes};
     for (uint32_t k = 0; k < seg->key_count; k++)
-        out->keys_used += sl_keys_in_use(seg, k);
+        out->keys_used += sl_canal_keys_in_use(seg, k);
     for (uint32_t s = 0; s < seg->slot_count; s++)
-        out->slots_used += sl_slot_used(seg, s);
+        out->slots_used += sl_canal_slot_in_use(seg, s);
     for (uint32_t k = 0; k < seg->chunk_count; k++)
         if (__atomic_load_n(&seg->chunks[k], __ATOMIC_RELAXED) != 0)
-            out->records_used += SL_CHUNK_RECORDS;
+            out->records_used += SL_CANAL_CHUNK_RECORDS;
     return SLUICE_OK;
 }
 

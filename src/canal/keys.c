@@ -34,7 +34,8 @@ static uint64_t last_word(const char *key, size_t n)
 /* The hash is seeded per segment, so that nobody can prepare names that collide. Word by
  * word: a memcpy() of n bytes becomes a string instruction here, which alone takes
  * longer than all the rest. */
-int sl_keys_name(const struct sl_segment *seg, const char *key, struct sl_name *out)
+int sl_canal_keys_name(const struct sl_canal_segment *seg, const char *key,
+                       struct sl_canal_name *out)
 {
     if (key == NULL) return SLUICE_EINVAL;
     size_t n = strnlen(key, SLUICE_KEY_BYTES_MAX + 1);
@@ -56,10 +57,10 @@ int sl_keys_name(const struct sl_segment *seg, const char *key, struct sl_name *
 /* Compare while the name may be changing under us; the caller then looks at the state
  * once more. The last word of a name holds its closing zero, so equal words in that
  * number are equal names. */
-static bool same_name(const struct sl_segment *seg, uint32_t key,
-                      const struct sl_name *name)
+static bool same_name(const struct sl_canal_segment *seg, uint32_t key,
+                      const struct sl_canal_name *name)
 {
-    const struct sl_shm_name *there = &seg->names[key];
+    const struct sl_canal_shm_name *there = &seg->names[key];
     if (__atomic_load_n(&seg->keys[key].hash, __ATOMIC_RELAXED) != name->hash)
         return false;
     for (uint32_t i = 0; i < name->words; i++)
@@ -69,7 +70,7 @@ static bool same_name(const struct sl_segment *seg, uint32_t key,
     return true;
 }
 
-static uint64_t key_state(const struct sl_segment *seg, uint32_t key)
+static uint64_t key_state(const struct sl_canal_segment *seg, uint32_t key)
 {
     return __atomic_load_n(&seg->keys[key].state, __ATOMIC_ACQUIRE);
 }
@@ -79,26 +80,27 @@ static uint64_t key_state(const struct sl_segment *seg, uint32_t key)
 static bool has_name(uint64_t state)
 {
 #ifdef MUT_ANYSTATE
-    return (state & 3u) != SL_KEY_FREE;
+    return (state & 3u) != SL_CANAL_KEY_FREE;
 #else
-    _Static_assert(SL_KEY_READY == 1 && SL_KEY_CLOSING == 2, "one bit tells them");
+    _Static_assert(SL_CANAL_KEY_READY == 1 && SL_CANAL_KEY_CLOSING == 2,
+                   "one bit tells them");
     return ((state + 1u) & 2u) != 0;
 #endif
 }
 
-static bool index_empty(const struct sl_segment *seg, uint32_t at)
+static bool index_empty(const struct sl_canal_segment *seg, uint32_t at)
 {
     return __atomic_load_n(&seg->index[at], __ATOMIC_ACQUIRE) == 0;
 }
 
 /* A key that the reclaimer is just looking at has its name still. */
-bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
-                  struct sl_key_ref *out)
+bool sl_canal_keys_find(const struct sl_canal_segment *seg,
+                        const struct sl_canal_name *name, struct sl_canal_key_ref *out)
 {
     uint32_t at = (uint32_t)name->hash & seg->index_mask;
     for (uint32_t probes = 0; probes <= seg->index_mask; probes++) {
-        uint32_t key = sl_index_key(seg, at);
-        if (key == SL_NONE) {
+        uint32_t key = sl_canal_index_key(seg, at);
+        if (key == SL_CANAL_NONE) {
             if (index_empty(seg, at)) return false;
         } else {
             uint64_t before = key_state(seg, key);
@@ -106,7 +108,7 @@ bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
             /* Acquire: the name was read before the state is read again. */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             if (same && key_state(seg, key) >> 2 == before >> 2) {
-                *out = (struct sl_key_ref){.key = key, .generation = before >> 2};
+                *out = (struct sl_canal_key_ref){.key = key, .generation = before >> 2};
                 return true;
             }
         }
@@ -115,24 +117,25 @@ bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
     return false;
 }
 
-bool sl_keys_named(const struct sl_segment *seg, struct sl_key_ref ref)
+bool sl_canal_keys_is_current(const struct sl_canal_segment *seg,
+                              struct sl_canal_key_ref ref)
 {
     return key_state(seg, ref.key) >> 2 == ref.generation;
 }
 
-bool sl_keys_has_name(const struct sl_segment *seg, uint32_t key,
-                      const struct sl_name *name)
+bool sl_canal_keys_has_name(const struct sl_canal_segment *seg, uint32_t key,
+                            const struct sl_canal_name *name)
 {
     return same_name(seg, key, name);
 }
 
-bool sl_keys_keep(const struct sl_segment *seg, struct sl_key_ref ref)
+bool sl_canal_keys_keep(const struct sl_canal_segment *seg, struct sl_canal_key_ref ref)
 {
 #ifndef MUT_NOVERIFY
-    const uint64_t ready = sl_key_state_make(ref.generation, SL_KEY_READY);
-    uint64_t closing = sl_key_state_make(ref.generation, SL_KEY_CLOSING);
+    const uint64_t ready = sl_canal_key_state_make(ref.generation, SL_CANAL_KEY_READY);
+    uint64_t closing = sl_canal_key_state_make(ref.generation, SL_CANAL_KEY_CLOSING);
     /* After the bit: pairs with reclaim(), which closes the key before it looks. */
-    sl_word_fence();
+    sl_canal_word_fence();
     if (key_state(seg, ref.key) == ready) return true;
     /* The reclaimer may be stopped, so it is not waited for: it frees a key only if it
      * is closed still. */
@@ -145,21 +148,21 @@ bool sl_keys_keep(const struct sl_segment *seg, struct sl_key_ref ref)
 #endif
 }
 
-bool sl_keys_in_use(const struct sl_segment *seg, uint32_t key)
+bool sl_canal_keys_in_use(const struct sl_canal_segment *seg, uint32_t key)
 {
-    const uint64_t *bits = sl_bitmap(seg, key);
+    const uint64_t *bits = sl_canal_bitmap(seg, key);
     for (uint32_t w = 0; w < seg->bitmap_words; w++)
         if (__atomic_load_n(&bits[w], __ATOMIC_SEQ_CST) != 0) return true;
-    return sl_word_count(sl_word_load(&seg->keys[key].word)) != 0;
+    return sl_canal_word_count(sl_canal_word_load(&seg->keys[key].word)) != 0;
 }
 
-bool sl_keys_copy_name(const struct sl_segment *seg, uint32_t key,
-                       char out[SLUICE_KEY_BYTES_MAX + 1])
+bool sl_canal_keys_copy_name(const struct sl_canal_segment *seg, uint32_t key,
+                             char out[SLUICE_KEY_BYTES_MAX + 1])
 {
     uint64_t before = key_state(seg, key);
     if (!has_name(before)) return false;
-    uint64_t words[SL_NAME_WORDS];
-    for (uint32_t i = 0; i < SL_NAME_WORDS; i++)
+    uint64_t words[SL_CANAL_NAME_WORDS];
+    for (uint32_t i = 0; i < SL_CANAL_NAME_WORDS; i++)
         words[i] = __atomic_load_n(&seg->names[key].words[i], __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     if (key_state(seg, key) >> 2 != before >> 2) return false;
@@ -171,7 +174,7 @@ bool sl_keys_copy_name(const struct sl_segment *seg, uint32_t key,
 /* --- The index; under the mutex ------------------------------------------- */
 
 /* False: there is no free place, which only a damaged index can say. */
-static bool index_put(const struct sl_segment *seg, uint32_t key)
+static bool index_put(const struct sl_canal_segment *seg, uint32_t key)
 {
     uint32_t at = (uint32_t)seg->keys[key].hash & seg->index_mask;
     for (uint32_t probes = 0; !index_empty(seg, at); probes++) {
@@ -187,7 +190,7 @@ static bool index_put(const struct sl_segment *seg, uint32_t key)
 
 /* Say that the index is changing, or no longer: `changes` is odd in between. A finder
  * that missed while it stayed even and the same did not miss anything. */
-static void index_changes(const struct sl_segment *seg, uint32_t odd)
+static void index_changes(const struct sl_canal_segment *seg, uint32_t odd)
 {
     uint32_t n = seg->header->changes;
     if ((n & 1u) != odd)
@@ -197,19 +200,19 @@ static void index_changes(const struct sl_segment *seg, uint32_t odd)
 
 /* Take a key out, and move those behind it so that no probe ends too early. False: the
  * index is damaged, and to be built anew. */
-static bool index_remove(const struct sl_segment *seg, uint32_t key)
+static bool index_remove(const struct sl_canal_segment *seg, uint32_t key)
 {
     uint32_t mask = seg->index_mask, probes = 0;
     uint32_t hole = (uint32_t)seg->keys[key].hash & mask;
-    while (sl_index_key(seg, hole) != key) {
+    while (sl_canal_index_key(seg, hole) != key) {
         if (index_empty(seg, hole)) return true;
         if (probes++ == mask) return false;
         hole = (hole + 1) & mask;
     }
     index_changes(seg, 1);
     for (uint32_t at = (hole + 1) & mask; !index_empty(seg, at); at = (at + 1) & mask) {
-        uint32_t moved = sl_index_key(seg, at);
-        if (moved == SL_NONE || probes++ == 2 * mask) return false;
+        uint32_t moved = sl_canal_index_key(seg, at);
+        if (moved == SL_CANAL_NONE || probes++ == 2 * mask) return false;
         uint32_t home = (uint32_t)seg->keys[moved].hash & mask;
         if (((at - home) & mask) < ((at - hole) & mask)) continue;
         __atomic_store_n(&seg->index[hole], moved + 1, __ATOMIC_RELEASE);
@@ -222,7 +225,7 @@ static bool index_remove(const struct sl_segment *seg, uint32_t key)
 
 /* Build the index anew: the one before us died with the mutex, at any point, or the index
  * is damaged. */
-static void mend(const struct sl_segment *seg)
+static void mend(const struct sl_canal_segment *seg)
 {
     index_changes(seg, 1);
     for (uint32_t i = 0; i <= seg->index_mask; i++)
@@ -231,18 +234,19 @@ static void mend(const struct sl_segment *seg)
         uint64_t state = key_state(seg, k);
         if (!has_name(state)) continue;
         __atomic_store_n(&seg->keys[k].state,
-                         sl_key_state_make(state >> 2, SL_KEY_READY), __ATOMIC_RELEASE);
+                         sl_canal_key_state_make(state >> 2, SL_CANAL_KEY_READY),
+                         __ATOMIC_RELEASE);
         (void)index_put(seg, k); /* There are two places for each key. */
     }
     index_changes(seg, 0);
 }
 
-static int lock_keys(const struct sl_segment *seg)
+static int lock_keys(const struct sl_canal_segment *seg)
 {
     struct timespec until; /* Not for ever: its holder may be stopped. */
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += SL_KEYS_WAIT_MS / 1000;
-    int e = sl_robust_lock(&seg->header->key_mutex, &until);
+    until.tv_sec += SL_CANAL_KEYS_WAIT_MS / 1000;
+    int e = sl_canal_robust_lock(&seg->header->key_mutex, &until);
     if (e == ETIMEDOUT) return SLUICE_EBUSY;
     if (e == EOWNERDEAD) {
 #ifndef MUT_NOMEND
@@ -260,18 +264,19 @@ static int lock_keys(const struct sl_segment *seg)
 /* --- Making and reclaiming; under the mutex ------------------------------- */
 
 /* Free a key that has a name, unless somebody uses it. */
-static bool reclaim(const struct sl_segment *seg, uint32_t key)
+static bool reclaim(const struct sl_canal_segment *seg, uint32_t key)
 {
-    struct sl_shm_key *k = &seg->keys[key];
+    struct sl_canal_shm_key *k = &seg->keys[key];
     uint64_t generation = key_state(seg, key) >> 2;
-    const uint64_t ready = sl_key_state_make(generation, SL_KEY_READY);
-    const uint64_t freed = sl_key_state_make(generation + 1, SL_KEY_FREE);
-    uint64_t closing = sl_key_state_make(generation, SL_KEY_CLOSING);
-    if (sl_keys_in_use(seg, key)) return false; /* Do not disturb it for nothing. */
-    /* Sequentially consistent: pairs with sl_keys_keep(), where a user may open the key
+    const uint64_t ready = sl_canal_key_state_make(generation, SL_CANAL_KEY_READY);
+    const uint64_t freed = sl_canal_key_state_make(generation + 1, SL_CANAL_KEY_FREE);
+    uint64_t closing = sl_canal_key_state_make(generation, SL_CANAL_KEY_CLOSING);
+    if (sl_canal_keys_in_use(seg, key))
+        return false; /* Do not disturb it for nothing. */
+    /* Sequentially consistent: pairs with sl_canal_keys_keep(), where a user may open the key
      * again at any moment. */
     __atomic_store_n(&k->state, closing, __ATOMIC_SEQ_CST);
-    bool used = sl_keys_in_use(seg, key);
+    bool used = sl_canal_keys_in_use(seg, key);
 #ifdef MUT_BLINDFREE
     __atomic_store_n(&k->state, used ? ready : freed, __ATOMIC_SEQ_CST);
 #else
@@ -284,9 +289,9 @@ static bool reclaim(const struct sl_segment *seg, uint32_t key)
 }
 
 /* A key without a name: one never used, or the next that nobody uses. */
-static bool find_free(const struct sl_segment *seg, uint32_t *out)
+static bool find_free(const struct sl_canal_segment *seg, uint32_t *out)
 {
-    struct sl_shm_header *h = seg->header;
+    struct sl_canal_shm_header *h = seg->header;
     uint32_t fresh = __atomic_load_n(&h->fresh, __ATOMIC_RELAXED);
     if (fresh < seg->key_count) {
         *out = fresh;
@@ -305,60 +310,61 @@ static bool find_free(const struct sl_segment *seg, uint32_t *out)
 }
 
 /* Give a free key its name. A kill before the state is READY leaves it free. */
-static void give_name(const struct sl_segment *seg, uint32_t key,
-                      const struct sl_name *name)
+static void give_name(const struct sl_canal_segment *seg, uint32_t key,
+                      const struct sl_canal_name *name)
 {
-    struct sl_shm_key *k = &seg->keys[key];
+    struct sl_canal_shm_key *k = &seg->keys[key];
     /* Release: that the key is free is seen before its old name is overwritten; pairs
-     * with the fence in sl_keys_find(). */
+     * with the fence in sl_canal_keys_find(). */
     __atomic_thread_fence(__ATOMIC_RELEASE);
-    for (uint32_t i = 0; i < SL_NAME_WORDS; i++)
+    for (uint32_t i = 0; i < SL_CANAL_NAME_WORDS; i++)
         __atomic_store_n(&seg->names[key].words[i],
                          i < name->words ? name->padded.words[i] : 0, __ATOMIC_RELAXED);
     __atomic_store_n(&k->hash, name->hash, __ATOMIC_RELAXED);
-    __atomic_store_n(&k->state,
-                     sl_key_state_make(key_state(seg, key) >> 2, SL_KEY_READY),
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(
+        &k->state,
+        sl_canal_key_state_make(key_state(seg, key) >> 2, SL_CANAL_KEY_READY),
+        __ATOMIC_RELEASE);
     if (!index_put(seg, key)) mend(seg);
 }
 
-int sl_keys_look_up(const struct sl_segment *seg, const struct sl_name *name,
-                    struct sl_key_ref *out)
+int sl_canal_keys_lookup(const struct sl_canal_segment *seg,
+                         const struct sl_canal_name *name, struct sl_canal_key_ref *out)
 {
     const uint32_t *changes = &seg->header->changes;
     uint32_t before = __atomic_load_n(changes, __ATOMIC_ACQUIRE);
-    if (sl_keys_find(seg, name, out)) return SLUICE_OK;
+    if (sl_canal_keys_find(seg, name, out)) return SLUICE_OK;
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     if ((before & 1u) == 0 && __atomic_load_n(changes, __ATOMIC_ACQUIRE) == before)
         return SLUICE_ENOENT;
     int status = lock_keys(seg);
     if (status != SLUICE_OK) return status;
-    status = sl_keys_find(seg, name, out) ? SLUICE_OK : SLUICE_ENOENT;
-    sl_robust_unlock(&seg->header->key_mutex);
+    status = sl_canal_keys_find(seg, name, out) ? SLUICE_OK : SLUICE_ENOENT;
+    sl_canal_robust_unlock(&seg->header->key_mutex);
     return status;
 }
 
-int sl_keys_make(const struct sl_segment *seg, const struct sl_name *name,
-                 struct sl_key_ref *out)
+int sl_canal_keys_make(const struct sl_canal_segment *seg,
+                       const struct sl_canal_name *name, struct sl_canal_key_ref *out)
 {
     int status = lock_keys(seg);
     if (status != SLUICE_OK) return status;
-    if (!sl_keys_find(seg, name, out)) {
+    if (!sl_canal_keys_find(seg, name, out)) {
         uint32_t key = 0;
         bool found = find_free(seg, &key);
         if (!found) {
             /* The dead still have their bits in the bitmaps. */
-            sl_slot_reap_all(seg);
+            sl_canal_slot_reap_all(seg);
             found = find_free(seg, &key);
         }
         if (found) {
             give_name(seg, key, name);
-            *out = (struct sl_key_ref){.key = key,
-                                       .generation = key_state(seg, key) >> 2};
+            *out = (struct sl_canal_key_ref){.key = key,
+                                             .generation = key_state(seg, key) >> 2};
         } else {
             status = SLUICE_EKEYS;
         }
     }
-    sl_robust_unlock(&seg->header->key_mutex);
+    sl_canal_robust_unlock(&seg->header->key_mutex);
     return status;
 }

@@ -21,51 +21,55 @@
 #include "canal/layout.h"
 
 /* A name ready to be looked up: padded, with its hash. */
-struct sl_name {
-    struct sl_shm_name padded;
+struct sl_canal_name {
+    struct sl_canal_shm_name padded;
     uint64_t hash;
     uint32_t words; /* That are not all zero. */
 };
 
 /* Which key, and which of the names it has had. */
-struct sl_key_ref {
+struct sl_canal_key_ref {
     uint32_t key;
     uint64_t generation;
 };
 
 /* Prepare a name. SLUICE_EINVAL if it is NULL, empty or too long. */
-int sl_keys_name(const struct sl_segment *seg, const char *key, struct sl_name *out);
+int sl_canal_keys_name(const struct sl_canal_segment *seg, const char *key,
+                       struct sl_canal_name *out);
 
 /* Find a name; false if it is not there, or just now cannot be seen. */
-bool sl_keys_find(const struct sl_segment *seg, const struct sl_name *name,
-                  struct sl_key_ref *out);
+bool sl_canal_keys_find(const struct sl_canal_segment *seg,
+                        const struct sl_canal_name *name, struct sl_canal_key_ref *out);
 
 /* The same, but never wrong: SLUICE_OK, SLUICE_ENOENT, or SLUICE_EBUSY. */
-int sl_keys_look_up(const struct sl_segment *seg, const struct sl_name *name,
-                    struct sl_key_ref *out);
+int sl_canal_keys_lookup(const struct sl_canal_segment *seg,
+                         const struct sl_canal_name *name,
+                         struct sl_canal_key_ref *out);
 
 /* Whether a key that cannot lose its name, since the caller uses it, has this one. */
-bool sl_keys_has_name(const struct sl_segment *seg, uint32_t key,
-                      const struct sl_name *name);
+bool sl_canal_keys_has_name(const struct sl_canal_segment *seg, uint32_t key,
+                            const struct sl_canal_name *name);
 
 /* Find a name or make it, taking the place of one that nobody uses if need be.
- * SLUICE_EKEYS; SLUICE_EBUSY when the mutex could not be had in SL_KEYS_WAIT_MS. */
-#define SL_KEYS_WAIT_MS 1000
-int sl_keys_make(const struct sl_segment *seg, const struct sl_name *name,
-                 struct sl_key_ref *out);
+ * SLUICE_EKEYS; SLUICE_EBUSY when the mutex could not be had in SL_CANAL_KEYS_WAIT_MS. */
+#define SL_CANAL_KEYS_WAIT_MS 1000
+int sl_canal_keys_make(const struct sl_canal_segment *seg,
+                       const struct sl_canal_name *name, struct sl_canal_key_ref *out);
 
 /* Whether the key still has that name; opened again if it was closing. Ask after the
  * slot's bit was set: then the answer stays true while the bit is. */
-bool sl_keys_keep(const struct sl_segment *seg, struct sl_key_ref ref);
+bool sl_canal_keys_keep(const struct sl_canal_segment *seg,
+                        struct sl_canal_key_ref ref);
 
 /* Whether the key still has that name, as far as a look goes. */
-bool sl_keys_named(const struct sl_segment *seg, struct sl_key_ref ref);
+bool sl_canal_keys_is_current(const struct sl_canal_segment *seg,
+                              struct sl_canal_key_ref ref);
 
 /* Copy the name of a key that is in use, with a closing NUL; false if it has none. */
-bool sl_keys_copy_name(const struct sl_segment *seg, uint32_t key,
-                       char out[SLUICE_KEY_BYTES_MAX + 1]);
+bool sl_canal_keys_copy_name(const struct sl_canal_segment *seg, uint32_t key,
+                             char out[SLUICE_KEY_BYTES_MAX + 1]);
 
 /* Whether any slot uses the key. */
-bool sl_keys_in_use(const struct sl_segment *seg, uint32_t key);
+bool sl_canal_keys_in_use(const struct sl_canal_segment *seg, uint32_t key);
 
 #endif /* SL_CANAL_KEYS_H */

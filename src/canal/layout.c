@@ -20,13 +20,13 @@ static uint32_t power_of_two_from(uint32_t n)
     return p;
 }
 
-void sl_layout_place(struct sl_segment *seg, void *base, uint32_t keys, uint32_t slots,
-                     uint32_t records)
+void sl_canal_layout_place(struct sl_canal_segment *seg, void *base, uint32_t keys,
+                           uint32_t slots, uint32_t records)
 {
     seg->key_count = keys;
     seg->slot_count = slots;
-    seg->chunk_count = (records + SL_CHUNK_RECORDS - 1u) / SL_CHUNK_RECORDS;
-    seg->record_count = seg->chunk_count * SL_CHUNK_RECORDS;
+    seg->chunk_count = (records + SL_CANAL_CHUNK_RECORDS - 1u) / SL_CANAL_CHUNK_RECORDS;
+    seg->record_count = seg->chunk_count * SL_CANAL_CHUNK_RECORDS;
     seg->bitmap_words = (slots + 63u) / 64u;
     uint32_t index_size = power_of_two_from(2u * keys); /* Half empty: short probes. */
     seg->index_mask = index_size - 1u;
@@ -43,16 +43,16 @@ void sl_layout_place(struct sl_segment *seg, void *base, uint32_t keys, uint32_t
     seg->bytes = (at + 4095u) & ~(size_t)4095u;
 }
 
-uint32_t sl_layout_hash(void)
+uint32_t sl_canal_layout_hash(void)
 {
     const size_t sizes[] = {
-        sizeof(struct sl_shm_header),
-        sizeof(struct sl_shm_slot),
-        sizeof(struct sl_shm_key),
-        sizeof(struct sl_shm_name),
-        sizeof(struct sl_shm_record),
+        sizeof(struct sl_canal_shm_header),
+        sizeof(struct sl_canal_shm_slot),
+        sizeof(struct sl_canal_shm_key),
+        sizeof(struct sl_canal_shm_name),
+        sizeof(struct sl_canal_shm_record),
         sizeof(pthread_mutex_t),
-        SL_CHUNK_RECORDS,
+        SL_CANAL_CHUNK_RECORDS,
     };
     uint32_t h = 2166136261u;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)

@@ -9,11 +9,11 @@
  * for each slot that holds it, waits for it, uses it or has resolved it: whoever may
  * have left permits behind, and the reason why the key keeps its place.
  *
- * Nothing here is a pointer. A change to any of it raises SL_FORMAT; the first 32 bytes
+ * Nothing here is a pointer. A change to any of it raises SL_CANAL_FORMAT; the first 32 bytes
  * of the header stay what they are in every format.
  *
  * Who may write what:
- *   key.word            everybody, by sl_word_swap()                    (counter.h)
+ *   key.word            everybody, by sl_canal_word_swap()                    (counter.h)
  *   key.wake            everybody, atomically                           (sleep.c)
  *   key.state, names, index, fresh, hand, changes   holder of header.key_mutex (keys.c)
  *   bitmap bit (k, s), record.key, record.room, record.since_ms, chunk owner s,
@@ -32,11 +32,11 @@
 #include "canal/word.h"
 #include "sluice.h"
 
-#define SL_MAGIC 0x454349554c53ull /* "SLUICE" in the file's first six bytes. */
-#define SL_FORMAT 2u
+#define SL_CANAL_MAGIC 0x454349554c53ull /* "SLUICE" in the file's first six bytes. */
+#define SL_CANAL_FORMAT 2u
 
-#define SL_CHUNK_RECORDS 8u /* Records are given to slots by so many. */
-#define SL_NAME_WORDS ((SLUICE_KEY_BYTES_MAX + 1u) / 8u)
+#define SL_CANAL_CHUNK_RECORDS 8u /* Records are given to slots by so many. */
+#define SL_CANAL_NAME_WORDS ((SLUICE_KEY_BYTES_MAX + 1u) / 8u)
 
 /*  OFFSET  SIZE  FIELD
  *       0     8  magic
@@ -54,7 +54,7 @@
  *     132     4  hand         where the search for an unused key goes on
  *     136     4  changes      of the index; odd while one is going on
  *     144    48  mark_mutex   robust; who has it may mark slots as the kernel would */
-struct sl_shm_header {
+struct sl_canal_shm_header {
     uint64_t magic;
     uint32_t format;
     uint32_t ready;
@@ -78,8 +78,8 @@ struct sl_shm_header {
         uint8_t mark_mutex_bytes[48];
     };
 };
-_Static_assert(offsetof(struct sl_shm_header, seed) == 56, "layout is shared");
-_Static_assert(sizeof(struct sl_shm_header) == 192, "layout is shared");
+_Static_assert(offsetof(struct sl_canal_shm_header, seed) == 56, "layout is shared");
+_Static_assert(sizeof(struct sl_canal_shm_header) == 192, "layout is shared");
 
 /* One thread that uses the segment.
  *
@@ -97,7 +97,7 @@ _Static_assert(sizeof(struct sl_shm_header) == 192, "layout is shared");
  *     112     4  tethered     1: dead only when the tether's lock is free too
  *     116     4  pid_space    the namespace that pid and tid are numbers of; 0: unknown
  *     120     8  unused */
-struct sl_shm_slot {
+struct sl_canal_shm_slot {
     union {
         pthread_mutex_t mutex;
         uint8_t mutex_bytes[48];
@@ -115,8 +115,9 @@ struct sl_shm_slot {
     uint32_t pid_space;
     uint8_t unused[8];
 };
-_Static_assert(offsetof(struct sl_shm_slot, generation) == 48, "layout is shared");
-_Static_assert(sizeof(struct sl_shm_slot) == 128, "two cache lines");
+_Static_assert(offsetof(struct sl_canal_shm_slot, generation) == 48,
+               "layout is shared");
+_Static_assert(sizeof(struct sl_canal_shm_slot) == 128, "two cache lines");
 
 /* One key. Two cache lines, because processors fetch lines in pairs and neighbours
  * would slow each other down.
@@ -125,40 +126,42 @@ _Static_assert(sizeof(struct sl_shm_slot) == 128, "two cache lines");
  *       0    16  word         lo: units held (32) | last writer's record + 1 (32);
  *                             hi: that writer's seq. Never reset, whatever the name
  *      16     4  wake         bit 0: somebody sleeps; the rest: wakes so far
- *      64     8  state        generation of the name << 2 | enum sl_key_state
+ *      64     8  state        generation of the name << 2 | enum sl_canal_key_state
  *      72     8  hash         of the name */
-struct sl_shm_key {
-    struct sl_word word;
+struct sl_canal_shm_key {
+    struct sl_canal_word word;
     uint32_t wake;
     uint8_t unused1[44];
     uint64_t state;
     uint64_t hash;
     uint8_t unused2[48];
 };
-_Static_assert(offsetof(struct sl_shm_key, state) == 64, "layout is shared");
-_Static_assert(sizeof(struct sl_shm_key) == 128, "two cache lines");
+_Static_assert(offsetof(struct sl_canal_shm_key, state) == 64, "layout is shared");
+_Static_assert(sizeof(struct sl_canal_shm_key) == 128, "two cache lines");
 
-enum sl_key_state {
-    SL_KEY_FREE = 0,    /* No name. */
-    SL_KEY_READY = 1,   /* Has a name. */
-    SL_KEY_CLOSING = 2, /* The holder of key_mutex looks whether it may be freed. */
+enum sl_canal_key_state {
+    SL_CANAL_KEY_FREE = 0,  /* No name. */
+    SL_CANAL_KEY_READY = 1, /* Has a name. */
+    SL_CANAL_KEY_CLOSING =
+        2, /* The holder of key_mutex looks whether it may be freed. */
 };
 
-static inline enum sl_key_state sl_key_state(uint64_t state)
+static inline enum sl_canal_key_state sl_canal_key_state(uint64_t state)
 {
-    return (enum sl_key_state)(state & 3u);
+    return (enum sl_canal_key_state)(state & 3u);
 }
 
-static inline uint64_t sl_key_state_make(uint64_t generation, enum sl_key_state s)
+static inline uint64_t sl_canal_key_state_make(uint64_t generation,
+                                               enum sl_canal_key_state s)
 {
     return generation << 2 | (uint64_t)s;
 }
 
 /* A name, padded with zeros. Words, so that it can be compared while it changes. */
-struct sl_shm_name {
-    uint64_t words[SL_NAME_WORDS];
+struct sl_canal_shm_name {
+    uint64_t words[SL_CANAL_NAME_WORDS];
 };
-_Static_assert(sizeof(struct sl_shm_name) == 256, "layout is shared");
+_Static_assert(sizeof(struct sl_canal_shm_name) == 256, "layout is shared");
 
 /* What one slot knows of one key. The mark has a line of its own: others write it
  * while the owner works on the first line.
@@ -171,8 +174,8 @@ _Static_assert(sizeof(struct sl_shm_name) == 256, "layout is shared");
  *      32     8  since_ms     when held last rose from 0
  *      64     8  mark         every operation of this record with seq up to this one
  *                             that was written into a word has been overwritten */
-struct sl_shm_record {
-    struct sl_word state;
+struct sl_canal_shm_record {
+    struct sl_canal_word state;
     uint32_t key;
     uint32_t unused1;
     uint64_t capacity;
@@ -181,19 +184,19 @@ struct sl_shm_record {
     uint64_t mark;
     uint8_t unused3[56];
 };
-_Static_assert(offsetof(struct sl_shm_record, mark) == 64, "layout is shared");
-_Static_assert(sizeof(struct sl_shm_record) == 128, "two cache lines");
+_Static_assert(offsetof(struct sl_canal_shm_record, mark) == 64, "layout is shared");
+_Static_assert(sizeof(struct sl_canal_shm_record) == 128, "two cache lines");
 
 /* A mapped segment, as one process sees it. */
-struct sl_segment {
-    struct sl_shm_header *header;
-    struct sl_shm_slot *slots;
-    struct sl_shm_key *keys;
-    struct sl_shm_name *names;
+struct sl_canal_segment {
+    struct sl_canal_shm_header *header;
+    struct sl_canal_shm_slot *slots;
+    struct sl_canal_shm_key *keys;
+    struct sl_canal_shm_name *names;
     uint64_t *bitmaps; /* bitmap_words for each key. */
     uint32_t *index;   /* Key + 1, found by the hash of its name; 0: empty. */
     uint32_t *chunks;  /* Owner of each chunk of records: slot + 1; 0: nobody. */
-    struct sl_shm_record *records;
+    struct sl_canal_shm_record *records;
     uint32_t key_count;
     uint32_t slot_count;
     uint32_t record_count;
@@ -207,13 +210,14 @@ struct sl_segment {
 /* Fill *seg with the places of everything, for a segment of these sizes at base;
  * sizes are rounded up to what the layout needs. With base NULL only sizes and
  * seg->bytes are of use. */
-void sl_layout_place(struct sl_segment *seg, void *base, uint32_t keys, uint32_t slots,
-                     uint32_t records);
+void sl_canal_layout_place(struct sl_canal_segment *seg, void *base, uint32_t keys,
+                           uint32_t slots, uint32_t records);
 
 /* A number that differs where builds lay the structs out differently. */
-uint32_t sl_layout_hash(void);
+uint32_t sl_canal_layout_hash(void);
 
-static inline uint64_t *sl_bitmap(const struct sl_segment *seg, uint32_t key)
+static inline uint64_t *sl_canal_bitmap(const struct sl_canal_segment *seg,
+                                        uint32_t key)
 {
     return seg->bitmaps + (size_t)key * seg->bitmap_words;
 }
@@ -221,41 +225,43 @@ static inline uint64_t *sl_bitmap(const struct sl_segment *seg, uint32_t key)
 /* --- Numbers read from shared memory --------------------------------------- */
 
 /* A damaged segment may have any number anywhere. One that is used as an index is read by
- * one of these, once, and is then in range or SL_NONE. */
-#define SL_NONE UINT32_MAX
+ * one of these, once, and is then in range or SL_CANAL_NONE. */
+#define SL_CANAL_NONE UINT32_MAX
 
-/* The key that a record names. Acquire: sl_counter_reap() reads it after the state. */
-static inline uint32_t sl_canal_record_key(const struct sl_segment *seg,
+/* The key that a record names. Acquire: sl_canal_counter_reap() reads it after the state. */
+static inline uint32_t sl_canal_record_key(const struct sl_canal_segment *seg,
                                            uint32_t record)
 {
     uint32_t key = __atomic_load_n(&seg->records[record].key, __ATOMIC_ACQUIRE);
 #ifdef MUT_ANYKEY
     return key;
 #else
-    return key < seg->key_count ? key : SL_NONE;
+    return key < seg->key_count ? key : SL_CANAL_NONE;
 #endif
 }
 
-/* The key that an entry of the index names, SL_NONE also for an empty one. Acquire: the
+/* The key that an entry of the index names, SL_CANAL_NONE also for an empty one. Acquire: the
  * name was written before. */
-static inline uint32_t sl_index_key(const struct sl_segment *seg, uint32_t at)
+static inline uint32_t sl_canal_index_key(const struct sl_canal_segment *seg,
+                                          uint32_t at)
 {
     uint32_t entry = __atomic_load_n(&seg->index[at], __ATOMIC_ACQUIRE);
 #ifdef MUT_ANYENTRY
     return entry - 1u;
 #else
-    return entry - 1u < seg->key_count ? entry - 1u : SL_NONE;
+    return entry - 1u < seg->key_count ? entry - 1u : SL_CANAL_NONE;
 #endif
 }
 
 /* The slot that owns a chunk of records. */
-static inline uint32_t sl_chunk_slot(const struct sl_segment *seg, uint32_t chunk)
+static inline uint32_t sl_canal_chunk_slot(const struct sl_canal_segment *seg,
+                                           uint32_t chunk)
 {
     uint32_t owner = __atomic_load_n(&seg->chunks[chunk], __ATOMIC_ACQUIRE);
 #ifdef MUT_ANYSLOT
     return owner - 1u;
 #else
-    return owner - 1u < seg->slot_count ? owner - 1u : SL_NONE;
+    return owner - 1u < seg->slot_count ? owner - 1u : SL_CANAL_NONE;
 #endif
 }
 

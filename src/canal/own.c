@@ -14,15 +14,16 @@
 #define DIRECTORY "/dev/shm/"
 #define DIGITS 16u
 
-void sl_own_path(char out[SL_OWN_PATH_SIZE])
+void sl_canal_own_path(char out[SL_CANAL_OWN_PATH_SIZE])
 {
-    snprintf(out, SL_OWN_PATH_SIZE, DIRECTORY "sluice.%u", (unsigned)geteuid());
+    snprintf(out, SL_CANAL_OWN_PATH_SIZE, DIRECTORY "sluice.%u", (unsigned)geteuid());
 }
 
 /* What all second names begin with. */
-static size_t second_prefix(char out[SL_OWN_PATH_SIZE])
+static size_t second_prefix(char out[SL_CANAL_OWN_PATH_SIZE])
 {
-    return (size_t)snprintf(out, SL_OWN_PATH_SIZE, "sluice-%u.", (unsigned)geteuid());
+    return (size_t)snprintf(out, SL_CANAL_OWN_PATH_SIZE, "sluice-%u.",
+                            (unsigned)geteuid());
 }
 
 /* Ours, and not another file of ours that somebody has linked to this name. */
@@ -34,13 +35,13 @@ static bool is_own(const struct stat *st)
     return S_ISREG(st->st_mode) && st->st_nlink == 1;
 }
 
-bool sl_own_is(int fd)
+bool sl_canal_own_is(int fd)
 {
     struct stat st;
     return fstat(fd, &st) == 0 && is_own(&st);
 }
 
-bool sl_own_is_at(const char *path)
+bool sl_canal_own_is_at(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0 && is_own(&st);
@@ -48,7 +49,7 @@ bool sl_own_is_at(const char *path)
 
 static bool has_second_name(const char *name)
 {
-    char prefix[SL_OWN_PATH_SIZE];
+    char prefix[SL_CANAL_OWN_PATH_SIZE];
     size_t n = second_prefix(prefix);
     return strncmp(name, prefix, n) == 0 && strlen(name) == n + DIGITS &&
            strspn(name + n, "0123456789abcdef") == DIGITS;
@@ -62,12 +63,12 @@ static bool is_private_at(const char *path)
     return lstat(path, &st) == 0 && is_own(&st) && (st.st_mode & 077u) == 0;
 }
 
-static bool append(struct sl_own_list *list, const char *path)
+static bool append(struct sl_canal_own_list *list, const char *path)
 {
     void *more = realloc(list->paths, (list->count + 1) * sizeof *list->paths);
     if (more == NULL) return false;
     list->paths = more;
-    snprintf(list->paths[list->count++], SL_OWN_PATH_SIZE, "%s", path);
+    snprintf(list->paths[list->count++], SL_CANAL_OWN_PATH_SIZE, "%s", path);
     return true;
 }
 
@@ -76,10 +77,10 @@ static int compare(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-static int list_second_names(struct sl_own_list *list)
+static int list_second_names(struct sl_canal_own_list *list)
 {
     struct dirent *e;
-    char path[SL_OWN_PATH_SIZE];
+    char path[SL_CANAL_OWN_PATH_SIZE];
     int error = 0;
     DIR *d = opendir(DIRECTORY);
     if (d == NULL) return errno;
@@ -92,16 +93,16 @@ static int list_second_names(struct sl_own_list *list)
     return error;
 }
 
-int sl_own_list(struct sl_own_list *out)
+int sl_canal_own_list(struct sl_canal_own_list *out)
 {
-    char fixed[SL_OWN_PATH_SIZE];
-    *out = (struct sl_own_list){0};
-    sl_own_path(fixed);
-    if (sl_own_is_at(fixed) && !append(out, fixed)) return ENOMEM;
+    char fixed[SL_CANAL_OWN_PATH_SIZE];
+    *out = (struct sl_canal_own_list){0};
+    sl_canal_own_path(fixed);
+    if (sl_canal_own_is_at(fixed) && !append(out, fixed)) return ENOMEM;
     size_t fixed_count = out->count;
     int error = list_second_names(out);
     if (error != 0) {
-        sl_own_free(out);
+        sl_canal_own_free(out);
         return error;
     }
     if (out->count > fixed_count)
@@ -110,10 +111,10 @@ int sl_own_list(struct sl_own_list *out)
     return 0;
 }
 
-void sl_own_free(struct sl_own_list *list)
+void sl_canal_own_free(struct sl_canal_own_list *list)
 {
     free(list->paths);
-    *list = (struct sl_own_list){0};
+    *list = (struct sl_canal_own_list){0};
 }
 
 static int create(const char *path, unsigned mode)
@@ -129,20 +130,20 @@ static int create(const char *path, unsigned mode)
     return -1;
 }
 
-int sl_own_create(unsigned mode, char out[SL_OWN_PATH_SIZE])
+int sl_canal_own_create(unsigned mode, char out[SL_CANAL_OWN_PATH_SIZE])
 {
-    char prefix[SL_OWN_PATH_SIZE];
+    char prefix[SL_CANAL_OWN_PATH_SIZE];
     uint64_t number;
-    sl_own_path(out);
+    sl_canal_own_path(out);
     int fd = create(out, mode);
     if (fd >= 0 || errno != EEXIST) return fd;
-    if (sl_own_is_at(out)) {
+    if (sl_canal_own_is_at(out)) {
         errno = EEXIST;
         return -1;
     }
     if (getrandom(&number, sizeof number, 0) != sizeof number) return -1;
     second_prefix(prefix);
-    snprintf(out, SL_OWN_PATH_SIZE, DIRECTORY "%.30s%016llx", prefix,
+    snprintf(out, SL_CANAL_OWN_PATH_SIZE, DIRECTORY "%.30s%016llx", prefix,
              (unsigned long long)number);
     return create(out, 0600);
 }

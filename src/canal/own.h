@@ -20,27 +20,27 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SL_OWN_PATH_SIZE 64
+#define SL_CANAL_OWN_PATH_SIZE 64
 
-struct sl_own_list {
-    char (*paths)[SL_OWN_PATH_SIZE];
+struct sl_canal_own_list {
+    char (*paths)[SL_CANAL_OWN_PATH_SIZE];
     size_t count;
 };
 
 /* The user's fixed name. */
-void sl_own_path(char out[SL_OWN_PATH_SIZE]);
+void sl_canal_own_path(char out[SL_CANAL_OWN_PATH_SIZE]);
 
 /* Whether a file that is open, or that a path leads to, is a candidate. */
-bool sl_own_is(int fd);
-bool sl_own_is_at(const char *path);
+bool sl_canal_own_is(int fd);
+bool sl_canal_own_is_at(const char *path);
 
-/* All candidates in their order; free the list with sl_own_free(). 0 or an errno. */
-int sl_own_list(struct sl_own_list *out);
-void sl_own_free(struct sl_own_list *list);
+/* All candidates in their order; free the list with sl_canal_own_free(). 0 or an errno. */
+int sl_canal_own_list(struct sl_canal_own_list *out);
+void sl_canal_own_free(struct sl_canal_own_list *list);
 
 /* Create a candidate: under the fixed name, with these permissions, if it is free; otherwise
  * under another name, with permissions only for us. Returns its descriptor, and its path in
  * `out`; or -1 and errno, which is EEXIST if another process has created a candidate. */
-int sl_own_create(unsigned mode, char out[SL_OWN_PATH_SIZE]);
+int sl_canal_own_create(unsigned mode, char out[SL_CANAL_OWN_PATH_SIZE]);
 
 #endif /* SL_CANAL_OWN_H */

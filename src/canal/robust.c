@@ -76,7 +76,7 @@ static bool find_head(void)
     return true;
 }
 
-bool sl_robust_usable(void)
+bool sl_canal_robust_is_supported(void)
 {
     return find_head();
 }
@@ -193,7 +193,7 @@ static int prepare(pthread_mutex_t *m)
     return 0;
 }
 
-int sl_robust_try(pthread_mutex_t *m)
+int sl_canal_robust_try(pthread_mutex_t *m)
 {
     uint32_t seen;
     int e = prepare(m);
@@ -203,7 +203,7 @@ int sl_robust_try(pthread_mutex_t *m)
     return e;
 }
 
-int sl_robust_lock(pthread_mutex_t *m, const struct timespec *until)
+int sl_canal_robust_lock(pthread_mutex_t *m, const struct timespec *until)
 {
     uint32_t seen, waiters = 0;
     int e = prepare(m);
@@ -227,7 +227,7 @@ int sl_robust_lock(pthread_mutex_t *m, const struct timespec *until)
     return e;
 }
 
-void sl_robust_unlock(pthread_mutex_t *m)
+void sl_canal_robust_unlock(pthread_mutex_t *m)
 {
     uint32_t *word = word_of(m);
     set_pending(node_of(m));
@@ -239,7 +239,7 @@ void sl_robust_unlock(pthread_mutex_t *m)
     set_pending(NULL);
 }
 
-void sl_robust_forked(void)
+void sl_canal_robust_forked(void)
 {
     if (mine.head == NULL) return;
     mine.count = 0;

@@ -30,20 +30,20 @@
 #include <time.h>
 
 /* Whether the calling thread has a robust list of the kind that we know. */
-bool sl_robust_usable(void);
+bool sl_canal_robust_is_supported(void);
 
 /* Lock it if it is free or its holder is dead. 0, EOWNERDEAD (locked as well), EBUSY,
  * ENOTSUP (the thread has no robust list), ENOMEM. */
-int sl_robust_try(pthread_mutex_t *m);
+int sl_canal_robust_try(pthread_mutex_t *m);
 
 /* The same, waiting until a moment of CLOCK_MONOTONIC: ETIMEDOUT instead of EBUSY. */
-int sl_robust_lock(pthread_mutex_t *m, const struct timespec *until);
+int sl_canal_robust_lock(pthread_mutex_t *m, const struct timespec *until);
 
 /* Unlock what the calling thread has locked. */
-void sl_robust_unlock(pthread_mutex_t *m);
+void sl_canal_robust_unlock(pthread_mutex_t *m);
 
 /* In the child of a fork, where glibc has emptied the list: the parent's locks are not
  * the child's. */
-void sl_robust_forked(void);
+void sl_canal_robust_forked(void);
 
 #endif /* SL_CANAL_ROBUST_H */

@@ -50,20 +50,20 @@ static int status_of(int e)
 }
 
 /* The first file that can be the user's segment; its fixed name if there is none. */
-static void find_own_path(char out[SL_OWN_PATH_SIZE])
+static void find_own_path(char out[SL_CANAL_OWN_PATH_SIZE])
 {
-    struct sl_own_list list;
-    sl_own_path(out);
-    if (sl_own_is_at(out) || sl_own_list(&list) != 0) return;
-    if (list.count > 0) memcpy(out, list.paths[0], SL_OWN_PATH_SIZE);
-    sl_own_free(&list);
+    struct sl_canal_own_list list;
+    sl_canal_own_path(out);
+    if (sl_canal_own_is_at(out) || sl_canal_own_list(&list) != 0) return;
+    if (list.count > 0) memcpy(out, list.paths[0], SL_CANAL_OWN_PATH_SIZE);
+    sl_canal_own_free(&list);
 }
 
-int sl_segment_path(const char *name, char *out, size_t size)
+int sl_canal_segment_path(const char *name, char *out, size_t size)
 {
     int n;
     if (name == NULL) {
-        char own[SL_OWN_PATH_SIZE];
+        char own[SL_CANAL_OWN_PATH_SIZE];
         find_own_path(own);
         n = snprintf(out, size, "%s", own);
     } else if (name[0] == '\0') return SLUICE_EINVAL;
@@ -115,15 +115,15 @@ static int init_mutex(pthread_mutex_t *m)
 
 /* Fill a segment whose memory is zero but for its signature. `ready` comes last; Release, so that who
  * sees it sees the rest. */
-static int fill(struct sl_segment *seg, const struct wish *w)
+static int fill(struct sl_canal_segment *seg, const struct wish *w)
 {
-    struct sl_shm_header *h = seg->header;
+    struct sl_canal_shm_header *h = seg->header;
 #ifdef MUT_READYFIRST
     h->ready = 1;
 #endif
-    h->magic = SL_MAGIC;
-    h->format = SL_FORMAT;
-    h->layout = sl_layout_hash();
+    h->magic = SL_CANAL_MAGIC;
+    h->format = SL_CANAL_FORMAT;
+    h->layout = sl_canal_layout_hash();
     h->bytes = seg->bytes;
     h->keys = seg->key_count;
     h->slots = seg->slot_count;
@@ -161,14 +161,14 @@ static int reserve(int fd, size_t bytes)
     return e == 0 ? SLUICE_OK : status_of(e);
 }
 
-static int map(int fd, struct sl_segment *seg, uint32_t keys, uint32_t slots,
+static int map(int fd, struct sl_canal_segment *seg, uint32_t keys, uint32_t slots,
                uint32_t records)
 {
-    sl_layout_place(seg, NULL, keys, slots, records);
+    sl_canal_layout_place(seg, NULL, keys, slots, records);
     int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
     void *base = mmap(NULL, seg->bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED) return status_of(errno);
-    sl_layout_place(seg, base, keys, slots, records);
+    sl_canal_layout_place(seg, base, keys, slots, records);
     seg->fd = fd;
     return SLUICE_OK;
 }
@@ -177,7 +177,7 @@ static int map(int fd, struct sl_segment *seg, uint32_t keys, uint32_t slots,
  * processes may have it mapped, and truncating it would raise SIGBUS there. */
 static int clear(int fd)
 {
-    const off_t begin = sizeof(struct sl_shm_header);
+    const off_t begin = sizeof(struct sl_canal_shm_header);
     struct stat st;
     if (fstat(fd, &st) != 0) return status_of(errno);
     if (st.st_size <= begin) return SLUICE_OK;
@@ -189,14 +189,15 @@ static int clear(int fd)
 }
 
 /* Make the segment in a file whose lock we have. What was there is not in use. */
-static int make(int fd, const struct wish *w, struct sl_segment *seg)
+static int make(int fd, const struct wish *w, struct sl_canal_segment *seg)
 {
-    sl_layout_place(seg, NULL, w->keys, w->slots, w->records);
+    sl_canal_layout_place(seg, NULL, w->keys, w->slots, w->records);
     int status = check_limit(seg->bytes);
     if (status != SLUICE_OK) return status;
     /* Signed before it grows or is cleared: a file of zeros is not taken for an
      * unfinished segment, it may be somebody's disk image. */
-    const struct sl_shm_header signature = {.magic = SL_MAGIC, .format = SL_FORMAT};
+    const struct sl_canal_shm_header signature = {.magic = SL_CANAL_MAGIC,
+                                                  .format = SL_CANAL_FORMAT};
     if (pwrite(fd, &signature, sizeof signature, 0) != sizeof signature)
         return status_of(errno);
     status = clear(fd); /* Also of an earlier boot's segment. */
@@ -221,7 +222,7 @@ enum verdict { GOOD, UNFINISHED, BAD };
  * UNFINISHED: nobody can be using it; whoever has the lock may make it anew. Only GOOD
  * is certain without the lock: somebody may be making it. Hence the header first, then
  * the size: a header that is ready belongs to a file that has grown. */
-static enum verdict inspect(int fd, const struct wish *w, struct sl_shm_header *h,
+static enum verdict inspect(int fd, const struct wish *w, struct sl_canal_shm_header *h,
                             int *status)
 {
     struct stat st;
@@ -232,20 +233,20 @@ static enum verdict inspect(int fd, const struct wish *w, struct sl_shm_header *
     }
     if (n == 0) return UNFINISHED;
     *status = SLUICE_EFOREIGN;
-    if (n < (ssize_t)sizeof h->magic || h->magic != SL_MAGIC) return BAD;
+    if (n < (ssize_t)sizeof h->magic || h->magic != SL_CANAL_MAGIC) return BAD;
     *status = SLUICE_ETRUNCATED;
     if (n != sizeof *h) return BAD;
     if (memcmp(h->boot, w->boot, sizeof h->boot) != 0) return UNFINISHED;
     if (!h->ready) return UNFINISHED;
     *status = SLUICE_EVERSION;
-    if (h->format != SL_FORMAT || h->layout != sl_layout_hash()) return BAD;
+    if (h->format != SL_CANAL_FORMAT || h->layout != sl_canal_layout_hash()) return BAD;
     *status = SLUICE_EFOREIGN;
     if (h->keys == 0 || h->keys > SLUICE_KEYS_MAX || h->slots == 0 ||
         h->slots > SLUICE_SLOTS_MAX || h->records == 0 ||
         h->records > SLUICE_RECORDS_MAX)
         return BAD;
-    struct sl_segment size;
-    sl_layout_place(&size, NULL, h->keys, h->slots, h->records);
+    struct sl_canal_segment size;
+    sl_canal_layout_place(&size, NULL, h->keys, h->slots, h->records);
     if (size.bytes != h->bytes) return BAD;
     *status = SLUICE_ETRUNCATED;
     if ((uint64_t)st.st_size < h->bytes) return BAD;
@@ -308,7 +309,7 @@ static int lock_making(int fd)
         if (fcntl(fd, F_OFD_SETLK, &l) == 0) return SLUICE_OK;
         if (errno != EAGAIN && errno != EACCES && errno != EINTR)
             return status_of(errno);
-        if (waited_ms >= SL_SEGMENT_WAIT_MS) return SLUICE_EBUSY;
+        if (waited_ms >= SL_CANAL_SEGMENT_WAIT_MS) return SLUICE_EBUSY;
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }
 }
@@ -322,16 +323,16 @@ static void unlock_making(int fd)
 
 /* With the file open: use what is there, or make it. *again: the file was removed
  * under us. A file that we created and could not fill is removed again. */
-static int use_file(int fd, bool created, const struct wish *w, struct sl_segment *seg,
-                    bool *again)
+static int use_file(int fd, bool created, const struct wish *w,
+                    struct sl_canal_segment *seg, bool *again)
 {
-    struct sl_shm_header h;
+    struct sl_canal_shm_header h;
     int status = check_file(fd, w);
     if (status != SLUICE_OK) return status;
     if (inspect(fd, w, &h, &status) != GOOD) {
         status = lock_making(fd);
         if (status != SLUICE_OK) return status;
-        if (!sl_segment_still_at(fd, w->path)) {
+        if (!sl_canal_segment_still_at(fd, w->path)) {
             *again = true;
             return SLUICE_EIO;
         }
@@ -350,7 +351,7 @@ static int use_file(int fd, bool created, const struct wish *w, struct sl_segmen
     return map(fd, seg, h.keys, h.slots, h.records);
 }
 
-static int open_named(const struct wish *w, struct sl_segment *seg)
+static int open_named(const struct wish *w, struct sl_canal_segment *seg)
 {
     for (int tries = 0; tries < 100; tries++) {
         int fd = -1;
@@ -386,13 +387,14 @@ static int open_named(const struct wish *w, struct sl_segment *seg)
 /* What a maker that holds the lock of `path` has found out about one behind it: *other is
  * its descriptor if it is the user's segment, else -1. */
 static int ask_another(const char *another, const struct wish *w,
-                       struct sl_shm_header *h, int *other)
+                       struct sl_canal_shm_header *h, int *other)
 {
     *other = -1;
     int fd = open(another, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return errno == ENOENT ? SLUICE_OK : status_of(errno);
-    int status = sl_own_is(fd) ? lock_making(fd) : SLUICE_OK;
-    if (status == SLUICE_OK && sl_own_is(fd) && sl_segment_still_at(fd, another)) {
+    int status = sl_canal_own_is(fd) ? lock_making(fd) : SLUICE_OK;
+    if (status == SLUICE_OK && sl_canal_own_is(fd) &&
+        sl_canal_segment_still_at(fd, another)) {
         int verdict_status = SLUICE_OK;
         enum verdict v = inspect(fd, w, h, &verdict_status);
         if (v == UNFINISHED) unlink(another);
@@ -410,14 +412,14 @@ static int ask_another(const char *another, const struct wish *w,
 
 /* With the lock of `path`, which is not finished: whether it is to be made. *again: no, one
  * before it is. *other: no, this one is the user's segment. */
-static int agree(const char *path, const struct wish *w, struct sl_shm_header *h,
+static int agree(const char *path, const struct wish *w, struct sl_canal_shm_header *h,
                  bool *again, int *other)
 {
-    struct sl_own_list list;
+    struct sl_canal_own_list list;
     int status = SLUICE_OK;
     bool behind = false;
     *other = -1;
-    int e = sl_own_list(&list);
+    int e = sl_canal_own_list(&list);
     if (e != 0) {
         errno = e;
         return status_of(e);
@@ -433,16 +435,16 @@ static int agree(const char *path, const struct wish *w, struct sl_shm_header *h
 #endif
         if (*again || status != SLUICE_OK || *other >= 0) break;
     }
-    sl_own_free(&list);
+    sl_canal_own_free(&list);
     return status;
 }
 
 /* With the lock of a candidate that is not finished, and that is still at its path: make
  * it, unless another one is the user's segment. *fd becomes that one's. */
 static int make_own(int *fd, const char *path, const struct wish *w,
-                    struct sl_segment *seg, bool *again)
+                    struct sl_canal_segment *seg, bool *again)
 {
-    struct sl_shm_header h;
+    struct sl_canal_shm_header h;
     int other;
     int status = agree(path, w, &h, again, &other);
     if (status == SLUICE_OK && !*again && other < 0) status = make(*fd, w, seg);
@@ -462,14 +464,14 @@ static int make_own(int *fd, const char *path, const struct wish *w,
 
 /* With a candidate open: use it, or make it. */
 static int use_own(int *fd, const char *path, const struct wish *w,
-                   struct sl_segment *seg, bool *again)
+                   struct sl_canal_segment *seg, bool *again)
 {
-    struct sl_shm_header h;
+    struct sl_canal_shm_header h;
     int status = SLUICE_OK;
     if (inspect(*fd, w, &h, &status) != GOOD) {
         status = lock_making(*fd);
         if (status != SLUICE_OK) return status;
-        if (!sl_segment_still_at(*fd, path)) {
+        if (!sl_canal_segment_still_at(*fd, path)) {
             *again = true;
             return SLUICE_EBUSY;
         }
@@ -484,26 +486,26 @@ static int use_own(int *fd, const char *path, const struct wish *w,
 
 /* The first candidate, created if there is none. -1 and errno; EEXIST and ENOENT: what was
  * there a moment ago has changed. */
-static int open_candidate(const struct wish *w, char path[SL_OWN_PATH_SIZE])
+static int open_candidate(const struct wish *w, char path[SL_CANAL_OWN_PATH_SIZE])
 {
     find_own_path(path);
     int fd = -1;
-    if (sl_own_is_at(path)) {
+    if (sl_canal_own_is_at(path)) {
         fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        if (fd >= 0 && !sl_own_is(fd)) {
+        if (fd >= 0 && !sl_canal_own_is(fd)) {
             close(fd);
             fd = -1;
             errno = EEXIST;
         }
-    } else if (!w->asked.existing) fd = sl_own_create(w->mode, path);
+    } else if (!w->asked.existing) fd = sl_canal_own_create(w->mode, path);
     else errno = ENODATA;
     return fd;
 }
 
-static int open_own(const struct wish *w, struct sl_segment *seg)
+static int open_own(const struct wish *w, struct sl_canal_segment *seg)
 {
     for (int tries = 0; tries < 100; tries++) {
-        char path[SL_OWN_PATH_SIZE];
+        char path[SL_CANAL_OWN_PATH_SIZE];
         bool again = false;
         int fd = open_candidate(w, path);
         if (fd < 0 && errno == ENODATA) return SLUICE_ENOENT;
@@ -521,7 +523,7 @@ static int open_own(const struct wish *w, struct sl_segment *seg)
 
 /* --- Any of them ---------------------------------------------------------- */
 
-static int open_anonymous(const struct wish *w, struct sl_segment *seg)
+static int open_anonymous(const struct wish *w, struct sl_canal_segment *seg)
 {
     int status = map(-1, seg, w->keys, w->slots, w->records);
     if (status != SLUICE_OK) return status;
@@ -534,23 +536,23 @@ static int fill_wish(struct wish *w, const struct sluice_canal_options *options)
 {
     if (options != NULL) w->asked = *options;
     const struct sluice_canal_options *o = &w->asked;
-    w->keys = o->keys != 0 ? o->keys : SL_KEYS_DEFAULT;
-    w->slots = o->slots != 0 ? o->slots : SL_SLOTS_DEFAULT;
-    w->records = o->records != 0 ? o->records : SL_RECORDS_DEFAULT;
-    w->mode = o->mode != 0 ? o->mode : SL_TX_MODE_DEFAULT;
+    w->keys = o->keys != 0 ? o->keys : SL_CANAL_KEYS_DEFAULT;
+    w->slots = o->slots != 0 ? o->slots : SL_CANAL_SLOTS_DEFAULT;
+    w->records = o->records != 0 ? o->records : SL_CANAL_RECORDS_DEFAULT;
+    w->mode = o->mode != 0 ? o->mode : SL_CANAL_MODE_DEFAULT;
     if (w->keys > SLUICE_KEYS_MAX || w->slots > SLUICE_SLOTS_MAX ||
         w->records > SLUICE_RECORDS_MAX || (w->mode & ~0777u) != 0)
         return SLUICE_EINVAL;
     return read_boot_id(w->boot);
 }
 
-int sl_segment_open(const char *name, const struct sluice_canal_options *options,
-                    struct sl_segment *seg)
+int sl_canal_segment_open(const char *name, const struct sluice_canal_options *options,
+                          struct sl_canal_segment *seg)
 {
     struct wish w = {0};
     char path[PATH_MAX];
-    if (!sl_word_usable()) return SLUICE_ENOCAS;
-    if (!sl_robust_usable()) {
+    if (!sl_canal_word_is_supported()) return SLUICE_ENOCAS;
+    if (!sl_canal_robust_is_supported()) {
         errno = ENOTSUP;
         return SLUICE_EIO;
     }
@@ -558,19 +560,19 @@ int sl_segment_open(const char *name, const struct sluice_canal_options *options
     if (status != SLUICE_OK) return status;
     if (w.asked.anonymous) return open_anonymous(&w, seg);
     if (name == NULL) return open_own(&w, seg);
-    status = sl_segment_path(name, path, sizeof path);
+    status = sl_canal_segment_path(name, path, sizeof path);
     if (status != SLUICE_OK) return status;
     w.path = path;
     return open_named(&w, seg);
 }
 
-void sl_segment_close(struct sl_segment *seg)
+void sl_canal_segment_close(struct sl_canal_segment *seg)
 {
     munmap(seg->header, seg->bytes);
     if (seg->fd >= 0) close(seg->fd);
 }
 
-int sl_segment_find_path(const struct sl_segment *seg, char **out)
+int sl_canal_segment_find_path(const struct sl_canal_segment *seg, char **out)
 {
     char self[64], path[PATH_MAX];
     *out = NULL;
@@ -583,7 +585,7 @@ int sl_segment_find_path(const struct sl_segment *seg, char **out)
     return *out == NULL ? SLUICE_ENOMEM : SLUICE_OK;
 }
 
-bool sl_segment_still_at(int fd, const char *path)
+bool sl_canal_segment_still_at(int fd, const char *path)
 {
     struct stat a, b;
     /* What cannot be looked at is not known to be gone. */
@@ -592,7 +594,7 @@ bool sl_segment_still_at(int fd, const char *path)
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-bool sl_segment_cut(const struct sl_segment *seg)
+bool sl_canal_segment_truncated(const struct sl_canal_segment *seg)
 {
     struct stat st;
     return seg->fd >= 0 && fstat(seg->fd, &st) == 0 &&
@@ -602,9 +604,9 @@ bool sl_segment_cut(const struct sl_segment *seg)
 int sluice_canal_remove(const char *name)
 {
     char path[PATH_MAX];
-    struct sl_shm_header h;
+    struct sl_canal_shm_header h;
     struct stat st;
-    int status = sl_segment_path(name, path, sizeof path);
+    int status = sl_canal_segment_path(name, path, sizeof path);
     if (status != SLUICE_OK) return status;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return status_of(errno);
@@ -612,7 +614,7 @@ int sluice_canal_remove(const char *name)
     bool ours = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
                 (st.st_size == 0 ||
                  (pread(fd, &h, sizeof h.magic, 0) == sizeof h.magic &&
-                  h.magic == SL_MAGIC));
+                  h.magic == SL_CANAL_MAGIC));
     close(fd);
     if (!ours) return SLUICE_EFOREIGN;
     return unlink(path) == 0 ? SLUICE_OK : status_of(errno);

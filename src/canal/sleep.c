@@ -8,22 +8,22 @@
 
 #define NS_PER_MS 1000000
 
-int64_t sl_sleep_now_ns(void)
+int64_t sl_canal_sleep_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000 * NS_PER_MS + t.tv_nsec;
 }
 
-int64_t sl_sleep_deadline_ns(int64_t wait_ms)
+int64_t sl_canal_sleep_deadline_ns(int64_t wait_ms)
 {
     if (wait_ms == SLUICE_FOREVER) return INT64_MAX;
-    int64_t now = sl_sleep_now_ns();
+    int64_t now = sl_canal_sleep_now_ns();
     if (wait_ms > (INT64_MAX - now) / NS_PER_MS) return INT64_MAX;
     return now + wait_ms * NS_PER_MS;
 }
 
-void sl_sleep_wake_all(struct sl_shm_key *key)
+void sl_canal_sleep_wake_all(struct sl_canal_shm_key *key)
 {
 #ifndef MUT_NOWAKE
     /* Raise the number and clear the bit in one step. If the word moved, somebody else
@@ -39,21 +39,22 @@ void sl_sleep_wake_all(struct sl_shm_key *key)
 #endif
 }
 
-uint32_t sl_sleep_prepare(struct sl_shm_key *key)
+uint32_t sl_canal_sleep_prepare(struct sl_canal_shm_key *key)
 {
-    /* Sequentially consistent: pairs with sl_sleep_wake(). */
+    /* Sequentially consistent: pairs with sl_canal_sleep_wake(). */
     uint32_t seen = __atomic_fetch_or(&key->wake, 1u, __ATOMIC_SEQ_CST);
-    sl_word_fence();
+    sl_canal_word_fence();
     return seen | 1u;
 }
 
-void sl_sleep(struct sl_shm_key *key, uint32_t prepared, int64_t deadline_ns)
+void sl_canal_sleep(struct sl_canal_shm_key *key, uint32_t prepared,
+                    int64_t deadline_ns)
 {
-    int64_t ns = deadline_ns - sl_sleep_now_ns();
+    int64_t ns = deadline_ns - sl_canal_sleep_now_ns();
     if (ns <= 0) return;
 #ifndef MUT_SLEEPLONG
-    if (ns > (int64_t)SL_SLEEP_MS_MAX * NS_PER_MS)
-        ns = (int64_t)SL_SLEEP_MS_MAX * NS_PER_MS;
+    if (ns > (int64_t)SL_CANAL_SLEEP_MS_MAX * NS_PER_MS)
+        ns = (int64_t)SL_CANAL_SLEEP_MS_MAX * NS_PER_MS;
 #endif
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
     /* Not FUTEX_PRIVATE: the word lies in shared memory. Whatever it returns (woken,

@@ -22,19 +22,19 @@
 /* The futex word inside a robust mutex is part of the kernel's interface (its robust
  * list names it by an offset); that glibc calls it so is what we rely on. Relaxed: a
  * hint. What it says is decided by trylock. */
-static uint32_t mutex_word(const struct sl_shm_slot *s)
+static uint32_t mutex_word(const struct sl_canal_shm_slot *s)
 {
     return (uint32_t)__atomic_load_n(&s->mutex.__data.__lock, __ATOMIC_RELAXED);
 }
 
-static bool is_tethered(const struct sl_shm_slot *s)
+static bool is_tethered(const struct sl_canal_shm_slot *s)
 {
     return __atomic_load_n(&s->tethered, __ATOMIC_ACQUIRE) != 0;
 }
 
 /* Whether the thread of a slot is dead. The mutex says so; or the slot is an orphan:
  * somebody has locked the mutex of the dead, found the tether held, and left. */
-static bool owner_gone(const struct sl_shm_slot *s)
+static bool owner_gone(const struct sl_canal_shm_slot *s)
 {
     uint32_t word = mutex_word(s);
     return (word & FUTEX_OWNER_DIED) != 0 || (word == 0 && is_tethered(s));
@@ -65,7 +65,7 @@ static uint32_t own_pid_space(void)
  * generation and no other: a slot that is given up loses its signature, and a new owner
  * writes pid before tid before generation. The mutex is read again after the look: the
  * kernel marks before the id is gone, so one that is not marked then never will be. */
-static uint64_t gone_unmarked(const struct sl_shm_slot *s)
+static uint64_t gone_unmarked(const struct sl_canal_shm_slot *s)
 {
     uint64_t generation = __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE);
     uint32_t word = mutex_word(s);
@@ -94,13 +94,13 @@ static uint64_t gone_unmarked(const struct sl_shm_slot *s)
  * the mark, however long we are stopped there. Killed there, the slot is lost until the
  * segment is made anew; its permits are not (being_reaped()), and neither are they while
  * the mutex cannot be had (reap_slot()). */
-static void mark_if_gone(const struct sl_segment *seg, uint32_t slot)
+static void mark_if_gone(const struct sl_canal_segment *seg, uint32_t slot)
 {
-    struct sl_shm_slot *s = &seg->slots[slot];
+    struct sl_canal_shm_slot *s = &seg->slots[slot];
     pthread_mutex_t *m = &seg->header->mark_mutex;
     uint64_t generation = gone_unmarked(s);
     if (generation == 0) return;
-    int e = sl_robust_try(m);
+    int e = sl_canal_robust_try(m);
     if (e != 0 && e != EOWNERDEAD) return;
     if (__atomic_load_n(&s->dying, __ATOMIC_ACQUIRE) == 0 &&
         __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE) == generation) {
@@ -108,11 +108,11 @@ static void mark_if_gone(const struct sl_segment *seg, uint32_t slot)
         __atomic_store_n(&s->mutex.__data.__lock, (int)FUTEX_OWNER_DIED,
                          __ATOMIC_SEQ_CST);
     }
-    sl_robust_unlock(m);
+    sl_canal_robust_unlock(m);
 }
 
 /* Whether somebody still has the file lock of a tethered slot. */
-static bool tether_held(const struct sl_segment *seg, uint32_t slot)
+static bool tether_held(const struct sl_canal_segment *seg, uint32_t slot)
 {
     if (!is_tethered(&seg->slots[slot])) return false;
     struct flock l = {
@@ -121,19 +121,19 @@ static bool tether_held(const struct sl_segment *seg, uint32_t slot)
     return l.l_type != F_UNLCK;
 }
 
-bool sl_slot_used(const struct sl_segment *seg, uint32_t slot)
+bool sl_canal_slot_in_use(const struct sl_canal_segment *seg, uint32_t slot)
 {
     return mutex_word(&seg->slots[slot]) != 0 || is_tethered(&seg->slots[slot]);
 }
 
-bool sl_slot_left(const struct sl_segment *seg, uint32_t slot)
+bool sl_canal_slot_inherited(const struct sl_canal_segment *seg, uint32_t slot)
 {
     return owner_gone(&seg->slots[slot]) && tether_held(seg, slot);
 }
 
-bool sl_slot_dead(const struct sl_segment *seg, uint32_t slot)
+bool sl_canal_slot_is_dead(const struct sl_canal_segment *seg, uint32_t slot)
 {
-    const struct sl_shm_slot *s = &seg->slots[slot];
+    const struct sl_canal_shm_slot *s = &seg->slots[slot];
     if (__atomic_load_n(&s->dying, __ATOMIC_ACQUIRE) != 0) return true;
     return owner_gone(s) && !tether_held(seg, slot);
 }
@@ -142,17 +142,18 @@ bool sl_slot_dead(const struct sl_segment *seg, uint32_t slot)
 
 /* The next record of a slot, from *at on; false when there is none. Reads the owner of
  * each chunk: a few kilobytes, and there is no list that a kill could break. */
-static bool next_record(const struct sl_segment *seg, uint32_t slot, uint32_t *at)
+static bool next_record(const struct sl_canal_segment *seg, uint32_t slot, uint32_t *at)
 {
     while (*at < seg->record_count) {
-        uint32_t chunk = *at / SL_CHUNK_RECORDS;
-        if (sl_chunk_slot(seg, chunk) == slot) return true;
-        *at = (chunk + 1) * SL_CHUNK_RECORDS;
+        uint32_t chunk = *at / SL_CANAL_CHUNK_RECORDS;
+        if (sl_canal_chunk_slot(seg, chunk) == slot) return true;
+        *at = (chunk + 1) * SL_CANAL_CHUNK_RECORDS;
     }
     return false;
 }
 
-int sl_slot_take_chunk(const struct sl_segment *seg, uint32_t slot, uint32_t *out)
+int sl_canal_slot_take_chunk(const struct sl_canal_segment *seg, uint32_t slot,
+                             uint32_t *out)
 {
     for (uint32_t c = 0; c < seg->chunk_count; c++) {
         uint32_t nobody = 0;
@@ -161,7 +162,7 @@ int sl_slot_take_chunk(const struct sl_segment *seg, uint32_t slot, uint32_t *ou
         if (!__atomic_compare_exchange_n(&seg->chunks[c], &nobody, slot + 1, false,
                                          __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             continue;
-        *out = c * SL_CHUNK_RECORDS;
+        *out = c * SL_CANAL_CHUNK_RECORDS;
         return SLUICE_OK;
     }
     return SLUICE_ERECORDS;
@@ -170,15 +171,15 @@ int sl_slot_take_chunk(const struct sl_segment *seg, uint32_t slot, uint32_t *ou
 /* --- Reaping -------------------------------------------------------------- */
 
 /* Give back what a slot's records hold: of all keys, or of the key `only`. */
-static uint64_t reap_records(const struct sl_segment *seg, uint32_t slot,
+static uint64_t reap_records(const struct sl_canal_segment *seg, uint32_t slot,
                              uint64_t generation, uint32_t only)
 {
     uint64_t freed = 0;
     for (uint32_t r = 0; next_record(seg, slot, &r); r++) {
         uint32_t key = sl_canal_record_key(seg, r);
-        if (key == SL_NONE || (only != SL_NONE && key != only)) continue;
-        uint32_t units = sl_counter_reap(seg, r, &seg->slots[slot], generation);
-        if (units > 0) sl_sleep_wake(&seg->keys[key]);
+        if (key == SL_CANAL_NONE || (only != SL_CANAL_NONE && key != only)) continue;
+        uint32_t units = sl_canal_counter_reap(seg, r, &seg->slots[slot], generation);
+        if (units > 0) sl_canal_sleep_wake(&seg->keys[key]);
         freed += units;
     }
     return freed;
@@ -186,21 +187,21 @@ static uint64_t reap_records(const struct sl_segment *seg, uint32_t slot,
 
 /* Make a slot whose records are all idle free. The caller holds its mutex and keeps
  * it; a kill anywhere leaves a slot that the next one to reap it frees again. */
-static void free_slot(const struct sl_segment *seg, uint32_t slot)
+static void free_slot(const struct sl_canal_segment *seg, uint32_t slot)
 {
-    struct sl_shm_slot *s = &seg->slots[slot];
+    struct sl_canal_shm_slot *s = &seg->slots[slot];
     for (uint32_t r = 0; next_record(seg, slot, &r); r++) {
         uint32_t key = sl_canal_record_key(seg, r);
-        if (key != SL_NONE) sl_slot_clear_bit(seg, slot, key);
+        if (key != SL_CANAL_NONE) sl_canal_slot_clear_bit(seg, slot, key);
     }
     __atomic_store_n(&s->waits_key, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&s->tethered, 0, __ATOMIC_RELEASE);
-    /* Release, and before any record changes hands: pairs with sl_counter_reap(), where
+    /* Release, and before any record changes hands: pairs with sl_canal_counter_reap(), where
      * a reaper that comes late then knows that it has no business here any more. */
     __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
     __atomic_store_n(&s->dying, 0, __ATOMIC_RELEASE);
     for (uint32_t c = 0; c < seg->chunk_count; c++)
-        if (sl_chunk_slot(seg, c) == slot)
+        if (sl_canal_chunk_slot(seg, c) == slot)
             __atomic_store_n(&seg->chunks[c], 0, __ATOMIC_RELEASE);
     /* Nobody's signature from here on: pairs with gone_unmarked(). */
     __atomic_store_n(&s->tid, 0, __ATOMIC_RELEASE);
@@ -208,30 +209,30 @@ static void free_slot(const struct sl_segment *seg, uint32_t slot)
 
 /* Give back all that a dead slot holds and make it free. The caller has its mutex, and
  * keeps it. */
-static uint64_t reap_locked(const struct sl_segment *seg, uint32_t slot)
+static uint64_t reap_locked(const struct sl_canal_segment *seg, uint32_t slot)
 {
-    struct sl_shm_slot *s = &seg->slots[slot];
+    struct sl_canal_shm_slot *s = &seg->slots[slot];
     uint64_t generation = s->generation;
     /* First of all: if we are stopped or killed from here on, others see that the
      * permits of this slot are theirs to give back. */
     __atomic_store_n(&s->dying, generation, __ATOMIC_RELEASE);
-    uint64_t freed = reap_records(seg, slot, generation, SL_NONE);
+    uint64_t freed = reap_records(seg, slot, generation, SL_CANAL_NONE);
     free_slot(seg, slot);
     return freed;
 }
 
 /* Become the exclusive reaper of a dead slot and make it free. The caller then holds
  * the slot's mutex. False if it is not dead, or is in somebody else's hands. */
-static bool reap_exclusively(const struct sl_segment *seg, uint32_t slot,
+static bool reap_exclusively(const struct sl_canal_segment *seg, uint32_t slot,
                              uint64_t *freed)
 {
-    struct sl_shm_slot *s = &seg->slots[slot];
+    struct sl_canal_shm_slot *s = &seg->slots[slot];
     mark_if_gone(seg, slot);
     if (!owner_gone(s) || tether_held(seg, slot)) return false;
-    int e = sl_robust_try(&s->mutex);
+    int e = sl_canal_robust_try(&s->mutex);
     if (e != 0 && e != EOWNERDEAD) return false;
     if (e == 0 && !is_tethered(s)) { /* It was freed meanwhile. */
-        sl_robust_unlock(&s->mutex);
+        sl_canal_robust_unlock(&s->mutex);
         return false;
     }
     *freed += reap_locked(seg, slot);
@@ -245,9 +246,9 @@ static bool reap_exclusively(const struct sl_segment *seg, uint32_t slot,
  * thread than the one that signed. A new owner that has locked and not yet signed looks
  * the same, and that is harmless: nothing is held then, and before it holds anything it
  * signs and raises the generation, in this order; hence the generation is read first. */
-static uint64_t being_reaped(const struct sl_segment *seg, uint32_t slot)
+static uint64_t being_reaped(const struct sl_canal_segment *seg, uint32_t slot)
 {
-    const struct sl_shm_slot *s = &seg->slots[slot];
+    const struct sl_canal_shm_slot *s = &seg->slots[slot];
 #ifndef MUT_NODYING
     uint64_t generation = __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE);
     uint64_t dying = __atomic_load_n(&s->dying, __ATOMIC_ACQUIRE);
@@ -264,11 +265,12 @@ static uint64_t being_reaped(const struct sl_segment *seg, uint32_t slot)
     return 0;
 }
 
-static uint64_t reap_slot(const struct sl_segment *seg, uint32_t slot, uint32_t key)
+static uint64_t reap_slot(const struct sl_canal_segment *seg, uint32_t slot,
+                          uint32_t key)
 {
     uint64_t freed = 0;
     if (reap_exclusively(seg, slot, &freed)) {
-        sl_robust_unlock(&seg->slots[slot].mutex);
+        sl_canal_robust_unlock(&seg->slots[slot].mutex);
         return freed;
     }
     uint64_t generation = being_reaped(seg, slot);
@@ -278,11 +280,12 @@ static uint64_t reap_slot(const struct sl_segment *seg, uint32_t slot, uint32_t 
     return freed;
 }
 
-uint64_t sl_slot_reap_key(const struct sl_segment *seg, uint32_t key)
+uint64_t sl_canal_slot_reap_key(const struct sl_canal_segment *seg, uint32_t key)
 {
     uint64_t freed = 0;
     for (uint32_t w = 0; w < seg->bitmap_words; w++) {
-        uint64_t bits = __atomic_load_n(&sl_bitmap(seg, key)[w], __ATOMIC_ACQUIRE);
+        uint64_t bits = __atomic_load_n(&sl_canal_bitmap(seg, key)[w],
+                                        __ATOMIC_ACQUIRE);
         for (; bits != 0; bits &= bits - 1) {
             uint32_t slot = w * 64 + (uint32_t)__builtin_ctzll(bits);
             if (slot < seg->slot_count) freed += reap_slot(seg, slot, key);
@@ -291,11 +294,11 @@ uint64_t sl_slot_reap_key(const struct sl_segment *seg, uint32_t key)
     return freed;
 }
 
-uint64_t sl_slot_reap_all(const struct sl_segment *seg)
+uint64_t sl_canal_slot_reap_all(const struct sl_canal_segment *seg)
 {
     uint64_t freed = 0;
     for (uint32_t slot = 0; slot < seg->slot_count; slot++)
-        freed += reap_slot(seg, slot, SL_NONE);
+        freed += reap_slot(seg, slot, SL_CANAL_NONE);
     return freed;
 }
 
@@ -304,7 +307,7 @@ uint64_t sl_slot_reap_all(const struct sl_segment *seg)
 /* Say who has the slot, before anything is done with it. The tid and then the
  * generation, Release: pairs with being_reaped() and gone_unmarked(). The program is for
  * those who look inside. */
-static void sign(struct sl_shm_slot *s)
+static void sign(struct sl_canal_shm_slot *s)
 {
     uint64_t name[2] = {0};
     prctl(PR_GET_NAME, name, 0, 0, 0);
@@ -319,10 +322,10 @@ static void sign(struct sl_shm_slot *s)
 }
 
 /* Lock a slot that seems to be free, and make sure that it is. */
-static bool lock_free_slot(const struct sl_segment *seg, uint32_t slot)
+static bool lock_free_slot(const struct sl_canal_segment *seg, uint32_t slot)
 {
-    struct sl_shm_slot *s = &seg->slots[slot];
-    int e = sl_robust_try(&s->mutex);
+    struct sl_canal_shm_slot *s = &seg->slots[slot];
+    int e = sl_canal_robust_try(&s->mutex);
     if (e != 0 && e != EOWNERDEAD) return false;
     if (e == 0 && !is_tethered(s)) return true;
     /* Claimed since we looked, and its claimer dead. */
@@ -330,18 +333,18 @@ static bool lock_free_slot(const struct sl_segment *seg, uint32_t slot)
         reap_locked(seg, slot);
         return true;
     }
-    sl_robust_unlock(&s->mutex); /* Leave an orphan. */
+    sl_canal_robust_unlock(&s->mutex); /* Leave an orphan. */
     return false;
 }
 
 /* Take a slot that is free or, from the second pass on, that of a dead thread. *moving:
  * some slot was in a reaper's hands, and may be free the next moment. */
-static bool claim_in_a_pass(const struct sl_segment *seg, unsigned pass, uint32_t *out,
-                            bool *moving)
+static bool claim_in_a_pass(const struct sl_canal_segment *seg, unsigned pass,
+                            uint32_t *out, bool *moving)
 {
     uint64_t freed = 0;
     for (uint32_t slot = 0; slot < seg->slot_count; slot++) {
-        if ((!sl_slot_used(seg, slot) && lock_free_slot(seg, slot)) ||
+        if ((!sl_canal_slot_in_use(seg, slot) && lock_free_slot(seg, slot)) ||
             (pass > 0 && reap_exclusively(seg, slot, &freed))) {
             *out = slot;
             return true;
@@ -351,13 +354,13 @@ static bool claim_in_a_pass(const struct sl_segment *seg, unsigned pass, uint32_
     return false;
 }
 
-int sl_slot_claim(const struct sl_segment *seg, uint32_t *out)
+int sl_canal_slot_claim(const struct sl_canal_segment *seg, uint32_t *out)
 {
     bool moving = true;
-    int64_t begun_ns = sl_sleep_now_ns();
+    int64_t begun_ns = sl_canal_sleep_now_ns();
     /* A reaper may be stopped, so we do not look for ever. */
     for (unsigned pass = 0; moving && pass < CLAIM_PASSES_MAX; pass++) {
-        if (pass > 1 && sl_sleep_now_ns() - begun_ns > CLAIM_NS_MAX) break;
+        if (pass > 1 && sl_canal_sleep_now_ns() - begun_ns > CLAIM_NS_MAX) break;
         if (pass > 1) sched_yield();
         moving = pass == 0;
         if (!claim_in_a_pass(seg, pass, out, &moving)) continue;
@@ -367,12 +370,12 @@ int sl_slot_claim(const struct sl_segment *seg, uint32_t *out)
     return SLUICE_ESLOTS;
 }
 
-void sl_slot_leave(const struct sl_segment *seg, uint32_t slot)
+void sl_canal_slot_leave(const struct sl_canal_segment *seg, uint32_t slot)
 {
-    struct sl_shm_slot *s = &seg->slots[slot];
+    struct sl_canal_shm_slot *s = &seg->slots[slot];
     if (!tether_held(seg, slot)) { /* Else leave an orphan. */
-        reap_records(seg, slot, s->generation, SL_NONE);
+        reap_records(seg, slot, s->generation, SL_CANAL_NONE);
         free_slot(seg, slot);
     }
-    sl_robust_unlock(&s->mutex);
+    sl_canal_robust_unlock(&s->mutex);
 }

@@ -16,10 +16,10 @@
  * is once, hardly ever twice. */
 #define ENGAGE_TRIES_MAX 1000u
 
-__thread uint64_t sl_thread_serial;
-uint32_t sl_thread_fork_era;
+__thread uint64_t sl_canal_thread_serial;
+uint32_t sl_canal_thread_fork_era;
 
-static __thread struct sl_attachment *attached; /* The calling thread's. */
+static __thread struct sl_canal_attachment *attached; /* The calling thread's. */
 static __thread uint32_t attached_count;
 
 /* Guards the list of canals, their attachments and refs. Not held while anything in
@@ -40,14 +40,14 @@ static void unref(struct sluice_canal *c)
     struct sluice_canal **p = &canals;
     while (*p != c) p = &(*p)->next;
     *p = c->next;
-    sl_segment_close(&c->seg);
+    sl_canal_segment_close(&c->seg);
     free(c->path);
     free(c);
 }
 
 /* The handles of an attachment that ends belong to nobody: anyone may free them. Release,
  * and the last thing done to each: it may be gone the next moment. */
-static void forget_handles(struct sl_attachment *att)
+static void forget_handles(struct sl_canal_attachment *att)
 {
     for (struct sluice_key *k = att->handles, *next; k != NULL; k = next) {
         next = k->next;
@@ -56,7 +56,7 @@ static void forget_handles(struct sl_attachment *att)
     }
 }
 
-static void free_attachment(struct sl_attachment *att)
+static void free_attachment(struct sl_canal_attachment *att)
 {
     free(att->bindings);
     free(att->map);
@@ -64,14 +64,14 @@ static void free_attachment(struct sl_attachment *att)
 }
 
 /* Leave the slot, and forget. */
-static void detach(struct sl_attachment *att)
+static void detach(struct sl_canal_attachment *att)
 {
     struct sluice_canal *c = att->canal;
-    struct sl_attachment **p = &attached;
+    struct sl_canal_attachment **p = &attached;
     while (*p != att) p = &(*p)->next_of_thread;
     *p = att->next_of_thread;
     forget_handles(att);
-    sl_slot_leave(&c->seg, att->slot);
+    sl_canal_slot_leave(&c->seg, att->slot);
     attached_count--;
     pthread_mutex_lock(&canals_mutex);
     for (p = &c->attachments; *p != att; p = &(*p)->next_of_canal) {}
@@ -104,10 +104,10 @@ static void after_fork_in_parent(void)
  * change, and are not even freed. */
 static void after_fork_in_child(void)
 {
-    sl_thread_fork_era++;
-    sl_thread_serial = 0;
-    sl_robust_forked();
-    for (struct sl_attachment *att = attached, *next; att != NULL; att = next) {
+    sl_canal_thread_fork_era++;
+    sl_canal_thread_serial = 0;
+    sl_canal_robust_forked();
+    for (struct sl_canal_attachment *att = attached, *next; att != NULL; att = next) {
         next = att->next_of_thread;
         free_attachment(att);
     }
@@ -130,7 +130,7 @@ static void prepare_once(void)
     once_result = SLUICE_OK;
 }
 
-int sl_thread_canal_opened(struct sluice_canal *c)
+int sl_canal_thread_canal_opened(struct sluice_canal *c)
 {
     pthread_once(&once, prepare_once);
     if (once_result != SLUICE_OK) return once_result;
@@ -142,9 +142,9 @@ int sl_thread_canal_opened(struct sluice_canal *c)
     return SLUICE_OK;
 }
 
-void sl_thread_canal_closed(struct sluice_canal *c)
+void sl_canal_thread_canal_closed(struct sluice_canal *c)
 {
-    struct sl_attachment *att = sl_thread_attached(c);
+    struct sl_canal_attachment *att = sl_canal_thread_attached(c);
     if (att != NULL) detach(att);
     pthread_mutex_lock(&canals_mutex);
     c->closed = true;
@@ -154,9 +154,9 @@ void sl_thread_canal_closed(struct sluice_canal *c)
 
 /* --- Attaching ------------------------------------------------------------ */
 
-struct sl_attachment *sl_thread_attached(const struct sluice_canal *c)
+struct sl_canal_attachment *sl_canal_thread_attached(const struct sluice_canal *c)
 {
-    for (struct sl_attachment *a = attached; a != NULL; a = a->next_of_thread)
+    for (struct sl_canal_attachment *a = attached; a != NULL; a = a->next_of_thread)
         if (a->canal == c) return a;
     return NULL;
 }
@@ -167,25 +167,25 @@ static uint64_t next_serial(void)
     return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
-int sl_thread_attach(struct sluice_canal *c, struct sl_attachment **out)
+int sl_canal_thread_attach(struct sluice_canal *c, struct sl_canal_attachment **out)
 {
-    *out = sl_thread_attached(c);
+    *out = sl_canal_thread_attached(c);
     if (*out != NULL) return SLUICE_OK;
     if (attached_count >= SLUICE_SEGMENTS_MAX) return SLUICE_ESEGMENTS;
-    struct sl_attachment *att = calloc(1, sizeof *att);
+    struct sl_canal_attachment *att = calloc(1, sizeof *att);
     /* Any value that is not NULL makes the exit handler run. */
     if (att == NULL || pthread_setspecific(exit_key, att) != 0) {
         free(att);
         return SLUICE_ENOMEM;
     }
-    int status = sl_slot_claim(&c->seg, &att->slot);
+    int status = sl_canal_slot_claim(&c->seg, &att->slot);
     if (status != SLUICE_OK) {
         free(att);
         return status;
     }
     att->canal = c;
-    att->oldest = att->newest = SL_BINDING_NONE;
-    if (sl_thread_serial == 0) sl_thread_serial = next_serial();
+    att->oldest = att->newest = SL_CANAL_BINDING_NONE;
+    if (sl_canal_thread_serial == 0) sl_canal_thread_serial = next_serial();
     att->next_of_thread = attached;
     attached = att;
     attached_count++;
@@ -200,50 +200,50 @@ int sl_thread_attach(struct sluice_canal *c, struct sl_attachment **out)
 
 /* --- Idle bindings: a list, oldest first ---------------------------------- */
 
-static void idle_append(struct sl_attachment *att, uint32_t b)
+static void idle_append(struct sl_canal_attachment *att, uint32_t b)
 {
-    struct sl_binding *all = att->bindings;
+    struct sl_canal_binding *all = att->bindings;
     all[b].older = att->newest;
-    all[b].newer = SL_BINDING_NONE;
-    if (att->newest == SL_BINDING_NONE) att->oldest = b;
+    all[b].newer = SL_CANAL_BINDING_NONE;
+    if (att->newest == SL_CANAL_BINDING_NONE) att->oldest = b;
     else all[att->newest].newer = b;
     att->newest = b;
 }
 
-static void idle_remove(struct sl_attachment *att, uint32_t b)
+static void idle_remove(struct sl_canal_attachment *att, uint32_t b)
 {
-    struct sl_binding *all = att->bindings;
+    struct sl_canal_binding *all = att->bindings;
     uint32_t older = all[b].older, newer = all[b].newer;
-    if (older == SL_BINDING_NONE) att->oldest = newer;
+    if (older == SL_CANAL_BINDING_NONE) att->oldest = newer;
     else all[older].newer = newer;
-    if (newer == SL_BINDING_NONE) att->newest = older;
+    if (newer == SL_CANAL_BINDING_NONE) att->newest = older;
     else all[newer].older = older;
 }
 
 /* --- From key to binding -------------------------------------------------- */
 
-static uint32_t map_home(const struct sl_attachment *att, uint32_t key)
+static uint32_t map_home(const struct sl_canal_attachment *att, uint32_t key)
 {
     return (key * 2654435761u >> 7) & att->map_mask;
 }
 
-static uint32_t map_find(const struct sl_attachment *att, uint32_t key)
+static uint32_t map_find(const struct sl_canal_attachment *att, uint32_t key)
 {
-    if (att->map == NULL) return SL_BINDING_NONE;
+    if (att->map == NULL) return SL_CANAL_BINDING_NONE;
     for (uint32_t at = map_home(att, key); att->map[at] != 0;
          at = (at + 1) & att->map_mask)
         if (att->bindings[att->map[at] - 1].key == key) return att->map[at] - 1;
-    return SL_BINDING_NONE;
+    return SL_CANAL_BINDING_NONE;
 }
 
-static void map_put(struct sl_attachment *att, uint32_t b)
+static void map_put(struct sl_canal_attachment *att, uint32_t b)
 {
     uint32_t at = map_home(att, att->bindings[b].key);
     while (att->map[at] != 0) at = (at + 1) & att->map_mask;
     att->map[at] = b + 1;
 }
 
-static void map_remove(struct sl_attachment *att, uint32_t b)
+static void map_remove(struct sl_canal_attachment *att, uint32_t b)
 {
     uint32_t mask = att->map_mask, hole = map_home(att, att->bindings[b].key);
     while (att->map[hole] != b + 1) hole = (hole + 1) & mask;
@@ -259,13 +259,14 @@ static void map_remove(struct sl_attachment *att, uint32_t b)
 /* --- Getting a binding ---------------------------------------------------- */
 
 /* Memory for one more chunk of bindings. Changes nothing but sizes. */
-static int reserve_bindings(struct sl_attachment *att)
+static int reserve_bindings(struct sl_canal_attachment *att)
 {
-    uint32_t want = att->binding_count + SL_CHUNK_RECORDS;
+    uint32_t want = att->binding_count + SL_CANAL_CHUNK_RECORDS;
     if (att->map == NULL || want * 2 > att->map_mask + 1) {
-        uint32_t size = att->map == NULL ? 4 * SL_CHUNK_RECORDS
+        uint32_t size = att->map == NULL ? 4 * SL_CANAL_CHUNK_RECORDS
                                          : 2 * (att->map_mask + 1);
-        struct sl_binding *bigger = realloc(att->bindings, size / 2 * sizeof *bigger);
+        struct sl_canal_binding *bigger = realloc(att->bindings,
+                                                  size / 2 * sizeof *bigger);
         if (bigger == NULL) return SLUICE_ENOMEM;
         att->bindings = bigger;
         uint32_t *map = calloc(size, sizeof *map);
@@ -280,39 +281,40 @@ static int reserve_bindings(struct sl_attachment *att)
 }
 
 /* More records for this slot, as idle bindings. */
-static int grow(struct sl_attachment *att)
+static int grow(struct sl_canal_attachment *att)
 {
-    const struct sl_segment *seg = &att->canal->seg;
+    const struct sl_canal_segment *seg = &att->canal->seg;
     uint32_t first;
     int status = reserve_bindings(att);
     if (status != SLUICE_OK) return status;
-    status = sl_slot_take_chunk(seg, att->slot, &first);
+    status = sl_canal_slot_take_chunk(seg, att->slot, &first);
     if (status != SLUICE_OK) {
-        sl_slot_reap_all(seg); /* The dead may have some. */
-        status = sl_slot_take_chunk(seg, att->slot, &first);
+        sl_canal_slot_reap_all(seg); /* The dead may have some. */
+        status = sl_canal_slot_take_chunk(seg, att->slot, &first);
     }
     if (status != SLUICE_OK) return status;
-    for (uint32_t i = 0; i < SL_CHUNK_RECORDS; i++) {
+    for (uint32_t i = 0; i < SL_CANAL_CHUNK_RECORDS; i++) {
         uint32_t b = att->binding_count++;
-        att->bindings[b] = (struct sl_binding){.record = first + i, .key = UINT32_MAX};
+        att->bindings[b] = (struct sl_canal_binding){.record = first + i,
+                                                     .key = UINT32_MAX};
         /* A worn-out record stays in no list: it is never bound. Nor is one that holds
          * something although it was nobody's: the segment is damaged there. */
-        struct sl_pair s = sl_word_load(&seg->records[first + i].state);
+        struct sl_canal_pair s = sl_canal_word_load(&seg->records[first + i].state);
         if (s.hi < SEQ_MAX && s.lo == 0) idle_append(att, b);
     }
     return SLUICE_OK;
 }
 
 /* Bind the oldest idle binding to a key. */
-static int bind(struct sl_attachment *att, uint32_t key, uint32_t *out)
+static int bind(struct sl_canal_attachment *att, uint32_t key, uint32_t *out)
 {
-    while (att->oldest == SL_BINDING_NONE) {
+    while (att->oldest == SL_CANAL_BINDING_NONE) {
         int status = grow(att);
         if (status != SLUICE_OK) return status;
     }
     uint32_t b = att->oldest;
-    struct sl_binding *binding = &att->bindings[b];
-    struct sl_shm_record *r = &att->canal->seg.records[binding->record];
+    struct sl_canal_binding *binding = &att->bindings[b];
+    struct sl_canal_shm_record *r = &att->canal->seg.records[binding->record];
     if (binding->key != UINT32_MAX) map_remove(att, b);
     /* The record is idle. A reaper that comes late for an earlier owner had read a state
      * that was not, and reads the key after the state: if it then finds the state
@@ -324,66 +326,69 @@ static int bind(struct sl_attachment *att, uint32_t key, uint32_t *out)
     return SLUICE_OK;
 }
 
-int sl_thread_engage(struct sl_attachment *att, const struct sl_name *name,
-                     uint32_t *out)
+int sl_canal_thread_engage(struct sl_canal_attachment *att,
+                           const struct sl_canal_name *name, uint32_t *out)
 {
-    const struct sl_segment *seg = &att->canal->seg;
+    const struct sl_canal_segment *seg = &att->canal->seg;
     for (unsigned tries = 0; tries < ENGAGE_TRIES_MAX; tries++) {
-        struct sl_key_ref ref;
-        if (!sl_keys_find(seg, name, &ref)) {
-            int status = sl_keys_make(seg, name, &ref);
+        struct sl_canal_key_ref ref;
+        if (!sl_canal_keys_find(seg, name, &ref)) {
+            int status = sl_canal_keys_make(seg, name, &ref);
             if (status != SLUICE_OK) return status;
         }
         /* Both are about to be changed by instructions that cannot begin early. */
         __builtin_prefetch(&seg->keys[ref.key].word, 1);
-        __builtin_prefetch(&sl_bitmap(seg, ref.key)[att->slot / 64], 1);
+        __builtin_prefetch(&sl_canal_bitmap(seg, ref.key)[att->slot / 64], 1);
         uint32_t b = map_find(att, ref.key);
-        if (b != SL_BINDING_NONE && att->bindings[b].engaged) {
+        if (b != SL_CANAL_BINDING_NONE && att->bindings[b].engaged) {
             *out = b; /* Its bit is set, so the key could not have changed. */
             return SLUICE_OK;
         }
-        if (b == SL_BINDING_NONE) {
+        if (b == SL_CANAL_BINDING_NONE) {
             int status = bind(att, ref.key, &b);
             if (status != SLUICE_OK) return status;
         }
         /* The record names the key before the bit is set, so that whoever reaps us
          * finds the bit. */
-        sl_slot_set_bit(seg, att->slot, ref.key);
-        if (sl_keys_keep(seg, ref)) {
+        sl_canal_slot_set_bit(seg, att->slot, ref.key);
+        if (sl_canal_keys_keep(seg, ref)) {
             idle_remove(att, b);
             att->bindings[b].engaged = true;
             *out = b;
             return SLUICE_OK;
         }
-        sl_slot_clear_bit(seg, att->slot, ref.key);
+        sl_canal_slot_clear_bit(seg, att->slot, ref.key);
     }
     return SLUICE_EBUSY;
 }
 
-uint32_t sl_thread_engaged(const struct sl_attachment *att, const struct sl_name *name)
+uint32_t sl_canal_thread_engaged(const struct sl_canal_attachment *att,
+                                 const struct sl_canal_name *name)
 {
-    const struct sl_segment *seg = &att->canal->seg;
-    struct sl_key_ref ref;
-    if (sl_keys_find(seg, name, &ref)) {
+    const struct sl_canal_segment *seg = &att->canal->seg;
+    struct sl_canal_key_ref ref;
+    if (sl_canal_keys_find(seg, name, &ref)) {
         uint32_t b = map_find(att, ref.key);
-        return b != SL_BINDING_NONE && att->bindings[b].engaged ? b : SL_BINDING_NONE;
+        return b != SL_CANAL_BINDING_NONE && att->bindings[b].engaged
+                   ? b
+                   : SL_CANAL_BINDING_NONE;
     }
     /* A miss may be a table that is just changing. What we have engaged stays. */
     for (uint32_t b = 0; b < att->binding_count; b++)
         if (att->bindings[b].engaged &&
-            sl_keys_has_name(seg, att->bindings[b].key, name))
+            sl_canal_keys_has_name(seg, att->bindings[b].key, name))
             return b;
-    return SL_BINDING_NONE;
+    return SL_CANAL_BINDING_NONE;
 }
 
-void sl_thread_settle(struct sl_attachment *att, uint32_t binding)
+void sl_canal_thread_settle(struct sl_canal_attachment *att, uint32_t binding)
 {
-    struct sl_binding *b = &att->bindings[binding];
-    const struct sl_shm_record *r = &att->canal->seg.records[b->record];
+    struct sl_canal_binding *b = &att->bindings[binding];
+    const struct sl_canal_shm_record *r = &att->canal->seg.records[b->record];
     /* Relaxed: only this thread writes it while it lives. */
     uint64_t lo = __atomic_load_n(&r->state.lo, __ATOMIC_RELAXED);
     if (!b->engaged || b->handles > 0 || sl_canal_record_held(lo) > 0) return;
     b->engaged = false;
-    sl_slot_clear_bit(&att->canal->seg, att->slot, b->key);
+    sl_canal_slot_clear_bit(&att->canal->seg, att->slot, b->key);
     idle_append(att, binding);
 }

@@ -14,33 +14,34 @@
 #include "canal/counter.h"
 #include "canal/keys.h"
 
-struct sl_attachment;
+struct sl_canal_attachment;
 
 /* An open canal, as this process sees it. */
 struct sluice_canal {
-    struct sl_segment seg;
+    struct sl_canal_segment seg;
     char *path;    /* Of the segment's file; NULL: anonymous. */
     uint32_t refs; /* 1 while open, 1 for each attachment. */
     bool closed;
-    struct sl_attachment *attachments; /* Of all threads. */
+    struct sl_canal_attachment *attachments; /* Of all threads. */
     struct sluice_canal *next;
 };
 
 /* A resolved key. */
 struct sluice_key {
-    struct sl_counter counter;
-    struct sl_shm_key *key;
-    uint64_t serial;           /* Of the thread that it belongs to; 0: of none. */
-    struct sl_attachment *att; /* NULL: its thread is gone, or it came over a fork. */
+    struct sl_canal_counter counter;
+    struct sl_canal_shm_key *key;
+    uint64_t serial; /* Of the thread that it belongs to; 0: of none. */
+    struct sl_canal_attachment
+        *att; /* NULL: its thread is gone, or it came over a fork. */
     uint32_t binding;
     uint32_t fork_era; /* Which process made it, in the line of forks. */
     struct sluice_key *next;
     struct sluice_key **link; /* What points to this one. */
 };
 
-#define SL_BINDING_NONE UINT32_MAX
+#define SL_CANAL_BINDING_NONE UINT32_MAX
 
-struct sl_binding {
+struct sl_canal_binding {
     uint32_t record;
     uint32_t key; /* UINT32_MAX: none yet. */
     uint32_t handles;
@@ -48,56 +49,57 @@ struct sl_binding {
     uint32_t older, newer; /* The list of idle ones, oldest first. */
 };
 
-struct sl_attachment {
+struct sl_canal_attachment {
     struct sluice_canal *canal;
     uint32_t slot;
-    struct sl_binding *bindings;
+    struct sl_canal_binding *bindings;
     uint32_t binding_count;
     uint32_t *map; /* Binding + 1, found by key; 0: empty. */
     uint32_t map_mask;
     uint32_t oldest, newest; /* Idle bindings. */
     struct sluice_key *handles;
-    struct sl_attachment *next_of_thread;
-    struct sl_attachment *next_of_canal;
+    struct sl_canal_attachment *next_of_thread;
+    struct sl_canal_attachment *next_of_canal;
 };
 
 /* A number for the calling thread, of this process and no other; 0 until it is first
  * attached to something. Compared on every operation by handle. */
-extern __thread uint64_t sl_thread_serial;
+extern __thread uint64_t sl_canal_thread_serial;
 
 /* How many forks lie between the first process and this one. */
-extern uint32_t sl_thread_fork_era;
+extern uint32_t sl_canal_thread_fork_era;
 
 /* Make known / forget an open canal. forget() is told when the calling thread closes
  * it: the memory goes when the last attachment does. */
-int sl_thread_canal_opened(struct sluice_canal *c);
-void sl_thread_canal_closed(struct sluice_canal *c);
+int sl_canal_thread_canal_opened(struct sluice_canal *c);
+void sl_canal_thread_canal_closed(struct sluice_canal *c);
 
 /* The calling thread's attachment to a canal, or NULL. */
-struct sl_attachment *sl_thread_attached(const struct sluice_canal *c);
+struct sl_canal_attachment *sl_canal_thread_attached(const struct sluice_canal *c);
 
 /* The same, made if need be. SLUICE_ENOMEM, SLUICE_ESLOTS. */
-int sl_thread_attach(struct sluice_canal *c, struct sl_attachment **out);
+int sl_canal_thread_attach(struct sluice_canal *c, struct sl_canal_attachment **out);
 
 /* Engage a binding for a name: find or make the key, bind a record to it, set the bit,
- * make sure that it is still that key. On SLUICE_OK follow with sl_thread_settle().
+ * make sure that it is still that key. On SLUICE_OK follow with sl_canal_thread_settle().
  * SLUICE_ENOMEM, SLUICE_EKEYS, SLUICE_ERECORDS, SLUICE_EBUSY. */
-int sl_thread_engage(struct sl_attachment *att, const struct sl_name *name,
-                     uint32_t *out);
+int sl_canal_thread_engage(struct sl_canal_attachment *att,
+                           const struct sl_canal_name *name, uint32_t *out);
 
-/* The engaged binding of a name, or SL_BINDING_NONE. */
-uint32_t sl_thread_engaged(const struct sl_attachment *att, const struct sl_name *name);
+/* The engaged binding of a name, or SL_CANAL_BINDING_NONE. */
+uint32_t sl_canal_thread_engaged(const struct sl_canal_attachment *att,
+                                 const struct sl_canal_name *name);
 
 /* After an operation: disengage if nothing is held and nothing resolved. */
-void sl_thread_settle(struct sl_attachment *att, uint32_t binding);
+void sl_canal_thread_settle(struct sl_canal_attachment *att, uint32_t binding);
 
 /* Where the operations of a binding take place. */
-static inline struct sl_counter sl_thread_counter(const struct sl_attachment *att,
-                                                  uint32_t binding)
+static inline struct sl_canal_counter sl_canal_thread_counter(
+    const struct sl_canal_attachment *att, uint32_t binding)
 {
-    const struct sl_segment *seg = &att->canal->seg;
-    const struct sl_binding *b = &att->bindings[binding];
-    return (struct sl_counter){
+    const struct sl_canal_segment *seg = &att->canal->seg;
+    const struct sl_canal_binding *b = &att->bindings[binding];
+    return (struct sl_canal_counter){
         .word = &seg->keys[b->key].word,
         .record = &seg->records[b->record],
         .records = seg->records,

@@ -4,13 +4,13 @@
 
 #include <cpuid.h>
 
-bool sl_word_sse_load = false;
+bool sl_canal_word_sse_load = false;
 
-bool sl_word_usable(void)
+bool sl_canal_word_is_supported(void)
 {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return false;
-    sl_word_sse_load = (c & bit_AVX) != 0;
+    sl_canal_word_sse_load = (c & bit_AVX) != 0;
     return (c & bit_CMPXCHG16B) != 0;
 }
 
@@ -18,7 +18,7 @@ bool sl_word_usable(void)
 
 /* Every arm64 processor has ldaxp and stlxp. Built for more (caspal), the program
  * would not have started on a lesser one. */
-bool sl_word_usable(void)
+bool sl_canal_word_is_supported(void)
 {
     return true;
 }

@@ -9,8 +9,8 @@
  * arm64: caspal where the compiler may use it, else ldaxp/stlxp. An ldaxp alone is
  * not atomic before LSE2, hence the load writes back what it read.
  *
- * Ordering: sl_word_swap() is a full barrier for what stands before it and for loads
- * after it; sl_word_load() acquires. */
+ * Ordering: sl_canal_word_swap() is a full barrier for what stands before it and for loads
+ * after it; sl_canal_word_load() acquires. */
 #ifndef SL_CANAL_WORD_H
 #define SL_CANAL_WORD_H
 
@@ -18,94 +18,96 @@
 #include <stdint.h>
 
 /* A value of sixteen bytes. */
-struct sl_pair {
+struct sl_canal_pair {
     uint64_t lo;
     uint64_t hi;
 };
 
 /* The place of one in shared memory. */
-struct sl_word {
+struct sl_canal_word {
     _Alignas(16) uint64_t lo;
     uint64_t hi;
 };
-_Static_assert(sizeof(struct sl_word) == 16, "layout is shared");
+_Static_assert(sizeof(struct sl_canal_word) == 16, "layout is shared");
 
 /* Whether this processor can do it at all. Asked once, at open. */
-bool sl_word_usable(void);
+bool sl_canal_word_is_supported(void);
 
-static inline bool sl_pair_equal(struct sl_pair a, struct sl_pair b)
+static inline bool sl_canal_pair_equal(struct sl_canal_pair a, struct sl_canal_pair b)
 {
     return a.lo == b.lo && a.hi == b.hi;
 }
 
 /* The sanitizer does not see inside assembly; these tell it of the edge. */
 #if defined(__SANITIZE_THREAD__)
-#define SL_TSAN 1
+#define SL_CANAL_TSAN 1
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define SL_TSAN 1
+#define SL_CANAL_TSAN 1
 #endif
 #endif
-#ifdef SL_TSAN
+#ifdef SL_CANAL_TSAN
 void __tsan_acquire(void *addr);
 void __tsan_release(void *addr);
-#define SL_EDGE_IN(p) __tsan_acquire((void *)(p))
-#define SL_EDGE_OUT(p) __tsan_release((void *)(p))
+#define SL_CANAL_TSAN_ACQUIRE(p) __tsan_acquire((void *)(p))
+#define SL_CANAL_TSAN_RELEASE(p) __tsan_release((void *)(p))
 #else
-#define SL_EDGE_IN(p) ((void)0)
-#define SL_EDGE_OUT(p) ((void)0)
+#define SL_CANAL_TSAN_ACQUIRE(p) ((void)0)
+#define SL_CANAL_TSAN_RELEASE(p) ((void)0)
 #endif
 
 #if defined(__x86_64__)
 
-extern bool sl_word_sse_load; /* Set by sl_word_usable(). */
+extern bool sl_canal_word_sse_load; /* Set by sl_canal_word_is_supported(). */
 
 /* Write next if the word is *seen; true if it was. Otherwise *seen is what it was. */
-static inline bool sl_word_swap(struct sl_word *w, struct sl_pair *seen,
-                                struct sl_pair next)
+static inline bool sl_canal_word_swap(struct sl_canal_word *w,
+                                      struct sl_canal_pair *seen,
+                                      struct sl_canal_pair next)
 {
     bool done;
-    SL_EDGE_OUT(w);
+    SL_CANAL_TSAN_RELEASE(w);
     __asm__ __volatile__("lock cmpxchg16b %1"
                          : "=@ccz"(done), "+m"(*w), "+a"(seen->lo), "+d"(seen->hi)
                          : "b"(next.lo), "c"(next.hi)
                          : "memory");
-    SL_EDGE_IN(w);
+    SL_CANAL_TSAN_ACQUIRE(w);
     return done;
 }
 
-static inline struct sl_pair sl_word_load(struct sl_word *w)
+static inline struct sl_canal_pair sl_canal_word_load(struct sl_canal_word *w)
 {
-    if (__builtin_expect(sl_word_sse_load, 1)) {
+    if (__builtin_expect(sl_canal_word_sse_load, 1)) {
         typedef unsigned long long two __attribute__((vector_size(16)));
         two v;
         __asm__ __volatile__("movdqa %1, %0" : "=x"(v) : "m"(*w) : "memory");
-        SL_EDGE_IN(w);
-        return (struct sl_pair){.lo = v[0], .hi = v[1]};
+        SL_CANAL_TSAN_ACQUIRE(w);
+        return (struct sl_canal_pair){.lo = v[0], .hi = v[1]};
     }
-    struct sl_pair seen = {0, 0};
-    sl_word_swap(w, &seen, seen); /* Writes zeros over zeros, or only reads. */
+    struct sl_canal_pair seen = {0, 0};
+    sl_canal_word_swap(w, &seen, seen); /* Writes zeros over zeros, or only reads. */
     return seen;
 }
 
 /* A store before it is seen before a load after it. A locked instruction stands
  * between them wherever this is used, and on this processor that is enough. */
-static inline void sl_word_fence(void)
+static inline void sl_canal_word_fence(void)
 {
     __asm__ __volatile__("" ::: "memory");
 }
 
-static inline void sl_word_pause(void)
+static inline void sl_canal_word_pause(void)
 {
     __builtin_ia32_pause();
 }
 
 #elif defined(__aarch64__)
 
-static inline bool sl_word_swap(struct sl_word *w, struct sl_pair *seen,
-                                struct sl_pair next)
+static inline bool sl_canal_word_swap(struct sl_canal_word *w,
+                                      struct sl_canal_pair *seen,
+                                      struct sl_canal_pair next)
 {
-    SL_EDGE_OUT(w);
+    SL_CANAL_TSAN_RELEASE(w);
 #if defined(__ARM_FEATURE_ATOMICS)
     register uint64_t x0 __asm__("x0") = seen->lo;
     register uint64_t x1 __asm__("x1") = seen->hi;
@@ -115,41 +117,41 @@ static inline bool sl_word_swap(struct sl_word *w, struct sl_pair *seen,
                          : "+r"(x0), "+r"(x1), "+Q"(*w)
                          : "r"(x2), "r"(x3)
                          : "memory");
-    struct sl_pair was = {x0, x1};
+    struct sl_canal_pair was = {x0, x1};
 #else
-    struct sl_pair was;
+    struct sl_canal_pair was;
     uint32_t lost;
     do {
         __asm__ __volatile__("ldaxp %0, %1, %2"
                              : "=&r"(was.lo), "=&r"(was.hi)
                              : "Q"(*w)
                              : "memory");
-        struct sl_pair put = sl_pair_equal(was, *seen) ? next : was;
+        struct sl_canal_pair put = sl_canal_pair_equal(was, *seen) ? next : was;
         __asm__ __volatile__("stlxp %w0, %2, %3, %1"
                              : "=&r"(lost), "=Q"(*w)
                              : "r"(put.lo), "r"(put.hi)
                              : "memory");
     } while (lost);
 #endif
-    bool done = sl_pair_equal(was, *seen);
+    bool done = sl_canal_pair_equal(was, *seen);
     *seen = was;
-    SL_EDGE_IN(w);
+    SL_CANAL_TSAN_ACQUIRE(w);
     return done;
 }
 
-static inline struct sl_pair sl_word_load(struct sl_word *w)
+static inline struct sl_canal_pair sl_canal_word_load(struct sl_canal_word *w)
 {
-    struct sl_pair seen = {0, 0};
-    sl_word_swap(w, &seen, seen);
+    struct sl_canal_pair seen = {0, 0};
+    sl_canal_word_swap(w, &seen, seen);
     return seen;
 }
 
-static inline void sl_word_fence(void)
+static inline void sl_canal_word_fence(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-static inline void sl_word_pause(void)
+static inline void sl_canal_word_pause(void)
 {
     __asm__ __volatile__("isb" ::: "memory");
 }

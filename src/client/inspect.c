@@ -12,7 +12,7 @@ static void copy_text(char *out, struct sl_bytes text)
 static void show(const struct sl_grant_view *v, struct sluice_view *out)
 {
     *out = (struct sluice_view){.fence = v->fence,
-                                .tid = sl_party_tid(v->session_id),
+                                .tid = sl_client_session_tid(v->session_id),
                                 .waits = v->waits,
                                 .shared = v->shared,
                                 .asked = v->asked,
@@ -37,10 +37,10 @@ int64_t sluice_inspect(struct sluice *s, const char *key, struct sluice_view *ou
     size_t n = 0;
     if (k.n == 0 || k.n > SLUICE_KEY_BYTES_MAX || (out == NULL && max > 0))
         return SLUICE_EINVAL;
-    int status = sl_service_enter(s);
+    int status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
     for (; sl_table_each(s->table, s->now, k, &cursor, &v); n++)
         if (n < max) show(&v, &out[n]);
-    sl_service_leave(s);
+    sl_client_leave(s);
     return (int64_t)n;
 }

@@ -18,112 +18,112 @@
 #include "sluice.h"
 
 struct sluice {
-    pthread_mutex_t mutex; /* Guards all that follows, but the era. */
-    uint32_t era;          /* Of forks: in another process this is only a memory. */
+    pthread_mutex_t mutex; /* Guards all that follows, but the fork_era. */
+    uint32_t fork_era;     /* Of forks: in another process this is only a memory. */
     bool closing;
-    uint32_t inside; /* Threads asleep in a call, to be waited for by who closes. */
-    pthread_cond_t left;
+    uint32_t sleepers; /* Threads asleep in a call, to be waited for by who closes. */
+    pthread_cond_t sleepers_gone;
 
     struct sl_table *table;
     struct sl_now now;
-    struct sl_list parties;
-    uint64_t parties_made;
+    struct sl_list sessions;
+    uint64_t sessions_made;
     struct sl_answers answers;
 
     pthread_t clock;
-    pthread_cond_t clock_turn;
+    pthread_cond_t clock_wake;
     sl_ms clock_at_ms; /* When it looks next, at the latest. */
 
-    pthread_t teller;
-    pthread_cond_t news;
-    struct sl_watches watches;
-    struct sl_watch *telling; /* Whose callback runs, */
-    uint64_t told_count;      /* and how many have returned. */
-    pthread_cond_t told;
-    bool closed_by_teller; /* Closed in a callback: the teller frees what is left. */
+    pthread_t callback_thread;
+    pthread_cond_t event_ready;
+    struct sl_client_watches watches;
+    struct sl_client_watch *running; /* Whose callback runs, */
+    uint64_t callbacks_done;         /* and how many have returned. */
+    pthread_cond_t callback_done;
+    bool closed_in_callback; /* Closed in a callback: the teller frees what is left. */
 };
 
 /* --- Threads of the program (party.c) -------------------------------------- */
 
-#define SL_ANSWER_NONE 1 /* It still waits; else a status. */
+#define SL_CLIENT_WAITING 1 /* It still waits; else a status. */
 
 /* A thread that has asked for something: a session of the table. It is on the list of its
  * thread, and on that of the service until one of the two ends. */
-struct sl_party {
-    struct sl_session session;
+struct sl_client_session {
+    struct sl_session table_session;
     struct sluice
         *s; /* NULL: closed. Atomic: release when closing, acquire by its thread. */
-    struct sl_party *next_of_thread;
+    struct sl_client_session *next_of_thread;
     struct sl_list of_service;
     bool exited; /* Its thread is gone, and the memory is the service's. */
 
     int answer; /* To what it waits for. */
     struct sl_grant grant;
-    struct sl_watch *watch; /* Of what it waits for; NULL: none. */
+    struct sl_client_watch *watch; /* Of what it waits for; NULL: none. */
     pthread_cond_t answered;
 };
 
 /* Which process this is, in the line of forks. */
-extern uint32_t sl_client_era;
+extern uint32_t sl_client_fork_era;
 
 /* Make sure that exits of threads and forks are noticed. SLUICE_ENOMEM. */
-int sl_party_prepare(void);
+int sl_client_session_prepare(void);
 
 /* The calling thread's party, made if need be. SLUICE_ENOMEM. */
-int sl_party_of(struct sluice *s, struct sl_party **out);
+int sl_client_session_of(struct sluice *s, struct sl_client_session **out);
 
 /* The kernel's number of the thread that a session was begun by. */
-int32_t sl_party_tid(uint64_t session_id);
+int32_t sl_client_session_tid(uint64_t session_id);
 
 /* The service closes: end all sessions, and leave what threads still have to them. */
-void sl_party_end_all(struct sluice *s);
+void sl_client_session_end_all(struct sluice *s);
 
 /* Its session is over, as the table says. Under the mutex. */
-void sl_party_over(struct sl_session *session);
+void sl_client_session_over(struct sl_session *session);
 
 /* --- Calls (service.c) ------------------------------------------------------- */
 
 /* Begin a call: the mutex is taken, the clock looked at, what is due has happened.
  * SLUICE_EINVAL, SLUICE_EFORKED, SLUICE_ECLOSED: nothing is taken. */
-int sl_service_enter(struct sluice *s);
+int sl_client_enter(struct sluice *s);
 
 /* End it: what follows happens, and the mutex is given back. */
-void sl_service_leave(struct sluice *s);
+void sl_client_leave(struct sluice *s);
 
 /* Sleep inside a call; the mutex is given up meanwhile. */
-void sl_service_sleep(struct sluice *s, pthread_cond_t *until);
+void sl_client_sleep(struct sluice *s, pthread_cond_t *until);
 
 /* --- What happens (service.c); all under the mutex --------------------------- */
 
-void sl_service_look_at_clock(struct sluice *s);
+void sl_client_read_clock(struct sluice *s);
 
 /* Let happen what follows from the time and from changes. */
-void sl_service_settle(struct sluice *s);
+void sl_client_settle(struct sluice *s);
 
 /* A party has been granted what it asked for: its watch, if any, becomes the grant's. */
-void sl_service_granted(struct sluice *s, struct sl_party *p,
-                        const struct sl_grant *grant);
+void sl_client_granted(struct sluice *s, struct sl_client_session *p,
+                       const struct sl_grant *grant);
 
 /* STOLEN, BROKEN or EXPIRED has happened to a grant; it may be over by that. */
-void sl_service_happened(struct sluice *s, sl_fence fence, enum sluice_event_type what,
-                         bool over);
+void sl_client_report(struct sluice *s, sl_fence fence, enum sluice_event_type what,
+                      bool over);
 
 /* Tell nothing more of a grant. The watch is gone, unless its callback runs. */
-void sl_service_drop_watch(struct sluice *s, struct sl_watch *w);
+void sl_client_drop_watch(struct sluice *s, struct sl_client_watch *w);
 
 /* No callback of this watch runs when this returns, unless we are in it. The mutex may
  * be given up meanwhile, and the watch may be gone after. */
-void sl_service_await_callback(struct sluice *s, const struct sl_watch *w);
+void sl_client_await_callback(struct sluice *s, const struct sl_client_watch *w);
 
 /* --- Our threads (service.c), and the end (open.c) ----------------------------- */
 
-void *sl_service_clock(void *service);
-void *sl_service_teller(void *service);
+void *sl_client_clock_thread(void *service);
+void *sl_client_callback_thread(void *service);
 
 /* The last of it, when it is closed and the clock's thread is gone. */
-void sl_service_free(struct sluice *s);
+void sl_client_free(struct sluice *s);
 
 /* A condition whose timed waits go by CLOCK_MONOTONIC. SLUICE_ENOMEM. */
-int sl_condition_init(pthread_cond_t *c);
+int sl_client_condition_init(pthread_cond_t *c);
 
 #endif /* SL_CLIENT_INTERNAL_H */

@@ -74,24 +74,24 @@ static void tell_grant(const struct sl_grant *g, struct sluice_grant *out)
 }
 
 /* Granted, or why not. */
-static int wait_for_answer(struct sluice *s, struct sl_party *p)
+static int wait_for_answer(struct sluice *s, struct sl_client_session *p)
 {
-    p->answer = SL_ANSWER_NONE;
-    sl_service_settle(s);
-    while (p->answer == SL_ANSWER_NONE) sl_service_sleep(s, &p->answered);
+    p->answer = SL_CLIENT_WAITING;
+    sl_client_settle(s);
+    while (p->answer == SL_CLIENT_WAITING) sl_client_sleep(s, &p->answered);
     return p->answer;
 }
 
-static int ask(struct sluice *s, const struct sl_want *want, struct sl_watch *w,
+static int ask(struct sluice *s, const struct sl_want *want, struct sl_client_watch *w,
                struct sluice_grant *out)
 {
-    struct sl_party *p;
+    struct sl_client_session *p;
     struct sl_grant grant;
-    int status = sl_party_of(s, &p);
+    int status = sl_client_session_of(s, &p);
     if (status != SLUICE_OK) return status;
     p->watch = w;
-    status = sl_table_acquire(s->table, s->now, &p->session, want, &grant);
-    if (status == SLUICE_OK) sl_service_granted(s, p, &grant);
+    status = sl_table_acquire(s->table, s->now, &p->table_session, want, &grant);
+    if (status == SLUICE_OK) sl_client_granted(s, p, &grant);
     else if (status == SL_WAITS) status = wait_for_answer(s, p);
     if (status == SLUICE_OK) tell_grant(&p->grant, out);
     p->watch = NULL; /* Not granted: it is still the caller's. */
@@ -103,20 +103,20 @@ int sluice_acquire(struct sluice *s, const char *key,
 {
     static const struct sluice_request defaults;
     const struct sluice_request *r = request != NULL ? request : &defaults;
-    struct sl_watch *w = NULL;
+    struct sl_client_watch *w = NULL;
     struct sl_want want;
     if (s == NULL || out == NULL) return SLUICE_EINVAL;
     int status = want_of(key, r, &want);
     if (status != SLUICE_OK) return status;
     if (r->on_event != NULL) {
-        w = sl_watch_new(want.key, r->on_event, r->arg);
+        w = sl_client_watch_new(want.key, r->on_event, r->arg);
         if (w == NULL) return SLUICE_ENOMEM;
     }
-    status = sl_service_enter(s);
+    status = sl_client_enter(s);
     if (status == SLUICE_OK) {
         if (want.steal) want.force_ms = force_ms_of(s, r);
         status = ask(s, &want, w, out);
-        sl_service_leave(s);
+        sl_client_leave(s);
     }
     if (status != SLUICE_OK) free(w);
     return status;
@@ -127,29 +127,29 @@ int sluice_acquire(struct sluice *s, const char *key,
 /* Nothing is told of it any more, and nothing is being told when this returns. */
 static void be_silent(struct sluice *s, sl_fence fence)
 {
-    struct sl_watch *w = sl_watches_find(&s->watches, fence);
+    struct sl_client_watch *w = sl_client_watches_find(&s->watches, fence);
     if (w == NULL) return;
-    bool runs = s->telling == w;
-    sl_service_drop_watch(s, w);
+    bool runs = s->running == w;
+    sl_client_drop_watch(s, w);
     if (!runs) return;
-    sl_service_settle(s); /* The next one need not wait for the callback. */
-    sl_service_await_callback(s, w);
+    sl_client_settle(s); /* The next one need not wait for the callback. */
+    sl_client_await_callback(s, w);
 }
 
 static int release(struct sluice *s, struct sl_bytes key, sl_fence fence)
 {
-    struct sl_party *p;
+    struct sl_client_session *p;
     struct sl_ended past;
-    int status = sl_party_of(s, &p);
+    int status = sl_client_session_of(s, &p);
     if (status != SLUICE_OK) return status;
-    if (sl_table_release(s->table, s->now, &p->session, key, fence, &past) == 1) {
+    if (sl_table_release(s->table, s->now, &p->table_session, key, fence, &past) == 1) {
         if (past.asked_ms >= 0) sl_answers_add(&s->answers, past.asked_ms);
         be_silent(s, past.fence);
         return SLUICE_OK;
     }
     if (fence == 0) return SLUICE_ENOTHELD;
     if (sl_table_holds(s->table, s->now, key, fence)) return SLUICE_ETHREAD;
-    const struct sl_watch *w = sl_watches_find(&s->watches, fence);
+    const struct sl_client_watch *w = sl_client_watches_find(&s->watches, fence);
     if (w != NULL && w->over) be_silent(s, fence); /* Its end is about to be told. */
     return SLUICE_ELOST;
 }
@@ -158,10 +158,10 @@ int sluice_release(struct sluice *s, const char *key, uint64_t fence)
 {
     struct sl_bytes k;
     int status = key_of(key, &k);
-    if (status == SLUICE_OK) status = sl_service_enter(s);
+    if (status == SLUICE_OK) status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
     status = release(s, k, fence);
-    sl_service_leave(s);
+    sl_client_leave(s);
     return status;
 }
 
@@ -170,17 +170,17 @@ int sluice_release(struct sluice *s, const char *key, uint64_t fence)
 int sluice_extend(struct sluice *s, const char *key, uint64_t fence, int64_t lease_ms)
 {
     const struct sl_bytes same = {0};
-    struct sl_party *p;
+    struct sl_client_session *p;
     struct sl_bytes k;
     sl_ms left;
     int status = lease_ms > 0 && lease_ms <= MS_MAX ? key_of(key, &k) : SLUICE_EINVAL;
-    if (status == SLUICE_OK) status = sl_service_enter(s);
+    if (status == SLUICE_OK) status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
-    status = sl_party_of(s, &p);
+    status = sl_client_session_of(s, &p);
     if (status == SLUICE_OK)
-        status = sl_table_extend(s->table, s->now, &p->session, k, fence, lease_ms,
-                                 same, &left);
-    sl_service_leave(s);
+        status = sl_table_extend(s->table, s->now, &p->table_session, k, fence,
+                                 lease_ms, same, &left);
+    sl_client_leave(s);
     return status;
 }
 
@@ -198,11 +198,11 @@ int sluice_check(struct sluice *s, const char *key, uint64_t fence)
 {
     struct sl_bytes k;
     int status = key_of(key, &k);
-    if (status == SLUICE_OK) status = sl_service_enter(s);
+    if (status == SLUICE_OK) status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
     if (!sl_table_holds(s->table, s->now, k, fence)) status = SLUICE_ELOST;
     else if (is_asked(s, k, fence)) status = SLUICE_EASKED;
-    sl_service_leave(s);
+    sl_client_leave(s);
     return status;
 }
 
@@ -211,11 +211,11 @@ int sluice_break(struct sluice *s, const char *key, uint64_t fence, uint32_t at_
     struct sl_ended past;
     struct sl_bytes k;
     int status = key_of(key, &k);
-    if (status == SLUICE_OK) status = sl_service_enter(s);
+    if (status == SLUICE_OK) status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
     int n = sl_table_break(s->table, s->now, k, fence, at_once != 0, &past);
     if (n == 2 || (n == 1 && !past.broken))
-        sl_service_happened(s, fence, SLUICE_EVENT_BROKEN, n == 2);
-    sl_service_leave(s);
+        sl_client_report(s, fence, SLUICE_EVENT_BROKEN, n == 2);
+    sl_client_leave(s);
     return n > 0 ? n : SLUICE_ELOST;
 }

@@ -14,20 +14,21 @@
 
 static int make_conditions(struct sluice *s)
 {
-    pthread_cond_t *all[] = {&s->left, &s->clock_turn, &s->news, &s->told};
+    pthread_cond_t *all[] = {&s->sleepers_gone, &s->clock_wake, &s->event_ready,
+                             &s->callback_done};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (sl_condition_init(all[i]) != SLUICE_OK) return SLUICE_ENOMEM;
+        if (sl_client_condition_init(all[i]) != SLUICE_OK) return SLUICE_ENOMEM;
     return SLUICE_OK;
 }
 
 static void free_all(struct sluice *s)
 {
     sl_table_free(s->table);
-    sl_watches_free(&s->watches);
-    pthread_cond_destroy(&s->left);
-    pthread_cond_destroy(&s->clock_turn);
-    pthread_cond_destroy(&s->news);
-    pthread_cond_destroy(&s->told);
+    sl_client_watches_free(&s->watches);
+    pthread_cond_destroy(&s->sleepers_gone);
+    pthread_cond_destroy(&s->clock_wake);
+    pthread_cond_destroy(&s->event_ready);
+    pthread_cond_destroy(&s->callback_done);
     pthread_mutex_destroy(&s->mutex);
     free(s);
 }
@@ -44,15 +45,15 @@ static int make(const struct sluice_options *o, struct sluice **out)
     if (getrandom(&key, sizeof key, 0) != sizeof key) return SLUICE_EIO;
     struct sluice *s = calloc(1, sizeof *s);
     if (s == NULL) return SLUICE_ENOMEM;
-    s->era = sl_client_era;
+    s->fork_era = sl_client_fork_era;
     s->clock_at_ms = SL_NEVER;
-    sl_list_init(&s->parties);
+    sl_list_init(&s->sessions);
     s->table = sl_table_new(&limits, key);
     /* Neither a mutex nor a condition takes memory or fails here; but ask. */
-    if (s->table == NULL || sl_watches_init(&s->watches) != SLUICE_OK ||
+    if (s->table == NULL || sl_client_watches_init(&s->watches) != SLUICE_OK ||
         pthread_mutex_init(&s->mutex, NULL) != 0 || make_conditions(s) != SLUICE_OK) {
         sl_table_free(s->table);
-        sl_watches_free(&s->watches);
+        sl_client_watches_free(&s->watches);
         free(s);
         return SLUICE_ENOMEM;
     }
@@ -78,8 +79,8 @@ static void stop(struct sluice *s)
 {
     pthread_mutex_lock(&s->mutex);
     s->closing = true;
-    pthread_cond_signal(&s->clock_turn);
-    pthread_cond_signal(&s->news);
+    pthread_cond_signal(&s->clock_wake);
+    pthread_cond_signal(&s->event_ready);
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -98,9 +99,10 @@ static int start_threads(struct sluice *s)
     sigset_t others, before;
     others_signals(&others);
     pthread_sigmask(SIG_BLOCK, &others, &before);
-    int status = start(&s->clock, sl_service_clock, s, "sluice-clock");
+    int status = start(&s->clock, sl_client_clock_thread, s, "sluice-clock");
     if (status == SLUICE_OK) {
-        status = start(&s->teller, sl_service_teller, s, "sluice-teller");
+        status = start(&s->callback_thread, sl_client_callback_thread, s,
+                       "sluice-teller");
         if (status != SLUICE_OK) {
             int why = errno;
             stop(s);
@@ -119,7 +121,7 @@ int sluice_open(const char *where, const struct sluice_options *options,
     struct sluice *s;
     if (where == NULL || out == NULL || strcmp(where, "memory:") != 0)
         return SLUICE_EINVAL;
-    int status = sl_party_prepare();
+    int status = sl_client_session_prepare();
     if (status == SLUICE_OK) status = make(options != NULL ? options : &defaults, &s);
     if (status != SLUICE_OK) return status;
     status = start_threads(s);
@@ -135,24 +137,25 @@ int sluice_open(const char *where, const struct sluice_options *options,
 
 /* --- Its end --------------------------------------------------------------------- */
 
-/* Who waits is told; nothing more is granted. */
+/* Who waits is callback_done; nothing more is granted. */
 static void turn_away(struct sluice *s)
 {
-    for (struct sl_list *n = s->parties.next; n != &s->parties; n = n->next) {
-        struct sl_party *p = sl_container_of(n, struct sl_party, of_service);
-        if (p->answer != SL_ANSWER_NONE) continue;
-        sl_table_withdraw(s->table, &p->session);
+    for (struct sl_list *n = s->sessions.next; n != &s->sessions; n = n->next) {
+        struct sl_client_session *p = sl_container_of(n, struct sl_client_session,
+                                                      of_service);
+        if (p->answer != SL_CLIENT_WAITING) continue;
+        sl_table_withdraw(s->table, &p->table_session);
         p->answer = SLUICE_ECLOSED;
         pthread_cond_signal(&p->answered);
     }
 }
 
 /* Our threads are gone, or one of them calls this as the last thing it does. */
-void sl_service_free(struct sluice *s)
+void sl_client_free(struct sluice *s)
 {
-    sl_party_end_all(s);
+    sl_client_session_end_all(s);
     pthread_mutex_lock(&s->mutex);
-    while (s->inside > 0) pthread_cond_wait(&s->left, &s->mutex);
+    while (s->sleepers > 0) pthread_cond_wait(&s->sleepers_gone, &s->mutex);
     pthread_mutex_unlock(&s->mutex);
     free_all(s);
 }
@@ -160,18 +163,18 @@ void sl_service_free(struct sluice *s)
 void sluice_close(struct sluice *s)
 {
     /* What came over a fork is a picture of another process. */
-    if (s == NULL || s->era != sl_client_era) return;
+    if (s == NULL || s->fork_era != sl_client_fork_era) return;
     stop(s);
     pthread_mutex_lock(&s->mutex);
     turn_away(s);
-    bool by_teller = pthread_equal(pthread_self(), s->teller) != 0;
-    s->closed_by_teller = by_teller;
+    bool in_callback = pthread_equal(pthread_self(), s->callback_thread) != 0;
+    s->closed_in_callback = in_callback;
     pthread_mutex_unlock(&s->mutex);
     pthread_join(s->clock, NULL);
-    if (by_teller) {
-        pthread_detach(s->teller);
+    if (in_callback) {
+        pthread_detach(s->callback_thread);
         return;
     }
-    pthread_join(s->teller, NULL);
-    sl_service_free(s);
+    pthread_join(s->callback_thread, NULL);
+    sl_client_free(s);
 }

@@ -36,14 +36,14 @@ static bool is_decimal(const char *s, size_t n)
 }
 
 /* 1, 0 for a line that is not all there, or SLUICE_EPROTOCOL. */
-static int line_at(struct sl_wire_reply_scan *s, const char *data, size_t n,
+static int line_at(struct sl_client_reply_scan *s, const char *data, size_t n,
                    struct line *out)
 {
     if (s->looked < s->at) s->looked = s->at;
     const char *end = n > s->looked ? memchr(data + s->looked, '\n', n - s->looked)
                                     : NULL;
     size_t length = (end != NULL ? (size_t)(end - data) : n) - s->at;
-    if (length > SL_REPLY_LINE_MAX) return SLUICE_EPROTOCOL;
+    if (length > SL_CLIENT_REPLY_LINE_MAX) return SLUICE_EPROTOCOL;
     if (end == NULL) {
         s->looked = n;
         return 0;
@@ -57,7 +57,7 @@ static int line_at(struct sl_wire_reply_scan *s, const char *data, size_t n,
 /* --- Looking -------------------------------------------------------------- */
 
 /* A value ends; and with the last value of a list the list. */
-static int value_ends(struct sl_wire_reply_scan *s, size_t end)
+static int value_ends(struct sl_client_reply_scan *s, size_t end)
 {
     s->at = end;
     while (s->depth > 0 && --s->left[s->depth - 1] == 0) s->depth--;
@@ -65,7 +65,7 @@ static int value_ends(struct sl_wire_reply_scan *s, size_t end)
 }
 
 /* A value on a line of its own. */
-static int scan_short(struct sl_wire_reply_scan *s, const struct line *line)
+static int scan_short(struct sl_client_reply_scan *s, const struct line *line)
 {
     int64_t number;
     bool good = false;
@@ -86,46 +86,46 @@ static int scan_short(struct sl_wire_reply_scan *s, const struct line *line)
 }
 
 /* A text with its length in front. */
-static int scan_text(struct sl_wire_reply_scan *s, const struct line *line,
+static int scan_text(struct sl_client_reply_scan *s, const struct line *line,
                      const char *data, size_t n)
 {
     int64_t length;
     if (!number_of(line->rest, line->n, &length)) return SLUICE_EPROTOCOL;
     if (length == -1 && line->kind == '$') return value_ends(s, line->end);
-    if (length < (line->kind == '=' ? 4 : 0) || length > SL_REPLY_BYTES_MAX)
+    if (length < (line->kind == '=' ? 4 : 0) || length > SL_CLIENT_REPLY_BYTES_MAX)
         return SLUICE_EPROTOCOL;
     size_t end = line->end + (size_t)length;
-    if (end + 2 > SL_REPLY_BYTES_MAX) return SLUICE_EPROTOCOL;
+    if (end + 2 > SL_CLIENT_REPLY_BYTES_MAX) return SLUICE_EPROTOCOL;
     if (n < end + 2) return 0; /* The line is looked at again when the text is there. */
     if (memcmp(data + end, "\r\n", 2) != 0) return SLUICE_EPROTOCOL;
     s->text_bytes += (size_t)length + 1;
     return value_ends(s, end + 2);
 }
 
-static int scan_list(struct sl_wire_reply_scan *s, const struct line *line)
+static int scan_list(struct sl_client_reply_scan *s, const struct line *line)
 {
     int64_t count;
     if (!number_of(line->rest, line->n, &count)) return SLUICE_EPROTOCOL;
     if (count == -1 && line->kind == '*') return value_ends(s, line->end);
-    if (count < 0 || count > SL_REPLY_ITEMS_MAX) return SLUICE_EPROTOCOL;
+    if (count < 0 || count > SL_CLIENT_REPLY_ITEMS_MAX) return SLUICE_EPROTOCOL;
     if (line->kind == '%') count *= 2;
     if (count == 0) return value_ends(s, line->end);
     s->items += (size_t)count;
-    if (s->items > SL_REPLY_ITEMS_MAX || s->depth == SL_REPLY_DEPTH_MAX)
+    if (s->items > SL_CLIENT_REPLY_ITEMS_MAX || s->depth == SL_CLIENT_REPLY_DEPTH_MAX)
         return SLUICE_EPROTOCOL;
     s->left[s->depth++] = (size_t)count;
     s->at = line->end;
     return 0;
 }
 
-int sl_wire_reply_scan(struct sl_wire_reply_scan *s, const char *data, size_t n)
+int sl_client_reply_scan(struct sl_client_reply_scan *s, const char *data, size_t n)
 {
     for (;;) {
         struct line line;
         size_t before = s->at;
         int status = line_at(s, data, n, &line);
         if (status != 1) return status;
-        if (line.end > SL_REPLY_BYTES_MAX) return SLUICE_EPROTOCOL;
+        if (line.end > SL_CLIENT_REPLY_BYTES_MAX) return SLUICE_EPROTOCOL;
         if (s->items == 0) s->items = 1;
         switch (line.kind) {
             case '$':
@@ -229,8 +229,8 @@ static void build_value(struct building *b, struct sluice_reply *r)
     build_text(b, r, line.rest, line.n);
 }
 
-int sl_wire_reply_build(const char *data, const struct sl_wire_reply_scan *s,
-                        struct sluice_reply **out)
+int sl_client_reply_build(const char *data, const struct sl_client_reply_scan *s,
+                          struct sluice_reply **out)
 {
     struct sluice_reply *root = malloc(s->items * sizeof *root + s->text_bytes);
     if (root == NULL) return SLUICE_ENOMEM;

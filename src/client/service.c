@@ -15,14 +15,14 @@ static uint64_t read_clock(clockid_t id, uint64_t per_second)
            (uint64_t)t.tv_nsec / (1000000000u / per_second);
 }
 
-void sl_service_look_at_clock(struct sluice *s)
+void sl_client_read_clock(struct sluice *s)
 {
     /* Boot time: it goes on while the machine sleeps, and is never set. */
     s->now = (struct sl_now){.ms = (sl_ms)read_clock(CLOCK_BOOTTIME, 1000),
                              .wall_us = read_clock(CLOCK_REALTIME, 1000000)};
 }
 
-int sl_condition_init(pthread_cond_t *c)
+int sl_client_condition_init(pthread_cond_t *c)
 {
     pthread_condattr_t a;
     if (pthread_condattr_init(&a) != 0) return SLUICE_ENOMEM;
@@ -48,18 +48,18 @@ static void nap(struct sluice *s, sl_ms ms)
         t.tv_sec++;
         t.tv_nsec -= 1000000000;
     }
-    pthread_cond_timedwait(&s->clock_turn, &s->mutex, &t);
+    pthread_cond_timedwait(&s->clock_wake, &s->mutex, &t);
 }
 
-void *sl_service_clock(void *arg)
+void *sl_client_clock_thread(void *arg)
 {
     struct sluice *s = arg;
     pthread_mutex_lock(&s->mutex);
     while (!s->closing) {
-        sl_service_look_at_clock(s);
-        sl_service_settle(s);
+        sl_client_read_clock(s);
+        sl_client_settle(s);
         s->clock_at_ms = sl_table_due(s->table);
-        if (s->clock_at_ms == SL_NEVER) pthread_cond_wait(&s->clock_turn, &s->mutex);
+        if (s->clock_at_ms == SL_NEVER) pthread_cond_wait(&s->clock_wake, &s->mutex);
         else nap(s, s->clock_at_ms - s->now.ms);
     }
     pthread_mutex_unlock(&s->mutex);
@@ -68,43 +68,44 @@ void *sl_service_clock(void *arg)
 
 /* --- What follows ------------------------------------------------------------ */
 
-static void give_news(struct sluice *s, struct sl_watch *w)
+static void give_news(struct sluice *s, struct sl_client_watch *w)
 {
     /* While it is called the teller looks again by itself. */
-    if (s->telling == w || !sl_list_empty(&w->queue) || !sl_watch_has_news(w)) return;
+    if (s->running == w || !sl_list_empty(&w->queue) || !sl_client_watch_has_event(w))
+        return;
     sl_list_append(&s->watches.queue, &w->queue);
-    pthread_cond_signal(&s->news);
+    pthread_cond_signal(&s->event_ready);
 }
 
 /* Nothing is left to tell of a grant that is over. */
-static void settle_watch(struct sluice *s, struct sl_watch *w)
+static void settle_watch(struct sluice *s, struct sl_client_watch *w)
 {
     give_news(s, w);
-    if (s->telling == w || !w->over || sl_watch_has_news(w)) return;
-    sl_watches_remove(&s->watches, w);
+    if (s->running == w || !w->over || sl_client_watch_has_event(w)) return;
+    sl_client_watches_remove(&s->watches, w);
     free(w);
 }
 
-void sl_service_drop_watch(struct sluice *s, struct sl_watch *w)
+void sl_client_drop_watch(struct sluice *s, struct sl_client_watch *w)
 {
-    sl_watches_remove(&s->watches, w);
+    sl_client_watches_remove(&s->watches, w);
     w->dropped = true;
-    if (s->telling != w) free(w); /* Else the teller does, in a moment. */
+    if (s->running != w) free(w); /* Else the teller does, in a moment. */
 }
 
-void sl_service_happened(struct sluice *s, sl_fence fence, enum sluice_event_type what,
-                         bool over)
+void sl_client_report(struct sluice *s, sl_fence fence, enum sluice_event_type what,
+                      bool over)
 {
-    struct sl_watch *w = sl_watches_find(&s->watches, fence);
+    struct sl_client_watch *w = sl_client_watches_find(&s->watches, fence);
     if (w == NULL) return;
-    w->news |= 1u << what;
+    w->events |= 1u << what;
     w->over = over;
     settle_watch(s, w);
 }
 
 static void hear_asked(struct sluice *s, const struct sl_effect *e)
 {
-    struct sl_watch *w = sl_watches_find(&s->watches, e->past.fence);
+    struct sl_client_watch *w = sl_client_watches_find(&s->watches, e->past.fence);
     if (w == NULL) return;
     w->asked = e->type == SL_EFFECT_ASKED;
     w->priority = e->priority;
@@ -115,25 +116,26 @@ static void hear_asked(struct sluice *s, const struct sl_effect *e)
 static void answer(struct sluice *s, struct sl_session *session, int status,
                    const struct sl_grant *grant)
 {
-    struct sl_party *p = sl_container_of(session, struct sl_party, session);
+    struct sl_client_session *p = sl_container_of(session, struct sl_client_session,
+                                                  table_session);
     p->answer = status;
-    if (status == SLUICE_OK) sl_service_granted(s, p, grant);
+    if (status == SLUICE_OK) sl_client_granted(s, p, grant);
     pthread_cond_signal(&p->answered);
 }
 
-void sl_service_granted(struct sluice *s, struct sl_party *p,
-                        const struct sl_grant *grant)
+void sl_client_granted(struct sluice *s, struct sl_client_session *p,
+                       const struct sl_grant *grant)
 {
     p->grant = *grant;
     if (p->watch != NULL)
-        sl_watches_put(&s->watches, p->watch, grant->fence, p->session.id);
+        sl_client_watches_put(&s->watches, p->watch, grant->fence, p->table_session.id);
     p->watch = NULL;
 }
 
 static void hear_ended(struct sluice *s, const struct sl_effect *e)
 {
-    struct sl_watch *w = sl_watches_find(&s->watches, e->past.fence);
-    if (w != NULL) sl_service_drop_watch(s, w);
+    struct sl_client_watch *w = sl_client_watches_find(&s->watches, e->past.fence);
+    if (w != NULL) sl_client_drop_watch(s, w);
 }
 
 static void hear(struct sluice *s, const struct sl_effect *e)
@@ -147,66 +149,66 @@ static void hear(struct sluice *s, const struct sl_effect *e)
         case SL_EFFECT_ASKED:
         case SL_EFFECT_WITHDRAWN: hear_asked(s, e); break;
         case SL_EFFECT_STOLEN:
-            sl_service_happened(s, e->past.fence, SLUICE_EVENT_STOLEN, false);
+            sl_client_report(s, e->past.fence, SLUICE_EVENT_STOLEN, false);
             break;
         case SL_EFFECT_EXPIRED:
-            sl_service_happened(s, e->past.fence, SLUICE_EVENT_EXPIRED, true);
+            sl_client_report(s, e->past.fence, SLUICE_EVENT_EXPIRED, true);
             break;
         case SL_EFFECT_ENDED: hear_ended(s, e); break;
         case SL_EFFECT_SEEN: break; /* Nobody watches here. */
-        case SL_EFFECT_SESSION_OVER: sl_party_over(e->session); break;
+        case SL_EFFECT_SESSION_OVER: sl_client_session_over(e->session); break;
     }
 }
 
-void sl_service_settle(struct sluice *s)
+void sl_client_settle(struct sluice *s)
 {
     struct sl_effect e;
     while (sl_table_next(s->table, s->now, &e)) hear(s, &e);
     sl_ms due = sl_table_due(s->table);
     if (due >= s->clock_at_ms) return;
     s->clock_at_ms = due;
-    pthread_cond_signal(&s->clock_turn);
+    pthread_cond_signal(&s->clock_wake);
 }
 
 /* --- Calls ------------------------------------------------------------------- */
 
-int sl_service_enter(struct sluice *s)
+int sl_client_enter(struct sluice *s)
 {
     if (s == NULL) return SLUICE_EINVAL;
-    if (s->era != sl_client_era) return SLUICE_EFORKED;
+    if (s->fork_era != sl_client_fork_era) return SLUICE_EFORKED;
     pthread_mutex_lock(&s->mutex);
     if (s->closing) {
         pthread_mutex_unlock(&s->mutex);
         return SLUICE_ECLOSED;
     }
-    sl_service_look_at_clock(s);
-    sl_service_settle(s);
+    sl_client_read_clock(s);
+    sl_client_settle(s);
     return SLUICE_OK;
 }
 
-void sl_service_leave(struct sluice *s)
+void sl_client_leave(struct sluice *s)
 {
-    sl_service_settle(s);
+    sl_client_settle(s);
     pthread_mutex_unlock(&s->mutex);
 }
 
-void sl_service_sleep(struct sluice *s, pthread_cond_t *until)
+void sl_client_sleep(struct sluice *s, pthread_cond_t *until)
 {
     int cancel;
     /* A thread that was cancelled here would leave the mutex taken. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    s->inside++;
+    s->sleepers++;
     pthread_cond_wait(until, &s->mutex);
-    if (--s->inside == 0 && s->closing) pthread_cond_broadcast(&s->left);
+    if (--s->sleepers == 0 && s->closing) pthread_cond_broadcast(&s->sleepers_gone);
     pthread_setcancelstate(cancel, NULL);
-    sl_service_look_at_clock(s);
+    sl_client_read_clock(s);
 }
 
-void sl_service_await_callback(struct sluice *s, const struct sl_watch *w)
+void sl_client_await_callback(struct sluice *s, const struct sl_client_watch *w)
 {
-    uint64_t before = s->told_count;
-    if (s->telling != w || pthread_equal(pthread_self(), s->teller)) return;
-    while (s->told_count == before) sl_service_sleep(s, &s->told);
+    uint64_t before = s->callbacks_done;
+    if (s->running != w || pthread_equal(pthread_self(), s->callback_thread)) return;
+    while (s->callbacks_done == before) sl_client_sleep(s, &s->callback_done);
 }
 
 /* --- Callbacks ---------------------------------------------------------------- */
@@ -214,32 +216,35 @@ void sl_service_await_callback(struct sluice *s, const struct sl_watch *w)
 /* One thing of the first that has news. The mutex is given up while it is called. */
 static void tell_one(struct sluice *s)
 {
-    struct sl_watch *w = sl_container_of(s->watches.queue.next, struct sl_watch, queue);
+    struct sl_client_watch *w = sl_container_of(s->watches.queue.next,
+                                                struct sl_client_watch, queue);
     sl_list_remove(&w->queue);
-    if (!sl_watch_has_news(w)) return; /* Asked, and withdrawn before it was told. */
-    sl_service_look_at_clock(s);
-    const struct sluice_event e = sl_watch_take(w, s->now.ms);
-    s->telling = w;
+    if (!sl_client_watch_has_event(w))
+        return; /* Asked, and withdrawn before it was told. */
+    sl_client_read_clock(s);
+    const struct sluice_event e = sl_client_watch_next_event(w, s->now.ms);
+    s->running = w;
     pthread_mutex_unlock(&s->mutex);
-    w->lost(w->arg, &e);
+    w->on_event(w->arg, &e);
     pthread_mutex_lock(&s->mutex);
-    s->telling = NULL;
-    s->told_count++;
-    pthread_cond_broadcast(&s->told);
+    s->running = NULL;
+    s->callbacks_done++;
+    pthread_cond_broadcast(&s->callback_done);
     if (w->dropped) free(w);
     else settle_watch(s, w);
 }
 
-void *sl_service_teller(void *arg)
+void *sl_client_callback_thread(void *arg)
 {
     struct sluice *s = arg;
     pthread_mutex_lock(&s->mutex);
     while (!s->closing) {
-        if (sl_list_empty(&s->watches.queue)) pthread_cond_wait(&s->news, &s->mutex);
+        if (sl_list_empty(&s->watches.queue))
+            pthread_cond_wait(&s->event_ready, &s->mutex);
         else tell_one(s);
     }
-    bool mine = s->closed_by_teller;
+    bool mine = s->closed_in_callback;
     pthread_mutex_unlock(&s->mutex);
-    if (mine) sl_service_free(s);
+    if (mine) sl_client_free(s);
     return NULL;
 }

@@ -5,30 +5,31 @@
 
 #define SLOTS_MIN 16u
 
-int sl_watches_init(struct sl_watches *x)
+int sl_client_watches_init(struct sl_client_watches *x)
 {
-    *x = (struct sl_watches){.slots = calloc(SLOTS_MIN, sizeof *x->slots),
-                             .mask = SLOTS_MIN - 1};
+    *x = (struct sl_client_watches){.slots = calloc(SLOTS_MIN, sizeof *x->slots),
+                                    .mask = SLOTS_MIN - 1};
     sl_list_init(&x->queue);
     return x->slots != NULL ? SLUICE_OK : SLUICE_ENOMEM;
 }
 
-void sl_watches_free(struct sl_watches *x)
+void sl_client_watches_free(struct sl_client_watches *x)
 {
     if (x->slots == NULL) return;
     for (uint32_t i = 0; i <= x->mask; i++)
-        for (struct sl_watch *w = x->slots[i], *next; w != NULL; w = next) {
+        for (struct sl_client_watch *w = x->slots[i], *next; w != NULL; w = next) {
             next = w->chain;
             free(w);
         }
     free(x->slots);
 }
 
-struct sl_watch *sl_watch_new(struct sl_bytes key, sl_lost_fn *lost, void *arg)
+struct sl_client_watch *sl_client_watch_new(struct sl_bytes key,
+                                            sl_client_event_fn *on_event, void *arg)
 {
-    struct sl_watch *w = malloc(sizeof *w + key.n + 1);
+    struct sl_client_watch *w = malloc(sizeof *w + key.n + 1);
     if (w == NULL) return NULL;
-    *w = (struct sl_watch){.lost = lost, .arg = arg};
+    *w = (struct sl_client_watch){.on_event = on_event, .arg = arg};
     sl_list_init(&w->queue);
     memcpy(w->key, key.at, key.n);
     w->key[key.n] = '\0';
@@ -36,36 +37,37 @@ struct sl_watch *sl_watch_new(struct sl_bytes key, sl_lost_fn *lost, void *arg)
 }
 
 /* Fences are times: neighbours differ in their lowest bits, as they should. */
-static struct sl_watch **slot_of(const struct sl_watches *x, sl_fence fence)
+static struct sl_client_watch **slot_of(const struct sl_client_watches *x,
+                                        sl_fence fence)
 {
     return &x->slots[(fence ^ fence >> 16) & x->mask];
 }
 
-static void link_in(struct sl_watches *x, struct sl_watch *w)
+static void link_in(struct sl_client_watches *x, struct sl_client_watch *w)
 {
-    struct sl_watch **slot = slot_of(x, w->fence);
+    struct sl_client_watch **slot = slot_of(x, w->fence);
     w->chain = *slot;
     *slot = w;
 }
 
 /* Without memory it stays as it is: chains are then longer, and nothing else. */
-static void grow(struct sl_watches *x)
+static void grow(struct sl_client_watches *x)
 {
-    struct sl_watches old = *x;
-    struct sl_watch **slots = calloc(2 * ((size_t)old.mask + 1), sizeof *slots);
+    struct sl_client_watches old = *x;
+    struct sl_client_watch **slots = calloc(2 * ((size_t)old.mask + 1), sizeof *slots);
     if (slots == NULL) return;
     x->slots = slots;
     x->mask = 2 * old.mask + 1;
     for (uint32_t i = 0; i <= old.mask; i++)
-        for (struct sl_watch *w = old.slots[i], *next; w != NULL; w = next) {
+        for (struct sl_client_watch *w = old.slots[i], *next; w != NULL; w = next) {
             next = w->chain;
             link_in(x, w);
         }
     free(old.slots);
 }
 
-void sl_watches_put(struct sl_watches *x, struct sl_watch *w, sl_fence fence,
-                    uint64_t session_id)
+void sl_client_watches_put(struct sl_client_watches *x, struct sl_client_watch *w,
+                           sl_fence fence, uint64_t session_id)
 {
     if (x->count > x->mask && x->mask < UINT32_MAX / 2) grow(x);
     w->fence = fence;
@@ -74,16 +76,17 @@ void sl_watches_put(struct sl_watches *x, struct sl_watch *w, sl_fence fence,
     x->count++;
 }
 
-struct sl_watch *sl_watches_find(const struct sl_watches *x, sl_fence fence)
+struct sl_client_watch *sl_client_watches_find(const struct sl_client_watches *x,
+                                               sl_fence fence)
 {
-    struct sl_watch *w = *slot_of(x, fence);
+    struct sl_client_watch *w = *slot_of(x, fence);
     while (w != NULL && w->fence != fence) w = w->chain;
     return w;
 }
 
-void sl_watches_remove(struct sl_watches *x, struct sl_watch *w)
+void sl_client_watches_remove(struct sl_client_watches *x, struct sl_client_watch *w)
 {
-    struct sl_watch **p = slot_of(x, w->fence);
+    struct sl_client_watch **p = slot_of(x, w->fence);
     while (*p != w) p = &(*p)->chain;
     *p = w->chain;
     x->count--;
@@ -92,27 +95,27 @@ void sl_watches_remove(struct sl_watches *x, struct sl_watch *w)
 
 /* --- News ----------------------------------------------------------------- */
 
-bool sl_watch_has_news(const struct sl_watch *w)
+bool sl_client_watch_has_event(const struct sl_client_watch *w)
 {
     if (w->dropped) return false;
-    return w->news != 0 || (!w->over && w->asked != w->asked_told);
+    return w->events != 0 || (!w->over && w->asked != w->asked_reported);
 }
 
-static enum sluice_event_type take_what(struct sl_watch *w)
+static enum sluice_event_type take_what(struct sl_client_watch *w)
 {
     static const enum sluice_event_type once[] = {
         SLUICE_EVENT_STOLEN, SLUICE_EVENT_BROKEN, SLUICE_EVENT_EXPIRED};
-    if (!w->over && w->asked != w->asked_told) {
-        w->asked_told = w->asked;
+    if (!w->over && w->asked != w->asked_reported) {
+        w->asked_reported = w->asked;
         return w->asked ? SLUICE_EVENT_ASKED : SLUICE_EVENT_WITHDRAWN;
     }
     size_t i = 0;
-    while ((w->news & 1u << once[i]) == 0) i++;
-    w->news &= ~(1u << once[i]);
+    while ((w->events & 1u << once[i]) == 0) i++;
+    w->events &= ~(1u << once[i]);
     return once[i];
 }
 
-struct sluice_event sl_watch_take(struct sl_watch *w, sl_ms now_ms)
+struct sluice_event sl_client_watch_next_event(struct sl_client_watch *w, sl_ms now_ms)
 {
     struct sluice_event e = {
         .type = take_what(w), .key = w->key, .fence = w->fence, .left_ms = 0};

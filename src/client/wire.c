@@ -39,7 +39,7 @@ struct sluice_wire {
     int64_t reply_ms;
     char *in; /* What came and was not handed out yet. */
     size_t in_size, in_from, in_used;
-    struct sl_wire_reply_scan scan;
+    struct sl_client_reply_scan scan;
     struct kept *first, **last;
     size_t kept;
     char error[ERROR_SIZE];
@@ -91,15 +91,15 @@ __attribute__((format(printf, 3, 4))) static int fail(struct sluice_wire *w, int
 static bool is_port(const char *s)
 {
     size_t n = strspn(s, "0123456789");
-    return n > 0 && n < SL_WIRE_PORT_SIZE && s[n] == '\0' && atoi(s) > 0 &&
+    return n > 0 && n < SL_CLIENT_PORT_SIZE && s[n] == '\0' && atoi(s) > 0 &&
            atoi(s) <= UINT16_MAX;
 }
 
-bool sl_wire_address(const char *text, struct sl_wire_address *out)
+bool sl_client_address_parse(const char *text, struct sl_client_address *out)
 {
     static const char unix_prefix[] = "unix:";
     const char *host = text, *port = SLUICE_SERVER_PORT, *end = text + strlen(text);
-    *out = (struct sl_wire_address){0};
+    *out = (struct sl_client_address){0};
     if (strncmp(text, unix_prefix, strlen(unix_prefix)) == 0) {
         out->path = text + strlen(unix_prefix);
         return out->path[0] != '\0';
@@ -182,7 +182,7 @@ static void tune(int fd)
 }
 
 /* Each address of a name gets its share of the time. */
-static int connect_tcp(struct sluice_wire *w, const struct sl_wire_address *a,
+static int connect_tcp(struct sluice_wire *w, const struct sl_client_address *a,
                        int64_t deadline)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
@@ -311,18 +311,18 @@ static int read_until(struct sluice_wire *w, int64_t deadline,
     if (w->broken != SLUICE_OK) return w->broken;
     for (;;) {
         const char *data = w->in != NULL ? w->in + w->in_from : "";
-        int whole = sl_wire_reply_scan(&w->scan, data, w->in_used - w->in_from);
+        int whole = sl_client_reply_scan(&w->scan, data, w->in_used - w->in_from);
         if (whole < 0)
             return fail(w, whole, "what it says is not the protocol of Redis");
         if (whole == 1) break;
         int status = receive(w, deadline);
         if (status != SLUICE_OK) return status;
     }
-    if (sl_wire_reply_build(w->in + w->in_from, &w->scan, out) != SLUICE_OK)
+    if (sl_client_reply_build(w->in + w->in_from, &w->scan, out) != SLUICE_OK)
         return fail(w, SLUICE_ENOMEM, "out of memory");
     w->in_from += w->scan.at;
     if (w->in_from == w->in_used) w->in_from = w->in_used = 0;
-    w->scan = (struct sl_wire_reply_scan){0};
+    w->scan = (struct sl_client_reply_scan){0};
     return SLUICE_OK;
 }
 
@@ -394,7 +394,7 @@ static int greet(struct sluice_wire *w, const struct sluice_wire_options *o,
 
 /* --- What sluice.h has ---------------------------------------------------- */
 
-static int connect_to(struct sluice_wire *w, const struct sl_wire_address *a,
+static int connect_to(struct sluice_wire *w, const struct sl_client_address *a,
                       const struct sluice_wire_options *o)
 {
     int64_t deadline = deadline_of(o->connect_ms != 0 ? o->connect_ms : CONNECT_MS);
@@ -410,11 +410,11 @@ int sluice_wire_open(const char *address, const struct sluice_wire_options *opti
 {
     static const struct sluice_wire_options defaults;
     const struct sluice_wire_options *o = options != NULL ? options : &defaults;
-    struct sl_wire_address a;
+    struct sl_client_address a;
     if (o->error != NULL && o->error_size > 0) o->error[0] = '\0';
     if (out == NULL || (o->resp != 0 && o->resp != 2 && o->resp != 3))
         return SLUICE_EINVAL;
-    if (!sl_wire_address(address != NULL ? address : SLUICE_SERVER_DEFAULT, &a))
+    if (!sl_client_address_parse(address != NULL ? address : SLUICE_SERVER_DEFAULT, &a))
         return SLUICE_EINVAL;
     struct sluice_wire *w = calloc(1, sizeof *w);
     if (w == NULL) return SLUICE_ENOMEM;

@@ -4,17 +4,17 @@
 
 #include <stdbool.h>
 
-#define SL_WIRE_HOST_SIZE 256
-#define SL_WIRE_PORT_SIZE 6
+#define SL_CLIENT_HOST_SIZE 256
+#define SL_CLIENT_PORT_SIZE 6
 
 /* "host", "host:port", "[::1]:port", "::1", or "unix:/path". */
-struct sl_wire_address {
+struct sl_client_address {
     const char *path; /* Of a unix socket, borrowed; NULL: host and port count. */
-    char host[SL_WIRE_HOST_SIZE];
-    char port[SL_WIRE_PORT_SIZE];
+    char host[SL_CLIENT_HOST_SIZE];
+    char port[SL_CLIENT_PORT_SIZE];
 };
 
 /* False: it is none of these. */
-bool sl_wire_address(const char *text, struct sl_wire_address *out);
+bool sl_client_address_parse(const char *text, struct sl_client_address *out);
 
 #endif /* SL_CLIENT_WIRE_H */

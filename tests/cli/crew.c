@@ -447,13 +447,13 @@ static pid_t find_unbegun(const struct crew_run *r)
 static enum crew_stage look_inside(pid_t pid)
 {
     if (crew.canal == NULL) return STARTING;
-    const struct sl_segment *seg = &crew.canal->seg;
+    const struct sl_canal_segment *seg = &crew.canal->seg;
     for (uint32_t s = 0; s < seg->slot_count; s++) {
-        if (seg->slots[s].pid != pid || !sl_slot_used(seg, s)) continue;
+        if (seg->slots[s].pid != pid || !sl_canal_slot_in_use(seg, s)) continue;
         if (seg->slots[s].waits_key != 0) return WAITING;
         for (uint32_t i = 0; i < seg->record_count; i++)
-            if (seg->chunks[i / SL_CHUNK_RECORDS] == s + 1 &&
-                sl_counter_effective(seg, i) != 0)
+            if (seg->chunks[i / SL_CANAL_CHUNK_RECORDS] == s + 1 &&
+                sl_canal_counter_effective(seg, i) != 0)
                 return GRANTED;
     }
     return STARTING;

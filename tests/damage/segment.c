@@ -43,7 +43,7 @@ static char directory[64];
 static char template_path[96];
 static uint8_t *template_bytes;
 static size_t template_size;
-static struct sl_segment layout; /* Of the template: offsets, with base 0. */
+static struct sl_canal_segment layout; /* Of the template: offsets, with base 0. */
 static pid_t actors[8];
 static unsigned actor_count;
 static unsigned tests, failures;
@@ -195,7 +195,7 @@ static void make_template(void)
     actor_count -= 2; /* They are gone. */
     act(wait_for_it, true);
     for (int i = 0; i < 3000 && !waiter_waits(); i++) usleep(10000);
-    sl_layout_place(&layout, NULL, KEYS, SLOTS, RECORDS);
+    sl_canal_layout_place(&layout, NULL, KEYS, SLOTS, RECORDS);
     int fd = open(template_path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) != 0) bail(template_path);
     template_size = (size_t)st.st_size;
@@ -315,8 +315,8 @@ static const char *run(int (*f)(const char *), const char *path, char *out, size
 /* One of the parts of a segment, so that the small ones are hit as well. */
 static void choose_part(uint64_t *r, size_t *begin, size_t *size)
 {
-    struct sl_segment s;
-    sl_layout_place(&s, template_bytes, KEYS, SLOTS, RECORDS);
+    struct sl_canal_segment s;
+    sl_canal_layout_place(&s, template_bytes, KEYS, SLOTS, RECORDS);
     const uint8_t *parts[] = {
         (uint8_t *)s.header, (uint8_t *)s.slots,   (uint8_t *)s.keys,
         (uint8_t *)s.names,  (uint8_t *)s.bitmaps, (uint8_t *)s.index,
@@ -532,17 +532,17 @@ static int run_commands(const char *path)
 /* ---- damage on purpose ---- */
 
 /* The file, mapped, to be changed as another process would. */
-static struct sl_segment map_file(const char *path)
+static struct sl_canal_segment map_file(const char *path)
 {
-    struct sl_segment s;
-    struct sl_shm_header h;
+    struct sl_canal_segment s;
+    struct sl_canal_shm_header h;
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0 || pread(fd, &h, sizeof h, 0) != sizeof h) _exit(8);
-    sl_layout_place(&s, NULL, h.keys, h.slots, h.records);
+    sl_canal_layout_place(&s, NULL, h.keys, h.slots, h.records);
     void *base = mmap(NULL, s.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) _exit(8);
     close(fd);
-    sl_layout_place(&s, base, h.keys, h.slots, h.records);
+    sl_canal_layout_place(&s, base, h.keys, h.slots, h.records);
     return s;
 }
 
@@ -595,7 +595,7 @@ static int planted_in_the_file(const char *path)
          * recursive one would then be ours. */
         for (size_t w = kinds[k] == (128 | 16 | 1) ? 0 : 1; w < 4; w++) {
             write_file(path, template_bytes, template_size);
-            struct sl_segment s = map_file(path);
+            struct sl_canal_segment s = map_file(path);
             struct sluice_canal *c;
             arm_canary();
             plant(&s.header->key_mutex, kinds[k], words[w]);
@@ -616,7 +616,7 @@ static int planted_in_the_file(const char *path)
 /* While we have the locks, another process writes to them. */
 static int planted_while_it_is_held(const char *path)
 {
-    struct sl_segment s = map_file(path);
+    struct sl_canal_segment s = map_file(path);
     struct sluice_canal *c, *d;
     char second[128];
     snprintf(second, sizeof second, "%s.second", path);
@@ -642,7 +642,7 @@ static int tags_out_of_range(const char *path)
     const uint32_t tags[] = {RECORDS + 1, UINT32_MAX, 0x80000000u, 1u << 26};
     for (size_t t = 0; t < 4; t++) {
         write_file(path, template_bytes, template_size);
-        struct sl_segment s = map_file(path);
+        struct sl_canal_segment s = map_file(path);
         for (uint32_t k = 0; k < s.key_count; k++)
             s.keys[k].word.lo = (uint64_t)tags[t] << 32 | (uint32_t)s.keys[k].word.lo;
         struct sluice_canal *c;
@@ -663,7 +663,7 @@ static int an_index_without_an_end(const char *path)
     const uint32_t entries[] = {1, KEYS, KEYS + 1, UINT32_MAX, 0x40000000u};
     for (size_t e = 0; e < 5; e++) {
         write_file(path, template_bytes, template_size);
-        struct sl_segment s = map_file(path);
+        struct sl_canal_segment s = map_file(path);
         for (uint32_t i = 0; i <= s.index_mask; i++) s.index[i] = entries[e];
         munmap(s.header, s.bytes);
         do_everything(path);
@@ -675,7 +675,7 @@ static int states_that_are_none(const char *path)
 {
     for (uint64_t low = 0; low < 4; low++) {
         write_file(path, template_bytes, template_size);
-        struct sl_segment s = map_file(path);
+        struct sl_canal_segment s = map_file(path);
         for (uint32_t k = 0; k < s.key_count; k++)
             s.keys[k].state = (s.keys[k].state & ~(uint64_t)3) | low;
         munmap(s.header, s.bytes);
@@ -693,7 +693,7 @@ static int owners_and_keys_out_of_range(const char *path)
     const uint32_t numbers[] = {KEYS, SLOTS + 1, UINT32_MAX, 0x7fffffff, 1u << 20};
     for (size_t n = 0; n < 5; n++) {
         write_file(path, template_bytes, template_size);
-        struct sl_segment s = map_file(path);
+        struct sl_canal_segment s = map_file(path);
         memset(s.bitmaps, 0xff, s.key_count * s.bitmap_words * sizeof(uint64_t));
         for (uint32_t i = 0; i < s.record_count; i++)
             s.records[i].key = i % 2 ? numbers[n] : s.records[i].key;
@@ -714,13 +714,13 @@ static int sizes_that_are_wrong(const char *path)
     for (size_t a = 0; a < 7; a++)
         for (size_t b = 0; b < 7; b++) {
             write_file(path, template_bytes, template_size);
-            struct sl_shm_header *h = map_file(path).header;
-            struct sl_segment s;
+            struct sl_canal_shm_header *h = map_file(path).header;
+            struct sl_canal_segment s;
             struct sluice_canal *c;
             h->keys = sizes[a];
             h->slots = h->records = sizes[b];
             if (sizes[a] <= 1u << 24 && sizes[b] <= 1u << 26) {
-                sl_layout_place(&s, NULL, h->keys, h->slots, h->records);
+                sl_canal_layout_place(&s, NULL, h->keys, h->slots, h->records);
                 h->bytes = s.bytes;
             }
             int status = sluice_canal_open(path, NULL, &c);
@@ -748,7 +748,7 @@ static int a_look_at_a_segment_that_is_full(const char *path)
         snprintf(name, sizeof name, "k%u", i);
         if (sluice_canal_acquire(c, name, one, NULL) != 1) return 5;
     }
-    struct sl_segment s = map_file(path);
+    struct sl_canal_segment s = map_file(path);
     memset(s.bitmaps, 0xff, s.key_count * s.bitmap_words * sizeof(uint64_t));
     for (uint64_t at = 0; sluice_canal_next_key(c, &at, &k) == 1;) seen++;
     return seen == 1024 ? 0 : 6;

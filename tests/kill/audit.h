@@ -26,6 +26,6 @@
 
 /* True if all of it holds; else why[] says what does not. `settled`: also the second
  * half. */
-bool audit(const struct sl_segment *seg, bool settled, char *why, size_t size);
+bool audit(const struct sl_canal_segment *seg, bool settled, char *why, size_t size);
 
 #endif /* TESTS_KILL_AUDIT_H */

@@ -94,28 +94,31 @@ static void rebind(void *scene)
 /* A moment in the life of a victim, and the way there. Found once. */
 struct moment {
     void (*script)(void *arg);
-    enum sl_pend pending; /* Dies when this has taken place and is not completed. */
+    enum sl_canal_pending
+        pending; /* Dies when this has taken place and is not completed. */
     struct trace way;
     size_t point;
 };
 
-static struct moment took_three = {.script = take_three, .pending = SL_PEND_ACQUIRE};
-static struct moment gave_two = {.script = take_and_give, .pending = SL_PEND_RELEASE};
+static struct moment took_three = {.script = take_three,
+                                   .pending = SL_CANAL_PENDING_ACQUIRE};
+static struct moment gave_two = {.script = take_and_give,
+                                 .pending = SL_CANAL_PENDING_RELEASE};
 
 /* The script's process is the first to come: its slot and its record are number 0. */
 struct waiting {
     const struct scene *s;
-    enum sl_pend pending;
+    enum sl_canal_pending pending;
 };
 
 static bool has_taken_place(void *arg)
 {
     const struct waiting *w = arg;
-    const struct sl_segment *seg = &w->s->seg;
-    struct sl_pair state = sl_word_load(&seg->records[0].state);
-    struct sl_pair word = sl_word_load(&seg->keys[0].word);
-    return sl_canal_record_pend(state.lo) == w->pending && sl_word_tag(word) == 1 &&
-           word.hi == state.hi;
+    const struct sl_canal_segment *seg = &w->s->seg;
+    struct sl_canal_pair state = sl_canal_word_load(&seg->records[0].state);
+    struct sl_canal_pair word = sl_canal_word_load(&seg->keys[0].word);
+    return sl_canal_record_pending(state.lo) == w->pending &&
+           sl_canal_word_tag(word) == 1 && word.hi == state.hi;
 }
 
 static void find_moment(struct moment *m)
@@ -235,7 +238,7 @@ struct spot {
 
 static uint32_t locked_by(const struct scene *s)
 {
-    const struct sl_shm_slot *slot = &s->seg.slots[0];
+    const struct sl_canal_shm_slot *slot = &s->seg.slots[0];
     uint32_t word = (uint32_t)__atomic_load_n(&slot->mutex.__data.__lock,
                                               __ATOMIC_ACQUIRE);
     return word & FUTEX_TID_MASK;
@@ -371,7 +374,8 @@ static void doomed_begins(struct scene *s)
         for (;;) pause();
     }
     doomed_fd = (int)syscall(SYS_pidfd_open, doomed, 0);
-    while (sl_word_count(sl_word_load(&s->seg.keys[0].word)) != 2) usleep(100);
+    while (sl_canal_word_count(sl_canal_word_load(&s->seg.keys[0].word)) != 2)
+        usleep(100);
 }
 
 static void doomed_is_buried(void)
@@ -398,7 +402,7 @@ static void gone_others(struct scene *s)
 {
     struct pollfd gone = {.fd = doomed_fd, .events = POLLIN};
     if (poll(&gone, 1, 0) != 1) return; /* Nobody has looked for it yet. */
-    sl_slot_reap_all(&s->seg);
+    sl_canal_slot_reap_all(&s->seg);
     scene_acquire(s, BOB, "main", SCENE_ROOMY, 2);
 }
 
@@ -406,7 +410,7 @@ static void gone_afterwards(struct scene *s)
 {
     it_reaped(s);
     doomed_is_buried();
-    sl_slot_reap_all(&s->seg);
+    sl_canal_slot_reap_all(&s->seg);
 }
 
 /* The third is no reaper but a new owner, and holds a unit at the end. */
@@ -503,7 +507,7 @@ static uint32_t slots_without_records(const struct scene *s)
         uint32_t chunks = 0;
         for (uint32_t c = 0; c < s->seg.chunk_count; c++)
             chunks += s->seg.chunks[c] == i + 1;
-        bare += sl_slot_used(&s->seg, i) && chunks == 0;
+        bare += sl_canal_slot_in_use(&s->seg, i) && chunks == 0;
     }
     return bare;
 }
@@ -620,7 +624,8 @@ static void rebind_afterwards(struct scene *s)
 /* What a creator leaves behind that was killed early: a signature. */
 static void leave_a_signature(struct scene *s)
 {
-    const struct sl_shm_header h = {.magic = SL_MAGIC, .format = SL_FORMAT};
+    const struct sl_canal_shm_header h = {.magic = SL_CANAL_MAGIC,
+                                          .format = SL_CANAL_FORMAT};
     int fd = open(s->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || write(fd, &h, sizeof h) != (ssize_t)sizeof h)
         stage_bail("%s: %s", s->path, strerror(errno));

@@ -47,7 +47,7 @@ void scene_map(struct scene *s)
 {
     struct sluice_canal_options o = {.existing = 1};
     if (s->seg.header != NULL) return;
-    int status = sl_segment_open(s->path, &o, &s->seg);
+    int status = sl_canal_segment_open(s->path, &o, &s->seg);
     if (status != SLUICE_OK) {
         memset(&s->seg, 0, sizeof s->seg);
         scene_wrong(s, "the test cannot open the segment: %s", word(status));
@@ -60,7 +60,7 @@ void scene_open(struct scene *s, struct sluice_canal_options options, bool make_
     s->options = options;
     stage_path(s->path);
     if (!make_it) return;
-    int status = sl_segment_open(s->path, &options, &s->seg);
+    int status = sl_canal_segment_open(s->path, &options, &s->seg);
     if (status != SLUICE_OK) stage_bail("no segment at %s: %s", s->path, word(status));
     /* The same hashes in every scene, so that a script takes the same way again. Nobody
      * has used the segment yet. */
@@ -71,9 +71,10 @@ static void judge_emptiness(struct scene *s)
 {
     if (s->seg.header == NULL) return;
     for (uint32_t i = 0; i < s->seg.slot_count; i++)
-        if (sl_slot_used(&s->seg, i)) scene_wrong(s, "at the end slot %u is in use", i);
+        if (sl_canal_slot_in_use(&s->seg, i))
+            scene_wrong(s, "at the end slot %u is in use", i);
     for (uint32_t k = 0; k < s->seg.key_count; k++)
-        if (sl_keys_in_use(&s->seg, k))
+        if (sl_canal_keys_in_use(&s->seg, k))
             scene_wrong(s, "at the end key %u is in use", k);
     for (uint32_t c = 0; c < s->seg.chunk_count; c++)
         if (s->seg.chunks[c] != 0) scene_wrong(s, "at the end chunk %u is taken", c);
@@ -84,7 +85,7 @@ void scene_close(struct scene *s)
     for (int i = 0; i < CAST; i++)
         if (s->entered[i]) scene_leave(s, i);
     if (!s->wrong) judge_emptiness(s);
-    if (s->seg.header != NULL) sl_segment_close(&s->seg);
+    if (s->seg.header != NULL) sl_canal_segment_close(&s->seg);
     unlink(s->path);
 }
 
@@ -169,10 +170,10 @@ uint32_t scene_held(const struct scene *s, const char *key)
 
 uint32_t scene_key(const struct scene *s, const char *key)
 {
-    struct sl_name name;
-    struct sl_key_ref ref;
-    if (s->seg.header == NULL || sl_keys_name(&s->seg, key, &name) != SLUICE_OK ||
-        !sl_keys_find(&s->seg, &name, &ref))
+    struct sl_canal_name name;
+    struct sl_canal_key_ref ref;
+    if (s->seg.header == NULL || sl_canal_keys_name(&s->seg, key, &name) != SLUICE_OK ||
+        !sl_canal_keys_find(&s->seg, &name, &ref))
         return UINT32_MAX;
     return ref.key;
 }
@@ -219,7 +220,7 @@ static void judge_info(struct scene *s)
     for (int who = 0; who < CAST; who++) slots += s->attached[who];
     for (uint32_t i = 0; i < s->key_count; i++)
         keys += scene_held(s, s->keys[i].name) != 0;
-    uint32_t records = (slots - s->bare) * SL_CHUNK_RECORDS;
+    uint32_t records = (slots - s->bare) * SL_CANAL_CHUNK_RECORDS;
     expect(s, "info", actor_info(&scene_cast[CAROL], &info), SLUICE_OK);
     if (info.slots_used != slots || info.records_used != records ||
         info.keys_used != keys)

@@ -20,13 +20,14 @@ enum { ALICE, BOB, CAROL, DAVE, CAST };
 struct scene {
     char path[STAGE_PATH_MAX];
     struct sluice_canal_options options;
-    struct sl_segment seg; /* As the test itself sees it; seg.header NULL: not yet. */
-    bool entered[CAST];    /* Has it open. */
-    bool attached[CAST];   /* Has a slot. */
-    uint32_t others;       /* Living threads with a slot that are not of the cast. */
-    uint32_t bare;         /* Slots among these without records. */
-    bool no_spare_key;     /* The living use all of them: no new one can be made. */
-    uint32_t resolved;     /* Keys that nobody holds and somebody has resolved. */
+    struct sl_canal_segment
+        seg;             /* As the test itself sees it; seg.header NULL: not yet. */
+    bool entered[CAST];  /* Has it open. */
+    bool attached[CAST]; /* Has a slot. */
+    uint32_t others;     /* Living threads with a slot that are not of the cast. */
+    uint32_t bare;       /* Slots among these without records. */
+    bool no_spare_key;   /* The living use all of them: no new one can be made. */
+    uint32_t resolved;   /* Keys that nobody holds and somebody has resolved. */
     struct {
         char name[ACTOR_KEY_MAX];
         uint32_t held[CAST];

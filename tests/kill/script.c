@@ -46,7 +46,7 @@ void script_bind_all(void *scene)
 {
     char name[ACTOR_KEY_MAX];
     script_enter(scene);
-    for (unsigned i = 0; i < SL_CHUNK_RECORDS; i++) {
+    for (unsigned i = 0; i < SL_CANAL_CHUNK_RECORDS; i++) {
         snprintf(name, sizeof name, "n%u", i);
         must(sluice_canal_acquire(script_canal, name, script_capacity(SCENE_ROOMY),
                                   NULL) > 0);

@@ -524,7 +524,7 @@ struct moments {
     size_t count;
 };
 
-static uint64_t fingerprint(const struct sl_segment *seg)
+static uint64_t fingerprint(const struct sl_canal_segment *seg)
 {
     const uint64_t *words = (const uint64_t *)(const void *)seg->header;
     uint64_t h = 0;

@@ -236,7 +236,7 @@ static void count_once(struct scene *s, const struct trace *t, size_t point)
     scene_acquire(s, BOB, "old", SCENE_ROOMY, 1);
     for (int i = 0; i < 400 && !pairs_first.done && key < pairs_two_keys.keys; i++) {
         uint64_t state = __atomic_load_n(&s->seg.keys[key].state, __ATOMIC_ACQUIRE);
-        if (sl_key_state(state) == SL_KEY_CLOSING) {
+        if (sl_canal_key_state(state) == SL_CANAL_KEY_CLOSING) {
             tally.points++;
             scene_judge_counts(s);
             break;
@@ -275,8 +275,8 @@ static void run_count(void)
     stepped_start(&pairs_first,
                   (struct stepped_role){script_enter, pairs_make_new, &s});
     size_t closing = 0;
-    while (sl_key_state(__atomic_load_n(&s.seg.keys[key].state, __ATOMIC_ACQUIRE)) !=
-           SL_KEY_CLOSING) {
+    while (sl_canal_key_state(__atomic_load_n(
+               &s.seg.keys[key].state, __ATOMIC_ACQUIRE)) != SL_CANAL_KEY_CLOSING) {
         closing++;
         if (!stepped_step(&pairs_first)) stage_bail("the key was not closed");
     }

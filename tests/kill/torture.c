@@ -380,16 +380,16 @@ static void mismatch(struct world *w, const char *format, ...)
 /* Units of a key that belong to threads of the dead. */
 static uint64_t left_by_the_dead(const struct world *w, uint32_t key)
 {
-    const struct sl_segment *seg = &w->canal->seg;
+    const struct sl_canal_segment *seg = &w->canal->seg;
     uint64_t units = 0;
     for (uint32_t r = 0; r < seg->record_count; r++) {
-        uint32_t slot = seg->chunks[r / SL_CHUNK_RECORDS];
+        uint32_t slot = seg->chunks[r / SL_CANAL_CHUNK_RECORDS];
         if (slot == 0 || seg->records[r].key != key) continue;
         bool lives = false;
         for (uint32_t i = 0; i < WORKERS; i++)
             lives |= w->worker[i] == seg->slots[slot - 1].pid;
-        if (!lives || sl_slot_dead(seg, slot - 1))
-            units += sl_counter_effective(seg, r);
+        if (!lives || sl_canal_slot_is_dead(seg, slot - 1))
+            units += sl_canal_counter_effective(seg, r);
     }
     return units;
 }
@@ -398,11 +398,11 @@ static uint64_t left_by_the_dead(const struct world *w, uint32_t key)
  * may just be changing; a key that is closing has its name all the same. */
 static void find_names(struct world *w, uint32_t key_of[NAMES])
 {
-    const struct sl_segment *seg = &w->canal->seg;
+    const struct sl_canal_segment *seg = &w->canal->seg;
     char text[SLUICE_KEY_BYTES_MAX + 1];
     for (uint32_t n = 0; n < NAMES; n++) key_of[n] = UINT32_MAX;
     for (uint32_t k = 0; k < seg->key_count; k++) {
-        if (!sl_keys_copy_name(seg, k, text)) continue;
+        if (!sl_canal_keys_copy_name(seg, k, text)) continue;
         for (uint32_t n = 0; n < NAMES; n++) {
             if (strcmp(names[n], text) != 0) continue;
             if (key_of[n] != UINT32_MAX)
@@ -414,7 +414,7 @@ static void find_names(struct world *w, uint32_t key_of[NAMES])
 
 static void audit_name(struct world *w, uint32_t name, uint32_t key)
 {
-    const struct sl_segment *seg = &w->canal->seg;
+    const struct sl_canal_segment *seg = &w->canal->seg;
     uint64_t certain = 0, maybe = 0, count = 0, dead = 0;
     for (uint32_t i = 0; i < WORKERS; i++) {
         for (uint32_t j = 0; j < THREADS_MAX; j++) {
@@ -426,7 +426,7 @@ static void audit_name(struct world *w, uint32_t name, uint32_t key)
         mismatch(w, "name %u: %" PRIu64 " units are held for certain in a room of %u",
                  name, certain, capacity_max(name));
     if (key != UINT32_MAX) {
-        count = sl_word_count(sl_word_load(&seg->keys[key].word));
+        count = sl_canal_word_count(sl_canal_word_load(&seg->keys[key].word));
         dead = left_by_the_dead(w, key);
     }
     if (count < certain || count > certain + maybe + dead)
@@ -522,14 +522,15 @@ static void one_round(struct world *w)
 static void judge_end(struct world *w)
 {
     char why[160];
-    const struct sl_segment *seg = &w->canal->seg;
+    const struct sl_canal_segment *seg = &w->canal->seg;
     for (uint32_t i = 0; i < WORKERS; i++) kill_worker(w, i);
     kill_reaper(w);
     w->freed += (uint64_t)sluice_canal_reap(w->canal);
     uint32_t counts = 0, slots = 0, records = 0;
     for (uint32_t k = 0; k < seg->key_count; k++)
-        counts += sl_word_count(sl_word_load(&seg->keys[k].word)) != 0;
-    for (uint32_t s = 0; s < seg->slot_count; s++) slots += sl_slot_used(seg, s);
+        counts += sl_canal_word_count(sl_canal_word_load(&seg->keys[k].word)) != 0;
+    for (uint32_t s = 0; s < seg->slot_count; s++)
+        slots += sl_canal_slot_in_use(seg, s);
     for (uint32_t c = 0; c < seg->chunk_count; c++) records += seg->chunks[c] != 0;
     stage_ok(counts == 0 && slots == 0 && records == 0,
              "at the end %u keys count, %u slots and %u chunks are in use", counts,

@@ -25,9 +25,10 @@ static const struct sluice_capacity hundred = {.per = 100, .buckets = 1};
 /* Any record says that an acquire is announced and not complete. */
 static bool somebody_announced(void *segment)
 {
-    const struct sl_segment *seg = segment;
+    const struct sl_canal_segment *seg = segment;
     for (uint32_t r = 0; r < seg->record_count; r++)
-        if (sl_canal_record_pend(seg->records[r].state.lo) == SL_PEND_ACQUIRE)
+        if (sl_canal_record_pending(seg->records[r].state.lo) ==
+            SL_CANAL_PENDING_ACQUIRE)
             return true;
     return false;
 }
@@ -56,7 +57,7 @@ static void K4_a_process_stopped_between_announce_and_swap_is_in_nobodys_way(
 
 static bool somebody_is_dying(void *segment)
 {
-    const struct sl_segment *seg = segment;
+    const struct sl_canal_segment *seg = segment;
     for (uint32_t s = 0; s < seg->slot_count; s++)
         if (seg->slots[s].dying != 0) return true;
     return false;
@@ -333,7 +334,7 @@ static void K9_a_slot_is_marked_once_for_each_of_its_owners(void **state)
     (void)state;
     struct world w = world_new(NULL);
     struct executed e = execute_in_a_second_thread(&w);
-    struct sl_shm_slot *s = &w.canal->seg.slots[0];
+    struct sl_canal_shm_slot *s = &w.canal->seg.slots[0];
     uint32_t word = (uint32_t)s->mutex.__data.__lock;
     assert_int_equal(word, s->tid);
     /* Somebody else has marked it, and reaps it now; by chance under the same id. */
@@ -461,7 +462,7 @@ static void K6_a_late_reaper_leaves_records_alone_that_went_to_another_slot(
     (void)state;
     struct world w = world_new(
         &(struct sluice_canal_options){.keys = 8, .slots = 4, .records = 16});
-    struct sl_segment *seg = &w.canal->seg;
+    struct sl_canal_segment *seg = &w.canal->seg;
     struct actor victim = actor_start(&w);
     int fd;
     assert_int_equal(sluice_canal_tether(w.canal, &fd),
@@ -473,7 +474,7 @@ static void K6_a_late_reaper_leaves_records_alone_that_went_to_another_slot(
     assert_int_equal(sluice_canal_reap(w.canal), 1);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", two, NULL), 1);
     assert_int_not_equal(seg->chunks[0] - 1, slot); /* The same record, another slot. */
-    assert_int_equal(sl_counter_reap(seg, 0, &seg->slots[slot], generation), 0);
+    assert_int_equal(sl_canal_counter_reap(seg, 0, &seg->slots[slot], generation), 0);
     assert_int_equal(sluice_canal_count(w.canal, "db"), 1);
     close(fd);
     world_end(&w);
@@ -505,7 +506,7 @@ static void K13_the_dead_leave_ten_thousand_keys_in_each_of_two_segments(void **
         sluice_canal_info(w[s].canal, &info);
         assert_int_equal(info.slots_used, 1);
         assert_int_equal(info.keys_used, 1);
-        assert_int_equal(info.records_used, SL_CHUNK_RECORDS);
+        assert_int_equal(info.records_used, SL_CANAL_CHUNK_RECORDS);
     }
     world_end(&w[0]), world_end(&w[1]);
 }

@@ -144,7 +144,8 @@ static void names_compete_between_processes_and_no_permit_strays(void **state)
     }
     sluice_canal_reap(w.canal);
     for (uint32_t k = 0; k < w.canal->seg.key_count; k++)
-        assert_int_equal(sl_word_count(sl_word_load(&w.canal->seg.keys[k].word)), 0);
+        assert_int_equal(
+            sl_canal_word_count(sl_canal_word_load(&w.canal->seg.keys[k].word)), 0);
     world_end(&w);
 }
 
@@ -180,7 +181,7 @@ static void the_index_is_mended_after_a_death_in_the_middle(void **state)
     (void)state;
     struct world w = world_new(
         &(struct sluice_canal_options){.keys = 16, .slots = 8, .records = 64});
-    struct sl_segment *seg = &w.canal->seg;
+    struct sl_canal_segment *seg = &w.canal->seg;
     for (int i = 0; i < 10; i++)
         assert_int_equal(sluice_canal_acquire(w.canal, name_of(i), one, NULL), 1);
     pid_t pid = fork();
@@ -188,7 +189,8 @@ static void the_index_is_mended_after_a_death_in_the_middle(void **state)
         pthread_mutex_lock(&seg->header->key_mutex);
         seg->header->changes++;
         memset(seg->index, 0, (seg->index_mask + 1) * sizeof *seg->index / 2);
-        seg->keys[3].state = sl_key_state_make(seg->keys[3].state >> 2, SL_KEY_CLOSING);
+        seg->keys[3].state = sl_canal_key_state_make(seg->keys[3].state >> 2,
+                                                     SL_CANAL_KEY_CLOSING);
         kill(getpid(), SIGKILL);
     }
     waitpid(pid, NULL, 0);

@@ -96,7 +96,7 @@ static void a_name_without_a_slash_lies_in_dev_shm(void **state)
     assert_int_equal(sluice_canal_remove(name), SLUICE_OK);
     assert_int_equal(sluice_canal_remove(name), SLUICE_ENOENT);
     char expected[64];
-    assert_int_equal(sl_segment_path(NULL, path, sizeof path), SLUICE_OK);
+    assert_int_equal(sl_canal_segment_path(NULL, path, sizeof path), SLUICE_OK);
     snprintf(expected, sizeof expected, "/dev/shm/sluice.%u", (unsigned)geteuid());
     assert_string_equal(path, expected);
 }
@@ -186,7 +186,7 @@ static void after_another_boot_a_segment_is_made_anew(void **state)
     struct sluice_canal *c;
     assert_int_equal(sluice_canal_open(p.path, &small, &c), SLUICE_OK);
     assert_int_equal(sluice_canal_acquire(c, "db", one, NULL), 1);
-    patch(p.path, offsetof(struct sl_shm_header, boot), "another boot id.", 16);
+    patch(p.path, offsetof(struct sl_canal_shm_header, boot), "another boot id.", 16);
     struct sluice_canal *later;
     assert_int_equal(sluice_canal_open(p.path, &small, &later), SLUICE_OK);
     assert_int_equal(sluice_canal_count(later, "db"), 0);
@@ -202,7 +202,7 @@ static void a_segment_whose_maker_died_is_made_by_the_next(void **state)
     struct place p = place_new();
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
     uint32_t zero = 0;
-    patch(p.path, offsetof(struct sl_shm_header, ready), &zero, sizeof zero);
+    patch(p.path, offsetof(struct sl_canal_shm_header, ready), &zero, sizeof zero);
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
     write_file(p.path, "", 0);
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.existing = 1}),
@@ -354,7 +354,7 @@ static void another_version_a_truncated_file_and_a_smaller_one_have_their_own_st
 {
     (void)state;
     struct place p = place_new();
-    uint32_t other = SL_FORMAT + 1, huge = SLUICE_KEYS_MAX + 1;
+    uint32_t other = SL_CANAL_FORMAT + 1, huge = SLUICE_KEYS_MAX + 1;
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.keys = 9}),
                      SLUICE_ESMALLER);
@@ -370,9 +370,9 @@ static void another_version_a_truncated_file_and_a_smaller_one_have_their_own_st
     assert_int_equal(open_only(p.path, NULL), SLUICE_ETRUNCATED);
     assert_int_equal(sluice_canal_remove(p.path), SLUICE_OK);
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
-    patch(p.path, offsetof(struct sl_shm_header, keys), &huge, sizeof huge);
+    patch(p.path, offsetof(struct sl_canal_shm_header, keys), &huge, sizeof huge);
     assert_int_equal(open_only(p.path, NULL), SLUICE_EFOREIGN);
-    patch(p.path, offsetof(struct sl_shm_header, format), &other, sizeof other);
+    patch(p.path, offsetof(struct sl_canal_shm_header, format), &other, sizeof other);
     assert_int_equal(open_only(p.path, NULL), SLUICE_EVERSION);
     folder_remove(p.folder);
 }
@@ -501,12 +501,12 @@ static void a_full_disk_is_a_status_and_not_a_sigbus(void **state)
 }
 
 /* -Wl,--wrap: what a processor without the instruction would say. */
-bool __real_sl_word_usable(void);
-bool __wrap_sl_word_usable(void);
+bool __real_sl_canal_word_is_supported(void);
+bool __wrap_sl_canal_word_is_supported(void);
 static bool no_cas;
-bool __wrap_sl_word_usable(void)
+bool __wrap_sl_canal_word_is_supported(void)
 {
-    return !no_cas && __real_sl_word_usable();
+    return !no_cas && __real_sl_canal_word_is_supported();
 }
 
 static void without_a_16_byte_swap_nothing_is_opened(void **state)

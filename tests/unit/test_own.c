@@ -24,17 +24,17 @@ static const struct sluice_canal_options small = {.keys = 8, .slots = 4, .record
 
 /* --- Between a look for candidates and the creation of one ------------------- */
 
-int __real_sl_own_create(unsigned mode, char out[SL_OWN_PATH_SIZE]);
-int __wrap_sl_own_create(unsigned mode, char out[SL_OWN_PATH_SIZE]);
+int __real_sl_canal_own_create(unsigned mode, char out[SL_CANAL_OWN_PATH_SIZE]);
+int __wrap_sl_canal_own_create(unsigned mode, char out[SL_CANAL_OWN_PATH_SIZE]);
 
 static void (*meanwhile)(void); /* Done once. */
 
-int __wrap_sl_own_create(unsigned mode, char out[SL_OWN_PATH_SIZE])
+int __wrap_sl_canal_own_create(unsigned mode, char out[SL_CANAL_OWN_PATH_SIZE])
 {
     void (*f)(void) = meanwhile;
     meanwhile = NULL;
     if (f != NULL) f();
-    return __real_sl_own_create(mode, out);
+    return __real_sl_canal_own_create(mode, out);
 }
 
 /* --- In a child --------------------------------------------------------------- */
@@ -73,22 +73,22 @@ static void take_the_name(void)
 }
 
 /* Open it: its path in out. */
-static bool open_own(char out[SL_OWN_PATH_SIZE])
+static bool open_own(char out[SL_CANAL_OWN_PATH_SIZE])
 {
     struct sluice_canal *c;
     out[0] = '\0';
     if (sluice_canal_open(NULL, &small, &c) != SLUICE_OK) return false;
-    snprintf(out, SL_OWN_PATH_SIZE, "%s", sluice_canal_path(c));
+    snprintf(out, SL_CANAL_OWN_PATH_SIZE, "%s", sluice_canal_path(c));
     sluice_canal_close(c);
     return true;
 }
 
 static unsigned candidates(void)
 {
-    struct sl_own_list list;
-    if (sl_own_list(&list) != 0) return 99;
+    struct sl_canal_own_list list;
+    if (sl_canal_own_list(&list) != 0) return 99;
     unsigned n = (unsigned)list.count;
-    sl_own_free(&list);
+    sl_canal_own_free(&list);
     return n;
 }
 
@@ -98,7 +98,7 @@ static void another_opens_it(void)
 {
     pid_t pid = fork();
     if (pid == 0) {
-        char path[SL_OWN_PATH_SIZE];
+        char path[SL_CANAL_OWN_PATH_SIZE];
         _exit(open_own(path) ? 0 : 1);
     }
     waitpid(pid, NULL, 0);
@@ -107,7 +107,7 @@ static void another_opens_it(void)
 /* Names are random: in some rounds one is before the other, in some behind it. */
 static int overtaken_between_look_and_creation(void)
 {
-    char mine[SL_OWN_PATH_SIZE], after[SL_OWN_PATH_SIZE];
+    char mine[SL_CANAL_OWN_PATH_SIZE], after[SL_CANAL_OWN_PATH_SIZE];
     for (int round = 0; round < 40; round++) {
         if (round % 2 == 0) take_the_name();
         meanwhile = another_opens_it;
@@ -148,7 +148,7 @@ static void another_begins_to_make_it(void)
 
 static int a_maker_dies(void)
 {
-    char path[SL_OWN_PATH_SIZE];
+    char path[SL_CANAL_OWN_PATH_SIZE];
     const char *others[] = {"/dev/shm/sluice-0.0000000000000000",
                             "/dev/shm/sluice-0.ffffffffffffffff"};
     for (int i = 0; i < 4; i++) {
@@ -170,7 +170,7 @@ static int a_maker_dies(void)
 /* Ours, but others may write to it: they have linked it to the name. */
 static int links_are_not_candidates(void)
 {
-    char path[SL_OWN_PATH_SIZE];
+    char path[SL_CANAL_OWN_PATH_SIZE];
     take_the_name();
     struct sluice_canal_options shared = small;
     struct sluice_canal *c;
@@ -182,7 +182,7 @@ static int links_are_not_candidates(void)
     if (!open_own(path)) return 3;
     if (strcmp(path, "/dev/shm/sluice-0.0000000000000000") == 0) return 4;
     unlink("/dev/shm/sluice.team"); /* Now it has one link, and is still not private. */
-    char again[SL_OWN_PATH_SIZE];
+    char again[SL_CANAL_OWN_PATH_SIZE];
     return open_own(again) && strcmp(path, again) == 0 ? 0 : 5;
 }
 
@@ -193,7 +193,7 @@ static int what_is_not_there_is_not_made(void)
     take_the_name();
     if (sluice_canal_open(NULL, &o, &c) != SLUICE_ENOENT) return 1;
     if (candidates() != 0) return 2;
-    char path[SL_OWN_PATH_SIZE];
+    char path[SL_CANAL_OWN_PATH_SIZE];
     if (!open_own(path) || sluice_canal_open(NULL, &o, &c) != SLUICE_OK) return 3;
     sluice_canal_close(c);
     if (sluice_canal_remove(NULL) != SLUICE_OK || candidates() != 0) return 4;

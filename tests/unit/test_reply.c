@@ -8,24 +8,24 @@
 #include "test.h"
 
 /* In memory of exactly that size, so that the sanitizer sees who looks beyond. */
-static int scan_exactly(struct sl_wire_reply_scan *s, const char *data, size_t n)
+static int scan_exactly(struct sl_client_reply_scan *s, const char *data, size_t n)
 {
     char *copy = malloc(n > 0 ? n : 1);
     memcpy(copy, data, n);
-    int status = sl_wire_reply_scan(s, copy, n);
+    int status = sl_client_reply_scan(s, copy, n);
     free(copy);
     return status;
 }
 
 static struct sluice_reply *reply_of(const char *data, size_t n)
 {
-    struct sl_wire_reply_scan s = {0};
+    struct sl_client_reply_scan s = {0};
     struct sluice_reply *r = NULL;
     char *copy = malloc(n);
     memcpy(copy, data, n);
-    assert_int_equal(sl_wire_reply_scan(&s, copy, n), 1);
+    assert_int_equal(sl_client_reply_scan(&s, copy, n), 1);
     assert_int_equal(s.at, n);
-    assert_int_equal(sl_wire_reply_build(copy, &s, &r), SLUICE_OK);
+    assert_int_equal(sl_client_reply_build(copy, &s, &r), SLUICE_OK);
     free(copy);
     return r;
 }
@@ -111,7 +111,7 @@ static void it_may_be_cut_anywhere_and_more_may_follow(void **state)
     const char data[] = "*3\r\n$5\r\nab\r\nc\r\n%1\r\n+k\r\n:12\r\n-E x\r\n+next\r\n";
     size_t whole = sizeof data - 1 - strlen("+next\r\n");
     for (size_t first = 0; first <= whole; first++) {
-        struct sl_wire_reply_scan s = {0};
+        struct sl_client_reply_scan s = {0};
         for (size_t n = first; n < whole; n++)
             assert_int_equal(scan_exactly(&s, data, n), 0);
         assert_int_equal(scan_exactly(&s, data, sizeof data - 1), 1);
@@ -156,7 +156,7 @@ static void nonsense_is_refused(void **state)
         ":-9223372036854775809\r\n",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct sl_wire_reply_scan s = {0};
+        struct sl_client_reply_scan s = {0};
         int status = scan_exactly(&s, bad[i], strlen(bad[i]));
         if (status != SLUICE_EPROTOCOL) fail_msg("%d for %s", status, bad[i]);
     }
@@ -166,21 +166,21 @@ static void what_is_beyond_the_limits_is_refused_before_it_came(void **state)
 {
     (void)state;
     char data[256];
-    struct sl_wire_reply_scan s = {0};
-    snprintf(data, sizeof data, "$%u\r\n", SL_REPLY_BYTES_MAX);
+    struct sl_client_reply_scan s = {0};
+    snprintf(data, sizeof data, "$%u\r\n", SL_CLIENT_REPLY_BYTES_MAX);
     assert_int_equal(scan_exactly(&s, data, strlen(data)), SLUICE_EPROTOCOL);
-    s = (struct sl_wire_reply_scan){0};
-    snprintf(data, sizeof data, "$%u\r\n", SL_REPLY_BYTES_MAX - 64);
+    s = (struct sl_client_reply_scan){0};
+    snprintf(data, sizeof data, "$%u\r\n", SL_CLIENT_REPLY_BYTES_MAX - 64);
     assert_int_equal(scan_exactly(&s, data, strlen(data)), 0);
-    s = (struct sl_wire_reply_scan){0};
-    snprintf(data, sizeof data, "*%u\r\n", SL_REPLY_ITEMS_MAX);
+    s = (struct sl_client_reply_scan){0};
+    snprintf(data, sizeof data, "*%u\r\n", SL_CLIENT_REPLY_ITEMS_MAX);
     assert_int_equal(scan_exactly(&s, data, strlen(data)), SLUICE_EPROTOCOL);
-    s = (struct sl_wire_reply_scan){0};
-    snprintf(data, sizeof data, "*2\r\n%%%u\r\n", SL_REPLY_ITEMS_MAX / 2 - 1);
+    s = (struct sl_client_reply_scan){0};
+    snprintf(data, sizeof data, "*2\r\n%%%u\r\n", SL_CLIENT_REPLY_ITEMS_MAX / 2 - 1);
     assert_int_equal(scan_exactly(&s, data, strlen(data)), SLUICE_EPROTOCOL);
-    s = (struct sl_wire_reply_scan){0};
+    s = (struct sl_client_reply_scan){0};
     data[0] = '\0';
-    for (unsigned i = 0; i < SL_REPLY_DEPTH_MAX; i++) strcat(data, "*1\r\n");
+    for (unsigned i = 0; i < SL_CLIENT_REPLY_DEPTH_MAX; i++) strcat(data, "*1\r\n");
     assert_int_equal(scan_exactly(&s, data, strlen(data)), 0);
     strcat(data, "*1\r\n");
     assert_int_equal(scan_exactly(&s, data, strlen(data)), SLUICE_EPROTOCOL);
@@ -189,13 +189,13 @@ static void what_is_beyond_the_limits_is_refused_before_it_came(void **state)
 static void a_line_without_an_end_is_refused(void **state)
 {
     (void)state;
-    size_t n = SL_REPLY_LINE_MAX + 2;
+    size_t n = SL_CLIENT_REPLY_LINE_MAX + 2;
     char *data = malloc(n);
     memset(data, 'a', n);
     data[0] = '+';
-    struct sl_wire_reply_scan s = {0};
-    assert_int_equal(sl_wire_reply_scan(&s, data, SL_REPLY_LINE_MAX), 0);
-    assert_int_equal(sl_wire_reply_scan(&s, data, n), SLUICE_EPROTOCOL);
+    struct sl_client_reply_scan s = {0};
+    assert_int_equal(sl_client_reply_scan(&s, data, SL_CLIENT_REPLY_LINE_MAX), 0);
+    assert_int_equal(sl_client_reply_scan(&s, data, n), SLUICE_EPROTOCOL);
     free(data);
 }
 
@@ -222,12 +222,12 @@ static void random_bytes_do_no_harm(void **state)
         if (round % 2 == 0) data[(size_t)rand() % n] = (char)rand();
         char *copy = malloc(n);
         memcpy(copy, data, n);
-        struct sl_wire_reply_scan s = {0};
+        struct sl_client_reply_scan s = {0};
         struct sluice_reply *r;
-        int status = sl_wire_reply_scan(&s, copy, n);
+        int status = sl_client_reply_scan(&s, copy, n);
         if (status == 1) {
             assert_true(s.at <= n);
-            assert_int_equal(sl_wire_reply_build(copy, &s, &r), SLUICE_OK);
+            assert_int_equal(sl_client_reply_build(copy, &s, &r), SLUICE_OK);
             sluice_reply_free(r);
             built++;
         } else if (status < 0) refused++;
@@ -251,21 +251,21 @@ static void addresses_are_read(void **state)
     static const char *const bad[] = {
         "",       ":7000",   "db7:",  "db7:0",  "db7:65536", "db7:x", "[::1",
         "[::1]x", "[]:7000", "unix:", "db7:+1", "db7: 1",    "[::1]:"};
-    struct sl_wire_address a;
+    struct sl_client_address a;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        assert_true(sl_wire_address(good[i].text, &a));
+        assert_true(sl_client_address_parse(good[i].text, &a));
         assert_null(a.path);
         assert_string_equal(a.host, good[i].host);
         assert_string_equal(a.port, good[i].port);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (sl_wire_address(bad[i], &a)) fail_msg("it took \"%s\"", bad[i]);
-    assert_true(sl_wire_address("unix:/run/a:b", &a));
+        if (sl_client_address_parse(bad[i], &a)) fail_msg("it took \"%s\"", bad[i]);
+    assert_true(sl_client_address_parse("unix:/run/a:b", &a));
     assert_string_equal(a.path, "/run/a:b");
     char *lengthy = malloc(1000);
     memset(lengthy, 'a', 999);
     lengthy[999] = '\0';
-    assert_false(sl_wire_address(lengthy, &a));
+    assert_false(sl_client_address_parse(lengthy, &a));
     free(lengthy);
 }
 

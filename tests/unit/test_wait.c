@@ -72,9 +72,9 @@ static void a_release_wakes_a_waiter_long_before_its_sleep_is_over(void **state)
         if (took < shortest) shortest = took;
         assert_int_equal(actor_release(&a, "db", 1), SLUICE_OK);
     }
-    /* Without a wake each would take up to SL_SLEEP_MS_MAX; one of twenty is not slow
+    /* Without a wake each would take up to SL_CANAL_SLEEP_MS_MAX; one of twenty is not slow
      * because the machine is. */
-    assert_true(shortest < SL_SLEEP_MS_MAX / 4);
+    assert_true(shortest < SL_CANAL_SLEEP_MS_MAX / 4);
     actor_kill(&a);
     world_end(&w);
 }

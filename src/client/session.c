@@ -5,12 +5,12 @@
 
 #include "client/internal.h"
 
-uint32_t sl_client_era;
+uint32_t sl_client_fork_era;
 
-static __thread struct sl_party
+static __thread struct sl_client_session
     *mine; /* Of the calling thread, one for each service. */
 
-/* Guards the bond of parties and services: who ends a thread and who closes a service
+/* Guards the bond of sessions and services: who ends a thread and who closes a service
  * come to know of each other. */
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 
@@ -26,41 +26,42 @@ static uint64_t session_id_of(uint64_t count)
     return count << TID_BITS | (uint64_t)syscall(SYS_gettid);
 }
 
-int32_t sl_party_tid(uint64_t session_id)
+int32_t sl_client_session_tid(uint64_t session_id)
 {
     return (int32_t)(session_id & ((1u << TID_BITS) - 1));
 }
 
 /* --- The end of a party ----------------------------------------------------- */
 
-static void free_party(struct sl_party *p)
+static void free_session(struct sl_client_session *p)
 {
     pthread_cond_destroy(&p->answered);
     free(p);
 }
 
 /* Its session is over: nothing in the table knows it any more. Under the mutex. */
-static void forget(struct sl_party *p)
+static void forget(struct sl_client_session *p)
 {
     sl_list_remove(&p->of_service);
-    if (p->exited) free_party(p);
+    if (p->exited) free_session(p);
     /* Release, and the last thing done to it: its thread may free it the next moment. */
     else __atomic_store_n(&p->s, NULL, __ATOMIC_RELEASE);
 }
 
-void sl_party_over(struct sl_session *session)
+void sl_client_session_over(struct sl_session *session)
 {
-    forget(sl_container_of(session, struct sl_party, session));
+    forget(sl_container_of(session, struct sl_client_session, table_session));
 }
 
-void sl_party_end_all(struct sluice *s)
+void sl_client_session_end_all(struct sluice *s)
 {
     pthread_mutex_lock(&registry);
     pthread_mutex_lock(&s->mutex);
-    for (struct sl_list *n = s->parties.next; n != &s->parties; n = n->next)
-        sl_table_session_end(s->table,
-                             &sl_container_of(n, struct sl_party, of_service)->session);
-    sl_service_settle(s);
+    for (struct sl_list *n = s->sessions.next; n != &s->sessions; n = n->next)
+        sl_table_session_end(
+            s->table,
+            &sl_container_of(n, struct sl_client_session, of_service)->table_session);
+    sl_client_settle(s);
     pthread_mutex_unlock(&s->mutex);
     pthread_mutex_unlock(&registry);
 }
@@ -68,27 +69,27 @@ void sl_party_end_all(struct sluice *s)
 /* The callback that runs may be one of a grant that has just ended with its thread. */
 static void await_own_callback(struct sluice *s, uint64_t session_id)
 {
-    const struct sl_watch *w = s->telling;
+    const struct sl_client_watch *w = s->running;
     if (w != NULL && w->dropped && w->session_id == session_id)
-        sl_service_await_callback(s, w);
+        sl_client_await_callback(s, w);
 }
 
-static void end_with_thread(struct sl_party *p)
+static void end_with_thread(struct sl_client_session *p)
 {
     pthread_mutex_lock(&registry);
     struct sluice *s = __atomic_load_n(&p->s, __ATOMIC_ACQUIRE);
     if (s == NULL) {
         pthread_mutex_unlock(&registry);
-        free_party(p);
+        free_session(p);
         return;
     }
     pthread_mutex_lock(&s->mutex); /* From here on who closes waits for us. */
     pthread_mutex_unlock(&registry);
-    uint64_t id = p->session.id;
+    uint64_t id = p->table_session.id;
     p->exited = true;
-    sl_service_look_at_clock(s);
-    sl_table_session_end(s->table, &p->session);
-    sl_service_settle(s);
+    sl_client_read_clock(s);
+    sl_table_session_end(s->table, &p->table_session);
+    sl_client_settle(s);
     await_own_callback(s, id);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -97,7 +98,7 @@ static void on_thread_exit(void *unused)
 {
     (void)unused;
     while (mine != NULL) {
-        struct sl_party *p = mine;
+        struct sl_client_session *p = mine;
         mine = p->next_of_thread;
         end_with_thread(p);
     }
@@ -115,11 +116,11 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&registry);
 }
 
-/* Services and parties are the parent's. Another thread may have been in the middle of a
+/* Services and sessions are the parent's. Another thread may have been in the middle of a
  * change: nothing of them is touched, or freed. */
 static void after_fork_in_child(void)
 {
-    sl_client_era++;
+    sl_client_fork_era++;
     mine = NULL;
     pthread_mutex_unlock(&registry);
 }
@@ -132,7 +133,7 @@ static void prepare_once(void)
     once_result = SLUICE_OK;
 }
 
-int sl_party_prepare(void)
+int sl_client_session_prepare(void)
 {
     pthread_once(&once, prepare_once);
     return once_result;
@@ -141,39 +142,39 @@ int sl_party_prepare(void)
 /* --- The party of a thread -------------------------------------------------- */
 
 /* That of s, or NULL; what is left of closed ones goes. */
-static struct sl_party *find(const struct sluice *s)
+static struct sl_client_session *find(const struct sluice *s)
 {
-    struct sl_party **p = &mine;
+    struct sl_client_session **p = &mine;
     while (*p != NULL) {
-        struct sl_party *here = *p;
+        struct sl_client_session *here = *p;
         const struct sluice *its = __atomic_load_n(&here->s, __ATOMIC_ACQUIRE);
         if (its == s) return here;
         if (its == NULL) {
             *p = here->next_of_thread;
-            free_party(here);
+            free_session(here);
         } else p = &here->next_of_thread;
     }
     return NULL;
 }
 
-int sl_party_of(struct sluice *s, struct sl_party **out)
+int sl_client_session_of(struct sluice *s, struct sl_client_session **out)
 {
     *out = find(s);
     if (*out != NULL) return SLUICE_OK;
-    struct sl_party *p = calloc(1, sizeof *p);
+    struct sl_client_session *p = calloc(1, sizeof *p);
     if (p == NULL) return SLUICE_ENOMEM;
     /* Any value that is not NULL makes the exit handler run. */
-    if (sl_condition_init(&p->answered) != SLUICE_OK) {
+    if (sl_client_condition_init(&p->answered) != SLUICE_OK) {
         free(p);
         return SLUICE_ENOMEM;
     }
     if (pthread_setspecific(exit_key, p) != 0) {
-        free_party(p);
+        free_session(p);
         return SLUICE_ENOMEM;
     }
     p->s = s;
-    sl_session_begin(&p->session, session_id_of(++s->parties_made), 0);
-    sl_list_append(&s->parties, &p->of_service);
+    sl_session_begin(&p->table_session, session_id_of(++s->sessions_made), 0);
+    sl_list_append(&s->sessions, &p->of_service);
     p->next_of_thread = mine;
     mine = p;
     *out = p;

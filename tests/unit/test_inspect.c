@@ -1,4 +1,4 @@
-/* test_look.c - what is seen from outside: keys, holders, waiters, rooms, pictures. */
+/* test_inspect.c - what is seen from outside: keys, holders, waiters, rooms, pictures. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
