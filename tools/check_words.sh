@@ -15,10 +15,10 @@ bad=0
 patterns=0
 
 allowed() { # allowed FILE PATTERN
-    while IFS=$tab read -r kind file pattern _why; do
-        [ "$kind $pattern" = "yes $2" ] || continue
-        # shellcheck disable=SC2254 # file is a pattern
-        case $1 in $file) return 0 ;; esac
+    while IFS=$tab read -r kind files allowed_pattern _why; do
+        [ "$kind $allowed_pattern" = "yes $2" ] || continue
+        # shellcheck disable=SC2254 # files is a pattern
+        case $1 in $files) return 0 ;; esac
     done <"$words"
     return 1
 }

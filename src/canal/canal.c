@@ -82,7 +82,7 @@ static inline int give(const struct sl_canal_counter *c, struct sl_canal_shm_key
     return SLUICE_OK;
 }
 
-/* --- When it is full ------------------------------------------------------ */
+/* --- When the lock is full ------------------------------------------------ */
 
 /* Nobody is told "full" for what the dead hold. */
 static int64_t take_after_reaping(const struct sl_canal_segment *seg, uint32_t key,
@@ -144,7 +144,7 @@ __attribute__((noinline)) static int64_t take_slowly(struct sl_canal_attachment 
     return nth;
 }
 
-/* --- Life ----------------------------------------------------------------- */
+/* --- Open and close ------------------------------------------------------- */
 
 int sluice_canal_open(const char *name, const struct sluice_canal_options *options,
                       struct sluice_canal **out)
@@ -330,7 +330,7 @@ int64_t sluice_key_count(const struct sluice_key *k)
     return count_of(k->key);
 }
 
-/* --- Tend ----------------------------------------------------------------- */
+/* --- Maintain ------------------------------------------------------------- */
 
 int64_t sluice_canal_reap(struct sluice_canal *c)
 {

@@ -40,7 +40,7 @@ struct sl_canal_counter {
     uint32_t tag; /* This record's index, plus 1. */
 };
 
-/* --- The halves of the two words ------------------------------------------ */
+/* --- Fields of the two words ---------------------------------------------- */
 
 static inline uint32_t sl_canal_word_count(struct sl_canal_pair w)
 {
@@ -79,7 +79,7 @@ static inline uint64_t sl_canal_record_make(uint32_t held, enum sl_canal_pending
     return (uint64_t)pend << 62 | (uint64_t)units << 32 | held;
 }
 
-/* --- What a thread does with its own record ------------------------------- */
+/* --- Operations of a thread on its own record ----------------------------- */
 
 static inline uint32_t sl_canal_counter_held(const struct sl_canal_counter *c)
 {
@@ -213,7 +213,7 @@ static inline void sl_canal_counter_release(const struct sl_canal_counter *c,
     sl_canal_counter_complete(c, held - units);
 }
 
-/* --- What others do with the record of the dead --------------------------- */
+/* --- Operations on a dead thread's record --------------------------------- */
 
 /* Give back what a record holds: of a slot that is dead, or of the caller's own. Any
  * number of reapers may do this at once, be killed or stopped anywhere. Does nothing

@@ -261,7 +261,7 @@ static int lock_keys(const struct sl_canal_segment *seg)
     return SLUICE_OK;
 }
 
-/* --- Making and reclaiming; under the mutex ------------------------------- */
+/* --- Creating and reclaiming keys; under the mutex ------------------------ */
 
 /* Free a key that has a name, unless somebody uses it. */
 static bool reclaim(const struct sl_canal_segment *seg, uint32_t key)

@@ -27,7 +27,7 @@ struct wish {
     uint8_t boot[16];
 };
 
-/* --- Small things --------------------------------------------------------- */
+/* --- Helpers -------------------------------------------------------------- */
 
 /* A status for what the system refused; errno stays as it is. */
 static int status_of(int e)
@@ -99,7 +99,7 @@ static int read_boot_id(uint8_t out[16])
     return digits == 32 ? SLUICE_OK : SLUICE_EIO;
 }
 
-/* --- Making --------------------------------------------------------------- */
+/* --- Creating a segment --------------------------------------------------- */
 
 static int init_mutex(pthread_mutex_t *m)
 {
@@ -214,7 +214,7 @@ static int make(int fd, const struct wish *w, struct sl_canal_segment *seg)
     return status;
 }
 
-/* --- Checking ------------------------------------------------------------- */
+/* --- Checking a header ---------------------------------------------------- */
 
 enum verdict { GOOD, UNFINISHED, BAD };
 
@@ -258,7 +258,7 @@ static enum verdict inspect(int fd, const struct wish *w, struct sl_canal_shm_he
     return GOOD;
 }
 
-/* --- Opening -------------------------------------------------------------- */
+/* --- Opening a named segment ---------------------------------------------- */
 
 /* Whether the file may be ours at all: regular, and of an owner that we trust. */
 static int check_file(int fd, const struct wish *w)
@@ -368,7 +368,7 @@ static int open_named(const struct wish *w, struct sl_canal_segment *seg)
     return SLUICE_EBUSY;
 }
 
-/* --- The user's own ------------------------------------------------------- */
+/* --- Opening the user's own segment --------------------------------------- */
 
 /* Candidates are files that can be the user's segment (own.h); the first of them that is
  * finished is it. Several processes may find none, or none that is finished, and create
@@ -521,7 +521,7 @@ static int open_own(const struct wish *w, struct sl_canal_segment *seg)
     return SLUICE_EBUSY;
 }
 
-/* --- Any of them ---------------------------------------------------------- */
+/* --- The functions of segment.h ------------------------------------------- */
 
 static int open_anonymous(const struct wish *w, struct sl_canal_segment *seg)
 {

@@ -17,7 +17,7 @@
 #define CLAIM_PASSES_MAX 100u
 #define CLAIM_NS_MAX 2000000000
 
-/* --- The mutex's word ----------------------------------------------------- */
+/* --- The slot's mutex ----------------------------------------------------- */
 
 /* The futex word inside a robust mutex is part of the kernel's interface (its robust
  * list names it by an offset); that glibc calls it so is what we rely on. Relaxed: a
@@ -302,7 +302,7 @@ uint64_t sl_canal_slot_reap_all(const struct sl_canal_segment *seg)
     return freed;
 }
 
-/* --- Life ----------------------------------------------------------------- */
+/* --- Claiming and leaving a slot ------------------------------------------ */
 
 /* Say who has the slot, before anything is done with it. The tid and then the
  * generation, Release: pairs with being_reaped() and gone_unmarked(). The program is for

@@ -220,7 +220,7 @@ static void idle_remove(struct sl_canal_attachment *att, uint32_t b)
     else all[newer].older = older;
 }
 
-/* --- From key to binding -------------------------------------------------- */
+/* --- The map from keys to bindings ---------------------------------------- */
 
 static uint32_t map_home(const struct sl_canal_attachment *att, uint32_t key)
 {
@@ -256,7 +256,7 @@ static void map_remove(struct sl_canal_attachment *att, uint32_t b)
     att->map[hole] = 0;
 }
 
-/* --- Getting a binding ---------------------------------------------------- */
+/* --- Binding and engaging ------------------------------------------------- */
 
 /* Memory for one more chunk of bindings. Changes nothing but sizes. */
 static int reserve_bindings(struct sl_canal_attachment *att)

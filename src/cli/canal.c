@@ -11,27 +11,30 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/clock.h"
 #include "cli/exits.h"
 #include "cli/hold.h"
+#include "cli/message.h"
 #include "cli/parse.h"
-#include "cli/say.h"
 #include "cli/show.h"
+#include "cli/text.h"
 #include "sluice.h"
 
-/* Where segments without a slash in their name are, and how their files begin. A user's
- * own segment has another name if somebody else has taken that one. */
-#define FOLDER "/dev/shm"
+/* Segments whose name has no slash are files in this directory with this prefix. The
+ * user's own segment has the second prefix if another user owns the first name. */
+#define DIRECTORY "/dev/shm"
 #define PREFIX "sluice."
 #define SECOND_PREFIX "sluice-"
 
-/* Whoever owns it: what may be seen is what the file's permissions let be seen. */
+/* Accept a file of any owner: these commands only read, and the file's permissions
+ * decide. */
 #define ANY_OWNER 0666u
 
 struct options {
     enum cli_form form;
     bool force;
     int64_t interval_ms;
-    uint64_t count; /* 0: without end. */
+    uint64_t count; /* 0: no limit. */
     struct sluice_canal_options make;
 };
 
@@ -52,35 +55,35 @@ static int take_option(void *into, int id, const char *value)
 {
     struct options *o = into;
     switch (id) {
-        case OPT_JSON: o->form = FORM_JSON; return 0;
-        case 'q': o->form = FORM_NAMES; return 0;
-        case OPT_FORCE: o->force = true; return 0;
-        case OPT_INTERVAL:
+        case CLI_OPT_JSON: o->form = CLI_FORM_JSON; return 0;
+        case 'q': o->form = CLI_FORM_NAMES; return 0;
+        case CLI_OPT_FORCE: o->force = true; return 0;
+        case CLI_OPT_INTERVAL:
             if (!cli_duration_ms(value, &o->interval_ms) || o->interval_ms == 0)
                 return cli_bad_value("--interval", value,
                                      "a time such as 1, 0.5 or 500ms");
             return 0;
-        case OPT_COUNT:
+        case CLI_OPT_COUNT:
             if (!cli_number(value, 1, UINT64_MAX, &o->count))
                 return cli_bad_value("--count", value, "a number of at least 1");
             return 0;
-        case OPT_KEYS:
+        case CLI_OPT_KEYS:
             return take_size("--keys", value, SLUICE_KEYS_MAX, &o->make.keys);
-        case OPT_SLOTS:
+        case CLI_OPT_SLOTS:
             return take_size("--slots", value, SLUICE_SLOTS_MAX, &o->make.slots);
-        case OPT_RECORDS:
+        case CLI_OPT_RECORDS:
             return take_size("--records", value, SLUICE_RECORDS_MAX, &o->make.records);
-        case OPT_MODE:
+        case CLI_OPT_MODE:
             if (!cli_mode(value, &o->make.mode))
                 return cli_bad_value("--mode", value, "permissions such as 0660");
             return 0;
-        default: return cli_usage("that is not an option here");
+        default: return cli_usage_error("that is not an option here");
     }
 }
 
 /* --- One segment ---------------------------------------------------------- */
 
-/* The segment that is meant where none is named. */
+/* The segment to use if the command line names none. */
 static const char *name_or_own(const char *name)
 {
     if (name != NULL) return name;
@@ -94,23 +97,23 @@ static int open_existing(const char *name, struct sluice_canal **out)
     const char *which = name_or_own(name);
     int status = sluice_canal_open(which, &options, out);
     if (status == SLUICE_OK) return 0;
-    return cli_fail(which != NULL ? which : "the user's segment", status);
+    return cli_status_error(which != NULL ? which : "the user's segment", status);
 }
 
 static int show(const struct options *o, const char *name, const char *key)
 {
     struct sluice_canal *c;
-    char shown[CLI_SHOWN_SIZE];
+    char shown[CLI_SAFE_SIZE];
     int status = open_existing(name, &c);
     if (status != 0) return status;
     if (key == NULL) cli_show_keys(c, o->form);
     else if (!cli_show_key(c, key, o->form)) {
-        cli_say("there is no key \"%s\" in %s", cli_shown(key, shown, sizeof shown),
-                sluice_canal_path(c));
-        status = EXIT_NO_INPUT;
+        cli_message("there is no key \"%s\" in %s",
+                    cli_safe_text(key, shown, sizeof shown), sluice_canal_path(c));
+        status = CLI_EXIT_NO_INPUT;
     }
     sluice_canal_close(c);
-    return cli_finish(status);
+    return cli_flush_output(status);
 }
 
 static int reap(const struct options *o, const char *name)
@@ -120,24 +123,24 @@ static int reap(const struct options *o, const char *name)
     if (status != 0) return status;
     int64_t units = sluice_canal_reap(c);
     sluice_canal_close(c);
-    if (o->form == FORM_JSON) printf("{\"reaped\":%" PRId64 "}\n", units);
+    if (o->form == CLI_FORM_JSON) printf("{\"reaped\":%" PRId64 "}\n", units);
     else {
-        /* Who held all units of an exclusive lock is not 1073741823 to anybody. */
+        /* Count an exclusive lock as one holder, not as 1073741823 units. */
         int64_t whole = units / CLI_WHOLE_CAPACITY, rest = units % CLI_WHOLE_CAPACITY;
         if (whole > 0) printf("%" PRId64 " exclusive, ", whole);
         printf("%" PRId64 " %s back\n", rest, rest == 1 ? "unit came" : "units came");
     }
-    return cli_finish(0);
+    return cli_flush_output(0);
 }
 
 static int make(const struct options *o, const char *name)
 {
     struct sluice_canal *c;
     int status = sluice_canal_open(name, &o->make, &c);
-    if (status != SLUICE_OK) return cli_fail(name, status);
+    if (status != SLUICE_OK) return cli_status_error(name, status);
     printf("%s\n", sluice_canal_path(c));
     sluice_canal_close(c);
-    return cli_finish(0);
+    return cli_flush_output(0);
 }
 
 /* --- watch ---------------------------------------------------------------- */
@@ -147,21 +150,21 @@ static int watch(const struct options *o, const char *name)
     struct sluice_canal *c;
     const struct timespec pause = {.tv_sec = (time_t)(o->interval_ms / 1000),
                                    .tv_nsec = (long)(o->interval_ms % 1000) * 1000000};
-    bool screen = o->form == FORM_TEXT && isatty(STDOUT_FILENO);
+    bool screen = o->form == CLI_FORM_TEXT && isatty(STDOUT_FILENO);
     int status = open_existing(name, &c);
     if (status != 0) return status;
     for (uint64_t n = 1;; n++) {
-        char clock[32], path[CLI_SHOWN_SIZE];
+        char clock[32], path[CLI_SAFE_SIZE];
         if (screen) fputs("\033[H\033[2J", stdout);
-        if (o->form == FORM_TEXT)
-            printf("%s  %s\n", cli_shown(sluice_canal_path(c), path, sizeof path),
-                   cli_clock(cli_wall_ms(), clock, sizeof clock));
+        if (o->form == CLI_FORM_TEXT)
+            printf("%s  %s\n", cli_safe_text(sluice_canal_path(c), path, sizeof path),
+                   cli_format_time(cli_wall_ms(), clock, sizeof clock));
         cli_show_keys(c, o->form);
-        status = cli_finish(0);
+        status = cli_flush_output(0);
         if (status == 0 && sluice_canal_removed(c) == 1) {
-            cli_say("%s was removed or truncated",
-                    cli_shown(sluice_canal_path(c), path, sizeof path));
-            status = EXIT_NO_INPUT;
+            cli_message("%s was removed or truncated",
+                        cli_safe_text(sluice_canal_path(c), path, sizeof path));
+            status = CLI_EXIT_NO_INPUT;
         }
         if (status != 0 || n == o->count) break;
         nanosleep(&pause, NULL);
@@ -172,16 +175,16 @@ static int watch(const struct options *o, const char *name)
 
 /* --- rm ------------------------------------------------------------------- */
 
-/* Why it should not be removed; NULL: nobody has a slot in it, after the dead have left
- * theirs. */
+/* Why the segment must not be removed. NULL: no thread has a slot in it, not
+ * counting dead ones. */
 static const char *in_use(const char *name)
 {
     const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
     struct sluice_canal_info info = {0};
     struct sluice_canal *c;
     int status = sluice_canal_open(name, &options, &c);
-    if (status == SLUICE_ENOENT) return NULL; /* Or nobody has finished it. */
-    /* These will be refused anyway. */
+    if (status == SLUICE_ENOENT) return NULL; /* No process has finished creating it. */
+    /* The removal will fail anyway. */
     if (status == SLUICE_EFOREIGN || status == SLUICE_EACCES) return NULL;
     if (status != SLUICE_OK) return "may be in use, which cannot be told";
     sluice_canal_reap(c);
@@ -192,15 +195,15 @@ static const char *in_use(const char *name)
 
 static int remove_one(const struct options *o, const char *name)
 {
-    char shown[CLI_SHOWN_SIZE];
+    char shown[CLI_SAFE_SIZE];
     const char *why = o->force ? NULL : in_use(name);
     if (why != NULL) {
-        cli_say("%s %s; --force removes it all the same",
-                cli_shown(name, shown, sizeof shown), why);
-        return EXIT_TAKEN;
+        cli_message("%s %s; --force removes it all the same",
+                    cli_safe_text(name, shown, sizeof shown), why);
+        return CLI_EXIT_TAKEN;
     }
     int status = sluice_canal_remove(name);
-    return status == SLUICE_OK ? 0 : cli_fail(name, status);
+    return status == SLUICE_OK ? 0 : cli_status_error(name, status);
 }
 
 static int remove_all(const struct options *o, int argc, char **argv)
@@ -245,24 +248,24 @@ static void ls_json(const char *name, const char *path, const char *owner, int s
 static void ls_text(const char *name, const char *owner, int status,
                     const struct sluice_canal_info *i)
 {
-    char shown[CLI_SHOWN_SIZE], keys[32], slots[32], records[32];
+    char shown[CLI_SAFE_SIZE], keys[32], slots[32], records[32];
     snprintf(keys, sizeof keys, "%u/%u", (unsigned)i->keys_used, (unsigned)i->keys);
     snprintf(slots, sizeof slots, "%u/%u", (unsigned)i->slots_used, (unsigned)i->slots);
     snprintf(records, sizeof records, "%u/%u", (unsigned)i->records_used,
              (unsigned)i->records);
     printf("%-20s %-12s %12s %12s %14s %8.1f MiB  %s\n",
-           cli_shown(name, shown, sizeof shown), owner, keys, slots, records,
+           cli_safe_text(name, shown, sizeof shown), owner, keys, slots, records,
            (double)i->bytes / (1 << 20), sluice_status_word(status));
 }
 
 static void ls_one(const struct options *o, const char *file, const char **between)
 {
     const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
-    char path[512], owner[64], shown[CLI_SHOWN_SIZE];
+    char path[512], owner[64], shown[CLI_SAFE_SIZE];
     struct sluice_canal_info info = {0};
     struct sluice_canal *c;
-    snprintf(path, sizeof path, "%s/%s", FOLDER, file);
-    /* What other commands take as its name. */
+    snprintf(path, sizeof path, "%s/%s", DIRECTORY, file);
+    /* The name that other commands accept for this file. */
     const char *name = strncmp(file, PREFIX, strlen(PREFIX)) == 0
                            ? file + strlen(PREFIX)
                            : path;
@@ -273,8 +276,8 @@ static void ls_one(const struct options *o, const char *file, const char **betwe
         sluice_canal_close(c);
     }
     const char *who = owner_of(path, owner, sizeof owner);
-    if (o->form == FORM_NAMES) puts(cli_shown(name, shown, sizeof shown));
-    else if (o->form == FORM_TEXT) ls_text(name, who, status, &info);
+    if (o->form == CLI_FORM_NAMES) puts(cli_safe_text(name, shown, sizeof shown));
+    else if (o->form == CLI_FORM_TEXT) ls_text(name, who, status, &info);
     else {
         fputs(*between, stdout);
         ls_json(name, path, who, status, &info);
@@ -284,7 +287,7 @@ static void ls_one(const struct options *o, const char *file, const char **betwe
 
 static int ours(const struct dirent *e)
 {
-    size_t n = strlen(PREFIX); /* Both are as long. */
+    size_t n = strlen(PREFIX); /* Both prefixes have the same length. */
     return (strncmp(e->d_name, PREFIX, n) == 0 ||
             strncmp(e->d_name, SECOND_PREFIX, n) == 0) &&
            e->d_name[n] != '\0';
@@ -294,13 +297,13 @@ static int ls(const struct options *o)
 {
     struct dirent **files;
     const char *between = "";
-    int n = scandir(FOLDER, &files, ours, alphasort);
+    int n = scandir(DIRECTORY, &files, ours, alphasort);
     if (n < 0) {
-        cli_say("%s: %s", FOLDER, strerror(errno));
-        return EXIT_SYSTEM;
+        cli_message("%s: %s", DIRECTORY, strerror(errno));
+        return CLI_EXIT_SYSTEM;
     }
-    if (o->form == FORM_JSON) fputs("{\"segments\":[", stdout);
-    if (o->form == FORM_TEXT)
+    if (o->form == CLI_FORM_JSON) fputs("{\"segments\":[", stdout);
+    if (o->form == CLI_FORM_TEXT)
         printf("%-20s %-12s %12s %12s %14s %12s  %s\n", "NAME", "OWNER", "KEYS",
                "SLOTS", "RECORDS", "SIZE", "STATE");
     for (int i = 0; i < n; i++) {
@@ -308,13 +311,13 @@ static int ls(const struct options *o)
         free(files[i]);
     }
     free(files);
-    if (o->form == FORM_JSON) puts("]}");
-    return cli_finish(0);
+    if (o->form == CLI_FORM_JSON) puts("]}");
+    return cli_flush_output(0);
 }
 
-/* --- All of them ---------------------------------------------------------- */
+/* --- Dispatch ------------------------------------------------------------- */
 
-/* How many words a command takes. */
+/* Whether a command accepts this number of arguments. */
 static bool count_fits(enum cli_id id, int argc)
 {
     switch (id) {
@@ -334,9 +337,9 @@ int cli_canal(const struct cli_command *command, int argc, char **argv)
     if (status >= 0) return status;
     argc -= rest, argv += rest;
     if (!count_fits(command->id, argc))
-        return cli_usage("%s", argc == 0 ? "no NAME" : "too many words");
+        return cli_usage_error("%s", argc == 0 ? "no NAME" : "too many words");
     const char *name = argc > 0 ? argv[0] : NULL;
-    cli_expect_cut();
+    cli_catch_truncation();
     switch (command->id) {
         case CLI_CANAL_LS: return ls(&o);
         case CLI_CANAL_SHOW: return show(&o, name, argc > 1 ? argv[1] : NULL);

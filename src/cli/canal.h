@@ -1,10 +1,10 @@
-/* canal.h - `sluice canal ...`: look into segments, and tend them. */
+/* canal.h - `sluice canal ...`: lists, shows and maintains segments. */
 #ifndef SL_CLI_CANAL_H
 #define SL_CLI_CANAL_H
 
 #include "cli/table.h"
 
-/* Any of the canal commands; an exit status. */
+/* Run one of the canal commands. Returns an exit status. */
 int cli_canal(const struct cli_command *command, int argc, char **argv);
 
 #endif /* SL_CLI_CANAL_H */

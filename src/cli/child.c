@@ -9,40 +9,44 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/clock.h"
 #include "cli/exits.h"
-#include "cli/say.h"
+#include "cli/message.h"
 #include "cli/terminal.h"
+#include "cli/text.h"
 
-/* How often we look whether the lock is still one. */
-#define LOOK_MS 1000
+/* How often the wrapper checks that the lock is still held. */
+#define CHECK_MS 1000
 
 static const int passed_on[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1,
                                 SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
 
-/* A command that runs. */
+/* The command that runs under the lock. */
 struct child {
     const struct cli_job *job;
-    pid_t pid; /* Also the number of its group. */
+    pid_t pid; /* Also the id of its process group. */
     struct cli_terminal terminal;
-    sigset_t heeded; /* What we wait for. */
-    sigset_t typed;  /* What came while our group had the terminal. */
-    sigset_t mask;   /* As it was before us. */
+    sigset_t heeded; /* Signals that the wrapper waits for. */
+    sigset_t typed; /* Signals that arrived while our process group had the terminal. */
+    sigset_t mask;  /* The signal mask before we changed it. */
     struct sigaction on_child;
-    int64_t look_at_ms; /* When to look at the lock again. */
-    int64_t kill_at_ms; /* When SIGKILL is due; 0: no. */
+    int64_t check_at_ms; /* When to check the lock next. */
+    int64_t kill_at_ms;  /* When to send SIGKILL; 0: never. */
     bool lost;
     bool ended;
     unsigned asked_in_vain;
-    bool powerless; /* We may not send signals to it, and have said so. */
-    int failure;    /* A pipe; what is in it kept the command from being executed. */
-    int status;     /* As of waitpid(). */
+    bool
+        powerless; /* The kernel does not let us signal the command, and we have reported that. */
+    int failure; /* A pipe; the errno in it says why the command could not be executed. */
+    int status; /* From waitpid(). */
     bool had_terminal;
 };
 
 /* --- Starting ------------------------------------------------------------- */
 
-/* From here on signals wait until we ask for them. Those that are ignored stay so: they
- * are not blocked, or the kernel would keep them for us. */
+/* Block the signals that the wrapper forwards, so that sigtimedwait() can take them
+ * one by one. Signals that were ignored when we started stay ignored: we do not
+ * block them, because the kernel would queue them. */
 static void heed_signals(struct child *c)
 {
     sigset_t blocked;
@@ -55,29 +59,31 @@ static void heed_signals(struct child *c)
     }
     sigaddset(&c->heeded, SIGCHLD);
     blocked = c->heeded;
-    sigaddset(&blocked, SIGTTOU); /* We change the terminal from the background. */
     sigaddset(&blocked,
-              SIGPIPE); /* Nobody listening is no reason to leave a command. */
+              SIGTTOU); /* We set the foreground process group from the background. */
+    sigaddset(
+        &blocked,
+        SIGPIPE); /* A closed standard error must not end the wrapper before its command. */
     sigprocmask(SIG_BLOCK, &blocked, &c->mask);
-    /* Where it is ignored, children leave no status behind. */
+    /* If SIGCHLD is ignored, children leave no exit status. */
     const struct sigaction usual = {.sa_handler = SIG_DFL};
     sigaction(SIGCHLD, &usual, &c->on_child);
 }
 
 static int exit_of_errno(int e)
 {
-    return e == ENOENT || e == ENOTDIR ? EXIT_NOT_FOUND : EXIT_CANNOT_EXECUTE;
+    return e == ENOENT || e == ENOTDIR ? CLI_EXIT_NOT_FOUND : CLI_EXIT_CANNOT_EXECUTE;
 }
 
-static int say_cannot_execute(const char *command, int e)
+static int report_exec_failure(const char *command, int e)
 {
-    char shown[CLI_SHOWN_SIZE];
-    cli_say("cannot execute %s: %s", cli_shown(command, shown, sizeof shown),
-            strerror(e));
+    char shown[CLI_SAFE_SIZE];
+    cli_message("cannot execute %s: %s", cli_safe_text(command, shown, sizeof shown),
+                strerror(e));
     return exit_of_errno(e);
 }
 
-/* In the child. Everything is as we found it, but for the group. */
+/* Runs in the child. It restores everything except the process group. */
 static void execute(const struct child *c, int failure)
 {
     setpgid(0, 0);
@@ -91,23 +97,24 @@ static void execute(const struct child *c, int failure)
     _exit(exit_of_errno(e));
 }
 
-/* Start it. 0, or an exit status. Whether it could be executed is seen when it has ended:
- * until then it may be stopped as any command. */
+/* Start the command. Returns 0 or an exit status. Whether exec() succeeded becomes
+ * known when the command has ended; until then it can be stopped like any other
+ * command. */
 static int start(struct child *c)
 {
     int failure[2];
     if (pipe2(failure, O_CLOEXEC) != 0) {
-        cli_say("cannot make a pipe: %s", strerror(errno));
-        return EXIT_SYSTEM;
+        cli_message("cannot make a pipe: %s", strerror(errno));
+        return CLI_EXIT_SYSTEM;
     }
     heed_signals(c);
     c->pid = fork();
     if (c->pid < 0) {
-        cli_say("cannot fork: %s", strerror(errno));
-        return EXIT_SYSTEM;
+        cli_message("cannot fork: %s", strerror(errno));
+        return CLI_EXIT_SYSTEM;
     }
     if (c->pid == 0) execute(c, failure[1]);
-    /* Both of us do this, as neither knows who is first. */
+    /* Parent and child both do this, because either may run first. */
     setpgid(c->pid, c->pid);
     if (c->terminal.wanted) cli_terminal_give(&c->terminal, c->pid);
     close(failure[1]);
@@ -115,26 +122,27 @@ static int start(struct child *c)
     return 0;
 }
 
-/* Why it could not be executed; 0: it was. */
+/* The errno of a failed exec(), or 0. */
 static int failed_to_execute(const struct child *c)
 {
     int e;
     return read(c->failure, &e, sizeof e) == sizeof e ? e : 0;
 }
 
-/* --- Stopping and going on ------------------------------------------------ */
+/* --- Stopping and continuing ---------------------------------------------- */
 
-/* Stop the job that we are part of, as the command was stopped, until it is continued.
- * Where no shell does job control the kernel lets us not stop: then false. */
+/* Stop our job in the way the command was stopped, until it is continued. Returns
+ * false if the kernel does not stop us, which happens where no shell does job
+ * control. */
 static bool stop_with(struct child *c, int sig, bool had_terminal)
 {
 #ifdef MUT_NOSTOP
     return false;
 #endif
     if (c->terminal.fd < 0) return false;
-    /* SIGSTOP was meant for the command alone. But if that had the terminal, somebody has
-     * to see that it has stopped. SIGTSTP, as SIGSTOP would stop us also where nobody could
-     * continue us. */
+    /* SIGSTOP stops only the command. But if the command had the terminal, the shell
+     * must notice that it has stopped. We use SIGTSTP for that: SIGSTOP would stop
+     * us even where nobody can continue us. */
     bool job = sig != SIGSTOP;
     int ours = job ? sig : SIGTSTP;
     if (!job && !had_terminal) return false;
@@ -145,20 +153,20 @@ static bool stop_with(struct child *c, int sig, bool had_terminal)
     kill(job ? 0 : getpid(), ours);
     sigemptyset(&only);
     sigaddset(&only, ours);
-    sigprocmask(SIG_UNBLOCK, &only, &was); /* Here we stop, and here we go on. */
+    sigprocmask(SIG_UNBLOCK, &only, &was); /* We stop here, and continue here. */
     sigprocmask(SIG_SETMASK, &was, NULL);
     sigaction(ours, &before, NULL);
-    /* What continued us is waiting for us. */
+    /* The SIGCONT that continued us is pending. */
     return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
 }
 
-/* To the command and all of its group. */
+/* Send a signal to the command's process group. */
 static void send(struct child *c, int sig)
 {
     if (kill(-c->pid, sig) == 0 || errno != EPERM || c->powerless) return;
     c->powerless = true;
-    cli_say("cannot send %s to the command: it has become another user's",
-            sigabbrev_np(sig));
+    cli_message("cannot send %s to the command: it has become another user's",
+                sigabbrev_np(sig));
 }
 
 static void go_on(struct child *c)
@@ -167,16 +175,17 @@ static void go_on(struct child *c)
     send(c, SIGCONT);
 }
 
-/* It waits for a terminal that it will never have. The kernel ends the stopped jobs of a
- * terminal that is gone in the same way; who ignores that is asked once more. */
+/* The command waits for a terminal that it will never get. Send SIGHUP, as the
+ * kernel does to the stopped jobs of a closed terminal, and then SIGTERM. */
 static void end_asking(struct child *c)
 {
     if (c->asked_in_vain >= 2) return;
     send(c, c->asked_in_vain++ == 0 ? SIGHUP : SIGTERM);
     go_on(c);
     if (c->asked_in_vain < 2) return;
-    cli_say("the command wants a terminal that it cannot have, and may be stopped for "
-            "good");
+    cli_message(
+        "the command wants a terminal that it cannot have, and may be stopped for "
+        "good");
 }
 
 static void on_stopped(struct child *c, int sig)
@@ -193,13 +202,14 @@ static void on_stopped(struct child *c, int sig)
     bool had = cli_terminal_take(&c->terminal, c->pid);
 #endif
     if (stop_with(c, sig, had) || c->terminal.fd < 0) return;
-    /* Nobody could continue us, so nobody would continue it. Without us the kernel would not
-     * have let Ctrl-Z stop it, and its reading from the terminal would have failed. */
+    /* Nobody can continue us, so nobody would continue the command. Without the
+     * wrapper, the kernel would not have let Ctrl-Z stop it, and its read from the
+     * terminal would have failed. */
     if (asks) end_asking(c);
     else if (sig == SIGTSTP) go_on(c);
 }
 
-/* --- Minding it ----------------------------------------------------------- */
+/* --- Waiting for the command ---------------------------------------------- */
 
 static void on_child_changed(struct child *c)
 {
@@ -231,22 +241,22 @@ static void on_signal(struct child *c, int sig)
     }
 }
 
-/* Whether the lock is lost; then that is said. */
-static bool look_at_lock(struct child *c)
+/* Check whether the lock is lost, and report that. */
+static bool check_lock(struct child *c)
 {
     c->lost = c->job->lost(c->job->context);
-    if (c->lost) c->job->say_lost(c->job->context, c->ended);
+    if (c->lost) c->job->report_lost(c->job->context, c->ended);
     return c->lost;
 }
 
-/* Look whether the lock is lost; then the command is asked to end, and then made to. A
- * stopped one is continued, or it could not. */
+/* Check the lock. If it is lost, terminate the command, and kill it after the grace
+ * period. SIGCONT lets a stopped command handle SIGTERM. */
 static void on_time(struct child *c)
 {
     int64_t now = cli_now_ms();
-    if (!c->lost && now >= c->look_at_ms) {
-        c->look_at_ms = now + LOOK_MS;
-        if (look_at_lock(c)) {
+    if (!c->lost && now >= c->check_at_ms) {
+        c->check_at_ms = now + CHECK_MS;
+        if (check_lock(c)) {
             send(c, SIGTERM);
             send(c, SIGCONT);
             c->kill_at_ms = now + c->job->grace_ms;
@@ -260,7 +270,7 @@ static void on_time(struct child *c)
 
 static struct timespec until_next(const struct child *c)
 {
-    int64_t now = cli_now_ms(), at = c->lost ? now + LOOK_MS : c->look_at_ms;
+    int64_t now = cli_now_ms(), at = c->lost ? now + CHECK_MS : c->check_at_ms;
     if (c->kill_at_ms != 0 && c->kill_at_ms < at) at = c->kill_at_ms;
     int64_t ms = at > now ? at - now : 0;
     return (struct timespec){.tv_sec = (time_t)(ms / 1000),
@@ -269,7 +279,7 @@ static struct timespec until_next(const struct child *c)
 
 static void mind(struct child *c)
 {
-    c->look_at_ms = cli_now_ms() + LOOK_MS;
+    c->check_at_ms = cli_now_ms() + CHECK_MS;
     while (!c->ended) {
         struct timespec wait = until_next(c);
         int sig = sigtimedwait(&c->heeded, NULL, &wait);
@@ -278,8 +288,8 @@ static void mind(struct child *c)
     }
 }
 
-/* The command is gone and the lock is lost: what else is in its group gets the rest of
- * the grace, and no more. */
+/* The command has ended and the lock is lost. Give the other processes of its group
+ * the rest of the grace period, then kill them. */
 static void end_group(const struct child *c)
 {
     const struct timespec moment = {.tv_nsec = 20000000};
@@ -302,9 +312,10 @@ static void end_by(int sig)
     sigprocmask(SIG_UNBLOCK, &only, NULL);
 }
 
-/* Ctrl-C is for the whole job: a script around us is to end as well. It does if it gets
- * the signal and sees us die of it. If the command's group had the terminal, the script
- * did not get it, and we pass it on; if ours had, we came by it together. */
+/* Ctrl-C is meant for the whole job: a script that runs us must end as well. It does
+ * so if it receives the signal and sees that we died of it. If the command's group
+ * had the terminal, the script did not receive the signal, so we forward it. If our
+ * group had the terminal, the script received it when we did. */
 static void end_alike(const struct child *c, int sig)
 {
     if (sig != SIGINT && sig != SIGQUIT) return;
@@ -316,13 +327,13 @@ static void end_alike(const struct child *c, int sig)
     end_by(sig);
 }
 
-/* What is to be told of a command that has ended. */
+/* The exit status for a command that has ended. */
 static int exit_of(struct child *c)
 {
-    if (c->lost) return EXIT_LOST;
+    if (c->lost) return CLI_EXIT_LOST;
     if (WIFEXITED(c->status)) return WEXITSTATUS(c->status);
     end_alike(c, WTERMSIG(c->status));
-    return EXIT_SIGNALLED + WTERMSIG(c->status);
+    return CLI_EXIT_SIGNALLED + WTERMSIG(c->status);
 }
 
 int cli_child(const struct cli_job *job, void (*before_end)(void *))
@@ -338,15 +349,16 @@ int cli_child(const struct cli_job *job, void (*before_end)(void *))
         mind(&c);
         e = failed_to_execute(&c);
         if (c.lost) end_group(&c);
-        else if (e == 0) look_at_lock(&c); /* It counts until the very end. */
+        else if (e == 0)
+            check_lock(&c); /* The lock must be held until the command has ended. */
     }
     before_end(job->context);
     if (failed != 0) return failed;
-    return e != 0 ? say_cannot_execute(job->argv[0], e) : exit_of(&c);
+    return e != 0 ? report_exec_failure(job->argv[0], e) : exit_of(&c);
 }
 
-int cli_become(char **argv)
+int cli_exec(char **argv)
 {
     execvp(argv[0], argv);
-    return say_cannot_execute(argv[0], errno);
+    return report_exec_failure(argv[0], errno);
 }

@@ -1,8 +1,8 @@
-/* child.h - start the command under a lock, and stay with it to its end.
+/* child.h - runs the command under a lock, until it ends.
  *
- * Signals that are meant for the command come to us, its parent: they are passed on to
- * its group. If it stops, so do we, and so does the job that we are part of; if we are
- * continued, so is it. We never end before it does. */
+ * The wrapper forwards signals to the command's process group. If the command stops,
+ * the wrapper and its job stop too; if the wrapper is continued, so is the command.
+ * The wrapper never ends before the command. */
 #ifndef SL_CLI_CHILD_H
 #define SL_CLI_CHILD_H
 
@@ -10,19 +10,20 @@
 #include <stdint.h>
 
 struct cli_job {
-    char **argv;          /* The command and its arguments, and NULL. */
-    int64_t grace_ms;     /* From SIGTERM to SIGKILL, once `lost` says so. */
-    bool (*lost)(void *); /* Asked once a second: is the lock lost? */
-    void (*say_lost)(void *, bool ended);
+    char **argv;          /* The command and its arguments, then NULL. */
+    int64_t grace_ms;     /* From SIGTERM to SIGKILL, after the lock was lost. */
+    bool (*lost)(void *); /* Called once a second: is the lock lost? */
+    void (*report_lost)(void *, bool ended);
     void *context;
 };
 
-/* Run it to its end: an exit status. What ends the command by Ctrl-C or Ctrl-\ may end
- * this process in the same way; `before_end` is called before that and before any
- * return. */
+/* Run the command to its end. Returns an exit status. If Ctrl-C or Ctrl-\ ended the
+ * command, this process may die of the same signal. `before_end` is called before
+ * that and before any return. */
 int cli_child(const struct cli_job *job, void (*before_end)(void *));
 
-/* Become the command. Returns only if that fails: an exit status, all having been said. */
-int cli_become(char **argv);
+/* Execute the command in this process. Returns only if that fails: an exit status,
+ * after a message. */
+int cli_exec(char **argv);
 
 #endif /* SL_CLI_CHILD_H */

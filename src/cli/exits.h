@@ -1,4 +1,4 @@
-/* exits.h - the exit statuses, which are those of sysexits.h where it has one. */
+/* exits.h - the exit statuses. Those of sysexits.h have its numbers. */
 #ifndef SL_CLI_EXITS_H
 #define SL_CLI_EXITS_H
 
@@ -6,18 +6,18 @@
 #include <sysexits.h>
 
 enum {
-    EXIT_TAKEN = 1,
-    EXIT_USAGE = EX_USAGE,
-    EXIT_DATA = EX_DATAERR,
-    EXIT_NO_INPUT = EX_NOINPUT,
-    EXIT_UNAVAILABLE = EX_UNAVAILABLE,
-    EXIT_SYSTEM = EX_OSERR,
-    EXIT_EXISTS = EX_CANTCREAT,
-    EXIT_NO_PERMISSION = EX_NOPERM,
-    EXIT_LOST = 79, /* Outside of what programs, sysexits.h and shells use. */
-    EXIT_CANNOT_EXECUTE = 126,
-    EXIT_NOT_FOUND = 127,
-    EXIT_SIGNALLED = 128,
+    CLI_EXIT_TAKEN = 1,
+    CLI_EXIT_USAGE = EX_USAGE,
+    CLI_EXIT_DATA = EX_DATAERR,
+    CLI_EXIT_NO_INPUT = EX_NOINPUT,
+    CLI_EXIT_UNAVAILABLE = EX_UNAVAILABLE,
+    CLI_EXIT_SYSTEM = EX_OSERR,
+    CLI_EXIT_EXISTS = EX_CANTCREAT,
+    CLI_EXIT_NO_PERMISSION = EX_NOPERM,
+    CLI_EXIT_LOST = 79, /* A number that programs, sysexits.h and shells do not use. */
+    CLI_EXIT_CANNOT_EXECUTE = 126,
+    CLI_EXIT_NOT_FOUND = 127,
+    CLI_EXIT_SIGNALLED = 128,
 };
 
 /* The exit status for a status of the library. */

@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/say.h"
+#include "cli/message.h"
+#include "cli/text.h"
 
 #define WORD_BYTES_MAX 32
 
-/* How many of the words spell the name; 0: they do not. */
+/* The number of arguments that spell the name, or 0. */
 static int spells(const char *name, int argc, char **argv)
 {
     int words = 0;
@@ -23,7 +24,7 @@ static int spells(const char *name, int argc, char **argv)
     }
 }
 
-const struct cli_command *cli_find(int argc, char **argv, int *words)
+const struct cli_command *cli_find_command(int argc, char **argv, int *words)
 {
     for (size_t i = 0; i < CLI_COMMANDS; i++) {
         *words = spells(cli_commands[i].name, argc, argv);
@@ -32,7 +33,7 @@ const struct cli_command *cli_find(int argc, char **argv, int *words)
     return NULL;
 }
 
-/* Letters to change, add or drop between two short words. */
+/* The edit distance of two short names. */
 static size_t distance(const char *a, const char *b)
 {
     size_t row[WORD_BYTES_MAX + 1], n = strlen(b);
@@ -52,13 +53,13 @@ static size_t distance(const char *a, const char *b)
     return row[n];
 }
 
-/* The name that is nearest to what was said; NULL if none is near. A single word may be
- * the first of a name as well. */
+/* The command name closest to what the user typed, or NULL. A single word is also
+ * compared with the first word of longer names. */
 static const char *nearest(const char *said, bool one_word)
 {
     const char *best = NULL;
     static char best_name[WORD_BYTES_MAX + 1];
-    size_t best_distance = 3; /* Further away it is another word. */
+    size_t best_distance = 3; /* Names further away are not suggested. */
     for (size_t i = 0; i < CLI_COMMANDS; i++) {
         char first[WORD_BYTES_MAX + 1];
         const char *name = cli_commands[i].name;
@@ -76,7 +77,7 @@ static const char *nearest(const char *said, bool one_word)
     return best;
 }
 
-/* Is it a command that begins with this word, and is longer? */
+/* Whether a command's name begins with this word and continues. */
 static bool is_in_group(const struct cli_command *c, const char *word)
 {
     size_t n = strlen(word);
@@ -101,17 +102,18 @@ static int needs_another(const char *group)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n > 0 ? ", " : "",
                               word);
     }
-    return cli_usage("%s needs one of %s", group, list);
+    return cli_usage_error("%s needs one of %s", group, list);
 }
 
-int cli_unknown(int argc, char **argv)
+int cli_unknown_command(int argc, char **argv)
 {
-    char said[WORD_BYTES_MAX + 1], shown[CLI_SHOWN_SIZE];
+    char said[WORD_BYTES_MAX + 1], shown[CLI_SAFE_SIZE];
     bool group = cli_is_group(argv[0]), two = group && argc > 1;
     if (group && !two) return needs_another(argv[0]);
     snprintf(said, sizeof said, "%s%s%s", argv[0], two ? " " : "", two ? argv[1] : "");
     const char *best = nearest(said, !two);
-    cli_shown(said, shown, sizeof shown);
-    if (best == NULL) return cli_usage("there is no command \"%s\"", shown);
-    return cli_usage("there is no command \"%s\"; did you mean \"%s\"?", shown, best);
+    cli_safe_text(said, shown, sizeof shown);
+    if (best == NULL) return cli_usage_error("there is no command \"%s\"", shown);
+    return cli_usage_error("there is no command \"%s\"; did you mean \"%s\"?", shown,
+                           best);
 }

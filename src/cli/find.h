@@ -1,4 +1,4 @@
-/* find.h - which command is meant. */
+/* find.h - finds the command that the command line names. */
 #ifndef SL_CLI_FIND_H
 #define SL_CLI_FIND_H
 
@@ -6,13 +6,14 @@
 
 #include "cli/table.h"
 
-/* The command that the first words name, and how many words that took; or NULL. */
-const struct cli_command *cli_find(int argc, char **argv, int *words);
+/* Find a command by the first arguments; *words is the number of words in its name.
+ * Returns NULL if there is none. */
+const struct cli_command *cli_find_command(int argc, char **argv, int *words);
 
-/* Do commands of several words begin with this one, as with "canal"? */
+/* Whether commands of several words begin with this word, such as "canal". */
 bool cli_is_group(const char *word);
 
-/* Say that there is no such command, and which may be meant. Returns EXIT_USAGE. */
-int cli_unknown(int argc, char **argv);
+/* Report that there is no such command, and suggest one. Returns CLI_EXIT_USAGE. */
+int cli_unknown_command(int argc, char **argv);
 
 #endif /* SL_CLI_FIND_H */

@@ -6,20 +6,20 @@
 
 #include "cli/exits.h"
 #include "cli/find.h"
-#include "cli/say.h"
+#include "cli/message.h"
 #include "sluice.h"
 
-#define COLUMN 30  /* Where the text about an option begins, */
-#define COLUMNS 90 /* and where it is broken. */
+#define COLUMN 30  /* Where the description of an option begins, */
+#define COLUMNS 90 /* and where it is wrapped. */
 
-/* Text from COLUMN on, in as many lines as it takes. */
+/* Print text from COLUMN on, wrapped. */
 static void put_text(const char *text)
 {
     size_t room = COLUMNS - COLUMN;
     while (strlen(text) > room) {
         size_t n = room;
         while (n > 0 && text[n] != ' ') n--;
-        if (n == 0) break; /* A word that fits nowhere. */
+        if (n == 0) break; /* A word that is longer than a line. */
         printf("%.*s\n%*s", (int)n, text, COLUMN, "");
         text += n + 1;
     }
@@ -115,7 +115,7 @@ void cli_help_all(void)
           stdout);
 }
 
-/* All commands that begin with a word: "canal". */
+/* Print the help of all commands of a group such as "canal". */
 static int help_on_group(const char *group)
 {
     size_t n = strlen(group);
@@ -135,13 +135,13 @@ int cli_help_on(int argc, char **argv)
     int words;
     if (argc == 0) {
         cli_help_all();
-        return cli_finish(0);
+        return cli_flush_output(0);
     }
-    const struct cli_command *c = cli_find(argc, argv, &words);
+    const struct cli_command *c = cli_find_command(argc, argv, &words);
     if (c != NULL && words == argc) {
         cli_help(c);
-        return cli_finish(0);
+        return cli_flush_output(0);
     }
-    if (argc == 1 && help_on_group(argv[0]) > 0) return cli_finish(0);
-    return cli_unknown(argc, argv);
+    if (argc == 1 && help_on_group(argv[0]) > 0) return cli_flush_output(0);
+    return cli_unknown_command(argc, argv);
 }

@@ -1,4 +1,4 @@
-/* help.h - what --help says, from the table. */
+/* help.h - prints --help, from the table. */
 #ifndef SL_CLI_HELP_H
 #define SL_CLI_HELP_H
 
@@ -7,7 +7,7 @@
 void cli_help(const struct cli_command *command);
 void cli_help_all(void);
 
-/* `sluice help WORDS...`: an exit status. */
+/* `sluice help COMMAND`. Returns an exit status. */
 int cli_help_on(int argc, char **argv);
 
 #endif /* SL_CLI_HELP_H */

@@ -9,42 +9,46 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "cli/clock.h"
 #include "cli/exits.h"
-#include "cli/say.h"
-#include "cli/tree.h"
+#include "cli/message.h"
+#include "cli/tether.h"
+#include "cli/text.h"
 
-/* How long we wait in silence, and how often we look whether it is still worth it. */
-#define LOOK_MS 1000
+/* How long to wait before printing a message, and how often to check that the
+ * segment still exists. */
+#define CHECK_MS 1000
 
-/* Holders that a note names. */
+/* How many holders the message names. */
 #define NAMED_MAX 3u
 
-/* Where the tether's descriptor is put: so far up that no script uses it by its number, as
- * far as the limit allows. */
+/* The number of the tether's descriptor: so high that no script uses it, but below
+ * the limit of open files. */
 #define TETHER_FD 1000u
 #define TETHER_FD_BELOW_LIMIT 24u
 
-/* Numbered slots are locked bytes of the segment's file, far above the bytes that the
- * library uses: a part for each key, found by its hash. */
+/* A numbered slot is a locked byte of the segment's file, far above the bytes that
+ * the library locks. Each key has a range of bytes, found by its hash. */
 #define SLOT_BYTES ((off_t)1 << 61)
 #define SLOT_KEY_BITS 40
-#define SLOT_ROOM_BITS 20
+#define SLOT_CAPACITY_BITS 20
 
-/* --- Who holds it --------------------------------------------------------- */
+/* --- The holders ---------------------------------------------------------- */
 
-/* Whether a process is this one's parent, or its parent's, and so on. */
+/* Whether a process is an ancestor of this one. */
 static bool is_ancestor(int32_t pid)
 {
     char path[64], line[512];
     int32_t at = (int32_t)getpid();
-    if (getenv("SLUICE_LOCK_SESSION") == NULL) return false; /* Under no run at all. */
+    if (getenv("SLUICE_LOCK_SESSION") == NULL)
+        return false; /* Not started by `sluice run`. */
     for (int depth = 0; depth < 64 && at > 1; depth++) {
         snprintf(path, sizeof path, "/proc/%d/stat", (int)at);
         FILE *f = fopen(path, "re");
         if (f == NULL) return false;
         char *got = fgets(line, sizeof line, f);
         fclose(f);
-        /* The program's name may hold anything: what follows its last bracket counts. */
+        /* The program's name can contain brackets, so search for the last one. */
         char *after = got != NULL ? strrchr(line, ')') : NULL;
         if (after == NULL || sscanf(after + 1, " %*c %d", &at) != 1) return false;
         if (at == pid) return true;
@@ -56,15 +60,15 @@ static void describe(const struct sluice_holder *h, const char *path, char *out,
                      size_t size)
 {
     char program[80], ago[32], clock[32], now[128] = "";
-    cli_shown(h->program, program, sizeof program);
-    cli_ago(cli_wall_ms() - h->since_ms, ago, sizeof ago);
-    cli_clock(h->since_ms, clock, sizeof clock);
+    cli_safe_text(h->program, program, sizeof program);
+    cli_format_duration(cli_wall_ms() - h->since_ms, ago, sizeof ago);
+    cli_format_time(h->since_ms, clock, sizeof clock);
     if (h->inherited) {
         int32_t pids[1];
         char comm[80];
-        if (cli_tree(path, h->slot, pids, 1) > 0)
+        if (cli_tether_pids(path, h->slot, pids, 1) > 0)
             snprintf(now, sizeof now, ", now pid %d (%s)", (int)pids[0],
-                     cli_tree_program(pids[0], comm, sizeof comm));
+                     cli_tether_program(pids[0], comm, sizeof comm));
     }
     snprintf(out, size, "%spid %d (%s)%s for %s, since %s%s",
              h->inherited ? "what is left of " : "", (int)h->pid, program, now, ago,
@@ -72,10 +76,10 @@ static void describe(const struct sluice_holder *h, const char *path, char *out,
              is_ancestor(h->pid) ? "; that is waiting for this very command" : "");
 }
 
-/* One line: who holds the key, and how many wait, we among them. */
-static void say_who_holds(struct sluice_canal *c, const char *key)
+/* Print a message that names the holders and counts the waiters, including us. */
+static void report_holders(struct sluice_canal *c, const char *key)
 {
-    char who[NAMED_MAX * 512] = "", one[512], shown[CLI_SHOWN_SIZE], more[64] = "";
+    char who[NAMED_MAX * 512] = "", one[512], shown[CLI_SAFE_SIZE], more[64] = "";
     struct sluice_holder h;
     uint32_t holders = 0, waiters = 1;
     for (uint64_t cursor = 0; sluice_canal_next_holder(c, key, &cursor, &h) == 1;) {
@@ -88,14 +92,14 @@ static void say_who_holds(struct sluice_canal *c, const char *key)
     if (holders == 0) snprintf(who, sizeof who, "nobody just now");
     if (holders > NAMED_MAX)
         snprintf(more, sizeof more, " and %u more", (unsigned)(holders - NAMED_MAX));
-    cli_say("waiting for \"%s\": held by %s%s; %u %s",
-            cli_shown(key, shown, sizeof shown), who, more, (unsigned)waiters,
-            waiters == 1 ? "waits" : "wait");
+    cli_message("waiting for \"%s\": held by %s%s; %u %s",
+                cli_safe_text(key, shown, sizeof shown), who, more, (unsigned)waiters,
+                waiters == 1 ? "waits" : "wait");
 }
 
 /* --- Waiting -------------------------------------------------------------- */
 
-/* What is left of a wait that ends at `until`. */
+/* Time left of a wait that ends at `until`. */
 static int64_t left_ms(int64_t until)
 {
     if (until == SLUICE_FOREVER) return SLUICE_FOREVER;
@@ -103,21 +107,21 @@ static int64_t left_ms(int64_t until)
     return left > 0 ? left : 0;
 }
 
-/* Ask, and after a second of silence say whom we wait for. No signal handler is set
- * while we wait: a signal that ends us leaves the queue, as any death does. Ends early,
- * with SLUICE_EFULL, if the segment was removed: there is nothing to wait for then. */
-static int64_t acquire(struct sluice_canal *c, const struct cli_wish *w, int64_t until,
-                       bool *noted)
+/* Acquire the lock. After CHECK_MS print whom we wait for. We set no signal handler
+ * while we wait: a signal that ends this process also removes it from the waiters.
+ * Returns SLUICE_EFULL early if the segment was removed. */
+static int64_t acquire(struct sluice_canal *c, const struct cli_request *w,
+                       int64_t until, bool *noted)
 {
     struct sluice_want want = {.units = w->units};
     for (;;) {
         int64_t left = left_ms(until);
-        /* What is nearly over is not worth a word. */
-        bool last = left != SLUICE_FOREVER && left <= LOOK_MS + LOOK_MS / 10;
-        want.wait_ms = last ? left : LOOK_MS;
+        /* Print no message shortly before the timeout. */
+        bool last = left != SLUICE_FOREVER && left <= CHECK_MS + CHECK_MS / 10;
+        want.wait_ms = last ? left : CHECK_MS;
         int64_t nth = sluice_canal_acquire(c, w->key, w->capacity, &want);
         if (nth != SLUICE_EFULL || last || sluice_canal_removed(c) == 1) return nth;
-        if (!w->quiet && !*noted) say_who_holds(c, w->key);
+        if (!w->quiet && !*noted) report_holders(c, w->key);
         *noted = true;
         want.continues_wait = 1;
     }
@@ -125,7 +129,8 @@ static int64_t acquire(struct sluice_canal *c, const struct cli_wish *w, int64_t
 
 /* --- The tether ----------------------------------------------------------- */
 
-/* FNV-1a. Keys that collide share their numbers, which wastes some and gives none twice. */
+/* FNV-1a. Keys with the same hash share their numbers. That wastes some numbers but
+ * assigns none twice. */
 static uint64_t hash_of(const char *key)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -133,12 +138,13 @@ static uint64_t hash_of(const char *key)
     return h ^ h >> SLOT_KEY_BITS;
 }
 
-/* The least number of 1 to the room that nobody has. It is a lock of the tether's open
- * file, so it ends when the tether does, and that is never after the permit. */
+/* Take the lowest free number from 1 to the capacity. The number is a lock of the
+ * tether's open file, so the kernel frees it with the tether, and that is never
+ * after the units are released. */
 static uint32_t take_number(int fd, const char *key, uint64_t capacity)
 {
     const uint64_t mask = ((uint64_t)1 << SLOT_KEY_BITS) - 1;
-    off_t base = SLOT_BYTES + (off_t)((hash_of(key) & mask) << SLOT_ROOM_BITS);
+    off_t base = SLOT_BYTES + (off_t)((hash_of(key) & mask) << SLOT_CAPACITY_BITS);
     for (uint32_t i = 0; i < capacity && i < CLI_SLOTS_MAX; i++) {
         struct flock l = {.l_type = F_WRLCK,
                           .l_whence = SEEK_SET,
@@ -166,40 +172,41 @@ static void move_up(int *fd)
     *fd = high;
 }
 
-static int tie(struct cli_hold *h, const struct cli_wish *w)
+static int tie(struct cli_hold *h, const struct cli_request *w)
 {
     int status = sluice_canal_tether(h->canal, &h->tether);
     if (status != SLUICE_OK)
-        return cli_fail("cannot tie the lock to a command", status);
+        return cli_status_error("cannot tie the lock to a command", status);
     move_up(&h->tether);
     uint64_t capacity = (uint64_t)w->capacity.per * w->capacity.buckets;
     if (w->numbered) h->slot = take_number(h->tether, w->key, capacity);
     return 0;
 }
 
-/* --- All together --------------------------------------------------------- */
+/* --- Acquiring and ending ------------------------------------------------- */
 
 static void show_as(const char *program)
 {
     prctl(PR_SET_NAME, program, 0, 0, 0);
 }
 
-int cli_hold(const struct cli_wish *w, struct cli_hold *h, bool *full)
+int cli_hold(const struct cli_request *w, struct cli_hold *h, bool *full)
 {
     const struct sluice_canal_options options = {.mode = w->mode};
     const char *place = w->segment != NULL ? w->segment : "the user's segment";
     int64_t until = w->wait_ms;
     bool noted = false;
     char own[16] = "sluice";
-    if (until > 0) until += cli_now_ms() + 1; /* Of which a part has passed. */
+    if (until > 0)
+        until += cli_now_ms() + 1; /* Part of the current millisecond has passed. */
     *h = (struct cli_hold){.tether = -1};
     *full = false;
     prctl(PR_GET_NAME, own, 0, 0, 0);
     for (;;) {
         int status = sluice_canal_open(w->segment, &options, &h->canal);
-        if (status != SLUICE_OK) return cli_fail(place, status);
-        /* The library notes the thread's name with its first request, and with that only:
-         * it is for those who wait for us, not for ps(1). */
+        if (status != SLUICE_OK) return cli_status_error(place, status);
+        /* The library records the thread's name with its first request. The name is
+         * for waiters, so we restore it afterwards for ps(1). */
         show_as(w->program);
         h->nth = sluice_canal_acquire(h->canal, w->key, w->capacity,
                                       &(struct sluice_want){.units = w->units});
@@ -212,11 +219,11 @@ int cli_hold(const struct cli_wish *w, struct cli_hold *h, bool *full)
         bool lost = cli_hold_lost(h);
 #endif
         if (h->nth > 0 && !lost) return tie(h, w);
-        /* Who waited in a segment that was removed has got nothing: at the new one. */
+        /* A grant in a removed segment is worth nothing: start again in the new one. */
         if (h->nth < 0 && !(h->nth == SLUICE_EFULL && lost && left_ms(until) != 0)) {
             *full = h->nth == SLUICE_EFULL;
             sluice_canal_close(h->canal);
-            return *full ? EXIT_TAKEN : cli_fail(w->key, h->nth);
+            return *full ? CLI_EXIT_TAKEN : cli_status_error(w->key, h->nth);
         }
         sluice_canal_close(h->canal);
     }
@@ -229,8 +236,8 @@ bool cli_hold_lost(const struct cli_hold *h)
 
 void cli_hold_end(struct cli_hold *h)
 {
-    /* A segment that was truncated cannot be touched. We are about to exit, which gives
-     * back as much. */
+    /* A truncated segment must not be touched. We exit soon, and the kernel then
+     * releases the units. */
     bool lost = cli_hold_lost(h);
     if (h->tether >= 0) close(h->tether);
     if (!lost) sluice_canal_close(h->canal);

@@ -1,4 +1,4 @@
-/* main.c - `sluice`: which command, and off it goes. */
+/* main.c - finds the command and runs it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,27 +7,27 @@
 #include "cli/exits.h"
 #include "cli/find.h"
 #include "cli/help.h"
+#include "cli/message.h"
 #include "cli/parse.h"
 #include "cli/run.h"
-#include "cli/say.h"
 #include "cli/serve.h"
-#include "cli/std.h"
 #include "cli/store.h"
+#include "cli/streams.h"
 #include "sluice.h"
 
 static int print_version(void)
 {
     printf("sluice %s\n", SLUICE_VERSION);
-    return cli_finish(0);
+    return cli_flush_output(0);
 }
 
 static int no_option(void *into, int id, const char *value)
 {
     (void)into, (void)id, (void)value;
-    return cli_usage("that is not an option here");
+    return cli_usage_error("that is not an option here");
 }
 
-/* `help` and `version`, which have no options of their own. */
+/* Run `help` or `version`, which have no options. */
 static int plain_command(const struct cli_command *c, int argc, char **argv)
 {
     int rest;
@@ -56,29 +56,29 @@ static int dispatch(const struct cli_command *c, int argc, char **argv)
         case CLI_VERSION: return plain_command(c, argc, argv);
         case CLI_COMMANDS: break;
     }
-    return EXIT_USAGE;
+    return CLI_EXIT_USAGE;
 }
 
 int main(int argc, char **argv)
 {
-    char speaker[64];
+    char prefix[64];
     int words;
-    if (!cli_std_open()) return EXIT_SYSTEM;
+    if (!cli_streams_open()) return CLI_EXIT_SYSTEM;
     if (argc < 2) {
         cli_help_all();
-        return cli_finish(EXIT_USAGE);
+        return cli_flush_output(CLI_EXIT_USAGE);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return cli_help_on(0, NULL);
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         return print_version();
-    if (argv[1][0] == '-') return cli_usage("there is no option %s", argv[1]);
-    const struct cli_command *c = cli_find(argc - 1, argv + 1, &words);
+    if (argv[1][0] == '-') return cli_usage_error("there is no option %s", argv[1]);
+    const struct cli_command *c = cli_find_command(argc - 1, argv + 1, &words);
     if (c == NULL && cli_is_group(argv[1]) && argc == 3 &&
         (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0))
         return cli_help_on(1, argv + 1);
-    if (c == NULL) return cli_unknown(argc - 1, argv + 1);
-    snprintf(speaker, sizeof speaker, "sluice %s", c->name);
-    cli_speaker(speaker);
+    if (c == NULL) return cli_unknown_command(argc - 1, argv + 1);
+    snprintf(prefix, sizeof prefix, "sluice %s", c->name);
+    cli_message_prefix(prefix);
     return dispatch(c, argc - words, argv + words);
 }

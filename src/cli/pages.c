@@ -1,16 +1,14 @@
-/* pages.c - man pages, completions and the server's config file, made from the table when
- * Sluice is built.
+/* pages.c - makes the man pages, the completions and the server's config file from the
+ * table, when Sluice is built.
  *
  *     pages TEMPLATE
  *
  * prints a template with its markers filled in. A marker is a line of its own, "@name@"
- * or "@name argument@", and `markers` below has them all. What stands around it, prose or
- * the code of a completion, is the template's; examples in a man page, between
- * ".Bd -literal" and ".Ed", stand there as they are typed. A marker that is not known, or
- * that asks for what the table does not have, is an error: then there is no page, and no
- * build.
+ * or "@name argument@"; `markers` below lists them. Everything else is copied, including
+ * the examples of a man page, between ".Bd -literal" and ".Ed". A marker that is unknown,
+ * or that names something the table does not have, fails the build.
  *
- * It uses the C library alone, as it runs on the machine that builds. */
+ * This program uses only the C library, since it runs on the machine that builds. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -22,7 +20,7 @@
 
 #define LINE_SIZE 1024
 #define NAME_SIZE 64
-#define COLUMNS 80 /* Where prose from the table is broken. */
+#define COLUMNS 80 /* Where text from the table is wrapped. */
 
 __attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *format,
                                                                  ...)
@@ -45,8 +43,8 @@ static const struct cli_command *find(const char *name)
     fail("there is no command \"%s\"", name);
 }
 
-/* Walk over words with blanks between them: the next one, its length in *n, and *at is
- * behind it. NULL after the last. */
+/* Return the next word of a list separated by blanks, its length in *n, and advance
+ * *at. Returns NULL at the end. */
 static const char *next_word(const char **at, size_t *n)
 {
     const char *word = *at + strspn(*at, " ");
@@ -66,7 +64,7 @@ static bool group_of(const struct cli_command *c, char group[NAME_SIZE])
     return true;
 }
 
-/* Is it the first of its group? There the group is listed. */
+/* Whether a command is the first of its group, where the group is listed. */
 static bool begins_group(const struct cli_command *c, char group[NAME_SIZE])
 {
     char other[NAME_SIZE];
@@ -92,34 +90,36 @@ static const char *last_word(const struct cli_command *c)
     return blank != NULL ? blank + 1 : c->name;
 }
 
-static const char *word_name(enum cli_word word)
+static const char *kind_name(enum cli_arg_kind kind)
 {
-    switch (word) {
-        case WORD_NONE: return "none";
-        case WORD_TEXT: return "text";
-        case WORD_KEY: return "key";
-        case WORD_SEGMENT: return "segment";
-        case WORD_COMMAND: return "command";
-        case WORD_TOPIC: return "topic";
-        case WORD_FILE: return "file";
-        case WORD_CHOICE: return "choice";
+    switch (kind) {
+        case CLI_ARG_NONE: return "none";
+        case CLI_ARG_TEXT: return "text";
+        case CLI_ARG_KEY: return "key";
+        case CLI_ARG_SEGMENT: return "segment";
+        case CLI_ARG_COMMAND: return "command";
+        case CLI_ARG_TOPIC: return "topic";
+        case CLI_ARG_FILE: return "file";
+        case CLI_ARG_CHOICE: return "choice";
     }
-    fail("a word of an unknown kind, %d", (int)word);
+    fail("a word of an unknown kind, %d", (int)kind);
 }
 
-/* How many words a command takes; its last one may be said again ("NAME..."). */
+/* The number of arguments of a command. *again: the last one can be repeated
+ * ("NAME..."). */
 static size_t count_words(const struct cli_command *c, bool *again)
 {
     size_t n = 0;
-    while (n < sizeof c->words / sizeof *c->words && c->words[n] != WORD_NONE) n++;
+    while (n < sizeof c->args / sizeof *c->args && c->args[n] != CLI_ARG_NONE) n++;
     *again = strstr(c->synopsis, "...") != NULL;
     return n;
 }
 
 /* --- Man pages ------------------------------------------------------------ */
 
-/* Prose as mdoc: it begins with a capital and ends with a point, and each sentence has
- * lines of its own. "local: ..." is not changed: that is a value, and what it means. */
+/* Print prose as mdoc: it begins with a capital, ends with a full stop, and each
+ * sentence begins a line. "local: ..." is not changed: it is a value and its
+ * meaning. */
 static void put_prose(const char *text)
 {
     bool value = text[strcspn(text, " :")] == ':';
@@ -134,7 +134,7 @@ static void put_prose(const char *text)
                 continue;
             }
         }
-        /* What begins an option is no hyphen. */
+        /* A minus sign, not a hyphen, begins an option. */
         bool minus = *p == '-' && strchr(" (-", before) != NULL;
         if (column == 0 && (*p == '.' || *p == '\'')) fputs("\\&", stdout);
         if (minus) fputs("\\-", stdout);
@@ -158,7 +158,7 @@ static void put_names(const struct cli_option *o)
     putchar('\n');
 }
 
-/* What a setting is if nobody says, and what it can be. */
+/* Print the default of a setting and its range. */
 static void put_setting(const struct cli_setting *s)
 {
     bool counts = strcmp(s->kind, "NUMBER") == 0 || strcmp(s->kind, "SIZE") == 0;
@@ -179,7 +179,8 @@ static void mdoc_options(const char *name)
     puts(".El");
 }
 
-/* What "[options]" stands for: letters without a value together, then the others. */
+/* Print what "[options]" stands for: letters without a value together, then the
+ * others. */
 static void put_options(const struct cli_command *c)
 {
     fputs(".Op Fl ", stdout);
@@ -195,7 +196,8 @@ static void put_options(const struct cli_command *c)
     }
 }
 
-/* One word of a synopsis: KEY, NAME..., -q, --json, --, 'SHELL COMMAND'. Its length. */
+/* Print one word of a synopsis: KEY, NAME..., -q, --json, --, 'SHELL COMMAND'.
+ * Returns its length. */
 static size_t put_word(const char *lead, const char *p)
 {
     const char *close = p[0] == '\'' ? strchr(p + 1, '\'') : NULL;
@@ -211,7 +213,7 @@ static size_t put_word(const char *lead, const char *p)
     return all;
 }
 
-/* One form of a command: a line for each word and for each outermost bracket. */
+/* Print one form of a command: a line for each word and for each outermost bracket. */
 static void put_form(const struct cli_command *c, const char *p, bool expand)
 {
     static const char options[] = "[options]";
@@ -240,7 +242,7 @@ static void put_form(const struct cli_command *c, const char *p, bool expand)
     if (depth != 0) fail("the brackets of \"%s\" do not match", c->name);
 }
 
-/* All options are shown in the first form; that is enough. */
+/* The first form shows all options. */
 static void mdoc_synopsis(const char *name)
 {
     const struct cli_command *c = find(name);
@@ -261,7 +263,7 @@ static void mdoc_commands(const char *unused)
     puts(".El");
 }
 
-/* Is a number among the words? None stand for all. */
+/* Whether a list contains a number. An empty list contains all. */
 static bool is_among(int number, const char *numbers)
 {
     const char *word;
@@ -272,7 +274,7 @@ static bool is_among(int number, const char *numbers)
     return false;
 }
 
-/* The exit statuses, or those of them that are named. */
+/* Print all exit statuses, or those in the list. */
 static void mdoc_exits(const char *numbers)
 {
     static const char plus[] = "plus n: ";
@@ -316,7 +318,7 @@ static void mdoc_given(const char *unused)
 
 /* --- Completion ----------------------------------------------------------- */
 
-/* All names of an option, letters first, with what comes between and behind them. */
+/* Print all names of an option, letters first. */
 static void put_all_names(const struct cli_option *o, const char *between,
                           const char *behind_letter, const char *behind_name)
 {
@@ -328,7 +330,7 @@ static void put_all_names(const struct cli_option *o, const char *between,
         printf("%s--%.*s%s", count++ > 0 ? between : "", (int)n, name, behind_name);
 }
 
-/* The first word of each command. */
+/* Print the first word of each command. */
 static void put_first_words(void (*put)(const struct cli_command *, const char *))
 {
     char group[NAME_SIZE];
@@ -341,13 +343,13 @@ static void put_first_words(void (*put)(const struct cli_command *, const char *
 
 /* --- bash ----------------------------------------------------------------- */
 
-/* In quotes, as "do" is a word of the shell. */
+/* In quotes, because "do" is a keyword of the shell. */
 static void bash_word(const struct cli_command *c, const char *group)
 {
     printf(" '%s'", group != NULL ? group : c->name);
 }
 
-/* The words after "sluice", and the words after each of them that is not enough. */
+/* Print the words after "sluice", and those that follow the first word of a group. */
 static void bash_commands(const char *unused)
 {
     char group[NAME_SIZE];
@@ -365,7 +367,8 @@ static void bash_commands(const char *unused)
     }
 }
 
-/* Letters and first names are offered; other names only to who begins to type them. */
+/* Completion offers letters and first names; it completes other names when the user
+ * types their beginning. */
 static void bash_options(const struct cli_command *c)
 {
     size_t n;
@@ -388,8 +391,8 @@ static void bash_options(const struct cli_command *c)
     for (const struct cli_option *o = c->options; o->id != 0; o++) {
         char behind[NAME_SIZE];
         if (o->arg == NULL) continue;
-        bool choice = o->word == WORD_CHOICE;
-        snprintf(behind, sizeof behind, "=%s%s%s%s", word_name(o->word),
+        bool choice = o->arg_kind == CLI_ARG_CHOICE;
+        snprintf(behind, sizeof behind, "=%s%s%s%s", kind_name(o->arg_kind),
                  choice ? "':" : "", choice ? o->arg : "", choice ? "'" : "");
         putchar(' ');
         put_all_names(o, " ", behind, behind);
@@ -407,7 +410,7 @@ static void bash_table(const char *unused)
         printf("        '%s')\n", c->name);
         bash_options(c);
         fputs("            words=(", stdout);
-        for (size_t i = 0; i < n; i++) printf(" %s", word_name(c->words[i]));
+        for (size_t i = 0; i < n; i++) printf(" %s", kind_name(c->args[i]));
         puts(" )");
         printf("            again=%s\n            ;;\n", again ? "yes" : "");
     }
@@ -415,7 +418,8 @@ static void bash_table(const char *unused)
 
 /* --- zsh ------------------------------------------------------------------ */
 
-/* Text between single quotes, where some signs have a meaning for zsh's functions. */
+/* Print text between single quotes, with the characters escaped that are special to
+ * zsh's functions. */
 static void put_zsh(const char *text)
 {
     for (const char *p = text; *p != '\0'; p++) {
@@ -461,30 +465,31 @@ static void zsh_commands(const char *unused)
     }
 }
 
-/* What completes a word; nothing for text, of which only the description is shown. A
- * choice is one of those that stand in arg, with bars between. */
-static void put_zsh_action(enum cli_word word, const char *arg)
+/* Print what completes an argument. Text has only a description. A choice is one of
+ * the alternatives in arg, separated by bars. */
+static void put_zsh_action(enum cli_arg_kind kind, const char *arg)
 {
-    switch (word) {
-        case WORD_NONE:
-        case WORD_TEXT: fputs(": ", stdout); break;
-        case WORD_FILE: fputs(":_files", stdout); break;
-        case WORD_CHOICE:
+    switch (kind) {
+        case CLI_ARG_NONE:
+        case CLI_ARG_TEXT: fputs(": ", stdout); break;
+        case CLI_ARG_FILE: fputs(":_files", stdout); break;
+        case CLI_ARG_CHOICE:
             fputs(":(", stdout);
             for (const char *p = arg; *p != '\0'; p++) putchar(*p == '|' ? ' ' : *p);
             putchar(')');
             break;
-        default: printf(":_sluice_%ss", word_name(word));
+        default: printf(":_sluice_%ss", kind_name(kind));
     }
     puts("'");
 }
 
-/* As _arguments wants it: (what it excludes){its names}[help]:value:action. */
+/* Print an option as _arguments wants it: (what it excludes){its
+ * names}[help]:value:action. */
 static void zsh_option(const struct cli_option *o)
 {
     bool single = o->letters[0] == '\0' && strchr(o->names, ' ') == NULL;
     fputs("        '", stdout);
-    if (o->id == 'h') fputs("(- *)", stdout); /* Then nothing else matters. */
+    if (o->id == 'h') fputs("(- *)", stdout); /* --help excludes everything else. */
     else if (!single) {
         putchar('(');
         put_all_names(o, " ", "", "");
@@ -500,8 +505,8 @@ static void zsh_option(const struct cli_option *o)
         return;
     }
     fputs("]:", stdout);
-    put_zsh(o->word == WORD_TEXT ? o->help : o->arg);
-    put_zsh_action(o->word, o->arg);
+    put_zsh(o->arg_kind == CLI_ARG_TEXT ? o->help : o->arg);
+    put_zsh_action(o->arg_kind, o->arg);
 }
 
 static void zsh_table(const char *unused)
@@ -514,15 +519,15 @@ static void zsh_table(const char *unused)
         printf("    ('%s')\n      specs=(\n", c->name);
         for (const struct cli_option *o = c->options; o->id != 0; o++) zsh_option(o);
         for (size_t i = 0; i < n; i++) {
-            /* What a command takes is its own matter: all the rest is one piece. */
-            bool rest = c->words[i] == WORD_COMMAND || c->words[i] == WORD_TOPIC;
-            const char *kind = word_name(c->words[i]);
+            /* The arguments of a command or a topic are completed as one. */
+            bool rest = c->args[i] == CLI_ARG_COMMAND || c->args[i] == CLI_ARG_TOPIC;
+            const char *kind = kind_name(c->args[i]);
             printf("        '%s%s",
                    rest                  ? "*:::"
                    : again && i + 1 == n ? "*:"
                                          : ":",
                    kind);
-            put_zsh_action(c->words[i], NULL);
+            put_zsh_action(c->args[i], NULL);
         }
         puts("      ) ;;");
     }
@@ -530,7 +535,7 @@ static void zsh_table(const char *unused)
 
 /* --- The server's config file --------------------------------------------- */
 
-/* A comment, in lines that are not too long. */
+/* Print a comment, wrapped. */
 static void put_comment(const char *text)
 {
     size_t column = 0, n;
@@ -545,13 +550,13 @@ static void put_comment(const char *text)
     putchar('\n');
 }
 
-/* Every setting that can stand in the file, as it is without it; what has no default is
- * shown by what one would write. */
+/* Print each setting of the config file with its default, as a comment. A setting
+ * without a default shows the name of its value. */
 static void conf_settings(const char *unused)
 {
     (void)unused;
     for (const struct cli_setting *s = cli_settings; s->name != NULL; s++) {
-        if (strcmp(s->name, "config") == 0) continue; /* That is this file. */
+        if (strcmp(s->name, "config") == 0) continue; /* The file cannot name itself. */
         putchar('\n');
         put_comment(s->help);
         printf("#%s = %s\n", s->name, s->given[0] != '\0' ? s->given : s->arg);
@@ -577,7 +582,7 @@ static const struct marker {
     {"settings", conf_settings}, /* lines of the server's config file */
 };
 
-/* Is the line a marker? It is changed, to hold name and argument. */
+/* Whether a line is a marker. Splits it into name and argument. */
 static bool is_marker(char *line, char **argument)
 {
     size_t n = strlen(line);
@@ -598,7 +603,7 @@ static void fill(const char *name, const char *argument)
     fail("there is no marker \"%s\"", name);
 }
 
-/* A line of an example, so that what is copied from the page can be pasted. */
+/* Print a line of an example so that it can be copied from the page and pasted. */
 static void put_code(const char *line)
 {
     if (line[0] == '.') fputs("\\&", stdout);

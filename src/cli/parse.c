@@ -8,13 +8,14 @@
 
 #include "cli/exits.h"
 #include "cli/help.h"
-#include "cli/say.h"
+#include "cli/message.h"
+#include "cli/text.h"
 
 #define OPTIONS_MAX 40
 #define LETTERS_MAX (2 * OPTIONS_MAX + 4)
 #define NAME_MAX_BYTES 32
 
-/* What getopt_long() wants to know, made from the table. */
+/* The arguments of getopt_long(), made from the table. */
 struct spec {
     char letters[LETTERS_MAX];
     char names[OPTIONS_MAX][NAME_MAX_BYTES];
@@ -37,7 +38,7 @@ static void add_names(struct spec *s, const struct cli_option *o)
     for (const char *p = o->names; *p != '\0' && s->long_count < OPTIONS_MAX;) {
         size_t n = strcspn(p, " ");
         char *name = s->names[s->long_count];
-        if (n >= NAME_MAX_BYTES) abort(); /* The table is ours. */
+        if (n >= NAME_MAX_BYTES) abort(); /* The table is part of this program. */
         memcpy(name, p, n);
         name[n] = '\0';
         s->longs[s->long_count++] = (struct option){
@@ -58,7 +59,7 @@ static void make_spec(struct spec *s, const struct cli_command *c, bool in_front
     }
 }
 
-/* The id of a letter that is not an option's first. */
+/* The id of an option, for any of its letters. */
 static int id_of(const struct cli_command *c, int found)
 {
     for (const struct cli_option *o = c->options; o->id != 0; o++)
@@ -66,22 +67,22 @@ static int id_of(const struct cli_command *c, int found)
     return found;
 }
 
-/* What was wrong with the word that getopt_long() stopped at. */
+/* Report what is wrong with the argument at which getopt_long() stopped. */
 static int complain(int what, char **argv)
 {
-    char shown[CLI_SHOWN_SIZE];
-    const char *word = cli_shown(argv[optind - 1], shown, sizeof shown);
+    char shown[CLI_SAFE_SIZE];
+    const char *word = cli_safe_text(argv[optind - 1], shown, sizeof shown);
     bool by_letter = argv[optind - 1][0] != '-' || argv[optind - 1][1] != '-';
-    if (what == ':' && by_letter) return cli_usage("-%c needs a value", optopt);
-    if (what == ':') return cli_usage("%s needs a value", word);
+    if (what == ':' && by_letter) return cli_usage_error("-%c needs a value", optopt);
+    if (what == ':') return cli_usage_error("%s needs a value", word);
     if (by_letter && optopt > 0x20 && optopt < 0x7f)
-        return cli_usage("there is no option -%c", optopt);
-    if (optopt != 0) return cli_usage("%s takes no value", word);
-    return cli_usage("there is no option %s", word);
+        return cli_usage_error("there is no option -%c", optopt);
+    if (optopt != 0) return cli_usage_error("%s takes no value", word);
+    return cli_usage_error("there is no option %s", word);
 }
 
 int cli_parse(const struct cli_command *command, int argc, char **argv, bool in_front,
-              cli_take *take, void *into, int *rest)
+              cli_option_fn *take, void *into, int *rest)
 {
     struct spec s;
     make_spec(&s, command, in_front);
@@ -94,7 +95,7 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, bool in_
         int id = id_of(command, found);
         if (id == 'h') {
             cli_help(command);
-            return cli_finish(0);
+            return cli_flush_output(0);
         }
         int status = take(into, id, optarg);
         if (status != 0) return status;
@@ -105,9 +106,9 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, bool in_
 
 int cli_bad_value(const char *option, const char *value, const char *wanted)
 {
-    char shown[CLI_SHOWN_SIZE];
-    return cli_usage("%s %s: not %s", option, cli_shown(value, shown, sizeof shown),
-                     wanted);
+    char shown[CLI_SAFE_SIZE];
+    return cli_usage_error("%s %s: not %s", option,
+                           cli_safe_text(value, shown, sizeof shown), wanted);
 }
 
 bool cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *out)
@@ -128,8 +129,8 @@ bool cli_duration_ms(const char *text, int64_t *out)
         double ms;
     } units[] = {{"", 1e3}, {"s", 1e3}, {"ms", 1}, {"m", 60e3}, {"h", 3600e3}};
     const double most = 1e3 * 86400 * 365 *
-                        100; /* A hundred years: no mistake of units. */
-    /* Digits and one point: strtod() also knows 0x10, inf and 1e9. */
+                        100; /* A hundred years: more is a mistake. */
+    /* Allow only digits and a point: strtod() also accepts 0x10, inf and 1e9. */
     size_t digits = strspn(text, "0123456789.");
     if (digits == 0 || digits > 32) return false;
     char number[40], *end;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "cli/say.h"
+#include "cli/text.h"
 
 static bool is_list(const struct sluice_reply *r)
 {
@@ -50,7 +50,7 @@ static void put_value(FILE *out, const struct sluice_reply *r, bool lines)
 
 static void put_tree(FILE *out, const struct sluice_reply *r, int indent, bool lines);
 
-/* A list: each item behind its number, and below each other. */
+/* Print a list: each item on its own line, after its number. */
 static void put_items(FILE *out, const struct sluice_reply *r, int indent)
 {
     bool map = r->type == SLUICE_REPLY_MAP;
@@ -110,7 +110,7 @@ void cli_reply_values(FILE *out, const struct sluice_reply *r, bool lines)
 
 /* --- For programs --------------------------------------------------------- */
 
-/* Can it be the name of a member? */
+/* Whether a value can be the name of a JSON member. */
 static bool is_name(const struct sluice_reply *r)
 {
     return r->type == SLUICE_REPLY_TEXT || r->type == SLUICE_REPLY_STATUS;
@@ -132,7 +132,7 @@ static void put_json_list(FILE *out, const struct sluice_reply *r)
 
 static void put_json(FILE *out, const struct sluice_reply *r)
 {
-    /* inf and nan are no numbers of JSON. */
+    /* JSON has no inf and nan. */
     bool number = strspn(r->text, "0123456789-.eE+") == r->text_bytes &&
                   r->text[0] != '+' && r->text[0] != '.';
     switch (r->type) {

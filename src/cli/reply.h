@@ -1,4 +1,4 @@
-/* reply.h - what a server replied, printed: for people, for shells, for programs. */
+/* reply.h - prints a reply of a server for people, shells or programs. */
 #ifndef SL_CLI_REPLY_H
 #define SL_CLI_REPLY_H
 
@@ -7,14 +7,15 @@
 
 #include "sluice.h"
 
-/* As redis-cli prints on a terminal, but for letters that are not ASCII: these are shown.
- * lines: a text is one of several lines, and printed so. */
+/* Print as redis-cli does on a terminal, except that characters other than ASCII are
+ * printed as they are. With `lines`, print a text on several lines. */
 void cli_reply_text(FILE *out, const struct sluice_reply *r, bool lines);
 
-/* Values alone, each on a line of its own; nil is an empty one, but alone it is nothing. */
+/* Print the values alone, each on its own line. A nil in a list is an empty line; a
+ * nil reply prints nothing. */
 void cli_reply_values(FILE *out, const struct sluice_reply *r, bool lines);
 
-/* One JSON document on a line. An error is {"error":"WORD ..."}. */
+/* Print one JSON document on one line. An error is {"error":"LOST ..."}. */
 void cli_reply_json(FILE *out, const struct sluice_reply *r);
 
 #endif /* SL_CLI_REPLY_H */

@@ -12,14 +12,15 @@
 #include "cli/child.h"
 #include "cli/exits.h"
 #include "cli/hold.h"
+#include "cli/message.h"
 #include "cli/parse.h"
-#include "cli/say.h"
+#include "cli/text.h"
 
 #define GRACE_MS_DEFAULT 5000
 
 struct options {
-    struct cli_wish wish;
-    uint64_t per, buckets; /* 0: not said. */
+    struct cli_request request;
+    uint64_t per, buckets; /* 0: not given. */
     bool shared, exclusive;
     bool nonblock;
     bool close, no_fork;
@@ -34,14 +35,14 @@ struct options {
 
 static uint64_t cores(void)
 {
-    cpu_set_t set; /* Those that we may use, which containers may limit. */
+    cpu_set_t set; /* The processors this process may use; containers can limit them. */
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
         return (uint64_t)CPU_COUNT(&set);
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (uint64_t)n : 1;
 }
 
-/* "4", "+1", "-1", "50%": at least one. */
+/* Parse "4", "+1", "-1" or "50%". The result is at least 1. */
 static bool parse_per(const char *text, uint64_t *out)
 {
     char number[16];
@@ -75,7 +76,7 @@ static int take_option(void *into, int id, const char *value)
                 return cli_bad_value("-j", value,
                                      "a number of at least 1, +N, -N or N%");
             return 0;
-        case OPT_BUCKETS:
+        case CLI_OPT_BUCKETS:
             if (!cli_number(value, 1, SLUICE_CAPACITY_MAX, &o->buckets))
                 return cli_bad_value("--buckets", value, "a number of at least 1");
             return 0;
@@ -83,7 +84,7 @@ static int take_option(void *into, int id, const char *value)
         case 'x': o->exclusive = true, o->shared = false; return 0;
         case 'n': o->nonblock = true; return 0;
         case 'w':
-            if (!cli_duration_ms(value, &o->wish.wait_ms))
+            if (!cli_duration_ms(value, &o->request.wait_ms))
                 return cli_bad_value("-w", value,
                                      "a time such as 5, 0.5, 500ms, 30s, 2m or 1h");
             return 0;
@@ -95,26 +96,27 @@ static int take_option(void *into, int id, const char *value)
         case 'c': o->string = value; return 0;
         case 'o': o->close = true; return 0;
         case 'F': o->no_fork = true; return 0;
-        case 'q': o->wish.quiet = true; return 0;
-        case OPT_VERBOSE: o->verbose = true; return 0;
-        case OPT_LOCAL: o->local = true; return 0;
-        case OPT_SEGMENT:
-            if (value[0] == '\0') return cli_usage("--segment: the name is empty");
-            o->wish.segment = value;
+        case 'q': o->request.quiet = true; return 0;
+        case CLI_OPT_VERBOSE: o->verbose = true; return 0;
+        case CLI_OPT_LOCAL: o->local = true; return 0;
+        case CLI_OPT_SEGMENT:
+            if (value[0] == '\0')
+                return cli_usage_error("--segment: the name is empty");
+            o->request.segment = value;
             return 0;
-        case OPT_MODE:
-            if (!cli_mode(value, &o->wish.mode))
+        case CLI_OPT_MODE:
+            if (!cli_mode(value, &o->request.mode))
                 return cli_bad_value("--mode", value, "permissions such as 0660");
             return 0;
-        case OPT_GRACE:
+        case CLI_OPT_GRACE:
             if (!cli_duration_ms(value, &o->grace_ms))
                 return cli_bad_value("--grace", value, "a time such as 5 or 500ms");
             return 0;
-        default: return cli_usage("that is not an option here");
+        default: return cli_usage_error("that is not an option here");
     }
 }
 
-/* By the user's shell. argv of the command has room for it. */
+/* Run the command in the user's shell. */
 static int use_shell(struct options *o)
 {
     static char *argv[4];
@@ -126,52 +128,55 @@ static int use_shell(struct options *o)
     return 0;
 }
 
-/* The words after the options: KEY, and the command. */
-static int take_words(struct options *o, int argc, char **argv)
+/* Take the arguments after the options: KEY and the command. */
+static int take_arguments(struct options *o, int argc, char **argv)
 {
-    if (argc == 0) return cli_usage("no KEY");
-    o->wish.key = argv[0];
+    if (argc == 0) return cli_usage_error("no KEY");
+    o->request.key = argv[0];
     size_t n = strlen(argv[0]);
-    if (n == 0) return cli_usage("KEY is empty");
+    if (n == 0) return cli_usage_error("KEY is empty");
     if (n > SLUICE_KEY_BYTES_MAX)
-        return cli_usage("KEY is %zu bytes long; %u are possible", n,
-                         SLUICE_KEY_BYTES_MAX);
+        return cli_usage_error("KEY is %zu bytes long; %u are possible", n,
+                               SLUICE_KEY_BYTES_MAX);
     argc--, argv++;
     bool behind = argc > 0 && o->string == NULL &&
                   (strcmp(argv[0], "-c") == 0 || strcmp(argv[0], "--command") == 0);
     if (behind) {
-        if (argc != 2) return cli_usage("%s needs exactly one word after it", argv[0]);
+        if (argc != 2)
+            return cli_usage_error("%s needs exactly one word after it", argv[0]);
         o->string = argv[1];
         return use_shell(o);
     }
     if (o->string != NULL)
-        return argc == 0 ? use_shell(o) : cli_usage("a command besides that of -c");
+        return argc == 0 ? use_shell(o)
+                         : cli_usage_error("a command besides that of -c");
     if (argc > 0 && strcmp(argv[0], "--") == 0) argc--, argv++;
     else if (argc > 0 && argv[0][0] == '-' && argv[0][1] != '\0')
-        return cli_usage("%s: options stand before KEY, and -- before a command that "
-                         "begins with -",
-                         argv[0]);
-    if (argc == 0) return cli_usage("no command");
+        return cli_usage_error(
+            "%s: options stand before KEY, and -- before a command that "
+            "begins with -",
+            argv[0]);
+    if (argc == 0) return cli_usage_error("no command");
     o->argv = argv;
     return 0;
 }
 
-/* What the options mean together. */
+/* Combine the options into a request. */
 static int settle(struct options *o)
 {
     bool counts = o->per != 0 || o->buckets != 0;
-    struct cli_wish *w = &o->wish;
+    struct cli_request *w = &o->request;
     if (counts && (o->shared || o->exclusive))
-        return cli_usage("-s and -x do not go with -j and --buckets");
+        return cli_usage_error("-s and -x do not go with -j and --buckets");
     if (o->close && o->no_fork)
-        return cli_usage("-o does not go with -F: nobody would hold the lock");
+        return cli_usage_error("-o does not go with -F: nobody would hold the lock");
     if (counts) {
         uint64_t per = o->per != 0 ? o->per : 1;
         uint64_t buckets = o->buckets != 0 ? o->buckets : 1;
-        /* More would be room beside one who has it all. */
+        /* A larger capacity would admit a counting run beside an exclusive one. */
         if (per > CLI_WHOLE_CAPACITY / buckets)
-            return cli_usage("more room than a lock can have, which is %u",
-                             (unsigned)CLI_WHOLE_CAPACITY);
+            return cli_usage_error("more room than a lock can have, which is %u",
+                                   (unsigned)CLI_WHOLE_CAPACITY);
         w->capacity = (struct sluice_capacity){(uint32_t)per, (uint32_t)buckets};
         w->units = 1;
     } else {
@@ -186,25 +191,26 @@ static int settle(struct options *o)
     return 0;
 }
 
-/* Which locks: those of a server, or of this machine. */
+/* Choose between a server and the segments of this machine. */
 static int choose_place(struct options *o)
 {
     const char *server = getenv("SLUICE_SERVER");
     const char *segment = getenv("SLUICE_SEGMENT");
-    if (o->wish.segment != NULL || o->local) {
-        if (o->wish.segment == NULL && segment != NULL && segment[0] != '\0')
-            o->wish.segment = segment;
+    if (o->request.segment != NULL || o->local) {
+        if (o->request.segment == NULL && segment != NULL && segment[0] != '\0')
+            o->request.segment = segment;
         return 0;
     }
     if (server != NULL && server[0] != '\0') {
-        cli_say("SLUICE_SERVER is set, and this version cannot use a server; --local "
-                "takes the locks of this machine");
-        return EXIT_UNAVAILABLE;
+        cli_message(
+            "SLUICE_SERVER is set, and this version cannot use a server; --local "
+            "takes the locks of this machine");
+        return CLI_EXIT_UNAVAILABLE;
     }
-    if (segment != NULL && segment[0] != '\0') o->wish.segment = segment;
-    else if (!o->wish.quiet)
-        cli_say("no server is named, so this lock is one of this machine alone "
-                "(--local says that this is meant)");
+    if (segment != NULL && segment[0] != '\0') o->request.segment = segment;
+    else if (!o->request.quiet)
+        cli_message("no server is named, so this lock is one of this machine alone "
+                    "(--local says that this is meant)");
     return 0;
 }
 
@@ -219,14 +225,14 @@ static void set_number(const char *name, int64_t value)
 
 static void set_environment(const struct options *o, const struct cli_hold *h)
 {
-    bool whole = o->wish.units == CLI_WHOLE_CAPACITY;
-    setenv("SLUICE_LOCK_KEY", o->wish.key, 1);
+    bool whole = o->request.units == CLI_WHOLE_CAPACITY;
+    setenv("SLUICE_LOCK_KEY", o->request.key, 1);
     setenv("SLUICE_LOCK_HELD", "1", 1);
     setenv("SLUICE_LOCK_WHERE", "local", 1);
     setenv("SLUICE_LOCK_SEGMENT", sluice_canal_path(h->canal), 1);
     set_number("SLUICE_LOCK_SESSION", getpid());
     set_number("SLUICE_LOCK_NTH", whole ? 1 : h->nth);
-    unsetenv("SLUICE_LOCK_FENCE"); /* Of an outer run at a server, maybe. */
+    unsetenv("SLUICE_LOCK_FENCE"); /* It may be that of an outer run at a server. */
     if (h->slot != 0) set_number("SLUICE_LOCK_SLOT", h->slot);
     else unsetenv("SLUICE_LOCK_SLOT");
     if (o->close) unsetenv("SLUICE_LOCK_FD");
@@ -251,7 +257,8 @@ static bool is_lost(void *context)
 #endif
 }
 
-/* A lost segment that is still where it was has been truncated. */
+/* Whether the file is still at its path. If the lock is lost nevertheless, the file
+ * was truncated. */
 static bool is_there(const struct cli_hold *h)
 {
     struct stat a, b;
@@ -259,15 +266,15 @@ static bool is_there(const struct cli_hold *h)
            a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-static void say_lost(void *context, bool ended)
+static void report_lost(void *context, bool ended)
 {
     struct running *r = context;
-    char key[CLI_SHOWN_SIZE], path[CLI_SHOWN_SIZE];
-    cli_say("the lock \"%s\" is lost: its segment %s was %s; %s",
-            cli_shown(r->options->wish.key, key, sizeof key),
-            cli_shown(sluice_canal_path(r->hold.canal), path, sizeof path),
-            is_there(&r->hold) ? "truncated" : "removed",
-            ended ? "the command had just ended" : "stopping the command");
+    char key[CLI_SAFE_SIZE], path[CLI_SAFE_SIZE];
+    cli_message("the lock \"%s\" is lost: its segment %s was %s; %s",
+                cli_safe_text(r->options->request.key, key, sizeof key),
+                cli_safe_text(sluice_canal_path(r->hold.canal), path, sizeof path),
+                is_there(&r->hold) ? "truncated" : "removed",
+                ended ? "the command had just ended" : "stopping the command");
 }
 
 static void end_hold(void *context)
@@ -276,14 +283,15 @@ static void end_hold(void *context)
     cli_hold_end(&r->hold);
 }
 
-static int say_taken(const struct options *o)
+static int report_taken(const struct options *o)
 {
-    char shown[CLI_SHOWN_SIZE];
-    cli_shown(o->wish.key, shown, sizeof shown);
-    if (!o->wish.quiet && o->wish.wait_ms == 0) cli_say("\"%s\" is taken", shown);
-    else if (!o->wish.quiet)
-        cli_say("\"%s\" is still taken after %g s", shown,
-                (double)o->wish.wait_ms / 1000);
+    char shown[CLI_SAFE_SIZE];
+    cli_safe_text(o->request.key, shown, sizeof shown);
+    if (!o->request.quiet && o->request.wait_ms == 0)
+        cli_message("\"%s\" is taken", shown);
+    else if (!o->request.quiet)
+        cli_message("\"%s\" is still taken after %g s", shown,
+                    (double)o->request.wait_ms / 1000);
     return o->conflict;
 }
 
@@ -292,41 +300,42 @@ static int run(const struct options *o)
     struct running r = {.options = o};
     struct timespec a, b;
     bool full;
-    cli_expect_cut();
+    cli_catch_truncation();
     clock_gettime(CLOCK_MONOTONIC, &a);
-    int status = cli_hold(&o->wish, &r.hold, &full);
-    if (full) return say_taken(o);
+    int status = cli_hold(&o->request, &r.hold, &full);
+    if (full) return report_taken(o);
     if (status != 0) return status;
     clock_gettime(CLOCK_MONOTONIC, &b);
     if (o->verbose) {
-        char shown[CLI_SHOWN_SIZE];
-        cli_say("getting the lock took %.6f seconds",
-                (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9);
-        cli_say("executing %s", cli_shown(o->argv[0], shown, sizeof shown));
+        char shown[CLI_SAFE_SIZE];
+        cli_message("getting the lock took %.6f seconds",
+                    (double)(b.tv_sec - a.tv_sec) +
+                        (double)(b.tv_nsec - a.tv_nsec) / 1e9);
+        cli_message("executing %s", cli_safe_text(o->argv[0], shown, sizeof shown));
     }
     set_environment(o, &r.hold);
 #ifndef MUT_NOTETHER
     if (o->close)
 #endif
         fcntl(r.hold.tether, F_SETFD, FD_CLOEXEC);
-    if (o->no_fork) return cli_become(o->argv);
+    if (o->no_fork) return cli_exec(o->argv);
     const struct cli_job job = {.argv = o->argv,
                                 .grace_ms = o->grace_ms,
                                 .lost = is_lost,
-                                .say_lost = say_lost,
+                                .report_lost = report_lost,
                                 .context = &r};
     return cli_child(&job, end_hold);
 }
 
 int cli_run(const struct cli_command *command, int argc, char **argv)
 {
-    struct options o = {.wish = {.wait_ms = SLUICE_FOREVER},
-                        .conflict = EXIT_TAKEN,
+    struct options o = {.request = {.wait_ms = SLUICE_FOREVER},
+                        .conflict = CLI_EXIT_TAKEN,
                         .grace_ms = GRACE_MS_DEFAULT};
     int rest;
     int status = cli_parse(command, argc, argv, true, take_option, &o, &rest);
     if (status >= 0) return status;
-    status = take_words(&o, argc - rest, argv + rest);
+    status = take_arguments(&o, argc - rest, argv + rest);
     if (status == 0) status = settle(&o);
     if (status == 0) status = choose_place(&o);
     return status == 0 ? run(&o) : status;

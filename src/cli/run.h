@@ -1,4 +1,4 @@
-/* run.h - `sluice run`: a command under a lock. */
+/* run.h - `sluice run`: runs a command under a lock. */
 #ifndef SL_CLI_RUN_H
 #define SL_CLI_RUN_H
 

@@ -1,16 +1,17 @@
-/* serve.c - `sluice serve`: the server is a program of its own, so that `sluice run`
- * starts fast and needs none of its libraries. All words are the server's, and it judges
- * them; only help is given here, as it comes from our table. */
+/* serve.c - `sluice serve`: executes sluice-server, a program of its own, so that
+ * `sluice run` starts fast and needs none of the server's libraries. The server
+ * validates the arguments. Only --help is answered here, from the table. */
 #include "cli/serve.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-#include "cli/beside.h"
 #include "cli/help.h"
-#include "cli/say.h"
+#include "cli/message.h"
+#include "cli/program.h"
 
-/* Does the next word belong to this one? "--port" has a value, "--port=1" had it. */
+/* Whether the next argument is the value of this one: that of "--port", but not of
+ * "--port=1". */
 static bool takes_next(const struct cli_command *c, const char *word)
 {
     if (strncmp(word, "--", 2) != 0) return false;
@@ -32,7 +33,7 @@ int cli_serve(const struct cli_command *command, int argc, char **argv)
 {
     if (asks_for_help(command, argc, argv)) {
         cli_help(command);
-        return cli_finish(0);
+        return cli_flush_output(0);
     }
-    return cli_become_program("sluice-server", "server", argv);
+    return cli_exec_program("sluice-server", "server", argv);
 }

@@ -4,8 +4,8 @@
 
 #include "cli/table.h"
 
-/* Become sluice-server, with the same options. An exit status if that failed, or if help
- * was all that was asked for. */
+/* Execute sluice-server with the same options. Returns an exit status if that
+ * failed, or after printing the help. */
 int cli_serve(const struct cli_command *command, int argc, char **argv);
 
 #endif /* SL_CLI_SERVE_H */

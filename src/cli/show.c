@@ -4,27 +4,29 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/clock.h"
 #include "cli/hold.h"
-#include "cli/say.h"
-#include "cli/tree.h"
+#include "cli/tether.h"
+#include "cli/text.h"
 
 #define PIDS_MAX 64
 
-/* --- Words ---------------------------------------------------------------- */
+/* --- Cells of a table ----------------------------------------------------- */
 
 static bool is_whole(struct sluice_capacity r)
 {
     return (uint64_t)r.per * r.buckets == CLI_WHOLE_CAPACITY;
 }
 
-/* What kind of lock this is at the moment: `sluice run` makes all three of one count. */
+/* The kind of lock, derived from the count: `sluice run` makes all three kinds from
+ * one count. */
 static const char *kind_of(const struct sluice_key_info *k)
 {
     if (!is_whole(k->capacity)) return "counting";
     return k->held >= CLI_WHOLE_CAPACITY ? "exclusive" : "shared";
 }
 
-static const char *held_words(const struct sluice_key_info *k, char *out, size_t size)
+static const char *held_text(const struct sluice_key_info *k, char *out, size_t size)
 {
     if (k->held >= CLI_WHOLE_CAPACITY && is_whole(k->capacity))
         snprintf(out, size, "exclusive");
@@ -48,7 +50,7 @@ static const char *state_of(const struct sluice_holder *h)
     return h->dead ? "dead" : "holds";
 }
 
-static const char *units_words(const struct sluice_holder *h, char *out, size_t size)
+static const char *units_text(const struct sluice_holder *h, char *out, size_t size)
 {
     if (h->units == CLI_WHOLE_CAPACITY && is_whole(h->capacity))
         snprintf(out, size, "all");
@@ -69,7 +71,7 @@ static void json_key(const struct sluice_key_info *k)
            (unsigned)k->waiters);
 }
 
-/* Keys that nobody holds or waits for keep their place until it is needed. */
+/* A key without holders and waiters keeps its entry until the entry is needed. */
 static bool is_idle(const struct sluice_key_info *k)
 {
     return k->held == 0 && k->holders == 0 && k->waiters == 0;
@@ -77,9 +79,9 @@ static bool is_idle(const struct sluice_key_info *k)
 
 static void text_key(const struct sluice_key_info *k)
 {
-    char key[CLI_SHOWN_SIZE], held[64], capacity[64];
-    printf("%-24s %-12s %-12s %7u %7u%s\n", cli_shown(k->key, key, sizeof key),
-           held_words(k, held, sizeof held),
+    char key[CLI_SAFE_SIZE], held[64], capacity[64];
+    printf("%-24s %-12s %-12s %7u %7u%s\n", cli_safe_text(k->key, key, sizeof key),
+           held_text(k, held, sizeof held),
            capacity_text(k->capacity, capacity, sizeof capacity), (unsigned)k->holders,
            (unsigned)k->waiters, k->capacities_differ ? "  (rooms differ)" : "");
 }
@@ -88,25 +90,25 @@ void cli_show_keys(struct sluice_canal *c, enum cli_form form)
 {
     struct sluice_key_info k;
     const char *between = "";
-    if (form == FORM_JSON) {
+    if (form == CLI_FORM_JSON) {
         fputs("{\"segment\":", stdout);
         cli_json_string(stdout, sluice_canal_path(c));
         fputs(",\"keys\":[", stdout);
-    } else if (form == FORM_TEXT)
+    } else if (form == CLI_FORM_TEXT)
         printf("%-24s %-12s %-12s %7s %7s\n", "KEY", "HELD", "ROOM", "HOLDERS",
                "WAITERS");
     for (uint64_t cursor = 0; sluice_canal_next_key(c, &cursor, &k) == 1;) {
-        if (form == FORM_NAMES) {
-            char key[CLI_SHOWN_SIZE];
-            puts(cli_shown(k.key, key, sizeof key));
+        if (form == CLI_FORM_NAMES) {
+            char key[CLI_SAFE_SIZE];
+            puts(cli_safe_text(k.key, key, sizeof key));
         } else if (is_idle(&k)) continue;
-        else if (form == FORM_JSON) {
+        else if (form == CLI_FORM_JSON) {
             fputs(between, stdout);
             json_key(&k);
             between = ",";
         } else text_key(&k);
     }
-    if (form == FORM_JSON) puts("]}");
+    if (form == CLI_FORM_JSON) puts("]}");
 }
 
 /* --- One key -------------------------------------------------------------- */
@@ -121,7 +123,7 @@ static void json_holder(const char *path, const struct sluice_holder *h)
            h->units, (unsigned)h->capacity.per, (unsigned)h->capacity.buckets,
            h->since_ms, state_of(h));
     fputs(",\"left\":[", stdout);
-    size_t n = h->inherited ? cli_tree(path, h->slot, pids, PIDS_MAX) : 0;
+    size_t n = h->inherited ? cli_tether_pids(path, h->slot, pids, PIDS_MAX) : 0;
     for (size_t i = 0; i < n && i < PIDS_MAX; i++)
         printf("%s%d", i > 0 ? "," : "", (int)pids[i]);
     fputs("]", stdout);
@@ -160,27 +162,27 @@ static void show_key_json(struct sluice_canal *c, const struct sluice_key_info *
 
 static void text_holder(const char *path, const struct sluice_holder *h)
 {
-    char program[CLI_SHOWN_SIZE], units[32], capacity[64], clock[32], ago[32], comm[32];
+    char program[CLI_SAFE_SIZE], units[32], capacity[64], clock[32], ago[32], comm[32];
     int32_t pids[PIDS_MAX];
     printf("%-6s %8d %8d %-15s %8s %-10s %s, %s ago\n", state_of(h), (int)h->pid,
-           (int)h->tid, cli_shown(h->program, program, sizeof program),
-           units_words(h, units, sizeof units),
+           (int)h->tid, cli_safe_text(h->program, program, sizeof program),
+           units_text(h, units, sizeof units),
            capacity_text(h->capacity, capacity, sizeof capacity),
-           cli_clock(h->since_ms, clock, sizeof clock),
-           cli_ago(cli_wall_ms() - h->since_ms, ago, sizeof ago));
+           cli_format_time(h->since_ms, clock, sizeof clock),
+           cli_format_duration(cli_wall_ms() - h->since_ms, ago, sizeof ago));
     if (!h->inherited) return;
-    size_t n = cli_tree(path, h->slot, pids, PIDS_MAX);
+    size_t n = cli_tether_pids(path, h->slot, pids, PIDS_MAX);
     for (size_t i = 0; i < n && i < PIDS_MAX; i++)
         printf("       %8d %8s %s\n", (int)pids[i], "",
-               cli_tree_program(pids[i], comm, sizeof comm));
+               cli_tether_program(pids[i], comm, sizeof comm));
 }
 
 static void show_key_text(struct sluice_canal *c, const struct sluice_key_info *k)
 {
-    char key[CLI_SHOWN_SIZE], held[64], capacity[64], picture[256];
+    char key[CLI_SAFE_SIZE], held[64], capacity[64], picture[256];
     struct sluice_holder h;
-    cli_shown(k->key, key, sizeof key);
-    held_words(k, held, sizeof held);
+    cli_safe_text(k->key, key, sizeof key);
+    held_text(k, held, sizeof held);
     if (is_whole(k->capacity)) printf("%s: %s\n", key, is_idle(k) ? "free" : held);
     else {
         sluice_canal_picture(k->held, k->capacity, picture, sizeof picture);
@@ -210,8 +212,8 @@ bool cli_show_key(struct sluice_canal *c, const char *key, enum cli_form form)
     struct sluice_key_info k;
     for (uint64_t cursor = 0; sluice_canal_next_key(c, &cursor, &k) == 1;) {
         if (strcmp(k.key, key) != 0) continue;
-        if (form == FORM_JSON) show_key_json(c, &k);
-        else if (form == FORM_NAMES) show_key_pids(c, key);
+        if (form == CLI_FORM_JSON) show_key_json(c, &k);
+        else if (form == CLI_FORM_NAMES) show_key_pids(c, key);
         else show_key_text(c, &k);
         return true;
     }

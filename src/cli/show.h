@@ -1,4 +1,4 @@
-/* show.h - what is in a segment, for people and as JSON. */
+/* show.h - prints the contents of a segment, as text or JSON. */
 #ifndef SL_CLI_SHOW_H
 #define SL_CLI_SHOW_H
 
@@ -6,12 +6,13 @@
 
 #include "sluice.h"
 
-enum cli_form { FORM_TEXT, FORM_JSON, FORM_NAMES };
+enum cli_form { CLI_FORM_TEXT, CLI_FORM_JSON, CLI_FORM_NAMES };
 
-/* The keys of a segment. */
+/* Print the keys of a segment. */
 void cli_show_keys(struct sluice_canal *c, enum cli_form form);
 
-/* One key: its picture, who holds it, who waits. False if it is not there. */
+/* Print one key with its picture, holders and waiters. Returns false if the key does
+ * not exist. */
 bool cli_show_key(struct sluice_canal *c, const char *key, enum cli_form form);
 
 #endif /* SL_CLI_SHOW_H */

@@ -3,14 +3,14 @@
 
 #include <string.h>
 
-#include "cli/beside.h"
+#include "cli/message.h"
 #include "cli/parse.h"
-#include "cli/say.h"
+#include "cli/program.h"
 
 static int no_option(void *into, int id, const char *value)
 {
     (void)into, (void)id, (void)value;
-    return cli_usage("that is not an option here");
+    return cli_usage_error("that is not an option here");
 }
 
 int cli_store(const struct cli_command *command, int argc, char **argv)
@@ -19,8 +19,8 @@ int cli_store(const struct cli_command *command, int argc, char **argv)
     int status = cli_parse(command, argc, argv, false, no_option, NULL, &rest);
     if (status >= 0) return status;
     if (argc - rest != 1 || argv[rest][0] == '\0')
-        return cli_usage("it needs one FOLDER, the --data of a server");
+        return cli_usage_error("it needs one FOLDER, the --data of a server");
     char *verb = strrchr(command->name, ' ') + 1; /* "check" of "store check". */
     char *words[] = {NULL, "store", verb, argv[rest], NULL};
-    return cli_become_program("sluice-offline", "offline", words);
+    return cli_exec_program("sluice-offline", "offline", words);
 }

@@ -4,94 +4,94 @@
 
 /* clang-format off */
 
-#define HELP_OPTION {'h', "h", "help", NULL, WORD_NONE, "show this help", "Show help and exit."}
-#define JSON_OPTION {OPT_JSON, "", "json", NULL, WORD_NONE, "print JSON", "Print one JSON document."}
-#define MODE_OPTION {OPT_MODE, "", "mode", "OCTAL", WORD_TEXT, "permissions of a segment that is made (0600)", \
+#define HELP_OPTION {'h', "h", "help", NULL, CLI_ARG_NONE, "show this help", "Show help and exit."}
+#define JSON_OPTION {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON", "Print one JSON document."}
+#define MODE_OPTION {CLI_OPT_MODE, "", "mode", "OCTAL", CLI_ARG_TEXT, "permissions of a segment that is made (0600)", \
     "Permissions of a segment that is made, 0600 by default.\n" \
     "With bits for the group or others, segments of other users are accepted too:\n" \
     "set them only if you trust everyone who can write to the segment."}
-#define END_OPTION {0, NULL, NULL, NULL, WORD_NONE, NULL, NULL}
+#define END_OPTION {0, NULL, NULL, NULL, CLI_ARG_NONE, NULL, NULL}
 
 static const struct cli_option run_options[] = {
-    {'j', "j", "per jobs", "PER", WORD_TEXT, "at most PER at once: N, N% of the cores, +N, -N cores",
+    {'j', "j", "per jobs", "PER", CLI_ARG_TEXT, "at most PER at once: N, N% of the cores, +N, -N cores",
         "Let at most\n.Ar PER\nrun at once:\na number, a percentage of the processor cores\n"
         ".Pq Cm 50% ,\nor so many more or fewer than there are cores\n.Pq Cm +1 , Cm \\-1 .\n"
         "Each caller declares this for itself, and it may differ from call to call."},
-    {OPT_BUCKETS, "", "buckets", "N", WORD_TEXT, "room for PER times N",
+    {CLI_OPT_BUCKETS, "", "buckets", "N", CLI_ARG_TEXT, "room for PER times N",
         "Room for\n.Ar PER\ntimes\n.Ar N .\nWithout\n.Fl j\nthat is\n.Ar N ."},
-    {'s', "s", "shared", NULL, WORD_NONE, "share with others that say -s, not with -x",
+    {'s', "s", "shared", NULL, CLI_ARG_NONE, "share with others that say -s, not with -x",
         "Run beside any number of others that say\n.Fl s ,\nand not beside one that says\n.Fl x ."},
-    {'x', "xe", "exclusive", NULL, WORD_NONE, "run alone; the default without -j and --buckets",
+    {'x', "xe", "exclusive", NULL, CLI_ARG_NONE, "run alone; the default without -j and --buckets",
         "Run alone.\nThis is the default where neither\n.Fl j\nnor\n.Fl Fl buckets\nis given."},
-    {'n', "n", "nonblock nb nonblocking", NULL, WORD_NONE, "do not wait; exit 1 if it is taken",
+    {'n', "n", "nonblock nb nonblocking", NULL, CLI_ARG_NONE, "do not wait; exit 1 if it is taken",
         "Do not wait.\nIf the lock is taken, exit with 1, or what\n.Fl E\nsays."},
-    {'w', "w", "wait timeout", "TIME", WORD_TEXT, "wait at most TIME: 5, 0.5, 500ms, 30s, 2m, 1h",
+    {'w', "w", "wait timeout", "TIME", CLI_ARG_TEXT, "wait at most TIME: 5, 0.5, 500ms, 30s, 2m, 1h",
         "Wait at most\n.Ar TIME :\nseconds, with a fraction if you like, or a number with\n"
         ".Cm ms , s , m\nor\n.Cm h .\nThe default is to wait without end; 0 is\n.Fl n ."},
-    {'E', "E", "conflict-exit-code", "N", WORD_TEXT, "exit status if the lock was not granted (1)",
+    {'E', "E", "conflict-exit-code", "N", CLI_ARG_TEXT, "exit status if the lock was not granted (1)",
         "The exit status if the lock was not granted, 1 by default.\n75 is a good choice: no program "
         "uses it by accident, and mail systems and\n.Xr systemd 1\nunits know it as\n.Dq try again ."},
-    {'c', "c", "command", "STRING", WORD_TEXT, "run STRING by the shell",
+    {'c', "c", "command", "STRING", CLI_ARG_TEXT, "run STRING by the shell",
         "Run\n.Ar STRING\nby the shell,\n.Ev SHELL\nor\n.Pa /bin/sh .\nMay stand behind\n.Ar KEY\nas well, as with\n.Xr flock 1 ."},
-    {'o', "o", "close", NULL, WORD_NONE, "the command gets no claim on the lock",
+    {'o', "o", "close", NULL, CLI_ARG_NONE, "the command gets no claim on the lock",
         "Give the command and what it starts no claim on the lock: it is the wrapper's alone."},
-    {'F', "F", "no-fork", NULL, WORD_NONE, "become the command instead of waiting for it",
+    {'F', "F", "no-fork", NULL, CLI_ARG_NONE, "become the command instead of waiting for it",
         "Execute the command in place of the wrapper.\nThe lock is then the command's own, "
         "until it and what it started are gone."},
-    {'q', "q", "quiet", NULL, WORD_NONE, "no notes on standard error, only errors", NULL},
-    {OPT_VERBOSE, "", "verbose", NULL, WORD_NONE, "say how long it took to get the lock", 
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "no notes on standard error, only errors", NULL},
+    {CLI_OPT_VERBOSE, "", "verbose", NULL, CLI_ARG_NONE, "say how long it took to get the lock", 
         "Say on standard error how long it took to get the lock, and what is executed."},
-    {OPT_LOCAL, "", "local", NULL, WORD_NONE, "use this machine's locks, and say nothing of it",
+    {CLI_OPT_LOCAL, "", "local", NULL, CLI_ARG_NONE, "use this machine's locks, and say nothing of it",
         "Use the locks of this machine.\nThis is what happens anyway where no server is named; "
         "then it is said in one line on standard error."},
-    {OPT_SEGMENT, "", "segment", "NAME", WORD_SEGMENT, "the segment that the lock is in; a name or a path",
+    {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "the segment that the lock is in; a name or a path",
         "The segment of shared memory that the lock is in:\n.Ar NAME\nstands for\n.Pa /dev/shm/sluice. Ns Ar NAME ,\n"
         "and what has a slash in it is a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else\n"
         ".Pa /dev/shm/sluice. Ns Ar uid ,\nwhich is never a file of another user.\nImplies\n.Fl Fl local ."},
     MODE_OPTION,
-    {OPT_GRACE, "", "grace", "TIME", WORD_TEXT, "if the lock is lost: from SIGTERM to SIGKILL (5s)",
+    {CLI_OPT_GRACE, "", "grace", "TIME", CLI_ARG_TEXT, "if the lock is lost: from SIGTERM to SIGKILL (5s)",
         "If the lock is lost, the time between SIGTERM and SIGKILL to the command; 5 seconds by default."},
     HELP_OPTION, END_OPTION};
 
 static const struct cli_option ls_options[] = {
     JSON_OPTION,
-    {'q', "q", "quiet", NULL, WORD_NONE, "names alone, one a line", NULL},
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "names alone, one a line", NULL},
     HELP_OPTION, END_OPTION};
 
 static const struct cli_option show_options[] = {
     JSON_OPTION,
-    {'q', "q", "quiet", NULL, WORD_NONE, "keys alone, one a line",
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "keys alone, one a line",
         "Keys alone, one a line; with\n.Ar KEY\nthe pids of its holders."},
     HELP_OPTION, END_OPTION};
 
 static const struct cli_option watch_options[] = {
-    {OPT_JSON, "", "json", NULL, WORD_NONE, "print JSON, one document a line", NULL},
-    {OPT_INTERVAL, "", "interval", "TIME", WORD_TEXT, "time between two looks (1s)", NULL},
-    {OPT_COUNT, "", "count", "N", WORD_TEXT, "end after N looks", NULL},
+    {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON, one document a line", NULL},
+    {CLI_OPT_INTERVAL, "", "interval", "TIME", CLI_ARG_TEXT, "time between two looks (1s)", NULL},
+    {CLI_OPT_COUNT, "", "count", "N", CLI_ARG_TEXT, "end after N looks", NULL},
     HELP_OPTION, END_OPTION};
 
 static const struct cli_option reap_options[] = {
     JSON_OPTION, HELP_OPTION, END_OPTION};
 
 static const struct cli_option make_options[] = {
-    {OPT_KEYS, "", "keys", "N", WORD_TEXT, "keys in use at one time (4096)", NULL},
-    {OPT_SLOTS, "", "slots", "N", WORD_TEXT, "threads at one time (1024)",
+    {CLI_OPT_KEYS, "", "keys", "N", CLI_ARG_TEXT, "keys in use at one time (4096)", NULL},
+    {CLI_OPT_SLOTS, "", "slots", "N", CLI_ARG_TEXT, "threads at one time (1024)",
         "Threads at one time, 1024 by default.\nA\n.Xr sluice-run 1\nthat runs or waits is one."},
-    {OPT_RECORDS, "", "records", "N", WORD_TEXT, "pairs of thread and key at one time (16384)", NULL},
+    {CLI_OPT_RECORDS, "", "records", "N", CLI_ARG_TEXT, "pairs of thread and key at one time (16384)", NULL},
     MODE_OPTION, HELP_OPTION, END_OPTION};
 
 static const struct cli_option rm_options[] = {
-    {OPT_FORCE, "", "force", NULL, WORD_NONE, "also if it is in use",
+    {CLI_OPT_FORCE, "", "force", NULL, CLI_ARG_NONE, "also if it is in use",
         "Remove it also if it is in use.\nWhat runs under its locks then runs without: a\n"
         ".Xr sluice-run 1\nsees that and stops its command."},
     HELP_OPTION, END_OPTION};
 
-/* What completes a setting of each kind. */
+/* How completion treats the value of a setting, by kind. */
 enum {
-    WORD_OF_NUMBER = WORD_TEXT, WORD_OF_TIME = WORD_TEXT, WORD_OF_SIZE = WORD_TEXT, WORD_OF_MEMORY = WORD_TEXT,
-    WORD_OF_PORT = WORD_TEXT, WORD_OF_OCTAL = WORD_TEXT, WORD_OF_TEXT = WORD_TEXT,
-    WORD_OF_PATH = WORD_FILE, WORD_OF_FORMAT = WORD_CHOICE, WORD_OF_LEVEL = WORD_CHOICE,
-    WORD_OF_ENGINE = WORD_CHOICE, WORD_OF_FLAG = WORD_NONE,
+    CLI_ARG_OF_NUMBER = CLI_ARG_TEXT, CLI_ARG_OF_TIME = CLI_ARG_TEXT, CLI_ARG_OF_SIZE = CLI_ARG_TEXT, CLI_ARG_OF_MEMORY = CLI_ARG_TEXT,
+    CLI_ARG_OF_PORT = CLI_ARG_TEXT, CLI_ARG_OF_OCTAL = CLI_ARG_TEXT, CLI_ARG_OF_TEXT = CLI_ARG_TEXT,
+    CLI_ARG_OF_PATH = CLI_ARG_FILE, CLI_ARG_OF_FORMAT = CLI_ARG_CHOICE, CLI_ARG_OF_LEVEL = CLI_ARG_CHOICE,
+    CLI_ARG_OF_ENGINE = CLI_ARG_CHOICE, CLI_ARG_OF_FLAG = CLI_ARG_NONE,
 };
 
 #define SETTING(name, kind, field, given, min, max, arg, help) SETTING_##field,
@@ -109,24 +109,24 @@ const struct cli_setting cli_settings[] = {
 #undef SETTING
 
 #define SETTING(name, kind, field, given, min, max, arg, help) \
-    {OPT_SETTINGS + (int)SETTING_##field, "", name, (int)WORD_OF_##kind == (int)WORD_NONE ? NULL : arg, (enum cli_word)WORD_OF_##kind, help, NULL},
+    {CLI_OPT_SETTINGS + (int)SETTING_##field, "", name, (int)CLI_ARG_OF_##kind == (int)CLI_ARG_NONE ? NULL : arg, (enum cli_arg_kind)CLI_ARG_OF_##kind, help, NULL},
 static const struct cli_option serve_options[] = {
 #include "settings.def"
-    {OPT_CHECK, "", "check", NULL, WORD_NONE, "read the settings, say whether they are good, and exit", NULL},
-    {'V', "V", "version", NULL, WORD_NONE, "print the version of the server", NULL},
+    {CLI_OPT_CHECK, "", "check", NULL, CLI_ARG_NONE, "read the settings, say whether they are good, and exit", NULL},
+    {'V', "V", "version", NULL, CLI_ARG_NONE, "print the version of the server", NULL},
     HELP_OPTION, END_OPTION};
 #undef SETTING
 
 static const struct cli_option do_options[] = {
-    {OPT_SERVER, "", "server", "ADDRESS", WORD_TEXT, "host, host:port or unix:/path (127.0.0.1:5625)",
+    {CLI_OPT_SERVER, "", "server", "ADDRESS", CLI_ARG_TEXT, "host, host:port or unix:/path (127.0.0.1:5625)",
         "The server:\n.Ar host ,\n.Ar host : Ns Ar port ,\n.Ar [::1] : Ns Ar port\nor\n.Cm unix : Ns Ar /path .\n"
         "The default is\n.Ev SLUICE_SERVER ,\nor else 127.0.0.1:5625."},
-    {OPT_JSON, "", "json", NULL, WORD_NONE, "print JSON, one document a line", NULL},
-    {'q', "q", "quiet", NULL, WORD_NONE, "values alone, one a line", 
+    {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON, one document a line", NULL},
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "values alone, one a line", 
         "Values alone, each on a line of its own: what a shell reads most easily."},
-    {'2', "2", "resp2", NULL, WORD_NONE, "speak RESP2 instead of RESP3",
+    {'2', "2", "resp2", NULL, CLI_ARG_NONE, "speak RESP2 instead of RESP3",
         "Speak RESP2, the older form of the protocol, in which a map is a list."},
-    {OPT_PASSWORD_FILE, "", "password-file", "FILE", WORD_FILE, "its first line is the password",
+    {CLI_OPT_PASSWORD_FILE, "", "password-file", "FILE", CLI_ARG_FILE, "its first line is the password",
         "The first line of\n.Ar FILE\nis the password.\nThe default is\n.Ev SLUICE_PASSWORD ,\nor none."},
     HELP_OPTION, END_OPTION};
 
@@ -135,47 +135,47 @@ static const struct cli_option plain_options[] = {HELP_OPTION, END_OPTION};
 const struct cli_command cli_commands[CLI_COMMANDS] = {
     [CLI_RUN] = {CLI_RUN, "run",
         "[options] KEY [--] COMMAND [ARG...]\n[options] KEY -c 'SHELL COMMAND'",
-        "run a command under a lock", run_options, {WORD_KEY, WORD_COMMAND, WORD_NONE}},
+        "run a command under a lock", run_options, {CLI_ARG_KEY, CLI_ARG_COMMAND, CLI_ARG_NONE}},
     [CLI_CANAL_LS] = {CLI_CANAL_LS, "canal ls", "[--json] [-q]",
-        "list the segments of this machine", ls_options, {WORD_NONE}},
+        "list the segments of this machine", ls_options, {CLI_ARG_NONE}},
     [CLI_CANAL_SHOW] = {CLI_CANAL_SHOW, "canal show", "[--json] [-q] [NAME [KEY]]",
         "show the locks of a segment, or who holds one and who waits", show_options,
-        {WORD_SEGMENT, WORD_KEY, WORD_NONE}},
+        {CLI_ARG_SEGMENT, CLI_ARG_KEY, CLI_ARG_NONE}},
     [CLI_CANAL_WATCH] = {CLI_CANAL_WATCH, "canal watch", "[options] [NAME]",
-        "show a segment again and again", watch_options, {WORD_SEGMENT, WORD_NONE}},
+        "show a segment again and again", watch_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_CANAL_REAP] = {CLI_CANAL_REAP, "canal reap", "[--json] [NAME]",
-        "give back what the dead held", reap_options, {WORD_SEGMENT, WORD_NONE}},
+        "give back what the dead held", reap_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_CANAL_MAKE] = {CLI_CANAL_MAKE, "canal make", "[options] NAME",
-        "make a segment of another size than usual", make_options, {WORD_SEGMENT, WORD_NONE}},
+        "make a segment of another size than usual", make_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_CANAL_RM] = {CLI_CANAL_RM, "canal rm", "[--force] NAME...",
-        "remove segments that nobody uses", rm_options, {WORD_SEGMENT, WORD_SEGMENT, WORD_NONE}},
-    [CLI_SERVE] = {CLI_SERVE, "serve", "[options]", "start the server", serve_options, {WORD_NONE}},
+        "remove segments that nobody uses", rm_options, {CLI_ARG_SEGMENT, CLI_ARG_SEGMENT, CLI_ARG_NONE}},
+    [CLI_SERVE] = {CLI_SERVE, "serve", "[options]", "start the server", serve_options, {CLI_ARG_NONE}},
     [CLI_STORE_CHECK] = {CLI_STORE_CHECK, "store check", "FOLDER",
-        "look whether the store of a server is whole", plain_options, {WORD_FILE, WORD_NONE}},
+        "look whether the store of a server is whole", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
     [CLI_STORE_DUMP] = {CLI_STORE_DUMP, "store dump", "FOLDER",
-        "print the store of a server as text", plain_options, {WORD_FILE, WORD_NONE}},
+        "print the store of a server as text", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
     [CLI_STORE_LOAD] = {CLI_STORE_LOAD, "store load", "FOLDER",
-        "make a store of what dump has printed", plain_options, {WORD_FILE, WORD_NONE}},
+        "make a store of what dump has printed", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
     [CLI_DO] = {CLI_DO, "do", "[options] WORD...", "send one command to a server", do_options,
-        {WORD_TEXT, WORD_TEXT, WORD_NONE}},
+        {CLI_ARG_TEXT, CLI_ARG_TEXT, CLI_ARG_NONE}},
     [CLI_HELP] = {CLI_HELP, "help", "[COMMAND]", "explain a command", plain_options,
-        {WORD_TOPIC, WORD_NONE}},
-    [CLI_VERSION] = {CLI_VERSION, "version", "", "print the version", plain_options, {WORD_NONE}},
+        {CLI_ARG_TOPIC, CLI_ARG_NONE}},
+    [CLI_VERSION] = {CLI_VERSION, "version", "", "print the version", plain_options, {CLI_ARG_NONE}},
 };
 
 const struct cli_exit cli_exits[] = {
-    {EXIT_TAKEN, "the lock was not granted (or what -E says); what is to be removed is in use; the reply of a server was nil"},
-    {EXIT_USAGE, "the command line is wrong"},
-    {EXIT_DATA, "the file of the segment or store is damaged, of another version, or none of Sluice's; what is to be loaded is no dump"},
-    {EXIT_NO_INPUT, "there is no such segment, key or store"},
-    {EXIT_UNAVAILABLE, "the server cannot be reached, or serves nobody now; a server is named, and run can use none; the program sluice-server or sluice-offline is not here; a table of the segment is full"},
-    {EXIT_SYSTEM, "the system refused something: memory, space, output"},
-    {EXIT_EXISTS, "there is a store in the folder already"},
-    {EXIT_NO_PERMISSION, "no permission to use the segment, the store, or the server"},
-    {EXIT_LOST, "the lock was lost while the command ran, and the command was stopped; the server says LOST"},
-    {EXIT_CANNOT_EXECUTE, "the command was found and cannot be executed"},
-    {EXIT_NOT_FOUND, "the command was not found"},
-    {EXIT_SIGNALLED, "plus n: signal n ended the command"},
+    {CLI_EXIT_TAKEN, "the lock was not granted (or what -E says); what is to be removed is in use; the reply of a server was nil"},
+    {CLI_EXIT_USAGE, "the command line is wrong"},
+    {CLI_EXIT_DATA, "the file of the segment or store is damaged, of another version, or none of Sluice's; what is to be loaded is no dump"},
+    {CLI_EXIT_NO_INPUT, "there is no such segment, key or store"},
+    {CLI_EXIT_UNAVAILABLE, "the server cannot be reached, or serves nobody now; a server is named, and run can use none; the program sluice-server or sluice-offline is not here; a table of the segment is full"},
+    {CLI_EXIT_SYSTEM, "the system refused something: memory, space, output"},
+    {CLI_EXIT_EXISTS, "there is a store in the folder already"},
+    {CLI_EXIT_NO_PERMISSION, "no permission to use the segment, the store, or the server"},
+    {CLI_EXIT_LOST, "the lock was lost while the command ran, and the command was stopped; the server says LOST"},
+    {CLI_EXIT_CANNOT_EXECUTE, "the command was found and cannot be executed"},
+    {CLI_EXIT_NOT_FOUND, "the command was not found"},
+    {CLI_EXIT_SIGNALLED, "plus n: signal n ended the command"},
     {0, NULL}};
 
 const struct cli_variable cli_reads[] = {
@@ -198,6 +198,6 @@ const struct cli_variable cli_given[] = {
 
 const struct cli_setting *cli_setting_of(const struct cli_option *option)
 {
-    int n = option->id - OPT_SETTINGS;
+    int n = option->id - CLI_OPT_SETTINGS;
     return n >= 0 && n < (int)SETTINGS ? &cli_settings[n] : NULL;
 }

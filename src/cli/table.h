@@ -1,10 +1,10 @@
-/* table.h - every command of the command line and every option, once.
+/* table.h - every command of the command line and every option.
  *
- * From this table come what is parsed, what --help says, the option lists of the man
- * pages and the completions of bash and zsh (pages.c, at build time). To add an option,
- * add a row in table.c and a case where the command takes its options; the tests see to
- * the rest (tests/cli/test_pages.py). The options of `serve` are the server's settings, and
- * their rows stand in settings.def. */
+ * The parser, --help, the option lists of the man pages and the completions of bash
+ * and zsh (pages.c, at build time) all use this table. To add an option, add a row
+ * in table.c and a case where the command handles its options;
+ * tests/cli/test_pages.py checks the rest. The options of `serve` are the server's
+ * settings; their rows are in settings.def. */
 #ifndef SL_CLI_TABLE_H
 #define SL_CLI_TABLE_H
 
@@ -28,50 +28,50 @@ enum cli_id {
     CLI_COMMANDS,
 };
 
-/* What an option is known by inside: its first letter, or one of these. */
+/* The id of an option: its first letter, or one of these. */
 enum {
-    OPT_BUCKETS = 256,
-    OPT_VERBOSE,
-    OPT_LOCAL,
-    OPT_SEGMENT,
-    OPT_MODE,
-    OPT_GRACE,
-    OPT_JSON,
-    OPT_INTERVAL,
-    OPT_COUNT,
-    OPT_KEYS,
-    OPT_SLOTS,
-    OPT_RECORDS,
-    OPT_FORCE,
-    OPT_CHECK,
-    OPT_SERVER,
-    OPT_PASSWORD_FILE,
-    OPT_SETTINGS = 512, /* And the setting's place in cli_settings. */
+    CLI_OPT_BUCKETS = 256,
+    CLI_OPT_VERBOSE,
+    CLI_OPT_LOCAL,
+    CLI_OPT_SEGMENT,
+    CLI_OPT_MODE,
+    CLI_OPT_GRACE,
+    CLI_OPT_JSON,
+    CLI_OPT_INTERVAL,
+    CLI_OPT_COUNT,
+    CLI_OPT_KEYS,
+    CLI_OPT_SLOTS,
+    CLI_OPT_RECORDS,
+    CLI_OPT_FORCE,
+    CLI_OPT_CHECK,
+    CLI_OPT_SERVER,
+    CLI_OPT_PASSWORD_FILE,
+    CLI_OPT_SETTINGS = 512, /* Plus the index of the setting in cli_settings. */
 };
 
-/* What a word on the command line is, for completion. */
-enum cli_word {
-    WORD_NONE,
-    WORD_TEXT,    /* Nothing that could be guessed. */
-    WORD_KEY,     /* A key of the segment. */
-    WORD_SEGMENT, /* A segment, or a path. */
-    WORD_COMMAND, /* A program and what follows it. */
-    WORD_TOPIC,   /* A command of ours. */
-    WORD_FILE,    /* A file or a folder. */
-    WORD_CHOICE,  /* One of those that `arg` has, as in "text|json". */
+/* What an argument is, for completion. */
+enum cli_arg_kind {
+    CLI_ARG_NONE,
+    CLI_ARG_TEXT,    /* Free text. */
+    CLI_ARG_KEY,     /* A key of the segment. */
+    CLI_ARG_SEGMENT, /* A segment, or a path. */
+    CLI_ARG_COMMAND, /* A program and its arguments. */
+    CLI_ARG_TOPIC,   /* A command of sluice. */
+    CLI_ARG_FILE,    /* A file or a directory. */
+    CLI_ARG_CHOICE,  /* One of the alternatives in `arg`, such as "text|json". */
 };
 
 struct cli_option {
     int id;
-    const char *letters; /* Each means the same; "" for none. */
-    const char *names;   /* Long names, with blanks between; the first is shown. */
-    const char *arg;     /* What follows it; NULL: nothing. */
-    enum cli_word word;  /* What that is. */
-    const char *help;    /* In a few words, for --help and completion. */
-    const char *more;    /* What the man page says, in mdoc; NULL: help again. */
+    const char *letters; /* Synonyms; "" for none. */
+    const char *names;   /* Long names, separated by blanks; --help prints the first. */
+    const char *arg;     /* The name of its value; NULL: it has none. */
+    enum cli_arg_kind arg_kind; /* The kind of its value. */
+    const char *help;           /* A short description, for --help and completion. */
+    const char *more; /* The description in the man page, in mdoc; NULL: help. */
 };
 
-/* A setting of the server, as settings.def has it. */
+/* A setting of the server, from settings.def. */
 struct cli_setting {
     const char *name;
     const char *kind;  /* "NUMBER", "TIME" ... */
@@ -84,19 +84,19 @@ struct cli_setting {
 struct cli_command {
     enum cli_id id;
     const char *name;     /* "canal ls". */
-    const char *synopsis; /* What follows the name; one form a line. */
+    const char *synopsis; /* What follows the name; one form per line. */
     const char *summary;
     const struct cli_option *options; /* Ends with id 0. */
-    enum cli_word words[3];           /* What its arguments are, in order. */
+    enum cli_arg_kind args[3];        /* The kinds of its arguments, in order. */
 };
 
-/* An exit status, and when. */
+/* An exit status and its meaning. */
 struct cli_exit {
     int status;
     const char *when;
 };
 
-/* A variable, and what it says. */
+/* An environment variable and its meaning. */
 struct cli_variable {
     const char *name;
     const char *what;
@@ -105,10 +105,12 @@ struct cli_variable {
 extern const struct cli_command cli_commands[CLI_COMMANDS];
 extern const struct cli_setting cli_settings[]; /* Ends with name NULL. */
 extern const struct cli_exit cli_exits[];       /* Ends with when NULL. */
-extern const struct cli_variable cli_reads[];   /* What we read; ends with NULL. */
-extern const struct cli_variable cli_given[];   /* What a command under a lock sees. */
+extern const struct cli_variable
+    cli_reads[]; /* Those that sluice reads; ends with NULL. */
+extern const struct cli_variable
+    cli_given[]; /* Those that a command under a lock gets. */
 
-/* The setting that an option is; NULL if it is none. */
+/* The setting that belongs to an option, or NULL. */
 const struct cli_setting *cli_setting_of(const struct cli_option *option);
 
 #endif /* SL_CLI_TABLE_H */

@@ -7,7 +7,7 @@ struct cli_terminal cli_terminal_open(void)
 {
     struct cli_terminal t = {.own = getpgrp()};
     t.fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
-    /* tcgetpgrp() fails on a terminal that is not the one that controls us. */
+    /* tcgetpgrp() fails for a terminal that is not our controlling terminal. */
     t.wanted = t.fd >= 0 && t.own == getpid() && tcgetpgrp(STDIN_FILENO) == t.own &&
                tcgetpgrp(STDOUT_FILENO) == t.own;
     return t;

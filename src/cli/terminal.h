@@ -1,12 +1,13 @@
-/* terminal.h - who has the terminal: our process group, or the command's.
+/* terminal.h - which process group has the terminal: ours or the command's.
  *
- * The command runs in a group of its own, so that signals can be sent to all of it and
- * to nothing else. A group that is to read from the terminal must be the terminal's
- * foreground group. It becomes that at once if we are what a user has just typed: we lead
- * the foreground group, and standard input and output are the terminal. In a script, a
- * pipeline or behind a redirection there are others in our group who want to read, or to
- * be told of Ctrl-C (`sluice run ... | less`, `make -j2`), so there it does when it first
- * asks, that is when it is stopped for having read. */
+ * The command runs in its own process group, so that we can signal all of it and
+ * nothing else. Only the terminal's foreground group can read from the terminal. The
+ * command's group becomes the foreground group at once if the user has typed our
+ * command: we lead the foreground group, and standard input and output are the
+ * terminal. In a script, in a pipeline or with a redirection, other processes of our
+ * group want to read or to receive Ctrl-C (`sluice run ... | less`, `make -j2`).
+ * Then the command's group gets the terminal when it first tries to read and is
+ * stopped for it. */
 #ifndef SL_CLI_TERMINAL_H
 #define SL_CLI_TERMINAL_H
 
@@ -15,8 +16,8 @@
 
 struct cli_terminal {
     int fd;      /* -1: there is none. */
-    pid_t own;   /* Our group. */
-    bool wanted; /* The command is to have it whenever we could have it. */
+    pid_t own;   /* Our process group. */
+    bool wanted; /* The command gets the terminal whenever we have it. */
 };
 
 struct cli_terminal cli_terminal_open(void);
@@ -24,11 +25,11 @@ struct cli_terminal cli_terminal_open(void);
 /* Whether our group has it now. */
 bool cli_terminal_ours(const struct cli_terminal *t);
 
-/* Give it to the command's group, if it is ours to give. Whether it was. SIGTTOU must be
- * blocked, here and below. */
+/* Give the terminal to the command's group, if our group has it. Returns whether it
+ * had. SIGTTOU must be blocked, here and below. */
 bool cli_terminal_give(const struct cli_terminal *t, pid_t group);
 
-/* Take it back from the command's group. Whether that had it. */
+/* Take the terminal back from the command's group. Returns whether that had it. */
 bool cli_terminal_take(const struct cli_terminal *t, pid_t group);
 
 #endif /* SL_CLI_TERMINAL_H */

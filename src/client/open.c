@@ -10,7 +10,7 @@
 #define KEYS_DEFAULT (1u << 20)
 #define WAITERS_DEFAULT (1u << 16)
 
-/* --- What it is made of -------------------------------------------------------- */
+/* --- Allocation ---------------------------------------------------------------- */
 
 static int make_conditions(struct sluice *s)
 {
@@ -61,7 +61,7 @@ static int make(const struct sluice_options *o, struct sluice **out)
     return SLUICE_OK;
 }
 
-/* --- Its two threads ------------------------------------------------------------ */
+/* --- Threads -------------------------------------------------------------------- */
 
 static int start(pthread_t *t, void *(*work)(void *), struct sluice *s,
                  const char *name)
@@ -135,7 +135,7 @@ int sluice_open(const char *where, const struct sluice_options *options,
     return SLUICE_OK;
 }
 
-/* --- Its end --------------------------------------------------------------------- */
+/* --- Closing --------------------------------------------------------------------- */
 
 /* Who waits is callback_done; nothing more is granted. */
 static void turn_away(struct sluice *s)

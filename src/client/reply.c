@@ -54,7 +54,7 @@ static int line_at(struct sl_client_reply_scan *s, const char *data, size_t n,
     return memchr(out->rest, '\r', out->n) == NULL ? 1 : SLUICE_EPROTOCOL;
 }
 
-/* --- Looking -------------------------------------------------------------- */
+/* --- Scanning ------------------------------------------------------------- */
 
 /* A value ends; and with the last value of a list the list. */
 static int value_ends(struct sl_client_reply_scan *s, size_t end)

@@ -66,7 +66,7 @@ void *sl_client_clock_thread(void *arg)
     return NULL;
 }
 
-/* --- What follows ------------------------------------------------------------ */
+/* --- Effects of the table ---------------------------------------------------- */
 
 static void give_news(struct sluice *s, struct sl_client_watch *w)
 {

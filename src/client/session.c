@@ -31,7 +31,7 @@ int32_t sl_client_session_tid(uint64_t session_id)
     return (int32_t)(session_id & ((1u << TID_BITS) - 1));
 }
 
-/* --- The end of a party ----------------------------------------------------- */
+/* --- The end of a session --------------------------------------------------- */
 
 static void free_session(struct sl_client_session *p)
 {
@@ -139,7 +139,7 @@ int sl_client_session_prepare(void)
     return once_result;
 }
 
-/* --- The party of a thread -------------------------------------------------- */
+/* --- The calling thread's session ------------------------------------------- */
 
 /* That of s, or NULL; what is left of closed ones goes. */
 static struct sl_client_session *find(const struct sluice *s)

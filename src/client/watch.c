@@ -93,7 +93,7 @@ void sl_client_watches_remove(struct sl_client_watches *x, struct sl_client_watc
     sl_list_remove(&w->queue);
 }
 
-/* --- News ----------------------------------------------------------------- */
+/* --- Events --------------------------------------------------------------- */
 
 bool sl_client_watch_has_event(const struct sl_client_watch *w)
 {

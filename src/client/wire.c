@@ -45,7 +45,7 @@ struct sluice_wire {
     char error[ERROR_SIZE];
 };
 
-/* --- Time and words ------------------------------------------------------- */
+/* --- Time and errors ------------------------------------------------------ */
 
 static int64_t now_ms(void)
 {
@@ -360,7 +360,7 @@ static int call_until(struct sluice_wire *w, const char *const *words,
     return status;
 }
 
-/* --- The greeting --------------------------------------------------------- */
+/* --- Greeting ------------------------------------------------------------- */
 
 static bool begins(const char *text, const char *word)
 {
@@ -392,7 +392,7 @@ static int greet(struct sluice_wire *w, const struct sluice_wire_options *o,
     return status;
 }
 
-/* --- What sluice.h has ---------------------------------------------------- */
+/* --- Public functions ----------------------------------------------------- */
 
 static int connect_to(struct sluice_wire *w, const struct sl_client_address *a,
                       const struct sluice_wire_options *o)

@@ -327,13 +327,13 @@ def an_option_that_is_added_to_the_table_is_everywhere(t):
     tree = sources(t)
     table = tree + "/src/cli/table.c"
     text = text_of(table)
-    row = ('    {OPT_FORCE, "Zz", "zebra zoo", "STRIPES", WORD_KEY, '
+    row = ('    {CLI_OPT_FORCE, "Zz", "zebra zoo", "STRIPES", CLI_ARG_KEY, '
            '"it\'s [black]: or \\"white\\"", NULL},\n')
     changed = text.replace("static const struct cli_option run_options[] = {\n",
                            "static const struct cli_option run_options[] = {\n" + row)
     changed = changed.replace("static const struct cli_option reap_options[] = {\n",
-                              "static const struct cli_option reap_options[] = {\n    {OPT_FORCE, "
-                              '"", "dust", NULL, WORD_NONE, "sweep", NULL},\n')
+                              "static const struct cli_option reap_options[] = {\n    {CLI_OPT_FORCE, "
+                              '"", "dust", NULL, CLI_ARG_NONE, "sweep", NULL},\n')
     check(changed.count("\n") - text.count("\n"), 2, "the lines that were added")
     with open(table, "w") as f:
         f.write(changed)

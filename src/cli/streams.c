@@ -1,14 +1,14 @@
-#include "cli/std.h"
+#include "cli/streams.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-bool cli_std_open(void)
+bool cli_streams_open(void)
 {
     for (int fd = 0; fd <= 2; fd++) {
         if (fcntl(fd, F_GETFD) >= 0) continue;
-        /* The lowest number that is free is this one. Not for writing: what is printed
-         * there is to fail, as it would have. */
+        /* open() returns the lowest free number, which is fd. The placeholder is
+         * read-only, so that printing to it fails, as it would without it. */
         int got = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (got != fd) return false;
     }

@@ -1,4 +1,4 @@
-#include "cli/tree.h"
+#include "cli/tether.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/say.h"
+#include "cli/text.h"
 
 /* Whether an open file of a process has a lock of its own on a byte:
  *     lock:   1: OFDLCK  ADVISORY  WRITE -1 00:19:1234 7 7 */
@@ -50,7 +50,7 @@ static bool has_tether(const char *pid, const struct stat *segment, uint32_t slo
     return found;
 }
 
-size_t cli_tree(const char *path, uint32_t slot, int32_t *pids, size_t max)
+size_t cli_tether_pids(const char *path, uint32_t slot, int32_t *pids, size_t max)
 {
     struct stat segment;
     size_t count = 0;
@@ -66,7 +66,7 @@ size_t cli_tree(const char *path, uint32_t slot, int32_t *pids, size_t max)
     return count;
 }
 
-const char *cli_tree_program(int32_t pid, char *out, size_t size)
+const char *cli_tether_program(int32_t pid, char *out, size_t size)
 {
     char path[64], name[64] = "?";
     snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
@@ -76,5 +76,5 @@ const char *cli_tree_program(int32_t pid, char *out, size_t size)
         fclose(f);
     }
     name[strcspn(name, "\n")] = '\0';
-    return cli_shown(name, out, size);
+    return cli_safe_text(name, out, size);
 }
