@@ -1,203 +1,210 @@
+/* election.c - when this node claims the next term, and until when it may grant as keeper. */
 #include "failover/election.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* What one node says of the keeper is good for so long: it is said again before. */
-#define DOUBT_GOOD_MS 2000
-#define DOUBT_AGAIN_MS 500
-#define AGAIN_MS 250 /* What failed is tried again after that. */
-/* An engine that has said nothing for so many beats is asked whether it is there; and was
- * away, if it answers so much later. */
-#define PROBE_BEATS 2
-#define GAP_BEATS 4
-#define SLEPT_MS 1000
+/* What a node reports about the keeper is valid for DOUBT_VALID_MS; it repeats it earlier. */
+#define DOUBT_VALID_MS 2000
+#define DOUBT_REPEAT_MS 500
+
+#define RETRY_MS \
+    250 /* The delay before a failed read, claim or renewal is tried again. */
+
+/* A storage that has been quiet for PROBE_HEARTBEATS is asked whether it answers. If it
+ * answers after more than GAP_HEARTBEATS, it was away. */
+#define PROBE_HEARTBEATS 2
+#define GAP_HEARTBEATS 4
+
+#define SLEPT_MS 1000 /* A call that comes so late means that this node was asleep. */
 #define ORDERS_MAX 16u
 
 const struct sl_election_settings sl_election_settings_default = {
-    .authority_ms = 2000, .beat_ms = 500, .silence_ms = 3000};
+    .authority_ms = 2000, .heartbeat_ms = 500, .silence_ms = 3000};
 
-struct other {
+struct election_peer {
     bool member;
-    enum sl_peer_state sight; /* Of our connection with it, */
+    enum sl_peer_state sight; /* The state of our connection with it, */
     sl_ms since_ms;           /* since then. */
-    uint64_t doubts_term;     /* It does not see the keeper of this term, */
-    enum sl_peer_state doubt; /* that is, like this; */
-    sl_ms doubts_ms;          /* it said so then. */
+    uint64_t doubt_term;      /* It reported about the keeper of this term: */
+    enum sl_peer_state doubt; /* its connection with the keeper, */
+    sl_ms doubt_at_ms;        /* at this time. */
 };
 
 struct sl_election {
     struct sl_election_settings settings;
     enum sl_election_state state;
-    struct sl_storage_term reign;
-    uint64_t term_min;      /* Older ones are over. */
-    bool known;             /* The engine has said who the keeper is. */
-    uint32_t told;          /* What was last ordered with KEEPER, */
-    uint64_t told_term;     /* and its term. */
-    sl_ms beat_seen_ms;     /* When its beat was first seen. */
-    bool engine_answers;    /* The last time it was asked, */
-    sl_ms answered_ms;      /* which was then; */
-    sl_ms looked_ms;        /* The last LOOK that was answered was asked then. */
-    sl_ms answers_since_ms; /* and so it did since then, without a gap. */
+    struct sl_storage_term current; /* The last known term. */
+    bool known;                     /* The storage has said who the keeper is. */
+    uint64_t term_min;              /* Lower terms are over. */
+    uint32_t announced_node;        /* The last KEEPER order: its node, */
+    uint64_t announced_term;        /* and its term. */
+    sl_ms heartbeat_seen_ms;        /* When the current heartbeat was first seen. */
+    bool storage_answers;           /* At the last attempt, */
+    sl_ms answered_ms;              /* which was then; */
+    sl_ms answers_since_ms;         /* and without a gap since then. */
+    sl_ms known_at_ms; /* When the last READ_TERM that was answered was asked for. */
 
-    bool looking, claiming, renewing;
-    sl_ms look_ms, renew_ms; /* When to ask next; SL_NEVER. */
-    sl_ms claim_ms;          /* Not before that; 0: at any time. */
-    sl_ms doubt_ms;          /* When to say again what we see. */
-    uint64_t claims_term;    /* What the claim under way compares. */
-    bool hurry;
-    sl_ms leads_since_ms;
+    bool reading, claiming, renewing; /* An order is outstanding. */
+    sl_ms read_ms, renew_ms;          /* When to order the next; SL_NEVER. */
+    sl_ms claim_ms;                   /* No claim before that; 0: at any time. */
+    sl_ms doubt_ms;                   /* When to repeat our report about the keeper. */
+    uint64_t claimed_term;            /* The term that the last claim compares. */
+    bool renew_now;
+    sl_ms leading_since_ms;
     sl_ms authority_end_ms;
-    struct other at[SL_ELECTION_NODES_MAX];
+    struct election_peer at[SL_ELECTION_NODES_MAX]; /* By node id. */
     size_t member_count;
     uint64_t claims, refused;
 
-    struct sl_election_order orders[ORDERS_MAX];
+    struct sl_election_order orders[ORDERS_MAX]; /* A ring. */
     size_t first, count;
 };
 
 /* --- Orders ------------------------------------------------------------------------- */
 
-static struct sl_election_order *order_at(struct sl_election *o, size_t i)
+static struct sl_election_order *order_at(struct sl_election *e, size_t i)
 {
-    return &o->orders[(o->first + i) % ORDERS_MAX];
+    return &e->orders[(e->first + i) % ORDERS_MAX];
 }
 
-/* The last of these says all: that nobody has fetched the ones before does not add up. Of
- * the others there is none before the last was answered, or, LEAD and STOP, as follows. */
-static void forget_order(struct sl_election *o, enum sl_election_order_type type)
+/* The ring never overflows: at most one READ_TERM, CLAIM and RENEW is outstanding, LEAD and
+ * STOP alternate, and a new DOUBT or KEEPER replaces one that was not fetched. */
+static void drop_orders(struct sl_election *e, enum sl_election_order_type type)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < o->count; i++)
-        if (order_at(o, i)->type != type) *order_at(o, kept++) = *order_at(o, i);
-    o->count = kept;
+    for (size_t i = 0; i < e->count; i++)
+        if (order_at(e, i)->type != type) *order_at(e, kept++) = *order_at(e, i);
+    e->count = kept;
 }
 
-static void order(struct sl_election *o, struct sl_election_order x)
+static void order(struct sl_election *e, struct sl_election_order x)
 {
     if (x.type == SL_ELECTION_ORDER_DOUBT || x.type == SL_ELECTION_ORDER_KEEPER)
-        forget_order(o, x.type);
-    if (o->count == ORDERS_MAX) abort();
-    *order_at(o, o->count++) = x;
+        drop_orders(e, x.type);
+    assert(e->count < ORDERS_MAX);
+    *order_at(e, e->count++) = x;
 }
 
-bool sl_election_next(struct sl_election *o, struct sl_election_order *out)
+bool sl_election_next(struct sl_election *e, struct sl_election_order *out)
 {
-    if (o->count == 0) return false;
-    *out = o->orders[o->first];
-    o->first = (o->first + 1) % ORDERS_MAX;
-    o->count--;
+    if (e->count == 0) return false;
+    *out = e->orders[e->first];
+    e->first = (e->first + 1) % ORDERS_MAX;
+    e->count--;
     return true;
 }
 
-static void look(struct sl_election *o)
+static void read_term(struct sl_election *e)
 {
-    o->look_ms = SL_NEVER;
-    if (o->looking) return;
-    o->looking = true;
-    order(o, (struct sl_election_order){.type = SL_ELECTION_ORDER_READ_TERM});
+    e->read_ms = SL_NEVER;
+    if (e->reading) return;
+    e->reading = true;
+    order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_READ_TERM});
 }
 
-static void claim(struct sl_election *o, uint64_t beat)
+static void claim(struct sl_election *e, uint64_t heartbeat)
 {
-    if (o->claiming) return;
-    o->claiming = true;
-    o->claims++;
-    o->state = SL_ELECTION_CLAIMING;
-    o->claims_term = o->reign.term;
-    order(o, (struct sl_election_order){
-                 .type = SL_ELECTION_ORDER_CLAIM, .term = o->reign.term, .beat = beat});
+    if (e->claiming) return;
+    e->claiming = true;
+    e->claims++;
+    e->state = SL_ELECTION_CLAIMING;
+    e->claimed_term = e->current.term;
+    order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_CLAIM,
+                                        .term = e->current.term,
+                                        .beat = heartbeat});
 }
 
-static void renew(struct sl_election *o)
+static void renew(struct sl_election *e)
 {
-    o->renew_ms = SL_NEVER;
-    o->hurry = false;
-    o->renewing = true;
-    order(o, (struct sl_election_order){.type = SL_ELECTION_ORDER_RENEW,
-                                        .term = o->reign.term});
+    e->renew_ms = SL_NEVER;
+    e->renew_now = false;
+    e->renewing = true;
+    order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_RENEW,
+                                        .term = e->current.term});
 }
 
-/* Whoever is the keeper, if that is another than was told. */
-static void tell_keeper(struct sl_election *o)
+/* Orders KEEPER, if the keeper is not the one that was announced last. */
+static void announce_keeper(struct sl_election *e)
 {
-    bool ours = o->reign.node == o->settings.self && o->state != SL_ELECTION_LEADING;
-    uint32_t node = ours ? 0 : o->reign.node;
-    if (node == o->told && o->reign.term == o->told_term) return;
-    o->told = node;
-    o->told_term = o->reign.term;
-    order(o, (struct sl_election_order){.type = SL_ELECTION_ORDER_KEEPER,
+    bool ours = e->current.node == e->settings.self && e->state != SL_ELECTION_LEADING;
+    uint32_t node = ours ? 0 : e->current.node;
+    if (node == e->announced_node && e->current.term == e->announced_term) return;
+    e->announced_node = node;
+    e->announced_term = e->current.term;
+    order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_KEEPER,
                                         .node = node,
-                                        .term = o->reign.term});
+                                        .term = e->current.term});
 }
 
-static void stop(struct sl_election *o)
+static void stop(struct sl_election *e)
 {
-    if (o->state != SL_ELECTION_LEADING) return;
-    o->state = SL_ELECTION_WATCHING;
-    o->authority_end_ms = 0;
-    o->renew_ms = SL_NEVER;
-    order(o, (struct sl_election_order){.type = SL_ELECTION_ORDER_STOP,
-                                        .term = o->told_term});
+    if (e->state != SL_ELECTION_LEADING) return;
+    e->state = SL_ELECTION_WATCHING;
+    e->authority_end_ms = 0;
+    e->renew_ms = SL_NEVER;
+    order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_STOP,
+                                        .term = e->announced_term});
 }
 
-/* --- What is seen of the keeper ------------------------------------------------------- */
+/* --- Doubts about the keeper ---------------------------------------------------------- */
 
-static bool is_member(const struct sl_election *o)
+static bool is_member(const struct sl_election *e)
 {
-    return o->at[o->settings.self].member;
+    return e->at[e->settings.self].member;
 }
 
-static enum sl_peer_state sight_of_keeper(const struct sl_election *o)
+static enum sl_peer_state sight_of_keeper(const struct sl_election *e)
 {
-    uint32_t node = o->reign.node;
-    if (node == o->settings.self) return SL_PEER_UP;
-    return node < SL_ELECTION_NODES_MAX ? o->at[node].sight : SL_PEER_CLOSED;
+    uint32_t node = e->current.node;
+    if (node == e->settings.self) return SL_PEER_UP;
+    return node < SL_ELECTION_NODES_MAX ? e->at[node].sight : SL_PEER_CLOSED;
 }
 
-static sl_ms silent_enough_ms(const struct sl_election *o)
+static sl_ms silence_end_ms(const struct sl_election *e)
 {
-    const struct other *k = &o->at[o->reign.node % SL_ELECTION_NODES_MAX];
-    return k->since_ms + o->settings.silence_ms;
+    const struct election_peer *k = &e->at[e->current.node % SL_ELECTION_NODES_MAX];
+    return k->since_ms + e->settings.silence_ms;
 }
 
-/* Silence that is short is no doubt: a node that has just started has heard of nobody, and
- * would be the majority of one that cannot reach the keeper. */
-static enum sl_peer_state doubt_of_keeper(const struct sl_election *o, sl_ms now)
+/* A short silence is no doubt: a node that has just started has heard of nobody, and would
+ * form a majority with a node that cannot reach the keeper. */
+static enum sl_peer_state doubt_of_keeper(const struct sl_election *e, sl_ms now)
 {
-    enum sl_peer_state sight = sight_of_keeper(o);
+    enum sl_peer_state sight = sight_of_keeper(e);
 #ifndef MUT_OFFICEHASTY
-    if (sight == SL_PEER_SILENT && now < silent_enough_ms(o)) return SL_PEER_UP;
+    if (sight == SL_PEER_SILENT && now < silence_end_ms(e)) return SL_PEER_UP;
 #endif
     return sight;
 }
 
-/* Said when it changes, and again while there is a doubt, since words may be lost. */
-static void say_doubt(struct sl_election *o, sl_ms now)
+/* Reports our view of the keeper to all nodes, and repeats a doubt: messages may be lost. */
+static void send_doubt(struct sl_election *e, sl_ms now)
 {
-    enum sl_peer_state sight = doubt_of_keeper(o, now);
-    if (o->reign.term == 0 || o->reign.node == o->settings.self) {
-        o->doubt_ms = SL_NEVER;
+    enum sl_peer_state sight = doubt_of_keeper(e, now);
+    if (e->current.term == 0 || e->current.node == e->settings.self) {
+        e->doubt_ms = SL_NEVER;
         return;
     }
-    o->doubt_ms = sight != SL_PEER_UP                    ? now + DOUBT_AGAIN_MS
-                  : sight_of_keeper(o) == SL_PEER_SILENT ? silent_enough_ms(o)
+    e->doubt_ms = sight != SL_PEER_UP                    ? now + DOUBT_REPEAT_MS
+                  : sight_of_keeper(e) == SL_PEER_SILENT ? silence_end_ms(e)
                                                          : SL_NEVER;
-    order(o, (struct sl_election_order){.type = SL_ELECTION_ORDER_DOUBT,
-                                        .term = o->reign.term,
+    order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_DOUBT,
+                                        .term = e->current.term,
                                         .sight = sight});
 }
 
-/* How many nodes, this one too, do not see the keeper; `closed`: find it closed. */
-static uint32_t doubts(const struct sl_election *o, sl_ms now, bool closed)
+/* Counts the nodes, with this one, that do not see the keeper. With `closed`, only those
+ * whose connection with it is closed. */
+static uint32_t count_doubts(const struct sl_election *e, sl_ms now, bool closed)
 {
-    enum sl_peer_state own = sight_of_keeper(o);
+    enum sl_peer_state own = sight_of_keeper(e);
     uint32_t n = own == SL_PEER_CLOSED || (!closed && own == SL_PEER_SILENT) ? 1 : 0;
     for (uint32_t i = 0; i < SL_ELECTION_NODES_MAX; i++) {
-        const struct other *x = &o->at[i];
-        if (!x->member || i == o->settings.self || i == o->reign.node) continue;
+        const struct election_peer *x = &e->at[i];
+        if (!x->member || i == e->settings.self || i == e->current.node) continue;
 #ifndef MUT_OFFICEOLD
-        if (x->doubts_term != o->reign.term || now - x->doubts_ms > DOUBT_GOOD_MS)
+        if (x->doubt_term != e->current.term || now - x->doubt_at_ms > DOUBT_VALID_MS)
             continue;
 #endif
         if (x->doubt == SL_PEER_CLOSED || (!closed && x->doubt == SL_PEER_SILENT)) n++;
@@ -205,152 +212,155 @@ static uint32_t doubts(const struct sl_election *o, sl_ms now, bool closed)
     return n;
 }
 
-static bool is_majority(const struct sl_election *o, uint32_t n)
+static bool is_majority(const struct sl_election *e, uint32_t n)
 {
 #ifdef MUT_OFFICEONE
     return n > 0;
 #endif
-    return n > o->member_count / 2;
+    return n > e->member_count / 2;
 }
 
-/* --- Reasons -------------------------------------------------------------------------- */
+/* --- Reasons to claim ----------------------------------------------------------------- */
 
-/* Since when the keeper has not renewed though we would have seen it; or SL_NEVER. */
-static sl_ms silent_since(const struct sl_election *o)
+/* Since when the keeper has sent no heartbeat, though we would have seen it; or SL_NEVER. */
+static sl_ms heartbeat_missing_since(const struct sl_election *e)
 {
 #ifdef MUT_OFFICEAWAY
-    return o->beat_seen_ms;
+    return e->heartbeat_seen_ms;
 #endif
-    if (!o->engine_answers) return SL_NEVER;
-    return o->beat_seen_ms > o->answers_since_ms ? o->beat_seen_ms
-                                                 : o->answers_since_ms;
+    if (!e->storage_answers) return SL_NEVER;
+    return e->heartbeat_seen_ms > e->answers_since_ms ? e->heartbeat_seen_ms
+                                                      : e->answers_since_ms;
 }
 
-static bool should_claim_term(const struct sl_election *o, sl_ms now)
+static bool should_claim_term(const struct sl_election *e, sl_ms now)
 {
-    if (o->reign.term == 0 || o->reign.node == o->settings.self) return true;
-    if (sight_of_keeper(o) == SL_PEER_UP) return false;
-    if (is_majority(o, doubts(o, now, true))) return true;
-    return now >= silent_enough_ms(o) && is_majority(o, doubts(o, now, false));
+    if (e->current.term == 0 || e->current.node == e->settings.self) return true;
+    if (sight_of_keeper(e) == SL_PEER_UP) return false;
+    if (is_majority(e, count_doubts(e, now, true))) return true;
+    return now >= silence_end_ms(e) && is_majority(e, count_doubts(e, now, false));
 }
 
-/* When to look: its silence is worth it, or nothing else would say that the engine is
- * there, without which silence means nothing. */
-static sl_ms silence_due(const struct sl_election *o)
+/* When to read the term: the keeper has been silent for long enough; or nothing else would
+ * show that the storage answers, without which silence means nothing. */
+static sl_ms silence_due(const struct sl_election *e)
 {
-    if (o->state != SL_ELECTION_WATCHING || !o->known || o->looking || !is_member(o) ||
-        silent_since(o) == SL_NEVER)
+    if (e->state != SL_ELECTION_WATCHING || !e->known || e->reading || !is_member(e) ||
+        heartbeat_missing_since(e) == SL_NEVER)
         return SL_NEVER;
-    sl_ms silence = silent_since(o) + o->settings.silence_ms;
-    sl_ms probe = o->answered_ms + PROBE_BEATS * o->settings.beat_ms;
+    sl_ms silence = heartbeat_missing_since(e) + e->settings.silence_ms;
+    sl_ms probe = e->answered_ms + PROBE_HEARTBEATS * e->settings.heartbeat_ms;
     return probe < silence ? probe : silence;
 }
 
-/* Look at everything once more: is there a reason to ask for something? */
-static void consider(struct sl_election *o, sl_ms now)
+/* Orders a claim or a read of the term, if there is a reason. */
+static void consider(struct sl_election *e, sl_ms now)
 {
-    if (o->state != SL_ELECTION_WATCHING || !is_member(o)) return;
-    if (!o->known) return; /* A look is under way, or due. */
-    if (now < o->claim_ms) return;
-    if (should_claim_term(o, now)) claim(o, 0);
-    else if (silence_due(o) <= now) look(o); /* Its answer decides. */
+    if (e->state != SL_ELECTION_WATCHING || !is_member(e)) return;
+    if (!e->known) return; /* A read is outstanding or due. */
+    if (now < e->claim_ms) return;
+    if (should_claim_term(e, now)) claim(e, 0);
+    else if (silence_due(e) <= now) read_term(e); /* The answer decides. */
 }
 
-static void earlier(sl_ms *due, sl_ms other)
+static void bring_forward(sl_ms *due, sl_ms candidate)
 {
-    if (other < *due) *due = other;
+    if (candidate < *due) *due = candidate;
 }
 
-static sl_ms next_due(const struct sl_election *o)
+static sl_ms next_due(const struct sl_election *e)
 {
     sl_ms due = SL_NEVER;
-    if (!o->looking) earlier(&due, o->look_ms);
-    if (o->state == SL_ELECTION_LEADING && !o->renewing) earlier(&due, o->renew_ms);
-    if (o->state != SL_ELECTION_LEADING) earlier(&due, o->doubt_ms);
-    if (o->state == SL_ELECTION_WATCHING) {
-        if (o->claim_ms > 0) earlier(&due, o->claim_ms);
-        else earlier(&due, silence_due(o));
+    if (!e->reading) bring_forward(&due, e->read_ms);
+    if (e->state == SL_ELECTION_LEADING && !e->renewing)
+        bring_forward(&due, e->renew_ms);
+    if (e->state != SL_ELECTION_LEADING) bring_forward(&due, e->doubt_ms);
+    if (e->state == SL_ELECTION_WATCHING) {
+        if (e->claim_ms > 0) bring_forward(&due, e->claim_ms);
+        else bring_forward(&due, silence_due(e));
     }
     return due;
 }
 
-/* Called much later than was due this node was asleep: that it has heard of nobody says
- * nothing of anybody. */
-static void wake(struct sl_election *o, sl_ms now)
+/* If this call comes much later than it was due, this node was asleep. It heard of nobody
+ * meanwhile, and must not count that as silence of others. */
+static void note_sleep(struct sl_election *e, sl_ms now)
 {
-    sl_ms due = next_due(o);
+    sl_ms due = next_due(e);
 #ifdef MUT_OFFICESLEEP
     return;
 #endif
     if (due > now || now - due < SLEPT_MS) return;
     for (size_t i = 0; i < SL_ELECTION_NODES_MAX; i++)
-        if (o->at[i].sight != SL_PEER_UP) o->at[i].since_ms = now;
+        if (e->at[i].sight != SL_PEER_UP) e->at[i].since_ms = now;
 }
 
-/* What the engine has now. */
-static void take(struct sl_election *o, sl_ms now, const struct sl_storage_term *r)
+/* The storage, or its watch, says that this is the term. */
+static void learn(struct sl_election *e, sl_ms now, const struct sl_storage_term *r)
 {
-    bool newer = !o->known || r->term > o->reign.term;
-    if (r->term < o->term_min)
-        return; /* Overtaken by a newer answer, as is the next. */
-    if (!newer && r->heartbeat < o->reign.heartbeat) return;
-    o->term_min = r->term;
-    if (newer || r->heartbeat != o->reign.heartbeat) o->beat_seen_ms = now;
-    o->reign = *r;
-    o->known = true;
+    bool newer = !e->known || r->term > e->current.term;
+    if (r->term < e->term_min) return; /* A newer answer came first. */
+    if (!newer && r->heartbeat < e->current.heartbeat) return;
+    e->term_min = r->term;
+    if (newer || r->heartbeat != e->current.heartbeat) e->heartbeat_seen_ms = now;
+    e->current = *r;
+    e->known = true;
     if (!newer) return;
-    stop(o); /* Where this node leads, what is newer is another's. */
-    if (o->state == SL_ELECTION_CLAIMING && !o->claiming)
-        o->state = SL_ELECTION_WATCHING;
-    tell_keeper(o);
-    say_doubt(o, now);
+    stop(e); /* If this node leads, a newer term is that of another node. */
+    if (e->state == SL_ELECTION_CLAIMING && !e->claiming)
+        e->state = SL_ELECTION_WATCHING;
+    announce_keeper(e);
+    send_doubt(e, now);
 }
 
-/* All that was known is over: this term is current, or a later one. */
-static void forget(struct sl_election *o, uint64_t term)
+/* The term that was known is over: this one is current, or a later one. */
+static void forget_term(struct sl_election *e, uint64_t term)
 {
-    o->known = false;
-    o->term_min = term;
-    look(o);
+    e->known = false;
+    e->term_min = term;
+    read_term(e);
 }
 
-/* --- What the engine says --------------------------------------------------------------- */
+/* --- Results of the storage ------------------------------------------------------------ */
 
-static bool answers(struct sl_election *o, sl_ms now, int status)
+/* Returns whether the storage answered. */
+static bool note_answer(struct sl_election *e, sl_ms now, int status)
 {
     bool yes = status == SLUICE_OK || status == SLUICE_ESTALE;
     if (!yes) {
-        o->engine_answers = false;
-        if (o->state != SL_ELECTION_LEADING && !o->looking) o->look_ms = now + AGAIN_MS;
+        e->storage_answers = false;
+        if (e->state != SL_ELECTION_LEADING && !e->reading) e->read_ms = now + RETRY_MS;
         return false;
     }
-    /* Else it was away, or this node was: then the keeper may have tried as well. */
-    if (!o->engine_answers || now - o->answered_ms > GAP_BEATS * o->settings.beat_ms)
-        o->answers_since_ms = now;
-    o->engine_answers = true;
-    o->answered_ms = now;
+    /* After a gap the storage was away, or this node was asleep. The keeper may not have
+     * reached the storage either, so its silence is counted from now on. */
+    if (!e->storage_answers ||
+        now - e->answered_ms > GAP_HEARTBEATS * e->settings.heartbeat_ms)
+        e->answers_since_ms = now;
+    e->storage_answers = true;
+    e->answered_ms = now;
     return true;
 }
 
-void sl_election_term_read(struct sl_election *o, sl_ms now, sl_ms asked_ms,
+void sl_election_term_read(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                            const struct sl_storage_result *d)
 {
-    wake(o, now);
-    o->looking = false;
-    if (!answers(o, now, d->status)) return;
-    o->looked_ms = asked_ms;
-    take(o, now, &d->term_record);
-    if (!o->known) o->look_ms = now + AGAIN_MS;
-    if (o->state == SL_ELECTION_LEADING || !o->known) return;
-    sl_ms since = silent_since(o);
-    if (is_member(o) && o->state == SL_ELECTION_WATCHING && o->reign.term != 0 &&
-        asked_ms - since >= o->settings.silence_ms && now >= o->claim_ms)
+    note_sleep(e, now);
+    e->reading = false;
+    if (!note_answer(e, now, d->status)) return;
+    e->known_at_ms = asked_ms;
+    learn(e, now, &d->term_record);
+    if (!e->known) e->read_ms = now + RETRY_MS;
+    if (e->state == SL_ELECTION_LEADING || !e->known) return;
+    sl_ms since = heartbeat_missing_since(e);
+    if (is_member(e) && e->state == SL_ELECTION_WATCHING && e->current.term != 0 &&
+        asked_ms - since >= e->settings.silence_ms && now >= e->claim_ms)
 #ifdef MUT_OFFICEBEAT
-        claim(o, 0);
+        claim(e, 0);
 #else
-        claim(o, o->reign.heartbeat);
+        claim(e, e->current.heartbeat);
 #endif
-    else consider(o, now);
+    else consider(e, now);
 }
 
 static sl_ms shortened(sl_ms ms)
@@ -369,251 +379,262 @@ static sl_ms lengthened(sl_ms ms)
     return sl_ms_after(ms, ms / 499 + 2);
 }
 
-static sl_ms quiet_after(const struct sl_election *o,
+static sl_ms quiet_after(const struct sl_election *e,
                          const struct sl_storage_term *before)
 {
 #ifdef MUT_OFFICEQUIET
     return 0;
 #endif
-    return lengthened(sl_ms_after(o->settings.authority_ms, before->longest_ms));
+    return lengthened(sl_ms_after(e->settings.authority_ms, before->longest_ms));
 }
 
-static void lead(struct sl_election *o, sl_ms now, sl_ms asked_ms,
+static void lead(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                  const struct sl_storage_result *d)
 {
     struct sl_storage_term before = d->term_record;
-    bool first = o->claims_term == 0;
-    before.term = o->claims_term;
-    o->state = SL_ELECTION_LEADING;
-    o->leads_since_ms = now;
-    o->hurry =
-        false; /* A renewal of an old reign may still be under way: one at a time. */
-    o->reign = d->term_record;
-    o->reign.term = o->term_min = d->term;
-    o->reign.node = o->settings.self;
-    o->known = true;
-    o->beat_seen_ms = now;
-    o->authority_end_ms = asked_ms + shortened(o->settings.authority_ms);
-    o->renew_ms = asked_ms + o->settings.beat_ms;
-    o->doubt_ms = SL_NEVER;
-    order(o,
+    bool first = e->claimed_term == 0;
+    before.term = e->claimed_term;
+    e->state = SL_ELECTION_LEADING;
+    e->leading_since_ms = now;
+    /* A renewal of an older term may still be outstanding: there is one at a time. */
+    e->renew_now = false;
+    e->current = d->term_record;
+    e->current.term = e->term_min = d->term;
+    e->current.node = e->settings.self;
+    e->known = true;
+    e->heartbeat_seen_ms = now;
+    e->authority_end_ms = asked_ms + shortened(e->settings.authority_ms);
+    e->renew_ms = asked_ms + e->settings.heartbeat_ms;
+    e->doubt_ms = SL_NEVER;
+    order(e,
           (struct sl_election_order){.type = SL_ELECTION_ORDER_LEAD,
                                      .term = d->term,
                                      .before = before,
-                                     .quiet_ms = first ? 0 : quiet_after(o, &before)});
-    tell_keeper(o);
-    /* Others look when they hear of a term that they do not know. */
-    order(o, (struct sl_election_order){.type = SL_ELECTION_ORDER_DOUBT,
+                                     .quiet_ms = first ? 0 : quiet_after(e, &before)});
+    announce_keeper(e);
+    /* Nodes that hear of an unknown term read it. */
+    order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_DOUBT,
                                         .term = d->term,
                                         .sight = SL_PEER_UP});
 }
 
-/* Whether this term of ours is the last that is known: the watch may have been faster. */
-static bool is_current(const struct sl_election *o, uint64_t term)
+/* Whether this term, which we claimed, is still the last one: the watch may have been
+ * faster. */
+static bool is_current(const struct sl_election *e, uint64_t term)
 {
 #ifdef MUT_OFFICECURRENT
     return true;
 #endif
-    if (term < o->term_min) return false;
-    return term > o->reign.term ||
-           (term == o->reign.term && o->reign.node == o->settings.self);
+    if (term < e->term_min) return false;
+    return term > e->current.term ||
+           (term == e->current.term && e->current.node == e->settings.self);
 }
 
-void sl_election_claimed(struct sl_election *o, sl_ms now, sl_ms asked_ms,
+void sl_election_claimed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                          const struct sl_storage_result *d)
 {
-    wake(o, now);
-    o->claiming = false;
-    if (o->state == SL_ELECTION_CLAIMING) o->state = SL_ELECTION_WATCHING;
-    answers(o, now, d->status);
-    if (d->status == SLUICE_OK && is_current(o, d->term)) {
-        lead(o, now, asked_ms, d);
+    note_sleep(e, now);
+    e->claiming = false;
+    if (e->state == SL_ELECTION_CLAIMING) e->state = SL_ELECTION_WATCHING;
+    note_answer(e, now, d->status);
+    if (d->status == SLUICE_OK && is_current(e, d->term)) {
+        lead(e, now, asked_ms, d);
         return;
     }
     if (d->status == SLUICE_ESTALE) {
-        o->refused++;
-        take(o, now, &d->term_record);
+        e->refused++;
+        learn(e, now, &d->term_record);
     }
-    /* Not at once again: others may be about to become it; and an engine that failed is not
-     * to be asked without a pause. */
-    o->claim_ms = now + AGAIN_MS;
-    consider(o, now);
+    /* Pause: another node may be about to become keeper, and a storage that failed needs
+     * time. */
+    e->claim_ms = now + RETRY_MS;
+    consider(e, now);
 }
 
-void sl_election_renewed(struct sl_election *o, sl_ms now, sl_ms asked_ms,
+void sl_election_renewed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                          const struct sl_storage_result *d)
 {
-    bool known = answers(o, now, d->status);
-    o->renewing = false;
-    if (o->state != SL_ELECTION_LEADING) return;
+    bool known = note_answer(e, now, d->status);
+    e->renewing = false;
+    if (e->state != SL_ELECTION_LEADING) return;
 #ifndef MUT_OFFICELATE
-    if (asked_ms < o->leads_since_ms) { /* Of an old reign. */
-        if (o->hurry) o->renew_ms = now;
+    if (asked_ms < e->leading_since_ms) { /* A renewal of an older term. */
+        if (e->renew_now) e->renew_ms = now;
         return;
     }
 #endif
     if (d->status == SLUICE_ESTALE) {
-        take(o, now, &d->term_record);
-        if (o->state != SL_ELECTION_LEADING) return;
-        stop(o); /* It says less than it knows. */
-        forget(o, o->reign.term + 1);
+        learn(e, now, &d->term_record);
+        if (e->state != SL_ELECTION_LEADING) return;
+        stop(e); /* The answer does not name the term that is current. */
+        forget_term(e, e->current.term + 1);
         return;
     }
     if (known) {
 #ifdef MUT_OFFICEANSWER
         asked_ms = now;
 #endif
-        sl_ms end = asked_ms + shortened(o->settings.authority_ms);
-        if (end > o->authority_end_ms) o->authority_end_ms = end;
+        sl_ms end = asked_ms + shortened(e->settings.authority_ms);
+        if (end > e->authority_end_ms) e->authority_end_ms = end;
     }
-    o->renew_ms = known && !o->hurry ? asked_ms + o->settings.beat_ms
-                  : known            ? now
-                                     : now + AGAIN_MS;
+    e->renew_ms = known && !e->renew_now ? asked_ms + e->settings.heartbeat_ms
+                  : known                ? now
+                                         : now + RETRY_MS;
 }
 
-void sl_election_term_changed(struct sl_election *o, sl_ms now,
+void sl_election_term_changed(struct sl_election *e, sl_ms now,
                               const struct sl_storage_term *r)
 {
-    wake(o, now);
-    answers(o, now, SLUICE_OK);
-    take(o, now, r);
-    consider(o, now);
+    note_sleep(e, now);
+    note_answer(e, now, SLUICE_OK);
+    learn(e, now, r);
+    consider(e, now);
 }
 
-void sl_election_refused(struct sl_election *o, sl_ms now, uint64_t term)
+void sl_election_refused(struct sl_election *e, sl_ms now, uint64_t term)
 {
     (void)now;
-    if (term <= o->reign.term) return;
-    stop(o);
-    forget(o, term);
+    if (term <= e->current.term) return;
+    stop(e);
+    forget_term(e, term);
 }
 
-/* --- What is seen and heard --------------------------------------------------------------- */
+/* --- Other nodes ----------------------------------------------------------------------- */
 
-void sl_election_members(struct sl_election *o, sl_ms now, const uint32_t *ids,
+void sl_election_members(struct sl_election *e, sl_ms now, const uint32_t *ids,
                          size_t n)
 {
-    for (uint32_t i = 0; i < SL_ELECTION_NODES_MAX; i++) o->at[i].member = false;
-    o->member_count = n;
-    for (size_t i = 0; i < n; i++) o->at[ids[i] % SL_ELECTION_NODES_MAX].member = true;
-    consider(o, now);
+    assert(n <= SL_ELECTION_NODES_MAX);
+    for (uint32_t i = 0; i < SL_ELECTION_NODES_MAX; i++) e->at[i].member = false;
+    e->member_count = n;
+    for (size_t i = 0; i < n; i++) e->at[ids[i] % SL_ELECTION_NODES_MAX].member = true;
+    consider(e, now);
 }
 
-void sl_election_peer_changed(struct sl_election *o, sl_ms now, uint32_t node,
+void sl_election_peer_changed(struct sl_election *e, sl_ms now, uint32_t node,
                               enum sl_peer_state sight)
 {
-    wake(o, now);
+    note_sleep(e, now);
     if (node >= SL_ELECTION_NODES_MAX) return;
-    struct other *x = &o->at[node];
+    struct election_peer *x = &e->at[node];
     if (x->sight == sight) return;
     if (sight == SL_PEER_UP || x->sight == SL_PEER_UP) x->since_ms = now;
     x->sight = sight;
-    if (o->known && node == o->reign.node) say_doubt(o, now);
-    consider(o, now);
+    if (e->known && node == e->current.node) send_doubt(e, now);
+    consider(e, now);
 }
 
-void sl_election_peer_doubts(struct sl_election *o, sl_ms now, uint32_t from,
+void sl_election_peer_doubts(struct sl_election *e, sl_ms now, uint32_t from,
                              uint64_t term, enum sl_peer_state sight)
 {
-    wake(o, now);
+    note_sleep(e, now);
     if (from >= SL_ELECTION_NODES_MAX) return;
-    struct other *x = &o->at[from];
-    if (term < x->doubts_term) return;
-    x->doubts_term = term;
+    struct election_peer *x = &e->at[from];
+    if (term < x->doubt_term) return;
+    x->doubt_term = term;
     x->doubt = sight;
-    x->doubts_ms = now;
-    if (o->known && term > o->reign.term) look(o); /* It knows more than we do. */
-    consider(o, now);
+    x->doubt_at_ms = now;
+    if (e->known && term > e->current.term) read_term(e); /* That node knows more. */
+    consider(e, now);
 }
 
-void sl_election_read_soon(struct sl_election *o, sl_ms now)
+void sl_election_read_soon(struct sl_election *e, sl_ms now)
 {
-    wake(o, now);
-    if (o->state == SL_ELECTION_LEADING) return;
-    if (o->look_ms == SL_NEVER && !o->looking) o->look_ms = now + AGAIN_MS;
-    consider(o, now);
+    note_sleep(e, now);
+    if (e->state == SL_ELECTION_LEADING) return;
+    if (e->read_ms == SL_NEVER && !e->reading) e->read_ms = now + RETRY_MS;
+    consider(e, now);
 }
 
-void sl_election_hurries(struct sl_election *o, sl_ms now)
+void sl_election_hurries(struct sl_election *e, sl_ms now)
 {
-    if (o->state != SL_ELECTION_LEADING) return;
-    o->hurry = true;
-    if (!o->renewing) o->renew_ms = now;
+    if (e->state != SL_ELECTION_LEADING) return;
+    e->renew_now = true;
+    if (!e->renewing) e->renew_ms = now;
 }
 
 /* --- Time ----------------------------------------------------------------------------- */
 
-sl_ms sl_election_due(const struct sl_election *o)
+sl_ms sl_election_due(const struct sl_election *e)
 {
-    return o->count > 0 ? 0 : next_due(o);
+    return e->count > 0 ? 0 : next_due(e);
 }
 
-void sl_election_tick(struct sl_election *o, sl_ms now)
+void sl_election_tick(struct sl_election *e, sl_ms now)
 {
-    wake(o, now);
-    if (o->state == SL_ELECTION_LEADING && !o->renewing && o->renew_ms <= now) renew(o);
-    if (o->state != SL_ELECTION_LEADING && o->doubt_ms <= now) say_doubt(o, now);
-    if (o->claim_ms <= now) o->claim_ms = 0;
-    if (o->look_ms <= now) look(o);
-    consider(o, now);
+    note_sleep(e, now);
+    if (e->state == SL_ELECTION_LEADING && !e->renewing && e->renew_ms <= now) renew(e);
+    if (e->state != SL_ELECTION_LEADING && e->doubt_ms <= now) send_doubt(e, now);
+    if (e->claim_ms <= now) e->claim_ms = 0;
+    if (e->read_ms <= now) read_term(e);
+    consider(e, now);
 }
 
 /* --- Life ------------------------------------------------------------------------------- */
 
 struct sl_election *sl_election_new(const struct sl_election_settings *s, sl_ms now)
 {
-    struct sl_election *o = calloc(1, sizeof *o);
-    if (o == NULL || s->self == 0 || s->self >= SL_ELECTION_NODES_MAX) {
-        free(o);
+    struct sl_election *e = calloc(1, sizeof *e);
+    assert(s->authority_ms > 0 && s->heartbeat_ms > 0 && s->silence_ms > 0);
+    if (e == NULL || s->self == 0 || s->self >= SL_ELECTION_NODES_MAX) {
+        free(e);
         return NULL;
     }
-    o->settings = *s;
-    o->renew_ms = o->doubt_ms = SL_NEVER;
-    o->look_ms = now;
+    e->settings = *s;
+    e->renew_ms = e->doubt_ms = SL_NEVER;
+    e->read_ms = now;
     for (size_t i = 0; i < SL_ELECTION_NODES_MAX; i++) {
-        o->at[i].sight = SL_PEER_SILENT;
-        o->at[i].since_ms = now;
+        e->at[i].sight = SL_PEER_SILENT;
+        e->at[i].since_ms = now;
     }
-    return o;
+    return e;
 }
 
-void sl_election_free(struct sl_election *o)
+void sl_election_free(struct sl_election *e)
 {
-    free(o);
+    free(e);
 }
 
-/* --- Ask --------------------------------------------------------------------------------- */
+/* --- Queries and invariants ----------------------------------------------------------------------------- */
 
-void sl_election_view(const struct sl_election *o, struct sl_election_view *out)
+void sl_election_view(const struct sl_election *e, struct sl_election_view *out)
 {
-    *out = (struct sl_election_view){.state = o->state,
-                                     .reign = o->reign,
-                                     .authority_end_ms = o->authority_end_ms,
-                                     .looked_ms = o->looked_ms,
-                                     .claims = o->claims,
-                                     .refused = o->refused};
+    *out = (struct sl_election_view){.state = e->state,
+                                     .reign = e->current,
+                                     .authority_end_ms = e->authority_end_ms,
+                                     .looked_ms = e->known_at_ms,
+                                     .claims = e->claims,
+                                     .refused = e->refused};
     for (uint32_t i = 0; i < SL_ELECTION_NODES_MAX; i++)
-        if (o->at[i].member && i != o->settings.self &&
-            o->at[i].doubts_term == o->reign.term && o->at[i].doubt != SL_PEER_UP)
+        if (e->at[i].member && i != e->settings.self &&
+            e->at[i].doubt_term == e->current.term && e->at[i].doubt != SL_PEER_UP)
             out->doubts++;
-    if (o->known && sight_of_keeper(o) != SL_PEER_UP) out->doubts++;
+    if (e->known && sight_of_keeper(e) != SL_PEER_UP) out->doubts++;
 }
 
 #define must(so, what) assert((so) && what)
 
-void sl_election_check(const struct sl_election *o)
+void sl_election_check(const struct sl_election *e)
 {
-    must((o->state == SL_ELECTION_CLAIMING) <= o->claiming,
-         "who claims has asked the engine");
-    must(o->state != SL_ELECTION_LEADING || o->reign.node == o->settings.self,
-         "who leads is the keeper");
-    must(o->state != SL_ELECTION_LEADING || o->renewing || o->renew_ms != SL_NEVER,
-         "who leads renews");
-    must(o->state == SL_ELECTION_LEADING || o->authority_end_ms == 0,
-         "who does not lead has no authority");
-    bool looks = o->looking || o->look_ms != SL_NEVER;
-    must(o->known || looks || o->claiming, "who does not know the keeper looks");
-    must(o->state == SL_ELECTION_LEADING || !o->known || o->engine_answers || looks ||
-             o->claiming,
-         "an engine that does not answer is asked again");
+    must(e->state != SL_ELECTION_CLAIMING || e->claiming,
+         "a claiming node has an outstanding claim");
+    must(e->state != SL_ELECTION_LEADING || e->current.node == e->settings.self,
+         "a leading node is the keeper of the current term");
+    must(e->state != SL_ELECTION_LEADING || e->known, "a leading node knows its term");
+    must(!e->known || e->current.term >= e->term_min, "the known term is not over");
+    must(e->count <= ORDERS_MAX && e->first < ORDERS_MAX, "orders fit into their ring");
+    must(!e->storage_answers || e->answers_since_ms <= e->answered_ms,
+         "the storage answers since a time that has passed");
+    must(e->announced_term <= e->current.term || !e->known,
+         "only a known term is announced");
+    must(e->state != SL_ELECTION_LEADING || e->renewing || e->renew_ms != SL_NEVER,
+         "a leading node renews its term");
+    must(e->state == SL_ELECTION_LEADING || e->authority_end_ms == 0,
+         "a node that does not lead has no authority");
+    bool reads = e->reading || e->read_ms != SL_NEVER;
+    must(e->known || reads || e->claiming,
+         "a node that does not know the term reads it");
+    must(e->state == SL_ELECTION_LEADING || !e->known || e->storage_answers || reads ||
+             e->claiming,
+         "a storage that does not answer is asked again");
 }

@@ -1,29 +1,29 @@
-/* office.h - who is the keeper of a cluster, as one node sees it; and whether it is this one.
+/* election.h - which node is the keeper of the cluster, as one node sees it.
  *
- * An office is a value: time, what the engine says and what is seen of other nodes come in;
- * orders come out of sl_election_next(). What counts is the engine's: terms rise there, one
- * keeper a term. Here is decided when to ask, and for how long an answer is good.
+ * An election is a value: the time, results of the storage and the states of other nodes go in;
+ * orders come out of sl_election_next(). The storage decides: terms rise there, and each has one
+ * keeper. This module decides when to ask the storage, and for how long an answer is valid.
  *
- *     WATCHES --a reason--> CLAIMS --confirmed--> LEADS --refused, deposed--> WATCHES
- *                              \--refused--> WATCHES
+ *     WATCHING --a reason--> CLAIMING --confirmed--> LEADING --a newer term--> WATCHING
+ *                                \--refused--> WATCHING
  *
- * Reasons to claim the next term, each with what the claim compares:
+ * Reasons to claim the next term, with what the storage compares:
  *
- *     there was never a keeper                               the term
- *     it is this node, which does not lead: it was restarted  the term
- *     a majority of nodes finds its connection closed         the term, at once
- *     a majority has not heard of it for `silence_ms`         the term
- *     it has not renewed for `silence_ms`, though the engine answers   term and beat
+ *     there was never a keeper                                          the term
+ *     the keeper is this node, which does not lead: it was restarted    the term
+ *     a majority of nodes finds its connection with it closed           the term
+ *     a majority of nodes has not heard of it for silence_ms            the term
+ *     no heartbeat for silence_ms, though the storage answers           term and heartbeat
  *
- * so one node, or one client, that cannot reach a keeper does not depose it. A keeper that
- * renews in the last moment is not deposed for its silence.
+ * So one node, or one client, that cannot reach the keeper does not depose it. A keeper that
+ * sends a heartbeat at the last moment is not deposed for its silence.
  *
- * Authority. What a keeper grants outside of transactions guards things that know no term,
- * so it grants only until `authority_ms` after it *asked* for the last renewal that was
- * confirmed; who claims the next term waits for that, and for the longest lease that may
- * have been given before, by clocks that differ by up to 1 in 500 (A10). If its
- * renewals fail it stops granting, and goes on when one succeeds, if its term is current
- * still. README.md has the argument. */
+ * Authority. Locks outside of transactions guard resources that know no term. So a keeper
+ * grants only until authority_ms after it *asked* for its last confirmed heartbeat. The next
+ * keeper waits for that, and for the longest lease that may have been granted before, assuming
+ * that clocks run at rates that differ by at most 1 in 500. A keeper whose heartbeats fail
+ * stops granting. It grants again when one succeeds, if its term is still current. README.md
+ * has the argument. */
 #ifndef SL_FAILOVER_ELECTION_H
 #define SL_FAILOVER_ELECTION_H
 
@@ -31,83 +31,89 @@
 
 struct sl_election; /* Opaque. */
 
-#define SL_ELECTION_NODES_MAX 16u /* Numbers of nodes are below. */
+#define SL_ELECTION_NODES_MAX 16u /* Ids of nodes are from 1 to one less. */
 
 struct sl_election_settings {
     uint32_t self;
-    sl_ms authority_ms; /* 2000 */
-    sl_ms beat_ms;      /* 500: a keeper renews so often. */
-    sl_ms silence_ms;   /* 3000 */
+    sl_ms authority_ms; /* How long a heartbeat lets the keeper grant. */
+    sl_ms heartbeat_ms; /* The interval between heartbeats. */
+    sl_ms silence_ms;   /* After how much silence others claim. */
 };
 extern const struct sl_election_settings sl_election_settings_default;
 
-/* What this node sees of its connection with another one. */
+/* The state of the connection with another node. */
 enum sl_peer_state { SL_PEER_UP, SL_PEER_SILENT, SL_PEER_CLOSED };
 
 enum sl_election_order_type {
-    SL_ELECTION_ORDER_READ_TERM, /* Of the engine: who is the keeper? */
-    SL_ELECTION_ORDER_CLAIM,     /* term, and beat unless it is 0: to be compared. */
-    SL_ELECTION_ORDER_RENEW,     /* term */
-    SL_ELECTION_ORDER_DOUBT, /* Tell all nodes: what this one sees of the keeper of this term; a
-                   * silence only once it has lasted for silence_ms, UP until then. */
-    SL_ELECTION_ORDER_LEAD, /* This node is the keeper: of this term, after that reign. */
-    SL_ELECTION_ORDER_STOP, /* It is no more; which one is may be told next, or later. */
-    SL_ELECTION_ORDER_KEEPER, /* The keeper is this node now; 0: none is known. */
+    /* To the storage: */
+    SL_ELECTION_ORDER_READ_TERM, /* Read the current term. */
+    SL_ELECTION_ORDER_CLAIM, /* Claim the term after `term`; compare `beat`, unless 0. */
+    SL_ELECTION_ORDER_RENEW, /* Send a heartbeat of `term`. */
+    /* To all nodes: `sight` is what this node sees of the keeper of `term`. A silence is UP
+     * until it has lasted for silence_ms. */
+    SL_ELECTION_ORDER_DOUBT,
+    /* To this server: */
+    SL_ELECTION_ORDER_LEAD, /* This node is the keeper of `term`, which follows `before`. */
+    SL_ELECTION_ORDER_STOP, /* It is the keeper no longer. KEEPER follows, maybe later. */
+    SL_ELECTION_ORDER_KEEPER, /* `node` is the keeper of `term`; 0: none is known. */
 };
 
 struct sl_election_order {
     enum sl_election_order_type type;
     uint64_t term;
-    uint64_t beat;
+    uint64_t beat; /* CLAIM: the heartbeat to compare. */
     uint32_t node;
     enum sl_peer_state sight;      /* DOUBT. */
-    struct sl_storage_term before; /* LEAD: fences go on above its limit; */
-    sl_ms quiet_ms;                /* and so long, from the answer on, nothing but
-                                * transactions and reclaims are granted. */
+    struct sl_storage_term before; /* LEAD: fences must be above its limit. */
+    sl_ms
+        quiet_ms; /* LEAD: until so long after the claim was answered, the keeper serves
+                     * transactions and reclaims only. */
 };
 
 struct sl_election *sl_election_new(const struct sl_election_settings *s, sl_ms now);
-void sl_election_free(struct sl_election *o); /* NULL is allowed. */
+void sl_election_free(struct sl_election *e); /* NULL is allowed. */
 
-/* --- What happens ------------------------------------------------------------------ */
+/* --- Events ------------------------------------------------------------------------ */
 
-/* All nodes of the cluster, this one too if it is one of them. */
-void sl_election_members(struct sl_election *o, sl_ms now, const uint32_t *ids,
+/* The ids of all nodes of the cluster, with this one if it is a member. */
+void sl_election_members(struct sl_election *e, sl_ms now, const uint32_t *ids,
                          size_t n);
 
-/* The connection with another node has changed. At first all are silent. */
-void sl_election_peer_changed(struct sl_election *o, sl_ms now, uint32_t node,
+/* The connection with another node has changed. Initially all are silent. */
+void sl_election_peer_changed(struct sl_election *e, sl_ms now, uint32_t node,
                               enum sl_peer_state sight);
 
-/* Another node says what it sees of the keeper of this term. */
-void sl_election_peer_doubts(struct sl_election *o, sl_ms now, uint32_t from,
+/* Another node reports what it sees of the keeper of this term. */
+void sl_election_peer_doubts(struct sl_election *e, sl_ms now, uint32_t from,
                              uint64_t term, enum sl_peer_state sight);
 
-/* What the engine says: of LOOK, CLAIM, RENEW, asked for at that time. EIO, ENOMEM ...:
- * it is not known. And what its watch tells. */
-void sl_election_term_read(struct sl_election *o, sl_ms now, sl_ms asked_ms,
+/* Results of READ_TERM, CLAIM and RENEW, which was asked for at asked_ms. With EIO or ENOMEM
+ * nothing is known. */
+void sl_election_term_read(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                            const struct sl_storage_result *d);
-void sl_election_claimed(struct sl_election *o, sl_ms now, sl_ms asked_ms,
+void sl_election_claimed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                          const struct sl_storage_result *d);
-void sl_election_renewed(struct sl_election *o, sl_ms now, sl_ms asked_ms,
+void sl_election_renewed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                          const struct sl_storage_result *d);
-void sl_election_term_changed(struct sl_election *o, sl_ms now,
+
+/* The storage's watch reports the current term. */
+void sl_election_term_changed(struct sl_election *e, sl_ms now,
                               const struct sl_storage_term *r);
 
-/* The engine has refused something, as this term is current. */
-void sl_election_refused(struct sl_election *o, sl_ms now, uint64_t term);
+/* The storage has refused an operation, because this term is current. */
+void sl_election_refused(struct sl_election *e, sl_ms now, uint64_t term);
 
-/* A request finds no keeper, or cannot reach it. */
-void sl_election_read_soon(struct sl_election *o, sl_ms now);
+/* A request finds no keeper, or cannot reach it: read the term soon. */
+void sl_election_read_soon(struct sl_election *e, sl_ms now);
 
-/* A keeper has something to be kept with its next renewal, which is wanted at once. */
-void sl_election_hurries(struct sl_election *o, sl_ms now);
+/* The keeper has something to store with its next heartbeat: send it at once. */
+void sl_election_hurries(struct sl_election *e, sl_ms now);
 
-void sl_election_tick(struct sl_election *o, sl_ms now);
-sl_ms sl_election_due(const struct sl_election *o);
-bool sl_election_next(struct sl_election *o, struct sl_election_order *out);
+void sl_election_tick(struct sl_election *e, sl_ms now);
+sl_ms sl_election_due(const struct sl_election *e);
+bool sl_election_next(struct sl_election *e, struct sl_election_order *out);
 
-/* --- Ask --------------------------------------------------------------------------- */
+/* --- Queries ----------------------------------------------------------------------- */
 
 enum sl_election_state {
     SL_ELECTION_WATCHING,
@@ -117,15 +123,15 @@ enum sl_election_state {
 
 struct sl_election_view {
     enum sl_election_state state;
-    struct sl_storage_term reign; /* The last that is known. */
-    sl_ms authority_end_ms;       /* LEADS: nothing is granted from then on. */
-    sl_ms looked_ms;              /* The reign was so at this time, at least. */
-    uint32_t doubts; /* Nodes that do not see the keeper now, this one too. */
+    struct sl_storage_term reign; /* The last known term. */
+    sl_ms authority_end_ms;       /* LEADING: nothing is granted from then on. */
+    sl_ms looked_ms; /* The storage had this term at this time, or later. */
+    uint32_t doubts; /* Nodes, with this one, that do not see the keeper. */
     uint64_t claims, refused;
 };
-void sl_election_view(const struct sl_election *o, struct sl_election_view *out);
+void sl_election_view(const struct sl_election *e, struct sl_election_view *out);
 
-/* Abort, naming the invariant, if one is broken. */
-void sl_election_check(const struct sl_election *o);
+/* Aborts, naming the invariant, if one is broken. */
+void sl_election_check(const struct sl_election *e);
 
 #endif /* SL_FAILOVER_ELECTION_H */

@@ -1,100 +1,100 @@
-/* cycles.c - who waits for each other, and who of them gives way.
+/* deadlock.c - finds cycles in the wait-for graph, and chooses the victims that restart.
  *
- * Before a transaction t waits there is no cycle, so each that its wait closes goes through
- * t: without t nobody waits for himself, by whatever way. So a search from t, in depth, meets
- * nobody twice on one way, and whoever is done without having met t ends nowhere near t:
+ * Before a transaction t begins to wait there is no cycle, so every cycle that its wait closes
+ * goes through t. A depth-first search from t therefore meets no transaction twice on one
+ * path, and a transaction that is done without a path to t is clear:
  *
- *     t -> a -> b -> t      the youngest of t, a, b loses; say a
- *     t -> c -> b           b is known to lead to t: the youngest of t, c, and b's way loses
- *     t -> d -> e           e waits for nobody: it ends, and then d
+ *     t -> a -> b -> t      the youngest of t, a, b is the victim; say a
+ *     t -> c -> b           b is known to reach t: the youngest of t, c and b's path is
+ *     t -> d -> e           e waits for nobody: e is clear, and then d
  *
- * All who lose are found before the first of them restarts, so that nothing moves meanwhile:
- * a restart takes waits away, and adds none (what others get by it they go on with later, see
- * sl_tx_go_on()), so whoever ends nowhere does so to the end of the search, however many
- * lose. Hence nobody is looked at again: for each item it is remembered up to whom, of those
- * who have it and of its line, all end or lose. That is one place for all who want the same
- * mode. They skip themselves, and nobody misses them there: who has less and wants more
- * stands before all others in line. Only t has places of its own, as others must find it.
+ * The search finds all victims before the first of them restarts, so the graph does not change
+ * meanwhile. A restart only removes edges: transactions that are granted a lock by it run later
+ * (sl_tx_run_ready()). So a clear transaction stays clear during the whole search, however
+ * many victims there are, and no edge is followed twice: each item has a cursor into its
+ * holders and one into its queue, and everybody before a cursor is clear or a victim. There is
+ * one cursor for all waiters that want the same mode. A waiter skips itself there, and the
+ * others do not miss it: a holder that wants more comes before all others in the queue. Only t
+ * has cursors of its own, since the others must find it.
  *
- * A way that is known is not walked again. If somebody ahead on it is to lose, it does, and
- * all whose youngest ahead it was have no known way any more: they are followed again, from
- * where they had got to. Others may have a way through it whose youngest is somebody else,
- * and do not see that it is broken: then one may lose whom nobody would have had to wait
- * for. That is rare, and the oldest is never among them. */
-#include <assert.h>
+ * A path that is known to reach t is not walked again. If a transaction ahead on it becomes a
+ * victim, all transactions whose youngest ahead it was have no known path any more, and are
+ * visited again, from where their cursors stand. Others may have a path through the victim
+ * whose youngest is another transaction, and do not notice that it is broken. Then a
+ * transaction may become a victim without need. That is rare, and never hits the oldest. */
 #include <string.h>
 
 #include "tx/manager_internal.h"
 
-#define CYCLE_MAX 64u /* Of one, so many are named. */
+#define CYCLE_SHOWN_MAX 64u /* Transactions of a cycle that an answer names. */
 
 struct search {
-    struct sl_tx_manager *k;
+    struct sl_tx_manager *m;
     struct sl_tx *t;
-    struct sl_list *holder, *place; /* How far t itself has looked. */
-    struct sl_tx *losers;           /* The last, and by its `to` those before. */
+    struct sl_list *next_holder, *next_waiter; /* The cursors of t itself. */
+    struct sl_tx *victims;                     /* The last one; linked by `next`. */
 };
 
-/* --- Who is in the way ------------------------------------------------------------- */
+/* --- Edges of the graph ------------------------------------------------------------- */
 
-static bool is_over(const struct sl_tx_manager *k, const struct sl_tx *x)
+static bool is_settled(const struct sl_tx_manager *m, const struct sl_tx *x)
 {
-    return x->seen == k->search &&
-           (x->mark == SL_TX_ENDING || x->mark == SL_MARK_LOSES);
+    return x->search == m->searches &&
+           (x->mark == SL_TX_MARK_CLEAR || x->mark == SL_TX_MARK_VICTIM);
 }
 
-static void look_from_the_start(const struct sl_tx_manager *k, struct sl_tx_item *i)
+static void reset_cursors(const struct sl_tx_manager *m, struct sl_tx_item *i)
 {
-    i->search = k->search;
-    for (int m = 0; m < SL_TX_MODES; m++) i->holder[m] = i->locks.next;
-    i->place = i->line.next;
+    i->search = m->searches;
+    for (int mode = 0; mode < SL_TX_MODES; mode++) i->next_holder[mode] = i->locks.next;
+    i->next_waiter = i->queue.next;
 }
 
-/* The first in the way of who waits for l of whom it is not known that it ends; NULL: all
- * are over. */
+/* The next transaction that l's waits for and that is not settled; NULL: all are. */
 static struct sl_tx *next_blocker(struct search *s, const struct sl_tx_lock *l)
 {
-    struct sl_tx_manager *k = s->k;
+    struct sl_tx_manager *m = s->m;
     struct sl_tx_item *i = l->item;
     bool own = l->tx == s->t;
 #ifdef MUT_SKIPFIRST
     own = false;
 #endif
-    if (i->search != k->search) look_from_the_start(k, i);
+    if (i->search != m->searches) reset_cursors(m, i);
 #ifdef MUT_LONGLOOK
-    look_from_the_start(k, i);
+    reset_cursors(m, i);
 #endif
-    struct sl_list **holder = own ? &s->holder : &i->holder[l->wanted];
-    struct sl_list **place = own ? &s->place : &i->place;
+    struct sl_list **holder = own ? &s->next_holder : &i->next_holder[l->wanted];
+    struct sl_list **waiter = own ? &s->next_waiter : &i->next_waiter;
     for (; *holder != &i->locks; *holder = (*holder)->next) {
         const struct sl_tx_lock *o = sl_container_of(*holder, struct sl_tx_lock,
                                                      in_item);
-        k->stats.steps++;
-        if (o != l && !sl_tx_mode_fits(l->wanted, o->mode) && !is_over(k, o->tx))
+        m->stats.steps++;
+        if (o != l && !sl_tx_mode_fits(l->wanted, o->mode) && !is_settled(m, o->tx))
             return o->tx;
     }
-    for (; *place != &l->in_line && *place != &i->line; *place = (*place)->next) {
-        const struct sl_tx_lock *o = sl_container_of(*place, struct sl_tx_lock,
-                                                     in_line);
-        k->stats.steps++;
-        if (!is_over(k, o->tx)) return o->tx;
+    for (; *waiter != &l->in_queue && *waiter != &i->queue; *waiter = (*waiter)->next) {
+        const struct sl_tx_lock *o = sl_container_of(*waiter, struct sl_tx_lock,
+                                                     in_queue);
+        m->stats.steps++;
+        if (!is_settled(m, o->tx)) return o->tx;
     }
     return NULL;
 }
 
-/* Nobody waits for most who begin to wait, and those close no cycle. */
-static bool is_waited_for(struct sl_tx_manager *k, const struct sl_tx *t)
+/* Most transactions that begin to wait have no waiters, and so close no cycle. */
+static bool is_waited_for(struct sl_tx_manager *m, const struct sl_tx *t)
 {
     for (const struct sl_list *a = t->locks.next; a != &t->locks; a = a->next) {
         const struct sl_tx_lock *l = sl_container_of(a, struct sl_tx_lock, in_tx);
-        uint32_t self = l == t->waits ? 1 : 0;
-        k->stats.steps++;
+        uint32_t self = l == t->waits_for ? 1 : 0;
+        m->stats.steps++;
         if (l->mode != SL_TX_MODE_NONE && l->item->waiter_count > self) return true;
     }
-    return t->waits->in_line.next != &t->waits->item->line; /* Behind it. */
+    /* Those behind it in the queue wait for it, too. */
+    return t->waits_for->in_queue.next != &t->waits_for->item->queue;
 }
 
-/* --- Who loses --------------------------------------------------------------------- */
+/* --- Victims ------------------------------------------------------------------------ */
 
 static struct sl_tx *younger(struct sl_tx *a, struct sl_tx *b)
 {
@@ -104,141 +104,147 @@ static struct sl_tx *younger(struct sl_tx *a, struct sl_tx *b)
     return a->id > b->id ? a : b;
 }
 
-static void follow(const struct search *s, struct sl_tx *x, struct sl_tx *from)
+static void visit(const struct search *s, struct sl_tx *x, struct sl_tx *parent)
 {
-    x->seen = s->k->search;
-    x->mark = SL_TX_OPEN;
-    x->from = from;
-    x->youngest = from == NULL ? x : younger(from->youngest, x);
+    x->search = s->m->searches;
+    x->mark = SL_TX_MARK_OPEN;
+    x->parent = parent;
+    x->youngest = parent == NULL ? x : younger(parent->youngest, x);
 }
 
-/* The cycle from t to x, and on from y to t, for the answer to the one that loses: as they
- * wait for each other. Without memory it is told nothing but that there was one. */
-static void name_cycle(const struct search *s, struct sl_tx *loser,
-                       const struct sl_tx *x, const struct sl_tx *y)
+/* Puts the cycle into the victim's answer: from t to x, and on from y to t. Without memory the
+ * answer names no cycle. */
+static void report_cycle(const struct search *s, struct sl_tx *victim,
+                         const struct sl_tx *x, const struct sl_tx *y)
 {
-    uint64_t ids[CYCLE_MAX];
+    uint64_t ids[CYCLE_SHOWN_MAX];
     uint32_t n = 0;
-    for (; x != NULL && n < CYCLE_MAX; x = x->from) ids[n++] = x->id;
+    for (; x != NULL && n < CYCLE_SHOWN_MAX; x = x->parent) ids[n++] = x->id;
     for (uint32_t i = 0; i < n / 2; i++) {
         uint64_t other = ids[n - 1 - i];
         ids[n - 1 - i] = ids[i];
         ids[i] = other;
     }
-    for (; y != s->t && n < CYCLE_MAX; y = y->to) ids[n++] = y->id;
-    uint64_t *room = sl_tx_reply_bytes(s->k, loser->reply, n * sizeof *ids);
-    if (room == NULL) return;
-    memcpy(room, ids, n * sizeof *ids);
-    loser->reply->answer.cycle = room;
-    loser->reply->answer.cycle_count = n;
+    for (; y != s->t && n < CYCLE_SHOWN_MAX; y = y->next) ids[n++] = y->id;
+    uint64_t *copy = sl_tx_reply_bytes(s->m, victim->reply, n * sizeof *ids);
+    if (copy == NULL) return;
+    memcpy(copy, ids, n * sizeof *ids);
+    victim->reply->answer.cycle = copy;
+    victim->reply->answer.cycle_count = n;
 }
 
-static void mark_loser(struct search *s, struct sl_tx *loser)
+static void mark_victim(struct search *s, struct sl_tx *victim)
 {
-    loser->mark = SL_MARK_LOSES;
-    loser->to = s->losers;
-    s->losers = loser;
+    victim->mark = SL_TX_MARK_VICTIM;
+    victim->next = s->victims;
+    s->victims = victim;
 }
 
-/* It is on the way to x, which waits for y, which is t or leads to it. Those behind it on
- * that way lead there, too. Returns who is before it. */
-static struct sl_tx *lose(struct search *s, struct sl_tx *x, struct sl_tx *y)
+/* The victim is on the path to x, which waits for y, which is t or reaches it. Those behind
+ * the victim on that path reach t, too. Returns the victim's parent. */
+static struct sl_tx *choose_behind(struct search *s, struct sl_tx *x, struct sl_tx *y)
 {
-    struct sl_tx *loser = x->youngest;
-    name_cycle(s, loser, x, y);
-    while (x != loser) {
-        x->mark = SL_MARK_LEADS;
-        x->to = y;
+    struct sl_tx *victim = x->youngest;
+    report_cycle(s, victim, x, y);
+    while (x != victim) {
+        x->mark = SL_TX_MARK_REACHES;
+        x->next = y;
         x->youngest = y == s->t ? x : younger(y->youngest, x);
         y = x;
-        x = x->from;
+        x = x->parent;
     }
-    mark_loser(s, loser);
-    return loser->from;
+    mark_victim(s, victim);
+    return victim->parent;
 }
 
-/* It is on the known way from y, which x waits for: x goes on with its next. */
-static void lose_ahead(struct search *s, const struct sl_tx *x, struct sl_tx *y)
+/* The victim is on the known path from y, which x waits for. */
+static void choose_ahead(struct search *s, const struct sl_tx *x, struct sl_tx *y)
 {
-    struct sl_tx *loser = y->youngest;
-    name_cycle(s, loser, x, y);
-    mark_loser(s, loser);
+    struct sl_tx *victim = y->youngest;
+    report_cycle(s, victim, x, y);
+    mark_victim(s, victim);
 }
 
-/* Whether y is t, or has a known way to it that is not broken. */
-static bool leads(const struct search *s, const struct sl_tx *y)
+static bool victim_is_ahead(const struct search *s, const struct sl_tx *x,
+                            struct sl_tx *y)
+{
+    return y != s->t && younger(x->youngest, y->youngest) == y->youngest;
+}
+
+/* Whether y is t, or has a known path to it that is not broken. */
+static bool reaches_start(const struct search *s, const struct sl_tx *y)
 {
     if (y == s->t) return true;
 #ifdef MUT_WALKAGAIN
     return false;
 #endif
-    if (y->seen != s->k->search || y->mark != SL_MARK_LEADS) return false;
-    return y->youngest->mark != SL_MARK_LOSES;
+    if (y->search != s->m->searches || y->mark != SL_TX_MARK_REACHES) return false;
+    return y->youngest->mark != SL_TX_MARK_VICTIM;
 }
 
-static bool is_ahead(const struct search *s, const struct sl_tx *x, struct sl_tx *y)
-{
-    return y != s->t && younger(x->youngest, y->youngest) == y->youngest;
-}
+/* --- The search --------------------------------------------------------------------- */
 
-/* Without recursion: each knows from whom it was reached. */
+/* Without recursion: each transaction knows its parent. */
 static void search(struct search *s)
 {
     struct sl_tx *x = s->t;
-    follow(s, x, NULL);
+    visit(s, x, NULL);
     while (x != NULL) {
-        struct sl_tx *y = x->waits == NULL ? NULL : next_blocker(s, x->waits);
+        struct sl_tx *y = x->waits_for == NULL ? NULL : next_blocker(s, x->waits_for);
         if (y == NULL) {
-            x->mark = SL_TX_ENDING;
-            x = x->from;
-        } else if (leads(s, y)) {
-            if (is_ahead(s, x, y)) lose_ahead(s, x, y);
-            else x = lose(s, x, y);
+            x->mark = SL_TX_MARK_CLEAR;
+            x = x->parent;
+        } else if (reaches_start(s, y)) {
+            if (victim_is_ahead(s, x, y)) choose_ahead(s, x, y);
+            else x = choose_behind(s, x, y);
 #ifdef MUT_ONECYCLE
             return;
 #endif
         } else {
-            assert(y->seen != s->k->search || y->mark == SL_MARK_LEADS);
-            follow(s, y, x);
+            assert(y->search != s->m->searches || y->mark == SL_TX_MARK_REACHES);
+            visit(s, y, x);
             x = y;
         }
     }
 }
 
-/* Those who lose, in the order in which they were found; but if t does it is enough. */
-static struct sl_tx *losers_of(const struct search *s)
+/* The victims in the order in which they were found. If t is one, its restart breaks all
+ * cycles: then the others are spared. */
+static struct sl_tx *victims_of(const struct search *s)
 {
     struct sl_tx *first = NULL, *next;
-    bool alone = s->t->mark == SL_MARK_LOSES;
-    for (struct sl_tx *x = s->losers; x != NULL; x = next) {
-        next = x->to;
+    bool alone = s->t->mark == SL_TX_MARK_VICTIM;
+    for (struct sl_tx *x = s->victims; x != NULL; x = next) {
+        next = x->next;
         if (alone && x != s->t) {
             x->reply->answer.cycle = NULL;
             x->reply->answer.cycle_count = 0;
             continue;
         }
-        x->to = first;
+        x->next = first;
         first = x;
     }
     return first;
 }
 
-void sl_tx_deadlock_break(struct sl_tx_manager *k, struct sl_tx *t)
+void sl_tx_deadlock_break(struct sl_tx_manager *m, struct sl_tx *t)
 {
+    assert(t->waits_for != NULL && t->reply != NULL);
 #ifdef MUT_NOCYCLE
     return;
 #endif
 #ifndef MUT_LOOKALWAYS
-    if (!is_waited_for(k, t)) return;
+    if (!is_waited_for(m, t)) return;
 #endif
-    struct sl_tx_item *i = t->waits->item;
-    struct search s = {.k = k, .t = t, .holder = i->locks.next, .place = i->line.next};
-    k->search++;
+    struct sl_tx_item *i = t->waits_for->item;
+    struct search s = {
+        .m = m, .t = t, .next_holder = i->locks.next, .next_waiter = i->queue.next};
+    m->searches++;
     search(&s);
     struct sl_tx *next;
-    for (struct sl_tx *x = losers_of(&s); x != NULL; x = next) {
-        next = x->to;
-        k->stats.cycles++;
-        sl_tx_restart(k, x, SLUICE_ERESTART);
+    for (struct sl_tx *x = victims_of(&s); x != NULL; x = next) {
+        next = x->next;
+        m->stats.cycles++;
+        sl_tx_restart(m, x, SLUICE_ERESTART);
     }
 }

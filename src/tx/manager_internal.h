@@ -1,12 +1,18 @@
-/* keeper_inside.h - the keeper as its own files see it.
+/* manager_internal.h - the transaction manager as its own files see it.
  *
- *     keeper.c        its life, its orders, what the engine says
- *     transactions.c  what clients ask
- *     locks.c         items, lines
- *     cycles.c        who waits for each other, and gives way
- *     look.c          questions */
+ *     manager.c          life, stop, storage results, time
+ *     reply.c            answers to clients and orders to the storage
+ *     transaction.c      one transaction: begin, restart, bar, end
+ *     request.c          one request of a client, from its arguments to its answer
+ *     write.c            writes that are not committed yet
+ *     scan.c             rows of the storage merged with a transaction's own writes
+ *     locks.c            items, lock modes, queues
+ *     deadlock.c         deadlock detection in the wait-for graph
+ *     manager_inspect.c  queries and invariants */
 #ifndef SL_TX_MANAGER_INTERNAL_H
 #define SL_TX_MANAGER_INTERNAL_H
+
+#include <assert.h>
 
 #include "base/heap.h"
 #include "base/index.h"
@@ -16,52 +22,53 @@
 
 struct sl_tx;
 
-/* A table, or a key of one. */
+/* A table, or a key of a table. */
 struct sl_tx_item {
-    struct sl_list locks; /* Of those who have it. */
-    struct sl_list line;  /* Of those who wait, in the order of their turn. */
-    uint32_t count[SL_TX_MODES];
+    struct sl_list locks;        /* Of its holders. */
+    struct sl_list queue;        /* Locks of its waiters, in the order of grants. */
+    uint32_t count[SL_TX_MODES]; /* Holders by mode. */
     uint32_t lock_count, waiter_count;
-    struct sl_tx_item *above; /* The table of a key; NULL: it is one. */
-    uint32_t below;           /* Keys of a table that are here. */
-    uint32_t remembered;      /* Locks that restarted transactions will take again. */
-    uint64_t number;          /* Rises with each new item: a table before its keys. */
-    uint64_t search; /* Which was here last (cycles.c), and how far it has got: */
-    struct sl_list *holder[SL_TX_MODES]; /* for each mode that is wanted, in `locks`, */
-    struct sl_list *place;               /* and in `line`. */
+    struct sl_tx_item *parent; /* The table of a key; NULL: this is a table. */
+    uint32_t references;       /* Keys of a table, and calls that are using the item. */
+    uint32_t remembered;       /* Locks that restarted transactions will take again. */
+    uint64_t number; /* Rises with each new item: a table comes before its keys. */
+    uint64_t search; /* The last deadlock search that came here. Its cursors: */
+    struct sl_list *next_holder[SL_TX_MODES]; /* in `locks`, by the wanted mode, */
+    struct sl_list *next_waiter;              /* and in `queue`. */
     uint32_t table_n, key_n;
     char name[]; /* Table, then key. */
 };
 
-/* One transaction and one item. */
+/* What one transaction holds of one item, waits for, or will take again. */
 struct sl_tx_lock {
-    struct sl_list in_item; /* Of locks; */
-    struct sl_list in_line; /* of those who wait; one that has less may be in both. */
-    struct sl_list in_tx;
+    struct sl_list in_item; /* In the item's locks. */
+    struct sl_list
+        in_queue; /* In the item's queue. A holder that needs more is in both. */
+    struct sl_list in_tx; /* In the transaction's locks or retakes. */
     struct sl_tx *tx;
     struct sl_tx_item *item;
-    enum sl_tx_mode mode, wanted; /* wanted NONE: it does not wait. */
-    enum sl_tx_mode
-        again; /* To be taken again after a restart, in sl_tx.again; NONE. */
+    enum sl_tx_mode mode;   /* NONE: not held. */
+    enum sl_tx_mode wanted; /* NONE: not waiting. */
+    enum sl_tx_mode retake; /* To be taken again after a restart; NONE. */
 };
 
-/* What a search has found out about a transaction. */
+/* What a deadlock search knows about a transaction. */
 enum sl_tx_mark {
-    SL_TX_OPEN,    /* It is on the way that is being followed. */
-    SL_TX_ENDING,  /* It waits for nobody who waits for the first. */
-    SL_MARK_LEADS, /* It waits for the first, by way of `to`. */
-    SL_MARK_LOSES, /* It will restart. */
+    SL_TX_MARK_OPEN,    /* It is on the path that is being followed. */
+    SL_TX_MARK_CLEAR,   /* No path leads from it to the start. */
+    SL_TX_MARK_REACHES, /* It waits for the start, by way of `next`. */
+    SL_TX_MARK_VICTIM,  /* It will restart. */
 };
 
 enum sl_tx_state {
     SL_TX_RUNNING,
-    SL_TX_RESTARTING, /* It has nothing any more, and is told so until it begins again. */
+    SL_TX_RESTARTING, /* It has lost its locks. Every request fails until BEGIN. */
     SL_TX_COMMITTING,
-    SL_TX_BARRED, /* When that is done its locks are freed. */
+    SL_TX_BARRED, /* Its client is gone. Its locks are released after the bar. */
 };
 
-/* A write so far; its bytes stand behind it. */
-struct sl_tx_written {
+/* A write that is not committed yet. */
+struct sl_tx_write {
     struct sl_list in_tx;
     struct sl_tx *tx;
     uint32_t table_n, key_n, value_n;
@@ -70,22 +77,23 @@ struct sl_tx_written {
     char name[]; /* Table, then key. */
 };
 
-/* An answer that waits to be fetched, and all that it points to. */
+/* An answer, and all that it points to. */
 struct sl_tx_reply {
-    struct sl_list place; /* Of those to be fetched; or of none. */
-    uint64_t ticket;      /* 0: nobody is there any more, or it was told. */
+    struct sl_list in_replies; /* Of those to be fetched; or alone. */
+    uint64_t ticket;           /* 0: the client is gone, or has the answer. */
     uint64_t session;
-    bool ordered; /* It is an order's, which has it until the engine answers. */
+    bool has_op; /* An order owns it until the storage answers. */
     struct sl_tx_answer answer;
-    void *bytes; /* Values, rows, a cycle; owned. */
-    size_t size; /* Of them. */
+    void *bytes; /* Values, rows or a cycle; owned. */
+    size_t size; /* Of bytes. */
 };
 
+/* An order to the storage. */
 struct sl_tx_op {
-    struct sl_list place; /* Of orders that wait to be fetched; then of none. */
+    struct sl_list in_orders; /* Of those to be fetched; or alone. */
     uint64_t number;
     enum sl_tx_order_type type;
-    struct sl_tx *tx;          /* NULL: of none, or of none any more. */
+    struct sl_tx *tx;          /* NULL: none, or it no longer wants the result. */
     struct sl_tx_reply *reply; /* Of OUTCOME, which needs no transaction; owned. */
     uint64_t id;
     uint32_t request_n, table_n, key_n;
@@ -96,43 +104,41 @@ struct sl_tx {
     struct sl_list all;
     uint64_t id, session;
     enum sl_tx_state state;
-    int why; /* Of RESTARTS: ERESTART, EAGE. */
+    int why; /* Of RESTARTING: ERESTART or EAGE. */
     sl_ms begun_ms;
-    uint32_t due;  /* In the heap of ages. */
-    bool gone;     /* Its connection is. */
-    char *request; /* Owned; NULL: none. */
+    uint32_t age_slot; /* In the heap of ages. */
+    bool disconnected;
+    char *request; /* The idempotency key; owned; NULL: none. */
     uint32_t request_n;
 
     struct sl_list locks;
     uint32_t lock_count;
-    struct sl_tx_lock *waits; /* NULL: it does not. */
-    struct sl_list again;     /* Locks that it lost in a restart and will take again. */
-    uint32_t again_count;
+    struct sl_tx_lock *waits_for; /* NULL: it does not wait for a lock. */
+    struct sl_list retake; /* Locks that it lost in a restart and will take again. */
+    uint32_t retake_count;
     struct sl_list writes; /* In the order in which keys were first written. */
     uint32_t write_count;
     size_t write_bytes;
 
-    /* What it was asked for, and is not answered. */
+    /* The request that is not answered yet. */
     struct sl_tx_reply
-        *reply; /* Made when it was asked, so that it cannot fail; NULL: it was
-                               not. */
-    enum sl_tx_verb asked;
-    struct sl_tx_op *op; /* It waits for the engine; NULL: it does not. */
-    char *words;         /* Table, key, value of it; owned. */
+        *reply; /* Made with the request, so that answering cannot fail. */
+    enum sl_tx_verb verb;
+    struct sl_tx_op *op; /* It waits for the storage; NULL: it does not. */
+    char *args;          /* Table, key, value; owned. */
     uint32_t table_n, key_n, value_n;
-    bool whole, write;
-    sl_ms wait_until;  /* SL_NEVER: without a bound. */
-    uint32_t wait_due; /* In the heap of waits. */
-    enum sl_tx_mode
-        table_mode;      /* Of a bounded wait: what it had of the table before, */
-    bool table_is_known; /* once that was looked up. */
+    bool whole_table, write;
+    sl_ms wait_until;           /* SL_NEVER: without a deadline. */
+    uint32_t deadline_slot;     /* In the heap of deadlines. */
+    enum sl_tx_mode table_mode; /* With a deadline: what it held of the table before, */
+    bool table_mode_known;      /* once that was looked up. */
 
-    struct sl_list going_on; /* It has what it waited for. */
-    uint64_t seen;           /* By which search for cycles; what follows is its. */
+    struct sl_list ready; /* It got the lock that it waited for, and is to run. */
+    uint64_t search;      /* The last deadlock search that came here. Its notes: */
     enum sl_tx_mark mark;
-    struct sl_tx *from;     /* OPEN: who waits for it, on the way. */
-    struct sl_tx *to;       /* LEADS: for whom it waits; LOSES: who lost before. */
-    struct sl_tx *youngest; /* OPEN: of the way up to it; LEADS: from it on. */
+    struct sl_tx *parent;   /* OPEN: who waits for it on the path. */
+    struct sl_tx *next;     /* REACHES: whom it waits for; VICTIM: the victim before. */
+    struct sl_tx *youngest; /* OPEN: of the path up to it; REACHES: from it on. */
 };
 
 struct sl_tx_manager {
@@ -140,131 +146,192 @@ struct sl_tx_manager {
     enum sl_tx_manager_state state;
     uint64_t term;
     uint64_t last_id, last_op, last_item;
-    uint64_t search; /* The number of the search for cycles; see cycles.c. */
+    uint64_t searches; /* Number of the last deadlock search. */
     struct sl_index items, locks, writes, by_session, ops;
-    struct sl_index asked; /* Replies, of whoever is still there, by session. */
+    struct sl_index unanswered; /* Replies of connected clients, by session. */
     struct sl_list transactions;
     uint32_t transaction_count, waiting;
-    size_t remembered;  /* Of all transactions, in their `again`. */
-    size_t write_bytes; /* Of all of them. */
+    size_t remembered;  /* Locks that restarted transactions will take again. */
+    size_t write_bytes; /* Of all transactions. */
     size_t reply_bytes; /* Of answers that wait to be fetched. */
-    size_t name_bytes;  /* Of what is locked, and of commands that wait. */
+    size_t name_bytes;  /* Of locked items, and of arguments of waiting requests. */
     struct sl_heap ages;
-    struct sl_heap waits;    /* Bounded waits, by their deadline. */
-    struct sl_list going_on; /* Those who have what they waited for. */
-    sl_ms going_on_ms;       /* Some are left, since then; SL_NEVER. */
+    struct sl_heap deadlines;
+    struct sl_list ready; /* Transactions that got the lock that they waited for. */
+    sl_ms ready_ms;       /* Since when some of them wait to run; SL_NEVER. */
     struct sl_list orders, replies;
-    struct sl_storage_write
-        *ordered;         /* Of the commit that was fetched last; there is room for */
-    uint32_t ordered_max; /* those of any that was ordered. */
+    struct sl_storage_write *commit_writes; /* Of the commit that was fetched last; */
+    uint32_t commit_writes_max;             /* large enough for any ordered commit. */
     struct sl_tx_reply *fetched;
     sl_ms claim_ms; /* When the next claim is due; SL_NEVER. */
-    sl_ms bar_ms;   /* When those are barred for whom that has failed; SL_NEVER. */
+    sl_ms bar_ms;   /* When failed bars are tried again; SL_NEVER. */
     struct sl_tx_manager_stats stats;
 };
 
+static const struct sl_bytes sl_tx_none = {NULL, 0};
+
+/* About how many locks one call visits for transactions that are ready or too old. */
+#define SL_TX_STEPS_MAX 1000u
+
+/* The delay before a refused claim or bar is tried again. */
+#define SL_TX_RETRY_MS 100
+
 /* --- locks.c ------------------------------------------------------------------------ */
 
-extern const struct sl_index_kind sl_items_kind, sl_locks_kind;
+extern const struct sl_index_kind sl_tx_items_kind, sl_tx_locks_kind;
 
-/* Take a lock, or stand in line. SLUICE_OK; SL_TX_WAITS; ELOCKS, ENOMEM. */
+/* Take a lock, or join the queue. SLUICE_OK; SL_TX_WAITS; ELOCKS, ETRANSACTIONS, ENOMEM. */
 #define SL_TX_WAITS 1
-int sl_tx_lock_take(struct sl_tx_manager *k, struct sl_tx *t, struct sl_bytes table,
+int sl_tx_lock_take(struct sl_tx_manager *m, struct sl_tx *t, struct sl_bytes table,
                     struct sl_bytes key, enum sl_tx_mode mode);
 
-/* Whether one that waits fits beside those who have the item; the order of a line; what a
- * transaction has of an item, or NULL. */
-bool sl_tx_lock_may_have(const struct sl_tx_lock *l);
-bool sl_tx_lock_comes_before(const struct sl_tx_lock *a, const struct sl_tx_lock *b);
-struct sl_tx_lock *sl_tx_lock_find(const struct sl_tx_manager *k, const struct sl_tx *t,
+/* Whether the wanted mode is compatible with all other holders of the item. */
+bool sl_tx_lock_fits(const struct sl_tx_lock *l);
+
+/* The order of a queue. */
+bool sl_tx_lock_precedes(const struct sl_tx_lock *a, const struct sl_tx_lock *b);
+
+/* NULL: the transaction has no lock on the item. */
+struct sl_tx_lock *sl_tx_lock_find(const struct sl_tx_manager *m, const struct sl_tx *t,
                                    const struct sl_tx_item *i);
 
-/* It waits no more; gives all back. Whoever has its turn then is among those who go on. */
-void sl_tx_lock_leave_line(struct sl_tx_manager *k, struct sl_tx *t);
-void sl_tx_lock_free_all(struct sl_tx_manager *k, struct sl_tx *t);
+/* The transaction stops waiting, or releases all it has. Waiters that are granted a lock by
+ * this become ready. */
+void sl_tx_lock_leave_queue(struct sl_tx_manager *m, struct sl_tx *t);
+void sl_tx_lock_release_all(struct sl_tx_manager *m, struct sl_tx *t);
 
 /* Reduce a lock to a weaker mode, or release it. */
-void sl_tx_lock_weaken(struct sl_tx_manager *k, struct sl_tx_lock *l,
+void sl_tx_lock_weaken(struct sl_tx_manager *m, struct sl_tx_lock *l,
                        enum sl_tx_mode mode);
 
-/* Restarts: a restarted transaction loses its locks and remembers those for writing. When it runs
- * again, it sorts them and takes them before anything else; it forgets them when it ends. These
- * functions allocate nothing. SLUICE_OK; SL_TX_WAITS: some are still to be taken. */
-void sl_tx_lock_lose_all(struct sl_tx_manager *k, struct sl_tx *t);
-void sl_tx_lock_sort_again(struct sl_tx_manager *k, struct sl_tx *t);
-int sl_tx_lock_take_again(struct sl_tx_manager *k, struct sl_tx *t);
-void sl_tx_lock_forget(struct sl_tx_manager *k, struct sl_tx *t);
+/* Restarts: a restarted transaction releases its locks and remembers those for writing. When it
+ * runs again, it sorts them and takes them before anything else; it forgets them when it ends.
+ * These functions allocate nothing. SLUICE_OK; SL_TX_WAITS: some are still to be taken. */
+void sl_tx_lock_release_for_restart(struct sl_tx_manager *m, struct sl_tx *t);
+void sl_tx_lock_sort_retakes(struct sl_tx_manager *m, struct sl_tx *t);
+int sl_tx_lock_retake(struct sl_tx_manager *m, struct sl_tx *t);
+void sl_tx_lock_forget_retakes(struct sl_tx_manager *m, struct sl_tx *t);
 
-/* The first that is in the way of one who waits. */
+/* The first transaction that a waiter waits for. */
 const struct sl_tx *sl_tx_lock_blocker(const struct sl_tx_lock *l);
 
-struct sl_tx_item *sl_tx_item_find(const struct sl_tx_manager *k, struct sl_bytes table,
+struct sl_tx_item *sl_tx_item_find(const struct sl_tx_manager *m, struct sl_bytes table,
                                    struct sl_bytes key);
 
-/* --- cycles.c ------------------------------------------------------------------------ */
+/* --- deadlock.c --------------------------------------------------------------------- */
 
-/* It waits now: of each cycle that this closes the youngest restarts, and is told the cycle.
- * That may be t itself. */
-void sl_tx_deadlock_break(struct sl_tx_manager *k, struct sl_tx *t);
+/* t has begun to wait. Of each cycle that this closes in the wait-for graph, the youngest
+ * transaction is the victim: it restarts, and its answer names the cycle. t itself may be a
+ * victim. */
+void sl_tx_deadlock_break(struct sl_tx_manager *m, struct sl_tx *t);
 
-/* --- transactions.c ------------------------------------------------------------------ */
+/* --- write.c ------------------------------------------------------------------------ */
 
-extern const struct sl_index_kind sl_writes_kind, sl_sessions_kind;
+extern const struct sl_index_kind sl_tx_writes_kind;
 
-/* Those who have the lock that they waited for do what they were asked for, some of them:
- * the last thing that a call does, as they may have to wait anew, or to restart others. */
-void sl_tx_go_on(struct sl_tx_manager *k, sl_ms now);
+/* NULL: the transaction has not written this key. */
+struct sl_tx_write *sl_tx_write_find(const struct sl_tx_manager *m,
+                                     const struct sl_tx *t, struct sl_bytes table,
+                                     struct sl_bytes key);
 
-void sl_tx_engine_did(struct sl_tx_manager *k, sl_ms now, struct sl_tx *t,
-                      const struct sl_storage_result *done);
+/* Remember a write, or a deletion. EWRITES, ETRANSACTIONS, ENOMEM. */
+int sl_tx_write_put(struct sl_tx_manager *m, struct sl_tx *t, struct sl_bytes table,
+                    struct sl_bytes key, struct sl_bytes value, bool deleted);
+void sl_tx_write_drop_all(struct sl_tx_manager *m, struct sl_tx *t);
 
-/* Its connection is gone: the engine is told so, now or when that is tried again. */
-void sl_tx_bar(struct sl_tx_manager *k, sl_ms now, struct sl_tx *t);
+/* --- scan.c ------------------------------------------------------------------------- */
 
-/* Handle the timeout of a wait. */
-void sl_tx_wait_ended(struct sl_tx_manager *k, struct sl_tx *t);
+/* Put the rows of t's table into its reply: those of the storage, with t's own writes. */
+int sl_tx_scan_fill(struct sl_tx_manager *m, struct sl_tx *t,
+                    const struct sl_storage_result *done);
 
-/* It is over. */
-void sl_tx_end(struct sl_tx_manager *k, struct sl_tx *t);
+/* --- transaction.c ------------------------------------------------------------------ */
 
-/* It loses all, and is told why when it is asked next, or now. */
-void sl_tx_restart(struct sl_tx_manager *k, struct sl_tx *t, int why);
-void sl_tx_forget_writes(struct sl_tx_manager *k, struct sl_tx *t);
+extern const struct sl_index_kind sl_tx_sessions_kind;
 
-/* --- keeper.c ------------------------------------------------------------------------- */
+/* NULL: the session has no transaction. */
+struct sl_tx *sl_tx_find(const struct sl_tx_manager *m, uint64_t session);
 
-extern const struct sl_index_kind sl_ops_kind, sl_asked_kind;
+/* Answer BEGIN. */
+void sl_tx_begin(struct sl_tx_manager *m, sl_ms now, struct sl_tx_reply *r,
+                 const struct sl_tx_request *req);
 
-/* An answer to come. NULL when out of memory. */
-struct sl_tx_reply *sl_tx_reply_new(struct sl_tx_manager *k, uint64_t ticket,
-                                    uint64_t session);
-void sl_tx_reply_free(struct sl_tx_manager *k,
-                      struct sl_tx_reply *r); /* NULL is allowed. */
+/* Answer the request of t, if a client still waits for it. */
+void sl_tx_answer(struct sl_tx_manager *m, struct sl_tx *t, int status);
+void sl_tx_answer_value(struct sl_tx_manager *m, struct sl_tx *t, bool found,
+                        struct sl_bytes value);
 
-/* Room for what it points to. NULL when out of memory; then it is as it was. */
-void *sl_tx_reply_bytes(struct sl_tx_manager *k, struct sl_tx_reply *r, size_t bytes);
-void sl_tx_reply_put(struct sl_tx_manager *k, struct sl_tx_reply *r);
-void sl_tx_reply_status(struct sl_tx_manager *k, struct sl_tx_reply *r, int status);
+/* Remove its deadline, if it has one. */
+void sl_tx_deadline_remove(struct sl_tx_manager *m, struct sl_tx *t);
 
-/* Whoever asked is gone: what is to be told to it is told to nobody. */
-void sl_tx_reply_forget(struct sl_tx_manager *k, uint64_t session);
+/* Remove it from the heap of ages, if it is there. */
+void sl_tx_age_remove(struct sl_tx_manager *m, struct sl_tx *t);
+
+void sl_tx_args_free(struct sl_tx_manager *m, struct sl_tx *t);
+
+/* Release everything it has, and free it. */
+void sl_tx_end(struct sl_tx_manager *m, struct sl_tx *t);
+
+/* It loses its locks and writes. Its current request, or the next one, is answered with why. */
+void sl_tx_restart(struct sl_tx_manager *m, struct sl_tx *t, int why);
+
+/* Order a bar for a transaction whose client is gone; without memory, later. */
+void sl_tx_bar(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t);
+
+/* --- request.c ---------------------------------------------------------------------- */
+
+/* The arguments of t's request. The key of a whole table is sl_tx_none. */
+struct sl_bytes sl_tx_arg_table(const struct sl_tx *t);
+struct sl_bytes sl_tx_arg_key(const struct sl_tx *t);
+
+/* Transactions that got the lock that they waited for continue with their request, some of
+ * them in each call. Every public function does this last: such a transaction may have to
+ * wait again, or to restart others. */
+void sl_tx_run_ready(struct sl_tx_manager *m, sl_ms now);
+
+/* The storage has carried out the order of t, or refused it. */
+void sl_tx_storage_done(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t,
+                        const struct sl_storage_result *done);
+
+/* The deadline of t's request has passed. */
+void sl_tx_wait_timed_out(struct sl_tx_manager *m, struct sl_tx *t);
+
+/* --- reply.c ------------------------------------------------------------------------ */
+
+extern const struct sl_index_kind sl_tx_ops_kind, sl_tx_replies_kind;
 
 /* NULL when out of memory. */
-struct sl_tx_op *sl_order(struct sl_tx_manager *k, enum sl_tx_order_type type,
-                          struct sl_tx *t, struct sl_bytes request,
-                          struct sl_bytes table, struct sl_bytes key);
+struct sl_tx_reply *sl_tx_reply_new(struct sl_tx_manager *m, uint64_t ticket,
+                                    uint64_t session);
+void sl_tx_reply_free(struct sl_tx_manager *m,
+                      struct sl_tx_reply *r); /* NULL is allowed. */
 
-/* Nobody wants it any more: it is not ordered, or what comes of it is not looked at. */
-void sl_order_drop(struct sl_tx_manager *k, struct sl_tx_op *op);
-bool sl_order_was_fetched(const struct sl_tx_op *op);
+/* Memory for what the answer points to. NULL when out of memory: r is unchanged. */
+void *sl_tx_reply_bytes(struct sl_tx_manager *m, struct sl_tx_reply *r, size_t bytes);
 
-/* Room for the writes of a commit to come. False: out of memory. */
-bool sl_order_reserve(struct sl_tx_manager *k, uint32_t writes);
+/* The answer is complete: it can be fetched. */
+void sl_tx_reply_status(struct sl_tx_manager *m, struct sl_tx_reply *r, int status);
 
-/* About how many locks are looked at in one call for those who go on, or are too old. */
-#define SL_STEPS_MAX 1000u
+/* The client of this session is gone: none of its answers is given to anyone. */
+void sl_tx_reply_forget(struct sl_tx_manager *m, uint64_t session);
 
-/* What the engine has refused is tried again after so long. */
-#define SL_TRY_AGAIN_MS 100
+/* A new order. NULL when out of memory. */
+struct sl_tx_op *sl_tx_op_new(struct sl_tx_manager *m, enum sl_tx_order_type type,
+                              struct sl_tx *t, struct sl_bytes request,
+                              struct sl_bytes table, struct sl_bytes key);
+
+/* NULL: no order with this number is outstanding. */
+struct sl_tx_op *sl_tx_op_find(const struct sl_tx_manager *m, uint64_t number);
+
+/* Remove an order that was carried out, and free it. */
+void sl_tx_op_remove(struct sl_tx_manager *m, struct sl_tx_op *op);
+void sl_tx_op_free(struct sl_tx_manager *m, struct sl_tx_op *op);
+
+/* Nobody needs it any more: it is not given out, or its result is ignored. */
+void sl_tx_op_drop(struct sl_tx_manager *m, struct sl_tx_op *op);
+bool sl_tx_op_is_fetched(const struct sl_tx_op *op);
+
+/* Memory for the writes of a commit to come. False: out of memory. */
+bool sl_tx_op_reserve_writes(struct sl_tx_manager *m, uint32_t writes);
 
 #endif /* SL_TX_MANAGER_INTERNAL_H */
