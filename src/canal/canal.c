@@ -1,5 +1,8 @@
-/* canal.c - the public functions of canals, and the order in which things are tried:
- * take; if full, give back what the dead left and try again; then sleep, if asked to. */
+/* canal.c - the public functions of canals.
+ *
+ * An acquire first tries to take the units. If the lock is full, it releases the
+ * units of dead threads and tries again. Then it sleeps, if the caller wants to
+ * wait. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +20,7 @@
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* A request, checked: what it asks for in numbers that fit. */
+/* A validated request. */
 struct request {
     struct sluice_capacity capacity;
     uint32_t cap;
@@ -28,7 +31,8 @@ struct request {
 
 /* --- Requests ------------------------------------------------------------- */
 
-/* SLUICE_OK; SLUICE_EFULL for a room of nothing; SLUICE_ETOOBIG; SLUICE_EINVAL. */
+/* Validate a request. SLUICE_OK; SLUICE_EFULL if the capacity is 0; SLUICE_ETOOBIG;
+ * SLUICE_EINVAL. */
 static inline int check_request(struct sluice_capacity capacity,
                                 const struct sluice_want *want, struct request *out)
 {
@@ -52,7 +56,7 @@ static uint64_t pack_capacity(struct sluice_capacity capacity)
     return (uint64_t)capacity.buckets << 32 | capacity.per;
 }
 
-/* To a tick: a precise clock costs more than the whole acquire. */
+/* Coarse: a precise clock costs more than the whole acquire. */
 static int64_t wall_ms(void)
 {
     struct timespec t;
@@ -60,8 +64,10 @@ static int64_t wall_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* One try. What is noted besides is for those who look inside (look.c): Relaxed. */
-static inline int64_t take(const struct sl_canal_counter *c, const struct request *q)
+/* Try once. The capacity and the time are stored for inspection only (inspect.c),
+ * hence Relaxed. */
+static inline int64_t try_acquire(const struct sl_canal_counter *c,
+                                  const struct request *q)
 {
     bool first = sl_canal_counter_held(c) == 0;
     uint32_t nth = sl_canal_counter_acquire(c, q->cap, q->units);
@@ -72,8 +78,8 @@ static inline int64_t take(const struct sl_canal_counter *c, const struct reques
     return nth;
 }
 
-static inline int give(const struct sl_canal_counter *c, struct sl_canal_shm_key *key,
-                       uint32_t units)
+static inline int release_units(const struct sl_canal_counter *c,
+                                struct sl_canal_shm_key *key, uint32_t units)
 {
     if (!LIKELY(units > 0)) return SLUICE_EINVAL;
     if (!LIKELY(units <= sl_canal_counter_held(c))) return SLUICE_ENOTHELD;
@@ -84,17 +90,18 @@ static inline int give(const struct sl_canal_counter *c, struct sl_canal_shm_key
 
 /* --- When the lock is full ------------------------------------------------ */
 
-/* Nobody is told "full" for what the dead hold. */
-static int64_t take_after_reaping(const struct sl_canal_segment *seg, uint32_t key,
-                                  const struct sl_canal_counter *c,
-                                  const struct request *q)
+/* SLUICE_EFULL must not be caused by units of dead threads, so release them first. */
+static int64_t acquire_after_reaping(const struct sl_canal_segment *seg, uint32_t key,
+                                     const struct sl_canal_counter *c,
+                                     const struct request *q)
 {
     sl_canal_slot_reap_key(seg, key);
-    int64_t nth = take(c, q); /* Even if we freed nothing: somebody else may have. */
+    int64_t nth = try_acquire(
+        c, q); /* Try even if we freed nothing: another thread may have. */
     return nth == SLUICE_EFULL && !sl_canal_counter_is_sound(c) ? SLUICE_EDAMAGED : nth;
 }
 
-/* Say in the slot that its thread waits, for those who look inside. */
+/* Record in the slot that its thread waits, for inspection. */
 static void note_waiting(struct sl_canal_shm_slot *s, uint32_t key,
                          const struct request *q)
 {
@@ -105,41 +112,42 @@ static void note_waiting(struct sl_canal_shm_slot *s, uint32_t key,
     __atomic_store_n(&s->waits_key, key + 1, __ATOMIC_RELEASE);
 }
 
-/* Sleep and try until it fits or the deadline has come. */
-static int64_t take_in_time(const struct sl_canal_segment *seg, uint32_t key,
-                            const struct sl_canal_counter *c, const struct request *q)
+/* Sleep and try, until the units fit or the deadline has passed. */
+static int64_t acquire_by_deadline(const struct sl_canal_segment *seg, uint32_t key,
+                                   const struct sl_canal_counter *c,
+                                   const struct request *q)
 {
     struct sl_canal_shm_key *k = &seg->keys[key];
     int64_t deadline_ns = sl_canal_sleep_deadline_ns(q->wait_ms);
     for (;;) {
         uint32_t prepared = sl_canal_sleep_prepare(k);
 #ifndef MUT_NOLOOK
-        /* Between the two: room that came before the bit was set wakes nobody. */
-        int64_t nth = take(c, q);
+        /* Try again after sl_canal_sleep_prepare(): a release that came before it
+         * wakes nobody. */
+        int64_t nth = try_acquire(c, q);
         if (nth != SLUICE_EFULL) return nth;
 #else
         int64_t nth;
 #endif
         sl_canal_sleep(k, prepared, deadline_ns);
-        nth = take(c, q);
+        nth = try_acquire(c, q);
         if (nth != SLUICE_EFULL) return nth;
-        nth = take_after_reaping(seg, key, c, q);
+        nth = acquire_after_reaping(seg, key, c, q);
         if (nth != SLUICE_EFULL) return nth;
         if (sl_canal_sleep_now_ns() >= deadline_ns) return SLUICE_EFULL;
     }
 }
 
-__attribute__((noinline)) static int64_t take_slowly(struct sl_canal_attachment *att,
-                                                     uint32_t binding,
-                                                     const struct sl_canal_counter *c,
-                                                     const struct request *q)
+__attribute__((noinline)) static int64_t acquire_slowly(
+    struct sl_canal_attachment *att, uint32_t binding, const struct sl_canal_counter *c,
+    const struct request *q)
 {
     const struct sl_canal_segment *seg = &att->canal->seg;
     uint32_t key = att->bindings[binding].key;
-    int64_t nth = take_after_reaping(seg, key, c, q);
+    int64_t nth = acquire_after_reaping(seg, key, c, q);
     if (nth != SLUICE_EFULL || q->wait_ms == 0) return nth;
     note_waiting(&seg->slots[att->slot], key, q);
-    nth = take_in_time(seg, key, c, q);
+    nth = acquire_by_deadline(seg, key, c, q);
     __atomic_store_n(&seg->slots[att->slot].waits_key, 0, __ATOMIC_RELEASE);
     return nth;
 }
@@ -203,9 +211,11 @@ int64_t sluice_canal_acquire(struct sluice_canal *c, const char *key,
     if (status == SLUICE_OK) status = sl_canal_thread_engage(att, &name, &binding);
     if (status != SLUICE_OK) return status;
     struct sl_canal_counter counter = sl_canal_thread_counter(att, binding);
-    int64_t nth = take(&counter, &q);
-    if (nth == SLUICE_EFULL) nth = take_slowly(att, binding, &counter, &q);
-    if (nth < 0) sl_canal_thread_settle(att, binding); /* What is held stays engaged. */
+    int64_t nth = try_acquire(&counter, &q);
+    if (nth == SLUICE_EFULL) nth = acquire_slowly(att, binding, &counter, &q);
+    if (nth < 0)
+        sl_canal_thread_settle(
+            att, binding); /* If the thread holds units, the binding stays engaged. */
     return nth;
 }
 
@@ -220,14 +230,15 @@ int sluice_canal_release(struct sluice_canal *c, const char *key, uint32_t units
     uint32_t binding = sl_canal_thread_engaged(att, &name);
     if (binding == SL_CANAL_BINDING_NONE) return SLUICE_ENOTHELD;
     struct sl_canal_counter counter = sl_canal_thread_counter(att, binding);
-    status = give(&counter, &c->seg.keys[att->bindings[binding].key], units);
+    status = release_units(&counter, &c->seg.keys[att->bindings[binding].key], units);
     sl_canal_thread_settle(att, binding);
     return status;
 }
 
 static int64_t count_of(struct sl_canal_shm_key *key)
 {
-    /* Acquire: who sees a unit gone sees what its holder did before. */
+    /* Acquire: a thread that sees units released also sees what their holder wrote
+     * before. */
     return (uint32_t)__atomic_load_n(&key->word.lo, __ATOMIC_ACQUIRE);
 }
 
@@ -241,13 +252,14 @@ int64_t sluice_canal_count(struct sluice_canal *c, const char *key)
     if (status == SLUICE_ENOENT) return 0;
     if (status != SLUICE_OK) return status;
     int64_t count = count_of(&c->seg.keys[ref.key]);
-    return sl_canal_keys_is_current(&c->seg, ref) ? count
-                                                  : 0; /* It had nobody, if it went. */
+    return sl_canal_keys_is_current(&c->seg, ref)
+               ? count
+               : 0; /* A key that lost its name had no holders. */
 }
 
 /* --- By handle ------------------------------------------------------------ */
 
-static int not_mine(const struct sluice_key *k)
+static int owner_error(const struct sluice_key *k)
 {
     return k->fork_era != sl_canal_thread_fork_era ? SLUICE_EFORKED : SLUICE_ETHREAD;
 }
@@ -287,11 +299,13 @@ int sluice_key_resolve(struct sluice_canal *c, const char *key, struct sluice_ke
 int sluice_key_free(struct sluice_key *k)
 {
     if (k == NULL) return SLUICE_OK;
-    /* Acquire: pairs with the end of its thread. What came over a fork is memory alone. */
-    bool of_nobody = k->fork_era != sl_canal_thread_fork_era ||
+    /* Acquire: pairs with forget_handles(). A handle of the parent process is only
+     * memory. */
+    bool ownerless = k->fork_era != sl_canal_thread_fork_era ||
                      __atomic_load_n(&k->att, __ATOMIC_ACQUIRE) == NULL;
-    if (!of_nobody) {
-        if (k->serial != sl_canal_thread_serial || k->serial == 0) return not_mine(k);
+    if (!ownerless) {
+        if (k->serial != sl_canal_thread_serial || k->serial == 0)
+            return owner_error(k);
         *k->link = k->next;
         if (k->next != NULL) k->next->link = k->link;
         k->att->bindings[k->binding].handles--;
@@ -307,26 +321,26 @@ int64_t sluice_key_acquire(struct sluice_key *k, struct sluice_capacity capacity
     struct request q;
     if (!LIKELY(k != NULL)) return SLUICE_EINVAL;
     if (!LIKELY(k->serial == sl_canal_thread_serial) || k->serial == 0)
-        return not_mine(k);
+        return owner_error(k);
     int status = check_request(capacity, want, &q);
     if (!LIKELY(status == SLUICE_OK)) return status;
-    int64_t nth = take(&k->counter, &q);
+    int64_t nth = try_acquire(&k->counter, &q);
     if (LIKELY(nth > 0)) return nth;
-    return take_slowly(k->att, k->binding, &k->counter, &q);
+    return acquire_slowly(k->att, k->binding, &k->counter, &q);
 }
 
 int sluice_key_release(struct sluice_key *k, uint32_t units)
 {
     if (!LIKELY(k != NULL)) return SLUICE_EINVAL;
     if (!LIKELY(k->serial == sl_canal_thread_serial) || k->serial == 0)
-        return not_mine(k);
-    return give(&k->counter, k->key, units);
+        return owner_error(k);
+    return release_units(&k->counter, k->key, units);
 }
 
 int64_t sluice_key_count(const struct sluice_key *k)
 {
     if (k == NULL) return SLUICE_EINVAL;
-    if (k->serial != sl_canal_thread_serial || k->serial == 0) return not_mine(k);
+    if (k->serial != sl_canal_thread_serial || k->serial == 0) return owner_error(k);
     return count_of(k->key);
 }
 
@@ -344,7 +358,8 @@ int sluice_canal_tether(struct sluice_canal *c, int *fd_out)
     if (c == NULL || fd_out == NULL || c->seg.fd < 0) return SLUICE_EINVAL;
     int status = sl_canal_thread_attach(c, &att);
     if (status != SLUICE_OK) return status;
-    /* A file of its own: locks on it are inherited with it and nothing else. */
+    /* Open the file again: the lock belongs to this open file and is inherited with
+     * it. */
     snprintf(self, sizeof self, "/proc/self/fd/%d", c->seg.fd);
     int fd = open(self, O_RDWR);
     if (fd < 0) return SLUICE_EIO;
@@ -356,7 +371,7 @@ int sluice_canal_tether(struct sluice_canal *c, int *fd_out)
         errno = e;
         return e == EAGAIN || e == EACCES ? SLUICE_EBUSY : SLUICE_EIO;
     }
-    /* Release: who sees it finds the lock taken. */
+    /* Release: a thread that sees the flag finds the lock taken. */
     __atomic_store_n(&c->seg.slots[att->slot].tethered, 1, __ATOMIC_RELEASE);
     *fd_out = fd;
     return SLUICE_OK;

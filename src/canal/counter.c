@@ -4,16 +4,17 @@ struct sl_canal_pair sl_canal_counter_read_again(const struct sl_canal_counter *
                                                  struct sl_canal_pair seen,
                                                  unsigned tries)
 {
-    /* The first lost swap has just read the word and has its line: go on with that. */
+    /* The first failed swap has just read the word, so use what it read. */
     if (tries == 0) return seen;
     unsigned pauses = 8u << (tries > 5 ? 5 : tries);
     while (pauses-- > 0) sl_canal_word_pause();
     return sl_canal_word_load(c->word);
 }
 
-/* Whether the operation (record, seq) of a dead owner took place. The word FIRST, then
- * the mark: if the tag was overwritten before we read the word, the mark is there by
- * now (N3). The other way round it could be raised in between. */
+/* Whether the operation (record, seq) of a dead thread took place. Read the word
+ * first and the mark second: if the tag was overwritten before we read the word, the
+ * mark has been raised by now (N3). In the other order the mark could be raised
+ * between the two reads. */
 static bool took_place(struct sl_canal_word *word, const struct sl_canal_shm_record *r,
                        uint32_t tag, uint64_t seq)
 {
@@ -28,7 +29,7 @@ static bool took_place(struct sl_canal_word *word, const struct sl_canal_shm_rec
 #endif
 }
 
-/* held, as it is once the pending operation is decided. */
+/* The units that a record holds once its pending operation is decided. */
 static uint32_t settled(struct sl_canal_word *word, const struct sl_canal_shm_record *r,
                         uint32_t tag, struct sl_canal_pair s)
 {
@@ -43,8 +44,8 @@ static uint32_t settled(struct sl_canal_word *word, const struct sl_canal_shm_re
     return held;
 }
 
-/* Take what a record in state s = DRAIN holds off the word, at most once in all.
- * Returns the units, if it was this call that did it. */
+/* Take the units of a record in state s = DRAIN off the word. All calls together do
+ * this at most once. Returns the units if this call did it. */
 static uint32_t drain(const struct sl_canal_segment *seg, struct sl_canal_word *word,
                       uint32_t record, struct sl_canal_pair s)
 {
@@ -62,10 +63,11 @@ static uint32_t drain(const struct sl_canal_segment *seg, struct sl_canal_word *
     }
     (void)sl_canal_counter_mark_writer(seg->records, seg->record_count, w, tag);
 #ifndef MUT_NORECHECK
-    /* Not optional. If the state is still s after the word was read, then nobody had
-     * drained when it was read: a later drain changes the word and our swap fails.
-     * Without this look a reaper that slept here drains a second time after a new
-     * owner of the record overwrote the tag, which it does without a mark. */
+    /* Do not remove this check. If the state is still s after the word was read,
+     * nobody had drained the record when the word was read, and a later drain
+     * changes the word so that our swap fails. Without the check, a reaper that
+     * sleeps here drains a second time after a new owner of the record has
+     * overwritten the tag, which it does without raising a mark. */
     if (!sl_canal_pair_equal(sl_canal_word_load(&r->state), s)) return 0;
 #endif
     return sl_canal_word_swap(
@@ -83,9 +85,9 @@ uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t reco
     for (;;) {
         struct sl_canal_pair s = sl_canal_word_load(&r->state);
 #ifndef MUT_NOGENERATION
-        /* After the state: if the slot is still of this generation now, s was written
-         * by the dead, and every later state differs from it, so that a swap of s
-         * cannot hit a new owner. Pairs with the release in slot.c, free_slot(). */
+        /* After the state: if the slot still has this generation, the dead thread
+         * wrote s, and every later state differs from it. So a swap of s cannot hit
+         * a new owner. Pairs with the release in free_slot() (slot.c). */
         if (__atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE) != generation)
             return freed;
 #endif
@@ -98,10 +100,12 @@ uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t reco
             sl_canal_word_swap(&r->state, &s, next);
             continue;
         }
-        /* Acquire, after the state: a record's key changes only while it is idle, so if
-         * a swap of s succeeds, or s is seen again, this was its key. */
+        /* Acquire, after the state: the key of a record changes only while the
+         * record is idle. So if a swap of s succeeds, or s is seen again, this is
+         * the right key. */
         uint32_t key = sl_canal_record_key(seg, record);
-        if (key == SL_CANAL_NONE) return freed; /* Memory is lost; do not add to it. */
+        if (key == SL_CANAL_NONE)
+            return freed; /* The segment is damaged; do not make it worse. */
         struct sl_canal_word *word = &seg->keys[key].word;
         if (pend == SL_CANAL_PENDING_DRAIN) {
             freed += drain(seg, word, record, s);

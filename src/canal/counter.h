@@ -1,24 +1,23 @@
-/* counter.h - the detectable counter: exact though its users are killed.
+/* counter.h - a detectable counter: its count is exact even if its users are killed.
  *
  * A key's word holds the count and the tag (record, seq) of its last writer. A thread
- * announces in its record what it is about to do, swaps the word, and writes down in
- * the record that it is done. Killed in between, it has left the question whether the
- * swap took place, and anybody can answer it: either the tag is still in the word, or
- * it was overwritten, and whoever overwrites a tag first raises the *mark* of the
- * record that it belongs to. That is all; src/canal/README.md has the argument.
+ * announces an operation in its record, swaps the word, and completes the operation in its
+ * record. If it is killed in between, other threads must find out whether the swap took
+ * place. It did if its tag is in the word, or if its tag was there and was overwritten:
+ * a thread that overwrites a tag first raises the *mark* of the record that the tag names.
  *
- *     announce --> swap (the moment it happens) --> complete
+ *     announce --> swap (the operation takes place) --> complete
  *
- * Invariants, named in tests and models:
+ * Invariants, which tests and models refer to:
  *
- *   N1  the count is the sum over all records of what they effectively hold: held,
- *       plus or minus the pending units if the pending swap took place
- *   N2  a tag is in a word at most once, ever: seq never goes back
- *   N3  when a tag is overwritten by another record, its mark was raised before
- *   N4  a mark is only ever raised to a tag that was read from a word
+ *   N1  the count is the sum of what all records effectively hold: held, plus or minus the
+ *       pending units if the pending swap took place
+ *   N2  a tag is written into a word at most once: seq never decreases
+ *   N3  before a record overwrites the tag of another record, it raises the other's mark
+ *   N4  a mark is only raised to a seq that was read from a word
  *
- * A record has one driver at a time: its thread, or, after its death, any number of
- * reapers, each of which may be killed too. */
+ * One thread at a time operates on a record: its owner. After the owner's death any number
+ * of reapers may, and each of them may be killed too. README.md has the argument. */
 #ifndef SL_CANAL_COUNTER_H
 #define SL_CANAL_COUNTER_H
 
@@ -31,11 +30,11 @@ enum sl_canal_pending {
     SL_CANAL_PENDING_DRAIN = 3
 };
 
-/* Where a thread's operations on a key take place. Resolved once. */
+/* What a thread's operations on a key need. Filled once. */
 struct sl_canal_counter {
     struct sl_canal_word *word;
     struct sl_canal_shm_record *record;
-    struct sl_canal_shm_record *records; /* All of them, to find whom to mark. */
+    struct sl_canal_shm_record *records; /* All records, to find the one to mark. */
     uint32_t record_count;
     uint32_t tag; /* This record's index, plus 1. */
 };
@@ -83,13 +82,13 @@ static inline uint64_t sl_canal_record_make(uint32_t held, enum sl_canal_pending
 
 static inline uint32_t sl_canal_counter_held(const struct sl_canal_counter *c)
 {
-    /* Relaxed: only this thread writes it while it lives. */
+    /* Relaxed: only this thread writes it while the thread lives. */
     return sl_canal_record_held(
         __atomic_load_n(&c->record->state.lo, __ATOMIC_RELAXED));
 }
 
-/* Rule N3: before the tag in `seen` may be overwritten, its record is marked. False: the
- * tag names no record, so the segment is damaged. */
+/* Rule N3: raise the mark of the record whose tag is in `seen`, before the tag is
+ * overwritten. Returns false if the tag names no record: the segment is damaged. */
 static inline bool sl_canal_counter_mark_writer(struct sl_canal_shm_record *records,
                                                 uint32_t record_count,
                                                 struct sl_canal_pair seen,
@@ -103,9 +102,9 @@ static inline bool sl_canal_counter_mark_writer(struct sl_canal_shm_record *reco
 #endif
     (void)record_count;
     uint64_t *mark = &records[tag - 1].mark;
-    /* Acquire and release: the mark pairs with the reaper that reads it after the
-     * word. It is raised without a look at the record's state: reading that line
-     * would take it from its owner, ten times the price of the whole operation. */
+    /* Acquire and release: pairs with the reaper, which reads the mark after the
+     * word. This does not read the record's state: taking that cache line from its
+     * owner would cost ten times the whole operation. */
     uint64_t old = __atomic_load_n(mark, __ATOMIC_ACQUIRE);
     while (old < seen.hi &&
            !__atomic_compare_exchange_n(mark, &old, seen.hi, true, __ATOMIC_ACQ_REL,
@@ -116,9 +115,9 @@ static inline bool sl_canal_counter_mark_writer(struct sl_canal_shm_record *reco
     return true;
 }
 
-/* Say what is about to happen. Two stores in this order; Release, so that a reaper
- * that sees the second sees the first. A kill between them leaves a higher seq and
- * nothing pending, which is harmless. */
+/* Announce an operation. The two stores are made in this order, with Release, so
+ * that a reaper that sees the second sees the first. A kill between them leaves a
+ * higher seq and nothing pending, which is harmless. */
 static inline uint64_t sl_canal_counter_announce(const struct sl_canal_counter *c,
                                                  uint32_t held,
                                                  enum sl_canal_pending pend,
@@ -132,7 +131,7 @@ static inline uint64_t sl_canal_counter_announce(const struct sl_canal_counter *
     return seq;
 }
 
-/* Say that it is over. Release: not before the swap. */
+/* Complete an operation. Release: not before the swap. */
 static inline void sl_canal_counter_complete(const struct sl_canal_counter *c,
                                              uint32_t held)
 {
@@ -141,10 +140,10 @@ static inline void sl_canal_counter_complete(const struct sl_canal_counter *c,
                      __ATOMIC_RELEASE);
 }
 
-/* A first look at the word. Two loads may be torn; that does no harm if the tag is
- * our own, since then nobody is to be marked and the swap compares all sixteen
- * bytes. It spares the common case a 16-byte load right behind a 16-byte swap, which
- * processors cannot forward. */
+/* Read the word for the first try. Two loads can be torn. That is harmless if the
+ * tag is our own, since then no record needs a mark and the swap compares all
+ * sixteen bytes. It spares the common case a 16-byte load right after a 16-byte
+ * swap, which processors cannot forward. */
 static inline struct sl_canal_pair sl_canal_counter_read(
     const struct sl_canal_counter *c)
 {
@@ -154,20 +153,22 @@ static inline struct sl_canal_pair sl_canal_counter_read(
     return seen;
 }
 
-/* After `tries` lost swaps: let the others have the line for a while, then look. */
+/* After `tries` failed swaps: let other threads have the cache line for a while,
+ * then read the word. */
 struct sl_canal_pair sl_canal_counter_read_again(const struct sl_canal_counter *c,
                                                  struct sl_canal_pair seen,
                                                  unsigned tries);
 
-/* Whether the word's tag can be overwritten: false in a damaged segment. */
+/* Whether the word's tag names a record; false in a damaged segment. */
 static inline bool sl_canal_counter_is_sound(const struct sl_canal_counter *c)
 {
     return sl_canal_word_tag(sl_canal_word_load(c->word)) <= c->record_count;
 }
 
-/* Take units if they fit into cap: the number of units now held by all, or 0 for
- * full and for a word that is not sound. units is 1..SLUICE_UNITS_MAX and at most cap. Linearizes at the swap, and
- * "full" at the load of the word. Lock-free. */
+/* Acquire units if they fit into `cap`. Returns the number of units that all threads
+ * now hold, or 0 if the lock is full or the word is not sound. units is
+ * 1..SLUICE_UNITS_MAX and at most cap. The linearization point is the swap; for
+ * "full", the load of the word. Lock-free. */
 static inline uint32_t sl_canal_counter_acquire(const struct sl_canal_counter *c,
                                                 uint32_t cap, uint32_t units)
 {
@@ -176,7 +177,7 @@ static inline uint32_t sl_canal_counter_acquire(const struct sl_canal_counter *c
     struct sl_canal_pair seen = sl_canal_counter_read(c);
     for (unsigned tries = 0;; tries++) {
         uint32_t count = sl_canal_word_count(seen);
-        /* Compare before subtracting: the room may have shrunk below the count. */
+        /* Compare before subtracting: the capacity may be below the count. */
         if (count >= cap || units > cap - count) {
             sl_canal_counter_complete(c, held);
             return 0;
@@ -194,7 +195,7 @@ static inline uint32_t sl_canal_counter_acquire(const struct sl_canal_counter *c
     }
 }
 
-/* Give units back; held, by this record, is at least that many. */
+/* Release units. The record holds at least that many. */
 static inline void sl_canal_counter_release(const struct sl_canal_counter *c,
                                             uint32_t units)
 {
@@ -202,7 +203,7 @@ static inline void sl_canal_counter_release(const struct sl_canal_counter *c,
     uint64_t seq = sl_canal_counter_announce(c, held, SL_CANAL_PENDING_RELEASE, units);
     struct sl_canal_pair seen = sl_canal_counter_read(c);
     for (unsigned tries = 0;; tries++) {
-        /* A tag that names no record is overwritten as well: giving back cannot fail. */
+        /* A release cannot fail, so it also overwrites a tag that names no record. */
         (void)sl_canal_counter_mark_writer(c->records, c->record_count, seen, c->tag);
         if (sl_canal_word_swap(
                 c->word, &seen,
@@ -215,15 +216,16 @@ static inline void sl_canal_counter_release(const struct sl_canal_counter *c,
 
 /* --- Operations on a dead thread's record --------------------------------- */
 
-/* Give back what a record holds: of a slot that is dead, or of the caller's own. Any
- * number of reapers may do this at once, be killed or stopped anywhere. Does nothing
- * any more as soon as the slot's generation is not `generation`: the slot has been
- * freed, and the record may be somebody else's. Returns the units freed by this call. */
+/* Release the units of a record: of a dead slot, or of the caller's own. Any number
+ * of reapers may do this at once, and may be killed or stopped anywhere. It stops as
+ * soon as the slot's generation is not `generation`: the slot has been freed, and
+ * the record may have a new owner. Returns the units that this call released. */
 uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t record,
                                const struct sl_canal_shm_slot *slot,
                                uint64_t generation);
 
-/* What a record effectively holds (N1). Exact only when nothing moves. For audits. */
+/* The units that a record effectively holds (N1). Exact only if no thread is
+ * changing the record. For audits. */
 uint32_t sl_canal_counter_effective(const struct sl_canal_segment *seg,
                                     uint32_t record);
 

@@ -1,6 +1,6 @@
-/* look.c - a look inside a segment, without a slot and without disturbing anybody.
- * What is shown is read piece by piece while it changes: true of some moment each,
- * not of one moment together. */
+/* inspect.c - inspects a segment, without a slot and without disturbing its users.
+ * It reads fields one by one while they change, so each is true of some moment, but
+ * not all of the same moment. */
 #include <stdio.h>
 #include <string.h>
 
@@ -38,21 +38,22 @@ static void fill_thread(const struct sl_canal_segment *seg, uint32_t slot,
     out->program[sizeof out->program - 1] = '\0';
 }
 
-/* When something began. A damaged segment may say any number; what is before 1970 is 0. */
+/* Read a start time. In a damaged segment it can be any number; a time before 1970
+ * becomes 0. */
 static int64_t since(const int64_t *ms)
 {
     int64_t n = __atomic_load_n(ms, __ATOMIC_RELAXED);
     return n > 0 ? n : 0;
 }
 
-/* What a record holds of a key; false if nothing. */
+/* Fill *out if a record holds units of a key. */
 static bool as_holder(const struct sl_canal_segment *seg, uint32_t record,
                       uint32_t slot, uint32_t key, struct sluice_holder *out)
 {
     const struct sl_canal_shm_record *rec = &seg->records[record];
     if (sl_canal_record_key(seg, record) != key || !bit_is_set(seg, slot, key))
         return false;
-    /* An idle record may be left from an earlier key. */
+    /* An idle record can still name its last key. */
     uint32_t held = sl_canal_record_held(
         __atomic_load_n(&rec->state.lo, __ATOMIC_ACQUIRE));
     if (held == 0) return false;
@@ -63,7 +64,7 @@ static bool as_holder(const struct sl_canal_segment *seg, uint32_t record,
     return true;
 }
 
-/* What a slot waits for at a key; false if it does not. */
+/* Fill *out if a slot waits for a key. */
 static bool as_waiter(const struct sl_canal_segment *seg, uint32_t slot, uint32_t key,
                       struct sluice_holder *out)
 {
@@ -80,9 +81,9 @@ static bool as_waiter(const struct sl_canal_segment *seg, uint32_t slot, uint32_
     return true;
 }
 
-/* The next thread at a key: holders, then waiters. The cursor counts records and then
- * slots, so a walk takes as long as there are records in use and slots, whatever the
- * bitmaps of a damaged segment say. */
+/* Find the next thread at a key: holders, then waiters. The cursor counts records,
+ * then slots. So the number of steps depends only on the records in use and the
+ * slots, whatever the bitmaps of a damaged segment contain. */
 static bool next_at_key(const struct sl_canal_segment *seg, uint32_t key,
                         uint64_t *cursor, struct sluice_holder *out)
 {
@@ -105,7 +106,7 @@ static uint64_t capacity_units(struct sluice_capacity r)
     return (uint64_t)r.per * r.buckets;
 }
 
-/* Count who is at a key, and compare what they declare. */
+/* Count the holders and waiters of a key, and compare their capacities. */
 static void fill_key(const struct sl_canal_segment *seg, uint32_t key,
                      struct sluice_key_info *out)
 {

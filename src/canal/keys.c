@@ -16,7 +16,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
-/* The bytes of a name behind its last whole word, padded with zeros. */
+/* The bytes after the last whole word of a name, padded with zeros. */
 static uint64_t last_word(const char *key, size_t n)
 {
     _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -31,9 +31,9 @@ static uint64_t last_word(const char *key, size_t n)
     return word;
 }
 
-/* The hash is seeded per segment, so that nobody can prepare names that collide. Word by
- * word: a memcpy() of n bytes becomes a string instruction here, which alone takes
- * longer than all the rest. */
+/* The hash has a random seed per segment, so that nobody can prepare names that
+ * collide. This works word by word because a memcpy() of n bytes becomes a string
+ * instruction, which is slower than everything else here. */
 int sl_canal_keys_name(const struct sl_canal_segment *seg, const char *key,
                        struct sl_canal_name *out)
 {
@@ -41,7 +41,7 @@ int sl_canal_keys_name(const struct sl_canal_segment *seg, const char *key,
     size_t n = strnlen(key, SLUICE_KEY_BYTES_MAX + 1);
     if (n == 0 || n > SLUICE_KEY_BYTES_MAX) return SLUICE_EINVAL;
     uint32_t last = (uint32_t)(n / 8);
-    out->words = last + 1; /* At least one zero byte closes the name. */
+    out->words = last + 1; /* At least one zero byte ends the name. */
     uint64_t h = seg->header->seed ^ out->words;
     for (uint32_t i = 0; i <= last; i++) {
         uint64_t word;
@@ -54,8 +54,8 @@ int sl_canal_keys_name(const struct sl_canal_segment *seg, const char *key,
     return SLUICE_OK;
 }
 
-/* Compare while the name may be changing under us; the caller then looks at the state
- * once more. The last word of a name holds its closing zero, so equal words in that
+/* Compare a name that may change meanwhile; the caller then checks the state again.
+ * The last word of a name contains its terminating zero, so equal words in this
  * number are equal names. */
 static bool same_name(const struct sl_canal_segment *seg, uint32_t key,
                       const struct sl_canal_name *name)
@@ -75,8 +75,8 @@ static uint64_t key_state(const struct sl_canal_segment *seg, uint32_t key)
     return __atomic_load_n(&seg->keys[key].state, __ATOMIC_ACQUIRE);
 }
 
-/* Whether a key in this state has a name: READY or CLOSING. A state that is none, in a
- * damaged segment, is a free key's. */
+/* Whether a key in this state has a name: READY or CLOSING. An invalid state, in a
+ * damaged segment, counts as FREE. */
 static bool has_name(uint64_t state)
 {
 #ifdef MUT_ANYSTATE
@@ -93,7 +93,7 @@ static bool index_empty(const struct sl_canal_segment *seg, uint32_t at)
     return __atomic_load_n(&seg->index[at], __ATOMIC_ACQUIRE) == 0;
 }
 
-/* A key that the reclaimer is just looking at has its name still. */
+/* A CLOSING key still has its name. */
 bool sl_canal_keys_find(const struct sl_canal_segment *seg,
                         const struct sl_canal_name *name, struct sl_canal_key_ref *out)
 {
@@ -105,7 +105,7 @@ bool sl_canal_keys_find(const struct sl_canal_segment *seg,
         } else {
             uint64_t before = key_state(seg, key);
             bool same = has_name(before) && same_name(seg, key, name);
-            /* Acquire: the name was read before the state is read again. */
+            /* Acquire: the name is read before the state is read again. */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             if (same && key_state(seg, key) >> 2 == before >> 2) {
                 *out = (struct sl_canal_key_ref){.key = key, .generation = before >> 2};
@@ -134,11 +134,12 @@ bool sl_canal_keys_keep(const struct sl_canal_segment *seg, struct sl_canal_key_
 #ifndef MUT_NOVERIFY
     const uint64_t ready = sl_canal_key_state_make(ref.generation, SL_CANAL_KEY_READY);
     uint64_t closing = sl_canal_key_state_make(ref.generation, SL_CANAL_KEY_CLOSING);
-    /* After the bit: pairs with reclaim(), which closes the key before it looks. */
+    /* After the bit was set: pairs with reclaim(), which closes the key before it
+     * reads the bits. */
     sl_canal_word_fence();
     if (key_state(seg, ref.key) == ready) return true;
-    /* The reclaimer may be stopped, so it is not waited for: it frees a key only if it
-     * is closed still. */
+    /* Do not wait for the reclaimer, which may be stopped: it frees a key only if
+     * the key is still closed. */
     return __atomic_compare_exchange_n(&seg->keys[ref.key].state, &closing, ready,
                                        false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE) ||
            closing == ready;
@@ -173,7 +174,7 @@ bool sl_canal_keys_copy_name(const struct sl_canal_segment *seg, uint32_t key,
 
 /* --- The index; under the mutex ------------------------------------------- */
 
-/* False: there is no free place, which only a damaged index can say. */
+/* Returns false if there is no empty entry, which happens only in a damaged index. */
 static bool index_put(const struct sl_canal_segment *seg, uint32_t key)
 {
     uint32_t at = (uint32_t)seg->keys[key].hash & seg->index_mask;
@@ -183,13 +184,13 @@ static bool index_put(const struct sl_canal_segment *seg, uint32_t key)
 #endif
         at = (at + 1) & seg->index_mask;
     }
-    /* Release: the name and the state were written before. */
+    /* Release: the name and the state are written before. */
     __atomic_store_n(&seg->index[at], key + 1, __ATOMIC_RELEASE);
     return true;
 }
 
-/* Say that the index is changing, or no longer: `changes` is odd in between. A finder
- * that missed while it stayed even and the same did not miss anything. */
+/* Begin or end a change of the index: `changes` is odd meanwhile. A search that
+ * found nothing while `changes` was even and did not change has not missed a name. */
 static void index_changes(const struct sl_canal_segment *seg, uint32_t odd)
 {
     uint32_t n = seg->header->changes;
@@ -198,8 +199,8 @@ static void index_changes(const struct sl_canal_segment *seg, uint32_t odd)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* Take a key out, and move those behind it so that no probe ends too early. False: the
- * index is damaged, and to be built anew. */
+/* Remove a key, and move the entries behind it so that no search ends too early.
+ * Returns false if the index is damaged and must be rebuilt. */
 static bool index_remove(const struct sl_canal_segment *seg, uint32_t key)
 {
     uint32_t mask = seg->index_mask, probes = 0;
@@ -223,9 +224,9 @@ static bool index_remove(const struct sl_canal_segment *seg, uint32_t key)
     return true;
 }
 
-/* Build the index anew: the one before us died with the mutex, at any point, or the index
+/* Rebuild the index. The last holder of the mutex died, at any point, or the index
  * is damaged. */
-static void mend(const struct sl_canal_segment *seg)
+static void rebuild_index(const struct sl_canal_segment *seg)
 {
     index_changes(seg, 1);
     for (uint32_t i = 0; i <= seg->index_mask; i++)
@@ -236,21 +237,21 @@ static void mend(const struct sl_canal_segment *seg)
         __atomic_store_n(&seg->keys[k].state,
                          sl_canal_key_state_make(state >> 2, SL_CANAL_KEY_READY),
                          __ATOMIC_RELEASE);
-        (void)index_put(seg, k); /* There are two places for each key. */
+        (void)index_put(seg, k); /* The index has two entries per key. */
     }
     index_changes(seg, 0);
 }
 
 static int lock_keys(const struct sl_canal_segment *seg)
 {
-    struct timespec until; /* Not for ever: its holder may be stopped. */
+    struct timespec until; /* With a timeout, since the holder may be stopped. */
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += SL_CANAL_KEYS_WAIT_MS / 1000;
     int e = sl_canal_robust_lock(&seg->header->key_mutex, &until);
     if (e == ETIMEDOUT) return SLUICE_EBUSY;
     if (e == EOWNERDEAD) {
 #ifndef MUT_NOMEND
-        mend(seg);
+        rebuild_index(seg);
 #endif
         return SLUICE_OK;
     }
@@ -263,7 +264,7 @@ static int lock_keys(const struct sl_canal_segment *seg)
 
 /* --- Creating and reclaiming keys; under the mutex ------------------------ */
 
-/* Free a key that has a name, unless somebody uses it. */
+/* Free a key that has a name, unless it is in use. */
 static bool reclaim(const struct sl_canal_segment *seg, uint32_t key)
 {
     struct sl_canal_shm_key *k = &seg->keys[key];
@@ -272,9 +273,9 @@ static bool reclaim(const struct sl_canal_segment *seg, uint32_t key)
     const uint64_t freed = sl_canal_key_state_make(generation + 1, SL_CANAL_KEY_FREE);
     uint64_t closing = sl_canal_key_state_make(generation, SL_CANAL_KEY_CLOSING);
     if (sl_canal_keys_in_use(seg, key))
-        return false; /* Do not disturb it for nothing. */
-    /* Sequentially consistent: pairs with sl_canal_keys_keep(), where a user may open the key
-     * again at any moment. */
+        return false; /* Do not close a key that is in use. */
+    /* Sequentially consistent: pairs with sl_canal_keys_keep(), where a user can
+     * reopen the key at any moment. */
     __atomic_store_n(&k->state, closing, __ATOMIC_SEQ_CST);
     bool used = sl_canal_keys_in_use(seg, key);
 #ifdef MUT_BLINDFREE
@@ -284,11 +285,13 @@ static bool reclaim(const struct sl_canal_segment *seg, uint32_t key)
                                      __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         return false;
 #endif
-    if (!used && !index_remove(seg, key)) mend(seg); /* Killed before it: the same. */
+    if (!used && !index_remove(seg, key))
+        rebuild_index(
+            seg); /* A kill before this leaves the work to the next holder of the mutex. */
     return !used;
 }
 
-/* A key without a name: one never used, or the next that nobody uses. */
+/* Find a key without a name: a new one, or the next one that is not in use. */
 static bool find_free(const struct sl_canal_segment *seg, uint32_t *out)
 {
     struct sl_canal_shm_header *h = seg->header;
@@ -309,13 +312,13 @@ static bool find_free(const struct sl_canal_segment *seg, uint32_t *out)
     return false;
 }
 
-/* Give a free key its name. A kill before the state is READY leaves it free. */
+/* Give a free key its name. A kill before the state is READY leaves the key free. */
 static void give_name(const struct sl_canal_segment *seg, uint32_t key,
                       const struct sl_canal_name *name)
 {
     struct sl_canal_shm_key *k = &seg->keys[key];
-    /* Release: that the key is free is seen before its old name is overwritten; pairs
-     * with the fence in sl_canal_keys_find(). */
+    /* Release: other threads see that the key is free before its old name is
+     * overwritten. Pairs with the fence in sl_canal_keys_find(). */
     __atomic_thread_fence(__ATOMIC_RELEASE);
     for (uint32_t i = 0; i < SL_CANAL_NAME_WORDS; i++)
         __atomic_store_n(&seg->names[key].words[i],
@@ -325,7 +328,7 @@ static void give_name(const struct sl_canal_segment *seg, uint32_t key,
         &k->state,
         sl_canal_key_state_make(key_state(seg, key) >> 2, SL_CANAL_KEY_READY),
         __ATOMIC_RELEASE);
-    if (!index_put(seg, key)) mend(seg);
+    if (!index_put(seg, key)) rebuild_index(seg);
 }
 
 int sl_canal_keys_lookup(const struct sl_canal_segment *seg,
@@ -353,7 +356,7 @@ int sl_canal_keys_make(const struct sl_canal_segment *seg,
         uint32_t key = 0;
         bool found = find_free(seg, &key);
         if (!found) {
-            /* The dead still have their bits in the bitmaps. */
+            /* Dead threads still have their bits set. */
             sl_canal_slot_reap_all(seg);
             found = find_free(seg, &key);
         }

@@ -5,7 +5,8 @@ static size_t align_up(size_t n)
     return (n + 127u) & ~(size_t)127u;
 }
 
-/* Room for count things of size each, at the next place; NULL base allowed. */
+/* Reserve `count` objects of `size` bytes at offset *at, and advance it. base may be
+ * NULL. */
 static void *place(char *base, size_t *at, size_t count, size_t size)
 {
     size_t here = *at;
@@ -28,7 +29,8 @@ void sl_canal_layout_place(struct sl_canal_segment *seg, void *base, uint32_t ke
     seg->chunk_count = (records + SL_CANAL_CHUNK_RECORDS - 1u) / SL_CANAL_CHUNK_RECORDS;
     seg->record_count = seg->chunk_count * SL_CANAL_CHUNK_RECORDS;
     seg->bitmap_words = (slots + 63u) / 64u;
-    uint32_t index_size = power_of_two_from(2u * keys); /* Half empty: short probes. */
+    uint32_t index_size = power_of_two_from(
+        2u * keys); /* Half empty, so that searches are short. */
     seg->index_mask = index_size - 1u;
 
     size_t at = 0;

@@ -1,26 +1,28 @@
-/* layout.h - what a segment looks like, to every process that maps it.
+/* layout.h - the layout of a segment, as every process that maps it sees it.
  *
  *     header | slots | keys | names | bitmaps | index | chunk owners | records
  *
- * A *slot* is a thread that uses the segment; its robust mutex, locked as long as the
- * thread lives, tells the others when it is dead. A *record* is what one slot knows of
- * one key: how much it holds, and what it is about to do. Records are given to slots
- * in chunks. A *key* is a name and the word that counts. A key's *bitmap* has one bit
- * for each slot that holds it, waits for it, uses it or has resolved it: whoever may
- * have left permits behind, and the reason why the key keeps its place.
+ * A *slot* belongs to a thread that uses the segment; its robust mutex, which the thread
+ * holds as long as it lives, tells others when the thread is dead. A *record* stores what
+ * one slot holds of one key, and its pending operation. Slots get records in chunks. A
+ * *key* has a name and the word that counts its units. A key's *bitmap* has one bit for
+ * each slot that holds it, waits for it, operates on it or has resolved it: these slots may
+ * have left units behind, and as long as there is one, the key keeps its name.
  *
- * Nothing here is a pointer. A change to any of it raises SL_CANAL_FORMAT; the first 32 bytes
- * of the header stay what they are in every format.
+ * Nothing here is a pointer. A change to the layout raises SL_CANAL_FORMAT; the first 32
+ * bytes of the header are the same in every format.
  *
  * Who may write what:
- *   key.word            everybody, by sl_canal_word_swap()                    (counter.h)
- *   key.wake            everybody, atomically                           (sleep.c)
- *   key.state, names, index, fresh, hand, changes   holder of header.key_mutex (keys.c)
- *   bitmap bit (k, s), record.key, record.room, record.since_ms, chunk owner s,
+ *   key.word            every thread, by sl_canal_word_swap()           (counter.h)
+ *   key.wake            every thread, atomically                        (sleep.c)
+ *   key.state, names, index, fresh, hand, changes   holder of header.key_mutex (keys.c);
+ *                       a user may reopen a closing key
+ *   bitmap bit (k, s), record.key, record.capacity, record.since_ms, chunk owner s,
  *   slot fields         holder of slot s's mutex: its thread, or its reaper
- *   record.state        the slot's thread; once it is dead, any reaper, by swap
- *   record.mark         everybody, upwards only
- *   slot.dying          holder of the slot's mutex; of mark_mutex, if that thread is gone */
+ *   record.state        the slot's thread; after its death any reaper, by swap
+ *   record.mark         every thread, upwards only
+ *   slot.dying          holder of the slot's mutex; or of mark_mutex, if the slot's thread
+ *                       is gone */
 #ifndef SL_CANAL_LAYOUT_H
 #define SL_CANAL_LAYOUT_H
 
@@ -35,25 +37,25 @@
 #define SL_CANAL_MAGIC 0x454349554c53ull /* "SLUICE" in the file's first six bytes. */
 #define SL_CANAL_FORMAT 2u
 
-#define SL_CANAL_CHUNK_RECORDS 8u /* Records are given to slots by so many. */
+#define SL_CANAL_CHUNK_RECORDS 8u /* Slots get records in chunks of this size. */
 #define SL_CANAL_NAME_WORDS ((SLUICE_KEY_BYTES_MAX + 1u) / 8u)
 
 /*  OFFSET  SIZE  FIELD
  *       0     8  magic
  *       8     4  format
- *      12     4  ready        1 when all below is filled in; set last
- *      16    16  boot         the kernel's boot id: after another boot nobody lives
+ *      12     4  ready        1 when all other fields are set; set last
+ *      16    16  boot         the kernel's boot id: no thread survives a reboot
  *      32     8  bytes        of the segment
  *      40     4  keys
  *      44     4  slots
  *      48     4  records
- *      52     4  layout       sizes of the structs below, so that builds agree
+ *      52     4  layout       a hash of the struct sizes, so that builds agree
  *      56     8  seed         of the hash of names
- *      64    64  key_mutex    robust; guards names coming and going
+ *      64    64  key_mutex    robust; guards creating and reclaiming names
  *     128     4  fresh        keys below this have been used at least once
- *     132     4  hand         where the search for an unused key goes on
- *     136     4  changes      of the index; odd while one is going on
- *     144    48  mark_mutex   robust; who has it may mark slots as the kernel would */
+ *     132     4  hand         where the search for an unused key continues
+ *     136     4  changes      counts changes of the index; odd during one
+ *     144    48  mark_mutex   robust; its holder may mark slots as the kernel would */
 struct sl_canal_shm_header {
     uint64_t magic;
     uint32_t format;
@@ -84,18 +86,18 @@ _Static_assert(sizeof(struct sl_canal_shm_header) == 192, "layout is shared");
 /* One thread that uses the segment.
  *
  *  OFFSET  SIZE  FIELD
- *       0    48  mutex        robust; locked by the thread for life
- *      48     8  generation   rises each time the slot is taken or given up; from 1
+ *       0    48  mutex        robust; held by the thread as long as it lives
+ *      48     8  generation   rises each time the slot is claimed or freed; from 1
  *      56     8  dying        the generation that is being reaped; 0: none
  *      64     4  pid
- *      68     4  tid          as in the mutex, or else it is in a reaper's hands
+ *      68     4  tid          as in the mutex; if not, a reaper has locked the mutex
  *      72    16  program
- *      88     4  waits_key    the key it sleeps for, plus 1; 0: none
+ *      88     4  waits_key    the key it waits for, plus 1; 0: none
  *      92     4  waits_units
  *      96     8  waits_capacity
  *     104     8  waits_since_ms
- *     112     4  tethered     1: dead only when the tether's lock is free too
- *     116     4  pid_space    the namespace that pid and tid are numbers of; 0: unknown
+ *     112     4  tethered     1: dead only when the tether is free too
+ *     116     4  pid_space    the PID namespace of pid and tid; 0: unknown
  *     120     8  unused */
 struct sl_canal_shm_slot {
     union {
@@ -106,7 +108,8 @@ struct sl_canal_shm_slot {
     uint64_t dying;
     int32_t pid;
     int32_t tid;
-    uint64_t program[2]; /* Sixteen characters, as words: read while it changes. */
+    uint64_t program
+        [2]; /* Sixteen characters, as words, since others read it while it changes. */
     uint32_t waits_key;
     uint32_t waits_units;
     uint64_t waits_capacity;
@@ -124,8 +127,8 @@ _Static_assert(sizeof(struct sl_canal_shm_slot) == 128, "two cache lines");
  *
  *  OFFSET  SIZE  FIELD
  *       0    16  word         lo: units held (32) | last writer's record + 1 (32);
- *                             hi: that writer's seq. Never reset, whatever the name
- *      16     4  wake         bit 0: somebody sleeps; the rest: wakes so far
+ *                             hi: that writer's seq. Never reset, even if the name changes
+ *      16     4  wake         bit 0: a thread sleeps; the rest counts wakes
  *      64     8  state        generation of the name << 2 | enum sl_canal_key_state
  *      72     8  hash         of the name */
 struct sl_canal_shm_key {
@@ -143,7 +146,7 @@ enum sl_canal_key_state {
     SL_CANAL_KEY_FREE = 0,  /* No name. */
     SL_CANAL_KEY_READY = 1, /* Has a name. */
     SL_CANAL_KEY_CLOSING =
-        2, /* The holder of key_mutex looks whether it may be freed. */
+        2, /* The holder of key_mutex checks whether it can be freed. */
 };
 
 static inline enum sl_canal_key_state sl_canal_key_state(uint64_t state)
@@ -163,17 +166,17 @@ struct sl_canal_shm_name {
 };
 _Static_assert(sizeof(struct sl_canal_shm_name) == 256, "layout is shared");
 
-/* What one slot knows of one key. The mark has a line of its own: others write it
- * while the owner works on the first line.
+/* One slot's share of one key. The mark has its own cache line: other threads write it
+ * while the owner uses the first line.
  *
  *  OFFSET  SIZE  FIELD
  *       0    16  state        lo: held (32) | pending kind (2), units (30); hi: seq,
- *                             which rises with every operation for ever
- *      16     4  key          which key; changes only while nothing is held or pending
- *      24     8  room         declared last: per | buckets << 32
- *      32     8  since_ms     when held last rose from 0
- *      64     8  mark         every operation of this record with seq up to this one
- *                             that was written into a word has been overwritten */
+ *                             which rises with every operation
+ *      16     4  key          its key; changes only while nothing is held or pending
+ *      24     8  capacity     last declared: per | buckets << 32
+ *      32     8  since_ms     when `held` last rose from 0
+ *      64     8  mark         all tags of this record with seq up to this one that were
+ *                             written into a word have been overwritten */
 struct sl_canal_shm_record {
     struct sl_canal_word state;
     uint32_t key;
@@ -195,7 +198,7 @@ struct sl_canal_segment {
     struct sl_canal_shm_name *names;
     uint64_t *bitmaps; /* bitmap_words for each key. */
     uint32_t *index;   /* Key + 1, found by the hash of its name; 0: empty. */
-    uint32_t *chunks;  /* Owner of each chunk of records: slot + 1; 0: nobody. */
+    uint32_t *chunks;  /* Owner of each chunk of records: slot + 1; 0: none. */
     struct sl_canal_shm_record *records;
     uint32_t key_count;
     uint32_t slot_count;
@@ -207,13 +210,13 @@ struct sl_canal_segment {
     int fd; /* -1: anonymous. */
 };
 
-/* Fill *seg with the places of everything, for a segment of these sizes at base;
- * sizes are rounded up to what the layout needs. With base NULL only sizes and
- * seg->bytes are of use. */
+/* Fill *seg with the addresses of all parts of a segment of these sizes at base.
+ * Sizes are rounded up to what the layout needs. If base is NULL, only the sizes and
+ * seg->bytes are valid. */
 void sl_canal_layout_place(struct sl_canal_segment *seg, void *base, uint32_t keys,
                            uint32_t slots, uint32_t records);
 
-/* A number that differs where builds lay the structs out differently. */
+/* A number that differs between builds that lay out the structs differently. */
 uint32_t sl_canal_layout_hash(void);
 
 static inline uint64_t *sl_canal_bitmap(const struct sl_canal_segment *seg,
@@ -224,11 +227,12 @@ static inline uint64_t *sl_canal_bitmap(const struct sl_canal_segment *seg,
 
 /* --- Numbers read from shared memory --------------------------------------- */
 
-/* A damaged segment may have any number anywhere. One that is used as an index is read by
- * one of these, once, and is then in range or SL_CANAL_NONE. */
+/* In a damaged segment every number can have any value. These functions read each
+ * number that is used as an index, once; the result is in range or SL_CANAL_NONE. */
 #define SL_CANAL_NONE UINT32_MAX
 
-/* The key that a record names. Acquire: sl_canal_counter_reap() reads it after the state. */
+/* The key that a record names. Acquire: sl_canal_counter_reap() reads it after the
+ * state. */
 static inline uint32_t sl_canal_record_key(const struct sl_canal_segment *seg,
                                            uint32_t record)
 {
@@ -240,8 +244,8 @@ static inline uint32_t sl_canal_record_key(const struct sl_canal_segment *seg,
 #endif
 }
 
-/* The key that an entry of the index names, SL_CANAL_NONE also for an empty one. Acquire: the
- * name was written before. */
+/* The key that an entry of the index names; SL_CANAL_NONE also for an empty entry.
+ * Acquire: the name was written before. */
 static inline uint32_t sl_canal_index_key(const struct sl_canal_segment *seg,
                                           uint32_t at)
 {

@@ -19,14 +19,15 @@ void sl_canal_own_path(char out[SL_CANAL_OWN_PATH_SIZE])
     snprintf(out, SL_CANAL_OWN_PATH_SIZE, DIRECTORY "sluice.%u", (unsigned)geteuid());
 }
 
-/* What all second names begin with. */
+/* The beginning of all alternative names. */
 static size_t second_prefix(char out[SL_CANAL_OWN_PATH_SIZE])
 {
     return (size_t)snprintf(out, SL_CANAL_OWN_PATH_SIZE, "sluice-%u.",
                             (unsigned)geteuid());
 }
 
-/* Ours, and not another file of ours that somebody has linked to this name. */
+/* Whether the file is ours, and not another file of ours that somebody has linked to
+ * this name. */
 static bool is_own(const struct stat *st)
 {
 #ifndef MUT_ANYOWNER
@@ -55,8 +56,8 @@ static bool has_second_name(const char *name)
            strspn(name + n, "0123456789abcdef") == DIGITS;
 }
 
-/* We create files with a second name only for ourselves. If others can write to one, it is another
- * file of ours that they have linked to this name. */
+/* We create files with an alternative name only for ourselves. If others can write
+ * to one, it is another file of ours that somebody has linked to this name. */
 static bool is_private_at(const char *path)
 {
     struct stat st;
@@ -122,7 +123,7 @@ static int create(const char *path, unsigned mode)
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_CREAT | O_EXCL,
                   mode);
     if (fd < 0) return -1;
-    /* The umask must not restrict the mode that the caller asked for. */
+    /* The umask must not restrict the mode that the caller requested. */
     if (fchmod(fd, mode) == 0) return fd;
     int e = errno;
     close(fd);

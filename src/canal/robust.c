@@ -22,17 +22,18 @@ _Static_assert(offsetof(struct __pthread_internal_list, __next) ==
  * than these: it locks the mutexes of the keys, of a slot and of marking. */
 #define HELD_INSIDE 4u
 
-/* The calling thread's locks, and its list as we know it. */
+/* The calling thread's locks, and its robust list as we know it. */
 static __thread struct {
-    struct robust_list_head *head; /* glibc's; NULL: not asked for yet. */
-    pthread_mutex_t **held; /* In the order of locking: the list has the last first. */
+    struct robust_list_head *head; /* glibc's; NULL: not read yet. */
+    pthread_mutex_t *
+        *held; /* In the order of locking; the list has the last one first. */
     uint32_t count, size;
     pthread_mutex_t *inside[HELD_INSIDE];
     pthread_mutex_t first, last; /* The guards: free mutexes, never locked. */
 } mine;
 
-/* The kernel looks at the list when we are killed between any two stores. Volatile keeps
- * those stores in their order; the kernel runs on the same processor as the thread. */
+/* The kernel reads the list if we are killed between two stores. `volatile` keeps
+ * these stores in order; the kernel runs on the same processor as the thread. */
 static void keep_order(void)
 {
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -48,7 +49,7 @@ static void set_next(struct robust_list *node, struct robust_list *next)
     *(struct robust_list *volatile *)&node->next = next;
 }
 
-/* glibc marks pointers to mutexes of another kind in the lowest bit. */
+/* glibc sets the lowest bit of pointers to priority-inheritance mutexes. */
 static void set_prev(struct robust_list *node, struct robust_list *prev)
 {
     char *at = (char *)((uintptr_t)node & ~(uintptr_t)1);
@@ -83,7 +84,7 @@ bool sl_canal_robust_is_supported(void)
 
 /* --- The list -------------------------------------------------------------- */
 
-/* Memory for one more, before anything is locked. */
+/* Allocate memory for one more lock before it is locked. */
 static bool reserve(void)
 {
     if (mine.count < mine.size) return true;
@@ -118,7 +119,7 @@ static void put_guards(void)
     set_next(head, first);
 }
 
-/* The guards have the neighbours as glibc has changed them meanwhile. */
+/* glibc may have changed the neighbours of the guards meanwhile. */
 static void take_guards_away(void)
 {
     struct robust_list *before = (void *)mine.first.__data.__list.__prev;
@@ -145,7 +146,7 @@ static void delist(pthread_mutex_t *m)
 {
     uint32_t i = mine.count;
     while (i > 0 && mine.held[i - 1] != m) i--;
-    if (i-- == 0) return; /* Not ours. */
+    if (i-- == 0) return; /* The thread does not hold it. */
     struct robust_list *before = node_of(i + 1 < mine.count ? mine.held[i + 1]
                                                             : &mine.first);
     struct robust_list *after = node_of(i > 0 ? mine.held[i - 1] : &mine.last);
@@ -164,8 +165,8 @@ static uint32_t *word_of(pthread_mutex_t *m)
     return (uint32_t *)&m->__data.__lock;
 }
 
-/* One try: 0, EOWNERDEAD or EBUSY. `waiters` is FUTEX_WAITERS if others may wait besides
- * us. *seen is the word that was in the way. */
+/* Try once: 0, EOWNERDEAD or EBUSY. `waiters` is FUTEX_WAITERS if other threads may
+ * wait. *seen is the last value of the word. */
 static int take(pthread_mutex_t *m, uint32_t waiters, uint32_t *seen)
 {
     uint32_t *word = word_of(m);
@@ -174,7 +175,7 @@ static int take(pthread_mutex_t *m, uint32_t waiters, uint32_t *seen)
         bool dead = (*seen & FUTEX_OWNER_DIED) != 0;
         if (!dead && (*seen & FUTEX_TID_MASK) != 0) return EBUSY;
         uint32_t locked = (uint32_t)gettid() | waiters | (*seen & FUTEX_WAITERS);
-        /* Acquire: pairs with the release of whoever had it. */
+        /* Acquire: pairs with the release of the previous holder. */
         if (!__atomic_compare_exchange_n(word, seen, locked, false, __ATOMIC_ACQUIRE,
                                          __ATOMIC_RELAXED))
             continue;
@@ -183,8 +184,8 @@ static int take(pthread_mutex_t *m, uint32_t waiters, uint32_t *seen)
     }
 }
 
-/* Before a word may become ours, the kernel is told which: killed between the swap and the
- * list, we have locked it all the same. */
+/* Tell the kernel which word we are about to lock: if we are killed between the swap
+ * and the list, we hold the lock without having listed it. */
 static int prepare(pthread_mutex_t *m)
 {
     if (!find_head()) return ENOTSUP;
@@ -214,14 +215,15 @@ int sl_canal_robust_lock(pthread_mutex_t *m, const struct timespec *until)
             !__atomic_compare_exchange_n(word, &seen, seen | FUTEX_WAITERS, false,
                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             continue;
-        /* An absolute time of CLOCK_MONOTONIC. Whatever else it returns, we look again. */
+        /* The timeout is an absolute time of CLOCK_MONOTONIC. Whatever else the call
+         * returns, try again. */
         if (syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen | FUTEX_WAITERS, until,
                     NULL, FUTEX_BITSET_MATCH_ANY) != 0 &&
             errno != EAGAIN && errno != EINTR) {
             e = errno;
             break;
         }
-        waiters = FUTEX_WAITERS; /* One was woken; the others still wait. */
+        waiters = FUTEX_WAITERS; /* We were woken; other threads may still wait. */
     }
     set_pending(NULL);
     return e;
@@ -232,7 +234,7 @@ void sl_canal_robust_unlock(pthread_mutex_t *m)
     uint32_t *word = word_of(m);
     set_pending(node_of(m));
     delist(m);
-    /* Release: what we did comes before the next holder. */
+    /* Release: the next holder sees what we wrote. */
     uint32_t old = __atomic_exchange_n(word, 0, __ATOMIC_RELEASE);
     if ((old & FUTEX_WAITERS) != 0)
         syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);

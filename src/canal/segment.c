@@ -15,21 +15,21 @@
 #include "canal/own.h"
 #include "canal/robust.h"
 
-/* The byte of the file whose lock says "I am making it". Bytes below are the tethers
- * of slots. */
+/* The creator of a segment locks this byte of the file. The bytes below it are the
+ * tethers of slots. */
 #define MAKING_BYTE ((off_t)1 << 40)
 
-/* What an opener wants: options with the defaults filled in, and the path. */
-struct wish {
+/* The arguments of an open, with the defaults filled in. */
+struct open_args {
     const char *path;
-    struct sluice_canal_options asked;
+    struct sluice_canal_options options;
     uint32_t keys, slots, records, mode;
     uint8_t boot[16];
 };
 
 /* --- Helpers -------------------------------------------------------------- */
 
-/* A status for what the system refused; errno stays as it is. */
+/* The status for an error of the system. errno does not change. */
 static int status_of(int e)
 {
     switch (e) {
@@ -42,14 +42,14 @@ static int status_of(int e)
         case ENOMEM: return SLUICE_ENOMEM;
         case ENOENT:
         case ENOTDIR: return SLUICE_ENOENT;
-        case ELOOP: return SLUICE_EFOREIGN; /* A symbolic link: not ours to follow. */
+        case ELOOP: return SLUICE_EFOREIGN; /* We follow no symbolic link. */
         case EISDIR: return SLUICE_EFOREIGN;
         case ENAMETOOLONG: return SLUICE_EINVAL;
         default: return SLUICE_EIO;
     }
 }
 
-/* The first file that can be the user's segment; its fixed name if there is none. */
+/* The first file that can be the user's segment; the fixed name if there is none. */
 static void find_own_path(char out[SL_CANAL_OWN_PATH_SIZE])
 {
     struct sl_canal_own_list list;
@@ -79,7 +79,7 @@ static int hex_digit(char c)
     return -1;
 }
 
-/* The kernel's id of this boot, as sixteen bytes. */
+/* The kernel's boot id, as sixteen bytes. */
 static int read_boot_id(uint8_t out[16])
 {
     char text[64] = {0};
@@ -113,9 +113,9 @@ static int init_mutex(pthread_mutex_t *m)
     return e == 0 ? SLUICE_OK : status_of(e);
 }
 
-/* Fill a segment whose memory is zero but for its signature. `ready` comes last; Release, so that who
- * sees it sees the rest. */
-static int fill(struct sl_canal_segment *seg, const struct wish *w)
+/* Fill a segment that contains only its signature and zeros. `ready` is set last,
+ * with Release, so that a process that sees it sees everything else. */
+static int fill(struct sl_canal_segment *seg, const struct open_args *w)
 {
     struct sl_canal_shm_header *h = seg->header;
 #ifdef MUT_READYFIRST
@@ -140,7 +140,7 @@ static int fill(struct sl_canal_segment *seg, const struct wish *w)
     return status;
 }
 
-/* Whether a file may be so large; else writing to it would send a signal. */
+/* Check the file size limit; a write beyond it would raise SIGXFSZ. */
 static int check_limit(size_t bytes)
 {
     struct rlimit limit;
@@ -150,8 +150,8 @@ static int check_limit(size_t bytes)
     return SLUICE_ENOSPC;
 }
 
-/* All of the file's space now, so that a full disk is a status here and not a SIGBUS
- * later. */
+/* Allocate all blocks of the file, so that a full disk is a status now and not a
+ * SIGBUS later. */
 static int reserve(int fd, size_t bytes)
 {
     int e;
@@ -188,24 +188,25 @@ static int clear(int fd)
     return ftruncate(fd, begin) == 0 ? SLUICE_OK : status_of(errno);
 }
 
-/* Make the segment in a file whose lock we have. What was there is not in use. */
-static int make(int fd, const struct wish *w, struct sl_canal_segment *seg)
+/* Create the segment in a file that we have locked. No process uses the file's
+ * contents. */
+static int make(int fd, const struct open_args *w, struct sl_canal_segment *seg)
 {
     sl_canal_layout_place(seg, NULL, w->keys, w->slots, w->records);
     int status = check_limit(seg->bytes);
     if (status != SLUICE_OK) return status;
-    /* Signed before it grows or is cleared: a file of zeros is not taken for an
-     * unfinished segment, it may be somebody's disk image. */
+    /* Write the signature before the file grows or is cleared. A file of zeros does
+     * not count as an unfinished segment, since it may be somebody's disk image. */
     const struct sl_canal_shm_header signature = {.magic = SL_CANAL_MAGIC,
                                                   .format = SL_CANAL_FORMAT};
     if (pwrite(fd, &signature, sizeof signature, 0) != sizeof signature)
         return status_of(errno);
-    status = clear(fd); /* Also of an earlier boot's segment. */
+    status = clear(fd); /* Also after a reboot. */
     if (status == SLUICE_OK) status = reserve(fd, seg->bytes);
     if (status == SLUICE_OK) status = map(fd, seg, w->keys, w->slots, w->records);
     if (status != SLUICE_OK) {
         int e = errno;
-        (void)clear(fd); /* Give the space back if we can. */
+        (void)clear(fd); /* Try to free the space. */
         errno = e;
         return status;
     }
@@ -216,14 +217,15 @@ static int make(int fd, const struct wish *w, struct sl_canal_segment *seg)
 
 /* --- Checking a header ---------------------------------------------------- */
 
-enum verdict { GOOD, UNFINISHED, BAD };
+enum header_state { GOOD, UNFINISHED, BAD };
 
-/* Look at the header in a file before anything is mapped. BAD: *status says how.
- * UNFINISHED: nobody can be using it; whoever has the lock may make it anew. Only GOOD
- * is certain without the lock: somebody may be making it. Hence the header first, then
- * the size: a header that is ready belongs to a file that has grown. */
-static enum verdict inspect(int fd, const struct wish *w, struct sl_canal_shm_header *h,
-                            int *status)
+/* Check the header of a file before it is mapped. BAD: *status says why. UNFINISHED:
+ * no process can be using the file; whoever has its lock may create the segment.
+ * Without the lock only GOOD is certain, since a process may be creating the
+ * segment. So this reads the header first and the size second: a header that is
+ * ready belongs to a file that has its full size. */
+static enum header_state check_header(int fd, const struct open_args *w,
+                                      struct sl_canal_shm_header *h, int *status)
 {
     struct stat st;
     ssize_t n = pread(fd, h, sizeof *h, 0);
@@ -251,8 +253,8 @@ static enum verdict inspect(int fd, const struct wish *w, struct sl_canal_shm_he
     *status = SLUICE_ETRUNCATED;
     if ((uint64_t)st.st_size < h->bytes) return BAD;
     *status = SLUICE_ESMALLER;
-    if (h->keys < w->asked.keys || h->slots < w->asked.slots ||
-        h->records < w->asked.records)
+    if (h->keys < w->options.keys || h->slots < w->options.slots ||
+        h->records < w->options.records)
         return BAD;
     *status = SLUICE_OK;
     return GOOD;
@@ -260,8 +262,8 @@ static enum verdict inspect(int fd, const struct wish *w, struct sl_canal_shm_he
 
 /* --- Opening a named segment ---------------------------------------------- */
 
-/* Whether the file may be ours at all: regular, and of an owner that we trust. */
-static int check_file(int fd, const struct wish *w)
+/* Check that the file is regular and belongs to an owner that we trust. */
+static int check_file(int fd, const struct open_args *w)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) return status_of(errno);
@@ -271,21 +273,21 @@ static int check_file(int fd, const struct wish *w)
     return SLUICE_OK;
 }
 
-/* Open the file, and create it if need be. First without O_CREAT: where the system
- * protects sticky folders, that is refused for files of others. */
-static int open_file(const struct wish *w, int *out, bool *created)
+/* Open the file; create it if it does not exist. Try without O_CREAT first: where
+ * the kernel protects sticky directories, O_CREAT fails for files of other users. */
+static int open_file(const struct open_args *w, int *out, bool *created)
 {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     for (int tries = 0; tries < 100; tries++) {
         int fd = open(w->path, flags);
         *created = false;
-        if (fd < 0 && errno == ENOENT && !w->asked.existing) {
+        if (fd < 0 && errno == ENOENT && !w->options.existing) {
             fd = open(w->path, flags | O_CREAT | O_EXCL, w->mode);
             *created = fd >= 0;
-            if (fd < 0 && errno == EEXIST) continue; /* Somebody else was first. */
+            if (fd < 0 && errno == EEXIST) continue; /* Another process created it. */
         }
         if (fd < 0) return status_of(errno);
-        /* What the umask took away was asked for. */
+        /* The umask must not restrict the mode that the caller requested. */
         if (*created && fchmod(fd, w->mode) != 0) {
             int e = errno;
             close(fd);
@@ -298,7 +300,7 @@ static int open_file(const struct wish *w, int *out, bool *created)
     return SLUICE_EBUSY;
 }
 
-/* The lock of whoever makes the segment. Belongs to this open file alone. */
+/* Lock the file for creating the segment. The lock belongs to this open file. */
 static int lock_making(int fd)
 {
     for (int waited_ms = 0;; waited_ms += 2) {
@@ -318,26 +320,26 @@ static void unlock_making(int fd)
 {
     struct flock l = {
         .l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = MAKING_BYTE, .l_len = 1};
-    (void)fcntl(fd, F_OFD_SETLK, &l); /* Closing the file would do as well. */
+    (void)fcntl(fd, F_OFD_SETLK, &l); /* Closing the file would unlock it too. */
 }
 
-/* With the file open: use what is there, or make it. *again: the file was removed
- * under us. A file that we created and could not fill is removed again. */
-static int use_file(int fd, bool created, const struct wish *w,
+/* Use the segment in an open file, or create it. *again: the file was removed
+ * meanwhile. A file that we created and could not fill is removed. */
+static int use_file(int fd, bool created, const struct open_args *w,
                     struct sl_canal_segment *seg, bool *again)
 {
     struct sl_canal_shm_header h;
     int status = check_file(fd, w);
     if (status != SLUICE_OK) return status;
-    if (inspect(fd, w, &h, &status) != GOOD) {
+    if (check_header(fd, w, &h, &status) != GOOD) {
         status = lock_making(fd);
         if (status != SLUICE_OK) return status;
         if (!sl_canal_segment_still_at(fd, w->path)) {
             *again = true;
             return SLUICE_EIO;
         }
-        if (inspect(fd, w, &h, &status) == UNFINISHED) {
-            if (w->asked.existing) return SLUICE_ENOENT; /* Closing it unlocks it. */
+        if (check_header(fd, w, &h, &status) == UNFINISHED) {
+            if (w->options.existing) return SLUICE_ENOENT; /* Closing it unlocks it. */
             status = make(fd, w, seg);
             int e = errno;
             if (status != SLUICE_OK && created) unlink(w->path);
@@ -351,7 +353,7 @@ static int use_file(int fd, bool created, const struct wish *w,
     return map(fd, seg, h.keys, h.slots, h.records);
 }
 
-static int open_named(const struct wish *w, struct sl_canal_segment *seg)
+static int open_named(const struct open_args *w, struct sl_canal_segment *seg)
 {
     for (int tries = 0; tries < 100; tries++) {
         int fd = -1;
@@ -370,24 +372,25 @@ static int open_named(const struct wish *w, struct sl_canal_segment *seg)
 
 /* --- Opening the user's own segment --------------------------------------- */
 
-/* Candidates are files that can be the user's segment (own.h); the first of them that is
- * finished is it. Several processes may find none, or none that is finished, and create
- * different ones. They agree in this way:
+/* Candidates are files that can be the user's segment (own.h). The first candidate that is
+ * finished is the user's segment. Several processes may find no finished candidate and
+ * create different ones. They agree in this way:
  *
- *   1. A process that makes a candidate into a segment locks it, and then looks for others.
+ *   1. A process that creates a segment in a candidate locks it, then looks for others.
  *   2. If it finds one before its own, it removes its own and starts again.
- *   3. If it finds one after its own, it waits for that one's lock. If the other is finished by
- *      then, it removes its own and uses the other. If not, the other's maker is dead, and it
- *      removes the other.
- *   4. Otherwise it makes its own.
+ *   3. If it finds one after its own, it waits for the lock of that one. If the other is
+ *      finished by then, it removes its own and uses the other. If not, the other's creator
+ *      is dead, and it removes the other.
+ *   4. Otherwise it creates the segment in its own.
  *
- * Of two makers the one that looks later sees the other, so they never make two segments. A
- * process that holds a lock waits only for candidates after its own, so there is no deadlock. */
+ * Of two creators, the one that looks later sees the other, so they never create two
+ * segments. A process that holds a lock waits only for candidates after its own, so there is
+ * no deadlock. */
 
-/* What a maker that holds the lock of `path` has found out about one behind it: *other is
- * its descriptor if it is the user's segment, else -1. */
-static int ask_another(const char *another, const struct wish *w,
-                       struct sl_canal_shm_header *h, int *other)
+/* Check a candidate after `path`, whose lock we have. *other is its descriptor if it
+ * is the user's segment, otherwise -1. */
+static int check_candidate(const char *another, const struct open_args *w,
+                           struct sl_canal_shm_header *h, int *other)
 {
     *other = -1;
     int fd = open(another, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -395,8 +398,8 @@ static int ask_another(const char *another, const struct wish *w,
     int status = sl_canal_own_is(fd) ? lock_making(fd) : SLUICE_OK;
     if (status == SLUICE_OK && sl_canal_own_is(fd) &&
         sl_canal_segment_still_at(fd, another)) {
-        int verdict_status = SLUICE_OK;
-        enum verdict v = inspect(fd, w, h, &verdict_status);
+        int candidate_status = SLUICE_OK;
+        enum header_state v = check_header(fd, w, h, &candidate_status);
         if (v == UNFINISHED) unlink(another);
         if (v == GOOD) {
             unlock_making(fd);
@@ -410,10 +413,11 @@ static int ask_another(const char *another, const struct wish *w,
     return status;
 }
 
-/* With the lock of `path`, which is not finished: whether it is to be made. *again: no, one
- * before it is. *other: no, this one is the user's segment. */
-static int agree(const char *path, const struct wish *w, struct sl_canal_shm_header *h,
-                 bool *again, int *other)
+/* Decide whether to create the segment in `path`, which is unfinished and locked by
+ * us. *again: no, an earlier candidate exists. *other: no, this one is the user's
+ * segment. */
+static int choose_candidate(const char *path, const struct open_args *w,
+                            struct sl_canal_shm_header *h, bool *again, int *other)
 {
     struct sl_canal_own_list list;
     int status = SLUICE_OK;
@@ -431,7 +435,7 @@ static int agree(const char *path, const struct wish *w, struct sl_canal_shm_hea
         }
 #ifndef MUT_NOAGREE
         if (!behind) *again = true;
-        else status = ask_another(list.paths[i], w, h, other);
+        else status = check_candidate(list.paths[i], w, h, other);
 #endif
         if (*again || status != SLUICE_OK || *other >= 0) break;
     }
@@ -439,17 +443,18 @@ static int agree(const char *path, const struct wish *w, struct sl_canal_shm_hea
     return status;
 }
 
-/* With the lock of a candidate that is not finished, and that is still at its path: make
- * it, unless another one is the user's segment. *fd becomes that one's. */
-static int make_own(int *fd, const char *path, const struct wish *w,
+/* Create the segment in a candidate that is unfinished, locked by us and still at
+ * its path, unless another candidate is the user's segment. Then *fd becomes the
+ * descriptor of that one. */
+static int make_own(int *fd, const char *path, const struct open_args *w,
                     struct sl_canal_segment *seg, bool *again)
 {
     struct sl_canal_shm_header h;
     int other;
-    int status = agree(path, w, &h, again, &other);
+    int status = choose_candidate(path, w, &h, again, &other);
     if (status == SLUICE_OK && !*again && other < 0) status = make(*fd, w, seg);
     else {
-        unlink(path); /* Unfinished and locked: nobody uses it. */
+        unlink(path); /* It is unfinished and locked, so no process uses it. */
         if (other < 0) return status == SLUICE_OK ? SLUICE_EBUSY : status;
         close(*fd);
         *fd = other;
@@ -462,31 +467,31 @@ static int make_own(int *fd, const char *path, const struct wish *w,
     return status;
 }
 
-/* With a candidate open: use it, or make it. */
-static int use_own(int *fd, const char *path, const struct wish *w,
+/* Use the segment in an open candidate, or create it. */
+static int use_own(int *fd, const char *path, const struct open_args *w,
                    struct sl_canal_segment *seg, bool *again)
 {
     struct sl_canal_shm_header h;
     int status = SLUICE_OK;
-    if (inspect(*fd, w, &h, &status) != GOOD) {
+    if (check_header(*fd, w, &h, &status) != GOOD) {
         status = lock_making(*fd);
         if (status != SLUICE_OK) return status;
         if (!sl_canal_segment_still_at(*fd, path)) {
             *again = true;
             return SLUICE_EBUSY;
         }
-        if (inspect(*fd, w, &h, &status) == UNFINISHED)
-            return w->asked.existing ? SLUICE_ENOENT
-                                     : make_own(fd, path, w, seg, again);
+        if (check_header(*fd, w, &h, &status) == UNFINISHED)
+            return w->options.existing ? SLUICE_ENOENT
+                                       : make_own(fd, path, w, seg, again);
         unlock_making(*fd);
     }
     if (status != SLUICE_OK) return status;
     return map(*fd, seg, h.keys, h.slots, h.records);
 }
 
-/* The first candidate, created if there is none. -1 and errno; EEXIST and ENOENT: what was
- * there a moment ago has changed. */
-static int open_candidate(const struct wish *w, char path[SL_CANAL_OWN_PATH_SIZE])
+/* Open the first candidate; create one if there is none. Returns -1 and errno;
+ * EEXIST or ENOENT mean that the candidates have changed meanwhile. */
+static int open_candidate(const struct open_args *w, char path[SL_CANAL_OWN_PATH_SIZE])
 {
     find_own_path(path);
     int fd = -1;
@@ -497,12 +502,12 @@ static int open_candidate(const struct wish *w, char path[SL_CANAL_OWN_PATH_SIZE
             fd = -1;
             errno = EEXIST;
         }
-    } else if (!w->asked.existing) fd = sl_canal_own_create(w->mode, path);
+    } else if (!w->options.existing) fd = sl_canal_own_create(w->mode, path);
     else errno = ENODATA;
     return fd;
 }
 
-static int open_own(const struct wish *w, struct sl_canal_segment *seg)
+static int open_own(const struct open_args *w, struct sl_canal_segment *seg)
 {
     for (int tries = 0; tries < 100; tries++) {
         char path[SL_CANAL_OWN_PATH_SIZE];
@@ -523,7 +528,7 @@ static int open_own(const struct wish *w, struct sl_canal_segment *seg)
 
 /* --- The functions of segment.h ------------------------------------------- */
 
-static int open_anonymous(const struct wish *w, struct sl_canal_segment *seg)
+static int open_anonymous(const struct open_args *w, struct sl_canal_segment *seg)
 {
     int status = map(-1, seg, w->keys, w->slots, w->records);
     if (status != SLUICE_OK) return status;
@@ -532,10 +537,10 @@ static int open_anonymous(const struct wish *w, struct sl_canal_segment *seg)
     return status;
 }
 
-static int fill_wish(struct wish *w, const struct sluice_canal_options *options)
+static int fill_args(struct open_args *w, const struct sluice_canal_options *options)
 {
-    if (options != NULL) w->asked = *options;
-    const struct sluice_canal_options *o = &w->asked;
+    if (options != NULL) w->options = *options;
+    const struct sluice_canal_options *o = &w->options;
     w->keys = o->keys != 0 ? o->keys : SL_CANAL_KEYS_DEFAULT;
     w->slots = o->slots != 0 ? o->slots : SL_CANAL_SLOTS_DEFAULT;
     w->records = o->records != 0 ? o->records : SL_CANAL_RECORDS_DEFAULT;
@@ -549,16 +554,16 @@ static int fill_wish(struct wish *w, const struct sluice_canal_options *options)
 int sl_canal_segment_open(const char *name, const struct sluice_canal_options *options,
                           struct sl_canal_segment *seg)
 {
-    struct wish w = {0};
+    struct open_args w = {0};
     char path[PATH_MAX];
     if (!sl_canal_word_is_supported()) return SLUICE_ENOCAS;
     if (!sl_canal_robust_is_supported()) {
         errno = ENOTSUP;
         return SLUICE_EIO;
     }
-    int status = fill_wish(&w, options);
+    int status = fill_args(&w, options);
     if (status != SLUICE_OK) return status;
-    if (w.asked.anonymous) return open_anonymous(&w, seg);
+    if (w.options.anonymous) return open_anonymous(&w, seg);
     if (name == NULL) return open_own(&w, seg);
     status = sl_canal_segment_path(name, path, sizeof path);
     if (status != SLUICE_OK) return status;
@@ -577,7 +582,7 @@ int sl_canal_segment_find_path(const struct sl_canal_segment *seg, char **out)
     char self[64], path[PATH_MAX];
     *out = NULL;
     if (seg->fd < 0) return SLUICE_OK;
-    /* Absolute, as the kernel sees it, whatever the folder we are in later. */
+    /* The kernel's path is absolute, so it does not depend on the working directory. */
     snprintf(self, sizeof self, "/proc/self/fd/%d", seg->fd);
     ssize_t n = readlink(self, path, sizeof path);
     if (n < 0 || (size_t)n >= sizeof path) return SLUICE_EIO;
@@ -588,7 +593,7 @@ int sl_canal_segment_find_path(const struct sl_canal_segment *seg, char **out)
 bool sl_canal_segment_still_at(int fd, const char *path)
 {
     struct stat a, b;
-    /* What cannot be looked at is not known to be gone. */
+    /* If the file cannot be examined, assume that it is there. */
     if (fstat(fd, &a) != 0) return true;
     if (stat(path, &b) != 0) return errno != ENOENT && errno != ENOTDIR;
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
@@ -610,7 +615,7 @@ int sluice_canal_remove(const char *name)
     if (status != SLUICE_OK) return status;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return status_of(errno);
-    /* An empty one is a segment that nobody finished. */
+    /* An empty file is an unfinished segment. */
     bool ours = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
                 (st.st_size == 0 ||
                  (pread(fd, &h, sizeof h.magic, 0) == sizeof h.magic &&

@@ -26,8 +26,8 @@ int64_t sl_canal_sleep_deadline_ns(int64_t wait_ms)
 void sl_canal_sleep_wake_all(struct sl_canal_shm_key *key)
 {
 #ifndef MUT_NOWAKE
-    /* Raise the number and clear the bit in one step. If the word moved, somebody else
-     * has done so for the same or a later room, or a sleeper came: look again. */
+    /* Raise the number and clear the bit in one step. If the word changed, another
+     * thread has done so, or a sleeper has arrived: check again. */
     uint32_t seen = __atomic_load_n(&key->wake, __ATOMIC_RELAXED);
     do {
         if ((seen & 1u) == 0) return;
@@ -57,7 +57,7 @@ void sl_canal_sleep(struct sl_canal_shm_key *key, uint32_t prepared,
         ns = (int64_t)SL_CANAL_SLEEP_MS_MAX * NS_PER_MS;
 #endif
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-    /* Not FUTEX_PRIVATE: the word lies in shared memory. Whatever it returns (woken,
-     * interrupted, time over, word changed), the caller looks again. */
+    /* Not FUTEX_PRIVATE: the word is in shared memory. Whatever the call returns,
+     * the caller tries to acquire again. */
     syscall(SYS_futex, &key->wake, FUTEX_WAIT, prepared, &t, NULL, 0);
 }

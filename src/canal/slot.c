@@ -13,15 +13,15 @@
 #include "canal/robust.h"
 #include "canal/sleep.h"
 
-/* How often, and how long, a claimer looks at all slots while some are being freed. */
+/* How often, and for how long, a thread that claims a slot scans them while some are
+ * being freed. */
 #define CLAIM_PASSES_MAX 100u
 #define CLAIM_NS_MAX 2000000000
 
 /* --- The slot's mutex ----------------------------------------------------- */
 
-/* The futex word inside a robust mutex is part of the kernel's interface (its robust
- * list names it by an offset); that glibc calls it so is what we rely on. Relaxed: a
- * hint. What it says is decided by trylock. */
+/* The futex word of a robust mutex is part of the kernel's interface; we rely on
+ * glibc's name for it. Relaxed: this is a hint, and only locking the mutex decides. */
 static uint32_t mutex_word(const struct sl_canal_shm_slot *s)
 {
     return (uint32_t)__atomic_load_n(&s->mutex.__data.__lock, __ATOMIC_RELAXED);
@@ -32,19 +32,20 @@ static bool is_tethered(const struct sl_canal_shm_slot *s)
     return __atomic_load_n(&s->tethered, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Whether the thread of a slot is dead. The mutex says so; or the slot is an orphan:
- * somebody has locked the mutex of the dead, found the tether held, and left. */
+/* Whether the thread of a slot is dead. The mutex says so, or the slot is an orphan:
+ * a reaper locked the mutex of the dead thread, found the tether held, and unlocked
+ * it. */
 static bool owner_gone(const struct sl_canal_shm_slot *s)
 {
     uint32_t word = mutex_word(s);
     return (word & FUTEX_OWNER_DIED) != 0 || (word == 0 && is_tethered(s));
 }
 
-/* The number of the namespace of process ids that we are in; 0 if it cannot be told. */
+/* The number of our PID namespace, or 0 if it is unknown. */
 static uint32_t own_pid_space(void)
 {
-    /* Of this process. A child may be in another one, so it asks for itself. Relaxed:
-     * whoever comes second finds the same. */
+    /* Valid for one process: a child can be in another namespace. Relaxed: every
+     * thread computes the same number. */
     static uint64_t known; /* pid << 32 | number */
     uint64_t seen = __atomic_load_n(&known, __ATOMIC_RELAXED);
     uint32_t pid = (uint32_t)getpid();
@@ -55,16 +56,17 @@ static uint32_t own_pid_space(void)
     return number;
 }
 
-/* The kernel has one gap: when a thread that is not its process's first executes another
- * program, it has got the first one's id by the time its mutexes are marked, and they
- * are passed over. So for such threads of other processes we look whether the id is still
- * there. (A new thread with the same id in the same process hides it until it is gone;
- * that errs on the safe side.) Returns the generation whose thread is gone, or 0.
+/* The kernel has one gap: if a thread other than the first of its process executes
+ * another program, it takes over the first thread's id before the kernel marks its
+ * mutexes, so the kernel does not mark them. For such threads of other processes,
+ * check whether the thread id still exists. (A new thread with the same id in the
+ * same process hides the death until it exits; that errs on the safe side.) Returns
+ * the generation whose thread is gone, or 0.
  *
- * The generation is read before and after the signature, which is therefore that of this
- * generation and no other: a slot that is given up loses its signature, and a new owner
- * writes pid before tid before generation. The mutex is read again after the look: the
- * kernel marks before the id is gone, so one that is not marked then never will be. */
+ * The generation is read before and after pid and tid, so these belong to this
+ * generation: freeing a slot clears its tid, and a new owner writes pid, then tid,
+ * then generation. The mutex is read again after the check: the kernel marks mutexes
+ * before it frees the id, so a mutex that is unmarked now will never be marked. */
 static uint64_t gone_unmarked(const struct sl_canal_shm_slot *s)
 {
     uint64_t generation = __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE);
@@ -87,13 +89,13 @@ static uint64_t gone_unmarked(const struct sl_canal_shm_slot *s)
                                                                            : 0;
 }
 
-/* Do what the kernel left out: mark the mutex of a thread that is gone. Under a mutex
- * of the segment, and once for a generation: `dying` is set first and cleared only after
- * the generation has risen, so whoever comes later finds one or the other changed. And as
- * such a slot can be given up in no other way, nothing changes between these looks and
- * the mark, however long we are stopped there. Killed there, the slot is lost until the
- * segment is made anew; its permits are not (being_reaped()), and neither are they while
- * the mutex cannot be had (reap_slot()). */
+/* Mark the mutex of a thread that is gone, as the kernel should have. This is done
+ * under a mutex of the segment and once per generation: `dying` is set first and
+ * cleared after the generation has risen, so a late thread finds one of them
+ * changed. Such a slot cannot be freed in any other way, so nothing changes between
+ * the checks and the mark, however long we are stopped there. If we are killed
+ * there, the slot is lost until the segment is created again; its units are not
+ * (being_reaped()). Nor are they while the mutex is not available (reap_slot()). */
 static void mark_if_gone(const struct sl_canal_segment *seg, uint32_t slot)
 {
     struct sl_canal_shm_slot *s = &seg->slots[slot];
@@ -111,7 +113,7 @@ static void mark_if_gone(const struct sl_canal_segment *seg, uint32_t slot)
     sl_canal_robust_unlock(m);
 }
 
-/* Whether somebody still has the file lock of a tethered slot. */
+/* Whether a process still has the file lock of a tethered slot. */
 static bool tether_held(const struct sl_canal_segment *seg, uint32_t slot)
 {
     if (!is_tethered(&seg->slots[slot])) return false;
@@ -140,8 +142,8 @@ bool sl_canal_slot_is_dead(const struct sl_canal_segment *seg, uint32_t slot)
 
 /* --- Bits and records ----------------------------------------------------- */
 
-/* The next record of a slot, from *at on; false when there is none. Reads the owner of
- * each chunk: a few kilobytes, and there is no list that a kill could break. */
+/* Find the next record of a slot from *at on; false if there is none. This reads the
+ * owner of each chunk, a few kilobytes. There is no list that a kill could break. */
 static bool next_record(const struct sl_canal_segment *seg, uint32_t slot, uint32_t *at)
 {
     while (*at < seg->record_count) {
@@ -158,7 +160,8 @@ int sl_canal_slot_take_chunk(const struct sl_canal_segment *seg, uint32_t slot,
     for (uint32_t c = 0; c < seg->chunk_count; c++) {
         uint32_t nobody = 0;
         if (__atomic_load_n(&seg->chunks[c], __ATOMIC_RELAXED) != 0) continue;
-        /* Acquire: pairs with the release in free_slot(); its records are idle. */
+        /* Acquire: pairs with the release in free_slot(). The chunk's records are
+         * idle. */
         if (!__atomic_compare_exchange_n(&seg->chunks[c], &nobody, slot + 1, false,
                                          __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             continue;
@@ -170,7 +173,7 @@ int sl_canal_slot_take_chunk(const struct sl_canal_segment *seg, uint32_t slot,
 
 /* --- Reaping -------------------------------------------------------------- */
 
-/* Give back what a slot's records hold: of all keys, or of the key `only`. */
+/* Release the units of a slot's records: of all keys, or of the key `only`. */
 static uint64_t reap_records(const struct sl_canal_segment *seg, uint32_t slot,
                              uint64_t generation, uint32_t only)
 {
@@ -185,8 +188,8 @@ static uint64_t reap_records(const struct sl_canal_segment *seg, uint32_t slot,
     return freed;
 }
 
-/* Make a slot whose records are all idle free. The caller holds its mutex and keeps
- * it; a kill anywhere leaves a slot that the next one to reap it frees again. */
+/* Free a slot whose records are all idle. The caller holds its mutex and keeps it.
+ * After a kill at any point, the next reaper frees the slot again. */
 static void free_slot(const struct sl_canal_segment *seg, uint32_t slot)
 {
     struct sl_canal_shm_slot *s = &seg->slots[slot];
@@ -196,33 +199,34 @@ static void free_slot(const struct sl_canal_segment *seg, uint32_t slot)
     }
     __atomic_store_n(&s->waits_key, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&s->tethered, 0, __ATOMIC_RELEASE);
-    /* Release, and before any record changes hands: pairs with sl_canal_counter_reap(), where
-     * a reaper that comes late then knows that it has no business here any more. */
+    /* Release, and before any record gets a new owner: pairs with
+     * sl_canal_counter_reap(), where a late reaper then stops. */
     __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
     __atomic_store_n(&s->dying, 0, __ATOMIC_RELEASE);
     for (uint32_t c = 0; c < seg->chunk_count; c++)
         if (sl_canal_chunk_slot(seg, c) == slot)
             __atomic_store_n(&seg->chunks[c], 0, __ATOMIC_RELEASE);
-    /* Nobody's signature from here on: pairs with gone_unmarked(). */
+    /* The slot has no owner from now on: pairs with gone_unmarked(). */
     __atomic_store_n(&s->tid, 0, __ATOMIC_RELEASE);
 }
 
-/* Give back all that a dead slot holds and make it free. The caller has its mutex, and
- * keeps it. */
+/* Release all units of a dead slot and free it. The caller holds its mutex and keeps
+ * it. */
 static uint64_t reap_locked(const struct sl_canal_segment *seg, uint32_t slot)
 {
     struct sl_canal_shm_slot *s = &seg->slots[slot];
     uint64_t generation = s->generation;
-    /* First of all: if we are stopped or killed from here on, others see that the
-     * permits of this slot are theirs to give back. */
+    /* Before anything else: if we are stopped or killed from now on, other threads
+     * see that they must release the units of this slot themselves. */
     __atomic_store_n(&s->dying, generation, __ATOMIC_RELEASE);
     uint64_t freed = reap_records(seg, slot, generation, SL_CANAL_NONE);
     free_slot(seg, slot);
     return freed;
 }
 
-/* Become the exclusive reaper of a dead slot and make it free. The caller then holds
- * the slot's mutex. False if it is not dead, or is in somebody else's hands. */
+/* Become the exclusive reaper of a dead slot and free it. The caller then holds the
+ * slot's mutex. Returns false if the slot is not dead or another thread is reaping
+ * it. */
 static bool reap_exclusively(const struct sl_canal_segment *seg, uint32_t slot,
                              uint64_t *freed)
 {
@@ -231,7 +235,7 @@ static bool reap_exclusively(const struct sl_canal_segment *seg, uint32_t slot,
     if (!owner_gone(s) || tether_held(seg, slot)) return false;
     int e = sl_canal_robust_try(&s->mutex);
     if (e != 0 && e != EOWNERDEAD) return false;
-    if (e == 0 && !is_tethered(s)) { /* It was freed meanwhile. */
+    if (e == 0 && !is_tethered(s)) { /* Another reaper has freed it. */
         sl_canal_robust_unlock(&s->mutex);
         return false;
     }
@@ -239,13 +243,14 @@ static bool reap_exclusively(const struct sl_canal_segment *seg, uint32_t slot,
     return true;
 }
 
-/* The generation of a slot whose thread is dead while somebody else has its mutex; 0 if
- * it is not so. That somebody may be stopped, and is not waited for.
+/* The generation of a slot whose thread is dead while another thread holds its
+ * mutex, or 0. We do not wait for that thread, since it may be stopped.
  *
- * Either it has said so, or it has not come so far: then the mutex is locked by another
- * thread than the one that signed. A new owner that has locked and not yet signed looks
- * the same, and that is harmless: nothing is held then, and before it holds anything it
- * signs and raises the generation, in this order; hence the generation is read first. */
+ * Either the reaper has set `dying`; or it has not come that far, and the mutex is
+ * locked by another thread than the slot's tid names. A new owner that has locked
+ * the mutex but not yet written its tid looks the same. That is harmless: it holds
+ * nothing yet, and before it holds anything it writes its tid and raises the
+ * generation. Therefore the generation is read first. */
 static uint64_t being_reaped(const struct sl_canal_segment *seg, uint32_t slot)
 {
     const struct sl_canal_shm_slot *s = &seg->slots[slot];
@@ -304,9 +309,9 @@ uint64_t sl_canal_slot_reap_all(const struct sl_canal_segment *seg)
 
 /* --- Claiming and leaving a slot ------------------------------------------ */
 
-/* Say who has the slot, before anything is done with it. The tid and then the
- * generation, Release: pairs with being_reaped() and gone_unmarked(). The program is for
- * those who look inside. */
+/* Record who owns the slot, before it is used. First the tid, then the generation,
+ * with Release: pairs with being_reaped() and gone_unmarked(). The program name is
+ * for inspection. */
 static void sign(struct sl_canal_shm_slot *s)
 {
     uint64_t name[2] = {0};
@@ -321,24 +326,24 @@ static void sign(struct sl_canal_shm_slot *s)
 #endif
 }
 
-/* Lock a slot that seems to be free, and make sure that it is. */
+/* Lock a slot that seems to be free, and check that it is. */
 static bool lock_free_slot(const struct sl_canal_segment *seg, uint32_t slot)
 {
     struct sl_canal_shm_slot *s = &seg->slots[slot];
     int e = sl_canal_robust_try(&s->mutex);
     if (e != 0 && e != EOWNERDEAD) return false;
     if (e == 0 && !is_tethered(s)) return true;
-    /* Claimed since we looked, and its claimer dead. */
+    /* Another thread has claimed it since, and died. */
     if (!tether_held(seg, slot)) {
         reap_locked(seg, slot);
         return true;
     }
-    sl_canal_robust_unlock(&s->mutex); /* Leave an orphan. */
+    sl_canal_robust_unlock(&s->mutex); /* The slot is an orphan. */
     return false;
 }
 
-/* Take a slot that is free or, from the second pass on, that of a dead thread. *moving:
- * some slot was in a reaper's hands, and may be free the next moment. */
+/* Claim a free slot or, from the second pass on, the slot of a dead thread. *moving:
+ * a reaper is freeing some slot. */
 static bool claim_in_a_pass(const struct sl_canal_segment *seg, unsigned pass,
                             uint32_t *out, bool *moving)
 {
@@ -358,7 +363,7 @@ int sl_canal_slot_claim(const struct sl_canal_segment *seg, uint32_t *out)
 {
     bool moving = true;
     int64_t begun_ns = sl_canal_sleep_now_ns();
-    /* A reaper may be stopped, so we do not look for ever. */
+    /* With a limit, since a reaper may be stopped. */
     for (unsigned pass = 0; moving && pass < CLAIM_PASSES_MAX; pass++) {
         if (pass > 1 && sl_canal_sleep_now_ns() - begun_ns > CLAIM_NS_MAX) break;
         if (pass > 1) sched_yield();
@@ -373,7 +378,7 @@ int sl_canal_slot_claim(const struct sl_canal_segment *seg, uint32_t *out)
 void sl_canal_slot_leave(const struct sl_canal_segment *seg, uint32_t slot)
 {
     struct sl_canal_shm_slot *s = &seg->slots[slot];
-    if (!tether_held(seg, slot)) { /* Else leave an orphan. */
+    if (!tether_held(seg, slot)) { /* Otherwise the slot becomes an orphan. */
         reap_records(seg, slot, s->generation, SL_CANAL_NONE);
         free_slot(seg, slot);
     }

@@ -8,22 +8,22 @@
 #include "canal/segment.h"
 #include "canal/slot.h"
 
-/* A record whose seq has come this far is not bound again. What is left would last a
- * thread for longer than computers do. */
+/* A record whose seq has reached this is not bound again. No thread lives long
+ * enough to use up the rest. */
 #define SEQ_MAX (1ull << 63)
 
-/* How often a name may be reclaimed under us before we give up. In an orderly segment it
- * is once, hardly ever twice. */
+/* How often a key may be reclaimed while we engage it before we give up. In a sound
+ * segment it happens once, hardly ever twice. */
 #define ENGAGE_TRIES_MAX 1000u
 
 __thread uint64_t sl_canal_thread_serial;
 uint32_t sl_canal_thread_fork_era;
 
-static __thread struct sl_canal_attachment *attached; /* The calling thread's. */
+static __thread struct sl_canal_attachment *attached; /* Those of the calling thread. */
 static __thread uint32_t attached_count;
 
-/* Guards the list of canals, their attachments and refs. Not held while anything in
- * shared memory is waited for. */
+/* Guards the list of canals, their attachments and references. Not held while
+ * waiting for anything in shared memory. */
 static pthread_mutex_t canals_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct sluice_canal *canals;
 
@@ -33,7 +33,7 @@ static int once_result = SLUICE_ENOMEM;
 
 /* --- Canals of this process ----------------------------------------------- */
 
-/* Under canals_mutex. Destroys the canal with its last reference. */
+/* Drop a reference, under canals_mutex; the last one destroys the canal. */
 static void unref(struct sluice_canal *c)
 {
     if (--c->refs > 0) return;
@@ -45,8 +45,8 @@ static void unref(struct sluice_canal *c)
     free(c);
 }
 
-/* The handles of an attachment that ends belong to nobody: anyone may free them. Release,
- * and the last thing done to each: it may be gone the next moment. */
+/* The handles of an attachment that ends belong to no thread, so any thread may free
+ * them. Release, and last: a handle may be freed at once. */
 static void forget_handles(struct sl_canal_attachment *att)
 {
     for (struct sluice_key *k = att->handles, *next; k != NULL; k = next) {
@@ -63,7 +63,7 @@ static void free_attachment(struct sl_canal_attachment *att)
     free(att);
 }
 
-/* Leave the slot, and forget. */
+/* Leave the slot and free the attachment. */
 static void detach(struct sl_canal_attachment *att)
 {
     struct sluice_canal *c = att->canal;
@@ -99,9 +99,9 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&canals_mutex);
 }
 
-/* The child has the memory of attachments, but the slots are the parent's: forget them
- * and touch nothing that is shared. Those of other threads may be in the middle of a
- * change, and are not even freed. */
+/* The child has a copy of the attachments, but the slots belong to the parent:
+ * forget them, and touch nothing in shared memory. The attachments of other threads
+ * may have been changing, so they are not even freed. */
 static void after_fork_in_child(void)
 {
     sl_canal_thread_fork_era++;
@@ -163,7 +163,7 @@ struct sl_canal_attachment *sl_canal_thread_attached(const struct sluice_canal *
 
 static uint64_t next_serial(void)
 {
-    static uint64_t last; /* Relaxed: each one is handed out once, that is all. */
+    static uint64_t last; /* Relaxed: each number only has to be used once. */
     return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
@@ -258,7 +258,7 @@ static void map_remove(struct sl_canal_attachment *att, uint32_t b)
 
 /* --- Binding and engaging ------------------------------------------------- */
 
-/* Memory for one more chunk of bindings. Changes nothing but sizes. */
+/* Allocate memory for one more chunk of bindings. */
 static int reserve_bindings(struct sl_canal_attachment *att)
 {
     uint32_t want = att->binding_count + SL_CANAL_CHUNK_RECORDS;
@@ -280,7 +280,7 @@ static int reserve_bindings(struct sl_canal_attachment *att)
     return SLUICE_OK;
 }
 
-/* More records for this slot, as idle bindings. */
+/* Get more records for this slot, as idle bindings. */
 static int grow(struct sl_canal_attachment *att)
 {
     const struct sl_canal_segment *seg = &att->canal->seg;
@@ -289,7 +289,7 @@ static int grow(struct sl_canal_attachment *att)
     if (status != SLUICE_OK) return status;
     status = sl_canal_slot_take_chunk(seg, att->slot, &first);
     if (status != SLUICE_OK) {
-        sl_canal_slot_reap_all(seg); /* The dead may have some. */
+        sl_canal_slot_reap_all(seg); /* Dead threads may have some. */
         status = sl_canal_slot_take_chunk(seg, att->slot, &first);
     }
     if (status != SLUICE_OK) return status;
@@ -297,8 +297,9 @@ static int grow(struct sl_canal_attachment *att)
         uint32_t b = att->binding_count++;
         att->bindings[b] = (struct sl_canal_binding){.record = first + i,
                                                      .key = UINT32_MAX};
-        /* A worn-out record stays in no list: it is never bound. Nor is one that holds
-         * something although it was nobody's: the segment is damaged there. */
+        /* A record whose seq is used up stays in no list, so it is never bound. The
+         * same goes for a record that holds units although it had no owner: the
+         * segment is damaged there. */
         struct sl_canal_pair s = sl_canal_word_load(&seg->records[first + i].state);
         if (s.hi < SEQ_MAX && s.lo == 0) idle_append(att, b);
     }
@@ -316,9 +317,9 @@ static int bind(struct sl_canal_attachment *att, uint32_t key, uint32_t *out)
     struct sl_canal_binding *binding = &att->bindings[b];
     struct sl_canal_shm_record *r = &att->canal->seg.records[binding->record];
     if (binding->key != UINT32_MAX) map_remove(att, b);
-    /* The record is idle. A reaper that comes late for an earlier owner had read a state
-     * that was not, and reads the key after the state: if it then finds the state
-     * unchanged, the key it read was the right one, as states do not come back. */
+    /* The record is idle. A late reaper of an earlier owner read a state that was
+     * not idle, and reads the key after the state. States never repeat, so if it
+     * finds its state unchanged, it has read the right key. */
     __atomic_store_n(&r->key, key, __ATOMIC_RELEASE);
     binding->key = key;
     map_put(att, b);
@@ -336,20 +337,21 @@ int sl_canal_thread_engage(struct sl_canal_attachment *att,
             int status = sl_canal_keys_make(seg, name, &ref);
             if (status != SLUICE_OK) return status;
         }
-        /* Both are about to be changed by instructions that cannot begin early. */
+        /* Fetch both early: the atomic instructions that change them cannot start
+         * early. */
         __builtin_prefetch(&seg->keys[ref.key].word, 1);
         __builtin_prefetch(&sl_canal_bitmap(seg, ref.key)[att->slot / 64], 1);
         uint32_t b = map_find(att, ref.key);
         if (b != SL_CANAL_BINDING_NONE && att->bindings[b].engaged) {
-            *out = b; /* Its bit is set, so the key could not have changed. */
+            *out = b; /* Its bit is set, so the key has not changed. */
             return SLUICE_OK;
         }
         if (b == SL_CANAL_BINDING_NONE) {
             int status = bind(att, ref.key, &b);
             if (status != SLUICE_OK) return status;
         }
-        /* The record names the key before the bit is set, so that whoever reaps us
-         * finds the bit. */
+        /* The record names the key before the bit is set, so that a reaper finds the
+         * bit. */
         sl_canal_slot_set_bit(seg, att->slot, ref.key);
         if (sl_canal_keys_keep(seg, ref)) {
             idle_remove(att, b);
@@ -373,7 +375,8 @@ uint32_t sl_canal_thread_engaged(const struct sl_canal_attachment *att,
                    ? b
                    : SL_CANAL_BINDING_NONE;
     }
-    /* A miss may be a table that is just changing. What we have engaged stays. */
+    /* The search can miss a name while the table changes. Engaged bindings keep
+     * their keys. */
     for (uint32_t b = 0; b < att->binding_count; b++)
         if (att->bindings[b].engaged &&
             sl_canal_keys_has_name(seg, att->bindings[b].key, name))
@@ -385,7 +388,7 @@ void sl_canal_thread_settle(struct sl_canal_attachment *att, uint32_t binding)
 {
     struct sl_canal_binding *b = &att->bindings[binding];
     const struct sl_canal_shm_record *r = &att->canal->seg.records[b->record];
-    /* Relaxed: only this thread writes it while it lives. */
+    /* Relaxed: only this thread writes it while the thread lives. */
     uint64_t lo = __atomic_load_n(&r->state.lo, __ATOMIC_RELAXED);
     if (!b->engaged || b->handles > 0 || sl_canal_record_held(lo) > 0) return;
     b->engaged = false;

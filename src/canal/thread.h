@@ -1,13 +1,13 @@
-/* thread.h - what one thread has to do with one segment.
+/* thread.h - the relation of one thread to one segment.
  *
- * A thread that uses a canal is *attached* to it: it has a slot there, and *bindings*,
- * each a record of the slot with the key that it is bound to. A binding is *engaged*
- * while the thread holds the key, waits for it, is at work on it or has resolved it;
- * then the slot's bit is set and the key keeps its name. Idle bindings keep their key
- * only as a memory, and are rebound when another key needs one.
+ * A thread that uses a canal is *attached* to it: it has a slot, and *bindings*. A binding
+ * is a record of the slot and the key that the record is bound to. It is *engaged* while
+ * the thread holds the key, waits for it, operates on it or has a handle for it. Then the
+ * slot's bit is set and the key keeps its name. An idle binding only remembers its key, and
+ * is rebound when another key needs a binding.
  *
- * All this is private to the thread, so nothing here is locked. An attachment ends when
- * its thread closes the canal or exits. The child of a fork has none. */
+ * All this is private to the thread, so it needs no lock. An attachment ends when its
+ * thread closes the canal or exits. The child of a fork has none. */
 #ifndef SL_CANAL_THREAD_H
 #define SL_CANAL_THREAD_H
 
@@ -19,10 +19,10 @@ struct sl_canal_attachment;
 /* An open canal, as this process sees it. */
 struct sluice_canal {
     struct sl_canal_segment seg;
-    char *path;    /* Of the segment's file; NULL: anonymous. */
+    char *path;    /* Path of the segment's file; NULL: anonymous. */
     uint32_t refs; /* 1 while open, 1 for each attachment. */
     bool closed;
-    struct sl_canal_attachment *attachments; /* Of all threads. */
+    struct sl_canal_attachment *attachments; /* Those of all threads. */
     struct sluice_canal *next;
 };
 
@@ -30,13 +30,12 @@ struct sluice_canal {
 struct sluice_key {
     struct sl_canal_counter counter;
     struct sl_canal_shm_key *key;
-    uint64_t serial; /* Of the thread that it belongs to; 0: of none. */
-    struct sl_canal_attachment
-        *att; /* NULL: its thread is gone, or it came over a fork. */
+    uint64_t serial;                 /* Serial number of its thread; 0: it has none. */
+    struct sl_canal_attachment *att; /* NULL: its thread has exited. */
     uint32_t binding;
-    uint32_t fork_era; /* Which process made it, in the line of forks. */
+    uint32_t fork_era; /* The process that made it, as a number of forks. */
     struct sluice_key *next;
-    struct sluice_key **link; /* What points to this one. */
+    struct sluice_key **link; /* The pointer to this handle. */
 };
 
 #define SL_CANAL_BINDING_NONE UINT32_MAX
@@ -62,27 +61,29 @@ struct sl_canal_attachment {
     struct sl_canal_attachment *next_of_canal;
 };
 
-/* A number for the calling thread, of this process and no other; 0 until it is first
- * attached to something. Compared on every operation by handle. */
+/* A number that identifies the calling thread in this process; 0 until the thread is
+ * first attached. Every operation by handle compares it. */
 extern __thread uint64_t sl_canal_thread_serial;
 
-/* How many forks lie between the first process and this one. */
+/* The number of forks between the first process and this one. */
 extern uint32_t sl_canal_thread_fork_era;
 
-/* Make known / forget an open canal. forget() is told when the calling thread closes
- * it: the memory goes when the last attachment does. */
+/* Register an open canal, and unregister it when the calling thread closes it. The
+ * memory is freed with the last attachment. */
 int sl_canal_thread_canal_opened(struct sluice_canal *c);
 void sl_canal_thread_canal_closed(struct sluice_canal *c);
 
 /* The calling thread's attachment to a canal, or NULL. */
 struct sl_canal_attachment *sl_canal_thread_attached(const struct sluice_canal *c);
 
-/* The same, made if need be. SLUICE_ENOMEM, SLUICE_ESLOTS. */
+/* The same, created if there is none. SLUICE_ENOMEM, SLUICE_ESLOTS,
+ * SLUICE_ESEGMENTS. */
 int sl_canal_thread_attach(struct sluice_canal *c, struct sl_canal_attachment **out);
 
-/* Engage a binding for a name: find or make the key, bind a record to it, set the bit,
- * make sure that it is still that key. On SLUICE_OK follow with sl_canal_thread_settle().
- * SLUICE_ENOMEM, SLUICE_EKEYS, SLUICE_ERECORDS, SLUICE_EBUSY. */
+/* Engage a binding for a name: find or create the key, bind a record to it, set the
+ * slot's bit, and check that the key still has the name. After SLUICE_OK, call
+ * sl_canal_thread_settle() when the operation is over. SLUICE_ENOMEM, SLUICE_EKEYS,
+ * SLUICE_ERECORDS, SLUICE_EBUSY, SLUICE_EIO. */
 int sl_canal_thread_engage(struct sl_canal_attachment *att,
                            const struct sl_canal_name *name, uint32_t *out);
 
@@ -90,10 +91,11 @@ int sl_canal_thread_engage(struct sl_canal_attachment *att,
 uint32_t sl_canal_thread_engaged(const struct sl_canal_attachment *att,
                                  const struct sl_canal_name *name);
 
-/* After an operation: disengage if nothing is held and nothing resolved. */
+/* After an operation: disengage the binding if the thread holds no units and has no
+ * handle. */
 void sl_canal_thread_settle(struct sl_canal_attachment *att, uint32_t binding);
 
-/* Where the operations of a binding take place. */
+/* The counter that the operations of a binding use. */
 static inline struct sl_canal_counter sl_canal_thread_counter(
     const struct sl_canal_attachment *att, uint32_t binding)
 {

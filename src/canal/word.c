@@ -16,8 +16,8 @@ bool sl_canal_word_is_supported(void)
 
 #else
 
-/* Every arm64 processor has ldaxp and stlxp. Built for more (caspal), the program
- * would not have started on a lesser one. */
+/* Every arm64 processor has ldaxp and stlxp. A program built for caspal does not
+ * start on a processor without it. */
 bool sl_canal_word_is_supported(void)
 {
     return true;

@@ -1,15 +1,15 @@
-/* word.h - sixteen bytes that change at once.
+/* word.h - sixteen bytes that change atomically.
  *
- * The canal's algorithm stands on a 16-byte compare-and-swap and on a 16-byte load
- * that is not torn. C11's own atomics would call libatomic, which may use a lock that
- * lives in one process only; so the few instructions are written here.
+ * The canal's algorithm needs a 16-byte compare-and-swap and a 16-byte load that is not
+ * torn. C11's atomics would call libatomic, which may use a lock that is private to one
+ * process. So this header contains the instructions.
  *
- * x86-64: cmpxchg16b. The load is an aligned SSE load where the processor has AVX
- * (Intel and AMD then document it as atomic), and cmpxchg16b elsewhere.
- * arm64: caspal where the compiler may use it, else ldaxp/stlxp. An ldaxp alone is
- * not atomic before LSE2, hence the load writes back what it read.
+ * x86-64: cmpxchg16b. The load is an aligned SSE load if the processor has AVX (Intel and
+ * AMD document it as atomic then), otherwise cmpxchg16b.
+ * arm64: caspal if the compiler may use it, otherwise ldaxp/stlxp. An ldaxp alone is not
+ * atomic before LSE2, so the load writes back what it read.
  *
- * Ordering: sl_canal_word_swap() is a full barrier for what stands before it and for loads
+ * Ordering: sl_canal_word_swap() is a full barrier for what comes before it and for loads
  * after it; sl_canal_word_load() acquires. */
 #ifndef SL_CANAL_WORD_H
 #define SL_CANAL_WORD_H
@@ -23,14 +23,14 @@ struct sl_canal_pair {
     uint64_t hi;
 };
 
-/* The place of one in shared memory. */
+/* Such a value in shared memory. */
 struct sl_canal_word {
     _Alignas(16) uint64_t lo;
     uint64_t hi;
 };
 _Static_assert(sizeof(struct sl_canal_word) == 16, "layout is shared");
 
-/* Whether this processor can do it at all. Asked once, at open. */
+/* Whether this processor supports the operations below. Called once, at open. */
 bool sl_canal_word_is_supported(void);
 
 static inline bool sl_canal_pair_equal(struct sl_canal_pair a, struct sl_canal_pair b)
@@ -38,7 +38,7 @@ static inline bool sl_canal_pair_equal(struct sl_canal_pair a, struct sl_canal_p
     return a.lo == b.lo && a.hi == b.hi;
 }
 
-/* The sanitizer does not see inside assembly; these tell it of the edge. */
+/* The thread sanitizer does not understand assembly; these declare the ordering. */
 #if defined(__SANITIZE_THREAD__)
 #define SL_CANAL_TSAN 1
 #elif defined(__has_feature)
@@ -60,7 +60,8 @@ void __tsan_release(void *addr);
 
 extern bool sl_canal_word_sse_load; /* Set by sl_canal_word_is_supported(). */
 
-/* Write next if the word is *seen; true if it was. Otherwise *seen is what it was. */
+/* Write `next` if the word equals *seen, and return true. Otherwise return false and
+ * store the word in *seen. */
 static inline bool sl_canal_word_swap(struct sl_canal_word *w,
                                       struct sl_canal_pair *seen,
                                       struct sl_canal_pair next)
@@ -85,12 +86,13 @@ static inline struct sl_canal_pair sl_canal_word_load(struct sl_canal_word *w)
         return (struct sl_canal_pair){.lo = v[0], .hi = v[1]};
     }
     struct sl_canal_pair seen = {0, 0};
-    sl_canal_word_swap(w, &seen, seen); /* Writes zeros over zeros, or only reads. */
+    sl_canal_word_swap(w, &seen,
+                       seen); /* This writes zeros over zeros, or only reads. */
     return seen;
 }
 
-/* A store before it is seen before a load after it. A locked instruction stands
- * between them wherever this is used, and on this processor that is enough. */
+/* Order a store before this against a load after it. Wherever this is used, a locked
+ * instruction comes between them, which is sufficient on this processor. */
 static inline void sl_canal_word_fence(void)
 {
     __asm__ __volatile__("" ::: "memory");

@@ -21,7 +21,7 @@ sl_ms sl_answers_at(const struct sl_answers *a, unsigned percent)
     if (n == 0) return 0;
     memcpy(sorted, a->ms, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_size);
-    size_t at = (n * percent + 99) / 100; /* The how-manieth of them. */
+    size_t at = (n * percent + 99) / 100; /* The rank of the percentile. */
     return sorted[at > 0 ? at - 1 : 0];
 }
 
@@ -29,5 +29,5 @@ sl_ms sl_answers_force_ms(const struct sl_answers *a)
 {
     if (a->count < SL_ANSWERS_MIN) return SL_NEVER;
     sl_ms p99 = sl_answers_at(a, 99);
-    return p99 + p99 / 2 + 5; /* With a margin. */
+    return p99 + p99 / 2 + 5; /* A margin. */
 }

@@ -1,4 +1,4 @@
-/* look.c - who holds a key and who waits for it. */
+/* inspect.c - sluice_inspect(): the holders and waiters of a key. */
 #include <string.h>
 
 #include "client/internal.h"
@@ -9,7 +9,7 @@ static void copy_text(char *out, struct sl_bytes text)
     out[text.n] = '\0';
 }
 
-static void show(const struct sl_grant_view *v, struct sluice_view *out)
+static void fill_view(const struct sl_grant_view *v, struct sluice_view *out)
 {
     *out = (struct sluice_view){.fence = v->fence,
                                 .tid = sl_client_session_tid(v->session_id),
@@ -40,7 +40,7 @@ int64_t sluice_inspect(struct sluice *s, const char *key, struct sluice_view *ou
     int status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
     for (; sl_table_each(s->table, s->now, k, &cursor, &v); n++)
-        if (n < max) show(&v, &out[n]);
+        if (n < max) fill_view(&v, &out[n]);
     sl_client_leave(s);
     return (int64_t)n;
 }

@@ -1,11 +1,11 @@
-/* memory.c - acquire, release, extend, check, break: the table of a service, by the
- * threads of this process. */
+/* memory.c - sluice_acquire(), sluice_release(), sluice_extend(), sluice_check() and
+ * sluice_break() on the table of a service. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/internal.h"
 
-/* Longer than anybody lives. */
+/* The largest time that the table accepts here: 142,000 years. */
 #define MS_MAX ((int64_t)1 << 52)
 
 /* --- Arguments ----------------------------------------------------------------- */
@@ -22,7 +22,7 @@ static int key_of(const char *key, struct sl_bytes *out)
     return SLUICE_OK;
 }
 
-static bool good_times(const struct sluice_request *r)
+static bool times_are_valid(const struct sluice_request *r)
 {
     if (r->wait_ms < SLUICE_FOREVER || r->wait_ms > MS_MAX) return false;
     if (r->lease_ms < 0 || r->lease_ms > MS_MAX) return false;
@@ -30,7 +30,7 @@ static bool good_times(const struct sluice_request *r)
     return early == SLUICE_STEAL_AUTO || (early >= 0 && early <= 1);
 }
 
-/* When a thief enters beside its victims. */
+/* When a thief is granted the lock beside its victims. */
 static sl_ms force_ms_of(const struct sluice *s, const struct sluice_request *r)
 {
     double early = r->steal_early;
@@ -38,14 +38,15 @@ static sl_ms force_ms_of(const struct sluice *s, const struct sluice_request *r)
     if (early <= 0) return SL_NEVER;
     if (early >= 1) return 0;
     if (r->wait_ms == SLUICE_FOREVER || r->wait_ms == 0) return SL_NEVER;
-    return 1 + (sl_ms)((1 - early) * (double)r->wait_ms); /* Only 1 is at once. */
+    return 1 + (sl_ms)((1 - early) * (double)r->wait_ms); /* Only 1 means "at once". */
 }
 
-/* All but the times of stealing, which depend on what has been. */
+/* Convert a request, except for the time of a forced steal, which depends on earlier
+ * measurements. */
 static int want_of(const char *key, const struct sluice_request *r, struct sl_want *out)
 {
     if (r->shared != 0 && (r->per | r->buckets | r->units) != 0) return SLUICE_EINVAL;
-    if (r->shared > 1 || r->steal > 1 || !good_times(r)) return SLUICE_EINVAL;
+    if (r->shared > 1 || r->steal > 1 || !times_are_valid(r)) return SLUICE_EINVAL;
     *out = (struct sl_want){.shared = r->shared != 0,
                             .per = r->per != 0 ? r->per : 1,
                             .buckets = r->buckets != 0 ? r->buckets : 1,
@@ -64,7 +65,7 @@ static int want_of(const char *key, const struct sluice_request *r, struct sl_wa
 
 /* --- Acquire -------------------------------------------------------------------- */
 
-static void tell_grant(const struct sl_grant *g, struct sluice_grant *out)
+static void copy_grant(const struct sl_grant *g, struct sluice_grant *out)
 {
     *out = (struct sluice_grant){.fence = g->fence,
                                  .held = g->held,
@@ -73,7 +74,7 @@ static void tell_grant(const struct sl_grant *g, struct sluice_grant *out)
                                  .overlapping = g->overlapping};
 }
 
-/* Granted, or why not. */
+/* Wait for the result of the request. */
 static int wait_for_answer(struct sluice *s, struct sl_client_session *p)
 {
     p->answer = SL_CLIENT_WAITING;
@@ -82,8 +83,8 @@ static int wait_for_answer(struct sluice *s, struct sl_client_session *p)
     return p->answer;
 }
 
-static int ask(struct sluice *s, const struct sl_want *want, struct sl_client_watch *w,
-               struct sluice_grant *out)
+static int acquire(struct sluice *s, const struct sl_want *want,
+                   struct sl_client_watch *w, struct sluice_grant *out)
 {
     struct sl_client_session *p;
     struct sl_grant grant;
@@ -93,8 +94,9 @@ static int ask(struct sluice *s, const struct sl_want *want, struct sl_client_wa
     status = sl_table_acquire(s->table, s->now, &p->table_session, want, &grant);
     if (status == SLUICE_OK) sl_client_granted(s, p, &grant);
     else if (status == SL_WAITS) status = wait_for_answer(s, p);
-    if (status == SLUICE_OK) tell_grant(&p->grant, out);
-    p->watch = NULL; /* Not granted: it is still the caller's. */
+    if (status == SLUICE_OK) copy_grant(&p->grant, out);
+    p->watch =
+        NULL; /* If the request was not granted, the caller still owns the watch. */
     return status;
 }
 
@@ -115,7 +117,7 @@ int sluice_acquire(struct sluice *s, const char *key,
     status = sl_client_enter(s);
     if (status == SLUICE_OK) {
         if (want.steal) want.force_ms = force_ms_of(s, r);
-        status = ask(s, &want, w, out);
+        status = acquire(s, &want, w, out);
         sl_client_leave(s);
     }
     if (status != SLUICE_OK) free(w);
@@ -124,33 +126,34 @@ int sluice_acquire(struct sluice *s, const char *key,
 
 /* --- Release --------------------------------------------------------------------- */
 
-/* Nothing is told of it any more, and nothing is being told when this returns. */
-static void be_silent(struct sluice *s, sl_fence fence)
+/* Report nothing more about a grant. When this returns, its callback is not running. */
+static void silence(struct sluice *s, sl_fence fence)
 {
     struct sl_client_watch *w = sl_client_watches_find(&s->watches, fence);
     if (w == NULL) return;
     bool runs = s->running == w;
     sl_client_drop_watch(s, w);
     if (!runs) return;
-    sl_client_settle(s); /* The next one need not wait for the callback. */
+    sl_client_settle(s); /* The next holder must not wait for the callback. */
     sl_client_await_callback(s, w);
 }
 
 static int release(struct sluice *s, struct sl_bytes key, sl_fence fence)
 {
     struct sl_client_session *p;
-    struct sl_ended past;
+    struct sl_ended ended;
     int status = sl_client_session_of(s, &p);
     if (status != SLUICE_OK) return status;
-    if (sl_table_release(s->table, s->now, &p->table_session, key, fence, &past) == 1) {
-        if (past.asked_ms >= 0) sl_answers_add(&s->answers, past.asked_ms);
-        be_silent(s, past.fence);
+    if (sl_table_release(s->table, s->now, &p->table_session, key, fence, &ended) ==
+        1) {
+        if (ended.asked_ms >= 0) sl_answers_add(&s->answers, ended.asked_ms);
+        silence(s, ended.fence);
         return SLUICE_OK;
     }
     if (fence == 0) return SLUICE_ENOTHELD;
     if (sl_table_holds(s->table, s->now, key, fence)) return SLUICE_ETHREAD;
     const struct sl_client_watch *w = sl_client_watches_find(&s->watches, fence);
-    if (w != NULL && w->over) be_silent(s, fence); /* Its end is about to be told. */
+    if (w != NULL && w->over) silence(s, fence); /* EXPIRED is still to be reported. */
     return SLUICE_ELOST;
 }
 
@@ -184,7 +187,7 @@ int sluice_extend(struct sluice *s, const char *key, uint64_t fence, int64_t lea
     return status;
 }
 
-/* Whether a grant that is held is to go. */
+/* Whether the holder of a grant was asked to release it. */
 static bool is_asked(const struct sluice *s, struct sl_bytes key, sl_fence fence)
 {
     struct sl_grant_view v;
@@ -208,13 +211,13 @@ int sluice_check(struct sluice *s, const char *key, uint64_t fence)
 
 int sluice_break(struct sluice *s, const char *key, uint64_t fence, uint32_t at_once)
 {
-    struct sl_ended past;
+    struct sl_ended ended;
     struct sl_bytes k;
     int status = key_of(key, &k);
     if (status == SLUICE_OK) status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
-    int n = sl_table_break(s->table, s->now, k, fence, at_once != 0, &past);
-    if (n == 2 || (n == 1 && !past.broken))
+    int n = sl_table_break(s->table, s->now, k, fence, at_once != 0, &ended);
+    if (n == 2 || (n == 1 && !ended.broken))
         sl_client_report(s, fence, SLUICE_EVENT_BROKEN, n == 2);
     sl_client_leave(s);
     return n > 0 ? n : SLUICE_ELOST;

@@ -1,4 +1,4 @@
-/* open.c - a service begins and ends. */
+/* open.c - opens and closes a service. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -49,7 +49,8 @@ static int make(const struct sluice_options *o, struct sluice **out)
     s->clock_at_ms = SL_NEVER;
     sl_list_init(&s->sessions);
     s->table = sl_table_new(&limits, key);
-    /* Neither a mutex nor a condition takes memory or fails here; but ask. */
+    /* On Linux a mutex or a condition needs no memory and cannot fail, but check
+     * anyway. */
     if (s->table == NULL || sl_client_watches_init(&s->watches) != SLUICE_OK ||
         pthread_mutex_init(&s->mutex, NULL) != 0 || make_conditions(s) != SLUICE_OK) {
         sl_table_free(s->table);
@@ -84,8 +85,8 @@ static void stop(struct sluice *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* All signals but those that a thread brings upon itself. */
-static void others_signals(sigset_t *out)
+/* All signals except those that a thread causes itself. */
+static void signals_of_others(sigset_t *out)
 {
     static const int own[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
                               SIGTRAP, SIGABRT, SIGSYS};
@@ -93,11 +94,11 @@ static void others_signals(sigset_t *out)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(out, own[i]);
 }
 
-/* Both leave signals to the threads of the program. */
+/* Both threads leave signals to the threads of the program. */
 static int start_threads(struct sluice *s)
 {
     sigset_t others, before;
-    others_signals(&others);
+    signals_of_others(&others);
     pthread_sigmask(SIG_BLOCK, &others, &before);
     int status = start(&s->clock, sl_client_clock_thread, s, "sluice-clock");
     if (status == SLUICE_OK) {
@@ -137,8 +138,8 @@ int sluice_open(const char *where, const struct sluice_options *options,
 
 /* --- Closing --------------------------------------------------------------------- */
 
-/* Who waits is callback_done; nothing more is granted. */
-static void turn_away(struct sluice *s)
+/* Answer all waiters with SLUICE_ECLOSED. */
+static void answer_waiters(struct sluice *s)
 {
     for (struct sl_list *n = s->sessions.next; n != &s->sessions; n = n->next) {
         struct sl_client_session *p = sl_container_of(n, struct sl_client_session,
@@ -150,7 +151,7 @@ static void turn_away(struct sluice *s)
     }
 }
 
-/* Our threads are gone, or one of them calls this as the last thing it does. */
+/* Our threads have ended, or the callback thread calls this as its last action. */
 void sl_client_free(struct sluice *s)
 {
     sl_client_session_end_all(s);
@@ -162,11 +163,11 @@ void sl_client_free(struct sluice *s)
 
 void sluice_close(struct sluice *s)
 {
-    /* What came over a fork is a picture of another process. */
+    /* After a fork this is a copy of the parent's service. */
     if (s == NULL || s->fork_era != sl_client_fork_era) return;
     stop(s);
     pthread_mutex_lock(&s->mutex);
-    turn_away(s);
+    answer_waiters(s);
     bool in_callback = pthread_equal(pthread_self(), s->callback_thread) != 0;
     s->closed_in_callback = in_callback;
     pthread_mutex_unlock(&s->mutex);

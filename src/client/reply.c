@@ -8,7 +8,7 @@
 
 /* --- Lines ---------------------------------------------------------------- */
 
-/* A value begins with a line: what it is, and the rest of the line. */
+/* The first line of a value: its type and the rest of the line. */
 struct line {
     char kind;
     const char *rest;
@@ -16,7 +16,7 @@ struct line {
     size_t end; /* Where the next line begins. */
 };
 
-/* A whole number, exactly. */
+/* Parse an integer that fits exactly. */
 static bool number_of(const char *s, size_t n, int64_t *out)
 {
     bool minus = n > 0 && s[0] == '-';
@@ -27,7 +27,7 @@ static bool number_of(const char *s, size_t n, int64_t *out)
     return true;
 }
 
-/* What JSON could have as a number, or inf and nan: signs, digits, a point, letters. */
+/* Whether this can be a JSON number, inf or nan: signs, digits, a point, letters. */
 static bool is_decimal(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -35,17 +35,18 @@ static bool is_decimal(const char *s, size_t n)
     return n > 0;
 }
 
-/* 1, 0 for a line that is not all there, or SLUICE_EPROTOCOL. */
+/* Returns 1, 0 if the line is incomplete, or SLUICE_EPROTOCOL. */
 static int line_at(struct sl_client_reply_scan *s, const char *data, size_t n,
                    struct line *out)
 {
-    if (s->looked < s->at) s->looked = s->at;
-    const char *end = n > s->looked ? memchr(data + s->looked, '\n', n - s->looked)
-                                    : NULL;
+    if (s->searched < s->at) s->searched = s->at;
+    const char *end = n > s->searched
+                          ? memchr(data + s->searched, '\n', n - s->searched)
+                          : NULL;
     size_t length = (end != NULL ? (size_t)(end - data) : n) - s->at;
     if (length > SL_CLIENT_REPLY_LINE_MAX) return SLUICE_EPROTOCOL;
     if (end == NULL) {
-        s->looked = n;
+        s->searched = n;
         return 0;
     }
     if (length < 2 || end[-1] != '\r') return SLUICE_EPROTOCOL;
@@ -56,7 +57,7 @@ static int line_at(struct sl_client_reply_scan *s, const char *data, size_t n,
 
 /* --- Scanning ------------------------------------------------------------- */
 
-/* A value ends; and with the last value of a list the list. */
+/* A value ends, and with the last value of a list the list ends too. */
 static int value_ends(struct sl_client_reply_scan *s, size_t end)
 {
     s->at = end;
@@ -64,7 +65,7 @@ static int value_ends(struct sl_client_reply_scan *s, size_t end)
     return s->depth == 0 ? 1 : 0;
 }
 
-/* A value on a line of its own. */
+/* Scan a value of one line. */
 static int scan_short(struct sl_client_reply_scan *s, const struct line *line)
 {
     int64_t number;
@@ -85,7 +86,7 @@ static int scan_short(struct sl_client_reply_scan *s, const struct line *line)
     return value_ends(s, line->end);
 }
 
-/* A text with its length in front. */
+/* Scan a text that follows its length. */
 static int scan_text(struct sl_client_reply_scan *s, const struct line *line,
                      const char *data, size_t n)
 {
@@ -96,7 +97,8 @@ static int scan_text(struct sl_client_reply_scan *s, const struct line *line,
         return SLUICE_EPROTOCOL;
     size_t end = line->end + (size_t)length;
     if (end + 2 > SL_CLIENT_REPLY_BYTES_MAX) return SLUICE_EPROTOCOL;
-    if (n < end + 2) return 0; /* The line is looked at again when the text is there. */
+    if (n < end + 2)
+        return 0; /* The line is scanned again when the text is complete. */
     if (memcmp(data + end, "\r\n", 2) != 0) return SLUICE_EPROTOCOL;
     s->text_bytes += (size_t)length + 1;
     return value_ends(s, end + 2);
@@ -145,9 +147,9 @@ int sl_client_reply_scan(struct sl_client_reply_scan *s, const char *data, size_
 
 /* The memory of one tree: values first, then texts. */
 struct building {
-    const char *at, *end;      /* In what came. */
-    struct sluice_reply *free; /* The next value without a place, */
-    char *text;                /* and the next text. */
+    const char *at, *end;      /* The received bytes. */
+    struct sluice_reply *free; /* The next free value, */
+    char *text;                /* and the place of the next text. */
 };
 
 static void build_text(struct building *b, struct sluice_reply *r, const char *from,
@@ -173,7 +175,7 @@ static void build_long_text(struct building *b, struct sluice_reply *r,
     int64_t length = 0;
     number_of(line->rest, line->n, &length);
     if (length < 0) return; /* Nil. */
-    /* "txt:" says what kind of text it is; there is no other. */
+    /* "txt:" is the format of the text; our server sends no other. */
     size_t skip = line->kind == '=' ? 4 : 0;
     r->type = line->kind == '!'   ? SLUICE_REPLY_ERROR
               : line->kind == '=' ? SLUICE_REPLY_LINES
@@ -184,7 +186,7 @@ static void build_long_text(struct building *b, struct sluice_reply *r,
 
 static void build_value(struct building *b, struct sluice_reply *r);
 
-/* The depth is bounded, as it was looked at before. */
+/* The scan has limited the depth. */
 static void build_list(struct building *b, struct sluice_reply *r,
                        const struct line *line)
 {

@@ -1,13 +1,13 @@
-/* reply.h - replies of a server out of bytes, without a socket.
+/* reply.h - parses replies of a server, without a socket.
  *
  *     struct sl_client_reply_scan scan = {0};
  *     while ((whole = sl_client_reply_scan(&scan, data, n)) == 0) n += more(data + n);
- *     if (whole == 1) sl_client_reply_build(data, &scan, &reply);   // scan.at bytes are used up
+ *     if (whole == 1) sl_client_reply_build(data, &scan, &reply);   // uses scan.at bytes
  *
- * First it is seen whether all of it is there, then the tree is built in one piece of
- * memory. What came may be cut anywhere: a byte is looked at once, not from the beginning
- * with every piece. What a peer can make us take is bounded: an announced length costs
- * nothing until its bytes are there. */
+ * The scan finds out whether the reply is complete. Then the tree is built in one block of
+ * memory. Input may be cut anywhere; the scan looks at each byte once, not from the
+ * beginning for every piece. The memory that a peer can make us allocate is bounded: an
+ * announced length costs nothing until its bytes have arrived. */
 #ifndef SL_CLIENT_REPLY_H
 #define SL_CLIENT_REPLY_H
 
@@ -15,26 +15,29 @@
 
 #include "sluice.h"
 
-#define SL_CLIENT_REPLY_DEPTH_MAX 16u         /* Lists in lists. */
-#define SL_CLIENT_REPLY_ITEMS_MAX (1u << 20)  /* Values in all. */
-#define SL_CLIENT_REPLY_BYTES_MAX (64u << 20) /* Bytes in all, as they come. */
+#define SL_CLIENT_REPLY_DEPTH_MAX 16u         /* Nested lists. */
+#define SL_CLIENT_REPLY_ITEMS_MAX (1u << 20)  /* Values of a reply. */
+#define SL_CLIENT_REPLY_BYTES_MAX (64u << 20) /* Bytes of a reply, as received. */
 #define SL_CLIENT_REPLY_LINE_MAX (64u << 10)  /* Bytes of a line. */
 
-/* How far the look at a reply has come. All zero is the beginning. */
+/* The progress of a scan. Initialize it with zeros. */
 struct sl_client_reply_scan {
-    size_t at;         /* Bytes that were looked at; at the end, those of the reply. */
-    size_t looked;     /* Behind these, bytes without an end of line. */
-    size_t items;      /* Values that it has, or has announced. */
-    size_t text_bytes; /* What their texts take, each with a NUL. */
+    size_t at;         /* Bytes scanned; at the end, the bytes of the reply. */
+    size_t searched;   /* Bytes up to here contain no further end of line. */
+    size_t items;      /* Values received or announced. */
+    size_t text_bytes; /* Memory for their texts, each with a NUL. */
     size_t depth;
-    size_t left[SL_CLIENT_REPLY_DEPTH_MAX]; /* Values to come, of each open list. */
+    size_t
+        left[SL_CLIENT_REPLY_DEPTH_MAX]; /* Values still to come in each open list. */
 };
 
-/* 1: the reply is whole. 0: bytes are missing. SLUICE_EPROTOCOL: this is no reply, or one
- * beyond the limits. `data` begins where the reply does, in each call. */
+/* Scan more bytes. 1: the reply is complete. 0: bytes are missing. SLUICE_EPROTOCOL:
+ * this is not a reply, or it exceeds a limit. `data` must begin at the start of the
+ * reply in each call. */
 int sl_client_reply_scan(struct sl_client_reply_scan *s, const char *data, size_t n);
 
-/* The tree of a whole reply. Gives *out, to be freed by sluice_reply_free(). ENOMEM. */
+/* Build the tree of a complete reply. Gives *out, to be freed with
+ * sluice_reply_free(). SLUICE_ENOMEM. */
 int sl_client_reply_build(const char *data, const struct sl_client_reply_scan *s,
                           struct sluice_reply **out);
 

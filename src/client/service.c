@@ -1,5 +1,5 @@
-/* service.c - what happens in a service by itself: time passes, effects follow, callbacks
- * are called. */
+/* service.c - what a service does by itself: it advances time, applies the effects
+ * of the table, and calls callbacks. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -17,7 +17,7 @@ static uint64_t read_clock(clockid_t id, uint64_t per_second)
 
 void sl_client_read_clock(struct sluice *s)
 {
-    /* Boot time: it goes on while the machine sleeps, and is never set. */
+    /* CLOCK_BOOTTIME continues while the machine is suspended, and is never set. */
     s->now = (struct sl_now){.ms = (sl_ms)read_clock(CLOCK_BOOTTIME, 1000),
                              .wall_us = read_clock(CLOCK_REALTIME, 1000000)};
 }
@@ -32,15 +32,16 @@ int sl_client_condition_init(pthread_cond_t *c)
     return failed == 0 ? SLUICE_OK : SLUICE_ENOMEM;
 }
 
-/* No condition waits by the clock of the table. They differ by the time for which the
- * machine has slept; so a nap is short, and after such a sleep nobody waits for longer. */
-#define NAP_MS_MAX 1000
+/* Conditions cannot wait by CLOCK_BOOTTIME. CLOCK_MONOTONIC stops while the machine
+ * is suspended. So the clock thread sleeps at most this long, and notices after a
+ * suspend what has expired. */
+#define WAIT_MS_MAX 1000
 
-static void nap(struct sluice *s, sl_ms ms)
+static void wait_for_ms(struct sluice *s, sl_ms ms)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    if (ms > NAP_MS_MAX) ms = NAP_MS_MAX;
+    if (ms > WAIT_MS_MAX) ms = WAIT_MS_MAX;
     if (ms < 1) ms = 1;
     t.tv_sec += (time_t)(ms / 1000);
     t.tv_nsec += (long)(ms % 1000) * 1000000;
@@ -60,7 +61,7 @@ void *sl_client_clock_thread(void *arg)
         sl_client_settle(s);
         s->clock_at_ms = sl_table_due(s->table);
         if (s->clock_at_ms == SL_NEVER) pthread_cond_wait(&s->clock_wake, &s->mutex);
-        else nap(s, s->clock_at_ms - s->now.ms);
+        else wait_for_ms(s, s->clock_at_ms - s->now.ms);
     }
     pthread_mutex_unlock(&s->mutex);
     return NULL;
@@ -68,19 +69,19 @@ void *sl_client_clock_thread(void *arg)
 
 /* --- Effects of the table ---------------------------------------------------- */
 
-static void give_news(struct sluice *s, struct sl_client_watch *w)
+static void queue_event(struct sluice *s, struct sl_client_watch *w)
 {
-    /* While it is called the teller looks again by itself. */
+    /* While the callback runs, the callback thread checks the watch again by itself. */
     if (s->running == w || !sl_list_empty(&w->queue) || !sl_client_watch_has_event(w))
         return;
     sl_list_append(&s->watches.queue, &w->queue);
     pthread_cond_signal(&s->event_ready);
 }
 
-/* Nothing is left to tell of a grant that is over. */
+/* Free the watch of an ended grant when nothing is left to report. */
 static void settle_watch(struct sluice *s, struct sl_client_watch *w)
 {
-    give_news(s, w);
+    queue_event(s, w);
     if (s->running == w || !w->over || sl_client_watch_has_event(w)) return;
     sl_client_watches_remove(&s->watches, w);
     free(w);
@@ -90,7 +91,7 @@ void sl_client_drop_watch(struct sluice *s, struct sl_client_watch *w)
 {
     sl_client_watches_remove(&s->watches, w);
     w->dropped = true;
-    if (s->running != w) free(w); /* Else the teller does, in a moment. */
+    if (s->running != w) free(w); /* Otherwise the callback thread frees it. */
 }
 
 void sl_client_report(struct sluice *s, sl_fence fence, enum sluice_event_type what,
@@ -103,14 +104,14 @@ void sl_client_report(struct sluice *s, sl_fence fence, enum sluice_event_type w
     settle_watch(s, w);
 }
 
-static void hear_asked(struct sluice *s, const struct sl_effect *e)
+static void apply_asked(struct sluice *s, const struct sl_effect *e)
 {
     struct sl_client_watch *w = sl_client_watches_find(&s->watches, e->past.fence);
     if (w == NULL) return;
     w->asked = e->type == SL_EFFECT_ASKED;
     w->priority = e->priority;
     w->end_ms = sl_ms_after(s->now.ms, e->left_ms);
-    give_news(s, w);
+    queue_event(s, w);
 }
 
 static void answer(struct sluice *s, struct sl_session *session, int status,
@@ -132,13 +133,13 @@ void sl_client_granted(struct sluice *s, struct sl_client_session *p,
     p->watch = NULL;
 }
 
-static void hear_ended(struct sluice *s, const struct sl_effect *e)
+static void apply_ended(struct sluice *s, const struct sl_effect *e)
 {
     struct sl_client_watch *w = sl_client_watches_find(&s->watches, e->past.fence);
     if (w != NULL) sl_client_drop_watch(s, w);
 }
 
-static void hear(struct sluice *s, const struct sl_effect *e)
+static void apply_effect(struct sluice *s, const struct sl_effect *e)
 {
     switch (e->type) {
         case SL_EFFECT_NOTHING:
@@ -147,15 +148,15 @@ static void hear(struct sluice *s, const struct sl_effect *e)
         case SL_EFFECT_TIMED_OUT: answer(s, e->session, SLUICE_EFULL, NULL); break;
         case SL_EFFECT_REFUSED: answer(s, e->session, SLUICE_EDRAINED, NULL); break;
         case SL_EFFECT_ASKED:
-        case SL_EFFECT_WITHDRAWN: hear_asked(s, e); break;
+        case SL_EFFECT_WITHDRAWN: apply_asked(s, e); break;
         case SL_EFFECT_STOLEN:
             sl_client_report(s, e->past.fence, SLUICE_EVENT_STOLEN, false);
             break;
         case SL_EFFECT_EXPIRED:
             sl_client_report(s, e->past.fence, SLUICE_EVENT_EXPIRED, true);
             break;
-        case SL_EFFECT_ENDED: hear_ended(s, e); break;
-        case SL_EFFECT_SEEN: break; /* Nobody watches here. */
+        case SL_EFFECT_ENDED: apply_ended(s, e); break;
+        case SL_EFFECT_SEEN: break; /* A service has no AWAIT. */
         case SL_EFFECT_SESSION_OVER: sl_client_session_over(e->session); break;
     }
 }
@@ -163,7 +164,7 @@ static void hear(struct sluice *s, const struct sl_effect *e)
 void sl_client_settle(struct sluice *s)
 {
     struct sl_effect e;
-    while (sl_table_next(s->table, s->now, &e)) hear(s, &e);
+    while (sl_table_next(s->table, s->now, &e)) apply_effect(s, &e);
     sl_ms due = sl_table_due(s->table);
     if (due >= s->clock_at_ms) return;
     s->clock_at_ms = due;
@@ -195,7 +196,7 @@ void sl_client_leave(struct sluice *s)
 void sl_client_sleep(struct sluice *s, pthread_cond_t *until)
 {
     int cancel;
-    /* A thread that was cancelled here would leave the mutex taken. */
+    /* A thread that is cancelled here would leave the mutex locked. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     s->sleepers++;
     pthread_cond_wait(until, &s->mutex);
@@ -213,14 +214,15 @@ void sl_client_await_callback(struct sluice *s, const struct sl_client_watch *w)
 
 /* --- Callbacks ---------------------------------------------------------------- */
 
-/* One thing of the first that has news. The mutex is given up while it is called. */
-static void tell_one(struct sluice *s)
+/* Report one event of the first watch in the queue. The mutex is unlocked during the
+ * callback. */
+static void run_callback(struct sluice *s)
 {
     struct sl_client_watch *w = sl_container_of(s->watches.queue.next,
                                                 struct sl_client_watch, queue);
     sl_list_remove(&w->queue);
     if (!sl_client_watch_has_event(w))
-        return; /* Asked, and withdrawn before it was told. */
+        return; /* Asked, and withdrawn before it was reported. */
     sl_client_read_clock(s);
     const struct sluice_event e = sl_client_watch_next_event(w, s->now.ms);
     s->running = w;
@@ -241,7 +243,7 @@ void *sl_client_callback_thread(void *arg)
     while (!s->closing) {
         if (sl_list_empty(&s->watches.queue))
             pthread_cond_wait(&s->event_ready, &s->mutex);
-        else tell_one(s);
+        else run_callback(s);
     }
     bool mine = s->closed_in_callback;
     pthread_mutex_unlock(&s->mutex);

@@ -1,4 +1,5 @@
-/* party.c - threads of the program: a session of each, that ends with it. */
+/* session.c - each thread of the program that uses a service has a session, which
+ * ends with the thread. */
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,17 +9,17 @@
 uint32_t sl_client_fork_era;
 
 static __thread struct sl_client_session
-    *mine; /* Of the calling thread, one for each service. */
+    *mine; /* The calling thread's sessions, one per service. */
 
-/* Guards the bond of sessions and services: who ends a thread and who closes a service
- * come to know of each other. */
+/* Guards the link between sessions and services, so that a thread that exits and a
+ * thread that closes a service see each other. */
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t exit_key;
 static int once_result = SLUICE_ENOMEM;
 
-/* A session's number: a count, and the thread's number, which Linux keeps below 2^22. */
+/* A session id is a count and the thread id, which Linux keeps below 2^22. */
 #define TID_BITS 22
 
 static uint64_t session_id_of(uint64_t count)
@@ -39,12 +40,13 @@ static void free_session(struct sl_client_session *p)
     free(p);
 }
 
-/* Its session is over: nothing in the table knows it any more. Under the mutex. */
+/* The session has ended and the table does not refer to it any more. Called under
+ * the mutex. */
 static void forget(struct sl_client_session *p)
 {
     sl_list_remove(&p->of_service);
     if (p->exited) free_session(p);
-    /* Release, and the last thing done to it: its thread may free it the next moment. */
+    /* Release, and last: its thread may free it at once. */
     else __atomic_store_n(&p->s, NULL, __ATOMIC_RELEASE);
 }
 
@@ -66,7 +68,7 @@ void sl_client_session_end_all(struct sluice *s)
     pthread_mutex_unlock(&registry);
 }
 
-/* The callback that runs may be one of a grant that has just ended with its thread. */
+/* The running callback may belong to a grant that has just ended with its thread. */
 static void await_own_callback(struct sluice *s, uint64_t session_id)
 {
     const struct sl_client_watch *w = s->running;
@@ -83,7 +85,8 @@ static void end_with_thread(struct sl_client_session *p)
         free_session(p);
         return;
     }
-    pthread_mutex_lock(&s->mutex); /* From here on who closes waits for us. */
+    pthread_mutex_lock(
+        &s->mutex); /* From here on a thread that closes the service waits for us. */
     pthread_mutex_unlock(&registry);
     uint64_t id = p->table_session.id;
     p->exited = true;
@@ -116,8 +119,8 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&registry);
 }
 
-/* Services and sessions are the parent's. Another thread may have been in the middle of a
- * change: nothing of them is touched, or freed. */
+/* Services and sessions belong to the parent. Another thread may have been changing
+ * them, so they are neither touched nor freed. */
 static void after_fork_in_child(void)
 {
     sl_client_fork_era++;
@@ -141,7 +144,7 @@ int sl_client_session_prepare(void)
 
 /* --- The calling thread's session ------------------------------------------- */
 
-/* That of s, or NULL; what is left of closed ones goes. */
+/* Find the session for s, or NULL. Frees sessions of closed services. */
 static struct sl_client_session *find(const struct sluice *s)
 {
     struct sl_client_session **p = &mine;

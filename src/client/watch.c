@@ -36,7 +36,7 @@ struct sl_client_watch *sl_client_watch_new(struct sl_bytes key,
     return w;
 }
 
-/* Fences are times: neighbours differ in their lowest bits, as they should. */
+/* Fences are times in microseconds, so neighbours differ in their lowest bits. */
 static struct sl_client_watch **slot_of(const struct sl_client_watches *x,
                                         sl_fence fence)
 {
@@ -50,7 +50,7 @@ static void link_in(struct sl_client_watches *x, struct sl_client_watch *w)
     *slot = w;
 }
 
-/* Without memory it stays as it is: chains are then longer, and nothing else. */
+/* Without memory the table does not grow; its chains only become longer. */
 static void grow(struct sl_client_watches *x)
 {
     struct sl_client_watches old = *x;
@@ -101,7 +101,7 @@ bool sl_client_watch_has_event(const struct sl_client_watch *w)
     return w->events != 0 || (!w->over && w->asked != w->asked_reported);
 }
 
-static enum sluice_event_type take_what(struct sl_client_watch *w)
+static enum sluice_event_type next_type(struct sl_client_watch *w)
 {
     static const enum sluice_event_type once[] = {
         SLUICE_EVENT_STOLEN, SLUICE_EVENT_BROKEN, SLUICE_EVENT_EXPIRED};
@@ -118,7 +118,7 @@ static enum sluice_event_type take_what(struct sl_client_watch *w)
 struct sluice_event sl_client_watch_next_event(struct sl_client_watch *w, sl_ms now_ms)
 {
     struct sluice_event e = {
-        .type = take_what(w), .key = w->key, .fence = w->fence, .left_ms = 0};
+        .type = next_type(w), .key = w->key, .fence = w->fence, .left_ms = 0};
     if (e.type != SLUICE_EVENT_ASKED) return e;
     e.priority = w->priority;
     if (w->end_ms == SL_NEVER) e.left_ms = SLUICE_FOREVER;

@@ -1,8 +1,8 @@
-/* wire.c - one connection to a server: words go out, replies come in.
+/* wire.c - one connection to a server: sends commands, receives replies.
  *
- * The socket never blocks; poll() waits, with one deadline for all that a call does. Once
- * something went wrong on the way the connection is of no use: what is said now might be
- * answered by what was asked before. So the first failure stays. */
+ * The socket is nonblocking; poll() waits, with one deadline for the whole call.
+ * After a failure the connection cannot be used any more, because the next reply
+ * might belong to an earlier command. So the first failure is kept. */
 #include "client/wire.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@
 
 #define CONNECT_MS 5000
 #define READ_BYTES 16384u
-#define KEPT_MAX 1024u /* Pushes that nobody has asked for yet. */
+#define KEPT_MAX 1024u /* Push messages kept for sluice_wire_next(). */
 #define ERROR_SIZE 512
 
 struct kept {
@@ -35,9 +35,9 @@ struct kept {
 
 struct sluice_wire {
     int fd;
-    int broken; /* The first failure; SLUICE_OK: none. */
+    int broken; /* The status of the first failure; SLUICE_OK: none. */
     int64_t reply_ms;
-    char *in; /* What came and was not handed out yet. */
+    char *in; /* Bytes received and not yet returned. */
     size_t in_size, in_from, in_used;
     struct sl_client_reply_scan scan;
     struct kept *first, **last;
@@ -60,7 +60,7 @@ static int64_t deadline_of(int64_t ms)
     return ms < 0 || ms > INT64_MAX - now ? INT64_MAX : now + ms;
 }
 
-/* 1: the socket is ready. 0: time is over. -1: errno. */
+/* 1: the socket is ready. 0: the deadline has passed. -1: errno. */
 static int wait_for(int fd, short events, int64_t deadline)
 {
     for (;;) {
@@ -74,7 +74,7 @@ static int wait_for(int fd, short events, int64_t deadline)
     }
 }
 
-/* Note a failure, and why. Returns the status. */
+/* Record a failure and its message. Returns the status. */
 __attribute__((format(printf, 3, 4))) static int fail(struct sluice_wire *w, int status,
                                                       const char *format, ...)
 {
@@ -113,7 +113,7 @@ bool sl_client_address_parse(const char *text, struct sl_client_address *out)
     } else if (colon != NULL && strchr(colon + 1, ':') == NULL) {
         end = colon;
         port = colon + 1;
-    } /* Two colons and no brackets: an address of IPv6 alone. */
+    } /* Two colons and no brackets: an IPv6 address without a port. */
     size_t n = (size_t)(end - host);
     if (n == 0 || n >= sizeof out->host || !is_port(port)) return false;
     memcpy(out->host, host, n);
@@ -123,7 +123,7 @@ bool sl_client_address_parse(const char *text, struct sl_client_address *out)
 
 /* --- Connecting ----------------------------------------------------------- */
 
-/* A connection to one address. -1: errno. */
+/* Connect to one address. Returns -1 and errno on failure. */
 static int connect_one(int family, const struct sockaddr *to, socklen_t n,
                        int64_t deadline)
 {
@@ -159,14 +159,14 @@ static int connect_unix(struct sluice_wire *w, const char *path, int64_t deadlin
     for (;;) {
         w->fd = connect_one(AF_UNIX, (const struct sockaddr *)&to, sizeof to, deadline);
         if (w->fd >= 0) return SLUICE_OK;
-        /* A full queue is not waited for by the system; so we look again. */
+        /* The kernel does not wait for a full backlog, so try again. */
         if (errno != EAGAIN || now_ms() >= deadline) break;
         poll(NULL, 0, 10);
     }
     return fail(w, SLUICE_EUNREACHABLE, "%s", strerror(errno));
 }
 
-/* Notice when the other machine is gone, though nothing is sent for long. */
+/* Detect a peer that has disappeared, even if nothing is sent for long. */
 static void tune(int fd)
 {
     const struct {
@@ -181,7 +181,7 @@ static void tune(int fd)
                    sizeof options[i].value);
 }
 
-/* Each address of a name gets its share of the time. */
+/* Each address of a name gets a share of the time. */
 static int connect_tcp(struct sluice_wire *w, const struct sl_client_address *a,
                        int64_t deadline)
 {
@@ -206,14 +206,14 @@ static int connect_tcp(struct sluice_wire *w, const struct sl_client_address *a,
 
 /* --- Sending -------------------------------------------------------------- */
 
-/* A command as it is sent: *n words with their lengths in front. NULL: no memory. */
-static char *encode(const char *const *words, const size_t *lengths, size_t n,
+/* Encode a command: n arguments, each after its length. NULL: out of memory. */
+static char *encode(const char *const *args, const size_t *lengths, size_t n,
                     size_t *bytes)
 {
     enum { HEAD = 32 }; /* "$", a length, "\r\n" twice. */
     size_t size = HEAD;
     for (size_t i = 0; i < n; i++) {
-        size_t length = lengths != NULL ? lengths[i] : strlen(words[i]);
+        size_t length = lengths != NULL ? lengths[i] : strlen(args[i]);
         if (length > SIZE_MAX / 2 - size - HEAD) return NULL;
         size += length + HEAD;
     }
@@ -221,9 +221,9 @@ static char *encode(const char *const *words, const size_t *lengths, size_t n,
     if (out == NULL) return NULL;
     size_t at = (size_t)snprintf(out, size, "*%zu\r\n", n);
     for (size_t i = 0; i < n; i++) {
-        size_t length = lengths != NULL ? lengths[i] : strlen(words[i]);
+        size_t length = lengths != NULL ? lengths[i] : strlen(args[i]);
         at += (size_t)snprintf(out + at, size - at, "$%zu\r\n", length);
-        memcpy(out + at, words[i], length);
+        memcpy(out + at, args[i], length);
         memcpy(out + at + length, "\r\n", 2);
         at += length + 2;
     }
@@ -231,7 +231,8 @@ static char *encode(const char *const *words, const size_t *lengths, size_t n,
     return out;
 }
 
-/* If the server has hung up, it may have said why: that is for who reads to find. */
+/* If the server has closed the connection, it may have sent a reason, which the next
+ * read finds. */
 static int write_all(struct sluice_wire *w, const char *data, size_t n,
                      int64_t deadline)
 {
@@ -252,13 +253,13 @@ static int write_all(struct sluice_wire *w, const char *data, size_t n,
     return SLUICE_OK;
 }
 
-static int send_until(struct sluice_wire *w, const char *const *words,
+static int send_until(struct sluice_wire *w, const char *const *args,
                       const size_t *lengths, size_t n, int64_t deadline)
 {
     size_t bytes;
     if (w->broken != SLUICE_OK) return w->broken;
     if (n == 0 || n > INT32_MAX) return SLUICE_EINVAL;
-    char *data = encode(words, lengths, n, &bytes);
+    char *data = encode(args, lengths, n, &bytes);
     if (data == NULL) return SLUICE_ENOMEM;
     int status = write_all(w, data, bytes, deadline);
     explicit_bzero(data, bytes); /* It may be a password. */
@@ -268,14 +269,14 @@ static int send_until(struct sluice_wire *w, const char *const *words,
 
 /* --- Receiving ------------------------------------------------------------ */
 
-static bool has_room(struct sluice_wire *w)
+static bool reserve_input(struct sluice_wire *w)
 {
     if (w->in_size - w->in_used >= READ_BYTES) return true;
     if (w->in_from > 0) {
         w->in_used -= w->in_from;
         memmove(w->in, w->in + w->in_from, w->in_used);
         w->in_from = 0;
-        return has_room(w);
+        return reserve_input(w);
     }
     size_t size = w->in_size * 2 < READ_BYTES * 2 ? READ_BYTES * 2 : w->in_size * 2;
     char *in = realloc(w->in, size);
@@ -285,10 +286,10 @@ static bool has_room(struct sluice_wire *w)
     return true;
 }
 
-/* More bytes, before the deadline. */
+/* Receive more bytes before the deadline. */
 static int receive(struct sluice_wire *w, int64_t deadline)
 {
-    if (!has_room(w)) return fail(w, SLUICE_ENOMEM, "out of memory");
+    if (!reserve_input(w)) return fail(w, SLUICE_ENOMEM, "out of memory");
     for (;;) {
         ssize_t n = recv(w->fd, w->in + w->in_used, w->in_size - w->in_used, 0);
         if (n > 0) {
@@ -304,7 +305,7 @@ static int receive(struct sluice_wire *w, int64_t deadline)
     }
 }
 
-/* The next reply or push, from the socket. */
+/* Read the next reply or push message from the socket. */
 static int read_until(struct sluice_wire *w, int64_t deadline,
                       struct sluice_reply **out)
 {
@@ -326,7 +327,7 @@ static int read_until(struct sluice_wire *w, int64_t deadline,
     return SLUICE_OK;
 }
 
-/* Who asks for replies and never for pushes does not fill our memory with these. */
+/* Keep a push message for sluice_wire_next(), unless there are too many. */
 static int keep(struct sluice_wire *w, struct sluice_reply *push)
 {
     struct kept *k = malloc(sizeof *k);
@@ -342,12 +343,12 @@ static int keep(struct sluice_wire *w, struct sluice_reply *push)
     return SLUICE_OK;
 }
 
-static int call_until(struct sluice_wire *w, const char *const *words,
+static int call_until(struct sluice_wire *w, const char *const *args,
                       const size_t *lengths, size_t n, int64_t deadline,
                       struct sluice_reply **out)
 {
     struct sluice_reply *reply;
-    int status = send_until(w, words, lengths, n, deadline);
+    int status = send_until(w, args, lengths, n, deadline);
     while (status == SLUICE_OK) {
         status = read_until(w, deadline, &reply);
         if (status != SLUICE_OK) break;
@@ -401,7 +402,7 @@ static int connect_to(struct sluice_wire *w, const struct sl_client_address *a,
     int status = a->path != NULL ? connect_unix(w, a->path, deadline)
                                  : connect_tcp(w, a, deadline);
     if (status == SLUICE_OK) status = greet(w, o, deadline);
-    /* Whoever takes no greeting was not reached. */
+    /* A server that did not answer the greeting was not reached. */
     return status == SLUICE_ECLOSED ? SLUICE_EUNREACHABLE : status;
 }
 
@@ -432,11 +433,11 @@ int sluice_wire_open(const char *address, const struct sluice_wire_options *opti
     return status;
 }
 
-int sluice_wire_send(struct sluice_wire *w, const char *const *words,
+int sluice_wire_send(struct sluice_wire *w, const char *const *args,
                      const size_t *lengths, size_t n)
 {
-    if (w == NULL || words == NULL) return SLUICE_EINVAL;
-    return send_until(w, words, lengths, n, deadline_of(w->reply_ms));
+    if (w == NULL || args == NULL) return SLUICE_EINVAL;
+    return send_until(w, args, lengths, n, deadline_of(w->reply_ms));
 }
 
 int sluice_wire_next(struct sluice_wire *w, struct sluice_reply **out)
@@ -452,11 +453,11 @@ int sluice_wire_next(struct sluice_wire *w, struct sluice_reply **out)
     return SLUICE_OK;
 }
 
-int sluice_wire_call(struct sluice_wire *w, const char *const *words,
+int sluice_wire_call(struct sluice_wire *w, const char *const *args,
                      const size_t *lengths, size_t n, struct sluice_reply **out)
 {
-    if (w == NULL || words == NULL || out == NULL) return SLUICE_EINVAL;
-    return call_until(w, words, lengths, n, deadline_of(w->reply_ms), out);
+    if (w == NULL || args == NULL || out == NULL) return SLUICE_EINVAL;
+    return call_until(w, args, lengths, n, deadline_of(w->reply_ms), out);
 }
 
 const char *sluice_wire_error(const struct sluice_wire *w)

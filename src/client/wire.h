@@ -1,4 +1,4 @@
-/* wire.h - an address of a server, in words. The rest of the wire is in sluice.h. */
+/* wire.h - parses the address of a server. */
 #ifndef SL_CLIENT_WIRE_H
 #define SL_CLIENT_WIRE_H
 
@@ -9,12 +9,12 @@
 
 /* "host", "host:port", "[::1]:port", "::1", or "unix:/path". */
 struct sl_client_address {
-    const char *path; /* Of a unix socket, borrowed; NULL: host and port count. */
+    const char *path; /* Of a unix socket, borrowed; NULL: use host and port. */
     char host[SL_CLIENT_HOST_SIZE];
     char port[SL_CLIENT_PORT_SIZE];
 };
 
-/* False: it is none of these. */
+/* Returns false if the address is invalid. */
 bool sl_client_address_parse(const char *text, struct sl_client_address *out);
 
 #endif /* SL_CLIENT_WIRE_H */
