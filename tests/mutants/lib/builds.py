@@ -1,0 +1,148 @@
+"""builds.py - links a program of a build again, with some of its source files changed.
+
+The build's own ninja file says how each object is compiled, of which files it was made, and how
+the program is linked. Only objects that depend on a changed file are compiled again; everything
+else is what the build has.
+"""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+
+from patches import ROOT, SOURCES, Error, run_patch
+
+
+class Build:
+    """One build: build/plain, say."""
+
+    def __init__(self, directory):
+        self.directory = os.path.abspath(directory)
+        self.lock = threading.Lock()
+        self.commands = {}  # of a program: (compile commands, archives, link command)
+        self.made_of = None  # of an object: the files of ours that it was made of
+        if not os.path.exists(os.path.join(self.directory, "build.ninja")):
+            raise Error("there is no build in %s; make one with `tools/build --tests %s all "
+                        "test-programs`" % (directory, os.path.basename(self.directory)))
+
+    def has(self, program):
+        return os.path.exists(os.path.join(self.directory, program))
+
+    def ninja(self, *args):
+        done = subprocess.run(("ninja", "-C", self.directory, "-t") + args, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if done.returncode != 0:
+            raise Error("ninja -t %s: %s" % (" ".join(args), done.stderr.strip()))
+        return done.stdout
+
+    def read_deps(self):
+        found, name = {}, None
+        for line in self.ninja("deps").splitlines():
+            if line and not line[0].isspace():
+                name = line.split(":")[0]
+                found[name] = set()
+            elif line.strip():
+                path = os.path.normpath(os.path.join(self.directory, line.strip()))
+                if path.startswith(ROOT + os.sep):
+                    found[name].add(os.path.relpath(path, ROOT))
+        return found
+
+    def steps(self, program):
+        """How a program is made: {object: words}, {archive: objects}, words of the link."""
+        with self.lock:
+            if self.made_of is None:
+                self.made_of = self.read_deps()
+            if program not in self.commands:
+                compiles, archives, link = {}, {}, None
+                for command in self.ninja("commands", program).splitlines():
+                    words = shlex.split(command)
+                    if "-c" in words:
+                        compiles[words[words.index("-o") + 1]] = words
+                    elif "&&" in words:  # rm -f ARCHIVE && ar FLAGS ARCHIVE OBJECT...
+                        words = words[words.index("&&") + 1:]
+                        archives[words[2]] = words[3:]
+                    else:
+                        link = words
+                if link is None or link[link.index("-o") + 1] != program:
+                    raise Error("ninja does not know how to link %s" % program)
+                self.commands[program] = compiles, archives, link
+            return self.commands[program]
+
+    def link(self, program, tree, changed, out, extra=()):
+        """Makes `out` of a program, with the files `changed` taken from a tree of sources."""
+        compiles, archives, link = self.steps(program)
+        out = os.path.abspath(out)
+        link = list(link)
+        with tempfile.TemporaryDirectory(prefix="mutant.") as directory:
+            objects = {}
+            for name, words in compiles.items():
+                if not self.made_of.get(name, set()).isdisjoint(changed):
+                    objects[name] = os.path.join(directory, "%d.o" % len(objects))
+                    self.call(self.compile_words(words, tree, objects[name]))
+            if changed and not objects:
+                raise Error("%s depends on none of %s" % (program, ", ".join(changed)))
+            for name, members in archives.items():
+                if not objects.keys().isdisjoint(members) and name in link:
+                    copy = os.path.join(directory, "%d.a" % link.index(name))
+                    self.call(["ar", "crsT", copy] + [
+                        objects.get(m, os.path.join(self.directory, m)) for m in members])
+                    link[link.index(name)] = copy
+            link = [objects.get(word, word) for word in link]
+            at = link.index("-o") + 1
+            link[at:at + 1] = [out, *extra]
+            self.call(link)
+
+    def compile_words(self, words, tree, out):
+        """A compile command that reads the sources of a tree, without its notes for ninja."""
+        kept, skip = [], 0
+        for word in words:
+            if skip:
+                skip -= 1
+            elif word in ("-MF", "-MQ", "-o"):
+                skip = 1
+            elif word != "-MD":
+                kept.append(self.moved(word, tree))
+        return kept + ["-o", out, "-w", "-O1", "-g0"]
+
+    def moved(self, word, tree):
+        flag, path = re.match(r"(-I|-iquote|)(.*)", word).groups()
+        if flag or path.endswith(".c"):
+            inside = os.path.relpath(os.path.join(self.directory, path), ROOT)
+            if inside.split(os.sep)[0] in SOURCES:
+                return flag + os.path.join(tree, inside)
+        return word
+
+    def call(self, words):
+        done = subprocess.run(words, cwd=self.directory, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            raise Error("%s\nexit status %d of: %s" % (
+                done.stdout, done.returncode, shlex.join(words)))
+
+
+class Tree:
+    """A copy of the repository in which a patch is applied: links to all files it leaves alone."""
+
+    def __init__(self, directory, patch=None):
+        self.directory = directory
+        self.changed = [path for path, _ in patch.files] if patch else []
+        for top in SOURCES:
+            for here, _, files in os.walk(os.path.join(ROOT, top)):
+                inside = os.path.join(directory, os.path.relpath(here, ROOT))
+                os.makedirs(inside)
+                for name in files:
+                    os.symlink(os.path.join(here, name), os.path.join(inside, name))
+        for name in os.listdir(ROOT):
+            if name not in SOURCES and not name.startswith("."):
+                os.symlink(os.path.join(ROOT, name), os.path.join(directory, name))
+        for path in self.changed:
+            copy = os.path.join(directory, path)
+            if not os.path.exists(copy):
+                raise Error("%s changes %s, which is not there. If the file was renamed, try:\n"
+                            "    tools/mutant refresh %s" % (patch.path, path, patch.name))
+            os.remove(copy)
+            shutil.copyfile(os.path.join(ROOT, path), copy)
+        if patch:
+            run_patch(patch, directory)

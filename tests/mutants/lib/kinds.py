@@ -1,0 +1,261 @@
+"""kinds.py - the kinds of test that a `Test:` or `Soak:` line of a mutant can name.
+
+    unit PROGRAM TEST         a test of tests/unit/test_PROGRAM fails, or an assert does in it
+    sim SEEDS [FAULTS]        the simulator fails in one of so many seeds
+    spec NAME                 tests/spec/NAME.spec does not hold for the lock table
+    live SUITE/NAME PATTERN   a test of tests/SUITE/test_NAME.py fails: SUITE is cli or server
+    kill PROGRAM ARGUMENT...  tests/kill/PROGRAM counts a wrong or inexact end
+    damage ARGUMENT...        tests/damage/segment reports a failure
+    tx ANOMALY                tests/tx/kills.py finds this anomaly
+    fuzz NAME                 tests/fuzz/run finds an input within two minutes
+
+TEST and PATTERN are patterns as the shell's. The same test must pass with the correct program,
+or its failure would mean nothing: that is the control.
+"""
+import os
+import re
+import subprocess
+
+from patches import ROOT, Error
+
+BOUNDED = os.path.join(ROOT, "tests", "tools", "bounded")
+
+
+class Found(Exception):
+    """Not an error: the test failed, which is what it is for. Says what was found."""
+
+
+class Skipped(Exception):
+    """The test cannot run on this machine."""
+
+
+class Test:
+    """One test. try_mutant() raises Found, or returns the log; try_sound() raises Error if it fails."""
+
+    program = None  # of a build; None if the test builds its own
+    waits = False  # for most of its time, so several can run at once
+    links = ()  # what the program is linked with besides
+
+    def __init__(self, *words):
+        self.words = words
+
+    def try_mutant(self, stage, program):
+        raise NotImplementedError
+
+    def try_sound(self, stage, program):
+        raise NotImplementedError
+
+
+class Unit(Test):
+    seconds = 120  # of processor time, at most
+
+    def __init__(self, program, test):
+        super().__init__(program, test)
+        self.test = test
+        self.program = "tests/unit/test_" + program
+
+    def run(self, stage, program):
+        # cmocka names each test as it begins, since an assert ends the program.
+        return stage.run([BOUNDED, str(self.seconds), *stage.fixed, program],
+                         CMOCKA_MESSAGE_OUTPUT="STDOUT", SLUICE_UNIT_TEST=self.test,
+                         TMPDIR=stage.memory, ASAN_OPTIONS="detect_leaks=0")
+
+    def try_mutant(self, stage, program):
+        status, log = self.run(stage, program)
+        # A crash or an endless loop may be an accident; a failed test or assert is not.
+        if status == 134:
+            found = re.findall(r"^\[ RUN +\] (\w+)$", log, re.M)[-1:]
+        elif status in (0, 137, 139):
+            found = []
+        else:
+            found = re.findall(r"^\[  (?:FAILED|ERROR) +\] (\w+)$", log, re.M)
+        if found:
+            raise Found(found[0])
+        return log
+
+    def try_sound(self, stage, program):
+        status, log = self.run(stage, program)
+        if status != 0:
+            raise Error("it fails without a mutant\n" + log)
+        if not re.search(r"^\[       OK \] ", log, re.M):
+            raise Error("%s has no test %s\n%s" % (self.program, self.test, log))
+
+
+class Sim(Test):
+    program = "src/sim/sluice-sim"
+    seconds = 200
+
+    def __init__(self, seeds, faults=None):
+        super().__init__(seeds, faults)
+        self.seeds, self.faults = int(seeds), faults
+
+    def run(self, stage, program, seeds):
+        words = [BOUNDED, str(self.seconds), program, "--seeds", str(seeds), "--until-caught"]
+        return stage.run(words + (["--faults", self.faults] if self.faults else []))
+
+    def try_mutant(self, stage, program):
+        _, log = self.run(stage, program, self.seeds)
+        # A crash counts: an invariant of the node was broken.
+        found = re.search(r"^(?:WRONG|STUCK|CRASH) in seed (\d+) ", log, re.M)
+        if found:
+            raise Found("seed " + found[1])
+        return log
+
+    def try_sound(self, stage, program):
+        status, log = self.run(stage, program, min(self.seeds, 200))
+        if status != 0:
+            raise Error("a seed fails without a mutant\n" + log)
+
+
+class Spec(Test):
+    program = "tests/spec/over_table"
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.file = "tests/spec/%s.spec" % name
+
+    def run(self, stage, program):
+        # The table does not check itself meanwhile, so that it is the spec that finds it.
+        return stage.run([BOUNDED, "100", program, "--unchecked", self.file])
+
+    def try_mutant(self, stage, program):
+        status, log = self.run(stage, program)
+        if status in (1, 134):
+            raise Found("a difference" if status == 1 else "an assert")
+        return log
+
+    def try_sound(self, stage, program):
+        status, log = self.run(stage, program)
+        if status != 0:
+            raise Error("it fails without a mutant\n" + log)
+
+
+class Live(Test):
+    waits = True
+    programs = {"cli": "src/cli/sluice", "server": "src/server/sluice-server"}
+    slow = ("server/keeper",)  # A whole cluster for each test.
+
+    def __init__(self, suite, pattern):
+        super().__init__(suite, pattern)
+        directory, _, name = suite.partition("/")
+        if directory not in self.programs:
+            raise Error("no suite of live tests is called \"%s\"" % suite)
+        self.suite, self.pattern = suite, pattern
+        self.file = "tests/%s/test_%s.py" % (directory, name)
+        self.program = self.programs[directory]
+
+    def run(self, stage, program, seconds):
+        status, log = stage.run([self.file, program, self.pattern], timeout=900,
+                                SLUICE_TEST_DEADLINE_S=str(seconds))
+        if re.search(r"^ok .*# skip", log, re.M | re.I):
+            raise Skipped()
+        return status, log
+
+    def try_mutant(self, stage, program):
+        # A reply that never comes need not be waited for as long as a slow one.
+        status, log = self.run(stage, program, 20 if self.suite in self.slow else 8)
+        found = re.search(r"^not ok \d+ (?:- )?(\S+)", log, re.M)
+        if status == 1 and found:
+            raise Found(found[1])
+        return log
+
+    def try_sound(self, stage, program):
+        status, log = self.run(stage, program, 60)
+        if status != 0 or not re.search(r"^ok ", log, re.M):
+            raise Error("it fails without a mutant, or there is no such test\n" + log)
+
+
+class Counted(Test):
+    """Tests of the library in shared memory: they count what went wrong."""
+
+    sound, mutant, wrong = [], [], r"^not ok "
+
+    def run(self, stage, program, more):
+        status, log = stage.run([program, *self.words[1:], *more], timeout=900)
+        if re.search(r"^ok .*# skip", log, re.M | re.I):
+            raise Skipped()
+        return status, log
+
+    def try_mutant(self, stage, program):
+        status, log = self.run(stage, program, self.mutant)
+        found = re.findall(self.wrong, log, re.M)
+        if status == 1 and found:
+            raise Found(found[0] if found[0].strip()[0].isdigit() else "%d wrong" % len(found))
+        return log
+
+    def try_sound(self, stage, program):
+        status, log = self.run(stage, program, self.sound)
+        if status != 0 or not re.search(r"^ok ", log, re.M):
+            raise Error("it fails without a mutant\n" + log)
+
+
+class Kill(Counted):
+    # Ten wrong ends are enough. The control stops after a moment, but not before the minimum
+    # that the program states: all of it runs in the suites kill/step and kill/stop.
+    mutant, sound = ["--enough", "10"], ["--limit-ms", "300"]
+    wrong = r"^not ok .*[ ,]([1-9]\d* (?:inexact|wrong))"
+
+    def __init__(self, program, *words):
+        super().__init__(program, *words)
+        self.program = "tests/kill/" + program
+
+
+class Damage(Counted):
+    program = "tests/damage/segment"
+    mutant = sound = ["--deadline", "10"]
+
+    def __init__(self, *words):
+        super().__init__("segment", *words)
+
+
+class Tx(Test):
+    program = "src/server/sluice-server"
+
+    def __init__(self, *anomaly):
+        super().__init__(*anomaly)
+        self.anomaly = " ".join(anomaly)
+
+    def try_mutant(self, stage, program):
+        status, log = stage.run(["tests/tx/kills.py", program, "--keep", program + ".history"],
+                                timeout=900)
+        if status == 1 and re.search(r"^# \d+ anomalies.*, %s \d" % re.escape(self.anomaly), log,
+                                     re.M):
+            raise Found(self.anomaly)
+        return log
+
+    def try_sound(self, stage, program):
+        """The suite tx/kills is the control."""
+
+
+class Fuzz(Test):
+    def __init__(self, name):
+        super().__init__(name)
+        self.name = name
+
+    def try_mutant(self, stage, program):
+        """The program is a tree of sources here: the fuzzer is built with another compiler."""
+        status, log = stage.run([os.path.join(program, "tests/fuzz/run"), "--until-found",
+                                 self.name], timeout=900, BUILD=program + ".build")
+        found = re.search(r"^ok .*?: (found .*)", log, re.M)
+        if status == 0 and found:
+            raise Found(found[1])
+        return log
+
+    def try_sound(self, stage, program):
+        """The suite fuzz is the control."""
+
+
+KINDS = {"unit": Unit, "sim": Sim, "spec": Spec, "live": Live, "kill": Kill, "damage": Damage,
+         "tx": Tx, "fuzz": Fuzz}
+
+
+def test_of(line):
+    """The test that a `Test:` line names."""
+    kind, *words = line.split()
+    if kind not in KINDS:
+        raise Error("unknown kind of test \"%s\" (expected one of: %s)" % (kind, ", ".join(KINDS)))
+    try:
+        return KINDS[kind](*words)
+    except (TypeError, ValueError):
+        raise Error("invalid test \"%s\"; tests/mutants/lib/kinds.py says what each kind needs"
+                    % line)
