@@ -1,25 +1,43 @@
-/* kind.h - what an engine has to do: engine.h, as a table of functions. */
+/* kind.h - what an implementation of storage.h provides, and what all of them share. */
 #ifndef SL_STORAGE_KIND_H
 #define SL_STORAGE_KIND_H
 
 #include "storage/storage.h"
 
+/* The functions of storage.h, which describes them. */
 struct sl_storage_kind {
-    void (*close)(struct sl_storage *e);
-    void (*submit)(struct sl_storage *e, struct sl_storage_op *op);
-    int (*fd)(const struct sl_storage *e);
-    bool (*work)(struct sl_storage *e, size_t most);
-    void (*hurry)(struct sl_storage *e);
-    void (*stats)(struct sl_storage *e, struct sl_storage_stats *out);
-    void (*watch)(struct sl_storage *e,
-                  void (*told)(void *owner, const struct sl_storage_term *reign),
+    void (*close)(struct sl_storage *s);
+    void (*submit)(struct sl_storage *s, struct sl_storage_op *op);
+    int (*fd)(const struct sl_storage *s);
+    bool (*work)(struct sl_storage *s, size_t most);
+    void (*hurry)(struct sl_storage *s);
+    void (*stats)(struct sl_storage *s, struct sl_storage_stats *out);
+    void (*watch)(struct sl_storage *s,
+                  void (*changed)(void *owner, const struct sl_storage_term *term),
                   void *owner);
-    const char *(*trouble)(const struct sl_storage *e);
+    const char *(*trouble)(const struct sl_storage *s);
+    void (*check)(struct sl_storage *s);
 };
 
-/* The beginning of every engine's struct. */
-struct sl_storage_head {
+/* The first field of the struct of every implementation. */
+struct sl_storage {
     const struct sl_storage_kind *kind;
 };
+
+/* The operation after this one in a list, or the first one if op is NULL. NULL: no more. */
+struct sl_storage_op *sl_storage_op_after(const struct sl_list *list,
+                                          const struct sl_storage_op *op);
+
+/* Move the first operations of a list, at most so many, to the end of another one. */
+void sl_storage_move_ops(struct sl_list *from, struct sl_list *to, size_t most);
+
+/* Do all names of the operation have a valid length? If not, it is rejected with ETOOBIG. */
+bool sl_storage_names_fit(const struct sl_storage_op *op);
+
+/* The number of operations in a list. */
+size_t sl_storage_count_ops(const struct sl_list *list);
+
+/* Call `done` and free the bytes of the result, which the implementation has allocated. */
+void sl_storage_deliver(struct sl_storage_op *op);
 
 #endif /* SL_STORAGE_KIND_H */

@@ -1,49 +1,135 @@
-/* engine.c - engine.h for every kind of engine. */
+/* storage.c - calls the functions of the implementation, checks what the caller passes, and
+ * has what the implementations share. */
+#include <assert.h>
+#include <stdlib.h>
+
 #include "storage/kind.h"
 
-static const struct sl_storage_kind *kind_of(const struct sl_storage *e)
+/* --- For implementations ----------------------------------------------------- */
+
+struct sl_storage_op *sl_storage_op_after(const struct sl_list *list,
+                                          const struct sl_storage_op *op)
 {
-    return ((const struct sl_storage_head *)(const void *)e)->kind;
+    struct sl_list *next = op != NULL ? op->place.next : list->next;
+    return next != list ? sl_container_of(next, struct sl_storage_op, place) : NULL;
 }
 
-void sl_storage_close(struct sl_storage *e)
+void sl_storage_move_ops(struct sl_list *from, struct sl_list *to, size_t most)
 {
-    if (e != NULL) kind_of(e)->close(e);
+    assert(from != to);
+    while (most-- > 0 && !sl_list_empty(from)) {
+        struct sl_list *first = from->next;
+        sl_list_remove(first);
+        sl_list_append(to, first);
+    }
 }
 
-void sl_storage_submit(struct sl_storage *e, struct sl_storage_op *op)
+static bool name_fits(struct sl_bytes table, struct sl_bytes key)
 {
-    kind_of(e)->submit(e, op);
+    return table.n <= SL_STORAGE_NAME_BYTES_MAX &&
+           key.n <= SL_STORAGE_NAME_BYTES_MAX - table.n;
 }
 
-int sl_storage_fd(const struct sl_storage *e)
+size_t sl_storage_count_ops(const struct sl_list *list)
 {
-    return kind_of(e)->fd(e);
+    size_t n = 0;
+    for (const struct sl_storage_op *op = NULL;
+         (op = sl_storage_op_after(list, op)) != NULL;)
+        n++;
+    return n;
 }
 
-bool sl_storage_work(struct sl_storage *e, size_t most)
+bool sl_storage_names_fit(const struct sl_storage_op *op)
 {
-    return kind_of(e)->work(e, most);
+    switch (op->type) {
+        case SL_STORAGE_COMMIT:
+            for (uint32_t i = 0; i < op->write_count; i++)
+                if (!name_fits(op->writes[i].table, op->writes[i].key)) return false;
+            return op->request.n <= SL_STORAGE_REQUEST_BYTES_MAX;
+        case SL_STORAGE_OUTCOME: return op->request.n <= SL_STORAGE_REQUEST_BYTES_MAX;
+        case SL_STORAGE_READ:
+        case SL_STORAGE_SCAN: return name_fits(op->table, op->key);
+        case SL_STORAGE_CLAIM:
+        case SL_STORAGE_READ_TERM:
+        case SL_STORAGE_RENEW:
+        case SL_STORAGE_BAR: break;
+    }
+    return true;
 }
 
-void sl_storage_hurry(struct sl_storage *e)
+void sl_storage_deliver(struct sl_storage_op *op)
 {
-    kind_of(e)->hurry(e);
+    void *value = (void *)op->result.value.at, *rows = (void *)op->result.rows;
+    op->done(op); /* The operation may be gone after this. */
+    free(value);
+    free(rows);
 }
 
-void sl_storage_watch(struct sl_storage *e,
-                      void (*told)(void *owner, const struct sl_storage_term *reign),
+/* --- For callers ------------------------------------------------------------- */
+
+/* What the caller must have set. Bytes with a length must exist. */
+static void check_op(const struct sl_storage_op *op)
+{
+    assert(op->done != NULL);
+    assert(op->type <= SL_STORAGE_SCAN);
+    if (op->type == SL_STORAGE_COMMIT) {
+        assert(op->write_count == 0 || op->writes != NULL);
+        for (uint32_t i = 0; i < op->write_count; i++)
+            assert(op->writes[i].key.n == 0 || op->writes[i].key.at != NULL);
+    }
+    if (op->type == SL_STORAGE_COMMIT || op->type == SL_STORAGE_OUTCOME)
+        assert(op->request.n == 0 || op->request.at != NULL);
+    if (op->type == SL_STORAGE_READ || op->type == SL_STORAGE_SCAN)
+        assert(op->table.n == 0 || op->table.at != NULL);
+    if (op->type == SL_STORAGE_READ) assert(op->key.n == 0 || op->key.at != NULL);
+}
+
+void sl_storage_close(struct sl_storage *s)
+{
+    if (s != NULL) s->kind->close(s);
+}
+
+void sl_storage_submit(struct sl_storage *s, struct sl_storage_op *op)
+{
+    check_op(op);
+    s->kind->submit(s, op);
+}
+
+int sl_storage_fd(const struct sl_storage *s)
+{
+    return s->kind->fd(s);
+}
+
+bool sl_storage_work(struct sl_storage *s, size_t most)
+{
+    assert(most > 0);
+    return s->kind->work(s, most);
+}
+
+void sl_storage_hurry(struct sl_storage *s)
+{
+    s->kind->hurry(s);
+}
+
+void sl_storage_watch(struct sl_storage *s,
+                      void (*changed)(void *owner, const struct sl_storage_term *term),
                       void *owner)
 {
-    kind_of(e)->watch(e, told, owner);
+    assert(changed != NULL);
+    s->kind->watch(s, changed, owner);
 }
 
-const char *sl_storage_trouble(const struct sl_storage *e)
+const char *sl_storage_trouble(const struct sl_storage *s)
 {
-    return kind_of(e)->trouble(e);
+    return s->kind->trouble(s);
 }
 
-void sl_storage_stats(struct sl_storage *e, struct sl_storage_stats *out)
+void sl_storage_stats(struct sl_storage *s, struct sl_storage_stats *out)
 {
-    kind_of(e)->stats(e, out);
+    s->kind->stats(s, out);
+}
+
+void sl_storage_check(struct sl_storage *s)
+{
+    s->kind->check(s);
 }

@@ -28,25 +28,25 @@ struct sl_etcd_settings settings_of(const char *members, sl_ms answer_ms)
                                      .answer_ms = answer_ms};
 }
 
-struct sl_etcd *client_with(const struct sl_etcd_settings *s)
+struct sl_etcd_client *client_with(const struct sl_etcd_settings *s)
 {
     char why[300] = "";
-    struct sl_etcd *c = sl_etcd_new(s, why, sizeof why);
+    struct sl_etcd_client *c = sl_etcd_client_new(s, why, sizeof why);
     if (c == NULL) fail_msg("%s", why);
     return c;
 }
 
-struct sl_etcd *client_of(const char *members, sl_ms answer_ms)
+struct sl_etcd_client *client_of(const char *members, sl_ms answer_ms)
 {
     struct sl_etcd_settings s = settings_of(members, answer_ms);
     return client_with(&s);
 }
 
-void turn(struct sl_etcd *c, int most_ms)
+void turn(struct sl_etcd_client *c, int most_ms)
 {
-    struct pollfd p = {.fd = sl_etcd_fd(c), .events = POLLIN};
+    struct pollfd p = {.fd = sl_etcd_client_fd(c), .events = POLLIN};
     if (poll(&p, 1, most_ms) > 0)
-        while (sl_etcd_work(c, 3)) {}
+        while (sl_etcd_client_work(c, 3)) {}
 }
 
 static void done(struct sl_etcd_call *call_done)
@@ -59,8 +59,8 @@ static void done(struct sl_etcd_call *call_done)
     a->answer[n] = '\0';
 }
 
-void begin_call(struct sl_etcd *c, struct asked *a, const char *path, const char *body,
-                bool repeatable)
+void begin_call(struct sl_etcd_client *c, struct asked *a, const char *path,
+                const char *body, bool repeatable)
 {
     a->times = 0;
     a->call.path = path;
@@ -68,18 +68,18 @@ void begin_call(struct sl_etcd *c, struct asked *a, const char *path, const char
     a->call.repeatable = repeatable;
     a->call.done = done;
     a->call.owner = a;
-    sl_etcd_send(c, &a->call);
+    sl_etcd_client_send(c, &a->call);
     assert_int_equal(a->times, 0);
 }
 
-void await_call(struct sl_etcd *c, struct asked *a)
+void await_call(struct sl_etcd_client *c, struct asked *a)
 {
     sl_ms end = now_ms() + AWAIT_MS;
     while (a->times == 0 && now_ms() < end) turn(c, AWAIT_MS);
     assert_int_equal(a->times, 1);
 }
 
-void call(struct sl_etcd *c, struct asked *a, const char *path, const char *body,
+void call(struct sl_etcd_client *c, struct asked *a, const char *path, const char *body,
           bool repeatable)
 {
     begin_call(c, a, path, body, repeatable);
@@ -96,7 +96,7 @@ static void told(void *owner, struct sl_bytes json)
         memcpy(w->all + used, json.at, json.n);
         memcpy(w->all + used + json.n, "\n", 2);
     }
-    if (w->stop_at_once) sl_etcd_unwatch(w->client);
+    if (w->stop_at_once) sl_etcd_client_unwatch(w->client);
 }
 
 static void ended(void *owner, const char *why)
@@ -106,21 +106,22 @@ static void ended(void *owner, const char *why)
     snprintf(w->why, sizeof w->why, "%s", why);
 }
 
-int watch_from(struct sl_etcd *c, struct watched *w, const char *key, uint64_t from)
+int watch_from(struct sl_etcd_client *c, struct watched *w, const char *key,
+               uint64_t from)
 {
     struct sl_etcd_watch is = {.key = {key, strlen(key)},
                                .end = {"", 0},
                                .from = from,
-                               .told = told,
-                               .ended = ended,
+                               .on_object = told,
+                               .on_end = ended,
                                .owner = w};
     w->client = c;
     w->told = w->ended = 0;
     w->all[0] = w->why[0] = '\0';
-    return sl_etcd_watch(c, &is);
+    return sl_etcd_client_watch(c, &is);
 }
 
-void await_told(struct sl_etcd *c, struct watched *w, const char *words)
+void await_told(struct sl_etcd_client *c, struct watched *w, const char *words)
 {
     sl_ms end = now_ms() + AWAIT_MS;
     while (strstr(w->all, words) == NULL && w->ended == 0 && now_ms() < end)
@@ -130,7 +131,7 @@ void await_told(struct sl_etcd *c, struct watched *w, const char *words)
                  w->why, w->all);
 }
 
-void await_end(struct sl_etcd *c, struct watched *w)
+void await_end(struct sl_etcd_client *c, struct watched *w)
 {
     sl_ms end = now_ms() + AWAIT_MS;
     while (w->ended == 0 && now_ms() < end) turn(c, AWAIT_MS);

@@ -105,6 +105,12 @@ ssize_t writev(int fd, const struct iovec *from, int n)
     return errno != 0 ? -1 : real(fd, from, n);
 }
 
+void stage_work(struct stage *s)
+{
+    sl_storage_work(s->storage, SIZE_MAX);
+    sl_storage_check(s->storage);
+}
+
 void hold_disk(struct stage *s, struct asked *first)
 {
     if (s->kind->members > 0) {
@@ -114,7 +120,7 @@ void hold_disk(struct stage *s, struct asked *first)
     atomic_store(&disk.held, true);
     submit(s, first);
     while (atomic_load(&disk.held_now) == 0) {
-        sl_storage_work(s->storage, SIZE_MAX);
+        stage_work(s);
         assert_false(first->done); /* That would be without a sync. */
         pause_shortly();
     }
@@ -281,7 +287,7 @@ void await(struct stage *s, struct asked *a)
     struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
     while (!a->done) {
         assert_int_equal(poll(&p, 1, 60000), 1);
-        sl_storage_work(s->storage, SIZE_MAX);
+        stage_work(s);
     }
 }
 

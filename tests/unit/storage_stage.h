@@ -44,6 +44,9 @@ void stage_open(struct stage *s);
 void stage_close(struct stage *s); /* And its folder is checked. */
 void stage_reopen(struct stage *s);
 
+/* Deliver all that is done, and check the invariants. */
+void stage_work(struct stage *s);
+
 /* --- Operations -------------------------------------------------------------- */
 
 /* What was asked, and the answer, copied. */

@@ -31,16 +31,16 @@ static void begin_both(void (*first)(struct odd_server *s, int fd),
     snprintf(both, sizeof both, "%s,%s", one.url, two.url);
 }
 
-static void end_both(struct sl_etcd *c)
+static void end_both(struct sl_etcd_client *c)
 {
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
     odd_end(&one);
     odd_end(&two);
 }
 
-static void end_one(struct sl_etcd *c)
+static void end_one(struct sl_etcd_client *c)
 {
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
     odd_end(&one);
 }
 
@@ -64,15 +64,15 @@ static void base64_is_read_as_it_was_written(void **state)
     for (size_t n = 0; n <= sizeof bytes; n++) {
         size_t m = 0;
         for (size_t i = 0; i < n; i++) bytes[i] = (unsigned char)(i * 37 + n);
-        sl_base64_write(text, (struct sl_bytes){(char *)bytes, n});
-        assert_int_equal(strlen(text) + 1, sl_base64_bytes(n));
-        assert_true(sl_base64_read(text, back, &m));
+        sl_etcd_base64_write(text, (struct sl_bytes){(char *)bytes, n});
+        assert_int_equal(strlen(text) + 1, sl_etcd_base64_bytes(n));
+        assert_true(sl_etcd_base64_read(text, back, &m));
         assert_int_equal(m, n);
         assert_memory_equal(back, bytes, n);
-        assert_true(sl_base64_read(text, text, &m));
+        assert_true(sl_etcd_base64_read(text, text, &m));
         assert_memory_equal(text, bytes, n);
     }
-    sl_base64_write(text, (struct sl_bytes){"any carnal pleasure", 19});
+    sl_etcd_base64_write(text, (struct sl_bytes){"any carnal pleasure", 19});
     assert_string_equal(text, "YW55IGNhcm5hbCBwbGVhc3VyZQ==");
 }
 
@@ -85,7 +85,7 @@ static void what_is_not_base64_is_refused(void **state)
     char out[20];
     size_t n;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (sl_base64_read(bad[i], out, &n)) fail_msg("%s was read", bad[i]);
+        if (sl_etcd_base64_read(bad[i], out, &n)) fail_msg("%s was read", bad[i]);
 }
 
 static void the_end_of_a_range_is_the_next_that_begins_otherwise(void **state)
@@ -93,14 +93,14 @@ static void the_end_of_a_range_is_the_next_that_begins_otherwise(void **state)
     (void)state;
     char out[8];
     size_t n;
-    assert_true(sl_prefix_end((struct sl_bytes){"a/", 2}, out, &n));
+    assert_true(sl_etcd_prefix_end((struct sl_bytes){"a/", 2}, out, &n));
     assert_int_equal(n, 2);
     assert_memory_equal(out, "a0", 2);
-    assert_true(sl_prefix_end((struct sl_bytes){"a\xff\xff", 3}, out, &n));
+    assert_true(sl_etcd_prefix_end((struct sl_bytes){"a\xff\xff", 3}, out, &n));
     assert_int_equal(n, 1);
     assert_memory_equal(out, "b", 1);
-    assert_false(sl_prefix_end((struct sl_bytes){"\xff\xff", 2}, out, &n));
-    assert_false(sl_prefix_end((struct sl_bytes){"", 0}, out, &n));
+    assert_false(sl_etcd_prefix_end((struct sl_bytes){"\xff\xff", 2}, out, &n));
+    assert_false(sl_etcd_prefix_end((struct sl_bytes){"", 0}, out, &n));
 }
 
 /* --- Settings ------------------------------------------------------------------ */
@@ -109,7 +109,7 @@ static const char *refusal(const struct sl_etcd_settings *s)
 {
     static char why[300];
     why[0] = '\0';
-    struct sl_etcd *c = sl_etcd_new(s, why, sizeof why);
+    struct sl_etcd_client *c = sl_etcd_client_new(s, why, sizeof why);
     assert_null(c);
     return why;
 }
@@ -164,14 +164,14 @@ static void an_answer_is_an_answer_and_a_connection_is_used_again(void **state)
     (void)state;
     struct asked a = {0};
     odd_begin(&one, serve_well);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     for (int i = 0; i < 20; i++) {
         call(c, &a, "/v3/kv/txn", "{}", i % 2 == 0);
         expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
     }
     assert_int_equal(one.connections, 1);
     assert_int_equal(one.requests, 20);
-    assert_string_equal(sl_etcd_trouble(c), "");
+    assert_string_equal(sl_etcd_client_trouble(c), "");
     end_one(c);
 }
 
@@ -182,7 +182,7 @@ static void a_member_may_have_a_name(void **state)
     char url[64];
     odd_begin(&one, serve_well);
     snprintf(url, sizeof url, " http://localhost:%d/ ", one.port);
-    struct sl_etcd *c = client_of(url, LATER_MS);
+    struct sl_etcd_client *c = client_of(url, LATER_MS);
     call(c, &a, "/v3/kv/txn", "{}", false);
     expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
     end_one(c);
@@ -191,7 +191,7 @@ static void a_member_may_have_a_name(void **state)
     expect(&a, SL_ETCD_UNSENT, 0, 0, NULL);
     begin_call(c, &a, "/v3/kv/txn", "{}", false);
     turn(c, 10);
-    sl_etcd_free(c); /* It does not wait for the answer of a name server. */
+    sl_etcd_client_free(c); /* It does not wait for the answer of a name server. */
     assert_int_equal(a.times, 1);
 }
 
@@ -201,7 +201,7 @@ static void a_proxy_of_the_environment_is_not_asked(void **state)
     struct asked a = {0};
     setenv("http_proxy", "http://127.0.0.1:1", 1);
     odd_begin(&one, serve_well);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     call(c, &a, "/v3/kv/txn", "{}", false);
     expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
     end_one(c);
@@ -222,7 +222,7 @@ static void redirects_are_not_followed(void **state)
     (void)state;
     struct asked a = {0};
     begin_both(serve_a_redirect, serve_well);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     call(c, &a, "/v3/kv/txn", "{}", false);
     expect(&a, SL_ETCD_ANSWERED, 307, 2, NULL);
     assert_int_equal(two.requests, 0);
@@ -246,7 +246,7 @@ static void an_answer_that_is_too_big_is_said_to_be(void **state)
     (void)state;
     struct asked a = {0};
     odd_begin(&one, serve_huge);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     a.call.answer_bytes_max = 100000;
     call(c, &a, "/v3/kv/range", "{}", true);
     expect(&a, SL_ETCD_ANSWERED, 200, 0, "");
@@ -263,15 +263,15 @@ static void nobody_there_is_unsent(void **state)
     char words[200];
     odd_begin(&one, serve_well);
     odd_end(&one); /* A port where nobody listens. */
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     for (int i = 0; i < 3; i++) {
         call(c, &a, "/v3/kv/txn", "{}", i == 1);
         expect(&a, SL_ETCD_UNSENT, 0, 0, "Connection refused");
     }
     snprintf(words, sizeof words, "etcd: no member answers (%s: Connection refused)",
              one.url);
-    assert_string_equal(sl_etcd_trouble(c), words);
-    sl_etcd_free(c);
+    assert_string_equal(sl_etcd_client_trouble(c), words);
+    sl_etcd_client_free(c);
 }
 
 static void the_next_member_is_asked_when_one_is_not_there(void **state)
@@ -280,14 +280,14 @@ static void the_next_member_is_asked_when_one_is_not_there(void **state)
     struct asked a = {0};
     begin_both(serve_well, serve_well);
     odd_end(&one);
-    struct sl_etcd *c = client_of(both, LATER_MS);
+    struct sl_etcd_client *c = client_of(both, LATER_MS);
     for (int i = 0; i < 4; i++) {
         call(c, &a, "/v3/kv/txn", "{}", false);
         expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
     }
     assert_int_equal(two.requests, 4);
-    assert_string_equal(sl_etcd_trouble(c), "");
-    sl_etcd_free(c);
+    assert_string_equal(sl_etcd_client_trouble(c), "");
+    sl_etcd_client_free(c);
     odd_end(&two);
 }
 
@@ -302,11 +302,11 @@ static void a_request_that_was_read_and_not_answered_is_lost(void **state)
     (void)state;
     struct asked a = {0};
     begin_both(serve_nothing_but_read, serve_well);
-    struct sl_etcd *c = client_of(both, LATER_MS);
+    struct sl_etcd_client *c = client_of(both, LATER_MS);
     call(c, &a, "/v3/kv/txn", "{}", false);
     expect(&a, SL_ETCD_LOST, 0, 0, NULL);
     assert_int_equal(one.requests + two.requests, 1);
-    assert_non_null(strstr(sl_etcd_trouble(c), one.url));
+    assert_non_null(strstr(sl_etcd_client_trouble(c), one.url));
     call(c, &a, "/v3/kv/txn", "{}", false); /* That member is passed over. */
     expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
     assert_int_equal(one.requests, 1);
@@ -318,7 +318,7 @@ static void a_request_that_only_reads_goes_to_the_next_member(void **state)
     (void)state;
     struct asked a = {0};
     begin_both(serve_nothing_but_read, serve_well);
-    struct sl_etcd *c = client_of(both, LATER_MS);
+    struct sl_etcd_client *c = client_of(both, LATER_MS);
     call(c, &a, "/v3/kv/range", "{}", true);
     expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
     assert_int_equal(one.requests, 1);
@@ -340,7 +340,7 @@ static void a_request_on_an_old_connection_is_not_sent_again_by_curl(void **stat
     (void)state;
     struct asked a = {0};
     odd_begin(&one, serve_once);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     call(c, &a, "/v3/kv/txn", "{}", false);
     expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
     call(c, &a, "/v3/kv/txn", "{}", false);
@@ -361,7 +361,7 @@ static void a_connection_that_was_closed_is_made_anew(void **state)
     (void)state;
     struct asked a = {0};
     odd_begin(&one, serve_and_close);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     for (int i = 0; i < 5; i++) {
         call(c, &a, "/v3/kv/txn", "{}", false);
         expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
@@ -381,7 +381,7 @@ static void a_member_that_hangs_up_at_once_does_nothing(void **state)
     (void)state;
     struct asked a = {0};
     odd_begin(&one, serve_a_hangup);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     call(c, &a, "/v3/kv/txn", "{}", false);
     assert_int_not_equal(a.call.fate, SL_ETCD_ANSWERED);
     assert_int_equal(one.requests, 0);
@@ -417,15 +417,15 @@ static void half_an_answer_and_nonsense_are_lost(void **state)
     struct asked a = {0};
     begin_both(serve_a_half, serve_well);
     for (half = 0; half < (int)(sizeof halves / sizeof *halves); half++) {
-        struct sl_etcd *c = client_of(both, LATER_MS);
+        struct sl_etcd_client *c = client_of(both, LATER_MS);
         call(c, &a, "/v3/kv/txn", "{}", false);
         if (a.call.fate != SL_ETCD_LOST) fail_msg("%d: %s", a.call.fate, halves[half]);
         assert_int_equal(two.requests, half);
-        sl_etcd_free(c);
+        sl_etcd_client_free(c);
         c = client_of(both, LATER_MS);
         call(c, &a, "/v3/kv/range", "{}", true);
         expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
-        sl_etcd_free(c);
+        sl_etcd_client_free(c);
     }
     end_both(NULL);
 }
@@ -442,7 +442,7 @@ static void a_silent_member_is_given_up(void **state)
     (void)state;
     struct asked a = {0};
     begin_both(serve_silence, serve_well);
-    struct sl_etcd *c = client_of(both, SOON_MS);
+    struct sl_etcd_client *c = client_of(both, SOON_MS);
     sl_ms begun = now_ms();
     call(c, &a, "/v3/kv/txn", "{}", false);
     expect(&a, SL_ETCD_LOST, 0, 0, "no answer within 300 ms");
@@ -468,7 +468,7 @@ static void an_answer_that_drips_is_given_up_in_the_end(void **state)
     (void)state;
     struct asked a = {0};
     odd_begin(&one, serve_drops);
-    struct sl_etcd *c = client_of(one.url, 200);
+    struct sl_etcd_client *c = client_of(one.url, 200);
     sl_ms begun = now_ms();
     call(c, &a, "/v3/kv/range", "{}", false);
     expect(&a, SL_ETCD_LOST, 0, 0, NULL);
@@ -492,7 +492,7 @@ static void an_error_of_etcd_has_a_code_and_words(void **state)
     (void)state;
     struct asked a = {0};
     begin_both(serve_an_error, serve_well);
-    struct sl_etcd *c = client_of(both, LATER_MS);
+    struct sl_etcd_client *c = client_of(both, LATER_MS);
     error_status = 400;
     error_text = "{\"error\":\"etcdserver: key is not provided\",\"code\":3,"
                  "\"message\":\"etcdserver: key is not provided\"}";
@@ -500,7 +500,7 @@ static void an_error_of_etcd_has_a_code_and_words(void **state)
     expect(&a, SL_ETCD_ANSWERED, 400, 3, "etcdserver: key is not provided");
     call(c, &a, "/v3/kv/txn", "{}", true);
     expect(&a, SL_ETCD_ANSWERED, 400, 3, "etcdserver: key is not provided");
-    assert_string_equal(sl_etcd_trouble(c), "");
+    assert_string_equal(sl_etcd_client_trouble(c), "");
     error_status = 404;
     error_text = "404 page not found\n";
     call(c, &a, "/v3/kv/txn", "{}", false);
@@ -521,20 +521,20 @@ static void an_error_that_does_not_say_what_was_done_is_lost(void **state)
     char text[200];
     begin_both(serve_an_error, serve_well);
     for (int i = 0; i < 5; i++) {
-        struct sl_etcd *c = client_of(both, LATER_MS);
+        struct sl_etcd_client *c = client_of(both, LATER_MS);
         snprintf(text, sizeof text, "{\"error\":\"etcdserver: no leader\",\"code\":%d}",
                  codes[i]);
         error_status = 503;
         error_text = text;
         call(c, &a, "/v3/kv/txn", "{}", false);
         expect(&a, SL_ETCD_LOST, 503, codes[i], "etcdserver: no leader");
-        assert_non_null(strstr(sl_etcd_trouble(c), "no leader"));
+        assert_non_null(strstr(sl_etcd_client_trouble(c), "no leader"));
         assert_int_equal(two.requests, i);
-        sl_etcd_free(c);
+        sl_etcd_client_free(c);
         c = client_of(both, LATER_MS);
         call(c, &a, "/v3/kv/range", "{}", true);
         expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
-        sl_etcd_free(c);
+        sl_etcd_client_free(c);
     }
     end_both(NULL);
 }
@@ -567,7 +567,7 @@ static void serve_with_tokens(struct odd_server *s, int fd)
     }
 }
 
-static struct sl_etcd *client_with_user(const char *password)
+static struct sl_etcd_client *client_with_user(const char *password)
 {
     struct sl_etcd_settings s = settings_of(one.url, LATER_MS);
     s.user = "root";
@@ -589,7 +589,7 @@ static void a_token_is_asked_for_once_and_again_when_it_is_refused(void **state)
         "{\"error\":\"etcdserver: revision of auth store is old\",\"code\":3}"};
     struct asked a[5] = {0};
     odd_begin(&one, serve_with_tokens);
-    struct sl_etcd *c = client_with_user(SECRET);
+    struct sl_etcd_client *c = client_with_user(SECRET);
     for (int round = 0; round < 4; round++) {
         error_text = refusals[round];
         good_token = round + 1;
@@ -600,7 +600,7 @@ static void a_token_is_asked_for_once_and_again_when_it_is_refused(void **state)
         }
         assert_int_equal(tokens, round + 1);
     }
-    assert_string_equal(sl_etcd_trouble(c), "");
+    assert_string_equal(sl_etcd_client_trouble(c), "");
     end_one(c);
 }
 
@@ -609,12 +609,13 @@ static void a_token_that_is_always_refused_is_an_answer(void **state)
     (void)state;
     struct asked a = {0};
     odd_begin(&one, serve_with_tokens);
-    struct sl_etcd *c = client_with_user(SECRET);
+    struct sl_etcd_client *c = client_with_user(SECRET);
     good_token = -1;
     call(c, &a, "/v3/kv/txn", "{}", false);
     expect(&a, SL_ETCD_ANSWERED, 401, 16, "etcdserver: invalid auth token");
     assert_int_equal(tokens, 2);
-    assert_string_equal(sl_etcd_trouble(c), "etcd: etcdserver: invalid auth token");
+    assert_string_equal(sl_etcd_client_trouble(c),
+                        "etcd: etcdserver: invalid auth token");
     end_one(c);
 }
 
@@ -624,12 +625,12 @@ static void a_wrong_password_is_said_and_not_tried_all_the_time(void **state)
     struct asked a = {0};
     struct watched w = {0};
     odd_begin(&one, serve_with_tokens);
-    struct sl_etcd *c = client_with_user("falsch");
+    struct sl_etcd_client *c = client_with_user("falsch");
     for (int i = 0; i < 10; i++) {
         call(c, &a, "/v3/kv/txn", "{}", false);
         expect(&a, SL_ETCD_ANSWERED, i == 0 ? 400 : a.call.http_status, 16,
                "wrong user or password");
-        assert_string_equal(sl_etcd_trouble(c), "etcd: wrong user or password");
+        assert_string_equal(sl_etcd_client_trouble(c), "etcd: wrong user or password");
     }
     assert_true(tokens < 10);
     assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
@@ -643,10 +644,10 @@ static void without_a_member_for_a_token_calls_are_unsent(void **state)
     (void)state;
     struct asked a = {0};
     odd_begin(&one, serve_nothing_but_read);
-    struct sl_etcd *c = client_with_user(SECRET);
+    struct sl_etcd_client *c = client_with_user(SECRET);
     call(c, &a, "/v3/kv/txn", "{}", false);
     expect(&a, SL_ETCD_UNSENT, 0, 0, NULL);
-    assert_null(strstr(sl_etcd_trouble(c), "geheim"));
+    assert_null(strstr(sl_etcd_client_trouble(c), "geheim"));
     end_one(c);
 }
 
@@ -667,7 +668,7 @@ static void an_etcd_without_users_is_asked_without_one(void **state)
     (void)state;
     struct asked a = {0};
     odd_begin(&one, serve_without_auth);
-    struct sl_etcd *c = client_with_user(SECRET);
+    struct sl_etcd_client *c = client_with_user(SECRET);
     for (int i = 0; i < 3; i++) {
         call(c, &a, "/v3/kv/txn", "{}", false);
         expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
@@ -687,7 +688,7 @@ static void a_token_is_one_word(void **state)
     (void)state;
     struct asked a = {0};
     odd_begin(&one, serve_a_bad_token);
-    struct sl_etcd *c = client_with_user(SECRET);
+    struct sl_etcd_client *c = client_with_user(SECRET);
     call(c, &a, "/v3/kv/txn", "{}", false);
     expect(&a, SL_ETCD_UNSENT, 200, 0, "no token was given");
     assert_int_equal(one.requests, 1);
@@ -715,7 +716,7 @@ static void connections_are_bounded_and_all_calls_are_answered(void **state)
 {
     (void)state;
     odd_begin(&one, serve_behind_a_gate);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     pthread_mutex_lock(&gate);
     for (int i = 0; i < MANY; i++) begin_call(c, &many[i], "/v3/kv/txn", "{}", false);
     while (one.requests < 20) turn(c, 10);
@@ -735,17 +736,17 @@ static void work_calls_no_more_done_than_it_is_told(void **state)
     struct asked a[10] = {0};
     odd_begin(&one, serve_well);
     odd_end(&one);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     int all = 0;
     for (int i = 0; i < 10; i++) begin_call(c, &a[i], "/v3/kv/txn", "{}", false);
     while (all < 10) {
         int before = all;
-        sl_etcd_work(c, 2);
+        sl_etcd_client_work(c, 2);
         all = 0;
         for (int i = 0; i < 10; i++) all += a[i].times;
         assert_true(all - before <= 2);
     }
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
 }
 
 static int woken_times;
@@ -759,18 +760,18 @@ static void it_wakes_up_at_a_time(void **state)
 {
     (void)state;
     sl_ms at = 0, begun = now_ms();
-    struct sl_etcd *c = client_of("http://127.0.0.1:1", LATER_MS);
+    struct sl_etcd_client *c = client_of("http://127.0.0.1:1", LATER_MS);
     woken_times = 0;
-    sl_etcd_wake_at(c, begun + 50, woken, &at);
+    sl_etcd_client_wake_at(c, begun + 50, woken, &at);
     while (woken_times == 0 && now_ms() < begun + 20000) turn(c, 20000);
     assert_true(at >= begun + 50);
-    sl_etcd_wake_at(c, now_ms() - 5, woken, &at);
+    sl_etcd_client_wake_at(c, now_ms() - 5, woken, &at);
     while (woken_times == 1 && now_ms() < begun + 20000) turn(c, 20000);
-    sl_etcd_wake_at(c, now_ms() + 20, woken, &at);
-    sl_etcd_wake_at(c, SL_NEVER, woken, &at);
+    sl_etcd_client_wake_at(c, now_ms() + 20, woken, &at);
+    sl_etcd_client_wake_at(c, SL_NEVER, woken, &at);
     for (int i = 0; i < 5; i++) turn(c, 20);
     assert_int_equal(woken_times, 2);
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
 }
 
 static void at_the_end_each_call_is_lost_or_unsent(void **state)
@@ -778,10 +779,10 @@ static void at_the_end_each_call_is_lost_or_unsent(void **state)
     (void)state;
     int fates[3] = {0};
     odd_begin(&one, serve_silence);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     for (int i = 0; i < MANY; i++) begin_call(c, &many[i], "/v3/kv/txn", "{}", i % 2);
     while (one.requests < 20) turn(c, 10);
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(many[i].times, 1);
         fates[many[i].call.fate]++;
@@ -790,10 +791,10 @@ static void at_the_end_each_call_is_lost_or_unsent(void **state)
     assert_true(fates[SL_ETCD_LOST] >= one.requests);
     assert_true(fates[SL_ETCD_UNSENT] >= MANY - 32);
     odd_end(&one);
-    sl_etcd_free(NULL);
+    sl_etcd_client_free(NULL);
 }
 
-static struct sl_etcd *again_client;
+static struct sl_etcd_client *again_client;
 static struct asked again_next;
 
 static void ask_again(struct sl_etcd_call *done)
@@ -810,7 +811,7 @@ static void a_call_may_be_sent_from_the_end_of_another(void **state)
     odd_begin(&one, serve_well);
     again_client = client_of(one.url, LATER_MS);
     memset(&again_next, 0, sizeof again_next);
-    sl_etcd_send(again_client, &first);
+    sl_etcd_client_send(again_client, &first);
     await_call(again_client, &again_next);
     expect(&again_next, SL_ETCD_ANSWERED, 200, 0, OK);
     end_one(again_client);
@@ -842,7 +843,7 @@ static void a_watch_tells_whole_objects_and_ends_once(void **state)
     (void)state;
     struct watched w = {0};
     odd_begin(&one, serve_a_watch);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     watch_part = 0;
     assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
     await_told(c, &w, "created");
@@ -864,7 +865,7 @@ static void a_watch_that_is_ended_inside_says_no_more(void **state)
     (void)state;
     struct watched w = {.stop_at_once = true};
     odd_begin(&one, serve_a_watch);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     watch_part = 1;
     assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
     while (w.told == 0) turn(c, 20000);
@@ -903,7 +904,7 @@ static void a_watch_that_etcd_has_ended_is_over(void **state)
     };
     struct watched w = {0};
     odd_begin(&one, serve_a_line);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     for (int i = 0; i < 4; i++) {
         watch_line = lines[i][0];
         assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
@@ -919,7 +920,7 @@ static void a_silent_watch_is_over_if_its_member_is_silent_too(void **state)
     struct watched w = {0};
     static const char *const lines[] = {"", STREAM, STREAM CREATED};
     odd_begin(&one, serve_a_line);
-    struct sl_etcd *c = client_of(one.url, SOON_MS);
+    struct sl_etcd_client *c = client_of(one.url, SOON_MS);
     for (int i = 0; i < 3; i++) {
         watch_line = lines[i];
         assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
@@ -944,7 +945,7 @@ static void a_silent_watch_goes_on_while_its_member_answers(void **state)
     (void)state;
     struct watched w = {0};
     odd_begin(&one, serve_a_quiet_watch);
-    struct sl_etcd *c = client_of(one.url, 500);
+    struct sl_etcd_client *c = client_of(one.url, 500);
     assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
     sl_ms end = now_ms() + 20000;
     while (one.requests < 4 && now_ms() < end) turn(c, 1000);
@@ -969,7 +970,7 @@ static void an_object_without_an_end_is_too_big(void **state)
     (void)state;
     struct watched w = {0};
     odd_begin(&one, serve_an_endless_object);
-    struct sl_etcd *c = client_of(one.url, LATER_MS);
+    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
     await_end(c, &w);
     assert_string_equal(w.why, "an object of a watch is too big");

@@ -43,7 +43,7 @@ static void etcd_answers(void **state)
     (void)state;
     struct asked a = {0};
     begin(1);
-    struct sl_etcd *c = client_of(etcd.members, LATER_MS);
+    struct sl_etcd_client *c = client_of(etcd.members, LATER_MS);
     call(c, &a, "/v3/kv/put", PUT_V, false);
     answered(&a, "revision");
     call(c, &a, "/v3/kv/range", GET, true);
@@ -63,7 +63,7 @@ static void etcd_answers(void **state)
     assert_int_not_equal(a.call.code, 0);
     call(c, &a, "/no/such/path", "{}", false);
     assert_int_equal(a.call.http_status, 404);
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
 }
 
 static void a_watch_tells_what_changes(void **state)
@@ -72,7 +72,7 @@ static void a_watch_tells_what_changes(void **state)
     struct asked a = {0};
     struct watched w = {0};
     begin(1);
-    struct sl_etcd *c = client_of(etcd.members, SOON_MS);
+    struct sl_etcd_client *c = client_of(etcd.members, SOON_MS);
     call(c, &a, "/v3/kv/put", PUT_V, false);
     assert_int_equal(watch_from(c, &w, "k", 2), SLUICE_OK);
     await_told(c, &w, "\"value\":\"dg==\"");
@@ -86,7 +86,7 @@ static void a_watch_tells_what_changes(void **state)
     assert_int_equal(watch_from(c, &w, "k", 1), SLUICE_OK);
     await_end(c, &w);
     assert_non_null(strstr(w.all, "\"compact_revision\":\"3\""));
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
 }
 
 static void a_watch_ends_with_its_member(void **state)
@@ -95,14 +95,14 @@ static void a_watch_ends_with_its_member(void **state)
     struct asked a = {0};
     struct watched w = {0};
     begin(1);
-    struct sl_etcd *c = client_of(etcd.members, SOON_MS);
+    struct sl_etcd_client *c = client_of(etcd.members, SOON_MS);
     assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
     await_told(c, &w, "created");
     etcd_kill(&etcd, 0);
     await_end(c, &w);
     call(c, &a, "/v3/kv/put", PUT_V, false);
     assert_int_equal(a.call.fate, SL_ETCD_UNSENT);
-    assert_non_null(strstr(sl_etcd_trouble(c), "Connection refused"));
+    assert_non_null(strstr(sl_etcd_client_trouble(c), "Connection refused"));
     assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
     await_end(c, &w);
     assert_string_equal(w.why, "Connection refused");
@@ -110,10 +110,10 @@ static void a_watch_ends_with_its_member(void **state)
     etcd_await(&etcd);
     call(c, &a, "/v3/kv/put", PUT_V, false);
     answered(&a, "revision");
-    assert_string_equal(sl_etcd_trouble(c), "");
+    assert_string_equal(sl_etcd_client_trouble(c), "");
     assert_int_equal(watch_from(c, &w, "k", 1), SLUICE_OK);
     await_told(c, &w, "dg==");
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
 }
 
 /* --- Users --------------------------------------------------------------------- */
@@ -135,7 +135,7 @@ static void begin_with_users(void)
     tell_etcd("/v3/auth/enable", "{}");
 }
 
-static struct sl_etcd *client_as(const char *user, const char *password)
+static struct sl_etcd_client *client_as(const char *user, const char *password)
 {
     struct sl_etcd_settings s = settings_of(etcd.members, LATER_MS);
     s.user = user;
@@ -149,7 +149,7 @@ static void a_user_has_a_token_and_another_after_a_restart(void **state)
     struct asked a = {0};
     struct watched w = {0};
     begin_with_users();
-    struct sl_etcd *c = client_as("root", "geheim");
+    struct sl_etcd_client *c = client_as("root", "geheim");
     call(c, &a, "/v3/kv/put", PUT_V, false);
     answered(&a, "revision");
     etcd_kill(&etcd, 0); /* It forgets its tokens. */
@@ -168,7 +168,7 @@ static void a_user_has_a_token_and_another_after_a_restart(void **state)
     answered(&a, "revision");
     call(c, &a, "/v3/kv/put", PUT_V, false);
     answered(&a, "revision");
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
 }
 
 static void who_is_not_a_user_is_told_so(void **state)
@@ -177,25 +177,27 @@ static void who_is_not_a_user_is_told_so(void **state)
     struct asked a = {0};
     struct watched w = {0};
     begin_with_users();
-    struct sl_etcd *c = client_as("root", "falsch");
+    struct sl_etcd_client *c = client_as("root", "falsch");
     call(c, &a, "/v3/kv/put", PUT_V, false);
     assert_int_equal(a.call.fate, SL_ETCD_ANSWERED);
     assert_int_equal(a.call.code, 16);
-    assert_string_equal(sl_etcd_trouble(c), "etcd: wrong user or password");
-    sl_etcd_free(c);
+    assert_string_equal(sl_etcd_client_trouble(c), "etcd: wrong user or password");
+    sl_etcd_client_free(c);
     c = client_of(etcd.members, LATER_MS);
     call(c, &a, "/v3/kv/put", PUT_V, false);
     assert_int_equal(a.call.fate, SL_ETCD_ANSWERED);
-    assert_string_equal(sl_etcd_trouble(c), "etcd: etcdserver: user name is empty");
-    sl_etcd_free(c);
+    assert_string_equal(sl_etcd_client_trouble(c),
+                        "etcd: etcdserver: user name is empty");
+    sl_etcd_client_free(c);
     c = client_as("guest", "gast");
     call(c, &a, "/v3/kv/put", PUT_V, false);
     assert_int_equal(a.call.code, 7);
-    assert_string_equal(sl_etcd_trouble(c), "etcd: etcdserver: permission denied");
+    assert_string_equal(sl_etcd_client_trouble(c),
+                        "etcd: etcdserver: permission denied");
     assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
     await_end(c, &w);
     assert_non_null(strstr(w.why, "ermission"));
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
 }
 
 static void users_that_etcd_wants_later_are_given(void **state)
@@ -203,7 +205,7 @@ static void users_that_etcd_wants_later_are_given(void **state)
     (void)state;
     struct asked a = {0};
     begin(1);
-    struct sl_etcd *c = client_as("root", "geheim");
+    struct sl_etcd_client *c = client_as("root", "geheim");
     call(c, &a, "/v3/kv/put", PUT_V, false);
     answered(&a, "revision");
     tell_etcd("/v3/auth/user/add", "{\"name\":\"root\",\"password\":\"geheim\"}");
@@ -211,7 +213,7 @@ static void users_that_etcd_wants_later_are_given(void **state)
     tell_etcd("/v3/auth/enable", "{}");
     call(c, &a, "/v3/kv/put", PUT_V, false);
     answered(&a, "revision");
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
 }
 
 /* --- https --------------------------------------------------------------------- */
@@ -230,23 +232,23 @@ static void https_with_certificates_on_both_sides(void **state)
     s.ca = ca;
     s.cert = cert;
     s.key = key;
-    struct sl_etcd *c = client_with(&s);
+    struct sl_etcd_client *c = client_with(&s);
     call(c, &a, "/v3/kv/put", PUT_V, false);
     answered(&a, "revision");
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
     s.ca = other; /* It is somebody else. */
     c = client_with(&s);
     call(c, &a, "/v3/kv/put", PUT_V, false);
     assert_int_equal(a.call.fate, SL_ETCD_UNSENT);
-    assert_non_null(strstr(sl_etcd_trouble(c), "certificate"));
-    sl_etcd_free(c);
+    assert_non_null(strstr(sl_etcd_client_trouble(c), "certificate"));
+    sl_etcd_client_free(c);
     s.ca = ca; /* We are nobody. */
     s.cert = s.key = "";
     c = client_with(&s);
     call(c, &a, "/v3/kv/put", PUT_V, false);
     assert_int_not_equal(a.call.fate, SL_ETCD_ANSWERED);
-    assert_string_not_equal(sl_etcd_trouble(c), "");
-    sl_etcd_free(c);
+    assert_string_not_equal(sl_etcd_client_trouble(c), "");
+    sl_etcd_client_free(c);
 }
 
 /* --- Several ------------------------------------------------------------------- */
@@ -256,7 +258,7 @@ static void members_may_be_killed_one_at_a_time(void **state)
     (void)state;
     struct asked a = {0};
     begin(3);
-    struct sl_etcd *c = client_of(etcd.members, LATER_MS);
+    struct sl_etcd_client *c = client_of(etcd.members, LATER_MS);
     for (int i = 0; i < 3; i++) {
         call(c, &a, "/v3/kv/put", PUT_V, false);
         answered(&a, "revision");
@@ -267,7 +269,7 @@ static void members_may_be_killed_one_at_a_time(void **state)
         etcd_start(&etcd, i);
         etcd_await(&etcd);
     }
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
 }
 
 static void a_paused_member_loses_a_request_and_ends_a_watch(void **state)
@@ -276,7 +278,7 @@ static void a_paused_member_loses_a_request_and_ends_a_watch(void **state)
     struct asked a = {0};
     struct watched w = {0};
     begin(3);
-    struct sl_etcd *c = client_of(etcd.members, SOON_MS);
+    struct sl_etcd_client *c = client_of(etcd.members, SOON_MS);
     call(c, &a, "/v3/kv/put", PUT_V, false);
     answered(&a, "revision");
     assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
@@ -291,7 +293,7 @@ static void a_paused_member_loses_a_request_and_ends_a_watch(void **state)
     assert_int_equal(watch_from(c, &w, "k", 1), SLUICE_OK);
     await_told(c, &w, "dw=="); /* By another. */
     etcd_resume(&etcd, 0);
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
 }
 
 static void without_a_majority_nothing_is_known_and_a_watch_ends(void **state)
@@ -300,7 +302,7 @@ static void without_a_majority_nothing_is_known_and_a_watch_ends(void **state)
     struct asked a = {0};
     struct watched w = {0};
     begin(3);
-    struct sl_etcd *c = client_of(etcd.members, SOON_MS);
+    struct sl_etcd_client *c = client_of(etcd.members, SOON_MS);
     call(c, &a, "/v3/kv/put", PUT_V, false);
     answered(&a, "revision");
     assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
@@ -310,12 +312,12 @@ static void without_a_majority_nothing_is_known_and_a_watch_ends(void **state)
     await_end(c, &w);
     call(c, &a, "/v3/kv/put", PUT_W, false);
     assert_int_not_equal(a.call.fate, SL_ETCD_ANSWERED);
-    assert_string_not_equal(sl_etcd_trouble(c), "");
+    assert_string_not_equal(sl_etcd_client_trouble(c), "");
     etcd_start(&etcd, 1);
     etcd_await(&etcd);
     call(c, &a, "/v3/kv/put", PUT_W, false);
     answered(&a, "revision");
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
 }
 
 int main(void)

@@ -125,14 +125,14 @@ static void check(int i)
         fail_msg("call %d was sent %d times", i, atomic_load(&seen[i]));
 }
 
-static void send_numbered(struct sl_etcd *c, int i)
+static void send_numbered(struct sl_etcd_client *c, int i)
 {
     static char bodies[CALLS + 1][32];
     snprintf(bodies[i], sizeof bodies[i], BODY, i);
     begin_call(c, &asked[i], "/v3/kv/txn", bodies[i], i == 2);
 }
 
-static void run(struct sl_etcd *c)
+static void run(struct sl_etcd_client *c)
 {
     int status = watch_from(c, &watched, "k", 0);
     for (int i = 0; i < CALLS; i++) send_numbered(c, i);
@@ -163,10 +163,10 @@ static bool try_without(long n)
     memset(asked, 0, sizeof asked);
     memset(seen, 0, sizeof seen);
     memory_fails_after(n);
-    struct sl_etcd *c = sl_etcd_new(&s, why, sizeof why);
+    struct sl_etcd_client *c = sl_etcd_client_new(&s, why, sizeof why);
     if (c != NULL) run(c);
     else assert_string_not_equal(why, "");
-    sl_etcd_free(c);
+    sl_etcd_client_free(c);
     memory_is_back();
     return memory_failures() > 0;
 }

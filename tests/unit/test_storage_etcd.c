@@ -58,7 +58,7 @@ static void run_for(struct stage *s, sl_ms ms)
     struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
     while ((now = now_ms()) < until) {
         poll(&p, 1, (int)(until - now));
-        sl_storage_work(s->storage, SIZE_MAX);
+        stage_work(s);
     }
 }
 
@@ -67,7 +67,7 @@ static void run_until_lost(struct stage *s, int count)
     struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
     while (relay_lost() < count) {
         poll(&p, 1, 10);
-        sl_storage_work(s->storage, SIZE_MAX);
+        stage_work(s);
     }
 }
 
@@ -79,7 +79,7 @@ static uint64_t number_of(const struct stage *s, const char *key, size_t n,
     size_t prefix = strlen(s->prefix);
     memcpy(whole, s->prefix, prefix);
     memcpy(whole + prefix, key, n);
-    sl_base64_write(base64, (struct sl_bytes){whole, prefix + n});
+    sl_etcd_base64_write(base64, (struct sl_bytes){whole, prefix + n});
     snprintf(json, sizeof json, "{\"key\":\"%s\"}", base64);
     char *answer = etcd_ask(&members, 0, "/v3/kv/range", json, NULL);
     assert_non_null(answer);
@@ -102,9 +102,9 @@ static uint64_t count_of(const struct stage *s, const char *part)
 {
     char whole[200], base64[300], end[300], json[700];
     snprintf(whole, sizeof whole, "%s%s", s->prefix, part);
-    sl_base64_write(base64, text(whole));
+    sl_etcd_base64_write(base64, text(whole));
     whole[strlen(whole) - 1]++;
-    sl_base64_write(end, text(whole));
+    sl_etcd_base64_write(end, text(whole));
     snprintf(json, sizeof json,
              "{\"key\":\"%s\",\"range_end\":\"%s\",\"count_only\":true}", base64, end);
     char *answer = etcd_ask(&members, 0, "/v3/kv/range", json, NULL);
@@ -603,7 +603,7 @@ static void another_format_is_refused_with_words(void **state)
     struct stage *s = *state;
     char whole[100], base64[150], json[300];
     snprintf(whole, sizeof whole, "%sformat", s->prefix);
-    sl_base64_write(base64, text(whole));
+    sl_etcd_base64_write(base64, text(whole));
     snprintf(json, sizeof json, "{\"key\":\"%s\",\"value\":\"Mg==\"}", base64);
     free(etcd_ask(&members, 0, "/v3/kv/put", json, NULL));
     assert_int_equal(claim_as(s, 0, 0, 1, NULL), SLUICE_EIO);

@@ -36,7 +36,7 @@ static void on_done(struct sl_storage_op *op)
 static void work(struct stage *s)
 {
     in_storage = true;
-    sl_storage_work(s->storage, SIZE_MAX);
+    stage_work(s);
     in_storage = false;
 }
 
@@ -126,9 +126,9 @@ static void clear(struct stage *s, uint64_t term)
     static const char *const keys[] = {"a", "b", "c"};
     for (int i = 0; i < 3; i++) assert_int_equal(del(s, term, "t", keys[i]), SLUICE_OK);
     snprintf(prefix, sizeof prefix, "%sr/r", s->prefix);
-    sl_base64_write(base64, text(prefix));
+    sl_etcd_base64_write(base64, text(prefix));
     prefix[strlen(prefix) - 1]++;
-    sl_base64_write(end, text(prefix));
+    sl_etcd_base64_write(end, text(prefix));
     snprintf(json, sizeof json, "{\"key\":\"%s\",\"range_end\":\"%s\"}", base64, end);
     free(etcd_ask(&members, 0, "/v3/kv/deleterange", json, NULL));
 }

@@ -460,7 +460,7 @@ static void while_it_is_not_known_nobody_is_answered(void **state)
     submit(s, &a);
     for (int i = 0; i < 30; i++) {
         nanosleep(&(struct timespec){0, 10000000}, NULL);
-        sl_storage_work(s->storage, SIZE_MAX);
+        stage_work(s);
         assert_false(a.done);
     }
     disk.first_error = 0;
@@ -545,7 +545,7 @@ static void in_a_hurry_what_is_not_known_is_called_so(void **state)
     struct sl_storage_write w;
     submit_late(s, a, &w);
     nanosleep(&(struct timespec){0, 300000000}, NULL);
-    sl_storage_work(s->storage, SIZE_MAX);
+    stage_work(s);
     assert_false(a[0].done);
     sl_storage_hurry(s->storage);
     await(s, &a[LATE - 1]);

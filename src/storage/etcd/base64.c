@@ -1,5 +1,5 @@
-/* base64.c - bytes as the gateway of etcd has them in its JSON (RFC 4648, section 4), and the
- * end of a range of keys. */
+/* base64.c - bytes as etcd's gateway writes them in JSON (RFC 4648, section 4), and the end of a
+ * range of keys. */
 #include <string.h>
 
 #include "storage/etcd/client.h"
@@ -7,12 +7,12 @@
 static const char letters[65] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-size_t sl_base64_bytes(size_t n)
+size_t sl_etcd_base64_bytes(size_t n)
 {
     return (n + 2) / 3 * 4 + 1;
 }
 
-void sl_base64_write(char *out, struct sl_bytes b)
+void sl_etcd_base64_write(char *out, struct sl_bytes b)
 {
     for (size_t i = 0; i < b.n; i += 3) {
         size_t left = b.n - i;
@@ -35,8 +35,8 @@ static int value_of(char letter)
     return letter == '+' ? 62 : letter == '/' ? 63 : -1;
 }
 
-/* Four letters: so many bytes, 0 if they are not four letters of base64. `out` may be where
- * they stand. */
+/* Decode four letters and return the number of bytes; 0: they are not base64. `out` may be
+ * `text`. */
 static size_t read_four(const char *text, char *out)
 {
     uint32_t v = 0;
@@ -48,7 +48,7 @@ static size_t read_four(const char *text, char *out)
         if (value < 0) return 0;
         v |= (uint32_t)value << (18 - 6 * i);
     }
-    /* Bits that belong to no byte are 0: so there is one way to write something. */
+    /* Unused bits must be 0, so that there is only one way to encode something. */
     if ((v & (0xffffffu >> (8 * n))) != 0) return 0;
     out[0] = (char)(v >> 16);
     if (n > 1) out[1] = (char)(v >> 8);
@@ -56,7 +56,7 @@ static size_t read_four(const char *text, char *out)
     return n;
 }
 
-bool sl_base64_read(const char *text, char *out, size_t *n)
+bool sl_etcd_base64_read(const char *text, char *out, size_t *n)
 {
     size_t length = strlen(text), bytes = 0;
     if (length % 4 != 0) return false;
@@ -69,7 +69,7 @@ bool sl_base64_read(const char *text, char *out, size_t *n)
     return true;
 }
 
-bool sl_prefix_end(struct sl_bytes prefix, char *out, size_t *n)
+bool sl_etcd_prefix_end(struct sl_bytes prefix, char *out, size_t *n)
 {
     size_t last = prefix.n;
     while (last > 0 && (uint8_t)prefix.at[last - 1] == 255) last--;

@@ -1,112 +1,116 @@
-/* etcd_client.h - requests to an etcd through its HTTP gateway: sent, answered, lost.
+/* client.h - requests to an etcd through its HTTP gateway: sent, answered, lost.
  *
- * It has one descriptor (an epoll with curl's sockets and a timer in it) and does everything
- * in sl_etcd_work(): nothing blocks, nothing has a thread of ours. Connections are kept and
- * used again. Every request goes to the member that answered last; if it fails, to the next
- * one. What is known of a request is one of
+ * The client has one descriptor (an epoll with curl's sockets and a timer in it) and does
+ * everything in sl_etcd_client_work(): it never blocks and has no thread. It keeps connections
+ * and uses them again. A request goes to the member that answered last; if that fails, to the
+ * next one. In the end a request is one of
  *
- *     ANSWERED   etcd said something: an answer, or an error with a code and words
- *     LOST       it was sent, at least in part, and no answer came: nobody knows
+ *     ANSWERED   etcd answered, or returned an error with a code and a message
+ *     LOST       at least a part of it was sent, and no answer came: it may have been done
  *     UNSENT     no member was reached: it was not done
  *
- * A request that only reads may be `repeatable`: it is sent to the next member by the client
- * itself, until all were tried. Any other is tried with the next member only as long as it
- * is UNSENT. A member that has failed is passed over for two seconds, while there are others.
+ * A request that only reads may be `repeatable`: the client sends it to one member after the
+ * other until one answers. Any other request goes to the next member only while it is UNSENT. A
+ * member that has failed is skipped for two seconds, as long as there are others.
  *
- * Some errors of etcd do not say that a request was not done: grpc's 1, 2, 4, 13 and 14 ("no
- * leader", "leader changed", "request timed out"), and what a stranger answers with HTTP 5xx.
- * They are LOST (repeatable: the next member is asked), with status, code and words. So is
- * 200 without an object of JSON, whole.
+ * After some errors of etcd the request may have been done: gRPC's 1, 2, 4, 13 and 14 ("no
+ * leader", "leader changed", "request timed out"), and HTTP 5xx from something that is not etcd.
+ * Such a request is LOST (a repeatable one goes to the next member), with status, code and
+ * message. The same holds for HTTP 200 without a complete JSON object.
  *
- * User and password, where there are any, are changed into a token when it is needed, and
- * again when etcd does not take the token any more (an answer that says so is not seen by
- * the caller: the request was not done, and is sent again, once). If they are wrong, a call is
- * ANSWERED with code 16 and "wrong user or password", without asking etcd more than once a
- * second. An etcd that has no users is asked without one.
+ * If there are a user and a password, the client exchanges them for a token when it needs one,
+ * and again when etcd rejects the token. The caller does not see such an answer: the request was
+ * not done, and is sent again, once. If the password is wrong, calls are ANSWERED with code 16
+ * and "wrong user or password", and the client asks etcd at most once a second. If etcd has no
+ * users, the client sends no token.
  *
- * Nothing is paced here: a call that fails at once may be sent again at once, and should not
- * be. Redirects are not followed, proxies not used. The process ignores SIGPIPE. */
+ * The client does not pace requests: a caller whose call fails at once should pause before it
+ * sends another. The client follows no redirects and uses no proxy. The process must ignore
+ * SIGPIPE. */
 #ifndef SL_STORAGE_ETCD_CLIENT_H
 #define SL_STORAGE_ETCD_CLIENT_H
 
 #include "storage/storage.h"
 
-struct sl_etcd; /* Opaque. */
+struct sl_etcd_client; /* Opaque. */
 
 enum sl_etcd_fate { SL_ETCD_ANSWERED, SL_ETCD_LOST, SL_ETCD_UNSENT };
 
-/* The caller's, until `done` is called. */
+/* The client borrows a call until it calls `done`. */
 struct sl_etcd_call {
     const char *path;     /* "/v3/kv/txn" */
-    struct sl_bytes body; /* JSON; the caller's. */
+    struct sl_bytes body; /* JSON. */
     bool repeatable;
-    size_t answer_bytes_max; /* More than that is `too_big`; 0: 64 MB. */
+    size_t answer_bytes_max; /* A longer answer is `too_big`; 0: 64 MB. */
     void (*done)(struct sl_etcd_call *call);
     void *owner;
 
     enum sl_etcd_fate fate;
-    bool too_big;           /* ANSWERED, and done; with no answer. */
-    int http_status;        /* 200, or what went wrong; 0: there was no answer. */
-    int code;               /* Of an error of etcd's (grpc's numbers); 0: none. */
-    struct sl_bytes answer; /* JSON, until `done` returns. Of all that failed: words. */
-    struct sl_list place;   /* The client's; as what follows. */
+    bool too_big;           /* ANSWERED and done, but without the answer. */
+    int http_status;        /* 0: there was no answer. */
+    int code;               /* Of an error of etcd (gRPC's numbers); 0: none. */
+    struct sl_bytes answer; /* JSON, or a message if it failed; until `done` returns. */
+    struct sl_list place;   /* The client's, like the next field. */
     void *inside;
 };
 
-/* Texts are copied. NULL: why says what is wrong. */
-struct sl_etcd *sl_etcd_new(const struct sl_etcd_settings *s, char *why,
-                            size_t why_bytes);
+/* Copies the settings. NULL: `why` says what is wrong. */
+struct sl_etcd_client *sl_etcd_client_new(const struct sl_etcd_settings *s, char *why,
+                                          size_t why_bytes);
 
-/* Calls under way are LOST or UNSENT: `done` is called for each; what is sent from there is
- * UNSENT at once, and must not be sent again. A watch does not say that it has ended. NULL is
- * allowed. */
-void sl_etcd_free(struct sl_etcd *c);
+/* Calls that are not answered yet are LOST or UNSENT, and `done` is called for each of them. A
+ * call that is sent from there is UNSENT at once, and must not be sent again. A watch ends
+ * without a word. NULL is allowed. */
+void sl_etcd_client_free(struct sl_etcd_client *c);
 
-int sl_etcd_fd(const struct sl_etcd *c);
+int sl_etcd_client_fd(const struct sl_etcd_client *c);
 
-/* What has come, what is due. At most so many `done`; true: there is more at once. */
-bool sl_etcd_work(struct sl_etcd *c, size_t most);
+/* Handle what has arrived and what is due. Calls at most so many `done`; true: there is more to
+ * do at once. */
+bool sl_etcd_client_work(struct sl_etcd_client *c, size_t most);
 
-/* `done` is never called from inside this. Connections at one time are bounded; who is one
- * too many waits in line. */
-void sl_etcd_send(struct sl_etcd *c, struct sl_etcd_call *call);
+/* Never calls `done` from inside. The number of connections is limited; other calls wait in a
+ * queue. */
+void sl_etcd_client_send(struct sl_etcd_client *c, struct sl_etcd_call *call);
 
-/* A time to wake up at by itself, on the boot-time clock, besides its own: then the
- * descriptor is readable, and `woken` is called in sl_etcd_work(). SL_NEVER: none. */
-void sl_etcd_wake_at(struct sl_etcd *c, sl_ms at_ms, void (*woken)(void *owner),
-                     void *owner);
+/* At this time of the boot-time clock the descriptor becomes readable, and
+ * sl_etcd_client_work() calls `woken`. SL_NEVER: cancel that. */
+void sl_etcd_client_wake_at(struct sl_etcd_client *c, sl_ms at_ms,
+                            void (*woken)(void *owner), void *owner);
 
-/* A watch of the keys from `key` up to `end`, from a revision on (0: from now): `told` has
- * each JSON object that comes, whole: the first says that it was created. When the stream
- * ends, by whatever, `ended` says so once, with etcd's words, or "": also when etcd cancels
- * the watch (that object is told before), when an object has more than 16 MB, and when the
- * member says nothing for answer_ms and then cannot read a key by majority within
- * answer_ms. One at a time: the next begins it anew, and the one before says nothing more;
- * it may be begun in `ended`, and then waits for a fifth of a second. */
+/* A watch of the keys from `key` up to `end`, from a revision on (0: from now). `on_object`
+ * receives each JSON object as it arrives; the first says that the watch was created. When the
+ * stream ends, for whatever reason, `on_end` is called once, with the message of etcd or "". It
+ * also ends when etcd cancels the watch (`on_object` receives that object first), when an object
+ * has more than 16 MB, and when the member is silent for answer_ms and then fails to do a
+ * linearizable read within answer_ms.
+ *
+ * There is one watch at a time: a new one replaces the old one without a call of `on_end`. It
+ * may be started in `on_end`, and then begins a fifth of a second later. */
 struct sl_etcd_watch {
-    struct sl_bytes key, end; /* The caller's, while it lasts. */
+    struct sl_bytes key, end; /* Borrowed while the watch lasts. */
     uint64_t from;
-    void (*told)(void *owner, struct sl_bytes json);
-    void (*ended)(void *owner, const char *why);
+    void (*on_object)(void *owner, struct sl_bytes json);
+    void (*on_end)(void *owner, const char *why);
     void *owner;
 };
-int sl_etcd_watch(struct sl_etcd *c, const struct sl_etcd_watch *w); /* OK or ENOMEM. */
-void sl_etcd_unwatch(struct sl_etcd *c); /* `ended` is not called. */
+int sl_etcd_client_watch(struct sl_etcd_client *c,
+                         const struct sl_etcd_watch *w); /* OK or ENOMEM. */
+void sl_etcd_client_unwatch(struct sl_etcd_client *c);   /* Does not call `on_end`. */
 
-/* What is wrong, in words: "" where the last request was answered, unless that was a want of
- * permission. "etcd: no member answers (http://...: Connection refused)", "etcd: wrong user or
- * password". There are no secrets in it. */
-const char *sl_etcd_trouble(const struct sl_etcd *c);
+/* What is wrong, for an operator: "" if the last request was answered, unless a permission was
+ * missing. "etcd: no member answers (http://...: Connection refused)", "etcd: wrong user or
+ * password". It contains no secrets. */
+const char *sl_etcd_client_trouble(const struct sl_etcd_client *c);
 
-/* --- Words of its protocol ---------------------------------------------------------- */
+/* --- Base64 and ranges (base64.c) -------------------------------------------- */
 
-/* Base64, as the gateway has keys and values. */
-size_t sl_base64_bytes(size_t n);                   /* Of so many, with the end. */
-void sl_base64_write(char *out, struct sl_bytes b); /* With its end. */
-bool sl_base64_read(const char *text, char *out, size_t *n); /* In place is allowed. */
+size_t sl_etcd_base64_bytes(size_t n); /* For n bytes, with the '\0'. */
+void sl_etcd_base64_write(char *out, struct sl_bytes b);
+bool sl_etcd_base64_read(const char *text, char *out, size_t *n); /* Also in place. */
 
-/* The end of a range of all keys that begin so: the last byte one higher, without those of
- * 255 at its end. `out` has room for prefix.n. False: there is none (all bytes are 255). */
-bool sl_prefix_end(struct sl_bytes prefix, char *out, size_t *n);
+/* The end of the range of all keys with a prefix: the prefix without trailing bytes 255, and its
+ * last byte plus one. `out` has prefix.n bytes. False: all bytes are 255, there is no end. */
+bool sl_etcd_prefix_end(struct sl_bytes prefix, char *out, size_t *n);
 
 #endif /* SL_STORAGE_ETCD_CLIENT_H */

@@ -1,15 +1,17 @@
-/* etcd_inside.h - the parts of the client of etcd.
+/* client_internal.h - the client of etcd, from inside.
  *
- *     etcd_client.c   calls, members, the token: what becomes of a request
- *     etcd_http.c     curl: one attempt at one member; sockets, the timer
- *     etcd_watch.c    the stream of a watch
+ *     client.c            calls, members, slots: what becomes of a request
+ *     client_token.c      the token for a user and a password
+ *     client_settings.c   members, files and user from the settings
+ *     client_http.c       one attempt at one member, with curl; sockets and timer
+ *     client_watch.c      the stream of a watch
  *
- * A request is in a slot, with an attempt at one member at a time:
+ * A request is in a slot, and has an attempt at one member at a time:
  *
- *     line -> FREE -> WAITS (for a token) -> RUNS -> ENDED -> `done` -> FREE
- *                       ^------ refused token ---/ \-> RUNS, with the next member
+ *     waiting -> FREE -> WAITS (for a token) -> RUNS -> ENDED -> `done` -> FREE
+ *                          ^---- token refused ---/ \-> RUNS, with the next member
  *
- * No function of a caller's is ever called from inside of curl, which does not bear that. */
+ * No function of a caller is called from inside curl, which does not allow that. */
 #ifndef SL_STORAGE_ETCD_CLIENT_INTERNAL_H
 #define SL_STORAGE_ETCD_CLIENT_INTERNAL_H
 
@@ -19,19 +21,17 @@
 
 #define SL_ETCD_CONNECTIONS_MAX 32
 #define SL_ETCD_CALLS_MAX \
-    (SL_ETCD_CONNECTIONS_MAX - 3) /* Besides: token, watch, probe. */
+    (SL_ETCD_CONNECTIONS_MAX - 3) /* Others: token, watch, probe. */
 #define SL_ETCD_MEMBERS_MAX 32
-#define SL_ETCD_PASS_OVER_MS 2000 /* A member that failed is not asked for so long, */
-#define SL_ETCD_REFUSED_MS 1000   /* and a wrong password is not tried again. */
-#define SL_ETCD_WHOLE_TIMES \
-    8 /* An answer that drips: whole within so many answer_ms. */
+#define SL_ETCD_PASS_OVER_MS 2000 /* A member that failed is skipped for so long. */
+#define SL_ETCD_REFUSED_MS 1000   /* A wrong password is not tried again for so long. */
+#define SL_ETCD_WHOLE_TIMES 8 /* A slow answer is complete within so many answer_ms. */
 #define SL_ETCD_ANSWER_BYTES_MAX ((size_t)64 << 20)
 #define SL_ETCD_OBJECT_BYTES_MAX ((size_t)16 << 20) /* Of a watch. */
-#define SL_ETCD_WATCH_PAUSE_MS \
-    200 /* After one that ended, the next begins no sooner. */
-#define SL_ETCD_WORDS_BYTES 300
+#define SL_ETCD_WATCH_PAUSE_MS 200 /* From the end of a watch to the next one. */
+#define SL_ETCD_MESSAGE_BYTES 300
 
-/* The numbers of grpc that have a meaning here. */
+/* gRPC's numbers of errors that matter here. */
 enum {
     SL_ETCD_GRPC_CANCELED = 1,
     SL_ETCD_GRPC_UNKNOWN = 2,
@@ -52,63 +52,62 @@ enum sl_etcd_slot_state {
 };
 
 struct sl_etcd_slot {
-    struct sl_etcd *c;
+    struct sl_etcd_client *c;
     enum sl_etcd_slot_state state;
     struct sl_list place; /* ENDED: in c->ended. */
-    CURL *easy;           /* Made when it is first needed; kept. */
+    CURL *easy;           /* Created when it is first needed, then kept. */
     struct curl_slist *headers;
-    uint64_t headers_of; /* The number of the token in them. */
+    uint64_t headers_of; /* The number of the token that they contain. */
     char error[CURL_ERROR_SIZE];
 
-    /* What is asked. */
-    struct sl_etcd_call *call;            /* NULL: one of the client's own; */
-    void (*over)(struct sl_etcd_slot *s); /* then this is called when it is ENDED. */
+    /* The request. */
+    struct sl_etcd_call *call;            /* NULL: a request of the client itself; */
+    void (*over)(struct sl_etcd_slot *s); /* then this is called at its end. */
     const char *path;
     struct sl_bytes body;
     bool repeatable, without_token;
-    bool stream; /* Its bytes are looked at while they come. */
-    bool pinned; /* To `member`; no other. */
+    bool pinned; /* Only `member` is tried. */
     size_t bytes_max;
 
     /* The attempts so far. */
     size_t member;
     uint32_t tried;   /* One bit for each member. */
-    bool was_sent;    /* One of them, at least in part. */
-    bool asked_again; /* After a token that was refused. */
+    bool was_sent;    /* One of them was sent, at least in part. */
+    bool asked_again; /* After a token was refused. */
 
     /* This attempt. */
     bool issued, heard, too_big, no_memory;
     sl_ms begun_ms, heard_ms;
     char *answer;
-    size_t answer_bytes, answer_room; /* There is always a '\0' behind it. */
+    size_t answer_bytes, answer_capacity; /* A '\0' follows the bytes. */
 
-    /* What is known at its end. */
+    /* The result. */
     enum sl_etcd_fate fate;
     int http_status, code;
-    char words[SL_ETCD_WORDS_BYTES];
+    char message[SL_ETCD_MESSAGE_BYTES];
 };
 
 struct sl_etcd_member {
-    char *url; /* Without a '/' at its end. */
+    char *url; /* Without a trailing '/'. */
     sl_ms passed_until_ms;
 };
 
 struct sl_etcd_stream {
     struct sl_etcd_watch is;
     bool on;
-    bool over;       /* `ended` is due, with slot.words. */
-    uint64_t number; /* Another one: what was said to the last is of no interest. */
+    bool over;       /* `on_end` is due, with slot.message. */
+    uint64_t number; /* Changes with each watch. */
     sl_ms not_before_ms;
-    sl_ms probe_ms; /* When it is asked whether it is still there. */
+    sl_ms probe_ms; /* When the member is probed next. */
     char *body, *probe_body;
     struct sl_etcd_slot slot, probe;
 };
 
-struct sl_etcd {
+struct sl_etcd_client {
     CURLM *multi;
     int epoll, timer;
-    sl_ms armed_ms;    /* The timer; SL_NEVER: it is not, or has been. */
-    sl_ms curl_due_ms; /* What curl wants. */
+    sl_ms armed_ms;    /* When the timer fires; SL_NEVER: it does not. */
+    sl_ms curl_due_ms; /* When curl wants to be called. */
     sl_ms wake_ms;
     void (*woken)(void *owner);
     void *wake_owner;
@@ -122,67 +121,81 @@ struct sl_etcd {
     char *auth_body; /* NULL: there is no user. */
     char *token;     /* NULL: none, or none yet. */
     uint64_t token_number;
-    bool no_auth; /* etcd has said that it wants none. */
+    bool no_auth; /* etcd has no users. */
     sl_ms refused_until_ms;
     struct sl_etcd_slot auth;
 
-    struct sl_list line;  /* Of calls that have no slot. */
-    struct sl_list ended; /* Of slots whose `done` is due. */
+    struct sl_list waiting; /* Calls that have no slot yet. */
+    struct sl_list ended;   /* Slots whose `done` is due. */
     struct sl_etcd_slot slots[SL_ETCD_CALLS_MAX];
     struct sl_etcd_stream watch;
-    char trouble[SL_ETCD_WORDS_BYTES + 130];
+    char trouble[SL_ETCD_MESSAGE_BYTES + 130];
 };
 
-/* --- etcd_http.c --------------------------------------------------------------- */
+/* --- client_http.c ------------------------------------------------------------- */
 
-sl_ms sl_etcd_now(void); /* Of the boot-time clock. */
+sl_ms sl_etcd_now(void); /* The boot-time clock. */
 
-bool sl_etcd_http_open(struct sl_etcd *c); /* Descriptors, curl. False: errno. */
-void sl_etcd_http_close(struct sl_etcd *c);
+bool sl_etcd_http_open(struct sl_etcd_client *c); /* False: see errno. */
+void sl_etcd_http_close(struct sl_etcd_client *c);
 void sl_etcd_http_close_slot(struct sl_etcd_slot *s);
 
-/* An attempt at its member; false: no memory. */
+/* Begin an attempt at s->member. False: out of memory. */
 bool sl_etcd_http_begin(struct sl_etcd_slot *s);
 
-/* The attempt ends here; whether something was sent. */
+/* End the attempt. Returns whether anything was sent. */
 bool sl_etcd_http_end(struct sl_etcd_slot *s);
 int sl_etcd_http_status(const struct sl_etcd_slot *s);
 
-/* Why curl has failed. */
-void sl_etcd_http_words(struct sl_etcd_slot *s, CURLcode rc);
+/* Set s->message to the reason why curl failed. */
+void sl_etcd_http_message(struct sl_etcd_slot *s, CURLcode rc);
 
-/* A long answer is given back. */
+/* Free the buffer of a long answer. */
 void sl_etcd_http_free_answer(struct sl_etcd_slot *s);
 
-/* What the sockets have. `over` is called for each attempt that has ended. */
-void sl_etcd_http_turn(struct sl_etcd *c,
+/* Handle what the sockets have. Calls `over` for each attempt that has ended. */
+void sl_etcd_http_turn(struct sl_etcd_client *c,
                        void (*over)(struct sl_etcd_slot *s, CURLcode rc));
-void sl_etcd_http_arm(struct sl_etcd *c, sl_ms due_ms);
+void sl_etcd_http_arm(struct sl_etcd_client *c, sl_ms due_ms);
 
-/* --- etcd_client.c ------------------------------------------------------------- */
+/* --- client.c ------------------------------------------------------------------ */
 
-void sl_etcd_slot_start(
-    struct sl_etcd_slot *s); /* With a token, if there must be one. */
-void sl_etcd_slot_stop(
-    struct sl_etcd_slot *s); /* Of the client's own: as if it was never asked. */
-bool sl_etcd_slot_silent(const struct sl_etcd_slot *s, sl_ms now);
+void sl_etcd_slot_start(struct sl_etcd_slot *s); /* Gets a token first if needed. */
+void sl_etcd_slot_end(struct sl_etcd_slot *s, enum sl_etcd_fate fate);
+
+/* Stop a request of the client itself, without a result. */
+void sl_etcd_slot_stop(struct sl_etcd_slot *s);
 sl_ms sl_etcd_slot_due(const struct sl_etcd_slot *s);
-void sl_etcd_member_failed(struct sl_etcd *c, size_t member);
+void sl_etcd_member_failed(struct sl_etcd_client *c, size_t member);
 
-/* An error as etcd has it: its words into s->words, its code; false: it is none. */
+/* Read an error of etcd: message and code. False: this is not one. */
 bool sl_etcd_read_error(struct sl_etcd_slot *s, const char *text, size_t n);
-bool sl_etcd_token_refused(const struct sl_etcd_slot *s);
-bool sl_etcd_token_again(
-    struct sl_etcd_slot *s); /* It waits for another; false: not twice. */
 
-/* Copied as one line without control characters, cut if need be. */
-void sl_etcd_words(char *out, size_t bytes, const char *text, size_t n);
+/* Copy as one line without control characters, truncated if necessary. */
+void sl_etcd_one_line(char *out, size_t bytes, const char *text, size_t n);
 
-/* --- etcd_watch.c -------------------------------------------------------------- */
+/* --- client_settings.c --------------------------------------------------------- */
 
-void sl_etcd_watch_attempt_over(struct sl_etcd *c, CURLcode rc);
-void sl_etcd_watch_work(struct sl_etcd *c);
-sl_ms sl_etcd_watch_due(const struct sl_etcd *c);
-void sl_etcd_watch_close(struct sl_etcd *c);
+/* False: `why` says what is wrong. */
+bool sl_etcd_client_take_settings(struct sl_etcd_client *c,
+                                  const struct sl_etcd_settings *s, char *why,
+                                  size_t why_bytes);
+
+/* --- client_token.c ------------------------------------------------------------ */
+
+bool sl_etcd_token_needed(const struct sl_etcd_slot *s);
+void sl_etcd_token_await(struct sl_etcd_slot *s); /* Starts, or ends, the slot later. */
+bool sl_etcd_token_refused(
+    const struct sl_etcd_slot *s); /* By the error in the slot. */
+
+/* Start the slot again with another token. False: it has done that before. */
+bool sl_etcd_token_again(struct sl_etcd_slot *s);
+
+/* --- client_watch.c ------------------------------------------------------------ */
+
+void sl_etcd_stream_attempt_over(struct sl_etcd_client *c, CURLcode rc);
+void sl_etcd_stream_work(struct sl_etcd_client *c);
+sl_ms sl_etcd_stream_due(const struct sl_etcd_client *c);
+void sl_etcd_stream_close(struct sl_etcd_client *c);
 
 #endif /* SL_STORAGE_ETCD_CLIENT_INTERNAL_H */

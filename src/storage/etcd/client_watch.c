@@ -1,8 +1,8 @@
-/* etcd_watch.c - a watch: one long answer, an object of JSON on each line.
+/* client_watch.c - a watch: one endless answer, with a JSON object on each line.
  *
- * It says nothing while nothing changes, and so does a member that is paused, or cut off from
- * the others. So after a silence of answer_ms the same member is asked to read something, by
- * majority: if it cannot, the watch is over. */
+ * The stream is silent while nothing changes. It is also silent if the member is paused or cut
+ * off from the others. So after a silence of answer_ms, the client asks the same member for a
+ * linearizable read. If the member cannot do that, the watch has ended. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,27 +14,27 @@
 
 /* --- How it ends --------------------------------------------------------------- */
 
-/* `ended` is called later: this may be inside of something. */
-static void over(struct sl_etcd *c, const char *why)
+/* The watch has ended. sl_etcd_stream_work() calls `ended` later, outside of curl. */
+static void end_watch(struct sl_etcd_client *c, const char *why)
 {
     struct sl_etcd_stream *w = &c->watch;
-    char words[SL_ETCD_WORDS_BYTES];
-    snprintf(words, sizeof words, "%s", why); /* It may be those of the slot. */
+    char message[SL_ETCD_MESSAGE_BYTES];
+    snprintf(message, sizeof message, "%s", why); /* `why` may be the slot's. */
     sl_etcd_slot_stop(&w->slot);
     sl_etcd_slot_stop(&w->probe);
-    memcpy(w->slot.words, words, sizeof words);
+    memcpy(w->slot.message, message, sizeof message);
     w->over = true;
     w->not_before_ms = sl_etcd_now() + SL_ETCD_WATCH_PAUSE_MS;
 }
 
-static void refused(struct sl_etcd *c)
+static void watch_refused(struct sl_etcd_client *c)
 {
     struct sl_etcd_slot *s = &c->watch.slot;
     if (sl_etcd_token_refused(s) && sl_etcd_token_again(s)) return;
-    over(c, s->words);
+    end_watch(c, s->message);
 }
 
-void sl_etcd_watch_attempt_over(struct sl_etcd *c, CURLcode rc)
+void sl_etcd_stream_attempt_over(struct sl_etcd_client *c, CURLcode rc)
 {
     struct sl_etcd_slot *s = &c->watch.slot;
     int status = sl_etcd_http_status(s);
@@ -43,37 +43,37 @@ void sl_etcd_watch_attempt_over(struct sl_etcd *c, CURLcode rc)
     if (rc == CURLE_OK && status != 200) {
         s->code = 0;
         if (!sl_etcd_read_error(s, s->answer, s->answer_bytes))
-            snprintf(s->words, sizeof s->words, "HTTP %d", status);
-        refused(c);
+            snprintf(s->message, sizeof s->message, "HTTP %d", status);
+        watch_refused(c);
         return;
     }
     sl_etcd_member_failed(c, s->member);
-    if (s->too_big) over(c, "an object of a watch is too big");
-    else if (s->no_memory) over(c, "out of memory");
-    else if (rc != CURLE_OK) sl_etcd_http_words(s, rc), over(c, s->words);
-    else over(c, "");
+    if (s->too_big) end_watch(c, "an object of a watch is too big");
+    else if (s->no_memory) end_watch(c, "out of memory");
+    else if (rc != CURLE_OK) sl_etcd_http_message(s, rc), end_watch(c, s->message);
+    else end_watch(c, "");
 }
 
-/* There was no memory to begin, or no token: end_slot() has said why. */
+/* Out of memory, or there is no token; the message says which. */
 static void slot_over(struct sl_etcd_slot *s)
 {
-    over(s->c, s->words);
+    end_watch(s->c, s->message);
 }
 
 static void probe_over(struct sl_etcd_slot *s)
 {
-    struct sl_etcd *c = s->c;
+    struct sl_etcd_client *c = s->c;
     c->watch.probe_ms = sl_etcd_now() + c->answer_ms;
     if (s->fate == SL_ETCD_ANSWERED || c->watch.slot.state != SL_ETCD_SLOT_RUNS) return;
     sl_etcd_member_failed(c, c->watch.slot.member);
-    over(c, s->words);
+    end_watch(c, s->message);
 }
 
 /* --- What it says -------------------------------------------------------------- */
 
-/* A line that is the end of it: keys and values are base64 and cannot look like that. A
- * token that is not taken any more looks like a want of permission. */
-static bool is_end(struct sl_etcd *c, const char *line, size_t n, bool *again)
+/* Does this line end the watch? Keys and values are base64, so they cannot contain these texts.
+ * A token that has expired looks like a missing permission: then *again. */
+static bool is_end(struct sl_etcd_client *c, const char *line, size_t n, bool *again)
 {
     struct sl_etcd_slot *s = &c->watch.slot;
     static const char reason[] = "\"cancel_reason\":\"";
@@ -81,40 +81,40 @@ static bool is_end(struct sl_etcd *c, const char *line, size_t n, bool *again)
     if (strncmp(line, "{\"error\"", 8) == 0) {
         s->code = 0;
         if (!sl_etcd_read_error(s, line, n))
-            sl_etcd_words(s->words, sizeof s->words, line, n);
+            sl_etcd_one_line(s->message, sizeof s->message, line, n);
         *again = s->code != 0 && sl_etcd_token_refused(s) && !s->asked_again;
         return true;
     }
     if (strstr(line, "\"canceled\":true") == NULL) return false;
     const char *why = strstr(line, reason);
     size_t length = why != NULL ? strcspn(why + sizeof reason - 1, "\"") : 0;
-    sl_etcd_words(s->words, sizeof s->words,
-                  why != NULL ? why + sizeof reason - 1 : "canceled",
-                  why != NULL ? length : strlen("canceled"));
-    *again = strstr(s->words, "ermission") != NULL || strstr(s->words, "auth") != NULL;
+    sl_etcd_one_line(s->message, sizeof s->message,
+                     why != NULL ? why + sizeof reason - 1 : "canceled",
+                     why != NULL ? length : strlen("canceled"));
+    *again = strstr(s->message, "ermission") != NULL ||
+             strstr(s->message, "auth") != NULL;
     *again = *again && c->auth_body != NULL && !s->asked_again;
     return true;
 }
 
-/* False: there is nothing more to be said of this watch. The caller may have begun another
- * in the meantime. */
-static bool tell(struct sl_etcd *c, char *line, size_t n)
+/* Report a line. False: this watch has ended; the caller may have begun another one. */
+static bool report(struct sl_etcd_client *c, char *line, size_t n)
 {
     struct sl_etcd_stream *w = &c->watch;
     uint64_t number = w->number;
     bool again, end = is_end(c, line, n, &again);
     if (end && again) {
         sl_etcd_http_end(&w->slot);
-        if (!sl_etcd_token_again(&w->slot)) over(c, w->slot.words);
+        if (!sl_etcd_token_again(&w->slot)) end_watch(c, w->slot.message);
         return false;
     }
-    if (n > 0) w->is.told(w->is.owner, (struct sl_bytes){line, n});
+    if (n > 0) w->is.on_object(w->is.owner, (struct sl_bytes){line, n});
     if (w->number != number || !w->on) return false;
-    if (end) over(c, w->slot.words);
+    if (end) end_watch(c, w->slot.message);
     return !end;
 }
 
-static void tell_lines(struct sl_etcd *c)
+static void report_lines(struct sl_etcd_client *c)
 {
     struct sl_etcd_slot *s = &c->watch.slot;
     char *line = s->answer, *end;
@@ -124,7 +124,7 @@ static void tell_lines(struct sl_etcd *c)
     while ((end = memchr(line, '\n', left)) != NULL) {
         size_t n = (size_t)(end - line);
         *end = '\0';
-        if (!tell(c, line, n)) return;
+        if (!report(c, line, n)) return;
         line += n + 1;
         left -= n + 1;
     }
@@ -134,7 +134,7 @@ static void tell_lines(struct sl_etcd *c)
 
 /* --- Silence ------------------------------------------------------------------- */
 
-static void probe(struct sl_etcd *c)
+static void probe(struct sl_etcd_client *c)
 {
     struct sl_etcd_stream *w = &c->watch;
     struct sl_etcd_slot *s = &w->probe;
@@ -149,22 +149,23 @@ static void probe(struct sl_etcd *c)
     sl_etcd_slot_start(s);
 }
 
-static void look_at_silence(struct sl_etcd *c)
+static void check_stream_silence(struct sl_etcd_client *c)
 {
     struct sl_etcd_stream *w = &c->watch;
-    sl_ms now = sl_etcd_now(), due = sl_etcd_watch_due(c);
+    sl_ms now = sl_etcd_now(), due = sl_etcd_stream_due(c);
     if (w->slot.state != SL_ETCD_SLOT_RUNS || due > now) return;
     if (w->slot.heard) {
         probe(c);
         return;
     }
-    char words[64];
-    snprintf(words, sizeof words, "no answer within %lld ms", (long long)c->answer_ms);
+    char message[64];
+    snprintf(message, sizeof message, "no answer within %lld ms",
+             (long long)c->answer_ms);
     sl_etcd_member_failed(c, w->slot.member);
-    over(c, words);
+    end_watch(c, message);
 }
 
-sl_ms sl_etcd_watch_due(const struct sl_etcd *c)
+sl_ms sl_etcd_stream_due(const struct sl_etcd_client *c)
 {
     const struct sl_etcd_stream *w = &c->watch;
     if (!w->on) return SL_NEVER;
@@ -178,7 +179,7 @@ sl_ms sl_etcd_watch_due(const struct sl_etcd *c)
 
 /* --- Life ---------------------------------------------------------------------- */
 
-static void begin(struct sl_etcd *c)
+static void begin(struct sl_etcd_client *c)
 {
     struct sl_etcd_slot *s = &c->watch.slot;
     if (s->state != SL_ETCD_SLOT_FREE || c->watch.not_before_ms > sl_etcd_now()) return;
@@ -191,24 +192,24 @@ static void begin(struct sl_etcd *c)
     sl_etcd_slot_start(s);
 }
 
-void sl_etcd_watch_work(struct sl_etcd *c)
+void sl_etcd_stream_work(struct sl_etcd_client *c)
 {
     struct sl_etcd_stream *w = &c->watch;
     if (!w->on) return;
-    if (!w->over) tell_lines(c);
+    if (!w->over) report_lines(c);
     if (w->on && !w->over) begin(c);
-    if (w->on && !w->over) look_at_silence(c);
+    if (w->on && !w->over) check_stream_silence(c);
     if (!w->on || !w->over) return;
-    char why[SL_ETCD_WORDS_BYTES];
-    memcpy(why, w->slot.words, sizeof why);
+    char why[SL_ETCD_MESSAGE_BYTES];
+    memcpy(why, w->slot.message, sizeof why);
     w->on = w->over = false;
-    w->is.ended(w->is.owner, why);
+    w->is.on_end(w->is.owner, why);
 }
 
 static char *base64_of(struct sl_bytes b)
 {
-    char *out = malloc(sl_base64_bytes(b.n));
-    if (out != NULL) sl_base64_write(out, b);
+    char *out = malloc(sl_etcd_base64_bytes(b.n));
+    if (out != NULL) sl_etcd_base64_write(out, b);
     return out;
 }
 
@@ -235,7 +236,7 @@ static char *probe_body_of(const struct sl_etcd_watch *w)
     return body;
 }
 
-int sl_etcd_watch(struct sl_etcd *c, const struct sl_etcd_watch *w)
+int sl_etcd_client_watch(struct sl_etcd_client *c, const struct sl_etcd_watch *w)
 {
     char *body = body_of(w), *probe_body = probe_body_of(w);
     if (body == NULL || probe_body == NULL) {
@@ -243,7 +244,7 @@ int sl_etcd_watch(struct sl_etcd *c, const struct sl_etcd_watch *w)
         free(probe_body);
         return SLUICE_ENOMEM;
     }
-    sl_etcd_unwatch(c);
+    sl_etcd_client_unwatch(c);
     free(c->watch.body);
     free(c->watch.probe_body);
     c->watch.body = body;
@@ -251,12 +252,12 @@ int sl_etcd_watch(struct sl_etcd *c, const struct sl_etcd_watch *w)
     c->watch.is = *w;
     c->watch.on = true;
     c->watch.probe_ms = 0;
-    sl_etcd_http_arm(c, sl_etcd_watch_due(c));
+    sl_etcd_http_arm(c, sl_etcd_stream_due(c));
     return SLUICE_OK;
 }
 
-/* The line that is just told stays where it is. */
-void sl_etcd_unwatch(struct sl_etcd *c)
+/* The line that is being reported stays where it is. */
+void sl_etcd_client_unwatch(struct sl_etcd_client *c)
 {
     struct sl_etcd_stream *w = &c->watch;
     w->number++;
@@ -266,9 +267,9 @@ void sl_etcd_unwatch(struct sl_etcd *c)
     w->slot.answer_bytes = 0;
 }
 
-void sl_etcd_watch_close(struct sl_etcd *c)
+void sl_etcd_stream_close(struct sl_etcd_client *c)
 {
-    sl_etcd_unwatch(c);
+    sl_etcd_client_unwatch(c);
     sl_etcd_http_close_slot(&c->watch.slot);
     sl_etcd_http_close_slot(&c->watch.probe);
     free(c->watch.body);

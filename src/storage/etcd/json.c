@@ -1,11 +1,12 @@
-/* etcd_json.c - what is said to etcd, and what it says: JSON, as its gateway has it. Bytes
- * are base64 in it, numbers of 64 bits are texts, and what is 0 or empty is left out. */
-#include "storage/etcd/etcd.h"
-
+/* json.c - the JSON of etcd's gateway: requests are written, answers are read. Bytes are base64
+ * in it, 64-bit numbers are strings, and fields that are 0 or empty are absent. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "storage/etcd/etcd_internal.h"
 
 /* --- Text -------------------------------------------------------------------- */
 
@@ -21,28 +22,28 @@ void sl_etcd_text_free(struct sl_etcd_text *t)
     memset(t, 0, sizeof *t);
 }
 
-/* Room for so many more, and for an end. */
-static bool make_room(struct sl_etcd_text *t, size_t more)
+/* Allocate memory for this many more bytes and a '\0'. */
+static bool reserve(struct sl_etcd_text *t, size_t more)
 {
-    size_t room = t->room > 0 ? t->room : 1024;
+    size_t capacity = t->capacity > 0 ? t->capacity : 1024;
     if (t->failed) return false;
-    if (t->n + more < t->room) return true;
-    while (room <= t->n + more) room *= 2;
-    char *at = realloc(t->at, room);
+    if (t->n + more < t->capacity) return true;
+    while (capacity <= t->n + more) capacity *= 2;
+    char *at = realloc(t->at, capacity);
     if (at == NULL) {
         t->failed = true;
         return false;
     }
     t->at = at;
-    t->room = room;
+    t->capacity = capacity;
     return true;
 }
 
-void sl_etcd_text_add(struct sl_etcd_text *t, const char *words)
+void sl_etcd_text_add(struct sl_etcd_text *t, const char *more)
 {
-    size_t n = strlen(words);
-    if (!make_room(t, n)) return;
-    memcpy(t->at + t->n, words, n + 1);
+    size_t n = strlen(more);
+    if (!reserve(t, n)) return;
+    memcpy(t->at + t->n, more, n + 1);
     t->n += n;
 }
 
@@ -51,8 +52,8 @@ static void add_base64(struct sl_etcd_text *t, const char *name, struct sl_bytes
     sl_etcd_text_add(t, "\"");
     sl_etcd_text_add(t, name);
     sl_etcd_text_add(t, "\":\"");
-    if (!make_room(t, sl_base64_bytes(b.n))) return;
-    sl_base64_write(t->at + t->n, b);
+    if (!reserve(t, sl_etcd_base64_bytes(b.n))) return;
+    sl_etcd_base64_write(t->at + t->n, b);
     t->n += strlen(t->at + t->n);
     sl_etcd_text_add(t, "\"");
 }
@@ -65,12 +66,12 @@ static void add_key(struct sl_etcd_text *t, const char *name,
 
 static void add_number(struct sl_etcd_text *t, const char *name, uint64_t number)
 {
-    char words[80];
-    snprintf(words, sizeof words, ",\"%s\":\"%" PRIu64 "\"", name, number);
-    sl_etcd_text_add(t, words);
+    char field[80];
+    snprintf(field, sizeof field, ",\"%s\":\"%" PRIu64 "\"", name, number);
+    sl_etcd_text_add(t, field);
 }
 
-/* One more of a list. */
+/* A comma, unless a list has just begun. */
 static void next(struct sl_etcd_text *t)
 {
     if (!t->failed && t->n > 0 && t->at[t->n - 1] != '[') sl_etcd_text_add(t, ",");
@@ -80,18 +81,19 @@ static void next(struct sl_etcd_text *t)
 
 static void add_to_key(struct sl_etcd_key *k, struct sl_bytes b)
 {
+    assert(b.n <= sizeof k->at - k->n); /* Callers have checked the lengths of names. */
     memcpy(k->at + k->n, b.at, b.n);
     k->n += b.n;
 }
 
-void sl_etcd_key_of(const struct sl_storage *e, struct sl_etcd_key *k, const char *name)
+void sl_etcd_key_of(const struct sl_etcd *e, struct sl_etcd_key *k, const char *name)
 {
     k->n = 0;
     add_to_key(k, e->prefix);
     add_to_key(k, (struct sl_bytes){name, strlen(name)});
 }
 
-void sl_etcd_key_data(const struct sl_storage *e, struct sl_etcd_key *k,
+void sl_etcd_key_data(const struct sl_etcd *e, struct sl_etcd_key *k,
                       struct sl_bytes table, struct sl_bytes key)
 {
     char n[2] = {(char)(table.n >> 8), (char)(table.n & 0xff)};
@@ -101,14 +103,14 @@ void sl_etcd_key_data(const struct sl_storage *e, struct sl_etcd_key *k,
     if (key.n > 0) add_to_key(k, key);
 }
 
-void sl_etcd_key_request(const struct sl_storage *e, struct sl_etcd_key *k,
+void sl_etcd_key_request(const struct sl_etcd *e, struct sl_etcd_key *k,
                          struct sl_bytes request)
 {
     sl_etcd_key_of(e, k, "r/");
     add_to_key(k, request);
 }
 
-void sl_etcd_key_bar(const struct sl_storage *e, struct sl_etcd_key *k, uint64_t term,
+void sl_etcd_key_bar(const struct sl_etcd *e, struct sl_etcd_key *k, uint64_t term,
                      uint64_t id)
 {
     char name[64];
@@ -116,14 +118,14 @@ void sl_etcd_key_bar(const struct sl_storage *e, struct sl_etcd_key *k, uint64_t
     sl_etcd_key_of(e, k, name);
 }
 
-void sl_etcd_key_slot(const struct sl_storage *e, struct sl_etcd_key *k, uint32_t slot)
+void sl_etcd_key_slot(const struct sl_etcd *e, struct sl_etcd_key *k, uint32_t slot)
 {
     char name[64];
     snprintf(name, sizeof name, "g/%s/%02" PRIx32, e->nonce, slot);
     sl_etcd_key_of(e, k, name);
 }
 
-void sl_etcd_key_part(const struct sl_storage *e, struct sl_etcd_key *k, uint32_t slot,
+void sl_etcd_key_part(const struct sl_etcd *e, struct sl_etcd_key *k, uint32_t slot,
                       uint32_t i)
 {
     char name[16];
@@ -204,19 +206,20 @@ void sl_etcd_if_value(struct sl_etcd_text *t, const struct sl_etcd_key *k,
     sl_etcd_text_add(t, "}");
 }
 
-/* The keeper's value begins with the term and a space: so do all texts between the two. */
-void sl_etcd_if_term(struct sl_etcd_text *t, const struct sl_storage *e, uint64_t term)
+/* The keeper's value begins with the term and a space, as exactly the texts between these two
+ * do. */
+void sl_etcd_if_term(struct sl_etcd_text *t, const struct sl_etcd *e, uint64_t term)
 {
 #ifdef MUT_ETERM
     return;
 #endif
     struct sl_etcd_key k;
-    char words[32];
-    int n = snprintf(words, sizeof words, "%" PRIu64 " ", term);
+    char text[32];
+    int n = snprintf(text, sizeof text, "%" PRIu64 " ", term);
     sl_etcd_key_of(e, &k, "keeper");
-    sl_etcd_if_value(t, &k, "GREATER", (struct sl_bytes){words, (size_t)n});
-    words[n - 1] = ' ' + 1;
-    sl_etcd_if_value(t, &k, "LESS", (struct sl_bytes){words, (size_t)n});
+    sl_etcd_if_value(t, &k, "GREATER", (struct sl_bytes){text, (size_t)n});
+    text[n - 1] = ' ' + 1;
+    sl_etcd_if_value(t, &k, "LESS", (struct sl_bytes){text, (size_t)n});
 }
 
 void sl_etcd_op_put(struct sl_etcd_text *t, const struct sl_etcd_key *k,
@@ -259,11 +262,11 @@ void sl_etcd_op_range(struct sl_etcd_text *t, const struct sl_etcd_key *k,
     sl_etcd_text_add(t, "}}");
 }
 
-void sl_etcd_op_reign(struct sl_etcd_text *t, const struct sl_storage *e)
+void sl_etcd_op_read_term(struct sl_etcd_text *t, const struct sl_etcd *e)
 {
     struct sl_etcd_key k, end;
     sl_etcd_key_of(e, &k, "keeper");
-    sl_etcd_key_of(e, &end, "keeper0"); /* Behind keeper/. */
+    sl_etcd_key_of(e, &end, "keeper0"); /* After all keys that begin with keeper/. */
     sl_etcd_op_range(t, &k, &end, SL_ETCD_RANGE_ALL);
 }
 
@@ -311,15 +314,15 @@ const json_t *sl_etcd_json_inner(const json_t *txn, size_t i)
     return response(txn, i, "response_txn");
 }
 
-void sl_etcd_json_text(const json_t *kv, char *out, size_t room)
+void sl_etcd_json_text(const json_t *kv, char *out, size_t out_bytes)
 {
     const char *value = json_string_value(json_object_get(kv, "value"));
     char bytes[400];
     size_t n = 0;
     out[0] = '\0';
     if (value == NULL || strlen(value) >= sizeof bytes) return;
-    if (!sl_base64_read(value, bytes, &n)) return;
-    if (n >= room) n = room - 1;
+    if (!sl_etcd_base64_read(value, bytes, &n)) return;
+    if (n >= out_bytes) n = out_bytes - 1;
     memcpy(out, bytes, n);
     out[n] = '\0';
 }
@@ -329,33 +332,33 @@ bool sl_etcd_json_is(const json_t *kv, const struct sl_etcd_key *k)
     const char *key = json_string_value(json_object_get(kv, "key"));
     char wanted[SL_ETCD_KEY_MAX * 4 / 3 + 8];
     if (key == NULL) return false;
-    sl_base64_write(wanted, (struct sl_bytes){k->at, k->n});
+    sl_etcd_base64_write(wanted, (struct sl_bytes){k->at, k->n});
     return strcmp(key, wanted) == 0;
 }
 
-void sl_etcd_json_reign_key(const struct sl_storage *e, const json_t *kv,
-                            struct sl_storage_term *out, char nonce[SL_NONCE_BYTES])
+void sl_etcd_json_term_key(const struct sl_etcd *e, const json_t *kv,
+                           struct sl_storage_term *out, char nonce[SL_ETCD_NONCE_BYTES])
 {
-    struct sl_etcd_key keeper, beat;
-    char words[200], whose[SL_NONCE_BYTES] = "";
+    struct sl_etcd_key keeper, heartbeat;
+    char value[200], whose[SL_ETCD_NONCE_BYTES] = "";
     sl_etcd_key_of(e, &keeper, "keeper");
-    sl_etcd_key_of(e, &beat, "keeper/beat");
-    sl_etcd_json_text(kv, words, sizeof words);
+    sl_etcd_key_of(e, &heartbeat, "keeper/beat");
+    sl_etcd_json_text(kv, value, sizeof value);
     if (sl_etcd_json_is(kv, &keeper)) {
-        sscanf(words, "%" SCNu64 " %" SCNu32 " %39s", &out->term, &out->node, whose);
+        sscanf(value, "%" SCNu64 " %" SCNu32 " %39s", &out->term, &out->node, whose);
         if (nonce != NULL) memcpy(nonce, whose, sizeof whose);
     }
-    if (sl_etcd_json_is(kv, &beat)) {
-        sscanf(words, "%*u %" SCNu64 " %" SCNd64, &out->fence_limit, &out->longest_ms);
+    if (sl_etcd_json_is(kv, &heartbeat)) {
+        sscanf(value, "%*u %" SCNu64 " %" SCNd64, &out->fence_limit, &out->longest_ms);
         out->heartbeat = sl_etcd_json_number(kv, "mod_revision");
     }
 }
 
-void sl_etcd_json_reign(const struct sl_storage *e, const json_t *keys,
-                        struct sl_storage_term *out, char nonce[SL_NONCE_BYTES])
+void sl_etcd_json_term(const struct sl_etcd *e, const json_t *keys,
+                       struct sl_storage_term *out, char nonce[SL_ETCD_NONCE_BYTES])
 {
     memset(out, 0, sizeof *out);
     if (nonce != NULL) nonce[0] = '\0';
     for (size_t i = 0; i < json_array_size(keys); i++)
-        sl_etcd_json_reign_key(e, json_array_get(keys, i), out, nonce);
+        sl_etcd_json_term_key(e, json_array_get(keys, i), out, nonce);
 }

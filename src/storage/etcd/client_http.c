@@ -1,10 +1,10 @@
-/* etcd_http.c - one attempt at one member, with curl: its sockets and its time are in an
+/* client_http.c - one attempt at one member, with curl. curl's sockets and timeouts are in an
  * epoll of ours (curl_multi_socket_action).
  *
- * What is sent is known exactly, for that decides what may be tried again: curl says before
- * the first byte of a request (`prereq`), and would by itself send a request once more, on
- * another connection, when one that it uses again was closed by the other side meanwhile.
- * Such a request may have been done: curl is told not to. */
+ * The client must know exactly whether a request was sent, since that decides whether it may be
+ * tried again. curl calls `prereq` before it sends the first byte. It would repeat a request by
+ * itself if the other side has closed a connection that it reuses, although the request may
+ * have been done; so the client forbids that. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@
 #include "storage/etcd/client_internal.h"
 
 #define EVENTS 64
-#define ANSWER_ROOM_MIN 1024
-#define ANSWER_ROOM_KEPT ((size_t)64 << 10) /* More is given back. */
+#define ANSWER_CAPACITY_MIN 1024
+#define ANSWER_CAPACITY_KEPT ((size_t)64 << 10) /* A larger buffer is freed. */
 
 sl_ms sl_etcd_now(void)
 {
@@ -30,9 +30,9 @@ sl_ms sl_etcd_now(void)
 
 /* --- The epoll ----------------------------------------------------------------- */
 
-void sl_etcd_http_arm(struct sl_etcd *c, sl_ms due_ms)
+void sl_etcd_http_arm(struct sl_etcd_client *c, sl_ms due_ms)
 {
-    if (due_ms >= c->armed_ms) return; /* It fires before: then it is armed anew. */
+    if (due_ms >= c->armed_ms) return; /* It fires earlier, and is armed again then. */
     if (due_ms < 1) due_ms = 1;        /* 0 would disarm it. */
     struct itimerspec t = {
         .it_value = {.tv_sec = due_ms / 1000, .tv_nsec = due_ms % 1000 * 1000000}};
@@ -40,11 +40,11 @@ void sl_etcd_http_arm(struct sl_etcd *c, sl_ms due_ms)
     c->armed_ms = due_ms;
 }
 
-/* Of curl: watch this socket, or no more. If epoll has no memory for it, its request is
- * given up when its time is over; curl, told so, would give up all of them. */
+/* curl asks to watch a socket, or to stop that. If epoll is out of memory, the request of that
+ * socket times out. curl must not know: it would fail all requests. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *owner, void *known)
 {
-    struct sl_etcd *c = owner;
+    struct sl_etcd_client *c = owner;
     struct epoll_event e = {.data.fd = fd};
     (void)easy;
     if (what == CURL_POLL_REMOVE) {
@@ -61,7 +61,7 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *owner, void *
 
 static int on_time(CURLM *multi, long timeout_ms, void *owner)
 {
-    struct sl_etcd *c = owner;
+    struct sl_etcd_client *c = owner;
     (void)multi;
     c->curl_due_ms = SL_NEVER;
     if (timeout_ms == 0) c->curl_due_ms = sl_etcd_now();
@@ -71,7 +71,7 @@ static int on_time(CURLM *multi, long timeout_ms, void *owner)
     return 0;
 }
 
-static void turn_socket(struct sl_etcd *c, const struct epoll_event *e)
+static void turn_socket(struct sl_etcd_client *c, const struct epoll_event *e)
 {
     int mask = 0, running;
     if (e->events & EPOLLIN) mask |= CURL_CSELECT_IN;
@@ -80,7 +80,7 @@ static void turn_socket(struct sl_etcd *c, const struct epoll_event *e)
     curl_multi_socket_action(c->multi, e->data.fd, mask, &running);
 }
 
-void sl_etcd_http_turn(struct sl_etcd *c,
+void sl_etcd_http_turn(struct sl_etcd_client *c,
                        void (*over)(struct sl_etcd_slot *s, CURLcode rc))
 {
     struct epoll_event events[EVENTS];
@@ -104,7 +104,7 @@ void sl_etcd_http_turn(struct sl_etcd *c,
     }
 }
 
-bool sl_etcd_http_open(struct sl_etcd *c)
+bool sl_etcd_http_open(struct sl_etcd_client *c)
 {
     struct epoll_event e = {.events = EPOLLIN};
     c->armed_ms = c->curl_due_ms = SL_NEVER;
@@ -128,7 +128,7 @@ bool sl_etcd_http_open(struct sl_etcd *c)
     return true;
 }
 
-void sl_etcd_http_close(struct sl_etcd *c)
+void sl_etcd_http_close(struct sl_etcd_client *c)
 {
     if (c->multi != NULL) curl_multi_cleanup(c->multi);
     if (c->timer >= 0) close(c->timer);
@@ -137,15 +137,17 @@ void sl_etcd_http_close(struct sl_etcd *c)
 
 /* --- One attempt --------------------------------------------------------------- */
 
-static bool has_room(struct sl_etcd_slot *s, size_t n)
+/* Allocate memory for n more bytes of the answer. */
+static bool reserve(struct sl_etcd_slot *s, size_t n)
 {
-    size_t room = s->answer_room < ANSWER_ROOM_MIN ? ANSWER_ROOM_MIN : s->answer_room;
-    while (room < s->answer_bytes + n + 1) room *= 2;
-    if (room == s->answer_room) return true;
-    char *more = realloc(s->answer, room);
+    size_t capacity = s->answer_capacity;
+    if (capacity < ANSWER_CAPACITY_MIN) capacity = ANSWER_CAPACITY_MIN;
+    while (capacity < s->answer_bytes + n + 1) capacity *= 2;
+    if (capacity == s->answer_capacity) return true;
+    char *more = realloc(s->answer, capacity);
     if (more == NULL) return false;
     s->answer = more;
-    s->answer_room = room;
+    s->answer_capacity = capacity;
     return true;
 }
 
@@ -162,7 +164,7 @@ static size_t on_bytes(char *at, size_t one, size_t n, void *owner)
     heard(s);
     s->too_big = n > s->bytes_max - s->answer_bytes;
     if (s->too_big) return 0;
-    s->no_memory = !has_room(s, n);
+    s->no_memory = !reserve(s, n);
     if (s->no_memory) return 0;
     memcpy(s->answer + s->answer_bytes, at, n);
     s->answer_bytes += n;
@@ -185,7 +187,7 @@ static bool something_was_sent(const struct sl_etcd_slot *s)
     return s->issued && bytes > 0;
 }
 
-/* The connection is there, and nothing of the request was sent: unless it is sent again. */
+/* curl is connected and is about to send the request: for the first time, or again. */
 static int on_request(void *owner, char *to_ip, char *from_ip, int to_port,
                       int from_port)
 {
@@ -198,7 +200,7 @@ static int on_request(void *owner, char *to_ip, char *from_ip, int to_port,
     return CURL_PREREQFUNC_OK;
 }
 
-/* As curl does it, but not for programs that are started. */
+/* Like curl, but close the socket in programs that this process executes. */
 static curl_socket_t on_open(void *owner, curlsocktype purpose,
                              struct curl_sockaddr *to)
 {
@@ -206,10 +208,10 @@ static curl_socket_t on_open(void *owner, curlsocktype purpose,
     return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
 }
 
-/* Options that are the same for all that it will ask for. */
-static bool set_up(struct sl_etcd_slot *s)
+/* Options that are the same for all requests. */
+static bool set_options(struct sl_etcd_slot *s)
 {
-    const struct sl_etcd *c = s->c;
+    const struct sl_etcd_client *c = s->c;
     CURL *e = s->easy;
     long idle_s = c->answer_ms < 2000 ? 1 : (long)(c->answer_ms / 1000);
     curl_easy_setopt(e, CURLOPT_PRIVATE, s);
@@ -224,7 +226,7 @@ static bool set_up(struct sl_etcd_slot *s)
     curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(e, CURLOPT_TCP_KEEPIDLE, idle_s);
     curl_easy_setopt(e, CURLOPT_TCP_KEEPINTVL, idle_s);
-    /* Half of the time of an answer: the other half is for the next member. */
+    /* Half of the time for an answer; the other half is for the next member. */
     curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)(c->answer_ms + 1) / 2);
     curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(e, CURLOPT_WRITEDATA, s);
@@ -247,7 +249,7 @@ static bool has_easy(struct sl_etcd_slot *s)
     if (s->easy != NULL) return true;
     s->easy = curl_easy_init();
     if (s->easy == NULL) return false;
-    if (set_up(s)) return true;
+    if (set_options(s)) return true;
     curl_easy_cleanup(s->easy);
     s->easy = NULL;
     return false;
@@ -260,16 +262,16 @@ static bool add_header(struct sl_etcd_slot *s, const char *line)
     return more != NULL;
 }
 
-/* curl has read of them until the last attempt was over. */
+/* curl reads the headers until an attempt ends, so they change only between attempts. */
 static bool has_headers(struct sl_etcd_slot *s)
 {
-    const struct sl_etcd *c = s->c;
+    const struct sl_etcd_client *c = s->c;
     uint64_t wanted = s->without_token ? 0 : c->token_number;
     if (s->headers != NULL && s->headers_of == wanted) return true;
     char *line = NULL;
     curl_slist_free_all(s->headers);
     s->headers = NULL;
-    /* "Expect:": do not ask whether a long body is welcome. */
+    /* An empty "Expect" header: do not ask before sending a long body. */
     bool ok = add_header(s, "Content-Type: application/json") &&
               add_header(s, "Expect:");
     if (ok && !s->without_token && c->token != NULL) {
@@ -324,22 +326,22 @@ int sl_etcd_http_status(const struct sl_etcd_slot *s)
     return (int)status;
 }
 
-void sl_etcd_http_words(struct sl_etcd_slot *s, CURLcode rc)
+void sl_etcd_http_message(struct sl_etcd_slot *s, CURLcode rc)
 {
     long error = 0;
-    const char *words = s->error[0] != '\0' ? s->error : curl_easy_strerror(rc);
+    const char *text = s->error[0] != '\0' ? s->error : curl_easy_strerror(rc);
     curl_easy_getinfo(s->easy, CURLINFO_OS_ERRNO, &error);
-    if (rc == CURLE_COULDNT_CONNECT && error != 0) words = strerror((int)error);
-    if (rc == CURLE_OK) words = "this is no answer of etcd's";
-    sl_etcd_words(s->words, sizeof s->words, words, strlen(words));
+    if (rc == CURLE_COULDNT_CONNECT && error != 0) text = strerror((int)error);
+    if (rc == CURLE_OK) text = "this is no answer of etcd's";
+    sl_etcd_one_line(s->message, sizeof s->message, text, strlen(text));
 }
 
 void sl_etcd_http_free_answer(struct sl_etcd_slot *s)
 {
-    if (s->answer_room <= ANSWER_ROOM_KEPT) return;
+    if (s->answer_capacity <= ANSWER_CAPACITY_KEPT) return;
     free(s->answer);
     s->answer = NULL;
-    s->answer_room = s->answer_bytes = 0;
+    s->answer_capacity = s->answer_bytes = 0;
 }
 
 void sl_etcd_http_close_slot(struct sl_etcd_slot *s)
