@@ -1,5 +1,6 @@
-/* voter.c - what is known of each key, and what a voter says. The rules are those of
- * README.md; where one is left out in a build for tests, MUT_ says which. */
+/* acceptor.c - how an acceptor votes. README.md has the rules, and why they are safe. */
+#include <assert.h>
+
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
@@ -9,14 +10,14 @@ static void vote(struct sl_node *n, struct sl_now now, sl_node_id to,
                  const struct sl_message *m, struct sl_message *v,
                  enum sl_vote_verdict verdict)
 {
-    if (m->round == 0) return;
+    if (m->round == 0) return; /* The proposer wants no vote. */
     v->type = SL_MESSAGE_VOTE;
     v->round = m->round;
     v->verdict = verdict;
     sl_node_send(n, now, to, v);
 }
 
-/* What stands here, into a vote. */
+/* Report in a vote what this acceptor has of a key. */
 static void fill(const struct sl_node *n, struct sl_now now,
                  const struct sl_node_key *k, struct sl_message *v, bool with_texts)
 {
@@ -52,11 +53,10 @@ static void fill_turn(struct sl_now now, const struct sl_node_key *k,
     v->left_ms = k->turn.end_ms - now.ms;
 }
 
-/* How long a reservation outlives what it waits for: long enough to ask again. */
+/* A reservation outlives the lease it waits for by enough time to ask again. */
 static sl_ms reservation_ms(const struct sl_node *n)
 {
-    sl_ms answer = sl_node_answer_ms(n);
-    return 2 * (answer > n->limits.answer_ms ? answer : n->limits.answer_ms);
+    return 2 * sl_node_max_ms(sl_node_answer_ms(n), n->limits.answer_ms);
 }
 
 bool sl_acceptor_is_reserved(const struct sl_node_key *k, struct sl_attempt_id owner,
@@ -68,7 +68,7 @@ bool sl_acceptor_is_reserved(const struct sl_node_key *k, struct sl_attempt_id o
 
 /* --- ACQUIRE ----------------------------------------------------------------------- */
 
-/* A thief stands before a lease of less priority. */
+/* A stealing request waits for a lease of lower priority. */
 static void reserve(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                     const struct sl_message *m)
 {
@@ -96,9 +96,9 @@ static bool outranks(const struct sl_message *m, const struct sl_node_lease *l)
     return m->priority > l->priority;
 }
 
-/* Whether this attempt asks the one who holds to go: not, if it has been given up. */
-static bool asks_to_go(const struct sl_node_key *k, const struct sl_message *m,
-                       sl_fence ceiling)
+/* Whether this attempt asks the holder to release. An attempt that was given up does not. */
+static bool asks_holder(const struct sl_node_key *k, const struct sl_message *m,
+                        sl_fence ceiling)
 {
     if ((m->flags & SL_FLAG_STEAL) == 0 || !outranks(m, &k->lease)) return false;
 #ifdef MUT_GHOST
@@ -107,8 +107,8 @@ static bool asks_to_go(const struct sl_node_key *k, const struct sl_message *m,
     return m->fence > ceiling;
 }
 
-/* Whether a thief may enter beside the one who holds. */
-static bool enters_beside(const struct sl_node_key *k, const struct sl_message *m)
+/* Whether a stealing request may overlap the lease of the holder. */
+static bool may_overlap(const struct sl_node_key *k, const struct sl_message *m)
 {
 #ifdef MUT_M3
     if (m->priority > k->lease.priority) return true;
@@ -127,7 +127,7 @@ static struct sl_attempt_rank rank_of(const struct sl_message *m)
     return (struct sl_attempt_rank){m->priority, m->owner};
 }
 
-/* The voter rejects this request for an attempt that may fail. The request gets the turn if it
+/* This acceptor rejects the request for an attempt that may fail. The request gets the turn if it
  * comes before that attempt and before all others that were rejected. */
 static void take_turn(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                       const struct sl_message *m)
@@ -156,13 +156,15 @@ static void end_turn(struct sl_node_key *k, struct sl_attempt_id owner)
     if (sl_attempt_same(k->turn.rank.owner, owner)) k->turn.end_ms = 0;
 }
 
-/* It stands here already: what has changed since must not be undone. */
-static bool came_twice(const struct sl_node_key *k, const struct sl_message *m)
+/* The attempt is recorded already. What has changed since must not be undone. */
+static bool is_recorded(const struct sl_node_key *k, const struct sl_message *m)
 {
     const struct sl_node_lease *l = &k->lease;
     return l->live && l->fence == m->fence && sl_attempt_same(l->owner, m->owner);
 }
 
+/* How to vote on an attempt. *overlapping: it would overlap the lease of another owner. *turn:
+ * it is rejected because another request has the turn. */
 static enum sl_vote_verdict judge(struct sl_node *n, struct sl_now now,
                                   struct sl_node_key *k, const struct sl_message *m,
                                   bool *overlapping, bool *turn)
@@ -178,14 +180,14 @@ static enum sl_vote_verdict judge(struct sl_node *n, struct sl_now now,
         sl_node_key_schedule(n, k);
     }
     if (l->live && !sl_attempt_same(l->owner, m->owner)) {
-        if (asks_to_go(k, m, ceiling)) reserve(n, now, k, m);
-        if (!enters_beside(k, m)) {
+        if (asks_holder(k, m, ceiling)) reserve(n, now, k, m);
+        if (!may_overlap(k, m)) {
             take_turn(n, now, k, m);
             return SL_VERDICT_HELD;
         }
         *overlapping = true;
     }
-    if (came_twice(k, m)) return SL_VERDICT_YES;
+    if (is_recorded(k, m)) return SL_VERDICT_YES;
     if (is_turn_of_another(k, now, m)) {
         *turn = true;
         return SL_VERDICT_RESERVED;
@@ -214,18 +216,18 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
     }
     sl_acceptor_settle(n, now, k);
     enum sl_vote_verdict verdict = judge(n, now, k, m, &overlapping, &turn);
-    bool stands = came_twice(k, m);
+    bool recorded = is_recorded(k, m);
 #ifdef MUT_TWICE
-    stands = false;
+    recorded = false;
 #endif
     if (verdict == SL_VERDICT_YES) {
-        if (!stands && !sl_node_may_vote(n, now, m->fence, m->lease_ms)) {
+        if (!recorded && !sl_node_may_vote(n, now, m->fence, m->lease_ms)) {
             sl_node_defer(n, from, m);
             return;
         }
         if (overlapping && !sl_acceptor_set_aside(n, k))
-            return; /* As if it were lost. */
-        if (!stands && !sl_acceptor_record(n, now, k, m, overlapping)) {
+            return; /* As if the message were lost. */
+        if (!recorded && !sl_acceptor_record(n, now, k, m, overlapping)) {
             if (overlapping && sl_acceptor_restore(n, now, k))
                 sl_node_key_schedule(n, k);
             return;
@@ -240,12 +242,13 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
 
 /* --- RENEW, RELEASE, CANCEL ----------------------------------------------------------- */
 
-/* The one beside which a thief has entered, or is about to. */
-static bool is_beside(const struct sl_node_key *k, sl_fence fence)
+/* Whether a stealing request overlaps, or is about to overlap, the lease of this fence. */
+static bool is_overlapped(const struct sl_node_key *k, sl_fence fence)
 {
     return k != NULL && k->overlapped != NULL && k->overlapped->fence == fence;
 }
 
+/* Whether the holder was asked to release. */
 static bool is_asked(const struct sl_node_key *k)
 {
 #ifdef MUT_M13
@@ -254,7 +257,7 @@ static bool is_asked(const struct sl_node_key *k)
     return sl_acceptor_is_reserved(k, k->lease.owner, k->lease.priority);
 }
 
-/* False: no memory, and nothing has changed. */
+/* False: out of memory, and nothing has changed. */
 static bool extend(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                    const struct sl_message *m)
 {
@@ -275,7 +278,7 @@ static bool extend(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
     return true;
 }
 
-/* Another value came first that is newer. */
+/* Whether a newer value arrived before this one. */
 static bool is_old_value(const struct sl_node_key *k, const struct sl_message *m)
 {
 #ifdef MUT_STAMP
@@ -291,7 +294,7 @@ static void on_renew(struct sl_node *n, struct sl_now now, sl_node_id from,
     enum sl_vote_verdict verdict = SL_VERDICT_YES;
     struct sl_node_key *k = sl_node_key_find(n, m->key);
     if (k != NULL) sl_acceptor_settle(n, now, k);
-    if (is_beside(k, m->fence)) verdict = SL_VERDICT_RESERVED;
+    if (is_overlapped(k, m->fence)) verdict = SL_VERDICT_RESERVED;
     else if (!sl_node_key_has(k, m->fence)) verdict = SL_VERDICT_LACKS;
     else if (k->lease.stolen) verdict = SL_VERDICT_RESERVED;
     else if (is_asked(k)) verdict = SL_VERDICT_RESERVED;
@@ -299,14 +302,14 @@ static void on_renew(struct sl_node *n, struct sl_now now, sl_node_id from,
     else if (!sl_node_may_vote(n, now, 0, m->lease_ms)) {
         sl_node_defer(n, from, m);
         return;
-    } else if (!extend(n, now, k, m)) return; /* As if it were lost. */
+    } else if (!extend(n, now, k, m)) return; /* As if the message were lost. */
     fill(n, now, k, &v, verdict == SL_VERDICT_YES);
     if (verdict == SL_VERDICT_FENCE && k->lease.stamp > v.ceiling)
         v.ceiling = k->lease.stamp;
     vote(n, now, from, m, &v, verdict);
 }
 
-/* An owner that gives up an attempt has given up all that it made before. */
+/* An owner that gives up an attempt has given up its earlier ones as well. */
 static bool is_earlier_attempt(const struct sl_node_key *k, const struct sl_message *m)
 {
     const struct sl_node_lease *l = &k->lease;
@@ -329,7 +332,7 @@ static bool is_named(const struct sl_node_key *k, const struct sl_message *m)
     return sl_node_key_has(k, m->fence) || (k != NULL && is_earlier_attempt(k, m));
 }
 
-/* Should it come after its own end, an attempt is refused by its fence. */
+/* The acceptor rejects an attempt that arrives after it was given up, by its fence. */
 static void remember_given_up(struct sl_node *n, struct sl_now now,
                               const struct sl_message *m)
 {
@@ -350,7 +353,7 @@ static void on_release(struct sl_node *n, struct sl_now now, sl_node_id from,
     struct sl_message v = {0};
     int status;
     bool final = (m->flags & SL_FLAG_FINAL) != 0;
-    /* It may have overtaken what it releases. */
+    /* The release may arrive before the attempt that it releases. */
     struct sl_node_key *k = sl_node_key_get(n, now, m->key, &status);
     if (k != NULL) sl_acceptor_settle(n, now, k);
     bool was = is_named(k, m);
@@ -361,7 +364,7 @@ static void on_release(struct sl_node *n, struct sl_now now, sl_node_id from,
             k->reserved.live = false;
         sl_acceptor_end_lease(n, now, k, !final);
         sl_node_key_schedule(n, k);
-    } else if (final && is_beside(k, m->fence)) {
+    } else if (final && is_overlapped(k, m->fence)) {
         was = true;
         sl_acceptor_publish_end(n, now, k, m->fence, SL_NODE_EVENT_RELEASED);
         if (m->fence > k->past_fence) k->past_fence = m->fence;
@@ -410,13 +413,13 @@ static bool is_silent(const struct sl_node *n, struct sl_now now)
     return now.ms < n->silent_ms;
 }
 
-/* Whether it takes part in this at all; if not, it has said so. */
+/* Whether this acceptor votes on this message at all. If not, it has told the proposer why. */
 static bool takes_part(struct sl_node *n, struct sl_now now, sl_node_id from,
                        const struct sl_message *m)
 {
     struct sl_message v = {0};
     bool known = sl_node_is_member(n) && sl_membership_find(&n->kept.force, from) >= 0;
-    /* An attempt that is given up may be, whatever the list is now. */
+    /* Giving up an attempt is safe under any membership. */
     bool given_up = m->type == SL_MESSAGE_RELEASE && (m->flags & SL_FLAG_FINAL) == 0;
 #ifndef MUT_VERSION
     known = known && (given_up || m->version == n->kept.force.version);
@@ -441,7 +444,7 @@ void sl_acceptor_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
     }
     const struct sl_node_key *k = sl_node_key_find(n, m->key);
     if (k != NULL && k->deferred_count > 0 && m->type != SL_MESSAGE_LOOK) {
-        sl_node_defer(n, from, m); /* Behind those that came before. */
+        sl_node_defer(n, from, m); /* Behind the earlier ones. */
         return;
     }
     switch (m->type) {

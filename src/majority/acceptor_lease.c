@@ -1,12 +1,11 @@
 /* acceptor_lease.c - leases and reservations of an acceptor begin and end. */
-#include <string.h>
+#include <assert.h>
 
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
 /* --- How long leases are ----------------------------------------------------------------- */
 
-/* A lease counts as long as the longest that was voted for under its fence. */
 void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,
                               sl_ms lease_ms)
 {
@@ -17,7 +16,7 @@ void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,
     l->length = length;
 }
 
-/* It has ended, or was given back: nobody relies on it any more. */
+/* The lease has ended: nobody relies on it any more. */
 static void uncount_length(struct sl_node *n, struct sl_now now,
                            struct sl_node_lease *l)
 {
@@ -27,7 +26,7 @@ static void uncount_length(struct sl_node *n, struct sl_now now,
     l->length = 0;
 }
 
-/* After a short one another as short is expected; a long one is not. */
+/* After a short lease another one as short is expected, but not after a long one. */
 sl_ms sl_acceptor_longest_lease(const struct sl_node *n, struct sl_now now)
 {
     sl_ms most = 0;
@@ -41,7 +40,7 @@ sl_ms sl_acceptor_longest_lease(const struct sl_node *n, struct sl_now now)
 
 /* --- Leases begin ------------------------------------------------------------------------ */
 
-/* Bytes of a message are its caller's, and may be this place's own. */
+/* The message may point to the texts of this very lease, so they are freed last. */
 bool sl_acceptor_set_texts(struct sl_node *n, struct sl_node_lease *l,
                            const struct sl_message *m)
 {
@@ -59,12 +58,12 @@ bool sl_acceptor_set_texts(struct sl_node *n, struct sl_node_lease *l,
     return true;
 }
 
-/* A lease stands here from now on. False: no memory, and nothing has changed. */
 bool sl_acceptor_record(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                         const struct sl_message *m, bool overlapping)
 {
     struct sl_node_lease *l = &k->lease;
     sl_ms end_ms = sl_ms_after(now.ms, m->lease_ms + SL_NODE_GRAIN_MS);
+    assert(m->fence > 0 && m->lease_ms >= 0);
 #ifdef MUT_EARLY
     end_ms = sl_ms_after(now.ms, sl_node_shrink_ms(m->lease_ms));
 #endif
@@ -84,7 +83,8 @@ bool sl_acceptor_record(struct sl_node *n, struct sl_now now, struct sl_node_key
     l->stamp = m->stamp > 0 ? m->stamp : m->fence;
     l->end_ms = end_ms;
     if (!same) {
-        bool taken = m->fence == k->taken_fence; /* While the disk was slow. */
+        /* It may have been granted while this acceptor waited for its disk. */
+        bool taken = m->fence == k->taken_fence;
         l->asked_ms = -1;
         l->stolen = l->copied = false;
         l->sure_ms = taken ? k->taken_sure_ms : 0;
@@ -98,30 +98,31 @@ bool sl_acceptor_record(struct sl_node *n, struct sl_now now, struct sl_node_key
     return true;
 }
 
-/* What stands here is known to be a grant. */
 void sl_acceptor_agree(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                        bool overlapping)
 {
     struct sl_node_lease *l = &k->lease;
-    bool news = !l->agreed;
+    bool first = !l->agreed;
+    assert(l->live);
     l->agreed = true;
     k->turn.end_ms = 0;
     if (overlapping) l->overlapping = true;
-    /* The thief has what it waited for. */
+    /* The stealing request has what it waited for. */
     if (k->reserved.live && sl_attempt_same(k->reserved.owner, l->owner))
         k->reserved.live = false;
-    if (news && k->overlapped != NULL && l->overlapping)
+    if (first && k->overlapped != NULL && l->overlapping)
         sl_acceptor_publish_stolen(n, k);
-    if (news && l->asked_ms >= 0) sl_acceptor_publish(n, now, k, SL_NODE_EVENT_ASKED);
+    if (first && l->asked_ms >= 0) sl_acceptor_publish(n, now, k, SL_NODE_EVENT_ASKED);
     sl_node_key_schedule(n, k);
-    if (news) sl_proposer_wake(n, now, k);
+    if (first) sl_proposer_wake(n, now, k);
 }
 
-/* Make room for a thief that enters beside. Of two that were there before, the one that
- * ends later keeps others out. False: no memory. */
+/* If there is an overlapped lease already, the one that ends later is kept: it keeps others
+ * out for longer. */
 bool sl_acceptor_set_aside(struct sl_node *n, struct sl_node_key *k)
 {
     struct sl_node_lease *l = &k->lease;
+    assert(l->live);
     if (k->overlapped == NULL) {
         k->overlapped = sl_node_block_new(n, sizeof *k->overlapped);
         if (k->overlapped == NULL) return false;
@@ -144,9 +145,9 @@ bool sl_acceptor_set_aside(struct sl_node *n, struct sl_node_key *k)
 
 /* --- Leases end -------------------------------------------------------------------------- */
 
-/* The thief's lease is over, or was given up: who was there before it may act still. */
 bool sl_acceptor_restore(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {
+    assert(!k->lease.live);
     if (k->overlapped == NULL) return false;
     bool over = now.ms >= k->overlapped->end_ms;
 #ifdef MUT_ROBBED
@@ -163,13 +164,13 @@ bool sl_acceptor_restore(struct sl_node *n, struct sl_now now, struct sl_node_ke
     return true;
 }
 
-/* There is no lease any more. If it was not given up it may have been a grant, whoever knows
- * of it. */
 void sl_acceptor_end_lease(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                            bool given_up)
 {
     struct sl_node_lease *l = &k->lease;
-    l->overlapping = false; /* Nobody entered beside this one. */
+    assert(l->live);
+    l->overlapping =
+        false; /* In the event, it would say that another one overlaps it. */
     if (l->agreed && l->asked_ms >= 0 && !l->stolen)
         sl_acceptor_publish(n, now, k, SL_NODE_EVENT_STOLEN);
     if (!given_up && l->fence > k->past_fence) k->past_fence = l->fence;
@@ -192,8 +193,8 @@ void sl_acceptor_end_reservation(struct sl_node *n, struct sl_now now,
     k->lease.asked_ms = -1;
 }
 
-/* The lease expires here. If the voter has it only from the copy of another node, it may still be
- * in force elsewhere: that node may have missed an extension. */
+/* If this acceptor has the lease only from the copy of another node, the lease may still run
+ * elsewhere: that node may have missed an extension. */
 static void expire(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {
     bool copied = k->lease.copied;
@@ -221,7 +222,7 @@ void sl_acceptor_settle(struct sl_node *n, struct sl_now now, struct sl_node_key
     if (changed) sl_node_key_schedule(n, k);
 }
 
-/* As many as fit into a turn of a server's loop: the rest is due still. */
+/* As many as fit into a turn of the server's loop. The others stay due. */
 #define ENDS_PER_TICK 1000
 
 void sl_acceptor_tick(struct sl_node *n, struct sl_now now)

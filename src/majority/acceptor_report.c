@@ -26,7 +26,6 @@ static struct sl_acceptor_report *report_of(struct sl_node_key *k, sl_fence fenc
     return t;
 }
 
-/* Whether it is known to be over: what comes late of it is of no use. */
 bool sl_acceptor_is_over(const struct sl_node_key *k, sl_fence fence)
 {
     for (size_t i = 0; i < SL_ACCEPTOR_REPORTS; i++)
@@ -34,8 +33,7 @@ bool sl_acceptor_is_over(const struct sl_node_key *k, sl_fence fence)
     return false;
 }
 
-/* Whether the holder has released it. A lease that only expired here may have been extended
- * elsewhere, and then is still agreed. */
+/* A lease that only expired here may have been extended elsewhere, and then is still agreed. */
 bool sl_acceptor_is_released(const struct sl_node_key *k, sl_fence fence)
 {
     if (fence <= k->released_fence) return true;
@@ -61,7 +59,7 @@ static struct sl_node_event event_of(const struct sl_node_key *k, sl_fence fence
     return e;
 }
 
-/* It was granted, says this lesson; its end may be known before that. */
+/* A grant may be reported after its end: then both are published now. */
 static void publish_granted(struct sl_node *n, struct sl_node_key *k,
                             const struct sl_message *m)
 {
@@ -102,8 +100,6 @@ void sl_acceptor_publish_end(struct sl_node *n, struct sl_now now,
     if (t->granted) sl_node_publish(n, &e);
 }
 
-/* Publish the expiry of a copied lease that expired here, if no extension was reported since: now
- * we forget the key, or a later lease of it is agreed. */
 void sl_acceptor_publish_lapse(struct sl_node *n, struct sl_now now,
                                struct sl_node_key *k)
 {
@@ -112,7 +108,6 @@ void sl_acceptor_publish_lapse(struct sl_node *n, struct sl_now now,
     k->lapsed_fence = 0;
 }
 
-/* A thief has entered beside. */
 void sl_acceptor_publish_stolen(struct sl_node *n, const struct sl_node_key *k)
 {
     struct sl_node_lease *l = k->overlapped;

@@ -1,8 +1,10 @@
 /* acceptor_teach.c - an acceptor learns leases that were agreed without it. */
+#include <assert.h>
+
 #include "majority/acceptor.h"
 
-/* Whether it was sent after our silence, and lately: it tells our clock, as its sender saw
- * it last. */
+/* Whether a message was sent after our silence, and lately. It carries a reading of our clock
+ * that its sender had when it sent the message. */
 static bool is_fresh(const struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m)
 {
@@ -14,13 +16,13 @@ static bool is_fresh(const struct sl_node *n, struct sl_now now, sl_node_id from
            m->heard_ms <= now.ms && now.ms - m->heard_ms <= n->limits.forget_ms / 2;
 }
 
-/* A later one is agreed: so this one is over, unless a thief has entered beside it; only the
- * news have not come. False: no memory. */
+/* A later lease is agreed, so the recorded one is over, unless the later one overlaps it. The
+ * message about its end has not arrived. False: out of memory. */
 static bool make_way(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                      bool overlapping)
 {
     if (overlapping) return sl_acceptor_set_aside(n, k);
-    /* How it ended is not known here; if its end was near, by that. */
+    /* How it ended is not known here. If its expiry was near, it expired. */
     bool near = k->lease.end_ms - now.ms <= n->limits.answer_ms;
     if (k->lease.agreed)
         sl_acceptor_publish_end(n, now, k, k->lease.fence,
@@ -30,10 +32,10 @@ static bool make_way(struct sl_node *n, struct sl_now now, struct sl_node_key *k
     return true;
 }
 
-/* This voter has said yes to a later attempt, and stands by it until it is given up, which
- * it will be: then it takes the lesson. (Without memory it is as if it were lost.) */
-static void keep_lesson(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
-                        const struct sl_message *m)
+/* This acceptor has voted for a later attempt, which will be given up. It keeps the agreed lease
+ * until then. Out of memory: as if the message were lost. */
+static void keep_for_later(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
+                           const struct sl_message *m)
 {
     if (k->learned != NULL && k->learned->fence >= m->fence) return;
     sl_node_lease_free(n, &k->learned);
@@ -50,11 +52,11 @@ static void keep_lesson(struct sl_node *n, struct sl_now now, struct sl_node_key
     if (!sl_acceptor_set_texts(n, l, m)) sl_node_lease_free(n, &k->learned);
 }
 
-/* An attempt has come to nothing: what was agreed meanwhile stands here now. */
 void sl_acceptor_take_learned(struct sl_node *n, struct sl_now now,
                               struct sl_node_key *k)
 {
     struct sl_node_lease *l = k->learned;
+    assert(!k->lease.live);
     if (l == NULL) return;
     struct sl_message m = {.owner = l->owner,
                            .fence = l->fence,
@@ -74,7 +76,7 @@ void sl_acceptor_take_learned(struct sl_node *n, struct sl_now now,
     sl_node_lease_free(n, &k->learned);
 }
 
-/* A lease that is agreed, and that we lack. */
+/* Record an agreed lease that this acceptor lacks. NULL: it does not. */
 static struct sl_node_key *learn(struct sl_node *n, struct sl_now now, sl_node_id from,
                                  const struct sl_message *m)
 {
@@ -85,7 +87,7 @@ static struct sl_node_key *learn(struct sl_node *n, struct sl_now now, sl_node_i
     if (k == NULL || m->fence < k->past_fence || sl_acceptor_is_released(k, m->fence))
         return NULL;
     if (k->lease.live && !k->lease.agreed && m->fence < k->lease.fence)
-        keep_lesson(n, now, k, m);
+        keep_for_later(n, now, k, m);
     if (k->lease.live ? m->fence < k->lease.fence
                       : sl_acceptor_is_reserved(k, m->owner, m->priority))
         return NULL;
@@ -102,9 +104,9 @@ static struct sl_node_key *learn(struct sl_node *n, struct sl_now now, sl_node_i
     return k;
 }
 
-/* A lease that we have, but whose extension we may have missed. */
-static void learn_more(struct sl_node *n, struct sl_now now, sl_node_id from,
-                       struct sl_node_key *k, const struct sl_message *m)
+/* This acceptor has the lease, but may lack its extension. */
+static void learn_extension(struct sl_node *n, struct sl_now now, sl_node_id from,
+                            struct sl_node_key *k, const struct sl_message *m)
 {
     struct sl_node_lease *l = &k->lease;
     sl_ms end_ms = sl_ms_after(now.ms, m->lease_ms + SL_NODE_GRAIN_MS);
@@ -112,7 +114,7 @@ static void learn_more(struct sl_node *n, struct sl_now now, sl_node_id from,
         return;
     if (m->stamp > l->stamp && sl_node_text_set(n, &l->value, m->value))
         l->stamp = m->stamp;
-    if (!l->agreed) return; /* It is the attempt itself that was granted. */
+    if (!l->agreed) return; /* The message reports the grant, not an extension. */
     if (end_ms <= l->end_ms || !sl_node_may_vote(n, now, 0, m->lease_ms)) return;
     l->end_ms = end_ms;
     l->lease_ms = m->lease_ms;
@@ -121,9 +123,9 @@ static void learn_more(struct sl_node *n, struct sl_now now, sl_node_id from,
     sl_node_key_schedule(n, k);
 }
 
-/* Compute until when, by our clock, the lease is certainly agreed; after that we must not teach it.
- * The sender counted from the time of sending. Our clock then showed at least the reading that
- * the sender had last received. */
+/* Compute until when, by our clock, the lease is certainly agreed; after that we must not teach
+ * it. The sender counted from the time of sending. Our clock then showed at least the reading
+ * that the sender had last received. */
 static void rely_on(struct sl_node_lease *l, const struct sl_message *m,
                     struct sl_now now)
 {
@@ -144,10 +146,10 @@ void sl_acceptor_receive_teach(struct sl_node *n, struct sl_now now, sl_node_id 
     struct sl_node_key *k = sl_node_key_find(n, m->key);
     if (k != NULL) sl_acceptor_settle(n, now, k);
     bool had = sl_node_key_has(k, m->fence);
-    if (had) learn_more(n, now, from, k, m);
+    if (had) learn_extension(n, now, from, k, m);
     bool here = had || learn(n, now, from, m) != NULL;
     k = sl_node_key_find(n, m->key);
-    /* News of long ago may have been told, and forgotten. */
+    /* An old event may have been published already, and the record of that dropped. */
     if (k == NULL || (!here && !is_fresh(n, now, from, m))) return;
     bool overlapping = (m->flags & SL_FLAG_OVERLAPPING) != 0;
     if (here && overlapping && k->overlapped != NULL) sl_acceptor_publish_stolen(n, k);
@@ -157,7 +159,7 @@ void sl_acceptor_receive_teach(struct sl_node *n, struct sl_now now, sl_node_id 
     if (here) sl_acceptor_agree(n, now, k, overlapping);
 }
 
-/* All earlier messages of this node have been handled, or wait for the disk. */
+/* All earlier messages from this node have been handled, or wait for the disk. */
 void sl_acceptor_receive_taught(struct sl_node *n, struct sl_now now, sl_node_id from,
                                 const struct sl_message *m)
 {

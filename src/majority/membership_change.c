@@ -6,8 +6,6 @@
  *
  * What changes a node's own part is on the disk before it is answered: a message that needs
  * that is kept, and handled again when it is written. */
-#include <string.h>
-
 #include "majority/proposer.h"
 
 #define GIVE_UP_MS \
@@ -71,20 +69,12 @@ static void end_change(struct sl_node *n)
     }
 }
 
-static void refuse_request(struct sl_node *n, struct sl_now now,
-                           struct sl_proposer_request *r, const char *why)
-{
-    size_t length = strlen(why), most = sizeof r->answer.reason - 1;
-    memcpy(r->answer.reason, why, length < most ? length : most);
-    sl_proposer_finish(n, now, r, SLUICE_ENODES);
-}
-
 static void fail(struct sl_node *n, struct sl_now now, const char *why)
 {
     struct sl_proposer_request *r = n->change.request;
     end_change(n);
     if (r == NULL) return;
-    refuse_request(n, now, r, why);
+    sl_proposer_finish_because(n, now, r, SLUICE_ENODES, why);
 }
 
 /* A list has come into force while we were at it: ours, or another. */
@@ -553,7 +543,7 @@ void sl_membership_change_begin(struct sl_node *n, struct sl_now now,
         if (good) why = NULL;
     }
     if (why != NULL) {
-        refuse_request(n, now, r, why);
+        sl_proposer_finish_because(n, now, r, SLUICE_ENODES, why);
         return;
     }
     n->change = (struct sl_membership_change){.want = want};

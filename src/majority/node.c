@@ -1,4 +1,5 @@
-/* node.c - the doors of a node: what comes in, what goes out, and what is on the disk. */
+/* node.c - the entry points of a node: messages and time; its start and its end. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ const struct sl_node_limits sl_node_limits_default = {
     .waiting_messages_max = 10000,
 };
 
-/* --- In --------------------------------------------------------------------------------- */
+/* --- Messages and time ------------------------------------------------------------------ */
 
 void sl_node_dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
                       const struct sl_message *m)
@@ -43,7 +44,7 @@ void sl_node_dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
     }
 }
 
-/* Lists that began differently have nothing to do with each other, whatever they say. */
+/* Clusters that began with different memberships have nothing to do with each other. */
 static bool is_foreign(struct sl_node *n, sl_node_id from, const struct sl_message *m)
 {
     uint64_t ours = n->kept.force.cluster;
@@ -64,12 +65,13 @@ void sl_node_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m)
 {
     const struct sl_now own = now;
+    assert(m->type < SL_MESSAGE_COUNT && m->list.count <= SL_NODES_MAX);
     if (from == n->id || from == 0 || from > SL_NODE_ID_MAX) return;
     now = sl_node_median_time(n, own);
     if (is_foreign(n, from, m)) return;
     sl_node_hear(n, now, from, m);
-    now = sl_node_median_time(n,
-                              own); /* The clock that it tells counts for it already. */
+    /* The clock in this message counts already when the node handles it. */
+    now = sl_node_median_time(n, own);
     sl_node_dispatch(n, now, from, m);
 }
 
@@ -79,7 +81,7 @@ void sl_node_tick(struct sl_node *n, struct sl_now now)
     if (n->write_again_ms != 0 && now.ms >= n->write_again_ms) n->write_again_ms = 0;
     if (now.ms >= n->heartbeat_due_ms) {
         n->heartbeat_due_ms = now.ms + n->limits.heartbeat_ms;
-        /* The others are told at once when the silence is over: then they teach. */
+        /* Other nodes teach this one when its silence is over, so it tells them at once. */
         if (now.ms < n->silent_ms && n->silent_ms < n->heartbeat_due_ms)
             n->heartbeat_due_ms = n->silent_ms;
         sl_node_send_heartbeat(n);
@@ -109,9 +111,9 @@ sl_ms sl_node_due(const struct sl_node *n)
     return sl_node_min_ms(due, sl_membership_change_due(n));
 }
 
-/* --- Life -------------------------------------------------------------------------------- */
+/* --- Start and end -------------------------------------------------------------------------------- */
 
-/* All who begin with one list are one cluster (FNV-1a of it). */
+/* All nodes that begin with the same membership are one cluster: its FNV-1a hash. */
 static uint64_t name_cluster(const struct sl_membership *list)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -123,7 +125,7 @@ static uint64_t name_cluster(const struct sl_membership *list)
     return h | 1;
 }
 
-/* The first start of all, or of this folder. */
+/* The first start with this data directory. */
 static void be_born(struct sl_node *n, const struct sl_node_start *start)
 {
     n->next.birth = start->birth;
@@ -135,7 +137,8 @@ static void be_born(struct sl_node *n, const struct sl_node_start *start)
     sl_node_want_write(n);
 }
 
-/* What is known of an earlier life, as one server, is to be known after the next start. */
+/* What the node promised before this start, also as a single server, must have expired before
+ * it votes. It is on disk again before the next start. */
 static void be_silent(struct sl_node *n, const struct sl_node_start *start,
                       struct sl_now now)
 {
@@ -153,6 +156,12 @@ static void be_silent(struct sl_node *n, const struct sl_node_start *start,
 
 struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now)
 {
+    assert(start->id >= 1 && start->id <= SL_NODE_ID_MAX && start->epoch != 0);
+    assert(start->kept.birth == 0 || start->kept.id == start->id);
+    assert(start->limits.key_bytes_max > 0 && start->limits.lease_min_ms > 0 &&
+           start->limits.lease_min_ms <= start->limits.lease_max_ms);
+    assert(start->bootstrap.count <= SL_NODES_MAX &&
+           start->kept.force.count <= SL_NODES_MAX);
     struct sl_node *n = calloc(1, sizeof *n);
     if (n == NULL) return NULL;
     n->id = start->id;
@@ -165,7 +174,7 @@ struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now
     n->own_wall_us = now.wall_us;
     n->finish_ms = SL_NEVER;
 #ifndef MUT_ROUND
-    /* A vote for an earlier life of this node must not count in this one. */
+    /* A vote for a round of an earlier start must not count in one of this start. */
     n->last_round = sl_hash_u64(start->epoch, 0) >> 2;
 #endif
     n->floor = n->kept.fence_limit;

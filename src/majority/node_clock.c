@@ -1,7 +1,9 @@
-/* node_clock.c - what time it is, by the clocks of all members, and which fences that allows. */
+/* node_clock.c - the time, by the clocks of all members, and which fences it allows. */
+#include <assert.h>
+
 #include "majority/node_internal.h"
 
-/* The clocks of the members that are linked, and the own one. Returns how many. */
+/* The wall clocks of the linked members, and of this node. Returns how many. */
 static uint32_t list_clocks(const struct sl_node *n, struct sl_now now,
                             uint64_t out[SL_NODE_PEERS_MAX + 1])
 {
@@ -18,11 +20,12 @@ static uint32_t list_clocks(const struct sl_node *n, struct sl_now now,
     return count;
 }
 
-/* The one in the middle; of two in the middle the earlier. */
+/* Of an even number of clocks, the earlier of the two in the middle counts. */
 struct sl_now sl_node_median_time(struct sl_node *n, struct sl_now now)
 {
     uint64_t clocks[SL_NODE_PEERS_MAX + 1];
     uint32_t count = list_clocks(n, now, clocks);
+    assert(now.ms >= n->now_ms && "the clock never goes back");
     for (uint32_t i = 1; i < count; i++)
         for (uint32_t k = i; k > 0 && clocks[k] < clocks[k - 1]; k--) {
             uint64_t other = clocks[k];
@@ -54,7 +57,7 @@ sl_fence sl_node_fence_max(const struct sl_node *n, struct sl_now now)
     return most < SL_FENCE_MAX ? most : SL_FENCE_MAX;
 }
 
-/* A fence from a clock that is days ahead would end all fences. */
+/* Fences from a clock that is days ahead would leave no fences for later attempts. */
 bool sl_node_is_plausible(const struct sl_node *n, struct sl_now now, sl_fence fence)
 {
     sl_fence most = n->kept.fence_limit;

@@ -1,5 +1,5 @@
 /* node_disk.c - what a node has on disk, and what waits until it is there. */
-#include <string.h>
+#include <assert.h>
 
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
@@ -57,15 +57,15 @@ bool sl_node_may_vote(struct sl_node *n, struct sl_now now, sl_fence fence,
     return fence <= n->kept.fence_limit && lease_ms <= n->longest_sure_ms;
 }
 
-/* Every second: the clock is followed for a while after a vote, so that the next one need
- * not wait; and the longest lease falls when it has ended. */
+/* For a while after a vote the fence limit follows the clock, so that the next vote need not
+ * wait for the disk. The longest lease gets shorter when the long leases have ended. */
 void sl_node_follow_limits(struct sl_node *n, struct sl_now now)
 {
     if (n->is_writing || n->write_due || n->kept.force.version == 0) return;
     if (n->voted_ms != 0 && now.ms - n->voted_ms <= SL_FOLLOW_MS &&
         now.wall_us <= SL_WALL_US_MAX && sl_node_knows_time(n))
         raise_limit(n, now, now.wall_us);
-    if (now.ms < n->silent_ms) return; /* What went before is not known here. */
+    if (now.ms < n->silent_ms) return; /* Earlier leases may still run. */
     sl_ms longest = sl_acceptor_longest_lease(n, now);
     if (longest > n->limits.lease_max_ms) longest = n->limits.lease_max_ms;
     if (longest >= n->kept.lease_longest_ms) return;
@@ -80,12 +80,9 @@ void sl_node_defer(struct sl_node *n, sl_node_id from, const struct sl_message *
     if (n->deferred_count >= n->limits.waiting_messages_max) return;
     struct sl_node_deferred *s = sl_node_block_new(n, sl_node_deferred_bytes(m));
     if (s == NULL) return;
-    char *at = (char *)(s + 1);
     s->from = from;
     s->m = *m;
-    at = sl_node_put_bytes(at, &s->m.key);
-    at = sl_node_put_bytes(at, &s->m.value);
-    sl_node_put_bytes(at, &s->m.note);
+    sl_node_put_message((char *)(s + 1), &s->m);
     struct sl_node_key *k = sl_node_key_find(n, m->key);
     if (k != NULL) k->deferred_count++;
     sl_list_append(&n->deferred, &s->link);
@@ -102,8 +99,8 @@ static void free_deferred(struct sl_node *n, struct sl_node_deferred *s)
     sl_node_block_free(n, s, sl_node_deferred_bytes(&s->m));
 }
 
-/* No message about a key waits any more. */
-static void forget_deferred(struct sl_node *n)
+/* Before the deferred messages are handled or dropped: no key has any. */
+static void uncount_deferred(struct sl_node *n)
 {
     for (struct sl_list *i = n->deferred.next; i != &n->deferred; i = i->next) {
         const struct sl_node_deferred *s = sl_container_of(i, struct sl_node_deferred,
@@ -117,7 +114,7 @@ static void forget_deferred(struct sl_node *n)
 
 void sl_node_drop_deferred(struct sl_node *n)
 {
-    forget_deferred(n);
+    uncount_deferred(n);
     for (; n->deferred_count > 0; n->deferred_count--) {
         struct sl_node_deferred *s = first_deferred(n);
         sl_list_remove(&s->link);
@@ -125,10 +122,11 @@ void sl_node_drop_deferred(struct sl_node *n)
     }
 }
 
-/* In order. A message may be deferred again, and then those about its key are, behind it. */
+/* In the order of arrival. A message may be deferred again; then all later ones about its key
+ * are deferred behind it. */
 static void handle_deferred(struct sl_node *n, struct sl_now now)
 {
-    forget_deferred(n);
+    uncount_deferred(n);
     for (uint32_t count = n->deferred_count; count > 0; count--) {
         struct sl_node_deferred *s = first_deferred(n);
         sl_list_remove(&s->link);
@@ -140,8 +138,8 @@ static void handle_deferred(struct sl_node *n, struct sl_now now)
 
 /* --- A write is done --------------------------------------------------------------------- */
 
-/* A list has come into force here. */
-static void go_by_new_list(struct sl_node *n, struct sl_now now, bool was_member)
+/* A membership has come into force here. */
+static void change_membership(struct sl_node *n, struct sl_now now, bool was_member)
 {
     const struct sl_membership *list = &n->kept.force;
     n->soon_ms = sl_ms_after(now.ms, sl_node_stretch_ms(n->kept.lease_longest_ms));
@@ -162,6 +160,7 @@ void sl_node_written(struct sl_node *n, struct sl_now now, bool ok)
 {
     uint64_t version = n->kept.force.version;
     bool was_member = sl_node_is_member(n);
+    assert(n->is_writing);
     now = sl_node_median_time(n, now);
     n->is_writing = false;
     if (!ok) {
@@ -173,7 +172,7 @@ void sl_node_written(struct sl_node *n, struct sl_now now, bool ok)
     if (n->kept.birth == 0) n->links_due = true;
     n->kept = n->writing;
     n->longest_sure_ms = n->kept.lease_longest_ms;
-    if (n->kept.force.version != version) go_by_new_list(n, now, was_member);
+    if (n->kept.force.version != version) change_membership(n, now, was_member);
     sl_node_link_known(n, now);
     handle_deferred(n, now);
     sl_membership_change_tick(n, now);

@@ -356,6 +356,8 @@ static inline struct sl_bytes sl_node_text_bytes(const struct sl_node_text *t)
 
 /* Copy *b to `at`, and let *b point there. Returns the address after it. */
 char *sl_node_put_bytes(char *at, struct sl_bytes *b);
+/* The same for the key, value and note of a message. */
+void sl_node_put_message(char *at, struct sl_message *m);
 
 /* --- node_clock.c ----------------------------------------------------------------- */
 

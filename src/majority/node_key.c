@@ -1,32 +1,34 @@
 /* node_key.c - what a node knows about a key, and when something about it is due. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "majority/acceptor.h"
 
-static uint64_t hash_place(const void *item, const struct sl_index *x)
+static uint64_t hash_key(const void *item, const struct sl_index *x)
 {
     const struct sl_node_key *k = item;
     return sl_hash(x->key, k->key, k->key_n);
 }
 
-static bool same_place(const void *item, struct sl_bytes key)
+static bool same_key(const void *item, struct sl_bytes key)
 {
     const struct sl_node_key *k = item;
     return k->key_n == key.n && memcmp(k->key, key.at, key.n) == 0;
 }
 
-static const struct sl_index_kind keys_kind = {.hash = hash_place, .same = same_place};
+static const struct sl_index_kind keys_kind = {.hash = hash_key, .same = same_key};
 
 struct sl_node_key *sl_node_key_find(const struct sl_node *n, struct sl_bytes key)
 {
     return sl_index_find(&n->keys, key, sl_hash(n->keys.key, key.at, key.n));
 }
 
-static struct sl_node_key *make_place(struct sl_node *n, struct sl_now now,
-                                      struct sl_bytes key)
+static struct sl_node_key *make_key(struct sl_node *n, struct sl_now now,
+                                    struct sl_bytes key)
 {
     uint32_t out = (uint32_t)n->keys.count - n->key_timers.count;
+    assert(key.n > 0 && key.n <= n->limits.key_bytes_max);
     if (sl_index_reserve(&n->keys) != SLUICE_OK ||
         sl_heap_reserve(&n->key_timers, out + 1) != SLUICE_OK)
         return NULL;
@@ -39,7 +41,7 @@ static struct sl_node_key *make_place(struct sl_node *n, struct sl_now now,
     k->lease.asked_ms = -1;
     k->key_n = (uint32_t)key.n;
     memcpy(k->key, key.at, key.n);
-    sl_index_put(&n->keys, k, hash_place(k, &n->keys));
+    sl_index_put(&n->keys, k, hash_key(k, &n->keys));
     sl_node_key_schedule(n, k);
     return k;
 }
@@ -53,7 +55,7 @@ struct sl_node_key *sl_node_key_get(struct sl_node *n, struct sl_now now,
     *status = SLUICE_EKEYS;
     if (n->keys.count >= n->limits.keys_max) return NULL;
     *status = SLUICE_ENOMEM;
-    k = make_place(n, now, key);
+    k = make_key(n, now, key);
     if (k != NULL) *status = SLUICE_OK;
     return k;
 }
@@ -76,13 +78,15 @@ void sl_node_lease_free(struct sl_node *n, struct sl_node_lease **l)
 
 void sl_node_key_free(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {
+    assert(k->request_count == 0 && k->deferred_count == 0);
+    assert(!k->lease.live && !k->reserved.live);
     sl_acceptor_publish_lapse(n, now, k);
     if (k->timer != SL_HEAP_NONE) sl_heap_remove(&n->key_timers, k->timer);
     if (k->seen_fence > n->floor) n->floor = k->seen_fence;
     sl_node_lease_clear(n, &k->lease);
     sl_node_lease_free(n, &k->overlapped);
     sl_node_lease_free(n, &k->learned);
-    sl_index_remove(&n->keys, k, hash_place(k, &n->keys));
+    sl_index_remove(&n->keys, k, hash_key(k, &n->keys));
     sl_node_block_free(n, k, sizeof *k + k->key_n);
 }
 
@@ -110,13 +114,13 @@ static void timer_moved(void *owner, uint32_t place)
     ((struct sl_node_key *)owner)->timer = place;
 }
 
-void sl_node_keys_init(struct sl_node *n, struct sl_hash_key hash_key)
+void sl_node_keys_init(struct sl_node *n, struct sl_hash_key secret)
 {
-    sl_index_init(&n->keys, &keys_kind, hash_key);
+    sl_index_init(&n->keys, &keys_kind, secret);
     sl_heap_init(&n->key_timers, timer_moved);
 }
 
-/* The node goes with it: nothing is counted any more. */
+/* The node is freed as well, so nothing is counted. */
 static void free_key(void *item)
 {
     struct sl_node_key *k = item;

@@ -1,4 +1,5 @@
 /* node_memory.c - the memory of a node, every byte of it counted. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@ void *sl_node_block_new(struct sl_node *n, size_t bytes)
 void sl_node_block_free(struct sl_node *n, void *block, size_t bytes)
 {
     if (block == NULL) return;
+    assert(n->block_bytes >= bytes + SL_MALLOC_BYTES);
     n->block_bytes -= bytes + SL_MALLOC_BYTES;
     free(block);
 }
@@ -44,6 +46,13 @@ bool sl_node_text_set(struct sl_node *n, struct sl_node_text **t, struct sl_byte
     sl_node_text_free(n, *t);
     *t = text;
     return true;
+}
+
+void sl_node_put_message(char *at, struct sl_message *m)
+{
+    at = sl_node_put_bytes(at, &m->key);
+    at = sl_node_put_bytes(at, &m->value);
+    sl_node_put_bytes(at, &m->note);
 }
 
 char *sl_node_put_bytes(char *at, struct sl_bytes *b)

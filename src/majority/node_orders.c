@@ -1,10 +1,11 @@
 /* node_orders.c - what a node orders: messages, events, answers, log lines, writes. */
+#include <assert.h>
 #include <string.h>
 
 #include "majority/proposer.h"
 
-static struct sl_node_queued_order *new_out(struct sl_node *n,
-                                            enum sl_node_order_type type, size_t bytes)
+static struct sl_node_queued_order *queue(struct sl_node *n,
+                                          enum sl_node_order_type type, size_t bytes)
 {
     struct sl_node_queued_order *o = sl_node_block_new(n, sizeof *o + bytes);
     if (o == NULL) return NULL;
@@ -14,25 +15,22 @@ static struct sl_node_queued_order *new_out(struct sl_node *n,
     return o;
 }
 
-/* A copy of a message among the orders. NULL: no memory; it is lost. */
-static struct sl_node_queued_order *order_message(struct sl_node *n,
+/* Queue a copy of a message. NULL: out of memory, and the message is lost. */
+static struct sl_node_queued_order *queue_message(struct sl_node *n,
                                                   const struct sl_message *m)
 {
-    struct sl_node_queued_order *o = new_out(n, SL_NODE_ORDER_SEND,
-                                             m->key.n + m->value.n + m->note.n);
+    struct sl_node_queued_order *o = queue(n, SL_NODE_ORDER_SEND,
+                                           m->key.n + m->value.n + m->note.n);
     if (o == NULL) return NULL;
-    char *at = (char *)(o + 1);
     o->u.message = *m;
     o->u.message.cluster = n->kept.force.cluster;
     o->u.message.version = n->kept.force.version;
-    at = sl_node_put_bytes(at, &o->u.message.key);
-    at = sl_node_put_bytes(at, &o->u.message.value);
-    sl_node_put_bytes(at, &o->u.message.note);
+    sl_node_put_message((char *)(o + 1), &o->u.message);
     return o;
 }
 
-/* What it last heard of the other's clock. Of a message to one node this is as of when it
- * was made: it was not sent before. */
+/* Add what this node last heard of the receiver's clock. A message to one node is stamped when
+ * it is queued, which is not after it is sent. */
 static void stamp(const struct sl_node *n, struct sl_message *m, sl_node_id to)
 {
     const struct sl_node_peer *p = sl_node_find_peer(n, to);
@@ -40,8 +38,7 @@ static void stamp(const struct sl_node *n, struct sl_message *m, sl_node_id to)
     m->heard_ms = p != NULL ? p->stamp_ms : 0;
 }
 
-/* As the last thing that somebody does: the answer may come back at once. */
-static void to_itself(struct sl_node *n, struct sl_now now, struct sl_message *m)
+static void send_to_itself(struct sl_node *n, struct sl_now now, struct sl_message *m)
 {
     m->cluster = n->kept.force.cluster;
     m->version = n->kept.force.version;
@@ -54,11 +51,11 @@ void sl_node_send(struct sl_node *n, struct sl_now now, sl_node_id to,
                   struct sl_message *m)
 {
     if (to == n->id) {
-        to_itself(n, now, m);
+        send_to_itself(n, now, m);
         return;
     }
     if (!sl_node_can_reach(n, to)) return;
-    struct sl_node_queued_order *o = order_message(n, m);
+    struct sl_node_queued_order *o = queue_message(n, m);
     if (o == NULL) return;
     o->to[o->to_count++] = to;
     stamp(n, &o->u.message, to);
@@ -75,28 +72,28 @@ void sl_node_broadcast(struct sl_node *n, struct sl_now now, struct sl_message *
             continue;
         }
         if (!sl_node_can_reach(n, list.at[i].id)) continue;
-        if (o == NULL) o = order_message(n, m);
+        if (o == NULL) o = queue_message(n, m);
         if (o != NULL) o->to[o->to_count++] = list.at[i].id;
     }
-    if (self) to_itself(n, now, m);
+    if (self) send_to_itself(n, now, m);
 }
 
 void sl_node_send_heartbeat(struct sl_node *n)
 {
-    sl_ms silent = n->silent_ms - n->now_ms;
-    struct sl_message m = {.type = SL_MESSAGE_BEAT, .left_ms = silent > 0 ? silent : 0};
+    struct sl_message m = {.type = SL_MESSAGE_BEAT,
+                           .left_ms = sl_node_max_ms(n->silent_ms - n->now_ms, 0)};
     struct sl_node_queued_order *o = NULL;
     for (size_t i = 0; i < SL_NODE_PEERS_MAX; i++) {
         if (n->peers[i].id == 0 || !n->peers[i].linked) continue;
-        if (o == NULL) o = order_message(n, &m);
+        if (o == NULL) o = queue_message(n, &m);
         if (o != NULL) o->to[o->to_count++] = n->peers[i].id;
     }
 }
 
 void sl_node_publish(struct sl_node *n, const struct sl_node_event *e)
 {
-    struct sl_node_queued_order *o = new_out(n, SL_NODE_ORDER_EVENT,
-                                             e->key.n + e->note.n);
+    struct sl_node_queued_order *o = queue(n, SL_NODE_ORDER_EVENT,
+                                           e->key.n + e->note.n);
     if (o == NULL) return;
     o->u.event = *e;
     sl_node_put_bytes(sl_node_put_bytes((char *)(o + 1), &o->u.event.key),
@@ -105,7 +102,7 @@ void sl_node_publish(struct sl_node *n, const struct sl_node_event *e)
 
 void sl_node_log(struct sl_node *n, const char *text)
 {
-    struct sl_node_queued_order *o = new_out(n, SL_NODE_ORDER_LOG, 0);
+    struct sl_node_queued_order *o = queue(n, SL_NODE_ORDER_LOG, 0);
     size_t most = sizeof o->u.text - 1;
     if (o == NULL) return;
     size_t length = strlen(text);
@@ -120,7 +117,7 @@ void sl_node_queue_answer(struct sl_node *n, struct sl_proposer_request *r)
 
 /* --- Orders are fetched ------------------------------------------------------------------ */
 
-static void free_out(struct sl_node *n, struct sl_node_queued_order *o)
+static void free_order(struct sl_node *n, struct sl_node_queued_order *o)
 {
     if (o == NULL) return;
     if (o->is_request)
@@ -129,11 +126,12 @@ static void free_out(struct sl_node *n, struct sl_node_queued_order *o)
     else sl_node_block_free(n, o, sizeof *o + o->bytes);
 }
 
-/* For the next of those it goes to. */
+/* Fill in a message for its next receiver. */
 static void address(struct sl_node *n, struct sl_node_queued_order *o,
                     struct sl_node_order *out)
 {
     struct sl_message *m = &o->u.message;
+    assert(o->to_done < o->to_count && o->to_count <= SL_NODE_PEERS_MAX);
     out->to = o->to[o->to_done++];
     m->epoch = n->epoch;
     m->sent_ms = n->now_ms;
@@ -144,18 +142,18 @@ static void address(struct sl_node *n, struct sl_node_queued_order *o,
 
 void sl_node_free_orders(struct sl_node *n)
 {
-    free_out(n, n->fetched);
+    free_order(n, n->fetched);
     while (!sl_list_empty(&n->orders)) {
         struct sl_node_queued_order *o = sl_container_of(
             n->orders.next, struct sl_node_queued_order, link);
         sl_list_remove(&o->link);
-        free_out(n, o);
+        free_order(n, o);
     }
 }
 
 bool sl_node_next(struct sl_node *n, struct sl_node_order *out)
 {
-    free_out(n, n->fetched);
+    free_order(n, n->fetched);
     n->fetched = NULL;
     if (sl_node_order_write(n, out)) return true;
     if (n->links_due) {

@@ -1,9 +1,12 @@
-/* node_peers.c - the other nodes: links, round-trip times, and which data directory each has. */
+/* node_peers.c - the other nodes: links, round-trip times, and which data directory each has.
+ *
+ * A node draws its birth, a random number, when it starts with an empty data directory. A member
+ * that comes back with another birth has lost what it promised, so nobody talks to it. */
 #include "majority/proposer.h"
 
-#define TELL_MS 50 /* A node is not told of the list more often. */
+#define TELL_MS 50 /* A node is sent the membership at most this often. */
 #define LEARN_MS \
-    2000 /* Until links are made, and others have taught a node that started. */
+    2000 /* Links are made, and other nodes have taught this one, by then. */
 
 struct sl_node_peer *sl_node_find_peer(const struct sl_node *n, sl_node_id id)
 {
@@ -12,7 +15,7 @@ struct sl_node_peer *sl_node_find_peer(const struct sl_node *n, sl_node_id id)
     return NULL;
 }
 
-/* The place of a node, made if there is none; NULL: all are taken by those linked. */
+/* The entry of a node, made if there is none. NULL: linked nodes have all entries. */
 static struct sl_node_peer *make_peer(struct sl_node *n, sl_node_id id)
 {
     struct sl_node_peer *p = sl_node_find_peer(n, id);
@@ -57,7 +60,7 @@ sl_ms sl_node_answer_ms(const struct sl_node *n)
     return sl_node_clamp_ms(2 * most, n->limits.answer_min_ms, n->limits.answer_max_ms);
 }
 
-/* How long its answers take, late ones included; as TCP does it. */
+/* Smooth the round-trip time as TCP does, late answers included. */
 static void sample(struct sl_node_peer *p, sl_ms rtt)
 {
     if (p->srtt8 < 0) {
@@ -71,10 +74,10 @@ static void sample(struct sl_node_peer *p, sl_ms rtt)
     p->rttvar4 += (off < 0 ? -off : off) - p->rttvar4 / 4;
 }
 
-/* A silent node has forgotten its leases and ignores every TEACH. We teach it as soon as it says
- * that its silence is over. */
-static void hear_beat(const struct sl_node *n, struct sl_now now,
-                      struct sl_node_peer *p, sl_ms left_ms)
+/* A silent node has forgotten its leases and ignores every TEACH. This node teaches it as soon
+ * as its heartbeat says that the silence is over. */
+static void hear_heartbeat(const struct sl_node *n, struct sl_now now,
+                           struct sl_node_peer *p, sl_ms left_ms)
 {
     p->silent_ms = sl_ms_after(now.ms, left_ms);
     if (!p->linked) return;
@@ -96,7 +99,7 @@ void sl_node_hear(struct sl_node *n, struct sl_now now, sl_node_id from,
     p->version = m->version;
     p->wall_us = m->wall_us;
     p->wall_ms = now.ms;
-    if (m->type == SL_MESSAGE_BEAT) hear_beat(n, now, p, m->left_ms);
+    if (m->type == SL_MESSAGE_BEAT) hear_heartbeat(n, now, p, m->left_ms);
     sl_membership_change_linked(n, now, from);
     if (m->type == SL_MESSAGE_VOTE && m->heard_epoch == n->epoch &&
         m->heard_ms <= now.ms)
@@ -110,7 +113,7 @@ void sl_node_hear(struct sl_node *n, struct sl_now now, sl_node_id from,
 
 /* --- Links ------------------------------------------------------------------------------- */
 
-/* Which folder a member has: the list says so, or who met it first; 0: not known yet. */
+/* The birth of a member, from the membership or from the first link; 0: not known yet. */
 static uint64_t birth_of(const struct sl_node_durable *d, sl_node_id id)
 {
     int at = sl_membership_find(&d->force, id);
@@ -130,7 +133,8 @@ static void note_birth(struct sl_node *n, sl_node_id id, uint64_t birth)
         }
 }
 
-/* Who it is, is known from the first meeting on, as long as it is on the list. */
+/* Whether a member has lost its data directory. Its birth is known from its first link on, as
+ * long as it is a member. */
 static bool is_another(struct sl_node *n, sl_node_id id, uint64_t birth)
 {
     uint64_t known = birth_of(&n->next, id);
@@ -142,15 +146,14 @@ static bool is_another(struct sl_node *n, sl_node_id id, uint64_t birth)
     return known != 0 && known != birth;
 }
 
-/* A lease that no other node teaches us either expires within the longest lease, or its holder
- * extends it, which teaches us. */
+/* A lease that no other node teaches this one expires within the longest lease, or its holder
+ * extends it, which teaches it. */
 static void learn_until(struct sl_node *n, sl_ms from_ms, sl_ms longest_ms)
 {
     sl_ms until = sl_ms_after(from_ms, longest_ms > LEARN_MS ? longest_ms : LEARN_MS);
     if (until > n->learn_ms) n->learn_ms = until;
 }
 
-/* It has forgotten its leases. After the silence it learns what the others know. */
 void sl_node_be_silent_until(struct sl_node *n, struct sl_now now, sl_ms until_ms)
 {
     n->silent_ms = until_ms;
@@ -160,23 +163,22 @@ void sl_node_be_silent_until(struct sl_node *n, struct sl_now now, sl_ms until_m
 
 static void link_up(struct sl_node *n, struct sl_now now, struct sl_node_peer *p)
 {
-    sl_ms silent = n->silent_ms - now.ms;
-    struct sl_message m = {.type = SL_MESSAGE_BEAT, .left_ms = silent > 0 ? silent : 0};
-    /* It is written down first: else it might come with another folder after a crash of
-     * ours, and nobody would know. */
+    struct sl_message m = {.type = SL_MESSAGE_BEAT,
+                           .left_ms = sl_node_max_ms(n->silent_ms - now.ms, 0)};
+    /* Its birth is on disk first. Otherwise this node could crash, and the other one could come
+     * back with an empty data directory unnoticed. */
     p->link_pending = sl_membership_find(&n->kept.force, p->id) >= 0 &&
                       birth_of(&n->kept, p->id) == 0;
     if (p->link_pending || p->linked) return;
     p->linked = true;
-    p->taught = false; /* We may have missed something, too. */
+    p->taught = false; /* This node may lack leases, too. */
     learn_until(n, now.ms, sl_node_stretch_ms(n->kept.lease_longest_ms));
     p->teach_cursor = 0;
-    p->teach_ms = now.ms + n->limits.heartbeat_ms; /* When we know its clock. */
-    sl_node_send(n, now, p->id, &m);               /* So that it knows ours. */
+    p->teach_ms = now.ms + n->limits.heartbeat_ms; /* When its clock is known here, */
+    sl_node_send(n, now, p->id, &m);               /* and ours there. */
     sl_membership_change_linked(n, now, p->id);
 }
 
-/* Whoever waits for that is linked. */
 void sl_node_link_known(struct sl_node *n, struct sl_now now)
 {
     for (size_t i = 0; i < SL_NODE_PEERS_MAX; i++)

@@ -1,4 +1,5 @@
-/* proposer.c - what clients want: requests, from their arrival to their answer. */
+/* proposer.c - clients' requests, from their arrival to their answer. */
+#include <assert.h>
 #include <string.h>
 
 #include "majority/acceptor.h"
@@ -78,7 +79,7 @@ void sl_proposer_request_free(struct sl_node *n, struct sl_proposer_request *r)
     sl_node_block_free(n, r, sizeof *r);
 }
 
-/* Neither waits nor asks any more. */
+/* A request ends, with or without an answer. */
 static void retire(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r)
 {
 #ifndef MUT_DESERT
@@ -96,11 +97,21 @@ static void retire(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
 void sl_proposer_finish(struct sl_node *n, struct sl_now now,
                         struct sl_proposer_request *r, int status)
 {
+    assert(r->order.is_request && sl_list_empty(&r->order.link));
     r->answer.status = status;
     r->answer.members = n->kept.force.count;
     r->answer.needed = sl_membership_majority(&n->kept.force);
     retire(n, now, r);
     sl_node_queue_answer(n, r);
+}
+
+void sl_proposer_finish_because(struct sl_node *n, struct sl_now now,
+                                struct sl_proposer_request *r, int status,
+                                const char *reason)
+{
+    size_t length = strlen(reason), most = sizeof r->answer.reason - 1;
+    memcpy(r->answer.reason, reason, length < most ? length : most);
+    sl_proposer_finish(n, now, r, status);
 }
 
 void sl_proposer_finish_with(struct sl_node *n, struct sl_now now,
@@ -110,7 +121,6 @@ void sl_proposer_finish_with(struct sl_node *n, struct sl_now now,
     sl_proposer_finish(n, now, r, SLUICE_OK);
 }
 
-/* Begin another round a little later. */
 void sl_proposer_try_again(struct sl_node *n, struct sl_proposer_request *r,
                            sl_ms at_ms)
 {
@@ -137,13 +147,13 @@ static void on_time(struct sl_node *n, struct sl_now now, struct sl_proposer_req
             if (r->votes[i].verdict == SL_VERDICT_NONE) r->votes[i].gone = true;
         sl_proposer_evaluate(n, now, r);
     } else if (!sl_proposer_queue_is_first(r)) {
-        r->try_ms = SL_NEVER; /* Until it is. */
+        r->try_ms = SL_NEVER; /* Until it is first. */
         sl_proposer_schedule(n, r);
     } else if (r->type == SL_NODE_ACQUIRE) sl_proposer_attempt(n, now, r);
     else sl_proposer_start_round(n, now, r);
 }
 
-#define TIMERS_PER_TICK 500 /* The rest is due still. */
+#define TIMERS_PER_TICK 500 /* The others stay due. */
 
 void sl_proposer_tick(struct sl_node *n, struct sl_now now)
 {
@@ -162,12 +172,12 @@ void sl_proposer_lost(struct sl_node *n, struct sl_now now, sl_node_id id)
                                                         all);
         if (!r->in_round || r->votes[at].verdict != SL_VERDICT_NONE) continue;
         r->votes[at].gone = r->recheck = true;
-        sl_proposer_schedule(n, r); /* For the next tick. */
+        sl_proposer_schedule(n, r); /* The tick below evaluates it. */
     }
     sl_proposer_tick(n, now);
 }
 
-/* Votes of the old list do not count in the new one. */
+/* Votes under the old membership do not count under the new one. */
 void sl_proposer_membership_changed(struct sl_node *n, struct sl_now now)
 {
     for (struct sl_list *i = n->requests.next; i != &n->requests; i = i->next) {
@@ -179,9 +189,9 @@ void sl_proposer_membership_changed(struct sl_node *n, struct sl_now now)
     }
 }
 
-/* --- A client asks ----------------------------------------------------------------------- */
+/* --- Requests arrive ----------------------------------------------------------------------- */
 
-/* Another comes first now. */
+/* A request with a higher priority is first now. */
 static void step_back(struct sl_node *n, struct sl_now now,
                       struct sl_proposer_request *r)
 {
@@ -206,7 +216,7 @@ static void ask_acquire(struct sl_node *n, struct sl_now now,
     } else if (sl_proposer_queue_head(k) != NULL &&
                sl_proposer_queue_head(k)->priority >= r->priority) {
         bool none = sl_proposer_queue_head(k)->outcome == SL_OUTCOME_NOQUORUM;
-        /* Who waits comes first. */
+        /* Waiters of the same priority come first. */
         sl_proposer_finish(n, now, r, none ? SLUICE_ENOQUORUM : SLUICE_EFULL);
         return;
     }
@@ -230,7 +240,8 @@ static void ask_release(struct sl_node *n, struct sl_now now,
 static void ask_await(struct sl_node *n, struct sl_now now,
                       struct sl_proposer_request *r)
 {
-    if (r->want_free && now.ms < n->silent_ms) { /* What is free is not known here. */
+    /* During its silence a node does not know which keys are free. */
+    if (r->want_free && now.ms < n->silent_ms) {
         r->answer.left_ms = n->silent_ms - now.ms;
         sl_proposer_finish(n, now, r, SLUICE_ERECOVERING);
     } else if (sl_proposer_is_awaited(r->key, r)) sl_proposer_finish_with(n, now, r, 1);
@@ -271,7 +282,7 @@ static int check(const struct sl_node *n, const struct sl_node_request *a)
     return SLUICE_OK;
 }
 
-/* Of two requests, at whatever nodes, the older one has the lower number. */
+/* Of two requests, also at different nodes, the older one has the lower number. */
 static uint64_t next_number(struct sl_node *n, struct sl_now now)
 {
     n->last_number++;
@@ -296,6 +307,7 @@ static struct sl_proposer_request *make_request(struct sl_node *n, struct sl_now
         sl_proposer_request_free(n, r);
         return NULL;
     }
+    sl_list_init(&r->order.link);
     r->order.is_request = true;
     r->order.type = SL_NODE_ORDER_ANSWER;
     sl_list_init(&r->key_link);

@@ -1,5 +1,5 @@
 /* proposer_attempt.c - ACQUIRE: attempts to get a lease, each under its own fence. */
-#include <string.h>
+#include <assert.h>
 
 #include "majority/proposer.h"
 
@@ -8,8 +8,8 @@
 #define DISK_MS 2        /* How often a request looks whether the disk is ready. */
 #define DISK_MS_MAX 2000 /* Then a request that does not wait is rejected. */
 
-/* Microseconds, of which the last four bits are the node's number: no two attempts have the
- * same fence, whoever makes them. */
+/* A fence is a time in microseconds whose last four bits are the id of the node, so no two
+ * nodes ever use the same one. */
 #define SLOTS 16u
 _Static_assert(SL_NODE_ID_MAX < SLOTS, "a slot for each node");
 
@@ -29,7 +29,7 @@ sl_fence sl_proposer_next_fence(const struct sl_node *n, struct sl_now now)
     return fence_above(n, floor);
 }
 
-/* Requests that yield raise the fences that voters have seen. The first request must get above
+/* Requests that yield raise the fences that acceptors have seen. The first request must get above
  * them, so from the third round on it adds four times as much in each round. */
 static sl_fence fence_of_attempt(const struct sl_node *n, struct sl_now now,
                                  const struct sl_proposer_request *r)
@@ -42,30 +42,19 @@ static sl_fence fence_of_attempt(const struct sl_node *n, struct sl_now now,
     return fence;
 }
 
-static void finish_for_size(struct sl_node *n, struct sl_now now,
-                            struct sl_proposer_request *r)
-{
-    static const char why[] = "other nodes have a smaller lease-max, or key-bytes-max";
-    memcpy(r->answer.reason, why, sizeof why);
-    sl_proposer_finish(n, now, r, SLUICE_ETOOBIG);
-}
-
 static void finish_for_fences(struct sl_node *n, struct sl_now now,
                               struct sl_proposer_request *r, const char *why)
 {
-    size_t length = strlen(why), most = sizeof r->answer.reason - 1;
-    memcpy(r->answer.reason, why, length < most ? length : most);
     sl_proposer_cancel(n, now, r);
-    sl_proposer_finish(n, now, r, SLUICE_EFENCES);
+    sl_proposer_finish_because(n, now, r, SLUICE_EFENCES, why);
 }
 
 static void finish_for_disk(struct sl_node *n, struct sl_now now,
                             struct sl_proposer_request *r)
 {
-    static const char why[] = "the data folder of this node cannot be written";
-    memcpy(r->answer.reason, why, sizeof why);
     sl_proposer_cancel(n, now, r);
-    sl_proposer_finish(n, now, r, SLUICE_EIO);
+    sl_proposer_finish_because(n, now, r, SLUICE_EIO,
+                               "the data folder of this node cannot be written");
 }
 
 static uint32_t reachable_members(const struct sl_node *n)
@@ -81,8 +70,8 @@ static bool is_time_over(const struct sl_proposer_request *r, struct sl_now now)
     return !r->waits || now.ms >= r->wait_end_ms;
 }
 
-/* No fence is used up where nothing can come of it, nor before it is known what time it
- * is. False: it has been told so, or tries again. */
+/* Use no fence if too few nodes can be reached, or before the time is known. False: the request
+ * was answered, or tries again. */
 static bool can_agree(struct sl_node *n, struct sl_now now,
                       struct sl_proposer_request *r)
 {
@@ -104,8 +93,8 @@ static bool can_agree(struct sl_node *n, struct sl_now now,
     return false;
 }
 
-/* A fence is taken only below the limit on the disk: after a restart, which begins above it,
- * none is taken again. */
+/* The fence must be below the limit on disk. A restart begins above that limit, so no fence is
+ * ever used twice. */
 void sl_proposer_attempt(struct sl_node *n, struct sl_now now,
                          struct sl_proposer_request *r)
 {
@@ -127,13 +116,13 @@ void sl_proposer_attempt(struct sl_node *n, struct sl_now now,
                                   now.ms + (hopeless ? SL_PROPOSER_RETRY_MS : DISK_MS));
         return;
     }
+    assert(fence > n->fence_last && fence <= n->kept.fence_limit);
     r->fence = n->fence_last = fence;
     r->outstanding = true;
     n->attempts++;
     sl_proposer_start_round(n, now, r);
 }
 
-/* An attempt that came to nothing. Its votes must not keep others out. */
 void sl_proposer_give_up(struct sl_node *n, struct sl_now now,
                          struct sl_proposer_request *r)
 {
@@ -144,7 +133,7 @@ void sl_proposer_give_up(struct sl_node *n, struct sl_now now,
     sl_node_broadcast(n, now, &m);
 }
 
-/* A thief goes away: who was asked may stay. */
+/* The holder that was asked may keep its lease. */
 void sl_proposer_cancel(struct sl_node *n, struct sl_now now,
                         const struct sl_proposer_request *r)
 {
@@ -178,14 +167,15 @@ static void granted(struct sl_node *n, struct sl_now now, struct sl_proposer_req
     m.flags = overlapping ? SL_FLAG_OVERLAPPING : 0;
     sl_proposer_note_grant(r);
     sl_proposer_announce(n, now, r, &m);
-    sl_proposer_note_grant(r); /* It may have been taught itself. */
+    /* The acceptor here may have learned the lease only now. */
+    sl_proposer_note_grant(r);
     sl_proposer_finish(n, now, r, SLUICE_OK);
 }
 
 /* --- An attempt failed ------------------------------------------------------------------- */
 
-/* Competing attempts are settled within a few rounds if their proposers are alive. Until then we
- * do not know whether the key is taken. */
+/* Competing attempts are settled within a few rounds if their proposers are alive. Until then
+ * the proposer does not know whether the key is taken. */
 static bool is_contest_open(const struct sl_node *n, struct sl_now now,
                             const struct sl_proposer_request *r)
 {
@@ -214,9 +204,9 @@ static enum sl_proposer_outcome outcome_of(const struct sl_node *n, struct sl_no
     return SL_OUTCOME_UNCLEAR;
 }
 
-/* The thief hears whom it waits for, once. */
-static void tell_thief(struct sl_node *n, struct sl_proposer_request *r,
-                       const struct sl_proposer_count *c)
+/* Tell the client of a stealing request, once, which holder it waits for. */
+static void publish_holder(struct sl_node *n, struct sl_proposer_request *r,
+                           const struct sl_proposer_count *c)
 {
     if (!r->steal || r->told_holder || r->session == 0 || c->most == 0) return;
     for (uint32_t i = 0; i < c->members; i++) {
@@ -235,9 +225,9 @@ static void tell_thief(struct sl_node *n, struct sl_proposer_request *r,
     }
 }
 
-/* When to try again after a split vote. The first request in the order asks again at once, since
- * the others have seen it and withdraw. After that each pause is longer than the one before.
- * Requests that withdrew also wait for the round of the first one. */
+/* When to try again after split votes. The first request in the order asks again at once, since
+ * the others have seen it and yield. After that each pause is longer than the one before.
+ * Requests that yielded also wait for the round of the first one. */
 static sl_ms after_split(struct sl_node *n, struct sl_now now,
                          struct sl_proposer_request *r,
                          const struct sl_proposer_count *c)
@@ -260,14 +250,14 @@ static sl_ms when_to_retry(struct sl_node *n, struct sl_now now,
         if (c->fence > 0 && c->held + c->reserved == 0 &&
             r->tries <= SL_PROPOSER_TRIES_MAX) {
             r->splits++;
-            return now.ms; /* Its fence was too low; now it knows. */
+            return now.ms; /* The fence was too low, and is higher next time. */
         }
         return after_split(n, now, r, c);
     }
     if (r->outcome == SL_OUTCOME_TAKEN) {
         r->splits = 0;
         r->contest_ms = SL_NEVER;
-        /* A thief has to ask again before its reservation ends. */
+        /* A stealing request must ask again before its reservation ends. */
         if (r->steal) retry = n->limits.answer_ms / 2;
         if (c->left_ms > 0) retry = sl_node_min_ms(retry, c->left_ms + 2);
         retry += sl_random_below(&n->random, 4);
@@ -277,9 +267,9 @@ static sl_ms when_to_retry(struct sl_node *n, struct sl_now now,
     return at;
 }
 
-static void give_no_more(struct sl_node *n, struct sl_now now,
-                         struct sl_proposer_request *r,
-                         const struct sl_proposer_count *c)
+/* Answer a request that was not granted, by the outcome of its last round. */
+static void reject(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r,
+                   const struct sl_proposer_count *c)
 {
     bool taken = c->reserved > 0 || r->outcome == SL_OUTCOME_TAKEN;
 #ifdef MUT_FALSENIL
@@ -297,17 +287,16 @@ static void give_no_more(struct sl_node *n, struct sl_now now,
     }
     sl_proposer_cancel(n, now, r);
     if (!taken && r->outcome == SL_OUTCOME_UNCLEAR) {
-        static const char why[] = "the votes were split between several who asked at "
-                                  "once; ask again, or WAIT";
-        memcpy(r->answer.reason, why, sizeof why);
-        sl_proposer_finish(n, now, r, SLUICE_ENOQUORUM);
+        sl_proposer_finish_because(n, now, r, SLUICE_ENOQUORUM,
+                                   "the votes were split between several who asked at "
+                                   "once; ask again, or WAIT");
     } else if (r->outcome == SL_OUTCOME_NOQUORUM)
         sl_proposer_finish_no_quorum(n, now, r, c);
     else sl_proposer_finish(n, now, r, SLUICE_EFULL);
 }
 
-/* The first of the competing requests keeps its votes: its next attempt replaces this one, so no
- * other request can take them. All others yield. */
+/* The first of the competing requests keeps its votes: its next attempt replaces this one, so
+ * no other request can take them. All others yield. */
 static bool keeps_votes(const struct sl_proposer_request *r,
                         const struct sl_proposer_count *c)
 {
@@ -320,7 +309,7 @@ static bool keeps_votes(const struct sl_proposer_request *r,
     return r->outcome == SL_OUTCOME_UNCLEAR && !c->yields && c->stranger == 0;
 }
 
-/* Whether the key may be free: then the request must not be told that it is taken. */
+/* Whether the key may be free. Then the answer must not be that it is taken. */
 static bool is_undecided(const struct sl_node *n, struct sl_now now,
                          const struct sl_proposer_request *r)
 {
@@ -330,8 +319,8 @@ static bool is_undecided(const struct sl_node *n, struct sl_now now,
                                      : is_contest_open(n, now, r);
 }
 
-/* All competing requests have gone and no lease is known, so the key may be free. The request asks
- * again, however long the contest has lasted. */
+/* All competing requests have gone and no lease is known, so the key may be free. The request
+ * asks again, however long the contest has lasted. */
 static bool has_outlasted_rivals(const struct sl_proposer_request *r,
                                  const struct sl_proposer_count *c)
 {
@@ -345,19 +334,22 @@ static void failed(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
     if (c->rivals > 0 && r->contest_ms == SL_NEVER) r->contest_ms = now.ms;
     r->outcome = outcome_of(n, now, r, c);
     if (!keeps_votes(r, c)) sl_proposer_give_up(n, now, r);
-    if (r->outcome == SL_OUTCOME_TAKEN) tell_thief(n, r, c);
+    if (r->outcome == SL_OUTCOME_TAKEN) publish_holder(n, r, c);
     if (c->clock > c->members - c->majority) {
         finish_for_fences(
             n, now, r,
             "the clock of this node is days ahead of those of others: set "
             "it, or ask another node");
-    } else if (c->big > c->members - c->majority) finish_for_size(n, now, r);
+    } else if (c->big > c->members - c->majority)
+        sl_proposer_finish_because(
+            n, now, r, SLUICE_ETOOBIG,
+            "other nodes have a smaller lease-max, or key-bytes-max");
     else if (c->full > c->members - c->majority)
         sl_proposer_finish(n, now, r, SLUICE_EKEYS);
     else if (c->stranger > 0 && sl_proposer_retry_for_membership(n, now, r, c)) return;
     else if (is_time_over(r, now) && !is_undecided(n, now, r) &&
              !has_outlasted_rivals(r, c))
-        give_no_more(n, now, r, c);
+        reject(n, now, r, c);
     else sl_proposer_try_again(n, r, when_to_retry(n, now, r, c));
 }
 
@@ -382,8 +374,6 @@ void sl_proposer_evaluate_acquire(struct sl_node *n, struct sl_now now,
         failed(n, now, r, c);
 }
 
-/* Settle a contest without the vote of a node that does not answer, as the competing requests do.
- * False: there is no contest. */
 bool sl_proposer_settle_contest(struct sl_node *n, struct sl_now now,
                                 struct sl_proposer_request *r)
 {
@@ -400,7 +390,7 @@ void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
         sl_proposer_finish_with(n, now, r, 0);
         return;
     }
-    if (r->in_round) { /* That it may come to its end. */
+    if (r->in_round) { /* The round may still succeed. */
         r->last = true;
         sl_proposer_schedule(n, r);
         return;
@@ -408,7 +398,7 @@ void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
 #ifndef MUT_CUTSHORT
     if (sl_proposer_queue_is_first(r) && is_undecided(n, now, r) &&
         r->try_ms != SL_NEVER) {
-        r->last = true; /* It ends when that is clear. */
+        r->last = true; /* Until that is decided. */
         sl_proposer_schedule(n, r);
         return;
     }
@@ -417,7 +407,7 @@ void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
     bool few = reachable_members(n) < c.majority;
     if (!sl_proposer_queue_is_first(r))
         r->outcome = sl_proposer_queue_head(r->key)->outcome;
-    /* The head may not have tried since it became the head. */
+    /* The first waiter may not have tried since it became the first. */
     if (few && !r->key->lease.live) r->outcome = SL_OUTCOME_NOQUORUM;
     if (!sl_proposer_queue_is_first(r) && r->outcome == SL_OUTCOME_UNCLEAR)
         r->outcome = SL_OUTCOME_TAKEN;
@@ -425,9 +415,9 @@ void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
     if (r->outcome == SL_OUTCOME_NONE && sl_proposer_queue_is_first(r))
         r->outcome = SL_OUTCOME_NOQUORUM;
 #endif
-    if (r->outcome == SL_OUTCOME_NONE) /* It has not tried. */
+    if (r->outcome == SL_OUTCOME_NONE) /* It never tried. */
         r->outcome = sl_proposer_queue_is_first(r) && !r->key->lease.live
                          ? SL_OUTCOME_NOQUORUM
                          : SL_OUTCOME_TAKEN;
-    give_no_more(n, now, r, &c);
+    reject(n, now, r, &c);
 }

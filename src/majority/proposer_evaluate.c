@@ -1,7 +1,10 @@
-/* proposer_evaluate.c - what the votes of a round mean for EXTEND, RELEASE, CHECK, READ and VOTES. */
+/* proposer_evaluate.c - what the votes of a round mean, by verb. ACQUIRE has its own file,
+ * proposer_attempt.c. */
+#include <assert.h>
+
 #include "majority/proposer.h"
 
-/* With its newest value. */
+/* A vote YES with the newest value of the lease; NULL: there is no vote YES. */
 static const struct sl_proposer_vote *vote_with_lease(
     const struct sl_node *n, const struct sl_proposer_request *r)
 {
@@ -50,19 +53,20 @@ static void evaluate_extend(struct sl_node *n, struct sl_now now,
     sl_proposer_give_up(n, now, r);
 #endif
     uint32_t lost = c->lacks + c->held;
-    /* Of a lease that was agreed under the list before, fewer than a majority may know: but
-     * there is one of them in every majority. */
+    /* If the lease was agreed under the membership before, fewer than a majority may have it, but
+     * every majority has a node that does. */
     if (lost >= c->majority) sl_proposer_finish(n, now, r, SLUICE_ELOST);
     else if (c->reserved > 0 && c->yes + c->reserved >= c->majority)
         sl_proposer_finish(n, now, r, SLUICE_EASKED);
     else if (c->fence > 0 && r->tries <= SL_PROPOSER_TRIES_MAX)
-        sl_proposer_try_again(n, r, now.ms); /* Above the value that came first. */
-    else if (c->open > 0 && now.ms < r->end_ms) return; /* It may tell why. */
+        sl_proposer_try_again(n, r,
+                              now.ms); /* With a stamp above that of the newer value. */
+    else if (c->open > 0 && now.ms < r->end_ms) return; /* The next vote may say why. */
     else if (!sl_proposer_retry_for_membership(n, now, r, c))
         sl_proposer_finish_no_quorum(n, now, r, c);
 }
 
-/* Any majority has somebody who had the lease, if there was one. */
+/* If there was a lease, every majority has a node that had it. */
 static void evaluate_release(struct sl_node *n, struct sl_now now,
                              struct sl_proposer_request *r,
                              const struct sl_proposer_count *c)
@@ -123,7 +127,8 @@ static void evaluate_votes(struct sl_node *n, struct sl_now now,
     sl_proposer_finish(n, now, r, SLUICE_OK);
 }
 
-/* The lease that a majority has; or, when not all answer, one that it may have. */
+/* The vote with the lease that a majority has; or, if some nodes do not answer, may have. -1:
+ * there is none. */
 static int find_held(const struct sl_proposer_request *r,
                      const struct sl_proposer_count *c)
 {
@@ -135,7 +140,7 @@ static int find_held(const struct sl_proposer_request *r,
         uint32_t same = sl_proposer_same_fence(r, c->members, v->fence);
         bool may = (v->flags & SL_FLAG_AGREED) != 0 && same + mute >= c->majority;
         if (same < c->majority && !(c->open == 0 && may)) continue;
-        /* Of copies of one lease the one with the newest value. */
+        /* Of several copies of a lease, the one with the newest value counts. */
         const struct sl_proposer_vote *b = best < 0 ? NULL : &r->votes[best];
         if (b == NULL || v->fence > b->fence ||
             (v->fence == b->fence && v->stamp > b->stamp))
@@ -172,6 +177,7 @@ void sl_proposer_evaluate(struct sl_node *n, struct sl_now now,
                           struct sl_proposer_request *r)
 {
     struct sl_proposer_count c = sl_proposer_count_votes(n, r);
+    assert(r->in_round);
     switch (r->type) {
         case SL_NODE_ACQUIRE: sl_proposer_evaluate_acquire(n, now, r, &c); break;
         case SL_NODE_EXTEND: evaluate_extend(n, now, r, &c); break;

@@ -13,7 +13,7 @@ bool sl_proposer_queue_is_first(const struct sl_proposer_request *r)
            sl_proposer_queue_head(r->key) == r;
 }
 
-/* By priority, then by arrival. */
+/* The queue is ordered by priority, then by arrival. */
 void sl_proposer_queue_join(struct sl_node_key *k, struct sl_proposer_request *r)
 {
     struct sl_list *at = k->waiters.prev;
@@ -31,20 +31,19 @@ void sl_proposer_queue_join(struct sl_node_key *k, struct sl_proposer_request *r
     k->waiter_count++;
 }
 
-/* Another is first in line now. */
-static void hand_on(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
+/* Another request is first now. */
+static void wake_new_head(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {
     struct sl_proposer_request *r = sl_proposer_queue_head(k);
     if (!k->lease.live) sl_proposer_wake(n, now, k);
     else if (r != NULL && !r->in_round && r->try_ms == SL_NEVER) {
-        /* It will be woken; but that news may be lost. */
+        /* The end of the lease wakes it; but the message about that may be lost. */
         r->try_ms = now.ms + SL_PROPOSER_RETRY_MS +
                     sl_random_below(&n->random, SL_PROPOSER_RETRY_MS);
         sl_proposer_schedule(n, r);
     }
 }
 
-/* Out of the line; the next one may try. */
 void sl_proposer_queue_leave(struct sl_node *n, struct sl_now now,
                              struct sl_proposer_request *r)
 {
@@ -58,11 +57,11 @@ void sl_proposer_queue_leave(struct sl_node *n, struct sl_now now,
     k->request_count--;
     if (k->request_count == 0 && !k->lease.live && !k->reserved.live)
         k->idle_ms = now.ms;
-    if (first) hand_on(n, now, k);
+    if (first) wake_new_head(n, now, k);
     sl_node_key_schedule(n, k);
 }
 
-/* The first in line tries soon: not at once, as those of other nodes do, too. */
+/* The first waiter tries soon, but not at once: those of other nodes try, too. */
 static void wake_first(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {
     struct sl_proposer_request *r = sl_proposer_queue_head(k);

@@ -1,9 +1,9 @@
 /* proposer_round.c - a round: one message to all acceptors, and their votes. */
-#include <string.h>
+#include <assert.h>
 
 #include "majority/proposer.h"
 
-#define STRANGER_MS 20 /* Until news of another membership has arrived. */
+#define STRANGER_MS 20 /* By then a node that lags has learned the membership. */
 
 void sl_proposer_forget_votes(struct sl_node *n, struct sl_proposer_request *r)
 {
@@ -58,7 +58,6 @@ static uint32_t flags_for(const struct sl_proposer_request *r, struct sl_now now
     return flags;
 }
 
-/* Ask all nodes. The request may be over when this returns: it votes itself. */
 void sl_proposer_start_round(struct sl_node *n, struct sl_now now,
                              struct sl_proposer_request *r)
 {
@@ -70,6 +69,7 @@ void sl_proposer_start_round(struct sl_node *n, struct sl_now now,
         sl_proposer_finish(n, now, r, member ? SLUICE_ENOMEM : SLUICE_ENOQUORUM);
         return;
     }
+    assert(!r->in_round);
     r->round = ++n->last_round;
     sl_index_put(&n->by_round, r, sl_hash_u64(r->round, n->by_round.seed));
     r->in_round = true;
@@ -82,7 +82,7 @@ void sl_proposer_start_round(struct sl_node *n, struct sl_now now,
     }
     r->sent_ms = now.ms;
     r->end_ms = sl_ms_after(now.ms, sl_node_shrink_ms(r->lease_ms));
-    /* Clocks are rounded down: it may have been one less. */
+    /* Clocks are rounded down: the wait may have been almost a millisecond shorter. */
     r->waited_ms = now.ms - r->since_ms - SL_NODE_GRAIN_MS;
 #ifdef MUT_GRAIN
     r->waited_ms += SL_NODE_GRAIN_MS;
@@ -90,7 +90,7 @@ void sl_proposer_start_round(struct sl_node *n, struct sl_now now,
     if (r->waited_ms < 0) r->waited_ms = 0;
     r->votes_end_ms = sl_ms_after(now.ms, sl_node_answer_ms(n));
     r->hard_end_ms = r->votes_end_ms;
-    /* Who waits begins another round; others wait until a node that hangs is given up. */
+    /* A waiter begins another round soon. Other requests give a hanging node more time. */
     if (!r->waits &&
         r->hard_end_ms < now.ms + SL_PROPOSER_PATIENCE * n->limits.answer_ms)
         r->hard_end_ms = now.ms + SL_PROPOSER_PATIENCE * n->limits.answer_ms;
@@ -103,7 +103,7 @@ void sl_proposer_start_round(struct sl_node *n, struct sl_now now,
     sl_node_broadcast(n, now, &m);
 }
 
-/* Ask those again who have not answered. What comes twice does no harm. */
+/* A message that arrives twice does no harm. */
 void sl_proposer_ask_again(struct sl_node *n, struct sl_now now,
                            struct sl_proposer_request *r)
 {
@@ -143,7 +143,8 @@ static void count_held(const struct sl_proposer_request *r,
         if (same > c->granted) c->granted = same;
         return;
     }
-    /* A thief's reservation does not name its owner; a request that it rejects comes after it. */
+    /* A vote does not name the owner of a reservation; the request that it rejects comes after
+     * that owner. */
     bool known = v->verdict == SL_VERDICT_HELD || (v->flags & SL_FLAG_TURN) != 0;
     const struct sl_attempt_rank rival = {v->priority, v->owner},
                                  mine = {r->priority, r->owner};
@@ -178,7 +179,7 @@ struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
                 c.silent++;
                 if (v->left_ms > c.silent_ms) c.silent_ms = v->left_ms;
                 break;
-            default: /* Nothing; or what is no answer to this. */
+            default: /* No vote, or none that fits this request. */
                 if (v->gone || v->verdict != SL_VERDICT_NONE) c.missing++;
                 else c.open++;
         }
@@ -191,7 +192,6 @@ struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
     return c;
 }
 
-/* Too few nodes have said anything. */
 void sl_proposer_finish_no_quorum(struct sl_node *n, struct sl_now now,
                                   struct sl_proposer_request *r,
                                   const struct sl_proposer_count *c)
@@ -205,7 +205,6 @@ void sl_proposer_finish_no_quorum(struct sl_node *n, struct sl_now now,
     sl_proposer_finish(n, now, r, wait ? SLUICE_ERECOVERING : SLUICE_ENOQUORUM);
 }
 
-/* The list is being changed: asking again will help. False: it was asked often enough. */
 bool sl_proposer_retry_for_membership(struct sl_node *n, struct sl_now now,
                                       struct sl_proposer_request *r,
                                       const struct sl_proposer_count *c)
@@ -217,7 +216,7 @@ bool sl_proposer_retry_for_membership(struct sl_node *n, struct sl_now now,
 
 /* --- Votes come in ----------------------------------------------------------------------- */
 
-/* Fences that others have seen; but not of one whose clock was days ahead. */
+/* Go on above the fences that others have seen, unless their clock was days ahead. */
 static void hear_fence(struct sl_node *n, struct sl_now now, sl_fence ceiling)
 {
     if (ceiling > n->fence_last && ceiling <= sl_node_fence_max(n, now) &&
@@ -244,7 +243,7 @@ void sl_proposer_receive_vote(struct sl_node *n, struct sl_now now, sl_node_id f
 #endif
     if (!sl_node_text_set(n, &v->value, m->value) ||
         !sl_node_text_set(n, &v->note, m->note))
-        return; /* As if it were lost: what is taught on must be whole. */
+        return; /* Out of memory: as if the vote were lost. */
     v->verdict = m->verdict;
     v->flags = m->flags;
     v->owner = m->owner;

@@ -1,7 +1,6 @@
 /* proposer_teach.c - a proposer teaches agreed leases to the nodes that may lack them. */
 #include "majority/proposer.h"
 
-/* To those who said yes in short, to the others whole. */
 void sl_proposer_announce(struct sl_node *n, struct sl_now now,
                           const struct sl_proposer_request *r, struct sl_message *m)
 {
@@ -12,7 +11,7 @@ void sl_proposer_announce(struct sl_node *n, struct sl_now now,
     m->type = SL_MESSAGE_TEACH;
     m->round = 0;
     for (uint32_t i = 0; i <= list->count; i++) {
-        /* Itself last: then its order of events is that of the others. */
+        /* This node learns it last, so that it publishes events in the same order as others. */
         if (i < list->count && list->at[i].id == n->id) {
             self = (int)i;
             continue;
@@ -27,8 +26,7 @@ void sl_proposer_announce(struct sl_node *n, struct sl_now now,
     }
 }
 
-/* Who took it is known here, for its pushes and for RELEASE without a fence; and until when
- * it may be taught. */
+/* The client is needed for events that are pushed to it, and for RELEASE without a fence. */
 void sl_proposer_note_grant(const struct sl_proposer_request *r)
 {
     struct sl_node_key *k = r->key;
@@ -43,7 +41,7 @@ void sl_proposer_note_grant(const struct sl_proposer_request *r)
     if (r->end_ms > l->sure_ms) l->sure_ms = r->end_ms;
 }
 
-/* A node that was away may lack what was agreed here in the meantime. */
+/* Teach a lease, if it is certainly agreed now. */
 static void teach_one(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                       sl_node_id to)
 {
@@ -65,11 +63,12 @@ static void teach_one(struct sl_node *n, struct sl_now now, struct sl_node_key *
     sl_node_send(n, now, to, &m);
 }
 
-/* So much at a time, one beat after the other: other messages stand behind it. */
-#define LESSONS 64
-#define LESSON_BYTES 65536
+/* The most per heartbeat, since other messages queue behind it. A lease counts as at least
+ * BATCH_BYTES / BATCH_LEASES bytes. */
+#define BATCH_LEASES 64
+#define BATCH_BYTES 65536
 
-static size_t lesson_bytes(const struct sl_node_key *k)
+static size_t text_bytes(const struct sl_node_key *k)
 {
     return k->key_n + sl_node_text_bytes(k->lease.value).n +
            sl_node_text_bytes(k->lease.note).n;
@@ -78,9 +77,9 @@ static size_t lesson_bytes(const struct sl_node_key *k)
 void sl_proposer_teach_peer(struct sl_node *n, struct sl_now now,
                             struct sl_node_peer *peer)
 {
-    void *items[LESSONS];
+    void *items[1];
     size_t bytes = 0;
-    if (peer->silent_ms > now.ms) { /* It learns nothing yet. */
+    if (peer->silent_ms > now.ms) { /* It would ignore the message. */
         peer->teach_ms = sl_ms_after(peer->silent_ms, n->limits.heartbeat_ms);
         return;
     }
@@ -88,9 +87,9 @@ void sl_proposer_teach_peer(struct sl_node *n, struct sl_now now,
         size_t found = sl_index_scan(&n->keys, &peer->teach_cursor, items, 1);
         for (size_t i = 0; i < found; i++) {
             teach_one(n, now, items[i], peer->id);
-            bytes += lesson_bytes(items[i]) + LESSON_BYTES / LESSONS;
+            bytes += text_bytes(items[i]) + BATCH_BYTES / BATCH_LEASES;
         }
-    } while (peer->teach_cursor != 0 && bytes < LESSON_BYTES);
+    } while (peer->teach_cursor != 0 && bytes < BATCH_BYTES);
     if (peer->teach_cursor != 0) {
         peer->teach_ms = now.ms + n->limits.heartbeat_ms;
         return;
