@@ -97,7 +97,11 @@ static struct sl_node_key *learn(struct sl_node *n, struct sl_now now, sl_node_i
     }
     bool overlapping = (m->flags & SL_FLAG_OVERLAPPING) != 0;
     if (k->lease.live && !make_way(n, now, k, overlapping)) return NULL;
-    if (!sl_acceptor_record(n, now, k, m, overlapping)) return NULL;
+    if (!sl_acceptor_record(n, now, k, m, overlapping)) {
+        if (!k->lease.live && sl_acceptor_restore(n, now, k))
+            sl_node_key_schedule(n, k);
+        return NULL;
+    }
     k->lease.copied = (m->flags & SL_FLAG_COPY) != 0;
     if (k->lapsed_fence == m->fence) k->lapsed_fence = 0;
     n->taught++;

@@ -35,8 +35,7 @@ static bool refuse(const char **why, const char *text)
     return false;
 }
 
-/* Something before the last colon and a port behind it; no blanks, no commas: it stands in
- * lists. */
+/* A host, a colon and a port. No blanks or commas, since addresses are written as lists. */
 static bool is_address(const char *text)
 {
     size_t n = strlen(text);
@@ -111,6 +110,19 @@ bool sl_membership_follow(const struct sl_membership *a, const struct sl_members
             return sl_membership_remove(a, a->at[i].id, &step, &why) &&
                    sl_membership_equal(&step, b);
     return false;
+}
+
+bool sl_membership_is_valid(const struct sl_membership *l)
+{
+    if (l->count > SL_NODES_MAX || (l->version == 0) != (l->count == 0)) return false;
+    if (l->added != 0 && sl_membership_find(l, l->added) < 0) return false;
+    for (uint32_t i = 0; i < l->count; i++) {
+        const struct sl_member *m = &l->at[i];
+        if (m->id == 0 || m->id > SL_NODE_ID_MAX || m->address[0] == '\0') return false;
+        if (memchr(m->address, '\0', SL_ADDRESS_BYTES) == NULL) return false;
+        if (i > 0 && l->at[i - 1].id >= m->id) return false;
+    }
+    return true;
 }
 
 int sl_ballot_compare(struct sl_ballot a, struct sl_ballot b)

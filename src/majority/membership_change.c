@@ -1,53 +1,56 @@
-/* change.c - the next list of nodes: decided by Paxos among the members of the last one,
- * stored by majorities of both, and then in force. README.md says why each step is there.
+/* membership_change.c - the next membership. The members of the current one decide it by Paxos;
+ * majorities of both store it; then it is in force. README.md says why each step is needed.
  *
  *     REACH -> PREPARE -> ACCEPT -> STORE -> FORCE
- *                 ^----- PAUSE <--+  another operator, or too soon
+ *                 ^----- PAUSE <--+  another operator was faster, or it is too soon
  *
- * What changes a node's own part is on the disk before it is answered: a message that needs
- * that is kept, and handled again when it is written. */
+ * A node answers only when its promise or vote is on disk. Until then it defers the message. */
+#include <assert.h>
+
 #include "majority/proposer.h"
 
 #define GIVE_UP_MS \
-    10000               /* A change that gets nowhere; and the longest wait for SOON. */
-#define REACH_MS 3000   /* A node that is to be added answers within that. */
-#define PAUSE_MS 200    /* After a larger ballot: by chance. */
-#define FINISH_MS 2000  /* After that, and as much by chance, others finish. */
-#define WRITTEN_MS 1000 /* The disk is waited for. */
+    10000 /* For a change without progress; also the longest wait for SOON. */
+#define REACH_MS 3000  /* The node to be added must answer within that. */
+#define PAUSE_MS 200   /* The longest pause after a larger ballot, at random. */
+#define FINISH_MS 2000 /* After that, and as much at random, other nodes complete it. */
+#define WRITTEN_MS 1000 /* How long to wait for the disk before asking again. */
 #define TRIES_MAX 20
-#define BALLOTS_AHEAD (1u << 20) /* Nor a ballot: they would end. */
-#define VERSIONS_AHEAD 1000 /* A list is not believed that is more ahead than that. */
+/* A version or ballot that is further ahead is not plausible, and would use them up. */
+#define VERSIONS_AHEAD 1000
+#define BALLOTS_AHEAD (1u << 20)
 
-/* --- What is said --------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------- */
 
-static void say(struct sl_node *n, struct sl_now now, sl_node_id to,
-                enum sl_message_type type, const struct sl_message *with)
+static void send(struct sl_node *n, struct sl_now now, sl_node_id to,
+                 enum sl_message_type type, const struct sl_message *with)
 {
     struct sl_message m = *with;
     m.type = type;
     sl_node_send(n, now, to, &m);
 }
 
-static void say_to_members(struct sl_node *n, struct sl_now now,
-                           enum sl_message_type type, const struct sl_message *with)
+static void broadcast(struct sl_node *n, struct sl_now now, enum sl_message_type type,
+                      const struct sl_message *with)
 {
     struct sl_message m = *with;
     m.type = type;
     sl_node_broadcast(n, now, &m);
 }
 
-/* To the members of both lists; to itself last. */
-static void say_to_both(struct sl_node *n, struct sl_now now, enum sl_message_type type,
-                        const struct sl_message *with, const struct sl_membership *next)
+/* To the members of both memberships; to itself last. */
+static void send_to_both(struct sl_node *n, struct sl_now now,
+                         enum sl_message_type type, const struct sl_message *with,
+                         const struct sl_membership *next)
 {
     const struct sl_membership old = n->kept.force;
     const struct sl_membership list = *next;
     for (uint32_t i = 0; i < old.count; i++)
-        if (old.at[i].id != n->id) say(n, now, old.at[i].id, type, with);
+        if (old.at[i].id != n->id) send(n, now, old.at[i].id, type, with);
     for (uint32_t i = 0; i < list.count; i++)
         if (list.at[i].id != n->id && sl_membership_find(&old, list.at[i].id) < 0)
-            say(n, now, list.at[i].id, type, with);
-    say(n, now, n->id, type, with);
+            send(n, now, list.at[i].id, type, with);
+    send(n, now, n->id, type, with);
 }
 
 void sl_membership_change_tell(struct sl_node *n, struct sl_now now, sl_node_id to)
@@ -55,10 +58,10 @@ void sl_membership_change_tell(struct sl_node *n, struct sl_now now, sl_node_id 
     struct sl_message m = {.list = n->kept.force,
                            .ceiling = n->kept.fence_limit,
                            .lease_ms = n->kept.lease_longest_ms};
-    say(n, now, to, SL_MESSAGE_FORCE, &m);
+    send(n, now, to, SL_MESSAGE_FORCE, &m);
 }
 
-/* --- The end of a change ---------------------------------------------------------------- */
+/* --- A change ends ---------------------------------------------------------------- */
 
 static void end_change(struct sl_node *n)
 {
@@ -77,7 +80,7 @@ static void fail(struct sl_node *n, struct sl_now now, const char *why)
     sl_proposer_finish_because(n, now, r, SLUICE_ENODES, why);
 }
 
-/* A list has come into force while we were at it: ours, or another. */
+/* A membership has come into force during this change: the wanted one, or another. */
 static void conclude(struct sl_node *n, struct sl_now now)
 {
     struct sl_proposer_request *r = n->change.request;
@@ -94,7 +97,7 @@ static void conclude(struct sl_node *n, struct sl_now now)
     sl_proposer_finish(n, now, r, SLUICE_OK);
 }
 
-/* --- Who decides ------------------------------------------------------------- */
+/* --- The node that proposes a membership ----------------------------------------------- */
 
 static void enter(struct sl_node *n, struct sl_now now,
                   enum sl_membership_change_phase phase)
@@ -123,9 +126,9 @@ static void pause_for(struct sl_node *n, struct sl_now now, sl_ms ms)
     n->change.resume_ms = now.ms + ms;
 }
 
-/* A ballot is ours alone, after a restart too: it is on the disk before anybody hears of
- * it. */
-static bool is_written(struct sl_node *n, struct sl_now now)
+/* No other node, and no later start of this one, may use the same ballot. So it is on disk
+ * before another node hears of it. */
+static bool is_ballot_written(struct sl_node *n, struct sl_now now)
 {
     struct sl_membership_change *c = &n->change;
 #ifdef MUT_BALLOT
@@ -138,29 +141,29 @@ static bool is_written(struct sl_node *n, struct sl_now now)
         n->next.promised = c->ballot;
         sl_node_want_write(n);
     }
-    c->resend_ms = now.ms + WRITTEN_MS; /* Or when it is written. */
+    c->resend_ms = now.ms + WRITTEN_MS; /* Or as soon as it is written. */
     c->waits_for_disk = true;
     return false;
 }
 
-/* Say again what may have been lost. */
+/* Send the message of this phase, again if it may have been lost. */
 static void resend(struct sl_node *n, struct sl_now now)
 {
     struct sl_membership_change *c = &n->change;
-    if (c->phase == SL_CHANGE_PREPARE && !is_written(n, now)) return;
+    if (c->phase == SL_CHANGE_PREPARE && !is_ballot_written(n, now)) return;
     struct sl_message m = {.ballot = c->ballot, .list = c->list};
     c->resend_ms = now.ms + sl_node_answer_ms(n);
     switch (c->phase) {
-        case SL_CHANGE_PREPARE: say_to_members(n, now, SL_MESSAGE_PREPARE, &m); break;
-        case SL_CHANGE_ACCEPT: say_to_members(n, now, SL_MESSAGE_ACCEPT, &m); break;
+        case SL_CHANGE_PREPARE: broadcast(n, now, SL_MESSAGE_PREPARE, &m); break;
+        case SL_CHANGE_ACCEPT: broadcast(n, now, SL_MESSAGE_ACCEPT, &m); break;
         case SL_CHANGE_STORE:
-            say_to_both(n, now, SL_MESSAGE_STORE, &m, &c->list);
+            send_to_both(n, now, SL_MESSAGE_STORE, &m, &c->list);
             break;
         default: break;
     }
 }
 
-static void count(sl_node_id ids[SL_NODE_PEERS_MAX], uint32_t *n, sl_node_id id)
+static void add_id(sl_node_id ids[SL_NODE_PEERS_MAX], uint32_t *n, sl_node_id id)
 {
     for (uint32_t i = 0; i < *n; i++)
         if (ids[i] == id) return;
@@ -169,15 +172,15 @@ static void count(sl_node_id ids[SL_NODE_PEERS_MAX], uint32_t *n, sl_node_id id)
 
 static void count_yes(struct sl_membership_change *c, sl_node_id id)
 {
-    count(c->yes, &c->yes_count, id);
+    add_id(c->yes, &c->yes_count, id);
 }
 
-/* Whether so many find it too soon that the others are no majority. */
+/* Whether so many nodes answered SOON that the others are no majority. */
 static bool is_too_soon(struct sl_node *n, sl_node_id from, const struct sl_message *m)
 {
     struct sl_membership_change *c = &n->change;
     const struct sl_membership *list = &n->kept.force;
-    count(c->soon, &c->soon_count, from);
+    add_id(c->soon, &c->soon_count, from);
     if (m->left_ms > c->left_ms) c->left_ms = m->left_ms;
     return list->count - c->soon_count < sl_membership_majority(list);
 }
@@ -191,7 +194,7 @@ static bool have_majority(const struct sl_membership_change *c,
     return yes >= sl_membership_majority(list);
 }
 
-/* Another operator is at it, or it is too soon. */
+/* A node rejected the proposal. */
 static void step_back(struct sl_node *n, struct sl_now now, sl_node_id from,
                       const struct sl_message *m)
 {
@@ -219,7 +222,7 @@ static void on_promise(struct sl_node *n, struct sl_now now, sl_node_id from,
                        const struct sl_message *m)
 {
     struct sl_membership_change *c = &n->change;
-    /* Ballots begin anew with every list. */
+    /* Ballots begin anew with every membership. */
 #ifndef MUT_PROMISE
     if (m->version != n->kept.force.version) return;
 #endif
@@ -238,7 +241,7 @@ static void on_promise(struct sl_node *n, struct sl_now now, sl_node_id from,
 #endif
     count_yes(c, from);
     if (!have_majority(c, &n->kept.force)) return;
-    if (c->list.version == 0) end_change(n); /* There was nothing to finish. */
+    if (c->list.version == 0) end_change(n); /* There was nothing to complete. */
     else enter(n, now, SL_CHANGE_ACCEPT);
 }
 
@@ -278,25 +281,25 @@ static void on_stored(struct sl_node *n, struct sl_now now, sl_node_id from,
     struct sl_message f = {
         .list = c->list, .ceiling = c->limit, .lease_ms = c->longest_ms};
     c->phase = SL_CHANGE_FORCE;
-    say_to_both(n, now, SL_MESSAGE_FORCE, &f, &c->list);
+    send_to_both(n, now, SL_MESSAGE_FORCE, &f, &c->list);
 }
 
-/* --- Who votes ------------------------------------------------------------- */
+/* --- The nodes that vote on it --------------------------------------------------------- */
 
-static void refuse(struct sl_node *n, struct sl_now now, sl_node_id to,
-                   enum sl_message_type type, const struct sl_message *m,
-                   enum sl_vote_verdict verdict)
+static void vote_no(struct sl_node *n, struct sl_now now, sl_node_id to,
+                    enum sl_message_type type, const struct sl_message *m,
+                    enum sl_vote_verdict verdict)
 {
     struct sl_message v = {.ballot = m->ballot,
                            .verdict = verdict,
                            .ballot2 = n->next.promised,
                            .left_ms = n->soon_ms > now.ms ? n->soon_ms - now.ms : 0};
-    say(n, now, to, type, &v);
+    send(n, now, to, type, &v);
 }
 
-/* Whether this is about the list that follows ours. */
-static bool is_ours(const struct sl_node *n, sl_node_id from,
-                    const struct sl_message *m)
+/* Whether this is about the membership that follows ours, from a member of ours. */
+static bool is_about_next(const struct sl_node *n, sl_node_id from,
+                          const struct sl_message *m)
 {
     return sl_node_is_member(n) && m->version == n->kept.force.version &&
            sl_membership_find(&n->kept.force, from) >= 0;
@@ -305,10 +308,10 @@ static bool is_ours(const struct sl_node *n, sl_node_id from,
 static void on_prepare(struct sl_node *n, struct sl_now now, sl_node_id from,
                        const struct sl_message *m)
 {
-    if (!is_ours(n, from, m)) return;
+    if (!is_about_next(n, from, m)) return;
 #ifndef MUT_SOON
     if (now.ms < n->soon_ms) {
-        refuse(n, now, from, SL_MESSAGE_PROMISE, m, SL_VERDICT_SOON);
+        vote_no(n, now, from, SL_MESSAGE_PROMISE, m, SL_VERDICT_SOON);
         return;
     }
 #endif
@@ -319,7 +322,7 @@ static void on_prepare(struct sl_node *n, struct sl_now now, sl_node_id from,
     n->kept.promised = m->ballot;
 #endif
     if (order < 0) {
-        refuse(n, now, from, SL_MESSAGE_PROMISE, m, SL_VERDICT_LATER);
+        vote_no(n, now, from, SL_MESSAGE_PROMISE, m, SL_VERDICT_LATER);
         return;
     }
     if (sl_ballot_compare(m->ballot, n->kept.promised) != 0) {
@@ -332,20 +335,20 @@ static void on_prepare(struct sl_node *n, struct sl_now now, sl_node_id from,
                            .verdict = SL_VERDICT_YES,
                            .ballot2 = n->kept.accepted,
                            .list = n->kept.vote};
-    say(n, now, from, SL_MESSAGE_PROMISE, &v);
+    send(n, now, from, SL_MESSAGE_PROMISE, &v);
 }
 
 static void on_accept(struct sl_node *n, struct sl_now now, sl_node_id from,
                       const struct sl_message *m)
 {
-    if (!is_ours(n, from, m)) return;
+    if (!is_about_next(n, from, m)) return;
     if (!sl_membership_follow(&n->kept.force, &m->list)) {
-        refuse(n, now, from, SL_MESSAGE_ACCEPTED, m, SL_VERDICT_BAD);
+        vote_no(n, now, from, SL_MESSAGE_ACCEPTED, m, SL_VERDICT_BAD);
         return;
     }
 #ifndef MUT_ONELIST
     if (sl_ballot_compare(m->ballot, n->next.promised) < 0) {
-        refuse(n, now, from, SL_MESSAGE_ACCEPTED, m, SL_VERDICT_LATER);
+        vote_no(n, now, from, SL_MESSAGE_ACCEPTED, m, SL_VERDICT_LATER);
         return;
     }
 #endif
@@ -357,14 +360,14 @@ static void on_accept(struct sl_node *n, struct sl_now now, sl_node_id from,
         return;
     }
     if (!sl_membership_equal(&n->kept.vote, &m->list))
-        return; /* Two under one ballot. */
+        return; /* Two memberships under one ballot: a bug, or a forged message. */
     struct sl_message v = {.ballot = m->ballot, .verdict = SL_VERDICT_YES};
-    say(n, now, from, SL_MESSAGE_ACCEPTED, &v);
+    send(n, now, from, SL_MESSAGE_ACCEPTED, &v);
 }
 
-/* Whether this node is on the list with the folder that it has: then, if it is on none yet,
- * it never voted. */
-static bool brings_in(const struct sl_node *n, const struct sl_membership *list)
+/* Whether the membership contains this node with its present data directory. If it had no
+ * membership before, it has never voted. */
+static bool admits(const struct sl_node *n, const struct sl_membership *list)
 {
     int at = sl_membership_find(list, n->id);
 #ifdef MUT_BROUGHT
@@ -373,12 +376,12 @@ static bool brings_in(const struct sl_node *n, const struct sl_membership *list)
     return at >= 0 && list->at[at].birth == n->kept.birth;
 }
 
-/* Whether a decided list may be stored here: it follows ours, or brings us in. */
+/* Whether a decided membership may be stored here: it follows ours, or admits this node. */
 static bool may_store(const struct sl_node *n, const struct sl_membership *list)
 {
     if (list->version <= n->kept.force.version) return false;
     if (sl_node_is_member(n)) return sl_membership_follow(&n->kept.force, list);
-    return brings_in(n, list);
+    return admits(n, list);
 }
 
 static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
@@ -391,7 +394,7 @@ static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
 #ifndef MUT_ONELIST
     if (n->next.stored.version == m->list.version &&
         !sl_membership_equal(&n->next.stored, &m->list))
-        return; /* There is one list of a version. */
+        return; /* A version is one membership. */
 #endif
     if (!sl_membership_equal(&n->kept.stored, &m->list)) {
         n->next.stored = m->list;
@@ -402,10 +405,10 @@ static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
     struct sl_message v = {.which = m->list.version,
                            .ceiling = n->next.fence_limit,
                            .lease_ms = n->next.lease_longest_ms};
-    say(n, now, from, SL_MESSAGE_STORED, &v);
+    send(n, now, from, SL_MESSAGE_STORED, &v);
 }
 
-/* --- In force --------------------------------------------------------------------------- */
+/* --- A membership comes into force --------------------------------------------------------------------------- */
 
 static void forget_births(struct sl_node_durable *d)
 {
@@ -414,13 +417,13 @@ static void forget_births(struct sl_node_durable *d)
             d->births[i] = (struct sl_node_birth){0};
 }
 
-/* A node without a list believes only one that brings it in: else it may have lost its
- * folder, and what it promised with it. */
-static bool may_go_by(struct sl_node *n, const struct sl_membership *list)
+/* A node without a membership takes only one that admits it. Otherwise it may have lost its data
+ * directory, and with it what it promised. */
+static bool may_adopt(struct sl_node *n, const struct sl_membership *list)
 {
     if (n->kept.force.version > 0) return true;
     if (sl_membership_find(list, n->id) < 0) return false;
-    if (brings_in(n, list)) return true;
+    if (admits(n, list)) return true;
     if (!n->logged_emptied)
         sl_node_log(n, "this node is on the list of the others, but has an empty "
                        "folder: NODES REMOVE it there, and ADD it again");
@@ -428,10 +431,10 @@ static bool may_go_by(struct sl_node *n, const struct sl_membership *list)
     return false;
 }
 
-/* Whether a list may be a later one of ours: of the same cluster, told by one who is on
- * either, and not from nowhere. */
-static bool is_of_ours(struct sl_node *n, struct sl_now now, sl_node_id from,
-                       const struct sl_membership *list, sl_fence ceiling)
+/* Whether a membership may be a later one of our cluster: from a member of either, and not
+ * implausibly far ahead. */
+static bool is_of_cluster(struct sl_node *n, struct sl_now now, sl_node_id from,
+                          const struct sl_membership *list, sl_fence ceiling)
 {
     const struct sl_membership *ours = &n->next.force;
     if (ours->version == 0) return sl_membership_find(list, from) >= 0;
@@ -454,7 +457,7 @@ static void on_force(struct sl_node *n, struct sl_now now, sl_node_id from,
     if (list->version <= n->next.force.version || list->count == 0 ||
         m->ceiling > SL_FENCE_MAX || m->lease_ms < 0 ||
         m->lease_ms > n->limits.lease_max_ms ||
-        !is_of_ours(n, now, from, list, m->ceiling) || !may_go_by(n, list))
+        !is_of_cluster(n, now, from, list, m->ceiling) || !may_adopt(n, list))
         return;
     bool joins = !sl_node_is_member(n) && sl_membership_find(list, n->id) >= 0;
     n->next.force = *list;
@@ -473,6 +476,7 @@ static void on_force(struct sl_node *n, struct sl_now now, sl_node_id from,
 void sl_membership_change_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
                                   const struct sl_message *m)
 {
+    if (!sl_membership_is_valid(&m->list)) return; /* A bug of the sender. */
     switch (m->type) {
         case SL_MESSAGE_PREPARE: on_prepare(n, now, from, m); break;
         case SL_MESSAGE_PROMISE: on_promise(n, now, from, m); break;
@@ -485,7 +489,7 @@ void sl_membership_change_receive(struct sl_node *n, struct sl_now now, sl_node_
     }
 }
 
-/* --- The operator ----------------------------------------------------------------------- */
+/* --- An operator asks for a change ----------------------------------------------------------------------- */
 
 static void start(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r)
 {
@@ -498,8 +502,8 @@ static void start(struct sl_node *n, struct sl_now now, struct sl_proposer_reque
     prepare(n, now);
 }
 
-/* Whether it is there, and has said something: what one of another cluster says does not
- * come as far as here. */
+/* Whether the node is linked and has sent a message. Messages of another cluster are dropped
+ * before they count. */
 static bool is_met(const struct sl_node *n, sl_node_id id)
 {
     const struct sl_node_peer *p = sl_node_find_peer(n, id);
@@ -546,6 +550,7 @@ void sl_membership_change_begin(struct sl_node *n, struct sl_now now,
         sl_proposer_finish_because(n, now, r, SLUICE_ENODES, why);
         return;
     }
+    assert(sl_membership_follow(&n->kept.force, &want));
     n->change = (struct sl_membership_change){.want = want};
     if (ask->type == SL_NODE_ADD) reach(n, now, r, ask->node);
     else start(n, now, r);
@@ -569,7 +574,7 @@ void sl_membership_change_linked(struct sl_node *n, struct sl_now now, sl_node_i
 
 /* --- Time ------------------------------------------------------------------------------- */
 
-/* Something was voted for or stored, and is not in force. */
+/* Whether a membership was voted for or stored here, and is not in force. */
 static bool is_pending(const struct sl_node *n)
 {
     uint64_t next = n->kept.force.version + 1;
@@ -577,7 +582,8 @@ static bool is_pending(const struct sl_node *n)
            (n->kept.vote.version == next || n->kept.stored.version == next);
 }
 
-static void look_after_others(struct sl_node *n, struct sl_now now)
+/* Complete a change that stalled, whoever began it. */
+static void complete_stalled(struct sl_node *n, struct sl_now now)
 {
     if (!is_pending(n) || n->change.phase != SL_CHANGE_NONE) {
         n->finish_ms = SL_NEVER;
@@ -615,14 +621,14 @@ void sl_membership_change_tick(struct sl_node *n, struct sl_now now)
         conclude(n, now);
     else if (c->phase != SL_CHANGE_NONE && c->want.version == 0 && !is_pending(n))
         end_change(n);
-    look_after_others(n, now);
+    complete_stalled(n, now);
     if (c->phase == SL_CHANGE_NONE) return;
     if (c->phase == SL_CHANGE_PREPARE && c->yes_count == 0 && c->waits_for_disk &&
         sl_ballot_compare(n->kept.promised, c->ballot) == 0)
         c->resend_ms = now.ms;
     if (now.ms >= c->give_up_ms) give_up(n, now);
     else if (c->phase == SL_CHANGE_PAUSE && now.ms >= c->resume_ms) prepare(n, now);
-    /* What is said to oneself may lead on to the next phase at once. */
+    /* A message to itself may lead to the next phase at once. */
     while (c->phase >= SL_CHANGE_PREPARE && c->phase <= SL_CHANGE_STORE &&
            now.ms >= c->resend_ms)
         resend(n, now);

@@ -1,7 +1,4 @@
-/* look.c - what a node is asked about itself, and what must be true of it. */
-#include <assert.h>
-#include <string.h>
-
+/* node_inspect.c - views of a node, which change nothing. */
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
@@ -51,8 +48,7 @@ static void fill_copy(const struct sl_node *n, struct sl_now now,
     out->owner = l->owner;
     out->fence = l->fence;
     out->priority = l->priority;
-    sl_ms left = l->end_ms - SL_NODE_GRAIN_MS - now.ms;
-    out->left_ms = left > 0 ? left : 0;
+    out->left_ms = sl_node_lease_left_ms(l, now);
     out->value = sl_node_text_bytes(l->value);
     out->note = sl_node_text_bytes(l->note);
 }
@@ -93,8 +89,7 @@ uint32_t sl_node_waiters(const struct sl_node *n, struct sl_bytes key)
 static sl_ms left_of_wait(const struct sl_proposer_request *r, struct sl_now now)
 {
     if (r->wait_end_ms == SL_NEVER) return SL_NEVER;
-    sl_ms left = r->wait_end_ms - SL_NODE_GRAIN_MS - now.ms;
-    return left > 0 ? left : 0;
+    return sl_node_max_ms(r->wait_end_ms - SL_NODE_GRAIN_MS - now.ms, 0);
 }
 
 bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
@@ -115,7 +110,7 @@ bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
     return true;
 }
 
-/* For how long this node may lack leases that others have, at most: until all other members
+/* For how long this node may lack leases that other members have, at most: until all of them
  * have taught it what they know. */
 static sl_ms learning_ms(const struct sl_node *n, struct sl_now now)
 {
@@ -171,111 +166,4 @@ void sl_node_peer(const struct sl_node *n, sl_node_id id, struct sl_peer_view *o
     out->linked = p->linked;
     out->rtt_ms = p->srtt8 < 0 ? -1 : p->srtt8 / 8;
     out->version = p->version;
-}
-
-/* --- Invariants ------------------------------------------------------------------------- */
-
-#define must(so, what) assert((so) && what)
-
-static size_t block_bytes(size_t bytes)
-{
-    return bytes + SL_MALLOC_BYTES;
-}
-
-static size_t text_bytes(const struct sl_node_text *t)
-{
-    return t == NULL ? 0 : block_bytes(sizeof *t + t->n);
-}
-
-/* One that is a block of its own; NULL: none. */
-static size_t lease_bytes(const struct sl_node_lease *l)
-{
-    if (l == NULL) return 0;
-    return block_bytes(sizeof *l) + text_bytes(l->value) + text_bytes(l->note);
-}
-
-static size_t place_bytes(const struct sl_node_key *k)
-{
-    return block_bytes(sizeof *k + k->key_n) + text_bytes(k->lease.value) +
-           text_bytes(k->lease.note) + lease_bytes(k->overlapped) +
-           lease_bytes(k->learned);
-}
-
-static size_t request_bytes(const struct sl_proposer_request *r)
-{
-    size_t bytes = block_bytes(sizeof *r) + text_bytes(r->value) + text_bytes(r->note);
-    for (size_t i = 0; i < SL_NODES_MAX; i++)
-        bytes += text_bytes(r->votes[i].value) + text_bytes(r->votes[i].note);
-    return bytes;
-}
-
-static size_t order_bytes(const struct sl_node_queued_order *o)
-{
-    return o->is_request
-               ? request_bytes(sl_container_of(o, struct sl_proposer_request, order))
-               : block_bytes(sizeof *o + o->bytes);
-}
-
-/* Of all but places and requests that are not answered. */
-static size_t waiting_bytes(const struct sl_node *n)
-{
-    size_t bytes = n->fetched == NULL ? 0 : order_bytes(n->fetched);
-    for (const struct sl_list *i = n->orders.next; i != &n->orders; i = i->next)
-        bytes += order_bytes(sl_container_of(i, struct sl_node_queued_order, link));
-    for (const struct sl_list *i = n->deferred.next; i != &n->deferred; i = i->next)
-        bytes += block_bytes(sl_node_deferred_bytes(
-            &sl_container_of(i, struct sl_node_deferred, link)->m));
-    return bytes;
-}
-
-static void check_place(const struct sl_node *n, const struct sl_node_key *k)
-{
-    uint32_t waiters = 0;
-    for (const struct sl_list *i = k->waiters.next; i != &k->waiters; i = i->next) {
-        const struct sl_proposer_request *r = sl_container_of(
-            i, struct sl_proposer_request, key_link);
-        must(r->key == k, "who waits knows for what");
-        if (i->next != &k->waiters)
-            must(r->priority >=
-                     sl_container_of(i->next, struct sl_proposer_request, key_link)
-                         ->priority,
-                 "a line is in order of priority");
-        waiters++;
-    }
-    must(waiters == k->waiter_count, "waiters are counted");
-    must(waiters <= k->request_count, "all requests about a key are counted");
-    must(!k->lease.live || k->lease.fence <= k->seen_fence, "a lease's fence was seen");
-    must(!k->lease.live || k->lease.fence <= n->kept.fence_limit,
-         "no fence above the limit on the disk");
-    must(!k->lease.live || k->timer != SL_HEAP_NONE, "a lease ends");
-    must(k->lease.live || (k->lease.value == NULL && k->lease.note == NULL),
-         "nothing is left of a lease that ended");
-}
-
-void sl_node_check(const struct sl_node *n)
-{
-    uint64_t cursor = 0;
-    void *items[64];
-    uint32_t count = 0;
-    size_t bytes = waiting_bytes(n);
-    do {
-        size_t found = sl_index_scan(&n->keys, &cursor, items, 64);
-        for (size_t i = 0; i < found; i++) {
-            check_place(n, items[i]);
-            bytes += place_bytes(items[i]);
-        }
-    } while (cursor != 0);
-    for (const struct sl_list *i = n->requests.next; i != &n->requests; i = i->next) {
-        const struct sl_proposer_request *r = sl_container_of(
-            i, struct sl_proposer_request, all);
-        bool change = r->type == SL_NODE_ADD || r->type == SL_NODE_REMOVE;
-        must(change || r->timer != SL_HEAP_NONE || r->waits || r->type == SL_NODE_AWAIT,
-             "every request ends");
-        bytes += request_bytes(r);
-        count++;
-    }
-    must(count == n->request_count, "requests are counted");
-    must(bytes == n->block_bytes, "all memory is counted");
-    must(n->kept.lease_longest_ms >= n->longest_sure_ms,
-         "the longest lease that is sure is on the disk");
 }

@@ -63,7 +63,7 @@ struct machine {
     uint32_t idle_ticks; /* One after the other, without anything done, */
     int64_t idle_us;     /* since then. */
     int64_t paused_us, failing_us, slow_us; /* Until then. */
-    uint64_t checked;                       /* Events since it last looked at itself. */
+    uint64_t settled;                       /* How often. */
     struct sim_link links[SL_SIM_NODES];
 };
 
