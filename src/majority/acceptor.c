@@ -4,7 +4,7 @@
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
-/* --- Votes ------------------------------------------------------------------------- */
+/* --- Votes ------------------------------------------------------------------------ */
 
 static void vote(struct sl_node *n, struct sl_now now, sl_node_id to,
                  const struct sl_message *m, struct sl_message *v,
@@ -66,7 +66,7 @@ bool sl_acceptor_is_reserved(const struct sl_node_key *k, struct sl_attempt_id o
            k->reserved.priority >= priority;
 }
 
-/* --- ACQUIRE ----------------------------------------------------------------------- */
+/* --- ACQUIRE ---------------------------------------------------------------------- */
 
 /* A stealing request waits for a lease of lower priority. */
 static void reserve(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
@@ -240,7 +240,7 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
     vote(n, now, from, m, &v, verdict);
 }
 
-/* --- RENEW, RELEASE, CANCEL ----------------------------------------------------------- */
+/* --- RENEW, RELEASE, CANCEL ------------------------------------------------------- */
 
 /* Whether a stealing request overlaps, or is about to overlap, the lease of this fence. */
 static bool is_overlapped(const struct sl_node_key *k, sl_fence fence)
@@ -403,7 +403,7 @@ static void on_look(struct sl_node *n, struct sl_now now, sl_node_id from,
     vote(n, now, from, m, &v, SL_VERDICT_YES);
 }
 
-/* --- A message ------------------------------------------------------------------------ */
+/* --- A message -------------------------------------------------------------------- */
 
 static bool is_silent(const struct sl_node *n, struct sl_now now)
 {

@@ -4,7 +4,7 @@
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
-/* --- How long leases are ----------------------------------------------------------------- */
+/* --- How long leases are ---------------------------------------------------------- */
 
 void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,
                               sl_ms lease_ms)
@@ -38,7 +38,7 @@ sl_ms sl_acceptor_longest_lease(const struct sl_node *n, struct sl_now now)
     return most;
 }
 
-/* --- Leases begin ------------------------------------------------------------------------ */
+/* --- Leases begin ----------------------------------------------------------------- */
 
 /* The message may point to the texts of this very lease, so they are freed last. */
 bool sl_acceptor_set_texts(struct sl_node *n, struct sl_node_lease *l,
@@ -143,7 +143,7 @@ bool sl_acceptor_set_aside(struct sl_node *n, struct sl_node_key *k)
     return true;
 }
 
-/* --- Leases end -------------------------------------------------------------------------- */
+/* --- Leases end ------------------------------------------------------------------- */
 
 bool sl_acceptor_restore(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {

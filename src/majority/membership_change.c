@@ -97,7 +97,7 @@ static void conclude(struct sl_node *n, struct sl_now now)
     sl_proposer_finish(n, now, r, SLUICE_OK);
 }
 
-/* --- The node that proposes a membership ----------------------------------------------- */
+/* --- The node that proposes a membership ------------------------------------------ */
 
 static void enter(struct sl_node *n, struct sl_now now,
                   enum sl_membership_change_phase phase)
@@ -284,7 +284,7 @@ static void on_stored(struct sl_node *n, struct sl_now now, sl_node_id from,
     send_to_both(n, now, SL_MESSAGE_FORCE, &f, &c->list);
 }
 
-/* --- The nodes that vote on it --------------------------------------------------------- */
+/* --- The nodes that vote on it ---------------------------------------------------- */
 
 static void vote_no(struct sl_node *n, struct sl_now now, sl_node_id to,
                     enum sl_message_type type, const struct sl_message *m,
@@ -408,7 +408,7 @@ static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
     send(n, now, from, SL_MESSAGE_STORED, &v);
 }
 
-/* --- A membership comes into force --------------------------------------------------------------------------- */
+/* --- A membership comes into force ------------------------------------------------ */
 
 static void forget_births(struct sl_node_durable *d)
 {
@@ -489,7 +489,7 @@ void sl_membership_change_receive(struct sl_node *n, struct sl_now now, sl_node_
     }
 }
 
-/* --- An operator asks for a change ----------------------------------------------------------------------- */
+/* --- An operator asks for a change ------------------------------------------------ */
 
 static void start(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r)
 {
@@ -572,7 +572,7 @@ void sl_membership_change_linked(struct sl_node *n, struct sl_now now, sl_node_i
     sl_membership_change_tick(n, now);
 }
 
-/* --- Time ------------------------------------------------------------------------------- */
+/* --- Time ------------------------------------------------------------------------- */
 
 /* Whether a membership was voted for or stored here, and is not in force. */
 static bool is_pending(const struct sl_node *n)

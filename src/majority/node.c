@@ -23,7 +23,7 @@ const struct sl_node_limits sl_node_limits_default = {
     .waiting_messages_max = 10000,
 };
 
-/* --- Messages and time ------------------------------------------------------------------ */
+/* --- Messages and time ------------------------------------------------------------ */
 
 void sl_node_dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
                       const struct sl_message *m)
@@ -111,7 +111,7 @@ sl_ms sl_node_due(const struct sl_node *n)
     return sl_node_min_ms(due, sl_membership_change_due(n));
 }
 
-/* --- Start and end -------------------------------------------------------------------------------- */
+/* --- Start and end ---------------------------------------------------------------- */
 
 /* All nodes that begin with the same membership are one cluster: its FNV-1a hash. */
 static uint64_t name_cluster(const struct sl_membership *list)

@@ -14,7 +14,7 @@ struct tally {
     uint32_t requests, tickets, rounds;
 };
 
-/* --- Memory ----------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------- */
 
 static size_t block_bytes(size_t bytes)
 {
@@ -62,7 +62,7 @@ static void check_deferred(const struct sl_node *n, struct tally *t)
          "a deferred message waits for a write");
 }
 
-/* --- The acceptor ------------------------------------------------------------------------ */
+/* --- The acceptor ----------------------------------------------------------------- */
 
 static void check_lease(const struct sl_node *n, const struct sl_node_key *k,
                         const struct sl_node_lease *l, struct tally *t)
@@ -136,7 +136,7 @@ static void check_key(const struct sl_node *n, const struct sl_node_key *k,
     check_waiters(k);
 }
 
-/* --- The proposer ------------------------------------------------------------------------ */
+/* --- The proposer ----------------------------------------------------------------- */
 
 static bool is_change(const struct sl_proposer_request *r)
 {
@@ -186,7 +186,7 @@ static void check_requests(const struct sl_node *n, struct tally *t)
     must(t->rounds == n->by_round.count, "rounds are those of requests");
 }
 
-/* --- Membership -------------------------------------------------------------------------- */
+/* --- Membership ------------------------------------------------------------------- */
 
 static void check_durable(const struct sl_node_durable *d)
 {
@@ -227,7 +227,7 @@ static void check_peers(const struct sl_node *n)
     }
 }
 
-/* --- The node ---------------------------------------------------------------------------- */
+/* --- The node --------------------------------------------------------------------- */
 
 static void check_disk(const struct sl_node *n)
 {

@@ -73,7 +73,7 @@ void sl_node_follow_limits(struct sl_node *n, struct sl_now now)
     sl_node_want_write(n);
 }
 
-/* --- Messages that wait for the disk ----------------------------------------------------- */
+/* --- Messages that wait for the disk ---------------------------------------------- */
 
 void sl_node_defer(struct sl_node *n, sl_node_id from, const struct sl_message *m)
 {
@@ -136,7 +136,7 @@ static void handle_deferred(struct sl_node *n, struct sl_now now)
     }
 }
 
-/* --- A write is done --------------------------------------------------------------------- */
+/* --- A write is done -------------------------------------------------------------- */
 
 /* A membership has come into force here. */
 static void change_membership(struct sl_node *n, struct sl_now now, bool was_member)

@@ -111,7 +111,7 @@ void sl_node_hear(struct sl_node *n, struct sl_now now, sl_node_id from,
     }
 }
 
-/* --- Links ------------------------------------------------------------------------------- */
+/* --- Links ------------------------------------------------------------------------ */
 
 /* The birth of a member, from the membership or from the first link; 0: not known yet. */
 static uint64_t birth_of(const struct sl_node_durable *d, sl_node_id id)

@@ -58,7 +58,7 @@ void sl_proposer_free(struct sl_node *n)
     sl_heap_free(&n->request_timers);
 }
 
-/* --- Requests ---------------------------------------------------------------------------- */
+/* --- Requests --------------------------------------------------------------------- */
 
 void sl_proposer_schedule(struct sl_node *n, struct sl_proposer_request *r)
 {
@@ -129,7 +129,7 @@ void sl_proposer_try_again(struct sl_node *n, struct sl_proposer_request *r,
     sl_proposer_schedule(n, r);
 }
 
-/* --- Time -------------------------------------------------------------------------------- */
+/* --- Time ------------------------------------------------------------------------- */
 
 static void on_time(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r)
 {
@@ -189,7 +189,7 @@ void sl_proposer_membership_changed(struct sl_node *n, struct sl_now now)
     }
 }
 
-/* --- Requests arrive ----------------------------------------------------------------------- */
+/* --- Requests arrive -------------------------------------------------------------- */
 
 /* A request with a higher priority is first now. */
 static void step_back(struct sl_node *n, struct sl_now now,

@@ -172,7 +172,7 @@ static void granted(struct sl_node *n, struct sl_now now, struct sl_proposer_req
     sl_proposer_finish(n, now, r, SLUICE_OK);
 }
 
-/* --- An attempt failed ------------------------------------------------------------------- */
+/* --- An attempt failed ------------------------------------------------------------ */
 
 /* Competing attempts are settled within a few rounds if their proposers are alive. Until then
  * the proposer does not know whether the key is taken. */

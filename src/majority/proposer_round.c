@@ -119,7 +119,7 @@ void sl_proposer_ask_again(struct sl_node *n, struct sl_now now,
             sl_node_send(n, now, list->at[i].id, &m);
 }
 
-/* --- Votes are counted ------------------------------------------------------------------- */
+/* --- Votes are counted ------------------------------------------------------------ */
 
 uint32_t sl_proposer_same_fence(const struct sl_proposer_request *r, uint32_t members,
                                 sl_fence fence)
@@ -214,7 +214,7 @@ bool sl_proposer_retry_for_membership(struct sl_node *n, struct sl_now now,
     return true;
 }
 
-/* --- Votes come in ----------------------------------------------------------------------- */
+/* --- Votes come in ---------------------------------------------------------------- */
 
 /* Go on above the fences that others have seen, unless their clock was days ahead. */
 static void hear_fence(struct sl_node *n, struct sl_now now, sl_fence ceiling)
