@@ -1,11 +1,12 @@
-#include "storage/lmdb/store.h"
-
+/* store.c - the records of the store, one kind after the other. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "sluice.h"
+#include "storage/lmdb/store.h"
 
 enum { SUM_BYTES = 8, HEAD_BYTES = 16, TABLE_BYTES = 2 };
 
@@ -27,7 +28,7 @@ void sl_store_set_u64(void *at, uint64_t n)
 
 static MDB_val val(const void *at, size_t n)
 {
-    return (MDB_val){n, (void *)at}; /* LMDB does not write there. */
+    return (MDB_val){n, (void *)at}; /* LMDB does not write to it. */
 }
 
 int sl_store_number(const struct sl_store *s, MDB_txn *txn, const char *name,
@@ -52,6 +53,8 @@ int sl_store_put_number(const struct sl_store *s, MDB_txn *txn, const char *name
 
 void sl_store_key(struct sl_store_key *out, struct sl_bytes table, struct sl_bytes key)
 {
+    assert(table.n <= SL_STORE_KEY_MAX - TABLE_BYTES &&
+           key.n <= SL_STORE_KEY_MAX - TABLE_BYTES - table.n);
     out->bytes[0] = (char)(table.n >> 8);
     out->bytes[1] = (char)(table.n & 0xff);
     if (table.n > 0) memcpy(out->bytes + TABLE_BYTES, table.at, table.n);
@@ -82,6 +85,7 @@ int sl_store_put(const struct sl_store *s, MDB_txn *txn, const struct sl_store_k
                  uint64_t revision, struct sl_bytes value)
 {
     MDB_val k = val(key->bytes, key->n), v = {HEAD_BYTES + value.n, NULL};
+    assert(value.n == 0 || value.at != NULL);
     int rc = mdb_put(txn, s->data, &k, &v, MDB_RESERVE);
     if (rc != 0) return rc;
     char *at = v.mv_data;
@@ -124,6 +128,7 @@ int sl_store_put_request(const struct sl_store *s, MDB_txn *txn,
 {
     char bytes[16];
     MDB_val r = val(request.at, request.n), v = val(bytes, 16), n = val(bytes, 8);
+    assert(request.n > 0 && request.n <= SL_STORE_KEY_MAX && what.time_ms >= 0);
     sl_store_set_u64(bytes, what.revision);
     sl_store_set_u64(bytes + 8, (uint64_t)what.time_ms);
     int rc = mdb_put(txn, s->requests, &r, &v, 0);
@@ -147,7 +152,7 @@ int sl_store_last_time(const struct sl_store *s, MDB_txn *txn, sl_ms *out)
     return rc;
 }
 
-/* The oldest, if it is of this time or before. */
+/* Remove the oldest request, if it is of this time or before. */
 static int forget_one(const struct sl_store *s, MDB_txn *txn, MDB_cursor *c,
                       sl_ms until)
 {
@@ -158,7 +163,7 @@ static int forget_one(const struct sl_store *s, MDB_txn *txn, MDB_cursor *c,
     if (rc != 0) return rc;
     if (v.mv_size > sizeof copy) return MDB_CORRUPTED;
     struct sl_bytes request = {copy, v.mv_size};
-    memcpy(copy, v.mv_data, v.mv_size); /* A deletion may move it. */
+    memcpy(copy, v.mv_data, v.mv_size); /* A deletion may move the original. */
     rc = sl_store_request(s, txn, request, &r);
     if (rc != 0) return rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc;
     if (r.time_ms > until) return MDB_NOTFOUND;
@@ -179,7 +184,7 @@ int sl_store_forget_requests(const struct sl_store *s, MDB_txn *txn, sl_ms until
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-/* --- Barred ------------------------------------------------------------------ */
+/* --- Bars -------------------------------------------------------------------- */
 
 static void barred_key(char bytes[16], uint64_t term, uint64_t id)
 {
@@ -195,7 +200,7 @@ int sl_store_bar(const struct sl_store *s, MDB_txn *txn, uint64_t term, uint64_t
     return mdb_put(txn, s->barred, &k, &v, 0);
 }
 
-/* Keys are in the order of ids, so the first is the oldest. */
+/* All bars are of one term, so the first key has the lowest id. */
 int sl_store_unbar_oldest(const struct sl_store *s, MDB_txn *txn, size_t most)
 {
     MDB_stat stat;

@@ -1,6 +1,6 @@
-/* store.h - the file of the LMDB engine: what is in it, and how to open it.
+/* store.h - the file of a server's storage: its format, record by record, and how to open it.
  *
- *     FOLDER/store          one LMDB file; FOLDER/store-lock is LMDB's own
+ *     DIRECTORY/store       one LMDB file; DIRECTORY/store-lock is LMDB's own
  *
  *     meta       name                     -> number      "sluice format", "term", "revision"
  *     data       bytes(2) table key       -> sum(8) revision(8) value
@@ -8,20 +8,18 @@
  *     order      revision(8)              -> request
  *     barred     term(8) id(8)            -> nothing
  *
- * Numbers are unsigned and big-endian, so that LMDB's order is theirs. `bytes` is how long
- * the name of the table is: no two names meet, and a table is a range. `sum` is the XXH3 of
- * the rest of the record, with that of its key for a seed. Invariants, which
- * sl_store_check() looks at:
+ * Numbers are unsigned and big-endian, so that LMDB sorts them. `bytes` is the length of the
+ * table's name: so no two names collide, and a table is a range of keys. `sum` is the XXH3 of the
+ * rest of the record, seeded with that of its key. sl_store_check() checks the invariants:
  *
- *     the revision of a record or request is not above "revision", nor 0
- *     `requests` and `order` name the same pairs; time does not fall in `order`
- *     what is barred is barred in the current term
- *     before the first term there is nothing
+ *     the revision of a record or request is from 1 to "revision"
+ *     `requests` and `order` have the same pairs; time does not go back in `order`
+ *     every bar is of the current term
+ *     before the first term the store is empty
  *
- * A store is made under another name and renamed when it is whole: a file "store" that is
- * not whole is damaged. Functions that take a transaction return what LMDB does: 0, an
- * errno, or MDB_...; those that have `why` return a status of sluice.h, and say in words
- * what is wrong and what to do. */
+ * A new store has another name until it is complete, so a file "store" that is not complete is
+ * damaged. Functions that take a transaction return what LMDB returns: 0, an errno, or MDB_...;
+ * functions with `why` return a status of sluice.h, and `why` says what is wrong and what to do. */
 #ifndef SL_STORAGE_LMDB_STORE_H
 #define SL_STORAGE_LMDB_STORE_H
 
@@ -43,29 +41,30 @@ struct sl_store {
 
 /* --- Life -------------------------------------------------------------------- */
 
-/* Open the one in a folder. bytes_max 0: only to read, also while a server uses it; where
- * the file was cut that is a SIGBUS. ENOENT: there is none; EFOREIGN,
- * EVERSION, ETRUNCATED (damaged in any way), EACCES, ENOSPC, ENOMEM, EIO. */
-int sl_store_open(struct sl_store *s, const char *folder, size_t bytes_max, char *why,
-                  size_t why_bytes);
+/* Open the store in a directory. bytes_max 0: read-only, even while a server uses it; then
+ * reading a truncated file raises SIGBUS. ENOENT: there is none; EFOREIGN, EVERSION, ETRUNCATED
+ * (damaged in any way), EACCES, ENOSPC, ENOMEM, EIO. */
+int sl_store_open(struct sl_store *s, const char *directory, size_t bytes_max,
+                  char *why, size_t why_bytes);
 void sl_store_close(struct sl_store *s);
 
-/* Make one that is empty, under another name: s is open for writing. Then, when all is in
- * it, sl_store_finish() closes it and gives it its name; or sl_store_forget() removes it. */
-int sl_store_begin(struct sl_store *s, const char *folder, size_t bytes_max, char *why,
-                   size_t why_bytes);
-int sl_store_finish(struct sl_store *s, const char *folder, char *why,
+/* Create an empty store, open for writing, under another name. When it is filled,
+ * sl_store_finish() closes it and gives it its name; sl_store_forget() removes it instead. */
+int sl_store_begin(struct sl_store *s, const char *directory, size_t bytes_max,
+                   char *why, size_t why_bytes);
+int sl_store_finish(struct sl_store *s, const char *directory, char *why,
                     size_t why_bytes);
-void sl_store_forget(struct sl_store *s, const char *folder);
+void sl_store_forget(struct sl_store *s, const char *directory);
 
-/* The path of a file in the folder. False: too long. */
-bool sl_store_path(const char *folder, const char *name, char *out, size_t out_bytes);
+/* The path of a file in the directory. False: too long. */
+bool sl_store_path(const char *directory, const char *name, char *out,
+                   size_t out_bytes);
 
-/* Which of our databases has this name; -1: none. And how many there are. */
+/* The index of our database with this name, or -1; and the number of our databases. */
 int sl_store_database(struct sl_bytes name);
 int sl_store_database_count(void);
 
-/* An error of LMDB or the system as a status, and in words. */
+/* The status of sluice.h for an error of LMDB or the system. */
 int sl_store_status(int rc);
 
 /* --- Records ----------------------------------------------------------------- */
@@ -75,20 +74,21 @@ int sl_store_number(const struct sl_store *s, MDB_txn *txn, const char *name,
 int sl_store_put_number(const struct sl_store *s, MDB_txn *txn, const char *name,
                         uint64_t n);
 
-/* The key of a table's key. The names fit (SL_STORAGE_NAME_BYTES_MAX). */
+/* The key in `data` of a key of a table. Both together have at most
+ * SL_STORAGE_NAME_BYTES_MAX bytes. */
 struct sl_store_key {
     size_t n;
     char bytes[SL_STORE_KEY_MAX];
 };
 void sl_store_key(struct sl_store_key *out, struct sl_bytes table, struct sl_bytes key);
 
-/* And back. False: that is none. */
+/* The reverse. False: this is no such key. */
 bool sl_store_names(const MDB_val *of, struct sl_bytes *table, struct sl_bytes *key);
 
 int sl_store_put(const struct sl_store *s, MDB_txn *txn, const struct sl_store_key *key,
                  uint64_t revision, struct sl_bytes value);
 
-/* What a record says; borrowed from it. False: it is damaged. */
+/* What a record contains; *value points into it. False: the record is damaged. */
 bool sl_store_record(const MDB_val *key, const MDB_val *of, uint64_t *revision,
                      struct sl_bytes *value);
 
@@ -97,7 +97,7 @@ struct sl_store_request {
     sl_ms time_ms;
 };
 
-/* MDB_NOTFOUND: it is not there. */
+/* MDB_NOTFOUND: there is no such request. */
 int sl_store_request(const struct sl_store *s, MDB_txn *txn, struct sl_bytes request,
                      struct sl_store_request *out);
 int sl_store_put_request(const struct sl_store *s, MDB_txn *txn,
@@ -106,11 +106,11 @@ int sl_store_put_request(const struct sl_store *s, MDB_txn *txn,
 /* The time of the newest request; 0: there is none. */
 int sl_store_last_time(const struct sl_store *s, MDB_txn *txn, sl_ms *out);
 
-/* Remove requests of this time and before, the oldest first, at most so many. */
+/* Remove requests of this time and before, the oldest first, but at most so many. */
 int sl_store_forget_requests(const struct sl_store *s, MDB_txn *txn, sl_ms until,
                              unsigned most, unsigned *removed);
 
-/* If there are more than that, the one with the lowest id is barred no more. */
+/* If there are more bars than that, remove the one with the lowest id. */
 int sl_store_unbar_oldest(const struct sl_store *s, MDB_txn *txn, size_t most);
 
 int sl_store_bar(const struct sl_store *s, MDB_txn *txn, uint64_t term, uint64_t id);
@@ -121,18 +121,18 @@ int sl_store_is_barred(const struct sl_store *s, MDB_txn *txn, uint64_t term,
 uint64_t sl_store_get_u64(const void *at);
 void sl_store_set_u64(void *at, uint64_t n);
 
-/* --- The whole --------------------------------------------------------------- */
+/* --- Checks ------------------------------------------------------------------ */
 
 struct sl_store_counts {
     uint64_t term, revision;
     uint64_t tables, keys, value_bytes, requests, barred;
 };
 
-/* Every invariant. SLUICE_OK, or `why` names the first that is broken. */
+/* Check every invariant. SLUICE_OK, or `why` names the first one that is violated. */
 int sl_store_check(const struct sl_store *s, struct sl_store_counts *out, char *why,
                    size_t why_bytes);
 
-/* Every page, without LMDB (store_pages.c): of a file that nobody writes to. */
-int sl_store_check_pages(const char *folder, char *why, size_t why_bytes);
+/* Check every page without LMDB, while nobody writes to the file (store_pages.c). */
+int sl_store_check_pages(const char *directory, char *why, size_t why_bytes);
 
 #endif /* SL_STORAGE_LMDB_STORE_H */

@@ -1,151 +1,150 @@
-/* store_check.c - every invariant of the file. */
-#include "storage/lmdb/store.h"
-
+/* store_check.c - checks every invariant of the store (store.h). */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "sluice.h"
+#include "storage/lmdb/store.h"
 
-struct look {
+struct check {
     const struct sl_store *store;
     MDB_txn *txn;
     struct sl_store_counts *counts;
-    struct sl_bytes table; /* Of the record before. */
-    sl_ms time_ms;         /* Of the request before. */
+    struct sl_bytes table; /* Of the previous record. */
+    sl_ms time_ms;         /* Of the previous request. */
     char *why;
     size_t why_bytes;
 };
 
-__attribute__((format(printf, 2, 3))) static int broken(struct look *l,
+__attribute__((format(printf, 2, 3))) static int broken(struct check *c,
                                                         const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(l->why, l->why_bytes, format, args);
+    vsnprintf(c->why, c->why_bytes, format, args);
     va_end(args);
     return MDB_CORRUPTED;
 }
 
-/* --- One of each ------------------------------------------------------------- */
+/* --- One record -------------------------------------------------------------- */
 
-static int look_at_record(struct look *l, const MDB_val *k, const MDB_val *v)
+static int check_record(struct check *c, const MDB_val *k, const MDB_val *v)
 {
     struct sl_bytes table, key, value;
-    uint64_t revision, n = l->counts->keys++;
+    uint64_t revision, n = c->counts->keys++;
     if (!sl_store_names(k, &table, &key))
-        return broken(l, "data: record %" PRIu64 " has no name", n);
+        return broken(c, "data: record %" PRIu64 " has no name", n);
     if (!sl_store_record(k, v, &revision, &value))
-        return broken(l, "data: record %" PRIu64 " is damaged: its sum is wrong", n);
-    if (revision == 0 || revision > l->counts->revision)
-        return broken(l, "data: record %" PRIu64 " is of revision %" PRIu64, n,
+        return broken(c, "data: record %" PRIu64 " is damaged: its sum is wrong", n);
+    if (revision == 0 || revision > c->counts->revision)
+        return broken(c, "data: record %" PRIu64 " is of revision %" PRIu64, n,
                       revision);
-    if (n == 0 || table.n != l->table.n || memcmp(table.at, l->table.at, table.n) != 0)
-        l->counts->tables++;
-    l->table = table; /* The map stays while the transaction does. */
-    l->counts->value_bytes += value.n;
+    if (n == 0 || table.n != c->table.n || memcmp(table.at, c->table.at, table.n) != 0)
+        c->counts->tables++;
+    c->table = table; /* Valid as long as the transaction. */
+    c->counts->value_bytes += value.n;
     return 0;
 }
 
-static int look_at_request(struct look *l, const MDB_val *k, const MDB_val *v)
+static int check_request(struct check *c, const MDB_val *k, const MDB_val *v)
 {
-    uint64_t n = l->counts->requests++;
-    if (v->mv_size != 16) return broken(l, "requests: %" PRIu64 " is damaged", n);
+    uint64_t n = c->counts->requests++;
+    if (v->mv_size != 16) return broken(c, "requests: %" PRIu64 " is damaged", n);
     MDB_val revision = {8, v->mv_data}, request;
-    int rc = mdb_get(l->txn, l->store->order, &revision, &request);
+    int rc = mdb_get(c->txn, c->store->order, &revision, &request);
     if (rc == MDB_NOTFOUND ||
-        (rc == 0 && mdb_cmp(l->txn, l->store->requests, k, &request)))
-        return broken(l, "requests: %" PRIu64 " has no place in their order", n);
+        (rc == 0 && mdb_cmp(c->txn, c->store->requests, k, &request)))
+        return broken(c, "requests: %" PRIu64 " has no place in their order", n);
     return rc;
 }
 
-static int look_at_order(struct look *l, const MDB_val *k, const MDB_val *v)
+static int check_order(struct check *c, const MDB_val *k, const MDB_val *v)
 {
     struct sl_store_request r;
-    if (k->mv_size != 8) return broken(l, "order: a revision is damaged");
+    if (k->mv_size != 8) return broken(c, "order: a revision is damaged");
     uint64_t revision = sl_store_get_u64(k->mv_data);
-    int rc = sl_store_request(l->store, l->txn,
+    int rc = sl_store_request(c->store, c->txn,
                               (struct sl_bytes){v->mv_data, v->mv_size}, &r);
     if (rc == MDB_NOTFOUND || (rc == 0 && r.revision != revision))
-        return broken(l, "order: revision %" PRIu64 " has no request", revision);
+        return broken(c, "order: revision %" PRIu64 " has no request", revision);
     if (rc != 0) return rc;
-    if (revision == 0 || revision > l->counts->revision)
-        return broken(l, "order: a request of revision %" PRIu64, revision);
-    if (r.time_ms < l->time_ms)
-        return broken(l, "order: time goes back at revision %" PRIu64, revision);
-    l->time_ms = r.time_ms;
+    if (revision == 0 || revision > c->counts->revision)
+        return broken(c, "order: a request of revision %" PRIu64, revision);
+    if (r.time_ms < c->time_ms)
+        return broken(c, "order: time goes back at revision %" PRIu64, revision);
+    c->time_ms = r.time_ms;
     return 0;
 }
 
-static int look_at_bar(struct look *l, const MDB_val *k, const MDB_val *v)
+static int check_bar(struct check *c, const MDB_val *k, const MDB_val *v)
 {
-    l->counts->barred++;
-    if (k->mv_size != 16 || v->mv_size != 0) return broken(l, "barred: one is damaged");
+    c->counts->barred++;
+    if (k->mv_size != 16 || v->mv_size != 0) return broken(c, "barred: one is damaged");
     uint64_t term = sl_store_get_u64(k->mv_data);
-    if (term != l->counts->term) return broken(l, "barred: one of term %" PRIu64, term);
+    if (term != c->counts->term) return broken(c, "barred: one of term %" PRIu64, term);
     return 0;
 }
 
-/* --- All --------------------------------------------------------------------- */
+/* --- The whole store --------------------------------------------------------- */
 
-static int look_at_all(struct look *l, MDB_dbi dbi, const char *name,
-                       int (*one)(struct look *, const MDB_val *, const MDB_val *))
+static int check_all(struct check *c, MDB_dbi dbi, const char *name,
+                     int (*one)(struct check *, const MDB_val *, const MDB_val *))
 {
-    MDB_cursor *c;
+    MDB_cursor *cursor;
     MDB_stat stat;
     MDB_val k, v;
     size_t n = 0;
-    int rc = mdb_stat(l->txn, dbi, &stat);
-    if (rc == 0) rc = mdb_cursor_open(l->txn, dbi, &c);
+    int rc = mdb_stat(c->txn, dbi, &stat);
+    if (rc == 0) rc = mdb_cursor_open(c->txn, dbi, &cursor);
     if (rc != 0) return rc;
-    while ((rc = mdb_cursor_get(c, &k, &v, MDB_NEXT)) == 0 &&
-           (rc = one(l, &k, &v)) == 0)
+    while ((rc = mdb_cursor_get(cursor, &k, &v, MDB_NEXT)) == 0 &&
+           (rc = one(c, &k, &v)) == 0)
         n++;
-    mdb_cursor_close(c);
+    mdb_cursor_close(cursor);
     if (rc != MDB_NOTFOUND) return rc;
     if (n != stat.ms_entries)
-        return broken(l, "%s: there are %zu, and should be %zu", name, n,
+        return broken(c, "%s: there are %zu, and should be %zu", name, n,
                       stat.ms_entries);
     return 0;
 }
 
-static int entries(struct look *l, MDB_dbi dbi, size_t *out)
+static int entries(struct check *c, MDB_dbi dbi, size_t *out)
 {
     MDB_stat stat;
-    int rc = mdb_stat(l->txn, dbi, &stat);
+    int rc = mdb_stat(c->txn, dbi, &stat);
     *out = stat.ms_entries;
     return rc;
 }
 
-static int look_at_meta(struct look *l)
+static int check_meta(struct check *c)
 {
     size_t n;
-    int rc = entries(l, l->store->meta, &n);
+    int rc = entries(c, c->store->meta, &n);
     if (rc != 0) return rc;
-    if (n != 3) return broken(l, "meta: there are %zu numbers", n);
-    rc = sl_store_number(l->store, l->txn, SL_STORE_TERM, &l->counts->term);
+    if (n != 3) return broken(c, "meta: there are %zu numbers", n);
+    rc = sl_store_number(c->store, c->txn, SL_STORE_TERM, &c->counts->term);
     if (rc == 0)
-        rc = sl_store_number(l->store, l->txn, SL_STORE_REVISION, &l->counts->revision);
-    if (rc == 0 && l->counts->term == 0 && l->counts->revision != 0)
-        return broken(l, "meta: revision %" PRIu64 " before the first term",
-                      l->counts->revision);
+        rc = sl_store_number(c->store, c->txn, SL_STORE_REVISION, &c->counts->revision);
+    if (rc == 0 && c->counts->term == 0 && c->counts->revision != 0)
+        return broken(c, "meta: revision %" PRIu64 " before the first term",
+                      c->counts->revision);
     return rc;
 }
 
-static int look_at_store(struct look *l)
+static int check_store(struct check *c)
 {
-    const struct sl_store *s = l->store;
+    const struct sl_store *s = c->store;
     size_t requests, order;
-    int rc = look_at_meta(l);
-    if (rc == 0) rc = look_at_all(l, s->data, "data", look_at_record);
-    if (rc == 0) rc = look_at_all(l, s->requests, "requests", look_at_request);
-    if (rc == 0) rc = look_at_all(l, s->order, "order", look_at_order);
-    if (rc == 0) rc = look_at_all(l, s->barred, "barred", look_at_bar);
-    if (rc == 0) rc = entries(l, s->requests, &requests);
-    if (rc == 0) rc = entries(l, s->order, &order);
+    int rc = check_meta(c);
+    if (rc == 0) rc = check_all(c, s->data, "data", check_record);
+    if (rc == 0) rc = check_all(c, s->requests, "requests", check_request);
+    if (rc == 0) rc = check_all(c, s->order, "order", check_order);
+    if (rc == 0) rc = check_all(c, s->barred, "barred", check_bar);
+    if (rc == 0) rc = entries(c, s->requests, &requests);
+    if (rc == 0) rc = entries(c, s->order, &order);
     if (rc == 0 && requests != order)
-        return broken(l, "requests: there are %zu, and %zu in their order", requests,
+        return broken(c, "requests: there are %zu, and %zu in their order", requests,
                       order);
     return rc;
 }
@@ -153,13 +152,13 @@ static int look_at_store(struct look *l)
 int sl_store_check(const struct sl_store *s, struct sl_store_counts *out, char *why,
                    size_t why_bytes)
 {
-    struct look l = {.store = s, .counts = out, .why = why, .why_bytes = why_bytes};
+    struct check c = {.store = s, .counts = out, .why = why, .why_bytes = why_bytes};
     memset(out, 0, sizeof *out);
     *why = '\0';
-    int rc = mdb_txn_begin(s->env, NULL, MDB_RDONLY, &l.txn);
+    int rc = mdb_txn_begin(s->env, NULL, MDB_RDONLY, &c.txn);
     if (rc == 0) {
-        rc = look_at_store(&l);
-        mdb_txn_abort(l.txn);
+        rc = check_store(&c);
+        mdb_txn_abort(c.txn);
     }
     if (rc != 0 && *why == '\0')
         snprintf(why, why_bytes, "it cannot be read: %s", mdb_strerror(rc));

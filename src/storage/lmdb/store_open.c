@@ -1,6 +1,4 @@
-/* store_open.c - a store is made, opened, refused. */
-#include "storage/lmdb/store.h"
-
+/* store_open.c - creates and opens a store, or says why it cannot. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,12 +8,13 @@
 #include <unistd.h>
 
 #include "sluice.h"
+#include "storage/lmdb/store.h"
 
-#define NEW_FILE SL_STORE_FILE "-new" /* One that is not whole yet. */
+#define NEW_FILE SL_STORE_FILE "-new" /* A store that is not complete yet. */
 #define FORMAT "sluice format"
 #define FORMAT_MAX 999u
 
-/* READERS are what fits into LOCK_BYTES. */
+/* LOCK_BYTES have room for READERS. */
 enum { DATABASES = 5, READERS = 126, LOCK_BYTES = 8192 };
 
 static const struct {
@@ -43,15 +42,15 @@ int sl_store_database(struct sl_bytes name)
     return -1;
 }
 
-bool sl_store_path(const char *folder, const char *name, char *out, size_t out_bytes)
+bool sl_store_path(const char *directory, const char *name, char *out, size_t out_bytes)
 {
-    int n = snprintf(out, out_bytes, "%s/%s", folder, name);
+    int n = snprintf(out, out_bytes, "%s/%s", directory, name);
     return n > 0 && (size_t)n < out_bytes;
 }
 
-/* --- Refusing ---------------------------------------------------------------- */
+/* --- Errors ------------------------------------------------------------------ */
 
-static const char *words_of(int rc)
+static const char *explanation_of(int rc)
 {
     switch (sl_store_status(rc)) {
         case SLUICE_EFOREIGN: return "is no store of Sluice's; choose another folder";
@@ -72,18 +71,18 @@ static const char *words_of(int rc)
 
 static int refuse(const char *path, int rc, char *why, size_t why_bytes)
 {
-    const char *words = rc == ELOOP
-                            ? "is a symbolic link; replace it with the file itself"
-                            : words_of(rc);
-    if (words != NULL) snprintf(why, why_bytes, "the file %s %s", path, words);
+    const char *text = rc == ELOOP
+                           ? "is a symbolic link; replace it with the file itself"
+                           : explanation_of(rc);
+    if (text != NULL) snprintf(why, why_bytes, "the file %s %s", path, text);
     else snprintf(why, why_bytes, "the file %s: %s", path, mdb_strerror(rc));
     return rc == ELOOP ? SLUICE_EACCES : sl_store_status(rc);
 }
 
 /* --- LMDB -------------------------------------------------------------------- */
 
-/* LMDB maps the file of its lock, and a page that the disk has no room for is a SIGBUS: so
- * the room is taken first. */
+/* LMDB maps its lock file. If the disk has no room for a page of it, writing to that page raises
+ * SIGBUS, so the space is allocated first. */
 static int make_lock(const char *path)
 {
     char name[PATH_MAX];
@@ -96,8 +95,8 @@ static int make_lock(const char *path)
     return rc == EOPNOTSUPP || rc == EINVAL ? 0 : rc;
 }
 
-/* A page that makes no sense to LMDB ends the process: it says where, and then aborts. */
-static void on_nonsense(MDB_env *env, const char *where)
+/* LMDB calls this before it prints a failed assertion and aborts. */
+static void on_assert(MDB_env *env, const char *where)
 {
     const char *path = "";
     (void)where;
@@ -105,7 +104,7 @@ static void on_nonsense(MDB_env *env, const char *where)
     fprintf(stderr, "the file %s is damaged (sluice store check); LMDB says: ", path);
 }
 
-/* LMDB would follow a link, and write somewhere else: to its lock even as a reader. */
+/* LMDB would follow a symbolic link and write to another file; to the lock even as a reader. */
 static bool is_link(const char *path)
 {
     char lock[PATH_MAX];
@@ -127,7 +126,7 @@ static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
         s->env = NULL;
         return rc;
     }
-    if ((rc = mdb_env_set_assert(s->env, on_nonsense)) != 0) return rc;
+    if ((rc = mdb_env_set_assert(s->env, on_assert)) != 0) return rc;
     if ((rc = mdb_env_set_maxdbs(s->env, DATABASES)) != 0) return rc;
     if ((rc = mdb_env_set_maxreaders(s->env, READERS)) != 0) return rc;
     if (bytes_max > 0) {
@@ -136,7 +135,8 @@ static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
     }
     if ((rc = mdb_env_open(s->env, path, flags, 0600)) != 0) return rc;
     if (mdb_env_get_maxkeysize(s->env) < SL_STORE_KEY_MAX) return MDB_VERSION_MISMATCH;
-    return mdb_reader_check(s->env, &dead); /* One that was killed keeps old pages. */
+    return mdb_reader_check(s->env,
+                            &dead); /* A reader that was killed would keep old pages. */
 }
 
 static int open_databases(struct sl_store *s, MDB_txn *txn, unsigned flags)
@@ -150,14 +150,13 @@ static int open_databases(struct sl_store *s, MDB_txn *txn, unsigned flags)
     return 0;
 }
 
-/* Which of ours is it? */
 static int read_format(struct sl_store *s, MDB_txn *txn)
 {
     uint64_t n;
     int rc = sl_store_number(s, txn, FORMAT, &n);
     if (rc == MDB_CORRUPTED) return MDB_INVALID;
     if (rc != 0) return rc;
-    if (n > FORMAT_MAX) return MDB_CORRUPTED; /* There will not be so many. */
+    if (n > FORMAT_MAX) return MDB_CORRUPTED; /* There will never be so many formats. */
     if (n != SL_STORE_FORMAT) return MDB_VERSION_MISMATCH;
     rc = sl_store_number(s, txn, SL_STORE_TERM, &n);
     return rc != 0 ? rc : sl_store_number(s, txn, SL_STORE_REVISION, &n);
@@ -177,8 +176,8 @@ static int read_databases(struct sl_store *s)
 
 /* --- Opening ----------------------------------------------------------------- */
 
-/* A whole store is not empty, and LMDB would begin a new one. */
-static int look_at_file(const char *path)
+/* LMDB would make a new store of an empty file, but a complete store is never empty. */
+static int check_file(const char *path)
 {
     struct stat st;
     if (stat(path, &st) != 0) return errno;
@@ -186,7 +185,7 @@ static int look_at_file(const char *path)
     return st.st_size == 0 ? MDB_CORRUPTED : 0;
 }
 
-static int look_inside(struct sl_store *s)
+static int check_content(struct sl_store *s)
 {
     struct sl_store_counts counts;
     char why[200];
@@ -195,11 +194,11 @@ static int look_inside(struct sl_store *s)
     return sl_store_check(s, &counts, why, sizeof why) == SLUICE_OK ? 0 : MDB_CORRUPTED;
 }
 
-/* Is the file shorter than LMDB has pages? The last ones may never have been written, if
- * they are free; or the file was cut, and what is read behind its end is a SIGBUS. So it is
- * made as long as it must be while we look into it, and stays so if it is good. Only who
- * writes may do that: a reader may look at a store that grows. */
-static int look_at_end(struct sl_store *s, const char *path)
+/* If the file is shorter than its pages, either the last pages are free and were never written, or
+ * the file was truncated, and reading beyond its end raises SIGBUS. So the file is extended while
+ * its content is checked, and stays so if that is good. Only a writer may do this: a reader may
+ * see a store that grows. */
+static int check_end(struct sl_store *s, const char *path)
 {
     MDB_envinfo info;
     MDB_stat pages;
@@ -210,20 +209,20 @@ static int look_at_end(struct sl_store *s, const char *path)
     if (stat(path, &st) != 0) return errno;
     if (st.st_size >= needed) return 0;
     if (truncate(path, needed) != 0) return errno;
-    if (look_inside(s) == 0) return 0;
+    if (check_content(s) == 0) return 0;
     return truncate(path, st.st_size) == 0 ? MDB_CORRUPTED : errno;
 }
 
-int sl_store_open(struct sl_store *s, const char *folder, size_t bytes_max, char *why,
-                  size_t why_bytes)
+int sl_store_open(struct sl_store *s, const char *directory, size_t bytes_max,
+                  char *why, size_t why_bytes)
 {
     char path[PATH_MAX];
     memset(s, 0, sizeof *s);
-    if (!sl_store_path(folder, SL_STORE_FILE, path, sizeof path))
-        return refuse(folder, ENAMETOOLONG, why, why_bytes);
-    int rc = look_at_file(path);
+    if (!sl_store_path(directory, SL_STORE_FILE, path, sizeof path))
+        return refuse(directory, ENAMETOOLONG, why, why_bytes);
+    int rc = check_file(path);
     if (rc == 0) rc = open_env(s, path, bytes_max);
-    if (rc == 0 && bytes_max > 0) rc = look_at_end(s, path);
+    if (rc == 0 && bytes_max > 0) rc = check_end(s, path);
     if (rc == 0) rc = read_databases(s);
     if (rc == 0) return SLUICE_OK;
     sl_store_close(s);
@@ -236,7 +235,7 @@ void sl_store_close(struct sl_store *s)
     s->env = NULL;
 }
 
-/* --- Making ------------------------------------------------------------------ */
+/* --- Creating ---------------------------------------------------------------- */
 
 static int write_format(struct sl_store *s)
 {
@@ -252,57 +251,58 @@ static int write_format(struct sl_store *s)
     return rc;
 }
 
-static void remove_in(const char *folder, const char *name)
+static void remove_in(const char *directory, const char *name)
 {
     char path[PATH_MAX];
-    if (sl_store_path(folder, name, path, sizeof path)) unlink(path);
+    if (sl_store_path(directory, name, path, sizeof path)) unlink(path);
 }
 
-void sl_store_forget(struct sl_store *s, const char *folder)
+void sl_store_forget(struct sl_store *s, const char *directory)
 {
     sl_store_close(s);
-    remove_in(folder, NEW_FILE);
-    remove_in(folder, NEW_FILE "-lock");
+    remove_in(directory, NEW_FILE);
+    remove_in(directory, NEW_FILE "-lock");
 }
 
-int sl_store_begin(struct sl_store *s, const char *folder, size_t bytes_max, char *why,
-                   size_t why_bytes)
+int sl_store_begin(struct sl_store *s, const char *directory, size_t bytes_max,
+                   char *why, size_t why_bytes)
 {
     char path[PATH_MAX];
     memset(s, 0, sizeof *s);
-    if (!sl_store_path(folder, NEW_FILE, path, sizeof path))
-        return refuse(folder, ENAMETOOLONG, why, why_bytes);
-    sl_store_forget(s, folder); /* Of one who did not come to the end. */
+    if (!sl_store_path(directory, NEW_FILE, path, sizeof path))
+        return refuse(directory, ENAMETOOLONG, why, why_bytes);
+    sl_store_forget(s, directory); /* A previous one that was not finished. */
     int rc = open_env(s, path, bytes_max);
     if (rc == 0) rc = write_format(s);
     if (rc == 0) return SLUICE_OK;
-    sl_store_forget(s, folder);
+    sl_store_forget(s, directory);
     if (rc == ENOENT) {
-        snprintf(why, why_bytes, "there is no folder %s", folder);
+        snprintf(why, why_bytes, "there is no folder %s", directory);
         return SLUICE_ENOENT;
     }
     return refuse(path, rc, why, why_bytes);
 }
 
-static int sync_folder(const char *folder)
+static int sync_directory(const char *directory)
 {
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return errno;
     int rc = fsync(fd) == 0 ? 0 : errno;
     close(fd);
     return rc;
 }
 
-int sl_store_finish(struct sl_store *s, const char *folder, char *why, size_t why_bytes)
+int sl_store_finish(struct sl_store *s, const char *directory, char *why,
+                    size_t why_bytes)
 {
     char from[PATH_MAX], to[PATH_MAX];
-    sl_store_path(folder, NEW_FILE, from, sizeof from); /* It was opened: it fits. */
-    sl_store_path(folder, SL_STORE_FILE, to, sizeof to);
+    sl_store_path(directory, NEW_FILE, from, sizeof from); /* It fits: it was opened. */
+    sl_store_path(directory, SL_STORE_FILE, to, sizeof to);
     int rc = mdb_env_sync(s->env, 1);
     sl_store_close(s);
-    /* Not rename(): where there is one it stays. */
+    /* Not rename(), which would replace a store that exists. */
     if (rc == 0 && link(from, to) != 0) rc = errno;
-    sl_store_forget(s, folder);
-    if (rc == 0) rc = sync_folder(folder);
+    sl_store_forget(s, directory);
+    if (rc == 0) rc = sync_directory(directory);
     return rc == 0 ? SLUICE_OK : refuse(to, rc, why, why_bytes);
 }

@@ -493,12 +493,12 @@ static int walk_file(struct walk *w, int fd)
     return rc;
 }
 
-int sl_store_check_pages(const char *folder, char *why, size_t why_bytes)
+int sl_store_check_pages(const char *directory, char *why, size_t why_bytes)
 {
     struct walk w = {.why = why, .why_bytes = why_bytes};
     char path[PATH_MAX];
     *why = '\0';
-    if (!sl_store_path(folder, SL_STORE_FILE, path, sizeof path))
+    if (!sl_store_path(directory, SL_STORE_FILE, path, sizeof path))
         return sl_store_status(ENAMETOOLONG);
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     int rc = fd < 0 ? errno : walk_file(&w, fd);

@@ -23,16 +23,16 @@ struct answer {
 
 /* --- In the child ------------------------------------------------------------ */
 
-static void look(const char *folder, struct answer *a)
+static void check_store(const char *directory, struct answer *a)
 {
     struct sl_store s;
     struct sl_store_counts counts;
     int pages = SLUICE_OK;
 #ifndef MUT_TRYPAGES
-    pages = a->status = sl_store_check_pages(folder, a->why, sizeof a->why);
+    pages = a->status = sl_store_check_pages(directory, a->why, sizeof a->why);
 #endif
     if (pages == SLUICE_ETRUNCATED) return;
-    a->status = sl_store_open(&s, folder, 0, a->why, sizeof a->why);
+    a->status = sl_store_open(&s, directory, 0, a->why, sizeof a->why);
     if (pages == SLUICE_OK && a->status == SLUICE_OK) {
 #ifndef MUT_TRYRECORDS
         a->status = sl_store_check(&s, &counts, a->why, sizeof a->why);
@@ -40,16 +40,17 @@ static void look(const char *folder, struct answer *a)
         sl_store_close(&s);
         return;
     }
-    if (a->status == SLUICE_EACCES) return; /* A link, say: that is no damage. */
+    if (a->status == SLUICE_EACCES)
+        return; /* A symbolic link, for example: the store is not damaged. */
     if (a->status != pages && a->status != SLUICE_EVERSION) {
-        /* The pages say that it is ours, or LMDB does. */
+        /* Either the pages or LMDB say that the store is ours. */
         a->status = SLUICE_ETRUNCATED;
         snprintf(a->why, sizeof a->why, "unknown format");
     }
 }
 
 /* The child must not outlive its parent, write a core file, or handle signals of the server. */
-static void look_and_tell(const char *folder, pid_t parent, int to)
+static void check_and_answer(const char *directory, pid_t parent, int to)
 {
     struct answer a = {0};
     sigset_t none;
@@ -59,7 +60,7 @@ static void look_and_tell(const char *folder, pid_t parent, int to)
     for (int i = 1; i < NSIG; i++) signal(i, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    look(folder, &a);
+    check_store(directory, &a);
     _exit(write(to, &a, sizeof a) == sizeof a ? 0 : 1);
 }
 
@@ -73,7 +74,7 @@ static sl_ms now_ms(void)
 }
 
 /* False: timeout. *n is 0 if the child ended without an answer. */
-static bool hear(int from, sl_ms most_ms, struct answer *a, ssize_t *n)
+static bool await_answer(int from, sl_ms most_ms, struct answer *a, ssize_t *n)
 {
     struct pollfd p = {.fd = from, .events = POLLIN};
     sl_ms end = now_ms() + most_ms;
@@ -87,16 +88,16 @@ static bool hear(int from, sl_ms most_ms, struct answer *a, ssize_t *n)
     return true;
 }
 
-_Static_assert(sizeof(struct answer) <= PIPE_BUF, "an answer comes as a whole");
+_Static_assert(sizeof(struct answer) <= PIPE_BUF, "read() returns a whole answer");
 
-static void name_file(const char *folder, const char *words, const char *detail,
+static void name_file(const char *directory, const char *text, const char *detail,
                       char *why, size_t why_bytes)
 {
-    snprintf(why, why_bytes, "the file %s/" SL_STORE_FILE " %s%s%s", folder, words,
+    snprintf(why, why_bytes, "the file %s/" SL_STORE_FILE " %s%s%s", directory, text,
              *detail != '\0' ? ": " : "", detail);
 }
 
-static int judge(const struct answer *a, ssize_t n, int ended, const char *folder,
+static int judge(const struct answer *a, ssize_t n, int ended, const char *directory,
                  char *why, size_t why_bytes)
 {
     char text[80] = "";
@@ -107,43 +108,45 @@ static int judge(const struct answer *a, ssize_t n, int ended, const char *folde
     if (n != (ssize_t)sizeof *a && WIFSIGNALED(ended))
         snprintf(text, sizeof text, "the check crashed with signal %d",
                  WTERMSIG(ended));
-    name_file(folder,
+    name_file(directory,
               "is damaged; restore a copy, or save what is readable (sluice store "
               "dump) and load it into an empty directory",
               n == (ssize_t)sizeof *a ? a->why : text, why, why_bytes);
     return SLUICE_ETRUNCATED;
 }
 
-static int wait_for(pid_t child, int from, const char *folder, sl_ms most_ms, char *why,
-                    size_t why_bytes)
+static int wait_for(pid_t child, int from, const char *directory, sl_ms most_ms,
+                    char *why, size_t why_bytes)
 {
     struct answer a;
     ssize_t n = 0;
     int ended = 0;
-    bool heard = hear(from, most_ms, &a, &n);
+    bool heard = await_answer(from, most_ms, &a, &n);
     if (!heard) kill(child, SIGKILL);
     while (waitpid(child, &ended, 0) < 0 && errno == EINTR) {}
-    if (heard) return judge(&a, n, ended, folder, why, why_bytes);
+    if (heard) return judge(&a, n, ended, directory, why, why_bytes);
     name_file(
-        folder,
+        directory,
         "could not be checked in time; raise store-check-time, or run sluice store "
         "check",
         "", why, why_bytes);
     return SLUICE_ETRUNCATED;
 }
 
-int sl_storage_try_lmdb(const char *folder, sl_ms most_ms, char *why, size_t why_bytes)
+int sl_storage_try_lmdb(const char *directory, sl_ms most_ms, char *why,
+                        size_t why_bytes)
 {
     int ends[2];
     pid_t parent = getpid(), child = -1;
     *why = '\0';
     if (pipe(ends) != 0) return sl_store_status(errno);
     child = fork();
-    if (child == 0) look_and_tell(folder, parent, ends[1]);
+    if (child == 0) check_and_answer(directory, parent, ends[1]);
     int rc = errno;
     close(ends[1]);
-    int status = child < 0 ? sl_store_status(rc)
-                           : wait_for(child, ends[0], folder, most_ms, why, why_bytes);
+    int status = child < 0
+                     ? sl_store_status(rc)
+                     : wait_for(child, ends[0], directory, most_ms, why, why_bytes);
     close(ends[0]);
     if (child < 0)
         snprintf(why, why_bytes, "cannot start a process to check the store: %s",
