@@ -3,6 +3,7 @@
  * An acquire first tries to take the units. If the lock is full, it releases the
  * units of dead threads and tries again. Then it sleeps, if the caller wants to
  * wait. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -142,8 +143,10 @@ __attribute__((noinline)) static int64_t acquire_slowly(
     struct sl_canal_attachment *att, uint32_t binding, const struct sl_canal_counter *c,
     const struct request *q)
 {
+    assert(binding < att->binding_count && att->bindings[binding].engaged);
     const struct sl_canal_segment *seg = &att->canal->seg;
     uint32_t key = att->bindings[binding].key;
+    assert(key < seg->key_count);
     int64_t nth = acquire_after_reaping(seg, key, c, q);
     if (nth != SLUICE_EFULL || q->wait_ms == 0) return nth;
     note_waiting(&seg->slots[att->slot], key, q);
@@ -306,6 +309,8 @@ int sluice_key_free(struct sluice_key *k)
     if (!ownerless) {
         if (k->serial != sl_canal_thread_serial || k->serial == 0)
             return owner_error(k);
+        assert(*k->link == k);
+        assert(k->att->bindings[k->binding].handles > 0);
         *k->link = k->next;
         if (k->next != NULL) k->next->link = k->link;
         k->att->bindings[k->binding].handles--;

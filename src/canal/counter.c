@@ -1,5 +1,7 @@
 #include "canal/counter.h"
 
+#include <assert.h>
+
 struct sl_canal_pair sl_canal_counter_read_again(const struct sl_canal_counter *c,
                                                  struct sl_canal_pair seen,
                                                  unsigned tries)
@@ -80,6 +82,7 @@ uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t reco
                                const struct sl_canal_shm_slot *slot,
                                uint64_t generation)
 {
+    assert(record < seg->record_count);
     struct sl_canal_shm_record *r = &seg->records[record];
     uint32_t freed = 0;
     for (;;) {
@@ -121,6 +124,7 @@ uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t reco
 
 uint32_t sl_canal_counter_effective(const struct sl_canal_segment *seg, uint32_t record)
 {
+    assert(record < seg->record_count);
     struct sl_canal_shm_record *r = &seg->records[record];
     struct sl_canal_pair s = sl_canal_word_load(&r->state);
     if (sl_canal_record_pending(s.lo) == SL_CANAL_PENDING_NONE)

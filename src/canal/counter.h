@@ -21,6 +21,8 @@
 #ifndef SL_CANAL_COUNTER_H
 #define SL_CANAL_COUNTER_H
 
+#include <assert.h>
+
 #include "canal/layout.h"
 
 enum sl_canal_pending {
@@ -172,6 +174,7 @@ static inline bool sl_canal_counter_is_sound(const struct sl_canal_counter *c)
 static inline uint32_t sl_canal_counter_acquire(const struct sl_canal_counter *c,
                                                 uint32_t cap, uint32_t units)
 {
+    assert(units > 0 && units <= cap);
     uint32_t held = sl_canal_counter_held(c);
     uint64_t seq = sl_canal_counter_announce(c, held, SL_CANAL_PENDING_ACQUIRE, units);
     struct sl_canal_pair seen = sl_canal_counter_read(c);
@@ -199,6 +202,7 @@ static inline uint32_t sl_canal_counter_acquire(const struct sl_canal_counter *c
 static inline void sl_canal_counter_release(const struct sl_canal_counter *c,
                                             uint32_t units)
 {
+    assert(units > 0);
     uint32_t held = sl_canal_counter_held(c);
     uint64_t seq = sl_canal_counter_announce(c, held, SL_CANAL_PENDING_RELEASE, units);
     struct sl_canal_pair seen = sl_canal_counter_read(c);

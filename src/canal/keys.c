@@ -1,5 +1,6 @@
 #include "canal/keys.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -120,12 +121,15 @@ bool sl_canal_keys_find(const struct sl_canal_segment *seg,
 bool sl_canal_keys_is_current(const struct sl_canal_segment *seg,
                               struct sl_canal_key_ref ref)
 {
+    assert(ref.key < seg->key_count);
     return key_state(seg, ref.key) >> 2 == ref.generation;
 }
 
 bool sl_canal_keys_has_name(const struct sl_canal_segment *seg, uint32_t key,
                             const struct sl_canal_name *name)
 {
+    assert(key < seg->key_count);
+    assert(name->words > 0 && name->words <= SL_CANAL_NAME_WORDS);
     return same_name(seg, key, name);
 }
 
@@ -151,6 +155,7 @@ bool sl_canal_keys_keep(const struct sl_canal_segment *seg, struct sl_canal_key_
 
 bool sl_canal_keys_in_use(const struct sl_canal_segment *seg, uint32_t key)
 {
+    assert(key < seg->key_count);
     const uint64_t *bits = sl_canal_bitmap(seg, key);
     for (uint32_t w = 0; w < seg->bitmap_words; w++)
         if (__atomic_load_n(&bits[w], __ATOMIC_SEQ_CST) != 0) return true;
@@ -160,6 +165,7 @@ bool sl_canal_keys_in_use(const struct sl_canal_segment *seg, uint32_t key)
 bool sl_canal_keys_copy_name(const struct sl_canal_segment *seg, uint32_t key,
                              char out[SLUICE_KEY_BYTES_MAX + 1])
 {
+    assert(key < seg->key_count);
     uint64_t before = key_state(seg, key);
     if (!has_name(before)) return false;
     uint64_t words[SL_CANAL_NAME_WORDS];
@@ -177,6 +183,7 @@ bool sl_canal_keys_copy_name(const struct sl_canal_segment *seg, uint32_t key,
 /* Returns false if there is no empty entry, which happens only in a damaged index. */
 static bool index_put(const struct sl_canal_segment *seg, uint32_t key)
 {
+    assert(key < seg->key_count);
     uint32_t at = (uint32_t)seg->keys[key].hash & seg->index_mask;
     for (uint32_t probes = 0; !index_empty(seg, at); probes++) {
 #ifndef MUT_ENDLESS
@@ -267,6 +274,7 @@ static int lock_keys(const struct sl_canal_segment *seg)
 /* Free a key that has a name, unless it is in use. */
 static bool reclaim(const struct sl_canal_segment *seg, uint32_t key)
 {
+    assert(key < seg->key_count);
     struct sl_canal_shm_key *k = &seg->keys[key];
     uint64_t generation = key_state(seg, key) >> 2;
     const uint64_t ready = sl_canal_key_state_make(generation, SL_CANAL_KEY_READY);
@@ -350,6 +358,7 @@ int sl_canal_keys_lookup(const struct sl_canal_segment *seg,
 int sl_canal_keys_make(const struct sl_canal_segment *seg,
                        const struct sl_canal_name *name, struct sl_canal_key_ref *out)
 {
+    assert(name->words > 0 && name->words <= SL_CANAL_NAME_WORDS);
     int status = lock_keys(seg);
     if (status != SLUICE_OK) return status;
     if (!sl_canal_keys_find(seg, name, out)) {

@@ -1,5 +1,6 @@
 #include "canal/robust.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <linux/futex.h>
 #include <stddef.h>
@@ -130,6 +131,7 @@ static void take_guards_away(void)
 
 static void enlist(pthread_mutex_t *m)
 {
+    assert(mine.count < mine.size); /* From reserve(). */
     if (mine.count == 0) put_guards();
     struct robust_list *first = node_of(&mine.first), *node = node_of(m);
     struct robust_list *after = node_of(mine.count > 0 ? mine.held[mine.count - 1]
@@ -231,6 +233,7 @@ int sl_canal_robust_lock(pthread_mutex_t *m, const struct timespec *until)
 
 void sl_canal_robust_unlock(pthread_mutex_t *m)
 {
+    assert(mine.head != NULL && mine.count > 0);
     uint32_t *word = word_of(m);
     set_pending(node_of(m));
     delist(m);

@@ -1,5 +1,6 @@
 #include "canal/segment.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -164,10 +165,14 @@ static int reserve(int fd, size_t bytes)
 static int map(int fd, struct sl_canal_segment *seg, uint32_t keys, uint32_t slots,
                uint32_t records)
 {
+    assert(keys > 0 && keys <= SLUICE_KEYS_MAX);
+    assert(slots > 0 && slots <= SLUICE_SLOTS_MAX);
+    assert(records > 0 && records <= SLUICE_RECORDS_MAX);
     sl_canal_layout_place(seg, NULL, keys, slots, records);
     int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
     void *base = mmap(NULL, seg->bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED) return status_of(errno);
+    assert((uintptr_t)base % 128 == 0); /* The 16-byte instructions need it. */
     sl_canal_layout_place(seg, base, keys, slots, records);
     seg->fd = fd;
     return SLUICE_OK;
@@ -573,6 +578,7 @@ int sl_canal_segment_open(const char *name, const struct sluice_canal_options *o
 
 void sl_canal_segment_close(struct sl_canal_segment *seg)
 {
+    assert(seg->header != NULL && seg->bytes > 0);
     munmap(seg->header, seg->bytes);
     if (seg->fd >= 0) close(seg->fd);
 }

@@ -1,5 +1,6 @@
 #include "canal/sleep.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -17,6 +18,7 @@ int64_t sl_canal_sleep_now_ns(void)
 
 int64_t sl_canal_sleep_deadline_ns(int64_t wait_ms)
 {
+    assert(wait_ms >= SLUICE_FOREVER);
     if (wait_ms == SLUICE_FOREVER) return INT64_MAX;
     int64_t now = sl_canal_sleep_now_ns();
     if (wait_ms > (INT64_MAX - now) / NS_PER_MS) return INT64_MAX;
@@ -50,6 +52,7 @@ uint32_t sl_canal_sleep_prepare(struct sl_canal_shm_key *key)
 void sl_canal_sleep(struct sl_canal_shm_key *key, uint32_t prepared,
                     int64_t deadline_ns)
 {
+    assert((prepared & 1u) == 1); /* From sl_canal_sleep_prepare(). */
     int64_t ns = deadline_ns - sl_canal_sleep_now_ns();
     if (ns <= 0) return;
 #ifndef MUT_SLEEPLONG

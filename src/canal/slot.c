@@ -1,5 +1,6 @@
 #include "canal/slot.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -116,6 +117,7 @@ static void mark_if_gone(const struct sl_canal_segment *seg, uint32_t slot)
 /* Whether a process still has the file lock of a tethered slot. */
 static bool tether_held(const struct sl_canal_segment *seg, uint32_t slot)
 {
+    assert(slot < seg->slot_count);
     if (!is_tethered(&seg->slots[slot])) return false;
     struct flock l = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
@@ -125,6 +127,7 @@ static bool tether_held(const struct sl_canal_segment *seg, uint32_t slot)
 
 bool sl_canal_slot_in_use(const struct sl_canal_segment *seg, uint32_t slot)
 {
+    assert(slot < seg->slot_count);
     return mutex_word(&seg->slots[slot]) != 0 || is_tethered(&seg->slots[slot]);
 }
 
@@ -135,6 +138,7 @@ bool sl_canal_slot_inherited(const struct sl_canal_segment *seg, uint32_t slot)
 
 bool sl_canal_slot_is_dead(const struct sl_canal_segment *seg, uint32_t slot)
 {
+    assert(slot < seg->slot_count);
     const struct sl_canal_shm_slot *s = &seg->slots[slot];
     if (__atomic_load_n(&s->dying, __ATOMIC_ACQUIRE) != 0) return true;
     return owner_gone(s) && !tether_held(seg, slot);
@@ -157,6 +161,7 @@ static bool next_record(const struct sl_canal_segment *seg, uint32_t slot, uint3
 int sl_canal_slot_take_chunk(const struct sl_canal_segment *seg, uint32_t slot,
                              uint32_t *out)
 {
+    assert(slot < seg->slot_count);
     for (uint32_t c = 0; c < seg->chunk_count; c++) {
         uint32_t nobody = 0;
         if (__atomic_load_n(&seg->chunks[c], __ATOMIC_RELAXED) != 0) continue;
@@ -192,6 +197,7 @@ static uint64_t reap_records(const struct sl_canal_segment *seg, uint32_t slot,
  * After a kill at any point, the next reaper frees the slot again. */
 static void free_slot(const struct sl_canal_segment *seg, uint32_t slot)
 {
+    assert(slot < seg->slot_count);
     struct sl_canal_shm_slot *s = &seg->slots[slot];
     for (uint32_t r = 0; next_record(seg, slot, &r); r++) {
         uint32_t key = sl_canal_record_key(seg, r);
@@ -287,6 +293,7 @@ static uint64_t reap_slot(const struct sl_canal_segment *seg, uint32_t slot,
 
 uint64_t sl_canal_slot_reap_key(const struct sl_canal_segment *seg, uint32_t key)
 {
+    assert(key < seg->key_count);
     uint64_t freed = 0;
     for (uint32_t w = 0; w < seg->bitmap_words; w++) {
         uint64_t bits = __atomic_load_n(&sl_canal_bitmap(seg, key)[w],
@@ -369,6 +376,7 @@ int sl_canal_slot_claim(const struct sl_canal_segment *seg, uint32_t *out)
         if (pass > 1) sched_yield();
         moving = pass == 0;
         if (!claim_in_a_pass(seg, pass, out, &moving)) continue;
+        assert(*out < seg->slot_count);
         sign(&seg->slots[*out]);
         return SLUICE_OK;
     }
@@ -377,6 +385,7 @@ int sl_canal_slot_claim(const struct sl_canal_segment *seg, uint32_t *out)
 
 void sl_canal_slot_leave(const struct sl_canal_segment *seg, uint32_t slot)
 {
+    assert(slot < seg->slot_count);
     struct sl_canal_shm_slot *s = &seg->slots[slot];
     if (!tether_held(seg, slot)) { /* Otherwise the slot becomes an orphan. */
         reap_records(seg, slot, s->generation, SL_CANAL_NONE);

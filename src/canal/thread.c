@@ -1,5 +1,6 @@
 #include "canal/thread.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,9 @@ static int once_result = SLUICE_ENOMEM;
 /* Drop a reference, under canals_mutex; the last one destroys the canal. */
 static void unref(struct sluice_canal *c)
 {
+    assert(c->refs > 0);
     if (--c->refs > 0) return;
+    assert(c->closed && c->attachments == NULL);
     struct sluice_canal **p = &canals;
     while (*p != c) p = &(*p)->next;
     *p = c->next;
@@ -190,6 +193,7 @@ int sl_canal_thread_attach(struct sluice_canal *c, struct sl_canal_attachment **
     attached = att;
     attached_count++;
     pthread_mutex_lock(&canals_mutex);
+    assert(c->refs > 0 && !c->closed);
     c->refs++;
     att->next_of_canal = c->attachments;
     c->attachments = att;
@@ -314,6 +318,8 @@ static int bind(struct sl_canal_attachment *att, uint32_t key, uint32_t *out)
         if (status != SLUICE_OK) return status;
     }
     uint32_t b = att->oldest;
+    assert(b < att->binding_count && !att->bindings[b].engaged);
+    assert(att->bindings[b].handles == 0);
     struct sl_canal_binding *binding = &att->bindings[b];
     struct sl_canal_shm_record *r = &att->canal->seg.records[binding->record];
     if (binding->key != UINT32_MAX) map_remove(att, b);
@@ -386,6 +392,7 @@ uint32_t sl_canal_thread_engaged(const struct sl_canal_attachment *att,
 
 void sl_canal_thread_settle(struct sl_canal_attachment *att, uint32_t binding)
 {
+    assert(binding < att->binding_count);
     struct sl_canal_binding *b = &att->bindings[binding];
     const struct sl_canal_shm_record *r = &att->canal->seg.records[b->record];
     /* Relaxed: only this thread writes it while the thread lives. */
@@ -394,4 +401,57 @@ void sl_canal_thread_settle(struct sl_canal_attachment *att, uint32_t binding)
     b->engaged = false;
     sl_canal_slot_clear_bit(&att->canal->seg, att->slot, b->key);
     idle_append(att, binding);
+}
+
+/* --- Invariants ------------------------------------------------------------ */
+
+static uint32_t check_idle_list(const struct sl_canal_attachment *att)
+{
+    uint32_t count = 0, older = SL_CANAL_BINDING_NONE;
+    for (uint32_t b = att->oldest; b != SL_CANAL_BINDING_NONE;
+         older = b, b = att->bindings[b].newer) {
+        assert(b < att->binding_count && !att->bindings[b].engaged);
+        assert(att->bindings[b].older == older && ++count <= att->binding_count);
+    }
+    assert(att->newest == older);
+    return count;
+}
+
+static uint64_t check_handles(const struct sl_canal_attachment *att)
+{
+    uint64_t count = 0;
+    struct sluice_key *const *link = &att->handles;
+    for (; *link != NULL; link = &(*link)->next, count++) {
+        const struct sluice_key *k = *link;
+        assert(k->link == link && k->att == att && k->serial == sl_canal_thread_serial);
+        assert(k->binding < att->binding_count && att->bindings[k->binding].engaged);
+    }
+    return count;
+}
+
+void sl_canal_thread_check(const struct sl_canal_attachment *att)
+{
+    const struct sl_canal_segment *seg = &att->canal->seg;
+    uint32_t idle = 0, bound = 0, mapped = 0;
+    uint64_t handles = 0;
+    assert(att->slot < seg->slot_count);
+    assert(att->binding_count % SL_CANAL_CHUNK_RECORDS == 0);
+    for (uint32_t b = 0; b < att->binding_count; b++) {
+        const struct sl_canal_binding *binding = &att->bindings[b];
+        assert(binding->record < seg->record_count);
+        assert(binding->engaged || binding->handles == 0);
+        idle += !binding->engaged;
+        handles += binding->handles;
+        if (binding->key == UINT32_MAX) {
+            assert(!binding->engaged);
+            continue;
+        }
+        assert(binding->key < seg->key_count && map_find(att, binding->key) == b);
+        bound++;
+    }
+    for (uint32_t i = 0; att->map != NULL && i <= att->map_mask; i++)
+        mapped += att->map[i] != 0;
+    assert(mapped == bound);
+    assert(check_idle_list(att) <= idle); /* Records that are used up are in no list. */
+    assert(check_handles(att) == handles);
 }

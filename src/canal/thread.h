@@ -95,6 +95,11 @@ uint32_t sl_canal_thread_engaged(const struct sl_canal_attachment *att,
  * handle. */
 void sl_canal_thread_settle(struct sl_canal_attachment *att, uint32_t binding);
 
+/* Check the invariants of the calling thread's attachment, which are all about private
+ * memory: idle bindings are in one list, bound ones in the map, handles belong to engaged
+ * ones. For tests. */
+void sl_canal_thread_check(const struct sl_canal_attachment *att);
+
 /* The counter that the operations of a binding use. */
 static inline struct sl_canal_counter sl_canal_thread_counter(
     const struct sl_canal_attachment *att, uint32_t binding)

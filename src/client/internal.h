@@ -129,6 +129,10 @@ void *sl_client_callback_thread(void *service);
 /* Free a closed service whose clock thread has ended. */
 void sl_client_free(struct sluice *s);
 
+/* Check the invariants of a service, its table included. Called under the mutex. For
+ * tests. */
+void sl_client_check(const struct sluice *s);
+
 /* Initialize a condition whose timed waits use CLOCK_MONOTONIC. SLUICE_ENOMEM. */
 int sl_client_condition_init(pthread_cond_t *c);
 

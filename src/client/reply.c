@@ -1,5 +1,6 @@
 #include "client/reply.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -234,10 +235,14 @@ static void build_value(struct building *b, struct sluice_reply *r)
 int sl_client_reply_build(const char *data, const struct sl_client_reply_scan *s,
                           struct sluice_reply **out)
 {
+    assert(s->depth == 0 && s->items > 0); /* A complete scan. */
     struct sluice_reply *root = malloc(s->items * sizeof *root + s->text_bytes);
     if (root == NULL) return SLUICE_ENOMEM;
     struct building b = {data, data + s->at, root + 1, (char *)(root + s->items)};
     build_value(&b, root);
+    /* The scan has reserved what the tree uses; nil and booleans have no text. */
+    assert(b.at == b.end && b.free == root + s->items);
+    assert(b.text <= (char *)(root + s->items) + s->text_bytes);
     *out = root;
     return SLUICE_OK;
 }

@@ -1,5 +1,6 @@
 /* service.c - what a service does by itself: it advances time, applies the effects
  * of the table, and calls callbacks. */
+#include <assert.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -119,6 +120,7 @@ static void answer(struct sluice *s, struct sl_session *session, int status,
 {
     struct sl_client_session *p = sl_container_of(session, struct sl_client_session,
                                                   table_session);
+    assert(p->answer == SL_CLIENT_WAITING && status != SL_CLIENT_WAITING);
     p->answer = status;
     if (status == SLUICE_OK) sl_client_granted(s, p, grant);
     pthread_cond_signal(&p->answered);
@@ -200,6 +202,7 @@ void sl_client_sleep(struct sluice *s, pthread_cond_t *until)
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     s->sleepers++;
     pthread_cond_wait(until, &s->mutex);
+    assert(s->sleepers > 0);
     if (--s->sleepers == 0 && s->closing) pthread_cond_broadcast(&s->sleepers_gone);
     pthread_setcancelstate(cancel, NULL);
     sl_client_read_clock(s);
@@ -249,4 +252,21 @@ void *sl_client_callback_thread(void *arg)
     pthread_mutex_unlock(&s->mutex);
     if (mine) sl_client_free(s);
     return NULL;
+}
+
+/* --- Invariants --------------------------------------------------------------- */
+
+void sl_client_check(const struct sluice *s)
+{
+    uint64_t sessions = 0;
+    sl_table_check(s->table);
+    sl_client_watches_check(&s->watches, s->running);
+    for (const struct sl_list *n = s->sessions.next; n != &s->sessions; n = n->next) {
+        const struct sl_client_session *p = sl_container_of(n, struct sl_client_session,
+                                                            of_service);
+        assert(p->s == s && sl_client_session_tid(p->table_session.id) > 0);
+        /* A granted request has passed its watch on. */
+        assert(p->watch == NULL || p->answer != SLUICE_OK);
+        assert(++sessions <= s->sessions_made);
+    }
 }

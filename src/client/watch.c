@@ -1,5 +1,6 @@
 #include "client/watch.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ void sl_client_watches_put(struct sl_client_watches *x, struct sl_client_watch *
                            sl_fence fence, uint64_t session_id)
 {
     if (x->count > x->mask && x->mask < UINT32_MAX / 2) grow(x);
+    assert(fence != 0 && sl_client_watches_find(x, fence) == NULL);
     w->fence = fence;
     w->session_id = session_id;
     link_in(x, w);
@@ -86,6 +88,7 @@ struct sl_client_watch *sl_client_watches_find(const struct sl_client_watches *x
 
 void sl_client_watches_remove(struct sl_client_watches *x, struct sl_client_watch *w)
 {
+    assert(x->count > 0);
     struct sl_client_watch **p = slot_of(x, w->fence);
     while (*p != w) p = &(*p)->chain;
     *p = w->chain;
@@ -109,6 +112,7 @@ static enum sluice_event_type next_type(struct sl_client_watch *w)
         w->asked_reported = w->asked;
         return w->asked ? SLUICE_EVENT_ASKED : SLUICE_EVENT_WITHDRAWN;
     }
+    assert(w->events != 0);
     size_t i = 0;
     while ((w->events & 1u << once[i]) == 0) i++;
     w->events &= ~(1u << once[i]);
@@ -124,4 +128,20 @@ struct sluice_event sl_client_watch_next_event(struct sl_client_watch *w, sl_ms 
     if (w->end_ms == SL_NEVER) e.left_ms = SLUICE_FOREVER;
     else if (w->end_ms > now_ms) e.left_ms = w->end_ms - now_ms;
     return e;
+}
+
+void sl_client_watches_check(const struct sl_client_watches *x,
+                             const struct sl_client_watch *running)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i <= x->mask; i++)
+        for (struct sl_client_watch *w = x->slots[i]; w != NULL;
+             w = w->chain, count++) {
+            assert(slot_of(x, w->fence) == &x->slots[i] && !w->dropped);
+            if (w == running) continue;
+            /* A queued watch may have no event: ASKED was withdrawn before its report. */
+            assert(!sl_client_watch_has_event(w) || !sl_list_empty(&w->queue));
+            assert(!w->over || sl_client_watch_has_event(w));
+        }
+    assert(count == x->count);
 }

@@ -61,4 +61,10 @@ bool sl_client_watch_has_event(const struct sl_client_watch *w);
 /* Take the next event of a watch that has one; it counts as reported. */
 struct sluice_event sl_client_watch_next_event(struct sl_client_watch *w, sl_ms now_ms);
 
+/* Check the invariants: every watch is in the chain of its fence; a watch with an event is in
+ * the queue; the watch of an ended grant has an event. The watch whose callback is running
+ * is exempt from the last two. */
+void sl_client_watches_check(const struct sl_client_watches *x,
+                             const struct sl_client_watch *running);
+
 #endif /* SL_CLIENT_WATCH_H */

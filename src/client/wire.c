@@ -5,6 +5,7 @@
  * might belong to an earlier command. So the first failure is kept. */
 #include "client/wire.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -321,6 +322,7 @@ static int read_until(struct sluice_wire *w, int64_t deadline,
     }
     if (sl_client_reply_build(w->in + w->in_from, &w->scan, out) != SLUICE_OK)
         return fail(w, SLUICE_ENOMEM, "out of memory");
+    assert(w->scan.at <= w->in_used - w->in_from);
     w->in_from += w->scan.at;
     if (w->in_from == w->in_used) w->in_from = w->in_used = 0;
     w->scan = (struct sl_client_reply_scan){0};
@@ -330,6 +332,7 @@ static int read_until(struct sluice_wire *w, int64_t deadline,
 /* Keep a push message for sluice_wire_next(), unless there are too many. */
 static int keep(struct sluice_wire *w, struct sluice_reply *push)
 {
+    assert(push->type == SLUICE_REPLY_PUSH && w->kept <= KEPT_MAX);
     struct kept *k = malloc(sizeof *k);
     if (k == NULL || w->kept == KEPT_MAX) {
         free(k);

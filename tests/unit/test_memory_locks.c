@@ -13,6 +13,7 @@
 #include "test.h"
 
 #include "client/answers.h"
+#include "client/internal.h"
 #include "sluice.h"
 
 #define DEADLINE_S 120
@@ -38,10 +39,19 @@ static struct sluice *service(void)
     return s;
 }
 
+/* Check the invariants, after a step. */
+static void check(struct sluice *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    sl_client_check(s);
+    pthread_mutex_unlock(&s->mutex);
+}
+
 /* How many wait for a key. */
 static int waiters(struct sluice *s, const char *key)
 {
     static struct sluice_view v[64];
+    check(s);
     int64_t n = sluice_inspect(s, key, v, 64);
     int count = 0;
     for (int64_t i = 0; i < n; i++) count += (int)v[i].waits;
@@ -84,6 +94,7 @@ static void *act(void *arg)
         int status = a->fence != 0
                          ? sluice_release(a->s, a->key, a->fence)
                          : sluice_acquire(a->s, a->key, &a->request, &a->grant);
+        if (status != SLUICE_ECLOSED) check(a->s);
         pthread_mutex_lock(&a->mutex);
         a->status = status;
         a->at_ms = now_ms();
@@ -1010,6 +1021,7 @@ static void *sail(void *arg)
         if (status != SLUICE_OK || g.overlapping) return me;
         ++*me->guarded; /* The sanitizer sees it if two are here at once. */
         if (sluice_release(me->s, "guard", g.fence) != SLUICE_OK) return me;
+        check(me->s);
     }
     return NULL;
 }

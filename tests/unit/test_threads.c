@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "test.h"
+#include "world.h"
 
 #include "sluice.h"
 
@@ -83,6 +84,7 @@ static void *names_come_and_go(void *arg)
         if (nth < 1 || nth > THREADS) return w;
         if (sluice_canal_release(w->canal, key, 1) != SLUICE_OK) return w;
         if (sluice_canal_count(w->canal, key) < 0) return w;
+        canal_check(w->canal);
     }
     return NULL;
 }

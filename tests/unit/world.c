@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "canal/thread.h"
+
 #define DIE(what) (perror(what), abort())
 
 int64_t now_ms(void)
@@ -63,8 +65,15 @@ struct world world_new(const struct sluice_canal_options *options)
     return w;
 }
 
+void canal_check(const struct sluice_canal *c)
+{
+    const struct sl_canal_attachment *att = sl_canal_thread_attached(c);
+    if (att != NULL) sl_canal_thread_check(att);
+}
+
 void world_end(struct world *w)
 {
+    canal_check(w->canal);
     sluice_canal_close(w->canal);
     folder_remove(w->folder);
 }
@@ -97,6 +106,7 @@ static void act(const char *path, int in, int out)
     if (sluice_canal_open(path, NULL, &c) != SLUICE_OK) _exit(1);
     while (read(in, &d, sizeof d) == sizeof d) {
         int64_t result = carry_out(c, &d);
+        if (d.deed != CLOSE) canal_check(c);
         if (write(out, &result, sizeof result) != sizeof result) _exit(1);
     }
     _exit(0);

@@ -30,6 +30,10 @@ struct world {
 struct world world_new(const struct sluice_canal_options *options);
 void world_end(struct world *w);
 
+/* Check the invariants of the calling thread's part of a canal. Actors do so after each
+ * command. */
+void canal_check(const struct sluice_canal *c);
+
 /* An empty folder; remove it, and what is in it, with folder_remove(). */
 void folder_make(char out[64]);
 void folder_remove(const char *folder);
