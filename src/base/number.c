@@ -1,16 +1,35 @@
 #include "base/number.h"
 
-bool sl_parse_u64(struct sl_bytes text, uint64_t max, uint64_t *out)
+#include <stddef.h>
+
+#define SAFE_DIGITS 19u /* No number of so many digits overflows 64 bits. */
+
+/* Commands have many numbers: almost all are short, and need no check for overflow. */
+static inline bool parse(struct sl_bytes text, uint64_t max, uint64_t *out)
 {
+    const char *at = text.at, *end = text.at + text.n;
     uint64_t n = 0;
     if (text.n == 0) return false;
-    for (size_t i = 0; i < text.n; i++) {
-        uint64_t digit = (uint64_t)(unsigned char)text.at[i] - '0';
-        if (digit > 9 || n > max / 10 || digit > max - n * 10) return false;
+    while (end - at > (ptrdiff_t)SAFE_DIGITS && *at == '0') at++;
+    if (end - at > (ptrdiff_t)SAFE_DIGITS + 1) return false;
+    const char *safe = end - at > (ptrdiff_t)SAFE_DIGITS ? end - 1 : end;
+    for (; at < safe; at++) {
+        unsigned digit = (unsigned)(unsigned char)*at - '0';
+        if (digit > 9) return false;
+        n = n * 10 + digit;
+    }
+    if (at < end) {
+        unsigned digit = (unsigned)(unsigned char)*at - '0';
+        if (digit > 9 || n > (UINT64_MAX - digit) / 10) return false;
         n = n * 10 + digit;
     }
     *out = n;
-    return true;
+    return n <= max;
+}
+
+bool sl_parse_u64(struct sl_bytes text, uint64_t max, uint64_t *out)
+{
+    return parse(text, max, out);
 }
 
 bool sl_parse_number(struct sl_bytes text, int64_t min, int64_t max, int64_t *out)
@@ -18,8 +37,7 @@ bool sl_parse_number(struct sl_bytes text, int64_t min, int64_t max, int64_t *ou
     uint64_t size;
     const bool minus = text.n > 0 && text.at[0] == '-';
     if (minus) text = (struct sl_bytes){text.at + 1, text.n - 1};
-    if (text.n > SL_NUMBER_DIGITS_MAX || !sl_parse_u64(text, INT64_MAX, &size))
-        return false;
+    if (text.n > SL_NUMBER_DIGITS_MAX || !parse(text, INT64_MAX, &size)) return false;
     *out = minus ? -(int64_t)size : (int64_t)size;
     return *out >= min && *out <= max;
 }

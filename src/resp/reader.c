@@ -174,24 +174,12 @@ static size_t line_end(const struct sl_resp_reader *r)
 }
 
 /* A line that begins with a sign and holds a number. 1: *out; 0: more bytes. */
-static int read_number(struct sl_resp_reader *r, const char *error, int64_t *out)
+static __attribute__((noinline)) int read_long_number(struct sl_resp_reader *r,
+                                                      const char *error, int64_t *out)
 {
     const char *begin = r->buffer + r->at + 1, *end = r->buffer + r->end;
     const char *at = begin;
     int64_t n = 0;
-    /* Most have one digit or two. */
-    if (end - at >= 4 && at[1] == '\r' && at[2] == '\n' && at[0] >= '0' &&
-        at[0] <= '9') {
-        *out = at[0] - '0';
-        r->at += 4;
-        return 1;
-    }
-    if (end - at >= 5 && at[2] == '\r' && at[3] == '\n' && at[0] >= '0' &&
-        at[0] <= '9' && at[1] >= '0' && at[1] <= '9') {
-        *out = (at[0] - '0') * 10 + (at[1] - '0');
-        r->at += 5;
-        return 1;
-    }
     bool negative = at < end && *at == '-';
     if (negative) at++;
     const char *first = at;
@@ -204,6 +192,30 @@ static int read_number(struct sl_resp_reader *r, const char *error, int64_t *out
     *out = negative ? -n : n;
     r->at = (size_t)(at + 1 - r->buffer);
     return 1;
+}
+
+static bool is_digit(char c)
+{
+    return (unsigned char)(c - '0') <= 9;
+}
+
+/* Most numbers have one digit or two. */
+static inline int read_number(struct sl_resp_reader *r, const char *error, int64_t *out)
+{
+    const char *at = r->buffer + r->at + 1;
+    size_t n = r->end - r->at;
+    if (n >= 5 && at[1] == '\r' && at[2] == '\n' && is_digit(at[0])) {
+        *out = at[0] - '0';
+        r->at += 4;
+        return 1;
+    }
+    if (n >= 6 && at[2] == '\r' && at[3] == '\n' && is_digit(at[0]) &&
+        is_digit(at[1])) {
+        *out = (at[0] - '0') * 10 + (at[1] - '0');
+        r->at += 5;
+        return 1;
+    }
+    return read_long_number(r, error, out);
 }
 
 /* --- The usual form -------------------------------------------------------- */
