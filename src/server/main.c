@@ -9,9 +9,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "server/arbiter/cluster.h"
+#include "server/arbiter/local.h"
+#include "server/arbiter/majority.h"
 #include "server/arbiter/state.h"
-#include "server/arbiter/tx.h"
+#include "server/arbiter/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/forward/forward.h"
 #include "server/observe/log.h"
@@ -64,7 +65,20 @@ static int start_state(struct server *s)
     int status = s->settings->engine == SL_ENGINE_ETCD
                      ? sl_state_start_engine(s, sl_forward_write_state)
                      : sl_state_start_without(s);
-    return status == 0 && sl_cluster_start(s) == 0 ? 0 : -1;
+    return status == 0 && sl_majority_start(s) == 0 ? 0 : -1;
+}
+
+/* The arbiters of this deployment, in the order in which a turn pumps them. */
+static int start_arbiters(struct server *s)
+{
+    struct arbiters *a = &s->arbiters;
+    bool has_keeper = s->cluster != NULL && s->settings->engine == SL_ENGINE_ETCD;
+    if (s->cluster != NULL) a->majority = sl_majority_arbiter(s);
+    if (has_keeper && (a->remote = sl_forward_start(s)) == NULL) return -1;
+    if (a->remote != NULL) a->at[a->n++] = a->remote;
+    a->at[a->n++] = a->local;
+    if (a->majority != NULL) a->at[a->n++] = a->majority;
+    return 0;
 }
 
 static int serve(struct sl_settings *settings)
@@ -74,7 +88,9 @@ static int serve(struct sl_settings *settings)
     signal(SIGPIPE, SIG_IGN);
     sl_dispatch_setup();
     if (!settings->core_dumps) keep_from_cores();
-    if (sl_server_start(&s, settings) != 0) return EXIT_COULD_NOT;
+    if (sl_server_start(&s, settings) != 0 ||
+        (s.arbiters.local = sl_local_new(&s)) == NULL)
+        return EXIT_COULD_NOT;
         /* Lock the directory before listening, so that no client connects to a server that
          * cannot use it. */
 #ifdef MUT_DIRLATE
@@ -88,7 +104,7 @@ static int serve(struct sl_settings *settings)
         sl_server_stop_listening(&s);
         return EXIT_COULD_NOT;
     }
-    if (sl_keep_start(&s) != 0 || sl_forward_start(&s) != 0) {
+    if (sl_keep_start(&s) != 0 || start_arbiters(&s) != 0) {
         sl_server_stop_listening(&s);
         sl_state_stop(&s); /* Nothing was granted meanwhile. */
         return EXIT_COULD_NOT;
@@ -98,7 +114,7 @@ static int serve(struct sl_settings *settings)
     uv_run(s.loop, UV_RUN_DEFAULT);
     sl_keep_stop(&s);
     sl_forward_stop(&s);
-    if (s.cluster != NULL) sl_cluster_stop(&s);
+    if (s.cluster != NULL) sl_majority_stop(&s);
     int status = sl_state_stop(&s) == 0 ? EXIT_STOPPED : EXIT_COULD_NOT;
     sl_log(SL_LOG_INFO, "stopped", NULL);
     return status;

@@ -10,10 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/arbiter/cluster.h"
+#include "server/arbiter/arbiter.h"
 #include "server/arbiter/state.h"
-#include "server/arbiter/tx.h"
-#include "server/forward/forward.h"
 #include "server/net/auth.h"
 #include "server/net/conn.h"
 #include "server/net/links.h"
@@ -58,10 +56,7 @@ bool sl_server_turn_is_long(const struct server *s)
 /* When something is due next: a lease, a wait, one that lingers, a node, a transaction. */
 static sl_ms next_due(const struct server *s)
 {
-    sl_ms due = sl_table_due(s->table), other;
-    if (s->cluster != NULL && (other = sl_cluster_due(s)) < due) due = other;
-    if (s->keep != NULL && (other = sl_keep_due(s)) < due) due = other;
-    if (s->relay != NULL && (other = sl_forward_due(s)) < due) due = other;
+    sl_ms due = sl_arbiters_due(s), other;
     if ((other = sl_auth_due(s)) < due) due = other;
     if (sl_list_empty(&s->lingering)) return due;
     sl_ms first =
@@ -115,8 +110,7 @@ static void on_second(uv_timer_t *timer)
     end_lingering(s);
     sl_conn_look_after(s);
     sl_memory_second(s);
-    sl_state_second(s);
-    sl_forward_second(s);
+    sl_arbiters_second(s);
     if (s->no_memory) sl_listen_go_on(s);
     if (s->stats.turns_counted_ms + 10000 <= s->now.ms) {
         s->stats.turns_counted_ms = s->now.ms;
@@ -179,6 +173,12 @@ void sl_server_spend(struct server *s, size_t steps)
     spend(&s->effects_left, steps / SL_STEPS_A_COMMAND);
 }
 
+void sl_server_count_effect(struct server *s, bool costly)
+{
+    bool check = --s->effects_left % 4 == 0 || costly;
+    if (check && sl_server_turn_is_long(s)) s->effects_left = 0; /* After this one. */
+}
+
 void sl_server_go_on(struct server *s)
 {
     if (!uv_is_active((uv_handle_t *)&s->idle)) uv_idle_start(&s->idle, on_idle);
@@ -192,22 +192,14 @@ static void flush_dirty(struct server *s)
     }
 }
 
-static bool tell_all(struct server *s)
-{
-    bool all_told = s->relay == NULL || sl_forward_tell(s);
-    all_told = sl_effects_tell(s) && all_told;
-    if (s->cluster != NULL) all_told = sl_cluster_tell(s) && all_told;
-    return (s->keep == NULL || sl_keep_tell(s)) && all_told;
-}
-
 void sl_server_settle(struct server *s)
 {
-    bool all_told = tell_all(s);
+    bool all_told = sl_arbiters_pump(s);
     if (s->stopping && !s->stopped) all_told = sl_stop_step(s) && all_told;
     flush_dirty(s);
     /* Who said goodbye was closed only now, when its last reply was sent. */
-    all_told = tell_all(s) && all_told;
-    if (s->cluster != NULL) sl_links_flush(s);
+    all_told = sl_arbiters_pump(s) && all_told;
+    sl_links_flush(s);
     sl_state_look_ahead(s);
     if (!all_told || !sl_list_empty(&s->dirty) || !sl_list_empty(&s->ready) ||
         !sl_list_empty(&s->leaving) || s->door_is_full || sl_state_has_more(s))

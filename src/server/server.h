@@ -1,13 +1,13 @@
 /* server.h - one server: a lock table, its connections, and the loop that runs them.
  *
  * One thread, one libuv loop. Everything that happens begins in a callback of the loop and
- * ends with sl_server_settle(): what follows from it is told (effects.c), and what was
+ * ends with sl_server_settle(): the arbiters tell what follows from it, and what was
  * written is sent. A turn of the loop does a bounded amount of that; the rest is done in the
  * next one, so that a million leases that end at one instant keep nobody waiting.
  *
- *     bytes -> conn.c -> dispatch.c -> commands_*.c -> core/table
- *                                                         |
- *     bytes <- conn.c <-------- effects.c, pubsub.c <-----+
+ *     bytes -> net/conn.c -> command/ -> request.c -> arbiter/
+ *                                                        |
+ *     bytes <- net/conn.c <- command/reply.c <- request.c +-> observe/events.c
  */
 #ifndef SL_SERVER_SERVER_H
 #define SL_SERVER_SERVER_H
@@ -26,9 +26,12 @@
 
 #define SL_LISTENERS_MAX 16
 
+struct arbiter;
 struct conn;
+struct request;
 struct sl_auth;
-struct sl_cluster;
+struct sl_glob;
+struct sl_majority;
 struct sl_keep;
 struct sl_links;
 struct sl_forward;
@@ -36,13 +39,24 @@ struct sl_forward;
 /* What the table knows of a connection. It may live longer than that: what was held
  * without a lease lingers when the connection was cut. Owned by the server. */
 struct session {
-    struct sl_session s;         /* s.id is the connection's number. */
-    struct conn *conn;           /* NULL: the connection is gone. */
-    struct conn *told_when_over; /* One that has said RESET; else NULL. */
-    uint32_t far_node; /* Of a far connection: its node (relay.h); 0: it is ours. */
-    uint64_t far_id;   /* And its number there. */
+    struct sl_session s; /* s.id is the connection's number. */
+    struct conn *conn;   /* NULL: the connection is gone. */
+    struct request
+        *resets;         /* RESET, which is answered when this session is over; NULL. */
+    uint32_t proxy_node; /* Of a proxy: the node of its client; 0: it is ours. */
+    uint64_t proxy_id;   /* And the number of its session there. */
     sl_ms linger_end_ms;
     struct sl_list lingering;
+};
+
+/* What decides requests (arbiter/arbiter.h). Only main() makes them, and only the router chooses
+ * between them. */
+struct arbiters {
+    struct arbiter *at[3]; /* All, in the order in which a turn pumps them. */
+    size_t n;
+    struct arbiter *local, *majority, *remote; /* NULL: the deployment has none. */
+    struct sl_glob **majority_keys;            /* Where there is a keeper. */
+    size_t majority_key_count;
 };
 
 struct server {
@@ -61,7 +75,9 @@ struct server {
     struct sl_list unauthed;     /* Those that have not authenticated, oldest first. */
     size_t conn_count;
     struct conn *reserved; /* The one above connections-max; NULL: there is none. */
-    size_t blocked_count;
+    size_t blocked_count;  /* Kept requests. */
+    void *spare_request;   /* Memory for the next one. */
+    size_t spare_request_bytes;
     struct sl_list lingering; /* Sessions, in the order in which they will end. */
     struct sl_list dirty;     /* Connections with output that has not been sent. */
     struct sl_list leaving;   /* Connections that have gone and are not closed. */
@@ -104,14 +120,17 @@ struct server {
 
     uv_handle_t *listeners[SL_LISTENERS_MAX];
     size_t listener_count;
-    bool door_is_full;          /* Somebody is to be let in in the next turn; */
-    bool no_memory;             /* or in a second, when there may be memory for it. */
-    int port;                   /* The one it got. */
-    struct sl_auth *auth;       /* Wrong passwords (auth.h). */
-    struct sl_state *state;     /* What survives a restart (state.h). */
-    struct sl_cluster *cluster; /* As a node (cluster.h); NULL: it is alone. */
-    struct sl_links *links;     /* To other nodes (links.h); NULL: it is none itself. */
-    struct sl_keep *keep;       /* Transactions (keeper.h); NULL: there are none. */
+    bool door_is_full;      /* Somebody is to be let in in the next turn; */
+    bool no_memory;         /* or in a second, when there may be memory for it. */
+    int port;               /* The one it got. */
+    struct sl_auth *auth;   /* Wrong passwords (auth.h). */
+    struct sl_state *state; /* What survives a restart (state.h). */
+    struct arbiters arbiters;
+    sl_ms pumped_ms; /* When those that were due were last pumped. */
+    struct sl_majority
+        *cluster;             /* As a node (arbiter/majority.h); NULL: it is alone. */
+    struct sl_links *links;   /* To other nodes (links.h); NULL: it is none itself. */
+    struct sl_keep *keep;     /* Transactions (keeper.h); NULL: there are none. */
     struct sl_forward *relay; /* A keeper among nodes (relay.h); NULL: there is none. */
     bool stopping;
     bool stopped; /* Everybody has been told. */
@@ -137,6 +156,9 @@ void sl_server_settle(struct server *s);
 
 /* Whether this turn has gone on for so long that the rest should wait for the next. */
 bool sl_server_turn_is_long(const struct server *s);
+
+/* One step of the turn's budget for effects is used. `costly`: check the time now. */
+void sl_server_count_effect(struct server *s, bool costly);
 
 /* There is more to do than fits into this turn. */
 void sl_server_go_on(struct server *s);
@@ -168,41 +190,6 @@ int sl_got_port(const uv_tcp_t *tcp);
 
 /* Let those in for whom there was no time. */
 void sl_listen_go_on(struct server *s);
-
-/* --- effects.c ------------------------------------------------------------ */
-
-/* Tell what follows from what happened, as much as this turn allows. True: there is no
- * more. */
-bool sl_effects_tell(struct server *s);
-
-/* An event of a grant: to those who listen to its key. `more` is what stands behind the
- * fence, or "". */
-void sl_event(struct server *s, struct sl_bytes key, const char *event, sl_fence fence,
-              const char *more);
-
-/* To the connection that took the grant, if it is there and speaks RESP3. */
-void sl_event_to_holder(struct server *s, uint64_t session_id, struct sl_bytes key,
-                        const char *event, sl_fence fence);
-
-/* A thief waits for a grant to go: to those who listen, and to its holder. */
-void sl_event_asked(struct server *s, uint64_t session_id, struct sl_bytes key,
-                    sl_fence fence, int32_t priority, sl_ms left_ms);
-
-/* To a thief: for whom it waits. */
-void sl_event_waits(struct server *s, uint64_t thief_id, struct sl_bytes key,
-                    sl_fence fence, sl_ms left_ms, struct sl_bytes note);
-
-/* A grant is over: if it was asked to go, it has been stolen, and is an answer to how
- * long that takes, if its holder gave it back. */
-void sl_event_stolen(struct server *s, struct sl_bytes key, const struct sl_ended *past,
-                     bool answered);
-
-void sl_event_granted(struct server *s, struct sl_bytes key, const struct sl_grant *g);
-
-/* --- commands_lock.c ------------------------------------------------------- */
-
-/* What ACQUIRE answers when it is granted, at once or later. */
-void sl_put_grant(struct sl_resp_writer *w, const struct sl_grant *g);
 
 /* --- stop.c --------------------------------------------------------------- */
 

@@ -1,10 +1,10 @@
 /* stop.c - the server leaves: everybody is told first. */
-#include "server/arbiter/cluster.h"
 #include "server/arbiter/state.h"
-#include "server/arbiter/tx.h"
-#include "server/forward/forward.h"
+#include "server/arbiter/transactions.h"
 #include "server/net/conn.h"
+#include "server/observe/events.h"
 #include "server/observe/log.h"
+#include "server/request.h"
 
 #define KEYS_A_STEP 64
 #define LAST_WORDS_MS 1000 /* So long it may take to send what was said. */
@@ -24,15 +24,8 @@ void sl_server_stop(struct server *s, const char *why)
     sl_keep_hurry(s);
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         struct conn *c = sl_container_of(n, struct conn, all);
-        if (c->blocked == SL_NOT_BLOCKED || sl_keep_commits(c)) continue;
-        if (c->far != NULL) continue; /* Its node will ask the next keeper. */
-        if (c->blocked == SL_IN_TX) sl_keep_leave(c);
-        sl_table_withdraw(s->table, &c->session->s);
-        sl_state_forget(c);
-        sl_cluster_leave(c);
-        sl_forward_leave(c, SL_SAID_BYE);
-        sl_conn_unblock(c);
-        sl_resp_problem(sl_conn_out(c), "SHUTDOWN", "the server stops; ask again");
+        if (c->proxy == NULL)
+            sl_request_refuse_all(c); /* Its node asks the next keeper. */
     }
     sl_server_go_on(s);
 }
@@ -43,10 +36,13 @@ static void tell_holders(struct server *s, struct sl_bytes key)
     uint64_t cursor = 0;
     while (sl_table_each(s->table, s->now, key, &cursor, &v) && !v.waits) {
         const struct session *n = sl_server_session(s, v.session_id);
-        if (v.leased && sl_state_keeps(s)) continue; /* It stays held. */
-        if (n != NULL && n->far_node != 0) continue; /* Its node will reclaim it. */
-        sl_event(s, key, "broken", v.fence, " why=shutdown");
-        sl_event_to_holder(s, v.session_id, key, "broken", v.fence);
+        if (v.leased && sl_state_keeps(s)) continue;   /* It stays held. */
+        if (n != NULL && n->proxy_node != 0) continue; /* Its node will reclaim it. */
+        sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_BROKEN,
+                                               .key = key,
+                                               .fence = v.fence,
+                                               .session = v.session_id,
+                                               .why = "shutdown"});
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "test.h"
 
+#include "server/arbiter/local.h"
 #include "server/arbiter/state.h"
 
 /* --- The stage ------------------------------------------------------------- */
@@ -71,54 +72,60 @@ void sl_server_go_on(struct server *server)
     (void)server;
 }
 
-bool sl_effects_tell(struct server *server)
+bool sl_local_pump_table(struct server *server)
 {
     (void)server;
     return true;
 }
 
-void sl_conn_work(struct conn *c)
+const char *sl_local_why_not(const struct server *server, int status)
 {
-    (void)c;
+    (void)server;
+    (void)status;
+    return NULL;
 }
 
-void sl_conn_unblock(struct conn *c)
+/* A connection has one request at a time; its words are the test's own. */
+static struct request kept[CONNS];
+
+struct request *sl_request_keep(struct request *r)
 {
-    sl_state_waited(c);
-    c->blocked = SL_NOT_BLOCKED;
-    s.blocked_count--;
+    struct request *k = &kept[r->c - conns];
+    *k = *r;
+    k->kept = true;
+    sl_list_init(&k->place);
+    return k;
 }
 
-void sl_say(struct call *call, const char *word, const char *text)
+void sl_request_answer(struct request *r, const struct answer *a)
 {
-    say("%c %s %s\n", name_of(call->c), word, text);
+    if (a->text == NULL) say("%c %s\n", name_of(r->c), sluice_status_word(a->status));
+    else say("%c %s %s\n", name_of(r->c), sluice_status_word(a->status), a->text);
 }
 
-void sl_say_status(struct call *call, int status)
+void sl_request_answer_status(struct request *r, int status)
 {
-    say("%c %s\n", name_of(call->c), sluice_status_word(status));
+    const struct answer a = {.status = status};
+    sl_request_answer(r, &a);
 }
 
 /* The one command: ACQUIRE KEY LEASE. */
-void sl_dispatch(struct conn *c, const struct sl_args *args)
+static void dispatch(struct conn *c, const struct sl_bytes *at)
 {
-    struct call call = {.c = c, .s = &s, .at = args->at, .n = args->n};
+    struct request r = {.c = c, .s = &s, .at = at, .n = 2, .key = at[0]};
     struct sl_grant g;
     char lease[20] = "";
     if (!leads) {
-        say("%c forwarded %.*s\n", name_of(c), (int)args->at[0].n, args->at[0].at);
+        say("%c forwarded %.*s\n", name_of(c), (int)at[0].n, at[0].at);
         return;
     }
-    memcpy(lease, args->at[1].at, args->at[1].n);
-    struct sl_want w = {.key = args->at[0],
-                        .per = 1,
-                        .buckets = 1,
-                        .units = 1,
-                        .lease_ms = atoll(lease)};
-    if (w.lease_ms > 0 && !sl_state_may_lease(&call, w.lease_ms)) return;
+    memcpy(lease, at[1].at, at[1].n);
+    struct sl_want w = {
+        .key = at[0], .per = 1, .buckets = 1, .units = 1, .lease_ms = atoll(lease)};
+    if (w.lease_ms > 0 && !sl_state_may_lease(&r, w.lease_ms)) return;
     int status = sl_table_acquire(s.table, s.now, &c->session->s, &w, &g);
-    if (status == SLUICE_EFENCES) sl_state_lack_fence(&call);
-    else if (status != SLUICE_OK) sl_say_status(&call, status);
+    if (status == SLUICE_EFENCES) sl_state_lack_fence(&r);
+    else if (status != SLUICE_OK) sl_request_answer_status(&r, status);
     else {
         if (w.lease_ms > 0) sl_state_given(&s, w.lease_ms);
         say("%c granted %.*s clock%+lld\n", name_of(c), (int)w.key.n, w.key.at,
@@ -126,13 +133,20 @@ void sl_dispatch(struct conn *c, const struct sl_args *args)
     }
 }
 
+void sl_request_resume(struct request *r)
+{
+    struct request before = *r;
+    dispatch(before.c, before.at);
+}
+
 static void acquire(char who, const char *key, const char *lease)
 {
-    const struct sl_bytes words[] = {{key, strlen(key)}, {lease, strlen(lease)}};
-    const struct sl_args args = {.at = (struct sl_bytes *)(uintptr_t)words, .n = 2};
-    s.stats.commands++;
-    sl_dispatch(&conns[who - 'a'], &args);
-    if (conns[who - 'a'].deferred != NULL) say("%c is deferred\n", who);
+    static struct sl_bytes words[CONNS][2];
+    struct sl_bytes *at = words[who - 'a'];
+    at[0] = (struct sl_bytes){key, strlen(key)};
+    at[1] = (struct sl_bytes){lease, strlen(lease)};
+    dispatch(&conns[who - 'a'], at);
+    if (kept[who - 'a'].on_disk) say("%c is deferred\n", who);
 }
 
 static void turn(void)
@@ -191,6 +205,7 @@ static int begin(void **state)
     (void)state;
     memset(&s, 0, sizeof s);
     memset(conns, 0, sizeof conns);
+    memset(kept, 0, sizeof kept);
     s.settings = &settings;
     settings.lease_ms_max = 86400000;
     s.table = sl_table_new(&limits, (struct sl_hash_key){42, 0});
@@ -208,7 +223,8 @@ static int begin(void **state)
 static int end(void **state)
 {
     (void)state;
-    for (int i = 0; i < CONNS; i++) sl_state_forget(&conns[i]);
+    for (int i = 0; i < CONNS; i++)
+        if (kept[i].on_disk) sl_state_forget(&kept[i]);
     sl_table_free(s.table);
     free(s.state);
     return 0;

@@ -1,9 +1,11 @@
 #include "server/arbiter/state.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/arbiter/local.h"
 #include "server/arbiter/state_internal.h"
 #include "server/observe/log.h"
 
@@ -14,14 +16,6 @@
 /* For so long after the last grant the clock is followed: who takes a lock every minute
  * never waits for the disk. */
 #define FOLLOW_MS SL_FOLLOW_MS
-
-/* A command that waits for the disk. */
-struct sl_deferred {
-    struct sl_list place;
-    struct conn *c;
-    struct sl_args args;
-    struct sl_bytes at[];
-};
 
 /* --- How long leases are ---------------------------------------------------- */
 
@@ -57,18 +51,18 @@ void sl_state_given(struct server *s, sl_ms lease_ms)
     sl_state_leased(s, lease_ms, sl_ms_after(end_ms, 4)); /* Clocks are rounded. */
 }
 
-void sl_state_waits(struct conn *c, sl_ms lease_ms)
+void sl_state_waits(struct request *r, sl_ms lease_ms)
 {
     size_t step = sl_length_of(lease_ms);
-    c->server->state->waiting[step]++;
-    c->lease_step = (uint8_t)(step + 1);
+    r->s->state->waiting[step]++;
+    r->lease_step = (uint8_t)(step + 1);
 }
 
-void sl_state_waited(struct conn *c)
+void sl_state_waited(struct request *r)
 {
-    if (c->lease_step == 0) return;
-    c->server->state->waiting[c->lease_step - 1]--;
-    c->lease_step = 0;
+    if (r->lease_step == 0) return;
+    r->s->state->waiting[r->lease_step - 1]--;
+    r->lease_step = 0;
 }
 
 /* --- Writing ---------------------------------------------------------------- */
@@ -247,9 +241,9 @@ void sl_state_second(struct server *s)
 
 /* --- Who waits for it ------------------------------------------------------- */
 
-static void refuse(struct call *call)
+static void refuse(struct request *r)
 {
-    const struct sl_state *st = call->s->state;
+    const struct sl_state *st = r->s->state;
     char text[PATH_MAX + 200];
     if (has_folder(st))
         snprintf(
@@ -261,64 +255,39 @@ static void refuse(struct call *call)
         snprintf(text, sizeof text,
                  "etcd does not answer: what it does not know cannot be granted; "
                  "shorter leases may be");
-    call->s->stats.refusals++;
-    sl_say(call, sluice_status_word(SLUICE_EIO), text);
+    r->s->stats.refusals++;
+    const struct answer a = {.status = SLUICE_EIO, .text = text};
+    sl_request_answer(r, &a);
 }
 
-/* Keep the words of a call with its connection. NULL when out of memory. */
-static struct sl_deferred *copy_call(const struct call *call)
+/* Keep a request in a list until it runs again. Its connection does nothing else meanwhile. */
+static bool park(struct request *r, struct sl_list *list)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < call->n; i++) n += call->at[i].n;
-    struct sl_deferred *d = malloc(sizeof *d + call->n * sizeof *d->at + n);
-    if (d == NULL) return NULL;
-    char *text = (char *)(d->at + call->n);
-    d->c = call->c;
-    d->args = (struct sl_args){.at = d->at, .n = call->n};
-    for (size_t i = 0; i < call->n; i++) {
-        d->at[i] = (struct sl_bytes){text, call->at[i].n};
-        memcpy(text, call->at[i].at, call->at[i].n);
-        text += call->at[i].n;
-    }
-    return d;
+    struct request *k = sl_request_keep(r);
+    if (k == NULL) return false;
+    k->lease_step = 0;
+    k->in_table = false;
+    k->on_disk = true;
+    sl_list_append(list, &k->place);
+    k->s->state->deferred_count++;
+    return true;
 }
 
-/* Its connection does nothing else meanwhile. */
-static void keep_call(struct call *call, struct sl_deferred *d, struct sl_list *list)
+void sl_state_again(struct request *r)
 {
-    sl_list_append(list, &d->place);
-    call->s->state->deferred_count++;
-    call->c->deferred = d;
-    call->c->blocked = SL_FOR_THE_DISK;
-    if (call->c->deferred_since_ms == 0) call->c->deferred_since_ms = call->s->now.ms;
-    call->s->blocked_count++;
+    park(r, &r->s->state->again);
 }
 
-bool sl_state_again(struct call *call)
+static void defer(struct request *r)
 {
-    struct sl_deferred *d = copy_call(call);
-    if (d != NULL) keep_call(call, d, &call->s->state->again);
-    return d != NULL;
-}
-
-static void defer(struct call *call)
-{
-    struct sl_state *st = call->s->state;
+    struct server *s = r->s;
+    struct sl_state *st = s->state;
     if (!st->reigns) {
-        sl_say_status(call, SLUICE_ENOKEEPER);
-        return;
-    }
-    if (st->failed != 0) {
-        refuse(call);
-        return;
-    }
-    struct sl_deferred *d = copy_call(call);
-    if (d == NULL) {
-        sl_say_status(call, SLUICE_ENOMEM);
-        return;
-    }
-    keep_call(call, d, &st->deferred);
-    if (!st->writing) sl_state_start_writing(call->s);
+        const struct answer a = {.status = SLUICE_ENOKEEPER,
+                                 .text = sl_local_why_not(s, SLUICE_ENOKEEPER)};
+        sl_request_answer(r, &a);
+    } else if (st->failed != 0) refuse(r);
+    else if (park(r, &st->deferred) && !st->writing) sl_state_start_writing(s);
 }
 
 bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms)
@@ -334,43 +303,27 @@ bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms)
     return lease_ms <= most;
 }
 
-bool sl_state_may_lease(struct call *call, sl_ms lease_ms)
+bool sl_state_may_lease(struct request *r, sl_ms lease_ms)
 {
-    struct sl_state *st = call->s->state;
-    if (sl_state_knows_lease(call->s, lease_ms)) return true;
+    struct sl_state *st = r->s->state;
+    if (sl_state_knows_lease(r->s, lease_ms)) return true;
     if (lease_ms > st->lease_wanted_ms) st->lease_wanted_ms = lease_ms;
-    defer(call);
+    defer(r);
     return false;
 }
 
-void sl_state_lack_fence(struct call *call)
+void sl_state_lack_fence(struct request *r)
 {
-    if (call->s->state->write != NULL) defer(call);
-    else sl_say_status(call, SLUICE_EFENCES);
+    if (r->s->state->write != NULL) defer(r);
+    else sl_request_answer_status(r, SLUICE_EFENCES);
 }
 
-void sl_state_forget(struct conn *c)
+void sl_state_forget(struct request *r)
 {
-    struct sl_deferred *d = c->deferred;
-    if (d == NULL) return;
-    c->deferred = NULL;
-    c->server->state->deferred_count--;
-    sl_list_remove(&d->place);
-    free(d);
-}
-
-static void resume(struct server *s, struct sl_deferred *d)
-{
-    struct conn *c = d->c;
-    sl_list_remove(&d->place);
-    c->deferred = NULL;
-    s->state->deferred_count--;
-    sl_conn_unblock(c);
-    s->stats.commands--; /* It is still the same one. */
-    sl_dispatch(c, &d->args);
-    if (c->deferred == NULL) c->deferred_since_ms = 0;
-    free(d);
-    if (c->ended) sl_conn_work(c);
+    assert(r->on_disk);
+    sl_list_remove(&r->place);
+    r->on_disk = false;
+    r->s->state->deferred_count--;
 }
 
 bool sl_state_has_more(const struct server *s)
@@ -383,8 +336,10 @@ void sl_state_resume(struct server *s)
     struct sl_list *list = &s->state->resuming;
     let_resume(s->state, &s->state->again);
     while (!sl_list_empty(list) && s->commands_left > 0) {
+        struct request *r = sl_container_of(list->next, struct request, place);
         s->commands_left--;
-        resume(s, sl_container_of(list->next, struct sl_deferred, place));
+        sl_state_forget(r);
+        sl_request_resume(r);
     }
 }
 

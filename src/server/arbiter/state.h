@@ -27,7 +27,7 @@
 #ifndef SL_SERVER_ARBITER_STATE_H
 #define SL_SERVER_ARBITER_STATE_H
 
-#include "server/command/dispatch.h"
+#include "server/request.h"
 
 /* Take possession of the folder, and begin where the last server ended. 0, or -1: it was
  * said in the log. To be called when all else is ready to serve. */
@@ -64,9 +64,9 @@ int sl_state_stop(struct server *s);
  * of them from the nodes. */
 bool sl_state_keeps(const struct server *s);
 
-/* Whether a lease of this length may be given now. False: the call has been deferred or
- * refused, and there is nothing more to do. */
-bool sl_state_may_lease(struct call *call, sl_ms lease_ms);
+/* Whether a lease of this length may be given now. False: the request was parked or
+ * answered. */
+bool sl_state_may_lease(struct request *r, sl_ms lease_ms);
 
 /* Whether a lease so long may be given without writing anything. */
 bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms);
@@ -77,18 +77,18 @@ void sl_state_leased(struct server *s, sl_ms lease_ms, sl_ms end_ms);
 /* Such a lease is given now. */
 void sl_state_given(struct server *s, sl_ms lease_ms);
 
-/* A connection waits for a grant with such a lease; and no more, however that ended. */
-void sl_state_waits(struct conn *c, sl_ms lease_ms);
-void sl_state_waited(struct conn *c);
+/* A kept request waits for a grant with such a lease; and no more, however that ended. */
+void sl_state_waits(struct request *r, sl_ms lease_ms);
+void sl_state_waited(struct request *r);
 
-/* Dispatch the call again in the next turn. False: out of memory. */
-bool sl_state_again(struct call *call);
+/* Run it again in the next turn. */
+void sl_state_again(struct request *r);
 
-/* There was no fence for this call: it is deferred or refused, as one that asks for a lease. */
-void sl_state_lack_fence(struct call *call);
+/* There was no fence for this request: it is parked or rejected, as one that asks for a lease. */
+void sl_state_lack_fence(struct request *r);
 
-/* The connection does not wait for the disk any more. */
-void sl_state_forget(struct conn *c);
+/* The request does not wait for the disk any more. */
+void sl_state_forget(struct request *r);
 
 /* Dispatch again what was deferred and need not be any more, as much as this turn allows.
  * Whether there is more. */

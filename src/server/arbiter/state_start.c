@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/arbiter/local.h"
 #include "server/arbiter/state_internal.h"
 #include "server/observe/log.h"
 
@@ -269,7 +270,7 @@ int sl_state_stop(struct server *s)
     sl_server_look_at_clock(s);
     do { /* Nobody waits any more: so nobody is asked to go. */
         s->effects_left = UINT32_MAX;
-    } while (!sl_effects_tell(s));
+    } while (!sl_local_pump_table(s));
     sl_table_stats(s->table, &stats);
     st->kept.fence_last = stats.fence_last;
     st->kept.quiet_ms = stats.recovering_until_ms > s->now.ms

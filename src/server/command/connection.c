@@ -5,9 +5,9 @@
 
 #include "base/glob.h"
 #include "server/command/dispatch.h"
-#include "server/forward/forward.h"
 #include "server/net/auth.h"
 #include "server/observe/log.h"
+#include "server/request.h"
 
 #define CLIENTS_SHOWN_MAX 1000 /* Of one CLIENT LIST. */
 #define AUTH_FAILURES_MAX 10   /* Of one connection; then it is hung up on. */
@@ -173,10 +173,19 @@ void sl_do_quit(struct call *call)
     sl_conn_hang_up(call->c, SL_SAID_BYE);
 }
 
+static void forget_reset(struct request *r)
+{
+    r->resets->resets = NULL;
+}
+
 void sl_do_reset(struct call *call)
 {
     struct conn *c = call->c;
-    if (sl_conn_begin_session(c) != SLUICE_OK) {
+    struct request r, *k;
+    struct session *old;
+    sl_request_init(&r, call, SL_VERB_NONE);
+    if (!sl_request_reserve(&r)) return;
+    if (sl_conn_begin_session(c, &old) != SLUICE_OK) {
         sl_say_status(call, SLUICE_ENOMEM);
         return;
     }
@@ -185,9 +194,11 @@ void sl_do_reset(struct call *call)
     c->out.resp3 = false;
     sl_conn_authed(c, *call->s->settings->password == '\0');
     c->since_ms = call->s->now.ms;
-    /* It is answered when all that it held is given back, so that it finds it free. */
-    c->blocked = SL_IN_RESET;
-    call->s->blocked_count++;
+    /* It is answered when all that it held is released, so that it finds it free. */
+    k = sl_request_keep(&r);
+    k->resets = old;
+    k->dropped = forget_reset;
+    old->resets = k;
 }
 
 /* --- Listening ------------------------------------------------------------ */
@@ -334,20 +345,21 @@ static int describe(const struct conn *c, char *out, size_t n)
                     " flags=%s sub=%zu psub=%zu omem=%zu resp=%d tx=%" PRIu64 "\n",
                     sl_conn_id(c), address, c->name, (now - c->since_ms) / 1000,
                     (now - c->heard_ms) / 1000,
-                    c->blocked != SL_NOT_BLOCKED              ? "b"
+                    !sl_list_empty(&c->requests)              ? "b"
                     : c->channel_count + c->pattern_count > 0 ? "P"
                                                               : "N",
                     c->channel_count, c->pattern_count, c->out.n + c->sending_bytes,
-                    c->out.resp3 ? 3 : 2, c->tx);
+                    c->out.resp3 ? 3 : 2, c->tx == NULL ? 0 : c->tx->id);
 }
 
 static void list_clients(struct call *call)
 {
     const struct sl_list *all = &call->s->conns;
-    struct sl_forward_view relay;
-    sl_forward_look(call->s, &relay);
-    size_t count = call->s->conn_count + relay.far;
-    size_t size = count * 512 + 1, n = 0, shown = 0;
+    size_t count = 0, n = 0, shown = 0;
+    for (const struct sl_list *i = all->next; i != all && count < CLIENTS_SHOWN_MAX;
+         i = i->next)
+        count++;
+    size_t size = count * 512 + 1;
     char *text = malloc(size);
     if (text == NULL) {
         sl_say_status(call, SLUICE_ENOMEM);

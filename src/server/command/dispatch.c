@@ -1,11 +1,11 @@
 #include "server/command/dispatch.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "server/arbiter/cluster.h"
-#include "server/arbiter/tx.h"
-#include "server/forward/forward.h"
+#include "server/arbiter/arbiter.h"
+#include "server/forward/proxy.h"
 #include "server/observe/log.h"
 #include "server/observe/memory.h"
 
@@ -16,8 +16,14 @@ enum {
     ADMIN = SL_ADMIN,
     EARLY = SL_EARLY,
     LISTEN = SL_LISTEN,
-    KEEPER = SL_KEEPER,
     GROW = SL_GROW,
+    REQUEST = SL_REQUEST,
+    RETRY = SL_RETRY,
+    COMPLETE = SL_COMPLETE,
+    TX = SL_TX,
+    BEGINS = SL_BEGINS,
+    COMMITS = SL_COMMITS,
+    ABORTS = SL_ABORTS,
 };
 
 const struct command sl_commands[] = {
@@ -143,7 +149,7 @@ static bool may_grow(struct call *call)
 }
 
 /* Whether this may be asked now; if not, it was said why. */
-static bool may_ask(struct call *call, const struct command *command)
+static inline bool may_ask(struct call *call, const struct command *command)
 {
     if (!call->c->authed && (command->flags & SL_EARLY) == 0)
         sl_say(call, "NOAUTH", "Authentication required: AUTH password");
@@ -151,6 +157,8 @@ static bool may_ask(struct call *call, const struct command *command)
         sl_say(call, "ERR",
                "this connection listens: only (P)SUBSCRIBE, (P)UNSUBSCRIBE, PING, QUIT "
                "and RESET, or HELLO 3 for both at once");
+    else if (call->c->proxy != NULL && (command->flags & SL_REQUEST) == 0)
+        sl_say(call, "ERR", SL_PROXY_REFUSAL); /* Its node runs that itself. */
     else if (call->s->stopping) sl_say(call, "SHUTDOWN", "the server stops");
     else return (command->flags & SL_GROW) == 0 || may_grow(call);
     return false;
@@ -180,41 +188,59 @@ static bool refuses(struct call *call)
     return true;
 }
 
-/* What has become due is told first: that a lease has ended before that its key is
- * granted again. (When more is due than fits into a turn, the order may be the other.) */
-static void run(struct call *call, const struct command *command)
+/* What has become due is published first: that a lease has expired before that its key is
+ * granted again. (When more is due than fits into a turn, the order may differ.) */
+static inline void run(struct call *call)
 {
+    const struct command *command = call->command;
     bool enough = call->n >= command->min &&
                   (command->max == 0 || call->n <= command->max);
-    if (sl_table_due(call->s->table) <= call->s->now.ms) sl_effects_tell(call->s);
-    struct server *s = call->s;
-    if (s->cluster != NULL && sl_cluster_due(s) <= s->now.ms) sl_cluster_tell(s);
-    if (s->keep != NULL && sl_keep_due(s) <= s->now.ms) sl_keep_tell(s);
+    if (call->s->pumped_ms != call->s->now.ms) sl_arbiters_pump_due(call->s);
     if (enough) command->run(call);
     else say_arity(call, command);
-    if (s->relay != NULL) sl_forward_ran(call, command);
+}
+
+/* A transaction fails with any of its commands, also with one that does not exist. */
+static const char *tx_name(const struct command *command, struct sl_bytes name)
+{
+    if (command != NULL) return (command->flags & SL_TX) != 0 ? command->name : NULL;
+    bool tx = name.n >= 3 && sl_word_is((struct sl_bytes){name.at, 3}, "TX.");
+    return tx ? "an unknown command" : NULL;
+}
+
+static inline void dispatch(struct call *call)
+{
+    const struct command *command = call->command;
+    /* MULTI is not in the command table. */
+    if ((command == NULL || call->c->in_multi) && refuses(call)) return;
+    if (command != NULL) {
+        if (may_ask(call, command)) run(call);
+    } else if (is_web(call->at[0])) hang_up_on_web(call);
+    else if (!call->c->authed)
+        sl_say(call, "NOAUTH", "Authentication required: AUTH password");
+    else say_unknown(call);
 }
 
 void sl_dispatch(struct conn *c, const struct sl_args *args)
 {
+    const struct command *command = sl_command_find(args->at[0]);
     struct call call = {.c = c,
                         .s = c->server,
                         .out = sl_conn_out(c),
+                        .command = command,
                         .at = args->at,
                         .n = args->n,
-                        .tx = sl_keep_part(args->at[0])};
-    const struct command *command = sl_command_find(args->at[0]);
+                        .tx = tx_name(command, args->at[0])};
     c->server->stats.commands++;
-    /* MULTI is not in the command table. */
-    if ((command == NULL || c->in_multi) && refuses(&call)) return;
-    if (command != NULL) {
-        bool here = may_ask(&call, command);
-        if (here && call.s->relay != NULL) here = sl_forward_here(&call, command);
-        if (here) run(&call, command);
-    } else if (is_web(args->at[0])) hang_up_on_web(&call);
-    else if (!c->authed)
-        sl_say(&call, "NOAUTH", "Authentication required: AUTH password");
-    else say_unknown(&call);
+    dispatch(&call);
+}
+
+void sl_dispatch_again(struct conn *c, const struct request *r)
+{
+    struct call call = sl_request_call(r);
+    call.resumed = r;
+    assert(call.c == c);
+    dispatch(&call);
 }
 
 void sl_call_cost(struct call *call, size_t commands)
@@ -228,22 +254,21 @@ void sl_call_cost(struct call *call, size_t commands)
 void sl_say(struct call *call, const char *word, const char *text)
 {
     call->s->stats.errors++;
-    if (call->tx != NULL) sl_keep_failed(call, word);
+    if (call->tx != NULL) sl_arbiters_tx_failed(call->c, call->tx, word);
     sl_resp_problem(call->out, word, text);
 }
 
 void sl_say_syntax(struct call *call, const char *what)
 {
-    const struct command *command = sl_command_find(call->at[0]);
     char text[400];
-    snprintf(text, sizeof text, "syntax error: %s; it is: %s", what, command->syntax);
+    snprintf(text, sizeof text, "syntax error: %s; it is: %s", what,
+             call->command->syntax);
     sl_say(call, "ERR", text);
 }
 
 void sl_say_status(struct call *call, int status)
 {
     const struct sl_settings *set = call->s->settings;
-    struct sl_table_stats table;
     char text[200];
     const char *word = sluice_status_word(status);
     switch (status) {
@@ -270,17 +295,6 @@ void sl_say_status(struct call *call, int status)
                      "this grant is not held any more, or was taken away: stop, and "
                      "ACQUIRE again");
             break;
-        case SLUICE_ERECOVERING:
-            sl_table_stats(call->s->table, &table);
-            snprintf(text, sizeof text,
-                     call->s->relay != NULL
-                         ? "the keeper is new, and lets leases of the last one end, or "
-                           "be reclaimed, for %" PRId64 " ms; ask again then, or WAIT"
-                         : "the longest lease given before the crash ends in %" PRId64
-                           " ms; ask again then, or WAIT",
-                     table.recovering_until_ms - call->s->now.ms);
-            break;
-        case SLUICE_ENOKEEPER: sl_say(call, word, sl_keep_why_not(call->s)); return;
         case SLUICE_EASKED:
             snprintf(
                 text, sizeof text,

@@ -13,18 +13,28 @@ enum {
     SL_ADMIN = 8,
     SL_EARLY = 16,
     SL_LISTEN = 32,
-    SL_KEEPER = 64,
-    SL_GROW = 128,
+    SL_GROW = 64,
+    SL_REQUEST = 128,
+    SL_RETRY = 256,
+    SL_COMPLETE = 512,
+    SL_TX = 1024,
+    SL_BEGINS = 2048,
+    SL_COMMITS = 4096,
+    SL_ABORTS = 8192,
 };
 
-/* A call: who, and the words, the name first. */
+struct request;
+
+/* A command that runs: its connection, its arguments, and where its reply goes. */
 struct call {
     struct conn *c;
     struct server *s;
     struct sl_resp_writer *out;
-    const struct sl_bytes *at;
+    const struct command *command;
+    const struct sl_bytes *at; /* Arguments, the name first. */
     size_t n;
-    const char *tx; /* Its name, if it belongs to a transaction (keeper.h); NULL. */
+    const char *tx;                /* Its name, if it belongs to a transaction; NULL. */
+    const struct request *resumed; /* The request that runs again; NULL: it is new. */
 };
 
 struct command {
@@ -43,6 +53,9 @@ void sl_dispatch_setup(void);
 
 /* Run one command, or say why not. */
 void sl_dispatch(struct conn *c, const struct sl_args *args);
+
+/* Run a request again that was kept. */
+void sl_dispatch_again(struct conn *c, const struct request *r);
 
 /* NULL: there is none of this name. */
 const struct command *sl_command_find(struct sl_bytes name);
@@ -65,9 +78,6 @@ static inline bool sl_word_is(struct sl_bytes b, const char *word)
 
 /* Whether the first argument is a key; if not, it was said why. */
 bool sl_good_key(struct call *call);
-
-/* How long an ACQUIRE waits, by its own options; 0: not at all, or it is invalid. */
-sl_ms sl_acquire_wait_ms(const struct call *call);
 
 /* --- Replies that several give -------------------------------------------- */
 

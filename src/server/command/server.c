@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/glob.h"
-#include "server/arbiter/cluster.h"
+#include "server/arbiter/majority.h"
 #include "server/arbiter/state.h"
-#include "server/arbiter/tx.h"
+#include "server/arbiter/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/forward/forward.h"
 #include "server/net/links.h"
@@ -24,7 +24,7 @@ static void put_flags(struct sl_resp_writer *w, unsigned flags)
     } words[] = {{SL_READ, "readonly"}, {SL_WRITE, "write"},   {SL_BLOCK, "blocking"},
                  {SL_ADMIN, "admin"},   {SL_EARLY, "no_auth"}, {SL_LISTEN, "pubsub"},
                  {SL_GROW, "denyoom"}};
-    flags &= ~(unsigned)SL_KEEPER; /* Which node it runs on is no client's affair. */
+    flags &= SL_READ | SL_WRITE | SL_BLOCK | SL_ADMIN | SL_EARLY | SL_LISTEN | SL_GROW;
     sl_resp_array(w, (size_t)__builtin_popcount(flags));
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if ((flags & words[i].flag) != 0) sl_resp_simple(w, words[i].word);
@@ -208,7 +208,7 @@ static void info_stats(const struct server *s, struct text *t)
 static struct sl_node_stats node_stats(const struct server *s)
 {
     struct sl_node_stats stats = {0};
-    if (s->cluster != NULL) sl_node_stats(sl_cluster_node(s), s->now, &stats);
+    if (s->cluster != NULL) sl_node_stats(sl_majority_node(s), s->now, &stats);
     return stats;
 }
 
@@ -232,9 +232,9 @@ static void info_locks(const struct server *s, struct text *t)
 
 static void look_at_node(const struct server *s, struct sl_state_view *v)
 {
-    struct sl_cluster_view c;
+    struct sl_majority_view c;
     struct sl_node_stats stats = node_stats(s);
-    sl_cluster_look(s, &c);
+    sl_majority_look(s, &c);
     *v = (struct sl_state_view){.folder = c.folder,
                                 .recovering_ms = stats.silent_ms,
                                 .fence_limit = stats.fence_limit,
@@ -249,8 +249,8 @@ static void info_persistence(const struct server *s, struct text *t)
     sl_state_look(s, &v);
     if (s->cluster != NULL && s->relay == NULL) look_at_node(s, &v);
     else if (s->cluster != NULL) {
-        struct sl_cluster_view c;
-        sl_cluster_look(s, &c);
+        struct sl_majority_view c;
+        sl_majority_look(s, &c);
         v.folder = c.folder;
     }
     line(t, "loading:0");
@@ -267,14 +267,14 @@ static void info_persistence(const struct server *s, struct text *t)
 static void info_cluster(const struct server *s, struct text *t)
 {
     static const struct sl_membership none;
-    struct sl_cluster_view c = {0};
+    struct sl_majority_view c = {0};
     struct sl_node_stats n = node_stats(s);
     struct sl_links_view links;
     const struct sl_membership *list = &none;
     sl_links_look(s, &links);
     if (s->cluster != NULL) {
-        sl_cluster_look(s, &c);
-        list = sl_node_membership(sl_cluster_node(s));
+        sl_majority_look(s, &c);
+        list = sl_node_membership(sl_majority_node(s));
     }
     line(t, "node:%" PRId64, s->settings->node);
     line(t, "nodes:%" PRIu32, list->count);
@@ -304,7 +304,7 @@ static void info_keeper(const struct server *s, struct text *t)
     struct sl_forward_view r;
     const char *trouble = sl_keep_trouble(s);
     sl_keep_look(s, &v);
-    sl_forward_look(s, &r);
+    sl_forward_view(s, &r);
     const struct sl_tx_manager_stats *k = &v.keeper;
     const struct sl_storage_stats *e = &v.engine_stats;
     if (last != NULL) sl_cycle_text(last->of, last->count, cycle);

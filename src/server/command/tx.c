@@ -1,12 +1,9 @@
-/* commands_tx.c - the commands of transactions: TX.BEGIN to TX.OUTCOME; EXPLAIN TX and
- * LOCKS TX. */
+/* tx.c - the commands of transactions, TX.BEGIN to TX.OUTCOME: their arguments become requests,
+ * and their answers replies. */
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/glob.h"
-#include "server/arbiter/tx.h"
-#include "server/forward/forward.h"
-#include "server/observe/inspect.h"
+#include "server/command/reply.h"
 
 static const char *word_of(int status)
 {
@@ -66,8 +63,10 @@ static bool good_value(struct call *call, struct sl_bytes value)
 
 static void ask(struct call *call, struct sl_tx_request a)
 {
-    a.session = sl_conn_id(call->c);
-    sl_keep_ask(call, &a);
+    struct request r;
+    sl_request_init(&r, call, SL_VERB_TX);
+    r.tx = a;
+    sl_request_submit(&r);
 }
 
 void sl_do_tx_begin(struct call *call)
@@ -171,80 +170,16 @@ void sl_do_tx_outcome(struct call *call)
 
 /* --- Errors -------------------------------------------------------------------------------- */
 
-static void say_restart(struct call *call, const struct sl_tx_answer *a)
-{
-    char text[SL_CYCLE_TEXT + 100], cycle[SL_CYCLE_TEXT];
-    if (a->cycle_count > 0) {
-        sl_cycle_text(a->cycle, a->cycle_count, cycle);
-        snprintf(text, sizeof text,
-                 "a cycle of transactions was broken here: %s; TX.BEGIN again", cycle);
-    } else
-        snprintf(text, sizeof text,
-                 "a cycle was broken here, and this was not done: TX.BEGIN again");
-    sl_say(call, word_of(a->status), text);
-}
-
-static void say_no_transaction(struct call *call, enum sl_tx_verb asked)
+static void say_no_transaction(struct call *call, enum sl_tx_verb asked, uint64_t id)
 {
     char text[120];
     if (asked == SL_TX_BEGIN)
         snprintf(text, sizeof text,
                  "this connection has transaction %" PRIu64
                  " already: TX.COMMIT or TX.ABORT comes first",
-                 call->c->tx);
+                 id);
     else snprintf(text, sizeof text, "this connection has no transaction: TX.BEGIN");
     sl_say(call, word_of(SLUICE_ENOTX), text);
-}
-
-/* In a cluster: the same of its etcd. */
-static void say_etcd(struct call *call, enum sl_tx_verb asked, int status)
-{
-    const char *trouble = sl_keep_trouble(call->s);
-    char text[500];
-    if (status == SLUICE_ENOSPC)
-        snprintf(text, sizeof text,
-                 "etcd has no space left (its quota): nothing was written, and what is "
-                 "there can be read");
-    else if (status == SLUICE_ECLOSED)
-        snprintf(text, sizeof text,
-                 "the server stops, and etcd does not answer: TX.OUTCOME will tell "
-                 "whether it was committed, if it has a REQUEST");
-    else
-        snprintf(text, sizeof text, "%s%s",
-                 asked == SL_TX_COMMIT ? "nothing was committed: " : "",
-                 *trouble != '\0' ? trouble : "etcd does not answer");
-    sl_say(call, word_of(status), text);
-}
-
-static void say_store(struct call *call, enum sl_tx_verb asked, int status)
-{
-    const char *text = "the disk of the store cannot be read";
-    if (call->s->relay != NULL) {
-        say_etcd(call, asked, status);
-        return;
-    }
-    if (status == SLUICE_ENOSPC)
-        text = "the store is full (store-bytes-max), or its disk is: nothing was "
-               "written, and what is there can be read";
-    else if (status == SLUICE_ECLOSED)
-        text = "the server stops, and its disk fails: TX.OUTCOME will tell whether it "
-               "was committed, if it has a REQUEST";
-    else if (asked == SL_TX_COMMIT)
-        text = "the disk of the store failed: nothing was committed";
-    sl_say(call, word_of(status), text);
-}
-
-/* A commit that is more than one transaction of etcd can be. */
-static void say_etcd_limit(struct call *call, int status)
-{
-    const struct sl_settings *set = call->s->settings;
-    char text[200];
-    snprintf(
-        text, sizeof text,
-        "etcd takes %" PRId64 " operations (etcd-ops-max) and %" PRId64
-        " bytes (etcd-request-bytes-max) in one transaction: nothing was committed",
-        set->etcd_ops_max, set->etcd_request_bytes_max);
-    sl_say(call, word_of(status), text);
 }
 
 /* A limit, with the setting that it is. */
@@ -305,28 +240,20 @@ static void say_stale(struct call *call, const struct sl_tx_answer *a)
 }
 
 static void say_why(struct call *call, enum sl_tx_verb asked,
-                    const struct sl_tx_answer *a)
+                    const struct answer *reply)
 {
+    const struct sl_tx_answer *a = reply->tx;
     switch (a->status) {
-        case SLUICE_ERESTART: say_restart(call, a); break;
         case SLUICE_ESTALE: say_stale(call, a); break;
         case SLUICE_EBARRED:
             sl_say(call, word_of(a->status),
                    "this transaction was given up, and commits no more: TX.BEGIN");
             break;
-        case SLUICE_ENOKEEPER:
-            sl_say(call, word_of(a->status), sl_keep_why_not(call->s));
+        case SLUICE_ENOTX:
+            say_no_transaction(call, asked, (uint64_t)reply->number);
             break;
-        case SLUICE_ENOTX: say_no_transaction(call, asked); break;
-        case SLUICE_ENOSPC:
-        case SLUICE_ECLOSED:
-        case SLUICE_EIO: say_store(call, asked, a->status); break;
         case SLUICE_ETOOBIG:
         case SLUICE_EWRITES:
-            if (call->s->relay != NULL && asked == SL_TX_COMMIT)
-                say_etcd_limit(call, a->status);
-            else say_limit(call, asked, a->status);
-            break;
         case SLUICE_ELOCKS:
         case SLUICE_ETRANSACTIONS:
         case SLUICE_EAGE: say_limit(call, asked, a->status); break;
@@ -361,19 +288,20 @@ static void put_rows(struct call *call, const struct sl_tx_answer *a)
     }
 }
 
-void sl_keep_reply(struct call *call, enum sl_tx_verb asked,
-                   const struct sl_tx_answer *a)
+void sl_reply_tx(struct call *call, const struct request *r, const struct answer *reply)
 {
     struct sl_resp_writer *w = call->out;
+    const struct sl_tx_answer *a = reply->tx;
     if (a->status == SLUICE_EFULL) { /* TX.LOCK: the timeout has expired. */
         sl_resp_null(w);
         return;
     }
     if (a->status != SLUICE_OK) {
-        say_why(call, asked, a);
+        if (reply->text != NULL) sl_say(call, word_of(a->status), reply->text);
+        else say_why(call, r->tx.type, reply);
         return;
     }
-    switch (asked) {
+    switch (r->tx.type) {
         case SL_TX_BEGIN:
             sl_resp_array(w, 2);
             sl_resp_integer(w, (int64_t)a->term);
@@ -386,9 +314,7 @@ void sl_keep_reply(struct call *call, enum sl_tx_verb asked,
         case SL_TX_SCAN: put_rows(call, a); break;
         case SL_TX_COMMIT: sl_resp_integer(w, (int64_t)a->revision); break;
         case SL_TX_OUTCOME:
-            if (call->c->settling && !a->found)
-                sl_resp_problem(w, word_of(SLUICE_ESTALE), SL_LOST_TX);
-            else if (a->found) sl_resp_integer(w, (int64_t)a->revision);
+            if (a->found) sl_resp_integer(w, (int64_t)a->revision);
             else sl_resp_null(w);
             break;
         case SL_TX_LOCK:
@@ -398,197 +324,17 @@ void sl_keep_reply(struct call *call, enum sl_tx_verb asked,
     }
 }
 
-/* --- EXPLAIN TX ------------------------------------------------------------------------------ */
+/* --- EXPLAIN TX --------------------------------------------------------------------------- */
 
-#define WORDS_MAX 20u /* Sentences; */
-#define WAITS_MAX 10u /* so many of them about who waits for whom. */
-
-struct item {
-    const struct sl_tx_manager *keeper;
-    sl_ms now;
-    struct sl_tx_item_view view;
-    uint64_t shown[2 * SL_SHOWN_MAX]; /* Transactions that were. */
-    uint32_t shown_count;
-    char words[WORDS_MAX][SL_CYCLE_TEXT + 120];
-    uint32_t word_count;
-};
-
-static void put_key(struct sl_resp_writer *w, struct sl_bytes key)
-{
-    sl_resp_text(w, "key");
-    if (key.at != NULL) sl_resp_bulk(w, key);
-    else sl_resp_null(w);
-}
-
-static void put_one(struct call *call, struct item *it, const struct sl_tx_view *v)
-{
-    struct sl_resp_writer *w = call->out;
-    char address[128];
-    sl_look_address(call->s, v->session, address, sizeof address);
-    sl_resp_map(w, 7);
-    sl_put_number(w, "transaction", (int64_t)v->id);
-    sl_put_number(w, "client", (int64_t)v->session);
-    sl_put_text(w, "address", address);
-    sl_put_text(w, "has", sl_tx_mode_name(v->mode));
-    sl_put_text(w, "wants", sl_tx_mode_name(v->wanted));
-    sl_put_number(w, "waits_for", (int64_t)v->waits_for);
-    sl_put_number(w, "age_ms", v->since_ms);
-    it->shown[it->shown_count++] = v->id;
-    if (v->wanted == SL_TX_MODE_NONE || it->word_count >= WAITS_MAX) return;
-    snprintf(it->words[it->word_count++], sizeof it->words[0],
-             "transaction %" PRIu64 " waits for transaction %" PRIu64, v->id,
-             v->waits_for);
-}
-
-/* Those from `first` on, at most so many. */
-static void put_some(struct call *call, struct item *it, const char *name,
-                     uint32_t first, uint32_t count)
-{
-    struct sl_tx_view v;
-    uint32_t n = count < SL_SHOWN_MAX ? count : SL_SHOWN_MAX;
-    sl_resp_text(call->out, name);
-    sl_resp_array(call->out, n);
-    for (uint32_t i = 0; i < n; i++) {
-        if (!sl_tx_manager_holder(it->keeper, it->now, it->view.table, it->view.key,
-                                  first + i, &v))
-            v = (struct sl_tx_view){0};
-        put_one(call, it, &v);
-    }
-}
-
-/* How many wait and have nothing of it yet: those who want more stand among the holders. */
-static uint32_t count_outside(const struct item *it)
-{
-    struct sl_tx_view v;
-    uint32_t low = it->view.holders, high = it->view.holders + it->view.waiters;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (sl_tx_manager_holder(it->keeper, it->now, it->view.table, it->view.key,
-                                 middle, &v))
-            low = middle + 1;
-        else high = middle;
-    }
-    return low - it->view.holders;
-}
-
-static void first_words(struct item *it)
-{
-    const struct sl_tx_item_view *v = &it->view;
-    size_t n = sizeof it->words[0];
-    if (v->holders == 0) snprintf(it->words[it->word_count++], n, "nobody has it");
-    else
-        snprintf(it->words[it->word_count++], n, "%" PRIu32 " %s it", v->holders,
-                 v->holders == 1 ? "transaction has" : "transactions have");
-    if (v->waiters > 0)
-        snprintf(it->words[it->word_count++], n, "%" PRIu32 " %s for it", v->waiters,
-                 v->waiters == 1 ? "waits" : "wait");
-}
-
-static bool in_cycle(const struct item *it, const struct sl_cycle *c)
-{
-    uint32_t n = c->count < SL_CYCLE_SHOWN ? c->count : SL_CYCLE_SHOWN;
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t j = 0; j < it->shown_count; j++)
-            if (c->of[i] == it->shown[j]) return true;
-    return false;
-}
-
-/* Cycles that were broken of late, in which one of those was. */
-static void cycle_words(const struct server *s, struct item *it)
-{
-    const struct sl_cycle *c;
-    char text[SL_CYCLE_TEXT];
-    for (uint32_t i = 0; (c = sl_keep_cycle(s, i)) != NULL; i++) {
-        if (!in_cycle(it, c) || it->word_count >= WORDS_MAX) continue;
-        sl_cycle_text(c->of, c->count, text);
-        snprintf(it->words[it->word_count++], sizeof it->words[0],
-                 "a cycle was broken %" PRId64 " ms ago: %s; %" PRIu64
-                 " lost its locks, and may begin again",
-                 it->now - c->at_ms, text, c->loser);
-    }
-}
-
-static void explain(struct call *call, struct item *it)
-{
-    struct sl_resp_writer *w = call->out;
-    uint32_t outside = count_outside(it);
-    sl_call_cost(call, 100 + it->view.holders / 4);
-    first_words(it);
-    sl_resp_map(w, 7);
-    sl_put_bytes(w, "table", it->view.table);
-    put_key(w, it->view.key);
-    sl_put_number(w, "holders_count", it->view.holders);
-    sl_put_number(w, "waiters_count", it->view.waiters);
-    put_some(call, it, "holders", 0, it->view.holders);
-    put_some(call, it, "waiters", it->view.holders, outside);
-    cycle_words(call->s, it);
-    sl_resp_text(w, "words");
-    sl_resp_array(w, it->word_count);
-    for (uint32_t i = 0; i < it->word_count; i++) sl_resp_text(w, it->words[i]);
-}
-
-void sl_keep_explain(struct call *call)
+bool sl_tx_names_of_explain(struct call *call, struct request *r)
 {
     const struct sl_bytes *key = call->n > 3 ? &call->at[3] : NULL;
-    struct item it = {.keeper = sl_keep_keeper(call->s), .now = call->s->now.ms};
     if (!sl_word_is(call->at[1], "TX")) {
         sl_say_syntax(call, "a key alone, or TX and a table");
-        return;
+        return false;
     }
-    if (!good_names(call, call->at[2], key)) return;
-    if (it.keeper == NULL) {
-        sl_say(call, word_of(SLUICE_ENOKEEPER), sl_keep_why_not(call->s));
-        return;
-    }
-    const struct sl_bytes none = {NULL, 0};
-    it.view = (struct sl_tx_item_view){.table = call->at[2],
-                                       .key = key != NULL ? *key : none};
-    sl_tx_manager_item(it.keeper, it.view.table, it.view.key, &it.view);
-    explain(call, &it);
-}
-
-/* --- LOCKS TX -------------------------------------------------------------------------------- */
-
-static void put_item(struct sl_resp_writer *w, const struct sl_tx_item_view *v)
-{
-    sl_resp_map(w, 4);
-    sl_put_bytes(w, "table", v->table);
-    put_key(w, v->key);
-    sl_put_number(w, "holders", v->holders);
-    sl_put_number(w, "waiters", v->waiters);
-}
-
-static bool is_shown(const struct sl_tx_item_view *v, const struct sl_glob *glob)
-{
-    if (v->holders + v->waiters == 0) return false;
-    return glob == NULL || sl_glob_matches(glob, v->table);
-}
-
-void sl_keep_locks(struct call *call, const struct sl_page *page)
-{
-    const struct sl_tx_manager *k = sl_keep_keeper(call->s);
-    struct sl_tx_item_view found[SL_COUNT_MAX];
-    uint64_t at = page->cursor;
-    size_t seen = 0, shown = 0, steps = 0;
-    char cursor[24];
-    if (k == NULL) {
-        sl_say(call, word_of(SLUICE_ENOKEEPER), sl_keep_why_not(call->s));
-        return;
-    }
-    do {
-        struct sl_tx_item_view *to = found + shown;
-        size_t n = sl_tx_manager_scan(k, &at, to, (size_t)page->count - seen);
-        seen += n;
-        for (size_t i = 0; i < n; i++) {
-            steps += 16 + sl_glob_words(page->match.n) * to[i].table.n;
-            if (is_shown(&to[i], page->glob)) found[shown++] = to[i];
-        }
-    } while (at != 0 && seen < (size_t)page->count && steps < SL_LOOK_STEPS_MAX);
-    sl_call_cost(call, seen);
-    sl_server_spend(call->s, steps);
-    snprintf(cursor, sizeof cursor, "%" PRIu64, at);
-    sl_resp_array(call->out, 2);
-    sl_resp_text(call->out, cursor);
-    sl_resp_array(call->out, shown);
-    for (size_t i = 0; i < shown; i++) put_item(call->out, &found[i]);
+    r->verb = SL_VERB_TX_EXPLAIN;
+    r->table = call->at[2];
+    r->item = key;
+    return good_names(call, call->at[2], key);
 }

@@ -1,12 +1,13 @@
-/* relay_inside.h - what the files of the relay share.
+/* forward_internal.h - what the files of forward/ share.
  *
- *     relay.c   a node's side: commands on their way to the keeper, and what comes back
- *     far.c     the keeper's side: connections of other nodes
- *     news.c    what it tells ledgers elsewhere
- *     reign.c   who is the keeper, and what a node does that becomes it, or is it no more
+ *     forward.c  a node's side: requests for the keeper, and what comes back
+ *     route.c    a node's side: how it finds the keeper, and hands its ledger over
+ *     proxy.c    the keeper's side: connections of other nodes
+ *     witness.c  what the keeper reports to ledgers of other nodes
+ *     term.c     who is the keeper, and what a node does that becomes or stops being the keeper
  *
- * Frames on a link, each a command of the Redis protocol. The way begins with R.COME; when
- * that was welcome, with what the node reclaims; its commands come after R.READY.
+ * Frames on a link, each a command of the Redis protocol. A route begins with R.COME; if the
+ * keeper welcomes it, the node sends what it reclaims; its requests come after R.READY.
  *
  *     to the keeper                        from the keeper
  *     R.COME term                          R.HERE term, or R.NOT term: it is not the keeper
@@ -39,32 +40,14 @@
 #define SL_SAY_LAST 1u
 #define SL_SAY_MORE 2u
 
-/* What a command is, as far as another way is concerned. */
-enum sl_forward_kind {
-    SL_ASKS_AGAIN, /* It can be asked again. */
-    SL_ACQUIRES,
-    SL_RELEASES,
-    SL_BEGINS,  /* A transaction: again, too. */
-    SL_COMMITS, /* Its outcome is asked for, if it has a name. */
-    SL_ABORTS,
-    SL_IN_IT, /* Its transaction is over. */
-};
-
-/* A command of a connection: on its way, or waiting for one; or, with words alone, done here
- * and waiting for its grant. */
-struct sl_forwarded {
-    struct sl_list place;
-    struct conn *c;
-    enum sl_forward_kind kind;
-    bool sent, waits; /* waits: for long, by its own words. */
-    sl_ms sent_ms;
-    bool had;     /* RELEASE: it was in the ledger. */
-    bool settles; /* COMMIT that became a TX.OUTCOME. */
-    sl_ms since_ms;
-    uint64_t tx;      /* TX.BEGIN: the transaction that it has begun. */
-    size_t request_n; /* TX.BEGIN REQUEST id: the length of the id; 0: there is none. */
-    size_t n;         /* Bytes of the command. */
-    char bytes[];
+/* What a node remembers of a connection that has forwarded something. */
+struct sl_forward_session {
+    struct sl_list held;     /* What it holds at the keeper (ledger.h). */
+    uint64_t way;            /* The route on which it was last forwarded. */
+    sl_fence untold;         /* Granted by the keeper, and the reply is not here yet. */
+    uint64_t tx;             /* Its transaction at the keeper; 0: none. */
+    struct sl_bytes request; /* The id of its TX.BEGIN REQUEST; owned; n 0: none. */
+    bool half; /* A part of a reply was sent to it; the rest is at the keeper. */
 };
 
 struct sl_proxy_node {
@@ -106,16 +89,12 @@ struct sl_forward {
     bool handing;   /* It is being handed over. */
     bool listens;   /* That was told. */
     struct sl_ledger ledger;
-    struct sl_list queued,
-        sent; /* struct sl_forwarded, in the order in which they came. */
+    struct sl_list queued, sent; /* Requests, in the order in which they arrived. */
     size_t queued_count, sent_count;
 
     bool exporting; /* It was the keeper, and its table is being written down: */
     uint64_t export_cursor; /* up to here. */
     sl_ms gather_ms; /* As keeper: until then other nodes may be about to reclaim; 0. */
-
-    struct sl_glob **majority; /* Of majority-keys. */
-    size_t majority_count;
 
     struct sl_index far; /* Far connections by node and session. */
     struct sl_list stalled;
@@ -137,11 +116,43 @@ struct sl_forward {
     } counts;
 };
 
-/* --- relay.c -------------------------------------------------------------------------- */
+/* --- forward.c ------------------------------------------------------------------------- */
 
-/* Words as one command of the protocol; NULL when out of memory. */
-struct sl_forwarded *sl_forwarded_new(struct conn *c, const struct sl_bytes *at,
-                                      size_t n);
+/* NULL: it has forwarded nothing. */
+struct sl_forward_session *sl_forward_session_make(struct conn *c);
+
+/* The request that a connection has at the remote arbiter; NULL: none. */
+struct request *sl_forward_request_of(const struct conn *c);
+
+/* Into the queue, by age. */
+void sl_forward_enqueue(struct request *r);
+
+/* Send what is queued, as far as the link has room. */
+void sl_forward_send_queued(struct server *s);
+
+/* It is not on a list any more. */
+void sl_forward_unlist(struct request *r);
+
+/* Write an error and end it. */
+void sl_forward_answer_problem(struct request *r, const char *word, const char *text);
+
+/* The transaction of a connection at the keeper has ended; or it was lost with the keeper. */
+void sl_forward_tx_ended(struct conn *c);
+void sl_forward_tx_lost(struct conn *c);
+
+/* Tell the keeper that nobody wants this grant. */
+void sl_forward_drop(struct server *s, struct sl_record *x);
+
+/* Frames of the keeper to a client. */
+void sl_forward_from_keeper(struct server *s, const struct sl_args *a);
+bool sl_forward_frame_is(const struct sl_args *a, const char *name, size_t n);
+
+/* --- route.c ---------------------------------------------------------------------------- */
+
+/* A lease of a record ends here when it does for the keeper, or before. */
+void sl_forward_here(struct server *s, const struct sl_args *a);
+void sl_forward_tell_listening(struct server *s);
+void sl_forward_tell_clock(struct server *s);
 
 /* The way to the keeper is another: what was sent on the old one is settled or queued, and
  * the new one is begun, if it can be. */
@@ -169,10 +180,7 @@ void sl_forward_gathered(struct server *s);
  * over. */
 void sl_forward_go_out(struct server *s);
 
-/* --- far.c ---------------------------------------------------------------------------- */
-
-/* Compile majority-keys. SLUICE_ENOMEM. */
-int sl_forward_read_majority_keys(struct server *s);
+/* --- proxy.c ---------------------------------------------------------------------------- */
 
 void sl_proxy_init(struct server *s);
 void sl_proxy_received(struct server *s, sl_node_id from, const struct sl_args *args);
@@ -187,12 +195,16 @@ bool sl_proxy_all_ready(const struct server *s);
 bool sl_reclaim(struct server *s, struct session *n, const struct sl_grant_view *v,
                 struct sl_bytes key);
 
-/* --- news.c ----------------------------------------------------------------------------- */
+/* --- witness.c ----------------------------------------------------------------------------- */
 
 void sl_witness_init(struct sl_witness *n);
 
 /* A client of this node, which is the keeper, took or extended this with a lease. */
 void sl_witness_note(struct server *s, struct sl_bytes key, sl_fence fence);
+
+/* The observers of the lock table (arbiter/local.h): proxy.c, witness.c. */
+void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);
+void sl_forward_gone(struct server *s, sl_fence fence, bool at_once);
 
 /* Tell what is due; or nothing of it, as this node is the keeper no more. */
 void sl_witness_tell(struct server *s);

@@ -1,10 +1,10 @@
-/* far.c - the keeper's side: connections of other nodes, without a socket. */
+/* proxy.c - the keeper's side: connections that stand for clients of other nodes. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/arbiter/cluster.h"
+#include "server/arbiter/majority.h"
 #include "server/arbiter/state.h"
-#include "server/arbiter/tx.h"
+#include "server/arbiter/transactions.h"
 #include "server/forward/forward_internal.h"
 #include "server/observe/log.h"
 
@@ -23,7 +23,7 @@ static uint64_t hash_name(struct name n, uint64_t seed)
 
 static struct name name_of(const struct conn *c)
 {
-    return (struct name){c->far->node, c->far->session};
+    return (struct name){c->proxy->node, c->proxy->session};
 }
 
 static uint64_t hash_conn(const void *item, const struct sl_index *x)
@@ -74,8 +74,8 @@ static struct conn *make(struct server *s, sl_node_id node, uint64_t session)
     }
     *f = (struct sl_proxy){.c = c, .node = node, .session = session};
     sl_list_init(&f->stalled);
-    c->session->far_node = node;
-    c->session->far_id = session;
+    c->session->proxy_node = node;
+    c->session->proxy_id = session;
     sl_index_put(&r->far, c, hash_conn(c, &r->far));
     r->nodes[node].count++;
     return c;
@@ -93,11 +93,33 @@ void sl_proxy_closed(struct conn *c)
 {
     struct server *s = c->server;
     struct sl_forward *r = s->relay;
-    struct sl_proxy *f = c->far;
+    struct sl_proxy *f = c->proxy;
     sl_index_remove(&r->far, c, hash_conn(c, &r->far));
     sl_list_remove(&f->stalled);
     r->nodes[f->node].count--;
     if (!f->gone) tell_cut(s, f->node, f->session);
+}
+
+/* Events may be lost; a link that is behind is not made to lag for them. */
+static void send_event(struct server *s, struct sl_bytes channel, struct sl_bytes text)
+{
+    struct sl_resp_writer *w;
+    for (sl_node_id i = 1; i <= SL_NODE_ID_MAX; i++) {
+        if (!s->relay->nodes[i].listens || sl_links_unsent(s, i) >= SL_FORWARD_HIGH)
+            continue;
+        w = sl_frame(s, i, "R.EVENT", 2);
+        if (w == NULL) continue;
+        sl_resp_bulk(w, channel);
+        sl_resp_bulk(w, text);
+    }
+}
+
+/* Whether nodes have subscribers has changed. */
+static void note_listening(struct server *s)
+{
+    bool any = false;
+    for (size_t i = 1; i <= SL_NODE_ID_MAX; i++) any |= s->relay->nodes[i].listens;
+    s->pubsub.elsewhere = any ? send_event : NULL;
 }
 
 void sl_proxy_close_all(struct server *s, sl_node_id node)
@@ -108,12 +130,13 @@ void sl_proxy_close_all(struct server *s, sl_node_id node)
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
         struct conn *c = sl_container_of(n, struct conn, all);
         next = n->next;
-        if (c->far == NULL || (node != 0 && c->far->node != node)) continue;
-        c->far->gone = c->far->adrift = true;
+        if (c->proxy == NULL || (node != 0 && c->proxy->node != node)) continue;
+        c->proxy->gone = c->proxy->adrift = true;
         sl_conn_close(c, SL_WAS_CUT);
     }
     for (size_t i = 0; node == 0 && i <= SL_NODE_ID_MAX; i++)
         s->relay->nodes[i] = (struct sl_proxy_node){0};
+    note_listening(s);
 }
 
 /* --- Out ---------------------------------------------------------------------------------- */
@@ -121,7 +144,7 @@ void sl_proxy_close_all(struct server *s, sl_node_id node)
 /* The rest is sent when the link has room again. */
 static void stall(struct conn *c, size_t sent)
 {
-    struct sl_proxy *f = c->far;
+    struct sl_proxy *f = c->proxy;
     c->out.n -= sent;
     if (sent > 0) memmove(c->out.buffer, c->out.buffer + sent, c->out.n);
     if (sl_list_empty(&f->stalled))
@@ -131,8 +154,8 @@ static void stall(struct conn *c, size_t sent)
 void sl_proxy_flush(struct conn *c)
 {
     struct server *s = c->server;
-    struct sl_proxy *f = c->far;
-    bool done = f->busy && f->ran && c->blocked == SL_NOT_BLOCKED;
+    struct sl_proxy *f = c->proxy;
+    bool done = f->busy && f->ran && sl_list_empty(&c->requests);
     size_t at = 0;
     if (c->closing || f->gone || (c->out.n == 0 && !done)) return;
     do {
@@ -146,7 +169,7 @@ void sl_proxy_flush(struct conn *c)
         if (w == NULL) return; /* It will be told that its link is gone. */
         sl_frame_number(w, f->session);
         sl_frame_number(w, at + n < c->out.n ? SL_SAY_MORE : done ? SL_SAY_LAST : 0);
-        sl_frame_number(w, c->tx);
+        sl_frame_number(w, c->tx == NULL ? 0 : c->tx->id);
         sl_resp_bulk(w, (struct sl_bytes){c->out.buffer + at, n});
         at += n;
     } while (at < c->out.n);
@@ -158,11 +181,12 @@ static void tell_held(struct conn *c, struct sl_bytes key,
                       const struct sl_grant_view *v, bool fresh)
 {
     struct server *s = c->server;
-    struct sl_resp_writer *w = sl_frame(s, c->far->node, "R.HELD", 3 + SL_RECORD_WORDS);
+    struct sl_resp_writer *w = sl_frame(s, c->proxy->node, "R.HELD",
+                                        3 + SL_RECORD_WORDS);
     if (w == NULL) return;
-    sl_frame_number(w, c->far->session);
+    sl_frame_number(w, c->proxy->session);
     sl_frame_number(w, fresh ? 1 : 0);
-    sl_frame_number(w, (uint64_t)(s->now.ms - c->far->came_ms));
+    sl_frame_number(w, (uint64_t)(s->now.ms - c->proxy->came_ms));
     sl_record_write(w, key, v);
 }
 
@@ -175,7 +199,7 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
 #ifdef MUT_RELAYHELD
     if (!fresh) return;
 #endif
-    if (c->far != NULL) tell_held(c, key, &v, fresh);
+    if (c->proxy != NULL) tell_held(c, key, &v, fresh);
     else if (v.leased) sl_witness_note(s, key, fence);
 }
 
@@ -190,33 +214,10 @@ static void take_clock(struct server *s, sl_node_id from, const struct sl_args *
     node->clock_at_ms = s->now.ms;
 }
 
-bool sl_forward_listened(const struct server *s)
-{
-    if (s->relay == NULL || !s->relay->leads) return false;
-    for (size_t i = 1; i <= SL_NODE_ID_MAX; i++)
-        if (s->relay->nodes[i].listens) return true;
-    return false;
-}
-
-/* Events may be lost; a link that is behind is not made to lag for them. */
-void sl_forward_event(struct server *s, struct sl_bytes channel, struct sl_bytes text)
-{
-    struct sl_resp_writer *w;
-    if (s->relay == NULL || !s->relay->leads) return;
-    for (sl_node_id i = 1; i <= SL_NODE_ID_MAX; i++) {
-        if (!s->relay->nodes[i].listens || sl_links_unsent(s, i) >= SL_FORWARD_HIGH)
-            continue;
-        w = sl_frame(s, i, "R.EVENT", 2);
-        if (w == NULL) continue;
-        sl_resp_bulk(w, channel);
-        sl_resp_bulk(w, text);
-    }
-}
-
 bool sl_proxy_all_ready(const struct server *s)
 {
     struct sl_member peers[2 * SL_NODES_MAX];
-    uint32_t n = sl_node_peers(sl_cluster_node(s), peers);
+    uint32_t n = sl_node_peers(sl_majority_node(s), peers);
     for (uint32_t i = 0; i < n; i++)
         if (peers[i].id != (sl_node_id)s->settings->node &&
             sl_links_are_up(s, peers[i].id) && !s->relay->nodes[peers[i].id].ready)
@@ -248,8 +249,8 @@ static bool take_over(struct server *s, struct session *n,
     }
     if (n == NULL || old == NULL) return false;
     if (old == n) return true;
-    if (old->conn != NULL || old->far_node == 0 || old->far_node != n->far_node ||
-        old->far_id != n->far_id)
+    if (old->conn != NULL || old->proxy_node == 0 || old->proxy_node != n->proxy_node ||
+        old->proxy_id != n->proxy_id)
         return false;
     return sl_table_rebind(s->table, s->now, &n->s, key, held->fence) == SLUICE_OK;
 }
@@ -300,7 +301,7 @@ static void end_old(struct server *s, sl_node_id node)
     for (struct sl_list *i = s->lingering.next; i != &s->lingering; i = next) {
         struct session *n = sl_container_of(i, struct session, lingering);
         next = i->next;
-        if (n->far_node != node) continue;
+        if (n->proxy_node != node) continue;
 #ifdef MUT_FAROLD
         continue;
 #endif
@@ -343,10 +344,11 @@ static void take_do(struct server *s, sl_node_id from, const struct sl_args *a)
         return;
     c->out.resp3 = resp3 == 1;
     c->heard_ms = s->now.ms;
-    if (!c->far->busy) c->far->came_ms = s->now.ms;
-    if (!c->far->busy) c->deferred_since_ms = 0;
-    if (!c->far->busy && waited > 0) c->deferred_since_ms = s->now.ms - (sl_ms)waited;
-    c->far->busy = true;
+    if (!c->proxy->busy) {
+        c->proxy->came_ms = s->now.ms;
+        c->proxy->arrived_ms = s->now.ms - (sl_ms)waited;
+    }
+    c->proxy->busy = true;
     if (!sl_conn_feed(c, a->at[5])) {
         sl_conn_close(c, SL_WAS_CUT);
         return;
@@ -371,11 +373,12 @@ static void take_fail(struct server *s, sl_node_id from, const struct sl_args *a
     uint64_t session;
     struct conn *c;
     if (!sl_frame_read(a->at[1], &session) || (c = find(s, from, session)) == NULL ||
-        c->tx == 0 || c->tx_error != NULL)
+        c->tx == NULL || c->tx->id == 0 || c->tx->error != NULL)
         return;
-    const char *name = sl_keep_part(a->at[2]);
-    c->tx_failed = name != NULL ? name : "an unknown command";
-    c->tx_error = "ERR";
+    const struct command *command = sl_command_find(a->at[2]);
+    bool known = command != NULL && (command->flags & SL_TX) != 0;
+    c->tx->failed = known ? command->name : "an unknown command";
+    c->tx->error = "ERR";
 }
 
 static void take_end(struct server *s, sl_node_id from, const struct sl_args *a)
@@ -385,29 +388,27 @@ static void take_end(struct server *s, sl_node_id from, const struct sl_args *a)
     if (!sl_frame_read(a->at[1], &session) || !sl_frame_read(a->at[2], &cut) ||
         (c = find(s, from, session)) == NULL)
         return;
-    c->far->gone = true;
+    c->proxy->gone = true;
     sl_conn_close(c, cut == 1 ? SL_WAS_CUT : SL_SAID_BYE);
-}
-
-static bool is(const struct sl_args *a, const char *name, size_t n)
-{
-    return a->n == n + 1 && sl_word_is(a->at[0], name);
 }
 
 void sl_proxy_received(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     struct sl_forward *r = s->relay;
     uint64_t yes;
-    if (is(a, "R.COME", 1)) take_come(s, from, a);
+    if (sl_forward_frame_is(a, "R.COME", 1)) take_come(s, from, a);
     else if (!r->leads || !r->nodes[from].open || s->stopping)
         return; /* It was told; or it will ask the next keeper. */
-    else if (is(a, "R.DO", 5)) take_do(s, from, a);
-    else if (is(a, "R.RECLAIM", 1 + SL_RECORD_WORDS)) take_reclaim(s, from, a);
-    else if (is(a, "R.READY", 0)) take_ready(s, from);
-    else if (is(a, "R.END", 2)) take_end(s, from, a);
-    else if (is(a, "R.FAIL", 2)) take_fail(s, from, a);
-    else if (is(a, "R.DROP", 3)) take_drop(s, from, a);
-    else if (is(a, "R.CLOCK", 1)) take_clock(s, from, a);
-    else if (is(a, "R.LISTEN", 1) && sl_frame_read(a->at[1], &yes))
+    else if (sl_forward_frame_is(a, "R.DO", 5)) take_do(s, from, a);
+    else if (sl_forward_frame_is(a, "R.RECLAIM", 1 + SL_RECORD_WORDS))
+        take_reclaim(s, from, a);
+    else if (sl_forward_frame_is(a, "R.READY", 0)) take_ready(s, from);
+    else if (sl_forward_frame_is(a, "R.END", 2)) take_end(s, from, a);
+    else if (sl_forward_frame_is(a, "R.FAIL", 2)) take_fail(s, from, a);
+    else if (sl_forward_frame_is(a, "R.DROP", 3)) take_drop(s, from, a);
+    else if (sl_forward_frame_is(a, "R.CLOCK", 1)) take_clock(s, from, a);
+    else if (sl_forward_frame_is(a, "R.LISTEN", 1) && sl_frame_read(a->at[1], &yes)) {
         r->nodes[from].listens = yes == 1;
+        note_listening(s);
+    }
 }

@@ -1,14 +1,17 @@
-/* reign.c - who is the keeper: the office, with its clock, its engine and its links; and what
- * a node does that becomes the keeper, or is it no more. */
+/* term.c - who is the keeper: the election, with its clock, its storage and its links; and what
+ * a node does that becomes the keeper, or stops being it. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "majority/membership.h"
-#include "server/arbiter/cluster.h"
+#include "server/arbiter/local.h"
+#include "server/arbiter/majority.h"
+#include "server/arbiter/remote.h"
+#include "server/arbiter/router.h"
 #include "server/arbiter/state.h"
-#include "server/arbiter/tx.h"
+#include "server/arbiter/transactions.h"
 #include "server/forward/forward_internal.h"
 #include "server/observe/log.h"
 
@@ -127,12 +130,13 @@ static void say_reign(enum sl_log_level level, const char *what, uint64_t term,
 static void export(struct server *s, struct sl_bytes key, const struct sl_grant_view *v)
 {
     const struct session *n = sl_server_session(s, v->session_id);
-    struct conn *c = n == NULL || n->far_node != 0 ? NULL : n->conn;
+    struct conn *c = n == NULL || n->proxy_node != 0 ? NULL : n->conn;
     if (v->broken || (!v->leased && c == NULL)) return;
     sl_ms end_ms = v->leased ? sl_ms_after(s->now.ms, v->left_ms) : SL_NEVER;
     const struct sl_record x = sl_record_of(key, v, c != NULL ? v->session_id : 0,
                                             end_ms);
-    sl_ledger_put(&s->relay->ledger, &x, c != NULL ? &c->held : NULL);
+    struct sl_forward_session *f = c == NULL ? NULL : sl_forward_session_make(c);
+    sl_ledger_put(&s->relay->ledger, &x, f != NULL ? &f->held : NULL);
 }
 
 /* What the table has is written down for the next keeper, as much as this turn allows. True:
@@ -232,7 +236,7 @@ static void set_keeper(struct server *s, const struct sl_election_order *o)
 static void tell_doubt(struct server *s, const struct sl_election_order *o)
 {
     struct sl_member peers[2 * SL_NODES_MAX];
-    uint32_t n = sl_node_peers(sl_cluster_node(s), peers);
+    uint32_t n = sl_node_peers(sl_majority_node(s), peers);
     for (uint32_t i = 0; i < n; i++) {
         if (peers[i].id == (sl_node_id)s->settings->node) continue;
         struct sl_resp_writer *w = sl_frame(s, peers[i].id, "R.DOUBT", 2);
@@ -277,11 +281,11 @@ static bool go_on(struct server *s)
     return true;
 }
 
-bool sl_forward_tell(struct server *s)
+bool sl_forward_pump(struct arbiter *a)
 {
+    struct server *s = a->s;
     struct sl_forward *r = s->relay;
     struct sl_election_order o;
-    if (r == NULL) return true;
     if (sl_election_due(r->office) <= s->now.ms) sl_election_tick(r->office, s->now.ms);
     if (r->again_ms <= s->now.ms) sl_forward_begin_way(s);
     sl_forward_cut_off(s);
@@ -290,9 +294,9 @@ bool sl_forward_tell(struct server *s)
     return go_on(s);
 }
 
-sl_ms sl_forward_due(const struct server *s)
+sl_ms sl_forward_due(const struct arbiter *a)
 {
-    if (s->relay == NULL) return SL_NEVER;
+    const struct server *s = a->s;
     sl_ms due = sl_election_due(s->relay->office);
     if (s->relay->again_ms < due) due = s->relay->again_ms;
     if (sl_forward_cut_due(s) < due) due = sl_forward_cut_due(s);
@@ -307,22 +311,26 @@ void sl_forward_members(struct server *s)
 {
     uint32_t ids[SL_NODES_MAX];
     if (s->relay == NULL) return;
-    const struct sl_membership *list = sl_node_membership(sl_cluster_node(s));
+    const struct sl_membership *list = sl_node_membership(sl_majority_node(s));
     for (uint32_t i = 0; i < list->count; i++) ids[i] = list->at[i].id;
     sl_election_members(s->relay->office, s->now.ms, ids, list->count);
 }
 
-int sl_forward_start(struct server *s)
+static const struct sl_local_observer observer = {.held = sl_forward_held,
+                                                  .gone = sl_forward_gone};
+
+struct arbiter *sl_forward_start(struct server *s)
 {
+    struct arbiter *a = sl_remote_new(s);
     struct sl_election_settings set = sl_election_settings_default;
     struct sl_forward *r;
-    if (s->cluster == NULL || s->settings->engine != SL_ENGINE_ETCD) return 0;
     set.self = (uint32_t)s->settings->node;
     r = s->relay = calloc(1, sizeof *r);
-    if (r == NULL || (r->office = sl_election_new(&set, s->now.ms)) == NULL ||
-        sl_forward_read_majority_keys(s) != SLUICE_OK) {
+    if (a == NULL || r == NULL ||
+        (r->office = sl_election_new(&set, s->now.ms)) == NULL ||
+        sl_router_read_keys(s) != SLUICE_OK) {
         sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
-        return -1;
+        return NULL;
     }
     r->without_since_ms = s->now.ms;
     r->again_ms = SL_NEVER;
@@ -333,7 +341,9 @@ int sl_forward_start(struct server *s)
     sl_witness_init(&r->news);
     sl_keep_watch(s, told);
     sl_forward_members(s);
-    return 0;
+    sl_local_of(s)->observer = &observer;
+    sl_local_of(s)->reclaims = true;
+    return a;
 }
 
 void sl_forward_stop(struct server *s)
@@ -371,7 +381,7 @@ size_t sl_forward_bytes(const struct server *s)
     return s->relay == NULL ? 0 : s->relay->ledger.bytes;
 }
 
-void sl_forward_look(const struct server *s, struct sl_forward_view *out)
+void sl_forward_view(const struct server *s, struct sl_forward_view *out)
 {
     const struct sl_forward *r = s->relay;
     struct sl_election_view v;

@@ -7,27 +7,18 @@
 
 #include "base/heap.h"
 #include "server/net/guesses.h"
+#include "server/request.h"
 
 #define RESUMED_AT_ONCE 64u /* The rest comes in the next turn. */
 
 struct sl_auth {
     struct sl_guesses guesses;
-    struct sl_heap waits; /* Of struct sl_auth_wait. */
-};
-
-/* A delayed AUTH, with its arguments. */
-struct sl_auth_wait {
-    struct conn *c;
-    struct sl_guess *guess;
-    uint32_t place;
-    size_t bytes;
-    struct sl_args args;
-    struct sl_bytes at[];
+    struct sl_heap waits; /* Kept requests: AUTH, or HELLO with AUTH. */
 };
 
 static void placed(void *owner, uint32_t place)
 {
-    ((struct sl_auth_wait *)owner)->place = place;
+    ((struct request *)owner)->heap_place = place;
 }
 
 int sl_auth_start(struct server *s)
@@ -67,25 +58,6 @@ static struct sl_guess_address address_of(const struct conn *c)
     return a;
 }
 
-/* Copies the arguments of a call, to dispatch it later. NULL when out of memory. */
-static struct sl_auth_wait *copy_call(const struct call *call)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < call->n; i++) n += call->at[i].n;
-    size_t bytes = sizeof(struct sl_auth_wait) + call->n * sizeof(struct sl_bytes) + n;
-    struct sl_auth_wait *w = malloc(bytes);
-    if (w == NULL) return NULL;
-    char *text = (char *)(w->at + call->n);
-    *w = (struct sl_auth_wait){
-        .c = call->c, .bytes = bytes, .args = {.at = w->at, .n = call->n}};
-    for (size_t i = 0; i < call->n; i++) {
-        w->at[i] = (struct sl_bytes){text, call->at[i].n};
-        if (call->at[i].n > 0) memcpy(text, call->at[i].at, call->at[i].n);
-        text += call->at[i].n;
-    }
-    return w;
-}
-
 static void say_too_many(struct call *call)
 {
     char text[160];
@@ -98,23 +70,27 @@ static void say_too_many(struct call *call)
     sl_conn_hang_up(call->c, SL_WAS_CUT);
 }
 
-static void begin_to_wait(struct call *call, struct sl_guess *guess, sl_ms delay_ms)
+static void end_delay(struct request *r)
+{
+    r->guess->waiting--;
+    sl_heap_remove(&r->s->auth->waits, r->heap_place);
+}
+
+static void delay(struct call *call, struct sl_guess *guess, sl_ms delay_ms)
 {
     struct server *s = call->s;
-    struct sl_auth_wait *w = copy_call(call);
-    if (w == NULL || sl_heap_reserve(&s->auth->waits, 1) != SLUICE_OK) {
-        free(w);
+    struct request r, *k;
+    sl_request_init(&r, call, SL_VERB_NONE);
+    if (sl_heap_reserve(&s->auth->waits, 1) != SLUICE_OK) {
         sl_say_status(call, SLUICE_ENOMEM);
         return;
     }
-    w->guess = guess;
+    if ((k = sl_request_keep(&r)) == NULL) return;
+    k->guess = guess;
+    k->dropped = end_delay;
     guess->waiting++;
-    sl_heap_put(&s->auth->waits, sl_ms_after(s->now.ms, delay_ms + 1), w);
-    s->buffer_bytes += w->bytes;
+    sl_heap_put(&s->auth->waits, sl_ms_after(s->now.ms, delay_ms + 1), k);
     s->stats.auth_delays++;
-    call->c->auth_wait = w;
-    call->c->blocked = SL_IN_AUTH;
-    s->blocked_count++;
 }
 
 bool sl_auth_must_wait(struct call *call)
@@ -125,7 +101,7 @@ bool sl_auth_must_wait(struct call *call)
 #ifdef MUT_NODELAY
     return false;
 #endif
-    if (call->c->auth_waited) return false;
+    if (call->resumed != NULL) return false;
     sl_ms delay_ms = sl_guesses_delay(&s->auth->guesses, &address, s->now.ms, &guess);
     if (delay_ms == 0) return false;
 #ifndef MUT_AUTHWAITING
@@ -134,7 +110,7 @@ bool sl_auth_must_wait(struct call *call)
         return true;
     }
 #endif
-    begin_to_wait(call, guess, delay_ms);
+    delay(call, guess, delay_ms);
     return true;
 }
 
@@ -144,43 +120,17 @@ void sl_auth_failed(struct conn *c)
     sl_guesses_failed(&c->server->auth->guesses, &address, c->server->now.ms);
 }
 
-void sl_auth_forget(struct conn *c)
-{
-    struct sl_auth_wait *w = c->auth_wait;
-    if (w == NULL) return;
-    c->auth_wait = NULL;
-    w->guess->waiting--;
-    c->server->buffer_bytes -= w->bytes;
-    sl_heap_remove(&c->server->auth->waits, w->place);
-    explicit_bzero(w, w->bytes); /* It contains a password. */
-    free(w);
-}
-
 sl_ms sl_auth_due(const struct server *s)
 {
     const struct sl_heap *h = &s->auth->waits;
     return h->count == 0 ? SL_NEVER : h->items[0].at;
 }
 
-static void resume(struct server *s, struct sl_auth_wait *w)
-{
-    struct conn *c = w->c;
-    sl_heap_remove(&s->auth->waits, w->place);
-    c->auth_wait = NULL;
-    w->guess->waiting--;
-    s->buffer_bytes -= w->bytes;
-    sl_conn_unblock(c);
-    s->stats.commands--; /* The delayed command was counted when it arrived. */
-    c->auth_waited = true;
-    sl_dispatch(c, &w->args);
-    c->auth_waited = false;
-    explicit_bzero(w, w->bytes);
-    free(w);
-    if (c->ended) sl_conn_work(c);
-}
-
 void sl_auth_resume(struct server *s)
 {
-    for (unsigned i = 0; i < RESUMED_AT_ONCE && sl_auth_due(s) <= s->now.ms; i++)
-        resume(s, s->auth->waits.items[0].owner);
+    for (unsigned i = 0; i < RESUMED_AT_ONCE && sl_auth_due(s) <= s->now.ms; i++) {
+        struct request *r = s->auth->waits.items[0].owner;
+        end_delay(r);
+        sl_request_resume(r);
+    }
 }

@@ -17,9 +17,6 @@ bool sl_auth_must_wait(struct call *call);
 /* Count a wrong password. */
 void sl_auth_failed(struct conn *c);
 
-/* Forget the delayed AUTH of a connection that was closed. */
-void sl_auth_forget(struct conn *c);
-
 /* When the first delay ends; SL_NEVER if there is none. */
 sl_ms sl_auth_due(const struct server *s);
 

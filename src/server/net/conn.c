@@ -7,11 +7,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "server/arbiter/cluster.h"
-#include "server/arbiter/state.h"
-#include "server/arbiter/tx.h"
+#include "server/arbiter/arbiter.h"
 #include "server/command/dispatch.h"
-#include "server/forward/forward.h"
+#include "server/forward/proxy.h"
 #include "server/net/auth.h"
 #include "server/observe/log.h"
 
@@ -25,7 +23,7 @@
 
 /* --- Sessions ------------------------------------------------------------- */
 
-int sl_conn_begin_session(struct conn *c)
+int sl_conn_begin_session(struct conn *c, struct session **old)
 {
     struct server *s = c->server;
     struct session *n = calloc(1, sizeof *n);
@@ -37,14 +35,12 @@ int sl_conn_begin_session(struct conn *c)
     sl_list_init(&n->lingering);
     sl_index_put(&s->by_id, n, s->by_id.kind->hash(n, &s->by_id));
     n->conn = c;
+    *old = c->session;
     if (c->session != NULL) {
 #ifndef MUT_TXRESET
-        sl_keep_leave(c);
+        sl_arbiters_leave(c, SL_SAID_BYE);
 #endif
-        sl_forward_leave(c, SL_SAID_BYE);
         c->session->conn = NULL;
-        c->session->told_when_over = c;
-        c->ending = c->session;
         sl_table_session_end(s->table, &c->session->s);
     }
     c->session = n;
@@ -56,7 +52,7 @@ int sl_conn_begin_session(struct conn *c)
 static sl_ms linger_of(const struct conn *c)
 {
     sl_ms ms = c->server->settings->linger_ms;
-    return c->far != NULL && c->far->adrift && ms < ADRIFT_MS ? ADRIFT_MS : ms;
+    return c->proxy != NULL && c->proxy->adrift && ms < ADRIFT_MS ? ADRIFT_MS : ms;
 }
 
 /* In the order in which they end. */
@@ -74,24 +70,11 @@ static void part(struct conn *c, enum sl_parting how)
 {
     struct server *s = c->server;
     struct session *old = c->session;
-    old->conn = NULL;
-    sl_state_waited(c);
+    sl_request_withdraw_all(c);
 #ifndef MUT_TXLEAVE
-    sl_keep_leave(c);
+    sl_arbiters_leave(c, how);
 #endif
-    sl_forward_leave(c, how);
-    if (c->blocked != SL_NOT_BLOCKED) {
-        if (c->blocked != SL_IN_TX && c->blocked != SL_IN_AUTH)
-            s->stats.waits_abandoned++;
-        sl_auth_forget(c);
-        s->blocked_count--;
-        c->blocked = SL_NOT_BLOCKED;
-        sl_state_forget(c);
-        sl_cluster_leave(c);
-#ifndef MUT_NOLEAVE
-        sl_table_withdraw(s->table, &old->s);
-#endif
-    }
+    old->conn = NULL;
 #ifdef MUT_LINGER
     how = SL_SAID_BYE;
 #endif
@@ -111,7 +94,9 @@ static void free_conn(struct conn *c)
     sl_resp_reader_free(c->reader);
     sl_resp_writer_free(&c->out);
     free(c->sending);
-    free(c->far);
+    free(c->proxy);
+    free(c->tx);
+    sl_forward_free_session(c);
     free(c);
 }
 
@@ -144,7 +129,7 @@ static struct conn *new_conn(struct server *s)
     sl_list_init(&c->leaving);
     sl_list_init(&c->unauthed);
     sl_list_init(&c->subscriptions);
-    sl_list_init(&c->held);
+    sl_list_init(&c->requests);
     sl_resp_writer_init(&c->out, output_max(s));
     return c;
 }
@@ -163,20 +148,21 @@ static struct conn *new_near(struct server *s, bool tcp)
     return c;
 }
 
-struct conn *sl_conn_new_proxy(struct server *s, struct sl_proxy *far)
+struct conn *sl_conn_new_proxy(struct server *s, struct sl_proxy *proxy)
 {
+    struct session *old;
     struct conn *c = new_conn(s);
     if (c == NULL) return NULL;
     /* Something for the loop to close, so that it is freed when nobody has it any more. */
     uv_timer_init(s->loop, &c->uv.timer);
     c->uv.handle.data = c;
     c->authed = true; /* By its node. */
-    if (sl_conn_begin_session(c) != SLUICE_OK) {
+    if (sl_conn_begin_session(c, &old) != SLUICE_OK) {
         c->closing = true;
         uv_close(&c->uv.handle, on_closed);
         return NULL;
     }
-    c->far = far;
+    c->proxy = proxy;
     sl_list_append(&s->conns, &c->all);
     return c;
 }
@@ -200,7 +186,7 @@ static void vary_keep_alive(struct conn *c)
 /* If there is no memory to watch it, the connection is closed. */
 static void read_or_not(struct conn *c, bool read)
 {
-    if (c->closing || c->reading == read || c->far != NULL) return;
+    if (c->closing || c->reading == read || c->proxy != NULL) return;
     if (!sl_input_watch(c, read)) sl_conn_close(c, SL_WAS_CUT);
 }
 
@@ -282,6 +268,7 @@ static bool make_place(struct conn *c)
 bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
 {
     static struct sl_log_kind kind;
+    struct session *old;
     struct conn *c = new_near(s, tcp);
     if (c == NULL) {
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
@@ -289,7 +276,7 @@ bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
         return false;
     }
     if (uv_accept(listener, &c->uv.stream) != 0 || /* Nobody is there, say. */
-        sl_conn_begin_session(c) != SLUICE_OK) {
+        sl_conn_begin_session(c, &old) != SLUICE_OK) {
         c->closing = true;
         uv_close(&c->uv.handle, on_closed);
         return true;
@@ -314,9 +301,8 @@ void sl_conn_close(struct conn *c, enum sl_parting how)
     if (c->closing) return;
     c->closing = true;
     sl_pubsub_drop_all(&c->server->pubsub, c);
-    if (c->ending != NULL) c->ending->told_when_over = NULL;
     part(c, how);
-    if (c->far != NULL) sl_proxy_closed(c);
+    if (c->proxy != NULL) sl_proxy_closed(c);
     sl_list_remove(&c->all);
     sl_list_remove(&c->dirty);
     sl_list_remove(&c->ready);
@@ -324,7 +310,7 @@ void sl_conn_close(struct conn *c, enum sl_parting how)
     sl_list_remove(&c->unauthed);
     c->server->buffer_bytes -= c->counted_bytes;
     c->counted_bytes = 0;
-    if (c->far == NULL) c->server->conn_count--;
+    if (c->proxy == NULL) c->server->conn_count--;
     if (c->server->reserved == c) c->server->reserved = NULL;
     sl_input_forget(c);
     uv_close(&c->uv.handle, on_closed);
@@ -342,7 +328,7 @@ void sl_conn_hang_up(struct conn *c, enum sl_parting how)
 enum sl_parting sl_conn_hung_up(const struct conn *c)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
-    if (c->far != NULL) return SL_STAYS; /* Its node knows. */
+    if (c->proxy != NULL) return SL_STAYS; /* Its node knows. */
     if (poll(&p, 1, 0) <= 0) return SL_STAYS;
     if ((p.revents & POLLERR) != 0) return SL_WAS_CUT;
     return (p.revents & (POLLRDHUP | POLLHUP)) != 0 ? SL_SAID_BYE : SL_STAYS;
@@ -480,13 +466,7 @@ static void later(struct conn *c)
 static bool may_act(const struct conn *c)
 {
     return !c->closing && c->hang_up == SL_STAYS && c->leaves == SL_STAYS &&
-           c->blocked == SL_NOT_BLOCKED && c->sending == NULL;
-}
-
-/* It waits for what is done soon. */
-static bool is_brief(const struct conn *c)
-{
-    return sl_cluster_is_brief(c) || sl_keep_is_brief(c) || sl_forward_is_brief(c);
+           sl_list_empty(&c->requests) && c->sending == NULL;
 }
 
 /* Charge reads and writes to the turn as well. */
@@ -524,11 +504,12 @@ void sl_conn_work(struct conn *c)
             c->server->commands_left = 0; /* After this one. */
         if (status < 0) broken(c, status);
         else sl_dispatch(c, &args);
+        if (c->proxy != NULL) c->proxy->ran = true;
         if (c->out.n > written) charge(c->server, c->out.n - written);
         if (c->out.n > OUT_BYTES_HIGH) sl_conn_flush(c);
     }
     if (c->closing) return;
-    if (c->ended && sl_list_empty(&c->ready) && c->deferred == NULL && !is_brief(c))
+    if (c->ended && sl_list_empty(&c->ready) && !sl_request_all_brief(c))
         sl_conn_hang_up(c, SL_SAID_BYE);
     give_reader_back(c);
     count_buffers(c);
@@ -542,7 +523,7 @@ void sl_conn_work(struct conn *c)
 /* It waits for something that will be done soon, even if the client closes its side. */
 static bool has_more_to_do(const struct conn *c)
 {
-    return !sl_list_empty(&c->ready) || c->deferred != NULL || is_brief(c);
+    return !sl_list_empty(&c->ready) || sl_request_all_brief(c);
 }
 
 /* Close it now or in a later turn, since thousands may close at once. Until it is closed, the
@@ -635,10 +616,6 @@ void sl_conn_has_input(struct conn *c, bool ended)
 
 void sl_conn_unblock(struct conn *c)
 {
-    sl_state_waited(c);
-    sl_forward_forget(c);
-    c->blocked = SL_NOT_BLOCKED;
-    c->server->blocked_count--;
     c->heard_ms = c->server->now.ms;
     if (c->reader != NULL || c->ended) later(c);
 }
@@ -731,7 +708,7 @@ void sl_conn_flush(struct conn *c)
         count_buffers(c);
         return;
     }
-    if (c->far != NULL) {
+    if (c->proxy != NULL) {
         sl_proxy_flush(c);
         if (c->hang_up != SL_STAYS) sl_conn_close(c, c->hang_up);
         return;
@@ -770,11 +747,10 @@ bool sl_conn_gives_back(struct conn *c)
 static bool is_idle(const struct conn *c, const struct sl_settings *set, sl_ms now_ms)
 {
     if (set->idle_ms == 0 || now_ms - c->heard_ms < set->idle_ms) return false;
-    if (c->blocked != SL_NOT_BLOCKED || c->channel_count + c->pattern_count > 0)
+    if (!sl_list_empty(&c->requests) || c->channel_count + c->pattern_count > 0)
         return false;
 #ifndef MUT_IDLE
-    if (sl_session_holds(&c->session->s) || sl_ledger_holds_unleased(&c->held))
-        return false;
+    if (sl_session_holds(&c->session->s) || sl_forward_holds_unleased(c)) return false;
 #endif
     return true;
 }
@@ -784,7 +760,7 @@ static void look_after(struct conn *c)
     static struct sl_log_kind kind;
     struct server *s = c->server;
     const struct sl_settings *set = s->settings;
-    if (c->far != NULL || c->leaves != SL_STAYS) return; /* Its node does; it goes. */
+    if (c->proxy != NULL || c->leaves != SL_STAYS) return; /* Its node does; it goes. */
     bool mute = !c->authed && set->auth_ms > 0 &&
                 s->now.ms - c->unauthed_ms >= set->auth_ms;
     if (c->hang_up != SL_STAYS) {
@@ -796,10 +772,7 @@ static void look_after(struct conn *c)
                           : "hung up: idle (idle-time)",
                      NULL);
         close_in_turn(c, SL_WAS_CUT);
-    } else if ((c->blocked == SL_IN_ACQUIRE || c->blocked == SL_IN_AWAIT ||
-                c->blocked == SL_IN_CLUSTER || c->blocked == SL_IN_TX ||
-                c->blocked == SL_IN_RELAY) &&
-               !c->reading && !c->ended) {
+    } else if (!sl_list_empty(&c->requests) && !c->reading && !c->ended) {
         /* Its end may stand behind more than we read while it waits. */
         enum sl_parting how = sl_conn_hung_up(c);
         if (how != SL_STAYS) close_in_turn(c, how);
@@ -833,7 +806,7 @@ bool sl_address_text(const struct sockaddr_in6 *a, char *out, size_t n)
 
 void sl_conn_address(const struct conn *c, char *out, size_t n)
 {
-    if (c->far != NULL) snprintf(out, n, "node %u", c->far->node);
+    if (c->proxy != NULL) snprintf(out, n, "node %u", c->proxy->node);
     else if (!sl_address_text(&c->peer, out, n))
         snprintf(out, n, "%s", c->server->settings->socket);
 }

@@ -43,7 +43,7 @@ bool sl_input_move(struct conn *c, enum sl_input_class to)
 void sl_input_holds(struct conn *c)
 {
     struct epoll_event e = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = c};
-    if (c->far != NULL || c->in_holders) return;
+    if (c->proxy != NULL || c->in_holders) return;
     c->in_holders = true;
     epoll_ctl(c->server->holders_fd, EPOLL_CTL_ADD, c->fd, &e);
 }

@@ -124,7 +124,7 @@ static void take_message(struct link *k, const struct sl_args *args)
     } else if (sl_message_read(&m, args->at, args->n)) {
         if (!k->talks && !k->replaced) sl_links_came(k);
         k->talks = true;
-        sl_cluster_received(s, k->id, &m);
+        sl_majority_received(s, k->id, &m);
     } else { /* Lost, as messages may be: a newer node may know more of them. */
         char node[16], name[24];
         snprintf(node, sizeof node, "%u", k->id);

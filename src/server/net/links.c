@@ -225,9 +225,9 @@ void sl_links_gone(struct link *k, const char *why)
             p->delay_ms = DELAY_MIN_MS;
         call_later(l, p);
     }
-    if (was_up) sl_cluster_unlinked(k->server, k->id, end_of(k));
+    if (was_up) sl_majority_unlinked(k->server, k->id, end_of(k));
     else if (p != NULL && k->role == SL_CALLER && sl_links_up(l, k->id) == NULL)
-        sl_cluster_unreached(k->server, k->id, end_of(k));
+        sl_majority_unreached(k->server, k->id, end_of(k));
 }
 
 /* --- The timer ------------------------------------------------------------ */

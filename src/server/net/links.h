@@ -50,16 +50,17 @@ void sl_links_look(const struct server *s, struct sl_links_view *out);
 /* All of it from callbacks of the loop, never from inside a function of the above. */
 
 /* A link is up; false: hang up, and *why is told to the other side and to the log. */
-bool sl_cluster_linked(struct server *s, sl_node_id id, uint64_t birth,
-                       const char **why);
-void sl_cluster_unlinked(struct server *s, sl_node_id id, enum sl_link_end how);
+bool sl_majority_linked(struct server *s, sl_node_id id, uint64_t birth,
+                        const char **why);
+void sl_majority_unlinked(struct server *s, sl_node_id id, enum sl_link_end how);
 
 /* A node was called in vain. */
-void sl_cluster_unreached(struct server *s, sl_node_id id, enum sl_link_end how);
-void sl_cluster_received(struct server *s, sl_node_id from, const struct sl_message *m);
+void sl_majority_unreached(struct server *s, sl_node_id id, enum sl_link_end how);
+void sl_majority_received(struct server *s, sl_node_id from,
+                          const struct sl_message *m);
 
 /* What is shown to the other side, and compared: name=value, one a line. */
-uint64_t sl_cluster_birth(const struct server *s);
-void sl_cluster_settings(const struct server *s, char *out, size_t n);
+uint64_t sl_majority_birth(const struct server *s);
+void sl_majority_settings(const struct server *s, char *out, size_t n);
 
 #endif /* SL_SERVER_NET_LINKS_H */

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/arbiter/cluster.h"
-#include "server/arbiter/tx.h"
+#include "server/arbiter/majority.h"
+#include "server/arbiter/transactions.h"
 #include "server/forward/forward.h"
 #include "server/observe/log.h"
 
@@ -24,7 +24,7 @@ size_t sl_memory_used(const struct server *s)
     size_t sessions = s->by_id.count * (sizeof(struct session) + SL_MALLOC_BYTES);
     size_t conns = s->conn_count * (sizeof(struct conn) + SL_MALLOC_BYTES);
     return sl_table_bytes(s->table) + sl_keep_bytes(s) + sl_forward_bytes(s) +
-           sl_cluster_bytes(s) + sl_pubsub_bytes(&s->pubsub) + sessions + conns +
+           sl_majority_bytes(s) + sl_pubsub_bytes(&s->pubsub) + sessions + conns +
            s->buffer_bytes;
 }
 
@@ -60,7 +60,7 @@ static size_t close_largest(struct server *s, size_t (*bytes_of)(const struct co
     struct sl_list *next;
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         const struct conn *c = sl_container_of(n, struct conn, all);
-        if (c->far == NULL && bytes_of(c) > most) most = bytes_of(c);
+        if (c->proxy == NULL && bytes_of(c) > most) most = bytes_of(c);
     }
     if (most < bytes_min) return 0;
     for (struct sl_list *n = s->conns.next; n != &s->conns && freed < bytes_wanted;
@@ -68,7 +68,7 @@ static size_t close_largest(struct server *s, size_t (*bytes_of)(const struct co
         struct conn *c = sl_container_of(n, struct conn, all);
         size_t bytes = bytes_of(c);
         next = n->next;
-        if (bytes < most / 2 || c->far != NULL) continue;
+        if (bytes < most / 2 || c->proxy != NULL) continue;
         freed += bytes;
         close_one(c, why);
     }

@@ -10,6 +10,7 @@
 #include "resp/writer.h"
 
 struct conn;
+struct server;
 
 struct sl_pubsub {
     struct sl_index channels;
@@ -18,6 +19,8 @@ struct sl_pubsub {
     size_t pattern_count;
     size_t pattern_words; /* Of all: steps that a byte of an event's channel takes. */
     size_t name_bytes;    /* Of the names of all topics. */
+    /* Sends an event to subscribers of other nodes; NULL: they have none. */
+    void (*elsewhere)(struct server *s, struct sl_bytes channel, struct sl_bytes text);
 };
 
 void sl_pubsub_init(struct sl_pubsub *p, struct sl_hash_key key);
@@ -38,6 +41,12 @@ void sl_pubsub_drop_all(struct sl_pubsub *p, struct conn *c);
 static inline bool sl_pubsub_silent(const struct sl_pubsub *p)
 {
     return p->channels.count == 0 && p->pattern_count == 0;
+}
+
+/* Whether an event would reach nobody, here or on other nodes. */
+static inline bool sl_pubsub_unheard(const struct sl_pubsub *p)
+{
+    return sl_pubsub_silent(p) && p->elsewhere == NULL;
 }
 
 /* Write a message to everybody who listens. Returns how many. */

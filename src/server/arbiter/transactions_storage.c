@@ -1,48 +1,21 @@
-#include "server/arbiter/tx.h"
-
+/* transactions_storage.c - the storage of transactions: orders of the manager become operations,
+ * and their results go back to it; opening and closing. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/arbiter/state.h"
+#include "server/arbiter/transactions_internal.h"
 #include "server/forward/forward.h"
 #include "server/observe/log.h"
 
-#define CYCLES_KEPT 8u
-#define REIGNS_KEPT 8u
 #define SCANS_AT_ONCE \
     2u /* Rows of more are not read ahead of what the loop can send. */
 
 _Static_assert(SL_STORAGE_NAME_BYTES_MAX == 509, "settings.def: tx-name-bytes-max");
 _Static_assert(SL_STORAGE_REQUEST_BYTES_MAX == 511,
                "settings.def: tx-request-bytes-max");
-
-/* In a cluster there is a keeper for each term in which this node is one. One that is
- * deposed stays until the engine has answered what it ordered. */
-struct sl_keep {
-    struct sl_tx_manager *keeper;      /* NULL: another node is it. */
-    uint64_t term;                     /* In a cluster: of this reign. */
-    struct sl_storage *engine;         /* NULL: it is closed. */
-    bool closing;                      /* The engine takes no more orders. */
-    char damage[SL_STORAGE_WHY_BYTES]; /* Why the store is not used; "": it is. */
-    uv_poll_t poll;
-    size_t ordered;               /* Of the engine, and not done; */
-    size_t commits;               /* those of them that are commits, */
-    size_t scans;                 /* and scans that the engine has. */
-    struct sl_list scans_waiting; /* Scans that it does not have yet. */
-    struct old {
-        struct sl_tx_manager
-            *keeper; /* Deposed, and waiting for the engine; or NULL. */
-        uint64_t term;
-        size_t ordered;
-    } old[REIGNS_KEPT];
-    struct conn *asker; /* Whose command is being dispatched; NULL: nobody's. */
-    int failed;         /* Why the last claim or commit failed; 0: it did not. */
-    struct sl_cycle cycles[CYCLES_KEPT];
-    uint64_t
-        cycle_count; /* Of all that were; the last is at (this - 1) % CYCLES_KEPT. */
-};
 
 /* --- What the engine does ---------------------------------------------------------------- */
 
@@ -87,8 +60,6 @@ static void say_done(struct server *s, const struct sl_storage_op *op)
     else if (wrote) k->failed = 0;
 }
 
-static void tell_all_of(struct server *s, struct sl_tx_manager *of);
-
 /* One that is deposed is answered, and is gone with its last order. */
 static void done_of_old(struct server *s, const struct work *w)
 {
@@ -97,7 +68,7 @@ static void done_of_old(struct server *s, const struct work *w)
         struct old *o = &k->old[i];
         if (o->keeper == NULL || o->term != w->reign) continue;
         sl_tx_manager_done(o->keeper, s->now.ms, w->number, &w->op.result);
-        tell_all_of(s, o->keeper);
+        sl_keep_answer_all(s, o->keeper);
         if (--o->ordered > 0) return;
         sl_tx_manager_free(o->keeper);
         o->keeper = NULL;
@@ -201,7 +172,7 @@ static enum sl_storage_op_type type_of(enum sl_tx_order_type type)
     return SL_STORAGE_OUTCOME;
 }
 
-static void order(struct server *s, const struct sl_tx_order *o)
+void sl_keep_order(struct server *s, const struct sl_tx_order *o)
 {
     struct sl_keep *k = s->keep;
     struct work *w;
@@ -240,227 +211,6 @@ static void on_engine(uv_poll_t *handle, int status, int events)
     sl_server_settle(s);
 }
 
-/* --- Cycles -------------------------------------------------------------------------------- */
-
-void sl_cycle_text(const uint64_t *of, uint32_t count, char out[SL_CYCLE_TEXT])
-{
-    size_t n = 0;
-    uint32_t shown = count < SL_CYCLE_SHOWN ? count : SL_CYCLE_SHOWN;
-    for (uint32_t i = 0; i < shown; i++)
-        n += (size_t)snprintf(out + n, SL_CYCLE_TEXT - n, "%" PRIu64 " waits for ",
-                              of[i]);
-    snprintf(out + n, SL_CYCLE_TEXT - n, "%s%" PRIu64,
-             shown < count ? "... waits for " : "", of[0]);
-}
-
-static void remember_cycle(struct server *s, uint64_t loser,
-                           const struct sl_tx_answer *a)
-{
-    struct sl_keep *k = s->keep;
-    struct sl_cycle *c = &k->cycles[k->cycle_count++ % CYCLES_KEPT];
-    uint32_t n = a->cycle_count < SL_CYCLE_SHOWN ? a->cycle_count : SL_CYCLE_SHOWN;
-    *c = (struct sl_cycle){.at_ms = s->now.ms, .loser = loser, .count = a->cycle_count};
-    memcpy(c->of, a->cycle, n * sizeof *c->of);
-}
-
-const struct sl_cycle *sl_keep_cycle(const struct server *s, uint32_t i)
-{
-    const struct sl_keep *k = s->keep;
-    if (k == NULL || i >= k->cycle_count || i >= CYCLES_KEPT) return NULL;
-    return &k->cycles[(k->cycle_count - 1 - i) % CYCLES_KEPT];
-}
-
-/* --- Requests -------------------------------------------------------------------------------- */
-
-static const char *const part_names[] = {
-    [SL_TX_BEGIN] = "TX.BEGIN",   [SL_TX_LOCK] = "TX.LOCK",   [SL_TX_GET] = "TX.GET",
-    [SL_TX_PUT] = "TX.PUT",       [SL_TX_DEL] = "TX.DEL",     [SL_TX_SCAN] = "TX.SCAN",
-    [SL_TX_COMMIT] = "TX.COMMIT", [SL_TX_ABORT] = "TX.ABORT", [SL_TX_OUTCOME] = NULL};
-
-const char *sl_keep_part(struct sl_bytes name)
-{
-    const size_t n = sizeof part_names / sizeof *part_names;
-    if (name.n < 3 || !sl_word_is((struct sl_bytes){name.at, 3}, "TX.")) return NULL;
-    for (size_t i = 0; i < n; i++)
-        if (part_names[i] != NULL && sl_word_is(name, part_names[i]))
-            return part_names[i];
-    return sl_word_is(name, "TX.OUTCOME") ? NULL : "an unknown command";
-}
-
-/* After RESTART and AGE the keeper itself lets nothing be done, until BEGIN. */
-static bool is_over(const char *word)
-{
-    return strcmp(word, sluice_status_word(SLUICE_ERESTART)) == 0 ||
-           strcmp(word, sluice_status_word(SLUICE_EAGE)) == 0;
-}
-
-void sl_keep_failed(struct call *call, const char *word)
-{
-    struct conn *c = call->c;
-    if (c->begun != NULL) sl_forward_failed(c, call->tx);
-    if (c->tx == 0 || (c->tx_error != NULL && !is_over(word))) return;
-    c->tx_failed = call->tx;
-    c->tx_error = word;
-}
-
-static bool has_failed(const struct conn *c)
-{
-#ifdef MUT_TXHALF
-    return false;
-#endif
-    return c->tx_error != NULL && !is_over(c->tx_error);
-}
-
-#define STEP_COST 8u /* Of a lock that is looked at: somewhere in memory. */
-
-/* A search for cycles may look at thousands of locks: then a turn has fewer commands. */
-static uint64_t steps_of(const struct sl_keep *k)
-{
-    struct sl_tx_manager_stats stats;
-    sl_tx_manager_stats(k->keeper, &stats);
-    return stats.steps;
-}
-
-void sl_keep_ask(struct call *call, const struct sl_tx_request *asked)
-{
-    struct sl_tx_request ask = *asked;
-    struct server *s = call->s;
-    struct sl_keep *k = s->keep;
-    if (k == NULL || k->keeper == NULL) {
-        call->c->settling = false;
-        sl_say(call, sluice_status_word(SLUICE_ENOKEEPER), sl_keep_why_not(s));
-        return;
-    }
-    if (ask.type == SL_TX_COMMIT && has_failed(call->c)) ask.type = SL_TX_ABORT;
-    uint64_t before = steps_of(k);
-    int status = sl_tx_manager_submit(k->keeper, s->now.ms, sl_conn_id(call->c), &ask);
-    sl_server_spend(s, STEP_COST * (steps_of(k) - before));
-    if (status != SLUICE_OK) {
-        sl_say_status(call, status);
-        return;
-    }
-    call->c->blocked = SL_IN_TX;
-    call->c->tx_asked = (uint8_t)asked->type;
-    s->blocked_count++;
-    k->asker = call->c; /* It goes on by itself if it is answered here. */
-    sl_keep_tell(s);
-    k->asker = NULL;
-}
-
-void sl_keep_leave(struct conn *c)
-{
-    struct server *s = c->server;
-    c->tx = 0;
-    c->tx_error = NULL;
-    if (s->keep == NULL || s->keep->keeper == NULL) return;
-    sl_tx_manager_leave(s->keep->keeper, s->now.ms, sl_conn_id(c));
-}
-
-bool sl_keep_is_brief(const struct conn *c)
-{
-    if (c->blocked != SL_IN_TX) return false;
-#ifdef MUT_TXBRIEF
-    return false;
-#endif
-    return c->server->keep->keeper == NULL ||
-           !sl_tx_manager_waits(c->server->keep->keeper, sl_conn_id(c));
-}
-
-bool sl_keep_commits(const struct conn *c)
-{
-    return c->blocked == SL_IN_TX && c->tx_asked == SL_TX_COMMIT;
-}
-
-bool sl_keep_is_busy(const struct server *s)
-{
-#ifdef MUT_TXSTOP
-    return false;
-#endif
-    return s->keep != NULL && s->keep->commits > 0;
-}
-
-/* Which transaction it has after that. */
-static uint64_t transaction_of(const struct conn *c, enum sl_tx_verb asked,
-                               const struct sl_tx_answer *a)
-{
-    bool restarts = a->status == SLUICE_ERESTART || a->status == SLUICE_EAGE;
-    if (asked == SL_TX_BEGIN) return a->status == SLUICE_OK ? a->id : c->tx;
-    if (asked == SL_TX_OUTCOME) return c->tx;
-    if (asked == SL_TX_COMMIT && !restarts) return 0;
-    if (asked == SL_TX_ABORT && a->status == SLUICE_OK) return 0;
-    return a->status == SLUICE_ESTALE ? 0 : c->tx;
-}
-
-static void unblock(struct server *s, struct conn *c)
-{
-    if (c != s->keep->asker) {
-        sl_conn_unblock(c);
-        return;
-    }
-    c->blocked = SL_NOT_BLOCKED;
-    s->blocked_count--;
-}
-
-/* Of a commit that was none. */
-static void say_failed(struct call *call)
-{
-    const struct conn *c = call->c;
-    char text[120];
-    snprintf(text, sizeof text,
-             "%s failed before (%s): nothing was committed; TX.BEGIN again",
-             c->tx_failed, c->tx_error);
-    sl_say(call, c->tx_error, text);
-}
-
-static void answer(struct server *s, uint64_t id, const struct sl_tx_answer *a)
-{
-    const struct session *n = sl_server_session(s, id);
-    struct conn *c = n != NULL ? n->conn : NULL;
-    if (c == NULL || c->blocked != SL_IN_TX) return; /* It has left. */
-    enum sl_tx_verb asked = (enum sl_tx_verb)c->tx_asked;
-    struct call call = {.c = c, .s = s, .out = sl_conn_out(c), .tx = part_names[asked]};
-    unblock(s, c);
-    if (a->status == SLUICE_ERESTART && a->cycle_count > 0) remember_cycle(s, c->tx, a);
-    if (asked == SL_TX_COMMIT && a->status == SLUICE_OK && has_failed(c))
-        say_failed(&call);
-    else sl_keep_reply(&call, asked, a);
-    c->settling = false;
-    c->tx = transaction_of(c, asked, a);
-    if (c->tx == 0 || (asked == SL_TX_BEGIN && a->status == SLUICE_OK))
-        c->tx_error = NULL;
-}
-
-sl_ms sl_keep_due(const struct server *s)
-{
-    return s->keep == NULL || s->keep->keeper == NULL
-               ? SL_NEVER
-               : sl_tx_manager_due(s->keep->keeper);
-}
-
-bool sl_keep_tell(struct server *s)
-{
-    struct sl_tx_order o;
-    if (s->keep == NULL || s->keep->keeper == NULL) return true;
-    struct sl_tx_manager *k = s->keep->keeper;
-    if (sl_tx_manager_due(k) <= s->now.ms) sl_tx_manager_tick(k, s->now.ms);
-    while (s->effects_left > 0) {
-        if (!sl_tx_manager_next(k, &o)) return sl_tx_manager_due(k) > s->now.ms;
-        if (--s->effects_left % 4 == 0 && sl_server_turn_is_long(s))
-            s->effects_left = 0; /* After this one. */
-        if (o.type == SL_TX_ORDER_ANSWER) answer(s, o.ticket, o.answer);
-        else order(s, &o);
-    }
-    return false;
-}
-
-/* A deposed one orders nothing more; what it answers is answered at once. */
-static void tell_all_of(struct server *s, struct sl_tx_manager *of)
-{
-    struct sl_tx_order o;
-    while (sl_tx_manager_next(of, &o))
-        if (o.type == SL_TX_ORDER_ANSWER) answer(s, o.ticket, o.answer);
-}
-
 /* --- Start and stop ---------------------------------------------------------------------------- */
 
 static struct sl_tx_manager_limits limits_of(const struct sl_settings *set)
@@ -496,7 +246,7 @@ static void claim(struct server *s)
 {
     struct sl_keep *k = s->keep;
     s->effects_left = UINT32_MAX;
-    sl_keep_tell(s);
+    sl_keep_pump(s);
     while (k->ordered > 0) {
         struct pollfd p = {.fd = sl_storage_fd(k->engine), .events = POLLIN};
         poll(&p, 1, -1);
@@ -577,7 +327,7 @@ void sl_keep_lead(struct server *s, uint64_t term)
     struct sl_tx_order o;
     if (k->keeper == NULL)
         sl_log(SL_LOG_ERROR, "transactions: there is no memory for a keeper", NULL);
-    else if (sl_tx_manager_next(k->keeper, &o)) order(s, &o); /* Its claim. */
+    else if (sl_tx_manager_next(k->keeper, &o)) sl_keep_order(s, &o); /* Its claim. */
 }
 
 /* One of those that are deposed is forgotten only when the engine owes it nothing; with more
@@ -597,7 +347,7 @@ void sl_keep_depose(struct server *s, uint64_t term)
     struct sl_tx_manager *old = k->keeper;
     if (old == NULL) return;
     sl_tx_manager_stop(old, s->now.ms, term + 1);
-    tell_all_of(s, old);
+    sl_keep_answer_all(s, old);
     k->keeper = NULL;
     if (k->ordered == 0) sl_tx_manager_free(old);
     else keep_old(k, old);
@@ -622,6 +372,7 @@ static int open_etcd(struct server *s)
         .request_bytes_max = (size_t)set->etcd_request_bytes_max,
         .dedup_keep_ms = set->dedup_keep_ms,
         .group_max = (uint32_t)set->tx_group_max};
+    k->etcd = true;
     k->engine = sl_storage_open_etcd(&etcd, why, sizeof why);
     if (k->engine == NULL) { /* What was set may have a password in it. */
         sl_log(SL_LOG_ERROR, "engine: this etcd cannot be used", "error", why, NULL);
@@ -688,56 +439,4 @@ void sl_keep_stop(struct server *s)
         sl_list_remove(&w->waiting);
         free(w);
     }
-}
-
-/* --- Ask ---------------------------------------------------------------------------------------- */
-
-const struct sl_tx_manager *sl_keep_keeper(const struct server *s)
-{
-    return s->keep == NULL ? NULL : s->keep->keeper;
-}
-
-const char *sl_keep_why_not(const struct server *s)
-{
-    if (s->relay != NULL) return sl_forward_why_not(s);
-    if (s->cluster != NULL)
-        return "a cluster has no transactions without an etcd: --etcd URL,...";
-    if (s->settings->engine == SL_ENGINE_NONE)
-        return "there are no transactions here (engine: none)";
-    if (s->keep == NULL)
-        return "transactions need a folder to keep their data in: --data FOLDER";
-    if (*s->keep->damage != '\0') return s->keep->damage;
-    struct sl_tx_manager_stats stats;
-    sl_tx_manager_stats(s->keep->keeper, &stats);
-    if (stats.state == SL_TX_MANAGER_STOPPED)
-        return "another keeper has taken the store over, and this one has stopped; "
-               "start "
-               "the server again";
-    return "the store has not made this keeper current yet, see the log; ask again";
-}
-
-static const char *state_name(enum sl_tx_manager_state state)
-{
-    return state == SL_TX_MANAGER_CURRENT   ? "leader"
-           : state == SL_TX_MANAGER_STOPPED ? "stopped"
-                                            : "candidate";
-}
-
-size_t sl_keep_bytes(const struct server *s)
-{
-    const struct sl_keep *k = s->keep;
-    return k == NULL || k->keeper == NULL ? 0 : sl_tx_manager_bytes(k->keeper);
-}
-
-void sl_keep_look(const struct server *s, struct sl_keep_view *out)
-{
-    const struct sl_keep *k = s->keep;
-    *out = (struct sl_keep_view){.engine = "none", .state = "none"};
-    if (k == NULL) return;
-    if (k->keeper != NULL) sl_tx_manager_stats(k->keeper, &out->keeper);
-    if (k->engine != NULL) sl_storage_stats(k->engine, &out->engine_stats);
-    out->engine = s->relay != NULL ? "etcd" : "lmdb";
-    out->state = k->keeper != NULL    ? state_name(out->keeper.state)
-                 : *k->damage != '\0' ? "damaged"
-                                      : "watching";
 }

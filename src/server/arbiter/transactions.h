@@ -9,10 +9,10 @@
  * A connection whose command asks the keeper waits, as in ACQUIRE, until it is answered; most
  * are before the command returns. Its number is that of its transaction's session, and of its
  * request: there is one of each at a time. */
-#ifndef SL_SERVER_ARBITER_TX_H
-#define SL_SERVER_ARBITER_TX_H
+#ifndef SL_SERVER_ARBITER_TRANSACTIONS_H
+#define SL_SERVER_ARBITER_TRANSACTIONS_H
 
-#include "server/command/dispatch.h"
+#include "server/request.h"
 #include "storage/storage.h"
 #include "tx/manager.h"
 
@@ -28,7 +28,7 @@ void sl_keep_hurry(struct server *s);
 void sl_keep_stop(struct server *s);
 
 /* Tell what follows, as much as this turn allows. True: there is no more. */
-bool sl_keep_tell(struct server *s);
+bool sl_keep_pump(struct server *s);
 
 /* When the keeper has something to do by itself, or SL_NEVER. */
 sl_ms sl_keep_due(const struct server *s);
@@ -47,30 +47,26 @@ void sl_keep_depose(struct server *s, uint64_t term);
 
 /* --- Requests ------------------------------------------------------------------------ */
 
-/* The connection waits until sl_keep_reply(), which may have been by the time this returns. */
-void sl_keep_ask(struct call *call, const struct sl_tx_request *ask);
+/* TX.*, EXPLAIN TX and LOCKS TX. */
+void sl_keep_submit_request(struct request *r);
 
-/* Write the reply (commands_tx.c). */
-void sl_keep_reply(struct call *call, enum sl_tx_verb asked,
-                   const struct sl_tx_answer *a);
+/* A command of the connection's transaction failed: then TX.COMMIT aborts the transaction, if
+ * there is one, and says so. Otherwise a pipeline would commit the half that did not fail. */
+void sl_keep_failed(struct conn *c, const char *name, const char *word);
 
-/* The name of a command if a transaction is not what it was to be when it fails: of all TX.*
- * but TX.OUTCOME, also of those that there are not. NULL: it is another. */
-const char *sl_keep_part(struct sl_bytes name);
+/* The keeper of the connection's transaction is lost, and the transaction with it. The next
+ * command of the transaction is answered so. */
+#define SL_LOST_TX "its keeper was lost, and it with it: TX.BEGIN again"
+void sl_keep_lose(struct conn *c);
+bool sl_keep_answers_lost(struct request *r);
 
-/* It is told that it failed, with a word that lasts: then TX.COMMIT aborts the transaction, if
- * there is one, and says so. Else of a pipeline the half that did not fail would be done. */
-void sl_keep_failed(struct call *call, const char *word);
-
-/* The connection is gone, or begins anew: its transaction is given up. */
+/* The connection is gone, or begins a new session: its transaction is aborted. */
 void sl_keep_leave(struct conn *c);
 
-/* Whether it asked for something that is done soon, and is done though it has ended its
- * stream. */
-bool sl_keep_is_brief(const struct conn *c);
+/* Whether the request is answered soon: it waits for no lock. */
+bool sl_keep_is_brief(const struct request *r);
 
-/* Whether it waits for its commit; and whether anybody does. */
-bool sl_keep_commits(const struct conn *c);
+/* Whether a commit is under way. */
 bool sl_keep_is_busy(const struct server *s);
 
 /* --- Ask ------------------------------------------------------------------------------ */
@@ -105,10 +101,4 @@ const struct sl_cycle *sl_keep_cycle(const struct server *s, uint32_t i); /* Or 
 #define SL_CYCLE_TEXT 640u
 void sl_cycle_text(const uint64_t *of, uint32_t count, char out[SL_CYCLE_TEXT]);
 
-/* --- EXPLAIN TX and LOCKS TX (commands_tx.c) ------------------------------------------ */
-
-struct sl_page;
-void sl_keep_explain(struct call *call);
-void sl_keep_locks(struct call *call, const struct sl_page *page);
-
-#endif /* SL_SERVER_ARBITER_TX_H */
+#endif /* SL_SERVER_ARBITER_TRANSACTIONS_H */

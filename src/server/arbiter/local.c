@@ -1,0 +1,631 @@
+#include "server/arbiter/local.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/glob.h"
+#include "server/arbiter/state.h"
+#include "server/arbiter/transactions.h"
+#include "server/observe/events.h"
+#include "server/observe/inspection.h"
+
+struct sl_local *sl_local_of(const struct server *s)
+{
+    return sl_container_of(s->arbiters.local, struct sl_local, arbiter);
+}
+
+static void tell_held(struct request *r, sl_fence fence, bool fresh)
+{
+    const struct sl_local_observer *o = sl_local_of(r->s)->observer;
+    if (o != NULL) o->held(r->c, r->key, fence, fresh);
+}
+
+static void tell_gone(struct server *s, sl_fence fence, bool at_once)
+{
+    const struct sl_local_observer *o = sl_local_of(s)->observer;
+    if (o != NULL) o->gone(s, fence, at_once);
+}
+
+/* --- Errors ------------------------------------------------------------------- */
+
+const char *sl_local_why_not(const struct server *s, int status)
+{
+    static char text[200];
+    struct sl_table_stats table;
+    if (status == SLUICE_ENOKEEPER) return sl_keep_why_not(s);
+    if (status != SLUICE_ERECOVERING) return NULL;
+    sl_table_stats(s->table, &table);
+    snprintf(text, sizeof text,
+             sl_local_of(s)->reclaims
+                 ? "the keeper is new, and lets leases of the last one end, or "
+                   "be reclaimed, for %" PRId64 " ms; ask again then, or WAIT"
+                 : "the longest lease given before the crash ends in %" PRId64
+                   " ms; ask again then, or WAIT",
+             table.recovering_until_ms - s->now.ms);
+    return text;
+}
+
+static void refuse(struct request *r, int status)
+{
+    const struct answer a = {.status = status, .text = sl_local_why_not(r->s, status)};
+    sl_request_answer(r, &a);
+}
+
+/* The table does not know this fence, but it recovers, and the holder may still be reported by
+ * its node. Then nobody can say that the grant is not held, and the reply says so. */
+static bool may_be_reported(struct request *r)
+{
+    struct server *s = r->s;
+    struct sl_table_stats table;
+#ifdef MUT_RELAYQUIET
+    return false;
+#endif
+    if (!sl_local_of(s)->reclaims || r->fence == 0) return false;
+    sl_table_stats(s->table, &table);
+    if (table.recovering_until_ms <= s->now.ms ||
+        sl_table_holds(s->table, s->now, r->key, r->fence))
+        return false;
+    refuse(r, SLUICE_ERECOVERING);
+    return true;
+}
+
+/* --- ACQUIRE -------------------------------------------------------------------- */
+
+/* It waits in the table. The caller has reserved its memory. */
+static void wait_in_table(struct request *r, sl_ms lease_ms)
+{
+    struct request *k = sl_request_keep(r);
+    k->lease_step = 0;
+    k->on_disk = false;
+    k->in_table = true;
+    if (lease_ms > 0) sl_state_waits(k, lease_ms);
+    k->s->stats.waits++;
+}
+
+/* The time that it was under way is part of its wait. */
+static void count_age(const struct request *r, struct sl_want *w)
+{
+    w->waited_ms = sl_request_age_ms(r);
+    if (w->waited_ms > 0 && w->wait_ms > 0 && w->wait_ms != SL_NEVER)
+        w->wait_ms = w->wait_ms > w->waited_ms ? w->wait_ms - w->waited_ms : 0;
+}
+
+/* A lease longer than any before is written down first; but not for a request that is rejected
+ * anyway. */
+static bool may_lease(struct request *r)
+{
+    struct server *s = r->s;
+    if (sl_state_knows_lease(s, r->want.lease_ms)) return true;
+    int status = sl_table_judge(s->table, s->now, &r->c->session->s, &r->want);
+    if (status != SLUICE_OK && status != SL_WAITS) return true;
+    return sl_state_may_lease(r, r->want.lease_ms);
+}
+
+#define STEPS_A_HOLDER 64 /* The cost of checking one holder. */
+
+/* Whether a holder without a lease has closed its connection, so that the server will release its
+ * grant. */
+static bool holder_gives_back(const struct request *r)
+{
+    struct server *s = r->s;
+    struct sl_grant_view v;
+    uint64_t cursor = 0;
+    while (sl_table_each(s->table, s->now, r->key, &cursor, &v) && !v.waits) {
+        sl_server_spend(s, STEPS_A_HOLDER);
+        if (v.leased) continue;
+        const struct session *n = sl_server_session(s, v.session_id);
+        if (n == NULL || n->conn == r->c) continue;
+        if (n->s.ended) return true;
+        if (n->conn != NULL && sl_conn_gives_back(n->conn)) return true;
+    }
+    return false;
+}
+
+/* The key is held. If the holder has closed its connection, but the server has not read that or has
+ * not released its grants yet, the request runs again in the next turn. So no client is told
+ * that a key is held although its holder has closed its connection. */
+static bool asks_again(struct request *r)
+{
+    struct server *s = r->s;
+    if (s->all_stay == s->inputs) return false;
+    if (!sl_input_holders_left(s) && sl_list_empty(&s->leaving) &&
+        !sl_table_ends_sessions(s->table)) {
+        s->all_stay = s->inputs;
+        return false;
+    }
+#ifdef MUT_HOLDERLEFT
+    return false;
+#endif
+    if (!holder_gives_back(r)) return false;
+    sl_state_again(r);
+    return true;
+}
+
+static void granted(struct request *r, const struct sl_grant *g)
+{
+    struct server *s = r->s;
+    s->stats.grants++;
+    if (r->want.lease_ms > 0) sl_state_given(s, r->want.lease_ms);
+    else sl_input_holds(r->c);
+    tell_held(r, g->fence, true);
+    const struct answer a = {.status = SLUICE_OK, .grant = g};
+    sl_request_answer(r, &a);
+    sl_event_granted(s, r->key, g);
+}
+
+static void acquire(struct request *r)
+{
+    struct server *s = r->s;
+    struct sl_grant g;
+    count_age(r, &r->want);
+    if (!may_lease(r)) return;
+    if (r->want.wait_ms > 0 && !sl_request_reserve(r)) return;
+    sl_server_spend(s, s->drain_words * r->key.n);
+    int status = sl_table_acquire(s->table, s->now, &r->c->session->s, &r->want, &g);
+    if (status == SLUICE_OK) granted(r, &g);
+    else if (status == SL_WAITS) wait_in_table(r, r->want.lease_ms);
+    else if (status == SLUICE_EFENCES) sl_state_lack_fence(r);
+    else if (status == SLUICE_EFULL && asks_again(r)) return;
+    else {
+        const struct answer taken = {.status = SLUICE_EFULL};
+        s->stats.refusals++;
+        if (status == SLUICE_EFULL) sl_request_answer(r, &taken);
+        else refuse(r, status);
+    }
+}
+
+/* --- RELEASE, EXTEND, CHECK, READ, AWAIT ------------------------------------------- */
+
+/* A grant for which a thief waited has ended. */
+static void count_stolen(struct server *s, struct sl_bytes key,
+                         const struct sl_ended *past, bool answered)
+{
+    if (past->asked_ms < 0) return;
+    if (answered) sl_answers_add(&s->stats.answers, past->asked_ms);
+    s->stats.steals++;
+    sl_event_publish(s, &(struct sl_event){
+                            .type = SL_EVENT_STOLEN, .key = key, .fence = past->fence});
+}
+
+static void release(struct request *r)
+{
+    struct server *s = r->s;
+    struct sl_ended past;
+    int n = sl_table_release(s->table, s->now, &r->c->session->s, r->key, r->fence,
+                             &past);
+    if (n == 0 && may_be_reported(r)) return;
+    if (n == 1) {
+        s->stats.releases++;
+        sl_histogram_add(&s->stats.hold_ms, past.held_ms);
+        if (!sl_pubsub_unheard(&s->pubsub))
+            sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_RELEASED,
+                                                   .key = r->key,
+                                                   .fence = past.fence});
+        count_stolen(s, r->key, &past, true);
+        /* The client that took it knows. One that extended it does not, and a client that
+         * does not name the fence may not know which grant it was. */
+        if (past.leased || past.session_id != sl_conn_id(r->c) || r->fence == 0)
+            tell_gone(s, past.fence, false);
+    }
+    sl_request_answer_number(r, n);
+}
+
+static void extend(struct request *r)
+{
+    struct server *s = r->s;
+    sl_ms left;
+    /* A client that holds nothing is told so without a write. */
+    if (sl_table_holds(s->table, s->now, r->key, r->fence) &&
+        !sl_state_may_lease(r, r->ms))
+        return;
+    int status = sl_table_extend(s->table, s->now, &r->c->session->s, r->key, r->fence,
+                                 r->ms, r->value, &left);
+    if (status == SLUICE_ELOST && may_be_reported(r)) return;
+    if (status != SLUICE_OK) {
+        refuse(r, status);
+        return;
+    }
+    s->stats.extends++;
+#ifndef MUT_EXTENDED
+    sl_state_given(s, r->ms);
+#endif
+    tell_held(r, r->fence, false);
+    sl_request_answer_number(r, left);
+    sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_EXTENDED,
+                                           .key = r->key,
+                                           .fence = r->fence,
+                                           .lease_ms = left});
+}
+
+static void check(struct request *r)
+{
+    bool held = sl_table_holds(r->s->table, r->s->now, r->key, r->fence);
+    if (!held && may_be_reported(r)) return;
+    sl_request_answer_number(r, held ? 1 : 0);
+}
+
+static void read_newest(struct request *r)
+{
+    struct sl_grant_view v;
+    bool held = sl_table_newest(r->s->table, r->s->now, r->key, &v);
+    const struct answer a = {.status = SLUICE_OK, .newest = held ? &v : NULL};
+    sl_request_answer(r, &a);
+}
+
+static void await(struct request *r)
+{
+    struct server *s = r->s;
+    if (r->ms > 0 && !sl_request_reserve(r)) return;
+    int status = sl_table_await(s->table, s->now, &r->c->session->s, r->key, r->yes,
+                                r->ms);
+    if (status == SLUICE_EFULL && r->yes && asks_again(r)) return;
+    if (status == SL_WAITS) wait_in_table(r, 0);
+    else if (status == SLUICE_OK || status == SLUICE_EFULL)
+        sl_request_answer_number(r, status == SLUICE_OK ? 1 : 0);
+    else refuse(r, status);
+}
+
+/* --- BREAK, DRAIN -------------------------------------------------------------------- */
+
+static void break_grant(struct request *r)
+{
+    struct server *s = r->s;
+    struct sl_ended past;
+    int n = sl_table_break(s->table, s->now, r->key, r->fence, r->yes, &past);
+    struct sl_event e = {.key = r->key, .fence = r->fence};
+    if (n == 2) sl_histogram_add(&s->stats.hold_ms, past.held_ms);
+    if (n > 0) tell_gone(s, r->fence, true);
+    if (n == 2 && past.broken) {
+        e.type = SL_EVENT_RELEASED;
+        e.why = "break";
+        sl_event_publish(s, &e);
+    }
+    if (n > 0 && !past.broken) {
+        s->stats.breaks++;
+        e.type = SL_EVENT_BROKEN;
+        e.why = n == 1 ? "last-lease" : NULL;
+        e.session = past.session_id;
+        sl_event_publish(s, &e);
+        if (n == 2) count_stolen(s, r->key, &past, false);
+    }
+    sl_request_answer_number(r, n);
+}
+
+static void list_drains(struct request *r)
+{
+    const struct answer a = {.status = SLUICE_OK,
+                             .inspection = sl_inspection_new(r->s, SL_INSPECT_DRAINS)};
+    sl_request_answer(r, &a);
+}
+
+static void drain(struct request *r)
+{
+    struct server *s = r->s;
+    if (r->key.n == 0) {
+        list_drains(r);
+        return;
+    }
+    sl_server_spend(s, SL_GLOB_COMPILE_STEPS * r->key.n);
+    int status = sl_table_drain(s->table, r->key, r->yes);
+    size_t words = sl_glob_words(r->key.n);
+    if (status == SLUICE_OK && r->yes) s->drain_words += words;
+    else if (status == SLUICE_OK) s->drain_words -= words;
+    if (status == SLUICE_OK || status == SLUICE_ENOENT)
+        sl_request_answer_number(r, status == SLUICE_OK ? 1 : 0);
+    else refuse(r, status);
+}
+
+/* --- EXPLAIN ---------------------------------------------------------------------------- */
+
+static void explain(struct request *r)
+{
+    struct sl_inspection *i = sl_inspection_new(r->s, SL_INSPECT_LOCK);
+    const struct answer a = {.status = SLUICE_OK, .inspection = i};
+    i->key = r->key;
+    sl_local_inspect(r->arbiter, i);
+    struct call call = sl_request_call(r);
+    sl_call_cost(&call, 50 + i->lock.holders / 16);
+    sl_request_answer(r, &a);
+}
+
+static void refuse_nodes(struct request *r)
+{
+    const struct answer a = {
+        .status = SLUICE_ENODES,
+        .text =
+            "this server is alone, not a node of a cluster: see --node and --peers"};
+    sl_request_answer(r, &a);
+}
+
+/* --- The arbiter ------------------------------------------------------------------------ */
+
+static void submit(struct arbiter *a, struct request *r)
+{
+    (void)a;
+    switch (r->verb) {
+        case SL_VERB_ACQUIRE: acquire(r); break;
+        case SL_VERB_RELEASE: release(r); break;
+        case SL_VERB_EXTEND: extend(r); break;
+        case SL_VERB_CHECK: check(r); break;
+        case SL_VERB_READ: read_newest(r); break;
+        case SL_VERB_AWAIT: await(r); break;
+        case SL_VERB_EXPLAIN: explain(r); break;
+        case SL_VERB_LOCKS: sl_inspection_list(r); break;
+        case SL_VERB_BREAK: break_grant(r); break;
+        case SL_VERB_DRAIN: drain(r); break;
+        case SL_VERB_NODES: refuse_nodes(r); break;
+        case SL_VERB_TX:
+        case SL_VERB_TX_EXPLAIN:
+        case SL_VERB_TX_LOCKS: sl_keep_submit_request(r); break;
+        case SL_VERB_NONE:
+        case SL_VERBS: assert(!"no verb of an arbiter"); break;
+    }
+}
+
+static void leave_table(struct request *r)
+{
+    sl_state_waited(r);
+    if (r->on_disk) sl_state_forget(r);
+#ifndef MUT_NOLEAVE
+    if (r->in_table) sl_table_withdraw(r->s->table, &r->c->session->s);
+#endif
+}
+
+static void withdraw(struct arbiter *a, struct request *r)
+{
+    (void)a;
+    if (r->verb < SL_VERB_TX) leave_table(r);
+}
+
+static void take_back(struct arbiter *a, struct request *r, const struct sl_grant *g)
+{
+    sl_table_take_back(a->s->table, a->s->now, &r->c->session->s, r->key, g);
+}
+
+static bool is_brief(const struct arbiter *a, const struct request *r)
+{
+    (void)a;
+    return r->verb >= SL_VERB_TX ? sl_keep_is_brief(r) : r->on_disk;
+}
+
+static void leave(struct arbiter *a, struct conn *c, enum sl_parting how)
+{
+    (void)a;
+    (void)how;
+    sl_keep_leave(c);
+}
+
+void sl_local_hand_over(struct server *s, void (*move)(struct request *r))
+{
+    for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
+        struct conn *c = sl_container_of(n, struct conn, all);
+        struct sl_list *next;
+        if (c->proxy != NULL)
+            continue; /* Its node will submit it to the next keeper. */
+        for (struct sl_list *i = c->requests.next; i != &c->requests; i = next) {
+            struct request *r = sl_container_of(i, struct request, of_conn);
+            next = i->next;
+            if (r->arbiter != s->arbiters.local || r->verb >= SL_VERB_TX ||
+                !r->in_table)
+                continue;
+            leave_table(r);
+            move(r);
+        }
+    }
+}
+
+/* --- Effects: what follows from what happened ------------------------------------------- */
+
+/* The request that a session has in the table. */
+static struct request *waiter_of(const struct session *n)
+{
+    if (n->conn == NULL) return NULL;
+    const struct sl_list *all = &n->conn->requests;
+    for (struct sl_list *i = all->next; i != all; i = i->next) {
+        struct request *r = sl_container_of(i, struct request, of_conn);
+        if (r->arbiter == r->s->arbiters.local && r->verb < SL_VERB_TX && r->in_table)
+            return r;
+    }
+    return NULL;
+}
+
+/* A null reply says that the lock is taken. While nothing is granted at all, nobody knows. */
+static int status_of_timeout(const struct server *s)
+{
+    struct sl_table_stats table;
+    sl_table_stats(s->table, &table);
+    if (table.authority_until_ms <= s->now.ms) return SLUICE_ENOKEEPER;
+    if (table.recovering_until_ms > s->now.ms) return SLUICE_ERECOVERING;
+    return SLUICE_EFULL;
+}
+
+static void answer_waiter(struct server *s, const struct session *n,
+                          const struct sl_effect *e)
+{
+    struct request *r = waiter_of(n);
+    if (r == NULL) return;
+    sl_state_waited(r);
+    if (e->type == SL_EFFECT_TIMED_OUT) s->stats.waits_timed_out++;
+    if (e->type == SL_EFFECT_SEEN) sl_request_answer_number(r, 1);
+    else if (e->type == SL_EFFECT_REFUSED) refuse(r, SLUICE_EDRAINED);
+    else if (r->verb == SL_VERB_AWAIT) sl_request_answer_number(r, 0);
+    else refuse(r, status_of_timeout(s));
+}
+
+static void answer_granted(struct server *s, struct session *n,
+                           const struct sl_effect *e)
+{
+    struct request *r = waiter_of(n);
+    if (r == NULL) {
+        sl_table_take_back(s->table, s->now, &n->s, e->key, &e->grant);
+        return;
+    }
+    sl_state_waited(r);
+    if (sl_request_came_too_late(r, &e->grant)) return;
+    s->stats.grants++;
+    s->stats.grants_after_wait++;
+#ifndef MUT_GIVEN
+    if (e->grant.lease_ms > 0) sl_state_given(s, e->grant.lease_ms);
+#endif
+    if (e->grant.lease_ms == 0) sl_input_holds(r->c);
+    sl_histogram_add(&s->stats.wait_ms, e->grant.waited_ms);
+    tell_held(r, e->grant.fence, true);
+    const struct answer a = {.status = SLUICE_OK, .grant = &e->grant};
+    sl_request_answer(r, &a);
+    sl_event_granted(s, e->key, &e->grant);
+}
+
+static void tell_ended(struct server *s, const struct sl_effect *e)
+{
+    struct sl_event event = {.key = e->key, .fence = e->past.fence};
+    sl_histogram_add(&s->stats.hold_ms, e->past.held_ms);
+    if (e->type == SL_EFFECT_EXPIRED) {
+        s->stats.expiries++;
+        event.type = SL_EVENT_EXPIRED;
+        event.session = e->past.session_id;
+    } else {
+        s->stats.disconnect_releases++;
+        event.type = SL_EVENT_RELEASED;
+        event.why = "disconnect";
+    }
+    sl_event_publish(s, &event);
+    count_stolen(s, e->key, &e->past, e->type == SL_EFFECT_ENDED);
+}
+
+static void tell_thief(struct server *s, const struct sl_effect *e)
+{
+    sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_WAITS,
+                                           .key = e->key,
+                                           .fence = e->past.fence,
+                                           .session = e->session->id,
+                                           .left_ms = e->left_ms,
+                                           .note = e->note});
+}
+
+static void tell_asked(struct server *s, const struct sl_effect *e)
+{
+    s->stats.asks++;
+    if (e->session != NULL) tell_thief(s, e);
+    sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_ASKED,
+                                           .key = e->key,
+                                           .fence = e->past.fence,
+                                           .session = e->past.session_id,
+                                           .priority = e->priority,
+                                           .left_ms = e->left_ms});
+}
+
+static void tell_victim(struct server *s, const struct sl_effect *e)
+{
+    bool stolen = e->type == SL_EFFECT_STOLEN;
+    if (stolen) {
+        s->stats.overlaps++;
+        s->stats.steals++;
+        tell_gone(s, e->past.fence, true); /* The thief's grant is reclaimed. */
+    } else s->stats.withdrawals++;
+    sl_event_publish(
+        s, &(struct sl_event){.type = stolen ? SL_EVENT_STOLEN : SL_EVENT_WITHDRAWN,
+                              .key = e->key,
+                              .fence = e->past.fence,
+                              .session = e->past.session_id,
+                              .overlapping = stolen});
+}
+
+static void end_session(struct server *s, struct session *n)
+{
+    struct request *r = n->resets;
+    if (r != NULL) {
+        sl_resp_simple(sl_conn_out(r->c), "RESET");
+        sl_request_end(r);
+    }
+    sl_list_remove(&n->lingering);
+    sl_index_remove(&s->by_id, n, s->by_id.kind->hash(n, &s->by_id));
+    free(n);
+}
+
+static void tell(struct server *s, const struct sl_effect *e)
+{
+    struct session *n = e->session == NULL
+                            ? NULL
+                            : sl_container_of(e->session, struct session, s);
+    switch (e->type) {
+        case SL_EFFECT_NOTHING: break;
+        case SL_EFFECT_GRANTED: answer_granted(s, n, e); break;
+        case SL_EFFECT_TIMED_OUT:
+        case SL_EFFECT_REFUSED:
+        case SL_EFFECT_SEEN: answer_waiter(s, n, e); break;
+        case SL_EFFECT_EXPIRED:
+        case SL_EFFECT_ENDED: tell_ended(s, e); break;
+        case SL_EFFECT_ASKED: tell_asked(s, e); break;
+        case SL_EFFECT_WITHDRAWN:
+        case SL_EFFECT_STOLEN: tell_victim(s, e); break;
+        case SL_EFFECT_THIEF_WAITS: tell_thief(s, e); break;
+        case SL_EFFECT_SESSION_OVER: end_session(s, n); break;
+    }
+}
+
+static sl_ms due(const struct arbiter *a)
+{
+    sl_ms table = sl_table_due(a->s->table);
+    if (a->s->keep == NULL) return table;
+    sl_ms tx = sl_keep_due(a->s);
+    return tx < table ? tx : table;
+}
+
+bool sl_local_pump_table(struct server *s)
+{
+    struct sl_effect e;
+    while (s->effects_left > 0) {
+        if (!sl_table_next(s->table, s->now, &e)) return true;
+        sl_server_count_effect(s, e.type == SL_EFFECT_NOTHING);
+        tell(s, &e);
+    }
+    return false;
+}
+
+static bool pump(struct arbiter *a)
+{
+    bool empty = sl_local_pump_table(a->s);
+    return sl_keep_pump(a->s) && empty;
+}
+
+static void tx_failed(struct arbiter *a, struct conn *c, const char *name,
+                      const char *word)
+{
+    (void)a;
+    sl_keep_failed(c, name, word);
+}
+
+/* A commit that the storage has is not known to have failed. */
+static bool must_finish(const struct arbiter *a, const struct request *r)
+{
+    (void)a;
+    return (r->command->flags & SL_COMMITS) != 0;
+}
+
+static void every_second(struct arbiter *a)
+{
+    sl_state_second(a->s);
+}
+
+static const struct arbiter_kind local = {.name = "local",
+                                          .submit = submit,
+                                          .withdraw = withdraw,
+                                          .take_back = take_back,
+                                          .is_brief = is_brief,
+                                          .leave = leave,
+                                          .due = due,
+                                          .pump = pump,
+                                          .tx_failed = tx_failed,
+                                          .must_finish = must_finish,
+                                          .second = every_second,
+                                          .inspect = sl_local_inspect};
+
+struct arbiter *sl_local_new(struct server *s)
+{
+    struct sl_local *l = calloc(1, sizeof *l);
+    if (l == NULL) return NULL;
+    l->arbiter = (struct arbiter){.kind = &local, .s = s};
+    return &l->arbiter;
+}

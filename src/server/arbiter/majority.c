@@ -1,0 +1,442 @@
+#include "server/arbiter/majority.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "server/arbiter/majority_internal.h"
+#include "server/forward/forward.h"
+#include "server/net/links.h"
+#include "server/observe/events.h"
+#include "server/observe/inspection.h"
+#include "server/observe/log.h"
+
+struct sl_node *sl_majority_node(const struct server *s)
+{
+    return s->cluster == NULL ? NULL : s->cluster->node;
+}
+
+static struct sl_node *node_of(const struct request *r)
+{
+    return r->s->cluster->node;
+}
+
+/* --- What a majority cannot do --------------------------------------------------- */
+
+static void refuse(struct request *r, const char *text)
+{
+    const struct answer a = {.status = SLUICE_EMAJORITY, .text = text};
+    r->s->stats.refusals++;
+    sl_request_answer(r, &a);
+}
+
+/* NULL: it can. */
+static const char *not_for_a_majority(const struct sl_want *w)
+{
+    if (w->shared)
+        return "a majority of nodes grants to one holder alone: without SHARED, or on "
+               "one server";
+    if (w->units != 1 || (uint64_t)w->per * w->buckets != 1)
+        return "a majority of nodes cannot count: without PER, BUCKETS and UNITS, or "
+               "on "
+               "one server";
+    if (w->lease_ms == 0)
+        return "a majority of nodes grants for a time only: add LEASE ms, and EXTEND "
+               "it";
+    return NULL;
+}
+
+/* Whether a lease is long enough for nodes that exchange messages; if not, it is answered. */
+static bool is_long_enough(struct request *r, sl_ms lease_ms)
+{
+    char text[120];
+    sl_ms least = r->s->settings->lease_ms_min;
+    if (lease_ms == 0 || lease_ms >= least) return true;
+    snprintf(text, sizeof text,
+             "a lease from a majority has at least %" PRId64 " ms (lease-min)", least);
+    const struct answer a = {.status = SLUICE_EINVAL, .word = "ERR", .text = text};
+    sl_request_answer(r, &a);
+    return false;
+}
+
+/* --- Requests -------------------------------------------------------------------- */
+
+static void ask(struct request *r, struct sl_node_request q)
+{
+    struct request *k = sl_request_keep(r);
+    if (k == NULL) return;
+    q.session = sl_conn_id(k->c);
+    q.key = k->key;
+    int status = sl_node_submit(node_of(k), k->s->now, sl_request_ticket(k), &q);
+    if (status != SLUICE_OK) sl_request_answer_status(k, status);
+}
+
+static void acquire(struct request *r)
+{
+    const struct sl_want *w = &r->want;
+    if (!is_long_enough(r, w->lease_ms)) return;
+    const char *why = not_for_a_majority(w);
+    if (why != NULL) {
+        refuse(r, why);
+        return;
+    }
+    ask(r, (struct sl_node_request){.type = SL_NODE_ACQUIRE,
+                                    .lease_ms = w->lease_ms,
+                                    .wait_ms = w->wait_ms,
+                                    .priority = w->priority,
+                                    .steal = w->steal,
+                                    .force_ms = w->force_ms,
+                                    .value = w->value,
+                                    .note = w->note});
+}
+
+static struct sl_grant_view view_of(const struct sl_node_copy *copy)
+{
+    return (struct sl_grant_view){.leased = true,
+                                  .fence = copy->fence,
+                                  .left_ms = copy->left_ms,
+                                  .value = copy->value};
+}
+
+static void read_copy(struct request *r, const struct sl_node_copy *copy)
+{
+    const struct sl_grant_view v = copy != NULL ? view_of(copy)
+                                                : (struct sl_grant_view){0};
+    const struct answer a = {.status = SLUICE_OK,
+                             .newest = copy != NULL && copy->held ? &v : NULL};
+    sl_request_answer(r, &a);
+}
+
+/* What this node has, unless a majority is asked for. */
+static void read_lease(struct request *r)
+{
+    struct sl_node_copy copy;
+    if (r->yes) ask(r, (struct sl_node_request){.type = SL_NODE_READ});
+    else
+        read_copy(r, sl_node_copy(node_of(r), r->s->now, r->key, &copy) ? &copy : NULL);
+}
+
+static void nodes(struct request *r)
+{
+    if (r->add) {
+        char address[SL_ADDRESS_BYTES];
+        memcpy(address, r->address.at, r->address.n);
+        address[r->address.n] = '\0';
+        ask(r, (struct sl_node_request){
+                   .type = SL_NODE_ADD, .node = r->node, .address = address});
+    } else if (r->remove)
+        ask(r, (struct sl_node_request){.type = SL_NODE_REMOVE, .node = r->node});
+    else {
+        struct sl_inspection *i = sl_inspection_new(r->s, SL_INSPECT_NODES);
+        i->node = node_of(r);
+        const struct answer a = {.status = SLUICE_OK, .inspection = i};
+        sl_request_answer(r, &a);
+    }
+}
+
+static void submit(struct arbiter *a, struct request *r)
+{
+    (void)a;
+    switch (r->verb) {
+        case SL_VERB_ACQUIRE: acquire(r); break;
+        case SL_VERB_RELEASE:
+            ask(r,
+                (struct sl_node_request){.type = SL_NODE_RELEASE, .fence = r->fence});
+            break;
+        case SL_VERB_EXTEND:
+            if (is_long_enough(r, r->ms))
+                ask(r, (struct sl_node_request){.type = SL_NODE_EXTEND,
+                                                .fence = r->fence,
+                                                .lease_ms = r->ms,
+                                                .value = r->value});
+            break;
+        case SL_VERB_CHECK:
+            ask(r, (struct sl_node_request){.type = SL_NODE_CHECK, .fence = r->fence});
+            break;
+        case SL_VERB_READ: read_lease(r); break;
+        case SL_VERB_AWAIT:
+            ask(r, (struct sl_node_request){
+                       .type = SL_NODE_AWAIT, .want_free = r->yes, .wait_ms = r->ms});
+            break;
+        case SL_VERB_EXPLAIN:
+            ask(r, (struct sl_node_request){.type = SL_NODE_VOTES});
+            break;
+        case SL_VERB_LOCKS: sl_inspection_list(r); break;
+        case SL_VERB_BREAK:
+            refuse(r, "no node decides alone: RELEASE key fence gives a grant back, "
+                      "from any connection");
+            break;
+        case SL_VERB_DRAIN:
+            refuse(r, "no node decides alone: tell those who ask, or stop a majority "
+                      "of the nodes");
+            break;
+        case SL_VERB_NODES: nodes(r); break;
+        default: assert(!"a request for another arbiter"); break;
+    }
+}
+
+static void withdraw(struct arbiter *a, struct request *r)
+{
+#ifndef MUT_NODELEAVE
+    if (r->verb != SL_VERB_RELEASE) /* A release goes on. */
+        sl_node_withdraw(a->s->cluster->node, a->s->now, r->ticket);
+#else
+    (void)a;
+    (void)r;
+#endif
+}
+
+/* Without memory for the release, the grant ends with its lease. */
+static void take_back(struct arbiter *a, struct request *r, const struct sl_grant *g)
+{
+    const struct sl_node_request q = {
+        .type = SL_NODE_RELEASE, .key = r->key, .fence = g->fence};
+#ifndef MUT_NODEGONE
+    sl_node_submit(a->s->cluster->node, a->s->now, 0, &q);
+#endif
+}
+
+static bool is_brief(const struct arbiter *a, const struct request *r)
+{
+    (void)a;
+#ifdef MUT_NODEBRIEF
+    return false;
+#endif
+    return !r->waits;
+}
+
+/* --- Answers ---------------------------------------------------------------------- */
+
+#define TEXT_BYTES 240
+
+static void say_no_quorum(enum sl_verb verb, const struct sl_node_answer *a,
+                          char text[TEXT_BYTES])
+{
+    bool held = verb == SL_VERB_EXTEND || verb == SL_VERB_CHECK;
+    if (a->members == 0)
+        snprintf(text, TEXT_BYTES,
+                 "this node is on no list of nodes: NODES ADD it on a member, or start "
+                 "a new cluster with --bootstrap");
+    else if (held && a->answered >= a->needed)
+        snprintf(text, TEXT_BYTES,
+                 "of %" PRIu32 " nodes %" PRIu32 " have this lease and %" PRIu32
+                 " do not; %" PRIu32 " are needed, and too few others answered in "
+                 "time; ask again, or another node",
+                 a->members, a->have, a->lack, a->needed);
+    else
+        snprintf(text, TEXT_BYTES,
+                 "%" PRIu32 " of %" PRIu32 " nodes answered in time, and %" PRIu32
+                 " are needed; ask again, or another node",
+                 a->answered, a->members, a->needed);
+}
+
+/* The text of an error; NULL: that of its status. */
+static const char *why_not(enum sl_verb verb, const struct sl_node_answer *a,
+                           char text[TEXT_BYTES])
+{
+    if (a->status == SLUICE_ENOQUORUM) say_no_quorum(verb, a, text);
+    else if (a->status == SLUICE_ENODES && a->left_ms > 0)
+        snprintf(text, TEXT_BYTES, "%s, in %" PRId64 " ms", a->reason, a->left_ms);
+    else if (*a->reason != '\0') snprintf(text, TEXT_BYTES, "%s", a->reason);
+    else if (a->status == SLUICE_ERECOVERING)
+        snprintf(text, TEXT_BYTES,
+                 "too many nodes have just started, and old leases may run for %" PRId64
+                 " ms; ask again then, or WAIT",
+                 a->left_ms);
+    else return NULL;
+    return text;
+}
+
+static void count(const struct request *r, const struct sl_node_answer *a)
+{
+    struct sl_stats *st = &r->s->stats;
+    bool ok = a->status == SLUICE_OK;
+    if (r->verb == SL_VERB_EXTEND && ok) st->extends++;
+    if (r->verb == SL_VERB_RELEASE && ok && a->number == 1) st->releases++;
+    if (r->verb != SL_VERB_ACQUIRE) return;
+    bool timed_out = a->status == SLUICE_EFULL && r->waits;
+    bool waited = timed_out || (ok && a->grant.waited_ms > 0);
+    if (ok) st->grants++;
+    else if (!timed_out) st->refusals++;
+    if (waited) st->waits++;
+    if (timed_out) st->waits_timed_out++;
+    if (!ok || !waited) return;
+    st->grants_after_wait++;
+    sl_histogram_add(&st->wait_ms, a->grant.waited_ms);
+}
+
+static void answer(struct server *s, uint64_t ticket, const struct sl_node_answer *a)
+{
+    struct request *r = sl_request_find(s, ticket);
+    char text[TEXT_BYTES];
+    if (r == NULL) return; /* Its client has left. */
+    bool ok = a->status == SLUICE_OK;
+    if (r->verb == SL_VERB_ACQUIRE && ok && sl_request_came_too_late(r, &a->grant))
+        return;
+    count(r, a);
+    if (ok && r->verb == SL_VERB_READ)
+        read_copy(r, a->copy_count > 0 ? a->copies : NULL);
+    else if (ok && r->verb == SL_VERB_EXPLAIN) sl_majority_explain(r, a);
+    else {
+        const struct answer reply = {.status = a->status,
+                                     .text = ok ? NULL : why_not(r->verb, a, text),
+                                     .number = a->number,
+                                     .grant = &a->grant};
+        sl_request_answer(r, &reply);
+    }
+}
+
+/* --- Events ------------------------------------------------------------------------- */
+
+/* An event is counted where its grant was taken. */
+static void count_event(struct server *s, const struct sl_node_event *e)
+{
+    struct sl_stats *st = &s->stats;
+    if (e->type == SL_NODE_EVENT_RELEASED && e->asked_ms >= 0)
+        sl_answers_add(&st->answers, e->asked_ms);
+    if (e->session == 0) return;
+    if (e->type == SL_NODE_EVENT_EXPIRED) st->expiries++;
+    else if (e->type == SL_NODE_EVENT_ASKED) st->asks++;
+    else if (e->type == SL_NODE_EVENT_WITHDRAWN) st->withdrawals++;
+    else if (e->type == SL_NODE_EVENT_STOLEN) st->steals++;
+    if (e->type == SL_NODE_EVENT_STOLEN && e->overlapping) st->overlaps++;
+}
+
+/* What the server calls an event of the node, and whether the session of the event hears it. */
+static const struct {
+    enum sl_event_type type;
+    bool pushed;
+} events[] = {
+    [SL_NODE_EVENT_GRANTED] = {SL_EVENT_GRANTED, false},
+    [SL_NODE_EVENT_EXTENDED] = {SL_EVENT_EXTENDED, false},
+    [SL_NODE_EVENT_RELEASED] = {SL_EVENT_RELEASED, false},
+    [SL_NODE_EVENT_EXPIRED] = {SL_EVENT_EXPIRED, true},
+    [SL_NODE_EVENT_ASKED] = {SL_EVENT_ASKED, true},
+    [SL_NODE_EVENT_WITHDRAWN] = {SL_EVENT_WITHDRAWN, true},
+    [SL_NODE_EVENT_STOLEN] = {SL_EVENT_STOLEN, true},
+    [SL_NODE_EVENT_WAITS] = {SL_EVENT_WAITS, true},
+};
+
+static void tell(struct server *s, const struct sl_node_event *e)
+{
+    bool pushed = events[e->type].pushed;
+    if (e->type == SL_NODE_EVENT_STOLEN && !e->overlapping) pushed = false;
+    count_event(s, e);
+    sl_event_publish(s, &(struct sl_event){.type = events[e->type].type,
+                                           .key = e->key,
+                                           .fence = e->fence,
+                                           .session = pushed ? e->session : 0,
+                                           .held = 1,
+                                           .lease_ms = e->lease_ms,
+                                           .waited_ms = e->waited_ms,
+                                           .overlapping = e->overlapping,
+                                           .priority = e->priority,
+                                           .left_ms = e->left_ms,
+                                           .note = e->note});
+}
+
+/* --- Orders ------------------------------------------------------------------------- */
+
+void sl_majority_set_links(struct server *s)
+{
+    struct sl_member peers[2 * SL_NODES_MAX];
+    uint32_t n = sl_node_peers(s->cluster->node, peers);
+    sl_links_set(s, peers, n);
+    sl_forward_members(s);
+}
+
+static void obey(struct server *s, const struct sl_node_order *o)
+{
+    switch (o->type) {
+        case SL_NODE_ORDER_SEND: sl_links_send(s, o->to, o->message); break;
+        case SL_NODE_ORDER_ANSWER: answer(s, o->ticket, o->answer); break;
+        case SL_NODE_ORDER_EVENT: tell(s, o->event); break;
+        case SL_NODE_ORDER_WRITE: sl_majority_write(s, o->durable); break;
+        case SL_NODE_ORDER_LINKS: sl_majority_set_links(s); break;
+        case SL_NODE_ORDER_LOG: sl_log(SL_LOG_INFO, o->text, NULL); break;
+    }
+}
+
+static sl_ms due(const struct arbiter *a)
+{
+    return sl_node_due(a->s->cluster->node);
+}
+
+static bool pump(struct arbiter *a)
+{
+    struct server *s = a->s;
+    struct sl_node *n = s->cluster->node;
+    struct sl_node_order o;
+    if (sl_node_due(n) <= s->now.ms) sl_node_tick(n, s->now);
+    while (s->effects_left > 0) {
+        if (!sl_node_next(n, &o)) return sl_node_due(n) > s->now.ms;
+        sl_server_count_effect(s, false);
+        obey(s, &o);
+    }
+    return false;
+}
+
+static const struct arbiter_kind majority = {.name = "majority",
+                                             .submit = submit,
+                                             .withdraw = withdraw,
+                                             .take_back = take_back,
+                                             .is_brief = is_brief,
+                                             .due = due,
+                                             .pump = pump,
+                                             .inspect = sl_majority_inspect};
+
+void sl_majority_init(struct sl_majority *m, struct server *s)
+{
+    m->arbiter = (struct arbiter){.kind = &majority, .s = s};
+}
+
+struct arbiter *sl_majority_arbiter(struct server *s)
+{
+    return &s->cluster->arbiter;
+}
+
+/* --- What links tell ------------------------------------------------------------------------ */
+
+bool sl_majority_linked(struct server *s, sl_node_id id, uint64_t birth,
+                        const char **why)
+{
+    if (!sl_node_link(s->cluster->node, s->now, id, true, birth, why)) return false;
+    sl_forward_linked(s, id);
+    return true;
+}
+
+void sl_majority_unlinked(struct server *s, sl_node_id id, enum sl_link_end how)
+{
+    const char *why;
+    sl_node_link(s->cluster->node, s->now, id, false, 0, &why);
+    sl_forward_unlinked(s, id, how);
+}
+
+void sl_majority_unreached(struct server *s, sl_node_id id, enum sl_link_end how)
+{
+    sl_forward_unreached(s, id, how);
+}
+
+void sl_majority_received(struct server *s, sl_node_id from, const struct sl_message *m)
+{
+    sl_node_receive(s->cluster->node, s->now, from, m);
+}
+
+uint64_t sl_majority_birth(const struct server *s)
+{
+    return sl_node_birth(s->cluster->node);
+}
+
+/* What one node lets in another has to take. */
+void sl_majority_settings(const struct server *s, char *out, size_t n)
+{
+    const struct sl_settings *set = s->settings;
+    snprintf(out, n,
+             "lease-min=%" PRId64 "ms\nlease-max=%" PRId64 "ms\nkey-bytes-max=%" PRId64
+             "\nvalue-bytes-max=%" PRId64 "\nkeys-max=%" PRId64
+             "\nengine=%s\netcd-prefix=%s\nmajority-keys=%s\n",
+             set->lease_ms_min, set->lease_ms_max, set->key_bytes_max,
+             set->value_bytes_max, set->keys_max,
+             set->engine == SL_ENGINE_ETCD ? "etcd" : "none",
+             set->engine == SL_ENGINE_ETCD ? set->etcd_prefix : "", set->majority_keys);
+}

@@ -1,0 +1,190 @@
+/* majority_inspect.c - what the nodes know of a lock, for EXPLAIN and LOCKS. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "server/arbiter/majority_internal.h"
+#include "server/observe/inspection.h"
+
+#define STEPS_A_SCAN 1024u /* A node looks at many keys that nobody holds any more. */
+
+struct sight {
+    const struct sl_node_answer *a;
+    uint32_t needed;
+    uint32_t answered; /* Nodes that said what they have. */
+    const struct sl_node_copy
+        *of;       /* One of those that a majority has; NULL: there is none. */
+    sl_ms left_ms; /* So long a majority has it. */
+    bool reserved;
+    uint32_t waiters;
+};
+
+/* How long so many nodes have the lease of this fence: the least of the longest. */
+static sl_ms held_by(const struct sl_node_answer *a, sl_fence fence, uint32_t needed)
+{
+    sl_ms least = -1;
+    for (uint32_t i = 0; i < a->copy_count; i++) {
+        uint32_t longer = 0;
+        if (!a->copies[i].held || a->copies[i].fence != fence) continue;
+        for (uint32_t j = 0; j < a->copy_count; j++)
+            if (a->copies[j].held && a->copies[j].fence == fence &&
+                a->copies[j].left_ms >= a->copies[i].left_ms)
+                longer++;
+        if (longer >= needed && a->copies[i].left_ms > least)
+            least = a->copies[i].left_ms;
+    }
+    return least;
+}
+
+static void look_at(struct sight *t, const struct sl_node_answer *a)
+{
+    t->a = a;
+    t->needed = a->copy_count / 2 + 1;
+    for (uint32_t i = 0; i < a->copy_count; i++) {
+        const struct sl_node_copy *copy = &a->copies[i];
+        if (copy->verdict == SL_VERDICT_YES) t->answered++;
+        if (copy->reserved) t->reserved = true;
+        sl_ms left = copy->held ? held_by(a, copy->fence, t->needed) : -1;
+        if (left < 0 || t->of != NULL) continue;
+        t->of = copy;
+        t->left_ms = left;
+    }
+}
+
+static void node_in_words(const struct sl_node_copy *copy, char *out)
+{
+    if (copy->verdict == SL_VERDICT_NONE)
+        snprintf(out, SL_SENTENCE_BYTES, "node %" PRIu32 " does not answer",
+                 copy->node);
+    else if (copy->verdict == SL_VERDICT_SILENT)
+        snprintf(out, SL_SENTENCE_BYTES,
+                 "node %" PRIu32 " has started and does not vote for %" PRId64
+                 " ms: old leases may run",
+                 copy->node, copy->left_ms);
+    else if (copy->verdict != SL_VERDICT_YES)
+        snprintf(out, SL_SENTENCE_BYTES,
+                 "node %" PRIu32 " goes by another list of nodes", copy->node);
+    else if (!copy->held)
+        snprintf(out, SL_SENTENCE_BYTES, "node %" PRIu32 " knows of no holder",
+                 copy->node);
+    else
+        snprintf(out, SL_SENTENCE_BYTES,
+                 "node %" PRIu32 " has fence %" PRIu64 " for %" PRId64 " ms%s",
+                 copy->node, copy->fence, copy->left_ms,
+                 copy->agreed ? "" : ", perhaps of one who only tried");
+}
+
+/* The state of the lock in sentences. */
+static void add_sentences(const struct sight *t, struct sl_inspection *i)
+{
+    if (t->of != NULL)
+        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
+                 "1 holds it: a majority of %" PRIu32 " nodes has it",
+                 t->a->copy_count);
+    else if (t->answered < t->needed)
+        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
+                 "who holds it is not known: %" PRIu32 " of %" PRIu32
+                 " nodes told what they have, and %" PRIu32 " are needed",
+                 t->answered, t->a->copy_count, t->needed);
+    else snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES, "nobody holds it");
+    if (t->waiters > 0)
+        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
+                 "%" PRIu32 " %s for it at this node", t->waiters,
+                 t->waiters == 1 ? "waits" : "wait");
+    if (t->reserved)
+        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
+                 "a thief has reserved it: its holder is asked");
+    for (uint32_t n = 0; n < t->a->copy_count; n++)
+        node_in_words(&t->a->copies[n], sl_inspection_sentence(i));
+}
+
+/* A fence is the wall clock's, or near it. */
+static sl_ms since(const struct server *s, sl_fence fence)
+{
+    return s->now.wall_us > fence ? (sl_ms)((s->now.wall_us - fence) / 1000) : 0;
+}
+
+static void why_waits(const struct sight *t, char *out, size_t n)
+{
+    if (t->of != NULL)
+        snprintf(out, n, "it is held, for %" PRId64 " ms if it is not extended",
+                 t->left_ms);
+    else if (t->answered < t->needed) snprintf(out, n, "too few nodes vote");
+    else snprintf(out, n, "it is next, or asks again soon");
+}
+
+static void add_holder(const struct server *s, const struct sight *t,
+                       struct sl_inspection *i)
+{
+    if (t->of == NULL) return;
+    i->holder_address = "by majority";
+    i->holders[i->holder_count++] = (struct sl_grant_view){
+        .leased = true,
+        .fence = t->of->fence,
+        .units = 1,
+        .per = 1,
+        .buckets = 1,
+        .priority = t->of->priority,
+        .left_ms = t->left_ms,
+        .since_ms = since(s, t->of->fence),
+        .asked = t->reserved,
+        .value = t->of->value,
+        .note = t->of->note};
+}
+
+static void add_waiters(const struct server *s, const struct sight *t,
+                        struct sl_inspection *i)
+{
+    struct sl_waiter_view found;
+    for (; i->waiter_count < t->waiters && i->waiter_count < SL_SHOWN_MAX;
+         i->waiter_count++) {
+        sl_node_waiter(s->cluster->node, s->now, i->key, (uint32_t)i->waiter_count,
+                       &found);
+        why_waits(t, i->why[i->waiter_count], SL_SENTENCE_BYTES);
+        i->waiters[i->waiter_count] = (struct sl_grant_view){
+            .waits = true,
+            .steals = found.steals,
+            .session_id = found.session,
+            .units = 1,
+            .per = 1,
+            .buckets = 1,
+            .priority = found.priority,
+            .left_ms = found.left_ms,
+            .since_ms = found.since_ms,
+            .note = found.note};
+    }
+}
+
+void sl_majority_explain(struct request *r, const struct sl_node_answer *a)
+{
+    struct server *s = r->s;
+    struct sl_inspection *i = sl_inspection_new(s, SL_INSPECT_LOCK);
+    struct sight t = {.waiters = sl_node_waiters(s->cluster->node, r->key)};
+    const struct answer reply = {.status = SLUICE_OK, .inspection = i};
+    struct call call = sl_request_call(r);
+    look_at(&t, a);
+    i->key = r->key;
+    i->votes = a;
+    i->lock = (struct sl_lock_view){
+        .held = t.of != NULL, .holders = t.of != NULL, .waiters = t.waiters};
+    add_holder(s, &t, i);
+    add_waiters(s, &t, i);
+    add_sentences(&t, i);
+    sl_call_cost(&call, 50 + t.waiters / 16);
+    sl_request_answer(r, &reply);
+}
+
+/* What this node has of each key, as one server would show it. */
+void sl_majority_inspect(const struct arbiter *a, struct sl_inspection *i)
+{
+    struct sl_lease_view found[SL_COUNT_MAX];
+    if (i->of != SL_INSPECT_LOCKS) return;
+    size_t n = sl_node_scan(a->s->cluster->node, a->s->now, &i->cursor, found,
+                            i->found_max);
+    i->steps += STEPS_A_SCAN;
+    for (size_t j = 0; j < n; j++)
+        i->found[i->found_count++] = (struct sl_lock_view){
+            .key = found[j].key,
+            .held = found[j].copy.held,
+            .holders = found[j].copy.held,
+            .waiters = found[j].waiters};
+}

@@ -1,0 +1,289 @@
+/* majority_start.c - a node's start and stop, and its file. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "majority/membership.h"
+#include "server/arbiter/majority_internal.h"
+#include "server/data/node_file.h"
+#include "server/data/state_file.h"
+#include "server/net/links.h"
+#include "server/net/membership_text.h"
+#include "server/observe/log.h"
+
+static int fail(const struct sl_majority *c, const char *what, const char *why)
+{
+    return sl_directory_fail(&c->folder, what, why);
+}
+
+/* --- The file ----------------------------------------------------------------------- */
+
+static void in_worker(uv_work_t *work)
+{
+    struct sl_majority *c = ((struct server *)work->data)->cluster;
+    c->result = sl_node_file_write(c->writer, c->folder.fd, &c->next);
+}
+
+static void written(struct server *s)
+{
+    static struct sl_log_kind kind;
+    struct sl_majority *c = s->cluster;
+    if (c->result == 0) {
+        if (c->failed != 0)
+            sl_log(SL_LOG_INFO, "the node's file is written again", NULL);
+        c->writes++;
+        if (c->writes == 1) sl_directory_mark(&c->folder, SL_DIRECTORY_OF_NODE);
+    } else {
+        c->errors++;
+        sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
+                     "the node's file cannot be written: it votes for nothing that is "
+                     "not in it; it is tried again every second",
+                     "folder", c->folder.path, "error", strerror(c->result), NULL);
+    }
+    c->failed = c->result;
+    sl_node_written(c->node, s->now, c->result == 0);
+}
+
+static void after_work(uv_work_t *work, int status)
+{
+    struct server *s = work->data;
+    sl_server_look_at_clock(s);
+    s->cluster->writing = false;
+    if (status != 0) s->cluster->result = ECANCELED;
+    written(s);
+    sl_server_settle(s);
+}
+
+void sl_majority_write(struct server *s, const struct sl_node_durable *d)
+{
+    struct sl_majority *c = s->cluster;
+    c->next = *d;
+    c->work.data = s;
+    c->writing = !c->starting &&
+                 uv_queue_work(s->loop, &c->work, in_worker, after_work) == 0;
+    if (c->writing) return;
+    in_worker(&c->work);
+    written(s);
+}
+
+/* --- Start: where the node has been --------------------------------------------------------- */
+
+#define AS_IF_LOST                                                                   \
+    "NODES REMOVE it on another node, empty the folder, start it, and NODES ADD it " \
+    "(docs/commands/nodes.md)"
+#define AS_IF_LOST_STATE                                                             \
+    "When the longest lease that was used has ended, remove \"state\" and \"lock\" " \
+    "there "                                                                         \
+    "and start again (docs/restart.md)"
+
+/* The folder was one server's until now: fences go on above its last, and nothing is voted
+ * for until its leases have ended. */
+static int move_in(struct sl_majority *c, enum sl_directory_use use,
+                   struct sl_node_start *start)
+{
+    struct sl_state_reading r;
+    enum sl_found found = sl_state_read(&r, c->folder.fd);
+    if (found == SL_FOUND_NOTHING && use == SL_DIRECTORY_IS_NEW) {
+        sl_log(SL_LOG_INFO, "data: a first start", "folder", c->folder.path, NULL);
+        return 0;
+    }
+    if (found != SL_FOUND)
+        return sl_directory_refuse(&c->folder, "state", found, AS_IF_LOST_STATE);
+#ifndef MUT_NODEFLOOR
+    start->floor = r.kept.fence_limit;
+#endif
+    start->silence_ms = r.kept.lease_longest_ms > r.kept.quiet_ms
+                            ? r.kept.lease_longest_ms
+                            : r.kept.quiet_ms;
+    sl_state_read_end(&r);
+    char ms[24];
+    snprintf(ms, sizeof ms, "%" PRId64, start->silence_ms);
+    sl_log(SL_LOG_INFO,
+           "data: this folder was one server's, and is a node's from now on; it votes "
+           "for nothing until the longest lease given has ended",
+           "folder", c->folder.path, "ms", ms, NULL);
+    return 0;
+}
+
+static int read_folder(struct sl_majority *c, struct sl_node_start *start)
+{
+    enum sl_directory_use use = sl_directory_use(&c->folder);
+    enum sl_found found = sl_node_file_read(c->folder.fd, &start->kept);
+    if (found == SL_FOUND_NOTHING && use != SL_DIRECTORY_OF_NODE)
+        return move_in(c, use, start);
+    if (found != SL_FOUND)
+        return sl_directory_refuse(&c->folder, "node", found, AS_IF_LOST);
+    if (start->kept.id == start->id) return 0;
+    char id[24];
+    snprintf(id, sizeof id, "%" PRIu32, start->kept.id);
+    return fail(c, "data: this folder is another node's; start it with its --node", id);
+}
+
+/* --- Start: which nodes there are ------------------------------------------------------------ */
+
+static int read_peers(const struct server *s, struct sl_membership *out)
+{
+    const char *text = s->settings->peers;
+    struct sl_bytes where;
+    const char *wrong = NULL;
+    *out = (struct sl_membership){0};
+    if (*text != '\0')
+        wrong = sl_membership_read(out, (struct sl_bytes){text, strlen(text)}, &where);
+    return wrong == NULL ? 0
+                         : fail(s->cluster, "peers: this is no list of nodes", wrong);
+}
+
+/* What an operator has to know about the list that is gone by. */
+static void say_list(const struct server *s, const struct sl_membership *kept,
+                     const struct sl_membership *peers)
+{
+    char ours[SL_MEMBERS_TEXT], version[24];
+    struct sl_membership told = *peers;
+    told.version = kept->version;
+    told.added = kept->added;
+    told.cluster = kept->cluster;
+    for (uint32_t i = 0; i < told.count && i < kept->count; i++)
+        told.at[i].birth = kept->at[i].birth; /* Which the settings do not say. */
+    sl_membership_write(kept, ours);
+    snprintf(version, sizeof version, "%" PRIu64, kept->version);
+    if (s->settings->bootstrap)
+        sl_log(SL_LOG_INFO,
+               "bootstrap is for a first start: this folder knows its cluster already",
+               NULL);
+    if (peers->count > 0 && !sl_membership_equal(kept, &told))
+        sl_log(SL_LOG_WARN,
+               "peers: the list that the nodes have agreed on is another, and counts",
+               "nodes", ours, "version", version, NULL);
+    else
+        sl_log(SL_LOG_INFO, "the list of nodes", "nodes", ours, "version", version,
+               NULL);
+}
+
+static void say_how_to_add(const struct server *s, const struct sl_membership *peers,
+                           const char *what)
+{
+    char text[200];
+    sl_node_id id = (sl_node_id)s->settings->node;
+    int at = sl_membership_find(peers, id);
+    snprintf(text, sizeof text, "%s: NODES ADD %" PRIu32 " %s on a member", what, id,
+             at >= 0 ? peers->at[at].address : "<host:node-port>");
+    sl_log(SL_LOG_WARN, text, NULL);
+}
+
+static int choose_list(const struct server *s, const struct sl_membership *peers,
+                       struct sl_node_start *start)
+{
+    const struct sl_membership *kept = &start->kept.force;
+    if (kept->version > 0) {
+        say_list(s, kept, peers);
+        if (sl_membership_find(kept, start->id) < 0)
+            say_how_to_add(s, peers, "this node is not on the list any more");
+        return 0;
+    }
+    if (!s->settings->bootstrap) {
+        say_how_to_add(s, peers, "not on any list yet");
+        return 0;
+    }
+    if (sl_membership_find(peers, start->id) < 0)
+        return fail(s->cluster,
+                    "bootstrap: peers has to name all nodes of the cluster, "
+                    "this one too",
+                    s->settings->peers);
+    start->bootstrap = *peers;
+    start->bootstrap.version = 1;
+    return 0;
+}
+
+/* --- Start ---------------------------------------------------------------------------------- */
+
+static int draw(uint64_t *out)
+{
+    *out = 0;
+    while (*out == 0)
+        if (getrandom(out, sizeof *out, 0) != sizeof *out) return -1;
+    return 0;
+}
+
+static struct sl_node_limits limits_of(const struct sl_settings *set)
+{
+    struct sl_node_limits l = sl_node_limits_default;
+    l.keys_max = (uint32_t)set->keys_max;
+    l.waiters_max = (uint32_t)set->waiters_max;
+    l.key_bytes_max = (uint32_t)set->key_bytes_max;
+    l.value_bytes_max = (uint32_t)set->value_bytes_max;
+    l.lease_min_ms = set->lease_ms_min;
+    l.lease_max_ms = set->lease_ms_max;
+    return l;
+}
+
+/* Everything is read: be a node. What it has to write first is written here and now. */
+static int begin(struct server *s, const struct sl_node_start *start)
+{
+    struct sl_majority *c = s->cluster;
+    c->starting = true;
+    c->node = sl_node_new(start, s->now);
+    if (c->node == NULL) return fail(c, "cannot start", "out of memory");
+    if (sl_links_start(s) != 0) return -1;
+    sl_majority_set_links(s);
+    do {
+        s->effects_left = UINT32_MAX;
+    } while (!c->arbiter.kind->pump(&c->arbiter));
+    c->starting = false;
+    return c->failed == 0 ? 0 : sl_directory_fail_disk(&c->folder, c->failed);
+}
+
+int sl_majority_start(struct server *s)
+{
+    struct sl_majority *c = calloc(1, sizeof *c);
+    struct sl_node_start start = {.id = (sl_node_id)s->settings->node,
+                                  .seed = s->seed,
+                                  .hash_key = s->hash_key,
+                                  .limits = limits_of(s->settings)};
+    struct sl_membership peers;
+    s->cluster = c;
+    if (c != NULL) sl_majority_init(c, s);
+    if (c == NULL || (c->writer = sl_textfile_writer_new()) == NULL) {
+        sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
+        return -1;
+    }
+    c->folder = s->folder;
+    if (!s->has_folder)
+        return fail(c, "a node needs a folder to keep its promises in: --data FOLDER",
+                    "there is none");
+    if (read_peers(s, &peers) != 0 || read_folder(c, &start) != 0 ||
+        choose_list(s, &peers, &start) != 0)
+        return -1;
+    if (draw(&start.epoch) != 0 || draw(&start.birth) != 0)
+        return fail(c, "no random numbers", strerror(errno));
+    sl_server_look_at_clock(s);
+    return begin(s, &start);
+}
+
+void sl_majority_stop(struct server *s)
+{
+    sl_links_stop(s);
+    while (s->cluster->writing) uv_run(s->loop, UV_RUN_ONCE);
+}
+
+/* --- Ask -------------------------------------------------------------------------------------- */
+
+void sl_majority_look(const struct server *s, struct sl_majority_view *out)
+{
+    const struct sl_majority *c = s->cluster;
+    const struct sl_membership *list = sl_node_membership(c->node);
+    *out = (struct sl_majority_view){
+        .folder = c->folder.path, .writes = c->writes, .errors = c->errors};
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct sl_peer_view peer;
+        sl_node_peer(c->node, list->at[i].id, &peer);
+        if (list->at[i].id != (sl_node_id)s->settings->node && peer.linked)
+            out->nodes_up++;
+    }
+}
+
+size_t sl_majority_bytes(const struct server *s)
+{
+    return s->cluster == NULL ? 0 : sl_node_bytes(sl_majority_node(s));
+}

@@ -1,0 +1,11 @@
+/* remote.h - the keeper on another node, as an arbiter. The code that forwards is in
+ * server/forward/. */
+#ifndef SL_SERVER_ARBITER_REMOTE_H
+#define SL_SERVER_ARBITER_REMOTE_H
+
+#include "server/arbiter/arbiter.h"
+
+/* NULL: out of memory. */
+struct arbiter *sl_remote_new(struct server *s);
+
+#endif /* SL_SERVER_ARBITER_REMOTE_H */

@@ -1,0 +1,29 @@
+/* nodes.c - NODES: the nodes of a cluster. */
+#include <string.h>
+
+#include "majority/membership.h"
+#include "server/net/membership_text.h"
+#include "server/request.h"
+
+void sl_do_nodes(struct call *call)
+{
+    struct request r;
+    const char *wrong;
+    int64_t id = 0;
+    bool add = call->n == 4 && sl_word_is(call->at[1], "ADD");
+    bool remove = call->n == 3 && sl_word_is(call->at[1], "REMOVE");
+    sl_request_init(&r, call, SL_VERB_NODES);
+    r.add = add;
+    r.remove = remove;
+    if (call->n > 1 && !add && !remove)
+        sl_say_syntax(call, "ADD id address, or REMOVE id");
+    else if (call->n > 1 && !sl_parse_number(call->at[2], 1, SL_NODE_ID_MAX, &id))
+        sl_say_syntax(call, "a node is a number from 1 to 15");
+    else if (add && (wrong = sl_address_wrong(call->at[3])) != NULL)
+        sl_say(call, sluice_status_word(SLUICE_ENODES), wrong);
+    else {
+        r.node = (sl_node_id)id;
+        r.address = add ? call->at[3] : (struct sl_bytes){NULL, 0};
+        sl_request_submit(&r);
+    }
+}

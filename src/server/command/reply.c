@@ -1,0 +1,82 @@
+/* reply.c - the reply of each verb. */
+#include "server/command/reply.h"
+
+#include <inttypes.h>
+
+#include "server/observe/inspection.h"
+
+static void put_grant(struct sl_resp_writer *w, const struct sl_grant *g)
+{
+    sl_resp_array(w, 5);
+    sl_resp_integer(w, (int64_t)g->fence);
+    sl_resp_integer(w, (int64_t)g->held);
+    sl_resp_integer(w, g->lease_ms > 0 ? g->lease_ms : -1);
+#ifdef MUT_WAITED
+    sl_resp_integer(w, 0);
+#else
+    sl_resp_integer(w, g->waited_ms);
+#endif
+    sl_resp_integer(w, g->overlapping ? 1 : 0);
+}
+
+static void put_newest(struct sl_resp_writer *w, const struct sl_grant_view *v)
+{
+    if (v == NULL) {
+        sl_resp_null_array(w);
+        return;
+    }
+    sl_resp_array(w, 3);
+    sl_resp_bulk(w, v->value);
+    sl_resp_integer(w, (int64_t)v->fence);
+    sl_resp_integer(w, v->leased ? v->left_ms : -1);
+}
+
+static void say_capacity(struct call *call, const struct sl_want *w)
+{
+    char text[160];
+    uint64_t room = (uint64_t)w->per * w->buckets;
+    if (room > SLUICE_CAPACITY_MAX)
+        snprintf(text, sizeof text, "PER times BUCKETS is at most %" PRIu64,
+                 (uint64_t)SLUICE_CAPACITY_MAX);
+    else
+        snprintf(text, sizeof text,
+                 "%" PRIu32 " units never fit into a room of %" PRIu64
+                 ": declare more with PER and BUCKETS",
+                 w->units, room);
+    sl_say(call, "TOOBIG", text);
+}
+
+static void say_drains_max(struct call *call)
+{
+    char text[80];
+    snprintf(text, sizeof text, "there are %" PRId64 " patterns already (drains-max)",
+             call->s->settings->drains_max);
+    sl_say(call, "LIMIT", text);
+}
+
+static void say_error(struct call *call, const struct request *r,
+                      const struct answer *a)
+{
+    if (a->text != NULL)
+        sl_say(call, a->word != NULL ? a->word : sluice_status_word(a->status),
+               a->text);
+    else if (r->verb == SL_VERB_ACQUIRE && a->status == SLUICE_ETOOBIG)
+        say_capacity(call, &r->want);
+    else if (r->verb == SL_VERB_DRAIN && a->status == SLUICE_EFULL)
+        say_drains_max(call);
+    else sl_say_status(call, a->status);
+}
+
+void sl_reply(struct call *call, const struct request *r, const struct answer *a)
+{
+    struct sl_resp_writer *w = call->out;
+    if (a->tx != NULL) sl_reply_tx(call, r, a);
+    else if (a->status != SLUICE_OK) {
+        if (r->verb == SL_VERB_ACQUIRE && a->status == SLUICE_EFULL)
+            sl_resp_null_array(w);
+        else say_error(call, r, a);
+    } else if (r->verb == SL_VERB_ACQUIRE) put_grant(w, a->grant);
+    else if (a->inspection != NULL) sl_inspection_write(call, r, a->inspection);
+    else if (r->verb == SL_VERB_READ) put_newest(w, a->newest);
+    else sl_resp_integer(w, a->number);
+}

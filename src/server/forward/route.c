@@ -1,0 +1,483 @@
+/* route.c - a node's route to the keeper: how it begins and ends, and the ledger that is handed
+ * over on it. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "server/arbiter/local.h"
+#include "server/arbiter/majority.h"
+#include "server/arbiter/transactions.h"
+#include "server/forward/forward_internal.h"
+#include "server/observe/log.h"
+
+#define AGAIN_MS 20
+#define SWEPT_A_SECOND 4096u
+
+/* --- The ledger is handed over --------------------------------------------------------- */
+
+static bool has_room(struct server *s)
+{
+    return sl_links_unsent(s, s->relay->keeper) < SL_FORWARD_HIGH;
+}
+
+/* The keeper knows this connection now, and is to be told of its end. */
+static void note_way(struct server *s, uint64_t session)
+{
+    const struct session *n = session == 0 ? NULL : sl_server_session(s, session);
+    if (n == NULL || n->conn == NULL) return;
+    struct sl_forward_session *f = sl_forward_session_make(n->conn);
+    if (f != NULL) f->way = s->relay->way;
+}
+
+static void write_reclaim(struct server *s, const struct sl_record *x)
+{
+    struct sl_resp_writer *w = sl_frame(s, s->relay->keeper, "R.RECLAIM",
+                                        1 + SL_RECORD_WORDS);
+    if (w == NULL) return; /* The way is about to end. */
+    const struct sl_grant_view v = sl_record_view(x, s->now.ms);
+    sl_frame_number(w, x->session);
+    sl_record_write(w, x->key, &v);
+}
+
+/* What has been handed over stands behind what has not. */
+static void hand_over_one(struct server *s, struct sl_record *x)
+{
+    struct sl_forward *r = s->relay;
+    x->told = r->way;
+    note_way(s, x->session);
+    sl_list_remove(&x->all);
+    sl_list_append(&r->ledger.all, &x->all);
+    if (x->unwanted) sl_forward_drop(s, x);
+    else if (x->end_ms > s->now.ms) write_reclaim(s, x);
+}
+
+static struct sl_record *first_record(const struct sl_ledger *l)
+{
+    return sl_list_empty(&l->all) ? NULL
+                                  : sl_container_of(l->all.next, struct sl_record, all);
+}
+
+bool sl_forward_hand_over(struct server *s)
+{
+    struct sl_forward *r = s->relay;
+    while (r->handing && has_room(s)) {
+        struct sl_record *x = first_record(&r->ledger);
+        if (x == NULL || x->told == r->way) {
+            sl_frame(s, r->keeper, "R.READY", 0);
+            r->handing = false;
+            r->open = true;
+            break;
+        }
+        if (s->effects_left == 0) return false;
+        s->effects_left--;
+        hand_over_one(s, x);
+    }
+    sl_forward_send_queued(s);
+    return true;
+}
+
+void sl_forward_tell_listening(struct server *s)
+{
+    struct sl_forward *r = s->relay;
+    bool listens = !sl_pubsub_silent(&s->pubsub);
+    if (!r->open || listens == r->listens) return;
+    struct sl_resp_writer *w = sl_frame(s, r->keeper, "R.LISTEN", 1);
+    if (w == NULL) return;
+    sl_frame_number(w, listens ? 1 : 0);
+    r->listens = listens;
+}
+
+void sl_forward_begin_way(struct server *s)
+{
+    struct sl_forward *r = s->relay;
+    struct sl_resp_writer *w;
+    r->again_ms = SL_NEVER;
+    if (r->leads || r->exporting || r->keeper == 0 ||
+        (w = sl_frame(s, r->keeper, "R.COME", 1)) == NULL)
+        return;
+    sl_frame_number(w, r->keeper_term);
+}
+
+/* By which the keeper can tell us when a lease ends. */
+void sl_forward_tell_clock(struct server *s)
+{
+    struct sl_resp_writer *w = sl_frame(s, s->relay->keeper, "R.CLOCK", 1);
+    if (w != NULL) sl_frame_number(w, (uint64_t)s->now.ms);
+}
+
+void sl_forward_here(struct server *s, const struct sl_args *a)
+{
+    struct sl_forward *r = s->relay;
+    uint64_t term;
+    if (!sl_frame_read(a->at[1], &term) || term != r->keeper_term || r->open ||
+        r->handing)
+        return;
+    r->without_since_ms = r->again_ms = SL_NEVER;
+    r->handing = true;
+    sl_forward_tell_clock(s);
+    sl_server_go_on(s); /* It is handed over some at a time. */
+}
+
+/* --- Another route ------------------------------------------------------------------------ */
+
+/* A commit that was sent: TX.OUTCOME tells what became of it, if its transaction has an id. */
+static void settle_commit(struct request *r)
+{
+    struct conn *c = r->c;
+    struct sl_bytes id = c->forwarded->request;
+    const struct sl_bytes at[] = {{"TX.OUTCOME", 10}, id};
+    struct request *k = id.n == 0 ? NULL : sl_request_replace(r, at, 2);
+    sl_forward_tx_ended(c);
+    if (k == NULL) {
+        sl_forward_answer_problem(
+            r, sluice_status_word(SLUICE_ECLOSED),
+            "the keeper was lost while it committed: nobody knows whether "
+            "it did; with TX.BEGIN REQUEST id, TX.OUTCOME id tells");
+        return;
+    }
+    k->sent = k->had = false;
+    k->settles = true;
+    sl_forward_enqueue(k);
+}
+
+/* It was granted, and the answer was lost: it asks again, so nobody has that grant. */
+static void forget_untold(struct server *s, struct conn *c)
+{
+    struct sl_forward_session *f = c->forwarded;
+    struct sl_record *x = f->untold == 0 ? NULL
+                                         : sl_ledger_find(&s->relay->ledger, f->untold);
+    f->untold = 0;
+    if (x == NULL) return;
+    if (x->leased) x->unwanted = true; /* The keeper may be the same. */
+    else sl_ledger_drop(&s->relay->ledger, x);
+}
+
+/* What was sent on the old route: it is settled, or will be sent again. */
+static void turn_one(struct server *s, struct request *r)
+{
+    bool commits = (r->command->flags & SL_COMMITS) != 0;
+#ifdef MUT_RELAYSETTLE
+    commits = false;
+#endif
+    if (commits && r->c->forwarded->tx != 0) settle_commit(r);
+    else {
+        if (r->verb == SL_VERB_ACQUIRE) forget_untold(s, r->c);
+#ifdef MUT_RELAYWAITED
+        r->arrived_ms = s->now.ms;
+#endif
+        sl_forward_enqueue(r);
+    }
+}
+
+/* The transaction that a connection had on the old route has ended. */
+static void leave_old_route(struct conn *c)
+{
+    struct request *r = sl_forward_request_of(c);
+    unsigned flags = r == NULL ? 0 : r->command->flags;
+    if (c->forwarded == NULL || c->forwarded->tx == 0) return;
+    if ((flags & SL_TX) == 0) {
+        sl_forward_tx_lost(c);
+        return;
+    }
+    sl_forward_tx_ended(c);
+    if ((flags & SL_ABORTS) != 0) {
+        sl_forward_unlist(r);
+        sl_resp_simple(sl_conn_out(c), "OK"); /* It went with its keeper. */
+        sl_request_end(r);
+    } else if ((flags & SL_BEGINS) == 0)
+        sl_forward_answer_problem(r, sluice_status_word(SLUICE_ESTALE), SL_LOST_TX);
+}
+
+static void lose_way(struct server *s)
+{
+    struct sl_forward *r = s->relay;
+    struct sl_election_view v;
+    sl_election_view(r->office, &v);
+    r->without_since_ms = r->poke_ms = r->certain_ms = s->now.ms;
+    r->lost = v.reign;
+}
+
+/* What follows the half of a reply would be taken for its rest. */
+static void hang_up_on_half(struct server *s)
+{
+    struct sl_list *next;
+    for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
+        struct conn *c = sl_container_of(n, struct conn, all);
+        next = n->next;
+        if (c->forwarded != NULL && c->forwarded->half) sl_conn_close(c, SL_WAS_CUT);
+    }
+}
+
+/* Take all requests of a list off it, one after the other; new ones that come meanwhile stay. */
+static void each_request(struct sl_list *list, void (*what)(struct request *r))
+{
+    struct sl_list old;
+    sl_list_init(&old);
+    while (!sl_list_empty(list)) {
+        struct request *r = sl_container_of(list->next, struct request, place);
+        sl_forward_unlist(r);
+        sl_list_append(&old, &r->place);
+    }
+    while (!sl_list_empty(&old)) {
+        struct request *r = sl_container_of(old.next, struct request, place);
+        sl_list_remove(&r->place);
+        what(r);
+    }
+}
+
+static void turn(struct request *r)
+{
+    turn_one(r->s, r);
+}
+
+void sl_forward_end_way(struct server *s)
+{
+    struct sl_forward *r = s->relay;
+    struct sl_list *next;
+    r->way++;
+    r->open = r->handing = r->listens = false;
+    if (r->without_since_ms == SL_NEVER) lose_way(s);
+    hang_up_on_half(s);
+    each_request(&r->sent, turn);
+    for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
+        next = n->next;
+        leave_old_route(sl_container_of(n, struct conn, all));
+    }
+}
+
+void sl_forward_turn(struct server *s)
+{
+    sl_forward_end_way(s);
+    sl_forward_begin_way(s);
+}
+
+/* --- This node becomes the keeper, or stops being it ------------------------------------------- */
+
+bool sl_forward_reclaim_own(struct server *s)
+{
+    struct sl_ledger *l = &s->relay->ledger;
+    struct sl_record *x;
+    while ((x = first_record(l)) != NULL) {
+        struct session *n = x->session == 0 ? NULL : sl_server_session(s, x->session);
+        const struct sl_grant_view v = sl_record_view(x, s->now.ms);
+        if (s->effects_left == 0) return false;
+        s->effects_left--;
+        if (x->end_ms > s->now.ms && !x->unwanted &&
+            (x->leased || (n != NULL && n->conn != NULL)))
+            sl_reclaim(s, n, &v, x->key);
+        sl_ledger_drop(l, x);
+    }
+    return true;
+}
+
+void sl_forward_come_home(struct server *s)
+{
+    s->relay->without_since_ms = SL_NEVER;
+    sl_forward_gathered(s); /* What has to wait for others waits on. */
+    sl_server_go_on(s);
+}
+
+void sl_forward_gathered(struct server *s)
+{
+    each_request(&s->relay->queued, sl_request_resume);
+}
+
+/* A request that waited in the table of this node, which is not the keeper any more. */
+static void move_out(struct request *r)
+{
+    struct server *s = r->s;
+    if (sl_forward_session_make(r->c) == NULL) {
+        sl_request_answer_status(r, SLUICE_ENOMEM);
+        return;
+    }
+    r->arbiter = s->arbiters.remote;
+    r->sent = r->had = false;
+    r->releases = 0;
+    sl_forward_enqueue(r);
+}
+
+static bool has_tx_request(const struct conn *c)
+{
+    for (const struct sl_list *i = c->requests.next; i != &c->requests; i = i->next) {
+        const struct request *r = sl_container_of(i, const struct request, of_conn);
+        if (r->verb == SL_VERB_TX && r->arbiter == c->server->arbiters.local)
+            return true; /* It is answered when the transactions are stopped. */
+    }
+    return false;
+}
+
+void sl_forward_go_out(struct server *s)
+{
+    lose_way(s);
+    for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
+        struct conn *c = sl_container_of(n, struct conn, all);
+        if (c->proxy == NULL && !has_tx_request(c)) sl_forward_tx_lost(c);
+    }
+    sl_local_hand_over(s, move_out);
+}
+
+/* --- In ------------------------------------------------------------------------------------- */
+
+static void take_not(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    struct sl_forward *r = s->relay;
+    uint64_t term;
+    if (from != r->keeper || r->leads || !sl_frame_read(a->at[1], &term) ||
+        term != r->keeper_term)
+        return;
+    if (r->open || r->handing) sl_forward_end_way(s);
+    r->again_ms = s->now.ms + AGAIN_MS; /* It may be about to be. */
+    sl_election_read_soon(r->office, s->now.ms);
+}
+
+static void take_doubt(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    uint64_t term, sight;
+    if (sl_frame_read(a->at[1], &term) && sl_frame_read(a->at[2], &sight) &&
+        sight <= SL_PEER_CLOSED)
+        sl_election_peer_doubts(s->relay->office, s->now.ms, from, term,
+                                (enum sl_peer_state)sight);
+}
+
+bool sl_forward_is_frame(const struct sl_args *args)
+{
+    return args->at[0].n > 2 && memcmp(args->at[0].at, "R.", 2) == 0;
+}
+
+void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    struct sl_forward *r = s->relay;
+    if (r == NULL) return;
+    if (sl_forward_frame_is(a, "R.DOUBT", 2)) take_doubt(s, from, a);
+    else if (sl_forward_frame_is(a, "R.NOT", 1)) take_not(s, from, a);
+    else if (from == r->keeper && !r->leads) sl_forward_from_keeper(s, a);
+    else sl_proxy_received(s, from, a);
+}
+
+/* --- What happens -------------------------------------------------------------------------------- */
+
+void sl_forward_linked(struct server *s, sl_node_id id)
+{
+    struct sl_forward *r = s->relay;
+    if (r == NULL) return;
+    sl_election_peer_changed(r->office, s->now.ms, id, SL_PEER_UP);
+    if (id == r->keeper && !r->leads) sl_forward_turn(s);
+}
+
+void sl_forward_unlinked(struct server *s, sl_node_id id, enum sl_link_end how)
+{
+    struct sl_forward *r = s->relay;
+    if (r == NULL) return;
+    sl_proxy_close_all(s, id);
+    if (id == r->keeper && !r->leads) sl_forward_turn(s);
+    if (how != SL_END_REPLACED) sl_forward_unreached(s, id, how);
+}
+
+void sl_forward_unreached(struct server *s, sl_node_id id, enum sl_link_end how)
+{
+    enum sl_peer_state sight = how == SL_END_CLOSED ? SL_PEER_CLOSED : SL_PEER_SILENT;
+    if (s->relay != NULL)
+        sl_election_peer_changed(s->relay->office, s->now.ms, id, sight);
+}
+
+void sl_forward_drained(struct server *s, sl_node_id id)
+{
+    struct sl_forward *r = s->relay;
+    struct sl_list stalled;
+    if (r == NULL) return;
+    if (id == r->keeper && !r->leads) {
+        sl_forward_send_queued(s);
+        if (r->handing) sl_server_go_on(s);
+    }
+    sl_list_init(&stalled);
+    while (!sl_list_empty(&r->stalled)) {
+        struct sl_list *n = r->stalled.next;
+        sl_list_remove(n);
+        sl_list_append(&stalled, n);
+    }
+    while (!sl_list_empty(&stalled)) {
+        struct sl_proxy *f = sl_container_of(stalled.next, struct sl_proxy, stalled);
+        sl_list_remove(&f->stalled);
+        sl_proxy_flush(f->c);
+    }
+}
+
+/* A keeper lets what is held without a lease go SL_ADRIFT_MS after it lost the link, at the
+ * earliest; the next one, when it has waited for the authority of this one, which takes as
+ * long. While the engine says that there is no other, and that it does not renew, neither
+ * happens. (It is told of the way's end up to half a second late.) */
+#define CUT_OFF_MS 1200
+#define POKE_MS 300
+
+static void note_certain(struct server *s)
+{
+    struct sl_forward *r = s->relay;
+    struct sl_election_view v;
+    sl_election_view(r->office, &v);
+    bool same = v.reign.term == r->lost.term && v.reign.heartbeat == r->lost.heartbeat;
+    if (same && v.looked_ms > r->certain_ms) r->certain_ms = v.looked_ms;
+}
+
+sl_ms sl_forward_cut_due(const struct server *s)
+{
+    const struct sl_forward *r = s->relay;
+    if (r->leads || r->without_since_ms == SL_NEVER || r->ledger.unleased == 0)
+        return SL_NEVER;
+    sl_ms cut = r->certain_ms + CUT_OFF_MS;
+    return r->poke_ms < cut ? r->poke_ms : cut;
+}
+
+void sl_forward_cut_off(struct server *s)
+{
+    static struct sl_log_kind kind;
+    struct sl_forward *r = s->relay;
+    struct sl_list *next;
+    if (!r->leads) note_certain(s);
+    if (sl_forward_cut_due(s) > s->now.ms) return;
+    r->poke_ms = s->now.ms + POKE_MS;
+    sl_election_read_soon(r->office, s->now.ms);
+    if (r->certain_ms + CUT_OFF_MS > s->now.ms) return;
+#ifdef MUT_RELAYCUT
+    return;
+#endif
+    sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
+                 "there is no way to the keeper: clients that hold something without "
+                 "LEASE are hung up on",
+                 NULL);
+    for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
+        struct conn *c = sl_container_of(n, struct conn, all);
+        next = n->next;
+        if (sl_forward_holds_unleased(c)) sl_conn_close(c, SL_WAS_CUT);
+    }
+}
+
+/* Nobody waits for a keeper longer than keeper-wait. */
+static void give_up_waiting(struct server *s)
+{
+    struct sl_forward *f = s->relay;
+    if (f->without_since_ms == SL_NEVER || f->leads) return;
+    while (!sl_list_empty(&f->queued)) {
+        struct request *r = sl_container_of(f->queued.next, struct request, place);
+        sl_ms since = r->arrived_ms > f->without_since_ms ? r->arrived_ms
+                                                          : f->without_since_ms;
+        if (s->now.ms - since < s->settings->keeper_wait_ms) break;
+        if (r->settles)
+            sl_forward_answer_problem(
+                r, sluice_status_word(SLUICE_ECLOSED),
+                "the keeper was lost while it committed, and there is no "
+                "other to ask: TX.OUTCOME id tells");
+        else
+            sl_forward_answer_problem(r, sluice_status_word(SLUICE_ENOKEEPER),
+                                      sl_forward_why_not(s));
+    }
+}
+
+void sl_forward_second(struct arbiter *a)
+{
+    struct server *s = a->s;
+    /* While the ledger is handed over, its order counts. */
+    if (!s->relay->handing)
+        sl_ledger_sweep(&s->relay->ledger, s->now.ms, SWEPT_A_SECOND);
+    give_up_waiting(s);
+    sl_forward_tell_listening(s);
+    if (s->relay->open) sl_forward_tell_clock(s);
+}

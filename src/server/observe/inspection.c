@@ -1,0 +1,261 @@
+#include "server/observe/inspection.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/glob.h"
+#include "majority/node.h"
+#include "server/arbiter/arbiter.h"
+#include "server/command/dispatch.h"
+
+/* --- Filling it in ---------------------------------------------------------- */
+
+struct sl_inspection *sl_inspection_new(struct server *s, enum sl_inspect of)
+{
+    static struct sl_inspection one;
+    (void)s;
+    memset(&one, 0, offsetof(struct sl_inspection, holders));
+    one.of = of;
+    return &one;
+}
+
+char *sl_inspection_sentence(struct sl_inspection *i)
+{
+    assert(i->sentence_count < SL_SENTENCES_MAX);
+    return i->sentences[i->sentence_count++];
+}
+
+/* A lock that nobody holds or waits for any more is in the table while its last events are
+ * published. */
+static bool is_shown(const struct sl_lock_view *l, const struct sl_glob *glob)
+{
+    if (l->holders + l->waiters == 0) return false;
+    return glob == NULL || sl_glob_matches(glob, l->key);
+}
+
+void sl_inspection_list(struct request *r)
+{
+    struct server *s = r->s;
+    const struct sl_page *p = &r->page;
+    struct sl_inspection *i = sl_inspection_new(s, SL_INSPECT_LOCKS);
+    size_t seen = 0, shown = 0;
+    /* As many at a time as may be compared, if their keys are long. */
+    size_t compared = sl_glob_words(p->match.n) + s->drain_words;
+    size_t each = 16 + compared * (size_t)s->settings->key_bytes_max;
+    size_t chunk = 1 + SL_INSPECT_STEPS_MAX / each;
+    i->cursor = p->cursor;
+    do {
+        size_t left = (size_t)p->count - seen;
+        i->found_max = left < chunk ? left : chunk;
+        i->found_count = shown;
+        r->arbiter->kind->inspect(r->arbiter, i);
+        seen += i->found_count - shown;
+        for (size_t n = shown; n < i->found_count; n++) {
+            i->steps += 16 + compared * i->found[n].key.n;
+            if (is_shown(&i->found[n], p->glob)) i->found[shown++] = i->found[n];
+        }
+    } while (i->cursor != 0 && seen < (size_t)p->count &&
+             i->steps < SL_INSPECT_STEPS_MAX);
+    i->found_count = shown;
+    struct call call = sl_request_call(r);
+    sl_call_cost(&call, seen);
+    sl_server_spend(s, i->steps);
+    const struct answer a = {.status = SLUICE_OK, .inspection = i};
+    sl_request_answer(r, &a);
+}
+
+/* --- Writing ------------------------------------------------------------------ */
+
+void sl_put_number(struct sl_resp_writer *w, const char *name, int64_t n)
+{
+    sl_resp_text(w, name);
+    sl_resp_integer(w, n);
+}
+
+void sl_put_bytes(struct sl_resp_writer *w, const char *name, struct sl_bytes b)
+{
+    sl_resp_text(w, name);
+    sl_resp_bulk(w, b);
+}
+
+void sl_put_text(struct sl_resp_writer *w, const char *name, const char *text)
+{
+    sl_resp_text(w, name);
+    sl_resp_text(w, text);
+}
+
+void sl_session_address(const struct server *s, uint64_t id, char *out, size_t n)
+{
+    const struct session *session = sl_server_session(s, id);
+    if (session != NULL && session->conn != NULL)
+        sl_conn_address(session->conn, out, n);
+    else snprintf(out, n, session != NULL ? "cut off, lingers" : "gone");
+}
+
+static void put_room(struct sl_resp_writer *w, const struct sl_grant_view *v)
+{
+    sl_put_number(w, "units", v->units);
+    sl_put_number(w, "shared", v->shared);
+    sl_put_number(w, "per", v->shared ? 0 : v->per);
+    sl_put_number(w, "buckets", v->shared ? 0 : v->buckets);
+    sl_put_number(w, "priority", v->priority);
+}
+
+static void put_holder(const struct server *s, struct sl_resp_writer *w,
+                       const struct sl_grant_view *v, const char *known)
+{
+    char address[128];
+    if (known != NULL) snprintf(address, sizeof address, "%s", known);
+    else sl_session_address(s, v->session_id, address, sizeof address);
+    sl_resp_map(w, 15);
+    sl_put_number(w, "fence", (int64_t)v->fence);
+    sl_put_number(w, "client", (int64_t)v->session_id);
+    sl_put_text(w, "address", address);
+    put_room(w, v);
+    sl_put_number(w, "lease_ms", v->leased ? v->left_ms : -1);
+    sl_put_number(w, "held_ms", v->since_ms);
+    sl_put_number(w, "broken", v->broken);
+    sl_put_number(w, "asked", v->asked);
+    sl_put_number(w, "overlapping", v->overlapping);
+    sl_put_bytes(w, "value", v->value);
+    sl_put_bytes(w, "note", v->note);
+}
+
+static void put_waiter(const struct server *s, struct sl_resp_writer *w,
+                       const struct sl_grant_view *v, const char *why)
+{
+    char address[128];
+    sl_session_address(s, v->session_id, address, sizeof address);
+    sl_resp_map(w, 12);
+    sl_put_number(w, "client", (int64_t)v->session_id);
+    sl_put_text(w, "address", address);
+    put_room(w, v);
+    sl_put_number(w, "steals", v->steals);
+    sl_put_number(w, "waited_ms", v->since_ms);
+    sl_put_number(w, "left_ms", v->left_ms == SL_NEVER ? -1 : v->left_ms);
+    sl_put_bytes(w, "note", v->note);
+    sl_put_text(w, "why", why);
+}
+
+static const char *said(const struct sl_node_copy *copy)
+{
+    if (copy->verdict == SL_VERDICT_NONE) return "no answer";
+    if (copy->verdict == SL_VERDICT_SILENT) return "silent";
+    if (copy->verdict != SL_VERDICT_YES) return "another list";
+    return copy->held ? "held" : "free";
+}
+
+static void put_vote(struct sl_resp_writer *w, const struct sl_node_copy *copy)
+{
+    bool timed = copy->held || copy->verdict == SL_VERDICT_SILENT;
+    sl_resp_map(w, 7);
+    sl_put_number(w, "node", copy->node);
+    sl_put_text(w, "says", said(copy));
+    sl_put_number(w, "fence", copy->held ? (int64_t)copy->fence : 0);
+    sl_put_number(w, "left_ms", timed ? copy->left_ms : -1);
+    sl_put_number(w, "agreed", copy->held && copy->agreed);
+    sl_put_number(w, "reserved", copy->reserved);
+    sl_put_number(w, "wanted", copy->reserved ? copy->wanted : 0);
+}
+
+static void put_votes(struct sl_resp_writer *w, const struct sl_node_answer *a)
+{
+    sl_resp_text(w, "nodes");
+    sl_resp_array(w, a->copy_count);
+    for (uint32_t i = 0; i < a->copy_count; i++) put_vote(w, &a->copies[i]);
+}
+
+static void put_lock(struct call *call, const struct sl_inspection *i)
+{
+    struct sl_resp_writer *w = call->out;
+    const struct sl_lock_view *l = &i->lock;
+    sl_resp_map(w, i->votes != NULL ? 10 : 9);
+    sl_put_bytes(w, "key", i->key);
+    sl_put_number(w, "held", (int64_t)l->held);
+    sl_put_number(w, "shared", l->shared);
+    sl_put_number(w, "drained", l->drained);
+    sl_put_number(w, "holders_count", l->holders);
+    sl_put_number(w, "waiters_count", l->waiters);
+    sl_resp_text(w, "holders");
+    sl_resp_array(w, i->holder_count);
+    for (size_t n = 0; n < i->holder_count; n++)
+        put_holder(call->s, w, &i->holders[n], i->holder_address);
+    sl_resp_text(w, "waiters");
+    sl_resp_array(w, i->waiter_count);
+    for (size_t n = 0; n < i->waiter_count; n++)
+        put_waiter(call->s, w, &i->waiters[n], i->why[n]);
+    if (i->votes != NULL) put_votes(w, i->votes);
+    sl_resp_text(w, "words");
+    sl_resp_array(w, i->sentence_count);
+    for (size_t n = 0; n < i->sentence_count; n++) sl_resp_text(w, i->sentences[n]);
+}
+
+static void put_locks(struct call *call, const struct sl_inspection *i)
+{
+    struct sl_resp_writer *w = call->out;
+    char cursor[24];
+    snprintf(cursor, sizeof cursor, "%" PRIu64, i->cursor);
+    sl_resp_array(w, 2);
+    sl_resp_text(w, cursor);
+    sl_resp_array(w, i->found_count);
+    for (size_t n = 0; n < i->found_count; n++) {
+        const struct sl_lock_view *l = &i->found[n];
+        sl_resp_map(w, 6);
+        sl_put_bytes(w, "key", l->key);
+        sl_put_number(w, "held", (int64_t)l->held);
+        sl_put_number(w, "holders", l->holders);
+        sl_put_number(w, "waiters", l->waiters);
+        sl_put_number(w, "shared", l->shared);
+        sl_put_number(w, "drained", l->drained);
+    }
+}
+
+static void put_drains(struct call *call)
+{
+    struct sl_table_stats stats;
+    struct sl_bytes glob;
+    sl_table_stats(call->s->table, &stats);
+    sl_resp_array(call->out, stats.drains);
+    for (uint32_t i = 0; sl_table_drains(call->s->table, i, &glob); i++)
+        sl_resp_bulk(call->out, glob);
+}
+
+static void put_nodes(struct call *call, struct sl_node *node)
+{
+    const struct sl_membership *list = sl_node_membership(node);
+    struct sl_node_stats stats;
+    struct sl_peer_view peer;
+    struct sl_resp_writer *w = call->out;
+    sl_node_stats(node, call->s->now, &stats);
+    sl_resp_map(w, 4);
+    sl_put_number(w, "node", call->s->settings->node);
+    sl_put_number(w, "version", (int64_t)list->version);
+    sl_put_number(w, "changing", stats.changing);
+    sl_resp_text(w, "nodes");
+    sl_resp_array(w, list->count);
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct sl_member *m = &list->at[i];
+        bool self = m->id == (sl_node_id)call->s->settings->node;
+        sl_node_peer(node, m->id, &peer);
+        sl_resp_map(w, 5);
+        sl_put_number(w, "id", m->id);
+        sl_put_text(w, "address", m->address);
+        sl_put_text(w, "state", self ? "self" : peer.linked ? "up" : "down");
+        sl_put_number(w, "rtt_ms", self ? 0 : peer.rtt_ms);
+        sl_put_number(w, "version", (int64_t)(self ? list->version : peer.version));
+    }
+}
+
+void sl_inspection_write(struct call *call, const struct request *r,
+                         const struct sl_inspection *i)
+{
+    switch (i->of) {
+        case SL_INSPECT_LOCK: put_lock(call, i); break;
+        case SL_INSPECT_LOCKS: put_locks(call, i); break;
+        case SL_INSPECT_DRAINS: put_drains(call); break;
+        case SL_INSPECT_NODES: put_nodes(call, i->node); break;
+        case SL_INSPECT_TX: sl_inspection_write_tx(call, r, i); break;
+    }
+}

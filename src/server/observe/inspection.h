@@ -1,0 +1,76 @@
+/* inspection.h - what EXPLAIN and LOCKS show. An arbiter fills it in; inspection.c writes it. */
+#ifndef SL_SERVER_OBSERVE_INSPECTION_H
+#define SL_SERVER_OBSERVE_INSPECTION_H
+
+#include "server/request.h"
+
+#define SL_SHOWN_MAX 100u /* Holders, and waiters, of one EXPLAIN. */
+#define SL_COUNT_MAX 1000 /* Locks of one LOCKS. */
+#define SL_SENTENCE_BYTES 160u
+#define SL_SENTENCES_MAX (SL_NODES_MAX + 7)
+#define SL_INSPECT_STEPS_MAX \
+    500000u /* Steps of pattern matching in one call; then the client comes again. */
+
+enum sl_inspect {
+    SL_INSPECT_LOCK,   /* EXPLAIN key */
+    SL_INSPECT_LOCKS,  /* LOCKS: the next few, from `cursor` on. */
+    SL_INSPECT_DRAINS, /* DRAIN without arguments */
+    SL_INSPECT_NODES,  /* NODES without arguments */
+    SL_INSPECT_TX,     /* EXPLAIN TX, LOCKS TX */
+};
+
+struct sl_inspection {
+    enum sl_inspect of;
+
+    /* LOCK */
+    struct sl_bytes key;
+    struct sl_lock_view lock;
+    size_t holder_count, waiter_count, sentence_count;
+    const char *holder_address; /* NULL: that of the holder's session. */
+    const struct sl_node_answer
+        *votes; /* What each node has of it; NULL: one decides. */
+
+    /* LOCKS */
+    uint64_t cursor;
+    size_t found_max, found_count;
+    size_t steps; /* What it cost. */
+
+    struct sl_node *node;           /* NODES */
+    const struct sl_tx_manager *tx; /* TX */
+
+    /* Large; only as much of these is valid as the counts say. */
+    struct sl_grant_view holders[SL_SHOWN_MAX];
+    struct sl_grant_view waiters[SL_SHOWN_MAX];
+    char why[SL_SHOWN_MAX][SL_SENTENCE_BYTES]; /* Why each waiter waits. */
+    char sentences[SL_SENTENCES_MAX][SL_SENTENCE_BYTES];
+    struct sl_lock_view found[SL_COUNT_MAX];
+};
+
+/* An empty one. The server has one, and uses it again for the next request. */
+struct sl_inspection *sl_inspection_new(struct server *s, enum sl_inspect of);
+
+/* The next sentence to be filled in. */
+char *sl_inspection_sentence(struct sl_inspection *i);
+
+/* Answer LOCKS from what its arbiter finds, a page at a time. */
+void sl_inspection_list(struct request *r);
+
+/* --- Writing -------------------------------------------------------------------- */
+
+/* The replies to EXPLAIN, LOCKS, DRAIN and NODES. */
+void sl_inspection_write(struct call *call, const struct request *r,
+                         const struct sl_inspection *i);
+
+/* EXPLAIN TX and LOCKS TX (inspection_tx.c). */
+void sl_inspection_write_tx(struct call *call, const struct request *r,
+                            const struct sl_inspection *i);
+
+/* A name and its value. */
+void sl_put_number(struct sl_resp_writer *w, const char *name, int64_t n);
+void sl_put_bytes(struct sl_resp_writer *w, const char *name, struct sl_bytes b);
+void sl_put_text(struct sl_resp_writer *w, const char *name, const char *text);
+
+/* The address of a session. */
+void sl_session_address(const struct server *s, uint64_t id, char *out, size_t n);
+
+#endif /* SL_SERVER_OBSERVE_INSPECTION_H */
