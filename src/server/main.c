@@ -72,8 +72,8 @@ static int start_state(struct server *s)
 static int start_arbiters(struct server *s)
 {
     struct arbiters *a = &s->arbiters;
-    bool has_keeper = s->cluster != NULL && s->settings->engine == SL_ENGINE_ETCD;
-    if (s->cluster != NULL) a->majority = sl_majority_arbiter(s);
+    bool has_keeper = s->majority != NULL && s->settings->engine == SL_ENGINE_ETCD;
+    if (s->majority != NULL) a->majority = sl_majority_arbiter(s);
     if (has_keeper && (a->remote = sl_forward_start(s)) == NULL) return -1;
     if (a->remote != NULL) a->at[a->n++] = a->remote;
     a->at[a->n++] = a->local;
@@ -104,7 +104,7 @@ static int serve(struct sl_settings *settings)
         sl_server_stop_listening(&s);
         return EXIT_COULD_NOT;
     }
-    if (sl_keep_start(&s) != 0 || start_arbiters(&s) != 0) {
+    if (sl_transactions_start(&s) != 0 || start_arbiters(&s) != 0) {
         sl_server_stop_listening(&s);
         sl_state_stop(&s); /* Nothing was granted meanwhile. */
         return EXIT_COULD_NOT;
@@ -112,9 +112,9 @@ static int serve(struct sl_settings *settings)
     sl_log(SL_LOG_INFO, "ready: sluice " SLUICE_VERSION, NULL);
     say_ready();
     uv_run(s.loop, UV_RUN_DEFAULT);
-    sl_keep_stop(&s);
+    sl_transactions_stop(&s);
     sl_forward_stop(&s);
-    if (s.cluster != NULL) sl_majority_stop(&s);
+    if (s.majority != NULL) sl_majority_stop(&s);
     int status = sl_state_stop(&s) == 0 ? EXIT_STOPPED : EXIT_COULD_NOT;
     sl_log(SL_LOG_INFO, "stopped", NULL);
     return status;

@@ -200,7 +200,7 @@ void sl_server_settle(struct server *s)
     /* Who said goodbye was closed only now, when its last reply was sent. */
     all_told = sl_arbiters_pump(s) && all_told;
     sl_links_flush(s);
-    sl_state_look_ahead(s);
+    sl_state_write_ahead(s);
     if (!all_told || !sl_list_empty(&s->dirty) || !sl_list_empty(&s->ready) ||
         !sl_list_empty(&s->leaving) || s->door_is_full || sl_state_has_more(s))
         sl_server_go_on(s);

@@ -32,7 +32,7 @@ struct request;
 struct sl_auth;
 struct sl_glob;
 struct sl_majority;
-struct sl_keep;
+struct sl_transactions;
 struct sl_links;
 struct sl_forward;
 
@@ -128,10 +128,12 @@ struct server {
     struct arbiters arbiters;
     sl_ms pumped_ms; /* When those that were due were last pumped. */
     struct sl_majority
-        *cluster;             /* As a node (arbiter/majority.h); NULL: it is alone. */
-    struct sl_links *links;   /* To other nodes (links.h); NULL: it is none itself. */
-    struct sl_keep *keep;     /* Transactions (keeper.h); NULL: there are none. */
-    struct sl_forward *relay; /* A keeper among nodes (relay.h); NULL: there is none. */
+        *majority;          /* As a node (arbiter/majority.h); NULL: it is alone. */
+    struct sl_links *links; /* To other nodes (links.h); NULL: it is none itself. */
+    struct sl_transactions
+        *transactions; /* Transactions (keeper.h); NULL: there are none. */
+    struct sl_forward
+        *forward; /* A keeper among nodes (relay.h); NULL: there is none. */
     bool stopping;
     bool stopped; /* Everybody has been told. */
     uint64_t stop_cursor;

@@ -21,7 +21,7 @@ void sl_server_stop(struct server *s, const char *why)
     s->stopping = true;
     sl_log(SL_LOG_INFO, "stopping: holders are told", "why", why, NULL);
     sl_server_stop_listening(s);
-    sl_keep_hurry(s);
+    sl_transactions_hurry(s);
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         struct conn *c = sl_container_of(n, struct conn, all);
         if (c->proxy == NULL)
@@ -60,7 +60,7 @@ bool sl_stop_step(struct server *s)
 {
     struct sl_lock_view locks[KEYS_A_STEP];
     /* Who commits is told what became of it: when that is done we come here again. */
-    if (sl_keep_is_busy(s)) return true;
+    if (sl_transactions_is_busy(s)) return true;
     size_t n = sl_table_scan(s->table, s->now, &s->stop_cursor, locks, KEYS_A_STEP);
     for (size_t i = 0; i < n; i++) tell_holders(s, locks[i].key);
     if (s->stop_cursor != 0) return false;

@@ -153,7 +153,7 @@ static void turn(void)
 {
     s.commands_left = 1000;
     sl_state_resume(&s);
-    sl_state_look_ahead(&s);
+    sl_state_write_ahead(&s);
     assert_false(sl_state_has_more(&s));
     sl_table_check(s.table);
 }
@@ -181,8 +181,8 @@ static void pass(sl_ms seconds)
 static void reign(long long limit_above_clock, sl_ms longest_ms, sl_ms quiet_ms)
 {
     leads = true;
-    sl_state_reign(&s, (sl_fence)((long long)s.now.wall_us + limit_above_clock),
-                   longest_ms);
+    sl_state_begin_term(&s, (sl_fence)((long long)s.now.wall_us + limit_above_clock),
+                        longest_ms);
     if (quiet_ms > 0) sl_table_recover(s.table, s.now.ms + quiet_ms);
     sl_table_set_authority(s.table, SL_NEVER);
     turn();
@@ -191,7 +191,7 @@ static void reign(long long limit_above_clock, sl_ms longest_ms, sl_ms quiet_ms)
 static void resign(void)
 {
     leads = false;
-    sl_state_idle(&s);
+    sl_state_end_term(&s);
     sl_table_reset(s.table);
     turn();
 }
@@ -233,7 +233,7 @@ static int end(void **state)
 static struct sl_state_view look(void)
 {
     struct sl_state_view v;
-    sl_state_look(&s, &v);
+    sl_state_inspect(&s, &v);
     return v;
 }
 

@@ -34,7 +34,7 @@ const char *sl_local_why_not(const struct server *s, int status)
 {
     static char text[200];
     struct sl_table_stats table;
-    if (status == SLUICE_ENOKEEPER) return sl_keep_why_not(s);
+    if (status == SLUICE_ENOKEEPER) return sl_transactions_why_not(s);
     if (status != SLUICE_ERECOVERING) return NULL;
     sl_table_stats(s->table, &table);
     snprintf(text, sizeof text,
@@ -358,7 +358,7 @@ static void submit(struct arbiter *a, struct request *r)
         case SL_VERB_NODES: refuse_nodes(r); break;
         case SL_VERB_TX:
         case SL_VERB_TX_EXPLAIN:
-        case SL_VERB_TX_LOCKS: sl_keep_submit_request(r); break;
+        case SL_VERB_TX_LOCKS: sl_transactions_submit(r); break;
         case SL_VERB_NONE:
         case SL_VERBS: assert(!"no verb of an arbiter"); break;
     }
@@ -387,14 +387,14 @@ static void take_back(struct arbiter *a, struct request *r, const struct sl_gran
 static bool is_brief(const struct arbiter *a, const struct request *r)
 {
     (void)a;
-    return r->verb >= SL_VERB_TX ? sl_keep_is_brief(r) : r->on_disk;
+    return r->verb >= SL_VERB_TX ? sl_transactions_is_brief(r) : r->on_disk;
 }
 
 static void leave(struct arbiter *a, struct conn *c, enum sl_parting how)
 {
     (void)a;
     (void)how;
-    sl_keep_leave(c);
+    sl_transactions_leave(c);
 }
 
 void sl_local_hand_over(struct server *s, void (*move)(struct request *r))
@@ -568,8 +568,8 @@ static void tell(struct server *s, const struct sl_effect *e)
 static sl_ms due(const struct arbiter *a)
 {
     sl_ms table = sl_table_due(a->s->table);
-    if (a->s->keep == NULL) return table;
-    sl_ms tx = sl_keep_due(a->s);
+    if (a->s->transactions == NULL) return table;
+    sl_ms tx = sl_transactions_due(a->s);
     return tx < table ? tx : table;
 }
 
@@ -587,14 +587,14 @@ bool sl_local_pump_table(struct server *s)
 static bool pump(struct arbiter *a)
 {
     bool empty = sl_local_pump_table(a->s);
-    return sl_keep_pump(a->s) && empty;
+    return sl_transactions_pump(a->s) && empty;
 }
 
 static void tx_failed(struct arbiter *a, struct conn *c, const char *name,
                       const char *word)
 {
     (void)a;
-    sl_keep_failed(c, name, word);
+    sl_transactions_failed(c, name, word);
 }
 
 /* A commit that the storage has is not known to have failed. */

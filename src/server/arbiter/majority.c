@@ -13,12 +13,12 @@
 
 struct sl_node *sl_majority_node(const struct server *s)
 {
-    return s->cluster == NULL ? NULL : s->cluster->node;
+    return s->majority == NULL ? NULL : s->majority->node;
 }
 
 static struct sl_node *node_of(const struct request *r)
 {
-    return r->s->cluster->node;
+    return r->s->majority->node;
 }
 
 /* --- What a majority cannot do --------------------------------------------------- */
@@ -179,7 +179,7 @@ static void withdraw(struct arbiter *a, struct request *r)
 {
 #ifndef MUT_NODELEAVE
     if (r->verb != SL_VERB_RELEASE) /* A release goes on. */
-        sl_node_withdraw(a->s->cluster->node, a->s->now, r->ticket);
+        sl_node_withdraw(a->s->majority->node, a->s->now, r->ticket);
 #else
     (void)a;
     (void)r;
@@ -192,7 +192,7 @@ static void take_back(struct arbiter *a, struct request *r, const struct sl_gran
     const struct sl_node_request q = {
         .type = SL_NODE_RELEASE, .key = r->key, .fence = g->fence};
 #ifndef MUT_NODEGONE
-    sl_node_submit(a->s->cluster->node, a->s->now, 0, &q);
+    sl_node_submit(a->s->majority->node, a->s->now, 0, &q);
 #endif
 }
 
@@ -340,7 +340,7 @@ static void tell(struct server *s, const struct sl_node_event *e)
 void sl_majority_set_links(struct server *s)
 {
     struct sl_member peers[2 * SL_NODES_MAX];
-    uint32_t n = sl_node_peers(s->cluster->node, peers);
+    uint32_t n = sl_node_peers(s->majority->node, peers);
     sl_links_set(s, peers, n);
     sl_forward_members(s);
 }
@@ -359,13 +359,13 @@ static void obey(struct server *s, const struct sl_node_order *o)
 
 static sl_ms due(const struct arbiter *a)
 {
-    return sl_node_due(a->s->cluster->node);
+    return sl_node_due(a->s->majority->node);
 }
 
 static bool pump(struct arbiter *a)
 {
     struct server *s = a->s;
-    struct sl_node *n = s->cluster->node;
+    struct sl_node *n = s->majority->node;
     struct sl_node_order o;
     if (sl_node_due(n) <= s->now.ms) sl_node_tick(n, s->now);
     while (s->effects_left > 0) {
@@ -392,7 +392,7 @@ void sl_majority_init(struct sl_majority *m, struct server *s)
 
 struct arbiter *sl_majority_arbiter(struct server *s)
 {
-    return &s->cluster->arbiter;
+    return &s->majority->arbiter;
 }
 
 /* --- What links tell ------------------------------------------------------------------------ */
@@ -400,7 +400,7 @@ struct arbiter *sl_majority_arbiter(struct server *s)
 bool sl_majority_linked(struct server *s, sl_node_id id, uint64_t birth,
                         const char **why)
 {
-    if (!sl_node_link(s->cluster->node, s->now, id, true, birth, why)) return false;
+    if (!sl_node_link(s->majority->node, s->now, id, true, birth, why)) return false;
     sl_forward_linked(s, id);
     return true;
 }
@@ -408,7 +408,7 @@ bool sl_majority_linked(struct server *s, sl_node_id id, uint64_t birth,
 void sl_majority_unlinked(struct server *s, sl_node_id id, enum sl_link_end how)
 {
     const char *why;
-    sl_node_link(s->cluster->node, s->now, id, false, 0, &why);
+    sl_node_link(s->majority->node, s->now, id, false, 0, &why);
     sl_forward_unlinked(s, id, how);
 }
 
@@ -419,12 +419,12 @@ void sl_majority_unreached(struct server *s, sl_node_id id, enum sl_link_end how
 
 void sl_majority_received(struct server *s, sl_node_id from, const struct sl_message *m)
 {
-    sl_node_receive(s->cluster->node, s->now, from, m);
+    sl_node_receive(s->majority->node, s->now, from, m);
 }
 
 uint64_t sl_majority_birth(const struct server *s)
 {
-    return sl_node_birth(s->cluster->node);
+    return sl_node_birth(s->majority->node);
 }
 
 /* What one node lets in another has to take. */

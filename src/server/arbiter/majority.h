@@ -29,11 +29,11 @@ struct arbiter *sl_majority_arbiter(struct server *s);
 /* --- Ask ------------------------------------------------------------------------------ */
 
 struct sl_majority_view {
-    const char *folder;
+    const char *directory;
     uint64_t writes, errors; /* Of its file. */
     uint32_t nodes_up;       /* Other nodes that it is connected with. */
 };
-void sl_majority_look(const struct server *s, struct sl_majority_view *out);
+void sl_majority_inspect_file(const struct server *s, struct sl_majority_view *out);
 
 /* Bytes of what it keeps as a node, about; 0: it is alone. */
 size_t sl_majority_bytes(const struct server *s);

@@ -137,7 +137,7 @@ static void add_waiters(const struct server *s, const struct sight *t,
     struct sl_waiter_view found;
     for (; i->waiter_count < t->waiters && i->waiter_count < SL_SHOWN_MAX;
          i->waiter_count++) {
-        sl_node_waiter(s->cluster->node, s->now, i->key, (uint32_t)i->waiter_count,
+        sl_node_waiter(s->majority->node, s->now, i->key, (uint32_t)i->waiter_count,
                        &found);
         why_waits(t, i->why[i->waiter_count], SL_SENTENCE_BYTES);
         i->waiters[i->waiter_count] = (struct sl_grant_view){
@@ -158,7 +158,7 @@ void sl_majority_explain(struct request *r, const struct sl_node_answer *a)
 {
     struct server *s = r->s;
     struct sl_inspection *i = sl_inspection_new(s, SL_INSPECT_LOCK);
-    struct sight t = {.waiters = sl_node_waiters(s->cluster->node, r->key)};
+    struct sight t = {.waiters = sl_node_waiters(s->majority->node, r->key)};
     const struct answer reply = {.status = SLUICE_OK, .inspection = i};
     struct call call = sl_request_call(r);
     look_at(&t, a);
@@ -178,7 +178,7 @@ void sl_majority_inspect(const struct arbiter *a, struct sl_inspection *i)
 {
     struct sl_lease_view found[SL_COUNT_MAX];
     if (i->of != SL_INSPECT_LOCKS) return;
-    size_t n = sl_node_scan(a->s->cluster->node, a->s->now, &i->cursor, found,
+    size_t n = sl_node_scan(a->s->majority->node, a->s->now, &i->cursor, found,
                             i->found_max);
     i->steps += STEPS_A_SCAN;
     for (size_t j = 0; j < n; j++)

@@ -9,7 +9,7 @@
 struct sl_majority {
     struct arbiter arbiter;
     struct sl_node *node;
-    struct sl_directory folder;
+    struct sl_directory directory;
     struct sl_textfile_writer *writer;
     struct sl_node_durable next; /* What is being written. */
     bool starting;               /* What is to be written is written at once. */

@@ -15,32 +15,32 @@
 
 static int fail(const struct sl_majority *c, const char *what, const char *why)
 {
-    return sl_directory_fail(&c->folder, what, why);
+    return sl_directory_fail(&c->directory, what, why);
 }
 
 /* --- The file ----------------------------------------------------------------------- */
 
 static void in_worker(uv_work_t *work)
 {
-    struct sl_majority *c = ((struct server *)work->data)->cluster;
-    c->result = sl_node_file_write(c->writer, c->folder.fd, &c->next);
+    struct sl_majority *c = ((struct server *)work->data)->majority;
+    c->result = sl_node_file_write(c->writer, c->directory.fd, &c->next);
 }
 
 static void written(struct server *s)
 {
     static struct sl_log_kind kind;
-    struct sl_majority *c = s->cluster;
+    struct sl_majority *c = s->majority;
     if (c->result == 0) {
         if (c->failed != 0)
             sl_log(SL_LOG_INFO, "the node's file is written again", NULL);
         c->writes++;
-        if (c->writes == 1) sl_directory_mark(&c->folder, SL_DIRECTORY_OF_NODE);
+        if (c->writes == 1) sl_directory_mark(&c->directory, SL_DIRECTORY_OF_NODE);
     } else {
         c->errors++;
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
                      "the node's file cannot be written: it votes for nothing that is "
                      "not in it; it is tried again every second",
-                     "folder", c->folder.path, "error", strerror(c->result), NULL);
+                     "folder", c->directory.path, "error", strerror(c->result), NULL);
     }
     c->failed = c->result;
     sl_node_written(c->node, s->now, c->result == 0);
@@ -50,15 +50,15 @@ static void after_work(uv_work_t *work, int status)
 {
     struct server *s = work->data;
     sl_server_look_at_clock(s);
-    s->cluster->writing = false;
-    if (status != 0) s->cluster->result = ECANCELED;
+    s->majority->writing = false;
+    if (status != 0) s->majority->result = ECANCELED;
     written(s);
     sl_server_settle(s);
 }
 
 void sl_majority_write(struct server *s, const struct sl_node_durable *d)
 {
-    struct sl_majority *c = s->cluster;
+    struct sl_majority *c = s->majority;
     c->next = *d;
     c->work.data = s;
     c->writing = !c->starting &&
@@ -84,13 +84,13 @@ static int move_in(struct sl_majority *c, enum sl_directory_use use,
                    struct sl_node_start *start)
 {
     struct sl_state_reading r;
-    enum sl_found found = sl_state_read(&r, c->folder.fd);
+    enum sl_found found = sl_state_read(&r, c->directory.fd);
     if (found == SL_FOUND_NOTHING && use == SL_DIRECTORY_IS_NEW) {
-        sl_log(SL_LOG_INFO, "data: a first start", "folder", c->folder.path, NULL);
+        sl_log(SL_LOG_INFO, "data: a first start", "folder", c->directory.path, NULL);
         return 0;
     }
     if (found != SL_FOUND)
-        return sl_directory_refuse(&c->folder, "state", found, AS_IF_LOST_STATE);
+        return sl_directory_refuse(&c->directory, "state", found, AS_IF_LOST_STATE);
 #ifndef MUT_NODEFLOOR
     start->floor = r.kept.fence_limit;
 #endif
@@ -103,18 +103,18 @@ static int move_in(struct sl_majority *c, enum sl_directory_use use,
     sl_log(SL_LOG_INFO,
            "data: this folder was one server's, and is a node's from now on; it votes "
            "for nothing until the longest lease given has ended",
-           "folder", c->folder.path, "ms", ms, NULL);
+           "folder", c->directory.path, "ms", ms, NULL);
     return 0;
 }
 
-static int read_folder(struct sl_majority *c, struct sl_node_start *start)
+static int read_directory(struct sl_majority *c, struct sl_node_start *start)
 {
-    enum sl_directory_use use = sl_directory_use(&c->folder);
-    enum sl_found found = sl_node_file_read(c->folder.fd, &start->kept);
+    enum sl_directory_use use = sl_directory_use(&c->directory);
+    enum sl_found found = sl_node_file_read(c->directory.fd, &start->kept);
     if (found == SL_FOUND_NOTHING && use != SL_DIRECTORY_OF_NODE)
         return move_in(c, use, start);
     if (found != SL_FOUND)
-        return sl_directory_refuse(&c->folder, "node", found, AS_IF_LOST);
+        return sl_directory_refuse(&c->directory, "node", found, AS_IF_LOST);
     if (start->kept.id == start->id) return 0;
     char id[24];
     snprintf(id, sizeof id, "%" PRIu32, start->kept.id);
@@ -132,7 +132,7 @@ static int read_peers(const struct server *s, struct sl_membership *out)
     if (*text != '\0')
         wrong = sl_membership_read(out, (struct sl_bytes){text, strlen(text)}, &where);
     return wrong == NULL ? 0
-                         : fail(s->cluster, "peers: this is no list of nodes", wrong);
+                         : fail(s->majority, "peers: this is no list of nodes", wrong);
 }
 
 /* What an operator has to know about the list that is gone by. */
@@ -187,7 +187,7 @@ static int choose_list(const struct server *s, const struct sl_membership *peers
         return 0;
     }
     if (sl_membership_find(peers, start->id) < 0)
-        return fail(s->cluster,
+        return fail(s->majority,
                     "bootstrap: peers has to name all nodes of the cluster, "
                     "this one too",
                     s->settings->peers);
@@ -221,7 +221,7 @@ static struct sl_node_limits limits_of(const struct sl_settings *set)
 /* Everything is read: be a node. What it has to write first is written here and now. */
 static int begin(struct server *s, const struct sl_node_start *start)
 {
-    struct sl_majority *c = s->cluster;
+    struct sl_majority *c = s->majority;
     c->starting = true;
     c->node = sl_node_new(start, s->now);
     if (c->node == NULL) return fail(c, "cannot start", "out of memory");
@@ -231,7 +231,7 @@ static int begin(struct server *s, const struct sl_node_start *start)
         s->effects_left = UINT32_MAX;
     } while (!c->arbiter.kind->pump(&c->arbiter));
     c->starting = false;
-    return c->failed == 0 ? 0 : sl_directory_fail_disk(&c->folder, c->failed);
+    return c->failed == 0 ? 0 : sl_directory_fail_disk(&c->directory, c->failed);
 }
 
 int sl_majority_start(struct server *s)
@@ -242,17 +242,17 @@ int sl_majority_start(struct server *s)
                                   .hash_key = s->hash_key,
                                   .limits = limits_of(s->settings)};
     struct sl_membership peers;
-    s->cluster = c;
+    s->majority = c;
     if (c != NULL) sl_majority_init(c, s);
     if (c == NULL || (c->writer = sl_textfile_writer_new()) == NULL) {
         sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
         return -1;
     }
-    c->folder = s->folder;
+    c->directory = s->folder;
     if (!s->has_folder)
         return fail(c, "a node needs a folder to keep its promises in: --data FOLDER",
                     "there is none");
-    if (read_peers(s, &peers) != 0 || read_folder(c, &start) != 0 ||
+    if (read_peers(s, &peers) != 0 || read_directory(c, &start) != 0 ||
         choose_list(s, &peers, &start) != 0)
         return -1;
     if (draw(&start.epoch) != 0 || draw(&start.birth) != 0)
@@ -264,17 +264,17 @@ int sl_majority_start(struct server *s)
 void sl_majority_stop(struct server *s)
 {
     sl_links_stop(s);
-    while (s->cluster->writing) uv_run(s->loop, UV_RUN_ONCE);
+    while (s->majority->writing) uv_run(s->loop, UV_RUN_ONCE);
 }
 
 /* --- Ask -------------------------------------------------------------------------------------- */
 
-void sl_majority_look(const struct server *s, struct sl_majority_view *out)
+void sl_majority_inspect_file(const struct server *s, struct sl_majority_view *out)
 {
-    const struct sl_majority *c = s->cluster;
+    const struct sl_majority *c = s->majority;
     const struct sl_membership *list = sl_node_membership(c->node);
     *out = (struct sl_majority_view){
-        .folder = c->folder.path, .writes = c->writes, .errors = c->errors};
+        .directory = c->directory.path, .writes = c->writes, .errors = c->errors};
     for (uint32_t i = 0; i < list->count; i++) {
         struct sl_peer_view peer;
         sl_node_peer(c->node, list->at[i].id, &peer);
@@ -285,5 +285,5 @@ void sl_majority_look(const struct server *s, struct sl_majority_view *out)
 
 size_t sl_majority_bytes(const struct server *s)
 {
-    return s->cluster == NULL ? 0 : sl_node_bytes(sl_majority_node(s));
+    return s->majority == NULL ? 0 : sl_node_bytes(sl_majority_node(s));
 }

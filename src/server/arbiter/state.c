@@ -83,13 +83,13 @@ static sl_fence last_fence(const struct server *s)
 static void in_worker(uv_work_t *work)
 {
     struct sl_state *st = ((struct server *)work->data)->state;
-    sl_state_begin(st->writer, st->folder.fd, &st->next);
+    sl_state_begin(st->writer, st->directory.fd, &st->next);
     st->result = sl_state_commit(st->writer);
 }
 
-static bool has_folder(const struct sl_state *st)
+static bool has_directory(const struct sl_state *st)
 {
-    return st->folder.fd >= 0;
+    return st->directory.fd >= 0;
 }
 
 static void written(struct server *s)
@@ -97,7 +97,7 @@ static void written(struct server *s)
     struct sl_state *st = s->state;
     if (st->failed != 0)
         sl_log(SL_LOG_INFO,
-               has_folder(st) ? "the state is written again" : "etcd answers again",
+               has_directory(st) ? "the state is written again" : "etcd answers again",
                NULL);
     st->failed = 0;
     st->writes++;
@@ -113,10 +113,10 @@ static void say_failed(const struct server *s)
 {
     static struct sl_log_kind kind;
     const struct sl_state *st = s->state;
-    if (has_folder(st))
+    if (has_directory(st))
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
-                     "the state cannot be written" MEANWHILE, "folder", st->folder.path,
-                     "error", strerror(st->failed), NULL);
+                     "the state cannot be written" MEANWHILE, "folder",
+                     st->directory.path, "error", strerror(st->failed), NULL);
     else
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR, "etcd does not answer" MEANWHILE,
                      NULL);
@@ -204,10 +204,10 @@ void sl_state_start_writing(struct server *s)
 static bool may_write(const struct server *s)
 {
     const struct sl_state *st = s->state;
-    return st->write != NULL && st->reigns && !st->writing && !s->stopping;
+    return st->write != NULL && st->current && !st->writing && !s->stopping;
 }
 
-void sl_state_look_ahead(struct server *s)
+void sl_state_write_ahead(struct server *s)
 {
     struct sl_state *st = s->state;
     if (!may_write(s) || st->failed != 0) return;
@@ -245,12 +245,12 @@ static void refuse(struct request *r)
 {
     const struct sl_state *st = r->s->state;
     char text[PATH_MAX + 200];
-    if (has_folder(st))
+    if (has_directory(st))
         snprintf(
             text, sizeof text,
             "%s/state cannot be written (%s): what is not in it cannot be granted; "
             "shorter leases may be",
-            st->folder.path, strerror(st->failed));
+            st->directory.path, strerror(st->failed));
     else
         snprintf(text, sizeof text,
                  "etcd does not answer: what it does not know cannot be granted; "
@@ -282,7 +282,7 @@ static void defer(struct request *r)
 {
     struct server *s = r->s;
     struct sl_state *st = s->state;
-    if (!st->reigns) {
+    if (!st->current) {
         const struct answer a = {.status = SLUICE_ENOKEEPER,
                                  .text = sl_local_why_not(s, SLUICE_ENOKEEPER)};
         sl_request_answer(r, &a);
@@ -294,7 +294,7 @@ bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms)
 {
     const struct sl_state *st = s->state;
     if (st->write == NULL) return true;
-    if (!st->reigns) return false;
+    if (!st->current) return false;
     sl_ms most = st->kept.lease_longest_ms;
     if (st->writing) most = at_most(most, st->next.lease_longest_ms);
 #ifdef MUT_LEASEFIRST
@@ -345,13 +345,13 @@ void sl_state_resume(struct server *s)
 
 /* --- Ask -------------------------------------------------------------------- */
 
-void sl_state_look(const struct server *s, struct sl_state_view *out)
+void sl_state_inspect(const struct server *s, struct sl_state_view *out)
 {
     const struct sl_state *st = s->state;
     struct sl_table_stats stats;
     sl_table_stats(s->table, &stats);
     *out = (struct sl_state_view){
-        .folder = st->folder.path,
+        .directory = st->directory.path,
         .recovering_ms = stats.recovering_until_ms > s->now.ms
                              ? stats.recovering_until_ms - s->now.ms
                              : 0,

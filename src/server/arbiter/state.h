@@ -47,7 +47,7 @@ int sl_state_start_engine(struct server *s, sl_state_write *write);
  * When the leases of the last keeper have to be waited for, sl_table_recover() is due in the
  * same turn: while it is quiet the longest does not fall, as the keeper after this one may
  * have to wait for them as well. Authority is the caller's to set. */
-void sl_state_reign(struct server *s, sl_fence fence_limit, sl_ms longest_ms);
+void sl_state_begin_term(struct server *s, sl_fence fence_limit, sl_ms longest_ms);
 
 /* What `write` ordered last is done; or it is not known to be. Not to be called for what an
  * earlier reign has ordered. */
@@ -55,7 +55,7 @@ void sl_state_written(struct server *s, bool ok);
 
 /* It is the keeper no more: the table has no authority, and what was deferred is dispatched
  * again, a turn later. To be called also when it stops being certain of that for good. */
-void sl_state_idle(struct server *s);
+void sl_state_end_term(struct server *s);
 
 /* The loop has ended: write down what is held. 0, or -1: it was said in the log. */
 int sl_state_stop(struct server *s);
@@ -97,11 +97,11 @@ void sl_state_resume(struct server *s);
 bool sl_state_has_more(const struct server *s);
 
 /* Write what will be needed soon: at the end of every callback; and every second. */
-void sl_state_look_ahead(struct server *s);
+void sl_state_write_ahead(struct server *s);
 void sl_state_second(struct server *s);
 
 struct sl_state_view {
-    const char *folder; /* "": none. */
+    const char *directory; /* "": none. */
     sl_ms recovering_ms;
     sl_fence fence_limit;   /* 0: none. */
     sl_ms lease_longest_ms; /* -1: any. */
@@ -109,6 +109,6 @@ struct sl_state_view {
     uint64_t restored;
     size_t deferred;
 };
-void sl_state_look(const struct server *s, struct sl_state_view *out);
+void sl_state_inspect(const struct server *s, struct sl_state_view *out);
 
 #endif /* SL_SERVER_ARBITER_STATE_H */

@@ -9,9 +9,9 @@
 #include "server/data/state_file.h"
 
 struct sl_state {
-    struct sl_directory folder;
+    struct sl_directory directory;
     sl_state_write *write; /* Order that `next` is kept; NULL: nothing is. */
-    bool reigns;           /* It is ours to say what is kept; with a folder always. */
+    bool current;          /* It is ours to say what is kept; with a folder always. */
     sl_ms inherited_ms; /* What the keeper before had as longest, while that may run. */
     struct sl_kept kept; /* What is on the disk for certain. */
     struct sl_kept next; /* What is being written. */

@@ -14,7 +14,7 @@
 
 static int fail(const struct sl_state *st, const char *what, const char *why)
 {
-    return sl_directory_fail(&st->folder, what, why);
+    return sl_directory_fail(&st->directory, what, why);
 }
 
 /* --- Start ------------------------------------------------------------------ */
@@ -26,7 +26,7 @@ static int fail(const struct sl_state *st, const char *what, const char *why)
 
 static int refuse_state(const struct sl_state *st, enum sl_found found)
 {
-    return sl_directory_refuse(&st->folder, "state", found, AS_IF_LOST);
+    return sl_directory_refuse(&st->directory, "state", found, AS_IF_LOST);
 }
 
 /* What a majority agreed on may be held still, and this folder does not know by whom. */
@@ -36,7 +36,7 @@ static int refuse_node(const struct sl_state *st)
         SL_LOG_ERROR,
         "data: this folder is a node's of a cluster; start it with --node, or choose "
         "another --data",
-        "folder", st->folder.path, NULL);
+        "folder", st->directory.path, NULL);
     return -1;
 }
 
@@ -94,7 +94,7 @@ static int go_on_after_stop(struct server *s, struct sl_state_reading *r)
     be_quiet(s, r->kept.quiet_ms - since(&r->kept, s->now));
     snprintf(count, sizeof count, "%" PRIu64, st->restored);
     sl_log(SL_LOG_INFO, "data: after a clean stop, grants with leases are held again",
-           "folder", st->folder.path, "grants", count, NULL);
+           "folder", st->directory.path, "grants", count, NULL);
     return 0;
 }
 
@@ -120,7 +120,7 @@ static void go_on_after_crash(struct server *s, const struct sl_kept *k)
         SL_LOG_WARN,
         "data: the last server here did not stop by itself; nothing is granted until "
         "the longest lease it gave has ended",
-        "folder", s->state->folder.path, "ms", ms, NULL);
+        "folder", s->state->directory.path, "ms", ms, NULL);
 }
 
 /* Begin where the last server ended. */
@@ -129,11 +129,11 @@ static int take_over(struct server *s)
     struct sl_state *st = s->state;
     struct sl_state_reading r;
     int status = 0;
-    enum sl_directory_use use = sl_directory_use(&st->folder);
+    enum sl_directory_use use = sl_directory_use(&st->directory);
     if (use == SL_DIRECTORY_OF_NODE) return refuse_node(st);
-    enum sl_found found = sl_state_read(&r, st->folder.fd);
+    enum sl_found found = sl_state_read(&r, st->directory.fd);
     if (found == SL_FOUND_NOTHING && use == SL_DIRECTORY_IS_NEW) {
-        sl_log(SL_LOG_INFO, "data: a first start", "folder", st->folder.path, NULL);
+        sl_log(SL_LOG_INFO, "data: a first start", "folder", st->directory.path, NULL);
         return 0;
     }
     if (found != SL_FOUND) return refuse_state(st, found);
@@ -162,14 +162,14 @@ static int write_first(struct server *s)
     k->at_ms = s->now.ms;
     sl_boot_id(k->boot);
 #ifndef MUT_STILLCLEAN
-    sl_state_begin(st->writer, st->folder.fd, k);
+    sl_state_begin(st->writer, st->directory.fd, k);
     int error = sl_state_commit(st->writer);
-    if (error != 0) return sl_directory_fail_disk(&st->folder, error);
+    if (error != 0) return sl_directory_fail_disk(&st->directory, error);
 #endif
     st->writes++;
     sl_table_set_fences(s->table, 0, k->fence_limit);
     st->fence_seen = stats.fence_last;
-    return sl_directory_mark(&st->folder, SL_DIRECTORY_OF_SERVER);
+    return sl_directory_mark(&st->directory, SL_DIRECTORY_OF_SERVER);
 }
 
 static void say_nothing_is_kept(const struct server *s)
@@ -192,7 +192,7 @@ struct sl_state *sl_state_new(struct server *s)
         sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
         return NULL;
     }
-    st->folder.fd = st->folder.lock = -1;
+    st->directory.fd = st->directory.lock = -1;
     st->lease_cap_ms = s->settings->lease_ms_max;
     sl_list_init(&st->deferred);
     sl_list_init(&st->again);
@@ -213,11 +213,11 @@ int sl_state_start(struct server *s)
         say_nothing_is_kept(s);
         return 0;
     }
-    st->folder = s->folder;
+    st->directory = s->folder;
     st->writer = sl_state_writer_new();
     if (st->writer == NULL) return fail(st, "cannot start", "out of memory");
     st->write = sl_state_write_file;
-    st->reigns = true;
+    st->current = true;
     sl_server_look_at_clock(s);
     return take_over(s) == 0 && write_first(s) == 0 ? 0 : -1;
 }
@@ -227,7 +227,7 @@ int sl_state_start(struct server *s)
 bool sl_state_keeps(const struct server *s)
 {
     const struct sl_state *st = s->state;
-    if (st->folder.fd < 0) return st->write != NULL;
+    if (st->directory.fd < 0) return st->write != NULL;
     return st->failed == 0;
 }
 
@@ -263,7 +263,7 @@ int sl_state_stop(struct server *s)
     struct sl_state *st = s->state;
     struct sl_table_stats stats;
     char count[24];
-    if (st->folder.fd < 0) return 0;
+    if (st->directory.fd < 0) return 0;
     while (st->writing) uv_run(s->loop, UV_RUN_ONCE);
     uv_signal_stop(&s->sigterm); /* From here on one more of them is the end. */
     uv_signal_stop(&s->sigint);
@@ -278,7 +278,7 @@ int sl_state_stop(struct server *s)
                             : 0;
     st->kept.clean = true;
     st->kept.at_ms = s->now.ms;
-    sl_state_begin(st->writer, st->folder.fd, &st->kept);
+    sl_state_begin(st->writer, st->directory.fd, &st->kept);
     snprintf(count, sizeof count, "%" PRIu64, put_all(s));
     int error = sl_state_commit(st->writer);
     if (error != 0)
@@ -286,7 +286,7 @@ int sl_state_stop(struct server *s)
                     "data: what is held could not be written down; the next start will "
                     "wait as after a crash",
                     strerror(error));
-    sl_log(SL_LOG_INFO, "data: written down", "folder", st->folder.path, "grants",
+    sl_log(SL_LOG_INFO, "data: written down", "folder", st->directory.path, "grants",
            count, NULL);
     return 0;
 }

@@ -12,7 +12,7 @@ int sl_state_start_engine(struct server *s, sl_state_write *write)
     return 0;
 }
 
-void sl_state_reign(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
+void sl_state_begin_term(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
 {
     struct sl_state *st = s->state;
     struct sl_table_stats stats;
@@ -23,7 +23,7 @@ void sl_state_reign(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
     st->longest = (struct sl_longest){0};
     st->lease_wanted_ms = 0;
     st->failed = 0;
-    st->reigns = true;
+    st->current = true;
     sl_table_set_fences(s->table, fence_limit, fence_limit);
     sl_table_stats(s->table, &stats);
     st->fence_seen = stats.fence_last;
@@ -36,10 +36,10 @@ void sl_state_written(struct server *s, bool ok)
     if (s->state->writing) sl_state_end_writing(s, ok ? 0 : EIO);
 }
 
-void sl_state_idle(struct server *s)
+void sl_state_end_term(struct server *s)
 {
     struct sl_state *st = s->state;
-    st->reigns = st->writing = false;
+    st->current = st->writing = false;
     st->failed = 0;
     st->kept = (struct sl_kept){0};
     sl_table_set_authority(s->table, 0);

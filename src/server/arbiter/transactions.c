@@ -10,30 +10,33 @@
 
 /* --- Cycles -------------------------------------------------------------------------------- */
 
-void sl_cycle_text(const uint64_t *of, uint32_t count, char out[SL_CYCLE_TEXT])
+void sl_deadlock_text(const uint64_t *of, uint32_t count,
+                      char out[SL_DEADLOCK_TEXT_BYTES])
 {
     size_t n = 0;
-    uint32_t shown = count < SL_CYCLE_SHOWN ? count : SL_CYCLE_SHOWN;
+    uint32_t shown = count < SL_DEADLOCK_SHOWN ? count : SL_DEADLOCK_SHOWN;
     for (uint32_t i = 0; i < shown; i++)
-        n += (size_t)snprintf(out + n, SL_CYCLE_TEXT - n, "%" PRIu64 " waits for ",
-                              of[i]);
-    snprintf(out + n, SL_CYCLE_TEXT - n, "%s%" PRIu64,
+        n += (size_t)snprintf(out + n, SL_DEADLOCK_TEXT_BYTES - n,
+                              "%" PRIu64 " waits for ", of[i]);
+    snprintf(out + n, SL_DEADLOCK_TEXT_BYTES - n, "%s%" PRIu64,
              shown < count ? "... waits for " : "", of[0]);
 }
 
 static void remember_cycle(struct server *s, uint64_t loser,
                            const struct sl_tx_answer *a)
 {
-    struct sl_keep *k = s->keep;
-    struct sl_cycle *c = &k->cycles[k->cycle_count++ % CYCLES_KEPT];
-    uint32_t n = a->cycle_count < SL_CYCLE_SHOWN ? a->cycle_count : SL_CYCLE_SHOWN;
-    *c = (struct sl_cycle){.at_ms = s->now.ms, .loser = loser, .count = a->cycle_count};
+    struct sl_transactions *k = s->transactions;
+    struct sl_deadlock *c = &k->cycles[k->cycle_count++ % CYCLES_KEPT];
+    uint32_t n = a->cycle_count < SL_DEADLOCK_SHOWN ? a->cycle_count
+                                                    : SL_DEADLOCK_SHOWN;
+    *c = (struct sl_deadlock){
+        .at_ms = s->now.ms, .loser = loser, .count = a->cycle_count};
     memcpy(c->of, a->cycle, n * sizeof *c->of);
 }
 
-const struct sl_cycle *sl_keep_cycle(const struct server *s, uint32_t i)
+const struct sl_deadlock *sl_transactions_deadlock(const struct server *s, uint32_t i)
 {
-    const struct sl_keep *k = s->keep;
+    const struct sl_transactions *k = s->transactions;
     if (k == NULL || i >= k->cycle_count || i >= CYCLES_KEPT) return NULL;
     return &k->cycles[(k->cycle_count - 1 - i) % CYCLES_KEPT];
 }
@@ -47,7 +50,7 @@ static bool is_over(const char *word)
            strcmp(word, sluice_status_word(SLUICE_EAGE)) == 0;
 }
 
-void sl_keep_failed(struct conn *c, const char *name, const char *word)
+void sl_transactions_failed(struct conn *c, const char *name, const char *word)
 {
     struct sl_tx_session *t = c->tx;
     if (t == NULL || t->id == 0 || (t->error != NULL && !is_over(word))) return;
@@ -66,10 +69,10 @@ static bool has_failed(const struct conn *c)
 #define STEP_COST 8u /* Of a lock that is looked at: somewhere in memory. */
 
 /* A search for cycles may look at thousands of locks: then a turn has fewer commands. */
-static uint64_t steps_of(const struct sl_keep *k)
+static uint64_t steps_of(const struct sl_transactions *k)
 {
     struct sl_tx_manager_stats stats;
-    sl_tx_manager_stats(k->keeper, &stats);
+    sl_tx_manager_stats(k->manager, &stats);
     return stats.steps;
 }
 
@@ -86,7 +89,7 @@ static bool has_session(struct conn *c)
     return c->tx != NULL;
 }
 
-void sl_keep_lose(struct conn *c)
+void sl_transactions_lose(struct conn *c)
 {
     if (!has_session(c)) return;
     c->tx->id = 0;
@@ -95,7 +98,7 @@ void sl_keep_lose(struct conn *c)
 #endif
 }
 
-bool sl_keep_answers_lost(struct request *r)
+bool sl_transactions_answers_lost(struct request *r)
 {
     unsigned flags = r->command->flags;
     if (r->c->tx == NULL || !r->c->tx->lost || (flags & SL_TX) == 0) return false;
@@ -108,24 +111,25 @@ bool sl_keep_answers_lost(struct request *r)
 static void submit(struct request *r)
 {
     struct server *s = r->s;
-    struct sl_keep *k = s->keep;
+    struct sl_transactions *k = s->transactions;
     struct sl_tx_request ask = r->tx;
     if (!has_session(r->c)) {
         sl_request_answer_status(r, SLUICE_ENOMEM);
         return;
     }
-    if (sl_keep_answers_lost(r) || !sl_request_reserve(r)) return;
+    if (sl_transactions_answers_lost(r) || !sl_request_reserve(r)) return;
     ask.session = sl_conn_id(r->c);
     if (ask.type == SL_TX_COMMIT && has_failed(r->c)) ask.type = SL_TX_ABORT;
     uint64_t before = steps_of(k);
-    int status = sl_tx_manager_submit(k->keeper, s->now.ms, sl_request_ticket(r), &ask);
+    int status = sl_tx_manager_submit(k->manager, s->now.ms, sl_request_ticket(r),
+                                      &ask);
     sl_server_spend(s, STEP_COST * (steps_of(k) - before));
     if (status != SLUICE_OK) {
         sl_request_answer_status(r, status);
         return;
     }
     k->current = r; /* Most are answered before this returns. */
-    sl_keep_pump(s);
+    sl_transactions_pump(s);
     k->current = NULL;
     if (!r->answered) sl_request_keep(r);
 }
@@ -133,44 +137,44 @@ static void submit(struct request *r)
 static void inspect(struct request *r)
 {
     struct sl_inspection *i = sl_inspection_new(r->s, SL_INSPECT_TX);
-    i->tx = r->s->keep->keeper;
+    i->tx = r->s->transactions->manager;
     const struct answer a = {.status = SLUICE_OK, .inspection = i};
     sl_request_answer(r, &a);
 }
 
-void sl_keep_submit_request(struct request *r)
+void sl_transactions_submit(struct request *r)
 {
-    const struct sl_keep *k = r->s->keep;
-    if (k == NULL || k->keeper == NULL)
-        refuse(r, SLUICE_ENOKEEPER, sl_keep_why_not(r->s));
+    const struct sl_transactions *k = r->s->transactions;
+    if (k == NULL || k->manager == NULL)
+        refuse(r, SLUICE_ENOKEEPER, sl_transactions_why_not(r->s));
     else if (r->verb == SL_VERB_TX) submit(r);
     else inspect(r);
 }
 
-void sl_keep_leave(struct conn *c)
+void sl_transactions_leave(struct conn *c)
 {
     struct server *s = c->server;
     free(c->tx);
     c->tx = NULL;
-    if (s->keep == NULL || s->keep->keeper == NULL) return;
-    sl_tx_manager_leave(s->keep->keeper, s->now.ms, sl_conn_id(c));
+    if (s->transactions == NULL || s->transactions->manager == NULL) return;
+    sl_tx_manager_leave(s->transactions->manager, s->now.ms, sl_conn_id(c));
 }
 
-bool sl_keep_is_brief(const struct request *r)
+bool sl_transactions_is_brief(const struct request *r)
 {
-    const struct sl_keep *k = r->s->keep;
+    const struct sl_transactions *k = r->s->transactions;
 #ifdef MUT_TXBRIEF
     return false;
 #endif
-    return k->keeper == NULL || !sl_tx_manager_waits(k->keeper, sl_conn_id(r->c));
+    return k->manager == NULL || !sl_tx_manager_waits(k->manager, sl_conn_id(r->c));
 }
 
-bool sl_keep_is_busy(const struct server *s)
+bool sl_transactions_is_busy(const struct server *s)
 {
 #ifdef MUT_TXSTOP
     return false;
 #endif
-    return s->keep != NULL && s->keep->commits > 0;
+    return s->transactions != NULL && s->transactions->commits > 0;
 }
 
 /* Which transaction the connection has after this answer. */
@@ -200,12 +204,12 @@ static void answer_failed(struct request *r)
 
 /* --- Errors of the storage ---------------------------------------------------------------- */
 
-#define TEXT_BYTES (SL_CYCLE_TEXT + 100)
+#define TEXT_BYTES (SL_DEADLOCK_TEXT_BYTES + 100)
 
 static const char *etcd_text(const struct server *s, enum sl_tx_verb asked, int status,
                              char text[TEXT_BYTES])
 {
-    const char *trouble = sl_keep_trouble(s);
+    const char *trouble = sl_transactions_trouble(s);
     if (status == SLUICE_ENOSPC)
         return "etcd has no space left (its quota): nothing was written, and what is "
                "there can be read";
@@ -243,10 +247,10 @@ static const char *etcd_limit_text(const struct server *s, char text[TEXT_BYTES]
 
 static const char *restart_text(const struct sl_tx_answer *a, char text[TEXT_BYTES])
 {
-    char cycle[SL_CYCLE_TEXT];
+    char cycle[SL_DEADLOCK_TEXT_BYTES];
     if (a->cycle_count == 0)
         return "a cycle was broken here, and this was not done: TX.BEGIN again";
-    sl_cycle_text(a->cycle, a->cycle_count, cycle);
+    sl_deadlock_text(a->cycle, a->cycle_count, cycle);
     snprintf(text, TEXT_BYTES,
              "a cycle of transactions was broken here: %s; TX.BEGIN again", cycle);
     return text;
@@ -256,11 +260,11 @@ static const char *restart_text(const struct sl_tx_answer *a, char text[TEXT_BYT
 static const char *text_of(const struct server *s, enum sl_tx_verb asked,
                            const struct sl_tx_answer *a, char text[TEXT_BYTES])
 {
-    bool etcd = s->keep->etcd;
+    bool etcd = s->transactions->etcd;
     int status = a->status;
     switch (status) {
         case SLUICE_ERESTART: return restart_text(a, text);
-        case SLUICE_ENOKEEPER: return sl_keep_why_not(s);
+        case SLUICE_ENOKEEPER: return sl_transactions_why_not(s);
         case SLUICE_ENOSPC:
         case SLUICE_ECLOSED:
         case SLUICE_EIO:
@@ -276,7 +280,7 @@ static const char *text_of(const struct server *s, enum sl_tx_verb asked,
 
 static struct request *find(const struct server *s, uint64_t ticket)
 {
-    struct request *r = s->keep->current;
+    struct request *r = s->transactions->current;
     return r != NULL && r->ticket == ticket ? r : sl_request_find(s, ticket);
 }
 
@@ -303,30 +307,30 @@ static void answer(struct server *s, uint64_t ticket, const struct sl_tx_answer 
         c->tx->error = NULL;
 }
 
-sl_ms sl_keep_due(const struct server *s)
+sl_ms sl_transactions_due(const struct server *s)
 {
-    return s->keep == NULL || s->keep->keeper == NULL
+    return s->transactions == NULL || s->transactions->manager == NULL
                ? SL_NEVER
-               : sl_tx_manager_due(s->keep->keeper);
+               : sl_tx_manager_due(s->transactions->manager);
 }
 
-bool sl_keep_pump(struct server *s)
+bool sl_transactions_pump(struct server *s)
 {
     struct sl_tx_order o;
-    if (s->keep == NULL || s->keep->keeper == NULL) return true;
-    struct sl_tx_manager *k = s->keep->keeper;
+    if (s->transactions == NULL || s->transactions->manager == NULL) return true;
+    struct sl_tx_manager *k = s->transactions->manager;
     if (sl_tx_manager_due(k) <= s->now.ms) sl_tx_manager_tick(k, s->now.ms);
     while (s->effects_left > 0) {
         if (!sl_tx_manager_next(k, &o)) return sl_tx_manager_due(k) > s->now.ms;
         sl_server_count_effect(s, false);
         if (o.type == SL_TX_ORDER_ANSWER) answer(s, o.ticket, o.answer);
-        else sl_keep_order(s, &o);
+        else sl_transactions_order(s, &o);
     }
     return false;
 }
 
 /* A deposed one orders nothing more; what it answers is answered at once. */
-void sl_keep_answer_all(struct server *s, struct sl_tx_manager *of)
+void sl_transactions_answer_all(struct server *s, struct sl_tx_manager *of)
 {
     struct sl_tx_order o;
     while (sl_tx_manager_next(of, &o))
@@ -335,23 +339,23 @@ void sl_keep_answer_all(struct server *s, struct sl_tx_manager *of)
 
 /* --- Ask ---------------------------------------------------------------------------------------- */
 
-const struct sl_tx_manager *sl_keep_keeper(const struct server *s)
+const struct sl_tx_manager *sl_transactions_manager(const struct server *s)
 {
-    return s->keep == NULL ? NULL : s->keep->keeper;
+    return s->transactions == NULL ? NULL : s->transactions->manager;
 }
 
-const char *sl_keep_why_not(const struct server *s)
+const char *sl_transactions_why_not(const struct server *s)
 {
-    if (s->relay != NULL) return sl_forward_why_not(s);
-    if (s->cluster != NULL)
+    if (s->forward != NULL) return sl_forward_why_not(s);
+    if (s->majority != NULL)
         return "a cluster has no transactions without an etcd: --etcd URL,...";
     if (s->settings->engine == SL_ENGINE_NONE)
         return "there are no transactions here (engine: none)";
-    if (s->keep == NULL)
+    if (s->transactions == NULL)
         return "transactions need a folder to keep their data in: --data FOLDER";
-    if (*s->keep->damage != '\0') return s->keep->damage;
+    if (*s->transactions->damage != '\0') return s->transactions->damage;
     struct sl_tx_manager_stats stats;
-    sl_tx_manager_stats(s->keep->keeper, &stats);
+    sl_tx_manager_stats(s->transactions->manager, &stats);
     if (stats.state == SL_TX_MANAGER_STOPPED)
         return "another keeper has taken the store over, and this one has stopped; "
                "start "
@@ -366,21 +370,21 @@ static const char *state_name(enum sl_tx_manager_state state)
                                             : "candidate";
 }
 
-size_t sl_keep_bytes(const struct server *s)
+size_t sl_transactions_bytes(const struct server *s)
 {
-    const struct sl_keep *k = s->keep;
-    return k == NULL || k->keeper == NULL ? 0 : sl_tx_manager_bytes(k->keeper);
+    const struct sl_transactions *k = s->transactions;
+    return k == NULL || k->manager == NULL ? 0 : sl_tx_manager_bytes(k->manager);
 }
 
-void sl_keep_look(const struct server *s, struct sl_keep_view *out)
+void sl_transactions_inspect(const struct server *s, struct sl_transactions_view *out)
 {
-    const struct sl_keep *k = s->keep;
-    *out = (struct sl_keep_view){.engine = "none", .state = "none"};
+    const struct sl_transactions *k = s->transactions;
+    *out = (struct sl_transactions_view){.engine = "none", .state = "none"};
     if (k == NULL) return;
-    if (k->keeper != NULL) sl_tx_manager_stats(k->keeper, &out->keeper);
+    if (k->manager != NULL) sl_tx_manager_stats(k->manager, &out->keeper);
     if (k->engine != NULL) sl_storage_stats(k->engine, &out->engine_stats);
-    out->engine = s->relay != NULL ? "etcd" : "lmdb";
-    out->state = k->keeper != NULL    ? state_name(out->keeper.state)
+    out->engine = s->forward != NULL ? "etcd" : "lmdb";
+    out->state = k->manager != NULL   ? state_name(out->keeper.state)
                  : *k->damage != '\0' ? "damaged"
                                       : "watching";
 }

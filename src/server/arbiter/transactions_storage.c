@@ -23,7 +23,7 @@ _Static_assert(SL_STORAGE_REQUEST_BYTES_MAX == 511,
 struct work {
     struct sl_storage_op op;
     struct sl_list waiting; /* In scans_waiting. */
-    uint64_t reign;         /* In a cluster: of which term's keeper. */
+    uint64_t of_term;       /* In a cluster: of which term's keeper. */
     uint64_t number;
     struct sl_storage_write writes[];
 };
@@ -40,7 +40,7 @@ static void say_claimed(const struct sl_storage_result *r)
 static void say_done(struct server *s, const struct sl_storage_op *op)
 {
     static struct sl_log_kind kind;
-    struct sl_keep *k = s->keep;
+    struct sl_transactions *k = s->transactions;
     const struct sl_storage_result *r = &op->result;
     bool wrote = op->type == SL_STORAGE_CLAIM || op->type == SL_STORAGE_BAR ||
                  (op->type == SL_STORAGE_COMMIT && op->write_count > 0);
@@ -63,15 +63,15 @@ static void say_done(struct server *s, const struct sl_storage_op *op)
 /* One that is deposed is answered, and is gone with its last order. */
 static void done_of_old(struct server *s, const struct work *w)
 {
-    struct sl_keep *k = s->keep;
-    for (size_t i = 0; i < REIGNS_KEPT; i++) {
+    struct sl_transactions *k = s->transactions;
+    for (size_t i = 0; i < TERMS_KEPT; i++) {
         struct old *o = &k->old[i];
-        if (o->keeper == NULL || o->term != w->reign) continue;
-        sl_tx_manager_done(o->keeper, s->now.ms, w->number, &w->op.result);
-        sl_keep_answer_all(s, o->keeper);
+        if (o->manager == NULL || o->term != w->of_term) continue;
+        sl_tx_manager_done(o->manager, s->now.ms, w->number, &w->op.result);
+        sl_transactions_answer_all(s, o->manager);
         if (--o->ordered > 0) return;
-        sl_tx_manager_free(o->keeper);
-        o->keeper = NULL;
+        sl_tx_manager_free(o->manager);
+        o->manager = NULL;
         return;
     }
 }
@@ -80,7 +80,7 @@ static void done_of_old(struct server *s, const struct work *w)
  * sent. The engine reads faster than clients do, so it gets only a few scans at a time. */
 static void submit(struct server *s, struct work *w)
 {
-    struct sl_keep *k = s->keep;
+    struct sl_transactions *k = s->transactions;
     bool waits = w->op.type == SL_STORAGE_SCAN && k->scans >= SCANS_AT_ONCE;
 #ifdef MUT_SCANSATONCE
     waits = false;
@@ -90,13 +90,13 @@ static void submit(struct server *s, struct work *w)
         return;
     }
     if (w->op.type == SL_STORAGE_SCAN) k->scans++;
-    sl_keep_submit(s, &w->op);
+    sl_transactions_submit_op(s, &w->op);
 }
 
 /* The engine has finished a scan: submit the next one. */
 static void scan_done(struct server *s)
 {
-    struct sl_keep *k = s->keep;
+    struct sl_transactions *k = s->transactions;
     k->scans--;
     if (k->closing || sl_list_empty(&k->scans_waiting)) return;
     struct work *next = sl_container_of(k->scans_waiting.next, struct work, waiting);
@@ -108,15 +108,16 @@ static void done(struct sl_storage_op *op)
 {
     struct work *w = sl_container_of(op, struct work, op);
     struct server *s = op->owner;
-    struct sl_keep *k = s->keep;
+    struct sl_transactions *k = s->transactions;
     if (op->type == SL_STORAGE_COMMIT) k->commits--;
     if (op->type == SL_STORAGE_SCAN) scan_done(s);
     say_done(s, op);
-    if (k->keeper == NULL || w->reign != k->term) done_of_old(s, w);
+    if (k->manager == NULL || w->of_term != k->term) done_of_old(s, w);
     else {
         k->ordered--;
-        sl_tx_manager_done(k->keeper, s->now.ms, w->number, &op->result);
-        if (op->result.status == SLUICE_ESTALE) sl_forward_refused(s, op->result.term);
+        sl_tx_manager_done(k->manager, s->now.ms, w->number, &op->result);
+        if (op->result.status == SLUICE_ESTALE)
+            sl_forward_term_rejected(s, op->result.term);
     }
     free(w);
 }
@@ -172,24 +173,24 @@ static enum sl_storage_op_type type_of(enum sl_tx_order_type type)
     return SL_STORAGE_OUTCOME;
 }
 
-void sl_keep_order(struct server *s, const struct sl_tx_order *o)
+void sl_transactions_order(struct server *s, const struct sl_tx_order *o)
 {
-    struct sl_keep *k = s->keep;
+    struct sl_transactions *k = s->transactions;
     struct work *w;
     if (k->closing) return; /* The remaining scans are dropped. */
     if (o->type == SL_TX_ORDER_CLAIM &&
-        s->relay != NULL) { /* The office has done that. */
+        s->forward != NULL) { /* The office has done that. */
         const struct sl_storage_result mine = {.term = k->term};
-        sl_tx_manager_done(k->keeper, s->now.ms, o->op, &mine);
+        sl_tx_manager_done(k->manager, s->now.ms, o->op, &mine);
         return;
     }
     w = copy_order(o);
     if (w == NULL) {
         const struct sl_storage_result none = {.status = SLUICE_ENOMEM};
-        sl_tx_manager_done(k->keeper, s->now.ms, o->op, &none);
+        sl_tx_manager_done(k->manager, s->now.ms, o->op, &none);
         return;
     }
-    w->reign = k->term;
+    w->of_term = k->term;
     w->op.type = type_of(o->type);
     w->op.rows_max = (uint32_t)s->settings->tx_rows_max;
     w->op.bytes_max = (size_t)s->settings->output_bytes_max;
@@ -207,7 +208,7 @@ static void on_engine(uv_poll_t *handle, int status, int events)
     (void)events;
     sl_server_look_at_clock(s);
     /* One at least: others may use up every turn. What is left is readable still. */
-    while (sl_storage_work(s->keep->engine, 1) && !sl_server_turn_is_long(s)) {}
+    while (sl_storage_work(s->transactions->engine, 1) && !sl_server_turn_is_long(s)) {}
     sl_server_settle(s);
 }
 
@@ -234,9 +235,9 @@ static struct sl_tx_manager_limits limits_of(const struct sl_settings *set)
         .scan_bytes_max = (size_t)set->output_bytes_max};
 }
 
-static int fail(const char *what, const char *folder, const char *why)
+static int fail(const char *what, const char *directory, const char *why)
 {
-    sl_log(SL_LOG_ERROR, what, "folder", folder, "error", why, NULL);
+    sl_log(SL_LOG_ERROR, what, "folder", directory, "error", why, NULL);
     return -1;
 }
 
@@ -244,9 +245,9 @@ static int fail(const char *what, const char *folder, const char *why)
  * full, say, locks are served all the same, and it is tried again. */
 static void claim(struct server *s)
 {
-    struct sl_keep *k = s->keep;
+    struct sl_transactions *k = s->transactions;
     s->effects_left = UINT32_MAX;
-    sl_keep_pump(s);
+    sl_transactions_pump(s);
     while (k->ordered > 0) {
         struct pollfd p = {.fd = sl_storage_fd(k->engine), .events = POLLIN};
         poll(&p, 1, -1);
@@ -256,36 +257,36 @@ static void claim(struct server *s)
 }
 
 /* Locks do not need the store, so the server starts without it. */
-static int serve_without(struct server *s, const char *folder, const char *why)
+static int serve_without(struct server *s, const char *directory, const char *why)
 {
-    snprintf(s->keep->damage, sizeof s->keep->damage, "%s", why);
+    snprintf(s->transactions->damage, sizeof s->transactions->damage, "%s", why);
     sl_log(SL_LOG_ERROR,
            "the store is damaged; the server serves locks without transactions",
-           "folder", folder, "error", why, NULL);
+           "folder", directory, "error", why, NULL);
     return 0;
 }
 
-static int open_store(struct server *s, const char *folder)
+static int open_store(struct server *s, const char *directory)
 {
     const struct sl_settings *set = s->settings;
     const struct sl_tx_manager_limits limits = limits_of(set);
-    struct sl_keep *k = s->keep;
+    struct sl_transactions *k = s->transactions;
     char why[400] = "";
-    const struct sl_storage_settings store = {.folder = folder,
+    const struct sl_storage_settings store = {.folder = directory,
                                               .bytes_max = (size_t)set->store_bytes_max,
                                               .dedup_keep_ms = set->dedup_keep_ms,
                                               .group_max = (uint32_t)set->tx_group_max};
-    int status = sl_storage_try_lmdb(folder, set->store_check_ms, why, sizeof why);
+    int status = sl_storage_try_lmdb(directory, set->store_check_ms, why, sizeof why);
 #ifndef MUT_KEEPDAMAGE
-    if (status == SLUICE_ETRUNCATED) return serve_without(s, folder, why);
+    if (status == SLUICE_ETRUNCATED) return serve_without(s, directory, why);
 #endif
     if (status == SLUICE_OK || status == SLUICE_ENOENT)
         k->engine = sl_storage_open_lmdb(&store, why, sizeof why);
     if (k->engine == NULL)
-        return fail("engine: cannot open the store of transactions", folder, why);
-    k->keeper = sl_tx_manager_new(&limits, s->hash_key);
-    if (k->keeper == NULL || uv_poll_init(s->loop, &k->poll, sl_storage_fd(k->engine)))
-        return fail("cannot start", folder, "out of memory");
+        return fail("engine: cannot open the store of transactions", directory, why);
+    k->manager = sl_tx_manager_new(&limits, s->hash_key);
+    if (k->manager == NULL || uv_poll_init(s->loop, &k->poll, sl_storage_fd(k->engine)))
+        return fail("cannot start", directory, "out of memory");
     k->poll.data = s;
     uv_poll_start(&k->poll, UV_READABLE, on_engine);
     claim(s);
@@ -294,61 +295,63 @@ static int open_store(struct server *s, const char *folder)
 
 /* --- In a cluster ------------------------------------------------------------------------------ */
 
-void sl_keep_watch(struct server *s,
-                   void (*told)(void *owner, const struct sl_storage_term *reign))
+void sl_transactions_watch(struct server *s,
+                           void (*told)(void *owner,
+                                        const struct sl_storage_term *reign))
 {
-    sl_storage_watch(s->keep->engine, told, s);
+    sl_storage_watch(s->transactions->engine, told, s);
 }
 
-bool sl_keep_submit(struct server *s, struct sl_storage_op *op)
+bool sl_transactions_submit_op(struct server *s, struct sl_storage_op *op)
 {
-    if (s->keep->closing) return false;
-    sl_storage_submit(s->keep->engine, op);
+    if (s->transactions->closing) return false;
+    sl_storage_submit(s->transactions->engine, op);
     return true;
 }
 
-const char *sl_keep_trouble(const struct server *s)
+const char *sl_transactions_trouble(const struct server *s)
 {
-    if (s->keep == NULL) return "";
-    if (*s->keep->damage != '\0') return s->keep->damage;
+    if (s->transactions == NULL) return "";
+    if (*s->transactions->damage != '\0') return s->transactions->damage;
 #ifndef MUT_KEEPCLOSE
-    if (s->keep->engine == NULL) return "";
+    if (s->transactions->engine == NULL) return "";
 #endif
-    return sl_storage_trouble(s->keep->engine);
+    return sl_storage_trouble(s->transactions->engine);
 }
 
-void sl_keep_lead(struct server *s, uint64_t term)
+void sl_transactions_lead(struct server *s, uint64_t term)
 {
     const struct sl_tx_manager_limits limits = limits_of(s->settings);
-    struct sl_keep *k = s->keep;
+    struct sl_transactions *k = s->transactions;
     k->term = term;
     k->ordered = 0;
-    k->keeper = sl_tx_manager_new(&limits, s->hash_key);
+    k->manager = sl_tx_manager_new(&limits, s->hash_key);
     struct sl_tx_order o;
-    if (k->keeper == NULL)
+    if (k->manager == NULL)
         sl_log(SL_LOG_ERROR, "transactions: there is no memory for a keeper", NULL);
-    else if (sl_tx_manager_next(k->keeper, &o)) sl_keep_order(s, &o); /* Its claim. */
+    else if (sl_tx_manager_next(k->manager, &o))
+        sl_transactions_order(s, &o); /* Its claim. */
 }
 
 /* One of those that are deposed is forgotten only when the engine owes it nothing; with more
  * of them than there are places the oldest is waited for no longer. */
-static void keep_old(struct sl_keep *k, struct sl_tx_manager *old)
+static void keep_old(struct sl_transactions *k, struct sl_tx_manager *old)
 {
     size_t at = 0;
-    for (size_t i = 0; i < REIGNS_KEPT && k->old[at].keeper != NULL; i++)
-        if (k->old[i].keeper == NULL || k->old[i].term < k->old[at].term) at = i;
-    sl_tx_manager_free(k->old[at].keeper);
-    k->old[at] = (struct old){.keeper = old, .term = k->term, .ordered = k->ordered};
+    for (size_t i = 0; i < TERMS_KEPT && k->old[at].manager != NULL; i++)
+        if (k->old[i].manager == NULL || k->old[i].term < k->old[at].term) at = i;
+    sl_tx_manager_free(k->old[at].manager);
+    k->old[at] = (struct old){.manager = old, .term = k->term, .ordered = k->ordered};
 }
 
-void sl_keep_depose(struct server *s, uint64_t term)
+void sl_transactions_depose(struct server *s, uint64_t term)
 {
-    struct sl_keep *k = s->keep;
-    struct sl_tx_manager *old = k->keeper;
+    struct sl_transactions *k = s->transactions;
+    struct sl_tx_manager *old = k->manager;
     if (old == NULL) return;
     sl_tx_manager_stop(old, s->now.ms, term + 1);
-    sl_keep_answer_all(s, old);
-    k->keeper = NULL;
+    sl_transactions_answer_all(s, old);
+    k->manager = NULL;
     if (k->ordered == 0) sl_tx_manager_free(old);
     else keep_old(k, old);
     k->ordered = 0;
@@ -357,7 +360,7 @@ void sl_keep_depose(struct server *s, uint64_t term)
 static int open_etcd(struct server *s)
 {
     const struct sl_settings *set = s->settings;
-    struct sl_keep *k = s->keep;
+    struct sl_transactions *k = s->transactions;
     char why[400] = "";
     const struct sl_etcd_settings etcd = {
         .members = set->etcd,
@@ -387,9 +390,9 @@ static int open_etcd(struct server *s)
 
 static bool make_keep(struct server *s)
 {
-    s->keep = calloc(1, sizeof *s->keep);
-    if (s->keep != NULL) sl_list_init(&s->keep->scans_waiting);
-    return s->keep != NULL;
+    s->transactions = calloc(1, sizeof *s->transactions);
+    if (s->transactions != NULL) sl_list_init(&s->transactions->scans_waiting);
+    return s->transactions != NULL;
 }
 
 static int start_etcd(struct server *s)
@@ -399,32 +402,33 @@ static int start_etcd(struct server *s)
     return open_etcd(s);
 }
 
-int sl_keep_start(struct server *s)
+int sl_transactions_start(struct server *s)
 {
     struct sl_state_view v;
     bool wanted = s->settings->engine == SL_ENGINE_LMDB;
-    sl_state_look(s, &v);
-    if (s->cluster != NULL) return start_etcd(s);
+    sl_state_inspect(s, &v);
+    if (s->majority != NULL) return start_etcd(s);
     if (s->settings->engine == SL_ENGINE_NONE) return 0;
-    if (*v.folder == '\0')
+    if (*v.directory == '\0')
         return wanted ? fail("engine: lmdb needs a folder for data: --data FOLDER", "",
                              "there is none")
                       : 0;
-    if (!make_keep(s)) return fail("cannot start", v.folder, "out of memory");
-    return open_store(s, v.folder);
+    if (!make_keep(s)) return fail("cannot start", v.directory, "out of memory");
+    return open_store(s, v.directory);
 }
 
-void sl_keep_hurry(struct server *s)
+void sl_transactions_hurry(struct server *s)
 {
 #ifdef MUT_TXHURRY
     return;
 #endif
-    if (s->keep != NULL && s->keep->engine != NULL) sl_storage_hurry(s->keep->engine);
+    if (s->transactions != NULL && s->transactions->engine != NULL)
+        sl_storage_hurry(s->transactions->engine);
 }
 
-void sl_keep_stop(struct server *s)
+void sl_transactions_stop(struct server *s)
 {
-    struct sl_keep *k = s->keep;
+    struct sl_transactions *k = s->transactions;
     if (k == NULL || k->engine == NULL) return;
     struct sl_storage *engine = k->engine;
     uv_poll_stop(&k->poll);

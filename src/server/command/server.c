@@ -208,7 +208,7 @@ static void info_stats(const struct server *s, struct text *t)
 static struct sl_node_stats node_stats(const struct server *s)
 {
     struct sl_node_stats stats = {0};
-    if (s->cluster != NULL) sl_node_stats(sl_majority_node(s), s->now, &stats);
+    if (s->majority != NULL) sl_node_stats(sl_majority_node(s), s->now, &stats);
     return stats;
 }
 
@@ -216,7 +216,7 @@ static void info_locks(const struct server *s, struct text *t)
 {
     struct sl_table_stats table;
     sl_table_stats(s->table, &table);
-    if (s->cluster != NULL && s->relay == NULL) { /* Else it is the keeper's. */
+    if (s->majority != NULL && s->forward == NULL) { /* Else it is the keeper's. */
         struct sl_node_stats node = node_stats(s);
         table.keys = node.keys;
         table.entries = node.leases + node.requests;
@@ -234,8 +234,8 @@ static void look_at_node(const struct server *s, struct sl_state_view *v)
 {
     struct sl_majority_view c;
     struct sl_node_stats stats = node_stats(s);
-    sl_majority_look(s, &c);
-    *v = (struct sl_state_view){.folder = c.folder,
+    sl_majority_inspect_file(s, &c);
+    *v = (struct sl_state_view){.directory = c.directory,
                                 .recovering_ms = stats.silent_ms,
                                 .fence_limit = stats.fence_limit,
                                 .lease_longest_ms = stats.lease_longest_ms,
@@ -246,15 +246,15 @@ static void look_at_node(const struct server *s, struct sl_state_view *v)
 static void info_persistence(const struct server *s, struct text *t)
 {
     struct sl_state_view v;
-    sl_state_look(s, &v);
-    if (s->cluster != NULL && s->relay == NULL) look_at_node(s, &v);
-    else if (s->cluster != NULL) {
+    sl_state_inspect(s, &v);
+    if (s->majority != NULL && s->forward == NULL) look_at_node(s, &v);
+    else if (s->majority != NULL) {
         struct sl_majority_view c;
-        sl_majority_look(s, &c);
-        v.folder = c.folder;
+        sl_majority_inspect_file(s, &c);
+        v.directory = c.directory;
     }
     line(t, "loading:0");
-    line(t, "data:%s", v.folder);
+    line(t, "data:%s", v.directory);
     line(t, "recovering_ms:%" PRId64, v.recovering_ms);
     line(t, "fence_limit:%" PRIu64, v.fence_limit);
     line(t, "lease_longest_ms:%" PRId64, v.lease_longest_ms);
@@ -272,8 +272,8 @@ static void info_cluster(const struct server *s, struct text *t)
     struct sl_links_view links;
     const struct sl_membership *list = &none;
     sl_links_look(s, &links);
-    if (s->cluster != NULL) {
-        sl_majority_look(s, &c);
+    if (s->majority != NULL) {
+        sl_majority_inspect_file(s, &c);
         list = sl_node_membership(sl_majority_node(s));
     }
     line(t, "node:%" PRId64, s->settings->node);
@@ -298,19 +298,19 @@ static void info_cluster(const struct server *s, struct text *t)
 
 static void info_keeper(const struct server *s, struct text *t)
 {
-    struct sl_keep_view v;
-    char cycle[SL_CYCLE_TEXT] = "";
-    const struct sl_cycle *last = sl_keep_cycle(s, 0);
+    struct sl_transactions_view v;
+    char cycle[SL_DEADLOCK_TEXT_BYTES] = "";
+    const struct sl_deadlock *last = sl_transactions_deadlock(s, 0);
     struct sl_forward_view r;
-    const char *trouble = sl_keep_trouble(s);
-    sl_keep_look(s, &v);
+    const char *trouble = sl_transactions_trouble(s);
+    sl_transactions_inspect(s, &v);
     sl_forward_view(s, &r);
     const struct sl_tx_manager_stats *k = &v.keeper;
     const struct sl_storage_stats *e = &v.engine_stats;
-    if (last != NULL) sl_cycle_text(last->of, last->count, cycle);
+    if (last != NULL) sl_deadlock_text(last->of, last->count, cycle);
     line(t, "engine:%s", v.engine);
     line(t, "keeper:%s", v.state);
-    line(t, "term:%" PRIu64, s->relay != NULL ? r.term : k->term);
+    line(t, "term:%" PRIu64, s->forward != NULL ? r.term : k->term);
     line(t, "keeper_node:%u", r.keeper);
     line(t, "keeper_way:%d", r.leads || r.open);
     line(t, "authority_ms:%" PRId64, r.authority_ms);

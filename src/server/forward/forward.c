@@ -61,7 +61,7 @@ void sl_forward_tx_lost(struct conn *c)
     bool here = c->tx != NULL && c->tx->id != 0;
     if (!here && (c->forwarded == NULL || c->forwarded->tx == 0)) return;
     sl_forward_tx_ended(c);
-    sl_keep_lose(c);
+    sl_transactions_lose(c);
 }
 
 /* The keeper says with each reply which transaction the connection has there. If it is
@@ -101,7 +101,7 @@ struct request *sl_forward_request_of(const struct conn *c)
 
 void sl_forward_unlist(struct request *r)
 {
-    struct sl_forward *f = r->s->relay;
+    struct sl_forward *f = r->s->forward;
     if (sl_list_empty(&r->place)) return;
     sl_list_remove(&r->place);
     if (r->sent) f->sent_count--;
@@ -112,7 +112,7 @@ void sl_forward_unlist(struct request *r)
 /* By age: most are younger than all that wait. */
 void sl_forward_enqueue(struct request *r)
 {
-    struct sl_forward *f = r->s->relay;
+    struct sl_forward *f = r->s->forward;
     struct sl_list *at = f->queued.prev;
     sl_forward_unlist(r);
     while (at != &f->queued &&
@@ -133,13 +133,13 @@ void sl_forward_answer_problem(struct request *r, const char *word, const char *
 
 static bool has_room(struct server *s)
 {
-    return sl_links_unsent(s, s->relay->keeper) < SL_FORWARD_HIGH;
+    return sl_links_unsent(s, s->forward->keeper) < SL_FORWARD_HIGH;
 }
 
 /* A release that is under way counts as done: its grant is not reclaimed. */
 static void note_release(struct request *r)
 {
-    struct sl_ledger *l = &r->s->relay->ledger;
+    struct sl_ledger *l = &r->s->forward->ledger;
     struct sl_record *x = r->releases == 0 ? NULL : sl_ledger_find(l, r->releases);
     if (x == NULL) return;
     r->had = true;
@@ -150,7 +150,7 @@ static void note_release(struct request *r)
 
 static void send_one(struct server *s, struct request *r)
 {
-    struct sl_forward *f = s->relay;
+    struct sl_forward *f = s->forward;
     sl_forward_unlist(r);
     if (r->verb == SL_VERB_RELEASE) note_release(r);
     for (size_t at = 0; at < r->bytes.n; at += SL_FORWARD_PIECE) {
@@ -164,7 +164,7 @@ static void send_one(struct server *s, struct request *r)
         sl_frame_number(w, at + n == r->bytes.n ? 1 : 0);
         sl_resp_bulk(w, (struct sl_bytes){r->bytes.at + at, n});
     }
-    r->c->forwarded->way = f->way;
+    r->c->forwarded->route = f->route;
     r->sent_ms = s->now.ms;
     r->sent = true;
     sl_list_append(&f->sent, &r->place);
@@ -174,32 +174,32 @@ static void send_one(struct server *s, struct request *r)
 
 void sl_forward_send_queued(struct server *s)
 {
-    struct sl_forward *f = s->relay;
+    struct sl_forward *f = s->forward;
     while (f->open && !sl_list_empty(&f->queued) && has_room(s))
         send_one(s, sl_container_of(f->queued.next, struct request, place));
 }
 
 void sl_forward_drop(struct server *s, struct sl_record *x)
 {
-    struct sl_resp_writer *w = sl_frame(s, s->relay->keeper, "R.DROP", 3);
+    struct sl_resp_writer *w = sl_frame(s, s->forward->keeper, "R.DROP", 3);
     if (w != NULL) {
         sl_frame_number(w, x->session);
         sl_resp_bulk(w, x->key);
         sl_frame_number(w, x->fence);
     }
-    sl_ledger_drop(&s->relay->ledger, x);
+    sl_ledger_drop(&s->forward->ledger, x);
 }
 
 /* --- The arbiter ----------------------------------------------------------------------------- */
 
 bool sl_forward_has_to(const struct request *r)
 {
-    const struct sl_forward *f = r->s->relay;
+    const struct sl_forward *f = r->s->forward;
     if (!f->leads) return r->c->proxy == NULL;
 #ifdef MUT_RELAYGATHER
     return false;
 #endif
-    return f->gather_ms != 0 && (r->command->flags & SL_COMPLETE) != 0;
+    return f->reports_until_ms != 0 && (r->command->flags & SL_COMPLETE) != 0;
 }
 
 /* Which grant a RELEASE is about; without a fence, the newest of its connection. */
@@ -212,16 +212,16 @@ static sl_fence released(const struct request *r)
 
 static bool is_without_keeper(struct server *s)
 {
-    const struct sl_forward *f = s->relay;
+    const struct sl_forward *f = s->forward;
     if (f->leads || f->without_since_ms == SL_NEVER) return false;
-    sl_election_read_soon(f->office, s->now.ms);
+    sl_election_read_soon(f->election, s->now.ms);
     return s->now.ms - f->without_since_ms >= s->settings->keeper_wait_ms;
 }
 
 void sl_forward_submit(struct arbiter *a, struct request *r)
 {
     struct server *s = a->s;
-    if (sl_keep_answers_lost(r)) return;
+    if (sl_transactions_answers_lost(r)) return;
     if (is_without_keeper(s)) {
         const struct answer none = {.status = SLUICE_ENOKEEPER,
                                     .text = sl_forward_why_not(s)};
@@ -238,7 +238,7 @@ void sl_forward_submit(struct arbiter *a, struct request *r)
     k->sent = k->had = false;
     k->releases = releases;
     sl_forward_enqueue(k);
-    if (!s->relay->leads) sl_forward_send_queued(s);
+    if (!s->forward->leads) sl_forward_send_queued(s);
 }
 
 void sl_forward_withdraw(struct arbiter *a, struct request *r)
@@ -252,7 +252,7 @@ void sl_forward_take_back(struct arbiter *a, struct request *r,
 {
     struct sl_record *x = g->fence == 0
                               ? NULL
-                              : sl_ledger_find(&a->s->relay->ledger, g->fence);
+                              : sl_ledger_find(&a->s->forward->ledger, g->fence);
     sl_forward_unlist(r);
     if (x != NULL && x->leased) sl_forward_drop(a->s, x);
 }
@@ -266,14 +266,14 @@ bool sl_forward_is_brief(const struct arbiter *a, const struct request *r)
 void sl_forward_leave(struct arbiter *a, struct conn *c, enum sl_parting how)
 {
     struct server *s = a->s;
-    struct sl_forward *f = s->relay;
+    struct sl_forward *f = s->forward;
     struct sl_resp_writer *w;
     if (c->forwarded == NULL) return;
     sl_ledger_leave(&f->ledger, &c->forwarded->held);
 #ifndef MUT_RELAYRESET
     sl_forward_tx_ended(c);
 #endif
-    if (c->proxy != NULL || c->forwarded->way == 0 || f->leads ||
+    if (c->proxy != NULL || c->forwarded->route == 0 || f->leads ||
         (!f->open && !f->handing))
         return;
 #ifdef MUT_RELAYEND
@@ -288,11 +288,11 @@ void sl_forward_leave(struct arbiter *a, struct conn *c, enum sl_parting how)
 void sl_forward_failed(struct arbiter *a, struct conn *c, const char *name,
                        const char *word)
 {
-    struct sl_forward *f = a->s->relay;
+    struct sl_forward *f = a->s->forward;
     struct sl_resp_writer *w;
     (void)word;
-    if (c->forwarded == NULL || c->forwarded->tx == 0 || c->forwarded->way != f->way ||
-        !f->open)
+    if (c->forwarded == NULL || c->forwarded->tx == 0 ||
+        c->forwarded->route != f->route || !f->open)
         return; /* It has no transaction there, or not any more. */
 #ifdef MUT_RELAYFAIL
     return;
@@ -379,7 +379,7 @@ static void put_record(struct sl_forward *r, sl_ms now_ms, const struct sl_recor
 
 static void take_held(struct server *s, const struct sl_args *a)
 {
-    struct sl_forward *f = s->relay;
+    struct sl_forward *f = s->forward;
     struct conn *c = conn_of(s, a->at[1]);
     struct request *r = c == NULL ? NULL : sl_forward_request_of(c);
     struct sl_grant_view v;
@@ -391,7 +391,7 @@ static void take_held(struct server *s, const struct sl_args *a)
     if (r == NULL || !r->sent) return; /* It has left. */
     sl_ms end_ms = end_after(r->sent_ms, (sl_ms)age, v.left_ms);
     struct sl_record x = sl_record_of(key, &v, fresh == 1 ? sl_conn_id(c) : 0, end_ms);
-    x.told = f->way;
+    x.told = f->route;
     /* Without memory for it the next keeper will not know it: then it is lost. */
     put_record(f, s->now.ms, &x, fresh == 1 ? &c->forwarded->held : NULL);
     if (fresh == 1) c->forwarded->untold = v.fence;
@@ -400,7 +400,7 @@ static void take_held(struct server *s, const struct sl_args *a)
 /* Of a client of the keeper's node. */
 static void take_note(struct server *s, const struct sl_args *a)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_grant_view v;
     struct sl_bytes key;
     uint64_t since;
@@ -409,13 +409,13 @@ static void take_note(struct server *s, const struct sl_args *a)
         return;
     struct sl_record x = sl_record_of(key, &v, 0,
                                       end_after((sl_ms)since, 0, v.left_ms));
-    x.told = r->way;
+    x.told = r->route;
     put_record(r, s->now.ms, &x, NULL);
 }
 
 static void take_gone(struct server *s, const struct sl_args *a)
 {
-    struct sl_ledger *l = &s->relay->ledger;
+    struct sl_ledger *l = &s->forward->ledger;
     for (size_t i = 1; i < a->n; i++) {
         uint64_t fence;
         struct sl_record *x = sl_frame_read(a->at[i], &fence) ? sl_ledger_find(l, fence)
@@ -432,14 +432,14 @@ static void take_lost(struct server *s, const struct sl_args *a)
     struct conn *c = conn_of(s, a->at[1]);
     uint64_t fence;
     struct sl_record *x = sl_frame_read(a->at[2], &fence)
-                              ? sl_ledger_find(&s->relay->ledger, fence)
+                              ? sl_ledger_find(&s->forward->ledger, fence)
                               : NULL;
     if (x == NULL) return;
     bool leased = x->leased;
     sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
                  "the keeper does not know a grant of ours any more", NULL);
-    s->relay->counts.refused++;
-    sl_ledger_drop(&s->relay->ledger, x);
+    s->forward->counts.refused++;
+    sl_ledger_drop(&s->forward->ledger, x);
     if (!leased && c != NULL) sl_conn_close(c, SL_WAS_CUT);
 }
 
@@ -452,7 +452,7 @@ void sl_forward_from_keeper(struct server *s, const struct sl_args *a)
 {
     struct conn *c;
     if (sl_forward_frame_is(a, "R.HERE", 1)) sl_forward_here(s, a);
-    else if (!s->relay->open && !s->relay->handing) return; /* Of an old route. */
+    else if (!s->forward->open && !s->forward->handing) return; /* Of an old route. */
     else if (sl_forward_frame_is(a, "R.SAY", 4)) take_say(s, a);
     else if (sl_forward_frame_is(a, "R.HELD", 3 + SL_RECORD_WORDS)) take_held(s, a);
     else if (sl_forward_frame_is(a, "R.NOTE", 1 + SL_RECORD_WORDS)) take_note(s, a);

@@ -69,7 +69,7 @@ void sl_forward_drained(struct server *s, sl_node_id id);
 void sl_forward_members(struct server *s);
 
 /* The storage has rejected something, because this term is current. */
-void sl_forward_refused(struct server *s, uint64_t term);
+void sl_forward_term_rejected(struct server *s, uint64_t term);
 
 bool sl_forward_pump(struct arbiter *a);
 sl_ms sl_forward_due(const struct arbiter *a);

@@ -43,7 +43,7 @@
 /* What a node remembers of a connection that has forwarded something. */
 struct sl_forward_session {
     struct sl_list held;     /* What it holds at the keeper (ledger.h). */
-    uint64_t way;            /* The route on which it was last forwarded. */
+    uint64_t route;          /* The route on which it was last forwarded. */
     sl_fence untold;         /* Granted by the keeper, and the reply is not here yet. */
     uint64_t tx;             /* Its transaction at the keeper; 0: none. */
     struct sl_bytes request; /* The id of its TX.BEGIN REQUEST; owned; n 0: none. */
@@ -72,7 +72,7 @@ struct sl_witness { /* For ledgers elsewhere (news.c). */
 };
 
 struct sl_forward {
-    struct sl_election *office;
+    struct sl_election *election;
     bool leads;
     uint64_t term;     /* Of this node's reign. */
     sl_node_id keeper; /* Whom to ask; 0: none is known. */
@@ -83,7 +83,7 @@ struct sl_forward {
         certain_ms; /* What is held without a lease was nobody else's, at least then. */
     sl_ms poke_ms;  /* When to ask for it again. */
 
-    uint64_t way;   /* Its number. */
+    uint64_t route; /* Its number. */
     sl_ms again_ms; /* When to try to begin it again; SL_NEVER. */
     bool open;      /* The ledger is handed over, commands may follow. */
     bool handing;   /* It is being handed over. */
@@ -94,20 +94,21 @@ struct sl_forward {
 
     bool exporting; /* It was the keeper, and its table is being written down: */
     uint64_t export_cursor; /* up to here. */
-    sl_ms gather_ms; /* As keeper: until then other nodes may be about to reclaim; 0. */
+    sl_ms
+        reports_until_ms; /* As keeper: until then other nodes may be about to reclaim; 0. */
 
-    struct sl_index far; /* Far connections by node and session. */
+    struct sl_index proxies; /* Far connections by node and session. */
     struct sl_list stalled;
     struct sl_proxy_node nodes[SL_NODE_ID_MAX + 1];
 
-    struct sl_witness news;
+    struct sl_witness witness;
 
     struct duty { /* One operation of the engine of each kind, at a time. */
         struct sl_storage_op op;
         bool busy;
         sl_ms asked_ms;
         bool has_state;
-    } look, claim, renew;
+    } read_term, claim, renew;
     sl_fence fence_limit; /* To be kept with the next renewal. */
     sl_ms longest_ms;
     bool state_wanted;
@@ -156,9 +157,9 @@ void sl_forward_tell_clock(struct server *s);
 
 /* The way to the keeper is another: what was sent on the old one is settled or queued, and
  * the new one is begun, if it can be. */
-void sl_forward_turn(struct server *s);
-void sl_forward_end_way(struct server *s);
-void sl_forward_begin_way(struct server *s);
+void sl_forward_change_route(struct server *s);
+void sl_forward_end_route(struct server *s);
+void sl_forward_begin_route(struct server *s);
 
 /* There is no way, and the keeper may be about to give away what clients here believe to
  * hold without a lease: their connections end. When to look again, or SL_NEVER. */
@@ -170,15 +171,15 @@ bool sl_forward_hand_over(struct server *s);
 
 /* This node is the keeper now: what waited is done here, and what is in its ledger held here,
  * as much as a turn allows. True: there is no more. */
-void sl_forward_come_home(struct server *s);
+void sl_forward_take_over(struct server *s);
 bool sl_forward_reclaim_own(struct server *s);
 
 /* All nodes that can be heard have reclaimed: what waited for that is done. */
-void sl_forward_gathered(struct server *s);
+void sl_forward_reports_complete(struct server *s);
 
 /* The keeper is another: local connections that wait will ask there; open transactions are
  * over. */
-void sl_forward_go_out(struct server *s);
+void sl_forward_step_down(struct server *s);
 
 /* --- proxy.c ---------------------------------------------------------------------------- */
 

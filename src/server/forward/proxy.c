@@ -41,14 +41,14 @@ static const struct sl_index_kind fars = {.hash = hash_conn, .same = same_name};
 
 void sl_proxy_init(struct server *s)
 {
-    sl_index_init(&s->relay->far, &fars, s->hash_key);
-    sl_list_init(&s->relay->stalled);
+    sl_index_init(&s->forward->proxies, &fars, s->hash_key);
+    sl_list_init(&s->forward->stalled);
 }
 
 static struct conn *find(const struct server *s, sl_node_id node, uint64_t session)
 {
     const struct name n = {node, session};
-    const struct sl_index *x = &s->relay->far;
+    const struct sl_index *x = &s->forward->proxies;
     return sl_index_find(x, (struct sl_bytes){(const char *)&n, sizeof n},
                          hash_name(n, x->seed));
 }
@@ -63,8 +63,8 @@ static void tell_cut(struct server *s, sl_node_id node, uint64_t session)
 
 static struct conn *make(struct server *s, sl_node_id node, uint64_t session)
 {
-    struct sl_forward *r = s->relay;
-    if (r->nodes[node].count >= FAR_MAX || sl_index_reserve(&r->far) != SLUICE_OK)
+    struct sl_forward *r = s->forward;
+    if (r->nodes[node].count >= FAR_MAX || sl_index_reserve(&r->proxies) != SLUICE_OK)
         return NULL;
     struct sl_proxy *f = calloc(1, sizeof *f);
     struct conn *c = f == NULL ? NULL : sl_conn_new_proxy(s, f);
@@ -76,7 +76,7 @@ static struct conn *make(struct server *s, sl_node_id node, uint64_t session)
     sl_list_init(&f->stalled);
     c->session->proxy_node = node;
     c->session->proxy_id = session;
-    sl_index_put(&r->far, c, hash_conn(c, &r->far));
+    sl_index_put(&r->proxies, c, hash_conn(c, &r->proxies));
     r->nodes[node].count++;
     return c;
 }
@@ -92,9 +92,9 @@ static struct conn *find_or_make(struct server *s, sl_node_id node, uint64_t ses
 void sl_proxy_closed(struct conn *c)
 {
     struct server *s = c->server;
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_proxy *f = c->proxy;
-    sl_index_remove(&r->far, c, hash_conn(c, &r->far));
+    sl_index_remove(&r->proxies, c, hash_conn(c, &r->proxies));
     sl_list_remove(&f->stalled);
     r->nodes[f->node].count--;
     if (!f->gone) tell_cut(s, f->node, f->session);
@@ -105,7 +105,7 @@ static void send_event(struct server *s, struct sl_bytes channel, struct sl_byte
 {
     struct sl_resp_writer *w;
     for (sl_node_id i = 1; i <= SL_NODE_ID_MAX; i++) {
-        if (!s->relay->nodes[i].listens || sl_links_unsent(s, i) >= SL_FORWARD_HIGH)
+        if (!s->forward->nodes[i].listens || sl_links_unsent(s, i) >= SL_FORWARD_HIGH)
             continue;
         w = sl_frame(s, i, "R.EVENT", 2);
         if (w == NULL) continue;
@@ -118,15 +118,15 @@ static void send_event(struct server *s, struct sl_bytes channel, struct sl_byte
 static void note_listening(struct server *s)
 {
     bool any = false;
-    for (size_t i = 1; i <= SL_NODE_ID_MAX; i++) any |= s->relay->nodes[i].listens;
+    for (size_t i = 1; i <= SL_NODE_ID_MAX; i++) any |= s->forward->nodes[i].listens;
     s->pubsub.elsewhere = any ? send_event : NULL;
 }
 
 void sl_proxy_close_all(struct server *s, sl_node_id node)
 {
     struct sl_list *next;
-    s->relay->nodes[node] = (struct sl_proxy_node){
-        .count = s->relay->nodes[node].count};
+    s->forward->nodes[node] = (struct sl_proxy_node){
+        .count = s->forward->nodes[node].count};
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
         struct conn *c = sl_container_of(n, struct conn, all);
         next = n->next;
@@ -135,7 +135,7 @@ void sl_proxy_close_all(struct server *s, sl_node_id node)
         sl_conn_close(c, SL_WAS_CUT);
     }
     for (size_t i = 0; node == 0 && i <= SL_NODE_ID_MAX; i++)
-        s->relay->nodes[i] = (struct sl_proxy_node){0};
+        s->forward->nodes[i] = (struct sl_proxy_node){0};
     note_listening(s);
 }
 
@@ -148,7 +148,7 @@ static void stall(struct conn *c, size_t sent)
     c->out.n -= sent;
     if (sent > 0) memmove(c->out.buffer, c->out.buffer + sent, c->out.n);
     if (sl_list_empty(&f->stalled))
-        sl_list_append(&c->server->relay->stalled, &f->stalled);
+        sl_list_append(&c->server->forward->stalled, &f->stalled);
 }
 
 void sl_proxy_flush(struct conn *c)
@@ -194,7 +194,7 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
 {
     struct server *s = c->server;
     struct sl_grant_view v;
-    if (s->relay == NULL || !sl_table_inspect_grant(s->table, s->now, key, fence, &v))
+    if (s->forward == NULL || !sl_table_inspect_grant(s->table, s->now, key, fence, &v))
         return;
 #ifdef MUT_RELAYHELD
     if (!fresh) return;
@@ -206,7 +206,7 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
 /* The clock is looked at after this was read: what was sent before cannot be later. */
 static void take_clock(struct server *s, sl_node_id from, const struct sl_args *a)
 {
-    struct sl_proxy_node *node = &s->relay->nodes[from];
+    struct sl_proxy_node *node = &s->forward->nodes[from];
     uint64_t ms;
     if (!sl_frame_read(a->at[1], &ms)) return;
     sl_server_look_at_clock(s);
@@ -220,7 +220,7 @@ bool sl_proxy_all_ready(const struct server *s)
     uint32_t n = sl_node_peers(sl_majority_node(s), peers);
     for (uint32_t i = 0; i < n; i++)
         if (peers[i].id != (sl_node_id)s->settings->node &&
-            sl_links_are_up(s, peers[i].id) && !s->relay->nodes[peers[i].id].ready)
+            sl_links_are_up(s, peers[i].id) && !s->forward->nodes[peers[i].id].ready)
             return false;
     return true;
 }
@@ -271,8 +271,8 @@ bool sl_reclaim(struct server *s, struct session *n, const struct sl_grant_view 
                    SLUICE_OK;
         if (good && v->leased) sl_state_given(s, v->left_ms);
     }
-    if (good) s->relay->counts.reclaimed++;
-    else s->relay->counts.refused++;
+    if (good) s->forward->counts.reclaimed++;
+    else s->forward->counts.refused++;
     return good;
 }
 
@@ -312,17 +312,17 @@ static void end_old(struct server *s, sl_node_id node)
 
 static void take_ready(struct server *s, sl_node_id from)
 {
-    s->relay->nodes[from].ready = true;
+    s->forward->nodes[from].ready = true;
     end_old(s, from);
-    if (s->relay->gather_ms != 0 && sl_proxy_all_ready(s))
-        s->relay->gather_ms = s->now.ms;
+    if (s->forward->reports_until_ms != 0 && sl_proxy_all_ready(s))
+        s->forward->reports_until_ms = s->now.ms;
 }
 
 /* --- In --------------------------------------------------------------------------------------- */
 
 static void take_come(struct server *s, sl_node_id from, const struct sl_args *a)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     uint64_t term;
     if (!sl_frame_read(a->at[1], &term)) return;
     bool yes = r->leads && term == r->term && !s->stopping;
@@ -353,7 +353,7 @@ static void take_do(struct server *s, sl_node_id from, const struct sl_args *a)
         sl_conn_close(c, SL_WAS_CUT);
         return;
     }
-    s->relay->counts.served += last;
+    s->forward->counts.served += last;
     if (last == 1) sl_conn_work(c);
 }
 
@@ -394,7 +394,7 @@ static void take_end(struct server *s, sl_node_id from, const struct sl_args *a)
 
 void sl_proxy_received(struct server *s, sl_node_id from, const struct sl_args *a)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     uint64_t yes;
     if (sl_forward_frame_is(a, "R.COME", 1)) take_come(s, from, a);
     else if (!r->leads || !r->nodes[from].open || s->stopping)

@@ -16,21 +16,21 @@
 
 static bool has_room(struct server *s)
 {
-    return sl_links_unsent(s, s->relay->keeper) < SL_FORWARD_HIGH;
+    return sl_links_unsent(s, s->forward->keeper) < SL_FORWARD_HIGH;
 }
 
 /* The keeper knows this connection now, and is to be told of its end. */
-static void note_way(struct server *s, uint64_t session)
+static void note_route(struct server *s, uint64_t session)
 {
     const struct session *n = session == 0 ? NULL : sl_server_session(s, session);
     if (n == NULL || n->conn == NULL) return;
     struct sl_forward_session *f = sl_forward_session_make(n->conn);
-    if (f != NULL) f->way = s->relay->way;
+    if (f != NULL) f->route = s->forward->route;
 }
 
 static void write_reclaim(struct server *s, const struct sl_record *x)
 {
-    struct sl_resp_writer *w = sl_frame(s, s->relay->keeper, "R.RECLAIM",
+    struct sl_resp_writer *w = sl_frame(s, s->forward->keeper, "R.RECLAIM",
                                         1 + SL_RECORD_WORDS);
     if (w == NULL) return; /* The way is about to end. */
     const struct sl_grant_view v = sl_record_view(x, s->now.ms);
@@ -41,9 +41,9 @@ static void write_reclaim(struct server *s, const struct sl_record *x)
 /* What has been handed over stands behind what has not. */
 static void hand_over_one(struct server *s, struct sl_record *x)
 {
-    struct sl_forward *r = s->relay;
-    x->told = r->way;
-    note_way(s, x->session);
+    struct sl_forward *r = s->forward;
+    x->told = r->route;
+    note_route(s, x->session);
     sl_list_remove(&x->all);
     sl_list_append(&r->ledger.all, &x->all);
     if (x->unwanted) sl_forward_drop(s, x);
@@ -58,10 +58,10 @@ static struct sl_record *first_record(const struct sl_ledger *l)
 
 bool sl_forward_hand_over(struct server *s)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     while (r->handing && has_room(s)) {
         struct sl_record *x = first_record(&r->ledger);
-        if (x == NULL || x->told == r->way) {
+        if (x == NULL || x->told == r->route) {
             sl_frame(s, r->keeper, "R.READY", 0);
             r->handing = false;
             r->open = true;
@@ -77,7 +77,7 @@ bool sl_forward_hand_over(struct server *s)
 
 void sl_forward_tell_listening(struct server *s)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     bool listens = !sl_pubsub_silent(&s->pubsub);
     if (!r->open || listens == r->listens) return;
     struct sl_resp_writer *w = sl_frame(s, r->keeper, "R.LISTEN", 1);
@@ -86,9 +86,9 @@ void sl_forward_tell_listening(struct server *s)
     r->listens = listens;
 }
 
-void sl_forward_begin_way(struct server *s)
+void sl_forward_begin_route(struct server *s)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_resp_writer *w;
     r->again_ms = SL_NEVER;
     if (r->leads || r->exporting || r->keeper == 0 ||
@@ -100,13 +100,13 @@ void sl_forward_begin_way(struct server *s)
 /* By which the keeper can tell us when a lease ends. */
 void sl_forward_tell_clock(struct server *s)
 {
-    struct sl_resp_writer *w = sl_frame(s, s->relay->keeper, "R.CLOCK", 1);
+    struct sl_resp_writer *w = sl_frame(s, s->forward->keeper, "R.CLOCK", 1);
     if (w != NULL) sl_frame_number(w, (uint64_t)s->now.ms);
 }
 
 void sl_forward_here(struct server *s, const struct sl_args *a)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     uint64_t term;
     if (!sl_frame_read(a->at[1], &term) || term != r->keeper_term || r->open ||
         r->handing)
@@ -143,12 +143,13 @@ static void settle_commit(struct request *r)
 static void forget_untold(struct server *s, struct conn *c)
 {
     struct sl_forward_session *f = c->forwarded;
-    struct sl_record *x = f->untold == 0 ? NULL
-                                         : sl_ledger_find(&s->relay->ledger, f->untold);
+    struct sl_record *x = f->untold == 0
+                              ? NULL
+                              : sl_ledger_find(&s->forward->ledger, f->untold);
     f->untold = 0;
     if (x == NULL) return;
     if (x->leased) x->unwanted = true; /* The keeper may be the same. */
-    else sl_ledger_drop(&s->relay->ledger, x);
+    else sl_ledger_drop(&s->forward->ledger, x);
 }
 
 /* What was sent on the old route: it is settled, or will be sent again. */
@@ -187,17 +188,17 @@ static void leave_old_route(struct conn *c)
         sl_forward_answer_problem(r, sluice_status_word(SLUICE_ESTALE), SL_LOST_TX);
 }
 
-static void lose_way(struct server *s)
+static void lose_route(struct server *s)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_election_view v;
-    sl_election_view(r->office, &v);
+    sl_election_view(r->election, &v);
     r->without_since_ms = r->poke_ms = r->certain_ms = s->now.ms;
     r->lost = v.reign;
 }
 
 /* What follows the half of a reply would be taken for its rest. */
-static void hang_up_on_half(struct server *s)
+static void close_half_replied(struct server *s)
 {
     struct sl_list *next;
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
@@ -229,14 +230,14 @@ static void turn(struct request *r)
     turn_one(r->s, r);
 }
 
-void sl_forward_end_way(struct server *s)
+void sl_forward_end_route(struct server *s)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_list *next;
-    r->way++;
+    r->route++;
     r->open = r->handing = r->listens = false;
-    if (r->without_since_ms == SL_NEVER) lose_way(s);
-    hang_up_on_half(s);
+    if (r->without_since_ms == SL_NEVER) lose_route(s);
+    close_half_replied(s);
     each_request(&r->sent, turn);
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
         next = n->next;
@@ -244,17 +245,17 @@ void sl_forward_end_way(struct server *s)
     }
 }
 
-void sl_forward_turn(struct server *s)
+void sl_forward_change_route(struct server *s)
 {
-    sl_forward_end_way(s);
-    sl_forward_begin_way(s);
+    sl_forward_end_route(s);
+    sl_forward_begin_route(s);
 }
 
 /* --- This node becomes the keeper, or stops being it ------------------------------------------- */
 
 bool sl_forward_reclaim_own(struct server *s)
 {
-    struct sl_ledger *l = &s->relay->ledger;
+    struct sl_ledger *l = &s->forward->ledger;
     struct sl_record *x;
     while ((x = first_record(l)) != NULL) {
         struct session *n = x->session == 0 ? NULL : sl_server_session(s, x->session);
@@ -269,16 +270,16 @@ bool sl_forward_reclaim_own(struct server *s)
     return true;
 }
 
-void sl_forward_come_home(struct server *s)
+void sl_forward_take_over(struct server *s)
 {
-    s->relay->without_since_ms = SL_NEVER;
-    sl_forward_gathered(s); /* What has to wait for others waits on. */
+    s->forward->without_since_ms = SL_NEVER;
+    sl_forward_reports_complete(s); /* What has to wait for others waits on. */
     sl_server_go_on(s);
 }
 
-void sl_forward_gathered(struct server *s)
+void sl_forward_reports_complete(struct server *s)
 {
-    each_request(&s->relay->queued, sl_request_resume);
+    each_request(&s->forward->queued, sl_request_resume);
 }
 
 /* A request that waited in the table of this node, which is not the keeper any more. */
@@ -305,9 +306,9 @@ static bool has_tx_request(const struct conn *c)
     return false;
 }
 
-void sl_forward_go_out(struct server *s)
+void sl_forward_step_down(struct server *s)
 {
-    lose_way(s);
+    lose_route(s);
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         struct conn *c = sl_container_of(n, struct conn, all);
         if (c->proxy == NULL && !has_tx_request(c)) sl_forward_tx_lost(c);
@@ -319,14 +320,14 @@ void sl_forward_go_out(struct server *s)
 
 static void take_not(struct server *s, sl_node_id from, const struct sl_args *a)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     uint64_t term;
     if (from != r->keeper || r->leads || !sl_frame_read(a->at[1], &term) ||
         term != r->keeper_term)
         return;
-    if (r->open || r->handing) sl_forward_end_way(s);
+    if (r->open || r->handing) sl_forward_end_route(s);
     r->again_ms = s->now.ms + AGAIN_MS; /* It may be about to be. */
-    sl_election_read_soon(r->office, s->now.ms);
+    sl_election_read_soon(r->election, s->now.ms);
 }
 
 static void take_doubt(struct server *s, sl_node_id from, const struct sl_args *a)
@@ -334,7 +335,7 @@ static void take_doubt(struct server *s, sl_node_id from, const struct sl_args *
     uint64_t term, sight;
     if (sl_frame_read(a->at[1], &term) && sl_frame_read(a->at[2], &sight) &&
         sight <= SL_PEER_CLOSED)
-        sl_election_peer_doubts(s->relay->office, s->now.ms, from, term,
+        sl_election_peer_doubts(s->forward->election, s->now.ms, from, term,
                                 (enum sl_peer_state)sight);
 }
 
@@ -345,7 +346,7 @@ bool sl_forward_is_frame(const struct sl_args *args)
 
 void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args *a)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     if (r == NULL) return;
     if (sl_forward_frame_is(a, "R.DOUBT", 2)) take_doubt(s, from, a);
     else if (sl_forward_frame_is(a, "R.NOT", 1)) take_not(s, from, a);
@@ -357,31 +358,31 @@ void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args
 
 void sl_forward_linked(struct server *s, sl_node_id id)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     if (r == NULL) return;
-    sl_election_peer_changed(r->office, s->now.ms, id, SL_PEER_UP);
-    if (id == r->keeper && !r->leads) sl_forward_turn(s);
+    sl_election_peer_changed(r->election, s->now.ms, id, SL_PEER_UP);
+    if (id == r->keeper && !r->leads) sl_forward_change_route(s);
 }
 
 void sl_forward_unlinked(struct server *s, sl_node_id id, enum sl_link_end how)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     if (r == NULL) return;
     sl_proxy_close_all(s, id);
-    if (id == r->keeper && !r->leads) sl_forward_turn(s);
+    if (id == r->keeper && !r->leads) sl_forward_change_route(s);
     if (how != SL_END_REPLACED) sl_forward_unreached(s, id, how);
 }
 
 void sl_forward_unreached(struct server *s, sl_node_id id, enum sl_link_end how)
 {
     enum sl_peer_state sight = how == SL_END_CLOSED ? SL_PEER_CLOSED : SL_PEER_SILENT;
-    if (s->relay != NULL)
-        sl_election_peer_changed(s->relay->office, s->now.ms, id, sight);
+    if (s->forward != NULL)
+        sl_election_peer_changed(s->forward->election, s->now.ms, id, sight);
 }
 
 void sl_forward_drained(struct server *s, sl_node_id id)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_list stalled;
     if (r == NULL) return;
     if (id == r->keeper && !r->leads) {
@@ -410,16 +411,16 @@ void sl_forward_drained(struct server *s, sl_node_id id)
 
 static void note_certain(struct server *s)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_election_view v;
-    sl_election_view(r->office, &v);
+    sl_election_view(r->election, &v);
     bool same = v.reign.term == r->lost.term && v.reign.heartbeat == r->lost.heartbeat;
     if (same && v.looked_ms > r->certain_ms) r->certain_ms = v.looked_ms;
 }
 
 sl_ms sl_forward_cut_due(const struct server *s)
 {
-    const struct sl_forward *r = s->relay;
+    const struct sl_forward *r = s->forward;
     if (r->leads || r->without_since_ms == SL_NEVER || r->ledger.unleased == 0)
         return SL_NEVER;
     sl_ms cut = r->certain_ms + CUT_OFF_MS;
@@ -429,12 +430,12 @@ sl_ms sl_forward_cut_due(const struct server *s)
 void sl_forward_cut_off(struct server *s)
 {
     static struct sl_log_kind kind;
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_list *next;
     if (!r->leads) note_certain(s);
     if (sl_forward_cut_due(s) > s->now.ms) return;
     r->poke_ms = s->now.ms + POKE_MS;
-    sl_election_read_soon(r->office, s->now.ms);
+    sl_election_read_soon(r->election, s->now.ms);
     if (r->certain_ms + CUT_OFF_MS > s->now.ms) return;
 #ifdef MUT_RELAYCUT
     return;
@@ -453,7 +454,7 @@ void sl_forward_cut_off(struct server *s)
 /* Nobody waits for a keeper longer than keeper-wait. */
 static void give_up_waiting(struct server *s)
 {
-    struct sl_forward *f = s->relay;
+    struct sl_forward *f = s->forward;
     if (f->without_since_ms == SL_NEVER || f->leads) return;
     while (!sl_list_empty(&f->queued)) {
         struct request *r = sl_container_of(f->queued.next, struct request, place);
@@ -475,9 +476,9 @@ void sl_forward_second(struct arbiter *a)
 {
     struct server *s = a->s;
     /* While the ledger is handed over, its order counts. */
-    if (!s->relay->handing)
-        sl_ledger_sweep(&s->relay->ledger, s->now.ms, SWEPT_A_SECOND);
+    if (!s->forward->handing)
+        sl_ledger_sweep(&s->forward->ledger, s->now.ms, SWEPT_A_SECOND);
     give_up_waiting(s);
     sl_forward_tell_listening(s);
-    if (s->relay->open) sl_forward_tell_clock(s);
+    if (s->forward->open) sl_forward_tell_clock(s);
 }

@@ -16,7 +16,7 @@
 #include "server/observe/log.h"
 
 #define GRANTS_A_LOOK 64
-#define GATHER_MS \
+#define REPORTS_MS \
     1000 /* So long a new keeper lets others come before it says "not held". */
 
 /* --- The engine --------------------------------------------------------------------------- */
@@ -27,40 +27,40 @@ static void say_trouble(struct server *s, int status)
     if (status != SLUICE_EIO && status != SLUICE_ENOSPC) return;
     sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
                  "keeper: the engine does not answer; it is asked again and again",
-                 "error", sl_keep_trouble(s), NULL);
+                 "error", sl_transactions_trouble(s), NULL);
 }
 
-static void looked(struct sl_storage_op *op)
+static void term_read(struct sl_storage_op *op)
 {
     struct server *s = op->owner;
-    struct duty *d = &s->relay->look;
+    struct duty *d = &s->forward->read_term;
     d->busy = false;
     say_trouble(s, op->result.status);
-    sl_election_term_read(s->relay->office, s->now.ms, d->asked_ms, &op->result);
+    sl_election_term_read(s->forward->election, s->now.ms, d->asked_ms, &op->result);
 }
 
 static void claimed(struct sl_storage_op *op)
 {
     struct server *s = op->owner;
-    struct duty *d = &s->relay->claim;
+    struct duty *d = &s->forward->claim;
     d->busy = false;
     /* What is waited for is counted from now: this process may have been stopped since this
      * callback began, and the claim been done only then. */
     sl_server_look_at_clock(s);
     say_trouble(s, op->result.status);
-    sl_election_claimed(s->relay->office, s->now.ms, d->asked_ms, &op->result);
+    sl_election_claimed(s->forward->election, s->now.ms, d->asked_ms, &op->result);
 }
 
 static void renewed(struct sl_storage_op *op)
 {
     struct server *s = op->owner;
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_election_view v;
     bool ok = op->result.status == SLUICE_OK;
     r->renew.busy = false;
     say_trouble(s, op->result.status);
-    sl_election_renewed(r->office, s->now.ms, r->renew.asked_ms, &op->result);
-    sl_election_view(r->office, &v);
+    sl_election_renewed(r->election, s->now.ms, r->renew.asked_ms, &op->result);
+    sl_election_view(r->election, &v);
     if (!r->leads) return;
 #ifdef MUT_REIGNAUTHORITY
     v.authority_end_ms = SL_NEVER;
@@ -79,27 +79,27 @@ static void ask(struct server *s, struct duty *d, enum sl_storage_op_type type,
                                    .term = o->term,
                                    .heartbeat = o->beat,
                                    .node = (uint32_t)s->settings->node,
-                                   .fence_limit = s->relay->fence_limit,
-                                   .longest_ms = s->relay->longest_ms,
+                                   .fence_limit = s->forward->fence_limit,
+                                   .longest_ms = s->forward->longest_ms,
                                    .owner = s,
                                    .done = done};
-    d->busy = sl_keep_submit(s, &d->op);
+    d->busy = sl_transactions_submit_op(s, &d->op);
 }
 
 bool sl_forward_write_state(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     if (r == NULL || !r->leads) return false;
     r->fence_limit = fence_limit;
     r->longest_ms = longest_ms;
     r->state_wanted = true;
-    sl_election_hurries(r->office, s->now.ms);
+    sl_election_hurries(r->election, s->now.ms);
     return true;
 }
 
 static void renew(struct server *s, const struct sl_election_order *o)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     r->renew.has_state = r->state_wanted;
     r->state_wanted = false;
     ask(s, &r->renew, SL_STORAGE_RENEW, o, renewed);
@@ -108,18 +108,18 @@ static void renew(struct server *s, const struct sl_election_order *o)
 static void told(void *owner, const struct sl_storage_term *reign)
 {
     struct server *s = owner;
-    sl_election_term_changed(s->relay->office, s->now.ms, reign);
+    sl_election_term_changed(s->forward->election, s->now.ms, reign);
 }
 
-void sl_forward_refused(struct server *s, uint64_t term)
+void sl_forward_term_rejected(struct server *s, uint64_t term)
 {
-    if (s->relay != NULL) sl_election_refused(s->relay->office, s->now.ms, term);
+    if (s->forward != NULL) sl_election_refused(s->forward->election, s->now.ms, term);
 }
 
 /* --- A reign begins and ends ------------------------------------------------------------------ */
 
-static void say_reign(enum sl_log_level level, const char *what, uint64_t term,
-                      const char *name, int64_t number)
+static void log_term(enum sl_log_level level, const char *what, uint64_t term,
+                     const char *name, int64_t number)
 {
     char t[24], n[24];
     snprintf(t, sizeof t, "%" PRIu64, term);
@@ -136,14 +136,14 @@ static void export(struct server *s, struct sl_bytes key, const struct sl_grant_
     const struct sl_record x = sl_record_of(key, v, c != NULL ? v->session_id : 0,
                                             end_ms);
     struct sl_forward_session *f = c == NULL ? NULL : sl_forward_session_make(c);
-    sl_ledger_put(&s->relay->ledger, &x, f != NULL ? &f->held : NULL);
+    sl_ledger_put(&s->forward->ledger, &x, f != NULL ? &f->held : NULL);
 }
 
 /* What the table has is written down for the next keeper, as much as this turn allows. True:
  * all of it is, and the table is empty. */
 static bool export_more(struct server *s)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_lock_view at[GRANTS_A_LOOK];
     do {
         if (s->effects_left < GRANTS_A_LOOK) return false;
@@ -165,72 +165,72 @@ static bool export_more(struct server *s)
 
 static void stop(struct server *s, uint64_t term)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_table_stats table;
     if (!r->leads) return;
 #ifdef MUT_REIGNSTOP
     return;
 #endif
     sl_table_stats(s->table, &table);
-    say_reign(SL_LOG_WARN, "this node is the keeper no more", term, "keys",
-              (int64_t)table.keys);
+    log_term(SL_LOG_WARN, "this node is the keeper no more", term, "keys",
+             (int64_t)table.keys);
     r->leads = false;
-    r->gather_ms = 0;
+    r->reports_until_ms = 0;
     r->keeper = 0;
     r->exporting = true;
     r->export_cursor = 0;
     sl_witness_forget(s);
     sl_proxy_close_all(s, 0);
-    sl_forward_go_out(s);
+    sl_forward_step_down(s);
     sl_table_set_authority(s->table, 0);
-    sl_keep_depose(s, term);
-    sl_state_idle(s);
+    sl_transactions_depose(s, term);
+    sl_state_end_term(s);
     sl_server_go_on(s);
 }
 
 static void lead(struct server *s, const struct sl_election_order *o)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_election_view v;
-    say_reign(SL_LOG_INFO, "this node is the keeper", o->term, "locks_wait_ms",
-              o->quiet_ms);
+    log_term(SL_LOG_INFO, "this node is the keeper", o->term, "locks_wait_ms",
+             o->quiet_ms);
     uint32_t left = s->effects_left;
     s->effects_left = UINT32_MAX; /* Its table is needed now. */
     if (r->exporting) export_more(s);
     s->effects_left = left;
-    sl_forward_end_way(s); /* To the keeper before. */
+    sl_forward_end_route(s); /* To the keeper before. */
     r->leads = true;
     r->term = o->term;
     r->keeper = (sl_node_id)s->settings->node;
     r->keeper_term = o->term;
     r->fence_limit = o->before.fence_limit;
     r->longest_ms = o->before.longest_ms;
-    sl_election_view(r->office, &v);
+    sl_election_view(r->election, &v);
     sl_table_set_authority(s->table, v.authority_end_ms);
 #ifndef MUT_REIGNQUIET
     if (o->quiet_ms > 0) sl_table_recover(s->table, s->now.ms + o->quiet_ms);
 #endif
 #ifdef MUT_REIGNFLOOR
-    sl_state_reign(s, 0, o->before.longest_ms);
+    sl_state_begin_term(s, 0, o->before.longest_ms);
 #else
-    sl_state_reign(s, o->before.fence_limit, o->before.longest_ms);
+    sl_state_begin_term(s, o->before.fence_limit, o->before.longest_ms);
 #endif
-    r->gather_ms = o->quiet_ms == 0        ? 0
-                   : sl_proxy_all_ready(s) ? s->now.ms
-                                           : s->now.ms + GATHER_MS;
-    sl_keep_lead(s, o->term);
-    sl_forward_come_home(s);
+    r->reports_until_ms = o->quiet_ms == 0        ? 0
+                          : sl_proxy_all_ready(s) ? s->now.ms
+                                                  : s->now.ms + REPORTS_MS;
+    sl_transactions_lead(s, o->term);
+    sl_forward_take_over(s);
 }
 
 static void set_keeper(struct server *s, const struct sl_election_order *o)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     if (r->leads) return;
     r->keeper = (sl_node_id)o->node;
     r->keeper_term = o->term;
     if (o->node != 0)
-        say_reign(SL_LOG_INFO, "the keeper is another node", o->term, "node", o->node);
-    sl_forward_turn(s);
+        log_term(SL_LOG_INFO, "the keeper is another node", o->term, "node", o->node);
+    sl_forward_change_route(s);
 }
 
 static void tell_doubt(struct server *s, const struct sl_election_order *o)
@@ -248,10 +248,10 @@ static void tell_doubt(struct server *s, const struct sl_election_order *o)
 
 static void obey(struct server *s, const struct sl_election_order *o)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     switch (o->type) {
         case SL_ELECTION_ORDER_READ_TERM:
-            ask(s, &r->look, SL_STORAGE_READ_TERM, o, looked);
+            ask(s, &r->read_term, SL_STORAGE_READ_TERM, o, term_read);
             break;
         case SL_ELECTION_ORDER_CLAIM:
             ask(s, &r->claim, SL_STORAGE_CLAIM, o, claimed);
@@ -267,16 +267,16 @@ static void obey(struct server *s, const struct sl_election_order *o)
 /* What is done some at a time. True: there is no more. */
 static bool go_on(struct server *s)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     if (r->exporting) {
         if (!export_more(s)) return false;
-        sl_forward_begin_way(s);
+        sl_forward_begin_route(s);
     }
     if (r->leads && !sl_forward_reclaim_own(s)) return false;
     if (r->handing && !sl_forward_hand_over(s)) return false;
-    if (r->leads && r->gather_ms != 0 && r->gather_ms <= s->now.ms) {
-        r->gather_ms = 0;
-        sl_forward_gathered(s);
+    if (r->leads && r->reports_until_ms != 0 && r->reports_until_ms <= s->now.ms) {
+        r->reports_until_ms = 0;
+        sl_forward_reports_complete(s);
     }
     return true;
 }
@@ -284,24 +284,26 @@ static bool go_on(struct server *s)
 bool sl_forward_pump(struct arbiter *a)
 {
     struct server *s = a->s;
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_election_order o;
-    if (sl_election_due(r->office) <= s->now.ms) sl_election_tick(r->office, s->now.ms);
-    if (r->again_ms <= s->now.ms) sl_forward_begin_way(s);
+    if (sl_election_due(r->election) <= s->now.ms)
+        sl_election_tick(r->election, s->now.ms);
+    if (r->again_ms <= s->now.ms) sl_forward_begin_route(s);
     sl_forward_cut_off(s);
     sl_witness_tell(s);
-    while (sl_election_next(r->office, &o)) obey(s, &o);
+    while (sl_election_next(r->election, &o)) obey(s, &o);
     return go_on(s);
 }
 
 sl_ms sl_forward_due(const struct arbiter *a)
 {
     const struct server *s = a->s;
-    sl_ms due = sl_election_due(s->relay->office);
-    if (s->relay->again_ms < due) due = s->relay->again_ms;
+    sl_ms due = sl_election_due(s->forward->election);
+    if (s->forward->again_ms < due) due = s->forward->again_ms;
     if (sl_forward_cut_due(s) < due) due = sl_forward_cut_due(s);
-    if (s->relay->news.due_ms < due) due = s->relay->news.due_ms;
-    sl_ms gather = s->relay->gather_ms == 0 ? SL_NEVER : s->relay->gather_ms;
+    if (s->forward->witness.due_ms < due) due = s->forward->witness.due_ms;
+    sl_ms gather = s->forward->reports_until_ms == 0 ? SL_NEVER
+                                                     : s->forward->reports_until_ms;
     return gather < due ? gather : due;
 }
 
@@ -310,10 +312,10 @@ sl_ms sl_forward_due(const struct arbiter *a)
 void sl_forward_members(struct server *s)
 {
     uint32_t ids[SL_NODES_MAX];
-    if (s->relay == NULL) return;
+    if (s->forward == NULL) return;
     const struct sl_membership *list = sl_node_membership(sl_majority_node(s));
     for (uint32_t i = 0; i < list->count; i++) ids[i] = list->at[i].id;
-    sl_election_members(s->relay->office, s->now.ms, ids, list->count);
+    sl_election_members(s->forward->election, s->now.ms, ids, list->count);
 }
 
 static const struct sl_local_observer observer = {.held = sl_forward_held,
@@ -325,9 +327,9 @@ struct arbiter *sl_forward_start(struct server *s)
     struct sl_election_settings set = sl_election_settings_default;
     struct sl_forward *r;
     set.self = (uint32_t)s->settings->node;
-    r = s->relay = calloc(1, sizeof *r);
+    r = s->forward = calloc(1, sizeof *r);
     if (a == NULL || r == NULL ||
-        (r->office = sl_election_new(&set, s->now.ms)) == NULL ||
+        (r->election = sl_election_new(&set, s->now.ms)) == NULL ||
         sl_router_read_keys(s) != SLUICE_OK) {
         sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
         return NULL;
@@ -338,8 +340,8 @@ struct arbiter *sl_forward_start(struct server *s)
     sl_list_init(&r->sent);
     sl_ledger_init(&r->ledger, s->hash_key);
     sl_proxy_init(s);
-    sl_witness_init(&r->news);
-    sl_keep_watch(s, told);
+    sl_witness_init(&r->witness);
+    sl_transactions_watch(s, told);
     sl_forward_members(s);
     sl_local_of(s)->observer = &observer;
     sl_local_of(s)->reclaims = true;
@@ -348,10 +350,10 @@ struct arbiter *sl_forward_start(struct server *s)
 
 void sl_forward_stop(struct server *s)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     if (r == NULL) return;
-    sl_election_free(r->office);
-    r->office = NULL;
+    sl_election_free(r->election);
+    r->election = NULL;
 }
 
 /* --- Ask ----------------------------------------------------------------------------------------- */
@@ -359,8 +361,8 @@ void sl_forward_stop(struct server *s)
 const char *sl_forward_why_not(const struct server *s)
 {
     static char text[400];
-    const struct sl_forward *r = s->relay;
-    const char *trouble = sl_keep_trouble(s);
+    const struct sl_forward *r = s->forward;
+    const char *trouble = sl_transactions_trouble(s);
     if (r->leads)
         snprintf(text, sizeof text,
                  "node %" PRId64 " is the keeper, but etcd has not confirmed that "
@@ -378,16 +380,16 @@ const char *sl_forward_why_not(const struct server *s)
 
 size_t sl_forward_bytes(const struct server *s)
 {
-    return s->relay == NULL ? 0 : s->relay->ledger.bytes;
+    return s->forward == NULL ? 0 : s->forward->ledger.bytes;
 }
 
 void sl_forward_view(const struct server *s, struct sl_forward_view *out)
 {
-    const struct sl_forward *r = s->relay;
+    const struct sl_forward *r = s->forward;
     struct sl_election_view v;
     *out = (struct sl_forward_view){0};
     if (r == NULL) return;
-    sl_election_view(r->office, &v);
+    sl_election_view(r->election, &v);
     *out = (struct sl_forward_view){.keeper = r->keeper,
                                     .term = r->leads ? r->term : r->keeper_term,
                                     .leads = r->leads,
@@ -397,12 +399,12 @@ void sl_forward_view(const struct server *s, struct sl_forward_view *out)
                                                         : 0,
                                     .queued = r->queued_count,
                                     .sent = r->sent_count,
-                                    .far = r->far.count,
+                                    .far = r->proxies.count,
                                     .records = r->ledger.by_fence.count,
                                     .forwarded = r->counts.forwarded,
                                     .served = r->counts.served,
                                     .reclaimed = r->counts.reclaimed,
                                     .refused = r->counts.refused,
                                     .claims = v.claims,
-                                    .ways = r->way};
+                                    .ways = r->route};
 }

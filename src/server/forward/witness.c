@@ -11,7 +11,7 @@
 
 static void begin(struct server *s)
 {
-    struct sl_witness *n = &s->relay->news;
+    struct sl_witness *n = &s->forward->witness;
     if (n->due_ms == SL_NEVER) n->due_ms = s->now.ms + GATHERED_MS;
 }
 
@@ -25,7 +25,7 @@ void sl_witness_init(struct sl_witness *n)
 static void tell_witness(struct server *s, struct sl_bytes key,
                          const struct sl_grant_view *v)
 {
-    struct sl_forward *r = s->relay;
+    struct sl_forward *r = s->forward;
     struct sl_resp_writer *w;
 #ifdef MUT_RELAYNOTE
     return;
@@ -44,10 +44,10 @@ static void tell_witness(struct server *s, struct sl_bytes key,
 
 static void tell_gone(struct server *s)
 {
-    struct sl_witness *n = &s->relay->news;
+    struct sl_witness *n = &s->forward->witness;
     struct sl_resp_writer *w;
     for (sl_node_id i = 1; n->gone_count > 0 && i <= SL_NODE_ID_MAX; i++) {
-        if (!s->relay->nodes[i].open) continue;
+        if (!s->forward->nodes[i].open) continue;
         if ((w = sl_frame(s, i, "R.GONE", n->gone_count)) == NULL) continue;
         for (size_t j = 0; j < n->gone_count; j++) sl_frame_number(w, n->gone[j]);
     }
@@ -57,7 +57,7 @@ static void tell_gone(struct server *s)
 /* Notes first: one that is gone is not to come back. */
 static void tell(struct server *s)
 {
-    struct sl_witness *n = &s->relay->news;
+    struct sl_witness *n = &s->forward->witness;
     for (size_t i = 0; i < n->note_count; i++) {
         struct sl_grant_view v;
         const struct sl_bytes key = {n->notes[i].key, n->notes[i].n};
@@ -73,12 +73,12 @@ static void tell(struct server *s)
 
 void sl_witness_tell(struct server *s)
 {
-    if (s->relay->news.due_ms <= s->now.ms) tell(s);
+    if (s->forward->witness.due_ms <= s->now.ms) tell(s);
 }
 
 void sl_witness_forget(struct server *s)
 {
-    struct sl_witness *n = &s->relay->news;
+    struct sl_witness *n = &s->forward->witness;
     while (n->note_count > 0) free(n->notes[--n->note_count].key);
     n->gone_count = 0;
     n->due_ms = SL_NEVER;
@@ -86,8 +86,8 @@ void sl_witness_forget(struct server *s)
 
 void sl_witness_note(struct server *s, struct sl_bytes key, sl_fence fence)
 {
-    struct sl_witness *n = &s->relay->news;
-    if (!s->relay->leads) return;
+    struct sl_witness *n = &s->forward->witness;
+    if (!s->forward->leads) return;
     if (n->note_count == SL_NOTES_MAX) tell(s);
     char *copy = malloc(key.n);
     if (copy == NULL) return; /* Then there is no witness. */
@@ -102,8 +102,8 @@ void sl_forward_gone(struct server *s, sl_fence fence, bool at_once)
 #ifdef MUT_RELAYGONE
     return;
 #endif
-    if (s->relay == NULL || !s->relay->leads) return;
-    struct sl_witness *n = &s->relay->news;
+    if (s->forward == NULL || !s->forward->leads) return;
+    struct sl_witness *n = &s->forward->witness;
     n->gone[n->gone_count++] = fence;
     begin(s);
     if (at_once || n->gone_count == SL_GONE_MAX) tell(s);

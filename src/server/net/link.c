@@ -35,7 +35,7 @@ static size_t output_max(const struct server *s)
 #ifdef MUT_LINKOUT
     return SIZE_MAX;
 #endif
-    if (s->relay != NULL) /* Commands and replies come in pieces, up to a mark. */
+    if (s->forward != NULL) /* Commands and replies come in pieces, up to a mark. */
         set += (size_t)s->settings->command_bytes_max + RELAY_BYTES;
     return set > FRAME_BYTES_MAX ? set : FRAME_BYTES_MAX; /* One always fits. */
 }
@@ -118,7 +118,7 @@ static void take_message(struct link *k, const struct sl_args *args)
     struct server *s = k->server;
     struct sl_message m;
     if (sl_link_is_refusal(args)) sl_link_refused(k, args);
-    else if (s->relay != NULL && sl_forward_is_frame(args)) {
+    else if (s->forward != NULL && sl_forward_is_frame(args)) {
         if (!k->replaced)
             sl_forward_received(s, k->id, args); /* Each link is a new way. */
     } else if (sl_message_read(&m, args->at, args->n)) {

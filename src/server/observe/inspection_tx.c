@@ -17,7 +17,7 @@ struct item {
     struct sl_tx_item_view view;
     uint64_t shown[2 * SL_SHOWN_MAX]; /* Transactions that were. */
     uint32_t shown_count;
-    char words[WORDS_MAX][SL_CYCLE_TEXT + 120];
+    char words[WORDS_MAX][SL_DEADLOCK_TEXT_BYTES + 120];
     uint32_t word_count;
 };
 
@@ -92,9 +92,9 @@ static void first_words(struct item *it)
                  v->waiters == 1 ? "waits" : "wait");
 }
 
-static bool in_cycle(const struct item *it, const struct sl_cycle *c)
+static bool in_cycle(const struct item *it, const struct sl_deadlock *c)
 {
-    uint32_t n = c->count < SL_CYCLE_SHOWN ? c->count : SL_CYCLE_SHOWN;
+    uint32_t n = c->count < SL_DEADLOCK_SHOWN ? c->count : SL_DEADLOCK_SHOWN;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t j = 0; j < it->shown_count; j++)
             if (c->of[i] == it->shown[j]) return true;
@@ -104,11 +104,11 @@ static bool in_cycle(const struct item *it, const struct sl_cycle *c)
 /* Cycles that were broken of late, in which one of those was. */
 static void cycle_words(const struct server *s, struct item *it)
 {
-    const struct sl_cycle *c;
-    char text[SL_CYCLE_TEXT];
-    for (uint32_t i = 0; (c = sl_keep_cycle(s, i)) != NULL; i++) {
+    const struct sl_deadlock *c;
+    char text[SL_DEADLOCK_TEXT_BYTES];
+    for (uint32_t i = 0; (c = sl_transactions_deadlock(s, i)) != NULL; i++) {
         if (!in_cycle(it, c) || it->word_count >= WORDS_MAX) continue;
-        sl_cycle_text(c->of, c->count, text);
+        sl_deadlock_text(c->of, c->count, text);
         snprintf(it->words[it->word_count++], sizeof it->words[0],
                  "a cycle was broken %" PRId64 " ms ago: %s; %" PRIu64
                  " lost its locks, and may begin again",

@@ -23,7 +23,7 @@ size_t sl_memory_used(const struct server *s)
 {
     size_t sessions = s->by_id.count * (sizeof(struct session) + SL_MALLOC_BYTES);
     size_t conns = s->conn_count * (sizeof(struct conn) + SL_MALLOC_BYTES);
-    return sl_table_bytes(s->table) + sl_keep_bytes(s) + sl_forward_bytes(s) +
+    return sl_table_bytes(s->table) + sl_transactions_bytes(s) + sl_forward_bytes(s) +
            sl_majority_bytes(s) + sl_pubsub_bytes(&s->pubsub) + sessions + conns +
            s->buffer_bytes;
 }
