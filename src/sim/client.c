@@ -1,12 +1,13 @@
-/* client.c - clients, as an application would be: one lock at a time, through one node, with
- * a clock of its own. It acts as holder only until its own deadline: sent + 0.998 x (waited +
- * lease). It may be slow, stubborn, forgetful and impatient, but it does not lie. */
+/* client.c - clients. A client holds one lock at a time, uses one node at a time, and has its own
+ * clock. It acts as holder only until its own deadline: sent + 0.998 x (waited + lease). It may be
+ * slow, may not release when asked, may forget or lose patience; but it follows the rules of
+ * docs/leases.md. */
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/world.h"
 
-/* The deadline that docs/leases.md asks of a client. */
+/* The deadline by the rule of docs/leases.md. */
 static int64_t deadline_us(int64_t sent_us, sl_ms ms)
 {
 #ifdef MUT_M9
@@ -16,31 +17,31 @@ static int64_t deadline_us(int64_t sent_us, sl_ms ms)
 #endif
 }
 
-int64_t sl_client_clock(const struct world *w, uint32_t c)
+int64_t sim_client_clock(const struct sim_world *w, uint32_t c)
 {
-    return sl_clock_us(&w->clients[c].clock, w->now_us);
+    return sim_clock_us(&w->clients[c].clock, w->now_us);
 }
 
-struct sl_bytes sl_key_bytes(uint32_t key)
+struct sl_bytes sim_key_bytes(uint32_t key)
 {
-    static const char *const keys[SL_SIM_KEYS] = {"k0", "k1", "k2", "k3"};
+    static const char *const keys[SIM_KEYS] = {"k0", "k1", "k2", "k3"};
     return (struct sl_bytes){keys[key], 2};
 }
 
-void sl_client_wake(struct world *w, uint32_t c, int64_t shows_us)
+void sim_client_wake(struct sim_world *w, uint32_t c, int64_t shows_us)
 {
-    struct client *x = &w->clients[c];
-    int64_t at = sl_clock_when(&x->clock, shows_us);
+    struct sim_client *x = &w->clients[c];
+    int64_t at = sim_clock_when(&x->clock, shows_us);
     if (at < w->now_us) at = w->now_us;
     if (at < x->paused_us) at = x->paused_us;
-    sl_later(
+    sim_schedule(
         w, at - w->now_us,
-        (struct happening){.type = HAPPENS_CLIENT, .other = c, .number = ++x->wake});
+        (struct sim_event){.type = SIM_EVENT_CLIENT, .other = c, .number = ++x->wake});
 }
 
-bool sl_client_is_busy(const struct client *x)
+bool sim_client_is_busy(const struct sim_client *x)
 {
-    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+    for (int i = 0; i < SIM_REQUESTS; i++) {
         if (x->requests[i].number != 0) return true;
     }
     return false;
@@ -48,110 +49,111 @@ bool sl_client_is_busy(const struct client *x)
 
 /* ---- connections ---- */
 
-/* In TCP's order. */
-static int64_t arrival(struct world *w, int64_t *last_us)
+/* The delay of a message over a connection, which keeps its order. */
+static int64_t arrival(struct sim_world *w, int64_t *last_us)
 {
-    int64_t at = w->now_us + sl_net_delay(w);
+    int64_t at = w->now_us + sim_net_delay(w);
     if (at <= *last_us) at = *last_us + 1;
     *last_us = at;
     return at - w->now_us;
 }
 
-/* The node notices soon, or late, or its own death comes before. */
-void sl_client_hang_up(struct world *w, uint32_t c)
+/* The node notices soon, late, or never because it crashes before. */
+void sim_client_hang_up(struct sim_world *w, uint32_t c)
 {
-    struct client *x = &w->clients[c];
-    bool late = sl_has_fault(w, FAULT_DELAY) && sl_random_maybe(&w->random, 3000);
+    struct sim_client *x = &w->clients[c];
+    bool late = sim_has_fault(w, SIM_FAULT_DELAY) && sl_random_maybe(&w->random, 3000);
     int64_t delay_us = late ? sl_random_between(&w->random, 0, w->tail_us) : 0;
     delay_us += arrival(w, &x->out_us);
-    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+    for (int i = 0; i < SIM_REQUESTS; i++) {
         struct sim_request *r = &x->requests[i];
         if (r->number != 0)
-            sl_later(w, delay_us,
-                     (struct happening){.type = HAPPENS_GONE,
-                                        .node = x->node,
-                                        .other = c,
-                                        .number = r->number,
-                                        .link = x->life});
+            sim_schedule(w, delay_us,
+                         (struct sim_event){.type = SIM_EVENT_HANGUP,
+                                            .node = x->node,
+                                            .other = c,
+                                            .number = r->number,
+                                            .link = x->life});
         r->number = 0;
     }
     x->life = 0;
     x->session = 0;
 }
 
-bool sl_client_connect(struct world *w, uint32_t c)
+bool sim_client_connect(struct sim_world *w, uint32_t c)
 {
-    return sl_client_connect_from(w, c, sl_random_below(&w->random, SL_SIM_NODES));
+    return sim_client_connect_from(w, c, sl_random_below(&w->random, SIM_NODES));
 }
 
-bool sl_client_connect_from(struct world *w, uint32_t c, uint32_t start)
+bool sim_client_connect_from(struct sim_world *w, uint32_t c, uint32_t start)
 {
-    struct client *x = &w->clients[c];
-    uint32_t members = sl_books_newest(&w->books);
-    /* Most know who is on the list; some ask anybody. */
-    if (x->role == ROLE_USER && sl_random_maybe(&w->random, 1000)) members = ~0u;
-    for (uint32_t i = 0; i < SL_SIM_NODES; i++) {
-        uint32_t m = (start + i) % SL_SIM_NODES;
-        if (!sl_machine_runs(w, m) || (members & 1u << sl_id_of(m)) == 0) continue;
+    struct sim_client *x = &w->clients[c];
+    uint32_t members = sim_checker_newest_members(&w->checker);
+    /* Most clients know the members; some ask any node. */
+    if (x->role == SIM_ROLE_USER && sl_random_maybe(&w->random, 1000)) members = ~0u;
+    for (uint32_t i = 0; i < SIM_NODES; i++) {
+        uint32_t m = (start + i) % SIM_NODES;
+        if (!sim_machine_runs(w, m) || (members & 1u << sim_node_id(m)) == 0) continue;
         x->node = m;
         x->life = w->machines[m].life;
         x->session = ++w->sessions;
         x->out_us = x->in_us = 0;
-        TRACE(w, "c%u connects to n%u as session %llu", c + 1, m + 1,
-              (unsigned long long)x->session);
+        SIM_TRACE(w, "c%u connects to n%u as session %llu", c + 1, m + 1,
+                  (unsigned long long)x->session);
         return true;
     }
     return false;
 }
 
-static bool is_connected(const struct world *w, const struct client *x)
+static bool is_connected(const struct sim_world *w, const struct sim_client *x)
 {
     return x->life != 0 && w->machines[x->node].life == x->life;
 }
 
 /* ---- asking ---- */
 
-uint64_t sl_client_ask(struct world *w, uint32_t c, const struct sl_node_request *ask,
-                       uint32_t key, int64_t patience_ms)
+uint64_t sim_client_ask(struct sim_world *w, uint32_t c,
+                        const struct sl_node_request *ask, uint32_t key,
+                        int64_t patience_ms)
 {
-    struct client *x = &w->clients[c];
+    struct sim_client *x = &w->clients[c];
     struct sim_request *r = NULL;
-    for (int i = 0; i < SL_SIM_REQUESTS && r == NULL; i++) {
+    for (int i = 0; i < SIM_REQUESTS && r == NULL; i++) {
         if (x->requests[i].number == 0) r = &x->requests[i];
     }
     if (r == NULL) return 0;
-    int64_t clock_us = sl_client_clock(w, c);
-    struct request_row row = {.client = c,
-                              .type = ask->type,
-                              .key = key,
-                              .fence = ask->fence,
-                              .sent_us = w->now_us,
-                              .steal = ask->steal,
-                              .force = ask->steal && ask->force_ms != SL_NEVER};
-    *r = (struct sim_request){.number = sl_books_request(&w->books, &row),
+    int64_t clock_us = sim_client_clock(w, c);
+    struct sim_request_record row = {.client = c,
+                                     .type = ask->type,
+                                     .key = key,
+                                     .fence = ask->fence,
+                                     .sent_us = w->now_us,
+                                     .steal = ask->steal,
+                                     .force = ask->steal && ask->force_ms != SL_NEVER};
+    *r = (struct sim_request){.number = sim_checker_request(&w->checker, &row),
                               .type = ask->type,
                               .key = key,
                               .fence = ask->fence,
                               .sent_us = clock_us,
                               .until_us = clock_us + patience_ms * 1000};
-    struct parcel *p = sl_parcel_new(&w->queue);
+    struct sim_packet *p = sim_packet_new(&w->queue);
     p->ask = *ask;
     p->ask.session = x->session;
-    p->ask.key = sl_key_bytes(key);
+    p->ask.key = sim_key_bytes(key);
     if (ask->type == SL_NODE_ACQUIRE) p->ask.note = (struct sl_bytes){"a note", 6};
-    TRACE(w, "c%u > n%u %s k%u (request %llu)", c + 1, x->node + 1,
-          sl_ask_word(ask->type), key, (unsigned long long)r->number);
-    sl_later(w, arrival(w, &x->out_us),
-             (struct happening){.type = HAPPENS_ASK,
-                                .node = x->node,
-                                .other = c,
-                                .number = r->number,
-                                .link = x->life,
-                                .parcel = p});
+    SIM_TRACE(w, "c%u > n%u %s k%u (request %llu)", c + 1, x->node + 1,
+              sim_verb_name(ask->type), key, (unsigned long long)r->number);
+    sim_schedule(w, arrival(w, &x->out_us),
+                 (struct sim_event){.type = SIM_EVENT_REQUEST,
+                                    .node = x->node,
+                                    .other = c,
+                                    .number = r->number,
+                                    .link = x->life,
+                                    .packet = p});
     return r->number;
 }
 
-static sl_ms draw_lease(struct world *w)
+static sl_ms draw_lease(struct sim_world *w)
 {
     sl_ms most = w->lease_max_ms;
     if (w->long_leases) return sl_random_between(&w->random, most * 9 / 10, most);
@@ -159,9 +161,9 @@ static sl_ms draw_lease(struct world *w)
     return sl_random_between(&w->random, w->lease_min_ms, most);
 }
 
-static void acquire(struct world *w, uint32_t c)
+static void acquire(struct sim_world *w, uint32_t c)
 {
-    struct client *x = &w->clients[c];
+    struct sim_client *x = &w->clients[c];
     struct sl_random *r = &w->random;
     struct sl_node_request ask = {.type = SL_NODE_ACQUIRE,
                                   .lease_ms = draw_lease(w),
@@ -169,62 +171,62 @@ static void acquire(struct world *w, uint32_t c)
                                   .value = {"value", 5}};
     if (sl_random_maybe(r, 7000))
         ask.wait_ms = sl_random_between(r, 1, 2 * w->lease_max_ms);
-    if (sl_has_fault(w, FAULT_STEAL)) {
+    if (sim_has_fault(w, SIM_FAULT_STEAL)) {
         ask.priority = x->priority = (int32_t)sl_random_between(r, -1, 3);
         ask.steal = sl_random_maybe(r, 6000);
-        if (ask.steal && sl_has_fault(w, FAULT_FORCE) && sl_random_maybe(r, 5000))
+        if (ask.steal && sim_has_fault(w, SIM_FAULT_FORCE) && sl_random_maybe(r, 5000))
             ask.force_ms = sl_random_between(r, 0, ask.wait_ms + 10);
     }
     x->ignores = sl_random_maybe(r, 4000);
-    sl_client_ask(w, c, &ask, sl_random_below(r, w->key_count),
-                  ask.wait_ms + sl_random_between(r, 50, 4 * w->limits.answer_max_ms));
+    sim_client_ask(w, c, &ask, sl_random_below(r, w->key_count),
+                   ask.wait_ms + sl_random_between(r, 50, 4 * w->limits.answer_max_ms));
 }
 
-/* With a value of its own, now and then. */
-static void extend(struct world *w, uint32_t c, uint32_t key, sl_fence fence,
+/* Sometimes with a new value. */
+static void extend(struct sim_world *w, uint32_t c, uint32_t key, sl_fence fence,
                    sl_ms lease_ms)
 {
     struct sl_node_request ask = {
         .type = SL_NODE_EXTEND, .fence = fence, .lease_ms = lease_ms};
     if (sl_random_maybe(&w->random, 2000)) ask.value = (struct sl_bytes){"another", 7};
-    sl_client_ask(w, c, &ask, key,
-                  sl_random_between(&w->random, 20, 3 * w->limits.answer_max_ms));
+    sim_client_ask(w, c, &ask, key,
+                   sl_random_between(&w->random, 20, 3 * w->limits.answer_max_ms));
 }
 
-void sl_client_extend(struct world *w, uint32_t c, sl_ms lease_ms)
+void sim_client_extend(struct sim_world *w, uint32_t c, sl_ms lease_ms)
 {
-    const struct hold *h = &w->clients[c].hold;
+    const struct sim_hold *h = &w->clients[c].hold;
     extend(w, c, h->key, h->fence, lease_ms);
 }
 
-/* It stops first, and says so then. */
-void sl_client_release(struct world *w, uint32_t c)
+/* The client stops acting as holder before it sends the release. */
+void sim_client_release(struct sim_world *w, uint32_t c)
 {
-    struct client *x = &w->clients[c];
-    struct hold *h = &x->hold;
+    struct sim_client *x = &w->clients[c];
+    struct sim_hold *h = &x->hold;
     struct sl_node_request ask = {.type = SL_NODE_RELEASE, .fence = h->fence};
     if (h->session == x->session && sl_random_maybe(&w->random, 2000)) ask.fence = 0;
     h->is = false;
-    sl_books_doubt(&w->books, c);
-    sl_books_released(&w->books, h->key, h->fence);
-    sl_client_ask(w, c, &ask, h->key,
-                  sl_random_between(&w->random, 20, 3 * w->limits.answer_max_ms));
+    sim_checker_doubt(&w->checker, c);
+    sim_checker_released(&w->checker, h->key, h->fence);
+    sim_client_ask(w, c, &ask, h->key,
+                   sl_random_between(&w->random, 20, 3 * w->limits.answer_max_ms));
 }
 
-static void check(struct world *w, uint32_t c)
+static void check(struct sim_world *w, uint32_t c)
 {
-    const struct hold *h = &w->clients[c].hold;
+    const struct sim_hold *h = &w->clients[c].hold;
     struct sl_node_request ask = {.type = SL_NODE_CHECK, .fence = h->fence};
-    sl_client_ask(w, c, &ask, h->key, 2 * w->limits.answer_max_ms);
+    sim_client_ask(w, c, &ask, h->key, 2 * w->limits.answer_max_ms);
 }
 
-/* Questions, which change nothing. */
-static void look(struct world *w, uint32_t c)
+/* Send a request that only reads. */
+static void inspect(struct sim_world *w, uint32_t c)
 {
     static const enum sl_node_verb types[] = {SL_NODE_READ, SL_NODE_CHECK,
                                               SL_NODE_VOTES, SL_NODE_AWAIT};
     struct sl_random *r = &w->random;
-    struct client *x = &w->clients[c];
+    struct sim_client *x = &w->clients[c];
     struct sl_node_request ask = {.type = types[sl_random_below(r, 4)],
                                   .fence = x->old[0].fence};
     if (ask.type == SL_NODE_AWAIT) {
@@ -233,24 +235,24 @@ static void look(struct world *w, uint32_t c)
     }
     if (ask.type == SL_NODE_CHECK && ask.fence == 0) ask.fence = 1;
     uint32_t key = sl_random_below(r, w->key_count);
-    sl_client_ask(w, c, &ask, ask.fence > 1 ? x->old[0].key : key, ask.wait_ms + 1000);
+    sim_client_ask(w, c, &ask, ask.fence > 1 ? x->old[0].key : key, ask.wait_ms + 1000);
 }
 
-static void extend_old(struct world *w, uint32_t c)
+static void extend_old(struct sim_world *w, uint32_t c)
 {
-    const struct hold *h = &w->clients[c].old[sl_random_below(&w->random, SL_SIM_OLD)];
+    const struct sim_hold *h = &w->clients[c].old[sl_random_below(&w->random, SIM_OLD)];
     if (h->fence != 0) extend(w, c, h->key, h->fence, draw_lease(w));
-    else look(w, c);
+    else inspect(w, c);
 }
 
 /* ---- holding ---- */
 
-/* When it extends next: in time, at the last moment, too late, or never. */
-static void plan_extension(struct world *w, uint32_t c)
+/* Plan the next extension: in time, at the last moment, too late, or never. */
+static void plan_extension(struct sim_world *w, uint32_t c)
 {
     struct sl_random *r = &w->random;
-    struct hold *h = &w->clients[c].hold;
-    int64_t now = sl_client_clock(w, c), left = h->until_us - now;
+    struct sim_hold *h = &w->clients[c].hold;
+    int64_t now = sim_client_clock(w, c), left = h->until_us - now;
     if (left < 5000) left = 5000;
     uint32_t dice = sl_random_below(r, 100);
     if (dice < 45) h->extend_us = now + left / 3;
@@ -258,36 +260,36 @@ static void plan_extension(struct world *w, uint32_t c)
     else if (dice < 70) h->extend_us = h->until_us + sl_random_between(r, 0, 3000);
     else if (dice < 80) h->extend_us = h->until_us + sl_random_between(r, 0, left);
     else if (dice < 90) h->extend_us = now + sl_random_between(r, 0, left);
-    else h->extend_us = SL_SIM_NEVER;
+    else h->extend_us = SIM_NEVER;
 }
 
-static void remember(struct world *w, uint32_t c)
+static void remember(struct sim_world *w, uint32_t c)
 {
-    struct client *x = &w->clients[c];
+    struct sim_client *x = &w->clients[c];
     memmove(&x->old[1], &x->old[0], sizeof x->old - sizeof x->old[0]);
     x->old[0] = x->hold;
     x->hold.is = false;
-    sl_books_doubt(&w->books, c);
+    sim_checker_doubt(&w->checker, c);
 }
 
-static void believe(struct world *w, uint32_t c)
+static void believe(struct sim_world *w, uint32_t c)
 {
-    const struct hold *h = &w->clients[c].hold;
-    struct belief b = {.is = true,
-                       .key = h->key,
-                       .fence = h->fence,
-                       .overlapping = h->overlapping,
-                       .until_us = h->until_us,
-                       .clock = &w->clients[c].clock};
-    sl_books_believe(&w->books, c, &b, w->now_us);
+    const struct sim_hold *h = &w->clients[c].hold;
+    struct sim_belief b = {.is = true,
+                           .key = h->key,
+                           .fence = h->fence,
+                           .overlapping = h->overlapping,
+                           .until_us = h->until_us,
+                           .clock = &w->clients[c].clock};
+    sim_checker_believe(&w->checker, c, &b, w->now_us);
 }
 
-static void granted(struct world *w, uint32_t c, const struct sim_request *r,
+static void granted(struct sim_world *w, uint32_t c, const struct sim_request *r,
                     const struct sl_grant *g)
 {
-    struct client *x = &w->clients[c];
-    int64_t now = sl_client_clock(w, c);
-    x->hold = (struct hold){
+    struct sim_client *x = &w->clients[c];
+    int64_t now = sim_client_clock(w, c);
+    x->hold = (struct sim_hold){
         .is = true,
         .key = r->key,
         .fence = g->fence,
@@ -298,21 +300,21 @@ static void granted(struct world *w, uint32_t c, const struct sim_request *r,
     x->hold.release_us = now + sl_random_between(&w->random, 0,
                                                  (x->hold.until_us - now > 0 ? 3 : 1) *
                                                      g->lease_ms * 1000);
-    TRACE(w, "c%u has k%u under fence %llu for %lld us", c + 1, r->key,
-          (unsigned long long)g->fence, (long long)(x->hold.until_us - now));
+    SIM_TRACE(w, "c%u has k%u under fence %llu for %lld us", c + 1, r->key,
+              (unsigned long long)g->fence, (long long)(x->hold.until_us - now));
     believe(w, c);
     plan_extension(w, c);
 }
 
-/* The same hold, or one that it had long ago and has again. */
-static void extended(struct world *w, uint32_t c, const struct sim_request *r,
+/* The lease that it holds, or one that had expired and is held again. */
+static void extended(struct sim_world *w, uint32_t c, const struct sim_request *r,
                      sl_ms lease_ms)
 {
-    struct client *x = &w->clients[c];
-    struct hold *h = &x->hold;
+    struct sim_client *x = &w->clients[c];
+    struct sim_hold *h = &x->hold;
     if (!h->is) {
-        for (int i = 0; i < SL_SIM_OLD && !h->is; i++) {
-            struct hold *old = &x->old[i];
+        for (int i = 0; i < SIM_OLD && !h->is; i++) {
+            struct sim_hold *old = &x->old[i];
             if (old->fence != r->fence || old->key != r->key) continue;
             *h = *old;
             h->is = true;
@@ -322,48 +324,48 @@ static void extended(struct world *w, uint32_t c, const struct sim_request *r,
     if (!h->is || h->fence != r->fence || h->key != r->key) return;
     int64_t until = deadline_us(r->sent_us, lease_ms);
     if (until > h->until_us) h->until_us = until;
-    TRACE(w, "c%u has k%u extended for %lld us", c + 1, h->key,
-          (long long)(h->until_us - sl_client_clock(w, c)));
+    SIM_TRACE(w, "c%u has k%u extended for %lld us", c + 1, h->key,
+              (long long)(h->until_us - sim_client_clock(w, c)));
     believe(w, c);
     plan_extension(w, c);
 }
 
-static void lost(struct world *w, uint32_t c, uint32_t key, sl_fence fence)
+static void lost(struct sim_world *w, uint32_t c, uint32_t key, sl_fence fence)
 {
-    struct client *x = &w->clients[c];
+    struct sim_client *x = &w->clients[c];
     if (!x->hold.is || x->hold.key != key || x->hold.fence != fence) return;
-    TRACE(w, "c%u is told that it lost k%u", c + 1, key);
+    SIM_TRACE(w, "c%u is told that it lost k%u", c + 1, key);
     x->hold.is = false;
-    sl_books_doubt(&w->books, c);
+    sim_checker_doubt(&w->checker, c);
 }
 
-/* ---- what it does ---- */
+/* ---- acting ---- */
 
-static bool is_impatient(const struct world *w, uint32_t c)
+static bool is_impatient(const struct sim_world *w, uint32_t c)
 {
-    const struct client *x = &w->clients[c];
-    int64_t now = sl_client_clock(w, c);
-    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+    const struct sim_client *x = &w->clients[c];
+    int64_t now = sim_client_clock(w, c);
+    for (int i = 0; i < SIM_REQUESTS; i++) {
         if (x->requests[i].number != 0 && now >= x->requests[i].until_us) return true;
     }
     return false;
 }
 
-static bool is_waiting_for(const struct client *x, enum sl_node_verb type)
+static bool is_waiting_for(const struct sim_client *x, enum sl_node_verb type)
 {
-    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+    for (int i = 0; i < SIM_REQUESTS; i++) {
         if (x->requests[i].number != 0 && x->requests[i].type == type) return true;
     }
     return false;
 }
 
-/* The earliest of what it has to do next. */
-static int64_t next_of(const struct world *w, uint32_t c)
+/* When it has to act next. */
+static int64_t next_of(const struct sim_world *w, uint32_t c)
 {
-    const struct client *x = &w->clients[c];
-    const struct hold *h = &x->hold;
-    int64_t next = SL_SIM_NEVER;
-    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+    const struct sim_client *x = &w->clients[c];
+    const struct sim_hold *h = &x->hold;
+    int64_t next = SIM_NEVER;
+    for (int i = 0; i < SIM_REQUESTS; i++) {
         const struct sim_request *r = &x->requests[i];
         if (r->number != 0 && r->until_us < next) next = r->until_us;
     }
@@ -373,100 +375,102 @@ static int64_t next_of(const struct world *w, uint32_t c)
         if (h->release_us < next) next = h->release_us;
         if (h->extend_us < next && !is_waiting_for(x, SL_NODE_EXTEND))
             next = h->extend_us;
-    } else if (x->next_us < next && !sl_client_is_busy(x)) next = x->next_us;
+    } else if (x->next_us < next && !sim_client_is_busy(x)) next = x->next_us;
     return next;
 }
 
-static void act_as_holder(struct world *w, uint32_t c)
+static void act_as_holder(struct sim_world *w, uint32_t c)
 {
-    struct client *x = &w->clients[c];
-    struct hold *h = &x->hold;
-    int64_t now = sl_client_clock(w, c);
-    if (x->quiet) sl_client_release(w, c);
+    struct sim_client *x = &w->clients[c];
+    struct sim_hold *h = &x->hold;
+    int64_t now = sim_client_clock(w, c);
+    if (x->quiet) sim_client_release(w, c);
     else if (now >= h->release_us) {
-        /* Some never say so. */
+        /* Some clients never release. */
         if (sl_random_maybe(&w->random, 8500) && now < h->until_us)
-            sl_client_release(w, c);
-        else h->release_us = SL_SIM_NEVER;
+            sim_client_release(w, c);
+        else h->release_us = SIM_NEVER;
     } else if (now >= h->extend_us && !is_waiting_for(x, SL_NODE_EXTEND)) {
-        h->extend_us = SL_SIM_NEVER;
+        h->extend_us = SIM_NEVER;
         if (sl_random_maybe(&w->random, 1000)) check(w, c);
-        else sl_client_extend(w, c, draw_lease(w));
+        else sim_client_extend(w, c, draw_lease(w));
     } else if (now >= h->until_us + h->lease_ms * 1000) remember(w, c);
 }
 
-static void wish(struct world *w, uint32_t c)
+static void start_request(struct sim_world *w, uint32_t c)
 {
     struct sl_random *r = &w->random;
-    struct client *x = &w->clients[c];
-    x->next_us = sl_client_clock(w, c) + sl_random_between(r, 0, w->think_ms * 1000);
-    if (x->quiet) x->next_us = SL_SIM_NEVER;
-    else if (sl_has_fault(w, FAULT_STALE) && sl_random_maybe(r, 2000)) extend_old(w, c);
-    else if (sl_random_maybe(r, 800)) look(w, c);
+    struct sim_client *x = &w->clients[c];
+    x->next_us = sim_client_clock(w, c) + sl_random_between(r, 0, w->think_ms * 1000);
+    if (x->quiet) x->next_us = SIM_NEVER;
+    else if (sim_has_fault(w, SIM_FAULT_STALE) && sl_random_maybe(r, 2000))
+        extend_old(w, c);
+    else if (sl_random_maybe(r, 800)) inspect(w, c);
     else acquire(w, c);
 }
 
-static void act_as_user(struct world *w, uint32_t c)
+static void act_as_user(struct sim_world *w, uint32_t c)
 {
-    struct client *x = &w->clients[c];
+    struct sim_client *x = &w->clients[c];
     if (is_impatient(w, c) || (x->life != 0 && !is_connected(w, x)))
-        sl_client_hang_up(w, c);
-    else if (sl_has_fault(w, FAULT_MOVE) && !sl_client_is_busy(x) &&
+        sim_client_hang_up(w, c);
+    else if (sim_has_fault(w, SIM_FAULT_MOVE) && !sim_client_is_busy(x) &&
              sl_random_maybe(&w->random, 1000))
-        sl_client_hang_up(w, c);
-    if (x->life == 0 && !sl_client_connect(w, c)) {
-        sl_client_wake(w, c, sl_client_clock(w, c) + 20000);
+        sim_client_hang_up(w, c);
+    if (x->life == 0 && !sim_client_connect(w, c)) {
+        sim_client_wake(w, c, sim_client_clock(w, c) + 20000);
         return;
     }
     if (x->hold.is) act_as_holder(w, c);
-    else if (!sl_client_is_busy(x) && sl_client_clock(w, c) >= x->next_us) wish(w, c);
+    else if (!sim_client_is_busy(x) && sim_client_clock(w, c) >= x->next_us)
+        start_request(w, c);
 }
 
-void sl_client_acts(struct world *w, uint32_t c)
+void sim_client_act(struct sim_world *w, uint32_t c)
 {
-    struct client *x = &w->clients[c];
+    struct sim_client *x = &w->clients[c];
     if (w->now_us < x->paused_us) {
-        sl_client_wake(w, c, sl_client_clock(w, c));
+        sim_client_wake(w, c, sim_client_clock(w, c));
         return;
     }
     uint64_t wake = x->wake;
-    if (x->role == ROLE_KEEPS) {
-        sl_rolling_client_acts(w, c);
+    if (x->role == SIM_ROLE_KEEPS) {
+        sim_rolling_client_act(w, c);
         return;
     }
-    if (x->role != ROLE_USER) {
-        sl_heal_client_acts(w, c);
+    if (x->role != SIM_ROLE_USER) {
+        sim_heal_client_act(w, c);
         return;
     }
     act_as_user(w, c);
-    if (x->wake != wake) return; /* It has set its alarm itself. */
-    int64_t next = next_of(w, c), now = sl_client_clock(w, c);
-    if (next != SL_SIM_NEVER) sl_client_wake(w, c, next > now ? next : now + 100);
+    if (x->wake != wake) return; /* It has set its alarm already. */
+    int64_t next = next_of(w, c), now = sim_client_clock(w, c);
+    if (next != SIM_NEVER) sim_client_wake(w, c, next > now ? next : now + 100);
 }
 
-void sl_client_init(struct world *w, uint32_t c, enum role role)
+void sim_client_init(struct sim_world *w, uint32_t c, enum sim_role role)
 {
-    struct client *x = &w->clients[c];
+    struct sim_client *x = &w->clients[c];
     x->role = role;
-    x->next_us = sl_client_clock(w, c) + sl_random_between(&w->random, 100000, 300000);
-    sl_client_wake(w, c, x->next_us);
+    x->next_us = sim_client_clock(w, c) + sl_random_between(&w->random, 100000, 300000);
+    sim_client_wake(w, c, x->next_us);
 }
 
-/* ---- what it hears ---- */
+/* ---- answers and notices ---- */
 
-/* What comes to a client that is stopped is read when it goes on. */
-static bool is_stopped(struct world *w, uint32_t c, const struct happening *h)
+/* A paused client receives packets when it goes on. */
+static bool is_paused(struct sim_world *w, uint32_t c, const struct sim_event *e)
 {
-    struct happening again = *h;
+    struct sim_event again = *e;
     if (w->now_us >= w->clients[c].paused_us) return false;
-    again.parcel = sl_parcel_new(&w->queue);
-    *again.parcel = *h->parcel;
-    sl_later(w, w->clients[c].paused_us - w->now_us, again);
+    again.packet = sim_packet_new(&w->queue);
+    *again.packet = *e->packet;
+    sim_schedule(w, w->clients[c].paused_us - w->now_us, again);
     return true;
 }
 
-static void take_answer(struct world *w, uint32_t c, const struct sim_request *r,
-                        const struct parcel *p)
+static void take_answer(struct sim_world *w, uint32_t c, const struct sim_request *r,
+                        const struct sim_packet *p)
 {
     int status = p->answer.status;
     if (r->type == SL_NODE_ACQUIRE && status == SLUICE_OK)
@@ -475,64 +479,64 @@ static void take_answer(struct world *w, uint32_t c, const struct sim_request *r
         extended(w, c, r, p->answer.number);
     if (r->type == SL_NODE_EXTEND && status == SLUICE_ELOST)
         lost(w, c, r->key, r->fence);
-    /* A node that cannot is left, now and then. */
+    /* After such an answer the client sometimes changes node. */
     bool bad = status == SLUICE_ENOQUORUM || status == SLUICE_ERECOVERING ||
                status == SLUICE_ENODES;
-    if (bad && sl_random_maybe(&w->random, 3000)) sl_client_hang_up(w, c);
-    if (w->clients[c].hold.is && w->clients[c].hold.extend_us == SL_SIM_NEVER)
+    if (bad && sl_random_maybe(&w->random, 3000)) sim_client_hang_up(w, c);
+    if (w->clients[c].hold.is && w->clients[c].hold.extend_us == SIM_NEVER)
         plan_extension(w, c);
 }
 
-void sl_client_answered(struct world *w, uint32_t c, const struct happening *h)
+void sim_client_answered(struct sim_world *w, uint32_t c, const struct sim_event *e)
 {
-    struct client *x = &w->clients[c];
+    struct sim_client *x = &w->clients[c];
     struct sim_request *r = NULL, was;
-    if (is_stopped(w, c, h)) return;
-    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
-        if (x->requests[i].number == h->number) r = &x->requests[i];
+    if (is_paused(w, c, e)) return;
+    for (int i = 0; i < SIM_REQUESTS; i++) {
+        if (x->requests[i].number == e->number) r = &x->requests[i];
     }
     if (r == NULL) return; /* It hung up. */
     was = *r;
     r->number = 0;
-    TRACE(w, "c%u < %s k%u: %s (request %llu)", c + 1, sl_ask_word(was.type), was.key,
-          sluice_status_word(h->parcel->answer.status), (unsigned long long)h->number);
-    take_answer(w, c, &was, h->parcel);
-    if (x->role == ROLE_KEEPS) sl_rolling_answered(w, c, &was, h->parcel);
-    else if (x->role != ROLE_USER) sl_heal_answered(w, c, &was, h->parcel);
-    sl_client_acts(w, c);
+    SIM_TRACE(w, "c%u < %s k%u: %s (request %llu)", c + 1, sim_verb_name(was.type),
+              was.key, sluice_status_word(e->packet->answer.status),
+              (unsigned long long)e->number);
+    take_answer(w, c, &was, e->packet);
+    if (x->role == SIM_ROLE_KEEPS) sim_rolling_answered(w, c, &was, e->packet);
+    else if (x->role != SIM_ROLE_USER) sim_heal_answered(w, c, &was, e->packet);
+    sim_client_act(w, c);
 }
 
-void sl_client_hears(struct world *w, uint32_t c, const struct happening *h)
+void sim_client_notified(struct sim_world *w, uint32_t c, const struct sim_event *e)
 {
-    struct client *x = &w->clients[c];
-    if (is_stopped(w, c, h)) return;
-    if (x->session != h->parcel->news.session) return;
-    struct hold *hold = &x->hold;
-    if (!hold->is || hold->fence != h->parcel->news.fence ||
-        hold->key != h->parcel->news.key)
+    struct sim_client *x = &w->clients[c];
+    if (is_paused(w, c, e)) return;
+    if (x->session != e->packet->notice.session) return;
+    struct sim_hold *hold = &x->hold;
+    if (!hold->is || hold->fence != e->packet->notice.fence ||
+        hold->key != e->packet->notice.key)
         return;
-    if (h->parcel->news.type == SL_NODE_EVENT_STOLEN ||
-        h->parcel->news.type == SL_NODE_EVENT_EXPIRED) {
+    if (e->packet->notice.type == SL_NODE_EVENT_STOLEN ||
+        e->packet->notice.type == SL_NODE_EVENT_EXPIRED) {
         lost(w, c, hold->key, hold->fence);
-    } else if (!x->ignores && x->role != ROLE_VICTIM) {
-        hold->release_us = sl_client_clock(w, c) +
+    } else if (!x->ignores && x->role != SIM_ROLE_HOLDER) {
+        hold->release_us = sim_client_clock(w, c) +
                            sl_random_between(&w->random, 0, 20000);
-        hold->told_to_go = true;
     }
-    sl_client_acts(w, c);
+    sim_client_act(w, c);
 }
 
-/* ---- what a node says to it ---- */
+/* ---- orders of a node ---- */
 
-static bool is_awaited(const struct client *x, uint64_t number)
+static bool is_awaited(const struct sim_client *x, uint64_t number)
 {
-    for (int i = 0; i < SL_SIM_REQUESTS; i++) {
+    for (int i = 0; i < SIM_REQUESTS; i++) {
         if (x->requests[i].number == number) return true;
     }
     return false;
 }
 
-static void count(struct world *w, const struct request_row *r,
+static void count(struct sim_world *w, const struct sim_request_record *r,
                   const struct sl_node_answer *a)
 {
     if (a->status != SLUICE_OK) return;
@@ -542,50 +546,51 @@ static void count(struct world *w, const struct request_row *r,
         w->counts.steals++;
 }
 
-void sl_client_answer(struct world *w, uint32_t m, uint64_t number,
-                      const struct sl_node_answer *a)
+void sim_client_answer(struct sim_world *w, uint32_t m, uint64_t number,
+                       const struct sl_node_answer *a)
 {
-    const struct request_row *row = sl_books_answered(
-        &w->books, number, m, w->machines[m].life, a, w->now_us);
+    const struct sim_request_record *row = sim_checker_answered(
+        &w->checker, number, m, w->machines[m].life, a, w->now_us);
     if (row == NULL) return;
-    TRACE(w, "n%u answers request %llu: %s%s%s", m + 1, (unsigned long long)number,
-          sluice_status_word(a->status), a->reason[0] ? ", " : "", a->reason);
+    SIM_TRACE(w, "n%u answers request %llu: %s%s%s", m + 1, (unsigned long long)number,
+              sluice_status_word(a->status), a->reason[0] ? ", " : "", a->reason);
     count(w, row, a);
-    if (row->client >= SL_SIM_CLIENTS) return; /* An operator's. */
-    struct client *x = &w->clients[row->client];
+    if (row->client >= SIM_CLIENTS) return; /* It is a request of an operator. */
+    struct sim_client *x = &w->clients[row->client];
     if (!is_awaited(x, number))
         return; /* It hung up, and the node does not know yet. */
-    struct parcel *p = sl_parcel_new(&w->queue);
+    struct sim_packet *p = sim_packet_new(&w->queue);
     p->answer.status = a->status;
     p->answer.grant = a->grant;
     p->answer.number = a->number;
-    struct happening h = {
-        .type = HAPPENS_ANSWER, .other = row->client, .number = number, .parcel = p};
-    sl_later(w, arrival(w, &x->in_us), h);
+    struct sim_event e = {
+        .type = SIM_EVENT_ANSWER, .other = row->client, .number = number, .packet = p};
+    sim_schedule(w, arrival(w, &x->in_us), e);
 }
 
-void sl_client_event(struct world *w, uint32_t m, const struct sl_node_event *e)
+void sim_client_event(struct sim_world *w, uint32_t m, const struct sl_node_event *e)
 {
     static const char *const names[] = {
 #define EVENT(name, text) text,
         SL_NODE_EVENT_MAP(EVENT)
 #undef EVENT
     };
-    TRACE(w, "n%u tells: %.*s %s, fence %llu, session %llu", m + 1, (int)e->key.n,
-          e->key.at, names[e->type], (unsigned long long)e->fence,
-          (unsigned long long)e->session);
+    SIM_TRACE(w, "n%u tells: %.*s %s, fence %llu, session %llu", m + 1, (int)e->key.n,
+              e->key.at, names[e->type], (unsigned long long)e->fence,
+              (unsigned long long)e->session);
     bool concerns = e->type == SL_NODE_EVENT_ASKED || e->type == SL_NODE_EVENT_STOLEN ||
                     e->type == SL_NODE_EVENT_EXPIRED;
     if (e->session == 0 || !concerns || e->key.n != 2) return;
-    for (uint32_t c = 0; c < SL_SIM_CLIENTS; c++) {
-        struct client *x = &w->clients[c];
+    for (uint32_t c = 0; c < SIM_CLIENTS; c++) {
+        struct sim_client *x = &w->clients[c];
         if (x->session != e->session) continue;
-        struct parcel *p = sl_parcel_new(&w->queue);
-        p->news.type = e->type;
-        p->news.key = (uint32_t)(e->key.at[1] - '0');
-        p->news.fence = e->fence;
-        p->news.session = e->session;
-        sl_later(w, arrival(w, &x->in_us),
-                 (struct happening){.type = HAPPENS_NEWS, .other = c, .parcel = p});
+        struct sim_packet *p = sim_packet_new(&w->queue);
+        p->notice.type = e->type;
+        p->notice.key = (uint32_t)(e->key.at[1] - '0');
+        p->notice.fence = e->fence;
+        p->notice.session = e->session;
+        sim_schedule(
+            w, arrival(w, &x->in_us),
+            (struct sim_event){.type = SIM_EVENT_NOTICE, .other = c, .packet = p});
     }
 }

@@ -1,6 +1,6 @@
-/* main.c - sluice-sim: many seeds, or one to read.
+/* main.c - sluice-sim: runs many seeds, or traces one.
  *
- * Exit status: 0 nothing was wrong, 1 something was, 2 it was called wrongly. */
+ * Exit status: 0 no violation, 1 a violation, 2 a usage error. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -25,10 +25,10 @@ struct options {
     const char *program;
 };
 
-/* What a job has done so far; shared with the one who started it. */
+/* What a process has done so far, in memory that it shares with its parent. */
 struct job {
     struct sim_counts counts;
-    uint64_t caught; /* The seed, with --until-caught; 0: none yet. */
+    uint64_t caught; /* The seed that failed; 0: none yet. */
     pid_t pid;
 };
 
@@ -62,9 +62,9 @@ static const char help[] =
 static void print_help(void)
 {
     fputs(help, stdout);
-    for (int f = 0; f < FAULT_COUNT; f++)
-        printf("    %-10s%s\n", sl_fault_word((enum fault)f),
-               sl_fault_what((enum fault)f));
+    for (int f = 0; f < SIM_FAULT_COUNT; f++)
+        printf("    %-10s%s\n", sim_fault_name((enum sim_fault)f),
+               sim_fault_text((enum sim_fault)f));
 }
 
 static void fail_usage(const char *what, const char *value)
@@ -87,7 +87,7 @@ static uint64_t number_of(const char *text, uint64_t most)
 static void take_faults(struct options *o, const char *text)
 {
     const char *bad;
-    if (!sl_faults_parse(text, &o->setup.faults, &bad))
+    if (!sim_faults_parse(text, &o->setup.faults, &bad))
         fail_usage("no such fault: ", bad);
     o->setup.faults_given = true;
 }
@@ -170,30 +170,30 @@ static void print_replay(const struct options *o, const struct sim_setup *s,
     char faults[400];
     printf("replay: %s --seed %" PRIu64 " --events %" PRIu64, o->program, s->seed,
            s->events);
-    sl_faults_text(s->faults, faults, sizeof faults);
+    sim_faults_print(s->faults, faults, sizeof faults);
     if (s->faults_given) printf(" --faults '%s'", faults);
     if (s->clients > 0) printf(" --clients %u", s->clients);
     printf("%s\n", more);
 }
 
-static void print_wrong(const struct options *o, const struct world *w)
+static void print_wrong(const struct options *o, const struct sim_world *w)
 {
-    if (!w->setup.trace) sl_trace_setup(w);
+    if (!w->setup.trace) sim_trace_setup(w);
     printf("%s in seed %" PRIu64 " at event %" PRIu64 ", %" PRId64 ".%03" PRId64
            " ms: %s\n",
-           w->books.is_stuck ? "STUCK" : "WRONG", w->setup.seed, w->steps,
-           w->now_us / 1000, w->now_us % 1000, w->books.wrong);
+           w->checker.is_stuck ? "STUCK" : "WRONG", w->setup.seed, w->steps,
+           w->now_us / 1000, w->now_us % 1000, w->checker.wrong);
     print_replay(o, &w->setup, " --trace");
     fflush(stdout);
 }
 
-/* What is being run, for the one who reports a crash. */
+/* What is being run, for the handler of a crash. */
 static struct {
     const struct options *options;
-    const struct world *world;
+    const struct sim_world *world;
 } running;
 
-/* An invariant of a node is broken, or worse. Nothing is left to save: print. */
+/* An invariant of a node is broken, or worse: print which seed it was. */
 static void on_crash(int number)
 {
     signal(number, SIG_DFL);
@@ -221,26 +221,26 @@ static void add_counts(struct sim_counts *to, const struct sim_counts *from)
     to->twice += from->twice;
 }
 
-static void compare(struct world *w, uint64_t hash, uint64_t steps)
+static void compare(struct sim_world *w, uint64_t hash, uint64_t steps)
 {
-    if (w->books.wrong[0] != '\0' || (w->hash == hash && w->steps == steps)) return;
-    sl_books_wrong(&w->books,
-                   "the same seed ran in two ways: %" PRIx64 " after %" PRIu64
-                   " events, then %" PRIx64 " after %" PRIu64,
-                   hash, steps, w->hash, w->steps);
+    if (w->checker.wrong[0] != '\0' || (w->hash == hash && w->steps == steps)) return;
+    sim_checker_wrong(&w->checker,
+                      "the same seed ran in two ways: %" PRIx64 " after %" PRIu64
+                      " events, then %" PRIx64 " after %" PRIu64,
+                      hash, steps, w->hash, w->steps);
     w->counts.wrong = 1;
 }
 
-static void run_one(const struct options *o, struct world *w, uint64_t seed,
+static void run_one(const struct options *o, struct sim_world *w, uint64_t seed,
                     struct sim_counts *counts)
 {
     struct sim_setup setup = o->setup;
     setup.seed = seed;
-    sl_world_run(w, &setup);
+    sim_world_run(w, &setup);
     if (o->twice || (!o->one && seed % 100 == 0)) {
         uint64_t hash = w->hash, steps = w->steps;
         setup.trace = false;
-        sl_world_run(w, &setup);
+        sim_world_run(w, &setup);
         compare(w, hash, steps);
         w->counts.twice = 1;
     }
@@ -250,18 +250,18 @@ static void run_one(const struct options *o, struct world *w, uint64_t seed,
 
 /* ---- shrinking ---- */
 
-/* Whether it fails like this. In a process of its own: it may crash. */
+/* Whether the seed fails with this setup. In its own process, since it may crash. */
 static bool still_fails(const struct options *o, const struct sim_setup *setup)
 {
     int status;
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        struct world *w = calloc(1, sizeof *w);
+        struct sim_world *w = calloc(1, sizeof *w);
         signal(SIGABRT, SIG_DFL);
         signal(SIGSEGV, SIG_DFL);
         if (w == NULL || freopen("/dev/null", "w", stderr) == NULL) _exit(0);
-        sl_world_run(w, setup);
+        sim_world_run(w, setup);
         _exit(w->counts.wrong > 0);
     }
     (void)o;
@@ -270,7 +270,7 @@ static bool still_fails(const struct options *o, const struct sim_setup *setup)
 
 static bool drop_one_fault(const struct options *o, struct sim_setup *setup)
 {
-    for (int f = 0; f < FAULT_COUNT; f++) {
+    for (int f = 0; f < SIM_FAULT_COUNT; f++) {
         struct sim_setup less = *setup;
         less.faults &= ~(1u << f);
         if (less.faults == setup->faults || !still_fails(o, &less)) continue;
@@ -280,7 +280,7 @@ static bool drop_one_fault(const struct options *o, struct sim_setup *setup)
     return false;
 }
 
-static int shrink(const struct options *o, struct world *w)
+static int shrink(const struct options *o, struct sim_world *w)
 {
     struct sim_setup setup = o->setup;
     setup.seed = o->first;
@@ -289,10 +289,10 @@ static int shrink(const struct options *o, struct world *w)
         printf("seed %" PRIu64 " does not fail\n", setup.seed);
         return 0;
     }
-    /* To know its faults it has to be drawn; nothing needs to happen for that. */
+    /* One event is enough to know the faults of the seed. */
     struct sim_setup none = setup;
     none.until = 1;
-    sl_world_run(w, &none);
+    sim_world_run(w, &none);
     setup.faults = w->faults;
     setup.faults_given = true;
     uint32_t clients = w->client_count;
@@ -324,7 +324,7 @@ static bool is_caught(const struct options *o, const struct job *jobs)
 
 static void work(const struct options *o, struct job *jobs, uint32_t me)
 {
-    struct world *w = calloc(1, sizeof *w);
+    struct sim_world *w = calloc(1, sizeof *w);
     if (w == NULL) abort();
     running.options = o;
     running.world = w;
@@ -335,7 +335,7 @@ static void work(const struct options *o, struct job *jobs, uint32_t me)
         if (jobs[me].counts.wrong > wrong) jobs[me].caught = o->first + i;
     }
     running.world = NULL;
-    sl_world_free(w);
+    sim_world_free(w);
     free(w);
 }
 
@@ -411,7 +411,7 @@ int main(int argc, char **argv)
     struct options o = {.setup.events = EVENTS, .first = 1, .seeds = 1000};
     parse(&o, argc, argv);
     if (o.shrink) {
-        static struct world w;
+        static struct sim_world w;
         return shrink(&o, &w);
     }
     signal(SIGABRT, on_crash);

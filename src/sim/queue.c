@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A simulator that is out of memory has nothing to say. */
+/* A simulator without memory cannot go on. */
 static void *need(void *p)
 {
     if (!p) abort();
     return p;
 }
 
-static void grow(struct queue *q)
+static void grow(struct sim_queue *q)
 {
     uint32_t size = q->size ? q->size * 2 : 1024;
     q->items = need(realloc(q->items, size * sizeof *q->items));
@@ -20,17 +20,17 @@ static void grow(struct queue *q)
     q->size = size;
 }
 
-static int before(const struct queue_item *a, const struct queue_item *b)
+static bool before(const struct sim_queue_item *a, const struct sim_queue_item *b)
 {
     return a->at_us < b->at_us || (a->at_us == b->at_us && a->order < b->order);
 }
 
-void sl_queue_put(struct queue *q, const struct happening *h)
+void sim_queue_put(struct sim_queue *q, const struct sim_event *e)
 {
     if (q->count == q->size) grow(q);
     uint32_t slot = q->spare[--q->spare_count];
-    q->slots[slot] = *h;
-    struct queue_item item = {.at_us = h->at_us, .order = q->order++, .slot = slot};
+    q->slots[slot] = *e;
+    struct sim_queue_item item = {.at_us = e->at_us, .order = q->order++, .slot = slot};
     uint32_t i = q->count++;
     while (i > 0) {
         uint32_t up = (i - 1) / 4;
@@ -41,8 +41,8 @@ void sl_queue_put(struct queue *q, const struct happening *h)
     q->items[i] = item;
 }
 
-/* Where the last item may stand, once the first is gone. */
-static uint32_t sift(struct queue *q, const struct queue_item *item)
+/* The position for the last item, once the first is removed. */
+static uint32_t sift(struct sim_queue *q, const struct sim_queue_item *item)
 {
     uint32_t i = 0;
     for (;;) {
@@ -58,32 +58,32 @@ static uint32_t sift(struct queue *q, const struct queue_item *item)
     }
 }
 
-int sl_queue_take(struct queue *q, struct happening *out)
+bool sim_queue_take(struct sim_queue *q, struct sim_event *out)
 {
-    if (q->count == 0) return 0;
+    if (q->count == 0) return false;
     uint32_t slot = q->items[0].slot;
     *out = q->slots[slot];
     q->spare[q->spare_count++] = slot;
-    struct queue_item last = q->items[--q->count];
+    struct sim_queue_item last = q->items[--q->count];
     if (q->count > 0) q->items[sift(q, &last)] = last;
-    return 1;
+    return true;
 }
 
-void sl_queue_clear(struct queue *q)
+void sim_queue_clear(struct sim_queue *q)
 {
-    struct happening h;
-    while (sl_queue_take(q, &h)) sl_parcel_free(q, h.parcel);
+    struct sim_event e;
+    while (sim_queue_take(q, &e)) sim_packet_free(q, e.packet);
     q->order = 0;
-    /* Where something lies must not depend on the seed before. */
+    /* The order of slots must not depend on the seed before. */
     for (uint32_t i = 0; i < q->size; i++) q->spare[i] = q->size - 1 - i;
 }
 
-void sl_queue_free(struct queue *q)
+void sim_queue_free(struct sim_queue *q)
 {
-    sl_queue_clear(q);
-    while (q->parcels) {
-        struct parcel *p = q->parcels;
-        q->parcels = p->next;
+    sim_queue_clear(q);
+    while (q->packets) {
+        struct sim_packet *p = q->packets;
+        q->packets = p->next;
         free(p);
     }
     free(q->items);
@@ -92,18 +92,18 @@ void sl_queue_free(struct queue *q)
     memset(q, 0, sizeof *q);
 }
 
-struct parcel *sl_parcel_new(struct queue *q)
+struct sim_packet *sim_packet_new(struct sim_queue *q)
 {
-    struct parcel *p = q->parcels;
-    if (p) q->parcels = p->next;
+    struct sim_packet *p = q->packets;
+    if (p) q->packets = p->next;
     else p = need(malloc(sizeof *p));
     p->next = NULL;
     return p;
 }
 
-void sl_parcel_free(struct queue *q, struct parcel *p)
+void sim_packet_free(struct sim_queue *q, struct sim_packet *p)
 {
     if (!p) return;
-    p->next = q->parcels;
-    q->parcels = p;
+    p->next = q->packets;
+    q->packets = p;
 }

@@ -1,65 +1,65 @@
-/* queue.h - what will happen, by time; what happens at the same time, in the order in which
- * it was put. */
+/* queue.h - events to come, by time. Events of the same time happen in the order in which they
+ * were put. */
 #ifndef SL_SIM_QUEUE_H
 #define SL_SIM_QUEUE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/parcel.h"
+#include "sim/packet.h"
 
-enum happening_type {
-    HAPPENS_MESSAGE,  /* A parcel comes to a node. */
-    HAPPENS_TICK,     /* A node wished to be woken. */
-    HAPPENS_WRITTEN,  /* A disk is done. */
-    HAPPENS_ASK,      /* A client's request comes to a node. */
-    HAPPENS_GONE,     /* A node notices that a client hung up. */
-    HAPPENS_ANSWER,   /* An answer comes to a client. */
-    HAPPENS_NEWS,     /* A holder hears that it is to go, or has lost. */
-    HAPPENS_CLIENT,   /* A client does something by itself. */
-    HAPPENS_OPERATOR, /* Somebody changes the list of nodes. */
-    HAPPENS_NEMESIS,  /* Something breaks. */
-    HAPPENS_LINKS,    /* Connections are made and given up. */
-    HAPPENS_CRASH,    /* A node dies at the worst moment. */
-    HAPPENS_START,    /* A node is started (again). */
+enum sim_event_type {
+    SIM_EVENT_MESSAGE,  /* A packet arrives at a node. */
+    SIM_EVENT_TICK,     /* A node is due. */
+    SIM_EVENT_WRITTEN,  /* A write is done. */
+    SIM_EVENT_REQUEST,  /* A client's request arrives at a node. */
+    SIM_EVENT_HANGUP,   /* A node notices that a client hung up. */
+    SIM_EVENT_ANSWER,   /* An answer arrives at a client. */
+    SIM_EVENT_NOTICE,   /* A holder is asked to release, or has lost its lease. */
+    SIM_EVENT_CLIENT,   /* A client acts by itself. */
+    SIM_EVENT_OPERATOR, /* An operator changes the membership. */
+    SIM_EVENT_NEMESIS,  /* Something breaks. */
+    SIM_EVENT_LINKS,    /* Connections are made and given up. */
+    SIM_EVENT_CRASH,    /* A node dies at the worst moment. */
+    SIM_EVENT_START,    /* A node is started, or started again. */
 };
 
-struct happening {
+struct sim_event {
     int64_t at_us;
-    enum happening_type type;
-    uint32_t node;   /* Index of a place. */
+    enum sim_event_type type;
+    uint32_t node;   /* Index of a machine. */
     uint32_t other;  /* The node that sent, or the client. */
-    uint64_t number; /* A life, a request, a generation. */
+    uint64_t number; /* Of a life, a request or an alarm. */
     uint64_t link;   /* MESSAGE: the connection that it was sent over. */
-    struct parcel *parcel;
+    struct sim_packet *packet;
 };
 
-struct queue_item {
+struct sim_queue_item {
     int64_t at_us;
     uint64_t order;
     uint32_t slot;
 };
 
-struct queue {
-    struct queue_item *items;
-    struct happening *slots;
+struct sim_queue {
+    struct sim_queue_item *items;
+    struct sim_event *slots;
     uint32_t *spare;
     uint32_t count, spare_count, size;
     uint64_t order;
-    struct parcel *parcels; /* A heap of used ones. */
+    struct sim_packet *packets; /* Unused ones. */
 };
 
-void sl_queue_free(struct queue *q);
-void sl_queue_clear(struct queue *q);
+void sim_queue_free(struct sim_queue *q);
+void sim_queue_clear(struct sim_queue *q);
 
-/* Copies *h; takes its parcel. */
-void sl_queue_put(struct queue *q, const struct happening *h);
+/* Copies *e; takes its packet. */
+void sim_queue_put(struct sim_queue *q, const struct sim_event *e);
 
-/* The next one; its parcel is the caller's. False: there is none. */
-int sl_queue_take(struct queue *q, struct happening *out);
+/* The next event; gives its packet to the caller. False: there is none. */
+bool sim_queue_take(struct sim_queue *q, struct sim_event *out);
 
-/* An empty parcel, and back. */
-struct parcel *sl_parcel_new(struct queue *q);
-void sl_parcel_free(struct queue *q, struct parcel *p);
+/* An empty packet; and its return. */
+struct sim_packet *sim_packet_new(struct sim_queue *q);
+void sim_packet_free(struct sim_queue *q, struct sim_packet *p);
 
 #endif /* SL_SIM_QUEUE_H */

@@ -1,4 +1,4 @@
-/* trace.c - what happened, line by line: time in milliseconds of the world, who, what.
+/* trace.c - prints what happens, line by line: time in milliseconds, actor, action.
  *
  *     [   812.345] n3 > n1 ACQUIRE k0 fence 1700000000812001 lease 300 */
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 
 #include "sim/world.h"
 
-void sl_trace(const struct world *w, const char *format, ...)
+void sim_trace(const struct sim_world *w, const char *format, ...)
 {
     va_list args;
     printf("[%7" PRId64 ".%03" PRId64 "] ", w->now_us / 1000, w->now_us % 1000);
@@ -18,10 +18,10 @@ void sl_trace(const struct world *w, const char *format, ...)
     putchar('\n');
 }
 
-void sl_trace_setup(const struct world *w)
+void sim_trace_setup(const struct sim_world *w)
 {
     char faults[400];
-    sl_faults_text(w->faults, faults, sizeof faults);
+    sim_faults_print(w->faults, faults, sizeof faults);
     printf("seed %" PRIu64 ": %u nodes, %u keys, %u clients, leases %" PRId64
            " to %" PRId64 " ms, %" PRIu64 " events%s\n",
            w->setup.seed, w->node_count, w->key_count, w->client_count, w->lease_min_ms,
@@ -85,19 +85,19 @@ static size_t field_text(char field, const struct sl_message *m, char *out, size
     return wrote > 0 ? (size_t)wrote : 0;
 }
 
-void sl_trace_message(const struct world *w, const char *verb, uint32_t from,
-                      uint32_t to, const struct sl_message *m)
+void sim_trace_message(const struct sim_world *w, const char *verb, uint32_t from,
+                       uint32_t to, const struct sl_message *m)
 {
     char text[600] = "";
     size_t at = 0;
-    if (m->type == SL_MESSAGE_BEAT) return; /* There are many, and all alike. */
+    if (m->type == SL_MESSAGE_BEAT) return; /* There are too many heartbeats. */
     for (const char *f = sl_message_fields(m->type); *f && at < sizeof text - 1; f++)
         at += field_text(*f, m, text + at, sizeof text - at);
-    sl_trace(w, "n%u %s n%u %s%s v%" PRIu64, from + 1, verb, to + 1,
-             sl_message_name(m->type), text, m->version);
+    sim_trace(w, "n%u %s n%u %s%s v%" PRIu64, from + 1, verb, to + 1,
+              sl_message_name(m->type), text, m->version);
 }
 
-const char *sl_ask_word(enum sl_node_verb type)
+const char *sim_verb_name(enum sl_node_verb type)
 {
     switch (type) {
         case SL_NODE_ACQUIRE: return "ACQUIRE";
@@ -113,8 +113,8 @@ const char *sl_ask_word(enum sl_node_verb type)
     return "?";
 }
 
-void sl_trace_ask(const struct world *w, uint32_t c, uint32_t m, uint64_t number,
-                  const struct sl_node_request *ask)
+void sim_trace_ask(const struct sim_world *w, uint32_t c, uint32_t m, uint64_t number,
+                   const struct sl_node_request *ask)
 {
     char text[200] = "";
     if (ask->type == SL_NODE_ACQUIRE)
@@ -124,11 +124,12 @@ void sl_trace_ask(const struct world *w, uint32_t c, uint32_t m, uint64_t number
     if (ask->type == SL_NODE_EXTEND || ask->type == SL_NODE_RELEASE)
         snprintf(text, sizeof text, " fence %" PRIu64 " lease %" PRId64, ask->fence,
                  ask->lease_ms);
-    sl_trace(w, "n%u is asked by c%u: %s %.*s%s (request %" PRIu64 ")", m + 1, c + 1,
-             sl_ask_word(ask->type), (int)ask->key.n, ask->key.at, text, number);
+    sim_trace(w, "n%u is asked by c%u: %s %.*s%s (request %" PRIu64 ")", m + 1, c + 1,
+              sim_verb_name(ask->type), (int)ask->key.n, ask->key.at, text, number);
 }
 
-void sl_trace_write(const struct world *w, uint32_t m, const struct sl_node_durable *d)
+void sim_trace_write(const struct sim_world *w, uint32_t m,
+                     const struct sl_node_durable *d)
 {
     char text[300];
     size_t at = list_text(&d->force, text, sizeof text);
@@ -136,9 +137,9 @@ void sl_trace_write(const struct world *w, uint32_t m, const struct sl_node_dura
         at += (size_t)snprintf(text + at, sizeof text - at, ", stored");
         list_text(&d->stored, text + at, sizeof text - at);
     }
-    sl_trace(w,
-             "n%u writes: fences to %" PRIu64 ", leases to %" PRId64
-             " ms,%s, promised %" PRIu64 ".%u, voted %" PRIu64 ".%u",
-             m + 1, d->fence_limit, d->lease_longest_ms, text, d->promised.number,
-             d->promised.id, d->accepted.number, d->accepted.id);
+    sim_trace(w,
+              "n%u writes: fences to %" PRIu64 ", leases to %" PRId64
+              " ms,%s, promised %" PRIu64 ".%u, voted %" PRIu64 ".%u",
+              m + 1, d->fence_limit, d->lease_longest_ms, text, d->promised.number,
+              d->promised.id, d->accepted.number, d->accepted.id);
 }

@@ -5,22 +5,22 @@
 #include <string.h>
 
 #define WALL_START_US 1700000000000000
-#define LOOK_US 30000 /* How often links are looked at. */
+#define LINKS_US 30000 /* How often links are updated. */
 
-void sl_later(struct world *w, int64_t delay_us, struct happening h)
+void sim_schedule(struct sim_world *w, int64_t delay_us, struct sim_event e)
 {
-    h.at_us = w->now_us + delay_us;
-    sl_queue_put(&w->queue, &h);
+    e.at_us = w->now_us + delay_us;
+    sim_queue_put(&w->queue, &e);
 }
 
-/* ---- what a seed is made of ---- */
+/* ---- what is drawn from the seed ---- */
 
 static sl_ms pick(struct sl_random *r, const sl_ms *from, uint32_t n)
 {
     return from[sl_random_below(r, n)];
 }
 
-static void draw_limits(struct world *w)
+static void draw_limits(struct sim_world *w)
 {
     struct sl_random *r = &w->random;
     static const sl_ms longest[] = {200, 400, 1000, 2000};
@@ -41,12 +41,12 @@ static void draw_limits(struct world *w)
     w->limits.waiting_messages_max = sl_random_maybe(r, 1000) ? 4 : 64;
 }
 
-static void draw_counts(struct world *w)
+static void draw_counts(struct sim_world *w)
 {
     struct sl_random *r = &w->random;
     uint32_t dice = sl_random_below(r, 100);
     w->node_count = dice < 60 ? 3 : dice < 90 ? 5 : dice < 95 ? 4 : dice < 98 ? 2 : 1;
-    w->key_count = 1 + sl_random_below(r, sl_random_maybe(r, 5000) ? 1 : SL_SIM_KEYS);
+    w->key_count = 1 + sl_random_below(r, sl_random_maybe(r, 5000) ? 1 : SIM_KEYS);
     w->client_count = 2 + sl_random_below(r, 7);
     if (w->setup.clients > 0) w->client_count = w->setup.clients;
     w->operator_count = 1 + sl_random_below(r, 2);
@@ -61,7 +61,7 @@ static enum sl_message_type draw_aged(struct sl_random *r)
     return often[sl_random_below(r, sizeof often / sizeof often[0])];
 }
 
-static void draw_speeds(struct world *w)
+static void draw_speeds(struct sim_world *w)
 {
     struct sl_random *r = &w->random;
     w->loss = (uint32_t)sl_random_between(r, 50, sl_random_maybe(r, 5000) ? 500 : 3000);
@@ -81,56 +81,56 @@ static void draw_speeds(struct world *w)
     w->heal_at = sl_random_maybe(r, 3000) ? w->setup.events * 6 / 10 : 0;
 }
 
-static void draw(struct world *w)
+static void draw(struct sim_world *w)
 {
     sl_random_seed(&w->random, w->setup.seed);
-    w->faults = sl_faults_draw(&w->random);
+    w->faults = sim_faults_draw(&w->random);
     if (w->setup.faults_given) w->faults = w->setup.faults;
-    if ((w->faults & 1u << FAULT_STEAL) == 0) w->faults &= ~(1u << FAULT_FORCE);
+    if ((w->faults & 1u << SIM_FAULT_STEAL) == 0) w->faults &= ~(1u << SIM_FAULT_FORCE);
     draw_limits(w);
     draw_counts(w);
     draw_speeds(w);
-    if (sl_has_fault(w, FAULT_ROLLING)) sl_rolling_draw(w);
+    if (sim_has_fault(w, SIM_FAULT_ROLLING)) sim_rolling_draw(w);
 }
 
-static struct clock draw_clock(struct world *w)
+static struct sim_clock draw_clock(struct sim_world *w)
 {
     struct sl_random *r = &w->random;
-    struct clock c = {.since_us = w->now_us,
-                      .began_us = sl_random_between(r, 1000000, 100000000000),
-                      .ppm = sl_random_between(r, -50, 50)};
-    int64_t most = sl_random_maybe(r, 5000) ? SL_DRIFT_PPM : -SL_DRIFT_PPM;
-    if (sl_has_fault(w, FAULT_DRIFT)) c.ppm = most;
+    struct sim_clock c = {.since_us = w->now_us,
+                          .began_us = sl_random_between(r, 1000000, 100000000000),
+                          .ppm = sl_random_between(r, -50, 50)};
+    int64_t most = sl_random_maybe(r, 5000) ? SIM_DRIFT_PPM : -SIM_DRIFT_PPM;
+    if (sim_has_fault(w, SIM_FAULT_DRIFT)) c.ppm = most;
     return c;
 }
 
 /* ---- machines ---- */
 
-bool sl_machine_runs(const struct world *w, uint32_t m)
+bool sim_machine_runs(const struct sim_world *w, uint32_t m)
 {
     return w->machines[m].node != NULL;
 }
 
-struct sl_now sl_machine_now(const struct world *w, uint32_t m)
+struct sl_now sim_machine_now(const struct sim_world *w, uint32_t m)
 {
-    const struct machine *x = &w->machines[m];
-    int64_t us = sl_clock_us(&x->clock, w->now_us);
+    const struct sim_machine *x = &w->machines[m];
+    int64_t us = sim_clock_us(&x->clock, w->now_us);
     return (struct sl_now){
         .ms = us / 1000,
         .wall_us = (uint64_t)(WALL_START_US + w->now_us + x->wall_off_us)};
 }
 
-static void first_list(const struct world *w, struct sl_membership *out)
+static void first_list(const struct sim_world *w, struct sl_membership *out)
 {
     *out = (struct sl_membership){.version = 1, .count = w->node_count};
     for (uint32_t i = 0; i < w->node_count; i++) {
-        out->at[i].id = sl_id_of(i);
+        out->at[i].id = sim_node_id(i);
         snprintf(out->at[i].address, sizeof out->at[i].address, "n%u:1", i + 1);
     }
 }
 
-/* Those with whom it wants to be connected. */
-static void look_at_peers(struct world *w, uint32_t m)
+/* Ask a node to which others it wants to be connected. */
+static void update_peers(struct sim_world *w, uint32_t m)
 {
     struct sl_member peers[2 * SL_NODES_MAX];
     uint32_t n = sl_node_peers(w->machines[m].node, peers);
@@ -138,10 +138,10 @@ static void look_at_peers(struct world *w, uint32_t m)
     for (uint32_t i = 0; i < n; i++) w->machines[m].peers |= 1u << peers[i].id;
 }
 
-void sl_machine_start(struct world *w, uint32_t m)
+void sim_machine_start(struct sim_world *w, uint32_t m)
 {
-    struct machine *x = &w->machines[m];
-    struct sl_node_start start = {.id = sl_id_of(m),
+    struct sim_machine *x = &w->machines[m];
+    struct sl_node_start start = {.id = sim_node_id(m),
                                   .epoch = sl_random_next(&w->random) | 1,
                                   .birth = sl_random_next(&w->random) | 1,
                                   .seed = sl_random_next(&w->random),
@@ -149,359 +149,369 @@ void sl_machine_start(struct world *w, uint32_t m)
                                   .limits = w->limits};
     if (m < w->node_count && x->disk.birth == 0 && !x->is_emptied)
         first_list(w, &start.bootstrap);
-    x->node = sl_node_new(&start, sl_machine_now(w, m));
+    x->node = sl_node_new(&start, sim_machine_now(w, m));
     if (x->node == NULL) abort();
     x->life = ++w->lives;
-    sl_books_started(&w->books, m);
+    sim_checker_started(&w->checker, m);
     x->writing = false;
     x->due_ms = SL_NEVER;
-    x->tick_us = SL_SIM_NEVER;
+    x->tick_us = SIM_NEVER;
     x->idle_ticks = 0;
-    TRACE(w, "n%u starts%s", m + 1,
-          start.bootstrap.version > 0 ? " for the first time"
-          : x->disk.birth == 0        ? " with nothing on its disk"
-                                      : "");
-    look_at_peers(w, m);
-    sl_machine_settle(w, m);
+    SIM_TRACE(w, "n%u starts%s", m + 1,
+              start.bootstrap.version > 0 ? " for the first time"
+              : x->disk.birth == 0        ? " with nothing on its disk"
+                                          : "");
+    update_peers(w, m);
+    sim_machine_settle(w, m);
 }
 
-/* A write that was under way may have happened, or not. */
-static void lose_power(struct world *w, struct machine *x)
+/* A write that was under way may be on disk, or not. */
+static void lose_power(struct sim_world *w, struct sim_machine *x)
 {
     if (x->writing && sl_random_maybe(&w->random, 5000)) x->disk = x->ahead;
     x->writing = false;
     if (sl_random_maybe(&w->random, 3000))
-        x->clock = draw_clock(w); /* The machine, too. */
+        x->clock = draw_clock(w); /* The machine restarted, too. */
 }
 
-void sl_machine_kill(struct world *w, uint32_t m)
+void sim_machine_kill(struct sim_world *w, uint32_t m)
 {
-    struct machine *x = &w->machines[m];
-    TRACE(w, "n%u is killed%s", m + 1, x->writing ? ", while it writes" : "");
+    struct sim_machine *x = &w->machines[m];
+    SIM_TRACE(w, "n%u is killed%s", m + 1, x->writing ? ", while it writes" : "");
     sl_node_free(x->node);
     x->node = NULL;
     lose_power(w, x);
-    for (uint32_t c = 0; c < SL_SIM_CLIENTS; c++) {
-        /* Its clients notice, sooner or later; some look themselves. */
-        if (w->clients[c].life == x->life && w->clients[c].role != ROLE_KEEPS)
-            sl_client_wake(
-                w, c, sl_client_clock(w, c) + sl_random_between(&w->random, 0, 300000));
+    for (uint32_t c = 0; c < SIM_CLIENTS; c++) {
+        /* Its clients notice after a while. Those of a rolling restart notice by themselves. */
+        if (w->clients[c].life == x->life && w->clients[c].role != SIM_ROLE_KEEPS)
+            sim_client_wake(w, c,
+                            sim_client_clock(w, c) +
+                                sl_random_between(&w->random, 0, 300000));
     }
     x->life = 0;
-    sl_net_killed(w, m);
+    sim_net_drop(w, m);
     w->counts.crashes++;
 }
 
-/* ---- what a node orders ---- */
+/* ---- orders of a node ---- */
 
-static void mix(struct world *w, uint64_t x)
+static void mix(struct sim_world *w, uint64_t x)
 {
     w->hash = (w->hash ^ x) * 0x9FB21C651E98DF25ull;
     w->hash ^= w->hash >> 29;
 }
 
-static void do_write(struct world *w, uint32_t m, const struct sl_node_durable *d)
+static void do_write(struct sim_world *w, uint32_t m, const struct sl_node_durable *d)
 {
-    struct machine *x = &w->machines[m];
+    struct sim_machine *x = &w->machines[m];
     struct sl_random *r = &w->random;
-    if (x->writing) sl_books_wrong(&w->books, "n%u writes two things at once", m + 1);
+    if (x->writing)
+        sim_checker_wrong(&w->checker, "n%u writes two things at once", m + 1);
     if (d->fence_limit < x->disk.fence_limit)
-        sl_books_wrong(&w->books, "n%u writes a lower limit of fences", m + 1);
+        sim_checker_wrong(&w->checker, "n%u writes a lower limit of fences", m + 1);
     x->writing = true;
     x->ahead = *d;
     int64_t takes_us = sl_random_between(r, 100, 10000);
     if (w->now_us < x->slow_us) takes_us += sl_random_between(r, 0, 1000000);
-    if (w->setup.trace) sl_trace_write(w, m, d);
+    if (w->setup.trace) sim_trace_write(w, m, d);
     mix(w, d->fence_limit ^ (uint64_t)d->lease_longest_ms ^ d->force.version << 32);
-    sl_later(w, takes_us,
-             (struct happening){.type = HAPPENS_WRITTEN, .node = m, .number = x->life});
-    /* What is relied on too early is found by dying before it is written. */
-    if (sl_has_fault(w, FAULT_CRASH) && sl_random_maybe(r, 500))
-        sl_later(w, sl_random_between(r, 0, takes_us),
-                 (struct happening){.type = HAPPENS_CRASH, .node = m});
+    sim_schedule(
+        w, takes_us,
+        (struct sim_event){.type = SIM_EVENT_WRITTEN, .node = m, .number = x->life});
+    /* A crash before the write is done finds nodes that relied on it too early. */
+    if (sim_has_fault(w, SIM_FAULT_CRASH) && sl_random_maybe(r, 500))
+        sim_schedule(w, sl_random_between(r, 0, takes_us),
+                     (struct sim_event){.type = SIM_EVENT_CRASH, .node = m});
 }
 
-static void do_order(struct world *w, uint32_t m, const struct sl_node_order *o)
+static void do_order(struct sim_world *w, uint32_t m, const struct sl_node_order *o)
 {
     mix(w, (uint64_t)w->now_us << 8 ^ (uint64_t)o->type << 4 ^ m);
     switch (o->type) {
         case SL_NODE_ORDER_SEND:
             mix(w, o->message->fence ^ (uint64_t)o->message->type << 56 ^
                        (uint64_t)o->message->verdict << 48 ^ o->to);
-            sl_net_send(w, m, o->to, o->message);
+            sim_net_send(w, m, o->to, o->message);
             break;
         case SL_NODE_ORDER_ANSWER:
             mix(w, o->ticket << 16 ^ (uint64_t)o->answer->status);
-            sl_client_answer(w, m, o->ticket, o->answer);
+            sim_client_answer(w, m, o->ticket, o->answer);
             break;
         case SL_NODE_ORDER_EVENT:
             mix(w, o->event->fence << 4 ^ (uint64_t)o->event->type);
-            sl_client_event(w, m, o->event);
+            sim_client_event(w, m, o->event);
             break;
         case SL_NODE_ORDER_WRITE: do_write(w, m, o->durable); break;
-        case SL_NODE_ORDER_LINKS: look_at_peers(w, m); break;
-        case SL_NODE_ORDER_LOG: TRACE(w, "n%u says: %s", m + 1, o->text); break;
+        case SL_NODE_ORDER_LINKS: update_peers(w, m); break;
+        case SL_NODE_ORDER_LOG: SIM_TRACE(w, "n%u says: %s", m + 1, o->text); break;
     }
 }
 
-/* Its next tick. Real timers are late, by a little. */
-static void set_alarm(struct world *w, uint32_t m)
+/* Schedule the next tick. Real timers are a little late. */
+static void set_alarm(struct sim_world *w, uint32_t m)
 {
-    struct machine *x = &w->machines[m];
+    struct sim_machine *x = &w->machines[m];
     sl_ms due = sl_node_due(x->node);
     if (due == SL_NEVER || due >= x->due_ms) return;
-    int64_t at = sl_clock_when(&x->clock, due * 1000);
+    int64_t at = sim_clock_when(&x->clock, due * 1000);
     if (at < w->now_us + 20) at = w->now_us + 20;
     at += sl_random_below(&w->random, w->slack_us);
     if (at >= x->tick_us) return;
     x->due_ms = due;
     x->tick_us = at;
-    sl_later(w, at - w->now_us,
-             (struct happening){.type = HAPPENS_TICK, .node = m, .number = x->life});
+    sim_schedule(
+        w, at - w->now_us,
+        (struct sim_event){.type = SIM_EVENT_TICK, .node = m, .number = x->life});
 }
 
-/* What is looked at must be there, and change nothing. */
-static void inspect(struct world *w, uint32_t m)
+/* Call all views of a node. They must not crash, and must not change what follows. */
+static void inspect(struct sim_world *w, uint32_t m)
 {
     struct sl_node *n = w->machines[m].node;
-    struct sl_now now = sl_machine_now(w, m);
-    struct sl_lease_view views[SL_SIM_KEYS];
+    struct sl_now now = sim_machine_now(w, m);
+    struct sl_lease_view views[SIM_KEYS];
     struct sl_waiter_view waiter;
     struct sl_node_stats stats;
     struct sl_peer_view peer;
     uint64_t cursor = 0;
-    size_t n_views = sl_node_scan(n, now, &cursor, views, SL_SIM_KEYS);
+    size_t n_views = sl_node_scan(n, now, &cursor, views, SIM_KEYS);
     for (size_t i = 0; i < n_views; i++) mix(w, views[i].copy.fence);
     for (uint32_t k = 0; k < w->key_count; k++) {
-        if (sl_node_waiter(n, now, sl_key_bytes(k), 0, &waiter)) mix(w, waiter.session);
+        if (sl_node_waiter(n, now, sim_key_bytes(k), 0, &waiter))
+            mix(w, waiter.session);
     }
     sl_node_stats(n, now, &stats);
-    sl_node_peer(n, sl_id_of((m + 1) % SL_SIM_NODES), &peer);
+    sl_node_peer(n, sim_node_id((m + 1) % SIM_NODES), &peer);
     mix(w, stats.requests ^ (uint64_t)peer.rtt_ms);
 }
 
 #define ORDERS_MAX 100000
-#define INSPECT_EVERY 64 /* Views are many calls, and change nothing. */
+#define INSPECT_EVERY 64 /* Not after every event: these are many calls. */
 
-void sl_machine_settle(struct world *w, uint32_t m)
+void sim_machine_settle(struct sim_world *w, uint32_t m)
 {
-    struct machine *x = &w->machines[m];
+    struct sim_machine *x = &w->machines[m];
     struct sl_node_order o;
     uint32_t orders = 0;
     while (sl_node_next(x->node, &o)) {
         do_order(w, m, &o);
         if (++orders < ORDERS_MAX) continue;
-        sl_books_wrong(&w->books, "n%u orders without end", m + 1);
+        sim_checker_wrong(&w->checker, "n%u orders without end", m + 1);
         return;
     }
     if (orders > 0) x->idle_ticks = 0;
-    sl_books_list(&w->books, m, sl_node_membership(x->node));
+    sim_checker_membership(&w->checker, m, sl_node_membership(x->node));
     sl_node_check(x->node);
     if (++x->settled % INSPECT_EVERY == 0) inspect(w, m);
     set_alarm(w, m);
 }
 
-/* ---- what happens ---- */
+/* ---- events ---- */
 
-static void ticks(struct world *w, const struct happening *h)
+static void tick(struct sim_world *w, const struct sim_event *e)
 {
-    struct machine *x = &w->machines[h->node];
-    if (h->at_us != x->tick_us) return; /* There is an earlier one. */
+    struct sim_machine *x = &w->machines[e->node];
+    if (e->at_us != x->tick_us) return; /* An earlier tick was scheduled since. */
     x->due_ms = SL_NEVER;
-    x->tick_us = SL_SIM_NEVER;
-    sl_node_tick(x->node, sl_machine_now(w, h->node));
+    x->tick_us = SIM_NEVER;
+    sl_node_tick(x->node, sim_machine_now(w, e->node));
     if (x->idle_ticks++ == 0 || w->now_us - x->idle_us > 1000000) {
         x->idle_ticks = 1;
         x->idle_us = w->now_us;
     }
     if (x->idle_ticks > 1000)
-        sl_books_wrong(&w->books, "n%u wants to be woken, and does nothing",
-                       h->node + 1);
-    sl_machine_settle(w, h->node);
+        sim_checker_wrong(&w->checker, "n%u wants to be woken, and does nothing",
+                          e->node + 1);
+    sim_machine_settle(w, e->node);
 }
 
-static void written(struct world *w, const struct happening *h)
+static void written(struct sim_world *w, const struct sim_event *e)
 {
-    struct machine *x = &w->machines[h->node];
+    struct sim_machine *x = &w->machines[e->node];
     bool ok = w->now_us >= x->failing_us;
     x->writing = false;
-    /* An error tells nothing: it may be there all the same. */
+    /* After an error, the write may be on disk or not. */
     if (ok || sl_random_maybe(&w->random, 5000)) x->disk = x->ahead;
-    TRACE(w, "n%u %s", h->node + 1, ok ? "has written" : "could not write");
-    sl_node_written(x->node, sl_machine_now(w, h->node), ok);
-    sl_machine_settle(w, h->node);
+    SIM_TRACE(w, "n%u %s", e->node + 1, ok ? "has written" : "could not write");
+    sl_node_written(x->node, sim_machine_now(w, e->node), ok);
+    sim_machine_settle(w, e->node);
 }
 
-static void asks(struct world *w, const struct happening *h)
+static void request(struct sim_world *w, const struct sim_event *e)
 {
-    struct machine *x = &w->machines[h->node];
-    const struct sl_node_request *ask = &h->parcel->ask;
-    if (w->setup.trace) sl_trace_ask(w, h->other, h->node, h->number, ask);
-    sl_books_asked(&w->books, h->number, h->node, x->life, w->now_us);
-    sl_node_submit(x->node, sl_machine_now(w, h->node), h->number, ask);
-    sl_machine_settle(w, h->node);
+    struct sim_machine *x = &w->machines[e->node];
+    const struct sl_node_request *ask = &e->packet->ask;
+    if (w->setup.trace) sim_trace_ask(w, e->other, e->node, e->number, ask);
+    sim_checker_arrived(&w->checker, e->number, e->node, x->life, w->now_us);
+    sl_node_submit(x->node, sim_machine_now(w, e->node), e->number, ask);
+    sim_machine_settle(w, e->node);
 }
 
-static void gone(struct world *w, const struct happening *h)
+static void hangup(struct sim_world *w, const struct sim_event *e)
 {
-    if (!sl_books_withdraw(&w->books, h->number)) return;
-    TRACE(w, "n%u withdraws request %llu of c%u", h->node + 1,
-          (unsigned long long)h->number, h->other + 1);
-    sl_node_withdraw(w->machines[h->node].node, sl_machine_now(w, h->node), h->number);
-    sl_machine_settle(w, h->node);
+    if (!sim_checker_withdraw(&w->checker, e->number)) return;
+    SIM_TRACE(w, "n%u withdraws request %llu of c%u", e->node + 1,
+              (unsigned long long)e->number, e->other + 1);
+    sl_node_withdraw(w->machines[e->node].node, sim_machine_now(w, e->node), e->number);
+    sim_machine_settle(w, e->node);
 }
 
-/* Of a node: it must be there, in the life that is meant (but messages may outlive that), and
- * not be stopped. */
-static bool is_ready(struct world *w, struct happening *h)
+/* Whether an event can happen to a node now: it is up, in the life that the event is for (but
+ * messages may outlive that), and not paused. */
+static bool is_ready(struct sim_world *w, struct sim_event *e)
 {
-    const struct machine *x = &w->machines[h->node];
+    const struct sim_machine *x = &w->machines[e->node];
     if (x->node == NULL) return false;
-    bool of_a_life = h->type == HAPPENS_TICK || h->type == HAPPENS_WRITTEN;
-    if (of_a_life && h->number != x->life) return false;
-    if ((h->type == HAPPENS_ASK || h->type == HAPPENS_GONE) && h->link != x->life)
+    bool of_a_life = e->type == SIM_EVENT_TICK || e->type == SIM_EVENT_WRITTEN;
+    if (of_a_life && e->number != x->life) return false;
+    if ((e->type == SIM_EVENT_REQUEST || e->type == SIM_EVENT_HANGUP) &&
+        e->link != x->life)
         return false;
     if (w->now_us >= x->paused_us) return true;
-    if (h->type == HAPPENS_TICK && h->at_us == x->tick_us)
-        w->machines[h->node].tick_us = x->paused_us;
-    h->at_us = x->paused_us;
-    sl_queue_put(&w->queue, h);
-    h->parcel = NULL;
+    if (e->type == SIM_EVENT_TICK && e->at_us == x->tick_us)
+        w->machines[e->node].tick_us = x->paused_us;
+    e->at_us = x->paused_us;
+    sim_queue_put(&w->queue, e);
+    e->packet = NULL;
     return false;
 }
 
-static void happens_to_node(struct world *w, struct happening *h)
+static void node_event(struct sim_world *w, struct sim_event *e)
 {
-    if (!is_ready(w, h)) return;
-    switch (h->type) {
-        case HAPPENS_MESSAGE: sl_net_arrives(w, h); break;
-        case HAPPENS_TICK: ticks(w, h); break;
-        case HAPPENS_WRITTEN: written(w, h); break;
-        case HAPPENS_ASK: asks(w, h); break;
-        case HAPPENS_GONE: gone(w, h); break;
+    if (!is_ready(w, e)) return;
+    switch (e->type) {
+        case SIM_EVENT_MESSAGE: sim_net_deliver(w, e); break;
+        case SIM_EVENT_TICK: tick(w, e); break;
+        case SIM_EVENT_WRITTEN: written(w, e); break;
+        case SIM_EVENT_REQUEST: request(w, e); break;
+        case SIM_EVENT_HANGUP: hangup(w, e); break;
         default: break;
     }
 }
 
-static void happens(struct world *w, struct happening *h)
+static void handle(struct sim_world *w, struct sim_event *e)
 {
-    switch (h->type) {
-        case HAPPENS_MESSAGE:
-        case HAPPENS_TICK:
-        case HAPPENS_WRITTEN:
-        case HAPPENS_ASK:
-        case HAPPENS_GONE: happens_to_node(w, h); break;
-        case HAPPENS_ANSWER: sl_client_answered(w, h->other, h); break;
-        case HAPPENS_NEWS: sl_client_hears(w, h->other, h); break;
-        case HAPPENS_CLIENT:
-            if (h->number == w->clients[h->other].wake) sl_client_acts(w, h->other);
+    switch (e->type) {
+        case SIM_EVENT_MESSAGE:
+        case SIM_EVENT_TICK:
+        case SIM_EVENT_WRITTEN:
+        case SIM_EVENT_REQUEST:
+        case SIM_EVENT_HANGUP: node_event(w, e); break;
+        case SIM_EVENT_ANSWER: sim_client_answered(w, e->other, e); break;
+        case SIM_EVENT_NOTICE: sim_client_notified(w, e->other, e); break;
+        case SIM_EVENT_CLIENT:
+            if (e->number == w->clients[e->other].wake) sim_client_act(w, e->other);
             break;
-        case HAPPENS_OPERATOR: sl_operator_acts(w, h->other); break;
-        case HAPPENS_NEMESIS: sl_nemesis_acts(w); break;
-        case HAPPENS_CRASH: sl_nemesis_crash(w, h->node); break;
-        case HAPPENS_START:
-            if (!sl_machine_runs(w, h->node)) sl_machine_start(w, h->node);
+        case SIM_EVENT_OPERATOR: sim_operator_act(w, e->other); break;
+        case SIM_EVENT_NEMESIS: sim_nemesis_act(w); break;
+        case SIM_EVENT_CRASH: sim_nemesis_crash(w, e->node); break;
+        case SIM_EVENT_START:
+            if (!sim_machine_runs(w, e->node)) sim_machine_start(w, e->node);
             break;
-        case HAPPENS_LINKS:
-            sl_net_look(w);
-            sl_later(w, LOOK_US, (struct happening){.type = HAPPENS_LINKS});
+        case SIM_EVENT_LINKS:
+            sim_net_update(w);
+            sim_schedule(w, LINKS_US, (struct sim_event){.type = SIM_EVENT_LINKS});
             break;
     }
 }
 
 /* ---- a run ---- */
 
-/* One clock may be days ahead: what it says is not believed. */
-static void draw_walls(struct world *w)
+/* One clock may be days ahead: the nodes must not believe it. */
+static void draw_walls(struct sim_world *w)
 {
-    for (uint32_t m = 0; m < SL_SIM_NODES; m++)
+    for (uint32_t m = 0; m < SIM_NODES; m++)
         w->machines[m].wall_off_us = sl_random_between(&w->random, -3600, 3600) *
                                      1000000;
-    /* But others have to be right: two or one, or with one that lost its folder, are too
-     * few. */
-    bool others = w->node_count > 2 && !sl_has_fault(w, FAULT_EMPTY);
+    /* But a majority of clocks must be right, also without a node that lost its data
+     * directory. */
+    bool others = w->node_count > 2 && !sim_has_fault(w, SIM_FAULT_EMPTY);
     if (others && sl_random_maybe(&w->random, 1500))
-        w->machines[sl_random_below(&w->random, SL_SIM_NODES)].wall_off_us +=
-            3 * 86400000000;
+        w->machines[sl_random_below(&w->random, SIM_NODES)].wall_off_us += 3 *
+                                                                           86400000000;
 }
 
-static void begin(struct world *w)
+static void begin(struct sim_world *w)
 {
-    for (uint32_t m = 0; m < SL_SIM_NODES; m++) {
-        struct machine *x = &w->machines[m];
+    for (uint32_t m = 0; m < SIM_NODES; m++) {
+        struct sim_machine *x = &w->machines[m];
         x->clock = draw_clock(w);
-        for (uint32_t o = 0; o < SL_SIM_NODES; o++) x->links[o].broken_us = -1;
+        for (uint32_t o = 0; o < SIM_NODES; o++) x->links[o].broken_us = -1;
         if (m < w->node_count)
-            sl_later(w, sl_random_between(&w->random, 0, 100000),
-                     (struct happening){.type = HAPPENS_START, .node = m});
+            sim_schedule(w, sl_random_between(&w->random, 0, 100000),
+                         (struct sim_event){.type = SIM_EVENT_START, .node = m});
     }
-    if (sl_has_fault(w, FAULT_WALL)) draw_walls(w);
+    if (sim_has_fault(w, SIM_FAULT_WALL)) draw_walls(w);
     for (uint32_t c = 0; c < w->client_count; c++) {
         w->clients[c].clock = draw_clock(w);
-        sl_client_init(w, c, sl_has_fault(w, FAULT_ROLLING) ? ROLE_KEEPS : ROLE_USER);
+        sim_client_init(
+            w, c, sim_has_fault(w, SIM_FAULT_ROLLING) ? SIM_ROLE_KEEPS : SIM_ROLE_USER);
     }
-    sl_later(w, 1000, (struct happening){.type = HAPPENS_LINKS});
-    sl_later(w, w->nemesis_us, (struct happening){.type = HAPPENS_NEMESIS});
-    for (uint32_t o = 0; sl_has_fault(w, FAULT_NODES) && o < w->operator_count; o++)
-        sl_later(w, w->operator_us,
-                 (struct happening){.type = HAPPENS_OPERATOR, .other = o});
+    sim_schedule(w, 1000, (struct sim_event){.type = SIM_EVENT_LINKS});
+    sim_schedule(w, w->nemesis_us, (struct sim_event){.type = SIM_EVENT_NEMESIS});
+    for (uint32_t o = 0; sim_has_fault(w, SIM_FAULT_NODES) && o < w->operator_count;
+         o++)
+        sim_schedule(w, w->operator_us,
+                     (struct sim_event){.type = SIM_EVENT_OPERATOR, .other = o});
 }
 
-static void end_run(struct world *w)
+static void end_run(struct sim_world *w)
 {
-    for (uint32_t m = 0; m < SL_SIM_NODES; m++) {
+    for (uint32_t m = 0; m < SIM_NODES; m++) {
         sl_node_free(w->machines[m].node);
         w->machines[m].node = NULL;
     }
-    sl_queue_clear(&w->queue);
+    sim_queue_clear(&w->queue);
 }
 
-static void reset(struct world *w, const struct sim_setup *setup)
+static void reset(struct sim_world *w, const struct sim_setup *setup)
 {
-    struct queue queue = w->queue;
-    struct books books = w->books;
+    struct sim_queue queue = w->queue;
+    struct sim_checker checker = w->checker;
     memset(w, 0, sizeof *w);
     w->queue = queue;
-    w->books = books;
+    w->checker = checker;
     w->setup = *setup;
-    sl_books_clear(&w->books);
+    sim_checker_clear(&w->checker);
 }
 
-/* Whether it goes on. */
-static bool is_on(struct world *w)
+/* Whether the run goes on. */
+static bool goes_on(struct sim_world *w)
 {
-    if (w->over || w->books.wrong[0] != '\0') return false;
+    if (w->over || w->checker.wrong[0] != '\0') return false;
     if (w->setup.until > 0 && w->steps >= w->setup.until) return false;
     if (w->heal_at == 0) return w->steps < w->setup.events;
-    if (w->heal == HEAL_NOT && w->steps >= w->heal_at) sl_heal_begin(w);
+    if (w->heal == SIM_HEAL_NOT && w->steps >= w->heal_at) sim_heal_begin(w);
     return true;
 }
 
-void sl_world_run(struct world *w, const struct sim_setup *setup)
+void sim_world_run(struct sim_world *w, const struct sim_setup *setup)
 {
-    struct happening h;
+    struct sim_event e;
     reset(w, setup);
     draw(w);
-    if (setup->trace) sl_trace_setup(w);
+    if (setup->trace) sim_trace_setup(w);
     begin(w);
-    while (is_on(w) && sl_queue_take(&w->queue, &h)) {
-        w->now_us = h.at_us;
+    while (goes_on(w) && sim_queue_take(&w->queue, &e)) {
+        w->now_us = e.at_us;
         w->steps++;
-        happens(w, &h);
-        sl_parcel_free(&w->queue, h.parcel);
-        if (w->heal != HEAL_NOT) sl_heal_goes_on(w);
+        handle(w, &e);
+        sim_packet_free(&w->queue, e.packet);
+        if (w->heal != SIM_HEAL_NOT) sim_heal_step(w);
     }
     w->counts.seeds = 1;
     w->counts.events = w->steps;
-    w->counts.changes = w->books.list_count > 1 ? w->books.list_count - 1 : 0;
-    w->counts.healed = w->heal == HEAL_DONE;
-    if (w->books.wrong[0] != '\0') w->counts.wrong = 1;
-    if (w->books.wrong[0] != '\0' && w->books.is_stuck) w->counts.stuck = 1;
+    w->counts.changes = w->checker.membership_count > 1
+                            ? w->checker.membership_count - 1
+                            : 0;
+    w->counts.healed = w->heal == SIM_HEAL_DONE;
+    if (w->checker.wrong[0] != '\0') w->counts.wrong = 1;
+    if (w->checker.wrong[0] != '\0' && w->checker.is_stuck) w->counts.stuck = 1;
     end_run(w);
 }
 
-void sl_world_free(struct world *w)
+void sim_world_free(struct sim_world *w)
 {
-    sl_queue_free(&w->queue);
-    sl_books_free(&w->books);
+    sim_queue_free(&w->queue);
+    sim_checker_free(&w->checker);
 }

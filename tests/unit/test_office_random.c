@@ -99,7 +99,7 @@ struct link {
 
 struct node {
     struct sl_election *office;
-    struct clock clock;
+    struct sim_clock clock;
     uint32_t life;
     bool alive;
     real asleep; /* Until then. */
@@ -258,7 +258,7 @@ static void later(struct world *w, real in, struct event e)
 
 static sl_ms clock_ms(const struct world *w, uint32_t n)
 {
-    return sl_clock_us(&w->node[n].clock, w->now) / MS;
+    return sim_clock_us(&w->node[n].clock, w->now) / MS;
 }
 
 /* ---- books ---- */
@@ -275,7 +275,7 @@ static void may_grant_until(struct world *w, uint64_t term, real end)
 
 static void may_grant_from(struct world *w, uint64_t term, real begin)
 {
-    begin -= 3; /* sl_clock_when() is rather late than early. */
+    begin -= 3; /* sim_clock_when() is rather late than early. */
     w->book[term].may_begin = begin;
     for (uint64_t t = 1; t < term; t++) CHECK(w->book[t].may_end <= begin);
 }
@@ -299,7 +299,7 @@ static void count_on(struct world *w, uint32_t n)
     if (v.authority_end_ms <= x->lead_ms + x->quiet_ms || x->longest_ms == 0) return;
     may_grant_until(
         w, x->term,
-        sl_clock_when(&x->clock, (v.authority_end_ms + x->longest_ms) * MS));
+        sim_clock_when(&x->clock, (v.authority_end_ms + x->longest_ms) * MS));
 }
 
 static bool did_not_see(const struct world *w, uint32_t a, uint32_t k)
@@ -474,7 +474,7 @@ static void leads(struct world *w, uint32_t n, const struct sl_election_order *x
     me->quiet_ms = x->quiet_ms;
     me->longest_ms = me->wish_ms = x->before.longest_ms;
     may_grant_from(w, x->term,
-                   sl_clock_when(&me->clock, (me->lead_ms + me->quiet_ms) * MS));
+                   sim_clock_when(&me->clock, (me->lead_ms + me->quiet_ms) * MS));
     show(w, "%u leads %" PRIu64 ", quiet for %d", n, x->term, (int)x->quiet_ms);
 }
 
@@ -521,7 +521,7 @@ static void settle(struct world *w, uint32_t n)
     count_on(w, n);
     sl_ms due = sl_election_due(x->office);
     if (due == SL_NEVER) return;
-    real at = sl_clock_when(&x->clock, due * MS);
+    real at = sim_clock_when(&x->clock, due * MS);
     if (at < w->now) at = w->now;
     later(
         w, at - w->now + sl_random_between(&w->random, 0, 2 * MS),
@@ -683,7 +683,7 @@ static void works(struct world *w, uint32_t n)
         sl_election_hurries(x->office, now);
     } else if (v.state == SL_ELECTION_LEADING && now < v.authority_end_ms &&
                now >= x->lead_ms + x->quiet_ms) {
-        grants(w, x->term, sl_clock_when(&x->clock, (now + lease) * MS));
+        grants(w, x->term, sim_clock_when(&x->clock, (now + lease) * MS));
     }
     settle(w, n);
     later(w, between_ms(w, 20, 300),
@@ -883,7 +883,7 @@ static void happens(struct world *w, const struct event *e)
 
 static int64_t rate(struct world *w)
 {
-    static const int64_t ends[] = {-SL_DRIFT_PPM, 0, SL_DRIFT_PPM};
+    static const int64_t ends[] = {-SIM_DRIFT_PPM, 0, SIM_DRIFT_PPM};
     return ends[sl_random_below(&w->random, 3)];
 }
 

@@ -1,0 +1,29 @@
+/* packet.h - what travels between nodes, and between a client and its node. */
+#ifndef SL_SIM_PACKET_H
+#define SL_SIM_PACKET_H
+
+#include "majority/node.h"
+
+#define SIM_PACKET_BYTES 96
+
+struct sim_packet {
+    struct sim_packet *next; /* In the list of unused ones. */
+    union {
+        struct sl_message message;
+        struct sl_node_request ask;
+        struct {
+            int status;
+            struct sl_grant grant;
+            int64_t number;
+        } answer;
+        struct {
+            enum sl_node_event_type type;
+            uint32_t key;
+            sl_fence fence;
+            uint64_t session;
+        } notice; /* An event about a lease that the client holds. */
+    };
+    char bytes[SIM_PACKET_BYTES]; /* Of the message: key, value, note. */
+};
+
+#endif /* SL_SIM_PACKET_H */
