@@ -26,10 +26,9 @@ static int64_t count(const struct world *w, const char *key)
 
 /* --- The rules ------------------------------------------------------------ */
 
-static void a_unit_is_the_nth_and_the_next_one_is_refused(void **state)
+UNIT_TEST(a_unit_is_the_nth_and_the_next_one_is_refused)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     for (int64_t n = 1; n <= 3; n++)
         assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), NULL), n);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), NULL),
@@ -37,14 +36,12 @@ static void a_unit_is_the_nth_and_the_next_one_is_refused(void **state)
     assert_int_equal(count(&w, "db"), 3);
     assert_int_equal(sluice_canal_release(w.canal, "db", 1), SLUICE_OK);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), NULL), 3);
-    world_end(&w);
 }
 
-static void what_one_does_not_hold_one_cannot_release(void **state)
+UNIT_TEST(what_one_does_not_hold_one_cannot_release)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor a = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR a = actor_start(&w);
     assert_int_equal(sluice_canal_release(w.canal, "db", 1), SLUICE_ENOTHELD);
     assert_int_equal(actor_acquire(&a, "db", 3, 1), 1);
     assert_int_equal(sluice_canal_release(w.canal, "db", 1), SLUICE_ENOTHELD);
@@ -54,14 +51,11 @@ static void what_one_does_not_hold_one_cannot_release(void **state)
     assert_int_equal(sluice_canal_release(w.canal, "db", 1), SLUICE_OK);
     assert_int_equal(sluice_canal_release(w.canal, "db", 1), SLUICE_ENOTHELD);
     assert_int_equal(count(&w, "db"), 1);
-    actor_kill(&a);
-    world_end(&w);
 }
 
-static void units_are_taken_all_or_none(void **state)
+UNIT_TEST(units_are_taken_all_or_none)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct sluice_want three = {.units = 3};
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(5, 1), &three), 3);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(5, 1), &three),
@@ -70,25 +64,21 @@ static void units_are_taken_all_or_none(void **state)
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 2), &three), 6);
     assert_int_equal(sluice_canal_release(w.canal, "db", 4), SLUICE_OK);
     assert_int_equal(count(&w, "db"), 2);
-    world_end(&w);
 }
 
-static void a_capacity_of_nothing_is_always_full(void **state)
+UNIT_TEST(a_capacity_of_nothing_is_always_full)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct sluice_want wait = {.wait_ms = SLUICE_FOREVER};
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 0), NULL),
                      SLUICE_EFULL);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(0, 3), &wait),
                      SLUICE_EFULL);
-    world_end(&w);
 }
 
-static void what_can_never_fit_is_too_big(void **state)
+UNIT_TEST(what_can_never_fit_is_too_big)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct sluice_want four = {.units = 4, .wait_ms = SLUICE_FOREVER};
     struct sluice_want most = {.units = SLUICE_UNITS_MAX + 1};
     struct sluice_capacity huge = {.per = UINT32_MAX, .buckets = 2};
@@ -98,13 +88,11 @@ static void what_can_never_fit_is_too_big(void **state)
         sluice_canal_acquire(w.canal, "db", capacity(UINT32_MAX, 1), &most),
         SLUICE_ETOOBIG);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", huge, NULL), SLUICE_ETOOBIG);
-    world_end(&w);
 }
 
-static void bad_arguments_are_refused_and_change_nothing(void **state)
+UNIT_TEST(bad_arguments_are_refused_and_change_nothing)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     char long_key[SLUICE_KEY_BYTES_MAX + 2];
     memset(long_key, 'k', sizeof long_key);
     long_key[SLUICE_KEY_BYTES_MAX + 1] = '\0';
@@ -129,13 +117,11 @@ static void bad_arguments_are_refused_and_change_nothing(void **state)
     assert_int_equal(sluice_canal_acquire(w.canal, long_key, one, NULL), 1);
     assert_int_equal(count(&w, long_key), 1);
     assert_int_equal(count(&w, "db"), 0);
-    world_end(&w);
 }
 
-static void names_of_every_length_are_their_own_locks(void **state)
+UNIT_TEST(names_of_every_length_are_their_own_locks)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     char key[SLUICE_KEY_BYTES_MAX + 1] = {0};
     for (size_t n = 1; n <= SLUICE_KEY_BYTES_MAX; n++) {
         key[n - 1] = 'x';
@@ -146,13 +132,11 @@ static void names_of_every_length_are_their_own_locks(void **state)
         assert_int_equal(sluice_canal_release(w.canal, key, 1), SLUICE_OK);
         key[n - 1] = '\0';
     }
-    world_end(&w);
 }
 
-static void by_name_and_by_handle_are_one_lock(void **state)
+UNIT_TEST(by_name_and_by_handle_are_one_lock)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct sluice_key *k, *again;
     assert_int_equal(sluice_key_resolve(w.canal, "db", &k), SLUICE_OK);
     assert_int_equal(sluice_key_resolve(w.canal, "db", &again), SLUICE_OK);
@@ -165,17 +149,15 @@ static void by_name_and_by_handle_are_one_lock(void **state)
     assert_int_equal(sluice_key_free(again), SLUICE_OK);
     assert_int_equal(sluice_canal_release(w.canal, "db", 3), SLUICE_OK);
     assert_int_equal(count(&w, "db"), 0);
-    world_end(&w);
 }
 
 /* --- Regressions of canal lock -------------------------------------------- */
 
 /* The bucket algorithm lowers the counter when a caller with a smaller per is
  * refused, and then admits two more. */
-static void C1_five_at_per_5_then_per_2_refused_then_per_5_refused(void **state)
+UNIT_TEST(C1_five_at_per_5_then_per_2_refused_then_per_5_refused)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     for (int64_t n = 1; n <= 5; n++)
         assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(5, 1), NULL), n);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(2, 1), NULL),
@@ -184,15 +166,12 @@ static void C1_five_at_per_5_then_per_2_refused_then_per_5_refused(void **state)
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(5, 1), NULL),
                      SLUICE_EFULL);
     assert_int_equal(count(&w, "db"), 5);
-    world_end(&w);
 }
 
 /* There the manager dies with it, and all that was held is forgotten. */
-static void C2_a_holder_with_a_larger_per_dies_and_only_its_units_come_back(
-    void **state)
+UNIT_TEST(C2_a_holder_with_a_larger_per_dies_and_only_its_units_come_back)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct actor big = actor_start(&w);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(2, 1), NULL), 1);
     for (int64_t n = 2; n <= 9; n++)
@@ -201,28 +180,23 @@ static void C2_a_holder_with_a_larger_per_dies_and_only_its_units_come_back(
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(2, 1), NULL), 2);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(2, 1), NULL),
                      SLUICE_EFULL);
-    world_end(&w);
 }
 
 /* There A goes past the full bucket 1, P leaves it, A makes bucket 2, and C finds
  * bucket 1 empty: two in a room for one. */
-static void C3_per_1_has_no_hole_behind_a_caller_with_two_buckets(void **state)
+UNIT_TEST(C3_per_1_has_no_hole_behind_a_caller_with_two_buckets)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor p = actor_start(&w), a = actor_start(&w), c = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR p = actor_start(&w), a = actor_start(&w), c = actor_start(&w);
     assert_int_equal(actor_acquire(&p, "db", 1, 1), 1);
     assert_int_equal(actor_acquire(&a, "db", 1, 2), 2);
     assert_int_equal(actor_release(&p, "db", 1), SLUICE_OK);
     assert_int_equal(actor_acquire(&c, "db", 1, 1), SLUICE_EFULL);
     assert_int_equal(count(&w, "db"), 1);
-    actor_kill(&p), actor_kill(&a), actor_kill(&c);
-    world_end(&w);
 }
 
-static void C4_the_transcript_of_canal_locks_readme_value_for_value(void **state)
+UNIT_TEST(C4_the_transcript_of_canal_locks_readme_value_for_value)
 {
-    (void)state;
     enum { FULL = SLUICE_EFULL, GIVE = 0 };
     /* What steps 3 to 13 do, with how many buckets, and what they are told. */
     static const struct {
@@ -232,7 +206,7 @@ static void C4_the_transcript_of_canal_locks_readme_value_for_value(void **state
     } steps[] = {{true, 1, 1},     {true, 1, 2},    {true, 1, 3},     {true, 1, FULL},
                  {true, 2, 4},     {true, 1, FULL}, {false, 1, GIVE}, {true, 1, FULL},
                  {false, 2, GIVE}, {true, 1, 3},    {true, 1, FULL}};
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         int64_t answer = steps[i].acquire
                              ? sluice_canal_acquire(w.canal, "db",
@@ -242,15 +216,13 @@ static void C4_the_transcript_of_canal_locks_readme_value_for_value(void **state
             fail_msg("step %zu: %lld, not %lld", i + 3, (long long)answer,
                      (long long)steps[i].answer);
     }
-    world_end(&w);
 }
 
-static void C5_the_timeline_of_five_callers_B1_A2_C3_E_full_D4(void **state)
+UNIT_TEST(C5_the_timeline_of_five_callers_B1_A2_C3_E_full_D4)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor a = actor_start(&w), b = actor_start(&w), c = actor_start(&w),
-                 d = actor_start(&w), e = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR a = actor_start(&w), b = actor_start(&w), c = actor_start(&w),
+          d = actor_start(&w), e = actor_start(&w);
     assert_int_equal(actor_acquire(&b, "app", 3, 1), 1);
     assert_int_equal(actor_acquire(&a, "app", 3, 1), 2);
     assert_int_equal(actor_acquire(&c, "app", 3, 2), 3);
@@ -261,8 +233,6 @@ static void C5_the_timeline_of_five_callers_B1_A2_C3_E_full_D4(void **state)
     sluice_canal_picture((uint64_t)count(&w, "app"), capacity(3, 2), picture,
                          sizeof picture);
     assert_string_equal(picture, "[3,1]");
-    actor_kill(&a), actor_kill(&b), actor_kill(&c), actor_kill(&d), actor_kill(&e);
-    world_end(&w);
 }
 
 enum { RACERS = 8, FRESH_KEYS = 500 };
@@ -294,10 +264,9 @@ static void *racer(void *arg)
 }
 
 /* There acquire crashed on keys that were just being made. */
-static void C6_eight_race_for_fresh_keys_and_all_get_in(void **state)
+UNIT_TEST(C6_eight_race_for_fresh_keys_and_all_get_in)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct race r = {.canal = w.canal};
     pthread_t threads[RACERS];
     pthread_barrier_init(&r.start, NULL, RACERS + 1);
@@ -313,15 +282,13 @@ static void C6_eight_race_for_fresh_keys_and_all_get_in(void **state)
     for (int i = 0; i < RACERS; i++) pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&r.start);
     assert_int_equal(count(&w, "fresh0"), 0);
-    world_end(&w);
 }
 
 /* --- The edges of numbers ------------------------------------------------- */
 
-static void K11_one_record_holds_two_to_the_31st_units(void **state)
+UNIT_TEST(K11_one_record_holds_two_to_the_31st_units)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct sluice_want most = {.units = SLUICE_UNITS_MAX}, two = {.units = 2};
     struct sluice_capacity all = capacity(UINT32_MAX, 1);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", all, &most), SLUICE_UNITS_MAX);
@@ -341,13 +308,11 @@ static void K11_one_record_holds_two_to_the_31st_units(void **state)
     assert_int_equal(actor_do(&a, many), 1000002);
     actor_kill(&a);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), NULL), 3);
-    world_end(&w);
 }
 
-static void K12_a_count_near_2_to_the_32nd_is_full_and_does_not_wrap(void **state)
+UNIT_TEST(K12_a_count_near_2_to_the_32nd_is_full_and_does_not_wrap)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct sluice_key *k;
     struct sluice_want two = {.units = 2};
     assert_int_equal(sluice_key_resolve(w.canal, "db", &k), SLUICE_OK);
@@ -361,45 +326,21 @@ static void K12_a_count_near_2_to_the_32nd_is_full_and_does_not_wrap(void **stat
     assert_int_equal(sluice_key_count(k), UINT32_MAX - 1);
     k->key->word.lo = 0;
     sluice_key_free(k);
-    world_end(&w);
 }
 
-static void K12_a_record_whose_seq_is_near_2_to_the_64th_is_not_used(void **state)
+UNIT_TEST(K12_a_record_whose_seq_is_near_2_to_the_64th_is_not_used)
 {
-    (void)state;
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 8, .slots = 2, .records = 16});
     for (int i = 0; i < 8; i++) w.canal->seg.records[i].state.hi = UINT64_MAX;
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
     assert_int_equal(sluice_canal_release(w.canal, "db", 1), SLUICE_OK);
-    struct actor a = actor_start(&w); /* The other records are worn out too. */
+    ACTOR a = actor_start(&w); /* The other records are worn out too. */
     for (int i = 8; i < 16; i++) w.canal->seg.records[i].state.hi = UINT64_MAX;
     assert_int_equal(actor_acquire(&a, "db", 1, 1), SLUICE_ERECORDS);
-    actor_kill(&a);
-    world_end(&w);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_unit_is_the_nth_and_the_next_one_is_refused),
-        cmocka_unit_test(what_one_does_not_hold_one_cannot_release),
-        cmocka_unit_test(units_are_taken_all_or_none),
-        cmocka_unit_test(a_capacity_of_nothing_is_always_full),
-        cmocka_unit_test(what_can_never_fit_is_too_big),
-        cmocka_unit_test(bad_arguments_are_refused_and_change_nothing),
-        cmocka_unit_test(names_of_every_length_are_their_own_locks),
-        cmocka_unit_test(by_name_and_by_handle_are_one_lock),
-        cmocka_unit_test(C1_five_at_per_5_then_per_2_refused_then_per_5_refused),
-        cmocka_unit_test(
-            C2_a_holder_with_a_larger_per_dies_and_only_its_units_come_back),
-        cmocka_unit_test(C3_per_1_has_no_hole_behind_a_caller_with_two_buckets),
-        cmocka_unit_test(C4_the_transcript_of_canal_locks_readme_value_for_value),
-        cmocka_unit_test(C5_the_timeline_of_five_callers_B1_A2_C3_E_full_D4),
-        cmocka_unit_test(C6_eight_race_for_fresh_keys_and_all_get_in),
-        cmocka_unit_test(K11_one_record_holds_two_to_the_31st_units),
-        cmocka_unit_test(K12_a_count_near_2_to_the_32nd_is_full_and_does_not_wrap),
-        cmocka_unit_test(K12_a_record_whose_seq_is_near_2_to_the_64th_is_not_used),
-    };
-    return cmocka_run_group_tests_name("canal", tests, NULL, NULL);
+    return run_unit_tests("canal");
 }

@@ -33,13 +33,11 @@ static bool somebody_announced(void *segment)
     return false;
 }
 
-static void K4_a_process_stopped_between_announce_and_swap_is_in_nobodys_way(
-    void **state)
+UNIT_TEST(K4_a_process_stopped_between_announce_and_swap_is_in_nobodys_way)
 {
-    (void)state;
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 8, .slots = 8, .records = 64});
-    struct actor a = actor_start(&w);
+    ACTOR a = actor_start(&w);
     assert_int_equal(actor_acquire(&a, "db", 100, 1), 1);
     struct command take = {.deed = ACQUIRE, .key = "db", .capacity = hundred};
     assert_true(actor_step_until(&a, take, somebody_announced, &w.canal->seg));
@@ -51,8 +49,6 @@ static void K4_a_process_stopped_between_announce_and_swap_is_in_nobodys_way(
     actor_continue(&a);
     assert_int_equal(actor_answer(&a), 2);
     assert_int_equal(sluice_canal_count(w.canal, "db"), 2);
-    actor_kill(&a);
-    world_end(&w);
 }
 
 static bool somebody_is_dying(void *segment)
@@ -63,12 +59,11 @@ static bool somebody_is_dying(void *segment)
     return false;
 }
 
-static void K5_permits_come_back_though_the_first_reaper_is_stopped(void **state)
+UNIT_TEST(K5_permits_come_back_though_the_first_reaper_is_stopped)
 {
-    (void)state;
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 8, .slots = 8, .records = 64});
-    struct actor victim = actor_start(&w), reaper = actor_start(&w);
+    ACTOR victim = actor_start(&w), reaper = actor_start(&w);
     assert_int_equal(actor_acquire(&victim, "db", 2, 1), 1);
     assert_int_equal(actor_acquire(&victim, "db", 2, 1), 2);
     actor_kill(&victim);
@@ -80,8 +75,6 @@ static void K5_permits_come_back_though_the_first_reaper_is_stopped(void **state
     actor_continue(&reaper);
     assert_int_equal(actor_answer(&reaper), 0); /* It came too late to free any. */
     assert_int_equal(sluice_canal_count(w.canal, "db"), 2);
-    actor_kill(&reaper);
-    world_end(&w);
 }
 
 /* --- Ways to go ----------------------------------------------------------- */
@@ -95,10 +88,9 @@ static void *take_two_and_exit(void *canal)
     return k;
 }
 
-static void K7_a_thread_exits_and_what_it_held_is_back(void **state)
+UNIT_TEST(K7_a_thread_exits_and_what_it_held_is_back)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct sluice_canal_info info;
     pthread_t t;
     void *handle;
@@ -110,7 +102,6 @@ static void K7_a_thread_exits_and_what_it_held_is_back(void **state)
     assert_int_equal(info.slots_used, 1);
     assert_int_equal(sluice_key_acquire(handle, two, NULL), SLUICE_ETHREAD);
     assert_int_equal(sluice_key_free(handle), SLUICE_OK);
-    world_end(&w);
 }
 
 static void *release_by_handle(void *handle)
@@ -137,10 +128,9 @@ static int in_a_thread(void *(*f)(void *), void *arg)
     return (int)(intptr_t)result;
 }
 
-static void a_permit_is_its_threads_and_another_is_refused_with_words(void **state)
+UNIT_TEST(a_permit_is_its_threads_and_another_is_refused_with_words)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct sluice_key *k;
     assert_int_equal(sluice_key_resolve(w.canal, "db", &k), SLUICE_OK);
     assert_int_equal(sluice_key_acquire(k, one, NULL), 1);
@@ -150,7 +140,6 @@ static void a_permit_is_its_threads_and_another_is_refused_with_words(void **sta
     assert_int_equal(in_a_thread(free_handle, k), SLUICE_ETHREAD);
     assert_int_equal(sluice_key_release(k, 1), SLUICE_OK);
     assert_int_equal(sluice_key_free(k), SLUICE_OK);
-    world_end(&w);
 }
 
 /* Run f in a forked child and return its exit status, or -1. */
@@ -182,10 +171,9 @@ static int child_of_a_holder(void *arg)
     return 0; /* Holds one, and exits with it. */
 }
 
-static void K8_a_forked_child_holds_nothing_and_takes_nothing_with_it(void **state)
+UNIT_TEST(K8_a_forked_child_holds_nothing_and_takes_nothing_with_it)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct forked f = {.canal = w.canal};
     assert_int_equal(sluice_key_resolve(w.canal, "db", &f.key), SLUICE_OK);
     assert_int_equal(sluice_key_acquire(f.key, two, NULL), 1);
@@ -194,13 +182,11 @@ static void K8_a_forked_child_holds_nothing_and_takes_nothing_with_it(void **sta
     assert_int_equal(sluice_key_release(f.key, 2), SLUICE_OK);
     assert_int_equal(sluice_canal_count(w.canal, "db"), 0);
     sluice_key_free(f.key);
-    world_end(&w);
 }
 
-static void K8_a_holder_dies_while_its_child_lives_and_its_permit_is_back(void **state)
+UNIT_TEST(K8_a_holder_dies_while_its_child_lives_and_its_permit_is_back)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     int gate[2];
     assert_int_equal(pipe(gate), 0);
     pid_t holder = fork();
@@ -217,13 +203,11 @@ static void K8_a_holder_dies_while_its_child_lives_and_its_permit_is_back(void *
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
     close(gate[0]);
     close(gate[1]);
-    world_end(&w);
 }
 
-static void K9_a_holder_that_executes_another_program_has_given_up(void **state)
+UNIT_TEST(K9_a_holder_that_executes_another_program_has_given_up)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     int gate[2], ready[2];
     assert_int_equal(pipe(gate), 0);
     assert_int_equal(pipe(ready), 0);
@@ -242,7 +226,6 @@ static void K9_a_holder_that_executes_another_program_has_given_up(void **state)
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
     close(gate[0]), close(gate[1]), close(ready[0]), close(ready[1]);
     waitpid(pid, NULL, 0);
-    world_end(&w);
 }
 
 static void *take_and_execute(void *arg)
@@ -299,21 +282,18 @@ static uint32_t slots_used(const struct world *w)
     return info.slots_used;
 }
 
-static void K9_also_if_it_was_not_the_first_thread_of_its_process(void **state)
+UNIT_TEST(K9_also_if_it_was_not_the_first_thread_of_its_process)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct executed e = execute_in_a_second_thread(&w);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
     assert_int_equal(slots_used(&w), 1);
     let_go(&e);
-    world_end(&w);
 }
 
-static void K9_also_while_somebody_is_stopped_in_the_middle_of_marking_it(void **state)
+UNIT_TEST(K9_also_while_somebody_is_stopped_in_the_middle_of_marking_it)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct executed e = execute_in_a_second_thread(&w);
     pthread_mutex_t *marking = &w.canal->seg.header->mark_mutex;
     assert_int_equal(pthread_mutex_lock(marking),
@@ -326,13 +306,11 @@ static void K9_also_while_somebody_is_stopped_in_the_middle_of_marking_it(void *
     assert_int_equal(sluice_canal_reap(w.canal), 0);
     assert_int_equal(slots_used(&w), 1);
     let_go(&e);
-    world_end(&w);
 }
 
-static void K9_a_slot_is_marked_once_for_each_of_its_owners(void **state)
+UNIT_TEST(K9_a_slot_is_marked_once_for_each_of_its_owners)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct executed e = execute_in_a_second_thread(&w);
     struct sl_canal_shm_slot *s = &w.canal->seg.slots[0];
     uint32_t word = (uint32_t)s->mutex.__data.__lock;
@@ -345,34 +323,27 @@ static void K9_a_slot_is_marked_once_for_each_of_its_owners(void **state)
     assert_int_equal(sluice_canal_reap(w.canal), 0);
     assert_int_not_equal(s->mutex.__data.__lock, word);
     let_go(&e);
-    world_end(&w);
 }
 
-static void K10_a_zombie_holds_nothing(void **state)
+UNIT_TEST(K10_a_zombie_holds_nothing)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor a = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR a = actor_start(&w);
     siginfo_t info;
     assert_int_equal(actor_acquire(&a, "db", 1, 1), 1);
     kill(a.pid, SIGKILL);
     /* Dead, and left as it is: its parent has not waited for it. */
     assert_int_equal(waitid(P_PID, (id_t)a.pid, &info, WEXITED | WNOWAIT), 0);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
-    actor_kill(&a);
-    world_end(&w);
 }
 
-static void close_gives_back_what_the_thread_holds(void **state)
+UNIT_TEST(close_gives_back_what_the_thread_holds)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor a = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR a = actor_start(&w);
     assert_int_equal(actor_acquire(&a, "db", 1, 1), 1);
     assert_int_equal(actor_do(&a, (struct command){.deed = CLOSE}), 0);
     assert_int_equal(sluice_canal_count(w.canal, "db"), 0);
-    actor_kill(&a);
-    world_end(&w);
 }
 
 struct other {
@@ -389,10 +360,9 @@ static void *hold_over_a_close(void *arg)
     return NULL;
 }
 
-static void a_thread_keeps_what_it_holds_when_another_closes_the_canal(void **state)
+UNIT_TEST(a_thread_keeps_what_it_holds_when_another_closes_the_canal)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct other o;
     pthread_t t;
     assert_int_equal(sluice_canal_open(w.path, NULL, &o.canal), SLUICE_OK);
@@ -405,7 +375,6 @@ static void a_thread_keeps_what_it_holds_when_another_closes_the_canal(void **st
     pthread_join(t, NULL);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
     pthread_barrier_destroy(&o.step);
-    world_end(&w);
 }
 
 static void *use_many_keys(void *canal)
@@ -423,10 +392,9 @@ static int use_it_once(void *canal)
     return sluice_canal_acquire(canal, "child", hundred, NULL) > 0 ? 0 : 1;
 }
 
-static void a_fork_amid_other_threads_work_leaves_the_child_whole(void **state)
+UNIT_TEST(a_fork_amid_other_threads_work_leaves_the_child_whole)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     for (int i = 0; i < 200; i++) {
         pthread_t t[2];
         void *bad;
@@ -437,30 +405,24 @@ static void a_fork_amid_other_threads_work_leaves_the_child_whole(void **state)
             assert_null(bad);
         }
     }
-    world_end(&w);
 }
 
-static void a_handle_whose_thread_is_gone_is_freed_by_one_that_never_took_part(
-    void **state)
+UNIT_TEST(a_handle_whose_thread_is_gone_is_freed_by_one_that_never_took_part)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     pthread_t t;
     void *handle;
     pthread_create(&t, NULL, take_two_and_exit, w.canal);
     pthread_join(t, &handle);
     assert_int_equal(sluice_key_release(handle, 1), SLUICE_ETHREAD);
     assert_int_equal(sluice_key_free(handle), SLUICE_OK);
-    world_end(&w);
 }
 
 /* A reaper of the dead sleeps; the slot is freed by another, and its records go to a
  * thread with *another* slot. */
-static void K6_a_late_reaper_leaves_records_alone_that_went_to_another_slot(
-    void **state)
+UNIT_TEST(K6_a_late_reaper_leaves_records_alone_that_went_to_another_slot)
 {
-    (void)state;
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 8, .slots = 4, .records = 16});
     struct sl_canal_segment *seg = &w.canal->seg;
     struct actor victim = actor_start(&w);
@@ -477,14 +439,12 @@ static void K6_a_late_reaper_leaves_records_alone_that_went_to_another_slot(
     assert_int_equal(sl_canal_counter_reap(seg, 0, &seg->slots[slot], generation), 0);
     assert_int_equal(sluice_canal_count(w.canal, "db"), 1);
     close(fd);
-    world_end(&w);
 }
 
 /* --- Many keys, many segments --------------------------------------------- */
 
-static void K13_the_dead_leave_ten_thousand_keys_in_each_of_two_segments(void **state)
+UNIT_TEST(K13_the_dead_leave_ten_thousand_keys_in_each_of_two_segments)
 {
-    (void)state;
     enum { KEYS = 10000 };
     struct sluice_canal_options big = {.keys = KEYS, .slots = 8, .records = 2 * KEYS};
     struct world w[2] = {world_new(&big), world_new(&big)};
@@ -511,9 +471,8 @@ static void K13_the_dead_leave_ten_thousand_keys_in_each_of_two_segments(void **
     world_end(&w[0]), world_end(&w[1]);
 }
 
-static void a_thread_may_use_so_many_segments_and_no_more(void **state)
+UNIT_TEST(a_thread_may_use_so_many_segments_and_no_more)
 {
-    (void)state;
     struct sluice_canal *c[SLUICE_SEGMENTS_MAX + 1];
     struct sluice_canal_options tiny = {
         .keys = 1, .slots = 1, .records = 1, .anonymous = 1};
@@ -527,10 +486,9 @@ static void a_thread_may_use_so_many_segments_and_no_more(void **state)
     for (uint32_t i = 1; i <= SLUICE_SEGMENTS_MAX; i++) sluice_canal_close(c[i]);
 }
 
-static void the_slots_of_the_dead_are_used_again(void **state)
+UNIT_TEST(the_slots_of_the_dead_are_used_again)
 {
-    (void)state;
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 8, .slots = 2, .records = 16});
     for (int i = 0; i < 20; i++) {
         struct actor a = actor_start(&w), b = actor_start(&w), c = actor_start(&w);
@@ -542,15 +500,13 @@ static void the_slots_of_the_dead_are_used_again(void **state)
         actor_kill(&b), actor_kill(&c);
         assert_int_equal(sluice_canal_reap(w.canal), 2);
     }
-    world_end(&w);
 }
 
-static void the_records_of_the_dead_are_used_again(void **state)
+UNIT_TEST(the_records_of_the_dead_are_used_again)
 {
-    (void)state;
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 32, .slots = 4, .records = 16});
-    struct actor a = actor_start(&w), b = actor_start(&w);
+    ACTOR a = actor_start(&w), b = actor_start(&w);
     for (int i = 0; i < 16; i++) {
         char key[8];
         snprintf(key, sizeof key, "k%d", i);
@@ -561,16 +517,13 @@ static void the_records_of_the_dead_are_used_again(void **state)
     assert_int_equal(sluice_canal_count(w.canal, "k16"), 0);
     actor_kill(&a);
     assert_int_equal(actor_acquire(&b, "k16", 1, 1), 1);
-    actor_kill(&b);
-    world_end(&w);
 }
 
 /* --- Tethers -------------------------------------------------------------- */
 
-static void a_tethered_permit_stays_while_a_descendant_lives(void **state)
+UNIT_TEST(a_tethered_permit_stays_while_a_descendant_lives)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     int gate[2];
     assert_int_equal(pipe(gate), 0);
     pid_t holder = fork();
@@ -602,13 +555,11 @@ static void a_tethered_permit_stays_while_a_descendant_lives(void **state)
         if (nth == SLUICE_EFULL) pause_ms(10);
     }
     assert_int_equal(nth, 1);
-    world_end(&w);
 }
 
-static void closing_the_canal_leaves_what_others_have_by_the_tether(void **state)
+UNIT_TEST(closing_the_canal_leaves_what_others_have_by_the_tether)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct sluice_canal *c;
     struct sluice_holder h;
     int gate[2], fd;
@@ -633,13 +584,11 @@ static void closing_the_canal_leaves_what_others_have_by_the_tether(void **state
     close(gate[0]), close(gate[1]);
     waitpid(pid, NULL, 0);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
-    world_end(&w);
 }
 
-static void closing_the_canal_after_the_tether_gives_back_at_once(void **state)
+UNIT_TEST(closing_the_canal_after_the_tether_gives_back_at_once)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct sluice_canal *c;
     int fd;
     assert_int_equal(sluice_canal_open(w.path, NULL, &c), SLUICE_OK);
@@ -649,7 +598,6 @@ static void closing_the_canal_after_the_tether_gives_back_at_once(void **state)
     sluice_canal_close(c);
     assert_int_equal(sluice_canal_count(w.canal, "db"), 0); /* Nobody had to reap it. */
     assert_int_equal(slots_used(&w), 0);
-    world_end(&w);
 }
 
 static void *tether_and_take(void *arg)
@@ -660,10 +608,9 @@ static void *tether_and_take(void *arg)
     return sluice_canal_acquire(o->canal, "db", one, NULL) == 1 ? &fd : NULL;
 }
 
-static void a_tethered_permit_outlives_the_exit_of_its_thread(void **state)
+UNIT_TEST(a_tethered_permit_outlives_the_exit_of_its_thread)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct other o = {.canal = w.canal};
     pthread_t t;
     void *fd;
@@ -673,12 +620,10 @@ static void a_tethered_permit_outlives_the_exit_of_its_thread(void **state)
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), SLUICE_EFULL);
     close(*(int *)fd);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
-    world_end(&w);
 }
 
-static void a_tether_of_an_anonymous_segment_is_refused(void **state)
+UNIT_TEST(a_tether_of_an_anonymous_segment_is_refused)
 {
-    (void)state;
     struct sluice_canal *c;
     struct sluice_canal_options o = {.anonymous = 1};
     int fd;
@@ -689,35 +634,5 @@ static void a_tether_of_an_anonymous_segment_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            K4_a_process_stopped_between_announce_and_swap_is_in_nobodys_way),
-        cmocka_unit_test(K5_permits_come_back_though_the_first_reaper_is_stopped),
-        cmocka_unit_test(K7_a_thread_exits_and_what_it_held_is_back),
-        cmocka_unit_test(a_permit_is_its_threads_and_another_is_refused_with_words),
-        cmocka_unit_test(K8_a_forked_child_holds_nothing_and_takes_nothing_with_it),
-        cmocka_unit_test(K8_a_holder_dies_while_its_child_lives_and_its_permit_is_back),
-        cmocka_unit_test(K9_a_holder_that_executes_another_program_has_given_up),
-        cmocka_unit_test(K9_also_if_it_was_not_the_first_thread_of_its_process),
-        cmocka_unit_test(K9_also_while_somebody_is_stopped_in_the_middle_of_marking_it),
-        cmocka_unit_test(K9_a_slot_is_marked_once_for_each_of_its_owners),
-        cmocka_unit_test(K10_a_zombie_holds_nothing),
-        cmocka_unit_test(a_fork_amid_other_threads_work_leaves_the_child_whole),
-        cmocka_unit_test(
-            a_handle_whose_thread_is_gone_is_freed_by_one_that_never_took_part),
-        cmocka_unit_test(
-            K6_a_late_reaper_leaves_records_alone_that_went_to_another_slot),
-        cmocka_unit_test(a_thread_may_use_so_many_segments_and_no_more),
-        cmocka_unit_test(a_tethered_permit_outlives_the_exit_of_its_thread),
-        cmocka_unit_test(close_gives_back_what_the_thread_holds),
-        cmocka_unit_test(a_thread_keeps_what_it_holds_when_another_closes_the_canal),
-        cmocka_unit_test(K13_the_dead_leave_ten_thousand_keys_in_each_of_two_segments),
-        cmocka_unit_test(the_slots_of_the_dead_are_used_again),
-        cmocka_unit_test(the_records_of_the_dead_are_used_again),
-        cmocka_unit_test(a_tethered_permit_stays_while_a_descendant_lives),
-        cmocka_unit_test(closing_the_canal_leaves_what_others_have_by_the_tether),
-        cmocka_unit_test(closing_the_canal_after_the_tether_gives_back_at_once),
-        cmocka_unit_test(a_tether_of_an_anonymous_segment_is_refused),
-    };
-    return cmocka_run_group_tests_name("death", tests, NULL, NULL);
+    return run_unit_tests("death");
 }

@@ -29,10 +29,9 @@ static bool find_holder(const struct world *w, const char *key, int pid, uint32_
     return false;
 }
 
-static void a_holder_is_seen_with_all_that_is_known_of_it(void **state)
+UNIT_TEST(a_holder_is_seen_with_all_that_is_known_of_it)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct sluice_holder h;
     struct sluice_want two = {.units = 2};
     int64_t before = (int64_t)time(NULL) * 1000;
@@ -48,14 +47,11 @@ static void a_holder_is_seen_with_all_that_is_known_of_it(void **state)
     assert_true(h.since_ms >= before - 1000 && h.since_ms <= before + 60000);
     sluice_canal_release(w.canal, "db", 2);
     assert_false(find_holder(&w, "db", getpid(), 0, &h));
-    world_end(&w);
 }
 
-static void the_last_declared_capacity_is_shown_and_different_ones_are_reported(
-    void **state)
+UNIT_TEST(the_last_declared_capacity_is_shown_and_different_ones_are_reported)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct actor a = actor_start(&w);
     struct sluice_key_info k;
     struct sluice_holder h;
@@ -85,14 +81,12 @@ static void the_last_declared_capacity_is_shown_and_different_ones_are_reported(
     assert_int_equal(sluice_canal_reap(w.canal), 2);
     assert_true(find_key(&w, "db", &k));
     assert_int_equal(k.held, 1);
-    world_end(&w);
 }
 
-static void waiters_are_seen_while_they_wait(void **state)
+UNIT_TEST(waiters_are_seen_while_they_wait)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor a = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR a = actor_start(&w);
     struct sluice_holder h;
     struct sluice_key_info k;
     struct sluice_want all = {.units = 3};
@@ -110,15 +104,12 @@ static void waiters_are_seen_while_they_wait(void **state)
     sluice_canal_release(w.canal, "db", 3);
     assert_int_equal(actor_answer(&a), 2);
     assert_false(find_holder(&w, "db", a.pid, 1, &h));
-    actor_kill(&a);
-    world_end(&w);
 }
 
-static void who_goes_on_waiting_waits_since_the_first_time(void **state)
+UNIT_TEST(who_goes_on_waiting_waits_since_the_first_time)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor a = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR a = actor_start(&w);
     struct sluice_holder first, later;
     struct command take = {
         .deed = ACQUIRE, .key = "db", .capacity = three, .want = {.wait_ms = 100}};
@@ -131,15 +122,12 @@ static void who_goes_on_waiting_waits_since_the_first_time(void **state)
     actor_send(&a, take);
     while (!find_holder(&w, "db", a.pid, 1, &later)) pause_ms(1);
     assert_int_equal(later.since_ms, first.since_ms);
-    actor_kill(&a);
-    world_end(&w);
 }
 
-static void each_key_in_use_is_seen_once_and_others_not(void **state)
+UNIT_TEST(each_key_in_use_is_seen_once_and_others_not)
 {
-    (void)state;
     enum { KEYS = 100 };
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     char key[16];
     int seen[KEYS] = {0}, n;
     struct sluice_key_info k;
@@ -164,12 +152,10 @@ static void each_key_in_use_is_seen_once_and_others_not(void **state)
     assert_int_equal(sluice_canal_next_holder(w.canal, "nobody knows it", &cursor,
                                               &(struct sluice_holder){0}),
                      0);
-    world_end(&w);
 }
 
-static void the_picture_is_the_one_canal_locks_users_know(void **state)
+UNIT_TEST(the_picture_is_the_one_canal_locks_users_know)
 {
-    (void)state;
     static const struct {
         uint64_t held;
         struct sluice_capacity capacity;
@@ -197,10 +183,9 @@ static void the_picture_is_the_one_canal_locks_users_know(void **state)
     assert_int_equal(sluice_canal_picture(1, three, NULL, 0), 0);
 }
 
-static void bad_arguments_are_refused(void **state)
+UNIT_TEST(bad_arguments_are_refused)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     uint64_t cursor = 0;
     assert_int_equal(sluice_canal_next_key(NULL, &cursor, &(struct sluice_key_info){0}),
                      SLUICE_EINVAL);
@@ -214,20 +199,9 @@ static void bad_arguments_are_refused(void **state)
     cursor = UINT64_MAX;
     assert_int_equal(
         sluice_canal_next_key(w.canal, &cursor, &(struct sluice_key_info){0}), 0);
-    world_end(&w);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_holder_is_seen_with_all_that_is_known_of_it),
-        cmocka_unit_test(
-            the_last_declared_capacity_is_shown_and_different_ones_are_reported),
-        cmocka_unit_test(waiters_are_seen_while_they_wait),
-        cmocka_unit_test(who_goes_on_waiting_waits_since_the_first_time),
-        cmocka_unit_test(each_key_in_use_is_seen_once_and_others_not),
-        cmocka_unit_test(the_picture_is_the_one_canal_locks_users_know),
-        cmocka_unit_test(bad_arguments_are_refused),
-    };
-    return cmocka_run_group_tests_name("look", tests, NULL, NULL);
+    return run_unit_tests("inspect");
 }

@@ -28,10 +28,9 @@ static int64_t scenario(const char *path, struct sluice_canal **c, int *held)
     return sluice_key_free(k);
 }
 
-static void every_allocation_may_fail_and_nothing_is_lost(void **state)
+UNIT_TEST(every_allocation_may_fail_and_nothing_is_lost)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     int64_t status;
     int n = 0;
     do {
@@ -51,13 +50,9 @@ static void every_allocation_may_fail_and_nothing_is_lost(void **state)
         assert_int_equal(info.records_used, 0);
     } while (status != SLUICE_OK);
     assert_true(n > 5); /* It did fail at several places. */
-    world_end(&w);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_allocation_may_fail_and_nothing_is_lost),
-    };
-    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+    return run_unit_tests("memory");
 }

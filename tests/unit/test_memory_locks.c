@@ -39,6 +39,15 @@ static struct sluice *service(void)
     return s;
 }
 
+static void service_close(struct sluice **s)
+{
+    sluice_close(*s);
+    *s = NULL;
+}
+
+/* A service that is closed at the end of its block. */
+#define SERVICE(s) __attribute__((cleanup(service_close))) struct sluice *s = service()
+
 /* Check the invariants, after a step. */
 static void check(struct sluice *s)
 {
@@ -152,6 +161,7 @@ static int actor_releases(struct actor *a, uint64_t fence)
 
 static void actor_end(struct actor *a)
 {
+    if (a->leave) return;
     pthread_mutex_lock(&a->mutex);
     a->leave = true;
     pthread_cond_broadcast(&a->turn);
@@ -160,6 +170,11 @@ static void actor_end(struct actor *a)
     pthread_cond_destroy(&a->turn);
     pthread_mutex_destroy(&a->mutex);
 }
+
+/* An actor that ends at the end of its block. */
+#define ACTOR(a, ...)                                   \
+    __attribute__((cleanup(actor_end))) struct actor a; \
+    actor_start(&a, __VA_ARGS__)
 
 /* --- A diary of what a holder was told ------------------------------------------ */
 
@@ -174,12 +189,10 @@ struct diary {
     pthread_t by;
 };
 
-static void diary_init(struct diary *d)
-{
-    *d = (struct diary){.release_in = NULL};
-    pthread_mutex_init(&d->mutex, NULL);
-    pthread_cond_init(&d->more, NULL);
-}
+#define DIARY                                                                \
+    {                                                                        \
+        .mutex = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER \
+    }
 
 static void note_down(void *arg, const struct sluice_event *e)
 {
@@ -215,9 +228,8 @@ static int told(struct diary *d)
 
 /* --- Opening, arguments ----------------------------------------------------------- */
 
-static void only_the_memory_can_be_opened(void **state)
+UNIT_TEST(only_the_memory_can_be_opened)
 {
-    (void)state;
     struct sluice *s;
     assert_int_equal(sluice_open(NULL, NULL, &s), SLUICE_EINVAL);
     assert_int_equal(sluice_open("127.0.0.1:5625", NULL, &s), SLUICE_EINVAL);
@@ -238,10 +250,9 @@ static int with(struct sluice *s, struct sluice_request r)
     return sluice_acquire(s, "with", &r, &g);
 }
 
-static void what_cannot_be_asked_for_is_refused(void **state)
+UNIT_TEST(what_cannot_be_asked_for_is_refused)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
     char text[SLUICE_VALUE_BYTES_MAX + 2];
     memset(text, 'k', sizeof text - 1);
@@ -270,22 +281,19 @@ static void what_cannot_be_asked_for_is_refused(void **state)
     assert_int_equal(sluice_inspect(s, "", NULL, 0), SLUICE_EINVAL);
     assert_int_equal(sluice_inspect(s, "k", NULL, 1), SLUICE_EINVAL);
     assert_int_equal(sluice_inspect(s, "k", NULL, 0), 0);
-    sluice_close(s);
 }
 
-static void limits_of_a_service_are_its_options(void **state)
+UNIT_TEST(limits_of_a_service_are_its_options)
 {
-    (void)state;
     struct sluice *s;
     struct sluice_grant g;
-    struct actor a, b;
     struct sluice_options o = {.keys = 2, .waiters = 1};
     assert_int_equal(sluice_open("memory:", &o, &s), SLUICE_OK);
     assert_int_equal(sluice_acquire(s, "a", NULL, &g), SLUICE_OK);
     assert_int_equal(sluice_acquire(s, "b", NULL, &g), SLUICE_OK);
     assert_int_equal(sluice_acquire(s, "c", NULL, &g), SLUICE_EKEYS);
-    actor_start(&a, s, "a");
-    actor_start(&b, s, "a");
+    ACTOR(a, s, "a");
+    ACTOR(b, s, "a");
     actor_asks(&a, (struct sluice_request){.wait_ms = LONG_MS});
     until_waiters(s, "a", 1);
     assert_int_equal(actor_acquires(&b, (struct sluice_request){.wait_ms = LONG_MS}),
@@ -299,13 +307,11 @@ static void limits_of_a_service_are_its_options(void **state)
 
 /* --- Locks -------------------------------------------------------------------------- */
 
-static void who_waits_is_next_and_has_a_higher_fence(void **state)
+UNIT_TEST(who_waits_is_next_and_has_a_higher_fence)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct actor a;
-    actor_start(&a, s, "db");
+    ACTOR(a, s, "db");
     assert_int_equal(sluice_acquire(s, "db", NULL, &g), SLUICE_OK);
     assert_int_equal(g.held, 1);
     assert_int_equal(actor_acquires(&a, (struct sluice_request){0}), SLUICE_EFULL);
@@ -325,15 +331,12 @@ static void who_waits_is_next_and_has_a_higher_fence(void **state)
     assert_int_equal(sluice_release(s, "db", a.grant.fence), SLUICE_ETHREAD);
     assert_int_equal(sluice_extend(s, "db", a.grant.fence, 10), SLUICE_ELOST);
     assert_int_equal(actor_releases(&a, a.grant.fence), SLUICE_OK);
-    actor_end(&a);
-    sluice_close(s);
 }
 
 /* P15: re-entrance is the caller's to count. */
-static void a_second_acquire_of_a_thread_asks_for_more_units(void **state)
+UNIT_TEST(a_second_acquire_of_a_thread_asks_for_more_units)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g, h;
     struct sluice_request two = {.per = 2, .wait_ms = LONG_MS};
     struct sluice_request one = {.wait_ms = LONG_MS};
@@ -349,17 +352,14 @@ static void a_second_acquire_of_a_thread_asks_for_more_units(void **state)
     assert_int_equal(sluice_check(s, "p", g.fence), SLUICE_OK);
     assert_int_equal(sluice_release(s, "p", 0), SLUICE_OK);
     assert_int_equal(sluice_release(s, "p", 0), SLUICE_ENOTHELD);
-    sluice_close(s);
 }
 
 /* P16 */
-static void a_thread_never_steals_from_itself(void **state)
+UNIT_TEST(a_thread_never_steals_from_itself)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct diary d;
-    diary_init(&d);
+    struct diary d = DIARY;
     struct sluice_request low = {.on_event = note_down, .arg = &d, .lease_ms = LONG_MS};
     struct sluice_request high = {.priority = 9, .steal = 1, .wait_ms = 20};
     assert_int_equal(sluice_acquire(s, "m", &low, &g), SLUICE_OK);
@@ -368,18 +368,15 @@ static void a_thread_never_steals_from_itself(void **state)
     assert_int_equal(sluice_extend(s, "m", fence, LONG_MS), SLUICE_OK);
     assert_int_equal(sluice_release(s, "m", fence), SLUICE_OK);
     assert_int_equal(told(&d), 0);
-    sluice_close(s);
 }
 
-static void readers_share_and_a_writer_waits_for_them(void **state)
+UNIT_TEST(readers_share_and_a_writer_waits_for_them)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
     struct sluice_request share = {.shared = 1};
-    struct actor a, w;
-    actor_start(&a, s, "data");
-    actor_start(&w, s, "data");
+    ACTOR(a, s, "data");
+    ACTOR(w, s, "data");
     assert_int_equal(sluice_acquire(s, "data", &share, &g), SLUICE_OK);
     assert_int_equal(actor_acquires(&a, share), SLUICE_OK);
     actor_asks(&w, (struct sluice_request){.wait_ms = LONG_MS});
@@ -388,21 +385,16 @@ static void readers_share_and_a_writer_waits_for_them(void **state)
     assert_int_equal(waiters(s, "data"), 1);
     assert_int_equal(actor_releases(&a, a.grant.fence), SLUICE_OK);
     assert_int_equal(answer(&w), SLUICE_OK);
-    actor_end(&a);
-    actor_end(&w);
-    sluice_close(s);
 }
 
-static void one_can_see_who_holds_and_who_waits(void **state)
+UNIT_TEST(one_can_see_who_holds_and_who_waits)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
     struct sluice_view v[3];
-    struct actor a;
     struct sluice_request r = {
         .per = 3, .units = 2, .lease_ms = LONG_MS, .value = "here", .note = "why"};
-    actor_start(&a, s, "db");
+    ACTOR(a, s, "db");
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     actor_asks(&a,
                (struct sluice_request){.priority = 4, .steal = 1, .wait_ms = LONG_MS});
@@ -419,19 +411,15 @@ static void one_can_see_who_holds_and_who_waits(void **state)
     assert_true(v[1].tid != v[0].tid && v[1].value[0] == '\0');
     assert_int_equal(sluice_inspect(s, "db", v, 1), 2);
     assert_int_equal(sluice_release(s, "db", 0), SLUICE_OK);
-    actor_end(&a);
-    sluice_close(s);
 }
 
 /* --- Leases --------------------------------------------------------------------------- */
 
-static void a_lease_ends_also_if_nobody_looks(void **state)
+UNIT_TEST(a_lease_ends_also_if_nobody_looks)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct diary d;
-    diary_init(&d);
+    struct diary d = DIARY;
     struct sluice_request r = {.lease_ms = 30, .on_event = note_down, .arg = &d};
     int64_t began = now_ms();
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
@@ -443,44 +431,35 @@ static void a_lease_ends_also_if_nobody_looks(void **state)
     assert_int_equal(sluice_extend(s, "db", g.fence, 100), SLUICE_ELOST);
     assert_int_equal(sluice_release(s, "db", g.fence), SLUICE_ELOST);
     assert_int_equal(told(&d), 1);
-    sluice_close(s);
 }
 
-static void a_lease_is_extended_and_released_by_any_thread(void **state)
+UNIT_TEST(a_lease_is_extended_and_released_by_any_thread)
 {
-    (void)state;
-    struct sluice *s = service();
-    struct actor a;
-    actor_start(&a, s, "db");
+    SERVICE(s);
+    ACTOR(a, s, "db");
     assert_int_equal(actor_acquires(&a, (struct sluice_request){.lease_ms = LONG_MS}),
                      SLUICE_OK);
     actor_end(&a); /* It outlives its thread. */
     assert_int_equal(sluice_extend(s, "db", a.grant.fence, 2 * LONG_MS), SLUICE_OK);
     assert_int_equal(sluice_check(s, "db", a.grant.fence), SLUICE_OK);
     assert_int_equal(sluice_release(s, "db", a.grant.fence), SLUICE_OK);
-    sluice_close(s);
 }
 
-static void no_lease_to_extend(void **state)
+UNIT_TEST(no_lease_to_extend)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
     assert_int_equal(sluice_acquire(s, "db", NULL, &g), SLUICE_OK);
     assert_int_equal(g.lease_ms, 0);
     assert_int_equal(sluice_extend(s, "db", g.fence, 100), SLUICE_ENOLEASE);
-    sluice_close(s);
 }
 
-static void what_a_thread_holds_comes_back_when_it_ends(void **state)
+UNIT_TEST(what_a_thread_holds_comes_back_when_it_ends)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct diary d;
-    struct actor a;
-    diary_init(&d);
-    actor_start(&a, s, "db");
+    struct diary d = DIARY;
+    ACTOR(a, s, "db");
     assert_int_equal(
         actor_acquires(&a, (struct sluice_request){.on_event = note_down, .arg = &d}),
         SLUICE_OK);
@@ -489,21 +468,17 @@ static void what_a_thread_holds_comes_back_when_it_ends(void **state)
     assert_int_equal(sluice_acquire(s, "db", NULL, &g), SLUICE_OK);
     assert_true(g.fence > a.grant.fence);
     assert_int_equal(told(&d), 0); /* It knows. */
-    sluice_close(s);
 }
 
 /* --- Stealing --------------------------------------------------------------------------- */
 
-static void a_victim_that_releases_is_followed_by_the_thief(void **state)
+UNIT_TEST(a_victim_that_releases_is_followed_by_the_thief)
 {
-    (void)state;
-    struct sluice *s = service();
-    struct diary d;
-    struct actor v, t;
-    diary_init(&d);
+    SERVICE(s);
+    struct diary d = DIARY;
     d.release_in = s;
-    actor_start(&v, s, "db");
-    actor_start(&t, s, "db");
+    ACTOR(v, s, "db");
+    ACTOR(t, s, "db");
     assert_int_equal(actor_acquires(&v, (struct sluice_request){.lease_ms = LONG_MS,
                                                                 .on_event = note_down,
                                                                 .arg = &d}),
@@ -523,20 +498,17 @@ static void a_victim_that_releases_is_followed_by_the_thief(void **state)
     assert_false(pthread_equal(d.by, v.thread) || pthread_equal(d.by, t.thread));
     actor_end(&v);
     actor_end(&t);
-    sluice_close(s);
+    service_close(&s);
     assert_int_equal(told(&d), 1);
 }
 
 /* P4, P11: not before the end of the lease, and soon after it. */
-static void a_victim_that_does_nothing_keeps_it_to_the_end_of_its_lease(void **state)
+UNIT_TEST(a_victim_that_does_nothing_keeps_it_to_the_end_of_its_lease)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct diary d;
-    struct actor t;
-    diary_init(&d);
-    actor_start(&t, s, "db");
+    struct diary d = DIARY;
+    ACTOR(t, s, "db");
     for (int i = 0; i < 3; i++) {
         struct sluice_request r = {.lease_ms = 300, .on_event = note_down, .arg = &d};
         int64_t began = now_ms();
@@ -555,20 +527,17 @@ static void a_victim_that_does_nothing_keeps_it_to_the_end_of_its_lease(void **s
         assert_int_equal(actor_releases(&t, t.grant.fence), SLUICE_OK);
     }
     actor_end(&t);
-    sluice_close(s);
+    service_close(&s);
     assert_int_equal(told(&d), 6);
 }
 
 /* P12 */
-static void a_thief_that_gives_up_leaves_the_victim_as_it_was(void **state)
+UNIT_TEST(a_thief_that_gives_up_leaves_the_victim_as_it_was)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct diary d;
-    struct actor t;
-    diary_init(&d);
-    actor_start(&t, s, "db");
+    struct diary d = DIARY;
+    ACTOR(t, s, "db");
     struct sluice_request r = {.lease_ms = LONG_MS, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     for (int i = 0; i < 2; i++) {
@@ -583,20 +552,17 @@ static void a_thief_that_gives_up_leaves_the_victim_as_it_was(void **state)
         assert_int_equal(sluice_check(s, "db", g.fence), SLUICE_OK);
     }
     actor_end(&t);
-    sluice_close(s);
+    service_close(&s);
     assert_int_equal(told(&d), 4);
 }
 
 /* P13, P14 */
-static void equal_and_lower_priorities_do_not_steal(void **state)
+UNIT_TEST(equal_and_lower_priorities_do_not_steal)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct diary d;
-    struct actor t;
-    diary_init(&d);
-    actor_start(&t, s, "db");
+    struct diary d = DIARY;
+    ACTOR(t, s, "db");
     struct sluice_request r = {.priority = 3, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     for (int32_t p = 2; p <= 3; p++) {
@@ -604,20 +570,16 @@ static void equal_and_lower_priorities_do_not_steal(void **state)
         assert_int_equal(actor_acquires(&t, steal), SLUICE_EFULL);
     }
     assert_int_equal(told(&d), 0);
-    actor_end(&t);
-    sluice_close(s);
 }
 
 /* P8: and there is one handshake, however many come. */
-static void of_fifty_thieves_the_highest_is_next_and_nobody_overlaps(void **state)
+UNIT_TEST(of_fifty_thieves_the_highest_is_next_and_nobody_overlaps)
 {
-    (void)state;
     enum { THIEVES = 50 };
     static struct actor t[THIEVES];
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct diary d;
-    diary_init(&d);
+    struct diary d = DIARY;
     struct sluice_request r = {.lease_ms = LONG_MS, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     unsigned seed = 20261115;
@@ -652,19 +614,16 @@ static void of_fifty_thieves_the_highest_is_next_and_nobody_overlaps(void **stat
         assert_int_equal(actor_releases(&t[who], last), SLUICE_OK);
     }
     for (int i = 0; i < THIEVES; i++) actor_end(&t[i]);
-    sluice_close(s);
+    service_close(&s);
     assert_int_equal(told(&d), 1);
 }
 
-static void a_thief_may_say_that_it_enters_early(void **state)
+UNIT_TEST(a_thief_may_say_that_it_enters_early)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct diary d;
-    struct actor t;
-    diary_init(&d);
-    actor_start(&t, s, "db");
+    struct diary d = DIARY;
+    ACTOR(t, s, "db");
     struct sluice_request r = {.lease_ms = 2000, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     struct sluice_request early = {
@@ -682,17 +641,15 @@ static void a_thief_may_say_that_it_enters_early(void **state)
     until_told(&d, 3);
     assert_int_equal(d.what[2], SLUICE_EVENT_EXPIRED);
     actor_end(&t);
-    sluice_close(s);
+    service_close(&s);
     assert_int_equal(told(&d), 3);
 }
 
-static void a_thief_in_a_hurry_enters_at_once(void **state)
+UNIT_TEST(a_thief_in_a_hurry_enters_at_once)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct actor t;
-    actor_start(&t, s, "db");
+    ACTOR(t, s, "db");
     assert_int_equal(sluice_acquire(s, "db", NULL, &g), SLUICE_OK);
     struct sluice_request now = {
         .priority = 1, .steal = 1, .steal_early = 1, .wait_ms = LONG_MS};
@@ -700,13 +657,10 @@ static void a_thief_in_a_hurry_enters_at_once(void **state)
     assert_int_equal(t.grant.overlapping, 1);
     assert_int_equal(sluice_check(s, "db", g.fence), SLUICE_EASKED);
     assert_int_equal(sluice_release(s, "db", g.fence), SLUICE_OK);
-    actor_end(&t);
-    sluice_close(s);
 }
 
-static void auto_goes_by_the_answers_of_late(void **state)
+UNIT_TEST(auto_goes_by_the_answers_of_late)
 {
-    (void)state;
     struct sl_answers a = {0};
     for (sl_ms i = 1; i < SL_ANSWERS_MIN; i++) {
         sl_answers_add(&a, 10);
@@ -719,13 +673,11 @@ static void auto_goes_by_the_answers_of_late(void **state)
     assert_int_equal(sl_answers_at(&a, 99), 254);
     assert_int_equal(sl_answers_force_ms(&a), 254 + 127 + 5);
 
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct diary d;
-    struct actor t;
-    diary_init(&d);
+    struct diary d = DIARY;
     d.release_in = s;
-    actor_start(&t, s, "db");
+    ACTOR(t, s, "db");
     struct sluice_request victim = {
         .lease_ms = LONG_MS, .on_event = note_down, .arg = &d};
     struct sluice_request thief = {.priority = 1,
@@ -742,8 +694,6 @@ static void auto_goes_by_the_answers_of_late(void **state)
     assert_int_equal(sluice_acquire(s, "db", &victim, &g), SLUICE_OK);
     assert_int_equal(actor_acquires(&t, thief), SLUICE_OK);
     assert_int_equal(t.grant.overlapping, 1);
-    actor_end(&t);
-    sluice_close(s);
 }
 
 /* --- Callbacks ---------------------------------------------------------------------------- */
@@ -770,22 +720,20 @@ static void *release_newest(void *arg)
     return (void *)(intptr_t)sluice_release(s, "db", g->fence);
 }
 
-static void a_release_returns_when_the_callback_has(void **state)
+UNIT_TEST(a_release_returns_when_the_callback_has)
 {
-    (void)state;
     struct {
         struct sluice_grant g;
         struct sluice *s;
     } held = {.s = service()};
     struct sluice *s = held.s;
     struct slow slow = {.s = s};
-    struct actor t, u;
     pthread_t releaser;
     void *status;
     struct sluice_request r = {.lease_ms = LONG_MS, .on_event = be_slow, .arg = &slow};
     assert_int_equal(sluice_acquire(s, "db", &r, &held.g), SLUICE_OK);
-    actor_start(&t, s, "db");
-    actor_start(&u, s, "other");
+    ACTOR(t, s, "db");
+    ACTOR(u, s, "other");
     actor_asks(&t, (struct sluice_request){
                        .priority = 1, .steal = 1, .wait_ms = LONG_MS, .lease_ms = 50});
     while (!slow.entered) pause_ms(1);
@@ -805,16 +753,13 @@ static void a_release_returns_when_the_callback_has(void **state)
     sluice_close(s);
 }
 
-static void who_came_and_went_before_it_was_told_is_not_told(void **state)
+UNIT_TEST(who_came_and_went_before_it_was_told_is_not_told)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct slow slow = {.s = s};
     struct sluice_grant g, h;
-    struct diary d;
-    struct actor t;
-    diary_init(&d);
-    actor_start(&t, s, "db");
+    struct diary d = DIARY;
+    ACTOR(t, s, "db");
     struct sluice_request busy = {.lease_ms = 1, .on_event = be_slow, .arg = &slow};
     struct sluice_request r = {.lease_ms = LONG_MS, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
@@ -829,7 +774,7 @@ static void who_came_and_went_before_it_was_told_is_not_told(void **state)
     until_told(&d, 1);
     assert_int_equal(d.what[0], SLUICE_EVENT_BROKEN);
     actor_end(&t);
-    sluice_close(s);
+    service_close(&s);
     assert_int_equal(told(&d), 1);
 }
 
@@ -844,10 +789,9 @@ static void wait_for_another(void *arg, const struct sluice_event *e)
     slow->left = true;
 }
 
-static void a_callback_may_wait_for_a_lock(void **state)
+UNIT_TEST(a_callback_may_wait_for_a_lock)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct slow slow = {.s = s, .status = -1};
     struct sluice_grant g;
     struct sluice_request other = {.lease_ms = 100};
@@ -858,7 +802,6 @@ static void a_callback_may_wait_for_a_lock(void **state)
     while (!slow.left) pause_ms(1);
     assert_int_equal(slow.status, SLUICE_OK);
     assert_int_equal(sluice_acquire(s, "other", NULL, &g), SLUICE_EFULL);
-    sluice_close(s);
 }
 
 static void close_it(void *arg, const struct sluice_event *e)
@@ -869,14 +812,12 @@ static void close_it(void *arg, const struct sluice_event *e)
     slow->left = true;
 }
 
-static void it_may_be_closed_in_a_callback(void **state)
+UNIT_TEST(it_may_be_closed_in_a_callback)
 {
-    (void)state;
     struct slow slow = {.s = service()};
     struct sluice_grant g;
-    struct actor a;
     struct sluice_request r = {.lease_ms = 20, .on_event = close_it, .arg = &slow};
-    actor_start(&a, slow.s, "x");
+    ACTOR(a, slow.s, "x");
     assert_int_equal(sluice_acquire(slow.s, "x", NULL, &g), SLUICE_OK);
     actor_asks(&a, (struct sluice_request){.wait_ms = SLUICE_FOREVER});
     until_waiters(slow.s, "x", 1);
@@ -886,13 +827,11 @@ static void it_may_be_closed_in_a_callback(void **state)
     actor_end(&a);
 }
 
-static void who_is_broken_is_told(void **state)
+UNIT_TEST(who_is_broken_is_told)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct diary d;
-    diary_init(&d);
+    struct diary d = DIARY;
     struct sluice_request r = {.on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     assert_int_equal(sluice_break(s, "db", g.fence, 0), 2); /* It has no lease. */
@@ -907,21 +846,19 @@ static void who_is_broken_is_told(void **state)
     until_told(&d, 3);
     assert_int_equal(d.what[1], SLUICE_EVENT_BROKEN);
     assert_int_equal(d.what[2], SLUICE_EVENT_EXPIRED);
-    sluice_close(s);
+    service_close(&s);
     assert_int_equal(told(&d), 3);
 }
 
 /* --- The end ---------------------------------------------------------------------------------- */
 
-static void who_waits_is_told_when_it_is_closed(void **state)
+UNIT_TEST(who_waits_is_told_when_it_is_closed)
 {
-    (void)state;
     enum { WAITERS = 8 };
     static struct actor a[WAITERS];
-    struct sluice *s = service();
+    SERVICE(s);
     struct sluice_grant g;
-    struct diary d;
-    diary_init(&d);
+    struct diary d = DIARY;
     struct sluice_request r = {.lease_ms = LONG_MS, .on_event = note_down, .arg = &d};
     assert_int_equal(sluice_acquire(s, "db", &r, &g), SLUICE_OK);
     for (int i = 0; i < WAITERS; i++) {
@@ -933,7 +870,7 @@ static void who_waits_is_told_when_it_is_closed(void **state)
                                                   .arg = &d});
     }
     until_waiters(s, "db", WAITERS);
-    sluice_close(s);
+    service_close(&s);
     int after = told(&d);
     for (int i = 0; i < WAITERS; i++) {
         assert_int_equal(answer(&a[i]), SLUICE_ECLOSED);
@@ -942,12 +879,10 @@ static void who_waits_is_told_when_it_is_closed(void **state)
     assert_int_equal(told(&d), after);
 }
 
-static void a_thread_may_outlive_many_services(void **state)
+UNIT_TEST(a_thread_may_outlive_many_services)
 {
-    (void)state;
-    struct actor a;
     struct sluice *s = service();
-    actor_start(&a, s, "db");
+    ACTOR(a, s, "db");
     for (int i = 0; i < 20; i++) {
         assert_int_equal(actor_acquires(&a, (struct sluice_request){0}), SLUICE_OK);
         sluice_close(s);
@@ -958,9 +893,8 @@ static void a_thread_may_outlive_many_services(void **state)
     sluice_close(s);
 }
 
-static void the_child_of_a_fork_makes_its_own(void **state)
+UNIT_TEST(the_child_of_a_fork_makes_its_own)
 {
-    (void)state;
     struct sluice *s = service();
     struct sluice_grant g;
     assert_int_equal(sluice_acquire(s, "db", NULL, &g), SLUICE_OK);
@@ -1026,10 +960,9 @@ static void *sail(void *arg)
     return NULL;
 }
 
-static void a_lock_orders_what_threads_do_under_it_whoever_steals(void **state)
+UNIT_TEST(a_lock_orders_what_threads_do_under_it_whoever_steals)
 {
-    (void)state;
-    struct sluice *s = service();
+    SERVICE(s);
     int64_t guarded = 0;
     atomic_int losses = 0;
     pthread_t t[CREW];
@@ -1045,14 +978,12 @@ static void a_lock_orders_what_threads_do_under_it_whoever_steals(void **state)
     }
     assert_true(guarded > CREW * ROUNDS / 4);
     assert_int_equal(sluice_inspect(s, "guard", NULL, 0), 0);
-    sluice_close(s);
 }
 
 /* --- Without memory ------------------------------------------------------------------------------ */
 
-static void without_memory_nothing_is_opened(void **state)
+UNIT_TEST(without_memory_nothing_is_opened)
 {
-    (void)state;
     struct sluice *s = NULL;
     int status = SLUICE_ENOMEM;
     long n = 0;
@@ -1066,14 +997,12 @@ static void without_memory_nothing_is_opened(void **state)
     sluice_close(s);
 }
 
-static void without_memory_nothing_has_changed(void **state)
+UNIT_TEST(without_memory_nothing_has_changed)
 {
-    (void)state;
-    struct diary d;
-    diary_init(&d);
+    struct diary d = DIARY;
     size_t refused = 0;
     for (long n = 0, done = 0; !done; n++) {
-        struct sluice *s = service();
+        SERVICE(s);
         struct sluice_grant g, h = {0};
         struct sluice_request r = {.lease_ms = LONG_MS,
                                    .value = "a value",
@@ -1097,53 +1026,14 @@ static void without_memory_nothing_has_changed(void **state)
         assert_int_equal(sluice_release(s, "x", g.fence), SLUICE_OK);
         if (h.fence != 0) assert_int_equal(sluice_release(s, "db", h.fence), SLUICE_OK);
         memory_is_back();
-        sluice_close(s);
+        service_close(&s);
     }
     assert_true(refused > 1);
     assert_int_equal(told(&d), 0);
 }
 
-static int set_alarm(void **state)
-{
-    (void)state;
-    alarm(DEADLINE_S); /* One for all: a test that hangs ends here. */
-    return 0;
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_the_memory_can_be_opened),
-        cmocka_unit_test(what_cannot_be_asked_for_is_refused),
-        cmocka_unit_test(limits_of_a_service_are_its_options),
-        cmocka_unit_test(who_waits_is_next_and_has_a_higher_fence),
-        cmocka_unit_test(a_second_acquire_of_a_thread_asks_for_more_units),
-        cmocka_unit_test(a_thread_never_steals_from_itself),
-        cmocka_unit_test(readers_share_and_a_writer_waits_for_them),
-        cmocka_unit_test(one_can_see_who_holds_and_who_waits),
-        cmocka_unit_test(a_lease_ends_also_if_nobody_looks),
-        cmocka_unit_test(a_lease_is_extended_and_released_by_any_thread),
-        cmocka_unit_test(no_lease_to_extend),
-        cmocka_unit_test(what_a_thread_holds_comes_back_when_it_ends),
-        cmocka_unit_test(a_victim_that_releases_is_followed_by_the_thief),
-        cmocka_unit_test(a_victim_that_does_nothing_keeps_it_to_the_end_of_its_lease),
-        cmocka_unit_test(a_thief_that_gives_up_leaves_the_victim_as_it_was),
-        cmocka_unit_test(equal_and_lower_priorities_do_not_steal),
-        cmocka_unit_test(of_fifty_thieves_the_highest_is_next_and_nobody_overlaps),
-        cmocka_unit_test(a_thief_may_say_that_it_enters_early),
-        cmocka_unit_test(a_thief_in_a_hurry_enters_at_once),
-        cmocka_unit_test(auto_goes_by_the_answers_of_late),
-        cmocka_unit_test(a_release_returns_when_the_callback_has),
-        cmocka_unit_test(who_came_and_went_before_it_was_told_is_not_told),
-        cmocka_unit_test(a_callback_may_wait_for_a_lock),
-        cmocka_unit_test(it_may_be_closed_in_a_callback),
-        cmocka_unit_test(who_is_broken_is_told),
-        cmocka_unit_test(who_waits_is_told_when_it_is_closed),
-        cmocka_unit_test(a_thread_may_outlive_many_services),
-        cmocka_unit_test(the_child_of_a_fork_makes_its_own),
-        cmocka_unit_test(a_lock_orders_what_threads_do_under_it_whoever_steals),
-        cmocka_unit_test(without_memory_nothing_is_opened),
-        cmocka_unit_test(without_memory_nothing_has_changed),
-    };
-    return cmocka_run_group_tests_name("memory_locks", tests, set_alarm, NULL);
+    alarm(DEADLINE_S);
+    return run_unit_tests("memory_locks");
 }

@@ -25,11 +25,10 @@ static const char *name_of(int i)
     return name;
 }
 
-static void a_million_names_pass_through_ten_thousand_places(void **state)
+UNIT_TEST(a_million_names_pass_through_ten_thousand_places)
 {
-    (void)state;
     enum { NAMES = 1000000, KEYS = 10000, HELD = 5000 };
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = KEYS, .slots = 4, .records = KEYS});
     for (int i = 0; i < HELD; i++) /* Half of the places stay in use throughout. */
         assert_int_equal(sluice_canal_acquire(w.canal, name_of(i), one, NULL), 1);
@@ -48,13 +47,11 @@ static void a_million_names_pass_through_ten_thousand_places(void **state)
     struct sluice_canal_info info;
     sluice_canal_info(w.canal, &info);
     assert_int_equal(info.keys_used, 0);
-    world_end(&w);
 }
 
-static void a_full_key_table_is_a_status_and_ends_when_a_key_is_let_go(void **state)
+UNIT_TEST(a_full_key_table_is_a_status_and_ends_when_a_key_is_let_go)
 {
-    (void)state;
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 8, .slots = 4, .records = 64});
     struct sluice_key *resolved;
     for (int i = 0; i < 6; i++)
@@ -83,14 +80,11 @@ static void a_full_key_table_is_a_status_and_ends_when_a_key_is_let_go(void **st
     assert_int_equal(actor_answer(&waiter), 1);
     actor_kill(&waiter); /* The keys of the dead are let go too. */
     assert_int_equal(sluice_canal_acquire(w.canal, "still more", one, NULL), 1);
-    world_end(&w);
 }
 
-static void a_name_that_comes_back_begins_at_nothing_and_old_handles_stay_true(
-    void **state)
+UNIT_TEST(a_name_that_comes_back_begins_at_nothing_and_old_handles_stay_true)
 {
-    (void)state;
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 4, .slots = 4, .records = 64});
     struct sluice_key *k;
     assert_int_equal(sluice_key_resolve(w.canal, "kept", &k), SLUICE_OK);
@@ -106,15 +100,13 @@ static void a_name_that_comes_back_begins_at_nothing_and_old_handles_stay_true(
         assert_int_equal(sluice_key_release(k, 1), SLUICE_OK);
     }
     assert_int_equal(sluice_key_free(k), SLUICE_OK);
-    world_end(&w);
 }
 
 /* Three processes and a table much too small, each with its own idea of the names. */
-static void names_compete_between_processes_and_no_permit_strays(void **state)
+UNIT_TEST(names_compete_between_processes_and_no_permit_strays)
 {
-    (void)state;
     enum { ACTORS = 3, ROUNDS = 20000 };
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 8, .slots = 8, .records = 64});
     pid_t pids[ACTORS];
     fflush(NULL);
@@ -147,15 +139,13 @@ static void names_compete_between_processes_and_no_permit_strays(void **state)
     for (uint32_t k = 0; k < w.canal->seg.key_count; k++)
         assert_int_equal(
             sl_canal_word_count(sl_canal_word_load(&w.canal->seg.keys[k].word)), 0);
-    world_end(&w);
 }
 
 /* A process stopped inside the mutex of the key table keeps new names out, for a time
  * that is bounded; names that are there go on as ever. */
-static void a_process_stopped_while_it_makes_a_name_is_told_about(void **state)
+UNIT_TEST(a_process_stopped_while_it_makes_a_name_is_told_about)
 {
-    (void)state;
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 8, .slots = 8, .records = 64});
     assert_int_equal(sluice_canal_acquire(w.canal, "there", one, NULL), 1);
     pid_t pid = fork();
@@ -174,13 +164,11 @@ static void a_process_stopped_while_it_makes_a_name_is_told_about(void **state)
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     assert_int_equal(sluice_canal_acquire(w.canal, "new", one, NULL), 1);
-    world_end(&w);
 }
 
-static void the_index_is_mended_after_a_death_in_the_middle(void **state)
+UNIT_TEST(the_index_is_mended_after_a_death_in_the_middle)
 {
-    (void)state;
-    struct world w = world_new(
+    WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 16, .slots = 8, .records = 64});
     struct sl_canal_segment *seg = &w.canal->seg;
     for (int i = 0; i < 10; i++)
@@ -203,19 +191,9 @@ static void the_index_is_mended_after_a_death_in_the_middle(void **state)
                          SLUICE_EFULL);
         assert_int_equal(sluice_canal_release(w.canal, name_of(i), 1), SLUICE_OK);
     }
-    world_end(&w);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_million_names_pass_through_ten_thousand_places),
-        cmocka_unit_test(a_full_key_table_is_a_status_and_ends_when_a_key_is_let_go),
-        cmocka_unit_test(
-            a_name_that_comes_back_begins_at_nothing_and_old_handles_stay_true),
-        cmocka_unit_test(names_compete_between_processes_and_no_permit_strays),
-        cmocka_unit_test(a_process_stopped_while_it_makes_a_name_is_told_about),
-        cmocka_unit_test(the_index_is_mended_after_a_death_in_the_middle),
-    };
-    return cmocka_run_group_tests_name("names", tests, NULL, NULL);
+    return run_unit_tests("names");
 }

@@ -34,7 +34,7 @@ static struct place place_new(void)
 {
     struct place p;
     alarm(WORLD_DEADLINE_S);
-    folder_make(p.folder);
+    directory_make(p.folder);
     snprintf(p.path, sizeof p.path, "%s/segment", p.folder);
     return p;
 }
@@ -83,9 +83,8 @@ static int code(int status)
 
 /* --- Found and made ------------------------------------------------------- */
 
-static void a_name_without_a_slash_lies_in_dev_shm(void **state)
+UNIT_TEST(a_name_without_a_slash_lies_in_dev_shm)
 {
-    (void)state;
     char name[64], path[128];
     snprintf(name, sizeof name, "test-%d", (int)getpid());
     snprintf(path, sizeof path, "/dev/shm/sluice.%s", name);
@@ -101,9 +100,8 @@ static void a_name_without_a_slash_lies_in_dev_shm(void **state)
     assert_string_equal(path, expected);
 }
 
-static void the_mode_asked_for_is_the_mode_given_whatever_the_umask(void **state)
+UNIT_TEST(the_mode_asked_for_is_the_mode_given_whatever_the_umask)
 {
-    (void)state;
     struct place p = place_new();
     struct sluice_canal_options o = small;
     struct stat st;
@@ -113,18 +111,16 @@ static void the_mode_asked_for_is_the_mode_given_whatever_the_umask(void **state
     umask(old);
     assert_int_equal(stat(p.path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0660);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
-static void permits_outlive_a_close_by_others_and_an_open_by_others(void **state)
+UNIT_TEST(permits_outlive_a_close_by_others_and_an_open_by_others)
 {
-    (void)state;
-    struct world w = world_new(&small);
+    WORLD w = world_new(&small);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
     assert_int_equal(open_only(w.path, NULL), SLUICE_OK);
     assert_int_equal(open_only(w.path, &small), SLUICE_OK);
     assert_int_equal(sluice_canal_count(w.canal, "db"), 1);
-    world_end(&w);
 }
 
 enum { CREATORS = 8 };
@@ -146,9 +142,8 @@ static int create_and_take(const struct place *p)
     return sluice_canal_count(c, "db") == CREATORS ? (int)nth : 102;
 }
 
-static void creators_may_race_and_make_one_segment(void **state)
+UNIT_TEST(creators_may_race_and_make_one_segment)
 {
-    (void)state;
     for (int round = 0; round < 20; round++) {
         struct place p = place_new();
         pid_t pids[CREATORS];
@@ -167,7 +162,7 @@ static void creators_may_race_and_make_one_segment(void **state)
             pause_ms(1);
         assert_int_equal(sluice_canal_count(c, "db"), CREATORS);
         sluice_canal_close(c);
-        folder_remove(p.folder);
+        directory_remove(p.folder);
         for (int i = 0; i < CREATORS; i++) {
             int status;
             waitpid(pids[i], &status, 0);
@@ -179,9 +174,8 @@ static void creators_may_race_and_make_one_segment(void **state)
     }
 }
 
-static void after_another_boot_a_segment_is_made_anew(void **state)
+UNIT_TEST(after_another_boot_a_segment_is_made_anew)
 {
-    (void)state;
     struct place p = place_new();
     struct sluice_canal *c;
     assert_int_equal(sluice_canal_open(p.path, &small, &c), SLUICE_OK);
@@ -193,12 +187,11 @@ static void after_another_boot_a_segment_is_made_anew(void **state)
     assert_int_equal(sluice_canal_acquire(later, "db", one, NULL), 1);
     sluice_canal_close(later);
     /* c's memory has been truncated away under it: outside what is promised. */
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
-static void a_segment_whose_maker_died_is_made_by_the_next(void **state)
+UNIT_TEST(a_segment_whose_maker_died_is_made_by_the_next)
 {
-    (void)state;
     struct place p = place_new();
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
     uint32_t zero = 0;
@@ -208,7 +201,7 @@ static void a_segment_whose_maker_died_is_made_by_the_next(void **state)
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.existing = 1}),
                      SLUICE_ENOENT); /* It is not there to be used. */
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
 /* Whether a process has a file open; a removed one has another name there. */
@@ -225,9 +218,8 @@ static bool has_open(pid_t pid, const char *path)
     return false;
 }
 
-static void a_file_removed_while_one_waits_to_make_it_is_made_at_its_path(void **state)
+UNIT_TEST(a_file_removed_while_one_waits_to_make_it_is_made_at_its_path)
 {
-    (void)state;
     struct place p = place_new();
     struct flock l = {.l_type = F_WRLCK, .l_start = (off_t)1 << 40, .l_len = 1};
     write_file(p.path, "", 0);
@@ -247,12 +239,11 @@ static void a_file_removed_while_one_waits_to_make_it_is_made_at_its_path(void *
     assert_int_equal(status, 0);
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.existing = 1}),
                      SLUICE_OK);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
-static void a_segment_that_was_removed_or_replaced_is_known_to_be(void **state)
+UNIT_TEST(a_segment_that_was_removed_or_replaced_is_known_to_be)
 {
-    (void)state;
     struct place p = place_new();
     struct sluice_canal *c, *other;
     struct sluice_canal_options anonymous = {.anonymous = 1};
@@ -278,7 +269,7 @@ static void a_segment_that_was_removed_or_replaced_is_known_to_be(void **state)
     sluice_canal_close(c);
     assert_null(sluice_canal_path(NULL));
     assert_int_equal(sluice_canal_removed(NULL), SLUICE_EINVAL);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
 /* As a user who may not look into the segment's folder any more. */
@@ -294,18 +285,16 @@ static int look_where_one_may_not(const struct place *p)
     return sluice_canal_removed(c);
 }
 
-static void what_cannot_be_looked_at_is_not_said_to_be_removed(void **state)
+UNIT_TEST(what_cannot_be_looked_at_is_not_said_to_be_removed)
 {
-    (void)state;
     if (geteuid() != 0) skip(); /* Needs a second user. */
     struct place p = place_new();
     assert_int_equal(run_child(look_where_one_may_not, &p), 0);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
-static void the_path_is_absolute_whatever_the_folder(void **state)
+UNIT_TEST(the_path_is_absolute_whatever_the_folder)
 {
-    (void)state;
     struct place p = place_new();
     struct sluice_canal *c;
     char before[256];
@@ -316,14 +305,13 @@ static void the_path_is_absolute_whatever_the_folder(void **state)
     assert_string_equal(sluice_canal_path(c), p.path);
     assert_int_equal(sluice_canal_removed(c), 0);
     sluice_canal_close(c);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
 /* --- Refused -------------------------------------------------------------- */
 
-static void what_is_not_a_segment_is_foreign_and_left_as_it_is(void **state)
+UNIT_TEST(what_is_not_a_segment_is_foreign_and_left_as_it_is)
 {
-    (void)state;
     struct place p = place_new();
     static const char text[] = "Dear diary, today I was nearly taken for a segment.\n";
     static const char zeros[8192];
@@ -346,13 +334,11 @@ static void what_is_not_a_segment_is_foreign_and_left_as_it_is(void **state)
     remove(p.path);
     assert_int_equal(symlink("/etc/passwd", p.path), 0);
     assert_int_equal(open_only(p.path, NULL), SLUICE_EFOREIGN);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
-static void another_version_a_truncated_file_and_a_smaller_one_have_their_own_status(
-    void **state)
+UNIT_TEST(another_version_a_truncated_file_and_a_smaller_one_have_their_own_status)
 {
-    (void)state;
     struct place p = place_new();
     uint32_t other = SL_CANAL_FORMAT + 1, huge = SLUICE_KEYS_MAX + 1;
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
@@ -374,12 +360,11 @@ static void another_version_a_truncated_file_and_a_smaller_one_have_their_own_st
     assert_int_equal(open_only(p.path, NULL), SLUICE_EFOREIGN);
     patch(p.path, offsetof(struct sl_canal_shm_header, format), &other, sizeof other);
     assert_int_equal(open_only(p.path, NULL), SLUICE_EVERSION);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
-static void bad_names_and_sizes_are_refused(void **state)
+UNIT_TEST(bad_names_and_sizes_are_refused)
 {
-    (void)state;
     struct place p = place_new();
     char missing[128];
     snprintf(missing, sizeof missing, "%s/no/such/folder", p.folder);
@@ -402,7 +387,7 @@ static void bad_names_and_sizes_are_refused(void **state)
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.mode = 01000}),
                      SLUICE_EINVAL);
     assert_int_equal(access(p.path, F_OK), -1);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
 /* As a user without rights, in a child. */
@@ -420,9 +405,8 @@ static int as_nobody_shared(const struct place *p)
     return code(open_only(p->path, &o));
 }
 
-static void no_permission_and_another_owner_are_two_things(void **state)
+UNIT_TEST(no_permission_and_another_owner_are_two_things)
 {
-    (void)state;
     if (geteuid() != 0) skip(); /* Needs a second user. */
     struct place p = place_new();
     assert_int_equal(chmod(p.folder, 0755), 0);
@@ -434,7 +418,7 @@ static void no_permission_and_another_owner_are_two_things(void **state)
     remove(p.path);
     assert_int_equal(run_child(as_nobody, &p),
                      code(SLUICE_EACCES)); /* Cannot create. */
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
 static int with_a_small_file_size_limit(const struct place *p)
@@ -451,14 +435,13 @@ static int with_no_file_size_at_all(const struct place *p)
     return code(open_only(p->path, NULL));
 }
 
-static void a_file_size_limit_is_a_status_and_not_a_signal(void **state)
+UNIT_TEST(a_file_size_limit_is_a_status_and_not_a_signal)
 {
-    (void)state;
     struct place p = place_new();
     assert_int_equal(run_child(with_a_small_file_size_limit, &p), code(SLUICE_ENOSPC));
     assert_int_equal(run_child(with_no_file_size_at_all, &p), code(SLUICE_ENOSPC));
     assert_int_equal(access(p.path, F_OK), -1); /* Nothing is left lying around. */
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
 static bool say_to(const char *path, const char *text)
@@ -490,12 +473,11 @@ static int on_a_full_disk(const struct place *p)
     return code(status);
 }
 
-static void a_full_disk_is_a_status_and_not_a_sigbus(void **state)
+UNIT_TEST(a_full_disk_is_a_status_and_not_a_sigbus)
 {
-    (void)state;
     struct place p = place_new();
     int result = run_child(on_a_full_disk, &p);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
     if (result == 98) skip();
     assert_int_equal(result, code(SLUICE_ENOSPC));
 }
@@ -509,20 +491,18 @@ bool __wrap_sl_canal_word_is_supported(void)
     return !no_cas && __real_sl_canal_word_is_supported();
 }
 
-static void without_a_16_byte_swap_nothing_is_opened(void **state)
+UNIT_TEST(without_a_16_byte_swap_nothing_is_opened)
 {
-    (void)state;
     struct place p = place_new();
     no_cas = true;
     assert_int_equal(open_only(p.path, NULL), SLUICE_ENOCAS);
     no_cas = false;
     assert_int_equal(access(p.path, F_OK), -1);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
-static void a_maker_that_is_stopped_is_not_waited_for_for_ever(void **state)
+UNIT_TEST(a_maker_that_is_stopped_is_not_waited_for_for_ever)
 {
-    (void)state;
     struct place p = place_new();
     write_file(p.path, "", 0);
     int fd = open(p.path, O_RDWR);
@@ -531,7 +511,7 @@ static void a_maker_that_is_stopped_is_not_waited_for_for_ever(void **state)
     assert_int_equal(open_only(p.path, NULL), SLUICE_EBUSY);
     close(fd);
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
 /* --- What open leaves alone ----------------------------------------------- */
@@ -543,9 +523,8 @@ static int open_files(void)
     return n;
 }
 
-static void open_installs_no_signal_handler_and_refusals_leak_no_file(void **state)
+UNIT_TEST(open_installs_no_signal_handler_and_refusals_leak_no_file)
 {
-    (void)state;
     struct sigaction before[64], after;
     struct place p = place_new();
     for (int s = 1; s < 64; s++) sigaction(s, NULL, &before[s]);
@@ -562,32 +541,10 @@ static void open_installs_no_signal_handler_and_refusals_leak_no_file(void **sta
     }
     world_end(&w);
     assert_int_equal(open_files(), files);
-    folder_remove(p.folder);
+    directory_remove(p.folder);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_without_a_slash_lies_in_dev_shm),
-        cmocka_unit_test(the_mode_asked_for_is_the_mode_given_whatever_the_umask),
-        cmocka_unit_test(permits_outlive_a_close_by_others_and_an_open_by_others),
-        cmocka_unit_test(creators_may_race_and_make_one_segment),
-        cmocka_unit_test(after_another_boot_a_segment_is_made_anew),
-        cmocka_unit_test(a_segment_whose_maker_died_is_made_by_the_next),
-        cmocka_unit_test(a_file_removed_while_one_waits_to_make_it_is_made_at_its_path),
-        cmocka_unit_test(a_segment_that_was_removed_or_replaced_is_known_to_be),
-        cmocka_unit_test(what_cannot_be_looked_at_is_not_said_to_be_removed),
-        cmocka_unit_test(the_path_is_absolute_whatever_the_folder),
-        cmocka_unit_test(what_is_not_a_segment_is_foreign_and_left_as_it_is),
-        cmocka_unit_test(
-            another_version_a_truncated_file_and_a_smaller_one_have_their_own_status),
-        cmocka_unit_test(bad_names_and_sizes_are_refused),
-        cmocka_unit_test(no_permission_and_another_owner_are_two_things),
-        cmocka_unit_test(a_file_size_limit_is_a_status_and_not_a_signal),
-        cmocka_unit_test(a_full_disk_is_a_status_and_not_a_sigbus),
-        cmocka_unit_test(without_a_16_byte_swap_nothing_is_opened),
-        cmocka_unit_test(a_maker_that_is_stopped_is_not_waited_for_for_ever),
-        cmocka_unit_test(open_installs_no_signal_handler_and_refusals_leak_no_file),
-    };
-    return cmocka_run_group_tests_name("open", tests, NULL, NULL);
+    return run_unit_tests("open");
 }

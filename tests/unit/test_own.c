@@ -200,37 +200,27 @@ static int what_is_not_there_is_not_made(void)
     return access("/dev/shm/sluice.0", F_OK) == 0 ? 0 : 5;
 }
 
-static void two_processes_that_find_no_segment_use_one(void **state)
+UNIT_TEST(two_processes_that_find_no_segment_use_one)
 {
-    (void)state;
     passes(overtaken_between_look_and_creation);
 }
 
-static void a_candidate_whose_maker_died_is_made_or_removed(void **state)
+UNIT_TEST(a_candidate_whose_maker_died_is_made_or_removed)
 {
-    (void)state;
     passes(a_maker_dies);
 }
 
-static void a_shared_segment_linked_to_a_second_name_is_not_used(void **state)
+UNIT_TEST(a_shared_segment_linked_to_a_second_name_is_not_used)
 {
-    (void)state;
     passes(links_are_not_candidates);
 }
 
-static void the_file_of_another_user_is_neither_shown_nor_removed(void **state)
+UNIT_TEST(the_file_of_another_user_is_neither_shown_nor_removed)
 {
-    (void)state;
     passes(what_is_not_there_is_not_made);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_processes_that_find_no_segment_use_one),
-        cmocka_unit_test(a_candidate_whose_maker_died_is_made_or_removed),
-        cmocka_unit_test(a_shared_segment_linked_to_a_second_name_is_not_used),
-        cmocka_unit_test(the_file_of_another_user_is_neither_shown_nor_removed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_unit_tests("own");
 }

@@ -47,9 +47,8 @@ static void check_number(const char *data, enum sluice_reply_type type, int64_t 
     sluice_reply_free(r);
 }
 
-static void each_kind_of_value_is_what_it_is(void **state)
+UNIT_TEST(each_kind_of_value_is_what_it_is)
 {
-    (void)state;
     check_text("+OK\r\n", SLUICE_REPLY_STATUS, "OK");
     check_text("+\r\n", SLUICE_REPLY_STATUS, "");
     check_text("-LOST it is\r\n", SLUICE_REPLY_ERROR, "LOST it is");
@@ -71,9 +70,8 @@ static void each_kind_of_value_is_what_it_is(void **state)
     check_number("#f\r\n", SLUICE_REPLY_BOOL, 0);
 }
 
-static void a_tree_has_its_items_in_order(void **state)
+UNIT_TEST(a_tree_has_its_items_in_order)
 {
-    (void)state;
     const char data[] =
         "%2\r\n$1\r\na\r\n*3\r\n:1\r\n*0\r\n~1\r\n_\r\n+b\r\n>1\r\n:7\r\n";
     struct sluice_reply *r = reply_of(data, sizeof data - 1);
@@ -93,9 +91,8 @@ static void a_tree_has_its_items_in_order(void **state)
     sluice_reply_free(r);
 }
 
-static void a_nul_is_a_byte_as_any_other(void **state)
+UNIT_TEST(a_nul_is_a_byte_as_any_other)
 {
-    (void)state;
     struct sluice_reply *r = reply_of("$3\r\na\0b\r\n", 9);
     assert_int_equal(r->text_bytes, 3);
     assert_memory_equal(r->text, "a\0b", 4);
@@ -105,9 +102,8 @@ static void a_nul_is_a_byte_as_any_other(void **state)
     sluice_reply_free(r);
 }
 
-static void it_may_be_cut_anywhere_and_more_may_follow(void **state)
+UNIT_TEST(it_may_be_cut_anywhere_and_more_may_follow)
 {
-    (void)state;
     const char data[] = "*3\r\n$5\r\nab\r\nc\r\n%1\r\n+k\r\n:12\r\n-E x\r\n+next\r\n";
     size_t whole = sizeof data - 1 - strlen("+next\r\n");
     for (size_t first = 0; first <= whole; first++) {
@@ -119,9 +115,8 @@ static void it_may_be_cut_anywhere_and_more_may_follow(void **state)
     }
 }
 
-static void nonsense_is_refused(void **state)
+UNIT_TEST(nonsense_is_refused)
 {
-    (void)state;
     static const char *const bad[] = {
         "\r\n",
         "\n",
@@ -162,9 +157,8 @@ static void nonsense_is_refused(void **state)
     }
 }
 
-static void what_is_beyond_the_limits_is_refused_before_it_came(void **state)
+UNIT_TEST(what_is_beyond_the_limits_is_refused_before_it_came)
 {
-    (void)state;
     char data[256];
     struct sl_client_reply_scan s = {0};
     snprintf(data, sizeof data, "$%u\r\n", SL_CLIENT_REPLY_BYTES_MAX);
@@ -186,9 +180,8 @@ static void what_is_beyond_the_limits_is_refused_before_it_came(void **state)
     assert_int_equal(scan_exactly(&s, data, strlen(data)), SLUICE_EPROTOCOL);
 }
 
-static void a_line_without_an_end_is_refused(void **state)
+UNIT_TEST(a_line_without_an_end_is_refused)
 {
-    (void)state;
     size_t n = SL_CLIENT_REPLY_LINE_MAX + 2;
     char *data = malloc(n);
     memset(data, 'a', n);
@@ -200,9 +193,8 @@ static void a_line_without_an_end_is_refused(void **state)
 }
 
 /* Whatever bytes: no look beyond them, and what is whole can be built. */
-static void random_bytes_do_no_harm(void **state)
+UNIT_TEST(random_bytes_do_no_harm)
 {
-    (void)state;
     static const char *const pieces[] = {
         "*2\r\n",     "%1\r\n",          "~1\r\n",  ">3\r\n", "$3\r\nabc\r\n",
         "$0\r\n\r\n", "+OK\r\n",         ":12\r\n", "_\r\n",  "#t\r\n",
@@ -236,9 +228,8 @@ static void random_bytes_do_no_harm(void **state)
     assert_true(built > 1000 && refused > 1000);
 }
 
-static void addresses_are_read(void **state)
+UNIT_TEST(addresses_are_read)
 {
-    (void)state;
     static const struct {
         const char *text, *host, *port;
     } good[] = {{"db7", "db7", "5625"},
@@ -271,16 +262,5 @@ static void addresses_are_read(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_kind_of_value_is_what_it_is),
-        cmocka_unit_test(a_tree_has_its_items_in_order),
-        cmocka_unit_test(a_nul_is_a_byte_as_any_other),
-        cmocka_unit_test(it_may_be_cut_anywhere_and_more_may_follow),
-        cmocka_unit_test(nonsense_is_refused),
-        cmocka_unit_test(what_is_beyond_the_limits_is_refused_before_it_came),
-        cmocka_unit_test(a_line_without_an_end_is_refused),
-        cmocka_unit_test(random_bytes_do_no_harm),
-        cmocka_unit_test(addresses_are_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_unit_tests("reply");
 }

@@ -62,9 +62,8 @@ static void *count_under_the_lock(void *arg)
     return sluice_key_free(k) == SLUICE_OK ? NULL : w;
 }
 
-static void a_lock_with_capacity_one_orders_what_threads_do_under_it(void **state)
+UNIT_TEST(a_lock_with_capacity_one_orders_what_threads_do_under_it)
 {
-    (void)state;
     int64_t guarded = 0;
     struct work w = {.canal = anonymous(16), .guarded = &guarded};
     in_threads(count_under_the_lock, &w);
@@ -89,9 +88,8 @@ static void *names_come_and_go(void *arg)
     return NULL;
 }
 
-static void names_come_and_go_under_many_threads(void **state)
+UNIT_TEST(names_come_and_go_under_many_threads)
 {
-    (void)state;
     struct work w = {.canal = anonymous(16)}; /* 500 names through 16 places. */
     in_threads(names_come_and_go, &w);
     struct sluice_canal_info info;
@@ -122,9 +120,8 @@ static void *look_around(void *arg)
     return NULL;
 }
 
-static void looking_inside_disturbs_nobody(void **state)
+UNIT_TEST(looking_inside_disturbs_nobody)
 {
-    (void)state;
     struct work w = {.canal = anonymous(16)};
     in_threads(look_around, &w);
     assert_int_equal(sluice_canal_count(w.canal, "busy"), 0);
@@ -138,9 +135,8 @@ static void *come_and_go(void *arg)
     return sluice_canal_acquire(w->canal, "left", capacity, NULL) > 0 ? NULL : w;
 }
 
-static void threads_that_exit_leave_nothing_behind(void **state)
+UNIT_TEST(threads_that_exit_leave_nothing_behind)
 {
-    (void)state;
     struct work w = {.canal = anonymous(16)};
     for (int i = 0; i < 50; i++) in_threads(come_and_go, &w);
     assert_int_equal(sluice_canal_count(w.canal, "left"), 0);
@@ -150,11 +146,5 @@ static void threads_that_exit_leave_nothing_behind(void **state)
 int main(void)
 {
     alarm(300);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lock_with_capacity_one_orders_what_threads_do_under_it),
-        cmocka_unit_test(names_come_and_go_under_many_threads),
-        cmocka_unit_test(looking_inside_disturbs_nobody),
-        cmocka_unit_test(threads_that_exit_leave_nothing_behind),
-    };
-    return cmocka_run_group_tests_name("threads", tests, NULL, NULL);
+    return run_unit_tests("threads");
 }

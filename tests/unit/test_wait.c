@@ -42,24 +42,20 @@ static void until_waiters(const struct world *w, const char *key, uint32_t wante
     }
 }
 
-static void a_wait_that_ends_in_nothing_takes_its_time_and_says_full(void **state)
+UNIT_TEST(a_wait_that_ends_in_nothing_takes_its_time_and_says_full)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor a = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR a = actor_start(&w);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
     int64_t before = now_ms();
     assert_int_equal(actor_do(&a, wait_for("db", 1, 250)), SLUICE_EFULL);
     assert_true(now_ms() - before >= 250);
-    actor_kill(&a);
-    world_end(&w);
 }
 
-static void a_release_wakes_a_waiter_long_before_its_sleep_is_over(void **state)
+UNIT_TEST(a_release_wakes_a_waiter_long_before_its_sleep_is_over)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor a = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR a = actor_start(&w);
     int64_t shortest = LONG_MS;
     for (int i = 0; i < 20; i++) {
         assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
@@ -75,15 +71,12 @@ static void a_release_wakes_a_waiter_long_before_its_sleep_is_over(void **state)
     /* Without a wake each would take up to SL_CANAL_SLEEP_MS_MAX; one of twenty is not slow
      * because the machine is. */
     assert_true(shortest < SL_CANAL_SLEEP_MS_MAX / 4);
-    actor_kill(&a);
-    world_end(&w);
 }
 
-static void a_holders_death_is_noticed_by_who_sleeps(void **state)
+UNIT_TEST(a_holders_death_is_noticed_by_who_sleeps)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor waiter = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR waiter = actor_start(&w);
     int64_t shortest = LONG_MS;
     for (int i = 0; i < 10; i++) {
         struct actor holder = actor_start(&w);
@@ -98,14 +91,11 @@ static void a_holders_death_is_noticed_by_who_sleeps(void **state)
         assert_int_equal(actor_release(&waiter, "db", 1), SLUICE_OK);
     }
     assert_true(shortest <= 150);
-    actor_kill(&waiter);
-    world_end(&w);
 }
 
-static void a_woken_waiter_that_is_killed_takes_no_wake_with_it(void **state)
+UNIT_TEST(a_woken_waiter_that_is_killed_takes_no_wake_with_it)
 {
-    (void)state;
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     for (int i = 0; i < 20; i++) {
         struct actor a = actor_start(&w), b = actor_start(&w);
         assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
@@ -119,14 +109,12 @@ static void a_woken_waiter_that_is_killed_takes_no_wake_with_it(void **state)
         actor_kill(&a), actor_kill(&b);
         sluice_canal_reap(w.canal);
     }
-    world_end(&w);
 }
 
-static void more_capacity_reaches_a_new_caller_past_those_who_wait(void **state)
+UNIT_TEST(more_capacity_reaches_a_new_caller_past_those_who_wait)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor a = actor_start(&w), b = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR a = actor_start(&w), b = actor_start(&w);
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
     actor_send(&a, wait_for("db", 1, LONG_MS));
     until_waiters(&w, "db", 1);
@@ -135,15 +123,12 @@ static void more_capacity_reaches_a_new_caller_past_those_who_wait(void **state)
     sluice_canal_release(w.canal, "db", 1);
     actor_release(&b, "db", 1);
     assert_int_equal(actor_answer(&a), 1);
-    actor_kill(&a), actor_kill(&b);
-    world_end(&w);
 }
 
-static void waiters_of_different_capacities_and_units_are_all_served(void **state)
+UNIT_TEST(waiters_of_different_capacities_and_units_are_all_served)
 {
-    (void)state;
     enum { WAITERS = 12 };
-    struct world w = world_new(NULL);
+    WORLD w = world_new(NULL);
     struct actor a[WAITERS];
     struct sluice_want all = {.units = 4};
     assert_int_equal(
@@ -164,28 +149,23 @@ static void waiters_of_different_capacities_and_units_are_all_served(void **stat
             served++;
         }
     }
-    world_end(&w);
 }
 
-static void wait_forever_is_a_wait_without_end(void **state)
+UNIT_TEST(wait_forever_is_a_wait_without_end)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor a = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR a = actor_start(&w);
     sluice_canal_acquire(w.canal, "db", one, NULL);
     actor_send(&a, wait_for("db", 1, SLUICE_FOREVER));
     assert_false(actor_answered(&a, 300)); /* Three sleeps. */
     sluice_canal_release(w.canal, "db", 1);
     assert_int_equal(actor_answer(&a), 1);
-    actor_kill(&a);
-    world_end(&w);
 }
 
-static void a_signal_does_not_end_a_wait(void **state)
+UNIT_TEST(a_signal_does_not_end_a_wait)
 {
-    (void)state;
-    struct world w = world_new(NULL);
-    struct actor a = actor_start(&w);
+    WORLD w = world_new(NULL);
+    ACTOR a = actor_start(&w);
     sluice_canal_acquire(w.canal, "db", one, NULL);
     actor_send(&a, wait_for("db", 1, LONG_MS));
     until_waiters(&w, "db", 1);
@@ -194,21 +174,9 @@ static void a_signal_does_not_end_a_wait(void **state)
     assert_false(actor_answered(&a, 50));
     sluice_canal_release(w.canal, "db", 1);
     assert_int_equal(actor_answer(&a), 1);
-    actor_kill(&a);
-    world_end(&w);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wait_that_ends_in_nothing_takes_its_time_and_says_full),
-        cmocka_unit_test(a_release_wakes_a_waiter_long_before_its_sleep_is_over),
-        cmocka_unit_test(a_holders_death_is_noticed_by_who_sleeps),
-        cmocka_unit_test(a_woken_waiter_that_is_killed_takes_no_wake_with_it),
-        cmocka_unit_test(more_capacity_reaches_a_new_caller_past_those_who_wait),
-        cmocka_unit_test(waiters_of_different_capacities_and_units_are_all_served),
-        cmocka_unit_test(wait_forever_is_a_wait_without_end),
-        cmocka_unit_test(a_signal_does_not_end_a_wait),
-    };
-    return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
+    return run_unit_tests("wait");
 }

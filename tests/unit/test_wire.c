@@ -88,9 +88,8 @@ static void check_number(struct sluice_reply *r, enum sluice_reply_type type,
 
 static const char *const ping[] = {"PING"};
 
-static void a_call_has_its_reply_and_news_are_kept_in_order(void **state)
+UNIT_TEST(a_call_has_its_reply_and_news_are_kept_in_order)
 {
-    (void)state;
     static const char *const answers[] = {NEWS(1) NEWS(2) ":7\r\n", NEWS(3) ":8\r\n",
                                           NULL};
     struct server *s = begin(answers);
@@ -108,9 +107,8 @@ static void a_call_has_its_reply_and_news_are_kept_in_order(void **state)
     end(s, w, "*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n");
 }
 
-static void news_that_nobody_asks_for_are_kept_up_to_a_number(void **state)
+UNIT_TEST(news_that_nobody_asks_for_are_kept_up_to_a_number)
 {
-    (void)state;
     enum { SENT = 1500, KEPT = 1024 };
     char *text = calloc(SENT + 2, 32), *at = text;
     for (int i = 0; i < SENT; i++) at += sprintf(at, ">2\r\n+lock\r\n:%d\r\n", i);
@@ -133,9 +131,8 @@ static void news_that_nobody_asks_for_are_kept_up_to_a_number(void **state)
     free(text);
 }
 
-static void when_time_is_over_the_wire_is_of_no_more_use(void **state)
+UNIT_TEST(when_time_is_over_the_wire_is_of_no_more_use)
 {
-    (void)state;
     static const char *const answers[] = {NULL};
     struct server *s = begin(answers);
     struct sluice_wire *w = open_to(s, 50);
@@ -148,9 +145,8 @@ static void when_time_is_over_the_wire_is_of_no_more_use(void **state)
     end(s, w, "*1\r\n$4\r\nPING\r\n");
 }
 
-static void what_is_no_reply_is_the_end_too(void **state)
+UNIT_TEST(what_is_no_reply_is_the_end_too)
 {
-    (void)state;
     static const char *const answers[] = {"nonsense\r\n", NULL};
     struct server *s = begin(answers);
     struct sluice_wire *w = open_to(s, 0);
@@ -160,9 +156,8 @@ static void what_is_no_reply_is_the_end_too(void **state)
     end(s, w, NULL);
 }
 
-static void words_with_lengths_may_have_any_bytes(void **state)
+UNIT_TEST(words_with_lengths_may_have_any_bytes)
 {
-    (void)state;
     static const char *const answers[] = {"+OK\r\n", NULL};
     static const char *const words[] = {"ECHO", "a\0b", ""};
     static const size_t lengths[] = {4, 3, 0};
@@ -177,9 +172,8 @@ static void words_with_lengths_may_have_any_bytes(void **state)
     end(s, w, NULL);
 }
 
-static void wrong_arguments_change_nothing(void **state)
+UNIT_TEST(wrong_arguments_change_nothing)
 {
-    (void)state;
     static const char *const answers[] = {"+OK\r\n", NULL};
     struct server *s = begin(answers);
     struct sluice_wire *w = open_to(s, 0);
@@ -220,9 +214,8 @@ static void check_greeting(const char *answer, const char *password, int resp,
     end(s, w, sent);
 }
 
-static void it_greets_with_the_password(void **state)
+UNIT_TEST(it_greets_with_the_password)
 {
-    (void)state;
     check_greeting(HELLO, NULL, 0, SLUICE_OK, "", "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n");
     check_greeting(HELLO, "pw", 3, SLUICE_OK, "",
                    "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n"
@@ -231,9 +224,8 @@ static void it_greets_with_the_password(void **state)
                    "*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n");
 }
 
-static void who_is_not_let_in_is_told_why(void **state)
+UNIT_TEST(who_is_not_let_in_is_told_why)
 {
-    (void)state;
     check_greeting("-NOAUTH say it\r\n", NULL, 3, SLUICE_EDENIED, "NOAUTH say it",
                    NULL);
     check_greeting("-WRONGPASS no\r\n", "pw", 2, SLUICE_EDENIED, "WRONGPASS no", NULL);
@@ -244,9 +236,8 @@ static void who_is_not_let_in_is_told_why(void **state)
                    "what it says is not the protocol of Redis", NULL);
 }
 
-static void a_short_place_for_the_reason_is_not_overrun(void **state)
+UNIT_TEST(a_short_place_for_the_reason_is_not_overrun)
 {
-    (void)state;
     char why[8] = "xxxxxxx";
     struct sluice_wire *w;
     struct sluice_wire_options options = {.error = why, .error_size = 4};
@@ -257,16 +248,5 @@ static void a_short_place_for_the_reason_is_not_overrun(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_call_has_its_reply_and_news_are_kept_in_order),
-        cmocka_unit_test(news_that_nobody_asks_for_are_kept_up_to_a_number),
-        cmocka_unit_test(when_time_is_over_the_wire_is_of_no_more_use),
-        cmocka_unit_test(what_is_no_reply_is_the_end_too),
-        cmocka_unit_test(words_with_lengths_may_have_any_bytes),
-        cmocka_unit_test(wrong_arguments_change_nothing),
-        cmocka_unit_test(it_greets_with_the_password),
-        cmocka_unit_test(who_is_not_let_in_is_told_why),
-        cmocka_unit_test(a_short_place_for_the_reason_is_not_overrun),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_unit_tests("wire");
 }

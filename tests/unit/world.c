@@ -32,31 +32,31 @@ void pause_ms(int ms)
 
 /* --- Folders and worlds --------------------------------------------------- */
 
-void folder_make(char out[64])
+void directory_make(char out[64])
 {
     snprintf(out, 64, "/dev/shm/sluice-test.XXXXXX");
     if (mkdtemp(out) == NULL) DIE("mkdtemp");
 }
 
-void folder_remove(const char *folder)
+void directory_remove(const char *directory)
 {
-    DIR *d = opendir(folder);
+    DIR *d = opendir(directory);
     if (d == NULL) return;
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         char path[512];
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        snprintf(path, sizeof path, "%s/%s", directory, e->d_name);
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) remove(path);
     }
     closedir(d);
-    rmdir(folder);
+    rmdir(directory);
 }
 
 struct world world_new(const struct sluice_canal_options *options)
 {
     struct world w = {0};
     alarm(WORLD_DEADLINE_S);
-    folder_make(w.folder);
-    snprintf(w.path, sizeof w.path, "%s/segment", w.folder);
+    directory_make(w.directory);
+    snprintf(w.path, sizeof w.path, "%s/segment", w.directory);
     int status = sluice_canal_open(w.path, options, &w.canal);
     if (status != SLUICE_OK) {
         fprintf(stderr, "open %s: %s\n", w.path, sluice_status_text(status));
@@ -75,7 +75,7 @@ void world_end(struct world *w)
 {
     canal_check(w->canal);
     sluice_canal_close(w->canal);
-    folder_remove(w->folder);
+    directory_remove(w->directory);
 }
 
 /* --- What an actor does --------------------------------------------------- */

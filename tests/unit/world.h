@@ -1,14 +1,12 @@
 /* world.h - a segment of its own for each test, and processes that act in it.
  *
- *     struct world w = world_new(NULL);
- *     struct actor a = actor_start(&w);
+ *     WORLD w = world_new(NULL);
+ *     ACTOR a = actor_start(&w);
  *     assert_int_equal(actor_acquire(&a, "db", 3, 1), 1);
- *     actor_kill(&a);
- *     world_end(&w);
  *
- * An actor is a real process with the segment open; it does one thing at a time and
- * answers with the library's own result. Everything lies in a folder that world_end()
- * removes. An actor dies with the test, and a test that hangs is ended by its alarm. */
+ * An actor is a real process with the segment open; it executes one command at a time and
+ * answers with the result of the library. Everything is in a directory that world_end()
+ * removes. An actor dies with the test. An alarm ends a test that hangs. */
 #ifndef SLUICE_TEST_WORLD_H
 #define SLUICE_TEST_WORLD_H
 
@@ -22,7 +20,7 @@
 #define WORLD_DEADLINE_S 300
 
 struct world {
-    char folder[64];
+    char directory[64];
     char path[80];              /* Of the segment. */
     struct sluice_canal *canal; /* Open in the test itself. */
 };
@@ -30,13 +28,17 @@ struct world {
 struct world world_new(const struct sluice_canal_options *options);
 void world_end(struct world *w);
 
+/* WORLD w = world_new(NULL) ends with its block; so does ACTOR a = actor_start(&w). */
+#define WORLD __attribute__((cleanup(world_end))) struct world
+#define ACTOR __attribute__((cleanup(actor_kill))) struct actor
+
 /* Check the invariants of the calling thread's part of a canal. Actors do so after each
  * command. */
 void canal_check(const struct sluice_canal *c);
 
-/* An empty folder; remove it, and what is in it, with folder_remove(). */
-void folder_make(char out[64]);
-void folder_remove(const char *folder);
+/* Make an empty directory; directory_remove() removes it with its files. */
+void directory_make(char out[64]);
+void directory_remove(const char *directory);
 
 struct actor {
     pid_t pid;
