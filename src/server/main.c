@@ -96,9 +96,9 @@ static int serve(struct sl_settings *settings)
 #ifdef MUT_DIRLATE
     if (sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
 #endif
-    int folder = sl_directory_open(&s.folder, settings);
-    s.has_folder = folder == 1;
-    if (folder < 0 || sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
+    int directory = sl_directory_open(&s.directory, settings);
+    s.has_directory = directory == 1;
+    if (directory < 0 || sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
     /* Last, since from then on the grants of a clean stop are ours to keep. */
     if (start_state(&s) != 0) {
         sl_server_stop_listening(&s);

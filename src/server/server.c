@@ -38,7 +38,7 @@ static uint64_t read_clock_ns(clockid_t id)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-void sl_server_look_at_clock(struct server *s)
+void sl_server_read_clock(struct server *s)
 {
     /* Boot time: it goes on while the machine sleeps, and is never set. */
     uint64_t ns = read_clock_ns(CLOCK_BOOTTIME);
@@ -97,7 +97,7 @@ static void on_clock(uv_poll_t *handle, int status, int events)
     (void)events;
     if (read(s->clock_fd, &rings, sizeof rings) < 0 && errno == EAGAIN) return;
     s->clock_at_ms = SL_NEVER;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     end_lingering(s);
     sl_auth_resume(s);
     sl_server_settle(s);
@@ -106,9 +106,9 @@ static void on_clock(uv_poll_t *handle, int status, int events)
 static void on_second(uv_timer_t *timer)
 {
     struct server *s = timer->data;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     end_lingering(s);
-    sl_conn_look_after(s);
+    sl_conn_check_all(s);
     sl_memory_second(s);
     sl_arbiters_second(s);
     if (s->no_memory) sl_listen_go_on(s);
@@ -146,12 +146,12 @@ static void on_prepare(uv_prepare_t *handle)
     s->accepts_left = ACCEPTS_A_TURN;
     s->closes_left = CLOSES_A_TURN;
     s->turn_ns = 0;
-    if (s->memory_due || s->stats.turns % TURNS_A_LOOK == 0) sl_memory_look(s);
+    if (s->memory_due || s->stats.turns % TURNS_A_LOOK == 0) sl_memory_check(s);
     if (!uv_is_active((uv_handle_t *)&s->idle)) return;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     sl_state_resume(s);
     if (s->door_is_full) sl_listen_go_on(s);
-    sl_conn_see_off(s);
+    sl_conn_close_leaving(s);
     work_on_ready(s);
     sl_server_settle(s);
 }
@@ -287,7 +287,7 @@ static void on_signal(uv_signal_t *handle, int number)
         sl_log(SL_LOG_WARN, "stopped at once", NULL);
         _exit(1);
     }
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     sl_server_stop(s, number == SIGTERM ? "SIGTERM" : "SIGINT");
     sl_server_settle(s);
 }
@@ -332,7 +332,7 @@ int sl_server_start(struct server *s, struct sl_settings *settings)
     sl_pubsub_init(&s->pubsub, s->hash_key);
     sl_conn_setup(s);
     if (sl_auth_start(s) != 0) return fail("cannot start", "out of memory");
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     s->stats.started_ms = s->now.ms;
     return start_handles(s);
 }

@@ -61,9 +61,9 @@ struct arbiters {
 
 struct server {
     uv_loop_t *loop;
-    struct sl_settings *settings; /* Borrowed. */
-    struct sl_directory folder;   /* Locked before clients can connect. */
-    bool has_folder;
+    struct sl_settings *settings;  /* Borrowed. */
+    struct sl_directory directory; /* Locked before clients can connect. */
+    bool has_directory;
     struct sl_table *table;      /* Owned. */
     struct sl_now now;           /* As of the callback that runs. */
     uint64_t now_ns;             /* The same, more precisely. */
@@ -126,14 +126,11 @@ struct server {
     struct sl_auth *auth;   /* Wrong passwords (auth.h). */
     struct sl_state *state; /* What survives a restart (state.h). */
     struct arbiters arbiters;
-    sl_ms pumped_ms; /* When those that were due were last pumped. */
-    struct sl_majority
-        *majority;          /* As a node (arbiter/majority.h); NULL: it is alone. */
-    struct sl_links *links; /* To other nodes (links.h); NULL: it is none itself. */
-    struct sl_transactions
-        *transactions; /* Transactions (keeper.h); NULL: there are none. */
-    struct sl_forward
-        *forward; /* A keeper among nodes (relay.h); NULL: there is none. */
+    sl_ms pumped_ms;              /* When those that were due were last pumped. */
+    struct sl_majority *majority; /* As a node; NULL: it is alone. */
+    struct sl_links *links;       /* To other nodes; NULL: it is alone. */
+    struct sl_transactions *transactions; /* NULL: there are none. */
+    struct sl_forward *forward; /* A keeper among nodes; NULL: there is none. */
     bool stopping;
     bool stopped; /* Everybody has been told. */
     uint64_t stop_cursor;
@@ -149,8 +146,8 @@ struct server {
 /* Everything but listening. 0, or -1: it was said in the log. Borrows settings. */
 int sl_server_start(struct server *s, struct sl_settings *settings);
 
-/* Look at the clocks. Every callback of the loop begins with it. */
-void sl_server_look_at_clock(struct server *s);
+/* Read the clocks. Every callback of the loop begins with it. */
+void sl_server_read_clock(struct server *s);
 
 /* Tell what follows, send what was written, set the clock for what comes next. Every
  * callback of the loop ends with it. */

@@ -57,7 +57,7 @@ static bool write_to_storage(struct server *server, sl_fence fence_limit,
 
 /* --- In the place of the rest of the server --------------------------------- */
 
-void sl_server_look_at_clock(struct server *server)
+void sl_server_read_clock(struct server *server)
 {
     (void)server;
 }

@@ -49,7 +49,7 @@ static void written(struct server *s)
 static void after_work(uv_work_t *work, int status)
 {
     struct server *s = work->data;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     s->majority->writing = false;
     if (status != 0) s->majority->result = ECANCELED;
     written(s);
@@ -248,8 +248,8 @@ int sl_majority_start(struct server *s)
         sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
         return -1;
     }
-    c->directory = s->folder;
-    if (!s->has_folder)
+    c->directory = s->directory;
+    if (!s->has_directory)
         return fail(c, "a node needs a folder to keep its promises in: --data FOLDER",
                     "there is none");
     if (read_peers(s, &peers) != 0 || read_directory(c, &start) != 0 ||
@@ -257,7 +257,7 @@ int sl_majority_start(struct server *s)
         return -1;
     if (draw(&start.epoch) != 0 || draw(&start.birth) != 0)
         return fail(c, "no random numbers", strerror(errno));
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     return begin(s, &start);
 }
 

@@ -161,7 +161,7 @@ void sl_state_end_writing(struct server *s, int error)
 static void after_work(uv_work_t *work, int status)
 {
     struct server *s = work->data;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     sl_state_end_writing(s, status != 0 ? ECANCELED : s->state->result);
     sl_state_resume(s);
     sl_server_settle(s);

@@ -209,16 +209,16 @@ int sl_state_start(struct server *s)
 {
     struct sl_state *st = sl_state_new(s);
     if (st == NULL) return -1;
-    if (!s->has_folder) {
+    if (!s->has_directory) {
         say_nothing_is_kept(s);
         return 0;
     }
-    st->directory = s->folder;
+    st->directory = s->directory;
     st->writer = sl_state_writer_new();
     if (st->writer == NULL) return fail(st, "cannot start", "out of memory");
     st->write = sl_state_write_file;
     st->current = true;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     return take_over(s) == 0 && write_first(s) == 0 ? 0 : -1;
 }
 
@@ -267,7 +267,7 @@ int sl_state_stop(struct server *s)
     while (st->writing) uv_run(s->loop, UV_RUN_ONCE);
     uv_signal_stop(&s->sigterm); /* From here on one more of them is the end. */
     uv_signal_stop(&s->sigint);
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     do { /* Nobody waits any more: so nobody is asked to go. */
         s->effects_left = UINT32_MAX;
     } while (!sl_local_pump_table(s));

@@ -206,7 +206,7 @@ static void on_engine(uv_poll_t *handle, int status, int events)
     struct server *s = handle->data;
     (void)status;
     (void)events;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     /* One at least: others may use up every turn. What is left is readable still. */
     while (sl_storage_work(s->transactions->engine, 1) && !sl_server_turn_is_long(s)) {}
     sl_server_settle(s);
@@ -251,7 +251,7 @@ static void claim(struct server *s)
     while (k->ordered > 0) {
         struct pollfd p = {.fd = sl_storage_fd(k->engine), .events = POLLIN};
         poll(&p, 1, -1);
-        sl_server_look_at_clock(s);
+        sl_server_read_clock(s);
         sl_storage_work(k->engine, SIZE_MAX);
     }
 }

@@ -271,7 +271,7 @@ static void info_cluster(const struct server *s, struct text *t)
     struct sl_node_stats n = node_stats(s);
     struct sl_links_view links;
     const struct sl_membership *list = &none;
-    sl_links_look(s, &links);
+    sl_links_view(s, &links);
     if (s->majority != NULL) {
         sl_majority_inspect_file(s, &c);
         list = sl_node_membership(sl_majority_node(s));

@@ -209,7 +209,7 @@ static void take_clock(struct server *s, sl_node_id from, const struct sl_args *
     struct sl_proxy_node *node = &s->forward->nodes[from];
     uint64_t ms;
     if (!sl_frame_read(a->at[1], &ms)) return;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     node->clock_ms = (sl_ms)ms;
     node->clock_at_ms = s->now.ms;
 }

@@ -46,7 +46,7 @@ static void claimed(struct sl_storage_op *op)
     d->busy = false;
     /* What is waited for is counted from now: this process may have been stopped since this
      * callback began, and the claim been done only then. */
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     say_trouble(s, op->result.status);
     sl_election_claimed(s->forward->election, s->now.ms, d->asked_ms, &op->result);
 }

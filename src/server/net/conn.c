@@ -553,7 +553,7 @@ static void end_of_stream(struct conn *c, bool proper)
     } else close_in_turn(c, proper ? SL_SAID_BYE : SL_WAS_CUT);
 }
 
-void sl_conn_see_off(struct server *s)
+void sl_conn_close_leaving(struct server *s)
 {
     while (s->closes_left > 0 && !sl_list_empty(&s->leaving)) {
         struct conn *c = sl_container_of(s->leaving.next, struct conn, leaving);
@@ -598,7 +598,7 @@ static void classify(struct conn *c)
 void sl_conn_has_input(struct conn *c, bool ended)
 {
     struct server *s = c->server;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     if (!sl_list_empty(&c->ready)) {
         read_or_not(c, false); /* First run the commands that it sent. */
         return;
@@ -654,7 +654,7 @@ static void on_written(uv_write_t *req, int status)
     c->out.bytes_max = output_max(c->server);
     if (c->closing) return;
     count_buffers(c);
-    sl_server_look_at_clock(c->server);
+    sl_server_read_clock(c->server);
     if (status < 0) sl_conn_close(c, SL_WAS_CUT);
     else {
         sl_conn_flush(c);
@@ -779,7 +779,7 @@ static void look_after(struct conn *c)
     }
 }
 
-void sl_conn_look_after(struct server *s)
+void sl_conn_check_all(struct server *s)
 {
     struct sl_list *next;
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {

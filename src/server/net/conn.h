@@ -118,10 +118,10 @@ void sl_conn_close(struct conn *c, enum sl_parting how);
 int sl_conn_begin_session(struct conn *c, struct session **old);
 
 /* Close some of those who have gone. */
-void sl_conn_see_off(struct server *s);
+void sl_conn_close_leaving(struct server *s);
 
 /* What is due every second: those that are silent, or do not go. */
-void sl_conn_look_after(struct server *s);
+void sl_conn_check_all(struct server *s);
 
 /* Whether it comes from this machine. */
 bool sl_conn_is_local(const struct conn *c);

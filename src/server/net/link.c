@@ -161,7 +161,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     struct server *s = k->server;
     (void)buf;
     if (k->closing) return;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     if (n > 0) {
         k->heard_ms = s->now.ms;
         k->came += (size_t)n;
@@ -191,7 +191,7 @@ static void on_connected(uv_connect_t *req, int status)
     struct link *k = req->data;
     struct server *s = k->server;
     if (k->closing) return;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     if (status != 0) sl_link_close(k, uv_strerror(status));
     else if (begin_reading(k)) k->phase = SL_LINK_AWAITS_NONCE;
     sl_server_settle(s);
@@ -244,7 +244,7 @@ static void on_written(uv_write_t *req, int status)
     k->sending_bytes = 0;
     k->out.bytes_max = output_max(s);
     if (k->closing) return;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     if (status < 0) sl_link_close(k, uv_strerror(status));
     else {
         sl_link_flush(k);

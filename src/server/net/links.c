@@ -145,7 +145,7 @@ static void on_looked_up(uv_getaddrinfo_t *req, int status, struct addrinfo *fou
     struct sl_links *l = s->links;
     struct peer *p = sl_links_peer(l, look->id);
     if (!l->stopped && p != NULL && p->looks_up == look->number) {
-        sl_server_look_at_clock(s);
+        sl_server_read_clock(s);
         p->looks_up = 0;
         if (status != 0) could_not_call(l, p, uv_strerror(status));
         else if (sl_links_up(l, p->member.id) == NULL)
@@ -291,7 +291,7 @@ static void on_timer(uv_timer_t *timer)
 {
     struct server *s = timer->data;
     struct sl_links *l = s->links;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     if (s->now.ms - l->timer_ms > LATE_MS) forgive(l, s->now.ms - l->timer_ms);
     l->timer_ms = SL_NEVER;
     look_after(l);
@@ -338,7 +338,7 @@ static void on_call(uv_stream_t *stream, int status)
     struct door *d = stream->data;
     struct server *s = d->server;
     if (status != 0) return;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     if (s->accepts_left == 0) {
         d->waits = true;
         sl_links_ring_by(s->links, s->now.ms + 1);
@@ -510,7 +510,7 @@ void sl_links_flush(struct server *s)
         sl_link_flush(sl_container_of(s->links->dirty.next, struct link, dirty));
 }
 
-void sl_links_look(const struct server *s, struct sl_links_view *out)
+void sl_links_view(const struct server *s, struct sl_links_view *out)
 {
     static const struct sl_links_view none;
     *out = s->links == NULL ? none : s->links->counts;

@@ -43,7 +43,7 @@ struct sl_links_view {
     uint64_t refused;    /* Callers, and answers to calls, that were turned away. */
     uint64_t unread;     /* What came from a node and was no message. */
 };
-void sl_links_look(const struct server *s, struct sl_links_view *out);
+void sl_links_view(const struct server *s, struct sl_links_view *out);
 
 /* --- What links tell (cluster.c) -------------------------------------------------- */
 

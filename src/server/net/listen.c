@@ -25,7 +25,7 @@ static void on_connection(uv_stream_t *listener, int status)
         return;
     }
     s->accepts_left--;
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     s->no_memory = !sl_conn_accept(s, listener, listener->type == UV_TCP);
     sl_server_settle(s);
 }

@@ -95,7 +95,7 @@ static void close_until_free(struct server *s, size_t bytes)
     }
 }
 
-void sl_memory_look(struct server *s)
+void sl_memory_check(struct server *s)
 {
     size_t used = sl_memory_used(s), max = (size_t)s->settings->memory_max;
     s->memory_due = false;
@@ -109,7 +109,7 @@ void sl_memory_look(struct server *s)
                     max - max / MARGIN; /* Close to the limit, check in each turn. */
     if (used <= max + max / MARGIN) return;
 #ifndef MUT_MEMORYCLOSE
-    sl_server_look_at_clock(s);
+    sl_server_read_clock(s);
     close_until_free(s, used - max);
     sl_server_settle(s);
 #endif

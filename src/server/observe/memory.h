@@ -15,7 +15,7 @@
 size_t sl_memory_used(const struct server *s);
 
 /* Compare them with memory-max, and close connections if necessary. */
-void sl_memory_look(struct server *s);
+void sl_memory_check(struct server *s);
 
 /* Whether the command must not create state now; if so, the reply says why. */
 bool sl_memory_rejects(struct call *call);
