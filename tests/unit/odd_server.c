@@ -58,10 +58,13 @@ void odd_begin(struct odd_server *s, void (*serve_with)(struct odd_server *s, in
     s->port = ntohs(a.sin_port);
     snprintf(s->url, sizeof s->url, "http://127.0.0.1:%d", s->port);
     assert_int_equal(pthread_create(&s->thread, NULL, listen_on, s), 0);
+    s->running = true;
 }
 
 void odd_end(struct odd_server *s)
 {
+    if (!s->running) return;
+    s->running = false;
     atomic_store(&s->stops, true);
     shutdown(s->listener, SHUT_RDWR);
     pthread_join(s->thread, NULL);

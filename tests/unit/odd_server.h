@@ -16,6 +16,7 @@ struct odd_server {
     int port, listener;
     char url[64];
     pthread_t thread;
+    bool running;
     atomic_bool stops;
     atomic_int connections, open_now, open_most; /* There were, are, were at once. */
     atomic_int requests;                         /* That were read to their end. */
@@ -33,7 +34,7 @@ struct odd_request {
 };
 
 void odd_begin(struct odd_server *s, void (*serve)(struct odd_server *s, int fd));
-void odd_end(struct odd_server *s); /* Connections are shut down, threads end. */
+void odd_end(struct odd_server *s); /* Shuts down connections; may be called twice. */
 
 /* False: the other side has closed. */
 bool odd_read(struct odd_server *s, int fd, struct odd_request *r);

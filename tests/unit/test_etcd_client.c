@@ -13,48 +13,79 @@
 #define LATER_MS 10000 /* An answer that is not late on a slow machine. */
 #define SOON_MS 300    /* For those who are never answered. */
 
+/* The fixture: one or two servers, a client of them, its call and its watch. */
 static struct odd_server one, two;
 static char both[200];
+static struct sl_etcd_client *c;
+static struct asked a;
+static struct watched w;
 
-static int calm(void **state)
+/* Replaces the client. */
+static void use_client(struct sl_etcd_client *next)
+{
+    sl_etcd_client_free(c);
+    c = next;
+}
+
+static int tidy(void **state)
 {
     (void)state;
+    use_client(NULL);
+    odd_end(&one);
+    odd_end(&two);
+    memset(&a, 0, sizeof a);
+    memset(&w, 0, sizeof w);
     unsetenv("http_proxy");
     return 0;
 }
 
+static void begin_one(void (*serve)(struct odd_server *s, int fd), sl_ms answer_ms)
+{
+    odd_begin(&one, serve);
+    use_client(client_of(one.url, answer_ms));
+}
+
 static void begin_both(void (*first)(struct odd_server *s, int fd),
-                       void (*second)(struct odd_server *s, int fd))
+                       void (*second)(struct odd_server *s, int fd), sl_ms answer_ms)
 {
     odd_begin(&one, first);
     odd_begin(&two, second);
     snprintf(both, sizeof both, "%s,%s", one.url, two.url);
+    use_client(client_of(both, answer_ms));
 }
 
-static void end_both(struct sl_etcd_client *c)
+/* A call that must not be repeated, and one that may be. */
+static void send_txn(void)
 {
-    sl_etcd_client_free(c);
-    odd_end(&one);
-    odd_end(&two);
+    call(c, &a, "/v3/kv/txn", "{}", false);
 }
 
-static void end_one(struct sl_etcd_client *c)
+static void send_range(void)
 {
-    sl_etcd_client_free(c);
-    odd_end(&one);
+    call(c, &a, "/v3/kv/range", "{}", true);
 }
 
-static void expect(const struct asked *a, enum sl_etcd_fate fate, int status, int code,
+static void watch(uint64_t from)
+{
+    assert_int_equal(watch_from(c, &w, "k", from), SLUICE_OK);
+}
+
+static void expect(const struct asked *of, enum sl_etcd_fate fate, int status, int code,
                    const char *answer)
 {
     static const char *const fates[] = {"ANSWERED", "LOST", "UNSENT"};
-    assert_string_equal(fates[a->call.fate], fates[fate]);
-    assert_int_equal(a->call.http_status, status);
-    assert_int_equal(a->call.code, code);
-    if (answer != NULL) assert_string_equal(a->answer, answer);
+    assert_string_equal(fates[of->call.fate], fates[fate]);
+    assert_int_equal(of->call.http_status, status);
+    assert_int_equal(of->call.code, code);
+    if (answer != NULL) assert_string_equal(of->answer, answer);
 }
 
-/* --- Words --------------------------------------------------------------------- */
+static void expect_ok(void)
+{
+    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+}
+
+/* --- Base64 and ranges --------------------------------------------------------- */
 
 static void base64_is_read_as_it_was_written(void **state)
 {
@@ -109,8 +140,7 @@ static const char *refusal(const struct sl_etcd_settings *s)
 {
     static char why[300];
     why[0] = '\0';
-    struct sl_etcd_client *c = sl_etcd_client_new(s, why, sizeof why);
-    assert_null(c);
+    assert_null(sl_etcd_client_new(s, why, sizeof why));
     return why;
 }
 
@@ -162,49 +192,41 @@ static void serve_well(struct odd_server *s, int fd)
 static void an_answer_is_an_answer_and_a_connection_is_used_again(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    odd_begin(&one, serve_well);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
+    begin_one(serve_well, LATER_MS);
     for (int i = 0; i < 20; i++) {
         call(c, &a, "/v3/kv/txn", "{}", i % 2 == 0);
-        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+        expect_ok();
     }
     assert_int_equal(one.connections, 1);
     assert_int_equal(one.requests, 20);
     assert_string_equal(sl_etcd_client_trouble(c), "");
-    end_one(c);
 }
 
 static void a_member_may_have_a_name(void **state)
 {
     (void)state;
-    struct asked a = {0};
     char url[64];
     odd_begin(&one, serve_well);
     snprintf(url, sizeof url, " http://localhost:%d/ ", one.port);
-    struct sl_etcd_client *c = client_of(url, LATER_MS);
-    call(c, &a, "/v3/kv/txn", "{}", false);
-    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
-    end_one(c);
-    c = client_of("http://no-such-host.invalid:1", LATER_MS);
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    use_client(client_of(url, LATER_MS));
+    send_txn();
+    expect_ok();
+    use_client(client_of("http://no-such-host.invalid:1", LATER_MS));
+    send_txn();
     expect(&a, SL_ETCD_UNSENT, 0, 0, NULL);
     begin_call(c, &a, "/v3/kv/txn", "{}", false);
     turn(c, 10);
-    sl_etcd_client_free(c); /* It does not wait for the answer of a name server. */
+    use_client(NULL); /* It does not wait for the answer of a name server. */
     assert_int_equal(a.times, 1);
 }
 
 static void a_proxy_of_the_environment_is_not_asked(void **state)
 {
     (void)state;
-    struct asked a = {0};
     setenv("http_proxy", "http://127.0.0.1:1", 1);
-    odd_begin(&one, serve_well);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
-    call(c, &a, "/v3/kv/txn", "{}", false);
-    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
-    end_one(c);
+    begin_one(serve_well, LATER_MS);
+    send_txn();
+    expect_ok();
 }
 
 static void serve_a_redirect(struct odd_server *s, int fd)
@@ -220,13 +242,11 @@ static void serve_a_redirect(struct odd_server *s, int fd)
 static void redirects_are_not_followed(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    begin_both(serve_a_redirect, serve_well);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    begin_both(serve_a_redirect, serve_well, LATER_MS);
+    use_client(client_of(one.url, LATER_MS));
+    send_txn();
     expect(&a, SL_ETCD_ANSWERED, 307, 2, NULL);
     assert_int_equal(two.requests, 0);
-    end_both(c);
 }
 
 static void serve_huge(struct odd_server *s, int fd)
@@ -244,14 +264,11 @@ static void serve_huge(struct odd_server *s, int fd)
 static void an_answer_that_is_too_big_is_said_to_be(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    odd_begin(&one, serve_huge);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
+    begin_one(serve_huge, LATER_MS);
     a.call.answer_bytes_max = 100000;
-    call(c, &a, "/v3/kv/range", "{}", true);
+    send_range();
     expect(&a, SL_ETCD_ANSWERED, 200, 0, "");
     assert_true(a.call.too_big);
-    end_one(c);
 }
 
 /* --- Members that fail --------------------------------------------------------- */
@@ -259,11 +276,9 @@ static void an_answer_that_is_too_big_is_said_to_be(void **state)
 static void nobody_there_is_unsent(void **state)
 {
     (void)state;
-    struct asked a = {0};
     char words[200];
-    odd_begin(&one, serve_well);
-    odd_end(&one); /* A port where nobody listens. */
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
+    begin_one(serve_well, LATER_MS);
+    odd_end(&one); /* Nobody listens on its port now. */
     for (int i = 0; i < 3; i++) {
         call(c, &a, "/v3/kv/txn", "{}", i == 1);
         expect(&a, SL_ETCD_UNSENT, 0, 0, "Connection refused");
@@ -271,24 +286,19 @@ static void nobody_there_is_unsent(void **state)
     snprintf(words, sizeof words, "etcd: no member answers (%s: Connection refused)",
              one.url);
     assert_string_equal(sl_etcd_client_trouble(c), words);
-    sl_etcd_client_free(c);
 }
 
 static void the_next_member_is_asked_when_one_is_not_there(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    begin_both(serve_well, serve_well);
+    begin_both(serve_well, serve_well, LATER_MS);
     odd_end(&one);
-    struct sl_etcd_client *c = client_of(both, LATER_MS);
     for (int i = 0; i < 4; i++) {
-        call(c, &a, "/v3/kv/txn", "{}", false);
-        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+        send_txn();
+        expect_ok();
     }
     assert_int_equal(two.requests, 4);
     assert_string_equal(sl_etcd_client_trouble(c), "");
-    sl_etcd_client_free(c);
-    odd_end(&two);
 }
 
 static void serve_nothing_but_read(struct odd_server *s, int fd)
@@ -300,30 +310,24 @@ static void serve_nothing_but_read(struct odd_server *s, int fd)
 static void a_request_that_was_read_and_not_answered_is_lost(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    begin_both(serve_nothing_but_read, serve_well);
-    struct sl_etcd_client *c = client_of(both, LATER_MS);
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    begin_both(serve_nothing_but_read, serve_well, LATER_MS);
+    send_txn();
     expect(&a, SL_ETCD_LOST, 0, 0, NULL);
     assert_int_equal(one.requests + two.requests, 1);
     assert_non_null(strstr(sl_etcd_client_trouble(c), one.url));
-    call(c, &a, "/v3/kv/txn", "{}", false); /* That member is passed over. */
-    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+    send_txn(); /* That member is passed over. */
+    expect_ok();
     assert_int_equal(one.requests, 1);
-    end_both(c);
 }
 
 static void a_request_that_only_reads_goes_to_the_next_member(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    begin_both(serve_nothing_but_read, serve_well);
-    struct sl_etcd_client *c = client_of(both, LATER_MS);
-    call(c, &a, "/v3/kv/range", "{}", true);
-    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+    begin_both(serve_nothing_but_read, serve_well, LATER_MS);
+    send_range();
+    expect_ok();
     assert_int_equal(one.requests, 1);
     assert_int_equal(two.requests, 1);
-    end_both(c);
 }
 
 /* It answers the first request of a connection; the second it reads. */
@@ -338,15 +342,12 @@ static void serve_once(struct odd_server *s, int fd)
 static void a_request_on_an_old_connection_is_not_sent_again_by_curl(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    odd_begin(&one, serve_once);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
-    call(c, &a, "/v3/kv/txn", "{}", false);
-    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    begin_one(serve_once, LATER_MS);
+    send_txn();
+    expect_ok();
+    send_txn();
     expect(&a, SL_ETCD_LOST, 0, 0, NULL);
     assert_int_equal(one.requests, 2);
-    end_one(c);
 }
 
 /* It answers the first request of a connection and closes it. */
@@ -359,16 +360,13 @@ static void serve_and_close(struct odd_server *s, int fd)
 static void a_connection_that_was_closed_is_made_anew(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    odd_begin(&one, serve_and_close);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
+    begin_one(serve_and_close, LATER_MS);
     for (int i = 0; i < 5; i++) {
-        call(c, &a, "/v3/kv/txn", "{}", false);
-        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+        send_txn();
+        expect_ok();
         while (one.open_now > 0) nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
     assert_int_equal(one.connections, 5);
-    end_one(c);
 }
 
 static void serve_a_hangup(struct odd_server *s, int fd)
@@ -379,13 +377,10 @@ static void serve_a_hangup(struct odd_server *s, int fd)
 static void a_member_that_hangs_up_at_once_does_nothing(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    odd_begin(&one, serve_a_hangup);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    begin_one(serve_a_hangup, LATER_MS);
+    send_txn();
     assert_int_not_equal(a.call.fate, SL_ETCD_ANSWERED);
     assert_int_equal(one.requests, 0);
-    end_one(c);
 }
 
 static const char *halves[] = {
@@ -414,20 +409,16 @@ static void serve_a_half(struct odd_server *s, int fd)
 static void half_an_answer_and_nonsense_are_lost(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    begin_both(serve_a_half, serve_well);
+    begin_both(serve_a_half, serve_well, LATER_MS);
     for (half = 0; half < (int)(sizeof halves / sizeof *halves); half++) {
-        struct sl_etcd_client *c = client_of(both, LATER_MS);
-        call(c, &a, "/v3/kv/txn", "{}", false);
+        use_client(client_of(both, LATER_MS));
+        send_txn();
         if (a.call.fate != SL_ETCD_LOST) fail_msg("%d: %s", a.call.fate, halves[half]);
         assert_int_equal(two.requests, half);
-        sl_etcd_client_free(c);
-        c = client_of(both, LATER_MS);
-        call(c, &a, "/v3/kv/range", "{}", true);
-        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
-        sl_etcd_client_free(c);
+        use_client(client_of(both, LATER_MS));
+        send_range();
+        expect_ok();
     }
-    end_both(NULL);
 }
 
 static void serve_silence(struct odd_server *s, int fd)
@@ -440,16 +431,13 @@ static void serve_silence(struct odd_server *s, int fd)
 static void a_silent_member_is_given_up(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    begin_both(serve_silence, serve_well);
-    struct sl_etcd_client *c = client_of(both, SOON_MS);
+    begin_both(serve_silence, serve_well, SOON_MS);
     sl_ms begun = now_ms();
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    send_txn();
     expect(&a, SL_ETCD_LOST, 0, 0, "no answer within 300 ms");
     assert_true(now_ms() - begun >= SOON_MS);
-    call(c, &a, "/v3/kv/txn", "{}", false);
-    expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
-    end_both(c);
+    send_txn();
+    expect_ok();
 }
 
 static void serve_drops(struct odd_server *s, int fd)
@@ -466,14 +454,11 @@ static void serve_drops(struct odd_server *s, int fd)
 static void an_answer_that_drips_is_given_up_in_the_end(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    odd_begin(&one, serve_drops);
-    struct sl_etcd_client *c = client_of(one.url, 200);
+    begin_one(serve_drops, 200);
     sl_ms begun = now_ms();
     call(c, &a, "/v3/kv/range", "{}", false);
     expect(&a, SL_ETCD_LOST, 0, 0, NULL);
     assert_true(now_ms() - begun >= 400); /* It was not silent. */
-    end_one(c);
 }
 
 /* --- Errors -------------------------------------------------------------------- */
@@ -490,53 +475,46 @@ static void serve_an_error(struct odd_server *s, int fd)
 static void an_error_of_etcd_has_a_code_and_words(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    begin_both(serve_an_error, serve_well);
-    struct sl_etcd_client *c = client_of(both, LATER_MS);
+    begin_both(serve_an_error, serve_well, LATER_MS);
     error_status = 400;
     error_text = "{\"error\":\"etcdserver: key is not provided\",\"code\":3,"
                  "\"message\":\"etcdserver: key is not provided\"}";
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    send_txn();
     expect(&a, SL_ETCD_ANSWERED, 400, 3, "etcdserver: key is not provided");
     call(c, &a, "/v3/kv/txn", "{}", true);
     expect(&a, SL_ETCD_ANSWERED, 400, 3, "etcdserver: key is not provided");
     assert_string_equal(sl_etcd_client_trouble(c), "");
     error_status = 404;
     error_text = "404 page not found\n";
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    send_txn();
     expect(&a, SL_ETCD_ANSWERED, 404, 2, "HTTP 404 404 page not found");
     error_status = 429;
     error_text = "{\"error\":\"x\",\"code\":8,\"message\":\"database space exceeded\"}";
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    send_txn();
     expect(&a, SL_ETCD_ANSWERED, 429, 8, "database space exceeded");
     assert_int_equal(two.requests, 0);
-    end_both(c);
 }
 
 static void an_error_that_does_not_say_what_was_done_is_lost(void **state)
 {
     (void)state;
-    struct asked a = {0};
     static const int codes[] = {1, 2, 4, 13, 14};
     char text[200];
-    begin_both(serve_an_error, serve_well);
+    begin_both(serve_an_error, serve_well, LATER_MS);
     for (int i = 0; i < 5; i++) {
-        struct sl_etcd_client *c = client_of(both, LATER_MS);
+        use_client(client_of(both, LATER_MS));
         snprintf(text, sizeof text, "{\"error\":\"etcdserver: no leader\",\"code\":%d}",
                  codes[i]);
         error_status = 503;
         error_text = text;
-        call(c, &a, "/v3/kv/txn", "{}", false);
+        send_txn();
         expect(&a, SL_ETCD_LOST, 503, codes[i], "etcdserver: no leader");
         assert_non_null(strstr(sl_etcd_client_trouble(c), "no leader"));
         assert_int_equal(two.requests, i);
-        sl_etcd_client_free(c);
-        c = client_of(both, LATER_MS);
-        call(c, &a, "/v3/kv/range", "{}", true);
-        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
-        sl_etcd_client_free(c);
+        use_client(client_of(both, LATER_MS));
+        send_range();
+        expect_ok();
     }
-    end_both(NULL);
 }
 
 /* --- User and password --------------------------------------------------------- */
@@ -587,68 +565,60 @@ static void a_token_is_asked_for_once_and_again_when_it_is_refused(void **state)
         "{\"error\":\"etcdserver: user name is empty\",\"code\":3}",
         "{\"error\":\"auth: revision in header is old\",\"code\":2}",
         "{\"error\":\"etcdserver: revision of auth store is old\",\"code\":3}"};
-    struct asked a[5] = {0};
+    struct asked calls[5] = {0};
     odd_begin(&one, serve_with_tokens);
-    struct sl_etcd_client *c = client_with_user(SECRET);
+    use_client(client_with_user(SECRET));
     for (int round = 0; round < 4; round++) {
         error_text = refusals[round];
         good_token = round + 1;
-        for (int i = 0; i < 5; i++) begin_call(c, &a[i], "/v3/kv/txn", "{}", false);
+        for (int i = 0; i < 5; i++) begin_call(c, &calls[i], "/v3/kv/txn", "{}", false);
         for (int i = 0; i < 5; i++) {
-            await_call(c, &a[i]);
-            expect(&a[i], SL_ETCD_ANSWERED, 200, 0, OK);
+            await_call(c, &calls[i]);
+            expect(&calls[i], SL_ETCD_ANSWERED, 200, 0, OK);
         }
         assert_int_equal(tokens, round + 1);
     }
     assert_string_equal(sl_etcd_client_trouble(c), "");
-    end_one(c);
 }
 
 static void a_token_that_is_always_refused_is_an_answer(void **state)
 {
     (void)state;
-    struct asked a = {0};
     odd_begin(&one, serve_with_tokens);
-    struct sl_etcd_client *c = client_with_user(SECRET);
+    use_client(client_with_user(SECRET));
     good_token = -1;
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    send_txn();
     expect(&a, SL_ETCD_ANSWERED, 401, 16, "etcdserver: invalid auth token");
     assert_int_equal(tokens, 2);
     assert_string_equal(sl_etcd_client_trouble(c),
                         "etcd: etcdserver: invalid auth token");
-    end_one(c);
 }
 
 static void a_wrong_password_is_said_and_not_tried_all_the_time(void **state)
 {
     (void)state;
-    struct asked a = {0};
-    struct watched w = {0};
     odd_begin(&one, serve_with_tokens);
-    struct sl_etcd_client *c = client_with_user("falsch");
+    use_client(client_with_user("falsch"));
     for (int i = 0; i < 10; i++) {
-        call(c, &a, "/v3/kv/txn", "{}", false);
+        send_txn();
         expect(&a, SL_ETCD_ANSWERED, i == 0 ? 400 : a.call.http_status, 16,
                "wrong user or password");
         assert_string_equal(sl_etcd_client_trouble(c), "etcd: wrong user or password");
     }
     assert_true(tokens < 10);
-    assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
+    watch(0);
     await_end(c, &w);
     assert_string_equal(w.why, "wrong user or password");
-    end_one(c);
 }
 
 static void without_a_member_for_a_token_calls_are_unsent(void **state)
 {
     (void)state;
-    struct asked a = {0};
     odd_begin(&one, serve_nothing_but_read);
-    struct sl_etcd_client *c = client_with_user(SECRET);
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    use_client(client_with_user(SECRET));
+    send_txn();
     expect(&a, SL_ETCD_UNSENT, 0, 0, NULL);
     assert_null(strstr(sl_etcd_client_trouble(c), "geheim"));
-    end_one(c);
 }
 
 static void serve_without_auth(struct odd_server *s, int fd)
@@ -666,15 +636,13 @@ static void serve_without_auth(struct odd_server *s, int fd)
 static void an_etcd_without_users_is_asked_without_one(void **state)
 {
     (void)state;
-    struct asked a = {0};
     odd_begin(&one, serve_without_auth);
-    struct sl_etcd_client *c = client_with_user(SECRET);
+    use_client(client_with_user(SECRET));
     for (int i = 0; i < 3; i++) {
-        call(c, &a, "/v3/kv/txn", "{}", false);
-        expect(&a, SL_ETCD_ANSWERED, 200, 0, OK);
+        send_txn();
+        expect_ok();
     }
     assert_int_equal(one.requests, 4);
-    end_one(c);
 }
 
 static void serve_a_bad_token(struct odd_server *s, int fd)
@@ -686,13 +654,11 @@ static void serve_a_bad_token(struct odd_server *s, int fd)
 static void a_token_is_one_word(void **state)
 {
     (void)state;
-    struct asked a = {0};
     odd_begin(&one, serve_a_bad_token);
-    struct sl_etcd_client *c = client_with_user(SECRET);
-    call(c, &a, "/v3/kv/txn", "{}", false);
+    use_client(client_with_user(SECRET));
+    send_txn();
     expect(&a, SL_ETCD_UNSENT, 200, 0, "no token was given");
     assert_int_equal(one.requests, 1);
-    end_one(c);
 }
 
 /* --- Many, time, the end ------------------------------------------------------- */
@@ -715,8 +681,7 @@ static struct asked many[MANY];
 static void connections_are_bounded_and_all_calls_are_answered(void **state)
 {
     (void)state;
-    odd_begin(&one, serve_behind_a_gate);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
+    begin_one(serve_behind_a_gate, LATER_MS);
     pthread_mutex_lock(&gate);
     for (int i = 0; i < MANY; i++) begin_call(c, &many[i], "/v3/kv/txn", "{}", false);
     while (one.requests < 20) turn(c, 10);
@@ -727,26 +692,23 @@ static void connections_are_bounded_and_all_calls_are_answered(void **state)
     }
     assert_true(one.open_most <= 32);
     assert_int_equal(one.requests, MANY);
-    end_one(c);
 }
 
 static void work_calls_no_more_done_than_it_is_told(void **state)
 {
     (void)state;
-    struct asked a[10] = {0};
-    odd_begin(&one, serve_well);
+    struct asked calls[10] = {0};
+    begin_one(serve_well, LATER_MS);
     odd_end(&one);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
     int all = 0;
-    for (int i = 0; i < 10; i++) begin_call(c, &a[i], "/v3/kv/txn", "{}", false);
+    for (int i = 0; i < 10; i++) begin_call(c, &calls[i], "/v3/kv/txn", "{}", false);
     while (all < 10) {
         int before = all;
         sl_etcd_client_work(c, 2);
         all = 0;
-        for (int i = 0; i < 10; i++) all += a[i].times;
+        for (int i = 0; i < 10; i++) all += calls[i].times;
         assert_true(all - before <= 2);
     }
-    sl_etcd_client_free(c);
 }
 
 static int woken_times;
@@ -760,7 +722,7 @@ static void it_wakes_up_at_a_time(void **state)
 {
     (void)state;
     sl_ms at = 0, begun = now_ms();
-    struct sl_etcd_client *c = client_of("http://127.0.0.1:1", LATER_MS);
+    use_client(client_of("http://127.0.0.1:1", LATER_MS));
     woken_times = 0;
     sl_etcd_client_wake_at(c, begun + 50, woken, &at);
     while (woken_times == 0 && now_ms() < begun + 20000) turn(c, 20000);
@@ -771,18 +733,16 @@ static void it_wakes_up_at_a_time(void **state)
     sl_etcd_client_wake_at(c, SL_NEVER, woken, &at);
     for (int i = 0; i < 5; i++) turn(c, 20);
     assert_int_equal(woken_times, 2);
-    sl_etcd_client_free(c);
 }
 
 static void at_the_end_each_call_is_lost_or_unsent(void **state)
 {
     (void)state;
     int fates[3] = {0};
-    odd_begin(&one, serve_silence);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
+    begin_one(serve_silence, LATER_MS);
     for (int i = 0; i < MANY; i++) begin_call(c, &many[i], "/v3/kv/txn", "{}", i % 2);
     while (one.requests < 20) turn(c, 10);
-    sl_etcd_client_free(c);
+    use_client(NULL);
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(many[i].times, 1);
         fates[many[i].call.fate]++;
@@ -790,17 +750,12 @@ static void at_the_end_each_call_is_lost_or_unsent(void **state)
     assert_int_equal(fates[SL_ETCD_ANSWERED], 0);
     assert_true(fates[SL_ETCD_LOST] >= one.requests);
     assert_true(fates[SL_ETCD_UNSENT] >= MANY - 32);
-    odd_end(&one);
-    sl_etcd_client_free(NULL);
 }
-
-static struct sl_etcd_client *again_client;
-static struct asked again_next;
 
 static void ask_again(struct sl_etcd_call *done)
 {
     (void)done;
-    begin_call(again_client, &again_next, "/v3/kv/txn", "{}", false);
+    begin_call(c, &a, "/v3/kv/txn", "{}", false);
 }
 
 static void a_call_may_be_sent_from_the_end_of_another(void **state)
@@ -808,13 +763,10 @@ static void a_call_may_be_sent_from_the_end_of_another(void **state)
     (void)state;
     struct sl_etcd_call first = {
         .path = "/v3/kv/txn", .body = {"{}", 2}, .done = ask_again};
-    odd_begin(&one, serve_well);
-    again_client = client_of(one.url, LATER_MS);
-    memset(&again_next, 0, sizeof again_next);
-    sl_etcd_client_send(again_client, &first);
-    await_call(again_client, &again_next);
-    expect(&again_next, SL_ETCD_ANSWERED, 200, 0, OK);
-    end_one(again_client);
+    begin_one(serve_well, LATER_MS);
+    sl_etcd_client_send(c, &first);
+    await_call(c, &a);
+    expect_ok();
 }
 
 /* --- Watches ------------------------------------------------------------------- */
@@ -841,11 +793,9 @@ static void serve_a_watch(struct odd_server *s, int fd)
 static void a_watch_tells_whole_objects_and_ends_once(void **state)
 {
     (void)state;
-    struct watched w = {0};
-    odd_begin(&one, serve_a_watch);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
+    begin_one(serve_a_watch, LATER_MS);
     watch_part = 0;
-    assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
+    watch(5);
     await_told(c, &w, "created");
     assert_int_equal(w.told, 1);
     watch_part = 1;
@@ -857,23 +807,20 @@ static void a_watch_tells_whole_objects_and_ends_once(void **state)
     for (int i = 0; i < 10; i++) turn(c, 10);
     assert_int_equal(w.ended, 1);
     assert_int_equal(w.told, 3);
-    end_one(c);
 }
 
 static void a_watch_that_is_ended_inside_says_no_more(void **state)
 {
     (void)state;
-    struct watched w = {.stop_at_once = true};
-    odd_begin(&one, serve_a_watch);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
+    begin_one(serve_a_watch, LATER_MS);
     watch_part = 1;
-    assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
+    w.stop_at_once = true;
+    watch(5);
     while (w.told == 0) turn(c, 20000);
     watch_part = 2;
     for (int i = 0; i < 10; i++) turn(c, 10);
     assert_int_equal(w.told, 1);
     assert_int_equal(w.ended, 0);
-    end_one(c);
 }
 
 static const char *watch_line;
@@ -902,33 +849,27 @@ static void a_watch_that_etcd_has_ended_is_over(void **state)
          "so\"}",
          "not so"},
     };
-    struct watched w = {0};
-    odd_begin(&one, serve_a_line);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
+    begin_one(serve_a_line, LATER_MS);
     for (int i = 0; i < 4; i++) {
         watch_line = lines[i][0];
-        assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
+        watch(5);
         await_end(c, &w);
         assert_string_equal(w.why, lines[i][1]);
     }
-    end_one(c);
 }
 
 static void a_silent_watch_is_over_if_its_member_is_silent_too(void **state)
 {
     (void)state;
-    struct watched w = {0};
     static const char *const lines[] = {"", STREAM, STREAM CREATED};
-    odd_begin(&one, serve_a_line);
-    struct sl_etcd_client *c = client_of(one.url, SOON_MS);
+    begin_one(serve_a_line, SOON_MS);
     for (int i = 0; i < 3; i++) {
         watch_line = lines[i];
-        assert_int_equal(watch_from(c, &w, "k", 5), SLUICE_OK);
+        watch(5);
         await_end(c, &w);
         assert_string_equal(w.why, "no answer within 300 ms");
         assert_int_equal(w.told, i == 2);
     }
-    end_one(c);
 }
 
 static void serve_a_quiet_watch(struct odd_server *s, int fd)
@@ -943,16 +884,13 @@ static void serve_a_quiet_watch(struct odd_server *s, int fd)
 static void a_silent_watch_goes_on_while_its_member_answers(void **state)
 {
     (void)state;
-    struct watched w = {0};
-    odd_begin(&one, serve_a_quiet_watch);
-    struct sl_etcd_client *c = client_of(one.url, 500);
-    assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
+    begin_one(serve_a_quiet_watch, 500);
+    watch(0);
     sl_ms end = now_ms() + 20000;
     while (one.requests < 4 && now_ms() < end) turn(c, 1000);
     assert_true(one.requests >= 4); /* Three probes. */
     assert_int_equal(w.told, 1);
     assert_int_equal(w.ended, 0);
-    end_one(c);
 }
 
 static void serve_an_endless_object(struct odd_server *s, int fd)
@@ -968,57 +906,56 @@ static void serve_an_endless_object(struct odd_server *s, int fd)
 static void an_object_without_an_end_is_too_big(void **state)
 {
     (void)state;
-    struct watched w = {0};
-    odd_begin(&one, serve_an_endless_object);
-    struct sl_etcd_client *c = client_of(one.url, LATER_MS);
-    assert_int_equal(watch_from(c, &w, "k", 0), SLUICE_OK);
+    begin_one(serve_an_endless_object, LATER_MS);
+    watch(0);
     await_end(c, &w);
     assert_string_equal(w.why, "an object of a watch is too big");
-    end_one(c);
 }
+
+#define TEST(name) cmocka_unit_test_teardown(name, tidy)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(base64_is_read_as_it_was_written),
-        cmocka_unit_test(what_is_not_base64_is_refused),
-        cmocka_unit_test(the_end_of_a_range_is_the_next_that_begins_otherwise),
-        cmocka_unit_test(settings_that_are_wrong_are_refused_with_words),
-        cmocka_unit_test(a_password_in_a_url_is_refused_and_not_repeated),
-        cmocka_unit_test(an_answer_is_an_answer_and_a_connection_is_used_again),
-        cmocka_unit_test(a_member_may_have_a_name),
-        cmocka_unit_test_teardown(a_proxy_of_the_environment_is_not_asked, calm),
-        cmocka_unit_test(redirects_are_not_followed),
-        cmocka_unit_test(an_answer_that_is_too_big_is_said_to_be),
-        cmocka_unit_test(nobody_there_is_unsent),
-        cmocka_unit_test(the_next_member_is_asked_when_one_is_not_there),
-        cmocka_unit_test(a_request_that_was_read_and_not_answered_is_lost),
-        cmocka_unit_test(a_request_that_only_reads_goes_to_the_next_member),
-        cmocka_unit_test(a_request_on_an_old_connection_is_not_sent_again_by_curl),
-        cmocka_unit_test(a_connection_that_was_closed_is_made_anew),
-        cmocka_unit_test(a_member_that_hangs_up_at_once_does_nothing),
-        cmocka_unit_test(half_an_answer_and_nonsense_are_lost),
-        cmocka_unit_test(a_silent_member_is_given_up),
-        cmocka_unit_test(an_answer_that_drips_is_given_up_in_the_end),
-        cmocka_unit_test(an_error_of_etcd_has_a_code_and_words),
-        cmocka_unit_test(an_error_that_does_not_say_what_was_done_is_lost),
-        cmocka_unit_test(a_token_is_asked_for_once_and_again_when_it_is_refused),
-        cmocka_unit_test(a_token_that_is_always_refused_is_an_answer),
-        cmocka_unit_test(a_wrong_password_is_said_and_not_tried_all_the_time),
-        cmocka_unit_test(without_a_member_for_a_token_calls_are_unsent),
-        cmocka_unit_test(an_etcd_without_users_is_asked_without_one),
-        cmocka_unit_test(a_token_is_one_word),
-        cmocka_unit_test(connections_are_bounded_and_all_calls_are_answered),
-        cmocka_unit_test(work_calls_no_more_done_than_it_is_told),
-        cmocka_unit_test(it_wakes_up_at_a_time),
-        cmocka_unit_test(at_the_end_each_call_is_lost_or_unsent),
-        cmocka_unit_test(a_call_may_be_sent_from_the_end_of_another),
-        cmocka_unit_test(a_watch_tells_whole_objects_and_ends_once),
-        cmocka_unit_test(a_watch_that_is_ended_inside_says_no_more),
-        cmocka_unit_test(a_watch_that_etcd_has_ended_is_over),
-        cmocka_unit_test(a_silent_watch_is_over_if_its_member_is_silent_too),
-        cmocka_unit_test(a_silent_watch_goes_on_while_its_member_answers),
-        cmocka_unit_test(an_object_without_an_end_is_too_big),
+        TEST(base64_is_read_as_it_was_written),
+        TEST(what_is_not_base64_is_refused),
+        TEST(the_end_of_a_range_is_the_next_that_begins_otherwise),
+        TEST(settings_that_are_wrong_are_refused_with_words),
+        TEST(a_password_in_a_url_is_refused_and_not_repeated),
+        TEST(an_answer_is_an_answer_and_a_connection_is_used_again),
+        TEST(a_member_may_have_a_name),
+        TEST(a_proxy_of_the_environment_is_not_asked),
+        TEST(redirects_are_not_followed),
+        TEST(an_answer_that_is_too_big_is_said_to_be),
+        TEST(nobody_there_is_unsent),
+        TEST(the_next_member_is_asked_when_one_is_not_there),
+        TEST(a_request_that_was_read_and_not_answered_is_lost),
+        TEST(a_request_that_only_reads_goes_to_the_next_member),
+        TEST(a_request_on_an_old_connection_is_not_sent_again_by_curl),
+        TEST(a_connection_that_was_closed_is_made_anew),
+        TEST(a_member_that_hangs_up_at_once_does_nothing),
+        TEST(half_an_answer_and_nonsense_are_lost),
+        TEST(a_silent_member_is_given_up),
+        TEST(an_answer_that_drips_is_given_up_in_the_end),
+        TEST(an_error_of_etcd_has_a_code_and_words),
+        TEST(an_error_that_does_not_say_what_was_done_is_lost),
+        TEST(a_token_is_asked_for_once_and_again_when_it_is_refused),
+        TEST(a_token_that_is_always_refused_is_an_answer),
+        TEST(a_wrong_password_is_said_and_not_tried_all_the_time),
+        TEST(without_a_member_for_a_token_calls_are_unsent),
+        TEST(an_etcd_without_users_is_asked_without_one),
+        TEST(a_token_is_one_word),
+        TEST(connections_are_bounded_and_all_calls_are_answered),
+        TEST(work_calls_no_more_done_than_it_is_told),
+        TEST(it_wakes_up_at_a_time),
+        TEST(at_the_end_each_call_is_lost_or_unsent),
+        TEST(a_call_may_be_sent_from_the_end_of_another),
+        TEST(a_watch_tells_whole_objects_and_ends_once),
+        TEST(a_watch_that_is_ended_inside_says_no_more),
+        TEST(a_watch_that_etcd_has_ended_is_over),
+        TEST(a_silent_watch_is_over_if_its_member_is_silent_too),
+        TEST(a_silent_watch_goes_on_while_its_member_answers),
+        TEST(an_object_without_an_end_is_too_big),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -364,7 +364,7 @@ static int take_free(struct visit *v, struct sl_bytes key, struct sl_bytes value
                      bool sub)
 {
     struct walk *w = v->walk;
-    size_t txn, count, number, before = SIZE_MAX;
+    size_t txn, count = 0, number, before = SIZE_MAX;
     memcpy(&txn, key.at, sizeof txn);
     if (value.n >= sizeof count) memcpy(&count, value.at, sizeof count);
     /* LMDB takes transaction 0 for "none yet", and would use its pages twice. */
