@@ -5,7 +5,6 @@ twice, and what was not answered is there as a whole or not at all.
 
 SLUICE is that of a build; `committer` of the same build does the work. --long: 500 kills.
 """
-import ctypes
 import os
 import random
 import resource
@@ -24,9 +23,10 @@ if "--seed" in sys.argv:
     del sys.argv[at:at + 2]
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../cli"))
+sys.path[:0] = [os.path.join(HERE, "../cli"), os.path.join(HERE, "../server/lib")]
+import shims  # noqa: E402
 import tap  # noqa: E402
-from tap import Skip, check, check_that, main, test  # noqa: E402
+from tap import check, check_that, main, test  # noqa: E402
 
 KILLS = 500 if LONG else 30
 
@@ -187,15 +187,8 @@ def who_ends_by_itself_has_answered_all(t):
 
 
 def mount(t, *args):
-    """In a name space of this test, which runs in a process of its own."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not getattr(t, "private_mounts", False):
-        if os.getuid() != 0 or libc.unshare(0x00020000) != 0:
-            raise Skip("only root can mount something")
-        t.private_mounts = True
-        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-    if subprocess.run(["mount", *args]).returncode != 0:
-        raise Skip("mount does not work here")
+    t.mounted = getattr(t, "mounted", [])
+    shims.mount(t, *args)
 
 
 def full_and_free_again(t, folder, p, free):

@@ -134,8 +134,8 @@ static void run(const struct etcd_stage *e, int member)
     const char *args[40];
     int n = 0;
     snprintf(name, sizeof name, "m%d", member);
-    snprintf(data, sizeof data, "%s/%s", e->folder, name);
-    snprintf(log, sizeof log, "%s/%s.log", e->folder, name);
+    snprintf(data, sizeof data, "%s/%s", e->directory, name);
+    snprintf(log, sizeof log, "%s/%s.log", e->directory, name);
     snprintf(peer, sizeof peer, "http://127.0.0.1:%d", e->is[member].peer_port);
     for (int i = 0; i < e->count; i++) {
         snprintf(part, sizeof part, "%sm%d=http://127.0.0.1:%d", i > 0 ? "," : "", i,
@@ -158,7 +158,7 @@ static void run(const struct etcd_stage *e, int member)
     const char *const tls[] = {"--cert-file", "--key-file", "--trusted-ca-file"};
     const char *const files[] = {"cert.pem", "key.pem", "ca.pem"};
     for (int i = 0; i < 3 && e->tls; i++) {
-        snprintf(file[i], sizeof file[i], "%s/%s", e->folder, files[i]);
+        snprintf(file[i], sizeof file[i], "%s/%s", e->directory, files[i]);
         args[n++] = tls[i];
         args[n++] = file[i];
     }
@@ -242,7 +242,7 @@ static bool await(struct etcd_stage *e)
 
 void etcd_await(struct etcd_stage *e)
 {
-    if (!await(e)) fail_msg("an etcd does not begin: see %s", e->folder);
+    if (!await(e)) fail_msg("an etcd does not begin: see %s", e->directory);
 }
 
 int etcd_leader(struct etcd_stage *e)
@@ -264,10 +264,10 @@ int etcd_leader(struct etcd_stage *e)
 
 /* --- Life ---------------------------------------------------------------------- */
 
-static void sh(const char *format, const char *folder)
+static void sh(const char *format, const char *directory)
 {
     char command[2000];
-    snprintf(command, sizeof command, format, folder);
+    snprintf(command, sizeof command, format, directory);
     if (system(command) != 0) fail_msg("this failed: %s", command);
 }
 
@@ -288,7 +288,7 @@ static bool begin_members(struct etcd_stage *e)
     for (int i = 0; i < e->count; i++) etcd_start(e, i);
     if (await(e)) return true;
     for (int i = 0; i < e->count; i++) etcd_kill(e, i);
-    sh("rm -rf '%s'/m*", e->folder);
+    sh("rm -rf '%s'/m*", e->directory);
     return false;
 }
 
@@ -299,10 +299,10 @@ static bool begin(struct etcd_stage *e, int count, bool tls)
     e->count = count;
     e->tls = tls;
     const char *tmp = getenv("TMPDIR");
-    snprintf(e->folder, sizeof e->folder, "%s/sluice-etcd.XXXXXX",
+    snprintf(e->directory, sizeof e->directory, "%s/sluice-etcd.XXXXXX",
              tmp != NULL ? tmp : "/tmp");
-    assert_non_null(mkdtemp(e->folder));
-    if (tls) sh(make_certificates, e->folder);
+    assert_non_null(mkdtemp(e->directory));
+    if (tls) sh(make_certificates, e->directory);
     for (int i = 0; i < BEGIN_TRIES; i++)
         if (begin_members(e)) return true;
     fail_msg("no etcd begins");
@@ -322,6 +322,6 @@ bool etcd_begin_tls(struct etcd_stage *e)
 void etcd_end(struct etcd_stage *e)
 {
     for (int i = 0; i < e->count; i++) etcd_kill(e, i);
-    if (e->folder[0] != '\0') sh("rm -rf '%s'", e->folder);
+    if (e->directory[0] != '\0') sh("rm -rf '%s'", e->directory);
     memset(e, 0, sizeof *e);
 }

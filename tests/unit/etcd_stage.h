@@ -1,4 +1,4 @@
-/* etcd_stage.h - for tests: members of an etcd, each a process with a folder and ports of its
+/* etcd_stage.h - for tests: members of an etcd, each a process with a directory and ports of its
  * own, that are killed and paused. They end with the test, however that ends. */
 #ifndef SLUICE_ETCD_STAGE_H
 #define SLUICE_ETCD_STAGE_H
@@ -10,9 +10,9 @@
 
 struct etcd_stage {
     int count;
-    char folder[128];  /* In TMPDIR. */
-    char members[400]; /* All their URLs, as the setting has them. */
-    bool tls;          /* Certificates: see etcd_begin_tls(). */
+    char directory[128]; /* In TMPDIR. */
+    char members[400];   /* All their URLs, as the setting has them. */
+    bool tls;            /* Certificates: see etcd_begin_tls(). */
     struct {
         pid_t pid; /* 0: it does not run. */
         int port, peer_port;
@@ -22,7 +22,7 @@ struct etcd_stage {
 
 /* So many members, and all of them answer. False: there is no etcd here: skip(). */
 bool etcd_begin(struct etcd_stage *e, int count);
-/* One member that wants https: folder/ca.pem, cert.pem and key.pem are for its clients,
+/* One member that wants https: directory/ca.pem, cert.pem and key.pem are for its clients,
  * other.pem is a certificate that it does not take, and that is not its own. */
 bool etcd_begin_tls(struct etcd_stage *e);
 void etcd_end(struct etcd_stage *e);

@@ -44,7 +44,7 @@ static pwrite_type *real_pwrite(void)
     return real;
 }
 
-/* What becomes of this write of the first pages: see storage_stage.h. */
+/* The letter of first_plan for this write. */
 static char next_of_plan(void)
 {
     const char *plan = atomic_load(&disk.first_plan);
@@ -54,14 +54,14 @@ static char next_of_plan(void)
     return *plan;
 }
 
-/* What the last 'p' has written over. */
+/* What the last 'p' has overwritten. */
 static struct {
     char bytes[512];
     size_t n;
     off_t at;
 } before;
 
-/* LMDB has opened it for writing alone. */
+/* LMDB has opened the file write-only, so it is opened again. */
 static void keep_before(int fd, size_t n, off_t at)
 {
     char path[40];
@@ -86,7 +86,7 @@ static ssize_t write_first(int fd, const void *from, size_t n, off_t at)
     return -1;
 }
 
-/* By the name that LMDB calls it by; with a large off_t ours would be another. */
+/* Under the name that LMDB uses: with a 64-bit off_t ours would have another one. */
 ssize_t lmdb_pwrite(int fd, const void *from, size_t n, off_t at) __asm__("pwrite");
 
 ssize_t lmdb_pwrite(int fd, const void *from, size_t n, off_t at)
@@ -121,7 +121,7 @@ void hold_disk(struct stage *s, struct asked *first)
     submit(s, first);
     while (atomic_load(&disk.held_now) == 0) {
         stage_work(s);
-        assert_false(first->done); /* That would be without a sync. */
+        assert_false(first->done); /* It cannot be done without a sync. */
         pause_shortly();
     }
 }
@@ -133,13 +133,14 @@ void release_disk(void)
 
 /* --- A storage --------------------------------------------------------------- */
 
-static void check_store(const char *folder)
+static void check_store(const char *directory)
 {
     struct sl_store store;
     struct sl_store_counts counts;
     char why[300] = "";
-    if (sl_store_check_pages(folder, why, sizeof why) != SLUICE_OK) fail_msg("%s", why);
-    if (sl_store_open(&store, folder, 0, why, sizeof why) != SLUICE_OK)
+    if (sl_store_check_pages(directory, why, sizeof why) != SLUICE_OK)
+        fail_msg("%s", why);
+    if (sl_store_open(&store, directory, 0, why, sizeof why) != SLUICE_OK)
         fail_msg("%s", why);
     if (sl_store_check(&store, &counts, why, sizeof why) != SLUICE_OK)
         fail_msg("%s", why);
@@ -162,9 +163,9 @@ static struct sl_storage *open_etcd(const struct stage *s, char *why, size_t why
     return sl_storage_open_etcd(&settings, why, why_bytes);
 }
 
-static void check_nothing(const char *folder)
+static void check_nothing(const char *directory)
 {
-    (void)folder;
+    (void)directory;
 }
 
 const struct storage_kind lmdb_kind = {"lmdb", 0, open_lmdb, check_store};
@@ -193,7 +194,7 @@ void stage_close(struct stage *s)
 {
     sl_storage_close(s->storage);
     s->storage = NULL;
-    s->kind->check(s->folder);
+    s->kind->check(s->directory);
 }
 
 void stage_reopen(struct stage *s)
@@ -207,11 +208,11 @@ void stage_begin(struct stage *s, const struct storage_kind *kind)
     memset(s, 0, sizeof *s);
     s->kind = kind;
     const char *where = getenv("TMPDIR");
-    int n = snprintf(s->folder, sizeof s->folder, "%s/sluice-test.XXXXXX",
+    int n = snprintf(s->directory, sizeof s->directory, "%s/sluice-test.XXXXXX",
                      where != NULL ? where : "/tmp");
-    assert_true(n > 0 && (size_t)n < sizeof s->folder);
-    assert_non_null(mkdtemp(s->folder));
-    s->settings = (struct sl_storage_settings){.folder = s->folder,
+    assert_true(n > 0 && (size_t)n < sizeof s->directory);
+    assert_non_null(mkdtemp(s->directory));
+    s->settings = (struct sl_storage_settings){.folder = s->directory,
                                                .bytes_max = (size_t)64 << 20,
                                                .dedup_keep_ms = 3600000,
                                                .group_max = 64};
@@ -224,7 +225,7 @@ void stage_begin(struct stage *s, const struct storage_kind *kind)
                                         .answer_ms = 10000,
                                         .ops_max = 128,
                                         .request_bytes_max = (size_t)3 << 19};
-    snprintf(s->prefix, sizeof s->prefix, "%s/", strrchr(s->folder, '/') + 1);
+    snprintf(s->prefix, sizeof s->prefix, "%s/", strrchr(s->directory, '/') + 1);
     stage_open(s);
 }
 
@@ -232,20 +233,19 @@ void stage_end(struct stage *s)
 {
     char command[200];
     if (s->storage != NULL) stage_close(s);
-    snprintf(command, sizeof command, "rm -rf %s", s->folder);
+    snprintf(command, sizeof command, "rm -rf %s", s->directory);
     assert_int_equal(system(command), 0);
 }
 
 /* --- Operations -------------------------------------------------------------- */
 
-static void copy(struct asked *a, struct sl_bytes *b, char **to)
+static void copy(struct sl_bytes *b, char **to)
 {
     if (b->at == NULL) return;
     memcpy(*to, b->at, b->n);
     b->at = *to;
     *to += b->n;
     *(*to)++ = '\0';
-    (void)a;
 }
 
 static void on_done(struct sl_storage_op *op)
@@ -260,13 +260,13 @@ static void on_done(struct sl_storage_op *op)
     a->bytes = malloc(head + n);
     assert_non_null(a->bytes);
     char *to = a->bytes + head;
-    copy(a, &a->got.value, &to);
+    copy(&a->got.value, &to);
     if (op->result.rows != NULL) {
         struct sl_storage_row *rows = (struct sl_storage_row *)(void *)a->bytes;
         memcpy(rows, op->result.rows, head);
         for (uint32_t i = 0; i < op->result.row_count; i++) {
-            copy(a, &rows[i].key, &to);
-            copy(a, &rows[i].value, &to);
+            copy(&rows[i].key, &to);
+            copy(&rows[i].value, &to);
         }
         a->got.rows = rows;
     }
@@ -302,6 +302,17 @@ struct sl_bytes text(const char *s)
     return (struct sl_bytes){s, s != NULL ? strlen(s) : 0};
 }
 
+struct sl_storage_op commit_of(uint64_t term, uint64_t id, const char *request,
+                               const struct sl_storage_write *writes, uint32_t count)
+{
+    return (struct sl_storage_op){.type = SL_STORAGE_COMMIT,
+                                  .term = term,
+                                  .id = id,
+                                  .request = text(request),
+                                  .writes = writes,
+                                  .write_count = count};
+}
+
 int do_op(struct stage *s, const struct sl_storage_op *op,
           struct sl_storage_result *got)
 {
@@ -331,12 +342,7 @@ int put(struct stage *s, uint64_t term, uint64_t id, const char *request,
         struct sl_storage_result *got)
 {
     struct sl_storage_write w = {text(table), text(key), text(value)};
-    struct sl_storage_op op = {.type = SL_STORAGE_COMMIT,
-                               .term = term,
-                               .id = id,
-                               .request = text(request),
-                               .writes = &w,
-                               .write_count = 1};
+    struct sl_storage_op op = commit_of(term, id, request, &w, 1);
     return do_op(s, &op, got);
 }
 
@@ -347,8 +353,7 @@ int del(struct stage *s, uint64_t term, const char *table, const char *key)
 
 int only_read(struct stage *s, uint64_t term, uint64_t id, const char *request)
 {
-    struct sl_storage_op op = {
-        .type = SL_STORAGE_COMMIT, .term = term, .id = id, .request = text(request)};
+    struct sl_storage_op op = commit_of(term, id, request, NULL, 0);
     return do_op(s, &op, NULL);
 }
 
@@ -372,7 +377,7 @@ const char *value_of(struct stage *s, const char *table, const char *key)
     struct asked a = {
         .op = {.type = SL_STORAGE_READ, .table = text(table), .key = text(key)}};
     free(kept);
-    kept = NULL; /* If we do not come to the end. */
+    kept = NULL; /* In case the test ends below. */
     submit(s, &a);
     await(s, &a);
     assert_int_equal(a.got.status, SLUICE_OK);

@@ -1,5 +1,5 @@
-/* storage_stage.h - for tests of storages: one in a folder of its own, operations that are
- * waited for, and a disk that waits or fails. */
+/* storage_stage.h - for tests of the storage: one in a directory of its own, operations that the
+ * test waits for, and a disk that waits or fails. */
 #ifndef SLUICE_STORAGE_STAGE_H
 #define SLUICE_STORAGE_STAGE_H
 
@@ -9,39 +9,39 @@
 #include "etcd_stage.h"
 #include "storage/storage.h"
 
-/* --- A storage of some kind -------------------------------------------------- */
+/* --- A storage --------------------------------------------------------------- */
 
 struct stage;
 
 struct storage_kind {
     const char *name;
-    int members; /* Of an etcd; 0: it needs none. */
+    int members; /* Of an etcd; 0: none. */
     struct sl_storage *(*open)(const struct stage *s, char *why, size_t why_bytes);
-    void (*check)(const char *folder); /* What lasts is whole. */
+    void (*check)(const char *directory); /* Fails the test if the store is damaged. */
 };
 
 struct stage {
     const struct storage_kind *kind;
-    char folder[128];
+    char directory[128];
     struct sl_storage_settings settings;
     struct sl_etcd_settings etcd; /* dedup_keep_ms and group_max are those above. */
-    char prefix[64];              /* Its own: an etcd is shared by tests. */
+    char prefix[64];              /* Of its own: tests share an etcd. */
     struct sl_storage *storage;
 };
 
 extern const struct storage_kind lmdb_kind, etcd_kind, etcd_three_kind;
 
-/* The etcd of the kinds that need one. False: there is none here. */
+/* The etcd for the kinds that need one. False: etcd is not installed. */
 extern struct etcd_stage members;
 bool kind_begin(const struct storage_kind *kind);
 void kind_end(const struct storage_kind *kind);
 
-/* A folder, settings that are generous, and a storage. */
+/* A directory, generous settings, and a storage. */
 void stage_begin(struct stage *s, const struct storage_kind *kind);
 void stage_end(struct stage *s);
 
 void stage_open(struct stage *s);
-void stage_close(struct stage *s); /* And its folder is checked. */
+void stage_close(struct stage *s); /* Also checks the store. */
 void stage_reopen(struct stage *s);
 
 /* Deliver all that is done, and check the invariants. */
@@ -49,7 +49,7 @@ void stage_work(struct stage *s);
 
 /* --- Operations -------------------------------------------------------------- */
 
-/* What was asked, and the answer, copied. */
+/* An operation, and a copy of its result. */
 struct asked {
     struct sl_storage_op op;
     struct sl_storage_result got;
@@ -57,14 +57,18 @@ struct asked {
     char *bytes; /* Of got. */
 };
 
-/* Submit it; and wait until it is done. */
 void submit(struct stage *s, struct asked *a);
-void await(struct stage *s, struct asked *a);
-void forget(struct asked *a); /* The copy. */
+void await(struct stage *s, struct asked *a); /* Until it is done. */
+void forget(struct asked *a);                 /* Frees the copy. */
 
 struct sl_bytes text(const char *s);
 
-/* One operation and its status; `got`, where it is not NULL, has the rest without bytes. */
+/* A commit. `request` may be NULL. */
+struct sl_storage_op commit_of(uint64_t term, uint64_t id, const char *request,
+                               const struct sl_storage_write *writes, uint32_t count);
+
+/* Do one operation and return its status. *got is the rest of the result, without bytes; got may
+ * be NULL. */
 int do_op(struct stage *s, const struct sl_storage_op *op,
           struct sl_storage_result *got);
 uint64_t claim(struct stage *s);
@@ -78,28 +82,27 @@ int bar(struct stage *s, uint64_t term, uint64_t id);
 /* The revision of a request; 0: it was not committed. */
 uint64_t outcome(struct stage *s, const char *request);
 
-/* The value, in memory that stays until the next call; NULL: there is none. */
+/* The value, valid until the next call; NULL: there is none. */
 const char *value_of(struct stage *s, const char *table, const char *key);
 
 /* --- The disk ---------------------------------------------------------------- */
 
 struct disk {
-    atomic_int syncs;       /* So many there were. */
-    atomic_bool held;       /* They wait. */
-    atomic_int held_now;    /* So many wait now. */
-    atomic_int sync_error;  /* An errno: they fail; 0. */
-    atomic_int write_error; /* The same of pages, */
-    atomic_int first_error; /* and of the first two of the file. */
-    /* Of those a letter each: o is written; f fails; p is written, and yet it is said that
-     * it failed; v fails, and what the last p has written is gone again, as a kernel may
-     * forget what it could not write. When LMDB fails to write one it writes the old one
-     * back. */
+    atomic_int syncs;       /* Number of syncs so far. */
+    atomic_bool held;       /* Syncs wait. */
+    atomic_int held_now;    /* Number of syncs that wait now. */
+    atomic_int sync_error;  /* With this errno syncs fail; 0: they do not. */
+    atomic_int write_error; /* The same for writes of pages, */
+    atomic_int first_error; /* and for writes of the first two pages. */
+    /* One letter for each write of the first two pages. o: it succeeds. f: it fails. p: it is
+     * written but fails. v: it fails, and what the last p has written is lost, as a kernel may
+     * drop what it cannot write. When LMDB fails to write one, it writes the old one back. */
     const char *_Atomic first_plan;
 };
 extern struct disk disk;
 
-/* All that are submitted in between are a group, or several. etcd is not held: until the
- * storage works nothing is sent. */
+/* Operations that are submitted in between are done in groups. etcd needs no holding: the storage
+ * sends nothing until it works. */
 void hold_disk(struct stage *s, struct asked *first);
 void release_disk(void);
 

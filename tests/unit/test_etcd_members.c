@@ -233,10 +233,10 @@ static void https_with_certificates_on_both_sides(void **state)
     char ca[200], cert[200], key[200], other[200];
     if (!etcd_begin_tls(&etcd)) skip();
     struct sl_etcd_settings s = settings_of(etcd.members, LATER_MS);
-    snprintf(ca, sizeof ca, "%s/ca.pem", etcd.folder);
-    snprintf(cert, sizeof cert, "%s/cert.pem", etcd.folder);
-    snprintf(key, sizeof key, "%s/key.pem", etcd.folder);
-    snprintf(other, sizeof other, "%s/other.pem", etcd.folder);
+    snprintf(ca, sizeof ca, "%s/ca.pem", etcd.directory);
+    snprintf(cert, sizeof cert, "%s/cert.pem", etcd.directory);
+    snprintf(key, sizeof key, "%s/key.pem", etcd.directory);
+    snprintf(other, sizeof other, "%s/other.pem", etcd.directory);
     s.ca = ca;
     s.cert = cert;
     s.key = key;

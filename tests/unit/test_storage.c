@@ -102,8 +102,7 @@ static void a_commit_writes_all_it_has_in_order(void **state)
                                    {text("u"), text("a"), text("3")},
                                    {text("t"), text("a"), text("4")},
                                    {text("t"), text("b"), {NULL, 0}}};
-    struct sl_storage_op op = {
-        .type = SL_STORAGE_COMMIT, .term = claim(s), .writes = w, .write_count = 5};
+    struct sl_storage_op op = commit_of(claim(s), 0, NULL, w, 5);
     struct sl_storage_result got;
     assert_int_equal(do_op(s, &op, &got), SLUICE_OK);
     assert_true(is_next(s, got.revision, 0));
@@ -119,8 +118,7 @@ static void without_writes_nothing_changes(void **state)
     struct sl_storage_stats stats;
     uint64_t term = claim(s);
     put(s, term, 1, NULL, "t", "k", "v", &before);
-    struct sl_storage_op op = {
-        .type = SL_STORAGE_COMMIT, .term = term, .id = 2, .request = text("r")};
+    struct sl_storage_op op = commit_of(term, 2, "r", NULL, 0);
     assert_int_equal(do_op(s, &op, &got), SLUICE_OK);
     assert_int_equal(got.revision, before.revision);
     assert_int_equal(outcome(s, "r"), 0);
@@ -244,8 +242,7 @@ static void names_are_bytes_and_do_not_meet(void **state)
     for (size_t i = 0; i < n; i++) {
         char value[2] = {(char)('A' + i), '\0'};
         struct sl_storage_write w = {names[i][0], names[i][1], {value, 1}};
-        struct sl_storage_op op = {
-            .type = SL_STORAGE_COMMIT, .term = term, .writes = &w, .write_count = 1};
+        struct sl_storage_op op = commit_of(term, 0, NULL, &w, 1);
         assert_int_equal(do_op(s, &op, NULL), SLUICE_OK);
     }
     for (size_t i = 0; i < n; i++) {
@@ -341,11 +338,7 @@ static void fill(struct asked *a, struct sl_storage_write *w, uint64_t term,
                  uint64_t id, const char *key, const char *value)
 {
     *w = (struct sl_storage_write){text("t"), text(key), text(value)};
-    a->op = (struct sl_storage_op){.type = SL_STORAGE_COMMIT,
-                                   .term = term,
-                                   .id = id,
-                                   .writes = w,
-                                   .write_count = 1};
+    a->op = commit_of(term, id, NULL, w, 1);
 }
 
 static int syncs_of_a_crowd(struct stage *s, uint64_t term)

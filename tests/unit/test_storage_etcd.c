@@ -154,12 +154,8 @@ static struct asked *add(struct crowd *c, uint64_t term, uint64_t id,
         c->writes[c->n][i] = (struct sl_storage_write){
             text("t"), text(c->names[c->n][i]), text(value)};
     }
-    *a = (struct asked){.op = {.type = SL_STORAGE_COMMIT,
-                               .term = term,
-                               .id = id,
-                               .request = text(request),
-                               .writes = c->writes[c->n],
-                               .write_count = (uint32_t)writes}};
+    *a = (struct asked){
+        .op = commit_of(term, id, request, c->writes[c->n], (uint32_t)writes)};
     c->n++;
     return a;
 }

@@ -59,7 +59,7 @@ static struct file open_file(const struct stage *s)
     char path[200];
     struct stat st;
     struct file f = {.page = (size_t)sysconf(_SC_PAGESIZE)};
-    assert_true(sl_store_path(s->folder, SL_STORE_FILE, path, sizeof path));
+    assert_true(sl_store_path(s->directory, SL_STORE_FILE, path, sizeof path));
     f.fd = open(path, O_RDWR);
     assert_true(f.fd >= 0);
     assert_int_equal(fstat(f.fd, &st), 0);
@@ -123,14 +123,14 @@ static void damaged(const struct stage *s, const struct file *f, size_t at,
 {
     char why[SL_STORAGE_WHY_BYTES];
     assert_int_equal(pwrite(f->fd, bytes, n, (off_t)at), n);
-    assert_int_equal(sl_store_check_pages(s->folder, why, sizeof why),
+    assert_int_equal(sl_store_check_pages(s->directory, why, sizeof why),
                      SLUICE_ETRUNCATED);
     if (strstr(why, words) == NULL) fail_msg("it says: %s", why);
-    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->directory, 60000, why, sizeof why),
                      SLUICE_ETRUNCATED);
     assert_non_null(strstr(why, "is damaged; restore a copy"));
     assert_int_equal(pwrite(f->fd, f->bytes + at, n, (off_t)at), n);
-    assert_int_equal(sl_store_check_pages(s->folder, why, sizeof why), SLUICE_OK);
+    assert_int_equal(sl_store_check_pages(s->directory, why, sizeof why), SLUICE_OK);
 }
 
 static void damaged_number(const struct stage *s, const struct file *f, size_t at,
@@ -236,10 +236,11 @@ static void a_store_is_checked_in_a_child_process(void **state)
     struct stage *s = *state;
     struct file f = open_file(s);
     char why[SL_STORAGE_WHY_BYTES];
-    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why), SLUICE_OK);
+    assert_int_equal(sl_storage_try_lmdb(s->directory, 60000, why, sizeof why),
+                     SLUICE_OK);
     assert_int_equal(sl_storage_try_lmdb("/nonexistent", 60000, why, sizeof why),
                      SLUICE_ENOENT);
-    assert_int_equal(sl_storage_try_lmdb(s->folder, -1, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->directory, -1, why, sizeof why),
                      SLUICE_ETRUNCATED);
     assert_non_null(strstr(why, "could not be checked in time"));
     /* The value of a record that is in use has another byte. */
@@ -247,17 +248,17 @@ static void a_store_is_checked_in_a_child_process(void **state)
     size_t value = node + 8 + short_at(&f, node + 6) + 16;
     assert_int_equal(f.bytes[value], 'l');
     assert_int_equal(pwrite(f.fd, "L", 1, (off_t)value), 1);
-    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->directory, 60000, why, sizeof why),
                      SLUICE_ETRUNCATED);
     assert_non_null(strstr(why, "its sum is wrong"));
     assert_int_equal(ftruncate(f.fd, (off_t)(f.n / 2)), 0);
-    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->directory, 60000, why, sizeof why),
                      SLUICE_ETRUNCATED);
     assert_int_equal(ftruncate(f.fd, 0), 0);
-    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->directory, 60000, why, sizeof why),
                      SLUICE_ETRUNCATED);
     assert_int_equal(pwrite(f.fd, "hello\n", 6, 0), 6);
-    assert_int_equal(sl_storage_try_lmdb(s->folder, 60000, why, sizeof why),
+    assert_int_equal(sl_storage_try_lmdb(s->directory, 60000, why, sizeof why),
                      SLUICE_EFOREIGN);
     assert_int_equal(pwrite(f.fd, f.bytes, f.n, 0), f.n);
     close_file(&f);
@@ -285,10 +286,10 @@ static void random_damage_never_crashes_the_check(void **state)
         if (at + n > f.n) n = f.n - at;
         for (size_t j = 0; j < n; j++) bytes[j] = (char)drawn(&seed);
         assert_int_equal(pwrite(f.fd, bytes, n, (off_t)at), n);
-        if (sl_store_check_pages(s->folder, why, sizeof why) != SLUICE_OK) found++;
+        if (sl_store_check_pages(s->directory, why, sizeof why) != SLUICE_OK) found++;
         assert_int_equal(pwrite(f.fd, f.bytes + at, n, (off_t)at), n);
     }
-    assert_int_equal(sl_store_check_pages(s->folder, why, sizeof why), SLUICE_OK);
+    assert_int_equal(sl_store_check_pages(s->directory, why, sizeof why), SLUICE_OK);
     if (found < TRIALS / 50) fail_msg("only %d of %d were found", found, TRIALS);
     close_file(&f);
 }

@@ -39,7 +39,7 @@ static int end(void **state)
 static const char *path_of(const struct stage *s, const char *name)
 {
     static char path[200];
-    assert_true(sl_store_path(s->folder, name, path, sizeof path));
+    assert_true(sl_store_path(s->directory, name, path, sizeof path));
     return path;
 }
 
@@ -112,7 +112,7 @@ static void set_number(struct stage *s, const char *name, uint64_t n)
     struct sl_store store;
     char why[300];
     MDB_txn *txn;
-    assert_int_equal(sl_store_open(&store, s->folder, 1 << 20, why, sizeof why), 0);
+    assert_int_equal(sl_store_open(&store, s->directory, 1 << 20, why, sizeof why), 0);
     assert_int_equal(mdb_txn_begin(store.env, NULL, 0, &txn), 0);
     assert_int_equal(sl_store_put_number(&store, txn, name, n), 0);
     assert_int_equal(mdb_txn_commit(txn), 0);
@@ -138,7 +138,7 @@ static void the_oldest_bar_goes_first(void **state)
     MDB_txn *txn;
     bool barred;
     stage_close(s);
-    assert_int_equal(sl_store_open(&store, s->folder, 1 << 20, why, sizeof why), 0);
+    assert_int_equal(sl_store_open(&store, s->directory, 1 << 20, why, sizeof why), 0);
     assert_int_equal(mdb_txn_begin(store.env, NULL, 0, &txn), 0);
     for (uint64_t id = 255; id <= 258; id++) {
         assert_int_equal(sl_store_bar(&store, txn, 1, id), 0);
@@ -211,7 +211,7 @@ static void a_short_file_of_which_nothing_is_missing_is_opened(void **state)
     struct sl_store store;
     struct sl_store_counts counts;
     char why[300];
-    assert_int_equal(sl_store_open(&store, s->folder, 0, why, sizeof why), 0);
+    assert_int_equal(sl_store_open(&store, s->directory, 0, why, sizeof why), 0);
     bool good = sl_store_check(&store, &counts, why, sizeof why) == SLUICE_OK;
     sl_store_close(&store);
     if (!good) {
@@ -231,7 +231,7 @@ static void there_must_be_a_folder_and_enough_room(void **state)
     struct sl_storage_settings before = s->settings;
     stage_close(s);
     s->settings.folder = "/tmp/sluice-test.none/such";
-    refused(s, "there is no folder");
+    refused(s, "there is no directory");
     s->settings = before;
     s->settings.bytes_max = 1000;
     refused(s, "allow more");
@@ -244,7 +244,7 @@ static void one_that_did_not_come_to_its_end_leaves_nothing(void **state)
     struct sl_store store;
     char why[300];
     close_and_remove(s);
-    assert_int_equal(sl_store_begin(&store, s->folder, 1 << 20, why, sizeof why), 0);
+    assert_int_equal(sl_store_begin(&store, s->directory, 1 << 20, why, sizeof why), 0);
     sl_store_close(&store); /* And it is killed. */
     assert_int_equal(access(path_of(s, SL_STORE_FILE "-new"), F_OK), 0);
     stage_open(s);
@@ -369,7 +369,8 @@ static void a_check_finds_each_broken_invariant(void **state)
         struct sl_store_counts counts;
         char why[300] = "";
         MDB_txn *txn;
-        assert_int_equal(sl_store_open(&store, s->folder, 1 << 20, why, sizeof why), 0);
+        assert_int_equal(sl_store_open(&store, s->directory, 1 << 20, why, sizeof why),
+                         0);
         assert_int_equal(sl_store_check(&store, &counts, why, sizeof why), SLUICE_OK);
         assert_int_equal(mdb_txn_begin(store.env, NULL, 0, &txn), 0);
         assert_int_equal(cases[i].change(&store, txn), 0);
@@ -453,9 +454,7 @@ static void while_it_is_not_known_nobody_is_answered(void **state)
     struct stage *s = *state;
     uint64_t term = claim(s);
     struct sl_storage_write w = {text("t"), text("k"), text("v")};
-    struct asked a = {
-        .op = {
-            .type = SL_STORAGE_COMMIT, .term = term, .writes = &w, .write_count = 1}};
+    struct asked a = {.op = commit_of(term, 0, NULL, &w, 1)};
     disk.first_error = EIO;
     submit(s, &a);
     for (int i = 0; i < 30; i++) {
@@ -478,9 +477,7 @@ static void while_it_is_not_known_others_read(void **state)
     assert_int_equal(put(s, term, 1, NULL, "t", "k", "old", NULL), SLUICE_OK);
     struct sl_storage_write w = {text("t"), text("k"), text("new")};
     static struct asked a; /* The storage may have it longer than this test lasts. */
-    a = (struct asked){
-        .op = {
-            .type = SL_STORAGE_COMMIT, .term = term, .writes = &w, .write_count = 1}};
+    a = (struct asked){.op = commit_of(term, 0, NULL, &w, 1)};
     disk.first_error = EIO;
     submit(s, &a);
     for (int i = 0; i < 30; i++) {
@@ -506,11 +503,7 @@ static void submit_late(struct stage *s, struct asked *a, struct sl_storage_writ
     disk.first_error = EIO;
     *w = (struct sl_storage_write){text("t"), text("k"), text("v")};
     for (int i = 0; i < LATE; i++) {
-        a[i] = (struct asked){.op = {.type = SL_STORAGE_COMMIT,
-                                     .term = term,
-                                     .request = text("r"),
-                                     .writes = w,
-                                     .write_count = 1}};
+        a[i] = (struct asked){.op = commit_of(term, 0, "r", w, 1)};
         submit(s, &a[i]);
     }
 }
@@ -580,7 +573,7 @@ static void who_finds_no_room_takes_none_of_the_reserve(void **state)
     stage_reopen(s);
     uint64_t term = claim(s), id = 1;
     assert_int_equal(put(s, term, 1, NULL, "t", "k", value, NULL), SLUICE_OK);
-    assert_int_equal(sl_store_open(&other, s->folder, 0, why, sizeof why), 0);
+    assert_int_equal(sl_store_open(&other, s->directory, 0, why, sizeof why), 0);
     assert_int_equal(mdb_txn_begin(other.env, NULL, MDB_RDONLY, &reader), 0);
     while (put(s, term, 1, NULL, "t", "k", value, NULL) == SLUICE_OK) {}
     for (int i = 0; i < 200; i++)
