@@ -231,7 +231,7 @@ static void there_must_be_a_folder_and_enough_room(void **state)
     struct sl_storage_settings before = s->settings;
     stage_close(s);
     s->settings.folder = "/tmp/sluice-test.none/such";
-    refused(s, "there is no directory");
+    refused(s, "there is no folder");
     s->settings = before;
     s->settings.bytes_max = 1000;
     refused(s, "allow more");
