@@ -414,17 +414,16 @@ static void receive(struct stage *s, const struct parcel *p)
     follow(s, p->to);
 }
 
-static size_t draw(struct stage *s, size_t below)
+void shuffle(struct stage *s, uint64_t seed)
 {
-    s->chance ^= s->chance << 13;
-    s->chance ^= s->chance >> 7;
-    s->chance ^= s->chance << 17;
-    return (size_t)(s->chance % below);
+    s->shuffled = true;
+    sl_random_seed(&s->random, seed);
 }
 
 bool settle_one(struct stage *s)
 {
-    size_t first = s->chance != 0 && s->bag_count > 0 ? draw(s, s->bag_count) : 0;
+    size_t first = s->shuffled ? sl_random_below(&s->random, (uint32_t)s->bag_count)
+                               : 0;
     for (size_t n = 0; n < s->bag_count; n++) {
         size_t i = (first + n) % s->bag_count;
         if (s->last_first) i = s->bag_count - 1 - n;

@@ -21,6 +21,7 @@
 
 #include "test.h"
 
+#include "base/random.h"
 #include "majority/node.h"
 
 enum {
@@ -101,8 +102,9 @@ struct stage {
     unsigned relinks;
     bool doubled;    /* Every message comes twice. */
     bool last_first; /* The newest is delivered before the others. */
-    uint64_t chance; /* Not 0: in any order, as it comes from this number. */
-    bool remembers;  /* What was sent; for replay(). */
+    bool shuffled;   /* Messages arrive in random order: see shuffle(). */
+    struct sl_random random;
+    bool remembers; /* What was sent; for replay(). */
     struct parcel *sent;
     size_t sent_count, sent_room;
     bool may_overlap; /* What clients believe is not judged: the test does it. */
@@ -112,6 +114,17 @@ struct stage {
 extern bool stage_in_node;
 
 /* --- Life ------------------------------------------------------------------- */
+
+/* A test with a new cluster of so many nodes: s. */
+#define STAGE_TEST(name, nodes)                   \
+    static void name##_on_stage(struct stage *s); \
+    TEST(name)                                    \
+    {                                             \
+        struct stage *s = stage_new(nodes);       \
+        name##_on_stage(s);                       \
+        stage_end(s);                             \
+    }                                             \
+    static void name##_on_stage(struct stage *s)
 
 /* Nodes 1 to n of a new cluster; more may be added. */
 struct stage *stage_new(uint32_t n);
@@ -171,6 +184,9 @@ void flow(struct stage *s);
 void open_all(struct stage *s);
 /* All that is not held is delivered, and what follows from it. */
 void settle(struct stage *s);
+
+/* From now on messages arrive in an order that is drawn from this seed. */
+void shuffle(struct stage *s, uint64_t seed);
 
 /* One message, that is not held; false: there is none. */
 bool settle_one(struct stage *s);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "majority_stage.h"
+#include "test_main.h"
 
 static const struct sl_node_request plain = {.lease_ms = 5000};
 
@@ -191,9 +192,8 @@ static void search(struct search *x, uint32_t attempts_max)
     assert_true(x->attempts_most <= attempts_max);
 }
 
-static void two_requests_in_all_orders(void **state)
+TEST(two_requests_in_all_orders)
 {
-    (void)state;
     for (sl_node_id first = 1; first <= 2; first++) {
         struct search x = {.players = 2,
                            .at = {first, 3 - first},
@@ -204,9 +204,8 @@ static void two_requests_in_all_orders(void **state)
     }
 }
 
-static void two_waiting_requests_in_all_orders(void **state)
+TEST(two_waiting_requests_in_all_orders)
 {
-    (void)state;
     struct search x = {.players = 2,
                        .at = {1, 2},
                        .ask = {plain, plain},
@@ -217,9 +216,8 @@ static void two_waiting_requests_in_all_orders(void **state)
 }
 
 /* The younger one has more priority, so it comes first. */
-static void two_of_unequal_priority_in_all_orders(void **state)
+TEST(two_of_unequal_priority_in_all_orders)
 {
-    (void)state;
     struct search x = {.players = 2,
                        .at = {1, 2},
                        .ask = {plain, plain},
@@ -229,9 +227,8 @@ static void two_of_unequal_priority_in_all_orders(void **state)
     search(&x, 8);
 }
 
-static void three_in_many_orders(void **state)
+TEST(three_in_many_orders)
 {
-    (void)state;
     static const sl_node_id at[][3] = {{1, 2, 1}, {1, 1, 2}, {2, 1, 1}};
     for (size_t i = 0; i < 3; i++) {
         struct search x = {.players = 3,
@@ -257,9 +254,8 @@ static void split(struct stage *s, uint64_t out[2], struct sl_node_request a,
     out[1] = stage_ask(s, 2, b);
 }
 
-static void the_older_request_comes_first(void **state)
+TEST(the_older_request_comes_first)
 {
-    (void)state;
     struct stage *s = two_of_three();
     uint64_t t[2];
     split(s, t, plain, plain);
@@ -270,9 +266,8 @@ static void the_older_request_comes_first(void **state)
     stage_end(s);
 }
 
-static void the_higher_priority_comes_first(void **state)
+TEST(the_higher_priority_comes_first)
 {
-    (void)state;
     struct stage *s = two_of_three();
     uint64_t t[2];
     split(s, t, plain, (struct sl_node_request){.lease_ms = 5000, .priority = 1});
@@ -285,9 +280,8 @@ static void the_higher_priority_comes_first(void **state)
 
 /* The second request has withdrawn, and the first has not asked again: its turn is kept, and
  * no request that is younger takes the free vote. */
-static void nobody_slips_in_while_the_first_asks_again(void **state)
+TEST(nobody_slips_in_while_the_first_asks_again)
 {
-    (void)state;
     struct stage *s = two_of_three();
     uint64_t t[2];
     split(s, t, plain, plain);
@@ -331,9 +325,8 @@ static void press(struct stage *s, bool both)
     }
 }
 
-static void newcomers_do_not_keep_the_first_out(void **state)
+TEST(newcomers_do_not_keep_the_first_out)
 {
-    (void)state;
     for (int both = 0; both < 2; both++) {
         struct stage *s = two_of_three();
         press(s, both);
@@ -343,9 +336,8 @@ static void newcomers_do_not_keep_the_first_out(void **state)
 
 /* Fences are ahead of the clocks, so that each is just above the last: those that were given
  * up are above what the first one uses. */
-static void requests_that_yield_do_not_outrun_the_first(void **state)
+TEST(requests_that_yield_do_not_outrun_the_first)
 {
-    (void)state;
     for (int both = 0; both < 2; both++) {
         struct stage *s = two_of_three();
         for (sl_node_id id = 1; id <= 2; id++) s->actor[id].wall_offset_us = -60000000;
@@ -356,10 +348,8 @@ static void requests_that_yield_do_not_outrun_the_first(void **state)
 }
 
 /* A node that hangs answers neither: its vote is not waited for until it is given up. */
-static void a_node_that_hangs_does_not_decide(void **state)
+STAGE_TEST(a_node_that_hangs_does_not_decide, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t t[2];
     stop(s, 3);
     split(s, t, plain, plain);
@@ -368,14 +358,12 @@ static void a_node_that_hangs_does_not_decide(void **state)
     granted(s, t[0]);
     outcome(s, t[1]);
     refused(s, t[1], SLUICE_EFULL);
-    stage_end(s);
 }
 
 /* --- Those who leave in the midst of it ------------------------------------------------------ */
 
-static void a_withdrawn_request_leaves_no_vote(void **state)
+TEST(a_withdrawn_request_leaves_no_vote)
 {
-    (void)state;
     struct stage *s = two_of_three();
     uint64_t t[2];
     split(s, t, plain, plain);
@@ -392,9 +380,8 @@ static void a_withdrawn_request_leaves_no_vote(void **state)
 }
 
 /* It has votes, and waits for its next round: they are given back with its answer. */
-static void a_request_that_ends_between_rounds_leaves_no_vote(void **state)
+TEST(a_request_that_ends_between_rounds_leaves_no_vote)
 {
-    (void)state;
     struct stage *s = two_of_three();
     struct sl_message ghost = forged(s, 1, 2, SL_MESSAGE_ACQUIRE);
     ghost.owner.number = UINT64_MAX; /* The youngest of all; it never withdraws. */
@@ -411,9 +398,8 @@ static void a_request_that_ends_between_rounds_leaves_no_vote(void **state)
 }
 
 /* The voter has not heard of the second attempt: the end of that ends the first, too. */
-static void an_attempt_that_is_given_up_takes_earlier_ones_along(void **state)
+TEST(an_attempt_that_is_given_up_takes_earlier_ones_along)
 {
-    (void)state;
     struct stage *s = two_of_three();
     struct sl_message m = forged(s, 1, 2, SL_MESSAGE_ACQUIRE);
     m.owner.number = 77;
@@ -429,10 +415,8 @@ static void an_attempt_that_is_given_up_takes_earlier_ones_along(void **state)
 }
 
 /* The node that made an attempt is dead, and has left one vote: it may have been granted. */
-static void a_dead_proposer_s_vote_counts_until_it_ends(void **state)
+STAGE_TEST(a_dead_proposer_s_vote_counts_until_it_ends, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     cut(s, 3, 1, SL_MESSAGE_NONE);
     hold(s, 2, 3, SL_MESSAGE_NONE);
     ASK(3, .lease_ms = 3000);
@@ -448,15 +432,12 @@ static void a_dead_proposer_s_vote_counts_until_it_ends(void **state)
     outcome(s, u);
     granted(s, u);
     assert_true(now_ms(s) - began <= 3600);
-    stage_end(s);
 }
 
 /* Two voters have attempts of different requests, and all three answer: no lease is in force.
  * Its own vote is given back with its answer. */
-static void split_votes_are_not_told_as_a_lease(void **state)
+STAGE_TEST(split_votes_are_not_told_as_a_lease, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     for (sl_node_id to = 2; to <= 3; to++) {
         struct sl_message ghost = forged(s, to % 3 + 1, to, SL_MESSAGE_ACQUIRE);
         ghost.owner.number = UINT64_MAX - to;
@@ -470,15 +451,13 @@ static void split_votes_are_not_told_as_a_lease(void **state)
     outcome(s, t);
     refused(s, t, SLUICE_ENOQUORUM);
     assert_int_equal(voter_has(s, 1), 0);
-    stage_end(s);
 }
 
 /* --- Waiting --------------------------------------------------------------------------------- */
 
 /* The time of both is over before their votes have come. */
-static void a_short_wait_ends_when_it_is_clear_who_has_it(void **state)
+TEST(a_short_wait_ends_when_it_is_clear_who_has_it)
 {
-    (void)state;
     struct stage *s = two_of_three();
     uint64_t t[2];
     const struct sl_node_request brief = {.lease_ms = 5000, .wait_ms = 1};
@@ -492,9 +471,8 @@ static void a_short_wait_ends_when_it_is_clear_who_has_it(void **state)
 }
 
 /* And between two rounds. */
-static void a_wait_that_ends_between_two_rounds_goes_on(void **state)
+TEST(a_wait_that_ends_between_two_rounds_goes_on)
 {
-    (void)state;
     struct stage *s = two_of_three();
     uint64_t t[2];
     const struct sl_node_request brief = {.lease_ms = 5000, .wait_ms = 6};
@@ -518,9 +496,8 @@ static void a_wait_that_ends_between_two_rounds_goes_on(void **state)
 
 /* It stands behind another one, which is granted the key just then: it has not asked anybody
  * when its time is over. */
-static void a_queued_request_is_told_that_the_key_is_taken(void **state)
+TEST(a_queued_request_is_told_that_the_key_is_taken)
 {
-    (void)state;
     struct stage *s = two_of_three();
     hold(s, 1, 2, SL_MESSAGE_NONE);
     uint64_t t = ASK(1, .lease_ms = 5000, .wait_ms = 5000);
@@ -533,9 +510,8 @@ static void a_queued_request_is_told_that_the_key_is_taken(void **state)
 }
 
 /* The first of them ends, the second becomes the head of the queue in the same millisecond. */
-static void waits_without_a_majority_end_in_time(void **state)
+TEST(waits_without_a_majority_end_in_time)
 {
-    (void)state;
     struct stage *s = two_of_three();
     crash(s, 2);
     pass(s, 1000);
@@ -549,10 +525,8 @@ static void waits_without_a_majority_end_in_time(void **state)
 }
 
 /* Waits of 100 ms that begin late in a millisecond of their nodes' clocks. */
-static void no_wait_ends_before_its_time(void **state)
+STAGE_TEST(no_wait_ends_before_its_time, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence f = take(s, 1, 5000);
     assert_true(f > 0);
     pass_us(s, 300);
@@ -567,33 +541,6 @@ static void no_wait_ends_before_its_time(void **state)
     pass(s, 300);
     refused(s, t, SLUICE_EFULL);
     assert_int_equal(answer_to(s, u)->number, 0);
-    stage_end(s);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_requests_in_all_orders),
-        cmocka_unit_test(two_waiting_requests_in_all_orders),
-        cmocka_unit_test(two_of_unequal_priority_in_all_orders),
-        cmocka_unit_test(three_in_many_orders),
-        cmocka_unit_test(the_older_request_comes_first),
-        cmocka_unit_test(the_higher_priority_comes_first),
-        cmocka_unit_test(nobody_slips_in_while_the_first_asks_again),
-        cmocka_unit_test(newcomers_do_not_keep_the_first_out),
-        cmocka_unit_test(requests_that_yield_do_not_outrun_the_first),
-        cmocka_unit_test(a_node_that_hangs_does_not_decide),
-        cmocka_unit_test(a_withdrawn_request_leaves_no_vote),
-        cmocka_unit_test(a_request_that_ends_between_rounds_leaves_no_vote),
-        cmocka_unit_test(an_attempt_that_is_given_up_takes_earlier_ones_along),
-        cmocka_unit_test(a_dead_proposer_s_vote_counts_until_it_ends),
-        cmocka_unit_test(split_votes_are_not_told_as_a_lease),
-        cmocka_unit_test(a_short_wait_ends_when_it_is_clear_who_has_it),
-        cmocka_unit_test(a_wait_that_ends_between_two_rounds_goes_on),
-        cmocka_unit_test(a_queued_request_is_told_that_the_key_is_taken),
-        cmocka_unit_test(waits_without_a_majority_end_in_time),
-        cmocka_unit_test(no_wait_ends_before_its_time),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("majority_contest", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

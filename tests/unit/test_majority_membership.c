@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "majority_stage.h"
+#include "test_main.h"
 
 /* Messages about lists. */
 static const enum sl_message_type about_lists[] = {
@@ -58,10 +59,8 @@ static void refused_because(struct stage *s, uint64_t request, const char *part)
 
 /* 3, 4, 5, 4 nodes; the lease is extended all the time, at last through a node that came
  * later, when the node where it was taken is gone. */
-static void Q3_growing_and_shrinking_with_a_lease_held(void **state)
+STAGE_TEST(Q3_growing_and_shrinking_with_a_lease_held, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     uint64_t b = ASK(3, .wait_ms = 600000);
     const struct {
@@ -87,13 +86,10 @@ static void Q3_growing_and_shrinking_with_a_lease_held(void **state)
     assert_int_equal(release(s, 5, a), 1);
     outcome(s, b);
     assert_true(granted(s, b) > a);
-    stage_end(s);
 }
 
-static void N1_a_new_node_is_silent_for_the_longest_lease(void **state)
+STAGE_TEST(N1_a_new_node_is_silent_for_the_longest_lease, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     take(s, 1, 30000);
     start(s, 4);
     refused(s, add_node(s, 3, 4), SLUICE_OK);
@@ -101,14 +97,11 @@ static void N1_a_new_node_is_silent_for_the_longest_lease(void **state)
     assert_true(silence_of(s, 4) >= 29000);
     restart(s, 4); /* And from the beginning, if it is started again. */
     assert_true(silence_of(s, 4) >= 30000);
-    stage_end(s);
 }
 
 /* Before it has learnt it, a new node answers empty; then as the others. */
-static void Q11_a_new_node_learns_every_lease_within_one_extension(void **state)
+STAGE_TEST(Q11_a_new_node_learns_every_lease_within_one_extension, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t t = ASK(1, .lease_ms = 1000, .value = {"v", 1});
     sl_fence a = granted(s, t);
     start(s, 4);
@@ -127,13 +120,10 @@ static void Q11_a_new_node_learns_every_lease_within_one_extension(void **state)
     struct sl_node_copy c;
     sl_node_copy(s->actor[4].node, clock_of(s, 4), (struct sl_bytes){"k", 1}, &c);
     assert_memory_equal(c.value.at, "v", 1);
-    stage_end(s);
 }
 
-static void a_node_that_was_removed_has_no_say(void **state)
+STAGE_TEST(a_node_that_was_removed_has_no_say, 4)
 {
-    (void)state;
-    struct stage *s = stage_new(4);
     changed(s, 1, -1, 3);
     pass(s, 200);
     uint64_t t = ASK(3);
@@ -143,27 +133,21 @@ static void a_node_that_was_removed_has_no_say(void **state)
     crash(s, 2);
     crash(s, 4);
     refused(s, ASK(1, .key = {"other", 5}), SLUICE_ENOQUORUM);
-    stage_end(s);
 }
 
-static void a_node_removes_itself(void **state)
+STAGE_TEST(a_node_removes_itself, 4)
 {
-    (void)state;
-    struct stage *s = stage_new(4);
     sl_fence a = take(s, 1, 60000);
     refused(s, remove_node(s, 1, 1), SLUICE_OK);
     for (sl_node_id id = 2; id <= 4; id++) LIST(id, "2: 2 3 4");
     refused(s, ASK(1), SLUICE_ENOQUORUM);
     assert_int_equal(extend(s, 2, a, 60000), SLUICE_OK);
-    stage_end(s);
 }
 
 /* --- What is refused --------------------------------------------------------------- */
 
-static void what_is_no_change_is_refused_with_the_reason(void **state)
+STAGE_TEST(what_is_no_change_is_refused_with_the_reason, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     refused_because(s, add_node(s, 1, 2), "on the list already");
     refused_because(s, remove_node(s, 1, 7), "not on the list");
     refused_because(s, add_node(s, 1, 7), "does not answer");
@@ -174,23 +158,17 @@ static void what_is_no_change_is_refused_with_the_reason(void **state)
     refused_because(s, add_node(s, 7, 1), "on no list");
     for (sl_node_id id = 1; id <= 3; id++) LIST(id, "1: 1 2 3");
     refused(s, add_node(s, 1, 7), SLUICE_OK);
-    stage_end(s);
 }
 
-static void the_last_node_stays(void **state)
+STAGE_TEST(the_last_node_stays, 1)
 {
-    (void)state;
-    struct stage *s = stage_new(1);
     take(s, 1, 1000); /* A majority of one. */
     refused_because(s, remove_node(s, 1, 1), "last");
-    stage_end(s);
 }
 
 /* A list that differs by more than one node is voted for and stored by nobody. */
-static void Q3_an_illegal_jump_is_refused_by_every_voter(void **state)
+STAGE_TEST(Q3_an_illegal_jump_is_refused_by_every_voter, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     start(s, 4);
     hold(s, 0, 3, SL_MESSAGE_ACCEPTED);
     hold(s, 0, 3, SL_MESSAGE_STORED);
@@ -219,15 +197,12 @@ static void Q3_an_illegal_jump_is_refused_by_every_voter(void **state)
     give(s, 3, 2, &m);
     assert_int_equal(newest(s, 2, 3, SL_MESSAGE_ACCEPTED)->verdict, SL_VERDICT_BAD);
     assert_int_equal(s->actor[2].disk.stored.version, 0);
-    stage_end(s);
 }
 
 /* Five nodes, A holds by 1, 2 and 3, the others have not heard of it. If 1 and then 2 could be
  * removed at once, 4 and 5 would be a majority of the three that are left. */
-static void N3_a_second_change_waits_for_leases_of_the_list_before(void **state)
+STAGE_TEST(N3_a_second_change_waits_for_leases_of_the_list_before, 5)
 {
-    (void)state;
-    struct stage *s = stage_new(5);
     cut(s, 1, 4, SL_MESSAGE_NONE);
     cut(s, 1, 5, SL_MESSAGE_NONE);
     uint64_t a = ASK(1, .lease_ms = 30000);
@@ -247,14 +222,11 @@ static void N3_a_second_change_waits_for_leases_of_the_list_before(void **state)
     if (version_at(s, 4) == 2) changed(s, 4, -1, 2);
     LIST(5, "3: 3 4 5");
     take(s, 5, 1000);
-    stage_end(s);
 }
 
 /* A short wait is waited for. */
-static void N3_a_change_that_is_too_soon_waits_a_little(void **state)
+STAGE_TEST(N3_a_change_that_is_too_soon_waits_a_little, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     start(s, 4);
     start(s, 5);
@@ -265,15 +237,12 @@ static void N3_a_change_that_is_too_soon_waits_a_little(void **state)
     refused(s, t, SLUICE_OK);
     assert_true(s->now_us - began_us >= 1000000);
     LIST(5, "3: 1 2 3 4 5");
-    stage_end(s);
 }
 
 /* Node 1 goes by the list of three, the others by that of five. B holds by 3, 4 and 5, and
  * node 2 has not heard of it: together with node 1 it would be a majority of three. */
-static void V8_a_node_of_an_old_list_gets_no_vote(void **state)
+STAGE_TEST(V8_a_node_of_an_old_list_gets_no_vote, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     start(s, 4);
     start(s, 5);
     for (size_t i = 0; i < ABOUT_LISTS; i++) cut(s, 0, 1, about_lists[i]);
@@ -292,13 +261,11 @@ static void V8_a_node_of_an_old_list_gets_no_vote(void **state)
     pass(s, 200);
     LIST(1, "3: 1 2 3 4 5");
     assert_int_equal(outcome(s, ASK(1)), SLUICE_EFULL);
-    stage_end(s);
 }
 
 /* Votes of the old list come when there is a new one. */
-static void V8_votes_of_the_old_list_do_not_count(void **state)
+TEST(V8_votes_of_the_old_list_do_not_count)
 {
-    (void)state;
     struct sl_node_limits patient = stage_limits;
     patient.answer_ms = patient.answer_min_ms = patient.answer_max_ms = 1000;
     struct stage *s = stage_with(3, &patient);
@@ -324,10 +291,8 @@ static void V8_votes_of_the_old_list_do_not_count(void **state)
 
 /* The clocks of nodes 1 and 2 are ten minutes ahead, and A had it by them. When the list has
  * grown to five they die: B has it by three nodes that know nothing of A. */
-static void N6_fences_rise_with_clocks_apart_and_the_oldest_nodes_down(void **state)
+STAGE_TEST(N6_fences_rise_with_clocks_apart_and_the_oldest_nodes_down, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     s->actor[1].wall_offset_us = s->actor[2].wall_offset_us = 600000000;
     cut_leases(s, 0, 3);
     warm_up(s, 1);
@@ -346,14 +311,11 @@ static void N6_fences_rise_with_clocks_apart_and_the_oldest_nodes_down(void **st
     for (sl_node_id id = 3; id <= 5; id++) LIST(id, "3: 1 2 3 4 5");
     for (sl_node_id id = 3; id <= 5; id++)
         assert_true(take(s, id, 50) > a), pass(s, 60);
-    stage_end(s);
 }
 
 /* And the disks know it: all that are left restart. */
-static void N6_fences_of_a_change_are_on_the_disk(void **state)
+STAGE_TEST(N6_fences_of_a_change_are_on_the_disk, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     pass(s, 61000); /* Node 3 does not follow the clock without votes. */
     s->actor[1].wall_offset_us = s->actor[2].wall_offset_us = 600000000;
     cut_leases(s, 0, 3);
@@ -370,15 +332,12 @@ static void N6_fences_of_a_change_are_on_the_disk(void **state)
     for (sl_node_id id = 3; id <= 5; id++) restart(s, id);
     end_silence(s);
     assert_true(take(s, 4, 1000) > a);
-    stage_end(s);
 }
 
 /* --- Emptied nodes --------------------------------------------------------------------- */
 
-static void N7_an_emptied_node_is_not_talked_to(void **state)
+STAGE_TEST(N7_an_emptied_node_is_not_talked_to, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     cut(s, 1, 3, SL_MESSAGE_NONE);
     uint64_t a = ASK(1, .lease_ms = 10000);
     granted(s, a);
@@ -399,15 +358,12 @@ static void N7_an_emptied_node_is_not_talked_to(void **state)
     end_silence(s);
     crash(s, 1);
     take(s, 3, 1000);
-    stage_end(s);
 }
 
 /* One that was added last, and is on the list as such. A holds by 1, 2 and it; then it loses
  * its folder, and only 3 and 4, who know nothing of A, tell it what is in force. */
-static void N7_nor_is_one_that_was_just_added(void **state)
+STAGE_TEST(N7_nor_is_one_that_was_just_added, 4)
 {
-    (void)state;
-    struct stage *s = stage_new(4);
     start(s, 5);
     changed(s, 3, 1, 5);
     end_silence(s);
@@ -427,14 +383,11 @@ static void N7_nor_is_one_that_was_just_added(void **state)
         pass(s, 500);
     }
     LIST(5, "0:");
-    stage_end(s);
 }
 
 /* The same, and nodes 3 and 4 have never met it. */
-static void N7_nor_by_those_who_never_met_it(void **state)
+STAGE_TEST(N7_nor_by_those_who_never_met_it, 4)
 {
-    (void)state;
-    struct stage *s = stage_new(4);
     start(s, 5);
     unlink_nodes(s, 3, 5);
     unlink_nodes(s, 4, 5);
@@ -460,14 +413,11 @@ static void N7_nor_by_those_who_never_met_it(void **state)
         pass(s, 500);
     }
     LIST(5, "0:");
-    stage_end(s);
 }
 
 /* Added, but down when its list came into force; and then there was another list. */
-static void who_was_added_while_it_was_down_joins_later(void **state)
+STAGE_TEST(who_was_added_while_it_was_down_joins_later, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     start(s, 4);
     hold(s, 0, 4, SL_MESSAGE_NONE);
     uint64_t t = add_node(s, 1, 4);
@@ -484,21 +434,19 @@ static void who_was_added_while_it_was_down_joins_later(void **state)
     end_silence(s);
     crash(s, 2);
     take(s, 1, 1000);
-    stage_end(s);
 }
 
 /* --- Two operators ------------------------------------------------------------------------ */
 
 /* Each wants another node. Whatever the order in which their messages come, there is one list
  * of each version, and the operators are told what became of theirs. */
-static void N5_two_operators_at_once_end_in_one_list(void **state)
+TEST(N5_two_operators_at_once_end_in_one_list)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++) {
         struct stage *s = stage_new(3);
         start(s, 4);
         start(s, 5);
-        s->chance = seed * 7919;
+        shuffle(s, seed);
         for (size_t i = 0; i < ABOUT_LISTS; i++) hold(s, 0, 0, about_lists[i]);
         uint64_t x = add_node(s, 1, 4), y = add_node(s, 2, 5);
         for (int i = 0; i < 400 && !(answered(s, x) && answered(s, y)); i++) {
@@ -527,10 +475,8 @@ static void N5_two_operators_at_once_end_in_one_list(void **state)
 }
 
 /* Without chance: each has the promise of node 3, one after the other, and then both go on. */
-static void N5_a_promise_to_a_larger_ballot_ends_the_smaller(void **state)
+STAGE_TEST(N5_a_promise_to_a_larger_ballot_ends_the_smaller, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     start(s, 4);
     start(s, 5);
     cut(s, 1, 2, SL_MESSAGE_NONE);
@@ -557,14 +503,11 @@ static void N5_a_promise_to_a_larger_ballot_ends_the_smaller(void **state)
     one_list(s);
     assert_true(answer_to(s, x)->status == SLUICE_OK ||
                 answer_to(s, y)->status == SLUICE_OK);
-    stage_end(s);
 }
 
 /* Else it could be used for two lists: by the same node, before and after a restart. */
-static void N5_a_ballot_is_on_the_disk_before_anybody_hears_of_it(void **state)
+STAGE_TEST(N5_a_ballot_is_on_the_disk_before_anybody_hears_of_it, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     hold(s, 1, 0, SL_MESSAGE_PREPARE);
     disk_stop(s, 1);
     uint64_t t = remove_node(s, 1, 3);
@@ -576,15 +519,12 @@ static void N5_a_ballot_is_on_the_disk_before_anybody_hears_of_it(void **state)
     assert_true(s->actor[1].disk.promised.number > 0);
     flow(s);
     refused(s, t, SLUICE_OK);
-    stage_end(s);
 }
 
 /* Ballots begin anew with every list. Node 3's promise about the second list comes when the
  * third one is being decided, under the same ballot. */
-static void N5_a_promise_about_another_list_does_not_count(void **state)
+STAGE_TEST(N5_a_promise_about_another_list_does_not_count, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     start(s, 4);
     hold(s, 3, 1, SL_MESSAGE_PROMISE);
     refused(s, add_node(s, 1, 4), SLUICE_OK);
@@ -604,13 +544,10 @@ static void N5_a_promise_about_another_list_does_not_count(void **state)
     deliver_all(s, 3, 1, SL_MESSAGE_PROMISE); /* and now a third. */
     pass(s, 5);
     assert_true(kept(s, 1, 0, SL_MESSAGE_ACCEPT) > 0);
-    stage_end(s);
 }
 
-static void two_changes_at_one_node_are_refused(void **state)
+STAGE_TEST(two_changes_at_one_node_are_refused, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     start(s, 4);
     start(s, 5);
     hold(s, 0, 0, SL_MESSAGE_PROMISE);
@@ -618,7 +555,6 @@ static void two_changes_at_one_node_are_refused(void **state)
     refused_because(s, add_node(s, 1, 5), "another change");
     flow(s);
     refused(s, x, SLUICE_OK);
-    stage_end(s);
 }
 
 /* --- Dying at every step ----------------------------------------------------------------- */
@@ -645,9 +581,8 @@ static bool step(struct stage *s, uint64_t change, int steps)
 
 /* The operator's node dies after so many messages, for good. What it began is finished, or
  * nothing is left of it; another operator goes on. */
-static void N5_the_operator_dies_at_every_step(void **state)
+TEST(N5_the_operator_dies_at_every_step)
 {
-    (void)state;
     int made = 0, unmade = 0;
     for (int steps = 0;; steps++) {
         struct stage *s = stage_new(3);
@@ -699,9 +634,8 @@ static bool restart_at_write(struct stage *s, sl_node_id id, unsigned n, bool wr
     return false;
 }
 
-static void N5_every_node_restarts_at_every_write(void **state)
+TEST(N5_every_node_restarts_at_every_write)
 {
-    (void)state;
     int restarts = 0;
     for (sl_node_id id = 1; id <= 4; id++)
         for (unsigned n = 1; n < 8; n++)
@@ -726,10 +660,8 @@ static void N5_every_node_restarts_at_every_write(void **state)
 
 /* What was promised and voted for is known after a restart: node 3 votes for the list with
  * node 4, restarts, and must not help one with node 5 to be decided in its place. */
-static void N5_a_vote_survives_a_restart(void **state)
+STAGE_TEST(N5_a_vote_survives_a_restart, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     start(s, 4);
     start(s, 5);
     hold(s, 0, 1,
@@ -752,82 +684,37 @@ static void N5_a_vote_survives_a_restart(void **state)
     flow(s);
     pass(s, 300);
     LIST(1, "2: 1 2 3 4");
-    stage_end(s);
 }
 
 /* A minority decides nothing; and is told so. */
-static void a_minority_changes_no_list(void **state)
+STAGE_TEST(a_minority_changes_no_list, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     crash(s, 2);
     crash(s, 3);
     uint64_t t = remove_node(s, 1, 2);
     refused_because(s, t, "too few");
     LIST(1, "1: 1 2 3");
-    stage_end(s);
 }
 
 /* It is silent for a minute, and promises nothing; the others are a majority. */
-static void one_node_that_restarted_does_not_stop_a_change(void **state)
+STAGE_TEST(one_node_that_restarted_does_not_stop_a_change, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     start(s, 4);
     take(s, 1, 60000);
     restart(s, 3);
     refused(s, add_node(s, 1, 4), SLUICE_OK);
     LIST(2, "2: 1 2 3 4");
-    stage_end(s);
 }
 
 /* One node is down while the list changes, and hears of it when it is back. */
-static void who_was_away_hears_of_the_list(void **state)
+STAGE_TEST(who_was_away_hears_of_the_list, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     start(s, 4);
     crash(s, 3);
     changed(s, 1, 1, 4);
     restart(s, 3);
     pass(s, 500);
     LIST(3, "2: 1 2 3 4");
-    stage_end(s);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(Q3_growing_and_shrinking_with_a_lease_held),
-        cmocka_unit_test(N1_a_new_node_is_silent_for_the_longest_lease),
-        cmocka_unit_test(Q11_a_new_node_learns_every_lease_within_one_extension),
-        cmocka_unit_test(a_node_that_was_removed_has_no_say),
-        cmocka_unit_test(a_node_removes_itself),
-        cmocka_unit_test(what_is_no_change_is_refused_with_the_reason),
-        cmocka_unit_test(the_last_node_stays),
-        cmocka_unit_test(Q3_an_illegal_jump_is_refused_by_every_voter),
-        cmocka_unit_test(N3_a_second_change_waits_for_leases_of_the_list_before),
-        cmocka_unit_test(N3_a_change_that_is_too_soon_waits_a_little),
-        cmocka_unit_test(V8_a_node_of_an_old_list_gets_no_vote),
-        cmocka_unit_test(V8_votes_of_the_old_list_do_not_count),
-        cmocka_unit_test(N6_fences_rise_with_clocks_apart_and_the_oldest_nodes_down),
-        cmocka_unit_test(N6_fences_of_a_change_are_on_the_disk),
-        cmocka_unit_test(N7_an_emptied_node_is_not_talked_to),
-        cmocka_unit_test(N7_nor_is_one_that_was_just_added),
-        cmocka_unit_test(N7_nor_by_those_who_never_met_it),
-        cmocka_unit_test(who_was_added_while_it_was_down_joins_later),
-        cmocka_unit_test(N5_two_operators_at_once_end_in_one_list),
-        cmocka_unit_test(N5_a_promise_to_a_larger_ballot_ends_the_smaller),
-        cmocka_unit_test(N5_a_ballot_is_on_the_disk_before_anybody_hears_of_it),
-        cmocka_unit_test(N5_a_promise_about_another_list_does_not_count),
-        cmocka_unit_test(two_changes_at_one_node_are_refused),
-        cmocka_unit_test(N5_the_operator_dies_at_every_step),
-        cmocka_unit_test(N5_every_node_restarts_at_every_write),
-        cmocka_unit_test(N5_a_vote_survives_a_restart),
-        cmocka_unit_test(a_minority_changes_no_list),
-        cmocka_unit_test(one_node_that_restarted_does_not_stop_a_change),
-        cmocka_unit_test(who_was_away_hears_of_the_list),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("majority_membership", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

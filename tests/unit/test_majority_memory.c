@@ -4,6 +4,7 @@
  * memory again all goes on. */
 #include "failing_memory.h"
 #include "majority_stage.h"
+#include "test_main.h"
 
 static int calm(void **state)
 {
@@ -79,9 +80,8 @@ static void recovers(struct stage *s)
     }
 }
 
-static void every_allocation_fails_once(void **state)
+TEST(every_allocation_fails_once)
 {
-    (void)state;
     struct stage *s = stage_new(3);
     memory_count_anew();
     play(s);
@@ -99,9 +99,8 @@ static void every_allocation_fails_once(void **state)
     }
 }
 
-static void many_allocations_fail(void **state)
+TEST(many_allocations_fail)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 100; seed++) {
         struct stage *s = stage_new(3);
         memory_fails_by_chance(seed * 104729, 4);
@@ -113,9 +112,8 @@ static void many_allocations_fail(void **state)
 }
 
 /* A change of the list: what is lost is said again. */
-static void a_change_of_the_list_does_not_need_every_allocation(void **state)
+TEST(a_change_of_the_list_does_not_need_every_allocation)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct stage *s = stage_new(3);
         start(s, 4);
@@ -132,9 +130,8 @@ static void a_change_of_the_list_does_not_need_every_allocation(void **state)
     }
 }
 
-static void a_node_without_memory_is_none(void **state)
+TEST(a_node_without_memory_is_none)
 {
-    (void)state;
     struct sl_node_start begin = {
         .id = 1, .epoch = 1, .birth = 1, .seed = 1, .limits = stage_limits};
     stage_in_node = true;
@@ -155,29 +152,14 @@ static void a_node_without_memory_is_none(void **state)
 }
 
 /* Who asks and there is no memory even for that is told at once, and nothing else comes. */
-static void a_request_without_memory_is_refused(void **state)
+STAGE_TEST(a_request_without_memory_is_refused, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     memory_fails_after(0);
     uint64_t t = ASK(1, .value = {"v", 1});
     memory_is_back();
     refused(s, t, SLUICE_ENOMEM);
     pass(s, 1000);
     for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);
-    stage_end(s);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(every_allocation_fails_once, calm),
-        cmocka_unit_test_setup(many_allocations_fail, calm),
-        cmocka_unit_test_setup(a_change_of_the_list_does_not_need_every_allocation,
-                               calm),
-        cmocka_unit_test_setup(a_node_without_memory_is_none, calm),
-        cmocka_unit_test_setup(a_request_without_memory_is_refused, calm),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("majority_memory", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, calm)

@@ -1,24 +1,16 @@
 /* What a node makes of messages that are well formed and make no sense, from nodes that are
  * on the list and from some that are not: it breaks no invariant, answers its clients, and
  * keeps its list. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "majority_stage.h"
+#include "test_main.h"
 
-static uint64_t chance;
+static struct sl_random generator;
 
-static uint64_t draw(uint64_t below)
+static uint32_t draw(uint32_t below)
 {
-    chance ^= chance << 13;
-    chance ^= chance >> 7;
-    chance ^= chance << 17;
-    return chance % below;
+    return sl_random_below(&generator, below);
 }
 
 /* A number that is small, near one that is known, or anything. */
@@ -28,7 +20,7 @@ static uint64_t number(uint64_t known)
         case 0: return draw(4);
         case 1: return known + draw(5) - 2;
         case 2: return known;
-        default: return chance >> draw(64);
+        default: return sl_random_next(&generator) >> draw(64);
     }
 }
 
@@ -100,12 +92,11 @@ static void say_nonsense(struct stage *s, int count)
 }
 
 /* Votes are among it: so what clients are told may be anything, but they are told. */
-static void nonsense_is_survived(void **state)
+TEST(nonsense_is_survived)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 150; seed++) {
         struct stage *s = stage_new(3);
-        chance = seed * 0x9e3779b97f4a7c15u;
+        sl_random_seed(&generator, seed);
         s->may_overlap = s->remembers = true;
         for (int i = 0; i < 12; i++) {
             sl_node_id at = 1 + (sl_node_id)draw(3);
@@ -121,9 +112,8 @@ static void nonsense_is_survived(void **state)
 }
 
 /* A vote that is no answer to what was asked: once it was waited for without end. */
-static void a_vote_that_is_no_answer_ends_nothing(void **state)
+TEST(a_vote_that_is_no_answer_ends_nothing)
 {
-    (void)state;
     for (int verdict = 1; verdict < SL_VERDICT_COUNT; verdict++) {
         struct stage *s = stage_new(3);
         s->may_overlap = true;
@@ -140,11 +130,4 @@ static void a_vote_that_is_no_answer_ends_nothing(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nonsense_is_survived),
-        cmocka_unit_test(a_vote_that_is_no_answer_ends_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

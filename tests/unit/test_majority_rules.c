@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "majority_stage.h"
+#include "test_main.h"
 
 /* What node 2 says to such a message of node 3. */
 static struct sl_message said(struct stage *s, struct sl_message m)
@@ -28,10 +29,8 @@ static struct sl_message request(struct stage *s)
 
 /* --- The voter ---------------------------------------------------------------- */
 
-static void V1_another_s_lease_is_not_replaced(void **state)
+STAGE_TEST(V1_another_s_lease_is_not_replaced, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     struct sl_message m = request(s);
     m.priority = 100;
@@ -42,13 +41,10 @@ static void V1_another_s_lease_is_not_replaced(void **state)
     assert_int_equal(voter_has(s, 2), a);
     pass(s, 1001);
     VERDICT(said(s, request(s)), YES);
-    stage_end(s);
 }
 
-static void V1_an_extension_never_shortens(void **state)
+STAGE_TEST(V1_an_extension_never_shortens, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 10000);
     uint64_t e = REQUEST(EXTEND, 2, .fence = a, .lease_ms = 100);
     outcome(s, e);
@@ -58,13 +54,10 @@ static void V1_an_extension_never_shortens(void **state)
     uint64_t b = ASK(3);
     outcome(s, b);
     refused(s, b, SLUICE_EFULL);
-    stage_end(s);
 }
 
-static void V2_a_fence_is_above_all_that_were_seen(void **state)
+STAGE_TEST(V2_a_fence_is_above_all_that_were_seen, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     assert_int_equal(release(s, 1, a), 1);
     struct sl_message m = request(s);
@@ -77,7 +70,6 @@ static void V2_a_fence_is_above_all_that_were_seen(void **state)
     assert_int_equal(voter_has(s, 2), 0);
     m.fence = v.ceiling + 1;
     VERDICT(said(s, m), YES);
-    stage_end(s);
 }
 
 /* Of five nodes 1 and 2 have clocks that are a minute ahead of the others', and go by them:
@@ -95,9 +87,8 @@ static struct stage *clocks_apart(void)
 }
 
 /* A seeker whose clock is behind is told, and asks again above. */
-static void V2_a_clock_that_is_behind_costs_a_second_round(void **state)
+TEST(V2_a_clock_that_is_behind_costs_a_second_round)
 {
-    (void)state;
     struct stage *s = clocks_apart();
     sl_fence a = take(s, 1, 1000);
     assert_true(a > (sl_fence)s->now_us + 50000000);
@@ -108,21 +99,16 @@ static void V2_a_clock_that_is_behind_costs_a_second_round(void **state)
     stage_end(s);
 }
 
-static void V2_a_fence_that_is_days_ahead_is_not_believed(void **state)
+STAGE_TEST(V2_a_fence_that_is_days_ahead_is_not_believed, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     struct sl_message m = request(s);
     m.fence = (sl_fence)s->now_us + 3 * 86400000000ull;
     VERDICT(said(s, m), CLOCK);
-    stage_end(s);
 }
 
 /* What is not on the disk yet was not voted for. */
-static void V2_the_limit_is_written_before_the_vote(void **state)
+STAGE_TEST(V2_the_limit_is_written_before_the_vote, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     struct sl_message m = request(s);
     m.fence += 60000000; /* Above all that is written. */
     disk_stop(s, 2);
@@ -132,12 +118,10 @@ static void V2_the_limit_is_written_before_the_vote(void **state)
     disk_go(s, 2);
     VERDICT(*newest(s, 2, 3, SL_MESSAGE_VOTE), YES);
     assert_true(s->actor[2].disk.fence_limit >= m.fence);
-    stage_end(s);
 }
 
-static void V2_a_disk_that_fails_gives_no_vote_and_is_tried_again(void **state)
+TEST(V2_a_disk_that_fails_gives_no_vote_and_is_tried_again)
 {
-    (void)state;
     struct stage *s = stage_cold(3, &stage_limits);
     s->actor[2].disk_fails = s->actor[3].disk_fails = true;
     uint64_t a = ASK(1, .wait_ms = 10000);
@@ -151,10 +135,8 @@ static void V2_a_disk_that_fails_gives_no_vote_and_is_tried_again(void **state)
     stage_end(s);
 }
 
-static void V2_fences_rise_over_a_restart_with_a_clock_that_went_back(void **state)
+STAGE_TEST(V2_fences_rise_over_a_restart_with_a_clock_that_went_back, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     pass(s, 10);
     for (sl_node_id id = 1; id <= 3; id++) {
@@ -166,13 +148,10 @@ static void V2_fences_rise_over_a_restart_with_a_clock_that_went_back(void **sta
     m.fence = a;
     VERDICT(said(s, m), FENCE);
     assert_true(take(s, 1, 1000) > a);
-    stage_end(s);
 }
 
-static void V3_what_is_lacking_is_not_extended(void **state)
+STAGE_TEST(V3_what_is_lacking_is_not_extended, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RENEW);
     m.fence = 12345;
     VERDICT(said(s, m), LACKS);
@@ -184,13 +163,10 @@ static void V3_what_is_lacking_is_not_extended(void **state)
     VERDICT(said(s, m), LACKS);
     m.fence = a;
     VERDICT(said(s, m), YES);
-    stage_end(s);
 }
 
-static void V4_a_release_clears_the_lease_of_its_fence(void **state)
+STAGE_TEST(V4_a_release_clears_the_lease_of_its_fence, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RELEASE);
     m.flags = SL_FLAG_FINAL;
@@ -204,25 +180,19 @@ static void V4_a_release_clears_the_lease_of_its_fence(void **state)
     VERDICT(said(s, m), YES);
     assert_int_equal(voter_has(s, 2), 0);
     VERDICT(said(s, m), LACKS);
-    stage_end(s);
 }
 
-static void V4_an_attempt_that_was_given_up_is_refused(void **state)
+STAGE_TEST(V4_an_attempt_that_was_given_up_is_refused, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     struct sl_message m = request(s), r = forged(s, 3, 2, SL_MESSAGE_RELEASE);
     r.fence = m.fence;
     said(s, r);
     VERDICT(said(s, m), FENCE);
     assert_int_equal(voter_has(s, 2), 0);
-    stage_end(s);
 }
 
-static void V5_after_a_start_it_is_silent_for_the_longest_lease(void **state)
+STAGE_TEST(V5_after_a_start_it_is_silent_for_the_longest_lease, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     take(s, 1, 10000);
     restart(s, 2);
     sl_ms silence = silence_of(s, 2);
@@ -239,13 +209,11 @@ static void V5_after_a_start_it_is_silent_for_the_longest_lease(void **state)
     m.key = (struct sl_bytes){"another", 7};
     m.fence = (sl_fence)s->now_us + 3600000000;
     VERDICT(said(s, m), YES);
-    stage_end(s);
 }
 
 /* Short leases do not cost a long silence; nor does one that was not voted for. */
-static void V5_the_silence_is_that_of_leases_that_were_given(void **state)
+TEST(V5_the_silence_is_that_of_leases_that_were_given)
 {
-    (void)state;
     struct stage *s = stage_cold(3, &stage_limits);
     restart(s, 3);
     assert_int_equal(silence_of(s, 3), 0);
@@ -259,10 +227,8 @@ static void V5_the_silence_is_that_of_leases_that_were_given(void **state)
     stage_end(s);
 }
 
-static void V5_a_longer_lease_is_written_before_its_vote(void **state)
+STAGE_TEST(V5_a_longer_lease_is_written_before_its_vote, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     disk_stop(s, 2);
     disk_stop(s, 3);
@@ -276,14 +242,11 @@ static void V5_a_longer_lease_is_written_before_its_vote(void **state)
     refused(s, e, SLUICE_OK);
     restart(s, 3);
     assert_true(silence_of(s, 3) >= 20000);
-    stage_end(s);
 }
 
 /* During a silence nothing is extended, released or taught. */
-static void V5_silence_is_about_everything(void **state)
+STAGE_TEST(V5_silence_is_about_everything, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
     restart(s, 2);
     struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RENEW);
@@ -293,7 +256,6 @@ static void V5_silence_is_about_everything(void **state)
     VERDICT(said(s, m), SILENT);
     assert_int_equal(extend(s, 1, a, 5000), SLUICE_OK); /* And teaches. */
     assert_int_equal(copy_at(s, 2), 0);
-    stage_end(s);
 }
 
 /* A lesson to node 2 of a lease of the fence, with node 2's clock as it was when its
@@ -307,10 +269,8 @@ static struct sl_message lesson(struct stage *s, sl_fence fence)
     return m;
 }
 
-static void V6_a_lesson_of_another_life_is_not_believed(void **state)
+STAGE_TEST(V6_a_lesson_of_another_life_is_not_believed, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     take(s, 1, 1000);
     uint64_t epoch = s->actor[2].epoch;
     restart(s, 2);
@@ -325,13 +285,10 @@ static void V6_a_lesson_of_another_life_is_not_believed(void **state)
     m.heard_epoch = s->actor[2].epoch;
     give(s, 3, 2, &m);
     assert_int_equal(voter_has(s, 2), m.fence);
-    stage_end(s);
 }
 
-static void V6_a_lesson_that_was_sent_in_the_silence_is_not_believed(void **state)
+STAGE_TEST(V6_a_lesson_that_was_sent_in_the_silence_is_not_believed, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     take(s, 1, 1000);
     restart(s, 2);
     struct sl_message early = lesson(s, (sl_fence)s->now_us + 5);
@@ -343,53 +300,41 @@ static void V6_a_lesson_that_was_sent_in_the_silence_is_not_believed(void **stat
     struct sl_message m = lesson(s, early.fence);
     give(s, 3, 2, &m);
     assert_int_equal(voter_has(s, 2), m.fence);
-    stage_end(s);
 }
 
-static void V6_a_lesson_that_was_long_on_its_way_is_not_believed(void **state)
+STAGE_TEST(V6_a_lesson_that_was_long_on_its_way_is_not_believed, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     take(s, 1, 1000);
     struct sl_message m = lesson(s, (sl_fence)s->now_us + 2000000);
     pass(s, s->limits.forget_ms + 1000);
     give(s, 3, 2, &m);
     assert_int_equal(voter_has(s, 2), 0);
-    stage_end(s);
 }
 
-static void V6_a_lesson_below_what_was_seen_is_not_believed(void **state)
+STAGE_TEST(V6_a_lesson_below_what_was_seen_is_not_believed, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     pass(s, 10);
     assert_int_equal(release(s, 1, a), 1);
     struct sl_message m = lesson(s, a - 1);
     give(s, 3, 2, &m);
     assert_int_equal(voter_has(s, 2), 0);
-    stage_end(s);
 }
 
 /* Of a grant with a higher fence it says that what is here is over. */
-static void V6_a_lesson_replaces_no_lease_of_a_higher_fence(void **state)
+STAGE_TEST(V6_a_lesson_replaces_no_lease_of_a_higher_fence, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 10000);
     struct sl_message m = lesson(s, a - 1);
     give(s, 3, 2, &m);
     assert_int_equal(voter_has(s, 2), a);
-    stage_end(s);
 }
 
 /* A key is forgotten some time after its lease; its fences are not. */
 /* Node 3 is cut off until its copy has ended. Nobody else has had the key, and the holder goes
  * on: node 3 learns the lease with the next extension, and counts again. */
-static void V6_a_lease_that_expired_here_is_learned_again(void **state)
+STAGE_TEST(V6_a_lease_that_expired_here_is_learned_again, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     cut(s, 0, 3, SL_MESSAGE_NONE);
     for (int i = 0; i < 4; i++) {
@@ -406,27 +351,21 @@ static void V6_a_lease_that_expired_here_is_learned_again(void **state)
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
     pass(s, 1100);
     assert_int_equal(voter_has(s, 3), 0);
-    stage_end(s);
 }
 
 /* The release has overtaken the news of the grant. */
-static void V6_a_lease_that_was_released_is_not_learned_again(void **state)
+STAGE_TEST(V6_a_lease_that_was_released_is_not_learned_again, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     cut(s, 1, 2, SL_MESSAGE_ACQUIRE);
     hold(s, 1, 2, SL_MESSAGE_TEACH);
     sl_fence a = take(s, 1, 1000);
     assert_int_equal(release(s, 1, a), 1);
     deliver(s, 1, 2, SL_MESSAGE_TEACH);
     assert_int_equal(voter_has(s, 2), 0);
-    stage_end(s);
 }
 
-static void V6_what_was_seen_of_a_forgotten_key_stays(void **state)
+STAGE_TEST(V6_what_was_seen_of_a_forgotten_key_stays, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     for (sl_node_id id = 1; id <= 3; id++)
         s->actor[id].wall_offset_us = 600000000; /* So that the fence is far ahead, */
     sl_fence a = take(s, 1, 1000);
@@ -440,13 +379,10 @@ static void V6_what_was_seen_of_a_forgotten_key_stays(void **state)
     m.fence = a;
     VERDICT(said(s, m), FENCE);
     assert_true(take(s, 3, 1000) > a);
-    stage_end(s);
 }
 
-static void V7_a_reservation_refuses_extensions_and_others(void **state)
+STAGE_TEST(V7_a_reservation_refuses_extensions_and_others, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     struct sl_message thief = request(s);
     thief.priority = 5;
@@ -461,13 +397,10 @@ static void V7_a_reservation_refuses_extensions_and_others(void **state)
     VERDICT(said(s, other), RESERVED);
     other.priority = 6;
     VERDICT(said(s, other), YES);
-    stage_end(s);
 }
 
-static void V7_a_reservation_outlives_the_thief_s_attempts(void **state)
+STAGE_TEST(V7_a_reservation_outlives_the_thief_s_attempts, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     struct sl_message thief = request(s), m = forged(s, 3, 2, SL_MESSAGE_RENEW);
     thief.priority = 5;
@@ -486,13 +419,10 @@ static void V7_a_reservation_outlives_the_thief_s_attempts(void **state)
     gone.owner = thief.owner;
     give(s, 3, 2, &gone);
     VERDICT(said(s, m), YES);
-    stage_end(s);
 }
 
-static void V7_a_reservation_ends_a_while_after_the_lease(void **state)
+STAGE_TEST(V7_a_reservation_ends_a_while_after_the_lease, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     take(s, 1, 1000);
     struct sl_message thief = request(s);
     thief.priority = 5;
@@ -502,13 +432,10 @@ static void V7_a_reservation_ends_a_while_after_the_lease(void **state)
     VERDICT(said(s, request(s)), RESERVED);
     pass(s, 3 * s->limits.answer_max_ms);
     VERDICT(said(s, request(s)), YES);
-    stage_end(s);
 }
 
-static void V8_it_goes_by_its_own_list(void **state)
+STAGE_TEST(V8_it_goes_by_its_own_list, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     for (uint64_t version = 0; version <= 2; version += 2) {
         struct sl_message m = request(s);
         m.version = version;
@@ -521,12 +448,10 @@ static void V8_it_goes_by_its_own_list(void **state)
     m.version = 2;
     VERDICT(said(s, m), STRANGER);
     VERDICT(said(s, request(s)), HELD);
-    stage_end(s);
 }
 
-static void keys_are_bounded(void **state)
+TEST(keys_are_bounded)
 {
-    (void)state;
     struct sl_node_limits limits = stage_limits;
     limits.keys_max = 2;
     struct stage *s = stage_cold(3, &limits);
@@ -554,9 +479,8 @@ static int be_patient(void **state)
 }
 
 /* Votes that come at the end of the attempt, or later, are none. */
-static void S1_votes_count_before_the_end_that_was_fixed_at_first(void **state)
+TEST(S1_votes_count_before_the_end_that_was_fixed_at_first)
 {
-    (void)state;
     const struct {
         sl_ms late;
         bool good;
@@ -578,9 +502,8 @@ static void S1_votes_count_before_the_end_that_was_fixed_at_first(void **state)
 }
 
 /* Shrunk by the drift: 0.998 of a minute is 59880 ms. The voters' clocks are fast. */
-static void S1_the_end_is_shrunk_by_the_drift_of_clocks(void **state)
+TEST(S1_the_end_is_shrunk_by_the_drift_of_clocks)
 {
-    (void)state;
     for (int late = 0; late < 2; late++) {
         struct stage *s = stage_with(3, &patient);
         hold(s, 0, 1, SL_MESSAGE_VOTE);
@@ -594,23 +517,18 @@ static void S1_the_end_is_shrunk_by_the_drift_of_clocks(void **state)
     }
 }
 
-static void S2_votes_are_a_set_of_nodes(void **state)
+STAGE_TEST(S2_votes_are_a_set_of_nodes, 5)
 {
-    (void)state;
-    struct stage *s = stage_new(5);
     hold(s, 0, 1, SL_MESSAGE_VOTE);
     uint64_t a = ASK(1, .lease_ms = 10000);
     for (int i = 0; i < 4; i++) again(s, 2, 1, SL_MESSAGE_VOTE);
     waits(s, a);
     deliver(s, 3, 1, SL_MESSAGE_VOTE);
     granted(s, a);
-    stage_end(s);
 }
 
-static void S2_votes_of_an_earlier_round_do_not_count(void **state)
+STAGE_TEST(S2_votes_of_an_earlier_round_do_not_count, 5)
 {
-    (void)state;
-    struct stage *s = stage_new(5);
     hold(s, 0, 1, SL_MESSAGE_VOTE);
     uint64_t a = ASK(1, .lease_ms = 10000);
     outcome(s, a);
@@ -624,13 +542,11 @@ static void S2_votes_of_an_earlier_round_do_not_count(void **state)
         while (kept(s, id, 1, SL_MESSAGE_VOTE) > 0) deliver(s, id, 1, SL_MESSAGE_VOTE);
     outcome(s, b);
     not_granted(s, b);
-    stage_end(s);
 }
 
 /* Node 1 asked, and was started anew before it heard the votes. */
-static void S2_votes_for_an_earlier_life_do_not_count(void **state)
+TEST(S2_votes_for_an_earlier_life_do_not_count)
 {
-    (void)state;
     struct stage *s = stage_cold(3, &stage_limits);
     hold(s, 0, 1, SL_MESSAGE_VOTE);
     ASK(1, .lease_ms = 1000);
@@ -646,23 +562,18 @@ static void S2_votes_for_an_earlier_life_do_not_count(void **state)
     stage_end(s);
 }
 
-static void S2_three_of_five_are_needed(void **state)
+STAGE_TEST(S2_three_of_five_are_needed, 5)
 {
-    (void)state;
-    struct stage *s = stage_new(5);
     hold(s, 0, 1, SL_MESSAGE_VOTE);
     uint64_t a = ASK(1);
     deliver(s, 4, 1, SL_MESSAGE_VOTE);
     waits(s, a);
     deliver(s, 5, 1, SL_MESSAGE_VOTE);
     granted(s, a);
-    stage_end(s);
 }
 
-static void S3_a_failed_attempt_is_released(void **state)
+STAGE_TEST(S3_a_failed_attempt_is_released, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     cut(s, 1, 2, SL_MESSAGE_NONE);
     sl_fence a = take(s, 1, 10000);
     open_all(s);
@@ -675,14 +586,11 @@ static void S3_a_failed_attempt_is_released(void **state)
     pass(s, 1);
     assert_int_equal(voter_has(s, 2), 0);
     assert_int_equal(voter_has(s, 1), a);
-    stage_end(s);
 }
 
 /* Whatever becomes of an extension, its holder acts until the end it had before. */
-static void S3_a_failed_extension_is_not_released(void **state)
+STAGE_TEST(S3_a_failed_extension_is_not_released, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
     pass(s, 1000);
     hold(s, 0, 1, SL_MESSAGE_VOTE);
@@ -699,14 +607,11 @@ static void S3_a_failed_extension_is_not_released(void **state)
     uint64_t b = ASK(2, .wait_ms = 10000);
     outcome(s, b);
     granted(s, b);
-    stage_end(s);
 }
 
 /* Node 1 cannot reach a majority: its extension fails, and is forgotten. */
-static void S3_an_extension_that_few_heard_of_is_not_released(void **state)
+STAGE_TEST(S3_an_extension_that_few_heard_of_is_not_released, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
     cut(s, 1, 2, SL_MESSAGE_RENEW);
     cut(s, 1, 3, SL_MESSAGE_RENEW);
@@ -717,13 +622,10 @@ static void S3_an_extension_that_few_heard_of_is_not_released(void **state)
     outcome(s, b);
     refused(s, b, SLUICE_EFULL);
     assert_int_equal(extend(s, 1, a, 5000), SLUICE_OK);
-    stage_end(s);
 }
 
-static void S4_a_grant_is_taught_to_who_did_not_hear_the_request(void **state)
+STAGE_TEST(S4_a_grant_is_taught_to_who_did_not_hear_the_request, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     cut(s, 1, 3, SL_MESSAGE_ACQUIRE);
     uint64_t t = ASK(1, .value = {"v", 1}, .note = {"n", 1}, .priority = 3);
     sl_fence a = granted(s, t);
@@ -737,13 +639,10 @@ static void S4_a_grant_is_taught_to_who_did_not_hear_the_request(void **state)
         assert_memory_equal(c.value.at, "v", 1);
         assert_memory_equal(c.note.at, "n", 1);
     }
-    stage_end(s);
 }
 
-static void S4_an_extension_teaches_those_who_lack_it(void **state)
+STAGE_TEST(S4_an_extension_teaches_those_who_lack_it, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     cut(s, 1, 3, SL_MESSAGE_NONE);
     uint64_t t = ASK(1, .lease_ms = 2000, .value = {"old", 3});
     sl_fence a = granted(s, t);
@@ -763,14 +662,11 @@ static void S4_an_extension_teaches_those_who_lack_it(void **state)
         assert_int_equal(c.fence, a);
         assert_memory_equal(c.value.at, "new", 3);
     }
-    stage_end(s);
 }
 
 /* Node 3 has the lease, and misses that it was extended. */
-static void S4_who_missed_an_extension_learns_of_it(void **state)
+STAGE_TEST(S4_who_missed_an_extension_learns_of_it, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t t = ASK(1, .lease_ms = 1000, .value = {"old", 3});
     sl_fence a = granted(s, t);
     pass(s, 500);
@@ -785,20 +681,16 @@ static void S4_who_missed_an_extension_learns_of_it(void **state)
     assert_int_equal(copy_at(s, 3), a);
     assert_int_equal(events(s, 3, SL_NODE_EVENT_EXTENDED, a), 1);
     assert_int_equal(events(s, 3, SL_NODE_EVENT_EXPIRED, a), 0);
-    stage_end(s);
 }
 
 /* An attempt that is not agreed is not shown, and is no grant to those who look. */
-static void S4_an_attempt_is_no_copy(void **state)
+STAGE_TEST(S4_an_attempt_is_no_copy, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     hold(s, 0, 1, SL_MESSAGE_VOTE);
     ASK(1);
     assert_true(voter_has(s, 2) != 0);
     assert_int_equal(copy_at(s, 2), 0);
     assert_int_equal(events(s, 0, SL_NODE_EVENT_GRANTED, 0), 0);
-    stage_end(s);
 }
 
 /* A release that reached nobody else: not the news of it, but votes decide. */
@@ -820,10 +712,8 @@ static sl_ms left_at(struct stage *s, sl_node_id at)
 
 /* Node 3 runs all extensions itself while it is silent: it has no copy, and neither of the
  * others has run any. Both know them all the same, and teach them. */
-static void S4_a_node_teaches_extensions_that_others_ran(void **state)
+STAGE_TEST(S4_a_node_teaches_extensions_that_others_ran, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     restart(s, 3);
     while (silence_of(s, 3) > 0) {
@@ -837,15 +727,12 @@ static void S4_a_node_teaches_extensions_that_others_ran(void **state)
     assert_int_equal(learning_of(s, 3), 0);
     crash(s, 2);
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
-    stage_end(s);
 }
 
 /* Node 2 hears late that the lease is agreed. It may not teach it any longer than node 1: by
  * then another may have had the key. */
-static void S4_what_is_agreed_counts_from_when_that_was_said(void **state)
+STAGE_TEST(S4_what_is_agreed_counts_from_when_that_was_said, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     hold(s, 1, 2, SL_MESSAGE_TEACH);
     sl_fence a = take(s, 1, 2000);
     pass(s, 500);
@@ -864,14 +751,11 @@ static void S4_what_is_agreed_counts_from_when_that_was_said(void **state)
     link_nodes(s, 2, 3);
     pass(s, 300);
     assert_int_equal(voter_has(s, 3), 0);
-    stage_end(s);
 }
 
 /* Until it was taught what others have, a node that started must not be relied on. */
-static void S4_a_node_that_started_is_ready_when_it_was_taught(void **state)
+STAGE_TEST(S4_a_node_that_started_is_ready_when_it_was_taught, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
     pass(s, 300);
     assert_int_equal(learning_of(s, 1), 0);
@@ -891,14 +775,11 @@ static void S4_a_node_that_started_is_ready_when_it_was_taught(void **state)
     assert_true(learning_of(s, 3) > 0);
     deliver_all(s, 2, 3, SL_MESSAGE_TAUGHT);
     assert_int_equal(learning_of(s, 3), 0);
-    stage_end(s);
 }
 
 /* Nobody teaches it: then it waits as long as a lease may last without an extension. */
-static void S4_a_node_is_ready_after_the_longest_lease_at_last(void **state)
+STAGE_TEST(S4_a_node_is_ready_after_the_longest_lease_at_last, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     take(s, 1, 5000);
     restart(s, 3);
     hold(s, 0, 3, SL_MESSAGE_TAUGHT);
@@ -907,13 +788,10 @@ static void S4_a_node_is_ready_after_the_longest_lease_at_last(void **state)
     assert_true(learning_of(s, 3) > 0);
     pass(s, 100);
     assert_int_equal(learning_of(s, 3), 0);
-    stage_end(s);
 }
 
-static void S5_it_acts_on_votes_alone(void **state)
+STAGE_TEST(S5_it_acts_on_votes_alone, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 2000);
     cut(s, 1, 0, SL_MESSAGE_RELEASE);
     uint64_t b = ASK(1, .wait_ms = 10000); /* Where it is released. */
@@ -923,27 +801,21 @@ static void S5_it_acts_on_votes_alone(void **state)
     waits(s, b);
     outcome(s, b);
     granted(s, b);
-    stage_end(s);
 }
 
 /* Node 1 has the copy, and is alone: it asks, and does not answer from it. */
-static void S5_a_check_asks_a_majority(void **state)
+STAGE_TEST(S5_a_check_asks_a_majority, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
     assert_int_equal(check(s, 2, a), 1);
     assert_int_equal(check(s, 2, a + 1), 0);
     isolate(s, 1);
     assert_int_equal(check(s, 1, a), SLUICE_ENOQUORUM);
     assert_int_equal(copy_at(s, 1), a);
-    stage_end(s);
 }
 
-static void a_minority_grants_nothing_and_reads_its_copy(void **state)
+STAGE_TEST(a_minority_grants_nothing_and_reads_its_copy, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
     crash(s, 1);
     crash(s, 2);
@@ -957,13 +829,10 @@ static void a_minority_grants_nothing_and_reads_its_copy(void **state)
     refused(s, r, SLUICE_ENOQUORUM);
     pass(s, 5001);
     assert_int_equal(copy_at(s, 3), 0);
-    stage_end(s);
 }
 
-static void too_many_that_are_silent_are_told_apart_from_too_few(void **state)
+STAGE_TEST(too_many_that_are_silent_are_told_apart_from_too_few, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     take(s, 1, 5000);
     restart(s, 2);
     restart(s, 3);
@@ -975,16 +844,13 @@ static void too_many_that_are_silent_are_told_apart_from_too_few(void **state)
     uint64_t c = ASK(1, .key = {"other", 5}, .wait_ms = 10000);
     outcome(s, c);
     granted(s, c);
-    stage_end(s);
 }
 
 /* --- Fences ------------------------------------------------------------------------- */
 
 /* Two nodes ask in the same microsecond, by the same clock. */
-static void F_no_two_attempts_have_the_same_fence(void **state)
+STAGE_TEST(F_no_two_attempts_have_the_same_fence, 5)
 {
-    (void)state;
-    struct stage *s = stage_new(5);
     hold(s, 0, 0, SL_MESSAGE_ACQUIRE);
     for (sl_node_id id = 1; id <= 4; id++) ASK(id, .key = {"a", 1});
     for (sl_node_id id = 1; id <= 4; id++) ASK(id, .key = {"b", 1});
@@ -997,14 +863,11 @@ static void F_no_two_attempts_have_the_same_fence(void **state)
             bool same = p->from == q->from && p->m.round == q->m.round;
             assert_int_equal(p->m.fence == q->m.fence, same);
         }
-    stage_end(s);
 }
 
 /* And one that restarts takes none again: it begins above what the disk had. */
-static void F_nor_after_a_restart(void **state)
+STAGE_TEST(F_nor_after_a_restart, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     hold(s, 0, 0, SL_MESSAGE_ACQUIRE);
     ASK(1);
     sl_fence before = newest(s, 1, 2, SL_MESSAGE_ACQUIRE)->fence;
@@ -1014,15 +877,12 @@ static void F_nor_after_a_restart(void **state)
     ASK(1);
     pass(s, 5);
     assert_true(newest(s, 1, 2, SL_MESSAGE_ACQUIRE)->fence > before);
-    stage_end(s);
 }
 
 /* --- Through any node ------------------------------------------------------------ */
 
-static void X_a_lease_is_extended_and_released_through_any_node(void **state)
+STAGE_TEST(X_a_lease_is_extended_and_released_through_any_node, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 2000);
     for (sl_node_id id = 1; id <= 3; id++) {
         pass(s, 1000);
@@ -1031,12 +891,10 @@ static void X_a_lease_is_extended_and_released_through_any_node(void **state)
     assert_int_equal(release(s, 3, a), 1);
     assert_int_equal(release(s, 2, a), 0);
     granted(s, ASK(2));
-    stage_end(s);
 }
 
-static void X_it_goes_on_at_another_when_its_node_dies(void **state)
+TEST(X_it_goes_on_at_another_when_its_node_dies)
 {
-    (void)state;
     for (sl_node_id dead = 1; dead <= 3; dead++) {
         struct stage *s = stage_new(3);
         sl_node_id next = dead % 3 + 1;
@@ -1056,16 +914,13 @@ static void X_it_goes_on_at_another_when_its_node_dies(void **state)
 }
 
 /* Too slow by its own count; nobody came, so it has it again. */
-static void X_who_finds_its_lease_still_there_has_it(void **state)
+STAGE_TEST(X_who_finds_its_lease_still_there_has_it, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     pass(s, 999);
     assert_false(believes(s, 1));
     assert_int_equal(extend(s, 2, a, 1000), SLUICE_OK);
     assert_true(believes(s, 1));
-    stage_end(s);
 }
 
 /* What a majority says, and what a node has. */
@@ -1088,10 +943,8 @@ static uint64_t extend_with(struct stage *s, sl_node_id at, sl_fence fence,
 }
 
 /* Node 1 does not hear of the new value; readers do, whomever they ask. */
-static void X_a_value_that_was_stored_is_read(void **state)
+STAGE_TEST(X_a_value_that_was_stored_is_read, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t t = ASK(1, .lease_ms = 5000, .value = {"old", 3});
     sl_fence a = granted(s, t);
     cut(s, 2, 1, SL_MESSAGE_NONE);
@@ -1102,13 +955,11 @@ static void X_a_value_that_was_stored_is_read(void **state)
     value_is(s, "new");
     assert_int_equal(extend(s, 3, a, 5000), SLUICE_OK);
     value_is(s, "new");
-    stage_end(s);
 }
 
 /* Through a node whose clock is behind: the last one counts all the same. */
-static void X_values_follow_each_other_whatever_the_clocks_say(void **state)
+TEST(X_values_follow_each_other_whatever_the_clocks_say)
 {
-    (void)state;
     struct stage *s = clocks_apart();
     for (sl_node_id id = 1; id <= 2; id++)
         for (sl_node_id other = 3; other <= 5; other++) link_nodes(s, id, other);
@@ -1126,10 +977,8 @@ static void X_values_follow_each_other_whatever_the_clocks_say(void **state)
     stage_end(s);
 }
 
-static void X_an_old_value_that_comes_late_is_refused(void **state)
+STAGE_TEST(X_an_old_value_that_comes_late_is_refused, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
     hold(s, 1, 3, SL_MESSAGE_RENEW);
     refused(s, extend_with(s, 1, a, "one"), SLUICE_OK);
@@ -1141,16 +990,13 @@ static void X_an_old_value_that_comes_late_is_refused(void **state)
     assert_true(
         sl_node_copy(s->actor[3].node, clock_of(s, 3), (struct sl_bytes){"k", 1}, &c));
     assert_memory_equal(c.value.at, "two", 3);
-    stage_end(s);
 }
 
 /* The directed test of QL-M10, without restarts. An extension that reached node 1 alone: it
  * has the lease for long. Nodes 2 and 3 let it end, and gave it to B, who is gone. Of a
  * majority only one still has A's. */
-static void X_voters_that_lack_the_lease_do_not_count(void **state)
+STAGE_TEST(X_voters_that_lack_the_lease_do_not_count, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 2000);
     pass(s, 1000);
     cut(s, 1, 0, SL_MESSAGE_RENEW);
@@ -1167,16 +1013,13 @@ static void X_voters_that_lack_the_lease_do_not_count(void **state)
     pass(s, 200);
     assert_int_equal(extend(s, 1, a, 2000), SLUICE_ELOST);
     assert_int_equal(extend(s, 3, a, 2000), SLUICE_ELOST);
-    stage_end(s);
 }
 
 /* And with the argument of README.md against it: node 2 restarts, forgets B's, and a lesson
  * of A's lease that was on its way all the time arrives. If node 2 believed it, a majority
  * would have A's lease again, although B had come between. */
-static void X_a_late_lesson_brings_nothing_back(void **state)
+STAGE_TEST(X_a_late_lesson_brings_nothing_back, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     hold(s, 1, 2, SL_MESSAGE_TEACH);
     cut(s, 1, 2, SL_MESSAGE_ACQUIRE);
     sl_fence a = take(s, 1, 2000);
@@ -1200,15 +1043,13 @@ static void X_a_late_lesson_brings_nothing_back(void **state)
     while (kept(s, 1, 2, SL_MESSAGE_TEACH) > 0) deliver(s, 1, 2, SL_MESSAGE_TEACH);
     assert_int_equal(voter_has(s, 2), 0);
     assert_int_equal(extend(s, 1, a, 2000), SLUICE_ELOST);
-    stage_end(s);
 }
 
 /* --- Q1 .. Q11 ------------------------------------------------------------------- */
 
 /* One, two, all nodes, in every combination; with clocks that went back. */
-static void Q1_fences_rise_whoever_restarts(void **state)
+TEST(Q1_fences_rise_whoever_restarts)
 {
-    (void)state;
     for (uint32_t who = 1; who < 8; who++) {
         struct stage *s = stage_new(3);
         sl_fence a = take(s, 1, 1000);
@@ -1225,10 +1066,8 @@ static void Q1_fences_rise_whoever_restarts(void **state)
 }
 
 /* A holds by nodes 1 and 2, all slow; node 2 forgets at once, and its clock is fast. */
-static void Q2_the_silence_is_long_enough_for_clocks_apart(void **state)
+STAGE_TEST(Q2_the_silence_is_long_enough_for_clocks_apart, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     s->client_ppm = -1000;
     run_at(s, 1, -1000);
     run_at(s, 2, 1000);
@@ -1245,12 +1084,10 @@ static void Q2_the_silence_is_long_enough_for_clocks_apart(void **state)
     outcome(s, b);
     granted(s, b);
     assert_true(s->request[b].granted_us >= s->request[a].end_us);
-    stage_end(s);
 }
 
-static void Q4_an_extension_at_the_very_end(void **state)
+TEST(Q4_an_extension_at_the_very_end)
 {
-    (void)state;
     for (sl_ms late = -1; late <= 1; late++) {
         struct stage *s = stage_new(3);
         sl_fence a = take(s, 1, 1000);
@@ -1264,17 +1101,14 @@ static void Q4_an_extension_at_the_very_end(void **state)
     }
 }
 
-static void Q5_leases_have_bounds(void **state)
+STAGE_TEST(Q5_leases_have_bounds, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     refused(s, ASK(1, .lease_ms = 60001), SLUICE_ETOOBIG);
     not_granted(s, ASK(1, .lease_ms = 49));
     sl_fence a = take(s, 1, 60000);
     refused(s, REQUEST(EXTEND, 1, .fence = a, .lease_ms = 60001), SLUICE_ETOOBIG);
     release(s, 1, a);
     take(s, 1, 50);
-    stage_end(s);
 }
 
 /* All that nodes say, with a theft and a change of the list. */
@@ -1315,30 +1149,23 @@ static void everything(struct stage *s)
     pass(s, 100);
 }
 
-static void Q6_every_message_may_come_twice(void **state)
+STAGE_TEST(Q6_every_message_may_come_twice, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     s->doubled = true;
     everything(s);
-    stage_end(s);
 }
 
-static void Q6_and_in_another_order(void **state)
+STAGE_TEST(Q6_and_in_another_order, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     s->last_first = true;
     everything(s);
     s->doubled = true;
     pass(s, 100);
-    stage_end(s);
 }
 
 /* All of it again, long after; while another holds it. */
-static void Q6_every_message_may_come_again_much_later(void **state)
+TEST(Q6_every_message_may_come_again_much_later)
 {
-    (void)state;
     for (sl_ms later = 0; later <= 20000; later += 5000) {
         struct stage *s = stage_new(3);
         s->remembers = true;
@@ -1359,10 +1186,8 @@ static void Q6_every_message_may_come_again_much_later(void **state)
 }
 
 /* A request that comes again does not bring an old value back. */
-static void Q6_a_request_that_comes_again_changes_nothing(void **state)
+STAGE_TEST(Q6_a_request_that_comes_again_changes_nothing, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     hold(s, 1, 2, SL_MESSAGE_ACQUIRE);
     uint64_t t = ASK(1, .value = {"old", 3});
     again(s, 1, 2, SL_MESSAGE_ACQUIRE);
@@ -1375,26 +1200,20 @@ static void Q6_a_request_that_comes_again_changes_nothing(void **state)
         sl_node_copy(s->actor[2].node, clock_of(s, 2), (struct sl_bytes){"k", 1}, &c));
     assert_memory_equal(c.value.at, "new", 3);
     assert_int_equal(c.left_ms, 2000);
-    stage_end(s);
 }
 
-static void Q7_a_holder_that_is_not_heard_loses_it_in_time(void **state)
+STAGE_TEST(Q7_a_holder_that_is_not_heard_loses_it_in_time, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 2000);
     cut(s, 1, 0, SL_MESSAGE_NONE);
     assert_int_equal(extend(s, 1, a, 2000), SLUICE_ENOQUORUM);
     uint64_t b = ASK(2, .wait_ms = 5000);
     outcome(s, b);
     granted(s, b);
-    stage_end(s);
 }
 
-static void Q7_a_holder_that_hears_nothing_counts_on_nothing(void **state)
+STAGE_TEST(Q7_a_holder_that_hears_nothing_counts_on_nothing, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 2000);
     cut(s, 0, 1, SL_MESSAGE_NONE);
     pass(s, 1000);
@@ -1405,17 +1224,14 @@ static void Q7_a_holder_that_hears_nothing_counts_on_nothing(void **state)
     uint64_t b = ASK(2, .wait_ms = 5000);
     outcome(s, b);
     granted(s, b);
-    stage_end(s);
 }
 
 #define DAYS_US(n) ((int64_t)(n)*86400000000)
 
 /* Fences follow the clocks of most: one that is days ahead uses none up, and the node with
  * it serves as the others do. */
-static void one_clock_days_ahead_changes_nothing(void **state)
+STAGE_TEST(one_clock_days_ahead_changes_nothing, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     assert_int_equal(release(s, 1, a), 1);
     s->actor[3].wall_offset_us = DAYS_US(30);
@@ -1430,14 +1246,11 @@ static void one_clock_days_ahead_changes_nothing(void **state)
     pass(s, 1000);
     sl_fence c = take(s, 3, 1000);
     assert_true(c > b && c - a < DAYS_US(1));
-    stage_end(s);
 }
 
 /* The first that a node with such a clock hears of the others is a request. */
-static void one_clock_days_ahead_does_not_decide_about_the_first_request(void **state)
+STAGE_TEST(one_clock_days_ahead_does_not_decide_about_the_first_request, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     assert_int_equal(release(s, 1, a), 1);
     crash(s, 3);
@@ -1450,14 +1263,11 @@ static void one_clock_days_ahead_does_not_decide_about_the_first_request(void **
     sl_fence b = take(s, 1, 1000);
     assert_int_equal(voter_has(s, 3), b);
     assert_true(s->actor[3].disk.fence_limit - b < DAYS_US(1));
-    stage_end(s);
 }
 
 /* Alone it cannot know what time it is, and takes no fence. */
-static void who_is_alone_uses_no_fence_up(void **state)
+STAGE_TEST(who_is_alone_uses_no_fence_up, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     isolate(s, 3);
     unlink_nodes(s, 1, 3);
     unlink_nodes(s, 2, 3);
@@ -1466,14 +1276,11 @@ static void who_is_alone_uses_no_fence_up(void **state)
     refused(s, ASK(3), SLUICE_ENOQUORUM);
     refused(s, ASK(3, .wait_ms = 500), SLUICE_ENOQUORUM);
     assert_true(s->actor[3].disk.fence_limit < clock_of(s, 1).wall_us + DAYS_US(1));
-    stage_end(s);
 }
 
 /* Votes of nobody's round, and lists from nowhere. */
-static void what_a_node_says_out_of_turn_is_not_believed(void **state)
+STAGE_TEST(what_a_node_says_out_of_turn_is_not_believed, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     struct sl_message v = forged(s, 2, 1, SL_MESSAGE_VOTE);
     v.verdict = SL_VERDICT_FENCE;
@@ -1498,26 +1305,20 @@ static void what_a_node_says_out_of_turn_is_not_believed(void **state)
     assert_int_equal(release(s, 1, a), 1);
     sl_fence b = take(s, 1, 1000);
     assert_true(b - a < DAYS_US(1));
-    stage_end(s);
 }
 
-static void Q8_a_suspended_machine_wakes_to_nothing(void **state)
+STAGE_TEST(Q8_a_suspended_machine_wakes_to_nothing, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 10000);
     jump(s, 3600000);
     assert_int_equal(copy_at(s, 1), 0);
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_ELOST);
     take(s, 2, 1000);
-    stage_end(s);
 }
 
 /* One machine sleeps, with a request on its way. */
-static void Q8_one_that_slept_grants_nothing_late(void **state)
+STAGE_TEST(Q8_one_that_slept_grants_nothing_late, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     hold(s, 0, 1, SL_MESSAGE_VOTE);
     uint64_t a = ASK(1, .lease_ms = 60000);
     stop(s, 1);
@@ -1528,13 +1329,11 @@ static void Q8_one_that_slept_grants_nothing_late(void **state)
     pass(s, 1);
     outcome(s, a);
     not_granted(s, a);
-    stage_end(s);
 }
 
 /* The holder's clocks slow, the voters' fast, as far as is promised; and the other way. */
-static void Q9_clocks_at_the_edge_of_the_drift(void **state)
+TEST(Q9_clocks_at_the_edge_of_the_drift)
 {
-    (void)state;
     for (int ppm = -1000; ppm <= 1000; ppm += 2000) {
         struct stage *s = stage_new(3);
         s->client_ppm = ppm;
@@ -1555,10 +1354,8 @@ static void Q9_clocks_at_the_edge_of_the_drift(void **state)
 
 /* A grant that was waited for, and counts from its sending: the waiting was measured by a
  * clock that is fast, and counted by one that is slow. */
-static void Q9_a_long_wait_is_not_counted_twice(void **state)
+STAGE_TEST(Q9_a_long_wait_is_not_counted_twice, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     for (sl_node_id id = 1; id <= 3; id++) run_at(s, id, 1000);
     s->client_ppm = -1000;
     sl_fence a = take(s, 1, 60000);
@@ -1575,16 +1372,13 @@ static void Q9_a_long_wait_is_not_counted_twice(void **state)
     uint64_t c = ASK(3, .wait_ms = 5000);
     outcome(s, c);
     granted(s, c);
-    stage_end(s);
 }
 
 /* Clocks are rounded down to milliseconds: a wait may seem longer than it was by one, and a
  * lease at a voter end one early. A asks at the end of a millisecond, and tries at the
  * beginning of another; nodes 2 and 3 vote at the end of one. */
-static void Q9_rounding_does_not_make_a_lease_longer(void **state)
+STAGE_TEST(Q9_rounding_does_not_make_a_lease_longer, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     s->actor[1].offset_us += 999 - (s->now_us + s->actor[1].offset_us) % 1000;
     for (sl_node_id id = 2; id <= 3; id++)
         s->actor[id].offset_us += 998 - (s->now_us + s->actor[id].offset_us) % 1000;
@@ -1600,13 +1394,10 @@ static void Q9_rounding_does_not_make_a_lease_longer(void **state)
         pass_us(s, 100);
         outcome(s, ASK(3, .lease_ms = 50)); /* The stage looks. */
     }
-    stage_end(s);
 }
 
-static void Q10_fifty_clients_are_all_served(void **state)
+STAGE_TEST(Q10_fifty_clients_are_all_served, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     enum { CLIENTS = 50 };
     uint64_t t[CLIENTS];
     for (uint32_t i = 0; i < CLIENTS; i++)
@@ -1621,14 +1412,11 @@ static void Q10_fifty_clients_are_all_served(void **state)
             }
         pass(s, 1);
     }
-    stage_end(s);
 }
 
 /* All ask at once, and none waits: in each round somebody may have it. */
-static void Q10_those_who_split_the_votes_try_again(void **state)
+STAGE_TEST(Q10_those_who_split_the_votes_try_again, 5)
 {
-    (void)state;
-    struct stage *s = stage_new(5);
     uint64_t t[5];
     hold(s, 0, 0, SL_MESSAGE_ACQUIRE);
     for (uint32_t i = 0; i < 5; i++)
@@ -1640,13 +1428,10 @@ static void Q10_those_who_split_the_votes_try_again(void **state)
         pass(s, 1);
     }
     assert_int_equal(have, 1);
-    stage_end(s);
 }
 
-static void Q11_a_restarted_node_learns_a_lease_with_its_extension(void **state)
+STAGE_TEST(Q11_a_restarted_node_learns_a_lease_with_its_extension, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     restart(s, 3);
     for (int i = 0; i < 10; i++) {
@@ -1658,15 +1443,12 @@ static void Q11_a_restarted_node_learns_a_lease_with_its_extension(void **state)
     assert_int_equal(voter_has(s, 3), a);
     crash(s, 2); /* Now it counts. */
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
-    stage_end(s);
 }
 
 /* --- What else is promised --------------------------------------------------------- */
 
-static void events_are_told_at_every_node_once(void **state)
+STAGE_TEST(events_are_told_at_every_node_once, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t t = ASK(1, .session = 77);
     sl_fence a = granted(s, t);
     pass(s, 500);
@@ -1686,7 +1468,6 @@ static void events_are_told_at_every_node_once(void **state)
     }
     assert_int_equal(last_event(s, 1, SL_NODE_EVENT_RELEASED)->session, 77);
     assert_int_equal(last_event(s, 2, SL_NODE_EVENT_RELEASED)->session, 0);
-    stage_end(s);
 }
 
 /* Node 3 is restarted, while the holder extends through node 1. Then it has a copy. */
@@ -1704,10 +1485,8 @@ static void restart_under(struct stage *s, sl_fence a)
 
 /* Node 3 has a lease from the copies of others alone, and misses its extension: it does not
  * know that it is over, and says nothing. */
-static void a_copy_that_ends_is_not_told_as_expired(void **state)
+STAGE_TEST(a_copy_that_ends_is_not_told_as_expired, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     restart_under(s, a);
     cut(s, 0, 3, SL_MESSAGE_NONE);
@@ -1724,14 +1503,12 @@ static void a_copy_that_ends_is_not_told_as_expired(void **state)
     assert_int_equal(events(s, 3, SL_NODE_EVENT_EXTENDED, a), 1);
     pass(s, 1100);
     assert_int_equal(events(s, 3, SL_NODE_EVENT_EXPIRED, a), 1);
-    stage_end(s);
 }
 
 /* What became of it is told when nobody has spoken of it for long, or when the next lease of the
  * key is agreed; and not at all if it was released. */
-static void a_copy_that_ended_is_told_as_expired_in_the_end(void **state)
+TEST(a_copy_that_ended_is_told_as_expired_in_the_end)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct stage *s = stage_new(3);
         sl_fence a = take(s, 1, 1000);
@@ -1753,10 +1530,8 @@ static void a_copy_that_ended_is_told_as_expired_in_the_end(void **state)
     }
 }
 
-static void a_session_s_own_grant_is_released_without_a_fence(void **state)
+STAGE_TEST(a_session_s_own_grant_is_released_without_a_fence, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = ASK(1, .session = 5);
     granted(s, a);
     uint64_t r = REQUEST(RELEASE, 1, .session = 6);
@@ -1768,13 +1543,10 @@ static void a_session_s_own_grant_is_released_without_a_fence(void **state)
     outcome(s, r);
     assert_int_equal(answer_to(s, r)->number, 1);
     granted(s, ASK(2));
-    stage_end(s);
 }
 
-static void who_withdraws_leaves_nothing(void **state)
+STAGE_TEST(who_withdraws_leaves_nothing, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     uint64_t b = ASK(2, .wait_ms = 10000);
     withdraw(s, b);
@@ -1786,7 +1558,6 @@ static void who_withdraws_leaves_nothing(void **state)
     flow(s);
     pass(s, 1);
     granted(s, ASK(3, .key = {"other", 5}));
-    stage_end(s);
 }
 
 /* --- Memory -------------------------------------------------------------------- */
@@ -1797,11 +1568,9 @@ static size_t bytes_at(const struct stage *s, sl_node_id id)
 }
 
 /* sl_node_check() compares the sum with all that is there, after every call. */
-static void all_memory_is_counted_and_returns_to_what_it_was(void **state)
+STAGE_TEST(all_memory_is_counted_and_returns_to_what_it_was, 3)
 {
-    (void)state;
     static const char text[STAGE_BYTES] = "text";
-    struct stage *s = stage_new(3);
     granted(s, ASK(1, .lease_ms = 100));
     pass(s, 30000);
     size_t before[4], with[4];
@@ -1833,26 +1602,20 @@ static void all_memory_is_counted_and_returns_to_what_it_was(void **state)
     pass(s, 30000);
     for (sl_node_id id = 1; id <= 3; id++)
         assert_int_equal(bytes_at(s, id), before[id]);
-    stage_end(s);
 }
 
-static void a_waiter_is_told_in_time(void **state)
+STAGE_TEST(a_waiter_is_told_in_time, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     take(s, 1, 10000);
     int64_t began_us = s->now_us;
     uint64_t b = ASK(2, .wait_ms = 700);
     outcome(s, b);
     refused(s, b, SLUICE_EFULL);
     assert_int_equal((s->now_us - began_us) / 1000, 701); /* Clocks are rounded down. */
-    stage_end(s);
 }
 
-static void a_waiter_has_it_soon_after_the_release(void **state)
+STAGE_TEST(a_waiter_has_it_soon_after_the_release, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 60000);
     uint64_t b = ASK(3, .wait_ms = 60000);
     pass(s, 5000);
@@ -1863,13 +1626,10 @@ static void a_waiter_has_it_soon_after_the_release(void **state)
     assert_true(s->now_us - began_us <= 100000);
     assert_true(answer_to(s, b)->grant.waited_ms >= 5000);
     assert_true(answer_to(s, b)->grant.waited_ms <= 5100);
-    stage_end(s);
 }
 
-static void votes_tell_what_each_node_has(void **state)
+STAGE_TEST(votes_tell_what_each_node_has, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 5000);
     restart(s, 3);
     uint64_t v = REQUEST(VOTES, 2);
@@ -1883,13 +1643,10 @@ static void votes_tell_what_each_node_has(void **state)
         assert_int_equal(c->held, i < 2);
         if (i < 2) assert_int_equal(c->fence, a);
     }
-    stage_end(s);
 }
 
-static void awaiting_is_by_the_local_copy(void **state)
+STAGE_TEST(awaiting_is_by_the_local_copy, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t held = REQUEST(AWAIT, 2, .wait_ms = 10000);
     waits(s, held);
     sl_fence a = take(s, 1, 1000);
@@ -1903,104 +1660,6 @@ static void awaiting_is_by_the_local_copy(void **state)
     uint64_t vain = REQUEST(AWAIT, 3, .wait_ms = 100);
     outcome(s, vain);
     assert_int_equal(answer_to(s, vain)->number, 0);
-    stage_end(s);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(V1_another_s_lease_is_not_replaced),
-        cmocka_unit_test(V1_an_extension_never_shortens),
-        cmocka_unit_test(V2_a_fence_is_above_all_that_were_seen),
-        cmocka_unit_test(V2_a_clock_that_is_behind_costs_a_second_round),
-        cmocka_unit_test(V2_a_fence_that_is_days_ahead_is_not_believed),
-        cmocka_unit_test(V2_the_limit_is_written_before_the_vote),
-        cmocka_unit_test(V2_a_disk_that_fails_gives_no_vote_and_is_tried_again),
-        cmocka_unit_test(V2_fences_rise_over_a_restart_with_a_clock_that_went_back),
-        cmocka_unit_test(V3_what_is_lacking_is_not_extended),
-        cmocka_unit_test(V4_a_release_clears_the_lease_of_its_fence),
-        cmocka_unit_test(V4_an_attempt_that_was_given_up_is_refused),
-        cmocka_unit_test(V5_after_a_start_it_is_silent_for_the_longest_lease),
-        cmocka_unit_test(V5_the_silence_is_that_of_leases_that_were_given),
-        cmocka_unit_test(V5_a_longer_lease_is_written_before_its_vote),
-        cmocka_unit_test(V5_silence_is_about_everything),
-        cmocka_unit_test(V6_a_lesson_of_another_life_is_not_believed),
-        cmocka_unit_test(V6_a_lesson_that_was_sent_in_the_silence_is_not_believed),
-        cmocka_unit_test(V6_a_lesson_that_was_long_on_its_way_is_not_believed),
-        cmocka_unit_test(V6_a_lesson_below_what_was_seen_is_not_believed),
-        cmocka_unit_test(V6_a_lesson_replaces_no_lease_of_a_higher_fence),
-        cmocka_unit_test(V6_a_lease_that_expired_here_is_learned_again),
-        cmocka_unit_test(V6_a_lease_that_was_released_is_not_learned_again),
-        cmocka_unit_test(V6_what_was_seen_of_a_forgotten_key_stays),
-        cmocka_unit_test(V7_a_reservation_refuses_extensions_and_others),
-        cmocka_unit_test(V7_a_reservation_outlives_the_thief_s_attempts),
-        cmocka_unit_test(V7_a_reservation_ends_a_while_after_the_lease),
-        cmocka_unit_test(V8_it_goes_by_its_own_list),
-        cmocka_unit_test(keys_are_bounded),
-        cmocka_unit_test(S1_votes_count_before_the_end_that_was_fixed_at_first),
-        cmocka_unit_test(S1_the_end_is_shrunk_by_the_drift_of_clocks),
-        cmocka_unit_test(S2_votes_are_a_set_of_nodes),
-        cmocka_unit_test(S2_votes_of_an_earlier_round_do_not_count),
-        cmocka_unit_test(S2_votes_for_an_earlier_life_do_not_count),
-        cmocka_unit_test(S2_three_of_five_are_needed),
-        cmocka_unit_test(S3_a_failed_attempt_is_released),
-        cmocka_unit_test(S3_a_failed_extension_is_not_released),
-        cmocka_unit_test(S3_an_extension_that_few_heard_of_is_not_released),
-        cmocka_unit_test(S4_a_grant_is_taught_to_who_did_not_hear_the_request),
-        cmocka_unit_test(S4_an_extension_teaches_those_who_lack_it),
-        cmocka_unit_test(S4_who_missed_an_extension_learns_of_it),
-        cmocka_unit_test(S4_an_attempt_is_no_copy),
-        cmocka_unit_test(S4_a_node_teaches_extensions_that_others_ran),
-        cmocka_unit_test(S4_what_is_agreed_counts_from_when_that_was_said),
-        cmocka_unit_test(S4_a_node_that_started_is_ready_when_it_was_taught),
-        cmocka_unit_test(S4_a_node_is_ready_after_the_longest_lease_at_last),
-        cmocka_unit_test(S5_it_acts_on_votes_alone),
-        cmocka_unit_test(S5_a_check_asks_a_majority),
-        cmocka_unit_test(a_minority_grants_nothing_and_reads_its_copy),
-        cmocka_unit_test(too_many_that_are_silent_are_told_apart_from_too_few),
-        cmocka_unit_test(F_no_two_attempts_have_the_same_fence),
-        cmocka_unit_test(F_nor_after_a_restart),
-        cmocka_unit_test(X_a_lease_is_extended_and_released_through_any_node),
-        cmocka_unit_test(X_it_goes_on_at_another_when_its_node_dies),
-        cmocka_unit_test(X_who_finds_its_lease_still_there_has_it),
-        cmocka_unit_test(X_a_value_that_was_stored_is_read),
-        cmocka_unit_test(X_values_follow_each_other_whatever_the_clocks_say),
-        cmocka_unit_test(X_an_old_value_that_comes_late_is_refused),
-        cmocka_unit_test(X_voters_that_lack_the_lease_do_not_count),
-        cmocka_unit_test(X_a_late_lesson_brings_nothing_back),
-        cmocka_unit_test(Q1_fences_rise_whoever_restarts),
-        cmocka_unit_test(Q2_the_silence_is_long_enough_for_clocks_apart),
-        cmocka_unit_test(Q4_an_extension_at_the_very_end),
-        cmocka_unit_test(Q5_leases_have_bounds),
-        cmocka_unit_test(Q6_every_message_may_come_twice),
-        cmocka_unit_test(Q6_and_in_another_order),
-        cmocka_unit_test(Q6_every_message_may_come_again_much_later),
-        cmocka_unit_test(Q6_a_request_that_comes_again_changes_nothing),
-        cmocka_unit_test(Q7_a_holder_that_is_not_heard_loses_it_in_time),
-        cmocka_unit_test(Q7_a_holder_that_hears_nothing_counts_on_nothing),
-        cmocka_unit_test(one_clock_days_ahead_changes_nothing),
-        cmocka_unit_test(one_clock_days_ahead_does_not_decide_about_the_first_request),
-        cmocka_unit_test(who_is_alone_uses_no_fence_up),
-        cmocka_unit_test(what_a_node_says_out_of_turn_is_not_believed),
-        cmocka_unit_test(Q8_a_suspended_machine_wakes_to_nothing),
-        cmocka_unit_test(Q8_one_that_slept_grants_nothing_late),
-        cmocka_unit_test(Q9_clocks_at_the_edge_of_the_drift),
-        cmocka_unit_test(Q9_a_long_wait_is_not_counted_twice),
-        cmocka_unit_test(Q9_rounding_does_not_make_a_lease_longer),
-        cmocka_unit_test(Q10_fifty_clients_are_all_served),
-        cmocka_unit_test(Q10_those_who_split_the_votes_try_again),
-        cmocka_unit_test(Q11_a_restarted_node_learns_a_lease_with_its_extension),
-        cmocka_unit_test(events_are_told_at_every_node_once),
-        cmocka_unit_test(a_copy_that_ends_is_not_told_as_expired),
-        cmocka_unit_test(a_copy_that_ended_is_told_as_expired_in_the_end),
-        cmocka_unit_test(a_session_s_own_grant_is_released_without_a_fence),
-        cmocka_unit_test(who_withdraws_leaves_nothing),
-        cmocka_unit_test(all_memory_is_counted_and_returns_to_what_it_was),
-        cmocka_unit_test(a_waiter_is_told_in_time),
-        cmocka_unit_test(a_waiter_has_it_soon_after_the_release),
-        cmocka_unit_test(votes_tell_what_each_node_has),
-        cmocka_unit_test(awaiting_is_by_the_local_copy),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("majority_rules", tests, be_patient, NULL);
-}
+TEST_MAIN(be_patient, NULL)

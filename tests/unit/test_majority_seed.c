@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "majority_stage.h"
+#include "test_main.h"
 
 /* Their clocks are a minute ahead, or right again: then fences that were taken before are
  * above those that follow, and not refused for being low. */
@@ -54,10 +55,8 @@ static void only_after(struct stage *s, uint64_t a, sl_node_id first, sl_node_id
 }
 
 /* A's requests are sent, and are 12 s late; B has had it for some time. */
-static void L1_a_late_commit_is_refused(void **state)
+STAGE_TEST(L1_a_late_commit_is_refused, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     set_clocks(s, true);
     uint64_t a = ask_and_keep(s, 10000);
     stop(s, 1);
@@ -73,14 +72,11 @@ static void L1_a_late_commit_is_refused(void **state)
     outcome(s, a);
     not_granted(s, a);
     assert_int_equal(extend(s, 2, b, 10000), SLUICE_OK);
-    stage_end(s);
 }
 
 /* Only one node hears of A. */
-static void L2_a_partial_commit_is_no_grant(void **state)
+STAGE_TEST(L2_a_partial_commit_is_no_grant, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     cut(s, 1, 0, SL_MESSAGE_ACQUIRE);
     uint64_t a = ASK(1, .lease_ms = 10000);
     outcome(s, a);
@@ -88,14 +84,11 @@ static void L2_a_partial_commit_is_no_grant(void **state)
     assert_int_equal(answer_to(s, a)->needed, 2);
     assert_int_equal(answer_to(s, a)->members, 3);
     take(s, 2, 10000);
-    stage_end(s);
 }
 
 /* An extension reaches one node: A's end is the old one, when B comes. */
-static void L3_a_partial_extension_is_none(void **state)
+STAGE_TEST(L3_a_partial_extension_is_none, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 3000);
     int64_t began_us = s->now_us;
     pass(s, 2000);
@@ -110,14 +103,11 @@ static void L3_a_partial_extension_is_none(void **state)
     granted(s, b);
     assert_true(s->now_us - began_us >= 2994000);
     assert_true(s->now_us - began_us < 3500000);
-    stage_end(s);
 }
 
 /* A's extension comes when its lease is over and B has it. */
-static void L4_a_zombie_s_extension_is_refused(void **state)
+STAGE_TEST(L4_a_zombie_s_extension_is_refused, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 3000);
     pass(s, 1000);
     hold(s, 1, 0, SL_MESSAGE_RENEW);
@@ -136,14 +126,11 @@ static void L4_a_zombie_s_extension_is_refused(void **state)
     assert_int_equal(voter_has(s, 2), b);
     assert_int_equal(voter_has(s, 3), b);
     assert_int_equal(extend(s, 2, b, 20000), SLUICE_OK);
-    stage_end(s);
 }
 
 /* A releases and takes it again; then copies of its old release arrive. */
-static void L5_an_old_release_clears_nothing_new(void **state)
+STAGE_TEST(L5_an_old_release_clears_nothing_new, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 10000);
     hold(s, 1, 0, SL_MESSAGE_RELEASE);
     REQUEST(RELEASE, 1, .fence = a);
@@ -156,14 +143,11 @@ static void L5_an_old_release_clears_nothing_new(void **state)
     uint64_t b = ASK(3, .lease_ms = 10000);
     outcome(s, b);
     refused(s, b, SLUICE_EFULL);
-    stage_end(s);
 }
 
 /* The same without a duplicate: the release is late at one node, and node 1 has forgotten. */
-static void L5_an_old_release_of_a_lost_copy_clears_nothing_new(void **state)
+STAGE_TEST(L5_an_old_release_of_a_lost_copy_clears_nothing_new, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 10000);
     hold(s, 1, 0, SL_MESSAGE_RELEASE);
     REQUEST(RELEASE, 1, .fence = a);
@@ -175,15 +159,12 @@ static void L5_an_old_release_of_a_lost_copy_clears_nothing_new(void **state)
     assert_int_equal(voter_has(s, 2), a2);
     outcome(s, ASK(3, .lease_ms = 10000));
     refused(s, s->requests, SLUICE_EFULL);
-    stage_end(s);
 }
 
 /* A's first attempt fails, and is given up; its second one is granted. Then the old releases
  * arrive. */
-static void L5_an_old_release_of_an_attempt_clears_nothing_new(void **state)
+STAGE_TEST(L5_an_old_release_of_an_attempt_clears_nothing_new, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     cut(s, 0, 1, SL_MESSAGE_VOTE);
     hold(s, 1, 0, SL_MESSAGE_RELEASE);
     uint64_t a = ASK(1, .lease_ms = 10000, .wait_ms = 5000);
@@ -195,28 +176,22 @@ static void L5_an_old_release_of_an_attempt_clears_nothing_new(void **state)
     for (sl_node_id id = 1; id <= 3; id++)
         assert_int_equal(voter_has(s, id), answer_to(s, a)->grant.fence);
     not_granted(s, ASK(3, .lease_ms = 10000));
-    stage_end(s);
 }
 
 /* A holds by nodes 1 and 2, and node 2 forgets. */
-static void L7_a_node_that_forgot_is_silent(void **state)
+STAGE_TEST(L7_a_node_that_forgot_is_silent, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = take_without_3(s, 5000);
     restart(s, 2);
     uint64_t b = ASK(3, .lease_ms = 5000);
     outcome(s, b);
     not_granted(s, b);
     only_after(s, a, 2, 3);
-    stage_end(s);
 }
 
 /* A holds by two of three nodes, and there are five soon. */
-static void L8_growth_does_not_make_another_majority(void **state)
+STAGE_TEST(L8_growth_does_not_make_another_majority, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = take_without_3(s, 10000);
     cut(s, 0, 0, SL_MESSAGE_TEACH); /* Lessons may be lost: nothing depends on them. */
     start(s, 4);
@@ -225,13 +200,11 @@ static void L8_growth_does_not_make_another_majority(void **state)
     outcome(s, add_node(s, 3, 5));
     outcome(s, add_node(s, 4, 5));
     only_after(s, a, 3, 4);
-    stage_end(s);
 }
 
 /* Two seconds are two seconds, whenever in a second they begin. */
-static void L9_no_lease_ends_early(void **state)
+TEST(L9_no_lease_ends_early)
 {
-    (void)state;
     for (sl_ms at = 0; at < 1000; at += 100) {
         struct stage *s = stage_new(3);
         run_at(s, 1, -1000);
@@ -251,9 +224,8 @@ static void L9_no_lease_ends_early(void **state)
 }
 
 /* The clocks on the wall step an hour back, or forth. */
-static void L10_a_clock_that_steps_changes_nothing(void **state)
+TEST(L10_a_clock_that_steps_changes_nothing)
 {
-    (void)state;
     const int64_t hour_us = 3600000000;
     for (int back = 0; back < 2; back++) {
         struct stage *s = stage_new(3);
@@ -276,10 +248,8 @@ static void L10_a_clock_that_steps_changes_nothing(void **state)
 }
 
 /* As L1, but nobody stops: the network is late. A was told that it has nothing. */
-static void L11_a_delayed_request_is_refused(void **state)
+STAGE_TEST(L11_a_delayed_request_is_refused, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     set_clocks(s, true);
     uint64_t a = ask_and_keep(s, 60000);
     set_clocks(s, false);
@@ -291,14 +261,11 @@ static void L11_a_delayed_request_is_refused(void **state)
     assert_int_equal(voter_has(s, 3), b);
     assert_int_equal(release(s, 2, b), 1);
     take(s, 3, 1000); /* And there is no trace of A's. */
-    stage_end(s);
 }
 
 /* Yes, said the voters; but A hears of it when its lease is over. */
-static void L12_a_lease_counts_from_before_it_was_asked_for(void **state)
+STAGE_TEST(L12_a_lease_counts_from_before_it_was_asked_for, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     hold(s, 0, 1, SL_MESSAGE_VOTE);
     uint64_t a = ASK(1, .lease_ms = 200);
     stop(s, 1);
@@ -309,14 +276,11 @@ static void L12_a_lease_counts_from_before_it_was_asked_for(void **state)
     outcome(s, a);
     not_granted(s, a);
     assert_int_equal(voter_has(s, 3), b);
-    stage_end(s);
 }
 
 /* One that waited: it counts from its sending too, with what it waited. */
-static void L12_a_grant_tells_how_long_it_waited(void **state)
+STAGE_TEST(L12_a_grant_tells_how_long_it_waited, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     take(s, 2, 3000);
     uint64_t a = ASK(1, .lease_ms = 1000, .wait_ms = 10000);
     outcome(s, a);
@@ -327,13 +291,10 @@ static void L12_a_grant_tells_how_long_it_waited(void **state)
     uint64_t b = ASK(3, .wait_ms = 10000);
     outcome(s, b);
     granted(s, b);
-    stage_end(s);
 }
 
-static void L13_what_is_over_takes_no_value(void **state)
+STAGE_TEST(L13_what_is_over_takes_no_value, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = ASK(1, .lease_ms = 1000, .value = {"old", 3});
     sl_fence fence = granted(s, a);
     pass(s, 1001);
@@ -345,14 +306,11 @@ static void L13_what_is_over_takes_no_value(void **state)
         assert_int_equal(voter_has(s, id), 0);
         assert_int_equal(copy_at(s, id), 0);
     }
-    stage_end(s);
 }
 
 /* Who crashes while it asks: no longer than its lease. */
-static void L14_who_crashes_while_asking_blocks_no_longer_than_its_lease(void **state)
+STAGE_TEST(L14_who_crashes_while_asking_blocks_no_longer_than_its_lease, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     cut(s, 1, 3, SL_MESSAGE_ACQUIRE);
     hold(s, 2, 1, SL_MESSAGE_VOTE);
     ASK(1, .lease_ms = 500);
@@ -364,13 +322,10 @@ static void L14_who_crashes_while_asking_blocks_no_longer_than_its_lease(void **
     outcome(s, b);
     granted(s, b);
     assert_true(s->now_us - began_us <= 1000000);
-    stage_end(s);
 }
 
-static void L14_who_asks_in_vain_does_not_block_the_holder_s_extension(void **state)
+STAGE_TEST(L14_who_asks_in_vain_does_not_block_the_holder_s_extension, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     sl_fence a = take(s, 1, 1000);
     ASK(3, .priority = 9);
     hold(s, 3, 0, SL_MESSAGE_RELEASE);
@@ -379,60 +334,28 @@ static void L14_who_asks_in_vain_does_not_block_the_holder_s_extension(void **st
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
     pass(s, 500);
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
-    stage_end(s);
 }
 
 /* An attempt is given up before its request arrives. */
-static void L15_an_abort_may_overtake_what_it_aborts(void **state)
+STAGE_TEST(L15_an_abort_may_overtake_what_it_aborts, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = ask_and_keep(s, 10000);
     outcome(s, a);
     not_granted(s, a);
     deliver_all(s, 1, 0, SL_MESSAGE_ACQUIRE);
     for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);
     granted(s, ASK(2));
-    stage_end(s);
 }
 
 /* The operator puts an empty node in the place of one that had a copy. */
-static void L16_an_empty_node_has_no_vote_for_what_it_does_not_know(void **state)
+STAGE_TEST(L16_an_empty_node_has_no_vote_for_what_it_does_not_know, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = take_without_3(s, 10000);
     cut(s, 0, 0, SL_MESSAGE_TEACH); /* Lessons may be lost: nothing depends on them. */
     restart_empty(s, 2);
     outcome(s, remove_node(s, 3, 2));
     outcome(s, add_node(s, 3, 2));
     only_after(s, a, 3, 3);
-    stage_end(s);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(L1_a_late_commit_is_refused),
-        cmocka_unit_test(L2_a_partial_commit_is_no_grant),
-        cmocka_unit_test(L3_a_partial_extension_is_none),
-        cmocka_unit_test(L4_a_zombie_s_extension_is_refused),
-        cmocka_unit_test(L5_an_old_release_clears_nothing_new),
-        cmocka_unit_test(L5_an_old_release_of_a_lost_copy_clears_nothing_new),
-        cmocka_unit_test(L5_an_old_release_of_an_attempt_clears_nothing_new),
-        cmocka_unit_test(L7_a_node_that_forgot_is_silent),
-        cmocka_unit_test(L8_growth_does_not_make_another_majority),
-        cmocka_unit_test(L9_no_lease_ends_early),
-        cmocka_unit_test(L10_a_clock_that_steps_changes_nothing),
-        cmocka_unit_test(L11_a_delayed_request_is_refused),
-        cmocka_unit_test(L12_a_lease_counts_from_before_it_was_asked_for),
-        cmocka_unit_test(L12_a_grant_tells_how_long_it_waited),
-        cmocka_unit_test(L13_what_is_over_takes_no_value),
-        cmocka_unit_test(L14_who_crashes_while_asking_blocks_no_longer_than_its_lease),
-        cmocka_unit_test(L14_who_asks_in_vain_does_not_block_the_holder_s_extension),
-        cmocka_unit_test(L15_an_abort_may_overtake_what_it_aborts),
-        cmocka_unit_test(L16_an_empty_node_has_no_vote_for_what_it_does_not_know),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("majority_seed", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "majority_stage.h"
+#include "test_main.h"
 
 static uint64_t hold_a(struct stage *s, sl_ms lease_ms)
 {
@@ -26,10 +27,8 @@ static sl_ms took_ms(const struct stage *s, uint64_t request)
     return (r->granted_us - r->sent_us) / 1000;
 }
 
-static void a_holder_is_asked_releases_and_the_thief_is_in(void **state)
+STAGE_TEST(a_holder_is_asked_releases_and_the_thief_is_in, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 5000);
     sl_fence fence = fence_of(s, a);
     pass(s, 100);
@@ -58,24 +57,18 @@ static void a_holder_is_asked_releases_and_the_thief_is_in(void **state)
         assert_int_equal(events(s, id, SL_NODE_EVENT_STOLEN, 0), 1);
         assert_false(last_event(s, id, SL_NODE_EVENT_STOLEN)->overlapping);
     }
-    stage_end(s);
 }
 
-static void priority_alone_does_not_steal(void **state)
+STAGE_TEST(priority_alone_does_not_steal, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 1000);
     ASK(2, .wait_ms = 5000, .priority = 9);
     assert_int_equal(extend(s, 1, fence_of(s, a), 1000), SLUICE_OK);
     assert_int_equal(events(s, 0, SL_NODE_EVENT_ASKED, 0), 0);
-    stage_end(s);
 }
 
-static void a_look_tells_of_the_thief(void **state)
+STAGE_TEST(a_look_tells_of_the_thief, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     hold_a(s, 5000);
     ASK(2, THIEF, .priority = 5);
     uint64_t v = REQUEST(VOTES, 3);
@@ -84,15 +77,12 @@ static void a_look_tells_of_the_thief(void **state)
         assert_true(answer_to(s, v)->copies[i].reserved);
         assert_int_equal(answer_to(s, v)->copies[i].wanted, 5);
     }
-    stage_end(s);
 }
 
 /* The thief's node dies with its reservation on all nodes. A keeps what it has, cannot
  * extend for a while, and nobody enters before its end. */
-static void P1_the_thief_crashes_after_its_reservation(void **state)
+STAGE_TEST(P1_the_thief_crashes_after_its_reservation, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 3000);
     ASK(2, THIEF, .priority = 5);
     crash(s, 2);
@@ -106,14 +96,11 @@ static void P1_the_thief_crashes_after_its_reservation(void **state)
     outcome(s, again_a);
     granted(s, again_a);
     assert_true(took_ms(s, again_a) <= 5000);
-    stage_end(s);
 }
 
 /* And when nobody holds it: all may have it when the reservation is over. */
-static void P2_the_thief_crashes_after_the_release(void **state)
+STAGE_TEST(P2_the_thief_crashes_after_the_release, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 2000);
     hold(s, 1, 2, SL_MESSAGE_NONE);
     hold(s, 3, 2, SL_MESSAGE_NONE);
@@ -125,13 +112,10 @@ static void P2_the_thief_crashes_after_the_release(void **state)
     outcome(s, b);
     granted(s, b);
     assert_true(took_ms(s, b) <= 7000);
-    stage_end(s);
 }
 
-static void P3_the_thief_crashes_when_it_has_it(void **state)
+STAGE_TEST(P3_the_thief_crashes_when_it_has_it, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 5000);
     uint64_t b = ASK(2, THIEF, .priority = 5, .lease_ms = 1000);
     release(s, 1, fence_of(s, a));
@@ -143,13 +127,10 @@ static void P3_the_thief_crashes_when_it_has_it(void **state)
     granted(s, c);
     assert_true(took_ms(s, c) >= 990);
     assert_true(took_ms(s, c) <= 1600);
-    stage_end(s);
 }
 
-static void P4_a_victim_that_cannot_be_reached_is_waited_for(void **state)
+STAGE_TEST(P4_a_victim_that_cannot_be_reached_is_waited_for, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 2000);
     stop(s, 1);
     uint64_t b = ASK(2, THIEF, .priority = 5, .lease_ms = 60000);
@@ -160,14 +141,11 @@ static void P4_a_victim_that_cannot_be_reached_is_waited_for(void **state)
     assert_true(took_ms(s, b) <= 2500);
     go(s, 1);
     assert_int_equal(extend(s, 1, fence_of(s, a), 2000), SLUICE_ELOST);
-    stage_end(s);
 }
 
 /* The victim's node does not hear of the theft at first; the thief asks again. */
-static void P5_asking_is_repeated(void **state)
+STAGE_TEST(P5_asking_is_repeated, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 10000);
     cut(s, 2, 1, SL_MESSAGE_NONE);
     uint64_t b = ASK(2, THIEF, .priority = 5);
@@ -179,13 +157,10 @@ static void P5_asking_is_repeated(void **state)
     release(s, 1, fence_of(s, a));
     outcome(s, b);
     granted(s, b);
-    stage_end(s);
 }
 
-static void P6_a_majority_that_heard_of_the_release_is_enough(void **state)
+STAGE_TEST(P6_a_majority_that_heard_of_the_release_is_enough, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 60000);
     uint64_t b = ASK(2, THIEF, .priority = 5);
     cut(s, 1, 3, SL_MESSAGE_NONE);
@@ -193,15 +168,12 @@ static void P6_a_majority_that_heard_of_the_release_is_enough(void **state)
     outcome(s, b);
     granted(s, b);
     assert_true(took_ms(s, b) <= 1000);
-    stage_end(s);
 }
 
 /* The release reaches node 1 alone, where the thief hears that A is gone; but two voters say
  * that it is held. */
-static void P7_the_thief_does_not_act_on_the_victim_s_word(void **state)
+STAGE_TEST(P7_the_thief_does_not_act_on_the_victim_s_word, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 2000);
     cut(s, 1, 2, SL_MESSAGE_RELEASE);
     cut(s, 1, 3, SL_MESSAGE_RELEASE);
@@ -213,13 +185,10 @@ static void P7_the_thief_does_not_act_on_the_victim_s_word(void **state)
     outcome(s, b);
     granted(s, b);
     assert_true(took_ms(s, b) >= 1990);
-    stage_end(s);
 }
 
-static void P8_a_higher_thief_comes_before_the_first(void **state)
+STAGE_TEST(P8_a_higher_thief_comes_before_the_first, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 10000);
     uint64_t b = ASK(2, THIEF, .priority = 5, .lease_ms = 500);
     pass(s, 50);
@@ -232,14 +201,11 @@ static void P8_a_higher_thief_comes_before_the_first(void **state)
     waits(s, b);
     outcome(s, b);
     granted(s, b);
-    stage_end(s);
 }
 
 /* A releases while the thief's request is on its way: there is nobody to ask. */
-static void P9_the_victim_releases_in_the_same_moment(void **state)
+STAGE_TEST(P9_the_victim_releases_in_the_same_moment, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 10000);
     hold(s, 2, 1, SL_MESSAGE_ACQUIRE);
     hold(s, 2, 3, SL_MESSAGE_ACQUIRE);
@@ -250,14 +216,11 @@ static void P9_the_victim_releases_in_the_same_moment(void **state)
     granted(s, b);
     assert_int_equal(events(s, 1, SL_NODE_EVENT_ASKED, 0), 0);
     assert_int_equal(release(s, 1, fence_of(s, a)), 0);
-    stage_end(s);
 }
 
 /* A has it anew; what an earlier thief sent, who has gone, arrives. */
-static void P10_a_late_theft_does_not_hit_a_new_hold(void **state)
+STAGE_TEST(P10_a_late_theft_does_not_hit_a_new_hold, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 10000);
     hold(s, 2, 1, SL_MESSAGE_ACQUIRE);
     hold(s, 2, 3, SL_MESSAGE_ACQUIRE);
@@ -270,13 +233,10 @@ static void P10_a_late_theft_does_not_hit_a_new_hold(void **state)
     flow(s);
     assert_int_equal(events(s, 1, SL_NODE_EVENT_ASKED, fence_of(s, a)), 0);
     assert_int_equal(extend(s, 1, fence_of(s, a), 10000), SLUICE_OK);
-    stage_end(s);
 }
 
-static void P11_the_victim_s_lease_ends_meanwhile(void **state)
+STAGE_TEST(P11_the_victim_s_lease_ends_meanwhile, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 1000);
     uint64_t b = ASK(2, THIEF, .priority = 5, .lease_ms = 10000);
     outcome(s, b);
@@ -289,13 +249,10 @@ static void P11_the_victim_s_lease_ends_meanwhile(void **state)
         assert_int_equal(events(s, id, SL_NODE_EVENT_RELEASED, 0), 0);
     }
     assert_int_equal(extend(s, 1, fence_of(s, a), 1000), SLUICE_ELOST);
-    stage_end(s);
 }
 
-static void P12_the_thief_s_time_is_over(void **state)
+STAGE_TEST(P12_the_thief_s_time_is_over, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 10000);
     int64_t began_us = s->now_us;
     uint64_t b = ASK(2, THIEF_FOR(500), .priority = 5);
@@ -305,50 +262,38 @@ static void P12_the_thief_s_time_is_over(void **state)
     for (sl_node_id id = 1; id <= 3; id++)
         assert_int_equal(events(s, id, SL_NODE_EVENT_WITHDRAWN, fence_of(s, a)), 1);
     assert_int_equal(extend(s, 1, fence_of(s, a), 10000), SLUICE_OK);
-    stage_end(s);
 }
 
-static void P12_the_thief_s_client_hangs_up(void **state)
+STAGE_TEST(P12_the_thief_s_client_hangs_up, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 10000);
     uint64_t b = ASK(2, THIEF, .priority = 5);
     pass(s, 100);
     withdraw(s, b);
     assert_int_equal(events(s, 1, SL_NODE_EVENT_WITHDRAWN, fence_of(s, a)), 1);
     assert_int_equal(extend(s, 1, fence_of(s, a), 10000), SLUICE_OK);
-    stage_end(s);
 }
 
-static void P13_equal_priority_asks_nobody(void **state)
+STAGE_TEST(P13_equal_priority_asks_nobody, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = ASK(1, .priority = 5);
     sl_fence fence = granted(s, a);
     ASK(2, THIEF, .priority = 5);
     assert_int_equal(events(s, 0, SL_NODE_EVENT_ASKED, 0), 0);
     assert_int_equal(extend(s, 1, fence, 1000), SLUICE_OK);
-    stage_end(s);
 }
 
-static void P14_lower_priority_asks_nobody(void **state)
+STAGE_TEST(P14_lower_priority_asks_nobody, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = ASK(1, .priority = 5);
     sl_fence fence = granted(s, a);
     ASK(2, THIEF, .priority = -5);
     assert_int_equal(events(s, 0, SL_NODE_EVENT_ASKED, 0), 0);
     assert_int_equal(extend(s, 1, fence, 1000), SLUICE_OK);
-    stage_end(s);
 }
 
-static void P17_the_first_of_two_equal_thieves_has_it_first(void **state)
+STAGE_TEST(P17_the_first_of_two_equal_thieves_has_it_first, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 60000);
     uint64_t b = ASK(2, THIEF_FOR(30000), .priority = 5, .lease_ms = 500);
     uint64_t c = ASK(3, THIEF_FOR(30000), .priority = 5, .lease_ms = 500);
@@ -359,14 +304,12 @@ static void P17_the_first_of_two_equal_thieves_has_it_first(void **state)
     waits(s, c);
     outcome(s, c);
     granted(s, c);
-    stage_end(s);
 }
 
 /* Each of them has reserved it at its own node, and then at some of the others: whichever
  * way they are split, both have it soon, one after the other. */
-static void P17_split_reservations_do_not_last(void **state)
+TEST(P17_split_reservations_do_not_last)
 {
-    (void)state;
     for (uint32_t way = 0; way < 8; way++) {
         struct stage *s = stage_new(5);
         uint64_t a = hold_a(s, 10000);
@@ -389,10 +332,8 @@ static void P17_split_reservations_do_not_last(void **state)
     }
 }
 
-static void P18_a_reservation_of_a_minority_stops_nobody(void **state)
+STAGE_TEST(P18_a_reservation_of_a_minority_stops_nobody, 5)
 {
-    (void)state;
-    struct stage *s = stage_new(5);
     uint64_t a = hold_a(s, 1000);
     for (sl_node_id id = 1; id <= 3; id++) cut(s, 5, id, SL_MESSAGE_ACQUIRE);
     ASK(5, THIEF_FOR(60000), .priority = 5);
@@ -401,14 +342,11 @@ static void P18_a_reservation_of_a_minority_stops_nobody(void **state)
         assert_int_equal(extend(s, 1, fence_of(s, a), 1000), SLUICE_OK);
     }
     assert_true(believes(s, a));
-    stage_end(s);
 }
 
 /* But three of five do. */
-static void P18_a_blocking_set_is_enough(void **state)
+STAGE_TEST(P18_a_blocking_set_is_enough, 5)
 {
-    (void)state;
-    struct stage *s = stage_new(5);
     uint64_t a = hold_a(s, 1000);
     for (sl_node_id id = 1; id <= 2; id++) cut(s, 5, id, SL_MESSAGE_ACQUIRE);
     uint64_t b = ASK(5, THIEF_FOR(60000), .priority = 5);
@@ -416,12 +354,10 @@ static void P18_a_blocking_set_is_enough(void **state)
     outcome(s, b);
     granted(s, b);
     assert_true(took_ms(s, b) < 2000);
-    stage_end(s);
 }
 
-static void P19_extension_and_theft_in_one_moment(void **state)
+TEST(P19_extension_and_theft_in_one_moment)
 {
-    (void)state;
     for (int thief_first = 0; thief_first < 2; thief_first++) {
         struct stage *s = stage_new(3);
         uint64_t a = hold_a(s, 1000);
@@ -445,9 +381,8 @@ static void P19_extension_and_theft_in_one_moment(void **state)
 }
 
 /* When the thief's request arrives another has it: of more priority, or of less. */
-static void P20_a_late_theft_is_judged_by_who_holds_now(void **state)
+TEST(P20_a_late_theft_is_judged_by_who_holds_now)
 {
-    (void)state;
     for (int32_t priority = 3; priority <= 7; priority += 4) {
         struct stage *s = stage_new(3);
         uint64_t a = hold_a(s, 10000);
@@ -467,10 +402,8 @@ static void P20_a_late_theft_is_judged_by_who_holds_now(void **state)
 }
 
 /* Requests of attempts that are over, and their votes, come again and again. */
-static void P21_a_finished_attempt_comes_again(void **state)
+STAGE_TEST(P21_a_finished_attempt_comes_again, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     hold(s, 1, 2, SL_MESSAGE_ACQUIRE);
     hold(s, 1, 3, SL_MESSAGE_ACQUIRE);
     uint64_t a = ASK(1, .lease_ms = 5000);
@@ -487,14 +420,11 @@ static void P21_a_finished_attempt_comes_again(void **state)
     again(s, 1, 2, SL_MESSAGE_ACQUIRE);
     again(s, 1, 3, SL_MESSAGE_ACQUIRE);
     assert_int_equal(voter_has(s, 3), b);
-    stage_end(s);
 }
 
 /* A duplicate of an extension may make a lease longer that is there, and no other. */
-static void P21_an_extension_comes_again(void **state)
+STAGE_TEST(P21_an_extension_comes_again, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 1000);
     hold(s, 1, 2, SL_MESSAGE_RENEW);
     hold(s, 1, 3, SL_MESSAGE_RENEW);
@@ -507,26 +437,20 @@ static void P21_an_extension_comes_again(void **state)
     again(s, 1, 3, SL_MESSAGE_RENEW);
     for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);
     granted(s, ASK(2));
-    stage_end(s);
 }
 
-static void P22_an_extension_does_not_change_the_priority(void **state)
+STAGE_TEST(P22_an_extension_does_not_change_the_priority, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = ASK(1, .priority = 5);
     sl_fence fence = granted(s, a);
     assert_int_equal(outcome(s, REQUEST(EXTEND, 2, .fence = fence, .priority = -5)),
                      SLUICE_OK);
     ASK(3, THIEF, .priority = 4);
     assert_int_equal(events(s, 0, SL_NODE_EVENT_ASKED, 0), 0);
-    stage_end(s);
 }
 
-static void P23_a_victim_that_does_not_care_is_waited_for_until_its_end(void **state)
+STAGE_TEST(P23_a_victim_that_does_not_care_is_waited_for_until_its_end, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 2000);
     pass(s, 500);
     uint64_t b = ASK(3, THIEF, .priority = 5);
@@ -535,15 +459,12 @@ static void P23_a_victim_that_does_not_care_is_waited_for_until_its_end(void **s
     assert_true(took_ms(s, b) >= 1490);
     assert_true(took_ms(s, b) <= 1800);
     assert_int_equal(release(s, 1, fence_of(s, a)), 0);
-    stage_end(s);
 }
 
 /* Two of the five that had the reservation forget it. The thief asks again; and A, whose
  * extensions they may let pass when their silence is over, is in the end refused. */
-static void P24_a_restart_loses_a_reservation_and_the_thief_asks_again(void **state)
+STAGE_TEST(P24_a_restart_loses_a_reservation_and_the_thief_asks_again, 5)
 {
-    (void)state;
-    struct stage *s = stage_new(5);
     uint64_t a = hold_a(s, 1000);
     uint64_t b = ASK(5, THIEF_FOR(60000), .priority = 5);
     restart(s, 3);
@@ -554,14 +475,11 @@ static void P24_a_restart_loses_a_reservation_and_the_thief_asks_again(void **st
         assert_true(now_ms(s) < s->request[b].sent_us / 1000 + 10000);
     }
     granted(s, b);
-    stage_end(s);
 }
 
 /* The highest takes it again and again: others starve, and are served when it stops. */
-static void P25_a_storm_of_thefts_ends_with_the_others_served(void **state)
+STAGE_TEST(P25_a_storm_of_thefts_ends_with_the_others_served, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t low = 0;
     sl_fence last = fence_of(s, hold_a(s, 1000));
     for (int i = 0; i < 20; i++) {
@@ -576,15 +494,13 @@ static void P25_a_storm_of_thefts_ends_with_the_others_served(void **state)
     release(s, 2, last);
     outcome(s, low);
     granted(s, low);
-    stage_end(s);
 }
 
 /* --- Entering early ----------------------------------------------------------------- */
 
 /* After so long of the thief's wait: at once, half of it, never. */
-static void the_thief_enters_when_it_said(void **state)
+TEST(the_thief_enters_when_it_said)
 {
-    (void)state;
     for (sl_ms force = 0; force <= 2000; force += 500) {
         struct stage *s = stage_new(3);
         uint64_t a = hold_a(s, 5000);
@@ -610,24 +526,19 @@ static void the_thief_enters_when_it_said(void **state)
     }
 }
 
-static void who_never_enters_early_waits_to_the_end(void **state)
+STAGE_TEST(who_never_enters_early_waits_to_the_end, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     hold_a(s, 5000);
     uint64_t b = ASK(2, THIEF, .priority = 5);
     outcome(s, b);
     granted(s, b);
     assert_true(took_ms(s, b) >= 4990);
     assert_false(answer_to(s, b)->grant.overlapping);
-    stage_end(s);
 }
 
 /* The holder goes in time: then nothing overlaps, although it could have. */
-static void a_holder_that_goes_in_time_is_not_overlapped(void **state)
+STAGE_TEST(a_holder_that_goes_in_time_is_not_overlapped, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 5000);
     uint64_t b = ASK(2, FORCE(1000), .priority = 5);
     pass(s, 500);
@@ -636,14 +547,11 @@ static void a_holder_that_goes_in_time_is_not_overlapped(void **state)
     granted(s, b);
     assert_false(answer_to(s, b)->grant.overlapping);
     assert_false(last_event(s, 1, SL_NODE_EVENT_STOLEN)->overlapping);
-    stage_end(s);
 }
 
 /* One that entered beside another goes as any other does. */
-static void who_entered_early_is_not_overlapped_by_that(void **state)
+STAGE_TEST(who_entered_early_is_not_overlapped_by_that, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 60000);
     uint64_t b = ASK(2, FORCE(0), .priority = 5, .lease_ms = 5000);
     granted(s, b);
@@ -655,15 +563,12 @@ static void who_entered_early_is_not_overlapped_by_that(void **state)
     granted(s, c);
     assert_int_equal(events(s, 1, SL_NODE_EVENT_STOLEN, granted(s, b)), 1);
     assert_false(last_event(s, 1, SL_NODE_EVENT_STOLEN)->overlapping);
-    stage_end(s);
 }
 
 /* The thief is gone, but the one it entered beside may still act: it is in the way until its
  * end, and is not extended. */
-static void who_was_robbed_is_there_until_its_end(void **state)
+STAGE_TEST(who_was_robbed_is_there_until_its_end, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 5000);
     uint64_t b = ASK(2, FORCE(0), .priority = 5);
     release(s, 2, granted(s, b));
@@ -676,14 +581,11 @@ static void who_was_robbed_is_there_until_its_end(void **state)
     uint64_t d = ASK(3);
     granted(s, d);
     assert_false(answer_to(s, d)->grant.overlapping);
-    stage_end(s);
 }
 
 /* A forced attempt that fails has robbed nobody, though voters had said yes. */
-static void a_forced_attempt_that_fails_leaves_the_lease(void **state)
+STAGE_TEST(a_forced_attempt_that_fails_leaves_the_lease, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 5000);
     cut(s, 0, 2, SL_MESSAGE_VOTE);
     uint64_t b = ASK(2, .wait_ms = 500, .steal = true, .force_ms = 0, .priority = 5);
@@ -695,15 +597,12 @@ static void a_forced_attempt_that_fails_leaves_the_lease(void **state)
     assert_int_equal(events(s, 0, SL_NODE_EVENT_STOLEN, 0), 0);
     assert_int_equal(extend(s, 1, fence_of(s, a), 5000), SLUICE_OK);
     assert_int_equal(check(s, 3, fence_of(s, a)), 1);
-    stage_end(s);
 }
 
 /* The thief's node has not heard of A. Of its first attempt neither the votes nor the end
  * are heard; its second one finds the first, and A behind it. */
-static void who_enters_at_the_second_attempt_is_told_that_it_overlaps(void **state)
+STAGE_TEST(who_enters_at_the_second_attempt_is_told_that_it_overlaps, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     cut(s, 1, 2, SL_MESSAGE_NONE);
     uint64_t a = hold_a(s, 20000);
     open_all(s);
@@ -717,27 +616,21 @@ static void who_enters_at_the_second_attempt_is_told_that_it_overlaps(void **sta
     granted(s, b);
     assert_true(believes(s, a));
     assert_true(answer_to(s, b)->grant.overlapping);
-    stage_end(s);
 }
 
-static void force_does_not_help_against_the_same_priority(void **state)
+STAGE_TEST(force_does_not_help_against_the_same_priority, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     granted(s, ASK(1, .priority = 5, .lease_ms = 2000));
     uint64_t b = ASK(2, FORCE(0), .priority = 5);
     outcome(s, b);
     granted(s, b);
     assert_true(took_ms(s, b) >= 1990);
     assert_false(answer_to(s, b)->grant.overlapping);
-    stage_end(s);
 }
 
 /* It enters by a majority: a minority does not let it in, however it forces. */
-static void force_needs_a_majority_too(void **state)
+STAGE_TEST(force_needs_a_majority_too, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 3000);
     isolate(s, 2);
     uint64_t b = ASK(2, .wait_ms = 1000, .steal = true, .force_ms = 0, .priority = 5);
@@ -746,16 +639,13 @@ static void force_needs_a_majority_too(void **state)
     open_all(s);
     pass(s, 200);
     assert_int_equal(check(s, 1, fence_of(s, a)), 1);
-    stage_end(s);
 }
 
 /* --- Starving ------------------------------------------------------------------------- */
 
 /* A victim that ignores the thief and goes on extending: mutant 13 lets it. */
-static void starving_13_who_is_asked_cannot_go_on_for_ever(void **state)
+STAGE_TEST(starving_13_who_is_asked_cannot_go_on_for_ever, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 300);
     uint64_t b = ASK(2, THIEF, .priority = 5);
     for (int i = 0; i < 50 && !answered(s, b); i++) {
@@ -765,15 +655,12 @@ static void starving_13_who_is_asked_cannot_go_on_for_ever(void **state)
     }
     granted(s, b);
     assert_true(took_ms(s, b) <= 600);
-    stage_end(s);
 }
 
 /* And one that tries every other moment, also when the thief has just given up an attempt:
  * mutant 17 forgets the reservation then. */
-static void starving_17_a_failed_attempt_leaves_its_reservation(void **state)
+STAGE_TEST(starving_17_a_failed_attempt_leaves_its_reservation, 3)
 {
-    (void)state;
-    struct stage *s = stage_new(3);
     uint64_t a = hold_a(s, 300);
     uint64_t b = ASK(2, THIEF, .priority = 5);
     for (int i = 0; i < 200 && !answered(s, b); i++) {
@@ -782,54 +669,6 @@ static void starving_17_a_failed_attempt_leaves_its_reservation(void **state)
     }
     granted(s, b);
     assert_true(took_ms(s, b) <= 600);
-    stage_end(s);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_holder_is_asked_releases_and_the_thief_is_in),
-        cmocka_unit_test(priority_alone_does_not_steal),
-        cmocka_unit_test(a_look_tells_of_the_thief),
-        cmocka_unit_test(P1_the_thief_crashes_after_its_reservation),
-        cmocka_unit_test(P2_the_thief_crashes_after_the_release),
-        cmocka_unit_test(P3_the_thief_crashes_when_it_has_it),
-        cmocka_unit_test(P4_a_victim_that_cannot_be_reached_is_waited_for),
-        cmocka_unit_test(P5_asking_is_repeated),
-        cmocka_unit_test(P6_a_majority_that_heard_of_the_release_is_enough),
-        cmocka_unit_test(P7_the_thief_does_not_act_on_the_victim_s_word),
-        cmocka_unit_test(P8_a_higher_thief_comes_before_the_first),
-        cmocka_unit_test(P9_the_victim_releases_in_the_same_moment),
-        cmocka_unit_test(P10_a_late_theft_does_not_hit_a_new_hold),
-        cmocka_unit_test(P11_the_victim_s_lease_ends_meanwhile),
-        cmocka_unit_test(P12_the_thief_s_time_is_over),
-        cmocka_unit_test(P12_the_thief_s_client_hangs_up),
-        cmocka_unit_test(P13_equal_priority_asks_nobody),
-        cmocka_unit_test(P14_lower_priority_asks_nobody),
-        cmocka_unit_test(P17_the_first_of_two_equal_thieves_has_it_first),
-        cmocka_unit_test(P17_split_reservations_do_not_last),
-        cmocka_unit_test(P18_a_reservation_of_a_minority_stops_nobody),
-        cmocka_unit_test(P18_a_blocking_set_is_enough),
-        cmocka_unit_test(P19_extension_and_theft_in_one_moment),
-        cmocka_unit_test(P20_a_late_theft_is_judged_by_who_holds_now),
-        cmocka_unit_test(P21_a_finished_attempt_comes_again),
-        cmocka_unit_test(P21_an_extension_comes_again),
-        cmocka_unit_test(P22_an_extension_does_not_change_the_priority),
-        cmocka_unit_test(P23_a_victim_that_does_not_care_is_waited_for_until_its_end),
-        cmocka_unit_test(P24_a_restart_loses_a_reservation_and_the_thief_asks_again),
-        cmocka_unit_test(P25_a_storm_of_thefts_ends_with_the_others_served),
-        cmocka_unit_test(the_thief_enters_when_it_said),
-        cmocka_unit_test(who_never_enters_early_waits_to_the_end),
-        cmocka_unit_test(a_holder_that_goes_in_time_is_not_overlapped),
-        cmocka_unit_test(who_entered_early_is_not_overlapped_by_that),
-        cmocka_unit_test(who_was_robbed_is_there_until_its_end),
-        cmocka_unit_test(a_forced_attempt_that_fails_leaves_the_lease),
-        cmocka_unit_test(who_enters_at_the_second_attempt_is_told_that_it_overlaps),
-        cmocka_unit_test(force_does_not_help_against_the_same_priority),
-        cmocka_unit_test(force_needs_a_majority_too),
-        cmocka_unit_test(starving_13_who_is_asked_cannot_go_on_for_ever),
-        cmocka_unit_test(starving_17_a_failed_attempt_leaves_its_reservation),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]); /* With * and ?. */
-    return cmocka_run_group_tests_name("majority_steal", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
