@@ -1,3 +1,4 @@
+/* glob.c - compiles patterns, and matches texts against them. */
 #include "base/glob.h"
 
 #include <stdlib.h>

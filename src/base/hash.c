@@ -1,3 +1,4 @@
+/* hash.c - SipHash-1-3. */
 #include "base/hash.h"
 
 #include <string.h>
@@ -32,7 +33,7 @@ static inline void add(struct state *s, uint64_t word)
     s->a ^= word;
 }
 
-/* Words are little endian, so that the reference vectors hold on every machine. */
+/* Words are little endian, so that hashes are the same on every machine. */
 static inline uint64_t word_at(const unsigned char *at)
 {
     uint64_t word;
@@ -53,7 +54,7 @@ static inline uint64_t half_at(const unsigned char *at)
     return half;
 }
 
-/* The last n % 8 bytes, without a loop over them: loads overlap instead. */
+/* The last n % 8 bytes. Overlapping loads replace a loop. */
 static inline uint64_t rest_of(const unsigned char *at, size_t n)
 {
     size_t rest = n % 8;

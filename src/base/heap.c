@@ -1,3 +1,4 @@
+/* heap.c - a heap in which each node has four children. */
 #include "base/heap.h"
 
 #include <assert.h>
@@ -8,7 +9,7 @@
 #define CHILDREN 4u
 #define SIZE_MIN 4u
 
-void sl_heap_init(struct sl_heap *h, void (*placed)(void *owner, uint32_t place))
+void sl_heap_init(struct sl_heap *h, void (*placed)(void *owner, uint32_t slot))
 {
     *h = (struct sl_heap){.placed = placed};
 }
@@ -40,7 +41,7 @@ int sl_heap_reserve(struct sl_heap *h, uint32_t more)
 void sl_heap_trim(struct sl_heap *h, uint32_t spare)
 {
     if (h->size <= SIZE_MIN || h->count + spare >= h->size / 4) return;
-    (void)resize(h, h->size / 2); /* Smaller: if not, it stays. */
+    (void)resize(h, h->size / 2); /* If that fails, it stays large. */
 }
 
 static void place(struct sl_heap *h, uint32_t at, struct sl_heap_item item)
@@ -81,20 +82,22 @@ void sl_heap_put(struct sl_heap *h, sl_ms at, void *owner)
     sift_up(h, h->count++, (struct sl_heap_item){.at = at, .owner = owner});
 }
 
-void sl_heap_move(struct sl_heap *h, uint32_t where, sl_ms at)
+void sl_heap_move(struct sl_heap *h, uint32_t slot, sl_ms at)
 {
-    struct sl_heap_item item = {.at = at, .owner = h->items[where].owner};
-    if (at < h->items[where].at) sift_up(h, where, item);
-    else sift_down(h, where, item);
+    assert(slot < h->count);
+    struct sl_heap_item item = {.at = at, .owner = h->items[slot].owner};
+    if (at < h->items[slot].at) sift_up(h, slot, item);
+    else sift_down(h, slot, item);
 }
 
-void sl_heap_remove(struct sl_heap *h, uint32_t where)
+void sl_heap_remove(struct sl_heap *h, uint32_t slot)
 {
-    void *owner = h->items[where].owner;
+    assert(slot < h->count);
+    void *owner = h->items[slot].owner;
     struct sl_heap_item last = h->items[--h->count];
-    if (where < h->count) {
-        if (last.at < h->items[where].at) sift_up(h, where, last);
-        else sift_down(h, where, last);
+    if (slot < h->count) {
+        if (last.at < h->items[slot].at) sift_up(h, slot, last);
+        else sift_down(h, slot, last);
     }
     h->placed(owner, SL_HEAP_NONE);
 }

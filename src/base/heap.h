@@ -1,8 +1,7 @@
-/* heap.h - what is due first: a heap of four children a node. What is due at the same
- * time comes in any order, though always in the same after the same history.
+/* heap.h - what is due first: a heap in which each node has four children.
  *
- * Each item is told its place, so that it can be taken out or moved when its time
- * changes. */
+ * Items of the same time come in any order, but always in the same order after the same history.
+ * Each owner learns the slot of its item, so that it can remove or move it. */
 #ifndef SL_BASE_HEAP_H
 #define SL_BASE_HEAP_H
 
@@ -18,20 +17,20 @@ struct sl_heap_item {
 struct sl_heap {
     struct sl_heap_item *items;
     uint32_t count, size;
-    void (*placed)(void *owner, uint32_t place); /* SL_HEAP_NONE: it is out. */
+    void (*placed)(void *owner, uint32_t slot); /* SL_HEAP_NONE: it was removed. */
 };
 
-void sl_heap_init(struct sl_heap *h, void (*placed)(void *owner, uint32_t place));
+void sl_heap_init(struct sl_heap *h, void (*placed)(void *owner, uint32_t slot));
 void sl_heap_free(struct sl_heap *h);
 
-/* Make sure that so many more can be put. SLUICE_ENOMEM. */
+/* Memory for so many more items. SLUICE_ENOMEM. */
 int sl_heap_reserve(struct sl_heap *h, uint32_t more);
 
 void sl_heap_put(struct sl_heap *h, sl_ms at, void *owner);
-void sl_heap_move(struct sl_heap *h, uint32_t place, sl_ms at);
-void sl_heap_remove(struct sl_heap *h, uint32_t place);
+void sl_heap_move(struct sl_heap *h, uint32_t slot, sl_ms at);
+void sl_heap_remove(struct sl_heap *h, uint32_t slot);
 
-/* Give memory back, if there is much more than for what is there and `spare`. */
+/* Free memory, if there is much more than the items and `spare` need. */
 void sl_heap_trim(struct sl_heap *h, uint32_t spare);
 
 #endif /* SL_BASE_HEAP_H */

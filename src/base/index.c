@@ -1,3 +1,4 @@
+/* index.c - a hash table that grows and shrinks in steps. */
 #include "base/index.h"
 
 #include <assert.h>
@@ -6,19 +7,20 @@
 #include "sluice.h"
 
 #define SLOTS_MIN 16u
-#define SLOTS_SMALL 1024u /* Up to here by powers of two: small tables change often. */
+#define SLOTS_SMALL \
+    1024u /* Up to here sizes are powers of two: small tables change often. */
 #define STEP_SLOTS 16u
 
-/* A slot: 0 is empty; GONE was an item once; else a tag, and the item's number plus 2. */
+/* A slot is 0 if it is empty, GONE after a removed item, else a tag and the item's number + 2. */
 #define NUMBER_MASK 0xffffffffull
-#define SLOTS_MAX (1ull << 32) /* More than a tag can tell apart. */
+#define SLOTS_MAX (1ull << 32) /* Tags do not distinguish more. */
 #define GONE 1ull
 #define NUMBER_FIRST 2u
 
 #define CHUNK SL_INDEX_CHUNK
 #define NONE UINT32_MAX
-#define CHUNKS_MAX (1u << 25) /* So that numbers of items fit into a slot. */
-#define CHUNKS_A_SCAN 256u    /* However few items are left in them. */
+#define CHUNKS_MAX (1u << 25) /* So that numbers fit into a slot. */
+#define CHUNKS_A_SCAN 256u    /* The most chunks that one scan visits. */
 
 static size_t slots_of(const struct sl_index_table *t)
 {
@@ -46,7 +48,7 @@ static bool is_item(uint64_t slot)
     return slot > GONE;
 }
 
-/* By the tag alone: so a slot that moves to another table tells where to. */
+/* By the tag alone: so moving a slot to another table needs no hash. */
 static size_t home_of(const struct sl_index_table *t, uint64_t tag)
 {
     return (size_t)((tag >> 32) * t->size >> 32);
@@ -106,7 +108,7 @@ static void close_chunk(struct sl_index *x, uint32_t i)
     if (c->next != NONE) x->chunks[c->next]->prev = c->prev;
 }
 
-/* Make sure that there is a number for one more item. */
+/* Memory for the number of one more item. */
 static int reserve_number(struct sl_index *x)
 {
     if (x->open != NONE) return SLUICE_OK;
@@ -178,13 +180,13 @@ static void give_number(struct sl_index *x, uint32_t number)
 static void put(struct sl_index_table *t, uint64_t slot)
 {
     size_t at = home_of(t, slot);
-    /* Not into the place of a removed one: it would have to be the first of its run. */
+    /* Slots of removed items are not used again here: `used` counts them. */
     while (t->slots[at] != 0) at = after(t, at);
     t->slots[at] = slot;
     t->used++;
 }
 
-/* The slot of a key, or of an item if that is given; NULL if it is not there. */
+/* The slot of an item, if it is not NULL, else of a key; NULL: there is none. */
 static uint64_t *find(const struct sl_index *x, const struct sl_index_table *t,
                       const struct sl_bytes *key, const void *item, uint64_t hash)
 {
@@ -229,8 +231,8 @@ void sl_index_step(struct sl_index *x)
     x->before = (struct sl_index_table){0};
 }
 
-/* Slots for the items that are there and those that may come until all are moved: at most
- * half full then. */
+/* Slots for the items that are there and those that may come before all are moved. The table is at
+ * most half full then. */
 static size_t size_for(size_t count, size_t slots_before)
 {
     size_t coming = slots_before / STEP_SLOTS + 1, want = 2 * (count + coming);
@@ -252,7 +254,7 @@ static int begin_move(struct sl_index *x)
     return SLUICE_OK;
 }
 
-/* Three quarters full counts as full; beyond that we go on only for want of memory. */
+/* Three quarters count as full. The index uses more only without memory for a larger table. */
 static bool is_full(const struct sl_index_table *t, size_t coming)
 {
     size_t slots = slots_of(t);
@@ -269,14 +271,14 @@ int sl_index_reserve(struct sl_index *x)
     int status = reserve_number(x);
     if (status != SLUICE_OK) return status;
     if (x->before.slots != NULL) {
-        /* Two tables: the new one was made large enough for all that is to be moved, and
-         * each of us moves more than it puts. */
+        /* The new table is large enough for all items that are to be moved, and each change
+         * moves more than it adds. */
         return SLUICE_OK;
     }
     if (!is_full(&x->now, 0)) return SLUICE_OK;
     status = begin_move(x);
     if (status == SLUICE_OK) return SLUICE_OK;
-    /* An empty slot must stay, or a search would have no end. */
+    /* One slot must stay empty, or a search would never end. */
     return slots_of(&x->now) > x->now.used + 1 ? SLUICE_OK : status;
 }
 
@@ -301,7 +303,7 @@ void sl_index_remove(struct sl_index *x, const void *item, uint64_t hash)
     give_number(x, number_of(*slot));
     *slot = GONE;
     x->count--;
-    /* Where the next is empty, nobody's search goes through here: so it may be empty too. */
+    /* If the next slot is empty, no search passes this one: it can be empty, too. */
     if (slot >= x->now.slots && slot < x->now.slots + slots_of(&x->now)) {
         size_t at = (size_t)(slot - x->now.slots);
         while (x->now.slots[at] == GONE && x->now.slots[after(&x->now, at)] == 0) {
@@ -311,12 +313,12 @@ void sl_index_remove(struct sl_index *x, const void *item, uint64_t hash)
         }
     }
     if (x->before.slots != NULL) sl_index_step(x);
-    else if (is_sparse(x)) (void)begin_move(x); /* Without memory it stays large. */
+    else if (is_sparse(x)) (void)begin_move(x); /* If that fails, it stays large. */
 }
 
 /* --- Scanning ------------------------------------------------------------- */
 
-/* A cursor is a number: all items with a smaller one have been seen. */
+/* A cursor is a number: all items with a smaller one were returned. */
 
 size_t sl_index_scan(const struct sl_index *x, uint64_t *cursor, void **out, size_t max)
 {

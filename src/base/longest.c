@@ -1,3 +1,4 @@
+/* longest.c - the longest lease that may still run. */
 #include "base/longest.h"
 
 #define SECOND ((sl_ms)1000)

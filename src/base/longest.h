@@ -1,8 +1,8 @@
 /* longest.h - how long the longest lease is that may still run.
  *
- * After a crash, for so long nobody can be sure of anything: so it is written down before it
- * is relied on. It is rounded up to one of a few lengths (2, 5, 10, 30 seconds, ...), so that
- * this is rare, and it falls again when the leases of a length have ended. */
+ * After a crash a server must wait for so long before it grants. So the duration is made durable
+ * before a lease of that length is granted. It is rounded up to one of a few lengths (2, 5, 10, 30
+ * seconds, ...), so that writes are rare, and it falls when the leases of a length have ended. */
 #ifndef SL_BASE_LONGEST_H
 #define SL_BASE_LONGEST_H
 
@@ -10,25 +10,25 @@
 
 #define SL_LENGTHS 18
 
-/* After the end of a lease another one as long is expected: who takes a lock every minute
- * never waits for the disk. */
+/* For so long after the end of a lease, another one as long is expected: then a client that
+ * acquires a lock every minute never waits for the disk. */
 #define SL_FOLLOW_MS 60000
 
 struct sl_longest {
     sl_ms ends_ms[SL_LENGTHS]; /* Until when leases of each length may run; 0: none. */
 };
 
-/* Which of the lengths this one is rounded up to, and how long that is. */
+/* The class of a length, and the length of a class. */
 size_t sl_length_of(sl_ms lease_ms);
 sl_ms sl_length_ms(size_t i);
 
-/* The length to which this one is rounded up; 0 stays 0. */
+/* A length rounded up to that of its class; 0 stays 0. */
 sl_ms sl_longest_round_up(sl_ms lease_ms);
 
-/* A lease of this length was given, and ends by then. */
+/* A lease of this length was granted, and ends at end_ms at the latest. */
 void sl_longest_given(struct sl_longest *x, sl_ms lease_ms, sl_ms end_ms);
 
-/* How long the longest is that may run, or is expected; not rounded. */
+/* The longest time for which a lease may run or is expected; not rounded. */
 sl_ms sl_longest_now(const struct sl_longest *x, sl_ms now_ms);
 
 #endif /* SL_BASE_LONGEST_H */

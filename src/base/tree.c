@@ -1,3 +1,4 @@
+/* tree.c - a treap. */
 #include "base/tree.h"
 
 #include "base/hash.h"
@@ -14,7 +15,7 @@ void sl_tree_put(struct sl_tree_node **at, struct sl_tree_node *n,
     uint64_t rank = rank_of(n, kind, seed);
     while (*at != NULL && rank_of(*at, kind, seed) >= rank)
         at = kind->before(*at, n) ? &(*at)->right : &(*at)->left;
-    /* What was here is parted: before it, and behind it. */
+    /* Split the subtree that was here into the nodes before n and those after it. */
     struct sl_tree_node *below = *at, **left = &n->left, **right = &n->right;
     *at = n;
     while (below != NULL) {

@@ -1,3 +1,4 @@
+/* lock.c - one lock: its holders, its wait queues, and which waiter is next. */
 #include "locks/lock.h"
 
 #include <assert.h>
@@ -6,95 +7,95 @@
 
 #include "sluice.h"
 
-/* --- The roll -------------------------------------------------------------- */
+/* --- The array of holders ---------------------------------------------------------- */
 
-/* Twice as many places as holders: then holes are swept out once for as many grants as
- * there are holders, and a grant costs the same however many there are. */
-int sl_roll_reserve(struct sl_roll *r, uint32_t holders)
+/* Twice as many slots as holders: then one sweep of all holes is followed by as many grants as
+ * there are holders, and a grant costs the same however many holders there are. */
+int sl_holders_reserve(struct sl_holders *h, uint32_t holders)
 {
     if (holders > UINT32_MAX / 4) return SLUICE_ENOMEM;
     uint32_t want = 2 * holders;
-    if (want <= r->size) return SLUICE_OK;
-    uint32_t size = r->size < 2 ? 4 : r->size + r->size / 2;
+    if (want <= h->size) return SLUICE_OK;
+    uint32_t size = h->size < 2 ? 4 : h->size + h->size / 2;
     if (size < want) size = want;
-    struct sl_roll_item *items = realloc(r->items, size * sizeof *items);
+    struct sl_holder_slot *items = realloc(h->items, size * sizeof *items);
     if (items == NULL) return SLUICE_ENOMEM;
-    r->items = items;
-    r->size = size;
+    h->items = items;
+    h->size = size;
     return SLUICE_OK;
 }
 
-static void sweep(struct sl_roll *r)
+static void sweep(struct sl_holders *h)
 {
     uint32_t kept = 0;
-    for (uint32_t i = r->first; i < r->count; i++)
-        if (r->items[i].entry != NULL) r->items[kept++] = r->items[i];
-    r->count = kept;
-    r->first = 0;
+    for (uint32_t i = h->first; i < h->count; i++)
+        if (h->items[i].entry != NULL) h->items[kept++] = h->items[i];
+    h->count = kept;
+    h->first = 0;
 }
 
-void sl_roll_append(struct sl_roll *r, struct sl_entry *e)
+void sl_holders_append(struct sl_holders *h, struct sl_entry *e)
 {
-    if (r->count == r->size) sweep(r);
-    assert(r->count < r->size);
-    assert(r->count == 0 || r->items[r->count - 1].fence < e->fence);
-    r->items[r->count++] = (struct sl_roll_item){.fence = e->fence, .entry = e};
-    r->live++;
+    if (h->count == h->size) sweep(h);
+    assert(h->count < h->size);
+    assert(h->count == 0 || h->items[h->count - 1].fence < e->fence);
+    h->items[h->count++] = (struct sl_holder_slot){.fence = e->fence, .entry = e};
+    h->live++;
 }
 
-/* The first whose fence is not less; or behind the last. */
-static uint32_t place_of(const struct sl_roll *r, sl_fence fence)
+/* The first slot whose fence is not less; or the end. */
+static uint32_t place_of(const struct sl_holders *h, sl_fence fence)
 {
-    uint32_t from = r->first, to = r->count;
+    uint32_t from = h->first, to = h->count;
     while (from < to) {
         uint32_t mid = from + (to - from) / 2;
-        if (r->items[mid].fence < fence) from = mid + 1;
+        if (h->items[mid].fence < fence) from = mid + 1;
         else to = mid;
     }
     return from;
 }
 
-static struct sl_roll_item *find(const struct sl_roll *r, sl_fence fence)
+static struct sl_holder_slot *find(const struct sl_holders *h, sl_fence fence)
 {
-    uint32_t at = place_of(r, fence);
-    return at < r->count && r->items[at].fence == fence ? &r->items[at] : NULL;
+    uint32_t at = place_of(h, fence);
+    return at < h->count && h->items[at].fence == fence ? &h->items[at] : NULL;
 }
 
-void sl_roll_insert(struct sl_roll *r, struct sl_entry *e)
+void sl_holders_insert(struct sl_holders *h, struct sl_entry *e)
 {
-    if (r->count == r->size) sweep(r);
-    assert(r->count < r->size);
-    uint32_t at = place_of(r, e->fence);
-    bool was_here = at < r->count && r->items[at].fence == e->fence;
-    if (was_here) assert(r->items[at].entry == NULL);
-    else if (at == r->first && at > 0) at = --r->first;
+    if (h->count == h->size) sweep(h);
+    assert(h->count < h->size);
+    uint32_t at = place_of(h, e->fence);
+    bool was_here = at < h->count && h->items[at].fence == e->fence;
+    if (was_here) assert(h->items[at].entry == NULL);
+    else if (at == h->first && at > 0) at = --h->first;
     else {
-        memmove(&r->items[at + 1], &r->items[at], (r->count - at) * sizeof *r->items);
-        r->count++;
+        memmove(&h->items[at + 1], &h->items[at], (h->count - at) * sizeof *h->items);
+        h->count++;
     }
-    r->items[at] = (struct sl_roll_item){.fence = e->fence, .entry = e};
-    r->live++;
+    h->items[at] = (struct sl_holder_slot){.fence = e->fence, .entry = e};
+    h->live++;
 }
 
-struct sl_entry *sl_roll_find(const struct sl_roll *r, sl_fence fence)
+struct sl_entry *sl_holders_find(const struct sl_holders *h, sl_fence fence)
 {
-    const struct sl_roll_item *item = find(r, fence);
+    const struct sl_holder_slot *item = find(h, fence);
     return item == NULL ? NULL : item->entry;
 }
 
-void sl_roll_remove(struct sl_roll *r, sl_fence fence)
+void sl_holders_remove(struct sl_holders *h, sl_fence fence)
 {
-    struct sl_roll_item *item = find(r, fence);
+    struct sl_holder_slot *item = find(h, fence);
     assert(item != NULL && item->entry != NULL);
     item->entry = NULL;
-    r->live--;
-    while (r->count > r->first && r->items[r->count - 1].entry == NULL) r->count--;
-    while (r->first < r->count && r->items[r->first].entry == NULL) r->first++;
-    if (r->live == 0) r->first = r->count = 0;
-    if (r->count - r->first > 2 * r->live + 16) sweep(r);
+    h->live--;
+    while (h->count > h->first && h->items[h->count - 1].entry == NULL) h->count--;
+    while (h->first < h->count && h->items[h->first].entry == NULL) h->first++;
+    if (h->live == 0) h->first = h->count = 0;
+    if (h->count - h->first > 2 * h->live + 16) sweep(h);
 }
 
-/* --- By session, and by rank ------------------------------------------------ */
+/* --- Holders by session and by rank -------------------------------------------- */
 
 static struct sl_entry *of_session(const struct sl_tree_node *n)
 {
@@ -133,10 +134,10 @@ static uint64_t rank_number(const struct sl_tree_node *n)
 static const struct sl_tree_kind by_session = {session_before, session_number};
 static const struct sl_tree_kind by_rank = {rank_before, rank_number};
 
-struct sl_entry *sl_crowd_newest(const struct sl_crowd *c, uint64_t session_id)
+struct sl_entry *sl_roster_newest(const struct sl_roster *r, uint64_t session_id)
 {
     struct sl_entry *found = NULL;
-    for (struct sl_tree_node *n = c->by_session; n != NULL;) {
+    for (struct sl_tree_node *n = r->by_session; n != NULL;) {
         struct sl_entry *e = of_session(n);
         if (e->session_id == session_id) found = e;
         n = e->session_id <= session_id ? n->right : n->left;
@@ -144,280 +145,286 @@ struct sl_entry *sl_crowd_newest(const struct sl_crowd *c, uint64_t session_id)
     return found;
 }
 
-bool sl_crowd_is_of(const struct sl_crowd *c, uint64_t session_id)
+bool sl_roster_is_only_of(const struct sl_roster *r, uint64_t session_id)
 {
-    if (c->by_session == NULL || c->leased > 0) return false;
-    return of_session(sl_tree_first(c->by_session))->session_id == session_id &&
-           of_session(sl_tree_last(c->by_session))->session_id == session_id;
+    if (r->by_session == NULL || r->leased > 0) return false;
+    return of_session(sl_tree_first(r->by_session))->session_id == session_id &&
+           of_session(sl_tree_last(r->by_session))->session_id == session_id;
 }
 
-struct sl_entry *sl_crowd_first_rank(const struct sl_crowd *c)
+struct sl_entry *sl_roster_first_rank(const struct sl_roster *r)
 {
-    return of_rank(sl_tree_first(c->by_rank));
+    return of_rank(sl_tree_first(r->by_rank));
 }
 
-struct sl_entry *sl_crowd_next_rank(const struct sl_crowd *c, const struct sl_entry *e)
+struct sl_entry *sl_roster_next_rank(const struct sl_roster *r,
+                                     const struct sl_entry *e)
 {
-    return of_rank(sl_tree_after(c->by_rank, &e->by_rank, &by_rank));
+    return of_rank(sl_tree_after(r->by_rank, &e->by_rank, &by_rank));
 }
 
-/* --- Crowds and lines ------------------------------------------------------ */
+/* --- The roster -------------------------------------------------- */
 
-static void placed(void *owner, uint32_t place)
+static void timer_moved(void *owner, uint32_t place)
 {
-    ((struct sl_entry *)owner)->crowd_timer = place;
+    ((struct sl_entry *)owner)->roster_timer = place;
 }
 
-struct sl_crowd *sl_crowd_new(struct sl_lock *l)
+struct sl_roster *sl_roster_new(struct sl_lock *l)
 {
-    struct sl_crowd *c = calloc(1, sizeof *c);
-    if (c == NULL) return NULL;
-    c->lock = l;
-    bool sits = l->fence != 0 && (l->flags & SL_SEAT_GHOST) == 0;
-    c->held = sits ? 1 : 0;
-    sl_list_init(&c->lines);
-    sl_list_init(&c->watching[false]);
-    sl_list_init(&c->watching[true]);
-    sl_list_init(&c->ghosts);
-    for (int i = 0; i < SL_VICTIMS; i++) sl_list_init(&c->victims[i]);
-    sl_heap_init(&c->ends, placed);
-    sl_list_init(&c->stirred);
-    sl_list_init(&c->waited);
-    return c;
+    struct sl_roster *r = calloc(1, sizeof *r);
+    if (r == NULL) return NULL;
+    r->lock = l;
+    bool sits = l->fence != 0 && (l->flags & SL_INLINE_EXPIRED) == 0;
+    r->held = sits ? 1 : 0;
+    sl_list_init(&r->queues);
+    sl_list_init(&r->watching[false]);
+    sl_list_init(&r->watching[true]);
+    sl_list_init(&r->expired);
+    for (int i = 0; i < SL_VICTIM_STATES; i++) sl_list_init(&r->victims[i]);
+    sl_heap_init(&r->ends, timer_moved);
+    sl_list_init(&r->recheck);
+    sl_list_init(&r->awaited);
+    return r;
 }
 
-void sl_crowd_free(struct sl_crowd *c)
+void sl_roster_free(struct sl_roster *r)
 {
-    assert(!sl_crowd_is_there(c));
-    sl_list_remove(&c->stirred);
-    sl_list_remove(&c->waited);
-    free(c->holders.items);
-    sl_heap_free(&c->ends);
-    free(c);
+    assert(!sl_roster_in_use(r));
+    sl_list_remove(&r->recheck);
+    sl_list_remove(&r->awaited);
+    free(r->holders.items);
+    sl_heap_free(&r->ends);
+    free(r);
 }
 
-int sl_crowd_reserve_end(struct sl_crowd *c)
+int sl_roster_reserve_end(struct sl_roster *r)
 {
 #ifdef MUT_LATEENDS
-    return sl_heap_reserve(&c->ends, 1);
+    return sl_heap_reserve(&r->ends, 1);
 #else
-    return sl_heap_reserve(&c->ends, c->waiters + 1);
+    return sl_heap_reserve(&r->ends, r->waiters + 1);
 #endif
 }
 
-void sl_crowd_victim(struct sl_crowd *c, struct sl_entry *e, enum sl_victim v)
+void sl_roster_set_victim(struct sl_roster *r, struct sl_entry *e, enum sl_victim v)
 {
     sl_list_remove(&e->asked);
     e->victim = (uint8_t)v;
-    if (v != SL_NO_VICTIM) sl_list_append(&c->victims[v], &e->asked);
+    if (v != SL_VICTIM_NONE) sl_list_append(&r->victims[v], &e->asked);
 }
 
-void sl_crowd_count(struct sl_crowd *c, struct sl_entry *e, uint64_t seed)
+void sl_roster_add_holder(struct sl_roster *r, struct sl_entry *e, uint64_t seed)
 {
-    c->counted++;
-    c->holders_changed = true;
-    c->held += e->units;
-    if (e->shared) c->shared++;
-    if (e->lease_ms > 0) c->leased++;
-    sl_tree_put(&c->by_session, &e->by_session, &by_session, seed);
-    sl_tree_put(&c->by_rank, &e->by_rank, &by_rank, seed);
+    r->counted++;
+    r->holders_changed = true;
+    r->held += e->units;
+    if (e->shared) r->shared++;
+    if (e->lease_ms > 0) r->leased++;
+    sl_tree_put(&r->by_session, &e->by_session, &by_session, seed);
+    sl_tree_put(&r->by_rank, &e->by_rank, &by_rank, seed);
 }
 
-void sl_crowd_uncount(struct sl_crowd *c, struct sl_entry *e, uint64_t seed)
+void sl_roster_expire_holder(struct sl_roster *r, struct sl_entry *e, uint64_t seed)
 {
-    c->counted--;
-    c->held -= e->units;
-    if (e->shared) c->shared--;
-    if (e->lease_ms > 0) c->leased--;
-    sl_tree_remove(&c->by_session, &e->by_session, &by_session, seed);
-    sl_tree_remove(&c->by_rank, &e->by_rank, &by_rank, seed);
-    if (e->crowd_timer != SL_HEAP_NONE) sl_heap_remove(&c->ends, e->crowd_timer);
-    /* Without one of its own a plan is still the shortest, if that one was small. */
-    if (e->plan != c->plan || e->units > 1 || c->stolen > 0) c->holders_changed = true;
-    if (e->stolen) c->stolen--;
-    if (e->reclaimed) c->reclaimed--;
-    if (e->victim != SL_ASKED_TO_GO) e->victim_ms = -1;
-    sl_crowd_victim(c, e, SL_NO_VICTIM);
-    sl_roll_remove(&c->holders, e->fence);
-    e->ghost = true;
-    sl_list_append(&c->ghosts, &e->place);
+    r->counted--;
+    r->held -= e->units;
+    if (e->shared) r->shared--;
+    if (e->lease_ms > 0) r->leased--;
+    sl_tree_remove(&r->by_session, &e->by_session, &by_session, seed);
+    sl_tree_remove(&r->by_rank, &e->by_rank, &by_rank, seed);
+    if (e->roster_timer != SL_HEAP_NONE) sl_heap_remove(&r->ends, e->roster_timer);
+    /* If a victim of one unit leaves, the rest of the plan is still the shortest. */
+    if (e->plan != r->plan || e->units > 1 || r->stolen > 0) r->holders_changed = true;
+    if (e->stolen) r->stolen--;
+    if (e->reclaimed) r->reclaimed--;
+    if (e->victim != SL_VICTIM_ASKED) e->victim_ms = -1;
+    sl_roster_set_victim(r, e, SL_VICTIM_NONE);
+    sl_holders_remove(&r->holders, e->fence);
+    e->expired = true;
+    sl_list_append(&r->expired, &e->in_list);
 }
 
-void sl_crowd_rebind(struct sl_crowd *c, struct sl_entry *e, uint64_t session_id,
-                     uint64_t seed)
+void sl_roster_rebind(struct sl_roster *r, struct sl_entry *e, uint64_t session_id,
+                      uint64_t seed)
 {
-    sl_tree_remove(&c->by_session, &e->by_session, &by_session, seed);
+    sl_tree_remove(&r->by_session, &e->by_session, &by_session, seed);
     e->session_id = session_id;
-    sl_tree_put(&c->by_session, &e->by_session, &by_session, seed);
-    c->holders_changed = true;
+    sl_tree_put(&r->by_session, &e->by_session, &by_session, seed);
+    r->holders_changed = true;
 }
 
-static struct sl_line *line_of(const struct sl_list *node)
+static struct sl_wait_queue *queue_of(const struct sl_list *node)
 {
-    return sl_container_of(node, struct sl_line, place);
+    return sl_container_of(node, struct sl_wait_queue, in_roster);
 }
 
-static struct sl_entry *head_of(const struct sl_line *line)
+static struct sl_entry *head_of(const struct sl_wait_queue *queue)
 {
-    return sl_container_of(line->entries.next, struct sl_entry, place);
+    return sl_container_of(queue->entries.next, struct sl_entry, in_list);
 }
 
-struct sl_line *sl_crowd_line(struct sl_crowd *c, int32_t priority, bool shared,
-                              uint64_t room)
+struct sl_wait_queue *sl_roster_queue(struct sl_roster *r, int32_t priority,
+                                      bool shared, uint64_t capacity)
 {
-    struct sl_list *at = c->lines.next;
-    for (; at != &c->lines && line_of(at)->priority >= priority; at = at->next) {
-        struct sl_line *l = line_of(at);
-        if (l->priority == priority && l->shared == shared && l->room == room) return l;
+    struct sl_list *at = r->queues.next;
+    for (; at != &r->queues && queue_of(at)->priority >= priority; at = at->next) {
+        struct sl_wait_queue *l = queue_of(at);
+        if (l->priority == priority && l->shared == shared && l->capacity == capacity)
+            return l;
     }
-    struct sl_line *l = malloc(sizeof *l);
+    struct sl_wait_queue *l = malloc(sizeof *l);
     if (l == NULL) return NULL;
-    *l = (struct sl_line){.room = room, .priority = priority, .shared = shared};
+    *l = (struct sl_wait_queue){
+        .capacity = capacity, .priority = priority, .shared = shared};
     sl_list_init(&l->entries);
-    sl_list_append(at, &l->place); /* Before the first of lower priority. */
+    sl_list_append(at, &l->in_roster); /* Before the first of lower priority. */
     return l;
 }
 
-void sl_crowd_enter(struct sl_crowd *c, struct sl_line *line, struct sl_entry *e)
+void sl_roster_enqueue(struct sl_roster *r, struct sl_wait_queue *queue,
+                       struct sl_entry *e)
 {
-    e->line = line;
+    e->queue = queue;
 #ifdef MUT_LASTFIRST
-    sl_list_append(line->entries.next, &e->place);
+    sl_list_append(queue->entries.next, &e->in_list);
 #else
-    sl_list_append(&line->entries, &e->place);
+    sl_list_append(&queue->entries, &e->in_list);
 #endif
-    c->waiters++;
+    r->waiters++;
 }
 
-/* Its head has gone: behind those of its priority whose heads came before the new one. */
-static void move_back(struct sl_crowd *c, struct sl_line *line)
+/* The queue has a new head: it moves behind queues of its priority whose heads came earlier. */
+static void move_back(struct sl_roster *r, struct sl_wait_queue *queue)
 {
-    struct sl_list *at = line->place.next;
+    struct sl_list *at = queue->in_roster.next;
 #ifdef MUT_NOMOVE
     return;
 #endif
-    while (at != &c->lines && line_of(at)->priority == line->priority &&
-           head_of(line_of(at))->arrival < head_of(line)->arrival)
+    while (at != &r->queues && queue_of(at)->priority == queue->priority &&
+           head_of(queue_of(at))->arrival < head_of(queue)->arrival)
         at = at->next;
-    sl_list_remove(&line->place);
-    sl_list_append(at, &line->place); /* Before that one. */
+    sl_list_remove(&queue->in_roster);
+    sl_list_append(at, &queue->in_roster); /* That is, before it. */
 }
 
-void sl_crowd_leave(struct sl_crowd *c, struct sl_entry *e)
+void sl_roster_dequeue(struct sl_roster *r, struct sl_entry *e)
 {
-    struct sl_line *line = e->line;
-    bool first = head_of(line) == e;
-    sl_list_remove(&e->place);
-    e->line = NULL;
-    c->waiters--;
-    c->plan_is_old = true;
-    if (c->thief == e) c->thief = NULL;
-    if (c->told == e) c->told = NULL;
-    if (c->planned_for == e) {
-        c->planned_for = NULL;
-        c->holders_changed = true;
+    struct sl_wait_queue *queue = e->queue;
+    bool first = head_of(queue) == e;
+    sl_list_remove(&e->in_list);
+    e->queue = NULL;
+    r->waiters--;
+    r->plan_is_old = true;
+    if (r->thief == e) r->thief = NULL;
+    if (r->informed_thief == e) r->informed_thief = NULL;
+    if (r->planned_for == e) {
+        r->planned_for = NULL;
+        r->holders_changed = true;
     }
-    if (sl_list_empty(&line->entries)) {
-        sl_list_remove(&line->place);
-        free(line);
-    } else if (first) move_back(c, line);
+    if (sl_list_empty(&queue->entries)) {
+        sl_list_remove(&queue->in_roster);
+        free(queue);
+    } else if (first) move_back(r, queue);
 }
 
-/* --- Who fits -------------------------------------------------------------- */
+/* --- Which request fits, and which waiter is next ---------------------------------------------------------- */
 
 uint64_t sl_lock_held(const struct sl_lock *l)
 {
-    if (l->crowd != NULL) return l->crowd->held;
-    return l->fence != 0 && (l->flags & SL_SEAT_GHOST) == 0;
+    if (l->roster != NULL) return l->roster->held;
+    return l->fence != 0 && (l->flags & SL_INLINE_EXPIRED) == 0;
 }
 
-bool sl_lock_fits(const struct sl_lock *l, bool shared, uint64_t room, uint32_t units)
+bool sl_lock_fits(const struct sl_lock *l, bool shared, uint64_t capacity,
+                  uint32_t units)
 {
     uint64_t held = sl_lock_held(l);
 #ifdef MUT_HOLDERSROOM
-    const struct sl_roll *r = l->crowd == NULL ? NULL : &l->crowd->holders;
-    if (r != NULL && r->live > 0)
-        room = (uint64_t)r->items[r->first].entry->per *
-               r->items[r->first].entry->buckets;
+    const struct sl_holders *h = l->roster == NULL ? NULL : &l->roster->holders;
+    if (h != NULL && h->live > 0)
+        capacity = (uint64_t)h->items[h->first].entry->per *
+                   h->items[h->first].entry->buckets;
 #endif
 #ifdef MUT_SHAREDBESIDE
     if (shared) return true;
 #endif
     if (shared) return held == 0;
 #ifndef MUT_BESIDESHARED
-    if (l->crowd != NULL && l->crowd->shared > 0) return false;
+    if (l->roster != NULL && l->roster->shared > 0) return false;
 #endif
-    return held <= room && units <= room - held;
+    return held <= capacity && units <= capacity - held;
 }
 
-/* Rule 2. A waiter holds back what comes later with lower priority; and with its own, what
- * declares no more room than it does. A shared one declares none: it lets everybody go
- * first who came first, and nobody pass it. */
-static bool line_holds_back(const struct sl_line *line, bool shared, uint64_t room,
-                            int32_t priority)
+/* Rule 2. A waiter holds back later requests of lower priority; and of its own priority, those
+ * that declare no more capacity than it does. A shared request declares none: it passes no
+ * earlier waiter, and no later request passes it. */
+static bool queue_holds_back(const struct sl_wait_queue *queue, bool shared,
+                             uint64_t capacity, int32_t priority)
 {
-    if (line->priority != priority) return line->priority > priority;
+    if (queue->priority != priority) return queue->priority > priority;
 #ifdef MUT_NOPASS
     return true;
 #else
-    return line->shared || shared || room <= line->room;
+    return queue->shared || shared || capacity <= queue->capacity;
 #endif
 }
 
-/* Rule 7. What becomes free while a reservation stands goes to it, whatever room others of
- * its priority declare. */
-static bool is_reserved(const struct sl_crowd *c, int32_t priority)
+/* Rule 7. Capacity that becomes free belongs to the reservation, whatever capacity others of its
+ * priority declare. */
+static bool is_reserved(const struct sl_roster *r, int32_t priority)
 {
 #ifdef MUT_PASSRESERVED
     return false;
 #endif
-    return c->thief != NULL && priority <= c->thief->priority;
+    return r->thief != NULL && priority <= r->thief->priority;
 }
 
-bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t room,
+bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t capacity,
                         int32_t priority)
 {
-    if (l->crowd == NULL) return false;
-    if (is_reserved(l->crowd, priority)) return true;
-    for (const struct sl_list *n = l->crowd->lines.next; n != &l->crowd->lines;
+    if (l->roster == NULL) return false;
+    if (is_reserved(l->roster, priority)) return true;
+    for (const struct sl_list *n = l->roster->queues.next; n != &l->roster->queues;
          n = n->next) {
-        const struct sl_line *line = line_of(n);
-        if (line->priority < priority) return false;
-        if (line_holds_back(line, shared, room, priority)) return true;
+        const struct sl_wait_queue *queue = queue_of(n);
+        if (queue->priority < priority) return false;
+        if (queue_holds_back(queue, shared, capacity, priority)) return true;
     }
     return false;
 }
 
-/* The first by arrival, of the highest priority, that is not held back and is wanted. Those
- * who came before it declare less room than it does, all of them. */
+/* The first waiter by arrival, of the highest priority, that is not held back and is wanted.
+ * All waiters before it declare less capacity than it does. */
 static struct sl_entry *first_of(const struct sl_lock *l,
                                  bool (*wanted)(const struct sl_lock *l,
                                                 const struct sl_entry *e))
 {
-    const struct sl_crowd *c = l->crowd;
-    if (c == NULL || sl_list_empty(&c->lines)) return NULL;
-    const struct sl_line *first = line_of(c->lines.next);
-    uint64_t room = 0; /* The most that those before declare. */
-    for (const struct sl_list *n = c->lines.next; n != &c->lines; n = n->next) {
-        const struct sl_line *line = line_of(n);
-        if (line->priority != first->priority) return NULL;
-        struct sl_entry *e = head_of(line);
+    const struct sl_roster *r = l->roster;
+    if (r == NULL || sl_list_empty(&r->queues)) return NULL;
+    const struct sl_wait_queue *first = queue_of(r->queues.next);
+    uint64_t capacity = 0; /* The highest that earlier waiters declare. */
+    for (const struct sl_list *n = r->queues.next; n != &r->queues; n = n->next) {
+        const struct sl_wait_queue *queue = queue_of(n);
+        if (queue->priority != first->priority) return NULL;
+        struct sl_entry *e = head_of(queue);
 #ifdef MUT_NOPASS
-        bool held_back = line != first;
+        bool held_back = queue != first;
 #else
-        bool held_back = line != first && (line->shared || line->room <= room);
+        bool held_back = queue != first &&
+                         (queue->shared || queue->capacity <= capacity);
 #endif
         if (!held_back && wanted(l, e)) return e;
-        if (line->shared) return NULL; /* Nobody passes it. */
-        if (line->room > room) room = line->room;
+        if (queue->shared) return NULL; /* No waiter passes it. */
+        if (queue->capacity > capacity) capacity = queue->capacity;
     }
     return NULL;
 }
 
 static bool fits(const struct sl_lock *l, const struct sl_entry *e)
 {
-    if (e != l->crowd->thief && is_reserved(l->crowd, e->priority)) return false;
-    return sl_lock_fits(l, e->shared, e->line->room, e->units);
+    if (e != l->roster->thief && is_reserved(l->roster, e->priority)) return false;
+    return sl_lock_fits(l, e->shared, e->queue->capacity, e->units);
 }
 
 static bool steals(const struct sl_lock *l, const struct sl_entry *e)

@@ -1,4 +1,4 @@
-/* table.c - what a table is made of: locks and entries, and how they come and go. */
+/* table.c - how locks and entries are made, granted, ended and freed. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,17 +21,17 @@ static bool same_key(const void *lock, struct sl_bytes key)
 
 static const struct sl_index_kind locks = {.hash = hash_of, .same = same_key};
 
-static void placed(void *owner, uint32_t place)
+static void timer_moved(void *owner, uint32_t place)
 {
     struct sl_lock *l = sl_owner_lock(owner);
     if (l != NULL) l->timer = place;
     else ((struct sl_entry *)owner)->timer = place;
 }
 
-struct sl_lock *sl_table_seek_lock(struct sl_table *t, struct sl_bytes key)
+struct sl_lock *sl_table_look_up(struct sl_table *t, struct sl_bytes key)
 {
-    t->sought_hash = sl_hash(t->index.key, key.at, key.n);
-    return t->sought = sl_index_find(&t->index, key, t->sought_hash);
+    t->found_hash = sl_hash(t->index.key, key.at, key.n);
+    return t->found_lock = sl_index_find(&t->index, key, t->found_hash);
 }
 
 struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key)
@@ -83,12 +83,12 @@ void sl_entry_free(struct sl_entry *e)
     free(e);
 }
 
-void sl_table_forget_old(struct sl_table *t)
+void sl_table_free_retired(struct sl_table *t)
 {
-    free(t->old_lock);
-    sl_entry_free(t->old_entry);
-    t->old_lock = NULL;
-    t->old_entry = NULL;
+    free(t->retired_lock);
+    sl_entry_free(t->retired_entry);
+    t->retired_lock = NULL;
+    t->retired_entry = NULL;
 }
 
 /* --- Life ----------------------------------------------------------------- */
@@ -102,58 +102,58 @@ struct sl_table *sl_table_new(const struct sl_table_limits *limits,
     t->fence_limit = SL_FENCE_MAX;
     t->authority_until_ms = SL_NEVER;
     sl_index_init(&t->index, &locks, key);
-    sl_heap_init(&t->heap, placed);
-    sl_list_init(&t->stirred);
-    sl_list_init(&t->waited);
-    sl_list_init(&t->over);
+    sl_heap_init(&t->heap, timer_moved);
+    sl_list_init(&t->recheck);
+    sl_list_init(&t->awaited);
+    sl_list_init(&t->ended_sessions);
     sl_list_init(&t->drains);
     return t;
 }
 
-/* Of a line, of watchers, of ghosts. */
-static void each_on(const struct sl_list *list, void (*see)(struct sl_entry *e))
+static void each_in(const struct sl_list *list, void (*see)(struct sl_entry *e))
 {
     for (struct sl_list *n = list->next, *next; n != list; n = next) {
         next = n->next; /* It may be freed. */
-        see(sl_container_of(n, struct sl_entry, place));
+        see(sl_container_of(n, struct sl_entry, in_list));
     }
 }
 
-static void each_entry(const struct sl_crowd *c, void (*see)(struct sl_entry *e))
+static void each_entry(const struct sl_roster *r, void (*see)(struct sl_entry *e))
 {
-    for (uint32_t i = c->holders.first; i < c->holders.count; i++)
-        if (c->holders.items[i].entry != NULL) see(c->holders.items[i].entry);
-    for (const struct sl_list *n = c->lines.next; n != &c->lines; n = n->next)
-        each_on(&sl_container_of(n, struct sl_line, place)->entries, see);
-    each_on(&c->watching[false], see);
-    each_on(&c->watching[true], see);
-    each_on(&c->ghosts, see);
+    for (uint32_t i = r->holders.first; i < r->holders.count; i++)
+        if (r->holders.items[i].entry != NULL) see(r->holders.items[i].entry);
+    for (const struct sl_list *n = r->queues.next; n != &r->queues; n = n->next)
+        each_in(&sl_container_of(n, struct sl_wait_queue, in_roster)->entries, see);
+    each_in(&r->watching[false], see);
+    each_in(&r->watching[true], see);
+    each_in(&r->expired, see);
 }
 
-static void free_crowd_and_all(struct sl_crowd *c)
+static void free_roster_and_all(struct sl_roster *r)
 {
-    each_entry(c, sl_entry_free);
-    while (!sl_list_empty(&c->lines)) {
-        struct sl_line *line = sl_container_of(c->lines.next, struct sl_line, place);
-        sl_list_remove(&line->place);
-        free(line);
+    each_entry(r, sl_entry_free);
+    while (!sl_list_empty(&r->queues)) {
+        struct sl_wait_queue *queue = sl_container_of(r->queues.next,
+                                                      struct sl_wait_queue, in_roster);
+        sl_list_remove(&queue->in_roster);
+        free(queue);
     }
-    free(c->holders.items);
-    sl_heap_free(&c->ends);
-    free(c);
+    free(r->holders.items);
+    sl_heap_free(&r->ends);
+    free(r);
 }
 
 static void free_lock_and_all(void *lock)
 {
     struct sl_lock *l = lock;
-    if (l->crowd != NULL) free_crowd_and_all(l->crowd);
+    if (l->roster != NULL) free_roster_and_all(l->roster);
     free(l);
 }
 
 void sl_table_free(struct sl_table *t)
 {
     if (t == NULL) return;
-    sl_table_forget_old(t);
+    sl_table_free_retired(t);
     sl_index_empty(&t->index, free_lock_and_all);
     sl_table_free_drains(t);
     sl_heap_free(&t->heap);
@@ -165,25 +165,25 @@ static void leave_session(struct sl_entry *e)
     sl_list_remove(&e->of_session);
 }
 
-/* Sessions outlive what they had here. */
+/* Sessions live longer than the lock. */
 static void drop_lock(void *lock)
 {
     struct sl_lock *l = lock;
-    if (l->crowd != NULL) each_entry(l->crowd, leave_session);
+    if (l->roster != NULL) each_entry(l->roster, leave_session);
     free_lock_and_all(l);
 }
 
 void sl_table_reset(struct sl_table *t)
 {
-    sl_table_forget_old(t);
+    sl_table_free_retired(t);
     sl_index_empty(&t->index, drop_lock);
-    t->sought = NULL;
+    t->found_lock = NULL;
     sl_heap_free(&t->heap);
     sl_table_free_drains(t);
-    sl_list_init(&t->stirred);
-    sl_list_init(&t->waited);
-    t->entries = t->waiting = t->crowds = t->to_stir = 0;
-    t->crowds_made = t->text_bytes = 0;
+    sl_list_init(&t->recheck);
+    sl_list_init(&t->awaited);
+    t->entries = t->waiting = t->awaited_count = t->recheck_left = 0;
+    t->roster_count = t->text_bytes = 0;
     t->short_of_fences = t->lacks_authority = false;
 #ifdef MUT_RESETFENCE
     t->fence = 0;
@@ -201,90 +201,91 @@ void sl_table_session_end(struct sl_table *t, struct sl_session *s)
 {
     if (s->ended) return;
     s->ended = true;
-    sl_list_append(&t->over, &s->over);
+    sl_list_append(&t->ended_sessions, &s->over);
 }
 
 bool sl_table_ends_sessions(const struct sl_table *t)
 {
-    return !sl_list_empty(&t->over);
+    return !sl_list_empty(&t->ended_sessions);
 }
 
 bool sl_session_holds(const struct sl_session *s)
 {
     for (const struct sl_list *n = s->mine.next; n != &s->mine; n = n->next)
-        if (sl_container_of(n, struct sl_entry, of_session)->state == SL_HOLDS)
+        if (sl_container_of(n, struct sl_entry, of_session)->state == SL_HOLDING)
             return true;
     return false;
 }
 
-/* --- Locks come and go ---------------------------------------------------- */
+/* --- Locks ------------------------------------------------ */
 
 void sl_table_put_lock(struct sl_table *t, struct sl_lock *l)
 {
-    sl_index_put(&t->index, l, t->sought_hash);
-    t->sought = l;
+    sl_index_put(&t->index, l, t->found_hash);
+    t->found_lock = l;
     t->text_bytes += sl_lock_text_bytes(l);
 }
 
-void sl_table_stir(struct sl_table *t, struct sl_crowd *c)
+void sl_table_recheck(struct sl_table *t, struct sl_roster *r)
 {
     bool victims = false;
-    for (int i = 0; i < SL_VICTIMS; i++) victims |= !sl_list_empty(&c->victims[i]);
-    c->plan_is_old = true;
-    if (c->waiters + c->watchers == 0 && !victims) return;
-    if (!sl_list_empty(&c->stirred)) return;
-    sl_list_append(&t->stirred, &c->stirred);
+    for (int i = 0; i < SL_VICTIM_STATES; i++)
+        victims |= !sl_list_empty(&r->victims[i]);
+    r->plan_is_old = true;
+    if (r->waiters + r->watchers == 0 && !victims) return;
+    if (!sl_list_empty(&r->recheck)) return;
+    sl_list_append(&t->recheck, &r->recheck);
 }
 
-void sl_table_joined(struct sl_table *t, struct sl_crowd *c)
+void sl_table_waiter_joined(struct sl_table *t, struct sl_roster *r)
 {
-    if (!sl_list_empty(&c->waited)) return;
-    sl_list_append(&t->waited, &c->waited);
-    t->crowds++;
+    if (!sl_list_empty(&r->awaited)) return;
+    sl_list_append(&t->awaited, &r->awaited);
+    t->awaited_count++;
 }
 
-void sl_table_left(struct sl_table *t, struct sl_crowd *c)
+void sl_table_waiter_left(struct sl_table *t, struct sl_roster *r)
 {
-    if (c->waiters + c->watchers > 0) return;
-    sl_list_remove(&c->waited);
-    t->crowds--;
+    if (r->waiters + r->watchers > 0) return;
+    sl_list_remove(&r->awaited);
+    t->awaited_count--;
 }
 
-void sl_table_tidy(struct sl_table *t, struct sl_lock *l)
+void sl_table_drop_unused(struct sl_table *t, struct sl_lock *l)
 {
-    struct sl_crowd *c = l->crowd;
-    if (c != NULL) {
-        sl_table_stir(t, c);
-        if (sl_crowd_is_there(c)) return;
-        sl_crowd_free(c);
-        t->crowds_made--;
-        l->crowd = NULL;
+    struct sl_roster *r = l->roster;
+    if (r != NULL) {
+        sl_table_recheck(t, r);
+        if (sl_roster_in_use(r)) return;
+        sl_roster_free(r);
+        t->roster_count--;
+        l->roster = NULL;
     }
-    /* A mark keeps it, but one without an end would keep it for ever. */
-    if (sl_has_seat(l) || (l->flags & SL_NEXT_OVERLAPS && l->timer != SL_HEAP_NONE))
+    /* An overlap mark keeps the lock; but without a timer it would keep it for ever. */
+    if (sl_has_inline(l) || (l->flags & SL_NEXT_OVERLAPS && l->timer != SL_HEAP_NONE))
         return;
     sl_index_remove(&t->index, l,
-                    l == t->sought ? t->sought_hash : hash_of(l, &t->index));
-    t->sought = NULL;
+                    l == t->found_lock ? t->found_hash : hash_of(l, &t->index));
+    t->found_lock = NULL;
     t->text_bytes -= sl_lock_text_bytes(l);
-    assert(t->old_lock == NULL || t->old_lock == l);
-    t->old_lock = l;
+    assert(t->retired_lock == NULL || t->retired_lock == l);
+    t->retired_lock = l;
 }
 
 int sl_table_reserve_entry(struct sl_table *t, struct sl_lock *l, bool leased)
 {
-    if (l->crowd == NULL) {
-        l->crowd = sl_crowd_new(l);
-        if (l->crowd == NULL) return SLUICE_ENOMEM;
-        t->crowds_made++;
+    if (l->roster == NULL) {
+        l->roster = sl_roster_new(l);
+        if (l->roster == NULL) return SLUICE_ENOMEM;
+        t->roster_count++;
     }
-    struct sl_crowd *c = l->crowd;
+    struct sl_roster *r = l->roster;
 #ifdef MUT_LATEROLL
-    int status = sl_roll_reserve(&c->holders, c->holders.live + 1);
+    int status = sl_holders_reserve(&r->holders, r->holders.live + 1);
 #else
-    int status = sl_roll_reserve(&c->holders, c->holders.live + c->waiters + 1);
+    int status = sl_holders_reserve(&r->holders, r->holders.live + r->waiters + 1);
 #endif
-    if (status == SLUICE_OK && leased) status = sl_crowd_reserve_end(c);
+    if (status == SLUICE_OK && leased) status = sl_roster_reserve_end(r);
     if (status != SLUICE_OK) return status;
 #ifdef MUT_LATEHEAP
     return sl_heap_reserve(&t->heap, 1);
@@ -304,7 +305,7 @@ struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *
                            .end_ms = SL_NEVER,
                            .lease_ms = w->lease_ms,
                            .timer = SL_HEAP_NONE,
-                           .crowd_timer = SL_HEAP_NONE,
+                           .roster_timer = SL_HEAP_NONE,
                            .units = w->shared ? 0 : w->units,
                            .per = w->per,
                            .buckets = w->buckets,
@@ -320,7 +321,7 @@ struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *
         return NULL;
     }
     sl_list_init(&e->of_session);
-    sl_list_init(&e->place);
+    sl_list_init(&e->in_list);
     sl_list_init(&e->asked);
     return e;
 }
@@ -338,8 +339,8 @@ void sl_table_set_end(struct sl_table *t, struct sl_entry *e, sl_ms end_ms)
     e->end_ms = end_ms;
     e->force_timer = false;
     set_timer(&t->heap, e->timer, end_ms, e);
-    if (e->state == SL_HOLDS && !e->ghost)
-        set_timer(&e->lock->crowd->ends, e->crowd_timer, end_ms, e);
+    if (e->state == SL_HOLDING && !e->expired)
+        set_timer(&e->lock->roster->ends, e->roster_timer, end_ms, e);
 }
 
 void sl_table_set_force(struct sl_table *t, struct sl_entry *e, sl_ms force_ms)
@@ -350,39 +351,40 @@ void sl_table_set_force(struct sl_table *t, struct sl_entry *e, sl_ms force_ms)
     set_timer(&t->heap, e->timer, force_ms, e);
 }
 
-void sl_table_bury(struct sl_table *t, struct sl_entry *e)
+void sl_table_retire_entry(struct sl_table *t, struct sl_entry *e)
 {
     sl_table_set_end(t, e, SL_NEVER);
     sl_list_remove(&e->of_session);
     t->entries--;
     t->text_bytes -= sl_entry_text_bytes(e);
-    assert(t->old_entry == NULL);
-    t->old_entry = e;
+    assert(t->retired_entry == NULL);
+    t->retired_entry = e;
 }
 
-void sl_table_mark(struct sl_table *t, struct sl_lock *l, sl_ms end_ms)
+void sl_table_mark_next(struct sl_table *t, struct sl_lock *l, sl_ms end_ms)
 {
     bool marked = (l->flags & SL_NEXT_OVERLAPS) != 0;
     l->flags |= SL_NEXT_OVERLAPS;
-    if (sl_has_seat(l)) return; /* It stays as long as who sits there. */
+    if (sl_has_inline(l)) return; /* The mark lasts as long as the inline holder. */
     if (marked && l->timer != SL_HEAP_NONE && l->end_ms > end_ms) return;
     l->end_ms = end_ms;
-    set_timer(&t->heap, l->timer, end_ms, sl_as_owner(l));
+    set_timer(&t->heap, l->timer, end_ms, sl_inline_owner(l));
 }
 
-void sl_table_unmark(struct sl_table *t, struct sl_lock *l)
+void sl_table_unmark_next(struct sl_table *t, struct sl_lock *l)
 {
     if ((l->flags & SL_NEXT_OVERLAPS) == 0) return;
     l->flags &= (uint16_t)~SL_NEXT_OVERLAPS;
-    if (!sl_has_seat(l) && l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
+    if (!sl_has_inline(l) && l->timer != SL_HEAP_NONE)
+        sl_heap_remove(&t->heap, l->timer);
 }
 
-void sl_table_hold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
-                   struct sl_session *s, struct sl_grant *out)
+void sl_table_grant_entry(struct sl_table *t, struct sl_now now, struct sl_entry *e,
+                          struct sl_session *s, struct sl_grant *out)
 {
     struct sl_lock *l = e->lock;
-    struct sl_crowd *c = l->crowd;
-    e->state = SL_HOLDS;
+    struct sl_roster *r = l->roster;
+    e->state = SL_HOLDING;
     e->fence = sl_table_next_fence(t, now);
     e->granted_ms = now.ms;
     sl_table_set_end(t, e,
@@ -390,29 +392,28 @@ void sl_table_hold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
     sl_list_remove(&e->of_session);
     e->session = e->lease_ms == 0 ? s : NULL;
     if (e->lease_ms == 0) sl_list_append(&s->mine, &e->of_session);
-    sl_roll_append(&c->holders, e);
-    sl_crowd_count(c, e, t->index.seed);
+    sl_holders_append(&r->holders, e);
+    sl_roster_add_holder(r, e, t->index.seed);
     *out = (struct sl_grant){.fence = e->fence,
-                             .held = e->shared ? c->shared : c->held,
+                             .held = e->shared ? r->shared : r->held,
                              .lease_ms = e->lease_ms,
                              .waited_ms = sl_waited_ms(t, now.ms - e->asked_ms),
                              .overlapping = sl_lock_is_marked(l, now)};
     e->overlaps = out->overlapping;
-    sl_table_unmark(t, l);
-    sl_table_stir(t, c); /* For those who watch. */
+    sl_table_unmark_next(t, l);
+    sl_table_recheck(t, r); /* For its watchers. */
 }
 
-/* Units that are no longer counted, while the entry stays where it is. */
-static void uncount(struct sl_table *t, struct sl_entry *e)
+static void expire_entry(struct sl_table *t, struct sl_entry *e)
 {
-    struct sl_crowd *c = e->lock->crowd;
-    if (e->ghost) return;
-    sl_crowd_uncount(c, e, t->index.seed);
-    sl_table_stir(t, c);
+    struct sl_roster *r = e->lock->roster;
+    if (e->expired) return;
+    sl_roster_expire_holder(r, e, t->index.seed);
+    sl_table_recheck(t, r);
 }
 
-void sl_table_unhold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
-                     struct sl_ended *out)
+void sl_table_end_entry(struct sl_table *t, struct sl_now now, struct sl_entry *e,
+                        struct sl_ended *out)
 {
     struct sl_lock *l = e->lock;
     *out = (struct sl_ended){.fence = e->fence,
@@ -420,41 +421,41 @@ void sl_table_unhold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                              .held_ms = now.ms - e->granted_ms,
                              .broken = e->broken,
                              .leased = e->lease_ms > 0};
-    uncount(t, e);
+    expire_entry(t, e);
     out->asked_ms = e->victim_ms < 0 ? -1 : now.ms - e->victim_ms;
-    sl_list_remove(&e->place); /* From among the ghosts. */
-    sl_table_bury(t, e);
-    sl_table_tidy(t, l);
+    sl_list_remove(&e->in_list); /* From the expired. */
+    sl_table_retire_entry(t, e);
+    sl_table_drop_unused(t, l);
 }
 
-void sl_table_unseat(struct sl_table *t, struct sl_now now, struct sl_lock *l,
-                     struct sl_ended *out)
+void sl_table_end_inline(struct sl_table *t, struct sl_now now, struct sl_lock *l,
+                         struct sl_ended *out)
 {
     *out = (struct sl_ended){.fence = l->fence,
                              .session_id = l->session_id,
-                             .held_ms = sl_seat_age_ms(l, now),
-                             .broken = (l->flags & SL_SEAT_BROKEN) != 0,
+                             .held_ms = sl_inline_age_ms(l, now),
+                             .broken = (l->flags & SL_INLINE_BROKEN) != 0,
                              .leased = l->end_ms != SL_NEVER,
                              .asked_ms = -1};
-    if (l->crowd != NULL && sl_seat_counts(l)) l->crowd->held--;
+    if (l->roster != NULL && sl_inline_counts(l)) l->roster->held--;
     if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
     l->fence = 0;
-    l->flags &= (uint16_t) ~(SL_SEAT_GHOST | SL_SEAT_BROKEN);
-    sl_table_tidy(t, l);
+    l->flags &= (uint16_t) ~(SL_INLINE_EXPIRED | SL_INLINE_BROKEN);
+    sl_table_drop_unused(t, l);
 }
 
-/* --- Time passes ---------------------------------------------------------- */
+/* --- Expiry ------------------------------------------------------ */
 
-void sl_table_pass_time(struct sl_table *t, struct sl_now now, struct sl_lock *l)
+void sl_table_expire_lock(struct sl_table *t, struct sl_now now, struct sl_lock *l)
 {
-    struct sl_crowd *c = l->crowd;
+    struct sl_roster *r = l->roster;
 #ifdef MUT_GHOSTCOUNTS
     return;
 #endif
-    if (sl_seat_counts(l) && l->end_ms <= now.ms) {
-        l->flags |= SL_SEAT_GHOST;
-        if (c != NULL) c->held--, sl_table_stir(t, c);
+    if (sl_inline_counts(l) && l->end_ms <= now.ms) {
+        l->flags |= SL_INLINE_EXPIRED;
+        if (r != NULL) r->held--, sl_table_recheck(t, r);
     }
-    while (c != NULL && c->ends.count > 0 && c->ends.items[0].at <= now.ms)
-        uncount(t, c->ends.items[0].owner);
+    while (r != NULL && r->ends.count > 0 && r->ends.items[0].at <= now.ms)
+        expire_entry(t, r->ends.items[0].owner);
 }

@@ -1,4 +1,4 @@
-/* table_acquire.c - who asks: it is granted, waits in line, or watches. */
+/* table_acquire.c - requests: granted at once, queued, or rejected; and watchers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,15 +29,15 @@ static int check_want(const struct sl_table *t, const struct sl_want *w)
         return SLUICE_ETOOBIG;
     if (w->wait_ms < 0 || w->lease_ms < 0) return SLUICE_EINVAL;
     if (w->shared) return SLUICE_OK;
-    uint64_t room = (uint64_t)w->per * w->buckets;
+    uint64_t capacity = (uint64_t)w->per * w->buckets;
     if (w->units == 0) return SLUICE_EINVAL;
-    if (room > SLUICE_CAPACITY_MAX || w->units > SLUICE_UNITS_MAX)
+    if (capacity > SLUICE_CAPACITY_MAX || w->units > SLUICE_UNITS_MAX)
         return SLUICE_ETOOBIG;
-    if (room == 0) return SLUICE_EFULL; /* No room is room for nobody. */
-    return w->units > room ? SLUICE_ETOOBIG : SLUICE_OK;
+    if (capacity == 0) return SLUICE_EFULL; /* A capacity of 0 is always full. */
+    return w->units > capacity ? SLUICE_ETOOBIG : SLUICE_OK;
 }
 
-static uint64_t room_of(const struct sl_want *w)
+static uint64_t capacity_of(const struct sl_want *w)
 {
     return w->shared ? 0 : (uint64_t)w->per * w->buckets;
 }
@@ -48,9 +48,10 @@ bool sl_want_is_plain(const struct sl_want *w)
            w->units == 1 && w->priority == 0;
 }
 
-/* A lock that nobody had to do with, and its first holder on the seat. */
-static int take_seat(struct sl_table *t, struct sl_now now, const struct sl_session *s,
-                     const struct sl_want *w, struct sl_grant *out)
+/* A new lock with an inline holder. */
+static int grant_inline(struct sl_table *t, struct sl_now now,
+                        const struct sl_session *s, const struct sl_want *w,
+                        struct sl_grant *out)
 {
     struct sl_lock *l = sl_lock_new(w->key, w->value, w->note);
     if (l == NULL || sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) != SLUICE_OK) {
@@ -61,7 +62,7 @@ static int take_seat(struct sl_table *t, struct sl_now now, const struct sl_sess
     l->session_id = s->id;
     l->user = s->user;
     l->end_ms = sl_end_after(t, now, w->lease_ms);
-    if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_as_owner(l));
+    if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_inline_owner(l));
     sl_table_put_lock(t, l);
     *out = (struct sl_grant){.fence = l->fence,
                              .held = 1,
@@ -70,52 +71,53 @@ static int take_seat(struct sl_table *t, struct sl_now now, const struct sl_sess
     return SLUICE_OK;
 }
 
-/* Rule 3: all that stands in the way is the session's own, for as long as it lives. */
+/* Rule 3: the session itself holds all that it would wait for, without a lease. */
 static bool waits_for_itself(const struct sl_lock *l, const struct sl_session *s)
 {
 #ifdef MUT_NODEADLOCK
     return false;
 #endif
-    return l->crowd != NULL && !sl_seat_counts(l) && sl_crowd_is_of(l->crowd, s->id);
+    return l->roster != NULL && !sl_inline_counts(l) &&
+           sl_roster_is_only_of(l->roster, s->id);
 }
 
-static int enter_line(struct sl_table *t, struct sl_now now, struct sl_session *s,
-                      struct sl_lock *l, const struct sl_want *w)
+static int enqueue(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                   struct sl_lock *l, const struct sl_want *w)
 {
     if (waits_for_itself(l, s)) return SLUICE_EDEADLOCK;
-    if (w->steal && sl_table_leave_seat(t, now, l) != SLUICE_OK) return SLUICE_ENOMEM;
-    if (l->crowd != NULL &&
-        l->crowd->waiters + l->crowd->watchers >= t->limits.waiters_max)
+    if (w->steal && sl_table_move_inline(t, now, l) != SLUICE_OK) return SLUICE_ENOMEM;
+    if (l->roster != NULL &&
+        l->roster->waiters + l->roster->watchers >= t->limits.waiters_max)
         return SLUICE_EWAITERS;
     struct sl_entry *e = sl_entry_new(s, w);
-    struct sl_line *line = NULL;
+    struct sl_wait_queue *queue = NULL;
     if (e != NULL && sl_table_reserve_entry(t, l, w->lease_ms > 0) == SLUICE_OK)
-        line = sl_crowd_line(l->crowd, w->priority, w->shared, room_of(w));
-    if (line == NULL) {
+        queue = sl_roster_queue(l->roster, w->priority, w->shared, capacity_of(w));
+    if (queue == NULL) {
         sl_entry_free(e);
-        sl_table_tidy(t, l);
+        sl_table_drop_unused(t, l);
         return SLUICE_ENOMEM;
     }
     e->lock = l;
-    e->state = SL_IN_LINE;
+    e->state = SL_WAITING;
     e->session = s;
     e->asked_ms = now.ms - w->waited_ms;
     e->arrival = ++t->arrivals;
     sl_list_append(&s->mine, &e->of_session);
-    sl_table_joined(t, l->crowd);
-    sl_crowd_enter(l->crowd, line, e);
+    sl_table_waiter_joined(t, l->roster);
+    sl_roster_enqueue(l->roster, queue, e);
     sl_table_count_entry(t, e);
     t->waiting++;
-    /* A thief that does not wait for an answer has to be there for a moment, too. */
+    /* A thief that does not wait must still be queued for a moment. */
     sl_table_set_end(t, e, sl_end_after(t, now, w->wait_ms > 0 ? w->wait_ms : 1));
-    if (w->steal) /* At once is now, also if the clock is late. */
+    if (w->steal) /* A force_ms of 0 is now, even if the clock is late. */
         sl_table_set_force(
             t, e, w->force_ms == 0 ? now.ms : sl_end_after(t, now, w->force_ms));
-    if (w->steal || l->crowd->thief != NULL) sl_table_stir(t, l->crowd);
+    if (w->steal || l->roster->thief != NULL) sl_table_recheck(t, l->roster);
     return SL_WAITS;
 }
 
-/* Beside those who hold, if there are any. */
+/* A further holder, or the first one that is not inline. */
 static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
                 struct sl_lock *l, const struct sl_want *w, struct sl_grant *out)
 {
@@ -123,18 +125,18 @@ static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
     if (e == NULL || sl_table_reserve_entry(t, l, w->lease_ms > 0) != SLUICE_OK) {
         sl_entry_free(e);
 #ifndef MUT_LEFTKEY
-        sl_table_tidy(t, l);
+        sl_table_drop_unused(t, l);
 #endif
         return SLUICE_ENOMEM;
     }
     e->lock = l;
     e->asked_ms = now.ms - w->waited_ms;
     sl_table_count_entry(t, e);
-    sl_table_hold(t, now, e, s, out);
+    sl_table_grant_entry(t, now, e, s, out);
     return SLUICE_OK;
 }
 
-struct sl_lock *sl_table_found_lock(struct sl_table *t, struct sl_bytes key)
+struct sl_lock *sl_table_add_lock(struct sl_table *t, struct sl_bytes key)
 {
     const struct sl_bytes none = {0};
     struct sl_lock *l = sl_lock_new(key, none, none);
@@ -148,28 +150,27 @@ static int reserve_key(struct sl_table *t)
     return sl_index_reserve(&t->index);
 }
 
-/* On a key that nobody had to do with: it is granted, or waits for the table. */
+/* A request for a key without a lock: granted, or queued until the table may grant. */
 static int acquire_new(struct sl_table *t, struct sl_now now, struct sl_session *s,
                        const struct sl_want *w, bool waits, struct sl_grant *out)
 {
     int status = reserve_key(t);
     if (status != SLUICE_OK) return status;
-    if (sl_want_is_plain(w) && !waits) return take_seat(t, now, s, w, out);
-    struct sl_lock *l = sl_table_found_lock(t, w->key);
+    if (sl_want_is_plain(w) && !waits) return grant_inline(t, now, s, w, out);
+    struct sl_lock *l = sl_table_add_lock(t, w->key);
     if (l == NULL) return SLUICE_ENOMEM;
-    if (waits) return enter_line(t, now, s, l, w);
+    if (waits) return enqueue(t, now, s, l, w);
     return join(t, now, s, l, w, out);
 }
 
-/* It would be granted, if there were a fence for it. */
 static int lack_fence(struct sl_table *t)
 {
     t->short_of_fences = true;
     return SLUICE_EFENCES;
 }
 
-/* What is to become of a request: SLUICE_OK, it is granted; SL_WAITS; or a refusal. The
- * lock, if there is one. */
+/* Decides a request: SLUICE_OK to grant it, SL_WAITS to queue it, or an error. *l is the lock,
+ * if there is one. */
 static int judge(struct sl_table *t, struct sl_now now, const struct sl_session *s,
                  const struct sl_want *w, struct sl_lock **l)
 {
@@ -178,13 +179,13 @@ static int judge(struct sl_table *t, struct sl_now now, const struct sl_session 
     if (t->fence >= SL_FENCE_MAX || s->ended) return SLUICE_EINVAL;
     if (sl_table_drained(t, w->key)) return SLUICE_EDRAINED;
     int may = sl_table_may_grant(t, now);
-    if (sl_is_silence(may) && w->wait_ms == 0) return may;
-    *l = sl_table_seek_lock(t, w->key);
-    if (*l == NULL) return sl_is_silence(may) ? SL_WAITS : may;
-    sl_table_pass_time(t, now, *l);
-    uint64_t room = room_of(w);
-    if (!sl_is_silence(may) && sl_lock_fits(*l, w->shared, room, w->units) &&
-        !sl_lock_holds_back(*l, w->shared, room, w->priority))
+    if (sl_must_wait(may) && w->wait_ms == 0) return may;
+    *l = sl_table_look_up(t, w->key);
+    if (*l == NULL) return sl_must_wait(may) ? SL_WAITS : may;
+    sl_table_expire_lock(t, now, *l);
+    uint64_t capacity = capacity_of(w);
+    if (!sl_must_wait(may) && sl_lock_fits(*l, w->shared, capacity, w->units) &&
+        !sl_lock_holds_back(*l, w->shared, capacity, w->priority))
         return may;
     bool at_once = w->steal && w->force_ms == 0;
     return w->wait_ms == 0 && !at_once ? SLUICE_EFULL : SL_WAITS;
@@ -201,7 +202,7 @@ int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s
                      const struct sl_want *w, struct sl_grant *out)
 {
     struct sl_lock *l = NULL;
-    sl_table_forget_old(t);
+    sl_table_free_retired(t);
 #ifdef MUT_NOPRIORITY
     struct sl_want flat = *w;
     flat.priority = 0;
@@ -213,7 +214,7 @@ int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s
     bool waits = status == SL_WAITS;
     if (waits && !sl_table_has_authority(t, now)) t->lacks_authority = true;
     if (l == NULL) return acquire_new(t, now, s, w, waits, out);
-    return waits ? enter_line(t, now, s, l, w) : join(t, now, s, l, w, out);
+    return waits ? enqueue(t, now, s, l, w) : join(t, now, s, l, w, out);
 }
 
 /* --- Await ----------------------------------------------------------------- */
@@ -221,20 +222,20 @@ int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s
 int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
                    struct sl_bytes key, bool want_free, sl_ms wait_ms)
 {
-    sl_table_forget_old(t);
+    sl_table_free_retired(t);
     if (key.n == 0 || wait_ms < 0 || s->ended) return SLUICE_EINVAL;
     if (key.n > t->limits.key_bytes_max) return SLUICE_ETOOBIG;
-    /* Nobody knows what is free before the silence is over. */
+    /* During the recovery a key that looks free may be held. */
     if (want_free && now.ms < t->recovering_until_ms) return SLUICE_ERECOVERING;
-    struct sl_lock *l = sl_table_seek_lock(t, key);
-    if (l != NULL) sl_table_pass_time(t, now, l);
-    /* Without authority what is free here may be held elsewhere: it is told later. */
+    struct sl_lock *l = sl_table_look_up(t, key);
+    if (l != NULL) sl_table_expire_lock(t, now, l);
+    /* Without authority another table may have granted a key that is free here. */
     bool knows = !want_free || sl_table_has_authority(t, now);
     if (knows && sl_lock_is_so(l, want_free)) return SLUICE_OK;
     if (wait_ms == 0) return knows ? SLUICE_EFULL : SLUICE_ENOKEEPER;
     if (!knows) t->lacks_authority = true;
-    if (l != NULL && l->crowd != NULL &&
-        l->crowd->waiters + l->crowd->watchers >= t->limits.waiters_max)
+    if (l != NULL && l->roster != NULL &&
+        l->roster->waiters + l->roster->watchers >= t->limits.waiters_max)
         return SLUICE_EWAITERS;
     const struct sl_want w = {.key = key};
     struct sl_entry *e = sl_entry_new(s, &w);
@@ -242,24 +243,24 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     int status = SLUICE_OK;
     if (l == NULL) {
         status = reserve_key(t);
-        if (status == SLUICE_OK) l = sl_table_found_lock(t, key);
+        if (status == SLUICE_OK) l = sl_table_add_lock(t, key);
         if (status == SLUICE_OK && l == NULL) status = SLUICE_ENOMEM;
     }
     if (status == SLUICE_OK) status = sl_table_reserve_entry(t, l, false);
     if (status != SLUICE_OK) {
         sl_entry_free(e);
-        if (l != NULL) sl_table_tidy(t, l);
+        if (l != NULL) sl_table_drop_unused(t, l);
         return status;
     }
     e->lock = l;
-    e->state = SL_WATCHES;
+    e->state = SL_WATCHING;
     e->watch_free = want_free;
     e->session = s;
     e->asked_ms = now.ms;
     sl_list_append(&s->mine, &e->of_session);
-    sl_list_append(&l->crowd->watching[want_free], &e->place);
-    sl_table_joined(t, l->crowd);
-    l->crowd->watchers++;
+    sl_list_append(&l->roster->watching[want_free], &e->in_list);
+    sl_table_waiter_joined(t, l->roster);
+    l->roster->watchers++;
     sl_table_count_entry(t, e);
     sl_table_set_end(t, e, sl_end_after(t, now, wait_ms));
     return SL_WAITS;

@@ -1,41 +1,41 @@
-/* table_change.c - what becomes of a grant: release, extend, break. */
+/* table_change.c - changes of a grant: release, extend, break. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "locks/table_internal.h"
 
 static bool find_grant(struct sl_lock *l, struct sl_now now, sl_fence fence,
-                       struct sl_grant_place *out)
+                       struct sl_grant_ref *out)
 {
     if (l == NULL || fence == 0) return false;
-    *out = (struct sl_grant_place){.lock = l};
-    if (l->fence == fence) return sl_seat_lives(l, now);
-    if (l->crowd == NULL) return false;
-    out->entry = sl_roll_find(&l->crowd->holders, fence);
+    *out = (struct sl_grant_ref){.lock = l};
+    if (l->fence == fence) return sl_inline_lives(l, now);
+    if (l->roster == NULL) return false;
+    out->entry = sl_holders_find(&l->roster->holders, fence);
     return sl_entry_lives(out->entry, now);
 }
 
 bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
-                   sl_fence fence, struct sl_grant_place *out)
+                   sl_fence fence, struct sl_grant_ref *out)
 {
     return find_grant(sl_table_find_lock(t, key), now, fence, out);
 }
 
-/* The newest grant that a session took and still has. The seat's is the oldest. */
+/* The newest grant that a session acquired and still holds. The inline holder is the oldest. */
 static bool find_newest(struct sl_table *t, struct sl_now now, struct sl_bytes key,
-                        uint64_t session_id, struct sl_grant_place *out)
+                        uint64_t session_id, struct sl_grant_ref *out)
 {
-    struct sl_lock *l = sl_table_seek_lock(t, key);
+    struct sl_lock *l = sl_table_look_up(t, key);
     if (l == NULL) return false;
-    sl_table_pass_time(t, now, l);
-    *out = (struct sl_grant_place){.lock = l};
-    if (l->crowd != NULL) out->entry = sl_crowd_newest(l->crowd, session_id);
+    sl_table_expire_lock(t, now, l);
+    *out = (struct sl_grant_ref){.lock = l};
+    if (l->roster != NULL) out->entry = sl_roster_newest(l->roster, session_id);
     if (out->entry != NULL) return true;
-    return sl_seat_counts(l) && l->session_id == session_id;
+    return sl_inline_counts(l) && l->session_id == session_id;
 }
 
-/* Whether a session may use a grant: it took it, or it is leased to its user. */
-static bool may_use(const struct sl_grant_place *p, const struct sl_session *s)
+/* Whether a session may use a grant: it acquired it, or the grant is leased to its user. */
+static bool may_use(const struct sl_grant_ref *p, const struct sl_session *s)
 {
     const struct sl_entry *e = p->entry;
     if (e == NULL) return p->lock->user == s->user;
@@ -43,25 +43,25 @@ static bool may_use(const struct sl_grant_place *p, const struct sl_session *s)
 }
 
 static void end_grant(struct sl_table *t, struct sl_now now,
-                      const struct sl_grant_place *p, struct sl_ended *out)
+                      const struct sl_grant_ref *p, struct sl_ended *out)
 {
-    if (p->entry != NULL) sl_table_unhold(t, now, p->entry, out);
-    else sl_table_unseat(t, now, p->lock, out);
+    if (p->entry != NULL) sl_table_end_entry(t, now, p->entry, out);
+    else sl_table_end_inline(t, now, p->lock, out);
 }
 
 int sl_table_release(struct sl_table *t, struct sl_now now, const struct sl_session *s,
                      struct sl_bytes key, sl_fence fence, struct sl_ended *out)
 {
-    struct sl_grant_place p;
-    sl_table_forget_old(t);
+    struct sl_grant_ref p;
+    sl_table_free_retired(t);
 #if defined MUT_ANYFENCE
     (void)fence;
     bool found = find_newest(t, now, key, s->id, &p);
 #elif defined MUT_ANYUSER
-    bool found = fence != 0 ? find_grant(sl_table_seek_lock(t, key), now, fence, &p)
+    bool found = fence != 0 ? find_grant(sl_table_look_up(t, key), now, fence, &p)
                             : find_newest(t, now, key, s->id, &p);
 #else
-    bool found = fence != 0 ? find_grant(sl_table_seek_lock(t, key), now, fence, &p) &&
+    bool found = fence != 0 ? find_grant(sl_table_look_up(t, key), now, fence, &p) &&
                                   may_use(&p, s)
                             : find_newest(t, now, key, s->id, &p);
 #endif
@@ -70,9 +70,9 @@ int sl_table_release(struct sl_table *t, struct sl_now now, const struct sl_sess
     return 1;
 }
 
-/* Turn the seat into an entry, for what a seat has no place for. */
-static int leave_seat(struct sl_table *t, struct sl_now now, struct sl_grant_place *p,
-                      struct sl_bytes value)
+/* Turn the inline holder into an entry, which can store more. */
+static int move_inline(struct sl_table *t, struct sl_now now, struct sl_grant_ref *p,
+                       struct sl_bytes value)
 {
     struct sl_lock *l = p->lock;
     const struct sl_session s = {.id = l->session_id, .user = l->user};
@@ -86,37 +86,36 @@ static int leave_seat(struct sl_table *t, struct sl_now now, struct sl_grant_pla
     struct sl_entry *e = sl_entry_new(&s, &w);
     if (e == NULL || sl_table_reserve_entry(t, l, true) != SLUICE_OK) {
         sl_entry_free(e);
-        sl_table_tidy(t, l);
+        sl_table_drop_unused(t, l);
         return SLUICE_ENOMEM;
     }
     e->lock = l;
-    e->state = SL_HOLDS;
+    e->state = SL_HOLDING;
     e->fence = l->fence;
-    e->broken = (l->flags & SL_SEAT_BROKEN) != 0;
-    e->asked_ms = e->granted_ms = now.ms - sl_seat_age_ms(l, now);
+    e->broken = (l->flags & SL_INLINE_BROKEN) != 0;
+    e->asked_ms = e->granted_ms = now.ms - sl_inline_age_ms(l, now);
     e->end_ms = l->end_ms;
     sl_table_count_entry(t, e);
     if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
     sl_table_set_end(t, e, e->end_ms);
-    sl_roll_insert(&l->crowd->holders, e);
-    l->crowd->held--;
-    sl_crowd_count(l->crowd, e, t->index.seed);
+    sl_holders_insert(&l->roster->holders, e);
+    l->roster->held--;
+    sl_roster_add_holder(l->roster, e, t->index.seed);
     l->fence = 0;
-    l->flags &= (uint16_t)~SL_SEAT_BROKEN;
+    l->flags &= (uint16_t)~SL_INLINE_BROKEN;
     p->entry = e;
     return SLUICE_OK;
 }
 
-int sl_table_leave_seat(struct sl_table *t, struct sl_now now, struct sl_lock *l)
+int sl_table_move_inline(struct sl_table *t, struct sl_now now, struct sl_lock *l)
 {
-    struct sl_grant_place p = {.lock = l};
-    if (!sl_seat_counts(l)) return SLUICE_OK;
-    return leave_seat(t, now, &p,
-                      (struct sl_bytes){l->text + l->key_bytes, l->value_bytes});
+    struct sl_grant_ref p = {.lock = l};
+    if (!sl_inline_counts(l)) return SLUICE_OK;
+    return move_inline(t, now, &p,
+                       (struct sl_bytes){l->text + l->key_bytes, l->value_bytes});
 }
 
-/* Another value. */
-static int set_value(struct sl_table *t, struct sl_now now, struct sl_grant_place *p,
+static int set_value(struct sl_table *t, struct sl_now now, struct sl_grant_ref *p,
                      struct sl_bytes value)
 {
     struct sl_entry *e = p->entry;
@@ -125,7 +124,7 @@ static int set_value(struct sl_table *t, struct sl_now now, struct sl_grant_plac
         memcpy(l->text + l->key_bytes, value.at, value.n);
         return SLUICE_OK;
     }
-    if (e == NULL) return leave_seat(t, now, p, value);
+    if (e == NULL) return move_inline(t, now, p, value);
     char *text;
     struct sl_bytes note = {0};
     if (e->note_bytes > 0)
@@ -139,14 +138,14 @@ static int set_value(struct sl_table *t, struct sl_now now, struct sl_grant_plac
     return SLUICE_OK;
 }
 
-/* Whether a grant has a lease, and one that may still grow. */
-static int may_extend(const struct sl_grant_place *p)
+/* Whether a grant has a lease that may be extended. */
+static int may_extend(const struct sl_grant_ref *p)
 {
     const struct sl_entry *e = p->entry;
 #ifdef MUT_EXTENDBROKEN
     if (e == NULL || e->lease_ms > 0) return SLUICE_OK;
 #endif
-    if (e == NULL) return p->lock->flags & SL_SEAT_BROKEN ? SLUICE_ELOST : SLUICE_OK;
+    if (e == NULL) return p->lock->flags & SL_INLINE_BROKEN ? SLUICE_ELOST : SLUICE_OK;
     if (e->lease_ms == 0) return SLUICE_ENOLEASE;
     if (e->broken) return SLUICE_ELOST;
 #ifdef MUT_EXTENDASKED
@@ -155,12 +154,12 @@ static int may_extend(const struct sl_grant_place *p)
     return sl_is_victim(e) ? SLUICE_EASKED : SLUICE_OK;
 }
 
-static sl_ms end_of(const struct sl_grant_place *p)
+static sl_ms end_of(const struct sl_grant_ref *p)
 {
     return p->entry != NULL ? p->entry->end_ms : p->lock->end_ms;
 }
 
-void sl_table_move_end(struct sl_table *t, const struct sl_grant_place *p, sl_ms end_ms)
+void sl_table_move_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms end_ms)
 {
     struct sl_lock *l = p->lock;
 #ifndef MUT_SHORTEN
@@ -179,12 +178,12 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
                     struct sl_bytes key, sl_fence fence, sl_ms ms,
                     struct sl_bytes value, sl_ms *lease_ms)
 {
-    struct sl_grant_place p;
-    sl_table_forget_old(t);
+    struct sl_grant_ref p;
+    sl_table_free_retired(t);
     if (ms <= 0) return SLUICE_EINVAL;
     if (value.n > t->limits.value_bytes_max) return SLUICE_ETOOBIG;
 #ifndef MUT_EXTENDLATE
-    /* Before all else: what is lost here may be held, and longer, elsewhere. */
+    /* First of all: a grant that is lost here may be held, and longer, at another table. */
     if (!sl_table_has_authority(t, now)) return SLUICE_ENOKEEPER;
 #endif
     if (!sl_table_find(t, now, key, fence, &p) || !may_use(&p, s)) return SLUICE_ELOST;
@@ -196,16 +195,15 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
     return SLUICE_OK;
 }
 
-/* What a grant has been so far. */
-static struct sl_ended past_of(const struct sl_grant_place *p, struct sl_now now)
+static struct sl_ended past_of(const struct sl_grant_ref *p, struct sl_now now)
 {
     const struct sl_entry *e = p->entry;
     const struct sl_lock *l = p->lock;
     if (e == NULL)
         return (struct sl_ended){.fence = l->fence,
                                  .session_id = l->session_id,
-                                 .held_ms = sl_seat_age_ms(l, now),
-                                 .broken = (l->flags & SL_SEAT_BROKEN) != 0,
+                                 .held_ms = sl_inline_age_ms(l, now),
+                                 .broken = (l->flags & SL_INLINE_BROKEN) != 0,
                                  .asked_ms = -1};
     return (struct sl_ended){.fence = e->fence,
                              .session_id = e->session_id,
@@ -214,42 +212,41 @@ static struct sl_ended past_of(const struct sl_grant_place *p, struct sl_now now
                              .asked_ms = e->victim_ms < 0 ? -1 : now.ms - e->victim_ms};
 }
 
-/* The grant ends, and the next one is marked. A mark stands on the empty seat: who sits
- * there is moved away first, if there is memory for that. */
+/* End the grant, and mark the next one as overlapping. The mark uses the timer of the inline
+ * holder, which is therefore turned into an entry first, if there is memory for that. */
 static void mark_and_end(struct sl_table *t, struct sl_now now,
-                         const struct sl_grant_place *p, sl_ms end_ms,
+                         const struct sl_grant_ref *p, sl_ms end_ms,
                          struct sl_ended *out)
 {
     struct sl_lock *l = p->lock;
-    struct sl_grant_place seat = {.lock = l};
+    struct sl_grant_ref inlined = {.lock = l};
     const struct sl_bytes value = {l->text + l->key_bytes, l->value_bytes};
-    if (p->entry ==
-        NULL) { /* Its place in the heap becomes the mark's, if it has one. */
+    if (p->entry == NULL) { /* The mark takes over its timer, if it has one. */
         bool place = l->timer != SL_HEAP_NONE ||
                      sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) == SLUICE_OK;
         *out = past_of(p, now);
-        if (l->crowd != NULL && sl_seat_counts(l)) l->crowd->held--;
+        if (l->roster != NULL && sl_inline_counts(l)) l->roster->held--;
         l->fence = 0;
-        l->flags &= (uint16_t) ~(SL_SEAT_GHOST | SL_SEAT_BROKEN);
-        if (place) sl_table_mark(t, l, end_ms);
-        sl_table_tidy(t, l);
+        l->flags &= (uint16_t) ~(SL_INLINE_EXPIRED | SL_INLINE_BROKEN);
+        if (place) sl_table_mark_next(t, l, end_ms);
+        sl_table_drop_unused(t, l);
         return;
     }
-    if (sl_has_seat(l)) leave_seat(t, now, &seat, value);
+    if (sl_has_inline(l)) move_inline(t, now, &inlined, value);
     if (sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) == SLUICE_OK)
-        sl_table_mark(t, l, end_ms);
+        sl_table_mark_next(t, l, end_ms);
     end_grant(t, now, p, out);
 }
 
 void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
                         struct sl_bytes key, const struct sl_grant *grant)
 {
-    struct sl_grant_place p;
+    struct sl_grant_ref p;
     struct sl_ended past;
-    sl_table_forget_old(t);
+    sl_table_free_retired(t);
     if (!sl_table_find(t, now, key, grant->fence, &p) || !may_use(&p, s)) return;
-    /* Whom it has robbed does not know it yet: it was asked, and is not any more. */
-    bool forced = p.entry != NULL && sl_crowd_unrob(p.lock->crowd);
+    /* The victims of a forced grant have not been told yet: their requests are withdrawn. */
+    bool forced = p.entry != NULL && sl_roster_undo_steal(p.lock->roster);
     if (grant->overlapping && !forced)
         mark_and_end(t, now, &p, sl_end_after(t, now, SL_MARK_MS), &past);
     else end_grant(t, now, &p, &past);
@@ -258,21 +255,21 @@ void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session
 int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    sl_fence fence, bool at_once, struct sl_ended *out)
 {
-    struct sl_grant_place p;
-    sl_table_forget_old(t);
+    struct sl_grant_ref p;
+    sl_table_free_retired(t);
     if (!sl_table_find(t, now, key, fence, &p)) return 0;
     bool leased = p.entry == NULL || p.entry->lease_ms > 0;
     if (leased && !at_once) {
         *out = past_of(&p, now);
         if (p.entry != NULL) p.entry->broken = true;
-        else p.lock->flags |= SL_SEAT_BROKEN;
+        else p.lock->flags |= SL_INLINE_BROKEN;
         return 1;
     }
 #ifdef MUT_NOOVERLAP
     end_grant(t, now, &p, out);
     return 2;
 #endif
-    sl_ms end_ms = end_of(&p); /* Then it counts itself out. */
+    sl_ms end_ms = end_of(&p); /* From then on its holder knows that it ended. */
     if (end_ms == SL_NEVER) end_ms = sl_end_after(t, now, SL_MARK_MS);
     mark_and_end(t, now, &p, end_ms, out);
     return 2;

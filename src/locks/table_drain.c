@@ -6,7 +6,7 @@
 #include "locks/table_internal.h"
 
 struct drain {
-    struct sl_list place;
+    struct sl_list in_table;
     struct sl_glob *compiled;
     size_t n;
     char glob[];
@@ -15,7 +15,7 @@ struct drain {
 bool sl_table_drained(const struct sl_table *t, struct sl_bytes key)
 {
     for (const struct sl_list *n = t->drains.next; n != &t->drains; n = n->next) {
-        const struct drain *d = sl_container_of(n, struct drain, place);
+        const struct drain *d = sl_container_of(n, struct drain, in_table);
         if (sl_glob_matches(d->compiled, key)) return true;
     }
     return false;
@@ -23,7 +23,7 @@ bool sl_table_drained(const struct sl_table *t, struct sl_bytes key)
 
 static void drop_drain(struct drain *d)
 {
-    sl_list_remove(&d->place);
+    sl_list_remove(&d->in_table);
     sl_glob_free(d->compiled);
     free(d);
 }
@@ -31,7 +31,7 @@ static void drop_drain(struct drain *d)
 void sl_table_free_drains(struct sl_table *t)
 {
     while (!sl_list_empty(&t->drains))
-        drop_drain(sl_container_of(t->drains.next, struct drain, place));
+        drop_drain(sl_container_of(t->drains.next, struct drain, in_table));
     t->drain_count = 0;
 }
 
@@ -40,7 +40,7 @@ bool sl_table_drains(const struct sl_table *t, uint32_t i, struct sl_bytes *out)
     const struct sl_list *n = t->drains.next;
     for (; n != &t->drains && i > 0; n = n->next) i--;
     if (n == &t->drains) return false;
-    const struct drain *d = sl_container_of(n, struct drain, place);
+    const struct drain *d = sl_container_of(n, struct drain, in_table);
     *out = (struct sl_bytes){d->glob, d->n};
     return true;
 }
@@ -48,7 +48,7 @@ bool sl_table_drains(const struct sl_table *t, uint32_t i, struct sl_bytes *out)
 static struct drain *find_drain(const struct sl_table *t, struct sl_bytes glob)
 {
     for (struct sl_list *n = t->drains.next; n != &t->drains; n = n->next) {
-        struct drain *d = sl_container_of(n, struct drain, place);
+        struct drain *d = sl_container_of(n, struct drain, in_table);
         if (d->n == glob.n && memcmp(d->glob, glob.at, glob.n) == 0) return d;
     }
     return NULL;
@@ -68,14 +68,14 @@ static int add_drain(struct sl_table *t, struct sl_bytes glob)
     }
     d->n = glob.n;
     memcpy(d->glob, glob.at, glob.n);
-    sl_list_append(&t->drains, &d->place);
+    sl_list_append(&t->drains, &d->in_table);
     t->drain_count++;
     return SLUICE_OK;
 }
 
 int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on)
 {
-    sl_table_forget_old(t);
+    sl_table_free_retired(t);
     struct drain *d = find_drain(t, glob);
     if (on == (d != NULL)) return SLUICE_ENOENT;
     if (on) {
@@ -86,8 +86,8 @@ int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on)
         t->drain_count--;
     }
 #ifndef MUT_NOREFUSE
-    /* Who waits is looked at again, a few at a time. */
-    t->to_stir = t->crowds;
+    /* Waiters are rechecked, a few in each call of sl_table_next(). */
+    t->recheck_left = t->awaited_count;
 #endif
     return SLUICE_OK;
 }

@@ -1,4 +1,4 @@
-/* table_inside.h - the table as its own files see it. Of core/ alone. */
+/* table_internal.h - the lock table as its own files see it. */
 #ifndef SL_LOCKS_TABLE_INTERNAL_H
 #define SL_LOCKS_TABLE_INTERNAL_H
 
@@ -10,30 +10,30 @@
 struct sl_table {
     struct sl_table_limits limits;
     struct sl_index index;
-    struct sl_lock *sought;    /* What sl_table_seek_lock() found last, or NULL; */
-    uint64_t sought_hash;      /* and the hash of what it looked for. */
-    struct sl_heap heap;       /* Ends of leases and waits; owners as tagged below. */
-    sl_fence fence;            /* The last. */
-    sl_fence fence_limit;      /* None is above it. */
-    bool short_of_fences;      /* Somebody would have been granted, but for that. */
-    sl_ms recovering_until_ms; /* Nothing is granted before; 0: granted as always. */
-    sl_ms authority_until_ms;  /* Nor from then on; SL_NEVER: always. */
-    bool lacks_authority;      /* Somebody would have been heard, but for that. */
+    struct sl_lock *found_lock; /* What sl_table_look_up() found last, or NULL; */
+    uint64_t found_hash;        /* and the hash of the key. */
+    struct sl_heap heap;        /* Ends of leases and waits; see sl_inline_owner(). */
+    sl_fence fence;             /* The last one. */
+    sl_fence fence_limit;       /* None is above it. */
+    bool short_of_fences;       /* A request was not granted for lack of a fence. */
+    sl_ms recovering_until_ms;  /* Nothing is granted before that; 0: no recovery. */
+    sl_ms authority_until_ms;   /* Nothing is granted from then on; SL_NEVER: always. */
+    bool lacks_authority;       /* A request was not decided for lack of authority. */
     uint64_t arrivals;
     size_t entries;
-    size_t crowds_made; /* Locks with a crowd. */
-    size_t text_bytes;  /* Of keys, values and notes. */
-    size_t waiting;     /* Entries that may need a place in the heap when granted. */
-    struct sl_list stirred; /* Crowds in which somebody may be next. */
-    struct sl_list waited;  /* Crowds in which somebody waits or watches. */
-    size_t crowds;          /* So many are they; */
-    size_t to_stir;         /* so many to be stirred, since that changed for all. */
-    struct sl_list over;    /* Sessions that have ended. */
+    size_t roster_count;    /* Locks that have a roster. */
+    size_t text_bytes;      /* Of keys, values and notes. */
+    size_t waiting;         /* Entries that may need a slot in the heap when granted. */
+    struct sl_list recheck; /* Rosters in which sl_table_next() may find something. */
+    struct sl_list awaited; /* Rosters with waiters or watchers, */
+    size_t awaited_count;   /* and how many these are. */
+    size_t recheck_left; /* So many of these must be rechecked for a common reason. */
+    struct sl_list ended_sessions;
     struct sl_list drains;
     uint32_t drain_count;
-    /* What the last effect borrowed its bytes from. */
-    struct sl_lock *old_lock;
-    struct sl_entry *old_entry;
+    /* The last effect borrows bytes from these. */
+    struct sl_lock *retired_lock;
+    struct sl_entry *retired_entry;
 };
 
 /* --- Small things --------------------------------------------------------- */
@@ -43,8 +43,9 @@ static inline struct sl_bytes sl_lock_key(const struct sl_lock *l)
     return (struct sl_bytes){l->text, l->key_bytes};
 }
 
-/* The heap's owners are entries, and locks for their seats: these have the lowest bit. */
-static inline void *sl_as_owner(struct sl_lock *l)
+/* Owners in the heap are entries; and locks, for their inline holders or overlap marks. These
+ * have the lowest bit set. */
+static inline void *sl_inline_owner(struct sl_lock *l)
 {
     return (void *)((uintptr_t)l | 1u);
 }
@@ -56,56 +57,56 @@ static inline struct sl_lock *sl_owner_lock(void *owner)
     return (p & 1u) != 0 ? (struct sl_lock *)(p & ~(uintptr_t)1) : NULL;
 }
 
-static inline bool sl_has_seat(const struct sl_lock *l)
+static inline bool sl_has_inline(const struct sl_lock *l)
 {
     return l->fence != 0;
 }
 
-static inline bool sl_seat_counts(const struct sl_lock *l)
+static inline bool sl_inline_counts(const struct sl_lock *l)
 {
-    return sl_has_seat(l) && (l->flags & SL_SEAT_GHOST) == 0;
+    return sl_has_inline(l) && (l->flags & SL_INLINE_EXPIRED) == 0;
 }
 
-/* Fences tell when a grant was made, as near as anybody wants to know. */
-static inline sl_ms sl_seat_age_ms(const struct sl_lock *l, struct sl_now now)
+/* A fence tells approximately when the grant was made. */
+static inline sl_ms sl_inline_age_ms(const struct sl_lock *l, struct sl_now now)
 {
     return now.wall_us > l->fence ? (sl_ms)((now.wall_us - l->fence) / 1000) : 0;
 }
 
-/* One grant: an entry, or the seat of its lock. */
-struct sl_grant_place {
+/* One grant: an entry, or the inline holder of its lock. */
+struct sl_grant_ref {
     struct sl_lock *lock;
-    struct sl_entry *entry; /* NULL: the seat. */
+    struct sl_entry *entry; /* NULL: the inline holder. */
 };
 
-static inline bool sl_seat_lives(const struct sl_lock *l, struct sl_now now)
+static inline bool sl_inline_lives(const struct sl_lock *l, struct sl_now now)
 {
-    return sl_seat_counts(l) && l->end_ms > now.ms;
+    return sl_inline_counts(l) && l->end_ms > now.ms;
 }
 
 static inline bool sl_entry_lives(const struct sl_entry *e, struct sl_now now)
 {
-    return e != NULL && !e->ghost && e->end_ms > now.ms;
+    return e != NULL && !e->expired && e->end_ms > now.ms;
 }
 
-/* Whether a thief waits for it to go, or has entered beside it. */
+/* Whether a thief waits for its release, or was granted next to it. */
 static inline bool sl_is_victim(const struct sl_entry *e)
 {
-    return e->stolen || e->victim == SL_TO_ASK || e->victim == SL_ASKED_TO_GO;
+    return e->stolen || e->victim == SL_VICTIM_TO_ASK || e->victim == SL_VICTIM_ASKED;
 }
 
-/* Whether a key is free, or held; as a watcher wants it. */
+/* Whether the key is free, or held, as a watcher wants it. */
 static inline bool sl_lock_is_so(const struct sl_lock *l, bool want_free)
 {
     bool held = l != NULL &&
-                (sl_lock_held(l) > 0 || (l->crowd != NULL && l->crowd->shared > 0));
+                (sl_lock_held(l) > 0 || (l->roster != NULL && l->roster->shared > 0));
     return held != want_free;
 }
 
-/* --- Locks and entries come and go (table.c) ------------------------------- */
+/* --- Locks and entries (table.c) ------------------------------------------- */
 
-/* When a lease or a wait ends that begins now. A clock that is rounded down says too
- * little, by less than its grain; nothing must end early for that. */
+/* The end of a lease or a wait that begins now. `now` may be late by less than its grain, and
+ * nothing may end early for that. */
 static inline sl_ms sl_end_after(const struct sl_table *t, struct sl_now now, sl_ms ms)
 {
 #ifdef MUT_NOGRAIN
@@ -116,7 +117,7 @@ static inline sl_ms sl_end_after(const struct sl_table *t, struct sl_now now, sl
 #endif
 }
 
-/* What is left of it at least. */
+/* How long it certainly lasts. */
 static inline sl_ms sl_left_at_least(const struct sl_table *t, struct sl_now now,
                                      sl_ms end_ms)
 {
@@ -125,7 +126,7 @@ static inline sl_ms sl_left_at_least(const struct sl_table *t, struct sl_now now
     return left > 0 ? left : 0;
 }
 
-/* How long somebody has waited for certain: its holder adds it to its lease. */
+/* How long a waiter has certainly waited: the holder adds that to its lease. */
 static inline sl_ms sl_waited_ms(const struct sl_table *t, sl_ms ms)
 {
     return ms > t->limits.grain_ms ? ms - t->limits.grain_ms : 0;
@@ -133,43 +134,44 @@ static inline sl_ms sl_waited_ms(const struct sl_table *t, sl_ms ms)
 
 struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key);
 
-/* The same, and remembers the hash: for whoever may put or drop the lock of this key. */
-struct sl_lock *sl_table_seek_lock(struct sl_table *t, struct sl_bytes key);
-void sl_table_put_lock(struct sl_table *t, struct sl_lock *l); /* Room was reserved. */
+/* The same, and remembers the hash for a call that adds or drops the lock of this key. */
+struct sl_lock *sl_table_look_up(struct sl_table *t, struct sl_bytes key);
+void sl_table_put_lock(struct sl_table *t,
+                       struct sl_lock *l); /* Its slot in the index is reserved. */
 
-/* A lock with these bytes, in no index; and one with nobody on it, in the index, for which
- * room was reserved. NULL when out of memory. */
+/* A lock that is not in the index. NULL when out of memory. */
 struct sl_lock *sl_lock_new(struct sl_bytes key, struct sl_bytes value,
                             struct sl_bytes note);
-struct sl_lock *sl_table_found_lock(struct sl_table *t, struct sl_bytes key);
 
-/* Whether a request is so plain that it may have the seat of a new lock. */
+/* A lock without holders, in the index, where its slot is reserved. NULL when out of memory. */
+struct sl_lock *sl_table_add_lock(struct sl_table *t, struct sl_bytes key);
+
+/* Whether a request can be the inline holder of a new lock. */
 bool sl_want_is_plain(const struct sl_want *w);
 
-/* The next fence: the time, or one more than the last. It may be granted with. */
+/* The next fence: the time, or one more than the last. sl_table_may_grant() said OK. */
 sl_fence sl_table_next_fence(struct sl_table *t, struct sl_now now);
 
-/* A copy of a value and a note, one behind the other; *out NULL if both are empty. */
+/* A copy of a value and a note, one after the other; *out is NULL if both are empty. */
 int sl_copy_text(struct sl_bytes value, struct sl_bytes note, char **out);
 
-/* Free what the last effect borrowed its bytes from. First thing in every change. */
-void sl_table_forget_old(struct sl_table *t);
+/* Free what the last effect borrowed bytes from. Every change calls this first. */
+void sl_table_free_retired(struct sl_table *t);
 
-/* Look at a crowd again: somebody may be next, or a watcher see what it waits for. */
-void sl_table_stir(struct sl_table *t, struct sl_crowd *c);
+/* Something has changed for the roster: sl_table_next() must look at it again. */
+void sl_table_recheck(struct sl_table *t, struct sl_roster *r);
 
-/* Somebody waits or watches in a crowd; or one who did has left. */
-void sl_table_joined(struct sl_table *t, struct sl_crowd *c);
-void sl_table_left(struct sl_table *t, struct sl_crowd *c);
+/* A roster has got a waiter or watcher; or has lost one. */
+void sl_table_waiter_joined(struct sl_table *t, struct sl_roster *r);
+void sl_table_waiter_left(struct sl_table *t, struct sl_roster *r);
 
-/* After somebody has gone: free what nobody is in. The lock's memory lives until the next
- * call, as its key may have been handed out. */
-void sl_table_tidy(struct sl_table *t, struct sl_lock *l);
+/* After a holder, waiter or watcher has left: free the roster and the lock, if they are unused.
+ * The lock's memory lives until the next call, since an effect may borrow its key. */
+void sl_table_drop_unused(struct sl_table *t, struct sl_lock *l);
 
-/* Memory for one more entry on a lock, whatever becomes of it. */
+/* Memory for one more entry of a lock, even if all waiters are granted. */
 int sl_table_reserve_entry(struct sl_table *t, struct sl_lock *l, bool leased);
 
-/* Of a lock, and of an entry. */
 static inline size_t sl_lock_text_bytes(const struct sl_lock *l)
 {
     return (size_t)l->key_bytes + l->value_bytes + l->note_bytes;
@@ -180,7 +182,6 @@ static inline size_t sl_entry_text_bytes(const struct sl_entry *e)
     return (size_t)e->value_bytes + e->note_bytes;
 }
 
-/* An entry is in the table from now on. */
 static inline void sl_table_count_entry(struct sl_table *t, const struct sl_entry *e)
 {
     t->entries++;
@@ -191,56 +192,55 @@ struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *
 void sl_entry_free(struct sl_entry *e); /* NULL is allowed. */
 void sl_table_set_end(struct sl_table *t, struct sl_entry *e, sl_ms end_ms);
 
-/* Of one who waits, after its end was set: when it is to be looked at before that. */
+/* Set when a thief, whose end is set, is granted without a release. */
 void sl_table_set_force(struct sl_table *t, struct sl_entry *e, sl_ms force_ms);
 
-/* Let an entry go that is on no roll, line or list of watchers any more. Its bytes live
- * until the next call. */
-void sl_table_bury(struct sl_table *t, struct sl_entry *e);
+/* Remove an entry that is in no list of its roster any more. Its memory lives until the next
+ * call. */
+void sl_table_retire_entry(struct sl_table *t, struct sl_entry *e);
 
-/* Make an entry a holder. All memory for it is there. */
-void sl_table_hold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
-                   struct sl_session *s, struct sl_grant *out);
+/* Make an entry a holder. Its memory is reserved. */
+void sl_table_grant_entry(struct sl_table *t, struct sl_now now, struct sl_entry *e,
+                          struct sl_session *s, struct sl_grant *out);
 
-/* The next grant is to be marked as overlapping, until a time: when the one that was taken
- * away would have ended. There is a place in the heap for it. And no more. */
-void sl_table_mark(struct sl_table *t, struct sl_lock *l, sl_ms end_ms);
-void sl_table_unmark(struct sl_table *t, struct sl_lock *l);
+/* Mark the next grant of the lock as overlapping, if it comes before end_ms, when the grant that
+ * was taken away would have ended; or remove that mark. A slot in the heap is reserved. */
+void sl_table_mark_next(struct sl_table *t, struct sl_lock *l, sl_ms end_ms);
+void sl_table_unmark_next(struct sl_table *t, struct sl_lock *l);
 
 static inline bool sl_lock_is_marked(const struct sl_lock *l, struct sl_now now)
 {
     if ((l->flags & SL_NEXT_OVERLAPS) == 0) return false;
-    return sl_has_seat(l) || l->timer == SL_HEAP_NONE || l->end_ms > now.ms;
+    return sl_has_inline(l) || l->timer == SL_HEAP_NONE || l->end_ms > now.ms;
 }
 
-/* Take a holder off its lock: an entry, or who has the seat. */
-void sl_table_unhold(struct sl_table *t, struct sl_now now, struct sl_entry *e,
-                     struct sl_ended *out);
-void sl_table_unseat(struct sl_table *t, struct sl_now now, struct sl_lock *l,
-                     struct sl_ended *out);
+/* End a grant: an entry, or the inline holder. */
+void sl_table_end_entry(struct sl_table *t, struct sl_now now, struct sl_entry *e,
+                        struct sl_ended *out);
+void sl_table_end_inline(struct sl_table *t, struct sl_now now, struct sl_lock *l,
+                         struct sl_ended *out);
 
-/* While the heap has more to tell than it was asked for, leases that are over may still
- * be there: of this lock, count them no more. */
-void sl_table_pass_time(struct sl_table *t, struct sl_now now, struct sl_lock *l);
+/* Stop counting the holders of this lock whose leases have ended. sl_table_next() may not have
+ * reported them yet. */
+void sl_table_expire_lock(struct sl_table *t, struct sl_now now, struct sl_lock *l);
 
-/* --- Whether anything is granted (table_restart.c) -------------------------- */
+/* --- Whether anything may be granted (table_restart.c) ----------------------- */
 
-/* SLUICE_OK; ENOKEEPER: not before there is authority again; ERECOVERING: not before the
- * silence is over; EFENCES: not before the limit of fences is raised. */
+/* SLUICE_OK; ENOKEEPER: not without authority; ERECOVERING: not before the recovery has ended;
+ * EFENCES: not before the limit of fences is raised. */
 int sl_table_may_grant(const struct sl_table *t, struct sl_now now);
 
-/* Of what that says: whoever asks has to stand in line, whether it would fit or not. */
-static inline bool sl_is_silence(int may_grant)
+/* Whether, with that status, every request has to wait, even if it fits. */
+static inline bool sl_must_wait(int may_grant)
 {
     return may_grant == SLUICE_ENOKEEPER || may_grant == SLUICE_ERECOVERING;
 }
 
-/* Whether the time is one at which something may be granted, extended, or said to be free;
- * for certain, so also if `now` is late. */
+/* Whether the table may grant, extend, or report a key as free now, even if `now` is late. */
 bool sl_table_has_authority(const struct sl_table *t, struct sl_now now);
 
-/* If the silence is over, all who wait are to be looked at. */
-void sl_table_end_silence(struct sl_table *t, struct sl_now now);
+/* If the recovery has ended, recheck all rosters. */
+void sl_table_end_recovery(struct sl_table *t, struct sl_now now);
 
 /* --- Drains (table_drain.c) ------------------------------------------------ */
 
@@ -248,35 +248,34 @@ void sl_table_free_drains(struct sl_table *t);
 
 /* --- Stealing (table_steal.c) ----------------------------------------------- */
 
-/* Who was robbed by the last grant and does not know it yet. */
-bool sl_table_next_robbed(const struct sl_table *t, struct sl_now now,
-                          struct sl_crowd *c, struct sl_effect *out);
+/* Tell the next holder next to which a thief was granted. False: there is none. */
+bool sl_table_next_stolen(const struct sl_table *t, struct sl_now now,
+                          struct sl_roster *r, struct sl_effect *out);
 
-/* Look again who steals, and from whom, if something has changed. */
-void sl_table_plan(struct sl_crowd *c);
+/* Choose the thief and its victims again, if something has changed. */
+void sl_roster_plan(struct sl_roster *r);
 
-/* The next thing that follows from who steals in a crowd in which nobody is next by
- * itself. True: *out is it, and *granted the thief, if it enters now. */
-bool sl_table_next_theft(struct sl_table *t, struct sl_now now, struct sl_crowd *c,
+/* What follows from stealing in a roster in which no waiter is next by itself. True: *out is it;
+ * or *enters is the thief, if it is to be granted by force. */
+bool sl_table_next_steal(struct sl_table *t, struct sl_now now, struct sl_roster *r,
                          struct sl_effect *out, struct sl_entry **enters);
 
-/* A thief enters beside its victims: they are robbed. */
-void sl_crowd_rob(struct sl_crowd *c);
+/* A thief is granted next to its victims. */
+void sl_roster_steal(struct sl_roster *r);
 
-/* It did not, after all, and they have not been told. False: there are none. */
-bool sl_crowd_unrob(struct sl_crowd *c);
+/* That grant goes back before its victims were told. False: there are none. */
+bool sl_roster_undo_steal(struct sl_roster *r);
 
 /* --- Grants (table_change.c) ----------------------------------------------- */
 
-/* The living grant of a fence; false: there is none. */
+/* The grant with this fence; false: there is none, or its lease has ended. */
 bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
-                   sl_fence fence, struct sl_grant_place *out);
+                   sl_fence fence, struct sl_grant_ref *out);
 
-/* Push the end of a lease back; never forward. */
-void sl_table_move_end(struct sl_table *t, const struct sl_grant_place *p,
-                       sl_ms end_ms);
+/* Set the end of a lease, if it is later than the old one. */
+void sl_table_move_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms end_ms);
 
-/* Turn the seat, if somebody sits there, into an entry, which has a place for more. */
-int sl_table_leave_seat(struct sl_table *t, struct sl_now now, struct sl_lock *l);
+/* Turn the inline holder, if there is one, into an entry, which can store more. */
+int sl_table_move_inline(struct sl_table *t, struct sl_now now, struct sl_lock *l);
 
 #endif /* SL_LOCKS_TABLE_INTERNAL_H */

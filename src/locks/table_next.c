@@ -1,4 +1,4 @@
-/* table_next.c - what follows from the time and from earlier changes. */
+/* table_next.c - effects of time and of earlier changes, one in each call. */
 #include "locks/table_internal.h"
 
 static void tell(struct sl_effect *out, enum sl_effect_type type, struct sl_lock *l,
@@ -7,32 +7,31 @@ static void tell(struct sl_effect *out, enum sl_effect_type type, struct sl_lock
     *out = (struct sl_effect){.type = type, .key = sl_lock_key(l), .session = s};
 }
 
-static void leave_line(struct sl_table *t, struct sl_entry *e)
+static void dequeue(struct sl_table *t, struct sl_entry *e)
 {
-    struct sl_crowd *c = e->lock->crowd;
-    sl_crowd_leave(c, e);
+    struct sl_roster *r = e->lock->roster;
+    sl_roster_dequeue(r, e);
     t->waiting--;
-    sl_table_left(t, c);
+    sl_table_waiter_left(t, r);
 }
 
-/* Out of its line or from among the watchers, and gone. */
 static void stop_waiting(struct sl_table *t, struct sl_entry *e)
 {
     struct sl_lock *l = e->lock;
-    if (e->state == SL_IN_LINE) leave_line(t, e);
+    if (e->state == SL_WAITING) dequeue(t, e);
     else {
-        sl_list_remove(&e->place);
-        l->crowd->watchers--;
-        sl_table_left(t, l->crowd);
+        sl_list_remove(&e->in_list);
+        l->roster->watchers--;
+        sl_table_waiter_left(t, l->roster);
     }
-    sl_table_bury(t, e);
-    sl_table_tidy(t, l);
+    sl_table_retire_entry(t, e);
+    sl_table_drop_unused(t, l);
 }
 
-/* It waits or watches no more, and is told why; but an ended session is told nothing.
- * Returns whether there is something to tell. */
-static bool dismiss(struct sl_table *t, struct sl_entry *e, enum sl_effect_type type,
-                    struct sl_effect *out)
+/* Removes a waiter or watcher, and tells it why, unless its session has ended. Returns whether
+ * *out is to be told. */
+static bool finish_wait(struct sl_table *t, struct sl_entry *e,
+                        enum sl_effect_type type, struct sl_effect *out)
 {
 #ifdef MUT_TELLENDED
     bool tells = true;
@@ -41,87 +40,88 @@ static bool dismiss(struct sl_table *t, struct sl_entry *e, enum sl_effect_type 
 #endif
     tell(out, type, e->lock, e->session);
     stop_waiting(t, e);
-    if (!tells) sl_table_forget_old(t);
+    if (!tells) sl_table_free_retired(t);
     return tells;
 }
 
 void sl_table_withdraw(struct sl_table *t, struct sl_session *s)
 {
-    sl_table_forget_old(t);
+    sl_table_free_retired(t);
     while (!sl_list_empty(&s->mine)) {
         struct sl_entry *e = sl_container_of(s->mine.prev, struct sl_entry, of_session);
 #ifdef MUT_NOWITHDRAW
         return;
 #endif
-        if (e->state == SL_HOLDS) return;
+        if (e->state == SL_HOLDING) return;
         stop_waiting(t, e);
-        sl_table_forget_old(t);
+        sl_table_free_retired(t);
     }
 }
 
-/* The end of a lease or a wait that the heap has first. */
+/* The lease, wait or mark that ends first has ended. */
 static bool next_due(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 {
     void *owner = t->heap.items[0].owner;
     struct sl_lock *l = sl_owner_lock(owner);
-    if (l != NULL && !sl_has_seat(l)) { /* The end of a mark. */
-        sl_table_unmark(t, l);
-        sl_table_tidy(t, l);
-        sl_table_forget_old(t);
+    if (l != NULL && !sl_has_inline(l)) { /* It was an overlap mark. */
+        sl_table_unmark_next(t, l);
+        sl_table_drop_unused(t, l);
+        sl_table_free_retired(t);
         return false;
     }
     if (l != NULL) {
         tell(out, SL_EFFECT_EXPIRED, l, NULL);
-        sl_table_unseat(t, now, l, &out->past);
+        sl_table_end_inline(t, now, l, &out->past);
         return true;
     }
     struct sl_entry *e = owner;
-    if (e->state == SL_HOLDS) {
+    if (e->state == SL_HOLDING) {
         tell(out, SL_EFFECT_EXPIRED, e->lock, NULL);
-        sl_table_unhold(t, now, e, &out->past);
+        sl_table_end_entry(t, now, e, &out->past);
         return true;
     }
-    if (e->force_timer) { /* A thief may enter now, if it is its turn. */
+    if (e->force_timer) { /* A thief may be granted by force now. */
         sl_table_set_end(t, e, e->end_ms);
-        sl_table_stir(t, e->lock->crowd);
+        sl_table_recheck(t, e->lock->roster);
         return false;
     }
-    return dismiss(t, e, SL_EFFECT_TIMED_OUT, out);
+    return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
 }
 
-/* One thing that an ended session had. False: something of no interest to anybody. */
-static bool next_over(struct sl_table *t, struct sl_now now, struct sl_effect *out)
+/* Ends one entry of an ended session. False: there is nothing to tell. */
+static bool next_of_ended(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 {
-    struct sl_session *s = sl_container_of(t->over.next, struct sl_session, over);
+    struct sl_session *s = sl_container_of(t->ended_sessions.next, struct sl_session,
+                                           over);
     if (sl_list_empty(&s->mine)) {
         sl_list_remove(&s->over);
         *out = (struct sl_effect){.type = SL_EFFECT_SESSION_OVER, .session = s};
         return true;
     }
     struct sl_entry *e = sl_container_of(s->mine.next, struct sl_entry, of_session);
-    if (e->state != SL_HOLDS) {
+    if (e->state != SL_HOLDING) {
         stop_waiting(t, e);
-        sl_table_forget_old(t);
+        sl_table_free_retired(t);
         return false;
     }
     tell(out, SL_EFFECT_ENDED, e->lock, NULL);
 #ifdef MUT_ENDSLEEPS
-    struct sl_crowd *c = e->lock->crowd;
-    sl_table_unhold(t, now, e, &out->past);
-    if (t->old_lock == NULL) sl_list_remove(&c->stirred);
+    struct sl_roster *r = e->lock->roster;
+    sl_table_end_entry(t, now, e, &out->past);
+    if (t->retired_lock == NULL) sl_list_remove(&r->recheck);
 #else
-    sl_table_unhold(t, now, e, &out->past);
+    sl_table_end_entry(t, now, e, &out->past);
 #endif
     return true;
 }
 
-/* A watcher that sees what it waits for; NULL: none. What is free here may have been granted
- * elsewhere, when the table has no authority, or before the silence. */
-static struct sl_entry *first_who_sees(struct sl_table *t, struct sl_now now,
-                                       const struct sl_crowd *c)
+/* A watcher whose condition is true; NULL: none. Without authority, or during the recovery, a
+ * key that is free here may be held at another table. */
+static struct sl_entry *next_seen(struct sl_table *t, struct sl_now now,
+                                  const struct sl_roster *r)
 {
-    bool is_free = sl_lock_is_so(c->lock, true);
-    const struct sl_list *watching = &c->watching[is_free];
+    bool is_free = sl_lock_is_so(r->lock, true);
+    const struct sl_list *watching = &r->watching[is_free];
     if (sl_list_empty(watching)) return NULL;
 #ifndef MUT_SEENLATE
     if (is_free && !sl_table_has_authority(t, now)) {
@@ -130,53 +130,54 @@ static struct sl_entry *first_who_sees(struct sl_table *t, struct sl_now now,
     }
 #endif
     if (is_free && now.ms < t->recovering_until_ms) return NULL;
-    return sl_container_of(watching->next, struct sl_entry, place);
+    return sl_container_of(watching->next, struct sl_entry, in_list);
 }
 
-/* A holder of the lock whose lease is over is told of before what follows from that. */
+/* The expiry of a holder is reported before what follows from it. */
 static bool next_expired(struct sl_table *t, struct sl_now now, struct sl_lock *l,
                          struct sl_effect *out)
 {
-    const struct sl_crowd *c = l->crowd;
-    sl_table_pass_time(t, now, l);
-    if (sl_has_seat(l) && !sl_seat_counts(l)) {
+    const struct sl_roster *r = l->roster;
+    sl_table_expire_lock(t, now, l);
+    if (sl_has_inline(l) && !sl_inline_counts(l)) {
         tell(out, SL_EFFECT_EXPIRED, l, NULL);
-        sl_table_unseat(t, now, l, &out->past);
+        sl_table_end_inline(t, now, l, &out->past);
         return true;
     }
-    if (sl_list_empty(&c->ghosts)) return false;
+    if (sl_list_empty(&r->expired)) return false;
     tell(out, SL_EFFECT_EXPIRED, l, NULL);
-    struct sl_entry *e = sl_container_of(c->ghosts.next, struct sl_entry, place);
-    sl_table_unhold(t, now, e, &out->past);
+    struct sl_entry *e = sl_container_of(r->expired.next, struct sl_entry, in_list);
+    sl_table_end_entry(t, now, e, &out->past);
     return true;
 }
 
-static struct sl_entry *first_in_line(const struct sl_crowd *c)
+static struct sl_entry *first_waiter(const struct sl_roster *r)
 {
-    const struct sl_line *line = sl_container_of(c->lines.next, struct sl_line, place);
-    return sl_container_of(line->entries.next, struct sl_entry, place);
+    const struct sl_wait_queue *queue = sl_container_of(
+        r->queues.next, struct sl_wait_queue, in_roster);
+    return sl_container_of(queue->entries.next, struct sl_entry, in_list);
 }
 
 static void grant(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                   struct sl_effect *out)
 {
     tell(out, SL_EFFECT_GRANTED, e->lock, e->session);
-    leave_line(t, e);
-    sl_table_hold(t, now, e, e->session, &out->grant);
+    dequeue(t, e);
+    sl_table_grant_entry(t, now, e, e->session, &out->grant);
 }
 
-/* Rule 8: a thief has waited long enough for an answer. */
-static bool enter_beside(struct sl_table *t, struct sl_now now, struct sl_entry *e,
-                         struct sl_effect *out)
+/* Rule 8: the thief has waited long enough for its victims. */
+static bool grant_by_force(struct sl_table *t, struct sl_now now, struct sl_entry *e,
+                           struct sl_effect *out)
 {
-    if (e->session->ended) return dismiss(t, e, SL_EFFECT_TIMED_OUT, out);
-    sl_crowd_rob(e->lock->crowd);
+    if (e->session->ended) return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
+    sl_roster_steal(e->lock->roster);
     grant(t, now, e, out);
     e->overlaps = out->grant.overlapping = true;
     return true;
 }
 
-/* For somebody who could be granted. If not, it is looked at again when that changes. */
+/* Whether a waiter may be granted now. If not, it is rechecked when that changes. */
 static bool may_grant(struct sl_table *t, struct sl_now now)
 {
     int status = sl_table_may_grant(t, now);
@@ -185,64 +186,65 @@ static bool may_grant(struct sl_table *t, struct sl_now now)
     return status == SLUICE_OK;
 }
 
-/* The next thing in a crowd that was stirred; false: nothing there. */
-static bool next_stirred(struct sl_table *t, struct sl_now now, struct sl_effect *out)
+/* The next effect in the first roster of the list; false: there is nothing to tell. */
+static bool next_recheck(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 {
-    struct sl_crowd *c = sl_container_of(t->stirred.next, struct sl_crowd, stirred);
-    struct sl_lock *l = c->lock;
+    struct sl_roster *r = sl_container_of(t->recheck.next, struct sl_roster, recheck);
+    struct sl_lock *l = r->lock;
     if (next_expired(t, now, l, out)) return true;
-    if (c->waiters > 0 && sl_table_drained(t, sl_lock_key(l)))
-        return dismiss(t, first_in_line(c), SL_EFFECT_REFUSED, out);
-    if (sl_table_next_robbed(t, now, c, out)) return true;
-    sl_table_plan(c);
+    if (r->waiters > 0 && sl_table_drained(t, sl_lock_key(l)))
+        return finish_wait(t, first_waiter(r), SL_EFFECT_REFUSED, out);
+    if (sl_table_next_stolen(t, now, r, out)) return true;
+    sl_roster_plan(r);
     struct sl_entry *e = sl_lock_next(l);
     if (e == NULL || !may_grant(t, now)) {
-        if (sl_table_next_theft(t, now, c, out, &e)) {
+        if (sl_table_next_steal(t, now, r, out, &e)) {
             if (e == NULL) return true;
-            if (may_grant(t, now)) return enter_beside(t, now, e, out);
+            if (may_grant(t, now)) return grant_by_force(t, now, e, out);
         }
-        e = first_who_sees(t, now, c);
-        if (e != NULL) return dismiss(t, e, SL_EFFECT_SEEN, out);
-        sl_list_remove(&c->stirred);
+        e = next_seen(t, now, r);
+        if (e != NULL) return finish_wait(t, e, SL_EFFECT_SEEN, out);
+        sl_list_remove(&r->recheck);
         return false;
     }
-    /* Rule 5: its connection and its time are looked at again. */
+    /* Rule 5: check its session and its deadline again. */
 #if defined MUT_DEADGRANT
-    if (e->end_ms <= now.ms) return dismiss(t, e, SL_EFFECT_TIMED_OUT, out);
+    if (e->end_ms <= now.ms) return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
 #elif defined MUT_LATEGRANT
-    if (e->session->ended) return dismiss(t, e, SL_EFFECT_TIMED_OUT, out);
+    if (e->session->ended) return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
 #else
     if (e->session->ended || e->end_ms <= now.ms)
-        return dismiss(t, e, SL_EFFECT_TIMED_OUT, out);
+        return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
 #endif
     grant(t, now, e, out);
     return true;
 }
 
-static void stir_one_more(struct sl_table *t)
+static void recheck_one_more(struct sl_table *t)
 {
-    t->to_stir--;
-    if (sl_list_empty(&t->waited)) return;
-    struct sl_crowd *c = sl_container_of(t->waited.next, struct sl_crowd, waited);
-    sl_list_remove(&c->waited);
-    sl_list_append(&t->waited, &c->waited);
-    sl_table_stir(t, c);
+    t->recheck_left--;
+    if (sl_list_empty(&t->awaited)) return;
+    struct sl_roster *r = sl_container_of(t->awaited.next, struct sl_roster, awaited);
+    sl_list_remove(&r->awaited);
+    sl_list_append(&t->awaited, &r->awaited);
+    sl_table_recheck(t, r);
 }
 
-#define SILENT_MAX 2u /* Each may compare a key with every drain. */
+/* Steps without an effect in one call. Each may compare a key with every drain. */
+#define QUIET_STEPS_MAX 2u
 
 bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 {
-    sl_table_forget_old(t);
-    sl_table_end_silence(t, now);
-    for (uint32_t silent = 0; silent < SILENT_MAX; silent++) {
-        if (!sl_list_empty(&t->stirred)) {
-            if (next_stirred(t, now, out)) return true;
-        } else if (!sl_list_empty(&t->over)) {
-            if (next_over(t, now, out)) return true;
+    sl_table_free_retired(t);
+    sl_table_end_recovery(t, now);
+    for (uint32_t quiet = 0; quiet < QUIET_STEPS_MAX; quiet++) {
+        if (!sl_list_empty(&t->recheck)) {
+            if (next_recheck(t, now, out)) return true;
+        } else if (!sl_list_empty(&t->ended_sessions)) {
+            if (next_of_ended(t, now, out)) return true;
         } else if (t->heap.count > 0 && t->heap.items[0].at <= now.ms) {
             if (next_due(t, now, out)) return true;
-        } else if (t->to_stir > 0) stir_one_more(t);
+        } else if (t->recheck_left > 0) recheck_one_more(t);
         else {
             sl_heap_trim(&t->heap, (uint32_t)t->waiting);
             return false;

@@ -1,7 +1,7 @@
-/* table_reclaim.c - grants that another table gave are put into this one.
+/* table_reclaim.c - grants of another table are added to this one.
  *
- * Records of one grant may come twice, from two who know of it, and one that was given back
- * may come too, from who does not know that. All are kept (README, "Reclaims"). */
+ * Two nodes may report the same grant, and a node may report a grant that was released without
+ * its knowledge. All are kept; README.md says why. */
 #include <stdlib.h>
 
 #include "locks/table_internal.h"
@@ -11,7 +11,7 @@ static uint32_t user_of(const struct sl_session *s, const struct sl_grant_view *
     return s != NULL ? s->user : v->user;
 }
 
-/* Whether there can be such a grant. */
+/* Whether such a grant is possible. */
 static int check_record(const struct sl_table *t, const struct sl_session *s,
                         const struct sl_grant_view *v, struct sl_bytes key)
 {
@@ -27,10 +27,10 @@ static int check_record(const struct sl_table *t, const struct sl_session *s,
     return SLUICE_OK;
 }
 
-/* The same grant from another who knows of it. If one has seen it extended and the other has
- * not, its holder relies on the later end. */
+/* The same grant, reported again. If only one of the reporters has seen it extended, its holder
+ * relies on the later end. */
 static int reclaim_again(struct sl_table *t, struct sl_now now,
-                         const struct sl_grant_place *p, const struct sl_session *s,
+                         const struct sl_grant_ref *p, const struct sl_session *s,
                          const struct sl_grant_view *v)
 {
     struct sl_entry *e = p->entry;
@@ -41,7 +41,7 @@ static int reclaim_again(struct sl_table *t, struct sl_now now,
     if ((e == NULL ? l->user : e->user) != user_of(s, v)) return SLUICE_EINVAL;
     if ((e == NULL ? l->session_id : e->session_id) == 0 && s != NULL)
         return SLUICE_EINVAL;
-    if (v->broken && e == NULL) l->flags |= SL_SEAT_BROKEN;
+    if (v->broken && e == NULL) l->flags |= SL_INLINE_BROKEN;
     if (v->broken && e != NULL) e->broken = true;
 #ifndef MUT_RECLAIMEND
     sl_table_move_end(t, p, sl_end_after(t, now, v->left_ms));
@@ -49,9 +49,9 @@ static int reclaim_again(struct sl_table *t, struct sl_now now,
     return SLUICE_OK;
 }
 
-static int reclaim_seat(struct sl_table *t, struct sl_now now,
-                        const struct sl_session *s, const struct sl_grant_view *v,
-                        struct sl_bytes key)
+static int reclaim_inline(struct sl_table *t, struct sl_now now,
+                          const struct sl_session *s, const struct sl_grant_view *v,
+                          struct sl_bytes key)
 {
     struct sl_lock *l = sl_lock_new(key, v->value, v->note);
     if (l == NULL || sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) != SLUICE_OK) {
@@ -61,29 +61,29 @@ static int reclaim_seat(struct sl_table *t, struct sl_now now,
     l->fence = v->fence;
     l->session_id = s != NULL ? s->id : 0;
     l->user = user_of(s, v);
-    l->flags = v->broken ? SL_SEAT_BROKEN : 0;
+    l->flags = v->broken ? SL_INLINE_BROKEN : 0;
     l->end_ms = sl_end_after(t, now, v->left_ms);
-    if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_as_owner(l));
+    if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_inline_owner(l));
     sl_table_put_lock(t, l);
     return SLUICE_OK;
 }
 
-/* A record that has ended here, and has not been told yet, is not told: another one, which is
- * put in its place, ends later. */
-static void drop_ghost(struct sl_table *t, struct sl_lock *l, sl_fence fence)
+/* The grant has expired here, and is reported again with a later end. So its expiry, which was
+ * not told yet, is not told. */
+static void drop_expired(struct sl_table *t, struct sl_lock *l, sl_fence fence)
 {
     if (l->fence == fence) {
         if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
         l->fence = 0;
-        l->flags &= (uint16_t) ~(SL_SEAT_GHOST | SL_SEAT_BROKEN);
+        l->flags &= (uint16_t) ~(SL_INLINE_EXPIRED | SL_INLINE_BROKEN);
     }
-    for (struct sl_list *n = l->crowd->ghosts.next; n != &l->crowd->ghosts;
+    for (struct sl_list *n = l->roster->expired.next; n != &l->roster->expired;
          n = n->next) {
-        struct sl_entry *e = sl_container_of(n, struct sl_entry, place);
+        struct sl_entry *e = sl_container_of(n, struct sl_entry, in_list);
         if (e->fence != fence) continue;
-        sl_list_remove(&e->place);
-        sl_table_bury(t, e);
-        sl_table_forget_old(t);
+        sl_list_remove(&e->in_list);
+        sl_table_retire_entry(t, e);
+        sl_table_free_retired(t);
         return;
     }
 }
@@ -94,19 +94,19 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
 {
     const struct sl_session nobody = {.user = v->user};
     struct sl_entry *e = sl_entry_new(s != NULL ? s : &nobody, w);
-    /* Who sits there has the least of the fences, or sits there no more. */
+    /* The inline holder must have the lowest fence. */
     bool moves = e != NULL && l->fence > v->fence;
-    if (e == NULL || (moves && sl_table_leave_seat(t, now, l) != SLUICE_OK) ||
+    if (e == NULL || (moves && sl_table_move_inline(t, now, l) != SLUICE_OK) ||
         sl_table_reserve_entry(t, l, v->leased) != SLUICE_OK) {
         sl_entry_free(e);
-        sl_table_tidy(t, l);
+        sl_table_drop_unused(t, l);
         return SLUICE_ENOMEM;
     }
-    struct sl_crowd *c = l->crowd;
+    struct sl_roster *r = l->roster;
     sl_ms age = now.wall_us > v->fence ? (sl_ms)((now.wall_us - v->fence) / 1000) : 0;
-    drop_ghost(t, l, v->fence);
+    drop_expired(t, l, v->fence);
     e->lock = l;
-    e->state = SL_HOLDS;
+    e->state = SL_HOLDING;
     e->fence = v->fence;
     e->broken = v->broken;
     e->overlaps = v->overlapping;
@@ -116,22 +116,22 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
         e->session = s;
         sl_list_append(&s->mine, &e->of_session);
     }
-    sl_roll_insert(&c->holders, e);
-    sl_crowd_count(c, e, t->index.seed);
+    sl_holders_insert(&r->holders, e);
+    sl_roster_add_holder(r, e, t->index.seed);
     e->reclaimed = true;
-    c->reclaimed++;
-    e->stolen = v->asked; /* Who has asked it is gone, unless it is beside it. */
-    c->stolen += v->asked;
+    r->reclaimed++;
+    e->stolen = v->asked; /* Its thief is gone, or holds next to it. */
+    r->stolen += v->asked;
     sl_table_count_entry(t, e);
-    sl_table_stir(t, c);
+    sl_table_recheck(t, r);
     return SLUICE_OK;
 }
 
 int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s,
                      const struct sl_grant_view *v, struct sl_bytes key)
 {
-    struct sl_grant_place p;
-    sl_table_forget_old(t);
+    struct sl_grant_ref p;
+    sl_table_free_retired(t);
     int status = check_record(t, s, v, key);
     if (status != SLUICE_OK) return status;
     const struct sl_want w = {.key = key,
@@ -145,8 +145,8 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
                                                            : 1,
                               .value = v->value,
                               .note = v->note};
-    struct sl_lock *l = sl_table_seek_lock(t, key);
-    if (l != NULL) sl_table_pass_time(t, now, l);
+    struct sl_lock *l = sl_table_look_up(t, key);
+    if (l != NULL) sl_table_expire_lock(t, now, l);
     if (sl_table_find(t, now, key, v->fence, &p))
         return reclaim_again(t, now, &p, s, v);
 #ifdef MUT_RECLAIMROOM
@@ -156,8 +156,8 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
 #endif
     if (l == NULL && sl_index_reserve(&t->index) != SLUICE_OK) return SLUICE_ENOMEM;
     if (l == NULL && sl_want_is_plain(&w) && !v->asked && !v->overlapping)
-        return reclaim_seat(t, now, s, v, key);
-    if (l == NULL) l = sl_table_found_lock(t, key);
+        return reclaim_inline(t, now, s, v, key);
+    if (l == NULL) l = sl_table_add_lock(t, key);
     if (l == NULL) return SLUICE_ENOMEM;
     return reclaim_entry(t, now, s, v, l, &w);
 }
@@ -165,8 +165,8 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
 int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
                     struct sl_bytes key, sl_fence fence)
 {
-    struct sl_grant_place p;
-    sl_table_forget_old(t);
+    struct sl_grant_ref p;
+    sl_table_free_retired(t);
     if (s->ended) return SLUICE_EINVAL;
     if (!sl_table_find(t, now, key, fence, &p) || p.entry == NULL ||
         p.entry->lease_ms > 0)
@@ -176,8 +176,8 @@ int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->session = s;
     e->user = s->user;
     sl_list_append(&s->mine, &e->of_session);
-    sl_crowd_rebind(p.lock->crowd, e, s->id, t->index.seed);
-    sl_table_stir(t, p.lock->crowd); /* A thief does not ask its own session. */
+    sl_roster_rebind(p.lock->roster, e, s->id, t->index.seed);
+    sl_table_recheck(t, p.lock->roster); /* A thief does not ask its own session. */
     return SLUICE_OK;
 }
 

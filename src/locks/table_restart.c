@@ -1,11 +1,11 @@
-/* table_restart.c - when something may be granted: fences that were written down, the silence
- * after a crash, and the authority of a keeper. */
+/* table_restart.c - when the table may grant: limits of fences, the recovery after a crash, and
+ * the authority of a keeper. */
 #include "locks/table_internal.h"
 
-/* All who wait are looked at again, a few at a time. */
-static void stir_all(struct sl_table *t)
+/* All rosters with waiters or watchers are rechecked, a few in each call of sl_table_next(). */
+static void recheck_all(struct sl_table *t)
 {
-    t->to_stir = t->crowds;
+    t->recheck_left = t->awaited_count;
 }
 
 void sl_table_set_fences(struct sl_table *t, sl_fence floor, sl_fence limit)
@@ -13,7 +13,7 @@ void sl_table_set_fences(struct sl_table *t, sl_fence floor, sl_fence limit)
     if (floor > t->fence) t->fence = floor;
     t->fence_limit = limit < SL_FENCE_MAX ? limit : SL_FENCE_MAX;
     if (t->fence_limit < t->fence) t->fence_limit = t->fence;
-    if (t->short_of_fences) stir_all(t);
+    if (t->short_of_fences) recheck_all(t);
     t->short_of_fences = false;
 }
 
@@ -27,13 +27,14 @@ void sl_table_recover(struct sl_table *t, sl_ms until_ms)
     t->recovering_until_ms = until_ms;
     if (until_ms <= 0) {
         t->recovering_until_ms = 0;
-        stir_all(t);
+        recheck_all(t);
     }
 }
 
 bool sl_table_has_authority(const struct sl_table *t, struct sl_now now)
 {
-    sl_ms late = t->limits.grain_ms > 0 ? t->limits.grain_ms - 1 : 0; /* At most. */
+    sl_ms late = t->limits.grain_ms > 0 ? t->limits.grain_ms - 1
+                                        : 0; /* At most so much. */
 #ifdef MUT_NOAUTHORITY
     return true;
 #endif
@@ -47,11 +48,11 @@ void sl_table_set_authority(struct sl_table *t, sl_ms until_ms)
     if (!later || !t->lacks_authority) return;
     t->lacks_authority = false;
 #ifndef MUT_UNHEARD
-    stir_all(t);
+    recheck_all(t);
 #endif
 }
 
-void sl_table_end_silence(struct sl_table *t, struct sl_now now)
+void sl_table_end_recovery(struct sl_table *t, struct sl_now now)
 {
     if (t->recovering_until_ms != 0 && now.ms >= t->recovering_until_ms)
         sl_table_recover(t, 0);

@@ -1,17 +1,18 @@
-/* table_steal.c - who steals, from whom, and what they are told (rules 7 and 8).
+/* table_steal.c - which waiter steals, from which holders, and what they are told (rules 7, 8).
  *
- * A thief is one who waits and would be next if there were room. Its *plan* is the
- * shortest beginning of the list of holders - lowest priority first, then the newest - that
- * makes room for it. They must all have less priority than the thief and be of other
- * sessions; if all of those together do not suffice there is no plan, and nobody is asked.
- * While there is one the lock is *reserved*: what becomes free is the thief's.
+ * The *thief* is a waiter that steals and would be next if there were enough capacity. Its *plan*
+ * is a list of victims: the shortest prefix of the holders, lowest priority first, then the
+ * newest, whose release makes the thief fit. All victims must have a lower priority than the
+ * thief and be of other sessions. If all such holders together are not enough, there is no plan,
+ * and no holder is asked. While there is a plan, the lock is *reserved*: capacity that becomes
+ * free belongs to the thief.
  *
- * The plan is made anew whenever something has changed. What differs from what the holders
- * were told is told then, one thing a call: so each hears of it once, whoever the thief is
- * by now, and however many thieves there are.
+ * The plan is made again whenever something has changed. Holders are then told the differences,
+ * one in each call: so each is asked once, whichever waiter is the thief by then, and however
+ * many thieves there are.
  *
- * A believer's place is never given away. It ends by its own release or with its lease;
- * only a thief that was told to (rule 8) enters beside it, and that is marked. */
+ * A live holder is never displaced. Its grant ends by its own release or with its lease. Only a
+ * thief with a force_ms (rule 8) is granted next to it, and that grant is marked. */
 #include "locks/table_internal.h"
 
 static struct sl_entry *first_on(const struct sl_list *list)
@@ -31,84 +32,87 @@ static bool may_be_victim(const struct sl_entry *e, const struct sl_entry *thief
 #endif
 }
 
-/* Whether it would fit when so much is gone. */
-static bool would_fit(const struct sl_crowd *c, const struct sl_entry *thief,
+/* Whether the thief would fit without so many units and shared holders. */
+static bool would_fit(const struct sl_roster *r, const struct sl_entry *thief,
                       uint64_t units, uint32_t shared)
 {
-    if (thief->shared) return c->held == units;
-    return c->shared == shared && c->held - units + thief->units <= thief->line->room;
+    if (thief->shared) return r->held == units;
+    return r->shared == shared &&
+           r->held - units + thief->units <= thief->queue->capacity;
 }
 
-/* Mark as few as make room for it. */
-static bool make_plan(struct sl_crowd *c, const struct sl_entry *thief)
+/* Mark as few holders as possible. False: no plan is possible. */
+static bool make_plan(struct sl_roster *r, const struct sl_entry *thief)
 {
     uint64_t units = 0;
     uint32_t shared = 0;
-    c->plan++;
+    r->plan++;
     if (thief == NULL) return false;
-    /* What it has reserved is free now, and goes to nobody else. */
-    if (would_fit(c, thief, 0, 0)) return c->thief == thief;
-    for (struct sl_entry *e = sl_crowd_first_rank(c);
-         e != NULL && may_be_victim(e, thief); e = sl_crowd_next_rank(c, e)) {
+    /* The capacity that it reserved is free now. */
+    if (would_fit(r, thief, 0, 0)) return r->thief == thief;
+    for (struct sl_entry *e = sl_roster_first_rank(r);
+         e != NULL && may_be_victim(e, thief); e = sl_roster_next_rank(r, e)) {
         if (e->session_id == thief->session_id) continue;
-        e->plan = c->plan;
+        e->plan = r->plan;
         units += e->units;
         shared += e->shared;
 #ifndef MUT_ASKALL
-        if (would_fit(c, thief, units, shared)) return true;
+        if (would_fit(r, thief, units, shared)) return true;
 #endif
     }
-    if (would_fit(c, thief, units, shared)) return true;
-    c->plan++; /* Whom it has marked is not needed. */
+    if (would_fit(r, thief, units, shared)) return true;
+    r->plan++; /* Forget the marks. */
     return false;
 }
 
-/* Move who is no longer needed from one list to another. */
-static void sift(struct sl_crowd *c, enum sl_victim from, enum sl_victim to)
+/* Move holders that are not in the plan to another list. */
+static void drop_unneeded(struct sl_roster *r, enum sl_victim from, enum sl_victim to)
 {
-    struct sl_list *list = &c->victims[from], *next;
+    struct sl_list *list = &r->victims[from], *next;
     for (struct sl_list *n = list->next; n != list; n = next) {
         next = n->next;
         struct sl_entry *e = sl_container_of(n, struct sl_entry, asked);
-        if (e->plan != c->plan) sl_crowd_victim(c, e, to);
+        if (e->plan != r->plan) sl_roster_set_victim(r, e, to);
     }
 }
 
-/* Who is needed and does not know it, or was told otherwise. */
-static void enlist(struct sl_crowd *c)
+/* Holders of the plan that were not asked yet, or are to be withdrawn. */
+static void add_victims(struct sl_roster *r)
 {
-    for (struct sl_entry *e = sl_crowd_first_rank(c);
-         e != NULL && may_be_victim(e, c->thief); e = sl_crowd_next_rank(c, e)) {
-        if (e->plan != c->plan || e->stolen) continue; /* Its own; or it knows. */
-        if (e->victim == SL_NO_VICTIM) sl_crowd_victim(c, e, SL_TO_ASK);
-        else if (e->victim == SL_TO_WITHDRAW) sl_crowd_victim(c, e, SL_ASKED_TO_GO);
+    for (struct sl_entry *e = sl_roster_first_rank(r);
+         e != NULL && may_be_victim(e, r->thief); e = sl_roster_next_rank(r, e)) {
+        if (e->plan != r->plan || e->stolen)
+            continue; /* Its own session; or a thief is next to it already. */
+        if (e->victim == SL_VICTIM_NONE) sl_roster_set_victim(r, e, SL_VICTIM_TO_ASK);
+        else if (e->victim == SL_VICTIM_TO_WITHDRAW)
+            sl_roster_set_victim(r, e, SL_VICTIM_ASKED);
     }
 }
 
-void sl_table_plan(struct sl_crowd *c)
+void sl_roster_plan(struct sl_roster *r)
 {
-    if (!c->plan_is_old) return;
-    struct sl_entry *thief = sl_lock_thief(c->lock);
-    c->plan_is_old = false;
+    if (!r->plan_is_old) return;
+    struct sl_entry *thief = sl_lock_thief(r->lock);
+    r->plan_is_old = false;
     if (thief != NULL && thief->session->ended) thief = NULL;
-    if (thief == c->planned_for && !c->holders_changed) return;
-    c->planned_for = thief;
-    c->holders_changed = false;
+    if (thief == r->planned_for && !r->holders_changed) return;
+    r->planned_for = thief;
+    r->holders_changed = false;
 #ifdef MUT_RESVLOST
-    if (c->thief != NULL && c->thief != thief) thief = NULL;
+    if (r->thief != NULL && r->thief != thief) thief = NULL;
 #endif
-    c->thief = make_plan(c, thief) ? thief : NULL;
-    sift(c, SL_TO_ASK, SL_NO_VICTIM);
-    sift(c, SL_ASKED_TO_GO, SL_TO_WITHDRAW);
-    if (c->thief != NULL) enlist(c);
+    r->thief = make_plan(r, thief) ? thief : NULL;
+    drop_unneeded(r, SL_VICTIM_TO_ASK, SL_VICTIM_NONE);
+    drop_unneeded(r, SL_VICTIM_ASKED, SL_VICTIM_TO_WITHDRAW);
+    if (r->thief != NULL) add_victims(r);
 }
 
-/* --- What is told ----------------------------------------------------------- */
+/* --- Effects ------------------------------------------------------- */
 
 static void tell(const struct sl_table *t, struct sl_now now, enum sl_effect_type type,
                  const struct sl_entry *e, struct sl_effect *out)
 {
-    const struct sl_entry *thief = e->lock->crowd->thief;
+    const struct sl_entry *thief = e->lock->roster->thief;
     *out = (struct sl_effect){
         .type = type,
         .key = sl_lock_key(e->lock),
@@ -123,78 +127,79 @@ static void tell(const struct sl_table *t, struct sl_now now, enum sl_effect_typ
         .priority = thief != NULL ? thief->priority : 0};
 }
 
-void sl_crowd_rob(struct sl_crowd *c)
+void sl_roster_steal(struct sl_roster *r)
 {
     struct sl_entry *e;
-    while ((e = first_on(&c->victims[SL_ASKED_TO_GO])) != NULL) {
+    while ((e = first_on(&r->victims[SL_VICTIM_ASKED])) != NULL) {
         e->stolen = true;
-        c->stolen++;
+        r->stolen++;
         e->victim_ms = -1;
-        sl_crowd_victim(c, e, SL_ROBBED);
+        sl_roster_set_victim(r, e, SL_VICTIM_STOLEN);
     }
 }
 
-bool sl_crowd_unrob(struct sl_crowd *c)
+bool sl_roster_undo_steal(struct sl_roster *r)
 {
-    struct sl_entry *e = first_on(&c->victims[SL_ROBBED]);
+    struct sl_entry *e = first_on(&r->victims[SL_VICTIM_STOLEN]);
     if (e == NULL) return false;
-    for (; e != NULL; e = first_on(&c->victims[SL_ROBBED])) {
+    for (; e != NULL; e = first_on(&r->victims[SL_VICTIM_STOLEN])) {
         e->stolen = false;
-        c->stolen--;
-        e->victim_ms = 0; /* It had been told. */
-        sl_crowd_victim(c, e, SL_TO_WITHDRAW);
+        r->stolen--;
+        e->victim_ms = 0; /* It had been asked. */
+        sl_roster_set_victim(r, e, SL_VICTIM_TO_WITHDRAW);
     }
-    c->holders_changed = true;
+    r->holders_changed = true;
     return true;
 }
 
-bool sl_table_next_robbed(const struct sl_table *t, struct sl_now now,
-                          struct sl_crowd *c, struct sl_effect *out)
+bool sl_table_next_stolen(const struct sl_table *t, struct sl_now now,
+                          struct sl_roster *r, struct sl_effect *out)
 {
-    struct sl_entry *e = first_on(&c->victims[SL_ROBBED]);
+    struct sl_entry *e = first_on(&r->victims[SL_VICTIM_STOLEN]);
     if (e == NULL) return false;
-    sl_crowd_victim(c, e, SL_NO_VICTIM);
+    sl_roster_set_victim(r, e, SL_VICTIM_NONE);
     tell(t, now, SL_EFFECT_STOLEN, e, out);
     return true;
 }
 
-bool sl_table_next_theft(struct sl_table *t, struct sl_now now, struct sl_crowd *c,
+bool sl_table_next_steal(struct sl_table *t, struct sl_now now, struct sl_roster *r,
                          struct sl_effect *out, struct sl_entry **enters)
 {
     struct sl_entry *e;
     *enters = NULL;
-    if ((e = first_on(&c->victims[SL_TO_WITHDRAW])) != NULL) {
-        sl_crowd_victim(c, e, SL_NO_VICTIM);
+    if ((e = first_on(&r->victims[SL_VICTIM_TO_WITHDRAW])) != NULL) {
+        sl_roster_set_victim(r, e, SL_VICTIM_NONE);
         e->victim_ms = -1;
 #ifdef MUT_NOWITHDRAWN
-        return sl_table_next_theft(t, now, c, out, enters);
+        return sl_table_next_steal(t, now, r, out, enters);
 #endif
         tell(t, now, SL_EFFECT_WITHDRAWN, e, out);
         return true;
     }
-    if ((e = first_on(&c->victims[SL_TO_ASK])) != NULL) {
+    if ((e = first_on(&r->victims[SL_VICTIM_TO_ASK])) != NULL) {
 #ifdef MUT_ASKTWICE
-        sl_crowd_victim(c, e, e->victim_ms < 0 ? SL_TO_ASK : SL_ASKED_TO_GO);
+        sl_roster_set_victim(r, e,
+                             e->victim_ms < 0 ? SL_VICTIM_TO_ASK : SL_VICTIM_ASKED);
 #else
-        sl_crowd_victim(c, e, SL_ASKED_TO_GO);
+        sl_roster_set_victim(r, e, SL_VICTIM_ASKED);
 #endif
         e->victim_ms = now.ms;
-        c->told = c->thief;
+        r->informed_thief = r->thief;
         tell(t, now, SL_EFFECT_ASKED, e, out);
         return true;
     }
-    if (c->thief == NULL) return false;
-    e = first_on(&c->victims[SL_ASKED_TO_GO]);
-    if (c->told != c->thief && e != NULL) {
-        c->told = c->thief;
+    if (r->thief == NULL) return false;
+    e = first_on(&r->victims[SL_VICTIM_ASKED]);
+    if (r->informed_thief != r->thief && e != NULL) {
+        r->informed_thief = r->thief;
         tell(t, now, SL_EFFECT_THIEF_WAITS, e, out);
         return true;
     }
 #ifdef MUT_OVERWRITE
-    *enters = c->thief;
+    *enters = r->thief;
     return true;
 #endif
-    if (c->thief->force_ms > now.ms || c->thief->end_ms <= now.ms) return false;
-    *enters = c->thief;
+    if (r->thief->force_ms > now.ms || r->thief->end_ms <= now.ms) return false;
+    *enters = r->thief;
     return true;
 }

@@ -1,4 +1,4 @@
-/* test_keeper_memory.c - a keeper without memory: every allocation fails once, and some fail
+/* test_tx_memory.c - a keeper without memory: every allocation fails once, and some fail
  * all the time. A request is answered all the same, or refused with ENOMEM at once; what was
  * told to be committed is, and nothing else; nothing is corrupt (the stage looks); and when
  * there is memory again all goes on, those who left included. */
@@ -6,14 +6,14 @@
 #include <string.h>
 
 #include "failing_memory.h"
-#include "keeper_stage.h"
+#include "tx_stage.h"
 
 static int calm(void **state)
 {
     (void)state;
     memory_is_back();
-    memory_fails_only_in(&stage_in_keeper); /* The stage has memory. */
-    stage_in_keeper = false;
+    memory_fails_only_in(&stage_in_manager); /* The stage has memory. */
+    stage_in_manager = false;
     return 0;
 }
 
@@ -118,7 +118,7 @@ static void recovers(struct stage *s)
     for (uint64_t i = 1; i < 10; i++) leave(s, i);
     for (int i = 0; i < 3; i++) pass(s, 100);
     assert_int_equal(stats_of(s).transactions, 0);
-    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
     writer(s, 1, "a", "last");
     assert_string_equal(stored_at(s->store, "t", "a"), "last");
 }
@@ -170,7 +170,7 @@ static void a_bar_without_memory_is_ordered_later(void **state)
     leave(s, 1);
     memory_is_back();
     assert_int_equal(orders(s), 0);
-    assert_int_equal(sl_tx_manager_due(s->keeper), s->now + 100);
+    assert_int_equal(sl_tx_manager_due(s->manager), s->now + 100);
     pass(s, 100);
     assert_int_equal(orders(s), 1);
     does(s);
@@ -204,5 +204,5 @@ int main(void)
         cmocka_unit_test_setup(a_bar_without_memory_is_ordered_later, calm),
         cmocka_unit_test_setup(a_commit_without_memory_is_the_end, calm),
     };
-    return cmocka_run_group_tests_name("keeper_memory", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("tx_memory", tests, NULL, NULL);
 }

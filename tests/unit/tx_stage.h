@@ -1,4 +1,4 @@
-/* keeper_stage.h - a stage for the keeper: real keepers, and the engine in the hands of the
+/* tx_stage.h - a stage for the keeper: real keepers, and the engine in the hands of the
  * test.
  *
  *     struct stage *s = stage_new();      a keeper that leads, over an empty store
@@ -99,7 +99,7 @@ struct asked {
 };
 
 struct stage {
-    struct sl_tx_manager *keeper;
+    struct sl_tx_manager *manager;
     struct store *store;
     sl_ms now;
     bool by_hand;
@@ -115,7 +115,7 @@ struct stage {
 };
 
 /* Allocations by a keeper, and not by the stage. */
-extern bool stage_in_keeper;
+extern bool stage_in_manager;
 
 /* --- Life ----------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
-/* office_stage.c - see office_stage.h. */
-#include "office_stage.h"
+/* election_stage.c - see election_stage.h. */
+#include "election_stage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 static const char *const sights[] = {"up", "silent", "closed"};
 
 static void __attribute__((format(printf, 2, 3)))
-say(struct office_stage *s, const char *format, ...)
+say(struct election_stage *s, const char *format, ...)
 {
     size_t n = strlen(s->said);
     va_list args;
@@ -19,7 +19,7 @@ say(struct office_stage *s, const char *format, ...)
     assert_true(strlen(s->said) < sizeof s->said - 1);
 }
 
-static void say_order(struct office_stage *s, const struct sl_election_order *x)
+static void say_order(struct election_stage *s, const struct sl_election_order *x)
 {
     switch (x->type) {
         case SL_ELECTION_ORDER_READ_TERM: say(s, "look\n"); break;
@@ -45,42 +45,42 @@ static void say_order(struct office_stage *s, const struct sl_election_order *x)
     }
 }
 
-void office_settle(struct office_stage *s)
+void election_settle(struct election_stage *s)
 {
     struct sl_election_order x;
-    sl_election_check(s->office);
-    while (sl_election_next(s->office, &x)) {
+    sl_election_check(s->election);
+    while (sl_election_next(s->election, &x)) {
         if (x.type == SL_ELECTION_ORDER_READ_TERM) s->look_ms = s->now;
         if (x.type == SL_ELECTION_ORDER_CLAIM) s->claim_ms = s->now;
         if (x.type == SL_ELECTION_ORDER_RENEW) s->renew_ms = s->now;
         say_order(s, &x);
     }
-    sl_election_check(s->office);
+    sl_election_check(s->election);
 }
 
-void office_passes(struct office_stage *s, sl_ms ms)
+void election_passes(struct election_stage *s, sl_ms ms)
 {
     sl_ms end = s->now + ms;
     for (;;) {
-        sl_ms due = sl_election_due(s->office);
+        sl_ms due = sl_election_due(s->election);
         s->now = due > end ? end : due > s->now ? due : s->now;
-        sl_election_tick(s->office, s->now);
-        office_settle(s);
-        assert_true(sl_election_due(s->office) > s->now);
+        sl_election_tick(s->election, s->now);
+        election_settle(s);
+        assert_true(sl_election_due(s->election) > s->now);
         if (due >= end) return;
     }
 }
 
-struct sl_election_view office_view(const struct office_stage *s)
+struct sl_election_view election_view(const struct election_stage *s)
 {
     struct sl_election_view v;
-    sl_election_view(s->office, &v);
+    sl_election_view(s->election, &v);
     return v;
 }
 
 /* --- The engine ------------------------------------------------------------------- */
 
-struct sl_storage_term office_reign(uint32_t node, uint64_t term, uint64_t beat)
+struct sl_storage_term election_reign(uint32_t node, uint64_t term, uint64_t beat)
 {
     return (struct sl_storage_term){.term = term,
                                     .node = node,
@@ -89,97 +89,97 @@ struct sl_storage_term office_reign(uint32_t node, uint64_t term, uint64_t beat)
                                     .longest_ms = 5000};
 }
 
-void office_looked(struct office_stage *s, int status, struct sl_storage_term r)
+void election_looked(struct election_stage *s, int status, struct sl_storage_term r)
 {
     struct sl_storage_result d = {.status = status, .term = r.term, .term_record = r};
-    sl_election_term_read(s->office, s->now, s->look_ms, &d);
-    office_settle(s);
+    sl_election_term_read(s->election, s->now, s->look_ms, &d);
+    election_settle(s);
 }
 
-void office_claimed(struct office_stage *s, int status, struct sl_storage_term r)
+void election_claimed(struct election_stage *s, int status, struct sl_storage_term r)
 {
     struct sl_storage_result d = {.status = status, .term = r.term, .term_record = r};
     if (status == SLUICE_OK) d.term++, d.term_record.term = 0;
-    sl_election_claimed(s->office, s->now, s->claim_ms, &d);
-    office_settle(s);
+    sl_election_claimed(s->election, s->now, s->claim_ms, &d);
+    election_settle(s);
 }
 
-void office_renewed(struct office_stage *s, int status, struct sl_storage_term r)
+void election_renewed(struct election_stage *s, int status, struct sl_storage_term r)
 {
     struct sl_storage_result d = {.status = status, .term = r.term, .term_record = r};
-    sl_election_renewed(s->office, s->now, s->renew_ms, &d);
-    office_settle(s);
+    sl_election_renewed(s->election, s->now, s->renew_ms, &d);
+    election_settle(s);
 }
 
-void office_told(struct office_stage *s, struct sl_storage_term r)
+void election_told(struct election_stage *s, struct sl_storage_term r)
 {
-    sl_election_term_changed(s->office, s->now, &r);
-    office_settle(s);
+    sl_election_term_changed(s->election, s->now, &r);
+    election_settle(s);
 }
 
 /* --- The other nodes ----------------------------------------------------------------- */
 
-void office_sees(struct office_stage *s, uint32_t node, enum sl_peer_state sight)
+void election_sees(struct election_stage *s, uint32_t node, enum sl_peer_state sight)
 {
-    sl_election_peer_changed(s->office, s->now, node, sight);
-    office_settle(s);
+    sl_election_peer_changed(s->election, s->now, node, sight);
+    election_settle(s);
 }
 
-void office_hears(struct office_stage *s, uint32_t from, uint64_t term,
-                  enum sl_peer_state sight)
+void election_hears(struct election_stage *s, uint32_t from, uint64_t term,
+                    enum sl_peer_state sight)
 {
-    sl_election_peer_doubts(s->office, s->now, from, term, sight);
-    office_settle(s);
+    sl_election_peer_doubts(s->election, s->now, from, term, sight);
+    election_settle(s);
 }
 
-void office_needs(struct office_stage *s)
+void election_needs(struct election_stage *s)
 {
-    sl_election_read_soon(s->office, s->now);
-    office_settle(s);
+    sl_election_read_soon(s->election, s->now);
+    election_settle(s);
 }
 
-void office_refused(struct office_stage *s, uint64_t term)
+void election_refused(struct election_stage *s, uint64_t term)
 {
-    sl_election_refused(s->office, s->now, term);
-    office_settle(s);
+    sl_election_refused(s->election, s->now, term);
+    election_settle(s);
 }
 
-void office_hurries(struct office_stage *s)
+void election_hurries(struct election_stage *s)
 {
-    sl_election_hurries(s->office, s->now);
-    office_settle(s);
+    sl_election_hurries(s->election, s->now);
+    election_settle(s);
 }
 
-void office_members(struct office_stage *s, const uint32_t *ids, size_t n)
+void election_members(struct election_stage *s, const uint32_t *ids, size_t n)
 {
-    sl_election_members(s->office, s->now, ids, n);
-    office_settle(s);
+    sl_election_members(s->election, s->now, ids, n);
+    election_settle(s);
 }
 
-bool office_said(const struct office_stage *s, const char *part)
+bool election_said(const struct election_stage *s, const char *part)
 {
     return strstr(s->said, part) != NULL;
 }
 
 /* --- Life --------------------------------------------------------------------------- */
 
-struct office_stage *office_stage_new(uint32_t self, uint32_t nodes)
+struct election_stage *election_stage_new(uint32_t self, uint32_t nodes)
 {
-    struct office_stage *s = calloc(1, sizeof *s);
+    struct election_stage *s = calloc(1, sizeof *s);
     uint32_t ids[SL_ELECTION_NODES_MAX];
     for (uint32_t i = 0; i < nodes; i++) ids[i] = i + 1;
     s->settings = sl_election_settings_default;
     s->settings.self = self;
     s->now = 10000;
-    s->office = sl_election_new(&s->settings, s->now);
-    assert_non_null(s->office);
-    office_members(s, ids, nodes);
-    office_passes(s, 0);
+    s->election = sl_election_new(&s->settings, s->now);
+    assert_non_null(s->election);
+    election_members(s, ids, nodes);
+    election_passes(s, 0);
     return s;
 }
 
-void office_stage_end(struct office_stage *s)
+void election_stage_end(struct election_stage *s)
 {
-    sl_election_free(s->office);
+    sl_election_free(s->election);
     free(s);
 }

@@ -1,4 +1,4 @@
-/* test_table_keeper.c - what a table needs to be a keeper's: an end of its authority, grants
+/* test_table_failover.c - what a table needs to be a keeper's: an end of its authority, grants
  * that another keeper gave, and to drop everything. By transcripts, as test_table.c, and at
  * random. */
 #include <stdlib.h>
@@ -914,5 +914,5 @@ int main(void)
         cmocka_unit_test(a_table_may_be_freed_while_leases_are_over_and_not_told),
         cmocka_unit_test(random_reigns_keep_the_invariants),
     };
-    return cmocka_run_group_tests_name("table_keeper", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("table_failover", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_keeper.c - the keeper, by transcripts: who asks, what the engine is ordered, and what
+/* test_tx.c - the keeper, by transcripts: who asks, what the engine is ordered, and what
  * is said. The rules are those of src/tx/README.md, one by one.
  *
  * Of the catalogue of defects R1-R9 and of the tests RT1-RT10 each has its name here, as far
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "keeper_stage.h"
+#include "tx_stage.h"
 
 /* --- Candidate, leader, stopped ------------------------------------------------ */
 
@@ -17,7 +17,7 @@ static void a_candidate_claims_and_does_nothing_else(void **state) /* R6 */
     (void)state;
     struct stage *s = stage_candidate(&stage_limits, NULL);
     by_hand(s);
-    assert_true(sl_tx_manager_due(s->keeper) <= s->now);
+    assert_true(sl_tx_manager_due(s->manager) <= s->now);
     BEGIN(1), GET(1, "a"), COMMIT(1), ABORT(1), OUTCOME(1, "r");
     SAID("1 NOKEEPER\n1 NOKEEPER\n1 NOKEEPER\n1 NOKEEPER\n1 NOKEEPER\n");
     pass(s, 0), pass(s, 0);
@@ -39,10 +39,10 @@ static void a_claim_that_failed_is_made_again(void **state)
     SAID("> claim\n");
     pass(s, 99);
     SAID("");
-    assert_int_equal(sl_tx_manager_due(s->keeper), s->now + 1);
+    assert_int_equal(sl_tx_manager_due(s->manager), s->now + 1);
     pass(s, 1), does(s), BEGIN(1);
     SAID("> claim\n1 began 1\n");
-    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
     stage_end(s);
 }
 
@@ -54,7 +54,7 @@ static void a_claim_that_was_refused_is_the_end(void **state)
     pass(s, 0), refuses(s, SLUICE_ESTALE), pass(s, 1000), BEGIN(1);
     SAID("> claim\n1 NOKEEPER\n");
     assert_int_equal(stats_of(s).state, SL_TX_MANAGER_STOPPED);
-    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
     stage_end(s);
 }
 
@@ -75,9 +75,9 @@ static void one_that_was_stopped_claims_no_more(void **state)
     (void)state;
     struct stage *s = stage_candidate(&stage_limits, NULL);
     struct sl_tx_order order;
-    sl_tx_manager_tick(s->keeper, s->now);
-    sl_tx_manager_stop(s->keeper, s->now, 7);
-    assert_false(sl_tx_manager_next(s->keeper, &order));
+    sl_tx_manager_tick(s->manager, s->now);
+    sl_tx_manager_stop(s->manager, s->now, 7);
+    assert_false(sl_tx_manager_next(s->manager, &order));
     stage_end(s);
 }
 
@@ -157,12 +157,12 @@ static void when_it_stops_a_commit_that_was_not_fetched_is_not_ordered(void **st
     const struct sl_tx_request commit = {.type = SL_TX_COMMIT, .session = 1};
     BEGIN_AS(1, "r"), PUT(1, "a", "x");
     UNHEARD;
-    assert_int_equal(sl_tx_manager_submit(s->keeper, s->now, 77, &commit), SLUICE_OK);
-    sl_tx_manager_stop(s->keeper, s->now, 2);
-    assert_true(sl_tx_manager_next(s->keeper, &order));
+    assert_int_equal(sl_tx_manager_submit(s->manager, s->now, 77, &commit), SLUICE_OK);
+    sl_tx_manager_stop(s->manager, s->now, 2);
+    assert_true(sl_tx_manager_next(s->manager, &order));
     assert_int_equal(order.type, SL_TX_ORDER_ANSWER);
     assert_int_equal(order.answer->status, SLUICE_ESTALE);
-    assert_false(sl_tx_manager_next(s->keeper, &order));
+    assert_false(sl_tx_manager_next(s->manager, &order));
     stage_end(s);
 }
 
@@ -282,7 +282,7 @@ static enum sl_tx_mode mode_of(struct stage *s, uint64_t who)
 {
     struct sl_tx_view v;
     for (uint32_t i = 0;
-         sl_tx_manager_holder(s->keeper, s->now, (struct sl_bytes){"t", 1},
+         sl_tx_manager_holder(s->manager, s->now, (struct sl_bytes){"t", 1},
                               (struct sl_bytes){NULL, 0}, i, &v);
          i++)
         if (v.session == who) return v.mode;
@@ -1182,7 +1182,7 @@ static void a_limit_of_age(void **state)
     limits.age_ms_max = 1000;
     struct stage *s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "x"), pass(s, 500), BEGIN(2), BEGIN(3), WRITE(3, "a");
-    assert_int_equal(sl_tx_manager_due(s->keeper), 2000);
+    assert_int_equal(sl_tx_manager_due(s->manager), 2000);
     UNHEARD;
     pass(s, 499);
     SAID("");
@@ -1210,7 +1210,7 @@ static void a_limit_of_age(void **state)
     HOLDERS("a", "");
     BEGIN(1), pass(s, 999), PUT(1, "a", "y"), COMMIT(1);
     SAID("1 began 1\n1 put\n1 committed 1\n");
-    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
     stage_end(s);
 }
 
@@ -1335,15 +1335,15 @@ static void who_leaves_is_not_answered(void **state)
                                outcome = {.type = SL_TX_OUTCOME,
                                           .session = 1,
                                           .request = {"r", 1}};
-    assert_int_equal(sl_tx_manager_submit(s->keeper, s->now, 77, &begin), SLUICE_OK);
-    assert_int_equal(sl_tx_manager_submit(s->keeper, s->now, 78, &outcome), SLUICE_OK);
-    assert_int_equal(sl_tx_manager_submit(s->keeper, s->now, 79, &begin), SLUICE_OK);
-    sl_tx_manager_leave(s->keeper, s->now, 1);
-    assert_true(sl_tx_manager_next(s->keeper, &order));
+    assert_int_equal(sl_tx_manager_submit(s->manager, s->now, 77, &begin), SLUICE_OK);
+    assert_int_equal(sl_tx_manager_submit(s->manager, s->now, 78, &outcome), SLUICE_OK);
+    assert_int_equal(sl_tx_manager_submit(s->manager, s->now, 79, &begin), SLUICE_OK);
+    sl_tx_manager_leave(s->manager, s->now, 1);
+    assert_true(sl_tx_manager_next(s->manager, &order));
     assert_int_equal(order.type, SL_TX_ORDER_OUTCOME);
     const struct sl_storage_result done = {.status = SLUICE_OK, .found = true};
-    sl_tx_manager_done(s->keeper, s->now, order.op, &done);
-    assert_false(sl_tx_manager_next(s->keeper, &order));
+    sl_tx_manager_done(s->manager, s->now, order.op, &done);
+    assert_false(sl_tx_manager_next(s->manager, &order));
     stage_end(s);
 }
 
@@ -1470,7 +1470,7 @@ static void a_bar_that_failed_is_ordered_again(void **state)
         pass(s, 60), refuses(s, errors[i]);
         SAID("");
         HOLDERS("a", "1 W, 2 ->W for 1");
-        assert_int_equal(sl_tx_manager_due(s->keeper), s->now + 40);
+        assert_int_equal(sl_tx_manager_due(s->manager), s->now + 40);
         pass(s, 39);
         SAID("");
         pass(s, 1);
@@ -1524,12 +1524,12 @@ static void what_is_done_twice_or_was_not_ordered_is_nothing(void **state)
         .status = SLUICE_OK, .found = true, .value = {"x", 1}};
     BEGIN(1), by_hand(s), GET(1, "a");
     uint64_t op = oldest(s)->op;
-    sl_tx_manager_done(s->keeper, s->now, op + 1, &done);
-    sl_tx_manager_done(s->keeper, s->now, 0, &done);
+    sl_tx_manager_done(s->manager, s->now, op + 1, &done);
+    sl_tx_manager_done(s->manager, s->now, 0, &done);
     settle(s);
     SAID("1 began 1\n> read t/a\n");
     does(s);
-    sl_tx_manager_done(s->keeper, s->now, op, &done);
+    sl_tx_manager_done(s->manager, s->now, op, &done);
     settle(s);
     SAID("1 got nothing\n");
     stage_end(s);
@@ -1580,25 +1580,25 @@ static void who_has_what_can_be_asked(void **state)
     struct sl_tx_view v;
     uint64_t cursor = 0;
     BEGIN(1), BEGIN(2), WRITE(1, "a"), pass(s, 50), READ(2, "a"), READ(2, "u/b");
-    size_t n = sl_tx_manager_scan(s->keeper, &cursor, items, 8);
+    size_t n = sl_tx_manager_scan(s->manager, &cursor, items, 8);
     assert_int_equal(n, 2);
     for (size_t i = 0; i < n; i++) {
         bool table = items[i].key.at == NULL;
         assert_int_equal(items[i].holders, table ? 2 : 1);
         assert_int_equal(items[i].waiters, table ? 0 : 1);
     }
-    assert_true(sl_tx_manager_item(s->keeper, (struct sl_bytes){"t", 1},
+    assert_true(sl_tx_manager_item(s->manager, (struct sl_bytes){"t", 1},
                                    (struct sl_bytes){"a", 1}, &items[0]));
     assert_int_equal(items[0].waiters, 1);
-    assert_false(sl_tx_manager_item(s->keeper, (struct sl_bytes){"u", 1},
+    assert_false(sl_tx_manager_item(s->manager, (struct sl_bytes){"u", 1},
                                     (struct sl_bytes){NULL, 0}, &items[0]));
-    assert_true(sl_tx_manager_holder(s->keeper, s->now, (struct sl_bytes){"t", 1},
+    assert_true(sl_tx_manager_holder(s->manager, s->now, (struct sl_bytes){"t", 1},
                                      (struct sl_bytes){"a", 1}, 1, &v));
     assert_int_equal(v.id, 2);
     assert_int_equal(v.since_ms, 50);
     assert_int_equal(v.waits_for, 1);
-    assert_true(sl_tx_manager_waits(s->keeper, 2) &&
-                !sl_tx_manager_waits(s->keeper, 1));
+    assert_true(sl_tx_manager_waits(s->manager, 2) &&
+                !sl_tx_manager_waits(s->manager, 1));
     struct sl_tx_manager_stats stats = stats_of(s);
     assert_int_equal(stats.transactions, 2);
     assert_int_equal(stats.locks, 4);
@@ -1698,5 +1698,5 @@ int main(void)
         cmocka_unit_test(a_request_goes_with_the_commit),
         cmocka_unit_test(who_has_what_can_be_asked),
     };
-    return cmocka_run_group_tests_name("keeper", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("tx", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* test_keeper_again.c - locks that a transaction takes again after RESTART, and waits with a
+/* test_tx_restart.c - locks that a transaction takes again after RESTART, and waits with a
  * deadline. */
-#include "keeper_stage.h"
+#include "tx_stage.h"
 
 /* --- After a restart ----------------------------------------------------------- */
 
@@ -226,7 +226,7 @@ static void a_wait_of_0_is_none(void **state)
     WRITE_WITHIN(2, "a", 0), READ_WITHIN(2, "a", 0), WRITE_WITHIN(2, "b", 0);
     SAID("2 FULL\n2 FULL\n2 locked\n");
     HOLDERS("a", "1 W");
-    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
     PUT(2, "b", "x"), COMMIT(2); /* It goes on, and commits. */
     SAID("2 put\n2 committed 1\n");
     stage_end(s);
@@ -253,17 +253,17 @@ static void a_wait_ends_at_its_deadline(void **state)
     BEGIN(1), BEGIN(2), BEGIN(3), WRITE(1, "a");
     UNHEARD;
     WRITE_WITHIN(2, "a", 100);
-    assert_int_equal(sl_tx_manager_due(s->keeper), s->now + 100);
+    assert_int_equal(sl_tx_manager_due(s->manager), s->now + 100);
     READ(3, "a"), pass(s, 99);
     SAID("2 waits\n3 waits\n");
     HOLDERS("a", "1 W, 2 ->W for 1, 3 ->R for 1");
     pass(s, 1);
     SAID("2 FULL\n");
     HOLDERS("a", "1 W, 3 ->R for 1");
-    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
     COMMIT(1), WRITE_WITHIN(2, "b", 100), COMMIT(2);
     SAID("1 committed 0\n3 locked\n2 locked\n2 committed 0\n");
-    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
     stage_end(s);
 }
 
@@ -336,7 +336,7 @@ static void a_bounded_wait_may_close_a_cycle(void **state)
     UNHEARD;
     WRITE_WITHIN(2, "a", 100);
     SAID("2 RESTART 2 1\n1 locked\n");
-    assert_int_equal(sl_tx_manager_due(s->keeper), SL_NEVER);
+    assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
     stage_end(s);
 }
 
@@ -395,5 +395,5 @@ int main(void)
         cmocka_unit_test(the_deadline_covers_locks_taken_again),
         cmocka_unit_test(a_waiter_with_a_deadline_can_leave),
     };
-    return cmocka_run_group_tests_name("keeper_again", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("tx_restart", tests, NULL, NULL);
 }

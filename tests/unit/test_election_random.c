@@ -1,9 +1,9 @@
-/* test_office_random.c - clusters of three and five offices over one engine, and much that
+/* test_election_random.c - clusters of three and five elections over one storage, and much that
  * goes wrong: answers that are lost or late, an engine that some or all cannot reach, links
  * that close or fall silent, nodes that sleep, die and come back, clocks that differ.
  *
- *     test_office_random                      the same worlds every time
- *     SLUICE_SEED=n test_office_random        others
+ *     test_election_random                      the same worlds every time
+ *     SLUICE_SEED=n test_election_random        others
  *     SLUICE_SEED=n SLUICE_WORLD=w ...        only world w of seed n, told step by step
  *     SLUICE_WORLDS=n ...                     so many, instead of the usual number
  *
@@ -19,7 +19,7 @@
  *                  and sleep, and the engine is away for all, the first keeper is the last
  *   liveness       when all is well again there is one keeper within HEALED_MS, all know it,
  *                  it stays, and grants
- *   no spinning    an office that has had its tick does not want the next at once */
+ *   no spinning    an election that has had its tick does not want the next at once */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "office_stage.h"
+#include "election_stage.h"
 #include "sim/clock.h"
 
 enum {
@@ -98,7 +98,7 @@ struct link {
 };
 
 struct node {
-    struct sl_election *office;
+    struct sl_election *election;
     struct sim_clock clock;
     uint32_t life;
     bool alive;
@@ -159,7 +159,7 @@ static void say_replay(int number)
     char line[160];
     int n = snprintf(line, sizeof line,
                      "# replay: SLUICE_SEED=%" PRIu64 " SLUICE_WORLD=%" PRIu64
-                     " test_office_random\n",
+                     " test_election_random\n",
                      world.seed, world.number);
     if (write(STDOUT_FILENO, line, (size_t)n) < 0) _exit(1);
     if (number != 0) signal(number, SIG_DFL);
@@ -294,7 +294,7 @@ static void count_on(struct world *w, uint32_t n)
 {
     struct node *x = &w->node[n];
     struct sl_election_view v;
-    sl_election_view(x->office, &v);
+    sl_election_view(x->election, &v);
     if (v.state != SL_ELECTION_LEADING || x->term == 0) return;
     if (v.authority_end_ms <= x->lead_ms + x->quiet_ms || x->longest_ms == 0) return;
     may_grant_until(
@@ -330,7 +330,7 @@ static void check_claim(struct world *w, uint32_t n, const struct sl_election_or
     if (x->term == 0 || k == n) return;
     for (uint32_t a = 1; a <= w->nodes; a++)
         if (a != k && did_not_see(w, a, k)) count++;
-    sl_election_view(w->node[n].office, &v);
+    sl_election_view(w->node[n].election, &v);
     /* One that has not renewed at all has no beat that could be compared. */
     if (x->beat != 0 || v.reign.heartbeat == 0)
         CHECK(saw_silence(w, n) || (x->beat == 0 && count > w->nodes / 2));
@@ -442,7 +442,7 @@ static void arrives(struct world *w, uint64_t number)
     later(w, delay(w, 2000), (struct event){.type = ANSWER, .number = number});
 }
 
-/* ---- offices ---- */
+/* ---- elections ---- */
 
 static void settle(struct world *w, uint32_t n);
 
@@ -515,11 +515,11 @@ static void settle(struct world *w, uint32_t n)
 {
     struct node *x = &w->node[n];
     struct sl_election_order order;
-    sl_election_check(x->office);
+    sl_election_check(x->election);
     if (!one_in(w, 10))
-        while (sl_election_next(x->office, &order)) obey(w, n, &order);
+        while (sl_election_next(x->election, &order)) obey(w, n, &order);
     count_on(w, n);
-    sl_ms due = sl_election_due(x->office);
+    sl_ms due = sl_election_due(x->election);
     if (due == SL_NEVER) return;
     real at = sim_clock_when(&x->clock, due * MS);
     if (at < w->now) at = w->now;
@@ -533,9 +533,9 @@ static void ticks(struct world *w, uint32_t n)
     struct node *x = &w->node[n];
     struct sl_election_order order;
     sl_ms now = clock_ms(w, n);
-    sl_election_tick(x->office, now);
-    while (sl_election_next(x->office, &order)) obey(w, n, &order);
-    CHECK(sl_election_due(x->office) > now);
+    sl_election_tick(x->election, now);
+    while (sl_election_next(x->election, &order)) obey(w, n, &order);
+    CHECK(sl_election_due(x->election) > now);
     settle(w, n);
 }
 
@@ -556,17 +556,19 @@ static void answered(struct world *w, uint64_t number, bool in_time)
     if (!in_time) op->done = (struct sl_storage_result){.status = SLUICE_EIO};
     switch (op->type) {
         case LOOK:
-            sl_election_term_read(x->office, now, op->asked_ms, &op->done);
+            sl_election_term_read(x->election, now, op->asked_ms, &op->done);
             break;
-        case CLAIM: sl_election_claimed(x->office, now, op->asked_ms, &op->done); break;
+        case CLAIM:
+            sl_election_claimed(x->election, now, op->asked_ms, &op->done);
+            break;
         case RENEW:
             if (op->done.status == SLUICE_OK && op->term == x->term)
                 x->longest_ms = op->longest_ms;
-            sl_election_renewed(x->office, now, op->asked_ms, &op->done);
+            sl_election_renewed(x->election, now, op->asked_ms, &op->done);
             break;
         case COMMIT:
             if (op->done.status == SLUICE_ESTALE)
-                sl_election_refused(x->office, now, op->done.term);
+                sl_election_refused(x->election, now, op->done.term);
             break;
     }
     settle(w, op->node);
@@ -639,9 +641,9 @@ static void starts(struct world *w, uint32_t n)
     x->asleep = x->told_at = 0;
     memset(x->busy, 0, sizeof x->busy);
     x->keeper = 0, x->keeper_term = x->term = 0;
-    x->office = sl_election_new(&s, now);
+    x->election = sl_election_new(&s, now);
     for (uint32_t i = 0; i < w->nodes; i++) ids[i] = i + 1;
-    sl_election_members(x->office, now, ids, w->nodes);
+    sl_election_members(x->election, now, ids, w->nodes);
     for (uint32_t b = 1; b <= w->nodes; b++) {
         note_sight(w, n, b, SL_PEER_UP), note_sight(w, n, b, SL_PEER_SILENT);
         changes(w, n, b);
@@ -660,8 +662,8 @@ static void dies(struct world *w, uint32_t n)
     show(w, "%u dies", n);
     x->alive = false;
     x->term = 0;
-    sl_election_free(x->office);
-    x->office = NULL;
+    sl_election_free(x->election);
+    x->election = NULL;
     all_see(w, n);
 }
 
@@ -673,14 +675,14 @@ static void works(struct world *w, uint32_t n)
     struct node *x = &w->node[n];
     struct sl_election_view v;
     sl_ms now = clock_ms(w, n), lease = leases[sl_random_below(&w->random, 4)];
-    sl_election_view(x->office, &v);
+    sl_election_view(x->election, &v);
     if (x->term == 0) {
-        if (one_in(w, 3)) sl_election_read_soon(x->office, now);
+        if (one_in(w, 3)) sl_election_read_soon(x->election, now);
     } else if (one_in(w, 4)) {
         submit(w, n, (struct op){.type = COMMIT, .term = x->term});
     } else if (lease > x->longest_ms) {
         if (lease > x->wish_ms) x->wish_ms = lease;
-        sl_election_hurries(x->office, now);
+        sl_election_hurries(x->election, now);
     } else if (v.state == SL_ELECTION_LEADING && now < v.authority_end_ms &&
                now >= x->lead_ms + x->quiet_ms) {
         grants(w, x->term, sim_clock_when(&x->clock, (now + lease) * MS));
@@ -802,7 +804,7 @@ static void check_peace(struct world *w)
     uint32_t k = w->engine.node;
     struct sl_election_view v;
     CHECK(k != 0 && w->node[k].term == w->engine.term);
-    sl_election_view(w->node[k].office, &v);
+    sl_election_view(w->node[k].election, &v);
     CHECK(v.state == SL_ELECTION_LEADING && clock_ms(w, k) < v.authority_end_ms);
     for (uint32_t n = 1; n <= w->nodes; n++) {
         CHECK(w->node[n].keeper == k && w->node[n].keeper_term == w->engine.term);
@@ -843,18 +845,18 @@ static void happens(struct world *w, const struct event *e)
         case NO_ANSWER: answered(w, e->number, false); break;
         case TOLD:
             if (x->engine_cut) break;
-            sl_election_term_changed(x->office, clock_ms(w, e->node), &e->reign);
+            sl_election_term_changed(x->election, clock_ms(w, e->node), &e->reign);
             settle(w, e->node);
             break;
         case SEES:
             if (e->number != w->link[e->node][e->other].epoch) break;
             note_sight(w, e->node, e->other, e->sight);
-            sl_election_peer_changed(x->office, clock_ms(w, e->node), e->other,
+            sl_election_peer_changed(x->election, clock_ms(w, e->node), e->other,
                                      e->sight);
             settle(w, e->node);
             break;
         case HEARS:
-            sl_election_peer_doubts(x->office, clock_ms(w, e->node), e->other,
+            sl_election_peer_doubts(x->election, clock_ms(w, e->node), e->other,
                                     e->number, e->sight);
             settle(w, e->node);
             break;
@@ -937,7 +939,7 @@ static void play(struct world *w, uint64_t number)
         w->now = e.at;
         happens(w, &e);
     }
-    for (uint32_t n = 1; n <= w->nodes; n++) sl_election_free(w->node[n].office);
+    for (uint32_t n = 1; n <= w->nodes; n++) sl_election_free(w->node[n].election);
 }
 
 static void one_keeper_at_a_time(void **state)
@@ -971,5 +973,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_keeper_at_a_time),
     };
-    return cmocka_run_group_tests_name("office_random", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("election_random", tests, NULL, NULL);
 }

@@ -1,54 +1,54 @@
-/* test_office.c - the office, by transcripts: what the engine says, what is seen of other
- * nodes, and what is ordered. The rules are those of src/tx/README.md, "The office". */
+/* test_election.c - elections, by transcripts: results of the storage, states of other
+ * nodes, and orders. The rules are those of src/failover/README.md. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "office_stage.h"
+#include "election_stage.h"
 
 /* Node 1 of 3, or of so many, that watches the keeper 2 of term 5, to which it is connected,
  * and has said so. */
-static struct office_stage *watcher_of(uint32_t nodes)
+static struct election_stage *watcher_of(uint32_t nodes)
 {
-    struct office_stage *s = office_stage_new(1, nodes);
+    struct election_stage *s = election_stage_new(1, nodes);
     for (uint32_t i = 2; i <= nodes; i++) SEES(i, UP);
     LOOKED(2, 5, 9);
     SAID("look\nkeeper 2 of 5\ndoubt up of 5\n");
     return s;
 }
 
-static struct office_stage *watcher(void)
+static struct election_stage *watcher(void)
 {
     return watcher_of(3);
 }
 
 /* Node 1 of 3, keeper of term 6: it asked for it at 10000, and was answered 10 ms later. */
-static struct office_stage *keeper(void)
+static struct election_stage *keeper(void)
 {
-    struct office_stage *s = office_stage_new(1, 3);
+    struct election_stage *s = election_stage_new(1, 3);
     SEES(2, UP), SEES(3, UP);
     LOOKED(1, 5, 9);
-    office_passes(s, 10);
+    election_passes(s, 10);
     CLAIMED(1, 5, 9);
     UNHEARD;
     return s;
 }
 
 /* Time passes, and the keeper renews. */
-static void renewing_passes(struct office_stage *s, uint64_t *beat, sl_ms ms)
+static void renewing_passes(struct election_stage *s, uint64_t *beat, sl_ms ms)
 {
     for (sl_ms i = 0; i < ms; i += 500) {
-        office_passes(s, 500);
+        election_passes(s, 500);
         TOLD(2, 5, ++*beat);
     }
 }
 
 /* The engine answers every look: the keeper is as it was. */
-static void silence_passes(struct office_stage *s, sl_ms ms)
+static void silence_passes(struct election_stage *s, sl_ms ms)
 {
     for (sl_ms i = 0; i < ms; i++) {
-        office_passes(s, 1);
-        if (!office_said(s, "look\n")) continue;
+        election_passes(s, 1);
+        if (!election_said(s, "look\n")) continue;
         UNHEARD;
         LOOKED(2, 5, 9);
     }
@@ -59,61 +59,61 @@ static void silence_passes(struct office_stage *s, sl_ms ms)
 static void the_first_of_all_claims_term_one(void **state)
 {
     (void)state;
-    struct office_stage *s = office_stage_new(1, 3);
+    struct election_stage *s = election_stage_new(1, 3);
     SAID("look\n");
-    office_passes(s, 10);
+    election_passes(s, 10);
     LOOKED(0, 0, 0);
     SAID("claim after 0\n");
-    assert_int_equal(office_view(s).state, SL_ELECTION_CLAIMING);
-    office_passes(s, 7);
-    office_claimed(s, SLUICE_OK, NOREIGN);
+    assert_int_equal(election_view(s).state, SL_ELECTION_CLAIMING);
+    election_passes(s, 7);
+    election_claimed(s, SLUICE_OK, NOREIGN);
     SAID("lead 1 after 0 of 0, fences to 0, quiet 0\nkeeper 1 of 1\ndoubt up of 1\n");
-    assert_int_equal(office_view(s).state, SL_ELECTION_LEADING);
-    assert_int_equal(office_view(s).authority_end_ms, 10010 + 1995);
-    assert_int_equal(office_view(s).claims, 1);
-    office_stage_end(s);
+    assert_int_equal(election_view(s).state, SL_ELECTION_LEADING);
+    assert_int_equal(election_view(s).authority_end_ms, 10010 + 1995);
+    assert_int_equal(election_view(s).claims, 1);
+    election_stage_end(s);
 }
 
 static void of_two_that_are_the_first_one_watches(void **state)
 {
     (void)state;
-    struct office_stage *s = office_stage_new(1, 3);
+    struct election_stage *s = election_stage_new(1, 3);
     SEES(2, UP);
     LOOKED(0, 0, 0);
     SAID("look\nclaim after 0\n");
-    office_claimed(s, SLUICE_ESTALE, office_reign(2, 1, 4));
+    election_claimed(s, SLUICE_ESTALE, election_reign(2, 1, 4));
     SAID("keeper 2 of 1\ndoubt up of 1\n");
-    assert_int_equal(office_view(s).refused, 1);
-    office_passes(s, 900);
+    assert_int_equal(election_view(s).refused, 1);
+    election_passes(s, 900);
     SAID("");
-    assert_int_equal(office_view(s).state, SL_ELECTION_WATCHING);
-    office_stage_end(s);
+    assert_int_equal(election_view(s).state, SL_ELECTION_WATCHING);
+    election_stage_end(s);
 }
 
 static void a_node_that_was_restarted_as_keeper_claims_the_next(void **state)
 {
     (void)state;
-    struct office_stage *s = office_stage_new(1, 3);
+    struct election_stage *s = election_stage_new(1, 3);
     LOOKED(1, 5, 9);
     SAID("look\nkeeper none of 5\nclaim after 5\n");
     CLAIMED(1, 5, 9);
     /* 2000 and 5000, lengthened. */
     SAID("lead 6 after 5 of 1, fences to 1000, quiet 7016\nkeeper 1 of 6\ndoubt up of "
          "6\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void who_is_no_member_claims_nothing(void **state)
 {
     (void)state;
-    struct office_stage *s = office_stage_new(4, 3);
+    struct election_stage *s = election_stage_new(4, 3);
     LOOKED(0, 0, 0);
     SAID("look\n");
-    office_passes(s, 10000);
+    election_passes(s, 10000);
     SAID("");
-    office_members(s, (uint32_t[]){1, 2, 3, 4}, 4);
+    election_members(s, (uint32_t[]){1, 2, 3, 4}, 4);
     SAID("claim after 0\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* --- Doubts ------------------------------------------------------------------------ */
@@ -121,43 +121,43 @@ static void who_is_no_member_claims_nothing(void **state)
 static void one_that_cannot_reach_the_keeper_does_not_depose_it(void **state) /* R7 */
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     uint64_t beat = 9;
     SEES(2, CLOSED);
     SAID("doubt closed of 5\n");
     for (int i = 0; i < 600; i++) {
-        office_needs(s);
+        election_needs(s);
         renewing_passes(s, &beat, 500);
-        if (office_said(s, "look\n")) LOOKED(2, 5, beat);
+        if (election_said(s, "look\n")) LOOKED(2, 5, beat);
         HEARS(3, 5, UP);
-        assert_false(office_said(s, "claim"));
+        assert_false(election_said(s, "claim"));
         UNHEARD;
     }
-    assert_int_equal(office_view(s).claims, 0);
-    office_stage_end(s);
+    assert_int_equal(election_view(s).claims, 0);
+    election_stage_end(s);
 }
 
 /* Nor does its silence, in a cluster of five, with one that agrees. */
 static void a_minority_does_not_depose_it(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher_of(5);
+    struct election_stage *s = watcher_of(5);
     uint64_t beat = 9;
     SEES(2, SILENT);
     for (int i = 0; i < 100; i++) {
         renewing_passes(s, &beat, 500);
         HEARS(3, 5, CLOSED), HEARS(4, 5, UP);
-        assert_false(office_said(s, "claim"));
+        assert_false(election_said(s, "claim"));
         UNHEARD;
     }
-    assert_int_equal(office_view(s).doubts, 2);
-    office_stage_end(s);
+    assert_int_equal(election_view(s).doubts, 2);
+    election_stage_end(s);
 }
 
 static void closed_for_a_majority_is_a_reason_at_once(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher_of(5);
+    struct election_stage *s = watcher_of(5);
     SEES(2, CLOSED);
     HEARS(3, 5, CLOSED);
     SAID("doubt closed of 5\n");
@@ -166,50 +166,50 @@ static void closed_for_a_majority_is_a_reason_at_once(void **state)
     CLAIMED(2, 5, 99);
     SAID("lead 6 after 5 of 2, fences to 1000, quiet 7016\nkeeper 1 of 6\ndoubt up of "
          "6\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* The keeper counts for the size of the cluster, but nobody asks it. */
 static void what_the_keeper_says_of_itself_does_not_count(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     SEES(2, CLOSED), HEARS(2, 5, CLOSED), HEARS(1, 5, CLOSED), HEARS(9, 5, CLOSED);
     HEARS(77, 5, CLOSED), SEES(77, CLOSED), HEARS(19, 5, CLOSED);
     SAID("doubt closed of 5\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void who_sees_it_does_not_claim_whatever_others_say(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     HEARS(3, 5, CLOSED), HEARS(2, 5, CLOSED);
     SAID("");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void silence_for_a_majority_is_a_reason_after_a_while(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     uint64_t beat = 9;
-    office_passes(s, 100);
+    election_passes(s, 100);
     SEES(2, SILENT);
     SAID("doubt up of 5\n"); /* Too short to be worth a word. */
     renewing_passes(s, &beat, 2500);
     HEARS(3, 5, SILENT);
-    office_passes(s, 499);
+    election_passes(s, 499);
     SAID("");
-    office_passes(s, 1);
+    election_passes(s, 1);
     SAID("doubt silent of 5\nclaim after 5\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void a_silence_is_told_once_it_is_long_and_again(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     uint64_t beat = 9;
     SEES(2, SILENT);
     renewing_passes(s, &beat, 4000);
@@ -220,27 +220,27 @@ static void a_silence_is_told_once_it_is_long_and_again(void **state)
     SAID("doubt up of 5\n");
     renewing_passes(s, &beat, 4000);
     SAID("");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* It has heard of nobody; with one that cannot reach the keeper it would be a majority. */
 static void a_node_that_has_just_started_is_no_doubt(void **state) /* R7 */
 {
     (void)state;
-    struct office_stage *s = office_stage_new(1, 3);
+    struct election_stage *s = election_stage_new(1, 3);
     LOOKED(2, 5, 9);
     HEARS(3, 5, SILENT);
     SAID("look\nkeeper 2 of 5\ndoubt up of 5\n");
     SEES(2, UP);
     SAID("doubt up of 5\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* Since when it is silent is since it was last up. */
 static void silent_and_then_closed_is_one_silence(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     uint64_t beat = 9;
     SEES(2, SILENT);
     renewing_passes(s, &beat, 2500);
@@ -249,37 +249,37 @@ static void silent_and_then_closed_is_one_silence(void **state)
     UNHEARD;
     HEARS(3, 5, SILENT);
     SAID("claim after 5\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void doubts_are_good_for_a_while(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     uint64_t beat = 9;
     HEARS(3, 5, CLOSED);
     renewing_passes(s, &beat, 2000);
-    office_passes(s, 1);
+    election_passes(s, 1);
     SEES(2, CLOSED);
     SAID("doubt closed of 5\n");
     HEARS(3, 5, CLOSED);
     SAID("claim after 5\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void who_sees_it_again_takes_its_doubt_back(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     HEARS(3, 5, CLOSED), HEARS(3, 5, UP), SEES(2, CLOSED);
     SAID("doubt closed of 5\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void doubts_of_an_old_term_do_not_count(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     HEARS(3, 5, CLOSED);
     TOLD(2, 6, 10);
     SAID("keeper 2 of 6\ndoubt up of 6\n");
@@ -289,54 +289,54 @@ static void doubts_of_an_old_term_do_not_count(void **state)
     HEARS(3, 6, CLOSED);
     HEARS(3, 5, UP);
     SAID("claim after 6\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* Who says something of a term that we do not know knows more. */
 static void a_doubt_of_a_newer_term_is_a_reason_to_look(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     HEARS(3, 6, UP), HEARS(3, 6, UP);
     SAID("look\n");
     LOOKED(3, 6, 12);
     SAID("keeper 3 of 6\ndoubt up of 6\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void a_new_keeper_is_doubted_at_once_by_who_does_not_see_it(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     SEES(3, CLOSED);
     TOLD(3, 6, 10);
     SAID("keeper 3 of 6\ndoubt closed of 6\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void members_that_go_do_not_count(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher_of(5);
+    struct election_stage *s = watcher_of(5);
     SEES(2, CLOSED), HEARS(3, 5, CLOSED);
     SAID("doubt closed of 5\n");
-    office_members(s, (uint32_t[]){1, 2, 4, 5, 6}, 5); /* 3 has gone, */
+    election_members(s, (uint32_t[]){1, 2, 4, 5, 6}, 5); /* 3 has gone, */
     HEARS(4, 5, CLOSED);
     SAID("");
-    office_members(s, (uint32_t[]){1, 2, 4}, 3); /* and now two are enough. */
+    election_members(s, (uint32_t[]){1, 2, 4}, 3); /* and now two are enough. */
     SAID("claim after 5\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void a_keeper_that_no_cluster_can_have_is_closed(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     TOLD(4000, 6, 10);
     SAID("keeper 4000 of 6\ndoubt closed of 6\n");
     HEARS(3, 6, CLOSED);
     SAID("claim after 6\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* --- Its beat ------------------------------------------------------------------------- */
@@ -344,78 +344,78 @@ static void a_keeper_that_no_cluster_can_have_is_closed(void **state)
 static void silence_at_the_engine_is_looked_at_and_then_a_reason(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
-    office_passes(s, 1000); /* Is the engine there at all? */
+    struct election_stage *s = watcher();
+    election_passes(s, 1000); /* Is the engine there at all? */
     SAID("look\n");
     LOOKED(2, 5, 9);
-    office_passes(s, 1000);
+    election_passes(s, 1000);
     SAID("look\n");
     LOOKED(2, 5, 9);
-    office_passes(s, 999);
+    election_passes(s, 999);
     SAID("");
-    office_passes(s, 1);
+    election_passes(s, 1);
     SAID("look\n");
     LOOKED(2, 5, 9);
     SAID("claim after 5 beat 9\n");
     CLAIMED(2, 5, 9);
     SAID("lead 6 after 5 of 2, fences to 1000, quiet 7016\nkeeper 1 of 6\ndoubt up of "
          "6\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void a_look_that_finds_another_beat_is_no_reason(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     silence_passes(s, 2999);
     UNHEARD;
-    office_passes(s, 1);
+    election_passes(s, 1);
     SAID("look\n");
     LOOKED(2, 5, 10);
     SAID("");
-    office_passes(s, 999);
+    election_passes(s, 999);
     SAID("");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* What it compares has changed since it looked. */
 static void who_renews_in_the_last_moment_is_not_deposed(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     silence_passes(s, 3000);
     SAID("claim after 5 beat 9\n");
-    office_claimed(s, SLUICE_ESTALE, office_reign(2, 5, 10));
+    election_claimed(s, SLUICE_ESTALE, election_reign(2, 5, 10));
     SAID("");
-    assert_int_equal(office_view(s).refused, 1);
-    office_passes(s, 999);
+    assert_int_equal(election_view(s).refused, 1);
+    election_passes(s, 999);
     SAID("");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void an_older_beat_that_comes_late_is_no_news(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     TOLD(2, 5, 12), TOLD(2, 5, 11);
-    assert_int_equal(office_view(s).reign.heartbeat, 12);
-    office_stage_end(s);
+    assert_int_equal(election_view(s).reign.heartbeat, 12);
+    election_stage_end(s);
 }
 
 static void a_beat_is_seen_by_a_look_where_no_watch_tells(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     uint64_t beat = 9;
     for (int i = 0; i < 10000; i++) {
-        office_passes(s, 1);
+        election_passes(s, 1);
         if (i % 500 == 0) beat++;
-        if (!office_said(s, "look\n")) continue;
+        if (!election_said(s, "look\n")) continue;
         SAID("look\n");
         LOOKED(2, 5, beat);
         SAID("");
     }
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* --- The engine does not answer --------------------------------------------------------- */
@@ -423,14 +423,14 @@ static void a_beat_is_seen_by_a_look_where_no_watch_tells(void **state)
 static void who_cannot_reach_the_engine_does_not_claim(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
-    office_passes(s, 1000);
+    struct election_stage *s = watcher();
+    election_passes(s, 1000);
     for (int i = 0; i < 100; i++) {
         SAID("look\n");
-        office_looked(s, SLUICE_EIO, NOREIGN);
-        office_passes(s, 249);
+        election_looked(s, SLUICE_EIO, NOREIGN);
+        election_passes(s, 249);
         SAID("");
-        office_passes(s, 1);
+        election_passes(s, 1);
     }
     SAID("look\n");
     LOOKED(2, 5, 9); /* Now it answers; and the keeper had no more luck before. */
@@ -439,7 +439,7 @@ static void who_cannot_reach_the_engine_does_not_claim(void **state)
     SAID("");
     silence_passes(s, 1);
     SAID("claim after 5 beat 9\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* A look that waits for it all the time is answered when it is back: that is not at once
@@ -447,8 +447,8 @@ static void who_cannot_reach_the_engine_does_not_claim(void **state)
 static void an_engine_that_was_away_is_given_time(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
-    office_passes(s, 60000);
+    struct election_stage *s = watcher();
+    election_passes(s, 60000);
     SAID("look\n");
     LOOKED(2, 5, 9);
     SAID("");
@@ -456,105 +456,105 @@ static void an_engine_that_was_away_is_given_time(void **state)
     SAID("");
     silence_passes(s, 1);
     SAID("claim after 5 beat 9\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* It is asleep for a minute; when it wakes the clock is the first it looks at. */
 static void a_node_that_was_asleep_looks_and_waits(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     s->now += 60000;
-    office_passes(s, 0);
+    election_passes(s, 0);
     SAID("look\n");
     LOOKED(2, 5, 9);
     SAID("");
     silence_passes(s, 2999);
     SAID("");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* What it did not hear then is no silence of the keeper's. */
 static void a_node_that_was_asleep_does_not_doubt(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     SEES(2, SILENT);
     SAID("doubt up of 5\n");
     s->now += 60000;
     HEARS(3, 5, SILENT);
-    office_passes(s, 0);
+    election_passes(s, 0);
     SAID("look\ndoubt up of 5\n");
     SEES(2, UP);
     SAID("doubt up of 5\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void at_the_start_it_asks_until_the_engine_answers(void **state)
 {
     (void)state;
-    struct office_stage *s = office_stage_new(1, 3);
+    struct election_stage *s = election_stage_new(1, 3);
     SAID("look\n");
     for (int i = 0; i < 20; i++) {
-        office_needs(s);
-        office_looked(s, i % 2 ? SLUICE_EIO : SLUICE_ENOMEM, NOREIGN);
-        office_needs(s);
+        election_needs(s);
+        election_looked(s, i % 2 ? SLUICE_EIO : SLUICE_ENOMEM, NOREIGN);
+        election_needs(s);
         SEES(2, CLOSED), HEARS(3, 1, CLOSED), SEES(2, UP);
-        office_passes(s, 249);
+        election_passes(s, 249);
         SAID("");
-        office_passes(s, 1);
+        election_passes(s, 1);
         SAID("look\n");
     }
     LOOKED(2, 5, 9);
     SAID("keeper 2 of 5\ndoubt up of 5\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void a_claim_that_failed_is_made_again(void **state)
 {
     (void)state;
-    struct office_stage *s = office_stage_new(1, 3);
+    struct election_stage *s = election_stage_new(1, 3);
     LOOKED(0, 0, 0);
     SAID("look\nclaim after 0\n");
-    office_passes(s, 5000);
+    election_passes(s, 5000);
     SAID("");
-    office_claimed(s, SLUICE_EIO, NOREIGN);
-    office_passes(s, 249);
+    election_claimed(s, SLUICE_EIO, NOREIGN);
+    election_passes(s, 249);
     SAID("");
-    office_passes(s, 1);
+    election_passes(s, 1);
     SAID("look\nclaim after 0\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* It was done, though nobody said so: then there is one more, and one wait more. */
 static void a_claim_whose_answer_was_lost_is_followed_by_the_next(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED), UNHEARD;
-    office_claimed(s, SLUICE_EIO, NOREIGN);
+    election_claimed(s, SLUICE_EIO, NOREIGN);
     TOLD(1, 6, 9);
     SAID("keeper none of 6\n");
-    office_passes(s, 250);
+    election_passes(s, 250);
     SAID("look\nclaim after 6\n");
     LOOKED(1, 6, 9);
     SAID("");
     CLAIMED(1, 6, 9);
     SAID("lead 7 after 6 of 1, fences to 1000, quiet 7016\nkeeper 1 of 7\ndoubt up of "
          "7\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* Others need its word, or they would be no majority. */
 static void who_claims_goes_on_to_say_what_it_sees(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED);
     SAID("doubt closed of 5\nclaim after 5\n");
-    office_passes(s, 1000);
+    election_passes(s, 1000);
     SAID("doubt closed of 5\ndoubt closed of 5\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* --- It leads ------------------------------------------------------------------------- */
@@ -562,170 +562,170 @@ static void who_claims_goes_on_to_say_what_it_sees(void **state)
 static void authority_is_counted_from_the_question(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
-    assert_int_equal(office_view(s).authority_end_ms, 10000 + 1995);
-    office_passes(s, 490);
+    struct election_stage *s = keeper();
+    assert_int_equal(election_view(s).authority_end_ms, 10000 + 1995);
+    election_passes(s, 490);
     SAID("renew 6\n");
-    office_passes(s, 400);
+    election_passes(s, 400);
     RENEWED();
-    assert_int_equal(office_view(s).authority_end_ms, 10500 + 1995);
-    office_passes(s, 99);
+    assert_int_equal(election_view(s).authority_end_ms, 10500 + 1995);
+    election_passes(s, 99);
     SAID("");
-    office_passes(s, 1);
+    election_passes(s, 1);
     SAID("renew 6\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void authority_ends_and_comes_back_with_an_answer(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
-    office_passes(s, 490);
+    struct election_stage *s = keeper();
+    election_passes(s, 490);
     for (int i = 0; i < 40; i++) {
         SAID("renew 6\n");
-        office_renewed(s, SLUICE_EIO, NOREIGN);
-        office_passes(s, 250);
-        assert_int_equal(office_view(s).authority_end_ms, 10000 + 1995);
+        election_renewed(s, SLUICE_EIO, NOREIGN);
+        election_passes(s, 250);
+        assert_int_equal(election_view(s).authority_end_ms, 10000 + 1995);
     }
     assert_int_equal(s->now, 20500);
     SAID("renew 6\n"); /* It does not stop: it may be the keeper still. */
-    office_passes(s, 10);
+    election_passes(s, 10);
     RENEWED();
-    assert_int_equal(office_view(s).state, SL_ELECTION_LEADING);
-    assert_int_equal(office_view(s).authority_end_ms, 20500 + 1995);
-    office_passes(s, 490);
+    assert_int_equal(election_view(s).state, SL_ELECTION_LEADING);
+    assert_int_equal(election_view(s).authority_end_ms, 20500 + 1995);
+    election_passes(s, 490);
     SAID("renew 6\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void what_is_to_be_kept_is_kept_at_once(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
-    office_hurries(s);
-    office_passes(s, 0);
+    struct election_stage *s = keeper();
+    election_hurries(s);
+    election_passes(s, 0);
     SAID("renew 6\n");
-    office_hurries(s); /* It may be too late for that one. */
-    office_passes(s, 100);
+    election_hurries(s); /* It may be too late for that one. */
+    election_passes(s, 100);
     SAID("");
     RENEWED();
-    office_passes(s, 0);
+    election_passes(s, 0);
     SAID("renew 6\n");
     RENEWED();
-    office_passes(s, 499);
+    election_passes(s, 499);
     SAID("");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* That would be a loop without end against an engine that fails. */
 static void haste_waits_where_the_engine_fails(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
-    office_hurries(s), office_passes(s, 0), office_hurries(s);
+    struct election_stage *s = keeper();
+    election_hurries(s), election_passes(s, 0), election_hurries(s);
     SAID("renew 6\n");
-    office_renewed(s, SLUICE_EIO, NOREIGN);
-    office_passes(s, 249);
+    election_renewed(s, SLUICE_EIO, NOREIGN);
+    election_passes(s, 249);
     SAID("");
-    office_passes(s, 1);
+    election_passes(s, 1);
     SAID("renew 6\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void a_renewal_that_is_refused_is_the_end(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
-    office_passes(s, 490);
-    office_renewed(s, SLUICE_ESTALE, office_reign(3, 7, 20));
+    struct election_stage *s = keeper();
+    election_passes(s, 490);
+    election_renewed(s, SLUICE_ESTALE, election_reign(3, 7, 20));
     SAID("renew 6\nstop 6\nkeeper 3 of 7\ndoubt up of 7\n");
-    assert_int_equal(office_view(s).authority_end_ms, 0);
-    office_stage_end(s);
+    assert_int_equal(election_view(s).authority_end_ms, 0);
+    election_stage_end(s);
 }
 
 static void a_refusal_that_says_no_more_is_the_end_and_looked_at(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
-    office_passes(s, 490);
-    office_renewed(s, SLUICE_ESTALE, NOREIGN);
+    struct election_stage *s = keeper();
+    election_passes(s, 490);
+    election_renewed(s, SLUICE_ESTALE, NOREIGN);
     SAID("renew 6\nstop 6\nlook\n");
-    SEES(2, CLOSED), office_needs(s), office_passes(s, 1000);
+    SEES(2, CLOSED), election_needs(s), election_passes(s, 1000);
     SAID(""); /* Its own old term is no reason to claim. */
     LOOKED(3, 8, 20);
     SAID("keeper 3 of 8\ndoubt up of 8\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void a_commit_that_is_refused_is_the_end(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
-    office_refused(s, 6);
-    office_refused(s, 5);
+    struct election_stage *s = keeper();
+    election_refused(s, 6);
+    election_refused(s, 5);
     SAID("");
-    office_refused(s, 7);
+    election_refused(s, 7);
     SAID("stop 6\nlook\n");
     TOLD(1, 6, 9); /* The watch is slow. */
-    office_passes(s, 100);
+    election_passes(s, 100);
     SAID("");
     LOOKED(1, 6, 9); /* An engine that forgets is asked again, not believed. */
-    office_passes(s, 250);
+    election_passes(s, 250);
     SAID("look\n");
     LOOKED(3, 7, 20);
     SAID("keeper 3 of 7\ndoubt up of 7\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void the_watch_tells_that_it_is_over(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
+    struct election_stage *s = keeper();
     TOLD(1, 6, 10), TOLD(2, 5, 99), TOLD(1, 6, 11);
     SAID("");
     TOLD(3, 7, 12);
     SAID("stop 6\nkeeper 3 of 7\ndoubt up of 7\n");
-    office_passes(s, 900);
+    election_passes(s, 900);
     SAID("");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void a_look_tells_that_it_is_over(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
+    struct election_stage *s = keeper();
     HEARS(3, 7, UP);
     SAID("look\n");
     LOOKED(3, 7, 12);
     SAID("stop 6\nkeeper 3 of 7\ndoubt up of 7\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void what_others_see_does_not_stop_a_keeper(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
+    struct election_stage *s = keeper();
     SEES(2, CLOSED), SEES(3, CLOSED), HEARS(2, 6, CLOSED), HEARS(3, 6, CLOSED);
-    office_needs(s);
+    election_needs(s);
     SAID("");
-    assert_int_equal(office_view(s).state, SL_ELECTION_LEADING);
-    office_stage_end(s);
+    assert_int_equal(election_view(s).state, SL_ELECTION_LEADING);
+    election_stage_end(s);
 }
 
 static void the_longest_lease_is_waited_for_even_if_it_never_ends(void **state)
 {
     (void)state;
-    struct office_stage *s = office_stage_new(1, 3);
-    struct sl_storage_term r = office_reign(1, 5, 9);
+    struct election_stage *s = election_stage_new(1, 3);
+    struct sl_storage_term r = election_reign(1, 5, 9);
     struct sl_election_order x = {.type = SL_ELECTION_ORDER_READ_TERM};
     LOOKED(1, 5, 9);
     r.longest_ms = SL_NEVER;
     struct sl_storage_result d = {.status = SLUICE_OK, .term = 6, .term_record = r};
-    sl_election_claimed(s->office, s->now, s->now, &d);
+    sl_election_claimed(s->election, s->now, s->now, &d);
     while (x.type != SL_ELECTION_ORDER_LEAD)
-        assert_true(sl_election_next(s->office, &x));
+        assert_true(sl_election_next(s->election, &x));
     assert_true(x.quiet_ms == SL_NEVER);
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* --- Answers in another order --------------------------------------------------------- */
@@ -733,7 +733,7 @@ static void the_longest_lease_is_waited_for_even_if_it_never_ends(void **state)
 static void its_claim_is_told_before_it_is_answered(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED);
     SAID("doubt closed of 5\nclaim after 5\n");
     TOLD(1, 6, 9);
@@ -743,43 +743,43 @@ static void its_claim_is_told_before_it_is_answered(void **state)
          "6\n");
     TOLD(1, 6, 9);
     SAID("");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void a_claim_that_was_overtaken_does_not_lead(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED);
     SAID("doubt closed of 5\nclaim after 5\n");
     TOLD(3, 7, 15); /* Ours was 6, but that is over. */
     SAID("keeper 3 of 7\ndoubt up of 7\n");
     CLAIMED(2, 5, 9);
     SAID("");
-    assert_int_equal(office_view(s).state, SL_ELECTION_WATCHING);
-    assert_int_equal(office_view(s).reign.term, 7);
-    office_passes(s, 900);
+    assert_int_equal(election_view(s).state, SL_ELECTION_WATCHING);
+    assert_int_equal(election_view(s).reign.term, 7);
+    election_passes(s, 900);
     SAID("");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void a_refused_claim_does_not_bring_back_an_old_keeper(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED), UNHEARD;
     TOLD(3, 7, 15);
     SAID("keeper 3 of 7\ndoubt up of 7\n");
-    office_claimed(s, SLUICE_ESTALE, office_reign(2, 6, 12));
+    election_claimed(s, SLUICE_ESTALE, election_reign(2, 6, 12));
     SAID("");
-    assert_int_equal(office_view(s).reign.node, 3);
-    office_stage_end(s);
+    assert_int_equal(election_view(s).reign.node, 3);
+    election_stage_end(s);
 }
 
 static void a_look_from_before_its_reign_changes_nothing(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
+    struct election_stage *s = watcher();
     HEARS(3, 6, UP);
     SEES(2, CLOSED), HEARS(4, 5, CLOSED);
     UNHEARD;
@@ -790,65 +790,65 @@ static void a_look_from_before_its_reign_changes_nothing(void **state)
          "7\n");
     LOOKED(2, 5, 9);
     SAID("");
-    assert_int_equal(office_view(s).reign.term, 7);
-    office_stage_end(s);
+    assert_int_equal(election_view(s).reign.term, 7);
+    election_stage_end(s);
 }
 
 /* It was deposed, and leads again, before its old renewal is answered. */
 static void a_renewal_of_an_old_reign_changes_nothing(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
-    office_passes(s, 490);
+    struct election_stage *s = keeper();
+    election_passes(s, 490);
     SAID("renew 6\n");
     sl_ms old_ms = s->renew_ms;
     TOLD(2, 7, 20);
-    office_passes(s, 10);
+    election_passes(s, 10);
     SEES(2, CLOSED), HEARS(3, 7, CLOSED);
-    office_passes(s, 10);
+    election_passes(s, 10);
     CLAIMED(2, 7, 20);
     SAID("stop 6\nkeeper 2 of 7\ndoubt up of 7\ndoubt closed of 7\nclaim after 7\n"
          "lead 8 after 7 of 2, fences to 1000, quiet 7016\nkeeper 1 of 8\ndoubt up of "
          "8\n");
-    office_hurries(s), office_passes(s, 10);
+    election_hurries(s), election_passes(s, 10);
     SAID(""); /* One at a time. */
     struct sl_storage_result d = {.status = SLUICE_ESTALE,
-                                  .term_record = office_reign(1, 8, 20)};
-    sl_election_renewed(s->office, s->now, old_ms, &d);
-    office_settle(s);
-    office_passes(s, 0);
+                                  .term_record = election_reign(1, 8, 20)};
+    sl_election_renewed(s->election, s->now, old_ms, &d);
+    election_settle(s);
+    election_passes(s, 0);
     SAID("renew 8\n");
     RENEWED();
-    office_passes(s, 500);
+    election_passes(s, 500);
     SAID("renew 8\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void an_old_answer_does_not_shorten_authority(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
-    office_passes(s, 490);
+    struct election_stage *s = keeper();
+    election_passes(s, 490);
     RENEWED();
-    sl_ms end = office_view(s).authority_end_ms;
+    sl_ms end = election_view(s).authority_end_ms;
     struct sl_storage_result d = {.status = SLUICE_OK};
-    sl_election_renewed(s->office, s->now, s->now - 400, &d);
-    assert_int_equal(office_view(s).authority_end_ms, end);
-    office_stage_end(s);
+    sl_election_renewed(s->election, s->now, s->now - 400, &d);
+    assert_int_equal(election_view(s).authority_end_ms, end);
+    election_stage_end(s);
 }
 
 /* A renewal that fails after the end leaves nobody to ask the engine but us. */
 static void an_engine_that_fails_a_deposed_keeper_is_asked_again(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
-    office_passes(s, 490);
+    struct election_stage *s = keeper();
+    election_passes(s, 490);
     TOLD(2, 7, 20);
     UNHEARD;
-    office_renewed(s, SLUICE_EIO, NOREIGN);
-    office_passes(s, 250);
+    election_renewed(s, SLUICE_EIO, NOREIGN);
+    election_passes(s, 250);
     SAID("look\n");
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 /* --- Orders -------------------------------------------------------------------------- */
@@ -856,34 +856,34 @@ static void an_engine_that_fails_a_deposed_keeper_is_asked_again(void **state)
 static void orders_that_nobody_fetches_do_not_add_up(void **state)
 {
     (void)state;
-    struct office_stage *s = keeper();
-    office_passes(s, 490);
+    struct election_stage *s = keeper();
+    election_passes(s, 490);
     UNHEARD;
     for (uint64_t i = 0; i < 1000; i++) {
-        struct sl_storage_term r = office_reign(2 + i % 2, 7 + i, 20 + i);
-        sl_election_term_changed(s->office, s->now, &r);
-        sl_election_peer_changed(s->office, s->now, 2,
+        struct sl_storage_term r = election_reign(2 + i % 2, 7 + i, 20 + i);
+        sl_election_term_changed(s->election, s->now, &r);
+        sl_election_peer_changed(s->election, s->now, 2,
                                  i % 3 ? SL_PEER_CLOSED : SL_PEER_UP);
-        sl_election_peer_doubts(s->office, s->now, 3, 7 + i, SL_PEER_CLOSED);
-        sl_election_read_soon(s->office, s->now);
-        sl_election_hurries(s->office, s->now);
-        sl_election_tick(s->office, ++s->now);
+        sl_election_peer_doubts(s->election, s->now, 3, 7 + i, SL_PEER_CLOSED);
+        sl_election_read_soon(s->election, s->now);
+        sl_election_hurries(s->election, s->now);
+        sl_election_tick(s->election, ++s->now);
     }
-    office_settle(s);
-    assert_true(office_said(s, "stop 6\n"));
+    election_settle(s);
+    assert_true(election_said(s, "stop 6\n"));
     assert_true(strlen(s->said) < 200);
-    office_stage_end(s);
+    election_stage_end(s);
 }
 
 static void an_order_that_waits_is_due(void **state)
 {
     (void)state;
-    struct office_stage *s = watcher();
-    sl_election_peer_changed(s->office, s->now, 2, SL_PEER_CLOSED);
-    assert_true(sl_election_due(s->office) <= s->now);
-    office_settle(s);
-    assert_true(sl_election_due(s->office) > s->now);
-    office_stage_end(s);
+    struct election_stage *s = watcher();
+    sl_election_peer_changed(s->election, s->now, 2, SL_PEER_CLOSED);
+    assert_true(sl_election_due(s->election) <= s->now);
+    election_settle(s);
+    assert_true(sl_election_due(s->election) > s->now);
+    election_stage_end(s);
 }
 
 static void numbers_of_nodes_have_a_limit(void **state)
@@ -958,5 +958,5 @@ int main(void)
         cmocka_unit_test(an_order_that_waits_is_due),
         cmocka_unit_test(numbers_of_nodes_have_a_limit),
     };
-    return cmocka_run_group_tests_name("office", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("election", tests, NULL, NULL);
 }

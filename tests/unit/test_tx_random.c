@@ -1,8 +1,8 @@
-/* test_keeper_random.c - random transactions of many sessions over few items, and an engine
+/* test_tx_random.c - random transactions of many sessions over few items, and an engine
  * that answers late, in any order, and sometimes not well.
  *
- *     test_keeper_random                      the same histories every time
- *     SLUICE_SEED=n test_keeper_random        others
+ *     test_tx_random                      the same histories every time
+ *     SLUICE_SEED=n test_tx_random        others
  *     SLUICE_SEED=n SLUICE_HISTORY=h ...      only history h of seed n, told step by step
  *     SLUICE_HISTORIES=n ...                  so many, instead of the usual number
  *
@@ -27,7 +27,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "keeper_stage.h"
+#include "tx_stage.h"
 
 enum {
     TABLES = 2,
@@ -103,7 +103,7 @@ static void say_replay(int number)
     char line[160];
     int n = snprintf(line, sizeof line,
                      "# replay: SLUICE_SEED=%" PRIu64 " SLUICE_HISTORY=%" PRIu64
-                     " test_keeper_random\n",
+                     " test_tx_random\n",
                      world.seed, world.history);
     if (write(STDOUT_FILENO, line, (size_t)n) < 0) _exit(1);
     if (number != 0) signal(number, SIG_DFL);
@@ -339,7 +339,7 @@ static void look_at(struct world *w, struct scene *scene, const char *table,
     struct sl_bytes t = {table, strlen(table)}, k = {key, key ? strlen(key) : 0};
     uint32_t n = 0;
     while (n < VIEWS &&
-           sl_tx_manager_holder(w->s->keeper, w->s->now, t, k, n, &view[n]))
+           sl_tx_manager_holder(w->s->manager, w->s->now, t, k, n, &view[n]))
         n++;
     CHECK(n < VIEWS);
     for (uint32_t i = 0; i < n; i++) {
@@ -395,7 +395,7 @@ static uint32_t items_of(const struct world *w, uint64_t id)
                         key = {i < TABLES ? NULL : key_name[(i - TABLES) % KEYS],
                                i < TABLES ? 0 : 1};
         for (uint32_t n = 0;
-             sl_tx_manager_holder(w->s->keeper, w->s->now, table, key, n, &v); n++)
+             sl_tx_manager_holder(w->s->manager, w->s->now, table, key, n, &v); n++)
             if (v.id == id && v.mode != SL_TX_MODE_NONE) has |= 1u << i;
     }
     return has;
@@ -421,7 +421,7 @@ static void look(struct world *w)
     look_at_left(w);
     for (int i = 1; i <= SESSIONS; i++) {
         const struct client *c = &w->client[i];
-        CHECK(scene.waits[i] == sl_tx_manager_waits(w->s->keeper, (uint64_t)i));
+        CHECK(scene.waits[i] == sl_tx_manager_waits(w->s->manager, (uint64_t)i));
         if (c->ticket != 0) CHECK(scene.waits[i] || engine_has(w, c->id));
     }
     show(w);
@@ -671,5 +671,5 @@ int main(void)
         cmocka_unit_test(what_is_committed_is_serializable),
         cmocka_unit_test(thirty_two_on_two_keys_all_commit),
     };
-    return cmocka_run_group_tests_name("keeper_random", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("tx_random", tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
-/* keeper_stage.c - see keeper_stage.h. */
-#include "keeper_stage.h"
+/* tx_stage.c - see tx_stage.h. */
+#include "tx_stage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-bool stage_in_keeper;
+bool stage_in_manager;
 
 const struct sl_tx_manager_limits stage_limits = {.transactions_max = 100,
                                                   .locks_max = 1000,
@@ -228,10 +228,10 @@ static void answer_order(struct stage *s, struct ordered *o,
                          const struct sl_storage_result *done)
 {
     uint64_t op = o->op;
-    stage_in_keeper = true;
-    sl_tx_manager_done(s->keeper, s->now, op, done);
-    stage_in_keeper = false;
-    sl_tx_manager_check(s->keeper);
+    stage_in_manager = true;
+    sl_tx_manager_done(s->manager, s->now, op, done);
+    stage_in_manager = false;
+    sl_tx_manager_check(s->manager);
     free(o->rows);
     *o = (struct ordered){0};
 }
@@ -354,16 +354,16 @@ static void hear(struct stage *s, uint64_t ticket, const struct sl_tx_answer *an
 
 static bool fetch(struct stage *s, struct sl_tx_order *out)
 {
-    stage_in_keeper = true;
-    bool there = sl_tx_manager_next(s->keeper, out);
-    stage_in_keeper = false;
+    stage_in_manager = true;
+    bool there = sl_tx_manager_next(s->manager, out);
+    stage_in_manager = false;
     return there;
 }
 
 void settle(struct stage *s)
 {
     struct sl_tx_order order;
-    sl_tx_manager_check(s->keeper);
+    sl_tx_manager_check(s->manager);
     while (fetch(s, &order)) {
         if (order.type == SL_TX_ORDER_ANSWER) {
             hear(s, order.ticket, order.answer);
@@ -377,7 +377,7 @@ void settle(struct stage *s)
         applies(s, o);
         tell_one(s, o);
     }
-    sl_tx_manager_check(s->keeper);
+    sl_tx_manager_check(s->manager);
 }
 
 /* --- Clients -------------------------------------------------------------------- */
@@ -388,16 +388,16 @@ uint64_t stage_ask(struct stage *s, struct sl_tx_request ask)
     assert_true(ticket < STAGE_TICKETS && ask.session < STAGE_SESSIONS);
     struct asked *a = &s->asked[ticket];
     *a = (struct asked){.session = ask.session, .type = ask.type};
-    stage_in_keeper = true;
-    a->refused = sl_tx_manager_submit(s->keeper, s->now, ticket, &ask);
-    stage_in_keeper = false;
+    stage_in_manager = true;
+    a->refused = sl_tx_manager_submit(s->manager, s->now, ticket, &ask);
+    stage_in_manager = false;
     if (a->refused != SLUICE_OK) {
         assert_int_equal(a->refused, SLUICE_ENOMEM);
         say(s, "%" PRIu64 " NOMEM\n", ask.session);
     }
     settle(s);
     if (a->refused == SLUICE_OK && !a->answered &&
-        sl_tx_manager_waits(s->keeper, ask.session))
+        sl_tx_manager_waits(s->manager, ask.session))
         say(s, "%" PRIu64 " waits\n", ask.session);
     return ticket;
 }
@@ -437,26 +437,26 @@ void leave(struct stage *s, uint64_t session)
     for (uint64_t i = 1; i <= s->tickets; i++)
         if (s->asked[i].session == session && !s->asked[i].answered)
             s->asked[i].left = true;
-    stage_in_keeper = true;
-    sl_tx_manager_leave(s->keeper, s->now, session);
-    stage_in_keeper = false;
+    stage_in_manager = true;
+    sl_tx_manager_leave(s->manager, s->now, session);
+    stage_in_manager = false;
     settle(s);
 }
 
 void pass(struct stage *s, sl_ms ms)
 {
     s->now += ms;
-    stage_in_keeper = true;
-    sl_tx_manager_tick(s->keeper, s->now);
-    stage_in_keeper = false;
+    stage_in_manager = true;
+    sl_tx_manager_tick(s->manager, s->now);
+    stage_in_manager = false;
     settle(s);
 }
 
 void stop(struct stage *s, uint64_t term)
 {
-    stage_in_keeper = true;
-    sl_tx_manager_stop(s->keeper, s->now, term);
-    stage_in_keeper = false;
+    stage_in_manager = true;
+    sl_tx_manager_stop(s->manager, s->now, term);
+    stage_in_manager = false;
     settle(s);
 }
 
@@ -471,7 +471,7 @@ const char *holders(struct stage *s, const char *item)
     size_t n = 0;
     split(item, &table, &key);
     text[0] = '\0';
-    for (uint32_t i = 0; sl_tx_manager_holder(s->keeper, s->now, table, key, i, &v);
+    for (uint32_t i = 0; sl_tx_manager_holder(s->manager, s->now, table, key, i, &v);
          i++) {
         n += (size_t)snprintf(text + n, sizeof text - n, "%s%" PRIu64 " %s",
                               i > 0 ? ", " : "", v.session, letters[v.mode]);
@@ -486,7 +486,7 @@ const char *holders(struct stage *s, const char *item)
 struct sl_tx_manager_stats stats_of(const struct stage *s)
 {
     struct sl_tx_manager_stats stats;
-    sl_tx_manager_stats(s->keeper, &stats);
+    sl_tx_manager_stats(s->manager, &stats);
     return stats;
 }
 
@@ -500,10 +500,10 @@ struct stage *stage_candidate(const struct sl_tx_manager_limits *limits,
     s->store = store != NULL ? store : calloc(1, sizeof *store);
     s->store->users++;
     s->now = 1000;
-    stage_in_keeper = true;
-    s->keeper = sl_tx_manager_new(limits, (struct sl_hash_key){42, 0});
-    stage_in_keeper = false;
-    if (s->keeper != NULL) return s;
+    stage_in_manager = true;
+    s->manager = sl_tx_manager_new(limits, (struct sl_hash_key){42, 0});
+    stage_in_manager = false;
+    if (s->manager != NULL) return s;
     stage_crash(s);
     return NULL;
 }
@@ -532,7 +532,7 @@ struct stage *stage_beside(struct stage *other)
 
 void stage_crash(struct stage *s)
 {
-    sl_tx_manager_free(s->keeper);
+    sl_tx_manager_free(s->manager);
     for (int i = 0; i < STAGE_ORDERS; i++) free(s->order[i].rows);
     if (--s->store->users == 0) free(s->store);
     free(s->asked);
@@ -552,6 +552,6 @@ void stage_end(struct stage *s)
     assert_int_equal(stats_of(s).transactions, 0);
     assert_int_equal(stats_of(s).locks, 0);
     assert_int_equal(stats_of(s).remembered, 0);
-    assert_int_equal(sl_tx_manager_scan(s->keeper, &cursor, &item, 1), 0);
+    assert_int_equal(sl_tx_manager_scan(s->manager, &cursor, &item, 1), 0);
     stage_crash(s);
 }
