@@ -70,19 +70,15 @@ class Build:
                 self.commands[program] = compiles, archives, link
             return self.commands[program]
 
-    def link(self, program, tree, changed, out, extra=()):
-        """Makes `out` of a program, with the files `changed` taken from a tree of sources."""
+    def link(self, program, tree, out, extra=()):
+        """Makes `out` of a program, with the files that a tree of sources has changed."""
         compiles, archives, link = self.steps(program)
-        out = os.path.abspath(out)
         link = list(link)
+        objects = {name: tree.compiled(self, name, words) for name, words in compiles.items()
+                   if not self.made_of.get(name, set()).isdisjoint(tree.changed)}
+        if tree.changed and not objects:
+            raise Error("%s depends on none of %s" % (program, ", ".join(tree.changed)))
         with tempfile.TemporaryDirectory(prefix="mutant.") as directory:
-            objects = {}
-            for name, words in compiles.items():
-                if not self.made_of.get(name, set()).isdisjoint(changed):
-                    objects[name] = os.path.join(directory, "%d.o" % len(objects))
-                    self.call(self.compile_words(words, tree, objects[name]))
-            if changed and not objects:
-                raise Error("%s depends on none of %s" % (program, ", ".join(changed)))
             for name, members in archives.items():
                 if not objects.keys().isdisjoint(members) and name in link:
                     copy = os.path.join(directory, "%d.a" % link.index(name))
@@ -91,7 +87,7 @@ class Build:
                     link[link.index(name)] = copy
             link = [objects.get(word, word) for word in link]
             at = link.index("-o") + 1
-            link[at:at + 1] = [out, *extra]
+            link[at:at + 1] = [os.path.abspath(out), *extra]
             self.call(link)
 
     def compile_words(self, words, tree, out):
@@ -128,6 +124,7 @@ class Tree:
     def __init__(self, directory, patch=None):
         self.directory = directory
         self.changed = [path for path, _ in patch.files] if patch else []
+        self.objects = {}  # Compiled once for all programs of a build.
         for top in SOURCES:
             for here, _, files in os.walk(os.path.join(ROOT, top)):
                 inside = os.path.join(directory, os.path.relpath(here, ROOT))
@@ -146,3 +143,11 @@ class Tree:
             shutil.copyfile(os.path.join(ROOT, path), copy)
         if patch:
             run_patch(patch, directory)
+
+    def compiled(self, build, name, words):
+        """An object of a build, compiled of the sources of this tree."""
+        if (build, name) not in self.objects:
+            path = os.path.join(self.directory, "%d.o" % len(self.objects))
+            build.call(build.compile_words(words, self.directory, path))
+            self.objects[build, name] = path
+        return self.objects[build, name]
