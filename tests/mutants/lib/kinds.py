@@ -1,7 +1,7 @@
 """kinds.py - the kinds of test that a `Test:` or `Soak:` line of a mutant can name.
 
     unit PROGRAM TEST         a test of tests/unit/test_PROGRAM fails, or an assert does in it
-    sim SEEDS [FAULTS]        the simulator fails in one of so many seeds
+    sim SEEDS [FAULTS [EVENTS]]  the simulator fails in one of so many seeds
     spec NAME                 tests/spec/NAME.spec does not hold for the lock table
     live SUITE/NAME PATTERN   a test of tests/SUITE/test_NAME.py fails: SUITE is cli or server
     kill PROGRAM ARGUMENT...  tests/kill/PROGRAM counts a wrong or inexact end
@@ -34,7 +34,7 @@ class Test:
 
     program = None  # of a build; None if the test builds its own
     waits = False  # for most of its time, so several can run at once
-    links = ()  # what the program is linked with besides
+    control = None  # tests of one name have the same control; None: as the line says
 
     def __init__(self, *words):
         self.words = words
@@ -84,14 +84,18 @@ class Unit(Test):
 class Sim(Test):
     program = "src/sim/sluice-sim"
     seconds = 200
+    sound_seeds = 200
 
-    def __init__(self, seeds, faults=None):
-        super().__init__(seeds, faults)
-        self.seeds, self.faults = int(seeds), faults
+    def __init__(self, seeds, faults=None, events=None):
+        super().__init__(seeds, faults, events)
+        self.seeds = int(seeds)
+        self.options = ["--faults", faults] if faults else []
+        self.options += ["--events", str(int(events))] if events else []
+        self.control = " ".join(["sim", str(self.sound_seeds), *self.options])
 
     def run(self, stage, program, seeds):
-        words = [BOUNDED, str(self.seconds), program, "--seeds", str(seeds), "--until-caught"]
-        return stage.run(words + (["--faults", self.faults] if self.faults else []))
+        return stage.run([BOUNDED, str(self.seconds), program, "--seeds", str(seeds),
+                          "--until-caught", *self.options])
 
     def try_mutant(self, stage, program):
         _, log = self.run(stage, program, self.seeds)
@@ -102,7 +106,7 @@ class Sim(Test):
         return log
 
     def try_sound(self, stage, program):
-        status, log = self.run(stage, program, min(self.seeds, 200))
+        status, log = self.run(stage, program, self.sound_seeds)
         if status != 0:
             raise Error("a seed fails without a mutant\n" + log)
 
@@ -255,7 +259,9 @@ def test_of(line):
     if kind not in KINDS:
         raise Error("unknown kind of test \"%s\" (expected one of: %s)" % (kind, ", ".join(KINDS)))
     try:
-        return KINDS[kind](*words)
+        test = KINDS[kind](*words)
+        test.control = test.control or line
+        return test
     except (TypeError, ValueError):
         raise Error("invalid test \"%s\"; tests/mutants/lib/kinds.py says what each kind needs"
                     % line)
