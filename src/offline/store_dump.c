@@ -29,7 +29,8 @@ static int put_record(struct dump *d, const MDB_val *k, const MDB_val *v)
 {
     struct sl_bytes table, key, value;
     uint64_t revision;
-    if (!sl_store_names(k, &table, &key) || !sl_store_record(k, v, &revision, &value)) {
+    if (!sl_store_names_of(k, &table, &key) ||
+        !sl_store_read_record(k, v, &revision, &value)) {
         d->lost++;
         return 0;
     }
@@ -47,7 +48,7 @@ static int put_request(struct dump *d, const MDB_val *k, const MDB_val *v)
 {
     struct sl_bytes name = {v->mv_data, v->mv_size};
     struct sl_store_request r;
-    int rc = sl_store_request(d->store, d->txn, name, &r);
+    int rc = sl_store_get_request(d->store, d->txn, name, &r);
     (void)k; /* The revision, which is in r as well. */
     if (rc != 0) {
         d->lost++;
@@ -89,8 +90,9 @@ static int put_all(struct dump *d, MDB_dbi dbi,
 static int put_store(struct dump *d)
 {
     uint64_t term, revision;
-    int rc = sl_store_number(d->store, d->txn, SL_STORE_TERM, &term);
-    if (rc == 0) rc = sl_store_number(d->store, d->txn, SL_STORE_REVISION, &revision);
+    int rc = sl_store_get_number(d->store, d->txn, SL_STORE_TERM, &term);
+    if (rc == 0)
+        rc = sl_store_get_number(d->store, d->txn, SL_STORE_REVISION, &revision);
     if (rc != 0) return rc;
     fprintf(d->to, "sluice store %u\nterm %" PRIu64 "\nrevision %" PRIu64 "\n",
             SL_STORE_FORMAT, term, revision);

@@ -13,12 +13,12 @@
 #define LINES_PER_TXN 4096
 
 /* What the next line must be; the parts of a dump come in this order. */
-enum part { AT_HEAD, AT_TERM, AT_REVISION, AT_RECORDS, AT_END };
+enum dump_part { AT_HEAD, AT_TERM, AT_REVISION, AT_RECORDS, AT_END };
 
 struct load {
     const struct sl_store *store;
     MDB_txn *txn;
-    enum part part;
+    enum dump_part part;
     uint64_t number;  /* Of the current line, from 1. */
     uint64_t records; /* Read so far. */
 };
@@ -90,8 +90,8 @@ static int take_record(struct load *l, char *at)
         !take_number(&at, &revision) || !take_bytes(&at, &value) || *at != '\0')
         return EINVAL;
     if (table.n + key.n > SL_STORAGE_NAME_BYTES_MAX) return EINVAL;
-    sl_store_key(&k, table, key);
-    return sl_store_put(l->store, l->txn, &k, revision, value);
+    sl_store_key_of(&k, table, key);
+    return sl_store_put_record(l->store, l->txn, &k, revision, value);
 }
 
 static int take_request(struct load *l, char *at)
@@ -136,7 +136,7 @@ static int take_head(struct load *l, char *at)
     return 0;
 }
 
-static int take_meta(struct load *l, char *at, const char *name, enum part next)
+static int take_meta(struct load *l, char *at, const char *name, enum dump_part next)
 {
     uint64_t n;
     if (!take_word(&at, name) || !take_number(&at, &n) || *at != '\0') return EINVAL;

@@ -339,8 +339,8 @@ static int strange_name(struct sl_store *store, MDB_txn *txn)
 static int strange_record(struct sl_store *store, MDB_txn *txn)
 {
     struct sl_store_key key;
-    sl_store_key(&key, text("t"), text("zero"));
-    return sl_store_put(store, txn, &key, 0, text("v"));
+    sl_store_key_of(&key, text("t"), text("zero"));
+    return sl_store_put_record(store, txn, &key, 0, text("v"));
 }
 
 static void a_check_finds_each_broken_invariant(void **state)

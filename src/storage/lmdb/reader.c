@@ -15,12 +15,12 @@ static int read_row(struct sl_lmdb *l, MDB_txn *txn, struct sl_storage_op *op)
     struct sl_bytes value;
     uint64_t revision;
     MDB_val v;
-    sl_store_key(&key, op->table, op->key);
+    sl_store_key_of(&key, op->table, op->key);
     MDB_val k = {key.n, key.bytes};
     int rc = mdb_get(txn, l->store.data, &k, &v);
     if (rc == MDB_NOTFOUND) return 0;
     if (rc != 0) return rc;
-    if (!sl_store_record(&k, &v, &revision, &value)) return MDB_CORRUPTED;
+    if (!sl_store_read_record(&k, &v, &revision, &value)) return MDB_CORRUPTED;
     char *copy = malloc(value.n + 1); /* An empty value is not NULL, either. */
     if (copy == NULL) return ENOMEM;
     memcpy(copy, value.at, value.n);
@@ -49,8 +49,8 @@ static int next_row(struct scan *s, struct sl_storage_row *row)
     s->begun = true;
     if (k.mv_size < s->prefix.n || memcmp(k.mv_data, s->prefix.bytes, s->prefix.n) != 0)
         return MDB_NOTFOUND;
-    if (!sl_store_names(&k, &table, &row->key)) return MDB_CORRUPTED;
-    return sl_store_record(&k, &v, &revision, &row->value) ? 0 : MDB_CORRUPTED;
+    if (!sl_store_names_of(&k, &table, &row->key)) return MDB_CORRUPTED;
+    return sl_store_read_record(&k, &v, &revision, &row->value) ? 0 : MDB_CORRUPTED;
 }
 
 static char *copy_to(char *to, struct sl_bytes *b)
@@ -95,7 +95,7 @@ static int copy_rows(struct scan *s, struct sl_storage_op *op)
 static int scan_table(struct sl_lmdb *l, MDB_txn *txn, struct sl_storage_op *op)
 {
     struct scan s = {.begun = false};
-    sl_store_key(&s.prefix, op->table, (struct sl_bytes){NULL, 0});
+    sl_store_key_of(&s.prefix, op->table, (struct sl_bytes){NULL, 0});
     int rc = mdb_cursor_open(txn, l->store.data, &s.cursor);
     if (rc != 0) return rc;
     rc = copy_rows(&s, op);

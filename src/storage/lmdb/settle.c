@@ -31,7 +31,7 @@ static int settle_once(struct sl_lmdb *l, size_t number, enum sl_lmdb_fate *fate
 #ifndef MUT_LOOKONCE
     if (!above) *fate = SL_LMDB_NOT_COMMITTED;
 #endif
-    rc = sl_store_number(&l->store, txn, SL_STORE_REVISION, &revision);
+    rc = sl_store_get_number(&l->store, txn, SL_STORE_REVISION, &revision);
     if (rc == 0) rc = sl_store_put_number(&l->store, txn, SL_STORE_REVISION, revision);
     if (rc == 0) return mdb_txn_commit(txn);
     mdb_txn_abort(txn);

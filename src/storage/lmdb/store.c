@@ -31,8 +31,8 @@ static MDB_val val(const void *at, size_t n)
     return (MDB_val){n, (void *)at}; /* LMDB does not write to it. */
 }
 
-int sl_store_number(const struct sl_store *s, MDB_txn *txn, const char *name,
-                    uint64_t *out)
+int sl_store_get_number(const struct sl_store *s, MDB_txn *txn, const char *name,
+                        uint64_t *out)
 {
     MDB_val k = val(name, strlen(name)), v;
     int rc = mdb_get(txn, s->meta, &k, &v);
@@ -51,7 +51,8 @@ int sl_store_put_number(const struct sl_store *s, MDB_txn *txn, const char *name
     return mdb_put(txn, s->meta, &k, &v, 0);
 }
 
-void sl_store_key(struct sl_store_key *out, struct sl_bytes table, struct sl_bytes key)
+void sl_store_key_of(struct sl_store_key *out, struct sl_bytes table,
+                     struct sl_bytes key)
 {
     assert(table.n <= SL_STORE_KEY_MAX - TABLE_BYTES &&
            key.n <= SL_STORE_KEY_MAX - TABLE_BYTES - table.n);
@@ -62,7 +63,7 @@ void sl_store_key(struct sl_store_key *out, struct sl_bytes table, struct sl_byt
     out->n = TABLE_BYTES + table.n + key.n;
 }
 
-bool sl_store_names(const MDB_val *of, struct sl_bytes *table, struct sl_bytes *key)
+bool sl_store_names_of(const MDB_val *of, struct sl_bytes *table, struct sl_bytes *key)
 {
     const char *at = of->mv_data;
     if (of->mv_size < TABLE_BYTES) return false;
@@ -81,8 +82,9 @@ static uint64_t sum_of(const void *key, size_t key_bytes, const void *rest,
     return XXH3_64bits_withSeed(rest, rest_bytes, XXH3_64bits(key, key_bytes));
 }
 
-int sl_store_put(const struct sl_store *s, MDB_txn *txn, const struct sl_store_key *key,
-                 uint64_t revision, struct sl_bytes value)
+int sl_store_put_record(const struct sl_store *s, MDB_txn *txn,
+                        const struct sl_store_key *key, uint64_t revision,
+                        struct sl_bytes value)
 {
     MDB_val k = val(key->bytes, key->n), v = {HEAD_BYTES + value.n, NULL};
     assert(value.n == 0 || value.at != NULL);
@@ -96,8 +98,8 @@ int sl_store_put(const struct sl_store *s, MDB_txn *txn, const struct sl_store_k
     return 0;
 }
 
-bool sl_store_record(const MDB_val *key, const MDB_val *of, uint64_t *revision,
-                     struct sl_bytes *value)
+bool sl_store_read_record(const MDB_val *key, const MDB_val *of, uint64_t *revision,
+                          struct sl_bytes *value)
 {
     const char *at = of->mv_data;
     if (of->mv_size < HEAD_BYTES) return false;
@@ -111,8 +113,8 @@ bool sl_store_record(const MDB_val *key, const MDB_val *of, uint64_t *revision,
 
 /* --- Requests ---------------------------------------------------------------- */
 
-int sl_store_request(const struct sl_store *s, MDB_txn *txn, struct sl_bytes request,
-                     struct sl_store_request *out)
+int sl_store_get_request(const struct sl_store *s, MDB_txn *txn,
+                         struct sl_bytes request, struct sl_store_request *out)
 {
     MDB_val k = val(request.at, request.n), v;
     int rc = mdb_get(txn, s->requests, &k, &v);
@@ -144,7 +146,8 @@ int sl_store_last_time(const struct sl_store *s, MDB_txn *txn, sl_ms *out)
     if (rc != 0) return rc;
     rc = mdb_cursor_get(c, &k, &v, MDB_LAST);
     if (rc == 0) {
-        rc = sl_store_request(s, txn, (struct sl_bytes){v.mv_data, v.mv_size}, &last);
+        rc = sl_store_get_request(s, txn, (struct sl_bytes){v.mv_data, v.mv_size},
+                                  &last);
         if (rc == MDB_NOTFOUND) rc = MDB_CORRUPTED;
     } else if (rc == MDB_NOTFOUND) rc = 0;
     mdb_cursor_close(c);
@@ -164,7 +167,7 @@ static int forget_one(const struct sl_store *s, MDB_txn *txn, MDB_cursor *c,
     if (v.mv_size > sizeof copy) return MDB_CORRUPTED;
     struct sl_bytes request = {copy, v.mv_size};
     memcpy(copy, v.mv_data, v.mv_size); /* A deletion may move the original. */
-    rc = sl_store_request(s, txn, request, &r);
+    rc = sl_store_get_request(s, txn, request, &r);
     if (rc != 0) return rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc;
     if (r.time_ms > until) return MDB_NOTFOUND;
     MDB_val own = val(copy, request.n);

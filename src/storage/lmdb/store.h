@@ -69,8 +69,8 @@ int sl_store_status(int rc);
 
 /* --- Records ----------------------------------------------------------------- */
 
-int sl_store_number(const struct sl_store *s, MDB_txn *txn, const char *name,
-                    uint64_t *out);
+int sl_store_get_number(const struct sl_store *s, MDB_txn *txn, const char *name,
+                        uint64_t *out);
 int sl_store_put_number(const struct sl_store *s, MDB_txn *txn, const char *name,
                         uint64_t n);
 
@@ -80,17 +80,19 @@ struct sl_store_key {
     size_t n;
     char bytes[SL_STORE_KEY_MAX];
 };
-void sl_store_key(struct sl_store_key *out, struct sl_bytes table, struct sl_bytes key);
+void sl_store_key_of(struct sl_store_key *out, struct sl_bytes table,
+                     struct sl_bytes key);
 
 /* The reverse. False: this is no such key. */
-bool sl_store_names(const MDB_val *of, struct sl_bytes *table, struct sl_bytes *key);
+bool sl_store_names_of(const MDB_val *of, struct sl_bytes *table, struct sl_bytes *key);
 
-int sl_store_put(const struct sl_store *s, MDB_txn *txn, const struct sl_store_key *key,
-                 uint64_t revision, struct sl_bytes value);
+int sl_store_put_record(const struct sl_store *s, MDB_txn *txn,
+                        const struct sl_store_key *key, uint64_t revision,
+                        struct sl_bytes value);
 
 /* What a record contains; *value points into it. False: the record is damaged. */
-bool sl_store_record(const MDB_val *key, const MDB_val *of, uint64_t *revision,
-                     struct sl_bytes *value);
+bool sl_store_read_record(const MDB_val *key, const MDB_val *of, uint64_t *revision,
+                          struct sl_bytes *value);
 
 struct sl_store_request {
     uint64_t revision;
@@ -98,8 +100,8 @@ struct sl_store_request {
 };
 
 /* MDB_NOTFOUND: there is no such request. */
-int sl_store_request(const struct sl_store *s, MDB_txn *txn, struct sl_bytes request,
-                     struct sl_store_request *out);
+int sl_store_get_request(const struct sl_store *s, MDB_txn *txn,
+                         struct sl_bytes request, struct sl_store_request *out);
 int sl_store_put_request(const struct sl_store *s, MDB_txn *txn,
                          struct sl_bytes request, struct sl_store_request what);
 

@@ -33,9 +33,9 @@ static int check_record(struct check *c, const MDB_val *k, const MDB_val *v)
 {
     struct sl_bytes table, key, value;
     uint64_t revision, n = c->counts->keys++;
-    if (!sl_store_names(k, &table, &key))
+    if (!sl_store_names_of(k, &table, &key))
         return broken(c, "data: record %" PRIu64 " has no name", n);
-    if (!sl_store_record(k, v, &revision, &value))
+    if (!sl_store_read_record(k, v, &revision, &value))
         return broken(c, "data: record %" PRIu64 " is damaged: its sum is wrong", n);
     if (revision == 0 || revision > c->counts->revision)
         return broken(c, "data: record %" PRIu64 " is of revision %" PRIu64, n,
@@ -64,8 +64,8 @@ static int check_order(struct check *c, const MDB_val *k, const MDB_val *v)
     struct sl_store_request r;
     if (k->mv_size != 8) return broken(c, "order: a revision is damaged");
     uint64_t revision = sl_store_get_u64(k->mv_data);
-    int rc = sl_store_request(c->store, c->txn,
-                              (struct sl_bytes){v->mv_data, v->mv_size}, &r);
+    int rc = sl_store_get_request(c->store, c->txn,
+                                  (struct sl_bytes){v->mv_data, v->mv_size}, &r);
     if (rc == MDB_NOTFOUND || (rc == 0 && r.revision != revision))
         return broken(c, "order: revision %" PRIu64 " has no request", revision);
     if (rc != 0) return rc;
@@ -123,9 +123,10 @@ static int check_meta(struct check *c)
     int rc = entries(c, c->store->meta, &n);
     if (rc != 0) return rc;
     if (n != 3) return broken(c, "meta: there are %zu numbers", n);
-    rc = sl_store_number(c->store, c->txn, SL_STORE_TERM, &c->counts->term);
+    rc = sl_store_get_number(c->store, c->txn, SL_STORE_TERM, &c->counts->term);
     if (rc == 0)
-        rc = sl_store_number(c->store, c->txn, SL_STORE_REVISION, &c->counts->revision);
+        rc = sl_store_get_number(c->store, c->txn, SL_STORE_REVISION,
+                                 &c->counts->revision);
     if (rc == 0 && c->counts->term == 0 && c->counts->revision != 0)
         return broken(c, "meta: revision %" PRIu64 " before the first term",
                       c->counts->revision);

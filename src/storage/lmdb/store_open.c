@@ -153,13 +153,13 @@ static int open_databases(struct sl_store *s, MDB_txn *txn, unsigned flags)
 static int read_format(struct sl_store *s, MDB_txn *txn)
 {
     uint64_t n;
-    int rc = sl_store_number(s, txn, FORMAT, &n);
+    int rc = sl_store_get_number(s, txn, FORMAT, &n);
     if (rc == MDB_CORRUPTED) return MDB_INVALID;
     if (rc != 0) return rc;
     if (n > FORMAT_MAX) return MDB_CORRUPTED; /* There will never be so many formats. */
     if (n != SL_STORE_FORMAT) return MDB_VERSION_MISMATCH;
-    rc = sl_store_number(s, txn, SL_STORE_TERM, &n);
-    return rc != 0 ? rc : sl_store_number(s, txn, SL_STORE_REVISION, &n);
+    rc = sl_store_get_number(s, txn, SL_STORE_TERM, &n);
+    return rc != 0 ? rc : sl_store_get_number(s, txn, SL_STORE_REVISION, &n);
 }
 
 static int read_databases(struct sl_store *s)

@@ -16,14 +16,14 @@
 #include "storage/lmdb/store.h"
 #include "storage/storage.h"
 
-struct answer {
+struct check_result {
     int status;
     char why[SL_STORAGE_WHY_BYTES];
 };
 
 /* --- In the child ------------------------------------------------------------ */
 
-static void check_store(const char *directory, struct answer *a)
+static void check_store(const char *directory, struct check_result *a)
 {
     struct sl_store s;
     struct sl_store_counts counts;
@@ -52,7 +52,7 @@ static void check_store(const char *directory, struct answer *a)
 /* The child must not outlive its parent, write a core file, or handle signals of the server. */
 static void check_and_answer(const char *directory, pid_t parent, int to)
 {
-    struct answer a = {0};
+    struct check_result a = {0};
     sigset_t none;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
@@ -74,7 +74,7 @@ static sl_ms now_ms(void)
 }
 
 /* False: timeout. *n is 0 if the child ended without an answer. */
-static bool await_answer(int from, sl_ms most_ms, struct answer *a, ssize_t *n)
+static bool await_answer(int from, sl_ms most_ms, struct check_result *a, ssize_t *n)
 {
     struct pollfd p = {.fd = from, .events = POLLIN};
     sl_ms end = now_ms() + most_ms;
@@ -88,7 +88,8 @@ static bool await_answer(int from, sl_ms most_ms, struct answer *a, ssize_t *n)
     return true;
 }
 
-_Static_assert(sizeof(struct answer) <= PIPE_BUF, "read() returns a whole answer");
+_Static_assert(sizeof(struct check_result) <= PIPE_BUF,
+               "read() returns a whole answer");
 
 static void name_file(const char *directory, const char *text, const char *detail,
                       char *why, size_t why_bytes)
@@ -97,8 +98,8 @@ static void name_file(const char *directory, const char *text, const char *detai
              *detail != '\0' ? ": " : "", detail);
 }
 
-static int judge(const struct answer *a, ssize_t n, int ended, const char *directory,
-                 char *why, size_t why_bytes)
+static int judge(const struct check_result *a, ssize_t n, int ended,
+                 const char *directory, char *why, size_t why_bytes)
 {
     char text[80] = "";
     if (n == (ssize_t)sizeof *a && a->status != SLUICE_ETRUNCATED) {
@@ -118,7 +119,7 @@ static int judge(const struct answer *a, ssize_t n, int ended, const char *direc
 static int wait_for(pid_t child, int from, const char *directory, sl_ms most_ms,
                     char *why, size_t why_bytes)
 {
-    struct answer a;
+    struct check_result a;
     ssize_t n = 0;
     int ended = 0;
     bool heard = await_answer(from, most_ms, &a, &n);

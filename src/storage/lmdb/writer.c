@@ -91,9 +91,10 @@ static int do_bar(struct txn *t, struct sl_storage_op *op)
 static int do_write(struct txn *t, const struct sl_storage_write *write)
 {
     struct sl_store_key key;
-    sl_store_key(&key, write->table, write->key);
+    sl_store_key_of(&key, write->table, write->key);
     if (write->value.at != NULL)
-        return sl_store_put(t->store, t->mdb, &key, t->revision + 1, write->value);
+        return sl_store_put_record(t->store, t->mdb, &key, t->revision + 1,
+                                   write->value);
     MDB_val k = {key.n, key.bytes};
     int rc = mdb_del(t->mdb, t->store->data, &k, NULL);
     return rc == MDB_NOTFOUND ? 0 : rc;
@@ -125,7 +126,7 @@ static int find_request(struct txn *t, struct sl_storage_op *op, bool *known)
     struct sl_store_request r;
     *known = false;
     if (op->request.n == 0) return 0;
-    int rc = sl_store_request(t->store, t->mdb, op->request, &r);
+    int rc = sl_store_get_request(t->store, t->mdb, op->request, &r);
     if (rc != 0) return rc == MDB_NOTFOUND ? 0 : rc;
     *known = true;
     op->result.revision = r.revision;
@@ -210,9 +211,9 @@ static int begin(struct txn *t, unsigned flags)
 {
     int rc = mdb_txn_begin(t->store->env, NULL, flags, &t->mdb);
     if (rc != 0) return rc;
-    rc = sl_store_number(t->store, t->mdb, SL_STORE_TERM, &t->term);
+    rc = sl_store_get_number(t->store, t->mdb, SL_STORE_TERM, &t->term);
     if (rc == 0)
-        rc = sl_store_number(t->store, t->mdb, SL_STORE_REVISION, &t->revision);
+        rc = sl_store_get_number(t->store, t->mdb, SL_STORE_REVISION, &t->revision);
     if (rc != 0) mdb_txn_abort(t->mdb);
     return rc;
 }
