@@ -186,7 +186,7 @@ static int do_op(struct txn *t, struct sl_storage_op *op)
         case SL_STORAGE_READ:
         case SL_STORAGE_SCAN: break;
     }
-    assert(!"reads belong to the reader");
+    assert(false && "reads belong to the reader");
     return EINVAL;
 }
 
