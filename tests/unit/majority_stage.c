@@ -64,11 +64,11 @@ static struct parcel packed(sl_node_id from, sl_node_id to, const struct sl_mess
     return p;
 }
 
-static void append(struct parcel **all, size_t *count, size_t *room, struct parcel p)
+static void append(struct parcel **all, size_t *count, size_t *size, struct parcel p)
 {
-    if (*count == *room) {
-        *room = *room == 0 ? 64 : 2 * *room;
-        *all = realloc(*all, *room * sizeof **all);
+    if (*count == *size) {
+        *size = *size == 0 ? 64 : 2 * *size;
+        *all = realloc(*all, *size * sizeof **all);
     }
     (*all)[(*count)++] = p;
 }
@@ -76,9 +76,9 @@ static void append(struct parcel **all, size_t *count, size_t *room, struct parc
 static void put(struct stage *s, sl_node_id from, sl_node_id to,
                 const struct sl_message *m)
 {
-    append(&s->bag, &s->bag_count, &s->bag_room, packed(from, to, m));
+    append(&s->bag, &s->bag_count, &s->bag_size, packed(from, to, m));
     if (s->remembers)
-        append(&s->sent, &s->sent_count, &s->sent_room, packed(from, to, m));
+        append(&s->sent, &s->sent_count, &s->sent_size, packed(from, to, m));
 }
 
 static struct parcel taken(struct stage *s, size_t i)
@@ -579,7 +579,7 @@ struct sl_message probe(struct stage *s, sl_node_id from, sl_node_id to,
     return out;
 }
 
-sl_fence voter_has(struct stage *s, sl_node_id at)
+sl_fence acceptor_has(struct stage *s, sl_node_id at)
 {
     sl_node_id from = 1;
     while (from == at || !is_up(s, from) || !s->linked[from][at]) from++;

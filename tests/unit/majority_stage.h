@@ -92,7 +92,7 @@ struct stage {
     struct sl_node_limits limits;
     uint64_t drawn; /* Numbers that were "random". */
     struct parcel *bag;
-    size_t bag_count, bag_room;
+    size_t bag_count, bag_size;
     struct rule rule[STAGE_RULES];
     uint32_t rules;
     struct request request[STAGE_REQUESTS];
@@ -106,7 +106,7 @@ struct stage {
     struct sl_random random;
     bool remembers; /* What was sent; for replay(). */
     struct parcel *sent;
-    size_t sent_count, sent_room;
+    size_t sent_count, sent_size;
     bool may_overlap; /* What clients believe is not judged: the test does it. */
 };
 
@@ -136,14 +136,14 @@ struct stage *stage_cold(uint32_t n, const struct sl_node_limits *limits);
 void warm_up(struct stage *s, sl_node_id id);
 void stage_end(struct stage *s);
 
-/* One that is on no list and has an empty folder. */
+/* One that is on no list and has an empty data directory. */
 void start(struct stage *s, sl_node_id id);
 /* As after kill -9. What was being written is on the disk (or is not). */
 void crash(struct stage *s, sl_node_id id);
 void crash_written(struct stage *s, sl_node_id id);
 /* Both, and it is back with what is on its disk. */
 void restart(struct stage *s, sl_node_id id);
-/* Its folder is lost, too. */
+/* Its data directory is lost, too. */
 void restart_empty(struct stage *s, sl_node_id id);
 /* It does nothing for a while; its clock goes on. */
 void stop(struct stage *s, sl_node_id id);
@@ -217,8 +217,8 @@ void give(struct stage *s, sl_node_id from, sl_node_id to, const struct sl_messa
 struct sl_message probe(struct stage *s, sl_node_id from, sl_node_id to,
                         const struct sl_message *m);
 
-/* What a voter has of "k", whoever is asked: its fence, 0: nothing. */
-sl_fence voter_has(struct stage *s, sl_node_id at);
+/* What an acceptor has of "k", whoever is asked: its fence, 0: nothing. */
+sl_fence acceptor_has(struct stage *s, sl_node_id at);
 
 /* --- Requests --------------------------------------------------------------- */
 

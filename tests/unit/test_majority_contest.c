@@ -288,10 +288,10 @@ TEST(nobody_slips_in_while_the_first_asks_again)
     deliver(s, 1, 2, SL_MESSAGE_ACQUIRE); /* Refused; but it is the next one. */
     deliver(s, 2, 1, SL_MESSAGE_ACQUIRE);
     deliver(s, 1, 2, SL_MESSAGE_VOTE); /* Now the second one withdraws. */
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
     pass_us(s, 1);
     uint64_t late = ASK(2, .lease_ms = 5000);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
     flow(s);
     granted(s, t[0]);
     outcome(s, t[1]);
@@ -370,9 +370,9 @@ TEST(a_withdrawn_request_leaves_no_vote)
     deliver(s, 1, 2, SL_MESSAGE_ACQUIRE);
     deliver(s, 2, 1,
             SL_MESSAGE_VOTE); /* The first one asks again, and keeps its vote. */
-    assert_int_not_equal(voter_has(s, 1), 0);
+    assert_int_not_equal(acceptor_has(s, 1), 0);
     withdraw(s, t[0]);
-    assert_int_equal(voter_has(s, 1), 0);
+    assert_int_equal(acceptor_has(s, 1), 0);
     flow(s);
     pass(s, 10);
     granted(s, t[1]);
@@ -389,15 +389,15 @@ TEST(a_request_that_ends_between_rounds_leaves_no_vote)
     ghost.lease_ms = 5000;
     ghost.round = 0;
     give(s, 1, 2, &ghost);
-    assert_int_equal(voter_has(s, 2), ghost.fence);
+    assert_int_equal(acceptor_has(s, 2), ghost.fence);
     uint64_t t = ASK(1, .lease_ms = 5000);
     outcome(s, t);
     refused(s, t, SLUICE_EFULL); /* Node 3 may have it, for all that is known. */
-    assert_int_equal(voter_has(s, 1), 0);
+    assert_int_equal(acceptor_has(s, 1), 0);
     stage_end(s);
 }
 
-/* The voter has not heard of the second attempt: the end of that ends the first, too. */
+/* The acceptor has not heard of the second attempt: the end of that ends the first, too. */
 TEST(an_attempt_that_is_given_up_takes_earlier_ones_along)
 {
     struct stage *s = two_of_three();
@@ -406,11 +406,11 @@ TEST(an_attempt_that_is_given_up_takes_earlier_ones_along)
     m.fence = (sl_fence)s->now_us + 1000;
     m.round = 0;
     give(s, 1, 2, &m);
-    assert_int_equal(voter_has(s, 2), m.fence);
+    assert_int_equal(acceptor_has(s, 2), m.fence);
     m.type = SL_MESSAGE_RELEASE;
     m.fence += 16;
     give(s, 1, 2, &m);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
     stage_end(s);
 }
 
@@ -423,7 +423,7 @@ STAGE_TEST(a_dead_proposer_s_vote_counts_until_it_ends, 3)
     pass_us(s, 1);
     crash(s, 3);
     flow(s);
-    assert_int_not_equal(voter_has(s, 2), 0);
+    assert_int_not_equal(acceptor_has(s, 2), 0);
     uint64_t t = ASK(1, .lease_ms = 1000),
              u = ASK(1, .lease_ms = 1000, .wait_ms = 10000);
     sl_ms began = now_ms(s);
@@ -434,7 +434,7 @@ STAGE_TEST(a_dead_proposer_s_vote_counts_until_it_ends, 3)
     assert_true(now_ms(s) - began <= 3600);
 }
 
-/* Two voters have attempts of different requests, and all three answer: no lease is in force.
+/* Two acceptors have attempts of different requests, and all three answer: no lease is in force.
  * Its own vote is given back with its answer. */
 STAGE_TEST(split_votes_are_not_told_as_a_lease, 3)
 {
@@ -445,12 +445,12 @@ STAGE_TEST(split_votes_are_not_told_as_a_lease, 3)
         ghost.lease_ms = 5000;
         ghost.round = 0;
         give(s, to % 3 + 1, to, &ghost);
-        assert_int_equal(voter_has(s, to), ghost.fence);
+        assert_int_equal(acceptor_has(s, to), ghost.fence);
     }
     uint64_t t = ASK(1, .lease_ms = 1000);
     outcome(s, t);
     refused(s, t, SLUICE_ENOQUORUM);
-    assert_int_equal(voter_has(s, 1), 0);
+    assert_int_equal(acceptor_has(s, 1), 0);
 }
 
 /* --- Waiting --------------------------------------------------------------------------------- */

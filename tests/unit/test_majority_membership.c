@@ -167,7 +167,7 @@ STAGE_TEST(the_last_node_stays, 1)
 }
 
 /* A list that differs by more than one node is voted for and stored by nobody. */
-STAGE_TEST(Q3_an_illegal_jump_is_refused_by_every_voter, 3)
+STAGE_TEST(Q3_an_illegal_jump_is_refused_by_every_acceptor, 3)
 {
     start(s, 4);
     hold(s, 0, 3, SL_MESSAGE_ACCEPTED);
@@ -361,7 +361,7 @@ STAGE_TEST(N7_an_emptied_node_is_not_talked_to, 3)
 }
 
 /* One that was added last, and is on the list as such. A holds by 1, 2 and it; then it loses
- * its folder, and only 3 and 4, who know nothing of A, tell it what is in force. */
+ * its data directory, and only 3 and 4, who know nothing of A, tell it what is in force. */
 STAGE_TEST(N7_nor_is_one_that_was_just_added, 4)
 {
     start(s, 5);

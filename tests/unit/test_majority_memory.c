@@ -63,7 +63,7 @@ static void play(struct stage *s)
     uint64_t victim = ASK(1, .lease_ms = 300, .wait_ms = 700, .value = {"value", 5});
     outcome(s, victim);
     outcome(s, ASK(2, .wait_ms = 700, .steal = true, .force_ms = 5, .priority = 7,
-                   .lease_ms = 100, .value = {"beside", 6}));
+                   .lease_ms = 100, .value = {"second", 6}));
     restart(s, 2);
 }
 
@@ -159,7 +159,7 @@ STAGE_TEST(a_request_without_memory_is_refused, 3)
     memory_is_back();
     refused(s, t, SLUICE_ENOMEM);
     pass(s, 1000);
-    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);
+    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(acceptor_has(s, id), 0);
 }
 
 TEST_MAIN(NULL, calm)

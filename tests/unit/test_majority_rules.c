@@ -1,6 +1,6 @@
-/* test_majority_rules.c - the rules of src/majority/README.md, one by one: V1 .. V8 of the voter,
- * S1 .. S5 of the seeker, X of extending through any node; and Q1 .. Q11, what else may
- * happen to a majority. A voter is asked by messages that the test writes itself. */
+/* test_majority_rules.c - the rules of src/majority/README.md, one by one: V1 .. V8 of the acceptor,
+ * S1 .. S5 of the proposer, X of extending through any node; and Q1 .. Q11, what else may
+ * happen to a majority. An acceptor is asked by messages that the test writes itself. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static struct sl_message request(struct stage *s)
     assert_string_equal(sl_vote_verdict_name((v).verdict), \
                         sl_vote_verdict_name(SL_VERDICT_##name))
 
-/* --- The voter ---------------------------------------------------------------- */
+/* --- The acceptor ---------------------------------------------------------------- */
 
 STAGE_TEST(V1_another_s_lease_is_not_replaced, 3)
 {
@@ -38,7 +38,7 @@ STAGE_TEST(V1_another_s_lease_is_not_replaced, 3)
     VERDICT(v, HELD);
     assert_int_equal(v.fence, a);
     assert_int_equal(v.left_ms, 1000);
-    assert_int_equal(voter_has(s, 2), a);
+    assert_int_equal(acceptor_has(s, 2), a);
     pass(s, 1001);
     VERDICT(said(s, request(s)), YES);
 }
@@ -50,7 +50,7 @@ STAGE_TEST(V1_an_extension_never_shortens, 3)
     outcome(s, e);
     refused(s, e, SLUICE_OK);
     pass(s, 5000);
-    assert_int_equal(voter_has(s, 2), a);
+    assert_int_equal(acceptor_has(s, 2), a);
     uint64_t b = ASK(3);
     outcome(s, b);
     refused(s, b, SLUICE_EFULL);
@@ -67,7 +67,7 @@ STAGE_TEST(V2_a_fence_is_above_all_that_were_seen, 3)
     assert_true(v.ceiling >= a);
     m.fence = a - 1;
     VERDICT(said(s, m), FENCE);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
     m.fence = v.ceiling + 1;
     VERDICT(said(s, m), YES);
 }
@@ -86,7 +86,7 @@ static struct stage *clocks_apart(void)
     return s;
 }
 
-/* A seeker whose clock is behind is told, and asks again above. */
+/* A proposer whose clock is behind is told, and asks again above. */
 TEST(V2_a_clock_that_is_behind_costs_a_second_round)
 {
     struct stage *s = clocks_apart();
@@ -155,7 +155,7 @@ STAGE_TEST(V3_what_is_lacking_is_not_extended, 3)
     struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RENEW);
     m.fence = 12345;
     VERDICT(said(s, m), LACKS);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
     sl_fence a = take(s, 1, 1000);
     m.fence = a + 1;
     VERDICT(said(s, m), LACKS);
@@ -172,13 +172,13 @@ STAGE_TEST(V4_a_release_clears_the_lease_of_its_fence, 3)
     m.flags = SL_FLAG_FINAL;
     m.fence = a - 1;
     said(s, m);
-    assert_int_equal(voter_has(s, 2), a);
+    assert_int_equal(acceptor_has(s, 2), a);
     m.fence = a + 1;
     said(s, m);
-    assert_int_equal(voter_has(s, 2), a);
+    assert_int_equal(acceptor_has(s, 2), a);
     m.fence = a;
     VERDICT(said(s, m), YES);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
     VERDICT(said(s, m), LACKS);
 }
 
@@ -188,7 +188,7 @@ STAGE_TEST(V4_an_attempt_that_was_given_up_is_refused, 3)
     r.fence = m.fence;
     said(s, r);
     VERDICT(said(s, m), FENCE);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
 }
 
 STAGE_TEST(V5_after_a_start_it_is_silent_for_the_longest_lease, 3)
@@ -258,9 +258,9 @@ STAGE_TEST(V5_silence_is_about_everything, 3)
     assert_int_equal(copy_at(s, 2), 0);
 }
 
-/* A lesson to node 2 of a lease of the fence, with node 2's clock as it was when its
+/* A TEACH to node 2 of a lease of the fence, with node 2's clock as it was when its
  * sender last heard of it. */
-static struct sl_message lesson(struct stage *s, sl_fence fence)
+static struct sl_message teach(struct stage *s, sl_fence fence)
 {
     struct sl_message m = forged(s, 3, 2, SL_MESSAGE_TEACH);
     m.fence = fence;
@@ -269,65 +269,65 @@ static struct sl_message lesson(struct stage *s, sl_fence fence)
     return m;
 }
 
-STAGE_TEST(V6_a_lesson_of_another_life_is_not_believed, 3)
+STAGE_TEST(V6_a_TEACH_of_another_life_is_not_believed, 3)
 {
     take(s, 1, 1000);
     uint64_t epoch = s->actor[2].epoch;
     restart(s, 2);
     end_silence(s);
-    struct sl_message m = lesson(s, (sl_fence)s->now_us + 5);
+    struct sl_message m = teach(s, (sl_fence)s->now_us + 5);
     m.heard_epoch = epoch;
     give(s, 3, 2, &m);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
     m.heard_epoch = 0;
     give(s, 3, 2, &m);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
     m.heard_epoch = s->actor[2].epoch;
     give(s, 3, 2, &m);
-    assert_int_equal(voter_has(s, 2), m.fence);
+    assert_int_equal(acceptor_has(s, 2), m.fence);
 }
 
-STAGE_TEST(V6_a_lesson_that_was_sent_in_the_silence_is_not_believed, 3)
+STAGE_TEST(V6_a_TEACH_that_was_sent_in_the_silence_is_not_believed, 3)
 {
     take(s, 1, 1000);
     restart(s, 2);
-    struct sl_message early = lesson(s, (sl_fence)s->now_us + 5);
+    struct sl_message early = teach(s, (sl_fence)s->now_us + 5);
     end_silence(s);
     early.heard_ms = clock_of(s, 2).ms - 1;
     give(s, 3, 2, &early);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
     pass(s, 1);
-    struct sl_message m = lesson(s, early.fence);
+    struct sl_message m = teach(s, early.fence);
     give(s, 3, 2, &m);
-    assert_int_equal(voter_has(s, 2), m.fence);
+    assert_int_equal(acceptor_has(s, 2), m.fence);
 }
 
-STAGE_TEST(V6_a_lesson_that_was_long_on_its_way_is_not_believed, 3)
+STAGE_TEST(V6_a_TEACH_that_was_long_on_its_way_is_not_believed, 3)
 {
     take(s, 1, 1000);
-    struct sl_message m = lesson(s, (sl_fence)s->now_us + 2000000);
+    struct sl_message m = teach(s, (sl_fence)s->now_us + 2000000);
     pass(s, s->limits.forget_ms + 1000);
     give(s, 3, 2, &m);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
 }
 
-STAGE_TEST(V6_a_lesson_below_what_was_seen_is_not_believed, 3)
+STAGE_TEST(V6_a_TEACH_below_what_was_seen_is_not_believed, 3)
 {
     sl_fence a = take(s, 1, 1000);
     pass(s, 10);
     assert_int_equal(release(s, 1, a), 1);
-    struct sl_message m = lesson(s, a - 1);
+    struct sl_message m = teach(s, a - 1);
     give(s, 3, 2, &m);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
 }
 
 /* Of a grant with a higher fence it says that what is here is over. */
-STAGE_TEST(V6_a_lesson_replaces_no_lease_of_a_higher_fence, 3)
+STAGE_TEST(V6_a_TEACH_replaces_no_lease_of_a_higher_fence, 3)
 {
     sl_fence a = take(s, 1, 10000);
-    struct sl_message m = lesson(s, a - 1);
+    struct sl_message m = teach(s, a - 1);
     give(s, 3, 2, &m);
-    assert_int_equal(voter_has(s, 2), a);
+    assert_int_equal(acceptor_has(s, 2), a);
 }
 
 /* A key is forgotten some time after its lease; its fences are not. */
@@ -343,14 +343,14 @@ STAGE_TEST(V6_a_lease_that_expired_here_is_learned_again, 3)
     }
     assert_int_equal(events(s, 3, SL_NODE_EVENT_EXPIRED, a), 1);
     open_all(s);
-    assert_int_equal(voter_has(s, 3), 0);
+    assert_int_equal(acceptor_has(s, 3), 0);
     pass(s, 100); /* Nodes hear of each other again. */
     assert_int_equal(extend(s, 2, a, 1000), SLUICE_OK);
-    assert_int_equal(voter_has(s, 3), a);
+    assert_int_equal(acceptor_has(s, 3), a);
     crash(s, 2);
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
     pass(s, 1100);
-    assert_int_equal(voter_has(s, 3), 0);
+    assert_int_equal(acceptor_has(s, 3), 0);
 }
 
 /* The release has overtaken the news of the grant. */
@@ -361,7 +361,7 @@ STAGE_TEST(V6_a_lease_that_was_released_is_not_learned_again, 3)
     sl_fence a = take(s, 1, 1000);
     assert_int_equal(release(s, 1, a), 1);
     deliver(s, 1, 2, SL_MESSAGE_TEACH);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
 }
 
 STAGE_TEST(V6_what_was_seen_of_a_forgotten_key_stays, 3)
@@ -440,7 +440,7 @@ STAGE_TEST(V8_it_goes_by_its_own_list, 3)
         struct sl_message m = request(s);
         m.version = version;
         VERDICT(said(s, m), STRANGER);
-        assert_int_equal(voter_has(s, 2), 0);
+        assert_int_equal(acceptor_has(s, 2), 0);
     }
     sl_fence a = take(s, 1, 1000);
     struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RENEW);
@@ -465,7 +465,7 @@ TEST(keys_are_bounded)
     stage_end(s);
 }
 
-/* --- The seeker ----------------------------------------------------------------- */
+/* --- The proposer ----------------------------------------------------------------- */
 
 /* They wait for votes as long as a lease may be. */
 static struct sl_node_limits patient;
@@ -501,7 +501,7 @@ TEST(S1_votes_count_before_the_end_that_was_fixed_at_first)
     }
 }
 
-/* Shrunk by the drift: 0.998 of a minute is 59880 ms. The voters' clocks are fast. */
+/* Shrunk by the drift: 0.998 of a minute is 59880 ms. The acceptors' clocks are fast. */
 TEST(S1_the_end_is_shrunk_by_the_drift_of_clocks)
 {
     for (int late = 0; late < 2; late++) {
@@ -577,15 +577,15 @@ STAGE_TEST(S3_a_failed_attempt_is_released, 3)
     cut(s, 1, 2, SL_MESSAGE_NONE);
     sl_fence a = take(s, 1, 10000);
     open_all(s);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
     cut(s, 0, 3, SL_MESSAGE_NONE);          /* Only node 1 can say that it is held, */
     uint64_t b = ASK(2, .lease_ms = 10000); /* and node 2 votes for its own. */
     outcome(s, b);
     not_granted(s, b);
     flow(s);
     pass(s, 1);
-    assert_int_equal(voter_has(s, 2), 0);
-    assert_int_equal(voter_has(s, 1), a);
+    assert_int_equal(acceptor_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 1), a);
 }
 
 /* Whatever becomes of an extension, its holder acts until the end it had before. */
@@ -603,7 +603,7 @@ STAGE_TEST(S3_a_failed_extension_is_not_released, 3)
     assert_int_equal(kept(s, 1, 0, SL_MESSAGE_TEACH), 0); /* S4. */
     flow(s);
     assert_true(believes(s, 1));
-    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), a);
+    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(acceptor_has(s, id), a);
     uint64_t b = ASK(2, .wait_ms = 10000);
     outcome(s, b);
     granted(s, b);
@@ -617,7 +617,7 @@ STAGE_TEST(S3_an_extension_that_few_heard_of_is_not_released, 3)
     cut(s, 1, 3, SL_MESSAGE_RENEW);
     assert_int_equal(extend(s, 1, a, 5000), SLUICE_ENOQUORUM);
     open_all(s);
-    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), a);
+    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(acceptor_has(s, id), a);
     uint64_t b = ASK(2);
     outcome(s, b);
     refused(s, b, SLUICE_EFULL);
@@ -656,7 +656,7 @@ STAGE_TEST(S4_an_extension_teaches_those_who_lack_it, 3)
     pass(s, 1);
     for (sl_node_id id = 1; id <= 3; id++) {
         struct sl_node_copy c;
-        assert_int_equal(voter_has(s, id), a);
+        assert_int_equal(acceptor_has(s, id), a);
         assert_true(sl_node_copy(s->actor[id].node, clock_of(s, id),
                                  (struct sl_bytes){"k", 1}, &c));
         assert_int_equal(c.fence, a);
@@ -688,7 +688,7 @@ STAGE_TEST(S4_an_attempt_is_no_copy, 3)
 {
     hold(s, 0, 1, SL_MESSAGE_VOTE);
     ASK(1);
-    assert_true(voter_has(s, 2) != 0);
+    assert_true(acceptor_has(s, 2) != 0);
     assert_int_equal(copy_at(s, 2), 0);
     assert_int_equal(events(s, 0, SL_NODE_EVENT_GRANTED, 0), 0);
 }
@@ -721,7 +721,7 @@ STAGE_TEST(S4_a_node_teaches_extensions_that_others_ran, 3)
         for (int i = 0; i < 400 && silence_of(s, 3) > 0; i++) pass(s, 1);
     }
     pass(s, 1);
-    assert_int_equal(voter_has(s, 3), a);
+    assert_int_equal(acceptor_has(s, 3), a);
     sl_ms less = left_at(s, 2) - left_at(s, 3);
     assert_in_range(less + 5, 0, 10);
     assert_int_equal(learning_of(s, 3), 0);
@@ -743,14 +743,14 @@ STAGE_TEST(S4_what_is_agreed_counts_from_when_that_was_said, 3)
     deliver(s, 1, 2, SL_MESSAGE_TEACH);
     open_all(s);
     unlink_nodes(s, 1, 3); /* It would be right to teach it. */
-    while (voter_has(s, 3) == a) pass(s, 1);
+    while (acceptor_has(s, 3) == a) pass(s, 1);
     pass(s, 50);
-    assert_int_equal(voter_has(s, 2), a);
+    assert_int_equal(acceptor_has(s, 2), a);
     assert_int_equal(copy_at(s, 2), a);
     unlink_nodes(s, 2, 3);
     link_nodes(s, 2, 3);
     pass(s, 300);
-    assert_int_equal(voter_has(s, 3), 0);
+    assert_int_equal(acceptor_has(s, 3), 0);
 }
 
 /* Until it was taught what others have, a node that started must not be relied on. */
@@ -769,7 +769,7 @@ STAGE_TEST(S4_a_node_that_started_is_ready_when_it_was_taught, 3)
     pass(s, 10);
     assert_true(learning_of(s, 3) > 0);
     deliver_all(s, 0, 3, SL_MESSAGE_TEACH);
-    assert_int_equal(voter_has(s, 3), a);
+    assert_int_equal(acceptor_has(s, 3), a);
     assert_true(learning_of(s, 3) > 0);
     deliver_all(s, 1, 3, SL_MESSAGE_TAUGHT);
     assert_true(learning_of(s, 3) > 0);
@@ -995,7 +995,7 @@ STAGE_TEST(X_an_old_value_that_comes_late_is_refused, 3)
 /* The directed test of QL-M10, without restarts. An extension that reached node 1 alone: it
  * has the lease for long. Nodes 2 and 3 let it end, and gave it to B, who is gone. Of a
  * majority only one still has A's. */
-STAGE_TEST(X_voters_that_lack_the_lease_do_not_count, 3)
+STAGE_TEST(X_acceptors_that_lack_the_lease_do_not_count, 3)
 {
     sl_fence a = take(s, 1, 2000);
     pass(s, 1000);
@@ -1009,16 +1009,16 @@ STAGE_TEST(X_voters_that_lack_the_lease_do_not_count, 3)
     assert_int_equal(release(s, 2, b), 1);
     pass(s, 1000);
     open_all(s);
-    assert_int_equal(voter_has(s, 1), a);
+    assert_int_equal(acceptor_has(s, 1), a);
     pass(s, 200);
     assert_int_equal(extend(s, 1, a, 2000), SLUICE_ELOST);
     assert_int_equal(extend(s, 3, a, 2000), SLUICE_ELOST);
 }
 
-/* And with the argument of README.md against it: node 2 restarts, forgets B's, and a lesson
+/* And with the argument of README.md against it: node 2 restarts, forgets B's, and a TEACH
  * of A's lease that was on its way all the time arrives. If node 2 believed it, a majority
  * would have A's lease again, although B had come between. */
-STAGE_TEST(X_a_late_lesson_brings_nothing_back, 3)
+STAGE_TEST(X_a_late_TEACH_brings_nothing_back, 3)
 {
     hold(s, 1, 2, SL_MESSAGE_TEACH);
     cut(s, 1, 2, SL_MESSAGE_ACQUIRE);
@@ -1039,9 +1039,9 @@ STAGE_TEST(X_a_late_lesson_brings_nothing_back, 3)
     restart(s, 2);
     end_silence(s);
     pass(s, 300);
-    assert_int_equal(voter_has(s, 1), a);
+    assert_int_equal(acceptor_has(s, 1), a);
     while (kept(s, 1, 2, SL_MESSAGE_TEACH) > 0) deliver(s, 1, 2, SL_MESSAGE_TEACH);
-    assert_int_equal(voter_has(s, 2), 0);
+    assert_int_equal(acceptor_has(s, 2), 0);
     assert_int_equal(extend(s, 1, a, 2000), SLUICE_ELOST);
 }
 
@@ -1091,7 +1091,7 @@ TEST(Q4_an_extension_at_the_very_end)
     for (sl_ms late = -1; late <= 1; late++) {
         struct stage *s = stage_new(3);
         sl_fence a = take(s, 1, 1000);
-        pass(s, 1001 + late); /* A voter's clock may be late by one. */
+        pass(s, 1001 + late); /* An acceptor's clock may be late by one. */
         struct sl_message m = forged(s, 3, 2, SL_MESSAGE_RENEW);
         m.fence = a;
         if (late < 0) VERDICT(said(s, m), YES);
@@ -1176,7 +1176,7 @@ TEST(Q6_every_message_may_come_again_much_later)
         size_t seen = s->events;
         replay(s);
         pass(s, 10);
-        for (sl_node_id id = 1; id <= 4; id++) assert_int_equal(voter_has(s, id), c);
+        for (sl_node_id id = 1; id <= 4; id++) assert_int_equal(acceptor_has(s, id), c);
         for (sl_node_id id = 1; id <= 4; id++) assert_int_equal(copy_at(s, id), c);
         assert_int_equal(s->events, seen);
         assert_int_equal(extend(s, 2, c, 10000), SLUICE_OK);
@@ -1219,7 +1219,7 @@ STAGE_TEST(Q7_a_holder_that_hears_nothing_counts_on_nothing, 3)
     pass(s, 1000);
     assert_int_equal(extend(s, 1, a, 2000), SLUICE_ENOQUORUM);
     pass(s, 500);
-    assert_int_equal(voter_has(s, 2),
+    assert_int_equal(acceptor_has(s, 2),
                      a); /* It was extended, though it does not know. */
     uint64_t b = ASK(2, .wait_ms = 5000);
     outcome(s, b);
@@ -1261,7 +1261,7 @@ STAGE_TEST(one_clock_days_ahead_does_not_decide_about_the_first_request, 3)
     end_silence(s);
     pass(s, 60000); /* What is on its disk is used up. */
     sl_fence b = take(s, 1, 1000);
-    assert_int_equal(voter_has(s, 3), b);
+    assert_int_equal(acceptor_has(s, 3), b);
     assert_true(s->actor[3].disk.fence_limit - b < DAYS_US(1));
 }
 
@@ -1331,7 +1331,7 @@ STAGE_TEST(Q8_one_that_slept_grants_nothing_late, 3)
     not_granted(s, a);
 }
 
-/* The holder's clocks slow, the voters' fast, as far as is promised; and the other way. */
+/* The holder's clocks slow, the acceptors' fast, as far as is promised; and the other way. */
 TEST(Q9_clocks_at_the_edge_of_the_drift)
 {
     for (int ppm = -1000; ppm <= 1000; ppm += 2000) {
@@ -1375,7 +1375,7 @@ STAGE_TEST(Q9_a_long_wait_is_not_counted_twice, 3)
 }
 
 /* Clocks are rounded down to milliseconds: a wait may seem longer than it was by one, and a
- * lease at a voter end one early. A asks at the end of a millisecond, and tries at the
+ * lease at an acceptor end one early. A asks at the end of a millisecond, and tries at the
  * beginning of another; nodes 2 and 3 vote at the end of one. */
 STAGE_TEST(Q9_rounding_does_not_make_a_lease_longer, 3)
 {
@@ -1440,7 +1440,7 @@ STAGE_TEST(Q11_a_restarted_node_learns_a_lease_with_its_extension, 3)
     }
     assert_int_equal(silence_of(s, 3), 0);
     assert_int_equal(copy_at(s, 3), a);
-    assert_int_equal(voter_has(s, 3), a);
+    assert_int_equal(acceptor_has(s, 3), a);
     crash(s, 2); /* Now it counts. */
     assert_int_equal(extend(s, 1, a, 1000), SLUICE_OK);
 }
@@ -1480,7 +1480,7 @@ static void restart_under(struct stage *s, sl_fence a)
         for (int i = 0; i < 300 && silence_of(s, 3) > 0; i++) pass(s, 1);
     }
     pass(s, 10);
-    assert_int_equal(voter_has(s, 3), a);
+    assert_int_equal(acceptor_has(s, 3), a);
 }
 
 /* Node 3 has a lease from the copies of others alone, and misses its extension: it does not
@@ -1537,7 +1537,7 @@ STAGE_TEST(a_session_s_own_grant_is_released_without_a_fence, 3)
     uint64_t r = REQUEST(RELEASE, 1, .session = 6);
     outcome(s, r);
     assert_int_equal(answer_to(s, r)->number, 0);
-    assert_true(voter_has(s, 2) != 0);
+    assert_true(acceptor_has(s, 2) != 0);
     s->request[a].end_us = s->now_us;
     r = REQUEST(RELEASE, 1, .session = 5);
     outcome(s, r);
@@ -1589,7 +1589,7 @@ STAGE_TEST(all_memory_is_counted_and_returns_to_what_it_was, 3)
     withdraw(s, waiter);
     pass(s, 1000);
 
-    /* One that a thief entered beside, and its texts. */
+    /* One that a thief overlaps, and its texts. */
     granted(s, ASK(3, .wait_ms = 1000, .steal = true, .force_ms = 0, .priority = 7,
                    .lease_ms = 100, .value = {text, 30}, .note = {text, 40}));
     for (sl_node_id id = 1; id <= 3; id++)

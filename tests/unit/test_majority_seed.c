@@ -34,7 +34,7 @@ static uint64_t take_without_3(struct stage *s, sl_ms lease_ms)
     granted(s, a);
     pass(s, 1);
     open_all(s);
-    assert_int_equal(voter_has(s, 3), 0);
+    assert_int_equal(acceptor_has(s, 3), 0);
     return a;
 }
 
@@ -65,8 +65,8 @@ STAGE_TEST(L1_a_late_commit_is_refused, 3)
     sl_fence b = take(s, 2, 10000);
     deliver(s, 1, 2, SL_MESSAGE_ACQUIRE);
     deliver(s, 1, 3, SL_MESSAGE_ACQUIRE);
-    assert_int_equal(voter_has(s, 2), b);
-    assert_int_equal(voter_has(s, 3), b);
+    assert_int_equal(acceptor_has(s, 2), b);
+    assert_int_equal(acceptor_has(s, 3), b);
     open_all(s);
     go(s, 1);
     outcome(s, a);
@@ -123,8 +123,8 @@ STAGE_TEST(L4_a_zombie_s_extension_is_refused, 3)
     outcome(s, e);
     not_granted(s, e);
     assert_int_equal(extend(s, 1, a, 3000), SLUICE_ELOST);
-    assert_int_equal(voter_has(s, 2), b);
-    assert_int_equal(voter_has(s, 3), b);
+    assert_int_equal(acceptor_has(s, 2), b);
+    assert_int_equal(acceptor_has(s, 3), b);
     assert_int_equal(extend(s, 2, b, 20000), SLUICE_OK);
 }
 
@@ -136,10 +136,10 @@ STAGE_TEST(L5_an_old_release_clears_nothing_new, 3)
     REQUEST(RELEASE, 1, .fence = a);
     again(s, 1, 2, SL_MESSAGE_RELEASE); /* The duplicate stays. */
     sl_fence a2 = take(s, 1, 10000);
-    assert_int_equal(voter_has(s, 2), a2);
+    assert_int_equal(acceptor_has(s, 2), a2);
     deliver(s, 1, 2, SL_MESSAGE_RELEASE);
     deliver(s, 1, 3, SL_MESSAGE_RELEASE);
-    assert_int_equal(voter_has(s, 2), a2);
+    assert_int_equal(acceptor_has(s, 2), a2);
     uint64_t b = ASK(3, .lease_ms = 10000);
     outcome(s, b);
     refused(s, b, SLUICE_EFULL);
@@ -154,9 +154,9 @@ STAGE_TEST(L5_an_old_release_of_a_lost_copy_clears_nothing_new, 3)
     deliver(s, 1, 3, SL_MESSAGE_RELEASE); /* The one to node 2 is late. */
     pass(s, 11000);
     sl_fence a2 = take(s, 1, 10000);
-    assert_int_equal(voter_has(s, 2), a2);
+    assert_int_equal(acceptor_has(s, 2), a2);
     deliver(s, 1, 2, SL_MESSAGE_RELEASE);
-    assert_int_equal(voter_has(s, 2), a2);
+    assert_int_equal(acceptor_has(s, 2), a2);
     outcome(s, ASK(3, .lease_ms = 10000));
     refused(s, s->requests, SLUICE_EFULL);
 }
@@ -174,7 +174,7 @@ STAGE_TEST(L5_an_old_release_of_an_attempt_clears_nothing_new, 3)
     granted(s, a);
     deliver_all(s, 1, 0, SL_MESSAGE_RELEASE);
     for (sl_node_id id = 1; id <= 3; id++)
-        assert_int_equal(voter_has(s, id), answer_to(s, a)->grant.fence);
+        assert_int_equal(acceptor_has(s, id), answer_to(s, a)->grant.fence);
     not_granted(s, ASK(3, .lease_ms = 10000));
 }
 
@@ -257,13 +257,13 @@ STAGE_TEST(L11_a_delayed_request_is_refused, 3)
     refused(s, a, SLUICE_ENOQUORUM);
     sl_fence b = take(s, 2, 10000);
     deliver_all(s, 1, 0, SL_MESSAGE_ACQUIRE);
-    assert_int_equal(voter_has(s, 2), b);
-    assert_int_equal(voter_has(s, 3), b);
+    assert_int_equal(acceptor_has(s, 2), b);
+    assert_int_equal(acceptor_has(s, 3), b);
     assert_int_equal(release(s, 2, b), 1);
     take(s, 3, 1000); /* And there is no trace of A's. */
 }
 
-/* Yes, said the voters; but A hears of it when its lease is over. */
+/* Yes, said the acceptors; but A hears of it when its lease is over. */
 STAGE_TEST(L12_a_lease_counts_from_before_it_was_asked_for, 3)
 {
     hold(s, 0, 1, SL_MESSAGE_VOTE);
@@ -275,7 +275,7 @@ STAGE_TEST(L12_a_lease_counts_from_before_it_was_asked_for, 3)
     go(s, 1);
     outcome(s, a);
     not_granted(s, a);
-    assert_int_equal(voter_has(s, 3), b);
+    assert_int_equal(acceptor_has(s, 3), b);
 }
 
 /* One that waited: it counts from its sending too, with what it waited. */
@@ -303,7 +303,7 @@ STAGE_TEST(L13_what_is_over_takes_no_value, 3)
     refused(s, e, SLUICE_ELOST);
     assert_int_equal(read_key(s, 2), 0);
     for (sl_node_id id = 1; id <= 3; id++) {
-        assert_int_equal(voter_has(s, id), 0);
+        assert_int_equal(acceptor_has(s, id), 0);
         assert_int_equal(copy_at(s, id), 0);
     }
 }
@@ -316,7 +316,7 @@ STAGE_TEST(L14_who_crashes_while_asking_blocks_no_longer_than_its_lease, 3)
     ASK(1, .lease_ms = 500);
     crash(s, 1);
     flow(s);
-    assert_true(voter_has(s, 2) != 0);
+    assert_true(acceptor_has(s, 2) != 0);
     int64_t began_us = s->now_us;
     uint64_t b = ASK(3, .wait_ms = 5000);
     outcome(s, b);
@@ -343,7 +343,7 @@ STAGE_TEST(L15_an_abort_may_overtake_what_it_aborts, 3)
     outcome(s, a);
     not_granted(s, a);
     deliver_all(s, 1, 0, SL_MESSAGE_ACQUIRE);
-    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);
+    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(acceptor_has(s, id), 0);
     granted(s, ASK(2));
 }
 

@@ -170,7 +170,7 @@ STAGE_TEST(P6_a_majority_that_heard_of_the_release_is_enough, 3)
     assert_true(took_ms(s, b) <= 1000);
 }
 
-/* The release reaches node 1 alone, where the thief hears that A is gone; but two voters say
+/* The release reaches node 1 alone, where the thief hears that A is gone; but two acceptors say
  * that it is held. */
 STAGE_TEST(P7_the_thief_does_not_act_on_the_victim_s_word, 3)
 {
@@ -179,7 +179,7 @@ STAGE_TEST(P7_the_thief_does_not_act_on_the_victim_s_word, 3)
     cut(s, 1, 3, SL_MESSAGE_RELEASE);
     uint64_t b = ASK(2, THIEF, .priority = 5);
     REQUEST(RELEASE, 1, .fence = fence_of(s, a));
-    assert_int_equal(voter_has(s, 1), 0);
+    assert_int_equal(acceptor_has(s, 1), 0);
     pass(s, 1500);
     waits(s, b);
     outcome(s, b);
@@ -415,11 +415,11 @@ STAGE_TEST(P21_a_finished_attempt_comes_again, 3)
     assert_int_equal(release(s, 1, fence), 1);
     again(s, 1, 2, SL_MESSAGE_ACQUIRE);
     again(s, 1, 3, SL_MESSAGE_ACQUIRE);
-    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);
+    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(acceptor_has(s, id), 0);
     sl_fence b = take(s, 2, 1000);
     again(s, 1, 2, SL_MESSAGE_ACQUIRE);
     again(s, 1, 3, SL_MESSAGE_ACQUIRE);
-    assert_int_equal(voter_has(s, 3), b);
+    assert_int_equal(acceptor_has(s, 3), b);
 }
 
 /* A duplicate of an extension may make a lease longer that is there, and no other. */
@@ -435,7 +435,7 @@ STAGE_TEST(P21_an_extension_comes_again, 3)
     pass(s, 1001);
     again(s, 1, 2, SL_MESSAGE_RENEW);
     again(s, 1, 3, SL_MESSAGE_RENEW);
-    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(voter_has(s, id), 0);
+    for (sl_node_id id = 1; id <= 3; id++) assert_int_equal(acceptor_has(s, id), 0);
     granted(s, ASK(2));
 }
 
@@ -549,7 +549,7 @@ STAGE_TEST(a_holder_that_goes_in_time_is_not_overlapped, 3)
     assert_false(last_event(s, 1, SL_NODE_EVENT_STOLEN)->overlapping);
 }
 
-/* One that entered beside another goes as any other does. */
+/* One that overlaps another ends as any other does. */
 STAGE_TEST(who_entered_early_is_not_overlapped_by_that, 3)
 {
     uint64_t a = hold_a(s, 60000);
@@ -565,7 +565,7 @@ STAGE_TEST(who_entered_early_is_not_overlapped_by_that, 3)
     assert_false(last_event(s, 1, SL_NODE_EVENT_STOLEN)->overlapping);
 }
 
-/* The thief is gone, but the one it entered beside may still act: it is in the way until its
+/* The thief is gone, but the holder that it overlapped may still act: it is in the way until its
  * end, and is not extended. */
 STAGE_TEST(who_was_robbed_is_there_until_its_end, 3)
 {
@@ -583,7 +583,7 @@ STAGE_TEST(who_was_robbed_is_there_until_its_end, 3)
     assert_false(answer_to(s, d)->grant.overlapping);
 }
 
-/* A forced attempt that fails has robbed nobody, though voters had said yes. */
+/* A forced attempt that fails has robbed nobody, though acceptors had said yes. */
 STAGE_TEST(a_forced_attempt_that_fails_leaves_the_lease, 3)
 {
     uint64_t a = hold_a(s, 5000);
@@ -593,7 +593,7 @@ STAGE_TEST(a_forced_attempt_that_fails_leaves_the_lease, 3)
     open_all(s);
     pass(s, 10);
     for (sl_node_id id = 1; id <= 3; id++)
-        assert_int_equal(voter_has(s, id), fence_of(s, a));
+        assert_int_equal(acceptor_has(s, id), fence_of(s, a));
     assert_int_equal(events(s, 0, SL_NODE_EVENT_STOLEN, 0), 0);
     assert_int_equal(extend(s, 1, fence_of(s, a), 5000), SLUICE_OK);
     assert_int_equal(check(s, 3, fence_of(s, a)), 1);
