@@ -17,25 +17,16 @@ bool sl_node_order_write(struct sl_node *n, struct sl_node_order *out)
     n->write_due = false;
     n->is_writing = true;
     n->writing = n->next;
-    if (n->writing.lease_longest_ms < n->longest_sure_ms)
-        n->longest_sure_ms = n->writing.lease_longest_ms;
+    n->longest_sure_ms = sl_longest_sure(n->longest_sure_ms,
+                                         n->writing.lease_longest_ms);
     *out = (struct sl_node_order){.type = SL_NODE_ORDER_WRITE, .durable = &n->writing};
     return true;
 }
 
-static sl_fence limit_above(sl_fence fence, struct sl_now now)
-{
-    if (now.wall_us <= SL_WALL_US_MAX && now.wall_us > fence) fence = now.wall_us;
-    return fence < SL_FENCE_MAX - SL_NODE_FENCE_BLOCK ? fence + SL_NODE_FENCE_BLOCK
-                                                      : SL_FENCE_MAX;
-}
-
 static void raise_limit(struct sl_node *n, struct sl_now now, sl_fence fence)
 {
-    if (fence + SL_NODE_FENCE_BLOCK / 2 <= n->next.fence_limit ||
-        n->next.fence_limit == SL_FENCE_MAX)
-        return;
-    n->next.fence_limit = limit_above(fence, now);
+    if (!sl_fence_limit_is_low(n->next.fence_limit, fence)) return;
+    n->next.fence_limit = sl_fence_limit_above(fence, now.wall_us);
     sl_node_want_write(n);
 }
 
@@ -44,8 +35,9 @@ bool sl_node_may_vote(struct sl_node *n, struct sl_now now, sl_fence fence,
 {
     if (fence > 0) raise_limit(n, now, fence);
     if (lease_ms > n->next.lease_longest_ms) {
-        n->next.lease_longest_ms = sl_node_clamp_ms(sl_longest_round_up(lease_ms),
-                                                    lease_ms, n->limits.lease_max_ms);
+        n->next.lease_longest_ms = sl_node_clamp_ms(
+            sl_longest_round_up(lease_ms, n->limits.lease_max_ms), lease_ms,
+            n->limits.lease_max_ms);
         sl_node_want_write(n);
     }
 #ifdef MUT_LONGEST
@@ -62,8 +54,8 @@ bool sl_node_may_vote(struct sl_node *n, struct sl_now now, sl_fence fence,
 void sl_node_follow_limits(struct sl_node *n, struct sl_now now)
 {
     if (n->is_writing || n->write_due || n->kept.force.version == 0) return;
-    if (n->voted_ms != 0 && now.ms - n->voted_ms <= SL_FOLLOW_MS &&
-        now.wall_us <= SL_WALL_US_MAX && sl_node_knows_time(n))
+    if (n->voted_ms != 0 && sl_fence_limit_follows(now, n->voted_ms) &&
+        sl_node_knows_time(n))
         raise_limit(n, now, now.wall_us);
     if (now.ms < n->silent_ms) return; /* Earlier leases may still run. */
     sl_ms longest = sl_acceptor_longest_lease(n, now);

@@ -22,16 +22,15 @@
 #ifndef SL_MAJORITY_NODE_INTERNAL_H
 #define SL_MAJORITY_NODE_INTERNAL_H
 
+#include "base/durable.h"
 #include "base/heap.h"
 #include "base/index.h"
-#include "base/longest.h"
 #include "base/random.h"
 #include "majority/membership.h"
 #include "majority/node.h"
 
 /* Fences are microseconds. The limit on disk is raised by a block of twenty seconds when half
  * of the last block is used, so a busy node writes every ten seconds. */
-#define SL_NODE_FENCE_BLOCK 20000000u
 #define SL_NODE_FENCE_DAY 86400000000u
 
 /* Two clocks differ in speed by at most one in a thousand, either way. */
@@ -134,7 +133,7 @@ struct sl_node_lease {
     sl_ms sure_ms;    /* It is agreed until then at least, by this node's clock; 0. */
     sl_ms asked_ms;   /* Since when a stealing request waits for it; -1: none does. */
     uint64_t session; /* The client here that holds it; 0: none. */
-    size_t length; /* Which length of base/longest.h it counts as, from 1; 0: none. */
+    size_t length; /* Which length of base/durable.h it counts as, from 1; 0: none. */
     struct sl_node_text *value, *note;
 };
 

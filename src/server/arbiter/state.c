@@ -9,25 +9,7 @@
 #include "server/arbiter/state_internal.h"
 #include "server/observe/log.h"
 
-/* Fences are microseconds: with a block of twenty seconds, of which the next is written
- * when half of it is used, there is a write every ten seconds. */
-#define BLOCK 20000000u
-
-/* For so long after the last grant the clock is followed: who takes a lock every minute
- * never waits for the disk. */
-#define FOLLOW_MS SL_FOLLOW_MS
-
 /* --- How long leases are ---------------------------------------------------- */
-
-static sl_ms at_most(sl_ms a, sl_ms b)
-{
-    return a < b ? a : b;
-}
-
-static sl_ms round_up(const struct sl_state *st, sl_ms lease_ms)
-{
-    return at_most(sl_longest_round_up(lease_ms), st->lease_cap_ms);
-}
 
 sl_ms sl_state_longest(const struct sl_state *st, struct sl_now now)
 {
@@ -37,7 +19,7 @@ sl_ms sl_state_longest(const struct sl_state *st, struct sl_now now)
     if (st->inherited_ms > most) most = st->inherited_ms;
     for (size_t i = 0; i < SL_LENGTHS; i++)
         if (st->waiting[i] > 0 && sl_length_ms(i) > most) most = sl_length_ms(i);
-    return round_up(st, most);
+    return sl_longest_round_up(most, st->lease_cap_ms);
 }
 
 void sl_state_leased(struct server *s, sl_ms lease_ms, sl_ms end_ms)
@@ -66,12 +48,6 @@ void sl_state_waited(struct request *r)
 }
 
 /* --- Writing ---------------------------------------------------------------- */
-
-sl_fence sl_state_limit_above(sl_fence floor, uint64_t wall_us)
-{
-    if (wall_us <= SL_WALL_US_MAX && wall_us > floor) floor = wall_us;
-    return floor < SL_FENCE_MAX - BLOCK ? floor + BLOCK : SL_FENCE_MAX;
-}
 
 static sl_fence last_fence(const struct server *s)
 {
@@ -129,7 +105,7 @@ static void not_written(struct server *s, int error)
     sl_ms was = st->kept.lease_longest_ms, would = st->next.lease_longest_ms;
     st->failed = error;
     st->errors++;
-    st->kept.lease_longest_ms = at_most(was, would);
+    st->kept.lease_longest_ms = sl_longest_sure(was, would);
     if (would > was && would > st->lease_wanted_ms) st->lease_wanted_ms = would;
     say_failed(s);
 }
@@ -188,7 +164,7 @@ void sl_state_start_writing(struct server *s)
 {
     struct sl_state *st = s->state;
     st->next = st->kept;
-    sl_fence limit = sl_state_limit_above(last_fence(s), s->now.wall_us);
+    sl_fence limit = sl_fence_limit_above(last_fence(s), s->now.wall_us);
     if (limit > st->next.fence_limit) st->next.fence_limit = limit;
     st->next.fence_last = st->next.fence_limit;
     st->next.lease_longest_ms = sl_state_longest(st, s->now);
@@ -211,7 +187,7 @@ void sl_state_write_ahead(struct server *s)
 {
     struct sl_state *st = s->state;
     if (!may_write(s) || st->failed != 0) return;
-    if (sl_table_fences_left(s->table) < BLOCK / 2) sl_state_start_writing(s);
+    if (sl_table_fences_left(s->table) < SL_FENCE_BLOCK / 2) sl_state_start_writing(s);
 }
 
 /* Nobody has taken a lock for some seconds, but may soon: the clock must not be beyond the
@@ -225,9 +201,8 @@ static bool falls_behind(struct server *s)
         st->fence_seen = stats.fence_last;
         st->granted_ms = s->now.ms;
     }
-    if (s->now.ms - st->granted_ms > FOLLOW_MS) return false;
-    return s->now.wall_us <= SL_WALL_US_MAX &&
-           s->now.wall_us + BLOCK / 2 > stats.fence_limit;
+    return sl_fence_limit_follows(s->now, st->granted_ms) &&
+           sl_fence_limit_is_low(stats.fence_limit, s->now.wall_us);
 }
 
 void sl_state_second(struct server *s)
@@ -296,7 +271,7 @@ bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms)
     if (st->write == NULL) return true;
     if (!st->current) return false;
     sl_ms most = st->kept.lease_longest_ms;
-    if (st->writing) most = at_most(most, st->next.lease_longest_ms);
+    if (st->writing) most = sl_longest_sure(most, st->next.lease_longest_ms);
 #ifdef MUT_LEASEFIRST
     most = SL_NEVER;
 #endif

@@ -3,7 +3,7 @@
 #ifndef SL_SERVER_ARBITER_STATE_INTERNAL_H
 #define SL_SERVER_ARBITER_STATE_INTERNAL_H
 
-#include "base/longest.h"
+#include "base/durable.h"
 #include "server/arbiter/state.h"
 #include "server/data/directory.h"
 #include "server/data/state_file.h"
@@ -55,8 +55,5 @@ bool sl_state_write_file(struct server *s, sl_fence fence_limit, sl_ms longest_m
 
 /* For how long nothing is granted yet. */
 sl_ms sl_state_quiet_ms(const struct server *s);
-
-/* A block of fences above all that was given, and the time. */
-sl_fence sl_state_limit_above(sl_fence floor, uint64_t wall_us);
 
 #endif /* SL_SERVER_ARBITER_STATE_INTERNAL_H */

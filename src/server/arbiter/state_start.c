@@ -154,7 +154,7 @@ static int write_first(struct server *s)
     struct sl_kept *k = &st->kept;
     sl_ms needed = sl_state_longest(st, s->now);
     sl_table_stats(s->table, &stats);
-    k->fence_limit = k->fence_last = sl_state_limit_above(stats.fence_last,
+    k->fence_limit = k->fence_last = sl_fence_limit_above(stats.fence_last,
                                                           s->now.wall_us);
     if (needed > k->lease_longest_ms) k->lease_longest_ms = needed;
     k->clean = false;

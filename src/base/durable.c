@@ -1,5 +1,4 @@
-/* longest.c - the longest lease that may still run. */
-#include "base/longest.h"
+#include "base/durable.h"
 
 #define SECOND ((sl_ms)1000)
 #define MINUTE (60 * SECOND)
@@ -11,6 +10,13 @@ static const sl_ms lengths[] = {
     5 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR,        2 * HOUR,  5 * HOUR,
     10 * HOUR,  DAY,         7 * DAY,     30 * DAY,    365 * DAY, SL_NEVER};
 _Static_assert(sizeof lengths / sizeof *lengths == SL_LENGTHS, "one end for each");
+
+sl_fence sl_fence_limit_above(sl_fence fence, uint64_t wall_us)
+{
+    if (wall_us <= SL_WALL_US_MAX && wall_us > fence) fence = wall_us;
+    return fence < SL_FENCE_MAX - SL_FENCE_BLOCK ? fence + SL_FENCE_BLOCK
+                                                 : SL_FENCE_MAX;
+}
 
 size_t sl_length_of(sl_ms lease_ms)
 {
@@ -24,9 +30,11 @@ sl_ms sl_length_ms(size_t i)
     return lengths[i];
 }
 
-sl_ms sl_longest_round_up(sl_ms lease_ms)
+sl_ms sl_longest_round_up(sl_ms lease_ms, sl_ms most)
 {
-    return lease_ms == 0 ? 0 : lengths[sl_length_of(lease_ms)];
+    if (lease_ms == 0) return 0;
+    sl_ms length = lengths[sl_length_of(lease_ms)];
+    return length < most ? length : most;
 }
 
 void sl_longest_given(struct sl_longest *x, sl_ms lease_ms, sl_ms end_ms)
