@@ -58,10 +58,8 @@ static sl_ms next_due(const struct server *s)
 {
     sl_ms due = sl_arbiters_due(s), other;
     if ((other = sl_auth_due(s)) < due) due = other;
-    if (sl_list_empty(&s->lingering)) return due;
-    sl_ms first =
-        sl_container_of(s->lingering.next, struct session, lingering)->linger_end_ms;
-    return first < due ? first : due;
+    if ((other = sl_conn_linger_due(s)) < due) due = other;
+    return due;
 }
 
 /* It may ring too early, never too late: so it is set again only for something earlier. */
@@ -77,18 +75,6 @@ static void set_clock(struct server *s)
         s->clock_at_ms = due;
 }
 
-static void end_lingering(struct server *s)
-{
-    while (!sl_list_empty(&s->lingering)) {
-        struct session *n = sl_container_of(s->lingering.next, struct session,
-                                            lingering);
-        if (n->linger_end_ms > s->now.ms) break;
-        sl_list_remove(&n->lingering);
-        sl_table_session_end(s->table, &n->s);
-        s->all_stay = UINT64_MAX;
-    }
-}
-
 static void on_clock(uv_poll_t *handle, int status, int events)
 {
     struct server *s = handle->data;
@@ -98,7 +84,7 @@ static void on_clock(uv_poll_t *handle, int status, int events)
     if (read(s->clock_fd, &rings, sizeof rings) < 0 && errno == EAGAIN) return;
     s->clock_at_ms = SL_NEVER;
     sl_server_read_clock(s);
-    end_lingering(s);
+    sl_conn_end_lingering(s);
     sl_auth_resume(s);
     sl_server_settle(s);
 }
@@ -107,7 +93,7 @@ static void on_second(uv_timer_t *timer)
 {
     struct server *s = timer->data;
     sl_server_read_clock(s);
-    end_lingering(s);
+    sl_conn_end_lingering(s);
     sl_conn_check_all(s);
     sl_memory_second(s);
     sl_arbiters_second(s);
@@ -208,27 +194,6 @@ void sl_server_settle(struct server *s)
     if (all_told) set_clock(s);
 }
 
-/* --- Sessions by number --------------------------------------------------- */
-
-static uint64_t hash_session(const void *item, const struct sl_index *x)
-{
-    return sl_hash_u64(((const struct session *)item)->s.id, x->seed);
-}
-
-static bool same_session(const void *item, struct sl_bytes key)
-{
-    return memcmp(&((const struct session *)item)->s.id, key.at, key.n) == 0;
-}
-
-static const struct sl_index_kind sessions = {.hash = hash_session,
-                                              .same = same_session};
-
-struct session *sl_server_session(const struct server *s, uint64_t id)
-{
-    const struct sl_bytes key = {(const char *)&id, sizeof id};
-    return sl_index_find(&s->by_id, key, sl_hash_u64(id, s->by_id.seed));
-}
-
 /* --- Start ---------------------------------------------------------------- */
 
 static int fail(const char *what, const char *why)
@@ -321,14 +286,13 @@ int sl_server_start(struct server *s, struct sl_settings *settings)
         .settings = settings, .loop = uv_default_loop(), .clock_at_ms = SL_NEVER};
     sl_list_init(&s->conns);
     sl_list_init(&s->unauthed);
-    sl_list_init(&s->lingering);
     sl_list_init(&s->dirty);
     sl_list_init(&s->ready);
     sl_list_init(&s->leaving);
     if (settings->memory_max == SL_MEMORY_AUTO) settings->memory_max = sl_memory_auto();
     raise_file_limit(s);
     if (make_table(s) != 0) return -1;
-    sl_index_init(&s->by_id, &sessions, s->hash_key);
+    sl_conn_setup_sessions(s);
     sl_pubsub_init(&s->pubsub, s->hash_key);
     sl_conn_setup(s);
     if (sl_auth_start(s) != 0) return fail("cannot start", "out of memory");

@@ -36,19 +36,6 @@ struct sl_transactions;
 struct sl_links;
 struct sl_forward;
 
-/* What the table knows of a connection. It may live longer than that: what was held
- * without a lease lingers when the connection was cut. Owned by the server. */
-struct session {
-    struct sl_session s; /* s.id is the connection's number. */
-    struct conn *conn;   /* NULL: the connection is gone. */
-    struct request
-        *resets;         /* RESET, which is answered when this session is over; NULL. */
-    uint32_t proxy_node; /* Of a proxy: the node of its client; 0: it is ours. */
-    uint64_t proxy_id;   /* And the number of its session there. */
-    sl_ms linger_end_ms;
-    struct sl_list lingering;
-};
-
 /* What decides requests (arbiter/arbiter.h). Only main() makes them, and only the router chooses
  * between them. */
 struct arbiters {
@@ -165,8 +152,6 @@ void sl_server_go_on(struct server *s);
 /* Charge the turn for steps of pattern matching, or for bytes read or written. */
 void sl_server_spend(struct server *s, size_t steps);
 #define SL_STEPS_A_COMMAND 512u /* This many cost as much as a small command. */
-
-struct session *sl_server_session(const struct server *s, uint64_t id);
 
 /* --- listen.c ------------------------------------------------------------- */
 

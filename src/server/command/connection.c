@@ -146,7 +146,7 @@ void sl_do_ping(struct call *call)
 {
     const struct conn *c = call->c;
     struct sl_resp_writer *w = call->out;
-    if (!w->resp3 && c->channel_count + c->pattern_count > 0) {
+    if (!w->resp3 && sl_subscriber_listens(&c->subscriber)) {
         const struct sl_bytes none = {"", 0};
         sl_resp_array(w, 2);
         sl_resp_text(w, "pong");
@@ -210,7 +210,8 @@ static void confirm(struct conn *c, const char *what, const struct sl_bytes *nam
     sl_resp_text(w, what);
     if (name != NULL) sl_resp_bulk(w, *name);
     else sl_resp_null(w);
-    sl_resp_integer(w, (int64_t)(c->channel_count + c->pattern_count));
+    sl_resp_integer(
+        w, (int64_t)(c->subscriber.channel_count + c->subscriber.pattern_count));
 }
 
 static int subscribe_one(struct call *call, struct sl_bytes name, bool pattern)
@@ -284,7 +285,8 @@ static void unsubscribe(struct call *call, bool pattern)
         confirm(c, what, &call->at[i]);
     }
     if (call->n > 1) return;
-    if ((pattern ? c->pattern_count : c->channel_count) == 0) confirm(c, what, NULL);
+    if ((pattern ? c->subscriber.pattern_count : c->subscriber.channel_count) == 0)
+        confirm(c, what, NULL);
     while (sl_pubsub_drop_one(p, c, pattern, pattern ? told_pattern : told_channel)) {}
 }
 
@@ -345,11 +347,12 @@ static int describe(const struct conn *c, char *out, size_t n)
                     " flags=%s sub=%zu psub=%zu omem=%zu resp=%d tx=%" PRIu64 "\n",
                     sl_conn_id(c), address, c->name, (now - c->since_ms) / 1000,
                     (now - c->heard_ms) / 1000,
-                    !sl_list_empty(&c->requests)              ? "b"
-                    : c->channel_count + c->pattern_count > 0 ? "P"
-                                                              : "N",
-                    c->channel_count, c->pattern_count, c->out.n + c->sending_bytes,
-                    c->out.resp3 ? 3 : 2, c->tx == NULL ? 0 : c->tx->id);
+                    !sl_list_empty(&c->requests)            ? "b"
+                    : sl_subscriber_listens(&c->subscriber) ? "P"
+                                                            : "N",
+                    c->subscriber.channel_count, c->subscriber.pattern_count,
+                    c->out.n + c->sending_bytes, c->out.resp3 ? 3 : 2,
+                    c->tx == NULL ? 0 : c->tx->id);
 }
 
 static void list_clients(struct call *call)

@@ -123,7 +123,7 @@ static void hang_up_on_web(struct call *call)
 
 static bool listens(const struct conn *c)
 {
-    return !c->out.resp3 && c->channel_count + c->pattern_count > 0;
+    return !c->out.resp3 && sl_subscriber_listens(&c->subscriber);
 }
 
 /* The connection above connections-max is for an administrator and must not create state. */

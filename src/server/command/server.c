@@ -163,7 +163,7 @@ static void info_clients(const struct server *s, struct text *t)
     size_t listening = 0;
     for (const struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         const struct conn *c = sl_container_of(n, struct conn, all);
-        if (c->channel_count + c->pattern_count > 0) listening++;
+        if (sl_subscriber_listens(&c->subscriber)) listening++;
     }
     line(t, "connected_clients:%zu", s->conn_count);
     line(t, "maxclients:%" PRId64, s->settings->connections_max);

@@ -18,24 +18,24 @@ static void leave_batch(struct sl_input_set *set, const struct conn *c)
 static bool change(struct conn *c, int what)
 {
     struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = c};
-    return epoll_ctl(c->server->input[c->input_class].fd, what, c->fd, &e) == 0;
+    return epoll_ctl(c->server->input[c->input.class].fd, what, c->fd, &e) == 0;
 }
 
 bool sl_input_watch(struct conn *c, bool yes)
 {
-    c->reading = yes;
+    c->input.watched = yes;
     if (yes) return change(c, EPOLL_CTL_ADD);
-    leave_batch(&c->server->input[c->input_class], c);
+    leave_batch(&c->server->input[c->input.class], c);
     change(c, EPOLL_CTL_DEL);
     return true;
 }
 
 bool sl_input_move(struct conn *c, enum sl_input_class to)
 {
-    bool reading = c->reading;
-    if (c->input_class == to) return true;
+    bool reading = c->input.watched;
+    if (c->input.class == to) return true;
     if (reading) sl_input_watch(c, false);
-    c->input_class = (uint8_t)to;
+    c->input.class = (uint8_t)to;
     return !reading || sl_input_watch(c, true);
 }
 
@@ -43,8 +43,8 @@ bool sl_input_move(struct conn *c, enum sl_input_class to)
 void sl_input_holds(struct conn *c)
 {
     struct epoll_event e = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = c};
-    if (c->proxy != NULL || c->in_holders) return;
-    c->in_holders = true;
+    if (c->proxy != NULL || c->input.holds) return;
+    c->input.holds = true;
     epoll_ctl(c->server->holders_fd, EPOLL_CTL_ADD, c->fd, &e);
 }
 
@@ -59,8 +59,8 @@ bool sl_input_holders_left(struct server *s)
         n = epoll_wait(s->holders_fd, events, SL_INPUT_BATCH, 0);
         for (int i = 0; i < n; i++) {
             struct conn *c = events[i].data.ptr;
-            if (!c->left) s->left_count++;
-            c->left = true;
+            if (!c->input.left) s->left_count++;
+            c->input.left = true;
         }
     }
     return s->left_count > 0;
@@ -69,11 +69,11 @@ bool sl_input_holders_left(struct server *s)
 /* The kernel removes it from the set when the socket is closed. */
 void sl_input_forget(struct conn *c)
 {
-    if (c->left) c->server->left_count--;
-    c->left = false;
+    if (c->input.left) c->server->left_count--;
+    c->input.left = false;
     c->server->all_stay = UINT64_MAX;
-    if (c->reading) leave_batch(&c->server->input[c->input_class], c);
-    c->reading = false;
+    if (c->input.watched) leave_batch(&c->server->input[c->input.class], c);
+    c->input.watched = false;
 }
 
 static void fetch(struct sl_input_set *set)

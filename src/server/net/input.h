@@ -1,8 +1,8 @@
 /* input.h - which clients have sent something, a few of them at a time.
  *
  * libuv reads every readable socket before a turn ends, however many there are. So two epoll
- * sets of our own watch the sockets of clients, and libuv watches these sets. A turn takes a bounded number of connections from each of them, the one that has
- * waited longest first.
+ * sets of our own watch the sockets of clients, and libuv watches these sets. A turn takes a
+ * bounded number of connections from each of them, the one that has waited longest first.
  *
  *     prompt   connections whose commands have all been answered so far
  *     slow     connections that keep us busy: there was something left of what they sent,
@@ -40,6 +40,15 @@ struct sl_input_set {
 
 enum sl_input_class { SL_PROMPT, SL_SLOW, SL_INPUT_CLASSES };
 
+/* Of one connection. */
+struct sl_input {
+    uint8_t class; /* An enum sl_input_class. */
+    bool watched;  /* The server reads what comes. */
+    bool busy;     /* There was unprocessed input after the last read. */
+    bool holds;    /* It has held a lock without a lease, */
+    bool left;     /* and its peer has closed it. */
+};
+
 /* 0, or a negative error of libuv. */
 int sl_input_start(struct server *s);
 
@@ -53,7 +62,7 @@ bool sl_input_move(struct conn *c, enum sl_input_class to);
 /* Add a connection that holds a lock without a lease. */
 void sl_input_holds(struct conn *c);
 
-/* Whether the peers of such connections have closed them; these have c->left set. Asks the
+/* Whether the peers of such connections have closed them; these have input.left set. Asks the
  * system once after each input from a client. */
 bool sl_input_holders_left(struct server *s);
 

@@ -140,7 +140,8 @@ int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes nam
 {
     struct topic *t = find(p, name, pattern);
     if (t != NULL && find_in(p, c, t) != NULL) return SLUICE_OK;
-    if (c->channel_count + c->pattern_count >= of_one_max) return SLUICE_EFULL;
+    if (c->subscriber.channel_count + c->subscriber.pattern_count >= of_one_max)
+        return SLUICE_EFULL;
     if (t == NULL && pattern && p->pattern_count >= patterns_max) return SLUICE_EKEYS;
     if (sl_index_reserve(&p->pairs) != SLUICE_OK) return SLUICE_ENOMEM;
     struct subscription *s = malloc(sizeof *s);
@@ -153,18 +154,18 @@ int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes nam
     s->pair = (struct pair){t, c};
     sl_index_put(&p->pairs, s, hash_pair(s, &p->pairs));
     sl_list_append(&t->subscriptions, &s->of_topic);
-    sl_list_append(&c->subscriptions, &s->of_conn);
+    sl_list_append(&c->subscriber.subscriptions, &s->of_conn);
     t->count++;
-    if (pattern) c->pattern_count++;
-    else c->channel_count++;
+    if (pattern) c->subscriber.pattern_count++;
+    else c->subscriber.channel_count++;
     return SLUICE_OK;
 }
 
 static void end(struct sl_pubsub *p, struct subscription *s)
 {
     struct topic *t = s->pair.topic;
-    if (t->pattern) s->pair.conn->pattern_count--;
-    else s->pair.conn->channel_count--;
+    if (t->pattern) s->pair.conn->subscriber.pattern_count--;
+    else s->pair.conn->subscriber.channel_count--;
     sl_index_remove(&p->pairs, s, hash_pair(s, &p->pairs));
     sl_list_remove(&s->of_topic);
     sl_list_remove(&s->of_conn);
@@ -184,8 +185,8 @@ void sl_pubsub_unsubscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes 
 bool sl_pubsub_drop_one(struct sl_pubsub *p, struct conn *c, bool pattern,
                         void (*told)(struct conn *c, struct sl_bytes name))
 {
-    for (struct sl_list *n = c->subscriptions.next; n != &c->subscriptions;
-         n = n->next) {
+    for (struct sl_list *n = c->subscriber.subscriptions.next;
+         n != &c->subscriber.subscriptions; n = n->next) {
         struct subscription *s = sl_container_of(n, struct subscription, of_conn);
         struct topic *t = s->pair.topic;
         if (t->pattern != pattern) continue;
@@ -201,8 +202,9 @@ bool sl_pubsub_drop_one(struct sl_pubsub *p, struct conn *c, bool pattern,
 
 void sl_pubsub_drop_all(struct sl_pubsub *p, struct conn *c)
 {
-    while (!sl_list_empty(&c->subscriptions))
-        end(p, sl_container_of(c->subscriptions.next, struct subscription, of_conn));
+    while (!sl_list_empty(&c->subscriber.subscriptions))
+        end(p, sl_container_of(c->subscriber.subscriptions.next, struct subscription,
+                               of_conn));
 }
 
 /* --- Messages ------------------------------------------------------------- */

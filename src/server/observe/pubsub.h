@@ -23,6 +23,17 @@ struct sl_pubsub {
     void (*elsewhere)(struct server *s, struct sl_bytes channel, struct sl_bytes text);
 };
 
+/* What a connection listens to. */
+struct sl_subscriber {
+    struct sl_list subscriptions;
+    size_t channel_count, pattern_count;
+};
+
+static inline bool sl_subscriber_listens(const struct sl_subscriber *s)
+{
+    return s->channel_count + s->pattern_count > 0;
+}
+
 void sl_pubsub_init(struct sl_pubsub *p, struct sl_hash_key key);
 
 /* SLUICE_OK, also if it is so already; SLUICE_EFULL: the connection listens to enough;

@@ -1,0 +1,128 @@
+/* conn_accept.c - accepts connections up to connections-max, and decides which are closed for
+ * others above it. */
+#include <stdlib.h>
+
+#include "server/net/conn_internal.h"
+#include "server/observe/log.h"
+
+#define IDLE_MS 1000 /* Idle time after which a new connection may replace this one. */
+
+static struct conn *new_socket(struct server *s, bool tcp)
+{
+    struct conn *c = sl_conn_new(s);
+    if (c == NULL) return NULL;
+    int status = tcp ? uv_tcp_init(s->loop, &c->uv.tcp)
+                     : uv_pipe_init(s->loop, &c->uv.pipe, 0);
+    if (status != 0) {
+        free(c);
+        return NULL;
+    }
+    c->uv.handle.data = c;
+    return c;
+}
+
+/* Vary the keep-alive times between connections. A machine drops packets that arrive by the
+ * thousand at once, and with equal times it would drop those of the same connections each time. */
+static void vary_keep_alive(struct conn *c)
+{
+    uv_os_fd_t fd;
+    int s = (int)(c->server->settings->keep_alive_ms / 1000);
+    if (c->server->settings->keep_alive_ms == 0 || uv_fileno(&c->uv.handle, &fd) != 0)
+        return;
+    if (s < 1) s = 1;
+    int number = (int)(sl_conn_id(c) % 1000000);
+    int idle = s + number % s, interval = 1 + s / 10 + number % 3;
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+}
+
+/* Reject a connection above connections-max: the reply says so, then it is closed. */
+static void reject(struct conn *c)
+{
+    static struct sl_log_kind kind;
+    struct server *s = c->server;
+    s->stats.rejected++;
+    sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
+                 "turned a connection away: connections-max are open", NULL);
+    sl_resp_problem(sl_conn_out(c), "LIMIT",
+                    "there are as many connections as the server takes "
+                    "(connections-max)");
+    sl_conn_hang_up(c, SL_SAID_BYE);
+}
+
+static size_t connections_max(const struct server *s)
+{
+    return (size_t)s->settings->connections_max;
+}
+
+/* The oldest connection that has not authenticated, if it had time to. */
+static struct conn *unauthed(const struct server *s)
+{
+    struct conn *oldest = sl_container_of(s->unauthed.next, struct conn, unauthed);
+#ifdef MUT_UNAUTHED
+    return NULL;
+#endif
+    if (sl_list_empty(&s->unauthed) || s->now.ms - oldest->unauthed_ms < IDLE_MS)
+        return NULL;
+    return oldest;
+}
+
+/* One connection from this machine is accepted above connections-max, for an administrator.
+ * A new one replaces it if it is idle. */
+static bool take_reserve(struct conn *c)
+{
+    struct server *s = c->server;
+    if (!sl_conn_is_local(c)) return false;
+#ifndef MUT_RESERVEKEPT
+    if (s->reserved != NULL && s->now.ms - s->reserved->heard_ms >= IDLE_MS)
+        sl_conn_close(s->reserved, SL_WAS_CUT);
+#endif
+    if (s->reserved != NULL || s->conn_count > connections_max(s) + 1) return false;
+    s->reserved = c;
+    return true;
+}
+
+/* connections-max others are open. A connection that has not authenticated is closed for this
+ * one, so that clients without a password cannot keep others out. */
+static bool make_way(struct conn *c)
+{
+    struct server *s = c->server;
+    /* Others have closed since: it is one of connections-max now. */
+    if (s->conn_count <= connections_max(s) + 1) s->reserved = NULL;
+    struct conn *oldest = unauthed(s);
+    if (oldest == NULL) return take_reserve(c);
+    bool reserved = oldest == s->reserved;
+    s->stats.idle_closes++;
+    sl_conn_close(oldest, SL_WAS_CUT);
+    return !reserved || take_reserve(c);
+}
+
+bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
+{
+    static struct sl_log_kind kind;
+    struct session *old;
+    struct conn *c = new_socket(s, tcp);
+    if (c == NULL) {
+        sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
+                     "out of memory: somebody waits to be let in", NULL);
+        return false;
+    }
+    if (uv_accept(listener, &c->uv.stream) != 0 || /* The client has gone, say. */
+        sl_conn_begin_session(c, &old) != SLUICE_OK) {
+        sl_conn_abandon(c);
+        return true;
+    }
+    uv_fileno(&c->uv.handle, &c->fd);
+    sl_list_append(&s->conns, &c->all);
+    if (!c->authed) sl_list_append(&s->unauthed, &c->unauthed);
+    s->conn_count++;
+    s->stats.connections++;
+    if (tcp) {
+        int size = sizeof c->peer;
+        uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&c->peer, &size);
+        vary_keep_alive(c);
+    }
+    if (s->conn_count <= connections_max(s) || make_way(c)) sl_conn_watch(c, true);
+    else reject(c);
+    return true;
+}
