@@ -39,71 +39,22 @@ Exit status: 0 clean, 1 a violation, 2 not a history.
 """
 import bisect
 import collections
-import json
+import os
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import history  # noqa: E402
+from history import Broken, parse  # noqa: E402,F401
 
 GAMMA = 0.998   # clocks differ in speed by 1 in 1000 at most, on both sides
 MS = 1_000_000  # nanoseconds
-SHOWN_MAX = 8   # violations of a kind that are printed
 
 INFINITE = float("inf")
-
-
-class Record:
-    """A line of a history: its fields are attributes, those that it lacks are None."""
-
-    def __init__(self, fields, line=0):
-        self.__dict__.update(fields)
-        self.line = line
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return None
-
-    @property
-    def known(self):
-        return self.ret is not None
-
-    def fields(self):
-        return {k: v for k, v in self.__dict__.items() if k != "line"}
 
 
 class Violation:
     def __init__(self, kind, key, text, *records):
         self.kind, self.key, self.text, self.records = kind, key, text, records
-
-
-class Broken(Exception):
-    """It is not a history."""
-
-
-# --- Reading ------------------------------------------------------------------
-
-
-def parse(lines):
-    """The records of JSON lines, by the time of their asking."""
-    records = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            fields = json.loads(line)
-            name = fields["client"], fields["n"]
-        except (ValueError, KeyError, TypeError) as e:
-            if isinstance(e, ValueError) and not line.endswith("\n"):
-                continue  # its writer was killed
-            raise Broken("line %d: %r" % (number, line[:100]))
-        if name in records:
-            records[name].__dict__.update(fields)
-        else:
-            records[name] = Record(fields, number)
-    for r in records.values():
-        if r.inv is None or r.op is None:
-            raise Broken("line %d: an answer to what was not asked" % r.line)
-        if r.known and r.ret < r.inv:
-            raise Broken("line %d: answered before it was asked" % r.line)
-    return sorted(records.values(), key=lambda r: (r.inv, r.line))
 
 
 def by_key(records):
@@ -442,53 +393,30 @@ class Verdict:
 
     def explain(self, kinds=None):
         """The violations, or those of some kinds, with the lines that they are about."""
-        zero = min((r.inv for r in self.records), default=0)
-        said = []
-        shown = collections.Counter()
-        for v in self.violations:
-            if kinds is not None and v.kind not in kinds:
-                continue
-            shown[v.kind] += 1
-            if shown[v.kind] > SHOWN_MAX:
-                continue
-            said.append("%s: key %s: %s" % (v.kind, v.key, v.text))
-            said += ["    " + show(r, zero) for r in v.records]
-        for kind, count in shown.items():
-            if count > SHOWN_MAX:
-                said.append("%s: %d more" % (kind, count - SHOWN_MAX))
-        return said
+        return history.explain(
+            self.records, [v for v in self.violations if kinds is None or v.kind in kinds],
+            "{0.kind}: key {0.key}: {0.text}".format, show)
 
 
 def show(r, zero=0):
     """A record for people: seconds since the history began, and what is in it."""
     more = ["%s=%s" % (k, v if len(str(v)) < 60 else "...") for k, v in r.fields().items()
             if k not in ("client", "n", "op", "key", "inv", "ret", "result") and v is not None]
-    return "line %d  %.6f .. %s  %s  %s %s %s-> %s" % (
-        r.line, (r.inv - zero) / 1e9,
-        "%.6f" % ((r.ret - zero) / 1e9) if r.known else "?",
-        r.client, r.op, r.key or "", "".join(m + " " for m in more),
+    return "%s  %s  %s %s %s-> %s" % (
+        history.span(r, zero), r.client, r.op, r.key or "", "".join(m + " " for m in more),
         r.result if r.known else "unknown")
 
 
+def examine(lines):
+    verdict = Verdict(parse(lines))
+    return verdict.violations, verdict.explain() + [
+        "%d records, %d grants, %d beliefs, %d overlaps, %d violations" % (
+            len(verdict.records), verdict.grants, verdict.beliefs, verdict.kinds["overlap"],
+            len(verdict.violations))]
+
+
 def main(paths):
-    if not paths:
-        print(__doc__.split("\n\n")[1], file=sys.stderr)
-        return 2
-    lines = []
-    for path in paths:
-        with open(path, encoding="utf-8") as f:
-            lines += f.readlines()
-    try:
-        verdict = Verdict(parse(lines))
-    except Broken as e:
-        print("checker: " + str(e), file=sys.stderr)
-        return 2
-    for line in verdict.explain():
-        print(line)
-    print("%d records, %d grants, %d beliefs, %d overlaps, %d violations" % (
-        len(verdict.records), verdict.grants, verdict.beliefs, verdict.kinds["overlap"],
-        len(verdict.violations)))
-    return 1 if verdict.violations else 0
+    return history.check_files(__doc__, paths, examine)
 
 
 if __name__ == "__main__":

@@ -318,27 +318,18 @@ class TxVerdict(tx_checker.Verdict):
                                          if r.op == "TX" and r.result == "ok"])
 
 
-def main(paths):
-    if not paths:
-        print(__doc__.split("\n\n")[1], file=sys.stderr)
-        return 2
-    lines = []
-    for path in paths:
-        with open(path, encoding="utf-8") as f:
-            lines += f.readlines()
-    try:
-        records = checker.parse(lines)
-        tx = TxVerdict(tx_checker.parse(lines)) if any(r.op == "TX" for r in records) else None
-        locks = Verdict([r for r in records if r.op not in ("TX", "OUTCOME", "BANK")])
-    except (checker.Broken, tx_checker.Broken) as e:
-        print("keeper_checker: " + str(e), file=sys.stderr)
-        return 2
+def examine(lines):
+    records = checker.parse(lines)
+    tx = TxVerdict(tx_checker.parse(lines)) if any(r.op == "TX" for r in records) else None
+    locks = Verdict([r for r in records if r.op not in ("TX", "OUTCOME", "BANK")])
     bad = locks.violations + (tx.anomalies if tx else [])
-    for line in locks.explain() + (tx.explain() if tx else []):
-        print(line)
-    print("%d records, %d grants, %d beliefs, %d commits, %d violations" % (
-        len(records), locks.grants, locks.beliefs, tx.commits if tx else 0, len(bad)))
-    return 1 if bad else 0
+    return bad, locks.explain() + (tx.explain() if tx else []) + [
+        "%d records, %d grants, %d beliefs, %d commits, %d violations" % (
+            len(records), locks.grants, locks.beliefs, tx.commits if tx else 0, len(bad))]
+
+
+def main(paths):
+    return checker.history.check_files(__doc__, paths, examine)
 
 
 if __name__ == "__main__":

@@ -3,44 +3,25 @@
 
     tests/cluster/test_checker.py [PATTERN...]
 
-Each test is a history of a few lines and the violations that are in it. Beside one that has a
+Each test is a history of a few lines and the violations that are in it. Next to one that has a
 violation stands one that looks like it and has none. Prints TAP.
 """
-import fnmatch
-import io
-import json
 import os
 import random
 import sys
-import tempfile
-from contextlib import redirect_stdout
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import checker  # noqa: E402
-
-tests = []
-
-
-def history(*wanted):
-    """Register a test: f(h) writes a history in which these kinds of violations are."""
-    def register(f):
-        tests.append((f.__name__, f, sorted(wanted)))
-        return f
-    return register
+from history_tests import Lines, Tests  # noqa: E402
 
 
-class History:
+class History(Lines):
     """Writes a history; times are milliseconds."""
 
-    def __init__(self):
-        self.lines, self.n = [], 0
-
     def add(self, client, op, inv, ret, **more):
-        self.n += 1
-        ask = dict(client=client, n=self.n, op=op, inv=int(inv * checker.MS))
         if ret is not None:
             more["ret"] = int(ret * checker.MS)
-        self.lines.append(json.dumps({**ask, **more}) + "\n")
+        self.record(client=client, op=op, inv=int(inv * checker.MS), **more)
 
     def acquire(self, client, inv, ret, fence, lease=100, waited=0, key="k", **more):
         more.setdefault("asked_ms", lease)
@@ -78,8 +59,8 @@ class History:
     def final(self, *log, resource="fenced"):
         self.add("run", "FINAL", 9000, 9000, key="k", resource=resource, log=log)
 
-    def fault(self, inv):
-        self.add("nemesis", "FAULT", inv, inv, kind="cut")
+    def fault(self, inv, ret=None, kind="cut"):
+        self.add("nemesis", "FAULT", inv, ret or inv, kind=kind)
 
     def heal(self, at, bound=1000, keys=("k",)):
         self.add("nemesis", "HEAL", at, at, bound_ms=bound, keys=keys)
@@ -91,742 +72,250 @@ class History:
         return checker.Verdict(checker.parse(self.lines))
 
 
-# --- One at a time ----------------------------------------------------------------
-
-
-@history()
-def one_after_the_other_is_fine(h):
-    h.acquire("a", 0, 1, 10)
-    h.release("a", 50, 51, 10)
-    h.acquire("b", 51, 52, 11)
-    h.acquire("a", 200, 201, 12)
-
-
-@history("overlap")
-def two_that_believe_at_once_overlap(h):
-    h.acquire("a", 0, 1, 10)
-    h.acquire("b", 50, 51, 11)
-
-
-@history()
-def two_keys_have_nothing_to_do_with_each_other(h):
-    h.acquire("a", 0, 1, 10)
-    h.acquire("b", 50, 51, 10, key="other")
-
-
-@history("overlap")
-def a_release_that_was_sent_late_overlaps(h):
-    h.acquire("a", 0, 1, 10)
-    h.acquire("b", 50, 51, 11)
-    h.release("a", 51.5, 52, 10)
-
-
-@history()
-def a_release_counts_from_its_sending(h):
-    h.acquire("a", 0, 1, 10)
-    h.release("a", 50, 90, 10)
-    h.acquire("b", 40, 51, 11)
-
-
-@history()
-def a_release_without_an_answer_ends_a_belief_all_the_same(h):
-    h.acquire("a", 0, 1, 10)
-    h.unknown("a", "RELEASE", 50, fence=10)
-    h.acquire("b", 51, 52, 11)
-
-
-@history()
-def a_release_that_failed_ends_a_belief_all_the_same(h):
-    h.acquire("a", 0, 1, 10)
-    h.release("a", 50, 51, 10, word="NOQUORUM")
-    h.acquire("b", 51, 52, 11)
-
-
-@history("overlap")
-def the_release_of_another_grant_ends_nothing(h):
-    h.acquire("a", 0, 1, 10)
-    h.release("a", 50, 51, 9)
-    h.acquire("b", 52, 53, 11)
-
-
-@history("overlap")
-def a_lease_that_ends_early_overlaps(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.acquire("b", 997, 997.5, 11)
-
-
-@history()
-def a_lease_is_shorter_for_its_holder(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.acquire("b", 997, 998.5, 11)
-
-
-@history()
-def a_lease_counts_from_the_sending(h):
-    h.acquire("a", 0, 90, 10)
-    h.acquire("b", 50, 100, 11)
-
-
-@history("overlap")
-def what_was_waited_counts_too(h):
-    h.acquire("a", 0, 500, 10, waited=490)
-    h.acquire("b", 549, 550, 11)
-
-
-@history()
-def what_was_waited_ends_too(h):
-    h.acquire("a", 0, 500, 10, waited=490)
-    h.acquire("b", 589, 590, 11)
-
-
-@history("overlap", "overlap")
-def three_at_once_are_two_overlaps_with_the_long_one(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.acquire("b", 50, 51, 11)
-    h.acquire("c", 200, 201, 12)
-
-
-@history()
-def an_answer_that_comes_after_the_end_is_no_belief(h):
-    h.acquire("a", 0, 300, 10)
-    h.acquire("b", 150, 151, 11, lease=1000)
-
-
-@history()
-def who_was_not_answered_believes_nothing(h):
-    h.unknown("a", "ACQUIRE", 0)
-    h.acquire("b", 50, 51, 11)
-
-
-@history()
-def who_was_refused_believes_nothing(h):
-    h.acquire("a", 0, 1, 10)
-    h.refused("b", 20, 21)
-    h.refused("c", 20, 90, word="NOQUORUM")
-
-
-@history("overlap")
-def a_pause_of_the_holder_is_no_excuse(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.add("nemesis", "FAULT", 100, 900, kind="pause client")
-    h.acquire("b", 500, 501, 11)
-
-
-# --- Dying ---------------------------------------------------------------------------
-
-
-@history()
-def the_dead_believe_nothing(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.died("a", 100)
-    h.acquire("b", 200, 201, 11)
-
-
-@history("overlap")
-def who_dies_later_believed_until_then(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.died("a", 300)
-    h.acquire("b", 200, 201, 11)
-
-
-@history("overlap")
-def the_death_of_another_is_no_excuse(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.died("c", 100)
-    h.acquire("b", 200, 201, 11)
-
-
-# --- Extending -----------------------------------------------------------------------
-
-
-@history("overlap")
-def an_extended_belief_lasts_longer(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 50, 51, 10)
-    h.acquire("b", 120, 121, 11)
-
-
-@history()
-def an_extend_counts_from_its_sending(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 50, 90, 10)
-    h.acquire("b", 120, 150, 11)
-
-
-@history()
-def an_extend_without_an_answer_extends_no_belief(h):
-    h.acquire("a", 0, 1, 10)
-    h.unknown("a", "EXTEND", 50, fence=10)
-    h.acquire("b", 120, 121, 11)
-
-
-@history()
-def an_extend_without_an_answer_stands_between_others(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 40, 41, 10)
-    h.unknown("a", "EXTEND", 50, fence=10)
-    h.extend("a", 60, 61, 10)
-    h.acquire("b", 170, 171, 11)
-
-
-@history("overlap")
-def an_extend_that_failed_shortens_no_belief(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.extend("a", 50, 51, 10, word="NOQUORUM")
-    h.acquire("b", 120, 121, 11)
-
-
-@history("overlap")
-def who_is_asked_to_go_still_holds(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.extend("a", 50, 51, 10, word="ASKED")
-    h.acquire("b", 120, 121, 11)
-
-
-@history("EXTEND before its end")
-def LOST_ends_a_belief_and_should_not_come_before_its_end(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.extend("a", 50, 51, 10, word="LOST")
-    h.acquire("b", 51, 52, 11)
-
-
-@history("EXTEND before its end", "overlap")
-def LOST_ends_a_belief_when_it_is_read(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.extend("a", 50, 60, 10, word="LOST")
-    h.acquire("b", 51, 52, 11)
-
-
-@history()
-def LOST_around_the_end_is_fine(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 95, 101, 10, word="LOST")
-
-
-@history()
-def LOST_is_fine_after_the_release_was_sent(h):
-    h.acquire("a", 0, 1, 10)
-    h.unknown("a", "RELEASE", 40, fence=10)
-    h.extend("a", 50, 51, 10, word="LOST")
-    h.check("a", 52, 53, 10, word="no")
-
-
-@history()
-def LOST_is_fine_when_a_thief_has_entered_beside(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.acquire("b", 20, 25, 11, waited=5, overlapping=1, early=0)
-    h.extend("a", 50, 51, 10, word="LOST")
-
-
-@history()
-def LOST_is_fine_when_a_thief_has_tried_to_enter_beside(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.unknown("b", "ACQUIRE", 20, early=0)
-    h.check("a", 50, 51, 10, word="no")
-
-
-@history("CHECK before its end")
-def CHECK_that_denies_a_holder_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.check("b", 50, 51, 10, word="no")
-
-
-@history("CHECK before its end")
-def CHECK_that_denies_one_who_extended_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 50, 51, 10)
-    h.check("b", 120, 121, 10, word="no")
-
-
-@history()
-def CHECK_that_denies_around_the_end_is_fine(h):
-    h.acquire("a", 0, 1, 10)
-    h.check("b", 90, 110, 10, word="no")
-    h.check("b", 120, 121, 10, word="no")
-
-
-@history()
-def a_shorter_extend_shortens_nothing_and_is_fine(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.extend("a", 50, 51, 10, lease=950)
-    h.acquire("b", 1000, 1001, 11)
-
-
-@history("overlap")
-def a_shorter_extend_shortens_no_belief(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.extend("a", 50, 51, 10, lease=10)
-    h.acquire("b", 500, 501, 11)
-
-
-@history("EXTEND of the past", "fence not in order")
-def an_extend_after_another_held_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.acquire("b", 100, 101, 11)
-    h.release("b", 120, 121, 11)
-    h.extend("a", 130, 131, 10)
-
-
-@history()
-def an_extend_after_a_gap_in_which_nobody_held_is_fine(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 130, 131, 10)
-    h.acquire("b", 230, 231, 11)
-
-
-@history("overlap")
-def an_extend_after_a_gap_holds_from_then_on(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 130, 131, 10)
-    h.acquire("b", 150, 151, 11)
-
-
-@history()
-def an_extend_beside_the_next_grant_may_have_come_first(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 90, 300, 10)
-    h.acquire("b", 200, 250, 11)
-
-
-@history("EXTEND after its end")
-def an_extend_after_LOST_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 150, 151, 10, word="LOST")
-    h.extend("a", 160, 161, 10)
-
-
-@history()
-def an_extend_sent_before_LOST_came_is_fine(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 50, 51, 10)
-    h.extend("a", 52, 400, 10, word="LOST")
-
-
-@history()
-def an_extend_while_another_is_told_LOST_is_fine(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 95, 200, 10, word="LOST")
-    h.extend("a", 96, 97, 10)
-
-
-@history("EXTEND after its end")
-def an_extend_after_the_release_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.release("a", 50, 51, 10)
-    h.extend("b", 60, 61, 10)
-
-
-@history()
-def an_extend_after_a_release_that_did_nothing_is_fine(h):
-    h.acquire("a", 0, 1, 10)
-    h.release("a", 50, 51, 10, word="NOQUORUM")
-    h.unknown("a", "RELEASE", 55, fence=10)
-    h.extend("b", 60, 61, 10)
-
-
-@history("CHECK after its end")
-def CHECK_after_LOST_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.extend("a", 150, 151, 10, word="LOST")
-    h.check("b", 160, 161, 10)
-
-
-@history()
-def CHECK_after_LOST_is_fine_when_a_thief_has_entered_beside(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.acquire("b", 20, 25, 11, waited=5, overlapping=1, early=0)
-    h.extend("a", 50, 51, 10, word="LOST")
-    h.check("b", 60, 61, 10)
-
-
-@history("CHECK after its end")
-def CHECK_after_the_release_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.release("a", 50, 51, 10)
-    h.check("b", 60, 61, 10)
-
-
-@history("CHECK of the past")
-def CHECK_of_one_whom_another_followed_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.acquire("b", 100, 101, 11)
-    h.check("c", 130, 131, 10)
-
-
-@history()
-def CHECK_of_holders_and_of_none_is_fine(h):
-    h.acquire("a", 0, 1, 10)
-    h.check("c", 30, 131, 10)
-    h.acquire("b", 100, 101, 11)
-    h.check("c", 132, 133, 10, word="no")
-    h.check("c", 134, 135, 11)
-
-
-# --- Fences ----------------------------------------------------------------------------
-
-
-@history("fence not above", "fence not in order")
-def a_fence_that_falls_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.acquire("b", 200, 201, 9)
-
-
-@history("fence not above")
-def a_fence_that_falls_is_found_though_nobody_believed_in_it(h):
-    h.acquire("a", 0, 150, 10)
-    h.acquire("b", 200, 201, 9)
-
-
-@history("fence not in order")
-def a_fence_that_falls_is_found_though_both_were_asked_for_at_once(h):
-    h.acquire("a", 0, 10, 10)
-    h.release("a", 20, 21, 10)
-    h.acquire("b", 5, 100, 9, lease=1000)
-
-
-@history()
-def grants_that_were_asked_for_at_once_rise_as_they_are_held(h):
-    h.acquire("a", 0, 10, 10)
-    h.release("a", 20, 21, 10)
-    h.acquire("b", 5, 100, 11, lease=1000)
-
-
-@history("fence not above", "fence not in order", "fence used twice")
-def a_fence_that_is_used_twice_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.acquire("c", 200, 201, 11)
-    h.acquire("b", 400, 401, 10)
-
-
-@history("fence used twice")
-def a_fence_that_is_used_again_at_once_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.acquire("b", 200, 201, 10)
-
-
-@history("fence used twice")
-def one_fence_for_two_that_came_at_once_is_found(h):
-    h.acquire("a", 0, 1, 10)
-    h.release("a", 2, 3, 10)
-    h.acquire("b", 0, 4, 10)
-
-
-@history()
-def fences_may_skip(h):
-    h.acquire("a", 0, 1, 10)
-    h.acquire("b", 200, 201, 1794756018106349)
-
-
-@history("fence changed")
-def a_fence_that_changes_over_an_extend_is_found(h):
-    h.acquire("a", 0, 1, 10, value="v1")
-    h.extend("a", 50, 51, 10)
-    h.read("b", 60, 61, 11, "v1")
-
-
-@history("fence changed")
-def a_copy_has_no_fence_of_an_attempt(h):
-    h.acquire("a", 0, 50, 10, value="v1", waited=40)
-    h.read("b", 20, 21, 9, "v1")
-
-
-@history("fence changed")
-def a_majority_has_no_fence_of_an_attempt_when_another_was_granted(h):
-    h.acquire("a", 0, 50, 10, value="v1", waited=40)
-    h.read("b", 51, 52, 11, "v1", majority=True)
-
-
-@history()
-def a_majority_may_have_voted_for_an_attempt_before(h):
-    h.acquire("a", 0, 50, 10, value="v1", waited=40)
-    h.read("b", 20, 60, 9, "v1", majority=True)
-
-
-@history()
-def a_fence_that_stays_over_an_extend_is_fine(h):
-    h.acquire("a", 0, 1, 10, value="v1")
-    h.extend("a", 50, 51, 10)
-    h.read("b", 60, 61, 10, "v1")
-    h.read("b", 62, 63, 10, "v1", majority=True)
-
-
-# --- What a grant says of itself -----------------------------------------------------
-
-
-@history("waited too long")
-def who_says_that_it_waited_longer_than_it_took_is_found(h):
-    h.acquire("a", 0, 10, 10, waited=50)
-
-
-@history()
-def waiting_is_rounded_and_clocks_differ(h):
-    h.acquire("a", 0, 10000, 10, waited=10010)
-
-
-@history("lease too long")
-def a_lease_that_is_longer_than_was_asked_for_is_found(h):
-    h.acquire("a", 0, 10, 10, lease=200, asked_ms=100)
-
-
-@history("lease too long")
-def an_extend_that_is_longer_than_was_asked_for_is_found(h):
-    h.acquire("a", 0, 10, 10)
-    h.extend("a", 20, 21, 10, lease=101, asked=100)
-
-
-@history()
-def a_short_extend_of_a_long_lease_answers_what_is_left(h):
-    h.acquire("a", 0, 10, 10, lease=1000)
-    h.extend("a", 20, 21, 10, lease=980, asked=100)
-
-
-@history()
-def a_grant_that_says_it_overlaps_may(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.acquire("b", 50, 61, 11, waited=10, overlapping=1, early=0.5)
-
-
-@history("overlapping unasked")
-def a_grant_that_says_it_overlaps_though_nobody_wanted_to_is_found(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.acquire("b", 50, 61, 11, waited=10, overlapping=1)
-
-
-@history()
-def one_whom_a_thief_entered_beside_still_holds(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.acquire("b", 50, 61, 11, waited=10, overlapping=1, early=0)
-    h.check("a", 70, 71, 10)
-    h.release("b", 80, 81, 11)
-    h.extend("a", 1010, 1011, 10)
-    h.acquire("c", 2000, 2001, 12)
-
-
-@history("fence not above", "overlap")
-def fences_rise_also_beside_others(h):
-    h.acquire("a", 0, 1, 10, lease=1000)
-    h.release("a", 70, 71, 10)
-    h.acquire("b", 60, 65, 9, waited=5, overlapping=1, early=0)
-
-
-@history("overlap")
-def a_grant_that_says_it_overlaps_does_not_excuse_the_next(h):
-    h.acquire("a", 0, 1, 10, lease=1000, overlapping=1, early=0)
-    h.acquire("b", 50, 51, 11)
-
-
-# --- Reading ---------------------------------------------------------------------------
-
-
-@history("READ of nothing")
-def what_nobody_wrote_is_found(h):
-    h.acquire("a", 0, 1, 10, value="v1")
-    h.read("b", 10, 11, 10, "v2")
-
-
-@history("READ of nothing")
-def what_is_read_before_it_was_asked_for_is_found(h):
-    h.read("b", 10, 11, 10, "v1")
-    h.acquire("a", 20, 21, 10, value="v1")
-
-
-@history()
-def what_was_asked_for_without_an_answer_may_be_read(h):
-    h.unknown("a", "ACQUIRE", 0, value="v1")
-    h.read("b", 10, 11, 10, "v1")
-
-
-@history("READ of what was refused")
-def what_was_refused_is_not_read(h):
-    h.refused("a", 0, 1, word="NOQUORUM", value="v1")
-    h.read("b", 10, 11, 10, "v1")
-
-
-@history()
-def what_is_refused_at_this_moment_may_be_read(h):
-    h.refused("a", 0, 20, word="NOQUORUM", value="v1")
-    h.read("b", 10, 30, 10, "v1")
-
-
-@history()
-def a_copy_may_be_old(h):
-    h.acquire("a", 0, 1, 10, value="v1")
-    h.acquire("b", 100, 101, 11, value="v2")
-    h.read("c", 110, 111, 10, "v1")
-    h.read("c", 112, 113)
-
-
-@history("READ overlooks")
-def a_majority_is_not_old(h):
-    h.acquire("a", 0, 1, 10, value="v1")
-    h.acquire("b", 100, 101, 11, value="v2")
-    h.read("c", 110, 111, 10, "v1", majority=True)
-
-
-@history()
-def a_majority_may_show_what_is_over_if_nothing_is_held(h):
-    h.acquire("a", 0, 1, 10, value="v1")
-    h.acquire("b", 100, 101, 11, value="v2")
-    h.release("b", 105, 106, 11)
-    h.read("c", 110, 111, 10, "v1", majority=True)
-
-
-@history("READ overlooks")
-def a_majority_does_not_overlook_a_holder(h):
-    h.acquire("a", 0, 1, 10, value="v1")
-    h.read("c", 10, 11, majority=True)
-
-
-@history()
-def a_majority_may_overlook_who_comes_or_goes(h):
-    h.read("c", 0.5, 2, majority=True)
-    h.acquire("a", 0, 1, 10, value="v1")
-    h.read("c", 10, 21, majority=True)
-    h.release("a", 20, 22, 10)
-    h.read("c", 23, 24, majority=True)
-
-
-# --- What the lock guards --------------------------------------------------------------
-
-
-@history()
-def updates_one_after_the_other_are_fine(h):
-    h.update("a", 0, 1, 10, "x", None)
-    h.update("b", 2, 3, 11, "y", "x")
-    h.final([10, "x", None], [11, "y", "x"])
-
-
-@history("update lost")
-def an_update_that_was_overwritten_is_found(h):
-    h.update("a", 0, 1, 10, "x", None)
-    h.update("b", 2, 3, 11, "y", "x")
-    h.update("a", 2, 4, 11, "z", "x")
-    h.final([10, "x", None], [11, "y", "x"], [11, "z", "x"])
-
-
-@history("update lost")
-def an_update_that_is_not_there_is_found(h):
-    h.update("a", 0, 1, 10, "x", None)
-    h.update("b", 2, 3, 11, "y", "x")
-    h.final([10, "x", None])
-
-
-@history()
-def an_update_without_an_answer_may_be_there_or_not(h):
-    h.update("a", 0, 1, 10, "x", None)
-    h.update("b", 2, None, 11, "y", "x")
-    h.update("c", 4, None, 12, "z", "y")
-    h.final([10, "x", None], [11, "y", "x"])
-
-
-@history()
-def an_update_that_was_refused_is_not_there(h):
-    h.update("a", 0, 1, 10, "x", None)
-    h.update("b", 2, 3, 9, "y", "x", word="refused")
-    h.final([10, "x", None])
-
-
-@history("update invented")
-def an_update_that_was_refused_and_is_there_is_found(h):
-    h.update("a", 0, 1, 10, "x", None)
-    h.update("b", 2, 3, 11, "y", "x", word="refused")
-    h.final([10, "x", None], [11, "y", "x"])
-
-
-@history("update invented")
-def an_update_that_nobody_made_is_found(h):
-    h.update("a", 0, 1, 10, "x", None)
-    h.final([10, "x", None], [11, "y", "x"])
-
-
-@history("old fence taken")
-def an_old_fence_that_was_taken_is_found(h):
-    h.update("a", 0, 1, 11, "x", None)
-    h.update("b", 2, 3, 10, "y", "x")
-    h.final([11, "x", None], [10, "y", "x"])
-
-
-@history()
-def who_holds_on_comes_with_the_same_fence(h):
-    h.update("a", 0, 1, 11, "x", None)
-    h.update("a", 2, 3, 11, "y", "x")
-    h.final([11, "x", None], [11, "y", "x"])
-
-
-@history()
-def a_resource_without_fences_is_not_held_against_the_lock(h):
-    h.update("a", 0, 1, 11, "x", None, resource="plain")
-    h.update("b", 2, 3, 10, "y", None, resource="plain")
-    h.final([11, "x", None], [10, "y", None], resource="plain")
-
-
-# --- Progress ----------------------------------------------------------------------------
-
-
-@history()
-def progress_in_time_is_fine(h):
-    h.fault(0)
-    h.heal(1000)
-    h.acquire("a", 1900, 1990, 10)
-    h.end(5000)
-
-
-@history("no progress")
-def no_progress_is_found(h):
-    h.fault(0)
-    h.heal(1000)
-    h.refused("a", 1900, 1990, word="NOQUORUM")
-    h.end(5000)
-
-
-@history("no progress")
-def progress_that_comes_late_is_found(h):
-    h.fault(0)
-    h.heal(1000)
-    h.acquire("a", 2100, 2101, 10)
-    h.end(5000)
-
-
-@history("no progress")
-def progress_is_asked_of_each_key(h):
-    h.heal(1000, keys=("k", "other"))
-    h.acquire("a", 1100, 1101, 10)
-    h.end(5000)
-
-
-@history("no progress")
-def what_was_granted_before_is_no_progress(h):
-    h.acquire("a", 900, 901, 10)
-    h.heal(1000)
-    h.end(5000)
-
-
-@history()
-def the_next_fault_may_come_before_the_time_is_over(h):
-    h.heal(1000)
-    h.fault(1500)
-    h.heal(2500)
-    h.acquire("a", 2600, 2601, 10)
-    h.end(5000)
-
-
-@history("no progress")
-def the_next_fault_is_no_excuse_when_the_time_is_over(h):
-    h.heal(1000)
-    h.fault(2500)
-    h.heal(3000)
-    h.acquire("a", 3100, 3101, 10)
-    h.end(5000)
-
-
-# --- More than one history, and the program -----------------------------------------------
-
-
-def said(ok, sentence):
-    global number, failed
-    number += 1
-    failed += not ok
-    print("%s %d - %s" % ("ok" if ok else "not ok", number, sentence))
+HISTORIES = """
+# One at a time
+
+one_after_the_other_is_fine
+    acquire a 0 1 10; release a 50 51 10; acquire b 51 52 11; acquire a 200 201 12
+two_that_believe_at_once_overlap: overlap
+    acquire a 0 1 10; acquire b 50 51 11
+two_keys_have_nothing_to_do_with_each_other
+    acquire a 0 1 10; acquire b 50 51 10 key=other
+a_release_that_was_sent_late_overlaps: overlap
+    acquire a 0 1 10; acquire b 50 51 11; release a 51.5 52 10
+a_release_counts_from_its_sending
+    acquire a 0 1 10; release a 50 90 10; acquire b 40 51 11
+a_release_without_an_answer_ends_a_belief_all_the_same
+    acquire a 0 1 10; unknown a RELEASE 50 fence=10; acquire b 51 52 11
+a_release_that_failed_ends_a_belief_all_the_same
+    acquire a 0 1 10; release a 50 51 10 word=NOQUORUM; acquire b 51 52 11
+the_release_of_another_grant_ends_nothing: overlap
+    acquire a 0 1 10; release a 50 51 9; acquire b 52 53 11
+a_lease_that_ends_early_overlaps: overlap
+    acquire a 0 1 10 lease=1000; acquire b 997 997.5 11
+a_lease_is_shorter_for_its_holder
+    acquire a 0 1 10 lease=1000; acquire b 997 998.5 11
+a_lease_counts_from_the_sending
+    acquire a 0 90 10; acquire b 50 100 11
+what_was_waited_counts_too: overlap
+    acquire a 0 500 10 waited=490; acquire b 549 550 11
+what_was_waited_ends_too
+    acquire a 0 500 10 waited=490; acquire b 589 590 11
+three_at_once_are_two_overlaps_with_the_long_one: overlap, overlap
+    acquire a 0 1 10 lease=1000; acquire b 50 51 11; acquire c 200 201 12
+an_answer_that_comes_after_the_end_is_no_belief
+    acquire a 0 300 10; acquire b 150 151 11 lease=1000
+who_was_not_answered_believes_nothing
+    unknown a ACQUIRE 0; acquire b 50 51 11
+who_was_refused_believes_nothing
+    acquire a 0 1 10; refused b 20 21; refused c 20 90 word=NOQUORUM
+a_pause_of_the_holder_is_no_excuse: overlap
+    acquire a 0 1 10 lease=1000; fault 100 900 kind=pause; acquire b 500 501 11
+
+# Dying
+
+the_dead_believe_nothing
+    acquire a 0 1 10 lease=1000; died a 100; acquire b 200 201 11
+who_dies_later_believed_until_then: overlap
+    acquire a 0 1 10 lease=1000; died a 300; acquire b 200 201 11
+the_death_of_another_is_no_excuse: overlap
+    acquire a 0 1 10 lease=1000; died c 100; acquire b 200 201 11
+
+# Extending
+
+an_extended_belief_lasts_longer: overlap
+    acquire a 0 1 10; extend a 50 51 10; acquire b 120 121 11
+an_extend_counts_from_its_sending
+    acquire a 0 1 10; extend a 50 90 10; acquire b 120 150 11
+an_extend_without_an_answer_extends_no_belief
+    acquire a 0 1 10; unknown a EXTEND 50 fence=10; acquire b 120 121 11
+an_extend_without_an_answer_stands_between_others
+    acquire a 0 1 10; extend a 40 41 10; unknown a EXTEND 50 fence=10; extend a 60 61 10;
+    acquire b 170 171 11
+an_extend_that_failed_shortens_no_belief: overlap
+    acquire a 0 1 10 lease=1000; extend a 50 51 10 word=NOQUORUM; acquire b 120 121 11
+who_is_asked_to_go_still_holds: overlap
+    acquire a 0 1 10 lease=1000; extend a 50 51 10 word=ASKED; acquire b 120 121 11
+LOST_ends_a_belief_and_should_not_come_before_its_end: EXTEND before its end
+    acquire a 0 1 10 lease=1000; extend a 50 51 10 word=LOST; acquire b 51 52 11
+LOST_ends_a_belief_when_it_is_read: EXTEND before its end, overlap
+    acquire a 0 1 10 lease=1000; extend a 50 60 10 word=LOST; acquire b 51 52 11
+LOST_around_the_end_is_fine
+    acquire a 0 1 10; extend a 95 101 10 word=LOST
+LOST_is_fine_after_the_release_was_sent
+    acquire a 0 1 10; unknown a RELEASE 40 fence=10; extend a 50 51 10 word=LOST;
+    check a 52 53 10 word=no
+LOST_is_fine_when_a_thief_has_entered_beside
+    acquire a 0 1 10 lease=1000; acquire b 20 25 11 waited=5 overlapping=1 early=0;
+    extend a 50 51 10 word=LOST
+LOST_is_fine_when_a_thief_has_tried_to_enter_beside
+    acquire a 0 1 10 lease=1000; unknown b ACQUIRE 20 early=0; check a 50 51 10 word=no
+CHECK_that_denies_a_holder_is_found: CHECK before its end
+    acquire a 0 1 10; check b 50 51 10 word=no
+CHECK_that_denies_one_who_extended_is_found: CHECK before its end
+    acquire a 0 1 10; extend a 50 51 10; check b 120 121 10 word=no
+CHECK_that_denies_around_the_end_is_fine
+    acquire a 0 1 10; check b 90 110 10 word=no; check b 120 121 10 word=no
+a_shorter_extend_shortens_nothing_and_is_fine
+    acquire a 0 1 10 lease=1000; extend a 50 51 10 lease=950; acquire b 1000 1001 11
+a_shorter_extend_shortens_no_belief: overlap
+    acquire a 0 1 10 lease=1000; extend a 50 51 10 lease=10; acquire b 500 501 11
+an_extend_after_another_held_is_found: EXTEND of the past, fence not in order
+    acquire a 0 1 10; acquire b 100 101 11; release b 120 121 11; extend a 130 131 10
+an_extend_after_a_gap_in_which_nobody_held_is_fine
+    acquire a 0 1 10; extend a 130 131 10; acquire b 230 231 11
+an_extend_after_a_gap_holds_from_then_on: overlap
+    acquire a 0 1 10; extend a 130 131 10; acquire b 150 151 11
+an_extend_beside_the_next_grant_may_have_come_first
+    acquire a 0 1 10; extend a 90 300 10; acquire b 200 250 11
+an_extend_after_LOST_is_found: EXTEND after its end
+    acquire a 0 1 10; extend a 150 151 10 word=LOST; extend a 160 161 10
+an_extend_sent_before_LOST_came_is_fine
+    acquire a 0 1 10; extend a 50 51 10; extend a 52 400 10 word=LOST
+an_extend_while_another_is_told_LOST_is_fine
+    acquire a 0 1 10; extend a 95 200 10 word=LOST; extend a 96 97 10
+an_extend_after_the_release_is_found: EXTEND after its end
+    acquire a 0 1 10; release a 50 51 10; extend b 60 61 10
+an_extend_after_a_release_that_did_nothing_is_fine
+    acquire a 0 1 10; release a 50 51 10 word=NOQUORUM; unknown a RELEASE 55 fence=10;
+    extend b 60 61 10
+CHECK_after_LOST_is_found: CHECK after its end
+    acquire a 0 1 10; extend a 150 151 10 word=LOST; check b 160 161 10
+CHECK_after_LOST_is_fine_when_a_thief_has_entered_beside
+    acquire a 0 1 10 lease=1000; acquire b 20 25 11 waited=5 overlapping=1 early=0;
+    extend a 50 51 10 word=LOST; check b 60 61 10
+CHECK_after_the_release_is_found: CHECK after its end
+    acquire a 0 1 10; release a 50 51 10; check b 60 61 10
+CHECK_of_one_whom_another_followed_is_found: CHECK of the past
+    acquire a 0 1 10; acquire b 100 101 11; check c 130 131 10
+CHECK_of_holders_and_of_none_is_fine
+    acquire a 0 1 10; check c 30 131 10; acquire b 100 101 11; check c 132 133 10 word=no;
+    check c 134 135 11
+
+# Fences
+
+a_fence_that_falls_is_found: fence not above, fence not in order
+    acquire a 0 1 10; acquire b 200 201 9
+a_fence_that_falls_is_found_though_nobody_believed_in_it: fence not above
+    acquire a 0 150 10; acquire b 200 201 9
+a_fence_that_falls_is_found_though_both_were_asked_for_at_once: fence not in order
+    acquire a 0 10 10; release a 20 21 10; acquire b 5 100 9 lease=1000
+grants_that_were_asked_for_at_once_rise_as_they_are_held
+    acquire a 0 10 10; release a 20 21 10; acquire b 5 100 11 lease=1000
+a_fence_that_is_used_twice_is_found: fence not above, fence not in order, fence used twice
+    acquire a 0 1 10; acquire c 200 201 11; acquire b 400 401 10
+a_fence_that_is_used_again_at_once_is_found: fence used twice
+    acquire a 0 1 10; acquire b 200 201 10
+one_fence_for_two_that_came_at_once_is_found: fence used twice
+    acquire a 0 1 10; release a 2 3 10; acquire b 0 4 10
+fences_may_skip
+    acquire a 0 1 10; acquire b 200 201 1794756018106349
+a_fence_that_changes_over_an_extend_is_found: fence changed
+    acquire a 0 1 10 value=v1; extend a 50 51 10; read b 60 61 11 v1
+a_copy_has_no_fence_of_an_attempt: fence changed
+    acquire a 0 50 10 value=v1 waited=40; read b 20 21 9 v1
+a_majority_has_no_fence_of_an_attempt_when_another_was_granted: fence changed
+    acquire a 0 50 10 value=v1 waited=40; read b 51 52 11 v1 majority=True
+a_majority_may_have_voted_for_an_attempt_before
+    acquire a 0 50 10 value=v1 waited=40; read b 20 60 9 v1 majority=True
+a_fence_that_stays_over_an_extend_is_fine
+    acquire a 0 1 10 value=v1; extend a 50 51 10; read b 60 61 10 v1;
+    read b 62 63 10 v1 majority=True
+
+# What a grant says of itself
+
+who_says_that_it_waited_longer_than_it_took_is_found: waited too long
+    acquire a 0 10 10 waited=50
+waiting_is_rounded_and_clocks_differ
+    acquire a 0 10000 10 waited=10010
+a_lease_that_is_longer_than_was_asked_for_is_found: lease too long
+    acquire a 0 10 10 lease=200 asked_ms=100
+an_extend_that_is_longer_than_was_asked_for_is_found: lease too long
+    acquire a 0 10 10; extend a 20 21 10 lease=101 asked=100
+a_short_extend_of_a_long_lease_answers_what_is_left
+    acquire a 0 10 10 lease=1000; extend a 20 21 10 lease=980 asked=100
+a_grant_that_says_it_overlaps_may
+    acquire a 0 1 10 lease=1000; acquire b 50 61 11 waited=10 overlapping=1 early=0.5
+a_grant_that_says_it_overlaps_though_nobody_wanted_to_is_found: overlapping unasked
+    acquire a 0 1 10 lease=1000; acquire b 50 61 11 waited=10 overlapping=1
+one_whom_a_thief_entered_beside_still_holds
+    acquire a 0 1 10 lease=1000; acquire b 50 61 11 waited=10 overlapping=1 early=0;
+    check a 70 71 10; release b 80 81 11; extend a 1010 1011 10; acquire c 2000 2001 12
+fences_rise_also_beside_others: fence not above, overlap
+    acquire a 0 1 10 lease=1000; release a 70 71 10;
+    acquire b 60 65 9 waited=5 overlapping=1 early=0
+a_grant_that_says_it_overlaps_does_not_excuse_the_next: overlap
+    acquire a 0 1 10 lease=1000 overlapping=1 early=0; acquire b 50 51 11
+
+# Reading
+
+what_nobody_wrote_is_found: READ of nothing
+    acquire a 0 1 10 value=v1; read b 10 11 10 v2
+what_is_read_before_it_was_asked_for_is_found: READ of nothing
+    read b 10 11 10 v1; acquire a 20 21 10 value=v1
+what_was_asked_for_without_an_answer_may_be_read
+    unknown a ACQUIRE 0 value=v1; read b 10 11 10 v1
+what_was_refused_is_not_read: READ of what was refused
+    refused a 0 1 word=NOQUORUM value=v1; read b 10 11 10 v1
+what_is_refused_at_this_moment_may_be_read
+    refused a 0 20 word=NOQUORUM value=v1; read b 10 30 10 v1
+a_copy_may_be_old
+    acquire a 0 1 10 value=v1; acquire b 100 101 11 value=v2; read c 110 111 10 v1;
+    read c 112 113
+a_majority_is_not_old: READ overlooks
+    acquire a 0 1 10 value=v1; acquire b 100 101 11 value=v2; read c 110 111 10 v1 majority=True
+a_majority_may_show_what_is_over_if_nothing_is_held
+    acquire a 0 1 10 value=v1; acquire b 100 101 11 value=v2; release b 105 106 11;
+    read c 110 111 10 v1 majority=True
+a_majority_does_not_overlook_a_holder: READ overlooks
+    acquire a 0 1 10 value=v1; read c 10 11 majority=True
+a_majority_may_overlook_who_comes_or_goes
+    read c 0.5 2 majority=True; acquire a 0 1 10 value=v1; read c 10 21 majority=True;
+    release a 20 22 10; read c 23 24 majority=True
+
+# What the lock guards
+
+updates_one_after_the_other_are_fine
+    update a 0 1 10 x None; update b 2 3 11 y x; final 10,x,None 11,y,x
+an_update_that_was_overwritten_is_found: update lost
+    update a 0 1 10 x None; update b 2 3 11 y x; update a 2 4 11 z x;
+    final 10,x,None 11,y,x 11,z,x
+an_update_that_is_not_there_is_found: update lost
+    update a 0 1 10 x None; update b 2 3 11 y x; final 10,x,None
+an_update_without_an_answer_may_be_there_or_not
+    update a 0 1 10 x None; update b 2 None 11 y x; update c 4 None 12 z y;
+    final 10,x,None 11,y,x
+an_update_that_was_refused_is_not_there
+    update a 0 1 10 x None; update b 2 3 9 y x word=refused; final 10,x,None
+an_update_that_was_refused_and_is_there_is_found: update invented
+    update a 0 1 10 x None; update b 2 3 11 y x word=refused; final 10,x,None 11,y,x
+an_update_that_nobody_made_is_found: update invented
+    update a 0 1 10 x None; final 10,x,None 11,y,x
+an_old_fence_that_was_taken_is_found: old fence taken
+    update a 0 1 11 x None; update b 2 3 10 y x; final 11,x,None 10,y,x
+who_holds_on_comes_with_the_same_fence
+    update a 0 1 11 x None; update a 2 3 11 y x; final 11,x,None 11,y,x
+a_resource_without_fences_is_not_held_against_the_lock
+    update a 0 1 11 x None resource=plain; update b 2 3 10 y None resource=plain;
+    final 11,x,None 10,y,None resource=plain
+
+# Progress
+
+progress_in_time_is_fine
+    fault 0; heal 1000; acquire a 1900 1990 10; end 5000
+no_progress_is_found: no progress
+    fault 0; heal 1000; refused a 1900 1990 word=NOQUORUM; end 5000
+progress_that_comes_late_is_found: no progress
+    fault 0; heal 1000; acquire a 2100 2101 10; end 5000
+progress_is_asked_of_each_key: no progress
+    heal 1000 keys=k,other; acquire a 1100 1101 10; end 5000
+what_was_granted_before_is_no_progress: no progress
+    acquire a 900 901 10; heal 1000; end 5000
+the_next_fault_may_come_before_the_time_is_over
+    heal 1000; fault 1500; heal 2500; acquire a 2600 2601 10; end 5000
+the_next_fault_is_no_excuse_when_the_time_is_over: no progress
+    heal 1000; fault 2500; heal 3000; acquire a 3100 3101 10; end 5000
+"""
 
 
 def slow_overlaps(beliefs):
@@ -850,7 +339,7 @@ def random_history(rng):
     return h
 
 
-def sweep_agrees_with_the_definition(seed):
+def sweep_agrees(seed):
     rng, bad, all_clean = random.Random(seed), 0, 0
     for _ in range(1000):
         ops = checker.parse(random_history(rng).lines)
@@ -861,16 +350,6 @@ def sweep_agrees_with_the_definition(seed):
     return bad == 0 and 0 < all_clean < 1000
 
 
-def run_program(lines):
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:
-        f.writelines(lines)
-        f.flush()
-        out = io.StringIO()
-        with redirect_stdout(out):
-            status = checker.main([f.name])
-    return status, out.getvalue()
-
-
 def large_history():
     h = History()
     for i in range(30000):
@@ -879,64 +358,51 @@ def large_history():
     return h
 
 
+TWO_LINES = (
+    '{"client":"a","n":1,"op":"ACQUIRE","key":"k","inv":5,"asked_ms":1}\n',
+    '{"client":"a","n":2,"op":"RELEASE","key":"k","inv":9,"fence":3}\n',
+    '{"client":"a","n":1,"ret":7,"result":"ok","fence":3,"lease_ms":1,"waited_ms":0}\n',
+    '{"client":"a","n":2,"re')
+UNFENCED = (
+    "update a 0 1 11 x None resource=plain", "update b 2 3 10 y x resource=plain",
+    "update a 4 5 11 z x resource=plain", "final 11,x,None 10,y,x 11,z,x resource=plain")
+
+
+def two_lines_are_one_record():
+    verdict = checker.Verdict(checker.parse(TWO_LINES))
+    return (verdict.grants == 1 and verdict.results[("RELEASE", "unknown")] == 1
+            and verdict.beliefs == 1)
+
+
+def what_has_no_fence_is_told_apart():
+    verdict = History(UNFENCED).verdict()
+    return not verdict.violations and [v.kind for v in verdict.unfenced] == ["update lost"]
+
+
+def a_large_history_is_checked():
+    verdict = large_history().verdict()
+    return verdict.grants == 30000 and not verdict.violations
+
+
+def the_sweep_agrees_with_the_definition():
+    return sweep_agrees(1)
+
+
 def main(patterns):
-    def chosen(name):
-        return not patterns or any(fnmatch.fnmatch(name, p) for p in patterns)
-
-    for name, f, wanted in tests:
-        if not chosen(name):
-            continue
-        h = History()
-        f(h)
-        found = sorted(v.kind for v in h.verdict().violations)
-        said(found == wanted, name)
-        if found != wanted:
-            print("#   found %r, wanted %r" % (found, wanted))
-
-    if chosen("two_lines_are_one_record"):
-        verdict = checker.Verdict(checker.parse([
-            '{"client":"a","n":1,"op":"ACQUIRE","key":"k","inv":5,"asked_ms":1}\n',
-            '{"client":"a","n":2,"op":"RELEASE","key":"k","inv":9,"fence":3}\n',
-            '{"client":"a","n":1,"ret":7,"result":"ok","fence":3,"lease_ms":1,"waited_ms":0}\n',
-            '{"client":"a","n":2,"re']))
-        said(verdict.grants == 1 and verdict.results[("RELEASE", "unknown")] == 1
-             and verdict.beliefs == 1, "two_lines_are_one_record")
-    if chosen("what_has_no_fence_is_told_apart"):
-        h = History()
-        h.update("a", 0, 1, 11, "x", None, resource="plain")
-        h.update("b", 2, 3, 10, "y", "x", resource="plain")
-        h.update("a", 4, 5, 11, "z", "x", resource="plain")
-        h.final([11, "x", None], [10, "y", "x"], [11, "z", "x"], resource="plain")
-        verdict = h.verdict()
-        said(not verdict.violations and [v.kind for v in verdict.unfenced] == ["update lost"],
-             "what_has_no_fence_is_told_apart")
-    if chosen("the_sweep_agrees_with_the_definition"):
-        said(sweep_agrees_with_the_definition(1), "the_sweep_agrees_with_the_definition")
-    if chosen("a_large_history_is_checked"):
-        verdict = large_history().verdict()
-        said(verdict.grants == 30000 and not verdict.violations, "a_large_history_is_checked")
-    if chosen("the_program_shows_the_lines"):
-        h = History()
-        two_that_believe_at_once_overlap(h)
-        status, out = run_program(h.lines)
-        said(status == 1 and "overlap: key k: two held it for" in out and "line 1 " in out
-             and "line 2 " in out and "1 overlaps" in out, "the_program_shows_the_lines")
-    if chosen("the_program_is_content"):
-        h = History()
-        one_after_the_other_is_fine(h)
-        status, out = run_program(h.lines)
-        said(status == 0 and "0 overlaps, 0 violations" in out, "the_program_is_content")
-    if chosen("what_is_no_history_is_refused"):
-        bad = ("nonsense\n", '{"client":"a","n":1,"ret":3}\n',
-               '{"client":"a","n":1,"op":"READ","inv":5,"ret":3}\n')
-        stderr, sys.stderr = sys.stderr, io.StringIO()
-        statuses = [run_program([line])[0] for line in bad]
-        sys.stderr = stderr
-        said(statuses == [2, 2, 2], "what_is_no_history_is_refused")
-    print("1..%d" % number)
-    return 1 if failed or not number else 0
+    t = Tests(patterns, HISTORIES, History, checker,
+              lambda h: sorted(v.kind for v in h.verdict().violations))
+    for f in (two_lines_are_one_record, what_has_no_fence_is_told_apart,
+              the_sweep_agrees_with_the_definition, a_large_history_is_checked):
+        t.check(f.__name__, f)
+    t.check_program("the_program_shows_the_lines", "two_that_believe_at_once_overlap", 1,
+                    "overlap: key k: two held it for", "line 1 ", "line 2 ", "1 overlaps")
+    t.check_program("the_program_is_content", "one_after_the_other_is_fine", 0,
+                    "0 overlaps, 0 violations")
+    t.check_refusals("what_is_no_history_is_refused", "nonsense\n",
+                     '{"client":"a","n":1,"ret":3}\n',
+                     '{"client":"a","n":1,"op":"READ","inv":5,"ret":3}\n')
+    return t.end()
 
 
-number = failed = 0
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

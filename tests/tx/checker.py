@@ -50,7 +50,12 @@ Exit status: 0 clean, 1 an anomaly, 2 not a history.
 import bisect
 import collections
 import json
+import os
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import history  # noqa: E402
+from history import Broken, parse  # noqa: E402,F401
 
 # Answers that say that nothing was committed. RESTART and AGE are told to any command.
 ABORTED = ("ABORT", "RESTART", "AGE", "STALE", "BARRED", "NOSPACE", "IO", "NOMEM", "NOKEEPER",
@@ -63,54 +68,9 @@ TRIED_MAX = 64   # edges of a component from which a short cycle is looked for
 INFINITE = float("inf")
 
 
-class Record:
-    """A record of a history: its fields are attributes, those that it lacks are None."""
-
-    def __init__(self, fields, line=0):
-        self.__dict__.update(fields)
-        self.line = line
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return None
-
-    def fields(self):
-        return {k: v for k, v in self.__dict__.items() if k != "line"}
-
-
 class Anomaly:
     def __init__(self, kind, text, *records):
         self.kind, self.text, self.records = kind, text, records
-
-
-class Broken(Exception):
-    """It is not a history."""
-
-
-def parse(lines):
-    """The records of JSON lines, by the time of their asking."""
-    records = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            fields = json.loads(line)
-            name = fields["client"], fields["n"]
-        except (ValueError, KeyError, TypeError) as e:
-            if isinstance(e, ValueError) and not line.endswith("\n"):
-                continue  # its writer was killed
-            raise Broken("line %d: %r" % (number, line[:100]))
-        if name in records:
-            records[name].__dict__.update(fields)
-        else:
-            records[name] = Record(fields, number)
-    for r in records.values():
-        if r.inv is None or r.op is None:
-            raise Broken("line %d: an answer to what was not asked" % r.line)
-        if r.ret is not None and r.ret < r.inv:
-            raise Broken("line %d: answered before it was asked" % r.line)
-    return sorted(records.values(), key=lambda r: (r.inv, r.line))
 
 
 # --- An attempt ------------------------------------------------------------------------
@@ -666,48 +626,28 @@ class Verdict:
 
     def explain(self):
         """The anomalies, with the records that they are about."""
-        zero = min((r.inv for r in self.records), default=0)
-        said, shown = [], collections.Counter()
-        for a in self.anomalies:
-            shown[a.kind] += 1
-            if shown[a.kind] <= SHOWN_MAX:
-                said.append("%s: %s" % (a.kind, a.text))
-                said += ["    " + show(r, zero) for r in a.records[:RECORDS_MAX]]
-        for kind, count in shown.items():
-            if count > SHOWN_MAX:
-                said.append("%s: %d more" % (kind, count - SHOWN_MAX))
-        return said
+        return history.explain(self.records, self.anomalies, "{0.kind}: {0.text}".format, show,
+                               SHOWN_MAX, RECORDS_MAX)
 
 
 def show(r, zero=0):
     """A record for people: seconds since the history began, and what is in it."""
     steps = json.dumps(r.steps) if r.steps else ""
     steps = steps if len(steps) < STEPS_MAX else steps[:STEPS_MAX] + "..."
-    return "line %d  %.6f .. %s  %s %s%s%s term %s revision %s -> %s" % (
-        r.line, (r.inv - zero) / 1e9,
-        "%.6f" % ((r.ret - zero) / 1e9) if r.ret is not None else "?",
-        r.op, r.request or r.client, "/%s " % r.attempt if r.attempt else " ",
-        steps, r.term, r.revision, r.result)
+    return "%s  %s %s%s%s term %s revision %s -> %s" % (
+        history.span(r, zero), r.op, r.request or r.client,
+        "/%s " % r.attempt if r.attempt else " ", steps, r.term, r.revision, r.result)
+
+
+def examine(lines):
+    verdict = Verdict(parse(lines))
+    return verdict.anomalies, verdict.explain() + [
+        "%d attempts, %d committed, %d of them wrote, %d anomalies" % (
+            len(verdict.attempts), verdict.commits, verdict.writers, len(verdict.anomalies))]
 
 
 def main(paths):
-    if not paths:
-        print(__doc__.split("\n\n")[1], file=sys.stderr)
-        return 2
-    lines = []
-    for path in paths:
-        with open(path, encoding="utf-8") as f:
-            lines += f.readlines()
-    try:
-        verdict = Verdict(parse(lines))
-    except Broken as e:
-        print("checker: " + str(e), file=sys.stderr)
-        return 2
-    for line in verdict.explain():
-        print(line)
-    print("%d attempts, %d committed, %d of them wrote, %d anomalies" % (
-        len(verdict.attempts), verdict.commits, verdict.writers, len(verdict.anomalies)))
-    return 1 if verdict.anomalies else 0
+    return history.check_files(__doc__, paths, examine)
 
 
 if __name__ == "__main__":
