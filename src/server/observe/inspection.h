@@ -61,7 +61,7 @@ void sl_inspection_list(struct request *r);
 void sl_inspection_write(struct call *call, const struct request *r,
                          const struct sl_inspection *i);
 
-/* EXPLAIN TX and LOCKS TX (inspection_tx.c). */
+/* EXPLAIN TX and LOCKS TX (arbiter/transactions_inspect.c). */
 void sl_inspection_write_tx(struct call *call, const struct request *r,
                             const struct sl_inspection *i);
 

@@ -6,9 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/arbiter/majority.h"
-#include "server/arbiter/transactions.h"
-#include "server/forward/forward.h"
 #include "server/observe/log.h"
 
 #define OUTPUT_BYTES_MIN 65536u  /* Do not close a connection for less unread output, */
@@ -23,9 +20,8 @@ size_t sl_memory_used(const struct server *s)
 {
     size_t sessions = s->by_id.count * (sizeof(struct session) + SL_MALLOC_BYTES);
     size_t conns = s->conn_count * (sizeof(struct conn) + SL_MALLOC_BYTES);
-    return sl_table_bytes(s->table) + sl_transactions_bytes(s) + sl_forward_bytes(s) +
-           sl_majority_bytes(s) + sl_pubsub_bytes(&s->pubsub) + sessions + conns +
-           s->buffer_bytes;
+    return sl_table_bytes(s->table) + sl_arbiters_bytes(s) +
+           sl_pubsub_bytes(&s->pubsub) + sessions + conns + s->buffer_bytes;
 }
 
 /* --- At the limit ------------------------------------------------------------ */

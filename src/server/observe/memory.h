@@ -14,6 +14,9 @@
 /* Bytes used for clients. */
 size_t sl_memory_used(const struct server *s);
 
+/* Those that the arbiters keep besides the lock table (arbiter/info.c). */
+size_t sl_arbiters_bytes(const struct server *s);
+
 /* Compare them with memory-max, and close connections if necessary. */
 void sl_memory_check(struct server *s);
 

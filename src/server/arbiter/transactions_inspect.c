@@ -1,4 +1,4 @@
-/* inspection_tx.c - EXPLAIN TX and LOCKS TX: the locks of transactions. */
+/* transactions_inspect.c - EXPLAIN TX and LOCKS TX: the locks of transactions. */
 #include <inttypes.h>
 #include <string.h>
 
