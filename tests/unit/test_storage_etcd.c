@@ -619,10 +619,10 @@ static void another_format_is_refused_with_words(void **state)
 static struct sl_storage_term told;
 static int told_count;
 
-static void on_told(void *owner, const struct sl_storage_term *reign)
+static void on_told(void *owner, const struct sl_storage_term *term)
 {
     (void)owner;
-    told = *reign;
+    told = *term;
     told_count++;
 }
 
@@ -806,6 +806,26 @@ static void in_a_hurry_what_is_not_known_is_said_to_be_so(void **state)
     assert_int_equal(crowd.asked[1].got.status, SLUICE_ECLOSED);
     assert_int_not_equal(outcome(&second, "r"), 0);
     crowd.n = 0;
+}
+
+static void an_end_while_the_term_is_read_reports_no_term(void **state)
+{
+    struct stage *s = *state;
+    uint64_t term = claim(s);
+    assert_int_equal(put(s, term, 1, NULL, "t", "k", "v", NULL), SLUICE_OK);
+    told_count = 0;
+    sl_storage_watch(s->storage, on_told, NULL);
+    relay_lose(RELAY_LOSE_ANSWER, "request_put",
+               1); /* So that the commit takes longer. */
+    add(&crowd, term, 1, "r", 1, "v");
+    submit_crowd(s, &crowd);
+    stage_work(s); /* Sends the commit, and the read of the term. */
+    stage_close(s);
+    assert_int_equal(crowd.asked[0].got.status, SLUICE_OK);
+    assert_int_equal(told_count, 0);
+    forget(&crowd.asked[0]);
+    crowd.n = 0;
+    stage_open(s);
 }
 
 static void an_end_does_not_wait_for_a_silent_etcd(void **state)
@@ -1065,6 +1085,7 @@ int main(void)
         TEST(a_claim_drops_the_bars_of_old_terms),
         TEST(a_scan_comes_in_pages),
         TEST(in_a_hurry_what_is_not_known_is_said_to_be_so),
+        TEST(an_end_while_the_term_is_read_reports_no_term),
         TEST(an_end_does_not_wait_for_a_silent_etcd),
     };
     static const struct CMUnitTest of_three[] = {

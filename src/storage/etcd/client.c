@@ -111,6 +111,7 @@ static void note_trouble(struct sl_etcd_client *c, const struct sl_etcd_slot *s)
 void sl_etcd_slot_end(struct sl_etcd_slot *s, enum sl_etcd_fate fate)
 {
     struct sl_etcd_client *c = s->c;
+    assert(s->state == SL_ETCD_SLOT_RUNS || s->state == SL_ETCD_SLOT_WAITS);
     s->state = SL_ETCD_SLOT_ENDED;
     s->fate = fate;
     if (s != &c->watch.probe) note_trouble(c, s);
@@ -130,6 +131,7 @@ static void no_memory(struct sl_etcd_slot *s)
 
 static void attempt(struct sl_etcd_slot *s)
 {
+    assert(s->member < s->c->member_count);
     s->state = SL_ETCD_SLOT_RUNS;
     s->tried |= 1u << s->member;
     if (sl_etcd_http_begin(s)) return;
@@ -256,6 +258,7 @@ void sl_etcd_slot_stop(struct sl_etcd_slot *s)
 
 static void take_call(struct sl_etcd_slot *s, struct sl_etcd_call *call)
 {
+    assert(s->state == SL_ETCD_SLOT_FREE);
     s->call = call;
     s->path = call->path;
     s->body = call->body;
@@ -283,6 +286,7 @@ static void fill_slots(struct sl_etcd_client *c)
 static void deliver(struct sl_etcd_slot *s)
 {
     struct sl_etcd_call *call = s->call;
+    assert(s->state == SL_ETCD_SLOT_ENDED && call != NULL && call->inside == s);
     call->fate = s->fate;
     call->too_big = s->fate == SL_ETCD_ANSWERED && s->too_big;
     call->http_status = s->http_status;
@@ -347,6 +351,7 @@ bool sl_etcd_client_work(struct sl_etcd_client *c, size_t most)
 
 void sl_etcd_client_send(struct sl_etcd_client *c, struct sl_etcd_call *call)
 {
+    assert(call->path != NULL && call->done != NULL);
     call->fate = SL_ETCD_UNSENT;
     call->too_big = false;
     call->http_status = call->code = 0;

@@ -5,6 +5,7 @@
  * tried again. curl calls `prereq` before it sends the first byte. It would repeat a request by
  * itself if the other side has closed a connection that it reuses, although the request may
  * have been done; so the client forbids that. */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,6 +163,7 @@ static size_t on_bytes(char *at, size_t one, size_t n, void *owner)
     struct sl_etcd_slot *s = owner;
     (void)one;
     heard(s);
+    assert(s->answer_bytes <= s->bytes_max);
     s->too_big = n > s->bytes_max - s->answer_bytes;
     if (s->too_big) return 0;
     s->no_memory = !reserve(s, n);

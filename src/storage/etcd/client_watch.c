@@ -3,6 +3,7 @@
  * The stream is silent while nothing changes. It is also silent if the member is paused or cut
  * off from the others. So after a silence of answer_ms, the client asks the same member for a
  * linearizable read. If the member cannot do that, the watch has ended. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,6 +239,7 @@ static char *probe_body_of(const struct sl_etcd_watch *w)
 
 int sl_etcd_client_watch(struct sl_etcd_client *c, const struct sl_etcd_watch *w)
 {
+    assert(w->on_object != NULL && w->on_end != NULL);
     char *body = body_of(w), *probe_body = probe_body_of(w);
     if (body == NULL || probe_body == NULL) {
         free(body);

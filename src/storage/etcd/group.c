@@ -16,6 +16,7 @@
 
 static void end_group(struct sl_etcd_group *g)
 {
+    assert(sl_list_empty(&g->ops) && sl_list_empty(&g->later));
     g->name_count = 0;
     g->count = 0;
     g->flat_number = g->number = 0;
@@ -362,6 +363,7 @@ static void fill(struct sl_etcd_group *g)
 
 static bool start_group(struct sl_etcd_group *g)
 {
+    assert(!g->task.busy && sl_list_empty(&g->ops) && g->name_count == 0);
     fill(g);
     if (g->count == 0) return false;
     sl_etcd_group_count(g);

@@ -1,4 +1,5 @@
 /* term.c - claims of the next term, and renewals of the current one. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -106,6 +107,7 @@ static void send_claim(struct sl_etcd *e)
 
 void sl_etcd_term_claim(struct sl_etcd *e, struct sl_storage_op *op)
 {
+    assert(op->type == SL_STORAGE_CLAIM && e->claim.op == NULL);
     e->claim.op = op;
     e->claim.settling = false;
     snprintf(e->claim.nonce, sizeof e->claim.nonce, "%s.%" PRIu64, e->nonce,
@@ -308,6 +310,7 @@ static void next_renewal(struct sl_etcd *e)
 {
     struct sl_storage_op *op = sl_storage_op_after(&e->renewals, NULL);
     if (op == NULL || e->renewal.task.busy || e->claim.task.busy) return;
+    assert(op->type == SL_STORAGE_RENEW && e->renewal.op == NULL);
     sl_list_remove(&op->place);
     e->renewal.op = op;
     e->renewal.repeats = 0;

@@ -33,6 +33,7 @@ static void report(struct sl_etcd *e, const struct sl_storage_term *term,
                    uint64_t revision)
 {
     struct sl_etcd_watching *w = &e->watching;
+    assert(w->changed != NULL);
     w->term = *term;
     w->revision = revision;
     w->report = false;
@@ -126,7 +127,10 @@ static void on_read(struct sl_etcd_call *call)
     if (sl_etcd_outcome_of(&e->watching.task, &status) == SL_ETCD_OUTCOME_ANSWER)
         txn = sl_etcd_json_of(call->answer);
     sl_etcd_task_end(&e->watching.task);
-    if (txn != NULL) on_term(e, txn);
+    if (e->watching.changed == NULL) {
+    } /* The storage is closing. */
+    else if (txn != NULL)
+        on_term(e, txn);
     else poll_after_failure(e);
     json_decref(txn);
 }
