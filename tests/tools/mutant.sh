@@ -127,7 +127,7 @@ fails "so is a test that fails without the mutant" "^not ok 1 - without a mutant
 git checkout -q tests
 tools/build
 fails "so is a name that no mutant has" "there is no mutant base-x" \
-    tests/mutants/run build/plain base-x
+    tests/mutants/run ./build/plain base-x
 passes "build links a program with the bug" mutant build base-no-limit tests/unit/test_limit out
 fails "which fails" "large_numbers_are_rejected" ./out
 rm out

@@ -14,7 +14,6 @@ or its failure would mean nothing: that is the control.
 """
 import os
 import re
-import subprocess
 
 from patches import ROOT, Error
 
@@ -30,10 +29,10 @@ class Skipped(Exception):
 
 
 class Test:
-    """One test. try_mutant() raises Found, or returns the log; try_sound() raises Error if it fails."""
+    """One test. try_mutant() raises Found or returns the log; try_sound() raises an Error."""
 
     program = None  # of a build; None if the test builds its own
-    waits = False  # for most of its time, so several can run at once
+    waits = "never"  # "often" and "mostly" let more tests run at once than there are processors
     control = None  # tests of one name have the same control; None: as the line says
 
     def __init__(self, *words):
@@ -135,7 +134,7 @@ class Spec(Test):
 
 
 class Live(Test):
-    waits = True
+    waits = "mostly"
     programs = {"cli": "src/cli/sluice", "server": "src/server/sluice-server"}
     slow = ("server/keeper",)  # A whole cluster for each test.
 
@@ -172,6 +171,7 @@ class Live(Test):
 class Counted(Test):
     """Tests of the library in shared memory: they count what went wrong."""
 
+    waits = "often"
     sound, mutant, wrong = [], [], r"^not ok "
 
     def run(self, stage, program, more):

@@ -211,8 +211,8 @@ def merge_file(ours, base, theirs, labels):
         return done.stdout, done.returncode
 
 
-CONFLICT = re.compile(r"^<<<<<<< [^\n]*\n(.*?)^\|\|\|\|\|\|\| [^\n]*\n(.*?)^=======\n(.*?)^>>>>>>> [^\n]*\n",
-                      re.M | re.S)
+CONFLICT = re.compile(
+    r"^<{7} [^\n]*\n(.*?)^\|{7} [^\n]*\n(.*?)^={7}\n(.*?)^>{7} [^\n]*\n", re.M | re.S)
 WORD = re.compile(r"\s|\w+|\W")
 
 
