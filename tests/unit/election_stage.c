@@ -183,3 +183,8 @@ void election_stage_end(struct election_stage *s)
     sl_election_free(s->election);
     free(s);
 }
+
+void election_stage_leave(struct election_stage **s)
+{
+    election_stage_end(*s);
+}

@@ -1,12 +1,11 @@
 /* election_stage.h - a stage for one election: the storage, the other nodes and time are in the
  * hands of the test.
  *
- *     struct election_stage *s = election_stage_new(1, 3);   node 1 of 3; it has asked already
+ *     ELECTION s = election_stage_new(1, 3);   node 1 of 3; it has asked already
  *     SAID("look\n");
  *     LOOKED(2, 5, 9);                    the keeper is node 2, of term 5, its beat is 9
  *     SAID("keeper 2 of 5\ndoubt up of 5\n");
  *     election_passes(s, 100);
- *     election_stage_end(s);
  *
  * The orders of the election are in `said`, in that order. Time passes from one due moment to
  * the next, as a server's loop lets it; at each it is checked that the election does not ask
@@ -28,6 +27,10 @@ struct election_stage {
 
 struct election_stage *election_stage_new(uint32_t self, uint32_t nodes);
 void election_stage_end(struct election_stage *s);
+
+/* A stage that ends with its block. */
+#define ELECTION __attribute__((cleanup(election_stage_leave))) struct election_stage *
+void election_stage_leave(struct election_stage **s);
 
 /* All orders are fetched. */
 void election_settle(struct election_stage *s);

@@ -1,12 +1,11 @@
 /* table_stage.h - a stage for the lock table: sessions that ask, a clock that is moved by hand,
  * and a transcript.
  *
- *     struct stage *s = stage_open(100, 0);
+ *     STAGE s = stage_open(100, 0);
  *     ASK('a', .lease_ms = 10);
  *     ASK('b', .wait_ms = 50);
  *     pass(s, 10);
  *     SAID("a held 1\nb waits\n- expired k\nb granted k\n");
- *     stage_end(s);
  *
  * What each is told stands in `said`, in the order in which it was said. How an effect is
  * worded is the test's: it may set `tell` and what stands below. After every step the
@@ -42,6 +41,10 @@ struct stage *stage_open(uint32_t waiters_max, sl_ms grain_ms);
 
 /* All leave, and all leases end; then nothing may be left. */
 void stage_end(struct stage *s);
+
+/* A stage that ends with its block. */
+#define STAGE __attribute__((cleanup(stage_leave))) struct stage *
+void stage_leave(struct stage **s);
 
 /* --- Steps ---------------------------------------------------------------------- */
 

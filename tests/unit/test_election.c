@@ -56,10 +56,9 @@ static void silence_passes(struct election_stage *s, sl_ms ms)
 
 /* --- There is none ---------------------------------------------------------------- */
 
-static void the_first_of_all_claims_term_one(void **state)
+UNIT_TEST(the_first_of_all_claims_term_one)
 {
-    (void)state;
-    struct election_stage *s = election_stage_new(1, 3);
+    ELECTION s = election_stage_new(1, 3);
     SAID("look\n");
     election_passes(s, 10);
     LOOKED(0, 0, 0);
@@ -71,13 +70,11 @@ static void the_first_of_all_claims_term_one(void **state)
     assert_int_equal(election_view(s).state, SL_ELECTION_LEADING);
     assert_int_equal(election_view(s).authority_end_ms, 10010 + 1995);
     assert_int_equal(election_view(s).claims, 1);
-    election_stage_end(s);
 }
 
-static void of_two_that_are_the_first_one_watches(void **state)
+UNIT_TEST(of_two_that_are_the_first_one_watches)
 {
-    (void)state;
-    struct election_stage *s = election_stage_new(1, 3);
+    ELECTION s = election_stage_new(1, 3);
     SEES(2, UP);
     LOOKED(0, 0, 0);
     SAID("look\nclaim after 0\n");
@@ -87,41 +84,35 @@ static void of_two_that_are_the_first_one_watches(void **state)
     election_passes(s, 900);
     SAID("");
     assert_int_equal(election_view(s).state, SL_ELECTION_WATCHING);
-    election_stage_end(s);
 }
 
-static void a_node_that_was_restarted_as_keeper_claims_the_next(void **state)
+UNIT_TEST(a_node_that_was_restarted_as_keeper_claims_the_next)
 {
-    (void)state;
-    struct election_stage *s = election_stage_new(1, 3);
+    ELECTION s = election_stage_new(1, 3);
     LOOKED(1, 5, 9);
     SAID("look\nkeeper none of 5\nclaim after 5\n");
     CLAIMED(1, 5, 9);
     /* 2000 and 5000, lengthened. */
     SAID("lead 6 after 5 of 1, fences to 1000, quiet 7016\nkeeper 1 of 6\ndoubt up of "
          "6\n");
-    election_stage_end(s);
 }
 
-static void who_is_no_member_claims_nothing(void **state)
+UNIT_TEST(who_is_no_member_claims_nothing)
 {
-    (void)state;
-    struct election_stage *s = election_stage_new(4, 3);
+    ELECTION s = election_stage_new(4, 3);
     LOOKED(0, 0, 0);
     SAID("look\n");
     election_passes(s, 10000);
     SAID("");
     election_members(s, (uint32_t[]){1, 2, 3, 4}, 4);
     SAID("claim after 0\n");
-    election_stage_end(s);
 }
 
 /* --- Doubts ------------------------------------------------------------------------ */
 
-static void one_that_cannot_reach_the_keeper_does_not_depose_it(void **state) /* R7 */
+UNIT_TEST(one_that_cannot_reach_the_keeper_does_not_depose_it) /* R7 */
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     uint64_t beat = 9;
     SEES(2, CLOSED);
     SAID("doubt closed of 5\n");
@@ -134,14 +125,12 @@ static void one_that_cannot_reach_the_keeper_does_not_depose_it(void **state) /*
         UNHEARD;
     }
     assert_int_equal(election_view(s).claims, 0);
-    election_stage_end(s);
 }
 
 /* Nor does its silence, in a cluster of five, with one that agrees. */
-static void a_minority_does_not_depose_it(void **state)
+UNIT_TEST(a_minority_does_not_depose_it)
 {
-    (void)state;
-    struct election_stage *s = watcher_of(5);
+    ELECTION s = watcher_of(5);
     uint64_t beat = 9;
     SEES(2, SILENT);
     for (int i = 0; i < 100; i++) {
@@ -151,13 +140,11 @@ static void a_minority_does_not_depose_it(void **state)
         UNHEARD;
     }
     assert_int_equal(election_view(s).doubts, 2);
-    election_stage_end(s);
 }
 
-static void closed_for_a_majority_is_a_reason_at_once(void **state)
+UNIT_TEST(closed_for_a_majority_is_a_reason_at_once)
 {
-    (void)state;
-    struct election_stage *s = watcher_of(5);
+    ELECTION s = watcher_of(5);
     SEES(2, CLOSED);
     HEARS(3, 5, CLOSED);
     SAID("doubt closed of 5\n");
@@ -166,33 +153,27 @@ static void closed_for_a_majority_is_a_reason_at_once(void **state)
     CLAIMED(2, 5, 99);
     SAID("lead 6 after 5 of 2, fences to 1000, quiet 7016\nkeeper 1 of 6\ndoubt up of "
          "6\n");
-    election_stage_end(s);
 }
 
 /* The keeper counts for the size of the cluster, but nobody asks it. */
-static void what_the_keeper_says_of_itself_does_not_count(void **state)
+UNIT_TEST(what_the_keeper_says_of_itself_does_not_count)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     SEES(2, CLOSED), HEARS(2, 5, CLOSED), HEARS(1, 5, CLOSED), HEARS(9, 5, CLOSED);
     HEARS(77, 5, CLOSED), SEES(77, CLOSED), HEARS(19, 5, CLOSED);
     SAID("doubt closed of 5\n");
-    election_stage_end(s);
 }
 
-static void who_sees_it_does_not_claim_whatever_others_say(void **state)
+UNIT_TEST(who_sees_it_does_not_claim_whatever_others_say)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     HEARS(3, 5, CLOSED), HEARS(2, 5, CLOSED);
     SAID("");
-    election_stage_end(s);
 }
 
-static void silence_for_a_majority_is_a_reason_after_a_while(void **state)
+UNIT_TEST(silence_for_a_majority_is_a_reason_after_a_while)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     uint64_t beat = 9;
     election_passes(s, 100);
     SEES(2, SILENT);
@@ -203,13 +184,11 @@ static void silence_for_a_majority_is_a_reason_after_a_while(void **state)
     SAID("");
     election_passes(s, 1);
     SAID("doubt silent of 5\nclaim after 5\n");
-    election_stage_end(s);
 }
 
-static void a_silence_is_told_once_it_is_long_and_again(void **state)
+UNIT_TEST(a_silence_is_told_once_it_is_long_and_again)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     uint64_t beat = 9;
     SEES(2, SILENT);
     renewing_passes(s, &beat, 4000);
@@ -220,27 +199,23 @@ static void a_silence_is_told_once_it_is_long_and_again(void **state)
     SAID("doubt up of 5\n");
     renewing_passes(s, &beat, 4000);
     SAID("");
-    election_stage_end(s);
 }
 
 /* It has heard of nobody; with one that cannot reach the keeper it would be a majority. */
-static void a_node_that_has_just_started_is_no_doubt(void **state) /* R7 */
+UNIT_TEST(a_node_that_has_just_started_is_no_doubt) /* R7 */
 {
-    (void)state;
-    struct election_stage *s = election_stage_new(1, 3);
+    ELECTION s = election_stage_new(1, 3);
     LOOKED(2, 5, 9);
     HEARS(3, 5, SILENT);
     SAID("look\nkeeper 2 of 5\ndoubt up of 5\n");
     SEES(2, UP);
     SAID("doubt up of 5\n");
-    election_stage_end(s);
 }
 
 /* Since when it is silent is since it was last up. */
-static void silent_and_then_closed_is_one_silence(void **state)
+UNIT_TEST(silent_and_then_closed_is_one_silence)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     uint64_t beat = 9;
     SEES(2, SILENT);
     renewing_passes(s, &beat, 2500);
@@ -249,13 +224,11 @@ static void silent_and_then_closed_is_one_silence(void **state)
     UNHEARD;
     HEARS(3, 5, SILENT);
     SAID("claim after 5\n");
-    election_stage_end(s);
 }
 
-static void doubts_are_good_for_a_while(void **state)
+UNIT_TEST(doubts_are_good_for_a_while)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     uint64_t beat = 9;
     HEARS(3, 5, CLOSED);
     renewing_passes(s, &beat, 2000);
@@ -264,22 +237,18 @@ static void doubts_are_good_for_a_while(void **state)
     SAID("doubt closed of 5\n");
     HEARS(3, 5, CLOSED);
     SAID("claim after 5\n");
-    election_stage_end(s);
 }
 
-static void who_sees_it_again_takes_its_doubt_back(void **state)
+UNIT_TEST(who_sees_it_again_takes_its_doubt_back)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     HEARS(3, 5, CLOSED), HEARS(3, 5, UP), SEES(2, CLOSED);
     SAID("doubt closed of 5\n");
-    election_stage_end(s);
 }
 
-static void doubts_of_an_old_term_do_not_count(void **state)
+UNIT_TEST(doubts_of_an_old_term_do_not_count)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     HEARS(3, 5, CLOSED);
     TOLD(2, 6, 10);
     SAID("keeper 2 of 6\ndoubt up of 6\n");
@@ -289,35 +258,29 @@ static void doubts_of_an_old_term_do_not_count(void **state)
     HEARS(3, 6, CLOSED);
     HEARS(3, 5, UP);
     SAID("claim after 6\n");
-    election_stage_end(s);
 }
 
 /* Who says something of a term that we do not know knows more. */
-static void a_doubt_of_a_newer_term_is_a_reason_to_look(void **state)
+UNIT_TEST(a_doubt_of_a_newer_term_is_a_reason_to_look)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     HEARS(3, 6, UP), HEARS(3, 6, UP);
     SAID("look\n");
     LOOKED(3, 6, 12);
     SAID("keeper 3 of 6\ndoubt up of 6\n");
-    election_stage_end(s);
 }
 
-static void a_new_keeper_is_doubted_at_once_by_who_does_not_see_it(void **state)
+UNIT_TEST(a_new_keeper_is_doubted_at_once_by_who_does_not_see_it)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     SEES(3, CLOSED);
     TOLD(3, 6, 10);
     SAID("keeper 3 of 6\ndoubt closed of 6\n");
-    election_stage_end(s);
 }
 
-static void members_that_go_do_not_count(void **state)
+UNIT_TEST(members_that_go_do_not_count)
 {
-    (void)state;
-    struct election_stage *s = watcher_of(5);
+    ELECTION s = watcher_of(5);
     SEES(2, CLOSED), HEARS(3, 5, CLOSED);
     SAID("doubt closed of 5\n");
     election_members(s, (uint32_t[]){1, 2, 4, 5, 6}, 5); /* 3 has gone, */
@@ -325,26 +288,22 @@ static void members_that_go_do_not_count(void **state)
     SAID("");
     election_members(s, (uint32_t[]){1, 2, 4}, 3); /* and now two are enough. */
     SAID("claim after 5\n");
-    election_stage_end(s);
 }
 
-static void a_keeper_that_no_cluster_can_have_is_closed(void **state)
+UNIT_TEST(a_keeper_that_no_cluster_can_have_is_closed)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     TOLD(4000, 6, 10);
     SAID("keeper 4000 of 6\ndoubt closed of 6\n");
     HEARS(3, 6, CLOSED);
     SAID("claim after 6\n");
-    election_stage_end(s);
 }
 
 /* --- Its beat ------------------------------------------------------------------------- */
 
-static void silence_at_the_engine_is_looked_at_and_then_a_reason(void **state)
+UNIT_TEST(silence_at_the_engine_is_looked_at_and_then_a_reason)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     election_passes(s, 1000); /* Is the engine there at all? */
     SAID("look\n");
     LOOKED(2, 5, 9);
@@ -360,13 +319,11 @@ static void silence_at_the_engine_is_looked_at_and_then_a_reason(void **state)
     CLAIMED(2, 5, 9);
     SAID("lead 6 after 5 of 2, fences to 1000, quiet 7016\nkeeper 1 of 6\ndoubt up of "
          "6\n");
-    election_stage_end(s);
 }
 
-static void a_look_that_finds_another_beat_is_no_reason(void **state)
+UNIT_TEST(a_look_that_finds_another_beat_is_no_reason)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     silence_passes(s, 2999);
     UNHEARD;
     election_passes(s, 1);
@@ -375,14 +332,12 @@ static void a_look_that_finds_another_beat_is_no_reason(void **state)
     SAID("");
     election_passes(s, 999);
     SAID("");
-    election_stage_end(s);
 }
 
 /* What it compares has changed since it looked. */
-static void who_renews_in_the_last_moment_is_not_deposed(void **state)
+UNIT_TEST(who_renews_in_the_last_moment_is_not_deposed)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     silence_passes(s, 3000);
     SAID("claim after 5 beat 9\n");
     election_claimed(s, SLUICE_ESTALE, election_reign(2, 5, 10));
@@ -390,22 +345,18 @@ static void who_renews_in_the_last_moment_is_not_deposed(void **state)
     assert_int_equal(election_view(s).refused, 1);
     election_passes(s, 999);
     SAID("");
-    election_stage_end(s);
 }
 
-static void an_older_beat_that_comes_late_is_no_news(void **state)
+UNIT_TEST(an_older_beat_that_comes_late_is_no_news)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     TOLD(2, 5, 12), TOLD(2, 5, 11);
     assert_int_equal(election_view(s).reign.heartbeat, 12);
-    election_stage_end(s);
 }
 
-static void a_beat_is_seen_by_a_look_where_no_watch_tells(void **state)
+UNIT_TEST(a_beat_is_seen_by_a_look_where_no_watch_tells)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     uint64_t beat = 9;
     for (int i = 0; i < 10000; i++) {
         election_passes(s, 1);
@@ -415,15 +366,13 @@ static void a_beat_is_seen_by_a_look_where_no_watch_tells(void **state)
         LOOKED(2, 5, beat);
         SAID("");
     }
-    election_stage_end(s);
 }
 
 /* --- The engine does not answer --------------------------------------------------------- */
 
-static void who_cannot_reach_the_engine_does_not_claim(void **state)
+UNIT_TEST(who_cannot_reach_the_engine_does_not_claim)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     election_passes(s, 1000);
     for (int i = 0; i < 100; i++) {
         SAID("look\n");
@@ -439,15 +388,13 @@ static void who_cannot_reach_the_engine_does_not_claim(void **state)
     SAID("");
     silence_passes(s, 1);
     SAID("claim after 5 beat 9\n");
-    election_stage_end(s);
 }
 
 /* A look that waits for it all the time is answered when it is back: that is not at once
  * a reason, either. */
-static void an_engine_that_was_away_is_given_time(void **state)
+UNIT_TEST(an_engine_that_was_away_is_given_time)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     election_passes(s, 60000);
     SAID("look\n");
     LOOKED(2, 5, 9);
@@ -456,14 +403,12 @@ static void an_engine_that_was_away_is_given_time(void **state)
     SAID("");
     silence_passes(s, 1);
     SAID("claim after 5 beat 9\n");
-    election_stage_end(s);
 }
 
 /* It is asleep for a minute; when it wakes the clock is the first it looks at. */
-static void a_node_that_was_asleep_looks_and_waits(void **state)
+UNIT_TEST(a_node_that_was_asleep_looks_and_waits)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     s->now += 60000;
     election_passes(s, 0);
     SAID("look\n");
@@ -471,14 +416,12 @@ static void a_node_that_was_asleep_looks_and_waits(void **state)
     SAID("");
     silence_passes(s, 2999);
     SAID("");
-    election_stage_end(s);
 }
 
 /* What it did not hear then is no silence of the keeper's. */
-static void a_node_that_was_asleep_does_not_doubt(void **state)
+UNIT_TEST(a_node_that_was_asleep_does_not_doubt)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     SEES(2, SILENT);
     SAID("doubt up of 5\n");
     s->now += 60000;
@@ -487,13 +430,11 @@ static void a_node_that_was_asleep_does_not_doubt(void **state)
     SAID("look\ndoubt up of 5\n");
     SEES(2, UP);
     SAID("doubt up of 5\n");
-    election_stage_end(s);
 }
 
-static void at_the_start_it_asks_until_the_engine_answers(void **state)
+UNIT_TEST(at_the_start_it_asks_until_the_engine_answers)
 {
-    (void)state;
-    struct election_stage *s = election_stage_new(1, 3);
+    ELECTION s = election_stage_new(1, 3);
     SAID("look\n");
     for (int i = 0; i < 20; i++) {
         election_needs(s);
@@ -507,13 +448,11 @@ static void at_the_start_it_asks_until_the_engine_answers(void **state)
     }
     LOOKED(2, 5, 9);
     SAID("keeper 2 of 5\ndoubt up of 5\n");
-    election_stage_end(s);
 }
 
-static void a_claim_that_failed_is_made_again(void **state)
+UNIT_TEST(a_claim_that_failed_is_made_again)
 {
-    (void)state;
-    struct election_stage *s = election_stage_new(1, 3);
+    ELECTION s = election_stage_new(1, 3);
     LOOKED(0, 0, 0);
     SAID("look\nclaim after 0\n");
     election_passes(s, 5000);
@@ -523,14 +462,12 @@ static void a_claim_that_failed_is_made_again(void **state)
     SAID("");
     election_passes(s, 1);
     SAID("look\nclaim after 0\n");
-    election_stage_end(s);
 }
 
 /* It was done, though nobody said so: then there is one more, and one wait more. */
-static void a_claim_whose_answer_was_lost_is_followed_by_the_next(void **state)
+UNIT_TEST(a_claim_whose_answer_was_lost_is_followed_by_the_next)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED), UNHEARD;
     election_claimed(s, SLUICE_EIO, NOREIGN);
     TOLD(1, 6, 9);
@@ -542,27 +479,23 @@ static void a_claim_whose_answer_was_lost_is_followed_by_the_next(void **state)
     CLAIMED(1, 6, 9);
     SAID("lead 7 after 6 of 1, fences to 1000, quiet 7016\nkeeper 1 of 7\ndoubt up of "
          "7\n");
-    election_stage_end(s);
 }
 
 /* Others need its word, or they would be no majority. */
-static void who_claims_goes_on_to_say_what_it_sees(void **state)
+UNIT_TEST(who_claims_goes_on_to_say_what_it_sees)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED);
     SAID("doubt closed of 5\nclaim after 5\n");
     election_passes(s, 1000);
     SAID("doubt closed of 5\ndoubt closed of 5\n");
-    election_stage_end(s);
 }
 
 /* --- It leads ------------------------------------------------------------------------- */
 
-static void authority_is_counted_from_the_question(void **state)
+UNIT_TEST(authority_is_counted_from_the_question)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     assert_int_equal(election_view(s).authority_end_ms, 10000 + 1995);
     election_passes(s, 490);
     SAID("renew 6\n");
@@ -573,13 +506,11 @@ static void authority_is_counted_from_the_question(void **state)
     SAID("");
     election_passes(s, 1);
     SAID("renew 6\n");
-    election_stage_end(s);
 }
 
-static void authority_ends_and_comes_back_with_an_answer(void **state)
+UNIT_TEST(authority_ends_and_comes_back_with_an_answer)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     election_passes(s, 490);
     for (int i = 0; i < 40; i++) {
         SAID("renew 6\n");
@@ -595,13 +526,11 @@ static void authority_ends_and_comes_back_with_an_answer(void **state)
     assert_int_equal(election_view(s).authority_end_ms, 20500 + 1995);
     election_passes(s, 490);
     SAID("renew 6\n");
-    election_stage_end(s);
 }
 
-static void what_is_to_be_kept_is_kept_at_once(void **state)
+UNIT_TEST(what_is_to_be_kept_is_kept_at_once)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     election_hurries(s);
     election_passes(s, 0);
     SAID("renew 6\n");
@@ -614,14 +543,12 @@ static void what_is_to_be_kept_is_kept_at_once(void **state)
     RENEWED();
     election_passes(s, 499);
     SAID("");
-    election_stage_end(s);
 }
 
 /* That would be a loop without end against an engine that fails. */
-static void haste_waits_where_the_engine_fails(void **state)
+UNIT_TEST(haste_waits_where_the_engine_fails)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     election_hurries(s), election_passes(s, 0), election_hurries(s);
     SAID("renew 6\n");
     election_renewed(s, SLUICE_EIO, NOREIGN);
@@ -629,24 +556,20 @@ static void haste_waits_where_the_engine_fails(void **state)
     SAID("");
     election_passes(s, 1);
     SAID("renew 6\n");
-    election_stage_end(s);
 }
 
-static void a_renewal_that_is_refused_is_the_end(void **state)
+UNIT_TEST(a_renewal_that_is_refused_is_the_end)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     election_passes(s, 490);
     election_renewed(s, SLUICE_ESTALE, election_reign(3, 7, 20));
     SAID("renew 6\nstop 6\nkeeper 3 of 7\ndoubt up of 7\n");
     assert_int_equal(election_view(s).authority_end_ms, 0);
-    election_stage_end(s);
 }
 
-static void a_refusal_that_says_no_more_is_the_end_and_looked_at(void **state)
+UNIT_TEST(a_refusal_that_says_no_more_is_the_end_and_looked_at)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     election_passes(s, 490);
     election_renewed(s, SLUICE_ESTALE, NOREIGN);
     SAID("renew 6\nstop 6\nlook\n");
@@ -654,13 +577,11 @@ static void a_refusal_that_says_no_more_is_the_end_and_looked_at(void **state)
     SAID(""); /* Its own old term is no reason to claim. */
     LOOKED(3, 8, 20);
     SAID("keeper 3 of 8\ndoubt up of 8\n");
-    election_stage_end(s);
 }
 
-static void a_commit_that_is_refused_is_the_end(void **state)
+UNIT_TEST(a_commit_that_is_refused_is_the_end)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     election_refused(s, 6);
     election_refused(s, 5);
     SAID("");
@@ -674,48 +595,40 @@ static void a_commit_that_is_refused_is_the_end(void **state)
     SAID("look\n");
     LOOKED(3, 7, 20);
     SAID("keeper 3 of 7\ndoubt up of 7\n");
-    election_stage_end(s);
 }
 
-static void the_watch_tells_that_it_is_over(void **state)
+UNIT_TEST(the_watch_tells_that_it_is_over)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     TOLD(1, 6, 10), TOLD(2, 5, 99), TOLD(1, 6, 11);
     SAID("");
     TOLD(3, 7, 12);
     SAID("stop 6\nkeeper 3 of 7\ndoubt up of 7\n");
     election_passes(s, 900);
     SAID("");
-    election_stage_end(s);
 }
 
-static void a_look_tells_that_it_is_over(void **state)
+UNIT_TEST(a_look_tells_that_it_is_over)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     HEARS(3, 7, UP);
     SAID("look\n");
     LOOKED(3, 7, 12);
     SAID("stop 6\nkeeper 3 of 7\ndoubt up of 7\n");
-    election_stage_end(s);
 }
 
-static void what_others_see_does_not_stop_a_keeper(void **state)
+UNIT_TEST(what_others_see_does_not_stop_a_keeper)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     SEES(2, CLOSED), SEES(3, CLOSED), HEARS(2, 6, CLOSED), HEARS(3, 6, CLOSED);
     election_needs(s);
     SAID("");
     assert_int_equal(election_view(s).state, SL_ELECTION_LEADING);
-    election_stage_end(s);
 }
 
-static void the_longest_lease_is_waited_for_even_if_it_never_ends(void **state)
+UNIT_TEST(the_longest_lease_is_waited_for_even_if_it_never_ends)
 {
-    (void)state;
-    struct election_stage *s = election_stage_new(1, 3);
+    ELECTION s = election_stage_new(1, 3);
     struct sl_storage_term r = election_reign(1, 5, 9);
     struct sl_election_order x = {.type = SL_ELECTION_ORDER_READ_TERM};
     LOOKED(1, 5, 9);
@@ -725,15 +638,13 @@ static void the_longest_lease_is_waited_for_even_if_it_never_ends(void **state)
     while (x.type != SL_ELECTION_ORDER_LEAD)
         assert_true(sl_election_next(s->election, &x));
     assert_true(x.quiet_ms == SL_NEVER);
-    election_stage_end(s);
 }
 
 /* --- Answers in another order --------------------------------------------------------- */
 
-static void its_claim_is_told_before_it_is_answered(void **state)
+UNIT_TEST(its_claim_is_told_before_it_is_answered)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED);
     SAID("doubt closed of 5\nclaim after 5\n");
     TOLD(1, 6, 9);
@@ -743,13 +654,11 @@ static void its_claim_is_told_before_it_is_answered(void **state)
          "6\n");
     TOLD(1, 6, 9);
     SAID("");
-    election_stage_end(s);
 }
 
-static void a_claim_that_was_overtaken_does_not_lead(void **state)
+UNIT_TEST(a_claim_that_was_overtaken_does_not_lead)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED);
     SAID("doubt closed of 5\nclaim after 5\n");
     TOLD(3, 7, 15); /* Ours was 6, but that is over. */
@@ -760,26 +669,22 @@ static void a_claim_that_was_overtaken_does_not_lead(void **state)
     assert_int_equal(election_view(s).reign.term, 7);
     election_passes(s, 900);
     SAID("");
-    election_stage_end(s);
 }
 
-static void a_refused_claim_does_not_bring_back_an_old_keeper(void **state)
+UNIT_TEST(a_refused_claim_does_not_bring_back_an_old_keeper)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED), UNHEARD;
     TOLD(3, 7, 15);
     SAID("keeper 3 of 7\ndoubt up of 7\n");
     election_claimed(s, SLUICE_ESTALE, election_reign(2, 6, 12));
     SAID("");
     assert_int_equal(election_view(s).reign.node, 3);
-    election_stage_end(s);
 }
 
-static void a_look_from_before_its_reign_changes_nothing(void **state)
+UNIT_TEST(a_look_from_before_its_reign_changes_nothing)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     HEARS(3, 6, UP);
     SEES(2, CLOSED), HEARS(4, 5, CLOSED);
     UNHEARD;
@@ -791,14 +696,12 @@ static void a_look_from_before_its_reign_changes_nothing(void **state)
     LOOKED(2, 5, 9);
     SAID("");
     assert_int_equal(election_view(s).reign.term, 7);
-    election_stage_end(s);
 }
 
 /* It was deposed, and leads again, before its old renewal is answered. */
-static void a_renewal_of_an_old_reign_changes_nothing(void **state)
+UNIT_TEST(a_renewal_of_an_old_reign_changes_nothing)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     election_passes(s, 490);
     SAID("renew 6\n");
     sl_ms old_ms = s->renew_ms;
@@ -821,42 +724,36 @@ static void a_renewal_of_an_old_reign_changes_nothing(void **state)
     RENEWED();
     election_passes(s, 500);
     SAID("renew 8\n");
-    election_stage_end(s);
 }
 
-static void an_old_answer_does_not_shorten_authority(void **state)
+UNIT_TEST(an_old_answer_does_not_shorten_authority)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     election_passes(s, 490);
     RENEWED();
     sl_ms end = election_view(s).authority_end_ms;
     struct sl_storage_result d = {.status = SLUICE_OK};
     sl_election_renewed(s->election, s->now, s->now - 400, &d);
     assert_int_equal(election_view(s).authority_end_ms, end);
-    election_stage_end(s);
 }
 
 /* A renewal that fails after the end leaves nobody to ask the engine but us. */
-static void an_engine_that_fails_a_deposed_keeper_is_asked_again(void **state)
+UNIT_TEST(an_engine_that_fails_a_deposed_keeper_is_asked_again)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     election_passes(s, 490);
     TOLD(2, 7, 20);
     UNHEARD;
     election_renewed(s, SLUICE_EIO, NOREIGN);
     election_passes(s, 250);
     SAID("look\n");
-    election_stage_end(s);
 }
 
 /* --- Orders -------------------------------------------------------------------------- */
 
-static void orders_that_nobody_fetches_do_not_add_up(void **state)
+UNIT_TEST(orders_that_nobody_fetches_do_not_add_up)
 {
-    (void)state;
-    struct election_stage *s = keeper();
+    ELECTION s = keeper();
     election_passes(s, 490);
     UNHEARD;
     for (uint64_t i = 0; i < 1000; i++) {
@@ -872,23 +769,19 @@ static void orders_that_nobody_fetches_do_not_add_up(void **state)
     election_settle(s);
     assert_true(election_said(s, "stop 6\n"));
     assert_true(strlen(s->said) < 200);
-    election_stage_end(s);
 }
 
-static void an_order_that_waits_is_due(void **state)
+UNIT_TEST(an_order_that_waits_is_due)
 {
-    (void)state;
-    struct election_stage *s = watcher();
+    ELECTION s = watcher();
     sl_election_peer_changed(s->election, s->now, 2, SL_PEER_CLOSED);
     assert_true(sl_election_due(s->election) <= s->now);
     election_settle(s);
     assert_true(sl_election_due(s->election) > s->now);
-    election_stage_end(s);
 }
 
-static void numbers_of_nodes_have_a_limit(void **state)
+UNIT_TEST(numbers_of_nodes_have_a_limit)
 {
-    (void)state;
     struct sl_election_settings settings = sl_election_settings_default;
     assert_null(sl_election_new(&settings, 0));
     settings.self = SL_ELECTION_NODES_MAX;
@@ -902,61 +795,5 @@ static void numbers_of_nodes_have_a_limit(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_of_all_claims_term_one),
-        cmocka_unit_test(of_two_that_are_the_first_one_watches),
-        cmocka_unit_test(a_node_that_was_restarted_as_keeper_claims_the_next),
-        cmocka_unit_test(who_is_no_member_claims_nothing),
-        cmocka_unit_test(one_that_cannot_reach_the_keeper_does_not_depose_it),
-        cmocka_unit_test(a_minority_does_not_depose_it),
-        cmocka_unit_test(closed_for_a_majority_is_a_reason_at_once),
-        cmocka_unit_test(what_the_keeper_says_of_itself_does_not_count),
-        cmocka_unit_test(who_sees_it_does_not_claim_whatever_others_say),
-        cmocka_unit_test(silence_for_a_majority_is_a_reason_after_a_while),
-        cmocka_unit_test(a_silence_is_told_once_it_is_long_and_again),
-        cmocka_unit_test(a_node_that_has_just_started_is_no_doubt),
-        cmocka_unit_test(silent_and_then_closed_is_one_silence),
-        cmocka_unit_test(doubts_are_good_for_a_while),
-        cmocka_unit_test(who_sees_it_again_takes_its_doubt_back),
-        cmocka_unit_test(doubts_of_an_old_term_do_not_count),
-        cmocka_unit_test(a_doubt_of_a_newer_term_is_a_reason_to_look),
-        cmocka_unit_test(a_new_keeper_is_doubted_at_once_by_who_does_not_see_it),
-        cmocka_unit_test(members_that_go_do_not_count),
-        cmocka_unit_test(a_keeper_that_no_cluster_can_have_is_closed),
-        cmocka_unit_test(silence_at_the_engine_is_looked_at_and_then_a_reason),
-        cmocka_unit_test(a_look_that_finds_another_beat_is_no_reason),
-        cmocka_unit_test(who_renews_in_the_last_moment_is_not_deposed),
-        cmocka_unit_test(an_older_beat_that_comes_late_is_no_news),
-        cmocka_unit_test(a_beat_is_seen_by_a_look_where_no_watch_tells),
-        cmocka_unit_test(who_cannot_reach_the_engine_does_not_claim),
-        cmocka_unit_test(an_engine_that_was_away_is_given_time),
-        cmocka_unit_test(a_node_that_was_asleep_looks_and_waits),
-        cmocka_unit_test(a_node_that_was_asleep_does_not_doubt),
-        cmocka_unit_test(at_the_start_it_asks_until_the_engine_answers),
-        cmocka_unit_test(a_claim_that_failed_is_made_again),
-        cmocka_unit_test(a_claim_whose_answer_was_lost_is_followed_by_the_next),
-        cmocka_unit_test(who_claims_goes_on_to_say_what_it_sees),
-        cmocka_unit_test(authority_is_counted_from_the_question),
-        cmocka_unit_test(authority_ends_and_comes_back_with_an_answer),
-        cmocka_unit_test(what_is_to_be_kept_is_kept_at_once),
-        cmocka_unit_test(haste_waits_where_the_engine_fails),
-        cmocka_unit_test(a_renewal_that_is_refused_is_the_end),
-        cmocka_unit_test(a_refusal_that_says_no_more_is_the_end_and_looked_at),
-        cmocka_unit_test(a_commit_that_is_refused_is_the_end),
-        cmocka_unit_test(the_watch_tells_that_it_is_over),
-        cmocka_unit_test(a_look_tells_that_it_is_over),
-        cmocka_unit_test(what_others_see_does_not_stop_a_keeper),
-        cmocka_unit_test(the_longest_lease_is_waited_for_even_if_it_never_ends),
-        cmocka_unit_test(its_claim_is_told_before_it_is_answered),
-        cmocka_unit_test(a_claim_that_was_overtaken_does_not_lead),
-        cmocka_unit_test(a_refused_claim_does_not_bring_back_an_old_keeper),
-        cmocka_unit_test(a_look_from_before_its_reign_changes_nothing),
-        cmocka_unit_test(a_renewal_of_an_old_reign_changes_nothing),
-        cmocka_unit_test(an_old_answer_does_not_shorten_authority),
-        cmocka_unit_test(an_engine_that_fails_a_deposed_keeper_is_asked_again),
-        cmocka_unit_test(orders_that_nobody_fetches_do_not_add_up),
-        cmocka_unit_test(an_order_that_waits_is_due),
-        cmocka_unit_test(numbers_of_nodes_have_a_limit),
-    };
-    return cmocka_run_group_tests_name("election", tests, NULL, NULL);
+    return run_unit_tests("election");
 }

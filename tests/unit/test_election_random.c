@@ -942,9 +942,8 @@ static void play(struct world *w, uint64_t number)
     for (uint32_t n = 1; n <= w->nodes; n++) sl_election_free(w->node[n].election);
 }
 
-static void one_keeper_at_a_time(void **state)
+UNIT_TEST(one_keeper_at_a_time)
 {
-    (void)state;
     struct world *w = &world;
     uint64_t first = 0, count = number_from("SLUICE_WORLDS", WORLDS);
     w->seed = number_from("SLUICE_SEED", 1);
@@ -970,8 +969,5 @@ static void one_keeper_at_a_time(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_keeper_at_a_time),
-    };
-    return cmocka_run_group_tests_name("election_random", tests, NULL, NULL);
+    return run_unit_tests("election_random");
 }

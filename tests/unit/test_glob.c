@@ -107,17 +107,15 @@ static void compare_all(const char *letters, size_t pattern_max, const char *of_
         }
 }
 
-static void all_short_patterns_match_as_the_reference_does(void **state)
+UNIT_TEST(all_short_patterns_match_as_the_reference_does)
 {
-    (void)state;
     compare_all("ab*?", 5, "ab", 6);
     compare_all("a[]^-\\*", 5, "a]^", 3);
 }
 
 /* Random ones, longer than a word, of which much matches. */
-static void long_patterns_match_as_the_reference_does(void **state)
+UNIT_TEST(long_patterns_match_as_the_reference_does)
 {
-    (void)state;
     uint32_t random = 12345;
     unsigned matched = 0;
     for (int round = 0; round < 4000; round++) {
@@ -160,9 +158,8 @@ static void count_steps(const char *pattern, size_t n, struct sl_bytes text,
     sl_glob_free(g);
 }
 
-static void a_byte_costs_one_step_for_64_bytes_of_the_pattern(void **state)
+UNIT_TEST(a_byte_costs_one_step_for_64_bytes_of_the_pattern)
 {
-    (void)state;
     static const size_t lengths[] = {4, 63, 64, 65, 66, 127, 128, 129, 640, 2000};
     enum { TEXT = 1024 };
     char text[TEXT];
@@ -188,9 +185,8 @@ static void a_byte_costs_one_step_for_64_bytes_of_the_pattern(void **state)
     }
 }
 
-static void every_byte_may_be_in_a_pattern(void **state)
+UNIT_TEST(every_byte_may_be_in_a_pattern)
 {
-    (void)state;
     char pattern[3] = {'\\', 0, '*'};
     for (int b = 0; b < 256; b++) {
         pattern[1] = (char)b;
@@ -217,9 +213,8 @@ static void every_byte_may_be_in_a_pattern(void **state)
     sl_glob_free(g);
 }
 
-static void patterns_match_as_in_redis(void **state)
+UNIT_TEST(patterns_match_as_in_redis)
 {
-    (void)state;
     assert_true(matches("*", "") && matches("*", "abc") && matches("a*c", "abbbc"));
     assert_true(matches("a?c", "abc") && !matches("a?c", "ac"));
     assert_true(matches("h[ae]llo", "hello") && !matches("h[ae]llo", "hillo"));
@@ -238,12 +233,5 @@ static void patterns_match_as_in_redis(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_match_as_in_redis),
-        cmocka_unit_test(all_short_patterns_match_as_the_reference_does),
-        cmocka_unit_test(long_patterns_match_as_the_reference_does),
-        cmocka_unit_test(a_byte_costs_one_step_for_64_bytes_of_the_pattern),
-        cmocka_unit_test(every_byte_may_be_in_a_pattern),
-    };
-    return cmocka_run_group_tests_name("glob", tests, NULL, NULL);
+    return run_unit_tests("glob");
 }

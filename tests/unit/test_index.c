@@ -62,9 +62,8 @@ static void look_all_up(const struct sl_index *x)
     }
 }
 
-static void what_is_put_is_found_while_it_grows_and_shrinks(void **state)
+UNIT_TEST(what_is_put_is_found_while_it_grows_and_shrinks)
 {
-    (void)state;
     struct sl_index x;
     uint32_t random = 1;
     memset(items, 0, sizeof items);
@@ -89,9 +88,8 @@ static void what_is_put_is_found_while_it_grows_and_shrinks(void **state)
     sl_index_free(&x);
 }
 
-static void a_scan_sees_all_that_stays_whatever_comes_and_goes(void **state)
+UNIT_TEST(a_scan_sees_all_that_stays_whatever_comes_and_goes)
 {
-    (void)state;
     struct sl_index x;
     uint64_t cursor = 0;
     void *found[10];
@@ -119,9 +117,8 @@ static void a_scan_sees_all_that_stays_whatever_comes_and_goes(void **state)
     sl_index_free(&x);
 }
 
-static void chunks_of_numbers_are_freed_and_used_again(void **state)
+UNIT_TEST(chunks_of_numbers_are_freed_and_used_again)
 {
-    (void)state;
     struct sl_index x;
     memset(items, 0, sizeof items);
     sl_index_init(&x, &kind, (struct sl_hash_key){7, 0});
@@ -170,9 +167,8 @@ static const uint64_t sip_1_3[64] = {
     // clang-format on
 };
 
-static void hashes_are_those_of_the_reference(void **state)
+UNIT_TEST(hashes_are_those_of_the_reference)
 {
-    (void)state;
     const struct sl_hash_key key = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
     for (size_t n = 0; n < 64; n++) {
         /* Exactly so many bytes, so that a sanitizer sees one that is read beyond. */
@@ -184,9 +180,8 @@ static void hashes_are_those_of_the_reference(void **state)
 }
 
 /* Two tables with other keys for their hashes, and the same history. */
-static void a_scan_says_nothing_about_hashes(void **state)
+UNIT_TEST(a_scan_says_nothing_about_hashes)
 {
-    (void)state;
     struct sl_index x[2];
     memset(items, 0, sizeof items);
     uint64_t cursors[2] = {0, 0};
@@ -216,9 +211,8 @@ __attribute__((noinline)) static uint64_t old_hash(const char *key, size_t n)
 
 /* As many keys as a client needs to make others slow, chosen as one did who had computed
  * the seed of the hash of release 0.1: XXH3, of which the first bits are all the same. */
-static void keys_that_collide_in_xxh3_do_not_collide_here(void **state)
+UNIT_TEST(keys_that_collide_in_xxh3_do_not_collide_here)
 {
-    (void)state;
     enum { KEYS = 3000, SAME_BITS = 7 };
     const struct sl_table_limits limits = {
         .keys_max = KEYS, .waiters_max = 1, .key_bytes_max = 32, .value_bytes_max = 1};
@@ -250,13 +244,5 @@ static void keys_that_collide_in_xxh3_do_not_collide_here(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_put_is_found_while_it_grows_and_shrinks),
-        cmocka_unit_test(a_scan_sees_all_that_stays_whatever_comes_and_goes),
-        cmocka_unit_test(chunks_of_numbers_are_freed_and_used_again),
-        cmocka_unit_test(hashes_are_those_of_the_reference),
-        cmocka_unit_test(a_scan_says_nothing_about_hashes),
-        cmocka_unit_test(keys_that_collide_in_xxh3_do_not_collide_here),
-    };
-    return cmocka_run_group_tests_name("index", tests, NULL, NULL);
+    return run_unit_tests("index");
 }

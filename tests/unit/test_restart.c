@@ -14,10 +14,9 @@ static struct stage *stage_new(void)
 
 /* --- Fences ---------------------------------------------------------------- */
 
-static void fences_are_above_the_floor(void **state)
+UNIT_TEST(fences_are_above_the_floor)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     sl_table_set_fences(s->table, 5000000, 6000000);
     ASK('a', .lease_ms = 100);
     assert_true(s->last[0] == 5000001);
@@ -25,13 +24,11 @@ static void fences_are_above_the_floor(void **state)
     ASK('b', .key = bytes("other"));
     assert_true(s->last[1] == 5000002);
     SAID("a held 1\nb held 1\n");
-    stage_end(s);
 }
 
-static void no_fence_is_above_the_limit(void **state)
+UNIT_TEST(no_fence_is_above_the_limit)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     sl_table_set_fences(s->table, 5000000, 5000002);
     ASK('a', .per = 9, .buckets = 1);
     ASK('b', .per = 9, .buckets = 1, .lease_ms = 100);
@@ -47,13 +44,11 @@ static void no_fence_is_above_the_limit(void **state)
     ASK('c', .key = bytes("new"));
     assert_true(s->last[2] == 5000003);
     SAID("c held 1\n");
-    stage_end(s);
 }
 
-static void a_clock_beyond_the_limit_needs_it_raised(void **state)
+UNIT_TEST(a_clock_beyond_the_limit_needs_it_raised)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     sl_table_set_fences(s->table, 0, 2000000);
     assert_int_equal(sl_table_fences_left(s->table), 2000000);
     pass(s, 1000);
@@ -65,13 +60,11 @@ static void a_clock_beyond_the_limit_needs_it_raised(void **state)
     ASK('b', .key = bytes("other"), .lease_ms = 100);
     assert_true(s->last[1] == 2001000);
     SAID("a held 1\nb NOFENCES\nb held 1\n");
-    stage_end(s);
 }
 
-static void who_waits_is_not_granted_before_the_limit_is_raised(void **state)
+UNIT_TEST(who_waits_is_not_granted_before_the_limit_is_raised)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_ended past;
     sl_table_set_fences(s->table, 5000000, 5000001);
     ASK('a');
@@ -88,15 +81,13 @@ static void who_waits_is_not_granted_before_the_limit_is_raised(void **state)
     settle(s);
     assert_true(s->last[1] > 5000001);
     SAID("b granted k\n");
-    stage_end(s);
 }
 
 /* --- Silence --------------------------------------------------------------- */
 
-static void in_the_silence_one_is_refused_or_waits(void **state)
+UNIT_TEST(in_the_silence_one_is_refused_or_waits)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     sl_table_recover(s->table, 3000);
     assert_int_equal(sl_table_due(s->table), 3000);
     ASK('a');
@@ -118,26 +109,22 @@ static void in_the_silence_one_is_refused_or_waits(void **state)
     sl_table_session_end(s->table, &s->session[2]);
     settle(s);
     SAID("- ended k\nb granted k\nc over \n");
-    stage_end(s);
 }
 
-static void the_silence_is_over_for_who_comes_at_its_end(void **state)
+UNIT_TEST(the_silence_is_over_for_who_comes_at_its_end)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     sl_table_recover(s->table, 3000);
     ASK('b', .wait_ms = 5000);
     s->now.ms = 3000;
     ASK('a', .key = bytes("other"));
     SAID("b waits\na held 1\nb granted k\n");
     assert_int_equal(sl_table_due(s->table), SL_NEVER);
-    stage_end(s);
 }
 
-static void a_waiter_of_the_silence_may_leave(void **state)
+UNIT_TEST(a_waiter_of_the_silence_may_leave)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     sl_table_recover(s->table, 3000);
     ASK('a', .wait_ms = 5000);
     ASK('b', .wait_ms = 5000);
@@ -147,13 +134,11 @@ static void a_waiter_of_the_silence_may_leave(void **state)
     settle(s);
     pass(s, 2000);
     SAID("a waits\nb waits\nb over \n");
-    stage_end(s);
 }
 
-static void what_is_free_is_not_known_in_the_silence(void **state)
+UNIT_TEST(what_is_free_is_not_known_in_the_silence)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     sl_table_recover(s->table, 3000);
     int status = sl_table_await(s->table, s->now, s->session, bytes("k"), true, 100);
     assert_int_equal(status, SLUICE_ERECOVERING);
@@ -162,13 +147,11 @@ static void what_is_free_is_not_known_in_the_silence(void **state)
     ASK('b', .wait_ms = 5000);
     pass(s, 2000);
     SAID("b waits\nb granted k\na sees k\n");
-    stage_end(s);
 }
 
-static void a_thief_enters_nowhere_in_the_silence(void **state)
+UNIT_TEST(a_thief_enters_nowhere_in_the_silence)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 50000);
     sl_table_recover(s->table, 3000);
     ASK('b', .wait_ms = 5000, .priority = 1, .steal = true, .force_ms = 100);
@@ -177,7 +160,6 @@ static void a_thief_enters_nowhere_in_the_silence(void **state)
     SAID("");
     pass(s, 1000);
     SAID("b granted k\n- stolen k\n");
-    stage_end(s);
 }
 
 /* --- Restore --------------------------------------------------------------- */
@@ -207,10 +189,9 @@ static struct stage *stage_with_floor(void)
     return s;
 }
 
-static void a_restored_grant_is_what_it_was(void **state)
+UNIT_TEST(a_restored_grant_is_what_it_was)
 {
-    (void)state;
-    struct stage *s = stage_with_floor();
+    STAGE s = stage_with_floor();
     struct sl_grant_view v = grant(4000, 700), got;
     struct sl_ended past;
     sl_ms left;
@@ -240,13 +221,11 @@ static void a_restored_grant_is_what_it_was(void **state)
         sl_table_release(s->table, s->now, &s->session[7], bytes("k"), 4000, &past), 0);
     assert_int_equal(
         sl_table_release(s->table, s->now, &s->session[3], bytes("k"), 4000, &past), 1);
-    stage_end(s);
 }
 
-static void a_restored_lease_ends_when_it_would_have(void **state)
+UNIT_TEST(a_restored_lease_ends_when_it_would_have)
 {
-    (void)state;
-    struct stage *s = stage_with_floor();
+    STAGE s = stage_with_floor();
     assert_int_equal(restore(s, grant(4000, 700)), SLUICE_OK);
     ASK('a', .wait_ms = 10000);
     pass(s, 700);
@@ -254,13 +233,11 @@ static void a_restored_lease_ends_when_it_would_have(void **state)
     pass(s, 1);
     assert_true(s->last[0] > 5000);
     SAID("- expired k\na granted k\n");
-    stage_end(s);
 }
 
-static void many_kinds_are_restored_on_one_key(void **state)
+UNIT_TEST(many_kinds_are_restored_on_one_key)
 {
-    (void)state;
-    struct stage *s = stage_with_floor();
+    STAGE s = stage_with_floor();
     struct sl_grant_view v = grant(4000, 700), got;
     assert_int_equal(restore(s, v), SLUICE_OK); /* On the seat; the others beside it. */
     v = grant(4001, 100);
@@ -277,13 +254,11 @@ static void many_kinds_are_restored_on_one_key(void **state)
     SAID("a FULL\nb held 5\n");
     pass(s, 200);
     SAID("- expired k\n- expired k\n");
-    stage_end(s);
 }
 
-static void shared_ones_are_restored(void **state)
+UNIT_TEST(shared_ones_are_restored)
 {
-    (void)state;
-    struct stage *s = stage_with_floor();
+    STAGE s = stage_with_floor();
     struct sl_grant_view v = grant(4000, 700);
     v.shared = true, v.units = v.per = v.buckets = 0;
     assert_int_equal(restore(s, v), SLUICE_OK);
@@ -292,13 +267,11 @@ static void shared_ones_are_restored(void **state)
     ASK('a');
     ASK('b', .shared = true, .lease_ms = 5);
     SAID("a FULL\nb held 3\n");
-    stage_end(s);
 }
 
-static void one_that_was_robbed_is_not_extended_after_it(void **state)
+UNIT_TEST(one_that_was_robbed_is_not_extended_after_it)
 {
-    (void)state;
-    struct stage *s = stage_with_floor();
+    STAGE s = stage_with_floor();
     struct sl_grant_view v = grant(4000, 700);
     sl_ms left;
     v.asked = true;
@@ -308,13 +281,11 @@ static void one_that_was_robbed_is_not_extended_after_it(void **state)
     int status = sl_table_extend(s->table, s->now, s->session, bytes("k"), 4000, 2000,
                                  (struct sl_bytes){0}, &left);
     assert_int_equal(status, SLUICE_EASKED);
-    stage_end(s);
 }
 
-static void what_cannot_have_been_is_not_restored(void **state)
+UNIT_TEST(what_cannot_have_been_is_not_restored)
 {
-    (void)state;
-    struct stage *s = stage_with_floor();
+    STAGE s = stage_with_floor();
     struct sl_grant_view v = grant(4000, 700);
     assert_int_equal(restore(s, grant(5001, 700)),
                      SLUICE_EINVAL); /* Above the floor. */
@@ -327,7 +298,6 @@ static void what_cannot_have_been_is_not_restored(void **state)
     v = grant(4000, 700);
     assert_int_equal(sl_table_restore(s->table, s->now, &v, bytes("")), SLUICE_EINVAL);
     assert_int_equal(restore(s, v), SLUICE_OK);
-    stage_end(s);
 }
 
 /* --- All of a table -------------------------------------------------------- */
@@ -427,9 +397,8 @@ static void compare(const struct stage *a, const struct stage *b)
     }
 }
 
-static void a_table_that_was_put_back_is_as_it_was(void **state)
+UNIT_TEST(a_table_that_was_put_back_is_as_it_was)
 {
-    (void)state;
     size_t copied = 0;
     for (uint64_t seed = 1; seed <= 100; seed++) {
         random_state = seed * 7919;
@@ -481,10 +450,9 @@ static void restore_without_memory(struct stage *s, const struct sl_grant_view *
     assert_int_equal(status, SLUICE_OK);
 }
 
-static void every_allocation_of_a_restore_may_fail(void **state)
+UNIT_TEST(every_allocation_of_a_restore_may_fail)
 {
-    (void)state;
-    struct stage *s = stage_with_floor();
+    STAGE s = stage_with_floor();
     struct sl_grant_view v = grant(1, 700);
     v.value = bytes("a value");
     for (int i = 0; i < 40; i++) {
@@ -496,13 +464,11 @@ static void every_allocation_of_a_restore_may_fail(void **state)
         if (i % 8 == 0) v.per = 1, v.priority = 0;
         restore_without_memory(s, &v, bytes(key));
     }
-    stage_end(s);
 }
 
-static void standing_in_line_in_the_silence_may_lack_memory(void **state)
+UNIT_TEST(standing_in_line_in_the_silence_may_lack_memory)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_grant g;
     struct sl_table_stats stats;
     struct sl_want w = {.key = bytes("k"),
@@ -526,30 +492,9 @@ static void standing_in_line_in_the_silence_may_lack_memory(void **state)
     pass(s, 2000);
     memory_is_back();
     SAID("a granted k\n");
-    stage_end(s);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fences_are_above_the_floor),
-        cmocka_unit_test(no_fence_is_above_the_limit),
-        cmocka_unit_test(a_clock_beyond_the_limit_needs_it_raised),
-        cmocka_unit_test(who_waits_is_not_granted_before_the_limit_is_raised),
-        cmocka_unit_test(in_the_silence_one_is_refused_or_waits),
-        cmocka_unit_test(the_silence_is_over_for_who_comes_at_its_end),
-        cmocka_unit_test(a_waiter_of_the_silence_may_leave),
-        cmocka_unit_test(what_is_free_is_not_known_in_the_silence),
-        cmocka_unit_test(a_thief_enters_nowhere_in_the_silence),
-        cmocka_unit_test(a_restored_grant_is_what_it_was),
-        cmocka_unit_test(a_restored_lease_ends_when_it_would_have),
-        cmocka_unit_test(many_kinds_are_restored_on_one_key),
-        cmocka_unit_test(shared_ones_are_restored),
-        cmocka_unit_test(one_that_was_robbed_is_not_extended_after_it),
-        cmocka_unit_test(what_cannot_have_been_is_not_restored),
-        cmocka_unit_test(a_table_that_was_put_back_is_as_it_was),
-        cmocka_unit_test(every_allocation_of_a_restore_may_fail),
-        cmocka_unit_test(standing_in_line_in_the_silence_may_lack_memory),
-    };
-    return cmocka_run_group_tests_name("restart", tests, NULL, NULL);
+    return run_unit_tests("restart");
 }

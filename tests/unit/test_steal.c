@@ -116,10 +116,9 @@ static bool holds(const struct stage *s, char who)
 
 /* --- The handshake --------------------------------------------------------- */
 
-static void a_holder_is_asked_releases_and_the_thief_is_in(void **state)
+UNIT_TEST(a_holder_is_asked_releases_and_the_thief_is_in)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500, .note = bytes("backup"));
     sl_fence first = s->last[0];
     pass(s, 100);
@@ -137,14 +136,12 @@ static void a_holder_is_asked_releases_and_the_thief_is_in(void **state)
     assert_false(is_reserved(s));
     extend(s, 'b', 600); /* It is as any grant now. */
     SAID("b extended to 600\n");
-    stage_end(s);
 }
 
 /* The holder has a seat, or is one of a crowd; with a lease or without. */
-static void a_holder_without_a_lease_is_asked_and_waited_for(void **state)
+UNIT_TEST(a_holder_without_a_lease_is_asked_and_waited_for)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .priority = -1);
     ASK('b', THIEF, .priority = 0);
     pass(s, 999);
@@ -155,61 +152,51 @@ static void a_holder_without_a_lease_is_asked_and_waited_for(void **state)
     end(s, 'a');
     SAID("b waits\na asked by b priority 0\na ended 0 after it was asked\n"
          "b granted held 1 waited 0\na over\n");
-    stage_end(s);
 }
 
-static void priority_alone_does_not_steal(void **state)
+UNIT_TEST(priority_alone_does_not_steal)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 100);
     ASK('b', .wait_ms = 1000, .priority = 5);
     assert_false(is_asked(s, 'a'));
     assert_false(is_reserved(s));
     extend(s, 'a', 200);
     SAID("a held 1\nb waits\na extended to 200\n");
-    stage_end(s);
 }
 
-static void who_does_not_wait_asks_nobody(void **state)
+UNIT_TEST(who_does_not_wait_asks_nobody)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 100);
     ASK('b', .steal = true, .force_ms = SL_NEVER, .priority = 5);
     SAID("a held 1\nb FULL\n");
     assert_false(is_asked(s, 'a'));
-    stage_end(s);
 }
 
-static void a_thief_finds_a_free_lock_as_anybody_does(void **state)
+UNIT_TEST(a_thief_finds_a_free_lock_as_anybody_does)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', THIEF, .priority = 5, .lease_ms = 100);
     extend(s, 'a', 200);
     SAID("a held 1\na extended to 200\n");
-    stage_end(s);
 }
 
-static void its_own_session_is_never_a_victim(void **state)
+UNIT_TEST(its_own_session_is_never_a_victim)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 100);
     ASK('a', THIEF, .priority = 5);
     SAID("a held 1\na waits\n");
     assert_false(is_asked(s, 'a'));
     pass(s, 100);
     SAID("[100]\na expired\na granted held 1 waited 100\n");
-    stage_end(s);
 }
 
 /* What is its own does not go, so the others are asked only if they suffice. */
-static void with_some_of_its_own_it_asks_the_others_if_they_suffice(void **state)
+UNIT_TEST(with_some_of_its_own_it_asks_the_others_if_they_suffice)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 3, .lease_ms = 100);
     ASK('b', .per = 3, .lease_ms = 100);
     ASK('b', .per = 3, .lease_ms = 100);
@@ -219,13 +206,11 @@ static void with_some_of_its_own_it_asks_the_others_if_they_suffice(void **state
     ASK('a', THIEF, .per = 3, .units = 2, .priority = 5);
     SAID("a waits\nb asked by a priority 5 left 100\nb asked by a priority 5 left "
          "100\n");
-    stage_end(s);
 }
 
-static void its_own_stand_among_those_who_are_asked(void **state)
+UNIT_TEST(its_own_stand_among_those_who_are_asked)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('b', .per = 3, .lease_ms = 100);
     ASK('a', .per = 3, .lease_ms = 100); /* Between them in every order. */
     ASK('c', .per = 3, .lease_ms = 100);
@@ -236,13 +221,11 @@ static void its_own_stand_among_those_who_are_asked(void **state)
     release(s, 'b', s->last[1]);
     SAID("c released 0 after it was asked\nb released 0 after it was asked\n"
          "a granted held 3 waited 0\n");
-    stage_end(s);
 }
 
-static void who_waits_before_the_thief_is_served_before_it(void **state)
+UNIT_TEST(who_waits_before_the_thief_is_served_before_it)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     ASK('b', .wait_ms = 2000, .priority = 9); /* Higher, and does not steal. */
     ASK('c', THIEF, .priority = 5);
@@ -250,13 +233,11 @@ static void who_waits_before_the_thief_is_served_before_it(void **state)
     extend(s, 'a', 600);
     release(s, 'a', 0);
     SAID("a extended to 600\na released\nb granted held 1 waited 0\n");
-    stage_end(s);
 }
 
-static void the_one_before_it_goes_and_the_thief_asks(void **state)
+UNIT_TEST(the_one_before_it_goes_and_the_thief_asks)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 5000);
     ASK('b', .wait_ms = 100, .priority = 9);
     ASK('c', THIEF, .priority = 5);
@@ -267,13 +248,11 @@ static void the_one_before_it_goes_and_the_thief_asks(void **state)
     SAID("d waits\na withdrawn\n");
     pass(s, 100);
     SAID("[200]\nd timed out\na asked by c priority 5 left 4800\n");
-    stage_end(s);
 }
 
-static void a_drain_refuses_the_thief_and_withdraws_what_it_asked(void **state)
+UNIT_TEST(a_drain_refuses_the_thief_and_withdraws_what_it_asked)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     ASK('b', THIEF, .priority = 5);
     assert_int_equal(sl_table_drain(s->table, bytes("k"), true), SLUICE_OK);
@@ -281,15 +260,13 @@ static void a_drain_refuses_the_thief_and_withdraws_what_it_asked(void **state)
     extend(s, 'a', 600);
     SAID("a held 1\nb waits\na asked by b priority 5 left 500\nb refused\na withdrawn\n"
          "a extended to 600\n");
-    stage_end(s);
 }
 
 /* --- Shared and counting --------------------------------------------------- */
 
-static void a_writer_asks_all_readers(void **state)
+UNIT_TEST(a_writer_asks_all_readers)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .shared = true, .lease_ms = 500);
     ASK('b', .shared = true, .lease_ms = 600);
     ASK('c', THIEF, .priority = 5);
@@ -299,13 +276,11 @@ static void a_writer_asks_all_readers(void **state)
     SAID("a released 0 after it was asked\n");
     pass(s, 600);
     SAID("[600]\nb expired 600 after it was asked\nc granted held 1 waited 600\n");
-    stage_end(s);
 }
 
-static void a_writer_asks_no_reader_if_one_is_not_lower(void **state)
+UNIT_TEST(a_writer_asks_no_reader_if_one_is_not_lower)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .shared = true, .lease_ms = 500);
     ASK('b', .shared = true, .lease_ms = 600, .priority = 5);
     ASK('c', THIEF, .priority = 5);
@@ -314,13 +289,11 @@ static void a_writer_asks_no_reader_if_one_is_not_lower(void **state)
     assert_false(is_reserved(s));
     release(s, 'b', s->last[1]); /* Now those who are left are lower, all of them. */
     SAID("b released\na asked by c priority 5 left 500\n");
-    stage_end(s);
 }
 
-static void a_reader_asks_all_who_hold_units_and_no_reader(void **state)
+UNIT_TEST(a_reader_asks_all_who_hold_units_and_no_reader)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 2, .lease_ms = 500);
     ASK('b', .per = 2, .lease_ms = 500);
     ASK('c', THIEF, .shared = true, .priority = 5);
@@ -332,13 +305,11 @@ static void a_reader_asks_all_who_hold_units_and_no_reader(void **state)
          "c granted held 1 waited 0\n");
     ASK('d', THIEF, .shared = true, .priority = 7);
     SAID("d held 2\n"); /* Beside c: nobody has to go. */
-    stage_end(s);
 }
 
-static void of_units_as_few_are_asked_as_suffice(void **state)
+UNIT_TEST(of_units_as_few_are_asked_as_suffice)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 4, .units = 1, .lease_ms = 500, .priority = 2);
     ASK('b', .per = 4, .units = 2, .lease_ms = 500, .priority = 1);
     ASK('c', .per = 4, .units = 1, .lease_ms = 500, .priority = 1);
@@ -353,13 +324,11 @@ static void of_units_as_few_are_asked_as_suffice(void **state)
     assert_true(is_asked(s, 'c'));
     end(s, 'e'); /* For d, who comes next, one unit is free now. */
     SAID("d granted held 4 waited 0\nc withdrawn\nb withdrawn\ne over\n");
-    stage_end(s);
 }
 
-static void who_is_not_needed_any_more_is_told(void **state)
+UNIT_TEST(who_is_not_needed_any_more_is_told)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 3, .units = 1, .lease_ms = 500, .priority = 2);
     ASK('b', .per = 3, .units = 1, .lease_ms = 500, .priority = 1);
     ASK('c', .per = 3, .units = 1, .lease_ms = 500, .priority = 0);
@@ -373,13 +342,11 @@ static void who_is_not_needed_any_more_is_told(void **state)
     release(s, 'c', s->last[2]);
     SAID("b extended to 600\nc ASKED\nc released 0 after it was asked\n"
          "d granted held 3 waited 0\n");
-    stage_end(s);
 }
 
-static void when_the_largest_of_them_has_gone_others_may_stay(void **state)
+UNIT_TEST(when_the_largest_of_them_has_gone_others_may_stay)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 5, .units = 3, .lease_ms = 500, .priority = 2);
     ASK('b', .per = 5, .units = 1, .lease_ms = 500, .priority = 1);
     ASK('c', .per = 5, .units = 1, .lease_ms = 500);
@@ -388,13 +355,11 @@ static void when_the_largest_of_them_has_gone_others_may_stay(void **state)
          "b asked by d priority 5 left 500\na asked by d priority 5 left 500\n");
     release(s, 'a', s->last[0]);
     SAID("a released 0 after it was asked\nb withdrawn\n");
-    stage_end(s);
 }
 
-static void if_all_lower_ones_do_not_suffice_nobody_is_asked(void **state)
+UNIT_TEST(if_all_lower_ones_do_not_suffice_nobody_is_asked)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 3, .units = 2, .lease_ms = 500, .priority = 5);
     ASK('b', .per = 3, .units = 1, .lease_ms = 500);
     ASK('c', THIEF, .per = 3, .units = 2, .priority = 5);
@@ -403,13 +368,11 @@ static void if_all_lower_ones_do_not_suffice_nobody_is_asked(void **state)
     assert_false(is_reserved(s));
     extend(s, 'b', 600);
     SAID("b extended to 600\n");
-    stage_end(s);
 }
 
-static void what_is_freed_goes_to_the_thief_whatever_room_others_declare(void **state)
+UNIT_TEST(what_is_freed_goes_to_the_thief_whatever_room_others_declare)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 2, .lease_ms = 500);
     ASK('b', .per = 2, .lease_ms = 500);
     ASK('c', THIEF, .per = 2, .units = 2, .priority = 5);
@@ -427,26 +390,22 @@ static void what_is_freed_goes_to_the_thief_whatever_room_others_declare(void **
          "b released 0 after it was asked\nc granted held 2 waited 0\n");
     ASK('e', .per = 100); /* The reservation is over. */
     SAID("e held 3\n");
-    stage_end(s);
 }
 
-static void the_last_of_what_is_freed_goes_to_the_thief_too(void **state)
+UNIT_TEST(the_last_of_what_is_freed_goes_to_the_thief_too)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 3, .units = 3, .lease_ms = 500);
     ASK('b', .wait_ms = 1000, .priority = 5); /* Before c, and with less room. */
     ASK('c', THIEF, .per = 3, .units = 3, .priority = 5);
     SAID("a held 3\nb waits\nc waits\na asked by c priority 5 left 500\n");
     release(s, 'a', s->last[0]);
     SAID("a released 0 after it was asked\nc granted held 3 waited 0\n");
-    stage_end(s);
 }
 
-static void when_a_plan_comes_to_nothing_others_are_let_in(void **state)
+UNIT_TEST(when_a_plan_comes_to_nothing_others_are_let_in)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 2, .lease_ms = 500);
     ASK('b', .per = 2, .lease_ms = 500);
     ASK('c', THIEF, .per = 2, .units = 2, .priority = 5);
@@ -457,14 +416,11 @@ static void when_a_plan_comes_to_nothing_others_are_let_in(void **state)
     ask_only(s, 'e', (struct sl_want){.per = 100, .priority = 6});
     settle(s); /* The one who holds now is not lower than c: there is nobody to ask. */
     SAID("b released 0 after it was asked\ne held 1\nd granted held 2 waited 0\n");
-    stage_end(s);
 }
 
-static void others_who_are_granted_do_not_come_between_a_theft_and_its_news(
-    void **state)
+UNIT_TEST(others_who_are_granted_do_not_come_between_a_theft_and_its_news)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     ASK('b', FORCE(100), .priority = 5);
     ASK('c', .per = 100, .wait_ms = 1000, .priority = 5); /* Held back by b alone. */
@@ -472,15 +428,13 @@ static void others_who_are_granted_do_not_come_between_a_theft_and_its_news(
     pass(s, 100);
     SAID("[100]\nb granted held 2 waited 100 overlapping\na stolen\n"
          "c granted held 3 waited 100\n");
-    stage_end(s);
 }
 
 /* A request that looked at all of them would make this last for minutes. */
-static void however_many_are_asked_each_answer_costs_the_same(void **state)
+UNIT_TEST(however_many_are_asked_each_answer_costs_the_same)
 {
-    (void)state;
     enum { MANY = 50000 };
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_grant g;
     struct sl_ended p;
     struct sl_effect e;
@@ -510,15 +464,13 @@ static void however_many_are_asked_each_answer_costs_the_same(void **state)
         assert_true(sl_table_next(s->table, s->now, &e) == (i == MANY - 1));
     }
     assert_int_equal(e.type, SL_EFFECT_GRANTED);
-    stage_end(s);
 }
 
 /* --- The edge cases -------------------------------------------------------- */
 
-static void P1_a_thief_dies_before_anything_and_the_victim_goes_on(void **state)
+UNIT_TEST(P1_a_thief_dies_before_anything_and_the_victim_goes_on)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     ASK('b', THIEF, .priority = 5, .lease_ms = 50);
     ASK('c', .wait_ms = 10000);
@@ -532,13 +484,11 @@ static void P1_a_thief_dies_before_anything_and_the_victim_goes_on(void **state)
     SAID("[699]\n");
     pass(s, 1);
     SAID("[700]\na expired\nc granted held 1 waited 700\n");
-    stage_end(s);
 }
 
-static void P2_a_thief_dies_after_the_release_and_the_lock_is_free(void **state)
+UNIT_TEST(P2_a_thief_dies_after_the_release_and_the_lock_is_free)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     ASK('b', THIEF, .priority = 5);
     s->said[0] = '\0';
@@ -549,13 +499,11 @@ static void P2_a_thief_dies_after_the_release_and_the_lock_is_free(void **state)
     ASK('a', .lease_ms = 500);
     extend(s, 'a', 600);
     SAID("a held 1\na extended to 600\n");
-    stage_end(s);
 }
 
-static void P3_a_thief_dies_with_the_grant_and_its_lease_ends_it(void **state)
+UNIT_TEST(P3_a_thief_dies_with_the_grant_and_its_lease_ends_it)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     ASK('b', THIEF, .priority = 5, .lease_ms = 50);
     s->said[0] = '\0';
@@ -566,13 +514,11 @@ static void P3_a_thief_dies_with_the_grant_and_its_lease_ends_it(void **state)
          "waits\n");
     pass(s, 50);
     SAID("[50]\nb expired\nc granted held 1 waited 50\n");
-    stage_end(s);
 }
 
-static void P4_a_victim_that_does_not_answer_is_waited_out(void **state)
+UNIT_TEST(P4_a_victim_that_does_not_answer_is_waited_out)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     pass(s, 200);
     ASK('b', THIEF, .priority = 5);
@@ -585,14 +531,11 @@ static void P4_a_victim_that_does_not_answer_is_waited_out(void **state)
     release(s, 'a', s->last[0]);
     SAID("a LOST\na had nothing to release\n");
     assert_true(holds(s, 'b'));
-    stage_end(s);
 }
 
-static void P5_what_was_not_heard_is_asked_again_when_the_thief_tries_again(
-    void **state)
+UNIT_TEST(P5_what_was_not_heard_is_asked_again_when_the_thief_tries_again)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 5000);
     ASK('b', THIEF, .priority = 5);
     pass(s, 1000);
@@ -602,13 +545,11 @@ static void P5_what_was_not_heard_is_asked_again_when_the_thief_tries_again(
     SAID("b waits\na asked by b priority 5 left 4000\n");
     pass(s, 4000); /* Heard or not, its lease is the bound. */
     SAID("[5000]\na expired 4000 after it was asked\nb granted held 1 waited 4000\n");
-    stage_end(s);
 }
 
-static void P8_a_higher_thief_takes_the_reservation_over(void **state)
+UNIT_TEST(P8_a_higher_thief_takes_the_reservation_over)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     ASK('b', THIEF, .priority = 5);
     ASK('c', THIEF, .priority = 7);
@@ -622,13 +563,11 @@ static void P8_a_higher_thief_takes_the_reservation_over(void **state)
     extend(s, 'c', 10);
     release(s, 'c', 0);
     SAID("c NOLEASE\nc released\nd granted held 1 waited 30\n");
-    stage_end(s);
 }
 
-static void P8_the_higher_thief_goes_and_the_victim_stays_asked(void **state)
+UNIT_TEST(P8_the_higher_thief_goes_and_the_victim_stays_asked)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     ASK('b', THIEF, .priority = 5);
     ASK('c', THIEF, .priority = 7);
@@ -638,13 +577,11 @@ static void P8_the_higher_thief_goes_and_the_victim_stays_asked(void **state)
     SAID("c over\na ASKED\n"); /* b has it again. Nothing changed for a. */
     end(s, 'b');
     SAID("a withdrawn\nb over\n");
-    stage_end(s);
 }
 
-static void P9_a_victim_releases_before_it_was_asked(void **state)
+UNIT_TEST(P9_a_victim_releases_before_it_was_asked)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     ask_only(s, 'b', (struct sl_want){THIEF, .priority = 5});
     release_only(s, 'a', s->last[0]); /* Before anybody asked what follows. */
@@ -656,13 +593,11 @@ static void P9_a_victim_releases_before_it_was_asked(void **state)
     release(s, 'a', s->last[0]);
     SAID("a had nothing to release\n");
     assert_true(holds(s, 'b'));
-    stage_end(s);
 }
 
-static void P10_a_later_grant_of_the_victim_is_not_asked(void **state)
+UNIT_TEST(P10_a_later_grant_of_the_victim_is_not_asked)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     sl_fence first = s->last[0];
     ASK('b', THIEF, .priority = 5);
@@ -675,13 +610,11 @@ static void P10_a_later_grant_of_the_victim_is_not_asked(void **state)
     release(s, 'a', first); /* An answer that comes late is for the old one. */
     SAID("a extended to 600\na had nothing to release\n");
     assert_true(holds(s, 'a'));
-    stage_end(s);
 }
 
-static void P10_while_the_thief_waits_the_victim_cannot_come_back(void **state)
+UNIT_TEST(P10_while_the_thief_waits_the_victim_cannot_come_back)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 2, .lease_ms = 500);
     ASK('b', .per = 2, .lease_ms = 500);
     ASK('c', THIEF, .per = 2, .units = 2, .priority = 5);
@@ -692,13 +625,11 @@ static void P10_while_the_thief_waits_the_victim_cannot_come_back(void **state)
     SAID("a released 0 after it was asked\na FULL\na waits\n");
     release(s, 'b', s->last[1]);
     SAID("b released 0 after it was asked\nc granted held 2 waited 0\n");
-    stage_end(s);
 }
 
-static void P11_a_lease_that_ends_during_the_handshake_is_told_once(void **state)
+UNIT_TEST(P11_a_lease_that_ends_during_the_handshake_is_told_once)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 100);
     ASK('b', THIEF, .priority = 5);
     s->said[0] = '\0';
@@ -706,13 +637,11 @@ static void P11_a_lease_that_ends_during_the_handshake_is_told_once(void **state
     pass(s, 100);
     SAID("[100]\na expired 100 after it was asked\nb granted held 1 waited "
          "100\n[200]\n");
-    stage_end(s);
 }
 
-static void P12_a_thief_whose_time_is_over_withdraws(void **state)
+UNIT_TEST(P12_a_thief_whose_time_is_over_withdraws)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 5000);
     ASK('b', THIEF_FOR(100), .priority = 5);
     pass(s, 99);
@@ -726,13 +655,11 @@ static void P12_a_thief_whose_time_is_over_withdraws(void **state)
     pass(s, 10);
     release(s, 'a', s->last[0]); /* What was withdrawn was not asked. */
     SAID("[110]\na released\n");
-    stage_end(s);
 }
 
-static void P13_P14_equal_and_lower_priority_steal_nothing(void **state)
+UNIT_TEST(P13_P14_equal_and_lower_priority_steal_nothing)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500, .priority = 5);
     ASK('b', THIEF, .priority = 5);
     ASK('c', THIEF, .priority = 4);
@@ -743,13 +670,11 @@ static void P13_P14_equal_and_lower_priority_steal_nothing(void **state)
     ASK('d', .steal = true, .force_ms = 0, .priority = 5); /* Nor by force. */
     pass(s, 1);
     SAID("d waits\n[1]\nd timed out\n");
-    stage_end(s);
 }
 
-static void P19_an_extension_in_the_same_instant_is_before_or_after(void **state)
+UNIT_TEST(P19_an_extension_in_the_same_instant_is_before_or_after)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 100);
     pass(s, 50);
     extend(s, 'a', 300);
@@ -760,13 +685,11 @@ static void P19_an_extension_in_the_same_instant_is_before_or_after(void **state
     SAID("a ASKED\n");
     pass(s, 300);
     SAID("[350]\na expired 300 after it was asked\nb granted held 1 waited 300\n");
-    stage_end(s);
 }
 
-static void P22_priority_sinks_only_by_release_and_acquire(void **state)
+UNIT_TEST(P22_priority_sinks_only_by_release_and_acquire)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500, .per = 2, .priority = 5);
     ASK('a', .lease_ms = 500, .per = 2,
         .priority = 0); /* One more grant; not a change. */
@@ -776,13 +699,11 @@ static void P22_priority_sinks_only_by_release_and_acquire(void **state)
     ASK('b', THIEF, .per = 2, .units = 1, .priority = 3);
     SAID("b waits\na asked by b priority 3 left 500\n");
     assert_true(is_asked(s, 'a')); /* The newer, which has 0. */
-    stage_end(s);
 }
 
-static void P23_a_slow_victim_holds_until_its_lease_ends_and_harms_nobody(void **state)
+UNIT_TEST(P23_a_slow_victim_holds_until_its_lease_ends_and_harms_nobody)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 100);
     ASK('b', THIEF, .priority = 5);
     s->said[0] = '\0';
@@ -795,14 +716,12 @@ static void P23_a_slow_victim_holds_until_its_lease_ends_and_harms_nobody(void *
     SAID("[99]\n[100]\na expired 100 after it was asked\nb granted held 1 waited 100\n"
          "a had nothing to release\n");
     assert_true(holds(s, 'b'));
-    stage_end(s);
 }
 
 /* Low priorities may starve; nobody overlaps, and when the storm is over they are next. */
-static void P25_a_storm_of_thieves_starves_others_and_harms_nobody(void **state)
+UNIT_TEST(P25_a_storm_of_thieves_starves_others_and_harms_nobody)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     int high = 0;
     ASK('a', .lease_ms = 100);
     ASK('d', .wait_ms = 100000);
@@ -829,15 +748,13 @@ static void P25_a_storm_of_thieves_starves_others_and_harms_nobody(void **state)
     release(s, 'd', 0);
     SAID("c released\nd granted held 1 waited 50\nd released\ne granted held 1 waited "
          "50\n");
-    stage_end(s);
 }
 
 /* --- The bugs of a library that replaced records ---------------------------- */
 
-static void PR1_the_lowest_priority_steals_from_nobody(void **state)
+UNIT_TEST(PR1_the_lowest_priority_steals_from_nobody)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     ASK('b', THIEF, .priority = INT32_MIN);
     SAID("a held 1\nb waits\n");
@@ -849,15 +766,12 @@ static void PR1_the_lowest_priority_steals_from_nobody(void **state)
          "b granted held 1 waited 0\n");
     ASK('d', THIEF, .priority = INT32_MIN + 1); /* One above it is above it. */
     SAID("d waits\nb asked by d priority -2147483647\n");
-    stage_end(s);
 }
 
 /* The thief gives up after 50 ms; the victim's lease is of 10 s. */
-static void PR2_a_victim_that_cannot_be_reached_is_not_overlapped_by_a_third(
-    void **state)
+UNIT_TEST(PR2_a_victim_that_cannot_be_reached_is_not_overlapped_by_a_third)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);
     ASK('b', THIEF_FOR(50), .lease_ms = 50, .priority = 5);
     ASK('c', .lease_ms = 50);
@@ -870,13 +784,11 @@ static void PR2_a_victim_that_cannot_be_reached_is_not_overlapped_by_a_third(
     SAID("[9999]\n");
     pass(s, 1);
     SAID("[10000]\na expired\nc granted held 1 waited 9950\n");
-    stage_end(s);
 }
 
-static void PR3_a_thief_that_dies_leaves_the_victims_record_alone(void **state)
+UNIT_TEST(PR3_a_thief_that_dies_leaves_the_victims_record_alone)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);
     ASK('b', THIEF, .lease_ms = 50, .priority = 5);
     end(s, 'b');
@@ -885,13 +797,11 @@ static void PR3_a_thief_that_dies_leaves_the_victims_record_alone(void **state)
     SAID("a held 1\nb waits\na asked by b priority 5 left 10000\na withdrawn\nb over\n"
          "[60]\nc FULL\n");
     assert_true(holds(s, 'a'));
-    stage_end(s);
 }
 
-static void PR4_releasing_one_grant_leaves_the_other(void **state)
+UNIT_TEST(PR4_releasing_one_grant_leaves_the_other)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 2, .lease_ms = 500);
     sl_fence first = s->last[0];
     ASK('a', .per = 2, .lease_ms = 500);
@@ -900,13 +810,11 @@ static void PR4_releasing_one_grant_leaves_the_other(void **state)
     release(s, 'a', s->last[0]); /* The newest was asked. */
     SAID("a released 0 after it was asked\nb granted held 2 waited 0\n");
     assert_true(sl_table_holds(s->table, s->now, bytes("k"), first));
-    stage_end(s);
 }
 
-static void PR5_a_victim_releases_during_the_handshake_and_the_thief_is_in(void **state)
+UNIT_TEST(PR5_a_victim_releases_during_the_handshake_and_the_thief_is_in)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);
     ASK('b', THIEF, .priority = 5);
     pass(s, 5);
@@ -914,13 +822,11 @@ static void PR5_a_victim_releases_during_the_handshake_and_the_thief_is_in(void 
     release(s, 'a',
             s->last[0]); /* That is the answer; there is no other to wait for. */
     SAID("a released 5 after it was asked\nb granted held 1 waited 5\n");
-    stage_end(s);
 }
 
-static void PR6_a_thief_waits_as_long_as_it_said_and_no_longer(void **state)
+UNIT_TEST(PR6_a_thief_waits_as_long_as_it_said_and_no_longer)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);
     ASK('b', THIEF_FOR(100), .priority = 5);
     s->said[0] = '\0';
@@ -928,15 +834,13 @@ static void PR6_a_thief_waits_as_long_as_it_said_and_no_longer(void **state)
     pass(s, 99);
     pass(s, 1);
     SAID("[99]\n[100]\nb timed out\na withdrawn\n");
-    stage_end(s);
 }
 
 /* --- Early entry: f x WAIT -------------------------------------------------- */
 
-static void f_one_never_enters_early(void **state)
+UNIT_TEST(f_one_never_enters_early)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);
     ASK('b', THIEF, .priority = 5);
     pass(s, 999);
@@ -944,13 +848,11 @@ static void f_one_never_enters_early(void **state)
     pass(s, 1);
     SAID("a held 1\nb waits\na asked by b priority 5 left 10000\n[999]\n[1000]\n"
          "b timed out\na withdrawn\n");
-    stage_end(s);
 }
 
-static void f_half_enters_beside_its_victim_and_says_so(void **state)
+UNIT_TEST(f_half_enters_beside_its_victim_and_says_so)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);
     ASK('b', FORCE(500), .priority = 5);
     assert_int_equal(sl_table_due(s->table), 500);
@@ -966,13 +868,11 @@ static void f_half_enters_beside_its_victim_and_says_so(void **state)
     pass(s, 100);
     release(s, 'a', s->last[0]);
     SAID("[600]\na released\n"); /* That is no answer any more. */
-    stage_end(s);
 }
 
-static void f_half_is_not_overlapping_if_the_victim_answers(void **state)
+UNIT_TEST(f_half_is_not_overlapping_if_the_victim_answers)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);
     ASK('b', FORCE(500), .priority = 5);
     pass(s, 499);
@@ -980,49 +880,41 @@ static void f_half_is_not_overlapping_if_the_victim_answers(void **state)
     release(s, 'a', s->last[0]);
     pass(s, 1);
     SAID("a released 499 after it was asked\nb granted held 1 waited 499\n[500]\n");
-    stage_end(s);
 }
 
-static void f_half_is_not_overlapping_if_the_lease_ends_in_that_moment(void **state)
+UNIT_TEST(f_half_is_not_overlapping_if_the_lease_ends_in_that_moment)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     ASK('b', FORCE(500), .priority = 5);
     s->said[0] = '\0';
     pass(s, 500);
     SAID("[500]\na expired 500 after it was asked\nb granted held 1 waited 500\n");
-    stage_end(s);
 }
 
-static void f_zero_enters_at_once(void **state)
+UNIT_TEST(f_zero_enters_at_once)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);
     ASK('b', FORCE(0), .priority = 5);
     assert_true(holds(s, 'a'));
     assert_true(holds(s, 'b'));
     SAID("a held 1\nb waits\na asked by b priority 5 left 10000\n"
          "b granted held 2 waited 0 overlapping\na stolen\n");
-    stage_end(s);
 }
 
-static void f_zero_enters_at_once_without_a_wait_and_with_a_late_clock(void **state)
+UNIT_TEST(f_zero_enters_at_once_without_a_wait_and_with_a_late_clock)
 {
-    (void)state;
-    struct stage *s = stage_with(1);
+    STAGE s = stage_with(1);
     ASK('a', .lease_ms = 10000);
     ASK('b', .steal = true, .force_ms = 0, .priority = 5);
     SAID("a held 1\nb waits\na asked by b priority 5 left 10000\n"
          "b granted held 2 waited 0 overlapping\na stolen\n");
-    stage_end(s);
 }
 
-static void by_force_only_with_a_reservation(void **state)
+UNIT_TEST(by_force_only_with_a_reservation)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 2, .lease_ms = 10000, .priority = 5);
     ASK('b', .per = 2, .lease_ms = 10000);
     ASK('c', FORCE(500), .per = 2, .units = 2, .priority = 5);
@@ -1031,13 +923,11 @@ static void by_force_only_with_a_reservation(void **state)
     release(s, 'a', s->last[0]); /* Now it has one, and has waited for long enough. */
     SAID("a released\nb asked by c priority 5 left 9400\n"
          "c granted held 3 waited 600 overlapping\nb stolen\n");
-    stage_end(s);
 }
 
-static void by_force_beside_readers_and_beside_units(void **state)
+UNIT_TEST(by_force_beside_readers_and_beside_units)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .shared = true, .lease_ms = 10000);
     ASK('b', .shared = true, .lease_ms = 10000);
     ASK('c', FORCE(500), .priority = 5);
@@ -1059,13 +949,11 @@ static void by_force_beside_readers_and_beside_units(void **state)
     extend(s, 'a', 20000);
     extend(s, 'b', 20000);
     SAID("a extended to 20000\nb ASKED\n");
-    stage_end(s);
 }
 
-static void what_was_overlapped_stays_so_when_the_thief_goes(void **state)
+UNIT_TEST(what_was_overlapped_stays_so_when_the_thief_goes)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);
     ASK('b', FORCE(0), .priority = 5);
     s->said[0] = '\0';
@@ -1076,71 +964,9 @@ static void what_was_overlapped_stays_so_when_the_thief_goes(void **state)
     SAID("c FULL\n");
     pass(s, 10000);
     SAID("[10000]\na expired\n");
-    stage_end(s);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_holder_is_asked_releases_and_the_thief_is_in),
-        cmocka_unit_test(a_holder_without_a_lease_is_asked_and_waited_for),
-        cmocka_unit_test(priority_alone_does_not_steal),
-        cmocka_unit_test(who_does_not_wait_asks_nobody),
-        cmocka_unit_test(a_thief_finds_a_free_lock_as_anybody_does),
-        cmocka_unit_test(its_own_session_is_never_a_victim),
-        cmocka_unit_test(with_some_of_its_own_it_asks_the_others_if_they_suffice),
-        cmocka_unit_test(its_own_stand_among_those_who_are_asked),
-        cmocka_unit_test(who_waits_before_the_thief_is_served_before_it),
-        cmocka_unit_test(the_one_before_it_goes_and_the_thief_asks),
-        cmocka_unit_test(a_drain_refuses_the_thief_and_withdraws_what_it_asked),
-        cmocka_unit_test(a_writer_asks_all_readers),
-        cmocka_unit_test(a_writer_asks_no_reader_if_one_is_not_lower),
-        cmocka_unit_test(a_reader_asks_all_who_hold_units_and_no_reader),
-        cmocka_unit_test(of_units_as_few_are_asked_as_suffice),
-        cmocka_unit_test(who_is_not_needed_any_more_is_told),
-        cmocka_unit_test(when_the_largest_of_them_has_gone_others_may_stay),
-        cmocka_unit_test(if_all_lower_ones_do_not_suffice_nobody_is_asked),
-        cmocka_unit_test(what_is_freed_goes_to_the_thief_whatever_room_others_declare),
-        cmocka_unit_test(the_last_of_what_is_freed_goes_to_the_thief_too),
-        cmocka_unit_test(when_a_plan_comes_to_nothing_others_are_let_in),
-        cmocka_unit_test(
-            others_who_are_granted_do_not_come_between_a_theft_and_its_news),
-        cmocka_unit_test(however_many_are_asked_each_answer_costs_the_same),
-        cmocka_unit_test(P1_a_thief_dies_before_anything_and_the_victim_goes_on),
-        cmocka_unit_test(P2_a_thief_dies_after_the_release_and_the_lock_is_free),
-        cmocka_unit_test(P3_a_thief_dies_with_the_grant_and_its_lease_ends_it),
-        cmocka_unit_test(P4_a_victim_that_does_not_answer_is_waited_out),
-        cmocka_unit_test(
-            P5_what_was_not_heard_is_asked_again_when_the_thief_tries_again),
-        cmocka_unit_test(P8_a_higher_thief_takes_the_reservation_over),
-        cmocka_unit_test(P8_the_higher_thief_goes_and_the_victim_stays_asked),
-        cmocka_unit_test(P9_a_victim_releases_before_it_was_asked),
-        cmocka_unit_test(P10_a_later_grant_of_the_victim_is_not_asked),
-        cmocka_unit_test(P10_while_the_thief_waits_the_victim_cannot_come_back),
-        cmocka_unit_test(P11_a_lease_that_ends_during_the_handshake_is_told_once),
-        cmocka_unit_test(P12_a_thief_whose_time_is_over_withdraws),
-        cmocka_unit_test(P13_P14_equal_and_lower_priority_steal_nothing),
-        cmocka_unit_test(P19_an_extension_in_the_same_instant_is_before_or_after),
-        cmocka_unit_test(P22_priority_sinks_only_by_release_and_acquire),
-        cmocka_unit_test(P23_a_slow_victim_holds_until_its_lease_ends_and_harms_nobody),
-        cmocka_unit_test(P25_a_storm_of_thieves_starves_others_and_harms_nobody),
-        cmocka_unit_test(PR1_the_lowest_priority_steals_from_nobody),
-        cmocka_unit_test(
-            PR2_a_victim_that_cannot_be_reached_is_not_overlapped_by_a_third),
-        cmocka_unit_test(PR3_a_thief_that_dies_leaves_the_victims_record_alone),
-        cmocka_unit_test(PR4_releasing_one_grant_leaves_the_other),
-        cmocka_unit_test(
-            PR5_a_victim_releases_during_the_handshake_and_the_thief_is_in),
-        cmocka_unit_test(PR6_a_thief_waits_as_long_as_it_said_and_no_longer),
-        cmocka_unit_test(f_one_never_enters_early),
-        cmocka_unit_test(f_half_enters_beside_its_victim_and_says_so),
-        cmocka_unit_test(f_half_is_not_overlapping_if_the_victim_answers),
-        cmocka_unit_test(f_half_is_not_overlapping_if_the_lease_ends_in_that_moment),
-        cmocka_unit_test(f_zero_enters_at_once),
-        cmocka_unit_test(f_zero_enters_at_once_without_a_wait_and_with_a_late_clock),
-        cmocka_unit_test(by_force_only_with_a_reservation),
-        cmocka_unit_test(by_force_beside_readers_and_beside_units),
-        cmocka_unit_test(what_was_overlapped_stays_so_when_the_thief_goes),
-    };
-    return cmocka_run_group_tests_name("steal", tests, NULL, NULL);
+    return run_unit_tests("steal");
 }

@@ -619,9 +619,8 @@ static void play(struct world *w, uint64_t history)
     sl_table_free(w->table);
 }
 
-static void who_is_asked_is_who_the_definition_names(void **state)
+UNIT_TEST(who_is_asked_is_who_the_definition_names)
 {
-    (void)state;
     struct world *w = &world;
     uint64_t first = 0, count = number_from("SLUICE_HISTORIES", HISTORIES);
     w->seed = number_from("SLUICE_SEED", 1);
@@ -645,8 +644,5 @@ static void who_is_asked_is_who_the_definition_names(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_is_asked_is_who_the_definition_names),
-    };
-    return cmocka_run_group_tests_name("steal_random", tests, NULL, NULL);
+    return run_unit_tests("steal_random");
 }

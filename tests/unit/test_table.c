@@ -46,10 +46,9 @@ static struct stage *stage_new(void)
 
 /* --- Room ----------------------------------------------------------------- */
 
-static void the_transcript_of_canal_lock_value_for_value(void **state)
+UNIT_TEST(the_transcript_of_canal_lock_value_for_value)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 3);
     ASK('a', .per = 3);
     ASK('a', .per = 3);
@@ -63,25 +62,21 @@ static void the_transcript_of_canal_lock_value_for_value(void **state)
     ASK('a', .per = 3);
     SAID("a held 1\na held 2\na held 3\na FULL\na held 4\na FULL\na releases 1\n"
          "a FULL\na releases 1\na held 3\na FULL\n");
-    stage_end(s);
 }
 
-static void more_room_reaches_new_callers_at_once(void **state)
+UNIT_TEST(more_room_reaches_new_callers_at_once)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 3, .units = 3);
     ASK('b', .per = 3, .wait_ms = 1000);
     ASK('c', .per = 3);
     ASK('d', .per = 6);
     SAID("a held 3\nb waits\nc FULL\nd held 4\n");
-    stage_end(s);
 }
 
-static void a_small_request_does_not_pass_a_large_one_in_line(void **state)
+UNIT_TEST(a_small_request_does_not_pass_a_large_one_in_line)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 3, .units = 2);
     ASK('b', .per = 3, .units = 3, .wait_ms = 1000);
     ASK('c', .per = 3, .units = 1, .wait_ms = 1000);
@@ -89,13 +84,11 @@ static void a_small_request_does_not_pass_a_large_one_in_line(void **state)
     SAID("a held 2\nb waits\nc waits\na releases 1\nb granted k held 3 waited 0\n");
     release(s, 'b', 0);
     SAID("b releases 1\nc granted k held 1 waited 0\n");
-    stage_end(s);
 }
 
-static void a_waiter_with_more_room_passes_one_with_less_that_does_not_fit(void **state)
+UNIT_TEST(a_waiter_with_more_room_passes_one_with_less_that_does_not_fit)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 5, .units = 5);
     ASK('b', .per = 1, .wait_ms = 1000);
     ASK('c', .per = 5, .wait_ms = 1000);
@@ -106,13 +99,11 @@ static void a_waiter_with_more_room_passes_one_with_less_that_does_not_fit(void 
     SAID("a held 5\nb waits\nc waits\nd waits\na releases 1\n"
          "b granted k held 1 waited 0\nc granted k held 2 waited 0\n"
          "d granted k held 3 waited 0\n");
-    stage_end(s);
 }
 
-static void no_room_and_too_much_are_refused(void **state)
+UNIT_TEST(no_room_and_too_much_are_refused)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_grant g;
     struct sl_want w = {.key = bytes("k"), .per = 0, .buckets = 1, .units = 1};
     assert_int_equal(sl_table_acquire(s->table, s->now, s->session, &w, &g),
@@ -134,15 +125,13 @@ static void no_room_and_too_much_are_refused(void **state)
                               101};
     assert_int_equal(sl_table_acquire(s->table, s->now, s->session, &w, &g),
                      SLUICE_ETOOBIG);
-    stage_end(s);
 }
 
 /* --- Shared --------------------------------------------------------------- */
 
-static void shared_ones_share_among_themselves_only(void **state)
+UNIT_TEST(shared_ones_share_among_themselves_only)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .shared = true);
     ASK('b', .shared = true);
     ASK('c', .per = 100);
@@ -157,15 +146,13 @@ static void shared_ones_share_among_themselves_only(void **state)
     release(s, 'c', 0);
     SAID("d waits\ne waits\nc releases 1\nd granted k held 1 waited 0\n"
          "e granted k held 2 waited 0\n");
-    stage_end(s);
 }
 
 /* --- Waiting -------------------------------------------------------------- */
 
-static void W1_a_waiter_is_granted_only_if_it_is_alive_and_in_time(void **state)
+UNIT_TEST(W1_a_waiter_is_granted_only_if_it_is_alive_and_in_time)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 100);
     ASK('b', .wait_ms = 100);
     ASK('c', .wait_ms = 200);
@@ -175,13 +162,11 @@ static void W1_a_waiter_is_granted_only_if_it_is_alive_and_in_time(void **state)
     settle(s);
     SAID("a held 1\nb waits\nc waits\nd waits\nk expired\n"
          "b timed out at k\nd granted k held 1 waited 100\nc over\n");
-    stage_end(s);
 }
 
-static void W1_what_comes_free_is_not_for_a_session_that_has_ended(void **state)
+UNIT_TEST(W1_what_comes_free_is_not_for_a_session_that_has_ended)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a');
     ASK('b', .wait_ms = 100);
     ASK('c', .wait_ms = 100);
@@ -189,13 +174,11 @@ static void W1_what_comes_free_is_not_for_a_session_that_has_ended(void **state)
     release(s, 'a', 0); /* Before anybody asked what follows from b's end. */
     SAID("a held 1\nb waits\nc waits\na releases 1\nc granted k held 1 waited 0\n"
          "b over\n");
-    stage_end(s);
 }
 
-static void W2_waiting_is_by_priority_and_then_by_arrival(void **state)
+UNIT_TEST(W2_waiting_is_by_priority_and_then_by_arrival)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a');
     ASK('b', .wait_ms = 1000);
     ASK('c', .wait_ms = 1000, .priority = 5);
@@ -209,13 +192,11 @@ static void W2_waiting_is_by_priority_and_then_by_arrival(void **state)
     SAID("a releases 1\nc granted k held 1 waited 0\nc releases 1\n"
          "e granted k held 1 waited 0\ne releases 1\nb granted k held 1 waited 0\n"
          "b releases 1\nd granted k held 1 waited 0\n");
-    stage_end(s);
 }
 
-static void a_wait_that_is_over_says_how_long_the_table_had_it(void **state)
+UNIT_TEST(a_wait_that_is_over_says_how_long_the_table_had_it)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a');
     ASK('b', .wait_ms = 5000, .lease_ms = 50);
     pass(s, 3000);
@@ -224,13 +205,11 @@ static void a_wait_that_is_over_says_how_long_the_table_had_it(void **state)
     pass(s, 1);
     SAID("a held 1\nb waits\n[3000]\na releases 1\nb granted k held 1 waited 3000\n"
          "[3049]\n[3050]\nk expired\n");
-    stage_end(s);
 }
 
-static void who_would_wait_for_itself_alone_is_told(void **state)
+UNIT_TEST(who_would_wait_for_itself_alone_is_told)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a');
     ASK('a');
     ASK('a', .wait_ms = 100);
@@ -241,17 +220,14 @@ static void who_would_wait_for_itself_alone_is_told(void **state)
     pass(s, 50);
     SAID(
         "b held 1\nb waits\n[50]\nleased expired\nb granted leased held 1 waited 50\n");
-    stage_end(s);
 }
 
-static void so_many_may_wait_and_no_more(void **state)
+UNIT_TEST(so_many_may_wait_and_no_more)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a');
     for (char who = 'b'; who < 'g'; who++) ASK(who, .wait_ms = 10);
     SAID("a held 1\nb waits\nc waits\nd waits\ne waits\nf WAITERS\n");
-    stage_end(s);
 }
 
 /* --- Leases and fences ---------------------------------------------------- */
@@ -267,10 +243,9 @@ static int extend(struct stage *s, char who, sl_fence fence, sl_ms ms,
     return status;
 }
 
-static void a_lease_is_pushed_back_and_never_forward(void **state)
+UNIT_TEST(a_lease_is_pushed_back_and_never_forward)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     sl_ms left;
     ASK('a', .lease_ms = 100, .value = bytes("one"));
     pass(s, 50);
@@ -294,13 +269,11 @@ static void a_lease_is_pushed_back_and_never_forward(void **state)
     assert_int_equal(extend(s, 'a', s->last[0], 200, NULL, &left), SLUICE_ELOST);
     ASK('a');
     assert_int_equal(extend(s, 'a', s->last[0], 200, NULL, &left), SLUICE_ENOLEASE);
-    stage_end(s);
 }
 
-static void a_leased_grant_is_its_users_and_one_without_its_sessions(void **state)
+UNIT_TEST(a_leased_grant_is_its_users_and_one_without_its_sessions)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 1000);
     end(s, 'a'); /* It outlives its session. */
     release(s, 'g', s->last[0]);
@@ -312,13 +285,11 @@ static void a_leased_grant_is_its_users_and_one_without_its_sessions(void **stat
     end(s, 'b');
     SAID("a held 1\na over\ng releases 0\nb releases 0\nb releases 1\nb releases 0\n"
          "b held 1\nc releases 0\nk ended\nb over\n");
-    stage_end(s);
 }
 
-static void fences_rise_whatever_the_clock_does(void **state)
+UNIT_TEST(fences_rise_whatever_the_clock_does)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     sl_fence last = 0;
     for (int i = 0; i < 100; i++) {
         s->now.wall_us = (uint64_t)(i % 7 == 0 ? 1 : 1000000 - 1000 * i);
@@ -331,13 +302,11 @@ static void fences_rise_whatever_the_clock_does(void **state)
         UINT64_MAX; /* A clock that is beyond all fences is not believed. */
     ASK('a');
     assert_true(s->last[0] == last + 1);
-    stage_end(s);
 }
 
-static void a_grant_is_over_at_its_end_also_if_that_was_not_told(void **state)
+UNIT_TEST(a_grant_is_over_at_its_end_also_if_that_was_not_told)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_grant g;
     struct sl_want w = {
         .key = bytes("k"), .per = 1, .buckets = 1, .units = 1, .lease_ms = 100};
@@ -353,15 +322,13 @@ static void a_grant_is_over_at_its_end_also_if_that_was_not_told(void **state)
     settle(s);
     SAID("k expired\n");
     assert_true(sl_table_holds(s->table, s->now, bytes("k"), g.fence));
-    stage_end(s);
 }
 
 /* --- Break, drain, await -------------------------------------------------- */
 
-static void break_takes_a_lease_at_its_end_or_at_once(void **state)
+UNIT_TEST(break_takes_a_lease_at_its_end_or_at_once)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_ended p;
     sl_ms left;
     ASK('a', .lease_ms = 100);
@@ -382,13 +349,11 @@ static void break_takes_a_lease_at_its_end_or_at_once(void **state)
     settle(s);
     SAID("a held 1\n[100]\nk expired\na held 1\nb held 1 overlapping\nc waits\n"
          "c granted k held 1 waited 0 overlapping\n");
-    stage_end(s);
 }
 
-static void a_drained_key_grants_nothing_and_refuses_who_waits(void **state)
+UNIT_TEST(a_drained_key_grants_nothing_and_refuses_who_waits)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a');
     ASK('b', .wait_ms = 100);
     assert_int_equal(sl_table_drain(s->table, bytes("[j-l]"), true), SLUICE_OK);
@@ -403,7 +368,6 @@ static void a_drained_key_grants_nothing_and_refuses_who_waits(void **state)
     ASK('c');
     SAID("a held 1\nb waits\nb refused k\nc DRAINED\nc held 1\na releases 1\nc held "
          "1\n");
-    stage_end(s);
 }
 
 static void watch(struct stage *s, char who, bool want_free, sl_ms ms)
@@ -414,10 +378,9 @@ static void watch(struct stage *s, char who, bool want_free, sl_ms ms)
     settle(s);
 }
 
-static void who_awaits_sees_a_key_held_or_free(void **state)
+UNIT_TEST(who_awaits_sees_a_key_held_or_free)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     watch(s, 'a', true, 0);
     watch(s, 'a', false, 0);
     watch(s, 'a', false, 100);
@@ -429,13 +392,11 @@ static void who_awaits_sees_a_key_held_or_free(void **state)
     SAID("a OK\na FULL\na watches\nd watches\n[10]\nd timed out at k\nb held 1\na sees "
          "k\n"
          "c watches\nb releases 1\nc sees k\n");
-    stage_end(s);
 }
 
-static void what_a_session_leaves_behind_is_given_back(void **state)
+UNIT_TEST(what_a_session_leaves_behind_is_given_back)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 2);
     ASK('a', .key = bytes("other"));
     ASK('b', .per = 1, .wait_ms = 1000);
@@ -444,13 +405,11 @@ static void what_a_session_leaves_behind_is_given_back(void **state)
     end(s, 'a');
     SAID("k ended\nb granted k held 1 waited 0\nother ended\n"
          "c granted other held 1 waited 0\na over\n");
-    stage_end(s);
 }
 
-static void who_is_withdrawn_leaves_the_line_and_keeps_what_it_holds(void **state)
+UNIT_TEST(who_is_withdrawn_leaves_the_line_and_keeps_what_it_holds)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .shared = true);
     ASK('b', .key = bytes("other"));
     assert_true(sl_session_holds(&s->session[1]));
@@ -470,13 +429,11 @@ static void who_is_withdrawn_leaves_the_line_and_keeps_what_it_holds(void **stat
     SAID("b watches\n[2000]\nother ended\nb over\n");
     ASK('d', .key = bytes("leased"), .lease_ms = 10);
     assert_false(sl_session_holds(&s->session[3]));
-    stage_end(s);
 }
 
-static void a_lock_that_only_a_withdrawn_one_watched_is_gone(void **state)
+UNIT_TEST(a_lock_that_only_a_withdrawn_one_watched_is_gone)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_table_stats stats;
     watch(s, 'a', false, 1000);
     sl_table_stats(s->table, &stats);
@@ -485,13 +442,11 @@ static void a_lock_that_only_a_withdrawn_one_watched_is_gone(void **state)
     sl_table_withdraw(s->table, &s->session[0]);
     sl_table_stats(s->table, &stats);
     assert_int_equal(stats.keys, 0);
-    stage_end(s);
 }
 
-static void drains_are_listed_and_say_what_changed(void **state)
+UNIT_TEST(drains_are_listed_and_say_what_changed)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_table_stats stats;
     struct sl_bytes glob;
     assert_false(sl_table_drains(s->table, 0, &glob));
@@ -512,13 +467,11 @@ static void drains_are_listed_and_say_what_changed(void **state)
     assert_int_equal(sl_table_drain(s->table, bytes("a*"), false), SLUICE_OK);
     assert_int_equal(sl_table_drain(s->table, bytes("a*"), false), SLUICE_ENOENT);
     assert_int_equal(sl_table_drain(s->table, bytes(""), true), SLUICE_EINVAL);
-    stage_end(s);
 }
 
-static void an_ended_session_is_told_nothing_but_its_end(void **state)
+UNIT_TEST(an_ended_session_is_told_nothing_but_its_end)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a');
     ASK('b', .wait_ms = 100);
     watch(s, 'c', true, 100);
@@ -534,13 +487,11 @@ static void an_ended_session_is_told_nothing_but_its_end(void **state)
     s->now.ms += 100;
     settle(s);
     SAID("b over\nc over\nd over\n");
-    stage_end(s);
 }
 
-static void a_lease_that_is_over_makes_no_deadlock(void **state)
+UNIT_TEST(a_lease_that_is_over_makes_no_deadlock)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_grant g;
     struct sl_want w = {
         .key = bytes("k"), .per = 2, .buckets = 1, .units = 1, .lease_ms = 10};
@@ -553,13 +504,11 @@ static void a_lease_that_is_over_makes_no_deadlock(void **state)
                      SL_WAITS);
     settle(s);
     SAID("k expired\nb granted k held 1 waited 10\n");
-    stage_end(s);
 }
 
-static void of_those_who_may_be_next_it_is_who_came_first(void **state)
+UNIT_TEST(of_those_who_may_be_next_it_is_who_came_first)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 9, .units = 9);
     ASK('b', .per = 3, .wait_ms = 10);
     ASK('c', .per = 2, .wait_ms = 1000);
@@ -568,13 +517,11 @@ static void of_those_who_may_be_next_it_is_who_came_first(void **state)
     SAID("a held 9\nb waits\nc waits\nd waits\n[10]\nb timed out at k\n");
     release(s, 'a', 0);
     SAID("a releases 1\nc granted k held 1 waited 10\nd granted k held 2 waited 10\n");
-    stage_end(s);
 }
 
-static void a_late_clock_does_not_end_a_lease_early(void **state)
+UNIT_TEST(a_late_clock_does_not_end_a_lease_early)
 {
-    (void)state;
-    struct stage *s = stage_with(1);
+    STAGE s = stage_with(1);
     sl_ms left;
     ASK('a', .lease_ms = 100);
     ASK('b', .key = bytes("other"), .shared = true, .lease_ms = 100);
@@ -583,14 +530,12 @@ static void a_late_clock_does_not_end_a_lease_early(void **state)
     pass(s, 1);
     pass(s, 1);
     SAID("a held 1\nb held 1\n[100]\n[101]\nother expired\n[102]\nk expired\n");
-    stage_end(s);
 }
 
 /* A holder adds how long it waited to its lease: it must not be told more than it was. */
-static void a_late_clock_does_not_make_a_wait_longer(void **state)
+UNIT_TEST(a_late_clock_does_not_make_a_wait_longer)
 {
-    (void)state;
-    struct stage *s = stage_with(1);
+    STAGE s = stage_with(1);
     ASK('a', .lease_ms = 10);
     ASK('b', .lease_ms = 50, .wait_ms = 100);
     pass(s, 11);
@@ -598,13 +543,11 @@ static void a_late_clock_does_not_make_a_wait_longer(void **state)
     ASK('c', .lease_ms = 50, .wait_ms = 100, .waited_ms = 1);
     SAID("a held 1\nb waits\n[11]\nk expired\nb granted k held 1 waited 10\n"
          "b releases 1\nc held 1\n");
-    stage_end(s);
 }
 
-static void a_clock_far_ahead_leaves_fences_to_count_on(void **state)
+UNIT_TEST(a_clock_far_ahead_leaves_fences_to_count_on)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 10);
     sl_fence last = s->last[0];
     s->now.wall_us = SL_FENCE_MAX;
@@ -617,13 +560,11 @@ static void a_clock_far_ahead_leaves_fences_to_count_on(void **state)
     release(s, 'b', 0);
     ASK('d');
     assert_true(s->last[3] == SL_WALL_US_MAX + 1);
-    stage_end(s);
 }
 
-static void the_newest_grant_is_the_one_that_is_read(void **state)
+UNIT_TEST(the_newest_grant_is_the_one_that_is_read)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_grant_view v;
     assert_false(sl_table_newest(s->table, s->now, bytes("k"), &v));
     ASK('a', .lease_ms = 100);
@@ -639,13 +580,11 @@ static void the_newest_grant_is_the_one_that_is_read(void **state)
     s->now.ms += 40;
     assert_true(sl_table_newest(s->table, s->now, bytes("k"), &v));
     assert_true(v.fence == s->last[0]);
-    stage_end(s);
 }
 
-static void a_fence_names_one_grant_and_no_other(void **state)
+UNIT_TEST(a_fence_names_one_grant_and_no_other)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .per = 3);
     sl_fence first = s->last[0];
     ASK('a', .per = 3);
@@ -659,12 +598,10 @@ static void a_fence_names_one_grant_and_no_other(void **state)
     release(s, 'a', 0);
     SAID("a held 1\na held 2\nb held 3\na releases 0\nb releases 0\na releases 1\n"
          "a releases 1\na releases 0\n");
-    stage_end(s);
 }
 
-static void a_table_is_freed_with_all_that_is_in_it(void **state)
+UNIT_TEST(a_table_is_freed_with_all_that_is_in_it)
 {
-    (void)state;
     struct stage *s = stage_new();
     for (uint32_t i = 0; i < 900;
          i++) { /* While the index moves, and when it does not. */
@@ -681,40 +618,5 @@ static void a_table_is_freed_with_all_that_is_in_it(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_transcript_of_canal_lock_value_for_value),
-        cmocka_unit_test(more_room_reaches_new_callers_at_once),
-        cmocka_unit_test(a_small_request_does_not_pass_a_large_one_in_line),
-        cmocka_unit_test(
-            a_waiter_with_more_room_passes_one_with_less_that_does_not_fit),
-        cmocka_unit_test(no_room_and_too_much_are_refused),
-        cmocka_unit_test(shared_ones_share_among_themselves_only),
-        cmocka_unit_test(W1_a_waiter_is_granted_only_if_it_is_alive_and_in_time),
-        cmocka_unit_test(W1_what_comes_free_is_not_for_a_session_that_has_ended),
-        cmocka_unit_test(W2_waiting_is_by_priority_and_then_by_arrival),
-        cmocka_unit_test(a_wait_that_is_over_says_how_long_the_table_had_it),
-        cmocka_unit_test(who_would_wait_for_itself_alone_is_told),
-        cmocka_unit_test(so_many_may_wait_and_no_more),
-        cmocka_unit_test(a_lease_is_pushed_back_and_never_forward),
-        cmocka_unit_test(a_leased_grant_is_its_users_and_one_without_its_sessions),
-        cmocka_unit_test(fences_rise_whatever_the_clock_does),
-        cmocka_unit_test(a_grant_is_over_at_its_end_also_if_that_was_not_told),
-        cmocka_unit_test(break_takes_a_lease_at_its_end_or_at_once),
-        cmocka_unit_test(a_drained_key_grants_nothing_and_refuses_who_waits),
-        cmocka_unit_test(who_awaits_sees_a_key_held_or_free),
-        cmocka_unit_test(what_a_session_leaves_behind_is_given_back),
-        cmocka_unit_test(who_is_withdrawn_leaves_the_line_and_keeps_what_it_holds),
-        cmocka_unit_test(a_lock_that_only_a_withdrawn_one_watched_is_gone),
-        cmocka_unit_test(drains_are_listed_and_say_what_changed),
-        cmocka_unit_test(an_ended_session_is_told_nothing_but_its_end),
-        cmocka_unit_test(a_lease_that_is_over_makes_no_deadlock),
-        cmocka_unit_test(of_those_who_may_be_next_it_is_who_came_first),
-        cmocka_unit_test(a_late_clock_does_not_end_a_lease_early),
-        cmocka_unit_test(a_late_clock_does_not_make_a_wait_longer),
-        cmocka_unit_test(a_clock_far_ahead_leaves_fences_to_count_on),
-        cmocka_unit_test(the_newest_grant_is_the_one_that_is_read),
-        cmocka_unit_test(a_fence_names_one_grant_and_no_other),
-        cmocka_unit_test(a_table_is_freed_with_all_that_is_in_it),
-    };
-    return cmocka_run_group_tests_name("table", tests, NULL, NULL);
+    return run_unit_tests("table");
 }

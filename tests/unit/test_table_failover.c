@@ -56,10 +56,9 @@ static void reign(struct stage *s, sl_ms until_ms)
 
 /* --- Authority ------------------------------------------------------------- */
 
-static void nothing_is_granted_at_the_end_of_the_authority_or_after(void **state)
+UNIT_TEST(nothing_is_granted_at_the_end_of_the_authority_or_after)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     reign(s, 2000);
     pass(s, 999);
     ASK('a', .lease_ms = 100000);
@@ -86,13 +85,11 @@ static void nothing_is_granted_at_the_end_of_the_authority_or_after(void **state
     reign(s, SL_NEVER);
     ASK('e', .key = bytes("another"));
     SAID("e held 1\n");
-    stage_end(s);
 }
 
-static void a_late_clock_has_less_authority(void **state)
+UNIT_TEST(a_late_clock_has_less_authority)
 {
-    (void)state;
-    struct stage *s = stage_with(5);
+    STAGE s = stage_with(5);
     reign(s, 2000);
     pass(s, 995); /* It is before 2000. */
     ASK('a', .lease_ms = 100000);
@@ -100,13 +97,11 @@ static void a_late_clock_has_less_authority(void **state)
     ASK('b', .key = bytes("new"));
     extend(s, 'a', s->last[0], 200000);
     SAID("a held 1\nb NOKEEPER\na NOKEEPER\n");
-    stage_end(s);
 }
 
-static void no_lease_is_extended_without_authority(void **state)
+UNIT_TEST(no_lease_is_extended_without_authority)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     reign(s, 2000);
     ASK('a', .lease_ms = 1500);
     pass(s, 999);
@@ -118,13 +113,11 @@ static void no_lease_is_extended_without_authority(void **state)
     SAID("a held 1\na extended\na NOKEEPER\na NOKEEPER\n");
     pass(s, 1);
     SAID("- expired k\n"); /* When it ends is what it was. */
-    stage_end(s);
 }
 
-static void all_else_goes_on_without_authority(void **state)
+UNIT_TEST(all_else_goes_on_without_authority)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_ended past;
     struct sl_grant_view v;
     ASK('a', .per = 3, .lease_ms = 60000);
@@ -146,13 +139,11 @@ static void all_else_goes_on_without_authority(void **state)
     sl_table_drain(s->table, bytes("k"), true);
     settle(s);
     SAID("e refused k\n");
-    stage_end(s);
 }
 
-static void a_table_without_authority_does_not_spin(void **state)
+UNIT_TEST(a_table_without_authority_does_not_spin)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_effect e;
     reign(s, 500);
     ASK('a', .wait_ms = SL_NEVER);
@@ -167,13 +158,11 @@ static void a_table_without_authority_does_not_spin(void **state)
     reign(s, 500);
     assert_false(sl_table_next(s->table, s->now, &e));
     SAID("");
-    stage_end(s);
 }
 
-static void silence_and_authority_have_both_to_allow_it(void **state)
+UNIT_TEST(silence_and_authority_have_both_to_allow_it)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     reign(s, 2000);
     sl_table_recover(s->table, 3000);
     ASK('a');
@@ -192,13 +181,11 @@ static void silence_and_authority_have_both_to_allow_it(void **state)
     SAID("b waits\n");
     pass(s, 2000);
     SAID("b granted other\n");
-    stage_end(s);
 }
 
-static void what_is_free_is_not_told_without_authority(void **state)
+UNIT_TEST(what_is_free_is_not_told_without_authority)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     await(s, 'b', true, 60000);
     reign(s, 1100);
@@ -214,26 +201,22 @@ static void what_is_free_is_not_told_without_authority(void **state)
     SAID("d timed out k\n");
     reign(s, 3000);
     SAID("b sees k\nc sees k\n");
-    stage_end(s);
 }
 
-static void a_watcher_of_a_new_key_is_heard_when_the_authority_is_back(void **state)
+UNIT_TEST(a_watcher_of_a_new_key_is_heard_when_the_authority_is_back)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     reign(s, 0);
     await(s, 'a', true, 60000);
     await(s, 'b', true, 60000);
     sl_table_withdraw(s->table, &s->session[1]);
     reign(s, 2000);
     SAID("a watches\nb watches\na sees k\n");
-    stage_end(s);
 }
 
-static void a_thief_enters_nowhere_without_authority(void **state)
+UNIT_TEST(a_thief_enters_nowhere_without_authority)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 50000);
     reign(s, 1050);
     ASK('b', .wait_ms = 5000, .priority = 1, .steal = true, .force_ms = 100);
@@ -242,7 +225,6 @@ static void a_thief_enters_nowhere_without_authority(void **state)
     SAID("");
     reign(s, 3000);
     SAID("b granted k\n- stolen k\n");
-    stage_end(s);
 }
 
 /* --- Reclaims -------------------------------------------------------------- */
@@ -285,10 +267,9 @@ static void show_holders(struct stage *s)
             (unsigned long long)v.session_id, v.leased ? "" : " bare");
 }
 
-static void a_session_reclaims_what_it_held(void **state)
+UNIT_TEST(a_session_reclaims_what_it_held)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_grant_view got;
     struct sl_grant_view v = grant(4000, 700);
     v.value = bytes("host:1");
@@ -307,13 +288,11 @@ static void a_session_reclaims_what_it_held(void **state)
     pass(s, 2000);
     assert_true(s->last[0] > FLOOR);
     SAID("a waits\na granted k\n");
-    stage_end(s);
 }
 
-static void without_a_lease_it_ends_with_its_session(void **state)
+UNIT_TEST(without_a_lease_it_ends_with_its_session)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     assert_int_equal(reclaim(s, 'a', bare(4000)), SLUICE_OK);
     assert_int_equal(reclaim(s, '-', bare(4001)), SLUICE_EINVAL);
     assert_true(sl_session_holds(&s->session[0]));
@@ -325,7 +304,6 @@ static void without_a_lease_it_ends_with_its_session(void **state)
     settle(s);
     SAID("- ended k\nb granted k\na over \n");
     assert_int_equal(reclaim(s, 'a', bare(4000)), SLUICE_EINVAL); /* It has ended. */
-    stage_end(s);
 }
 
 /* The n-th order of five. */
@@ -340,9 +318,8 @@ static void order(int n, int out[5])
     }
 }
 
-static void reclaims_may_come_in_any_order(void **state)
+UNIT_TEST(reclaims_may_come_in_any_order)
 {
-    (void)state;
     for (int n = 0; n < 120; n++) {
         struct stage *s = stage_new();
         int at[5];
@@ -368,10 +345,9 @@ static void reclaims_may_come_in_any_order(void **state)
     }
 }
 
-static void all_reclaims_are_kept_and_nobody_else_comes_before_it_fits(void **state)
+UNIT_TEST(all_reclaims_are_kept_and_nobody_else_comes_before_it_fits)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (sl_fence f = 4000; f < 4005; f++) {
         struct sl_grant_view v = grant(f, 10000 * (sl_ms)(f - 3999));
         v.per = 2; /* Five in a room of two. */
@@ -386,13 +362,11 @@ static void all_reclaims_are_kept_and_nobody_else_comes_before_it_fits(void **st
     SAID("d releases 1\n- expired k\n- expired k\n- expired k\n");
     release(s, 'a', 4003);
     SAID("a releases 1\nb granted k\n"); /* One and one. */
-    stage_end(s);
 }
 
-static void shared_ones_and_others_may_be_reclaimed_together(void **state)
+UNIT_TEST(shared_ones_and_others_may_be_reclaimed_together)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_grant_view v = grant(4001, 10000);
     v.shared = true, v.units = v.per = v.buckets = 0;
     assert_int_equal(reclaim(s, 'a', grant(4000, 20000)), SLUICE_OK);
@@ -403,13 +377,11 @@ static void shared_ones_and_others_may_be_reclaimed_together(void **state)
     SAID("c waits\nd FULL\n- expired k\n");
     release(s, 'a', 4000);
     SAID("a releases 1\nc granted k\n");
-    stage_end(s);
 }
 
-static void a_reclaim_comes_beside_who_holds_and_waits(void **state)
+UNIT_TEST(a_reclaim_comes_beside_who_holds_and_waits)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 60000); /* On the seat, with a higher fence. */
     ASK('b', .wait_ms = 60000);
     await(s, 'c', true, 60000);
@@ -418,13 +390,11 @@ static void a_reclaim_comes_beside_who_holds_and_waits(void **state)
     SAID("a held 1\nb waits\nc watches\na releases 1\n");
     pass(s, 5000);
     SAID("- expired k\nb granted k\n");
-    stage_end(s);
 }
 
-static void a_thief_asks_also_for_what_was_reclaimed(void **state)
+UNIT_TEST(a_thief_asks_also_for_what_was_reclaimed)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     ASK('a', .lease_ms = 60000);
     ASK('b', .wait_ms = 60000, .priority = 1, .steal = true, .force_ms = SL_NEVER);
     SAID("a held 1\nb waits\nb asked k\n");
@@ -433,13 +403,11 @@ static void a_thief_asks_also_for_what_was_reclaimed(void **state)
     release(s, 'a', 0);
     release(s, 'd', 0);
     SAID("a releases 1\nd releases 1\nb granted k\n");
-    stage_end(s);
 }
 
-static void the_same_grant_is_reclaimed_once(void **state)
+UNIT_TEST(the_same_grant_is_reclaimed_once)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_grant_view v;
     assert_int_equal(reclaim(s, 'a', grant(4000, 700)), SLUICE_OK);
     assert_int_equal(reclaim(s, 'a', grant(4000, 700)), SLUICE_OK);
@@ -460,12 +428,10 @@ static void the_same_grant_is_reclaimed_once(void **state)
     assert_int_equal(reclaim(s, 'a', v), SLUICE_OK);
     extend(s, 'a', 4000, 800);
     SAID("a LOST\n"); /* Broken is what any of them says. */
-    stage_end(s);
 }
 
-static void of_two_ends_of_a_lease_the_later_counts(void **state)
+UNIT_TEST(of_two_ends_of_a_lease_the_later_counts)
 {
-    (void)state;
     for (int entry = 0; entry < 2; entry++) {
         struct stage *s = stage_new();
         struct sl_grant_view v = grant(4000, 700);
@@ -501,10 +467,9 @@ static int rebind(struct stage *s, char who, sl_fence fence)
     return status;
 }
 
-static void a_grant_without_a_lease_may_go_to_another_session(void **state)
+UNIT_TEST(a_grant_without_a_lease_may_go_to_another_session)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_grant_view v;
     assert_int_equal(reclaim(s, 'a', bare(4000)), SLUICE_OK);
     assert_int_equal(reclaim(s, 'a', bare(4001)), SLUICE_OK);
@@ -522,25 +487,21 @@ static void a_grant_without_a_lease_may_go_to_another_session(void **state)
     release(s, 'b', 0);
     SAID("- ended k\na over \n4000 by 2 bare\n4002 by 1\nb releases 1\n");
     assert_int_equal(rebind(s, 'a', 4002), SLUICE_EINVAL); /* It has ended. */
-    stage_end(s);
 }
 
-static void a_thief_does_not_ask_what_becomes_its_own(void **state)
+UNIT_TEST(a_thief_does_not_ask_what_becomes_its_own)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     assert_int_equal(reclaim(s, 'a', bare(4000)), SLUICE_OK);
     ASK('b', .wait_ms = 60000, .priority = 1, .steal = true, .force_ms = SL_NEVER);
     SAID("b waits\nb asked k\n");
     assert_int_equal(rebind(s, 'b', 4000), SLUICE_OK);
     SAID("- withdrawn k\n");
-    stage_end(s);
 }
 
-static void what_cannot_have_been_is_not_reclaimed(void **state)
+UNIT_TEST(what_cannot_have_been_is_not_reclaimed)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_grant_view v = grant(4000, 700);
     v.waits = true;
     assert_int_equal(reclaim(s, 'a', v), SLUICE_EINVAL);
@@ -552,15 +513,13 @@ static void what_cannot_have_been_is_not_reclaimed(void **state)
     v = grant(4000, 700);
     int status = sl_table_reclaim(s->table, s->now, NULL, &v, bytes(""));
     assert_int_equal(status, SLUICE_EINVAL);
-    stage_end(s);
 }
 
 /* --- Reset ----------------------------------------------------------------- */
 
-static void after_a_reset_nothing_is_left_but_fences_and_limits(void **state)
+UNIT_TEST(after_a_reset_nothing_is_left_but_fences_and_limits)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_table_stats stats;
     struct sl_ended past;
     ASK('a', .lease_ms = 60000);
@@ -598,13 +557,11 @@ static void after_a_reset_nothing_is_left_but_fences_and_limits(void **state)
     SAID("c timed out k\n");
     sl_table_reset(s->table);
     sl_table_reset(s->table);
-    stage_end(s);
 }
 
-static void a_reset_gives_no_authority_and_ends_no_silence(void **state)
+UNIT_TEST(a_reset_gives_no_authority_and_ends_no_silence)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     reign(s, 2000);
     sl_table_recover(s->table, 1500);
     ASK('a', .wait_ms = 60000);
@@ -616,12 +573,10 @@ static void a_reset_gives_no_authority_and_ends_no_silence(void **state)
     sl_table_reset(s->table);
     reign(s, 9000);
     SAID("");
-    stage_end(s);
 }
 
-static void a_table_may_be_freed_while_leases_are_over_and_not_told(void **state)
+UNIT_TEST(a_table_may_be_freed_while_leases_are_over_and_not_told)
 {
-    (void)state;
     struct stage *s = stage_new();
     ASK('a', .per = 2, .lease_ms = 10);
     ASK('b', .per = 2, .lease_ms = 10);
@@ -867,9 +822,8 @@ static size_t play(struct world *w, int steps, bool starved)
     return refused;
 }
 
-static void random_reigns_keep_the_invariants(void **state)
+UNIT_TEST(random_reigns_keep_the_invariants)
 {
-    (void)state;
     static struct world w;
     size_t granted = 0, reclaimed = 0, resets = 0, refused = 0;
     for (uint64_t seed = 1; seed <= 40; seed++) {
@@ -887,32 +841,5 @@ static void random_reigns_keep_the_invariants(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_granted_at_the_end_of_the_authority_or_after),
-        cmocka_unit_test(a_late_clock_has_less_authority),
-        cmocka_unit_test(no_lease_is_extended_without_authority),
-        cmocka_unit_test(all_else_goes_on_without_authority),
-        cmocka_unit_test(a_table_without_authority_does_not_spin),
-        cmocka_unit_test(silence_and_authority_have_both_to_allow_it),
-        cmocka_unit_test(what_is_free_is_not_told_without_authority),
-        cmocka_unit_test(a_watcher_of_a_new_key_is_heard_when_the_authority_is_back),
-        cmocka_unit_test(a_thief_enters_nowhere_without_authority),
-        cmocka_unit_test(a_session_reclaims_what_it_held),
-        cmocka_unit_test(without_a_lease_it_ends_with_its_session),
-        cmocka_unit_test(reclaims_may_come_in_any_order),
-        cmocka_unit_test(all_reclaims_are_kept_and_nobody_else_comes_before_it_fits),
-        cmocka_unit_test(shared_ones_and_others_may_be_reclaimed_together),
-        cmocka_unit_test(a_reclaim_comes_beside_who_holds_and_waits),
-        cmocka_unit_test(a_thief_asks_also_for_what_was_reclaimed),
-        cmocka_unit_test(the_same_grant_is_reclaimed_once),
-        cmocka_unit_test(of_two_ends_of_a_lease_the_later_counts),
-        cmocka_unit_test(a_grant_without_a_lease_may_go_to_another_session),
-        cmocka_unit_test(a_thief_does_not_ask_what_becomes_its_own),
-        cmocka_unit_test(what_cannot_have_been_is_not_reclaimed),
-        cmocka_unit_test(after_a_reset_nothing_is_left_but_fences_and_limits),
-        cmocka_unit_test(a_reset_gives_no_authority_and_ends_no_silence),
-        cmocka_unit_test(a_table_may_be_freed_while_leases_are_over_and_not_told),
-        cmocka_unit_test(random_reigns_keep_the_invariants),
-    };
-    return cmocka_run_group_tests_name("table_failover", tests, NULL, NULL);
+    return run_unit_tests("table_failover");
 }

@@ -63,9 +63,8 @@ static void many_who_share(struct crowd *c, int who, sl_ms lease_ms)
             SLUICE_OK);
 }
 
-static void who_holds_nothing_may_release_it_often(void **state)
+UNIT_TEST(who_holds_nothing_may_release_it_often)
 {
-    (void)state;
     static struct crowd c;
     struct sl_ended past;
     begin(&c);
@@ -79,9 +78,8 @@ static void who_holds_nothing_may_release_it_often(void **state)
     finish(&c);
 }
 
-static void who_holds_nearly_all_of_it_may_ask_to_wait_often(void **state)
+UNIT_TEST(who_holds_nearly_all_of_it_may_ask_to_wait_often)
 {
-    (void)state;
     static struct crowd c;
     begin(&c);
     many_who_share(&c, 0, 0);
@@ -94,9 +92,8 @@ static void who_holds_nearly_all_of_it_may_ask_to_wait_often(void **state)
     finish(&c);
 }
 
-static void leases_that_end_at_once_are_told_one_by_one(void **state)
+UNIT_TEST(leases_that_end_at_once_are_told_one_by_one)
 {
-    (void)state;
     static struct crowd c;
     begin(&c);
     many_who_share(&c, 0, 0); /* Before them on the roll. */
@@ -109,9 +106,8 @@ static void leases_that_end_at_once_are_told_one_by_one(void **state)
     finish(&c);
 }
 
-static void while_leases_end_every_request_is_cheap(void **state)
+UNIT_TEST(while_leases_end_every_request_is_cheap)
 {
-    (void)state;
     static struct crowd c;
     struct sl_effect e;
     begin(&c);
@@ -127,9 +123,8 @@ static void while_leases_end_every_request_is_cheap(void **state)
     finish(&c);
 }
 
-static void watchers_are_not_asked_what_they_do_not_wait_for(void **state)
+UNIT_TEST(watchers_are_not_asked_what_they_do_not_wait_for)
 {
-    (void)state;
     static struct crowd c;
     struct sl_ended past;
     begin(&c);
@@ -149,9 +144,8 @@ static void watchers_are_not_asked_what_they_do_not_wait_for(void **state)
     finish(&c);
 }
 
-static void looking_at_a_key_does_not_count_its_holders(void **state)
+UNIT_TEST(looking_at_a_key_does_not_count_its_holders)
 {
-    (void)state;
     static struct crowd c;
     struct sl_lock_view lock;
     struct sl_grant_view newest;
@@ -167,9 +161,8 @@ static void looking_at_a_key_does_not_count_its_holders(void **state)
     finish(&c);
 }
 
-static void a_drain_looks_only_at_keys_with_waiters(void **state)
+UNIT_TEST(a_drain_looks_only_at_keys_with_waiters)
 {
-    (void)state;
     static struct crowd c;
     struct sl_grant g;
     begin(&c);
@@ -187,14 +180,13 @@ static void a_drain_looks_only_at_keys_with_waiters(void **state)
 }
 
 /* On the seat and beside others, waiting, with another value. */
-static void all_memory_is_counted_and_freed(void **state)
+UNIT_TEST(all_memory_is_counted_and_freed)
 {
     enum { KEYS = 1000 };
     struct crowd c;
     char text[100], name[16];
     sl_fence fences[KEYS];
     const struct sl_bytes of = {name, 5}, value = {text, 100}, note = {text, 50};
-    (void)state;
     begin(&c);
     memset(text, 'x', sizeof text);
     const size_t empty = sl_table_bytes(c.table);
@@ -246,15 +238,5 @@ static void all_memory_is_counted_and_freed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_holds_nothing_may_release_it_often),
-        cmocka_unit_test(who_holds_nearly_all_of_it_may_ask_to_wait_often),
-        cmocka_unit_test(leases_that_end_at_once_are_told_one_by_one),
-        cmocka_unit_test(while_leases_end_every_request_is_cheap),
-        cmocka_unit_test(watchers_are_not_asked_what_they_do_not_wait_for),
-        cmocka_unit_test(looking_at_a_key_does_not_count_its_holders),
-        cmocka_unit_test(a_drain_looks_only_at_keys_with_waiters),
-        cmocka_unit_test(all_memory_is_counted_and_freed),
-    };
-    return cmocka_run_group_tests_name("table_many", tests, NULL, NULL);
+    return run_unit_tests("table_many");
 }

@@ -168,9 +168,8 @@ static void let_time_pass(struct crowd *c)
     c->now.wall_us += ms * 1000;
 }
 
-static void random_requests_keep_the_invariants(void **state)
+UNIT_TEST(random_requests_keep_the_invariants)
 {
-    (void)state;
     static struct crowd c;
     size_t granted = 0;
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -189,9 +188,8 @@ static void random_requests_keep_the_invariants(void **state)
 
 /* --- Without memory -------------------------------------------------------- */
 
-static void every_allocation_may_fail_and_nothing_has_changed(void **state)
+UNIT_TEST(every_allocation_may_fail_and_nothing_has_changed)
 {
-    (void)state;
     static struct crowd c;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         size_t refused = 0;
@@ -222,9 +220,8 @@ static void every_allocation_may_fail_and_nothing_has_changed(void **state)
     memory_is_back();
 }
 
-static void who_waits_has_its_place_among_the_holders_already(void **state)
+UNIT_TEST(who_waits_has_its_place_among_the_holders_already)
 {
-    (void)state;
     static struct crowd c;
     struct sl_grant g;
     struct sl_ended past;
@@ -249,10 +246,5 @@ static void who_waits_has_its_place_among_the_holders_already(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_requests_keep_the_invariants),
-        cmocka_unit_test(every_allocation_may_fail_and_nothing_has_changed),
-        cmocka_unit_test(who_waits_has_its_place_among_the_holders_already),
-    };
-    return cmocka_run_group_tests_name("table_memory", tests, NULL, NULL);
+    return run_unit_tests("table_memory");
 }

@@ -12,10 +12,9 @@
 
 /* --- Candidate, leader, stopped ------------------------------------------------ */
 
-static void a_candidate_claims_and_does_nothing_else(void **state) /* R6 */
+UNIT_TEST(a_candidate_claims_and_does_nothing_else) /* R6 */
 {
-    (void)state;
-    struct stage *s = stage_candidate(&stage_limits, NULL);
+    STAGE s = stage_candidate(&stage_limits, NULL);
     by_hand(s);
     assert_true(sl_tx_manager_due(s->manager) <= s->now);
     BEGIN(1), GET(1, "a"), COMMIT(1), ABORT(1), OUTCOME(1, "r");
@@ -27,13 +26,11 @@ static void a_candidate_claims_and_does_nothing_else(void **state) /* R6 */
     does(s), BEGIN(1);
     SAID("1 began 1\n");
     assert_int_equal(stats_of(s).term, 1);
-    stage_end(s);
 }
 
-static void a_claim_that_failed_is_made_again(void **state)
+UNIT_TEST(a_claim_that_failed_is_made_again)
 {
-    (void)state;
-    struct stage *s = stage_candidate(&stage_limits, NULL);
+    STAGE s = stage_candidate(&stage_limits, NULL);
     by_hand(s);
     pass(s, 0), refuses(s, SLUICE_ENOSPC);
     SAID("> claim\n");
@@ -43,47 +40,39 @@ static void a_claim_that_failed_is_made_again(void **state)
     pass(s, 1), does(s), BEGIN(1);
     SAID("> claim\n1 began 1\n");
     assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
-    stage_end(s);
 }
 
-static void a_claim_that_was_refused_is_the_end(void **state)
+UNIT_TEST(a_claim_that_was_refused_is_the_end)
 {
-    (void)state;
-    struct stage *s = stage_candidate(&stage_limits, NULL);
+    STAGE s = stage_candidate(&stage_limits, NULL);
     by_hand(s);
     pass(s, 0), refuses(s, SLUICE_ESTALE), pass(s, 1000), BEGIN(1);
     SAID("> claim\n1 NOKEEPER\n");
     assert_int_equal(stats_of(s).state, SL_TX_MANAGER_STOPPED);
     assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
-    stage_end(s);
 }
 
-static void one_that_was_stopped_does_not_lead_any_more(void **state)
+UNIT_TEST(one_that_was_stopped_does_not_lead_any_more)
 {
-    (void)state;
-    struct stage *s = stage_candidate(&stage_limits, NULL);
+    STAGE s = stage_candidate(&stage_limits, NULL);
     by_hand(s);
     pass(s, 0), stop(s, 7), does(s), BEGIN(1), pass(s, 1000);
     SAID("> claim\n1 NOKEEPER\n");
     assert_int_equal(stats_of(s).state, SL_TX_MANAGER_STOPPED);
-    stage_end(s);
 }
 
 /* Nor does a claim go out that nobody has fetched. */
-static void one_that_was_stopped_claims_no_more(void **state)
+UNIT_TEST(one_that_was_stopped_claims_no_more)
 {
-    (void)state;
-    struct stage *s = stage_candidate(&stage_limits, NULL);
+    STAGE s = stage_candidate(&stage_limits, NULL);
     struct sl_tx_order order;
     sl_tx_manager_tick(s->manager, s->now);
     sl_tx_manager_stop(s->manager, s->now, 7);
     assert_false(sl_tx_manager_next(s->manager, &order));
-    stage_end(s);
 }
 
-static void every_keeper_has_a_term_of_its_own(void **state)
+UNIT_TEST(every_keeper_has_a_term_of_its_own)
 {
-    (void)state;
     struct stage *s = stage_new(), *t = stage_beside(s);
     uint64_t a = BEGIN(1), b;
     assert_int_equal(s->asked[a].term, 1);
@@ -96,10 +85,9 @@ static void every_keeper_has_a_term_of_its_own(void **state)
 }
 
 /* Who waits is told; who does not is told when it asks; nobody is granted what was freed. */
-static void when_it_stops_nothing_is_granted(void **state)
+UNIT_TEST(when_it_stops_nothing_is_granted)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), WRITE(1, "a"), WRITE(2, "a"), READ(3, "a");
     UNHEARD;
     stop(s, 9);
@@ -110,28 +98,24 @@ static void when_it_stops_nothing_is_granted(void **state)
     stop(s, 10);
     leave(s, 1);
     SAID("");
-    stage_end(s);
 }
 
 /* A read on its way is for nobody. */
-static void when_it_stops_reads_are_stale(void **state)
+UNIT_TEST(when_it_stops_reads_are_stale)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), by_hand(s), GET(1, "a"), SCAN(2, "*");
     UNHEARD;
     stop(s, 9);
     SAID("1 STALE 9\n2 STALE 9\n");
     does(s), does(s);
     SAID("");
-    stage_end(s);
 }
 
 /* STALE says that nothing was committed: of a commit on its way nobody knows that. */
-static void when_it_stops_a_commit_on_its_way_is_waited_for(void **state)
+UNIT_TEST(when_it_stops_a_commit_on_its_way_is_waited_for)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), BEGIN(2), PUT(2, "b", "y"), BEGIN(3), GET(3, "c");
     by_hand(s), COMMIT(1), COMMIT(2);
     UNHEARD;
@@ -145,14 +129,12 @@ static void when_it_stops_a_commit_on_its_way_is_waited_for(void **state)
     does(s);
     SAID("2 STALE 2\n");
     assert_int_equal(stats_of(s).transactions, 0);
-    stage_end(s);
 }
 
 /* But one that nobody has fetched is not ordered, least of all without its writes. */
-static void when_it_stops_a_commit_that_was_not_fetched_is_not_ordered(void **state)
+UNIT_TEST(when_it_stops_a_commit_that_was_not_fetched_is_not_ordered)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_tx_order order;
     const struct sl_tx_request commit = {.type = SL_TX_COMMIT, .session = 1};
     BEGIN_AS(1, "r"), PUT(1, "a", "x");
@@ -163,12 +145,10 @@ static void when_it_stops_a_commit_that_was_not_fetched_is_not_ordered(void **st
     assert_int_equal(order.type, SL_TX_ORDER_ANSWER);
     assert_int_equal(order.answer->status, SLUICE_ESTALE);
     assert_false(sl_tx_manager_next(s->manager, &order));
-    stage_end(s);
 }
 
-static void one_whose_commit_is_stale_stops(void **state) /* R4, RT1 */
+UNIT_TEST(one_whose_commit_is_stale_stops) /* R4, RT1 */
 {
-    (void)state;
     struct stage *s = stage_new(), *old = s, *new = stage_beside(s);
     BEGIN(1), PUT(1, "a", "old"), BEGIN(2), GET(2, "b"), BEGIN(3), WRITE(3, "a");
     SAID("1 began 1\n1 put\n2 began 2\n2 got nothing\n3 began 3\n3 waits\n");
@@ -203,9 +183,8 @@ static bool meets(int a, int b)
     return ((a & ALL) && (b & WRITES)) || ((a & WRITES_ALL) && b != 0);
 }
 
-static void modes_fit_if_what_they_allow_does_not_meet(void **state)
+UNIT_TEST(modes_fit_if_what_they_allow_does_not_meet)
 {
-    (void)state;
     for (int a = 0; a < 6; a++)
         for (int b = 0; b < 6; b++)
             assert_int_equal(sl_tx_mode_fits((enum sl_tx_mode)a, (enum sl_tx_mode)b),
@@ -213,9 +192,8 @@ static void modes_fit_if_what_they_allow_does_not_meet(void **state)
                                  !meets(allows[b], allows[a]));
 }
 
-static void two_modes_are_the_least_that_is_both(void **state)
+UNIT_TEST(two_modes_are_the_least_that_is_both)
 {
-    (void)state;
     for (int a = 0; a < 6; a++)
         for (int b = 0; b < 6; b++) {
             int least = SL_TX_MODE_W;
@@ -228,9 +206,8 @@ static void two_modes_are_the_least_that_is_both(void **state)
         }
 }
 
-static void every_mode_has_a_name(void **state)
+UNIT_TEST(every_mode_has_a_name)
 {
-    (void)state;
     for (int a = 0; a < 6; a++)
         for (int b = 0; b < a; b++)
             assert_string_not_equal(sl_tx_mode_name((enum sl_tx_mode)a),
@@ -239,9 +216,8 @@ static void every_mode_has_a_name(void **state)
 
 /* RT4: two transactions, three items, two kinds. The first has the one on the left, the
  * second asks for the one on top: "x" it waits. */
-static void all_36_pairs_of_kinds_and_items(void **state)
+UNIT_TEST(all_36_pairs_of_kinds_and_items)
 {
-    (void)state;
     static const char *const item[] = {"a", "b", "*"};
     static const char *const expected[] = {
         /* read a, b, table; write a, b, table */
@@ -313,9 +289,8 @@ static void upgrade(enum sl_tx_mode has, enum sl_tx_mode wants, enum sl_tx_mode 
     stage_end(s);
 }
 
-static void all_modes_are_upgraded_to_all_others(void **state) /* RT4 */
+UNIT_TEST(all_modes_are_upgraded_to_all_others) /* RT4 */
 {
-    (void)state;
     for (int has = SL_TX_MODE_IR; has <= SL_TX_MODE_W; has++)
         for (int wants = SL_TX_MODE_IR; wants <= SL_TX_MODE_W; wants++)
             for (int other = SL_TX_MODE_IR; other <= SL_TX_MODE_W; other++)
@@ -324,10 +299,9 @@ static void all_modes_are_upgraded_to_all_others(void **state) /* RT4 */
                             (enum sl_tx_mode)other);
 }
 
-static void a_key_comes_with_an_intention_on_its_table(void **state)
+UNIT_TEST(a_key_comes_with_an_intention_on_its_table)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), GET(1, "a"), PUT(2, "b", "x");
     HOLDERS("*", "1 IR, 2 IW");
     HOLDERS("a", "1 R");
@@ -340,14 +314,12 @@ static void a_key_comes_with_an_intention_on_its_table(void **state)
     HOLDERS("*", "1 RIW");
     GET(1, "u/a");
     HOLDERS("u/*", "1 IR"); /* Another table. */
-    stage_end(s);
 }
 
 /* No phantoms: who has seen a table sees no row come or go. */
-static void nobody_writes_into_a_table_that_is_read(void **state)
+UNIT_TEST(nobody_writes_into_a_table_that_is_read)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), COMMIT(1), BEGIN(1), SCAN(1, "*");
     UNHEARD;
     BEGIN(2), PUT(2, "b", "y");
@@ -356,15 +328,13 @@ static void nobody_writes_into_a_table_that_is_read(void **state)
     SAID("3 began 4\n3 waits\n1 saw a=x\n");
     COMMIT(1);
     SAID("1 committed 1\n2 put\n3 deleted\n");
-    stage_end(s);
 }
 
 /* --- Lines ------------------------------------------------------------------------- */
 
-static void a_line_is_by_age(void **state)
+UNIT_TEST(a_line_is_by_age)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 5; i++) BEGIN(i);
     WRITE(5, "a"), WRITE(3, "a"), WRITE(4, "a"), WRITE(1, "a"), WRITE(2, "a");
     HOLDERS("a", "5 W, 1 ->W for 5, 2 ->W for 5, 3 ->W for 5, 4 ->W for 5");
@@ -372,14 +342,12 @@ static void a_line_is_by_age(void **state)
     COMMIT(5), COMMIT(1), COMMIT(2), COMMIT(3);
     SAID("5 committed 0\n1 locked\n1 committed 0\n2 locked\n2 committed 0\n3 locked\n"
          "3 committed 0\n4 locked\n");
-    stage_end(s);
 }
 
 /* From its head, up to the first that does not fit. */
-static void a_line_is_served_up_to_who_does_not_fit(void **state)
+UNIT_TEST(a_line_is_served_up_to_who_does_not_fit)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 6; i++) BEGIN(i);
     WRITE(1, "a"), READ(2, "a"), READ(3, "a"), WRITE(4, "a"), READ(5, "a");
     UNHEARD;
@@ -391,14 +359,12 @@ static void a_line_is_served_up_to_who_does_not_fit(void **state)
     SAID("6 waits\n2 committed 0\n3 committed 0\n4 locked\n");
     COMMIT(4);
     SAID("4 committed 0\n5 locked\n6 locked\n");
-    stage_end(s);
 }
 
 /* Readers do not go past a writer that waits; but who is older does. */
-static void nobody_goes_past_who_comes_first(void **state)
+UNIT_TEST(nobody_goes_past_who_comes_first)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 4; i++) BEGIN(i);
     READ(2, "a"), WRITE(3, "a");
     UNHEARD;
@@ -406,14 +372,12 @@ static void nobody_goes_past_who_comes_first(void **state)
     SAID("4 waits\n1 locked\n");
     COMMIT(1), COMMIT(2), COMMIT(3);
     SAID("1 committed 0\n2 committed 0\n3 locked\n3 committed 0\n4 locked\n");
-    stage_end(s);
 }
 
 /* Its lesser lock is in the way of all others: behind them it would wait for itself. */
-static void who_has_less_comes_before_who_has_nothing(void **state)
+UNIT_TEST(who_has_less_comes_before_who_has_nothing)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 4; i++) BEGIN(i);
     READ(3, "a"), READ(4, "a"), WRITE(1, "a"), WRITE(2, "a");
     UNHEARD;
@@ -422,26 +386,22 @@ static void who_has_less_comes_before_who_has_nothing(void **state)
     COMMIT(3);
     SAID("4 waits\n3 committed 0\n4 locked\n");
     HOLDERS("a", "4 W, 1 ->W for 4, 2 ->W for 4");
-    stage_end(s);
 }
 
-static void an_upgrade_that_fits_does_not_wait(void **state)
+UNIT_TEST(an_upgrade_that_fits_does_not_wait)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2);
     READ(2, "a"), WRITE(1, "a");
     UNHEARD;
     WRITE(2, "a");
     SAID("2 locked\n");
-    stage_end(s);
 }
 
 /* First the table, then the key; each in its own line. */
-static void who_has_the_table_may_wait_for_the_key(void **state)
+UNIT_TEST(who_has_the_table_may_wait_for_the_key)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
     WRITE(1, "*");
     UNHEARD;
@@ -454,29 +414,25 @@ static void who_has_the_table_may_wait_for_the_key(void **state)
     assert_int_equal(stats_of(s).waiting, 1);
     COMMIT(2), COMMIT(3);
     SAID("2 committed 1\n3 put\n3 committed 2\n");
-    stage_end(s);
 }
 
-static void who_leaves_the_line_lets_others_on(void **state)
+UNIT_TEST(who_leaves_the_line_lets_others_on)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
     READ(1, "a"), WRITE(2, "a"), READ(3, "a");
     UNHEARD;
     leave(s, 2);
     SAID("3 locked\n");
-    stage_end(s);
 }
 
 /* --- Cycles ------------------------------------------------------------------------ */
 
 /* RT6, RT5: two that cross; the youngest is told, with the cycle, holds nothing and keeps
  * its number; both commit. */
-static void two_that_cross_both_commit(void **state)
+UNIT_TEST(two_that_cross_both_commit)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), PUT(1, "a", "1"), PUT(2, "b", "2");
     UNHEARD;
     PUT(2, "a", "2"), PUT(1, "b", "1");
@@ -489,61 +445,51 @@ static void two_that_cross_both_commit(void **state)
     assert_int_equal(stats_of(s).cycles, 1);
     assert_int_equal(stats_of(s).restarted, 1);
     assert_int_equal(stats_of(s).committed, 2);
-    stage_end(s);
 }
 
 /* The youngest may be the one that asks. */
-static void who_closes_a_cycle_may_be_its_youngest(void **state)
+UNIT_TEST(who_closes_a_cycle_may_be_its_youngest)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b");
     UNHEARD;
     WRITE(2, "a");
     SAID("2 RESTART 2 1\n1 locked\n");
-    stage_end(s);
 }
 
-static void a_cycle_of_three(void **state)
+UNIT_TEST(a_cycle_of_three)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
     WRITE(1, "a"), WRITE(3, "b"), WRITE(2, "c");
     WRITE(1, "b"), WRITE(3, "c");
     UNHEARD;
     WRITE(2, "a");
     SAID("3 RESTART 2 1 3\n1 locked\n2 waits\n");
-    stage_end(s);
 }
 
-static void two_readers_that_want_to_write(void **state)
+UNIT_TEST(two_readers_that_want_to_write)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), GET(1, "a"), GET(2, "a"), PUT(1, "a", "1");
     UNHEARD;
     PUT(2, "a", "2");
     SAID("2 RESTART 2 1\n1 put\n");
-    stage_end(s);
 }
 
-static void a_cycle_of_table_and_key(void **state)
+UNIT_TEST(a_cycle_of_table_and_key)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), PUT(1, "a", "1"), PUT(2, "u/a", "2");
     UNHEARD;
     SCAN(1, "u/*"), SCAN(2, "*");
     SAID("1 waits\n2 RESTART 2 1\n1 saw nothing\n");
-    stage_end(s);
 }
 
 /* A line is in the way, too: 3 fits beside 1, but stands behind 2, which waits for 1. */
-static void a_cycle_through_a_line(void **state)
+UNIT_TEST(a_cycle_through_a_line)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
     READ(1, "a"), WRITE(3, "b"), WRITE(2, "a"), READ(3, "a");
     HOLDERS("a", "1 R, 2 ->W for 1, 3 ->R for 2");
@@ -551,16 +497,14 @@ static void a_cycle_through_a_line(void **state)
     READ(1, "b");
     SAID("3 RESTART 1 3 2\n1 locked\n");
     HOLDERS("a", "1 R, 2 ->W for 1");
-    stage_end(s);
 }
 
 /* It comes before another in line, and so that one waits for it: 3 fits beside 4 and 5, and
  * stands behind 2, which waits for 4 alone. Then 1 comes before both, and waits for 5, too,
  * which waits for 3. */
-static void a_cycle_closed_by_who_comes_before(void **state)
+UNIT_TEST(a_cycle_closed_by_who_comes_before)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 5; i++) BEGIN(i);
     READ(4, "*"), WRITE(4, "a"), READ(5, "b"), WRITE(3, "u/a");
     READ(2, "*"), READ(3, "c"), READ(5, "u/a");
@@ -569,29 +513,25 @@ static void a_cycle_closed_by_who_comes_before(void **state)
     WRITE(1, "*");
     SAID("5 RESTART 1 5 3\n1 waits\n");
     HOLDERS("*", "4 RIW, 1 ->W for 4, 2 ->R for 4, 3 ->IR for 1");
-    stage_end(s);
 }
 
 /* One wait may close several. */
-static void two_cycles_closed_at_once(void **state)
+UNIT_TEST(two_cycles_closed_at_once)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
     WRITE(1, "a"), READ(2, "b"), READ(3, "b"), READ(2, "a"), READ(3, "a");
     UNHEARD;
     WRITE(1, "b");
     SAID("2 RESTART 1 2\n3 RESTART 1 3\n1 locked\n");
     assert_int_equal(stats_of(s).cycles, 2);
-    stage_end(s);
 }
 
 /* A way that was found is not what it was once somebody on it has lost: 1 closes three cycles,
  * by 6, 3 and 7, which all go by 2 and 5. First 6 loses, then 5; then none is left for 7. */
-static void a_way_is_forgotten_when_somebody_on_it_loses(void **state)
+UNIT_TEST(a_way_is_forgotten_when_somebody_on_it_loses)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 7; i++) BEGIN(i);
     WRITE(1, "a"), WRITE(5, "s"), WRITE(2, "o"), WRITE(4, "w");
     READ(6, "b"), READ(3, "b"), READ(7, "b");
@@ -600,14 +540,12 @@ static void a_way_is_forgotten_when_somebody_on_it_loses(void **state)
     WRITE(1, "b");
     SAID("6 RESTART 1 6 4 2 5\n5 RESTART 1 3 2 5\n2 locked\n1 waits\n");
     HOLDERS("b", "3 R, 7 R, 1 ->W for 3");
-    stage_end(s);
 }
 
 /* If the one that closes them gives way itself, nobody else has to. */
-static void who_closes_cycles_and_gives_way_does_so_alone(void **state)
+UNIT_TEST(who_closes_cycles_and_gives_way_does_so_alone)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
     BEGIN(4);
     WRITE(3, "a"), READ(4, "b"), READ(1, "b"), READ(4, "a"), READ(1, "a");
@@ -615,7 +553,6 @@ static void who_closes_cycles_and_gives_way_does_so_alone(void **state)
     WRITE(3, "b");
     SAID("3 RESTART 3 1\n1 locked\n4 locked\n");
     assert_int_equal(stats_of(s).cycles, 1);
-    stage_end(s);
 }
 
 /* --- Crowds ------------------------------------------------------------------------- */
@@ -673,9 +610,8 @@ static struct sl_tx_manager_stats crowd_stats(const struct sl_tx_manager *k)
     return stats;
 }
 
-static void each_that_comes_to_a_long_line_looks_at_few(void **state)
+UNIT_TEST(each_that_comes_to_a_long_line_looks_at_few)
 {
-    (void)state;
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
     assert_int_equal(crowd_stats(k).waiting, MANY - 1);
@@ -685,9 +621,8 @@ static void each_that_comes_to_a_long_line_looks_at_few(void **state)
 
 /* Somebody waits for the one that comes last, so that it does look for a cycle. If it looked
  * at all before each of those before it, that would be the square. */
-static void a_long_line_is_looked_through_at_once(void **state)
+UNIT_TEST(a_long_line_is_looked_through_at_once)
 {
-    (void)state;
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
     crowd_locks(k, MANY + 1, "b", true, NULL, false);
@@ -702,9 +637,8 @@ static void a_long_line_is_looked_through_at_once(void **state)
 }
 
 /* Half of those who have "b" wait for one who waits for nobody, and half for the first. */
-static void many_cycles_closed_at_once_are_found_in_one_search(void **state)
+UNIT_TEST(many_cycles_closed_at_once_are_found_in_one_search)
 {
-    (void)state;
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     crowd_locks(k, 1, "a", true, NULL, false);
     crowd_locks(k, 2, "c", true, NULL, false);
@@ -720,9 +654,8 @@ static void many_cycles_closed_at_once_are_found_in_one_search(void **state)
 }
 
 /* Many have "b" and wait for the first of a long chain, whose last waits for who asks. */
-static void a_long_way_is_walked_once(void **state)
+UNIT_TEST(a_long_way_is_walked_once)
 {
-    (void)state;
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     char mine[12], next[12];
     crowd_locks(k, 1, "a", true, NULL, false);
@@ -743,9 +676,8 @@ static void a_long_way_is_walked_once(void **state)
 
 /* All of a long chain have "b", and the first of it is the youngest: each loses, one after the
  * other, and nobody walks the rest of the chain again. */
-static void a_chain_that_loses_from_its_head_is_walked_once(void **state)
+UNIT_TEST(a_chain_that_loses_from_its_head_is_walked_once)
 {
-    (void)state;
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     char mine[12], next[12];
     crowd_locks(k, 1, "a", true, NULL, false);
@@ -768,9 +700,8 @@ static void a_chain_that_loses_from_its_head_is_walked_once(void **state)
 
 /* They have the table at once, and then all want one key: no call takes long, and all of it
  * is no square. */
-static void a_crowd_goes_on_some_at_a_time(void **state)
+UNIT_TEST(a_crowd_goes_on_some_at_a_time)
 {
-    (void)state;
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     crowd_locks(k, 1, NULL, true, NULL, false);
     for (uint64_t i = 2; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
@@ -795,9 +726,8 @@ static void a_crowd_goes_on_some_at_a_time(void **state)
 
 /* Who has its turn, and has not gone on, may leave, and may be asked for nothing else; and its
  * keeper may stop. */
-static void who_has_its_turn_may_leave_before_it_goes_on(void **state)
+UNIT_TEST(who_has_its_turn_may_leave_before_it_goes_on)
 {
-    (void)state;
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     crowd_locks(k, 1, NULL, true, NULL, false);
     for (uint64_t i = 2; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
@@ -817,9 +747,8 @@ static void who_has_its_turn_may_leave_before_it_goes_on(void **state)
     sl_tx_manager_free(k);
 }
 
-static void a_crowd_that_is_too_old_ends_some_at_a_time(void **state)
+UNIT_TEST(a_crowd_that_is_too_old_ends_some_at_a_time)
 {
-    (void)state;
     struct sl_tx_manager *k = crowd_new(1000);
     for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", false, NULL, false);
     uint64_t ticks = 0;
@@ -837,24 +766,21 @@ static void a_crowd_that_is_too_old_ends_some_at_a_time(void **state)
 }
 
 /* Restarted, it keeps its number and is older than all that begin later. */
-static void who_restarts_grows_old_and_wins(void **state) /* RT5 */
+UNIT_TEST(who_restarts_grows_old_and_wins) /* RT5 */
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b"), WRITE(2, "a");
     BEGIN(3), WRITE(3, "c"), COMMIT(1);
     UNHEARD;
     BEGIN(2), WRITE(2, "d");
     WRITE(3, "d"), WRITE(2, "c");
     SAID("2 began 2\n2 locked\n3 waits\n3 RESTART 2 3\n2 locked\n");
-    stage_end(s);
 }
 
 /* What was sent for the old attempt does not run in the new one. */
-static void who_is_to_restart_does_nothing_until_it_begins(void **state)
+UNIT_TEST(who_is_to_restart_does_nothing_until_it_begins)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b"), PUT(2, "a", "x");
     UNHEARD;
     PUT(2, "c", "x"), GET(2, "c"), DEL(2, "c"), SCAN(2, "u/*"), READ(2, "c"), COMMIT(2);
@@ -862,13 +788,11 @@ static void who_is_to_restart_does_nothing_until_it_begins(void **state)
     HOLDERS("c", "");
     BEGIN(2), COMMIT(1), GET(2, "c"), COMMIT(2), BEGIN(2);
     SAID("2 began 2\n1 committed 0\n2 got nothing\n2 committed 0\n2 began 3\n");
-    stage_end(s);
 }
 
-static void who_is_to_restart_may_abort_or_leave(void **state)
+UNIT_TEST(who_is_to_restart_may_abort_or_leave)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1);
     for (uint64_t i = 2; i <= 3; i++) {
         BEGIN(i), WRITE(1, "a"), WRITE(i, "b"), READ(i, "a"), WRITE(1, "b");
@@ -882,16 +806,14 @@ static void who_is_to_restart_may_abort_or_leave(void **state)
     leave(s, 4);
     SAID(""); /* It has nothing: nobody is barred. */
     at_once(s);
-    stage_end(s);
 }
 
 /* A read of the old attempt that comes late is not an answer to the new one. */
-static void a_late_read_is_for_nobody(void **state)
+UNIT_TEST(a_late_read_is_for_nobody)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.age_ms_max = 1000;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "old"), COMMIT(1), BEGIN(1), by_hand(s), GET(1, "a");
     applies(s, oldest(s));
     struct ordered *late = oldest(s);
@@ -911,15 +833,13 @@ static void a_late_read_is_for_nobody(void **state)
     SAID("");
     does(s);
     SAID("1 got new\n");
-    stage_end(s);
 }
 
 /* --- Reading and writing ------------------------------------------------------------- */
 
-static void a_transaction_sees_its_own_writes(void **state)
+UNIT_TEST(a_transaction_sees_its_own_writes)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), PUT(1, "b", "1"), PUT(1, "d", "1"), PUT(1, "u/b", "1"), COMMIT(1);
     UNHEARD;
     BEGIN(1), PUT(1, "c", "2"), PUT(1, "b", "2"), PUT(1, "b", "3"), DEL(1, "d");
@@ -933,13 +853,11 @@ static void a_transaction_sees_its_own_writes(void **state)
     does(s), at_once(s);
     BEGIN(2), SCAN(2, "*");
     SAID("1 committed 2\n2 began 3\n2 saw a= c=2 d=4\n");
-    stage_end(s);
 }
 
-static void rows_are_in_the_order_of_their_keys(void **state)
+UNIT_TEST(rows_are_in_the_order_of_their_keys)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), PUT(1, "ab", "1"), PUT(1, "b", "2"), COMMIT(1), BEGIN(1);
     PUT(1, "a", "3"), PUT(1, "abc", "4"), PUT(1, "aa", "5");
     UNHEARD;
@@ -953,13 +871,11 @@ static void rows_are_in_the_order_of_their_keys(void **state)
     SCAN(1, "*");
     SAID("1 saw a=3 aa=5 ab=1 abc=4 b=2 za= zb= zc= zd= ze= zf= zg= zh= zi= zj= zk= "
          "zl= zm= zn= zo=\n");
-    stage_end(s);
 }
 
-static void a_deletion_says_whether_there_was_one(void **state)
+UNIT_TEST(a_deletion_says_whether_there_was_one)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), COMMIT(1), BEGIN(1);
     UNHEARD;
     DEL(1, "a"), DEL(1, "a"), DEL(1, "b"), PUT(1, "b", "y"), DEL(1, "b"), DEL(1, "b");
@@ -967,13 +883,11 @@ static void a_deletion_says_whether_there_was_one(void **state)
          "1 deleted nothing\n");
     COMMIT(1);
     assert_int_equal(s->store->rows, 0);
-    stage_end(s);
 }
 
-static void nobody_sees_writes_before_they_are_committed(void **state)
+UNIT_TEST(nobody_sees_writes_before_they_are_committed)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), PUT(1, "a", "x");
     UNHEARD;
     GET(2, "a");
@@ -982,14 +896,12 @@ static void nobody_sees_writes_before_they_are_committed(void **state)
     SAID("3 waits\n");
     ABORT(1); /* The table is freed first. */
     SAID("1 aborted\n3 saw nothing\n2 got nothing\n");
-    stage_end(s);
 }
 
 /* Locks are held until the engine has answered. */
-static void nobody_is_let_on_before_the_engine_has_answered(void **state)
+UNIT_TEST(nobody_is_let_on_before_the_engine_has_answered)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), PUT(1, "a", "x"), by_hand(s), COMMIT(1), GET(2, "a");
     SAID("1 began 1\n2 began 2\n1 put\n> commit 1 t/a=x\n2 waits\n");
     applies(s, oldest(s));
@@ -999,35 +911,29 @@ static void nobody_is_let_on_before_the_engine_has_answered(void **state)
     SAID("> read t/a\n1 committed 1\n");
     does(s);
     SAID("2 got x\n");
-    stage_end(s);
 }
 
-static void who_aborts_has_written_nothing(void **state)
+UNIT_TEST(who_aborts_has_written_nothing)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), ABORT(1), COMMIT(1), BEGIN(1), GET(1, "a");
     SAID("1 began 1\n1 put\n1 aborted\n1 NOTX\n1 began 2\n1 got nothing\n");
     assert_int_equal(stats_of(s).aborted, 1);
-    stage_end(s);
 }
 
-static void who_restarts_has_written_nothing(void **state)
+UNIT_TEST(who_restarts_has_written_nothing)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), PUT(2, "b", "x"), WRITE(1, "b"), WRITE(2, "a");
     ABORT(1), BEGIN(2);
     UNHEARD;
     GET(2, "b"), by_hand(s), COMMIT(2);
     SAID("2 got nothing\n> commit 2\n");
-    stage_end(s);
 }
 
-static void a_session_has_one_transaction_and_one_request(void **state)
+UNIT_TEST(a_session_has_one_transaction_and_one_request)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     GET(1, "a"), COMMIT(1), ABORT(1);
     SAID("1 NOTX\n1 NOTX\n1 NOTX\n");
     BEGIN(1), BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "a");
@@ -1038,13 +944,11 @@ static void a_session_has_one_transaction_and_one_request(void **state)
     SAID("> commit 1\n1 NOTX\n1 NOTX\n");
     at_once(s);
     SAID("1 committed 0\n2 locked\n");
-    stage_end(s);
 }
 
-static void names_are_not_empty(void **state)
+UNIT_TEST(names_are_not_empty)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1);
     UNHEARD;
     GET(1, ""), PUT(1, "u/", "x"), READ(1, ""), DEL(1, ""), SCAN(1, "/*"), GET(1, "/a");
@@ -1052,58 +956,50 @@ static void names_are_not_empty(void **state)
     GET(1, "*"), OUTCOME(1, "");
     SAID("1 INVALID\n1 INVALID\n");
     assert_int_equal(stats_of(s).locks, 0);
-    stage_end(s);
 }
 
 /* --- Limits -------------------------------------------------------------------------- */
 
-static void a_limit_of_transactions(void **state)
+UNIT_TEST(a_limit_of_transactions)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.transactions_max = 2;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), BEGIN(2), BEGIN(3), ABORT(1), BEGIN(3);
     SAID("1 began 1\n2 began 2\n3 TRANSACTIONS\n1 aborted\n3 began 3\n");
-    stage_end(s);
 }
 
-static void a_limit_of_locks(void **state)
+UNIT_TEST(a_limit_of_locks)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.locks_max = 3;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), GET(1, "a"), GET(1, "b");
     UNHEARD;
     GET(1, "c"), PUT(1, "a", "x"), READ(1, "u/*"), SCAN(1, "*"), COMMIT(1);
     SAID("1 LOCKS\n1 put\n1 LOCKS\n1 saw a=x\n1 committed 1\n");
-    stage_end(s);
 }
 
-static void a_limit_of_writes(void **state)
+UNIT_TEST(a_limit_of_writes)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.writes_max = 2;
     limits.bytes_max = 10;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "123"), DEL(1, "b");
     UNHEARD;
     PUT(1, "c", "1"), DEL(1, "c"), PUT(1, "a", "1234567"), PUT(1, "a", "123456");
     SAID("1 WRITES\n1 WRITES\n1 WRITES\n1 put\n");
     PUT(1, "b", "1"), PUT(1, "a", ""), PUT(1, "b", "1"), SCAN(1, "*");
     SAID("1 WRITES\n1 put\n1 put\n1 saw a= b=1\n");
-    stage_end(s);
 }
 
 /* What all have written together, and have not committed. */
-static void a_limit_of_the_bytes_of_all(void **state)
+UNIT_TEST(a_limit_of_the_bytes_of_all)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.total_bytes_max = 12;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), BEGIN(2), PUT(1, "a", "1234");
     UNHEARD;
     PUT(2, "b", "12345"), PUT(2, "b", "1234"), PUT(2, "b", "12345"), DEL(1, "c");
@@ -1112,44 +1008,38 @@ static void a_limit_of_the_bytes_of_all(void **state)
     SAID("2 put\n2 put\n1 put\n");
     COMMIT(1), PUT(2, "d", "12345678"), ABORT(2), BEGIN(1), PUT(1, "a", "1234567890");
     SAID("1 committed 1\n2 put\n2 aborted\n1 began 3\n1 put\n");
-    stage_end(s);
 }
 
 /* A key and its table are two. */
-static void a_limit_of_the_locks_of_all(void **state)
+UNIT_TEST(a_limit_of_the_locks_of_all)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.total_locks_max = 5;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), BEGIN(2), PUT(1, "a", "1"), PUT(2, "b", "1");
     UNHEARD;
     PUT(1, "c", "1"), PUT(2, "d", "1"), PUT(1, "c", "2");
     SAID("1 put\n2 TRANSACTIONS\n1 put\n");
     COMMIT(1), PUT(2, "d", "1");
     SAID("1 committed 1\n2 put\n");
-    stage_end(s);
 }
 
-static void a_limit_of_the_bytes_of_a_scan(void **state)
+UNIT_TEST(a_limit_of_the_bytes_of_a_scan)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.scan_bytes_max = 6;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "12"), PUT(1, "b", "34"), COMMIT(1), BEGIN(1);
     UNHEARD;
     SCAN(1, "*"), PUT(1, "c", ""), SCAN(1, "*"), DEL(1, "a"), SCAN(1, "*");
     SAID("1 saw a=12 b=34\n1 put\n1 TOOBIG\n1 deleted\n1 saw b=34 c=\n");
     PUT(1, "b", "5"), DEL(1, "c"), DEL(1, "z"), SCAN(1, "*"), DEL(1, "b"), SCAN(1, "*");
     SAID("1 put\n1 deleted\n1 deleted nothing\n1 saw b=5\n1 deleted\n1 saw nothing\n");
-    stage_end(s);
 }
 
-static void limits_of_names_values_and_requests(void **state)
+UNIT_TEST(limits_of_names_values_and_requests)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN_AS(1, "1234567890123"), BEGIN_AS(1, "123456789012");
     SAID("1 TOOBIG\n1 began 1\n");
     PUT(1, "12345678901", "x"), PUT(1, "123456789012", "x"), SCAN(1, "1234567890123/*");
@@ -1158,29 +1048,25 @@ static void limits_of_names_values_and_requests(void **state)
     SAID("1 put\n1 TOOBIG\n");
     OUTCOME(2, "1234567890123");
     SAID("2 TOOBIG\n");
-    stage_end(s);
 }
 
-static void a_limit_of_rows(void **state)
+UNIT_TEST(a_limit_of_rows)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.rows_max = 2;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "1"), PUT(1, "b", "2"), COMMIT(1), BEGIN(1);
     UNHEARD;
     SCAN(1, "*"), PUT(1, "c", "3"), SCAN(1, "*"), DEL(1, "a"), SCAN(1, "*");
     SAID("1 saw a=1 b=2\n1 put\n1 TOOBIG\n1 deleted\n1 saw b=2 c=3\n");
-    stage_end(s);
 }
 
 /* It loses all, waits no more, and is told when it asks next. */
-static void a_limit_of_age(void **state)
+UNIT_TEST(a_limit_of_age)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.age_ms_max = 1000;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "x"), pass(s, 500), BEGIN(2), BEGIN(3), WRITE(3, "a");
     assert_int_equal(sl_tx_manager_due(s->manager), 2000);
     UNHEARD;
@@ -1211,15 +1097,13 @@ static void a_limit_of_age(void **state)
     BEGIN(1), pass(s, 999), PUT(1, "a", "y"), COMMIT(1);
     SAID("1 began 1\n1 put\n1 committed 1\n");
     assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
-    stage_end(s);
 }
 
-static void a_commit_on_its_way_has_no_age(void **state)
+UNIT_TEST(a_commit_on_its_way_has_no_age)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.age_ms_max = 1000;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), PUT(1, "a", "x"), BEGIN(2), PUT(2, "b", "y"), by_hand(s), COMMIT(1);
     leave(s, 2);
     UNHEARD;
@@ -1227,26 +1111,22 @@ static void a_commit_on_its_way_has_no_age(void **state)
     SAID("");
     at_once(s);
     SAID("1 committed 1\n");
-    stage_end(s);
 }
 
 /* --- A connection ends ----------------------------------------------------------------- */
 
-static void who_leaves_with_nothing_is_just_gone(void **state)
+UNIT_TEST(who_leaves_with_nothing_is_just_gone)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     by_hand(s);
     leave(s, 1), BEGIN(1), leave(s, 1), leave(s, 1), GET(1, "a");
     SAID("1 began 1\n1 NOTX\n");
     assert_int_equal(stats_of(s).transactions, 0);
-    stage_end(s);
 }
 
-static void who_leaves_with_locks_is_barred_first(void **state) /* R3 */
+UNIT_TEST(who_leaves_with_locks_is_barred_first) /* R3 */
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), BEGIN(2), by_hand(s), GET(2, "a");
     UNHEARD;
     leave(s, 1);
@@ -1262,13 +1142,11 @@ static void who_leaves_with_locks_is_barred_first(void **state) /* R3 */
     does(s);
     SAID("2 got nothing\n");
     assert_int_equal(stats_of(s).barred, 1);
-    stage_end(s);
 }
 
-static void who_leaves_while_it_waits(void **state)
+UNIT_TEST(who_leaves_while_it_waits)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 4; i++) BEGIN(i);
     READ(1, "a"), WRITE(2, "b"), WRITE(2, "a"), READ(3, "a"), READ(4, "b");
     by_hand(s);
@@ -1280,13 +1158,11 @@ static void who_leaves_while_it_waits(void **state)
     SAID("4 locked\n");
     leave(s, 3); /* With an intention on the table, at least. */
     SAID("> bar 3\n");
-    stage_end(s);
 }
 
-static void who_leaves_while_it_upgrades(void **state)
+UNIT_TEST(who_leaves_while_it_upgrades)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), READ(1, "a"), READ(2, "a"), WRITE(2, "a");
     READ(3, "a"), by_hand(s);
     UNHEARD;
@@ -1295,26 +1171,22 @@ static void who_leaves_while_it_upgrades(void **state)
     HOLDERS("a", "1 R, 2 R, 3 R");
     does(s);
     HOLDERS("a", "1 R, 3 R");
-    stage_end(s);
 }
 
-static void who_leaves_while_it_reads(void **state)
+UNIT_TEST(who_leaves_while_it_reads)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), by_hand(s), GET(1, "a"), leave(s, 1);
     SAID("1 began 1\n> read t/a\n> bar 1\n");
     does(s), does(s);
     SAID("");
     assert_int_equal(stats_of(s).transactions, 0);
-    stage_end(s);
 }
 
 /* The engine has the commit: it is not barred, it is waited for. */
-static void who_leaves_while_it_commits(void **state)
+UNIT_TEST(who_leaves_while_it_commits)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), BEGIN(2), by_hand(s), COMMIT(1), GET(2, "a");
     UNHEARD;
     leave(s, 1);
@@ -1323,13 +1195,11 @@ static void who_leaves_while_it_commits(void **state)
     does(s), does(s);
     SAID("> read t/a\n2 got x\n");
     assert_int_equal(stats_of(s).committed, 1);
-    stage_end(s);
 }
 
-static void who_leaves_is_not_answered(void **state)
+UNIT_TEST(who_leaves_is_not_answered)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_tx_order order;
     const struct sl_tx_request begin = {.type = SL_TX_BEGIN, .session = 1},
                                outcome = {.type = SL_TX_OUTCOME,
@@ -1344,14 +1214,12 @@ static void who_leaves_is_not_answered(void **state)
     const struct sl_storage_result done = {.status = SLUICE_OK, .found = true};
     sl_tx_manager_done(s->manager, s->now, order.op, &done);
     assert_false(sl_tx_manager_next(s->manager, &order));
-    stage_end(s);
 }
 
 /* R5: a bar is for the transaction, not for the session's next one. R8: several at once. */
-static void a_bar_is_for_one_transaction(void **state)
+UNIT_TEST(a_bar_is_for_one_transaction)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), WRITE(1, "a"), BEGIN(2), WRITE(2, "b"), BEGIN(3), WRITE(3, "c");
     by_hand(s), leave(s, 1), leave(s, 2), leave(s, 3);
     struct ordered *first = oldest(s);
@@ -1368,28 +1236,24 @@ static void a_bar_is_for_one_transaction(void **state)
     HOLDERS("c", "");
     COMMIT(1), does(s);
     SAID("> commit 4 t/d=x\n1 committed 1\n");
-    stage_end(s);
 }
 
 /* RT7: seen as gone, though it is not: its transaction is over, and it learns that. */
-static void who_seemed_to_have_left_has_no_transaction(void **state)
+UNIT_TEST(who_seemed_to_have_left_has_no_transaction)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), leave(s, 1), BEGIN(2), GET(2, "a"), GET(1, "a");
     SAID("1 began 1\n1 put\n2 began 2\n2 got nothing\n1 NOTX\n");
     COMMIT(1);
     SAID("1 NOTX\n");
-    stage_end(s);
 }
 
 /* --- The engine refuses ------------------------------------------------------------------ */
 
 static const int errors[] = {SLUICE_ENOSPC, SLUICE_EIO, SLUICE_ENOMEM};
 
-static void a_read_that_failed_changes_nothing(void **state)
+UNIT_TEST(a_read_that_failed_changes_nothing)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct stage *s = stage_new();
         char expected[64];
@@ -1408,9 +1272,8 @@ static void a_read_that_failed_changes_nothing(void **state)
     }
 }
 
-static void a_commit_that_failed_is_the_end(void **state)
+UNIT_TEST(a_commit_that_failed_is_the_end)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct stage *s = stage_new();
         char expected[64];
@@ -1427,10 +1290,9 @@ static void a_commit_that_failed_is_the_end(void **state)
     }
 }
 
-static void a_commit_that_is_barred_is_the_end(void **state)
+UNIT_TEST(a_commit_that_is_barred_is_the_end)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), BEGIN(2), GET(2, "b");
     s->store->bars = 2;
     s->store->barred[0].term = s->store->barred[1].term = 1;
@@ -1439,13 +1301,11 @@ static void a_commit_that_is_barred_is_the_end(void **state)
     COMMIT(1), COMMIT(2), COMMIT(1); /* R2: one that only read, too. */
     SAID("1 BARRED\n2 BARRED\n1 NOTX\n");
     assert_int_equal(s->store->rows, 0);
-    stage_end(s);
 }
 
 /* R2: without writes it goes to the engine as well, and its locks are held until then. */
-static void a_transaction_that_only_read_commits(void **state)
+UNIT_TEST(a_transaction_that_only_read_commits)
 {
-    (void)state;
     struct stage *s = stage_new();
     BEGIN(1), GET(1, "a"), BEGIN(2), by_hand(s), COMMIT(1), PUT(2, "a", "x");
     SAID("1 began 1\n1 got nothing\n2 began 2\n> commit 1\n2 waits\n");
@@ -1458,9 +1318,8 @@ static void a_transaction_that_only_read_commits(void **state)
     stage_end(s);
 }
 
-static void a_bar_that_failed_is_ordered_again(void **state)
+UNIT_TEST(a_bar_that_failed_is_ordered_again)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct stage *s = stage_new();
         BEGIN(1), WRITE(1, "a"), BEGIN(2), BEGIN(3), WRITE(3, "b"), WRITE(2, "a");
@@ -1483,43 +1342,36 @@ static void a_bar_that_failed_is_ordered_again(void **state)
     }
 }
 
-static void a_bar_that_is_stale_stops_the_keeper(void **state)
+UNIT_TEST(a_bar_that_is_stale_stops_the_keeper)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), WRITE(1, "a"), BEGIN(2), WRITE(2, "a"), s->store->term = 2;
     UNHEARD;
     leave(s, 1);
     SAID("2 STALE 2\n");
-    stage_end(s);
 }
 
-static void a_read_that_is_stale_stops_the_keeper(void **state)
+UNIT_TEST(a_read_that_is_stale_stops_the_keeper)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), by_hand(s), GET(1, "a"), s->store->term = 2;
     UNHEARD;
     refuses(s, SLUICE_ESTALE);
     SAID("1 STALE 2\n");
     BEGIN(3);
     SAID("3 NOKEEPER\n");
-    stage_end(s);
 }
 
-static void an_outcome_may_fail(void **state)
+UNIT_TEST(an_outcome_may_fail)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     by_hand(s), OUTCOME(1, "r"), refuses(s, SLUICE_EIO), OUTCOME(1, "r"), does(s);
     SAID("> outcome r\n1 IO\n> outcome r\n1 outcome none\n");
-    stage_end(s);
 }
 
-static void what_is_done_twice_or_was_not_ordered_is_nothing(void **state)
+UNIT_TEST(what_is_done_twice_or_was_not_ordered_is_nothing)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     const struct sl_storage_result done = {
         .status = SLUICE_OK, .found = true, .value = {"x", 1}};
     BEGIN(1), by_hand(s), GET(1, "a");
@@ -1532,15 +1384,13 @@ static void what_is_done_twice_or_was_not_ordered_is_nothing(void **state)
     sl_tx_manager_done(s->manager, s->now, op, &done);
     settle(s);
     SAID("1 got nothing\n");
-    stage_end(s);
 }
 
 /* --- Answers that are lost ------------------------------------------------------------------ */
 
 /* R1, RT8: committed, and the answer is lost, and the keeper; again, over three keepers. */
-static void a_request_is_committed_once(void **state)
+UNIT_TEST(a_request_is_committed_once)
 {
-    (void)state;
     struct stage *s = stage_new(), *keepers[4] = {s};
     for (int i = 1; i < 4; i++) {
         s = keepers[i - 1];
@@ -1558,24 +1408,21 @@ static void a_request_is_committed_once(void **state)
 }
 
 /* Its name is that of the last attempt. */
-static void a_request_goes_with_the_commit(void **state)
+UNIT_TEST(a_request_goes_with_the_commit)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN_AS(1, "one"), BEGIN(2), WRITE(2, "a");
     BEGIN_AS(3, "two"), WRITE(3, "b"), WRITE(2, "b"), WRITE(3, "a");
     UNHEARD;
     ABORT(2), BEGIN_AS(3, "three"), PUT(3, "a", "x"), by_hand(s), COMMIT(3), COMMIT(1);
     SAID("2 aborted\n3 began 3\n3 put\n> commit 3 t/a=x as three\n> commit 1 as one\n");
-    stage_end(s);
 }
 
 /* --- Questions ------------------------------------------------------------------------------ */
 
-static void who_has_what_can_be_asked(void **state)
+UNIT_TEST(who_has_what_can_be_asked)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     struct sl_tx_item_view items[8];
     struct sl_tx_view v;
     uint64_t cursor = 0;
@@ -1604,99 +1451,9 @@ static void who_has_what_can_be_asked(void **state)
     assert_int_equal(stats.locks, 4);
     assert_int_equal(stats.waiting, 1);
     assert_int_equal(stats.begun, 2);
-    stage_end(s);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_candidate_claims_and_does_nothing_else),
-        cmocka_unit_test(a_claim_that_failed_is_made_again),
-        cmocka_unit_test(a_claim_that_was_refused_is_the_end),
-        cmocka_unit_test(one_that_was_stopped_does_not_lead_any_more),
-        cmocka_unit_test(one_that_was_stopped_claims_no_more),
-        cmocka_unit_test(every_keeper_has_a_term_of_its_own),
-        cmocka_unit_test(when_it_stops_nothing_is_granted),
-        cmocka_unit_test(when_it_stops_reads_are_stale),
-        cmocka_unit_test(when_it_stops_a_commit_on_its_way_is_waited_for),
-        cmocka_unit_test(when_it_stops_a_commit_that_was_not_fetched_is_not_ordered),
-        cmocka_unit_test(one_whose_commit_is_stale_stops),
-        cmocka_unit_test(modes_fit_if_what_they_allow_does_not_meet),
-        cmocka_unit_test(two_modes_are_the_least_that_is_both),
-        cmocka_unit_test(every_mode_has_a_name),
-        cmocka_unit_test(all_36_pairs_of_kinds_and_items),
-        cmocka_unit_test(all_modes_are_upgraded_to_all_others),
-        cmocka_unit_test(a_key_comes_with_an_intention_on_its_table),
-        cmocka_unit_test(nobody_writes_into_a_table_that_is_read),
-        cmocka_unit_test(a_line_is_by_age),
-        cmocka_unit_test(a_line_is_served_up_to_who_does_not_fit),
-        cmocka_unit_test(nobody_goes_past_who_comes_first),
-        cmocka_unit_test(who_has_less_comes_before_who_has_nothing),
-        cmocka_unit_test(an_upgrade_that_fits_does_not_wait),
-        cmocka_unit_test(who_has_the_table_may_wait_for_the_key),
-        cmocka_unit_test(who_leaves_the_line_lets_others_on),
-        cmocka_unit_test(two_that_cross_both_commit),
-        cmocka_unit_test(who_closes_a_cycle_may_be_its_youngest),
-        cmocka_unit_test(a_cycle_of_three),
-        cmocka_unit_test(two_readers_that_want_to_write),
-        cmocka_unit_test(a_cycle_of_table_and_key),
-        cmocka_unit_test(a_cycle_through_a_line),
-        cmocka_unit_test(a_cycle_closed_by_who_comes_before),
-        cmocka_unit_test(two_cycles_closed_at_once),
-        cmocka_unit_test(a_way_is_forgotten_when_somebody_on_it_loses),
-        cmocka_unit_test(who_closes_cycles_and_gives_way_does_so_alone),
-        cmocka_unit_test(each_that_comes_to_a_long_line_looks_at_few),
-        cmocka_unit_test(a_long_line_is_looked_through_at_once),
-        cmocka_unit_test(many_cycles_closed_at_once_are_found_in_one_search),
-        cmocka_unit_test(a_long_way_is_walked_once),
-        cmocka_unit_test(a_chain_that_loses_from_its_head_is_walked_once),
-        cmocka_unit_test(a_crowd_goes_on_some_at_a_time),
-        cmocka_unit_test(who_has_its_turn_may_leave_before_it_goes_on),
-        cmocka_unit_test(a_crowd_that_is_too_old_ends_some_at_a_time),
-        cmocka_unit_test(who_restarts_grows_old_and_wins),
-        cmocka_unit_test(who_is_to_restart_does_nothing_until_it_begins),
-        cmocka_unit_test(who_is_to_restart_may_abort_or_leave),
-        cmocka_unit_test(a_late_read_is_for_nobody),
-        cmocka_unit_test(a_transaction_sees_its_own_writes),
-        cmocka_unit_test(rows_are_in_the_order_of_their_keys),
-        cmocka_unit_test(a_deletion_says_whether_there_was_one),
-        cmocka_unit_test(nobody_sees_writes_before_they_are_committed),
-        cmocka_unit_test(nobody_is_let_on_before_the_engine_has_answered),
-        cmocka_unit_test(who_aborts_has_written_nothing),
-        cmocka_unit_test(who_restarts_has_written_nothing),
-        cmocka_unit_test(a_session_has_one_transaction_and_one_request),
-        cmocka_unit_test(names_are_not_empty),
-        cmocka_unit_test(a_limit_of_transactions),
-        cmocka_unit_test(a_limit_of_locks),
-        cmocka_unit_test(a_limit_of_writes),
-        cmocka_unit_test(a_limit_of_the_bytes_of_all),
-        cmocka_unit_test(a_limit_of_the_locks_of_all),
-        cmocka_unit_test(a_limit_of_the_bytes_of_a_scan),
-        cmocka_unit_test(limits_of_names_values_and_requests),
-        cmocka_unit_test(a_limit_of_rows),
-        cmocka_unit_test(a_limit_of_age),
-        cmocka_unit_test(a_commit_on_its_way_has_no_age),
-        cmocka_unit_test(who_leaves_with_nothing_is_just_gone),
-        cmocka_unit_test(who_leaves_with_locks_is_barred_first),
-        cmocka_unit_test(who_leaves_while_it_waits),
-        cmocka_unit_test(who_leaves_while_it_upgrades),
-        cmocka_unit_test(who_leaves_while_it_reads),
-        cmocka_unit_test(who_leaves_while_it_commits),
-        cmocka_unit_test(who_leaves_is_not_answered),
-        cmocka_unit_test(a_bar_is_for_one_transaction),
-        cmocka_unit_test(who_seemed_to_have_left_has_no_transaction),
-        cmocka_unit_test(a_read_that_failed_changes_nothing),
-        cmocka_unit_test(a_commit_that_failed_is_the_end),
-        cmocka_unit_test(a_commit_that_is_barred_is_the_end),
-        cmocka_unit_test(a_transaction_that_only_read_commits),
-        cmocka_unit_test(a_bar_that_failed_is_ordered_again),
-        cmocka_unit_test(a_bar_that_is_stale_stops_the_keeper),
-        cmocka_unit_test(a_read_that_is_stale_stops_the_keeper),
-        cmocka_unit_test(an_outcome_may_fail),
-        cmocka_unit_test(what_is_done_twice_or_was_not_ordered_is_nothing),
-        cmocka_unit_test(a_request_is_committed_once),
-        cmocka_unit_test(a_request_goes_with_the_commit),
-        cmocka_unit_test(who_has_what_can_be_asked),
-    };
-    return cmocka_run_group_tests_name("tx", tests, NULL, NULL);
+    return run_unit_tests("tx");
 }

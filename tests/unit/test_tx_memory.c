@@ -8,13 +8,11 @@
 #include "failing_memory.h"
 #include "tx_stage.h"
 
-static int calm(void **state)
+static void calm(void)
 {
-    (void)state;
     memory_is_back();
     memory_fails_only_in(&stage_in_manager); /* The stage has memory. */
     stage_in_manager = false;
-    return 0;
 }
 
 /* What became of a request: OK; WAITS, as it is not answered; or a status. */
@@ -123,9 +121,9 @@ static void recovers(struct stage *s)
     assert_string_equal(stored_at(s->store, "t", "a"), "last");
 }
 
-static void every_allocation_fails_once(void **state)
+UNIT_TEST(every_allocation_fails_once)
 {
-    (void)state;
+    calm();
     memory_count_anew();
     struct stage *s = leader();
     play(s);
@@ -144,9 +142,9 @@ static void every_allocation_fails_once(void **state)
     }
 }
 
-static void many_allocations_fail(void **state)
+UNIT_TEST(many_allocations_fail)
 {
-    (void)state;
+    calm();
     for (uint64_t seed = 1; seed <= 200; seed++) {
         memory_fails_by_chance(seed * 104729, 4);
         struct stage *s = leader();
@@ -159,10 +157,10 @@ static void many_allocations_fail(void **state)
 }
 
 /* It is tried again, and does not keep the processor busy until then. */
-static void a_bar_without_memory_is_ordered_later(void **state)
+UNIT_TEST(a_bar_without_memory_is_ordered_later)
 {
-    (void)state;
-    struct stage *s = leader();
+    calm();
+    STAGE s = leader();
     BEGIN(1), WRITE(1, "a"), BEGIN(2);
     uint64_t waits = WRITE(2, "a");
     by_hand(s);
@@ -175,13 +173,12 @@ static void a_bar_without_memory_is_ordered_later(void **state)
     assert_int_equal(orders(s), 1);
     does(s);
     assert_int_equal(outcome(s, waits), SLUICE_OK);
-    stage_end(s);
 }
 
 /* As with one that the engine refused: nothing is committed, and nothing is left of it. */
-static void a_commit_without_memory_is_the_end(void **state)
+UNIT_TEST(a_commit_without_memory_is_the_end)
 {
-    (void)state;
+    calm();
     for (long n = 1; n <= 2; n++) { /* After its reply. */
         struct stage *s = leader();
         BEGIN(1), PUT(1, "a", "x");
@@ -198,11 +195,5 @@ static void a_commit_without_memory_is_the_end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(every_allocation_fails_once, calm),
-        cmocka_unit_test_setup(many_allocations_fail, calm),
-        cmocka_unit_test_setup(a_bar_without_memory_is_ordered_later, calm),
-        cmocka_unit_test_setup(a_commit_without_memory_is_the_end, calm),
-    };
-    return cmocka_run_group_tests_name("tx_memory", tests, NULL, NULL);
+    return run_unit_tests("tx_memory");
 }

@@ -566,9 +566,8 @@ static void play(struct world *w, uint64_t history)
     stage_end(w->s);
 }
 
-static void what_is_committed_is_serializable(void **state)
+UNIT_TEST(what_is_committed_is_serializable)
 {
-    (void)state;
     struct world *w = &world;
     uint64_t first = 0, count = number_from("SLUICE_HISTORIES", HISTORIES);
     w->seed = number_from("SLUICE_SEED", 1);
@@ -659,17 +658,12 @@ static void run_crowd(uint64_t seed)
     stage_end(s);
 }
 
-static void thirty_two_on_two_keys_all_commit(void **state)
+UNIT_TEST(thirty_two_on_two_keys_all_commit)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 5; seed++) run_crowd(seed);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_committed_is_serializable),
-        cmocka_unit_test(thirty_two_on_two_keys_all_commit),
-    };
-    return cmocka_run_group_tests_name("tx_random", tests, NULL, NULL);
+    return run_unit_tests("tx_random");
 }

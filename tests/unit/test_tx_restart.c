@@ -14,10 +14,9 @@ static struct stage *stage_restarted(void)
     return s;
 }
 
-static void what_was_written_is_locked_by_the_first_command_after_BEGIN(void **state)
+UNIT_TEST(what_was_written_is_locked_by_the_first_command_after_BEGIN)
 {
-    (void)state;
-    struct stage *s = stage_restarted();
+    STAGE s = stage_restarted();
     COMMIT(1), BEGIN(2);
     SAID("1 committed 1\n2 began 2\n");
     HOLDERS("a", "");
@@ -30,27 +29,23 @@ static void what_was_written_is_locked_by_the_first_command_after_BEGIN(void **s
     HOLDERS("*", "2 IW");
     COMMIT(2);
     SAID("2 committed 1\n");
-    stage_end(s);
 }
 
-static void BEGIN_does_not_wait_and_the_first_command_does(void **state)
+UNIT_TEST(BEGIN_does_not_wait_and_the_first_command_does)
 {
-    (void)state;
-    struct stage *s = stage_restarted();
+    STAGE s = stage_restarted();
     BEGIN(2);
     SAID("2 began 2\n");
     GET(2, "c");
     SAID("2 waits\n");
     COMMIT(1);
     SAID("1 committed 1\n2 got nothing\n");
-    stage_end(s);
 }
 
 /* Readers that all want to write restart once each, and then stand in line to write. */
-static void readers_that_want_to_write_run_twice(void **state)
+UNIT_TEST(readers_that_want_to_write_run_twice)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     for (uint64_t i = 1; i <= 4; i++) BEGIN(i), GET(i, "a");
     UNHEARD;
     for (uint64_t i = 1; i <= 4; i++) PUT(i, "a", "x");
@@ -63,15 +58,13 @@ static void readers_that_want_to_write_run_twice(void **state)
     PUT(2, "a", "y"), COMMIT(2), COMMIT(3), COMMIT(4);
     SAID("2 put\n2 committed 2\n3 got y\n3 committed 2\n4 got y\n4 committed 2\n");
     assert_int_equal(stats_of(s).restarted, 3);
-    stage_end(s);
 }
 
 /* 2 wrote a before b, and 3 b before a. 4 and 5 have these keys when both run again, and the
  * one that 3 wrote first is free first. */
-static void restarted_transactions_take_locks_in_one_order(void **state)
+UNIT_TEST(restarted_transactions_take_locks_in_one_order)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), WRITE(1, "c");
     WRITE(2, "a"), WRITE(3, "b"), WRITE(2, "b"), WRITE(3, "a");
     WRITE(2, "c"), WRITE(1, "a"), COMMIT(1);
@@ -84,14 +77,12 @@ static void restarted_transactions_take_locks_in_one_order(void **state)
     COMMIT(2);
     SAID("2 committed 0\n3 got nothing\n");
     assert_int_equal(stats_of(s).restarted, 2);
-    stage_end(s);
 }
 
 /* 3 loses once more while it takes its locks again: it had a, and waited for b. */
-static void a_second_restart_remembers_all(void **state)
+UNIT_TEST(a_second_restart_remembers_all)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), WRITE(1, "d"), WRITE(3, "a"), WRITE(3, "b");
     WRITE(3, "c"), WRITE(3, "d"), WRITE(1, "a"), COMMIT(1);
     assert_int_equal(stats_of(s).restarted, 1); /* 3 will take a, b, c, d again. */
@@ -108,49 +99,41 @@ static void a_second_restart_remembers_all(void **state)
     HOLDERS("b", "3 W");
     HOLDERS("c", "3 W");
     HOLDERS("d", "3 W");
-    stage_end(s);
 }
 
 /* 2 has written b, and wanted to read a. */
-static void a_key_that_it_waited_to_read_is_taken_for_writing_if_it_writes(void **state)
+UNIT_TEST(a_key_that_it_waited_to_read_is_taken_for_writing_if_it_writes)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "u/b"), GET(2, "a"), WRITE(1, "u/b");
     COMMIT(1), BEGIN(2), GET(2, "z");
     HOLDERS("a", "2 W");
     HOLDERS("*", "2 IW");
     HOLDERS("u/b", "2 W");
-    stage_end(s);
 }
 
 /* 2 has read b, and wanted to read a: others may go on reading a beside it. */
-static void a_reader_takes_nothing_for_writing(void **state)
+UNIT_TEST(a_reader_takes_nothing_for_writing)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), GET(2, "b"), GET(2, "a"), WRITE(1, "b");
     COMMIT(1), BEGIN(2), GET(2, "z");
     HOLDERS("a", "2 R");
     HOLDERS("b", "");
     HOLDERS("*", "2 IR");
-    stage_end(s);
 }
 
 /* Two that scan a table and then write into it. */
-static void a_table_that_was_scanned_and_written_is_taken_again(void **state)
+UNIT_TEST(a_table_that_was_scanned_and_written_is_taken_again)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), SCAN(1, "*"), SCAN(2, "*"), PUT(1, "a", "1"), PUT(2, "b", "2");
     COMMIT(1), BEGIN(2), GET(2, "z");
     HOLDERS("*", "2 RIW");
-    stage_end(s);
 }
 
-static void remembered_locks_are_forgotten_at_the_end(void **state)
+UNIT_TEST(remembered_locks_are_forgotten_at_the_end)
 {
-    (void)state;
     struct stage *s = stage_restarted();
     assert_int_equal(stats_of(s).remembered, 3); /* Both keys, and their table. */
     assert_int_equal(stats_of(s).locks, 3);      /* Those of 1. */
@@ -182,27 +165,24 @@ static void remembered_locks_are_forgotten_at_the_end(void **state)
     stage_end(s);
 }
 
-static void remembered_locks_are_forgotten_at_the_age_limit(void **state)
+UNIT_TEST(remembered_locks_are_forgotten_at_the_age_limit)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.age_ms_max = 1000;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b"), WRITE(2, "a");
     assert_int_equal(stats_of(s).remembered, 3);
     pass(s, 1000);
     assert_int_equal(stats_of(s).remembered, 0);
-    stage_end(s);
 }
 
 /* A lock that is remembered counts as one: nobody has more of them than the limits allow. */
-static void remembered_locks_count_in_the_limits(void **state)
+UNIT_TEST(remembered_locks_count_in_the_limits)
 {
-    (void)state;
     struct sl_tx_manager_limits limits = stage_limits;
     limits.locks_max = 4;
     limits.total_locks_max = 7;
-    struct stage *s = stage_with(&limits);
+    STAGE s = stage_with(&limits);
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b"), WRITE(2, "a");
     COMMIT(1), BEGIN(3);
     UNHEARD;
@@ -212,15 +192,13 @@ static void remembered_locks_count_in_the_limits(void **state)
     SAID("3 aborted\n3 began 4\n4 began 5\n4 locked\n3 locked\n3 TRANSACTIONS\n");
     ABORT(3), ABORT(4), BEGIN(2), WRITE(2, "x"), WRITE(2, "y");
     SAID("3 aborted\n4 aborted\n2 began 2\n2 locked\n2 LOCKS\n");
-    stage_end(s);
 }
 
 /* --- Waits with a deadline -------------------------------------------------------- */
 
-static void a_wait_of_0_is_none(void **state)
+UNIT_TEST(a_wait_of_0_is_none)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a");
     UNHEARD;
     WRITE_WITHIN(2, "a", 0), READ_WITHIN(2, "a", 0), WRITE_WITHIN(2, "b", 0);
@@ -229,27 +207,23 @@ static void a_wait_of_0_is_none(void **state)
     assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
     PUT(2, "b", "x"), COMMIT(2); /* It goes on, and commits. */
     SAID("2 put\n2 committed 1\n");
-    stage_end(s);
 }
 
 /* It would close a cycle, and its youngest would restart. */
-static void a_wait_of_0_restarts_nobody(void **state)
+UNIT_TEST(a_wait_of_0_restarts_nobody)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(2, "a");
     UNHEARD;
     WRITE_WITHIN(1, "b", 0);
     SAID("1 FULL\n");
     COMMIT(1);
     SAID("1 committed 0\n2 locked\n");
-    stage_end(s);
 }
 
-static void a_wait_ends_at_its_deadline(void **state)
+UNIT_TEST(a_wait_ends_at_its_deadline)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), WRITE(1, "a");
     UNHEARD;
     WRITE_WITHIN(2, "a", 100);
@@ -264,39 +238,33 @@ static void a_wait_ends_at_its_deadline(void **state)
     COMMIT(1), WRITE_WITHIN(2, "b", 100), COMMIT(2);
     SAID("1 committed 0\n3 locked\n2 locked\n2 committed 0\n");
     assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
-    stage_end(s);
 }
 
-static void a_wait_that_is_granted_has_no_deadline_any_more(void **state)
+UNIT_TEST(a_wait_that_is_granted_has_no_deadline_any_more)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE_WITHIN(2, "a", 100), pass(s, 50);
     UNHEARD;
     COMMIT(1), pass(s, 1000);
     SAID("1 committed 0\n2 locked\n");
     HOLDERS("a", "2 W");
-    stage_end(s);
 }
 
 /* Whoever stands behind one whose wait is over may have its turn by that. */
-static void a_timeout_lets_other_waiters_go_on(void **state)
+UNIT_TEST(a_timeout_lets_other_waiters_go_on)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), READ(1, "a"), WRITE_WITHIN(2, "a", 100), READ(3, "a");
     UNHEARD;
     pass(s, 100);
     SAID("2 FULL\n3 locked\n");
-    stage_end(s);
 }
 
 /* The intention on the table as well, so that the table is as free as before; but what it had
  * before stays. */
-static void a_wait_that_ends_leaves_nothing_behind(void **state)
+UNIT_TEST(a_wait_that_ends_leaves_nothing_behind)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), READ(1, "a"), WRITE_WITHIN(2, "a", 0);
     HOLDERS("*", "1 IR");
     READ(2, "b"), WRITE_WITHIN(2, "a", 0);
@@ -312,39 +280,33 @@ static void a_wait_that_ends_leaves_nothing_behind(void **state)
     pass(s, 10);
     SAID("2 FULL\n");
     HOLDERS("*", "1 IR, 2 IW, 3 ->R for 2");
-    stage_end(s);
 }
 
 /* The table was free when it was asked, and is not when the wait for the key is over. */
-static void a_table_that_waits_for_its_intention_is_served(void **state)
+UNIT_TEST(a_table_that_waits_for_its_intention_is_served)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), READ(1, "a"), WRITE_WITHIN(2, "a", 10), READ(3, "*");
     HOLDERS("*", "1 IR, 2 IW, 3 ->R for 2");
     UNHEARD;
     pass(s, 10);
     SAID("2 FULL\n3 locked\n");
-    stage_end(s);
 }
 
-static void a_bounded_wait_may_close_a_cycle(void **state)
+UNIT_TEST(a_bounded_wait_may_close_a_cycle)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b");
     UNHEARD;
     WRITE_WITHIN(2, "a", 100);
     SAID("2 RESTART 2 1\n1 locked\n");
     assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
-    stage_end(s);
 }
 
 /* Its locks of before are a part of the wait. What it could not have it takes later. */
-static void the_deadline_covers_locks_taken_again(void **state)
+UNIT_TEST(the_deadline_covers_locks_taken_again)
 {
-    (void)state;
-    struct stage *s = stage_restarted();
+    STAGE s = stage_restarted();
     BEGIN(2), WRITE_WITHIN(2, "c", 0), WRITE_WITHIN(2, "c", 50), pass(s, 50);
     SAID("2 began 2\n2 FULL\n2 waits\n2 FULL\n");
     HOLDERS("a", "1 W");
@@ -353,47 +315,20 @@ static void the_deadline_covers_locks_taken_again(void **state)
     SAID("1 committed 1\n2 locked\n");
     HOLDERS("a", "2 W");
     HOLDERS("c", "2 W");
-    stage_end(s);
 }
 
-static void a_waiter_with_a_deadline_can_leave(void **state)
+UNIT_TEST(a_waiter_with_a_deadline_can_leave)
 {
-    (void)state;
-    struct stage *s = stage_new();
+    STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE_WITHIN(2, "a", 100);
     UNHEARD;
     leave(s, 2), pass(s, 200);
     SAID("");
     BEGIN(3), WRITE_WITHIN(3, "a", 100), stop(s, 2), pass(s, 200);
     SAID("3 began 3\n3 waits\n3 STALE 2\n");
-    stage_end(s);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_written_is_locked_by_the_first_command_after_BEGIN),
-        cmocka_unit_test(BEGIN_does_not_wait_and_the_first_command_does),
-        cmocka_unit_test(readers_that_want_to_write_run_twice),
-        cmocka_unit_test(restarted_transactions_take_locks_in_one_order),
-        cmocka_unit_test(a_second_restart_remembers_all),
-        cmocka_unit_test(
-            a_key_that_it_waited_to_read_is_taken_for_writing_if_it_writes),
-        cmocka_unit_test(a_reader_takes_nothing_for_writing),
-        cmocka_unit_test(a_table_that_was_scanned_and_written_is_taken_again),
-        cmocka_unit_test(remembered_locks_are_forgotten_at_the_end),
-        cmocka_unit_test(remembered_locks_are_forgotten_at_the_age_limit),
-        cmocka_unit_test(remembered_locks_count_in_the_limits),
-        cmocka_unit_test(a_wait_of_0_is_none),
-        cmocka_unit_test(a_wait_of_0_restarts_nobody),
-        cmocka_unit_test(a_wait_ends_at_its_deadline),
-        cmocka_unit_test(a_wait_that_is_granted_has_no_deadline_any_more),
-        cmocka_unit_test(a_timeout_lets_other_waiters_go_on),
-        cmocka_unit_test(a_wait_that_ends_leaves_nothing_behind),
-        cmocka_unit_test(a_table_that_waits_for_its_intention_is_served),
-        cmocka_unit_test(a_bounded_wait_may_close_a_cycle),
-        cmocka_unit_test(the_deadline_covers_locks_taken_again),
-        cmocka_unit_test(a_waiter_with_a_deadline_can_leave),
-    };
-    return cmocka_run_group_tests_name("tx_restart", tests, NULL, NULL);
+    return run_unit_tests("tx_restart");
 }

@@ -1,11 +1,10 @@
 /* tx_stage.h - a stage for the keeper: real keepers, and the engine in the hands of the
  * test.
  *
- *     struct stage *s = stage_new();      a keeper that leads, over an empty store
+ *     STAGE s = stage_new();              a current manager, over an empty store
  *     BEGIN(1), PUT(1, "a", "x");         session 1 begins, and writes
  *     BEGIN(2), GET(2, "a"), COMMIT(1);
  *     SAID("1 began 1\n1 put\n2 began 2\n2 waits\n1 committed 1\n2 got x\n");
- *     stage_end(s);
  *
  * An item is "a", a key of the table t; "u/a", of the table u; "*" and "u/" with it, the
  * whole table. What each is told stands in `said`, in the order in which it was said; who
@@ -130,6 +129,10 @@ struct stage *stage_candidate(const struct sl_tx_manager_limits *limits,
 struct stage *stage_beside(struct stage *other);
 /* All leave; then nothing may be left. */
 void stage_end(struct stage *s);
+
+/* A stage that ends with its block. */
+#define STAGE __attribute__((cleanup(stage_leave))) struct stage *
+void stage_leave(struct stage **s);
 /* It is gone with all that it knew. */
 void stage_crash(struct stage *s);
 
