@@ -2,12 +2,8 @@
  * goes wrong: answers that are lost or late, an engine that some or all cannot reach, links
  * that close or fall silent, nodes that sleep, die and come back, clocks that differ.
  *
- *     test_election_random                      the same worlds every time
- *     SLUICE_SEED=n test_election_random        others
- *     SLUICE_SEED=n SLUICE_WORLD=w ...        only world w of seed n, told step by step
- *     SLUICE_WORLDS=n ...                     so many, instead of the usual number
- *
- * A failure prints the line that replays it. The test has the real time, and its own books:
+ * history.h says how to choose and replay histories; each is one cluster. The test has the real
+ * time, and its own records:
  *
  *   one a term     terms rise by one; who leads one has claimed it, and nobody else did
  *   one at a time  who leads may grant until its authority ends, leases up to the longest
@@ -21,14 +17,13 @@
  *                  it stays, and grants
  *   no spinning    an election that has had its tick does not want the next at once */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/random.h"
 #include "election_stage.h"
+#include "history.h"
 #include "sim/clock.h"
 
 enum {
@@ -36,7 +31,7 @@ enum {
     TERMS = 2048,
     OPS = 1 << 15,
     EVENTS = 1 << 12,
-    WORLDS = 1000,
+    CLUSTERS = 1000,
     FAULTS_MS = 40000,
     HEALED_MS = 10000,
     LONGEST_MS = 20000,
@@ -126,8 +121,7 @@ struct book {
 };
 
 struct world {
-    uint64_t seed, number;
-    bool shown, calm, patient, sleeps, healed;
+    bool calm, patient, sleeps, healed;
     struct sl_random random;
     real now;
     uint32_t nodes;
@@ -154,41 +148,16 @@ struct world {
 
 static struct world world;
 
-static void say_replay(int number)
-{
-    char line[160];
-    int n = snprintf(line, sizeof line,
-                     "# replay: SLUICE_SEED=%" PRIu64 " SLUICE_WORLD=%" PRIu64
-                     " test_election_random\n",
-                     world.seed, world.number);
-    if (write(STDOUT_FILENO, line, (size_t)n) < 0) _exit(1);
-    if (number != 0) signal(number, SIG_DFL);
-}
-
-#define CHECK(condition)                                     \
-    do {                                                     \
-        if (!(condition)) {                                  \
-            say_replay(0);                                   \
-            fail_msg("%s", "it is not so that " #condition); \
-        }                                                    \
-    } while (0)
-
 static void __attribute__((format(printf, 2, 3)))
 show(struct world *w, const char *format, ...)
 {
     va_list args;
-    if (!w->shown) return;
+    if (!history.shown) return;
     printf("[%9.3f] ", (double)w->now / 1e6);
     va_start(args, format);
     vprintf(format, args);
     va_end(args);
     printf("\n");
-}
-
-static uint64_t number_from(const char *variable, uint64_t otherwise)
-{
-    const char *text = getenv(variable);
-    return text != NULL && *text != '\0' ? strtoull(text, NULL, 0) : otherwise;
 }
 
 /* ---- chance ---- */
@@ -891,8 +860,7 @@ static int64_t rate(struct world *w)
 
 static void begin(struct world *w, uint64_t number)
 {
-    sl_random_seed(&w->random, w->seed * 1000003 + number);
-    w->number = number;
+    sl_random_seed(&w->random, history.seed * 1000003 + number);
     w->now = 0;
     w->nodes = one_in(w, 2) ? 3 : 5;
     w->calm = number % 4 == 3;
@@ -924,8 +892,9 @@ static void begin(struct world *w, uint64_t number)
     }
 }
 
-static void play(struct world *w, uint64_t number)
+static void play(uint64_t number)
 {
+    struct world *w = &world;
     begin(w, number);
     show(w, "%u nodes%s%s", w->nodes, w->calm ? ", calm" : "",
          w->patient ? ", patient" : "");
@@ -945,24 +914,13 @@ static void play(struct world *w, uint64_t number)
 UNIT_TEST(one_keeper_at_a_time)
 {
     struct world *w = &world;
-    uint64_t first = 0, count = number_from("SLUICE_WORLDS", WORLDS);
-    w->seed = number_from("SLUICE_SEED", 1);
-    if (getenv("SLUICE_WORLD") != NULL) {
-        first = number_from("SLUICE_WORLD", 0);
-        count = 1;
-        w->shown = true;
-    }
-    printf("# seed %" PRIu64 ", %" PRIu64 " worlds of %d s\n", w->seed, count,
-           END_MS / 1000);
-    fflush(stdout);
-    signal(SIGABRT, say_replay);
-    for (uint64_t i = first; i < first + count; i++) play(w, i);
+    bool all = play_histories("test_election_random", CLUSTERS, play);
     printf("# %" PRIu64 " terms, %" PRIu64 " grants; claims: %" PRIu64
            " for doubts, %" PRIu64 " for silence, %" PRIu64 " refused; %" PRIu64
            " deposed\n",
            w->terms, w->grants, w->by_doubt, w->by_beat, w->refused, w->deposed);
-    if (count < WORLDS) return;
-    /* Else it would have tried nothing. */
+    if (!all) return;
+    /* Otherwise the histories tried too little. */
     assert_true(w->terms > 3000 && w->grants > 10000 && w->by_doubt > 1000 &&
                 w->by_beat > 200 && w->refused > 200 && w->deposed > 200);
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "etcd_client_stage.h"
-#include "failing_memory.h"
+#include "failing_alloc.h"
 #include "odd_server.h"
 #include "test.h"
 

@@ -2,7 +2,7 @@
  * line by line; without memory; and many at random beside a plain list. */
 #include <string.h>
 
-#include "failing_memory.h"
+#include "failing_alloc.h"
 #include "test.h"
 
 #include "server/forward/ledger.h"

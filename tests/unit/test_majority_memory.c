@@ -2,7 +2,7 @@
  * the time. A request is answered all the same, with ENOMEM or as if a message had been lost;
  * nobody gets what another holds (the stage looks), nothing is corrupt, and when there is
  * memory again all goes on. */
-#include "failing_memory.h"
+#include "failing_alloc.h"
 #include "majority_stage.h"
 #include "test_main.h"
 

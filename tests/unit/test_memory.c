@@ -2,7 +2,7 @@
  * lost by it, and the leak checker has the last word. */
 #include <unistd.h>
 
-#include "failing_memory.h"
+#include "failing_alloc.h"
 #include "test.h"
 
 #include "sluice.h"

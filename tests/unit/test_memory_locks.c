@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "failing_memory.h"
+#include "failing_alloc.h"
 #include "test.h"
 
 #include "client/answers.h"

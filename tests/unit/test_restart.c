@@ -2,7 +2,7 @@
  * below a limit, silence, and grants that are put back. By transcripts, as test_table.c. */
 #include <stdio.h>
 
-#include "failing_memory.h"
+#include "failing_alloc.h"
 #include "table_stage.h"
 
 static struct stage *stage_new(void)

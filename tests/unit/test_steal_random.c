@@ -1,31 +1,24 @@
 /* test_steal_random.c - random holders, thieves, releases, departures and expiries: after
  * each step those who are asked to go are those whom the definition names.
  *
- *     test_steal_random                      the same histories every time
- *     SLUICE_SEED=n test_steal_random        others
- *     SLUICE_SEED=n SLUICE_HISTORY=h ...     only history h of seed n, told step by step
- *     SLUICE_HISTORIES=n ...                 so many, instead of the usual number
+ * history.h says how to choose and replay histories. The definition, computed here as simply as
+ * possible from what sl_table_each() shows:
  *
- * A failure prints the line that replays it. The definition (A12), computed here as simply
- * as can be from what sl_table_each() shows:
+ *   A waiter is held back by a waiter of higher priority; and by an earlier one of the same
+ *   priority, unless it declares a higher capacity. The thief is the first waiter, by priority
+ *   and then by arrival, that steals and is not held back. Its victims are holders of lower
+ *   priority and of other sessions, lowest priority and then newest first: as few as possible
+ *   so that the thief would fit without them; none, if it would not fit without all of them.
  *
- *   Who waits is held back by one with more priority; and by one with as much that came
- *   before it, unless it declares more room. The thief is the first, by priority and then
- *   by arrival, that steals and is not held back. Of the holders with less priority that
- *   are not of its session, lowest priority and then newest first, the fewest are asked
- *   without which it would fit; nobody, if it would not fit without all of them.
- *
- * Beside that: each is told of a change once, none of what is freed goes past the thief,
- * nobody waits who could be granted, and a grant is marked as overlapping if and only if
- * it does not fit. */
+ * Besides: each holder is told of a change once, freed capacity does not pass the thief, no
+ * waiter could be granted, and a grant is marked as overlapping if and only if it does not
+ * fit. */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "test.h"
+#include "history.h"
 
 #include "locks/table.h"
 
@@ -37,23 +30,6 @@ enum {
     STEPS = 250,
     HISTORIES = 2000
 };
-
-/* ---- chance ---- */
-
-/* splitmix64. */
-static uint64_t draw(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static uint64_t number_from(const char *variable, uint64_t otherwise)
-{
-    const char *text = getenv(variable);
-    return text != NULL && *text != '\0' ? strtoull(text, NULL, 0) : otherwise;
-}
 
 /* ---- what is known ---- */
 
@@ -75,8 +51,6 @@ struct waiter {
 };
 
 struct world {
-    uint64_t seed, history, chance;
-    bool shown;
     struct sl_table *table;
     struct sl_now now;
     sl_ms grain_ms;
@@ -94,40 +68,10 @@ static struct world world;
 
 static const struct sl_bytes keys[KEYS] = {{"one", 3}, {"two", 3}};
 
-/* Also when an invariant of the table ends the program. */
-static void say_replay(int number)
-{
-    char line[160];
-    int n = snprintf(line, sizeof line,
-                     "# replay: SLUICE_SEED=%" PRIu64 " SLUICE_HISTORY=%" PRIu64
-                     " test_steal_random\n",
-                     world.seed, world.history);
-    if (write(STDOUT_FILENO, line, (size_t)n) < 0) _exit(1);
-    if (number != 0) signal(number, SIG_DFL);
-}
-
-#define CHECK(condition)                               \
-    do {                                               \
-        if (!(condition)) {                            \
-            say_replay(0);                             \
-            fail_msg("it is not so that " #condition); \
-        }                                              \
+#define SHOW(...)                                    \
+    do {                                             \
+        if (history.shown) printf("# " __VA_ARGS__); \
     } while (0)
-
-#define SHOW(...)                                  \
-    do {                                           \
-        if (world.shown) printf("# " __VA_ARGS__); \
-    } while (0)
-
-static uint32_t below(struct world *w, uint32_t n)
-{
-    return (uint32_t)(draw(&w->chance) % n);
-}
-
-static bool one_in(struct world *w, uint32_t n)
-{
-    return below(w, n) == 0;
-}
 
 static struct grant *grant_of(struct world *w, sl_fence fence)
 {
@@ -444,21 +388,21 @@ static void settle(struct world *w)
 
 /* ---- what is done ---- */
 
-static struct sl_want any_want(struct world *w)
+static struct sl_want any_want(void)
 {
-    struct sl_want want = {.shared = one_in(w, 4),
-                           .per = 1 + below(w, 4),
-                           .buckets = 1 + below(w, 2),
-                           .priority = (int32_t)below(w, 5) - 2,
-                           .wait_ms = one_in(w, 5) ? 0 : 1 + below(w, 60),
-                           .lease_ms = one_in(w, 3) ? 0 : 1 + below(w, 80),
-                           .steal = !one_in(w, 3),
+    struct sl_want want = {.shared = draw_one_in(4),
+                           .per = 1 + draw_below(4),
+                           .buckets = 1 + draw_below(2),
+                           .priority = (int32_t)draw_below(5) - 2,
+                           .wait_ms = draw_one_in(5) ? 0 : 1 + draw_below(60),
+                           .lease_ms = draw_one_in(3) ? 0 : 1 + draw_below(80),
+                           .steal = !draw_one_in(3),
                            .force_ms = SL_NEVER};
-    if (one_in(w, 3)) want.per = want.buckets = 1;
-    if (one_in(w, 6)) want.wait_ms = SL_NEVER;
-    if (one_in(w, 2)) want.note = (struct sl_bytes){"note", 4};
-    want.units = one_in(w, 2) ? 1 : 1 + below(w, want.per * want.buckets);
-    if (one_in(w, 4)) want.force_ms = one_in(w, 3) ? 0 : below(w, 40);
+    if (draw_one_in(3)) want.per = want.buckets = 1;
+    if (draw_one_in(6)) want.wait_ms = SL_NEVER;
+    if (draw_one_in(2)) want.note = (struct sl_bytes){"note", 4};
+    want.units = draw_one_in(2) ? 1 : 1 + draw_below(want.per * want.buckets);
+    if (draw_one_in(4)) want.force_ms = draw_one_in(3) ? 0 : draw_below(40);
     return want;
 }
 
@@ -472,8 +416,8 @@ static bool has_place(struct world *w)
 static void acquire(struct world *w)
 {
     static struct scene before;
-    int who = (int)below(w, SESSIONS), key = (int)below(w, KEYS);
-    struct sl_want want = any_want(w);
+    int who = (int)draw_below(SESSIONS), key = (int)draw_below(KEYS);
+    struct sl_want want = any_want();
     struct sl_grant g;
     if (w->waiter[who].waits || !has_place(w)) return;
     look(w, key, &before);
@@ -502,7 +446,8 @@ static void acquire(struct world *w)
 /* A grant that is held, or NULL. */
 static struct grant *any_grant(struct world *w)
 {
-    for (uint32_t i = below(w, GRANTS), n = 0; n < GRANTS; n++, i = (i + 1) % GRANTS) {
+    for (uint32_t i = draw_below(GRANTS), n = 0; n < GRANTS;
+         n++, i = (i + 1) % GRANTS) {
         struct grant *g = &w->grant[i];
         if (g->fence != 0 && sl_table_holds(w->table, w->now, keys[g->key], g->fence))
             return g;
@@ -533,7 +478,7 @@ static void extend(struct world *w)
     sl_ms left;
     if (g == NULL || !g->leased) return;
     int status = sl_table_extend(w->table, w->now, &w->session[0], keys[g->key],
-                                 g->fence, 1 + below(w, 80), none, &left);
+                                 g->fence, 1 + draw_below(80), none, &left);
     SHOW("extend %s %" PRIu64 ": %d\n", keys[g->key].at, g->fence, status);
     if (g->told != NOTHING) CHECK(status == SLUICE_EASKED || g->broken);
     else CHECK(status == (g->broken ? SLUICE_ELOST : SLUICE_OK));
@@ -552,8 +497,8 @@ static void break_one(struct world *w)
 
 static void leave(struct world *w)
 {
-    int who = (int)below(w, SESSIONS);
-    if (one_in(w, 2)) {
+    int who = (int)draw_below(SESSIONS);
+    if (draw_one_in(2)) {
         SHOW("session %d withdraws\n", who);
         sl_table_withdraw(w->table, &w->session[who]);
         w->waiter[who].waits = false;
@@ -566,7 +511,7 @@ static void leave(struct world *w)
 
 static void pass(struct world *w)
 {
-    sl_ms ms = 1 + below(w, one_in(w, 4) ? 60 : 8);
+    sl_ms ms = 1 + draw_below(draw_one_in(4) ? 60 : 8);
     w->now.ms += ms;
     w->now.wall_us += (uint64_t)ms * 1000;
     SHOW("[%" PRId64 "]\n", w->now.ms);
@@ -574,7 +519,7 @@ static void pass(struct world *w)
 
 static void drain(struct world *w)
 {
-    int key = (int)below(w, KEYS);
+    int key = (int)draw_below(KEYS);
     SHOW("drain %s\n", keys[key].at);
     if (sl_table_drain(w->table, keys[key], true) == SLUICE_OK) settle(w);
     sl_table_drain(w->table, keys[key], false);
@@ -582,7 +527,7 @@ static void drain(struct world *w)
 
 static void step(struct world *w)
 {
-    uint32_t what = below(w, 100);
+    uint32_t what = draw_below(100);
     if (what < 50) acquire(w);
     else if (what < 68) release(w);
     else if (what < 76) extend(w);
@@ -592,23 +537,21 @@ static void step(struct world *w)
     else pass(w);
     /* What follows is mostly asked for at once, as the server does; but a caller may stop
      * early and come back. */
-    w->settled = !one_in(w, 8) || w->ending > 0;
+    w->settled = !draw_one_in(8) || w->ending > 0;
     if (w->settled) settle(w);
 }
 
-static void play(struct world *w, uint64_t history)
+static void play(uint64_t number)
 {
+    struct world *w = &world;
     const struct sl_table_limits limits = {.keys_max = 10,
                                            .waiters_max = 100,
                                            .key_bytes_max = 10,
                                            .value_bytes_max = 10,
                                            .drains_max = 2,
-                                           .grain_ms = (sl_ms)(history % 2)};
-    uint64_t base = w->seed;
-    w->history = history;
-    w->chance = draw(&base) ^ history;
+                                           .grain_ms = (sl_ms)(number % 2)};
     w->grain_ms = limits.grain_ms;
-    w->table = sl_table_new(&limits, (struct sl_hash_key){draw(&w->chance), 0});
+    w->table = sl_table_new(&limits, (struct sl_hash_key){draw(&history.chance), 0});
     w->now = (struct sl_now){0, 1000};
     w->robber_key = -1;
     memset(w->grant, 0, sizeof w->grant);
@@ -622,23 +565,12 @@ static void play(struct world *w, uint64_t history)
 UNIT_TEST(who_is_asked_is_who_the_definition_names)
 {
     struct world *w = &world;
-    uint64_t first = 0, count = number_from("SLUICE_HISTORIES", HISTORIES);
-    w->seed = number_from("SLUICE_SEED", 1);
-    if (getenv("SLUICE_HISTORY") != NULL) {
-        first = number_from("SLUICE_HISTORY", 0);
-        count = 1;
-        w->shown = true;
-    }
-    printf("# seed %" PRIu64 ", %" PRIu64 " histories of %d steps\n", w->seed, count,
-           STEPS);
-    fflush(stdout);
-    signal(SIGABRT, say_replay);
-    for (uint64_t i = first; i < first + count; i++) play(w, i);
+    bool all = play_histories("test_steal_random", HISTORIES, play);
     printf("# %" PRIu64 " grants, %" PRIu64 " asked, %" PRIu64 " withdrawn, %" PRIu64
            " stolen\n",
            w->grants, w->asks, w->withdrawals, w->thefts);
-    if (count < HISTORIES) return;
-    /* Else it would have tried nothing. */
+    if (!all) return;
+    /* Otherwise the histories tried too little. */
     assert_true(w->asks > 1000 && w->withdrawals > 300 && w->thefts > 300);
 }
 

@@ -7,7 +7,7 @@
 
 #include "test.h"
 
-#include "failing_memory.h"
+#include "failing_alloc.h"
 #include "storage/etcd/client.h"
 #include "storage_stage.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "failing_memory.h"
+#include "failing_alloc.h"
 #include "table_stage.h"
 
 /* --- The stage ------------------------------------------------------------- */

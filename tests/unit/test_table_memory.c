@@ -2,7 +2,7 @@
  * allocation fails, for every n, and nothing has changed by a request that was refused. */
 #include <string.h>
 
-#include "failing_memory.h"
+#include "failing_alloc.h"
 #include "test.h"
 
 #include "locks/table.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "failing_memory.h"
+#include "failing_alloc.h"
 #include "tx_stage.h"
 
 static void calm(void)

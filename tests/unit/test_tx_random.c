@@ -1,12 +1,7 @@
 /* test_tx_random.c - random transactions of many sessions over few items, and an engine
  * that answers late, in any order, and sometimes not well.
  *
- *     test_tx_random                      the same histories every time
- *     SLUICE_SEED=n test_tx_random        others
- *     SLUICE_SEED=n SLUICE_HISTORY=h ...      only history h of seed n, told step by step
- *     SLUICE_HISTORIES=n ...                  so many, instead of the usual number
- *
- * A failure prints the line that replays it. Each session remembers what it saw and wrote;
+ * history.h says how to choose and replay them. Each session remembers what it saw and wrote;
  * that is the model, and it knows nothing of locks:
  *
  *   serializable     when all is over, what was committed is replayed one after the other,
@@ -21,12 +16,11 @@
  *   no livelock      32 sessions on two keys all commit, the oldest never restarts, and the
  *                    others do so once or twice */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "history.h"
 #include "tx_stage.h"
 
 enum {
@@ -42,23 +36,6 @@ enum {
 
 static const char *const table_name[TABLES] = {"t", "u"};
 static const char *const key_name[KEYS] = {"a", "b", "c"};
-
-/* ---- chance ---- */
-
-/* splitmix64. */
-static uint64_t draw(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static uint64_t number_from(const char *variable, uint64_t otherwise)
-{
-    const char *text = getenv(variable);
-    return text != NULL && *text != '\0' ? strtoull(text, NULL, 0) : otherwise;
-}
 
 /* ---- what is known ---- */
 
@@ -85,8 +62,8 @@ struct commit {
 };
 
 struct world {
-    uint64_t seed, history, chance, values;
-    bool shown, stopped;
+    uint64_t values;
+    bool stopped;
     struct stage *s;
     struct client client[SESSIONS + 1]; /* By session, from 1. */
     struct attempt attempt[IDS];        /* By id. */
@@ -98,39 +75,10 @@ struct world {
 
 static struct world world;
 
-static void say_replay(int number)
-{
-    char line[160];
-    int n = snprintf(line, sizeof line,
-                     "# replay: SLUICE_SEED=%" PRIu64 " SLUICE_HISTORY=%" PRIu64
-                     " test_tx_random\n",
-                     world.seed, world.history);
-    if (write(STDOUT_FILENO, line, (size_t)n) < 0) _exit(1);
-    if (number != 0) signal(number, SIG_DFL);
-}
-
-#define CHECK(condition)                                     \
-    do {                                                     \
-        if (!(condition)) {                                  \
-            say_replay(0);                                   \
-            fail_msg("%s", "it is not so that " #condition); \
-        }                                                    \
-    } while (0)
-
-static uint32_t below(struct world *w, uint32_t n)
-{
-    return (uint32_t)(draw(&w->chance) % n);
-}
-
-static bool one_in(struct world *w, uint32_t n)
-{
-    return below(w, n) == 0;
-}
-
 /* Also what the keeper said, as the stage tells it. */
 static void show(struct world *w)
 {
-    if (w->shown) printf("%s", w->s->said);
+    if (history.shown) printf("%s", w->s->said);
     w->s->said[0] = '\0';
 }
 
@@ -296,7 +244,7 @@ static void applied(struct stage *s, const struct ordered *o)
 
 static struct ordered *any_order(struct world *w)
 {
-    uint32_t n = orders(w->s), which = n == 0 ? 0 : below(w, n);
+    uint32_t n = orders(w->s), which = n == 0 ? 0 : draw_below(n);
     for (struct ordered *o = w->s->order; o < w->s->order + STAGE_ORDERS; o++)
         if (o->used && which-- == 0) return o;
     return NULL;
@@ -306,9 +254,9 @@ static void engine_acts(struct world *w, bool well)
 {
     struct ordered *o = any_order(w);
     if (o == NULL) return;
-    if (!well && !o->applied && one_in(w, 12)) {
+    if (!well && !o->applied && draw_one_in(12)) {
         w->refusals++;
-        refuses_one(w->s, o, one_in(w, 2) ? SLUICE_EIO : SLUICE_ENOSPC);
+        refuses_one(w->s, o, draw_one_in(2) ? SLUICE_EIO : SLUICE_ENOSPC);
     } else if (o->applied) tells(w->s, o);
     else applies(w->s, o);
 }
@@ -434,8 +382,8 @@ static void ask(struct world *w, uint64_t who, enum sl_tx_verb type, int item,
 {
     struct client *c = &w->client[who];
     struct sl_tx_request a = {.type = type, .session = who, .write = write};
-    a.bounded = type == SL_TX_LOCK && one_in(w, 3);
-    if (a.bounded && one_in(w, 2)) a.wait_ms = 1 + below(w, 40);
+    a.bounded = type == SL_TX_LOCK && draw_one_in(3);
+    if (a.bounded && draw_one_in(2)) a.wait_ms = 1 + draw_below(40);
     if (type == SL_TX_PUT) snprintf(c->wants, sizeof c->wants, "%" PRIu64, ++w->values);
     a.table = (struct sl_bytes){table_name[item / KEYS], 1};
     if (!whole) a.key = (struct sl_bytes){key_name[item % KEYS], 1};
@@ -469,10 +417,10 @@ static void go(struct world *w, uint64_t who)
 static void act(struct world *w, uint64_t who)
 {
     struct client *c = &w->client[who];
-    int item = (int)below(w, ITEMS);
-    uint32_t what = below(w, 100);
+    int item = (int)draw_below(ITEMS);
+    uint32_t what = draw_below(100);
     if (c->ticket != 0) {
-        if (one_in(w, 60)) go(w, who);
+        if (draw_one_in(60)) go(w, who);
     } else if (c->id == 0) ask(w, who, SL_TX_BEGIN, 0, true, false);
     else if (c->told != SLUICE_OK && what < 50)
         ask(w, who, SL_TX_BEGIN, 0, true, false);
@@ -480,17 +428,17 @@ static void act(struct world *w, uint64_t who)
     else if (what < 53) ask(w, who, SL_TX_PUT, item, false, false);
     else if (what < 59) ask(w, who, SL_TX_DEL, item, false, false);
     else if (what < 65) ask(w, who, SL_TX_SCAN, item, true, false);
-    else if (what < 78) ask(w, who, SL_TX_LOCK, item, one_in(w, 4), one_in(w, 2));
+    else if (what < 78) ask(w, who, SL_TX_LOCK, item, draw_one_in(4), draw_one_in(2));
     else if (what < 94) ask(w, who, SL_TX_COMMIT, 0, true, false);
     else if (what < 97) ask(w, who, SL_TX_ABORT, 0, true, false);
-    else if (one_in(w, 2)) go(w, who);
-    else pass(w->s, 1 + below(w, 60));
+    else if (draw_one_in(2)) go(w, who);
+    else pass(w->s, 1 + draw_below(60));
 }
 
 static void step(struct world *w)
 {
-    if (one_in(w, 2)) engine_acts(w, false);
-    else act(w, 1 + below(w, SESSIONS));
+    if (draw_one_in(2)) engine_acts(w, false);
+    else act(w, 1 + draw_below(SESSIONS));
     look(w);
 }
 
@@ -538,13 +486,11 @@ static void replay(struct world *w)
                                        key_name[j % KEYS])) == 0);
 }
 
-static void play(struct world *w, uint64_t history)
+static void play(uint64_t number)
 {
+    struct world *w = &world;
     struct sl_tx_manager_limits limits = stage_limits;
-    uint64_t base = w->seed;
-    w->history = history;
-    w->chance = draw(&base) ^ history;
-    if (history % 3 == 0) limits.age_ms_max = 300;
+    if (number % 3 == 0) limits.age_ms_max = 300;
     w->s = stage_with(&limits);
     w->s->owner = w;
     w->s->told = told;
@@ -555,7 +501,7 @@ static void play(struct world *w, uint64_t history)
     memset(w->left, 0, sizeof w->left);
     by_hand(w->s);
     for (int i = 0; i < STEPS; i++) step(w);
-    if (history % 5 == 0) {
+    if (number % 5 == 0) {
         w->stopped = true;
         stop(w->s, 2);
         look(w);
@@ -569,23 +515,12 @@ static void play(struct world *w, uint64_t history)
 UNIT_TEST(what_is_committed_is_serializable)
 {
     struct world *w = &world;
-    uint64_t first = 0, count = number_from("SLUICE_HISTORIES", HISTORIES);
-    w->seed = number_from("SLUICE_SEED", 1);
-    if (getenv("SLUICE_HISTORY") != NULL) {
-        first = number_from("SLUICE_HISTORY", 0);
-        count = 1;
-        w->shown = true;
-    }
-    printf("# seed %" PRIu64 ", %" PRIu64 " histories of %d steps\n", w->seed, count,
-           STEPS);
-    fflush(stdout);
-    signal(SIGABRT, say_replay);
-    for (uint64_t i = first; i < first + count; i++) play(w, i);
+    bool all = play_histories("test_tx_random", HISTORIES, play);
     printf("# %" PRIu64 " committed, %" PRIu64 " restarted, %" PRIu64
            " refused by the engine, %" PRIu64 " left, %" PRIu64 " waited too long\n",
            w->committed, w->restarts, w->refusals, w->leaves, w->too_late);
-    if (count < HISTORIES) return;
-    /* Else it would have tried nothing. */
+    if (!all) return;
+    /* Otherwise the histories tried too little. */
     assert_true(w->committed > 5000 && w->restarts > 500 && w->refusals > 1000 &&
                 w->leaves > 1000 && w->too_late > 500);
 }

@@ -1,5 +1,5 @@
-/* failing_memory.c - see failing_memory.h. */
-#include "failing_memory.h"
+/* failing_alloc.c - see failing_alloc.h. */
+#include "failing_alloc.h"
 
 #include <stddef.h>
 
