@@ -395,40 +395,18 @@ struct arbiter *sl_majority_arbiter(struct server *s)
     return &s->majority->arbiter;
 }
 
-/* --- What links tell ------------------------------------------------------------------------ */
+/* --- Links to other nodes -------------------------------------------------- */
 
-bool sl_majority_linked(struct server *s, sl_node_id id, uint64_t birth,
-                        const char **why)
-{
-    if (!sl_node_link(s->majority->node, s->now, id, true, birth, why)) return false;
-    sl_forward_linked(s, id);
-    return true;
-}
+#define FORWARD_BYTES \
+    ((size_t)4 << 20) /* Forwarding stops below so much unsent output. */
 
-void sl_majority_unlinked(struct server *s, sl_node_id id, enum sl_link_end how)
-{
-    const char *why;
-    sl_node_link(s->majority->node, s->now, id, false, 0, &why);
-    sl_forward_unlinked(s, id, how);
-}
-
-void sl_majority_unreached(struct server *s, sl_node_id id, enum sl_link_end how)
-{
-    sl_forward_unreached(s, id, how);
-}
-
-void sl_majority_received(struct server *s, sl_node_id from, const struct sl_message *m)
-{
-    sl_node_receive(s->majority->node, s->now, from, m);
-}
-
-uint64_t sl_majority_birth(const struct server *s)
+static uint64_t birth(const struct server *s)
 {
     return sl_node_birth(s->majority->node);
 }
 
-/* What one node lets in another has to take. */
-void sl_majority_settings(const struct server *s, char *out, size_t n)
+/* What a client may ask of one node, the others have to accept. */
+static void settings(const struct server *s, char *out, size_t n)
 {
     const struct sl_settings *set = s->settings;
     snprintf(out, n,
@@ -440,3 +418,46 @@ void sl_majority_settings(const struct server *s, char *out, size_t n)
              set->engine == SL_ENGINE_ETCD ? "etcd" : "none",
              set->engine == SL_ENGINE_ETCD ? set->etcd_prefix : "", set->majority_keys);
 }
+
+static bool link_up(struct server *s, sl_node_id id, uint64_t its_birth,
+                    const char **why)
+{
+    if (!sl_node_link(s->majority->node, s->now, id, true, its_birth, why))
+        return false;
+    sl_forward_linked(s, id);
+    return true;
+}
+
+static void link_down(struct server *s, sl_node_id id, enum sl_link_end how)
+{
+    const char *why;
+    sl_node_link(s->majority->node, s->now, id, false, 0, &why);
+    sl_forward_unlinked(s, id, how);
+}
+
+static void message(struct server *s, sl_node_id from, const struct sl_message *m)
+{
+    sl_node_receive(s->majority->node, s->now, from, m);
+}
+
+static bool is_frame(const struct server *s, const struct sl_args *args)
+{
+    return s->forward != NULL && sl_forward_is_frame(args);
+}
+
+static size_t frame_bytes(const struct server *s)
+{
+    return s->forward == NULL ? 0
+                              : (size_t)s->settings->command_bytes_max + FORWARD_BYTES;
+}
+
+const struct sl_link_handler sl_majority_links = {.birth = birth,
+                                                  .settings = settings,
+                                                  .up = link_up,
+                                                  .down = link_down,
+                                                  .unreached = sl_forward_unreached,
+                                                  .message = message,
+                                                  .is_frame = is_frame,
+                                                  .frame = sl_forward_received,
+                                                  .frame_bytes = frame_bytes,
+                                                  .drained = sl_forward_drained};

@@ -25,6 +25,9 @@ void sl_majority_init(struct sl_majority *m, struct server *s);
 /* Write the node's file; sl_node_written() follows. */
 void sl_majority_write(struct server *s, const struct sl_node_durable *d);
 
+/* What links call. */
+extern const struct sl_link_handler sl_majority_links;
+
 /* The membership has changed: connect with its nodes. */
 void sl_majority_set_links(struct server *s);
 

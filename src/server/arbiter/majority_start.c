@@ -225,7 +225,7 @@ static int begin(struct server *s, const struct sl_node_start *start)
     c->starting = true;
     c->node = sl_node_new(start, s->now);
     if (c->node == NULL) return fail(c, "cannot start", "out of memory");
-    if (sl_links_start(s) != 0) return -1;
+    if (sl_links_start(s, &sl_majority_links) != 0) return -1;
     sl_majority_set_links(s);
     do {
         s->effects_left = UINT32_MAX;

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "server/forward/forward.h"
 #include "server/net/conn.h"
 #include "server/net/links_internal.h"
 #include "server/net/node_wire.h"
@@ -16,7 +15,6 @@
 #define FRAME_BYTES_MAX (4 * WORD_BYTES_MAX)
 #define WORDS_MAX 64u
 #define BUFFER_KEPT 65536u
-#define RELAY_BYTES ((size_t)4 << 20)
 
 /* --- Life ----------------------------------------------------------------- */
 
@@ -35,8 +33,7 @@ static size_t output_max(const struct server *s)
 #ifdef MUT_LINKOUT
     return SIZE_MAX;
 #endif
-    if (s->forward != NULL) /* Commands and replies come in pieces, up to a mark. */
-        set += (size_t)s->settings->command_bytes_max + RELAY_BYTES;
+    set += s->links->handler->frame_bytes(s);
     return set > FRAME_BYTES_MAX ? set : FRAME_BYTES_MAX; /* One always fits. */
 }
 
@@ -116,15 +113,15 @@ static void take_message(struct link *k, const struct sl_args *args)
 {
     static struct sl_log_kind kind;
     struct server *s = k->server;
+    const struct sl_link_handler *handler = s->links->handler;
     struct sl_message m;
     if (sl_link_is_refusal(args)) sl_link_refused(k, args);
-    else if (s->forward != NULL && sl_forward_is_frame(args)) {
-        if (!k->replaced)
-            sl_forward_received(s, k->id, args); /* Each link is a new way. */
+    else if (handler->is_frame(s, args)) {
+        if (!k->replaced) handler->frame(s, k->id, args);
     } else if (sl_message_read(&m, args->at, args->n)) {
         if (!k->talks && !k->replaced) sl_links_came(k);
         k->talks = true;
-        sl_majority_received(s, k->id, &m);
+        handler->message(s, k->id, &m);
     } else { /* Lost, as messages may be: a newer node may know more of them. */
         char node[16], name[24];
         snprintf(node, sizeof node, "%u", k->id);
@@ -248,7 +245,8 @@ static void on_written(uv_write_t *req, int status)
     if (status < 0) sl_link_close(k, uv_strerror(status));
     else {
         sl_link_flush(k);
-        if (k->sending == NULL && k->phase == SL_LINK_UP) sl_forward_drained(s, k->id);
+        if (k->sending == NULL && k->phase == SL_LINK_UP)
+            s->links->handler->drained(s, k->id);
     }
     sl_server_settle(s);
 }
@@ -272,7 +270,7 @@ static void all_sent(struct link *k)
         size_t n;
         free(sl_resp_take(&k->out, &n));
     }
-    if (k->phase == SL_LINK_UP) sl_forward_drained(k->server, k->id);
+    if (k->phase == SL_LINK_UP) k->server->links->handler->drained(k->server, k->id);
 }
 
 void sl_link_flush(struct link *k)

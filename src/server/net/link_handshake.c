@@ -93,10 +93,10 @@ static void write_settings(struct link *k)
 {
     char lines[SETTINGS_BYTES] = "";
     struct sl_resp_writer *w = sl_link_out(k);
-    sl_majority_settings(k->server, lines, sizeof lines);
+    k->server->links->handler->settings(k->server, lines, sizeof lines);
     sl_resp_array(w, 3);
     sl_resp_text(w, "SETTINGS");
-    write_number(w, sl_majority_birth(k->server));
+    write_number(w, k->server->links->handler->birth(k->server));
     sl_resp_text(w, lines);
 }
 
@@ -303,7 +303,7 @@ static void compare(struct link *k, struct sl_bytes theirs)
     uint64_t seen = hash(theirs);
     if (p != NULL && p->differs == seen) return;
     if (p != NULL) p->differs = seen;
-    sl_majority_settings(k->server, lines, sizeof lines);
+    k->server->links->handler->settings(k->server, lines, sizeof lines);
     say_differences(k, (struct sl_bytes){lines, strlen(lines)}, theirs);
 }
 
@@ -329,7 +329,7 @@ static bool must_be_equal(const struct link *k, struct sl_bytes theirs,
         {"etcd-prefix", "", "its etcd-prefix is another"},
         {"majority-keys", "", "its majority-keys are others: the same on all nodes"}};
     char lines[SETTINGS_BYTES] = "";
-    sl_majority_settings(k->server, lines, sizeof lines);
+    k->server->links->handler->settings(k->server, lines, sizeof lines);
     const struct sl_bytes ours = {lines, strlen(lines)};
     for (size_t i = 0; i < sizeof must / sizeof *must; i++) {
         const struct sl_bytes name = {must[i].name, strlen(must[i].name)};
@@ -370,7 +370,7 @@ static bool is_wanted(struct link *k, uint64_t birth, const char **why)
     size_t before = k->out.n;
     if (k->role == SL_CALLEE) write_settings(k);
     k->phase = SL_LINK_UP;
-    if (sl_majority_linked(k->server, k->id, birth, why)) return true;
+    if (k->server->links->handler->up(k->server, k->id, birth, why)) return true;
     k->phase = SL_LINK_AWAITS_SETTINGS;
     k->out.n = before;
     return false;
@@ -401,7 +401,7 @@ static void take_settings(struct link *k, const struct sl_args *args)
     }
     if (old != NULL) {
         k->talks = old->talks;
-        sl_majority_unlinked(s, k->id, SL_END_REPLACED);
+        s->links->handler->down(s, k->id, SL_END_REPLACED);
         replace(old);
     }
     if (!is_wanted(k, birth, &why)) refuse(k, why);

@@ -225,9 +225,9 @@ void sl_links_gone(struct link *k, const char *why)
             p->delay_ms = DELAY_MIN_MS;
         call_later(l, p);
     }
-    if (was_up) sl_majority_unlinked(k->server, k->id, end_of(k));
+    if (was_up) l->handler->down(k->server, k->id, end_of(k));
     else if (p != NULL && k->role == SL_CALLER && sl_links_up(l, k->id) == NULL)
-        sl_majority_unreached(k->server, k->id, end_of(k));
+        l->handler->unreached(k->server, k->id, end_of(k));
 }
 
 /* --- The timer ------------------------------------------------------------ */
@@ -407,7 +407,7 @@ static bool can_prove(const struct server *s)
     return sl_proof_make(&nobody, SL_CALLER, s->settings->secret, proof);
 }
 
-int sl_links_start(struct server *s)
+int sl_links_start(struct server *s, const struct sl_link_handler *handler)
 {
     struct sl_links *l = calloc(1, sizeof *l);
     if (l == NULL || !can_prove(s)) {
@@ -418,6 +418,7 @@ int sl_links_start(struct server *s)
     }
     s->links = l;
     l->server = s;
+    l->handler = handler;
     l->timer_ms = SL_NEVER;
     l->random = s->seed | 1;
     l->port = s->settings->node_port == SL_PORT_AUTO ? 0 : (int)s->settings->node_port;

@@ -80,6 +80,7 @@ struct door {
 
 struct sl_links {
     struct server *server;
+    const struct sl_link_handler *handler;
     struct door *doors[SL_LISTENERS_MAX];
     size_t door_count;
     int port;
