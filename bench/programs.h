@@ -10,7 +10,7 @@
 /* What is going on, on stderr: it is a long run. */
 void progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A file, named from the folder of this program. */
+/* A file, named from the directory of this program. */
 void program_beside(char *out, size_t size, const char *file);
 
 /* Is there such a program? A name without a slash is looked for on the path. */

@@ -83,7 +83,7 @@ static const char *sit_as_opened(struct place *p, uint32_t seat)
 
 /* ---- bare compare-and-swap, 8 bytes ---- */
 
-/* The least that such a lock does: load, compare with the room, swap. Not in a
+/* The least that such a lock does: load, compare with the capacity, swap. Not in a
  * function of its own, and nobody knows who holds what. */
 
 static const char *cas8_open(struct place *p)
@@ -208,8 +208,8 @@ LOOPS(posix, sem_t *)
 
 /* ---- SysV semaphore with SEM_UNDO ---- */
 
-/* One operation for each, with the room fixed when it was made: the least it can do. A
- * room that is declared on every call takes two operations in one call. */
+/* One operation for each, with the capacity fixed when it was made: the least it can do. A
+ * capacity that is declared on every call takes two operations in one call. */
 
 #define SET_SEMAPHORES \
     25000u /* The kernel allows 32000 in one set, if not told else. */

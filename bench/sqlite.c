@@ -136,7 +136,7 @@ static const char *open_writer(struct writer *w, const char *path)
     return NULL;
 }
 
-const char *sqlite_open(struct sqlite **out, const char *folder, uint32_t clients,
+const char *sqlite_open(struct sqlite **out, const char *directory, uint32_t clients,
                         enum sqlite_way way)
 {
     char path[128];
@@ -150,7 +150,7 @@ const char *sqlite_open(struct sqlite **out, const char *folder, uint32_t client
     s->writers = calloc(clients, sizeof *s->writers);
     if (s->writers == NULL) wrong = "no memory";
     else s->count = clients;
-    snprintf(path, sizeof path, "%s/sqlite.db", folder);
+    snprintf(path, sizeof path, "%s/sqlite.db", directory);
     for (uint32_t i = 0; i < s->count && wrong == NULL; i++) {
         s->writers[i].all = s;
         s->writers[i].number = i;
@@ -181,10 +181,10 @@ const char *sqlite_version(void)
     return NULL;
 }
 
-const char *sqlite_open(struct sqlite **out, const char *folder, uint32_t clients,
+const char *sqlite_open(struct sqlite **out, const char *directory, uint32_t clients,
                         enum sqlite_way way)
 {
-    (void)folder, (void)clients, (void)way;
+    (void)directory, (void)clients, (void)way;
     *out = NULL;
     return "built without SQLite";
 }

@@ -17,8 +17,8 @@ struct sqlite; /* Opaque. */
 /* Its version; NULL: the bench was built without it. */
 const char *sqlite_version(void);
 
-/* Open so many connections to a file in this folder. NULL, or what went wrong. */
-const char *sqlite_open(struct sqlite **out, const char *folder, uint32_t clients,
+/* Open so many connections to a file in this directory. NULL, or what went wrong. */
+const char *sqlite_open(struct sqlite **out, const char *directory, uint32_t clients,
                         enum sqlite_way way);
 void sqlite_close(struct sqlite *s); /* NULL is allowed. */
 

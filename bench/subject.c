@@ -197,7 +197,7 @@ static void arguments_of(const struct subject *s, const char *program, const cha
         out[n++] = "--port";
         out[n++] = port;
         out[n++] = "--dir";
-        out[n++] = s->folder;
+        out[n++] = s->directory;
     }
     while (options != NULL && *options != NULL && n < ARGUMENTS_MAX - 1)
         out[n++] = *options++;
@@ -206,7 +206,7 @@ static void arguments_of(const struct subject *s, const char *program, const cha
 
 static void log_path(const struct subject *s, char out[128])
 {
-    snprintf(out, 128, "%s/log", s->folder);
+    snprintf(out, 128, "%s/log", s->directory);
 }
 
 _Noreturn static void become(const struct subject *s, const char *const *arguments,
@@ -341,10 +341,10 @@ const char *subject_make(struct subject *s, enum subject_kind kind)
 {
     *s = (struct subject){.kind = kind, .line = {.fd = -1}};
     const char *tmp = getenv("TMPDIR");
-    snprintf(s->folder, sizeof s->folder, "%.36s/sluice.bench.XXXXXX",
+    snprintf(s->directory, sizeof s->directory, "%.36s/sluice.bench.XXXXXX",
              tmp != NULL && strlen(tmp) <= 36 ? tmp : "/tmp");
-    if (mkdtemp(s->folder) != NULL) return NULL;
-    s->folder[0] = '\0';
+    if (mkdtemp(s->directory) != NULL) return NULL;
+    s->directory[0] = '\0';
     return "cannot make a folder";
 }
 
@@ -384,10 +384,10 @@ void subject_kill(struct subject *s)
 
 void subject_stop(struct subject *s)
 {
-    if (s->folder[0] == '\0') return;
+    if (s->directory[0] == '\0') return;
     subject_kill(s);
     free(s->line.bytes);
-    nftw(s->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    nftw(s->directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     *s = (struct subject){.line = {.fd = -1}};
 }
 

@@ -2,7 +2,7 @@
  *
  * Three of them speak RESP: ours, Redis, and one on libuv that only answers
  * (empty_server.c). Two are members of a cluster: a node of ours, and one of etcd (see
- * trio.h). Each has a folder of its own, a port that the system chose, and dies with the
+ * trio.h). Each has a directory of its own, a port that the system chose, and dies with the
  * bench. */
 #ifndef BENCH_SUBJECT_H
 #define BENCH_SUBJECT_H
@@ -42,7 +42,7 @@ struct subject {
     enum subject_kind kind;
     pid_t pid; /* 0: not running. */
     int port;
-    char folder[64];
+    char directory[64];
     struct line line;
     char script[48]; /* Redis: the hash of the script that releases. */
 };
@@ -58,17 +58,17 @@ const char *subject_start(struct subject *s, enum subject_kind kind,
                           const struct subject_programs *programs,
                           const char *const *options);
 
-/* The same in steps, for servers that must know of each other before they start: a folder;
+/* The same in steps, for servers that must know of each other before they start: a directory;
  * a process with these arguments, of which the first is the program; a wait until a
  * connection to s->port comes about, which is then s->line. */
 const char *subject_make(struct subject *s, enum subject_kind kind);
 const char *subject_spawn(struct subject *s, const char *const *arguments, int cpu);
 const char *subject_reach(struct subject *s);
 
-/* kill -9; its folder stays, and it may be spawned again. */
+/* kill -9; its directory stays, and it may be spawned again. */
 void subject_kill(struct subject *s);
 
-/* Kill it and remove its folder. Also of one that is not running. */
+/* Kill it and remove its directory. Also of one that is not running. */
 void subject_stop(struct subject *s);
 
 struct subject_time subject_time(const struct subject *s);

@@ -42,7 +42,7 @@ static const char *node_spawn(struct trio *t, uint32_t i)
     snprintf(id, sizeof id, "%u", i + 1);
     snprintf(port, sizeof port, "%d", p->ports[i]);
     snprintf(node_port, sizeof node_port, "%d", p->node_ports[i]);
-    snprintf(data, sizeof data, "%s/data", s->folder);
+    snprintf(data, sizeof data, "%s/data", s->directory);
     const char *arguments[32] = {t->want.program,
                                  "--port",
                                  port,
@@ -144,7 +144,7 @@ static const char *etcd_spawn(struct trio *t, uint32_t i)
     char name[12], data[96], client[48], peer[48];
     s->port = p->ports[i];
     snprintf(name, sizeof name, "m%u", i + 1);
-    snprintf(data, sizeof data, "%s/data", s->folder);
+    snprintf(data, sizeof data, "%s/data", s->directory);
     snprintf(client, sizeof client, "http://127.0.0.1:%d", p->ports[i]);
     snprintf(peer, sizeof peer, "http://127.0.0.1:%d", p->node_ports[i]);
     const char *arguments[] = {t->want.program,

@@ -75,7 +75,7 @@ static struct subject servers[2]; /* GROUPED, ALONE. */
 
 /* ---- the servers ---- */
 
-/* Its folder has its data as well. */
+/* Its directory has its data as well. */
 static const char *start_server(struct trial *r, uint32_t i)
 {
     struct subject *s = &servers[i];
@@ -86,7 +86,7 @@ static const char *start_server(struct trial *r, uint32_t i)
         "1",       NULL};
     const char *wrong = subject_make(s, OURS);
     if (wrong != NULL) return wrong;
-    snprintf(data, sizeof data, "%s/data", s->folder);
+    snprintf(data, sizeof data, "%s/data", s->directory);
     wrong = subject_spawn(s, arguments, -1);
     if (wrong == NULL) wrong = subject_reach(s);
     for (int tries = 0; wrong == NULL && subject_info(s, "keeper", "term") <= 0;
@@ -163,13 +163,13 @@ static void ratios_make(struct sheet *s, struct table *t[TRIAL_TABLES])
 }
 
 /* How long a small write and its sync take: the median of some. */
-static const char *disk_sync(const char *folder, uint32_t count, double *us)
+static const char *disk_sync(const char *directory, uint32_t count, double *us)
 {
     static struct times times;
     static char page[4096];
     char path[128];
     const char *wrong = NULL;
-    snprintf(path, sizeof path, "%s/sync", folder);
+    snprintf(path, sizeof path, "%s/sync", directory);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) return "cannot make a file";
     times_clear(&times);
@@ -188,7 +188,7 @@ static const char *disk_sync(const char *folder, uint32_t count, double *us)
 static const char *run_disk(struct trial *r, struct table *t)
 {
     double us;
-    const char *wrong = disk_sync(servers[GROUPED].folder, r->quick ? 5 : 100, &us);
+    const char *wrong = disk_sync(servers[GROUPED].directory, r->quick ? 5 : 100, &us);
     if (wrong == NULL) cell_add(&t->cells[0][0], us);
     return wrong;
 }
@@ -212,7 +212,7 @@ static const char *side_open(const struct shape *shape, uint32_t column, struct 
     *s = (struct side){.with_clients = true};
     if (column == SQLITE && shape->sqlite && sqlite_version() != NULL) {
         /* Beside the data of ours, so that it is the same disk and is removed with it. */
-        wrong = sqlite_open(&sqlite, servers[GROUPED].folder, shape->clients,
+        wrong = sqlite_open(&sqlite, servers[GROUPED].directory, shape->clients,
                             shape->way);
         s->run = run_sqlite;
         s->of = sqlite;
@@ -257,7 +257,7 @@ static void commits_notes(struct table *t[TRIAL_TABLES], struct table *disk)
     else
         snprintf(t[RATE]->note, sizeof t[RATE]->note, "SQLite is version %s.",
                  sqlite_version());
-    if (statfs(servers[GROUPED].folder, &fs) == 0 && (uint64_t)fs.f_type == memory)
+    if (statfs(servers[GROUPED].directory, &fs) == 0 && (uint64_t)fs.f_type == memory)
         snprintf(disk->note, sizeof disk->note,
                  "This is memory (tmpfs), and syncs cost nothing: TMPDIR may name a "
                  "folder on a disk.");

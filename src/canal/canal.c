@@ -22,7 +22,7 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 
 /* A validated request. */
-struct request {
+struct canal_request {
     struct sluice_capacity capacity;
     uint32_t cap;
     uint32_t units;
@@ -35,10 +35,12 @@ struct request {
 /* Validate a request. SLUICE_OK; SLUICE_EFULL if the capacity is 0; SLUICE_ETOOBIG;
  * SLUICE_EINVAL. */
 static inline int check_request(struct sluice_capacity capacity,
-                                const struct sluice_want *want, struct request *out)
+                                const struct sluice_want *want,
+                                struct canal_request *out)
 {
     uint64_t cap = (uint64_t)capacity.per * capacity.buckets;
-    *out = (struct request){.capacity = capacity, .cap = (uint32_t)cap, .units = 1};
+    *out = (struct canal_request){
+        .capacity = capacity, .cap = (uint32_t)cap, .units = 1};
     if (want != NULL) {
         if (want->units != 0) out->units = want->units;
         out->wait_ms = want->wait_ms;
@@ -68,7 +70,7 @@ static int64_t wall_ms(void)
 /* Try once. The capacity and the time are stored for inspection only (inspect.c),
  * hence Relaxed. */
 static inline int64_t try_acquire(const struct sl_canal_counter *c,
-                                  const struct request *q)
+                                  const struct canal_request *q)
 {
     bool first = sl_canal_counter_held(c) == 0;
     uint32_t nth = sl_canal_counter_acquire(c, q->cap, q->units);
@@ -94,7 +96,7 @@ static inline int release_units(const struct sl_canal_counter *c,
 /* SLUICE_EFULL must not be caused by units of dead threads, so release them first. */
 static int64_t acquire_after_reaping(const struct sl_canal_segment *seg, uint32_t key,
                                      const struct sl_canal_counter *c,
-                                     const struct request *q)
+                                     const struct canal_request *q)
 {
     sl_canal_slot_reap_key(seg, key);
     int64_t nth = try_acquire(
@@ -104,7 +106,7 @@ static int64_t acquire_after_reaping(const struct sl_canal_segment *seg, uint32_
 
 /* Record in the slot that its thread waits, for inspection. */
 static void note_waiting(struct sl_canal_shm_slot *s, uint32_t key,
-                         const struct request *q)
+                         const struct canal_request *q)
 {
     __atomic_store_n(&s->waits_capacity, pack_capacity(q->capacity), __ATOMIC_RELAXED);
     __atomic_store_n(&s->waits_units, q->units, __ATOMIC_RELAXED);
@@ -116,7 +118,7 @@ static void note_waiting(struct sl_canal_shm_slot *s, uint32_t key,
 /* Sleep and try, until the units fit or the deadline has passed. */
 static int64_t acquire_by_deadline(const struct sl_canal_segment *seg, uint32_t key,
                                    const struct sl_canal_counter *c,
-                                   const struct request *q)
+                                   const struct canal_request *q)
 {
     struct sl_canal_shm_key *k = &seg->keys[key];
     int64_t deadline_ns = sl_canal_sleep_deadline_ns(q->wait_ms);
@@ -141,7 +143,7 @@ static int64_t acquire_by_deadline(const struct sl_canal_segment *seg, uint32_t 
 
 __attribute__((noinline)) static int64_t acquire_slowly(
     struct sl_canal_attachment *att, uint32_t binding, const struct sl_canal_counter *c,
-    const struct request *q)
+    const struct canal_request *q)
 {
     assert(binding < att->binding_count && att->bindings[binding].engaged);
     const struct sl_canal_segment *seg = &att->canal->seg;
@@ -205,7 +207,7 @@ int64_t sluice_canal_acquire(struct sluice_canal *c, const char *key,
 {
     struct sl_canal_attachment *att;
     struct sl_canal_name name;
-    struct request q;
+    struct canal_request q;
     uint32_t binding;
     if (c == NULL) return SLUICE_EINVAL;
     int status = sl_canal_keys_name(&c->seg, key, &name);
@@ -323,7 +325,7 @@ int sluice_key_free(struct sluice_key *k)
 int64_t sluice_key_acquire(struct sluice_key *k, struct sluice_capacity capacity,
                            const struct sluice_want *want)
 {
-    struct request q;
+    struct canal_request q;
     if (!LIKELY(k != NULL)) return SLUICE_EINVAL;
     if (!LIKELY(k->serial == sl_canal_thread_serial) || k->serial == 0)
         return owner_error(k);

@@ -30,7 +30,7 @@
  * decide. */
 #define ANY_OWNER 0666u
 
-struct options {
+struct canal_options {
     enum cli_form form;
     bool force;
     int64_t interval_ms;
@@ -53,7 +53,7 @@ static int take_size(const char *option, const char *value, uint32_t most,
 
 static int take_option(void *into, int id, const char *value)
 {
-    struct options *o = into;
+    struct canal_options *o = into;
     switch (id) {
         case CLI_OPT_JSON: o->form = CLI_FORM_JSON; return 0;
         case 'q': o->form = CLI_FORM_NAMES; return 0;
@@ -100,7 +100,7 @@ static int open_existing(const char *name, struct sluice_canal **out)
     return cli_status_error(which != NULL ? which : "the user's segment", status);
 }
 
-static int show(const struct options *o, const char *name, const char *key)
+static int show(const struct canal_options *o, const char *name, const char *key)
 {
     struct sluice_canal *c;
     char shown[CLI_SAFE_SIZE];
@@ -116,7 +116,7 @@ static int show(const struct options *o, const char *name, const char *key)
     return cli_flush_output(status);
 }
 
-static int reap(const struct options *o, const char *name)
+static int reap(const struct canal_options *o, const char *name)
 {
     struct sluice_canal *c;
     int status = open_existing(name, &c);
@@ -133,7 +133,7 @@ static int reap(const struct options *o, const char *name)
     return cli_flush_output(0);
 }
 
-static int make(const struct options *o, const char *name)
+static int make(const struct canal_options *o, const char *name)
 {
     struct sluice_canal *c;
     int status = sluice_canal_open(name, &o->make, &c);
@@ -145,7 +145,7 @@ static int make(const struct options *o, const char *name)
 
 /* --- watch ---------------------------------------------------------------- */
 
-static int watch(const struct options *o, const char *name)
+static int watch(const struct canal_options *o, const char *name)
 {
     struct sluice_canal *c;
     const struct timespec pause = {.tv_sec = (time_t)(o->interval_ms / 1000),
@@ -193,7 +193,7 @@ static const char *in_use(const char *name)
     return info.slots_used > 0 ? "is in use" : NULL;
 }
 
-static int remove_one(const struct options *o, const char *name)
+static int remove_one(const struct canal_options *o, const char *name)
 {
     char shown[CLI_SAFE_SIZE];
     const char *why = o->force ? NULL : in_use(name);
@@ -206,7 +206,7 @@ static int remove_one(const struct options *o, const char *name)
     return status == SLUICE_OK ? 0 : cli_status_error(name, status);
 }
 
-static int remove_all(const struct options *o, int argc, char **argv)
+static int remove_all(const struct canal_options *o, int argc, char **argv)
 {
     int worst = 0;
     for (int i = 0; i < argc; i++) {
@@ -258,7 +258,8 @@ static void ls_text(const char *name, const char *owner, int status,
            (double)i->bytes / (1 << 20), sluice_status_word(status));
 }
 
-static void ls_one(const struct options *o, const char *file, const char **between)
+static void ls_one(const struct canal_options *o, const char *file,
+                   const char **between)
 {
     const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
     char path[512], owner[64], shown[CLI_SAFE_SIZE];
@@ -293,7 +294,7 @@ static int ours(const struct dirent *e)
            e->d_name[n] != '\0';
 }
 
-static int ls(const struct options *o)
+static int ls(const struct canal_options *o)
 {
     struct dirent **files;
     const char *between = "";
@@ -331,7 +332,7 @@ static bool count_fits(enum cli_id id, int argc)
 
 int cli_canal(const struct cli_command *command, int argc, char **argv)
 {
-    struct options o = {.interval_ms = 1000};
+    struct canal_options o = {.interval_ms = 1000};
     int rest;
     int status = cli_parse(command, argc, argv, false, take_option, &o, &rest);
     if (status >= 0) return status;

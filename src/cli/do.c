@@ -22,7 +22,7 @@
 #define ERROR_SIZE 512
 #define PASSWORD_SIZE 4096
 
-struct call {
+struct do_command {
     const char *server;
     const char *password_file;
     bool json, quiet, resp2;
@@ -34,7 +34,7 @@ struct call {
 
 static int take(void *into, int id, const char *value)
 {
-    struct call *w = into;
+    struct do_command *w = into;
     switch (id) {
         case CLI_OPT_SERVER: w->server = value; return 0;
         case CLI_OPT_PASSWORD_FILE: w->password_file = value; return 0;
@@ -53,7 +53,7 @@ static const char *variable(const char *name)
 
 /* Read the password from the first line of the file, or from the environment.
  * Returns 0 or an exit status. */
-static int find_password(const struct call *w, char line[PASSWORD_SIZE],
+static int find_password(const struct do_command *w, char line[PASSWORD_SIZE],
                          const char **out)
 {
     char shown[CLI_SAFE_SIZE];
@@ -79,20 +79,20 @@ static int find_password(const struct call *w, char line[PASSWORD_SIZE],
 }
 
 /* Whether the command is one of these. */
-static bool is_one_of(const struct call *w, const char *const *names)
+static bool is_one_of(const struct do_command *w, const char *const *names)
 {
     for (; *names != NULL; names++)
         if (strcasecmp(w->args[0], *names) == 0) return true;
     return false;
 }
 
-static bool is(const struct call *w, size_t nth, const char *word)
+static bool is(const struct do_command *w, size_t nth, const char *word)
 {
     return nth < w->count && strcasecmp(w->args[nth], word) == 0;
 }
 
 /* Whether the reply is a text of several lines. */
-static bool has_lines(const struct call *w)
+static bool has_lines(const struct do_command *w)
 {
     return is(w, 0, "INFO") ||
            (is(w, 0, "CLIENT") && (is(w, 1, "LIST") || is(w, 1, "INFO")));
@@ -100,7 +100,7 @@ static bool has_lines(const struct call *w)
 
 /* --- Replies -------------------------------------------------------------- */
 
-static void print(FILE *out, const struct call *w, const struct sluice_reply *r)
+static void print(FILE *out, const struct do_command *w, const struct sluice_reply *r)
 {
     if (w->json) cli_reply_json(out, r);
     else if (w->quiet) cli_reply_values(out, r, has_lines(w));
@@ -138,7 +138,7 @@ static int exit_of_error(const char *text)
     return CLI_EXIT_USAGE;
 }
 
-static int tell_error(const struct call *w, const struct sluice_reply *r)
+static int tell_error(const struct do_command *w, const struct sluice_reply *r)
 {
     char shown[CLI_SAFE_SIZE];
     if (w->json) print(stdout, w, r);
@@ -147,7 +147,7 @@ static int tell_error(const struct call *w, const struct sluice_reply *r)
 }
 
 /* Warn that the grant has ended already: new users expect it to last. */
-static void warn_of_end(const struct call *w, const struct sluice_reply *r)
+static void warn_of_end(const struct do_command *w, const struct sluice_reply *r)
 {
     if (w->json || w->quiet || !is(w, 0, "ACQUIRE")) return;
     if (r->type != SLUICE_REPLY_LIST || r->count < 3 || r->items[2].number != -1)
@@ -155,7 +155,7 @@ static void warn_of_end(const struct call *w, const struct sluice_reply *r)
     cli_message("it is given back now: without LEASE a grant ends with its connection");
 }
 
-static int print_reply(const struct call *w, const struct sluice_reply *r)
+static int print_reply(const struct do_command *w, const struct sluice_reply *r)
 {
     if (r->type == SLUICE_REPLY_ERROR) return tell_error(w, r);
     print(stdout, w, r);
@@ -165,7 +165,7 @@ static int print_reply(const struct call *w, const struct sluice_reply *r)
 
 /* How many push messages answer the command: (size_t)-1 if there is no end, 0 if the
  * command has one ordinary reply. */
-static size_t messages_of(const struct call *w)
+static size_t messages_of(const struct do_command *w)
 {
     static const char *const listen[] = {"SUBSCRIBE", "PSUBSCRIBE", NULL};
     static const char *const leave[] = {"UNSUBSCRIBE", "PUNSUBSCRIBE", NULL};
@@ -176,7 +176,7 @@ static size_t messages_of(const struct call *w)
 
 /* Print a published message on one line, as channel and text. Confirmations of
  * (UN)SUBSCRIBE are not printed with -q. */
-static void print_push(const struct call *w, const struct sluice_reply *r)
+static void print_push(const struct do_command *w, const struct sluice_reply *r)
 {
     const struct sluice_reply *items = r->items;
     char shown[CLI_SAFE_SIZE];
@@ -196,7 +196,7 @@ static void print_push(const struct call *w, const struct sluice_reply *r)
 }
 
 /* Print the reply. Push messages that arrive before it go to standard error. */
-static int listen_to(struct sluice_wire *wire, const struct call *w)
+static int listen_to(struct sluice_wire *wire, const struct do_command *w)
 {
     size_t messages = messages_of(w), seen = 0;
     for (;;) {
@@ -245,7 +245,7 @@ static int fail_to_connect(const char *address, int status, const char *error)
     }
 }
 
-static int talk(const struct call *w, const char *password)
+static int talk(const struct do_command *w, const char *password)
 {
     char error[ERROR_SIZE];
     struct sluice_wire *wire;
@@ -265,7 +265,7 @@ static int talk(const struct call *w, const char *password)
 
 int cli_do(const struct cli_command *command, int argc, char **argv)
 {
-    struct call w = {0};
+    struct do_command w = {0};
     char line[PASSWORD_SIZE];
     const char *password;
     int rest;

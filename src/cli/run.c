@@ -18,7 +18,7 @@
 
 #define GRACE_MS_DEFAULT 5000
 
-struct options {
+struct run_options {
     struct cli_request request;
     uint64_t per, buckets; /* 0: not given. */
     bool shared, exclusive;
@@ -68,7 +68,7 @@ static bool parse_per(const char *text, uint64_t *out)
 
 static int take_option(void *into, int id, const char *value)
 {
-    struct options *o = into;
+    struct run_options *o = into;
     uint64_t n;
     switch (id) {
         case 'j':
@@ -117,7 +117,7 @@ static int take_option(void *into, int id, const char *value)
 }
 
 /* Run the command in the user's shell. */
-static int use_shell(struct options *o)
+static int use_shell(struct run_options *o)
 {
     static char *argv[4];
     char *shell = getenv("SHELL");
@@ -129,7 +129,7 @@ static int use_shell(struct options *o)
 }
 
 /* Take the arguments after the options: KEY and the command. */
-static int take_arguments(struct options *o, int argc, char **argv)
+static int take_arguments(struct run_options *o, int argc, char **argv)
 {
     if (argc == 0) return cli_usage_error("no KEY");
     o->request.key = argv[0];
@@ -162,7 +162,7 @@ static int take_arguments(struct options *o, int argc, char **argv)
 }
 
 /* Combine the options into a request. */
-static int settle(struct options *o)
+static int settle(struct run_options *o)
 {
     bool counts = o->per != 0 || o->buckets != 0;
     struct cli_request *w = &o->request;
@@ -192,7 +192,7 @@ static int settle(struct options *o)
 }
 
 /* Choose between a server and the segments of this machine. */
-static int choose_place(struct options *o)
+static int choose_place(struct run_options *o)
 {
     const char *server = getenv("SLUICE_SERVER");
     const char *segment = getenv("SLUICE_SEGMENT");
@@ -223,7 +223,7 @@ static void set_number(const char *name, int64_t value)
     setenv(name, text, 1);
 }
 
-static void set_environment(const struct options *o, const struct cli_hold *h)
+static void set_environment(const struct run_options *o, const struct cli_hold *h)
 {
     bool whole = o->request.units == CLI_WHOLE_CAPACITY;
     setenv("SLUICE_LOCK_KEY", o->request.key, 1);
@@ -242,7 +242,7 @@ static void set_environment(const struct options *o, const struct cli_hold *h)
 /* --- Running -------------------------------------------------------------- */
 
 struct running {
-    const struct options *options;
+    const struct run_options *options;
     struct cli_hold hold;
 };
 
@@ -283,7 +283,7 @@ static void end_hold(void *context)
     cli_hold_end(&r->hold);
 }
 
-static int report_taken(const struct options *o)
+static int report_taken(const struct run_options *o)
 {
     char shown[CLI_SAFE_SIZE];
     cli_safe_text(o->request.key, shown, sizeof shown);
@@ -295,7 +295,7 @@ static int report_taken(const struct options *o)
     return o->conflict;
 }
 
-static int run(const struct options *o)
+static int run(const struct run_options *o)
 {
     struct running r = {.options = o};
     struct timespec a, b;
@@ -329,9 +329,9 @@ static int run(const struct options *o)
 
 int cli_run(const struct cli_command *command, int argc, char **argv)
 {
-    struct options o = {.request = {.wait_ms = SLUICE_FOREVER},
-                        .conflict = CLI_EXIT_TAKEN,
-                        .grace_ms = GRACE_MS_DEFAULT};
+    struct run_options o = {.request = {.wait_ms = SLUICE_FOREVER},
+                            .conflict = CLI_EXIT_TAKEN,
+                            .grace_ms = GRACE_MS_DEFAULT};
     int rest;
     int status = cli_parse(command, argc, argv, true, take_option, &o, &rest);
     if (status >= 0) return status;

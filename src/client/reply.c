@@ -10,7 +10,7 @@
 /* --- Lines ---------------------------------------------------------------- */
 
 /* The first line of a value: its type and the rest of the line. */
-struct line {
+struct reply_line {
     char kind;
     const char *rest;
     size_t n;
@@ -38,7 +38,7 @@ static bool is_decimal(const char *s, size_t n)
 
 /* Returns 1, 0 if the line is incomplete, or SLUICE_EPROTOCOL. */
 static int line_at(struct sl_client_reply_scan *s, const char *data, size_t n,
-                   struct line *out)
+                   struct reply_line *out)
 {
     if (s->searched < s->at) s->searched = s->at;
     const char *end = n > s->searched
@@ -51,8 +51,8 @@ static int line_at(struct sl_client_reply_scan *s, const char *data, size_t n,
         return 0;
     }
     if (length < 2 || end[-1] != '\r') return SLUICE_EPROTOCOL;
-    *out = (struct line){data[s->at], data + s->at + 1, length - 2,
-                         (size_t)(end - data) + 1};
+    *out = (struct reply_line){data[s->at], data + s->at + 1, length - 2,
+                               (size_t)(end - data) + 1};
     return memchr(out->rest, '\r', out->n) == NULL ? 1 : SLUICE_EPROTOCOL;
 }
 
@@ -67,7 +67,7 @@ static int value_ends(struct sl_client_reply_scan *s, size_t end)
 }
 
 /* Scan a value of one line. */
-static int scan_short(struct sl_client_reply_scan *s, const struct line *line)
+static int scan_short(struct sl_client_reply_scan *s, const struct reply_line *line)
 {
     int64_t number;
     bool good = false;
@@ -88,7 +88,7 @@ static int scan_short(struct sl_client_reply_scan *s, const struct line *line)
 }
 
 /* Scan a text that follows its length. */
-static int scan_text(struct sl_client_reply_scan *s, const struct line *line,
+static int scan_text(struct sl_client_reply_scan *s, const struct reply_line *line,
                      const char *data, size_t n)
 {
     int64_t length;
@@ -105,7 +105,7 @@ static int scan_text(struct sl_client_reply_scan *s, const struct line *line,
     return value_ends(s, end + 2);
 }
 
-static int scan_list(struct sl_client_reply_scan *s, const struct line *line)
+static int scan_list(struct sl_client_reply_scan *s, const struct reply_line *line)
 {
     int64_t count;
     if (!number_of(line->rest, line->n, &count)) return SLUICE_EPROTOCOL;
@@ -124,7 +124,7 @@ static int scan_list(struct sl_client_reply_scan *s, const struct line *line)
 int sl_client_reply_scan(struct sl_client_reply_scan *s, const char *data, size_t n)
 {
     for (;;) {
-        struct line line;
+        struct reply_line line;
         size_t before = s->at;
         int status = line_at(s, data, n, &line);
         if (status != 1) return status;
@@ -163,15 +163,15 @@ static void build_text(struct building *b, struct sluice_reply *r, const char *f
     b->text += n + 1;
 }
 
-static struct line next_line(struct building *b)
+static struct reply_line next_line(struct building *b)
 {
     const char *start = b->at, *end = memchr(start, '\r', (size_t)(b->end - start));
     b->at = end + 2;
-    return (struct line){start[0], start + 1, (size_t)(end - start) - 1, 0};
+    return (struct reply_line){start[0], start + 1, (size_t)(end - start) - 1, 0};
 }
 
 static void build_long_text(struct building *b, struct sluice_reply *r,
-                            const struct line *line)
+                            const struct reply_line *line)
 {
     int64_t length = 0;
     number_of(line->rest, line->n, &length);
@@ -189,7 +189,7 @@ static void build_value(struct building *b, struct sluice_reply *r);
 
 /* The scan has limited the depth. */
 static void build_list(struct building *b, struct sluice_reply *r,
-                       const struct line *line)
+                       const struct reply_line *line)
 {
     int64_t count = 0;
     number_of(line->rest, line->n, &count);
@@ -206,7 +206,7 @@ static void build_list(struct building *b, struct sluice_reply *r,
 
 static void build_value(struct building *b, struct sluice_reply *r)
 {
-    struct line line = next_line(b);
+    struct reply_line line = next_line(b);
     *r = (struct sluice_reply){.type = SLUICE_REPLY_NIL, .text = ""};
     switch (line.kind) {
         case '$':

@@ -82,8 +82,8 @@ static inline bool board_finish(struct board_process *p, uint32_t to)
 }
 
 /* Whether runs may hold one key at the same time. Each was granted when it fitted into
- * the room that it declares itself; of any of them the last one granted found the others
- * there. So for each room, those that declare that much or less fit into it. */
+ * the capacity that it declares itself; of any of them the last one granted found the others
+ * there. So for each capacity, those that declare that much or less fit into it. */
 static inline bool board_fit(const struct board_run *const runs[], uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {

@@ -79,7 +79,7 @@ void crew_key_name(uint32_t key, char out[16])
 
 /* --- Life ----------------------------------------------------------------- */
 
-/* A program of this build: beside us, or from the build's top folder. */
+/* A program of this build: beside us, or from the build's top directory. */
 static void find_program(const char *name, char out[PATH_MAX])
 {
     char self[PATH_MAX / 2] = "";

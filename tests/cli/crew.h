@@ -151,7 +151,7 @@ uint32_t crew_pick(uint32_t below);
 /* A complaint about this scene. */
 void crew_wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* What the units and the room of an order are to the canal. */
+/* What the units and the capacity of an order are to the canal. */
 uint32_t crew_units(const struct crew_order *o);
 uint32_t crew_capacity(const struct crew_order *o);
 

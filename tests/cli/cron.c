@@ -2,7 +2,7 @@
  *
  *     cron [--short | --long] [--runs N] [--seed N] [--sluice PATH]
  *
- * Thousands of runs over a few keys, with all kinds of rooms and of waiting. Most end by
+ * Thousands of runs over a few keys, with all kinds of capacities and of waiting. Most end by
  * themselves; of others the wrapper, the command or both are killed, or stopped for a
  * while. Some commands leave a child behind, which then has the lock. As in real life two
  * keys are always busier than the others, though not always the same two.
@@ -16,6 +16,7 @@
 #include <sys/random.h>
 
 #include "crew.h"
+#include "options.h"
 #include "stage.h"
 
 #define KEYS 20u
@@ -36,10 +37,12 @@ static void draw_capacity(struct crew_order *o)
     uint32_t n = o->key % 4;
     o->kind = COUNTING;
     switch (o->key / 4) {
-        case 0: o->per = 1 + n; break; /* Always the same room: slots are numbered. */
+        case 0:
+            o->per = 1 + n;
+            break; /* Always the same capacity: slots are numbered. */
         case 1: o->kind = EXCLUSIVE; break;
         case 2: o->kind = crew_pick(4) == 0 ? EXCLUSIVE : SHARED; break;
-        case 3: /* The room changes. */
+        case 3: /* The capacity changes. */
             o->per = 1 + crew_pick(2 + n);
             o->buckets = crew_pick(3) == 0 ? 2 : 0;
             break;
@@ -165,38 +168,26 @@ static void report(void)
     stage_ok(tried, "of everything there was some");
 }
 
-static _Noreturn void usage(void)
-{
-    fprintf(stderr, "usage: cron [--short | --long] [--runs N] [--seed N] "
-                    "[--sluice PATH]\n");
-    exit(2);
-}
-
 int main(int argc, char **argv)
 {
-    uint32_t runs = ROUND_RUNS;
-    uint64_t seed = 0;
-    bool seeded = false;
+    uint64_t runs = ROUND_RUNS, seed = options_seed();
     const char *sluice = NULL;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--short") == 0) continue;
-        if (strcmp(argv[i], "--long") == 0) runs = 500000;
-        else if (strcmp(argv[i], "--runs") == 0 && i + 1 < argc)
-            runs = (uint32_t)strtoul(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
-            seed = strtoull(argv[++i], NULL, 10), seeded = true;
-        else if (strcmp(argv[i], "--sluice") == 0 && i + 1 < argc) sluice = argv[++i];
-        else usage();
-    }
-    if (!seeded && getrandom(&seed, 4, 0) != 4) return 2;
+    const struct test_option options[] = {{"--long", .number = &runs, .preset = 500000},
+                                          {"--runs", .number = &runs},
+                                          {"--seed", .number = &seed},
+                                          {"--sluice", .text = &sluice},
+                                          {NULL}};
+    options_read(argc, argv,
+                 "cron [--short | --long] [--runs N] [--seed N] [--sluice PATH]",
+                 options);
     /* Generous: a twentieth of a second for each run. */
-    stage_open(1100 + runs / 20);
-    stage_note("cron --runs %u --seed %" PRIu64, runs, seed);
+    stage_open((unsigned)(1100 + runs / 20));
+    stage_note("cron --runs %" PRIu64 " --seed %" PRIu64, runs, seed);
     crew_open(sluice, seed);
-    for (uint32_t round = 0, left = runs; left > 0; round++) {
-        uint32_t share = left < ROUND_RUNS ? left : ROUND_RUNS;
+    for (uint64_t round = 0, left = runs; left > 0; round++) {
+        uint32_t share = left < ROUND_RUNS ? (uint32_t)left : ROUND_RUNS;
         play(share);
-        if (!judge(round)) break;
+        if (!judge((uint32_t)round)) break;
         left -= share;
     }
     report();

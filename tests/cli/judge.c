@@ -52,7 +52,7 @@ static void gather_evidence(void)
 
 /* --- Together ------------------------------------------------------------- */
 
-/* Whether all runs of a key declare the same room, 1 unit each: then slots are numbered. */
+/* Whether all runs of a key declare the same capacity, 1 unit each: then slots are numbered. */
 static bool is_numbered(uint32_t key)
 {
     uint32_t capacity = 0;

@@ -19,6 +19,7 @@
 #include <sys/random.h>
 
 #include "crew.h"
+#include "options.h"
 #include "stage.h"
 
 #define SOLO_KEYS 4u /* Keys 1 to 4; key 0 is everybody's. */
@@ -34,7 +35,7 @@ struct scene {
     uint32_t crowd; /* Wrappers at one time. */
     enum crew_kind kind;
     uint32_t per, buckets;
-    bool mixed;    /* Shared and exclusive; or every room up to per. */
+    bool mixed;    /* Shared and exclusive; or every capacity up to per. */
     bool commands; /* Are killed as well. */
     bool made;     /* The segment is there before the first run. */
     uint32_t full; /* So many were in at once, or the scene has shown little. */
@@ -196,39 +197,28 @@ static void report(void)
              n->killed_wrappers);
 }
 
-static _Noreturn void usage(void)
-{
-    fprintf(stderr, "usage: kills [--short | --long] [--kills N] [--seed N] "
-                    "[--sluice PATH]\n");
-    exit(2);
-}
-
 int main(int argc, char **argv)
 {
-    uint32_t kills = 1200;
-    uint64_t seed = 0;
-    bool seeded = false;
+    uint64_t kills = 1200, seed = options_seed();
     const char *sluice = NULL;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--short") == 0) continue;
-        if (strcmp(argv[i], "--long") == 0) kills = 200000;
-        else if (strcmp(argv[i], "--kills") == 0 && i + 1 < argc)
-            kills = (uint32_t)strtoul(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
-            seed = strtoull(argv[++i], NULL, 10), seeded = true;
-        else if (strcmp(argv[i], "--sluice") == 0 && i + 1 < argc) sluice = argv[++i];
-        else usage();
-    }
-    if (!seeded && getrandom(&seed, 4, 0) != 4) return 2;
+    const struct test_option options[] = {
+        {"--long", .number = &kills, .preset = 200000},
+        {"--kills", .number = &kills},
+        {"--seed", .number = &seed},
+        {"--sluice", .text = &sluice},
+        {NULL}};
+    options_read(argc, argv,
+                 "kills [--short | --long] [--kills N] [--seed N] [--sluice PATH]",
+                 options);
     /* Generous: a tenth of a second for each kill. */
-    stage_open(1100 + kills / 10);
-    stage_note("kills --kills %u --seed %" PRIu64, kills, seed);
+    stage_open((unsigned)(1100 + kills / 10));
+    stage_note("kills --kills %" PRIu64 " --seed %" PRIu64, kills, seed);
     crew_open(sluice, seed);
     uint32_t bad = 0;
     for (size_t n = 0; crew.all.killed_wrappers < kills && bad < BAD_MAX; n++) {
-        uint32_t share = kills / SCENES + 1;
+        uint64_t share = kills / SCENES + 1;
         if (share > SCENE_KILLS_MAX) share = SCENE_KILLS_MAX;
-        play(&scenes[n % SCENES], share);
+        play(&scenes[n % SCENES], (uint32_t)share);
         bad += !judge(&scenes[n % SCENES], n);
     }
     static const struct scene more = {

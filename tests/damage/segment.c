@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "canal/layout.h"
+#include "options.h"
 #include "sluice.h"
 
 /* For one process. What waits for a mutex gives up after a second, and none waits often. */
@@ -804,27 +805,23 @@ static void on_purpose(const char *only)
 
 int main(int argc, char **argv)
 {
-    uint64_t seed = (uint64_t)time(NULL), count = 400, first = 0, end;
+    uint64_t seed = options_seed(), count = 400, first = 0, end, deadline = deadline_s;
+    bool only = false;
     const char *name = NULL;
-    for (int i = 1; i < argc; i++) {
-        const char *a = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(a, "--short") == 0) count = 400;
-        else if (strcmp(a, "--long") == 0) count = 10000;
-        else if (strcmp(a, "--count") == 0) count = strtoull(value, NULL, 10), i++;
-        else if (strcmp(a, "--seed") == 0) seed = strtoull(value, NULL, 10), i++;
-        else if (strcmp(a, "--only") == 0)
-            first = strtoull(value, NULL, 10), count = 1, i++;
-        else if (strcmp(a, "--sluice") == 0) sluice_path = value, i++;
-        else if (strcmp(a, "--name") == 0) name = value, i++;
-        else if (strcmp(a, "--deadline") == 0)
-            deadline_s = (unsigned)strtoul(value, NULL, 10), i++;
-        else {
-            fprintf(stderr, "usage: segment [--short | --long] [--count N] [--seed N] "
-                            "[--only N] [--sluice PATH] [--name TEST] "
-                            "[--deadline SECONDS]\n");
-            return 2;
-        }
-    }
+    const struct test_option options[] = {{"--long", .number = &count, .preset = 10000},
+                                          {"--count", .number = &count},
+                                          {"--seed", .number = &seed},
+                                          {"--only", .number = &first, .given = &only},
+                                          {"--sluice", .text = &sluice_path},
+                                          {"--name", .text = &name},
+                                          {"--deadline", .number = &deadline},
+                                          {NULL}};
+    options_read(argc, argv,
+                 "segment [--short | --long] [--count N] [--seed N] [--only N] "
+                 "[--sluice PATH] [--name TEST] [--deadline SECONDS]",
+                 options);
+    if (only) count = 1;
+    deadline_s = (unsigned)deadline;
     end = first + count;
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("# seed %llu\n", (unsigned long long)seed);

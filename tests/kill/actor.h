@@ -17,9 +17,9 @@
 #define ACTOR_KEY_MAX 32
 
 enum actor_verb {
-    ACTOR_OPEN,    /* path, options. Closes what is open. */
-    ACTOR_CLOSE,   /* Always 0. */
-    ACTOR_ACQUIRE, /* key, room, units, wait_ms; through the handle if it was resolved. */
+    ACTOR_OPEN,  /* path, options. Closes what is open. */
+    ACTOR_CLOSE, /* Always 0. */
+    ACTOR_ACQUIRE, /* key, capacity, units, wait_ms; through the handle if it was resolved. */
     ACTOR_RELEASE, /* key, units; the same. */
     ACTOR_RESOLVE, /* key. One handle at a time. */
     ACTOR_COUNT,   /* key. */

@@ -5,7 +5,7 @@
  * Players, threads of a few processes, take turns. In its turn a player does some random
  * operations, each on our lock and on the SysV semaphore of tests/oracle/sysv.h, and the
  * answers must be equal: granted or refused, and the number. Nobody else acts meanwhile,
- * so there is one right answer. Rooms and units differ from call to call.
+ * so there is one right answer. Capacities and units differ from call to call.
  *
  * Some turns end badly: the process is killed in the middle of it. What its players held
  * comes back, from the kernel by SEM_UNDO, from us by reaping; whatever the last operation
@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "options.h"
 #include "sluice.h"
 #include "stage.h"
 #include "sysv.h"
@@ -334,29 +335,18 @@ static void one_turn(struct table *t, uint64_t left)
     }
 }
 
-static void read_options(int argc, char **argv, uint64_t *operations, uint64_t *seed)
-{
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--short") == 0) continue;
-        if (strcmp(argv[i], "--long") == 0) *operations = 200u * 1000u * 1000u;
-        else if (strcmp(argv[i], "--operations") == 0 && i + 1 < argc)
-            *operations = strtoull(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
-            *seed = strtoull(argv[++i], NULL, 10);
-        else {
-            fprintf(stderr, "usage: differential [--short | --long] [--operations N] "
-                            "[--seed N]\n");
-            exit(2);
-        }
-    }
-}
-
 int main(int argc, char **argv)
 {
     struct table t = {0};
-    uint64_t operations = 1000 * 1000, seed = 0;
-    if (getrandom(&seed, 4, 0) != 4) return 2;
-    read_options(argc, argv, &operations, &seed);
+    uint64_t operations = 1000 * 1000, seed = options_seed();
+    const struct test_option program_options[] = {
+        {"--long", .number = &operations, .preset = 200u * 1000u * 1000u},
+        {"--operations", .number = &operations},
+        {"--seed", .number = &seed},
+        {NULL}};
+    options_read(argc, argv,
+                 "differential [--short | --long] [--operations N] [--seed N]",
+                 program_options);
     /* Ten microseconds an operation and ten minutes are plenty, on a busy machine too. */
     stage_open((unsigned)(operations / 100000 + 600));
     stage_note("differential --operations %" PRIu64 " --seed %" PRIu64, operations,

@@ -202,7 +202,7 @@ static void judge_by_asking(struct scene *s, const char *key)
     if (scene_held(s, key) > held) scene_release(s, CAROL, key, 1);
 }
 
-/* It is still of use: a new key is made and filled to its room. */
+/* It is still of use: a new key is made and filled to its capacity. */
 static void judge_use(struct scene *s)
 {
     expect(s, "a new key, 1 of 2", scene_acquire(s, CAROL, "fresh", 2, 1), 1);

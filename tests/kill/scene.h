@@ -11,7 +11,7 @@
 #include "sluice.h"
 
 #define SCENE_NAMES_MAX 16
-#define SCENE_ROOMY 100u /* A room that nobody fills. */
+#define SCENE_ROOMY 100u /* A capacity that nobody fills. */
 
 /* The cast. Alice and Bob live through the scene; Carol comes when it is over; Dave is
  * there to die. They are the same processes from scene to scene, but for Dave. */
@@ -86,7 +86,7 @@ uint32_t scene_key(const struct scene *s, const char *key);
 
 /* The dead are reaped (by Carol: as one who would be told FULL for `key` if asking, or
  * by sluice_canal_reap()), the counts are those of the living, everything else is free,
- * the segment is in order and a new key can be filled to its room. */
+ * the segment is in order and a new key can be filled to its capacity. */
 void scene_judge(struct scene *s, const char *key, bool asking);
 
 /* Every count is exactly what the living hold; asked by Carol. */

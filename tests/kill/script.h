@@ -18,7 +18,7 @@ struct sluice_capacity script_capacity(uint32_t units);
 
 void script_enter(void *scene);    /* Open the segment. */
 void script_resolve(void *scene);  /* And have a handle. */
-void script_hold_one(void *scene); /* And one unit of main, in a room of one. */
+void script_hold_one(void *scene); /* And one unit of main, in a capacity of one. */
 
 /* Take a unit of each of n0, n1, ... and give it back, so that all records of a chunk are
  * bound. */
@@ -29,7 +29,7 @@ void script_bind_all(void *scene);
 void script_open(void *scene);
 void script_reap(void *scene);
 void script_release(void *scene); /* One unit, by handle. */
-void script_wait(void *scene);    /* For one unit of main in a room of one, long. */
+void script_wait(void *scene);    /* For one unit of main in a capacity of one, long. */
 
 /* By name, and by handle. */
 void script_acquire(const char *key, uint32_t capacity, uint32_t units);

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static char folder[64];
+static char directory[64];
 static unsigned paths;
 static unsigned tests;
 static unsigned failures;
@@ -35,31 +35,32 @@ uint64_t stage_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* ---- the folder and who removes it ---- */
+/* ---- the directory and who removes it ---- */
 
-static void make_folder(void)
+static void make_directory(void)
 {
     const char *places[] = {"/dev/shm", getenv("TMPDIR"), "/tmp"};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         if (places[i] == NULL) continue;
-        int n = snprintf(folder, sizeof folder, "%s/sluice-kill.XXXXXX", places[i]);
-        if (n < 0 || (size_t)n >= sizeof folder) continue;
-        if (mkdtemp(folder) != NULL) return;
+        int n = snprintf(directory, sizeof directory, "%s/sluice-kill.XXXXXX",
+                         places[i]);
+        if (n < 0 || (size_t)n >= sizeof directory) continue;
+        if (mkdtemp(directory) != NULL) return;
     }
     stage_bail("no folder for segments: %s", strerror(errno));
 }
 
-static void remove_folder(void)
+static void remove_directory(void)
 {
-    DIR *d = opendir(folder);
+    DIR *d = opendir(directory);
     if (d == NULL) return;
     struct dirent *e;
     while ((e = readdir(d)) != NULL) unlinkat(dirfd(d), e->d_name, 0);
     closedir(d);
-    rmdir(folder);
+    rmdir(directory);
 }
 
-/* Wait until nobody has the pipe's other end any more, then remove the folder. Deaf to
+/* Wait until nobody has the pipe's other end any more, then remove the directory. Deaf to
  * polite signals and in a session of its own, so that it is the last to go. */
 static _Noreturn void undertake(int deaths)
 {
@@ -72,7 +73,7 @@ static _Noreturn void undertake(int deaths)
     close_range(1, ~0u, 0);
     char byte;
     while (read(0, &byte, 1) < 0 && errno == EINTR) continue;
-    remove_folder();
+    remove_directory();
     _exit(0);
 }
 
@@ -157,7 +158,7 @@ void stage_open(unsigned deadline_s)
     /* Not from the heap (stepped.c): what is forked finds it untouched. */
     static char buffer[4096];
     setvbuf(stdout, buffer, _IOLBF, sizeof buffer);
-    make_folder();
+    make_directory();
     sigemptyset(&signals);
     sigaddset(&signals, SIGCHLD);
     sigaddset(&signals, SIGINT);
@@ -198,7 +199,7 @@ pid_t stage_fork(void)
 
 void stage_path(char out[STAGE_PATH_MAX])
 {
-    snprintf(out, STAGE_PATH_MAX, "%s/%u", folder, paths++);
+    snprintf(out, STAGE_PATH_MAX, "%s/%u", directory, paths++);
 }
 
 void *stage_shared(size_t bytes)

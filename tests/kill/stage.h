@@ -6,7 +6,7 @@
  *     watcher      in the caller's process group; has the deadline, kills the rest
  *       +-- test   the process that stage_open() returns in; a group of its own
  *             +-- whatever it starts by stage_fork(): dies with the test
- *     undertaker   removes the folder of the segments when all of these are gone
+ *     undertaker   removes the directory of the segments when all of these are gone
  *
  * The report is TAP. */
 #ifndef TESTS_KILL_STAGE_H

@@ -22,10 +22,10 @@
 #include "script.h"
 #include "stage.h"
 #include "stepped.h"
+#include "sweep.h"
 
 #define DEADLINE_SHORT_S 1500 /* Some twenty seconds are usual. */
 #define DEADLINE_LONG_S 14000
-#define COMPLAINTS_MAX 3 /* That are printed of a phase. */
 #define RESULTS_MAX 8
 #define PHASE_MS 10000 /* The limit of the short run. Of no effect on c: that is all. */
 #define POINTS_MIN 25  /* So many a phase has, however long that takes; */
@@ -54,22 +54,6 @@ struct phase {
     void (*on_sleep)(void *scene);      /* The victim sleeps. */
     int64_t results[RESULTS_MAX];       /* What the script is answered if let run. */
     uint32_t result_count;
-};
-
-/* What the run is about. */
-static struct {
-    bool is_long;
-    const char *only;
-    size_t from, to, stride;
-    size_t enough;    /* After so many inexact points a phase has made its point. */
-    int64_t limit_ms; /* The time for a phase; 0: no limit. */
-    const char *program;
-} run = {.to = SIZE_MAX, .enough = 200};
-
-/* How a phase went. */
-struct tally {
-    size_t points, missed, inexact;
-    size_t left_out; /* Points that the time did not suffice for. */
 };
 
 /* ---- scripts; all of it in the victim ---- */
@@ -303,46 +287,22 @@ static bool lead(const struct phase *p, struct scene *s, struct stepped *victim,
     return stepped_reach(victim, t, t->sleep + 1, point);
 }
 
-static void report(const char *letter, struct tally *tally, size_t from,
-                   const char *way, const struct scene *s)
-{
-    if (!s->wrong || tally->inexact++ >= COMPLAINTS_MAX) return;
-    stage_note("point %zu: %s", from, s->why);
-    stage_note("replay: %s%s --phase %s %s", run.program, run.is_long ? " --long" : "",
-               letter, way);
-}
-
-static void report_point(const char *letter, struct tally *tally, size_t point,
-                         const struct scene *s)
-{
-    char way[64];
-    snprintf(way, sizeof way, "--from %zu --to %zu", point, point);
-    report(letter, tally, point, way, s);
-}
-
 static void one_point(const struct phase *p, const struct trace *t, size_t point,
-                      struct tally *tally)
+                      struct sweep *w)
 {
     static struct stepped victim;
     struct scene s;
     begin(p, &s, &victim);
-    tally->points++;
-    if (!lead(p, &s, &victim, t, point)) tally->missed++;
+    w->points++;
+    if (!lead(p, &s, &victim, t, point)) w->missed++;
     if (p->meanwhile != NULL) p->meanwhile(&s);
     stepped_kill(&victim);
     scene_judge(&s, p->key, point % 2 == 0);
     scene_close(&s);
-    report_point(p->letter, tally, point, &s);
+    sweep_report(w, point, point, NULL, &s);
 }
 
 /* ---- one phase ---- */
-
-/* Points may be left out for want of time, but only above a minimum: or a busy machine would
- * turn a test into one that tests nothing. */
-static bool out_of_time(int64_t began_ms, int64_t limit_ms, size_t points, size_t min)
-{
-    return run.limit_ms != 0 && points >= min && stage_now_ms() - began_ms > limit_ms;
-}
 
 /* Lead a victim through, to know the way. Its answers must be the right ones. */
 static bool learn(const struct phase *p, struct trace *out)
@@ -364,42 +324,27 @@ static bool learn(const struct phase *p, struct trace *out)
     return !s.wrong;
 }
 
-static void close_phase(const char *letter, const char *sentence,
-                        const struct tally *tally, bool learned, int64_t began_ms)
+static void end_phase(const struct sweep *w, const char *sentence, bool learned)
 {
-    double took = (double)(stage_now_ms() - began_ms) / 1000.0;
-    if (tally->missed > 0)
-        stage_note("%zu points were not come by again; killed where the script ended",
-                   tally->missed);
-    /* Too many of them, and the phase has not done what it says. */
-    bool enough = tally->missed * 10 <= tally->points;
-    if (tally->left_out > 0)
-        stage_note("no time for all of them: %zu more points were left out",
-                   tally->left_out);
-    stage_ok(learned && enough && tally->inexact == 0 && tally->points > 0,
-             "%s phase %s, %s: %zu kill points, %zu inexact, %.1f s",
-             letter[0] == 'n' ? "K2" : "K1", letter, sentence, tally->points,
-             tally->inexact, took);
+    char title[128];
+    snprintf(title, sizeof title, "%s phase %s, %s", w->name[0] == 'n' ? "K2" : "K1",
+             w->name, sentence);
+    sweep_end(w, learned, "kill points", title);
 }
 
 static void run_phase(const struct phase *p)
 {
-    int64_t began = stage_now_ms();
-    struct tally tally = {0};
+    struct sweep w = sweep_begin(p->letter);
     struct trace t;
     bool learned = learn(p, &t);
     size_t last = t.sleep == SIZE_MAX ? t.count - 1 : t.count;
-    if (last > run.to) last = run.to;
-    if (run.is_long) stage_note("phase %s: %zu points", p->letter, last + 1);
-    struct tour tour = tour_of(run.from, last, run.stride);
-    for (size_t i; tour_next(&tour, &i) && tally.inexact < run.enough;) {
-        if (p->letter[0] != 'c' &&
-            out_of_time(began, run.limit_ms, tally.points, POINTS_MIN))
-            tally.left_out++;
-        else one_point(p, &t, i, &tally);
-    }
+    if (last > sweep_options.to) last = sweep_options.to;
+    if (sweep_options.is_long) stage_note("phase %s: %zu points", p->letter, last + 1);
+    struct tour tour = tour_of(sweep_options.from, last, sweep_options.stride);
+    size_t min = p->letter[0] == 'c' ? SIZE_MAX : POINTS_MIN;
+    for (size_t i; sweep_next(&w, &tour, min, &i);) one_point(p, &t, i, &w);
     trace_free(&t);
-    close_phase(p->letter, p->sentence, &tally, learned, began);
+    end_phase(&w, p->sentence, learned);
 }
 
 /* ---- phase e2: the releaser dies while somebody sleeps ---- */
@@ -452,7 +397,7 @@ static void go_to_bed(struct bedroom *b)
     usleep(200);
 }
 
-static void get_up(struct bedroom *b, struct tally *tally, int64_t *slowest_ms)
+static void get_up(struct bedroom *b, struct sweep *w, int64_t *slowest_ms)
 {
     struct scene *s = &b->scene;
     struct actor_answer answer;
@@ -472,14 +417,14 @@ static void get_up(struct bedroom *b, struct tally *tally, int64_t *slowest_ms)
         actor_close(b->sleeper);
     }
     scene_close(s);
-    report_point("e2", tally, b->point, s);
+    sweep_report(w, b->point, b->point, NULL, s);
 }
 
 static void run_e2(void)
 {
     static struct bedroom bedrooms[SLEEPERS];
-    int64_t began = stage_now_ms(), slowest = 0;
-    struct tally tally = {0};
+    int64_t slowest = 0;
+    struct sweep w = sweep_begin(e2.letter);
     struct trace t;
     if (sleepers[0].pid == 0)
         for (int i = 0; i < SLEEPERS; i++) sleepers[i] = actor_start();
@@ -492,28 +437,28 @@ static void run_e2(void)
     stepped_trace(&first->victim, &t, NULL, NULL);
     stepped_kill(&first->victim);
     first->died_ms = stage_now_ms();
-    get_up(first, &tally, &slowest);
+    get_up(first, &w, &slowest);
     bool learned = !first->scene.wrong;
 
-    size_t at = run.from;
-    while (at < t.count && at <= run.to && tally.inexact == 0) {
+    size_t at = sweep_options.from;
+    while (at < t.count && at <= sweep_options.to && w.wrong == 0) {
         int n = 0;
-        for (; n < SLEEPERS && at < t.count && at <= run.to; n++, at++) {
+        for (; n < SLEEPERS && at < t.count && at <= sweep_options.to; n++, at++) {
             struct bedroom *b = &bedrooms[n];
             b->point = at;
             b->sleeper = &sleepers[n];
             begin(&e2, &b->scene, &b->victim);
             go_to_bed(b);
-            tally.points++;
-            if (!stepped_reach(&b->victim, &t, 0, at)) tally.missed++;
+            w.points++;
+            if (!stepped_reach(&b->victim, &t, 0, at)) w.missed++;
             stepped_kill(&b->victim);
             b->died_ms = stage_now_ms();
         }
-        for (int i = 0; i < n; i++) get_up(&bedrooms[i], &tally, &slowest);
+        for (int i = 0; i < n; i++) get_up(&bedrooms[i], &w, &slowest);
     }
     trace_free(&t);
     stage_note("the slowest grant came %" PRId64 " ms after the kill", slowest);
-    close_phase(e2.letter, e2.sentence, &tally, learned, began);
+    end_phase(&w, e2.sentence, learned);
 }
 
 /* ---- phase n: the first reaper dies as well ---- */
@@ -568,52 +513,47 @@ static void begin_nested(const struct phase *p, const struct trace *t, size_t mo
 }
 
 static void nested_moment(const struct phase *p, const struct trace *t, size_t moment,
-                          size_t stride, struct tally *tally)
+                          size_t stride, struct sweep *w)
 {
     static struct stepped reaper;
     struct scene s;
     struct trace way;
-    char replay[96];
     begin_nested(p, t, moment, &s, &reaper);
     stepped_trace(&reaper, &way, NULL, NULL);
     stepped_kill(&reaper);
     scene_judge(&s, p->key, true);
     scene_close(&s);
-    snprintf(replay, sizeof replay, "--from %zu --to %zu", moment, moment);
-    report("n", tally, moment, replay, &s);
+    sweep_report(w, moment, moment, NULL, &s);
     int64_t began = stage_now_ms();
-    size_t before = tally->points;
+    size_t before = w->points;
     size_t offset = moment %
                     stride; /* Another for each, so that together they are all. */
     struct tour tour = tour_of(0, way.count / stride, 0);
-    for (size_t i; tour_next(&tour, &i) && tally->inexact < run.enough;) {
+    for (size_t i; tour_next(&tour, &i) && w->wrong < sweep_options.enough;) {
         size_t j = offset + i * stride;
         if (j >= way.count) continue;
-        if (out_of_time(began, run.limit_ms / MOMENTS, tally->points - before,
-                        NESTED_MIN)) {
-            tally->left_out++;
+        if (!sweep_has_time(w, began, sweep_options.limit_ms / MOMENTS,
+                            w->points - before, NESTED_MIN))
             continue;
-        }
         begin_nested(p, t, moment, &s, &reaper);
-        tally->points++;
-        if (!stepped_reach(&reaper, &way, 0, j)) tally->missed++;
+        w->points++;
+        if (!stepped_reach(&reaper, &way, 0, j)) w->missed++;
         stepped_kill(&reaper);
         scene_judge(&s, p->key, j % 2 == 0);
         scene_close(&s);
-        snprintf(replay, sizeof replay, "--from %zu --to %zu --stride 1", moment,
-                 moment);
-        report("n", tally, j, replay, &s);
+        sweep_report(w, j, moment, " --stride 1", &s);
     }
     trace_free(&way);
 }
 
 static void run_nested(void)
 {
-    int64_t began = stage_now_ms();
-    struct tally tally = {0};
+    struct sweep w = sweep_begin("n");
     bool learned = true;
     size_t moments = 0;
-    size_t stride = run.stride != 0 ? run.stride : run.is_long ? 1 : NESTED_STRIDE;
+    size_t stride = sweep_options.stride != 0 ? sweep_options.stride
+                    : sweep_options.is_long   ? 1
+                                              : NESTED_STRIDE;
     for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {
         const struct phase *p = &phases[i];
         bool in_short = strcmp(p->letter, "c1") == 0 || strcmp(p->letter, "c2") == 0 ||
@@ -621,76 +561,43 @@ static void run_nested(void)
         /* A reaper finds nothing to do in a segment that is being made; and to be woken
          * at every moment of a sleeper is not worth the trouble. */
         bool in_long = p->letter[0] != 'a' && p->on_sleep == NULL;
-        bool in = run.is_long ? in_long : in_short;
+        bool in = sweep_options.is_long ? in_long : in_short;
         if (!in) continue;
         struct trace t;
         learned &= learn(p, &t);
         static struct moments m;
         m = find_moments(p);
-        for (size_t k = 0; k < m.count && tally.inexact < run.enough; k++) {
-            if (m.points[k] < run.from || m.points[k] > run.to) continue;
+        for (size_t k = 0; k < m.count && w.wrong < sweep_options.enough; k++) {
+            if (m.points[k] < sweep_options.from || m.points[k] > sweep_options.to)
+                continue;
             moments++;
-            if (m.points[k] < t.count)
-                nested_moment(p, &t, m.points[k], stride, &tally);
+            if (m.points[k] < t.count) nested_moment(p, &t, m.points[k], stride, &w);
         }
-        if (run.is_long)
-            stage_note("after %s: %zu nested points", p->letter, tally.points);
+        if (sweep_options.is_long)
+            stage_note("after %s: %zu nested points", p->letter, w.points);
         trace_free(&t);
     }
     stage_note("%zu moments of victims", moments);
-    close_phase("n", "the first reaper is killed too", &tally, learned, began);
+    end_phase(&w, "the first reaper is killed too", learned);
 }
 
 /* ---- the run ---- */
 
-static _Noreturn void usage(void)
-{
-    fprintf(stderr, "usage: step [--short | --long] [--phase X] [--from N] [--to N] "
-                    "[--stride N] [--enough N] [--limit-ms N]\nphases:");
-    for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++)
-        fprintf(stderr, " %s", phases[i].letter);
-    fprintf(stderr, " e2 n\n");
-    exit(2);
-}
-
-static void read_options(int argc, char **argv)
-{
-    bool limited = false;
-    run.program = argv[0];
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(argv[i], "--short") == 0) continue;
-        if (strcmp(argv[i], "--long") == 0) {
-            run.is_long = true;
-            continue;
-        }
-        if (value == NULL) usage();
-        if (strcmp(argv[i], "--phase") == 0) run.only = value;
-        else if (strcmp(argv[i], "--from") == 0) run.from = strtoul(value, NULL, 10);
-        else if (strcmp(argv[i], "--to") == 0) run.to = strtoul(value, NULL, 10);
-        else if (strcmp(argv[i], "--stride") == 0)
-            run.stride = strtoul(value, NULL, 10);
-        else if (strcmp(argv[i], "--enough") == 0)
-            run.enough = strtoul(value, NULL, 10);
-        else if (strcmp(argv[i], "--limit-ms") == 0)
-            run.limit_ms = strtol(value, NULL, 10), limited = true;
-        else usage();
-        i++;
-    }
-    /* Who asks for one phase gets all of it. */
-    if (!limited && !run.is_long && run.only == NULL) run.limit_ms = PHASE_MS;
-}
-
 /* "c" stands for all of c1, c2 and so on. */
 static bool chosen(const char *letter)
 {
-    return run.only == NULL || strncmp(letter, run.only, strlen(run.only)) == 0;
+    return sweep_options.only == NULL ||
+           strncmp(letter, sweep_options.only, strlen(sweep_options.only)) == 0;
 }
 
 int main(int argc, char **argv)
 {
-    read_options(argc, argv);
-    stage_open(run.is_long ? DEADLINE_LONG_S : DEADLINE_SHORT_S);
+    sweep_read_options(
+        argc, argv, "--phase",
+        "step [--short | --long] [--phase a1|...|e2|n] [--from N] [--to N] "
+        "[--stride N] [--enough N] [--limit-ms N]",
+        200, PHASE_MS);
+    stage_open(sweep_options.is_long ? DEADLINE_LONG_S : DEADLINE_SHORT_S);
     scene_cast_start();
     for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++)
         if (chosen(phases[i].letter)) run_phase(&phases[i]);

@@ -17,10 +17,10 @@
 #include "pairs.h"
 #include "script.h"
 #include "stage.h"
+#include "sweep.h"
 
 #define DEADLINE_SHORT_S 1500 /* Some forty seconds are usual. */
 #define DEADLINE_LONG_S 14000
-#define COMPLAINTS_MAX 3
 #define SLOW_MAX 5 /* A pair is left after so many wrong points that last long. */
 
 #define PAIR_MS 2200  /* The limit of the short run. */
@@ -28,23 +28,6 @@
 
 /* A woken sleeper may also just have been about to wake by itself. Not so often. */
 #define WAKE_TRIES 5
-
-static struct {
-    bool is_long;
-    const char *only;
-    size_t from, to, stride;
-    size_t enough;    /* After so many wrong points a pair has made its point. */
-    int64_t limit_ms; /* The time for a pair; 0: no limit. */
-    const char *program;
-} run = {.to = SIZE_MAX, .enough = 100};
-
-struct tally {
-    size_t points, missed, wrong;
-    size_t left_out; /* Points that the time did not suffice for. */
-    size_t slow;     /* Of the wrong ones, those that lasted. */
-};
-
-static struct tally tally;
 
 /* ---- one point ---- */
 
@@ -72,33 +55,26 @@ static void judge(const struct pair *p, struct scene *s, size_t point)
     scene_close(s);
 }
 
-static void report(const char *name, size_t point, const struct scene *s)
-{
-    if (!s->wrong || tally.wrong++ >= COMPLAINTS_MAX) return;
-    stage_note("point %zu: %s", point, s->why);
-    stage_note("replay: %s --pair %s --from %zu --to %zu", run.program, name, point,
-               point);
-}
-
-static void one_point(const struct pair *p, const struct trace *t, size_t point)
+static void one_point(const struct pair *p, const struct trace *t, size_t point,
+                      struct sweep *w)
 {
     struct scene s;
     begin(p, &s);
-    tally.points++;
-    if (!stepped_reach(&pairs_first, t, 0, point)) tally.missed++;
+    w->points++;
+    if (!stepped_reach(&pairs_first, t, 0, point)) w->missed++;
     p->others(&s);
     if (p->to_its_sleep) {
         uint32_t timeouts = 0;
         if (!pairs_first.done) stepped_finish_counting(&pairs_first, &timeouts);
         if (timeouts != 0) {
             scene_wrong(&s, "it slept, though there was room");
-            tally.slow++;
+            w->slow++;
         }
     } else if (!pairs_first.done) {
         stepped_finish(&pairs_first);
     }
     judge(p, &s, point);
-    report(p->name, point, &s);
+    sweep_report(w, point, point, NULL, &s);
 }
 
 /* ---- one pair ---- */
@@ -118,55 +94,40 @@ static bool learn(const struct pair *p, struct trace *out)
     return !s.wrong;
 }
 
-static void close_pair(const char *name, const char *sentence, bool learned,
-                       int64_t began)
+static void end_pair(const struct sweep *w, const char *sentence, bool learned)
 {
-    double took = (double)(stage_now_ms() - began) / 1000.0;
-    if (tally.missed > 0) stage_note("%zu points were not come by again", tally.missed);
-    if (tally.left_out > 0)
-        stage_note("no time for all of them: %zu more points were left out",
-                   tally.left_out);
-    bool enough = tally.missed * 10 <= tally.points;
-    stage_ok(learned && enough && tally.wrong == 0 && tally.points > 0,
-             "%s: %s: %zu stops, %zu wrong, %.1f s", name, sentence, tally.points,
-             tally.wrong, took);
-}
-
-static bool out_of_time(int64_t began_ms)
-{
-    return run.limit_ms != 0 && tally.points >= POINTS_MIN &&
-           stage_now_ms() - began_ms > run.limit_ms;
+    char title[128];
+    snprintf(title, sizeof title, "%s: %s", w->name, sentence);
+    sweep_end(w, learned, "stops", title);
 }
 
 static void run_pair(const struct pair *p)
 {
-    int64_t began = stage_now_ms();
+    struct sweep w = sweep_begin(p->name);
     struct trace t;
-    tally = (struct tally){0};
     bool learned = learn(p, &t);
     size_t last = p->to_its_sleep ? t.sleep : t.count - 1;
     if (t.count == 0 || last >= t.count) learned = false, last = 0;
-    struct tour tour = tour_of(run.from, last < run.to ? last : run.to, run.stride);
-    for (size_t i; tour_next(&tour, &i);) {
-        if (tally.wrong >= run.enough || tally.slow >= SLOW_MAX) break;
-        if (out_of_time(began)) tally.left_out++;
-        else one_point(p, &t, i);
-    }
+    if (last > sweep_options.to) last = sweep_options.to;
+    struct tour tour = tour_of(sweep_options.from, last, sweep_options.stride);
+    for (size_t i; w.slow < SLOW_MAX && sweep_next(&w, &tour, POINTS_MIN, &i);)
+        one_point(p, &t, i, &w);
     trace_free(&t);
-    close_pair(p->name, p->sentence, learned, began);
+    end_pair(&w, p->sentence, learned);
 }
 
 /* ---- a releaser stands, a waiter sleeps ---- */
 
 /* The third waits for what the first holds. It must be woken, not wake by itself. */
-static uint32_t wake_once(struct scene *s, const struct trace *t, size_t point)
+static uint32_t wake_once(struct scene *s, const struct trace *t, size_t point,
+                          struct sweep *w)
 {
     uint32_t timeouts = 0;
     scene_open(s, pairs_small, true);
     stepped_start(&pairs_first,
                   (struct stepped_role){script_hold_one, script_release, s});
     stepped_start(&pairs_third, (struct stepped_role){script_resolve, script_wait, s});
-    if (!stepped_reach(&pairs_first, t, 0, point)) tally.missed++;
+    if (!stepped_reach(&pairs_first, t, 0, point)) w->missed++;
     bool sleeps = stepped_run_to_sleep(&pairs_third);
     if (!pairs_first.done) stepped_finish(&pairs_first);
     if (sleeps) {
@@ -190,10 +151,9 @@ static uint32_t wake_once(struct scene *s, const struct trace *t, size_t point)
 
 static void run_wake(void)
 {
-    int64_t began = stage_now_ms();
+    struct sweep w = sweep_begin("wake");
     struct trace t;
     struct scene s;
-    tally = (struct tally){0};
     scene_open(&s, pairs_small, true);
     stepped_start(&pairs_first,
                   (struct stepped_role){script_hold_one, script_release, &s});
@@ -201,43 +161,40 @@ static void run_wake(void)
     stepped_kill(&pairs_first);
     scene_judge(&s, "main", true);
     scene_close(&s);
-    struct tour tour = tour_of(run.from, t.count - 1 < run.to ? t.count - 1 : run.to,
-                               0);
-    for (size_t i; tour_next(&tour, &i) && tally.wrong < run.enough;) {
-        if (out_of_time(began)) {
-            tally.left_out++;
-            continue;
-        }
+    size_t last = t.count - 1 < sweep_options.to ? t.count - 1 : sweep_options.to;
+    struct tour tour = tour_of(sweep_options.from, last, 0);
+    for (size_t i; w.slow < SLOW_MAX && sweep_next(&w, &tour, POINTS_MIN, &i);) {
         uint32_t timeouts = 1;
-        tally.points++;
+        w.points++;
         for (int tries = 0; tries < WAKE_TRIES && timeouts != 0; tries++)
-            timeouts = wake_once(&s, &t, i);
-        if (timeouts != 0)
+            timeouts = wake_once(&s, &t, i, &w);
+        if (timeouts != 0) {
             scene_wrong(&s, "the waiter was not woken, it woke by itself");
-        report("wake", i, &s);
-        if (timeouts != 0 && tally.wrong >= COMPLAINTS_MAX)
-            break; /* Each lasts long. */
+            w.slow++;
+        }
+        sweep_report(&w, i, i, NULL, &s);
     }
     trace_free(&t);
-    close_pair("wake", "a releaser stands; a waiter falls asleep", !s.wrong, began);
+    end_pair(&w, "a releaser stands; a waiter falls asleep", !s.wrong);
 }
 
 /* ---- the count of a name that somebody tries to reclaim ---- */
 
 /* Just before it closes the key, the reclaimer stands, and Bob takes a unit of it. Then
  * the reclaimer goes on, and stands again when the key is closing. The unit counts. */
-static void count_once(struct scene *s, const struct trace *t, size_t point)
+static void count_once(struct scene *s, const struct trace *t, size_t point,
+                       struct sweep *w)
 {
     scene_open(s, pairs_two_keys, true);
     pairs_reclaimable(s);
     uint32_t key = scene_key(s, "old");
     stepped_start(&pairs_first, (struct stepped_role){script_enter, pairs_make_new, s});
-    if (!stepped_reach(&pairs_first, t, 0, point)) tally.missed++;
+    if (!stepped_reach(&pairs_first, t, 0, point)) w->missed++;
     scene_acquire(s, BOB, "old", SCENE_ROOMY, 1);
     for (int i = 0; i < 400 && !pairs_first.done && key < pairs_two_keys.keys; i++) {
         uint64_t state = __atomic_load_n(&s->seg.keys[key].state, __ATOMIC_ACQUIRE);
         if (sl_canal_key_state(state) == SL_CANAL_KEY_CLOSING) {
-            tally.points++;
+            w->points++;
             scene_judge_counts(s);
             break;
         }
@@ -255,10 +212,9 @@ static void count_once(struct scene *s, const struct trace *t, size_t point)
 
 static void run_count(void)
 {
-    int64_t began = stage_now_ms();
+    struct sweep w = sweep_begin("count");
     struct trace t = {0};
     struct scene s;
-    tally = (struct tally){0};
     scene_open(&s, pairs_two_keys, true);
     pairs_reclaimable(&s);
     stepped_start(&pairs_first,
@@ -284,62 +240,29 @@ static void run_count(void)
     scene_judge(&s, "kept", true);
     scene_close(&s);
     for (size_t i = closing > 60 ? closing - 60 : 0; i < closing; i++) {
-        if (i < run.from || i > run.to) continue;
-        count_once(&s, &t, i);
-        report("count", i, &s);
+        if (i < sweep_options.from || i > sweep_options.to) continue;
+        count_once(&s, &t, i, &w);
+        sweep_report(&w, i, i, NULL, &s);
     }
     trace_free(&t);
-    close_pair("count", "a key is being closed; a unit of it counts", true, began);
+    end_pair(&w, "a key is being closed; a unit of it counts", true);
 }
 
 /* ---- the run ---- */
 
-static _Noreturn void usage(void)
-{
-    fprintf(stderr, "usage: stop [--short | --long] [--pair X] [--from N] [--to N] "
-                    "[--stride N] [--enough N] [--limit-ms N]\npairs:");
-    for (size_t i = 0; i < pair_count; i++) fprintf(stderr, " %s", pairs[i].name);
-    fprintf(stderr, " wake count\n");
-    exit(2);
-}
-
-static void read_options(int argc, char **argv)
-{
-    bool limited = false;
-    run.program = argv[0];
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(argv[i], "--short") == 0) continue;
-        if (strcmp(argv[i], "--long") == 0) {
-            run.is_long = true;
-            continue;
-        }
-        if (value == NULL) usage();
-        if (strcmp(argv[i], "--pair") == 0) run.only = value;
-        else if (strcmp(argv[i], "--from") == 0) run.from = strtoul(value, NULL, 10);
-        else if (strcmp(argv[i], "--to") == 0) run.to = strtoul(value, NULL, 10);
-        else if (strcmp(argv[i], "--stride") == 0)
-            run.stride = strtoul(value, NULL, 10);
-        else if (strcmp(argv[i], "--enough") == 0)
-            run.enough = strtoul(value, NULL, 10);
-        else if (strcmp(argv[i], "--limit-ms") == 0)
-            run.limit_ms = strtol(value, NULL, 10), limited = true;
-        else usage();
-        i++;
-    }
-    /* Who asks for one pair gets all of it. */
-    if (!limited && !run.is_long && run.only == NULL) run.limit_ms = PAIR_MS;
-}
-
 static bool chosen(const char *name)
 {
-    return run.only == NULL || strcmp(name, run.only) == 0;
+    return sweep_options.only == NULL || strcmp(name, sweep_options.only) == 0;
 }
 
 int main(int argc, char **argv)
 {
-    read_options(argc, argv);
-    stage_open(run.is_long ? DEADLINE_LONG_S : DEADLINE_SHORT_S);
+    sweep_read_options(
+        argc, argv, "--pair",
+        "stop [--short | --long] [--pair X|wake|count] [--from N] [--to N] "
+        "[--stride N] [--enough N] [--limit-ms N]",
+        100, PAIR_MS);
+    stage_open(sweep_options.is_long ? DEADLINE_LONG_S : DEADLINE_SHORT_S);
     scene_cast_start();
     pairs_prepare();
     for (size_t i = 0; i < pair_count; i++)

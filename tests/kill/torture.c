@@ -2,14 +2,14 @@
  *
  *     torture [--short | --long] [--seconds N] [--seed N]
  *
- * Workers take and give units of keys by name and by handle, in rooms that differ, some
+ * Workers take and give units of keys by name and by handle, in capacities that differ, some
  * of them waiting; many names go through few keys. A killer kills them, stops and
  * continues them, and kills whoever only reaps. Now and then the world is stopped, every
  * thread of it, and audited from outside:
  *
  *   - the segment is in order (audit.h), above all N1
  *   - by the workers' own notes nobody is in who does not fit: of a key no more units are
- *     held for certain than the largest room that anybody declares for it
+ *     held for certain than the largest capacity that anybody declares for it
  *   - by the same notes the count is right: as much as is held for certain, give or take
  *     what somebody was just about to take or to give
  *
@@ -34,12 +34,13 @@
 #include "canal/keys.h"
 #include "canal/slot.h"
 #include "canal/thread.h"
+#include "options.h"
 #include "sluice.h"
 #include "stage.h"
 
 #define WORKERS 6
 #define THREADS_MAX 2
-#define HOT 4      /* Names that all use, with rooms of their own. */
+#define HOT 4      /* Names that all use, with capacities of their own. */
 #define NAMES 160  /* All names; there are fewer keys. */
 #define HELD_MAX 4 /* Names that a thread holds at one time. */
 #define COMPLAINTS_MAX 10
@@ -86,7 +87,7 @@ static void nap(uint32_t us)
     nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
 }
 
-/* ---- names and rooms ---- */
+/* ---- names and capacities ---- */
 
 static char names[NAMES][16];
 
@@ -96,7 +97,7 @@ static void make_names(void)
         snprintf(names[n], sizeof names[n], "name-%u", n);
 }
 
-/* The largest room that anybody declares for a name; the others are smaller. */
+/* The largest capacity that anybody declares for a name; the others are smaller. */
 static uint32_t capacity_max(uint32_t name)
 {
     return name < HOT ? 4 + 2 * name : 2;
@@ -579,25 +580,17 @@ static void report(const struct world *w)
 
 int main(int argc, char **argv)
 {
-    unsigned seconds = 10;
-    struct world w = {0};
-    bool seeded = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--short") == 0) continue;
-        if (strcmp(argv[i], "--long") == 0) seconds = 3600;
-        else if (strcmp(argv[i], "--seconds") == 0 && i + 1 < argc)
-            seconds = (unsigned)strtoul(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
-            w.chance = strtoull(argv[++i], NULL, 10), seeded = true;
-        else {
-            fprintf(stderr,
-                    "usage: torture [--short | --long] [--seconds N] [--seed N]\n");
-            return 2;
-        }
-    }
-    if (!seeded && getrandom(&w.chance, 4, 0) != 4) return 2;
-    stage_open(seconds + 600);
-    stage_note("torture --seconds %u --seed %" PRIu64, seconds, w.chance);
+    uint64_t seconds = 10;
+    struct world w = {.chance = options_seed()};
+    const struct test_option program_options[] = {
+        {"--long", .number = &seconds, .preset = 3600},
+        {"--seconds", .number = &seconds},
+        {"--seed", .number = &w.chance},
+        {NULL}};
+    options_read(argc, argv, "torture [--short | --long] [--seconds N] [--seed N]",
+                 program_options);
+    stage_open((unsigned)seconds + 600);
+    stage_note("torture --seconds %" PRIu64 " --seed %" PRIu64, seconds, w.chance);
     board = stage_shared(sizeof *board);
     make_names();
     stage_path(path);

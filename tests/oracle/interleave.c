@@ -9,10 +9,10 @@
  * out. For each schedule, five things are looked at:
  *
  *   over-admitted   somebody was granted a unit though, during the whole of its call,
- *                   at least as many as its room were held: by callers that had got
+ *                   at least as many as its capacity were held: by callers that had got
  *                   their answer before and had not begun to release. There is no
  *                   excuse for that, whatever one takes as the moment of a call.
- *   spurious full   somebody was refused though its room was never used up during its
+ *   spurious full   somebody was refused though its capacity was never used up during its
  *                   call. A holder counts until its release has first taken something
  *                   out of the counter, not until the release returns.
  *   crashed         an entry was missing, or a counter had a value that the documents
@@ -234,7 +234,7 @@ struct world {
     int32_t counted; /* Units taken and not given back, as the lock's accesses show. */
     unsigned findings; /* enum finding */
     int32_t worst,
-        worst_capacity; /* The worst over-admission: so many of such a room. */
+        worst_capacity; /* The worst over-admission: so many of such a capacity. */
     bool over;          /* The table is gone. */
 };
 

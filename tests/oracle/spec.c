@@ -29,7 +29,7 @@ bool spec_step(struct spec *s, struct spec_op *op)
     switch ((enum place)op->place) {
         case READ: {
             op->seen = s->held;
-            /* By subtraction: a room may be as large as the type. */
+            /* By subtraction: a capacity may be as large as the type. */
             bool fits = acquire ? op->change <= op->capacity - op->seen
                                 : -op->change <= op->seen;
             if (!fits) return end(op, SPEC_REFUSED);

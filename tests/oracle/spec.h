@@ -1,7 +1,7 @@
-/* spec.h - the specification: what a counting lock with declared room must answer.
+/* spec.h - the specification: what a counting lock with declared capacity must answer.
  *
  *     held is a number, 0 at first
- *     acquire(room, units):  if units <= room - held: held += units, granted as held
+ *     acquire(capacity, units):  if units <= capacity - held: held += units, granted as held
  *                            else refused, and held stays
  *     release(units):        held -= units; who does not hold them is refused
  *

@@ -34,7 +34,8 @@ static _Noreturn void bury(int deaths, int answer)
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_NAME, "sysv-undertaker");
-    if (id >= 0 && semctl(id, 0, SETVAL, (union semun){.val = SYSV_ROOM_MAX}) == 0) {
+    if (id >= 0 &&
+        semctl(id, 0, SETVAL, (union semun){.val = SYSV_CAPACITY_MAX}) == 0) {
         /* If nobody reads it any more, nobody has the pipe open either. */
         (void)!write(answer, &id, sizeof id);
     }
@@ -109,14 +110,14 @@ static int64_t operate(struct sysv *s, struct sembuf *operations, size_t count)
 
 int64_t sysv_acquire(struct sysv *s, int32_t capacity, int32_t units)
 {
-    if (capacity < 0 || capacity > SYSV_ROOM_MAX || units < 1) {
+    if (capacity < 0 || capacity > SYSV_CAPACITY_MAX || units < 1) {
         errno = EINVAL;
         return SYSV_FAILED;
     }
     /* Whatever is held; and the sum below would wrap. */
     if (units > capacity) return SYSV_REFUSED;
     short flags = IPC_NOWAIT | SEM_UNDO;
-    short spare = (short)(SYSV_ROOM_MAX - capacity);
+    short spare = (short)(SYSV_CAPACITY_MAX - capacity);
     struct sembuf operations[2] = {
         {.sem_op = (short)-(spare + units), .sem_flg = flags},
         {.sem_op = spare, .sem_flg = flags},
@@ -132,7 +133,7 @@ int64_t sysv_release(struct sysv *s, int32_t units)
         errno = EINVAL;
         return SYSV_FAILED;
     }
-    if (units > SYSV_ROOM_MAX) return SYSV_REFUSED;
+    if (units > SYSV_CAPACITY_MAX) return SYSV_REFUSED;
     struct sembuf operation = {.sem_op = (short)units,
                                .sem_flg = IPC_NOWAIT | SEM_UNDO};
     return operate(s, &operation, 1);
@@ -141,5 +142,5 @@ int64_t sysv_release(struct sysv *s, int32_t units)
 int64_t sysv_count(struct sysv *s)
 {
     int value = semctl(s->id, 0, GETVAL);
-    return value < 0 ? SYSV_FAILED : SYSV_ROOM_MAX - value;
+    return value < 0 ? SYSV_FAILED : SYSV_CAPACITY_MAX - value;
 }

@@ -1,11 +1,11 @@
-/* sysv.h - a counting lock with declared room on a SysV semaphore: the second oracle.
+/* sysv.h - a counting lock with declared capacity on a SysV semaphore: the second oracle.
  *
  * The kernel keeps the count, decides, and with SEM_UNDO gives back what a dead process
  * held, so this lock shares nothing with ours but the specification. It is slow (two
  * system calls a pair) and small (SYSV_ROOM_MAX), and good for comparing.
  *
- * How a semaphore, which only knows "not below 0", compares with a room that changes
- * from call to call: its value is SYSV_ROOM_MAX - held. An acquire of u units with room
+ * How a semaphore, which only knows "not below 0", compares with a capacity that changes
+ * from call to call: its value is SYSV_ROOM_MAX - held. An acquire of u units with capacity
  * r is one semop() of two operations, which the kernel does both or not at all:
  *
  *     take  SYSV_ROOM_MAX - r + u      passes iff held + u <= r
@@ -21,7 +21,7 @@
 
 #include <stdint.h>
 
-#define SYSV_ROOM_MAX 32767 /* Linux: SEMVMX, and as much for one process's undo. */
+#define SYSV_CAPACITY_MAX 32767 /* Linux: SEMVMX, and as much for one process's undo. */
 
 struct sysv {
     int id;
@@ -43,7 +43,7 @@ void sysv_close(struct sysv *s);
 
 /* --- Change and ask ------------------------------------------------------- */
 
-/* The number of units now held by all, or SYSV_REFUSED, SYSV_FAILED. Room 0 to
+/* The number of units now held by all, or SYSV_REFUSED, SYSV_FAILED. Capacity 0 to
  * SYSV_ROOM_MAX, units at least 1. The number is read after the call: it is exact only
  * if nobody else acts meanwhile. */
 int64_t sysv_acquire(struct sysv *s, int32_t capacity, int32_t units);

@@ -246,7 +246,7 @@ static void with_one_per_buckets_spec_and_ours_answer_alike(void **state)
     sluice_canal_close(canal);
 }
 
-/* ---- any rooms and units: specification, SysV, ours ---- */
+/* ---- any capacities and units: specification, SysV, ours ---- */
 
 /* The specification has one word for "does not fit"; ours has two. */
 static int64_t refusal_of(struct sluice_capacity capacity, uint32_t units)
@@ -255,7 +255,7 @@ static int64_t refusal_of(struct sluice_capacity capacity, uint32_t units)
     return all > 0 && units > all ? SLUICE_ETOOBIG : SLUICE_EFULL;
 }
 
-/* With a semaphore beside it if sysv is not NULL; rooms and units must suit it then. */
+/* With a semaphore beside it if sysv is not NULL; capacities and units must suit it then. */
 static void any_capacity_history(struct plan *p, uint64_t history,
                                  struct sluice_canal *canal, struct sysv *sysv)
 {

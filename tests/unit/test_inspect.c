@@ -1,4 +1,4 @@
-/* test_inspect.c - what is seen from outside: keys, holders, waiters, rooms, pictures. */
+/* test_inspect.c - what is seen from outside: keys, holders, waiters, capacities, pictures. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>

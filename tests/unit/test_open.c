@@ -24,9 +24,9 @@
 static const struct sluice_capacity one = {.per = 1, .buckets = 1};
 static const struct sluice_canal_options small = {.keys = 8, .slots = 4, .records = 32};
 
-/* A folder, and a path in it that is not there yet. */
+/* A directory, and a path in it that is not there yet. */
 struct place {
-    char folder[64];
+    char directory[64];
     char path[80];
 };
 
@@ -34,8 +34,8 @@ static struct place place_new(void)
 {
     struct place p;
     alarm(WORLD_DEADLINE_S);
-    directory_make(p.folder);
-    snprintf(p.path, sizeof p.path, "%s/segment", p.folder);
+    directory_make(p.directory);
+    snprintf(p.path, sizeof p.path, "%s/segment", p.directory);
     return p;
 }
 
@@ -111,7 +111,7 @@ UNIT_TEST(the_mode_asked_for_is_the_mode_given_whatever_the_umask)
     umask(old);
     assert_int_equal(stat(p.path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0660);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 UNIT_TEST(permits_outlive_a_close_by_others_and_an_open_by_others)
@@ -153,7 +153,7 @@ UNIT_TEST(creators_may_race_and_make_one_segment)
             pids[i] = fork();
             if (pids[i] != 0) continue;
             int result = create_and_take(&p);
-            while (access(p.folder, F_OK) == 0 && result <= CREATORS) pause_ms(1);
+            while (access(p.directory, F_OK) == 0 && result <= CREATORS) pause_ms(1);
             _exit(result); /* Holds on until the test has seen all. */
         }
         struct sluice_canal *c;
@@ -162,7 +162,7 @@ UNIT_TEST(creators_may_race_and_make_one_segment)
             pause_ms(1);
         assert_int_equal(sluice_canal_count(c, "db"), CREATORS);
         sluice_canal_close(c);
-        directory_remove(p.folder);
+        directory_remove(p.directory);
         for (int i = 0; i < CREATORS; i++) {
             int status;
             waitpid(pids[i], &status, 0);
@@ -187,7 +187,7 @@ UNIT_TEST(after_another_boot_a_segment_is_made_anew)
     assert_int_equal(sluice_canal_acquire(later, "db", one, NULL), 1);
     sluice_canal_close(later);
     /* c's memory has been truncated away under it: outside what is promised. */
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 UNIT_TEST(a_segment_whose_maker_died_is_made_by_the_next)
@@ -201,7 +201,7 @@ UNIT_TEST(a_segment_whose_maker_died_is_made_by_the_next)
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.existing = 1}),
                      SLUICE_ENOENT); /* It is not there to be used. */
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 /* Whether a process has a file open; a removed one has another name there. */
@@ -239,7 +239,7 @@ UNIT_TEST(a_file_removed_while_one_waits_to_make_it_is_made_at_its_path)
     assert_int_equal(status, 0);
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.existing = 1}),
                      SLUICE_OK);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 UNIT_TEST(a_segment_that_was_removed_or_replaced_is_known_to_be)
@@ -269,17 +269,17 @@ UNIT_TEST(a_segment_that_was_removed_or_replaced_is_known_to_be)
     sluice_canal_close(c);
     assert_null(sluice_canal_path(NULL));
     assert_int_equal(sluice_canal_removed(NULL), SLUICE_EINVAL);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
-/* As a user who may not look into the segment's folder any more. */
+/* As a user who may not look into the segment's directory any more. */
 static int look_where_one_may_not(const struct place *p)
 {
     struct sluice_canal *c;
     struct sluice_canal_options o = small;
     o.mode = 0666;
     if (sluice_canal_open(p->path, &o, &c) != SLUICE_OK) return 98;
-    if (chmod(p->folder, 0700) != 0) return 97;
+    if (chmod(p->directory, 0700) != 0) return 97;
     if (setgid(65534) != 0 || setuid(65534) != 0) return 99;
     if (access(p->path, F_OK) == 0) return 96;
     return sluice_canal_removed(c);
@@ -290,22 +290,22 @@ UNIT_TEST(what_cannot_be_looked_at_is_not_said_to_be_removed)
     if (geteuid() != 0) skip(); /* Needs a second user. */
     struct place p = place_new();
     assert_int_equal(run_child(look_where_one_may_not, &p), 0);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
-UNIT_TEST(the_path_is_absolute_whatever_the_folder)
+UNIT_TEST(the_path_is_absolute_whatever_the_directory)
 {
     struct place p = place_new();
     struct sluice_canal *c;
     char before[256];
     assert_non_null(getcwd(before, sizeof before));
-    assert_int_equal(chdir(p.folder), 0);
+    assert_int_equal(chdir(p.directory), 0);
     assert_int_equal(sluice_canal_open("./segment", &small, &c), SLUICE_OK);
     assert_int_equal(chdir(before), 0);
     assert_string_equal(sluice_canal_path(c), p.path);
     assert_int_equal(sluice_canal_removed(c), 0);
     sluice_canal_close(c);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 /* --- Refused -------------------------------------------------------------- */
@@ -327,14 +327,14 @@ UNIT_TEST(what_is_not_a_segment_is_foreign_and_left_as_it_is)
     assert_int_equal(open_only(p.path, NULL), SLUICE_EFOREIGN);
     write_file(p.path, "SL", 2);
     assert_int_equal(open_only(p.path, NULL), SLUICE_EFOREIGN);
-    assert_int_equal(open_only(p.folder, NULL), SLUICE_EFOREIGN);
+    assert_int_equal(open_only(p.directory, NULL), SLUICE_EFOREIGN);
     remove(p.path);
     assert_int_equal(mkfifo(p.path, 0600), 0);
     assert_int_equal(open_only(p.path, NULL), SLUICE_EFOREIGN);
     remove(p.path);
     assert_int_equal(symlink("/etc/passwd", p.path), 0);
     assert_int_equal(open_only(p.path, NULL), SLUICE_EFOREIGN);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 UNIT_TEST(another_version_a_truncated_file_and_a_smaller_one_have_their_own_status)
@@ -360,14 +360,14 @@ UNIT_TEST(another_version_a_truncated_file_and_a_smaller_one_have_their_own_stat
     assert_int_equal(open_only(p.path, NULL), SLUICE_EFOREIGN);
     patch(p.path, offsetof(struct sl_canal_shm_header, format), &other, sizeof other);
     assert_int_equal(open_only(p.path, NULL), SLUICE_EVERSION);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 UNIT_TEST(bad_names_and_sizes_are_refused)
 {
     struct place p = place_new();
     char missing[128];
-    snprintf(missing, sizeof missing, "%s/no/such/folder", p.folder);
+    snprintf(missing, sizeof missing, "%s/no/such/folder", p.directory);
     assert_int_equal(sluice_canal_open(p.path, NULL, NULL), SLUICE_EINVAL);
     assert_int_equal(open_only("", NULL), SLUICE_EINVAL);
     assert_int_equal(open_only(missing, NULL), SLUICE_ENOENT);
@@ -387,7 +387,7 @@ UNIT_TEST(bad_names_and_sizes_are_refused)
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.mode = 01000}),
                      SLUICE_EINVAL);
     assert_int_equal(access(p.path, F_OK), -1);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 /* As a user without rights, in a child. */
@@ -409,7 +409,7 @@ UNIT_TEST(no_permission_and_another_owner_are_two_things)
 {
     if (geteuid() != 0) skip(); /* Needs a second user. */
     struct place p = place_new();
-    assert_int_equal(chmod(p.folder, 0755), 0);
+    assert_int_equal(chmod(p.directory, 0755), 0);
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
     assert_int_equal(run_child(as_nobody, &p), code(SLUICE_EACCES));
     assert_int_equal(chmod(p.path, 0666), 0);
@@ -418,7 +418,7 @@ UNIT_TEST(no_permission_and_another_owner_are_two_things)
     remove(p.path);
     assert_int_equal(run_child(as_nobody, &p),
                      code(SLUICE_EACCES)); /* Cannot create. */
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 static int with_a_small_file_size_limit(const struct place *p)
@@ -441,7 +441,7 @@ UNIT_TEST(a_file_size_limit_is_a_status_and_not_a_signal)
     assert_int_equal(run_child(with_a_small_file_size_limit, &p), code(SLUICE_ENOSPC));
     assert_int_equal(run_child(with_no_file_size_at_all, &p), code(SLUICE_ENOSPC));
     assert_int_equal(access(p.path, F_OK), -1); /* Nothing is left lying around. */
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 static bool say_to(const char *path, const char *text)
@@ -467,7 +467,7 @@ static int on_a_full_disk(const struct place *p)
                   !say_to("/proc/self/gid_map", gids)))
         return 98;
     mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL);
-    if (mount("none", p->folder, "tmpfs", 0, "size=64k") != 0) return 98;
+    if (mount("none", p->directory, "tmpfs", 0, "size=64k") != 0) return 98;
     int status = open_only(p->path, NULL);
     if (access(p->path, F_OK) == 0) return 97;
     return code(status);
@@ -477,7 +477,7 @@ UNIT_TEST(a_full_disk_is_a_status_and_not_a_sigbus)
 {
     struct place p = place_new();
     int result = run_child(on_a_full_disk, &p);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
     if (result == 98) skip();
     assert_int_equal(result, code(SLUICE_ENOSPC));
 }
@@ -498,7 +498,7 @@ UNIT_TEST(without_a_16_byte_swap_nothing_is_opened)
     assert_int_equal(open_only(p.path, NULL), SLUICE_ENOCAS);
     no_cas = false;
     assert_int_equal(access(p.path, F_OK), -1);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 UNIT_TEST(a_maker_that_is_stopped_is_not_waited_for_for_ever)
@@ -511,7 +511,7 @@ UNIT_TEST(a_maker_that_is_stopped_is_not_waited_for_for_ever)
     assert_int_equal(open_only(p.path, NULL), SLUICE_EBUSY);
     close(fd);
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 /* --- What open leaves alone ----------------------------------------------- */
@@ -541,7 +541,7 @@ UNIT_TEST(open_installs_no_signal_handler_and_refusals_leak_no_file)
     }
     world_end(&w);
     assert_int_equal(open_files(), files);
-    directory_remove(p.folder);
+    directory_remove(p.directory);
 }
 
 int main(void)

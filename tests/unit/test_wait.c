@@ -1,4 +1,4 @@
-/* test_wait.c - waiting for room: woken by a release, by a death, by nothing. What is
+/* test_wait.c - waiting for capacity: woken by a release, by a death, by nothing. What is
  * timed here has bounds far from what happens, as the machine may be busy. */
 #include <pthread.h>
 #include <signal.h>
