@@ -13,7 +13,7 @@ A test is a function with a sentence for a name. main() runs those of its file, 
 at a time, and prints TAP; after a failure it prints what all processes of the test said.
 Call it so: test_run.py SLUICE [--jobs N] [PATTERN...], PATTERN as the shell's.
 
-Each test runs in a process of its own, in a session without a terminal. It has a folder
+Each test runs in a process of its own, in a session without a terminal. It has a directory
 t.dir, a segment t.segment that $SLUICE_SEGMENT names, and a deadline. Whatever it
 started, daemons too, becomes its own child at last (it is a "subreaper") and is killed at
 its end; also if the test is killed by its deadline, or together with main().
@@ -240,7 +240,7 @@ class Process:
 
 
 class Stage:
-    """One test's folder, segment, environment and processes."""
+    """One test's directory, segment, environment and processes."""
 
     def __init__(self, name):
         self.dir = tempfile.mkdtemp(prefix="sluice-test.")
@@ -261,8 +261,8 @@ class Stage:
                 os.unlink("/dev/shm/sluice." + name)
             except FileNotFoundError:
                 pass
-        for folder in (self.memory, self.dir):
-            shutil.rmtree(folder, ignore_errors=True)
+        for directory in (self.memory, self.dir):
+            shutil.rmtree(directory, ignore_errors=True)
 
     def name(self, suffix=""):
         """The name of a segment in /dev/shm that nobody else has."""

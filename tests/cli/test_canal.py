@@ -163,7 +163,7 @@ def ls_quietly_gives_names_that_show_takes(t):
 
 
 @test
-def ls_of_an_empty_folder_is_empty_and_no_error(t):
+def ls_of_an_empty_directory_is_empty_and_no_error(t):
     private = t.private()
     p = t.run(*private, tap.program, "canal", "ls", "--json")
     check((p.status, json.loads(p.out)), (0, {"segments": []}))
@@ -258,7 +258,7 @@ def show_tells_the_kinds_apart(t):
 
 
 @test
-def show_tells_when_rooms_differ(t):
+def show_tells_when_capacities_differ(t):
     t.hold("-j", "2")
     t.hold("-j", "3")
     k = t.key()

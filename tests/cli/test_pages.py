@@ -234,8 +234,8 @@ def examples_work(t, page):
              'exec "%s" --check "$@"\n' % server())
     t.script("bin/sluice-offline", '#!/bin/sh\necho "offline $*" >>"$HOME/ran"\n'
              'exec "%s" "$@"\n' % server().replace("server", "offline"))
-    for folder in ("old", "new"):
-        os.mkdir(t.path(folder))
+    for directory in ("old", "new"):
+        os.mkdir(t.path(directory))
     with open(t.write("empty", "sluice store 1\nterm 0\nrevision 0\nend 0\n")) as f:
         check(t.sluice("store", "load", t.path("old"), stdin=f).status, 0, "a store")
     t.write("sluice.conf", "port = 0\nsocket = here\n")
@@ -253,8 +253,8 @@ def examples_work(t, page):
     check_that(len(lines) > 1, "there are examples")
     for line in lines:
         line = re.sub(r"^([*/\d]+ +){5}", "", line)  # of a crontab
-        for folder in ("/var/lib/builders", "/etc/sluice"):
-            line = line.replace(folder, t.dir)
+        for directory in ("/var/lib/builders", "/etc/sluice"):
+            line = line.replace(directory, t.dir)
         line = line.replace("/var/lib/sluice", t.path("old"))
         line = line.replace("/var/lib/restored", t.path("new"))
         if '"$(id -u)" backup' in line:  # there must be one
@@ -291,8 +291,8 @@ def the_completion_for_zsh_begins_as_it_must(t):
 def sources(t):
     """A copy of the sources, to be changed."""
     copy = t.path("tree")
-    for folder in ("src/cli", "man", "include", "packaging"):
-        shutil.copytree(os.path.join(ROOT, folder), os.path.join(copy, folder))
+    for directory in ("src/cli", "man", "include", "packaging"):
+        shutil.copytree(os.path.join(ROOT, directory), os.path.join(copy, directory))
     shutil.copy(os.path.join(ROOT, "src/settings.def"), os.path.join(copy, "src"))
     return copy
 

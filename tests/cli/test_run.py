@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """test_run.py SLUICE [--jobs N] [PATTERN...] - what `sluice run` promises about options,
-rooms, waiting, exit statuses, messages, and what the command inherits."""
+capacities, waiting, exit statuses, messages, and what the command inherits."""
 import os
 import re
 import resource
@@ -30,8 +30,8 @@ def cores():
     return len(os.sched_getaffinity(0))
 
 
-def room_of(t, *options):
-    """The room that a run with these options declares."""
+def capacity_of(t, *options):
+    """The capacity that a run with these options declares."""
     p = t.hold(*options)
     k = t.key()
     check(p.release(), 0, "the holder's status")
@@ -54,13 +54,13 @@ def of_three_with_j_2_two_run_and_the_third_waits(t):
 
 
 @test
-def the_default_room_is_one(t):
+def the_default_capacity_is_one(t):
     t.hold()
     check_that(t.taken(), "a second default is refused")
 
 
 @test
-def buckets_alone_are_the_room(t):
+def buckets_alone_are_the_capacity(t):
     for _ in range(3):
         check_that(not t.taken("--buckets", "3"), "there is room")
         t.hold("--buckets", "3")
@@ -68,7 +68,7 @@ def buckets_alone_are_the_room(t):
 
 
 @test
-def buckets_multiply_the_room_of_j(t):
+def buckets_multiply_the_capacity_of_j(t):
     for _ in range(4):
         check_that(not t.taken("-j", "2", "--buckets", "2"), "there is room")
         t.hold("-j", "2", "--buckets", "2")
@@ -79,35 +79,35 @@ def buckets_multiply_the_room_of_j(t):
 
 @test
 def j_takes_a_number(t):
-    check(room_of(t, "-j", "7"), 7)
-    check(room_of(t, "-j7"), 7)
-    check(room_of(t, "--per", "7"), 7)
-    check(room_of(t, "--per=7"), 7)
+    check(capacity_of(t, "-j", "7"), 7)
+    check(capacity_of(t, "-j7"), 7)
+    check(capacity_of(t, "--per", "7"), 7)
+    check(capacity_of(t, "--per=7"), 7)
 
 
 @test
 def j_takes_a_share_of_the_cores(t):
-    check(room_of(t, "-j", "100%"), cores())
-    check(room_of(t, "-j", "300%"), 3 * cores())
-    check_that(room_of(t, "-j", "50%") in (max(1, cores() // 2), (cores() + 1) // 2),
+    check(capacity_of(t, "-j", "100%"), cores())
+    check(capacity_of(t, "-j", "300%"), 3 * cores())
+    check_that(capacity_of(t, "-j", "50%") in (max(1, cores() // 2), (cores() + 1) // 2),
                "50% is half of the cores")
 
 
 @test
 def the_smallest_share_of_the_cores_is_one(t):
-    check(room_of(t, "-j", "1%"), 1)
+    check(capacity_of(t, "-j", "1%"), 1)
 
 
 @test
 def j_takes_the_cores_plus_a_number(t):
-    check(room_of(t, "-j", "+3"), cores() + 3)
+    check(capacity_of(t, "-j", "+3"), cores() + 3)
 
 
 @test
 def j_takes_the_cores_less_a_number_and_at_least_1(t):
-    check(room_of(t, "-j", "-1"), max(1, cores() - 1))
-    check(room_of(t, "--per=-1"), max(1, cores() - 1))
-    check(room_of(t, "-j", "-100000"), 1)
+    check(capacity_of(t, "-j", "-1"), max(1, cores() - 1))
+    check(capacity_of(t, "--per=-1"), max(1, cores() - 1))
+    check(capacity_of(t, "-j", "-100000"), 1)
 
 
 @test
@@ -129,7 +129,7 @@ def buckets_0_and_anything_but_a_number_are_refused(t):
 
 
 @test
-def a_room_that_cannot_be_counted_is_refused(t):
+def a_capacity_that_cannot_be_counted_is_refused(t):
     usage_error(t, "-j", "4294967295", "--buckets", "4294967295", "k", "--", "echo", "ran")
 
 
@@ -219,11 +219,11 @@ def of_s_and_x_the_last_wins(t):
 
 
 @test
-def s_and_x_together_with_a_room_are_refused(t):
+def s_and_x_together_with_a_capacity_are_refused(t):
     for mode in ("-s", "-x"):
-        for room in (("-j", "2"), ("--buckets", "2")):
-            usage_error(t, mode, *room, "k", "--", "echo", "ran")
-            usage_error(t, *room, mode, "k", "--", "echo", "ran")
+        for capacity in (("-j", "2"), ("--buckets", "2")):
+            usage_error(t, mode, *capacity, "k", "--", "echo", "ran")
+            usage_error(t, *capacity, mode, "k", "--", "echo", "ran")
 
 
 @test
@@ -379,7 +379,7 @@ def a_command_that_is_not_executable_gives_126(t):
 
 
 @test
-def a_command_that_is_a_folder_gives_126(t):
+def a_command_that_is_a_directory_gives_126(t):
     os.mkdir(t.path("folder"))
     for more in ((), ("-F",)):
         p = t.sluice("run", *more, "k", "--", "./folder")
@@ -753,7 +753,7 @@ def slots_are_each_key_s_own(t):
 
 
 @test
-def there_is_no_slot_for_a_shared_one_or_a_large_room(t):
+def there_is_no_slot_for_a_shared_one_or_a_large_capacity(t):
     old = {"SLUICE_LOCK_SLOT": "9"}
     check_that("SLOT" not in lock_of(t.hold("-s", key="a", env=old).command), "-s has none")
     check_that("SLOT" not in lock_of(t.hold("-j", "4097", key="b", env=old).command),
@@ -785,8 +785,8 @@ def each_variable_is_there_once(t):
 
 
 def descriptors(pid):
-    folder = "/proc/%d/fd" % pid
-    return {int(n): os.readlink(os.path.join(folder, n)) for n in os.listdir(folder)}
+    directory = "/proc/%d/fd" % pid
+    return {int(n): os.readlink(os.path.join(directory, n)) for n in os.listdir(directory)}
 
 
 @test
@@ -858,7 +858,7 @@ def with_o_the_command_has_no_descriptor_more(t):
 
 
 @test
-def the_working_folder_and_the_umask_are_the_command_s(t):
+def the_working_directory_and_the_umask_are_the_command_s(t):
     p = t.sluice("run", "k", "--", "sh", "-c", "umask; pwd", before=lambda: os.umask(0o037))
     check(p.out, "0037\n%s\n" % os.path.realpath(t.dir))
 
@@ -883,10 +883,10 @@ def a_run_that_forks_leaves_nothing_to_reap(t):
 
 
 @test
-def more_room_than_an_exclusive_run_takes_is_refused(t):
+def more_capacity_than_an_exclusive_run_takes_is_refused(t):
     t.hold("-x")
-    for room in (("-j", "1073741824"), ("-j", "4294967295"), ("-j", "2000000", "--buckets", "2000")):
-        check(t.sluice("run", "-n", *room, "k", "--", "true").status, 64)
+    for capacity in (("-j", "1073741824"), ("-j", "4294967295"), ("-j", "2000000", "--buckets", "2000")):
+        check(t.sluice("run", "-n", *capacity, "k", "--", "true").status, 64)
     check(t.sluice("run", "-n", "-j", "1073741823", "k", "--", "true").status, 1)
 
 
@@ -1209,7 +1209,7 @@ def a_segment_that_was_cut_gives_65(t):
 
 
 @test
-def a_folder_without_permission_gives_77(t):
+def a_directory_without_permission_gives_77(t):
     nobody = t.as_nobody()
     sluice = t.copy_of_program()
     p = t.run(*nobody, sluice, "run", "k", "--", "echo", "ran")  # t.memory is root's alone

@@ -15,7 +15,7 @@ for word; do printf '%%s\\n' "<$word>"; done
 
 
 def server(t, place, body=None):
-    """A server at a place below the test's folder."""
+    """A server at a place below the test's directory."""
     os.makedirs(os.path.dirname(t.path(place)), exist_ok=True)
     return t.script(place, body or SERVER % place)
 
@@ -29,9 +29,9 @@ def sluice(t, place):
 
 def not_installed():
     """Some tests want that there is no server anywhere."""
-    for folder in ["/usr/local/bin"] + os.environ["PATH"].split(":"):
-        if os.path.exists(os.path.join(folder, "sluice-server")):
-            raise Skip("there is a sluice-server in " + folder)
+    for directory in ["/usr/local/bin"] + os.environ["PATH"].split(":"):
+        if os.path.exists(os.path.join(directory, "sluice-server")):
+            raise Skip("there is a sluice-server in " + directory)
 
 
 @test
@@ -106,7 +106,7 @@ def where_there_is_no_server_it_says_which_package_has_it(t):
 
 
 @test
-def a_folder_of_the_path_that_cannot_be_searched_is_no_server(t):
+def a_directory_of_the_path_that_cannot_be_searched_is_no_server(t):
     not_installed()
     words = t.as_nobody()
     program = sluice(t, "a/sluice")

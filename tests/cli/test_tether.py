@@ -7,7 +7,7 @@ import re
 import signal
 import time
 
-from tap import alive, check, check_that, main, stopped, test
+from tap import alive, check, check_that, main, stopped, test, test_of
 
 KILL = signal.SIGKILL
 
@@ -93,7 +93,7 @@ def wrapper_killed_the_end_of_the_command_in_peace_gives_the_permit_back(t):
 
 
 @test
-def wrapper_killed_the_count_of_a_room_is_kept(t):
+def wrapper_killed_the_count_of_a_lock_is_kept(t):
     p, (command,) = tree(t, "-j", "2", script=COMMAND)
     p.kill()
     check(p.status, -KILL)
@@ -413,36 +413,18 @@ def remove_by_another(t):
     os.rename(t.segment + ".new", t.segment)
 
 
-@test
-def a_segment_removed_by_canal_stops_the_command_and_gives_79(t):
-    p, (command,) = tree(t, script=COMMAND)
-    remove_by_canal(t)
+def loses_its_lock(t, remove, *options):
+    p, (command,) = tree(t, *options, script=COMMAND)
+    remove(t)
     lost(t, p)
     check_that(not alive(command), "the command is gone")
 
 
-@test
-def a_segment_that_was_unlinked_stops_the_command_and_gives_79(t):
-    p, (command,) = tree(t, script=COMMAND)
-    remove_by_unlink(t)
-    lost(t, p)
-    check_that(not alive(command), "the command is gone")
-
-
-@test
-def a_segment_that_another_file_replaced_stops_the_command_and_gives_79(t):
-    p, (command,) = tree(t, script=COMMAND)
-    remove_by_another(t)
-    lost(t, p)
-    check_that(not alive(command), "the command is gone")
-
-
-@test
-def lock_lost_with_o_stops_the_command_too(t):
-    p, (command,) = tree(t, "-o", script=COMMAND)
-    remove_by_unlink(t)
-    lost(t, p)
-    check_that(not alive(command), "the command is gone")
+test_of("a_segment_removed_by_canal_stops_the_command_and_gives_79", loses_its_lock, remove_by_canal)
+test_of("a_segment_that_was_unlinked_stops_the_command_and_gives_79", loses_its_lock, remove_by_unlink)
+test_of("a_segment_that_another_file_replaced_stops_the_command_and_gives_79", loses_its_lock,
+        remove_by_another)
+test_of("lock_lost_with_o_stops_the_command_too", loses_its_lock, remove_by_unlink, "-o")
 
 
 @test
