@@ -7,8 +7,20 @@
 #     1                 locks  resp  storage
 #     0  pure           base
 #
+# Inside server:
+#
+#     7  the server     main.c  server.c  stop.c  request.c  settings.c
+#     6  what decides   arbiter  forward
+#     5  commands       command
+#     4  sockets        net
+#     3  what is shown  observe
+#     2  interfaces     request.h  server.h  arbiter/arbiter.h  command/dispatch.h  forward/proxy.h
+#                       net/conn.h  net/session.h
+#     1  files          data
+#     0                 settings.h  observe/log.h  observe/stats.h  observe/pubsub.h  net/input.h
+#
 # A file of src/ may include its own directory, directories of a lower layer, sluice.h and
-# system headers. cli is the first user of the public library: it includes its own directory
+# system headers. A file of server may also include files of its own layer in there. cli is the first user of the public library: it includes its own directory
 # and sluice.h only. Includes are written from src/ ("canal/slot.h"), so grep shows the whole
 # graph.
 #
@@ -26,6 +38,20 @@ layer_of() {
     esac
 }
 
+server_layer_of() { # server_layer_of FILE: its path from src/server/
+    case $1 in
+        settings.h | observe/log.h | observe/stats.h | observe/pubsub.h | net/input.h) echo 0 ;;
+        data/*) echo 1 ;;
+        request.h | server.h | arbiter/arbiter.h | command/dispatch.h) echo 2 ;;
+        forward/proxy.h | net/conn.h | net/session.h) echo 2 ;;
+        observe/*) echo 3 ;;
+        net/*) echo 4 ;;
+        command/*) echo 5 ;;
+        arbiter/* | forward/*) echo 6 ;;
+        *) echo 7 ;;
+    esac
+}
+
 seen=$(mktemp)
 trap 'rm -f "$seen"' EXIT
 bad=0
@@ -39,18 +65,18 @@ for path in include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch]; do
     [ -f "$path" ] || continue
     files=$((files + 1))
     case $path in
-        include/*) folder=include ;;
-        src/*/*) folder=${path#src/}; folder=${folder%%/*} ;;
+        include/*) directory=include ;;
+        src/*/*) directory=${path#src/}; directory=${directory%%/*} ;;
         *) say "$path: a file of src/ belongs in a directory"; continue ;;
     esac
-    if [ "$folder" != include ] && [ "$(layer_of "$folder")" = none ]; then
-        say "$path: directory $folder has no layer in tools/check_layers.sh"
+    if [ "$directory" != include ] && [ "$(layer_of "$directory")" = none ]; then
+        say "$path: directory $directory has no layer in tools/check_layers.sh"
         continue
     fi
     sed -n 's/^[ \t]*#[ \t]*include[ \t]*\([<"][^">]*\)[">].*/\1/p' "$path" >"$seen"
     while read -r name; do
         case $name in
-            '<sluice.h' | '"sluice.h') [ "$folder" != include ] ||
+            '<sluice.h' | '"sluice.h') [ "$directory" != include ] ||
                 say "$path: sluice.h includes itself"
                 continue ;;
             '<'*) continue ;;
@@ -63,15 +89,21 @@ for path in include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch]; do
             *) say "$path: \"$name\": write includes from src/, with their directory"
                 continue ;;
         esac
-        [ "$folder" != include ] || { say "$path: the public header includes $name"; continue; }
-        [ "$to" != "$folder" ] || continue
-        [ "$folder" != cli ] || { say "$path: cli includes sluice.h only, not $name"; continue; }
-        from_layer=$(layer_of "$folder")
+        [ "$directory" != include ] || { say "$path: the public header includes $name"; continue; }
+        if [ "$directory $to" = "server server" ]; then
+            from_layer=$(server_layer_of "${path#src/server/}")
+            to_layer=$(server_layer_of "${name#server/}")
+            [ "$to_layer" -le "$from_layer" ] ||
+                say "$path (layer $from_layer of server) includes $name (layer $to_layer)"
+        fi
+        [ "$to" != "$directory" ] || continue
+        [ "$directory" != cli ] || { say "$path: cli includes sluice.h only, not $name"; continue; }
+        from_layer=$(layer_of "$directory")
         to_layer=$(layer_of "$to")
         if [ "$to_layer" = none ]; then
             say "$path: \"$name\": directory $to has no layer"
         elif [ "$to_layer" -ge "$from_layer" ]; then
-            say "$path: $folder (layer $from_layer) includes $name (layer $to_layer)"
+            say "$path: $directory (layer $from_layer) includes $name (layer $to_layer)"
         fi
     done <"$seen"
 done

@@ -29,25 +29,35 @@ good_layers() {
     printf '#include "canal/slot.h"\n#include "locks/table.h"\n#include <errno.h>\n' |
         put src/canal/slot.c
     echo '#include "canal/slot.h"' | put src/server/main.c
+    printf '#include "server/request.h"\n#include "server/data/directory.h"\n' |
+        put src/server/command/lock.c
+    echo '#include "server/forward/forward.h"' | put src/server/arbiter/remote.c
 }
 good_layers
 passes "layers: includes that point down are fine" layers
 good_layers; echo '#include "canal/slot.h"' | put src/locks/bad.c
-fails "layers: core may not include canal" 'core (layer 0) includes canal/slot.h' layers
+fails "layers: locks may not include canal" 'locks (layer 1) includes canal/slot.h' layers
 good_layers; echo ' #  include "server/loop.h"' | put src/canal/bad.h
 fails "layers: canal may not include server" 'includes server/loop.h' layers
-good_layers; echo '#include "storage/storage.h"' | put src/canal/bad.c
-fails "layers: canal may not include engine, which is beside it" 'storage/storage.h' layers
+good_layers; echo '#include "client/client.h"' | put src/canal/bad.c
+fails "layers: canal may not include client, which is in the same layer" 'client/client.h' layers
 good_layers; echo '#include "locks/table.h"' | put src/cli/bad.c
-fails "layers: cli may include sluice.h alone" 'cli uses sluice.h alone' layers
+fails "layers: cli may include sluice.h alone" 'cli includes sluice.h only' layers
 good_layers; echo '#include "slot.h"' | put src/canal/bad.c
-fails "layers: an include without its folder is refused" 'with their folder' layers
+fails "layers: an include without its directory is refused" 'with their directory' layers
 good_layers; echo '#include "../core/table.h"' | put src/canal/bad.c
 fails "layers: an include with .. is refused" 'from src/' layers
 good_layers; echo '#include "canal/slot.h"' | put include/sluice.h
 fails "layers: the public header may not include ours" 'public header' layers
 good_layers; echo 'int x;' | put src/utils/bad.c
-fails "layers: a folder without a layer is refused" 'no layer' layers
+fails "layers: a directory without a layer is refused" 'no layer' layers
+good_layers; echo '#include "server/arbiter/majority.h"' | put src/server/command/bad.c
+fails "layers: a command may not include an arbiter" \
+    'command/bad.c (layer 5 of server) includes server/arbiter/majority.h (layer 6)' layers
+good_layers; echo '#include "server/net/links.h"' | put src/server/observe/bad.c
+fails "layers: observe may not include links" 'includes server/net/links.h' layers
+good_layers; echo '#include "server/server.h"' | put src/server/data/bad.h
+fails "layers: a file on disk does not know the server" 'includes server/server.h' layers
 fresh
 fails "layers: an empty tree is not a clean one" 'nothing to check' layers
 
@@ -60,12 +70,12 @@ object() { # object NAME: C on stdin
 }
 good_pure() {
     fresh
-    object core_table <<'END'
+    object locks_table <<'END'
 #include <stdlib.h>
 #include <string.h>
 char *copy(const char *s) { char *c = calloc(1, strlen(s) + 1); return c ? strcpy(c, s) : c; }
 END
-    object lease_seeker <<'END'
+    object majority_proposer <<'END'
 char *copy(const char *s);
 char *twice(const char *s) { return copy(copy(s)); }
 END
@@ -76,21 +86,21 @@ END
 }
 good_pure
 passes "pure: memory, strings and each other are fine; canal is not looked at" pure
-good_pure; object core_clock <<'END'
+good_pure; object locks_clock <<'END'
 #include <time.h>
 long now(void) { struct timespec t; clock_gettime(CLOCK_REALTIME, &t); return t.tv_sec; }
 END
-fails "pure: core may not read a clock" 'core_clock.c.o reaches for clock_gettime' pure
+fails "pure: locks may not read a clock" 'locks_clock.c.o reaches for clock_gettime' pure
 good_pure; object resp_log <<'END'
 #include <stdio.h>
 void say(int x) { printf("%d", x); }
 END
 fails "pure: resp may not print" 'resp_log.c.o reaches for printf' pure
-good_pure; object keeper_dice <<'END'
+good_pure; object tx_dice <<'END'
 #include <stdlib.h>
 int dice(void) { return rand(); }
 END
-fails "pure: keeper may not draw random numbers" 'reaches for rand' pure
+fails "pure: tx may not draw random numbers" 'reaches for rand' pure
 fresh
 fails "pure: no object is not a pure one" 'no object' pure
 

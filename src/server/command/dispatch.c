@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "server/arbiter/arbiter.h"
-#include "server/forward/proxy.h"
 #include "server/observe/log.h"
 #include "server/observe/memory.h"
 
@@ -158,7 +157,8 @@ static inline bool may_ask(struct call *call, const struct command *command)
                "this connection listens: only (P)SUBSCRIBE, (P)UNSUBSCRIBE, PING, QUIT "
                "and RESET, or HELLO 3 for both at once");
     else if (call->c->proxy != NULL && (command->flags & SL_REQUEST) == 0)
-        sl_say(call, "ERR", SL_PROXY_REFUSAL); /* Its node runs that itself. */
+        sl_say(call, "ERR",
+               "this is no command for the keeper"); /* Its node runs it. */
     else if (call->s->stopping) sl_say(call, "SHUTDOWN", "the server stops");
     else return (command->flags & SL_GROW) == 0 || may_grow(call);
     return false;
