@@ -216,6 +216,7 @@ void sl_roster_set_victim(struct sl_roster *r, struct sl_entry *e, enum sl_victi
 
 void sl_roster_add_holder(struct sl_roster *r, struct sl_entry *e, uint64_t seed)
 {
+    assert(e->state == SL_HOLDING && e->fence != 0 && !e->expired);
     r->counted++;
     r->holders_changed = true;
     r->held += e->units;
@@ -227,6 +228,7 @@ void sl_roster_add_holder(struct sl_roster *r, struct sl_entry *e, uint64_t seed
 
 void sl_roster_expire_holder(struct sl_roster *r, struct sl_entry *e, uint64_t seed)
 {
+    assert(!e->expired && r->counted > 0 && r->held >= e->units);
     r->counted--;
     r->held -= e->units;
     if (e->shared) r->shared--;
@@ -311,6 +313,7 @@ static void move_back(struct sl_roster *r, struct sl_wait_queue *queue)
 void sl_roster_dequeue(struct sl_roster *r, struct sl_entry *e)
 {
     struct sl_wait_queue *queue = e->queue;
+    assert(e->state == SL_WAITING && queue != NULL && r->waiters > 0);
     bool first = head_of(queue) == e;
     sl_list_remove(&e->in_list);
     e->queue = NULL;

@@ -96,6 +96,8 @@ void sl_table_free_retired(struct sl_table *t)
 struct sl_table *sl_table_new(const struct sl_table_limits *limits,
                               struct sl_hash_key key)
 {
+    assert(limits->key_bytes_max <= UINT16_MAX);
+    assert(limits->value_bytes_max <= UINT16_MAX && limits->grain_ms >= 0);
     struct sl_table *t = calloc(1, sizeof *t);
     if (t == NULL) return NULL;
     t->limits = *limits;
@@ -199,6 +201,7 @@ void sl_session_begin(struct sl_session *s, uint64_t id, uint32_t user)
 
 void sl_table_session_end(struct sl_table *t, struct sl_session *s)
 {
+    assert(s->mine.next != NULL); /* The session has begun. */
     if (s->ended) return;
     s->ended = true;
     sl_list_append(&t->ended_sessions, &s->over);
@@ -221,6 +224,7 @@ bool sl_session_holds(const struct sl_session *s)
 
 void sl_table_put_lock(struct sl_table *t, struct sl_lock *l)
 {
+    assert(t->found_lock == NULL); /* The last look-up was for this key. */
     sl_index_put(&t->index, l, t->found_hash);
     t->found_lock = l;
     t->text_bytes += sl_lock_text_bytes(l);
@@ -353,6 +357,7 @@ void sl_table_set_force(struct sl_table *t, struct sl_entry *e, sl_ms force_ms)
 
 void sl_table_retire_entry(struct sl_table *t, struct sl_entry *e)
 {
+    assert(e->queue == NULL && sl_list_empty(&e->in_list));
     sl_table_set_end(t, e, SL_NEVER);
     sl_list_remove(&e->of_session);
     t->entries--;
@@ -384,6 +389,7 @@ void sl_table_grant_entry(struct sl_table *t, struct sl_now now, struct sl_entry
 {
     struct sl_lock *l = e->lock;
     struct sl_roster *r = l->roster;
+    assert(e->state != SL_HOLDING && e->queue == NULL);
     e->state = SL_HOLDING;
     e->fence = sl_table_next_fence(t, now);
     e->granted_ms = now.ms;
@@ -416,6 +422,7 @@ void sl_table_end_entry(struct sl_table *t, struct sl_now now, struct sl_entry *
                         struct sl_ended *out)
 {
     struct sl_lock *l = e->lock;
+    assert(e->state == SL_HOLDING);
     *out = (struct sl_ended){.fence = e->fence,
                              .session_id = e->session_id,
                              .held_ms = now.ms - e->granted_ms,
@@ -431,6 +438,7 @@ void sl_table_end_entry(struct sl_table *t, struct sl_now now, struct sl_entry *
 void sl_table_end_inline(struct sl_table *t, struct sl_now now, struct sl_lock *l,
                          struct sl_ended *out)
 {
+    assert(sl_has_inline(l));
     *out = (struct sl_ended){.fence = l->fence,
                              .session_id = l->session_id,
                              .held_ms = sl_inline_age_ms(l, now),

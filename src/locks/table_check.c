@@ -3,10 +3,20 @@
 
 #include "locks/table_internal.h"
 
+/* What the table counts. */
+struct totals {
+    size_t entries, waiting, text_bytes, rosters, awaited;
+};
+
 static void check_entry(const struct sl_table *t, const struct sl_lock *l,
-                        const struct sl_entry *e)
+                        const struct sl_entry *e, struct totals *sum)
 {
+    sum->entries++;
+    sum->text_bytes += sl_entry_text_bytes(e);
     assert(e->lock == l);
+    assert(e->units <= SLUICE_UNITS_MAX && (!e->shared || e->units == 0) && "I1");
+    assert((e->fence != 0) == (e->state == SL_HOLDING) && "I5");
+    assert((!e->force_timer || (e->state == SL_WAITING && e->steals)) && "I7");
     sl_ms at = e->force_timer ? e->force_ms : e->end_ms;
     assert((at != SL_NEVER) == (e->timer != SL_HEAP_NONE) && "I7");
     if (e->timer != SL_HEAP_NONE) {
@@ -72,7 +82,8 @@ static void check_victims(const struct sl_roster *r)
         }
 }
 
-static void check_holders(const struct sl_table *t, const struct sl_lock *l)
+static void check_holders(const struct sl_table *t, const struct sl_lock *l,
+                          struct totals *sum)
 {
     const struct sl_roster *r = l->roster;
     uint64_t held = sl_inline_counts(l);
@@ -85,7 +96,7 @@ static void check_holders(const struct sl_table *t, const struct sl_lock *l)
         assert(e->state == SL_HOLDING);
         assert(e->fence == r->holders.items[i].fence && e->fence > last && "I5");
         last = e->fence;
-        check_entry(t, l, e);
+        check_entry(t, l, e, sum);
         assert(!e->expired && "I1");
         held += e->units;
         shared += e->shared;
@@ -99,11 +110,18 @@ static void check_holders(const struct sl_table *t, const struct sl_lock *l)
     assert(counted == r->counted && leased == r->leased && "I1");
     assert(reclaimed == r->reclaimed && "I1");
     assert((held == 0 || shared == 0 || r->stolen + r->reclaimed > 0) && "I2");
+    for (const struct sl_list *n = r->expired.next; n != &r->expired; n = n->next) {
+        const struct sl_entry *e = sl_container_of(n, struct sl_entry, in_list);
+        assert(e->state == SL_HOLDING && e->expired && "I1");
+        assert(sl_holders_find(&r->holders, e->fence) == NULL && "I1");
+        check_entry(t, l, e, sum);
+    }
     check_ranks(r);
     check_victims(r);
 }
 
-static void check_waiters(const struct sl_table *t, const struct sl_lock *l)
+static void check_waiters(const struct sl_table *t, const struct sl_lock *l,
+                          struct totals *sum)
 {
     const struct sl_roster *r = l->roster;
     uint32_t waiters = 0, watchers = 0;
@@ -128,7 +146,7 @@ static void check_waiters(const struct sl_table *t, const struct sl_lock *l)
             }
             arrival = e->arrival;
             waiters++;
-            check_entry(t, l, e);
+            check_entry(t, l, e, sum);
         }
     }
     for (int free = 0; free < 2; free++) {
@@ -136,7 +154,7 @@ static void check_waiters(const struct sl_table *t, const struct sl_lock *l)
         for (const struct sl_list *i = list->next; i != list; i = i->next) {
             const struct sl_entry *e = sl_container_of(i, struct sl_entry, in_list);
             assert(e->state == SL_WATCHING && e->watch_free == free);
-            check_entry(t, l, e);
+            check_entry(t, l, e, sum);
             watchers++;
         }
     }
@@ -147,8 +165,11 @@ static void check_waiters(const struct sl_table *t, const struct sl_lock *l)
         assert((sl_lock_next(l) == NULL) && "I4");
 }
 
-static void check_lock(const struct sl_table *t, const struct sl_lock *l)
+static void check_lock(const struct sl_table *t, const struct sl_lock *l,
+                       struct totals *sum)
 {
+    sum->text_bytes += sl_lock_text_bytes(l);
+    assert(l->key_bytes > 0 && (!sl_has_inline(l) || l->fence <= t->fence) && "I5");
     const struct sl_roster *r = l->roster;
     if (sl_has_inline(l)) {
         assert((l->end_ms != SL_NEVER) == (l->timer != SL_HEAP_NONE) && "I7");
@@ -165,24 +186,26 @@ static void check_lock(const struct sl_table *t, const struct sl_lock *l)
     if (r == NULL) return;
     assert(r->lock == l);
     assert(sl_roster_in_use(r) && "I6");
-    check_holders(t, l);
-    check_waiters(t, l);
+    sum->rosters++;
+    sum->waiting += r->waiters;
+    sum->awaited += r->waiters + r->watchers > 0;
+    check_holders(t, l, sum);
+    check_waiters(t, l, sum);
 }
 
 void sl_table_check(const struct sl_table *t)
 {
     void *some[64];
     uint64_t cursor = 0;
-    size_t awaited_count = 0;
+    struct totals sum = {0};
     do {
         size_t n = sl_index_scan(&t->index, &cursor, some, sizeof some / sizeof *some);
-        for (size_t i = 0; i < n; i++) {
-            check_lock(t, some[i]);
-            awaited_count += ((const struct sl_lock *)some[i])->roster != NULL;
-        }
+        for (size_t i = 0; i < n; i++) check_lock(t, some[i], &sum);
     } while (cursor != 0);
-    assert(awaited_count == t->roster_count && "I8");
-    assert((t->index.count > 0 || t->text_bytes == 0) && "I8");
+    assert(sum.entries == t->entries && sum.rosters == t->roster_count && "I8");
+    assert(sum.waiting == t->waiting && sum.awaited == t->awaited_count && "I8");
+    assert(sum.text_bytes == t->text_bytes && "I8");
+    assert(t->fence <= SL_FENCE_MAX && "I5");
     for (uint32_t i = 1; i < t->heap.count; i++)
         assert(t->heap.items[(i - 1) / 4].at <= t->heap.items[i].at && "I7");
 }

@@ -1,5 +1,7 @@
 /* table_restart.c - when the table may grant: limits of fences, the recovery after a crash, and
  * the authority of a keeper. */
+#include <assert.h>
+
 #include "locks/table_internal.h"
 
 /* All rosters with waiters or watchers are rechecked, a few in each call of sl_table_next(). */
@@ -10,6 +12,7 @@ static void recheck_all(struct sl_table *t)
 
 void sl_table_set_fences(struct sl_table *t, sl_fence floor, sl_fence limit)
 {
+    assert(floor <= SL_FENCE_MAX);
     if (floor > t->fence) t->fence = floor;
     t->fence_limit = limit < SL_FENCE_MAX ? limit : SL_FENCE_MAX;
     if (t->fence_limit < t->fence) t->fence_limit = t->fence;
