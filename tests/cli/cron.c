@@ -176,7 +176,7 @@ int main(int argc, char **argv)
                                           {"--runs", .number = &runs},
                                           {"--seed", .number = &seed},
                                           {"--sluice", .text = &sluice},
-                                          {NULL}};
+                                          {.name = NULL}};
     options_read(argc, argv,
                  "cron [--short | --long] [--runs N] [--seed N] [--sluice PATH]",
                  options);

@@ -206,7 +206,7 @@ int main(int argc, char **argv)
         {"--kills", .number = &kills},
         {"--seed", .number = &seed},
         {"--sluice", .text = &sluice},
-        {NULL}};
+        {.name = NULL}};
     options_read(argc, argv,
                  "kills [--short | --long] [--kills N] [--seed N] [--sluice PATH]",
                  options);

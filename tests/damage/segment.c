@@ -815,7 +815,7 @@ int main(int argc, char **argv)
                                           {"--sluice", .text = &sluice_path},
                                           {"--name", .text = &name},
                                           {"--deadline", .number = &deadline},
-                                          {NULL}};
+                                          {.name = NULL}};
     options_read(argc, argv,
                  "segment [--short | --long] [--count N] [--seed N] [--only N] "
                  "[--sluice PATH] [--name TEST] [--deadline SECONDS]",

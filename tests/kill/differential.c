@@ -343,7 +343,7 @@ int main(int argc, char **argv)
         {"--long", .number = &operations, .preset = 200u * 1000u * 1000u},
         {"--operations", .number = &operations},
         {"--seed", .number = &seed},
-        {NULL}};
+        {.name = NULL}};
     options_read(argc, argv,
                  "differential [--short | --long] [--operations N] [--seed N]",
                  program_options);

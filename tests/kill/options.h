@@ -4,7 +4,7 @@
  *     const struct test_option options[] = {{"--long", .number = &runs, .preset = 50000},
  *                                           {"--runs", .number = &runs},
  *                                           {"--seed", .number = &seed},
- *                                           {NULL}};
+ *                                           {.name = NULL}};
  *     options_read(argc, argv, "cron [--short | --long] [--runs N] [--seed N]", options);
  */
 #ifndef TESTS_KILL_OPTIONS_H

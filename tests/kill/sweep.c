@@ -22,7 +22,7 @@ void sweep_read_options(int argc, char **argv, const char *selector, const char 
         {"--stride", .number = &o->stride},
         {"--enough", .number = &o->enough},
         {"--limit-ms", .number = &o->limit_ms, .given = &limited},
-        {NULL}};
+        {.name = NULL}};
     options_read(argc, argv, usage, options);
     /* A single sweep is not limited. */
     if (!limited && !o->is_long && o->only == NULL) o->limit_ms = short_ms;

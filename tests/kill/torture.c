@@ -586,7 +586,7 @@ int main(int argc, char **argv)
         {"--long", .number = &seconds, .preset = 3600},
         {"--seconds", .number = &seconds},
         {"--seed", .number = &w.chance},
-        {NULL}};
+        {.name = NULL}};
     options_read(argc, argv, "torture [--short | --long] [--seconds N] [--seed N]",
                  program_options);
     stage_open((unsigned)seconds + 600);

@@ -39,6 +39,14 @@ static struct place place_new(void)
     return p;
 }
 
+static void place_end(struct place *p)
+{
+    directory_remove(p->directory);
+}
+
+/* PLACE p = place_new() is removed at the end of its block. */
+#define PLACE __attribute__((cleanup(place_end))) struct place
+
 static int open_only(const char *path, const struct sluice_canal_options *o)
 {
     struct sluice_canal *c;
@@ -102,7 +110,7 @@ UNIT_TEST(a_name_without_a_slash_lies_in_dev_shm)
 
 UNIT_TEST(the_mode_asked_for_is_the_mode_given_whatever_the_umask)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     struct sluice_canal_options o = small;
     struct stat st;
     o.mode = 0660;
@@ -111,7 +119,6 @@ UNIT_TEST(the_mode_asked_for_is_the_mode_given_whatever_the_umask)
     umask(old);
     assert_int_equal(stat(p.path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0660);
-    directory_remove(p.directory);
 }
 
 UNIT_TEST(permits_outlive_a_close_by_others_and_an_open_by_others)
@@ -176,7 +183,7 @@ UNIT_TEST(creators_may_race_and_make_one_segment)
 
 UNIT_TEST(after_another_boot_a_segment_is_made_anew)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     struct sluice_canal *c;
     assert_int_equal(sluice_canal_open(p.path, &small, &c), SLUICE_OK);
     assert_int_equal(sluice_canal_acquire(c, "db", one, NULL), 1);
@@ -187,12 +194,11 @@ UNIT_TEST(after_another_boot_a_segment_is_made_anew)
     assert_int_equal(sluice_canal_acquire(later, "db", one, NULL), 1);
     sluice_canal_close(later);
     /* c's memory has been truncated away under it: outside what is promised. */
-    directory_remove(p.directory);
 }
 
 UNIT_TEST(a_segment_whose_maker_died_is_made_by_the_next)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
     uint32_t zero = 0;
     patch(p.path, offsetof(struct sl_canal_shm_header, ready), &zero, sizeof zero);
@@ -201,7 +207,6 @@ UNIT_TEST(a_segment_whose_maker_died_is_made_by_the_next)
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.existing = 1}),
                      SLUICE_ENOENT); /* It is not there to be used. */
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
-    directory_remove(p.directory);
 }
 
 /* Whether a process has a file open; a removed one has another name there. */
@@ -220,7 +225,7 @@ static bool has_open(pid_t pid, const char *path)
 
 UNIT_TEST(a_file_removed_while_one_waits_to_make_it_is_made_at_its_path)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     struct flock l = {.l_type = F_WRLCK, .l_start = (off_t)1 << 40, .l_len = 1};
     write_file(p.path, "", 0);
     int fd = open(p.path, O_RDWR | O_CLOEXEC), status;
@@ -239,12 +244,11 @@ UNIT_TEST(a_file_removed_while_one_waits_to_make_it_is_made_at_its_path)
     assert_int_equal(status, 0);
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.existing = 1}),
                      SLUICE_OK);
-    directory_remove(p.directory);
 }
 
 UNIT_TEST(a_segment_that_was_removed_or_replaced_is_known_to_be)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     struct sluice_canal *c, *other;
     struct sluice_canal_options anonymous = {.anonymous = 1};
     char aside[96];
@@ -269,7 +273,6 @@ UNIT_TEST(a_segment_that_was_removed_or_replaced_is_known_to_be)
     sluice_canal_close(c);
     assert_null(sluice_canal_path(NULL));
     assert_int_equal(sluice_canal_removed(NULL), SLUICE_EINVAL);
-    directory_remove(p.directory);
 }
 
 /* As a user who may not look into the segment's directory any more. */
@@ -288,14 +291,13 @@ static int look_where_one_may_not(const struct place *p)
 UNIT_TEST(what_cannot_be_looked_at_is_not_said_to_be_removed)
 {
     if (geteuid() != 0) skip(); /* Needs a second user. */
-    struct place p = place_new();
+    PLACE p = place_new();
     assert_int_equal(run_child(look_where_one_may_not, &p), 0);
-    directory_remove(p.directory);
 }
 
 UNIT_TEST(the_path_is_absolute_whatever_the_directory)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     struct sluice_canal *c;
     char before[256];
     assert_non_null(getcwd(before, sizeof before));
@@ -305,14 +307,13 @@ UNIT_TEST(the_path_is_absolute_whatever_the_directory)
     assert_string_equal(sluice_canal_path(c), p.path);
     assert_int_equal(sluice_canal_removed(c), 0);
     sluice_canal_close(c);
-    directory_remove(p.directory);
 }
 
 /* --- Refused -------------------------------------------------------------- */
 
 UNIT_TEST(what_is_not_a_segment_is_foreign_and_left_as_it_is)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     static const char text[] = "Dear diary, today I was nearly taken for a segment.\n";
     static const char zeros[8192];
     write_file(p.path, text, sizeof text);
@@ -334,12 +335,11 @@ UNIT_TEST(what_is_not_a_segment_is_foreign_and_left_as_it_is)
     remove(p.path);
     assert_int_equal(symlink("/etc/passwd", p.path), 0);
     assert_int_equal(open_only(p.path, NULL), SLUICE_EFOREIGN);
-    directory_remove(p.directory);
 }
 
 UNIT_TEST(another_version_a_truncated_file_and_a_smaller_one_have_their_own_status)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     uint32_t other = SL_CANAL_FORMAT + 1, huge = SLUICE_KEYS_MAX + 1;
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.keys = 9}),
@@ -360,12 +360,11 @@ UNIT_TEST(another_version_a_truncated_file_and_a_smaller_one_have_their_own_stat
     assert_int_equal(open_only(p.path, NULL), SLUICE_EFOREIGN);
     patch(p.path, offsetof(struct sl_canal_shm_header, format), &other, sizeof other);
     assert_int_equal(open_only(p.path, NULL), SLUICE_EVERSION);
-    directory_remove(p.directory);
 }
 
 UNIT_TEST(bad_names_and_sizes_are_refused)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     char missing[128];
     snprintf(missing, sizeof missing, "%s/no/such/folder", p.directory);
     assert_int_equal(sluice_canal_open(p.path, NULL, NULL), SLUICE_EINVAL);
@@ -387,7 +386,6 @@ UNIT_TEST(bad_names_and_sizes_are_refused)
     assert_int_equal(open_only(p.path, &(struct sluice_canal_options){.mode = 01000}),
                      SLUICE_EINVAL);
     assert_int_equal(access(p.path, F_OK), -1);
-    directory_remove(p.directory);
 }
 
 /* As a user without rights, in a child. */
@@ -408,7 +406,7 @@ static int as_nobody_shared(const struct place *p)
 UNIT_TEST(no_permission_and_another_owner_are_two_things)
 {
     if (geteuid() != 0) skip(); /* Needs a second user. */
-    struct place p = place_new();
+    PLACE p = place_new();
     assert_int_equal(chmod(p.directory, 0755), 0);
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
     assert_int_equal(run_child(as_nobody, &p), code(SLUICE_EACCES));
@@ -418,7 +416,6 @@ UNIT_TEST(no_permission_and_another_owner_are_two_things)
     remove(p.path);
     assert_int_equal(run_child(as_nobody, &p),
                      code(SLUICE_EACCES)); /* Cannot create. */
-    directory_remove(p.directory);
 }
 
 static int with_a_small_file_size_limit(const struct place *p)
@@ -437,11 +434,10 @@ static int with_no_file_size_at_all(const struct place *p)
 
 UNIT_TEST(a_file_size_limit_is_a_status_and_not_a_signal)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     assert_int_equal(run_child(with_a_small_file_size_limit, &p), code(SLUICE_ENOSPC));
     assert_int_equal(run_child(with_no_file_size_at_all, &p), code(SLUICE_ENOSPC));
     assert_int_equal(access(p.path, F_OK), -1); /* Nothing is left lying around. */
-    directory_remove(p.directory);
 }
 
 static bool say_to(const char *path, const char *text)
@@ -493,17 +489,16 @@ bool __wrap_sl_canal_word_is_supported(void)
 
 UNIT_TEST(without_a_16_byte_swap_nothing_is_opened)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     no_cas = true;
     assert_int_equal(open_only(p.path, NULL), SLUICE_ENOCAS);
     no_cas = false;
     assert_int_equal(access(p.path, F_OK), -1);
-    directory_remove(p.directory);
 }
 
 UNIT_TEST(a_maker_that_is_stopped_is_not_waited_for_for_ever)
 {
-    struct place p = place_new();
+    PLACE p = place_new();
     write_file(p.path, "", 0);
     int fd = open(p.path, O_RDWR);
     struct flock l = {.l_type = F_WRLCK, .l_start = (off_t)1 << 40, .l_len = 1};
@@ -511,7 +506,6 @@ UNIT_TEST(a_maker_that_is_stopped_is_not_waited_for_for_ever)
     assert_int_equal(open_only(p.path, NULL), SLUICE_EBUSY);
     close(fd);
     assert_int_equal(open_only(p.path, &small), SLUICE_OK);
-    directory_remove(p.directory);
 }
 
 /* --- What open leaves alone ----------------------------------------------- */
@@ -526,7 +520,7 @@ static int open_files(void)
 UNIT_TEST(open_installs_no_signal_handler_and_refusals_leak_no_file)
 {
     struct sigaction before[64], after;
-    struct place p = place_new();
+    PLACE p = place_new();
     for (int s = 1; s < 64; s++) sigaction(s, NULL, &before[s]);
     int files = open_files();
     write_file(p.path, "foreign, and longer than eight bytes", 36);
@@ -541,7 +535,6 @@ UNIT_TEST(open_installs_no_signal_handler_and_refusals_leak_no_file)
     }
     world_end(&w);
     assert_int_equal(open_files(), files);
-    directory_remove(p.directory);
 }
 
 int main(void)
