@@ -49,4 +49,16 @@ __attribute__((unused)) static int run_unit_tests(const char *group)
     return _cmocka_run_group_tests(group, unit_tests, unit_test_count, NULL, NULL);
 }
 
+/* With a fixture: `setup` and `teardown` run before and after each test; each may be NULL. */
+__attribute__((unused)) static int run_unit_tests_with(const char *group,
+                                                       CMFixtureFunction setup,
+                                                       CMFixtureFunction teardown)
+{
+    for (size_t i = 0; i < unit_test_count; i++) {
+        unit_tests[i].setup_func = setup;
+        unit_tests[i].teardown_func = teardown;
+    }
+    return run_unit_tests(group);
+}
+
 #endif /* SLUICE_TEST_H */

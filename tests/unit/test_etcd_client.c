@@ -87,9 +87,8 @@ static void expect_ok(void)
 
 /* --- Base64 and ranges --------------------------------------------------------- */
 
-static void base64_is_read_as_it_was_written(void **state)
+UNIT_TEST(base64_is_read_as_it_was_written)
 {
-    (void)state;
     unsigned char bytes[300];
     char text[500], back[500];
     for (size_t n = 0; n <= sizeof bytes; n++) {
@@ -107,9 +106,8 @@ static void base64_is_read_as_it_was_written(void **state)
     assert_string_equal(text, "YW55IGNhcm5hbCBwbGVhc3VyZQ==");
 }
 
-static void what_is_not_base64_is_refused(void **state)
+UNIT_TEST(what_is_not_base64_is_refused)
 {
-    (void)state;
     static const char *const bad[] = {"A",    "AA",   "AAA",      "A===",     "====",
                                       "AA=A", "AB==", "AAB=",     "AA==AAAA", "AA*A",
                                       "A A=", "AA-_", "AAAAAA==A"};
@@ -119,9 +117,8 @@ static void what_is_not_base64_is_refused(void **state)
         if (sl_etcd_base64_read(bad[i], out, &n)) fail_msg("%s was read", bad[i]);
 }
 
-static void the_end_of_a_range_is_the_next_that_begins_otherwise(void **state)
+UNIT_TEST(the_end_of_a_range_is_the_next_that_begins_otherwise)
 {
-    (void)state;
     char out[8];
     size_t n;
     assert_true(sl_etcd_prefix_end((struct sl_bytes){"a/", 2}, out, &n));
@@ -150,9 +147,8 @@ static const char *refusal_of(const char *members)
     return refusal(&s);
 }
 
-static void settings_that_are_wrong_are_refused_with_words(void **state)
+UNIT_TEST(settings_that_are_wrong_are_refused_with_words)
 {
-    (void)state;
     assert_non_null(strstr(refusal_of(""), "missing"));
     assert_non_null(strstr(refusal_of("http://a:1,"), "missing"));
     assert_non_null(strstr(refusal_of("a:2379"), "begins with http:// or https://"));
@@ -173,9 +169,8 @@ static void settings_that_are_wrong_are_refused_with_words(void **state)
     assert_non_null(strstr(refusal(&s), "UTF-8"));
 }
 
-static void a_password_in_a_url_is_refused_and_not_repeated(void **state)
+UNIT_TEST(a_password_in_a_url_is_refused_and_not_repeated)
 {
-    (void)state;
     const char *why = refusal_of("http://root:geheim@a:2379");
     assert_non_null(strstr(why, "no user in it"));
     assert_null(strstr(why, "geheim"));
@@ -189,9 +184,8 @@ static void serve_well(struct odd_server *s, int fd)
     while (odd_read(s, fd, &r)) odd_answer(fd, 200, OK);
 }
 
-static void an_answer_is_an_answer_and_a_connection_is_used_again(void **state)
+UNIT_TEST(an_answer_is_an_answer_and_a_connection_is_used_again)
 {
-    (void)state;
     begin_one(serve_well, LATER_MS);
     for (int i = 0; i < 20; i++) {
         call(c, &a, "/v3/kv/txn", "{}", i % 2 == 0);
@@ -202,9 +196,8 @@ static void an_answer_is_an_answer_and_a_connection_is_used_again(void **state)
     assert_string_equal(sl_etcd_client_trouble(c), "");
 }
 
-static void a_member_may_have_a_name(void **state)
+UNIT_TEST(a_member_may_have_a_name)
 {
-    (void)state;
     char url[64];
     odd_begin(&one, serve_well);
     snprintf(url, sizeof url, " http://localhost:%d/ ", one.port);
@@ -220,9 +213,8 @@ static void a_member_may_have_a_name(void **state)
     assert_int_equal(a.times, 1);
 }
 
-static void a_proxy_of_the_environment_is_not_asked(void **state)
+UNIT_TEST(a_proxy_of_the_environment_is_not_asked)
 {
-    (void)state;
     setenv("http_proxy", "http://127.0.0.1:1", 1);
     begin_one(serve_well, LATER_MS);
     send_txn();
@@ -239,9 +231,8 @@ static void serve_a_redirect(struct odd_server *s, int fd)
     while (odd_read(s, fd, &r)) odd_send(fd, text);
 }
 
-static void redirects_are_not_followed(void **state)
+UNIT_TEST(redirects_are_not_followed)
 {
-    (void)state;
     begin_both(serve_a_redirect, serve_well, LATER_MS);
     use_client(client_of(one.url, LATER_MS));
     send_txn();
@@ -261,9 +252,8 @@ static void serve_huge(struct odd_server *s, int fd)
     }
 }
 
-static void an_answer_that_is_too_big_is_said_to_be(void **state)
+UNIT_TEST(an_answer_that_is_too_big_is_said_to_be)
 {
-    (void)state;
     begin_one(serve_huge, LATER_MS);
     a.call.answer_bytes_max = 100000;
     send_range();
@@ -273,9 +263,8 @@ static void an_answer_that_is_too_big_is_said_to_be(void **state)
 
 /* --- Members that fail --------------------------------------------------------- */
 
-static void nobody_there_is_unsent(void **state)
+UNIT_TEST(nobody_there_is_unsent)
 {
-    (void)state;
     char words[200];
     begin_one(serve_well, LATER_MS);
     odd_end(&one); /* Nobody listens on its port now. */
@@ -288,9 +277,8 @@ static void nobody_there_is_unsent(void **state)
     assert_string_equal(sl_etcd_client_trouble(c), words);
 }
 
-static void the_next_member_is_asked_when_one_is_not_there(void **state)
+UNIT_TEST(the_next_member_is_asked_when_one_is_not_there)
 {
-    (void)state;
     begin_both(serve_well, serve_well, LATER_MS);
     odd_end(&one);
     for (int i = 0; i < 4; i++) {
@@ -307,9 +295,8 @@ static void serve_nothing_but_read(struct odd_server *s, int fd)
     odd_read(s, fd, &r);
 }
 
-static void a_request_that_was_read_and_not_answered_is_lost(void **state)
+UNIT_TEST(a_request_that_was_read_and_not_answered_is_lost)
 {
-    (void)state;
     begin_both(serve_nothing_but_read, serve_well, LATER_MS);
     send_txn();
     expect(&a, SL_ETCD_LOST, 0, 0, NULL);
@@ -320,9 +307,8 @@ static void a_request_that_was_read_and_not_answered_is_lost(void **state)
     assert_int_equal(one.requests, 1);
 }
 
-static void a_request_that_only_reads_goes_to_the_next_member(void **state)
+UNIT_TEST(a_request_that_only_reads_goes_to_the_next_member)
 {
-    (void)state;
     begin_both(serve_nothing_but_read, serve_well, LATER_MS);
     send_range();
     expect_ok();
@@ -339,9 +325,8 @@ static void serve_once(struct odd_server *s, int fd)
     odd_read(s, fd, &r);
 }
 
-static void a_request_on_an_old_connection_is_not_sent_again_by_curl(void **state)
+UNIT_TEST(a_request_on_an_old_connection_is_not_sent_again_by_curl)
 {
-    (void)state;
     begin_one(serve_once, LATER_MS);
     send_txn();
     expect_ok();
@@ -357,9 +342,8 @@ static void serve_and_close(struct odd_server *s, int fd)
     if (odd_read(s, fd, &r)) odd_answer(fd, 200, OK);
 }
 
-static void a_connection_that_was_closed_is_made_anew(void **state)
+UNIT_TEST(a_connection_that_was_closed_is_made_anew)
 {
-    (void)state;
     begin_one(serve_and_close, LATER_MS);
     for (int i = 0; i < 5; i++) {
         send_txn();
@@ -374,9 +358,8 @@ static void serve_a_hangup(struct odd_server *s, int fd)
     (void)s, (void)fd;
 }
 
-static void a_member_that_hangs_up_at_once_does_nothing(void **state)
+UNIT_TEST(a_member_that_hangs_up_at_once_does_nothing)
 {
-    (void)state;
     begin_one(serve_a_hangup, LATER_MS);
     send_txn();
     assert_int_not_equal(a.call.fate, SL_ETCD_ANSWERED);
@@ -406,9 +389,8 @@ static void serve_a_half(struct odd_server *s, int fd)
     if (odd_read(s, fd, &r)) odd_send(fd, halves[half]);
 }
 
-static void half_an_answer_and_nonsense_are_lost(void **state)
+UNIT_TEST(half_an_answer_and_nonsense_are_lost)
 {
-    (void)state;
     begin_both(serve_a_half, serve_well, LATER_MS);
     for (half = 0; half < (int)(sizeof halves / sizeof *halves); half++) {
         use_client(client_of(both, LATER_MS));
@@ -428,9 +410,8 @@ static void serve_silence(struct odd_server *s, int fd)
     odd_wait(fd);
 }
 
-static void a_silent_member_is_given_up(void **state)
+UNIT_TEST(a_silent_member_is_given_up)
 {
-    (void)state;
     begin_both(serve_silence, serve_well, SOON_MS);
     sl_ms begun = now_ms();
     send_txn();
@@ -451,9 +432,8 @@ static void serve_drops(struct odd_server *s, int fd)
     }
 }
 
-static void an_answer_that_drips_is_given_up_in_the_end(void **state)
+UNIT_TEST(an_answer_that_drips_is_given_up_in_the_end)
 {
-    (void)state;
     begin_one(serve_drops, 200);
     sl_ms begun = now_ms();
     call(c, &a, "/v3/kv/range", "{}", false);
@@ -472,9 +452,8 @@ static void serve_an_error(struct odd_server *s, int fd)
     while (odd_read(s, fd, &r)) odd_answer(fd, error_status, error_text);
 }
 
-static void an_error_of_etcd_has_a_code_and_words(void **state)
+UNIT_TEST(an_error_of_etcd_has_a_code_and_words)
 {
-    (void)state;
     begin_both(serve_an_error, serve_well, LATER_MS);
     error_status = 400;
     error_text = "{\"error\":\"etcdserver: key is not provided\",\"code\":3,"
@@ -495,9 +474,8 @@ static void an_error_of_etcd_has_a_code_and_words(void **state)
     assert_int_equal(two.requests, 0);
 }
 
-static void an_error_that_does_not_say_what_was_done_is_lost(void **state)
+UNIT_TEST(an_error_that_does_not_say_what_was_done_is_lost)
 {
-    (void)state;
     static const int codes[] = {1, 2, 4, 13, 14};
     char text[200];
     begin_both(serve_an_error, serve_well, LATER_MS);
@@ -557,9 +535,8 @@ static struct sl_etcd_client *client_with_user(const char *password)
     return client_with(&s);
 }
 
-static void a_token_is_asked_for_once_and_again_when_it_is_refused(void **state)
+UNIT_TEST(a_token_is_asked_for_once_and_again_when_it_is_refused)
 {
-    (void)state;
     static const char *const refusals[] = {
         "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}",
         "{\"error\":\"etcdserver: user name is empty\",\"code\":3}",
@@ -581,9 +558,8 @@ static void a_token_is_asked_for_once_and_again_when_it_is_refused(void **state)
     assert_string_equal(sl_etcd_client_trouble(c), "");
 }
 
-static void a_token_that_is_always_refused_is_an_answer(void **state)
+UNIT_TEST(a_token_that_is_always_refused_is_an_answer)
 {
-    (void)state;
     odd_begin(&one, serve_with_tokens);
     use_client(client_with_user(SECRET));
     good_token = -1;
@@ -594,9 +570,8 @@ static void a_token_that_is_always_refused_is_an_answer(void **state)
                         "etcd: etcdserver: invalid auth token");
 }
 
-static void a_wrong_password_is_said_and_not_tried_all_the_time(void **state)
+UNIT_TEST(a_wrong_password_is_said_and_not_tried_all_the_time)
 {
-    (void)state;
     odd_begin(&one, serve_with_tokens);
     use_client(client_with_user("falsch"));
     for (int i = 0; i < 10; i++) {
@@ -611,9 +586,8 @@ static void a_wrong_password_is_said_and_not_tried_all_the_time(void **state)
     assert_string_equal(w.why, "wrong user or password");
 }
 
-static void without_a_member_for_a_token_calls_are_unsent(void **state)
+UNIT_TEST(without_a_member_for_a_token_calls_are_unsent)
 {
-    (void)state;
     odd_begin(&one, serve_nothing_but_read);
     use_client(client_with_user(SECRET));
     send_txn();
@@ -633,9 +607,8 @@ static void serve_without_auth(struct odd_server *s, int fd)
     }
 }
 
-static void an_etcd_without_users_is_asked_without_one(void **state)
+UNIT_TEST(an_etcd_without_users_is_asked_without_one)
 {
-    (void)state;
     odd_begin(&one, serve_without_auth);
     use_client(client_with_user(SECRET));
     for (int i = 0; i < 3; i++) {
@@ -651,9 +624,8 @@ static void serve_a_bad_token(struct odd_server *s, int fd)
     while (odd_read(s, fd, &r)) odd_answer(fd, 200, "{\"token\":\"a\\r\\nX-Evil: 1\"}");
 }
 
-static void a_token_is_one_word(void **state)
+UNIT_TEST(a_token_is_one_word)
 {
-    (void)state;
     odd_begin(&one, serve_a_bad_token);
     use_client(client_with_user(SECRET));
     send_txn();
@@ -678,9 +650,8 @@ static void serve_behind_a_gate(struct odd_server *s, int fd)
 #define MANY 200
 static struct asked many[MANY];
 
-static void connections_are_bounded_and_all_calls_are_answered(void **state)
+UNIT_TEST(connections_are_bounded_and_all_calls_are_answered)
 {
-    (void)state;
     begin_one(serve_behind_a_gate, LATER_MS);
     pthread_mutex_lock(&gate);
     for (int i = 0; i < MANY; i++) begin_call(c, &many[i], "/v3/kv/txn", "{}", false);
@@ -694,9 +665,8 @@ static void connections_are_bounded_and_all_calls_are_answered(void **state)
     assert_int_equal(one.requests, MANY);
 }
 
-static void work_calls_no_more_done_than_it_is_told(void **state)
+UNIT_TEST(work_calls_no_more_done_than_it_is_told)
 {
-    (void)state;
     struct asked calls[10] = {0};
     begin_one(serve_well, LATER_MS);
     odd_end(&one);
@@ -718,9 +688,8 @@ static void woken(void *owner)
     *(sl_ms *)owner = now_ms();
 }
 
-static void it_wakes_up_at_a_time(void **state)
+UNIT_TEST(it_wakes_up_at_a_time)
 {
-    (void)state;
     sl_ms at = 0, begun = now_ms();
     use_client(client_of("http://127.0.0.1:1", LATER_MS));
     woken_times = 0;
@@ -735,9 +704,8 @@ static void it_wakes_up_at_a_time(void **state)
     assert_int_equal(woken_times, 2);
 }
 
-static void at_the_end_each_call_is_lost_or_unsent(void **state)
+UNIT_TEST(at_the_end_each_call_is_lost_or_unsent)
 {
-    (void)state;
     int fates[3] = {0};
     begin_one(serve_silence, LATER_MS);
     for (int i = 0; i < MANY; i++) begin_call(c, &many[i], "/v3/kv/txn", "{}", i % 2);
@@ -758,9 +726,8 @@ static void ask_again(struct sl_etcd_call *done)
     begin_call(c, &a, "/v3/kv/txn", "{}", false);
 }
 
-static void a_call_may_be_sent_from_the_end_of_another(void **state)
+UNIT_TEST(a_call_may_be_sent_from_the_end_of_another)
 {
-    (void)state;
     struct sl_etcd_call first = {
         .path = "/v3/kv/txn", .body = {"{}", 2}, .done = ask_again};
     begin_one(serve_well, LATER_MS);
@@ -790,9 +757,8 @@ static void serve_a_watch(struct odd_server *s, int fd)
     while (watch_part == 1) nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
-static void a_watch_tells_whole_objects_and_ends_once(void **state)
+UNIT_TEST(a_watch_tells_whole_objects_and_ends_once)
 {
-    (void)state;
     begin_one(serve_a_watch, LATER_MS);
     watch_part = 0;
     watch(5);
@@ -809,9 +775,8 @@ static void a_watch_tells_whole_objects_and_ends_once(void **state)
     assert_int_equal(w.told, 3);
 }
 
-static void a_watch_that_is_ended_inside_says_no_more(void **state)
+UNIT_TEST(a_watch_that_is_ended_inside_says_no_more)
 {
-    (void)state;
     begin_one(serve_a_watch, LATER_MS);
     watch_part = 1;
     w.stop_at_once = true;
@@ -837,9 +802,8 @@ static void serve_a_line(struct odd_server *s, int fd)
     if (strstr(watch_line, " 200 ") != NULL || watch_line[0] == '\0') odd_wait(fd);
 }
 
-static void a_watch_that_etcd_has_ended_is_over(void **state)
+UNIT_TEST(a_watch_that_etcd_has_ended_is_over)
 {
-    (void)state;
     static const char *const lines[][2] = {
         {STREAM "{\"result\":{\"canceled\":true,\"cancel_reason\":\"old news\"}}\n",
          "old news"},
@@ -858,9 +822,8 @@ static void a_watch_that_etcd_has_ended_is_over(void **state)
     }
 }
 
-static void a_silent_watch_is_over_if_its_member_is_silent_too(void **state)
+UNIT_TEST(a_silent_watch_is_over_if_its_member_is_silent_too)
 {
-    (void)state;
     static const char *const lines[] = {"", STREAM, STREAM CREATED};
     begin_one(serve_a_line, SOON_MS);
     for (int i = 0; i < 3; i++) {
@@ -881,9 +844,8 @@ static void serve_a_quiet_watch(struct odd_server *s, int fd)
     }
 }
 
-static void a_silent_watch_goes_on_while_its_member_answers(void **state)
+UNIT_TEST(a_silent_watch_goes_on_while_its_member_answers)
 {
-    (void)state;
     begin_one(serve_a_quiet_watch, 500);
     watch(0);
     sl_ms end = now_ms() + 20000;
@@ -903,59 +865,15 @@ static void serve_an_endless_object(struct odd_server *s, int fd)
     for (int i = 0; i < 400 && !s->stops; i++) odd_send(fd, some);
 }
 
-static void an_object_without_an_end_is_too_big(void **state)
+UNIT_TEST(an_object_without_an_end_is_too_big)
 {
-    (void)state;
     begin_one(serve_an_endless_object, LATER_MS);
     watch(0);
     await_end(c, &w);
     assert_string_equal(w.why, "an object of a watch is too big");
 }
 
-#define TEST(name) cmocka_unit_test_teardown(name, tidy)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(base64_is_read_as_it_was_written),
-        TEST(what_is_not_base64_is_refused),
-        TEST(the_end_of_a_range_is_the_next_that_begins_otherwise),
-        TEST(settings_that_are_wrong_are_refused_with_words),
-        TEST(a_password_in_a_url_is_refused_and_not_repeated),
-        TEST(an_answer_is_an_answer_and_a_connection_is_used_again),
-        TEST(a_member_may_have_a_name),
-        TEST(a_proxy_of_the_environment_is_not_asked),
-        TEST(redirects_are_not_followed),
-        TEST(an_answer_that_is_too_big_is_said_to_be),
-        TEST(nobody_there_is_unsent),
-        TEST(the_next_member_is_asked_when_one_is_not_there),
-        TEST(a_request_that_was_read_and_not_answered_is_lost),
-        TEST(a_request_that_only_reads_goes_to_the_next_member),
-        TEST(a_request_on_an_old_connection_is_not_sent_again_by_curl),
-        TEST(a_connection_that_was_closed_is_made_anew),
-        TEST(a_member_that_hangs_up_at_once_does_nothing),
-        TEST(half_an_answer_and_nonsense_are_lost),
-        TEST(a_silent_member_is_given_up),
-        TEST(an_answer_that_drips_is_given_up_in_the_end),
-        TEST(an_error_of_etcd_has_a_code_and_words),
-        TEST(an_error_that_does_not_say_what_was_done_is_lost),
-        TEST(a_token_is_asked_for_once_and_again_when_it_is_refused),
-        TEST(a_token_that_is_always_refused_is_an_answer),
-        TEST(a_wrong_password_is_said_and_not_tried_all_the_time),
-        TEST(without_a_member_for_a_token_calls_are_unsent),
-        TEST(an_etcd_without_users_is_asked_without_one),
-        TEST(a_token_is_one_word),
-        TEST(connections_are_bounded_and_all_calls_are_answered),
-        TEST(work_calls_no_more_done_than_it_is_told),
-        TEST(it_wakes_up_at_a_time),
-        TEST(at_the_end_each_call_is_lost_or_unsent),
-        TEST(a_call_may_be_sent_from_the_end_of_another),
-        TEST(a_watch_tells_whole_objects_and_ends_once),
-        TEST(a_watch_that_is_ended_inside_says_no_more),
-        TEST(a_watch_that_etcd_has_ended_is_over),
-        TEST(a_silent_watch_is_over_if_its_member_is_silent_too),
-        TEST(a_silent_watch_goes_on_while_its_member_answers),
-        TEST(an_object_without_an_end_is_too_big),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_unit_tests_with("etcd_client", NULL, tidy);
 }

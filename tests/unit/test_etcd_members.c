@@ -76,9 +76,8 @@ static void watch(uint64_t from)
     assert_int_equal(watch_from(c, &w, "k", from), SLUICE_OK);
 }
 
-static void etcd_answers(void **state)
+UNIT_TEST(etcd_answers)
 {
-    (void)state;
     begin(1, LATER_MS);
     put(PUT_V);
     call(c, &a, "/v3/kv/range", GET, true);
@@ -100,9 +99,8 @@ static void etcd_answers(void **state)
     assert_int_equal(a.call.http_status, 404);
 }
 
-static void a_watch_tells_what_changes(void **state)
+UNIT_TEST(a_watch_tells_what_changes)
 {
-    (void)state;
     begin(1, SOON_MS);
     try_to_put(PUT_V);
     watch(2);
@@ -119,9 +117,8 @@ static void a_watch_tells_what_changes(void **state)
     assert_non_null(strstr(w.all, "\"compact_revision\":\"3\""));
 }
 
-static void a_watch_ends_with_its_member(void **state)
+UNIT_TEST(a_watch_ends_with_its_member)
 {
-    (void)state;
     begin(1, SOON_MS);
     watch(0);
     await_told(c, &w, "created");
@@ -173,9 +170,8 @@ static struct sl_etcd_client *client_as(const char *user, const char *password)
     return client_with(&s);
 }
 
-static void a_user_has_a_token_and_another_after_a_restart(void **state)
+UNIT_TEST(a_user_has_a_token_and_another_after_a_restart)
 {
-    (void)state;
     begin_with_users();
     use_client(client_as("root", "geheim"));
     put(PUT_V);
@@ -191,9 +187,8 @@ static void a_user_has_a_token_and_another_after_a_restart(void **state)
     put(PUT_V);
 }
 
-static void who_is_not_a_user_is_told_so(void **state)
+UNIT_TEST(who_is_not_a_user_is_told_so)
 {
-    (void)state;
     begin_with_users();
     use_client(client_as("root", "falsch"));
     try_to_put(PUT_V);
@@ -215,9 +210,8 @@ static void who_is_not_a_user_is_told_so(void **state)
     assert_non_null(strstr(w.why, "ermission"));
 }
 
-static void users_that_etcd_wants_later_are_given(void **state)
+UNIT_TEST(users_that_etcd_wants_later_are_given)
 {
-    (void)state;
     begin(1, LATER_MS);
     use_client(client_as("root", "geheim"));
     put(PUT_V);
@@ -227,9 +221,8 @@ static void users_that_etcd_wants_later_are_given(void **state)
 
 /* --- https --------------------------------------------------------------------- */
 
-static void https_with_certificates_on_both_sides(void **state)
+UNIT_TEST(https_with_certificates_on_both_sides)
 {
-    (void)state;
     char ca[200], cert[200], key[200], other[200];
     if (!etcd_begin_tls(&etcd)) skip();
     struct sl_etcd_settings s = settings_of(etcd.members, LATER_MS);
@@ -257,9 +250,8 @@ static void https_with_certificates_on_both_sides(void **state)
 
 /* --- Several ------------------------------------------------------------------- */
 
-static void members_may_be_killed_one_at_a_time(void **state)
+UNIT_TEST(members_may_be_killed_one_at_a_time)
 {
-    (void)state;
     begin(3, LATER_MS);
     for (int i = 0; i < 3; i++) {
         put(PUT_V);
@@ -272,9 +264,8 @@ static void members_may_be_killed_one_at_a_time(void **state)
     }
 }
 
-static void a_paused_member_loses_a_request_and_ends_a_watch(void **state)
+UNIT_TEST(a_paused_member_loses_a_request_and_ends_a_watch)
 {
-    (void)state;
     begin(3, SOON_MS);
     put(PUT_V);
     watch(0);
@@ -290,9 +281,8 @@ static void a_paused_member_loses_a_request_and_ends_a_watch(void **state)
     etcd_resume(&etcd, 0);
 }
 
-static void without_a_majority_nothing_is_known_and_a_watch_ends(void **state)
+UNIT_TEST(without_a_majority_nothing_is_known_and_a_watch_ends)
 {
-    (void)state;
     begin(3, SOON_MS);
     put(PUT_V);
     watch(0);
@@ -308,21 +298,7 @@ static void without_a_majority_nothing_is_known_and_a_watch_ends(void **state)
     put(PUT_W);
 }
 
-#define TEST(name) cmocka_unit_test_teardown(name, tidy)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(etcd_answers),
-        TEST(a_watch_tells_what_changes),
-        TEST(a_watch_ends_with_its_member),
-        TEST(a_user_has_a_token_and_another_after_a_restart),
-        TEST(who_is_not_a_user_is_told_so),
-        TEST(users_that_etcd_wants_later_are_given),
-        TEST(https_with_certificates_on_both_sides),
-        TEST(members_may_be_killed_one_at_a_time),
-        TEST(a_paused_member_loses_a_request_and_ends_a_watch),
-        TEST(without_a_majority_nothing_is_known_and_a_watch_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_unit_tests_with("etcd_members", NULL, tidy);
 }

@@ -71,7 +71,7 @@ static void close_and_remove(struct stage *s)
     unlink(path_of(s, SL_STORE_FILE "-lock"));
 }
 
-static void a_file_of_others_is_refused(void **state)
+UNIT_TEST(a_file_of_others_is_refused)
 {
     static char noise[65536];
     struct stage *s = *state;
@@ -86,7 +86,7 @@ static void a_file_of_others_is_refused(void **state)
     refused(s, "no store of Sluice's");
 }
 
-static void an_lmdb_file_of_others_is_refused(void **state)
+UNIT_TEST(an_lmdb_file_of_others_is_refused)
 {
     struct stage *s = *state;
     MDB_env *env;
@@ -119,7 +119,7 @@ static void set_number(struct stage *s, const char *name, uint64_t n)
     sl_store_close(&store);
 }
 
-static void a_store_of_another_version_is_refused(void **state)
+UNIT_TEST(a_store_of_another_version_is_refused)
 {
     struct stage *s = *state;
     stage_close(s);
@@ -130,7 +130,7 @@ static void a_store_of_another_version_is_refused(void **state)
 }
 
 /* Bars do not fill the store: above a bound the oldest goes. */
-static void the_oldest_bar_goes_first(void **state)
+UNIT_TEST(the_oldest_bar_goes_first)
 {
     struct stage *s = *state;
     struct sl_store store;
@@ -164,7 +164,7 @@ static void put_many(struct stage *s, int n)
     }
 }
 
-static void a_file_that_was_cut_is_refused_and_stays_as_it_is(void **state)
+UNIT_TEST(a_file_that_was_cut_is_refused_and_stays_as_it_is)
 {
     struct stage *s = *state;
     struct stat st;
@@ -188,7 +188,7 @@ static void a_file_that_was_cut_is_refused_and_stays_as_it_is(void **state)
 }
 
 /* The last pages of a good store may be free, and never written. */
-static void a_short_file_of_which_nothing_is_missing_is_opened(void **state)
+UNIT_TEST(a_short_file_of_which_nothing_is_missing_is_opened)
 {
     struct stage *s = *state;
     struct stat st;
@@ -225,7 +225,7 @@ static void a_short_file_of_which_nothing_is_missing_is_opened(void **state)
     assert_int_equal(put(s, claim(s), 1, NULL, "t", "k", "v", NULL), SLUICE_OK);
 }
 
-static void there_must_be_a_folder_and_enough_room(void **state)
+UNIT_TEST(there_must_be_a_folder_and_enough_room)
 {
     struct stage *s = *state;
     struct sl_storage_settings before = s->settings;
@@ -238,7 +238,7 @@ static void there_must_be_a_folder_and_enough_room(void **state)
     s->settings = before;
 }
 
-static void one_that_did_not_come_to_its_end_leaves_nothing(void **state)
+UNIT_TEST(one_that_did_not_come_to_its_end_leaves_nothing)
 {
     struct stage *s = *state;
     struct sl_store store;
@@ -255,7 +255,7 @@ static void one_that_did_not_come_to_its_end_leaves_nothing(void **state)
 
 /* --- Damage ------------------------------------------------------------------ */
 
-static void a_changed_value_is_noticed_when_it_is_read(void **state)
+UNIT_TEST(a_changed_value_is_noticed_when_it_is_read)
 {
     static const char value[] = "a value that stands in one place of the file";
     struct stage *s = *state;
@@ -343,7 +343,7 @@ static int strange_record(struct sl_store *store, MDB_txn *txn)
     return sl_store_put_record(store, txn, &key, 0, text("v"));
 }
 
-static void a_check_finds_each_broken_invariant(void **state)
+UNIT_TEST(a_check_finds_each_broken_invariant)
 {
     static const struct {
         change *change;
@@ -387,7 +387,7 @@ static void a_check_finds_each_broken_invariant(void **state)
 
 /* --- A disk that does not say what became of it ------------------------------ */
 
-static void a_failed_end_of_a_commit_is_looked_at_again(void **state)
+UNIT_TEST(a_failed_end_of_a_commit_is_looked_at_again)
 {
     struct stage *s = *state;
     struct sl_storage_result got;
@@ -414,7 +414,7 @@ static void a_failed_end_of_a_commit_is_looked_at_again(void **state)
 
 /* Also while it is looked at the disk fails, and what is there then may be the transaction
  * of who looks. */
-static void a_commit_that_was_not_done_is_never_told_as_done(void **state)
+UNIT_TEST(a_commit_that_was_not_done_is_never_told_as_done)
 {
     static const char *const plans[] = {"ffpf", "ffpp",   "fopf",   "popf", "popp",
                                         "pfpf", "ppfppf", "ffpfpf", "pfff"};
@@ -436,7 +436,7 @@ static void a_commit_that_was_not_done_is_never_told_as_done(void **state)
 }
 
 /* It was there at the first look, and then the kernel forgot it. */
-static void a_commit_that_was_forgotten_again_is_never_told_as_done(void **state)
+UNIT_TEST(a_commit_that_was_forgotten_again_is_never_told_as_done)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -449,7 +449,7 @@ static void a_commit_that_was_forgotten_again_is_never_told_as_done(void **state
     assert_string_equal(value_of(s, "t", "k"), "v");
 }
 
-static void while_it_is_not_known_nobody_is_answered(void **state)
+UNIT_TEST(while_it_is_not_known_nobody_is_answered)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -470,7 +470,7 @@ static void while_it_is_not_known_nobody_is_answered(void **state)
     assert_string_equal(value_of(s, "t", "k"), "v");
 }
 
-static void while_it_is_not_known_others_read(void **state)
+UNIT_TEST(while_it_is_not_known_others_read)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -520,7 +520,7 @@ static void end_late(struct stage *s, struct asked *a)
     assert_int_equal(outcome(s, "r") != 0, value_of(s, "t", "k") != NULL);
 }
 
-static void at_the_end_what_is_not_known_is_called_so(void **state)
+UNIT_TEST(at_the_end_what_is_not_known_is_called_so)
 {
     struct stage *s = *state;
     struct asked a[LATE];
@@ -531,7 +531,7 @@ static void at_the_end_what_is_not_known_is_called_so(void **state)
     end_late(s, a);
 }
 
-static void in_a_hurry_what_is_not_known_is_called_so(void **state)
+UNIT_TEST(in_a_hurry_what_is_not_known_is_called_so)
 {
     struct stage *s = *state;
     struct asked a[LATE];
@@ -561,7 +561,7 @@ static size_t file_bytes(const struct stage *s)
 
 /* Others read what was there when they began: LMDB reuses nothing. Commits find no room, and
  * yet take nothing of what is kept for bars and claims, however many come. */
-static void who_finds_no_room_takes_none_of_the_reserve(void **state)
+UNIT_TEST(who_finds_no_room_takes_none_of_the_reserve)
 {
     struct stage *s = *state;
     struct sl_store other;
@@ -605,7 +605,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
     return status;
 }
 
-static void a_clock_that_jumps_forgets_nothing_at_once(void **state)
+UNIT_TEST(a_clock_that_jumps_forgets_nothing_at_once)
 {
     struct stage *s = *state;
     char request[16];
@@ -718,7 +718,7 @@ static void act(struct stage *s, uint64_t term, int n)
     assert_int_equal(now != NULL && atoi(now) == n, written == SLUICE_OK);
 }
 
-static void each_allocation_may_fail_while_it_works(void **state)
+UNIT_TEST(each_allocation_may_fail_while_it_works)
 {
     struct stage *s = *state;
     int n = 1;
@@ -736,7 +736,7 @@ static void each_allocation_may_fail_while_it_works(void **state)
     assert_true(n > 6);
 }
 
-static void each_allocation_may_fail_while_it_is_opened(void **state)
+UNIT_TEST(each_allocation_may_fail_while_it_is_opened)
 {
     struct stage *s = *state;
     stage_close(s);
@@ -761,45 +761,18 @@ static void each_allocation_may_fail_while_it_is_opened(void **state)
     assert_int_equal(claim(s), 1);
 }
 #else
-static void each_allocation_may_fail_while_it_works(void **state)
+UNIT_TEST(each_allocation_may_fail_while_it_works)
 {
-    (void)state;
     skip();
 }
 
-static void each_allocation_may_fail_while_it_is_opened(void **state)
+UNIT_TEST(each_allocation_may_fail_while_it_is_opened)
 {
-    (void)state;
     skip();
 }
 #endif
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(a_file_of_others_is_refused),
-        TEST(an_lmdb_file_of_others_is_refused),
-        TEST(a_store_of_another_version_is_refused),
-        TEST(the_oldest_bar_goes_first),
-        TEST(a_file_that_was_cut_is_refused_and_stays_as_it_is),
-        TEST(a_short_file_of_which_nothing_is_missing_is_opened),
-        TEST(there_must_be_a_folder_and_enough_room),
-        TEST(one_that_did_not_come_to_its_end_leaves_nothing),
-        TEST(a_changed_value_is_noticed_when_it_is_read),
-        TEST(a_check_finds_each_broken_invariant),
-        TEST(a_failed_end_of_a_commit_is_looked_at_again),
-        TEST(a_commit_that_was_not_done_is_never_told_as_done),
-        TEST(a_commit_that_was_forgotten_again_is_never_told_as_done),
-        TEST(while_it_is_not_known_nobody_is_answered),
-        TEST(while_it_is_not_known_others_read),
-        TEST(at_the_end_what_is_not_known_is_called_so),
-        TEST(in_a_hurry_what_is_not_known_is_called_so),
-        TEST(who_finds_no_room_takes_none_of_the_reserve),
-        TEST(a_clock_that_jumps_forgets_nothing_at_once),
-        TEST(each_allocation_may_fail_while_it_works),
-        TEST(each_allocation_may_fail_while_it_is_opened),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_unit_tests_with("storage_store", begin, end);
 }
