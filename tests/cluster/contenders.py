@@ -27,17 +27,15 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "lib")]
+sys.path[:0] = [os.path.join(HERE, "lib"), os.path.join(HERE, "../lib"),
+                os.path.join(HERE, "../server/lib")]
+from live import encode  # noqa: E402
 from nodes import Cluster  # noqa: E402
+from report import Report  # noqa: E402
 
 LEASE_MS = 20000
 PATIENCE_S = 60  # for a reply; only a server that hangs needs so long
 SOON_MS = 2      # requests of one try are sent within this
-
-
-def encode(*words):
-    words = [str(w).encode() for w in words]
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
 
 
 def wait_clock():
@@ -81,7 +79,7 @@ class Connection:
         return found
 
     def ask(self, *words):
-        self.send(encode(*words))
+        self.send(encode(words))
         while True:
             ready, _, _ = select.select([self], [], [], PATIENCE_S)
             if not ready:
@@ -104,7 +102,7 @@ class Try:
         words = ["ACQUIRE", self.key, "LEASE", LEASE_MS]
         if self.wait_ms:
             words += ["WAIT", self.wait_ms]
-        request = encode(*words)
+        request = encode(words)
         order = self.connections[:]
         self.chance.shuffle(order)
         pause_s = self.chance.choice((0, 0, self.chance.random() * SOON_MS / 1000 / len(order)))
@@ -161,23 +159,6 @@ class Try:
 def percentile(values, share):
     values = sorted(values)
     return values[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
-
-
-class Report:
-    def __init__(self):
-        self.number = self.failed = 0
-
-    def test(self, good, sentence, details=()):
-        self.number += 1
-        self.failed += not good
-        print("%sok %d - %s" % ("" if good else "not ", self.number, sentence))
-        for line in details:
-            print("# " + line)
-        sys.stdout.flush()
-
-    def end(self):
-        print("1..%d" % self.number)
-        return 1 if self.failed or not self.number else 0
 
 
 def run_case(report, nodes, clients, wait_ms, tries, chance, name):

@@ -31,11 +31,12 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import checker  # noqa: E402
-from load import (  # noqa: E402
-    BESIDE, Book, Client, Crowd, Load, die_with_parent, finals, gather, now, write_history)
+from crowd import Book, again, die_with_parent, now, state_of  # noqa: E402
+from load import BESIDE, Client, Load, Lockers, finals, gather, write_history  # noqa: E402
 from nemesis import Nemesis, kinds_for  # noqa: E402
 from net import missing as no_namespaces  # noqa: E402
-from nodes import Cluster, Refused, state_of, until  # noqa: E402
+from nodes import Cluster, Refused, until  # noqa: E402
+from report import Report  # noqa: E402
 
 # Keys, and between what their leases are, in ms.
 KEYS = {"quick": (300, 400), "calm": (300, 600), "usual": (400, 1000), "slow": (600, 2000),
@@ -111,28 +112,6 @@ def fast_clocks(cluster, folder):
 # --- A run ------------------------------------------------------------------------------
 
 
-class Report:
-    """TAP."""
-
-    def __init__(self):
-        self.number = self.failed = 0
-
-    def say(self, text):
-        print("# " + text, flush=True)
-
-    def test(self, ok, sentence, lines=()):
-        self.number += 1
-        self.failed += not ok
-        print("%s %d - %s" % ("ok" if ok else "not ok", self.number, sentence))
-        for line in lines:
-            print("#   " + line)
-        sys.stdout.flush()
-
-    def end(self):
-        print("1..%d" % self.number)
-        return 1 if self.failed else 0
-
-
 LONGER_MAX = 20  # so many times half as long, until enough has happened
 
 
@@ -199,7 +178,7 @@ class Leg:
         def make(name):
             return Load(name, addresses, cluster.password, folder, o.seed, keys=self.keys)
 
-        crowd = Crowd(o.clients, make, self.keys)
+        crowd = Lockers(o.clients, make, self.keys)
         try:
             nemesis = Nemesis(cluster, crowd, book, o.seed, self.lease_ms, self.kinds,
                               self.report.say)
@@ -253,8 +232,7 @@ class Leg:
         with open(path + ".log", "w") as f:
             f.writelines(line + "\n" for line in cluster.logs())
         self.report.say("the history is in %s, what nodes said in %s.log" % (path, path))
-        self.report.say("again: " + " ".join(sys.argv + (
-            [] if "--seed" in sys.argv else ["--seed", str(o.seed)])))
+        self.report.say(again(o))
 
     def too_few(self, nemesis):
         """Not yet half of all kinds of faults: the machine is slow, and it takes longer."""

@@ -34,13 +34,14 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import load  # noqa: E402
-from faults import Report  # noqa: E402
+from crowd import again, now  # noqa: E402
 from keeper_checker import TxVerdict, Verdict, checker, tx_checker  # noqa: E402
 from keeper_load import KEYS, MUTEX, Locker, Single, Teller, kills, take_all  # noqa: E402
-from keeper_nemesis import FIRST, KeeperNemesis, keeper_of, kinds_for  # noqa: E402
-from load import MS, now  # noqa: E402
+from keeper_nemesis import KeeperNemesis, keeper_of, kinds_for  # noqa: E402
+from load import MS  # noqa: E402
 from net import missing as no_namespaces  # noqa: E402
 from nodes import Cluster, Refused, etcds, until  # noqa: E402
+from report import Report  # noqa: E402
 
 CHAPTER_S = 60
 RACES = 5
@@ -90,14 +91,14 @@ class Chapter:
     def play(self, work):
         """work(nemesis) breaks things. Afterwards all is whole, and is read."""
         self.open_bank()
-        lockers = load.Crowd(self.o.lockers, self.locker, KEYS)
-        tellers = kills.Crowd(self.o.tellers, self.teller)
+        lockers = load.Lockers(self.o.lockers, self.locker, KEYS)
+        tellers = kills.Tellers(self.o.tellers, self.teller)
         self.nemesis = KeeperNemesis(self.c, lockers, tellers, self.book, self.seed,
                                      keeper_lease_ms(), self.leg.kinds, self.report.say)
         try:
             self.nemesis.heal()  # that all begins well is looked at, too
             work(self)
-            self.everybody(tellers)
+            tellers.everybody()
             if lockers.alive() < self.o.lockers or tellers.ended():
                 self.failures.append("clients ended by themselves")
         except (TimeoutError, kills.live.Failure) as e:
@@ -110,14 +111,6 @@ class Chapter:
             tellers.end()
         if not self.failures:
             self.last_look()
-
-    @staticmethod
-    def everybody(tellers):
-        """At the end all get on."""
-        wanted = [tellers.commits(i) + 3 for i in range(tellers.count)]
-        until(lambda: tellers.ended() or all(tellers.commits(i) >= n
-                                             for i, n in enumerate(wanted)),
-              "all clients with transactions get on", 60)
 
     def open_bank(self):
         def work(tx):
@@ -307,8 +300,7 @@ class Leg:
         with open(path + ".log", "w") as f:
             f.writelines(line + "\n" for line in chapter.c.logs())
         self.report.say("the histories, and what was said, are in %s.*" % path)
-        self.report.say("again: " + " ".join(sys.argv + (
-            [] if "--seed" in sys.argv else ["--seed", str(o.seed)])))
+        self.report.say(again(o))
 
     def tell(self, race):
         say, t = self.report.say, self.total

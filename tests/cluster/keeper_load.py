@@ -3,13 +3,11 @@ through any node. For keeper_faults.py; keeper_checker.py has the format of what
 """
 import os
 import random
-import socket
 import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-import keeper_checker  # noqa: E402
 import load  # noqa: E402
 from keeper_checker import checker, load_module, tx_checker  # noqa: E402
 from load import MS, Grant, now  # noqa: E402
@@ -37,16 +35,10 @@ ELSEWHERE = (None, "NOKEEPER", "RECOVERING", "SHUTDOWN", "STALE")
 class Locker(load.Load):
     """A client that takes, extends, releases, steals and reads, for ever."""
 
+    elsewhere = ELSEWHERE
+
     def __init__(self, *args):
         super().__init__(*args, keys=MUTEX)
-
-    def ask(self, op, key, *words, node=None, wait_ms=0, **more):
-        node = node or self.node
-        got = self.receive(self.send(node, op, key, *words, **more), wait_ms)
-        if node == self.node and got.get("result") in ELSEWHERE:
-            self.change_node()
-            time.sleep(0.02)
-        return got
 
     def round(self):
         what = self.rng.random()
@@ -167,19 +159,10 @@ def take_all(client, key, wait_ms):
 # --- Transactions -------------------------------------------------------------------------
 
 
-class Link(kills.Link):
+class Link(load.live.Client):
     error = ""  # the last of this process: what it said
 
-    def __init__(self, address, password):
-        self.socket = socket.create_connection(address, load.CONNECT_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.settimeout(PATIENCE_S)
-        self.buffer, self.pushes, self.protocol = b"", [], 2
-        if password:
-            self.send("AUTH", password)
-            self.reply(PATIENCE_S)
-
-    def reply(self, seconds=PATIENCE_S):
+    def reply(self, seconds=None):
         got = super().reply(seconds)
         if isinstance(got, load.live.Error):
             Link.error = str(got)
@@ -198,7 +181,8 @@ class Teller(kills.Client):
         """To any node that lets it."""
         while self.link is None:
             try:
-                self.link = Link(self.nodes[self.node], self.password)
+                self.link = Link(self.nodes[self.node], connect_s=load.CONNECT_S,
+                                 patience_s=PATIENCE_S, password=self.password)
             except kills.TROUBLE:
                 self.change_node()
                 time.sleep(0.02)

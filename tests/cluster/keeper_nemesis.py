@@ -65,10 +65,10 @@ class KeeperNemesis(Nemesis):
         try:
             undo, what = KINDS[kind](self)
         except (Refused, OSError, RedisError) as e:
-            self.book.end(n, ret=now(), result="refused", what=str(e))
+            self.book.add(n, ret=now(), result="refused", what=str(e))
             return []
         self.count[kind] += 1
-        self.book.end(n, ret=now(), result="ok", what=what)
+        self.book.add(n, ret=now(), result="ok", what=what)
         return undo
 
     def how_long_ms(self):

@@ -1,16 +1,10 @@
 """load.py - clients of a cluster that do all kinds of things, and write down what they were
 told. For faults.py; checker.py has the format of what they write.
 """
-import collections
-import ctypes
 import fcntl
 import json
-import mmap
 import os
 import random
-import signal
-import socket
-import struct
 import sys
 import time
 
@@ -18,21 +12,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "lib"), os.path.join(HERE, "../server/lib")]
 import checker  # noqa: E402
 import live  # noqa: E402
-from nodes import state_of, until  # noqa: E402
+from crowd import Book, Crowd, lines_of, now  # noqa: E402
 
 MS = checker.MS
 CONNECT_S = 0.4     # a node that is cut off says nothing at all
 PATIENCE_MS = 1500  # for an answer, besides WAIT
-PR_SET_PDEATHSIG = 1
 BESIDE = "beside"   # the key of which thieves do not wait to the end
-
-
-def now():
-    return time.monotonic_ns()
-
-
-def die_with_parent():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 # --- What the lock guards -----------------------------------------------------------
@@ -92,40 +77,9 @@ class Resource:
 # --- Writing down what happens --------------------------------------------------------
 
 
-class Book:
-    """The history of one client, on its way to the file that has them all."""
-
-    def __init__(self, folder, client):
-        self.client, self.n = client, 0
-        self.fd = os.open(os.path.join(folder, client + ".jsonl"),
-                          os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
-
-    def line(self, fields):
-        os.write(self.fd, json.dumps(fields).encode() + b"\n")
-
-    def begin(self, op, inv=None, **more):
-        self.n += 1
-        self.line(dict(client=self.client, n=self.n, op=op, inv=inv or now(), **more))
-        return self.n
-
-    def end(self, n, **more):
-        self.line(dict(client=self.client, n=n, **more))
-
-    def note(self, op, inv=None, **more):
-        """Something that is known at once."""
-        at = now()
-        self.n += 1
-        self.line(dict(client=self.client, n=self.n, op=op, inv=inv or at, ret=at, **more))
-
-
 def gather(folder):
     """The records of all books."""
-    lines = []
-    for name in sorted(os.listdir(folder)):
-        if name.endswith(".jsonl"):
-            with open(os.path.join(folder, name)) as f:
-                lines += f.readlines()
-    return checker.parse(lines)
+    return checker.parse(lines_of(folder))
 
 
 def write_history(records, path):
@@ -145,19 +99,6 @@ def finals(book, client, keys):
 
 
 # --- A client -----------------------------------------------------------------------
-
-
-class Link(live.Client):
-    """A connection that is given up soon."""
-
-    def __init__(self, address, password):
-        self.socket = socket.create_connection(address, CONNECT_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.settimeout(CONNECT_S)
-        self.buffer, self.pushes, self.protocol = b"", [], 2
-        if password:
-            self.send("AUTH", password)
-            self.reply(CONNECT_S)
 
 
 TROUBLE = (OSError, live.Closed, live.Failure)
@@ -188,6 +129,9 @@ class Grant:
 class Client:
     """Asks, of any node, and writes it down."""
 
+    # After these answers it goes on at another node.
+    elsewhere = None, "NOQUORUM", "RECOVERING"
+
     def __init__(self, name, nodes, password, folder, seed):
         self.name, self.nodes, self.password, self.folder = name, nodes, password, folder
         self.rng = random.Random("%s %s" % (seed, name))
@@ -207,7 +151,8 @@ class Client:
 
     def link(self, node):
         if node not in self.links:
-            self.links[node] = Link(self.nodes[node], self.password)
+            self.links[node] = live.Client(self.nodes[node], connect_s=CONNECT_S,
+                                           patience_s=CONNECT_S, password=self.password)
         return self.links[node]
 
     def drop(self, node):
@@ -244,13 +189,13 @@ class Client:
             return {}
         ret = now()
         fields = result_of(op, reply)
-        self.book.end(n, ret=ret, **fields)
+        self.book.add(n, ret=ret, **fields)
         return dict(fields, inv=inv, ret=ret)
 
     def ask(self, op, key, *words, node=None, wait_ms=0, **more):
         node = node or self.node
         got = self.receive(self.send(node, op, key, *words, **more), wait_ms)
-        if node == self.node and got.get("result") in (None, "NOQUORUM", "RECOVERING"):
+        if node == self.node and got.get("result") in self.elsewhere:
             self.change_node()
             time.sleep(0.02)
         return got
@@ -330,7 +275,7 @@ class Client:
         n = self.book.begin("UPDATE", key=grant.key, resource=kind, fence=grant.fence,
                             item=item, after=after)
         ok = there and resource.write(grant.fence, item, after)
-        self.book.end(n, ret=now(), result="ok" if ok else "refused")
+        self.book.add(n, ret=now(), result="ok" if ok else "refused")
         return ok
 
 
@@ -446,63 +391,18 @@ class Load(Client):
             self.check(grant.key, grant.fence, node=self.other())
 
 
-class Crowd:
-    """The processes of the load."""
+class Lockers(Crowd):
+    """The processes of the load. Each notes when it was last granted which key."""
 
     def __init__(self, count, make, keys):
         self.make, self.keys = make, sorted(keys)
-        self.slots = mmap.mmap(-1, 8 * count * len(self.keys))  # when each was last granted
-        self.pids, self.names, self.lives = {}, {}, collections.Counter()
-        for i in range(count):
-            self.start(i)
+        super().__init__(count, len(self.keys))
 
-    def start(self, i):
-        self.lives[i] += 1
-        self.names[i] = "c%d.%d" % (i, self.lives[i])
-        parent = os.getpid()
-        pid = os.fork()
-        if pid:
-            self.pids[i] = pid
-            return
-        try:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_DFL)
-            die_with_parent()
-            if os.getppid() == parent:
-                client = self.make(self.names[i])
-                client.granted = lambda key: self.tell(i, key)
-                client.run()
-        except BaseException as e:  # a client that ends by itself is a failure
-            os.write(2, ("# client %s: %r\n" % (self.names[i], e)).encode())
-        finally:
-            os._exit(1)
-
-    def tell(self, i, key):
-        at = i * len(self.keys) + self.keys.index(key)
-        struct.pack_into("=q", self.slots, 8 * at, now())
+    def work(self, i, name):
+        client = self.make(name)
+        client.granted = lambda key: self.set(i, now(), self.keys.index(key))
+        client.run()
 
     def last(self, key):
         """When a key was last granted to anybody."""
-        at = self.keys.index(key)
-        count = len(self.pids)
-        return max(struct.unpack_from("=q", self.slots, 8 * (i * len(self.keys) + at))[0]
-                   for i in range(count))
-
-    def kill(self, i):
-        os.kill(self.pids[i], signal.SIGKILL)
-        os.waitpid(self.pids[i], 0)
-
-    def signal(self, i, number):
-        os.kill(self.pids[i], number)
-        if number == signal.SIGSTOP:
-            until(lambda: state_of(self.pids[i]) in "TZ", "client %d is stopped" % i)
-
-    def alive(self):
-        return sum(1 for pid in self.pids.values() if state_of(pid) not in ("", "Z", "X"))
-
-    def end(self):
-        for i in self.pids:
-            try:
-                self.kill(i)
-            except (ProcessLookupError, ChildProcessError):
-                pass
+        return max(self.get(i, self.keys.index(key)) for i in range(self.count))

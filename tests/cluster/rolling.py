@@ -25,20 +25,16 @@ import signal
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "lib"), os.path.join(HERE, "../lib"),
+                os.path.join(HERE, "../server/lib")]
+from live import encode  # noqa: E402
 from nodes import Cluster, Refused  # noqa: E402
+from report import Report  # noqa: E402
 
 LONG = [(lease, at) for lease in (2000, 10000) for at in (1 / 3, 0.4, 0.5)]
 TRIES = 4  # of a run during which the machine stalled
 PATIENCE_S = 60
-
-
-def command(*words):
-    out = b"*%d\r\n" % len(words)
-    for word in words:
-        word = str(word).encode()
-        out += b"$%d\r\n%s\r\n" % (len(word), word)
-    return out
 
 
 async def read_reply(reader):
@@ -76,7 +72,7 @@ class Links:
         reader, writer = self.open[node]
         done = False
         try:
-            writer.write(command(*words))
+            writer.write(encode(words))
             reply = await read_reply(reader)
             done = True
             return reply
@@ -259,18 +255,11 @@ def main():
     o.restarts = o.restarts or (3 if o.long else 2)
     loads = [load for load in LONG if o.lease in (None, load[0])] if o.long \
         else [(o.lease or 2000, o.at or 0.4)]
-    number = failed = 0
+    report = Report()
     for lease_ms, share in loads:
         for _ in range(o.runs or (4 if o.long else 1)):
-            number += 1
-            ok, sentence, lines = one(o, lease_ms, share, o.seed + 100 * number)
-            failed += not ok
-            print("%s %d - %s" % ("ok" if ok else "not ok", number, sentence))
-            for line in lines:
-                print("#   " + line)
-            sys.stdout.flush()
-    print("1..%d" % number)
-    return 1 if failed else 0
+            report.test(*one(o, lease_ms, share, o.seed + 100 * (report.number + 1)))
+    return report.end()
 
 
 if __name__ == "__main__":

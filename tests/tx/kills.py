@@ -22,96 +22,35 @@ machine. A history with an anomaly is kept, and its path is told. Prints TAP.
 """
 import argparse
 import collections
-import ctypes
 import json
-import mmap
 import os
 import random
 import re
 import shutil
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../server/lib")]
+sys.path[:0] = [HERE, os.path.join(HERE, "../server/lib"), os.path.join(HERE, "../lib")]
 import checker  # noqa: E402
 import live  # noqa: E402
+from crowd import Book, Crowd, again, die_with_parent, lines_of, now  # noqa: E402
+from report import Report  # noqa: E402
+from waiting import until  # noqa: E402
 
 LONGER_MAX = 200  # rounds, until enough has happened
 ROUND = 25           # kills
 DEADLINE_S = 60      # for anything that is waited for
-PATIENCE_S = 20      # of a client, for an answer
 TX_AGE_MS = 1000     # some stop longer than that
 ACCOUNTS, BALANCE = 8, 100
 LISTS, LENGTH_MAX = 5, 40  # of a table; then the next table is used
-PR_SET_PDEATHSIG = 1
 TROUBLE = (OSError, live.Closed, live.Failure)
 
 
-def now():
-    return time.monotonic_ns()
-
-
-def die_with_parent():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def until(condition, what):
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > end:
-            raise live.Failure("after %d s it is still not so that %s" % (DEADLINE_S, what))
-        time.sleep(0.003)
-
-
-# --- Writing down what happens -----------------------------------------------------------
-
-
-class Book:
-    """The history of one client."""
-
-    def __init__(self, folder, client):
-        self.client, self.n = client, 0
-        self.fd = os.open(os.path.join(folder, client + ".jsonl"),
-                          os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
-
-    def begin(self, op, **more):
-        self.n += 1
-        self.add(self.n, op=op, **more)
-        return self.n
-
-    def add(self, n, **more):
-        os.write(self.fd, json.dumps(dict(client=self.client, n=n, **more)).encode() + b"\n")
-
-    def close(self):
-        os.close(self.fd)
-
-
-def lines_of(folder, client=""):
-    lines = []
-    for name in sorted(os.listdir(folder)):
-        if name.startswith(client) and name.endswith(".jsonl"):
-            with open(os.path.join(folder, name)) as f:
-                lines += f.readlines()
-    return lines
-
-
 # --- A client ------------------------------------------------------------------------------
-
-
-class Link(live.Client):
-    def __init__(self, address):
-        self.socket = socket.create_connection(address, PATIENCE_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.buffer, self.pushes, self.protocol = b"", [], 2
-
-    def reply(self, seconds=PATIENCE_S):
-        return super().reply(seconds)
 
 
 class Over(Exception):
@@ -229,7 +168,7 @@ class Client:
         """Waits until there is a server."""
         while self.link is None:
             try:
-                self.link = Link(self.address)
+                self.link = live.Client(self.address)
             except OSError:
                 time.sleep(0.01)
         return self.link
@@ -396,61 +335,27 @@ class Client:
 # --- The processes -------------------------------------------------------------------------
 
 
-class Crowd:
-    """The clients. How often each has committed is in memory that they share."""
+class Tellers(Crowd):
+    """The clients. Each counts its commits."""
 
     def __init__(self, count, make):
-        self.make, self.count = make, count
-        self.slots = mmap.mmap(-1, 8 * count)
-        self.pids, self.lives = {}, collections.Counter()
-        for i in range(count):
-            self.start(i)
+        self.make = make
+        super().__init__(count)
 
-    def start(self, i):
-        self.lives[i] += 1
-        parent, pid = os.getpid(), os.fork()
-        if pid:
-            self.pids[i] = pid
-            return
-        try:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_DFL)
-            die_with_parent()
-            if os.getppid() == parent:
-                self.make("c%d.%d" % (i, self.lives[i]), lambda: self.tell(i)).run()
-        except BaseException as e:  # a client that ends by itself is a failure
-            os.write(2, ("# client %d: %r\n" % (i, e)).encode())
-        finally:
-            os._exit(1)
-
-    def tell(self, i):
-        struct.pack_into("=q", self.slots, 8 * i, self.commits(i) + 1)
+    def work(self, i, name):
+        self.make(name, lambda: self.set(i, self.commits(i) + 1)).run()
 
     def commits(self, i):
-        return struct.unpack_from("=q", self.slots, 8 * i)[0]
+        return self.get(i)
 
     def all_commits(self):
         return sum(self.commits(i) for i in range(self.count))
 
-    def kill(self, i):
-        os.kill(self.pids[i], signal.SIGKILL)
-        os.waitpid(self.pids[i], 0)
-
-    def ended(self):
-        """Those that ended by themselves."""
-        found = []
-        for i, pid in self.pids.items():
-            with open("/proc/%d/stat" % pid) as f:
-                if f.read().rpartition(")")[2].split()[0] in "ZX":
-                    found.append(i)
-        return found
-
-    def end(self):
-        for i in self.pids:
-            try:
-                self.kill(i)
-            except (ProcessLookupError, ChildProcessError):
-                pass
+    def everybody(self):
+        """At the end all get on."""
+        wanted = [self.commits(i) + 3 for i in range(self.count)]
+        until(lambda: self.ended() or all(self.commits(i) >= n for i, n in enumerate(wanted)),
+              "all clients with transactions get on", DEADLINE_S)
 
 
 class Server:
@@ -472,13 +377,13 @@ class Server:
                 preexec_fn=die_with_parent)
         self.starts += 1
         until(lambda: "ready" in self.said(at) or self.process.poll() is not None,
-              "the server is ready")
+              "the server is ready", DEADLINE_S)
         if self.process.poll() is not None:
             raise live.Failure("the server ended: " + self.said(at)[-300:])
         if self.port == "auto":
             self.port = int(re.search(r"listening on 127\.0\.0\.1:(\d+)\b",
                                       self.said(at)).group(1))
-        link = Link(self.address)
+        link = live.Client(self.address)
         got = link("TX.BEGIN")
         link.close()
         if not isinstance(got, list):
@@ -562,39 +467,10 @@ class Nemesis:
         """Somebody commits; more often than who was about to be told."""
         wanted = self.crowd.all_commits() + self.rng.randint(1, 3 * self.crowd.count)
         until(lambda: self.crowd.all_commits() >= wanted or self.crowd.ended(),
-              "transactions are committed after a kill")
-
-    def everybody(self):
-        """At the end all get on."""
-        wanted = [self.crowd.commits(i) + 3 for i in range(self.crowd.count)]
-        until(lambda: self.crowd.ended() or all(
-            self.crowd.commits(i) >= n for i, n in enumerate(wanted)),
-            "all clients get on")
+              "transactions are committed after a kill", DEADLINE_S)
 
 
 # --- A run -----------------------------------------------------------------------------------
-
-
-class Report:
-    """TAP."""
-
-    def __init__(self):
-        self.number = self.failed = 0
-
-    def say(self, text):
-        print("# " + text, flush=True)
-
-    def test(self, ok, sentence, lines=()):
-        self.number += 1
-        self.failed += not ok
-        print("%s %d - %s" % ("ok" if ok else "not ok", self.number, sentence))
-        for line in lines:
-            print("#   " + line)
-        sys.stdout.flush()
-
-    def end(self):
-        print("1..%d" % self.number)
-        return 1 if self.failed else 0
 
 
 class Run:
@@ -639,12 +515,12 @@ class Run:
         def make(name, committed):
             return Client(name, number, folder, seed, address, tables, committed)
 
-        crowd = Crowd(self.options.clients, make)
+        crowd = Tellers(self.options.clients, make)
         nemesis = Nemesis(self.server, crowd, book, self.rng)
         try:
             while nemesis.kills < kills and not crowd.ended():
                 nemesis.act()
-            nemesis.everybody()
+            crowd.everybody()
             if crowd.ended():
                 self.failures.append("clients ended by themselves: %r" % crowd.ended())
         except TROUBLE as e:
@@ -662,7 +538,7 @@ class Run:
 
     def once(self, book, request, work):
         """A transaction; nobody is in its way."""
-        link = Link(self.server.address)
+        link = live.Client(self.server.address)
         n = book.begin("TX", inv=now(), request=request, attempt=1)
         tx = Attempt(link, request + "/1")
         term = tx("TX.BEGIN", "REQUEST", request)[0]
@@ -703,7 +579,7 @@ class Run:
         term = self.server.term
         if self.server.start() <= term:
             self.failures.append("term %d came after %d" % (self.server.term, term))
-        link = Link(self.server.address)
+        link = live.Client(self.server.address)
         link("TX.BEGIN")
         for table, wanted in self.finals.items():
             got = rows(link("TX.SCAN", table), row_of if table.startswith("bank") else tags_of)
@@ -747,8 +623,7 @@ class Run:
         for line in verdict.explain():
             self.report.say("  " + line)
         self.report.say("the history is kept in %s, what the server said in %s.log" % (path, path))
-        self.report.say("again: " + " ".join(sys.argv + (
-            [] if "--seed" in sys.argv else ["--seed", str(o.seed)])))
+        self.report.say(again(o))
 
     def tell(self, rounds, seconds):
         say, test, t = self.report.say, self.report.test, self.total

@@ -5,36 +5,17 @@ What belongs to it has its folder in the environment, and is found by that.
 """
 import os
 import signal
-import time
+import sys
 
-PATIENCE_S = 30.0  # for whatever must come at last on a machine that stalls
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from waiting import PATIENCE_S, state_of, until  # noqa: E402,F401
+
 MARK = "SLUICE_CLUSTER"  # in the environment of each process: the folder of its cluster
 ROLE = "SLUICE_CLUSTER_NODE"  # the number of a node, or "proxy"
 
 
 class Refused(Exception):
     """It cannot be done here, and why."""
-
-
-def until(condition, what, seconds=PATIENCE_S):
-    """Wait for a condition; what it is true of is returned."""
-    end = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise TimeoutError("after %d s it is still not so that %s" % (seconds, what))
-        time.sleep(0.005)
-
-
-def state_of(pid):
-    """The letter that the kernel has for a process; "" if there is none."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as f:
-            return f.read().rpartition(b")")[2].split()[0].decode()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 def processes_of(folder):

@@ -85,18 +85,25 @@ def encode(args):
 class Client:
     """A connection that speaks the protocol itself."""
 
-    def __init__(self, address, protocol=2):
-        """address: (host, port), or the path of a socket."""
+    patience_s = PATIENCE_S
+
+    def __init__(self, address, protocol=2, connect_s=PATIENCE_S, patience_s=PATIENCE_S,
+                 password=None):
+        """address: (host, port), or the path of a socket. connect_s, patience_s: how long to
+        wait for the connection, and for a reply."""
         family = socket.AF_UNIX if isinstance(address, str) else (
             socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         self.socket = socket.socket(family, socket.SOCK_STREAM)
-        self.socket.settimeout(PATIENCE_S)
+        self.socket.settimeout(connect_s)
         self.socket.connect(address)
+        self.socket.settimeout(patience_s)
         if family != socket.AF_UNIX:
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
         self.pushes = []
-        self.protocol = protocol
+        self.protocol, self.patience_s = protocol, patience_s
+        if password:
+            self("AUTH", password)
         if protocol == 3:
             check(self("HELLO", 3)[b"proto"], 3, "the protocol")
 
@@ -136,7 +143,7 @@ class Client:
 
     def exactly(self, n, end=None):
         """So many bytes, as they come."""
-        end = end or time.monotonic() + PATIENCE_S
+        end = end or time.monotonic() + self.patience_s
         if len(self.buffer) >= n:
             data, self.buffer = self.buffer[:n], self.buffer[n:]
             return data
@@ -188,7 +195,7 @@ class Client:
 
     def reply(self, seconds=None):
         """The next reply. Pushes that come before it are kept."""
-        end = time.monotonic() + (seconds or PATIENCE_S)
+        end = time.monotonic() + (seconds or self.patience_s)
         while True:
             value = self.value(end)
             if not isinstance(value, Push):
@@ -199,7 +206,7 @@ class Client:
         """The next push; nothing else may come before it."""
         if self.pushes:
             return self.pushes.pop(0)
-        value = self.value(time.monotonic() + (seconds or PATIENCE_S))
+        value = self.value(time.monotonic() + (seconds or self.patience_s))
         if not isinstance(value, Push):
             raise Failure("%r came, not a push" % (value,))
         return value
@@ -212,6 +219,16 @@ class Client:
             return value[2].decode("utf-8", "backslashreplace"), value[3].decode()
         check(kind, b"message", "the kind of %r" % (value,))
         return value[1].decode("utf-8", "backslashreplace"), value[2].decode()
+
+    def messages(self, count):
+        """So many messages of a subscription."""
+        got = []
+        try:
+            while len(got) < count:
+                got.append(self.message())
+        except Failure:
+            raise Failure("only these events came: %r" % got)
+        return got
 
     def subscribe(self, *channels, command="SUBSCRIBE"):
         self.send(command, *channels)
@@ -231,7 +248,7 @@ class Client:
 
     def until_closed(self):
         """Read to the end; returns what came."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + self.patience_s
         try:
             while True:
                 self.fill(end)
@@ -253,10 +270,13 @@ class Client:
 
     def acquire(self, key, *options):
         """ACQUIRE that must be granted; its fence."""
-        got = self("ACQUIRE", key, *options)
-        if not isinstance(got, list):
-            raise Failure("ACQUIRE %s %r: got %r" % (key, options, got))
-        return got[0]
+        return fence_of(self("ACQUIRE", key, *options), "ACQUIRE %s %r" % (key, options))
+
+    def pipeline(self, *commands):
+        """All are sent before the first is answered; the replies."""
+        for words in commands:
+            self.send(*words)
+        return [self.reply() for _ in commands]
 
     @property
     def id(self):
@@ -265,6 +285,13 @@ class Client:
 
 class Push(list):
     pass
+
+
+def fence_of(reply, what="ACQUIRE"):
+    """Of a reply that must be a grant."""
+    if not isinstance(reply, list):
+        raise Failure("%s: got %r" % (what, reply))
+    return reply[0]
 
 
 def pairs(value):
@@ -281,6 +308,7 @@ class Server:
     def __init__(self, stage, options, port="auto", wait=True, argv=None, **more):
         self.stage = stage
         self.port = None
+        self.again = dict(options=options, port=port, argv=argv, **more)
         args = list(argv) if argv else [tap.program]
         if port is not None:
             args += ["--port", str(port)]
@@ -310,6 +338,10 @@ class Server:
 
     def clients(self, count, protocol=2):
         return [self.client(protocol) for _ in range(count)]
+
+    def with_clients(self, count, protocol=2):
+        """s, a, b = t.server().with_clients(2)"""
+        return [self] + self.clients(count, protocol)
 
     def redis(self, **more):
         import redis
@@ -361,11 +393,43 @@ class Server:
         if client is None:
             c.close()
 
-    def until_log(self, text):
-        self.stage.until(lambda: text in self.log, "%r is in the log" % text)
+    def waits(self, client, command, key, *words, count=1, by=None):
+        """A client sends a command about a key, and is one of so many that wait for it. by: the
+        connection that asks."""
+        client.send(command, key, *words)
+        self.until_waiting(key, count, by)
+
+    def until_log(self, *texts):
+        self.stage.until(lambda: all(text in self.log for text in texts),
+                         "%r is in the log" % (texts,))
+
+    def until_number(self, name, value):
+        """A line of INFO has this number."""
+        c = self.client()
+        self.stage.until(lambda: self.number(name, c) == value, "%s is %d" % (name, value))
+        c.close()
 
     def signal(self, number):
         os.kill(self.pid, number)
+
+    def end(self, number=signal.SIGTERM):
+        """Stop it as an operator does; it must end well."""
+        self.signal(number)
+        check(self.status, 0, "the exit status")
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+        check(self.status, -signal.SIGKILL, "the exit status")
+
+    def restart(self):
+        """Stop it, and start another with the same options."""
+        self.end()
+        return Server(self.stage, **self.again)
+
+    def crash(self):
+        """Kill it, and start another with the same options."""
+        self.kill()
+        return Server(self.stage, **self.again)
 
     @property
     def status(self):
@@ -465,6 +529,18 @@ class LiveStage(tap.Stage):
 
 
 tap.Stage = LiveStage
+
+
+def start(t, *options, folder="data", **more):
+    """A server with a data directory, so that it can be started again."""
+    return t.server("--data", t.path(folder), *options, **more)
+
+
+def both_protocols(f):
+    """Register a test f(t, protocol) for each protocol."""
+    for protocol in (2, 3):
+        test_of("%s_RESP%d" % (f.__name__, protocol), f, protocol)
+    return f
 
 
 def sluice():
