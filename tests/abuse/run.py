@@ -33,8 +33,10 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../server/lib"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../server/lib"), os.path.join(HERE, "../lib")]
 from live import Client, Closed, Failure  # noqa: E402
+from report import Report  # noqa: E402
 
 PASSWORD = "correct-horse-battery"
 CLIENTS_CPU, SERVERS_CPU = 0, 1
@@ -268,9 +270,8 @@ def median_row(rows):
 
 
 def smoke(options, names):
-    failed = 0
-    print("1..%d" % len(names))
-    for number, name in enumerate(names, 1):
+    report = Report()
+    for name in names:
         attack = ATTACKS[name]
         target = Server(options.server, attack, options.pin)
         try:
@@ -278,9 +279,8 @@ def smoke(options, names):
             good = target.answers() and not run.complaint
         finally:
             target.end()
-        failed += not good
-        print("%s %d - the server survives and answers: %s" % ("ok" if good else "not ok", number, attack.title))
-    return 1 if failed else 0
+        report.test(good, "the server survives and answers: " + attack.title)
+    return report.end()
 
 
 def main():

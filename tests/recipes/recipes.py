@@ -1,35 +1,32 @@
 """recipes.py - what the tests of docs/recipes/ share: the statements of a page, shells of
-databases, and TAP.
+databases, the tests that every database has to pass, and TAP.
 
 A statement of a page is a ```sql block that begins with `-- NAME` or `-- NAME: ...`. Tests run
 them as they stand there, and one test is that none was left out.
 """
-import ctypes
 import os
 import re
 import select
-import signal
 import subprocess
 import sys
 import time
 import traceback
 
-DEADLINE_S = 60
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "tests/cli"), os.path.join(ROOT, "tests/lib")]
+from crowd import die_with_parent  # noqa: E402
+from report import Report  # noqa: E402
+from tap import Failure, check, check_that  # noqa: E402
+from waiting import until  # noqa: E402,F401
+
+DEADLINE_S = 60
+tests = []
 
 
-class Failure(Exception):
-    """What a test expected is not so."""
-
-
-def check(got, wanted, what="it"):
-    if got != wanted:
-        raise Failure(f"{what}: got {got!r}, wanted {wanted!r}")
-
-
-def check_that(condition, what):
-    if not condition:
-        raise Failure("it is not so that " + what)
+def test(f):
+    """Register a test of a page: a function of no arguments with a sentence for a name."""
+    tests.append(f)
+    return f
 
 
 class Page:
@@ -51,10 +48,6 @@ class Page:
 
     def all_were_run(self):
         check(sorted(self.used), sorted(self.blocks), "the statements that were run")
-
-
-def die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class Shell:
@@ -100,34 +93,137 @@ class Shell:
         self.process.wait()
 
 
-def until(condition, what):
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > end:
-            raise Failure(f"after {DEADLINE_S} s it is still not so that {what}")
-        time.sleep(0.01)
-
-
 def inversions(pairs):
     """How often a fence was replaced by a lower one, of (old, new)."""
     return sum(new < old for old, new in pairs)
 
 
-def run(tests):
-    """Run functions of no arguments, each a test with a sentence for a name; TAP."""
-    print(f"1..{len(tests)}", flush=True)
-    failed = 0
-    for number, f in enumerate(tests, 1):
-        began, error = time.monotonic(), None
+class Database:
+    """Tests that hold for every database with a table `report` as the page has it. A subclass has
+
+        shell()                     a new session
+        fresh(text, fence)          one with the tables of the page, and row 7
+        attempt(statement, values)  lines that run a statement, and print one line about it
+        refused(line)               whether that line says that nothing was written
+    """
+
+    WRITERS = 4
+    WRITES = 100
+    audit = None      # statements that make a table `log` (n, before, after) of changes
+    condition = None  # what refuses a late one, in `write`
+
+    def __init__(self, page):
+        self.page = page
+
+    def do(self, s, name, **values):
+        """Run a statement of the page: what it printed, and at last how many rows it changed."""
+        *printed, last = s(*self.attempt(self.page[name], values))
+        return [*printed, last.split()[-1]]
+
+    @staticmethod
+    def row(s):
+        return s("SELECT text, fence FROM report WHERE id = 7;")
+
+    # One after the other.
+
+    def a_late_write_is_refused_and_an_equal_or_higher_fence_is_not(self):
+        s = self.fresh()
+        for text, fence, number, changed, what in (
+                ("a", 100, 7, "1", "the first"), ("b", 99, 7, "0", "a lower fence"),
+                ("c", 100, 7, "1", "the same grant again"),
+                ("d", 1794755902103977, 7, "1", "a real one"),
+                ("e", 101, 7, "0", "one that is late"), ("f", 5, 8, "0", "no such row")):
+            before = self.row(s)
+            check(self.do(s, "write", text=text, fence=fence, id=number), [changed], what)
+            check(self.row(s), [f"{text}|{fence}"] if changed == "1" else before, what)
+        s.close()
+
+    def put_makes_the_row_and_then_does_as_write(self):
+        s = self.fresh()
+        s("DELETE FROM report;")
+        for text, fence, changed, row, what in (
+                ("a", 100, "1", "a|100", "a new row"), ("b", 99, "0", "a|100", "a lower fence"),
+                ("c", 100, "1", "c|100", "equal"), ("d", 101, "1", "d|101", "higher")):
+            check(self.do(s, "put", text=text, fence=fence, id=7), [changed], what)
+            check(self.row(s), [row], what)
+        s.close()
+
+    def who_has_read_is_not_overwritten_by_an_older_one(self):
+        s = self.fresh("seen")
+        check(self.do(s, "read", fence=200, id=7), ["seen", "1"])
+        check(self.do(s, "write", text="late", fence=199, id=7), ["0"])
+        check(self.do(s, "read", fence=199, id=7), ["0"], "and an older one reads nothing")
+        check(self.do(s, "write", text="what follows", fence=200, id=7), ["1"])
+        s.close()
+
+    # Many at once.
+
+    def crowd(self, statement, *first):
+        """Writers with rising fences, which overtake each other. What was changed, [(old, new)],
+        in order; how many were refused; and the session that looked. first: what each says
+        before."""
+        eye = self.fresh()
+        eye(self.audit)
+        shells = [self.shell() for _ in range(self.WRITERS)]
+        for number, s in enumerate(shells):
+            s(*first)
+            for i in range(self.WRITES):
+                fence = 1 + i * self.WRITERS + number
+                s.say(*self.attempt(statement, dict(text=str(number), fence=fence, id=7)))
+            s.ask()
+        lines = [line for s in shells for line in s.hear()]
+        for s in shells:
+            s.close()
+        changes = [tuple(map(int, line.split("|")))
+                   for line in eye("SELECT before, after FROM log ORDER BY n;")]
+        check(len(lines), self.WRITERS * self.WRITES, "answers, and no errors")
+        refused = sum(map(self.refused, lines))
+        check(refused + len(changes), len(lines), "each was written or refused")
+        return changes, refused, eye
+
+    def never_falls(self, statement, *first):
+        changes, refused, eye = self.crowd(statement, *first)
+        check(inversions(changes), 0, "falls of the fence")
+        check_that(refused > 0, "some came late, or nothing was tried")
+        check(self.row(eye)[0].split("|")[1], str(max(new for _, new in changes)),
+              "the last fence")
+        eye.close()
+
+    def of_many_writers_none_makes_the_fence_fall(self):
+        self.never_falls(self.page["write"])
+
+    def of_many_that_put_none_makes_the_fence_fall(self):
+        self.never_falls(self.page["put"])
+
+    def without_the_condition_it_does_fall(self):
+        """So the test before could have failed."""
+        changes, _, eye = self.crowd(self.page["write"].replace(self.condition, ""))
+        check_that(inversions(changes) > 0, "the fence fell")
+        eye.close()
+
+    def every_statement_of_the_page_was_run(self):
+        self.page.all_were_run()
+
+    def run(self):
+        """All these tests, and those of the page."""
+        run([self.a_late_write_is_refused_and_an_equal_or_higher_fence_is_not,
+             self.put_makes_the_row_and_then_does_as_write,
+             self.who_has_read_is_not_overwritten_by_an_older_one,
+             self.of_many_writers_none_makes_the_fence_fall,
+             self.of_many_that_put_none_makes_the_fence_fall,
+             self.without_the_condition_it_does_fall,
+             *tests, self.every_statement_of_the_page_was_run])
+
+
+def run(functions=None):
+    """Run functions of no arguments, by default those that were registered; TAP."""
+    report = Report()
+    for f in functions or tests:
+        began, lines = time.monotonic(), ()
         try:
             f()
         except Exception as e:  # All are failures of this test alone.
-            error = e
-        failed += error is not None
-        print(f"{'not ok' if error else 'ok'} {number} - {f.__name__}"
-              f"  # {time.monotonic() - began:.1f} s", flush=True)
-        if error:
-            text = "" if isinstance(error, Failure) else traceback.format_exc()
-            for line in f"{error}\n{text}".splitlines():
-                print("#   " + line, flush=True)
-    sys.exit(1 if failed else 0)
+            text = "" if isinstance(e, Failure) else traceback.format_exc()
+            lines = f"{e}\n{text}".splitlines()
+        report.test(not lines, f"{f.__name__}  # {time.monotonic() - began:.1f} s", lines)
+    sys.exit(report.end())

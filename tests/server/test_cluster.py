@@ -16,18 +16,11 @@ import sys
 import threading
 import time
 
-LONG = "--long" in sys.argv
-if LONG:
-    sys.argv.remove("--long")
-    os.environ.setdefault("SLUICE_TEST_DEADLINE_S", "600")
-SEED = random.randrange(1 << 32)
-if "--seed" in sys.argv:
-    at = sys.argv.index("--seed")
-    SEED = int(sys.argv[at + 1])
-    del sys.argv[at:at + 2]
-
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from live import (Error, Failure, check, check_error, check_that, encode,  # noqa: E402
+import long  # noqa: E402
+
+LONG, SEED = long.take(deadline_s=600)
+from live import (Error, Failure, check, check_error, check_that, encode, fence_of,  # noqa: E402
                   main, pairs, test, test_of)
 from shims import Shims  # noqa: E402
 
@@ -90,8 +83,7 @@ class Cluster:
         return [self.client(i, protocol) for i in sorted(self.servers)]
 
     def kill(self, i):
-        self[i].signal(signal.SIGKILL)
-        check(self[i].status, -signal.SIGKILL, "the exit status")
+        self[i].kill()
         del self.servers[i]
 
     def nodes(self, i):
@@ -119,12 +111,6 @@ class Cluster:
         self.t.until(lambda: self[i].number("silent_ms", client) == 0, "node %d votes" % i)
 
 
-def fence_of(reply):
-    if not isinstance(reply, list):
-        raise Failure("ACQUIRE: got %r" % (reply,))
-    return reply[0]
-
-
 def until_granted(t, client, key, lease=LEASE, seconds=20):
     """Ask again until it is granted; only what may pass is borne with."""
     def once():
@@ -135,23 +121,9 @@ def until_granted(t, client, key, lease=LEASE, seconds=20):
     return t.until(once, "%s is granted" % key, seconds)
 
 
-def messages(listener, count):
-    got = []
-    try:
-        while len(got) < count:
-            got.append(listener.message())
-    except Failure:
-        raise Failure("only these events came: %r" % got)
-    return got
-
-
 def waited(event):
     """The event without how long it has waited: the first one waits for disks."""
     return re.sub(r"waited_ms=\d+", "waited_ms=_", event)
-
-
-def until_said(t, server, *parts):
-    t.until(lambda: all(part in server.log for part in parts), "the log has %r" % (parts,))
 
 
 # --- Locks, while all is well ---------------------------------------------------------------------
@@ -250,7 +222,7 @@ def every_node_tells_events_once(t, count):
               r"granted %d held=1 lease_ms=\d+ waited_ms=\d+" % short,
               r"expired %d" % short]
     for x in listeners:
-        got = [m for _, m in messages(x, 5)]
+        got = [m for _, m in x.messages(5)]
         check_that(all(map(re.fullmatch, wanted, got)), "these are the events: %r" % got)
     last = eyes[0].acquire("end", "LEASE", 60000)
     for x in listeners:
@@ -346,7 +318,7 @@ def a_thief_at_another_node_asks_and_the_victim_releases(t):
     got = thief.reply()
     check([got[1], got[2], got[4]], [1, 50000, 0])
     check_that(got[0] > fence, "fences rise")
-    told = [waited(m) for _, m in messages(listener, 5)]
+    told = [waited(m) for _, m in listener.messages(5)]
     check_that(re.fullmatch(r"asked %d priority=7 left_ms=\d+" % fence, told[1]), told)
     check(told[:1] + told[2:4], ["granted %d held=1 lease_ms=60000 waited_ms=_" % fence,
                                  "released %d" % fence, "stolen %d" % fence])
@@ -365,7 +337,7 @@ def a_victim_that_does_not_listen_is_waited_for(t):
     got = thief.reply()
     check_that(time.monotonic() - sent >= 1.2, "not before the lease has ended")
     check([got[0] > fence, got[4]], [True, 0])
-    told = [m.split()[0] for _, m in messages(listener, 5)]
+    told = [m.split()[0] for _, m in listener.messages(5)]
     check(told, ["granted", "asked", "expired", "stolen", "granted"])
     check([victim.push()[2], victim.push()[2]], [b"asked", b"expired"])
     check_error(victim("EXTEND", "k", fence, 1000), "LOST")
@@ -397,7 +369,7 @@ def a_thief_that_enters_is_marked(t):
     check([got[0] > fence, got[4]], [True, 1])
     pushed = [victim.push()[2], victim.push()[2]]
     check(pushed, [b"asked", b"stolen"])
-    told = [m for _, m in messages(listener, 4)]
+    told = [m for _, m in listener.messages(4)]
     check([m.split()[0] for m in told], ["granted", "asked", "stolen", "granted"])
     check(told[2], "stolen %d overlapping=1" % fence)
     check_that(told[3].endswith(" overlapping=1"), told)
@@ -703,7 +675,7 @@ def fences_rise_over_kills_and_restarts(t):
 def a_first_start_without_bootstrap_waits_to_be_added(t):
     c = Cluster(t, 3, start=False)
     s = c.start(1)
-    until_said(t, s, "not on any list yet: NODES ADD 1 %s on a member" % c.address(1))
+    s.until_log("not on any list yet: NODES ADD 1 %s on a member" % c.address(1))
     x = s.client()
     check_error(x("ACQUIRE", "k", "LEASE", 1000), "NOQUORUM", "on no list")
     check(pairs(x("NODES"))["version"], 0)
@@ -756,8 +728,8 @@ def the_list_that_was_agreed_on_wins_over_the_config_file(t):
     c = Cluster(t, warm=LEASE)
     c.kill(1)
     s = c.start(1, "--bootstrap", peers="1=%s,7=127.0.0.1:7" % c.address(1))
-    until_said(t, s, "peers: the list that the nodes have agreed on is another", c.address(3))
-    until_said(t, s, "bootstrap is for a first start")
+    s.until_log("peers: the list that the nodes have agreed on is another", c.address(3))
+    s.until_log("bootstrap is for a first start")
     c.until_linked()
     check(c.nodes(1)[1], {1: "self", 2: "up", 3: "up"})
 
@@ -770,7 +742,7 @@ def a_node_that_lost_its_folder_is_refused_until_it_is_added_again(t):
     shutil.rmtree(c.folder(3))
     c.start(3, "--bootstrap")
     one = c.client(1)
-    until_said(t, c[1], "has lost its data folder")
+    c[1].until_log("has lost its data folder")
     check(c.nodes(1)[1][3], "down")
     check(c.nodes(2)[1][3], "down")
     check_error(c.client(3)("ACQUIRE", "x", "LEASE", 1000), "NOQUORUM")
@@ -805,7 +777,7 @@ def fences_rise_and_leases_last_when_one_server_becomes_a_cluster(t):
         c.start(i, "--bootstrap", wait=False)
     for i in c.members:
         c[i].until_ready()
-        until_said(t, c[i], "this folder was one server's")
+        c[i].until_log("this folder was one server's")
     c.until_linked()
     got = c.client(1)("ACQUIRE", "k", "LEASE", 2000)
     if time.monotonic() - granted < 1.9:
@@ -828,7 +800,7 @@ def a_node_whose_disk_is_full_does_not_vote_and_the_others_go_on(t):
     one = c.client(1)
     shims.disk(errno.ENOSPC)
     fence = one.acquire("long", "LEASE", 60000)
-    until_said(t, c[3], "the node's file cannot be written", "No space left")
+    c[3].until_log("the node's file cannot be written", "No space left")
     check_that(c[3].number("state_errors") > 0, "it is counted")
     check_that(c[3].number("lease_longest_ms") < 60000, "so long it does not know of")
     check(c.client(3)("EXTEND", "long", fence, 60000), 60000, "others vote through it")
@@ -836,7 +808,7 @@ def a_node_whose_disk_is_full_does_not_vote_and_the_others_go_on(t):
     check_error(one("ACQUIRE", "more", "LEASE", 60000), "NOQUORUM", "1 of 3")
     one.acquire("short", "LEASE", 1000)  # that much is written
     shims.disk(0)
-    until_said(t, c[3], "the node's file is written again")
+    c[3].until_log("the node's file is written again")
     until_granted(t, one, "more", 60000)
 
 
@@ -860,8 +832,8 @@ def settings_that_differ_are_named_in_the_log(t):
     c.start(1, "--bootstrap", "--lease-max", "1h")
     c.start(2, "--bootstrap", "--lease-max", "2h", "--key-bytes-max", "100")
     c.start(3, "--bootstrap", "--lease-max", "1h")
-    until_said(t, c[1], "lease-max", "key-bytes-max")
-    until_said(t, c[2], "lease-max", "key-bytes-max")
+    c[1].until_log("lease-max", "key-bytes-max")
+    c[2].until_log("lease-max", "key-bytes-max")
 
 
 # --- The list of nodes ---------------------------------------------------------------------------------------

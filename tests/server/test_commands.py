@@ -8,25 +8,17 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from live import (Closed, Error, Push, check, check_error, check_that, encode, main, pairs,
-                  test, test_of)
+from live import (Closed, Error, Push, both_protocols, check, check_error, check_that, encode,
+                  main, pairs, test, test_of)
 
 MAX_53 = (1 << 53) - 1
-BOTH = (2, 3)
 ALL_BYTES = bytes(range(256))
-
-
-def both(f):
-    """Register a test for RESP2 and for RESP3."""
-    for protocol in BOTH:
-        test_of("%s_RESP%d" % (f.__name__, protocol), f, protocol)
-    return f
 
 
 # --- ACQUIRE and RELEASE --------------------------------------------------------
 
 
-@both
+@both_protocols
 def a_grant_is_five_integers(t, protocol):
     c = t.server().client(protocol)
     before = time.time()
@@ -41,8 +33,7 @@ def a_grant_is_five_integers(t, protocol):
 
 @test
 def taken_is_a_null_array_in_RESP2_and_a_null_in_RESP3(t):
-    s = t.server()
-    s_holder = s.client()
+    s, s_holder = t.server().with_clients(1)
     s_holder.acquire("k")
     for protocol, wire in ((2, b"*-1\r\n"), (3, b"_\r\n")):
         c = s.client(protocol)
@@ -55,10 +46,9 @@ def taken_is_a_null_array_in_RESP2_and_a_null_in_RESP3(t):
         check(c("PING"), "PONG")
 
 
-@both
+@both_protocols
 def a_wait_in_vain_ends_after_its_time_and_not_before(t, protocol):
-    s = t.server()
-    s_holder = s.client()
+    s, s_holder = t.server().with_clients(1)
     s_holder.acquire("k")
     c = s.client(protocol)
     start = time.monotonic()
@@ -66,7 +56,7 @@ def a_wait_in_vain_ends_after_its_time_and_not_before(t, protocol):
     check_that(time.monotonic() - start >= 0.2, "it waited for 200 ms")
 
 
-@both
+@both_protocols
 def units_add_up_in_held(t, protocol):
     c = t.server().client(protocol)
     check(c("ACQUIRE", "k", "PER", 5, "BUCKETS", 2, "UNITS", 3)[1], 3)
@@ -85,7 +75,7 @@ def units_that_never_fit_are_refused_at_once(t):
         check_that(isinstance(got, Error), "%r is an error, not %r" % (options, got))
 
 
-@both
+@both_protocols
 def shared_requests_share_among_themselves_only(t, protocol):
     s = t.server()
     a, b, c = s.clients(3, protocol)
@@ -101,7 +91,7 @@ def shared_requests_share_among_themselves_only(t, protocol):
     check(a("ACQUIRE", "k", "SHARED"), None)
 
 
-@both
+@both_protocols
 def release_without_a_fence_gives_back_the_newest_of_this_connection(t, protocol):
     s = t.server()
     c, other = s.clients(2, protocol)
@@ -115,7 +105,7 @@ def release_without_a_fence_gives_back_the_newest_of_this_connection(t, protocol
     check(c("CHECK", "k", third), 1, "another's")
 
 
-@both
+@both_protocols
 def release_by_fence_is_of_that_grant_only(t, protocol):
     s = t.server()
     c, other = s.clients(2, protocol)
@@ -134,8 +124,7 @@ def release_by_fence_is_of_that_grant_only(t, protocol):
 
 @test
 def a_session_that_would_wait_for_itself_is_told_DEADLOCK(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     c.acquire("k")
     check_error(c("ACQUIRE", "k", "WAIT", 60000), "DEADLOCK")
     check(c("ACQUIRE", "k"), None, "without WAIT")
@@ -144,8 +133,7 @@ def a_session_that_would_wait_for_itself_is_told_DEADLOCK(t):
 
 @test
 def every_option_of_ACQUIRE_works_in_any_order_and_in_any_case(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     sets = (("PER", 7), ("buckets", 3), ("Units", 2), ("WAIT", 100), ("lease", 60000),
             ("Priority", -5), ("VALUE", "v"), ("nOtE", "n"))
     for i in range(len(sets)):
@@ -160,8 +148,7 @@ def every_option_of_ACQUIRE_works_in_any_order_and_in_any_case(t):
 
 @test
 def wrong_options_of_ACQUIRE_are_refused_and_change_nothing(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     for words in (["PER"], ["UNITS"], ["WAIT"], ["LEASE"], ["PRIORITY"], ["VALUE"], ["NOTE"],
                   ["BOGUS"], ["BOGUS", "1"], [""], ["PER", "2", "SHARED"], ["SHARED", "PER", "2"],
                   ["WAIT", "1", "WAIT", "2"], ["SHARED", "SHARED"], ["VALUE", "a", "VALUE", "b"],
@@ -178,8 +165,7 @@ NO_NUMBERS = ("", "-1", "1e3", "0x10", "1.5", " 1", "1 ", "+1", "--1", "-", "abc
 
 
 def check_number(t, option, good, bad):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     before = {"BUCKETS": ["PER", 1], "UNITS": ["PER", 1 << 30]}.get(option, [])
     for n in NO_NUMBERS + bad:
         got = c("ACQUIRE", "k", *before, option, n)
@@ -224,8 +210,7 @@ def numbers_of_PRIORITY(t):
 
 @test
 def a_room_of_per_times_buckets_does_not_wrap_around(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     for per, buckets in ((1 << 16, 1 << 16), (1 << 31, 2), ((1 << 32) - 1, (1 << 32) - 1)):
         key = "%d-%d" % (per, buckets)
         got = c("ACQUIRE", key, "PER", per, "BUCKETS", buckets)
@@ -238,8 +223,7 @@ def a_room_of_per_times_buckets_does_not_wrap_around(t):
 
 @test
 def numbers_of_fences(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     fence = c.acquire("k", "LEASE", 60000)
     for f in ("0", "-1", "1e3", "", "abc", "1.0", " %d" % fence, "+%d" % fence, "9" * 30,
               str(1 << 64), str((1 << 64) + fence), "-%d" % fence):
@@ -277,7 +261,7 @@ def an_empty_key_is_a_key_or_refused_alike_by_all(t):
         check(c("RELEASE", ""), 1)
 
 
-@both
+@both_protocols
 def keys_values_and_notes_are_any_bytes(t, protocol):
     s = t.server("--value-bytes-max", "4096")
     c = s.client(protocol)
@@ -310,7 +294,7 @@ def bytes_in_events_are_as_they_are(t):
 # --- Leases ----------------------------------------------------------------------
 
 
-@both
+@both_protocols
 def a_lease_is_told_extended_and_ends(t, protocol):
     c = t.server().client(protocol)
     fence, held, lease, waited, overlapping = c("ACQUIRE", "long", "LEASE", 60000)
@@ -326,7 +310,7 @@ def a_lease_is_told_extended_and_ends(t, protocol):
     check_that(c.acquire("k") > fence, "the next fence is larger")
 
 
-@both
+@both_protocols
 def an_extend_never_moves_the_end_forward(t, protocol):
     c = t.server().client(protocol)
     fence = c.acquire("k", "LEASE", 3600000)
@@ -335,7 +319,7 @@ def an_extend_never_moves_the_end_forward(t, protocol):
     check(c("EXTEND", "k", fence, 7200000), 7200000)
 
 
-@both
+@both_protocols
 def EXTEND_of_what_cannot_be_extended(t, protocol):
     s = t.server()
     c, other = s.clients(2, protocol)
@@ -356,7 +340,7 @@ def EXTEND_of_what_cannot_be_extended(t, protocol):
     check(c("READ", "k")[0], b"new")
 
 
-@both
+@both_protocols
 def READ_tells_of_the_newest_grant(t, protocol):
     c = t.server().client(protocol)
     check(c("READ", "k"), None)
@@ -376,8 +360,7 @@ def READ_tells_of_the_newest_grant(t, protocol):
 
 @test
 def CHECK_knows_a_grant_from_any_connection(t):
-    s = t.server()
-    a, b = s.clients(2)
+    s, a, b = t.server().with_clients(2)
     fence = a.acquire("k")
     check([a("CHECK", "k", fence), b("CHECK", "k", fence), b("CHECK", "j", fence)], [1, 1, 0])
     check(a("RELEASE", "k"), 1)
@@ -403,7 +386,7 @@ WAITER = {"client", "address", "units", "shared", "per", "buckets", "priority", 
           "left_ms", "steals", "note", "why"}
 
 
-@both
+@both_protocols
 def EXPLAIN_tells_who_holds_who_waits_and_why(t, protocol):
     s = t.server()
     c, holder, waiter = s.clients(3, protocol)
@@ -411,8 +394,7 @@ def EXPLAIN_tells_who_holds_who_waits_and_why(t, protocol):
     address = "%s:%d" % holder.socket.getsockname()
     fence = holder.acquire("k", "VALUE", "v", "NOTE", "backup")
     leased = c.acquire("k", "PER", 9, "LEASE", 60000, "UNITS", 2)
-    waiter.send("ACQUIRE", "k", "PER", 3, "WAIT", 100000, "PRIORITY", 7, "NOTE", "me too")
-    s.until_waiting("k", 1)
+    s.waits(waiter, "ACQUIRE", "k", "PER", 3, "WAIT", 100000, "PRIORITY", 7, "NOTE", "me too")
     got = c("EXPLAIN", "k")
     check(type(got), dict if protocol == 3 else list, "the reply")
     got = pairs(got)
@@ -437,7 +419,7 @@ def EXPLAIN_tells_who_holds_who_waits_and_why(t, protocol):
                "there are sentences")
 
 
-@both
+@both_protocols
 def EXPLAIN_of_a_key_that_nobody_has(t, protocol):
     got = pairs(t.server().client(protocol)("EXPLAIN", "k"))
     check([got["key"], got["held"], got["holders"], got["waiters"], got["holders_count"],
@@ -447,8 +429,7 @@ def EXPLAIN_of_a_key_that_nobody_has(t, protocol):
 
 @test
 def EXPLAIN_shows_the_first_hundred_and_counts_all(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     for _ in range(150):
         c.acquire("k", "PER", 1000)
     waiting = s.clients(120)
@@ -460,7 +441,7 @@ def EXPLAIN_shows_the_first_hundred_and_counts_all(t):
           [100, 100, 150, 120])
 
 
-@both
+@both_protocols
 def LOCKS_lists_all_keys_by_cursor(t, protocol):
     c = t.server().client(protocol)
     check(c("LOCKS"), [b"0", []])
@@ -510,7 +491,7 @@ def LOCKS_takes_MATCH_COUNT_and_CURSOR(t):
     check_that(isinstance(got, (Error, list)), "a cursor of nobody does no harm")
 
 
-@both
+@both_protocols
 def AWAIT_answers_when_it_is_so(t, protocol):
     s = t.server()
     c, holder = s.clients(2, protocol)
@@ -532,7 +513,7 @@ def AWAIT_answers_when_it_is_so(t, protocol):
         check_error(c("AWAIT", *words), "ERR")
 
 
-@both
+@both_protocols
 def BREAK_answers_2_1_or_0(t, protocol):
     s = t.server()
     c, holder = s.clients(2, protocol)
@@ -556,8 +537,7 @@ def BREAK_answers_2_1_or_0(t, protocol):
 
 @test
 def a_broken_lease_ends_at_its_end(t):
-    s = t.server()
-    c, waiter = s.clients(2)
+    s, c, waiter = t.server().with_clients(2)
     for lease in (400, 2000, 10000):  # the longer ones, if the machine stalls
         start = time.monotonic()
         fence = c.acquire("k", "LEASE", lease)
@@ -568,14 +548,13 @@ def a_broken_lease_ends_at_its_end(t):
     check(got[4], 0, "nothing overlaps")
 
 
-@both
+@both_protocols
 def DRAIN_stops_grants_until_it_is_off(t, protocol):
     s = t.server()
     c, holder, waiter = s.clients(3, protocol)
     check(c("DRAIN"), [])
     fence = holder.acquire("db:1")
-    waiter.send("ACQUIRE", "db:1", "WAIT", 60000)
-    s.until_waiting("db:1", 1)
+    s.waits(waiter, "ACQUIRE", "db:1", "WAIT", 60000)
     check(c("DRAIN", "db:*", "ON"), 1)
     check(c("DRAIN", "db:*", "on"), 0, "it was so already")
     check(c("DRAIN"), [b"db:*"])
@@ -605,7 +584,7 @@ def a_leased_grant_of_a_drained_key_can_be_extended_and_released(t):
 # --- Subscriptions -----------------------------------------------------------------
 
 
-@both
+@both_protocols
 def subscriptions_are_counted_as_in_Redis(t, protocol):
     s = t.server()
     c, ask = s.client(protocol), s.client()
@@ -678,7 +657,7 @@ def a_listener_may_change_its_protocol(t):
     check_error(c("RELEASE", "k"), "ERR")
 
 
-@both
+@both_protocols
 def events_of_one_key_in_the_order_in_which_they_happen(t, protocol):
     s = t.server()
     sub, by_pattern, c, w = s.clients(4, protocol)
@@ -686,8 +665,7 @@ def events_of_one_key_in_the_order_in_which_they_happen(t, protocol):
     by_pattern.subscribe("lock:?", command="PSUBSCRIBE")
     a = c.acquire("k", "LEASE", 60000)
     check(c("EXTEND", "k", a, 90000), 90000)
-    w.send("ACQUIRE", "k", "WAIT", 60000, "PER", 1)
-    s.until_waiting("k", 1)
+    s.waits(w, "ACQUIRE", "k", "WAIT", 60000, "PER", 1)
     check(c("RELEASE", "k", a), 1)
     b, _, _, waited, _ = w.reply()
     c.acquire("unrelated")
@@ -700,8 +678,7 @@ def events_of_one_key_in_the_order_in_which_they_happen(t, protocol):
 
 @test
 def a_grant_that_overlaps_is_told_so_in_its_event(t):
-    s = t.server()
-    sub, c = s.clients(2)
+    s, sub, c = t.server().with_clients(2)
     sub.subscribe("lock:k")
     a = c.acquire("k")
     check(c("BREAK", "k", a), 2)
@@ -722,8 +699,7 @@ def there_is_no_PUBLISH(t):
 
 @test
 def HELLO_tells_of_the_server_and_changes_the_protocol(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     flat = c("HELLO")
     check_that(isinstance(flat, list), "HELLO is a flat array in RESP2")
     check(pairs(flat)["proto"], 2)
@@ -755,7 +731,7 @@ def AUTH_without_a_password_set_is_refused(t):
     check(c("PING"), "PONG")
 
 
-@both
+@both_protocols
 def PING_ECHO_and_SELECT(t, protocol):
     c = t.server().client(protocol)
     check(c("PING"), "PONG")
@@ -770,8 +746,7 @@ def PING_ECHO_and_SELECT(t, protocol):
 
 @test
 def QUIT_answers_and_hangs_up(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     c.send("QUIT")
     check(c.until_closed(), b"+OK\r\n")
     c = s.client()
@@ -797,7 +772,7 @@ def RESET_goes_back_to_the_beginning(t):
     check(c("PING"), "PONG")
 
 
-@both
+@both_protocols
 def CLIENT_and_what_it_can(t, protocol):
     s = t.server()
     c, other = s.clients(2, protocol)
@@ -829,7 +804,7 @@ def CLIENT_and_what_it_can(t, protocol):
         check_error(c(*words), "ERR")
 
 
-@both
+@both_protocols
 def CLIENT_KILL_in_its_three_forms(t, protocol):
     s = t.server()
     c = s.client(protocol)
@@ -848,14 +823,13 @@ def CLIENT_KILL_in_its_three_forms(t, protocol):
 
 @test
 def a_connection_may_kill_itself(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     c.send("CLIENT", "KILL", "ID", c.id)
     c.until_closed()
     s.still_well()
 
 
-@both
+@both_protocols
 def COMMAND_lists_what_is_there_and_nothing_else(t, protocol):
     s = t.server()
     c = s.client(protocol)
@@ -884,7 +858,7 @@ def COMMAND_lists_what_is_there_and_nothing_else(t, protocol):
     check_error(c("COMMAND", "BOGUS"), "ERR")
 
 
-@both
+@both_protocols
 def the_arity_of_COMMAND_is_true(t, protocol):
     s = t.server()
     c = s.client(protocol)
@@ -901,7 +875,7 @@ def the_arity_of_COMMAND_is_true(t, protocol):
             d.close()
 
 
-@both
+@both_protocols
 def COMMAND_DOCS_has_a_summary_for_each(t, protocol):
     c = t.server().client(protocol)
     docs = c("COMMAND", "DOCS")
@@ -927,7 +901,7 @@ INFO = {
 }
 
 
-@both
+@both_protocols
 def INFO_has_its_sections_and_lines(t, protocol):
     s = t.server()
     c = s.client(protocol)
@@ -951,14 +925,12 @@ def INFO_has_its_sections_and_lines(t, protocol):
 
 @test
 def INFO_counts_what_happens(t):
-    s = t.server("--linger", "0")
-    c, d, w = s.clients(3)
+    s, c, d, w = t.server("--linger", "0").with_clients(3)
     sub = s.client().subscribe("x")
     a = c.acquire("a")
     check(d("ACQUIRE", "a"), None)
     check(d("ACQUIRE", "a", "WAIT", 10), None)
-    w.send("ACQUIRE", "a", "WAIT", 60000)
-    s.until_waiting("a", 1)
+    s.waits(w, "ACQUIRE", "a", "WAIT", 60000)
     check(s.info()["blocked_clients"], "1")
     check(c("RELEASE", "a"), 1)
     w.reply()
@@ -988,7 +960,7 @@ def INFO_counts_what_happens(t):
     sub.close()
 
 
-@both
+@both_protocols
 def CONFIG_GET_takes_patterns(t, protocol):
     s = t.server("--linger", "1234", "--keys-max", "777", "--args-max", "99")
     c = s.client(protocol)
@@ -1009,8 +981,7 @@ def CONFIG_GET_takes_patterns(t, protocol):
 
 @test
 def CONFIG_GET_does_not_tell_the_password(t):
-    s = t.server("--password", "opensesame")
-    c = s.client()
+    s, c = t.server("--password", "opensesame").with_clients(1)
     check(c("AUTH", "opensesame"), "OK")
     c.send("CONFIG", "GET", "*")
     c.send("PING")
@@ -1023,8 +994,7 @@ def CONFIG_GET_does_not_tell_the_password(t):
 
 @test
 def unknown_commands_are_named_and_do_no_harm(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     for words in (("NOSUCH",), ("GET", "k"), ("acquirex", "k"), ("ACQ", "k"), ("",), (b"\0",),
                   ("ACQUIRE\0", "k"), ("X" * 1000,), (b"\xff\xfe", "a")):
         check_error(c(*words), "ERR", "unknown command")
@@ -1045,7 +1015,7 @@ def a_wrong_number_of_words_is_told(t):
         check_error(got, "ERR", "wrong number of arguments for '%s'" % words[0])
 
 
-@both
+@both_protocols
 def commands_and_options_are_taken_in_any_case(t, protocol):
     c = t.server().client(protocol)
     fence = c("aCqUiRe", "k", "lEaSe", 60000)[0]
@@ -1062,8 +1032,7 @@ def commands_and_options_are_taken_in_any_case(t, protocol):
 
 @test
 def commands_may_be_typed_on_a_line(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     c.send_raw(b"PING\r\n")
     check(c.reply(), "PONG")
     c.send_raw(b"ping hello\n")
@@ -1089,8 +1058,7 @@ def empty_commands_are_passed_over(t):
 
 @test
 def a_stream_may_be_cut_anywhere(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     stream = (encode(["ACQUIRE", "k", "VALUE", b"\r\n$5\r\n"]) + b"PING x\r\n"
               + encode(["RELEASE", "k"]))
     for b in range(len(stream)):
@@ -1100,7 +1068,7 @@ def a_stream_may_be_cut_anywhere(t):
     check(c.reply(), 1)
 
 
-@both
+@both_protocols
 def ten_thousand_commands_in_one_go(t, protocol):
     s = t.server()
     c = s.client(protocol)
@@ -1118,8 +1086,7 @@ def ten_thousand_commands_in_one_go(t, protocol):
 
 @test
 def a_blocked_connection_does_the_rest_later(t):
-    s = t.server()
-    c, holder = s.clients(2)
+    s, c, holder = t.server().with_clients(2)
     holder.acquire("k")
     c.send_raw(encode(["PING"]) + encode(["ACQUIRE", "k", "WAIT", "60000"]) + encode(["PING", "2"])
                + encode(["RELEASE", "k"]))
@@ -1143,7 +1110,7 @@ def errors_do_not_end_a_pipeline(t):
 # --- The transcript ------------------------------------------------------------------------
 
 
-@both
+@both_protocols
 def the_transcript_of_canal_lock_value_for_value(t, protocol):
     """What canal lock's own description shows, on one connection."""
     c = t.server().client(protocol)
@@ -1166,12 +1133,10 @@ def the_transcript_of_canal_lock_value_for_value(t, protocol):
 @test
 def more_room_reaches_new_callers_at_once(t):
     """Three held at room 3, one waits at room 3, the next declares room 6."""
-    s = t.server()
-    holder, waiter, c = s.clients(3)
+    s, holder, waiter, c = t.server().with_clients(3)
     for _ in range(3):
         holder.acquire("db", "PER", 3)
-    waiter.send("ACQUIRE", "db", "PER", 3, "WAIT", 100000)
-    s.until_waiting("db", 1)
+    s.waits(waiter, "ACQUIRE", "db", "PER", 3, "WAIT", 100000)
     check(c("ACQUIRE", "db", "PER", 3), None)
     check(c("ACQUIRE", "db", "PER", 6)[1], 4)
     check(s.waiters("db"), 1)
@@ -1196,8 +1161,7 @@ def the_protocol_of_a_push_is_a_push(t):
 @test
 def SHUTDOWN_takes_its_words(t):
     for word in ((), ("NOSAVE",), ("save",), ("NOW",)):
-        s = t.server()
-        c = s.client()
+        s, c = t.server().with_clients(1)
         check_error(c("SHUTDOWN", "BOGUS"), "ERR")
         c.send("SHUTDOWN", *word)
         try:

@@ -20,7 +20,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "lib"))
 sys.path.insert(1, os.path.join(HERE, "../cluster/lib"))
 from live import (Client, Closed, Error, Failure, Server, Skip, check, check_error, check_that,  # noqa: E402
-                  main, pairs, tap, test, test_of)
+                  fence_of, main, pairs, tap, test, test_of)
+from tx import begin, ok  # noqa: E402
 import etcd as etcds  # noqa: E402
 from nodes import Cluster  # noqa: E402
 from processes import until  # noqa: E402
@@ -170,22 +171,6 @@ def until_done(f, what, seconds=20):
     return until(once, what, seconds)[0]
 
 
-def granted(reply):
-    if not isinstance(reply, list):
-        raise Failure("ACQUIRE: got %r" % (reply,))
-    return reply[0]
-
-
-def begin(c, *request):
-    got = c("TX.BEGIN", *request)
-    check_that(isinstance(got, list) and len(got) == 2, "TX.BEGIN is answered: %r" % (got,))
-    return tuple(got)
-
-
-def ok(c, *words):
-    check(c(*words), "OK", "%r" % (words,))
-
-
 def put(c, table, key, value, *request):
     """One transaction; its revision, or the error with which it ended."""
     for words in (("TX.BEGIN", *request), ("TX.PUT", table, key, value)):
@@ -204,16 +189,6 @@ def get(c, table, key):
     begin(c)
     got = c("TX.GET", table, key)
     c("TX.COMMIT")
-    return got
-
-
-def messages(listener, count):
-    got = []
-    try:
-        while len(got) < count:
-            got.append(listener.message())
-    except Failure:
-        raise Failure("only these events came: %r" % got)
     return got
 
 
@@ -374,7 +349,7 @@ def holders_are_told(t, at):
     check([waits[:4], waits[5]], [[b"lock", k.encode(), b"waits", fence], b"the victim"])
     check_error(victim("EXTEND", k, fence, 60000), "ASKED")
     check(victim("RELEASE", k), 1)
-    stolen = granted(thief.reply())
+    stolen = fence_of(thief.reply())
     check_that(stolen > fence, "fences rise")
     check(x("BREAK", k, stolen, "NOW"), 2)
     check(thief.push(), [b"lock", k.encode(), b"broken", stolen])
@@ -412,7 +387,7 @@ def listeners_at_any_node_hear_of_all(t):
         check(b("EXTEND", "heard1", fence, 70000), 70000)
         check(b("RELEASE", "heard1", fence), 1)
         for x in listeners:
-            got = messages(x, 3)
+            got = x.messages(3)
             check_that(got[0][1].startswith("granted %d held=1 lease_ms=60000 " % fence), repr(got))
             check(got[1:], [("lock:heard1", "extended %d lease_ms=70000" % fence),
                             ("lock:heard1", "released %d" % fence)])
@@ -436,7 +411,7 @@ def a_pipeline_keeps_its_order(t, at):
     last = 0
     for i in range(300):
         check(c.reply(), b"%d" % i)
-        fence = granted(c.reply())
+        fence = fence_of(c.reply())
         check_that(fence > last, "fences rise")
         last = fence
         check([c.reply(), c.reply(), c.reply()], [b"%d" % i, None, 1])
@@ -528,7 +503,7 @@ def large_things_pass(t, at):
     for i in range(1500):
         c.send("ACQUIRE", "many%d-%04d" % (at, i), "NOTE", "n" * 500)
     for i in range(1500):
-        granted(c.reply())
+        fence_of(c.reply())
     cursor, found = 0, set()
     while True:
         cursor, some = other("LOCKS", "MATCH", "many%d-*" % at, "CURSOR", cursor, "COUNT", 400)
@@ -605,7 +580,7 @@ def who_hangs_up_gives_back(t, at):
         until(lambda: pairs(away("EXPLAIN", k))["waiters_count"] == 0, "it waits no more")
         got = until(lambda: away("ACQUIRE", k), "it is given back")
         took = time.monotonic() - began
-        check_that(granted(got) > fence, "fences rise")
+        check_that(fence_of(got) > fence, "fences rise")
         check_that(took < 1.4 if how == "close" else 1.4 < took < 8, "%s: after %.3f s" % (how, took))
         check(away("CHECK", k + "l", lease), 1, "a lease goes on")
         check(away("EXTEND", k + "l", lease, 31000), 31000)
@@ -636,7 +611,7 @@ def a_password_is_asked_for_by_each_node(t):
             check_error(c("AUTH", "wrong"), "WRONGPASS")
             check_error(c("TX.BEGIN"), "NOAUTH")
             check(c("AUTH", "open sesame"), "OK")
-            fence = granted(until_done(lambda: c("ACQUIRE", "k"), "it is granted"))
+            fence = fence_of(until_done(lambda: c("ACQUIRE", "k"), "it is granted"))
             check(c("RELEASE", "k", fence), 1)
             check(c("RESET"), "RESET")
             check_error(c("ACQUIRE", "k"), "NOAUTH")
@@ -652,7 +627,7 @@ def a_client_of_another_node_can_be_hung_up_on(t):
         check(len(seen), 1, "CLIENT LIST at the keeper")
         check(k("CLIENT", "KILL", "ID", re.match(r"id=(\d+) ", seen[0]).group(1)), 1)
         check(c.until_closed(), b"")
-        check_that(granted(k("ACQUIRE", "k", "WAIT", 20000)), "what it held is given back")
+        check_that(fence_of(k("ACQUIRE", "k", "WAIT", 20000)), "what it held is given back")
 
 
 # --- Nodes that die ------------------------------------------------------------------------------
@@ -672,9 +647,9 @@ def a_node_dies_and_its_leases_go_on(t):
         waiter.send("ACQUIRE", "lease", "WAIT", FOREVER)
         live.waits(third, "lease")
         live[node].kill()
-        got = granted(b("ACQUIRE", "plain", "WAIT", 20000))
+        got = fence_of(b("ACQUIRE", "plain", "WAIT", 20000))
         check_that(got > plain_, "fences rise")
-        check_that(granted(b("ACQUIRE", "count", "PER", 2, "WAIT", 20000)) > counted, "fences rise")
+        check_that(fence_of(b("ACQUIRE", "count", "PER", 2, "WAIT", 20000)) > counted, "fences rise")
         until(lambda: pairs(b("EXPLAIN", "lease"))["waiters_count"] == 0, "its waiters are gone")
         check(b("CHECK", "lease", lease), 1)
         check(b("EXTEND", "lease", lease, 70000), 70000)
@@ -785,17 +760,17 @@ def what_others_hold_is_reclaimed(t):
             else:
                 check_error(got, "RECOVERING")
         began = time.monotonic()
-        later = granted(x("ACQUIRE", "given back", "WAIT", 20000))
+        later = fence_of(x("ACQUIRE", "given back", "WAIT", 20000))
         check_that(later > max(held.values()), "fences rise")
         check_that(time.monotonic() - died > AUTHORITY_S, "not before an old keeper has stopped")
         for key in ("mutex", "shared", "count"):
             check(a("CHECK", key, held[key]), 1, "%s is held after the wait" % key)
         check(b("ACQUIRE", "mutex"), None)
         check(a("RELEASE", "count"), 1)
-        check_that(granted(b("ACQUIRE", "count", "PER", 3, "UNITS", 2)) > later, "fences rise")
+        check_that(fence_of(b("ACQUIRE", "count", "PER", 3, "UNITS", 2)) > later, "fences rise")
         check(b("ACQUIRE", "count", "PER", 3, "UNITS", 2), None, "more than the room")
         check(a("RELEASE", "mutex"), 1)
-        check_that(granted(b("ACQUIRE", "mutex")) > later, "fences rise")
+        check_that(fence_of(b("ACQUIRE", "mutex")) > later, "fences rise")
         a.close()
         until(lambda: isinstance(x("ACQUIRE", "lease", "WAIT", 20000), list), "the lease ends")
         check(sum(live.number(i, "reclaims_refused") for i in live.ids), 0)
@@ -824,7 +799,7 @@ def what_was_given_back_or_stolen_is_not_reclaimed(t):
         now["of the keeper"] = a.acquire("of the keeper")
         f = a.acquire("broken", "LEASE", 60000)
         check(b("BREAK", "broken", f, "NOW"), 2)
-        now["broken"] = granted(b("ACQUIRE", "broken"))
+        now["broken"] = fence_of(b("ACQUIRE", "broken"))
         f = a.acquire("stolen", "LEASE", 60000)
         got = b("ACQUIRE", "stolen", "WAIT", 20000, "PRIORITY", 7, "STEAL", "0.0001")
         check(got[4], 1, "it entered beside the victim")
@@ -864,10 +839,10 @@ def leases_of_a_dead_keepers_clients_are_waited_for(t):
             check_error(a(*words), "RECOVERING")
         b.send("ACQUIRE", "mutex", "WAIT", 30000)
         got = a("ACQUIRE", "lease", "WAIT", 30000)
-        check_that(granted(got) > lease, "fences rise")
+        check_that(fence_of(got) > lease, "fences rise")
         took = time.monotonic() - sent
         check_that(3 + AUTHORITY_S <= took < 15, "after %.3f s" % took)
-        check_that(granted(b.reply()) > mutex, "fences rise")
+        check_that(fence_of(b.reply()) > mutex, "fences rise")
         check([a("CHECK", "lease", lease), a("RELEASE", "lease", lease)], [0, 0])
         check_error(a("EXTEND", "lease", lease, 1000), "LOST")
 
@@ -888,14 +863,14 @@ def reclaim_too_late(t):
             got = until_done(lambda: b("ACQUIRE", "mutex", "WAIT", 20000), "it is granted at last")
         except Closed:
             return False
-        check_that(granted(got) > mutex, "fences rise")
-        check_that(granted(b("ACQUIRE", "lease")) > lease, "fences rise")
+        check_that(fence_of(got) > mutex, "fences rise")
+        check_that(fence_of(b("ACQUIRE", "lease")) > lease, "fences rise")
         live[node].resume()
         check(a.until_closed(), b"", "who held it without a lease is hung up on")
         check(b("CHECK", "mutex", got[0]), 1, "it is the other's")
         check_error(until(lambda: l("EXTEND", "lease", lease, 1000), "it is told"), "LOST")
         check(b("RELEASE", "wanted"), 1)
-        check_that(granted(w.reply()) > got[0], "who waited waits on")
+        check_that(fence_of(w.reply()) > got[0], "who waited waits on")
         check_that(sum(live.number(i, "reclaims_refused") for i in live.ids) >= 1, "it is counted")
         return True
 
@@ -930,7 +905,7 @@ def who_waits_is_queued_again(t):
         check(holder("RELEASE", "k"), 1)
         for c, began in ((w2, second), (w1, sent)):  # the one with more priority first
             got = c.reply()
-            granted(got)
+            fence_of(got)
             waited = (time.monotonic() - began) * 1000
             check_that((released - began) * 1000 - 200 < got[3] <= waited + 50,
                        "it has waited %d ms, of %.0f" % (got[3], waited))
@@ -950,7 +925,7 @@ def many_grants_are_reclaimed(t):
         for c, words in ((a, ()), (l, ("LEASE", 20000))):
             for i in range(15000):
                 c.send("ACQUIRE", "%s-%d" % ("l" if words else "a", i), "NOTE", "n" * 100, *words)
-            fences = [granted(c.reply()) for _ in range(15000)]
+            fences = [fence_of(c.reply()) for _ in range(15000)]
         live[keeper].kill()
         x = live.client(one)
         until(lambda: sum(live.number(i, "reclaimed") for i in live.ids) >= 30000, "all are reclaimed")
@@ -1031,7 +1006,7 @@ def a_deposed_keeper_hands_over(t):
         live.waits(two, "wanted")
         check(far("RELEASE", "wanted"), 1)
         got = waiter.reply()
-        check_that(granted(got) > elsewhere, "who waited there goes on")
+        check_that(fence_of(got) > elsewhere, "who waited there goes on")
         check_that(abs((time.monotonic() - sent) * 1000 - got[3]) < 1000, "it has waited %d ms" % got[3])
         check(own("RELEASE", "mutex"), 1)
         put_at_last(tx, "t", "x", "again")
@@ -1090,7 +1065,7 @@ def fences_rise_through_all(t):
             until(lambda: live.seen(), "all have a way")
             x = live.client(others[0])
             got = until_done(lambda: x("ACQUIRE", "k", "WAIT", 10000), "it is granted")
-            check_that(granted(got) > top, "fence %d after %d" % (got[0], top))
+            check_that(fence_of(got) > top, "fence %d after %d" % (got[0], top))
             x("QUIT")
         over.set()
         for x in threads:
@@ -1117,7 +1092,7 @@ def a_keeper_that_is_told_to_stop_hands_over(t):
         got = x("CHECK", "lease", lease)
         check_that(got == 1 or got.word == "RECOVERING", "nobody says that the lease is over: %r" % got)
         check(a("RELEASE", "mutex"), 1)
-        check_that(granted(w.reply()) > mutex, "who waits notices nothing")
+        check_that(fence_of(w.reply()) > mutex, "who waits notices nothing")
         live[keeper].start()
         c = live.client(keeper)
         put_at_last(c, "t", "x", "2")
@@ -1149,7 +1124,7 @@ def cut_off(t, reset):
             time.sleep(0.02)
         check_error(refused, "NOKEEPER", "the keeper is node %d, and there is no way to it" % keeper)
         check(a.until_closed(), b"")
-        check_that(granted(waiter.reply()) > mutex, "fences rise")
+        check_that(fence_of(waiter.reply()) > mutex, "fences rise")
         check(b("EXTEND", "lease", lease, 30000), 30000, "a lease")
         live.c.heal()
         check(until_done(lambda: l("EXTEND", "lease", lease, 30000), "there is a way again"), 30000)
@@ -1225,7 +1200,7 @@ def etcd_is_not_there_at_the_start(t):
         live.c.etcd[1].start()
         c = live.client(2)
         got = until_done(lambda: c("ACQUIRE", "k", "WAIT", 10000), "it is granted")
-        check_that(granted(got) > fence, "fences rise")
+        check_that(fence_of(got) > fence, "fences rise")
         check(c("TX.OUTCOME", "r"), revision)
         check(get(c, "t", "x"), b"1")
 
@@ -1275,7 +1250,7 @@ def etcd_is_lost(t, how):
                 m.start(wait=False)
         check_that(isinstance(tx.reply(), int), "it is committed")
         check(live.term(), term, "the term")
-        check_that(granted(w.reply()) > mutex, "who waits is granted")
+        check_that(fence_of(w.reply()) > mutex, "who waits is granted")
         check([b("CHECK", "mutex", mutex), b("CHECK", "own", own), b("CHECK", "lease", lease)], [1, 1, 1])
         check(b("EXTEND", "lease", lease, 60000), 60000)
         check(get(b, "t", "x"), b"1")
@@ -1419,7 +1394,7 @@ def keys_of_a_majority_need_no_keeper(t):
         a, b, k = live.clients(one, two, keeper)
         for key in ("m:1", "lease/1"):
             check_error(a("ACQUIRE", key), "MAJORITY", "LEASE")
-            fence = granted(until(lambda: a("ACQUIRE", key, "LEASE", 20000), "it is granted"))
+            fence = fence_of(until(lambda: a("ACQUIRE", key, "LEASE", 20000), "it is granted"))
             until(lambda: b("READ", key, "MAJORITY"), "it is known")
             check(b("CHECK", key, fence), 1)
             check(k("ACQUIRE", key, "LEASE", 1000), None)
@@ -1428,7 +1403,7 @@ def keys_of_a_majority_need_no_keeper(t):
         check(sorted(pairs(x)["key"] for x in b("LOCKS", "MAJORITY")[1]), [b"lease/1", b"m:1"])
         live.c.etcd[1].kill()
         until(lambda: isinstance(b("ACQUIRE", "other", "LEASE", 100), Error), "the keeper has no authority", 10)
-        fence = granted(b("ACQUIRE", "m:2", "LEASE", 20000))
+        fence = fence_of(b("ACQUIRE", "m:2", "LEASE", 20000))
         check(a("EXTEND", "m:2", fence, 30000), 30000)
         live[keeper].kill()
         check(b("EXTEND", "m:2", fence, 30000), 30000, "without etcd and without a keeper")
@@ -1521,7 +1496,7 @@ def what_the_keeper_did_but_could_not_say_is_done(t):
         live.c.cut(keeper, one, one_way=True)
         a.send("RELEASE", "k", fence)
         tx.send("TX.COMMIT")
-        mine = granted(b("ACQUIRE", "k", "LEASE", 60000, "WAIT", 20000))
+        mine = fence_of(b("ACQUIRE", "k", "LEASE", 60000, "WAIT", 20000))
         revision = until(lambda: b("TX.OUTCOME", "r"), "it is committed")
         a.reset()
         live[keeper].kill()
@@ -1585,7 +1560,7 @@ def a_lost_commit_is_settled_by_the_id_of_its_own_transaction(t):
         check_error(named.reply(), "STALE", "TX.BEGIN again")
         check(aborts.reply(), "OK", "TX.ABORT")
         check(held("RELEASE", "k"), 1)
-        granted(waits.reply())
+        fence_of(waits.reply())
         check_error(waits("TX.COMMIT"), "STALE", "TX.BEGIN again")
         check(get(c, "t", "x"), None)
         check(c("TX.OUTCOME", "x"), None)
@@ -1649,12 +1624,12 @@ def who_leaves_another_node_gives_back(t):
         a.acquire("said")
         c.acquire("unsaid")
         a.close()
-        check_that(granted(b("ACQUIRE", "said", "WAIT", 5000)), "it was told")
+        check_that(fence_of(b("ACQUIRE", "said", "WAIT", 5000)), "it was told")
         live.c.cut(keeper, one, reset=True)
         until(lambda: live.info(one).get("keeper_way") == "0", "there is no way")
         c.close()
         live.c.heal()
-        check_that(granted(b("ACQUIRE", "unsaid", "WAIT", 5000)), "it was not named any more")
+        check_that(fence_of(b("ACQUIRE", "unsaid", "WAIT", 5000)), "it was not named any more")
 
 
 @test
@@ -1709,7 +1684,7 @@ def fences_rise_though_the_next_clock_is_behind(t):
             live.c.clock(i, offset=-3600)
         live[keeper].kill()
         got = until_done(lambda: b("ACQUIRE", "other", "WAIT", 20000), "it is granted")
-        check_that(granted(got) > last, "fence %d after %d" % (got[0], last))
+        check_that(fence_of(got) > last, "fence %d after %d" % (got[0], last))
 
 
 def shares(f):
@@ -1718,7 +1693,10 @@ def shares(f):
         callable(x.cell_contents) and shares(x.cell_contents) for x in f.__closure__ or ())
 
 
-def wants_shared(patterns):
+def wants_shared(words):
+    """Whether one of the tests that these words choose uses it."""
+    patterns = [word for before, word in zip([None, *words], words)
+                if not word.startswith("-") and before != "--jobs"]
     return any(shares(f) for name, f in tap.tests
                if not patterns or any(fnmatch.fnmatch(name, p) for p in patterns))
 
@@ -1727,7 +1705,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--hold"]:
         sys.exit(hold(sys.argv[2]))
     if (etcds.missing() or len(sys.argv) < 2 or sys.argv[1].startswith("-") or
-            not wants_shared([word for word in sys.argv[2:] if not word.startswith("-")])):
+            not wants_shared(sys.argv[2:])):
         main(__doc__)
         sys.exit()
     holder = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--hold", sys.argv[1]],

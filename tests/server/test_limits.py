@@ -45,8 +45,7 @@ def pages(c, *words):
 
 def listings(t, name):
     """What a new server shows after a fixed history."""
-    s = t.server("--data", t.path(name))
-    c, d = s.clients(2)
+    s, c, d = t.server("--data", t.path(name)).with_clients(2)
     for n in range(300):
         c.acquire("key:%d" % (n * n))
     for n in range(0, 300, 3):
@@ -108,8 +107,7 @@ def connections_max(t):
 @test
 def one_connection_is_reserved_for_an_administrator(t):
     s = t.server("--connections-max", "2", "--password", "open sesame")
-    some = s.clients(2)
-    check([c("AUTH", "open sesame") for c in some], ["OK"] * 2)
+    some = [s.client(password="open sesame") for _ in range(2)]
     fence = some[0].acquire("k", "LEASE", 60000)
     admin = s.client()
     check_error(admin("INFO"), "NOAUTH")
@@ -143,15 +141,12 @@ def an_idle_connection_does_not_keep_the_administrator_out(t):
 @test
 def a_client_replaces_an_unauthenticated_one_beside_the_administrator(t):
     s = t.server("--connections-max", "3", "--password", "open sesame", "--auth-time", "0")
-    good = s.clients(2)
-    check([c("AUTH", "open sesame") for c in good], ["OK"] * 2)
+    good = [s.client(password="open sesame") for _ in range(2)]
     silent = s.client()
-    admin = s.client()
-    check(admin("AUTH", "open sesame"), "OK")
+    admin = s.client(password="open sesame")
     check(s.number("connected_clients", admin), 4)
     time.sleep(1.1)
-    c = s.client()
-    check(c("AUTH", "open sesame"), "OK")
+    c = s.client(password="open sesame")
     c.acquire("k")
     check(last_words(silent), b"")
     check_error(admin("ACQUIRE", "l"), "LIMIT", "connections-max")
@@ -161,14 +156,12 @@ def a_client_replaces_an_unauthenticated_one_beside_the_administrator(t):
 def unauthenticated_clients_keep_nobody_out(t):
     """The oldest of them makes way when connections-max are open."""
     s = t.server("--connections-max", "5", "--password", "open sesame", "--auth-time", "0")
-    good = s.client()
-    check(good("AUTH", "open sesame"), "OK")
+    good = s.client(password="open sesame")
     silent = s.clients(4)
     check_error(silent[3]("PING"), "NOAUTH")
     time.sleep(1.1)
     for _ in range(3):
-        c = s.client()
-        check(c("AUTH", "open sesame"), "OK")
+        c = s.client(password="open sesame")
         c.acquire("k%d" % c("CLIENT", "ID"))
     check(last_words(silent[0]), b"")
     check_error(silent[3]("PING"), "NOAUTH")
@@ -191,8 +184,7 @@ def connections_max_with_many_who_try(t):
 
 @test
 def keys_max(t):
-    s = t.server("--keys-max", "3")
-    c, other = s.clients(2)
+    s, c, other = t.server("--keys-max", "3").with_clients(2)
     for i in range(3):
         c.acquire("k%d" % i)
     check_error(c("ACQUIRE", "k3"), "NOKEYS", "(keys-max)")
@@ -206,26 +198,21 @@ def keys_max(t):
 
 @test
 def waiters_max(t):
-    s = t.server("--waiters-max", "2")
-    holder, a, b, c = s.clients(4)
+    s, holder, a, b, c = t.server("--waiters-max", "2").with_clients(4)
     holder.acquire("k")
-    a.send("ACQUIRE", "k", "WAIT", FOREVER)
-    s.until_waiting("k", 1)
-    b.send("ACQUIRE", "k", "WAIT", FOREVER)
-    s.until_waiting("k", 2)
+    s.waits(a, "ACQUIRE", "k", "WAIT", FOREVER)
+    s.waits(b, "ACQUIRE", "k", "WAIT", FOREVER, count=2)
     check_error(c("ACQUIRE", "k", "WAIT", FOREVER), "WAITERS", "(waiters-max)")
     check_error(c("AWAIT", "k", "FREE", FOREVER), "WAITERS", "(waiters-max)")
     check(c("ACQUIRE", "k"), None, "without WAIT")
     a.close()
     s.until_waiting("k", 1)
-    c.send("ACQUIRE", "k", "WAIT", FOREVER)
-    s.until_waiting("k", 2)
+    s.waits(c, "ACQUIRE", "k", "WAIT", FOREVER, count=2)
 
 
 @test
 def subscriptions_max(t):
-    s = t.server("--subscriptions-max", "3")
-    c = s.client(3)
+    s, c = t.server("--subscriptions-max", "3").with_clients(1, 3)
     c.subscribe("a", "b")
     c.subscribe("p*", command="PSUBSCRIBE")
     check_error(c("SUBSCRIBE", "c"), "LIMIT", "(subscriptions-max)")
@@ -278,8 +265,7 @@ def lease_max(t):
 
 @test
 def key_bytes_max(t):
-    s = t.server("--key-bytes-max", "10")
-    c = s.client()
+    s, c = t.server("--key-bytes-max", "10").with_clients(1)
     long = "k" * 11
     text = Error("TOOBIG a key has at most 10 bytes (key-bytes-max)")
     check(c("ACQUIRE", long), text)
@@ -317,8 +303,7 @@ def a_broken_stream_harms_nobody_else(t):
 
 @test
 def what_belongs_to_MULTI_is_not_done(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     for words in (("MULTI",), ("ACQUIRE", "k"), ("EXEC",)):
         c.send(*words)
     check([c.reply().word for _ in range(3)], ["ERR", "ERR", "EXECABORT"])
@@ -405,8 +390,7 @@ def value_bytes_max(t):
 
 
 def check_too_big(t, option, value, good, bad, words=()):
-    s = t.server(option, value, *words)
-    c = s.client()
+    s, c = t.server(option, value, *words).with_clients(1)
     check_that(not isinstance(c(*good), Error), "what is just within %s is taken" % option)
     c.send(*bad)
     got = c.reply()
@@ -425,8 +409,7 @@ test_of("command_bytes_max", check_too_big, "--command-bytes-max", "200",
 
 @test
 def a_line_that_never_ends_is_cut_off(t):
-    s = t.server("--command-bytes-max", "1000", "--argument-bytes-max", "1000")
-    c = s.client()
+    s, c = t.server("--command-bytes-max", "1000", "--argument-bytes-max", "1000").with_clients(1)
     c.send_raw(b"PING " + b"x" * 900 + b"\r\n")
     check(c.reply(), b"x" * 900)
     c.send_raw(b"y" * 1100)
@@ -438,20 +421,10 @@ def a_line_that_never_ends_is_cut_off(t):
 # --- What is not read ------------------------------------------------------------------
 
 
-def deaf(s):
-    """A connection that takes little before it is read from."""
-    c = Client.__new__(Client)
-    c.socket = socket.socket()
-    c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    c.socket.connect(s.address)
-    c.buffer, c.pushes, c.protocol = b"", [], 2
-    return c
-
-
 @test
 def output_bytes_max_of_a_subscriber_that_does_not_read(t):
     s = t.server("--output-bytes-max", "256k", "--linger", "0")
-    sub, c, ask = deaf(s), s.client(), s.client()
+    sub, c, ask = s.deaf(), s.client(), s.client()
     sub.subscribe("lock:*", command="PSUBSCRIBE")
     before = s.rss_bytes()
     key = "k" * 1000
@@ -473,8 +446,7 @@ def output_bytes_max_of_a_subscriber_that_does_not_read(t):
 
 @test
 def one_reply_above_output_bytes_max_ends_its_connection(t):
-    s = t.server("--output-bytes-max", "64k")
-    c, d = s.clients(2)
+    s, c, d = t.server("--output-bytes-max", "64k").with_clients(2)
     for i in range(200):
         c.acquire("%0999d" % i)
     c.send("LOCKS", "COUNT", 1000)
@@ -487,7 +459,7 @@ def one_reply_above_output_bytes_max_ends_its_connection(t):
 def a_client_that_pipelines_and_does_not_read_is_waited_for(t):
     """It is not read from meanwhile, so what it makes us keep is bounded."""
     s = t.server()
-    c, ask = deaf(s), s.client()
+    c, ask = s.deaf(), s.client()
     before = s.rss_bytes()
     ping = encode(["ECHO", "x" * 1000])
     block = ping * 100
@@ -534,8 +506,7 @@ def fill_with_locks(c, limit=200000):
 
 @test
 def memory_max_of_locks(t):
-    s = t.server("--memory-max", "32m")
-    c, other = s.clients(2)
+    s, c, other = t.server("--memory-max", "32m").with_clients(2)
     sub = s.client()
     fence = c.acquire("first", "LEASE", 60000, "VALUE", "x")
     before = s.rss_bytes()
@@ -559,8 +530,7 @@ def memory_max_of_locks(t):
 
 @test
 def memory_is_returned_after_a_flood(t):
-    s = t.server("--linger", "0")
-    pairs = s.client()
+    s, pairs = t.server("--linger", "0").with_clients(1)
     before = s.rss_bytes()
     pairs.acquire("mine")
     c = s.client()
@@ -581,12 +551,11 @@ def memory_is_returned_after_a_flood(t):
 @test
 def memory_max_of_output_that_is_not_read(t):
     """The connection with the most of it is closed; one with less is not."""
-    s = t.server("--memory-max", "24m", "--data", t.path("data"), "--linger", "0")
-    ask = s.client()
+    s, ask = t.server("--memory-max", "24m", "--data", t.path("data"), "--linger", "0").with_clients(1)
     fill_table(ask, 450)
     some = []
     for i in range(20):
-        c = deaf(s)
+        c = s.deaf()
         some.append(c)
         c.send("TX.BEGIN")
         c.reply()
@@ -619,10 +588,9 @@ def peak_bytes(s):
 @test
 def memory_max_of_scans_at_once(t):
     """The store reads faster than the loop sends: it is asked for a few scans at a time."""
-    s = t.server("--memory-max", "24m", "--data", t.path("data"), "--linger", "0")
-    ask = s.client()
+    s, ask = t.server("--memory-max", "24m", "--data", t.path("data"), "--linger", "0").with_clients(1)
     fill_table(ask, 450)
-    some = [deaf(s) for _ in range(80)]
+    some = [s.deaf() for _ in range(80)]
     for c in some:
         c.send("TX.BEGIN")
         c.reply()
@@ -639,10 +607,9 @@ def memory_max_of_scans_at_once(t):
 @test
 def memory_that_is_kept_for_a_reply_is_what_is_not_sent(t):
     """The system takes the larger part of each reply, and the client reads nothing."""
-    s = t.server("--memory-max", "64m", "--data", t.path("data"), "--linger", "0")
-    ask = s.client()
+    s, ask = t.server("--memory-max", "64m", "--data", t.path("data"), "--linger", "0").with_clients(1)
     fill_table(ask, 200)
-    some = [deaf(s) for _ in range(100)]
+    some = [s.deaf() for _ in range(100)]
     for c in some:
         c.send("TX.BEGIN")
         c.reply()
@@ -657,8 +624,7 @@ def memory_that_is_kept_for_a_reply_is_what_is_not_sent(t):
 
 @test
 def memory_max_of_partial_commands(t):
-    s = t.server("--memory-max", "8m")
-    ask = s.client()
+    s, ask = t.server("--memory-max", "8m").with_clients(1)
     some = s.clients(400)
     part = encode(["ECHO"] + ["x" * 16000] * 3)[:-100]
     for c in some:
@@ -678,8 +644,7 @@ def memory_max_of_partial_commands(t):
 def before_AUTH_partial_commands_take_little_memory(t):
     s = t.server("--password", "open sesame")
     some = s.clients(1000)
-    ask = s.client()
-    check(ask("AUTH", "open sesame"), "OK")
+    ask = s.client(password="open sesame")
     before = s.rss_bytes()
     part = encode(["AUTH", "x" * 900])[:-50]
     for c in some:
@@ -694,8 +659,7 @@ def before_AUTH_partial_commands_take_little_memory(t):
 
 @test
 def memory_max_0_is_no_limit(t):
-    s = t.server("--memory-max", "0")
-    c = s.client()
+    s, c = t.server("--memory-max", "0").with_clients(1)
     c.acquire("k")
     check(s.info(c)["maxmemory"], "0")
 
@@ -749,8 +713,7 @@ def idle_time_spares_who_holds_waits_or_listens(t):
 
 @test
 def a_connection_that_speaks_is_not_idle(t):
-    s = t.server("--idle-time", "1500ms")
-    c = s.client()
+    s, c = t.server("--idle-time", "1500ms").with_clients(1)
     end = time.monotonic() + 4
     while time.monotonic() < end:
         asked = time.monotonic()
@@ -780,8 +743,7 @@ def auth_time(t):
 @test
 def a_byte_now_and_then_does_not_stretch_auth_time(t):
     """Slow loris."""
-    s = t.server("--password", "pw", "--auth-time", "1s")
-    c = s.client()
+    s, c = t.server("--password", "pw", "--auth-time", "1s").with_clients(1)
     give_up = time.monotonic() + 25
     try:
         for b in encode(["PING", "x" * 2000]):
@@ -796,8 +758,7 @@ def a_byte_now_and_then_does_not_stretch_auth_time(t):
 
 @test
 def RESET_does_not_stretch_auth_time(t):
-    s = t.server("--password", "open sesame", "--auth-time", "1s")
-    c = s.client()
+    s, c = t.server("--password", "open sesame", "--auth-time", "1s").with_clients(1)
     give_up = time.monotonic() + 25
     try:
         while c("RESET") == "RESET":
@@ -836,8 +797,7 @@ def a_hundred_who_send_slowly_hold_nobody_up(t):
 
 @test
 def before_AUTH_nothing_else_is_answered(t):
-    s = t.server("--password", "open sesame")
-    c = s.client()
+    s, c = t.server("--password", "open sesame").with_clients(1)
     for words in (("PING",), ("ACQUIRE", "k"), ("INFO",), ("SUBSCRIBE", "lock:k"), ("SHUTDOWN",),
                   ("CLIENT", "LIST"), ("CONFIG", "GET", "*"), ("LOCKS",), ("DRAIN", "*", "ON"),
                   ("NOSUCH",), ("HELLO", "3")):
@@ -851,8 +811,7 @@ def before_AUTH_nothing_else_is_answered(t):
 
 def check_before_auth(t, words, setting):
     """The limit holds before AUTH, and no more after it, also within one packet."""
-    s = t.server("--password", "open sesame")
-    c = s.client()
+    s, c = t.server("--password", "open sesame").with_clients(1)
     c.send(*words)
     check_error(c.reply(), "TOOBIG", "(%s)" % setting)
     last_words(c)
@@ -875,8 +834,7 @@ test_of("auth_bytes_max_of_a_command", check_before_auth, ("ECHO", "x" * 600, "y
 @test
 def before_AUTH_a_pipeline_of_small_commands_is_read(t):
     """More than a connection may keep before AUTH, but nothing of it is too large."""
-    s = t.server("--password", "open sesame")
-    c = s.client()
+    s, c = t.server("--password", "open sesame").with_clients(1)
     c.send_raw(encode(["PING", "x" * 800]) * 20 + encode(["AUTH", "open sesame"]) + encode(["ECHO", "y" * 9000]))
     for _ in range(20):
         check_error(c.reply(), "NOAUTH")
@@ -926,8 +884,7 @@ def AUTH_right_and_wrong(t):
 @test
 def a_password_from_a_file(t):
     path = t.write("password", "from file\n", 0o600)
-    s = t.server("--password-file", path)
-    c = s.client()
+    s, c = t.server("--password-file", path).with_clients(1)
     check_error(c("AUTH", "from file\n"), "WRONGPASS")
     check(c("AUTH", "from file"), "OK")
     check(c("PING"), "PONG")
@@ -943,8 +900,7 @@ def guess(s, count):
 
 @test
 def guessing_passwords_takes_longer_each_time(t):
-    s = t.server("--password", "open sesame", "--auth-delay", "20s")
-    good = s.client()
+    s, good = t.server("--password", "open sesame", "--auth-delay", "20s").with_clients(1)
     check(good("AUTH", "open sesame"), "OK")
     start = time.monotonic()
     guess(s, 8)  # four are free; then 25, 50, 100 and 200 ms
@@ -997,8 +953,7 @@ def another_address_is_not_delayed(t):
 def auth_waiting_max(t):
     """More guesses of one address at a time are rejected, and not compared with the password."""
     s = t.server("--password", "open sesame", "--auth-delay", "20s", "--auth-waiting-max", "4")
-    good = s.client()
-    check(good("AUTH", "open sesame"), "OK")
+    good = s.client(password="open sesame")
     guess(s, 9)
     some = s.clients(10)
     stop(t, s.pid)
@@ -1015,8 +970,7 @@ def auth_waiting_max(t):
 @test
 def a_client_that_leaves_during_a_delayed_AUTH_is_forgotten(t):
     s = t.server("--password", "open sesame", "--auth-delay", "20s", "--auth-waiting-max", "4")
-    good = s.client()
-    check(good("AUTH", "open sesame"), "OK")
+    good = s.client(password="open sesame")
     guess(s, 9)
     for _ in range(3):
         some = s.clients(4)
@@ -1102,8 +1056,7 @@ def announced_lengths_take_no_memory(t):
 
 @test
 def half_a_command_is_waited_for_and_given_up_with_its_connection(t):
-    s = t.server()
-    c, ask = s.clients(2)
+    s, c, ask = t.server().with_clients(2)
     whole = encode(["ACQUIRE", "k", "WAIT", "100"])
     for cut in range(1, len(whole)):
         d = s.client()
@@ -1161,8 +1114,7 @@ def a_browser_is_hung_up_on(t):
 
 @test
 def a_name_in_a_log_line_is_harmless(t):
-    s = t.server("--log-level", "debug", "--log-format", "json")
-    c = s.client()
+    s, c = t.server("--log-level", "debug", "--log-format", "json").with_clients(1)
     c("CLIENT", "SETNAME", "x")
     c.send_raw(b"*1\r\n!\"\\\n\x1b[31m\xff\r\n")
     last_words(c)
@@ -1309,15 +1261,13 @@ def many_connections_are_closed_some_in_each_turn(t):
 @test
 def who_waits_or_does_not_read_costs_no_time(t):
     """No state of a connection makes the loop spin."""
-    s = t.server("--linger", "1h", "--auth-time", "0")
-    ask, holder = s.clients(2)
+    s, ask, holder = t.server("--linger", "1h", "--auth-time", "0").with_clients(2)
     holder.acquire("busy")
     waiter, killed = s.clients(2)
     killed.acquire("x")
     killed.reset()
-    waiter.send("ACQUIRE", "busy", "WAIT", FOREVER)
-    s.until_waiting("busy", 1)
-    listener, pipeliner = deaf(s), deaf(s)
+    s.waits(waiter, "ACQUIRE", "busy", "WAIT", FOREVER)
+    listener, pipeliner = s.deaf(), s.deaf()
     listener.subscribe("lock:*", command="PSUBSCRIBE")
     for c, data in ((waiter, encode(["PING"]) * 1000), (pipeliner, encode(["ECHO", "x" * 900]) * 100)):
         c.socket.setblocking(False)
@@ -1343,20 +1293,17 @@ def who_waits_or_does_not_read_costs_no_time(t):
 @test
 def a_reset_of_a_waiter_with_much_to_say_lets_its_grants_linger(t):
     """A13: also when it is not read from, since it has said more than is kept."""
-    s = t.server("--linger", "3s")
-    a, b, w = s.clients(3)
+    s, a, b, w = t.server("--linger", "3s").with_clients(3)
     b.acquire("busy")
     a.acquire("k")
-    a.send("ACQUIRE", "busy", "WAIT", FOREVER)
-    s.until_waiting("busy", 1)
+    s.waits(a, "ACQUIRE", "busy", "WAIT", FOREVER)
     a.socket.setblocking(False)
     try:
         while True:
             a.socket.send(encode(["PING"]) * 1000)
     except BlockingIOError:
         pass
-    w.send("ACQUIRE", "k", "WAIT", FOREVER)
-    s.until_waiting("k", 1)
+    s.waits(w, "ACQUIRE", "k", "WAIT", FOREVER)
     start = time.monotonic()
     a.reset()
     s.until_waiting("busy", 0)

@@ -16,40 +16,18 @@ import sys
 import threading
 import time
 
-LONG = "--long" in sys.argv
-if LONG:
-    sys.argv.remove("--long")
-    os.environ.setdefault("SLUICE_TEST_DEADLINE_S", "1200")
-SEED = random.randrange(1 << 32)
-if "--seed" in sys.argv:
-    at = sys.argv.index("--seed")
-    SEED = int(sys.argv[at + 1])
-    del sys.argv[at:at + 2]
-
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from live import (tap, Closed, Error, Failure, Skip, check, check_error, check_that, encode,  # noqa: E402
-                  main, pairs, stop, tap, test, test_of)
+import long  # noqa: E402
+
+LONG, SEED = long.take(deadline_s=1200)
+from live import (Closed, Error, Failure, Server, Skip, check, check_error, check_that,  # noqa: E402
+                  encode, main, pairs, start, stop, tap, test, test_of)
 from shims import Shims, mount  # noqa: E402
 
 FOREVER = 10 ** 8
 
 
 # --- What they share ---------------------------------------------------------------------------
-
-
-def start(t, *options, folder="data", **more):
-    return t.server("--data", t.path(folder), *options, **more)
-
-
-def ended(s, number=signal.SIGINT):
-    """The server stops by itself."""
-    s.signal(number)
-    check(s.status, 0, "the exit status")
-
-
-def killed(s):
-    s.signal(signal.SIGKILL)
-    check(s.status, -signal.SIGKILL, "the exit status")
 
 
 def boot_ms():
@@ -138,8 +116,7 @@ class State:
 
 @test
 def a_first_start_waits_for_nothing(t):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     fence = c.acquire("k", "LEASE", 60000)
     check_that("a first start" in s.log, "it says so")
     check(sorted(os.listdir(t.path("data"))), ["lock", "state", "store", "store-lock"])
@@ -162,15 +139,14 @@ def stop_by(s, how):
         c.send("SHUTDOWN")
         check(s.status, 0, "the exit status")
     else:
-        ended(s, getattr(signal, how))
+        s.end(getattr(signal, how))
 
 
 HELD = ("fence", "units", "shared", "per", "buckets", "priority", "broken", "value", "note")
 
 
 def after_a_clean_stop_leased_grants_are_held(t, how):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     leases = [c.acquire("plain", "LEASE", 50000),
               c.acquire("told", "LEASE", 51000, "VALUE", b"\0\r\n\xff host", "NOTE", "a note"),
               c.acquire("shared", "LEASE", 52000, "SHARED"),
@@ -225,7 +201,7 @@ def after_a_clean_stop_leased_grants_are_held(t, how):
     check(c("RELEASE", "rooms", leases[4]), 1)
     check(c("RELEASE", "rooms", leases[5]), 1)
     c.acquire("rooms")
-    ended(s)
+    s.end()
 
 
 for how in ("SIGINT", "SIGTERM", "SHUTDOWN"):
@@ -240,7 +216,7 @@ def at_a_stop_only_holders_without_a_lease_are_told(t):
     bare, leased = c.acquire("bare"), c.acquire("leased", "LEASE", 60000)
     both = c.acquire("both", "PER", 2, "LEASE", 60000), c.acquire("both", "PER", 2)
     sub.subscribe("lock:bare", "lock:leased", "lock:both")
-    ended(s)
+    s.end()
     told = sorted([c.push() for _ in range(2)])
     check(told, [[b"lock", b"bare", b"broken", bare], [b"lock", b"both", b"broken", both[1]]])
     check(sorted([sub.message(), sub.message()]),
@@ -261,9 +237,7 @@ def who_was_asked_to_go_may_stay_and_who_was_robbed_may_not(t):
     w.send("ACQUIRE", "asked", "PRIORITY", 1, "WAIT", FOREVER, "STEAL")
     check(w.push()[2], b"waits")
     check_error(c("EXTEND", "asked", asked, 60000), "ASKED")
-    ended(s)
-    s = start(t)
-    c = s.client()
+    s, c = s.restart().with_clients(1)
     check(c("EXTEND", "asked", asked, 60000), 60000)
     check_error(c("EXTEND", "robbed", robbed, 60000), "ASKED")
     check(c("EXTEND", "robbed", thief[0], 60000), 60000)
@@ -274,35 +248,31 @@ def who_was_asked_to_go_may_stay_and_who_was_robbed_may_not(t):
 def a_stop_without_leases_leaves_nothing_to_wait_for(t):
     s = start(t)
     s.client().acquire("k")
-    ended(s)
-    s = start(t)
+    s = s.restart()
     check(s.number("lease_longest_ms"), 0)
-    killed(s)
+    s.kill()
     start(t).client().acquire("k")
 
 
 @test
 def without_a_folder_all_holders_are_told_at_a_stop(t):
-    s = t.server()
-    c = s.client(3)
+    s, c = t.server().with_clients(1, 3)
     fence = c.acquire("k", "LEASE", 60000)
-    ended(s)
+    s.end()
     check(c.push(), [b"lock", b"k", b"broken", fence])
 
 
 @test
 def a_lease_goes_on_while_nobody_serves(t):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     began = boot_ms()
     c.acquire("short", "LEASE", 700)
     long = c.acquire("long", "LEASE", 60000)
     left = c("READ", "long")[2]
     asked = boot_ms()
-    ended(s)
+    s.end()
     t.until(lambda: boot_ms() > began + 1500, "the short one is over")
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     check_that('grants="1"' in s.log, "the short one is not there any more")
     c.acquire("short")
     now = c("READ", "long")[2]
@@ -313,13 +283,10 @@ def a_lease_goes_on_while_nobody_serves(t):
 
 @test
 def a_restored_lease_ends_when_it_would_have(t):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     sent = boot_ms()
     fence = c.acquire("k", "LEASE", 1500)
-    ended(s)
-    s = start(t)
-    c = s.client()
+    s, c = s.restart().with_clients(1)
     check(c("CHECK", "k", fence), 1)
     got = c("ACQUIRE", "k", "WAIT", FOREVER)
     check_that(boot_ms() - sent >= 1500, "it was not granted before")
@@ -327,16 +294,14 @@ def a_restored_lease_ends_when_it_would_have(t):
 
 
 def when_time_cannot_be_told(t, change):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     fence = c.acquire("k", "LEASE", 60000)
-    ended(s)
+    s.end()
     state = State(t)
     left = int(re.search(r"^grant \d+ (\d+)", state.text, re.M).group(1))
     change(state)
     began = boot_ms()
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     now = c("READ", "k")[2]
     check(c("CHECK", "k", fence), 1)
     check_that(left - (boot_ms() - began) - 20 <= now <= left, "all of %d ms, not %d" % (left, now))
@@ -351,16 +316,14 @@ test_of("by_a_clock_that_went_back_what_is_left_counts_from_the_start", when_tim
 @test
 def many_grants_are_kept(t):
     count = 20000
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     c.acquire("first", "LEASE", 600000)
     for at in range(0, count, 1000):
         c.send_raw(b"".join(encode(("ACQUIRE", "key:%d" % i, "LEASE", 600000, "VALUE", "v%d" % i))
                             for i in range(at, at + 1000)))
         fences = [c.reply()[0] for _ in range(1000)]
-    ended(s, signal.SIGTERM)
-    s = start(t)
-    c = s.client()
+    s.end(signal.SIGTERM)
+    s, c = start(t).with_clients(1)
     check(s.number("restored_grants", c), count + 1)
     check(s.number("keys", c), count + 1)
     for i in random.sample(range(count - 1000, count), 50):
@@ -372,7 +335,7 @@ def a_start_that_fails_loses_nothing(t):
     """The port is taken: what a clean stop wrote down is still there."""
     s = start(t)
     fence = s.client().acquire("k", "LEASE", 60000)
-    ended(s)
+    s.end()
     before = State(t).raw
     other = t.server()
     p = t.failing("--data", t.path("data"), port=str(other.port))
@@ -384,10 +347,9 @@ def a_start_that_fails_loses_nothing(t):
 
 @test
 def limits_that_shrank_do_not_take_grants_away(t):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     fences = [c.acquire("a long key %d" % i, "LEASE", 60000, "VALUE", "v" * 100) for i in range(9)]
-    ended(s)
+    s.end()
     s = start(t, "--keys-max", "2", "--key-bytes-max", "20", "--value-bytes-max", "5",
               "--lease-max", "1s")
     c = s.client()
@@ -401,14 +363,11 @@ def limits_that_shrank_do_not_take_grants_away(t):
 
 @test
 def after_kill_9_nothing_is_granted_before_the_old_leases_end(t):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     sent = boot_ms()
     old = c.acquire("k", "LEASE", 1800)
     bare = c.acquire("bare")
-    killed(s)
-    s = start(t)
-    c, w, other = s.clients(3)
+    s, c, w, other = s.crash().with_clients(3)
     check_that("did not stop by itself" in s.log, "it says so")
     got = c("ACQUIRE", "k")
     check_error(got, "RECOVERING", "the longest lease given before the crash ends in ")
@@ -418,8 +377,7 @@ def after_kill_9_nothing_is_granted_before_the_old_leases_end(t):
     check_error(c("AWAIT", "k", "FREE", 0), "RECOVERING")
     check([c("CHECK", "k", old), c("CHECK", "bare", bare), c("RELEASE", "k", old)], [0, 0, 0])
     check_error(c("EXTEND", "k", old, 1000), "LOST")
-    w.send("ACQUIRE", "k", "WAIT", FOREVER, "LEASE", 60000)
-    s.until_waiting("k", 1, c)
+    s.waits(w, "ACQUIRE", "k", "WAIT", FOREVER, "LEASE", 60000, by=c)
     check_that(any(b"recovers from a crash" in x for x in s.explain("k", c)["words"]),
                "EXPLAIN says so")
     check_that(b"recovers from a crash" in pairs(s.explain("k", c)["waiters"][0])["why"],
@@ -439,47 +397,41 @@ def a_second_crash_while_it_recovers_does_not_begin_anew(t):
     """It has given nothing in that time."""
     s = start(t)
     s.client().acquire("k", "LEASE", 1200000)
-    killed(s)
-    s = start(t)
+    s = s.crash()
     first = int(s.info()["recovering_ms"])
     time.sleep(0.6)
-    killed(s)
-    s = start(t)
+    s = s.crash()
     second = int(s.info()["recovering_ms"])
     check_that(0 < second <= first - 600, "%d ms, and then %d" % (first, second))
 
 
 @test
 def a_lease_that_was_extended_is_known_after_a_crash(t):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     fence = c.acquire("k", "LEASE", 1000)
     check(c("EXTEND", "k", fence, 250000), 250000)
     time.sleep(2.2)  # by then it would have been forgotten again
-    killed(s)
+    s.kill()
     left = int(start(t).info()["recovering_ms"])
     check_that(left > 200000, "%d ms are left" % left)
 
 
 @test
 def a_lease_that_was_waited_for_is_known_after_a_crash(t):
-    s = start(t)
-    c, w = s.clients(2)
+    s, c, w = start(t).with_clients(2)
     c.acquire("k")
-    w.send("ACQUIRE", "k", "WAIT", FOREVER, "LEASE", 250000)
-    s.until_waiting("k", 1, c)
+    s.waits(w, "ACQUIRE", "k", "WAIT", FOREVER, "LEASE", 250000, by=c)
     check(c("RELEASE", "k"), 1)
     w.reply()
     time.sleep(2.2)  # as above
-    killed(s)
+    s.kill()
     left = int(start(t).info()["recovering_ms"])
     check_that(left > 200000, "%d ms are left" % left)
 
 
 @test
 def what_is_refused_is_no_long_lease(t):
-    s = start(t)
-    c, other = s.clients(2)
+    s, c, other = start(t).with_clients(2)
     c.acquire("k")
     before = int(s.info(c)["lease_longest_ms"])
     check(other("ACQUIRE", "k", "LEASE", 86400000), None)
@@ -488,11 +440,9 @@ def what_is_refused_is_no_long_lease(t):
 
 @test
 def a_waiter_that_leaves_is_no_long_lease(t):
-    s = start(t)
-    c, w = s.clients(2)
+    s, c, w = start(t).with_clients(2)
     c.acquire("k")
-    w.send("ACQUIRE", "k", "WAIT", 10 ** 12, "LEASE", 86400000)
-    s.until_waiting("k", 1, c)
+    s.waits(w, "ACQUIRE", "k", "WAIT", 10 ** 12, "LEASE", 86400000, by=c)
     check(int(s.info(c)["lease_longest_ms"]), 86400000, "while it waits")
     w.close()
     t.until(lambda: int(s.info(c)["lease_longest_ms"]) < 86400000, "and not when it has gone")
@@ -502,32 +452,29 @@ def a_waiter_that_leaves_is_no_long_lease(t):
 def after_kill_9_without_leases_there_is_nothing_to_wait_for(t):
     s = start(t)
     old = s.client().acquire("k")
-    killed(s)
-    s = start(t)
+    s = s.crash()
     check_that(s.client().acquire("k") > old, "the fence rose")
 
 
 def fences_rise_over_a_clock_that_was_set_back(t, end):
     shims = Shims(t)
-    s = start(t, env=shims.env)
-    c = s.client()
+    s, c = start(t, env=shims.env).with_clients(1)
     old = max(c.acquire("k", "PER", 1000) for _ in range(10))
     end(s)
     shims.clock(-10 * 86400)
-    s = start(t, env=shims.env)
-    c = s.client()
+    s, c = start(t, env=shims.env).with_clients(1)
     new = c.acquire("k", "PER", 1000)
     check_that(new > old, "the fence rose: %d after %d" % (new, old))
-    if end is killed:
+    if end is Server.kill:
         check_that(new > old + 10 ** 6, "it is above all that might have been given")
     else:
         check(new, old + 1, "the next one")
 
 
 test_of("after_kill_9_fences_rise_over_a_clock_that_was_set_back",
-        fences_rise_over_a_clock_that_was_set_back, killed)
+        fences_rise_over_a_clock_that_was_set_back, Server.kill)
 test_of("after_a_stop_fences_rise_over_a_clock_that_was_set_back",
-        fences_rise_over_a_clock_that_was_set_back, ended)
+        fences_rise_over_a_clock_that_was_set_back, Server.end)
 
 
 @test
@@ -535,12 +482,9 @@ def a_stop_during_the_recovery_keeps_the_rest_of_it(t):
     s = start(t)
     s.client().acquire("k", "LEASE", 1800)
     sent = boot_ms()
-    killed(s)
-    s = start(t)
+    s = s.crash()
     check_error(s.client()("ACQUIRE", "k"), "RECOVERING")
-    ended(s)
-    s = start(t)
-    c = s.client()
+    s, c = s.restart().with_clients(1)
     check_error(c("ACQUIRE", "k"), "RECOVERING")
     c.acquire("k", "WAIT", FOREVER)
     check_that(boot_ms() - sent >= 1800, "not before the old lease has ended")
@@ -550,14 +494,10 @@ def a_stop_during_the_recovery_keeps_the_rest_of_it(t):
 def kill_9_after_a_clean_start_is_a_crash(t):
     s = start(t)
     old = s.client().acquire("k", "LEASE", 1800)
-    ended(s)
-    s = start(t)
-    c = s.client()
+    s, c = s.restart().with_clients(1)
     check(c("RELEASE", "k", old), 1)
     new = c.acquire("k", "LEASE", 1800)
-    killed(s)
-    s = start(t)
-    c = s.client()
+    s, c = s.crash().with_clients(1)
     check_error(c("ACQUIRE", "k"), "RECOVERING")
     check([c("CHECK", "k", old), c("CHECK", "k", new)], [0, 0])
 
@@ -583,8 +523,7 @@ def a_second_signal_is_a_crash(t):
 def the_longest_lease_falls_when_it_has_ended(t):
     """A minute later, with or without other grants."""
     shims = Shims(t)
-    s = start(t, env=shims.env)
-    c = s.client()
+    s, c = start(t, env=shims.env).with_clients(1)
     c.acquire("short", "LEASE", 1500)
     fence = c.acquire("long", "LEASE", 3600000)
     check(s.number("lease_longest_ms", c), 3600000)
@@ -694,7 +633,7 @@ def random_kills_never_make_two_holders(t):
 def used_folder(t, clean=True):
     s = start(t)
     fence = s.client().acquire("k", "LEASE", 60000, "VALUE", "host")
-    (ended if clean else killed)(s)
+    (s.end if clean else s.kill)()
     return fence
 
 
@@ -711,7 +650,7 @@ def a_folder_that_lost_its_state_is_refused(t, clean):
     os.rename(t.path("data/state"), t.path("moved"))
     refused(t, "is gone", "Put it back", "remove")
     os.rename(t.path("moved"), t.path("data/state"))
-    killed(start(t))
+    start(t).kill()
     os.unlink(t.path("data/state"))
     os.unlink(t.path("data/lock"))
     s = start(t)  # as it says
@@ -845,7 +784,7 @@ def a_full_disk_at_the_start_is_refused(t):
     empty_disk(t)
     s = start(t)
     fence = s.client().acquire("k", "LEASE", 60000)
-    ended(s)
+    s.end()
     fill_disk(t)
     refused(t, "the disk is full")
     empty_disk(t)
@@ -857,7 +796,7 @@ def a_read_only_disk_at_the_start_is_refused(t):
     small_disk(t)
     s = start(t)
     fence = s.client().acquire("k", "LEASE", 60000)
-    ended(s)
+    s.end()
     mount(t, "-o", "remount,ro", t.path("data"))
     refused(t, "the disk is read-only", "--data")
     mount(t, "-o", "remount,rw", t.path("data"))
@@ -867,8 +806,7 @@ def a_read_only_disk_at_the_start_is_refused(t):
 @test
 def a_disk_that_is_full_later(t):
     small_disk(t)
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     fence = c.acquire("k", "LEASE", 10000)
     fill_disk(t)
     check_error(c("ACQUIRE", "long", "LEASE", 60000), "IO", os.strerror(errno.ENOSPC),
@@ -881,23 +819,21 @@ def a_disk_that_is_full_later(t):
     t.until(lambda: isinstance(c("ACQUIRE", "long", "LEASE", 60000), list), "it is granted again")
     check_that(s.number("state_errors", c) >= 1, "it was counted")
     check_that("written again" in s.log, "it says so")
-    killed(s)
+    s.kill()
     check_error(start(t).client()("ACQUIRE", "k"), "RECOVERING")
 
 
 @test
 def what_cannot_be_written_down_is_refused_and_all_else_goes_on(t):
     shims = Shims(t)
-    s = start(t, env=shims.env)
-    c, w, sub = s.clients(3)
+    s, c, w, sub = start(t, env=shims.env).with_clients(3)
     sub.subscribe("lock:k")
     first = c.acquire("k", "LEASE", 10000)
     c.acquire("bare")
     shims.disk(errno.EIO)
     check_error(c("ACQUIRE", "x", "LEASE", 10001), "IO", os.strerror(errno.EIO))
     check_error(c("ACQUIRE", "x", "LEASE", 3600000, "WAIT", FOREVER), "IO")
-    w.send("ACQUIRE", "k", "WAIT", FOREVER)
-    s.until_waiting("k", 1, c)
+    s.waits(w, "ACQUIRE", "k", "WAIT", FOREVER, by=c)
     # The clock needs fences beyond those that were written.
     shims.clock(86400)
     check_error(c("ACQUIRE", "y"), "IO")
@@ -921,8 +857,7 @@ def what_cannot_be_written_down_is_refused_and_all_else_goes_on(t):
 @test
 def a_stop_that_cannot_write_says_so_and_holders_are_told(t):
     shims = Shims(t)
-    s = start(t, env=shims.env)
-    c = s.client(3)
+    s, c = start(t, env=shims.env).with_clients(1, 3)
     fence = c.acquire("k", "LEASE", 1800)
     shims.disk(errno.ENOSPC)
     check_error(c("ACQUIRE", "x", "LEASE", 60000), "IO")
@@ -1020,7 +955,7 @@ def no_lease_is_given_before_it_is_written(t):
     c, other = s.clients(2)
     c.send("ACQUIRE", "k", "LEASE", 3600000)
     t.until(lambda: s.number("deferred_commands", other) == 1, "it waits for the disk")
-    killed(s)
+    s.kill()
     check_that(not c.until_closed(), "it was not granted")
     shims.disk(0)
     s = start(t, env=shims.env)
@@ -1046,13 +981,13 @@ def auto_is_a_folder_of_the_port(t):
     check_that('folder="%s"' % folder in s.log, "it says which")
     check(s.info()["data"], folder)
     fence = s.client().acquire("k", "LEASE", 60000)
-    ended(s)
+    s.end()
     s = t.server(port=port, env=env)
     check(s.client()("CHECK", "k", fence), 1)
-    ended(s)
+    s.end()
     s = t.server(port=port, env=dict(env, XDG_STATE_HOME=t.path("xdg")))
     check(s.info()["data"], t.path("xdg/sluice/%d" % port))
-    ended(s)
+    s.end()
     s = t.server(env=dict(env, STATE_DIRECTORY=t.path("service") + ":" + t.path("other")))
     check(s.info()["data"], t.path("service"))
 
@@ -1099,14 +1034,12 @@ def auto_does_not_go_on_without_a_folder_that_it_cannot_make(t):
 @test
 def a_server_that_was_stopped_for_a_while_breaks_no_promise(t):
     """SIGSTOP: what ended meanwhile has ended, what did not is held; nobody is told twice."""
-    s = start(t)
-    c, w, sub = s.clients(3)
+    s, c, w, sub = start(t).with_clients(3)
     sub.subscribe("lock:short", "lock:long")
     sent = boot_ms()
     short, long = c.acquire("short", "LEASE", 800), c.acquire("long", "LEASE", 60000)
     left = c("READ", "long")[2]
-    w.send("ACQUIRE", "short", "WAIT", FOREVER, "LEASE", 60000)
-    s.until_waiting("short", 1)
+    s.waits(w, "ACQUIRE", "short", "WAIT", FOREVER, "LEASE", 60000)
     stop(t, s.pid)
     c.send("EXTEND", "short", short, 60000)
     paused = boot_ms()
@@ -1154,8 +1087,7 @@ def a_wall_clock_that_steps_changes_nothing(t, end):
         left = c("READ", "held")[2]
         check_that(3000000 < left <= 3600000, "the lease is as long as it was, not %d" % left)
         if end:
-            ended(s)
-            s = start(t, env=shims.env)
+            s = s.restart()
 
 
 test_of("a_wall_clock_that_steps_changes_nothing", a_wall_clock_that_steps_changes_nothing, False)
@@ -1166,18 +1098,16 @@ test_of("a_wall_clock_that_steps_between_two_starts_changes_nothing",
 @test
 def a_machine_that_slept_has_slept_through_leases(t):
     shims = Shims(t)
-    s = start(t, env=shims.env)
-    c, w = s.clients(2)
+    s, c, w = start(t, env=shims.env).with_clients(2)
     short, long = c.acquire("short", "LEASE", 60000), c.acquire("long", "LEASE", 86400000)
-    w.send("ACQUIRE", "short", "WAIT", FOREVER)
-    s.until_waiting("short", 1)
+    s.waits(w, "ACQUIRE", "short", "WAIT", FOREVER)
     shims.clock(3600, 3600)
     check_error(c("EXTEND", "short", short, 1000), "LOST")
     check_that(w.reply()[0] > long, "the next has it")
     left = c("READ", "long")[2]
     check_that(80000000 < left <= 82800000, "an hour less is left, not %d" % left)
     # Asleep between two servers of one boot: that counts, too.
-    ended(s)
+    s.end()
     shims.clock(7200, 7200)
     s = start(t, env=shims.env)
     left = s.client()("READ", "long")[2]
@@ -1189,12 +1119,9 @@ def a_recovery_ends_while_the_machine_sleeps(t):
     shims = Shims(t)
     s = start(t, env=shims.env)
     s.client().acquire("k", "LEASE", 3600000)
-    killed(s)
-    s = start(t, env=shims.env)
-    c, w = s.clients(2)
+    s, c, w = s.crash().with_clients(2)
     check_error(c("ACQUIRE", "k"), "RECOVERING")
-    w.send("ACQUIRE", "k", "WAIT", FOREVER)
-    s.until_waiting("k", 1)
+    s.waits(w, "ACQUIRE", "k", "WAIT", FOREVER)
     shims.clock(3601, 3601)
     check(isinstance(w.reply(), list), True)
 

@@ -77,8 +77,7 @@ def no_write_follows_a_symbolic_link(t):
     s.client().acquire("k", "LEASE", 60000)
     for name in ("state.new", "store-new", "store-new-lock"):
         os.symlink(target, os.path.join(path, name))
-    s.signal(signal.SIGTERM)
-    check(s.status, 0)
+    s.end()
     check(open(target).read(), "precious")
     check_that(not os.path.islink(os.path.join(path, "state")), "the state is a file")
     os.unlink(os.path.join(path, "store"))
@@ -100,8 +99,7 @@ def no_node_file_follows_a_symbolic_link(t):
 def a_link_is_rejected(t, name):
     path = directory(t)
     s = t.server("--data", path)
-    s.signal(signal.SIGTERM)
-    check(s.status, 0)
+    s.end()
     real = os.path.join(t.dir, "elsewhere")
     os.rename(os.path.join(path, name), real)
     os.symlink(real, os.path.join(path, name))

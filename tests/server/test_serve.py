@@ -54,8 +54,7 @@ for text, ms in (("0", 0), ("7", 7), ("500ms", 500), ("5s", 5000), ("2m", 120000
 
 @test
 def the_defaults_are_those_of_the_contract(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     wanted = {"socket-mode": "0600", "log-format": "text", "log-level": "info", "linger": "5000",
               "idle-time": "0", "auth-time": "30000", "connections-max": "10000",
               "key-bytes-max": "1024", "value-bytes-max": "4096", "argument-bytes-max": "16384",
@@ -212,8 +211,7 @@ def make_noise(s):
     c.send_raw(b"*1\r\n!\r\n")
     c.until_closed()
     s.still_well()
-    s.signal(signal.SIGTERM)
-    check(s.status, 0)
+    s.end()
 
 
 @test
@@ -248,8 +246,7 @@ def the_level_of_the_log(t):
     t.until(lambda: os.path.exists(path), "it listens")
     c = t.until(lambda: connect(path), "it answers")
     check(c("PING"), "PONG")
-    s.signal(signal.SIGTERM)
-    check(s.status, 0)
+    s.end()
     check(s.log, "", "the log")
 
 
@@ -286,8 +283,7 @@ def a_port_can_be_used_again_at_once(t):
         s = t.server()
         kept = s.clients(5)
         check(kept[4]("PING"), "PONG")
-        s.signal(signal.SIGTERM)
-        check(s.status, 0)
+        s.end()
         again = t.server(port=s.port, wait=False)
         t.until(lambda: "ready" in again.log or not again.process.running, "it has begun")
         if again.process.running:
@@ -333,8 +329,7 @@ def a_socket_left_over_is_replaced(t):
 def a_socket_is_gone_after_a_good_end(t):
     path = t.path("sock")
     s = t.server("--socket", path)
-    s.signal(signal.SIGTERM)
-    check(s.status, 0)
+    s.end()
     check(os.path.exists(path), False, "the socket is there")
 
 
@@ -374,8 +369,7 @@ def a_data_folder_that_is_not_told_is_not_used(t):
     before = sorted(os.listdir(t.dir))
     s = t.server()
     s.client().acquire("k")
-    s.signal(signal.SIGTERM)
-    check(s.status, 0)
+    s.end()
     check([f for f in sorted(os.listdir(t.dir)) if not f.startswith(".said")],
           [f for f in before if not f.startswith(".said")], "files")
 
@@ -413,8 +407,7 @@ def a_NOTIFY_SOCKET_that_is_not_there_does_no_harm(t):
 
 def check_leaves(t, leave):
     """S3: holders and waiters are told, and the server ends with status 0."""
-    s = t.server()
-    sub, waiter, watcher, two = s.clients(4)
+    s, sub, waiter, watcher, two = t.server().with_clients(4)
     three, admin = s.client(3), s.client()
     sub.subscribe("lock:k", "lock:l", "lock:x")
     fence = three.acquire("k")
@@ -464,8 +457,7 @@ def a_client_that_does_not_read_does_not_keep_it(t):
     s = t.server()
     unread = deaf(s)
     s.still_well()
-    s.signal(signal.SIGTERM)
-    check(s.status, 0)
+    s.end()
     unread.close()
 
 
@@ -490,8 +482,7 @@ def when_it_leaves_nobody_is_granted_anything(t):
 @test
 def a_second_signal_ends_it_at_once(t):
     """Also if the first one is still being worked on."""
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     c.acquire("k")
     stop(t, s.pid)
     s.signal(signal.SIGTERM)
@@ -539,8 +530,7 @@ def sluice_serve_becomes_the_server(t):
     with open("/proc/%d/comm" % s.pid) as f:
         check(f.read().strip(), "sluice-server")
     check(setting(s, "linger"), "7")
-    s.signal(signal.SIGTERM)
-    check(s.status, 0)
+    s.end()
 
 
 @test
@@ -559,8 +549,7 @@ def sluice_serve_passes_on_status_and_words(t):
 
 @test
 def a_thousand_connections_leave_nothing_behind(t):
-    s = t.server("--linger", "0")
-    ask = s.client()
+    s, ask = t.server("--linger", "0").with_clients(1)
 
     def some(n):
         for i in range(n):

@@ -25,6 +25,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 from live import (Client, Closed, Failure, Push, check, check_error, check_that, encode, main, pairs,
                   stop, test, test_of)
+from shims import Shims
 
 FOREVER = 10 ** 8  # ms
 LINGER = ("--linger", "1h")  # what lingers, lingers for longer than a test
@@ -38,9 +39,15 @@ def waiting(s, key, *options, protocol=2):
     """A connection that waits for the key."""
     before = s.waiters(key)
     w = s.client(protocol)
-    w.send("ACQUIRE", key, "WAIT", FOREVER, *options)
-    s.until_waiting(key, before + 1)
+    s.waits(w, "ACQUIRE", key, "WAIT", FOREVER, *options, count=before + 1)
     return w
+
+
+def held_and_wanted(t, *options):
+    """A server, a connection that holds k, and one that waits for it."""
+    s, holder = t.server(*options).with_clients(1)
+    holder.acquire("k")
+    return s, holder, waiting(s, "k")
 
 
 # --- Holders that die -----------------------------------------------------------------
@@ -89,8 +96,7 @@ def kill_9_of_a_holder_on_a_unix_socket(t):
 
 @test
 def kill_9_of_a_thousand_holders_leaves_nothing(t):
-    s = t.server(*LINGER)
-    ask = s.client()
+    s, ask = t.server(*LINGER).with_clients(1)
 
     def run(say):
         run.kept = [s.client() for _ in range(20)]
@@ -146,8 +152,7 @@ def a_key_of_a_holder_that_has_closed_is_granted_at_once(t):
 
 @test
 def keys_of_shared_and_counted_holders_that_have_closed_are_granted_at_once(t):
-    s = t.server(*LINGER)
-    stays = s.client()
+    s, stays = t.server(*LINGER).with_clients(1)
     stays.acquire("room", "PER", 5)
     stays.acquire("read", "SHARED")
     holders = holding(s, 100, "shared", "SHARED") + holding(s, 4, "room", "PER", 5) + holding(s, 1, "seen")
@@ -160,8 +165,7 @@ def keys_of_shared_and_counted_holders_that_have_closed_are_granted_at_once(t):
 @test
 def a_holder_of_many_keys_that_has_closed_gives_back_all_of_them_first(t):
     """More than the server gives back in one turn."""
-    s = t.server(*LINGER)
-    holder = s.client()
+    s, holder = t.server(*LINGER).with_clients(1)
     for i in range(3000):
         holder.send("ACQUIRE", "k%d" % i)
     for i in range(3000):
@@ -191,8 +195,7 @@ def a_key_of_a_holder_that_was_reset_is_not_granted_at_once(t):
 
 @test
 def a_request_is_never_told_nil_after_the_holder_has_closed(t):
-    s = t.server(*LINGER)
-    ask = s.client()
+    s, ask = t.server(*LINGER).with_clients(1)
     nils = 0
     for _ in range(5000):
         holder = s.client()
@@ -214,20 +217,14 @@ def a_request_is_never_told_nil_after_the_holder_has_closed(t):
 
 @test
 def end_of_file_ends_grants_at_once(t):
-    s = t.server(*LINGER)
-    holder = s.client()
-    holder.acquire("k")
-    w = waiting(s, "k")
+    s, holder, w = held_and_wanted(t, *LINGER)
     holder.close()
     w.reply()
 
 
 @test
 def half_a_close_is_an_end_of_file(t):
-    s = t.server(*LINGER)
-    holder = s.client()
-    holder.acquire("k")
-    w = waiting(s, "k")
+    s, holder, w = held_and_wanted(t, *LINGER)
     holder.socket.shutdown(socket.SHUT_WR)
     w.reply()
     check(holder.until_closed(), b"", "what came after it")
@@ -235,8 +232,7 @@ def half_a_close_is_an_end_of_file(t):
 
 @test
 def what_was_asked_before_half_a_close_is_answered(t):
-    s = t.server(*LINGER)
-    c = s.client()
+    s, c = t.server(*LINGER).with_clients(1)
     c.send("PING").send("ACQUIRE", "k").send("PING", "x")
     c.socket.shutdown(socket.SHUT_WR)
     data = c.until_closed()
@@ -247,8 +243,7 @@ def what_was_asked_before_half_a_close_is_answered(t):
 
 @test
 def a_long_pipeline_before_half_a_close_is_answered(t):
-    s = t.server(*LINGER)
-    c = s.client()
+    s, c = t.server(*LINGER).with_clients(1)
     c.send_raw(encode(["ACQUIRE", "k", "PER", "100000"]) * 20000)
     c.socket.shutdown(socket.SHUT_WR)
     check(c.until_closed().count(b"*5\r\n"), 20000, "grants that were told")
@@ -258,20 +253,14 @@ def a_long_pipeline_before_half_a_close_is_answered(t):
 
 @test
 def QUIT_ends_grants_at_once(t):
-    s = t.server(*LINGER)
-    holder = s.client()
-    holder.acquire("k")
-    w = waiting(s, "k")
+    s, holder, w = held_and_wanted(t, *LINGER)
     check(holder("QUIT"), "OK")
     w.reply()
 
 
 @test
 def RESET_ends_grants_at_once_and_goes_on(t):
-    s = t.server(*LINGER)
-    holder = s.client()
-    holder.acquire("k")
-    w = waiting(s, "k")
+    s, holder, w = held_and_wanted(t, *LINGER)
     check(holder("RESET"), "RESET")
     w.reply()
     check(holder("RELEASE", "k"), 0, "it is not the holder's any more")
@@ -285,72 +274,41 @@ def check_lingers(t, s, key, w, start, linger_s):
     check(got[4], 0, "nothing overlaps")
 
 
-@test
-def a_reset_connection_keeps_its_grants_for_linger(t):
-    """A13: its holder may be alive, and has not read the news."""
-    s = t.server("--linger", "700ms")
-    holder = s.client()
-    holder.acquire("k")
-    w = waiting(s, "k")
-    start = time.monotonic()
-    holder.reset()
-    check_lingers(t, s, "k", w, start, 0.7)
-
-
-@test
-def a_killed_connection_keeps_its_grants_for_linger(t):
-    """A13: CLIENT KILL."""
-    s = t.server("--linger", "700ms")
-    holder, c = s.clients(2)
-    holder.acquire("k")
-    number = holder.id
-    w = waiting(s, "k")
-    start = time.monotonic()
-    check(c("CLIENT", "KILL", "ID", number), 1)
-    holder.until_closed()
-    check_lingers(t, s, "k", w, start, 0.7)
-
-
-@test
-def a_connection_that_kills_itself_keeps_its_grants_for_linger(t):
-    s = t.server("--linger", "700ms")
-    holder = s.client()
-    holder.acquire("k")
-    number = holder.id
-    w = waiting(s, "k")
-    start = time.monotonic()
-    holder.send("CLIENT", "KILL", "ID", number)
-    check_lingers(t, s, "k", w, start, 0.7)
-
-
-@test
-def a_broken_stream_keeps_its_grants_for_linger(t):
-    """A13: the server hung up."""
-    s = t.server("--linger", "700ms")
-    holder = s.client()
-    holder.acquire("k")
-    w = waiting(s, "k")
-    start = time.monotonic()
+def break_the_stream(holder):
     holder.send_raw(b"*1\r\n!oops\r\n")
     check_error(holder.reply(), "ERR", "Protocol error")
     holder.until_closed()
+
+
+def keeps_its_grants_for_linger(t, leave):
+    """A13: its holder may be alive, and has not read the news."""
+    s, holder, w = held_and_wanted(t, "--linger", "700ms")
+    number, c = holder.id, s.client()
+    start = time.monotonic()
+    leave(holder, c, number)
     check_lingers(t, s, "k", w, start, 0.7)
+
+
+for name, leave in (
+        ("a_reset_connection", lambda holder, c, number: holder.reset()),
+        ("a_killed_connection", lambda holder, c, number: (
+            check(c("CLIENT", "KILL", "ID", number), 1), holder.until_closed())),
+        ("a_connection_that_kills_itself",
+         lambda holder, c, number: holder.send("CLIENT", "KILL", "ID", number)),
+        ("a_broken_stream", lambda holder, c, number: break_the_stream(holder))):
+    test_of(name + "_keeps_its_grants_for_linger", keeps_its_grants_for_linger, leave)
 
 
 @test
 def linger_0_lets_go_at_once(t):
-    s = t.server("--linger", "0")
-    holder = s.client()
-    holder.acquire("k")
-    w = waiting(s, "k")
+    s, holder, w = held_and_wanted(t, "--linger", "0")
     holder.reset()
     w.reply()
 
 
 @test
 def what_lingers_can_be_broken_by_an_operator(t):
-    s = t.server(*LINGER)
-    holder, c = s.clients(2)
+    s, holder, c = t.server(*LINGER).with_clients(2)
     fence = holder.acquire("k")
     holder.reset()
     w = waiting(s, "k")
@@ -365,14 +323,11 @@ def what_lingers_can_be_broken_by_an_operator(t):
 def a_reset_waiter_keeps_its_other_grants(t):
     """A13: it waits for one key, holds another, and is reset while the server sleeps; the
     key it waits for is released in the same moment."""
-    s = t.server("--linger", "1500ms")
-    holder, c, w = s.clients(3)
+    s, holder, c, w = t.server("--linger", "1500ms").with_clients(3)
     holder.acquire("busy")
     c.acquire("k")
-    c.send("ACQUIRE", "busy", "WAIT", FOREVER)
-    s.until_waiting("busy", 1)
-    w.send("ACQUIRE", "k", "WAIT", FOREVER)
-    s.until_waiting("k", 1)
+    s.waits(c, "ACQUIRE", "busy", "WAIT", FOREVER)
+    s.waits(w, "ACQUIRE", "k", "WAIT", FOREVER)
     stop(t, s.pid)
     holder.send("RELEASE", "busy")
     start = time.monotonic()
@@ -383,18 +338,6 @@ def a_reset_waiter_keeps_its_other_grants(t):
 
 
 # --- Waiting ----------------------------------------------------------------------------
-
-
-def leave_by_close(c, s):
-    c.close()
-
-
-def leave_by_reset(c, s):
-    c.reset()
-
-
-def leave_by_half_close(c, s):
-    c.socket.shutdown(socket.SHUT_WR)
 
 
 def leave_by_kill(c, s):
@@ -409,15 +352,22 @@ def leave_by_close_with_much_to_say(c, s):
     c.close()
 
 
+WAYS_TO_LEAVE = {
+    "close": lambda c, s: c.close(),
+    "reset": lambda c, s: c.reset(),
+    "half_close": lambda c, s: c.socket.shutdown(socket.SHUT_WR),
+    "kill": leave_by_kill,
+    "close_with_much_to_say": leave_by_close_with_much_to_say,
+}
+
+
 def check_leaves(t, leave):
     """W1: its place in the line is gone, and the next one is granted."""
-    s = t.server(*LINGER)
-    holder, c = s.clients(2)
+    s, holder, c = t.server(*LINGER).with_clients(2)
     holder.acquire("k")
     gone = s.client()
     gone.acquire("mine")  # may linger: that is no reason to stay in line
-    gone.send("ACQUIRE", "k", "WAIT", FOREVER)
-    s.until_waiting("k", 1)
+    s.waits(gone, "ACQUIRE", "k", "WAIT", FOREVER)
     nxt = waiting(s, "k")
     leave(gone, s)
     s.until_waiting("k", 1)
@@ -429,15 +379,13 @@ def check_leaves(t, leave):
     check(c("AWAIT", "k", "FREE", 0), 1)
 
 
-for name in ("close", "reset", "half_close", "kill", "close_with_much_to_say"):
-    test_of("a_waiter_that_leaves_by_%s_is_out_of_the_line" % name, check_leaves,
-            globals()["leave_by_" + name])
+for name, leave in WAYS_TO_LEAVE.items():
+    test_of("a_waiter_that_leaves_by_%s_is_out_of_the_line" % name, check_leaves, leave)
 
 
 @test
 def a_killed_process_that_waits_is_out_of_the_line(t):
-    s = t.server(*LINGER)
-    holder = s.client()
+    s, holder = t.server(*LINGER).with_clients(1)
     holder.acquire("k")
 
     def run(say):
@@ -454,8 +402,7 @@ def a_killed_process_that_waits_is_out_of_the_line(t):
 
 @test
 def a_watcher_that_leaves_is_forgotten(t):
-    s = t.server(*LINGER)
-    holder, c, ask = s.clients(3)
+    s, holder, c, ask = t.server(*LINGER).with_clients(3)
     holder.acquire("k")
     c.send("AWAIT", "k", "FREE", FOREVER)
     t.until(lambda: s.number("blocked_clients", ask) == 1, "it waits")
@@ -468,8 +415,7 @@ def a_watcher_that_leaves_is_forgotten(t):
 @test
 def a_waiter_whose_time_is_over_is_not_granted(t):
     """W1: the release and the end of the wait are seen in one moment."""
-    s = t.server()
-    holder, w, ask = s.clients(3)
+    s, holder, w, ask = t.server().with_clients(3)
     holder.acquire("k")
     for wait in (300, 2000, 10000):  # the longer ones, if the machine stalls
         w.send("ACQUIRE", "k", "WAIT", wait)
@@ -491,8 +437,7 @@ def a_waiter_whose_time_is_over_is_not_granted(t):
 @test
 def waiters_who_all_die_while_the_server_sleeps(t):
     """W1: it wakes up to a release and ten dead in front of a living one."""
-    s = t.server(*LINGER)
-    holder = s.client()
+    s, holder = t.server(*LINGER).with_clients(1)
     holder.acquire("k")
     dead = [waiting(s, "k") for _ in range(10)]
     w = waiting(s, "k")
@@ -509,12 +454,10 @@ def waiters_who_all_die_while_the_server_sleeps(t):
 @test
 def a_lease_is_not_given_to_one_who_has_hung_up(t):
     """W1: with a lease nobody else would have it for an hour."""
-    s = t.server(*LINGER)
-    holder, dead, w = s.clients(3)
+    s, holder, dead, w = t.server(*LINGER).with_clients(3)
     holder.acquire("k")
     for i, c in enumerate((dead, w)):
-        c.send("ACQUIRE", "k", "WAIT", FOREVER, "LEASE", 3600000)
-        s.until_waiting("k", i + 1)
+        s.waits(c, "ACQUIRE", "k", "WAIT", FOREVER, "LEASE", 3600000, count=i + 1)
     stop(t, s.pid)
     holder.send("RELEASE", "k")
     dead.close()
@@ -524,12 +467,10 @@ def a_lease_is_not_given_to_one_who_has_hung_up(t):
 
 @test
 def the_mark_of_a_broken_grant_is_not_lost_on_one_who_has_hung_up(t):
-    s = t.server(*LINGER)
-    holder, dead, w, admin = s.clients(4)
+    s, holder, dead, w, admin = t.server(*LINGER).with_clients(4)
     fence = holder("ACQUIRE", "k", "LEASE", 3600000)[0]
     for i, c in enumerate((dead, w)):
-        c.send("ACQUIRE", "k", "WAIT", FOREVER)
-        s.until_waiting("k", i + 1)
+        s.waits(c, "ACQUIRE", "k", "WAIT", FOREVER, count=i + 1)
     stop(t, s.pid)
     admin.send("BREAK", "k", fence, "NOW")
     dead.close()
@@ -539,8 +480,7 @@ def the_mark_of_a_broken_grant_is_not_lost_on_one_who_has_hung_up(t):
 
 @test
 def after_RESET_of_many_all_is_free(t):
-    s = t.server(*LINGER)
-    c = s.client()
+    s, c = t.server(*LINGER).with_clients(1)
     for i in range(3000):
         c.send("ACQUIRE", "k%d" % i)
     for i in range(3000):
@@ -554,8 +494,7 @@ def after_RESET_of_many_all_is_free(t):
 @test
 def waiters_are_granted_by_priority_then_in_order_of_arrival(t):
     """W2."""
-    s = t.server()
-    holder = s.client()
+    s, holder = t.server().with_clients(1)
     holder.acquire("k")
     order = [0, 5, 0, -1, 5, 2147483647, 0, -1]
     line = [(waiting(s, "k", "PRIORITY", p), p, i) for i, p in enumerate(order)]
@@ -574,12 +513,10 @@ def waiters_are_granted_by_priority_then_in_order_of_arrival(t):
 
 @test
 def waited_ms_is_how_long_it_waited(t):
-    s = t.server()
-    holder, w = s.clients(2)
+    s, holder, w = t.server().with_clients(2)
     holder.acquire("k")
     sent = time.monotonic()
-    w.send("ACQUIRE", "k", "WAIT", 60000)
-    s.until_waiting("k", 1)
+    s.waits(w, "ACQUIRE", "k", "WAIT", 60000)
     waits = time.monotonic()
     time.sleep(3)
     released = time.monotonic()
@@ -594,8 +531,7 @@ def waited_ms_is_how_long_it_waited(t):
 
 @test
 def a_wait_for_an_expiring_lease(t):
-    s = t.server()
-    a, b = s.clients(2)
+    s, a, b = t.server().with_clients(2)
     start = time.monotonic()
     first = a.acquire("k", "LEASE", 300)
     fence, _, lease, waited, overlapping = b("ACQUIRE", "k", "WAIT", 60000, "LEASE", 5000)
@@ -609,8 +545,7 @@ def a_wait_for_an_expiring_lease(t):
 
 @test
 def a_pool_may_release_on_another_connection_what_is_leased(t):
-    s = t.server()
-    a, b = s.clients(2)
+    s, a, b = t.server().with_clients(2)
     leased = a.acquire("leased", "LEASE", 60000)
     bare = a.acquire("bare")
     check(b("EXTEND", "leased", leased, 70000), 70000)
@@ -638,8 +573,7 @@ def a_lease_outlives_its_connection(t):
 @test
 def connecting_again_never_revives_a_grant(t):
     """S1: a connection is another session, even under the same name."""
-    s = t.server(*LINGER)
-    c, killer = s.clients(2)
+    s, c, killer = t.server(*LINGER).with_clients(2)
     check(c("CLIENT", "SETNAME", "me"), "OK")
     fence, old = c.acquire("k"), c.id
     check(killer("CLIENT", "KILL", "ID", old), 1)
@@ -659,8 +593,7 @@ def a_server_that_was_killed_has_forgotten_and_fences_rise(t):
     """S1, F4, F5, A1: the old fence is of no use at the next server."""
     options = ("--data", t.path("data"))
     os.mkdir(t.path("data"))
-    s = t.server(*options)
-    c = s.client()
+    s, c = t.server(*options).with_clients(1)
     bare, leased = c.acquire("k"), c.acquire("l", "LEASE", 100)
     s.signal(signal.SIGKILL)
     c.until_closed()
@@ -749,8 +682,7 @@ def a_holder_that_slept_through_its_lease_is_fenced_off(t):
 @test
 def who_counts_from_the_reply_is_caught_beside_the_next_holder(t):
     """L12, the mistake that waited_ms is there to spare: the reply may be read late."""
-    s = t.server()
-    a, b = s.clients(2)
+    s, a, b = t.server().with_clients(2)
     for i in range(50):  # a machine that stalls may hide it for a while
         key = "k%d" % i
         sent = time.monotonic()
@@ -775,8 +707,7 @@ def who_counts_from_its_sending_stops_before_another_is_granted(t):
     both have."""
     seed = random.randrange(1 << 32)
     draw = random.Random(seed)
-    s = t.server()
-    first, holder, other = s.clients(3)
+    s, first, holder, other = t.server().with_clients(3)
     ended = threading.Event()
 
     def pause():
@@ -821,25 +752,14 @@ def who_counts_from_its_sending_stops_before_another_is_granted(t):
 @test
 def a_wall_clock_that_steps_ends_no_lease_and_fences_rise(t):
     """F3, A1."""
-    library, step = t.path("step.so"), t.path("step")
-    here = os.path.dirname(os.path.abspath(__file__))
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, here + "/lib/step.c", "-ldl"],
-                   check=True)
-
-    def set_step(seconds):
-        with open(step, "r+b" if os.path.exists(step) else "wb") as f:
-            f.write(struct.pack("q", seconds))
-
-    set_step(0)
-    s = t.server(env={"LD_PRELOAD": library, "STEP_FILE": step})
-    c, w = s.clients(2)
+    shims = Shims(t)
+    s, c, w = t.server(env=shims.env).with_clients(2)
     fence = c.acquire("k", "LEASE", 3600000)
     bare = c.acquire("bare")
-    w.send("ACQUIRE", "k", "WAIT", 3600000)
-    s.until_waiting("k", 1)
+    s.waits(w, "ACQUIRE", "k", "WAIT", 3600000)
     last = fence
     for seconds in (10 * 86400, -10 * 86400, 0):
-        set_step(seconds)
+        shims.clock(seconds)
         new = c.acquire("other", "PER", 1000)
         check_that(new > last, "the fence rises over a step of %d s" % seconds)
         if seconds > 0:
@@ -854,46 +774,20 @@ def a_wall_clock_that_steps_ends_no_lease_and_fences_rise(t):
 # --- What is told -------------------------------------------------------------------------------
 
 
-def end_release(c, other, fence, options):
-    check(c("RELEASE", "k", fence), 1)
-
-
-def end_release_by_another(c, other, fence, options):
-    check(other("RELEASE", "k", fence), 1)
-
-
-def end_close(c, other, fence, options):
-    c.close()
-
-
-def end_reset(c, other, fence, options):
-    c.reset()
-
-
-def end_QUIT(c, other, fence, options):
-    check(c("QUIT"), "OK")
-
-
-def end_RESET(c, other, fence, options):
-    check(c("RESET"), "RESET")
-
-
-def end_kill(c, other, fence, options):
-    check(other("CLIENT", "KILL", "ADDR", "%s:%d" % c.socket.getsockname()), 1)
-
-
-def end_break(c, other, fence, options):
-    check(other("BREAK", "k", fence), 2)
-
-
-def end_break_now(c, other, fence, options):
-    check(other("BREAK", "k", fence, "NOW"), 2)
-
-
-def end_wait(c, other, fence, options):
-    pass  # by itself
-
-
+# How a grant ends: what its connection, or another, does with the fence.
+WAYS_TO_END = {
+    "release": lambda c, other, fence: check(c("RELEASE", "k", fence), 1),
+    "release_by_another": lambda c, other, fence: check(other("RELEASE", "k", fence), 1),
+    "close": lambda c, other, fence: c.close(),
+    "reset": lambda c, other, fence: c.reset(),
+    "QUIT": lambda c, other, fence: check(c("QUIT"), "OK"),
+    "RESET": lambda c, other, fence: check(c("RESET"), "RESET"),
+    "kill": lambda c, other, fence: check(
+        other("CLIENT", "KILL", "ADDR", "%s:%d" % c.socket.getsockname()), 1),
+    "break": lambda c, other, fence: check(other("BREAK", "k", fence), 2),
+    "break_now": lambda c, other, fence: check(other("BREAK", "k", fence, "NOW"), 2),
+    "wait": lambda c, other, fence: None,  # by itself
+}
 # how it ends, options of ACQUIRE, the event, the push to the holder
 ENDS = (("release", (), "released %d", None),
         ("release", ("LEASE", FOREVER // 10), "released %d", None),
@@ -910,13 +804,12 @@ ENDS = (("release", (), "released %d", None),
 
 def check_told_once(t, how, options, event, push):
     """S3: on lock:k, to a pattern, and to its holder."""
-    s = t.server("--linger", "100ms")
-    sub, by_pattern, other = s.clients(3)
+    s, sub, by_pattern, other = t.server("--linger", "100ms").with_clients(3)
     sub.subscribe("lock:k", "lock:end")
     by_pattern.subscribe("lock:*", command="PSUBSCRIBE")
     c = s.client(3)
     fence, held, lease, waited, _ = c("ACQUIRE", "k", *options)
-    globals()["end_" + how](c, other, fence, options)
+    WAYS_TO_END[how](c, other, fence)
     until_free(t, other, "k")
     t.until(lambda: s.number("entries", other) == 0, "all is over")
     end = other.acquire("end")
@@ -941,8 +834,7 @@ for how, options, event, push in ENDS:
 @test
 def a_broken_lease_is_told_when_it_is_broken_and_when_it_ends(t):
     """S3: BREAK of a leased grant: it is asked to end, and ends with its lease."""
-    s = t.server()
-    sub, other = s.clients(2)
+    s, sub, other = t.server().with_clients(2)
     c = s.client(3)
     sub.subscribe("lock:k", "lock:end")
     for lease in (300, 2000, 10000):  # the longer ones, if the machine stalls
@@ -966,8 +858,7 @@ def a_broken_lease_is_told_when_it_is_broken_and_when_it_ends(t):
 
 @test
 def who_speaks_RESP2_is_pushed_nothing(t):
-    s = t.server()
-    c, other = s.clients(2)
+    s, c, other = t.server().with_clients(2)
     fence = c.acquire("k")
     check(other("BREAK", "k", fence), 2)
     check(c("PING"), "PONG", "the next reply")
@@ -979,8 +870,7 @@ def a_holder_that_waits_for_something_else_is_pushed_its_loss(t):
     c, other, third = s.client(3), s.client(), s.client()
     third.acquire("busy")
     fence = c.acquire("k")
-    c.send("ACQUIRE", "busy", "WAIT", FOREVER)
-    s.until_waiting("busy", 1)
+    s.waits(c, "ACQUIRE", "busy", "WAIT", FOREVER)
     check(other("BREAK", "k", fence), 2)
     got = c.push()
     check([got[2], int(got[3])], [b"broken", fence])

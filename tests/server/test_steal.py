@@ -42,8 +42,7 @@ def thief(s, *options, key="k", priority=5, wait=FOREVER, protocol=3, steal=("ST
     """A connection that has sent its wish and waits in line."""
     before = s.waiters(key)
     c = s.client(protocol)
-    c.send("ACQUIRE", key, "WAIT", wait, "PRIORITY", priority, *steal, *options)
-    s.until_waiting(key, before + 1)
+    s.waits(c, "ACQUIRE", key, "WAIT", wait, "PRIORITY", priority, *steal, *options, count=before + 1)
     return c
 
 
@@ -309,8 +308,7 @@ def P11_a_lease_that_ends_during_the_handshake_is_told_once(t):
 
 @test
 def without_a_lease_it_is_waited_for_as_long_as_the_thief_waits(t):
-    s = t.server()
-    victim = s.client(3)
+    s, victim = t.server().with_clients(1, 3)
     first = victim.acquire("k")
     b = thief(s, wait=200)
     check(b.push()[3:5], [first, -1], "whom it waits for, and that there is no end")
@@ -420,8 +418,7 @@ def P1_a_thief_that_is_killed_during_the_handshake_leaves_all_as_it_was(t):
 
 @test
 def P3_a_thief_that_is_killed_with_the_grant_loses_it_with_its_lease(t):
-    s = t.server()
-    victim = s.client(3)
+    s, victim = t.server().with_clients(1, 3)
     first = victim.acquire("k", "LEASE", HOURS)
 
     def run(say):
@@ -439,8 +436,7 @@ def P3_a_thief_that_is_killed_with_the_grant_loses_it_with_its_lease(t):
 
 @test
 def P12_a_thief_whose_time_is_over_is_told_and_the_victim_too(t):
-    s = t.server()
-    victim = s.client(3)
+    s, victim = t.server().with_clients(1, 3)
     first = victim.acquire("k", "LEASE", HOURS)
     b = s.client()
     sent = time.monotonic()
@@ -456,8 +452,7 @@ def P12_a_thief_whose_time_is_over_is_told_and_the_victim_too(t):
 
 @test
 def P13_P14_equal_and_lower_priority_steal_nothing(t):
-    s = t.server()
-    victim = s.client(3)
+    s, victim = t.server().with_clients(1, 3)
     first = victim.acquire("k", "LEASE", HOURS, "PRIORITY", 5)
     for priority in (5, 4, -2 ** 31):
         for steal in ((), (0,), (0.5,), (1,), ("AUTO",)):
@@ -472,8 +467,7 @@ def P13_P14_equal_and_lower_priority_steal_nothing(t):
 
 @test
 def ones_own_connection_is_never_a_victim(t):
-    s = t.server()
-    c = s.client(3)
+    s, c = t.server().with_clients(1, 3)
     first = c.acquire("k", "LEASE", HOURS)
     for steal in ((), (0,)):
         check(c("ACQUIRE", "k", "WAIT", 50, "PRIORITY", 9, "STEAL", *steal), None)
@@ -488,16 +482,14 @@ def ones_own_connection_is_never_a_victim(t):
 
 @test
 def EXPLAIN_tells_who_is_asked_and_who_steals(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     c.acquire("k", "LEASE", HOURS, "PER", 2)
     c.acquire("k", "LEASE", HOURS, "PER", 2)
     got = s.explain("k")
     check([pairs(h)["asked"] for h in got["holders"]], [0, 0])
     b = thief(s, "PER", 2, priority=7)
     w = s.client()
-    w.send("ACQUIRE", "k", "WAIT", FOREVER)
-    s.until_waiting("k", 2)
+    s.waits(w, "ACQUIRE", "k", "WAIT", FOREVER, count=2)
     got = s.explain("k")
     check([pairs(h)["asked"] for h in got["holders"]], [0, 1], "who is asked")
     check([pairs(x)["steals"] for x in got["waiters"]], [1, 0], "who steals")
@@ -562,8 +554,7 @@ def STEAL_half_enters_after_half_of_its_wait_and_says_so(t):
 
 @test
 def STEAL_half_of_a_victim_that_answers_does_not_overlap(t):
-    s = t.server()
-    victim = s.client(3)
+    s, victim = t.server().with_clients(1, 3)
     first = victim.acquire("k", "LEASE", HOURS)
     b = thief(s, steal=("STEAL", "0.5"))
     check(victim.push()[2:], [b"asked", first])
@@ -573,8 +564,7 @@ def STEAL_half_of_a_victim_that_answers_does_not_overlap(t):
 
 @test
 def a_master_thief_is_told_whom_it_waits_for_as_well(t):
-    s = t.server()
-    v = s.client()
+    s, v = t.server().with_clients(1)
     fence = v.acquire("k", "LEASE", HOURS, "NOTE", "backup")
     first = thief(s, priority=5)
     second = thief(s, priority=9)
@@ -590,8 +580,7 @@ def a_thief_that_has_gone_when_it_would_enter_robs_nobody(t):
     v, sub = s.client(3), listener(s)
     fence = v.acquire("k", "LEASE", HOURS)
     c = s.client()
-    c.send("ACQUIRE", "k", "WAIT", 6000, "PRIORITY", 5, "STEAL", "0.05")
-    s.until_waiting("k", 1)
+    s.waits(c, "ACQUIRE", "k", "WAIT", 6000, "PRIORITY", 5, "STEAL", "0.05")
     c.send_raw(b"PING\r\n" * 14000)
     c.socket.shutdown(socket.SHUT_WR)
     said = events_until(sub, "withdrawn")
@@ -611,8 +600,7 @@ def a_fraction_of_no_wait_is_no_wait_and_enters_nothing(t):
 
 @test
 def STEAL_0_enters_at_once_with_or_without_a_wait(t):
-    s = t.server()
-    victim = s.client(3)
+    s, victim = t.server().with_clients(1, 3)
     first = victim.acquire("k", "LEASE", HOURS)
     second = s.client()("ACQUIRE", "k", "PRIORITY", 5, "STEAL", 0, "LEASE", HOURS)
     check(second[3:], [0, 1], "how long it waited, and overlapping")
@@ -670,8 +658,7 @@ def STEAL_AUTO_goes_by_twenty_answers(t):
 
 @test
 def what_is_not_a_fraction_is_refused(t):
-    s = t.server()
-    c = s.client()
+    s, c = t.server().with_clients(1)
     for bad in ("2", "1.1", "1.000001", "-1", "-0.5", "x", "", ".", "0.5.5", "1e0", "0,5", "nan",
                 "99999999999999999999", "AUTOS"):
         check_error(c("ACQUIRE", "k", "STEAL", bad), "ERR")

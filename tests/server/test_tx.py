@@ -15,40 +15,14 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "lib"))
-from live import (Error, Failure, check, check_error, check_that, main, pairs, sluice, stop, test,
-                  test_of)
+from live import (Error, Failure, both_protocols, check, check_error, check_that, main, pairs,
+                  sluice, start, stop, test, test_of)
 from shims import Shims, mount
+from tx import begin, commit, ok
 
 
 class Restart(Exception):
     """It was told so."""
-
-
-def both_protocols(f):
-    for protocol in (2, 3):
-        test_of("%s_RESP%d" % (f.__name__, protocol), f, protocol)
-    return f
-
-
-def start(t, *options, folder="data", **more):
-    return t.server("--data", t.path(folder), *options, **more)
-
-
-def begin(c, *request):
-    """(term, number) of a new transaction."""
-    got = c("TX.BEGIN", *request)
-    check_that(isinstance(got, list) and len(got) == 2, "TX.BEGIN is answered: %r" % (got,))
-    return tuple(got)
-
-
-def ok(c, *words):
-    check(c(*words), "OK", "%r" % (words,))
-
-
-def commit(c):
-    got = c("TX.COMMIT")
-    check_that(isinstance(got, int), "TX.COMMIT is answered with a revision: %r" % (got,))
-    return got
 
 
 def commit_fails(c, word, command):
@@ -87,16 +61,10 @@ def table(s, name):
     return got
 
 
-def until_waiting(t, s, count):
-    c = s.client()
-    t.until(lambda: s.number("transactions_waiting", c) == count, "%d wait" % count)
-    c.close()
-
-
-def until_number(t, s, name, count):
-    c = s.client()
-    t.until(lambda: s.number(name, c) == count, "%s is %d" % (name, count))
-    c.close()
+def waits(s, client, *words, count=1):
+    """A transaction sends a command, and is one of so many that wait."""
+    client.send(*words)
+    s.until_number("transactions_waiting", count)
 
 
 def explain(s, *item):
@@ -148,8 +116,7 @@ def tables_are_apart(t):
 
 @test
 def a_scan_is_in_the_order_of_keys(t):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     begin(c)
     keys = [b"%d" % i for i in range(50)] + [b"a", b"a\0", b"aa", b"\xff", b"\0"]
     random.Random(7).shuffle(keys)
@@ -167,8 +134,7 @@ def a_scan_is_in_the_order_of_keys(t):
 
 @test
 def what_is_not_there_is_said(t):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     for words in (("TX.GET", "t", "k"), ("TX.PUT", "t", "k", "v"), ("TX.DEL", "t", "k"), ("TX.SCAN", "t"),
                   ("TX.LOCK", "READ", "t"), ("TX.COMMIT",), ("TX.ABORT",)):
         check_error(c(*words), "NOTX", "TX.BEGIN")
@@ -197,13 +163,6 @@ def who_only_reads_commits_too(t):
 
 
 # --- After an error -------------------------------------------------------------------
-
-
-def pipeline(c, *commands):
-    """All are sent before the first is answered."""
-    for words in commands:
-        c.send(*words)
-    return [c.reply() for _ in commands]
 
 
 A_LIMIT = ("--tx-value-bytes-max", "10", "--tx-writes-max", "3", "--tx-locks-max", "6", "--tx-rows-max", "2")
@@ -236,7 +195,7 @@ def of_a_pipeline_that_failed_nothing_is_committed(t, protocol):
         first = [("TX.PUT", "t", key, "1") for key in ("a", "c", "d")]
         if word == "LOCKS":
             first = [("TX.GET", "t", key) for key in ("e", "f", "g")] + first[:1]
-        got = pipeline(a, ("TX.BEGIN", "REQUEST", "r%d" % n), *first, tuple(words), ("TX.GET", "t", "a"),
+        got = a.pipeline(("TX.BEGIN", "REQUEST", "r%d" % n), *first, tuple(words), ("TX.GET", "t", "a"),
                        ("TX.COMMIT",))
         name = words[0].upper() if words[0] != "TX.PTU" else "an unknown command"
         check(got[-2], b"1", "after %r: it goes on" % (words,))
@@ -245,17 +204,16 @@ def of_a_pipeline_that_failed_nothing_is_committed(t, protocol):
         check(s.number("revision"), before)
         check((s.number("transactions"), s.number("transaction_locks")), (0, 0), "its locks are free")
         check(b("TX.OUTCOME", "r%d" % n), None)
-    check(pipeline(a, ("TX.BEGIN",), ("TX.PUT", "t", "a", "2"), ("TX.COMMIT",))[1:], ["OK", before + 1])
+    check(a.pipeline(("TX.BEGIN",), ("TX.PUT", "t", "a", "2"), ("TX.COMMIT",))[1:], ["OK", before + 1])
 
 
 @test
 def an_error_before_an_abort_or_outside_is_none_of_the_next_transaction(t):
-    s = start(t, *A_LIMIT)
-    c = s.client()
+    s, c = start(t, *A_LIMIT).with_clients(1)
     bad = ("TX.PUT", "t", "b", "x" * 11)
     for end in ("TX.ABORT", "RESET"):
-        check_error(pipeline(c, ("TX.BEGIN",), bad, (end,))[1], "TOOBIG")
-        pipeline(c, ("TX.BEGIN",), ("TX.PUT", "t", "a", "1"))
+        check_error(c.pipeline(("TX.BEGIN",), bad, (end,))[1], "TOOBIG")
+        c.pipeline(("TX.BEGIN",), ("TX.PUT", "t", "a", "1"))
         commit(c)
     check_error(c(*bad), "TOOBIG")
     check_error(c("TX.PUT", "t", "b"), "ERR")
@@ -268,16 +226,14 @@ def an_error_before_an_abort_or_outside_is_none_of_the_next_transaction(t):
 @test
 def who_restarts_does_whatever_else_failed(t):
     """RESTART is to be replayed, whatever follows it; after another error it is that error."""
-    s = start(t, *A_LIMIT)
-    a, b = s.clients(2)
+    s, a, b = start(t, *A_LIMIT).with_clients(2)
     bad = ("TX.PUT", "t", "b", "x" * 11)
     for first in (False, True):
         begin(a)
         number = begin(b)
         ok(a, "TX.PUT", "t", "a", "1")
         ok(b, "TX.PUT", "t", "b", "2")
-        a.send("TX.PUT", "t", "b", "1")
-        until_waiting(t, s, 1)
+        waits(s, a, "TX.PUT", "t", "b", "1")
         if first:
             check_error(b(*bad), "TOOBIG")
         check_error(b("TX.PUT", "t", "a", "2"), "RESTART")
@@ -300,8 +256,7 @@ def a_conflicting_pair_goes_one_after_the_other(t):
     begin(a), begin(b)
     check(a("TX.GET", "t", "x"), b"0")
     ok(a, "TX.PUT", "t", "x", "1")
-    b.send("TX.GET", "t", "x")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.GET", "t", "x")
     check_that(b.quiet(), "it waits")
     commit(a)
     check(b.reply(), b"1", "what it read after the commit")
@@ -317,8 +272,7 @@ def readers_do_not_wait_for_each_other(t):
         begin(x)
         check(x("TX.GET", "t", "x"), b"0")
     begin(c)
-    c.send("TX.PUT", "t", "x", "1")
-    until_waiting(t, s, 1)
+    waits(s, c, "TX.PUT", "t", "x", "1")
     commit(a)
     check_that(c.quiet(), "one still reads")
     commit(b)
@@ -344,12 +298,12 @@ def tables_and_keys_meet(t):
                 if mine == yours == "READ":
                     check(b.reply(), "OK", "%r beside %r" % (second, first))
                 else:
-                    until_waiting(t, s, 1)
+                    s.until_number("transactions_waiting", 1)
                     commit(a)
                     check(b.reply(), "OK", "%r after %r" % (second, first))
                 for x in (a, b):
                     x.close()
-                until_number(t, s, "transactions", 0)
+                s.until_number("transactions", 0)
 
 
 @test
@@ -359,8 +313,7 @@ def a_scan_has_no_phantoms(t):
     a, b = s.clients(2)
     begin(a), begin(b)
     check(a("TX.SCAN", "t"), [b"a", b"1"])
-    b.send("TX.PUT", "t", "new", "1")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.PUT", "t", "new", "1")
     check(a("TX.SCAN", "t"), [b"a", b"1"], "the same again")
     commit(a)
     check(b.reply(), "OK")
@@ -369,20 +322,17 @@ def a_scan_has_no_phantoms(t):
 
 @test
 def a_deadlock_is_named_and_both_commit(t):
-    s = start(t)
-    a, b = s.clients(2)
+    s, a, b = start(t).with_clients(2)
     old, young = begin(a)[1], begin(b)[1]
     ok(a, "TX.PUT", "t", "x", "a")
     ok(b, "TX.PUT", "t", "y", "b")
-    a.send("TX.PUT", "t", "y", "a")
-    until_waiting(t, s, 1)
+    waits(s, a, "TX.PUT", "t", "y", "a")
     check_error(b("TX.PUT", "t", "x", "b"), "RESTART", "%d waits for %d waits for %d" % (young, old, young),
                 "TX.BEGIN again")
     check(a.reply(), "OK", "the older one goes on")
     check_error(b("TX.PUT", "t", "z", "b"), "RESTART")
     check(begin(b), (1, young), "it keeps its number")
-    b.send("TX.PUT", "t", "x", "b")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.PUT", "t", "x", "b")
     words = b"\n".join(explain(s, "t", "x")["words"]).decode()
     check_that("%d waits for %d waits for %d" % (young, old, young) in words, "EXPLAIN names it: " + words)
     commit(a)
@@ -397,15 +347,12 @@ def a_deadlock_is_named_and_both_commit(t):
 
 @test
 def the_youngest_restarts_whoever_closes_the_cycle(t):
-    s = start(t)
-    a, b, c = s.clients(3)
+    s, a, b, c = start(t).with_clients(3)
     ids = [begin(x)[1] for x in (a, b, c)]
     for x, key in ((a, "x"), (b, "y"), (c, "z")):
         ok(x, "TX.LOCK", "WRITE", "t", key)
-    c.send("TX.GET", "t", "x")
-    until_waiting(t, s, 1)
-    b.send("TX.GET", "t", "z")
-    until_waiting(t, s, 2)
+    waits(s, c, "TX.GET", "t", "x")
+    waits(s, b, "TX.GET", "t", "z", count=2)
     a.send("TX.GET", "t", "y")
     got = c.reply()
     check_error(got, "RESTART")
@@ -429,8 +376,7 @@ def two_who_read_and_then_write(t):
     for x in (a, b):
         begin(x)
         check(x("TX.GET", "t", "n"), b"0")
-    a.send("TX.PUT", "t", "n", "1")
-    until_waiting(t, s, 1)
+    waits(s, a, "TX.PUT", "t", "n", "1")
     check_error(b("TX.PUT", "t", "n", "1"), "RESTART")
     check(a.reply(), "OK")
     commit(a)
@@ -444,13 +390,11 @@ def two_who_read_and_then_write(t):
 @test
 def what_was_sent_ahead_of_RESTART_does_nothing(t):
     """A pipeline was sent whole; in the middle of it the transaction lost its locks."""
-    s = start(t)
-    a, b = s.clients(2)
+    s, a, b = start(t).with_clients(2)
     begin(a), begin(b)
     ok(a, "TX.PUT", "t", "x", "a")
     ok(b, "TX.PUT", "t", "y", "b")
-    a.send("TX.PUT", "t", "y", "a")
-    until_waiting(t, s, 1)
+    waits(s, a, "TX.PUT", "t", "y", "a")
     for words in (("TX.PUT", "t", "x", "b"), ("TX.PUT", "t", "z", "b"), ("TX.GET", "t", "y"), ("TX.COMMIT",),
                   ("TX.COMMIT",)):
         b.send(*words)
@@ -464,8 +408,7 @@ def what_was_sent_ahead_of_RESTART_does_nothing(t):
 
 @test
 def TX_LOCK_waits_no_longer_than_WAIT(t):
-    s = start(t)
-    a, b = s.clients(2)
+    s, a, b = start(t).with_clients(2)
     begin(a), begin(b)
     ok(a, "TX.LOCK", "WRITE", "t", "x")
     check(b("TX.LOCK", "WRITE", "t", "x", "WAIT", "0"), None)
@@ -474,8 +417,7 @@ def TX_LOCK_waits_no_longer_than_WAIT(t):
     check(b("tx.lock", "read", "t", "x", "wait", "120"), None)
     check_that(time.monotonic() - began >= 0.12, "it waited for 120 ms")
     ok(b, "TX.LOCK", "WRITE", "t", "y", "WAIT", "0")
-    b.send("TX.LOCK", "WRITE", "t", "x", "WAIT", "600000")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.LOCK", "WRITE", "t", "x", "WAIT", "600000")
     ok(a, "TX.ABORT")
     check(b.reply(), "OK")
     ok(b, "TX.PUT", "t", "x", "1")
@@ -486,8 +428,7 @@ def TX_LOCK_waits_no_longer_than_WAIT(t):
 
 @test
 def TX_LOCK_says_what_is_wrong_with_WAIT(t):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     for words in (("t", "WAIT", "-1"), ("t", "k", "WAIT", "x"), ("t", "WAIT", ""), ("t", "k", "WAIT", "1e3")):
         check_error(c("TX.LOCK", "READ", *words), "ERR", "WAIT must be an integer from 0 to")
     check_error(c("TX.LOCK", "READ", "t", "k", "LATER", "1"), "ERR", "only WAIT ms can follow")
@@ -500,20 +441,17 @@ def TX_LOCK_says_what_is_wrong_with_WAIT(t):
 
 @test
 def a_restarted_transaction_takes_its_write_locks_first(t):
-    s = start(t)
-    a, b = s.clients(2)
+    s, a, b = start(t).with_clients(2)
     begin(a), begin(b)
     ok(a, "TX.PUT", "t", "x", "a")
     ok(b, "TX.PUT", "t", "y", "b")
-    a.send("TX.PUT", "t", "y", "a")
-    until_waiting(t, s, 1)
+    waits(s, a, "TX.PUT", "t", "y", "a")
     check_error(b("TX.GET", "t", "x"), "RESTART")
     check(a.reply(), "OK")
     check(s.number("transaction_locks_remembered"), 3)
     check(s.number("transaction_locks"), 3)
     begin(b)
-    b.send("TX.GET", "other", "z")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.GET", "other", "z")
     check(explain(s, "t", "x")["waiters_count"], 1, "it waits for what it had")
     commit(a)
     check(b.reply(), None)
@@ -581,13 +519,10 @@ def after_kill_9_what_was_committed_is_there(t):
     ok(c, "TX.PUT", "t", "open", "1")
     ok(c, "TX.DEL", "t", "committed")
     begin(w)
-    w.send("TX.PUT", "t", "open", "2")
-    until_waiting(t, s, 1)
+    waits(s, w, "TX.PUT", "t", "open", "2")
     last = s.number("revision")
     for i in range(2):
-        s.signal(signal.SIGKILL)
-        check(s.status, -signal.SIGKILL)
-        s = start(t)
+        s = s.crash()
         check(table(s, "t"), {b"committed": b"1"})
         c = s.client()
         again, _ = begin(c)
@@ -601,9 +536,7 @@ def after_kill_9_what_was_committed_is_there(t):
 def a_clean_stop_is_a_new_term_as_well(t):
     s = start(t)
     put(s, "t", "k", "v")
-    s.signal(signal.SIGTERM)
-    check(s.status, 0)
-    s = start(t)
+    s = s.restart()
     check(begin(s.client())[0], 2)
     check(get(s, "t", "k"), b"v")
     check(s.info()["term"], "2")
@@ -616,9 +549,7 @@ def a_request_is_committed_once(t):
     check(put(s, "t", "n", "2", "REQUEST", "pay 17"), first, "the same revision")
     check(get(s, "t", "n"), b"1")
     check(s.number("duplicates"), 1)
-    s.signal(signal.SIGKILL)
-    check(s.status, -signal.SIGKILL)
-    s = start(t)
+    s = s.crash()
     check(put(s, "t", "n", "3", "REQUEST", "pay 17"), first, "over a restart")
     check(get(s, "t", "n"), b"1")
     check(s.client()("TX.OUTCOME", "pay 17"), first)
@@ -628,8 +559,7 @@ def a_request_is_committed_once(t):
 
 @test
 def a_lost_answer_can_be_asked_for(t):
-    s = start(t)
-    c, other = s.clients(2)
+    s, c, other = start(t).with_clients(2)
     begin(c, "REQUEST", "r1")
     ok(c, "TX.PUT", "t", "k", "v")
     check(other("TX.OUTCOME", "r1"), None, "before the commit")
@@ -639,16 +569,13 @@ def a_lost_answer_can_be_asked_for(t):
     s.signal(signal.SIGCONT)
     revision = t.until(lambda: other("TX.OUTCOME", "r1"), "the outcome is known")
     check(get(s, "t", "k"), b"v")
-    s.signal(signal.SIGKILL)
-    check(s.status, -signal.SIGKILL)
-    s = start(t)
+    s = s.crash()
     check(s.client()("TX.OUTCOME", "r1"), revision, "over a restart")
 
 
 @test
 def a_request_that_was_aborted_has_no_outcome(t):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     begin(c, "REQUEST", "r1")
     ok(c, "TX.PUT", "t", "k", "v")
     check(c("TX.OUTCOME", "r1"), None, "it is not committed yet")
@@ -667,12 +594,10 @@ def leave_by(c, how):
 
 
 def leaves_with_locks(t, how):
-    s = start(t, "--linger", "1h")
-    a, b = s.clients(2)
+    s, a, b = start(t, "--linger", "1h").with_clients(2)
     begin(a), begin(b)
     ok(a, "TX.PUT", "t", "x", "a")
-    b.send("TX.PUT", "t", "x", "b")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.PUT", "t", "x", "b")
     leave_by(a, how)
     check(b.reply(), "OK")
     commit(b)
@@ -681,15 +606,12 @@ def leaves_with_locks(t, how):
 
 
 def leaves_while_it_waits(t, how):
-    s = start(t)
-    a, b, c = s.clients(3)
+    s, a, b, c = start(t).with_clients(3)
     begin(a), begin(b), begin(c)
     ok(b, "TX.PUT", "t", "y", "b")
     ok(a, "TX.PUT", "t", "x", "a")
-    b.send("TX.PUT", "t", "x", "b")
-    until_waiting(t, s, 1)
-    c.send("TX.PUT", "t", "y", "c")
-    until_waiting(t, s, 2)
+    waits(s, b, "TX.PUT", "t", "x", "b")
+    waits(s, c, "TX.PUT", "t", "y", "c", count=2)
     leave_by(b, how)
     check(c.reply(), "OK", "its locks are free")
     commit(a)
@@ -698,24 +620,21 @@ def leaves_while_it_waits(t, how):
 
 
 def leaves_after_RESTART(t, how):
-    s = start(t)
-    a, b = s.clients(2)
+    s, a, b = start(t).with_clients(2)
     begin(a), begin(b)
     ok(a, "TX.PUT", "t", "x", "a")
     ok(b, "TX.PUT", "t", "y", "b")
-    a.send("TX.PUT", "t", "y", "a")
-    until_waiting(t, s, 1)
+    waits(s, a, "TX.PUT", "t", "y", "a")
     check_error(b("TX.PUT", "t", "x", "b"), "RESTART")
     leave_by(b, how)
     check(a.reply(), "OK")
     commit(a)
-    until_number(t, s, "transactions", 0)
+    s.until_number("transactions", 0)
 
 
 def leaves_while_it_commits(t, how):
     """It is committed, or it is not, whole; and its locks are free."""
-    s = start(t)
-    a = s.client()
+    s, a = start(t).with_clients(1)
     begin(a, "REQUEST", "r")
     ok(a, "TX.PUT", "t", "x", "a")
     ok(a, "TX.PUT", "t", "y", "a")
@@ -723,7 +642,7 @@ def leaves_while_it_commits(t, how):
     a.send("TX.COMMIT")
     leave_by(a, how)
     s.signal(signal.SIGCONT)
-    until_number(t, s, "transactions", 0)
+    s.until_number("transactions", 0)
     got = table(s, "t")
     check_that(got in ({}, {b"x": b"a", b"y": b"a"}), "all or nothing: %r" % got)
     check(s.client()("TX.OUTCOME", "r") is not None, bool(got))
@@ -751,8 +670,7 @@ def a_client_that_is_killed_gives_its_locks_back(t):
     check(child.line(), "holds")
     b = s.client()
     begin(b)
-    b.send("TX.PUT", "t", "x", "b")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.PUT", "t", "x", "b")
     child.kill()
     check(b.reply(), "OK")
     commit(b)
@@ -760,8 +678,7 @@ def a_client_that_is_killed_gives_its_locks_back(t):
 
 @test
 def RESET_and_CLIENT_KILL_give_a_transaction_up(t):
-    s = start(t)
-    a, b = s.clients(2)
+    s, a, b = start(t).with_clients(2)
     begin(a)
     ok(a, "TX.PUT", "t", "x", "a")
     check(a("RESET"), "RESET")
@@ -803,8 +720,7 @@ def stop_with_transactions(t, how):
     a, b, idle = s.clients(3)
     begin(a), begin(b), begin(idle)
     ok(a, "TX.PUT", "t", "k", "new")
-    b.send("TX.GET", "t", "k")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.GET", "t", "k")
     if how == "SIGTERM":
         s.signal(signal.SIGTERM)
     else:
@@ -839,8 +755,7 @@ def a_slow_disk_keeps_only_those_who_commit(t):
     check(c("PING"), "PONG")
     check_that(isinstance(c("ACQUIRE", "lock"), list), "locks are granted")
     ok(b, "TX.PUT", "t", "other", "b")
-    b.send("TX.GET", "t", "k")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.GET", "t", "k")
     shims.store(0)
     check_that(isinstance(a.reply(), int), "the commit is answered")
     check(b.reply(), b"new")
@@ -879,8 +794,7 @@ def one_that_leaves_while_the_disk_works(t):
     a.reset()
     t.until(lambda: s.number("connected_clients", c) == 2, "it is gone")
     begin(b)
-    b.send("TX.GET", "t", "k")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.GET", "t", "k")
     check_that(b.quiet(), "its locks are held still")
     shims.store(0)
     check(b.reply(), b"a")
@@ -925,8 +839,7 @@ def a_stop_does_not_wait_for_a_disk_that_fails(t):
     check_error(a.reply(), "CLOSED", "TX.OUTCOME will tell")
     check(s.status, 0)
     shims.store_end(0)
-    s = start(t)
-    b = s.client()
+    s, b = start(t).with_clients(1)
     check(b("TX.OUTCOME", "r") is not None, get(s, "t", "k") is not None)
 
 
@@ -950,21 +863,19 @@ def try_put(s, name, key, value):
 
 @test
 def tx_max(t):
-    s = start(t, "--tx-max", "2")
-    a, b, c = s.clients(3)
+    s, a, b, c = start(t, "--tx-max", "2").with_clients(3)
     begin(a), begin(b)
     check_error(c("TX.BEGIN"), "TRANSACTIONS", "2 transactions", "(tx-max)")
     ok(a, "TX.ABORT")
     begin(c)
     b.close()
-    until_number(t, s, "transactions", 1)
+    s.until_number("transactions", 1)
     begin(a)
 
 
 @test
 def tx_locks_max(t):
-    s = start(t, "--tx-locks-max", "3")
-    c = s.client()
+    s, c = start(t, "--tx-locks-max", "3").with_clients(1)
     begin(c)
     ok(c, "TX.PUT", "t", "a", "1")
     ok(c, "TX.PUT", "t", "b", "1")
@@ -977,8 +888,7 @@ def tx_locks_max(t):
 
 @test
 def tx_writes_max(t):
-    s = start(t, "--tx-writes-max", "2")
-    c = s.client()
+    s, c = start(t, "--tx-writes-max", "2").with_clients(1)
     begin(c)
     ok(c, "TX.PUT", "t", "a", "1")
     ok(c, "TX.DEL", "t", "b")
@@ -990,8 +900,7 @@ def tx_writes_max(t):
 
 @test
 def tx_bytes_max(t):
-    s = start(t, "--tx-bytes-max", "100")
-    c = s.client()
+    s, c = start(t, "--tx-bytes-max", "100").with_clients(1)
     begin(c)
     ok(c, "TX.PUT", "t", "a", "x" * 60)
     check_error(c("TX.PUT", "t", "b", "x" * 60), "WRITES", "(tx-bytes-max)")
@@ -1003,8 +912,7 @@ def tx_bytes_max(t):
 
 @test
 def tx_total_bytes_max(t):
-    s = start(t, "--tx-total-bytes-max", "100")
-    a, b = s.clients(2)
+    s, a, b = start(t, "--tx-total-bytes-max", "100").with_clients(2)
     begin(a)
     begin(b)
     ok(a, "TX.PUT", "t", "a", "x" * 60)
@@ -1019,8 +927,7 @@ def tx_total_bytes_max(t):
 
 @test
 def tx_total_locks_max(t):
-    s = start(t, "--tx-total-locks-max", "4")
-    a, b = s.clients(2)
+    s, a, b = start(t, "--tx-total-locks-max", "4").with_clients(2)
     begin(a)
     begin(b)
     ok(a, "TX.PUT", "t", "a", "1")
@@ -1033,8 +940,7 @@ def tx_total_locks_max(t):
 
 @test
 def tx_age(t):
-    s = start(t, "--tx-age", "300ms")
-    a, b = s.clients(2)
+    s, a, b = start(t, "--tx-age", "300ms").with_clients(2)
     begin(a)
     ok(a, "TX.PUT", "t", "k", "a")
     begin(b)
@@ -1057,8 +963,7 @@ def tx_age(t):
 
 @test
 def tx_name_bytes_max(t):
-    s = start(t, "--tx-name-bytes-max", "10")
-    c = s.client()
+    s, c = start(t, "--tx-name-bytes-max", "10").with_clients(1)
     begin(c)
     ok(c, "TX.PUT", "tttt", "kkkkkk", "1")
     for words in (("TX.PUT", "tttt", "kkkkkkk", "1"), ("TX.GET", "t" * 10, "k"), ("TX.DEL", "t", "k" * 10),
@@ -1083,8 +988,7 @@ def the_longest_names_are_kept(t):
 
 @test
 def tx_value_bytes_max(t):
-    s = start(t, "--tx-value-bytes-max", "10")
-    c = s.client()
+    s, c = start(t, "--tx-value-bytes-max", "10").with_clients(1)
     begin(c)
     ok(c, "TX.PUT", "t", "k", "x" * 10)
     check_error(c("TX.PUT", "t", "k", "x" * 11), "TOOBIG", "(tx-value-bytes-max)")
@@ -1094,8 +998,7 @@ def tx_value_bytes_max(t):
 
 @test
 def tx_request_bytes_max(t):
-    s = start(t, "--tx-request-bytes-max", "10")
-    c = s.client()
+    s, c = start(t, "--tx-request-bytes-max", "10").with_clients(1)
     check_error(c("TX.BEGIN", "REQUEST", "x" * 11), "TOOBIG", "(tx-request-bytes-max)")
     check_error(c("TX.OUTCOME", "x" * 11), "TOOBIG", "(tx-request-bytes-max)")
     begin(c, "REQUEST", "x" * 10)
@@ -1103,8 +1006,7 @@ def tx_request_bytes_max(t):
 
 @test
 def tx_rows_max(t):
-    s = start(t, "--tx-rows-max", "3")
-    c = s.client()
+    s, c = start(t, "--tx-rows-max", "3").with_clients(1)
     begin(c)
     for i in range(3):
         ok(c, "TX.PUT", "t", i, "v")
@@ -1123,8 +1025,7 @@ def tx_rows_max(t):
 
 @test
 def a_scan_above_output_bytes_max_is_an_error_and_no_hanging_up(t):
-    s = start(t, "--output-bytes-max", "20k")
-    c = s.client()
+    s, c = start(t, "--output-bytes-max", "20k").with_clients(1)
     # Few large ones, and many whose keys and values would fit, but not with what goes around them.
     for rows, length, written in ((10, 3000, False), (10, 3000, True), (400, 40, False), (400, 40, True)):
         name = "t%d" % rows
@@ -1199,8 +1100,7 @@ def store_bytes_max(t):
     commit(c)
     t.until(lambda: try_put(s, "t", "more", value), "there is room again")
     check(get(s, "t", "more"), value.encode())
-    s.signal(signal.SIGKILL)
-    check(s.status, -signal.SIGKILL)
+    s.kill()
     s = start(t, "--store-bytes-max", "2m")
     check(len(table(s, "t")), n - n // 2 + 1, "the rows")
     check_that(try_put(s, "t", "still more", value), "a larger one has room")
@@ -1248,9 +1148,7 @@ def a_full_disk_loses_nothing(t):
     s.still_well()
     mount(t, "-o", "remount,size=8m", t.path("data"))
     t.until(lambda: try_put(s, "t", "more", "w"), "there is room again")
-    s.signal(signal.SIGKILL)
-    check(s.status, -signal.SIGKILL)
-    s = start(t)
+    s = s.crash()
     got = table(s, "t")
     check(len(got), n + 2, "the rows")
     check((got[b"first"], got[b"more"]), (b"1", b"w"))
@@ -1272,8 +1170,7 @@ def two_servers_on_one_folder_are_refused(t):
 
 @test
 def engine_none(t):
-    s = start(t, "--engine", "none")
-    c = s.client()
+    s, c = start(t, "--engine", "none").with_clients(1)
     for words in (("TX.BEGIN",), ("TX.COMMIT",), ("TX.OUTCOME", "r"), ("LOCKS", "TX"), ("EXPLAIN", "TX", "t")):
         check_error(c(*words), "NOKEEPER", "engine: none")
     check(sorted(os.listdir(t.path("data"))), ["lock", "state"])
@@ -1317,8 +1214,7 @@ def a_store_that_is_none_is_refused_and_leaves_all_as_it_was(t):
     s = start(t)
     s.client().acquire("lock", "LEASE", 3600000)
     put(s, "t", "k", "v")
-    s.signal(signal.SIGTERM)
-    check(s.status, 0)
+    s.end()
     names = [n for n in os.listdir(t.path("data")) if n not in ("lock", "state")]
     store = max(names, key=lambda n: os.path.getsize(t.path("data/" + n)))
     os.rename(t.path("data/" + store), t.path("moved"))
@@ -1343,8 +1239,7 @@ def EXPLAIN_and_LOCKS_show_items_apart_from_locks(t, protocol):
     a, b, c = s.client(protocol), s.client(protocol), s.client(protocol)
     first, second = begin(a)[1], begin(b)[1]
     ok(a, "TX.PUT", "t", "k", "v")
-    b.send("TX.GET", "t", "k")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.GET", "t", "k")
     got = pairs(c("EXPLAIN", "TX", "t", "k"))
     check([got[n] for n in ("table", "key", "holders_count", "waiters_count")], [b"t", b"k", 1, 1])
     holder, waiter = pairs(got["holders"][0]), pairs(got["waiters"][0])
@@ -1375,8 +1270,7 @@ def EXPLAIN_and_LOCKS_show_items_apart_from_locks(t, protocol):
 
 @test
 def LOCKS_TX_lists_all_by_cursor(t):
-    s = start(t)
-    c = s.client()
+    s, c = start(t).with_clients(1)
     begin(c)
     for i in range(300):
         ok(c, "TX.LOCK", "WRITE", "t%d" % (i % 3), "k%d" % i)
@@ -1404,8 +1298,7 @@ def EXPLAIN_of_many(t):
     for c in waiters:
         begin(c)
         c.send("TX.LOCK", "WRITE", "t", "k")
-    holders[5].send("TX.LOCK", "WRITE", "t", "k")
-    until_waiting(t, s, 111)
+    waits(s, holders[5], "TX.LOCK", "WRITE", "t", "k", count=111)
     got = explain(s, "t", "k")
     check((got["holders_count"], got["waiters_count"]), (120, 111))
     check((len(got["holders"]), len(got["waiters"])), (100, 100), "so many are shown")
@@ -1415,12 +1308,10 @@ def EXPLAIN_of_many(t):
 
 @test
 def INFO_counts(t):
-    s = start(t)
-    a, b = s.clients(2)
+    s, a, b = start(t).with_clients(2)
     begin(a), begin(b)
     ok(a, "TX.PUT", "t", "k", "v")
-    b.send("TX.GET", "t", "k")
-    until_waiting(t, s, 1)
+    waits(s, b, "TX.GET", "t", "k")
     info = s.info()
     check([info[n] for n in ("engine", "keeper", "term", "transactions", "transactions_waiting",
                              "transactions_begun", "commits")],
@@ -1449,7 +1340,7 @@ def redis_py(t):
     check(two.execute_command("TX.PUT", "accounts", "ben", 20), b"OK")
     waits = threading.Thread(target=one.execute_command, args=("TX.GET", "accounts", "ben"))
     waits.start()
-    until_waiting(t, s, 1)
+    s.until_number("transactions_waiting", 1)
     try:
         two.execute_command("TX.GET", "accounts", "ann")
         raise Failure("there is no error")

@@ -62,6 +62,10 @@ class Error(str):
     __hash__ = str.__hash__
 
 
+class Push(list):
+    """What came by itself."""
+
+
 def check_error(got, word, *parts):
     """It is an error of this word; its text has these parts."""
     if not isinstance(got, Error) or got.word != word:
@@ -88,13 +92,15 @@ class Client:
     patience_s = PATIENCE_S
 
     def __init__(self, address, protocol=2, connect_s=PATIENCE_S, patience_s=PATIENCE_S,
-                 password=None):
+                 password=None, receive_bytes=None):
         """address: (host, port), or the path of a socket. connect_s, patience_s: how long to
-        wait for the connection, and for a reply."""
+        wait for the connection, and for a reply. receive_bytes: the size of its buffer."""
         family = socket.AF_UNIX if isinstance(address, str) else (
             socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.settimeout(connect_s)
+        if receive_bytes:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.connect(address)
         self.socket.settimeout(patience_s)
         if family != socket.AF_UNIX:
@@ -103,7 +109,7 @@ class Client:
         self.pushes = []
         self.protocol, self.patience_s = protocol, patience_s
         if password:
-            self("AUTH", password)
+            check(self("AUTH", password), "OK", "the answer to AUTH")
         if protocol == 3:
             check(self("HELLO", 3)[b"proto"], 3, "the protocol")
 
@@ -158,14 +164,22 @@ class Client:
         self.buffer = data[n:]
         return data[:n]
 
+    # What replies become; a map is given as a list of pairs.
+    status, error, set, verbatim = str, Error, list, bytes
+
+    @staticmethod
+    def map(pairs):
+        check(len(dict(pairs)), len(pairs), "the names in a map")
+        return dict(pairs)
+
     def value(self, end):
         line = self.line(end)
         kind, rest = line[:1], line[1:]
         if kind == b"+":
-            return rest.decode()
+            return self.status(rest.decode())
         if kind == b"-":
-            return Error(rest.decode("utf-8", "backslashreplace"))
-        if kind == b":":
+            return self.error(rest.decode("utf-8", "backslashreplace"))
+        if kind in b":(":
             return int(rest)
         if kind == b"_":
             check(rest, b"", "the null")
@@ -174,23 +188,21 @@ class Client:
             return {b"t": True, b"f": False}[rest]
         if kind == b",":
             return float(rest)
-        if kind == b"(":
-            return int(rest)
         if kind in b"$=!":
             if rest == b"-1":
                 return None
             data = self.exactly(int(rest) + 2, end)
             check(data[-2:], b"\r\n", "the end of a string")
-            return Error(data[:-2].decode()) if kind == b"!" else data[:-2]
+            data = data[:-2]
+            return (self.error(data.decode()) if kind == b"!"
+                    else self.verbatim(data) if kind == b"=" else data)
         if kind in b"*~>":
             if rest == b"-1":
                 return None
             items = [self.value(end) for _ in range(int(rest))]
-            return Push(items) if kind == b">" else items
+            return Push(items) if kind == b">" else self.set(items) if kind == b"~" else items
         if kind == b"%":
-            pairs = [(self.value(end), self.value(end)) for _ in range(int(rest))]
-            check(len(dict(pairs)), len(pairs), "the names in a map")
-            return dict(pairs)
+            return self.map([(self.value(end), self.value(end)) for _ in range(int(rest))])
         raise Failure("a reply that begins with %r" % line[:100])
 
     def reply(self, seconds=None):
@@ -242,9 +254,9 @@ class Client:
         after another reply on this connection, or after the server looked idle."""
         return not self.pushes and not self.ready()
 
-    def ready(self):
-        """Something is there to be read."""
-        return bool(self.buffer or select.select([self.socket], [], [], 0)[0])
+    def ready(self, seconds=0):
+        """Something is there to be read, or comes within so many seconds."""
+        return bool(self.buffer or select.select([self.socket], [], [], seconds)[0])
 
     def until_closed(self):
         """Read to the end; returns what came."""
@@ -281,10 +293,6 @@ class Client:
     @property
     def id(self):
         return self("CLIENT", "ID")
-
-
-class Push(list):
-    pass
 
 
 def fence_of(reply, what="ACQUIRE"):
@@ -333,8 +341,12 @@ class Server:
     def address(self):
         return "127.0.0.1", self.port
 
-    def client(self, protocol=2, address=None):
-        return Client(address or self.address, protocol)
+    def client(self, protocol=2, address=None, **more):
+        return Client(address or self.address, protocol, **more)
+
+    def deaf(self):
+        """A connection that takes little before it is read from."""
+        return self.client(receive_bytes=4096)
 
     def clients(self, count, protocol=2):
         return [self.client(protocol) for _ in range(count)]
@@ -412,9 +424,9 @@ class Server:
     def signal(self, number):
         os.kill(self.pid, number)
 
-    def end(self, number=signal.SIGTERM):
-        """Stop it as an operator does; it must end well."""
-        self.signal(number)
+    def end(self, number=None):
+        """Stop it as an operator does, by SIGTERM; it must end well."""
+        self.signal(number or signal.SIGTERM)
         check(self.status, 0, "the exit status")
 
     def kill(self):
