@@ -27,9 +27,9 @@ def die_with_parent():
 class Book:
     """The history of one client. A line is written at once, since its writer may be killed."""
 
-    def __init__(self, folder, client):
+    def __init__(self, directory, client):
         self.client, self.n = client, 0
-        self.fd = os.open(os.path.join(folder, client + ".jsonl"),
+        self.fd = os.open(os.path.join(directory, client + ".jsonl"),
                           os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
 
     def add(self, n, **more):
@@ -49,12 +49,12 @@ class Book:
         os.close(self.fd)
 
 
-def lines_of(folder, client=""):
-    """The lines of all books in a folder, or of the clients whose names begin so."""
+def lines_of(directory, client=""):
+    """The lines of all books in a directory, or of the clients whose names begin so."""
     lines = []
-    for name in sorted(os.listdir(folder)):
+    for name in sorted(os.listdir(directory)):
         if name.startswith(client) and name.endswith(".jsonl"):
-            with open(os.path.join(folder, name)) as f:
+            with open(os.path.join(directory, name)) as f:
                 lines += f.readlines()
     return lines
 

@@ -62,6 +62,10 @@ class Tool:
                       re.findall(r"^node (\d+)  127\.0\.0\.1:(\d+)", said, re.M)}
         return said
 
+    def down(self):
+        self("down")
+        nothing_is_left(self.t, self.dir)
+
     def cli(self, number, *words):
         return self("cli", number, *words).split("\n")[:-1]
 
@@ -98,6 +102,13 @@ class Tool:
     def until_sees(self, number, others):
         self.t.until(lambda: self.sees(number) == others,
                      "node %d sees %r" % (number, others))
+
+
+def up(t, *words):
+    """A cluster that is up."""
+    c = Tool(t)
+    c.up(*words)
+    return c
 
 
 def nothing_is_left(t, folder):
@@ -151,17 +162,14 @@ def what_up_prints_can_be_typed(t):
 
 @test
 def the_example_of_up_ends_with_down(t):
-    c = Tool(t)
-    c.up("1")
-    c("down")
-    nothing_is_left(t, c.dir)
+    c = up(t, "1")
+    c.down()
     check(c.fails("down"), (1, "cluster: there is no cluster in %s\n" % c.dir))
 
 
 @test
 def two_of_three_dead_grant_nothing_until_one_is_back(t):
-    c = Tool(t)
-    c.up()
+    c = up(t)
     fence = c.acquire(1, "a", 2000)
     c("kill", 1)
     c("kill", 2, "TERM")
@@ -171,26 +179,23 @@ def two_of_three_dead_grant_nothing_until_one_is_back(t):
     c("start", 1)
     check(c.fails("start", 1), (1, "cluster: node 1 runs already\n"))
     check_that(int(c.acquire(3, "b")) > int(fence), "fences rise")
-    c("down")
-    nothing_is_left(t, c.dir)
+    c.down()
 
 
 @test
 def a_paused_node_is_shown_as_paused(t):
-    c = Tool(t)
-    c.up()
+    c = up(t)
     c("pause", 2)
     check(c.states()["2"], "paused")
     c.until_sees(1, ["3"])
     c("resume", 2)
     c.until_sees(1, ["2", "3"])
-    c("down")
+    c.down()
 
 
 @test
 def a_cut_on_loopback_and_its_end(t):
-    c = Tool(t)
-    c.up()
+    c = up(t)
     c("cut", 1)
     c.until_sees(1, [])
     check(c.cli(1, "ACQUIRE", "a", "LEASE", 1000)[0].split()[0], "NOQUORUM")
@@ -202,16 +207,15 @@ def a_cut_on_loopback_and_its_end(t):
     check_that("what node 2 sends does not reach node 3, and is refused" in c("status"),
                "the cut is shown")
     c.acquire(2, "b")
-    c("down")
+    c.down()
 
 
 @test
 def without_the_proxy_a_cut_is_refused(t):
-    c = Tool(t)
-    c.up("--direct")
+    c = up(t, "--direct")
     check(c.fails("cut", 1), (1, "cluster: on loopback nodes cannot be cut without a proxy "
                                  "between them\n"))
-    c("down")
+    c.down()
 
 
 @test
@@ -234,8 +238,7 @@ def namespaces_and_a_cut_there(t):
 
 @test
 def a_node_more_and_a_node_less(t):
-    c = Tool(t)
-    c.up()
+    c = up(t)
     c("add", 4)
     check(c.states(), dict.fromkeys("1234", "up"))
     c.until_sees(4, ["1", "2", "3"])
@@ -245,17 +248,15 @@ def a_node_more_and_a_node_less(t):
     t.until(lambda: c.start("remove", 2).status == 0, "node 2 is removed")
     check(c.states(), dict.fromkeys("134", "up"))
     c.until_sees(4, ["1", "3"])
-    c("down")
-    nothing_is_left(t, c.dir)
+    c.down()
 
 
 @test
 def words_for_the_server_reach_it(t):
-    c = Tool(t)
-    c.up("1", "--", "--lease-max", "20s")
+    c = up(t, "1", "--", "--lease-max", "20s")
     check(c.cli(1, "ACQUIRE", "a", "LEASE", 60000)[0].split()[0], "TOOBIG")
     check_that("listening" in c("log", 1), "its log is shown")
-    c("down")
+    c.down()
 
 
 @test
@@ -280,7 +281,7 @@ def a_cluster_beside_other_temporary_files(t):
     up = t.start(TOOL, "up", "1", "--direct", "--port-base", "15625", "--dir", c.dir, "--server",
                  tap.program, env={"TMPDIR": os.path.dirname(c.dir)})
     check(up.status, 0, "the status of up")
-    c("down")
+    c.down()
 
 
 @test
@@ -350,8 +351,7 @@ def nodes_on_etcd_come_up_and_go_down(t):
         with open(n.config_path) as f:
             said = f.read()
         check_that("engine = etcd\n" in said, "%s runs on etcd: %s" % (n, said))
-    c("down")
-    nothing_is_left(t, c.dir)
+    c.down()
 
 
 @test
@@ -363,8 +363,7 @@ def what_up_prints_with_etcd_can_be_typed_as_well(t):
 @test
 def a_member_is_killed_paused_and_started_as_a_node_is(t):
     needs_etcd()
-    c = Tool(t)
-    c.up("1", "--etcd", "3", "--direct")
+    c = up(t, "1", "--etcd", "3", "--direct")
     first = t.until(c.leader, "a member leads")
     c("kill", first)
     check(c.members()[first], "dead")
@@ -381,15 +380,13 @@ def a_member_is_killed_paused_and_started_as_a_node_is(t):
     check(c("log", first), nodes.Cluster.open(c.dir)[first].log, "its log")
     check(c.fails("kill", "etcd7"),
           (1, "cluster: there is no etcd7; there are etcd1, etcd2, etcd3\n"))
-    c("down")
-    nothing_is_left(t, c.dir)
+    c.down()
 
 
 @test
 def members_are_cut_from_each_other_and_from_nodes(t):
     needs_etcd()
-    c = Tool(t)
-    c.up("--etcd", *(["--netns"] if net.missing() is None else []))
+    c = up(t, "--etcd", *(["--netns"] if net.missing() is None else []))
     try:
         first = t.until(c.leader, "a member leads")
         c("cut", first, "from", "etcd")
@@ -431,8 +428,7 @@ def the_proxy_stands_before_members_on_loopback(t):
 @test
 def etcd_forgets_what_is_compacted(t):
     needs_etcd()
-    c = Tool(t)
-    c.up("1", "--etcd", "1", "--direct")
+    c = up(t, "1", "--etcd", "1", "--direct")
     members = nodes.Cluster.open(c.dir).etcd
     for i in range(3):
         members.call("kv/put", key=etcd.text_of("a"), value=etcd.text_of(str(i)))
@@ -445,7 +441,7 @@ def etcd_forgets_what_is_compacted(t):
         check_that("compacted" in str(e), str(e))
     else:
         raise Failure("an old revision is still there")
-    c("down")
+    c.down()
 
 
 @test
@@ -460,7 +456,7 @@ def without_etcd_it_is_said_which_package_has_it(t):
     for words in (["compact"], ["cut", "1", "from", "etcd"]):
         check(c.fails(*words), (1, "cluster: there is no etcd in this cluster\n"))
     check(c.fails("kill", "etcd1")[0], 1, "the status of kill etcd1")
-    c("down")
+    c.down()
 
 
 def etcd_has(t, **more):

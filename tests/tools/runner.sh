@@ -7,8 +7,8 @@ cd "$(dirname "$0")/../.."
 
 export SLUICE_TEST_PATIENCE=1
 run() { SLUICE_TEST_TABLE=$work/table tests/run "$@"; }
-suites() { # suites: a table on stdin
-    { echo 'table() {'; cat; echo '}'; } >"$work/table"
+suites() { # suites LINE...: a table of them
+    { echo 'table() {'; printf 'suite %s\n' "$@"; echo '}'; } >"$work/table"
 }
 last() { run "$@" 2>&1 | tail -n 1; }
 
@@ -45,44 +45,25 @@ echo "what went wrong"
 exit 1
 END
 
-suites <<END
-suite test three tap 9 $work/three
-suite test plain exit 9 true
-END
+suites "test three tap 9 $work/three" 'test plain exit 9 true'
 same "tests are counted one by one, a plain command as one" "$(last)" "4 passed, 0 failed"
 passes "all passed is exit status 0" run
-suites <<END
-suite test mixed tap 9 $work/mixed
-END
+suites "test mixed tap 9 $work/mixed"
 same "what was skipped is neither passed nor failed" "$(last)" "2 passed, 1 failed"
 fails "a failed test is exit status 1" 'mixed' run
-suites <<END
-suite test short tap 9 $work/short
-END
+suites "test short tap 9 $work/short"
 same "tests that were planned and did not run have failed" "$(last)" "2 passed, 3 failed"
-suites <<END
-suite test crash tap 9 $work/crash
-END
+suites "test crash tap 9 $work/crash"
 same "an exit status that no test explains is a failure" "$(last)" "2 passed, 1 failed"
-suites <<END
-suite test silent tap 9 $work/silent
-END
+suites "test silent tap 9 $work/silent"
 same "a suite that ran no test has failed" "$(last)" "0 passed, 1 failed"
-suites <<END
-suite test skips tap 9 $work/skips
-END
+suites "test skips tap 9 $work/skips"
 same "so has one that skipped everything" "$(last)" "0 passed, 1 failed"
-suites <<END
-suite test gone exit 9 $work/gone
-END
+suites "test gone exit 9 $work/gone"
 same "so has one that is not there" "$(last)" "0 passed, 1 failed"
-suites <<END
-suite test loud exit 9 $work/loud
-END
+suites "test loud exit 9 $work/loud"
 fails "what a failed suite said is shown" 'what went wrong' run
-suites <<END
-suite test slow exit 1 $work/slow
-END
+suites "test slow exit 1 $work/slow"
 fails "a suite that takes too long is killed" 'longer than 1 s' run
 fails "with patience it may take longer" 'longer than 2 s' \
     env SLUICE_TEST_PATIENCE=2 SLUICE_TEST_TABLE="$work/table" tests/run
@@ -94,12 +75,10 @@ gone() { # gone PID: or a zombie that nobody has buried yet
     return 1
 }
 passes "and its children with it" gone "$(cat "$work/slow.pid")"
-suites <<END
-suite test a/one exit 9 true
-suite test a/two exit 9 true
-suite soak a/long exit 9 true
-suite both b exit 9 true
-END
+suites 'test a/one exit 9 true' \
+    'test a/two exit 9 true' \
+    'soak a/long exit 9 true' \
+    'both b exit 9 true'
 same "names choose suites" "$(last 'a/*')" "2 passed, 0 failed"
 same "a name that no suite has is a failure" "$(last c)" "0 passed, 1 failed"
 same "--soak runs the long forms" "$(last --soak)" "2 passed, 0 failed"
@@ -119,32 +98,16 @@ mkdir "$0.d" || exit 1
 sleep 0.2
 rmdir "$0.d"
 END
-suites <<END
-suite test a exit 60 $work/meet a b
-suite test b exit,beside 60 $work/meet b a
-END
+suites "test a exit 60 $work/meet a b" "test b exit,beside 60 $work/meet b a"
 passes "what may run beside others does" two
 rm -f "$work"/meet.?
-suites <<END
-suite test a exit,beside 60 $work/meet a b
-suite test b exit,beside 60 $work/meet b a
-END
+suites "test a exit,beside 60 $work/meet a b" "test b exit,beside 60 $work/meet b a"
 passes "and two of them" two
-suites <<END
-suite test a exit 60 $work/apart
-suite test b exit 60 $work/apart
-suite test c exit 60 $work/apart
-END
+suites "test a exit 60 $work/apart" "test b exit 60 $work/apart" "test c exit 60 $work/apart"
 passes "what may not does not" two
-suites <<END
-suite test a exit,beside 60 $work/apart
-suite test b exit,beside 60 $work/apart
-END
+suites "test a exit,beside 60 $work/apart" "test b exit,beside 60 $work/apart"
 passes "with one lane nothing does" run --lanes 1
-suites <<END
-suite soak a exit,beside 60 $work/apart
-suite soak b exit,beside 60 $work/apart
-END
+suites "soak a exit,beside 60 $work/apart" "soak b exit,beside 60 $work/apart"
 passes "nor does a long form" run --soak
 
 script late <<'END'
@@ -159,11 +122,9 @@ echo "early one"
 echo "early two"
 exit 1
 END
-suites <<END
-suite test late exit 60 $work/late
-suite test early exit,beside 60 $work/early
-suite test last exit,beside 60 true
-END
+suites "test late exit 60 $work/late" \
+    "test early exit,beside 60 $work/early" \
+    'test last exit,beside 60 true'
 same "all is shown in the table's order, and what each said in one piece" \
     "$(two | grep -o -e '^[a-z]* [a-z]*$' -e '^[a-z]* .*[0-9] s' | sed 's/  .*//')" \
     "$(printf '%s\n' late 'late one' 'late two' early 'early one' 'early two' last)"
@@ -172,28 +133,17 @@ script jobs <<'END'
 echo "it has $JOBS of $(nproc)"
 exit 1
 END
-suites <<END
-suite test a exit 60 $work/jobs
-END
+suites "test a exit 60 $work/jobs"
 fails "a suite that is alone has all processors" "it has $(nproc) of" two
-suites <<END
-suite test a exit 60 $work/jobs
-suite test b exit,beside 60 $work/jobs
-END
+suites "test a exit 60 $work/jobs" "test b exit,beside 60 $work/jobs"
 same "of two each has one" "$(two | grep -c 'it has 1 of')" 2
 
-suites <<END
-suite test needs exit 60 $work/none/plain/program
-suite test other exit 60 true
-END
+suites "test needs exit 60 $work/none/plain/program" 'test other exit 60 true'
 broken() { BUILD=$work/none CC=false two; }
 fails "what cannot be built is not run" '^needs .*not run: there is no build/plain  FAILED' broken
 same "and everything else is" "$(broken | tail -n 1)" "1 passed, 2 failed"
 
-suites <<END
-suite test one exit 60 $work/slow
-suite test two exit,beside 60 $work/slow2
-END
+suites "test one exit 60 $work/slow" "test two exit,beside 60 $work/slow2"
 cp "$work/slow" "$work/slow2"
 rm -f "$work/slow.pid"
 SLUICE_TEST_TABLE=$work/table tests/run --lanes 2 >"$work/stopped" 2>&1 &
