@@ -22,7 +22,7 @@ say(struct election_stage *s, const char *format, ...)
 static void say_order(struct election_stage *s, const struct sl_election_order *x)
 {
     switch (x->type) {
-        case SL_ELECTION_ORDER_READ_TERM: say(s, "look\n"); break;
+        case SL_ELECTION_ORDER_READ_TERM: say(s, "read\n"); break;
         case SL_ELECTION_ORDER_CLAIM:
             say(s, "claim after %" PRIu64, x->term);
             if (x->beat != 0) say(s, " beat %" PRIu64, x->beat);
@@ -50,7 +50,7 @@ void election_settle(struct election_stage *s)
     struct sl_election_order x;
     sl_election_check(s->election);
     while (sl_election_next(s->election, &x)) {
-        if (x.type == SL_ELECTION_ORDER_READ_TERM) s->look_ms = s->now;
+        if (x.type == SL_ELECTION_ORDER_READ_TERM) s->read_ms = s->now;
         if (x.type == SL_ELECTION_ORDER_CLAIM) s->claim_ms = s->now;
         if (x.type == SL_ELECTION_ORDER_RENEW) s->renew_ms = s->now;
         say_order(s, &x);
@@ -78,7 +78,7 @@ struct sl_election_view election_view(const struct election_stage *s)
     return v;
 }
 
-/* --- The engine ------------------------------------------------------------------- */
+/* --- The storage --------------------------------------------------------------- */
 
 struct sl_storage_term election_reign(uint32_t node, uint64_t term, uint64_t beat)
 {
@@ -89,10 +89,10 @@ struct sl_storage_term election_reign(uint32_t node, uint64_t term, uint64_t bea
                                     .longest_ms = 5000};
 }
 
-void election_looked(struct election_stage *s, int status, struct sl_storage_term r)
+void election_term_read(struct election_stage *s, int status, struct sl_storage_term r)
 {
     struct sl_storage_result d = {.status = status, .term = r.term, .term_record = r};
-    sl_election_term_read(s->election, s->now, s->look_ms, &d);
+    sl_election_term_read(s->election, s->now, s->read_ms, &d);
     election_settle(s);
 }
 

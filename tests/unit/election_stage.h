@@ -1,15 +1,15 @@
-/* election_stage.h - a stage for one election: the storage, the other nodes and time are in the
- * hands of the test.
+/* election_stage.h - a fixture for one election: the storage, the other nodes and the time are in
+ * the hands of the test.
  *
- *     ELECTION s = election_stage_new(1, 3);   node 1 of 3; it has asked already
- *     SAID("look\n");
- *     LOOKED(2, 5, 9);                    the keeper is node 2, of term 5, its beat is 9
+ *     ELECTION s = election_stage_new(1, 3);   node 1 of 3; it has ordered a read already
+ *     SAID("read\n");
+ *     TERM_READ(2, 5, 9);                 the keeper is node 2, of term 5, with heartbeat 9
  *     SAID("keeper 2 of 5\ndoubt up of 5\n");
  *     election_passes(s, 100);
  *
- * The orders of the election are in `said`, in that order. Time passes from one due moment to
- * the next, as a server's loop lets it; at each it is checked that the election does not ask
- * to be called again at once. After every call, sl_election_check(). */
+ * `said` has the orders, in their order. Time passes from one due time to the next, as in the loop
+ * of a server; at each the fixture checks that the election is not due again at once. It calls
+ * sl_election_check() after every call. */
 #ifndef SLUICE_TEST_ELECTION_STAGE_H
 #define SLUICE_TEST_ELECTION_STAGE_H
 
@@ -21,7 +21,7 @@ struct election_stage {
     struct sl_election *election;
     struct sl_election_settings settings;
     sl_ms now;
-    sl_ms look_ms, claim_ms, renew_ms; /* When these were last asked for. */
+    sl_ms read_ms, claim_ms, renew_ms; /* When these were last asked for. */
     char said[1 << 12];
 };
 
@@ -37,18 +37,18 @@ void election_settle(struct election_stage *s);
 void election_passes(struct election_stage *s, sl_ms ms);
 struct sl_election_view election_view(const struct election_stage *s);
 
-/* --- The engine ------------------------------------------------------------------- */
+/* --- The storage --------------------------------------------------------------- */
 
 /* A reign; fences up to 1000, leases up to 5000 ms were given. */
 struct sl_storage_term election_reign(uint32_t node, uint64_t term, uint64_t beat);
-void election_looked(struct election_stage *s, int status, struct sl_storage_term r);
+void election_term_read(struct election_stage *s, int status, struct sl_storage_term r);
 /* OK: r is what was before, and the term the one after. */
 void election_claimed(struct election_stage *s, int status, struct sl_storage_term r);
 void election_renewed(struct election_stage *s, int status, struct sl_storage_term r);
 void election_told(struct election_stage *s, struct sl_storage_term r);
 
-#define LOOKED(node, term, beat) \
-    election_looked(s, SLUICE_OK, election_reign(node, term, beat))
+#define TERM_READ(node, term, beat) \
+    election_term_read(s, SLUICE_OK, election_reign(node, term, beat))
 #define CLAIMED(node, term, beat) \
     election_claimed(s, SLUICE_OK, election_reign(node, term, beat))
 #define RENEWED() election_renewed(s, SLUICE_OK, (struct sl_storage_term){0})
@@ -72,7 +72,7 @@ void election_members(struct election_stage *s, const uint32_t *ids, size_t n);
 #define SEES(node, what) election_sees(s, node, SL_PEER_##what)
 #define HEARS(from, term, what) election_hears(s, from, term, SL_PEER_##what)
 
-/* --- What was said ---------------------------------------------------------------------- */
+/* --- Transcript ------------------------------------------------------------------ */
 
 #define SAID(text)                          \
     do {                                    \

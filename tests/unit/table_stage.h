@@ -1,5 +1,5 @@
-/* table_stage.h - a stage for the lock table: sessions that ask, a clock that is moved by hand,
- * and a transcript.
+/* table_stage.h - a fixture for the lock table: sessions, a clock that the test moves, and a
+ * transcript.
  *
  *     STAGE s = stage_open(100, 0);
  *     ASK('a', .lease_ms = 10);
@@ -7,9 +7,8 @@
  *     pass(s, 10);
  *     SAID("a held 1\nb waits\n- expired k\nb granted k\n");
  *
- * What each is told stands in `said`, in the order in which it was said. How an effect is
- * worded is the test's: it may set `tell` and what stands below. After every step the
- * invariants are checked. */
+ * `said` has what each session was told, in that order. A test may set `tell` and the functions
+ * below it to word effects in its own way. Every step ends with sl_table_check(). */
 #ifndef SLUICE_TEST_TABLE_STAGE_H
 #define SLUICE_TEST_TABLE_STAGE_H
 
@@ -31,12 +30,12 @@ struct stage {
     void (*tell_release)(struct stage *s, char who, int answer,
                          const struct sl_ended *past);
     bool says_time; /* pass() says what time it is. */
-    bool judges;    /* Who asks was judged before, and is answered what was judged. */
+    bool judges;    /* Compare each acquire with sl_table_judge() before it. */
     char said[4096];
 };
 
-/* With room for so many waiters on a key, and a clock that may be late by so much. "g" and
- * "h" are of another user than the others. */
+/* With at most so many waiters of a key, and a clock that may be late by so much. "g" and "h" are
+ * of another user than the others. */
 struct stage *stage_open(uint32_t waiters_max, sl_ms grain_ms);
 
 /* All leave, and all leases end; then nothing may be left. */
@@ -48,7 +47,7 @@ void stage_leave(struct stage **s);
 
 /* --- Steps ---------------------------------------------------------------------- */
 
-/* What was not said of the want is one unit of a room for one, of the key "k". */
+/* Defaults of the request: one unit, a capacity of one, the key "k". */
 void ask(struct stage *s, char who, struct sl_want w);
 #define ASK(who, ...) ask(s, who, (struct sl_want){__VA_ARGS__})
 
@@ -65,18 +64,18 @@ void pass(struct stage *s, sl_ms ms);
 /* Tell all that follows. */
 void settle(struct stage *s);
 
-/* --- What was said ---------------------------------------------------------------- */
+/* --- Transcript ------------------------------------------------------------ */
 
 struct sl_bytes bytes(const char *s);
 char name_of(const struct stage *s, const struct sl_session *session);
 void say(struct stage *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Who ("-": nobody), a word, and the key. */
+/* The session ("-": none), a word, and the key. */
 void tell_word(struct stage *s, const struct sl_effect *e);
 void tell_release(struct stage *s, char who, int answer, const struct sl_ended *past);
 
-/* What was said since the last time is this. */
+/* This was said since the last SAID(). */
 #define SAID(text)                          \
     do {                                    \
         assert_string_equal(s->said, text); \

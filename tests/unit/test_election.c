@@ -12,8 +12,8 @@ static struct election_stage *watcher_of(uint32_t nodes)
 {
     struct election_stage *s = election_stage_new(1, nodes);
     for (uint32_t i = 2; i <= nodes; i++) SEES(i, UP);
-    LOOKED(2, 5, 9);
-    SAID("look\nkeeper 2 of 5\ndoubt up of 5\n");
+    TERM_READ(2, 5, 9);
+    SAID("read\nkeeper 2 of 5\ndoubt up of 5\n");
     return s;
 }
 
@@ -27,14 +27,14 @@ static struct election_stage *keeper(void)
 {
     struct election_stage *s = election_stage_new(1, 3);
     SEES(2, UP), SEES(3, UP);
-    LOOKED(1, 5, 9);
+    TERM_READ(1, 5, 9);
     election_passes(s, 10);
     CLAIMED(1, 5, 9);
     UNHEARD;
     return s;
 }
 
-/* Time passes, and the keeper renews. */
+/* Time passes, and the keeper sends heartbeats. */
 static void renewing_passes(struct election_stage *s, uint64_t *beat, sl_ms ms)
 {
     for (sl_ms i = 0; i < ms; i += 500) {
@@ -43,14 +43,14 @@ static void renewing_passes(struct election_stage *s, uint64_t *beat, sl_ms ms)
     }
 }
 
-/* The engine answers every look: the keeper is as it was. */
+/* The storage answers every read: the term is unchanged. */
 static void silence_passes(struct election_stage *s, sl_ms ms)
 {
     for (sl_ms i = 0; i < ms; i++) {
         election_passes(s, 1);
-        if (!election_said(s, "look\n")) continue;
+        if (!election_said(s, "read\n")) continue;
         UNHEARD;
-        LOOKED(2, 5, 9);
+        TERM_READ(2, 5, 9);
     }
 }
 
@@ -59,9 +59,9 @@ static void silence_passes(struct election_stage *s, sl_ms ms)
 UNIT_TEST(the_first_of_all_claims_term_one)
 {
     ELECTION s = election_stage_new(1, 3);
-    SAID("look\n");
+    SAID("read\n");
     election_passes(s, 10);
-    LOOKED(0, 0, 0);
+    TERM_READ(0, 0, 0);
     SAID("claim after 0\n");
     assert_int_equal(election_view(s).state, SL_ELECTION_CLAIMING);
     election_passes(s, 7);
@@ -76,8 +76,8 @@ UNIT_TEST(of_two_that_are_the_first_one_watches)
 {
     ELECTION s = election_stage_new(1, 3);
     SEES(2, UP);
-    LOOKED(0, 0, 0);
-    SAID("look\nclaim after 0\n");
+    TERM_READ(0, 0, 0);
+    SAID("read\nclaim after 0\n");
     election_claimed(s, SLUICE_ESTALE, election_reign(2, 1, 4));
     SAID("keeper 2 of 1\ndoubt up of 1\n");
     assert_int_equal(election_view(s).refused, 1);
@@ -89,8 +89,8 @@ UNIT_TEST(of_two_that_are_the_first_one_watches)
 UNIT_TEST(a_node_that_was_restarted_as_keeper_claims_the_next)
 {
     ELECTION s = election_stage_new(1, 3);
-    LOOKED(1, 5, 9);
-    SAID("look\nkeeper none of 5\nclaim after 5\n");
+    TERM_READ(1, 5, 9);
+    SAID("read\nkeeper none of 5\nclaim after 5\n");
     CLAIMED(1, 5, 9);
     /* 2000 and 5000, lengthened. */
     SAID("lead 6 after 5 of 1, fences to 1000, quiet 7016\nkeeper 1 of 6\ndoubt up of "
@@ -100,8 +100,8 @@ UNIT_TEST(a_node_that_was_restarted_as_keeper_claims_the_next)
 UNIT_TEST(who_is_no_member_claims_nothing)
 {
     ELECTION s = election_stage_new(4, 3);
-    LOOKED(0, 0, 0);
-    SAID("look\n");
+    TERM_READ(0, 0, 0);
+    SAID("read\n");
     election_passes(s, 10000);
     SAID("");
     election_members(s, (uint32_t[]){1, 2, 3, 4}, 4);
@@ -110,7 +110,7 @@ UNIT_TEST(who_is_no_member_claims_nothing)
 
 /* --- Doubts ------------------------------------------------------------------------ */
 
-UNIT_TEST(one_that_cannot_reach_the_keeper_does_not_depose_it) /* R7 */
+UNIT_TEST(one_that_cannot_reach_the_keeper_does_not_depose_it)
 {
     ELECTION s = watcher();
     uint64_t beat = 9;
@@ -119,7 +119,7 @@ UNIT_TEST(one_that_cannot_reach_the_keeper_does_not_depose_it) /* R7 */
     for (int i = 0; i < 600; i++) {
         election_needs(s);
         renewing_passes(s, &beat, 500);
-        if (election_said(s, "look\n")) LOOKED(2, 5, beat);
+        if (election_said(s, "read\n")) TERM_READ(2, 5, beat);
         HEARS(3, 5, UP);
         assert_false(election_said(s, "claim"));
         UNHEARD;
@@ -149,7 +149,7 @@ UNIT_TEST(closed_for_a_majority_is_a_reason_at_once)
     HEARS(3, 5, CLOSED);
     SAID("doubt closed of 5\n");
     HEARS(4, 5, CLOSED);
-    SAID("claim after 5\n"); /* No beat: that it renews does not help it. */
+    SAID("claim after 5\n"); /* Its heartbeats do not help it. */
     CLAIMED(2, 5, 99);
     SAID("lead 6 after 5 of 2, fences to 1000, quiet 7016\nkeeper 1 of 6\ndoubt up of "
          "6\n");
@@ -202,12 +202,12 @@ UNIT_TEST(a_silence_is_told_once_it_is_long_and_again)
 }
 
 /* It has heard of nobody; with one that cannot reach the keeper it would be a majority. */
-UNIT_TEST(a_node_that_has_just_started_is_no_doubt) /* R7 */
+UNIT_TEST(a_node_that_has_just_started_is_no_doubt)
 {
     ELECTION s = election_stage_new(1, 3);
-    LOOKED(2, 5, 9);
+    TERM_READ(2, 5, 9);
     HEARS(3, 5, SILENT);
-    SAID("look\nkeeper 2 of 5\ndoubt up of 5\n");
+    SAID("read\nkeeper 2 of 5\ndoubt up of 5\n");
     SEES(2, UP);
     SAID("doubt up of 5\n");
 }
@@ -260,13 +260,13 @@ UNIT_TEST(doubts_of_an_old_term_do_not_count)
     SAID("claim after 6\n");
 }
 
-/* Who says something of a term that we do not know knows more. */
+/* A node that reports about an unknown term knows more. */
 UNIT_TEST(a_doubt_of_a_newer_term_is_a_reason_to_look)
 {
     ELECTION s = watcher();
     HEARS(3, 6, UP), HEARS(3, 6, UP);
-    SAID("look\n");
-    LOOKED(3, 6, 12);
+    SAID("read\n");
+    TERM_READ(3, 6, 12);
     SAID("keeper 3 of 6\ndoubt up of 6\n");
 }
 
@@ -299,22 +299,22 @@ UNIT_TEST(a_keeper_that_no_cluster_can_have_is_closed)
     SAID("claim after 6\n");
 }
 
-/* --- Its beat ------------------------------------------------------------------------- */
+/* --- Heartbeats --------------------------------------------------------------------- */
 
 UNIT_TEST(silence_at_the_engine_is_looked_at_and_then_a_reason)
 {
     ELECTION s = watcher();
-    election_passes(s, 1000); /* Is the engine there at all? */
-    SAID("look\n");
-    LOOKED(2, 5, 9);
+    election_passes(s, 1000); /* Does the storage answer at all? */
+    SAID("read\n");
+    TERM_READ(2, 5, 9);
     election_passes(s, 1000);
-    SAID("look\n");
-    LOOKED(2, 5, 9);
+    SAID("read\n");
+    TERM_READ(2, 5, 9);
     election_passes(s, 999);
     SAID("");
     election_passes(s, 1);
-    SAID("look\n");
-    LOOKED(2, 5, 9);
+    SAID("read\n");
+    TERM_READ(2, 5, 9);
     SAID("claim after 5 beat 9\n");
     CLAIMED(2, 5, 9);
     SAID("lead 6 after 5 of 2, fences to 1000, quiet 7016\nkeeper 1 of 6\ndoubt up of "
@@ -327,8 +327,8 @@ UNIT_TEST(a_look_that_finds_another_beat_is_no_reason)
     silence_passes(s, 2999);
     UNHEARD;
     election_passes(s, 1);
-    SAID("look\n");
-    LOOKED(2, 5, 10);
+    SAID("read\n");
+    TERM_READ(2, 5, 10);
     SAID("");
     election_passes(s, 999);
     SAID("");
@@ -361,28 +361,28 @@ UNIT_TEST(a_beat_is_seen_by_a_look_where_no_watch_tells)
     for (int i = 0; i < 10000; i++) {
         election_passes(s, 1);
         if (i % 500 == 0) beat++;
-        if (!election_said(s, "look\n")) continue;
-        SAID("look\n");
-        LOOKED(2, 5, beat);
+        if (!election_said(s, "read\n")) continue;
+        SAID("read\n");
+        TERM_READ(2, 5, beat);
         SAID("");
     }
 }
 
-/* --- The engine does not answer --------------------------------------------------------- */
+/* --- The storage does not answer ----------------------------------------------------- */
 
 UNIT_TEST(who_cannot_reach_the_engine_does_not_claim)
 {
     ELECTION s = watcher();
     election_passes(s, 1000);
     for (int i = 0; i < 100; i++) {
-        SAID("look\n");
-        election_looked(s, SLUICE_EIO, NOREIGN);
+        SAID("read\n");
+        election_term_read(s, SLUICE_EIO, NOREIGN);
         election_passes(s, 249);
         SAID("");
         election_passes(s, 1);
     }
-    SAID("look\n");
-    LOOKED(2, 5, 9); /* Now it answers; and the keeper had no more luck before. */
+    SAID("read\n");
+    TERM_READ(2, 5, 9); /* Now it answers; and the keeper had no more luck before. */
     SAID("");
     silence_passes(s, 2999);
     SAID("");
@@ -396,8 +396,8 @@ UNIT_TEST(an_engine_that_was_away_is_given_time)
 {
     ELECTION s = watcher();
     election_passes(s, 60000);
-    SAID("look\n");
-    LOOKED(2, 5, 9);
+    SAID("read\n");
+    TERM_READ(2, 5, 9);
     SAID("");
     silence_passes(s, 2999);
     SAID("");
@@ -411,8 +411,8 @@ UNIT_TEST(a_node_that_was_asleep_looks_and_waits)
     ELECTION s = watcher();
     s->now += 60000;
     election_passes(s, 0);
-    SAID("look\n");
-    LOOKED(2, 5, 9);
+    SAID("read\n");
+    TERM_READ(2, 5, 9);
     SAID("");
     silence_passes(s, 2999);
     SAID("");
@@ -427,7 +427,7 @@ UNIT_TEST(a_node_that_was_asleep_does_not_doubt)
     s->now += 60000;
     HEARS(3, 5, SILENT);
     election_passes(s, 0);
-    SAID("look\ndoubt up of 5\n");
+    SAID("read\ndoubt up of 5\n");
     SEES(2, UP);
     SAID("doubt up of 5\n");
 }
@@ -435,33 +435,33 @@ UNIT_TEST(a_node_that_was_asleep_does_not_doubt)
 UNIT_TEST(at_the_start_it_asks_until_the_engine_answers)
 {
     ELECTION s = election_stage_new(1, 3);
-    SAID("look\n");
+    SAID("read\n");
     for (int i = 0; i < 20; i++) {
         election_needs(s);
-        election_looked(s, i % 2 ? SLUICE_EIO : SLUICE_ENOMEM, NOREIGN);
+        election_term_read(s, i % 2 ? SLUICE_EIO : SLUICE_ENOMEM, NOREIGN);
         election_needs(s);
         SEES(2, CLOSED), HEARS(3, 1, CLOSED), SEES(2, UP);
         election_passes(s, 249);
         SAID("");
         election_passes(s, 1);
-        SAID("look\n");
+        SAID("read\n");
     }
-    LOOKED(2, 5, 9);
+    TERM_READ(2, 5, 9);
     SAID("keeper 2 of 5\ndoubt up of 5\n");
 }
 
 UNIT_TEST(a_claim_that_failed_is_made_again)
 {
     ELECTION s = election_stage_new(1, 3);
-    LOOKED(0, 0, 0);
-    SAID("look\nclaim after 0\n");
+    TERM_READ(0, 0, 0);
+    SAID("read\nclaim after 0\n");
     election_passes(s, 5000);
     SAID("");
     election_claimed(s, SLUICE_EIO, NOREIGN);
     election_passes(s, 249);
     SAID("");
     election_passes(s, 1);
-    SAID("look\nclaim after 0\n");
+    SAID("read\nclaim after 0\n");
 }
 
 /* It was done, though nobody said so: then there is one more, and one wait more. */
@@ -473,8 +473,8 @@ UNIT_TEST(a_claim_whose_answer_was_lost_is_followed_by_the_next)
     TOLD(1, 6, 9);
     SAID("keeper none of 6\n");
     election_passes(s, 250);
-    SAID("look\nclaim after 6\n");
-    LOOKED(1, 6, 9);
+    SAID("read\nclaim after 6\n");
+    TERM_READ(1, 6, 9);
     SAID("");
     CLAIMED(1, 6, 9);
     SAID("lead 7 after 6 of 1, fences to 1000, quiet 7016\nkeeper 1 of 7\ndoubt up of "
@@ -545,7 +545,7 @@ UNIT_TEST(what_is_to_be_kept_is_kept_at_once)
     SAID("");
 }
 
-/* That would be a loop without end against an engine that fails. */
+/* That would be a loop without end against a storage that fails. */
 UNIT_TEST(haste_waits_where_the_engine_fails)
 {
     ELECTION s = keeper();
@@ -572,10 +572,10 @@ UNIT_TEST(a_refusal_that_says_no_more_is_the_end_and_looked_at)
     ELECTION s = keeper();
     election_passes(s, 490);
     election_renewed(s, SLUICE_ESTALE, NOREIGN);
-    SAID("renew 6\nstop 6\nlook\n");
+    SAID("renew 6\nstop 6\nread\n");
     SEES(2, CLOSED), election_needs(s), election_passes(s, 1000);
     SAID(""); /* Its own old term is no reason to claim. */
-    LOOKED(3, 8, 20);
+    TERM_READ(3, 8, 20);
     SAID("keeper 3 of 8\ndoubt up of 8\n");
 }
 
@@ -586,14 +586,14 @@ UNIT_TEST(a_commit_that_is_refused_is_the_end)
     election_refused(s, 5);
     SAID("");
     election_refused(s, 7);
-    SAID("stop 6\nlook\n");
+    SAID("stop 6\nread\n");
     TOLD(1, 6, 9); /* The watch is slow. */
     election_passes(s, 100);
     SAID("");
-    LOOKED(1, 6, 9); /* An engine that forgets is asked again, not believed. */
+    TERM_READ(1, 6, 9); /* A storage that forgets is asked again, not believed. */
     election_passes(s, 250);
-    SAID("look\n");
-    LOOKED(3, 7, 20);
+    SAID("read\n");
+    TERM_READ(3, 7, 20);
     SAID("keeper 3 of 7\ndoubt up of 7\n");
 }
 
@@ -612,8 +612,8 @@ UNIT_TEST(a_look_tells_that_it_is_over)
 {
     ELECTION s = keeper();
     HEARS(3, 7, UP);
-    SAID("look\n");
-    LOOKED(3, 7, 12);
+    SAID("read\n");
+    TERM_READ(3, 7, 12);
     SAID("stop 6\nkeeper 3 of 7\ndoubt up of 7\n");
 }
 
@@ -631,7 +631,7 @@ UNIT_TEST(the_longest_lease_is_waited_for_even_if_it_never_ends)
     ELECTION s = election_stage_new(1, 3);
     struct sl_storage_term r = election_reign(1, 5, 9);
     struct sl_election_order x = {.type = SL_ELECTION_ORDER_READ_TERM};
-    LOOKED(1, 5, 9);
+    TERM_READ(1, 5, 9);
     r.longest_ms = SL_NEVER;
     struct sl_storage_result d = {.status = SLUICE_OK, .term = 6, .term_record = r};
     sl_election_claimed(s->election, s->now, s->now, &d);
@@ -693,7 +693,7 @@ UNIT_TEST(a_look_from_before_its_reign_changes_nothing)
     CLAIMED(1, 6, 9);
     SAID("lead 7 after 6 of 1, fences to 1000, quiet 7016\nkeeper 1 of 7\ndoubt up of "
          "7\n");
-    LOOKED(2, 5, 9);
+    TERM_READ(2, 5, 9);
     SAID("");
     assert_int_equal(election_view(s).reign.term, 7);
 }
@@ -737,7 +737,7 @@ UNIT_TEST(an_old_answer_does_not_shorten_authority)
     assert_int_equal(election_view(s).authority_end_ms, end);
 }
 
-/* A renewal that fails after the end leaves nobody to ask the engine but us. */
+/* A renewal that fails after the end leaves nobody but this node to ask the storage. */
 UNIT_TEST(an_engine_that_fails_a_deposed_keeper_is_asked_again)
 {
     ELECTION s = keeper();
@@ -746,7 +746,7 @@ UNIT_TEST(an_engine_that_fails_a_deposed_keeper_is_asked_again)
     UNHEARD;
     election_renewed(s, SLUICE_EIO, NOREIGN);
     election_passes(s, 250);
-    SAID("look\n");
+    SAID("read\n");
 }
 
 /* --- Orders -------------------------------------------------------------------------- */

@@ -1,21 +1,21 @@
-/* test_election_random.c - clusters of three and five elections over one storage, and much that
- * goes wrong: answers that are lost or late, an engine that some or all cannot reach, links
- * that close or fall silent, nodes that sleep, die and come back, clocks that differ.
+/* test_election_random.c - clusters of three and five elections over one storage, with many faults:
+ * answers that are lost or late, a storage that some or all nodes cannot reach, links that close or
+ * fall silent, nodes that sleep, crash and return, clocks that differ.
  *
  * history.h says how to choose and replay histories; each is one cluster. The test has the real
  * time, and its own records:
  *
- *   one a term     terms rise by one; who leads one has claimed it, and nobody else did
- *   one at a time  who leads may grant until its authority ends, leases up to the longest
- *                  that it has written; nothing is granted under a later term before the
- *                  last of these could have ended. That they may be granted is enough.
- *   R7             who claims without comparing the beat speaks for a majority; who compares
- *                  it has seen no other for as long as silence lasts, from an engine that
- *                  answered. In calm worlds, where a minority loses its links, others die
- *                  and sleep, and the engine is away for all, the first keeper is the last
- *   liveness       when all is well again there is one keeper within HEALED_MS, all know it,
- *                  it stays, and grants
- *   no spinning    an election that has had its tick does not want the next at once */
+ *   one per term   terms rise by one; the leader of a term has claimed it, and no other node has
+ *   one at a time  a leader may grant until its authority ends, leases up to the longest that it
+ *                  has recorded; no later leader may grant before the last of these could have
+ *                  ended
+ *   reasons        a claim that does not compare the heartbeat has the doubts of a majority; one
+ *                  that does comes from a node that has seen no other heartbeat for silence_ms, from
+ *                  a storage that answered. In calm clusters, where a minority loses its links,
+ *                  others crash and sleep, and the storage is away for all, the first keeper stays
+ *   liveness       after the faults there is one keeper within HEALED_MS, all nodes know it, it
+ *                  stays, and it grants
+ *   no spinning    an election that has had its tick is not due again at once */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

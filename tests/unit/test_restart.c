@@ -239,7 +239,7 @@ UNIT_TEST(many_kinds_are_restored_on_one_key)
 {
     STAGE s = stage_with_floor();
     struct sl_grant_view v = grant(4000, 700), got;
-    assert_int_equal(restore(s, v), SLUICE_OK); /* On the seat; the others beside it. */
+    assert_int_equal(restore(s, v), SLUICE_OK); /* Inline; the others are entries. */
     v = grant(4001, 100);
     v.units = 3, v.per = 4, v.buckets = 2, v.priority = -7, v.broken = true;
     assert_int_equal(restore(s, v), SLUICE_OK);
@@ -277,7 +277,7 @@ UNIT_TEST(one_that_was_robbed_is_not_extended_after_it)
     v.asked = true;
     v.shared = true, v.units = v.per = v.buckets = 0;
     assert_int_equal(restore(s, v), SLUICE_OK);
-    assert_int_equal(restore(s, grant(4001, 700)), SLUICE_OK); /* Who robbed it. */
+    assert_int_equal(restore(s, grant(4001, 700)), SLUICE_OK); /* The thief. */
     int status = sl_table_extend(s->table, s->now, s->session, bytes("k"), 4000, 2000,
                                  (struct sl_bytes){0}, &left);
     assert_int_equal(status, SLUICE_EASKED);
@@ -370,7 +370,7 @@ static size_t copy(const struct stage *from, struct stage *to)
     return copied;
 }
 
-/* As one line: all but who took it and since when. */
+/* As one line, without the session and the time. */
 static void view_text(const struct sl_grant_view *v, char *out, size_t n)
 {
     snprintf(out, n, "%llu %d%d%d %u %u %u %u %d %lld '%.*s' '%.*s'",

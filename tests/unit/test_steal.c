@@ -1,8 +1,7 @@
-/* test_steal.c - stealing in the lock table, by transcripts: who asks, who is asked, who
- * gets it. Time is moved by hand. After every step the invariants are checked.
+/* test_steal.c - stealing in the lock table, by transcripts: thieves, victims, and grants.
  *
- * The names P1 .. P25 are the edge cases of a theft, PR1 .. PR6 the bugs of a library that
- * replaced the holder's record at once (docs/stealing.md). */
+ * The names P1 to P25 are edge cases of stealing, PR1 to PR6 bugs of a library that replaced the
+ * holder's record at once (docs/stealing.md). */
 #include "table_stage.h"
 
 static char holder_of(const struct sl_ended *p)
@@ -138,7 +137,7 @@ UNIT_TEST(a_holder_is_asked_releases_and_the_thief_is_in)
     SAID("b extended to 600\n");
 }
 
-/* The holder has a seat, or is one of a crowd; with a lease or without. */
+/* The holder is inline, or one of several; with a lease or without. */
 UNIT_TEST(a_holder_without_a_lease_is_asked_and_waited_for)
 {
     STAGE s = stage_new();
@@ -304,7 +303,7 @@ UNIT_TEST(a_reader_asks_all_who_hold_units_and_no_reader)
     SAID("b released 0 after it was asked\na released 0 after it was asked\n"
          "c granted held 1 waited 0\n");
     ASK('d', THIEF, .shared = true, .priority = 7);
-    SAID("d held 2\n"); /* Beside c: nobody has to go. */
+    SAID("d held 2\n"); /* Next to c: no holder has to release. */
 }
 
 UNIT_TEST(of_units_as_few_are_asked_as_suffice)
@@ -379,7 +378,7 @@ UNIT_TEST(what_is_freed_goes_to_the_thief_whatever_room_others_declare)
     s->said[0] = '\0';
     release(s, 'a', s->last[0]);
     ASK('d', .per = 2);                  /* One unit is free, and it is not d's. */
-    ASK('e', .per = 100);                /* Nor does more room help. */
+    ASK('e', .per = 100);                /* Nor does a higher capacity help. */
     ASK('f', .per = 100, .priority = 5); /* Nor as much priority as the thief's. */
     SAID("a released 0 after it was asked\nd FULL\ne FULL\nf FULL\n");
     ASK('f', .per = 100, .priority = 6); /* More is more; and now b is too little. */
@@ -396,7 +395,7 @@ UNIT_TEST(the_last_of_what_is_freed_goes_to_the_thief_too)
 {
     STAGE s = stage_new();
     ASK('a', .per = 3, .units = 3, .lease_ms = 500);
-    ASK('b', .wait_ms = 1000, .priority = 5); /* Before c, and with less room. */
+    ASK('b', .wait_ms = 1000, .priority = 5); /* Before c, and with a lower capacity. */
     ASK('c', THIEF, .per = 3, .units = 3, .priority = 5);
     SAID("a held 3\nb waits\nc waits\na asked by c priority 5 left 500\n");
     release(s, 'a', s->last[0]);

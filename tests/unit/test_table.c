@@ -1,5 +1,5 @@
-/* test_table.c - the lock table, by transcripts: who asks, and what is said. Time is moved
- * by hand, so nothing sleeps. After every step the invariants are checked. */
+/* test_table.c - the rules of the lock table, by transcripts. The test moves the time, so nothing
+ * sleeps. */
 #include <stdlib.h>
 
 #include "table_stage.h"
@@ -44,7 +44,7 @@ static struct stage *stage_new(void)
     return stage_with(0);
 }
 
-/* --- Room ----------------------------------------------------------------- */
+/* --- Capacity ------------------------------------------------------------- */
 
 UNIT_TEST(the_transcript_of_canal_lock_value_for_value)
 {
@@ -414,7 +414,7 @@ UNIT_TEST(who_is_withdrawn_leaves_the_line_and_keeps_what_it_holds)
     ASK('b', .key = bytes("other"));
     assert_true(sl_session_holds(&s->session[1]));
     ASK('b', .wait_ms = 1000);
-    ASK('c', .shared = true, .wait_ms = 1000); /* Behind b, who wants it alone. */
+    ASK('c', .shared = true, .wait_ms = 1000); /* Behind b, which is exclusive. */
     assert_false(sl_session_holds(&s->session[2]));
     sl_table_withdraw(s->table, &s->session[1]);
     settle(s);
@@ -512,7 +512,7 @@ UNIT_TEST(of_those_who_may_be_next_it_is_who_came_first)
     ASK('a', .per = 9, .units = 9);
     ASK('b', .per = 3, .wait_ms = 10);
     ASK('c', .per = 2, .wait_ms = 1000);
-    ASK('d', .per = 3, .wait_ms = 1000); /* In b's line, and behind c. */
+    ASK('d', .per = 3, .wait_ms = 1000); /* In b's queue, and behind c. */
     pass(s, 10);
     SAID("a held 9\nb waits\nc waits\nd waits\n[10]\nb timed out at k\n");
     release(s, 'a', 0);
@@ -532,7 +532,7 @@ UNIT_TEST(a_late_clock_does_not_end_a_lease_early)
     SAID("a held 1\nb held 1\n[100]\n[101]\nother expired\n[102]\nk expired\n");
 }
 
-/* A holder adds how long it waited to its lease: it must not be told more than it was. */
+/* A holder adds the time that it waited to its lease: so that must not be too long. */
 UNIT_TEST(a_late_clock_does_not_make_a_wait_longer)
 {
     STAGE s = stage_with(1);

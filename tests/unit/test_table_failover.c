@@ -1,6 +1,5 @@
-/* test_table_failover.c - what a table needs to be a keeper's: an end of its authority, grants
- * that another keeper gave, and to drop everything. By transcripts, as test_table.c, and at
- * random. */
+/* test_table_failover.c - the lock table of a keeper: the end of its authority, reclaimed grants, and
+ * the reset. By transcripts, and at random. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +47,7 @@ static void extend(struct stage *s, char who, sl_fence fence, sl_ms ms)
 }
 
 /* With authority until then. */
-static void reign(struct stage *s, sl_ms until_ms)
+static void authority(struct stage *s, sl_ms until_ms)
 {
     sl_table_set_authority(s->table, until_ms);
     settle(s);
@@ -59,7 +58,7 @@ static void reign(struct stage *s, sl_ms until_ms)
 UNIT_TEST(nothing_is_granted_at_the_end_of_the_authority_or_after)
 {
     STAGE s = stage_new();
-    reign(s, 2000);
+    authority(s, 2000);
     pass(s, 999);
     ASK('a', .lease_ms = 100000);
     pass(s, 1);
@@ -73,16 +72,16 @@ UNIT_TEST(nothing_is_granted_at_the_end_of_the_authority_or_after)
     assert_int_equal(sl_table_due(s->table), 2010); /* The first wait that ends. */
     pass(s, 10);
     SAID("c timed out new\n");
-    reign(s, 2010); /* It is later, and over. */
+    authority(s, 2010); /* It is later, and over. */
     SAID("");
-    reign(s, 2011);
+    authority(s, 2011);
     SAID("b granted new\n");
     release(s, 'a', s->last[0]);
     SAID("a releases 1\nd granted k\n");
-    reign(s, 1500); /* It may also be taken away. */
+    authority(s, 1500); /* It may also be taken away. */
     ASK('e', .key = bytes("another"));
     SAID("e NOKEEPER\n");
-    reign(s, SL_NEVER);
+    authority(s, SL_NEVER);
     ASK('e', .key = bytes("another"));
     SAID("e held 1\n");
 }
@@ -90,7 +89,7 @@ UNIT_TEST(nothing_is_granted_at_the_end_of_the_authority_or_after)
 UNIT_TEST(a_late_clock_has_less_authority)
 {
     STAGE s = stage_with(5);
-    reign(s, 2000);
+    authority(s, 2000);
     pass(s, 995); /* It is before 2000. */
     ASK('a', .lease_ms = 100000);
     pass(s, 1); /* It may be 2000. */
@@ -102,7 +101,7 @@ UNIT_TEST(a_late_clock_has_less_authority)
 UNIT_TEST(no_lease_is_extended_without_authority)
 {
     STAGE s = stage_new();
-    reign(s, 2000);
+    authority(s, 2000);
     ASK('a', .lease_ms = 1500);
     pass(s, 999);
     extend(s, 'a', s->last[0], 1000);
@@ -126,7 +125,7 @@ UNIT_TEST(all_else_goes_on_without_authority)
     ASK('d', .per = 3, .wait_ms = 60000);
     ASK('e', .per = 3, .wait_ms = 60000);
     SAID("a held 1\nb held 2\nc held 3\nd waits\ne waits\n");
-    reign(s, 0);
+    authority(s, 0);
     assert_true(sl_table_holds(s->table, s->now, bytes("k"), s->last[0]));
     assert_true(sl_table_newest(s->table, s->now, bytes("k"), &v));
     release(s, 'a', s->last[0]);
@@ -145,7 +144,7 @@ UNIT_TEST(a_table_without_authority_does_not_spin)
 {
     STAGE s = stage_new();
     struct sl_effect e;
-    reign(s, 500);
+    authority(s, 500);
     ASK('a', .wait_ms = SL_NEVER);
     ASK('b', .wait_ms = 60000, .key = bytes("other"));
     SAID("a waits\nb waits\n");
@@ -155,7 +154,7 @@ UNIT_TEST(a_table_without_authority_does_not_spin)
     pass(s, 2000);
     assert_false(sl_table_next(s->table, s->now, &e));
     assert_int_equal(sl_table_due(s->table), 61000);
-    reign(s, 500);
+    authority(s, 500);
     assert_false(sl_table_next(s->table, s->now, &e));
     SAID("");
 }
@@ -163,21 +162,21 @@ UNIT_TEST(a_table_without_authority_does_not_spin)
 UNIT_TEST(silence_and_authority_have_both_to_allow_it)
 {
     STAGE s = stage_new();
-    reign(s, 2000);
+    authority(s, 2000);
     sl_table_recover(s->table, 3000);
     ASK('a');
     ASK('a', .wait_ms = 60000);
     pass(s, 1000);
     ASK('b');
     SAID("a RECOVERING\na waits\nb NOKEEPER\n");
-    reign(s, 2500); /* Authority, and still silence. */
+    authority(s, 2500); /* Authority, and still silence. */
     pass(s, 1000);
     SAID(""); /* No silence, and no authority. */
-    reign(s, 4000);
+    authority(s, 4000);
     SAID("a granted k\n");
     sl_table_recover(s->table, 5000);
     ASK('b', .wait_ms = 60000, .key = bytes("other"));
-    reign(s, 9000);
+    authority(s, 9000);
     SAID("b waits\n");
     pass(s, 2000);
     SAID("b granted other\n");
@@ -188,7 +187,7 @@ UNIT_TEST(what_is_free_is_not_told_without_authority)
     STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
     await(s, 'b', true, 60000);
-    reign(s, 1100);
+    authority(s, 1100);
     pass(s, 500);
     SAID("a held 1\nb watches\n- expired k\n"); /* It may be held elsewhere by now. */
     await(s, 'c', true, 0);
@@ -199,18 +198,18 @@ UNIT_TEST(what_is_free_is_not_told_without_authority)
     assert_int_equal(sl_table_due(s->table), 1510);
     pass(s, 10);
     SAID("d timed out k\n");
-    reign(s, 3000);
+    authority(s, 3000);
     SAID("b sees k\nc sees k\n");
 }
 
 UNIT_TEST(a_watcher_of_a_new_key_is_heard_when_the_authority_is_back)
 {
     STAGE s = stage_new();
-    reign(s, 0);
+    authority(s, 0);
     await(s, 'a', true, 60000);
     await(s, 'b', true, 60000);
     sl_table_withdraw(s->table, &s->session[1]);
-    reign(s, 2000);
+    authority(s, 2000);
     SAID("a watches\nb watches\na sees k\n");
 }
 
@@ -218,12 +217,12 @@ UNIT_TEST(a_thief_enters_nowhere_without_authority)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 50000);
-    reign(s, 1050);
+    authority(s, 1050);
     ASK('b', .wait_ms = 5000, .priority = 1, .steal = true, .force_ms = 100);
     SAID("a held 1\nb waits\nb asked k\n");
     pass(s, 1000);
     SAID("");
-    reign(s, 3000);
+    authority(s, 3000);
     SAID("b granted k\n- stolen k\n");
 }
 
@@ -350,7 +349,7 @@ UNIT_TEST(all_reclaims_are_kept_and_nobody_else_comes_before_it_fits)
     STAGE s = stage_new();
     for (sl_fence f = 4000; f < 4005; f++) {
         struct sl_grant_view v = grant(f, 10000 * (sl_ms)(f - 3999));
-        v.per = 2; /* Five in a room of two. */
+        v.per = 2; /* Five units in a capacity of two. */
         assert_int_equal(reclaim(s, 'a', v), SLUICE_OK);
     }
     ASK('b', .per = 2, .wait_ms = SL_NEVER, .lease_ms = 1000000);
@@ -437,9 +436,9 @@ UNIT_TEST(of_two_ends_of_a_lease_the_later_counts)
         struct sl_grant_view v = grant(4000, 700);
         v.priority = entry; /* Then it does not sit on the seat. */
         assert_int_equal(reclaim(s, 'a', v), SLUICE_OK);
-        v.left_ms = 500; /* Who does not know that it was extended, */
+        v.left_ms = 500; /* From a node that does not know of the extension, */
         assert_int_equal(reclaim(s, 'b', v), SLUICE_OK);
-        v.left_ms = 900; /* and who does. */
+        v.left_ms = 900; /* and from one that does. */
         assert_int_equal(reclaim(s, 'b', v), SLUICE_OK);
         pass(s, 899);
         SAID("");
@@ -562,7 +561,7 @@ UNIT_TEST(after_a_reset_nothing_is_left_but_fences_and_limits)
 UNIT_TEST(a_reset_gives_no_authority_and_ends_no_silence)
 {
     STAGE s = stage_new();
-    reign(s, 2000);
+    authority(s, 2000);
     sl_table_recover(s->table, 1500);
     ASK('a', .wait_ms = 60000);
     sl_table_reset(s->table);
@@ -571,7 +570,7 @@ UNIT_TEST(a_reset_gives_no_authority_and_ends_no_silence)
     ASK('a', .wait_ms = 60000);
     SAID("a waits\na RECOVERING\na waits\n");
     sl_table_reset(s->table);
-    reign(s, 9000);
+    authority(s, 9000);
     SAID("");
 }
 

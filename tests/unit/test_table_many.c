@@ -179,7 +179,7 @@ UNIT_TEST(a_drain_looks_only_at_keys_with_waiters)
     finish(&c);
 }
 
-/* On the seat and beside others, waiting, with another value. */
+/* Inline and not, waiting, with another value. */
 UNIT_TEST(all_memory_is_counted_and_freed)
 {
     enum { KEYS = 1000 };

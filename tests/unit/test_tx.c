@@ -1,9 +1,4 @@
-/* test_tx.c - the keeper, by transcripts: who asks, what the engine is ordered, and what
- * is said. The rules are those of src/tx/README.md, one by one.
- *
- * Of the catalogue of defects R1-R9 and of the tests RT1-RT10 each has its name here, as far
- * as a keeper has it: RT9 (what was committed is known after a restart) is the engine's; RT2,
- * RT3 and RT10 are about locks that outlive a keeper, which those of transactions do not. */
+/* test_tx.c - the rules of src/tx/README.md, one by one, by transcripts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +7,7 @@
 
 /* --- Candidate, leader, stopped ------------------------------------------------ */
 
-UNIT_TEST(a_candidate_claims_and_does_nothing_else) /* R6 */
+UNIT_TEST(a_candidate_claims_and_does_nothing_else)
 {
     STAGE s = stage_candidate(&stage_limits, NULL);
     by_hand(s);
@@ -84,7 +79,7 @@ UNIT_TEST(every_keeper_has_a_term_of_its_own)
     stage_end(first);
 }
 
-/* Who waits is told; who does not is told when it asks; nobody is granted what was freed. */
+/* Waiting requests are answered, later ones as well; nothing that is released is granted. */
 UNIT_TEST(when_it_stops_nothing_is_granted)
 {
     STAGE s = stage_new();
@@ -147,7 +142,7 @@ UNIT_TEST(when_it_stops_a_commit_that_was_not_fetched_is_not_ordered)
     assert_false(sl_tx_manager_next(s->manager, &order));
 }
 
-UNIT_TEST(one_whose_commit_is_stale_stops) /* R4, RT1 */
+UNIT_TEST(one_whose_commit_is_stale_stops)
 {
     struct stage *s = stage_new(), *old = s, *new = stage_beside(s);
     BEGIN(1), PUT(1, "a", "old"), BEGIN(2), GET(2, "b"), BEGIN(3), WRITE(3, "a");
@@ -214,8 +209,8 @@ UNIT_TEST(every_mode_has_a_name)
                                     sl_tx_mode_name((enum sl_tx_mode)b));
 }
 
-/* RT4: two transactions, three items, two kinds. The first has the one on the left, the
- * second asks for the one on top: "x" it waits. */
+/* Two transactions, three items, two modes. The first holds the row, the second requests the
+ * column: "x" if it waits. */
 UNIT_TEST(all_36_pairs_of_kinds_and_items)
 {
     static const char *const item[] = {"a", "b", "*"};
@@ -265,7 +260,7 @@ static enum sl_tx_mode mode_of(struct stage *s, uint64_t who)
     return SL_TX_MODE_NONE;
 }
 
-/* One has a mode and asks for another, beside one that has a third. */
+/* A transaction holds a mode and requests another, next to a holder of a third. */
 static void upgrade(enum sl_tx_mode has, enum sl_tx_mode wants, enum sl_tx_mode other)
 {
     struct stage *s = stage_new();
@@ -289,7 +284,7 @@ static void upgrade(enum sl_tx_mode has, enum sl_tx_mode wants, enum sl_tx_mode 
     stage_end(s);
 }
 
-UNIT_TEST(all_modes_are_upgraded_to_all_others) /* RT4 */
+UNIT_TEST(all_modes_are_upgraded_to_all_others)
 {
     for (int has = SL_TX_MODE_IR; has <= SL_TX_MODE_W; has++)
         for (int wants = SL_TX_MODE_IR; wants <= SL_TX_MODE_W; wants++)
@@ -316,7 +311,7 @@ UNIT_TEST(a_key_comes_with_an_intention_on_its_table)
     HOLDERS("u/*", "1 IR"); /* Another table. */
 }
 
-/* No phantoms: who has seen a table sees no row come or go. */
+/* No phantoms: a transaction that has scanned a table sees no row appear or disappear. */
 UNIT_TEST(nobody_writes_into_a_table_that_is_read)
 {
     STAGE s = stage_new();
@@ -361,7 +356,7 @@ UNIT_TEST(a_line_is_served_up_to_who_does_not_fit)
     SAID("4 committed 0\n5 locked\n6 locked\n");
 }
 
-/* Readers do not go past a writer that waits; but who is older does. */
+/* Readers do not pass a waiting writer, unless they are older. */
 UNIT_TEST(nobody_goes_past_who_comes_first)
 {
     STAGE s = stage_new();
@@ -398,7 +393,7 @@ UNIT_TEST(an_upgrade_that_fits_does_not_wait)
     SAID("2 locked\n");
 }
 
-/* First the table, then the key; each in its own line. */
+/* First the table, then the key; each has its own queue. */
 UNIT_TEST(who_has_the_table_may_wait_for_the_key)
 {
     STAGE s = stage_new();
@@ -428,8 +423,8 @@ UNIT_TEST(who_leaves_the_line_lets_others_on)
 
 /* --- Cycles ------------------------------------------------------------------------ */
 
-/* RT6, RT5: two that cross; the youngest is told, with the cycle, holds nothing and keeps
- * its number; both commit. */
+/* Two transactions cross. The youngest restarts, with the cycle, without locks, and with its
+ * number; both commit. */
 UNIT_TEST(two_that_cross_both_commit)
 {
     STAGE s = stage_new();
@@ -486,7 +481,7 @@ UNIT_TEST(a_cycle_of_table_and_key)
     SAID("1 waits\n2 RESTART 2 1\n1 saw nothing\n");
 }
 
-/* A line is in the way, too: 3 fits beside 1, but stands behind 2, which waits for 1. */
+/* A queue blocks, too: 3 fits next to 1, but is behind 2, which waits for 1. */
 UNIT_TEST(a_cycle_through_a_line)
 {
     STAGE s = stage_new();
@@ -499,9 +494,9 @@ UNIT_TEST(a_cycle_through_a_line)
     HOLDERS("a", "1 R, 2 ->W for 1");
 }
 
-/* It comes before another in line, and so that one waits for it: 3 fits beside 4 and 5, and
- * stands behind 2, which waits for 4 alone. Then 1 comes before both, and waits for 5, too,
- * which waits for 3. */
+/* A transaction comes before another in the queue, which then waits for it: 3 fits next to 4 and 5,
+ * and is behind 2, which waits for 4 alone. Then 1 comes before both, and waits for 5, too, which
+ * waits for 3. */
 UNIT_TEST(a_cycle_closed_by_who_comes_before)
 {
     STAGE s = stage_new();
@@ -555,7 +550,7 @@ UNIT_TEST(who_closes_cycles_and_gives_way_does_so_alone)
     assert_int_equal(stats_of(s).cycles, 1);
 }
 
-/* --- Crowds ------------------------------------------------------------------------- */
+/* --- Many transactions --------------------------------------------------------------------- */
 
 /* How much is looked at, not how long it takes: a square of MANY is a hundred times what is
  * allowed here. */
@@ -636,7 +631,7 @@ UNIT_TEST(a_long_line_is_looked_through_at_once)
     sl_tx_manager_free(k);
 }
 
-/* Half of those who have "b" wait for one who waits for nobody, and half for the first. */
+/* Half of the holders of "b" wait for a transaction that waits for nobody, half for the first. */
 UNIT_TEST(many_cycles_closed_at_once_are_found_in_one_search)
 {
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
@@ -653,7 +648,7 @@ UNIT_TEST(many_cycles_closed_at_once_are_found_in_one_search)
     sl_tx_manager_free(k);
 }
 
-/* Many have "b" and wait for the first of a long chain, whose last waits for who asks. */
+/* Many hold "b" and wait for the first of a long chain, whose last waits for the new waiter. */
 UNIT_TEST(a_long_way_is_walked_once)
 {
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
@@ -724,8 +719,8 @@ UNIT_TEST(a_crowd_goes_on_some_at_a_time)
     sl_tx_manager_free(k);
 }
 
-/* Who has its turn, and has not gone on, may leave, and may be asked for nothing else; and its
- * keeper may stop. */
+/* A ready transaction may be left by its client, accepts no other request, and its manager may
+ * stop. */
 UNIT_TEST(who_has_its_turn_may_leave_before_it_goes_on)
 {
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
@@ -766,7 +761,7 @@ UNIT_TEST(a_crowd_that_is_too_old_ends_some_at_a_time)
 }
 
 /* Restarted, it keeps its number and is older than all that begin later. */
-UNIT_TEST(who_restarts_grows_old_and_wins) /* RT5 */
+UNIT_TEST(who_restarts_grows_old_and_wins)
 {
     STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b"), WRITE(2, "a");
@@ -898,7 +893,7 @@ UNIT_TEST(nobody_sees_writes_before_they_are_committed)
     SAID("1 aborted\n3 saw nothing\n2 got nothing\n");
 }
 
-/* Locks are held until the engine has answered. */
+/* Locks are held until the storage has answered. */
 UNIT_TEST(nobody_is_let_on_before_the_engine_has_answered)
 {
     STAGE s = stage_new();
@@ -994,7 +989,7 @@ UNIT_TEST(a_limit_of_writes)
     SAID("1 WRITES\n1 put\n1 put\n1 saw a= b=1\n");
 }
 
-/* What all have written together, and have not committed. */
+/* Uncommitted writes of all transactions together. */
 UNIT_TEST(a_limit_of_the_bytes_of_all)
 {
     struct sl_tx_manager_limits limits = stage_limits;
@@ -1124,7 +1119,7 @@ UNIT_TEST(who_leaves_with_nothing_is_just_gone)
     assert_int_equal(stats_of(s).transactions, 0);
 }
 
-UNIT_TEST(who_leaves_with_locks_is_barred_first) /* R3 */
+UNIT_TEST(who_leaves_with_locks_is_barred_first)
 {
     STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), BEGIN(2), by_hand(s), GET(2, "a");
@@ -1183,7 +1178,7 @@ UNIT_TEST(who_leaves_while_it_reads)
     assert_int_equal(stats_of(s).transactions, 0);
 }
 
-/* The engine has the commit: it is not barred, it is waited for. */
+/* The storage has the commit: the transaction is not barred, and the manager waits for it. */
 UNIT_TEST(who_leaves_while_it_commits)
 {
     STAGE s = stage_new();
@@ -1216,7 +1211,7 @@ UNIT_TEST(who_leaves_is_not_answered)
     assert_false(sl_tx_manager_next(s->manager, &order));
 }
 
-/* R5: a bar is for the transaction, not for the session's next one. R8: several at once. */
+/* A bar is for the transaction, not for the next one of the session; also several at once. */
 UNIT_TEST(a_bar_is_for_one_transaction)
 {
     STAGE s = stage_new();
@@ -1238,7 +1233,7 @@ UNIT_TEST(a_bar_is_for_one_transaction)
     SAID("> commit 4 t/d=x\n1 committed 1\n");
 }
 
-/* RT7: seen as gone, though it is not: its transaction is over, and it learns that. */
+/* The server took the client for gone: its transaction has ended, and it learns that. */
 UNIT_TEST(who_seemed_to_have_left_has_no_transaction)
 {
     STAGE s = stage_new();
@@ -1248,7 +1243,7 @@ UNIT_TEST(who_seemed_to_have_left_has_no_transaction)
     SAID("1 NOTX\n");
 }
 
-/* --- The engine refuses ------------------------------------------------------------------ */
+/* --- The storage refuses -------------------------------------------------------------- */
 
 static const int errors[] = {SLUICE_ENOSPC, SLUICE_EIO, SLUICE_ENOMEM};
 
@@ -1298,12 +1293,12 @@ UNIT_TEST(a_commit_that_is_barred_is_the_end)
     s->store->barred[0].term = s->store->barred[1].term = 1;
     s->store->barred[0].id = 1, s->store->barred[1].id = 2;
     UNHEARD;
-    COMMIT(1), COMMIT(2), COMMIT(1); /* R2: one that only read, too. */
+    COMMIT(1), COMMIT(2), COMMIT(1); /* Also one that only read. */
     SAID("1 BARRED\n2 BARRED\n1 NOTX\n");
     assert_int_equal(s->store->rows, 0);
 }
 
-/* R2: without writes it goes to the engine as well, and its locks are held until then. */
+/* A commit without writes goes to the storage, too, and the locks are held until then. */
 UNIT_TEST(a_transaction_that_only_read_commits)
 {
     struct stage *s = stage_new();
@@ -1388,7 +1383,7 @@ UNIT_TEST(what_is_done_twice_or_was_not_ordered_is_nothing)
 
 /* --- Answers that are lost ------------------------------------------------------------------ */
 
-/* R1, RT8: committed, and the answer is lost, and the keeper; again, over three keepers. */
+/* Committed, but the answer is lost with the manager; and again, over three managers. */
 UNIT_TEST(a_request_is_committed_once)
 {
     struct stage *s = stage_new(), *keepers[4] = {s};

@@ -1,7 +1,7 @@
-/* test_tx_memory.c - a keeper without memory: every allocation fails once, and some fail
- * all the time. A request is answered all the same, or refused with ENOMEM at once; what was
- * told to be committed is, and nothing else; nothing is corrupt (the stage looks); and when
- * there is memory again all goes on, those who left included. */
+/* test_tx_memory.c - a transaction manager without memory: every allocation fails once, and some fail
+ * all the time. Each request is answered, or rejected with ENOMEM at once. Exactly what was
+ * reported as committed is committed. Invariants hold, and when there is memory again everything
+ * continues, also for clients that have left. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static int expect(const struct stage *s, uint64_t ticket, int status)
     return is;
 }
 
-/* A keeper that leads. It may need a while; NULL: there was no memory for any. */
+/* A current manager, maybe after some attempts; NULL: there was no memory for one. */
 static struct stage *leader(void)
 {
     struct sl_tx_manager_limits limits = stage_limits;
@@ -48,7 +48,7 @@ static struct stage *leader(void)
     return s;
 }
 
-/* Writes, and commits as long as it can. Committed is what was told so. */
+/* Writes and commits as long as possible. */
 static void writer(struct stage *s, uint64_t who, const char *item, const char *v)
 {
     char request[8];
@@ -175,7 +175,7 @@ UNIT_TEST(a_bar_without_memory_is_ordered_later)
     assert_int_equal(outcome(s, waits), SLUICE_OK);
 }
 
-/* As with one that the engine refused: nothing is committed, and nothing is left of it. */
+/* As if the storage had refused it: nothing is committed, and nothing is left of it. */
 UNIT_TEST(a_commit_without_memory_is_the_end)
 {
     calm();

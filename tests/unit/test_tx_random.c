@@ -1,20 +1,18 @@
-/* test_tx_random.c - random transactions of many sessions over few items, and an engine
- * that answers late, in any order, and sometimes not well.
+/* test_tx_random.c - random transactions of many sessions over few items, and a storage that answers
+ * late, in any order, and sometimes with errors.
  *
- * history.h says how to choose and replay them. Each session remembers what it saw and wrote;
- * that is the model, and it knows nothing of locks:
+ * history.h says how to choose and replay histories. The model remembers what each session saw and
+ * wrote, and knows nothing of locks:
  *
- *   serializable     when all is over, what was committed is replayed one after the other,
- *                    by revision: each must find what it saw, and the end is the store
- *   one answer       who was told that it is committed is, once; who was told that it is
- *                    not is not
- *   nobody is stuck  after each step, by the definition of README.md: the first in line
- *                    does not fit, who waits for whom has no cycle, and who is not answered
- *                    stands in a line or waits for the engine
- *   barred           who has left keeps what it had until the engine has it barred
- *   RESTART          is told to the youngest of a cycle, with the cycle
- *   no livelock      32 sessions on two keys all commit, the oldest never restarts, and the
- *                    others do so once or twice */
+ *   serializable     at the end the commits are replayed one after the other, by revision: each
+ *                    must find what it saw, and the result is the store
+ *   one answer       a transaction is committed, once, if and only if it was told so
+ *   no lost waiter   after each step: the head of a queue does not fit, the wait-for graph has no
+ *                    cycle, and a request without an answer is queued or waits for the storage
+ *   barred           a session that left keeps its locks until the storage has the bar
+ *   RESTART          goes to the youngest of a cycle, with the cycle
+ *   no livelock      32 sessions on two keys all commit, the oldest never restarts, and the others
+ *                    restart once or twice */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +73,7 @@ struct world {
 
 static struct world world;
 
-/* Also what the keeper said, as the stage tells it. */
+/* Prints the transcript. */
 static void show(struct world *w)
 {
     if (history.shown) printf("%s", w->s->said);
@@ -221,7 +219,7 @@ static void told(struct stage *s, uint64_t ticket)
     }
 }
 
-/* ---- the engine ---- */
+/* ---- the storage ---- */
 
 /* What is committed is what was written, all of it. */
 static void applied(struct stage *s, const struct ordered *o)
@@ -261,7 +259,7 @@ static void engine_acts(struct world *w, bool well)
     else applies(w->s, o);
 }
 
-/* ---- the definition of who waits for whom ---- */
+/* ---- the wait-for graph, by definition ---- */
 
 struct scene {
     bool is[SESSIONS + 1][SESSIONS + 1]; /* waits for */
@@ -331,7 +329,7 @@ static bool engine_has(const struct world *w, uint64_t id)
     return false;
 }
 
-/* ---- who has left ---- */
+/* ---- sessions that have left ---- */
 
 /* What a transaction has, a bit each: tables, then keys. */
 static uint32_t items_of(const struct world *w, uint64_t id)
@@ -457,7 +455,7 @@ static void finish(struct world *w)
         uint64_t who = 1 + i % SESSIONS;
         struct client *c = &w->client[who];
         engine_acts(w, true);
-        pass(w->s, 10); /* What the engine has refused is tried again. */
+        pass(w->s, 10); /* Refused bars are tried again. */
         if (c->ticket == 0 && c->told != SLUICE_OK)
             ask(w, who, SL_TX_ABORT, 0, true, false);
         else if (c->ticket == 0 && c->id != 0)
@@ -517,7 +515,7 @@ UNIT_TEST(what_is_committed_is_serializable)
     struct world *w = &world;
     bool all = play_histories("test_tx_random", HISTORIES, play);
     printf("# %" PRIu64 " committed, %" PRIu64 " restarted, %" PRIu64
-           " refused by the engine, %" PRIu64 " left, %" PRIu64 " waited too long\n",
+           " refused by the storage, %" PRIu64 " left, %" PRIu64 " waited too long\n",
            w->committed, w->restarts, w->refusals, w->leaves, w->too_late);
     if (!all) return;
     /* Otherwise the histories tried too little. */
@@ -566,7 +564,7 @@ static void crowd_told(struct stage *s, uint64_t ticket)
     assert_true(older);
 }
 
-/* Whoever is not answered waits; who is told to restart does so at once. */
+/* A session without an answer waits; one that must restart does so at once. */
 static void run_crowd(uint64_t seed)
 {
     struct stage *s = stage_new();

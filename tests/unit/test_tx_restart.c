@@ -42,7 +42,7 @@ UNIT_TEST(BEGIN_does_not_wait_and_the_first_command_does)
     SAID("1 committed 1\n2 got nothing\n");
 }
 
-/* Readers that all want to write restart once each, and then stand in line to write. */
+/* Readers that all want to write restart once each, and then queue for writing. */
 UNIT_TEST(readers_that_want_to_write_run_twice)
 {
     STAGE s = stage_new();
@@ -112,7 +112,7 @@ UNIT_TEST(a_key_that_it_waited_to_read_is_taken_for_writing_if_it_writes)
     HOLDERS("u/b", "2 W");
 }
 
-/* 2 has read b, and wanted to read a: others may go on reading a beside it. */
+/* 2 has read b, and wanted to read a: other transactions may still read a. */
 UNIT_TEST(a_reader_takes_nothing_for_writing)
 {
     STAGE s = stage_new();

@@ -83,7 +83,7 @@ static void write_row(struct store *d, const struct stored *w, bool deleted)
     *r = *w;
 }
 
-/* In the order of engine.h. */
+/* In the order of storage.h. */
 static void apply_commit(struct store *d, struct ordered *o)
 {
     const uint64_t *before = revision_of(d, o->request);
@@ -162,7 +162,7 @@ void applies(struct stage *s, struct ordered *o)
     if (s->applied != NULL) s->applied(s, o);
 }
 
-/* --- The engine ----------------------------------------------------------------- */
+/* --- The storage ------------------------------------------------------------- */
 
 static void say_order(struct stage *s, const struct ordered *o)
 {
@@ -288,7 +288,7 @@ void at_once(struct stage *s)
     settle(s);
 }
 
-/* --- What is told ----------------------------------------------------------------- */
+/* --- Answers ------------------------------------------------------------- */
 
 static void keep_answer(struct asked *a, const struct sl_tx_answer *from)
 {

@@ -1,25 +1,22 @@
-/* tx_stage.h - a stage for the keeper: real keepers, and the engine in the hands of the
- * test.
+/* tx_stage.h - a fixture for transaction managers, with the storage in the hands of the test.
  *
  *     STAGE s = stage_new();              a current manager, over an empty store
  *     BEGIN(1), PUT(1, "a", "x");         session 1 begins, and writes
  *     BEGIN(2), GET(2, "a"), COMMIT(1);
  *     SAID("1 began 1\n1 put\n2 began 2\n2 waits\n1 committed 1\n2 got x\n");
  *
- * An item is "a", a key of the table t; "u/a", of the table u; "*" and "u/" with it, the
- * whole table. What each is told stands in `said`, in the order in which it was said; who
- * is told nothing "waits".
+ * An item is "a", a key of the table t; "u/a", a key of the table u; "*" or "u/" and a star, a
+ * whole table. `said` has the answers, in that order; a request without an answer "waits".
  *
- * The engine does at once what it is ordered, until by_hand() is called: then it is said
- * what was ordered, and does() does the oldest, applies() does it and tells nobody yet,
- * refuses() does nothing and answers with a status. It keeps the rules of engine.h: terms,
- * requests that were committed before, barred transactions. Several keepers may be over one
- * store: stage_beside().
+ * The storage carries out orders at once, until by_hand() is called: then the transcript has the
+ * orders, does() carries out the oldest, applies() does so without reporting it yet, and refuses()
+ * only answers with a status. It follows the rules of storage.h: terms, idempotency keys, bars.
+ * Several managers may use one store: stage_beside().
  *
- * At every answer it is checked that it was asked for, once, by somebody who is still
- * there; after every call of a keeper, sl_tx_manager_check(). */
-#ifndef SLUICE_TEST_KEEPER_STAGE_H
-#define SLUICE_TEST_KEEPER_STAGE_H
+ * The fixture checks that every answer belongs to a request of a connected session, once. It calls
+ * sl_tx_manager_check() after every call of a manager. */
+#ifndef SLUICE_TEST_TX_STAGE_H
+#define SLUICE_TEST_TX_STAGE_H
 
 #include "test.h"
 
@@ -66,7 +63,7 @@ bool is_barred(const struct store *d, uint64_t term, uint64_t id);
 
 /* --- Orders, and answers ---------------------------------------------------------- */
 
-/* An order that the engine has, with all that it points to. */
+/* An order that the storage has, with all that it points to. */
 struct ordered {
     bool used;
     enum sl_tx_order_type type;
@@ -87,7 +84,7 @@ struct asked {
     uint64_t session;
     enum sl_tx_verb type;
     bool answered, left; /* The session has left: it is not to be answered. */
-    int refused;         /* What sl_tx_manager_submit() said. */
+    int refused;         /* The result of sl_tx_manager_submit(). */
     int status;
     uint64_t term, id, revision;
     bool found;
@@ -113,7 +110,7 @@ struct stage {
     char said[1 << 14];
 };
 
-/* Allocations by a keeper, and not by the stage. */
+/* True while a manager is called: to fail its allocations, but not those of the fixture. */
 extern bool stage_in_manager;
 
 /* --- Life ----------------------------------------------------------------------- */
@@ -172,7 +169,7 @@ void stop(struct stage *s, uint64_t term);
 #define DEL(who, item) stage_item(s, SL_TX_DEL, who, item, "", false)
 #define SCAN(who, item) stage_item(s, SL_TX_SCAN, who, item, "", false)
 
-/* --- The engine ----------------------------------------------------------------- */
+/* --- The storage ------------------------------------------------------------- */
 
 /* From now on; and at once again, what was left included. */
 void by_hand(struct stage *s);
@@ -187,14 +184,14 @@ void does(struct stage *s);
 void refuses(struct stage *s, int status);
 void refuses_one(struct stage *s, struct ordered *o, int status);
 
-/* --- What was said ---------------------------------------------------------------- */
+/* --- Transcript ------------------------------------------------------------ */
 
-/* All orders are fetched, and done if the engine does so at once. */
+/* Fetch all orders, and carry them out unless by_hand() was called. */
 void settle(struct stage *s);
 void say(struct stage *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* What was said since the last time is this. */
+/* This was said since the last SAID(). */
 #define SAID(text)                          \
     do {                                    \
         assert_string_equal(s->said, text); \
@@ -202,10 +199,10 @@ void say(struct stage *s, const char *format, ...)
     } while (0)
 #define UNHEARD (s->said[0] = '\0')
 
-/* Who has an item and who waits: "1 reads, 2 waits to write for 1". */
+/* Holders and waiters of an item: "1 reads, 2 waits to write for 1". */
 const char *holders(struct stage *s, const char *item);
 #define HOLDERS(item, text) assert_string_equal(holders(s, item), text)
 
 struct sl_tx_manager_stats stats_of(const struct stage *s);
 
-#endif /* SLUICE_TEST_KEEPER_STAGE_H */
+#endif /* SLUICE_TEST_TX_STAGE_H */
