@@ -18,7 +18,7 @@ int sl_directory_fail(const struct sl_directory *f, const char *what, const char
     return -1;
 }
 
-/* What to do about an error of the disk, in words. */
+/* What to do about an error of the disk. */
 static const char *advice(int error)
 {
     switch (error) {
@@ -51,7 +51,7 @@ int sl_directory_refuse(const struct sl_directory *f, const char *name,
     static const struct {
         const char *before, *after;
         bool lost;
-    } words[] = {
+    } messages[] = {
         [SL_FOUND_NOTHING] = {"this folder was in use, and its file",
                               "is gone: which leases run, and which fences were given, "
                               "is not known. Put it back, if it was moved. ",
@@ -68,18 +68,18 @@ int sl_directory_refuse(const struct sl_directory *f, const char *name,
         [SL_FOUND_NONSENSE] = {"the file", "says what cannot be. ", true},
     };
     char text[400];
-    snprintf(text, sizeof text, "data: %s \"%s\" %s%s", words[found].before, name,
-             words[found].after, words[found].lost ? as_if_lost : "");
+    snprintf(text, sizeof text, "data: %s \"%s\" %s%s", messages[found].before, name,
+             messages[found].after, messages[found].lost ? as_if_lost : "");
     if (found == SL_FOUND_UNREADABLE)
         return sl_directory_fail(f, text, strerror(errno));
     sl_log(SL_LOG_ERROR, text, "folder", f->path, NULL);
     return -1;
 }
 
-/* --- Which ------------------------------------------------------------------ */
+/* --- Its path --------------------------------------------------------------- */
 
-/* The folder and those above it. False: errno says why. */
-static bool make_folders(char *path)
+/* Create the directory and those above it. False: errno says why. */
+static bool make_directories(char *path)
 {
     for (char *slash = path + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
         *slash = '\0';
@@ -90,8 +90,8 @@ static bool make_folders(char *path)
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
-/* Where to keep things if nobody has said it. False: there is no name for it. */
-static bool name_folder(const struct sl_settings *set, char path[PATH_MAX])
+/* The path if the settings have none. False: there is none. */
+static bool default_path(const struct sl_settings *set, char path[PATH_MAX])
 {
     const char *of_service = getenv("STATE_DIRECTORY");
     const char *of_user = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -108,7 +108,7 @@ static bool name_folder(const struct sl_settings *set, char path[PATH_MAX])
     return n > 0 && n < PATH_MAX;
 }
 
-static int no_folder(const struct sl_directory *f)
+static int cannot_make(const struct sl_directory *f)
 {
     return sl_directory_fail(
         f,
@@ -117,14 +117,15 @@ static int no_folder(const struct sl_directory *f)
         strerror(errno));
 }
 
-/* 1: it is there. 0: there is none. -1: it was said. */
+/* 1: it exists. 0: there is none. -1: the log says why it cannot be created. */
 static int choose(struct sl_directory *f, const struct sl_settings *set)
 {
     const char *data = set->data;
     if (strcmp(data, "auto") == 0) {
-        /* One that has a name and cannot be used may have been in use a moment ago: to go
-         * on without it would be to forget its leases. */
-        if (name_folder(set, f->path)) return make_folders(f->path) ? 1 : no_folder(f);
+        /* A directory that cannot be used now may have been in use before. A server that went
+         * on without it would forget the leases that it granted. */
+        if (default_path(set, f->path))
+            return make_directories(f->path) ? 1 : cannot_make(f);
         *f->path = '\0';
         return 0;
     }
@@ -137,7 +138,7 @@ static int choose(struct sl_directory *f, const struct sl_settings *set)
     return 1;
 }
 
-/* --- Whose ------------------------------------------------------------------ */
+/* --- Its owner and its lock ------------------------------------------------- */
 
 /* Another user who can write to the directory could replace our files. */
 static int check_owner(const struct sl_directory *f)
@@ -171,7 +172,7 @@ static int check_owner(const struct sl_directory *f)
     return 0;
 }
 
-/* One server to a folder: two would both believe what is in it. */
+/* Lock it: two servers on one directory would overwrite each other's state. */
 static int take(struct sl_directory *f)
 {
     struct stat st;
@@ -199,7 +200,7 @@ int sl_directory_open(struct sl_directory *f, const struct sl_settings *set)
     *f->path = '\0';
     int status = choose(f, set);
     if (status != 1) return status;
-    signal(SIGXFSZ, SIG_IGN);             /* A limit is an error as others are. */
+    signal(SIGXFSZ, SIG_IGN);             /* Then write() returns EFBIG. */
     setenv("UV_THREADPOOL_SIZE", "1", 0); /* There is one write at a time. */
     return take(f);
 }

@@ -17,7 +17,7 @@ static void put_ballot(struct sl_textfile_writer *w, const char *name,
     sl_textfile_put(w, "%s %016" PRIx64 " %" PRIu32 "\n", name, b.number, b.id);
 }
 
-/* What it could not read again it does not write. */
+/* Other addresses could not be read again. */
 static bool is_plain(const char *address)
 {
     for (const char *c = address; *c != '\0'; c++)
@@ -49,10 +49,10 @@ static void put_births(struct sl_textfile_writer *w, const struct sl_node_birth 
                             at[i].birth);
 }
 
-int sl_node_file_write(struct sl_textfile_writer *w, int folder,
+int sl_node_file_write(struct sl_textfile_writer *w, int directory,
                        const struct sl_node_durable *d)
 {
-    sl_textfile_begin(w, folder, &kind);
+    sl_textfile_begin(w, directory, &kind);
     sl_textfile_put(w, "id %" PRIu32 "\n", d->id);
     sl_textfile_put(w, "birth %016" PRIx64 "\n", d->birth);
     sl_textfile_put(w, "fence_limit %" PRIu64 "\n", d->fence_limit);
@@ -149,11 +149,11 @@ static bool read_all(struct sl_textfile_reader *r, struct sl_node_durable *d)
     return true;
 }
 
-enum sl_found sl_node_file_read(int folder, struct sl_node_durable *out)
+enum sl_found sl_node_file_read(int directory, struct sl_node_durable *out)
 {
     struct sl_textfile_reader r;
     *out = (struct sl_node_durable){0};
-    enum sl_found found = sl_textfile_open(&r, folder, &kind);
+    enum sl_found found = sl_textfile_open(&r, directory, &kind);
     if (found != SL_FOUND) return found;
     if (!read_all(&r, out)) found = SL_FOUND_NONSENSE;
     sl_textfile_close(&r);

@@ -1,18 +1,18 @@
-/* node_file.h - the file FOLDER/node: what a node has to know after a restart.
+/* node_file.h - the file "node" in the data directory: what a node has to know after a restart.
  *
  *     sluice node 1                     the format (text_file.h)
- *     id 1                              which node's it is
- *     birth 0123456789abcdef            and which folder
+ *     id 1                              of which node it is
+ *     birth 0123456789abcdef            identifies this data directory
  *     fence_limit 1794752554123456      no fence above it was voted for
- *     lease_longest_ms 60000            no lease longer than that, of those that may live
- *     promised 0000000000000003 2       a ballot of the next list: number, node
+ *     lease_longest_ms 60000            no lease that may still run is longer
+ *     promised 0000000000000003 2       a ballot of a membership change: number, node
  *     accepted 0000000000000000 0
- *     force 4 3 0 0123456789abcdef      a list: version, nodes, who was added, the cluster
+ *     force 4 3 0 0123456789abcdef      a membership: version, nodes, added node, cluster
  *     node 1 0123456789abcdef 10.0.0.1:5627   its nodes, each with its birth
  *     vote 0 0 0 0000000000000000
  *     stored 0 0 0 0000000000000000
- *     births 2                          so many lines follow
- *     of 1 0123456789abcdef             a node, and which folder it had
+ *     births 2                          the number of lines that follow
+ *     of 1 0123456789abcdef             the birth of a node, as it was last known
  *     checksum 0123456789abcdef */
 #ifndef SL_SERVER_DATA_NODE_FILE_H
 #define SL_SERVER_DATA_NODE_FILE_H
@@ -22,10 +22,10 @@
 
 #define SL_NODE_FORMAT 1
 
-/* Put it in the place of the old one. 0, or an errno. On any thread, one at a time. */
-int sl_node_file_write(struct sl_textfile_writer *w, int folder,
+/* Replace the file. 0, or an errno. It may run on any thread, one call at a time. */
+int sl_node_file_write(struct sl_textfile_writer *w, int directory,
                        const struct sl_node_durable *d);
 
-enum sl_found sl_node_file_read(int folder, struct sl_node_durable *out);
+enum sl_found sl_node_file_read(int directory, struct sl_node_durable *out);
 
 #endif /* SL_SERVER_DATA_NODE_FILE_H */

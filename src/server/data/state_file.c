@@ -29,11 +29,11 @@ struct sl_state_writer *sl_state_writer_new(void)
     return NULL;
 }
 
-void sl_state_begin(struct sl_state_writer *w, int folder, const struct sl_kept *k)
+void sl_state_begin(struct sl_state_writer *w, int directory, const struct sl_kept *k)
 {
     struct sl_textfile_writer *t = w->text;
     w->grants = 0;
-    sl_textfile_begin(t, folder, &kind);
+    sl_textfile_begin(t, directory, &kind);
     sl_textfile_put(t, "fence_limit %" PRIu64 "\n", k->fence_limit);
     sl_textfile_put(t, "fence_last %" PRIu64 "\n", k->fence_last);
     sl_textfile_put(t, "lease_longest_ms %" PRId64 "\n", k->lease_longest_ms);
@@ -86,10 +86,10 @@ static bool read_head(struct sl_textfile_reader *r, struct sl_kept *k)
     return true;
 }
 
-enum sl_found sl_state_read(struct sl_state_reading *r, int folder)
+enum sl_found sl_state_read(struct sl_state_reading *r, int directory)
 {
     *r = (struct sl_state_reading){0};
-    enum sl_found found = sl_textfile_open(&r->text, folder, &kind);
+    enum sl_found found = sl_textfile_open(&r->text, directory, &kind);
     if (found != SL_FOUND || read_head(&r->text, &r->kept)) return found;
     sl_textfile_close(&r->text);
     return SL_FOUND_NONSENSE;
@@ -157,6 +157,6 @@ void sl_boot_id(char out[SL_BOOT_BYTES])
     id[n > 0 ? strcspn(id, "\n") : 0] = '\0';
     n = readlink("/proc/self/ns/time", clock, sizeof clock - 1);
     if (n <= 0) clock[0] = '\0';
-    /* Nothing known is like nothing else. */
+    /* "unknown" where the system has no boot id. */
     snprintf(out, SL_BOOT_BYTES, "%s%s", *id != '\0' ? id : "unknown", clock);
 }

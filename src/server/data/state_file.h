@@ -1,19 +1,18 @@
-/* state_file.h - the file FOLDER/state: how it is written, and read again.
+/* state_file.h - the file "state" in the data directory: how it is written and read.
  *
  *     sluice state 1                    the format
- *     fence_limit 1794752554123456      no fence above it was given
- *     fence_last 1794752544123456       of a clean stop: the last that was given
- *     lease_longest_ms 60000            no lease that still runs was given for longer
+ *     fence_limit 1794752554123456      no grant has a fence above it
+ *     fence_last 1794752544123456       after a clean stop: the last fence
+ *     lease_longest_ms 60000            no lease that may still run is longer
  *     clean 1                           0: while a server runs, and after a crash
- *     quiet_ms 0                        so long from then on nothing is granted
- *     boot 1d5e...:[4026531834]         of which boot at_ms is
+ *     quiet_ms 0                        the server grants nothing for so long from at_ms on
+ *     boot 1d5e...:[4026531834]         the boot of the machine that at_ms belongs to
  *     at_ms 123456789                   CLOCK_BOOTTIME, when this was written
  *     grant FENCE LEFT_MS USER SHARED PER BUCKETS UNITS PRIORITY BROKEN ASKED KEY VALUE NOTE
- *     grants 1                          so many lines of them; texts are in hex, - is none
+ *     grants 1                          the number of grants; KEY, VALUE and NOTE are in hex
  *     checksum 0123456789abcdef         XXH64 of all before
  *
- * text_file.h tells how. When writing fails, the old file stands, or the new one, and neither
- * says too little. */
+ * If writing fails, the old file or the new one is there, and both are safe to start from. */
 #ifndef SL_SERVER_DATA_STATE_FILE_H
 #define SL_SERVER_DATA_STATE_FILE_H
 
@@ -36,12 +35,12 @@ struct sl_kept {
 
 struct sl_state_writer; /* Opaque. */
 
-/* All the memory that writing needs, until the end; NULL when out of memory. */
+/* With all the memory that writing needs. NULL: out of memory. */
 struct sl_state_writer *sl_state_writer_new(void);
 
-/* Begin a new file in the folder; put grants; put it in the place of the old one. What goes
- * wrong is told by the last. */
-void sl_state_begin(struct sl_state_writer *w, int folder, const struct sl_kept *k);
+/* Begin a new file in the directory, add grants, and replace the old file. Errors are returned by
+ * sl_state_commit(). */
+void sl_state_begin(struct sl_state_writer *w, int directory, const struct sl_kept *k);
 void sl_state_put(struct sl_state_writer *w, struct sl_bytes key,
                   const struct sl_grant_view *v);
 
@@ -52,19 +51,21 @@ int sl_state_commit(struct sl_state_writer *w);
 
 struct sl_state_reading {
     struct sl_kept kept;
-    struct sl_textfile_reader text; /* It stands before the next grant; */
-    int64_t grants;                 /* so many were before it. */
+    struct sl_textfile_reader text; /* At the next grant. */
+    int64_t grants;                 /* How many were read. */
 };
 
-/* Read the head, and check all of it. After SL_FOUND, sl_state_read_end() is due. */
-enum sl_found sl_state_read(struct sl_state_reading *r, int folder);
+/* Check the file and read its head. After SL_FOUND, call sl_state_read_end(). */
+enum sl_found sl_state_read(struct sl_state_reading *r, int directory);
 
-/* The next grant: 1; 0: that was all; -1: nonsense. Bytes are borrowed until the end. */
+/* The next grant: 1; 0: there is none; -1: its values are invalid. Bytes are borrowed until
+ * sl_state_read_end(). */
 int sl_state_next(struct sl_state_reading *r, struct sl_bytes *key,
                   struct sl_grant_view *out);
 void sl_state_read_end(struct sl_state_reading *r);
 
-/* Which boot, and in which namespace of its clock: times of another one mean nothing. */
+/* Identifies the boot of the machine and the time namespace. Times of another one cannot be compared
+ * with ours. */
 void sl_boot_id(char out[SL_BOOT_BYTES]);
 
 #endif /* SL_SERVER_DATA_STATE_FILE_H */

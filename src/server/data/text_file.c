@@ -16,14 +16,14 @@
 #include "base/number.h"
 
 #define SUM "checksum "
-#define SUM_BYTES (sizeof SUM - 1 + 16 + 1) /* Its line. */
+#define SUM_BYTES (sizeof SUM - 1 + 16 + 1) /* The last line. */
 
 /* --- Writing --------------------------------------------------------------- */
 
 struct sl_textfile_writer {
     const struct sl_textfile_kind *kind;
-    int folder, fd;
-    int error; /* The first thing that went wrong; an errno. */
+    int directory, fd;
+    int error; /* The errno of the first failure. */
     XXH64_state_t sum;
     size_t n;
     char buffer[65536];
@@ -51,7 +51,7 @@ static void flush(struct sl_textfile_writer *w)
     w->n = 0;
 }
 
-static char *room_for(struct sl_textfile_writer *w, size_t n)
+static char *space_for(struct sl_textfile_writer *w, size_t n)
 {
     if (sizeof w->buffer - w->n < n) flush(w);
     return w->buffer + w->n;
@@ -60,7 +60,7 @@ static char *room_for(struct sl_textfile_writer *w, size_t n)
 void sl_textfile_put(struct sl_textfile_writer *w, const char *format, ...)
 {
     va_list args;
-    char *at = room_for(w, SL_TEXT_PUT_BYTES);
+    char *at = space_for(w, SL_TEXT_PUT_BYTES);
     va_start(args, format);
     int n = vsnprintf(at, SL_TEXT_PUT_BYTES, format, args);
     va_end(args);
@@ -72,38 +72,38 @@ void sl_textfile_put_hex(struct sl_textfile_writer *w, struct sl_bytes b)
     static const char digits[] = "0123456789abcdef";
     sl_textfile_put(w, b.n == 0 ? " -" : " ");
     for (size_t i = 0; i < b.n; i++) {
-        char *at = room_for(w, 2);
+        char *at = space_for(w, 2);
         at[0] = digits[(unsigned char)b.at[i] >> 4];
         at[1] = digits[(unsigned char)b.at[i] & 15];
         w->n += 2;
     }
 }
 
-void sl_textfile_begin(struct sl_textfile_writer *w, int folder,
+void sl_textfile_begin(struct sl_textfile_writer *w, int directory,
                        const struct sl_textfile_kind *kind)
 {
     w->kind = kind;
-    w->folder = folder;
+    w->directory = directory;
     w->error = 0;
     w->n = 0;
     XXH64_reset(&w->sum, 0);
     /* Always create a new file: an existing link would redirect our writes. */
     int flags = O_EXCL | O_NOFOLLOW;
 #ifndef MUT_DIRLINK
-    unlinkat(folder, kind->name_new, 0);
+    unlinkat(directory, kind->name_new, 0);
 #else
     flags = O_TRUNC;
 #endif
-    w->fd = openat(folder, kind->name_new, O_WRONLY | O_CREAT | O_CLOEXEC | flags,
+    w->fd = openat(directory, kind->name_new, O_WRONLY | O_CREAT | O_CLOEXEC | flags,
                    0600);
     if (w->fd < 0) sl_textfile_fail(w, errno);
     sl_textfile_put(w, "%s%" PRId64 "\n", kind->magic, kind->format);
 }
 
-/* Some file systems cannot sync a folder, and say so. */
-static bool sync_folder(int folder)
+/* Some file systems cannot sync a directory, and say so. */
+static bool sync_directory(int directory)
 {
-    return fsync(folder) == 0 || errno == EINVAL;
+    return fsync(directory) == 0 || errno == EINVAL;
 }
 
 int sl_textfile_commit(struct sl_textfile_writer *w)
@@ -114,21 +114,21 @@ int sl_textfile_commit(struct sl_textfile_writer *w)
     flush(w);
     if (w->error == 0 && fsync(w->fd) != 0) sl_textfile_fail(w, errno);
     if (w->fd >= 0 && close(w->fd) != 0) sl_textfile_fail(w, errno);
-    if (w->error != 0) unlinkat(w->folder, name_new, 0);
-    else if (renameat(w->folder, name_new, w->folder, name) != 0)
+    if (w->error != 0) unlinkat(w->directory, name_new, 0);
+    else if (renameat(w->directory, name_new, w->directory, name) != 0)
         sl_textfile_fail(w, errno);
-    if (w->error == 0 && !sync_folder(w->folder)) sl_textfile_fail(w, errno);
+    if (w->error == 0 && !sync_directory(w->directory)) sl_textfile_fail(w, errno);
     return w->error;
 }
 
 /* --- Reading --------------------------------------------------------------- */
 
-/* All of the file, in memory that may be written to. */
-static enum sl_found map_file(struct sl_textfile_reader *r, int folder,
+/* Map the whole file, writable: sl_textfile_hex() decodes in place. */
+static enum sl_found map_file(struct sl_textfile_reader *r, int directory,
                               const char *name)
 {
     struct stat st;
-    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return errno == ENOENT ? SL_FOUND_NOTHING : SL_FOUND_UNREADABLE;
     r->text = MAP_FAILED;
     if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
@@ -200,7 +200,7 @@ bool sl_textfile_word64(struct sl_textfile_reader *r, char end, uint64_t *out)
     return true;
 }
 
-/* Hex, made bytes where it stands. */
+/* Decodes in place. */
 bool sl_textfile_hex(struct sl_textfile_reader *r, char end, struct sl_bytes *out)
 {
     char *stop = r->text + r->n, *to = r->at;
@@ -241,11 +241,11 @@ static enum sl_found check_all(struct sl_textfile_reader *r,
     return format == kind->format ? check_sum(r) : SL_FOUND_VERSION;
 }
 
-enum sl_found sl_textfile_open(struct sl_textfile_reader *r, int folder,
+enum sl_found sl_textfile_open(struct sl_textfile_reader *r, int directory,
                                const struct sl_textfile_kind *kind)
 {
     *r = (struct sl_textfile_reader){0};
-    enum sl_found found = map_file(r, folder, kind->name);
+    enum sl_found found = map_file(r, directory, kind->name);
     if (found != SL_FOUND) return found;
     found = check_all(r, kind);
     if (found != SL_FOUND) munmap(r->text, r->n);

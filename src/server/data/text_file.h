@@ -1,20 +1,19 @@
-/* text_file.h - a text in a folder that is replaced whole, with a checksum at its end.
+/* text_file.h - a text file that is replaced as a whole, with a checksum at its end.
  *
- *     sluice state 1                    what it is, and its format
+ *     sluice state 1                    its kind and its format
  *     name value ...
  *     checksum 0123456789abcdef         XXH64 of all before
  *
- * It is written to a file beside it, which then takes its place: whoever reads finds the
- * old one or the new one. Nothing is relied on before both the file and its name are on
- * the disk. */
+ * The writer writes a second file and renames it, so a reader finds the old file or the new one.
+ * sl_textfile_commit() returns when both the file and its name are on the disk. */
 #ifndef SL_SERVER_DATA_TEXT_FILE_H
 #define SL_SERVER_DATA_TEXT_FILE_H
 
 #include "base/types.h"
 
-/* Which file, and the first word and number in it. */
+/* The name of the file, and its first line. */
 struct sl_textfile_kind {
-    const char *name, *name_new; /* "state", and that of the one beside. */
+    const char *name, *name_new; /* "state", and "state.new" while it is written. */
     const char *magic;           /* "sluice state ". */
     int64_t format;
 };
@@ -23,12 +22,12 @@ struct sl_textfile_kind {
 
 struct sl_textfile_writer; /* Opaque. */
 
-/* All the memory that writing needs, until the end; NULL when out of memory. */
+/* With all the memory that writing needs. NULL: out of memory. */
 struct sl_textfile_writer *sl_textfile_writer_new(void);
 
-/* Begin; put; put it in the place of the old one. What goes wrong is told by the last: 0, or
- * an errno; then the old file stands, or the new one. */
-void sl_textfile_begin(struct sl_textfile_writer *w, int folder,
+/* Begin a file, add text, and replace the old file. sl_textfile_commit() returns 0, or the errno of
+ * the first failure; then the old file or the new one is there. */
+void sl_textfile_begin(struct sl_textfile_writer *w, int directory,
                        const struct sl_textfile_kind *kind);
 __attribute__((format(printf, 2, 3))) void sl_textfile_put(struct sl_textfile_writer *w,
                                                            const char *format, ...);
@@ -44,43 +43,44 @@ enum sl_found {
     SL_FOUND,
     SL_FOUND_NOTHING,    /* There is no such file. */
     SL_FOUND_UNREADABLE, /* errno says why. */
-    SL_FOUND_FOREIGN,    /* It is none of ours. */
-    SL_FOUND_VERSION,    /* Of another format. */
+    SL_FOUND_FOREIGN,    /* Another program wrote it. */
+    SL_FOUND_VERSION,    /* It has another format. */
     SL_FOUND_CUT,        /* Its end is missing. */
-    SL_FOUND_DAMAGED,    /* Its checksum is not that of its text. */
-    SL_FOUND_NONSENSE,   /* It is as it was written, and cannot be. */
+    SL_FOUND_DAMAGED,    /* Its checksum is wrong. */
+    SL_FOUND_NONSENSE,   /* Its checksum is right, and its values are invalid. */
 };
 
 struct sl_textfile_reader {
     char *text;
     size_t n; /* Without the checksum. */
-    char *at; /* What comes next. */
+    char *at; /* The next byte. */
 };
 
-/* Check all of it, and stand behind its first line. After SL_FOUND, sl_textfile_close() is
- * due. */
-enum sl_found sl_textfile_open(struct sl_textfile_reader *r, int folder,
+/* Check the whole file, and go to its second line. After SL_FOUND, call sl_textfile_close(). */
+enum sl_found sl_textfile_open(struct sl_textfile_reader *r, int directory,
                                const struct sl_textfile_kind *kind);
 void sl_textfile_close(struct sl_textfile_reader *r);
 
-/* What is to stand here stands here, and is passed. False, as in those below: it does not. */
+/* Each of these reads one thing and moves behind it. False: the text is different. */
+
+/* This text. */
 bool sl_textfile_skip(struct sl_textfile_reader *r, const char *word);
 
 /* A number and the character behind it. */
 bool sl_textfile_number(struct sl_textfile_reader *r, int64_t min, int64_t max,
                         char end, int64_t *out);
 
-/* A name, and a number from 0 that ends the line. */
+/* A name and a number from 0 to max, up to the end of the line. */
 bool sl_textfile_field(struct sl_textfile_reader *r, const char *name, int64_t max,
                        int64_t *out);
 
-/* 16 digits of hex and the character behind. */
+/* 16 hexadecimal digits and the character behind them. */
 bool sl_textfile_word64(struct sl_textfile_reader *r, char end, uint64_t *out);
 
-/* The rest of the line, less than n bytes of it, without its end. */
+/* The rest of the line, if it has less than n bytes. */
 bool sl_textfile_rest(struct sl_textfile_reader *r, char *out, size_t n);
 
-/* Bytes in hex, as they were put; borrowed until the end. */
+/* Bytes that sl_textfile_put_hex() wrote; borrowed until sl_textfile_close(). */
 bool sl_textfile_hex(struct sl_textfile_reader *r, char end, struct sl_bytes *out);
 
 bool sl_textfile_at_end(const struct sl_textfile_reader *r);

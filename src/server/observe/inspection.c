@@ -94,7 +94,7 @@ void sl_session_address(const struct server *s, uint64_t id, char *out, size_t n
     else snprintf(out, n, session != NULL ? "cut off, lingers" : "gone");
 }
 
-static void put_room(struct sl_resp_writer *w, const struct sl_grant_view *v)
+static void put_capacity(struct sl_resp_writer *w, const struct sl_grant_view *v)
 {
     sl_put_number(w, "units", v->units);
     sl_put_number(w, "shared", v->shared);
@@ -113,7 +113,7 @@ static void put_holder(const struct server *s, struct sl_resp_writer *w,
     sl_put_number(w, "fence", (int64_t)v->fence);
     sl_put_number(w, "client", (int64_t)v->session_id);
     sl_put_text(w, "address", address);
-    put_room(w, v);
+    put_capacity(w, v);
     sl_put_number(w, "lease_ms", v->leased ? v->left_ms : -1);
     sl_put_number(w, "held_ms", v->since_ms);
     sl_put_number(w, "broken", v->broken);
@@ -131,7 +131,7 @@ static void put_waiter(const struct server *s, struct sl_resp_writer *w,
     sl_resp_map(w, 12);
     sl_put_number(w, "client", (int64_t)v->session_id);
     sl_put_text(w, "address", address);
-    put_room(w, v);
+    put_capacity(w, v);
     sl_put_number(w, "steals", v->steals);
     sl_put_number(w, "waited_ms", v->since_ms);
     sl_put_number(w, "left_ms", v->left_ms == SL_NEVER ? -1 : v->left_ms);
@@ -139,7 +139,7 @@ static void put_waiter(const struct server *s, struct sl_resp_writer *w,
     sl_put_text(w, "why", why);
 }
 
-static const char *said(const struct sl_node_copy *copy)
+static const char *vote_text(const struct sl_node_copy *copy)
 {
     if (copy->verdict == SL_VERDICT_NONE) return "no answer";
     if (copy->verdict == SL_VERDICT_SILENT) return "silent";
@@ -152,7 +152,7 @@ static void put_vote(struct sl_resp_writer *w, const struct sl_node_copy *copy)
     bool timed = copy->held || copy->verdict == SL_VERDICT_SILENT;
     sl_resp_map(w, 7);
     sl_put_number(w, "node", copy->node);
-    sl_put_text(w, "says", said(copy));
+    sl_put_text(w, "says", vote_text(copy));
     sl_put_number(w, "fence", copy->held ? (int64_t)copy->fence : 0);
     sl_put_number(w, "left_ms", timed ? copy->left_ms : -1);
     sl_put_number(w, "agreed", copy->held && copy->agreed);

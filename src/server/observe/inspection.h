@@ -9,7 +9,7 @@
 #define SL_SENTENCE_BYTES 160u
 #define SL_SENTENCES_MAX (SL_NODES_MAX + 7)
 #define SL_INSPECT_STEPS_MAX \
-    500000u /* Steps of pattern matching in one call; then the client comes again. */
+    500000u /* Steps of pattern matching in one call; the cursor continues there. */
 
 enum sl_inspect {
     SL_INSPECT_LOCK,   /* EXPLAIN key */
@@ -28,7 +28,7 @@ struct sl_inspection {
     size_t holder_count, waiter_count, sentence_count;
     const char *holder_address; /* NULL: that of the holder's session. */
     const struct sl_node_answer
-        *votes; /* What each node has of it; NULL: one decides. */
+        *votes; /* What each node knows of it; NULL: one decides. */
 
     /* LOCKS */
     uint64_t cursor;

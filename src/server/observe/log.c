@@ -20,20 +20,20 @@ bool sl_log_wanted(enum sl_log_level level)
     return level >= least;
 }
 
-/* A line is built whole and written with one call, so that lines never mix. */
-struct line {
+/* A message is written with one call, so that messages of several processes do not mix. */
+struct message {
     char text[2048];
     size_t n;
 };
 
-static void add(struct line *l, const char *text)
+static void add(struct message *l, const char *text)
 {
     for (; *text != '\0' && l->n < sizeof l->text - 8; text++) l->text[l->n++] = *text;
 }
 
-/* In quotes, as JSON has it; what is no ASCII is written as \u00XX, since bytes of a
- * peer need not be UTF-8. */
-static void add_quoted(struct line *l, const char *text)
+/* In quotes, as in JSON. Bytes that are not ASCII are written as \u00XX, since bytes of a client
+ * need not be UTF-8. */
+static void add_quoted(struct message *l, const char *text)
 {
     char code[8];
     add(l, "\"");
@@ -48,7 +48,7 @@ static void add_quoted(struct line *l, const char *text)
     add(l, "\"");
 }
 
-static void add_time(struct line *l)
+static void add_time(struct message *l)
 {
     struct timespec now;
     struct tm utc;
@@ -60,7 +60,7 @@ static void add_time(struct line *l)
     add(l, text);
 }
 
-static void add_pair(struct line *l, const char *name, const char *value)
+static void add_pair(struct message *l, const char *name, const char *value)
 {
     if (format == SL_LOG_JSON) {
         add(l, ",");
@@ -74,13 +74,13 @@ static void add_pair(struct line *l, const char *name, const char *value)
     add_quoted(l, value);
 }
 
-static uint64_t lost; /* Lines that could not be written. */
+static uint64_t lost; /* Messages that could not be written. */
 
-static void write_line(enum sl_log_level level, const char *message, uint64_t left_out,
-                       va_list pairs)
+static void write_message(enum sl_log_level level, const char *message,
+                          uint64_t left_out, va_list pairs)
 {
     static const char *levels[] = {"debug", "info", "warn", "error"};
-    struct line l = {.n = 0};
+    struct message l = {.n = 0};
     const char *name;
     char number[24];
     if (format == SL_LOG_JSON) {
@@ -109,8 +109,8 @@ static void write_line(enum sl_log_level level, const char *message, uint64_t le
         add_pair(&l, "left_out", number);
     }
     add(&l, format == SL_LOG_JSON ? "}\n" : "\n");
-    /* A log that cannot be written must not stop the locks: where nobody reads it, the line
-     * is lost. There is room for a whole one, or none. */
+    /* A log that nobody reads must not block the server: if the pipe is full, the message is lost.
+     * A pipe takes a whole message or nothing. */
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (poll(&p, 1, 0) != 1 || (p.revents & POLLOUT) == 0 ||
         write(STDERR_FILENO, l.text, l.n) < 0)
@@ -122,7 +122,7 @@ void sl_log(enum sl_log_level level, const char *message, ...)
     va_list pairs;
     if (!sl_log_wanted(level)) return;
     va_start(pairs, message);
-    write_line(level, message, 0, pairs);
+    write_message(level, message, 0, pairs);
     va_end(pairs);
 }
 
@@ -136,7 +136,7 @@ void sl_log_often(struct sl_log_kind *kind, sl_ms now_ms, enum sl_log_level leve
         return;
     }
     va_start(pairs, message);
-    write_line(level, message, kind->left_out, pairs);
+    write_message(level, message, kind->left_out, pairs);
     va_end(pairs);
     kind->last_ms = now_ms;
     kind->left_out = 0;

@@ -1,10 +1,10 @@
-/* log.h - what the server says about itself, on standard error: text, or JSON.
+/* log.h - the log of the server, on standard error: text or JSON.
  *
  *     sl_log(SL_LOG_WARN, "hung up: output not read", "client", id_text, NULL);
  *
- * After the message come pairs of name and value, ended by NULL. Values may come from
- * anybody; they are quoted. Lines that a peer can cause go through sl_log_often(): one a
- * second of each kind, with the number of those that were left out. */
+ * After the message come pairs of name and value, ended by NULL. Values may come from a client,
+ * so they are quoted. Use sl_log_often() for messages that a client can cause: it writes one per
+ * second of each kind, with the number of those that it left out. */
 #ifndef SL_SERVER_OBSERVE_LOG_H
 #define SL_SERVER_OBSERVE_LOG_H
 
@@ -15,7 +15,7 @@ void sl_log_setup(enum sl_log_format format, enum sl_log_level level);
 __attribute__((sentinel)) void sl_log(enum sl_log_level level, const char *message,
                                       ...);
 
-/* The state of one kind of line: static, zero at first. */
+/* The state of one kind of message: static, zero at first. */
 struct sl_log_kind {
     sl_ms last_ms;
     uint64_t left_out;
@@ -24,7 +24,7 @@ __attribute__((sentinel)) void sl_log_often(struct sl_log_kind *kind, sl_ms now_
                                             enum sl_log_level level,
                                             const char *message, ...);
 
-/* Whether lines of this level are written at all. */
+/* Whether messages of this level are written at all. */
 bool sl_log_wanted(enum sl_log_level level);
 
 #endif /* SL_SERVER_OBSERVE_LOG_H */

@@ -190,7 +190,7 @@ bool sl_pubsub_drop_one(struct sl_pubsub *p, struct conn *c, bool pattern,
         struct subscription *s = sl_container_of(n, struct subscription, of_conn);
         struct topic *t = s->pair.topic;
         if (t->pattern != pattern) continue;
-        t->count++; /* Its name is needed a little longer. */
+        t->count++; /* So that end() does not free the name. */
         end(p, s);
         told(c, name_of(t));
         t->count--;
@@ -209,8 +209,8 @@ void sl_pubsub_drop_all(struct sl_pubsub *p, struct conn *c)
 
 /* --- Messages ------------------------------------------------------------- */
 
-static void say(struct conn *c, const struct topic *t, struct sl_bytes channel,
-                struct sl_bytes text)
+static void write_to(struct conn *c, const struct topic *t, struct sl_bytes channel,
+                     struct sl_bytes text)
 {
     struct sl_resp_writer *w = sl_conn_out(c);
     sl_resp_push(w, t->pattern ? 4 : 3);
@@ -220,13 +220,13 @@ static void say(struct conn *c, const struct topic *t, struct sl_bytes channel,
     sl_resp_bulk(w, text);
 }
 
-static size_t say_to_all(const struct topic *t, struct sl_bytes channel,
-                         struct sl_bytes text)
+static size_t write_to_all(const struct topic *t, struct sl_bytes channel,
+                           struct sl_bytes text)
 {
     const struct sl_list *all = &t->subscriptions;
     for (const struct sl_list *n = all->next; n != all; n = n->next)
-        say(sl_container_of(n, struct subscription, of_topic)->pair.conn, t, channel,
-            text);
+        write_to(sl_container_of(n, struct subscription, of_topic)->pair.conn, t,
+                 channel, text);
     return t->count;
 }
 
@@ -235,10 +235,10 @@ size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
 {
     size_t n = 0;
     const struct topic *t = find(p, channel, false);
-    if (t != NULL) n += say_to_all(t, channel, text);
+    if (t != NULL) n += write_to_all(t, channel, text);
     for (struct sl_list *i = p->patterns.next; i != &p->patterns; i = i->next) {
         t = sl_container_of(i, struct topic, place);
-        if (sl_glob_matches(t->glob, channel)) n += say_to_all(t, channel, text);
+        if (sl_glob_matches(t->glob, channel)) n += write_to_all(t, channel, text);
     }
     return n;
 }
@@ -260,14 +260,13 @@ size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel)
     return t == NULL ? 0 : t->count;
 }
 
-/* What channels are compared with; glob NULL: all match. */
+/* The pattern of PUBSUB CHANNELS; glob NULL: all channels match. */
 struct filter {
     struct sl_glob *glob;
     size_t words;
 };
 
-/* Goes through the channels that match; writes them, if there is a writer. Stops when it
- * has taken more than so many steps. */
+/* Count the channels that match, and write them if there is a writer. Stops after SL_STEPS_MAX. */
 static size_t each_channel(const struct sl_pubsub *p, const struct filter *f,
                            size_t *steps, struct sl_resp_writer *out)
 {
@@ -297,7 +296,7 @@ int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes glob,
     size_t n = each_channel(p, &f, steps, NULL);
     bool all = *steps <= SL_STEPS_MAX;
     if (all) {
-        /* Nothing changes between, so both walks see the same. */
+        /* Both calls find the same, since nothing changes in between. */
         size_t again = 0;
         sl_resp_array(out, n);
         each_channel(p, &f, &again, out);

@@ -1,4 +1,4 @@
-/* stats.h - what the server counts. */
+/* stats.h - counters and histograms of the server, which INFO shows. */
 #ifndef SL_SERVER_OBSERVE_STATS_H
 #define SL_SERVER_OBSERVE_STATS_H
 
@@ -7,7 +7,7 @@
 
 #define SL_BUCKETS 24 /* 0, 1, 2, 4, ... 2^21 ms, and all above. */
 
-/* How long things took. A bucket counts what was at most so long. */
+/* Durations. Bucket i counts those of at most 2^(i-1) ms. */
 struct sl_histogram {
     uint64_t buckets[SL_BUCKETS];
     uint64_t count, sum;
@@ -51,15 +51,16 @@ struct sl_stats {
     struct sl_histogram wait_ms, hold_ms;
     struct sl_answers answers;
     uint64_t turns, turn_us_total, turn_us_max;
-    uint64_t turn_us_recent[2]; /* The most of these ten seconds, and of the last. */
-    uint64_t cpu_ns;            /* Of the thread, when the turn began. */
-    sl_ms turns_counted_ms;     /* When those ten seconds began. */
+    uint64_t turn_us_recent
+        [2];         /* The longest of these ten seconds, and of the ten before. */
+    uint64_t cpu_ns; /* Of the thread, when the turn began. */
+    sl_ms turns_counted_ms; /* When those ten seconds began. */
     sl_ms started_ms;
 };
 
 void sl_histogram_add(struct sl_histogram *h, sl_ms ms);
 
-/* The upper end of the bucket in which this share of them lies. */
+/* The upper end of the bucket below which this share of all durations lies. */
 uint64_t sl_histogram_at(const struct sl_histogram *h, double share);
 
 /* A turn of the loop begins: the one before it has ended. */
