@@ -63,7 +63,7 @@ static int start_state(struct server *s)
 {
     if (s->settings->node == 0) return sl_state_start(s);
     int status = s->settings->engine == SL_ENGINE_ETCD
-                     ? sl_state_start_engine(s, sl_forward_write_state)
+                     ? sl_state_start_storage(s, sl_forward_write_state)
                      : sl_state_start_without(s);
     return status == 0 && sl_majority_start(s) == 0 ? 0 : -1;
 }

@@ -1,3 +1,4 @@
+/* request.c - the life of a request: submitted, kept, answered or withdrawn. */
 #include "server/request.h"
 
 #include <assert.h>
@@ -8,9 +9,9 @@
 #include "server/command/reply.h"
 #include "server/forward/proxy.h"
 
-#define TICKET_BITS 16 /* Of the requests of one session; the rest is the session. */
-#define BLOCK_BYTES_MIN 640u  /* Most requests fit. */
-#define SPARE_BYTES_MAX 4096u /* A larger block is not kept for the next request. */
+#define TICKET_BITS 16 /* The low bits number requests; the others are the session. */
+#define BLOCK_BYTES_MIN 640u  /* Most requests fit into this. */
+#define SPARE_BYTES_MAX 4096u /* The server does not reuse a larger block. */
 
 /* --- The memory of kept requests ------------------------------------------- */
 
@@ -50,7 +51,7 @@ static size_t block_bytes(const struct request *r)
     return sizeof *r + r->n * sizeof *r->at + command_bytes(r->at, r->n);
 }
 
-/* False: out of memory. */
+/* Make sure that the spare block has so many bytes. False: out of memory. */
 static bool has_block(struct server *s, size_t bytes)
 {
     if (s->spare_request_bytes >= bytes) return true;
@@ -70,7 +71,7 @@ bool sl_request_reserve(struct request *r)
     return false;
 }
 
-/* A command may contain a password. */
+/* A command that is allowed before AUTH may contain a password, so its memory is erased. */
 static void free_block(struct request *r)
 {
     struct server *s = r->s;
@@ -82,7 +83,7 @@ static void free_block(struct request *r)
     } else free(r);
 }
 
-/* It is nowhere any more, but in memory. */
+/* Remove a kept request from its lists and counters; the caller frees it. */
 static void detach(struct request *r)
 {
     assert(r->kept);
@@ -92,7 +93,7 @@ static void detach(struct request *r)
     r->s->buffer_bytes -= r->size;
 }
 
-/* The arguments, in the protocol; k->at points to them there. */
+/* Write the command behind k in the protocol, and point k->at at the arguments in it. */
 static void copy_arguments(struct request *k, const struct request *r)
 {
     struct sl_bytes *args = (struct sl_bytes *)(k + 1);

@@ -5,11 +5,11 @@
  *     arbiter    answers at once, or keeps the request and answers later
  *     command/   writes the reply, one function per verb (command/reply.c)
  *
- * Most requests are answered before sl_request_submit() returns and never leave the stack. One
- * that is not answered at once is *kept*: it moves to the heap with its arguments, and
- * its connection does not run other commands until it is answered. Whatever a request waits for
- * (the disk, a holder, other nodes, the keeper, a delay after wrong passwords), it is kept in the
- * same way and stands on at most one list, `place`. */
+ * Most requests are answered before sl_request_submit() returns and never leave the stack. A
+ * request that is not answered at once is *kept*: it moves to the heap with its arguments, and
+ * its connection runs no other command until the request is answered. A request is kept in the
+ * same way whether it waits for the disk, a holder, other nodes, the keeper, or a delay after
+ * wrong passwords. `place` puts it on at most one list of requests that wait for the same. */
 #ifndef SL_SERVER_REQUEST_H
 #define SL_SERVER_REQUEST_H
 
@@ -19,7 +19,7 @@
 #include "tx/manager.h"
 
 enum sl_verb {
-    SL_VERB_NONE, /* Not for an arbiter: AUTH and RESET are kept as well. */
+    SL_VERB_NONE, /* No arbiter decides it: AUTH and RESET, which can be kept as well. */
     SL_VERB_ACQUIRE,
     SL_VERB_RELEASE,
     SL_VERB_EXTEND,
@@ -43,16 +43,16 @@ struct sl_guess;
 /* The transaction of a connection. */
 struct sl_tx_session {
     uint64_t id;        /* 0: none. */
-    const char *failed; /* The first command of it that failed, */
-    const char *error;  /* and the word of its error; NULL: none did. */
-    bool lost;          /* It went with its keeper, and the client was not told yet. */
+    const char *failed; /* The first command in it that failed, */
+    const char *error;  /* and the code of that error; NULL: no command failed. */
+    bool lost; /* The keeper failed and aborted it, and no reply has said so yet. */
 };
 
 struct sl_inspection;
 
 /* A page of LOCKS. */
 struct sl_page {
-    struct sl_bytes match; /* at NULL: all. */
+    struct sl_bytes match; /* at NULL: all keys. */
     struct sl_glob *glob;  /* The same, compiled. */
     uint64_t cursor;
     int64_t count;
@@ -63,23 +63,23 @@ struct request {
     struct server *s;
     struct conn *c;
     const struct command *command;
-    struct call *call;         /* While its command runs; NULL: it is kept. */
-    struct arbiter *arbiter;   /* The arbiter that has it; NULL: none. */
+    struct call *call;         /* While its command runs; NULL: the request is kept. */
+    struct arbiter *arbiter;   /* The arbiter that decides it; NULL: none. */
     const struct sl_bytes *at; /* Arguments, the name first; borrowed unless kept. */
     size_t n;
-    struct sl_bytes key; /* n 0: it has none. */
-    uint64_t ticket;     /* Identifies it while it is kept. */
+    struct sl_bytes key; /* n 0: it has no key. */
+    uint64_t ticket;     /* Identifies it for its arbiter; 0: not assigned yet. */
     sl_ms arrived_ms;
     enum sl_verb verb;
     bool answered;
     bool kept;
-    bool waits;   /* By its options it may wait for long. */
-    bool settles; /* TX.OUTCOME in place of a TX.COMMIT whose answer was lost. */
+    bool waits;   /* Its options allow it to wait for long. */
+    bool settles; /* TX.OUTCOME, sent in place of a TX.COMMIT whose reply was lost. */
 
-    /* Options. Bytes are borrowed; valid until the request is kept. */
+    /* Options, by verb. Bytes are borrowed, and valid until the request is kept. */
     union {
         struct sl_want want;     /* ACQUIRE */
-        struct sl_tx_request tx; /* TX.* */
+        struct sl_tx_request tx; /* TX.BEGIN to TX.OUTCOME */
         struct sl_page page;     /* LOCKS, LOCKS TX */
         struct {
             sl_fence fence;
@@ -98,27 +98,28 @@ struct request {
         };
     };
 
-    /* Of a kept request. */
-    struct sl_list place;   /* In the list of what it waits for. */
+    /* Valid only in a kept request. */
+    struct sl_list place;   /* In a list of requests that wait for the same. */
     struct sl_list of_conn; /* In conn.requests. */
-    struct sl_bytes bytes;  /* The command in the protocol, to be forwarded. */
-    size_t size;            /* Of its memory. */
-    void (*dropped)(struct request *r); /* Without an arbiter: its client is gone. */
-    union {                             /* Notes of the arbiter that has it. */
-        struct {                        /* local: */
+    struct sl_bytes bytes;  /* The command in the protocol, as `remote` forwards it. */
+    size_t size;            /* Bytes of its memory, arguments included. */
+    void (*dropped)(
+        struct request *r); /* Without an arbiter: called when its client left. */
+    union {                 /* Belongs to the arbiter that decides it. */
+        struct {            /* local: */
             uint8_t
-                lease_step; /* It waits for a lease of this step (state.h); 0: none. */
-            bool in_table;  /* It waits for a lock. */
-            bool on_disk;   /* It waits for a write, or for the next turn. */
+                lease_step; /* state.h counts it as a waiter with this step; 0: no. */
+            bool in_table;  /* It waits in the lock table. */
+            bool on_disk;   /* It is on a list of state.h, until a write or a turn. */
         };
-        struct { /* remote: */
-            bool sent;
-            bool had;          /* RELEASE: the ledger had its grant. */
-            sl_fence releases; /* RELEASE: this grant. */
+        struct {                     /* remote: */
+            bool sent;               /* The keeper has it. */
+            bool had_record;         /* RELEASE: the ledger had its grant. */
+            sl_fence released_fence; /* RELEASE: the grant; 0: unknown. */
             sl_ms sent_ms;
         };
-        struct session *resets; /* RESET: the session that ends. */
-        struct {                /* AUTH that is delayed: */
+        struct session *resets; /* RESET: the session that must end first. */
+        struct {                /* AUTH, delayed after wrong passwords: */
             struct sl_guess *guess;
             uint32_t heap_place;
         };
@@ -128,21 +129,22 @@ struct request {
 /* What an arbiter answers. */
 struct answer {
     int status;
-    const char *word; /* Of an error with a text; NULL: the word of the status. */
+    const char *code; /* Of an error that has a text; NULL: the code of the status. */
     const char *text; /* Of an error; NULL: the text of the status. */
     int64_t number;   /* RELEASE, EXTEND, CHECK, AWAIT, BREAK, DRAIN, NODES */
     const struct sl_grant *grant;       /* ACQUIRE */
     const struct sl_grant_view *newest; /* READ; NULL: not held. */
     const struct sl_inspection
-        *inspection;               /* EXPLAIN, LOCKS, DRAIN without arguments */
+        *inspection;               /* EXPLAIN, LOCKS, NODES, DRAIN without arguments */
     const struct sl_tx_answer *tx; /* TX.* */
 };
 
-/* When the request of this call arrived: now, unless it runs again or was forwarded. */
+/* When the request of this call arrived. It is now, unless the request runs again or another node
+ * forwarded it. */
 sl_ms sl_request_arrival_ms(const struct call *call);
 
-/* A request for this call. Its options are the caller's to fill in; what only a kept request has
- * is filled in when it is kept. */
+/* Begin a request for this call. The caller fills in its options; sl_request_keep() fills in the
+ * fields that only a kept request has. */
 static inline void sl_request_init(struct request *r, struct call *call,
                                    enum sl_verb verb)
 {
@@ -162,61 +164,65 @@ static inline void sl_request_init(struct request *r, struct call *call,
     r->settles = call->resumed != NULL && call->resumed->settles;
 }
 
-/* Give it to its arbiter. */
+/* Let its arbiter decide it. The arbiter answers it, or keeps it and answers later. */
 void sl_request_submit(struct request *r);
 
-/* Make sure that sl_request_keep() does not fail. False: out of memory; it is answered. */
+/* Reserve memory, so that sl_request_keep() cannot fail. False: out of memory; the request is
+ * answered. */
 bool sl_request_reserve(struct request *r);
 
-/* Keep it: it is answered later. Returns the kept request; the given one is only a copy from now
- * on. NULL: out of memory; it is answered. A kept request is returned as it is. */
+/* Keep the request, to answer it later. Returns the kept request; the given one is a copy that
+ * must not be answered. NULL: out of memory; the request is answered. Returns a request that is
+ * already kept as it is. */
 struct request *sl_request_keep(struct request *r);
 
-/* Another command in the place of a kept request, of the same connection and age. NULL: out of
- * memory, and nothing has changed. */
+/* Replace a kept request by another command of the same connection and arrival time. Frees the
+ * old request. NULL: out of memory, and nothing has changed. */
 struct request *sl_request_replace(struct request *r, const struct sl_bytes *at,
                                    size_t n);
 
-/* Write the reply. A kept request is freed, and its connection goes on. */
+/* Write the reply. This frees a kept request and lets its connection run the next command. */
 void sl_request_answer(struct request *r, const struct answer *a);
 void sl_request_answer_status(struct request *r, int status);
 void sl_request_answer_number(struct request *r, int64_t number);
 
-/* The number by which an arbiter refers to it. */
+/* The number by which an arbiter finds the request again; assigned on the first call. */
 uint64_t sl_request_ticket(struct request *r);
 
-/* The reply is in the output of its connection already. */
+/* End a request whose reply the caller has written to the output of the connection. */
 void sl_request_end(struct request *r);
 
-/* Run it again from its arguments: what it waited for has happened, or another arbiter decides
- * now. Frees it. */
+/* Run a kept request again from its arguments, because its reason to wait is gone or another
+ * arbiter decides now. Frees it. */
 void sl_request_resume(struct request *r);
 
-/* It was granted. If its client has hung up, nobody will learn of the grant: then the arbiter
- * gets the grant back, the connection is closed, and this is true. */
+/* The arbiter has granted a kept ACQUIRE. If the client has already closed its connection, it
+ * will never learn of the grant: then this gives the grant back to the arbiter, closes the
+ * connection, frees the request and returns true. */
 bool sl_request_came_too_late(struct request *r, const struct sl_grant *g);
 
-/* The request of a ticket; NULL: it was withdrawn. */
+/* The kept request with this ticket; NULL: it was answered or withdrawn. */
 struct request *sl_request_find(const struct server *s, uint64_t ticket);
 
-/* The requests of a connection that is gone, or that were told something else. */
+/* Free all kept requests of a connection without a reply: the client has left, or it has got
+ * another reply. */
 void sl_request_withdraw_all(struct conn *c);
 
-/* The server stops: answer the requests of a connection with SHUTDOWN, unless their outcome is
- * about to be known. */
+/* The server stops: answer the requests of a connection with SHUTDOWN, except those whose
+ * arbiter must finish them. */
 void sl_request_refuse_all(struct conn *c);
 
-/* Whether all outstanding requests of a connection will be answered soon, so that they are
- * served though the client has ended its stream. */
+/* Whether the connection has outstanding requests and all of them will be answered soon. Then
+ * the server answers them although the client has ended its stream. */
 bool sl_request_all_brief(const struct conn *c);
 
-/* How long it has been under way. */
+/* How long ago it arrived, at this node or at the node that forwarded it. */
 sl_ms sl_request_age_ms(const struct request *r);
 
-/* The table and key of EXPLAIN TX (command/tx.c). False: it was answered. */
-bool sl_tx_names_of_explain(struct call *call, struct request *r);
+/* Parse the table and key of EXPLAIN TX (command/tx.c). False: it is answered with an error. */
+bool sl_tx_parse_explain(struct call *call, struct request *r);
 
-/* The call that its reply is written with. */
+/* A call with which the reply of a kept request is written. */
 struct call sl_request_call(const struct request *r);
 
 #endif /* SL_SERVER_REQUEST_H */

@@ -88,7 +88,7 @@ static void a_record_comes_back_the_same(void **state)
         struct sl_bytes got_key;
         char *at;
         sl_resp_writer_init(&w, SIZE_MAX / 2);
-        sl_resp_array(&w, SL_RECORD_WORDS);
+        sl_resp_array(&w, SL_RECORD_FIELDS);
         sl_record_write(&w, key, &v);
         for (size_t n, done = 0; done < w.n; done += n) {
             n = sl_resp_room(reader, &at);
@@ -98,7 +98,7 @@ static void a_record_comes_back_the_same(void **state)
             sl_resp_filled(reader, n);
         }
         assert_int_equal(sl_resp_next(reader, &args), 1);
-        assert_int_equal(args.n, SL_RECORD_WORDS);
+        assert_int_equal(args.n, SL_RECORD_FIELDS);
         assert_true(sl_record_read(args.at, &got, &got_key));
         assert_same(&v, &got);
         assert_true(same_bytes(key, got_key));
@@ -114,12 +114,12 @@ static struct sl_bytes text(const char *at)
 
 static bool reads(size_t at, const char *word)
 {
-    static const char *const good[SL_RECORD_WORDS] = {"k", "5",  "0",    "1", "1",
-                                                      "1", "-3", "1000", "",  ""};
-    struct sl_bytes words[SL_RECORD_WORDS];
+    static const char *const good[SL_RECORD_FIELDS] = {"k", "5",  "0",    "1", "1",
+                                                       "1", "-3", "1000", "",  ""};
+    struct sl_bytes words[SL_RECORD_FIELDS];
     struct sl_grant_view v;
     struct sl_bytes key;
-    for (size_t i = 0; i < SL_RECORD_WORDS; i++) words[i] = text(good[i]);
+    for (size_t i = 0; i < SL_RECORD_FIELDS; i++) words[i] = text(good[i]);
     words[at] = text(word);
     return sl_record_read(words, &v, &key);
 }

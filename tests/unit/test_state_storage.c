@@ -217,7 +217,7 @@ static int begin(void **state)
     }
     said[0] = '\0';
     storage_is_full = answers_at_once = leads = false;
-    return sl_state_start_engine(&s, write_to_storage);
+    return sl_state_start_storage(&s, write_to_storage);
 }
 
 static int end(void **state)
@@ -300,7 +300,7 @@ static void a_lease_longer_than_this_node_gives_is_waited_for(void **state)
     (void)state;
     settings.lease_ms_max = 10000; /* For all, but the state knows it from its start. */
     s.state = (free(s.state), NULL);
-    assert_int_equal(sl_state_start_engine(&s, write_to_storage), 0);
+    assert_int_equal(sl_state_start_storage(&s, write_to_storage), 0);
     reign(0, 3600000, 3700000);
     SAID("write clock+20000000 longest 3600000\n");
 }

@@ -1,51 +1,52 @@
-/* arbiter.h - what decides a request: this server, a majority of nodes, or the keeper.
+/* arbiter.h - an arbiter decides requests: this server, a majority of nodes, or the keeper.
  *
  *     local      the lock table and the transactions of this server
  *     majority   the nodes of a cluster, by vote
  *     remote     the keeper, on another node
  *
- * main() makes those that the deployment has; the router chooses one of them for each request.
- * Nothing else in the server asks which deployment it is in. */
+ * main() creates the arbiters that the deployment has; the router (router.h) chooses one of them
+ * for each request. All other code calls an arbiter through its kind. */
 #ifndef SL_SERVER_ARBITER_ARBITER_H
 #define SL_SERVER_ARBITER_ARBITER_H
 
 #include "server/request.h"
 
+/* `leave` and the functions behind `pump` may be NULL. */
 struct arbiter_kind {
     const char *name;
 
-    /* Answer it now, or keep it and answer later. */
+    /* Answer the request now, or keep it and answer later. */
     void (*submit)(struct arbiter *a, struct request *r);
 
-    /* A kept request is about to be freed without an answer: its client is gone. */
+    /* Forget a kept request: the caller is about to free it without a reply. */
     void (*withdraw)(struct arbiter *a, struct request *r);
 
-    /* A grant that its client will never learn of. */
+    /* Release a grant that its client will never learn of. */
     void (*take_back)(struct arbiter *a, struct request *r, const struct sl_grant *g);
 
-    /* Whether a kept request is answered soon. */
+    /* Whether a kept request will be answered soon. */
     bool (*is_brief)(const struct arbiter *a, const struct request *r);
 
-    /* A session has ended: by its client, or because its connection broke. */
+    /* A session has ended: its client has closed it, or its connection broke. */
     void (*leave)(struct arbiter *a, struct conn *c, enum sl_parting how);
 
-    /* When it next has something to do by itself, or SL_NEVER. */
+    /* When the arbiter next has work by itself, or SL_NEVER. */
     sl_ms (*due)(const struct arbiter *a);
 
-    /* Do what is due, within the budget of this turn. True: nothing is left. */
+    /* Do the work that is due, within the budget of this turn. True: there is no more. */
     bool (*pump)(struct arbiter *a);
 
-    /* A command of the connection's transaction failed here. */
+    /* The server itself rejected a command of the connection's transaction. */
     void (*tx_failed)(struct arbiter *a, struct conn *c, const char *name,
-                      const char *word);
+                      const char *code);
 
-    /* Whether a stopping server waits for the answer. */
+    /* Whether a server that stops waits for the answer to this request. */
     bool (*must_finish)(const struct arbiter *a, const struct request *r);
 
-    /* Every second. */
+    /* Called every second. */
     void (*second)(struct arbiter *a);
 
-    /* Fill in what it knows of a lock, or a page of its locks. */
+    /* Fill in the holders and waiters of a lock, or a page of locks. */
     void (*inspect)(const struct arbiter *a, struct sl_inspection *out);
 };
 
@@ -54,16 +55,17 @@ struct arbiter {
     struct server *s;
 };
 
-/* Pump all. True: nothing is left. */
+/* Pump all arbiters. True: no arbiter has more to do in this turn. */
 bool sl_arbiters_pump(struct server *s);
 
-/* Pump those that are due: before the first command of every millisecond. */
+/* Pump the arbiters that are due; the server calls it before the first command of every
+ * millisecond. */
 void sl_arbiters_pump_due(struct server *s);
 sl_ms sl_arbiters_due(const struct server *s);
 void sl_arbiters_second(struct server *s);
 
-/* A session has ended; a command of its transaction failed. */
+/* Call leave() or tx_failed() of all arbiters. */
 void sl_arbiters_leave(struct conn *c, enum sl_parting how);
-void sl_arbiters_tx_failed(struct conn *c, const char *name, const char *word);
+void sl_arbiters_tx_failed(struct conn *c, const char *name, const char *code);
 
 #endif /* SL_SERVER_ARBITER_ARBITER_H */

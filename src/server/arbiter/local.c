@@ -1,3 +1,4 @@
+/* local.c - the arbiter `local`: requests for the lock table, and the effects of its changes. */
 #include "server/arbiter/local.h"
 
 #include <assert.h>
@@ -16,13 +17,13 @@ struct sl_local *sl_local_of(const struct server *s)
     return sl_container_of(s->arbiters.local, struct sl_local, arbiter);
 }
 
-static void tell_held(struct request *r, sl_fence fence, bool fresh)
+static void notify_held(struct request *r, sl_fence fence, bool fresh)
 {
     const struct sl_local_observer *o = sl_local_of(r->s)->observer;
     if (o != NULL) o->held(r->c, r->key, fence, fresh);
 }
 
-static void tell_gone(struct server *s, sl_fence fence, bool at_once)
+static void notify_gone(struct server *s, sl_fence fence, bool at_once)
 {
     const struct sl_local_observer *o = sl_local_of(s)->observer;
     if (o != NULL) o->gone(s, fence, at_once);
@@ -53,8 +54,9 @@ static void refuse(struct request *r, int status)
     sl_request_answer(r, &a);
 }
 
-/* The table does not know this fence, but it recovers, and the holder may still be reported by
- * its node. Then nobody can say that the grant is not held, and the reply says so. */
+/* The table does not know this fence. While it recovers, a node may still report the holder, so
+ * the server cannot say that the grant is not held. Then this answers with RECOVERING and returns
+ * true. */
 static bool may_be_reported(struct request *r)
 {
     struct server *s = r->s;
@@ -73,18 +75,18 @@ static bool may_be_reported(struct request *r)
 
 /* --- ACQUIRE -------------------------------------------------------------------- */
 
-/* It waits in the table. The caller has reserved its memory. */
+/* The table has queued the request: keep it. The caller has reserved its memory. */
 static void wait_in_table(struct request *r, sl_ms lease_ms)
 {
     struct request *k = sl_request_keep(r);
     k->lease_step = 0;
     k->on_disk = false;
     k->in_table = true;
-    if (lease_ms > 0) sl_state_waits(k, lease_ms);
+    if (lease_ms > 0) sl_state_count_waiter(k, lease_ms);
     k->s->stats.waits++;
 }
 
-/* The time that it was under way is part of its wait. */
+/* Count the time since the request arrived as part of its wait. */
 static void count_age(const struct request *r, struct sl_want *w)
 {
     w->waited_ms = sl_request_age_ms(r);
@@ -92,8 +94,8 @@ static void count_age(const struct request *r, struct sl_want *w)
         w->wait_ms = w->wait_ms > w->waited_ms ? w->wait_ms - w->waited_ms : 0;
 }
 
-/* A lease longer than any before is written down first; but not for a request that is rejected
- * anyway. */
+/* Whether the request may get its lease now. A lease longer than all before must be written to the
+ * disk first, but a request that the table rejects does not need that. */
 static bool may_lease(struct request *r)
 {
     struct server *s = r->s;
@@ -103,11 +105,11 @@ static bool may_lease(struct request *r)
     return sl_state_may_lease(r, r->want.lease_ms);
 }
 
-#define STEPS_A_HOLDER 64 /* The cost of checking one holder. */
+#define STEPS_A_HOLDER 64 /* The cost of checking one holder, in steps of a turn. */
 
-/* Whether a holder without a lease has closed its connection, so that the server will release its
- * grant. */
-static bool holder_gives_back(const struct request *r)
+/* Whether a holder without a lease has closed its connection, so that the server is about to
+ * release its grant. */
+static bool has_leaving_holder(const struct request *r)
 {
     struct server *s = r->s;
     struct sl_grant_view v;
@@ -123,10 +125,10 @@ static bool holder_gives_back(const struct request *r)
     return false;
 }
 
-/* The key is held. If the holder has closed its connection, but the server has not read that or has
- * not released its grants yet, the request runs again in the next turn. So no client is told
- * that a key is held although its holder has closed its connection. */
-static bool asks_again(struct request *r)
+/* The key is held. If the holder has closed its connection, but the server has not read that or
+ * has not released its grants yet, let the request run again in the next turn and return true. So
+ * no reply says that a key is held although its holder has closed its connection. */
+static bool retries(struct request *r)
 {
     struct server *s = r->s;
     if (s->all_stay == s->inputs) return false;
@@ -138,8 +140,8 @@ static bool asks_again(struct request *r)
 #ifdef MUT_HOLDERLEFT
     return false;
 #endif
-    if (!holder_gives_back(r)) return false;
-    sl_state_again(r);
+    if (!has_leaving_holder(r)) return false;
+    sl_state_run_next_turn(r);
     return true;
 }
 
@@ -149,7 +151,7 @@ static void granted(struct request *r, const struct sl_grant *g)
     s->stats.grants++;
     if (r->want.lease_ms > 0) sl_state_given(s, r->want.lease_ms);
     else sl_input_holds(r->c);
-    tell_held(r, g->fence, true);
+    notify_held(r, g->fence, true);
     const struct answer a = {.status = SLUICE_OK, .grant = g};
     sl_request_answer(r, &a);
     sl_event_granted(s, r->key, g);
@@ -167,7 +169,7 @@ static void acquire(struct request *r)
     if (status == SLUICE_OK) granted(r, &g);
     else if (status == SL_WAITS) wait_in_table(r, r->want.lease_ms);
     else if (status == SLUICE_EFENCES) sl_state_lack_fence(r);
-    else if (status == SLUICE_EFULL && asks_again(r)) return;
+    else if (status == SLUICE_EFULL && retries(r)) return;
     else {
         const struct answer taken = {.status = SLUICE_EFULL};
         s->stats.refusals++;
@@ -178,7 +180,7 @@ static void acquire(struct request *r)
 
 /* --- RELEASE, EXTEND, CHECK, READ, AWAIT ------------------------------------------- */
 
-/* A grant for which a thief waited has ended. */
+/* Count and publish the end of a grant that a thief waited for. */
 static void count_stolen(struct server *s, struct sl_bytes key,
                          const struct sl_ended *past, bool answered)
 {
@@ -204,10 +206,10 @@ static void release(struct request *r)
                                                    .key = r->key,
                                                    .fence = past.fence});
         count_stolen(s, r->key, &past, true);
-        /* The client that took it knows. One that extended it does not, and a client that
-         * does not name the fence may not know which grant it was. */
+        /* The node whose client took the grant knows that it ended. The node of a client that
+         * extended it does not know, nor does a node whose client named no fence. */
         if (past.leased || past.session_id != sl_conn_id(r->c) || r->fence == 0)
-            tell_gone(s, past.fence, false);
+            notify_gone(s, past.fence, false);
     }
     sl_request_answer_number(r, n);
 }
@@ -216,7 +218,7 @@ static void extend(struct request *r)
 {
     struct server *s = r->s;
     sl_ms left;
-    /* A client that holds nothing is told so without a write. */
+    /* A client that does not hold the grant gets its error without a write. */
     if (sl_table_holds(s->table, s->now, r->key, r->fence) &&
         !sl_state_may_lease(r, r->ms))
         return;
@@ -231,7 +233,7 @@ static void extend(struct request *r)
 #ifndef MUT_EXTENDED
     sl_state_given(s, r->ms);
 #endif
-    tell_held(r, r->fence, false);
+    notify_held(r, r->fence, false);
     sl_request_answer_number(r, left);
     sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_EXTENDED,
                                            .key = r->key,
@@ -260,7 +262,7 @@ static void await(struct request *r)
     if (r->ms > 0 && !sl_request_reserve(r)) return;
     int status = sl_table_await(s->table, s->now, &r->c->session->s, r->key, r->yes,
                                 r->ms);
-    if (status == SLUICE_EFULL && r->yes && asks_again(r)) return;
+    if (status == SLUICE_EFULL && r->yes && retries(r)) return;
     if (status == SL_WAITS) wait_in_table(r, 0);
     else if (status == SLUICE_OK || status == SLUICE_EFULL)
         sl_request_answer_number(r, status == SLUICE_OK ? 1 : 0);
@@ -276,7 +278,7 @@ static void break_grant(struct request *r)
     int n = sl_table_break(s->table, s->now, r->key, r->fence, r->yes, &past);
     struct sl_event e = {.key = r->key, .fence = r->fence};
     if (n == 2) sl_histogram_add(&s->stats.hold_ms, past.held_ms);
-    if (n > 0) tell_gone(s, r->fence, true);
+    if (n > 0) notify_gone(s, r->fence, true);
     if (n == 2 && past.broken) {
         e.type = SL_EVENT_RELEASED;
         e.why = "break";
@@ -366,7 +368,7 @@ static void submit(struct arbiter *a, struct request *r)
 
 static void leave_table(struct request *r)
 {
-    sl_state_waited(r);
+    sl_state_uncount_waiter(r);
     if (r->on_disk) sl_state_forget(r);
 #ifndef MUT_NOLEAVE
     if (r->in_table) sl_table_withdraw(r->s->table, &r->c->session->s);
@@ -397,13 +399,13 @@ static void leave(struct arbiter *a, struct conn *c, enum sl_parting how)
     sl_transactions_leave(c);
 }
 
-void sl_local_hand_over(struct server *s, void (*move)(struct request *r))
+void sl_local_move_waiters(struct server *s, void (*move)(struct request *r))
 {
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         struct conn *c = sl_container_of(n, struct conn, all);
         struct sl_list *next;
         if (c->proxy != NULL)
-            continue; /* Its node will submit it to the next keeper. */
+            continue; /* The node of its client will submit it to the next keeper. */
         for (struct sl_list *i = c->requests.next; i != &c->requests; i = next) {
             struct request *r = sl_container_of(i, struct request, of_conn);
             next = i->next;
@@ -416,9 +418,9 @@ void sl_local_hand_over(struct server *s, void (*move)(struct request *r))
     }
 }
 
-/* --- Effects: what follows from what happened ------------------------------------------- */
+/* --- Effects of changes in the table ---------------------------------------------------- */
 
-/* The request that a session has in the table. */
+/* The request with which a session waits in the table; NULL: none. */
 static struct request *waiter_of(const struct session *n)
 {
     if (n->conn == NULL) return NULL;
@@ -431,7 +433,8 @@ static struct request *waiter_of(const struct session *n)
     return NULL;
 }
 
-/* A null reply says that the lock is taken. While nothing is granted at all, nobody knows. */
+/* A null reply says that the lock is held. While the table grants nothing at all, the server does
+ * not know that. */
 static int status_of_timeout(const struct server *s)
 {
     struct sl_table_stats table;
@@ -446,7 +449,7 @@ static void answer_waiter(struct server *s, const struct session *n,
 {
     struct request *r = waiter_of(n);
     if (r == NULL) return;
-    sl_state_waited(r);
+    sl_state_uncount_waiter(r);
     if (e->type == SL_EFFECT_TIMED_OUT) s->stats.waits_timed_out++;
     if (e->type == SL_EFFECT_SEEN) sl_request_answer_number(r, 1);
     else if (e->type == SL_EFFECT_REFUSED) refuse(r, SLUICE_EDRAINED);
@@ -462,7 +465,7 @@ static void answer_granted(struct server *s, struct session *n,
         sl_table_take_back(s->table, s->now, &n->s, e->key, &e->grant);
         return;
     }
-    sl_state_waited(r);
+    sl_state_uncount_waiter(r);
     if (sl_request_came_too_late(r, &e->grant)) return;
     s->stats.grants++;
     s->stats.grants_after_wait++;
@@ -471,13 +474,13 @@ static void answer_granted(struct server *s, struct session *n,
 #endif
     if (e->grant.lease_ms == 0) sl_input_holds(r->c);
     sl_histogram_add(&s->stats.wait_ms, e->grant.waited_ms);
-    tell_held(r, e->grant.fence, true);
+    notify_held(r, e->grant.fence, true);
     const struct answer a = {.status = SLUICE_OK, .grant = &e->grant};
     sl_request_answer(r, &a);
     sl_event_granted(s, e->key, &e->grant);
 }
 
-static void tell_ended(struct server *s, const struct sl_effect *e)
+static void publish_ended(struct server *s, const struct sl_effect *e)
 {
     struct sl_event event = {.key = e->key, .fence = e->past.fence};
     sl_histogram_add(&s->stats.hold_ms, e->past.held_ms);
@@ -494,7 +497,7 @@ static void tell_ended(struct server *s, const struct sl_effect *e)
     count_stolen(s, e->key, &e->past, e->type == SL_EFFECT_ENDED);
 }
 
-static void tell_thief(struct server *s, const struct sl_effect *e)
+static void publish_waits(struct server *s, const struct sl_effect *e)
 {
     sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_WAITS,
                                            .key = e->key,
@@ -504,10 +507,10 @@ static void tell_thief(struct server *s, const struct sl_effect *e)
                                            .note = e->note});
 }
 
-static void tell_asked(struct server *s, const struct sl_effect *e)
+static void publish_asked(struct server *s, const struct sl_effect *e)
 {
     s->stats.asks++;
-    if (e->session != NULL) tell_thief(s, e);
+    if (e->session != NULL) publish_waits(s, e);
     sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_ASKED,
                                            .key = e->key,
                                            .fence = e->past.fence,
@@ -516,13 +519,14 @@ static void tell_asked(struct server *s, const struct sl_effect *e)
                                            .left_ms = e->left_ms});
 }
 
-static void tell_victim(struct server *s, const struct sl_effect *e)
+static void publish_victim(struct server *s, const struct sl_effect *e)
 {
     bool stolen = e->type == SL_EFFECT_STOLEN;
     if (stolen) {
         s->stats.overlaps++;
         s->stats.steals++;
-        tell_gone(s, e->past.fence, true); /* The thief's grant is reclaimed. */
+        notify_gone(s, e->past.fence,
+                    true); /* The next keeper reclaims the thief's grant. */
     } else s->stats.withdrawals++;
     sl_event_publish(
         s, &(struct sl_event){.type = stolen ? SL_EVENT_STOLEN : SL_EVENT_WITHDRAWN,
@@ -544,7 +548,7 @@ static void end_session(struct server *s, struct session *n)
     free(n);
 }
 
-static void tell(struct server *s, const struct sl_effect *e)
+static void apply(struct server *s, const struct sl_effect *e)
 {
     struct session *n = e->session == NULL
                             ? NULL
@@ -556,11 +560,11 @@ static void tell(struct server *s, const struct sl_effect *e)
         case SL_EFFECT_REFUSED:
         case SL_EFFECT_SEEN: answer_waiter(s, n, e); break;
         case SL_EFFECT_EXPIRED:
-        case SL_EFFECT_ENDED: tell_ended(s, e); break;
-        case SL_EFFECT_ASKED: tell_asked(s, e); break;
+        case SL_EFFECT_ENDED: publish_ended(s, e); break;
+        case SL_EFFECT_ASKED: publish_asked(s, e); break;
         case SL_EFFECT_WITHDRAWN:
-        case SL_EFFECT_STOLEN: tell_victim(s, e); break;
-        case SL_EFFECT_THIEF_WAITS: tell_thief(s, e); break;
+        case SL_EFFECT_STOLEN: publish_victim(s, e); break;
+        case SL_EFFECT_THIEF_WAITS: publish_waits(s, e); break;
         case SL_EFFECT_SESSION_OVER: end_session(s, n); break;
     }
 }
@@ -579,7 +583,7 @@ bool sl_local_pump_table(struct server *s)
     while (s->effects_left > 0) {
         if (!sl_table_next(s->table, s->now, &e)) return true;
         sl_server_count_effect(s, e.type == SL_EFFECT_NOTHING);
-        tell(s, &e);
+        apply(s, &e);
     }
     return false;
 }
@@ -591,13 +595,13 @@ static bool pump(struct arbiter *a)
 }
 
 static void tx_failed(struct arbiter *a, struct conn *c, const char *name,
-                      const char *word)
+                      const char *code)
 {
     (void)a;
-    sl_transactions_failed(c, name, word);
+    sl_transactions_failed(c, name, code);
 }
 
-/* A commit that the storage has is not known to have failed. */
+/* The storage may still write a commit that it has got: its outcome is not known yet. */
 static bool must_finish(const struct arbiter *a, const struct request *r)
 {
     (void)a;

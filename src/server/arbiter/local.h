@@ -1,39 +1,43 @@
-/* local.h - the arbiter of this server: its lock table (locks/table.h) and its transactions
- * (arbiter/tx.h).
+/* local.h - the arbiter `local`: the lock table of this server (locks/table.h) and its
+ * transactions (transactions.h).
  *
- * The table decides. Here are its clock, its clients and its events. */
+ * The table decides. This module gives it the time, answers the requests of clients, and
+ * publishes events. */
 #ifndef SL_SERVER_ARBITER_LOCAL_H
 #define SL_SERVER_ARBITER_LOCAL_H
 
 #include "server/arbiter/arbiter.h"
 
-/* Others that must know who holds what: the nodes of a cluster, for the next keeper. */
+/* In a cluster with a keeper, other nodes record grants, to report them to the next keeper. */
 struct sl_local_observer {
     /* A connection was granted a lock, or has extended its lease. */
     void (*held)(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);
-    /* A grant has ended. `at_once`: its holder may not know. */
+    /* A grant has ended. `at_once`: its holder may not know, so do not delay the report. */
     void (*gone)(struct server *s, sl_fence fence, bool at_once);
 };
 
 struct sl_local {
     struct arbiter arbiter;
     const struct sl_local_observer *observer; /* NULL: none. */
-    /* While the table recovers, the holder of an unknown fence may still be reported. */
+    /* While the table recovers, a node may still report the holder of an unknown fence. */
     bool reclaims;
 };
 
+/* NULL: out of memory. */
 struct arbiter *sl_local_new(struct server *s);
 
 struct sl_local *sl_local_of(const struct server *s);
 
-/* Why nothing is granted at present; NULL: it is not so. For an error with this status. */
+/* The text of an error with this status, if it says why the server grants nothing at present;
+ * NULL: the status has its own text. */
 const char *sl_local_why_not(const struct server *s, int status);
 
-/* Waiters that another arbiter decides from now on: they leave the table, and are handed to
- * `move`. */
-void sl_local_hand_over(struct server *s, void (*move)(struct request *r));
+/* Another arbiter decides from now on: remove the waiters of clients of this node from the table,
+ * and pass each to `move`. */
+void sl_local_move_waiters(struct server *s, void (*move)(struct request *r));
 
-/* Tell what follows from changes of the table, within the budget. True: nothing is left. */
+/* Answer requests and publish events that follow from changes of the table, within the budget of
+ * this turn. True: there are no more. */
 bool sl_local_pump_table(struct server *s);
 
 /* local_inspect.c */

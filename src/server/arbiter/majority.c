@@ -1,3 +1,5 @@
+/* majority.c - the arbiter `majority`: requests become requests of the node, its orders become
+ * replies, events, messages and writes. */
 #include "server/arbiter/majority.h"
 
 #include <assert.h>
@@ -21,7 +23,7 @@ static struct sl_node *node_of(const struct request *r)
     return r->s->majority->node;
 }
 
-/* --- What a majority cannot do --------------------------------------------------- */
+/* --- Requests that a majority cannot decide --------------------------------------- */
 
 static void refuse(struct request *r, const char *text)
 {
@@ -30,8 +32,8 @@ static void refuse(struct request *r, const char *text)
     sl_request_answer(r, &a);
 }
 
-/* NULL: it can. */
-static const char *not_for_a_majority(const struct sl_want *w)
+/* Why a majority cannot grant this request; NULL: it can. */
+static const char *unsupported(const struct sl_want *w)
 {
     if (w->shared)
         return "a majority of nodes grants to one holder alone: without SHARED, or on "
@@ -46,7 +48,7 @@ static const char *not_for_a_majority(const struct sl_want *w)
     return NULL;
 }
 
-/* Whether a lease is long enough for nodes that exchange messages; if not, it is answered. */
+/* Whether nodes can agree on so short a lease. False: the request is answered with an error. */
 static bool is_long_enough(struct request *r, sl_ms lease_ms)
 {
     char text[120];
@@ -54,14 +56,14 @@ static bool is_long_enough(struct request *r, sl_ms lease_ms)
     if (lease_ms == 0 || lease_ms >= least) return true;
     snprintf(text, sizeof text,
              "a lease from a majority has at least %" PRId64 " ms (lease-min)", least);
-    const struct answer a = {.status = SLUICE_EINVAL, .word = "ERR", .text = text};
+    const struct answer a = {.status = SLUICE_EINVAL, .code = "ERR", .text = text};
     sl_request_answer(r, &a);
     return false;
 }
 
 /* --- Requests -------------------------------------------------------------------- */
 
-static void ask(struct request *r, struct sl_node_request q)
+static void submit_to_node(struct request *r, struct sl_node_request q)
 {
     struct request *k = sl_request_keep(r);
     if (k == NULL) return;
@@ -75,19 +77,19 @@ static void acquire(struct request *r)
 {
     const struct sl_want *w = &r->want;
     if (!is_long_enough(r, w->lease_ms)) return;
-    const char *why = not_for_a_majority(w);
+    const char *why = unsupported(w);
     if (why != NULL) {
         refuse(r, why);
         return;
     }
-    ask(r, (struct sl_node_request){.type = SL_NODE_ACQUIRE,
-                                    .lease_ms = w->lease_ms,
-                                    .wait_ms = w->wait_ms,
-                                    .priority = w->priority,
-                                    .steal = w->steal,
-                                    .force_ms = w->force_ms,
-                                    .value = w->value,
-                                    .note = w->note});
+    submit_to_node(r, (struct sl_node_request){.type = SL_NODE_ACQUIRE,
+                                               .lease_ms = w->lease_ms,
+                                               .wait_ms = w->wait_ms,
+                                               .priority = w->priority,
+                                               .steal = w->steal,
+                                               .force_ms = w->force_ms,
+                                               .value = w->value,
+                                               .note = w->note});
 }
 
 static struct sl_grant_view view_of(const struct sl_node_copy *copy)
@@ -107,25 +109,27 @@ static void read_copy(struct request *r, const struct sl_node_copy *copy)
     sl_request_answer(r, &a);
 }
 
-/* What this node has, unless a majority is asked for. */
+/* READ answers from this node; READ MAJORITY from a majority. */
 static void read_lease(struct request *r)
 {
     struct sl_node_copy copy;
-    if (r->yes) ask(r, (struct sl_node_request){.type = SL_NODE_READ});
+    if (r->yes) submit_to_node(r, (struct sl_node_request){.type = SL_NODE_READ});
     else
         read_copy(r, sl_node_copy(node_of(r), r->s->now, r->key, &copy) ? &copy : NULL);
 }
 
-static void nodes(struct request *r)
+static void change_nodes(struct request *r)
 {
     if (r->add) {
         char address[SL_ADDRESS_BYTES];
         memcpy(address, r->address.at, r->address.n);
         address[r->address.n] = '\0';
-        ask(r, (struct sl_node_request){
-                   .type = SL_NODE_ADD, .node = r->node, .address = address});
+        submit_to_node(r, (struct sl_node_request){.type = SL_NODE_ADD,
+                                                   .node = r->node,
+                                                   .address = address});
     } else if (r->remove)
-        ask(r, (struct sl_node_request){.type = SL_NODE_REMOVE, .node = r->node});
+        submit_to_node(
+            r, (struct sl_node_request){.type = SL_NODE_REMOVE, .node = r->node});
     else {
         struct sl_inspection *i = sl_inspection_new(r->s, SL_INSPECT_NODES);
         i->node = node_of(r);
@@ -140,26 +144,28 @@ static void submit(struct arbiter *a, struct request *r)
     switch (r->verb) {
         case SL_VERB_ACQUIRE: acquire(r); break;
         case SL_VERB_RELEASE:
-            ask(r,
-                (struct sl_node_request){.type = SL_NODE_RELEASE, .fence = r->fence});
+            submit_to_node(r, (struct sl_node_request){.type = SL_NODE_RELEASE,
+                                                       .fence = r->fence});
             break;
         case SL_VERB_EXTEND:
             if (is_long_enough(r, r->ms))
-                ask(r, (struct sl_node_request){.type = SL_NODE_EXTEND,
-                                                .fence = r->fence,
-                                                .lease_ms = r->ms,
-                                                .value = r->value});
+                submit_to_node(r, (struct sl_node_request){.type = SL_NODE_EXTEND,
+                                                           .fence = r->fence,
+                                                           .lease_ms = r->ms,
+                                                           .value = r->value});
             break;
         case SL_VERB_CHECK:
-            ask(r, (struct sl_node_request){.type = SL_NODE_CHECK, .fence = r->fence});
+            submit_to_node(
+                r, (struct sl_node_request){.type = SL_NODE_CHECK, .fence = r->fence});
             break;
         case SL_VERB_READ: read_lease(r); break;
         case SL_VERB_AWAIT:
-            ask(r, (struct sl_node_request){
-                       .type = SL_NODE_AWAIT, .want_free = r->yes, .wait_ms = r->ms});
+            submit_to_node(r, (struct sl_node_request){.type = SL_NODE_AWAIT,
+                                                       .want_free = r->yes,
+                                                       .wait_ms = r->ms});
             break;
         case SL_VERB_EXPLAIN:
-            ask(r, (struct sl_node_request){.type = SL_NODE_VOTES});
+            submit_to_node(r, (struct sl_node_request){.type = SL_NODE_VOTES});
             break;
         case SL_VERB_LOCKS: sl_inspection_list(r); break;
         case SL_VERB_BREAK:
@@ -170,7 +176,7 @@ static void submit(struct arbiter *a, struct request *r)
             refuse(r, "no node decides alone: tell those who ask, or stop a majority "
                       "of the nodes");
             break;
-        case SL_VERB_NODES: nodes(r); break;
+        case SL_VERB_NODES: change_nodes(r); break;
         default: assert(!"a request for another arbiter"); break;
     }
 }
@@ -178,7 +184,7 @@ static void submit(struct arbiter *a, struct request *r)
 static void withdraw(struct arbiter *a, struct request *r)
 {
 #ifndef MUT_NODELEAVE
-    if (r->verb != SL_VERB_RELEASE) /* A release goes on. */
+    if (r->verb != SL_VERB_RELEASE) /* A release continues. */
         sl_node_withdraw(a->s->majority->node, a->s->now, r->ticket);
 #else
     (void)a;
@@ -186,7 +192,7 @@ static void withdraw(struct arbiter *a, struct request *r)
 #endif
 }
 
-/* Without memory for the release, the grant ends with its lease. */
+/* If there is no memory for the release, the grant ends with its lease. */
 static void take_back(struct arbiter *a, struct request *r, const struct sl_grant *g)
 {
     const struct sl_node_request q = {
@@ -209,8 +215,8 @@ static bool is_brief(const struct arbiter *a, const struct request *r)
 
 #define TEXT_BYTES 240
 
-static void say_no_quorum(enum sl_verb verb, const struct sl_node_answer *a,
-                          char text[TEXT_BYTES])
+static void write_no_quorum(enum sl_verb verb, const struct sl_node_answer *a,
+                            char text[TEXT_BYTES])
 {
     bool held = verb == SL_VERB_EXTEND || verb == SL_VERB_CHECK;
     if (a->members == 0)
@@ -230,11 +236,11 @@ static void say_no_quorum(enum sl_verb verb, const struct sl_node_answer *a,
                  a->answered, a->members, a->needed);
 }
 
-/* The text of an error; NULL: that of its status. */
-static const char *why_not(enum sl_verb verb, const struct sl_node_answer *a,
-                           char text[TEXT_BYTES])
+/* The text of an error; NULL: the text of its status. */
+static const char *error_text(enum sl_verb verb, const struct sl_node_answer *a,
+                              char text[TEXT_BYTES])
 {
-    if (a->status == SLUICE_ENOQUORUM) say_no_quorum(verb, a, text);
+    if (a->status == SLUICE_ENOQUORUM) write_no_quorum(verb, a, text);
     else if (a->status == SLUICE_ENODES && a->left_ms > 0)
         snprintf(text, TEXT_BYTES, "%s, in %" PRId64 " ms", a->reason, a->left_ms);
     else if (*a->reason != '\0') snprintf(text, TEXT_BYTES, "%s", a->reason);
@@ -269,7 +275,7 @@ static void answer(struct server *s, uint64_t ticket, const struct sl_node_answe
 {
     struct request *r = sl_request_find(s, ticket);
     char text[TEXT_BYTES];
-    if (r == NULL) return; /* Its client has left. */
+    if (r == NULL) return; /* The client has left. */
     bool ok = a->status == SLUICE_OK;
     if (r->verb == SL_VERB_ACQUIRE && ok && sl_request_came_too_late(r, &a->grant))
         return;
@@ -279,7 +285,7 @@ static void answer(struct server *s, uint64_t ticket, const struct sl_node_answe
     else if (ok && r->verb == SL_VERB_EXPLAIN) sl_majority_explain(r, a);
     else {
         const struct answer reply = {.status = a->status,
-                                     .text = ok ? NULL : why_not(r->verb, a, text),
+                                     .text = ok ? NULL : error_text(r->verb, a, text),
                                      .number = a->number,
                                      .grant = &a->grant};
         sl_request_answer(r, &reply);
@@ -288,7 +294,7 @@ static void answer(struct server *s, uint64_t ticket, const struct sl_node_answe
 
 /* --- Events ------------------------------------------------------------------------- */
 
-/* An event is counted where its grant was taken. */
+/* Only the node whose client took a grant counts its events. */
 static void count_event(struct server *s, const struct sl_node_event *e)
 {
     struct sl_stats *st = &s->stats;
@@ -302,7 +308,8 @@ static void count_event(struct server *s, const struct sl_node_event *e)
     if (e->type == SL_NODE_EVENT_STOLEN && e->overlapping) st->overlaps++;
 }
 
-/* What the server calls an event of the node, and whether the session of the event hears it. */
+/* The event that the server publishes for an event of the node, and whether the session of the
+ * event gets a push. */
 static const struct {
     enum sl_event_type type;
     bool pushed;
@@ -317,7 +324,7 @@ static const struct {
     [SL_NODE_EVENT_WAITS] = {SL_EVENT_WAITS, true},
 };
 
-static void tell(struct server *s, const struct sl_node_event *e)
+static void publish(struct server *s, const struct sl_node_event *e)
 {
     bool pushed = events[e->type].pushed;
     if (e->type == SL_NODE_EVENT_STOLEN && !e->overlapping) pushed = false;
@@ -345,12 +352,12 @@ void sl_majority_set_links(struct server *s)
     sl_forward_members(s);
 }
 
-static void obey(struct server *s, const struct sl_node_order *o)
+static void carry_out(struct server *s, const struct sl_node_order *o)
 {
     switch (o->type) {
         case SL_NODE_ORDER_SEND: sl_links_send(s, o->to, o->message); break;
         case SL_NODE_ORDER_ANSWER: answer(s, o->ticket, o->answer); break;
-        case SL_NODE_ORDER_EVENT: tell(s, o->event); break;
+        case SL_NODE_ORDER_EVENT: publish(s, o->event); break;
         case SL_NODE_ORDER_WRITE: sl_majority_write(s, o->durable); break;
         case SL_NODE_ORDER_LINKS: sl_majority_set_links(s); break;
         case SL_NODE_ORDER_LOG: sl_log(SL_LOG_INFO, o->text, NULL); break;
@@ -371,7 +378,7 @@ static bool pump(struct arbiter *a)
     while (s->effects_left > 0) {
         if (!sl_node_next(n, &o)) return sl_node_due(n) > s->now.ms;
         sl_server_count_effect(s, false);
-        obey(s, &o);
+        carry_out(s, &o);
     }
     return false;
 }
@@ -405,7 +412,8 @@ static uint64_t birth(const struct server *s)
     return sl_node_birth(s->majority->node);
 }
 
-/* What a client may ask of one node, the others have to accept. */
+/* Settings that must be the same on all nodes, because each node must accept what another one has
+ * accepted. */
 static void settings(const struct server *s, char *out, size_t n)
 {
     const struct sl_settings *set = s->settings;

@@ -1,41 +1,40 @@
-/* cluster.h - this server as a node of a cluster: every lock is a lease from a majority.
+/* majority.h - the arbiter `majority`: this server as a node of a cluster that decides by vote.
  *
- * The node itself is majority/node.h, which decides; here are its clock, its folder, its
- * clients. The lock table has nothing to do then.
+ * The node is the pure module majority/node.h. This module gives it the time, clients, links to
+ * other nodes and a file.
  *
- *     command -> sl_majority_ask() -> node -> links.c -> other nodes
- *     reply   <- sl_majority_reply() <- sl_majority_tell() <- node
+ *     request -> submit() -> sl_node_submit() -> orders -> pump() -> net/links.c -> other nodes
+ *     reply   <- sl_request_answer() <- pump() <- orders <- node <- net/links.c <- other nodes
  *
- * A connection whose command asks the node waits, as in ACQUIRE, until it is answered. Its
- * number is that of its request: there is one at a time. */
+ * The ticket of a request identifies it to the node. */
 #ifndef SL_SERVER_ARBITER_MAJORITY_H
 #define SL_SERVER_ARBITER_MAJORITY_H
 
 #include "majority/node.h"
 #include "server/arbiter/arbiter.h"
 
-/* Take possession of the folder, read what the node has to know, listen to other nodes. 0,
- * or -1: it was said in the log. */
+/* Read the file of the node, create the node, and listen for other nodes. 0, or -1: the log says
+ * why. */
 int sl_majority_start(struct server *s);
 
-/* The loop has ended. */
+/* Close the links and wait for the last write. Call it when the loop has ended. */
 void sl_majority_stop(struct server *s);
 
-/* NULL: this server is alone. */
+/* NULL: this server is not a node of a cluster. */
 struct sl_node *sl_majority_node(const struct server *s);
 
 struct arbiter *sl_majority_arbiter(struct server *s);
 
-/* --- Ask ------------------------------------------------------------------------------ */
+/* --- Inspection ----------------------------------------------------------------------- */
 
 struct sl_majority_view {
     const char *directory;
-    uint64_t writes, errors; /* Of its file. */
-    uint32_t nodes_up;       /* Other nodes that it is connected with. */
+    uint64_t writes, errors; /* Of the file of the node. */
+    uint32_t nodes_up;       /* Other nodes that this one is linked with. */
 };
 void sl_majority_inspect_file(const struct server *s, struct sl_majority_view *out);
 
-/* Bytes of what it keeps as a node, about; 0: it is alone. */
+/* About how many bytes the node uses; 0: this server is not a node. */
 size_t sl_majority_bytes(const struct server *s);
 
 #endif /* SL_SERVER_ARBITER_MAJORITY_H */

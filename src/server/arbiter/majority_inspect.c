@@ -1,25 +1,27 @@
-/* majority_inspect.c - what the nodes know of a lock, for EXPLAIN and LOCKS. */
+/* majority_inspect.c - EXPLAIN and LOCKS for keys that a majority decides. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "server/arbiter/majority_internal.h"
 #include "server/observe/inspection.h"
 
-#define STEPS_A_SCAN 1024u /* A node looks at many keys that nobody holds any more. */
+#define STEPS_A_SCAN 1024u /* A scan visits many keys that are not held any more. */
 
-struct sight {
+/* The votes of all nodes about one key, summed up. */
+struct votes {
     const struct sl_node_answer *a;
     uint32_t needed;
-    uint32_t answered; /* Nodes that said what they have. */
-    const struct sl_node_copy
-        *of;       /* One of those that a majority has; NULL: there is none. */
-    sl_ms left_ms; /* So long a majority has it. */
+    uint32_t answered; /* Nodes that reported their copy. */
+    const struct sl_node_copy *
+        copy; /* A copy of the lease that a majority has; NULL: there is no such lease. */
+    sl_ms left_ms; /* How much longer a majority has it. */
     bool reserved;
     uint32_t waiters;
 };
 
-/* How long so many nodes have the lease of this fence: the least of the longest. */
-static sl_ms held_by(const struct sl_node_answer *a, sl_fence fence, uint32_t needed)
+/* How much longer `needed` nodes have the lease of this fence: the least among the longest copies.
+ * -1: fewer nodes have it. */
+static sl_ms held_ms(const struct sl_node_answer *a, sl_fence fence, uint32_t needed)
 {
     sl_ms least = -1;
     for (uint32_t i = 0; i < a->copy_count; i++) {
@@ -35,7 +37,7 @@ static sl_ms held_by(const struct sl_node_answer *a, sl_fence fence, uint32_t ne
     return least;
 }
 
-static void look_at(struct sight *t, const struct sl_node_answer *a)
+static void count_votes(struct votes *t, const struct sl_node_answer *a)
 {
     t->a = a;
     t->needed = a->copy_count / 2 + 1;
@@ -43,14 +45,14 @@ static void look_at(struct sight *t, const struct sl_node_answer *a)
         const struct sl_node_copy *copy = &a->copies[i];
         if (copy->verdict == SL_VERDICT_YES) t->answered++;
         if (copy->reserved) t->reserved = true;
-        sl_ms left = copy->held ? held_by(a, copy->fence, t->needed) : -1;
-        if (left < 0 || t->of != NULL) continue;
-        t->of = copy;
+        sl_ms left = copy->held ? held_ms(a, copy->fence, t->needed) : -1;
+        if (left < 0 || t->copy != NULL) continue;
+        t->copy = copy;
         t->left_ms = left;
     }
 }
 
-static void node_in_words(const struct sl_node_copy *copy, char *out)
+static void write_node(const struct sl_node_copy *copy, char *out)
 {
     if (copy->verdict == SL_VERDICT_NONE)
         snprintf(out, SL_SENTENCE_BYTES, "node %" PRIu32 " does not answer",
@@ -73,10 +75,10 @@ static void node_in_words(const struct sl_node_copy *copy, char *out)
                  copy->agreed ? "" : ", perhaps of one who only tried");
 }
 
-/* The state of the lock in sentences. */
-static void add_sentences(const struct sight *t, struct sl_inspection *i)
+/* Describe the state of the lock in sentences. */
+static void add_sentences(const struct votes *t, struct sl_inspection *i)
 {
-    if (t->of != NULL)
+    if (t->copy != NULL)
         snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
                  "1 holds it: a majority of %" PRIu32 " nodes has it",
                  t->a->copy_count);
@@ -94,44 +96,44 @@ static void add_sentences(const struct sight *t, struct sl_inspection *i)
         snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
                  "a thief has reserved it: its holder is asked");
     for (uint32_t n = 0; n < t->a->copy_count; n++)
-        node_in_words(&t->a->copies[n], sl_inspection_sentence(i));
+        write_node(&t->a->copies[n], sl_inspection_sentence(i));
 }
 
-/* A fence is the wall clock's, or near it. */
-static sl_ms since(const struct server *s, sl_fence fence)
+/* How old a grant is: its fence is about the wall clock time of the grant. */
+static sl_ms age_ms(const struct server *s, sl_fence fence)
 {
     return s->now.wall_us > fence ? (sl_ms)((s->now.wall_us - fence) / 1000) : 0;
 }
 
-static void why_waits(const struct sight *t, char *out, size_t n)
+static void write_wait_reason(const struct votes *t, char *out, size_t n)
 {
-    if (t->of != NULL)
+    if (t->copy != NULL)
         snprintf(out, n, "it is held, for %" PRId64 " ms if it is not extended",
                  t->left_ms);
     else if (t->answered < t->needed) snprintf(out, n, "too few nodes vote");
     else snprintf(out, n, "it is next, or asks again soon");
 }
 
-static void add_holder(const struct server *s, const struct sight *t,
+static void add_holder(const struct server *s, const struct votes *t,
                        struct sl_inspection *i)
 {
-    if (t->of == NULL) return;
+    if (t->copy == NULL) return;
     i->holder_address = "by majority";
     i->holders[i->holder_count++] = (struct sl_grant_view){
         .leased = true,
-        .fence = t->of->fence,
+        .fence = t->copy->fence,
         .units = 1,
         .per = 1,
         .buckets = 1,
-        .priority = t->of->priority,
+        .priority = t->copy->priority,
         .left_ms = t->left_ms,
-        .since_ms = since(s, t->of->fence),
+        .since_ms = age_ms(s, t->copy->fence),
         .asked = t->reserved,
-        .value = t->of->value,
-        .note = t->of->note};
+        .value = t->copy->value,
+        .note = t->copy->note};
 }
 
-static void add_waiters(const struct server *s, const struct sight *t,
+static void add_waiters(const struct server *s, const struct votes *t,
                         struct sl_inspection *i)
 {
     struct sl_waiter_view found;
@@ -139,7 +141,7 @@ static void add_waiters(const struct server *s, const struct sight *t,
          i->waiter_count++) {
         sl_node_waiter(s->majority->node, s->now, i->key, (uint32_t)i->waiter_count,
                        &found);
-        why_waits(t, i->why[i->waiter_count], SL_SENTENCE_BYTES);
+        write_wait_reason(t, i->why[i->waiter_count], SL_SENTENCE_BYTES);
         i->waiters[i->waiter_count] = (struct sl_grant_view){
             .waits = true,
             .steals = found.steals,
@@ -158,14 +160,14 @@ void sl_majority_explain(struct request *r, const struct sl_node_answer *a)
 {
     struct server *s = r->s;
     struct sl_inspection *i = sl_inspection_new(s, SL_INSPECT_LOCK);
-    struct sight t = {.waiters = sl_node_waiters(s->majority->node, r->key)};
+    struct votes t = {.waiters = sl_node_waiters(s->majority->node, r->key)};
     const struct answer reply = {.status = SLUICE_OK, .inspection = i};
     struct call call = sl_request_call(r);
-    look_at(&t, a);
+    count_votes(&t, a);
     i->key = r->key;
     i->votes = a;
     i->lock = (struct sl_lock_view){
-        .held = t.of != NULL, .holders = t.of != NULL, .waiters = t.waiters};
+        .held = t.copy != NULL, .holders = t.copy != NULL, .waiters = t.waiters};
     add_holder(s, &t, i);
     add_waiters(s, &t, i);
     add_sentences(&t, i);
@@ -173,7 +175,7 @@ void sl_majority_explain(struct request *r, const struct sl_node_answer *a)
     sl_request_answer(r, &reply);
 }
 
-/* What this node has of each key, as one server would show it. */
+/* LOCKS shows the copies of this node, in the form of the lock table of a single server. */
 void sl_majority_inspect(const struct arbiter *a, struct sl_inspection *i)
 {
     struct sl_lease_view found[SL_COUNT_MAX];

@@ -1,4 +1,4 @@
-/* majority_internal.h - what majority.c and majority_start.c share. */
+/* majority_internal.h - shared by majority.c, majority_start.c and majority_inspect.c. */
 #ifndef SL_SERVER_ARBITER_MAJORITY_INTERNAL_H
 #define SL_SERVER_ARBITER_MAJORITY_INTERNAL_H
 
@@ -11,24 +11,24 @@ struct sl_majority {
     struct sl_node *node;
     struct sl_directory directory;
     struct sl_textfile_writer *writer;
-    struct sl_node_durable next; /* What is being written. */
-    bool starting;               /* What is to be written is written at once. */
-    bool writing;                /* Then `result` and `writer` are the worker's. */
+    struct sl_node_durable next; /* The content that is being written. */
+    bool starting;               /* Write at once, not on a worker thread. */
+    bool writing;                /* The worker thread uses `result` and `writer`. */
     int result;
-    int failed; /* Why the last write failed; 0: it did not. */
+    int failed; /* The errno of the last write; 0: it succeeded. */
     uint64_t writes, errors;
     uv_work_t work;
 };
 
 void sl_majority_init(struct sl_majority *m, struct server *s);
 
-/* Write the node's file; sl_node_written() follows. */
+/* Write the file of the node, then call sl_node_written(). */
 void sl_majority_write(struct server *s, const struct sl_node_durable *d);
 
-/* What links call. */
+/* Functions that the links call. */
 extern const struct sl_link_handler sl_majority_links;
 
-/* The membership has changed: connect with its nodes. */
+/* The membership has changed: connect with its nodes, and drop links to others. */
 void sl_majority_set_links(struct server *s);
 
 /* majority_inspect.c */

@@ -1,4 +1,4 @@
-/* majority_start.c - a node's start and stop, and its file. */
+/* majority_start.c - start and stop of a node, and its file in the data directory. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,37 +13,37 @@
 #include "server/net/membership_text.h"
 #include "server/observe/log.h"
 
-static int fail(const struct sl_majority *c, const char *what, const char *why)
+static int fail(const struct sl_majority *m, const char *what, const char *why)
 {
-    return sl_directory_fail(&c->directory, what, why);
+    return sl_directory_fail(&m->directory, what, why);
 }
 
 /* --- The file ----------------------------------------------------------------------- */
 
 static void in_worker(uv_work_t *work)
 {
-    struct sl_majority *c = ((struct server *)work->data)->majority;
-    c->result = sl_node_file_write(c->writer, c->directory.fd, &c->next);
+    struct sl_majority *m = ((struct server *)work->data)->majority;
+    m->result = sl_node_file_write(m->writer, m->directory.fd, &m->next);
 }
 
 static void written(struct server *s)
 {
     static struct sl_log_kind kind;
-    struct sl_majority *c = s->majority;
-    if (c->result == 0) {
-        if (c->failed != 0)
+    struct sl_majority *m = s->majority;
+    if (m->result == 0) {
+        if (m->failed != 0)
             sl_log(SL_LOG_INFO, "the node's file is written again", NULL);
-        c->writes++;
-        if (c->writes == 1) sl_directory_mark(&c->directory, SL_DIRECTORY_OF_NODE);
+        m->writes++;
+        if (m->writes == 1) sl_directory_mark(&m->directory, SL_DIRECTORY_OF_NODE);
     } else {
-        c->errors++;
+        m->errors++;
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
                      "the node's file cannot be written: it votes for nothing that is "
                      "not in it; it is tried again every second",
-                     "folder", c->directory.path, "error", strerror(c->result), NULL);
+                     "folder", m->directory.path, "error", strerror(m->result), NULL);
     }
-    c->failed = c->result;
-    sl_node_written(c->node, s->now, c->result == 0);
+    m->failed = m->result;
+    sl_node_written(m->node, s->now, m->result == 0);
 }
 
 static void after_work(uv_work_t *work, int status)
@@ -58,17 +58,17 @@ static void after_work(uv_work_t *work, int status)
 
 void sl_majority_write(struct server *s, const struct sl_node_durable *d)
 {
-    struct sl_majority *c = s->majority;
-    c->next = *d;
-    c->work.data = s;
-    c->writing = !c->starting &&
-                 uv_queue_work(s->loop, &c->work, in_worker, after_work) == 0;
-    if (c->writing) return;
-    in_worker(&c->work);
+    struct sl_majority *m = s->majority;
+    m->next = *d;
+    m->work.data = s;
+    m->writing = !m->starting &&
+                 uv_queue_work(s->loop, &m->work, in_worker, after_work) == 0;
+    if (m->writing) return;
+    in_worker(&m->work);
     written(s);
 }
 
-/* --- Start: where the node has been --------------------------------------------------------- */
+/* --- Start: the file of the last run -------------------------------------------------------- */
 
 #define AS_IF_LOST                                                                   \
     "NODES REMOVE it on another node, empty the folder, start it, and NODES ADD it " \
@@ -78,19 +78,19 @@ void sl_majority_write(struct server *s, const struct sl_node_durable *d)
     "there "                                                                         \
     "and start again (docs/restart.md)"
 
-/* The folder was one server's until now: fences go on above its last, and nothing is voted
- * for until its leases have ended. */
-static int move_in(struct sl_majority *c, enum sl_directory_use use,
-                   struct sl_node_start *start)
+/* A single server has used this directory until now. The node votes for fences above its last one,
+ * and votes for nothing until the leases of that server have expired. */
+static int convert_directory(struct sl_majority *m, enum sl_directory_use use,
+                             struct sl_node_start *start)
 {
     struct sl_state_reading r;
-    enum sl_found found = sl_state_read(&r, c->directory.fd);
+    enum sl_found found = sl_state_read(&r, m->directory.fd);
     if (found == SL_FOUND_NOTHING && use == SL_DIRECTORY_IS_NEW) {
-        sl_log(SL_LOG_INFO, "data: a first start", "folder", c->directory.path, NULL);
+        sl_log(SL_LOG_INFO, "data: a first start", "folder", m->directory.path, NULL);
         return 0;
     }
     if (found != SL_FOUND)
-        return sl_directory_refuse(&c->directory, "state", found, AS_IF_LOST_STATE);
+        return sl_directory_refuse(&m->directory, "state", found, AS_IF_LOST_STATE);
 #ifndef MUT_NODEFLOOR
     start->floor = r.kept.fence_limit;
 #endif
@@ -103,25 +103,25 @@ static int move_in(struct sl_majority *c, enum sl_directory_use use,
     sl_log(SL_LOG_INFO,
            "data: this folder was one server's, and is a node's from now on; it votes "
            "for nothing until the longest lease given has ended",
-           "folder", c->directory.path, "ms", ms, NULL);
+           "folder", m->directory.path, "ms", ms, NULL);
     return 0;
 }
 
-static int read_directory(struct sl_majority *c, struct sl_node_start *start)
+static int read_directory(struct sl_majority *m, struct sl_node_start *start)
 {
-    enum sl_directory_use use = sl_directory_use(&c->directory);
-    enum sl_found found = sl_node_file_read(c->directory.fd, &start->kept);
+    enum sl_directory_use use = sl_directory_use(&m->directory);
+    enum sl_found found = sl_node_file_read(m->directory.fd, &start->kept);
     if (found == SL_FOUND_NOTHING && use != SL_DIRECTORY_OF_NODE)
-        return move_in(c, use, start);
+        return convert_directory(m, use, start);
     if (found != SL_FOUND)
-        return sl_directory_refuse(&c->directory, "node", found, AS_IF_LOST);
+        return sl_directory_refuse(&m->directory, "node", found, AS_IF_LOST);
     if (start->kept.id == start->id) return 0;
     char id[24];
     snprintf(id, sizeof id, "%" PRIu32, start->kept.id);
-    return fail(c, "data: this folder is another node's; start it with its --node", id);
+    return fail(m, "data: this folder is another node's; start it with its --node", id);
 }
 
-/* --- Start: which nodes there are ------------------------------------------------------------ */
+/* --- Start: the membership ------------------------------------------------------------------- */
 
 static int read_peers(const struct server *s, struct sl_membership *out)
 {
@@ -135,24 +135,24 @@ static int read_peers(const struct server *s, struct sl_membership *out)
                          : fail(s->majority, "peers: this is no list of nodes", wrong);
 }
 
-/* What an operator has to know about the list that is gone by. */
-static void say_list(const struct server *s, const struct sl_membership *kept,
-                     const struct sl_membership *peers)
+/* Log the membership that the node uses, and how it differs from the settings. */
+static void log_membership(const struct server *s, const struct sl_membership *kept,
+                           const struct sl_membership *peers)
 {
     char ours[SL_MEMBERS_TEXT], version[24];
-    struct sl_membership told = *peers;
-    told.version = kept->version;
-    told.added = kept->added;
-    told.cluster = kept->cluster;
-    for (uint32_t i = 0; i < told.count && i < kept->count; i++)
-        told.at[i].birth = kept->at[i].birth; /* Which the settings do not say. */
+    struct sl_membership given = *peers;
+    given.version = kept->version;
+    given.added = kept->added;
+    given.cluster = kept->cluster;
+    for (uint32_t i = 0; i < given.count && i < kept->count; i++)
+        given.at[i].birth = kept->at[i].birth; /* The settings have no births. */
     sl_membership_write(kept, ours);
     snprintf(version, sizeof version, "%" PRIu64, kept->version);
     if (s->settings->bootstrap)
         sl_log(SL_LOG_INFO,
                "bootstrap is for a first start: this folder knows its cluster already",
                NULL);
-    if (peers->count > 0 && !sl_membership_equal(kept, &told))
+    if (peers->count > 0 && !sl_membership_equal(kept, &given))
         sl_log(SL_LOG_WARN,
                "peers: the list that the nodes have agreed on is another, and counts",
                "nodes", ours, "version", version, NULL);
@@ -161,7 +161,7 @@ static void say_list(const struct server *s, const struct sl_membership *kept,
                NULL);
 }
 
-static void say_how_to_add(const struct server *s, const struct sl_membership *peers,
+static void log_how_to_add(const struct server *s, const struct sl_membership *peers,
                            const char *what)
 {
     char text[200];
@@ -172,18 +172,18 @@ static void say_how_to_add(const struct server *s, const struct sl_membership *p
     sl_log(SL_LOG_WARN, text, NULL);
 }
 
-static int choose_list(const struct server *s, const struct sl_membership *peers,
-                       struct sl_node_start *start)
+static int choose_membership(const struct server *s, const struct sl_membership *peers,
+                             struct sl_node_start *start)
 {
     const struct sl_membership *kept = &start->kept.force;
     if (kept->version > 0) {
-        say_list(s, kept, peers);
+        log_membership(s, kept, peers);
         if (sl_membership_find(kept, start->id) < 0)
-            say_how_to_add(s, peers, "this node is not on the list any more");
+            log_how_to_add(s, peers, "this node is not on the list any more");
         return 0;
     }
     if (!s->settings->bootstrap) {
-        say_how_to_add(s, peers, "not on any list yet");
+        log_how_to_add(s, peers, "not on any list yet");
         return 0;
     }
     if (sl_membership_find(peers, start->id) < 0)
@@ -198,7 +198,7 @@ static int choose_list(const struct server *s, const struct sl_membership *peers
 
 /* --- Start ---------------------------------------------------------------------------------- */
 
-static int draw(uint64_t *out)
+static int draw_number(uint64_t *out)
 {
     *out = 0;
     while (*out == 0)
@@ -218,45 +218,45 @@ static struct sl_node_limits limits_of(const struct sl_settings *set)
     return l;
 }
 
-/* Everything is read: be a node. What it has to write first is written here and now. */
+/* Create the node, and write its file before it serves anybody. */
 static int begin(struct server *s, const struct sl_node_start *start)
 {
-    struct sl_majority *c = s->majority;
-    c->starting = true;
-    c->node = sl_node_new(start, s->now);
-    if (c->node == NULL) return fail(c, "cannot start", "out of memory");
+    struct sl_majority *m = s->majority;
+    m->starting = true;
+    m->node = sl_node_new(start, s->now);
+    if (m->node == NULL) return fail(m, "cannot start", "out of memory");
     if (sl_links_start(s, &sl_majority_links) != 0) return -1;
     sl_majority_set_links(s);
     do {
         s->effects_left = UINT32_MAX;
-    } while (!c->arbiter.kind->pump(&c->arbiter));
-    c->starting = false;
-    return c->failed == 0 ? 0 : sl_directory_fail_disk(&c->directory, c->failed);
+    } while (!m->arbiter.kind->pump(&m->arbiter));
+    m->starting = false;
+    return m->failed == 0 ? 0 : sl_directory_fail_disk(&m->directory, m->failed);
 }
 
 int sl_majority_start(struct server *s)
 {
-    struct sl_majority *c = calloc(1, sizeof *c);
+    struct sl_majority *m = calloc(1, sizeof *m);
     struct sl_node_start start = {.id = (sl_node_id)s->settings->node,
                                   .seed = s->seed,
                                   .hash_key = s->hash_key,
                                   .limits = limits_of(s->settings)};
     struct sl_membership peers;
-    s->majority = c;
-    if (c != NULL) sl_majority_init(c, s);
-    if (c == NULL || (c->writer = sl_textfile_writer_new()) == NULL) {
+    s->majority = m;
+    if (m != NULL) sl_majority_init(m, s);
+    if (m == NULL || (m->writer = sl_textfile_writer_new()) == NULL) {
         sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
         return -1;
     }
-    c->directory = s->directory;
+    m->directory = s->directory;
     if (!s->has_directory)
-        return fail(c, "a node needs a folder to keep its promises in: --data FOLDER",
+        return fail(m, "a node needs a folder to keep its promises in: --data FOLDER",
                     "there is none");
-    if (read_peers(s, &peers) != 0 || read_directory(c, &start) != 0 ||
-        choose_list(s, &peers, &start) != 0)
+    if (read_peers(s, &peers) != 0 || read_directory(m, &start) != 0 ||
+        choose_membership(s, &peers, &start) != 0)
         return -1;
-    if (draw(&start.epoch) != 0 || draw(&start.birth) != 0)
-        return fail(c, "no random numbers", strerror(errno));
+    if (draw_number(&start.epoch) != 0 || draw_number(&start.birth) != 0)
+        return fail(m, "no random numbers", strerror(errno));
     sl_server_read_clock(s);
     return begin(s, &start);
 }
@@ -267,17 +267,17 @@ void sl_majority_stop(struct server *s)
     while (s->majority->writing) uv_run(s->loop, UV_RUN_ONCE);
 }
 
-/* --- Ask -------------------------------------------------------------------------------------- */
+/* --- Inspection ------------------------------------------------------------------------------- */
 
 void sl_majority_inspect_file(const struct server *s, struct sl_majority_view *out)
 {
-    const struct sl_majority *c = s->majority;
-    const struct sl_membership *list = sl_node_membership(c->node);
+    const struct sl_majority *m = s->majority;
+    const struct sl_membership *list = sl_node_membership(m->node);
     *out = (struct sl_majority_view){
-        .directory = c->directory.path, .writes = c->writes, .errors = c->errors};
+        .directory = m->directory.path, .writes = m->writes, .errors = m->errors};
     for (uint32_t i = 0; i < list->count; i++) {
         struct sl_peer_view peer;
-        sl_node_peer(c->node, list->at[i].id, &peer);
+        sl_node_peer(m->node, list->at[i].id, &peer);
         if (list->at[i].id != (sl_node_id)s->settings->node && peer.linked)
             out->nodes_up++;
     }

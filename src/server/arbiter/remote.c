@@ -1,3 +1,4 @@
+/* remote.c - the arbiter `remote`, as a table of functions of server/forward/. */
 #include "server/arbiter/remote.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* remote.h - the keeper on another node, as an arbiter. The code that forwards is in
- * server/forward/. */
+/* remote.h - the arbiter `remote`: it forwards requests to the keeper on another node. Its code
+ * is in server/forward/. */
 #ifndef SL_SERVER_ARBITER_REMOTE_H
 #define SL_SERVER_ARBITER_REMOTE_H
 

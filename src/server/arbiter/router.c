@@ -1,3 +1,4 @@
+/* router.c - chooses the arbiter of a request, and calls all arbiters in turn. */
 #include "server/arbiter/router.h"
 
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static bool is_majority_key(const struct arbiters *a, struct sl_bytes key)
     return false;
 }
 
-/* Whether a majority decides it, where a keeper decides all else. */
+/* Whether a majority decides the request in a cluster whose keeper decides all others. */
 static bool is_for_majority(const struct arbiters *a, const struct request *r)
 {
     if (r->verb == SL_VERB_NODES) return true;
@@ -43,9 +44,9 @@ struct arbiter *sl_router_choose_of_many(const struct request *r)
 {
     const struct arbiters *a = &r->s->arbiters;
     if (a->remote != NULL)
-        return is_for_majority(a, r)  ? a->majority
-               : sl_forward_has_to(r) ? a->remote
-                                      : a->local;
+        return is_for_majority(a, r)       ? a->majority
+               : sl_forward_must_decide(r) ? a->remote
+                                           : a->local;
     return r->verb < SL_VERB_TX ? a->majority : a->local;
 }
 
@@ -88,12 +89,12 @@ void sl_arbiters_leave(struct conn *c, enum sl_parting how)
             all->at[i]->kind->leave(all->at[i], c, how);
 }
 
-void sl_arbiters_tx_failed(struct conn *c, const char *name, const char *word)
+void sl_arbiters_tx_failed(struct conn *c, const char *name, const char *code)
 {
     const struct arbiters *all = &c->server->arbiters;
     for (size_t i = 0; i < all->n; i++)
         if (all->at[i]->kind->tx_failed != NULL)
-            all->at[i]->kind->tx_failed(all->at[i], c, name, word);
+            all->at[i]->kind->tx_failed(all->at[i], c, name, code);
 }
 
 void sl_arbiters_second(struct server *s)

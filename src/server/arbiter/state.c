@@ -1,3 +1,4 @@
+/* state.c - the durable limits while the server runs: writes, and requests that wait for them. */
 #include "server/arbiter/state.h"
 
 #include <assert.h>
@@ -9,7 +10,7 @@
 #include "server/arbiter/state_internal.h"
 #include "server/observe/log.h"
 
-/* --- How long leases are ---------------------------------------------------- */
+/* --- The longest lease ------------------------------------------------------ */
 
 sl_ms sl_state_longest(const struct sl_state *st, struct sl_now now)
 {
@@ -33,14 +34,14 @@ void sl_state_given(struct server *s, sl_ms lease_ms)
     sl_state_leased(s, lease_ms, sl_ms_after(end_ms, 4)); /* Clocks are rounded. */
 }
 
-void sl_state_waits(struct request *r, sl_ms lease_ms)
+void sl_state_count_waiter(struct request *r, sl_ms lease_ms)
 {
     size_t step = sl_length_of(lease_ms);
     r->s->state->waiting[step]++;
     r->lease_step = (uint8_t)(step + 1);
 }
 
-void sl_state_waited(struct request *r)
+void sl_state_uncount_waiter(struct request *r)
 {
     if (r->lease_step == 0) return;
     r->s->state->waiting[r->lease_step - 1]--;
@@ -85,7 +86,7 @@ static void written(struct server *s)
     ": longer leases are refused, and all grants when there are no " \
     "fences left; it is tried again every second"
 
-static void say_failed(const struct server *s)
+static void log_failure(const struct server *s)
 {
     static struct sl_log_kind kind;
     const struct sl_state *st = s->state;
@@ -98,7 +99,7 @@ static void say_failed(const struct server *s)
                      NULL);
 }
 
-/* Either may be there now, the old or the new; what is relied on is the less of both. */
+/* After a failed write the file may have the old or the new limit: rely on the lower one. */
 static void not_written(struct server *s, int error)
 {
     struct sl_state *st = s->state;
@@ -107,7 +108,7 @@ static void not_written(struct server *s, int error)
     st->errors++;
     st->kept.lease_longest_ms = sl_longest_sure(was, would);
     if (would > was && would > st->lease_wanted_ms) st->lease_wanted_ms = would;
-    say_failed(s);
+    log_failure(s);
 }
 
 static void let_resume(struct sl_state *st, struct sl_list *list)
@@ -146,7 +147,7 @@ static void after_work(uv_work_t *work, int status)
 bool sl_state_write_file(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
 {
     struct sl_state *st = s->state;
-    (void)fence_limit; /* All of `next` is written. */
+    (void)fence_limit; /* The worker writes all of `next`. */
     (void)longest_ms;
     st->work.data = s;
     return uv_queue_work(s->loop, &st->work, in_worker, after_work) == 0;
@@ -176,7 +177,7 @@ void sl_state_start_writing(struct server *s)
         sl_state_end_writing(s, EAGAIN);
 }
 
-/* Whether there is something to keep, and nobody keeps it at this moment. */
+/* Whether the server may begin a write now. */
 static bool may_write(const struct server *s)
 {
     const struct sl_state *st = s->state;
@@ -190,9 +191,9 @@ void sl_state_write_ahead(struct server *s)
     if (sl_table_fences_left(s->table) < SL_FENCE_BLOCK / 2) sl_state_start_writing(s);
 }
 
-/* Nobody has taken a lock for some seconds, but may soon: the clock must not be beyond the
- * limit by then. */
-static bool falls_behind(struct server *s)
+/* Whether the clock comes near the limit although no lock was granted for some seconds. A client
+ * may take a lock soon, and should not wait for a write then. */
+static bool limit_is_near(struct server *s)
 {
     struct sl_state *st = s->state;
     struct sl_table_stats stats;
@@ -211,10 +212,10 @@ void sl_state_second(struct server *s)
     if (sl_state_quiet_ms(s) == 0) st->inherited_ms = 0;
     if (!may_write(s)) return;
     bool less = sl_state_longest(st, s->now) < st->kept.lease_longest_ms;
-    if (st->failed != 0 || less || falls_behind(s)) sl_state_start_writing(s);
+    if (st->failed != 0 || less || limit_is_near(s)) sl_state_start_writing(s);
 }
 
-/* --- Who waits for it ------------------------------------------------------- */
+/* --- Requests that wait for a write ----------------------------------------- */
 
 static void refuse(struct request *r)
 {
@@ -235,7 +236,7 @@ static void refuse(struct request *r)
     sl_request_answer(r, &a);
 }
 
-/* Keep a request in a list until it runs again. Its connection does nothing else meanwhile. */
+/* Keep a request on a list until it runs again. False: out of memory; it is answered. */
 static bool park(struct request *r, struct sl_list *list)
 {
     struct request *k = sl_request_keep(r);
@@ -248,9 +249,9 @@ static bool park(struct request *r, struct sl_list *list)
     return true;
 }
 
-void sl_state_again(struct request *r)
+void sl_state_run_next_turn(struct request *r)
 {
-    park(r, &r->s->state->again);
+    park(r, &r->s->state->next_turn);
 }
 
 static void defer(struct request *r)
@@ -303,13 +304,13 @@ void sl_state_forget(struct request *r)
 
 bool sl_state_has_more(const struct server *s)
 {
-    return !sl_list_empty(&s->state->resuming) || !sl_list_empty(&s->state->again);
+    return !sl_list_empty(&s->state->resuming) || !sl_list_empty(&s->state->next_turn);
 }
 
 void sl_state_resume(struct server *s)
 {
     struct sl_list *list = &s->state->resuming;
-    let_resume(s->state, &s->state->again);
+    let_resume(s->state, &s->state->next_turn);
     while (!sl_list_empty(list) && s->commands_left > 0) {
         struct request *r = sl_container_of(list->next, struct request, place);
         s->commands_left--;
@@ -318,7 +319,7 @@ void sl_state_resume(struct server *s)
     }
 }
 
-/* --- Ask -------------------------------------------------------------------- */
+/* --- Inspection -------------------------------------------------------------- */
 
 void sl_state_inspect(const struct server *s, struct sl_state_view *out)
 {

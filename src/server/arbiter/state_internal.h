@@ -1,5 +1,5 @@
-/* state_inside.h - the state as its own files see it: state.c, while it serves,
- * state_start.c, before and after, and state_engine.c, where an engine keeps it. */
+/* state_internal.h - shared by the files of state.h: state.c while the server runs, state_start.c
+ * at start and stop, state_storage.c for a cluster with a keeper. */
 #ifndef SL_SERVER_ARBITER_STATE_INTERNAL_H
 #define SL_SERVER_ARBITER_STATE_INTERNAL_H
 
@@ -10,50 +10,49 @@
 
 struct sl_state {
     struct sl_directory directory;
-    sl_state_write *write; /* Order that `next` is kept; NULL: nothing is. */
-    bool current;          /* It is ours to say what is kept; with a folder always. */
-    sl_ms inherited_ms; /* What the keeper before had as longest, while that may run. */
-    struct sl_kept kept; /* What is on the disk for certain. */
-    struct sl_kept next; /* What is being written. */
-    bool writing;        /* Then `result` and `writer` are the worker's. */
+    sl_state_write *write; /* Orders that `next` is written; NULL: no durable state. */
+    bool current;          /* This server is the keeper, or has its own directory. */
+    sl_ms inherited_ms;  /* The longest lease of the last keeper, while one may run. */
+    struct sl_kept kept; /* The last successful write. */
+    struct sl_kept next; /* The write in progress. */
+    bool writing;        /* A worker thread uses `result` and `writer`. */
     int result;
-    int failed;                   /* Why the last write failed; 0: it did not. */
-    sl_ms lease_cap_ms;           /* No lease is longer, the last server's included. */
-    sl_ms lease_wanted_ms;        /* Somebody would have one so long. */
-    struct sl_longest longest;    /* Of those that were given. */
-    uint32_t waiting[SL_LENGTHS]; /* How many wait who want such a one. */
-    struct sl_list deferred;      /* Those who wait for a write, */
-    struct sl_list resuming;      /* and whose turn has come. */
-    struct sl_list again;         /* Calls to dispatch again in the next turn. */
-    size_t deferred_count;
-    sl_fence fence_seen; /* The last, a second ago, */
-    sl_ms granted_ms;    /* and when it last was another. */
+    int failed;                   /* The errno of the last write; 0: it succeeded. */
+    sl_ms lease_cap_ms;           /* No lease is longer, not even of the last server. */
+    sl_ms lease_wanted_ms;        /* The longest lease that a request waits to get. */
+    struct sl_longest longest;    /* The longest lease that was given. */
+    uint32_t waiting[SL_LENGTHS]; /* Waiters in the lock table, by length of lease. */
+    struct sl_list deferred;      /* Requests that wait for a write, */
+    struct sl_list resuming;      /* or that can run again now, */
+    struct sl_list next_turn;     /* or that run again in the next turn. */
+    size_t deferred_count;        /* Requests on all three lists. */
+    sl_fence fence_seen;          /* The last fence, as of a second ago, */
+    sl_ms granted_ms;             /* and when it last changed. */
     uint64_t writes, errors, restored;
     uv_work_t work;
     struct sl_state_writer *writer;
 };
 
-/* What the file has to say of leases: none runs longer from now on, and whoever wants a
- * longer one has to wait. */
+/* The limit for leases to write next: no lease that was given or is waited for is longer. */
 sl_ms sl_state_longest(const struct sl_state *st, struct sl_now now);
 
-/* It keeps nothing yet. NULL: it was said in the log. */
+/* A state that writes nothing yet. NULL: out of memory; the log says so. */
 struct sl_state *sl_state_new(struct server *s);
 
-/* Write what is needed now and soon. */
+/* Write the limits that are needed now and soon. */
 void sl_state_start_writing(struct server *s);
 
-/* That is done, or failed for a reason (an errno). Who waited for it is dispatched again, in
- * the next turn of the loop if not before. */
+/* The write is done, or failed with this errno. Requests that waited for it run again, in the next
+ * turn of the loop at the latest. */
 void sl_state_end_writing(struct server *s, int error);
 
-/* Let all who were deferred try again. */
+/* Let all requests that wait for a write run again. */
 void sl_state_retry(struct server *s);
 
-/* The file of the folder, by a worker. */
+/* Write the file in the data directory, on a worker thread. */
 bool sl_state_write_file(struct server *s, sl_fence fence_limit, sl_ms longest_ms);
 
-/* For how long nothing is granted yet. */
+/* For how long the table still grants nothing. */
 sl_ms sl_state_quiet_ms(const struct server *s);
 
 #endif /* SL_SERVER_ARBITER_STATE_INTERNAL_H */

@@ -1,4 +1,4 @@
-/* state_start.c - the folder; where a server begins, and what it leaves behind. */
+/* state_start.c - reads the durable state at the start, and writes it at a clean stop. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "server/arbiter/state_internal.h"
 #include "server/observe/log.h"
 
-/* A stop that takes its time says so, every so many grants. */
+/* A stop that takes long logs its progress every so many grants. */
 #define GRANTS_A_LINE 250000u
 #define KEYS_A_STEP 64
 
@@ -29,7 +29,7 @@ static int refuse_state(const struct sl_state *st, enum sl_found found)
     return sl_directory_refuse(&st->directory, "state", found, AS_IF_LOST);
 }
 
-/* What a majority agreed on may be held still, and this folder does not know by whom. */
+/* A lease of a majority may still run, and the directory does not contain its holder. */
 static int refuse_node(const struct sl_state *st)
 {
     sl_log(
@@ -40,8 +40,8 @@ static int refuse_node(const struct sl_state *st)
     return -1;
 }
 
-/* How long ago that was, if it can be told; else no time has passed. */
-static sl_ms since(const struct sl_kept *k, struct sl_now now)
+/* How long ago the file was written; 0 if the machine has rebooted since, as its clock began anew. */
+static sl_ms age_ms(const struct sl_kept *k, struct sl_now now)
 {
     char boot[SL_BOOT_BYTES];
     sl_boot_id(boot);
@@ -60,13 +60,13 @@ static void be_quiet(struct server *s, sl_ms ms)
     sl_state_leased(s, ms, until);
 }
 
-/* The grants of a clean stop. SLUICE_OK, or what is wrong. */
+/* Restore the grants of a clean stop. SLUICE_OK, SLUICE_ENOMEM, or SLUICE_EINVAL: invalid file. */
 static int restore_all(struct server *s, struct sl_state_reading *r)
 {
     struct sl_state *st = s->state;
     struct sl_bytes key;
     struct sl_grant_view v;
-    sl_ms ago = since(&r->kept, s->now);
+    sl_ms ago = age_ms(&r->kept, s->now);
     int more;
     while ((more = sl_state_next(r, &key, &v)) == 1) {
         v.left_ms -= ago;
@@ -80,7 +80,7 @@ static int restore_all(struct server *s, struct sl_state_reading *r)
     return more == 0 ? SLUICE_OK : SLUICE_EINVAL;
 }
 
-static int go_on_after_stop(struct server *s, struct sl_state_reading *r)
+static int continue_after_stop(struct server *s, struct sl_state_reading *r)
 {
     struct sl_state *st = s->state;
     char count[24];
@@ -91,23 +91,23 @@ static int go_on_after_stop(struct server *s, struct sl_state_reading *r)
     if (status == SLUICE_ENOMEM)
         return fail(st, "data: cannot put the grants back", "out of memory");
     if (status != SLUICE_OK) return refuse_state(st, SL_FOUND_NONSENSE);
-    be_quiet(s, r->kept.quiet_ms - since(&r->kept, s->now));
+    be_quiet(s, r->kept.quiet_ms - age_ms(&r->kept, s->now));
     snprintf(count, sizeof count, "%" PRIu64, st->restored);
     sl_log(SL_LOG_INFO, "data: after a clean stop, grants with leases are held again",
            "folder", st->directory.path, "grants", count, NULL);
     return 0;
 }
 
-/* How long old leases may run. If the last server has died in its own silence, it has
- * given none, and the rest of that is enough. */
+/* For how long leases of the last server may run. If it crashed while it granted nothing itself,
+ * it has given none, and the rest of that time is enough. */
 static sl_ms silence_after_crash(const struct sl_kept *k, struct sl_now now)
 {
-    sl_ms ago = since(k, now);
+    sl_ms ago = age_ms(k, now);
     bool silent = ago > 0 && ago < k->quiet_ms;
     return silent ? k->quiet_ms - ago : k->lease_longest_ms;
 }
 
-static void go_on_after_crash(struct server *s, const struct sl_kept *k)
+static void continue_after_crash(struct server *s, const struct sl_kept *k)
 {
     char ms[24];
     sl_ms quiet_ms = silence_after_crash(k, s->now);
@@ -123,7 +123,7 @@ static void go_on_after_crash(struct server *s, const struct sl_kept *k)
         "folder", s->state->directory.path, "ms", ms, NULL);
 }
 
-/* Begin where the last server ended. */
+/* Continue where the last server ended. */
 static int take_over(struct server *s)
 {
     struct sl_state *st = s->state;
@@ -140,13 +140,14 @@ static int take_over(struct server *s)
     st->kept = r.kept;
     if (r.kept.lease_longest_ms > st->lease_cap_ms)
         st->lease_cap_ms = r.kept.lease_longest_ms;
-    if (r.kept.clean) status = go_on_after_stop(s, &r);
-    else go_on_after_crash(s, &r.kept);
+    if (r.kept.clean) status = continue_after_stop(s, &r);
+    else continue_after_crash(s, &r.kept);
     sl_state_read_end(&r);
     return status;
 }
 
-/* From here on a crash is a crash. */
+/* Write the file before anybody is served. It does not say "clean", so the next start sees a crash
+ * unless this server stops cleanly. */
 static int write_first(struct server *s)
 {
     struct sl_state *st = s->state;
@@ -172,7 +173,7 @@ static int write_first(struct server *s)
     return sl_directory_mark(&st->directory, SL_DIRECTORY_OF_SERVER);
 }
 
-static void say_nothing_is_kept(const struct server *s)
+static void log_no_data(const struct server *s)
 {
     if (strcmp(s->settings->data, "auto") == 0)
         sl_log(SL_LOG_WARN,
@@ -195,7 +196,7 @@ struct sl_state *sl_state_new(struct server *s)
     st->directory.fd = st->directory.lock = -1;
     st->lease_cap_ms = s->settings->lease_ms_max;
     sl_list_init(&st->deferred);
-    sl_list_init(&st->again);
+    sl_list_init(&st->next_turn);
     sl_list_init(&st->resuming);
     return st;
 }
@@ -210,7 +211,7 @@ int sl_state_start(struct server *s)
     struct sl_state *st = sl_state_new(s);
     if (st == NULL) return -1;
     if (!s->has_directory) {
-        say_nothing_is_kept(s);
+        log_no_data(s);
         return 0;
     }
     st->directory = s->directory;
@@ -231,7 +232,7 @@ bool sl_state_keeps(const struct server *s)
     return st->failed == 0;
 }
 
-/* Returns how many there are by now. */
+/* Write the leased grants of a key. Returns `count` plus their number. */
 static uint64_t put_leased(struct server *s, struct sl_bytes key, uint64_t count)
 {
     struct sl_grant_view v;
@@ -265,10 +266,10 @@ int sl_state_stop(struct server *s)
     char count[24];
     if (st->directory.fd < 0) return 0;
     while (st->writing) uv_run(s->loop, UV_RUN_ONCE);
-    uv_signal_stop(&s->sigterm); /* From here on one more of them is the end. */
+    uv_signal_stop(&s->sigterm); /* One more of them ends the process. */
     uv_signal_stop(&s->sigint);
     sl_server_read_clock(s);
-    do { /* Nobody waits any more: so nobody is asked to go. */
+    do { /* There are no waiters any more, so no holder is asked to release. */
         s->effects_left = UINT32_MAX;
     } while (!sl_local_pump_table(s));
     sl_table_stats(s->table, &stats);

@@ -1,9 +1,10 @@
-/* state_engine.c - what a keeper leaves to the next one, where an engine keeps it. */
+/* state_storage.c - the durable limits of a keeper, which the storage of the cluster keeps for the
+ * next keeper. */
 #include <errno.h>
 
 #include "server/arbiter/state_internal.h"
 
-int sl_state_start_engine(struct server *s, sl_state_write *write)
+int sl_state_start_storage(struct server *s, sl_state_write *write)
 {
     struct sl_state *st = sl_state_new(s);
     if (st == NULL) return -1;
@@ -27,7 +28,7 @@ void sl_state_begin_term(struct server *s, sl_fence fence_limit, sl_ms longest_m
     sl_table_set_fences(s->table, fence_limit, fence_limit);
     sl_table_stats(s->table, &stats);
     st->fence_seen = stats.fence_last;
-    st->granted_ms = s->now.ms; /* Somebody may come soon. */
+    st->granted_ms = s->now.ms; /* A client may come soon. */
     sl_state_start_writing(s);
 }
 

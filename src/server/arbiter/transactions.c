@@ -1,3 +1,4 @@
+/* transactions.c - requests of transactions, their answers and the texts of their errors. */
 #include "server/arbiter/transactions.h"
 
 #include <inttypes.h>
@@ -8,7 +9,7 @@
 #include "server/forward/forward.h"
 #include "server/observe/inspection.h"
 
-/* --- Cycles -------------------------------------------------------------------------------- */
+/* --- Deadlocks ----------------------------------------------------------------------------- */
 
 void sl_deadlock_text(const uint64_t *of, uint32_t count,
                       char out[SL_DEADLOCK_TEXT_BYTES])
@@ -22,40 +23,40 @@ void sl_deadlock_text(const uint64_t *of, uint32_t count,
              shown < count ? "... waits for " : "", of[0]);
 }
 
-static void remember_cycle(struct server *s, uint64_t loser,
-                           const struct sl_tx_answer *a)
+static void remember_deadlock(struct server *s, uint64_t victim,
+                              const struct sl_tx_answer *a)
 {
-    struct sl_transactions *k = s->transactions;
-    struct sl_deadlock *c = &k->cycles[k->cycle_count++ % CYCLES_KEPT];
+    struct sl_transactions *t = s->transactions;
+    struct sl_deadlock *c = &t->deadlocks[t->deadlock_count++ % DEADLOCKS_KEPT];
     uint32_t n = a->cycle_count < SL_DEADLOCK_SHOWN ? a->cycle_count
                                                     : SL_DEADLOCK_SHOWN;
     *c = (struct sl_deadlock){
-        .at_ms = s->now.ms, .loser = loser, .count = a->cycle_count};
+        .at_ms = s->now.ms, .victim = victim, .count = a->cycle_count};
     memcpy(c->of, a->cycle, n * sizeof *c->of);
 }
 
 const struct sl_deadlock *sl_transactions_deadlock(const struct server *s, uint32_t i)
 {
-    const struct sl_transactions *k = s->transactions;
-    if (k == NULL || i >= k->cycle_count || i >= CYCLES_KEPT) return NULL;
-    return &k->cycles[(k->cycle_count - 1 - i) % CYCLES_KEPT];
+    const struct sl_transactions *t = s->transactions;
+    if (t == NULL || i >= t->deadlock_count || i >= DEADLOCKS_KEPT) return NULL;
+    return &t->deadlocks[(t->deadlock_count - 1 - i) % DEADLOCKS_KEPT];
 }
 
 /* --- Requests -------------------------------------------------------------------------------- */
 
-/* After RESTART and AGE the keeper itself lets nothing be done, until BEGIN. */
-static bool is_over(const char *word)
+/* After RESTART and AGE the manager itself rejects all commands until TX.BEGIN. */
+static bool is_over(const char *code)
 {
-    return strcmp(word, sluice_status_word(SLUICE_ERESTART)) == 0 ||
-           strcmp(word, sluice_status_word(SLUICE_EAGE)) == 0;
+    return strcmp(code, sluice_status_word(SLUICE_ERESTART)) == 0 ||
+           strcmp(code, sluice_status_word(SLUICE_EAGE)) == 0;
 }
 
-void sl_transactions_failed(struct conn *c, const char *name, const char *word)
+void sl_transactions_failed(struct conn *c, const char *name, const char *code)
 {
     struct sl_tx_session *t = c->tx;
-    if (t == NULL || t->id == 0 || (t->error != NULL && !is_over(word))) return;
+    if (t == NULL || t->id == 0 || (t->error != NULL && !is_over(code))) return;
     t->failed = name;
-    t->error = word;
+    t->error = code;
 }
 
 static bool has_failed(const struct conn *c)
@@ -66,13 +67,14 @@ static bool has_failed(const struct conn *c)
     return c->tx != NULL && c->tx->error != NULL && !is_over(c->tx->error);
 }
 
-#define STEP_COST 8u /* Of a lock that is looked at: somewhere in memory. */
+#define STEP_COST 8u /* A search that visits a lock misses the cache. */
 
-/* A search for cycles may look at thousands of locks: then a turn has fewer commands. */
-static uint64_t steps_of(const struct sl_transactions *k)
+/* A search for deadlocks may visit thousands of locks. The server charges its steps to the turn,
+ * which then runs fewer commands. */
+static uint64_t steps_of(const struct sl_transactions *t)
 {
     struct sl_tx_manager_stats stats;
-    sl_tx_manager_stats(k->manager, &stats);
+    sl_tx_manager_stats(t->manager, &stats);
     return stats.steps;
 }
 
@@ -82,14 +84,14 @@ static void refuse(struct request *r, int status, const char *text)
     sl_request_answer(r, &a);
 }
 
-/* False: out of memory. */
+/* Make sure that the connection has a struct sl_tx_session. False: out of memory. */
 static bool has_session(struct conn *c)
 {
     if (c->tx == NULL) c->tx = calloc(1, sizeof *c->tx);
     return c->tx != NULL;
 }
 
-void sl_transactions_lose(struct conn *c)
+void sl_transactions_lost(struct conn *c)
 {
     if (!has_session(c)) return;
     c->tx->id = 0;
@@ -111,26 +113,25 @@ bool sl_transactions_answers_lost(struct request *r)
 static void submit(struct request *r)
 {
     struct server *s = r->s;
-    struct sl_transactions *k = s->transactions;
-    struct sl_tx_request ask = r->tx;
+    struct sl_transactions *t = s->transactions;
+    struct sl_tx_request q = r->tx;
     if (!has_session(r->c)) {
         sl_request_answer_status(r, SLUICE_ENOMEM);
         return;
     }
     if (sl_transactions_answers_lost(r) || !sl_request_reserve(r)) return;
-    ask.session = sl_conn_id(r->c);
-    if (ask.type == SL_TX_COMMIT && has_failed(r->c)) ask.type = SL_TX_ABORT;
-    uint64_t before = steps_of(k);
-    int status = sl_tx_manager_submit(k->manager, s->now.ms, sl_request_ticket(r),
-                                      &ask);
-    sl_server_spend(s, STEP_COST * (steps_of(k) - before));
+    q.session = sl_conn_id(r->c);
+    if (q.type == SL_TX_COMMIT && has_failed(r->c)) q.type = SL_TX_ABORT;
+    uint64_t before = steps_of(t);
+    int status = sl_tx_manager_submit(t->manager, s->now.ms, sl_request_ticket(r), &q);
+    sl_server_spend(s, STEP_COST * (steps_of(t) - before));
     if (status != SLUICE_OK) {
         sl_request_answer_status(r, status);
         return;
     }
-    k->current = r; /* Most are answered before this returns. */
+    t->current = r; /* Most requests are answered in this call. */
     sl_transactions_pump(s);
-    k->current = NULL;
+    t->current = NULL;
     if (!r->answered) sl_request_keep(r);
 }
 
@@ -144,8 +145,8 @@ static void inspect(struct request *r)
 
 void sl_transactions_submit(struct request *r)
 {
-    const struct sl_transactions *k = r->s->transactions;
-    if (k == NULL || k->manager == NULL)
+    const struct sl_transactions *t = r->s->transactions;
+    if (t == NULL || t->manager == NULL)
         refuse(r, SLUICE_ENOKEEPER, sl_transactions_why_not(r->s));
     else if (r->verb == SL_VERB_TX) submit(r);
     else inspect(r);
@@ -162,11 +163,11 @@ void sl_transactions_leave(struct conn *c)
 
 bool sl_transactions_is_brief(const struct request *r)
 {
-    const struct sl_transactions *k = r->s->transactions;
+    const struct sl_transactions *t = r->s->transactions;
 #ifdef MUT_TXBRIEF
     return false;
 #endif
-    return k->manager == NULL || !sl_tx_manager_waits(k->manager, sl_conn_id(r->c));
+    return t->manager == NULL || !sl_tx_manager_waits(t->manager, sl_conn_id(r->c));
 }
 
 bool sl_transactions_is_busy(const struct server *s)
@@ -177,19 +178,19 @@ bool sl_transactions_is_busy(const struct server *s)
     return s->transactions != NULL && s->transactions->commits > 0;
 }
 
-/* Which transaction the connection has after this answer. */
-static uint64_t transaction_of(const struct conn *c, enum sl_tx_verb asked,
+/* The transaction that the connection has after this answer; 0: none. */
+static uint64_t transaction_of(const struct conn *c, enum sl_tx_verb verb,
                                const struct sl_tx_answer *a)
 {
     bool restarts = a->status == SLUICE_ERESTART || a->status == SLUICE_EAGE;
-    if (asked == SL_TX_BEGIN) return a->status == SLUICE_OK ? a->id : c->tx->id;
-    if (asked == SL_TX_OUTCOME) return c->tx->id;
-    if (asked == SL_TX_COMMIT && !restarts) return 0;
-    if (asked == SL_TX_ABORT && a->status == SLUICE_OK) return 0;
+    if (verb == SL_TX_BEGIN) return a->status == SLUICE_OK ? a->id : c->tx->id;
+    if (verb == SL_TX_OUTCOME) return c->tx->id;
+    if (verb == SL_TX_COMMIT && !restarts) return 0;
+    if (verb == SL_TX_ABORT && a->status == SLUICE_OK) return 0;
     return a->status == SLUICE_ESTALE ? 0 : c->tx->id;
 }
 
-/* A commit that became an abort, because a command before it had failed. */
+/* Answer a commit that became an abort, because a command before it had failed. */
 static void answer_failed(struct request *r)
 {
     const struct sl_tx_session *t = r->c->tx;
@@ -206,7 +207,7 @@ static void answer_failed(struct request *r)
 
 #define TEXT_BYTES (SL_DEADLOCK_TEXT_BYTES + 100)
 
-static const char *etcd_text(const struct server *s, enum sl_tx_verb asked, int status,
+static const char *etcd_text(const struct server *s, enum sl_tx_verb verb, int status,
                              char text[TEXT_BYTES])
 {
     const char *trouble = sl_transactions_trouble(s);
@@ -217,12 +218,12 @@ static const char *etcd_text(const struct server *s, enum sl_tx_verb asked, int 
         return "the server stops, and etcd does not answer: TX.OUTCOME will tell "
                "whether it was committed, if it has a REQUEST";
     snprintf(text, TEXT_BYTES, "%s%s",
-             asked == SL_TX_COMMIT ? "nothing was committed: " : "",
+             verb == SL_TX_COMMIT ? "nothing was committed: " : "",
              *trouble != '\0' ? trouble : "etcd does not answer");
     return text;
 }
 
-static const char *store_text(enum sl_tx_verb asked, int status)
+static const char *store_text(enum sl_tx_verb verb, int status)
 {
     if (status == SLUICE_ENOSPC)
         return "the store is full (store-bytes-max), or its disk is: nothing was "
@@ -230,11 +231,11 @@ static const char *store_text(enum sl_tx_verb asked, int status)
     if (status == SLUICE_ECLOSED)
         return "the server stops, and its disk fails: TX.OUTCOME will tell whether it "
                "was committed, if it has a REQUEST";
-    return asked == SL_TX_COMMIT ? "the disk of the store failed: nothing was committed"
-                                 : "the disk of the store cannot be read";
+    return verb == SL_TX_COMMIT ? "the disk of the store failed: nothing was committed"
+                                : "the disk of the store cannot be read";
 }
 
-/* A commit with more than one transaction of etcd can have. */
+/* The commit is larger than one transaction of etcd can be. */
 static const char *etcd_limit_text(const struct server *s, char text[TEXT_BYTES])
 {
     snprintf(
@@ -256,8 +257,8 @@ static const char *restart_text(const struct sl_tx_answer *a, char text[TEXT_BYT
     return text;
 }
 
-/* The text of an error; NULL: the reply has one itself. */
-static const char *text_of(const struct server *s, enum sl_tx_verb asked,
+/* The text of an error; NULL: the writer of the reply has one. */
+static const char *text_of(const struct server *s, enum sl_tx_verb verb,
                            const struct sl_tx_answer *a, char text[TEXT_BYTES])
 {
     bool etcd = s->transactions->etcd;
@@ -268,10 +269,10 @@ static const char *text_of(const struct server *s, enum sl_tx_verb asked,
         case SLUICE_ENOSPC:
         case SLUICE_ECLOSED:
         case SLUICE_EIO:
-            return etcd ? etcd_text(s, asked, status, text) : store_text(asked, status);
+            return etcd ? etcd_text(s, verb, status, text) : store_text(verb, status);
         case SLUICE_ETOOBIG:
         case SLUICE_EWRITES:
-            return etcd && asked == SL_TX_COMMIT ? etcd_limit_text(s, text) : NULL;
+            return etcd && verb == SL_TX_COMMIT ? etcd_limit_text(s, text) : NULL;
         default: return NULL;
     }
 }
@@ -287,23 +288,23 @@ static struct request *find(const struct server *s, uint64_t ticket)
 static void answer(struct server *s, uint64_t ticket, const struct sl_tx_answer *a)
 {
     struct request *r = find(s, ticket);
-    if (r == NULL || r->answered) return; /* Its client has left. */
+    if (r == NULL || r->answered) return; /* The client has left. */
     struct conn *c = r->c;
-    enum sl_tx_verb asked = r->tx.type;
+    enum sl_tx_verb verb = r->tx.type;
     char text[TEXT_BYTES];
     const struct answer reply = {.status = a->status,
-                                 .text = text_of(s, asked, a, text),
+                                 .text = text_of(s, verb, a, text),
                                  .number = (int64_t)c->tx->id,
                                  .tx = a};
     if (a->status == SLUICE_ERESTART && a->cycle_count > 0)
-        remember_cycle(s, c->tx->id, a);
-    if (asked == SL_TX_COMMIT && a->status == SLUICE_OK && has_failed(c))
+        remember_deadlock(s, c->tx->id, a);
+    if (verb == SL_TX_COMMIT && a->status == SLUICE_OK && has_failed(c))
         answer_failed(r);
     else if (r->settles && a->status == SLUICE_OK && !a->found)
         refuse(r, SLUICE_ESTALE, SL_LOST_TX);
     else sl_request_answer(r, &reply);
-    c->tx->id = transaction_of(c, asked, a);
-    if (c->tx->id == 0 || (asked == SL_TX_BEGIN && a->status == SLUICE_OK))
+    c->tx->id = transaction_of(c, verb, a);
+    if (c->tx->id == 0 || (verb == SL_TX_BEGIN && a->status == SLUICE_OK))
         c->tx->error = NULL;
 }
 
@@ -318,10 +319,10 @@ bool sl_transactions_pump(struct server *s)
 {
     struct sl_tx_order o;
     if (s->transactions == NULL || s->transactions->manager == NULL) return true;
-    struct sl_tx_manager *k = s->transactions->manager;
-    if (sl_tx_manager_due(k) <= s->now.ms) sl_tx_manager_tick(k, s->now.ms);
+    struct sl_tx_manager *m = s->transactions->manager;
+    if (sl_tx_manager_due(m) <= s->now.ms) sl_tx_manager_tick(m, s->now.ms);
     while (s->effects_left > 0) {
-        if (!sl_tx_manager_next(k, &o)) return sl_tx_manager_due(k) > s->now.ms;
+        if (!sl_tx_manager_next(m, &o)) return sl_tx_manager_due(m) > s->now.ms;
         sl_server_count_effect(s, false);
         if (o.type == SL_TX_ORDER_ANSWER) answer(s, o.ticket, o.answer);
         else sl_transactions_order(s, &o);
@@ -329,7 +330,7 @@ bool sl_transactions_pump(struct server *s)
     return false;
 }
 
-/* A deposed one orders nothing more; what it answers is answered at once. */
+/* A stopped manager gives no more orders to the storage. */
 void sl_transactions_answer_all(struct server *s, struct sl_tx_manager *of)
 {
     struct sl_tx_order o;
@@ -337,7 +338,7 @@ void sl_transactions_answer_all(struct server *s, struct sl_tx_manager *of)
         if (o.type == SL_TX_ORDER_ANSWER) answer(s, o.ticket, o.answer);
 }
 
-/* --- Ask ---------------------------------------------------------------------------------------- */
+/* --- Inspection --------------------------------------------------------------------------------- */
 
 const struct sl_tx_manager *sl_transactions_manager(const struct server *s)
 {
@@ -372,19 +373,19 @@ static const char *state_name(enum sl_tx_manager_state state)
 
 size_t sl_transactions_bytes(const struct server *s)
 {
-    const struct sl_transactions *k = s->transactions;
-    return k == NULL || k->manager == NULL ? 0 : sl_tx_manager_bytes(k->manager);
+    const struct sl_transactions *t = s->transactions;
+    return t == NULL || t->manager == NULL ? 0 : sl_tx_manager_bytes(t->manager);
 }
 
 void sl_transactions_inspect(const struct server *s, struct sl_transactions_view *out)
 {
-    const struct sl_transactions *k = s->transactions;
-    *out = (struct sl_transactions_view){.engine = "none", .state = "none"};
-    if (k == NULL) return;
-    if (k->manager != NULL) sl_tx_manager_stats(k->manager, &out->keeper);
-    if (k->engine != NULL) sl_storage_stats(k->engine, &out->engine_stats);
-    out->engine = s->forward != NULL ? "etcd" : "lmdb";
-    out->state = k->manager != NULL   ? state_name(out->keeper.state)
-                 : *k->damage != '\0' ? "damaged"
+    const struct sl_transactions *t = s->transactions;
+    *out = (struct sl_transactions_view){.storage = "none", .state = "none"};
+    if (t == NULL) return;
+    if (t->manager != NULL) sl_tx_manager_stats(t->manager, &out->manager);
+    if (t->storage != NULL) sl_storage_stats(t->storage, &out->storage_stats);
+    out->storage = s->forward != NULL ? "etcd" : "lmdb";
+    out->state = t->manager != NULL   ? state_name(out->manager.state)
+                 : *t->damage != '\0' ? "damaged"
                                       : "watching";
 }

@@ -1,14 +1,13 @@
-/* keeper.h - transactions: this server's keeper, its store, and the way between them.
+/* transactions.h - the transactions of this server: the manager, its storage, and its clients.
  *
- * The keeper (tx/manager.h) decides and the engine (storage/storage.h) keeps. Here are their
- * clock, their clients and their log.
+ * The manager (tx/manager.h) decides and the storage (storage/storage.h) keeps the data. This
+ * module gives the manager the time, passes its orders to the storage, and answers requests.
  *
- *     command -> sl_transactions_ask() -> keeper -> orders -> engine, on threads of its own
- *     reply   <- sl_transactions_reply() <- keeper <- done <- its descriptor, on the loop
+ *     request -> sl_transactions_submit() -> manager -> orders -> storage, on its own threads
+ *     reply   <- sl_request_answer() <- manager <- results <- storage, by its descriptor
  *
- * A connection whose command asks the keeper waits, as in ACQUIRE, until it is answered; most
- * are before the command returns. Its number is that of its transaction's session, and of its
- * request: there is one of each at a time. */
+ * Most requests are answered before sl_transactions_submit() returns. A connection has at most one
+ * transaction; the number of the connection is the number of its session at the manager. */
 #ifndef SL_SERVER_ARBITER_TRANSACTIONS_H
 #define SL_SERVER_ARBITER_TRANSACTIONS_H
 
@@ -16,89 +15,90 @@
 #include "storage/storage.h"
 #include "tx/manager.h"
 
-/* Open the store in the server's folder, and claim the next term. 0, also where there are no
- * transactions; or -1: it was said in the log. It waits for the disk: to be called when the
- * folder is ours and nobody is served yet. */
+/* Open the storage and, on a single server, claim the next term. 0, also if the settings have no
+ * transactions; or -1: the log says why. It waits for the disk, so call it when the data directory
+ * is locked and before the server serves anybody. */
 int sl_transactions_start(struct server *s);
 
-/* The server stops: a disk that fails is not waited for any longer. */
+/* The server stops: do not wait for a disk that fails any longer. */
 void sl_transactions_hurry(struct server *s);
 
-/* The loop has ended: what was ordered is done, then the store is closed. */
+/* Finish the orders that the storage has, and close it. Call it when the loop has ended. */
 void sl_transactions_stop(struct server *s);
 
-/* Tell what follows, as much as this turn allows. True: there is no more. */
+/* Carry out orders of the manager, within the budget of this turn. True: there are no more. */
 bool sl_transactions_pump(struct server *s);
 
-/* When the keeper has something to do by itself, or SL_NEVER. */
+/* When the manager next has work by itself, or SL_NEVER. */
 sl_ms sl_transactions_due(const struct server *s);
 
-/* --- In a cluster (reign.c) ------------------------------------------------------------ */
+/* --- In a cluster with a keeper (forward/term.c) --------------------------------------- */
 
-/* Of the engine. What is submitted while it closes is not taken: false. */
+/* Watch the term in the storage; submit an operation. False: the storage is closing. */
 void sl_transactions_watch(struct server *s,
-                           void (*told)(void *owner,
-                                        const struct sl_storage_term *reign));
+                           void (*changed)(void *owner,
+                                           const struct sl_storage_term *term));
 bool sl_transactions_submit_op(struct server *s, struct sl_storage_op *op);
-const char *sl_transactions_trouble(
-    const struct server *s); /* "": none, or it is closed. */
 
-/* This node is the keeper of this term now; and no more, as another one is current. */
+/* Why the storage does not answer; "": it answers, or is closed. */
+const char *sl_transactions_trouble(const struct server *s);
+
+/* This node has become the keeper of this term; or it is not the keeper any more. */
 void sl_transactions_lead(struct server *s, uint64_t term);
 void sl_transactions_depose(struct server *s, uint64_t term);
 
 /* --- Requests ------------------------------------------------------------------------ */
 
-/* TX.*, EXPLAIN TX and LOCKS TX. */
+/* Submit TX.BEGIN to TX.OUTCOME, EXPLAIN TX and LOCKS TX. */
 void sl_transactions_submit(struct request *r);
 
-/* A command of the connection's transaction failed: then TX.COMMIT aborts the transaction, if
- * there is one, and says so. Otherwise a pipeline would commit the half that did not fail. */
-void sl_transactions_failed(struct conn *c, const char *name, const char *word);
+/* A command of the connection's transaction failed. TX.COMMIT then aborts the transaction and says
+ * so; otherwise a pipeline would commit only the commands that did not fail. */
+void sl_transactions_failed(struct conn *c, const char *name, const char *code);
 
-/* The keeper of the connection's transaction is lost, and the transaction with it. The next
- * command of the transaction is answered so. */
+/* The keeper has failed, and the transaction of the connection is aborted. The next command of the
+ * transaction gets this error; sl_transactions_answers_lost() answers it and returns true. */
 #define SL_LOST_TX "its keeper was lost, and it with it: TX.BEGIN again"
-void sl_transactions_lose(struct conn *c);
+void sl_transactions_lost(struct conn *c);
 bool sl_transactions_answers_lost(struct request *r);
 
-/* The connection is gone, or begins a new session: its transaction is aborted. */
+/* The connection has closed, or begins a new session: abort its transaction. */
 void sl_transactions_leave(struct conn *c);
 
-/* Whether the request is answered soon: it waits for no lock. */
+/* Whether the request will be answered soon, because it waits for no lock. */
 bool sl_transactions_is_brief(const struct request *r);
 
-/* Whether a commit is under way. */
+/* Whether the storage has a commit that is not done. */
 bool sl_transactions_is_busy(const struct server *s);
 
-/* --- Ask ------------------------------------------------------------------------------ */
+/* --- Inspection ----------------------------------------------------------------------- */
 
-/* NULL: there are no transactions here. */
+/* NULL: this server has no transactions, or is not the keeper. */
 const struct sl_tx_manager *sl_transactions_manager(const struct server *s);
 
-/* Why there are none, or none at present. */
+/* The text of the error NOKEEPER: why there are no transactions here, or none at present. */
 const char *sl_transactions_why_not(const struct server *s);
 
 struct sl_transactions_view {
-    const char *engine, *state;
-    struct sl_tx_manager_stats keeper;
-    struct sl_storage_stats engine_stats;
+    const char *storage, *state;
+    struct sl_tx_manager_stats manager;
+    struct sl_storage_stats storage_stats;
 };
 void sl_transactions_inspect(const struct server *s, struct sl_transactions_view *out);
 
-/* Bytes that transactions make it keep. */
+/* Bytes that the manager uses for transactions. */
 size_t sl_transactions_bytes(const struct server *s);
 
-/* The last cycles that were broken, the newest first. */
+/* The last deadlocks that the manager resolved, the newest first. */
 #define SL_DEADLOCK_SHOWN 16u
 struct sl_deadlock {
     sl_ms at_ms;
-    uint64_t loser; /* The transaction that was told to restart. */
-    uint32_t count; /* Of those in it; the first so many are in `of`. */
+    uint64_t victim; /* The transaction that must restart. */
+    uint32_t count;  /* Transactions in it; `of` has the first of them. */
     uint64_t of[SL_DEADLOCK_SHOWN];
 };
 const struct sl_deadlock *sl_transactions_deadlock(const struct server *s,
-                                                   uint32_t i); /* Or NULL. */
+                                                   uint32_t i); /* NULL: no more. */
 
 /* "7 waits for 9 waits for 7". */
 #define SL_DEADLOCK_TEXT_BYTES 640u

@@ -112,7 +112,7 @@ static void cycle_words(const struct server *s, struct item *it)
         snprintf(it->words[it->word_count++], sizeof it->words[0],
                  "a cycle was broken %" PRId64 " ms ago: %s; %" PRIu64
                  " lost its locks, and may begin again",
-                 it->now - c->at_ms, text, c->loser);
+                 it->now - c->at_ms, text, c->victim);
     }
 }
 

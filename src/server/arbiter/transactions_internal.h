@@ -4,39 +4,40 @@
 
 #include "server/arbiter/transactions.h"
 
-#define CYCLES_KEPT 8u
+#define DEADLOCKS_KEPT 8u
 #define TERMS_KEPT 8u
-/* In a cluster there is a keeper for each term in which this node is one. One that is
- * deposed stays until the engine has answered what it ordered. */
+
+/* A cluster has a manager for each term in which this node is the keeper. A deposed manager stays
+ * until the storage has answered its orders. */
 struct sl_transactions {
-    struct sl_tx_manager *manager;     /* NULL: another node is it. */
-    uint64_t term;                     /* In a cluster: of this reign. */
-    struct sl_storage *engine;         /* NULL: it is closed. */
-    bool etcd;                         /* The storage is etcd, not a file. */
-    bool closing;                      /* The engine takes no more orders. */
-    char damage[SL_STORAGE_WHY_BYTES]; /* Why the store is not used; "": it is. */
+    struct sl_tx_manager *manager; /* NULL: another node is the keeper. */
+    uint64_t term;                 /* In a cluster: the term of `manager`. */
+    struct sl_storage *storage;    /* NULL: it is closed. */
+    bool etcd;                     /* The storage is etcd, not a file. */
+    bool closing;                  /* The storage accepts no more operations. */
+    char
+        damage[SL_STORAGE_WHY_BYTES]; /* Why the storage is not used; "": it is used. */
     uv_poll_t poll;
-    size_t ordered;               /* Of the engine, and not done; */
-    size_t commits;               /* those of them that are commits, */
-    size_t scans;                 /* and scans that the engine has. */
-    struct sl_list scans_waiting; /* Scans that it does not have yet. */
-    struct old {
-        struct sl_tx_manager
-            *manager; /* Deposed, and waiting for the engine; or NULL. */
+    size_t ordered;               /* Orders of `manager` that are not done. */
+    size_t commits;               /* Commits that are not done, of all managers, */
+    size_t scans;                 /* and scans that the storage has. */
+    struct sl_list scans_waiting; /* Scans that wait until the storage gets them. */
+    struct sl_deposed {
+        struct sl_tx_manager *manager; /* NULL: this entry is free. */
         uint64_t term;
         size_t ordered;
-    } old[TERMS_KEPT];
-    struct request *current; /* The request that is being submitted; NULL: none. */
-    int failed;              /* Why the last claim or commit failed; 0: it did not. */
-    struct sl_deadlock cycles[CYCLES_KEPT];
+    } deposed[TERMS_KEPT];
+    struct request *current; /* The request in sl_transactions_submit(); NULL: none. */
+    int failed;              /* The error of the last claim or commit; 0: none. */
+    struct sl_deadlock deadlocks[DEADLOCKS_KEPT];
     uint64_t
-        cycle_count; /* Of all that were; the last is at (this - 1) % CYCLES_KEPT. */
+        deadlock_count; /* Since the start; the newest is at (this - 1) % DEADLOCKS_KEPT. */
 };
 
 /* Submit an order of a manager to the storage. */
 void sl_transactions_order(struct server *s, const struct sl_tx_order *o);
 
-/* Answer all that a stopped manager has to say. */
+/* Answer all requests that a stopped manager has answers for. */
 void sl_transactions_answer_all(struct server *s, struct sl_tx_manager *of);
 
 #endif /* SL_SERVER_ARBITER_TRANSACTIONS_INTERNAL_H */

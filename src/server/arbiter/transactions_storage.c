@@ -1,5 +1,5 @@
-/* transactions_storage.c - the storage of transactions: orders of the manager become operations,
- * and their results go back to it; opening and closing. */
+/* transactions_storage.c - the storage of transactions: opens and closes it, turns orders of the
+ * manager into operations, and reports their results to the manager. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -10,43 +10,42 @@
 #include "server/forward/forward.h"
 #include "server/observe/log.h"
 
-#define SCANS_AT_ONCE \
-    2u /* Rows of more are not read ahead of what the loop can send. */
+/* The storage gets so many scans at a time; more would read rows faster than the loop sends them. */
+#define SCANS_AT_ONCE 2u
 
 _Static_assert(SL_STORAGE_NAME_BYTES_MAX == 509, "settings.def: tx-name-bytes-max");
 _Static_assert(SL_STORAGE_REQUEST_BYTES_MAX == 511,
                "settings.def: tx-request-bytes-max");
 
-/* --- What the engine does ---------------------------------------------------------------- */
+/* --- Operations -------------------------------------------------------------------------- */
 
-/* An order on its way, with all that it points to. */
+/* An operation that the storage has, with copies of the bytes that it refers to. */
 struct work {
     struct sl_storage_op op;
     struct sl_list waiting; /* In scans_waiting. */
-    uint64_t of_term;       /* In a cluster: of which term's keeper. */
+    uint64_t of_term;       /* In a cluster: the term of the manager that ordered it. */
     uint64_t number;
     struct sl_storage_write writes[];
 };
 
-static void say_claimed(const struct sl_storage_result *r)
+static void log_claimed(const struct sl_storage_result *r)
 {
     char term[24];
     snprintf(term, sizeof term, "%" PRIu64, r->term);
     sl_log(SL_LOG_INFO, "transactions: this keeper is current", "term", term, NULL);
 }
 
-/* What an operator has to know. A commit that is refused is the client's affair; a disk that
- * refuses is not. */
-static void say_done(struct server *s, const struct sl_storage_op *op)
+/* Log results that concern the operator: a disk that fails, not a commit that is rejected. */
+static void log_result(struct server *s, const struct sl_storage_op *op)
 {
     static struct sl_log_kind kind;
-    struct sl_transactions *k = s->transactions;
+    struct sl_transactions *t = s->transactions;
     const struct sl_storage_result *r = &op->result;
     bool wrote = op->type == SL_STORAGE_CLAIM || op->type == SL_STORAGE_BAR ||
                  (op->type == SL_STORAGE_COMMIT && op->write_count > 0);
     bool bad = r->status == SLUICE_ENOSPC || r->status == SLUICE_EIO ||
                r->status == SLUICE_ENOMEM;
-    if (op->type == SL_STORAGE_CLAIM && r->status == SLUICE_OK) say_claimed(r);
+    if (op->type == SL_STORAGE_CLAIM && r->status == SLUICE_OK) log_claimed(r);
     if (bad)
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
                      op->type == SL_STORAGE_CLAIM
@@ -54,18 +53,18 @@ static void say_done(struct server *s, const struct sl_storage_op *op)
                            "refused; it is tried again"
                          : "transactions: the store refuses",
                      "error", sluice_status_word(r->status), NULL);
-    else if (wrote && k->failed != 0)
+    else if (wrote && t->failed != 0)
         sl_log(SL_LOG_INFO, "transactions: the store is written again", NULL);
-    if (bad) k->failed = r->status;
-    else if (wrote) k->failed = 0;
+    if (bad) t->failed = r->status;
+    else if (wrote) t->failed = 0;
 }
 
-/* One that is deposed is answered, and is gone with its last order. */
-static void done_of_old(struct server *s, const struct work *w)
+/* Report a result to a deposed manager, and free the manager after the last one. */
+static void done_of_deposed(struct server *s, const struct work *w)
 {
-    struct sl_transactions *k = s->transactions;
+    struct sl_transactions *t = s->transactions;
     for (size_t i = 0; i < TERMS_KEPT; i++) {
-        struct old *o = &k->old[i];
+        struct sl_deposed *o = &t->deposed[i];
         if (o->manager == NULL || o->term != w->of_term) continue;
         sl_tx_manager_done(o->manager, s->now.ms, w->number, &w->op.result);
         sl_transactions_answer_all(s, o->manager);
@@ -76,30 +75,30 @@ static void done_of_old(struct server *s, const struct work *w)
     }
 }
 
-/* The rows of a scan are in memory from when the engine has read them until their reply is
- * sent. The engine reads faster than clients do, so it gets only a few scans at a time. */
+/* Submit an operation. The rows of a scan are in memory from when the storage has read them until
+ * the reply is sent, so a scan waits while the storage has SCANS_AT_ONCE others. */
 static void submit(struct server *s, struct work *w)
 {
-    struct sl_transactions *k = s->transactions;
-    bool waits = w->op.type == SL_STORAGE_SCAN && k->scans >= SCANS_AT_ONCE;
+    struct sl_transactions *t = s->transactions;
+    bool waits = w->op.type == SL_STORAGE_SCAN && t->scans >= SCANS_AT_ONCE;
 #ifdef MUT_SCANSATONCE
     waits = false;
 #endif
     if (waits) {
-        sl_list_append(&k->scans_waiting, &w->waiting);
+        sl_list_append(&t->scans_waiting, &w->waiting);
         return;
     }
-    if (w->op.type == SL_STORAGE_SCAN) k->scans++;
+    if (w->op.type == SL_STORAGE_SCAN) t->scans++;
     sl_transactions_submit_op(s, &w->op);
 }
 
-/* The engine has finished a scan: submit the next one. */
+/* The storage has finished a scan: submit the next one. */
 static void scan_done(struct server *s)
 {
-    struct sl_transactions *k = s->transactions;
-    k->scans--;
-    if (k->closing || sl_list_empty(&k->scans_waiting)) return;
-    struct work *next = sl_container_of(k->scans_waiting.next, struct work, waiting);
+    struct sl_transactions *t = s->transactions;
+    t->scans--;
+    if (t->closing || sl_list_empty(&t->scans_waiting)) return;
+    struct work *next = sl_container_of(t->scans_waiting.next, struct work, waiting);
     sl_list_remove(&next->waiting);
     submit(s, next);
 }
@@ -108,14 +107,14 @@ static void done(struct sl_storage_op *op)
 {
     struct work *w = sl_container_of(op, struct work, op);
     struct server *s = op->owner;
-    struct sl_transactions *k = s->transactions;
-    if (op->type == SL_STORAGE_COMMIT) k->commits--;
+    struct sl_transactions *t = s->transactions;
+    if (op->type == SL_STORAGE_COMMIT) t->commits--;
     if (op->type == SL_STORAGE_SCAN) scan_done(s);
-    say_done(s, op);
-    if (k->manager == NULL || w->of_term != k->term) done_of_old(s, w);
+    log_result(s, op);
+    if (t->manager == NULL || w->of_term != t->term) done_of_deposed(s, w);
     else {
-        k->ordered--;
-        sl_tx_manager_done(k->manager, s->now.ms, w->number, &op->result);
+        t->ordered--;
+        sl_tx_manager_done(t->manager, s->now.ms, w->number, &op->result);
         if (op->result.status == SLUICE_ESTALE)
             sl_forward_term_rejected(s, op->result.term);
     }
@@ -130,7 +129,7 @@ static struct sl_bytes copy(char **at, struct sl_bytes b)
     return out;
 }
 
-/* All of an order in one piece: it is the keeper's only until the next is fetched. NULL when
+/* Copy an order and its bytes, which the manager keeps only until its next order is fetched. NULL:
  * out of memory. */
 static struct work *copy_order(const struct sl_tx_order *o)
 {
@@ -175,40 +174,42 @@ static enum sl_storage_op_type type_of(enum sl_tx_order_type type)
 
 void sl_transactions_order(struct server *s, const struct sl_tx_order *o)
 {
-    struct sl_transactions *k = s->transactions;
+    struct sl_transactions *t = s->transactions;
     struct work *w;
-    if (k->closing) return; /* The remaining scans are dropped. */
+    if (t->closing) return; /* The server stops, and drops the remaining scans. */
     if (o->type == SL_TX_ORDER_CLAIM &&
-        s->forward != NULL) { /* The office has done that. */
-        const struct sl_storage_result mine = {.term = k->term};
-        sl_tx_manager_done(k->manager, s->now.ms, o->op, &mine);
+        s->forward != NULL) { /* The election has claimed the term. */
+        const struct sl_storage_result mine = {.term = t->term};
+        sl_tx_manager_done(t->manager, s->now.ms, o->op, &mine);
         return;
     }
     w = copy_order(o);
     if (w == NULL) {
         const struct sl_storage_result none = {.status = SLUICE_ENOMEM};
-        sl_tx_manager_done(k->manager, s->now.ms, o->op, &none);
+        sl_tx_manager_done(t->manager, s->now.ms, o->op, &none);
         return;
     }
-    w->of_term = k->term;
+    w->of_term = t->term;
     w->op.type = type_of(o->type);
     w->op.rows_max = (uint32_t)s->settings->tx_rows_max;
     w->op.bytes_max = (size_t)s->settings->output_bytes_max;
     w->op.owner = s;
     w->op.done = done;
-    k->ordered++;
-    if (o->type == SL_TX_ORDER_COMMIT) k->commits++;
+    t->ordered++;
+    if (o->type == SL_TX_ORDER_COMMIT) t->commits++;
     submit(s, w);
 }
 
-static void on_engine(uv_poll_t *handle, int status, int events)
+static void on_storage(uv_poll_t *handle, int status, int events)
 {
     struct server *s = handle->data;
     (void)status;
     (void)events;
     sl_server_read_clock(s);
-    /* One at least: others may use up every turn. What is left is readable still. */
-    while (sl_storage_work(s->transactions->engine, 1) && !sl_server_turn_is_long(s)) {}
+    /* At least one result in each turn, even if other work uses up the turn. The descriptor stays
+     * readable while there are more. */
+    while (sl_storage_work(s->transactions->storage, 1) && !sl_server_turn_is_long(s)) {
+    }
     sl_server_settle(s);
 }
 
@@ -241,22 +242,23 @@ static int fail(const char *what, const char *directory, const char *why)
     return -1;
 }
 
-/* The first claim is waited for: when the log says "ready", transactions are. If the disk is
- * full, say, locks are served all the same, and it is tried again. */
+/* Wait for the first claim, so that transactions work when the log says "ready". If the claim
+ * fails, for example because the disk is full, the server serves locks and the manager claims
+ * again later. */
 static void claim(struct server *s)
 {
-    struct sl_transactions *k = s->transactions;
+    struct sl_transactions *t = s->transactions;
     s->effects_left = UINT32_MAX;
     sl_transactions_pump(s);
-    while (k->ordered > 0) {
-        struct pollfd p = {.fd = sl_storage_fd(k->engine), .events = POLLIN};
+    while (t->ordered > 0) {
+        struct pollfd p = {.fd = sl_storage_fd(t->storage), .events = POLLIN};
         poll(&p, 1, -1);
         sl_server_read_clock(s);
-        sl_storage_work(k->engine, SIZE_MAX);
+        sl_storage_work(t->storage, SIZE_MAX);
     }
 }
 
-/* Locks do not need the store, so the server starts without it. */
+/* Locks do not need the storage, so the server starts without it. */
 static int serve_without(struct server *s, const char *directory, const char *why)
 {
     snprintf(s->transactions->damage, sizeof s->transactions->damage, "%s", why);
@@ -270,7 +272,7 @@ static int open_store(struct server *s, const char *directory)
 {
     const struct sl_settings *set = s->settings;
     const struct sl_tx_manager_limits limits = limits_of(set);
-    struct sl_transactions *k = s->transactions;
+    struct sl_transactions *t = s->transactions;
     char why[400] = "";
     const struct sl_storage_settings store = {.folder = directory,
                                               .bytes_max = (size_t)set->store_bytes_max,
@@ -281,14 +283,15 @@ static int open_store(struct server *s, const char *directory)
     if (status == SLUICE_ETRUNCATED) return serve_without(s, directory, why);
 #endif
     if (status == SLUICE_OK || status == SLUICE_ENOENT)
-        k->engine = sl_storage_open_lmdb(&store, why, sizeof why);
-    if (k->engine == NULL)
+        t->storage = sl_storage_open_lmdb(&store, why, sizeof why);
+    if (t->storage == NULL)
         return fail("engine: cannot open the store of transactions", directory, why);
-    k->manager = sl_tx_manager_new(&limits, s->hash_key);
-    if (k->manager == NULL || uv_poll_init(s->loop, &k->poll, sl_storage_fd(k->engine)))
+    t->manager = sl_tx_manager_new(&limits, s->hash_key);
+    if (t->manager == NULL ||
+        uv_poll_init(s->loop, &t->poll, sl_storage_fd(t->storage)))
         return fail("cannot start", directory, "out of memory");
-    k->poll.data = s;
-    uv_poll_start(&k->poll, UV_READABLE, on_engine);
+    t->poll.data = s;
+    uv_poll_start(&t->poll, UV_READABLE, on_storage);
     claim(s);
     return 0;
 }
@@ -296,16 +299,16 @@ static int open_store(struct server *s, const char *directory)
 /* --- In a cluster ------------------------------------------------------------------------------ */
 
 void sl_transactions_watch(struct server *s,
-                           void (*told)(void *owner,
-                                        const struct sl_storage_term *reign))
+                           void (*changed)(void *owner,
+                                           const struct sl_storage_term *term))
 {
-    sl_storage_watch(s->transactions->engine, told, s);
+    sl_storage_watch(s->transactions->storage, changed, s);
 }
 
 bool sl_transactions_submit_op(struct server *s, struct sl_storage_op *op)
 {
     if (s->transactions->closing) return false;
-    sl_storage_submit(s->transactions->engine, op);
+    sl_storage_submit(s->transactions->storage, op);
     return true;
 }
 
@@ -314,53 +317,55 @@ const char *sl_transactions_trouble(const struct server *s)
     if (s->transactions == NULL) return "";
     if (*s->transactions->damage != '\0') return s->transactions->damage;
 #ifndef MUT_KEEPCLOSE
-    if (s->transactions->engine == NULL) return "";
+    if (s->transactions->storage == NULL) return "";
 #endif
-    return sl_storage_trouble(s->transactions->engine);
+    return sl_storage_trouble(s->transactions->storage);
 }
 
 void sl_transactions_lead(struct server *s, uint64_t term)
 {
     const struct sl_tx_manager_limits limits = limits_of(s->settings);
-    struct sl_transactions *k = s->transactions;
-    k->term = term;
-    k->ordered = 0;
-    k->manager = sl_tx_manager_new(&limits, s->hash_key);
+    struct sl_transactions *t = s->transactions;
+    t->term = term;
+    t->ordered = 0;
+    t->manager = sl_tx_manager_new(&limits, s->hash_key);
     struct sl_tx_order o;
-    if (k->manager == NULL)
+    if (t->manager == NULL)
         sl_log(SL_LOG_ERROR, "transactions: there is no memory for a keeper", NULL);
-    else if (sl_tx_manager_next(k->manager, &o))
-        sl_transactions_order(s, &o); /* Its claim. */
+    else if (sl_tx_manager_next(t->manager, &o))
+        sl_transactions_order(s, &o); /* The claim. */
 }
 
-/* One of those that are deposed is forgotten only when the engine owes it nothing; with more
- * of them than there are places the oldest is waited for no longer. */
-static void keep_old(struct sl_transactions *k, struct sl_tx_manager *old)
+/* Keep a deposed manager until the storage has answered its orders. If there are TERMS_KEPT others,
+ * drop the oldest. */
+static void keep_deposed(struct sl_transactions *t, struct sl_tx_manager *old)
 {
     size_t at = 0;
-    for (size_t i = 0; i < TERMS_KEPT && k->old[at].manager != NULL; i++)
-        if (k->old[i].manager == NULL || k->old[i].term < k->old[at].term) at = i;
-    sl_tx_manager_free(k->old[at].manager);
-    k->old[at] = (struct old){.manager = old, .term = k->term, .ordered = k->ordered};
+    for (size_t i = 0; i < TERMS_KEPT && t->deposed[at].manager != NULL; i++)
+        if (t->deposed[i].manager == NULL || t->deposed[i].term < t->deposed[at].term)
+            at = i;
+    sl_tx_manager_free(t->deposed[at].manager);
+    t->deposed[at] = (struct sl_deposed){
+        .manager = old, .term = t->term, .ordered = t->ordered};
 }
 
 void sl_transactions_depose(struct server *s, uint64_t term)
 {
-    struct sl_transactions *k = s->transactions;
-    struct sl_tx_manager *old = k->manager;
+    struct sl_transactions *t = s->transactions;
+    struct sl_tx_manager *old = t->manager;
     if (old == NULL) return;
     sl_tx_manager_stop(old, s->now.ms, term + 1);
     sl_transactions_answer_all(s, old);
-    k->manager = NULL;
-    if (k->ordered == 0) sl_tx_manager_free(old);
-    else keep_old(k, old);
-    k->ordered = 0;
+    t->manager = NULL;
+    if (t->ordered == 0) sl_tx_manager_free(old);
+    else keep_deposed(t, old);
+    t->ordered = 0;
 }
 
 static int open_etcd(struct server *s)
 {
     const struct sl_settings *set = s->settings;
-    struct sl_transactions *k = s->transactions;
+    struct sl_transactions *t = s->transactions;
     char why[400] = "";
     const struct sl_etcd_settings etcd = {
         .members = set->etcd,
@@ -375,20 +380,20 @@ static int open_etcd(struct server *s)
         .request_bytes_max = (size_t)set->etcd_request_bytes_max,
         .dedup_keep_ms = set->dedup_keep_ms,
         .group_max = (uint32_t)set->tx_group_max};
-    k->etcd = true;
-    k->engine = sl_storage_open_etcd(&etcd, why, sizeof why);
-    if (k->engine == NULL) { /* What was set may have a password in it. */
+    t->etcd = true;
+    t->storage = sl_storage_open_etcd(&etcd, why, sizeof why);
+    if (t->storage == NULL) { /* Do not log the settings: a URL may have a password. */
         sl_log(SL_LOG_ERROR, "engine: this etcd cannot be used", "error", why, NULL);
         return -1;
     }
-    if (uv_poll_init(s->loop, &k->poll, sl_storage_fd(k->engine)) != 0)
+    if (uv_poll_init(s->loop, &t->poll, sl_storage_fd(t->storage)) != 0)
         return fail("cannot start", "", "out of memory");
-    k->poll.data = s;
-    uv_poll_start(&k->poll, UV_READABLE, on_engine);
+    t->poll.data = s;
+    uv_poll_start(&t->poll, UV_READABLE, on_storage);
     return 0;
 }
 
-static bool make_keep(struct server *s)
+static bool allocate(struct server *s)
 {
     s->transactions = calloc(1, sizeof *s->transactions);
     if (s->transactions != NULL) sl_list_init(&s->transactions->scans_waiting);
@@ -398,7 +403,7 @@ static bool make_keep(struct server *s)
 static int start_etcd(struct server *s)
 {
     if (s->settings->engine != SL_ENGINE_ETCD) return 0;
-    if (!make_keep(s)) return fail("cannot start", "", "out of memory");
+    if (!allocate(s)) return fail("cannot start", "", "out of memory");
     return open_etcd(s);
 }
 
@@ -413,7 +418,7 @@ int sl_transactions_start(struct server *s)
         return wanted ? fail("engine: lmdb needs a folder for data: --data FOLDER", "",
                              "there is none")
                       : 0;
-    if (!make_keep(s)) return fail("cannot start", v.directory, "out of memory");
+    if (!allocate(s)) return fail("cannot start", v.directory, "out of memory");
     return open_store(s, v.directory);
 }
 
@@ -422,24 +427,24 @@ void sl_transactions_hurry(struct server *s)
 #ifdef MUT_TXHURRY
     return;
 #endif
-    if (s->transactions != NULL && s->transactions->engine != NULL)
-        sl_storage_hurry(s->transactions->engine);
+    if (s->transactions != NULL && s->transactions->storage != NULL)
+        sl_storage_hurry(s->transactions->storage);
 }
 
 void sl_transactions_stop(struct server *s)
 {
-    struct sl_transactions *k = s->transactions;
-    if (k == NULL || k->engine == NULL) return;
-    struct sl_storage *engine = k->engine;
-    uv_poll_stop(&k->poll);
-    k->closing = true;
+    struct sl_transactions *t = s->transactions;
+    if (t == NULL || t->storage == NULL) return;
+    struct sl_storage *storage = t->storage;
+    uv_poll_stop(&t->poll);
+    t->closing = true;
 #ifdef MUT_KEEPCLOSE
-    k->engine = NULL;
+    t->storage = NULL;
 #endif
-    sl_storage_close(engine); /* It calls `done` of what it was asked before. */
-    k->engine = NULL;
-    while (!sl_list_empty(&k->scans_waiting)) {
-        struct work *w = sl_container_of(k->scans_waiting.next, struct work, waiting);
+    sl_storage_close(storage); /* It calls done() for each operation. */
+    t->storage = NULL;
+    while (!sl_list_empty(&t->scans_waiting)) {
+        struct work *w = sl_container_of(t->scans_waiting.next, struct work, waiting);
         sl_list_remove(&w->waiting);
         free(w);
     }

@@ -1,4 +1,4 @@
-/* lock.c - the commands about locks: their arguments become requests (server/request.h). */
+/* lock.c - the commands about locks: parses their arguments into requests (server/request.h). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,13 +9,13 @@
 #include "server/observe/memory.h"
 #include "server/request.h"
 
-/* --- Words ---------------------------------------------------------------- */
+/* --- Arguments ------------------------------------------------------------ */
 
 #define FENCE_MAX ((int64_t)SL_FENCE_MAX)
 #define WAIT_MS_MAX ((int64_t)1 << 52)
 
-static void say_too_big(struct call *call, const char *what, int64_t most,
-                        const char *setting)
+static void reply_too_big(struct call *call, const char *what, int64_t most,
+                          const char *setting)
 {
     char text[120];
     snprintf(text, sizeof text, "a %s has at most %" PRId64 " bytes (%s)", what, most,
@@ -29,7 +29,7 @@ bool sl_good_key(struct call *call)
     size_t n = call->at[1].n;
     if (n == 0) sl_say(call, "ERR", "a key has at least one byte");
     else if (n > (size_t)set->key_bytes_max)
-        say_too_big(call, "key", set->key_bytes_max, "key-bytes-max");
+        reply_too_big(call, "key", set->key_bytes_max, "key-bytes-max");
     else return true;
     return false;
 }
@@ -38,11 +38,11 @@ static bool good_value(struct call *call, struct sl_bytes v)
 {
     const struct sl_settings *set = call->s->settings;
     if (v.n <= (size_t)set->value_bytes_max) return true;
-    say_too_big(call, "value or note", set->value_bytes_max, "value-bytes-max");
+    reply_too_big(call, "value or note", set->value_bytes_max, "value-bytes-max");
     return false;
 }
 
-/* The word at i as a number; else it was said what is wrong. */
+/* Parse argument i as a number. False: the call is answered with an error. */
 static bool number_at(struct call *call, size_t i, const char *name, int64_t min,
                       int64_t max, int64_t *out)
 {
@@ -76,49 +76,50 @@ static bool fence_at(struct call *call, size_t i, sl_fence *out)
 
 /* --- ACQUIRE -------------------------------------------------------------- */
 
-/* Which words were there, so that none is there twice. */
+/* The options of ACQUIRE, as bits, to find duplicates. */
 enum {
-    W_SHARED = 1,
-    W_PER = 2,
-    W_BUCKETS = 4,
-    W_UNITS = 8,
-    W_WAIT = 16,
-    W_LEASE = 32,
-    W_PRIORITY = 64,
-    W_VALUE = 128,
-    W_NOTE = 256,
-    W_STEAL = 512
+    OPTION_SHARED = 1,
+    OPTION_PER = 2,
+    OPTION_BUCKETS = 4,
+    OPTION_UNITS = 8,
+    OPTION_WAIT = 16,
+    OPTION_LEASE = 32,
+    OPTION_PRIORITY = 64,
+    OPTION_VALUE = 128,
+    OPTION_NOTE = 256,
+    OPTION_STEAL = 512
 };
 
-struct wish {
+struct acquire_options {
     struct sl_want *want;
-    unsigned seen;
-    int64_t millionths; /* STEAL f: of the wait. */
-    bool by_experience; /* STEAL AUTO. */
+    unsigned seen;            /* OPTION_ bits. */
+    int64_t steal_millionths; /* STEAL f, as a fraction of the wait. */
+    bool steal_auto;          /* STEAL AUTO. */
 };
 
-static bool take_number(struct call *call, size_t i, unsigned word, struct wish *w)
+static bool read_number(struct call *call, size_t i, unsigned option,
+                        struct acquire_options *w)
 {
     struct sl_want *want = w->want;
     int64_t n;
-    switch (word) {
-        case W_PER:
+    switch (option) {
+        case OPTION_PER:
             if (!number_at(call, i, "PER", 0, UINT32_MAX, &n)) return false;
             want->per = (uint32_t)n;
             return true;
-        case W_BUCKETS:
+        case OPTION_BUCKETS:
             if (!number_at(call, i, "BUCKETS", 0, UINT32_MAX, &n)) return false;
             want->buckets = (uint32_t)n;
             return true;
-        case W_UNITS:
+        case OPTION_UNITS:
             if (!number_at(call, i, "UNITS", 1, SLUICE_UNITS_MAX, &n)) return false;
             want->units = (uint32_t)n;
             return true;
-        case W_WAIT:
+        case OPTION_WAIT:
             if (!number_at(call, i, "WAIT", 0, WAIT_MS_MAX, &n)) return false;
             want->wait_ms = n;
             return true;
-        case W_LEASE: return lease_at(call, i, "LEASE", &want->lease_ms);
+        case OPTION_LEASE: return lease_at(call, i, "LEASE", &want->lease_ms);
         default:
             if (!number_at(call, i, "PRIORITY", INT32_MIN, INT32_MAX, &n)) return false;
             want->priority = (int32_t)n;
@@ -126,33 +127,35 @@ static bool take_number(struct call *call, size_t i, unsigned word, struct wish 
     }
 }
 
-static bool take_text(struct call *call, size_t i, unsigned word, struct wish *w)
+static bool read_text(struct call *call, size_t i, unsigned option,
+                      struct acquire_options *w)
 {
     if (i >= call->n) {
         sl_say_syntax(call, "a text is missing at the end");
         return false;
     }
     if (!good_value(call, call->at[i])) return false;
-    if (word == W_VALUE) w->want->value = call->at[i];
+    if (option == OPTION_VALUE) w->want->value = call->at[i];
     else w->want->note = call->at[i];
     return true;
 }
 
-static unsigned word_of(struct sl_bytes b)
+static unsigned option_of(struct sl_bytes b)
 {
     static const struct {
         const char *text;
-        unsigned word;
-    } words[] = {{"LEASE", W_LEASE},   {"WAIT", W_WAIT},         {"VALUE", W_VALUE},
-                 {"PER", W_PER},       {"BUCKETS", W_BUCKETS},   {"UNITS", W_UNITS},
-                 {"SHARED", W_SHARED}, {"PRIORITY", W_PRIORITY}, {"NOTE", W_NOTE},
-                 {"STEAL", W_STEAL}};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (sl_word_is(b, words[i].text)) return words[i].word;
+        unsigned option;
+    } options[] = {{"LEASE", OPTION_LEASE},     {"WAIT", OPTION_WAIT},
+                   {"VALUE", OPTION_VALUE},     {"PER", OPTION_PER},
+                   {"BUCKETS", OPTION_BUCKETS}, {"UNITS", OPTION_UNITS},
+                   {"SHARED", OPTION_SHARED},   {"PRIORITY", OPTION_PRIORITY},
+                   {"NOTE", OPTION_NOTE},       {"STEAL", OPTION_STEAL}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (sl_word_is(b, options[i].text)) return options[i].option;
     return 0;
 }
 
-static bool say_unknown_word(struct call *call, struct sl_bytes b)
+static bool reply_unknown_option(struct call *call, struct sl_bytes b)
 {
     char text[120];
     snprintf(text, sizeof text, "'%.*s' is not a word of it",
@@ -161,9 +164,9 @@ static bool say_unknown_word(struct call *call, struct sl_bytes b)
     return false;
 }
 
-#define WHOLE 1000000 /* Of a fraction, in millionths. */
+#define WHOLE 1000000 /* The fraction 1, in millionths. */
 
-/* A fraction from 0 to 1, with a point. */
+/* Parse a decimal fraction from 0 to 1. */
 static bool parse_fraction(struct sl_bytes b, int64_t *millionths)
 {
     int64_t n = 0, unit = WHOLE;
@@ -182,67 +185,71 @@ static bool parse_fraction(struct sl_bytes b, int64_t *millionths)
     return digits && n <= WHOLE;
 }
 
-/* What may follow STEAL: a fraction, or AUTO. False: it is another word. */
-static bool take_steal(struct sl_bytes b, struct wish *w)
+/* Parse the argument of STEAL: a fraction, or AUTO. False: it is the next option. */
+static bool read_steal(struct sl_bytes b, struct acquire_options *w)
 {
-    w->by_experience = sl_word_is(b, "AUTO");
-    return w->by_experience || parse_fraction(b, &w->millionths);
+    w->steal_auto = sl_word_is(b, "AUTO");
+    return w->steal_auto || parse_fraction(b, &w->steal_millionths);
 }
 
-/* When a thief enters without an answer, if ever. */
-static void set_force(const struct server *s, struct wish *w)
+/* Set how long a thief waits for the holder before it enters anyway. */
+static void set_force(const struct server *s, struct acquire_options *w)
 {
     sl_ms wait_ms = w->want->wait_ms;
-    w->want->steal = (w->seen & W_STEAL) != 0;
+    w->want->steal = (w->seen & OPTION_STEAL) != 0;
     w->want->force_ms = SL_NEVER;
-    if (w->by_experience) w->want->force_ms = sl_answers_force_ms(&s->stats.answers);
-    else if (w->millionths == 0) w->want->force_ms = 0;
-    else if (w->millionths < WHOLE && wait_ms > 0) /* Rounded up: only 0 is at once. */
-        w->want->force_ms = 1 +
-                            (sl_ms)((double)wait_ms * (double)w->millionths / WHOLE);
+    if (w->steal_auto) w->want->force_ms = sl_answers_force_ms(&s->stats.answers);
+    else if (w->steal_millionths == 0) w->want->force_ms = 0;
+    else if (w->steal_millionths < WHOLE &&
+             wait_ms > 0) /* Rounded up, so that only 0 means at once. */
+        w->want->force_ms = 1 + (sl_ms)((double)wait_ms * (double)w->steal_millionths /
+                                        WHOLE);
 }
 
 /* An option of ACQUIRE. */
 struct option {
-    unsigned word;   /* 0: unknown option. */
-    size_t argument; /* Where its argument is, or should be; 0: it has none. */
+    unsigned option; /* 0: unknown option. */
+    size_t
+        argument; /* The position of its argument, which may be missing; 0: no argument. */
 };
 
-/* The option at *i; then *i is behind it and its argument. False: there are no more. */
+/* Get the option at *i, and move *i behind it and its argument. False: there are no more. */
 static bool next_option(const struct call *call, size_t *i, struct option *o)
 {
-    struct wish unused;
+    struct acquire_options unused;
     if (*i >= call->n) return false;
-    o->word = word_of(call->at[(*i)++]);
-    bool has = o->word != 0 && o->word != W_SHARED;
-    if (o->word == W_STEAL) has = *i < call->n && take_steal(call->at[*i], &unused);
+    o->option = option_of(call->at[(*i)++]);
+    bool has = o->option != 0 && o->option != OPTION_SHARED;
+    if (o->option == OPTION_STEAL)
+        has = *i < call->n && read_steal(call->at[*i], &unused);
     o->argument = has ? (*i)++ : 0;
     return true;
 }
 
-static bool read_wish(struct call *call, struct wish *w)
+static bool read_options(struct call *call, struct acquire_options *w)
 {
     struct option o;
     for (size_t i = 2; next_option(call, &i, &o);) {
-        if (o.word == 0) return say_unknown_word(call, call->at[i - 1]);
-        if ((w->seen & o.word) != 0) {
+        if (o.option == 0) return reply_unknown_option(call, call->at[i - 1]);
+        if ((w->seen & o.option) != 0) {
             sl_say_syntax(call, "a word is there twice");
             return false;
         }
-        w->seen |= o.word;
-        if (o.word == W_SHARED) w->want->shared = true;
-        else if (o.word == W_STEAL) {
-            if (o.argument != 0) take_steal(call->at[o.argument], w);
-        } else if (!((o.word & (W_VALUE | W_NOTE)) != 0
-                         ? take_text(call, o.argument, o.word, w)
-                         : take_number(call, o.argument, o.word, w)))
+        w->seen |= o.option;
+        if (o.option == OPTION_SHARED) w->want->shared = true;
+        else if (o.option == OPTION_STEAL) {
+            if (o.argument != 0) read_steal(call->at[o.argument], w);
+        } else if (!((o.option & (OPTION_VALUE | OPTION_NOTE)) != 0
+                         ? read_text(call, o.argument, o.option, w)
+                         : read_number(call, o.argument, o.option, w)))
             return false;
     }
-    if (w->want->shared && (w->seen & (W_PER | W_BUCKETS | W_UNITS)) != 0) {
+    if (w->want->shared &&
+        (w->seen & (OPTION_PER | OPTION_BUCKETS | OPTION_UNITS)) != 0) {
         sl_say_syntax(call, "SHARED has no room and no units");
         return false;
     }
-    if ((w->seen & W_BUCKETS) != 0 && (w->seen & W_PER) == 0) {
+    if ((w->seen & OPTION_BUCKETS) != 0 && (w->seen & OPTION_PER) == 0) {
         sl_say_syntax(call, "BUCKETS needs PER");
         return false;
     }
@@ -252,11 +259,11 @@ static bool read_wish(struct call *call, struct wish *w)
 void sl_do_acquire(struct call *call)
 {
     struct request r;
-    struct wish w = {.want = &r.want, .millionths = WHOLE};
+    struct acquire_options w = {.want = &r.want, .steal_millionths = WHOLE};
     sl_request_init(&r, call, SL_VERB_ACQUIRE);
     r.key = call->at[1];
     r.want = (struct sl_want){.key = r.key, .per = 1, .buckets = 1, .units = 1};
-    if (!sl_good_key(call) || !read_wish(call, &w)) return;
+    if (!sl_good_key(call) || !read_options(call, &w)) return;
     set_force(call->s, &w);
     r.waits = r.want.wait_ms > 0;
 #ifdef MUT_RELAYOPTION
@@ -268,7 +275,7 @@ void sl_do_acquire(struct call *call)
 
 /* --- RELEASE, EXTEND, CHECK, READ, AWAIT ---------------------------------- */
 
-/* A request about a key, without options. */
+/* Begin a request about a key, without options. */
 static void about_key(struct request *r, struct call *call, enum sl_verb verb)
 {
     sl_request_init(r, call, verb);
@@ -318,7 +325,7 @@ void sl_do_read(struct call *call)
     struct request r;
     about_key(&r, call, SL_VERB_READ);
     if (!sl_good_key(call)) return;
-    r.yes = call->n > 2; /* One server is a majority of one. */
+    r.yes = call->n > 2; /* A single server is a majority of one. */
     if (r.yes && !sl_word_is(call->at[2], "MAJORITY"))
         sl_say_syntax(call, "only MAJORITY may follow");
     else sl_request_submit(&r);
@@ -364,7 +371,7 @@ void sl_do_drain(struct call *call)
             return;
         }
         if (call->at[1].n > (size_t)set->pattern_bytes_max) {
-            say_too_big(call, "pattern", set->pattern_bytes_max, "pattern-bytes-max");
+            reply_too_big(call, "pattern", set->pattern_bytes_max, "pattern-bytes-max");
             return;
         }
         if (!sl_good_key(call)) return;
@@ -380,7 +387,7 @@ void sl_do_explain(struct call *call)
     struct request r;
     sl_request_init(&r, call, SL_VERB_EXPLAIN);
     if (call->n > 2) {
-        if (sl_tx_names_of_explain(call, &r)) sl_request_submit(&r);
+        if (sl_tx_parse_explain(call, &r)) sl_request_submit(&r);
         return;
     }
     r.key = call->at[1];
@@ -391,7 +398,7 @@ void sl_do_explain(struct call *call)
 
 #define COUNT_DEFAULT 10
 
-/* The options of LOCKS, from argument `first` on. */
+/* Parse the options of LOCKS, from argument `first` on. */
 static bool read_page(struct call *call, size_t first, struct sl_page *p)
 {
     int64_t n;
@@ -432,5 +439,6 @@ void sl_do_locks(struct call *call)
     if (!read_page(call, tx || majority ? 2 : 1, &r.page)) return;
     struct sl_glob *glob = r.page.glob;
     sl_request_submit(&r);
-    sl_glob_free(glob); /* It is answered, or runs again from its arguments. */
+    sl_glob_free(
+        glob); /* The request is answered, or will run again from its arguments. */
 }

@@ -1,4 +1,4 @@
-/* nodes.c - NODES: the nodes of a cluster. */
+/* nodes.c - NODES: lists the nodes of a cluster, adds or removes one. */
 #include <string.h>
 
 #include "majority/membership.h"

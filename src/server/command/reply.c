@@ -1,4 +1,4 @@
-/* reply.c - the reply of each verb. */
+/* reply.c - writes the reply of each verb. */
 #include "server/command/reply.h"
 
 #include <inttypes.h>
@@ -31,22 +31,22 @@ static void put_newest(struct sl_resp_writer *w, const struct sl_grant_view *v)
     sl_resp_integer(w, v->leased ? v->left_ms : -1);
 }
 
-static void say_capacity(struct call *call, const struct sl_want *w)
+static void reply_capacity(struct call *call, const struct sl_want *w)
 {
     char text[160];
-    uint64_t room = (uint64_t)w->per * w->buckets;
-    if (room > SLUICE_CAPACITY_MAX)
+    uint64_t capacity = (uint64_t)w->per * w->buckets;
+    if (capacity > SLUICE_CAPACITY_MAX)
         snprintf(text, sizeof text, "PER times BUCKETS is at most %" PRIu64,
                  (uint64_t)SLUICE_CAPACITY_MAX);
     else
         snprintf(text, sizeof text,
                  "%" PRIu32 " units never fit into a room of %" PRIu64
                  ": declare more with PER and BUCKETS",
-                 w->units, room);
+                 w->units, capacity);
     sl_say(call, "TOOBIG", text);
 }
 
-static void say_drains_max(struct call *call)
+static void reply_drains_max(struct call *call)
 {
     char text[80];
     snprintf(text, sizeof text, "there are %" PRId64 " patterns already (drains-max)",
@@ -54,16 +54,16 @@ static void say_drains_max(struct call *call)
     sl_say(call, "LIMIT", text);
 }
 
-static void say_error(struct call *call, const struct request *r,
-                      const struct answer *a)
+static void reply_error(struct call *call, const struct request *r,
+                        const struct answer *a)
 {
     if (a->text != NULL)
-        sl_say(call, a->word != NULL ? a->word : sluice_status_word(a->status),
+        sl_say(call, a->code != NULL ? a->code : sluice_status_word(a->status),
                a->text);
     else if (r->verb == SL_VERB_ACQUIRE && a->status == SLUICE_ETOOBIG)
-        say_capacity(call, &r->want);
+        reply_capacity(call, &r->want);
     else if (r->verb == SL_VERB_DRAIN && a->status == SLUICE_EFULL)
-        say_drains_max(call);
+        reply_drains_max(call);
     else sl_say_status(call, a->status);
 }
 
@@ -74,7 +74,7 @@ void sl_reply(struct call *call, const struct request *r, const struct answer *a
     else if (a->status != SLUICE_OK) {
         if (r->verb == SL_VERB_ACQUIRE && a->status == SLUICE_EFULL)
             sl_resp_null_array(w);
-        else say_error(call, r, a);
+        else reply_error(call, r, a);
     } else if (r->verb == SL_VERB_ACQUIRE) put_grant(w, a->grant);
     else if (a->inspection != NULL) sl_inspection_write(call, r, a->inspection);
     else if (r->verb == SL_VERB_READ) put_newest(w, a->newest);

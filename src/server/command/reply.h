@@ -1,13 +1,13 @@
-/* reply.h - the reply of each verb. */
+/* reply.h - writes the reply to a request from the answer of its arbiter. */
 #ifndef SL_SERVER_COMMAND_REPLY_H
 #define SL_SERVER_COMMAND_REPLY_H
 
 #include "server/request.h"
 
-/* Write what an arbiter has answered. */
+/* Write the reply. */
 void sl_reply(struct call *call, const struct request *r, const struct answer *a);
 
-/* The same of TX.* (tx.c). */
+/* The same for TX.BEGIN to TX.OUTCOME (tx.c). */
 void sl_reply_tx(struct call *call, const struct request *r, const struct answer *a);
 
 #endif /* SL_SERVER_COMMAND_REPLY_H */

@@ -1,19 +1,19 @@
-/* tx.c - the commands of transactions, TX.BEGIN to TX.OUTCOME: their arguments become requests,
- * and their answers replies. */
+/* tx.c - the commands of transactions, TX.BEGIN to TX.OUTCOME: parses their arguments into requests,
+ * and writes their replies. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "server/command/reply.h"
 
-static const char *word_of(int status)
+static const char *code_of(int status)
 {
     return sluice_status_word(status);
 }
 
-/* --- Words ------------------------------------------------------------------------------ */
+/* --- Arguments --------------------------------------------------------------------------- */
 
-/* Whether this is the name of a table, and of a key in it, if there is one; if not, it was
- * said why. */
+/* Whether the names of a table and, unless NULL, of a key are valid. False: the call is answered
+ * with an error. */
 static bool good_names(struct call *call, struct sl_bytes table,
                        const struct sl_bytes *key)
 {
@@ -59,9 +59,9 @@ static bool good_value(struct call *call, struct sl_bytes value)
     return false;
 }
 
-/* --- Asking ------------------------------------------------------------------------------- */
+/* --- Commands ------------------------------------------------------------------------------- */
 
-static void ask(struct call *call, struct sl_tx_request a)
+static void submit(struct call *call, struct sl_tx_request a)
 {
     struct request r;
     sl_request_init(&r, call, SL_VERB_TX);
@@ -80,14 +80,14 @@ void sl_do_tx_begin(struct call *call)
         if (!good_request(call, call->at[2])) return;
         a.request = call->at[2];
     }
-    ask(call, a);
+    submit(call, a);
 }
 
 #define WAIT_MS_MAX ((int64_t)1 << 52)
 
-/* Parses WAIT ms, which may be the last two arguments. The clock is rounded down to milliseconds,
- * so we add one: a timeout must not expire early. */
-static bool take_wait(struct call *call, struct sl_tx_request *a)
+/* Parse WAIT ms, which may be the last two arguments. The clock is rounded down to milliseconds, so
+ * we add one: a timeout must not expire early. */
+static bool read_wait(struct call *call, struct sl_tx_request *a)
 {
     int64_t ms;
     char text[120];
@@ -115,75 +115,75 @@ void sl_do_tx_lock(struct call *call)
         sl_say_syntax(call, "READ or WRITE comes first");
         return;
     }
-    if (!take_wait(call, &a)) return;
+    if (!read_wait(call, &a)) return;
     bool has_key = call->n == 4 || call->n == 6;
     if (!good_names(call, call->at[2], has_key ? &call->at[3] : NULL)) return;
     if (has_key) a.key = call->at[3];
-    ask(call, a);
+    submit(call, a);
 }
 
-/* Of a table and a key. */
-static void ask_key(struct call *call, enum sl_tx_verb type, struct sl_bytes value)
+/* Submit a command about a table and a key. */
+static void submit_key(struct call *call, enum sl_tx_verb type, struct sl_bytes value)
 {
     if (!good_names(call, call->at[1], &call->at[2])) return;
-    ask(call,
-        (struct sl_tx_request){
-            .type = type, .table = call->at[1], .key = call->at[2], .value = value});
+    submit(call,
+           (struct sl_tx_request){
+               .type = type, .table = call->at[1], .key = call->at[2], .value = value});
 }
 
 void sl_do_tx_get(struct call *call)
 {
-    ask_key(call, SL_TX_GET, (struct sl_bytes){NULL, 0});
+    submit_key(call, SL_TX_GET, (struct sl_bytes){NULL, 0});
 }
 
 void sl_do_tx_put(struct call *call)
 {
-    if (good_value(call, call->at[3])) ask_key(call, SL_TX_PUT, call->at[3]);
+    if (good_value(call, call->at[3])) submit_key(call, SL_TX_PUT, call->at[3]);
 }
 
 void sl_do_tx_del(struct call *call)
 {
-    ask_key(call, SL_TX_DEL, (struct sl_bytes){NULL, 0});
+    submit_key(call, SL_TX_DEL, (struct sl_bytes){NULL, 0});
 }
 
 void sl_do_tx_scan(struct call *call)
 {
     if (!good_names(call, call->at[1], NULL)) return;
-    ask(call, (struct sl_tx_request){.type = SL_TX_SCAN, .table = call->at[1]});
+    submit(call, (struct sl_tx_request){.type = SL_TX_SCAN, .table = call->at[1]});
 }
 
 void sl_do_tx_commit(struct call *call)
 {
-    ask(call, (struct sl_tx_request){.type = SL_TX_COMMIT});
+    submit(call, (struct sl_tx_request){.type = SL_TX_COMMIT});
 }
 
 void sl_do_tx_abort(struct call *call)
 {
-    ask(call, (struct sl_tx_request){.type = SL_TX_ABORT});
+    submit(call, (struct sl_tx_request){.type = SL_TX_ABORT});
 }
 
 void sl_do_tx_outcome(struct call *call)
 {
     if (!good_request(call, call->at[1])) return;
-    ask(call, (struct sl_tx_request){.type = SL_TX_OUTCOME, .request = call->at[1]});
+    submit(call, (struct sl_tx_request){.type = SL_TX_OUTCOME, .request = call->at[1]});
 }
 
 /* --- Errors -------------------------------------------------------------------------------- */
 
-static void say_no_transaction(struct call *call, enum sl_tx_verb asked, uint64_t id)
+static void reply_no_transaction(struct call *call, enum sl_tx_verb verb, uint64_t id)
 {
     char text[120];
-    if (asked == SL_TX_BEGIN)
+    if (verb == SL_TX_BEGIN)
         snprintf(text, sizeof text,
                  "this connection has transaction %" PRIu64
                  " already: TX.COMMIT or TX.ABORT comes first",
                  id);
     else snprintf(text, sizeof text, "this connection has no transaction: TX.BEGIN");
-    sl_say(call, word_of(SLUICE_ENOTX), text);
+    sl_say(call, code_of(SLUICE_ENOTX), text);
 }
 
-/* A limit, with the setting that it is. */
-static void say_limit(struct call *call, enum sl_tx_verb asked, int status)
+/* The error says which setting is the limit. */
+static void reply_limit(struct call *call, enum sl_tx_verb verb, int status)
 {
     const struct sl_settings *set = call->s->settings;
     char text[200] = "";
@@ -208,7 +208,7 @@ static void say_limit(struct call *call, enum sl_tx_verb asked, int status)
                      set->tx_writes_max, set->tx_bytes_max);
             break;
         case SLUICE_ETRANSACTIONS:
-            if (asked == SL_TX_BEGIN)
+            if (verb == SL_TX_BEGIN)
                 snprintf(text, sizeof text,
                          "there are %" PRId64 " transactions already (tx-max)",
                          set->tx_max);
@@ -226,46 +226,46 @@ static void say_limit(struct call *call, enum sl_tx_verb asked, int status)
                      set->tx_age_ms);
             break;
     }
-    sl_say(call, word_of(status), text);
+    sl_say(call, code_of(status), text);
 }
 
-static void say_stale(struct call *call, const struct sl_tx_answer *a)
+static void reply_stale(struct call *call, const struct sl_tx_answer *a)
 {
     char text[160];
     snprintf(text, sizeof text,
              "another keeper is current, of term %" PRIu64
              ": nothing was committed; TX.BEGIN again, there",
              a->term);
-    sl_say(call, word_of(a->status), text);
+    sl_say(call, code_of(a->status), text);
 }
 
-static void say_why(struct call *call, enum sl_tx_verb asked,
-                    const struct answer *reply)
+static void reply_error(struct call *call, enum sl_tx_verb verb,
+                        const struct answer *reply)
 {
     const struct sl_tx_answer *a = reply->tx;
     switch (a->status) {
-        case SLUICE_ESTALE: say_stale(call, a); break;
+        case SLUICE_ESTALE: reply_stale(call, a); break;
         case SLUICE_EBARRED:
-            sl_say(call, word_of(a->status),
+            sl_say(call, code_of(a->status),
                    "this transaction was given up, and commits no more: TX.BEGIN");
             break;
         case SLUICE_ENOTX:
-            say_no_transaction(call, asked, (uint64_t)reply->number);
+            reply_no_transaction(call, verb, (uint64_t)reply->number);
             break;
         case SLUICE_ETOOBIG:
         case SLUICE_EWRITES:
         case SLUICE_ELOCKS:
         case SLUICE_ETRANSACTIONS:
-        case SLUICE_EAGE: say_limit(call, asked, a->status); break;
+        case SLUICE_EAGE: reply_limit(call, verb, a->status); break;
         default: sl_say_status(call, a->status); break;
     }
 }
 
 /* --- Replies -------------------------------------------------------------------------------- */
 
-#define ROW_BYTES 48u /* What the protocol adds to a key and a value, at most. */
+#define ROW_BYTES 48u /* The protocol adds at most so much to a key and a value. */
 
-/* A reply that does not fit is an error of its own: half of one would end the connection. */
+/* A reply that exceeds output-bytes-max would close the connection, so it becomes an error. */
 static void put_rows(struct call *call, const struct sl_tx_answer *a)
 {
     const struct sl_resp_writer *w = call->out;
@@ -297,8 +297,8 @@ void sl_reply_tx(struct call *call, const struct request *r, const struct answer
         return;
     }
     if (a->status != SLUICE_OK) {
-        if (reply->text != NULL) sl_say(call, word_of(a->status), reply->text);
-        else say_why(call, r->tx.type, reply);
+        if (reply->text != NULL) sl_say(call, code_of(a->status), reply->text);
+        else reply_error(call, r->tx.type, reply);
         return;
     }
     switch (r->tx.type) {
@@ -326,7 +326,7 @@ void sl_reply_tx(struct call *call, const struct request *r, const struct answer
 
 /* --- EXPLAIN TX --------------------------------------------------------------------------- */
 
-bool sl_tx_names_of_explain(struct call *call, struct request *r)
+bool sl_tx_parse_explain(struct call *call, struct request *r)
 {
     const struct sl_bytes *key = call->n > 3 ? &call->at[3] : NULL;
     if (!sl_word_is(call->at[1], "TX")) {

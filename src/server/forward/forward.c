@@ -1,4 +1,5 @@
-/* forward.c - a node's side: requests for the keeper, and what comes back. */
+/* forward.c - on a node: the requests that it forwards to the keeper, and the frames that come
+ * back. */
 #include "server/forward/forward.h"
 
 #include <inttypes.h>
@@ -13,11 +14,11 @@
 /* --- Frames --------------------------------------------------------------------------- */
 
 struct sl_resp_writer *sl_frame(struct server *s, sl_node_id to, const char *name,
-                                size_t words)
+                                size_t fields)
 {
     struct sl_resp_writer *w = sl_links_frame(s, to);
     if (w == NULL) return NULL;
-    sl_resp_array(w, words + 1);
+    sl_resp_array(w, fields + 1);
     sl_resp_text(w, name);
     return w;
 }
@@ -61,11 +62,12 @@ void sl_forward_tx_lost(struct conn *c)
     bool here = c->tx != NULL && c->tx->id != 0;
     if (!here && (c->forwarded == NULL || c->forwarded->tx == 0)) return;
     sl_forward_tx_ended(c);
-    sl_transactions_lose(c);
+    sl_transactions_lost(c);
 }
 
-/* The keeper says with each reply which transaction the connection has there. If it is
- * another one, this TX.BEGIN has begun it, and its id is kept: a rejected one changes nothing. */
+/* Each reply of the keeper names the transaction that the connection has there. If it is a new
+ * one, this TX.BEGIN has begun it, and the node keeps its REQUEST id. A rejected TX.BEGIN changes
+ * nothing. */
 static void note_transaction(const struct request *r, uint64_t tx)
 {
     struct conn *c = r->c;
@@ -109,7 +111,7 @@ void sl_forward_unlist(struct request *r)
     r->sent = false;
 }
 
-/* By age: most are younger than all that wait. */
+/* Search from the end, because most requests are younger than all others in the queue. */
 void sl_forward_enqueue(struct request *r)
 {
     struct sl_forward *f = r->s->forward;
@@ -122,27 +124,29 @@ void sl_forward_enqueue(struct request *r)
     f->queued_count++;
 }
 
-void sl_forward_answer_problem(struct request *r, const char *word, const char *text)
+void sl_forward_answer_problem(struct request *r, const char *code, const char *text)
 {
     sl_forward_unlist(r);
-    sl_resp_problem(sl_conn_out(r->c), word, text);
+    sl_resp_problem(sl_conn_out(r->c), code, text);
     sl_request_end(r);
 }
 
-/* --- Out ------------------------------------------------------------------------------------ */
+/* --- Frames to the keeper ------------------------------------------------------------------- */
 
-static bool has_room(struct server *s)
+bool sl_forward_link_has_space(struct server *s)
 {
     return sl_links_unsent(s, s->forward->keeper) < SL_FORWARD_HIGH;
 }
 
-/* A release that is under way counts as done: its grant is not reclaimed. */
+/* A release counts as done when it is sent, so the node does not report its grant to the next
+ * keeper. */
 static void note_release(struct request *r)
 {
     struct sl_ledger *l = &r->s->forward->ledger;
-    struct sl_record *x = r->releases == 0 ? NULL : sl_ledger_find(l, r->releases);
+    struct sl_record *x = r->released_fence == 0 ? NULL
+                                                 : sl_ledger_find(l, r->released_fence);
     if (x == NULL) return;
-    r->had = true;
+    r->had_record = true;
 #ifndef MUT_RELAYRELEASE
     sl_ledger_drop(l, x);
 #endif
@@ -175,7 +179,7 @@ static void send_one(struct server *s, struct request *r)
 void sl_forward_send_queued(struct server *s)
 {
     struct sl_forward *f = s->forward;
-    while (f->open && !sl_list_empty(&f->queued) && has_room(s))
+    while (f->open && !sl_list_empty(&f->queued) && sl_forward_link_has_space(s))
         send_one(s, sl_container_of(f->queued.next, struct request, place));
 }
 
@@ -192,7 +196,7 @@ void sl_forward_drop(struct server *s, struct sl_record *x)
 
 /* --- The arbiter ----------------------------------------------------------------------------- */
 
-bool sl_forward_has_to(const struct request *r)
+bool sl_forward_must_decide(const struct request *r)
 {
     const struct sl_forward *f = r->s->forward;
     if (!f->leads) return r->c->proxy == NULL;
@@ -202,7 +206,7 @@ bool sl_forward_has_to(const struct request *r)
     return f->reports_until_ms != 0 && (r->command->flags & SL_COMPLETE) != 0;
 }
 
-/* Which grant a RELEASE is about; without a fence, the newest of its connection. */
+/* The grant that a RELEASE ends: without a fence, the newest grant of the connection. 0: unknown. */
 static sl_fence released(const struct request *r)
 {
     if (r->fence != 0) return r->fence;
@@ -235,8 +239,8 @@ void sl_forward_submit(struct arbiter *a, struct request *r)
     sl_fence releases = r->verb == SL_VERB_RELEASE ? released(r) : 0;
     struct request *k = sl_request_keep(r);
     if (k == NULL) return;
-    k->sent = k->had = false;
-    k->releases = releases;
+    k->sent = k->had_record = false;
+    k->released_fence = releases;
     sl_forward_enqueue(k);
     if (!s->forward->leads) sl_forward_send_queued(s);
 }
@@ -286,14 +290,14 @@ void sl_forward_leave(struct arbiter *a, struct conn *c, enum sl_parting how)
 }
 
 void sl_forward_failed(struct arbiter *a, struct conn *c, const char *name,
-                       const char *word)
+                       const char *code)
 {
     struct sl_forward *f = a->s->forward;
     struct sl_resp_writer *w;
-    (void)word;
+    (void)code;
     if (c->forwarded == NULL || c->forwarded->tx == 0 ||
         c->forwarded->route != f->route || !f->open)
-        return; /* It has no transaction there, or not any more. */
+        return; /* The keeper has no transaction of this connection. */
 #ifdef MUT_RELAYFAIL
     return;
 #endif
@@ -303,7 +307,7 @@ void sl_forward_failed(struct arbiter *a, struct conn *c, const char *name,
     sl_resp_text(w, name);
 }
 
-/* --- In ---------------------------------------------------------------------------------------- */
+/* --- Frames from the keeper -------------------------------------------------------------------- */
 
 static struct conn *conn_of(struct server *s, struct sl_bytes number)
 {
@@ -312,7 +316,7 @@ static struct conn *conn_of(struct server *s, struct sl_bytes number)
     return n == NULL || n->conn == NULL || n->conn->proxy != NULL ? NULL : n->conn;
 }
 
-/* The reply to TX.OUTCOME, as the one to the COMMIT in whose place it was sent. */
+/* The node has sent TX.OUTCOME in place of a TX.COMMIT: turn its reply into one of TX.COMMIT. */
 static void reply_settled(struct conn *c, struct sl_bytes reply)
 {
     if (reply.n > 0 && reply.at[0] == ':')
@@ -329,55 +333,56 @@ static bool is_grant(struct sl_bytes reply)
     return reply.n >= 2 && memcmp(reply.at, "*5", 2) == 0;
 }
 
-static void take_reply(struct request *r, uint64_t tx, struct sl_bytes reply)
+static void receive_reply(struct request *r, uint64_t tx, struct sl_bytes reply)
 {
     struct conn *c = r->c;
-    const struct sl_grant g = {.fence = c->forwarded->untold};
+    const struct sl_grant g = {.fence = c->forwarded->unanswered};
     if (r->waits && r->verb == SL_VERB_ACQUIRE && is_grant(reply) &&
         sl_request_came_too_late(r, &g))
         return;
-    c->forwarded->untold = 0;
+    c->forwarded->unanswered = 0;
     if (r->settles) reply_settled(c, reply);
-    else if (r->had && reply.n == 4 && memcmp(reply.at, ":0\r\n", 4) == 0)
-        sl_resp_integer(sl_conn_out(c), 1); /* Its grant went with its keeper. */
+    else if (r->had_record && reply.n == 4 && memcmp(reply.at, ":0\r\n", 4) == 0)
+        sl_resp_integer(sl_conn_out(c), 1); /* The grant ended with the last keeper. */
     else sl_resp_raw(sl_conn_out(c), reply.at, reply.n);
     note_transaction(r, tx);
     sl_forward_unlist(r);
     sl_request_end(r);
 }
 
-static void take_say(struct server *s, const struct sl_args *a)
+static void receive_say(struct server *s, const struct sl_args *a)
 {
     struct conn *c = conn_of(s, a->at[1]);
     uint64_t what, tx;
     if (c == NULL || c->forwarded == NULL || !sl_frame_read(a->at[2], &what) ||
         !sl_frame_read(a->at[3], &tx))
-        return; /* It has left. */
+        return; /* The client has left. */
     struct request *r = sl_forward_request_of(c);
-    c->forwarded->half = what == SL_SAY_MORE;
-    if (r != NULL && what == SL_SAY_LAST) take_reply(r, tx, a->at[4]);
+    c->forwarded->half_replied = what == SL_SAY_MORE;
+    if (r != NULL && what == SL_SAY_LAST) receive_reply(r, tx, a->at[4]);
     else sl_resp_raw(sl_conn_out(c), a->at[4].at, a->at[4].n); /* A push, or a piece. */
 }
 
-/* The lease ends here when it does for the keeper, or before: it is counted from when the
- * request was sent, by clocks that may differ by 1 in 500. (From when this is read, which may
- * be late, it could outlive the lease, and be reclaimed beside its successor.) */
+/* When a lease ends by the clock of this node: not later than at the keeper. The node counts from
+ * when it sent the request, and allows for clocks whose rates differ by 1 in 500. If it counted
+ * from when it reads the reply, which may be late, the record could outlive the lease, and the
+ * next keeper could restore a grant whose successor is held. */
 static sl_ms end_after(sl_ms since_ms, sl_ms age_ms, sl_ms left_ms)
 {
     sl_ms ms = sl_ms_after(age_ms, left_ms);
     return ms == SL_NEVER ? SL_NEVER : since_ms + ms - ms / 500 - 1;
 }
 
-/* For each new record, two are checked for expiry: so there are never many that have expired.
- * (But not while the ledger is handed over: then their order counts.) */
-static void put_record(struct sl_forward *r, sl_ms now_ms, const struct sl_record *x,
+/* For each new record, the node checks two for expiry, so few expired records remain. It does not
+ * while it hands the ledger over, because that relies on the order of records. */
+static void put_record(struct sl_forward *f, sl_ms now_ms, const struct sl_record *x,
                        struct sl_list *of_conn)
 {
-    sl_ledger_put(&r->ledger, x, of_conn);
-    if (!r->handing) sl_ledger_sweep(&r->ledger, now_ms, 2);
+    sl_ledger_put(&f->ledger, x, of_conn);
+    if (!f->handing) sl_ledger_sweep(&f->ledger, now_ms, 2);
 }
 
-static void take_held(struct server *s, const struct sl_args *a)
+static void receive_held(struct server *s, const struct sl_args *a)
 {
     struct sl_forward *f = s->forward;
     struct conn *c = conn_of(s, a->at[1]);
@@ -388,19 +393,19 @@ static void take_held(struct server *s, const struct sl_args *a)
     if (!sl_frame_read(a->at[2], &fresh) || !sl_frame_read(a->at[3], &age) ||
         !sl_record_read(a->at + 4, &v, &key))
         return;
-    if (r == NULL || !r->sent) return; /* It has left. */
+    if (r == NULL || !r->sent) return; /* The client has left. */
     sl_ms end_ms = end_after(r->sent_ms, (sl_ms)age, v.left_ms);
     struct sl_record x = sl_record_of(key, &v, fresh == 1 ? sl_conn_id(c) : 0, end_ms);
-    x.told = f->route;
-    /* Without memory for it the next keeper will not know it: then it is lost. */
+    x.route = f->route;
+    /* If there is no memory for the record, the grant is lost when the keeper fails. */
     put_record(f, s->now.ms, &x, fresh == 1 ? &c->forwarded->held : NULL);
-    if (fresh == 1) c->forwarded->untold = v.fence;
+    if (fresh == 1) c->forwarded->unanswered = v.fence;
 }
 
-/* Of a client of the keeper's node. */
-static void take_note(struct server *s, const struct sl_args *a)
+/* R.NOTE: a grant of a client of the keeper's own node. */
+static void receive_note(struct server *s, const struct sl_args *a)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_grant_view v;
     struct sl_bytes key;
     uint64_t since;
@@ -409,11 +414,11 @@ static void take_note(struct server *s, const struct sl_args *a)
         return;
     struct sl_record x = sl_record_of(key, &v, 0,
                                       end_after((sl_ms)since, 0, v.left_ms));
-    x.told = r->route;
-    put_record(r, s->now.ms, &x, NULL);
+    x.route = f->route;
+    put_record(f, s->now.ms, &x, NULL);
 }
 
-static void take_gone(struct server *s, const struct sl_args *a)
+static void receive_gone(struct server *s, const struct sl_args *a)
 {
     struct sl_ledger *l = &s->forward->ledger;
     for (size_t i = 1; i < a->n; i++) {
@@ -424,9 +429,9 @@ static void take_gone(struct server *s, const struct sl_args *a)
     }
 }
 
-/* What its client believes to hold without a lease is not held: so the connection ends, as it
- * would on one server. */
-static void take_lost(struct server *s, const struct sl_args *a)
+/* R.LOST: the keeper does not hold a grant of a client of this node. If the grant has no lease,
+ * the node closes the connection of the client, which would otherwise believe to hold it. */
+static void receive_lost(struct server *s, const struct sl_args *a)
 {
     static struct sl_log_kind kind;
     struct conn *c = conn_of(s, a->at[1]);
@@ -451,13 +456,14 @@ bool sl_forward_frame_is(const struct sl_args *a, const char *name, size_t n)
 void sl_forward_from_keeper(struct server *s, const struct sl_args *a)
 {
     struct conn *c;
-    if (sl_forward_frame_is(a, "R.HERE", 1)) sl_forward_here(s, a);
-    else if (!s->forward->open && !s->forward->handing) return; /* Of an old route. */
-    else if (sl_forward_frame_is(a, "R.SAY", 4)) take_say(s, a);
-    else if (sl_forward_frame_is(a, "R.HELD", 3 + SL_RECORD_WORDS)) take_held(s, a);
-    else if (sl_forward_frame_is(a, "R.NOTE", 1 + SL_RECORD_WORDS)) take_note(s, a);
-    else if (sl_word_is(a->at[0], "R.GONE")) take_gone(s, a);
-    else if (sl_forward_frame_is(a, "R.LOST", 2)) take_lost(s, a);
+    if (sl_forward_frame_is(a, "R.HERE", 1)) sl_forward_welcomed(s, a);
+    else if (!s->forward->open && !s->forward->handing)
+        return; /* It belongs to an old route. */
+    else if (sl_forward_frame_is(a, "R.SAY", 4)) receive_say(s, a);
+    else if (sl_forward_frame_is(a, "R.HELD", 3 + SL_RECORD_FIELDS)) receive_held(s, a);
+    else if (sl_forward_frame_is(a, "R.NOTE", 1 + SL_RECORD_FIELDS)) receive_note(s, a);
+    else if (sl_word_is(a->at[0], "R.GONE")) receive_gone(s, a);
+    else if (sl_forward_frame_is(a, "R.LOST", 2)) receive_lost(s, a);
     else if (sl_forward_frame_is(a, "R.CUT", 1) && (c = conn_of(s, a->at[1])) != NULL)
         sl_conn_close(c, SL_WAS_CUT);
     else if (sl_forward_frame_is(a, "R.EVENT", 2))

@@ -1,9 +1,10 @@
+/* ledger.c - records of grants, by fence and by connection. */
 #include "server/forward/ledger.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOKED_AT_MAX 1024u
+#define NEWEST_STEPS_MAX 1024u
 
 static uint64_t hash_record(const void *item, const struct sl_index *x)
 {
@@ -82,7 +83,7 @@ bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
 struct sl_record *sl_ledger_newest(const struct sl_list *of_conn, struct sl_bytes key)
 {
     struct sl_record *best = NULL;
-    size_t left = LOOKED_AT_MAX;
+    size_t left = NEWEST_STEPS_MAX;
     for (struct sl_list *n = of_conn->prev; n != of_conn && left > 0;
          n = n->prev, left--) {
         struct sl_record *r = sl_container_of(n, struct sl_record, of_conn);

@@ -1,10 +1,10 @@
-/* ledger.h - what clients of this node hold, though another node is the keeper.
+/* ledger.h - the grants of the clients of this node, while another node is the keeper.
  *
- * The keeper remembers who holds what, and may die. So a node writes down each grant that
- * its clients took or extended, as the keeper tells it, and hands that to the next keeper:
- * whole, under the old fence (A10). A grant is on the list of the connection that took it;
- * without a lease it goes with it. One with a lease stays until it has ended here, or was
- * released. */
+ * The keeper knows the holders, and may fail. So each node records the grants that its clients take
+ * or extend, when the keeper reports them, and hands its ledger to the next keeper. The next keeper
+ * restores these grants with their fences. A record is on the list of the connection that took the
+ * grant. A record without a lease ends with its connection; a record with a lease stays until the
+ * lease expires here or the grant is released. */
 #ifndef SL_SERVER_FORWARD_LEDGER_H
 #define SL_SERVER_FORWARD_LEDGER_H
 
@@ -14,52 +14,54 @@
 struct sl_ledger {
     struct sl_index by_fence;
     struct sl_list all;
-    size_t unleased; /* Those without a lease. */
-    size_t bytes;    /* Of all of them, keys, values and notes included. */
+    size_t unleased; /* Records without a lease. */
+    size_t bytes;    /* Of all records, with keys, values and notes. */
 };
 
-/* A grant. Bytes are behind it. */
+/* A grant. Its bytes are behind it in memory. */
 struct sl_record {
     struct sl_list all, of_conn;
-    uint64_t session; /* Who took it; 0: one that is gone, or of another node. */
-    uint64_t told;    /* Which keeper was last told of it: a number of the relay's. */
+    uint64_t
+        session; /* The session that took it; 0: it has ended, or is on another node. */
+    uint64_t route; /* The route on which the node last handed it over. */
     sl_fence fence;
     bool shared, leased;
-    bool unwanted; /* Nobody was told of it: it is to be given back. */
+    bool unwanted; /* No client knows of it: the keeper must release it. */
     uint32_t units, per, buckets;
     int32_t priority;
-    sl_ms end_ms; /* Of the lease; SL_NEVER. */
+    sl_ms end_ms; /* When the lease ends; SL_NEVER: no lease. */
     struct sl_bytes key, value, note;
 };
 
 void sl_ledger_init(struct sl_ledger *l, struct sl_hash_key key);
 
-/* Write a grant down, or again: then it stays with the connection that it was of. False: out
- * of memory. Copies bytes. */
+/* Add a record, or replace the one with the same fence, which keeps its connection. False: out of
+ * memory. Copies bytes. */
 bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
                    struct sl_list *of_conn);
 
-/* NULL: there is none. */
+/* NULL: there is no such record. */
 struct sl_record *sl_ledger_find(const struct sl_ledger *l, sl_fence fence);
 
-/* The newest of a key among the last thousand of a connection; or NULL. */
+/* The newest record of a key among the last thousand of a connection; NULL: none. */
 struct sl_record *sl_ledger_newest(const struct sl_list *of_conn, struct sl_bytes key);
 
 bool sl_ledger_holds_unleased(const struct sl_list *of_conn);
 
+/* Remove a record and free it. */
 void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r);
 
-/* The connection is gone, and what it held without a lease. */
+/* The connection has closed: drop its records without a lease, and detach the others. */
 void sl_ledger_leave(struct sl_ledger *l, struct sl_list *of_conn);
 
-/* Look at so many, each in its turn, and forget those that have ended. */
+/* Check so many records, in rotation, and drop those that have expired. */
 void sl_ledger_sweep(struct sl_ledger *l, sl_ms now_ms, size_t most);
 
-/* A grant as the table sees it; bytes are borrowed. */
+/* A record of a grant in the table; bytes are borrowed. */
 struct sl_record sl_record_of(struct sl_bytes key, const struct sl_grant_view *v,
                               uint64_t session, sl_ms end_ms);
 
-/* As the table sees such a grant. */
+/* The same grant as the table shows it. */
 struct sl_grant_view sl_record_view(const struct sl_record *r, sl_ms now_ms);
 
 #endif /* SL_SERVER_FORWARD_LEDGER_H */

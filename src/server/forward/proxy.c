@@ -1,4 +1,5 @@
-/* proxy.c - the keeper's side: connections that stand for clients of other nodes. */
+/* proxy.c - on the keeper: connections that stand for clients of other nodes, and the frames of
+ * these nodes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,54 +9,54 @@
 #include "server/forward/forward_internal.h"
 #include "server/observe/log.h"
 
-#define FAR_MAX 200000u /* Connections of one node. */
+#define PROXIES_MAX 200000u /* Of one node. */
 
-/* --- By node and number ------------------------------------------------------------------ */
+/* --- Index by node and session ------------------------------------------------------------ */
 
-struct name {
+struct proxy_key {
     uint64_t node, session;
 };
 
-static uint64_t hash_name(struct name n, uint64_t seed)
+static uint64_t hash_key(struct proxy_key n, uint64_t seed)
 {
     return sl_hash_u64(n.session * 31 + n.node, seed);
 }
 
-static struct name name_of(const struct conn *c)
+static struct proxy_key key_of(const struct conn *c)
 {
-    return (struct name){c->proxy->node, c->proxy->session};
+    return (struct proxy_key){c->proxy->node, c->proxy->session};
 }
 
 static uint64_t hash_conn(const void *item, const struct sl_index *x)
 {
-    return hash_name(name_of(item), x->seed);
+    return hash_key(key_of(item), x->seed);
 }
 
-static bool same_name(const void *item, struct sl_bytes key)
+static bool same_key(const void *item, struct sl_bytes key)
 {
-    const struct name n = name_of(item);
+    const struct proxy_key n = key_of(item);
     return memcmp(&n, key.at, key.n) == 0;
 }
 
-static const struct sl_index_kind fars = {.hash = hash_conn, .same = same_name};
+static const struct sl_index_kind proxies = {.hash = hash_conn, .same = same_key};
 
 void sl_proxy_init(struct server *s)
 {
-    sl_index_init(&s->forward->proxies, &fars, s->hash_key);
+    sl_index_init(&s->forward->proxies, &proxies, s->hash_key);
     sl_list_init(&s->forward->stalled);
 }
 
 static struct conn *find(const struct server *s, sl_node_id node, uint64_t session)
 {
-    const struct name n = {node, session};
+    const struct proxy_key n = {node, session};
     const struct sl_index *x = &s->forward->proxies;
     return sl_index_find(x, (struct sl_bytes){(const char *)&n, sizeof n},
-                         hash_name(n, x->seed));
+                         hash_key(n, x->seed));
 }
 
 /* --- Life --------------------------------------------------------------------------------- */
 
-static void tell_cut(struct server *s, sl_node_id node, uint64_t session)
+static void send_cut(struct server *s, sl_node_id node, uint64_t session)
 {
     struct sl_resp_writer *w = sl_frame(s, node, "R.CUT", 1);
     if (w != NULL) sl_frame_number(w, session);
@@ -63,21 +64,22 @@ static void tell_cut(struct server *s, sl_node_id node, uint64_t session)
 
 static struct conn *make(struct server *s, sl_node_id node, uint64_t session)
 {
-    struct sl_forward *r = s->forward;
-    if (r->nodes[node].count >= FAR_MAX || sl_index_reserve(&r->proxies) != SLUICE_OK)
+    struct sl_forward *f = s->forward;
+    if (f->nodes[node].count >= PROXIES_MAX ||
+        sl_index_reserve(&f->proxies) != SLUICE_OK)
         return NULL;
-    struct sl_proxy *f = calloc(1, sizeof *f);
-    struct conn *c = f == NULL ? NULL : sl_conn_new_proxy(s, f);
+    struct sl_proxy *p = calloc(1, sizeof *p);
+    struct conn *c = p == NULL ? NULL : sl_conn_new_proxy(s, p);
     if (c == NULL) {
-        free(f);
+        free(p);
         return NULL;
     }
-    *f = (struct sl_proxy){.c = c, .node = node, .session = session};
-    sl_list_init(&f->stalled);
+    *p = (struct sl_proxy){.c = c, .node = node, .session = session};
+    sl_list_init(&p->stalled);
     c->session->proxy_node = node;
     c->session->proxy_id = session;
-    sl_index_put(&r->proxies, c, hash_conn(c, &r->proxies));
-    r->nodes[node].count++;
+    sl_index_put(&f->proxies, c, hash_conn(c, &f->proxies));
+    f->nodes[node].count++;
     return c;
 }
 
@@ -85,22 +87,22 @@ static struct conn *find_or_make(struct server *s, sl_node_id node, uint64_t ses
 {
     struct conn *c = find(s, node, session);
     if (c == NULL) c = make(s, node, session);
-    if (c == NULL) tell_cut(s, node, session);
+    if (c == NULL) send_cut(s, node, session);
     return c;
 }
 
 void sl_proxy_closed(struct conn *c)
 {
     struct server *s = c->server;
-    struct sl_forward *r = s->forward;
-    struct sl_proxy *f = c->proxy;
-    sl_index_remove(&r->proxies, c, hash_conn(c, &r->proxies));
-    sl_list_remove(&f->stalled);
-    r->nodes[f->node].count--;
-    if (!f->gone) tell_cut(s, f->node, f->session);
+    struct sl_forward *f = s->forward;
+    struct sl_proxy *p = c->proxy;
+    sl_index_remove(&f->proxies, c, hash_conn(c, &f->proxies));
+    sl_list_remove(&p->stalled);
+    f->nodes[p->node].count--;
+    if (!p->gone) send_cut(s, p->node, p->session);
 }
 
-/* Events may be lost; a link that is behind is not made to lag for them. */
+/* Events may be lost: a link with much unsent output gets none. */
 static void send_event(struct server *s, struct sl_bytes channel, struct sl_bytes text)
 {
     struct sl_resp_writer *w;
@@ -114,7 +116,7 @@ static void send_event(struct server *s, struct sl_bytes channel, struct sl_byte
     }
 }
 
-/* Whether nodes have subscribers has changed. */
+/* A node has begun or ceased to have subscribers. */
 static void note_listening(struct server *s)
 {
     bool any = false;
@@ -139,50 +141,50 @@ void sl_proxy_close_all(struct server *s, sl_node_id node)
     note_listening(s);
 }
 
-/* --- Out ---------------------------------------------------------------------------------- */
+/* --- Frames to nodes ------------------------------------------------------------------------ */
 
-/* The rest is sent when the link has room again. */
+/* Keep the output from `sent` on, until the link has space again. */
 static void stall(struct conn *c, size_t sent)
 {
-    struct sl_proxy *f = c->proxy;
+    struct sl_proxy *p = c->proxy;
     c->out.n -= sent;
     if (sent > 0) memmove(c->out.buffer, c->out.buffer + sent, c->out.n);
-    if (sl_list_empty(&f->stalled))
-        sl_list_append(&c->server->forward->stalled, &f->stalled);
+    if (sl_list_empty(&p->stalled))
+        sl_list_append(&c->server->forward->stalled, &p->stalled);
 }
 
 void sl_proxy_flush(struct conn *c)
 {
     struct server *s = c->server;
-    struct sl_proxy *f = c->proxy;
-    bool done = f->busy && f->ran && sl_list_empty(&c->requests);
+    struct sl_proxy *p = c->proxy;
+    bool done = p->busy && p->ran && sl_list_empty(&c->requests);
     size_t at = 0;
-    if (c->closing || f->gone || (c->out.n == 0 && !done)) return;
+    if (c->closing || p->gone || (c->out.n == 0 && !done)) return;
     do {
-        if (sl_links_unsent(s, f->node) >= SL_FORWARD_HIGH) {
+        if (sl_links_unsent(s, p->node) >= SL_FORWARD_HIGH) {
             stall(c, at);
             return;
         }
         size_t left = c->out.n - at,
                n = left < SL_FORWARD_PIECE ? left : SL_FORWARD_PIECE;
-        struct sl_resp_writer *w = sl_frame(s, f->node, "R.SAY", 4);
-        if (w == NULL) return; /* It will be told that its link is gone. */
-        sl_frame_number(w, f->session);
+        struct sl_resp_writer *w = sl_frame(s, p->node, "R.SAY", 4);
+        if (w == NULL) return; /* The link is about to end. */
+        sl_frame_number(w, p->session);
         sl_frame_number(w, at + n < c->out.n ? SL_SAY_MORE : done ? SL_SAY_LAST : 0);
         sl_frame_number(w, c->tx == NULL ? 0 : c->tx->id);
         sl_resp_bulk(w, (struct sl_bytes){c->out.buffer + at, n});
         at += n;
     } while (at < c->out.n);
     c->out.n = 0;
-    if (done) f->busy = f->ran = false;
+    if (done) p->busy = p->ran = false;
 }
 
-static void tell_held(struct conn *c, struct sl_bytes key,
+static void send_held(struct conn *c, struct sl_bytes key,
                       const struct sl_grant_view *v, bool fresh)
 {
     struct server *s = c->server;
     struct sl_resp_writer *w = sl_frame(s, c->proxy->node, "R.HELD",
-                                        3 + SL_RECORD_WORDS);
+                                        3 + SL_RECORD_FIELDS);
     if (w == NULL) return;
     sl_frame_number(w, c->proxy->session);
     sl_frame_number(w, fresh ? 1 : 0);
@@ -199,12 +201,13 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
 #ifdef MUT_RELAYHELD
     if (!fresh) return;
 #endif
-    if (c->proxy != NULL) tell_held(c, key, &v, fresh);
+    if (c->proxy != NULL) send_held(c, key, &v, fresh);
     else if (v.leased) sl_witness_note(s, key, fence);
 }
 
-/* The clock is looked at after this was read: what was sent before cannot be later. */
-static void take_clock(struct server *s, sl_node_id from, const struct sl_args *a)
+/* Read our clock after the frame, so that the clock of the node was not later than the frame says
+ * when ours showed this time. */
+static void receive_clock(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     struct sl_proxy_node *node = &s->forward->nodes[from];
     uint64_t ms;
@@ -237,13 +240,14 @@ static bool is_quiet(const struct server *s)
     return stats.recovering_until_ms > s->now.ms;
 }
 
-/* One that is held here: by the connection itself, or by what is left of it. */
-static bool take_over(struct server *s, struct session *n,
-                      const struct sl_grant_view *held, const struct sl_grant_view *v,
-                      struct sl_bytes key)
+/* A node reports a grant that the table has: its holder is the same connection, or the session that
+ * remained when the link broke. */
+static bool reclaim_held(struct server *s, struct session *n,
+                         const struct sl_grant_view *held,
+                         const struct sl_grant_view *v, struct sl_bytes key)
 {
     const struct session *old = sl_server_session(s, held->session_id);
-    if (held->leased) { /* One may have seen it extended, and another not. */
+    if (held->leased) { /* One node may know of an extension and another not. */
         if (is_quiet(s) && v->leased) sl_table_reclaim(s->table, s->now, NULL, v, key);
         return true;
     }
@@ -255,8 +259,8 @@ static bool take_over(struct server *s, struct session *n,
     return sl_table_rebind(s->table, s->now, &n->s, key, held->fence) == SLUICE_OK;
 }
 
-bool sl_reclaim(struct server *s, struct session *n, const struct sl_grant_view *v,
-                struct sl_bytes key)
+bool sl_forward_reclaim(struct server *s, struct session *n,
+                        const struct sl_grant_view *v, struct sl_bytes key)
 {
     struct sl_grant_view held;
     bool good;
@@ -264,7 +268,7 @@ bool sl_reclaim(struct server *s, struct session *n, const struct sl_grant_view 
     return false;
 #endif
     if (sl_table_inspect_grant(s->table, s->now, key, v->fence, &held))
-        good = take_over(s, n, &held, v, key);
+        good = reclaim_held(s, n, &held, v, key);
     else {
         good = is_quiet(s) && (v->leased || n != NULL) &&
                sl_table_reclaim(s->table, s->now, n == NULL ? NULL : &n->s, v, key) ==
@@ -276,7 +280,7 @@ bool sl_reclaim(struct server *s, struct session *n, const struct sl_grant_view 
     return good;
 }
 
-static void take_reclaim(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_reclaim(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     struct sl_grant_view v;
     struct sl_bytes key;
@@ -286,16 +290,16 @@ static void take_reclaim(struct server *s, sl_node_id from, const struct sl_args
     if (!sl_frame_read(a->at[1], &session) || !sl_record_read(a->at + 2, &v, &key))
         return;
     if (session != 0 && (c = find_or_make(s, from, session)) == NULL) return;
-    if (sl_reclaim(s, c == NULL ? NULL : c->session, &v, key)) return;
+    if (sl_forward_reclaim(s, c == NULL ? NULL : c->session, &v, key)) return;
     w = sl_frame(s, from, "R.LOST", 2);
     if (w == NULL) return;
     sl_frame_number(w, session);
     sl_frame_number(w, v.fence);
 }
 
-/* What was held by connections of this node that it has not named is given back: they ended
- * while there was no link. */
-static void end_old(struct server *s, sl_node_id node)
+/* Release the grants of sessions that the node has not reported: their clients left while there
+ * was no link. */
+static void end_unnamed(struct server *s, sl_node_id node)
 {
     struct sl_list *next;
     for (struct sl_list *i = s->lingering.next; i != &s->lingering; i = next) {
@@ -310,31 +314,31 @@ static void end_old(struct server *s, sl_node_id node)
     }
 }
 
-static void take_ready(struct server *s, sl_node_id from)
+static void receive_ready(struct server *s, sl_node_id from)
 {
     s->forward->nodes[from].ready = true;
-    end_old(s, from);
+    end_unnamed(s, from);
     if (s->forward->reports_until_ms != 0 && sl_proxy_all_ready(s))
         s->forward->reports_until_ms = s->now.ms;
 }
 
-/* --- In --------------------------------------------------------------------------------------- */
+/* --- Frames from nodes -------------------------------------------------------------------------- */
 
-static void take_come(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_come(struct server *s, sl_node_id from, const struct sl_args *a)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     uint64_t term;
     if (!sl_frame_read(a->at[1], &term)) return;
-    bool yes = r->leads && term == r->term && !s->stopping;
+    bool yes = f->leads && term == f->term && !s->stopping;
     struct sl_resp_writer *w = sl_frame(s, from, yes ? "R.HERE" : "R.NOT", 1);
     if (w != NULL) sl_frame_number(w, term);
     if (!yes) return;
-    sl_proxy_close_all(s, from); /* It begins anew. */
-    r->nodes[from].open = true;
-    r->nodes[from].ready = false;
+    sl_proxy_close_all(s, from); /* It begins a new route. */
+    f->nodes[from].open = true;
+    f->nodes[from].ready = false;
 }
 
-static void take_do(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_do(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     uint64_t session, waited, resp3, last;
     struct conn *c;
@@ -357,7 +361,7 @@ static void take_do(struct server *s, sl_node_id from, const struct sl_args *a)
     if (last == 1) sl_conn_work(c);
 }
 
-static void take_drop(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_drop(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     uint64_t session, fence;
     struct sl_ended past;
@@ -368,7 +372,7 @@ static void take_drop(struct server *s, sl_node_id from, const struct sl_args *a
     sl_table_release(s->table, s->now, &c->session->s, a->at[2], fence, &past);
 }
 
-static void take_fail(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_fail(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     uint64_t session;
     struct conn *c;
@@ -381,7 +385,7 @@ static void take_fail(struct server *s, sl_node_id from, const struct sl_args *a
     c->tx->error = "ERR";
 }
 
-static void take_end(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_end(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     uint64_t session, cut;
     struct conn *c;
@@ -394,21 +398,21 @@ static void take_end(struct server *s, sl_node_id from, const struct sl_args *a)
 
 void sl_proxy_received(struct server *s, sl_node_id from, const struct sl_args *a)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     uint64_t yes;
-    if (sl_forward_frame_is(a, "R.COME", 1)) take_come(s, from, a);
-    else if (!r->leads || !r->nodes[from].open || s->stopping)
-        return; /* It was told; or it will ask the next keeper. */
-    else if (sl_forward_frame_is(a, "R.DO", 5)) take_do(s, from, a);
-    else if (sl_forward_frame_is(a, "R.RECLAIM", 1 + SL_RECORD_WORDS))
-        take_reclaim(s, from, a);
-    else if (sl_forward_frame_is(a, "R.READY", 0)) take_ready(s, from);
-    else if (sl_forward_frame_is(a, "R.END", 2)) take_end(s, from, a);
-    else if (sl_forward_frame_is(a, "R.FAIL", 2)) take_fail(s, from, a);
-    else if (sl_forward_frame_is(a, "R.DROP", 3)) take_drop(s, from, a);
-    else if (sl_forward_frame_is(a, "R.CLOCK", 1)) take_clock(s, from, a);
+    if (sl_forward_frame_is(a, "R.COME", 1)) receive_come(s, from, a);
+    else if (!f->leads || !f->nodes[from].open || s->stopping)
+        return; /* The node knows, or will learn, that this is not its keeper. */
+    else if (sl_forward_frame_is(a, "R.DO", 5)) receive_do(s, from, a);
+    else if (sl_forward_frame_is(a, "R.RECLAIM", 1 + SL_RECORD_FIELDS))
+        receive_reclaim(s, from, a);
+    else if (sl_forward_frame_is(a, "R.READY", 0)) receive_ready(s, from);
+    else if (sl_forward_frame_is(a, "R.END", 2)) receive_end(s, from, a);
+    else if (sl_forward_frame_is(a, "R.FAIL", 2)) receive_fail(s, from, a);
+    else if (sl_forward_frame_is(a, "R.DROP", 3)) receive_drop(s, from, a);
+    else if (sl_forward_frame_is(a, "R.CLOCK", 1)) receive_clock(s, from, a);
     else if (sl_forward_frame_is(a, "R.LISTEN", 1) && sl_frame_read(a->at[1], &yes)) {
-        r->nodes[from].listens = yes == 1;
+        f->nodes[from].listens = yes == 1;
         note_listening(s);
     }
 }

@@ -1,3 +1,4 @@
+/* record.c - a grant in a frame, written and read. */
 #include "server/forward/record.h"
 
 #include <inttypes.h>

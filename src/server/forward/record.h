@@ -1,27 +1,27 @@
-/* record.h - a grant as words, between nodes of a cluster with a keeper.
+/* record.h - a grant in a frame between nodes of a cluster with a keeper.
  *
  *     key fence shared units per buckets priority lease_ms value note
  *
- * All are bulk strings, numbers in decimal. lease_ms is what is left of it; -1: there is no
- * lease. Of a view what is not here is lost. */
+ * All fields are bulk strings, numbers in decimal. lease_ms is the rest of the lease; -1: there is
+ * no lease. Other fields of a view are not sent. */
 #ifndef SL_SERVER_FORWARD_RECORD_H
 #define SL_SERVER_FORWARD_RECORD_H
 
 #include "locks/table.h"
 #include "resp/writer.h"
 
-/* A number of a frame. What is read is not negative, and no greater than a fence. */
+/* Write and read a number of a frame. The reader accepts 0 to SL_FENCE_MAX. */
 void sl_frame_number(struct sl_resp_writer *w, uint64_t n);
 void sl_frame_signed(struct sl_resp_writer *w, int64_t n);
 bool sl_frame_read(struct sl_bytes b, uint64_t *out);
 
-#define SL_RECORD_WORDS 10
+#define SL_RECORD_FIELDS 10
 
-/* A lease has not ended. */
+/* The lease, if there is one, must not have expired. */
 void sl_record_write(struct sl_resp_writer *w, struct sl_bytes key,
                      const struct sl_grant_view *v);
 
-/* From SL_RECORD_WORDS words. False: they are none. Bytes are borrowed. */
+/* Read SL_RECORD_FIELDS arguments. False: they are not a record. Bytes are borrowed. */
 bool sl_record_read(const struct sl_bytes *at, struct sl_grant_view *v,
                     struct sl_bytes *key);
 

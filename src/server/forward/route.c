@@ -1,5 +1,5 @@
-/* route.c - a node's route to the keeper: how it begins and ends, and the ledger that is handed
- * over on it. */
+/* route.c - on a node: its route to the keeper. How a route begins with the ledger, how it ends,
+ * and what the node does when it becomes the keeper or stops being it. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -12,14 +12,9 @@
 #define AGAIN_MS 20
 #define SWEPT_A_SECOND 4096u
 
-/* --- The ledger is handed over --------------------------------------------------------- */
+/* --- Begin a route: hand the ledger over ------------------------------------------------- */
 
-static bool has_room(struct server *s)
-{
-    return sl_links_unsent(s, s->forward->keeper) < SL_FORWARD_HIGH;
-}
-
-/* The keeper knows this connection now, and is to be told of its end. */
+/* The keeper knows this session now, so the node must report its end. */
 static void note_route(struct server *s, uint64_t session)
 {
     const struct session *n = session == 0 ? NULL : sl_server_session(s, session);
@@ -31,21 +26,21 @@ static void note_route(struct server *s, uint64_t session)
 static void write_reclaim(struct server *s, const struct sl_record *x)
 {
     struct sl_resp_writer *w = sl_frame(s, s->forward->keeper, "R.RECLAIM",
-                                        1 + SL_RECORD_WORDS);
-    if (w == NULL) return; /* The way is about to end. */
+                                        1 + SL_RECORD_FIELDS);
+    if (w == NULL) return; /* The route is about to end. */
     const struct sl_grant_view v = sl_record_view(x, s->now.ms);
     sl_frame_number(w, x->session);
     sl_record_write(w, x->key, &v);
 }
 
-/* What has been handed over stands behind what has not. */
+/* Records that are handed over move behind those that are not. */
 static void hand_over_one(struct server *s, struct sl_record *x)
 {
-    struct sl_forward *r = s->forward;
-    x->told = r->route;
+    struct sl_forward *f = s->forward;
+    x->route = f->route;
     note_route(s, x->session);
     sl_list_remove(&x->all);
-    sl_list_append(&r->ledger.all, &x->all);
+    sl_list_append(&f->ledger.all, &x->all);
     if (x->unwanted) sl_forward_drop(s, x);
     else if (x->end_ms > s->now.ms) write_reclaim(s, x);
 }
@@ -58,13 +53,13 @@ static struct sl_record *first_record(const struct sl_ledger *l)
 
 bool sl_forward_hand_over(struct server *s)
 {
-    struct sl_forward *r = s->forward;
-    while (r->handing && has_room(s)) {
-        struct sl_record *x = first_record(&r->ledger);
-        if (x == NULL || x->told == r->route) {
-            sl_frame(s, r->keeper, "R.READY", 0);
-            r->handing = false;
-            r->open = true;
+    struct sl_forward *f = s->forward;
+    while (f->handing && sl_forward_link_has_space(s)) {
+        struct sl_record *x = first_record(&f->ledger);
+        if (x == NULL || x->route == f->route) {
+            sl_frame(s, f->keeper, "R.READY", 0);
+            f->handing = false;
+            f->open = true;
             break;
         }
         if (s->effects_left == 0) return false;
@@ -75,51 +70,52 @@ bool sl_forward_hand_over(struct server *s)
     return true;
 }
 
-void sl_forward_tell_listening(struct server *s)
+void sl_forward_send_listening(struct server *s)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     bool listens = !sl_pubsub_silent(&s->pubsub);
-    if (!r->open || listens == r->listens) return;
-    struct sl_resp_writer *w = sl_frame(s, r->keeper, "R.LISTEN", 1);
+    if (!f->open || listens == f->listens) return;
+    struct sl_resp_writer *w = sl_frame(s, f->keeper, "R.LISTEN", 1);
     if (w == NULL) return;
     sl_frame_number(w, listens ? 1 : 0);
-    r->listens = listens;
+    f->listens = listens;
 }
 
 void sl_forward_begin_route(struct server *s)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_resp_writer *w;
-    r->again_ms = SL_NEVER;
-    if (r->leads || r->exporting || r->keeper == 0 ||
-        (w = sl_frame(s, r->keeper, "R.COME", 1)) == NULL)
+    f->again_ms = SL_NEVER;
+    if (f->leads || f->exporting || f->keeper == 0 ||
+        (w = sl_frame(s, f->keeper, "R.COME", 1)) == NULL)
         return;
-    sl_frame_number(w, r->keeper_term);
+    sl_frame_number(w, f->keeper_term);
 }
 
-/* By which the keeper can tell us when a lease ends. */
-void sl_forward_tell_clock(struct server *s)
+/* The keeper uses our clock to say when a lease ends (R.NOTE). */
+void sl_forward_send_clock(struct server *s)
 {
     struct sl_resp_writer *w = sl_frame(s, s->forward->keeper, "R.CLOCK", 1);
     if (w != NULL) sl_frame_number(w, (uint64_t)s->now.ms);
 }
 
-void sl_forward_here(struct server *s, const struct sl_args *a)
+void sl_forward_welcomed(struct server *s, const struct sl_args *a)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     uint64_t term;
-    if (!sl_frame_read(a->at[1], &term) || term != r->keeper_term || r->open ||
-        r->handing)
+    if (!sl_frame_read(a->at[1], &term) || term != f->keeper_term || f->open ||
+        f->handing)
         return;
-    r->without_since_ms = r->again_ms = SL_NEVER;
-    r->handing = true;
-    sl_forward_tell_clock(s);
-    sl_server_go_on(s); /* It is handed over some at a time. */
+    f->without_since_ms = f->again_ms = SL_NEVER;
+    f->handing = true;
+    sl_forward_send_clock(s);
+    sl_server_go_on(s); /* The pump hands it over in batches. */
 }
 
-/* --- Another route ------------------------------------------------------------------------ */
+/* --- End a route -------------------------------------------------------------------------- */
 
-/* A commit that was sent: TX.OUTCOME tells what became of it, if its transaction has an id. */
+/* The keeper was lost after the node had sent this commit. If the transaction has a REQUEST id, ask
+ * the next keeper with TX.OUTCOME; otherwise nobody knows the outcome. */
 static void settle_commit(struct request *r)
 {
     struct conn *c = r->c;
@@ -134,34 +130,36 @@ static void settle_commit(struct request *r)
             "it did; with TX.BEGIN REQUEST id, TX.OUTCOME id tells");
         return;
     }
-    k->sent = k->had = false;
+    k->sent = k->had_record = false;
     k->settles = true;
     sl_forward_enqueue(k);
 }
 
-/* It was granted, and the answer was lost: it asks again, so nobody has that grant. */
-static void forget_untold(struct server *s, struct conn *c)
+/* The keeper has granted this ACQUIRE, but the reply was lost. The node sends the request again, so
+ * no client will use the first grant. */
+static void forget_unanswered(struct server *s, struct conn *c)
 {
     struct sl_forward_session *f = c->forwarded;
-    struct sl_record *x = f->untold == 0
+    struct sl_record *x = f->unanswered == 0
                               ? NULL
-                              : sl_ledger_find(&s->forward->ledger, f->untold);
-    f->untold = 0;
+                              : sl_ledger_find(&s->forward->ledger, f->unanswered);
+    f->unanswered = 0;
     if (x == NULL) return;
-    if (x->leased) x->unwanted = true; /* The keeper may be the same. */
+    if (x->leased) x->unwanted = true; /* The keeper may still hold it. */
     else sl_ledger_drop(&s->forward->ledger, x);
 }
 
-/* What was sent on the old route: it is settled, or will be sent again. */
-static void turn_one(struct server *s, struct request *r)
+/* A request was sent on the old route and not answered: settle it, or send it again. */
+static void settle_or_requeue(struct request *r)
 {
+    struct server *s = r->s;
     bool commits = (r->command->flags & SL_COMMITS) != 0;
 #ifdef MUT_RELAYSETTLE
     commits = false;
 #endif
     if (commits && r->c->forwarded->tx != 0) settle_commit(r);
     else {
-        if (r->verb == SL_VERB_ACQUIRE) forget_untold(s, r->c);
+        if (r->verb == SL_VERB_ACQUIRE) forget_unanswered(s, r->c);
 #ifdef MUT_RELAYWAITED
         r->arrived_ms = s->now.ms;
 #endif
@@ -169,7 +167,7 @@ static void turn_one(struct server *s, struct request *r)
     }
 }
 
-/* The transaction that a connection had on the old route has ended. */
+/* The transaction that a connection had on the old route is aborted: answer its request. */
 static void leave_old_route(struct conn *c)
 {
     struct request *r = sl_forward_request_of(c);
@@ -182,7 +180,7 @@ static void leave_old_route(struct conn *c)
     sl_forward_tx_ended(c);
     if ((flags & SL_ABORTS) != 0) {
         sl_forward_unlist(r);
-        sl_resp_simple(sl_conn_out(c), "OK"); /* It went with its keeper. */
+        sl_resp_simple(sl_conn_out(c), "OK"); /* The old keeper has aborted it. */
         sl_request_end(r);
     } else if ((flags & SL_BEGINS) == 0)
         sl_forward_answer_problem(r, sluice_status_word(SLUICE_ESTALE), SL_LOST_TX);
@@ -190,25 +188,26 @@ static void leave_old_route(struct conn *c)
 
 static void lose_route(struct server *s)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_election_view v;
-    sl_election_view(r->election, &v);
-    r->without_since_ms = r->poke_ms = r->certain_ms = s->now.ms;
-    r->lost = v.reign;
+    sl_election_view(f->election, &v);
+    f->without_since_ms = f->read_again_ms = f->certain_ms = s->now.ms;
+    f->lost = v.reign;
 }
 
-/* What follows the half of a reply would be taken for its rest. */
+/* A client that got half of a reply would take the next reply for the other half. */
 static void close_half_replied(struct server *s)
 {
     struct sl_list *next;
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
         struct conn *c = sl_container_of(n, struct conn, all);
         next = n->next;
-        if (c->forwarded != NULL && c->forwarded->half) sl_conn_close(c, SL_WAS_CUT);
+        if (c->forwarded != NULL && c->forwarded->half_replied)
+            sl_conn_close(c, SL_WAS_CUT);
     }
 }
 
-/* Take all requests of a list off it, one after the other; new ones that come meanwhile stay. */
+/* Remove all requests from a list and call `what` for each. Requests that `what` adds stay. */
 static void each_request(struct sl_list *list, void (*what)(struct request *r))
 {
     struct sl_list old;
@@ -225,20 +224,15 @@ static void each_request(struct sl_list *list, void (*what)(struct request *r))
     }
 }
 
-static void turn(struct request *r)
-{
-    turn_one(r->s, r);
-}
-
 void sl_forward_end_route(struct server *s)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_list *next;
-    r->route++;
-    r->open = r->handing = r->listens = false;
-    if (r->without_since_ms == SL_NEVER) lose_route(s);
+    f->route++;
+    f->open = f->handing = f->listens = false;
+    if (f->without_since_ms == SL_NEVER) lose_route(s);
     close_half_replied(s);
-    each_request(&r->sent, turn);
+    each_request(&f->sent, settle_or_requeue);
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
         next = n->next;
         leave_old_route(sl_container_of(n, struct conn, all));
@@ -264,7 +258,7 @@ bool sl_forward_reclaim_own(struct server *s)
         s->effects_left--;
         if (x->end_ms > s->now.ms && !x->unwanted &&
             (x->leased || (n != NULL && n->conn != NULL)))
-            sl_reclaim(s, n, &v, x->key);
+            sl_forward_reclaim(s, n, &v, x->key);
         sl_ledger_drop(l, x);
     }
     return true;
@@ -273,7 +267,7 @@ bool sl_forward_reclaim_own(struct server *s)
 void sl_forward_take_over(struct server *s)
 {
     s->forward->without_since_ms = SL_NEVER;
-    sl_forward_reports_complete(s); /* What has to wait for others waits on. */
+    sl_forward_reports_complete(s); /* Requests that need reports are queued again. */
     sl_server_go_on(s);
 }
 
@@ -282,7 +276,7 @@ void sl_forward_reports_complete(struct server *s)
     each_request(&s->forward->queued, sl_request_resume);
 }
 
-/* A request that waited in the table of this node, which is not the keeper any more. */
+/* Forward a request that waited in the table of this node, which is not the keeper any more. */
 static void move_out(struct request *r)
 {
     struct server *s = r->s;
@@ -291,8 +285,8 @@ static void move_out(struct request *r)
         return;
     }
     r->arbiter = s->arbiters.remote;
-    r->sent = r->had = false;
-    r->releases = 0;
+    r->sent = r->had_record = false;
+    r->released_fence = 0;
     sl_forward_enqueue(r);
 }
 
@@ -301,7 +295,7 @@ static bool has_tx_request(const struct conn *c)
     for (const struct sl_list *i = c->requests.next; i != &c->requests; i = i->next) {
         const struct request *r = sl_container_of(i, const struct request, of_conn);
         if (r->verb == SL_VERB_TX && r->arbiter == c->server->arbiters.local)
-            return true; /* It is answered when the transactions are stopped. */
+            return true; /* sl_transactions_depose() answers it. */
     }
     return false;
 }
@@ -313,24 +307,24 @@ void sl_forward_step_down(struct server *s)
         struct conn *c = sl_container_of(n, struct conn, all);
         if (c->proxy == NULL && !has_tx_request(c)) sl_forward_tx_lost(c);
     }
-    sl_local_hand_over(s, move_out);
+    sl_local_move_waiters(s, move_out);
 }
 
-/* --- In ------------------------------------------------------------------------------------- */
+/* --- Frames --------------------------------------------------------------------------------- */
 
-static void take_not(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_not(struct server *s, sl_node_id from, const struct sl_args *a)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     uint64_t term;
-    if (from != r->keeper || r->leads || !sl_frame_read(a->at[1], &term) ||
-        term != r->keeper_term)
+    if (from != f->keeper || f->leads || !sl_frame_read(a->at[1], &term) ||
+        term != f->keeper_term)
         return;
-    if (r->open || r->handing) sl_forward_end_route(s);
-    r->again_ms = s->now.ms + AGAIN_MS; /* It may be about to be. */
-    sl_election_read_soon(r->election, s->now.ms);
+    if (f->open || f->handing) sl_forward_end_route(s);
+    f->again_ms = s->now.ms + AGAIN_MS; /* It may become the keeper soon. */
+    sl_election_read_soon(f->election, s->now.ms);
 }
 
-static void take_doubt(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_doubt(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     uint64_t term, sight;
     if (sl_frame_read(a->at[1], &term) && sl_frame_read(a->at[2], &sight) &&
@@ -346,30 +340,30 @@ bool sl_forward_is_frame(const struct sl_args *args)
 
 void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args *a)
 {
-    struct sl_forward *r = s->forward;
-    if (r == NULL) return;
-    if (sl_forward_frame_is(a, "R.DOUBT", 2)) take_doubt(s, from, a);
-    else if (sl_forward_frame_is(a, "R.NOT", 1)) take_not(s, from, a);
-    else if (from == r->keeper && !r->leads) sl_forward_from_keeper(s, a);
+    struct sl_forward *f = s->forward;
+    if (f == NULL) return;
+    if (sl_forward_frame_is(a, "R.DOUBT", 2)) receive_doubt(s, from, a);
+    else if (sl_forward_frame_is(a, "R.NOT", 1)) receive_not(s, from, a);
+    else if (from == f->keeper && !f->leads) sl_forward_from_keeper(s, a);
     else sl_proxy_received(s, from, a);
 }
 
-/* --- What happens -------------------------------------------------------------------------------- */
+/* --- Links --------------------------------------------------------------------------------------- */
 
 void sl_forward_linked(struct server *s, sl_node_id id)
 {
-    struct sl_forward *r = s->forward;
-    if (r == NULL) return;
-    sl_election_peer_changed(r->election, s->now.ms, id, SL_PEER_UP);
-    if (id == r->keeper && !r->leads) sl_forward_change_route(s);
+    struct sl_forward *f = s->forward;
+    if (f == NULL) return;
+    sl_election_peer_changed(f->election, s->now.ms, id, SL_PEER_UP);
+    if (id == f->keeper && !f->leads) sl_forward_change_route(s);
 }
 
 void sl_forward_unlinked(struct server *s, sl_node_id id, enum sl_link_end how)
 {
-    struct sl_forward *r = s->forward;
-    if (r == NULL) return;
+    struct sl_forward *f = s->forward;
+    if (f == NULL) return;
     sl_proxy_close_all(s, id);
-    if (id == r->keeper && !r->leads) sl_forward_change_route(s);
+    if (id == f->keeper && !f->leads) sl_forward_change_route(s);
     if (how != SL_END_REPLACED) sl_forward_unreached(s, id, how);
 }
 
@@ -382,61 +376,61 @@ void sl_forward_unreached(struct server *s, sl_node_id id, enum sl_link_end how)
 
 void sl_forward_drained(struct server *s, sl_node_id id)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_list stalled;
-    if (r == NULL) return;
-    if (id == r->keeper && !r->leads) {
+    if (f == NULL) return;
+    if (id == f->keeper && !f->leads) {
         sl_forward_send_queued(s);
-        if (r->handing) sl_server_go_on(s);
+        if (f->handing) sl_server_go_on(s);
     }
     sl_list_init(&stalled);
-    while (!sl_list_empty(&r->stalled)) {
-        struct sl_list *n = r->stalled.next;
+    while (!sl_list_empty(&f->stalled)) {
+        struct sl_list *n = f->stalled.next;
         sl_list_remove(n);
         sl_list_append(&stalled, n);
     }
     while (!sl_list_empty(&stalled)) {
-        struct sl_proxy *f = sl_container_of(stalled.next, struct sl_proxy, stalled);
-        sl_list_remove(&f->stalled);
-        sl_proxy_flush(f->c);
+        struct sl_proxy *p = sl_container_of(stalled.next, struct sl_proxy, stalled);
+        sl_list_remove(&p->stalled);
+        sl_proxy_flush(p->c);
     }
 }
 
-/* A keeper lets what is held without a lease go SL_ADRIFT_MS after it lost the link, at the
- * earliest; the next one, when it has waited for the authority of this one, which takes as
- * long. While the engine says that there is no other, and that it does not renew, neither
- * happens. (It is told of the way's end up to half a second late.) */
+/* The keeper releases grants without a lease SL_ADRIFT_MS after it has lost the link to their node,
+ * at the earliest. The next keeper grants them to others when the authority of the last one has
+ * ended, which takes as long. Neither happens while the storage shows the same term and heartbeat.
+ * A node may learn of the end of its link up to half a second late. */
 #define CUT_OFF_MS 1200
-#define POKE_MS 300
+#define READ_AGAIN_MS 300
 
 static void note_certain(struct server *s)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_election_view v;
-    sl_election_view(r->election, &v);
-    bool same = v.reign.term == r->lost.term && v.reign.heartbeat == r->lost.heartbeat;
-    if (same && v.looked_ms > r->certain_ms) r->certain_ms = v.looked_ms;
+    sl_election_view(f->election, &v);
+    bool same = v.reign.term == f->lost.term && v.reign.heartbeat == f->lost.heartbeat;
+    if (same && v.looked_ms > f->certain_ms) f->certain_ms = v.looked_ms;
 }
 
-sl_ms sl_forward_cut_due(const struct server *s)
+sl_ms sl_forward_close_due(const struct server *s)
 {
-    const struct sl_forward *r = s->forward;
-    if (r->leads || r->without_since_ms == SL_NEVER || r->ledger.unleased == 0)
+    const struct sl_forward *f = s->forward;
+    if (f->leads || f->without_since_ms == SL_NEVER || f->ledger.unleased == 0)
         return SL_NEVER;
-    sl_ms cut = r->certain_ms + CUT_OFF_MS;
-    return r->poke_ms < cut ? r->poke_ms : cut;
+    sl_ms cut = f->certain_ms + CUT_OFF_MS;
+    return f->read_again_ms < cut ? f->read_again_ms : cut;
 }
 
-void sl_forward_cut_off(struct server *s)
+void sl_forward_close_unleased(struct server *s)
 {
     static struct sl_log_kind kind;
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_list *next;
-    if (!r->leads) note_certain(s);
-    if (sl_forward_cut_due(s) > s->now.ms) return;
-    r->poke_ms = s->now.ms + POKE_MS;
-    sl_election_read_soon(r->election, s->now.ms);
-    if (r->certain_ms + CUT_OFF_MS > s->now.ms) return;
+    if (!f->leads) note_certain(s);
+    if (sl_forward_close_due(s) > s->now.ms) return;
+    f->read_again_ms = s->now.ms + READ_AGAIN_MS;
+    sl_election_read_soon(f->election, s->now.ms);
+    if (f->certain_ms + CUT_OFF_MS > s->now.ms) return;
 #ifdef MUT_RELAYCUT
     return;
 #endif
@@ -451,7 +445,7 @@ void sl_forward_cut_off(struct server *s)
     }
 }
 
-/* Nobody waits for a keeper longer than keeper-wait. */
+/* Answer requests that have waited longer than keeper-wait for a keeper. */
 static void give_up_waiting(struct server *s)
 {
     struct sl_forward *f = s->forward;
@@ -475,10 +469,10 @@ static void give_up_waiting(struct server *s)
 void sl_forward_second(struct arbiter *a)
 {
     struct server *s = a->s;
-    /* While the ledger is handed over, its order counts. */
+    /* While the node hands the ledger over, it relies on the order of records. */
     if (!s->forward->handing)
         sl_ledger_sweep(&s->forward->ledger, s->now.ms, SWEPT_A_SECOND);
     give_up_waiting(s);
-    sl_forward_tell_listening(s);
-    if (s->forward->open) sl_forward_tell_clock(s);
+    sl_forward_send_listening(s);
+    if (s->forward->open) sl_forward_send_clock(s);
 }

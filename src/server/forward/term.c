@@ -1,5 +1,5 @@
-/* term.c - who is the keeper: the election, with its clock, its storage and its links; and what
- * a node does that becomes the keeper, or stops being it. */
+/* term.c - the term: gives the election (failover/election.h) time, storage and links, and carries
+ * out its orders. A node becomes the keeper here, or stops being it. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,13 +15,13 @@
 #include "server/forward/forward_internal.h"
 #include "server/observe/log.h"
 
-#define GRANTS_A_LOOK 64
-#define REPORTS_MS \
-    1000 /* So long a new keeper lets others come before it says "not held". */
+#define LOCKS_A_STEP 64
+/* A new keeper waits so long for reports of other nodes before it says "not held". */
+#define REPORTS_MS 1000
 
-/* --- The engine --------------------------------------------------------------------------- */
+/* --- Operations of the storage -------------------------------------------------------------- */
 
-static void say_trouble(struct server *s, int status)
+static void log_trouble(struct server *s, int status)
 {
     static struct sl_log_kind kind;
     if (status != SLUICE_EIO && status != SLUICE_ENOSPC) return;
@@ -33,47 +33,47 @@ static void say_trouble(struct server *s, int status)
 static void term_read(struct sl_storage_op *op)
 {
     struct server *s = op->owner;
-    struct duty *d = &s->forward->read_term;
+    struct sl_term_op *d = &s->forward->read_term;
     d->busy = false;
-    say_trouble(s, op->result.status);
+    log_trouble(s, op->result.status);
     sl_election_term_read(s->forward->election, s->now.ms, d->asked_ms, &op->result);
 }
 
 static void claimed(struct sl_storage_op *op)
 {
     struct server *s = op->owner;
-    struct duty *d = &s->forward->claim;
+    struct sl_term_op *d = &s->forward->claim;
     d->busy = false;
-    /* What is waited for is counted from now: this process may have been stopped since this
-     * callback began, and the claim been done only then. */
+    /* Count the wait of a new keeper from now: this process may have been suspended since this
+     * callback began, and the claim may have been done only then. */
     sl_server_read_clock(s);
-    say_trouble(s, op->result.status);
+    log_trouble(s, op->result.status);
     sl_election_claimed(s->forward->election, s->now.ms, d->asked_ms, &op->result);
 }
 
 static void renewed(struct sl_storage_op *op)
 {
     struct server *s = op->owner;
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_election_view v;
     bool ok = op->result.status == SLUICE_OK;
-    r->renew.busy = false;
-    say_trouble(s, op->result.status);
-    sl_election_renewed(r->election, s->now.ms, r->renew.asked_ms, &op->result);
-    sl_election_view(r->election, &v);
-    if (!r->leads) return;
+    f->renew.busy = false;
+    log_trouble(s, op->result.status);
+    sl_election_renewed(f->election, s->now.ms, f->renew.asked_ms, &op->result);
+    sl_election_view(f->election, &v);
+    if (!f->leads) return;
 #ifdef MUT_REIGNAUTHORITY
     v.authority_end_ms = SL_NEVER;
 #endif
     sl_table_set_authority(s->table, v.authority_end_ms);
-    if (r->renew.has_state && op->term == r->term) sl_state_written(s, ok);
+    if (f->renew.has_state && op->term == f->term) sl_state_written(s, ok);
 }
 
-static void ask(struct server *s, struct duty *d, enum sl_storage_op_type type,
-                const struct sl_election_order *o,
-                void (*done)(struct sl_storage_op *op))
+static void submit_op(struct server *s, struct sl_term_op *d,
+                      enum sl_storage_op_type type, const struct sl_election_order *o,
+                      void (*done)(struct sl_storage_op *op))
 {
-    assert(!d->busy); /* The office asks one after the other. */
+    assert(!d->busy); /* The election orders one at a time. */
     d->asked_ms = s->now.ms;
     d->op = (struct sl_storage_op){.type = type,
                                    .term = o->term,
@@ -88,27 +88,27 @@ static void ask(struct server *s, struct duty *d, enum sl_storage_op_type type,
 
 bool sl_forward_write_state(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
 {
-    struct sl_forward *r = s->forward;
-    if (r == NULL || !r->leads) return false;
-    r->fence_limit = fence_limit;
-    r->longest_ms = longest_ms;
-    r->state_wanted = true;
-    sl_election_hurries(r->election, s->now.ms);
+    struct sl_forward *f = s->forward;
+    if (f == NULL || !f->leads) return false;
+    f->fence_limit = fence_limit;
+    f->longest_ms = longest_ms;
+    f->state_wanted = true;
+    sl_election_hurries(f->election, s->now.ms);
     return true;
 }
 
 static void renew(struct server *s, const struct sl_election_order *o)
 {
-    struct sl_forward *r = s->forward;
-    r->renew.has_state = r->state_wanted;
-    r->state_wanted = false;
-    ask(s, &r->renew, SL_STORAGE_RENEW, o, renewed);
+    struct sl_forward *f = s->forward;
+    f->renew.has_state = f->state_wanted;
+    f->state_wanted = false;
+    submit_op(s, &f->renew, SL_STORAGE_RENEW, o, renewed);
 }
 
-static void told(void *owner, const struct sl_storage_term *reign)
+static void term_changed(void *owner, const struct sl_storage_term *term)
 {
     struct server *s = owner;
-    sl_election_term_changed(s->forward->election, s->now.ms, reign);
+    sl_election_term_changed(s->forward->election, s->now.ms, term);
 }
 
 void sl_forward_term_rejected(struct server *s, uint64_t term)
@@ -116,7 +116,7 @@ void sl_forward_term_rejected(struct server *s, uint64_t term)
     if (s->forward != NULL) sl_election_refused(s->forward->election, s->now.ms, term);
 }
 
-/* --- A reign begins and ends ------------------------------------------------------------------ */
+/* --- A term begins and ends ------------------------------------------------------------------- */
 
 static void log_term(enum sl_log_level level, const char *what, uint64_t term,
                      const char *name, int64_t number)
@@ -139,46 +139,45 @@ static void export(struct server *s, struct sl_bytes key, const struct sl_grant_
     sl_ledger_put(&s->forward->ledger, &x, f != NULL ? &f->held : NULL);
 }
 
-/* What the table has is written down for the next keeper, as much as this turn allows. True:
- * all of it is, and the table is empty. */
+/* Copy the grants of the table into the ledger, for the next keeper, as many as this turn allows.
+ * True: all are copied, and the table is empty. */
 static bool export_more(struct server *s)
 {
-    struct sl_forward *r = s->forward;
-    struct sl_lock_view at[GRANTS_A_LOOK];
+    struct sl_forward *f = s->forward;
+    struct sl_lock_view at[LOCKS_A_STEP];
     do {
-        if (s->effects_left < GRANTS_A_LOOK) return false;
-        size_t n = sl_table_scan(s->table, s->now, &r->export_cursor, at,
-                                 GRANTS_A_LOOK);
-        s->effects_left -= GRANTS_A_LOOK;
+        if (s->effects_left < LOCKS_A_STEP) return false;
+        size_t n = sl_table_scan(s->table, s->now, &f->export_cursor, at, LOCKS_A_STEP);
+        s->effects_left -= LOCKS_A_STEP;
         for (size_t i = 0; i < n; i++) {
             struct sl_grant_view v;
             uint64_t each = 0;
             while (sl_table_each(s->table, s->now, at[i].key, &each, &v) && !v.waits)
                 export(s, at[i].key, &v);
         }
-    } while (r->export_cursor != 0);
-    r->exporting = false;
+    } while (f->export_cursor != 0);
+    f->exporting = false;
     sl_table_reset(s->table);
     s->drain_words = 0;
     return true;
 }
 
-static void stop(struct server *s, uint64_t term)
+static void end_term(struct server *s, uint64_t term)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_table_stats table;
-    if (!r->leads) return;
+    if (!f->leads) return;
 #ifdef MUT_REIGNSTOP
     return;
 #endif
     sl_table_stats(s->table, &table);
     log_term(SL_LOG_WARN, "this node is the keeper no more", term, "keys",
              (int64_t)table.keys);
-    r->leads = false;
-    r->reports_until_ms = 0;
-    r->keeper = 0;
-    r->exporting = true;
-    r->export_cursor = 0;
+    f->leads = false;
+    f->reports_until_ms = 0;
+    f->keeper = 0;
+    f->exporting = true;
+    f->export_cursor = 0;
     sl_witness_forget(s);
     sl_proxy_close_all(s, 0);
     sl_forward_step_down(s);
@@ -188,24 +187,24 @@ static void stop(struct server *s, uint64_t term)
     sl_server_go_on(s);
 }
 
-static void lead(struct server *s, const struct sl_election_order *o)
+static void begin_term(struct server *s, const struct sl_election_order *o)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_election_view v;
     log_term(SL_LOG_INFO, "this node is the keeper", o->term, "locks_wait_ms",
              o->quiet_ms);
     uint32_t left = s->effects_left;
-    s->effects_left = UINT32_MAX; /* Its table is needed now. */
-    if (r->exporting) export_more(s);
+    s->effects_left = UINT32_MAX; /* The table must be empty now. */
+    if (f->exporting) export_more(s);
     s->effects_left = left;
-    sl_forward_end_route(s); /* To the keeper before. */
-    r->leads = true;
-    r->term = o->term;
-    r->keeper = (sl_node_id)s->settings->node;
-    r->keeper_term = o->term;
-    r->fence_limit = o->before.fence_limit;
-    r->longest_ms = o->before.longest_ms;
-    sl_election_view(r->election, &v);
+    sl_forward_end_route(s); /* The route to the last keeper. */
+    f->leads = true;
+    f->term = o->term;
+    f->keeper = (sl_node_id)s->settings->node;
+    f->keeper_term = o->term;
+    f->fence_limit = o->before.fence_limit;
+    f->longest_ms = o->before.longest_ms;
+    sl_election_view(f->election, &v);
     sl_table_set_authority(s->table, v.authority_end_ms);
 #ifndef MUT_REIGNQUIET
     if (o->quiet_ms > 0) sl_table_recover(s->table, s->now.ms + o->quiet_ms);
@@ -215,7 +214,7 @@ static void lead(struct server *s, const struct sl_election_order *o)
 #else
     sl_state_begin_term(s, o->before.fence_limit, o->before.longest_ms);
 #endif
-    r->reports_until_ms = o->quiet_ms == 0        ? 0
+    f->reports_until_ms = o->quiet_ms == 0        ? 0
                           : sl_proxy_all_ready(s) ? s->now.ms
                                                   : s->now.ms + REPORTS_MS;
     sl_transactions_lead(s, o->term);
@@ -224,16 +223,16 @@ static void lead(struct server *s, const struct sl_election_order *o)
 
 static void set_keeper(struct server *s, const struct sl_election_order *o)
 {
-    struct sl_forward *r = s->forward;
-    if (r->leads) return;
-    r->keeper = (sl_node_id)o->node;
-    r->keeper_term = o->term;
+    struct sl_forward *f = s->forward;
+    if (f->leads) return;
+    f->keeper = (sl_node_id)o->node;
+    f->keeper_term = o->term;
     if (o->node != 0)
         log_term(SL_LOG_INFO, "the keeper is another node", o->term, "node", o->node);
     sl_forward_change_route(s);
 }
 
-static void tell_doubt(struct server *s, const struct sl_election_order *o)
+static void send_doubt(struct server *s, const struct sl_election_order *o)
 {
     struct sl_member peers[2 * SL_NODES_MAX];
     uint32_t n = sl_node_peers(sl_majority_node(s), peers);
@@ -246,36 +245,36 @@ static void tell_doubt(struct server *s, const struct sl_election_order *o)
     }
 }
 
-static void obey(struct server *s, const struct sl_election_order *o)
+static void carry_out(struct server *s, const struct sl_election_order *o)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     switch (o->type) {
         case SL_ELECTION_ORDER_READ_TERM:
-            ask(s, &r->read_term, SL_STORAGE_READ_TERM, o, term_read);
+            submit_op(s, &f->read_term, SL_STORAGE_READ_TERM, o, term_read);
             break;
         case SL_ELECTION_ORDER_CLAIM:
-            ask(s, &r->claim, SL_STORAGE_CLAIM, o, claimed);
+            submit_op(s, &f->claim, SL_STORAGE_CLAIM, o, claimed);
             break;
         case SL_ELECTION_ORDER_RENEW: renew(s, o); break;
-        case SL_ELECTION_ORDER_DOUBT: tell_doubt(s, o); break;
-        case SL_ELECTION_ORDER_LEAD: lead(s, o); break;
-        case SL_ELECTION_ORDER_STOP: stop(s, o->term); break;
+        case SL_ELECTION_ORDER_DOUBT: send_doubt(s, o); break;
+        case SL_ELECTION_ORDER_LEAD: begin_term(s, o); break;
+        case SL_ELECTION_ORDER_STOP: end_term(s, o->term); break;
         case SL_ELECTION_ORDER_KEEPER: set_keeper(s, o); break;
     }
 }
 
-/* What is done some at a time. True: there is no more. */
-static bool go_on(struct server *s)
+/* Continue work that is done in batches. True: there is no more. */
+static bool continue_work(struct server *s)
 {
-    struct sl_forward *r = s->forward;
-    if (r->exporting) {
+    struct sl_forward *f = s->forward;
+    if (f->exporting) {
         if (!export_more(s)) return false;
         sl_forward_begin_route(s);
     }
-    if (r->leads && !sl_forward_reclaim_own(s)) return false;
-    if (r->handing && !sl_forward_hand_over(s)) return false;
-    if (r->leads && r->reports_until_ms != 0 && r->reports_until_ms <= s->now.ms) {
-        r->reports_until_ms = 0;
+    if (f->leads && !sl_forward_reclaim_own(s)) return false;
+    if (f->handing && !sl_forward_hand_over(s)) return false;
+    if (f->leads && f->reports_until_ms != 0 && f->reports_until_ms <= s->now.ms) {
+        f->reports_until_ms = 0;
         sl_forward_reports_complete(s);
     }
     return true;
@@ -284,15 +283,15 @@ static bool go_on(struct server *s)
 bool sl_forward_pump(struct arbiter *a)
 {
     struct server *s = a->s;
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_election_order o;
-    if (sl_election_due(r->election) <= s->now.ms)
-        sl_election_tick(r->election, s->now.ms);
-    if (r->again_ms <= s->now.ms) sl_forward_begin_route(s);
-    sl_forward_cut_off(s);
-    sl_witness_tell(s);
-    while (sl_election_next(r->election, &o)) obey(s, &o);
-    return go_on(s);
+    if (sl_election_due(f->election) <= s->now.ms)
+        sl_election_tick(f->election, s->now.ms);
+    if (f->again_ms <= s->now.ms) sl_forward_begin_route(s);
+    sl_forward_close_unleased(s);
+    sl_witness_send(s);
+    while (sl_election_next(f->election, &o)) carry_out(s, &o);
+    return continue_work(s);
 }
 
 sl_ms sl_forward_due(const struct arbiter *a)
@@ -300,11 +299,11 @@ sl_ms sl_forward_due(const struct arbiter *a)
     const struct server *s = a->s;
     sl_ms due = sl_election_due(s->forward->election);
     if (s->forward->again_ms < due) due = s->forward->again_ms;
-    if (sl_forward_cut_due(s) < due) due = sl_forward_cut_due(s);
+    if (sl_forward_close_due(s) < due) due = sl_forward_close_due(s);
     if (s->forward->witness.due_ms < due) due = s->forward->witness.due_ms;
-    sl_ms gather = s->forward->reports_until_ms == 0 ? SL_NEVER
-                                                     : s->forward->reports_until_ms;
-    return gather < due ? gather : due;
+    sl_ms reports = s->forward->reports_until_ms == 0 ? SL_NEVER
+                                                      : s->forward->reports_until_ms;
+    return reports < due ? reports : due;
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
@@ -325,23 +324,23 @@ struct arbiter *sl_forward_start(struct server *s)
 {
     struct arbiter *a = sl_remote_new(s);
     struct sl_election_settings set = sl_election_settings_default;
-    struct sl_forward *r;
+    struct sl_forward *f;
     set.self = (uint32_t)s->settings->node;
-    r = s->forward = calloc(1, sizeof *r);
-    if (a == NULL || r == NULL ||
-        (r->election = sl_election_new(&set, s->now.ms)) == NULL ||
+    f = s->forward = calloc(1, sizeof *f);
+    if (a == NULL || f == NULL ||
+        (f->election = sl_election_new(&set, s->now.ms)) == NULL ||
         sl_router_read_keys(s) != SLUICE_OK) {
         sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
         return NULL;
     }
-    r->without_since_ms = s->now.ms;
-    r->again_ms = SL_NEVER;
-    sl_list_init(&r->queued);
-    sl_list_init(&r->sent);
-    sl_ledger_init(&r->ledger, s->hash_key);
+    f->without_since_ms = s->now.ms;
+    f->again_ms = SL_NEVER;
+    sl_list_init(&f->queued);
+    sl_list_init(&f->sent);
+    sl_ledger_init(&f->ledger, s->hash_key);
     sl_proxy_init(s);
-    sl_witness_init(&r->witness);
-    sl_transactions_watch(s, told);
+    sl_witness_init(&f->witness);
+    sl_transactions_watch(s, term_changed);
     sl_forward_members(s);
     sl_local_of(s)->observer = &observer;
     sl_local_of(s)->reclaims = true;
@@ -350,28 +349,28 @@ struct arbiter *sl_forward_start(struct server *s)
 
 void sl_forward_stop(struct server *s)
 {
-    struct sl_forward *r = s->forward;
-    if (r == NULL) return;
-    sl_election_free(r->election);
-    r->election = NULL;
+    struct sl_forward *f = s->forward;
+    if (f == NULL) return;
+    sl_election_free(f->election);
+    f->election = NULL;
 }
 
-/* --- Ask ----------------------------------------------------------------------------------------- */
+/* --- Inspection ----------------------------------------------------------------------------------- */
 
 const char *sl_forward_why_not(const struct server *s)
 {
     static char text[400];
-    const struct sl_forward *r = s->forward;
+    const struct sl_forward *f = s->forward;
     const char *trouble = sl_transactions_trouble(s);
-    if (r->leads)
+    if (f->leads)
         snprintf(text, sizeof text,
                  "node %" PRId64 " is the keeper, but etcd has not confirmed that "
                  "lately (%s): nothing is granted; ask again",
                  s->settings->node, *trouble != '\0' ? trouble : "it answers late");
-    else if (r->keeper != 0)
+    else if (f->keeper != 0)
         snprintf(text, sizeof text,
                  "the keeper is node %u, and there is no way to it; ask again",
-                 r->keeper);
+                 f->keeper);
     else if (*trouble != '\0')
         snprintf(text, sizeof text, "there is no keeper: %s; ask again", trouble);
     else snprintf(text, sizeof text, "there is no keeper yet; ask again");
@@ -385,26 +384,26 @@ size_t sl_forward_bytes(const struct server *s)
 
 void sl_forward_view(const struct server *s, struct sl_forward_view *out)
 {
-    const struct sl_forward *r = s->forward;
+    const struct sl_forward *f = s->forward;
     struct sl_election_view v;
     *out = (struct sl_forward_view){0};
-    if (r == NULL) return;
-    sl_election_view(r->election, &v);
-    *out = (struct sl_forward_view){.keeper = r->keeper,
-                                    .term = r->leads ? r->term : r->keeper_term,
-                                    .leads = r->leads,
-                                    .open = r->open,
+    if (f == NULL) return;
+    sl_election_view(f->election, &v);
+    *out = (struct sl_forward_view){.keeper = f->keeper,
+                                    .term = f->leads ? f->term : f->keeper_term,
+                                    .leads = f->leads,
+                                    .open = f->open,
                                     .authority_ms = v.authority_end_ms > s->now.ms
                                                         ? v.authority_end_ms - s->now.ms
                                                         : 0,
-                                    .queued = r->queued_count,
-                                    .sent = r->sent_count,
-                                    .far = r->proxies.count,
-                                    .records = r->ledger.by_fence.count,
-                                    .forwarded = r->counts.forwarded,
-                                    .served = r->counts.served,
-                                    .reclaimed = r->counts.reclaimed,
-                                    .refused = r->counts.refused,
+                                    .queued = f->queued_count,
+                                    .sent = f->sent_count,
+                                    .proxies = f->proxies.count,
+                                    .records = f->ledger.by_fence.count,
+                                    .forwarded = f->counts.forwarded,
+                                    .served = f->counts.served,
+                                    .reclaimed = f->counts.reclaimed,
+                                    .refused = f->counts.refused,
                                     .claims = v.claims,
-                                    .ways = r->route};
+                                    .routes = f->route};
 }

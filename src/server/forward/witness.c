@@ -1,7 +1,8 @@
-/* news.c - what the keeper tells the ledgers of other nodes, besides what their own clients
- * hold: leases of its own clients, and what is over.
+/* witness.c - on the keeper: what it reports to ledgers of other nodes, besides the grants of their
+ * own clients: leases of its own clients, for which another node is the witness, and grants that
+ * have ended.
  *
- * It is gathered for a moment: most locks are given back by then, and nobody has to know. */
+ * The keeper collects reports for GATHERED_MS: most locks are released by then, and need none. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,30 +12,30 @@
 
 static void begin(struct server *s)
 {
-    struct sl_witness *n = &s->forward->witness;
-    if (n->due_ms == SL_NEVER) n->due_ms = s->now.ms + GATHERED_MS;
+    struct sl_witness *witness = &s->forward->witness;
+    if (witness->due_ms == SL_NEVER) witness->due_ms = s->now.ms + GATHERED_MS;
 }
 
-void sl_witness_init(struct sl_witness *n)
+void sl_witness_init(struct sl_witness *witness)
 {
-    n->due_ms = SL_NEVER;
+    witness->due_ms = SL_NEVER;
 }
 
-/* What a client of the keeper's own node took with a lease another node writes down, too:
- * else it would go with this one. It is told by its own clock. */
-static void tell_witness(struct server *s, struct sl_bytes key,
-                         const struct sl_grant_view *v)
+/* Report a lease of a client of the keeper's own node to one other node, so that the lease survives
+ * if this node fails. The frame has a time of the clock of that node. */
+static void send_note(struct server *s, struct sl_bytes key,
+                      const struct sl_grant_view *v)
 {
-    struct sl_forward *r = s->forward;
+    struct sl_forward *f = s->forward;
     struct sl_resp_writer *w;
 #ifdef MUT_RELAYNOTE
     return;
 #endif
     for (sl_node_id n = 0; n < SL_NODE_ID_MAX; n++) {
         sl_node_id id = 1 + (sl_node_id)((v->fence + n) % SL_NODE_ID_MAX);
-        const struct sl_proxy_node *node = &r->nodes[id];
+        const struct sl_proxy_node *node = &f->nodes[id];
         if (!node->ready || node->clock_ms == 0) continue;
-        if ((w = sl_frame(s, id, "R.NOTE", 1 + SL_RECORD_WORDS)) == NULL) continue;
+        if ((w = sl_frame(s, id, "R.NOTE", 1 + SL_RECORD_FIELDS)) == NULL) continue;
         sl_frame_number(w,
                         (uint64_t)(node->clock_ms + (s->now.ms - node->clock_at_ms)));
         sl_record_write(w, key, v);
@@ -42,57 +43,59 @@ static void tell_witness(struct server *s, struct sl_bytes key,
     }
 }
 
-static void tell_gone(struct server *s)
+static void send_gone(struct server *s)
 {
-    struct sl_witness *n = &s->forward->witness;
+    struct sl_witness *witness = &s->forward->witness;
     struct sl_resp_writer *w;
-    for (sl_node_id i = 1; n->gone_count > 0 && i <= SL_NODE_ID_MAX; i++) {
+    for (sl_node_id i = 1; witness->gone_count > 0 && i <= SL_NODE_ID_MAX; i++) {
         if (!s->forward->nodes[i].open) continue;
-        if ((w = sl_frame(s, i, "R.GONE", n->gone_count)) == NULL) continue;
-        for (size_t j = 0; j < n->gone_count; j++) sl_frame_number(w, n->gone[j]);
+        if ((w = sl_frame(s, i, "R.GONE", witness->gone_count)) == NULL) continue;
+        for (size_t j = 0; j < witness->gone_count; j++)
+            sl_frame_number(w, witness->gone[j]);
     }
-    n->gone_count = 0;
+    witness->gone_count = 0;
 }
 
-/* Notes first: one that is gone is not to come back. */
-static void tell(struct server *s)
+/* Send notes first, so that a grant that has ended does not come back. */
+static void send_all(struct server *s)
 {
-    struct sl_witness *n = &s->forward->witness;
-    for (size_t i = 0; i < n->note_count; i++) {
+    struct sl_witness *witness = &s->forward->witness;
+    for (size_t i = 0; i < witness->note_count; i++) {
         struct sl_grant_view v;
-        const struct sl_bytes key = {n->notes[i].key, n->notes[i].n};
-        if (sl_table_inspect_grant(s->table, s->now, key, n->notes[i].fence, &v) &&
+        const struct sl_bytes key = {witness->notes[i].key, witness->notes[i].n};
+        if (sl_table_inspect_grant(s->table, s->now, key, witness->notes[i].fence,
+                                   &v) &&
             v.leased)
-            tell_witness(s, key, &v);
-        free(n->notes[i].key);
+            send_note(s, key, &v);
+        free(witness->notes[i].key);
     }
-    n->note_count = 0;
-    tell_gone(s);
-    n->due_ms = SL_NEVER;
+    witness->note_count = 0;
+    send_gone(s);
+    witness->due_ms = SL_NEVER;
 }
 
-void sl_witness_tell(struct server *s)
+void sl_witness_send(struct server *s)
 {
-    if (s->forward->witness.due_ms <= s->now.ms) tell(s);
+    if (s->forward->witness.due_ms <= s->now.ms) send_all(s);
 }
 
 void sl_witness_forget(struct server *s)
 {
-    struct sl_witness *n = &s->forward->witness;
-    while (n->note_count > 0) free(n->notes[--n->note_count].key);
-    n->gone_count = 0;
-    n->due_ms = SL_NEVER;
+    struct sl_witness *witness = &s->forward->witness;
+    while (witness->note_count > 0) free(witness->notes[--witness->note_count].key);
+    witness->gone_count = 0;
+    witness->due_ms = SL_NEVER;
 }
 
 void sl_witness_note(struct server *s, struct sl_bytes key, sl_fence fence)
 {
-    struct sl_witness *n = &s->forward->witness;
+    struct sl_witness *witness = &s->forward->witness;
     if (!s->forward->leads) return;
-    if (n->note_count == SL_NOTES_MAX) tell(s);
+    if (witness->note_count == SL_NOTES_MAX) send_all(s);
     char *copy = malloc(key.n);
-    if (copy == NULL) return; /* Then there is no witness. */
+    if (copy == NULL) return; /* Without memory the grant has no witness. */
     memcpy(copy, key.at, key.n);
-    n->notes[n->note_count++] = (struct sl_note){
+    witness->notes[witness->note_count++] = (struct sl_note){
         .fence = fence, .key = copy, .n = key.n};
     begin(s);
 }
@@ -103,8 +106,8 @@ void sl_forward_gone(struct server *s, sl_fence fence, bool at_once)
     return;
 #endif
     if (s->forward == NULL || !s->forward->leads) return;
-    struct sl_witness *n = &s->forward->witness;
-    n->gone[n->gone_count++] = fence;
+    struct sl_witness *witness = &s->forward->witness;
+    witness->gone[witness->gone_count++] = fence;
     begin(s);
-    if (at_once || n->gone_count == SL_GONE_MAX) tell(s);
+    if (at_once || witness->gone_count == SL_GONE_MAX) send_all(s);
 }
