@@ -168,7 +168,7 @@ static void assert_same(const struct sl_message *a, const struct sl_message *b)
 
 /* --- Words ------------------------------------------------------------------ */
 
-#define WORDS_MAX 64
+#define ARGUMENTS_MAX 64
 
 struct words {
     struct sl_resp_writer w;
@@ -179,7 +179,7 @@ struct words {
 /* What is written, and read again as bytes: its words. */
 static void open_words(struct words *o, const struct sl_message *m)
 {
-    static const struct sl_resp_limits limits = {.args_max = WORDS_MAX,
+    static const struct sl_resp_limits limits = {.args_max = ARGUMENTS_MAX,
                                                  .bulk_bytes_max = 65536,
                                                  .command_bytes_max = 262144,
                                                  .inline_bytes_max = 0};
@@ -242,7 +242,7 @@ static void words_missing_or_too_many_are_refused(void **state)
     EACH_TYPE(t)
     {
         struct sl_message m = draw_message((enum sl_message_type)t), again;
-        struct sl_bytes words[WORDS_MAX];
+        struct sl_bytes words[ARGUMENTS_MAX];
         struct words o;
         open_words(&o, &m);
         for (size_t n = 0; n < o.args.n; n++)
@@ -284,7 +284,7 @@ static void a_changed_word_is_refused_or_means_what_it_says(void **state)
     EACH_TYPE(t) for (int i = 0; i < 2000; i++)
     {
         struct sl_message m = draw_message((enum sl_message_type)t), again;
-        struct sl_bytes words[WORDS_MAX];
+        struct sl_bytes words[ARGUMENTS_MAX];
         struct words o;
         open_words(&o, &m);
         memcpy(words, o.args.at, o.args.n * sizeof *words);
@@ -462,15 +462,15 @@ static void an_address_is_split_at_its_last_colon(void **state)
 
 static const char secret[] = "0123456789abcdef";
 
-static struct sl_meeting meeting(void)
+static struct sl_handshake handshake(void)
 {
-    struct sl_meeting m = {.ids = {1, 2}};
+    struct sl_handshake m = {.ids = {1, 2}};
     memset(m.nonces[SL_CALLER], 'a', SL_HEX_BYTES - 1);
     memset(m.nonces[SL_CALLEE], 'b', SL_HEX_BYTES - 1);
     return m;
 }
 
-static bool holds(const struct sl_meeting *m, enum sl_role role, const char *of,
+static bool holds(const struct sl_handshake *m, enum sl_link_role role, const char *of,
                   const char *proof)
 {
     return sl_proof_holds(m, role, of, (struct sl_bytes){proof, strlen(proof)});
@@ -479,7 +479,7 @@ static bool holds(const struct sl_meeting *m, enum sl_role role, const char *of,
 /* printf '%s' "sluice-node 2 caller 1 2 aa... bb..." | openssl dgst -sha256 -hmac ... */
 static void a_proof_is_what_others_compute_too(void **state)
 {
-    struct sl_meeting m = meeting();
+    struct sl_handshake m = handshake();
     char proof[SL_HEX_BYTES];
     (void)state;
     assert_true(sl_proof_make(&m, SL_CALLER, secret, proof));
@@ -492,7 +492,7 @@ static void a_proof_is_what_others_compute_too(void **state)
 
 static void a_proof_holds_for_its_meeting_and_role_alone(void **state)
 {
-    struct sl_meeting m = meeting(), other;
+    struct sl_handshake m = handshake(), other;
     char proof[SL_HEX_BYTES];
     (void)state;
     assert_true(sl_proof_make(&m, SL_CALLER, secret, proof));
@@ -507,7 +507,7 @@ static void a_proof_holds_for_its_meeting_and_role_alone(void **state)
         other.nonces[role][63] ^= 1;
         assert_false(holds(&other, SL_CALLER, secret, proof));
     }
-    other = (struct sl_meeting){.ids = {2, 1}};
+    other = (struct sl_handshake){.ids = {2, 1}};
     memcpy(other.nonces[0], m.nonces[1], SL_HEX_BYTES);
     memcpy(other.nonces[1], m.nonces[0], SL_HEX_BYTES);
     assert_false(holds(&other, SL_CALLER, secret, proof));

@@ -1,4 +1,4 @@
-/* link.c - one connection between two nodes: bytes in, messages out; and the reverse. */
+/* link.c - one link between two nodes: reads and writes its messages, and closes it. */
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +9,11 @@
 #include "server/net/node_wire.h"
 #include "sluice.h"
 
-/* Whatever another node may have for its limits, its messages can be read: a key, a value
- * and a note of the greatest length that these settings allow. */
-#define WORD_BYTES_MAX 65536u
-#define FRAME_BYTES_MAX (4 * WORD_BYTES_MAX)
-#define WORDS_MAX 64u
+/* Large enough for every message of another node, whatever its settings: a key, a value and a note
+ * of the greatest length that the settings allow. */
+#define ARGUMENT_BYTES_MAX 65536u
+#define FRAME_BYTES_MAX (4 * ARGUMENT_BYTES_MAX)
+#define ARGUMENTS_MAX 64u
 #define BUFFER_KEPT 65536u
 
 /* --- Life ----------------------------------------------------------------- */
@@ -34,21 +34,21 @@ static size_t output_max(const struct server *s)
     return SIZE_MAX;
 #endif
     set += s->links->handler->frame_bytes(s);
-    return set > FRAME_BYTES_MAX ? set : FRAME_BYTES_MAX; /* One always fits. */
+    return set > FRAME_BYTES_MAX ? set : FRAME_BYTES_MAX; /* One message always fits. */
 }
 
 static struct sl_resp_reader *new_reader(void)
 {
     const struct sl_resp_limits limits = {
-        .args_max = WORDS_MAX,
-        .bulk_bytes_max = WORD_BYTES_MAX,
+        .args_max = ARGUMENTS_MAX,
+        .bulk_bytes_max = ARGUMENT_BYTES_MAX,
         .command_bytes_max = FRAME_BYTES_MAX,
-        .inline_bytes_max = 0, /* No human types here. */
+        .inline_bytes_max = 0, /* Only for people at a terminal. */
     };
     return sl_resp_reader_new(&limits);
 }
 
-static struct link *new_link(struct server *s, enum sl_role role,
+static struct link *new_link(struct server *s, enum sl_link_role role,
                              enum sl_link_phase phase)
 {
     struct link *k = calloc(1, sizeof *k);
@@ -68,7 +68,7 @@ static struct link *new_link(struct server *s, enum sl_role role,
     sl_list_append(&s->links->all, &k->all);
     k->uv.handle.data = k->connect.data = k->write.data = k;
     if (role == SL_CALLEE) s->links->strangers++;
-    sl_links_ring_by(s->links, s->now.ms + SL_LINK_MEET_MS);
+    sl_links_wake_by(s->links, s->now.ms + SL_LINK_HANDSHAKE_MS);
     return k;
 }
 
@@ -81,19 +81,19 @@ void sl_link_close(struct link *k, const char *why)
     sl_list_remove(&k->all);
     sl_list_remove(&k->dirty);
     uv_close(&k->uv.handle, on_closed);
-    sl_links_gone(k, why);
+    sl_links_closed(k, why);
 }
 
-void sl_link_doom(struct link *k, const char *why)
+void sl_link_close_later(struct link *k, const char *why)
 {
-    if (k->closing || k->doom != NULL) return;
+    if (k->closing || k->close_why != NULL) return;
     snprintf(k->why, sizeof k->why, "%s", why);
-    k->doom = k->why;
+    k->close_why = k->why;
     sl_list_remove(&k->dirty);
-    sl_links_ring_by(k->server->links, k->server->now.ms);
+    sl_links_wake_by(k->server->links, k->server->now.ms);
 }
 
-bool sl_link_has_news(const struct link *k)
+bool sl_link_has_input(const struct link *k)
 {
     struct pollfd p = {.events = POLLIN};
     return uv_fileno(&k->uv.handle, &p.fd) == 0 && poll(&p, 1, 0) > 0;
@@ -101,7 +101,7 @@ bool sl_link_has_news(const struct link *k)
 
 /* --- In ------------------------------------------------------------------- */
 
-static void on_room(uv_handle_t *handle, size_t n, uv_buf_t *buf)
+static void on_alloc(uv_handle_t *handle, size_t n, uv_buf_t *buf)
 {
     struct link *k = handle->data;
     (void)n;
@@ -109,7 +109,7 @@ static void on_room(uv_handle_t *handle, size_t n, uv_buf_t *buf)
     buf->len = sl_resp_room(k->reader, &buf->base);
 }
 
-static void take_message(struct link *k, const struct sl_args *args)
+static void take_command(struct link *k, const struct sl_args *args)
 {
     static struct sl_log_kind kind;
     struct server *s = k->server;
@@ -119,10 +119,10 @@ static void take_message(struct link *k, const struct sl_args *args)
     else if (handler->is_frame(s, args)) {
         if (!k->replaced) handler->frame(s, k->id, args);
     } else if (sl_message_read(&m, args->at, args->n)) {
-        if (!k->talks && !k->replaced) sl_links_came(k);
+        if (!k->talks && !k->replaced) sl_links_talks(k);
         k->talks = true;
         handler->message(s, k->id, &m);
-    } else { /* Lost, as messages may be: a newer node may know more of them. */
+    } else { /* It is dropped, as messages may be: a newer version may have more of them. */
         char node[16], name[24];
         snprintf(node, sizeof node, "%u", k->id);
         snprintf(name, sizeof name, "%.*s",
@@ -137,12 +137,12 @@ static void work(struct link *k)
 {
     struct sl_args args;
     int status = 0;
-    while (!k->closing && k->doom == NULL &&
+    while (!k->closing && k->close_why == NULL &&
            (status = sl_resp_next(k->reader, &args)) == 1) {
-        if (k->phase == SL_LINK_UP) take_message(k, &args);
-        else sl_link_meet(k, &args);
+        if (k->phase == SL_LINK_UP) take_command(k, &args);
+        else sl_link_shake(k, &args);
     }
-    if (k->closing || k->doom != NULL) return;
+    if (k->closing || k->close_why != NULL) return;
     if (status < 0)
         sl_link_close(k, status == SLUICE_ENOMEM ? "out of memory"
                                                  : sl_resp_error(k->reader));
@@ -178,7 +178,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 static bool begin_reading(struct link *k)
 {
     uv_tcp_nodelay(&k->uv.tcp, 1);
-    int status = uv_read_start(&k->uv.stream, on_room, on_read);
+    int status = uv_read_start(&k->uv.stream, on_alloc, on_read);
     if (status != 0) sl_link_close(k, uv_strerror(status));
     return status == 0;
 }
@@ -202,18 +202,18 @@ struct link *sl_link_call(struct server *s, const struct sl_member *to,
     k->id = to->id;
     memcpy(k->address, to->address, sizeof k->address);
     int status = uv_tcp_connect(&k->connect, &k->uv.tcp, a, on_connected);
-    if (status != 0) sl_link_doom(k, uv_strerror(status));
+    if (status != 0) sl_link_close_later(k, uv_strerror(status));
     return k;
 }
 
-bool sl_link_accept(struct server *s, uv_stream_t *door)
+bool sl_link_accept(struct server *s, uv_stream_t *listener)
 {
     struct link *k = new_link(s, SL_CALLEE, SL_LINK_AWAITS_HELLO);
     struct sockaddr_in6 a = {0};
     int size = sizeof a;
     if (k == NULL) return false;
-    if (uv_accept(door, &k->uv.stream) != 0) {
-        sl_link_close(k, NULL); /* Nobody is there, say. */
+    if (uv_accept(listener, &k->uv.stream) != 0) {
+        sl_link_close(k, NULL); /* The caller has gone, say. */
         return true;
     }
     uv_tcp_getpeername(&k->uv.tcp, (struct sockaddr *)&a, &size);
@@ -227,7 +227,7 @@ bool sl_link_accept(struct server *s, uv_stream_t *door)
 
 struct sl_resp_writer *sl_link_out(struct link *k)
 {
-    if (sl_list_empty(&k->dirty) && !k->closing && k->doom == NULL)
+    if (sl_list_empty(&k->dirty) && !k->closing && k->close_why == NULL)
         sl_list_append(&k->server->links->dirty, &k->dirty);
     return &k->out;
 }
@@ -251,7 +251,7 @@ static void on_written(uv_write_t *req, int status)
     sl_server_settle(s);
 }
 
-/* What the socket did not take now. */
+/* Send later what the socket did not take now. */
 static void send_rest(struct link *k, size_t done)
 {
     size_t n;
@@ -260,12 +260,13 @@ static void send_rest(struct link *k, size_t done)
     k->out.bytes_max -= k->sending_bytes;
     uv_buf_t buf = {.base = k->sending + done, .len = n - done};
     int status = uv_write(&k->write, &k->uv.stream, &buf, 1, on_written);
-    if (status != 0) sl_link_doom(k, uv_strerror(status));
+    if (status != 0) sl_link_close_later(k, uv_strerror(status));
 }
 
 static void all_sent(struct link *k)
 {
-    if (k->out.size <= BUFFER_KEPT) k->out.n = 0; /* For what comes next. */
+    if (k->out.size <= BUFFER_KEPT)
+        k->out.n = 0; /* The next messages use the buffer again. */
     else {
         size_t n;
         free(sl_resp_take(&k->out, &n));
@@ -276,15 +277,16 @@ static void all_sent(struct link *k)
 void sl_link_flush(struct link *k)
 {
     sl_list_remove(&k->dirty);
-    if (k->closing || k->doom != NULL) return;
+    if (k->closing || k->close_why != NULL) return;
     if (k->out.spilt) {
-        sl_link_doom(k, "it does not read what is sent to it (output-bytes-max)");
+        sl_link_close_later(k,
+                            "it does not read what is sent to it (output-bytes-max)");
         return;
     }
     if (k->sending != NULL || k->out.n == 0) return;
     uv_buf_t buf = {.base = k->out.buffer, .len = k->out.n};
     int n = uv_try_write(&k->uv.stream, &buf, 1);
-    if (n < 0 && n != UV_EAGAIN) sl_link_doom(k, uv_strerror(n));
+    if (n < 0 && n != UV_EAGAIN) sl_link_close_later(k, uv_strerror(n));
     else if (n < 0 || (size_t)n < k->out.n) send_rest(k, n < 0 ? 0 : (size_t)n);
     else all_sent(k);
 }

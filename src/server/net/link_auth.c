@@ -25,20 +25,20 @@ bool sl_nonce_draw(char out[SL_HEX_BYTES])
     return true;
 }
 
-bool sl_nonce_take(char out[SL_HEX_BYTES], struct sl_bytes word)
+bool sl_nonce_take(char out[SL_HEX_BYTES], struct sl_bytes argument)
 {
-    if (word.n != DIGITS) return false;
+    if (argument.n != DIGITS) return false;
     for (size_t i = 0; i < DIGITS; i++) {
-        char c = word.at[i];
+        char c = argument.at[i];
         if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
     }
-    memcpy(out, word.at, DIGITS);
+    memcpy(out, argument.at, DIGITS);
     out[DIGITS] = '\0';
     return true;
 }
 
-bool sl_proof_make(const struct sl_meeting *m, enum sl_role role, const char *secret,
-                   char out[SL_HEX_BYTES])
+bool sl_proof_make(const struct sl_handshake *m, enum sl_link_role role,
+                   const char *secret, char out[SL_HEX_BYTES])
 {
     unsigned char text[256], hash[EVP_MAX_MD_SIZE];
     unsigned size = 0;
@@ -49,8 +49,8 @@ bool sl_proof_make(const struct sl_meeting *m, enum sl_role role, const char *se
 #elif defined MUT_LINKNONCE
     nonce = "";
 #endif
-    /* No part can be taken for another: a role is one of two words, ids have no blanks,
-     * nonces one length. */
+    /* No part can be taken for another: there are two roles, ids have no blanks, and nonces
+     * have a fixed length. */
     int n = snprintf((char *)text, sizeof text, "sluice-node %d %s %u %u %s %s",
                      SL_LINK_PROTOCOL, who, m->ids[SL_CALLER], m->ids[SL_CALLEE],
                      m->nonces[SL_CALLER], nonce);
@@ -62,10 +62,10 @@ bool sl_proof_make(const struct sl_meeting *m, enum sl_role role, const char *se
     return true;
 }
 
-bool sl_proof_holds(const struct sl_meeting *m, enum sl_role role, const char *secret,
-                    struct sl_bytes word)
+bool sl_proof_holds(const struct sl_handshake *m, enum sl_link_role role,
+                    const char *secret, struct sl_bytes argument)
 {
     char wanted[SL_HEX_BYTES];
-    return word.n == DIGITS && sl_proof_make(m, role, secret, wanted) &&
-           CRYPTO_memcmp(wanted, word.at, DIGITS) == 0;
+    return argument.n == DIGITS && sl_proof_make(m, role, secret, wanted) &&
+           CRYPTO_memcmp(wanted, argument.at, DIGITS) == 0;
 }

@@ -5,14 +5,13 @@
  *       HELLO sluice-node 2 ITS-ID YOUR-ID NONCE PROOF -->
  *                         <-- WELCOME 2 ITS-ID PROOF
  *
- * A proof is a keyed hash (HMAC-SHA256, with the secret) over the role, the number of the
- * protocol, both ids and both nonces, which are drawn anew for every meeting. So the secret
- * is not sent, and a proof is worth nothing in the other role, for another pair of nodes, or
- * at another time.
+ * A proof is a keyed hash (HMAC-SHA256, with the secret) over the role, the protocol version, both
+ * ids and both nonces, which are random numbers of this handshake. So the secret is not sent, and a
+ * proof is of no use in the other role, for another pair of nodes, or at another time.
  *
- * The caller proves itself first, because anybody can call: until the proof holds, the callee
- * sends nothing that depends on the secret, and not its id. The caller sends its proof only
- * to an address of its own list of nodes. */
+ * The caller proves itself first, because anybody can call: until its proof is verified, the callee
+ * sends nothing that depends on the secret, and not its id. The caller sends its proof only to an
+ * address of its membership. */
 #ifndef SL_SERVER_NET_LINK_AUTH_H
 #define SL_SERVER_NET_LINK_AUTH_H
 
@@ -21,25 +20,25 @@
 #define SL_LINK_PROTOCOL 2
 #define SL_HEX_BYTES 65 /* A nonce or a proof: 64 digits, and the end. */
 
-enum sl_role { SL_CALLER, SL_CALLEE };
+enum sl_link_role { SL_CALLER, SL_CALLEE };
 
-struct sl_meeting {
+struct sl_handshake {
     sl_node_id ids[2]; /* By role. */
     char nonces[2][SL_HEX_BYTES];
 };
 
-/* A nonce of one's own. False: there are no random numbers. */
+/* Draw a nonce. False: there are no random numbers. */
 bool sl_nonce_draw(char out[SL_HEX_BYTES]);
 
-/* One of the other side's. False: it is none. */
-bool sl_nonce_take(char out[SL_HEX_BYTES], struct sl_bytes word);
+/* Take the nonce of the other side. False: the argument is not a nonce. */
+bool sl_nonce_take(char out[SL_HEX_BYTES], struct sl_bytes argument);
 
-/* What shows that the node of this role knows the secret. False: out of memory. */
-bool sl_proof_make(const struct sl_meeting *m, enum sl_role role, const char *secret,
-                   char out[SL_HEX_BYTES]);
+/* The proof that the node of this role knows the secret. False: out of memory. */
+bool sl_proof_make(const struct sl_handshake *m, enum sl_link_role role,
+                   const char *secret, char out[SL_HEX_BYTES]);
 
-/* Whether the word is that. Takes as long for a wrong one as for the right one. */
-bool sl_proof_holds(const struct sl_meeting *m, enum sl_role role, const char *secret,
-                    struct sl_bytes word);
+/* Whether the argument is that proof. Takes as long for a wrong proof as for the right one. */
+bool sl_proof_holds(const struct sl_handshake *m, enum sl_link_role role,
+                    const char *secret, struct sl_bytes argument);
 
 #endif /* SL_SERVER_NET_LINK_AUTH_H */

@@ -1,12 +1,13 @@
-/* link_meet.c - two nodes meet: who is there (link_auth.h), and what differs between them.
+/* link_handshake.c - the handshake of a link: proofs (link_auth.h), and comparison of settings.
  *
  *     caller                                        callee
  *       NONCE, HELLO and WELCOME between them
  *       SETTINGS BIRTH LINES -->
  *                            <-- SETTINGS BIRTH LINES
  *
- * Whoever is not content says REFUSED and why, and hangs up. The callee shows its settings
- * when it is content, so that for the caller the link is up when it is. */
+ * A side that rejects the other sends REFUSED with the reason, and closes the link. The callee sends
+ * its settings when it has accepted those of the caller, so the link is up for the callee when it is
+ * up for the caller. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,16 +18,16 @@
 #define SETTINGS_BYTES 8192u
 #define NAME "sluice-node"
 
-/* --- Words ---------------------------------------------------------------- */
+/* --- Arguments ------------------------------------------------------------ */
 
 static bool is(struct sl_bytes word, const char *text)
 {
     return strlen(text) == word.n && memcmp(word.at, text, word.n) == 0;
 }
 
-static bool is_command(const struct sl_args *args, const char *name, size_t words)
+static bool is_command(const struct sl_args *args, const char *name, size_t n)
 {
-    return args->n == words && is(args->at[0], name);
+    return args->n == n && is(args->at[0], name);
 }
 
 static void write_number(struct sl_resp_writer *w, uint64_t n)
@@ -38,7 +39,7 @@ static void write_number(struct sl_resp_writer *w, uint64_t n)
 
 /* --- Refusing ------------------------------------------------------------- */
 
-/* It is told why, and hung up on. */
+/* Tell the other side why, and close the link. */
 static void refuse(struct link *k, const char *why)
 {
     struct sl_resp_writer *w = sl_link_out(k);
@@ -64,29 +65,29 @@ void sl_link_refused(struct link *k, const struct sl_args *args)
     sl_link_close(k, why);
 }
 
-/* --- Who is there --------------------------------------------------------- */
+/* --- Proofs ---------------------------------------------------------------- */
 
 static sl_node_id own_id(const struct link *k)
 {
     return (sl_node_id)k->server->settings->node;
 }
 
-/* Both sides know what the other has drawn: write a proof of our role. */
+/* Both nonces are known: write the proof for the role of this side. */
 static void write_proof(struct link *k, struct sl_resp_writer *w)
 {
     char proof[SL_HEX_BYTES];
-    if (sl_proof_make(&k->meeting, k->role, k->server->settings->secret, proof))
+    if (sl_proof_make(&k->handshake, k->role, k->server->settings->secret, proof))
         sl_resp_text(w, proof);
     else w->spilt = true; /* Out of memory. */
 }
 
 static bool proof_holds(const struct link *k, struct sl_bytes word)
 {
-    enum sl_role theirs = k->role == SL_CALLER ? SL_CALLEE : SL_CALLER;
+    enum sl_link_role its_role = k->role == SL_CALLER ? SL_CALLEE : SL_CALLER;
 #ifdef MUT_LINKPROOF
     if (word.n > 0) return true;
 #endif
-    return sl_proof_holds(&k->meeting, theirs, k->server->settings->secret, word);
+    return sl_proof_holds(&k->handshake, its_role, k->server->settings->secret, word);
 }
 
 static void write_settings(struct link *k)
@@ -111,7 +112,7 @@ static void now_known(struct link *k)
 /* False: it is closed. */
 static bool draw_nonce(struct link *k)
 {
-    if (sl_nonce_draw(k->meeting.nonces[k->role])) return true;
+    if (sl_nonce_draw(k->handshake.nonces[k->role])) return true;
     sl_link_close(k, "no random numbers");
     return false;
 }
@@ -125,7 +126,7 @@ void sl_link_challenge(struct link *k)
     sl_resp_text(w, "NONCE");
     sl_resp_text(w, NAME);
     write_number(w, SL_LINK_PROTOCOL);
-    sl_resp_text(w, k->meeting.nonces[SL_CALLEE]);
+    sl_resp_text(w, k->handshake.nonces[SL_CALLEE]);
 }
 
 static void write_hello(struct link *k)
@@ -137,7 +138,7 @@ static void write_hello(struct link *k)
     write_number(w, SL_LINK_PROTOCOL);
     write_number(w, own_id(k));
     write_number(w, k->id);
-    sl_resp_text(w, k->meeting.nonces[SL_CALLER]);
+    sl_resp_text(w, k->handshake.nonces[SL_CALLER]);
     write_proof(k, w);
 }
 
@@ -146,12 +147,12 @@ static void take_nonce(struct link *k, const struct sl_args *args)
     uint64_t protocol;
     if (!is_command(args, "NONCE", 4) || !is(args->at[1], NAME) ||
         !sl_parse_u64(args->at[2], UINT32_MAX, &protocol) ||
-        !sl_nonce_take(k->meeting.nonces[SL_CALLEE], args->at[3]))
+        !sl_nonce_take(k->handshake.nonces[SL_CALLEE], args->at[3]))
         refuse(k, "what answers is no node");
     else if (protocol != SL_LINK_PROTOCOL) refuse(k, "it speaks another protocol");
     else if (draw_nonce(k)) {
-        k->meeting.ids[SL_CALLER] = own_id(k);
-        k->meeting.ids[SL_CALLEE] = k->id;
+        k->handshake.ids[SL_CALLER] = own_id(k);
+        k->handshake.ids[SL_CALLEE] = k->id;
         k->phase = SL_LINK_AWAITS_WELCOME;
         write_hello(k);
     }
@@ -199,13 +200,13 @@ static void take_hello(struct link *k, const struct sl_args *args)
     }
     if (args->n != 7 || !sl_parse_u64(args->at[3], SL_NODE_ID_MAX, &from) ||
         from == 0 || !sl_parse_u64(args->at[4], SL_NODE_ID_MAX, &to) ||
-        !sl_nonce_take(k->meeting.nonces[SL_CALLER], args->at[5])) {
+        !sl_nonce_take(k->handshake.nonces[SL_CALLER], args->at[5])) {
         refuse(k, "this is the port for other nodes");
         return;
     }
     k->id = (sl_node_id)from;
-    k->meeting.ids[SL_CALLER] = k->id;
-    k->meeting.ids[SL_CALLEE] = (sl_node_id)to;
+    k->handshake.ids[SL_CALLER] = k->id;
+    k->handshake.ids[SL_CALLEE] = (sl_node_id)to;
 #ifdef MUT_LINKFIRST
     welcome(k, to);
     if (k->closing) return;
@@ -229,9 +230,9 @@ static void take_welcome(struct link *k, const struct sl_args *args)
     else now_known(k);
 }
 
-/* --- What differs --------------------------------------------------------- */
+/* --- Comparing settings ------------------------------------------------------ */
 
-/* A line off the front of the text; false: there is none. */
+/* Take the first line off the text. False: there is none. */
 static bool cut_line(struct sl_bytes *text, struct sl_bytes *line)
 {
     if (text->n == 0) return false;
@@ -242,7 +243,7 @@ static bool cut_line(struct sl_bytes *text, struct sl_bytes *line)
     return true;
 }
 
-/* name=value: the name, and what follows. */
+/* The name and the value of a line "name=value". */
 static struct sl_bytes name_of(struct sl_bytes line, struct sl_bytes *value)
 {
     const char *equals = line.n > 0 ? memchr(line.at, '=', line.n) : NULL;
@@ -269,7 +270,7 @@ static void put(char out[100], struct sl_bytes b)
     snprintf(out, 100, "%.*s", (int)(b.n < 99 ? b.n : 99), b.at);
 }
 
-/* Say each of our settings that the other has otherwise. */
+/* Log each of our settings that has another value on the other side. */
 static void say_differences(const struct link *k, struct sl_bytes ours,
                             struct sl_bytes theirs)
 {
@@ -295,7 +296,7 @@ static uint64_t hash(struct sl_bytes b)
     return h;
 }
 
-/* Once, until what the other has is different again. */
+/* Log differences once, until the settings of the other side change. */
 static void compare(struct link *k, struct sl_bytes theirs)
 {
     char lines[SETTINGS_BYTES] = "";
@@ -309,7 +310,7 @@ static void compare(struct link *k, struct sl_bytes theirs)
 
 /* --- It comes up ---------------------------------------------------------- */
 
-/* A node of a version that does not know a setting has it as it is by default. */
+/* A node of a version without this setting behaves as with its default. */
 static bool has(struct sl_bytes text, const char *name, const char *given,
                 struct sl_bytes ours)
 {
@@ -318,7 +319,7 @@ static bool has(struct sl_bytes text, const char *name, const char *given,
     return value.n == ours.n && memcmp(value.at, ours.at, ours.n) == 0;
 }
 
-/* With another idea of who decides about a key two nodes must not work together. */
+/* Two nodes that disagree on what decides about a key must not work together. */
 static bool must_be_equal(const struct link *k, struct sl_bytes theirs,
                           const char **why)
 {
@@ -344,19 +345,19 @@ static sl_node_id caller_of(const struct link *k)
     return k->role == SL_CALLER ? own_id(k) : k->id;
 }
 
-/* Both may have called: both sides keep the one that the smaller id called, or, of two of
- * one caller, the newer, since it would not call if it had the other. The other link is
- * closed by the side of the smaller id, which knows that both have the better one; the larger
- * lets it be, and it is closed when nothing comes any more. */
+/* If both sides have called, both keep the link that the smaller id called, or, of two links of
+ * one caller, the newer, since the caller would not call if it had the other. The side with the
+ * smaller id closes the other link, since it knows that both sides have the link that is kept. The
+ * side with the larger id leaves it open until nothing comes any more. */
 static bool is_kept(const struct link *k, const struct link *old)
 {
 #ifdef MUT_LINKTWO
     return true;
 #endif
-    return old->doom != NULL || caller_of(k) <= caller_of(old);
+    return old->close_why != NULL || caller_of(k) <= caller_of(old);
 }
 
-/* There is a better one. */
+/* The other link of the two is kept. */
 static void replace(struct link *k)
 {
     k->replaced = true;
@@ -364,7 +365,7 @@ static void replace(struct link *k)
     if (own_id(k) < k->id || caller_of(k) == k->id) sl_link_close(k, NULL);
 }
 
-/* The cluster is asked whether it wants this node; it may send to it at once. */
+/* Ask the handler, which may send to the node at once. */
 static bool is_wanted(struct link *k, uint64_t birth, const char **why)
 {
     size_t before = k->out.n;
@@ -388,7 +389,7 @@ static void take_settings(struct link *k, const struct sl_args *args)
     }
     struct link *old = sl_links_up(s->links, k->id);
     k->up_ms = s->now.ms;
-    sl_links_ring_by(s->links, s->now.ms + SL_LINK_SILENT_MS);
+    sl_links_wake_by(s->links, s->now.ms + SL_LINK_SILENT_MS);
     if (old != NULL && !is_kept(k, old)) {
         k->phase = SL_LINK_UP;
         replace(k);
@@ -407,7 +408,7 @@ static void take_settings(struct link *k, const struct sl_args *args)
     if (!is_wanted(k, birth, &why)) refuse(k, why);
 }
 
-void sl_link_meet(struct link *k, const struct sl_args *args)
+void sl_link_shake(struct link *k, const struct sl_args *args)
 {
     if (sl_link_is_refusal(args)) {
         sl_link_refused(k, args);

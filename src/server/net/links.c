@@ -1,4 +1,4 @@
-/* links.c - whom to call and when, who may come in, and who has been silent for too long. */
+/* links.c - calls the other nodes, accepts their calls, and closes links that are silent. */
 #include "server/net/links.h"
 
 #include <netdb.h>
@@ -14,10 +14,10 @@
 #define DELAY_MIN_MS 20
 #define DELAY_MAX_MS 1000
 #define LATE_MS \
-    50 /* A timer that rings so late: the machine stalled, or we were stopped. */
-#define STEADY_MS 1000 /* A link that was up for so long is called again soon. */
+    50 /* If the timer is so late, the machine stalled or the process was stopped. */
+#define STEADY_MS 1000 /* A node whose link was up for so long is called again soon. */
 
-/* --- Who there is --------------------------------------------------------- */
+/* --- Peers and links ------------------------------------------------------- */
 
 struct peer *sl_links_peer(struct sl_links *l, sl_node_id id)
 {
@@ -53,7 +53,7 @@ static bool is_called(struct sl_links *l, sl_node_id id)
     return false;
 }
 
-/* --- What is said --------------------------------------------------------- */
+/* --- Logging --------------------------------------------------------------- */
 
 static void say_about(enum sl_log_level level, const char *what, const struct link *k,
                       const char *why)
@@ -64,7 +64,7 @@ static void say_about(enum sl_log_level level, const char *what, const struct li
     else sl_log(level, what, "node", node, "address", k->address, "why", why, NULL);
 }
 
-/* Once, however often it is tried. */
+/* Log each reason once, however often the node is called. */
 static void say_unreachable(struct peer *p, const char *why)
 {
     char node[16];
@@ -75,7 +75,7 @@ static void say_unreachable(struct peer *p, const char *why)
            node, "address", p->member.address, "why", why, NULL);
 }
 
-void sl_links_came(struct link *k)
+void sl_links_talks(struct link *k)
 {
     struct sl_links *l = k->server->links;
     struct peer *p = sl_links_peer(l, k->id);
@@ -96,7 +96,7 @@ static uint64_t draw(struct sl_links *l)
     return l->random;
 }
 
-/* After a pause, which is longer each time; not all at the same moment. */
+/* The pause is longer each time, and random, so that nodes do not call each other in step. */
 static void call_later(struct sl_links *l, struct peer *p)
 {
     sl_ms quarter = p->delay_ms / 4;
@@ -105,7 +105,7 @@ static void call_later(struct sl_links *l, struct peer *p)
     if (pause > DELAY_MAX_MS) pause = DELAY_MAX_MS;
     p->delay_ms = 2 * p->delay_ms < DELAY_MAX_MS ? 2 * p->delay_ms : DELAY_MAX_MS;
     p->call_ms = l->server->now.ms + pause;
-    sl_links_ring_by(l, p->call_ms);
+    sl_links_wake_by(l, p->call_ms);
 }
 
 static void could_not_call(struct sl_links *l, struct peer *p, const char *why)
@@ -121,9 +121,9 @@ static void connect_to(struct sl_links *l, struct peer *p, const struct sockaddr
         could_not_call(l, p, "out of memory");
 }
 
-/* Names are looked up by another thread, which may take its time. By then the peer may be
- * another. */
-struct look_up {
+/* Another thread resolves the name of a host, which may take long. Then the peer may have another
+ * address, and the result is of no use. */
+struct lookup {
     uv_getaddrinfo_t req;
     struct server *server;
     sl_node_id id;
@@ -138,40 +138,40 @@ static const struct sockaddr *choose(const struct addrinfo *found, uint32_t nth)
     return found->ai_addr;
 }
 
-static void on_looked_up(uv_getaddrinfo_t *req, int status, struct addrinfo *found)
+static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *found)
 {
-    struct look_up *look = req->data;
-    struct server *s = look->server;
+    struct lookup *lookup = req->data;
+    struct server *s = lookup->server;
     struct sl_links *l = s->links;
-    struct peer *p = sl_links_peer(l, look->id);
-    if (!l->stopped && p != NULL && p->looks_up == look->number) {
+    struct peer *p = sl_links_peer(l, lookup->id);
+    if (!l->stopped && p != NULL && p->lookup == lookup->number) {
         sl_server_read_clock(s);
-        p->looks_up = 0;
+        p->lookup = 0;
         if (status != 0) could_not_call(l, p, uv_strerror(status));
         else if (sl_links_up(l, p->member.id) == NULL)
             connect_to(l, p, choose(found, p->calls));
         sl_server_settle(s);
     }
     uv_freeaddrinfo(found);
-    free(look);
+    free(lookup);
 }
 
-static void look_up(struct sl_links *l, struct peer *p, const char *host,
+static void resolve(struct sl_links *l, struct peer *p, const char *host,
                     const char *port)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    struct look_up *look = calloc(1, sizeof *look);
+    struct lookup *lookup = calloc(1, sizeof *lookup);
     int status = UV_ENOMEM;
-    if (look != NULL) {
-        *look = (struct look_up){
-            .server = l->server, .id = p->member.id, .number = ++l->last_look_up};
-        look->req.data = look;
-        status = uv_getaddrinfo(l->server->loop, &look->req, on_looked_up, host, port,
+    if (lookup != NULL) {
+        *lookup = (struct lookup){
+            .server = l->server, .id = p->member.id, .number = ++l->last_lookup};
+        lookup->req.data = lookup;
+        status = uv_getaddrinfo(l->server->loop, &lookup->req, on_resolved, host, port,
                                 &hints);
     }
-    if (status == 0) p->looks_up = look->number;
+    if (status == 0) p->lookup = lookup->number;
     else {
-        free(look);
+        free(lookup);
         could_not_call(l, p, uv_strerror(status));
     }
 }
@@ -181,16 +181,16 @@ static void call(struct sl_links *l, struct peer *p)
     char host[SL_ADDRESS_BYTES], port[8];
     struct sockaddr_storage a = {0};
     p->call_ms = SL_NEVER;
-    if (p->looks_up != 0 || is_called(l, p->member.id) ||
+    if (p->lookup != 0 || is_called(l, p->member.id) ||
         sl_links_up(l, p->member.id) != NULL)
         return;
     sl_address_split(p->member.address, host, port);
     if (sl_parse_address(host, atoi(port), &a))
         connect_to(l, p, (const struct sockaddr *)&a);
-    else look_up(l, p, host, port);
+    else resolve(l, p, host, port);
 }
 
-/* --- One ends ------------------------------------------------------------- */
+/* --- The end of a link ----------------------------------------------------- */
 
 static void say_gone(struct link *k, struct peer *p, const char *why)
 {
@@ -211,7 +211,7 @@ static enum sl_link_end end_of(const struct link *k)
     return k->silent ? SL_END_SILENT : SL_END_CLOSED;
 }
 
-void sl_links_gone(struct link *k, const char *why)
+void sl_links_closed(struct link *k, const char *why)
 {
     struct sl_links *l = k->server->links;
     if (l->stopped) return;
@@ -219,7 +219,7 @@ void sl_links_gone(struct link *k, const char *why)
     bool was_up = is_up(k);
     if (k->replaced) why = NULL;
     if (why != NULL && (was_up || sl_links_up(l, k->id) == NULL)) say_gone(k, p, why);
-    if (p != NULL && p->call_ms == SL_NEVER && p->looks_up == 0 &&
+    if (p != NULL && p->call_ms == SL_NEVER && p->lookup == 0 &&
         (was_up || k->role == SL_CALLER) && sl_links_up(l, k->id) == NULL) {
         if (k->talks && l->server->now.ms - k->up_ms >= STEADY_MS)
             p->delay_ms = DELAY_MIN_MS;
@@ -234,39 +234,39 @@ void sl_links_gone(struct link *k, const char *why)
 
 static sl_ms due_of(const struct link *k)
 {
-    if (k->doom != NULL) return 0;
-    if (k->phase != SL_LINK_UP) return k->since_ms + SL_LINK_MEET_MS;
+    if (k->close_why != NULL) return 0;
+    if (k->phase != SL_LINK_UP) return k->since_ms + SL_LINK_HANDSHAKE_MS;
     return k->heard_ms + SL_LINK_SILENT_MS;
 }
 
-static void look_at(struct link *k)
+static void check(struct link *k)
 {
-    if (k->doom != NULL) sl_link_close(k, k->doom);
+    if (k->close_why != NULL) sl_link_close(k, k->close_why);
     else if (due_of(k) > k->server->now.ms) return;
     else if (k->phase != SL_LINK_UP) {
         k->silent = true;
         sl_link_close(k, "it takes too long to answer");
     }
 #ifndef MUT_LINKSILENT
-    /* If it was us who slept, its words are there. */
-    else if (!sl_link_has_news(k)) {
+    /* If this process was stopped meanwhile, there is input. */
+    else if (!sl_link_has_input(k)) {
         k->silent = true;
         sl_link_close(k, "it was silent for half a second");
     }
 #endif
 }
 
-static void let_in(struct door *d);
+static void accept_one(struct listener *d);
 
-static void look_after(struct sl_links *l)
+static void check_all(struct sl_links *l)
 {
     sl_ms now = l->server->now.ms, due = SL_NEVER;
     struct sl_list *next;
-    for (size_t i = 0; i < l->door_count; i++)
-        if (l->doors[i]->waits) let_in(l->doors[i]);
+    for (size_t i = 0; i < l->listener_count; i++)
+        if (l->listeners[i]->pending) accept_one(l->listeners[i]);
     for (struct sl_list *n = l->all.next; n != &l->all; n = next) {
         next = n->next;
-        look_at(link_of(n));
+        check(link_of(n));
     }
     for (size_t i = 0; i < l->peer_count; i++)
         if (l->peers[i].call_ms <= now) call(l, &l->peers[i]);
@@ -274,11 +274,11 @@ static void look_after(struct sl_links *l)
         if (due_of(link_of(n)) < due) due = due_of(link_of(n));
     for (size_t i = 0; i < l->peer_count; i++)
         if (l->peers[i].call_ms < due) due = l->peers[i].call_ms;
-    if (due != SL_NEVER) sl_links_ring_by(l, due > now ? due : now + 1);
+    if (due != SL_NEVER) sl_links_wake_by(l, due > now ? due : now + 1);
 }
 
-/* For so long we were not awake: nobody was silent in that time, as far as we know. */
-static void forgive(struct sl_links *l, sl_ms ms)
+/* This process did not run for so long. Do not count that time as silence of the others. */
+static void excuse_silence(struct sl_links *l, sl_ms ms)
 {
     for (struct sl_list *n = l->all.next; n != &l->all; n = n->next) {
         struct link *k = link_of(n);
@@ -292,14 +292,14 @@ static void on_timer(uv_timer_t *timer)
     struct server *s = timer->data;
     struct sl_links *l = s->links;
     sl_server_read_clock(s);
-    if (s->now.ms - l->timer_ms > LATE_MS) forgive(l, s->now.ms - l->timer_ms);
+    if (s->now.ms - l->timer_ms > LATE_MS) excuse_silence(l, s->now.ms - l->timer_ms);
     l->timer_ms = SL_NEVER;
-    look_after(l);
+    check_all(l);
     sl_server_settle(s);
 }
 
-/* It may ring too early, never too late: so it is set again only for something earlier. */
-void sl_links_ring_by(struct sl_links *l, sl_ms ms)
+/* The timer may expire too early, but not too late. So it is set again only for an earlier time. */
+void sl_links_wake_by(struct sl_links *l, sl_ms ms)
 {
     if (l->stopped || ms >= l->timer_ms) return;
     l->timer_ms = ms;
@@ -307,11 +307,11 @@ void sl_links_ring_by(struct sl_links *l, sl_ms ms)
     uv_timer_start(&l->timer, on_timer, in > 0 ? (uint64_t)in : 0, 0);
 }
 
-/* --- Who comes in --------------------------------------------------------- */
+/* --- Accepting callers ------------------------------------------------------ */
 
-/* The newest comes in, and the oldest that has not shown who it is goes: a node needs a
- * moment to do so, and who only wants to be in the way cannot stay there. */
-static void make_room(struct sl_links *l)
+/* Close the oldest caller that has not proved who it is, if there are many, for the newest one. A
+ * node proves itself within a moment, so callers that only block the port cannot stay. */
+static void close_stranger(struct sl_links *l)
 {
 #ifdef MUT_LINKCROWD
     return;
@@ -325,38 +325,40 @@ static void make_room(struct sl_links *l)
     }
 }
 
-static void let_in(struct door *d)
+static void accept_one(struct listener *d)
 {
     struct sl_links *l = d->server->links;
-    make_room(l);
-    d->waits = !sl_link_accept(d->server, (uv_stream_t *)&d->tcp);
-    if (d->waits) sl_links_ring_by(l, d->server->now.ms + 1000); /* For memory. */
+    close_stranger(l);
+    d->pending = !sl_link_accept(d->server, (uv_stream_t *)&d->tcp);
+    if (d->pending)
+        sl_links_wake_by(l, d->server->now.ms + 1000); /* There may be memory then. */
 }
 
 static void on_call(uv_stream_t *stream, int status)
 {
-    struct door *d = stream->data;
+    struct listener *d = stream->data;
     struct server *s = d->server;
     if (status != 0) return;
     sl_server_read_clock(s);
     if (s->accepts_left == 0) {
-        d->waits = true;
-        sl_links_ring_by(s->links, s->now.ms + 1);
+        d->pending = true;
+        sl_links_wake_by(s->links, s->now.ms + 1);
         return;
     }
     s->accepts_left--;
-    let_in(d);
+    accept_one(d);
     sl_server_settle(s);
 }
 
-static void on_door_closed(uv_handle_t *handle)
+static void on_listener_closed(uv_handle_t *handle)
 {
     free(handle->data);
 }
 
-static int no_door(struct door *d, bool optional, const char *where, int status)
+static int cannot_listen(struct listener *d, bool optional, const char *where,
+                         int status)
 {
-    if (d != NULL) uv_close((uv_handle_t *)&d->tcp, on_door_closed);
+    if (d != NULL) uv_close((uv_handle_t *)&d->tcp, on_listener_closed);
     if (optional) return 0;
     sl_log(
         SL_LOG_ERROR,
@@ -376,18 +378,18 @@ static int listen_on(void *arg, const char *address)
     struct sockaddr_storage a = {0};
     char where[128];
     if (optional) address++;
-    sl_parse_address(address, l->port, &a); /* sl_listen_check() was content. */
+    sl_parse_address(address, l->port, &a); /* sl_listen_check() has checked it. */
     snprintf(where, sizeof where, a.ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d",
              address, l->port);
-    struct door *d = calloc(1, sizeof *d);
+    struct listener *d = calloc(1, sizeof *d);
     if (d == NULL || uv_tcp_init(s->loop, &d->tcp) != 0) abort();
     d->server = s;
     d->tcp.data = d;
     int status = uv_tcp_bind(&d->tcp, (const struct sockaddr *)&a,
                              a.ss_family == AF_INET6 ? UV_TCP_IPV6ONLY : 0);
     if (status == 0) status = uv_listen((uv_stream_t *)&d->tcp, BACKLOG, on_call);
-    if (status != 0) return no_door(d, optional, where, status);
-    l->doors[l->door_count++] = d;
+    if (status != 0) return cannot_listen(d, optional, where, status);
+    l->listeners[l->listener_count++] = d;
     l->port = sl_got_port(&d->tcp);
     snprintf(where, sizeof where,
              a.ss_family == AF_INET6 ? "listening for nodes on [%s]:%d"
@@ -399,12 +401,12 @@ static int listen_on(void *arg, const char *address)
 
 /* --- links.h -------------------------------------------------------------- */
 
-/* The first proof takes long: files are read for it. So it is made before anybody waits. */
+/* The first proof takes long, because libcrypto reads files. So one is made at the start. */
 static bool can_prove(const struct server *s)
 {
-    const struct sl_meeting nobody = {0};
+    const struct sl_handshake none = {0};
     char proof[SL_HEX_BYTES];
-    return sl_proof_make(&nobody, SL_CALLER, s->settings->secret, proof);
+    return sl_proof_make(&none, SL_CALLER, s->settings->secret, proof);
 }
 
 int sl_links_start(struct server *s, const struct sl_link_handler *handler)
@@ -434,9 +436,9 @@ void sl_links_stop(struct server *s)
     struct sl_links *l = s->links;
     if (l == NULL || l->stopped) return;
     l->stopped = true;
-    for (size_t i = 0; i < l->door_count; i++)
-        uv_close((uv_handle_t *)&l->doors[i]->tcp, on_door_closed);
-    l->door_count = 0;
+    for (size_t i = 0; i < l->listener_count; i++)
+        uv_close((uv_handle_t *)&l->listeners[i]->tcp, on_listener_closed);
+    l->listener_count = 0;
     while (!sl_list_empty(&l->all)) sl_link_close(link_of(l->all.next), NULL);
     uv_close((uv_handle_t *)&l->timer, NULL);
 }
@@ -448,7 +450,7 @@ static bool is_among(const struct sl_member *at, uint32_t n, sl_node_id id)
     return false;
 }
 
-/* One of the new list, with what is known of it. */
+/* A peer of the new list, with what is known of it. */
 static struct peer peer_of(struct sl_links *l, const struct sl_member *m)
 {
     struct peer *old = sl_links_peer(l, m->id), p = {0};
@@ -456,7 +458,7 @@ static struct peer peer_of(struct sl_links *l, const struct sl_member *m)
     if (old == NULL || strcmp(old->member.address, m->address) != 0) {
         p.call_ms = l->server->now.ms;
         p.delay_ms = DELAY_MIN_MS;
-        p.looks_up = 0;
+        p.lookup = 0;
     }
     p.member = *m;
     return p;
@@ -476,21 +478,21 @@ void sl_links_set(struct server *s, const struct sl_member *at, uint32_t n)
     for (struct sl_list *i = l->all.next; i != &l->all; i = i->next) {
         struct link *k = link_of(i);
         if ((k->role == SL_CALLER || k->phase == SL_LINK_UP) && !is_among(at, n, k->id))
-            sl_link_doom(k, "it is not on the list of nodes");
+            sl_link_close_later(k, "it is not on the list of nodes");
     }
-    sl_links_ring_by(l, s->now.ms);
+    sl_links_wake_by(l, s->now.ms);
 }
 
 void sl_links_send(struct server *s, sl_node_id to, const struct sl_message *m)
 {
     struct link *k = s->links->stopped ? NULL : sl_links_up(s->links, to);
-    if (k != NULL && k->doom == NULL) sl_message_write(sl_link_out(k), m);
+    if (k != NULL && k->close_why == NULL) sl_message_write(sl_link_out(k), m);
 }
 
 struct sl_resp_writer *sl_links_frame(struct server *s, sl_node_id to)
 {
     struct link *k = s->links->stopped ? NULL : sl_links_up(s->links, to);
-    return k == NULL || k->doom != NULL ? NULL : sl_link_out(k);
+    return k == NULL || k->close_why != NULL ? NULL : sl_link_out(k);
 }
 
 bool sl_links_are_up(const struct server *s, sl_node_id to)
