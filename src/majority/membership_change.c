@@ -22,8 +22,8 @@
 
 /* --- Messages --------------------------------------------------------------------- */
 
-static void send(struct sl_node *n, struct sl_now now, sl_node_id to,
-                 enum sl_message_type type, const struct sl_message *with)
+static void send_one(struct sl_node *n, struct sl_now now, sl_node_id to,
+                     enum sl_message_type type, const struct sl_message *with)
 {
     struct sl_message m = *with;
     m.type = type;
@@ -46,11 +46,11 @@ static void send_to_both(struct sl_node *n, struct sl_now now,
     const struct sl_membership old = n->kept.force;
     const struct sl_membership list = *next;
     for (uint32_t i = 0; i < old.count; i++)
-        if (old.at[i].id != n->id) send(n, now, old.at[i].id, type, with);
+        if (old.at[i].id != n->id) send_one(n, now, old.at[i].id, type, with);
     for (uint32_t i = 0; i < list.count; i++)
         if (list.at[i].id != n->id && sl_membership_find(&old, list.at[i].id) < 0)
-            send(n, now, list.at[i].id, type, with);
-    send(n, now, n->id, type, with);
+            send_one(n, now, list.at[i].id, type, with);
+    send_one(n, now, n->id, type, with);
 }
 
 void sl_membership_change_tell(struct sl_node *n, struct sl_now now, sl_node_id to)
@@ -58,7 +58,7 @@ void sl_membership_change_tell(struct sl_node *n, struct sl_now now, sl_node_id 
     struct sl_message m = {.list = n->kept.force,
                            .ceiling = n->kept.fence_limit,
                            .lease_ms = n->kept.lease_longest_ms};
-    send(n, now, to, SL_MESSAGE_FORCE, &m);
+    send_one(n, now, to, SL_MESSAGE_FORCE, &m);
 }
 
 /* --- A change ends ---------------------------------------------------------------- */
@@ -294,7 +294,7 @@ static void vote_no(struct sl_node *n, struct sl_now now, sl_node_id to,
                            .verdict = verdict,
                            .ballot2 = n->next.promised,
                            .left_ms = n->soon_ms > now.ms ? n->soon_ms - now.ms : 0};
-    send(n, now, to, type, &v);
+    send_one(n, now, to, type, &v);
 }
 
 /* Whether this is about the membership that follows ours, from a member of ours. */
@@ -335,7 +335,7 @@ static void on_prepare(struct sl_node *n, struct sl_now now, sl_node_id from,
                            .verdict = SL_VERDICT_YES,
                            .ballot2 = n->kept.accepted,
                            .list = n->kept.vote};
-    send(n, now, from, SL_MESSAGE_PROMISE, &v);
+    send_one(n, now, from, SL_MESSAGE_PROMISE, &v);
 }
 
 static void on_accept(struct sl_node *n, struct sl_now now, sl_node_id from,
@@ -362,7 +362,7 @@ static void on_accept(struct sl_node *n, struct sl_now now, sl_node_id from,
     if (!sl_membership_equal(&n->kept.vote, &m->list))
         return; /* Two memberships under one ballot: a bug, or a forged message. */
     struct sl_message v = {.ballot = m->ballot, .verdict = SL_VERDICT_YES};
-    send(n, now, from, SL_MESSAGE_ACCEPTED, &v);
+    send_one(n, now, from, SL_MESSAGE_ACCEPTED, &v);
 }
 
 /* Whether the membership contains this node with its present data directory. If it had no
@@ -405,7 +405,7 @@ static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
     struct sl_message v = {.which = m->list.version,
                            .ceiling = n->next.fence_limit,
                            .lease_ms = n->next.lease_longest_ms};
-    send(n, now, from, SL_MESSAGE_STORED, &v);
+    send_one(n, now, from, SL_MESSAGE_STORED, &v);
 }
 
 /* --- A membership comes into force ------------------------------------------------ */

@@ -143,12 +143,6 @@ static bool is_change(const struct sl_proposer_request *r)
     return r->type == SL_NODE_ADD || r->type == SL_NODE_REMOVE;
 }
 
-static const void *find_number(const struct sl_index *x, const uint64_t *number)
-{
-    const struct sl_bytes key = {(const char *)number, sizeof *number};
-    return sl_index_find(x, key, sl_hash_u64(*number, x->seed));
-}
-
 static void check_request(const struct sl_node *n, const struct sl_proposer_request *r,
                           struct tally *t)
 {
@@ -158,9 +152,9 @@ static void check_request(const struct sl_node *n, const struct sl_proposer_requ
     must(is_change(r) || r->timer != SL_HEAP_NONE || r->waits, "every request ends");
     must(r->timer == SL_HEAP_NONE || n->request_timers.items[r->timer].owner == r,
          "a timer knows its request");
-    must(r->ticket == 0 || find_number(&n->by_ticket, &r->ticket) == r,
+    must(r->ticket == 0 || sl_proposer_find(&n->by_ticket, r->ticket) == r,
          "a request is found by its ticket");
-    must(!r->in_round || find_number(&n->by_round, &r->round) == r,
+    must(!r->in_round || sl_proposer_find(&n->by_round, r->round) == r,
          "a request is found by its round");
     must(!r->in_round || (r->round <= n->last_round && r->sent_ms <= r->votes_end_ms &&
                           r->votes_end_ms <= r->hard_end_ms),

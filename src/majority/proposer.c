@@ -32,6 +32,12 @@ static const struct sl_index_kind tickets_kind = {.hash = hash_ticket,
 static const struct sl_index_kind rounds_kind = {.hash = hash_round,
                                                  .same = same_round};
 
+struct sl_proposer_request *sl_proposer_find(const struct sl_index *x, uint64_t number)
+{
+    const struct sl_bytes key = {(const char *)&number, sizeof number};
+    return sl_index_find(x, key, sl_hash_u64(number, x->seed));
+}
+
 static void timer_moved(void *owner, uint32_t place)
 {
     ((struct sl_proposer_request *)owner)->timer = place;
@@ -299,6 +305,7 @@ static struct sl_proposer_request *make_request(struct sl_node *n, struct sl_now
     if (sl_heap_reserve(&n->request_timers, out + 1) != SLUICE_OK ||
         sl_index_reserve(&n->by_ticket) != SLUICE_OK)
         return NULL;
+    assert(ticket == 0 || sl_proposer_find(&n->by_ticket, ticket) == NULL);
     struct sl_proposer_request *r = sl_node_block_new(n, sizeof *r);
     if (r == NULL) return NULL;
     r->value = sl_node_text_new(n, a->value);
@@ -361,9 +368,7 @@ int sl_node_submit(struct sl_node *n, struct sl_now now, uint64_t ticket,
 
 void sl_node_withdraw(struct sl_node *n, struct sl_now now, uint64_t ticket)
 {
-    const struct sl_bytes key = {(const char *)&ticket, sizeof ticket};
-    struct sl_proposer_request *r = sl_index_find(
-        &n->by_ticket, key, sl_hash_u64(ticket, n->by_ticket.seed));
+    struct sl_proposer_request *r = sl_proposer_find(&n->by_ticket, ticket);
     now = sl_node_median_time(n, now);
     if (r == NULL) return;
     if (r->type == SL_NODE_ADD || r->type == SL_NODE_REMOVE)

@@ -89,6 +89,9 @@ struct sl_proposer_count {
 void sl_proposer_init(struct sl_node *n, struct sl_hash_key hash_key);
 void sl_proposer_free(struct sl_node *n);
 
+/* A request by its ticket or round: in by_ticket or by_round. NULL: there is none. */
+struct sl_proposer_request *sl_proposer_find(const struct sl_index *x, uint64_t number);
+
 void sl_proposer_tick(struct sl_node *n, struct sl_now now);
 
 /* A node became unreachable; the membership changed. */

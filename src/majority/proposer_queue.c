@@ -1,4 +1,6 @@
 /* proposer_queue.c - the requests of this node that wait for a key. */
+#include <assert.h>
+
 #include "majority/proposer.h"
 
 struct sl_proposer_request *sl_proposer_queue_head(const struct sl_node_key *k)
@@ -17,6 +19,7 @@ bool sl_proposer_queue_is_first(const struct sl_proposer_request *r)
 void sl_proposer_queue_join(struct sl_node_key *k, struct sl_proposer_request *r)
 {
     struct sl_list *at = k->waiters.prev;
+    assert(r->key == k && r->waits && sl_list_empty(&r->key_link));
     if (sl_proposer_queue_head(k) != NULL &&
         sl_proposer_queue_head(k)->priority < r->priority)
         at = &k->waiters;
@@ -49,6 +52,7 @@ void sl_proposer_queue_leave(struct sl_node *n, struct sl_now now,
 {
     struct sl_node_key *k = r->key;
     if (k == NULL) return;
+    assert(k->request_count > 0);
     bool first = r->waits && sl_proposer_queue_head(k) == r;
     if (r->waits && r->type == SL_NODE_ACQUIRE && !sl_list_empty(&r->key_link))
         k->waiter_count--;

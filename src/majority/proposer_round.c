@@ -227,9 +227,7 @@ static void hear_fence(struct sl_node *n, struct sl_now now, sl_fence ceiling)
 void sl_proposer_receive_vote(struct sl_node *n, struct sl_now now, sl_node_id from,
                               const struct sl_message *m)
 {
-    const struct sl_bytes key = {(const char *)&m->round, sizeof m->round};
-    struct sl_proposer_request *r = sl_index_find(
-        &n->by_round, key, sl_hash_u64(m->round, n->by_round.seed));
+    struct sl_proposer_request *r = sl_proposer_find(&n->by_round, m->round);
     int at = sl_membership_find(&n->kept.force, from);
     if (r == NULL || at < 0) return;
     hear_fence(n, now, m->ceiling);

@@ -77,18 +77,16 @@ static size_t text_bytes(const struct sl_node_key *k)
 void sl_proposer_teach_peer(struct sl_node *n, struct sl_now now,
                             struct sl_node_peer *peer)
 {
-    void *items[1];
+    void *k;
     size_t bytes = 0;
     if (peer->silent_ms > now.ms) { /* It would ignore the message. */
         peer->teach_ms = sl_ms_after(peer->silent_ms, n->limits.heartbeat_ms);
         return;
     }
     do {
-        size_t found = sl_index_scan(&n->keys, &peer->teach_cursor, items, 1);
-        for (size_t i = 0; i < found; i++) {
-            teach_one(n, now, items[i], peer->id);
-            bytes += text_bytes(items[i]) + BATCH_BYTES / BATCH_LEASES;
-        }
+        if (sl_index_scan(&n->keys, &peer->teach_cursor, &k, 1) == 0) continue;
+        teach_one(n, now, k, peer->id);
+        bytes += text_bytes(k) + BATCH_BYTES / BATCH_LEASES;
     } while (peer->teach_cursor != 0 && bytes < BATCH_BYTES);
     if (peer->teach_cursor != 0) {
         peer->teach_ms = now.ms + n->limits.heartbeat_ms;
