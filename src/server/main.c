@@ -1,4 +1,4 @@
-/* main.c - sluice-server: settings, start, run, leave. */
+/* main.c - sluice-server: reads the settings, makes the arbiters of the deployment, runs the loop. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 
 enum { EXIT_STOPPED = 0, EXIT_COULD_NOT = 1, EXIT_SETTINGS = 2 };
 
-/* What systemd waits for (sd_notify(3)); nothing, where nobody asked. */
+/* Tell systemd that the server is ready (sd_notify(3)), if it runs under systemd. */
 static void say_ready(void)
 {
     const char *path = getenv("NOTIFY_SOCKET");
@@ -92,14 +92,14 @@ static int serve(struct sl_settings *settings)
         (s.arbiters.local = sl_local_new(&s)) == NULL)
         return EXIT_COULD_NOT;
         /* Lock the directory before listening, so that no client connects to a server that
-         * cannot use it. */
+     * cannot use it. */
 #ifdef MUT_DIRLATE
     if (sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
 #endif
     int directory = sl_directory_open(&s.directory, settings);
     s.has_directory = directory == 1;
     if (directory < 0 || sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
-    /* Last, since from then on the grants of a clean stop are ours to keep. */
+    /* Last, since it marks the grants of a clean stop as taken over. */
     if (start_state(&s) != 0) {
         sl_server_stop_listening(&s);
         return EXIT_COULD_NOT;
@@ -120,8 +120,8 @@ static int serve(struct sl_settings *settings)
     return status;
 }
 
-/* Where one of the three is closed, the next file that is opened would take its place. */
-static void open_std(void)
+/* If standard input, output or error is closed, the next file opened would take its place. */
+static void open_standard_files(void)
 {
     for (int fd = open("/dev/null", O_RDWR); fd >= 0; fd = dup(fd))
         if (fd > STDERR_FILENO) {
@@ -153,7 +153,7 @@ static void warn_of_secrets(const struct sl_settings *set)
     if (set->config_has_secret) warn_of_file("config", set->config);
 }
 
-/* From here on what is wrong is said in the log, in the form that was chosen. */
+/* From here on errors go to the log, in the format of the settings. */
 static int set_up(struct sl_settings *settings)
 {
     sl_log_setup((enum sl_log_format)settings->log_format,
@@ -165,16 +165,17 @@ static int set_up(struct sl_settings *settings)
 int main(int argc, char **argv)
 {
     struct sl_settings settings;
-    enum sl_wish wish;
+    enum sl_settings_action action;
     int status = EXIT_STOPPED;
-    open_std();
-    if (sl_settings_read(&settings, argc, argv, &wish, stderr) != 0)
+    open_standard_files();
+    if (sl_settings_read(&settings, argc, argv, &action, stderr) != 0)
         status = EXIT_SETTINGS;
-    else if ((wish == SL_SERVE || wish == SL_CHECK) && set_up(&settings) != 0)
+    else if ((action == SL_ACTION_SERVE || action == SL_ACTION_CHECK) &&
+             set_up(&settings) != 0)
         status = EXIT_SETTINGS;
-    else if (wish == SL_HELP) sl_settings_help(stdout);
-    else if (wish == SL_VERSION) puts("sluice-server " SLUICE_VERSION);
-    else if (wish == SL_CHECK) puts("the settings are good");
+    else if (action == SL_ACTION_HELP) sl_settings_help(stdout);
+    else if (action == SL_ACTION_VERSION) puts("sluice-server " SLUICE_VERSION);
+    else if (action == SL_ACTION_CHECK) puts("the settings are good");
     else status = serve(&settings);
     sl_settings_free(&settings);
     return status;

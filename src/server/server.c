@@ -1,3 +1,4 @@
+/* server.c - the loop: its clock, its turns and their budget, and the start of the server. */
 #include "server/server.h"
 
 #include <errno.h>
@@ -18,16 +19,15 @@
 #include "server/observe/log.h"
 #include "server/observe/memory.h"
 
-/* How much of each one turn of the loop does, and for how long it goes on taking more. A
- * turn should stay well below 5 ms: an effect costs about a microsecond, sending to a
- * connection five to ten. */
+/* The budget of one turn of the loop, and its time. A turn should stay well below 5 ms: an effect
+ * costs about a microsecond, sending to a connection five to ten. */
 #define TURN_NS 2000000u
 #define EFFECTS_A_TURN 512u
 #define FLUSHES_A_TURN 128u
 #define COMMANDS_A_TURN 1024u
 #define ACCEPTS_A_TURN 8u
 #define CLOSES_A_TURN 8u
-#define TURNS_A_LOOK 16u /* Turns between two checks of memory-max. */
+#define TURNS_A_CHECK 16u /* Turns between two checks of memory-max. */
 
 /* --- Time ----------------------------------------------------------------- */
 
@@ -40,7 +40,7 @@ static uint64_t read_clock_ns(clockid_t id)
 
 void sl_server_read_clock(struct server *s)
 {
-    /* Boot time: it goes on while the machine sleeps, and is never set. */
+    /* CLOCK_BOOTTIME goes on while the machine sleeps, and nobody can set it. */
     uint64_t ns = read_clock_ns(CLOCK_BOOTTIME);
     if (s->turn_ns == 0) s->turn_ns = ns;
     s->now_ns = ns;
@@ -53,7 +53,7 @@ bool sl_server_turn_is_long(const struct server *s)
     return read_clock_ns(CLOCK_BOOTTIME) - s->turn_ns > TURN_NS;
 }
 
-/* When something is due next: a lease, a wait, one that lingers, a node, a transaction. */
+/* When something is due next: in an arbiter, a delayed AUTH, or a lingering session. */
 static sl_ms next_due(const struct server *s)
 {
     sl_ms due = sl_arbiters_due(s), other;
@@ -62,7 +62,7 @@ static sl_ms next_due(const struct server *s)
     return due;
 }
 
-/* It may ring too early, never too late: so it is set again only for something earlier. */
+/* The timer may expire too early, but not too late. So it is set again only for an earlier time. */
 static void set_clock(struct server *s)
 {
     sl_ms due = next_due(s);
@@ -97,7 +97,7 @@ static void on_second(uv_timer_t *timer)
     sl_conn_check_all(s);
     sl_memory_second(s);
     sl_arbiters_second(s);
-    if (s->no_memory) sl_listen_go_on(s);
+    if (s->accept_retry) sl_listen_go_on(s);
     if (s->stats.turns_counted_ms + 10000 <= s->now.ms) {
         s->stats.turns_counted_ms = s->now.ms;
         s->stats.turn_us_recent[1] = s->stats.turn_us_recent[0];
@@ -121,7 +121,7 @@ static void work_on_ready(struct server *s)
     }
 }
 
-/* Once a turn, before the loop looks for what has come: first what was left over. */
+/* Once a turn, before the loop polls: begin with what the last turn has left. */
 static void on_prepare(uv_prepare_t *handle)
 {
     struct server *s = handle->data;
@@ -132,11 +132,11 @@ static void on_prepare(uv_prepare_t *handle)
     s->accepts_left = ACCEPTS_A_TURN;
     s->closes_left = CLOSES_A_TURN;
     s->turn_ns = 0;
-    if (s->memory_due || s->stats.turns % TURNS_A_LOOK == 0) sl_memory_check(s);
+    if (s->memory_due || s->stats.turns % TURNS_A_CHECK == 0) sl_memory_check(s);
     if (!uv_is_active((uv_handle_t *)&s->idle)) return;
     sl_server_read_clock(s);
     sl_state_resume(s);
-    if (s->door_is_full) sl_listen_go_on(s);
+    if (s->accept_pending) sl_listen_go_on(s);
     sl_conn_close_leaving(s);
     work_on_ready(s);
     sl_server_settle(s);
@@ -180,18 +180,18 @@ static void flush_dirty(struct server *s)
 
 void sl_server_settle(struct server *s)
 {
-    bool all_told = sl_arbiters_pump(s);
-    if (s->stopping && !s->stopped) all_told = sl_stop_step(s) && all_told;
+    bool all_done = sl_arbiters_pump(s);
+    if (s->stopping && !s->stopped) all_done = sl_stop_step(s) && all_done;
     flush_dirty(s);
-    /* Who said goodbye was closed only now, when its last reply was sent. */
-    all_told = sl_arbiters_pump(s) && all_told;
+    /* flush_dirty() closes connections after their last reply, so waiters may be granted. */
+    all_done = sl_arbiters_pump(s) && all_done;
     sl_links_flush(s);
     sl_state_write_ahead(s);
-    if (!all_told || !sl_list_empty(&s->dirty) || !sl_list_empty(&s->ready) ||
-        !sl_list_empty(&s->leaving) || s->door_is_full || sl_state_has_more(s))
+    if (!all_done || !sl_list_empty(&s->dirty) || !sl_list_empty(&s->ready) ||
+        !sl_list_empty(&s->leaving) || s->accept_pending || sl_state_has_more(s))
         sl_server_go_on(s);
     else if (uv_is_active((uv_handle_t *)&s->idle)) uv_idle_stop(&s->idle);
-    if (all_told) set_clock(s);
+    if (all_done) set_clock(s);
 }
 
 /* --- Start ---------------------------------------------------------------- */
@@ -202,10 +202,10 @@ static int fail(const char *what, const char *why)
     return -1;
 }
 
-#define OWN_FILES 25 /* One connection is reserved, the others are not of clients; */
-#define OWN_FILES_NODE 96 /* and of a node besides: links, and who calls there. */
+#define OWN_FILES 25      /* Files besides connections-max; */
+#define OWN_FILES_NODE 96 /* more of a node: links, and callers at the node port. */
 
-/* As many files as connections, if the system lets us. */
+/* Raise the limit of open files to connections-max, or lower connections-max to the limit. */
 static void raise_file_limit(struct server *s)
 {
     struct rlimit r;
@@ -264,12 +264,12 @@ static int start_handles(struct server *s)
     uv_prepare_init(s->loop, &s->prepare);
     uv_idle_init(s->loop, &s->idle);
     uv_timer_init(s->loop, &s->second);
-    uv_timer_init(s->loop, &s->last_words);
+    uv_timer_init(s->loop, &s->stop_timer);
     uv_poll_init(s->loop, &s->clock, s->clock_fd);
     uv_signal_init(s->loop, &s->sigterm);
     uv_signal_init(s->loop, &s->sigint);
     s->prepare.data = s->idle.data = s->second.data = s->clock.data = s;
-    s->last_words.data = s->sigterm.data = s->sigint.data = s;
+    s->stop_timer.data = s->sigterm.data = s->sigint.data = s;
     uv_prepare_start(&s->prepare, on_prepare);
     uv_timer_start(&s->second, on_second, 1000, 1000);
     uv_poll_start(&s->clock, UV_READABLE, on_clock);

@@ -45,33 +45,33 @@ static const struct row rows[] = {
 };
 #define ROWS (sizeof rows / sizeof *rows)
 
-/* A word that stands for a number, or for a factor. */
-struct word {
+/* A name for a number: one of a fixed set of values, or a unit. */
+struct choice {
     const char *text;
     int64_t n;
 };
 
-static const struct word formats[] = {
+static const struct choice formats[] = {
     {"text", SL_LOG_TEXT}, {"json", SL_LOG_JSON}, {0}};
-static const struct word levels[] = {{"debug", SL_LOG_DEBUG},
-                                     {"info", SL_LOG_INFO},
-                                     {"warn", SL_LOG_WARN},
-                                     {"error", SL_LOG_ERROR},
-                                     {0}};
-static const struct word engines[] = {{"auto", SL_ENGINE_AUTO},
-                                      {"none", SL_ENGINE_NONE},
-                                      {"lmdb", SL_ENGINE_LMDB},
-                                      {"etcd", SL_ENGINE_ETCD},
-                                      {0}};
-static const struct word flags[] = {{"no", 0}, {"yes", 1}, {0}};
-static const struct word times[] = {{"", 1},      {"ms", 1},      {"s", 1000},
-                                    {"m", 60000}, {"h", 3600000}, {0}};
-static const struct word sizes[] = {{"", 1},        {"b", 1},       {"k", 1 << 10},
-                                    {"m", 1 << 20}, {"g", 1 << 30}, {0}};
-static const struct word none[] = {{"", 1}, {0}};
+static const struct choice levels[] = {{"debug", SL_LOG_DEBUG},
+                                       {"info", SL_LOG_INFO},
+                                       {"warn", SL_LOG_WARN},
+                                       {"error", SL_LOG_ERROR},
+                                       {0}};
+static const struct choice engines[] = {{"auto", SL_ENGINE_AUTO},
+                                        {"none", SL_ENGINE_NONE},
+                                        {"lmdb", SL_ENGINE_LMDB},
+                                        {"etcd", SL_ENGINE_ETCD},
+                                        {0}};
+static const struct choice flags[] = {{"no", 0}, {"yes", 1}, {0}};
+static const struct choice times[] = {{"", 1},      {"ms", 1},      {"s", 1000},
+                                      {"m", 60000}, {"h", 3600000}, {0}};
+static const struct choice sizes[] = {{"", 1},        {"b", 1},       {"k", 1 << 10},
+                                      {"m", 1 << 20}, {"g", 1 << 30}, {0}};
+static const struct choice none[] = {{"", 1}, {0}};
 
-/* Those of a kind that is a choice, in the order of their numbers; else NULL. */
-static const struct word *words_of(enum kind kind)
+/* The values of a kind that has a fixed set of them, in the order of their numbers; else NULL. */
+static const struct choice *choices_of(enum kind kind)
 {
     switch (kind) {
         case FORMAT: return formats;
@@ -82,10 +82,10 @@ static const struct word *words_of(enum kind kind)
     }
 }
 
-static const struct word *find_word(const struct word *words, const char *text)
+static const struct choice *find_choice(const struct choice *all, const char *text)
 {
-    for (; words->text != NULL; words++)
-        if (strcasecmp(words->text, text) == 0) return words;
+    for (; all->text != NULL; all++)
+        if (strcasecmp(all->text, text) == 0) return all;
     return NULL;
 }
 
@@ -106,7 +106,7 @@ static char **text_of(struct sl_settings *s, const struct row *r)
 
 /* --- One value ------------------------------------------------------------ */
 
-/* Where a value stands, for the words about it. */
+/* Where a value comes from, for error messages. */
 struct place {
     const char *file; /* NULL: the command line. */
     int line;
@@ -126,19 +126,19 @@ __attribute__((format(printf, 2, 3))) static int wrong(const struct place *p,
     return -1;
 }
 
-static const struct word *units_of(enum kind kind)
+static const struct choice *units_of(enum kind kind)
 {
     return kind == TIME ? times : kind == SIZE || kind == MEMORY ? sizes : none;
 }
 
-/* Digits and a unit. False if it is not that, or does not fit. */
+/* Digits and a unit. False: it is something else, or too large. */
 static bool parse_number(const char *text, enum kind kind, int64_t *out)
 {
     char *end;
     if (*text < '0' || *text > '9') return false;
     errno = 0;
     long long n = strtoll(text, &end, kind == OCTAL ? 8 : 10);
-    const struct word *unit = find_word(units_of(kind), end);
+    const struct choice *unit = find_choice(units_of(kind), end);
     if (errno != 0 || unit == NULL || n > INT64_MAX / unit->n) return false;
     *out = n * unit->n;
     return true;
@@ -161,9 +161,9 @@ static int set_number(struct sl_settings *s, const struct row *r, const char *te
     };
     int64_t n;
     bool good;
-    const struct word *w;
-    if (words_of(r->kind) != NULL) {
-        w = find_word(words_of(r->kind), text);
+    const struct choice *w;
+    if (choices_of(r->kind) != NULL) {
+        w = find_choice(choices_of(r->kind), text);
         if (w == NULL)
             return wrong(p, "%s: %s is expected, not \"%s\"", r->name,
                          examples[r->kind], text);
@@ -215,13 +215,13 @@ static const struct row *find_row(const char *name, size_t n)
 
 struct reading {
     struct sl_settings *settings;
-    const bool *by_flag; /* What the command line has said stays. */
+    const bool *by_flag; /* Settings of the command line, which take precedence. */
     bool seen[ROWS];
     struct place place;
     bool bad;
 };
 
-/* A list that is too long for a line may stand on several. */
+/* A list may be given on several lines, which are joined. */
 static bool is_list(const struct row *r)
 {
     return r->offset == offsetof(struct sl_settings, peers);
@@ -280,7 +280,7 @@ static void cut_comment(char *value)
         }
 }
 
-/* False: it is not a line of a configuration file. Changes it. */
+/* False: it is not a line of a config file. Changes it. */
 static bool take_line(struct reading *r, char *line)
 {
     static const char mark[] =
@@ -298,7 +298,7 @@ static bool take_line(struct reading *r, char *line)
     return true;
 }
 
-/* A line of n bytes, which may end anywhere. */
+/* A line of n bytes, without its end. */
 static void read_line(struct reading *r, const char *text, size_t n)
 {
     char line[LINE_BYTES_MAX + 1];
@@ -320,7 +320,7 @@ static void read_line(struct reading *r, const char *text, size_t n)
     }
 }
 
-/* The whole file, with a zero behind it, to be freed; NULL: it was said why not. */
+/* The whole file, with a zero behind it, to be freed. NULL: the error was printed. */
 static char *slurp(const char *path, size_t *n, FILE *errors)
 {
     char *text = malloc(FILE_BYTES_MAX + 1);
@@ -330,7 +330,7 @@ static char *slurp(const char *path, size_t *n, FILE *errors)
     if (file == NULL) why = strerror(errno);
     else {
         *n = fread(text, 1, FILE_BYTES_MAX + 1, file);
-        if (ferror(file)) why = strerror(errno); /* A folder, say. */
+        if (ferror(file)) why = strerror(errno); /* A directory, say. */
         else if (*n > FILE_BYTES_MAX) why = "it is larger than a megabyte";
         fclose(file);
     }
@@ -375,20 +375,21 @@ static void hide(char *value)
 static int take_option(struct sl_settings *s, char **argv, int *i, bool *by_flag,
                        const struct place *p)
 {
-    char *word = argv[*i];
-    if (strncmp(word, "--", 2) != 0)
-        return wrong(p, "%s: an option is expected; --help lists them", word);
-    const char *name = word + 2;
-    char *equals = strchr(word, '=');
+    char *argument = argv[*i];
+    if (strncmp(argument, "--", 2) != 0)
+        return wrong(p, "%s: an option is expected; --help lists them", argument);
+    const char *name = argument + 2;
+    char *equals = strchr(argument, '=');
     size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
     const struct row *r = find_row(name, n);
-    if (r == NULL) return wrong(p, "there is no option %s; --help lists them", word);
+    if (r == NULL)
+        return wrong(p, "there is no option %s; --help lists them", argument);
     if (r->kind == FLAG && equals == NULL) {
         by_flag[r - rows] = true;
         return set(s, r, "yes", p);
     }
     char *value = equals != NULL ? equals + 1 : argv[++*i];
-    if (value == NULL) return wrong(p, "%s needs a value: %s", word, r->arg);
+    if (value == NULL) return wrong(p, "%s needs a value: %s", argument, r->arg);
     by_flag[r - rows] = true;
     int status = set(s, r, value, p);
 #ifndef MUT_ARGSHOWN
@@ -397,19 +398,20 @@ static int take_option(struct sl_settings *s, char **argv, int *i, bool *by_flag
     return status;
 }
 
-static bool is_wish(const char *word, enum sl_wish *wish)
+static bool is_action(const char *argument, enum sl_settings_action *action)
 {
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) *wish = SL_HELP;
-    else if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
-        *wish = SL_VERSION;
-    else if (strcmp(word, "--check") == 0) *wish = SL_CHECK;
+    if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0)
+        *action = SL_ACTION_HELP;
+    else if (strcmp(argument, "--version") == 0 || strcmp(argument, "-V") == 0)
+        *action = SL_ACTION_VERSION;
+    else if (strcmp(argument, "--check") == 0) *action = SL_ACTION_CHECK;
     else return false;
     return true;
 }
 
-/* --- What they mean together ---------------------------------------------- */
+/* --- Settings that depend on each other ------------------------------------ */
 
-/* The setting `what`, from the first line of the file that WHAT-file names, if it does. */
+/* Read the setting `what` from the first line of the file that the setting WHAT-file names. */
 static int read_first_line(char **text, const char *path, const char *what,
                            const struct place *p)
 {
@@ -533,18 +535,18 @@ static int check_together(struct sl_settings *s, const struct place *p)
     return 0;
 }
 
-int sl_settings_read(struct sl_settings *s, int argc, char **argv, enum sl_wish *wish,
-                     FILE *errors)
+int sl_settings_read(struct sl_settings *s, int argc, char **argv,
+                     enum sl_settings_action *action, FILE *errors)
 {
     bool by_flag[ROWS] = {false};
     const struct place p = {.errors = errors};
     *s = (struct sl_settings){0};
-    *wish = SL_SERVE;
+    *action = SL_ACTION_SERVE;
     for (size_t i = 0; i < ROWS; i++)
         if (set(s, &rows[i], rows[i].given, &p) != 0) return -1;
     for (int i = 1; i < argc; i++) {
-        if (is_wish(argv[i], wish)) {
-            if (*wish != SL_CHECK) return 0;
+        if (is_action(argv[i], action)) {
+            if (*action != SL_ACTION_CHECK) return 0;
         } else if (take_option(s, argv, &i, by_flag, &p) != 0) return -1;
     }
     if (*s->config != '\0' && read_file(s, s->config, by_flag, errors) != 0) return -1;
@@ -557,7 +559,7 @@ void sl_settings_free(struct sl_settings *s)
         if (is_text(&rows[i])) free(*text_of(s, &rows[i]));
 }
 
-/* --- Ask ------------------------------------------------------------------ */
+/* --- Values and help -------------------------------------------------------- */
 
 size_t sl_settings_count(void)
 {
@@ -579,7 +581,7 @@ const char *sl_settings_value(const struct sl_settings *s, size_t i, char *buffe
         return is_secret(r) && *text != '\0' ? "(set)" : text;
     }
     int64_t value = *(const int64_t *)at;
-    if (words_of(r->kind) != NULL) return words_of(r->kind)[value].text;
+    if (choices_of(r->kind) != NULL) return choices_of(r->kind)[value].text;
     if (r->kind == PORT && value == SL_PORT_AUTO) return "auto";
     snprintf(buffer, n, r->kind == OCTAL ? "%04" PRIo64 : "%" PRId64, value);
     return buffer;

@@ -1,4 +1,4 @@
-/* settings.h - what the server was told, by file and by command line.
+/* settings.h - the settings of the server: defaults, config file, command line.
  *
  * src/settings.def has every setting; this is its struct, its parser and its printer. */
 #ifndef SL_SERVER_SETTINGS_H
@@ -21,8 +21,8 @@ enum sl_log_level { SL_LOG_DEBUG, SL_LOG_INFO, SL_LOG_WARN, SL_LOG_ERROR };
 #define SL_PORT_AUTO (-1)
 #define SL_MEMORY_AUTO (-1)
 
-/* Texts are owned by the struct. Numbers are all of one type, so that one parser and one
- * printer do. */
+/* Texts are owned by the struct. All numbers have one type, so that one parser and one printer
+ * are enough. */
 struct sl_settings {
 #define TEXT char *
 #define PATH char *
@@ -54,17 +54,22 @@ struct sl_settings {
     bool config_has_secret; /* The config file has a password or secret in it. */
 };
 
-/* What the command line asked for besides. */
-enum sl_wish { SL_SERVE, SL_HELP, SL_VERSION, SL_CHECK };
+/* What the command line asks for. */
+enum sl_settings_action {
+    SL_ACTION_SERVE,
+    SL_ACTION_HELP,
+    SL_ACTION_VERSION,
+    SL_ACTION_CHECK
+};
 
-/* Defaults, then the config file, then the command line; then what they mean together.
- * 0, or -1 when something is wrong: it was said on `errors`. */
-int sl_settings_read(struct sl_settings *s, int argc, char **argv, enum sl_wish *wish,
-                     FILE *errors);
+/* Read the defaults, the config file and the command line, and check them together. 0, or -1: the
+ * errors were printed to `errors`. */
+int sl_settings_read(struct sl_settings *s, int argc, char **argv,
+                     enum sl_settings_action *action, FILE *errors);
 void sl_settings_free(struct sl_settings *s);
 
-/* How many there are; the name of one, and its value as one would write it, into buffer
- * (passwords and secrets are not shown). */
+/* How many settings there are; the name of one; and its value as in a config file, possibly in
+ * `buffer`. Passwords and secrets are not shown. */
 size_t sl_settings_count(void);
 const char *sl_settings_name(size_t i);
 const char *sl_settings_value(const struct sl_settings *s, size_t i, char *buffer,

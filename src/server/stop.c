@@ -1,4 +1,4 @@
-/* stop.c - the server leaves: everybody is told first. */
+/* stop.c - stops the server: rejects requests, notifies holders, sends the last output. */
 #include "server/arbiter/state.h"
 #include "server/arbiter/transactions.h"
 #include "server/net/conn.h"
@@ -7,9 +7,9 @@
 #include "server/request.h"
 
 #define KEYS_A_STEP 64
-#define LAST_WORDS_MS 1000 /* So long it may take to send what was said. */
+#define STOP_MS 1000 /* How long the last output may take. */
 
-static void leave(uv_timer_t *timer)
+static void end_loop(uv_timer_t *timer)
 {
     struct server *s = timer->data;
     uv_stop(s->loop);
@@ -25,7 +25,7 @@ void sl_server_stop(struct server *s, const char *why)
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         struct conn *c = sl_container_of(n, struct conn, all);
         if (c->proxy == NULL)
-            sl_request_refuse_all(c); /* Its node asks the next keeper. */
+            sl_request_refuse_all(c); /* A proxy's node asks the next keeper. */
     }
     sl_server_go_on(s);
 }
@@ -46,7 +46,7 @@ static void tell_holders(struct server *s, struct sl_bytes key)
     }
 }
 
-/* All is sent, or cannot be. */
+/* Whether all output is sent. */
 static bool all_sent(const struct server *s)
 {
     for (const struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
@@ -59,7 +59,7 @@ static bool all_sent(const struct server *s)
 bool sl_stop_step(struct server *s)
 {
     struct sl_lock_view locks[KEYS_A_STEP];
-    /* Who commits is told what became of it: when that is done we come here again. */
+    /* A client that commits is told the outcome first; then this is called again. */
     if (sl_transactions_is_busy(s)) return true;
     size_t n = sl_table_scan(s->table, s->now, &s->stop_cursor, locks, KEYS_A_STEP);
     for (size_t i = 0; i < n; i++) tell_holders(s, locks[i].key);
@@ -69,6 +69,6 @@ bool sl_stop_step(struct server *s)
         next = i->next;
         sl_conn_flush(sl_container_of(i, struct conn, dirty));
     }
-    uv_timer_start(&s->last_words, leave, all_sent(s) ? 0 : LAST_WORDS_MS, 0);
+    uv_timer_start(&s->stop_timer, end_loop, all_sent(s) ? 0 : STOP_MS, 0);
     return true;
 }

@@ -1,4 +1,4 @@
-/* commands_conn.c - the commands about connections: greet, listen, name, leave. */
+/* connection.c - the commands about connections: AUTH, HELLO, PING, RESET, SUBSCRIBE, CLIENT. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 #include "server/request.h"
 
 #define CLIENTS_SHOWN_MAX 1000 /* Of one CLIENT LIST. */
-#define AUTH_FAILURES_MAX 10   /* Of one connection; then it is hung up on. */
+#define AUTH_FAILURES_MAX 10   /* Of one connection; then it is closed. */
 
-/* --- Who it is ------------------------------------------------------------ */
+/* --- AUTH and names --------------------------------------------------------- */
 
 /* Takes as long for a wrong password as for the right one. */
 static bool same_password(const char *password, struct sl_bytes given)
@@ -125,7 +125,7 @@ void sl_do_hello(struct call *call)
             return;
         }
     }
-    /* A password for a server that asks for none: as with Redis, anything is right. */
+    /* As in Redis, a server without a password accepts any. */
     bool asked = *call->s->settings->password != '\0';
     if (name != NULL && !is_name(call, *name)) return;
     if (user != NULL && asked &&
@@ -140,7 +140,7 @@ void sl_do_hello(struct call *call)
     greet(call);
 }
 
-/* --- Small talk ----------------------------------------------------------- */
+/* --- PING, ECHO, SELECT, QUIT, RESET ----------------------------------------- */
 
 void sl_do_ping(struct call *call)
 {
@@ -194,14 +194,14 @@ void sl_do_reset(struct call *call)
     c->out.resp3 = false;
     sl_conn_authed(c, *call->s->settings->password == '\0');
     c->since_ms = call->s->now.ms;
-    /* It is answered when all that it held is released, so that it finds it free. */
+    /* It is answered when all its locks are released, so that the client finds them free. */
     k = sl_request_keep(&r);
     k->resets = old;
     k->dropped = forget_reset;
     old->resets = k;
 }
 
-/* --- Listening ------------------------------------------------------------ */
+/* --- SUBSCRIBE and PUBSUB ---------------------------------------------------- */
 
 static void confirm(struct conn *c, const char *what, const struct sl_bytes *name)
 {
@@ -424,7 +424,7 @@ static struct conn *find_client(struct call *call, struct sl_bytes address)
     return NULL;
 }
 
-/* The new form counts, the old one knows OK and an error. */
+/* CLIENT KILL ID and ADDR return a count, the old form returns OK or an error. */
 static void kill_client(struct call *call)
 {
     struct conn *c = NULL;

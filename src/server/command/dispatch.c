@@ -36,7 +36,7 @@ const size_t sl_command_count = sizeof sl_commands / sizeof *sl_commands;
 /* --- Finding a command ---------------------------------------------------- */
 
 #define PLACES 256u
-static uint8_t places[PLACES];     /* Number of the command and 1; 0: none. */
+static uint8_t places[PLACES];     /* The number of a command, plus 1; 0: none. */
 static uint8_t name_bytes[PLACES]; /* Of each command. */
 
 static char upper(char c)
@@ -105,7 +105,7 @@ static void say_arity(struct call *call, const struct command *command)
     sl_say(call, "ERR", text);
 }
 
-/* A web browser that was told to talk to us, by a page of somebody else's. */
+/* A web page may let a browser send requests to this port. */
 static bool is_web(struct sl_bytes name)
 {
     return sl_word_is(name, "POST") || sl_word_is(name, "HOST:");
@@ -147,7 +147,7 @@ static bool may_grow(struct call *call)
     return false;
 }
 
-/* Whether this may be asked now; if not, it was said why. */
+/* Whether the command may run now; if not, the reply says why. */
 static inline bool may_ask(struct call *call, const struct command *command)
 {
     if (!call->c->authed && (command->flags & SL_EARLY) == 0)
@@ -164,8 +164,8 @@ static inline bool may_ask(struct call *call, const struct command *command)
     return false;
 }
 
-/* There are no transactions of Redis here. A client that sends MULTI sends what belongs to
- * it right behind, and must not find that half of it was done: so all of it is refused. */
+/* The server has no MULTI. A client sends the commands of a MULTI right behind it, and expects that
+ * all or none of them run: so all of them are rejected. */
 static bool refuses(struct call *call)
 {
     struct sl_bytes name = call->at[0];
@@ -249,7 +249,7 @@ void sl_call_cost(struct call *call, size_t commands)
     *left = *left > commands ? *left - (uint32_t)commands : 0;
 }
 
-/* --- Words and replies ---------------------------------------------------- */
+/* --- Errors ---------------------------------------------------------------- */
 
 void sl_say(struct call *call, const char *word, const char *text)
 {

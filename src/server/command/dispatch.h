@@ -1,4 +1,4 @@
-/* dispatch.h - from the words of a command to the function that does it. */
+/* dispatch.h - finds the function of a command and calls it, with what all commands use. */
 #ifndef SL_SERVER_COMMAND_DISPATCH_H
 #define SL_SERVER_COMMAND_DISPATCH_H
 
@@ -40,7 +40,7 @@ struct call {
 struct command {
     const char *name;
     void (*run)(struct call *call);
-    size_t min, max; /* Words; max 0: no bound. */
+    size_t min, max; /* Number of arguments with the name; max 0: no limit. */
     unsigned flags;
     size_t key;
     const char *group, *syntax, *summary;
@@ -51,7 +51,7 @@ extern const size_t sl_command_count;
 
 void sl_dispatch_setup(void);
 
-/* Run one command, or say why not. */
+/* Run one command, or reply why not. */
 void sl_dispatch(struct conn *c, const struct sl_args *args);
 
 /* Run a request again that was kept. */
@@ -65,9 +65,9 @@ const struct command *sl_command_find(struct sl_bytes name);
 #include "commands.def"
 #undef COMMAND
 
-/* --- Words of a command --------------------------------------------------- */
+/* --- Arguments ------------------------------------------------------------- */
 
-/* Case does not matter in what we have names for. */
+/* Whether an argument is this name, in upper or lower case. */
 bool sl_word_matches(struct sl_bytes b, const char *word);
 
 /* Compares the first byte inline, since most names and options differ there. */
@@ -76,18 +76,18 @@ static inline bool sl_word_is(struct sl_bytes b, const char *word)
     return b.n > 0 && ((b.at[0] ^ word[0]) & 0x5f) == 0 && sl_word_matches(b, word);
 }
 
-/* Whether the first argument is a key; if not, it was said why. */
+/* Whether the first argument is a valid key; if not, the reply says why. */
 bool sl_good_key(struct call *call);
 
-/* --- Replies that several give -------------------------------------------- */
+/* --- Errors ---------------------------------------------------------------- */
 
 void sl_say(struct call *call, const char *word, const char *text);
 void sl_say_syntax(struct call *call, const char *what);
 
-/* What a status means, with the setting that it is about. */
+/* The error of a status, with the setting that it is about. */
 void sl_say_status(struct call *call, int status);
 
-/* This call cost as much as so many plain ones: let others have their turn. */
+/* This call costs as much as so many simple commands: charge the turn for it. */
 void sl_call_cost(struct call *call, size_t commands);
 
 #endif /* SL_SERVER_COMMAND_DISPATCH_H */

@@ -12,14 +12,14 @@ static void put_flags(struct sl_resp_writer *w, unsigned flags)
 {
     static const struct {
         unsigned flag;
-        const char *word;
-    } words[] = {{SL_READ, "readonly"}, {SL_WRITE, "write"},   {SL_BLOCK, "blocking"},
+        const char *name;
+    } names[] = {{SL_READ, "readonly"}, {SL_WRITE, "write"},   {SL_BLOCK, "blocking"},
                  {SL_ADMIN, "admin"},   {SL_EARLY, "no_auth"}, {SL_LISTEN, "pubsub"},
                  {SL_GROW, "denyoom"}};
     flags &= SL_READ | SL_WRITE | SL_BLOCK | SL_ADMIN | SL_EARLY | SL_LISTEN | SL_GROW;
     sl_resp_array(w, (size_t)__builtin_popcount(flags));
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if ((flags & words[i].flag) != 0) sl_resp_simple(w, words[i].word);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if ((flags & names[i].flag) != 0) sl_resp_simple(w, names[i].name);
 }
 
 static char lower(char c)
@@ -35,7 +35,7 @@ static void put_lower(struct sl_resp_writer *w, const char *name)
     sl_resp_bulk(w, (struct sl_bytes){text, n});
 }
 
-/* As Redis 7 answers: ten fields, of which the last four are of no use here. */
+/* As in Redis 7: ten fields, of which the last four are empty here. */
 static void put_command(struct sl_resp_writer *w, const struct command *c)
 {
     sl_resp_array(w, 10);
@@ -48,7 +48,7 @@ static void put_command(struct sl_resp_writer *w, const struct command *c)
     for (int i = 0; i < 4; i++) sl_resp_array(w, 0);
 }
 
-/* redis-cli builds its help from this; what follows the name is one argument to it. */
+/* redis-cli builds its help from this. All arguments are shown as one. */
 static void put_docs(struct sl_resp_writer *w, const struct command *c)
 {
     const char *rest = strchr(c->syntax, ' ');
@@ -181,7 +181,7 @@ static bool setting_wanted(const struct globs *globs, const char *name)
     return false;
 }
 
-/* redis-benchmark wants to print these two, and complains if it cannot. They are true. */
+/* redis-benchmark prints these two settings of Redis, and complains if they do not exist. */
 static bool of_redis(struct call *call)
 {
     bool save = sl_word_is(call->at[2], "SAVE");
@@ -235,6 +235,6 @@ void sl_do_shutdown(struct call *call)
         sl_say_syntax(call, "NOSAVE, SAVE or NOW");
         return;
     }
-    /* As with Redis, the end of the connection is the answer. */
+    /* As in Redis, there is no reply: the connection ends. */
     sl_server_stop(call->s, "SHUTDOWN");
 }

@@ -61,7 +61,7 @@ struct conn *sl_conn_new_proxy(struct server *s, struct sl_proxy *proxy)
     struct session *old;
     struct conn *c = sl_conn_new(s);
     if (c == NULL) return NULL;
-    /* Something for the loop to close, so that it is freed when nobody has it any more. */
+    /* A handle for the loop to close: on_closed() frees the connection. */
     uv_timer_init(s->loop, &c->uv.timer);
     c->uv.handle.data = c;
     c->authed = true; /* By its node. */

@@ -8,7 +8,7 @@
 #define SLOW_A_TURN 16    /* Connections of the slow set. */
 #define PROMPT_NS 500000u /* How long a turn takes connections of the prompt set. */
 
-/* What was taken out of the set and not handed over yet must not be handed over. */
+/* Events that were fetched for this connection must not be delivered any more. */
 static void leave_batch(struct sl_input_set *set, const struct conn *c)
 {
     for (uint32_t i = set->at; i < set->n; i++)

@@ -1,4 +1,4 @@
-/* listen.c - where clients come in: TCP and a unix socket. */
+/* listen.c - listens for clients, on TCP and on a unix socket. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,29 +13,30 @@
 #define BACKLOG 1024
 #define PASSWORD_BYTES_MIN 8u /* For addresses beyond this machine. */
 
-/* The loop calls this again and again while somebody is at the door, unless we do not
- * answer: then it waits until we do, in a later turn. */
+/* The loop calls this for each connection in the backlog. If it does not accept one, the loop does
+ * not call it again until sl_listen_go_on() has accepted one. */
 static void on_connection(uv_stream_t *listener, int status)
 {
     struct server *s = listener->data;
     if (status != 0) return;
     if (s->accepts_left == 0) {
-        s->door_is_full = true;
+        s->accept_pending = true;
         sl_server_go_on(s);
         return;
     }
     s->accepts_left--;
     sl_server_read_clock(s);
-    s->no_memory = !sl_conn_accept(s, listener, listener->type == UV_TCP);
+    s->accept_retry = !sl_conn_accept(s, listener, listener->type == UV_TCP);
     sl_server_settle(s);
 }
 
 void sl_listen_go_on(struct server *s)
 {
-    s->door_is_full = s->no_memory = false;
+    s->accept_pending = s->accept_retry = false;
     for (size_t i = 0; i < s->listener_count; i++) {
         uv_stream_t *listener = (uv_stream_t *)s->listeners[i];
-        if (!sl_conn_accept(s, listener, listener->type == UV_TCP)) s->no_memory = true;
+        if (!sl_conn_accept(s, listener, listener->type == UV_TCP))
+            s->accept_retry = true;
     }
 }
 
@@ -66,8 +67,8 @@ static int add(struct server *s, uv_stream_t *stream, const char *where)
     return 0;
 }
 
-/* What all connections inherit from the socket that they come in by. A peer that is gone
- * without a word is noticed after about three times the setting. */
+/* Connections inherit these options from their listener. The server notices a client that vanished
+ * after about three times keep-alive. */
 static void set_options(const struct server *s, const uv_tcp_t *tcp)
 {
     uv_os_fd_t fd;
@@ -118,7 +119,7 @@ static int listen_tcp(void *arg, const char *address)
     struct sockaddr_storage a = {0};
     char where[128];
     if (optional) address++;
-    sl_parse_address(address, s->port, &a); /* sl_listen_check() was content. */
+    sl_parse_address(address, s->port, &a); /* sl_listen_check() has checked it. */
     uv_tcp_t *tcp = calloc(1, sizeof *tcp);
     if (tcp == NULL || uv_tcp_init(s->loop, tcp) != 0) abort();
     unsigned flags = a.ss_family == AF_INET6 ? UV_TCP_IPV6ONLY : 0;
@@ -174,7 +175,7 @@ static int check_address(void *arg, const char *address)
     return 0;
 }
 
-/* Other nodes show that they know the secret: so it may be any. */
+/* Any address is safe for nodes, since they prove that they know the secret. */
 static int check_node_address(void *unused, const char *address)
 {
     struct sockaddr_storage a = {0};
@@ -218,7 +219,7 @@ int sl_listen_check(struct sl_settings *set)
 
 /* --- A unix socket -------------------------------------------------------- */
 
-/* Whether somebody answers there. What does not answer is left over from one that died. */
+/* Whether a server answers on this socket. If none does, the file is left from one that died. */
 static bool answers(const struct sockaddr_un *a)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -254,11 +255,11 @@ static int listen_unix(struct server *s)
     if (make_way(path, &a) != 0) return -1;
     uv_pipe_t *pipe = calloc(1, sizeof *pipe);
     if (pipe == NULL || uv_pipe_init(s->loop, pipe, 0) != 0) abort();
-    /* No moment in which it is open to more than it should be. */
+    /* With the umask the socket has its mode from the first moment on. */
     mode_t before = umask((mode_t)(0777 & ~s->settings->socket_mode));
     int status = uv_pipe_bind(pipe, path);
     umask(before);
-    if (status != 0) /* It calls a folder that is not there a lack of permission. */
+    if (status != 0) /* libuv reports EACCES if the directory does not exist. */
         return fail((uv_handle_t *)pipe, "socket: cannot make it; is its folder there?",
                     path, uv_strerror(status));
     if (add(s, (uv_stream_t *)pipe, path) != 0) return -1;

@@ -1,18 +1,18 @@
-/* member_text.h - addresses of nodes, and lists of nodes, as text: "1=a:5627,2=[::1]:5627".
+/* membership_text.h - addresses of nodes and memberships as text: "1=a:5627,2=[::1]:5627".
  *
- * So they stand in the setting `peers`, and in what nodes send to each other. */
+ * The setting `peers` and the messages of nodes have this form. */
 #ifndef SL_SERVER_NET_MEMBERSHIP_TEXT_H
 #define SL_SERVER_NET_MEMBERSHIP_TEXT_H
 
 #include "majority/message.h"
 
-/* A list as text, and its end. */
+/* The size of a membership as text. */
 #define SL_MEMBERS_TEXT (SL_NODES_MAX * (SL_ADDRESS_BYTES + 8))
 
-/* NULL: it is "host:port" or "[address]:port". Else what is wrong with it. */
+/* NULL: it is "host:port" or "[address]:port". Otherwise the reason why not. */
 const char *sl_address_wrong(struct sl_bytes address);
 
-/* The two parts of one that is right. */
+/* The two parts of a valid address. */
 void sl_address_split(const char *address, char host[SL_ADDRESS_BYTES], char port[8]);
 
 /* NULL: *out is the list, by id, with neither version nor added. Else what is wrong, and

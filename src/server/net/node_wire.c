@@ -11,7 +11,7 @@
 
 enum kind { NOTHING, U64, U32, I32, MS, BYTES, VERDICT, LIST };
 
-/* One word. */
+/* One argument. */
 struct part {
     enum kind kind;
     size_t offset;
@@ -62,7 +62,7 @@ static const struct letter letters[128] = {
     ['u'] = {{NUMBER64(which)}},
 };
 
-/* Those that all types have. */
+/* The arguments that all types have. */
 static const struct part common[] = {
     NUMBER64(cluster),    NUMBER64(version),     NUMBER64(epoch),
     {MS, AT(sent_ms), 0}, NUMBER64(heard_epoch), {MS, AT(heard_ms), 0},
@@ -70,7 +70,7 @@ static const struct part common[] = {
 };
 #define COMMON (sizeof common / sizeof *common)
 
-/* The words of a type behind its name. Returns how many. */
+/* The arguments of a type behind its name. Returns how many. */
 #define PARTS_MAX 32
 static size_t parts_of(enum sl_message_type type, const struct part *out[PARTS_MAX])
 {
@@ -95,7 +95,7 @@ static void write_number(struct sl_resp_writer *w, uint64_t n, bool negative)
     sl_resp_bulk(w, (struct sl_bytes){at, (size_t)(text + sizeof text - at)});
 }
 
-/* Births, in the order of the list, come before it: they are nothing that people write. */
+/* Births come before the members, in the same order: people write members without births. */
 #define LIST_TEXT (SL_MEMBERS_TEXT + 64 + SL_NODES_MAX * 21)
 
 static size_t list_text(const struct sl_membership *list, char out[LIST_TEXT])
@@ -148,32 +148,33 @@ void sl_message_write(struct sl_resp_writer *w, const struct sl_message *m)
 
 /* --- Reading ---------------------------------------------------------------- */
 
-static bool same(struct sl_bytes word, const char *text)
+static bool same(struct sl_bytes argument, const char *text)
 {
-    return strlen(text) == word.n && memcmp(word.at, text, word.n) == 0;
+    return strlen(text) == argument.n && memcmp(argument.at, text, argument.n) == 0;
 }
 
 /* As write_number() writes it, and up to max. */
-static bool read_number(struct sl_bytes word, uint64_t max, uint64_t *out)
+static bool read_number(struct sl_bytes argument, uint64_t max, uint64_t *out)
 {
-    return sl_parse_u64(word, max, out) && (word.at[0] != '0' || word.n == 1);
+    return sl_parse_u64(argument, max, out) &&
+           (argument.at[0] != '0' || argument.n == 1);
 }
 
-static bool read_i32(struct sl_bytes word, int32_t *out)
+static bool read_i32(struct sl_bytes argument, int32_t *out)
 {
     uint64_t n;
-    bool negative = word.n > 0 && word.at[0] == '-';
-    if (negative) word.at++, word.n--;
-    if (!read_number(word, negative ? 1ull << 31 : INT32_MAX, &n)) return false;
+    bool negative = argument.n > 0 && argument.at[0] == '-';
+    if (negative) argument.at++, argument.n--;
+    if (!read_number(argument, negative ? 1ull << 31 : INT32_MAX, &n)) return false;
     *out = (int32_t)(negative ? -(int64_t)n : (int64_t)n);
     return !negative || n != 0;
 }
 
-static bool read_verdict(struct sl_bytes word, enum sl_vote_verdict *out)
+static bool read_verdict(struct sl_bytes argument, enum sl_vote_verdict *out)
 {
     for (int v = SL_VERDICT_NONE + 1; v < SL_VERDICT_COUNT; v++) {
         *out = (enum sl_vote_verdict)v;
-        if (same(word, sl_vote_verdict_name(*out))) return true;
+        if (same(argument, sl_vote_verdict_name(*out))) return true;
     }
     return false;
 }
@@ -188,9 +189,9 @@ static bool cut_number(struct sl_bytes *text, uint64_t max, uint64_t *out)
     return read_number(number, max, out);
 }
 
-static bool read_list(struct sl_bytes word, struct sl_membership *out)
+static bool read_list(struct sl_bytes argument, struct sl_membership *out)
 {
-    struct sl_bytes rest = word, where;
+    struct sl_bytes rest = argument, where;
     uint64_t version, cluster, added, births[SL_NODES_MAX];
     size_t count = 0;
     char again[LIST_TEXT];
@@ -216,37 +217,38 @@ static bool read_list(struct sl_bytes word, struct sl_membership *out)
     out->added = (sl_node_id)added;
     for (size_t i = 0; i < count; i++) out->at[i].birth = births[i];
     if (added != 0 && sl_membership_find(out, out->added) < 0) return false;
-    /* What people may write in other ways, nodes may not. */
-    return list_text(out, again) == word.n && memcmp(again, word.at, word.n) == 0;
+    /* Of several ways to write the same membership, nodes use only one. */
+    return list_text(out, again) == argument.n &&
+           memcmp(again, argument.at, argument.n) == 0;
 }
 
-static bool read_part(const struct part *p, struct sl_bytes word, void *at)
+static bool read_part(const struct part *p, struct sl_bytes argument, void *at)
 {
     uint64_t n = 0;
     bool good;
     switch (p->kind) {
         case NOTHING: return false;
-        case U64: return read_number(word, p->max, at);
+        case U64: return read_number(argument, p->max, at);
         case U32:
-            good = read_number(word, p->max, &n);
+            good = read_number(argument, p->max, &n);
             *(uint32_t *)at = (uint32_t)n;
             return good;
-        case I32: return read_i32(word, at);
+        case I32: return read_i32(argument, at);
         case MS:
-            good = read_number(word, INT64_MAX, &n);
+            good = read_number(argument, INT64_MAX, &n);
             *(sl_ms *)at = (sl_ms)n;
             return good;
-        case BYTES: *(struct sl_bytes *)at = word; return true;
-        case VERDICT: return read_verdict(word, at);
-        case LIST: return read_list(word, at);
+        case BYTES: *(struct sl_bytes *)at = argument; return true;
+        case VERDICT: return read_verdict(argument, at);
+        case LIST: return read_list(argument, at);
     }
     return false;
 }
 
-static enum sl_message_type type_of(struct sl_bytes word)
+static enum sl_message_type type_of(struct sl_bytes argument)
 {
     for (int t = SL_MESSAGE_NONE + 1; t < SL_MESSAGE_COUNT; t++)
-        if (same(word, sl_message_name((enum sl_message_type)t)))
+        if (same(argument, sl_message_name((enum sl_message_type)t)))
             return (enum sl_message_type)t;
     return SL_MESSAGE_NONE;
 }
