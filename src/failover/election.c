@@ -35,7 +35,7 @@ struct sl_election {
     struct sl_election_settings settings;
     enum sl_election_state state;
     struct sl_storage_term current; /* The last known term. */
-    bool known;                     /* The storage has said who the keeper is. */
+    bool known;                     /* `current` is what the storage said. */
     uint64_t term_min;              /* Lower terms are over. */
     uint32_t announced_node;        /* The last KEEPER order: its node, */
     uint64_t announced_term;        /* and its term. */

@@ -124,10 +124,10 @@ struct sl_roster {
     struct sl_heap ends;          /* Of their leases. */
     struct sl_list expired;
     struct sl_entry *thief;          /* The waiter that has reserved the lock; NULL. */
-    struct sl_entry *informed_thief; /* The thief that knows for whom it waits. */
+    struct sl_entry *informed_thief; /* The thief that was told its victims. */
     struct sl_list victims[SL_VICTIM_STATES];
     uint64_t plan;                      /* The number of the last plan. */
-    const struct sl_entry *planned_for; /* The candidate for whom it was made. */
+    const struct sl_entry *planned_for; /* The waiter for which it was made. */
     bool plan_is_old;                   /* Something has changed since then. */
     bool holders_changed;       /* And not only that a victim of the plan has left. */
     uint32_t stolen;            /* Holders next to which a thief was granted. */

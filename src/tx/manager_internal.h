@@ -136,8 +136,8 @@ struct sl_tx {
     struct sl_list ready; /* It got the lock that it waited for, and is to run. */
     uint64_t search;      /* The last deadlock search that came here. Its notes: */
     enum sl_tx_mark mark;
-    struct sl_tx *parent;   /* OPEN: who waits for it on the path. */
-    struct sl_tx *next;     /* REACHES: whom it waits for; VICTIM: the victim before. */
+    struct sl_tx *parent; /* OPEN: the one that waits for it on the path. */
+    struct sl_tx *next;   /* REACHES: the one it waits for; VICTIM: the last victim. */
     struct sl_tx *youngest; /* OPEN: of the path up to it; REACHES: from it on. */
 };
 
@@ -327,7 +327,7 @@ struct sl_tx_op *sl_tx_op_find(const struct sl_tx_manager *m, uint64_t number);
 void sl_tx_op_remove(struct sl_tx_manager *m, struct sl_tx_op *op);
 void sl_tx_op_free(struct sl_tx_manager *m, struct sl_tx_op *op);
 
-/* Nobody needs it any more: it is not given out, or its result is ignored. */
+/* Its result is not needed: the order is not given out, or its result is ignored. */
 void sl_tx_op_drop(struct sl_tx_manager *m, struct sl_tx_op *op);
 bool sl_tx_op_is_fetched(const struct sl_tx_op *op);
 

@@ -161,6 +161,17 @@ void pass(struct stage *s, sl_ms ms)
     settle(s);
 }
 
+struct sl_grant_view grant(sl_fence fence, sl_ms left_ms)
+{
+    return (struct sl_grant_view){.leased = true,
+                                  .fence = fence,
+                                  .user = 1,
+                                  .units = 1,
+                                  .per = 1,
+                                  .buckets = 1,
+                                  .left_ms = left_ms};
+}
+
 void stage_leave(struct stage **s)
 {
     stage_end(*s);

@@ -64,6 +64,9 @@ void pass(struct stage *s, sl_ms ms);
 /* Tell all that follows. */
 void settle(struct stage *s);
 
+/* A record of a grant: one unit of a mutex, leased to the first user. */
+struct sl_grant_view grant(sl_fence fence, sl_ms left_ms);
+
 /* --- Transcript ------------------------------------------------------------ */
 
 struct sl_bytes bytes(const char *s);

@@ -164,17 +164,6 @@ UNIT_TEST(a_thief_enters_nowhere_in_the_silence)
 
 /* --- Restore --------------------------------------------------------------- */
 
-static struct sl_grant_view grant(sl_fence fence, sl_ms left_ms)
-{
-    return (struct sl_grant_view){.leased = true,
-                                  .fence = fence,
-                                  .user = 1,
-                                  .units = 1,
-                                  .per = 1,
-                                  .buckets = 1,
-                                  .left_ms = left_ms};
-}
-
 static int restore(struct stage *s, struct sl_grant_view v)
 {
     int status = sl_table_restore(s->table, s->now, &v, bytes("k"));

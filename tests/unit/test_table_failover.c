@@ -228,17 +228,6 @@ UNIT_TEST(a_thief_enters_nowhere_without_authority)
 
 /* --- Reclaims -------------------------------------------------------------- */
 
-static struct sl_grant_view grant(sl_fence fence, sl_ms left_ms)
-{
-    return (struct sl_grant_view){.leased = true,
-                                  .fence = fence,
-                                  .user = 1,
-                                  .units = 1,
-                                  .per = 1,
-                                  .buckets = 1,
-                                  .left_ms = left_ms};
-}
-
 /* Without a lease. */
 static struct sl_grant_view bare(sl_fence fence)
 {
