@@ -66,7 +66,7 @@ def first_holder(client, key, lease_ms):
     return 0
 
 
-def stopped_holder(cluster, folder):
+def stopped_holder(cluster, directory):
     """One reads under the lock and is stopped; when its lease is over another reads and
     writes; then the first one goes on. False: it was not as it should be."""
     key, lease_ms = "guarded", 500  # not longer than others: the silence goes by the longest
@@ -76,31 +76,31 @@ def stopped_holder(cluster, folder):
         status = 1
         try:
             die_with_parent()
-            first = Client("first", nodes, cluster.password, folder, 1)
+            first = Client("first", nodes, cluster.password, directory, 1)
             status = first_holder(first, key, lease_ms)
         except BaseException as e:
             os.write(2, ("# first: %r\n" % e).encode())
         finally:
             os._exit(status)
     until(lambda: state_of(pid) in "TZ", "the first one is stopped")
-    second = Client("second", nodes, cluster.password, folder, 2)
+    second = Client("second", nodes, cluster.password, directory, 2)
     grant = until_granted(second, key, lease_ms)
     for fenced in (True, False):
         second.change(grant, *second.look(grant, fenced))
     os.kill(pid, signal.SIGCONT)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     second.release(grant)
-    finals(Book(folder, "run"), second, [key])
+    finals(Book(directory, "run"), second, [key])
     return status == 0
 
 
-def fast_clocks(cluster, folder):
+def fast_clocks(cluster, directory):
     """The clocks of all nodes run a third faster than that of their clients, which is more
     than is allowed."""
     nodes = {n.id: n.address for n in cluster}
     for node in cluster:
         cluster.clock(node.id, rate=1.33)
-    first, second = (Client(name, nodes, cluster.password, folder, 1)
+    first, second = (Client(name, nodes, cluster.password, directory, 1)
                      for name in ("first", "second"))
     until_granted(first, "timed", 900)
     until_granted(second, "timed", 900)
@@ -160,23 +160,23 @@ class Leg:
         """f's verdict, and the history as lines. A machine that stalls may hide what it is to
         show; so it has some attempts."""
         for i in range(5):
-            folder = os.path.join(cluster.dir, "%s.%d" % (f.__name__, i))
-            os.mkdir(folder)
-            shown = f(cluster, folder)
-            verdict = checker.Verdict(gather(folder))
+            directory = os.path.join(cluster.dir, "%s.%d" % (f.__name__, i))
+            os.mkdir(directory)
+            shown = f(cluster, directory)
+            verdict = checker.Verdict(gather(directory))
             if shown and (verdict.violations or verdict.unfenced):
                 return verdict, []
         return verdict, [checker.show(r) for r in verdict.records]
 
     def load(self, cluster):
         o = self.options
-        folder = os.path.join(cluster.dir, "history")
-        os.mkdir(folder)
+        directory = os.path.join(cluster.dir, "history")
+        os.mkdir(directory)
         addresses = {n.id: n.address for n in cluster}
-        book = Book(folder, "nemesis")
+        book = Book(directory, "nemesis")
 
         def make(name):
-            return Load(name, addresses, cluster.password, folder, o.seed, keys=self.keys)
+            return Load(name, addresses, cluster.password, directory, o.seed, keys=self.keys)
 
         crowd = Lockers(o.clients, make, self.keys)
         try:
@@ -188,7 +188,7 @@ class Leg:
                 while time.monotonic() < end or self.too_few(nemesis):
                     nemesis.round()
                     self.rounds += 1
-                if self.enough(checker.Verdict(gather(folder)), nemesis, crowd.alive())[0]:
+                if self.enough(checker.Verdict(gather(directory)), nemesis, crowd.alive())[0]:
                     break
                 end = time.monotonic() + self.seconds / 2  # the machine is slow
             alive = crowd.alive()
@@ -196,7 +196,7 @@ class Leg:
         finally:
             crowd.end()
         finals(book, make("end"), self.keys)
-        self.judge(gather(folder), nemesis, alive, cluster)
+        self.judge(gather(directory), nemesis, alive, cluster)
 
     # What it found.
 

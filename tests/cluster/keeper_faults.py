@@ -66,9 +66,9 @@ class Chapter:
     def __init__(self, leg, cluster, number):
         self.leg, self.c, self.number = leg, cluster, number
         self.o, self.report = leg.options, leg.report
-        self.folder = os.path.join(cluster.dir, "chapter%d" % number)
-        self.locks, self.txs = (os.path.join(self.folder, name) for name in ("locks", "tx"))
-        for path in (self.folder, self.locks, self.txs):
+        self.directory = os.path.join(cluster.dir, "chapter%d" % number)
+        self.locks, self.txs = (os.path.join(self.directory, name) for name in ("locks", "tx"))
+        for path in (self.directory, self.locks, self.txs):
             os.mkdir(path)
         self.tables = tuple(name % number for name in TABLES)
         self.seed = "%s/%d" % (self.o.seed, number)
@@ -113,28 +113,14 @@ class Chapter:
             self.last_look()
 
     def open_bank(self):
-        def work(tx):
-            for i in range(kills.ACCOUNTS):
-                tx.get(self.tables[1], str(i))
-                tx.put(self.tables[1], str(i), kills.BALANCE)
-
-        self.run_client.book.begin("BANK", inv=now(), table=self.tables[1],
-                                   sum=kills.ACCOUNTS * kills.BALANCE, accounts=kills.ACCOUNTS)
-        self.run_client.until_done("open-%d" % self.number, work)
+        self.run_client.until_done("open-%d" % self.number, kills.bank_of(
+            self.run_client.book, self.tables[1]))
 
     def last_look(self):
         """All tables in one transaction; all room of each key at once."""
-        lists = sorted({word for line in kills.lines_of(self.txs) for word in line.split('"')
-                        if word.startswith(self.tables[0] + ".")})
-
-        def work(tx):
-            for table in lists:
-                tx.scan_lists(table)
-            tx.scan(self.tables[1])
-            return tx.steps[-1][2]
-
-        rows = self.run_client.until_done("read-%d" % self.number, work)
-        self.sum = sum(row[0] for row in rows.values())
+        got = self.run_client.until_done("read-%d" % self.number, kills.reading(
+            self.tables, kills.lines_of(self.txs)))
+        self.sum = sum(row[0] for row in got[self.tables[1]].values())
         client = self.locker("end")
         for key in KEYS:
             got = None
@@ -286,14 +272,14 @@ class Leg:
                        for r in odd_tx[:8]]
         if self.bad or self.failures or self.options.keep:
             self.keep(chapter, records, tx_lines)
-        shutil.rmtree(chapter.folder)
+        shutil.rmtree(chapter.directory)
 
     def keep(self, chapter, records, tx_lines):
         """The histories, and what nodes and members said."""
         o = self.options
-        folder = o.keep or "/tmp/sluice-keeper-faults.%d.%d" % (o.seed, os.getpid())
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, "%d-%d" % (self.nodes, chapter.number))
+        directory = o.keep or "/tmp/sluice-keeper-faults.%d.%d" % (o.seed, os.getpid())
+        os.makedirs(directory, exist_ok=True)
+        path = os.path.join(directory, "%d-%d" % (self.nodes, chapter.number))
         load.write_history(records, path + ".locks.jsonl")
         with open(path + ".tx.jsonl", "w") as f:
             f.writelines(tx_lines)

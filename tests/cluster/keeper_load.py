@@ -172,8 +172,8 @@ class Link(load.live.Client):
 class Teller(kills.Client):
     """A client with transactions; its requests are done until it knows how they ended."""
 
-    def __init__(self, name, chapter, folder, seed, nodes, password, tables, committed):
-        super().__init__(name, chapter, folder, seed, None, tables, committed)
+    def __init__(self, name, chapter, directory, seed, nodes, password, tables, committed):
+        super().__init__(name, chapter, directory, seed, None, tables, committed)
         self.nodes, self.password = nodes, password
         self.node = self.rng.choice(sorted(nodes))
 

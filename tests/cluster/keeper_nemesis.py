@@ -60,17 +60,6 @@ class KeeperNemesis(Nemesis):
         self.hurt = set()
         super().round()
 
-    def one(self, kind):
-        n = self.book.begin("FAULT", kind=kind)
-        try:
-            undo, what = KINDS[kind](self)
-        except (Refused, OSError, RedisError) as e:
-            self.book.add(n, ret=now(), result="refused", what=str(e))
-            return []
-        self.count[kind] += 1
-        self.book.add(n, ret=now(), result="ok", what=what)
-        return undo
-
     def how_long_ms(self):
         """Around the length of leases, of authority, and of the silence that is noticed."""
         return self.rng.choice((100, 0.5 * self.lease_ms, 1.01 * self.lease_ms, 0.9 * AUTHORITY_MS,
@@ -333,6 +322,7 @@ KINDS = {
     "pause clients": KeeperNemesis.pause_clients,
     "kill clients": KeeperNemesis.kill_clients,
 }
+KeeperNemesis.methods = KINDS
 # Those that a short run begins with.
 FIRST = ["kill keeper", "pause keeper", "cut keeper from etcd", "cut keeper from nodes",
          "kill etcd leader", "cut etcd leader"]

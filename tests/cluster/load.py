@@ -77,9 +77,9 @@ class Resource:
 # --- Writing down what happens --------------------------------------------------------
 
 
-def gather(folder):
+def gather(directory):
     """The records of all books."""
-    return checker.parse(lines_of(folder))
+    return checker.parse(lines_of(directory))
 
 
 def write_history(records, path):
@@ -132,10 +132,10 @@ class Client:
     # After these answers it goes on at another node.
     elsewhere = None, "NOQUORUM", "RECOVERING"
 
-    def __init__(self, name, nodes, password, folder, seed):
-        self.name, self.nodes, self.password, self.folder = name, nodes, password, folder
+    def __init__(self, name, nodes, password, directory, seed):
+        self.name, self.nodes, self.password, self.directory = name, nodes, password, directory
         self.rng = random.Random("%s %s" % (seed, name))
-        self.book = Book(folder, name)
+        self.book = Book(directory, name)
         self.links = {}
         self.node = self.rng.choice(sorted(nodes))
         self.granted = lambda key: None  # is told of each grant
@@ -261,7 +261,7 @@ class Client:
 
     def resource(self, key, fenced):
         kind = "fenced" if fenced else "plain"
-        return kind, Resource(os.path.join(self.folder, "%s.%s" % (key, kind)), fenced)
+        return kind, Resource(os.path.join(self.directory, "%s.%s" % (key, kind)), fenced)
 
     def look(self, grant, fenced):
         """The first half of an update: read."""

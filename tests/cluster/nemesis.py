@@ -85,7 +85,7 @@ class Nemesis:
     def one(self, kind):
         n = self.book.begin("FAULT", kind=kind)
         try:
-            undo, what = KINDS[kind](self)
+            undo, what = self.methods[kind](self)
         except (Refused, OSError, RedisError) as e:
             self.book.add(n, ret=now(), result="refused", what=str(e))
             self.say("%s: %s" % (kind, e))
@@ -357,6 +357,7 @@ KINDS = {
     "clock rate": Nemesis.clock_rate,
     "members": Nemesis.members,
 }
+Nemesis.methods = KINDS
 NEEDS_NETNS = {"cut clients", "lose"}
 NEEDS_PROXY = {"slow", "hang up"}
 NEEDS_CUTS = {"cut halves", "cut one", "cut all", "cut one way", "cut ring"}

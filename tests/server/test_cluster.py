@@ -21,7 +21,7 @@ import long  # noqa: E402
 
 LONG, SEED = long.take(deadline_s=600)
 from live import (Error, Failure, check, check_error, check_that, encode, fence_of,  # noqa: E402
-                  main, pairs, test, test_of)
+                  main, pairs, test, test_of, threads)
 from shims import Shims  # noqa: E402
 
 SECRET = "a secret of this test, and of no other"
@@ -968,11 +968,8 @@ def two_operators_at_once(t):
         x = c.client(node)
         results[new] = x("NODES", "ADD", new, c.address(new))
 
-    operators = [threading.Thread(target=operate, args=a) for a in ((1, 4), (2, 5))]
-    for o in operators:
-        o.start()
-    for o in operators:
-        o.join()
+    with threads(lambda x: operate(*x), ((1, 4), (2, 5))):
+        pass
     done = [new for new, got in results.items() if isinstance(got, int)]
     check_that(done, "one of them is done: %r" % results)
     for new, got in results.items():

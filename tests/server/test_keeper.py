@@ -20,7 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "lib"))
 sys.path.insert(1, os.path.join(HERE, "../cluster/lib"))
 from live import (Client, Closed, Error, Failure, Server, Skip, check, check_error, check_that,  # noqa: E402
-                  fence_of, main, pairs, tap, test, test_of)
+                  fence_of, main, pairs, tap, test, test_of, threads)
 from tx import begin, ok  # noqa: E402
 import etcd as etcds  # noqa: E402
 from nodes import Cluster  # noqa: E402
@@ -112,7 +112,12 @@ class Live:
             return time.monotonic() - since > 1
         until(same, "node %d keeps its link to the keeper" % i)
 
-    def waits(self, i, key, count=1):
+    def waits(self, i, client, command, key, *words, count=1):
+        """A client sends a command about a key; node i knows so many that wait for it."""
+        client.send(command, key, *words)
+        self.until_waiting(i, key, count)
+
+    def until_waiting(self, i, key, count=1):
         c = self.client(i)
         until(lambda: pairs(c("EXPLAIN", key))["waiters_count"] == count,
               "%d wait for %s" % (count, key))
@@ -134,6 +139,13 @@ def cluster(t, nodes=3, etcd=1, ready=True, password=None, **more):
             logs = told(c)
             t.transcripts.append(lambda: logs)
             raise
+
+
+@contextlib.contextmanager
+def trio(t, **more):
+    """A cluster of three, its keeper, and the two others: with trio(t) as (live, keeper, one, two)"""
+    with cluster(t, **more) as live:
+        yield [live] + live.roles()
 
 
 def told(c):
@@ -517,8 +529,7 @@ def large_things_pass(t, at):
 
 @test
 def a_large_scan_does_not_stop_the_keeper(t):
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         c, k = live.clients(one, keeper)
         value = os.urandom(15000)
         for i in range(0, 400, 50):
@@ -572,8 +583,7 @@ def who_hangs_up_gives_back(t, at):
         holder, waiter, leaser = live.clients(where, where, where)
         fence = holder.acquire(k)
         lease = leaser.acquire(k + "l", "LEASE", 30000)
-        waiter.send("ACQUIRE", k, "WAIT", FOREVER)
-        live.waits(where, k)
+        live.waits(where, waiter, "ACQUIRE", k, "WAIT", FOREVER)
         began = time.monotonic()
         for c in (waiter, leaser, holder):
             getattr(c, how)()
@@ -619,8 +629,7 @@ def a_password_is_asked_for_by_each_node(t):
 
 @test
 def a_client_of_another_node_can_be_hung_up_on(t):
-    with cluster(t, options={"linger": "300ms"}) as live:
-        keeper, one, _ = live.roles()
+    with trio(t, options={"linger": "300ms"}) as (live, keeper, one, _):
         c, k = live.clients(one, keeper)
         c.acquire("k")
         seen = [line for line in k("CLIENT", "LIST").decode().splitlines() if "addr=node %d" % one in line]
@@ -635,8 +644,7 @@ def a_client_of_another_node_can_be_hung_up_on(t):
 
 @test
 def a_node_dies_and_its_leases_go_on(t):
-    with cluster(t, options={"linger": "500ms"}) as live:
-        keeper, node, third = live.roles()
+    with trio(t, options={"linger": "500ms"}) as (live, keeper, node, third):
         a, b = live.clients(node, third)
         plain_, lease = a.acquire("plain"), a.acquire("lease", "LEASE", 60000)
         counted = a.acquire("count", "PER", 2)
@@ -644,8 +652,7 @@ def a_node_dies_and_its_leases_go_on(t):
         begin(a)
         ok(a, "TX.PUT", "t", "x", "of the dead")
         waiter = live.client(node)
-        waiter.send("ACQUIRE", "lease", "WAIT", FOREVER)
-        live.waits(third, "lease")
+        live.waits(third, waiter, "ACQUIRE", "lease", "WAIT", FOREVER)
         live[node].kill()
         got = fence_of(b("ACQUIRE", "plain", "WAIT", 20000))
         check_that(got > plain_, "fences rise")
@@ -707,8 +714,7 @@ def the_keeper_is_killed_again_and_again(t):
 
 @test
 def a_request_is_applied_once_over_three_keepers(t):
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         c = live.client(one)
         put(c, "t", "x", "0")
         first = put(c, "t", "x", "1", "REQUEST", "once")
@@ -730,8 +736,7 @@ def a_request_is_applied_once_over_three_keepers(t):
 @test
 def what_others_hold_is_reclaimed(t):
     """Under the old fence; nobody else is granted more than the room; later fences are higher."""
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         a, b, x = live.clients(one, two, two)
         held = {"mutex": a.acquire("mutex", "NOTE", "n", "VALUE", "v"),
                 "lease": a.acquire("lease", "LEASE", 3000),
@@ -778,8 +783,7 @@ def what_others_hold_is_reclaimed(t):
 
 @test
 def what_was_given_back_or_stolen_is_not_reclaimed(t):
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         a, b, at_keeper = live.clients(one, two, keeper)
         # Extended through another node, then given back by who took it; then it is another's.
         f = a.acquire("extended", "LEASE", 60000)
@@ -817,8 +821,7 @@ def what_was_given_back_or_stolen_is_not_reclaimed(t):
 
 @test
 def leases_of_a_dead_keepers_clients_are_waited_for(t):
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         c, a, b = live.clients(keeper, one, two)
         sent = time.monotonic()
         lease = c.acquire("lease", "LEASE", 3000)
@@ -850,13 +853,11 @@ def leases_of_a_dead_keepers_clients_are_waited_for(t):
 def reclaim_too_late(t):
     """False: the third node closed b's connection, because it found no keeper in time, before it
     became the keeper itself."""
-    with cluster(t) as live:
-        keeper, node, third = live.roles()
+    with trio(t) as (live, keeper, node, third):
         a, l, w, b = live.clients(node, node, node, third)
         mutex, lease = a.acquire("mutex"), l.acquire("lease", "LEASE", 1000)
         b.acquire("wanted")
-        w.send("ACQUIRE", "wanted", "WAIT", FOREVER)
-        live.waits(third, "wanted")
+        live.waits(third, w, "ACQUIRE", "wanted", "WAIT", FOREVER)
         live[node].pause()
         live[keeper].kill()
         try:
@@ -883,21 +884,19 @@ def who_reclaims_too_late_is_refused(t):
 
 @test
 def who_waits_is_queued_again(t):
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         holder, w1, w2, awaits, short = live.clients(one, two, one, two, two)
         holder.acquire("k")
         sent = time.monotonic()
         w1.send("ACQUIRE", "k", "WAIT", FOREVER)
         awaits.send("AWAIT", "k", "FREE", FOREVER)
-        live.waits(one, "k", 1)
+        live.until_waiting(one, "k", 1)
         second = time.monotonic()
-        w2.send("ACQUIRE", "k", "WAIT", FOREVER, "PRIORITY", 5)
-        live.waits(one, "k", 2)
+        live.waits(one, w2, "ACQUIRE", "k", "WAIT", FOREVER, "PRIORITY", 5, count=2)
         short.send("ACQUIRE", "k", "WAIT", 4000)
         time.sleep(0.7)  # what has to be known to the next keeper
         live[keeper].kill()
-        live.waits(one, "k", 3)
+        live.until_waiting(one, "k", 3)
         check(short.reply(), None, "it has waited as long as it wished to")
         check_that(3.9 < time.monotonic() - sent < 12, "and not longer")
         time.sleep(0.2)
@@ -919,8 +918,7 @@ def who_waits_is_queued_again(t):
 
 @test
 def many_grants_are_reclaimed(t):
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         a, l = live.clients(one, two)
         for c, words in ((a, ()), (l, ("LEASE", 20000))):
             for i in range(15000):
@@ -941,8 +939,7 @@ def many_grants_are_reclaimed(t):
 
 @test
 def open_transactions_are_stale(t):
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         a, b, w, idle, aborts, piped = live.clients(one, two, one, one, two, two)
         put(b, "t", "x", "0")
         for c in (a, w, idle, aborts):
@@ -975,16 +972,14 @@ def open_transactions_are_stale(t):
 @test
 def a_deposed_keeper_hands_over(t):
     """It is stopped until another claims, and goes on then."""
-    with cluster(t, options={"linger": "60s"}) as live:
-        keeper, one, two = live.roles()
+    with trio(t, options={"linger": "60s"}) as (live, keeper, one, two):
         own, lease, tx, waiter = live.clients(keeper, keeper, keeper, keeper)
         far, x, begun = live.clients(one, two, keeper)
         mutex = own.acquire("mutex", "NOTE", "n")
         leased = lease.acquire("lease", "LEASE", 6000)
         elsewhere = far.acquire("wanted")
         sent = time.monotonic()
-        waiter.send("ACQUIRE", "wanted", "WAIT", FOREVER)
-        live.waits(keeper, "wanted")
+        live.waits(keeper, waiter, "ACQUIRE", "wanted", "WAIT", FOREVER)
         begin(tx)
         ok(tx, "TX.PUT", "t", "x", "of the old one")
         begin(begun)
@@ -1003,7 +998,7 @@ def a_deposed_keeper_hands_over(t):
         until(lambda: x("CHECK", "lease", leased) == 1, "with a lease, too")
         check(far("CHECK", "wanted", elsewhere), 1)
         check(x("EXTEND", "lease", leased, 6000), 6000)
-        live.waits(two, "wanted")
+        live.until_waiting(two, "wanted")
         check(far("RELEASE", "wanted"), 1)
         got = waiter.reply()
         check_that(fence_of(got) > elsewhere, "who waited there goes on")
@@ -1076,12 +1071,10 @@ def fences_rise_through_all(t):
 
 @test
 def a_keeper_that_is_told_to_stop_hands_over(t):
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         a, w, x, tx, mine = live.clients(one, two, two, one, keeper)
         mutex, lease = a.acquire("mutex"), mine.acquire("lease", "LEASE", 2000)
-        w.send("ACQUIRE", "mutex", "WAIT", FOREVER)
-        live.waits(one, "mutex")
+        live.waits(one, w, "ACQUIRE", "mutex", "WAIT", FOREVER)
         began = time.monotonic()
         live[keeper].kill(signal.SIGTERM)
         put_at_last(tx, "t", "x", "1")
@@ -1104,12 +1097,10 @@ def a_keeper_that_is_told_to_stop_hands_over(t):
 def cut_off(t, reset):
     """It hangs up on clients that hold something without LEASE before the keeper gives that to
     others; leases go on."""
-    with cluster(t, proxied=True, options={"keeper-wait": "1500ms", "linger": "500ms"}) as live:
-        keeper, one, two = live.roles()
+    with trio(t, proxied=True, options={"keeper-wait": "1500ms", "linger": "500ms"}) as (live, keeper, one, two):
         a, l, w, b, waiter = live.clients(one, one, one, two, two)
         mutex, lease, term = a.acquire("mutex"), l.acquire("lease", "LEASE", 30000), live.term()
-        waiter.send("ACQUIRE", "mutex", "WAIT", FOREVER)
-        live.waits(two, "mutex")
+        live.waits(two, waiter, "ACQUIRE", "mutex", "WAIT", FOREVER)
         live.c.cut(keeper, one, reset=reset)
         end = time.monotonic() + 5
         ended = given = refused = None
@@ -1137,8 +1128,7 @@ test_of("a_node_that_is_refused_does_not_depose_the_keeper", cut_off, True)
 
 @test
 def clients_that_hammer_do_not_depose_the_keeper(t):
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         term, over = live.term(), threading.Event()
 
         def hammer(i):
@@ -1153,17 +1143,13 @@ def clients_that_hammer_do_not_depose_the_keeper(t):
                 except (OSError, Closed, Failure):
                     pass
 
-        threads = [threading.Thread(target=hammer, args=(i,), daemon=True) for i in range(6)]
-        for x in threads:
-            x.start()
         b = live.client(two)
         end = time.monotonic() + 4
-        while time.monotonic() < end:
-            put_at_last(b, "t", "x", "1")
-            check(live.info(keeper)["term"], str(term), "the term")
-        over.set()
-        for x in threads:
-            x.join()
+        with threads(hammer, range(6)):
+            while time.monotonic() < end:
+                put_at_last(b, "t", "x", "1")
+                check(live.info(keeper)["term"], str(term), "the term")
+            over.set()
         check(live.term(), term, "the term")
 
 
@@ -1207,8 +1193,7 @@ def etcd_is_not_there_at_the_start(t):
 
 def etcd_is_lost(t, how):
     """Nothing is granted when the keeper's authority has ended; nothing is lost."""
-    with cluster(t, etcd=3, options={"keeper-wait": "1s"}) as live:
-        keeper, one, two = live.roles()
+    with trio(t, etcd=3, options={"keeper-wait": "1s"}) as (live, keeper, one, two):
         a, b, k, tx, w = live.clients(one, two, keeper, two, one)
         put(tx, "t", "x", "0")
         mutex = a.acquire("mutex")
@@ -1309,8 +1294,7 @@ def SIGTERM_stops_a_keeper_whose_etcd_hangs(t):
 
 @test
 def one_member_of_etcd_may_go(t):
-    with cluster(t, etcd=3) as live:
-        keeper, one, two = live.roles()
+    with trio(t, etcd=3) as (live, keeper, one, two):
         a, b = live.clients(one, two)
         mutex, term = a.acquire("mutex"), live.term()
         for how, back in (("pause", "resume"), ("kill", "start")):
@@ -1326,8 +1310,7 @@ def one_member_of_etcd_may_go(t):
 
 @test
 def etcd_that_is_compacted_goes_on(t):
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         a = live.client(one)
         for i in range(30):
             put(a, "t", "x", i)
@@ -1346,8 +1329,7 @@ def etcd_that_is_compacted_goes_on(t):
 
 @test
 def etcd_asks_who_we_are(t):
-    with cluster(t, etcd_user=("sluice", "a password"), etcd_tls="tls") as live:
-        keeper, one, two = live.roles()
+    with trio(t, etcd_user=("sluice", "a password"), etcd_tls="tls") as (live, keeper, one, two):
         put(live.client(one), "t", "x", "1")
         for name, value, words in (("etcd-password-file", "wrong", ("sluice",)),
                                    ("etcd-ca", "wrong.pem", ()),
@@ -1372,8 +1354,7 @@ def etcd_asks_who_we_are(t):
 
 @test
 def etcd_asks_for_a_certificate(t):
-    with cluster(t, etcd_tls="certs", options={"keeper-wait": "500ms"}) as live:
-        keeper, one, two = live.roles()
+    with trio(t, etcd_tls="certs", options={"keeper-wait": "500ms"}) as (live, keeper, one, two):
         put_at_last(live.client(two), "t", "x", "1")
         live[two].options = {"etcd-cert": None, "etcd-key": None}
         live[two].restart()
@@ -1389,8 +1370,7 @@ def etcd_asks_for_a_certificate(t):
 
 @test
 def keys_of_a_majority_need_no_keeper(t):
-    with cluster(t, options={"majority-keys": "m:*,lease/?", "keeper-wait": "300ms", "linger": "100ms"}) as live:
-        keeper, one, two = live.roles()
+    with trio(t, options={"majority-keys": "m:*,lease/?", "keeper-wait": "300ms", "linger": "100ms"}) as (live, keeper, one, two):
         a, b, k = live.clients(one, two, keeper)
         for key in ("m:1", "lease/1"):
             check_error(a("ACQUIRE", key), "MAJORITY", "LEASE")
@@ -1417,8 +1397,7 @@ def keys_of_a_majority_need_no_keeper(t):
 
 @test
 def nodes_that_differ_refuse_each_other(t):
-    with cluster(t, options={"majority-keys": "m:*"}) as live:
-        keeper, one, two = live.roles()
+    with trio(t, options={"majority-keys": "m:*"}) as (live, keeper, one, two):
         for options, words in (({"majority-keys": "n:*"}, "majority-keys"),
                                ({"etcd-prefix": "other/"}, "etcd-prefix"),
                                ({"engine": "none", "etcd": None, "etcd-prefix": None, "majority-keys": None},
@@ -1462,20 +1441,18 @@ def settings_that_do_not_fit_say_what_to_do(t):
 
 @test
 def nothing_is_forgotten_with_a_keeper(t):
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         a, w, k, x, tx = live.clients(one, two, keeper, two, one)
         mutex, dead, begun = a.acquire("mutex"), k.acquire("dead"), begin(tx)
         lease, extended = k.acquire("lease", "LEASE", 60000), a.acquire("extended", "LEASE", 900)
         check(x("EXTEND", "extended", extended, 60000), 60000)
-        w.send("ACQUIRE", "mutex", "WAIT", FOREVER)
-        live.waits(one, "mutex")
+        live.waits(one, w, "ACQUIRE", "mutex", "WAIT", FOREVER)
         since = time.monotonic()
         time.sleep(1)
         live[keeper].kill()
         for key, fence in (("mutex", mutex), ("extended", extended), ("lease", lease)):
             check(x("CHECK", key, fence), 1, "%s is held" % key)
-        live.waits(one, "mutex")
+        live.until_waiting(one, "mutex")
         waited = pairs(pairs(x("EXPLAIN", "mutex"))["waiters"][0])["waited_ms"]
         check_that(waited >= 1000, "it has waited %d ms, of %.0f" % (waited, (time.monotonic() - since) * 1000))
         check_error(x("ACQUIRE", "dead"), "RECOVERING")
@@ -1487,8 +1464,7 @@ def nothing_is_forgotten_with_a_keeper(t):
 @test
 def what_the_keeper_did_but_could_not_say_is_done(t):
     """Its node does not hear it any more; then it dies."""
-    with cluster(t, proxied=True) as live:
-        keeper, one, two = live.roles()
+    with trio(t, proxied=True) as (live, keeper, one, two):
         a, tx, b = live.clients(one, one, two)
         fence = a.acquire("k", "LEASE", 60000)
         begin(tx, "REQUEST", "r")
@@ -1569,8 +1545,7 @@ def a_lost_commit_is_settled_by_the_id_of_its_own_transaction(t):
 @test
 def after_the_half_of_a_reply_nothing_else_follows(t):
     """The link breaks in the middle of a large one: what came next would be taken for its rest."""
-    with cluster(t, proxied=True) as live:
-        keeper, one, _ = live.roles()
+    with trio(t, proxied=True) as (live, keeper, one, _):
         c, value = live.client(one), "v" * 15000
         begin(c)
         for i in range(60):
@@ -1602,8 +1577,7 @@ def leases_that_end_by_themselves_are_forgotten(t):
 @test
 def a_new_keeper_lets_others_reclaim_first(t):
     """Who asked before it became that is not told that nobody holds it."""
-    with cluster(t) as live:
-        keeper, one, two = live.roles()
+    with trio(t) as (live, keeper, one, two):
         a, b = live.clients(one, two)
         of_a, of_b = a.acquire("a", "LEASE", 60000), b.acquire("b", "LEASE", 60000)
         live[keeper].pause()
@@ -1618,8 +1592,7 @@ def a_new_keeper_lets_others_reclaim_first(t):
 @test
 def who_leaves_another_node_gives_back(t):
     """At once; or as soon as the keeper hears of it."""
-    with cluster(t, proxied=True, options={"linger": "60s"}) as live:
-        keeper, one, two = live.roles()
+    with trio(t, proxied=True, options={"linger": "60s"}) as (live, keeper, one, two):
         a, c, b = live.clients(one, one, two)
         a.acquire("said")
         c.acquire("unsaid")
@@ -1676,8 +1649,7 @@ def without_etcd_nothing_is_granted(t):
 
 @test
 def fences_rise_though_the_next_clock_is_behind(t):
-    with cluster(t, clock=True) as live:
-        keeper, one, two = live.roles()
+    with trio(t, clock=True) as (live, keeper, one, two):
         a, b = live.clients(one, two)
         last = a.acquire("k")
         for i in (one, two):

@@ -548,6 +548,21 @@ def memory_is_returned_after_a_flood(t):
     check(pairs("RELEASE", "mine"), 1)
 
 
+def check_grants_without(t, some, ask):
+    """When these have gone, another is granted a lock."""
+    for c in some:
+        c.close()
+    t.until(lambda: not isinstance(ask("ACQUIRE", "k", "PER", 1000), Error), "when they are gone it grants")
+
+
+def deaf_in_transactions(s, count):
+    """Connections that take little, each in a transaction."""
+    some = [s.deaf() for _ in range(count)]
+    for c in some:
+        c("TX.BEGIN")
+    return some
+
+
 @test
 def memory_max_of_output_that_is_not_read(t):
     """The connection with the most of it is closed; one with less is not."""
@@ -567,9 +582,7 @@ def memory_max_of_output_that_is_not_read(t):
     check_that(s.number("memory_closes", ask) > 0, "one is closed")
     s.until_log("memory-max")
     t.until(lambda: s.number("client_bytes", ask) <= 24 * MB * 17 // 16, "it is within the limit")
-    for c in some:
-        c.close()
-    t.until(lambda: not isinstance(ask("ACQUIRE", "k", "PER", 1000), Error), "when they are gone it grants")
+    check_grants_without(t, some, ask)
 
 
 def fill_table(client, rows):
@@ -590,18 +603,13 @@ def memory_max_of_scans_at_once(t):
     """The store reads faster than the loop sends: it is asked for a few scans at a time."""
     s, ask = t.server("--memory-max", "24m", "--data", t.path("data"), "--linger", "0").with_clients(1)
     fill_table(ask, 450)
-    some = [s.deaf() for _ in range(80)]
-    for c in some:
-        c.send("TX.BEGIN")
-        c.reply()
+    some = deaf_in_transactions(s, 80)
     for c in some:
         c.send("TX.SCAN", "flood")
     t.until(lambda: s.number("memory_closes", ask) + s.number("memory_rejections", ask) > 60,
             "most of them are closed or rejected")
     check_that(peak_bytes(s) < 160 * MB, "%d bytes of memory at most" % peak_bytes(s))
-    for c in some:
-        c.close()
-    t.until(lambda: not isinstance(ask("ACQUIRE", "k", "PER", 1000), Error), "when they are gone it grants")
+    check_grants_without(t, some, ask)
 
 
 @test
@@ -609,10 +617,8 @@ def memory_that_is_kept_for_a_reply_is_what_is_not_sent(t):
     """The system takes the larger part of each reply, and the client reads nothing."""
     s, ask = t.server("--memory-max", "64m", "--data", t.path("data"), "--linger", "0").with_clients(1)
     fill_table(ask, 200)
-    some = [s.deaf() for _ in range(100)]
+    some = deaf_in_transactions(s, 100)
     for c in some:
-        c.send("TX.BEGIN")
-        c.reply()
         c.send("TX.SCAN", "flood")
     t.until(lambda: s.number("transaction_locks", ask) >= 100 or s.number("memory_closes", ask) > 0, "all are sent")
     t.until(lambda: s.number("blocked_clients", ask) == 0, "all are answered")
@@ -635,9 +641,7 @@ def memory_max_of_partial_commands(t):
     t.until(lambda: s.number("memory_closes", ask) > 100, "most of them are closed")
     t.until(lambda: s.number("client_bytes", ask) <= 8 * MB * 17 // 16, "it is within the limit")
     s.until_log("memory-max")
-    for c in some:
-        c.close()
-    t.until(lambda: not isinstance(ask("ACQUIRE", "k", "PER", 1000), Error), "when they are gone it grants")
+    check_grants_without(t, some, ask)
 
 
 @test

@@ -10,10 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from live import Skip, check, check_that, main, tap, test
+from live import Skip, check, check_that, main, tap, test, threads
 
 LONG = "--long" in sys.argv
 if LONG:
@@ -70,11 +69,8 @@ def a_hundred_threads_on_one_pool(t):
         except Exception as e:
             wrong.append("thread %d: %r" % (me, e))
 
-    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with threads(run, range(THREADS)):
+        pass
     check(wrong[:5], [], "what went wrong")
     check(sum(count), PAIRS, "pairs")
     info = s.info()

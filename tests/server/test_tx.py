@@ -16,7 +16,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "lib"))
 from live import (Error, Failure, both_protocols, check, check_error, check_that, main, pairs,
-                  sluice, start, stop, test, test_of)
+                  sluice, start, stop, test, test_of, threads)
 from shims import Shims, mount
 from tx import begin, commit, ok
 
@@ -65,6 +65,17 @@ def waits(s, client, *words, count=1):
     """A transaction sends a command, and is one of so many that wait."""
     client.send(*words)
     s.until_number("transactions_waiting", count)
+
+
+def one_waits_for_the_other(t):
+    """A server and two transactions: the older one has written x and waits for y, which the
+    younger one has written. Also their numbers."""
+    s, a, b = start(t).with_clients(2)
+    old, young = begin(a)[1], begin(b)[1]
+    ok(a, "TX.PUT", "t", "x", "a")
+    ok(b, "TX.PUT", "t", "y", "b")
+    waits(s, a, "TX.PUT", "t", "y", "a")
+    return s, a, b, old, young
 
 
 def explain(s, *item):
@@ -322,11 +333,7 @@ def a_scan_has_no_phantoms(t):
 
 @test
 def a_deadlock_is_named_and_both_commit(t):
-    s, a, b = start(t).with_clients(2)
-    old, young = begin(a)[1], begin(b)[1]
-    ok(a, "TX.PUT", "t", "x", "a")
-    ok(b, "TX.PUT", "t", "y", "b")
-    waits(s, a, "TX.PUT", "t", "y", "a")
+    s, a, b, old, young = one_waits_for_the_other(t)
     check_error(b("TX.PUT", "t", "x", "b"), "RESTART", "%d waits for %d waits for %d" % (young, old, young),
                 "TX.BEGIN again")
     check(a.reply(), "OK", "the older one goes on")
@@ -390,11 +397,7 @@ def two_who_read_and_then_write(t):
 @test
 def what_was_sent_ahead_of_RESTART_does_nothing(t):
     """A pipeline was sent whole; in the middle of it the transaction lost its locks."""
-    s, a, b = start(t).with_clients(2)
-    begin(a), begin(b)
-    ok(a, "TX.PUT", "t", "x", "a")
-    ok(b, "TX.PUT", "t", "y", "b")
-    waits(s, a, "TX.PUT", "t", "y", "a")
+    s, a, b = one_waits_for_the_other(t)[:3]
     for words in (("TX.PUT", "t", "x", "b"), ("TX.PUT", "t", "z", "b"), ("TX.GET", "t", "y"), ("TX.COMMIT",),
                   ("TX.COMMIT",)):
         b.send(*words)
@@ -441,11 +444,7 @@ def TX_LOCK_says_what_is_wrong_with_WAIT(t):
 
 @test
 def a_restarted_transaction_takes_its_write_locks_first(t):
-    s, a, b = start(t).with_clients(2)
-    begin(a), begin(b)
-    ok(a, "TX.PUT", "t", "x", "a")
-    ok(b, "TX.PUT", "t", "y", "b")
-    waits(s, a, "TX.PUT", "t", "y", "a")
+    s, a, b = one_waits_for_the_other(t)[:3]
     check_error(b("TX.GET", "t", "x"), "RESTART")
     check(a.reply(), "OK")
     check(s.number("transaction_locks_remembered"), 3)
@@ -465,7 +464,7 @@ def a_restarted_transaction_takes_its_write_locks_first(t):
 def thirty_two_clients_on_two_keys_all_come_through(t):
     s = start(t)
     clients, rounds = 32, 4
-    failed, restarts = [], []
+    restarts = []
 
     def ask(c, *words):
         got = c(*words)
@@ -487,19 +486,12 @@ def thirty_two_clients_on_two_keys_all_come_through(t):
                 restarts.append(1)
 
     def work(number):
-        try:
-            c = s.client()
-            for i in range(rounds):
-                add_one(c, ("x", "y") if (number + i) % 2 else ("y", "x"))
-        except BaseException as e:
-            failed.append("%d: %r" % (number, e))
+        c = s.client()
+        for i in range(rounds):
+            add_one(c, ("x", "y") if (number + i) % 2 else ("y", "x"))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(clients)]
-    for th in threads:
-        th.start()
-    for th in threads:
-        th.join()
-    check(failed, [])
+    with threads(work, range(clients)):
+        pass
     total = b"%d" % (clients * rounds)
     check(table(s, "t"), {b"x": total, b"y": total})
     check_that(restarts, "there were cycles to break")
@@ -620,11 +612,7 @@ def leaves_while_it_waits(t, how):
 
 
 def leaves_after_RESTART(t, how):
-    s, a, b = start(t).with_clients(2)
-    begin(a), begin(b)
-    ok(a, "TX.PUT", "t", "x", "a")
-    ok(b, "TX.PUT", "t", "y", "b")
-    waits(s, a, "TX.PUT", "t", "y", "a")
+    s, a, b = one_waits_for_the_other(t)[:3]
     check_error(b("TX.PUT", "t", "x", "b"), "RESTART")
     leave_by(b, how)
     check(a.reply(), "OK")

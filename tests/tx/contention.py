@@ -14,7 +14,7 @@ import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../server/lib"))
-from live import Error, Failure, check, check_that, main, test  # noqa: E402
+from live import Error, Failure, check, check_that, main, test, threads  # noqa: E402
 
 RUNS_MAX = 2.5  # per commit
 ROUNDS = int(os.environ.get("SLUICE_CONTENTION_ROUNDS", "4"))  # transactions of each client
@@ -40,7 +40,7 @@ def increment(client, keys):
 
 def load(connect, clients, rounds, keys_of):
     """Runs per commit."""
-    runs, failed = [], []
+    runs = []
     together = threading.Barrier(clients)
 
     def work(number):
@@ -50,16 +50,12 @@ def load(connect, clients, rounds, keys_of):
             for i in range(rounds):
                 runs.append(increment(c, keys_of(number + i)))
             c.close()
-        except BaseException as e:  # noqa: B902 - a thread tells of all that ended it
-            together.abort()
-            failed.append("client %d: %r" % (number, e))
+        except BaseException:
+            together.abort()  # so that no other waits for this one
+            raise
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    check(failed, [])
+    with threads(work, range(clients)):
+        pass
     check(len(runs), clients * rounds, "commits")
     return sum(runs) / len(runs)
 

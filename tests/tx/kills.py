@@ -11,7 +11,7 @@ by the next client if the one that began it was killed. Every attempt writes val
 that it is seen which of them was committed. They write down what they asked and what they were told.
 
 Meanwhile the server and clients are killed with SIGKILL, and stopped with SIGSTOP for a while;
-a server that was killed is started again, with the same folder and the same port. After each
+a server that was killed is started again, with the same directory and the same port. After each
 kill there must be commits; after the last all clients must get on. Then all is read, and
 checker.py, which has the definitions, reads the history.
 
@@ -156,12 +156,37 @@ class Attempt:
         self.put(table, target, other + amount)
 
 
+def bank_of(book, table):
+    """Notes that there is a bank; returns what opens its accounts in a transaction."""
+    def work(tx):
+        for i in range(ACCOUNTS):
+            tx.get(table, str(i))
+            tx.put(table, str(i), BALANCE)
+
+    book.begin("BANK", table=table, sum=ACCOUNTS * BALANCE, accounts=ACCOUNTS)
+    return work
+
+
+def reading(tables, lines):
+    """What reads the bank, and all tables of lists that a history names, in a transaction; it
+    returns {table: rows}."""
+    names = set(re.findall(r'"(%s\.\d+)"' % tables[0], "".join(lines)))
+
+    def work(tx):
+        for table in sorted(names):
+            tx.scan_lists(table)
+        tx.scan(tables[1])
+        return {step[1]: step[2] for step in tx.steps}
+
+    return work
+
+
 class Client:
-    def __init__(self, name, round_, folder, seed, address, tables, committed):
-        self.name, self.round, self.folder, self.address = name, round_, folder, address
+    def __init__(self, name, round_, directory, seed, address, tables, committed):
+        self.name, self.round, self.directory, self.address = name, round_, directory, address
         self.tables, self.committed = tables, committed
         self.rng = random.Random("%s %s %s" % (seed, round_, name))
-        self.book = Book(folder, name)
+        self.book = Book(directory, name)
         self.link, self.generation, self.done = None, 0, 0
 
     def connect(self):
@@ -233,7 +258,7 @@ class Client:
         """What the one before had begun and not ended."""
         who, life = self.name.split(".")
         open_ = {}
-        for line in lines_of(self.folder, "%s.%d.jsonl" % (who, int(life) - 1)):
+        for line in lines_of(self.directory, "%s.%d.jsonl" % (who, int(life) - 1)):
             try:
                 r = json.loads(line)
             except ValueError:
@@ -359,11 +384,11 @@ class Tellers(Crowd):
 
 
 class Server:
-    """On one port, in one folder, again and again."""
+    """On one port, in one directory, again and again."""
 
-    def __init__(self, program, folder):
-        self.program, self.folder = program, folder
-        self.log = os.path.join(folder, "log")
+    def __init__(self, program, directory):
+        self.program, self.directory = program, directory
+        self.log = os.path.join(directory, "log")
         self.port, self.process, self.starts, self.term = "auto", None, 0, 0
 
     def start(self):
@@ -372,7 +397,7 @@ class Server:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [self.program, "--port", str(self.port), "--data",
-                 os.path.join(self.folder, "data"), "--tx-age", "%dms" % TX_AGE_MS],
+                 os.path.join(self.directory, "data"), "--tx-age", "%dms" % TX_AGE_MS],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 preexec_fn=die_with_parent)
         self.starts += 1
@@ -474,9 +499,9 @@ class Nemesis:
 
 
 class Run:
-    def __init__(self, options, folder):
-        self.options, self.folder = options, folder
-        self.report, self.server = Report(), Server(options.server, folder)
+    def __init__(self, options, directory):
+        self.options, self.directory = options, directory
+        self.report, self.server = Report(), Server(options.server, directory)
         self.rng = random.Random(options.seed)
         self.finals = {}  # table: what was there at the end of its round
         self.total, self.results = collections.Counter(), collections.Counter()
@@ -487,7 +512,7 @@ class Run:
         self.report.say("seed %d: %d kills, %d clients, server %s" % (
             o.seed, o.kills, o.clients, o.server))
         began = time.monotonic()
-        os.mkdir(os.path.join(self.folder, "data"))
+        os.mkdir(os.path.join(self.directory, "data"))
         self.server.start()
         try:
             # More than that, if too little has happened: the machine is slow.
@@ -506,14 +531,14 @@ class Run:
 
     def round(self, number, kills):
         """Returns how many were killed."""
-        folder = os.path.join(self.folder, "round%d" % number)
-        os.mkdir(folder)
-        book, tables = Book(folder, "run"), ("lists%d" % number, "bank%d" % number)
+        directory = os.path.join(self.directory, "round%d" % number)
+        os.mkdir(directory)
+        book, tables = Book(directory, "run"), ("lists%d" % number, "bank%d" % number)
         self.open_bank(book, tables[1])
         address, seed = self.server.address, self.options.seed
 
         def make(name, committed):
-            return Client(name, number, folder, seed, address, tables, committed)
+            return Client(name, number, directory, seed, address, tables, committed)
 
         crowd = Tellers(self.options.clients, make)
         nemesis = Nemesis(self.server, crowd, book, self.rng)
@@ -528,10 +553,10 @@ class Run:
         finally:
             crowd.end()
         if not self.failures:
-            self.read_all(book, number, tables, lines_of(folder))
+            self.read_all(book, number, tables, lines_of(directory))
         book.close()
-        self.judge(folder, nemesis)
-        shutil.rmtree(folder)
+        self.judge(directory, nemesis)
+        shutil.rmtree(directory)
         return nemesis.kills
 
     # By nobody but the run.
@@ -551,25 +576,11 @@ class Run:
         return got
 
     def open_bank(self, book, table):
-        def work(tx):
-            for i in range(ACCOUNTS):
-                tx.get(table, str(i))
-                tx.put(table, str(i), BALANCE)
-
-        book.begin("BANK", inv=now(), table=table, sum=ACCOUNTS * BALANCE, accounts=ACCOUNTS)
-        self.once(book, "open-" + table, work)
+        self.once(book, "open-" + table, bank_of(book, table))
 
     def read_all(self, book, number, tables, lines):
         """All tables of the round, in one transaction."""
-        names = set(re.findall(r'"(%s\.\d+)"' % tables[0], "".join(lines)))
-
-        def work(tx):
-            for table in sorted(names):
-                tx.scan_lists(table)
-            tx.scan(tables[1])
-            return {step[1]: step[2] for step in tx.steps}
-
-        got = self.once(book, "read-%d" % number, work)
+        got = self.once(book, "read-%d" % number, reading(tables, lines))
         self.finals.update(got)
         self.total["sum"] = sum(row[0] for row in got[tables[1]].values())
 
@@ -591,8 +602,8 @@ class Run:
 
     # What was found.
 
-    def judge(self, folder, nemesis):
-        lines = lines_of(folder)
+    def judge(self, directory, nemesis):
+        lines = lines_of(directory)
         v = checker.Verdict(checker.parse(lines))
         self.kinds += nemesis.count
         self.total["kills"] += nemesis.kills
@@ -683,11 +694,11 @@ def main():
     o = parser.parse_args()
     o.kills = o.kills or (500 if o.long else 20)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    folder = tempfile.mkdtemp(prefix="sluice-tx.")
+    directory = tempfile.mkdtemp(prefix="sluice-tx.")
     try:
-        return Run(o, folder).run()
+        return Run(o, directory).run()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@
 runs a command beside N members (1), with $ETCD_URLS in its environment; with --tls, $ETCD_CA,
 with --certs also $ETCD_CERT and $ETCD_KEY. Its exit status is that of the command.
 
-A member is called etcd1, etcd2, ... It has a folder of its own, and in namespaces one of its
+A member is called etcd1, etcd2, ... It has a directory of its own, and in namespaces one of its
 own, numbered from 101, so that it can be cut from nodes and from other members alike. On
 loopback the proxy of the cluster, if there is one, stands before both of its ports.
 
@@ -186,7 +186,7 @@ class Etcd:
         self.tls, self.user, self.words = tls, tuple(user) if user else None, list(words)
         self.root = secrets.token_hex(8) if user else None  # the password of root
         self.secured = False
-        self.memory = None  # the folder in /dev/shm
+        self.memory = None  # the directory in /dev/shm
         self.members = {}
 
     # As a container of members.
@@ -279,7 +279,7 @@ class Etcd:
                                     "to": "%s:%d" % (member.host, port)})
 
     def down(self):
-        """What is not in the folder of the cluster; processes have ended by now."""
+        """What is not in the directory of the cluster; processes have ended by now."""
         for m in self:
             if m.popen is not None:
                 m.popen.wait()

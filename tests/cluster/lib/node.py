@@ -74,7 +74,7 @@ class Node(Part):
             return False
 
     def wipe(self):
-        """Lose the folder of a dead node, as a new disk would. It is not a first start of
+        """Lose the directory of a dead node, as a new disk would. It is not a first start of
         the cluster when it comes again."""
         if self.pid is not None:
             raise Refused("node %d runs" % self.id)

@@ -9,7 +9,7 @@
         c.cut(1, 2)                              # and heal()
 
 `with` starts all nodes, waits until they are ready, and leaves nothing: no process, no
-namespace, no folder, also after an exception. If whoever made the cluster is killed, a
+namespace, no directory, also after an exception. If whoever made the cluster is killed, a
 guard, which is a process of its own, ends it instead. A cluster without `with` needs up()
 and down(). tools/cluster is this file for people: it keeps a cluster between calls (keep=True,
 Cluster.open).
@@ -76,7 +76,7 @@ class Cluster:
         options: settings of all nodes, {"lease-max": "10s"}; None takes one away.
         words: further words of the command line, at each start of each node.
         seed: of all that the proxy leaves to chance.
-        dir: a folder that is not there yet; by default one in /tmp.
+        dir: a directory that is not there yet; by default one in /tmp.
         port_base: the port of node 1, on loopback; host: the address there.
         keep: it outlives this process. Without, it ends with it.
         etcd: how many members of etcd; etcd_...: see Etcd. keeper: up() waits for one.
@@ -96,7 +96,7 @@ class Cluster:
         self.cuts = []  # [from, to, "drop" or "reset"], each one way
         self.etcd = etcds.Etcd(self, etcd, etcd_tls, etcd_user, etcd_words) if etcd else None
         self.guard = self.proxy_popen = None
-        self.made = False  # the folder is ours
+        self.made = False  # the directory is ours
         self.spawning = threading.Lock()
 
     # As a container of nodes.
@@ -142,7 +142,7 @@ class Cluster:
         self.down()
 
     def up(self):
-        """Make folder, net, proxy and nodes; start all; wait until they are ready."""
+        """Make directory, net, proxy and nodes; start all; wait until they are ready."""
         if self.etcd and etcds.missing():
             raise Refused(etcds.missing())
         self.make_dir()
@@ -183,7 +183,7 @@ class Cluster:
             node.wait_ready()
 
     def down(self):
-        """End everything and remove the folder. What is not there is no error."""
+        """End everything and remove the directory. What is not there is no error."""
         if not self.made:
             return
         end_processes(self.dir)
@@ -245,7 +245,7 @@ class Cluster:
         until(granted, "%r grants" % node, seconds)
         return time.monotonic() - start
 
-    # Its folder.
+    # Its directory.
 
     def make_dir(self):
         if self.dir is None:
@@ -261,7 +261,7 @@ class Cluster:
 
     @property
     def name(self):
-        """What namespaces and the bridge are called by: another for each folder."""
+        """What namespaces and the bridge are called by: another for each directory."""
         return "sl" + hashlib.sha256(self.dir.encode()).hexdigest()[:6]
 
     @property
@@ -283,15 +283,15 @@ class Cluster:
         os.rename(path + ".new", path)
 
     @classmethod
-    def open(cls, folder):
-        """The cluster that is kept in a folder."""
-        folder = os.path.realpath(folder)
+    def open(cls, directory):
+        """The cluster that is kept in a directory."""
+        directory = os.path.realpath(directory)
         try:
-            with open(os.path.join(folder, STATE)) as f:
+            with open(os.path.join(directory, STATE)) as f:
                 kept = json.load(f)
         except FileNotFoundError:
-            raise Refused("there is no cluster in %s" % folder) from None
-        c = cls(0, kept["command"], dir=folder, options=kept["options"],
+            raise Refused("there is no cluster in %s" % directory) from None
+        c = cls(0, kept["command"], dir=directory, options=kept["options"],
                 proxied=kept["proxied"], clock=kept["clock"], seed=kept["seed"],
                 port_base=kept["port_base"], host=kept["loopback"], keep=True,
                 words=kept["words"])
@@ -353,7 +353,7 @@ class Cluster:
         return node
 
     def make_place(self, node):
-        """Its folder, its namespace, its route at the proxy."""
+        """Its directory, its namespace, its route at the proxy."""
         node.make_folder()
         if self.netns:
             self.netns.add(node.id)
@@ -367,7 +367,7 @@ class Cluster:
 
     # Starting processes.
 
-    def spawn(self, role, words, log, folder, namespace=None, clock=None):
+    def spawn(self, role, words, log, directory, namespace=None, clock=None):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
         environment.update({MARK: self.dir, ROLE: role})
         if clock:
@@ -377,7 +377,7 @@ class Cluster:
         # One at a time: a child must not inherit what another's start has open.
         with self.spawning, open(log, "ab") as out:
             return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                    cwd=folder, env=environment, start_new_session=True)
+                                    cwd=directory, env=environment, start_new_session=True)
 
     # The proxy.
 
@@ -396,11 +396,11 @@ class Cluster:
         with socket.socket(socket.AF_UNIX) as s:
             s.settimeout(PATIENCE_S)
             # A path in /proc, since that of a socket may be no longer than 107 bytes.
-            folder = os.open(self.dir, os.O_PATH)
+            directory = os.open(self.dir, os.O_PATH)
             try:
-                s.connect("/proc/self/fd/%d/proxy.sock" % folder)
+                s.connect("/proc/self/fd/%d/proxy.sock" % directory)
             finally:
-                os.close(folder)
+                os.close(directory)
             s.sendall(json.dumps(order).encode() + b"\n")
             answer = json.loads(s.makefile("rb").readline())
         if "error" in answer:
@@ -607,18 +607,18 @@ def command_of(server):
     return [server, "serve"] if os.path.basename(server) == "sluice" else [server]
 
 
-locked = set()  # folders that this process has a lock on for as long as it runs
+locked = set()  # directories that this process has a lock on for as long as it runs
 
 
 @contextlib.contextmanager
 def alone():
     """Who chooses addresses is alone on this machine until they are taken; the lock is on the
-    folder for temporary files."""
-    folder = os.path.realpath(tempfile.gettempdir())
-    if folder in locked:  # a second lock would wait for the first
+    directory for temporary files."""
+    directory = os.path.realpath(tempfile.gettempdir())
+    if directory in locked:  # a second lock would wait for the first
         yield
         return
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -647,9 +647,9 @@ def are_free(host, base, nodes):
 class Guard:
     """A process that ends the cluster when we are gone, however we went."""
 
-    def __init__(self, folder):
+    def __init__(self, directory):
         self.popen = subprocess.Popen(
-            [sys.executable, os.path.abspath(__file__), "--guard", folder, str(os.getpid())],
+            [sys.executable, os.path.abspath(__file__), "--guard", directory, str(os.getpid())],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, start_new_session=True)
 
@@ -658,7 +658,7 @@ class Guard:
         self.popen.wait()
 
 
-def keep_guard(folder, pid):
+def keep_guard(directory, pid):
     """Wait for the end of a process; then end what is left of its cluster."""
     try:
         fd = os.pidfd_open(pid)
@@ -668,10 +668,10 @@ def keep_guard(folder, pid):
         pass
     time.sleep(0.1)  # a child that was being started now has its environment
     try:
-        Cluster.open(folder).down()
+        Cluster.open(directory).down()
     except Refused:  # it had not come so far
-        end_processes(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        end_processes(directory)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__" and sys.argv[1:2] == ["--guard"]:

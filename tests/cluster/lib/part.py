@@ -9,11 +9,11 @@ from processes import PATIENCE_S, Refused, processes_of, state_of, until
 class Part:
     """It need not run. Who derives from it has start() and answers()."""
 
-    def __init__(self, cluster, title, role, folder):
+    def __init__(self, cluster, title, role, directory):
         """title: what people call it. role: what its process is found by, and the number of
-        its namespace, as text. folder: its name in that of the cluster."""
+        its namespace, as text. directory: its name in that of the cluster."""
         self.cluster, self.title, self.role = cluster, title, role
-        self.dir = os.path.join(cluster.dir, folder)
+        self.dir = os.path.join(cluster.dir, directory)
         self.log_from = 0  # where its log was when it was last started
         self.popen = None
 

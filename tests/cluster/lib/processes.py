@@ -1,7 +1,7 @@
 """processes.py - waiting, and the processes of a cluster.
 
 A cluster has no file with process numbers: that may be old, and its numbers others' by now.
-What belongs to it has its folder in the environment, and is found by that.
+What belongs to it has its directory in the environment, and is found by that.
 """
 import os
 import signal
@@ -10,7 +10,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from waiting import PATIENCE_S, state_of, until  # noqa: E402,F401
 
-MARK = "SLUICE_CLUSTER"  # in the environment of each process: the folder of its cluster
+MARK = "SLUICE_CLUSTER"  # in the environment of each process: the directory of its cluster
 ROLE = "SLUICE_CLUSTER_NODE"  # the number of a node, or "proxy"
 
 
@@ -18,9 +18,9 @@ class Refused(Exception):
     """It cannot be done here, and why."""
 
 
-def processes_of(folder):
-    """{pid: role} of all that lives of the cluster in this folder."""
-    mark = ("%s=%s" % (MARK, folder)).encode()
+def processes_of(directory):
+    """{pid: role} of all that lives of the cluster in this directory."""
+    mark = ("%s=%s" % (MARK, directory)).encode()
     found = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -37,11 +37,11 @@ def processes_of(folder):
     return found
 
 
-def end_processes(folder):
+def end_processes(directory):
     """SIGKILL to all of them, and wait until none is left."""
 
     def none_left():
-        there = processes_of(folder)
+        there = processes_of(directory)
         for pid in there:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -49,4 +49,4 @@ def end_processes(folder):
                 pass
         return not there
 
-    until(none_left, "the processes of %s are gone" % folder)
+    until(none_left, "the processes of %s are gone" % directory)

@@ -22,6 +22,7 @@ Replies are Python values: +OK is a str, a bulk string is bytes, an error is an 
 map is a dict, null is None. A reply that does not come is a failure, and so is a
 connection that ends where a reply is expected (Closed).
 """
+import contextlib
 import os
 import re
 import select
@@ -30,6 +31,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../cli"))
@@ -165,10 +167,10 @@ class Client:
         return data[:n]
 
     # What replies become; a map is given as a list of pairs.
-    status, error, set, verbatim = str, Error, list, bytes
+    make_status, make_error, make_set, make_verbatim = str, Error, list, bytes
 
     @staticmethod
-    def map(pairs):
+    def make_map(pairs):
         check(len(dict(pairs)), len(pairs), "the names in a map")
         return dict(pairs)
 
@@ -176,9 +178,9 @@ class Client:
         line = self.line(end)
         kind, rest = line[:1], line[1:]
         if kind == b"+":
-            return self.status(rest.decode())
+            return self.make_status(rest.decode())
         if kind == b"-":
-            return self.error(rest.decode("utf-8", "backslashreplace"))
+            return self.make_error(rest.decode("utf-8", "backslashreplace"))
         if kind in b":(":
             return int(rest)
         if kind == b"_":
@@ -194,15 +196,15 @@ class Client:
             data = self.exactly(int(rest) + 2, end)
             check(data[-2:], b"\r\n", "the end of a string")
             data = data[:-2]
-            return (self.error(data.decode()) if kind == b"!"
-                    else self.verbatim(data) if kind == b"=" else data)
+            return (self.make_error(data.decode()) if kind == b"!"
+                    else self.make_verbatim(data) if kind == b"=" else data)
         if kind in b"*~>":
             if rest == b"-1":
                 return None
             items = [self.value(end) for _ in range(int(rest))]
-            return Push(items) if kind == b">" else self.set(items) if kind == b"~" else items
+            return Push(items) if kind == b">" else self.make_set(items) if kind == b"~" else items
         if kind == b"%":
-            return self.map([(self.value(end), self.value(end)) for _ in range(int(rest))])
+            return self.make_map([(self.value(end), self.value(end)) for _ in range(int(rest))])
         raise Failure("a reply that begins with %r" % line[:100])
 
     def reply(self, seconds=None):
@@ -553,6 +555,28 @@ def both_protocols(f):
     for protocol in (2, 3):
         test_of("%s_RESP%d" % (f.__name__, protocol), f, protocol)
     return f
+
+
+@contextlib.contextmanager
+def threads(f, arguments):
+    """Run f(x) for each argument, each in a thread, while the block runs; then wait for them. What
+    one of them raised is raised."""
+    failed = []
+
+    def run(x):
+        try:
+            f(x)
+        except BaseException as e:
+            failed.append(e)
+
+    started = [threading.Thread(target=run, args=(x,), daemon=True) for x in arguments]
+    for thread in started:
+        thread.start()
+    yield
+    for thread in started:
+        thread.join()
+    if failed:
+        raise failed[0]
 
 
 def sluice():
