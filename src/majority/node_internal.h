@@ -29,8 +29,7 @@
 #include "majority/membership.h"
 #include "majority/node.h"
 
-/* Fences are microseconds. The limit on disk is raised by a block of twenty seconds when half
- * of the last block is used, so a busy node writes every ten seconds. */
+/* Fences are microseconds. One that is more than a day ahead is not plausible. */
 #define SL_NODE_FENCE_DAY 86400000000u
 
 /* Two clocks differ in speed by at most one in a thousand, either way. */
