@@ -309,7 +309,7 @@ void sl_links_wake_by(struct sl_links *l, sl_ms ms)
 
 /* --- Accepting callers ------------------------------------------------------ */
 
-/* Close the oldest caller that has not proved who it is, if there are many, for the newest one. A
+/* Close the oldest caller that has not authenticated, if there are many, for the newest one. A
  * node proves itself within a moment, so callers that only block the port cannot stay. */
 static void close_stranger(struct sl_links *l)
 {

@@ -1,4 +1,4 @@
-/* links.h - connections between nodes, on which each side has proved which node it is.
+/* links.h - connections between nodes, on which both sides have authenticated.
  *
  * Every two nodes have one link, whichever of them called first. Before anything else both prove
  * that they know the cluster's secret, by a keyed hash over both random numbers and both ids: the

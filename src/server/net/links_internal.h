@@ -16,7 +16,7 @@
 
 #define SL_LINK_HANDSHAKE_MS 2000    /* How long a link may take to come up. */
 #define SL_LINK_SILENT_MS 500        /* How long a link that is up may be silent. */
-#define SL_LINK_STRANGERS 32u        /* Callers that have not proved who they are, */
+#define SL_LINK_STRANGERS 32u        /* Callers that have not authenticated, */
 #define SL_LINK_STRANGER_BYTES 1024u /* and what each of them may send. */
 
 enum sl_link_phase {
@@ -24,7 +24,7 @@ enum sl_link_phase {
     SL_LINK_AWAITS_NONCE,    /* The caller. */
     SL_LINK_AWAITS_WELCOME,  /* The caller. */
     SL_LINK_AWAITS_HELLO,    /* The callee. */
-    SL_LINK_AWAITS_SETTINGS, /* The other side has proved which node it is. */
+    SL_LINK_AWAITS_SETTINGS, /* The other side has authenticated. */
     SL_LINK_UP,
 };
 
@@ -41,9 +41,9 @@ struct link {
 
     enum sl_link_role role; /* Ours. */
     enum sl_link_phase phase;
-    sl_node_id id; /* Of the other side; before AWAITS_SETTINGS: not proved. */
+    sl_node_id id; /* Of the other side; before AWAITS_SETTINGS: unverified. */
     struct sl_handshake handshake;
-    bool known; /* It has proved that it is that node. */
+    bool known; /* It has authenticated as that node. */
     bool talks; /* It is up, and a message has come. */
     bool closing;
     bool silent;   /* It is closed because nothing came. */
