@@ -5,7 +5,7 @@
 
 A history is as checker.py has it, and what is said there of *beliefs* holds here, too. Besides:
 
-    ACQUIRE   room, units: as asked; without them it is 1 of 1. shared: it is one that shares;
+    ACQUIRE   capacity, units: as asked; without them it is 1 of 1. shared: it is one that shares;
               its key is only asked for with `shared`, true or false. asked_ms is null: without a
               lease. wait_asked_ms: it may stand in line
     CLOSED    fence: the connection of a grant without a lease has ended, as its client saw it
@@ -14,12 +14,12 @@ A grant without a lease is believed in from its answer to its release, the end o
 or of its client. It is not held against anybody once something was broken meanwhile: what bounds
 it then is its fence alone. With a lease it always is.
 
-What may not happen, besides what checker.py finds of keys that have a lease and room for one:
+What may not happen, besides what checker.py finds of keys that have a lease and a capacity of one:
 
-    over room       as many units are believed in at once as the room of none who has them; or a
-                    grant at no moment of whose request there was room for it (7.3 A)
+    over capacity   more units are believed in at once than the capacity that any of their holders
+                    declared; or a grant that never fitted while its request was under way
     full too early  a nil, and at no moment of its request were so many units possibly held, nor
-                    did anybody possibly wait (7.3 B)
+                    did anybody possibly wait
     before its end  LOST, or a CHECK of 0, though nothing was broken since it was granted
     kept            at the end, when all leases are over and all clients are gone, a key is still
                     held (LEFT: holders, as the keeper shows them)
@@ -42,7 +42,7 @@ sys.path.insert(0, HERE)
 import checker  # noqa: E402
 from checker import GAMMA, INFINITE, MS, Belief, Violation  # noqa: E402
 
-SHARED_ROOM = 1 << 40  # one who does not share takes all of it
+SHARED_CAPACITY = 1 << 40  # one who does not share takes all of it
 SLACK_MS = 1000   # until what is over is free, on a machine that stalls
 LINGER_MS = 1000  # the setting of these tests, for connections that were lost
 LATE_MS = 4000    # after all was whole again, what was not answered has been done, or never is
@@ -94,10 +94,10 @@ class Faults:
 
 
 def size(r):
-    """(units, room) of an ACQUIRE."""
+    """(units, capacity) of an ACQUIRE."""
     if r.shared is not None:
-        return (1 if r.shared else SHARED_ROOM), SHARED_ROOM
-    return r.units or 1, r.room or 1
+        return (1 if r.shared else SHARED_CAPACITY), SHARED_CAPACITY
+    return r.units or 1, r.capacity or 1
 
 
 def holds_of(ops, deaths, faults):
@@ -141,15 +141,15 @@ class Steps:
         return ([0] if i < 0 else []) + self.values[max(i, 0):j]
 
 
-def over_room(key, ops, holds):
-    """7.3 A, and the sum of all beliefs at each moment."""
+def over_capacity(key, ops, holds):
+    """Each grant fitted at some moment of its request, and the sum of all beliefs fits at each."""
     bad = []
     definite = Steps((b.start, b.end, size(b.grant)[0]) for b in holds)
     for g in checker.grants_of(ops):
-        units, room = size(g)
-        if min(definite.within(g.inv, g.ret - 1)) + units > room and not g.overlapping:
-            bad.append(Violation("over room", key, "%d more of %d, and there never was room"
-                                 % (units, room), g, *others(holds, g)))
+        units, capacity = size(g)
+        if min(definite.within(g.inv, g.ret - 1)) + units > capacity and not g.overlapping:
+            bad.append(Violation("over capacity", key, "%d more of %d, and that never fitted"
+                                 % (units, capacity), g, *others(holds, g)))
     acting = []
     for b in holds:
         acting = [a for a in acting if a.end > b.start] + [b]
@@ -157,7 +157,7 @@ def over_room(key, ops, holds):
         # Of one grant there is one belief at a time.
         if taken > max(size(a.grant)[1] for a in acting) and not any(
                 a.grant.overlapping for a in acting):
-            bad.append(Violation("over room", key, "%d of %d are held at once" % (
+            bad.append(Violation("over capacity", key, "%d of %d are held at once" % (
                 taken, max(size(a.grant)[1] for a in acting)),
                 *[r for a in acting for r in a.records()]))
     return bad
@@ -208,7 +208,7 @@ def late(time, faults, ms, known=True):
 
 
 def full_too_early(key, ops, deaths, faults):
-    """7.3 B: who was told nil at once must have met enough others."""
+    """A request that was told nil at once must have met enough others."""
     bad = []
     possible = Steps(possible_of(ops, deaths, faults))
     waiting = Steps((r.inv, r.ret + int(SLACK_MS * MS) if r.known else
@@ -217,11 +217,11 @@ def full_too_early(key, ops, deaths, faults):
     for r in ops:
         if r.op != "ACQUIRE" or r.result != "nil" or r.wait_asked_ms:
             continue
-        units, room = size(r)
-        if max(possible.within(r.inv, r.ret)) + units <= room \
+        units, capacity = size(r)
+        if max(possible.within(r.inv, r.ret)) + units <= capacity \
                 and max(waiting.within(r.inv, r.ret)) == 0:
             bad.append(Violation("full too early", key, "%d of %d, and at most %d were held"
-                                 % (units, room, max(possible.within(r.inv, r.ret))), r))
+                                 % (units, capacity, max(possible.within(r.inv, r.ret))), r))
     return bad
 
 
@@ -245,7 +245,7 @@ class Verdict(checker.Verdict):
     def __init__(self, records):
         faults, deaths = Faults(records), checker.deaths_of(records)
         mutex = {key for key, ops in checker.by_key(records).items() if all(
-            r.room is None and r.shared is None and r.asked_ms is not None
+            r.capacity is None and r.shared is None and r.asked_ms is not None
             for r in ops if r.op == "ACQUIRE")}
         super().__init__([r for r in records if r.key is None or r.key in mutex])
         self.records = records
@@ -256,7 +256,7 @@ class Verdict(checker.Verdict):
                                 + full_too_early(key, ops, deaths, faults))
             if key not in mutex:
                 self.beliefs += len(holds)
-                self.violations += (over_room(key, ops, holds) + checker.fences(key, ops, [])
+                self.violations += (over_capacity(key, ops, holds) + checker.fences(key, ops, [])
                                     + checker.after_its_end(key, ops))
         self.violations += left(records)
         self.ops = collections.Counter(r.op for r in records)

@@ -3,10 +3,10 @@
 
     tests/cluster/keeper_faults.py SERVER [--long MINUTES] [--nodes N] [--members N]
                                    [--seconds S] [--loopback] [--seed N] [--lockers N]
-                                   [--tellers N] [--only KIND,...] [--race N] [--keep FOLDER]
+                                   [--tellers N] [--only KIND,...] [--race N] [--keep DIRECTORY]
 
 Clients, each a process, use any node and change it when one does not answer. Lockers take, extend,
-release, steal and read locks of every kind: for one, with room, shared, with a lease and without.
+release, steal and read locks of every kind: for one, counted, shared, with a lease and without.
 Tellers append to lists and move money between accounts in transactions that have a REQUEST: what
 was not answered is asked for with TX.OUTCOME, and done again. All write down what they asked and
 what they were told. Meanwhile a *nemesis* kills, stops and cuts off keepers, nodes, members of
@@ -47,7 +47,7 @@ CHAPTER_S = 60
 RACES = 5
 OPTIONS = {"tx-age": "3s", "linger": "1s", "keeper-wait": "2s", "lease-max": "2s"}
 TABLES = "lists%d", "bank%d"
-ONE = "overlap", "over room"
+ONE = "overlap", "over capacity"
 ORDER = "fence not above", "fence not in order", "fence used twice", "fence changed"
 STUCK = "no progress", "kept"
 COMMANDS = "ACQUIRE", "EXTEND", "RELEASE", "CHECK", "READ"
@@ -117,7 +117,7 @@ class Chapter:
             self.run_client.book, self.tables[1]))
 
     def last_look(self):
-        """All tables in one transaction; all room of each key at once."""
+        """All tables in one transaction; all units of each key at once."""
         got = self.run_client.until_done("read-%d" % self.number, kills.reading(
             self.tables, kills.lines_of(self.txs)))
         self.sum = sum(row[0] for row in got[self.tables[1]].values())
@@ -329,7 +329,7 @@ class Leg:
         if race:
             test(len(self.takeovers) == race,
                  "they race for keeper and the winner dies, %d times over" % race)
-        test(not any(bad[k] for k in ONE), "never more than there is room for", lines)
+        test(not any(bad[k] for k in ONE), "never more units than the capacity", lines)
         test(not any(bad[k] for k in ORDER), "fences in order")
         test(not any(k.startswith("tx ") for k in rest), "no anomaly in transactions")
         test(not any(bad[k] for k in twice), "nothing is applied twice")

@@ -20,11 +20,11 @@ sys.modules["checker"] = checker
 PATIENCE_S = 4.0  # of a client with a transaction, for an answer
 # Keys, by what is asked of them. Leases are between two times, in ms.
 MUTEX = {"quick": (300, 600), "usual": (500, 1500)}
-ROOMS = {"pool": (3, 1), "wide": (3, 2)}  # PER, BUCKETS
+CAPACITIES = {"pool": (3, 1), "wide": (3, 2)}  # PER, BUCKETS
 SHARED = "table"
-OPEN = {"door": None, "gate": (3, 1)}  # without a lease: for one, and with room
+OPEN = {"door": None, "gate": (3, 1)}  # without a lease: for one, and with a larger capacity
 LEASE_MS = 300, 1500
-KEYS = sorted([*MUTEX, *ROOMS, SHARED, *OPEN])
+KEYS = sorted([*MUTEX, *CAPACITIES, SHARED, *OPEN])
 # Nobody leads now, or this node cannot say: another may know more.
 ELSEWHERE = (None, "NOKEEPER", "RECOVERING", "SHUTDOWN", "STALE")
 
@@ -81,13 +81,14 @@ class Locker(load.Load):
         return Grant(key, got["fence"], end, lease_ms)
 
     def sized(self, per, buckets):
-        room = per * buckets
-        units = self.rng.choice((1, 1, 1, 2, room))
-        return (["PER", per, "BUCKETS", buckets, "UNITS", units], dict(room=room, units=units))
+        capacity = per * buckets
+        units = self.rng.choice((1, 1, 1, 2, capacity))
+        return (["PER", per, "BUCKETS", buckets, "UNITS", units],
+                dict(capacity=capacity, units=units))
 
     def units(self):
-        key = self.rng.choice(sorted(ROOMS))
-        words, more = self.sized(*ROOMS[key])
+        key = self.rng.choice(sorted(CAPACITIES))
+        words, more = self.sized(*CAPACITIES[key])
         self.spend(self.take(key, words, self.rng.randint(*LEASE_MS), **more))
 
     def share(self):
@@ -140,14 +141,14 @@ class Locker(load.Load):
 
 
 def take_all(client, key, wait_ms):
-    """At the end: all room of a key at once, for a moment; None if it is not to be had."""
+    """At the end: all units of a key at once, for a moment; None if it is not to be had."""
     words, more = [], {}
     if key == SHARED:
         more = dict(shared=False)
-    elif key in ROOMS or OPEN.get(key):
-        per, buckets = ROOMS.get(key) or OPEN[key]
+    elif key in CAPACITIES or OPEN.get(key):
+        per, buckets = CAPACITIES.get(key) or OPEN[key]
         words = ["PER", per, "BUCKETS", buckets, "UNITS", per * buckets]
-        more = dict(room=per * buckets, units=per * buckets)
+        more = dict(capacity=per * buckets, units=per * buckets)
     words += ["LEASE", 1000, "WAIT", wait_ms]
     got = client.ask("ACQUIRE", key, *words, wait_ms=wait_ms, asked_ms=1000,
                      wait_asked_ms=wait_ms, value="end" if key in MUTEX else None, **more)

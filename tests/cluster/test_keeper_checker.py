@@ -21,14 +21,14 @@ from keeper_checker import checker, tx_checker  # noqa: E402
 
 
 class History(test_checker.History):
-    """Times are milliseconds. A grant has 1 unit of a room of 3, unless it is said."""
+    """Times are milliseconds. A grant has 1 unit of a capacity of 3, unless it is said."""
 
-    def take(self, client, inv, ret, fence, units=1, room=3, lease=10000, **more):
-        self.acquire(client, inv, ret, fence, lease if lease else -1, units=units, room=room,
-                     asked_ms=lease or None, **more)
+    def take(self, client, inv, ret, fence, units=1, capacity=3, lease=10000, **more):
+        self.acquire(client, inv, ret, fence, lease if lease else -1, units=units,
+                     capacity=capacity, asked_ms=lease or None, **more)
 
-    def nil(self, client, inv, ret, units=1, room=3, **more):
-        self.refused(client, inv, ret, units=units, room=room, asked_ms=10000, **more)
+    def nil(self, client, inv, ret, units=1, capacity=3, **more):
+        self.refused(client, inv, ret, units=units, capacity=capacity, asked_ms=10000, **more)
 
     def closed(self, client, at, fence):
         self.add(client, "CLOSED", at, at, key="k", fence=fence)
@@ -55,121 +55,121 @@ class History(test_checker.History):
 HISTORIES = """
 # Capacity
 
-three_of_three_are_fine
+three_units_of_a_capacity_of_three_are_fine
     take a 0 1 10; take b 10 11 11; take c 20 21 12
-four_of_three_are_over_room: over room
+four_units_of_a_capacity_of_three_are_found: over capacity
     take a 0 1 10; take b 10 11 11; take c 20 21 12; take d 30 31 13
-two_and_two_of_three_are_over_room: over room
+two_grants_of_two_units_of_three_are_found: over capacity
     take a 0 1 10 units=2; take b 10 11 11 units=2
-a_unit_that_was_released_can_be_taken
+a_released_unit_can_be_granted_again
     take a 0 1 10 units=2; release a 12 13 10; take b 10 14 11 units=2
-one_that_is_released_only_later_is_still_held: over room
+a_unit_that_is_released_later_is_still_held: over capacity
     take a 0 1 10 units=2; take b 10 14 11 units=2; release a 15 16 10
-who_declares_more_room_may_enter
-    take a 0 1 10 units=3; take b 10 11 11 units=3 room=6
-who_declares_less_room_may_not: over room
-    take a 0 1 10 units=3 room=6; take b 10 11 11 units=1 room=3
-a_lease_that_is_over_frees_its_units
+a_request_that_declares_more_capacity_may_be_granted
+    take a 0 1 10 units=3; take b 10 11 11 units=3 capacity=6
+a_request_that_declares_less_capacity_may_not_be_granted: over capacity
+    take a 0 1 10 units=3 capacity=6; take b 10 11 11 units=1 capacity=3
+an_expired_lease_frees_its_units
     take a 0 1 10 units=3 lease=100; take b 100 101 11 units=3
-a_lease_that_was_extended_does_not: over room
+an_extended_lease_does_not_free_its_units: over capacity
     take a 0 1 10 units=3 lease=100; extend a 50 51 10 200; take b 150 151 11 units=3
-# b's request had room between the two beliefs of a; but then both have it.
-one_that_comes_again_by_an_extend_counts_from_then: over room
+# b's request had capacity between the two beliefs of a; but then both have it.
+a_grant_that_an_extend_revives_counts_from_then_on: over capacity
     take a 0 1 10 units=3 lease=100; extend a 50 151 10 300; take b 99 170 11 units=3
-who_died_holds_nothing
+a_dead_client_holds_nothing
     take a 0 1 10 units=3; died a 50; take b 60 61 11
-readers_share
+readers_share_a_lock
     take a 0 1 10 shared=True; take b 0 2 11 shared=True
-a_writer_does_not: over room
+a_writer_does_not_share_with_a_reader: over capacity
     take a 0 1 10 shared=True; take b 5 6 11 shared=False
-nor_do_two_writers: over room
+two_writers_do_not_share: over capacity
     take a 0 1 10 shared=False; take b 5 6 11 shared=False
 units_have_fences_of_their_own: fence used twice
     take a 0 1 10; take b 5 6 10
 fences_rise_with_the_clock: fence not above
     take a 0 1 10; take b 5 6 9
-what_is_over_is_over: CHECK after its end
+a_released_grant_is_not_held_any_more: CHECK after its end
     take a 0 1 10; release a 5 6 10; check a 7 8 10
 
 # Without a lease
 
-without_a_lease_it_is_held_as_well: over room
+a_grant_without_a_lease_is_held_for_ever: over capacity
     take a 0 1 10 units=3 lease=None; take b 60000 60001 11
-until_its_connection_has_ended
+a_grant_without_a_lease_ends_with_its_connection
     take a 0 1 10 units=3 lease=None; closed a 50 10; take b 60 61 11
-or_something_was_broken
+a_grant_without_a_lease_may_end_with_a_fault
     take a 0 1 10 units=3 lease=None; fault 30; take b 60 61 11
-with_a_lease_nothing_excuses: over room
+a_grant_with_a_lease_does_not_end_with_a_fault: over capacity
     take a 0 1 10 units=3; fault 30; take b 60 61 11
-what_was_broken_and_whole_again_before_is_no_excuse: over room
+a_fault_that_was_healed_before_the_grant_is_no_excuse: over capacity
     fault 0; heal 10 keys=; take a 20 21 10 units=3 lease=None; take b 60 61 11
 
 # Full
 
-full_is_full
+a_full_key_rejects_a_request
     take a 0 1 10 units=3; nil b 5 6
-nobody_there_is_not_full: full too early
+a_free_key_is_not_full: full too early
     nil b 5 6
-two_of_three_are_not_full_for_one: full too early
+two_units_of_three_leave_one: full too early
     take a 0 1 10 units=2; nil b 5 6
-but_for_two
+two_units_of_three_do_not_leave_two
     take a 0 1 10 units=2; nil b 5 6 units=2
-who_asks_at_the_same_time_may_have_it
+a_concurrent_request_may_have_been_granted_first
     nil b 5 6; take a 4 7 10 units=3
-who_was_not_answered_may_have_it
-    unknown a ACQUIRE 0 units=3 room=3 asked_ms=10000; nil b 5 6
-but_not_for_ever: full too early
-    unknown a ACQUIRE 0 units=3 room=3 asked_ms=1000; nil b 60000 60001
-unless_it_is_not_whole_again
-    fault 0; unknown a ACQUIRE 1 units=3 room=3 asked_ms=1000; nil b 60000 60001
-what_was_released_is_free: full too early
+a_request_without_an_answer_may_have_been_granted
+    unknown a ACQUIRE 0 units=3 capacity=3 asked_ms=10000; nil b 5 6
+a_request_without_an_answer_does_not_hold_for_ever: full too early
+    unknown a ACQUIRE 0 units=3 capacity=3 asked_ms=1000; nil b 60000 60001
+a_request_without_an_answer_may_hold_until_the_heal
+    fault 0; unknown a ACQUIRE 1 units=3 capacity=3 asked_ms=1000; nil b 60000 60001
+a_released_key_is_not_full: full too early
     take a 0 1 10 units=3; release a 5 6 10; nil b 7 8
-unless_nobody_has_said_so
+a_key_whose_release_was_not_answered_may_be_full
     take a 0 1 10 units=3; unknown a RELEASE 5 fence=10; nil b 7 8
-a_lease_that_is_long_over_is_free: full too early
+a_key_whose_lease_expired_long_ago_is_not_full: full too early
     take a 0 1 10 units=3 lease=100; nil b 5000 5001
-who_stands_in_line_holds_back_others
+a_waiter_keeps_others_from_the_units_that_are_left
     take a 0 1 10 units=2; nil c 2 500 units=3 wait_asked_ms=498; nil b 5 6
-a_lost_connection_keeps_it_for_a_while
+a_lost_connection_holds_its_grant_for_a_while
     take a 0 1 10 units=3 lease=None; closed a 50 10; nil b 60 61
-and_not_longer: full too early
+a_lost_connection_does_not_hold_its_grant_for_longer: full too early
     take a 0 1 10 units=3 lease=None; closed a 50 10; nil b 20000 20001
 
 # Before its end
 
-lost_before_its_end: EXTEND before its end
+LOST_before_the_end_of_a_lease_is_found: EXTEND before its end
     acquire a 0 1 10 10000; extend a 50 51 10 word=LOST
-a_fault_may_lose_it
+LOST_after_a_fault_is_fine
     acquire a 0 1 10 10000; fault 20; extend a 50 51 10 word=LOST
-also_of_units: CHECK before its end
+CHECK_that_denies_a_holder_of_units_is_found: CHECK before its end
     take a 0 1 10; check b 50 51 10 word=no
 
 # One at a time, by the rules of checker.py
 
-two_at_once: overlap
+two_holders_at_once_are_found: overlap
     acquire a 0 1 10; acquire b 50 51 11
-nothing_after_a_heal: no progress
+no_grant_after_a_heal_is_found: no progress
     heal 0 1000; end 5000
 
 # At the end
 
-nobody_is_left
+no_holder_is_left_at_the_end
     left 0
-somebody_is_left: kept
+a_holder_that_is_left_at_the_end_is_found: kept
     left 1
 
 # Terms
 
-commits_of_one_term_and_then_of_the_next
+commits_of_one_term_and_then_of_the_next_are_fine
     tx A A/1#1 1 5 0 1; tx B B/1#1 2 6 5 6 A/1#1,
 # By revision it comes first.
-who_began_before_may_be_of_an_older_term
+a_transaction_that_began_earlier_may_be_of_an_older_term
     tx B B/1#1 1 5 0 9; tx A A/1#1 2 6 2 3 B/1#1,
 # Both at the same time; by revision the older term is later.
-a_commit_of_who_was_deposed: term
+a_commit_of_a_deposed_keeper_is_found: term
     tx A A/1#1 2 5 0 10; tx B B/1#1 1 6 0 10 A/1#1,
 # Also who only reads.
-begun_under_who_was_deposed_long_ago: term
+a_transaction_that_began_under_a_deposed_keeper_is_found: term
     tx A A/1#1 2 5 0 1; tx B None 1 5 5 6 A/1#1,
 """
 
@@ -205,9 +205,9 @@ def main(patterns):
         any(k.endswith(x) for k in t.kinds) for x in told), lambda: [str(told)])
     t.check("steps_agree_with_the_definition", lambda: slow_steps_agree(1))
     t.check("the_longest_gap_is_found", lambda: longest_gap() == 300.0)
-    t.check_program("the_program_shows_the_lines", "two_and_two_of_three_are_over_room", 1,
-                    "over room: key k: 2 more of 3", "line 1 ")
-    t.check_program("the_program_is_content", "three_of_three_are_fine", 0,
+    t.check_program("the_program_shows_the_lines", "two_grants_of_two_units_of_three_are_found", 1,
+                    "over capacity: key k: 2 more of 3", "line 1 ")
+    t.check_program("the_program_is_content", "three_units_of_a_capacity_of_three_are_fine", 0,
                     "3 grants", "0 violations")
     return t.end()
 
