@@ -362,7 +362,7 @@ static void submit(struct arbiter *a, struct request *r)
         case SL_VERB_TX_EXPLAIN:
         case SL_VERB_TX_LOCKS: sl_transactions_submit(r); break;
         case SL_VERB_NONE:
-        case SL_VERBS: assert(!"no verb of an arbiter"); break;
+        case SL_VERBS: assert(false); break; /* These are never submitted. */
     }
 }
 

@@ -177,7 +177,7 @@ static void submit(struct arbiter *a, struct request *r)
                       "of the nodes");
             break;
         case SL_VERB_NODES: change_nodes(r); break;
-        default: assert(!"a request for another arbiter"); break;
+        default: assert(false); break; /* The router chooses another arbiter. */
     }
 }
 
