@@ -86,11 +86,14 @@ static void free_block(struct request *r)
 /* Remove a kept request from its lists and counters; the caller frees it. */
 static void detach(struct request *r)
 {
-    assert(r->kept);
-    sl_list_remove(&r->place);
+    struct server *s = r->s;
+    assert(r->kept && !sl_list_empty(&r->of_conn));
+    assert(sl_list_empty(
+        &r->place)); /* The module that has put it on a list removes it. */
+    assert(s->blocked_count > 0 && s->buffer_bytes >= r->size);
     sl_list_remove(&r->of_conn);
-    r->s->blocked_count--;
-    r->s->buffer_bytes -= r->size;
+    s->blocked_count--;
+    s->buffer_bytes -= r->size;
 }
 
 /* Write the command behind k in the protocol, and point k->at at the arguments in it. */
@@ -122,7 +125,8 @@ sl_ms sl_request_arrival_ms(const struct call *call)
 
 void sl_request_submit(struct request *r)
 {
-    assert(!r->kept && !r->answered && r->verb != SL_VERB_NONE);
+    assert(!r->kept && !r->answered && r->call != NULL);
+    assert(r->verb > SL_VERB_NONE && r->verb < SL_VERBS);
     assert((r->command->flags & SL_REQUEST) != 0);
     r->arbiter = sl_router_choose(r);
     r->arbiter->kind->submit(r->arbiter, r);
@@ -131,7 +135,7 @@ void sl_request_submit(struct request *r)
 struct request *sl_request_keep(struct request *r)
 {
     struct server *s = r->s;
-    assert(!r->answered);
+    assert(!r->answered && (r->arbiter == NULL) == (r->verb == SL_VERB_NONE));
     if (r->kept) return r;
     if (!sl_request_reserve(r)) return NULL;
     struct request *k = s->spare_request;
@@ -140,8 +144,10 @@ struct request *sl_request_keep(struct request *r)
     s->spare_request_bytes = 0;
     *k = *r;
     copy_arguments(k, r);
+    assert(k->bytes.at + k->bytes.n <= (const char *)k + size);
     k->size = size;
     k->call = NULL;
+    k->dropped = NULL;
     k->kept = true;
     sl_list_init(&k->place);
     sl_list_init(&k->of_conn);
@@ -154,6 +160,7 @@ struct request *sl_request_keep(struct request *r)
 struct request *sl_request_replace(struct request *r, const struct sl_bytes *at,
                                    size_t n)
 {
+    assert(r->kept && !r->answered && n > 0);
     struct request next = *r;
     next.command = sl_command_find(at[0]);
     next.at = at;
@@ -161,6 +168,7 @@ struct request *sl_request_replace(struct request *r, const struct sl_bytes *at,
     next.key = (struct sl_bytes){NULL, 0};
     next.ticket = 0;
     next.kept = false;
+    assert(next.command != NULL);
     if (!has_block(r->s, block_bytes(&next))) return NULL;
     struct request *k = sl_request_keep(&next);
     detach(r);
@@ -171,6 +179,7 @@ struct request *sl_request_replace(struct request *r, const struct sl_bytes *at,
 uint64_t sl_request_ticket(struct request *r)
 {
     const uint64_t mask = (1u << TICKET_BITS) - 1;
+    assert(sl_conn_id(r->c) >> (64 - TICKET_BITS) == 0);
     if (r->ticket == 0)
         r->ticket = sl_conn_id(r->c) << TICKET_BITS | (++r->c->ticket_count & mask);
     return r->ticket;
@@ -205,6 +214,7 @@ struct call sl_request_call(const struct request *r)
 void sl_request_end(struct request *r)
 {
     struct conn *c = r->c;
+    assert(!r->answered);
     r->answered = true;
     if (!r->kept) return;
     detach(r);
@@ -214,7 +224,8 @@ void sl_request_end(struct request *r)
 
 void sl_request_answer(struct request *r, const struct answer *a)
 {
-    assert(!r->answered);
+    assert(!r->answered && r->kept == (r->call == NULL));
+    assert(a->status != SLUICE_OK || r->verb != SL_VERB_ACQUIRE || a->grant != NULL);
     if (!r->kept) {
         sl_reply(r->call, r, a);
         r->answered = true;
@@ -240,6 +251,7 @@ void sl_request_answer_number(struct request *r, int64_t number)
 void sl_request_resume(struct request *r)
 {
     struct conn *c = r->c;
+    assert(!r->answered);
     detach(r);
     sl_conn_unblock(c);
     sl_dispatch_again(c, r);
@@ -250,7 +262,7 @@ bool sl_request_came_too_late(struct request *r, const struct sl_grant *g)
 {
     struct conn *c = r->c;
     enum sl_parting how = sl_conn_hung_up(c);
-    assert(r->kept && r->verb == SL_VERB_ACQUIRE);
+    assert(r->kept && !r->answered && r->verb == SL_VERB_ACQUIRE && r->arbiter != NULL);
 #ifdef MUT_LATE
     return false;
 #endif
@@ -268,6 +280,7 @@ void sl_request_withdraw_all(struct conn *c)
 {
     while (!sl_list_empty(&c->requests)) {
         struct request *r = sl_container_of(c->requests.next, struct request, of_conn);
+        assert(r->arbiter != NULL || r->dropped != NULL);
         if (r->arbiter == NULL) r->dropped(r);
         else r->arbiter->kind->withdraw(r->arbiter, r);
         if (r->arbiter != NULL && (r->command->flags & SL_TX) == 0)
@@ -308,4 +321,37 @@ bool sl_request_all_brief(const struct conn *c)
 sl_ms sl_request_age_ms(const struct request *r)
 {
     return r->s->now.ms - r->arrived_ms;
+}
+
+/* --- Invariants ---------------------------------------------------------------- */
+
+static void check_one(const struct server *s, const struct conn *c,
+                      const struct request *r)
+{
+    const struct sl_list *place = &r->place;
+    assert(r->kept && !r->answered && r->call == NULL);
+    assert(r->s == s && r->c == c && !c->closing);
+    assert(place->next->prev == place && place->prev->next == place);
+    assert((r->arbiter == NULL) == (r->verb == SL_VERB_NONE));
+    if (r->arbiter == NULL) assert(r->dropped != NULL);
+    else assert(r->arbiter->s == s && (r->command->flags & SL_REQUEST) != 0);
+    assert(r->ticket == 0 || r->ticket >> TICKET_BITS == sl_conn_id(c));
+    assert(r->size >= block_bytes(r) && r->arrived_ms <= s->now.ms);
+}
+
+void sl_request_check(const struct server *s)
+{
+    size_t count = 0, bytes = 0;
+    for (const struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
+        const struct conn *c = sl_container_of(n, const struct conn, all);
+        bytes += c->counted_bytes;
+        for (const struct sl_list *i = c->requests.next; i != &c->requests;
+             i = i->next) {
+            const struct request *r = sl_container_of(i, const struct request, of_conn);
+            check_one(s, c, r);
+            count++;
+            bytes += r->size;
+        }
+    }
+    assert(count == s->blocked_count && bytes == s->buffer_bytes);
 }

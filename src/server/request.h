@@ -225,4 +225,8 @@ bool sl_tx_parse_explain(struct call *call, struct request *r);
 /* A call with which the reply of a kept request is written. */
 struct call sl_request_call(const struct request *r);
 
+/* Assert the invariants of all kept requests. The server calls it every second; the cost is that of
+ * a walk over all connections. */
+void sl_request_check(const struct server *s);
+
 #endif /* SL_SERVER_REQUEST_H */

@@ -79,6 +79,7 @@ static bool may_be_reported(struct request *r)
 static void wait_in_table(struct request *r, sl_ms lease_ms)
 {
     struct request *k = sl_request_keep(r);
+    assert(k != NULL);
     k->lease_step = 0;
     k->on_disk = false;
     k->in_table = true;
@@ -345,7 +346,7 @@ static void refuse_nodes(struct request *r)
 
 static void submit(struct arbiter *a, struct request *r)
 {
-    (void)a;
+    assert(r->arbiter == a && r->s == a->s);
     switch (r->verb) {
         case SL_VERB_ACQUIRE: acquire(r); break;
         case SL_VERB_RELEASE: release(r); break;
@@ -368,6 +369,7 @@ static void submit(struct arbiter *a, struct request *r)
 
 static void leave_table(struct request *r)
 {
+    assert(r->kept && r->in_table != r->on_disk);
     sl_state_uncount_waiter(r);
     if (r->on_disk) sl_state_forget(r);
 #ifndef MUT_NOLEAVE
@@ -465,6 +467,7 @@ static void answer_granted(struct server *s, struct session *n,
         sl_table_take_back(s->table, s->now, &n->s, e->key, &e->grant);
         return;
     }
+    assert(r->verb == SL_VERB_ACQUIRE);
     sl_state_uncount_waiter(r);
     if (sl_request_came_too_late(r, &e->grant)) return;
     s->stats.grants++;

@@ -67,6 +67,7 @@ static void submit_to_node(struct request *r, struct sl_node_request q)
 {
     struct request *k = sl_request_keep(r);
     if (k == NULL) return;
+    assert(k->verb < SL_VERB_TX && k->arbiter == &k->s->majority->arbiter);
     q.session = sl_conn_id(k->c);
     q.key = k->key;
     int status = sl_node_submit(node_of(k), k->s->now, sl_request_ticket(k), &q);
@@ -183,6 +184,7 @@ static void submit(struct arbiter *a, struct request *r)
 
 static void withdraw(struct arbiter *a, struct request *r)
 {
+    assert(r->kept && r->arbiter == a);
 #ifndef MUT_NODELEAVE
     if (r->verb != SL_VERB_RELEASE) /* A release continues. */
         sl_node_withdraw(a->s->majority->node, a->s->now, r->ticket);
@@ -276,6 +278,7 @@ static void answer(struct server *s, uint64_t ticket, const struct sl_node_answe
     struct request *r = sl_request_find(s, ticket);
     char text[TEXT_BYTES];
     if (r == NULL) return; /* The client has left. */
+    assert(r->arbiter == &s->majority->arbiter);
     bool ok = a->status == SLUICE_OK;
     if (r->verb == SL_VERB_ACQUIRE && ok && sl_request_came_too_late(r, &a->grant))
         return;

@@ -1,6 +1,7 @@
 /* router.c - chooses the arbiter of a request, and calls all arbiters in turn. */
 #include "server/arbiter/router.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ int sl_router_read_keys(struct server *s)
     struct arbiters *a = &s->arbiters;
     const char *text = s->settings->majority_keys;
     size_t max = 1;
+    assert(a->majority_keys == NULL && a->majority_key_count == 0);
     for (const char *at = text; *at != '\0'; at++) max += *at == ',';
     a->majority_keys = calloc(max, sizeof *a->majority_keys);
     if (a->majority_keys == NULL) return SLUICE_ENOMEM;
@@ -43,6 +45,7 @@ static bool is_for_majority(const struct arbiters *a, const struct request *r)
 struct arbiter *sl_router_choose_of_many(const struct request *r)
 {
     const struct arbiters *a = &r->s->arbiters;
+    assert(a->local != NULL && a->majority != NULL);
     if (a->remote != NULL)
         return is_for_majority(a, r)       ? a->majority
                : sl_forward_must_decide(r) ? a->remote
@@ -102,4 +105,5 @@ void sl_arbiters_second(struct server *s)
     for (size_t i = 0; i < s->arbiters.n; i++)
         if (s->arbiters.at[i]->kind->second != NULL)
             s->arbiters.at[i]->kind->second(s->arbiters.at[i]);
+    sl_request_check(s);
 }

@@ -37,6 +37,7 @@ void sl_state_given(struct server *s, sl_ms lease_ms)
 void sl_state_count_waiter(struct request *r, sl_ms lease_ms)
 {
     size_t step = sl_length_of(lease_ms);
+    assert(r->kept && r->lease_step == 0 && step < SL_LENGTHS);
     r->s->state->waiting[step]++;
     r->lease_step = (uint8_t)(step + 1);
 }
@@ -44,6 +45,7 @@ void sl_state_count_waiter(struct request *r, sl_ms lease_ms)
 void sl_state_uncount_waiter(struct request *r)
 {
     if (r->lease_step == 0) return;
+    assert(r->s->state->waiting[r->lease_step - 1] > 0);
     r->s->state->waiting[r->lease_step - 1]--;
     r->lease_step = 0;
 }
@@ -164,6 +166,7 @@ sl_ms sl_state_quiet_ms(const struct server *s)
 void sl_state_start_writing(struct server *s)
 {
     struct sl_state *st = s->state;
+    assert(st->write != NULL && st->current && !st->writing);
     st->next = st->kept;
     sl_fence limit = sl_fence_limit_above(last_fence(s), s->now.wall_us);
     if (limit > st->next.fence_limit) st->next.fence_limit = limit;
@@ -244,6 +247,7 @@ static bool park(struct request *r, struct sl_list *list)
     k->lease_step = 0;
     k->in_table = false;
     k->on_disk = true;
+    assert(sl_list_empty(&k->place));
     sl_list_append(list, &k->place);
     k->s->state->deferred_count++;
     return true;
@@ -296,7 +300,7 @@ void sl_state_lack_fence(struct request *r)
 
 void sl_state_forget(struct request *r)
 {
-    assert(r->on_disk);
+    assert(r->on_disk && !sl_list_empty(&r->place) && r->s->state->deferred_count > 0);
     sl_list_remove(&r->place);
     r->on_disk = false;
     r->s->state->deferred_count--;

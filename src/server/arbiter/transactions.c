@@ -1,6 +1,7 @@
 /* transactions.c - requests of transactions, their answers and the texts of their errors. */
 #include "server/arbiter/transactions.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +130,7 @@ static void submit(struct request *r)
         sl_request_answer_status(r, status);
         return;
     }
+    assert(t->current == NULL);
     t->current = r; /* Most requests are answered in this call. */
     sl_transactions_pump(s);
     t->current = NULL;
@@ -145,6 +147,7 @@ static void inspect(struct request *r)
 
 void sl_transactions_submit(struct request *r)
 {
+    assert(r->verb >= SL_VERB_TX && !r->answered);
     const struct sl_transactions *t = r->s->transactions;
     if (t == NULL || t->manager == NULL)
         refuse(r, SLUICE_ENOKEEPER, sl_transactions_why_not(r->s));

@@ -1,5 +1,6 @@
 /* transactions_storage.c - the storage of transactions: opens and closes it, turns orders of the
  * manager into operations, and reports their results to the manager. */
+#include <assert.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -68,6 +69,7 @@ static void done_of_deposed(struct server *s, const struct work *w)
         if (o->manager == NULL || o->term != w->of_term) continue;
         sl_tx_manager_done(o->manager, s->now.ms, w->number, &w->op.result);
         sl_transactions_answer_all(s, o->manager);
+        assert(o->ordered > 0);
         if (--o->ordered > 0) return;
         sl_tx_manager_free(o->manager);
         o->manager = NULL;
@@ -96,6 +98,7 @@ static void submit(struct server *s, struct work *w)
 static void scan_done(struct server *s)
 {
     struct sl_transactions *t = s->transactions;
+    assert(t->scans > 0);
     t->scans--;
     if (t->closing || sl_list_empty(&t->scans_waiting)) return;
     struct work *next = sl_container_of(t->scans_waiting.next, struct work, waiting);
@@ -108,11 +111,13 @@ static void done(struct sl_storage_op *op)
     struct work *w = sl_container_of(op, struct work, op);
     struct server *s = op->owner;
     struct sl_transactions *t = s->transactions;
+    assert(op->type != SL_STORAGE_COMMIT || t->commits > 0);
     if (op->type == SL_STORAGE_COMMIT) t->commits--;
     if (op->type == SL_STORAGE_SCAN) scan_done(s);
     log_result(s, op);
     if (t->manager == NULL || w->of_term != t->term) done_of_deposed(s, w);
     else {
+        assert(t->ordered > 0);
         t->ordered--;
         sl_tx_manager_done(t->manager, s->now.ms, w->number, &op->result);
         if (op->result.status == SLUICE_ESTALE)

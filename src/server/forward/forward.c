@@ -2,6 +2,7 @@
  * back. */
 #include "server/forward/forward.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,7 @@ void sl_forward_unlist(struct request *r)
 {
     struct sl_forward *f = r->s->forward;
     if (sl_list_empty(&r->place)) return;
+    assert((r->sent ? f->sent_count : f->queued_count) > 0);
     sl_list_remove(&r->place);
     if (r->sent) f->sent_count--;
     else f->queued_count--;
@@ -116,6 +118,8 @@ void sl_forward_enqueue(struct request *r)
 {
     struct sl_forward *f = r->s->forward;
     struct sl_list *at = f->queued.prev;
+    assert(r->kept && !r->answered && r->arbiter == r->s->arbiters.remote);
+    assert(r->c->forwarded != NULL);
     sl_forward_unlist(r);
     while (at != &f->queued &&
            sl_container_of(at, struct request, place)->arrived_ms > r->arrived_ms)
@@ -155,6 +159,7 @@ static void note_release(struct request *r)
 static void send_one(struct server *s, struct request *r)
 {
     struct sl_forward *f = s->forward;
+    assert(f->open && !f->leads && f->keeper != 0 && !r->sent);
     sl_forward_unlist(r);
     if (r->verb == SL_VERB_RELEASE) note_release(r);
     for (size_t at = 0; at < r->bytes.n; at += SL_FORWARD_PIECE) {
@@ -225,6 +230,7 @@ static bool is_without_keeper(struct server *s)
 void sl_forward_submit(struct arbiter *a, struct request *r)
 {
     struct server *s = a->s;
+    assert(r->arbiter == a && (r->c->proxy == NULL || s->forward->leads));
     if (sl_transactions_answers_lost(r)) return;
     if (is_without_keeper(s)) {
         const struct answer none = {.status = SLUICE_ENOKEEPER,
@@ -247,7 +253,7 @@ void sl_forward_submit(struct arbiter *a, struct request *r)
 
 void sl_forward_withdraw(struct arbiter *a, struct request *r)
 {
-    (void)a;
+    assert(r->kept && r->arbiter == a);
     sl_forward_unlist(r);
 }
 

@@ -1,6 +1,7 @@
 /* ledger.c - records of grants, by fence and by connection. */
 #include "server/forward/ledger.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,7 @@ static size_t bytes_of(const struct sl_record *r)
 
 void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r)
 {
+    assert((r->leased || l->unleased > 0) && l->bytes >= bytes_of(r));
     sl_index_remove(&l->by_fence, r, hash_record(r, &l->by_fence));
     sl_list_remove(&r->all);
     sl_list_remove(&r->of_conn);

@@ -1,5 +1,6 @@
 /* proxy.c - on the keeper: connections that stand for clients of other nodes, and the frames of
  * these nodes. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +66,7 @@ static void send_cut(struct server *s, sl_node_id node, uint64_t session)
 static struct conn *make(struct server *s, sl_node_id node, uint64_t session)
 {
     struct sl_forward *f = s->forward;
+    assert(f->leads && node != 0 && node <= SL_NODE_ID_MAX && session != 0);
     if (f->nodes[node].count >= PROXIES_MAX ||
         sl_index_reserve(&f->proxies) != SLUICE_OK)
         return NULL;
@@ -98,6 +100,7 @@ void sl_proxy_closed(struct conn *c)
     struct sl_proxy *p = c->proxy;
     sl_index_remove(&f->proxies, c, hash_conn(c, &f->proxies));
     sl_list_remove(&p->stalled);
+    assert(f->nodes[p->node].count > 0);
     f->nodes[p->node].count--;
     if (!p->gone) send_cut(s, p->node, p->session);
 }

@@ -1,5 +1,6 @@
 /* route.c - on a node: its route to the keeper. How a route begins with the ledger, how it ends,
  * and what the node does when it becomes the keeper or stops being it. */
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -37,6 +38,7 @@ static void write_reclaim(struct server *s, const struct sl_record *x)
 static void hand_over_one(struct server *s, struct sl_record *x)
 {
     struct sl_forward *f = s->forward;
+    assert(f->handing && !f->leads && x->route != f->route);
     x->route = f->route;
     note_route(s, x->session);
     sl_list_remove(&x->all);
@@ -228,6 +230,7 @@ void sl_forward_end_route(struct server *s)
 {
     struct sl_forward *f = s->forward;
     struct sl_list *next;
+    assert(!f->leads);
     f->route++;
     f->open = f->handing = f->listens = false;
     if (f->without_since_ms == SL_NEVER) lose_route(s);

@@ -197,6 +197,7 @@ static void begin_term(struct server *s, const struct sl_election_order *o)
     s->effects_left = UINT32_MAX; /* The table must be empty now. */
     if (f->exporting) export_more(s);
     s->effects_left = left;
+    assert(!f->leads && !f->exporting);
     sl_forward_end_route(s); /* The route to the last keeper. */
     f->leads = true;
     f->term = o->term;

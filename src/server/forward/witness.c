@@ -3,6 +3,7 @@
  * have ended.
  *
  * The keeper collects reports for GATHERED_MS: most locks are released by then, and need none. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +108,7 @@ void sl_forward_gone(struct server *s, sl_fence fence, bool at_once)
 #endif
     if (s->forward == NULL || !s->forward->leads) return;
     struct sl_witness *witness = &s->forward->witness;
+    assert(witness->gone_count < SL_GONE_MAX);
     witness->gone[witness->gone_count++] = fence;
     begin(s);
     if (at_once || witness->gone_count == SL_GONE_MAX) send_all(s);
