@@ -281,7 +281,7 @@ def break_the_stream(holder):
 
 
 def keeps_its_grants_for_linger(t, leave):
-    """A13: its holder may be alive, and has not read the news."""
+    """Its holder may be alive, and has not read the news."""
     s, holder, w = held_and_wanted(t, "--linger", "700ms")
     number, c = holder.id, s.client()
     start = time.monotonic()
@@ -290,13 +290,13 @@ def keeps_its_grants_for_linger(t, leave):
 
 
 for name, leave in (
-        ("a_reset_connection", lambda holder, c, number: holder.reset()),
-        ("a_killed_connection", lambda holder, c, number: (
+        ("a_reset_connection_keeps_its_grants_for_linger", lambda holder, c, number: holder.reset()),
+        ("a_killed_connection_keeps_its_grants_for_linger", lambda holder, c, number: (
             check(c("CLIENT", "KILL", "ID", number), 1), holder.until_closed())),
-        ("a_connection_that_kills_itself",
+        ("a_connection_that_kills_itself_keeps_its_grants_for_linger",
          lambda holder, c, number: holder.send("CLIENT", "KILL", "ID", number)),
-        ("a_broken_stream", lambda holder, c, number: break_the_stream(holder))):
-    test_of(name + "_keeps_its_grants_for_linger", keeps_its_grants_for_linger, leave)
+        ("a_broken_stream_keeps_its_grants_for_linger", lambda holder, c, number: break_the_stream(holder))):
+    test_of(name, keeps_its_grants_for_linger, leave)
 
 
 @test
