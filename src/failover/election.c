@@ -112,7 +112,7 @@ static void claim(struct sl_election *e, uint64_t heartbeat)
     e->claimed_term = e->current.term;
     order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_CLAIM,
                                         .term = e->current.term,
-                                        .beat = heartbeat});
+                                        .heartbeat = heartbeat});
 }
 
 static void renew(struct sl_election *e)
@@ -600,9 +600,9 @@ void sl_election_free(struct sl_election *e)
 void sl_election_view(const struct sl_election *e, struct sl_election_view *out)
 {
     *out = (struct sl_election_view){.state = e->state,
-                                     .reign = e->current,
+                                     .current = e->current,
                                      .authority_end_ms = e->authority_end_ms,
-                                     .looked_ms = e->known_at_ms,
+                                     .known_ms = e->known_at_ms,
                                      .claims = e->claims,
                                      .refused = e->refused};
     for (uint32_t i = 0; i < SL_ELECTION_NODES_MAX; i++)

@@ -47,7 +47,7 @@ enum sl_peer_state { SL_PEER_UP, SL_PEER_SILENT, SL_PEER_CLOSED };
 enum sl_election_order_type {
     /* To the storage: */
     SL_ELECTION_ORDER_READ_TERM, /* Read the current term. */
-    SL_ELECTION_ORDER_CLAIM, /* Claim the term after `term`; compare `beat`, unless 0. */
+    SL_ELECTION_ORDER_CLAIM, /* Claim the term after `term`; compare `heartbeat`, unless 0. */
     SL_ELECTION_ORDER_RENEW, /* Send a heartbeat of `term`. */
     /* To all nodes: `sight` is what this node sees of the keeper of `term`. A silence is UP
      * until it has lasted for silence_ms. */
@@ -61,7 +61,7 @@ enum sl_election_order_type {
 struct sl_election_order {
     enum sl_election_order_type type;
     uint64_t term;
-    uint64_t beat; /* CLAIM: the heartbeat to compare. */
+    uint64_t heartbeat; /* CLAIM: the heartbeat to compare. */
     uint32_t node;
     enum sl_peer_state sight;      /* DOUBT. */
     struct sl_storage_term before; /* LEAD: fences must be above its limit. */
@@ -123,9 +123,9 @@ enum sl_election_state {
 
 struct sl_election_view {
     enum sl_election_state state;
-    struct sl_storage_term reign; /* The last known term. */
-    sl_ms authority_end_ms;       /* LEADING: nothing is granted from then on. */
-    sl_ms looked_ms; /* The storage had this term at this time, or later. */
+    struct sl_storage_term current; /* The last known term. */
+    sl_ms authority_end_ms;         /* LEADING: nothing is granted from then on. */
+    sl_ms known_ms;  /* The storage had this term at this time, or later. */
     uint32_t doubts; /* Nodes, with this one, that do not see the keeper. */
     uint64_t claims, refused;
 };

@@ -125,8 +125,7 @@ sl_ms sl_request_arrival_ms(const struct call *call)
 
 void sl_request_submit(struct request *r)
 {
-    assert(!r->kept && !r->answered && r->call != NULL);
-    assert(r->verb > SL_VERB_NONE && r->verb < SL_VERBS);
+    assert(!r->kept && !r->answered && r->verb != SL_VERB_NONE);
     assert((r->command->flags & SL_REQUEST) != 0);
     r->arbiter = sl_router_choose(r);
     r->arbiter->kind->submit(r->arbiter, r);

@@ -25,7 +25,7 @@ static void say_order(struct election_stage *s, const struct sl_election_order *
         case SL_ELECTION_ORDER_READ_TERM: say(s, "read\n"); break;
         case SL_ELECTION_ORDER_CLAIM:
             say(s, "claim after %" PRIu64, x->term);
-            if (x->beat != 0) say(s, " beat %" PRIu64, x->beat);
+            if (x->heartbeat != 0) say(s, " beat %" PRIu64, x->heartbeat);
             say(s, "\n");
             break;
         case SL_ELECTION_ORDER_RENEW: say(s, "renew %" PRIu64 "\n", x->term); break;

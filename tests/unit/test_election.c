@@ -351,7 +351,7 @@ UNIT_TEST(an_older_beat_that_comes_late_is_no_news)
 {
     ELECTION s = watcher();
     TOLD(2, 5, 12), TOLD(2, 5, 11);
-    assert_int_equal(election_view(s).reign.heartbeat, 12);
+    assert_int_equal(election_view(s).current.heartbeat, 12);
 }
 
 UNIT_TEST(a_beat_is_seen_by_a_look_where_no_watch_tells)
@@ -666,7 +666,7 @@ UNIT_TEST(a_claim_that_was_overtaken_does_not_lead)
     CLAIMED(2, 5, 9);
     SAID("");
     assert_int_equal(election_view(s).state, SL_ELECTION_WATCHING);
-    assert_int_equal(election_view(s).reign.term, 7);
+    assert_int_equal(election_view(s).current.term, 7);
     election_passes(s, 900);
     SAID("");
 }
@@ -679,7 +679,7 @@ UNIT_TEST(a_refused_claim_does_not_bring_back_an_old_keeper)
     SAID("keeper 3 of 7\ndoubt up of 7\n");
     election_claimed(s, SLUICE_ESTALE, election_reign(2, 6, 12));
     SAID("");
-    assert_int_equal(election_view(s).reign.node, 3);
+    assert_int_equal(election_view(s).current.node, 3);
 }
 
 UNIT_TEST(a_look_from_before_its_reign_changes_nothing)
@@ -695,7 +695,7 @@ UNIT_TEST(a_look_from_before_its_reign_changes_nothing)
          "7\n");
     TERM_READ(2, 5, 9);
     SAID("");
-    assert_int_equal(election_view(s).reign.term, 7);
+    assert_int_equal(election_view(s).current.term, 7);
 }
 
 /* It was deposed, and leads again, before its old renewal is answered. */

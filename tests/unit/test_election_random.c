@@ -82,7 +82,7 @@ struct event {
     uint32_t life;        /* Of the node; 0: whatever it is. */
     uint64_t number;      /* Of an operation, a tick, the epoch of a link; a term. */
     enum sl_peer_state sight;
-    struct sl_storage_term reign;
+    struct sl_storage_term current;
 };
 
 /* What node a is told of its link with b, and when that was. */
@@ -294,17 +294,17 @@ static void check_claim(struct world *w, uint32_t n, const struct sl_election_or
 {
     uint32_t count = 0, k = w->book[x->term].node;
     struct sl_election_view v;
-    CHECK(x->term <= w->engine.term && x->beat <= w->engine.heartbeat);
+    CHECK(x->term <= w->engine.term && x->heartbeat <= w->engine.heartbeat);
     CHECK(!w->calm || x->term == 0);
     if (x->term == 0 || k == n) return;
     for (uint32_t a = 1; a <= w->nodes; a++)
         if (a != k && did_not_see(w, a, k)) count++;
     sl_election_view(w->node[n].election, &v);
     /* One that has not renewed at all has no beat that could be compared. */
-    if (x->beat != 0 || v.reign.heartbeat == 0)
-        CHECK(saw_silence(w, n) || (x->beat == 0 && count > w->nodes / 2));
+    if (x->heartbeat != 0 || v.current.heartbeat == 0)
+        CHECK(saw_silence(w, n) || (x->heartbeat == 0 && count > w->nodes / 2));
     else CHECK(count > w->nodes / 2);
-    if (x->beat != 0) w->by_beat++;
+    if (x->heartbeat != 0) w->by_beat++;
     else w->by_doubt++;
 }
 
@@ -339,8 +339,9 @@ static void tell(struct world *w, uint32_t n, real in)
     if (x->engine_cut || !x->alive) return;
     if (at < x->told_at) at = x->told_at;
     x->told_at = at;
-    later(w, at - w->now,
-          (struct event){.type = TOLD, .node = n, .life = x->life, .reign = w->engine});
+    later(
+        w, at - w->now,
+        (struct event){.type = TOLD, .node = n, .life = x->life, .current = w->engine});
 }
 
 static void tell_all(struct world *w)
@@ -455,9 +456,11 @@ static void obey(struct world *w, uint32_t n, const struct sl_election_order *x)
             submit(w, n, (struct op){.type = LOOK});
             break;
         case SL_ELECTION_ORDER_CLAIM:
-            show(w, "%u claims after %" PRIu64 " beat %" PRIu64, n, x->term, x->beat);
+            show(w, "%u claims after %" PRIu64 " beat %" PRIu64, n, x->term,
+                 x->heartbeat);
             check_claim(w, n, x);
-            submit(w, n, (struct op){.type = CLAIM, .term = x->term, .beat = x->beat});
+            submit(w, n,
+                   (struct op){.type = CLAIM, .term = x->term, .beat = x->heartbeat});
             break;
         case SL_ELECTION_ORDER_RENEW:
             submit(
@@ -814,7 +817,7 @@ static void happens(struct world *w, const struct event *e)
         case NO_ANSWER: answered(w, e->number, false); break;
         case TOLD:
             if (x->engine_cut) break;
-            sl_election_term_changed(x->election, clock_ms(w, e->node), &e->reign);
+            sl_election_term_changed(x->election, clock_ms(w, e->node), &e->current);
             settle(w, e->node);
             break;
         case SEES:

@@ -11,7 +11,7 @@
 #include "server/net/links.h"
 #include "server/observe/memory.h"
 
-/* Zero where this server is alone. */
+/* All zero if this server is not a node of a cluster. */
 static struct sl_node_stats node_stats(const struct server *s)
 {
     struct sl_node_stats stats = {0};
@@ -24,7 +24,7 @@ void sl_info_put_locks(const struct server *s, struct sl_info *t)
     struct sl_table_stats table;
     sl_table_stats(s->table, &table);
     if (s->majority != NULL &&
-        s->forward == NULL) { /* Else the keeper's table counts. */
+        s->forward == NULL) { /* With a keeper, the lock table has them. */
         struct sl_node_stats node = node_stats(s);
         table.keys = node.keys;
         table.entries = node.leases + node.requests;

@@ -8,17 +8,17 @@
 
 /* --- EXPLAIN TX ------------------------------------------------------------------------------ */
 
-#define WORDS_MAX 20u /* Sentences; */
-#define WAITS_MAX 10u /* so many of them about who waits for whom. */
+#define SENTENCES_MAX 20u
+#define WAITS_MAX 10u /* Sentences about what a transaction waits for. */
 
 struct item {
-    const struct sl_tx_manager *keeper;
+    const struct sl_tx_manager *manager;
     sl_ms now;
     struct sl_tx_item_view view;
-    uint64_t shown[2 * SL_SHOWN_MAX]; /* Transactions that were. */
+    uint64_t shown[2 * SL_SHOWN_MAX]; /* The transactions in the reply. */
     uint32_t shown_count;
-    char words[WORDS_MAX][SL_DEADLOCK_TEXT_BYTES + 120];
-    uint32_t word_count;
+    char sentences[SENTENCES_MAX][SL_DEADLOCK_TEXT_BYTES + 120];
+    uint32_t sentence_count;
 };
 
 static void put_key(struct sl_resp_writer *w, struct sl_bytes key)
@@ -42,13 +42,13 @@ static void put_one(struct call *call, struct item *it, const struct sl_tx_view 
     sl_put_number(w, "waits_for", (int64_t)v->waits_for);
     sl_put_number(w, "age_ms", v->since_ms);
     it->shown[it->shown_count++] = v->id;
-    if (v->wanted == SL_TX_MODE_NONE || it->word_count >= WAITS_MAX) return;
-    snprintf(it->words[it->word_count++], sizeof it->words[0],
+    if (v->wanted == SL_TX_MODE_NONE || it->sentence_count >= WAITS_MAX) return;
+    snprintf(it->sentences[it->sentence_count++], sizeof it->sentences[0],
              "transaction %" PRIu64 " waits for transaction %" PRIu64, v->id,
              v->waits_for);
 }
 
-/* Those from `first` on, at most so many. */
+/* Write the transactions from `first` on, at most SL_SHOWN_MAX of them. */
 static void put_some(struct call *call, struct item *it, const char *name,
                      uint32_t first, uint32_t count)
 {
@@ -57,21 +57,22 @@ static void put_some(struct call *call, struct item *it, const char *name,
     sl_resp_text(call->out, name);
     sl_resp_array(call->out, n);
     for (uint32_t i = 0; i < n; i++) {
-        if (!sl_tx_manager_holder(it->keeper, it->now, it->view.table, it->view.key,
+        if (!sl_tx_manager_holder(it->manager, it->now, it->view.table, it->view.key,
                                   first + i, &v))
             v = (struct sl_tx_view){0};
         put_one(call, it, &v);
     }
 }
 
-/* How many wait and have nothing of it yet: those who want more stand among the holders. */
+/* The number of waiters that do not hold the lock in another mode. The other waiters are among the
+ * holders. */
 static uint32_t count_outside(const struct item *it)
 {
     struct sl_tx_view v;
     uint32_t low = it->view.holders, high = it->view.holders + it->view.waiters;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (sl_tx_manager_holder(it->keeper, it->now, it->view.table, it->view.key,
+        if (sl_tx_manager_holder(it->manager, it->now, it->view.table, it->view.key,
                                  middle, &v))
             low = middle + 1;
         else high = middle;
@@ -79,20 +80,21 @@ static uint32_t count_outside(const struct item *it)
     return low - it->view.holders;
 }
 
-static void first_words(struct item *it)
+static void add_first_sentences(struct item *it)
 {
     const struct sl_tx_item_view *v = &it->view;
-    size_t n = sizeof it->words[0];
-    if (v->holders == 0) snprintf(it->words[it->word_count++], n, "nobody has it");
+    size_t n = sizeof it->sentences[0];
+    if (v->holders == 0)
+        snprintf(it->sentences[it->sentence_count++], n, "nobody has it");
     else
-        snprintf(it->words[it->word_count++], n, "%" PRIu32 " %s it", v->holders,
-                 v->holders == 1 ? "transaction has" : "transactions have");
+        snprintf(it->sentences[it->sentence_count++], n, "%" PRIu32 " %s it",
+                 v->holders, v->holders == 1 ? "transaction has" : "transactions have");
     if (v->waiters > 0)
-        snprintf(it->words[it->word_count++], n, "%" PRIu32 " %s for it", v->waiters,
-                 v->waiters == 1 ? "waits" : "wait");
+        snprintf(it->sentences[it->sentence_count++], n, "%" PRIu32 " %s for it",
+                 v->waiters, v->waiters == 1 ? "waits" : "wait");
 }
 
-static bool in_cycle(const struct item *it, const struct sl_deadlock *c)
+static bool in_deadlock(const struct item *it, const struct sl_deadlock *c)
 {
     uint32_t n = c->count < SL_DEADLOCK_SHOWN ? c->count : SL_DEADLOCK_SHOWN;
     for (uint32_t i = 0; i < n; i++)
@@ -101,15 +103,15 @@ static bool in_cycle(const struct item *it, const struct sl_deadlock *c)
     return false;
 }
 
-/* Cycles that were broken of late, in which one of those was. */
-static void cycle_words(const struct server *s, struct item *it)
+/* Add the last deadlocks that one of the shown transactions was part of. */
+static void add_deadlocks(const struct server *s, struct item *it)
 {
     const struct sl_deadlock *c;
     char text[SL_DEADLOCK_TEXT_BYTES];
     for (uint32_t i = 0; (c = sl_transactions_deadlock(s, i)) != NULL; i++) {
-        if (!in_cycle(it, c) || it->word_count >= WORDS_MAX) continue;
+        if (!in_deadlock(it, c) || it->sentence_count >= SENTENCES_MAX) continue;
         sl_deadlock_text(c->of, c->count, text);
-        snprintf(it->words[it->word_count++], sizeof it->words[0],
+        snprintf(it->sentences[it->sentence_count++], sizeof it->sentences[0],
                  "a cycle was broken %" PRId64 " ms ago: %s; %" PRIu64
                  " lost its locks, and may begin again",
                  it->now - c->at_ms, text, c->victim);
@@ -121,7 +123,7 @@ static void put_explanation(struct call *call, struct item *it)
     struct sl_resp_writer *w = call->out;
     uint32_t outside = count_outside(it);
     sl_call_cost(call, 100 + it->view.holders / 4);
-    first_words(it);
+    add_first_sentences(it);
     sl_resp_map(w, 7);
     sl_put_bytes(w, "table", it->view.table);
     put_key(w, it->view.key);
@@ -129,17 +131,17 @@ static void put_explanation(struct call *call, struct item *it)
     sl_put_number(w, "waiters_count", it->view.waiters);
     put_some(call, it, "holders", 0, it->view.holders);
     put_some(call, it, "waiters", it->view.holders, outside);
-    cycle_words(call->s, it);
+    add_deadlocks(call->s, it);
     sl_resp_text(w, "words");
-    sl_resp_array(w, it->word_count);
-    for (uint32_t i = 0; i < it->word_count; i++) sl_resp_text(w, it->words[i]);
+    sl_resp_array(w, it->sentence_count);
+    for (uint32_t i = 0; i < it->sentence_count; i++) sl_resp_text(w, it->sentences[i]);
 }
 
 static void explain(struct call *call, const struct request *r,
                     const struct sl_tx_manager *tx)
 {
     const struct sl_bytes none = {NULL, 0};
-    struct item it = {.keeper = tx, .now = call->s->now.ms};
+    struct item it = {.manager = tx, .now = call->s->now.ms};
     it.view = (struct sl_tx_item_view){.table = r->table,
                                        .key = r->item != NULL ? *r->item : none};
     sl_tx_manager_item(tx, it.view.table, it.view.key, &it.view);

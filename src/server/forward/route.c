@@ -194,7 +194,7 @@ static void lose_route(struct server *s)
     struct sl_election_view v;
     sl_election_view(f->election, &v);
     f->without_since_ms = f->read_again_ms = f->certain_ms = s->now.ms;
-    f->lost = v.reign;
+    f->lost = v.current;
 }
 
 /* A client that got half of a reply would take the next reply for the other half. */
@@ -411,8 +411,9 @@ static void note_certain(struct server *s)
     struct sl_forward *f = s->forward;
     struct sl_election_view v;
     sl_election_view(f->election, &v);
-    bool same = v.reign.term == f->lost.term && v.reign.heartbeat == f->lost.heartbeat;
-    if (same && v.looked_ms > f->certain_ms) f->certain_ms = v.looked_ms;
+    bool same = v.current.term == f->lost.term &&
+                v.current.heartbeat == f->lost.heartbeat;
+    if (same && v.known_ms > f->certain_ms) f->certain_ms = v.known_ms;
 }
 
 sl_ms sl_forward_close_due(const struct server *s)

@@ -77,7 +77,7 @@ static void submit_op(struct server *s, struct sl_term_op *d,
     d->asked_ms = s->now.ms;
     d->op = (struct sl_storage_op){.type = type,
                                    .term = o->term,
-                                   .heartbeat = o->beat,
+                                   .heartbeat = o->heartbeat,
                                    .node = (uint32_t)s->settings->node,
                                    .fence_limit = s->forward->fence_limit,
                                    .longest_ms = s->forward->longest_ms,
