@@ -76,9 +76,6 @@ static inline bool sl_word_is(struct sl_bytes b, const char *word)
     return b.n > 0 && ((b.at[0] ^ word[0]) & 0x5f) == 0 && sl_word_matches(b, word);
 }
 
-/* Whether the first argument is a valid key; if not, the reply says why. */
-bool sl_good_key(struct call *call);
-
 /* --- Errors ---------------------------------------------------------------- */
 
 void sl_say(struct call *call, const char *word, const char *text);

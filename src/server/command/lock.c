@@ -23,15 +23,18 @@ static void reply_too_big(struct call *call, const char *what, int64_t most,
     sl_say(call, "TOOBIG", text);
 }
 
-bool sl_good_key(struct call *call)
+static bool reject_key(struct call *call)
 {
-    const struct sl_settings *set = call->s->settings;
-    size_t n = call->at[1].n;
-    if (n == 0) sl_say(call, "ERR", "a key has at least one byte");
-    else if (n > (size_t)set->key_bytes_max)
-        reply_too_big(call, "key", set->key_bytes_max, "key-bytes-max");
-    else return true;
+    if (call->at[1].n == 0) sl_say(call, "ERR", "a key has at least one byte");
+    else reply_too_big(call, "key", call->s->settings->key_bytes_max, "key-bytes-max");
     return false;
+}
+
+/* Whether the first argument is a key; if not, the command is answered. */
+static inline bool good_key(struct call *call)
+{
+    size_t n = call->at[1].n;
+    return (n > 0 && n <= (size_t)call->s->settings->key_bytes_max) || reject_key(call);
 }
 
 static bool good_value(struct call *call, struct sl_bytes v)
@@ -263,7 +266,7 @@ void sl_do_acquire(struct call *call)
     sl_request_init(&r, call, SL_VERB_ACQUIRE);
     r.key = call->at[1];
     r.want = (struct sl_want){.key = r.key, .per = 1, .buckets = 1, .units = 1};
-    if (!sl_good_key(call) || !read_options(call, &w)) return;
+    if (!good_key(call) || !read_options(call, &w)) return;
     set_force(call->s, &w);
     r.waits = r.want.wait_ms > 0;
 #ifdef MUT_RELAYOPTION
@@ -290,7 +293,7 @@ void sl_do_release(struct call *call)
 {
     struct request r;
     about_key(&r, call, SL_VERB_RELEASE);
-    if (!sl_good_key(call)) return;
+    if (!good_key(call)) return;
     if (call->n > 2 && !fence_at(call, 2, &r.fence)) return;
     sl_request_submit(&r);
 }
@@ -299,7 +302,7 @@ void sl_do_extend(struct call *call)
 {
     struct request r;
     about_key(&r, call, SL_VERB_EXTEND);
-    if (!sl_good_key(call) || !fence_at(call, 2, &r.fence) ||
+    if (!good_key(call) || !fence_at(call, 2, &r.fence) ||
         !lease_at(call, 3, "the lease", &r.ms))
         return;
     if (call->n > 4) {
@@ -317,14 +320,14 @@ void sl_do_check(struct call *call)
 {
     struct request r;
     about_key(&r, call, SL_VERB_CHECK);
-    if (sl_good_key(call) && fence_at(call, 2, &r.fence)) sl_request_submit(&r);
+    if (good_key(call) && fence_at(call, 2, &r.fence)) sl_request_submit(&r);
 }
 
 void sl_do_read(struct call *call)
 {
     struct request r;
     about_key(&r, call, SL_VERB_READ);
-    if (!sl_good_key(call)) return;
+    if (!good_key(call)) return;
     r.yes = call->n > 2; /* A single server is a majority of one. */
     if (r.yes && !sl_word_is(call->at[2], "MAJORITY"))
         sl_say_syntax(call, "only MAJORITY may follow");
@@ -336,7 +339,7 @@ void sl_do_await(struct call *call)
     struct request r;
     about_key(&r, call, SL_VERB_AWAIT);
     r.yes = sl_word_is(call->at[2], "FREE");
-    if (!sl_good_key(call)) return;
+    if (!good_key(call)) return;
     if (!r.yes && !sl_word_is(call->at[2], "HELD")) {
         sl_say_syntax(call, "HELD or FREE is expected");
         return;
@@ -352,7 +355,7 @@ void sl_do_break(struct call *call)
 {
     struct request r;
     about_key(&r, call, SL_VERB_BREAK);
-    if (!sl_good_key(call) || !fence_at(call, 2, &r.fence)) return;
+    if (!good_key(call) || !fence_at(call, 2, &r.fence)) return;
     r.yes = call->n > 3;
     if (r.yes && !sl_word_is(call->at[3], "NOW"))
         sl_say_syntax(call, "only NOW may follow");
@@ -374,7 +377,7 @@ void sl_do_drain(struct call *call)
             reply_too_big(call, "pattern", set->pattern_bytes_max, "pattern-bytes-max");
             return;
         }
-        if (!sl_good_key(call)) return;
+        if (!good_key(call)) return;
         r.key = call->at[1];
     }
     sl_request_submit(&r);
