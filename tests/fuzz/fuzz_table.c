@@ -1,8 +1,8 @@
-/* fuzz_table.c - any bytes are requests to a lock table, which an oracle looks on.
+/* fuzz_table.c - random bytes become requests to a lock table and to the oracle.
  *
- * A byte chooses what is done, and those behind it who does it, with which key and with
- * which numbers: small ones, so that few bytes make much trouble. After every step the
- * table's own invariants are checked and the oracle's opinion is compared with it. */
+ * A byte chooses the operation, and the bytes after it the session, the key and the numbers: small
+ * ones, so that few bytes reach much. After every step the invariants of the table are checked, and
+ * the table is compared with the oracle. */
 #include <string.h>
 
 #include "fuzz.h"
@@ -135,7 +135,8 @@ static bool hear_one(struct world *w)
     if (!sl_table_next(w->table, w->o.now, &e)) return false;
     if (e.type != SL_EFFECT_NOTHING) oracle_told(&w->o, &e);
     if (e.type == SL_EFFECT_SESSION_OVER) {
-        memset(e.session, 0xee, sizeof *e.session); /* The table has let go of it. */
+        memset(e.session, 0xee,
+               sizeof *e.session); /* The table does not use it any more. */
         sl_session_begin(e.session, ++w->ids, (uint32_t)(e.session - w->o.session) % 2);
     }
     sl_table_check(w->table);

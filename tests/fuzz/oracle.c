@@ -70,31 +70,32 @@ static bool is_held(const struct oracle *o, int key)
     return units_on(o, key) > 0 || shared_on(o, key) > 0;
 }
 
-static bool fits(const struct oracle *o, int key, bool shared, uint64_t room,
+static bool fits(const struct oracle *o, int key, bool shared, uint64_t capacity,
                  uint32_t units)
 {
     if (shared) return units_on(o, key) == 0;
-    return shared_on(o, key) == 0 && units_on(o, key) + units <= room;
+    return shared_on(o, key) == 0 && units_on(o, key) + units <= capacity;
 }
 
 /* Rule 2: whether waiter `i` holds back one that came after `arrival`. */
 static bool holds_back(const struct oracle *o, int i, int key, bool shared,
-                       uint64_t room, int32_t priority, uint64_t arrival)
+                       uint64_t capacity, int32_t priority, uint64_t arrival)
 {
     const struct wait *w = &o->waits[i];
     if (w->what != IN_LINE || w->key != key) return false;
     if (w->priority != priority) return w->priority > priority;
     if (w->arrival >= arrival) return false;
-    return w->shared || shared || room <= w->room;
+    return w->shared || shared || capacity <= w->capacity;
 }
 
-/* Whether anybody does. Those of ended sessions may have left: `unsure` counts them. */
-static bool is_held_back(const struct oracle *o, int key, bool shared, uint64_t room,
-                         int32_t priority, uint64_t arrival, bool unsure)
+/* Whether any waiter does. Waiters of ended sessions may have left: `unsure` counts them. */
+static bool is_held_back(const struct oracle *o, int key, bool shared,
+                         uint64_t capacity, int32_t priority, uint64_t arrival,
+                         bool unsure)
 {
     for (int i = 0; i < SESSIONS; i++)
         if ((unsure || !o->ended[i]) &&
-            holds_back(o, i, key, shared, room, priority, arrival))
+            holds_back(o, i, key, shared, capacity, priority, arrival))
             return true;
     return false;
 }
@@ -106,7 +107,7 @@ static bool is_unsure(const struct oracle *o)
     return false;
 }
 
-/* Rule 3: all that is held there is the session's own, without a lease. */
+/* Rule 3: the session holds all that is held there, without a lease. */
 static bool holds_it_alone(const struct oracle *o, int session, int key)
 {
     for (int i = 0; i < GRANTS; i++) {
@@ -130,7 +131,7 @@ static struct grant *find_living(struct oracle *o, int key, sl_fence fence)
     return g != NULL && lives(o, g) ? g : NULL;
 }
 
-/* Who may use a grant: the session that took it; with a lease, all of its user. */
+/* A grant may be used by the session that acquired it; with a lease, by all of its user. */
 static struct grant *find_usable(struct oracle *o, int session, int key, sl_fence fence)
 {
     struct grant *g = find_living(o, key, fence);
@@ -173,14 +174,14 @@ static sl_ms lease_left(const struct oracle *o, sl_ms end_ms)
     return left > 0 ? left : 0;
 }
 
-/* --- Grants come and go ---------------------------------------------------- */
+/* --- Grants ------------------------------------------------ */
 
 static void add_grant(struct oracle *o, int session, const struct wait *w,
                       const struct sl_grant *told)
 {
     must(!o->ended[session]);
     must(!is_drained(o, w->key));
-    must(fits(o, w->key, w->shared, w->room, w->units));
+    must(fits(o, w->key, w->shared, w->capacity, w->units));
     must(told->fence > o->fence && told->fence < 1ull << 53);
     must(told->overlapping == (o->marked_until[w->key] > o->now.ms));
     must(told->lease_ms == w->lease_ms);
@@ -210,14 +211,14 @@ static void remove_grant(struct grant *g, const struct sl_ended *past)
     g->fence = 0;
 }
 
-/* --- What was done --------------------------------------------------------- */
+/* --- Operations ----------------------------------------------------- */
 
 static struct wait as_wait(struct oracle *o, int key, const struct sl_want *w)
 {
     return (struct wait){.what = IN_LINE,
                          .key = key,
                          .shared = w->shared,
-                         .room = (uint64_t)w->per * w->buckets,
+                         .capacity = (uint64_t)w->per * w->buckets,
                          .units = w->units,
                          .priority = w->priority,
                          .arrival = ++o->arrivals,
@@ -229,11 +230,11 @@ static struct wait as_wait(struct oracle *o, int key, const struct sl_want *w)
 static void check_refusal(const struct oracle *o, int session, const struct wait *w,
                           bool waits, int status)
 {
-    bool sure = is_held_back(o, w->key, w->shared, w->room, w->priority, w->arrival,
+    bool sure = is_held_back(o, w->key, w->shared, w->capacity, w->priority, w->arrival,
                              false);
-    bool maybe = is_held_back(o, w->key, w->shared, w->room, w->priority, w->arrival,
-                              true);
-    bool fit = fits(o, w->key, w->shared, w->room, w->units);
+    bool maybe = is_held_back(o, w->key, w->shared, w->capacity, w->priority,
+                              w->arrival, true);
+    bool fit = fits(o, w->key, w->shared, w->capacity, w->units);
     if (status == SLUICE_OK) must(fit && !sure);
     else must(!fit || maybe);
     if (status == SLUICE_EFULL) must(!waits);
@@ -245,8 +246,8 @@ void oracle_acquired(struct oracle *o, int session, int key, const struct sl_wan
                      int status, const struct sl_grant *g)
 {
     struct wait w = as_wait(o, key, want);
-    if (!w.shared && w.room == 0) must(status == SLUICE_EFULL);
-    else if (!w.shared && w.units > w.room) must(status == SLUICE_ETOOBIG);
+    if (!w.shared && w.capacity == 0) must(status == SLUICE_EFULL);
+    else if (!w.shared && w.units > w.capacity) must(status == SLUICE_ETOOBIG);
     else if (is_drained(o, key)) must(status == SLUICE_EDRAINED);
     else if (status == SLUICE_EKEYS)
         must(!is_held(o, key)); /* A key is in use already. */
@@ -336,7 +337,7 @@ void oracle_ended(struct oracle *o, int session)
     o->ended[session] = true;
 }
 
-/* --- What was told --------------------------------------------------------- */
+/* --- Effects ----------------------------------------------------- */
 
 /* Whether a waiter could have been granted instead of another. */
 static bool is_next(const struct oracle *o, int i, const struct wait *other)
@@ -344,8 +345,9 @@ static bool is_next(const struct oracle *o, int i, const struct wait *other)
     const struct wait *w = &o->waits[i];
     return w->what == IN_LINE && !o->ended[i] && w->key == other->key &&
            w->priority == other->priority &&
-           fits(o, w->key, w->shared, w->room, w->units) &&
-           !is_held_back(o, w->key, w->shared, w->room, w->priority, w->arrival, true);
+           fits(o, w->key, w->shared, w->capacity, w->units) &&
+           !is_held_back(o, w->key, w->shared, w->capacity, w->priority, w->arrival,
+                         true);
 }
 
 static void told_granted(struct oracle *o, const struct sl_effect *e, int session)
@@ -354,7 +356,7 @@ static void told_granted(struct oracle *o, const struct sl_effect *e, int sessio
     must(w.what == IN_LINE && w.key == key_of(e->key));
     must(w.end_ms > o->now.ms); /* Rule 5. */
     o->waits[session].what = AT_NOTHING;
-    must(!is_held_back(o, w.key, w.shared, w.room, w.priority, w.arrival, false));
+    must(!is_held_back(o, w.key, w.shared, w.capacity, w.priority, w.arrival, false));
     for (int i = 0; i < SESSIONS; i++)
         must(o->waits[i].arrival > w.arrival || !is_next(o, i, &w));
     add_grant(o, session, &w, &e->grant);
@@ -405,7 +407,7 @@ void oracle_told(struct oracle *o, const struct sl_effect *e)
     }
 }
 
-/* --- Whether both are of one opinion --------------------------------------- */
+/* --- Comparisons ----------------------------------- */
 
 static sl_ms first_end(const struct oracle *o)
 {
@@ -422,7 +424,7 @@ static sl_ms first_end(const struct oracle *o)
     return first;
 }
 
-/* A mark that is over may not have been cleared away yet; nobody is told of that. */
+/* A mark that has ended may not have been removed yet; no effect reports that. */
 static bool is_old_mark(const struct oracle *o, sl_ms at)
 {
     for (int i = 0; i < KEYS; i++)
@@ -489,8 +491,8 @@ void oracle_settled(const struct oracle *o)
             continue;
         }
         must(!is_drained(o, w->key));
-        must(
-            !fits(o, w->key, w->shared, w->room, w->units) ||
-            is_held_back(o, w->key, w->shared, w->room, w->priority, w->arrival, true));
+        must(!fits(o, w->key, w->shared, w->capacity, w->units) ||
+             is_held_back(o, w->key, w->shared, w->capacity, w->priority, w->arrival,
+                          true));
     }
 }

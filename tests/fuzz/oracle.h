@@ -1,10 +1,10 @@
-/* oracle.h - the lock table a second time, as simply as can be: two arrays, and every
- * question answered by looking at all of them. Each thing that the table does is shown to
- * it, and it aborts where the rules of src/locks/README.md say something else.
+/* oracle.h - the lock table a second time, as simply as possible: two arrays, and every question is
+ * answered by visiting all elements. It sees everything that the table does, and aborts where that
+ * differs from the rules of src/locks/README.md.
  *
- * One thing it does not know: when exactly the waits of a session that has ended leave
- * their lines, which nobody is told. Until the session is over it counts them as
- * *unsure*, and asks nothing that depends on them. */
+ * It does not know when exactly the waiters of an ended session leave their queues, because no
+ * effect reports that. Until SL_EFFECT_SESSION_OVER it counts them as *unsure*, and checks nothing
+ * that depends on them. */
 #ifndef TESTS_FUZZ_ORACLE_H
 #define TESTS_FUZZ_ORACLE_H
 
@@ -12,9 +12,9 @@
 
 enum { KEYS = 3, GRANTS = 40, SESSIONS = 6, PATTERNS = 4 };
 
-/* Somebody who holds; also when its lease is over, until that was told. */
+/* A holder; also after its lease has ended, until its expiry was reported. */
 struct grant {
-    sl_fence fence; /* 0: no one. */
+    sl_fence fence; /* 0: none. */
     int key;
     uint64_t session_id;
     int session; /* -1: leased. */
@@ -23,12 +23,12 @@ struct grant {
     sl_ms granted_ms, end_ms, lease_ms;
 };
 
-/* What a session is at: it waits, or it watches, or neither. */
+/* A session that waits, or watches, or neither. */
 struct wait {
     enum { AT_NOTHING, IN_LINE, WATCHES } what;
     int key;
     bool shared, want_free;
-    uint64_t room, arrival;
+    uint64_t capacity, arrival;
     uint32_t units;
     int32_t priority;
     sl_ms asked_ms, end_ms, lease_ms;
@@ -50,7 +50,7 @@ struct oracle {
 struct sl_bytes oracle_key(int key);
 struct sl_bytes oracle_pattern(int pattern);
 
-/* --- What was done, and what the table said to it -------------------------- */
+/* --- Operations, with the answers of the table ---------------------- */
 
 bool oracle_has_place(const struct oracle *o); /* For one grant more. */
 void oracle_acquired(struct oracle *o, int session, int key, const struct sl_want *w,
@@ -68,7 +68,7 @@ void oracle_withdrew(struct oracle *o, int session);
 void oracle_ended(struct oracle *o, int session);
 void oracle_told(struct oracle *o, const struct sl_effect *e);
 
-/* --- Whether both are of one opinion --------------------------------------- */
+/* --- Comparisons ----------------------------------- */
 
 /* After any step. */
 void oracle_compare(const struct oracle *o, struct sl_table *t);

@@ -105,7 +105,7 @@ static int key_of(struct spec *s, struct words *w)
 
 /* --- Steps ---------------------------------------------------------------- */
 
-/* $a1: the fence that a1 was told. That step may stand further down in the file. */
+/* $a1: the fence that step a1 received. That step may come later in the file. */
 static void read_fence(struct words *w, const char *text, char later[NAME_BYTES])
 {
     if (text[0] != '$') spec_wrong(w->spec, w->line, "\"%s\" is not a fence", text);

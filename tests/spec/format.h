@@ -1,8 +1,7 @@
 /* format.h - a .spec file, as read. README.md has the format.
  *
- * A spec is a value: read once, then only looked at. What is wrong in a file ends the
- * program with the file, the line and the reason, as a spec that is not understood must
- * not count as one that holds. */
+ * A spec is a value that does not change after it was read. An error in a file ends the program
+ * with the file, the line and the reason: a spec that is not understood must not pass. */
 #ifndef SLUICE_TEST_FORMAT_H
 #define SLUICE_TEST_FORMAT_H
 
@@ -36,8 +35,7 @@ struct step {
     bool yes;            /* AWAIT .. FREE, BREAK .. NOW, DRAIN .. ON */
 };
 
-/* One turn of an interleaving. Untold: what follows from it is not asked for before the
- * next step. */
+/* One turn of an interleaving. Untold: its effects are fetched after the next step. */
 struct turn {
     int step;
     bool untold;
@@ -72,8 +70,8 @@ struct property {
 
 struct spec {
     const char *path;
-    char name[64]; /* The file's, without folder and ending. */
-    bool timed;    /* Time goes on by itself when nobody can do anything. */
+    char name[64]; /* Of the file, without directory and extension. */
+    bool timed;    /* Time passes by itself when no session can continue. */
     int sessions, steps, keys, trials, properties, lines;
     char session[SESSIONS_MAX][NAME_BYTES];
     char key[KEYS_MAX][NAME_BYTES];

@@ -1,3 +1,4 @@
+/* model.c - the rules of the lock table a second time, for the specs. */
 #include "model.h"
 
 #include <fnmatch.h>
@@ -14,7 +15,7 @@ void model_wrong(struct model *m, const char *format, ...)
     va_end(args);
 }
 
-/* --- Who holds ------------------------------------------------------------ */
+/* --- Holders -------------------------------------------------------- */
 
 static bool lives(const struct held *h, sl_ms now)
 {
@@ -59,16 +60,16 @@ bool model_broken(const struct model *m, sl_fence fence)
     return i >= 0 && m->held[i].broken;
 }
 
-/* A grant that lives, by its key and fence; -1: there is none. */
+/* A grant that has not ended, by its key and fence; -1: there is none. */
 static int find(const struct model *m, sl_ms now, int key, sl_fence fence)
 {
     int i = model_name(m, fence) - 1;
     return i >= 0 && m->held[i].key == key && lives(&m->held[i], now) ? i : -1;
 }
 
-/* --- Who waits ------------------------------------------------------------ */
+/* --- Waiters -------------------------------------------------------- */
 
-static bool in_line(const struct asker *a, int key)
+static bool is_queued(const struct asker *a, int key)
 {
     return a->step != NULL && a->step->deed == ACQUIRE && a->step->key == key;
 }
@@ -80,7 +81,7 @@ static bool drained(const struct model *m, int key)
     return false;
 }
 
-static uint64_t room(const struct sl_want *w)
+static uint64_t capacity(const struct sl_want *w)
 {
     return (uint64_t)w->per * w->buckets;
 }
@@ -90,28 +91,29 @@ static bool fits(const struct model *m, sl_ms now, const struct step *step)
     uint64_t units = model_units(m, now, step->key);
     if (step->want.shared) return count(m, now, step->key, false) == 0;
     if (count(m, now, step->key, true) > 0) return false;
-    return units + step->want.units <= room(&step->want);
+    return units + step->want.units <= capacity(&step->want);
 }
 
-/* Whether somebody stands before a request. With `able` only who could still be granted
- * something counts: one that is gone or late may be in the line, but has no right to it. */
+/* Whether a waiter holds back a request. With `able`, only waiters count that could still be
+ * granted: one that is gone or late may still be in the queue. */
 static bool held_back(const struct model *m, sl_ms now, const struct step *step,
                       uint64_t arrival, bool able)
 {
     const struct sl_want *mine = &step->want;
     for (int i = 0; i < m->spec->sessions; i++) {
         const struct asker *a = &m->asker[i];
-        if (!in_line(a, step->key) || a->step == step) continue;
+        if (!is_queued(a, step->key) || a->step == step) continue;
         if (able && (m->gone[i] || a->end_ms <= now)) continue;
         const struct sl_want *other = &a->step->want;
         if (other->priority > mine->priority) return true;
         if (other->priority < mine->priority || a->arrival > arrival) continue;
-        if (mine->shared || other->shared || room(mine) <= room(other)) return true;
+        if (mine->shared || other->shared || capacity(mine) <= capacity(other))
+            return true;
     }
     return false;
 }
 
-/* All that is held there is the session's own, and without a lease. */
+/* Whether the session holds all that is held there, without a lease. */
 static bool waits_for_itself(const struct model *m, sl_ms now, const struct step *step)
 {
     int own = 0;
@@ -123,13 +125,13 @@ static bool waits_for_itself(const struct model *m, sl_ms now, const struct step
     return own > 0 && own == model_holders(m, now, step->key);
 }
 
-/* --- What has to be answered ---------------------------------------------- */
+/* --- Expected answers ------------------------------------------ */
 
 int model_acquire(const struct model *m, sl_ms now, const struct step *step)
 {
     const struct sl_want *w = &step->want;
-    if (!w->shared && room(w) == 0) return SLUICE_EFULL;
-    if (!w->shared && w->units > room(w)) return SLUICE_ETOOBIG;
+    if (!w->shared && capacity(w) == 0) return SLUICE_EFULL;
+    if (!w->shared && w->units > capacity(w)) return SLUICE_ETOOBIG;
     if (drained(m, step->key)) return SLUICE_EDRAINED;
     if (fits(m, now, step) && !held_back(m, now, step, UINT64_MAX, false))
         return SLUICE_OK;
@@ -216,10 +218,10 @@ int model_drain(struct model *m, const struct step *step)
 
 void model_hang_up(struct model *m, int session)
 {
-    m->gone[session] = true; /* It stays in the line until what follows is told. */
+    m->gone[session] = true; /* It stays in the queue until the effects are fetched. */
 }
 
-/* --- What the table tells ------------------------------------------------- */
+/* --- Effects --------------------------------------------- */
 
 void model_waits(struct model *m, sl_ms now, const struct step *step)
 {
@@ -249,7 +251,7 @@ static void judge_grant(struct model *m, sl_ms now, const struct step *step,
     if (m->gone[step->session]) model_wrong(m, "%s: granted to one that is gone", who);
     if (waited && a.end_ms <= now) model_wrong(m, "%s: granted after its time", who);
     if (drained(m, step->key)) model_wrong(m, "%s: granted on a drained key", who);
-    if (!fits(m, now, step)) model_wrong(m, "%s: granted without room", who);
+    if (!fits(m, now, step)) model_wrong(m, "%s: granted beyond its capacity", who);
     if (held_back(m, now, step, waited ? a.arrival : UINT64_MAX, true))
         model_wrong(m, "%s: granted before another's turn", who);
     if (g->overlapping != m->next_overlaps[step->key])
@@ -317,7 +319,7 @@ void model_ended(struct model *m, int key, sl_fence fence)
     else m->held[i].over = true;
 }
 
-/* --- When all is told ----------------------------------------------------- */
+/* --- After all effects ------------------------------------------------- */
 
 static void quiet_asker(struct model *m, sl_ms now, const struct asker *a)
 {

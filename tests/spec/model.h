@@ -1,9 +1,8 @@
-/* model.h - the books of an interleaving: the rules of the table a second time, in the
- * simplest way, for a handful of grants. It shares no code with src/locks, and is asked
- * before the table is: what it says must be what the table answers.
+/* model.h - the rules of the lock table a second time, in the simplest way, for a few grants. It
+ * shares no code with src/locks. It predicts each answer, which the table must then give.
  *
- * Whatever the table tells by itself is booked too, and judged. What is wrong first is
- * kept in `wrong`; nothing that comes after it means anything. */
+ * Effects of the table are recorded and checked, too. `wrong` has the first error; what comes after
+ * it means nothing. */
 #ifndef SLUICE_TEST_MODEL_H
 #define SLUICE_TEST_MODEL_H
 
@@ -42,11 +41,11 @@ struct model {
 void model_wrong(struct model *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* What the answer has to be. An acquire or an await that is to wait is not booked yet. */
+/* The expected answer. An acquire or an await that waits is not recorded yet. */
 int model_acquire(const struct model *m, sl_ms now, const struct step *step);
 int model_await(const struct model *m, sl_ms now, const struct step *step);
 
-/* These are booked at once. The fence may be 0 for a release: the newest of the session. */
+/* These are recorded at once. A release with fence 0 is for the newest grant of the session. */
 int model_release(struct model *m, sl_ms now, const struct step *step, sl_fence fence);
 int model_extend(struct model *m, sl_ms now, const struct step *step, sl_fence fence,
                  sl_ms *lease_ms);
@@ -56,7 +55,7 @@ int model_break(struct model *m, sl_ms now, const struct step *step, sl_fence fe
 int model_drain(struct model *m, const struct step *step);
 void model_hang_up(struct model *m, int session);
 
-/* Book what the table has told. */
+/* Record an effect of the table. */
 void model_waits(struct model *m, sl_ms now, const struct step *step);
 void model_granted(struct model *m, sl_ms now, const struct step *step,
                    const struct sl_grant *grant);
@@ -66,13 +65,13 @@ void model_seen(struct model *m, sl_ms now, int session);
 void model_expired(struct model *m, sl_ms now, int key, sl_fence fence);
 void model_ended(struct model *m, int key, sl_fence fence);
 
-/* When the table has nothing more to tell: nobody is left out. */
+/* After all effects: no waiter was forgotten. */
 void model_quiet(struct model *m, sl_ms now);
 
-/* The number of a fence, in the order of being granted; 0: there is no such. */
+/* The number of a fence, in the order of grants; 0: there is none. */
 int model_name(const struct model *m, sl_fence fence);
 
-/* Whether its lease is its last. */
+/* Whether it was broken, so that its lease is the last. */
 bool model_broken(const struct model *m, sl_fence fence);
 
 /* Of a key, or of all with key -1. */

@@ -2,11 +2,11 @@
  *
  *     over_table FILE.spec...                 TAP: a line for each permutation(s)
  *     over_table --unchecked FILE.spec...     the same; the table does not check itself
- *     over_table --update FILE.spec...        write what is so into the files
+ *     over_table --update FILE.spec...        write the results into the files
  *     over_table --transcripts N FILE.spec    N interleavings of `permutations: all`
  *
- * There are no threads, sockets or clocks here: every order in which the sessions can do
- * their steps is gone through, from an empty table each. README.md has the format. */
+ * Without threads, sockets and clocks: it plays every order in which the sessions can do their
+ * steps, each from an empty table. README.md has the format. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static bool next_run(struct choices *c)
 
 /* --- One run -------------------------------------------------------------- */
 
-/* For whoever wants to know where an invariant of the table broke. */
+/* Shows where an invariant of the table was broken. */
 static const struct play *playing;
 
 static void on_abort(int number)
@@ -123,7 +123,7 @@ static void run(struct play *p, const struct spec *s, const struct trial *t,
     playing = NULL;
 }
 
-/* --- What came of it ------------------------------------------------------ */
+/* --- Outcomes -------------------------------------------------- */
 
 /* Interleavings in which each step was answered the same. */
 struct row {

@@ -10,7 +10,7 @@ static struct sl_bytes bytes(const char *s)
     return (struct sl_bytes){s, strlen(s)};
 }
 
-/* Appends, as far as there is room: what does not fit is a spec that is too long. */
+/* Appends as much as fits. */
 static void add(const struct spec *s, char *to, size_t room, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -33,7 +33,7 @@ static void check(const struct play *p)
 
 #define SAY(p, ...) add((p)->spec, (p)->said, SAID_BYTES, __VA_ARGS__)
 
-/* What a subscriber to the lock's events hears. */
+/* The events of the lock, as a subscriber receives them. */
 static void event(struct play *p, int key, const char *what, sl_fence fence,
                   const char *why)
 {
@@ -88,7 +88,7 @@ static void say_later(struct play *p)
     }
 }
 
-/* --- What follows --------------------------------------------------------- */
+/* --- Effects ----------------------------------------------------- */
 
 static int key_index(const struct play *p, struct sl_bytes key)
 {
@@ -190,7 +190,7 @@ bool play_pass_time(struct play *p)
 
 /* --- Steps ---------------------------------------------------------------- */
 
-/* What the table answered, and what it had to. */
+/* Compares the answer of the table with the expected one. */
 static void compare(struct play *p, const struct step *s, int64_t got, int64_t wanted)
 {
     if (got != wanted)
@@ -320,7 +320,7 @@ static void carry_out(struct play *p, int step)
     const struct step *s = &p->spec->step[step];
     sl_fence fence = s->fence_of < 0 ? 0 : p->fence[s->fence_of];
     if (s->fence_of >= 0 && fence == 0) {
-        answer(p, step, "unnamed"); /* Nobody has been told such a fence. */
+        answer(p, step, "unnamed"); /* No step has received such a fence. */
         return;
     }
     switch (s->deed) {
@@ -409,7 +409,7 @@ static void look_at_end(struct play *p)
     }
 }
 
-/* Everybody goes, every lease ends, and every key is granted again. */
+/* All sessions end, all leases expire, and every key can be granted again. */
 static void leave(struct play *p)
 {
     struct sl_effect e;

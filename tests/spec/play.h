@@ -1,12 +1,12 @@
-/* play.h - one interleaving over the lock table, in a time of its own.
+/* play.h - one interleaving over the lock table, with simulated time.
  *
  *     struct play p;
  *     play_begin(&p, spec);
  *     while ((n = play_can(&p, steps)) > 0) play_step(&p, steps[choose(n)], true);
  *     play_end(&p);
  *
- * After each step the table is asked for all that follows, its invariants are checked, and
- * all it said is compared with the model. */
+ * After each step all effects are fetched, the invariants of the table are checked, and all answers
+ * are compared with the model. */
 #ifndef SLUICE_TEST_PLAY_H
 #define SLUICE_TEST_PLAY_H
 
@@ -22,9 +22,9 @@ struct play {
     struct model model;
     int next[SESSIONS_MAX];    /* Its next step, or `steps` of the spec. */
     int waiting[SESSIONS_MAX]; /* The step in which it waits, or -1. */
-    bool pending;              /* The table has not been asked what follows. */
+    bool pending;              /* Effects were not fetched yet. */
     uint64_t held[STEPS_MAX];
-    sl_fence fence[STEPS_MAX];            /* What each step was told; 0: none. */
+    sl_fence fence[STEPS_MAX];            /* That each step received; 0: none. */
     bool waited[STEPS_MAX];               /* It was not answered at once. */
     char answer[STEPS_MAX][ANSWER_BYTES]; /* Empty: none yet. */
     bool later[STEPS_MAX];                /* Answered since the last step. */
@@ -34,7 +34,7 @@ struct play {
     char events[KEYS_MAX][EVENTS_BYTES];
 };
 
-/* Do not ask the table to check itself: what the specs alone find. */
+/* Do not call sl_table_check(): then the specs alone find a bug. */
 extern bool play_unchecked;
 
 void play_begin(struct play *p, const struct spec *s);
@@ -44,16 +44,16 @@ int play_can(const struct play *p, int steps[SESSIONS_MAX]);
 
 void play_step(struct play *p, int step, bool untold);
 
-/* All that follows from what was not told. */
+/* Fetch all effects. */
 void play_tell(struct play *p);
 
-/* Time goes on until something is due, if somebody waits. False: nothing ever is. */
+/* Let time pass until something is due, if a session waits. False: nothing is ever due. */
 bool play_pass_time(struct play *p);
 
-/* The last lines of the transcript. Then everybody goes, and nothing may be left. */
+/* The last lines of the transcript. Then all sessions end, and the table must be empty. */
 void play_end(struct play *p);
 
-/* What was answered to each step, in a line. */
+/* The answers to all steps, in one line. */
 void play_outcome(const struct play *p, char *out, size_t bytes);
 
 /* The steps in their order: "a1 b1+ a2". */
