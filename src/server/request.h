@@ -219,6 +219,12 @@ bool sl_request_all_brief(const struct conn *c);
 /* How long ago it arrived, at this node or at the node that forwarded it. */
 sl_ms sl_request_age_ms(const struct request *r);
 
+/* Do what has become due; the server calls it before the first command of every millisecond. */
+void sl_request_pump_due(struct server *s);
+
+/* A command of the transaction of a connection failed with this error code. */
+void sl_request_tx_failed(struct conn *c, const char *name, const char *code);
+
 /* Parse the table and key of EXPLAIN TX (command/tx.c). False: it is answered with an error. */
 bool sl_tx_parse_explain(struct call *call, struct request *r);
 

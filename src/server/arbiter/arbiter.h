@@ -58,14 +58,10 @@ struct arbiter {
 /* Pump all arbiters. True: no arbiter has more to do in this turn. */
 bool sl_arbiters_pump(struct server *s);
 
-/* Pump the arbiters that are due; the server calls it before the first command of every
- * millisecond. */
-void sl_arbiters_pump_due(struct server *s);
 sl_ms sl_arbiters_due(const struct server *s);
 void sl_arbiters_second(struct server *s);
 
-/* Call leave() or tx_failed() of all arbiters. */
+/* Call leave() of all arbiters. */
 void sl_arbiters_leave(struct conn *c, enum sl_parting how);
-void sl_arbiters_tx_failed(struct conn *c, const char *name, const char *code);
 
 #endif /* SL_SERVER_ARBITER_ARBITER_H */

@@ -65,7 +65,7 @@ bool sl_arbiters_pump(struct server *s)
     return empty;
 }
 
-void sl_arbiters_pump_due(struct server *s)
+void sl_request_pump_due(struct server *s)
 {
     s->pumped_ms = s->now.ms;
     for (size_t i = 0; i < s->arbiters.n; i++) {
@@ -92,7 +92,7 @@ void sl_arbiters_leave(struct conn *c, enum sl_parting how)
             all->at[i]->kind->leave(all->at[i], c, how);
 }
 
-void sl_arbiters_tx_failed(struct conn *c, const char *name, const char *code)
+void sl_request_tx_failed(struct conn *c, const char *name, const char *code)
 {
     const struct arbiters *all = &c->server->arbiters;
     for (size_t i = 0; i < all->n; i++)

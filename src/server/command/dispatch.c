@@ -4,9 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "server/arbiter/arbiter.h"
 #include "server/observe/log.h"
 #include "server/observe/memory.h"
+#include "server/request.h"
 
 enum {
     READ = SL_READ,
@@ -156,9 +156,8 @@ static inline bool may_ask(struct call *call, const struct command *command)
         sl_say(call, "ERR",
                "this connection listens: only (P)SUBSCRIBE, (P)UNSUBSCRIBE, PING, QUIT "
                "and RESET, or HELLO 3 for both at once");
-    else if (call->c->proxy != NULL && (command->flags & SL_REQUEST) == 0)
-        sl_say(call, "ERR",
-               "this is no command for the keeper"); /* Its node runs it. */
+    else if (call->c->requests_only != NULL && (command->flags & SL_REQUEST) == 0)
+        sl_say(call, "ERR", call->c->requests_only);
     else if (call->s->stopping) sl_say(call, "SHUTDOWN", "the server stops");
     else return (command->flags & SL_GROW) == 0 || may_grow(call);
     return false;
@@ -195,7 +194,7 @@ static inline void run(struct call *call)
     const struct command *command = call->command;
     bool enough = call->n >= command->min &&
                   (command->max == 0 || call->n <= command->max);
-    if (call->s->pumped_ms != call->s->now.ms) sl_arbiters_pump_due(call->s);
+    if (call->s->pumped_ms != call->s->now.ms) sl_request_pump_due(call->s);
     if (enough) command->run(call);
     else say_arity(call, command);
 }
@@ -254,7 +253,7 @@ void sl_call_cost(struct call *call, size_t commands)
 void sl_say(struct call *call, const char *word, const char *text)
 {
     call->s->stats.errors++;
-    if (call->tx != NULL) sl_arbiters_tx_failed(call->c, call->tx, word);
+    if (call->tx != NULL) sl_request_tx_failed(call->c, call->tx, word);
     sl_resp_problem(call->out, word, text);
 }
 

@@ -21,6 +21,8 @@ struct sl_proxy {
     struct sl_list stalled;
 };
 
+#define SL_PROXY_REFUSAL "this is no command for the keeper"
+
 static inline sl_ms sl_proxy_arrived_ms(const struct conn *c)
 {
     return c->proxy->arrived_ms;

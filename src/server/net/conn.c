@@ -70,6 +70,7 @@ struct conn *sl_conn_new_proxy(struct server *s, struct sl_proxy *proxy)
         return NULL;
     }
     c->proxy = proxy;
+    c->requests_only = SL_PROXY_REFUSAL; /* Its node runs other commands. */
     sl_list_append(&s->conns, &c->all);
     return c;
 }

@@ -58,6 +58,7 @@ struct conn {
     struct sl_forward_session *forwarded; /* What the keeper knows of it (forward/). */
     struct sl_proxy
         *proxy; /* The client of another node that it stands for; NULL: none. */
+    const char *requests_only; /* Why it may run requests only; NULL: any command. */
 };
 
 /* The limits of what connections may send. */
