@@ -150,9 +150,7 @@ static void fill(struct sl_glob *g, struct sl_bytes pattern)
         uint64_t bit = 1ull << i % WORD;
         if (skip_stars(pattern, &p)) {
             if (p == pattern.n) break;
-#ifndef MUT_NOGLOBSTAY
             g->stays[i / WORD] |= bit;
-#endif
         }
         uint64_t *masks = g->masks + i / WORD;
         int byte = read_element(pattern, &p, &set);
@@ -227,9 +225,7 @@ static bool middle_matches(const struct sl_glob *g, size_t n, const char *at)
             uint64_t took = may[w] & mask[w];
             if (w == words - 1 && (took & goal) != 0) return true;
             may[w] = (may[w] & stays[w]) | took << 1 | carry;
-#ifndef MUT_NOGLOBCARRY
             carry = took >> (WORD - 1);
-#endif
         }
     }
     return false;

@@ -150,9 +150,7 @@ static void give_number(struct sl_index *x, uint32_t number)
 {
     uint32_t i = number / CHUNK;
     struct sl_index_chunk *c = x->chunks[i];
-#ifndef MUT_NOREOPEN
     if (~c->used == 0) open_chunk(x, i);
-#endif
     c->used &= ~(1ull << number % CHUNK);
     if (c->used != 0) return;
     if (x->empty == NONE) {
@@ -218,11 +216,6 @@ void sl_index_step(struct sl_index *x)
     for (unsigned i = 0; i < STEP_SLOTS && x->moved < all; i++, x->moved++) {
         uint64_t slot = x->before.slots[x->moved];
         if (!is_item(slot)) continue;
-#ifdef MUT_NOSTAY
-        void *item = item_of(x, slot);
-        give_number(x, number_of(slot));
-        slot = tag_of(slot) | ((uint64_t)take_number(x, item) + NUMBER_FIRST);
-#endif
         put(&x->now, slot);
         x->before.slots[x->moved] = GONE;
     }

@@ -124,14 +124,10 @@ static int64_t acquire_by_deadline(const struct sl_canal_segment *seg, uint32_t 
     int64_t deadline_ns = sl_canal_sleep_deadline_ns(q->wait_ms);
     for (;;) {
         uint32_t prepared = sl_canal_sleep_prepare(k);
-#ifndef MUT_NOLOOK
         /* Try again after sl_canal_sleep_prepare(): a release that came before it
          * wakes nobody. */
         int64_t nth = try_acquire(c, q);
         if (nth != SLUICE_EFULL) return nth;
-#else
-        int64_t nth;
-#endif
         sl_canal_sleep(k, prepared, deadline_ns);
         nth = try_acquire(c, q);
         if (nth != SLUICE_EFULL) return nth;

@@ -20,15 +20,9 @@ struct sl_canal_pair sl_canal_counter_read_again(const struct sl_canal_counter *
 static bool took_place(struct sl_canal_word *word, const struct sl_canal_shm_record *r,
                        uint32_t tag, uint64_t seq)
 {
-#ifdef MUT_MARKFIRST
-    if (__atomic_load_n(&r->mark, __ATOMIC_ACQUIRE) >= seq) return true;
-    struct sl_canal_pair late = sl_canal_word_load(word);
-    return sl_canal_word_tag(late) == tag && late.hi == seq;
-#else
     struct sl_canal_pair w = sl_canal_word_load(word);
     if (sl_canal_word_tag(w) == tag && w.hi == seq) return true;
     return __atomic_load_n(&r->mark, __ATOMIC_ACQUIRE) >= seq;
-#endif
 }
 
 /* The units that a record holds once its pending operation is decided. */
@@ -64,14 +58,12 @@ static uint32_t drain(const struct sl_canal_segment *seg, struct sl_canal_word *
         return 0;
     }
     (void)sl_canal_counter_mark_writer(seg->records, seg->record_count, w, tag);
-#ifndef MUT_NORECHECK
     /* Do not remove this check. If the state is still s after the word was read,
      * nobody had drained the record when the word was read, and a later drain
      * changes the word so that our swap fails. Without the check, a reaper that
      * sleeps here drains a second time after a new owner of the record has
      * overwritten the tag, which it does without raising a mark. */
     if (!sl_canal_pair_equal(sl_canal_word_load(&r->state), s)) return 0;
-#endif
     return sl_canal_word_swap(
                word, &w, sl_canal_word_make(sl_canal_word_count(w) - held, tag, s.hi))
                ? held
@@ -87,13 +79,11 @@ uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t reco
     uint32_t freed = 0;
     for (;;) {
         struct sl_canal_pair s = sl_canal_word_load(&r->state);
-#ifndef MUT_NOGENERATION
         /* After the state: if the slot still has this generation, the dead thread
          * wrote s, and every later state differs from it. So a swap of s cannot hit
          * a new owner. Pairs with the release in free_slot() (slot.c). */
         if (__atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE) != generation)
             return freed;
-#endif
         enum sl_canal_pending pend = sl_canal_record_pending(s.lo);
         uint32_t held = sl_canal_record_held(s.lo);
         if (pend == SL_CANAL_PENDING_NONE && held == 0) return freed;

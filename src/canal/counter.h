@@ -96,13 +96,9 @@ static inline bool sl_canal_counter_mark_writer(struct sl_canal_shm_record *reco
                                                 struct sl_canal_pair seen,
                                                 uint32_t own_tag)
 {
-#ifndef MUT_NOHELP
     uint32_t tag = sl_canal_word_tag(seen);
     if (tag == 0 || tag == own_tag) return true;
-#ifndef MUT_ANYTAG
     if (__builtin_expect(tag > record_count, 0)) return false;
-#endif
-    (void)record_count;
     uint64_t *mark = &records[tag - 1].mark;
     /* Acquire and release: pairs with the reaper, which reads the mark after the
      * word. This does not read the record's state: taking that cache line from its
@@ -111,9 +107,6 @@ static inline bool sl_canal_counter_mark_writer(struct sl_canal_shm_record *reco
     while (old < seen.hi &&
            !__atomic_compare_exchange_n(mark, &old, seen.hi, true, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE)) {}
-#else
-    (void)records, (void)record_count, (void)seen, (void)own_tag;
-#endif
     return true;
 }
 

@@ -80,13 +80,9 @@ static uint64_t key_state(const struct sl_canal_segment *seg, uint32_t key)
  * damaged segment, counts as FREE. */
 static bool has_name(uint64_t state)
 {
-#ifdef MUT_ANYSTATE
-    return (state & 3u) != SL_CANAL_KEY_FREE;
-#else
     _Static_assert(SL_CANAL_KEY_READY == 1 && SL_CANAL_KEY_CLOSING == 2,
                    "one bit tells them");
     return ((state + 1u) & 2u) != 0;
-#endif
 }
 
 static bool index_empty(const struct sl_canal_segment *seg, uint32_t at)
@@ -135,7 +131,6 @@ bool sl_canal_keys_has_name(const struct sl_canal_segment *seg, uint32_t key,
 
 bool sl_canal_keys_keep(const struct sl_canal_segment *seg, struct sl_canal_key_ref ref)
 {
-#ifndef MUT_NOVERIFY
     const uint64_t ready = sl_canal_key_state_make(ref.generation, SL_CANAL_KEY_READY);
     uint64_t closing = sl_canal_key_state_make(ref.generation, SL_CANAL_KEY_CLOSING);
     /* After the bit was set: pairs with reclaim(), which closes the key before it
@@ -147,10 +142,6 @@ bool sl_canal_keys_keep(const struct sl_canal_segment *seg, struct sl_canal_key_
     return __atomic_compare_exchange_n(&seg->keys[ref.key].state, &closing, ready,
                                        false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE) ||
            closing == ready;
-#else
-    (void)seg, (void)ref;
-    return true;
-#endif
 }
 
 bool sl_canal_keys_in_use(const struct sl_canal_segment *seg, uint32_t key)
@@ -186,9 +177,7 @@ static bool index_put(const struct sl_canal_segment *seg, uint32_t key)
     assert(key < seg->key_count);
     uint32_t at = (uint32_t)seg->keys[key].hash & seg->index_mask;
     for (uint32_t probes = 0; !index_empty(seg, at); probes++) {
-#ifndef MUT_ENDLESS
         if (probes == seg->index_mask) return false;
-#endif
         at = (at + 1) & seg->index_mask;
     }
     /* Release: the name and the state are written before. */
@@ -257,9 +246,7 @@ static int lock_keys(const struct sl_canal_segment *seg)
     int e = sl_canal_robust_lock(&seg->header->key_mutex, &until);
     if (e == ETIMEDOUT) return SLUICE_EBUSY;
     if (e == EOWNERDEAD) {
-#ifndef MUT_NOMEND
         rebuild_index(seg);
-#endif
         return SLUICE_OK;
     }
     if (e != 0) {
@@ -286,13 +273,9 @@ static bool reclaim(const struct sl_canal_segment *seg, uint32_t key)
      * reopen the key at any moment. */
     __atomic_store_n(&k->state, closing, __ATOMIC_SEQ_CST);
     bool used = sl_canal_keys_in_use(seg, key);
-#ifdef MUT_BLINDFREE
-    __atomic_store_n(&k->state, used ? ready : freed, __ATOMIC_SEQ_CST);
-#else
     if (!__atomic_compare_exchange_n(&k->state, &closing, used ? ready : freed, false,
                                      __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         return false;
-#endif
     if (!used && !index_remove(seg, key))
         rebuild_index(
             seg); /* A kill before this leaves the work to the next holder of the mutex. */

@@ -237,11 +237,7 @@ static inline uint32_t sl_canal_record_key(const struct sl_canal_segment *seg,
                                            uint32_t record)
 {
     uint32_t key = __atomic_load_n(&seg->records[record].key, __ATOMIC_ACQUIRE);
-#ifdef MUT_ANYKEY
-    return key;
-#else
     return key < seg->key_count ? key : SL_CANAL_NONE;
-#endif
 }
 
 /* The key that an entry of the index names; SL_CANAL_NONE also for an empty entry.
@@ -250,11 +246,7 @@ static inline uint32_t sl_canal_index_key(const struct sl_canal_segment *seg,
                                           uint32_t at)
 {
     uint32_t entry = __atomic_load_n(&seg->index[at], __ATOMIC_ACQUIRE);
-#ifdef MUT_ANYENTRY
-    return entry - 1u;
-#else
     return entry - 1u < seg->key_count ? entry - 1u : SL_CANAL_NONE;
-#endif
 }
 
 /* The slot that owns a chunk of records. */
@@ -262,11 +254,7 @@ static inline uint32_t sl_canal_chunk_slot(const struct sl_canal_segment *seg,
                                            uint32_t chunk)
 {
     uint32_t owner = __atomic_load_n(&seg->chunks[chunk], __ATOMIC_ACQUIRE);
-#ifdef MUT_ANYSLOT
-    return owner - 1u;
-#else
     return owner - 1u < seg->slot_count ? owner - 1u : SL_CANAL_NONE;
-#endif
 }
 
 #endif /* SL_CANAL_LAYOUT_H */

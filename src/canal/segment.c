@@ -119,9 +119,6 @@ static int init_mutex(pthread_mutex_t *m)
 static int fill(struct sl_canal_segment *seg, const struct open_args *w)
 {
     struct sl_canal_shm_header *h = seg->header;
-#ifdef MUT_READYFIRST
-    h->ready = 1;
-#endif
     h->magic = SL_CANAL_MAGIC;
     h->format = SL_CANAL_FORMAT;
     h->layout = sl_canal_layout_hash();
@@ -438,10 +435,8 @@ static int choose_candidate(const char *path, const struct open_args *w,
             behind = true;
             continue;
         }
-#ifndef MUT_NOAGREE
         if (!behind) *again = true;
         else status = check_candidate(list.paths[i], w, h, other);
-#endif
         if (*again || status != SLUICE_OK || *other >= 0) break;
     }
     sl_canal_own_free(&list);

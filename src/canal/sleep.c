@@ -27,7 +27,6 @@ int64_t sl_canal_sleep_deadline_ns(int64_t wait_ms)
 
 void sl_canal_sleep_wake_all(struct sl_canal_shm_key *key)
 {
-#ifndef MUT_NOWAKE
     /* Raise the number and clear the bit in one step. If the word changed, another
      * thread has done so, or a sleeper has arrived: check again. */
     uint32_t seen = __atomic_load_n(&key->wake, __ATOMIC_RELAXED);
@@ -36,9 +35,6 @@ void sl_canal_sleep_wake_all(struct sl_canal_shm_key *key)
     } while (!__atomic_compare_exchange_n(&key->wake, &seen, (seen | 1u) + 1u, true,
                                           __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
     syscall(SYS_futex, &key->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-#else
-    (void)key;
-#endif
 }
 
 uint32_t sl_canal_sleep_prepare(struct sl_canal_shm_key *key)
@@ -55,10 +51,8 @@ void sl_canal_sleep(struct sl_canal_shm_key *key, uint32_t prepared,
     assert((prepared & 1u) == 1); /* From sl_canal_sleep_prepare(). */
     int64_t ns = deadline_ns - sl_canal_sleep_now_ns();
     if (ns <= 0) return;
-#ifndef MUT_SLEEPLONG
     if (ns > (int64_t)SL_CANAL_SLEEP_MS_MAX * NS_PER_MS)
         ns = (int64_t)SL_CANAL_SLEEP_MS_MAX * NS_PER_MS;
-#endif
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
     /* Not FUTEX_PRIVATE: the word is in shared memory. Whatever the call returns,
      * the caller tries to acquire again. */

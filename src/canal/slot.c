@@ -82,10 +82,7 @@ static uint64_t gone_unmarked(const struct sl_canal_shm_slot *s)
     if (tgkill(pid, tid, 0) == 0 || errno != ESRCH) return 0;
     uint32_t after = (uint32_t)__atomic_load_n(&s->mutex.__data.__lock,
                                                __ATOMIC_ACQUIRE);
-#ifndef MUT_ONELOOK
     if (after != word) return 0;
-#endif
-    (void)after;
     return __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE) == generation ? generation
                                                                            : 0;
 }
@@ -260,19 +257,14 @@ static bool reap_exclusively(const struct sl_canal_segment *seg, uint32_t slot,
 static uint64_t being_reaped(const struct sl_canal_segment *seg, uint32_t slot)
 {
     const struct sl_canal_shm_slot *s = &seg->slots[slot];
-#ifndef MUT_NODYING
     uint64_t generation = __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE);
     uint64_t dying = __atomic_load_n(&s->dying, __ATOMIC_ACQUIRE);
     if (dying != 0) return dying;
-#ifndef MUT_NOSIGNATURE
     uint32_t word = mutex_word(s);
     uint32_t tid = (uint32_t)__atomic_load_n(&s->tid, __ATOMIC_ACQUIRE);
     bool locked = (word & FUTEX_OWNER_DIED) == 0 && (word & FUTEX_TID_MASK) != 0;
     if (locked && (word & FUTEX_TID_MASK) != tid && !tether_held(seg, slot))
         return generation;
-#endif
-    (void)generation;
-#endif
     return 0;
 }
 
@@ -328,9 +320,7 @@ static void sign(struct sl_canal_shm_slot *s)
     __atomic_store_n(&s->pid_space, own_pid_space(), __ATOMIC_RELAXED);
     __atomic_store_n(&s->pid, (int32_t)getpid(), __ATOMIC_RELAXED);
     __atomic_store_n(&s->tid, (int32_t)gettid(), __ATOMIC_RELEASE);
-#ifndef MUT_NORAISE
     __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
-#endif
 }
 
 /* Lock a slot that seems to be free, and check that it is. */

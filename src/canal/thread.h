@@ -111,9 +111,7 @@ static inline struct sl_canal_counter sl_canal_thread_counter(
         .record = &seg->records[b->record],
         .records = seg->records,
         .record_count = seg->record_count,
-#ifndef MUT_NOTAG
         .tag = b->record + 1,
-#endif
     };
 }
 

@@ -136,9 +136,6 @@ static int failed_to_execute(const struct child *c)
  * control. */
 static bool stop_with(struct child *c, int sig, bool had_terminal)
 {
-#ifdef MUT_NOSTOP
-    return false;
-#endif
     if (c->terminal.fd < 0) return false;
     /* SIGSTOP stops only the command. But if the command had the terminal, the shell
      * must notice that it has stopped. We use SIGTSTP for that: SIGSTOP would stop
@@ -196,11 +193,7 @@ static void on_stopped(struct child *c, int sig)
         send(c, SIGCONT);
         return;
     }
-#ifdef MUT_NOTAKE
-    bool had = false;
-#else
     bool had = cli_terminal_take(&c->terminal, c->pid);
-#endif
     if (stop_with(c, sig, had) || c->terminal.fd < 0) return;
     /* Nobody can continue us, so nobody would continue the command. Without the
      * wrapper, the kernel would not have let Ctrl-Z stop it, and its read from the
@@ -235,9 +228,7 @@ static void on_signal(struct child *c, int sig)
     else if (sig == SIGCONT) go_on(c);
     else {
         if (cli_terminal_ours(&c->terminal)) sigaddset(&c->typed, sig);
-#ifndef MUT_NOPASS
         send(c, sig);
-#endif
     }
 }
 
@@ -340,11 +331,6 @@ int cli_child(const struct cli_job *job, void (*before_end)(void *))
 {
     struct child c = {.job = job, .terminal = cli_terminal_open()};
     int failed = start(&c), e = 0;
-#ifdef MUT_EARLYEND
-    before_end(job->context);
-    if (failed == 0) mind(&c);
-    return failed != 0 ? failed : exit_of(&c);
-#endif
     if (failed == 0) {
         mind(&c);
         e = failed_to_execute(&c);

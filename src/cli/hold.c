@@ -150,9 +150,6 @@ static uint32_t take_number(int fd, const char *key, uint64_t capacity)
                           .l_whence = SEEK_SET,
                           .l_start = base + (off_t)i,
                           .l_len = 1};
-#ifdef MUT_SAMENUMBER
-        if (l.l_len == 1) return 1;
-#endif
         if (fcntl(fd, F_OFD_SETLK, &l) == 0) return i + 1;
     }
     return 0;
@@ -213,11 +210,7 @@ int cli_hold(const struct cli_request *w, struct cli_hold *h, bool *full)
         show_as(own);
         if (h->nth == SLUICE_EFULL && left_ms(until) != 0)
             h->nth = acquire(h->canal, w, until, &noted);
-#ifdef MUT_NORELOOK
-        bool lost = false;
-#else
         bool lost = cli_hold_lost(h);
-#endif
         if (h->nth > 0 && !lost) return tie(h, w);
         /* A grant in a removed segment is worth nothing: start again in the new one. */
         if (h->nth < 0 && !(h->nth == SLUICE_EFULL && lost && left_ms(until) != 0)) {

@@ -249,12 +249,7 @@ struct running {
 static bool is_lost(void *context)
 {
     struct running *r = context;
-#ifdef MUT_NOLOST
-    (void)r;
-    return false;
-#else
     return cli_hold_lost(&r->hold);
-#endif
 }
 
 /* Whether the file is still at its path. If the lock is lost nevertheless, the file
@@ -314,10 +309,7 @@ static int run(const struct run_options *o)
         cli_message("executing %s", cli_safe_text(o->argv[0], shown, sizeof shown));
     }
     set_environment(o, &r.hold);
-#ifndef MUT_NOTETHER
-    if (o->close)
-#endif
-        fcntl(r.hold.tether, F_SETFD, FD_CLOEXEC);
+    if (o->close) fcntl(r.hold.tether, F_SETFD, FD_CLOEXEC);
     if (o->no_fork) return cli_exec(o->argv);
     const struct cli_job job = {.argv = o->argv,
                                 .grace_ms = o->grace_ms,

@@ -172,9 +172,7 @@ static sl_ms silence_end_ms(const struct sl_election *e)
 static enum sl_peer_state doubt_of_keeper(const struct sl_election *e, sl_ms now)
 {
     enum sl_peer_state sight = sight_of_keeper(e);
-#ifndef MUT_OFFICEHASTY
     if (sight == SL_PEER_SILENT && now < silence_end_ms(e)) return SL_PEER_UP;
-#endif
     return sight;
 }
 
@@ -203,10 +201,8 @@ static uint32_t count_doubts(const struct sl_election *e, sl_ms now, bool closed
     for (uint32_t i = 0; i < SL_ELECTION_NODES_MAX; i++) {
         const struct election_peer *x = &e->at[i];
         if (!x->member || i == e->settings.self || i == e->current.node) continue;
-#ifndef MUT_OFFICEOLD
         if (x->doubt_term != e->current.term || now - x->doubt_at_ms > DOUBT_VALID_MS)
             continue;
-#endif
         if (x->doubt == SL_PEER_CLOSED || (!closed && x->doubt == SL_PEER_SILENT)) n++;
     }
     return n;
@@ -214,9 +210,6 @@ static uint32_t count_doubts(const struct sl_election *e, sl_ms now, bool closed
 
 static bool is_majority(const struct sl_election *e, uint32_t n)
 {
-#ifdef MUT_OFFICEONE
-    return n > 0;
-#endif
     return n > e->member_count / 2;
 }
 
@@ -225,9 +218,6 @@ static bool is_majority(const struct sl_election *e, uint32_t n)
 /* Since when the keeper has sent no heartbeat, though we would have seen it; or SL_NEVER. */
 static sl_ms heartbeat_missing_since(const struct sl_election *e)
 {
-#ifdef MUT_OFFICEAWAY
-    return e->heartbeat_seen_ms;
-#endif
     if (!e->storage_answers) return SL_NEVER;
     return e->heartbeat_seen_ms > e->answers_since_ms ? e->heartbeat_seen_ms
                                                       : e->answers_since_ms;
@@ -287,9 +277,6 @@ static sl_ms next_due(const struct sl_election *e)
 static void note_sleep(struct sl_election *e, sl_ms now)
 {
     sl_ms due = next_due(e);
-#ifdef MUT_OFFICESLEEP
-    return;
-#endif
     if (due > now || now - due < SLEPT_MS) return;
     for (size_t i = 0; i < SL_ELECTION_NODES_MAX; i++)
         if (e->at[i].sight != SL_PEER_UP) e->at[i].since_ms = now;
@@ -355,36 +342,23 @@ void sl_election_term_read(struct sl_election *e, sl_ms now, sl_ms asked_ms,
     sl_ms since = heartbeat_missing_since(e);
     if (is_member(e) && e->state == SL_ELECTION_WATCHING && e->current.term != 0 &&
         asked_ms - since >= e->settings.silence_ms && now >= e->claim_ms)
-#ifdef MUT_OFFICEBEAT
-        claim(e, 0);
-#else
         claim(e, e->current.heartbeat);
-#endif
     else consider(e, now);
 }
 
 static sl_ms shortened(sl_ms ms)
 {
-#ifdef MUT_OFFICESHORT
-    return ms;
-#endif
     return ms - ms / 500 - 1;
 }
 
 static sl_ms lengthened(sl_ms ms)
 {
-#ifdef MUT_OFFICELONG
-    return ms;
-#endif
     return sl_ms_after(ms, ms / 499 + 2);
 }
 
 static sl_ms quiet_after(const struct sl_election *e,
                          const struct sl_storage_term *before)
 {
-#ifdef MUT_OFFICEQUIET
-    return 0;
-#endif
     return lengthened(sl_ms_after(e->settings.authority_ms, before->longest_ms));
 }
 
@@ -422,9 +396,6 @@ static void lead(struct sl_election *e, sl_ms now, sl_ms asked_ms,
  * faster. */
 static bool is_current(const struct sl_election *e, uint64_t term)
 {
-#ifdef MUT_OFFICECURRENT
-    return true;
-#endif
     if (term < e->term_min) return false;
     return term > e->current.term ||
            (term == e->current.term && e->current.node == e->settings.self);
@@ -457,12 +428,10 @@ void sl_election_renewed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
     bool known = note_answer(e, now, d->status);
     e->renewing = false;
     if (e->state != SL_ELECTION_LEADING) return;
-#ifndef MUT_OFFICELATE
     if (asked_ms < e->leading_since_ms) { /* A renewal of an older term. */
         if (e->renew_now) e->renew_ms = now;
         return;
     }
-#endif
     if (d->status == SLUICE_ESTALE) {
         learn(e, now, &d->term_record);
         if (e->state != SL_ELECTION_LEADING) return;
@@ -471,9 +440,6 @@ void sl_election_renewed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
         return;
     }
     if (known) {
-#ifdef MUT_OFFICEANSWER
-        asked_ms = now;
-#endif
         sl_ms end = asked_ms + shortened(e->settings.authority_ms);
         if (end > e->authority_end_ms) e->authority_end_ms = end;
     }

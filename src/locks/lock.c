@@ -200,11 +200,7 @@ void sl_roster_free(struct sl_roster *r)
 
 int sl_roster_reserve_end(struct sl_roster *r)
 {
-#ifdef MUT_LATEENDS
-    return sl_heap_reserve(&r->ends, 1);
-#else
     return sl_heap_reserve(&r->ends, r->waiters + 1);
-#endif
 }
 
 void sl_roster_set_victim(struct sl_roster *r, struct sl_entry *e, enum sl_victim v)
@@ -288,11 +284,7 @@ void sl_roster_enqueue(struct sl_roster *r, struct sl_wait_queue *queue,
                        struct sl_entry *e)
 {
     e->queue = queue;
-#ifdef MUT_LASTFIRST
-    sl_list_append(queue->entries.next, &e->in_list);
-#else
     sl_list_append(&queue->entries, &e->in_list);
-#endif
     r->waiters++;
 }
 
@@ -300,9 +292,6 @@ void sl_roster_enqueue(struct sl_roster *r, struct sl_wait_queue *queue,
 static void move_back(struct sl_roster *r, struct sl_wait_queue *queue)
 {
     struct sl_list *at = queue->in_roster.next;
-#ifdef MUT_NOMOVE
-    return;
-#endif
     while (at != &r->queues && queue_of(at)->priority == queue->priority &&
            head_of(queue_of(at))->arrival < head_of(queue)->arrival)
         at = at->next;
@@ -343,19 +332,8 @@ bool sl_lock_fits(const struct sl_lock *l, bool shared, uint64_t capacity,
                   uint32_t units)
 {
     uint64_t held = sl_lock_held(l);
-#ifdef MUT_HOLDERSROOM
-    const struct sl_holders *h = l->roster == NULL ? NULL : &l->roster->holders;
-    if (h != NULL && h->live > 0)
-        capacity = (uint64_t)h->items[h->first].entry->per *
-                   h->items[h->first].entry->buckets;
-#endif
-#ifdef MUT_SHAREDBESIDE
-    if (shared) return true;
-#endif
     if (shared) return held == 0;
-#ifndef MUT_BESIDESHARED
     if (l->roster != NULL && l->roster->shared > 0) return false;
-#endif
     return held <= capacity && units <= capacity - held;
 }
 
@@ -366,20 +344,13 @@ static bool queue_holds_back(const struct sl_wait_queue *queue, bool shared,
                              uint64_t capacity, int32_t priority)
 {
     if (queue->priority != priority) return queue->priority > priority;
-#ifdef MUT_NOPASS
-    return true;
-#else
     return queue->shared || shared || capacity <= queue->capacity;
-#endif
 }
 
 /* Rule 7. Capacity that becomes free belongs to the reservation, whatever capacity others of its
  * priority declare. */
 static bool is_reserved(const struct sl_roster *r, int32_t priority)
 {
-#ifdef MUT_PASSRESERVED
-    return false;
-#endif
     return r->thief != NULL && priority <= r->thief->priority;
 }
 
@@ -411,12 +382,8 @@ static struct sl_entry *first_of(const struct sl_lock *l,
         const struct sl_wait_queue *queue = queue_of(n);
         if (queue->priority != first->priority) return NULL;
         struct sl_entry *e = head_of(queue);
-#ifdef MUT_NOPASS
-        bool held_back = queue != first;
-#else
         bool held_back = queue != first &&
                          (queue->shared || queue->capacity <= capacity);
-#endif
         if (!held_back && wanted(l, e)) return e;
         if (queue->shared) return NULL; /* No waiter passes it. */
         if (queue->capacity > capacity) capacity = queue->capacity;

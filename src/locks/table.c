@@ -42,13 +42,7 @@ struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key
 static sl_fence fence_after(const struct sl_table *t, struct sl_now now)
 {
     sl_fence f = t->fence + 1;
-#if defined MUT_CLOCKBACK
-    if (now.wall_us <= SL_WALL_US_MAX) f = now.wall_us;
-#elif defined MUT_FENCEMAX
-    if (now.wall_us > f) f = now.wall_us;
-#else
     if (now.wall_us > f && now.wall_us <= SL_WALL_US_MAX) f = now.wall_us;
-#endif
     return f;
 }
 
@@ -187,9 +181,6 @@ void sl_table_reset(struct sl_table *t)
     t->entries = t->waiting = t->awaited_count = t->recheck_left = 0;
     t->roster_count = t->text_bytes = 0;
     t->short_of_fences = t->lacks_authority = false;
-#ifdef MUT_RESETFENCE
-    t->fence = 0;
-#endif
 }
 
 void sl_session_begin(struct sl_session *s, uint64_t id, uint32_t user)
@@ -284,18 +275,10 @@ int sl_table_reserve_entry(struct sl_table *t, struct sl_lock *l, bool leased)
         t->roster_count++;
     }
     struct sl_roster *r = l->roster;
-#ifdef MUT_LATEROLL
-    int status = sl_holders_reserve(&r->holders, r->holders.live + 1);
-#else
     int status = sl_holders_reserve(&r->holders, r->holders.live + r->waiters + 1);
-#endif
     if (status == SLUICE_OK && leased) status = sl_roster_reserve_end(r);
     if (status != SLUICE_OK) return status;
-#ifdef MUT_LATEHEAP
-    return sl_heap_reserve(&t->heap, 1);
-#else
     return sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1);
-#endif
 }
 
 /* --- Entries -------------------------------------------------------------- */
@@ -457,9 +440,6 @@ void sl_table_end_inline(struct sl_table *t, struct sl_now now, struct sl_lock *
 void sl_table_expire_lock(struct sl_table *t, struct sl_now now, struct sl_lock *l)
 {
     struct sl_roster *r = l->roster;
-#ifdef MUT_GHOSTCOUNTS
-    return;
-#endif
     if (sl_inline_counts(l) && l->end_ms <= now.ms) {
         l->flags |= SL_INLINE_EXPIRED;
         if (r != NULL) r->held--, sl_table_recheck(t, r);

@@ -74,9 +74,6 @@ static int grant_inline(struct sl_table *t, struct sl_now now,
 /* Rule 3: the session itself holds all that it would wait for, without a lease. */
 static bool waits_for_itself(const struct sl_lock *l, const struct sl_session *s)
 {
-#ifdef MUT_NODEADLOCK
-    return false;
-#endif
     return l->roster != NULL && !sl_inline_counts(l) &&
            sl_roster_is_only_of(l->roster, s->id);
 }
@@ -124,9 +121,7 @@ static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
     struct sl_entry *e = sl_entry_new(s, w);
     if (e == NULL || sl_table_reserve_entry(t, l, w->lease_ms > 0) != SLUICE_OK) {
         sl_entry_free(e);
-#ifndef MUT_LEFTKEY
         sl_table_drop_unused(t, l);
-#endif
         return SLUICE_ENOMEM;
     }
     e->lock = l;
@@ -203,11 +198,6 @@ int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s
 {
     struct sl_lock *l = NULL;
     sl_table_free_retired(t);
-#ifdef MUT_NOPRIORITY
-    struct sl_want flat = *w;
-    flat.priority = 0;
-    w = &flat;
-#endif
     int status = judge(t, now, s, w, &l);
     if (status == SLUICE_EFENCES) return lack_fence(t);
     if (status != SLUICE_OK && status != SL_WAITS) return status;

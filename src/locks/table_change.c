@@ -54,17 +54,9 @@ int sl_table_release(struct sl_table *t, struct sl_now now, const struct sl_sess
 {
     struct sl_grant_ref p;
     sl_table_free_retired(t);
-#if defined MUT_ANYFENCE
-    (void)fence;
-    bool found = find_newest(t, now, key, s->id, &p);
-#elif defined MUT_ANYUSER
-    bool found = fence != 0 ? find_grant(sl_table_look_up(t, key), now, fence, &p)
-                            : find_newest(t, now, key, s->id, &p);
-#else
     bool found = fence != 0 ? find_grant(sl_table_look_up(t, key), now, fence, &p) &&
                                   may_use(&p, s)
                             : find_newest(t, now, key, s->id, &p);
-#endif
     if (!found) return 0;
     end_grant(t, now, &p, out);
     return 1;
@@ -142,15 +134,9 @@ static int set_value(struct sl_table *t, struct sl_now now, struct sl_grant_ref 
 static int may_extend(const struct sl_grant_ref *p)
 {
     const struct sl_entry *e = p->entry;
-#ifdef MUT_EXTENDBROKEN
-    if (e == NULL || e->lease_ms > 0) return SLUICE_OK;
-#endif
     if (e == NULL) return p->lock->flags & SL_INLINE_BROKEN ? SLUICE_ELOST : SLUICE_OK;
     if (e->lease_ms == 0) return SLUICE_ENOLEASE;
     if (e->broken) return SLUICE_ELOST;
-#ifdef MUT_EXTENDASKED
-    return SLUICE_OK;
-#endif
     return sl_is_victim(e) ? SLUICE_EASKED : SLUICE_OK;
 }
 
@@ -162,9 +148,7 @@ static sl_ms end_of(const struct sl_grant_ref *p)
 void sl_table_move_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms end_ms)
 {
     struct sl_lock *l = p->lock;
-#ifndef MUT_SHORTEN
     if (end_ms <= end_of(p)) return;
-#endif
     if (p->entry != NULL) {
         sl_table_set_end(t, p->entry, end_ms);
         return;
@@ -182,10 +166,8 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
     sl_table_free_retired(t);
     if (ms <= 0) return SLUICE_EINVAL;
     if (value.n > t->limits.value_bytes_max) return SLUICE_ETOOBIG;
-#ifndef MUT_EXTENDLATE
     /* First of all: a grant that is lost here may be held, and longer, at another table. */
     if (!sl_table_has_authority(t, now)) return SLUICE_ENOKEEPER;
-#endif
     if (!sl_table_find(t, now, key, fence, &p) || !may_use(&p, s)) return SLUICE_ELOST;
     int status = may_extend(&p);
     if (status == SLUICE_OK && value.at != NULL) status = set_value(t, now, &p, value);
@@ -265,10 +247,6 @@ int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
         else p.lock->flags |= SL_INLINE_BROKEN;
         return 1;
     }
-#ifdef MUT_NOOVERLAP
-    end_grant(t, now, &p, out);
-    return 2;
-#endif
     sl_ms end_ms = end_of(&p); /* From then on its holder knows that it ended. */
     if (end_ms == SL_NEVER) end_ms = sl_end_after(t, now, SL_MARK_MS);
     mark_and_end(t, now, &p, end_ms, out);

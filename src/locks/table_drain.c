@@ -85,9 +85,7 @@ int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on)
         drop_drain(d);
         t->drain_count--;
     }
-#ifndef MUT_NOREFUSE
     /* Waiters are rechecked, a few in each call of sl_table_next(). */
     t->recheck_left = t->awaited_count;
-#endif
     return SLUICE_OK;
 }

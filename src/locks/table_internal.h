@@ -109,12 +109,7 @@ static inline bool sl_lock_is_so(const struct sl_lock *l, bool want_free)
  * nothing may end early for that. */
 static inline sl_ms sl_end_after(const struct sl_table *t, struct sl_now now, sl_ms ms)
 {
-#ifdef MUT_NOGRAIN
-    (void)t;
-    return sl_ms_after(now.ms, ms);
-#else
     return sl_ms_after(sl_ms_after(now.ms, ms), t->limits.grain_ms);
-#endif
 }
 
 /* How long it certainly lasts. */

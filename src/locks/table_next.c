@@ -33,11 +33,7 @@ static void stop_waiting(struct sl_table *t, struct sl_entry *e)
 static bool finish_wait(struct sl_table *t, struct sl_entry *e,
                         enum sl_effect_type type, struct sl_effect *out)
 {
-#ifdef MUT_TELLENDED
-    bool tells = true;
-#else
     bool tells = !e->session->ended;
-#endif
     tell(out, type, e->lock, e->session);
     stop_waiting(t, e);
     if (!tells) sl_table_free_retired(t);
@@ -49,9 +45,6 @@ void sl_table_withdraw(struct sl_table *t, struct sl_session *s)
     sl_table_free_retired(t);
     while (!sl_list_empty(&s->mine)) {
         struct sl_entry *e = sl_container_of(s->mine.prev, struct sl_entry, of_session);
-#ifdef MUT_NOWITHDRAW
-        return;
-#endif
         if (e->state == SL_HOLDING) return;
         stop_waiting(t, e);
         sl_table_free_retired(t);
@@ -105,13 +98,7 @@ static bool next_of_ended(struct sl_table *t, struct sl_now now, struct sl_effec
         return false;
     }
     tell(out, SL_EFFECT_ENDED, e->lock, NULL);
-#ifdef MUT_ENDSLEEPS
-    struct sl_roster *r = e->lock->roster;
     sl_table_end_entry(t, now, e, &out->past);
-    if (t->retired_lock == NULL) sl_list_remove(&r->recheck);
-#else
-    sl_table_end_entry(t, now, e, &out->past);
-#endif
     return true;
 }
 
@@ -123,12 +110,10 @@ static struct sl_entry *next_seen(struct sl_table *t, struct sl_now now,
     bool is_free = sl_lock_is_so(r->lock, true);
     const struct sl_list *watching = &r->watching[is_free];
     if (sl_list_empty(watching)) return NULL;
-#ifndef MUT_SEENLATE
     if (is_free && !sl_table_has_authority(t, now)) {
         t->lacks_authority = true;
         return NULL;
     }
-#endif
     if (is_free && now.ms < t->recovering_until_ms) return NULL;
     return sl_container_of(watching->next, struct sl_entry, in_list);
 }
@@ -208,14 +193,8 @@ static bool next_recheck(struct sl_table *t, struct sl_now now, struct sl_effect
         return false;
     }
     /* Rule 5: check its session and its deadline again. */
-#if defined MUT_DEADGRANT
-    if (e->end_ms <= now.ms) return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
-#elif defined MUT_LATEGRANT
-    if (e->session->ended) return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
-#else
     if (e->session->ended || e->end_ms <= now.ms)
         return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
-#endif
     grant(t, now, e, out);
     return true;
 }

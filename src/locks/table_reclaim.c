@@ -43,9 +43,7 @@ static int reclaim_again(struct sl_table *t, struct sl_now now,
         return SLUICE_EINVAL;
     if (v->broken && e == NULL) l->flags |= SL_INLINE_BROKEN;
     if (v->broken && e != NULL) e->broken = true;
-#ifndef MUT_RECLAIMEND
     sl_table_move_end(t, p, sl_end_after(t, now, v->left_ms));
-#endif
     return SLUICE_OK;
 }
 
@@ -149,11 +147,6 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
     if (l != NULL) sl_table_expire_lock(t, now, l);
     if (sl_table_find(t, now, key, v->fence, &p))
         return reclaim_again(t, now, &p, s, v);
-#ifdef MUT_RECLAIMROOM
-    if (l != NULL &&
-        !sl_lock_fits(l, v->shared, (uint64_t)v->per * v->buckets, v->units))
-        return SLUICE_EFULL;
-#endif
     if (l == NULL && sl_index_reserve(&t->index) != SLUICE_OK) return SLUICE_ENOMEM;
     if (l == NULL && sl_want_is_plain(&w) && !v->asked && !v->overlapping)
         return reclaim_inline(t, now, s, v, key);

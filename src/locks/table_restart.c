@@ -38,9 +38,6 @@ bool sl_table_has_authority(const struct sl_table *t, struct sl_now now)
 {
     sl_ms late = t->limits.grain_ms > 0 ? t->limits.grain_ms - 1
                                         : 0; /* At most so much. */
-#ifdef MUT_NOAUTHORITY
-    return true;
-#endif
     return t->authority_until_ms == SL_NEVER || now.ms < t->authority_until_ms - late;
 }
 
@@ -50,9 +47,7 @@ void sl_table_set_authority(struct sl_table *t, sl_ms until_ms)
     t->authority_until_ms = until_ms;
     if (!later || !t->lacks_authority) return;
     t->lacks_authority = false;
-#ifndef MUT_UNHEARD
     recheck_all(t);
-#endif
 }
 
 void sl_table_end_recovery(struct sl_table *t, struct sl_now now)

@@ -25,11 +25,7 @@ static struct sl_entry *first_on(const struct sl_list *list)
 
 static bool may_be_victim(const struct sl_entry *e, const struct sl_entry *thief)
 {
-#ifdef MUT_EQUALSTEALS
-    return e->priority <= thief->priority;
-#else
     return e->priority < thief->priority;
-#endif
 }
 
 /* Whether the thief would fit without so many units and shared holders. */
@@ -56,9 +52,7 @@ static bool make_plan(struct sl_roster *r, const struct sl_entry *thief)
         e->plan = r->plan;
         units += e->units;
         shared += e->shared;
-#ifndef MUT_ASKALL
         if (would_fit(r, thief, units, shared)) return true;
-#endif
     }
     if (would_fit(r, thief, units, shared)) return true;
     r->plan++; /* Forget the marks. */
@@ -98,9 +92,6 @@ void sl_roster_plan(struct sl_roster *r)
     if (thief == r->planned_for && !r->holders_changed) return;
     r->planned_for = thief;
     r->holders_changed = false;
-#ifdef MUT_RESVLOST
-    if (r->thief != NULL && r->thief != thief) thief = NULL;
-#endif
     r->thief = make_plan(r, thief) ? thief : NULL;
     drop_unneeded(r, SL_VICTIM_TO_ASK, SL_VICTIM_NONE);
     drop_unneeded(r, SL_VICTIM_ASKED, SL_VICTIM_TO_WITHDRAW);
@@ -170,19 +161,11 @@ bool sl_table_next_steal(struct sl_table *t, struct sl_now now, struct sl_roster
     if ((e = first_on(&r->victims[SL_VICTIM_TO_WITHDRAW])) != NULL) {
         sl_roster_set_victim(r, e, SL_VICTIM_NONE);
         e->victim_ms = -1;
-#ifdef MUT_NOWITHDRAWN
-        return sl_table_next_steal(t, now, r, out, enters);
-#endif
         tell(t, now, SL_EFFECT_WITHDRAWN, e, out);
         return true;
     }
     if ((e = first_on(&r->victims[SL_VICTIM_TO_ASK])) != NULL) {
-#ifdef MUT_ASKTWICE
-        sl_roster_set_victim(r, e,
-                             e->victim_ms < 0 ? SL_VICTIM_TO_ASK : SL_VICTIM_ASKED);
-#else
         sl_roster_set_victim(r, e, SL_VICTIM_ASKED);
-#endif
         e->victim_ms = now.ms;
         r->informed_thief = r->thief;
         tell(t, now, SL_EFFECT_ASKED, e, out);
@@ -195,10 +178,6 @@ bool sl_table_next_steal(struct sl_table *t, struct sl_now now, struct sl_roster
         tell(t, now, SL_EFFECT_THIEF_WAITS, e, out);
         return true;
     }
-#ifdef MUT_OVERWRITE
-    *enters = r->thief;
-    return true;
-#endif
     if (r->thief->force_ms > now.ms || r->thief->end_ms <= now.ms) return false;
     *enters = r->thief;
     return true;

@@ -90,9 +90,6 @@ static void reserve(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
 
 static bool outranks(const struct sl_message *m, const struct sl_node_lease *l)
 {
-#ifdef MUT_EQUALSTEALS
-    return m->priority >= l->priority;
-#endif
     return m->priority > l->priority;
 }
 
@@ -101,18 +98,12 @@ static bool asks_holder(const struct sl_node_key *k, const struct sl_message *m,
                         sl_fence ceiling)
 {
     if ((m->flags & SL_FLAG_STEAL) == 0 || !outranks(m, &k->lease)) return false;
-#ifdef MUT_GHOST
-    return true;
-#endif
     return m->fence > ceiling;
 }
 
 /* Whether a stealing request may overlap the lease of the holder. */
 static bool may_overlap(const struct sl_node_key *k, const struct sl_message *m)
 {
-#ifdef MUT_M3
-    if (m->priority > k->lease.priority) return true;
-#endif
     return (m->flags & SL_FLAG_FORCE) != 0 && (m->flags & SL_FLAG_STEAL) != 0 &&
            outranks(m, &k->lease);
 }
@@ -145,9 +136,6 @@ static void take_turn(struct sl_node *n, struct sl_now now, struct sl_node_key *
 static bool is_turn_of_another(const struct sl_node_key *k, struct sl_now now,
                                const struct sl_message *m)
 {
-#ifdef MUT_NOTURN
-    return false;
-#endif
     return has_turn(k, now) && sl_attempt_comes_before(k->turn.rank, rank_of(m));
 }
 
@@ -171,9 +159,7 @@ static enum sl_vote_verdict judge(struct sl_node *n, struct sl_now now,
 {
     const struct sl_node_lease *l = &k->lease;
     sl_fence ceiling = k->seen_fence > n->floor ? k->seen_fence : n->floor;
-#ifndef MUT_PASSRESERVED
     if (sl_acceptor_is_reserved(k, m->owner, m->priority)) return SL_VERDICT_RESERVED;
-#endif
     if (k->reserved.live && sl_attempt_same(k->reserved.owner, m->owner)) {
         k->reserved.end_ms = sl_node_max_ms(k->reserved.end_ms,
                                             sl_ms_after(now.ms, reservation_ms(n)));
@@ -192,10 +178,8 @@ static enum sl_vote_verdict judge(struct sl_node *n, struct sl_now now,
         *turn = true;
         return SL_VERDICT_RESERVED;
     }
-#ifndef MUT_M12
     if (m->fence <= ceiling || sl_acceptor_is_over(k, m->fence))
         return SL_VERDICT_FENCE;
-#endif
     return SL_VERDICT_YES;
 }
 
@@ -217,9 +201,6 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
     sl_acceptor_settle(n, now, k);
     enum sl_vote_verdict verdict = judge(n, now, k, m, &overlapping, &turn);
     bool recorded = is_recorded(k, m);
-#ifdef MUT_TWICE
-    recorded = false;
-#endif
     if (verdict == SL_VERDICT_YES) {
         if (!recorded && !sl_node_may_vote(n, now, m->fence, m->lease_ms)) {
             sl_node_defer(n, from, m);
@@ -251,9 +232,6 @@ static bool is_overlapped(const struct sl_node_key *k, sl_fence fence)
 /* Whether the holder was asked to release. */
 static bool is_asked(const struct sl_node_key *k)
 {
-#ifdef MUT_M13
-    return false;
-#endif
     return sl_acceptor_is_reserved(k, k->lease.owner, k->lease.priority);
 }
 
@@ -267,9 +245,6 @@ static bool extend(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
         if (!sl_node_text_set(n, &l->value, m->value)) return false;
         l->stamp = m->stamp;
     }
-#ifdef MUT_M16
-    l->end_ms = end_ms;
-#endif
     l->end_ms = sl_node_max_ms(l->end_ms, end_ms);
     l->lease_ms = m->lease_ms;
     l->copied = false;
@@ -281,9 +256,6 @@ static bool extend(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
 /* Whether a newer value arrived before this one. */
 static bool is_old_value(const struct sl_node_key *k, const struct sl_message *m)
 {
-#ifdef MUT_STAMP
-    return false;
-#endif
     return (m->flags & SL_FLAG_VALUE) != 0 && m->stamp < k->lease.stamp;
 }
 
@@ -313,22 +285,12 @@ static void on_renew(struct sl_node *n, struct sl_now now, sl_node_id from,
 static bool is_earlier_attempt(const struct sl_node_key *k, const struct sl_message *m)
 {
     const struct sl_node_lease *l = &k->lease;
-#ifdef MUT_LEFTOVER
-    return false;
-#endif
     return (m->flags & SL_FLAG_FINAL) == 0 && l->live && !l->agreed &&
            sl_attempt_same(l->owner, m->owner) && l->fence < m->fence;
 }
 
 static bool is_named(const struct sl_node_key *k, const struct sl_message *m)
 {
-#ifdef MUT_M5
-    if (k != NULL && k->lease.live && sl_attempt_same(k->lease.owner, m->owner))
-        return true;
-#endif
-#ifdef MUT_ANYFENCE
-    if (k != NULL && k->lease.live) return true;
-#endif
     return sl_node_key_has(k, m->fence) || (k != NULL && is_earlier_attempt(k, m));
 }
 
@@ -341,10 +303,6 @@ static void remember_given_up(struct sl_node *n, struct sl_now now,
     if (k == NULL || !sl_node_is_plausible(n, now, m->fence)) return;
     end_turn(k, m->owner);
     if (m->fence > k->seen_fence) k->seen_fence = m->fence;
-#ifdef MUT_M17
-    if (k->reserved.live && sl_attempt_same(k->reserved.owner, m->owner))
-        sl_acceptor_end_reservation(n, now, k);
-#endif
 }
 
 static void on_release(struct sl_node *n, struct sl_now now, sl_node_id from,
@@ -383,9 +341,6 @@ static void on_release(struct sl_node *n, struct sl_now now, sl_node_id from,
 static void on_cancel(struct sl_node *n, struct sl_now now, const struct sl_message *m)
 {
     struct sl_node_key *k = sl_node_key_find(n, m->key);
-#ifdef MUT_NOCANCEL
-    return;
-#endif
     if (k == NULL || !k->reserved.live || !sl_attempt_same(k->reserved.owner, m->owner))
         return;
     sl_acceptor_end_reservation(n, now, k);
@@ -407,9 +362,6 @@ static void on_look(struct sl_node *n, struct sl_now now, sl_node_id from,
 
 static bool is_silent(const struct sl_node *n, struct sl_now now)
 {
-#ifdef MUT_M2
-    return false;
-#endif
     return now.ms < n->silent_ms;
 }
 
@@ -421,9 +373,7 @@ static bool takes_part(struct sl_node *n, struct sl_now now, sl_node_id from,
     bool known = sl_node_is_member(n) && sl_membership_find(&n->kept.force, from) >= 0;
     /* Giving up an attempt is safe under any membership. */
     bool given_up = m->type == SL_MESSAGE_RELEASE && (m->flags & SL_FLAG_FINAL) == 0;
-#ifndef MUT_VERSION
     known = known && (given_up || m->version == n->kept.force.version);
-#endif
     if (!known) vote(n, now, from, m, &v, SL_VERDICT_STRANGER);
     else if (is_silent(n, now)) {
         v.left_ms = n->silent_ms - now.ms;

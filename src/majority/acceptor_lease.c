@@ -64,9 +64,6 @@ bool sl_acceptor_record(struct sl_node *n, struct sl_now now, struct sl_node_key
     struct sl_node_lease *l = &k->lease;
     sl_ms end_ms = sl_ms_after(now.ms, m->lease_ms + SL_NODE_GRAIN_MS);
     assert(m->fence > 0 && m->lease_ms >= 0);
-#ifdef MUT_EARLY
-    end_ms = sl_ms_after(now.ms, sl_node_shrink_ms(m->lease_ms));
-#endif
     if (!sl_acceptor_set_texts(n, l, m)) return false;
     if (l->live && sl_attempt_same(l->owner, m->owner))
         end_ms = sl_node_max_ms(end_ms, l->end_ms);
@@ -150,9 +147,6 @@ bool sl_acceptor_restore(struct sl_node *n, struct sl_now now, struct sl_node_ke
     assert(!k->lease.live);
     if (k->overlapped == NULL) return false;
     bool over = now.ms >= k->overlapped->end_ms;
-#ifdef MUT_ROBBED
-    over = true;
-#endif
     if (over) {
         sl_node_lease_free(n, &k->overlapped);
         return false;
@@ -198,9 +192,6 @@ void sl_acceptor_end_reservation(struct sl_node *n, struct sl_now now,
 static void expire(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {
     bool copied = k->lease.copied;
-#ifdef MUT_HEARSAY
-    copied = false;
-#endif
     if (k->lease.agreed && !k->lease.stolen) {
         if (copied) k->lapsed_fence = k->lease.fence;
         else sl_acceptor_publish_end(n, now, k, k->lease.fence, SL_NODE_EVENT_EXPIRED);

@@ -8,9 +8,6 @@
 static bool is_fresh(const struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m)
 {
-#ifdef MUT_STALE
-    return true;
-#endif
     if (from == n->id) return true;
     return m->heard_epoch == n->epoch && m->heard_ms >= n->silent_ms &&
            m->heard_ms <= now.ms && now.ms - m->heard_ms <= n->limits.forget_ms / 2;
@@ -130,18 +127,11 @@ static void learn_extension(struct sl_node *n, struct sl_now now, sl_node_id fro
 /* Compute until when, by our clock, the lease is certainly agreed; after that we must not teach
  * it. The sender counted from the time of sending. Our clock then showed at least the reading
  * that the sender had last received. */
-static void rely_on(struct sl_node_lease *l, const struct sl_message *m,
-                    struct sl_now now)
+static void rely_on(struct sl_node_lease *l, const struct sl_message *m)
 {
     sl_ms left = m->left_ms < m->lease_ms ? m->left_ms : m->lease_ms;
     sl_ms sure_ms = m->heard_ms + sl_node_shrink_ms(left) - SL_NODE_GRAIN_MS;
-#ifdef MUT_FARSURE
-    sure_ms = now.ms + left;
-#endif
-    (void)now;
-#ifndef MUT_OWNSURE
     if (left > 0) l->sure_ms = sl_node_max_ms(l->sure_ms, sure_ms);
-#endif
 }
 
 void sl_acceptor_receive_teach(struct sl_node *n, struct sl_now now, sl_node_id from,
@@ -157,7 +147,7 @@ void sl_acceptor_receive_teach(struct sl_node *n, struct sl_now now, sl_node_id 
     if (k == NULL || (!here && !is_fresh(n, now, from, m))) return;
     bool overlapping = (m->flags & SL_FLAG_OVERLAPPING) != 0;
     if (here && overlapping && k->overlapped != NULL) sl_acceptor_publish_stolen(n, k);
-    if (here && from != n->id && is_fresh(n, now, from, m)) rely_on(&k->lease, m, now);
+    if (here && from != n->id && is_fresh(n, now, from, m)) rely_on(&k->lease, m);
     if (k->lapsed_fence < m->fence) sl_acceptor_publish_lapse(n, now, k);
     sl_acceptor_publish_taught(n, k, m);
     if (here) sl_acceptor_agree(n, now, k, overlapping);

@@ -11,9 +11,6 @@ int sl_membership_find(const struct sl_membership *l, sl_node_id id)
 
 uint32_t sl_membership_majority(const struct sl_membership *l)
 {
-#ifdef MUT_M7
-    return l->count / 2;
-#endif
     return l->count / 2 + 1;
 }
 

@@ -131,9 +131,6 @@ static void pause_for(struct sl_node *n, struct sl_now now, sl_ms ms)
 static bool is_ballot_written(struct sl_node *n, struct sl_now now)
 {
     struct sl_membership_change *c = &n->change;
-#ifdef MUT_BALLOT
-    return true;
-#endif
     c->waits_for_disk = false;
     if (sl_ballot_compare(n->kept.promised, c->ballot) == 0) return true;
     if (sl_ballot_compare(n->next.promised, c->ballot) > 0) prepare(n, now);
@@ -223,22 +220,18 @@ static void on_promise(struct sl_node *n, struct sl_now now, sl_node_id from,
 {
     struct sl_membership_change *c = &n->change;
     /* Ballots begin anew with every membership. */
-#ifndef MUT_PROMISE
     if (m->version != n->kept.force.version) return;
-#endif
     if (c->phase != SL_CHANGE_PREPARE || sl_ballot_compare(m->ballot, c->ballot) != 0)
         return;
     if (m->verdict != SL_VERDICT_YES) {
         step_back(n, now, from, m);
         return;
     }
-#ifndef MUT_ONELIST
     if (m->list.version == n->kept.force.version + 1 &&
         sl_ballot_compare(m->ballot2, c->best) > 0) {
         c->best = m->ballot2;
         c->list = m->list;
     }
-#endif
     count_yes(c, from);
     if (!have_majority(c, &n->kept.force)) return;
     if (c->list.version == 0) end_change(n); /* There was nothing to complete. */
@@ -309,18 +302,12 @@ static void on_prepare(struct sl_node *n, struct sl_now now, sl_node_id from,
                        const struct sl_message *m)
 {
     if (!is_about_next(n, from, m)) return;
-#ifndef MUT_SOON
     if (now.ms < n->soon_ms) {
         vote_no(n, now, from, SL_MESSAGE_PROMISE, m, SL_VERDICT_SOON);
         return;
     }
-#endif
     int order = sl_ballot_compare(m->ballot, n->next.promised);
     if (m->ballot.number > n->next.promised.number + BALLOTS_AHEAD) return;
-#ifdef MUT_ONELIST
-    order = 1;
-    n->kept.promised = m->ballot;
-#endif
     if (order < 0) {
         vote_no(n, now, from, SL_MESSAGE_PROMISE, m, SL_VERDICT_LATER);
         return;
@@ -346,12 +333,10 @@ static void on_accept(struct sl_node *n, struct sl_now now, sl_node_id from,
         vote_no(n, now, from, SL_MESSAGE_ACCEPTED, m, SL_VERDICT_BAD);
         return;
     }
-#ifndef MUT_ONELIST
     if (sl_ballot_compare(m->ballot, n->next.promised) < 0) {
         vote_no(n, now, from, SL_MESSAGE_ACCEPTED, m, SL_VERDICT_LATER);
         return;
     }
-#endif
     if (sl_ballot_compare(m->ballot, n->kept.accepted) != 0) {
         n->next.promised = n->next.accepted = m->ballot;
         n->next.vote = m->list;
@@ -370,9 +355,6 @@ static void on_accept(struct sl_node *n, struct sl_now now, sl_node_id from,
 static bool admits(const struct sl_node *n, const struct sl_membership *list)
 {
     int at = sl_membership_find(list, n->id);
-#ifdef MUT_BROUGHT
-    return at >= 0;
-#endif
     return at >= 0 && list->at[at].birth == n->kept.birth;
 }
 
@@ -391,11 +373,9 @@ static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
     if (sl_membership_find(&n->kept.force, from) < 0 &&
         sl_membership_find(&m->list, from) < 0)
         return;
-#ifndef MUT_ONELIST
     if (n->next.stored.version == m->list.version &&
         !sl_membership_equal(&n->next.stored, &m->list))
         return; /* A version is one membership. */
-#endif
     if (!sl_membership_equal(&n->kept.stored, &m->list)) {
         n->next.stored = m->list;
         sl_node_want_write(n);
@@ -464,10 +444,8 @@ static void on_force(struct sl_node *n, struct sl_now now, sl_node_id from,
     n->next.promised = n->next.accepted = (struct sl_ballot){0};
     n->next.vote = n->next.stored = (struct sl_membership){0};
     forget_births(&n->next);
-#ifndef MUT_FENCEUP
     if (m->ceiling > n->next.fence_limit) n->next.fence_limit = m->ceiling;
     if (m->ceiling > n->floor) n->floor = m->ceiling;
-#endif
     if (joins && m->lease_ms > n->next.lease_longest_ms)
         n->next.lease_longest_ms = m->lease_ms;
     sl_node_want_write(n);

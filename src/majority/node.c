@@ -173,14 +173,9 @@ struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now
     n->now_ms = n->heartbeat_due_ms = n->limits_due_ms = now.ms;
     n->own_wall_us = now.wall_us;
     n->finish_ms = SL_NEVER;
-#ifndef MUT_ROUND
     /* A vote for a round of an earlier start must not count in one of this start. */
     n->last_round = sl_hash_u64(start->epoch, 0) >> 2;
-#endif
     n->floor = n->kept.fence_limit;
-#ifdef MUT_M15
-    n->floor = 0;
-#endif
     if (start->floor > n->floor) n->floor = start->floor;
     n->fence_last = n->floor;
     sl_list_init(&n->deferred);

@@ -32,12 +32,8 @@ struct sl_now sl_node_median_time(struct sl_node *n, struct sl_now now)
             clocks[k] = clocks[k - 1];
             clocks[k - 1] = other;
         }
-#ifndef MUT_OWNCLOCK
     n->own_wall_us = now.wall_us;
     now.wall_us = clocks[(count - 1) / 2];
-#else
-    n->own_wall_us = now.wall_us;
-#endif
     n->now_ms = now.ms;
     return now;
 }

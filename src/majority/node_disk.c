@@ -40,12 +40,6 @@ bool sl_node_may_vote(struct sl_node *n, struct sl_now now, sl_fence fence,
             n->limits.lease_max_ms);
         sl_node_want_write(n);
     }
-#ifdef MUT_LONGEST
-    return fence <= n->kept.fence_limit;
-#endif
-#ifdef MUT_LIMIT
-    return lease_ms <= n->longest_sure_ms;
-#endif
     return fence <= n->kept.fence_limit && lease_ms <= n->longest_sure_ms;
 }
 
@@ -135,13 +129,9 @@ static void change_membership(struct sl_node *n, struct sl_now now, bool was_mem
 {
     const struct sl_membership *list = &n->kept.force;
     n->soon_ms = sl_ms_after(now.ms, sl_node_stretch_ms(n->kept.lease_longest_ms));
-#ifndef MUT_EMPTIED
     if (!was_member &&
         now.ms + sl_node_stretch_ms(n->kept.lease_longest_ms) > n->silent_ms)
         sl_node_be_silent_until(n, now, n->soon_ms);
-#else
-    (void)was_member;
-#endif
     if (n->joining.id != 0 && sl_membership_find(list, n->joining.id) >= 0)
         n->joining = (struct sl_member){0};
     n->links_due = true;

@@ -119,9 +119,6 @@ static sl_ms learning_ms(const struct sl_node *n, struct sl_now now)
         const struct sl_node_peer *p = sl_node_find_peer(n, n->kept.force.at[i].id);
         if (n->kept.force.at[i].id != n->id && (p == NULL || !p->taught)) all = false;
     }
-#ifdef MUT_UNTAUGHT
-    all = now.ms >= n->silent_ms;
-#endif
     return all || now.ms >= n->learn_ms ? 0 : n->learn_ms - now.ms;
 }
 

@@ -35,17 +35,11 @@
 /* Two clocks differ in speed by at most one in a thousand, either way. */
 static inline sl_ms sl_node_shrink_ms(sl_ms lease_ms)
 {
-#ifdef MUT_M9
-    return lease_ms;
-#endif
     return lease_ms - lease_ms / 500 - (lease_ms % 500 > 0 ? 1 : 0);
 }
 
 static inline sl_ms sl_node_stretch_ms(sl_ms lease_ms)
 {
-#ifdef MUT_SHORT
-    return sl_node_shrink_ms(lease_ms);
-#endif
     return sl_ms_after(lease_ms, lease_ms / 400 + 3);
 }
 
@@ -85,9 +79,6 @@ static inline bool sl_attempt_comes_before(struct sl_attempt_rank a,
                                            struct sl_attempt_rank b)
 {
     if (a.priority != b.priority) return a.priority > b.priority;
-#ifdef MUT_NOORDER
-    return false;
-#endif
     if (a.owner.number != b.owner.number) return a.owner.number < b.owner.number;
     return a.owner.epoch < b.owner.epoch;
 }

@@ -39,10 +39,6 @@ bool sl_node_text_set(struct sl_node *n, struct sl_node_text **t, struct sl_byte
 {
     struct sl_node_text *text = sl_node_text_new(n, b);
     if (b.n > 0 && text == NULL) return false;
-#ifdef MUT_UNCOUNTED
-    free(*t);
-    *t = NULL;
-#endif
     sl_node_text_free(n, *t);
     *t = text;
     return true;

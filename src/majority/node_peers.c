@@ -140,9 +140,6 @@ static bool is_another(struct sl_node *n, sl_node_id id, uint64_t birth)
     uint64_t known = birth_of(&n->next, id);
     if (sl_membership_find(&n->next.force, id) < 0) return false;
     if (known == 0) note_birth(n, id, birth);
-#ifdef MUT_BIRTH
-    return false;
-#endif
     return known != 0 && known != birth;
 }
 

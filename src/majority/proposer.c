@@ -88,9 +88,7 @@ void sl_proposer_request_free(struct sl_node *n, struct sl_proposer_request *r)
 /* A request ends, with or without an answer. */
 static void retire(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r)
 {
-#ifndef MUT_DESERT
     if (r->outstanding) sl_proposer_give_up(n, now, r);
-#endif
     sl_proposer_end_round(n, r);
     if (r->timer != SL_HEAP_NONE) sl_heap_remove(&n->request_timers, r->timer);
     if (r->ticket != 0)
@@ -329,9 +327,6 @@ static struct sl_proposer_request *make_request(struct sl_node *n, struct sl_now
                (a->type == SL_NODE_ACQUIRE || a->type == SL_NODE_AWAIT);
     /* The clock is rounded down: the wait may have begun almost a millisecond later. */
     r->wait_end_ms = sl_ms_after(sl_ms_after(now.ms, a->wait_ms), SL_NODE_GRAIN_MS);
-#ifdef MUT_WAITGRAIN
-    r->wait_end_ms = sl_ms_after(now.ms, a->wait_ms);
-#endif
     r->force_ms = a->steal ? sl_ms_after(now.ms, a->force_ms) : SL_NEVER;
     r->priority = a->priority;
     r->steal = a->steal;

@@ -59,8 +59,7 @@ struct sl_proposer_request {
     sl_ms disk_ms; /* Since when it waits for the disk; 0: it does not. */
     uint32_t tries, splits;
     sl_ms contest_ms; /* Since when other requests compete with it; SL_NEVER. */
-    enum sl_proposer_outcome outcome; /* Of the last round. */
-    uint32_t counted; /* Used by a mutant; always here, so that all files agree. */
+    enum sl_proposer_outcome outcome;            /* Of the last round. */
     struct sl_proposer_vote votes[SL_NODES_MAX]; /* By position in the membership. */
     uint32_t timer;                              /* Index into request_timers. */
 

@@ -15,9 +15,6 @@ _Static_assert(SL_NODE_ID_MAX < SLOTS, "a slot for each node");
 
 static sl_fence fence_above(const struct sl_node *n, sl_fence floor)
 {
-#ifdef MUT_SLOT
-    return floor + 1;
-#endif
     sl_fence fence = floor / SLOTS * SLOTS + n->id;
     return fence > floor ? fence : fence + SLOTS;
 }
@@ -35,10 +32,8 @@ static sl_fence fence_of_attempt(const struct sl_node *n, struct sl_now now,
                                  const struct sl_proposer_request *r)
 {
     sl_fence fence = sl_proposer_next_fence(n, now);
-#ifndef MUT_NOLEAP
     if (r->outstanding && r->splits > 1)
         fence += SLOTS << 2 * (r->splits < SPLITS_MAX ? r->splits : SPLITS_MAX);
-#endif
     return fence;
 }
 
@@ -79,9 +74,6 @@ static bool can_agree(struct sl_node *n, struct sl_now now,
     bool few = reach < sl_membership_majority(&n->kept.force);
     if (!few && sl_node_knows_time(n)) return true;
     bool over = is_time_over(r, now);
-#ifdef MUT_FEWFOREVER
-    over = !r->waits;
-#endif
     if (!over || !few) {
         if (few) r->outcome = SL_OUTCOME_NOQUORUM;
         sl_proposer_try_again(n, r,
@@ -152,9 +144,6 @@ static void granted(struct sl_node *n, struct sl_now now, struct sl_proposer_req
         if (r->votes[i].verdict == SL_VERDICT_YES &&
             (r->votes[i].flags & SL_FLAG_OVERLAPPING) != 0)
             overlapping = true;
-#ifdef MUT_M1
-    r->waited_ms = now.ms - r->since_ms;
-#endif
     r->answer.grant = (struct sl_grant){.fence = r->fence,
                                         .held = 1,
                                         .lease_ms = r->lease_ms,
@@ -181,9 +170,6 @@ static bool is_contest_open(const struct sl_node *n, struct sl_now now,
 {
     sl_ms answer = sl_node_answer_ms(n);
     if (answer < n->limits.answer_ms) answer = n->limits.answer_ms;
-#ifdef MUT_HASTY
-    answer = 0;
-#endif
     return r->contest_ms == SL_NEVER ||
            now.ms - r->contest_ms < SL_PROPOSER_PATIENCE * answer;
 }
@@ -272,9 +258,6 @@ static void reject(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
                    const struct sl_proposer_count *c)
 {
     bool taken = c->reserved > 0 || r->outcome == SL_OUTCOME_TAKEN;
-#ifdef MUT_FALSENIL
-    if (c->held > 0) taken = true;
-#endif
     if (r->outcome == SL_OUTCOME_DISK) {
         finish_for_disk(n, now, r);
         return;
@@ -300,12 +283,6 @@ static void reject(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
 static bool keeps_votes(const struct sl_proposer_request *r,
                         const struct sl_proposer_count *c)
 {
-#ifdef MUT_NOYIELD
-    return r->outcome == SL_OUTCOME_UNCLEAR && c->stranger == 0;
-#endif
-#ifdef MUT_NOKEEP
-    return false;
-#endif
     return r->outcome == SL_OUTCOME_UNCLEAR && !c->yields && c->stranger == 0;
 }
 
@@ -365,9 +342,6 @@ void sl_proposer_evaluate_acquire(struct sl_node *n, struct sl_now now,
                                   struct sl_proposer_request *r,
                                   const struct sl_proposer_count *c)
 {
-#ifdef MUT_M1
-    r->end_ms = now.ms + 1;
-#endif
     if (c->yes >= c->majority && now.ms < r->end_ms) granted(n, now, r);
     else if (now.ms >= r->end_ms ||
              (c->yes + c->open < c->majority && !missing_votes_decide(n, now, r, c)))
@@ -395,14 +369,12 @@ void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
         sl_proposer_schedule(n, r);
         return;
     }
-#ifndef MUT_CUTSHORT
     if (sl_proposer_queue_is_first(r) && is_undecided(n, now, r) &&
         r->try_ms != SL_NEVER) {
         r->last = true; /* Until that is decided. */
         sl_proposer_schedule(n, r);
         return;
     }
-#endif
     struct sl_proposer_count c = sl_proposer_count_votes(n, r);
     bool few = reachable_members(n) < c.majority;
     if (!sl_proposer_queue_is_first(r))
@@ -411,10 +383,6 @@ void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
     if (few && !r->key->lease.live) r->outcome = SL_OUTCOME_NOQUORUM;
     if (!sl_proposer_queue_is_first(r) && r->outcome == SL_OUTCOME_UNCLEAR)
         r->outcome = SL_OUTCOME_TAKEN;
-#ifdef MUT_UNTRIED
-    if (r->outcome == SL_OUTCOME_NONE && sl_proposer_queue_is_first(r))
-        r->outcome = SL_OUTCOME_NOQUORUM;
-#endif
     if (r->outcome == SL_OUTCOME_NONE) /* It never tried. */
         r->outcome = sl_proposer_queue_is_first(r) && !r->key->lease.live
                          ? SL_OUTCOME_NOQUORUM

@@ -39,19 +39,11 @@ static void extended(struct sl_node *n, struct sl_now now,
 static void evaluate_extend(struct sl_node *n, struct sl_now now,
                             struct sl_proposer_request *r, struct sl_proposer_count *c)
 {
-#ifdef MUT_TAUGHT
-    c->yes += c->lacks;
-    c->lacks = 0;
-    if (c->yes_left_ms == SL_NEVER) c->yes_left_ms = r->lease_ms;
-#endif
     if (c->yes >= c->majority && now.ms < r->end_ms) {
         extended(n, now, r, c);
         return;
     }
     if (c->yes + c->open >= c->majority && now.ms < r->end_ms) return;
-#ifdef MUT_M8
-    sl_proposer_give_up(n, now, r);
-#endif
     uint32_t lost = c->lacks + c->held;
     /* If the lease was agreed under the membership before, fewer than a majority may have it, but
      * every majority has a node that does. */

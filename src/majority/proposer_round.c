@@ -12,7 +12,6 @@ void sl_proposer_forget_votes(struct sl_node *n, struct sl_proposer_request *r)
         sl_node_text_free(n, r->votes[i].note);
         r->votes[i] = (struct sl_proposer_vote){.verdict = SL_VERDICT_NONE};
     }
-    r->counted = 0;
 }
 
 void sl_proposer_end_round(struct sl_node *n, struct sl_proposer_request *r)
@@ -84,9 +83,6 @@ void sl_proposer_start_round(struct sl_node *n, struct sl_now now,
     r->end_ms = sl_ms_after(now.ms, sl_node_shrink_ms(r->lease_ms));
     /* Clocks are rounded down: the wait may have been almost a millisecond shorter. */
     r->waited_ms = now.ms - r->since_ms - SL_NODE_GRAIN_MS;
-#ifdef MUT_GRAIN
-    r->waited_ms += SL_NODE_GRAIN_MS;
-#endif
     if (r->waited_ms < 0) r->waited_ms = 0;
     r->votes_end_ms = sl_ms_after(now.ms, sl_node_answer_ms(n));
     r->hard_end_ms = r->votes_end_ms;
@@ -186,9 +182,6 @@ struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
         if (v->verdict == SL_VERDICT_HELD || v->verdict == SL_VERDICT_RESERVED)
             count_held(r, v, &c);
     }
-#ifdef MUT_M6
-    c.yes = r->counted;
-#endif
     return c;
 }
 
@@ -235,10 +228,7 @@ void sl_proposer_receive_vote(struct sl_node *n, struct sl_now now, sl_node_id f
         !sl_node_is_plausible(n, now, m->ceiling))
         r->ran_away = true;
     struct sl_proposer_vote *v = &r->votes[at];
-    if (m->verdict == SL_VERDICT_YES) r->counted++;
-#ifndef MUT_M6
     if (v->verdict != SL_VERDICT_NONE) return;
-#endif
     if (!sl_node_text_set(n, &v->value, m->value) ||
         !sl_node_text_set(n, &v->note, m->note))
         return; /* Out of memory: as if the vote were lost. */

@@ -225,12 +225,7 @@ static int read_count(struct sl_resp_reader *r)
     int64_t n;
     int status = read_number(r, "Protocol error: invalid multibulk length", &n);
     if (status != 1) return status;
-#ifdef MUT_MANYWORDS
-    if (n > 0 && (uint64_t)n > r->limits.args_max + 1)
-#else
-    if (n > 0 && (uint64_t)n > r->limits.args_max)
-#endif
-        return too_many_words(r);
+    if (n > 0 && (uint64_t)n > r->limits.args_max) return too_many_words(r);
     r->left = n > 0 ? (size_t)n : 0; /* None, or fewer: nothing to do. */
     r->in_command = true;
     return 1;
@@ -254,11 +249,7 @@ static int read_length(struct sl_resp_reader *r)
 
 static int read_bulk(struct sl_resp_reader *r)
 {
-#ifdef MUT_CUTBULK
-    if (r->end - r->at < r->bulk + 1) return 0;
-#else
     if (r->end - r->at < r->bulk + 2) return 0;
-#endif
     const char *close = r->buffer + r->at + r->bulk;
     if (close[0] != '\r' || close[1] != '\n')
         return fail(r, SLUICE_EINVAL, "Protocol error: a word does not end with CRLF");

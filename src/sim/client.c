@@ -10,11 +10,7 @@
 /* The deadline by the rule of docs/leases.md. */
 static int64_t deadline_us(int64_t sent_us, sl_ms ms)
 {
-#ifdef MUT_M9
-    return sent_us + ms * 1000;
-#else
     return sent_us + ms * 998;
-#endif
 }
 
 int64_t sim_client_clock(const struct sim_world *w, uint32_t c)

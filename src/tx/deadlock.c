@@ -56,13 +56,7 @@ static struct sl_tx *next_blocker(struct search *s, const struct sl_tx_lock *l)
     struct sl_tx_manager *m = s->m;
     struct sl_tx_item *i = l->item;
     bool own = l->tx == s->t;
-#ifdef MUT_SKIPFIRST
-    own = false;
-#endif
     if (i->search != m->searches) reset_cursors(m, i);
-#ifdef MUT_LONGLOOK
-    reset_cursors(m, i);
-#endif
     struct sl_list **holder = own ? &s->next_holder : &i->next_holder[l->wanted];
     struct sl_list **waiter = own ? &s->next_waiter : &i->next_waiter;
     for (; *holder != &i->locks; *holder = (*holder)->next) {
@@ -98,9 +92,6 @@ static bool is_waited_for(struct sl_tx_manager *m, const struct sl_tx *t)
 
 static struct sl_tx *younger(struct sl_tx *a, struct sl_tx *b)
 {
-#ifdef MUT_YOUNGEST
-    return a->id < b->id ? a : b;
-#endif
     return a->id > b->id ? a : b;
 }
 
@@ -175,9 +166,6 @@ static bool victim_is_ahead(const struct search *s, const struct sl_tx *x,
 static bool reaches_start(const struct search *s, const struct sl_tx *y)
 {
     if (y == s->t) return true;
-#ifdef MUT_WALKAGAIN
-    return false;
-#endif
     if (y->search != s->m->searches || y->mark != SL_TX_MARK_REACHES) return false;
     return y->youngest->mark != SL_TX_MARK_VICTIM;
 }
@@ -197,9 +185,6 @@ static void search(struct search *s)
         } else if (reaches_start(s, y)) {
             if (victim_is_ahead(s, x, y)) choose_ahead(s, x, y);
             else x = choose_behind(s, x, y);
-#ifdef MUT_ONECYCLE
-            return;
-#endif
         } else {
             assert(y->search != s->m->searches || y->mark == SL_TX_MARK_REACHES);
             visit(s, y, x);
@@ -230,12 +215,7 @@ static struct sl_tx *victims_of(const struct search *s)
 void sl_tx_deadlock_break(struct sl_tx_manager *m, struct sl_tx *t)
 {
     assert(t->waits_for != NULL && t->reply != NULL);
-#ifdef MUT_NOCYCLE
-    return;
-#endif
-#ifndef MUT_LOOKALWAYS
     if (!is_waited_for(m, t)) return;
-#endif
     struct sl_tx_item *i = t->waits_for->item;
     struct search s = {
         .m = m, .t = t, .next_holder = i->locks.next, .next_waiter = i->queue.next};

@@ -245,13 +245,8 @@ static void grant(struct sl_tx_manager *m, struct sl_tx_lock *l, enum sl_tx_mode
 /* A waiter that holds a weaker mode of the item comes first; then the older transaction. */
 bool sl_tx_lock_precedes(const struct sl_tx_lock *a, const struct sl_tx_lock *b)
 {
-#ifndef MUT_HASLAST
     bool a_has = a->mode != SL_TX_MODE_NONE, b_has = b->mode != SL_TX_MODE_NONE;
     if (a_has != b_has) return a_has;
-#endif
-#ifdef MUT_NOAGE
-    return true;
-#endif
     return a->tx->id < b->tx->id;
 }
 
@@ -266,13 +261,6 @@ static void enqueue(struct sl_tx_manager *m, struct sl_tx_lock *l,
                     enum sl_tx_mode wanted)
 {
     struct sl_list *head = &l->item->queue, *at = head;
-#ifdef MUT_LINEHEAD
-    for (at = head->next;
-         at != head &&
-         sl_tx_lock_precedes(sl_container_of(at, struct sl_tx_lock, in_queue), l);
-         at = at->next)
-        m->stats.steps++;
-#endif
     while (at->prev != head &&
            sl_tx_lock_precedes(
                l, sl_container_of(at->prev, struct sl_tx_lock, in_queue))) {
@@ -291,14 +279,8 @@ static void enqueue(struct sl_tx_manager *m, struct sl_tx_lock *l,
 static int take(struct sl_tx_manager *m, struct sl_tx_lock *l, enum sl_tx_mode mode)
 {
     enum sl_tx_mode wanted = sl_tx_mode_both(l->mode, mode);
-#ifdef MUT_NOBOTH
-    if (wanted != l->mode) wanted = mode;
-#endif
     if (wanted == l->mode) return SLUICE_OK;
     const struct sl_tx_lock *first = queue_head(l->item);
-#ifdef MUT_NOWAITLINE
-    first = NULL;
-#endif
     if (fits_others(l, wanted) && (first == NULL || sl_tx_lock_precedes(l, first))) {
         grant(m, l, wanted);
         return SLUICE_OK;
@@ -317,13 +299,11 @@ int sl_tx_lock_take(struct sl_tx_manager *m, struct sl_tx *t, struct sl_bytes ta
         drop_item(m, i);
         return SLUICE_ELOCKS;
     }
-#ifndef MUT_NOTOTALLOCKS
     if (l == NULL && m->limits.total_locks_max > 0 &&
         m->locks.count >= m->limits.total_locks_max) {
         drop_item(m, i);
         return SLUICE_ETRANSACTIONS;
     }
-#endif
     if (l == NULL) l = make_lock(m, t, i);
     if (l == NULL) {
         drop_item(m, i);
@@ -366,9 +346,7 @@ void sl_tx_lock_leave_queue(struct sl_tx_manager *m, struct sl_tx *t)
     dequeue(m, l);
     i->references++; /* The item stays until its queue was served. */
     if (l->mode == SL_TX_MODE_NONE && l->retake == SL_TX_MODE_NONE) drop_lock(m, l);
-#ifndef MUT_NOSERVE
     serve(m, i);
-#endif
     i->references--;
     drop_item(m, i);
 }
@@ -451,17 +429,9 @@ struct lost {
 static enum sl_tx_mode retake_mode(const struct sl_tx_lock *l, enum sl_tx_mode mode,
                                    const struct lost *lost)
 {
-#ifdef MUT_AGAINREADS
-    if (mode == SL_TX_MODE_W) return SL_TX_MODE_R;
-#endif
     if (is_write_mode(mode)) return mode;
     if (l->item != lost->waited && l->item != lost->parent) return SL_TX_MODE_NONE;
-#ifdef MUT_AGAINWAITED
-    return SL_TX_MODE_NONE;
-#endif
-#ifndef MUT_AGAINONLYREADS
     if (!lost->writes) return mode;
-#endif
     if (lost->parent == NULL) return mode;
     return l->item == lost->waited ? SL_TX_MODE_W : SL_TX_MODE_IW;
 }
@@ -473,16 +443,9 @@ void sl_tx_lock_release_for_restart(struct sl_tx_manager *m, struct sl_tx *t)
     const struct lost lost = {.waited = awaited == NULL ? NULL : awaited->item,
                               .parent = awaited == NULL ? NULL : awaited->item->parent,
                               .writes = has_write_lock(t)};
-#ifdef MUT_NOAGAIN
-    sl_tx_lock_release_all(m, t);
-    return;
-#endif
     m->stats.steps += t->lock_count;
     if (awaited != NULL) dequeue(m, awaited);
     if (awaited != NULL && awaited->retake != SL_TX_MODE_NONE) serve(m, awaited->item);
-#ifdef MUT_AGAINLOST
-    sl_tx_lock_forget_retakes(m, t);
-#endif
     while (!sl_list_empty(&t->locks)) {
         struct sl_tx_lock *l = sl_container_of(t->locks.next, struct sl_tx_lock, in_tx);
         enum sl_tx_mode mode = l == awaited ? wanted : l->mode;
@@ -492,9 +455,6 @@ void sl_tx_lock_release_for_restart(struct sl_tx_manager *m, struct sl_tx *t)
 
 void sl_tx_lock_forget_retakes(struct sl_tx_manager *m, struct sl_tx *t)
 {
-#ifdef MUT_AGAINKEPT
-    if (t->state == SL_TX_RUNNING || t->state == SL_TX_COMMITTING) return;
-#endif
     m->stats.steps += t->retake_count;
     while (!sl_list_empty(&t->retake)) {
         struct sl_tx_lock *l = sl_container_of(t->retake.next, struct sl_tx_lock,
@@ -536,9 +496,6 @@ void sl_tx_lock_sort_retakes(struct sl_tx_manager *m, struct sl_tx *t)
 {
     struct sl_list *at = t->retake.next, *next;
     m->stats.steps += t->retake_count;
-#ifdef MUT_AGAINORDER
-    return;
-#endif
     if (t->retake_count < 2) return;
     at = sorted(&at, t->retake_count);
     sl_list_init(&t->retake);

@@ -9,9 +9,7 @@
 static void claimed(struct sl_tx_manager *m, sl_ms now,
                     const struct sl_storage_result *done)
 {
-#ifndef MUT_LEADSTOPPED
     if (m->state != SL_TX_MANAGER_CANDIDATE) return;
-#endif
     if (done->status == SLUICE_OK) {
         m->state = SL_TX_MANAGER_CURRENT;
         m->term = done->term;
@@ -49,9 +47,6 @@ void sl_tx_manager_done(struct sl_tx_manager *m, sl_ms now, uint64_t number,
 /* The storage may have received its commit. */
 static bool commit_is_in_flight(const struct sl_tx *t)
 {
-#ifdef MUT_STOPFORGETS
-    return false;
-#endif
     return t->state == SL_TX_COMMITTING && sl_tx_op_is_fetched(t->op);
 }
 

@@ -155,11 +155,9 @@ void sl_tx_op_drop(struct sl_tx_manager *m, struct sl_tx_op *op)
 {
     assert(op->reply == NULL); /* Only OUTCOME has one, and that is never dropped. */
     op->tx = NULL;
-#ifndef MUT_GHOSTORDER
     if (sl_tx_op_is_fetched(op)) return;
     sl_tx_op_remove(m, op);
     free(op);
-#endif
 }
 
 bool sl_tx_op_reserve_writes(struct sl_tx_manager *m, uint32_t writes)

@@ -29,9 +29,6 @@ static int take_locks(struct sl_tx_manager *m, struct sl_tx *t)
     if (t->whole_table)
         return sl_tx_lock_take(m, t, sl_tx_arg_table(t), sl_tx_none, mode);
     enum sl_tx_mode intends = t->write ? SL_TX_MODE_IW : SL_TX_MODE_IR;
-#ifdef MUT_NOINTENT
-    intends = SL_TX_MODE_IR;
-#endif
     int status = sl_tx_lock_take(m, t, sl_tx_arg_table(t), sl_tx_none, intends);
     if (status != SLUICE_OK) return status;
     return sl_tx_lock_take(m, t, sl_tx_arg_table(t), sl_tx_arg_key(t), mode);
@@ -54,12 +51,6 @@ static void get(struct sl_tx_manager *m, struct sl_tx *t)
 {
     const struct sl_tx_write *w = sl_tx_write_find(m, t, sl_tx_arg_table(t),
                                                    sl_tx_arg_key(t));
-#ifdef MUT_DIRTY
-    for (struct sl_list *i = m->transactions.next; i != &m->transactions; i = i->next)
-        if (w == NULL)
-            w = sl_tx_write_find(m, sl_container_of(i, struct sl_tx, all),
-                                 sl_tx_arg_table(t), sl_tx_arg_key(t));
-#endif
     if (w == NULL) order_storage(m, t, SL_TX_ORDER_READ);
     else sl_tx_answer_value(m, t, !w->deleted, (struct sl_bytes){w->value, w->value_n});
 }
@@ -84,13 +75,6 @@ static void del(struct sl_tx_manager *m, struct sl_tx *t)
 /* Every result of a commit ends the transaction. */
 static void commit(struct sl_tx_manager *m, struct sl_tx *t)
 {
-#ifdef MUT_READONLY
-    if (t->write_count == 0) {
-        sl_tx_answer(m, t, SLUICE_OK);
-        sl_tx_end(m, t);
-        return;
-    }
-#endif
     if (!sl_tx_op_reserve_writes(m, t->write_count)) sl_tx_answer(m, t, SLUICE_ENOMEM);
     else order_storage(m, t, SL_TX_ORDER_COMMIT);
     if (t->op == NULL) {
@@ -101,9 +85,6 @@ static void commit(struct sl_tx_manager *m, struct sl_tx *t)
     t->state = SL_TX_COMMITTING;
     sl_tx_lock_forget_retakes(m, t);
     sl_tx_age_remove(m, t);
-#ifdef MUT_EARLYFREE
-    sl_tx_lock_release_all(m, t);
-#endif
 }
 
 static void execute(struct sl_tx_manager *m, struct sl_tx *t)
@@ -126,13 +107,11 @@ static void execute(struct sl_tx_manager *m, struct sl_tx *t)
 static void time_out(struct sl_tx_manager *m, struct sl_tx *t)
 {
     sl_tx_lock_leave_queue(m, t);
-#ifndef MUT_WAITKEEPS
     if (t->table_mode_known && !t->whole_table) {
         const struct sl_tx_item *i = sl_tx_item_find(m, sl_tx_arg_table(t), sl_tx_none);
         struct sl_tx_lock *l = i == NULL ? NULL : sl_tx_lock_find(m, t, i);
         if (l != NULL) sl_tx_lock_weaken(m, l, t->table_mode);
     }
-#endif
     sl_tx_answer(m, t, SLUICE_EFULL);
 }
 
@@ -150,16 +129,8 @@ static void run(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t)
     if (status == SLUICE_OK && t->wait_until != SL_NEVER && !t->table_mode_known)
         note_table_mode(m, t);
     if (status == SLUICE_OK) status = take_locks(m, t);
-#ifdef MUT_DIRTY
-    if (status == SL_TX_WAITS && t->verb == SL_TX_GET) {
-        sl_tx_lock_leave_queue(m, t);
-        status = SLUICE_OK;
-    }
-#endif
     if (status == SLUICE_OK) execute(m, t);
-#ifndef MUT_WAITZERO
     else if (status == SL_TX_WAITS && t->wait_until <= now) time_out(m, t);
-#endif
     else if (status == SL_TX_WAITS) sl_tx_deadlock_break(m, t);
     else sl_tx_answer(m, t, status);
 }
@@ -169,9 +140,6 @@ static void run(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t)
 void sl_tx_run_ready(struct sl_tx_manager *m, sl_ms now)
 {
     uint64_t end = m->stats.steps + SL_TX_STEPS_MAX;
-#ifdef MUT_GOONALL
-    end = UINT64_MAX;
-#endif
     while (!sl_list_empty(&m->ready) && m->stats.steps < end) {
         struct sl_tx *t = sl_container_of(m->ready.next, struct sl_tx, ready);
         sl_list_remove(&t->ready);
@@ -207,18 +175,11 @@ static void committed(struct sl_tx_manager *m, struct sl_tx *t,
 static void barred(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t,
                    const struct sl_storage_result *done)
 {
-#ifdef MUT_BARSESSION
-    struct sl_tx *other = sl_tx_find(m, t->session);
-    if (other != NULL) sl_tx_lock_release_all(m, other);
-#endif
-#ifndef MUT_BARONCE
     if (done->status != SLUICE_OK) {
         sl_ms retry = sl_ms_after(now, SL_TX_RETRY_MS);
         if (retry < m->bar_ms) m->bar_ms = retry;
         return;
     }
-#endif
-    (void)done;
     sl_tx_end(m, t);
 }
 
@@ -240,9 +201,7 @@ static int validate(const struct sl_tx_manager *m, const struct sl_tx_request *r
 {
     const struct sl_tx_manager_limits *l = &m->limits;
     bool names = req->type >= SL_TX_LOCK && req->type <= SL_TX_SCAN;
-#ifndef MUT_ANYSTATE
     if (m->state != SL_TX_MANAGER_CURRENT) return SLUICE_ENOKEEPER;
-#endif
     if (req->request.n > l->request_bytes_max) return SLUICE_ETOOBIG;
     if (req->type == SL_TX_OUTCOME && req->request.n == 0) return SLUICE_EINVAL;
     if (!names) return SLUICE_OK;
@@ -309,12 +268,10 @@ static void handle_request(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t,
         abort_tx(m, t, r);
         return;
     }
-#ifndef MUT_RUNSON
     if (t->state == SL_TX_RESTARTING) {
         sl_tx_reply_status(m, r, t->why);
         return;
     }
-#endif
     t->reply = r;
     t->verb = req->type;
     if (req->type == SL_TX_COMMIT) commit(m, t);

@@ -108,24 +108,13 @@ void sl_tx_restart(struct sl_tx_manager *m, struct sl_tx *t, int why)
     t->state = SL_TX_RESTARTING;
     t->why = why;
     m->stats.restarted++;
-#ifndef MUT_WRITESKEPT
     sl_tx_write_drop_all(m, t);
-#endif
-#ifndef MUT_LATEREAD
     if (t->op != NULL) sl_tx_op_drop(m, t->op);
-#endif
     t->op = NULL;
     sl_list_remove(&t->ready);
     if (t->reply != NULL) sl_tx_answer(m, t, why);
-#ifndef MUT_RESTARTKEEPS
-#ifndef MUT_AGAINAGED
     if (why == SLUICE_EAGE) sl_tx_lock_release_all(m, t);
-    else
-#endif
-        sl_tx_lock_release_for_restart(m, t);
-#else
-    sl_tx_lock_leave_queue(m, t);
-#endif
+    else sl_tx_lock_release_for_restart(m, t);
 }
 
 static struct sl_tx *make_tx(struct sl_tx_manager *m, sl_ms now, uint64_t session)
@@ -191,9 +180,6 @@ void sl_tx_begin(struct sl_tx_manager *m, sl_ms now, struct sl_tx_reply *r,
     if (status == SLUICE_OK) {
         t->state = SL_TX_RUNNING;
         sl_tx_lock_sort_retakes(m, t);
-#ifdef MUT_NEWNUMBER
-        if (!fresh) t->id = ++m->last_id;
-#endif
         set_age(m, now, t);
         m->stats.begun++;
         r->answer.term = m->term;
@@ -226,7 +212,6 @@ static void disconnect(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t)
     sl_list_remove(&t->ready);
     if (t->op != NULL) sl_tx_op_drop(m, t->op);
     t->op = NULL;
-#ifndef MUT_FREEFIRST
     if (t->lock_count > 0 && m->state == SL_TX_MANAGER_CURRENT) {
         t->state = SL_TX_BARRED;
         sl_tx_age_remove(m, t);
@@ -234,18 +219,13 @@ static void disconnect(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t)
         sl_tx_bar(m, now, t);
         return;
     }
-#endif
     sl_tx_end(m, t);
 }
 
 void sl_tx_manager_leave(struct sl_tx_manager *m, sl_ms now, uint64_t session)
 {
     struct sl_tx *t = sl_tx_find(m, session);
-#ifndef MUT_TELLGONE
     sl_tx_reply_forget(m, session);
-#else
-    if (t != NULL) sl_tx_reply_free(m, t->reply);
-#endif
     if (t == NULL) return;
     disconnect(m, now, t);
     sl_tx_run_ready(m, now);

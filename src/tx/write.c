@@ -100,11 +100,9 @@ int sl_tx_write_put(struct sl_tx_manager *m, struct sl_tx *t, struct sl_bytes ta
     size_t less = w == NULL ? 0 : w->value_n;
     if (w == NULL && t->write_count >= m->limits.writes_max) return SLUICE_EWRITES;
     if (t->write_bytes - less + more > m->limits.bytes_max) return SLUICE_EWRITES;
-#ifndef MUT_NOTOTAL
     if (m->limits.total_bytes_max > 0 && more > less &&
         m->write_bytes - less + more > m->limits.total_bytes_max)
         return SLUICE_ETRANSACTIONS;
-#endif
     char *copy = malloc(value.n + 1);
     if (copy == NULL) return SLUICE_ENOMEM;
     if (w == NULL) w = make_write(m, t, table, key);

@@ -78,7 +78,7 @@ begin() { # begin FUNCTION ARGUMENTS...: in the background
 }
 
 known() { awk 'NF {print $1}' <<<"$table" | sort; }
-there() { grep -ohw 'MUT_[A-Z]*' "$sources"/*.[ch] | sed 's/MUT_//' | sort -u; }
+there() { grep -rohw 'MUT_[A-Z]*' "$sources" --include='*.[ch]' | sed 's/MUT_//' | sort -u; }
 
 if [ $# = 0 ]; then
     if diff <(known) <(there) >"$dir/names"; then

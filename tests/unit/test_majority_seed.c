@@ -2,8 +2,8 @@
  * none: L1 .. L16, each with the same schedule against our nodes. (L6 was about something
  * that we do not have.)
  *
- * There a client asked the nodes itself; here node 1 asks for A, node 2 or 3 for B. tests/
- * majority/directed takes the rule out that each of them needs, and sees it go red. */
+ * There a client asked the nodes itself; here node 1 asks for A, node 2 or 3 for B. Each
+ * has a mutant, tests/mutants/majority-*.patch, without the rule that it needs. */
 #include <stdlib.h>
 
 #include "majority_stage.h"

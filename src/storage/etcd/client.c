@@ -144,9 +144,6 @@ static void attempt_failed(struct sl_etcd_slot *s, bool sent)
 {
     sl_etcd_member_failed(s->c, s->member);
     s->was_sent = s->was_sent || sent;
-#ifdef MUT_ESENTAGAIN
-    sent = false;
-#endif
     if ((!sent || s->repeatable) && choose_member(s)) attempt(s);
     else sl_etcd_slot_end(s, s->was_sent ? SL_ETCD_LOST : SL_ETCD_UNSENT);
 }

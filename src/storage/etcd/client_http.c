@@ -195,9 +195,7 @@ static int on_request(void *owner, char *to_ip, char *from_ip, int to_port,
 {
     struct sl_etcd_slot *s = owner;
     (void)to_ip, (void)from_ip, (void)to_port, (void)from_port;
-#ifndef MUT_ESENTTWICE
     if (!s->repeatable && something_was_sent(s)) return CURL_PREREQFUNC_ABORT;
-#endif
     s->issued = true;
     return CURL_PREREQFUNC_OK;
 }

@@ -127,9 +127,6 @@ static bool is_stale(struct sl_etcd *e, struct sl_storage_op *op, const json_t *
 static bool judge(struct sl_etcd *e, struct sl_storage_op *op, const json_t *txn,
                   size_t at)
 {
-#ifdef MUT_EDEDUP
-    if (is_stale(e, op, txn, at)) return true;
-#endif
     if (is_known(e, op, txn, at)) return true;
     if (is_stale(e, op, txn, at)) return true;
     if (op->type != SL_STORAGE_COMMIT || sl_etcd_json_count(txn, at + 1) == 0)
@@ -269,15 +266,6 @@ static void on_refusal(struct sl_etcd_group *g, int status)
 
 static void on_unknown(struct sl_etcd_group *g)
 {
-#ifdef MUT_ELOSTNO
-    fail_group(g, SLUICE_EIO);
-    return;
-#endif
-#ifdef MUT_ELOSTYES
-    all_are_done(g, 1);
-    continue_group(g);
-    return;
-#endif
     g->task.lost = true;
     sl_etcd_task_later(&g->task);
 }

@@ -22,12 +22,6 @@ static void own_ifs(struct sl_etcd_text *t, const struct sl_etcd *e,
         sl_etcd_key_request(e, &k, op->request);
         sl_etcd_if_absent(t, &k);
     }
-#ifdef MUT_EBAR
-    return;
-#endif
-#ifdef MUT_EROBAR
-    if (op->write_count == 0) return;
-#endif
     sl_etcd_key_bar(e, &k, op->term, op->id);
     sl_etcd_if_absent(t, &k);
 }
@@ -82,9 +76,6 @@ static void put_number(struct sl_etcd_text *t, const struct sl_etcd_key *k,
 static void slot_if(struct sl_etcd_text *t, const struct sl_etcd_key *slot,
                     uint64_t revision)
 {
-#ifdef MUT_ESLOT
-    return;
-#endif
     sl_etcd_if_revision(t, slot, revision);
 }
 

@@ -210,9 +210,6 @@ void sl_etcd_if_value(struct sl_etcd_text *t, const struct sl_etcd_key *k,
  * do. */
 void sl_etcd_if_term(struct sl_etcd_text *t, const struct sl_etcd *e, uint64_t term)
 {
-#ifdef MUT_ETERM
-    return;
-#endif
     struct sl_etcd_key k;
     char text[32];
     int n = snprintf(text, sizeof text, "%" PRIu64 " ", term);

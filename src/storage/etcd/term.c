@@ -28,9 +28,6 @@ static void claim_ifs(struct sl_etcd_text *t, const struct sl_etcd *e,
     sl_etcd_key_of(e, &k, "format");
     if (e->format == SL_ETCD_FORMAT_NONE) sl_etcd_if_absent(t, &k);
     else sl_etcd_if_value(t, &k, "EQUAL", (struct sl_bytes){SL_ETCD_FORMAT, 1});
-#ifdef MUT_ECLAIM
-    return;
-#endif
     sl_etcd_key_of(e, &k, "keeper");
     if (op->term == 0) sl_etcd_if_absent(t, &k);
     else sl_etcd_if_term(t, e, op->term);
@@ -246,9 +243,7 @@ static void build_renewal(struct sl_etcd_text *t, struct sl_etcd *e)
     sl_etcd_text_clear(t);
     sl_etcd_txn_begin(t);
     sl_etcd_if_term(t, e, op->term);
-#ifndef MUT_EBEAT
     sl_etcd_if_revision(t, &heartbeat, e->heartbeat);
-#endif
     sl_etcd_txn_then(t);
     sl_etcd_op_put(t, &heartbeat, (struct sl_bytes){value, (size_t)n}, 0);
     sl_etcd_op_read_term(t, e);

@@ -145,9 +145,6 @@ static bool work(struct sl_storage *s, size_t most)
 {
     struct sl_storage_op *op;
     bool more = true;
-#ifdef MUT_WORKALL
-    most = SIZE_MAX;
-#endif
     while (more && most-- > 0 && (op = take_done(lmdb_of(s), &more)) != NULL)
         sl_storage_deliver(op);
     return more;

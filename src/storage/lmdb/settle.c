@@ -23,14 +23,9 @@ static int settle_once(struct sl_lmdb *l, size_t number, enum sl_lmdb_fate *fate
      * try it may be one of our own tries. A number that is not above ours always means that our
      * transaction is not there, even if it was: the kernel may drop what it cannot write. */
     bool above = mdb_txn_id(txn) > number;
-#ifdef MUT_LOOKAGAIN
-    *fate = SL_LMDB_NOT_KNOWN;
-#endif
     if (*fate == SL_LMDB_NOT_KNOWN)
         *fate = above ? SL_LMDB_COMMITTED : SL_LMDB_NOT_COMMITTED;
-#ifndef MUT_LOOKONCE
     if (!above) *fate = SL_LMDB_NOT_COMMITTED;
-#endif
     rc = sl_store_get_number(&l->store, txn, SL_STORE_REVISION, &revision);
     if (rc == 0) rc = sl_store_put_number(&l->store, txn, SL_STORE_REVISION, revision);
     if (rc == 0) return mdb_txn_commit(txn);
@@ -48,14 +43,9 @@ enum sl_lmdb_fate sl_lmdb_settle(struct sl_lmdb *l, size_t number)
         mdb_txn_abort(txn);
         return SL_LMDB_NOT_COMMITTED;
     }
-#ifdef MUT_GUESS
-    return sl_lmdb_reopen(l) == 0 ? SL_LMDB_NOT_COMMITTED : SL_LMDB_NOT_KNOWN;
-#endif
     for (;;) {
         if (sl_lmdb_reopen(l) == 0 && settle_once(l, number, &fate) == 0) return fate;
-#ifndef MUT_DEAF
         sl_lmdb_reopen(l); /* LMDB rejects readers as well until it is opened again. */
-#endif
         if (sl_lmdb_is_in_a_hurry(l) && l->settle_tries_at_end++ >= TRIES_AT_END)
             return SL_LMDB_NOT_KNOWN;
         sl_lmdb_sleep_ms(PAUSE_MS);

@@ -117,9 +117,6 @@ static bool is_link(const char *path)
 static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
 {
     unsigned flags = MDB_NOSUBDIR | MDB_NOTLS | (bytes_max == 0 ? MDB_RDONLY : 0);
-#ifdef MUT_NOSYNC
-    flags |= MDB_NOSYNC;
-#endif
     if (is_link(path)) return ELOOP;
     int rc = mdb_env_create(&s->env), dead;
     if (rc != 0) {

@@ -104,15 +104,9 @@ __attribute__((format(printf, 2, 3))) static int broken(struct walk *w,
 /* Mark a page as used; each page belongs to one tree or is free. */
 static int take_page(struct walk *w, size_t number)
 {
-#ifdef MUT_PAGERANGE
-    if (number > w->meta.last) return 0;
-#endif
     if (number < 2 || number > w->meta.last)
         return broken(w, "page %zu does not exist", number);
     unsigned char bit = (unsigned char)(1u << number % 8);
-#ifdef MUT_PAGETWICE
-    return 0;
-#endif
     if ((w->taken[number / 8] & bit) != 0)
         return broken(w, "page %zu is used twice", number);
     w->taken[number / 8] |= bit;
@@ -181,9 +175,6 @@ static uint32_t u16_at(const char *at)
 /* Two nodes must not share bytes. */
 static bool take_bytes(struct page *p, size_t at, size_t n)
 {
-#ifdef MUT_PAGENODE
-    return true;
-#endif
     for (size_t i = at / 2; i < (at + n + 1) / 2; i++)
         if (p->taken[i]++ != 0) return false;
     return true;
@@ -240,9 +231,6 @@ static int check_key(struct visit *v, const struct page *p, uint32_t i,
 {
     if ((v->says.flags & INTEGER_KEY) != 0 && key.n != sizeof(size_t))
         return broken(v->walk, "page %zu: key %u is not an integer", p->number, i);
-#ifdef MUT_PAGEORDER
-    return 0;
-#endif
     if ((low.at != NULL && compare(v, key, low) < 0) ||
         (high.at != NULL && compare(v, key, high) >= 0))
         return broken(v->walk, "page %zu: key %u is out of order", p->number, i);
@@ -339,9 +327,6 @@ static int walk_tree(struct visit *v)
         return broken(v->walk, "%s: invalid depth %u", v->name, says->depth);
     if (says->root != NO_PAGE) rc = walk_page(v, says->root, 1, any, any);
     if (rc != 0) return rc;
-#ifdef MUT_PAGECOUNT
-    return 0;
-#endif
     if (says->branches != met->branches || says->leaves != met->leaves ||
         says->overflows != met->overflows || says->entries != met->entries)
         return broken(v->walk, "%s: wrong count of pages or records", v->name);

@@ -27,16 +27,12 @@ static void check_store(const char *directory, struct check_result *a)
 {
     struct sl_store s;
     struct sl_store_counts counts;
-    int pages = SLUICE_OK;
-#ifndef MUT_TRYPAGES
-    pages = a->status = sl_store_check_pages(directory, a->why, sizeof a->why);
-#endif
+    int pages = sl_store_check_pages(directory, a->why, sizeof a->why);
+    a->status = pages;
     if (pages == SLUICE_ETRUNCATED) return;
     a->status = sl_store_open(&s, directory, 0, a->why, sizeof a->why);
     if (pages == SLUICE_OK && a->status == SLUICE_OK) {
-#ifndef MUT_TRYRECORDS
         a->status = sl_store_check(&s, &counts, a->why, sizeof a->why);
-#endif
         sl_store_close(&s);
         return;
     }

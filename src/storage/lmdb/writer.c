@@ -29,9 +29,6 @@ struct txn {
  * not step; the wall clock counts once, when the store is opened, for the time in between. */
 static sl_ms store_now(const struct sl_lmdb *l)
 {
-#ifdef MUT_WALL
-    return sl_lmdb_clock_ms(CLOCK_REALTIME);
-#endif
     return l->time_base_ms + (sl_lmdb_clock_ms(CLOCK_BOOTTIME) - l->boot_base_ms);
 }
 
@@ -54,9 +51,6 @@ static int do_claim(struct txn *t, struct sl_storage_op *op)
 /* Is the operation's term the current one? Before the first claim there is none. */
 static bool is_current(const struct txn *t, struct sl_storage_op *op)
 {
-#ifdef MUT_NOTERM
-    return true;
-#endif
     if (t->term != 0 && op->term == t->term) return true;
     op->result.term = t->term;
     sl_lmdb_answer(op, SLUICE_ESTALE);
@@ -140,12 +134,6 @@ static int check_permission(struct txn *t, struct sl_storage_op *op, bool *may)
     *may = is_current(t, op);
     if (!*may) return 0;
     int rc = sl_store_is_barred(t->store, t->mdb, op->term, op->id, &barred);
-#ifdef MUT_NOBAR
-    barred = false;
-#endif
-#ifdef MUT_ROBAR
-    if (op->write_count == 0) barred = false;
-#endif
     if (rc != 0 || !barred) return rc;
     *may = false;
     return sl_lmdb_answer(op, SLUICE_EBARRED);
@@ -155,10 +143,6 @@ static int do_commit(struct txn *t, struct sl_storage_op *op)
 {
     bool known = false, may = false;
     int rc;
-#ifdef MUT_DEDUPAFTER
-    rc = check_permission(t, op, &may);
-    if (rc != 0 || !may) return rc;
-#endif
     rc = find_request(t, op, &known);
     if (rc != 0) return rc;
     if (known) {
@@ -199,9 +183,6 @@ static int forget_requests(struct txn *t, unsigned most)
     unsigned removed = 0;
     sl_ms keep = t->lmdb->settings.dedup_keep_ms, now = store_now(t->lmdb);
     if (keep >= now) return 0;
-#ifdef MUT_FORGETALL
-    most = UINT_MAX;
-#endif
     int rc = sl_store_forget_requests(t->store, t->mdb, now - keep, most, &removed);
     if (removed > 0) t->dirty = true;
     return rc;
@@ -336,9 +317,6 @@ static void make_room(struct sl_lmdb *l)
     enum sl_lmdb_fate fate = SL_LMDB_NOT_COMMITTED;
     int dead, rc = l->store.env != NULL ? 0 : EIO;
     bool may_grow = l->growths_left > 0;
-#ifdef MUT_ROOMGROWS
-    may_grow = true;
-#endif
     if (rc == 0) rc = mdb_reader_check(l->store.env, &dead);
     if (rc == 0)
         rc = sl_lmdb_set_level(l, may_grow ? SL_LMDB_FOR_DELETIONS : SL_LMDB_NO_GROWTH);
@@ -363,11 +341,6 @@ void sl_lmdb_write_group(struct sl_lmdb *l, struct sl_list *group)
     int error;
     enum sl_lmdb_fate fate = attempt(l, group, SL_LMDB_FOR_WRITES, &error);
     if (fate == SL_LMDB_COMMITTED) return;
-#ifdef MUT_GROUPALL
-    for (op = NULL; (op = sl_storage_op_after(group, op)) != NULL;)
-        sl_lmdb_fail(l, op, sl_lmdb_status(l, error));
-    return;
-#endif
     struct sl_list ended;
     sl_list_init(&ended);
     while ((op = sl_storage_op_after(group, NULL)) != NULL) {
