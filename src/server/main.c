@@ -44,9 +44,6 @@ static void say_ready(void)
 static void keep_from_cores(void)
 {
     const struct rlimit none = {0, 0};
-#ifdef MUT_CORES
-    return;
-#endif
     setrlimit(RLIMIT_CORE, &none);
     int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
     if (fd < 0) return;
@@ -91,11 +88,8 @@ static int serve(struct sl_settings *settings)
     if (sl_server_start(&s, settings) != 0 ||
         (s.arbiters.local = sl_local_new(&s)) == NULL)
         return EXIT_COULD_NOT;
-        /* Lock the directory before listening, so that no client connects to a server that
+    /* Lock the directory before listening, so that no client connects to a server that
      * cannot use it. */
-#ifdef MUT_DIRLATE
-    if (sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
-#endif
     int directory = sl_directory_open(&s.directory, settings);
     s.has_directory = directory == 1;
     if (directory < 0 || sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
@@ -135,9 +129,6 @@ static void warn_of_file(const char *setting, const char *path)
     struct stat st;
     if (*path == '\0' || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return;
     if ((st.st_mode & (S_IROTH | S_IWOTH)) == 0) return;
-#ifdef MUT_SECRETREAD
-    return;
-#endif
     sl_log(SL_LOG_WARN,
            "every user can read or write this file, which contains a secret; run "
            "chmod o-rwx on it",

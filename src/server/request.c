@@ -262,9 +262,6 @@ bool sl_request_came_too_late(struct request *r, const struct sl_grant *g)
     struct conn *c = r->c;
     enum sl_parting how = sl_conn_hung_up(c);
     assert(r->kept && !r->answered && r->verb == SL_VERB_ACQUIRE && r->arbiter != NULL);
-#ifdef MUT_LATE
-    return false;
-#endif
     if (how == SL_STAYS) return false;
     r->arbiter->kind->take_back(r->arbiter, r, g);
     detach(r);

@@ -234,9 +234,7 @@ static int make_table(struct server *s)
         .key_bytes_max = (uint32_t)set->key_bytes_max,
         .value_bytes_max = (uint32_t)set->value_bytes_max,
         .drains_max = (uint32_t)set->drains_max,
-#ifndef MUT_GRAIN
         .grain_ms = 1,
-#endif
     };
     if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed ||
         getrandom(&s->hash_key, sizeof s->hash_key, 0) != sizeof s->hash_key)

@@ -302,9 +302,6 @@ static bool take_line(struct reading *r, char *line)
 static void read_line(struct reading *r, const char *text, size_t n)
 {
     char line[LINE_BYTES_MAX + 1];
-#ifdef MUT_CONFIGLINE
-    if (n > LINE_BYTES_MAX) n = LINE_BYTES_MAX;
-#endif
     if (memchr(text, '\0', n) != NULL) {
         r->bad = true;
         wrong(&r->place, "there is a zero byte in this line");
@@ -392,9 +389,7 @@ static int take_option(struct sl_settings *s, char **argv, int *i, bool *by_flag
     if (value == NULL) return wrong(p, "%s needs a value: %s", argument, r->arg);
     by_flag[r - rows] = true;
     int status = set(s, r, value, p);
-#ifndef MUT_ARGSHOWN
     if (is_secret(r)) hide(value);
-#endif
     return status;
 }
 

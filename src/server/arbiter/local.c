@@ -61,9 +61,6 @@ static bool may_be_reported(struct request *r)
 {
     struct server *s = r->s;
     struct sl_table_stats table;
-#ifdef MUT_RELAYQUIET
-    return false;
-#endif
     if (!sl_local_of(s)->reclaims || r->fence == 0) return false;
     sl_table_stats(s->table, &table);
     if (table.recovering_until_ms <= s->now.ms ||
@@ -138,9 +135,6 @@ static bool retries(struct request *r)
         s->all_stay = s->inputs;
         return false;
     }
-#ifdef MUT_HOLDERLEFT
-    return false;
-#endif
     if (!has_leaving_holder(r)) return false;
     sl_state_run_next_turn(r);
     return true;
@@ -231,9 +225,7 @@ static void extend(struct request *r)
         return;
     }
     s->stats.extends++;
-#ifndef MUT_EXTENDED
     sl_state_given(s, r->ms);
-#endif
     notify_held(r, r->fence, false);
     sl_request_answer_number(r, left);
     sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_EXTENDED,
@@ -372,9 +364,7 @@ static void leave_table(struct request *r)
     assert(r->kept && r->in_table != r->on_disk);
     sl_state_uncount_waiter(r);
     if (r->on_disk) sl_state_forget(r);
-#ifndef MUT_NOLEAVE
     if (r->in_table) sl_table_withdraw(r->s->table, &r->c->session->s);
-#endif
 }
 
 static void withdraw(struct arbiter *a, struct request *r)
@@ -472,9 +462,7 @@ static void answer_granted(struct server *s, struct session *n,
     if (sl_request_came_too_late(r, &e->grant)) return;
     s->stats.grants++;
     s->stats.grants_after_wait++;
-#ifndef MUT_GIVEN
     if (e->grant.lease_ms > 0) sl_state_given(s, e->grant.lease_ms);
-#endif
     if (e->grant.lease_ms == 0) sl_input_holds(r->c);
     sl_histogram_add(&s->stats.wait_ms, e->grant.waited_ms);
     notify_held(r, e->grant.fence, true);

@@ -185,13 +185,8 @@ static void submit(struct arbiter *a, struct request *r)
 static void withdraw(struct arbiter *a, struct request *r)
 {
     assert(r->kept && r->arbiter == a);
-#ifndef MUT_NODELEAVE
     if (r->verb != SL_VERB_RELEASE) /* A release continues. */
         sl_node_withdraw(a->s->majority->node, a->s->now, r->ticket);
-#else
-    (void)a;
-    (void)r;
-#endif
 }
 
 /* If there is no memory for the release, the grant ends with its lease. */
@@ -199,17 +194,12 @@ static void take_back(struct arbiter *a, struct request *r, const struct sl_gran
 {
     const struct sl_node_request q = {
         .type = SL_NODE_RELEASE, .key = r->key, .fence = g->fence};
-#ifndef MUT_NODEGONE
     sl_node_submit(a->s->majority->node, a->s->now, 0, &q);
-#endif
 }
 
 static bool is_brief(const struct arbiter *a, const struct request *r)
 {
     (void)a;
-#ifdef MUT_NODEBRIEF
-    return false;
-#endif
     return !r->waits;
 }
 

@@ -91,9 +91,7 @@ static int convert_directory(struct sl_majority *m, enum sl_directory_use use,
     }
     if (found != SL_FOUND)
         return sl_directory_refuse(&m->directory, "state", found, AS_IF_LOST_STATE);
-#ifndef MUT_NODEFLOOR
     start->floor = r.kept.fence_limit;
-#endif
     start->silence_ms = r.kept.lease_longest_ms > r.kept.quiet_ms
                             ? r.kept.lease_longest_ms
                             : r.kept.quiet_ms;

@@ -277,9 +277,6 @@ bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms)
     if (!st->current) return false;
     sl_ms most = st->kept.lease_longest_ms;
     if (st->writing) most = sl_longest_sure(most, st->next.lease_longest_ms);
-#ifdef MUT_LEASEFIRST
-    most = SL_NEVER;
-#endif
     return lease_ms <= most;
 }
 

@@ -52,9 +52,6 @@ static sl_ms age_ms(const struct sl_kept *k, struct sl_now now)
 static void be_quiet(struct server *s, sl_ms ms)
 {
     sl_ms until = sl_ms_after(s->now.ms, ms) + 2; /* Clocks are rounded down. */
-#ifdef MUT_NOQUIET
-    return;
-#endif
     if (ms <= 0) return;
     sl_table_recover(s->table, until);
     sl_state_leased(s, ms, until);
@@ -112,9 +109,7 @@ static void continue_after_crash(struct server *s, const struct sl_kept *k)
     char ms[24];
     sl_ms quiet_ms = silence_after_crash(k, s->now);
     snprintf(ms, sizeof ms, "%" PRId64, quiet_ms);
-#ifndef MUT_FLOOR
     sl_table_set_fences(s->table, k->fence_limit, SL_FENCE_MAX);
-#endif
     be_quiet(s, quiet_ms);
     sl_log(
         SL_LOG_WARN,
@@ -162,11 +157,9 @@ static int write_first(struct server *s)
     k->quiet_ms = sl_state_quiet_ms(s);
     k->at_ms = s->now.ms;
     sl_boot_id(k->boot);
-#ifndef MUT_STILLCLEAN
     sl_state_begin(st->writer, st->directory.fd, k);
     int error = sl_state_commit(st->writer);
     if (error != 0) return sl_directory_fail_disk(&st->directory, error);
-#endif
     st->writes++;
     sl_table_set_fences(s->table, 0, k->fence_limit);
     st->fence_seen = stats.fence_last;

@@ -62,9 +62,6 @@ void sl_transactions_failed(struct conn *c, const char *name, const char *code)
 
 static bool has_failed(const struct conn *c)
 {
-#ifdef MUT_TXHALF
-    return false;
-#endif
     return c->tx != NULL && c->tx->error != NULL && !is_over(c->tx->error);
 }
 
@@ -96,9 +93,7 @@ void sl_transactions_lost(struct conn *c)
 {
     if (!has_session(c)) return;
     c->tx->id = 0;
-#ifndef MUT_RELAYSTALE
     c->tx->lost = true;
-#endif
 }
 
 bool sl_transactions_answers_lost(struct request *r)
@@ -167,17 +162,11 @@ void sl_transactions_leave(struct conn *c)
 bool sl_transactions_is_brief(const struct request *r)
 {
     const struct sl_transactions *t = r->s->transactions;
-#ifdef MUT_TXBRIEF
-    return false;
-#endif
     return t->manager == NULL || !sl_tx_manager_waits(t->manager, sl_conn_id(r->c));
 }
 
 bool sl_transactions_is_busy(const struct server *s)
 {
-#ifdef MUT_TXSTOP
-    return false;
-#endif
     return s->transactions != NULL && s->transactions->commits > 0;
 }
 

@@ -83,9 +83,6 @@ static void submit(struct server *s, struct work *w)
 {
     struct sl_transactions *t = s->transactions;
     bool waits = w->op.type == SL_STORAGE_SCAN && t->scans >= SCANS_AT_ONCE;
-#ifdef MUT_SCANSATONCE
-    waits = false;
-#endif
     if (waits) {
         sl_list_append(&t->scans_waiting, &w->waiting);
         return;
@@ -149,9 +146,7 @@ static struct work *copy_order(const struct sl_tx_order *o)
                               .id = o->id,
                               .writes = w->writes,
                               .write_count = o->write_count}};
-#ifndef MUT_TXREQUEST
     w->op.request = copy(&at, o->request);
-#endif
     w->op.table = copy(&at, o->table);
     w->op.key = copy(&at, o->key);
     for (uint32_t i = 0; i < o->write_count; i++) {
@@ -223,9 +218,6 @@ static void on_storage(uv_poll_t *handle, int status, int events)
 static struct sl_tx_manager_limits limits_of(const struct sl_settings *set)
 {
     sl_ms age_ms = set->tx_age_ms == 0 ? SL_NEVER : set->tx_age_ms;
-#ifdef MUT_TXAGE
-    age_ms = SL_NEVER;
-#endif
     return (struct sl_tx_manager_limits){
         .transactions_max = (uint32_t)set->tx_max,
         .locks_max = (uint32_t)set->tx_locks_max,
@@ -284,9 +276,7 @@ static int open_store(struct server *s, const char *directory)
                                               .dedup_keep_ms = set->dedup_keep_ms,
                                               .group_max = (uint32_t)set->tx_group_max};
     int status = sl_storage_try_lmdb(directory, set->store_check_ms, why, sizeof why);
-#ifndef MUT_KEEPDAMAGE
     if (status == SLUICE_ETRUNCATED) return serve_without(s, directory, why);
-#endif
     if (status == SLUICE_OK || status == SLUICE_ENOENT)
         t->storage = sl_storage_open_lmdb(&store, why, sizeof why);
     if (t->storage == NULL)
@@ -321,9 +311,7 @@ const char *sl_transactions_trouble(const struct server *s)
 {
     if (s->transactions == NULL) return "";
     if (*s->transactions->damage != '\0') return s->transactions->damage;
-#ifndef MUT_KEEPCLOSE
     if (s->transactions->storage == NULL) return "";
-#endif
     return sl_storage_trouble(s->transactions->storage);
 }
 
@@ -429,9 +417,6 @@ int sl_transactions_start(struct server *s)
 
 void sl_transactions_hurry(struct server *s)
 {
-#ifdef MUT_TXHURRY
-    return;
-#endif
     if (s->transactions != NULL && s->transactions->storage != NULL)
         sl_storage_hurry(s->transactions->storage);
 }
@@ -443,9 +428,6 @@ void sl_transactions_stop(struct server *s)
     struct sl_storage *storage = t->storage;
     uv_poll_stop(&t->poll);
     t->closing = true;
-#ifdef MUT_KEEPCLOSE
-    t->storage = NULL;
-#endif
     sl_storage_close(storage); /* It calls done() for each operation. */
     t->storage = NULL;
     while (!sl_list_empty(&t->scans_waiting)) {

@@ -19,10 +19,6 @@ static bool same_password(const char *password, struct sl_bytes given)
 {
     size_t n = strlen(password);
     volatile unsigned char differ = given.n != n;
-#ifdef MUT_AUTH
-    n = given.n < n ? given.n : n;
-    differ = 0;
-#endif
     for (size_t i = 0; i < n; i++)
         differ |= (unsigned char)(password[i] ^ (i < given.n ? given.at[i] : 0));
     return differ == 0;

@@ -136,9 +136,6 @@ static bool is_reserved(const struct call *call)
 static bool may_grow(struct call *call)
 {
     if (call->s->memory_full && sl_memory_rejects(call)) return false;
-#ifdef MUT_RESERVED
-    return true;
-#endif
     if (!is_reserved(call)) return true;
     sl_say(call, "LIMIT",
            "connections-max is reached, and this connection is reserved for "

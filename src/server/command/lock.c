@@ -269,10 +269,6 @@ void sl_do_acquire(struct call *call)
     if (!good_key(call) || !read_options(call, &w)) return;
     set_force(call->s, &w);
     r.waits = r.want.wait_ms > 0;
-#ifdef MUT_RELAYOPTION
-    for (size_t i = 2; i < call->n; i++)
-        if (sl_word_is(call->at[i], "WAIT")) r.waits = true;
-#endif
     sl_request_submit(&r);
 }
 

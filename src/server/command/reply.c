@@ -11,11 +11,7 @@ static void put_grant(struct sl_resp_writer *w, const struct sl_grant *g)
     sl_resp_integer(w, (int64_t)g->fence);
     sl_resp_integer(w, (int64_t)g->held);
     sl_resp_integer(w, g->lease_ms > 0 ? g->lease_ms : -1);
-#ifdef MUT_WAITED
-    sl_resp_integer(w, 0);
-#else
     sl_resp_integer(w, g->waited_ms);
-#endif
     sl_resp_integer(w, g->overlapping ? 1 : 0);
 }
 

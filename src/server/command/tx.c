@@ -272,13 +272,11 @@ static void put_rows(struct call *call, const struct sl_tx_answer *a)
     size_t bytes = w->n + ROW_BYTES;
     for (uint32_t i = 0; i < a->row_count; i++)
         bytes += a->rows[i].key.n + a->rows[i].value.n + ROW_BYTES;
-#ifndef MUT_TXROWS
     if (bytes > w->bytes_max) {
         sl_say(call, "TOOBIG",
                "the table is larger than a reply may be (output-bytes-max)");
         return;
     }
-#endif
     sl_call_cost(call, a->row_count / 16);
     sl_server_spend(call->s, bytes);
     sl_resp_map(call->out, a->row_count);

@@ -147,12 +147,6 @@ static int check_owner(const struct sl_directory *f)
     char why[120];
     if (fstat(f->fd, &st) != 0)
         return sl_directory_fail(f, "data: cannot open the folder", strerror(errno));
-#ifdef MUT_DIROWNER
-    st.st_uid = geteuid();
-#endif
-#ifdef MUT_DIRMODE
-    st.st_mode = 0700;
-#endif
     if (st.st_uid != geteuid()) {
         snprintf(why, sizeof why, "its owner is uid %u, the server runs as uid %u",
                  st.st_uid, geteuid());

@@ -89,11 +89,7 @@ void sl_textfile_begin(struct sl_textfile_writer *w, int directory,
     XXH64_reset(&w->sum, 0);
     /* Always create a new file: an existing link would redirect our writes. */
     int flags = O_EXCL | O_NOFOLLOW;
-#ifndef MUT_DIRLINK
     unlinkat(directory, kind->name_new, 0);
-#else
-    flags = O_TRUNC;
-#endif
     w->fd = openat(directory, kind->name_new, O_WRONLY | O_CREAT | O_CLOEXEC | flags,
                    0600);
     if (w->fd < 0) sl_textfile_fail(w, errno);

@@ -74,12 +74,6 @@ static void note_transaction(const struct request *r, uint64_t tx)
     struct conn *c = r->c;
     struct sl_forward_session *f = c->forwarded;
     bool begins = (r->command->flags & SL_BEGINS) != 0;
-#ifdef MUT_RELAYENDED
-    if (tx == 0) return;
-#endif
-#ifdef MUT_RELAYBEGUN
-    if (begins) sl_forward_tx_ended(c);
-#endif
     if (tx == f->tx) return;
     sl_forward_tx_ended(c);
     if (tx == 0 || !begins) return;
@@ -151,9 +145,7 @@ static void note_release(struct request *r)
                                                  : sl_ledger_find(l, r->released_fence);
     if (x == NULL) return;
     r->had_record = true;
-#ifndef MUT_RELAYRELEASE
     sl_ledger_drop(l, x);
-#endif
 }
 
 static void send_one(struct server *s, struct request *r)
@@ -205,9 +197,6 @@ bool sl_forward_must_decide(const struct request *r)
 {
     const struct sl_forward *f = r->s->forward;
     if (!f->leads) return r->c->proxy == NULL;
-#ifdef MUT_RELAYGATHER
-    return false;
-#endif
     return f->reports_until_ms != 0 && (r->command->flags & SL_COMPLETE) != 0;
 }
 
@@ -280,15 +269,10 @@ void sl_forward_leave(struct arbiter *a, struct conn *c, enum sl_parting how)
     struct sl_resp_writer *w;
     if (c->forwarded == NULL) return;
     sl_ledger_leave(&f->ledger, &c->forwarded->held);
-#ifndef MUT_RELAYRESET
     sl_forward_tx_ended(c);
-#endif
     if (c->proxy != NULL || c->forwarded->route == 0 || f->leads ||
         (!f->open && !f->handing))
         return;
-#ifdef MUT_RELAYEND
-    return;
-#endif
     w = sl_frame(s, f->keeper, "R.END", 2);
     if (w == NULL) return;
     sl_frame_number(w, sl_conn_id(c));
@@ -304,9 +288,6 @@ void sl_forward_failed(struct arbiter *a, struct conn *c, const char *name,
     if (c->forwarded == NULL || c->forwarded->tx == 0 ||
         c->forwarded->route != f->route || !f->open)
         return; /* The keeper has no transaction of this connection. */
-#ifdef MUT_RELAYFAIL
-    return;
-#endif
     w = sl_frame(a->s, f->keeper, "R.FAIL", 2);
     if (w == NULL) return;
     sl_frame_number(w, sl_conn_id(c));

@@ -201,9 +201,6 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
     struct sl_grant_view v;
     if (s->forward == NULL || !sl_table_inspect_grant(s->table, s->now, key, fence, &v))
         return;
-#ifdef MUT_RELAYHELD
-    if (!fresh) return;
-#endif
     if (c->proxy != NULL) send_held(c, key, &v, fresh);
     else if (v.leased) sl_witness_note(s, key, fence);
 }
@@ -236,9 +233,6 @@ bool sl_proxy_all_ready(const struct server *s)
 static bool is_quiet(const struct server *s)
 {
     struct sl_table_stats stats;
-#ifdef MUT_RECLAIMLATE
-    return true;
-#endif
     sl_table_stats(s->table, &stats);
     return stats.recovering_until_ms > s->now.ms;
 }
@@ -267,9 +261,6 @@ bool sl_forward_reclaim(struct server *s, struct session *n,
 {
     struct sl_grant_view held;
     bool good;
-#ifdef MUT_RECLAIM
-    return false;
-#endif
     if (sl_table_inspect_grant(s->table, s->now, key, v->fence, &held))
         good = reclaim_held(s, n, &held, v, key);
     else {
@@ -309,9 +300,6 @@ static void end_unnamed(struct server *s, sl_node_id node)
         struct session *n = sl_container_of(i, struct session, lingering);
         next = i->next;
         if (n->proxy_node != node) continue;
-#ifdef MUT_FAROLD
-        continue;
-#endif
         sl_list_remove(&n->lingering);
         sl_table_session_end(s->table, &n->s);
     }

@@ -156,15 +156,9 @@ static void settle_or_requeue(struct request *r)
 {
     struct server *s = r->s;
     bool commits = (r->command->flags & SL_COMMITS) != 0;
-#ifdef MUT_RELAYSETTLE
-    commits = false;
-#endif
     if (commits && r->c->forwarded->tx != 0) settle_commit(r);
     else {
         if (r->verb == SL_VERB_ACQUIRE) forget_unanswered(s, r->c);
-#ifdef MUT_RELAYWAITED
-        r->arrived_ms = s->now.ms;
-#endif
         sl_forward_enqueue(r);
     }
 }
@@ -435,9 +429,6 @@ void sl_forward_close_unleased(struct server *s)
     f->read_again_ms = s->now.ms + READ_AGAIN_MS;
     sl_election_read_soon(f->election, s->now.ms);
     if (f->certain_ms + CUT_OFF_MS > s->now.ms) return;
-#ifdef MUT_RELAYCUT
-    return;
-#endif
     sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
                  "there is no way to the keeper: clients that hold something without "
                  "LEASE are hung up on",

@@ -62,9 +62,6 @@ static void renewed(struct sl_storage_op *op)
     sl_election_renewed(f->election, s->now.ms, f->renew.asked_ms, &op->result);
     sl_election_view(f->election, &v);
     if (!f->leads) return;
-#ifdef MUT_REIGNAUTHORITY
-    v.authority_end_ms = SL_NEVER;
-#endif
     sl_table_set_authority(s->table, v.authority_end_ms);
     if (f->renew.has_state && op->term == f->term) sl_state_written(s, ok);
 }
@@ -167,9 +164,6 @@ static void end_term(struct server *s, uint64_t term)
     struct sl_forward *f = s->forward;
     struct sl_table_stats table;
     if (!f->leads) return;
-#ifdef MUT_REIGNSTOP
-    return;
-#endif
     sl_table_stats(s->table, &table);
     log_term(SL_LOG_WARN, "this node is the keeper no more", term, "keys",
              (int64_t)table.keys);
@@ -207,14 +201,8 @@ static void begin_term(struct server *s, const struct sl_election_order *o)
     f->longest_ms = o->before.longest_ms;
     sl_election_view(f->election, &v);
     sl_table_set_authority(s->table, v.authority_end_ms);
-#ifndef MUT_REIGNQUIET
     if (o->quiet_ms > 0) sl_table_recover(s->table, s->now.ms + o->quiet_ms);
-#endif
-#ifdef MUT_REIGNFLOOR
-    sl_state_begin_term(s, 0, o->before.longest_ms);
-#else
     sl_state_begin_term(s, o->before.fence_limit, o->before.longest_ms);
-#endif
     f->reports_until_ms = o->quiet_ms == 0        ? 0
                           : sl_proxy_all_ready(s) ? s->now.ms
                                                   : s->now.ms + REPORTS_MS;

@@ -29,9 +29,6 @@ static void send_note(struct server *s, struct sl_bytes key,
 {
     struct sl_forward *f = s->forward;
     struct sl_resp_writer *w;
-#ifdef MUT_RELAYNOTE
-    return;
-#endif
     for (sl_node_id n = 0; n < SL_NODE_ID_MAX; n++) {
         sl_node_id id = 1 + (sl_node_id)((v->fence + n) % SL_NODE_ID_MAX);
         const struct sl_proxy_node *node = &f->nodes[id];
@@ -103,9 +100,6 @@ void sl_witness_note(struct server *s, struct sl_bytes key, sl_fence fence)
 
 void sl_forward_gone(struct server *s, sl_fence fence, bool at_once)
 {
-#ifdef MUT_RELAYGONE
-    return;
-#endif
     if (s->forward == NULL || !s->forward->leads) return;
     struct sl_witness *witness = &s->forward->witness;
     assert(witness->gone_count < SL_GONE_MAX);

@@ -98,18 +98,13 @@ bool sl_auth_must_wait(struct call *call)
     struct server *s = call->s;
     struct sl_guess *guess;
     const struct sl_guess_address address = address_of(call->c);
-#ifdef MUT_NODELAY
-    return false;
-#endif
     if (call->resumed != NULL) return false;
     sl_ms delay_ms = sl_guesses_delay(&s->auth->guesses, &address, s->now.ms, &guess);
     if (delay_ms == 0) return false;
-#ifndef MUT_AUTHWAITING
     if (guess->waiting >= (uint32_t)s->settings->auth_waiting_max) {
         say_too_many(call);
         return true;
     }
-#endif
     delay(call, guess, delay_ms);
     return true;
 }

@@ -125,9 +125,6 @@ void sl_conn_hang_up(struct conn *c, enum sl_parting how)
 void sl_conn_close_in_turn(struct conn *c, enum sl_parting how)
 {
     struct server *s = c->server;
-#ifdef MUT_CLOSES
-    s->closes_left = 1;
-#endif
     if (s->closes_left > 0) {
         s->closes_left--;
         sl_conn_close(c, how);
@@ -179,9 +176,7 @@ static bool is_idle(const struct conn *c, const struct sl_settings *set, sl_ms n
     if (set->idle_ms == 0 || now_ms - c->heard_ms < set->idle_ms) return false;
     if (!sl_list_empty(&c->requests) || sl_subscriber_listens(&c->subscriber))
         return false;
-#ifndef MUT_IDLE
     if (sl_session_holds(&c->session->s) || sl_forward_holds_unleased(c)) return false;
-#endif
     return true;
 }
 

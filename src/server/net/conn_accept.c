@@ -59,9 +59,6 @@ static size_t connections_max(const struct server *s)
 static struct conn *unauthed(const struct server *s)
 {
     struct conn *oldest = sl_container_of(s->unauthed.next, struct conn, unauthed);
-#ifdef MUT_UNAUTHED
-    return NULL;
-#endif
     if (sl_list_empty(&s->unauthed) || s->now.ms - oldest->unauthed_ms < IDLE_MS)
         return NULL;
     return oldest;
@@ -73,10 +70,8 @@ static bool take_reserve(struct conn *c)
 {
     struct server *s = c->server;
     if (!sl_conn_is_local(c)) return false;
-#ifndef MUT_RESERVEKEPT
     if (s->reserved != NULL && s->now.ms - s->reserved->heard_ms >= IDLE_MS)
         sl_conn_close(s->reserved, SL_WAS_CUT);
-#endif
     if (s->reserved != NULL || s->conn_count > connections_max(s) + 1) return false;
     s->reserved = c;
     return true;

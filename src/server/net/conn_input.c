@@ -42,9 +42,6 @@ void sl_conn_setup(struct server *s)
         .room_bytes = EARLY_READ_BYTES,
         .before_auth = true,
     };
-#ifdef MUT_EARLYLIMITS
-    s->early_limits = s->limits;
-#endif
 }
 
 static const struct sl_resp_limits *limits_of(const struct conn *c)
@@ -66,10 +63,7 @@ static struct sl_resp_reader *get_reader(struct conn *c)
 void sl_conn_authed(struct conn *c, bool yes)
 {
     /* RESET does not give more time to a client that had not authenticated. */
-#ifndef MUT_RESETAUTH
-    if (c->authed && !yes)
-#endif
-        c->unauthed_ms = c->server->now.ms;
+    if (c->authed && !yes) c->unauthed_ms = c->server->now.ms;
     c->authed = yes;
     if (yes) sl_list_remove(&c->unauthed);
     else if (sl_list_empty(&c->unauthed))
@@ -140,9 +134,6 @@ static bool may_act(const struct conn *c)
 /* Charge reads and writes to the turn as well. */
 static void charge(struct server *s, size_t bytes)
 {
-#ifdef MUT_FLATCOST
-    bytes = 0;
-#endif
     if (bytes >= SL_STEPS_A_COMMAND) sl_server_spend(s, bytes);
 }
 
@@ -150,9 +141,6 @@ static void charge(struct server *s, size_t bytes)
 static uint32_t share_of_commands(const struct server *s)
 {
     uint32_t share = sl_list_empty(&s->ready) ? SHARE_ALONE : SHARE;
-#ifdef MUT_SHARE
-    share = s->commands_left;
-#endif
     return share < s->commands_left ? share : s->commands_left;
 }
 
@@ -226,14 +214,10 @@ static void classify(struct conn *c)
 {
     bool was_busy = c->input.busy;
     c->input.busy = c->reader != NULL;
-#ifndef MUT_PROMPT
     if (c->input.busy == was_busy &&
         c->input.class != (c->input.busy ? SL_SLOW : SL_PROMPT) &&
         !sl_input_move(c, c->input.busy ? SL_SLOW : SL_PROMPT))
         sl_conn_close(c, SL_WAS_CUT);
-#else
-    (void)was_busy;
-#endif
 }
 
 void sl_conn_has_input(struct conn *c, bool ended)

@@ -10,12 +10,7 @@
 
 size_t sl_conn_output_max(const struct server *s)
 {
-#ifdef MUT_OUTPUT
-    (void)s;
-    return SIZE_MAX;
-#else
     return (size_t)s->settings->output_bytes_max;
-#endif
 }
 
 void sl_conn_count_buffers(struct conn *c)
@@ -79,9 +74,7 @@ static void send_rest(struct conn *c, size_t done)
     /* The part that was sent is not kept: a client that does not read would make the server
      * keep megabytes for a few bytes that are counted. */
     memmove(all, all + done, c->sending_bytes);
-#ifndef MUT_SENTKEPT
     rest = realloc(all, c->sending_bytes);
-#endif
     c->sending = rest != NULL ? rest : all;
     c->out.bytes_max -= c->sending_bytes;
     sl_conn_count_buffers(c);

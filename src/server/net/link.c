@@ -30,9 +30,6 @@ static void on_closed(uv_handle_t *handle)
 static size_t output_max(const struct server *s)
 {
     size_t set = (size_t)s->settings->output_bytes_max;
-#ifdef MUT_LINKOUT
-    return SIZE_MAX;
-#endif
     set += s->links->handler->frame_bytes(s);
     return set > FRAME_BYTES_MAX ? set : FRAME_BYTES_MAX; /* One message always fits. */
 }
@@ -146,10 +143,8 @@ static void work(struct link *k)
     if (status < 0)
         sl_link_close(k, status == SLUICE_ENOMEM ? "out of memory"
                                                  : sl_resp_error(k->reader));
-#ifndef MUT_LINKBYTES
     else if (!k->known && k->came > SL_LINK_STRANGER_BYTES)
         sl_link_close(k, "it sent too much before it showed who it is");
-#endif
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)

@@ -84,9 +84,6 @@ static void write_proof(struct link *k, struct sl_resp_writer *w)
 static bool proof_holds(const struct link *k, struct sl_bytes word)
 {
     enum sl_link_role its_role = k->role == SL_CALLER ? SL_CALLEE : SL_CALLER;
-#ifdef MUT_LINKPROOF
-    if (word.n > 0) return true;
-#endif
     return sl_proof_holds(&k->handshake, its_role, k->server->settings->secret, word);
 }
 
@@ -207,14 +204,8 @@ static void take_hello(struct link *k, const struct sl_args *args)
     k->id = (sl_node_id)from;
     k->handshake.ids[SL_CALLER] = k->id;
     k->handshake.ids[SL_CALLEE] = (sl_node_id)to;
-#ifdef MUT_LINKFIRST
-    welcome(k, to);
-    if (k->closing) return;
-#endif
     if (!proof_holds(k, args->at[6])) refuse(k, "the secrets differ");
-#ifndef MUT_LINKFIRST
     else welcome(k, to);
-#endif
 }
 
 static void take_welcome(struct link *k, const struct sl_args *args)
@@ -351,9 +342,6 @@ static sl_node_id caller_of(const struct link *k)
  * side with the larger id leaves it open until nothing comes any more. */
 static bool is_kept(const struct link *k, const struct link *old)
 {
-#ifdef MUT_LINKTWO
-    return true;
-#endif
     return old->close_why != NULL || caller_of(k) <= caller_of(old);
 }
 

@@ -247,13 +247,11 @@ static void check(struct link *k)
         k->silent = true;
         sl_link_close(k, "it takes too long to answer");
     }
-#ifndef MUT_LINKSILENT
     /* If this process was stopped meanwhile, there is input. */
     else if (!sl_link_has_input(k)) {
         k->silent = true;
         sl_link_close(k, "it was silent for half a second");
     }
-#endif
 }
 
 static void accept_one(struct listener *d);
@@ -313,9 +311,6 @@ void sl_links_wake_by(struct sl_links *l, sl_ms ms)
  * node proves itself within a moment, so callers that only block the port cannot stay. */
 static void close_stranger(struct sl_links *l)
 {
-#ifdef MUT_LINKCROWD
-    return;
-#endif
     if (l->strangers < SL_LINK_STRANGERS) return;
     for (struct sl_list *n = l->all.next; n != &l->all; n = n->next) {
         if (link_of(n)->role != SL_CALLEE || link_of(n)->known) continue;

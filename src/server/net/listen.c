@@ -157,21 +157,17 @@ static int check_address(void *arg, const char *address)
     if (*address == '-') address++;
     if (!sl_parse_address(address, 0, &a))
         return fail(NULL, "bind: this is no address", address, "127.0.0.1, say");
-#ifndef MUT_BIND
     if (!is_loopback(&a) && *set->password == '\0')
         return fail(NULL,
                     "refused to listen beyond this machine without a password: set "
                     "--password-file, or bind to 127.0.0.1",
                     address, "no password");
-#ifndef MUT_SHORTPASSWORD
     if (!is_loopback(&a) && strlen(set->password) < PASSWORD_BYTES_MIN)
         return fail(
             NULL,
             "bind: to listen beyond this machine, set a password of at least 8 bytes "
             "(--password-file), or bind to 127.0.0.1",
             address, "the password is too short");
-#endif
-#endif
     return 0;
 }
 

@@ -54,9 +54,7 @@ int sl_conn_begin_session(struct conn *c, struct session **old)
     n->conn = c;
     *old = c->session;
     if (c->session != NULL) {
-#ifndef MUT_TXRESET
         sl_arbiters_leave(c, SL_SAID_BYE);
-#endif
         c->session->conn = NULL;
         sl_table_session_end(s->table, &c->session->s);
     }
@@ -86,13 +84,8 @@ void sl_conn_end_session(struct conn *c, enum sl_parting how)
     struct server *s = c->server;
     struct session *old = c->session;
     sl_request_withdraw_all(c);
-#ifndef MUT_TXLEAVE
     sl_arbiters_leave(c, how);
-#endif
     old->conn = NULL;
-#ifdef MUT_LINGER
-    how = SL_SAID_BYE;
-#endif
     sl_ms linger_ms = linger_of(c);
     if (how == SL_SAID_BYE || linger_ms == 0 || !sl_session_holds(&old->s)) {
         sl_table_session_end(s->table, &old->s);

@@ -75,9 +75,6 @@ static void publish(struct server *s, const struct sl_event *e)
     s->stats.events += heard;
     if (s->pubsub.elsewhere != NULL) s->pubsub.elsewhere(s, to, what);
     sl_server_spend(s, 128 * heard);
-#ifdef MUT_TWICE
-    sl_pubsub_publish(&s->pubsub, to, what);
-#endif
 }
 
 static void push(struct server *s, const struct sl_event *e)
@@ -85,9 +82,6 @@ static void push(struct server *s, const struct sl_event *e)
     const struct session *n = sl_server_session(s, e->session);
     bool waits = e->type == SL_EVENT_WAITS;
     if (n == NULL || n->conn == NULL || !n->conn->out.resp3) return;
-#ifdef MUT_PUSH
-    if (!waits) return;
-#endif
     struct sl_resp_writer *w = sl_conn_out(n->conn);
     sl_resp_push(w, waits ? 6 : 4);
     sl_resp_text(w, "lock");

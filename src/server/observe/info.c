@@ -10,9 +10,6 @@
 void sl_info_put(struct sl_info *t, const char *format, ...)
 {
     va_list args;
-#ifdef MUT_INFOBYTES
-    if (ftell(t->file) > 4096) return;
-#endif
     va_start(args, format);
     vfprintf(t->file, format, args);
     va_end(args);

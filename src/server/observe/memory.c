@@ -96,19 +96,14 @@ void sl_memory_check(struct server *s)
     size_t used = sl_memory_used(s), max = (size_t)s->settings->memory_max;
     s->memory_due = false;
     if (used > s->memory_peak) s->memory_peak = used;
-#ifdef MUT_MEMORYMAX
-    return;
-#endif
     if (max == 0) return;
     s->memory_full = used >= max;
     s->memory_due = used >=
                     max - max / MARGIN; /* Close to the limit, check in each turn. */
     if (used <= max + max / MARGIN) return;
-#ifndef MUT_MEMORYCLOSE
     sl_server_read_clock(s);
     close_until_free(s, used - max);
     sl_server_settle(s);
-#endif
 }
 
 bool sl_memory_rejects(struct call *call)
@@ -172,9 +167,7 @@ void sl_memory_second(struct server *s)
     if (!fell && !has_gaps(s, used)) return;
     s->memory_peak = used;
     s->trimmed_ms = s->now.ms;
-#ifndef MUT_NOTRIM
     malloc_trim(0);
-#endif
 }
 
 /* --- The default of memory-max ----------------------------------------------- */
