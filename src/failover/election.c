@@ -571,11 +571,6 @@ void sl_election_view(const struct sl_election *e, struct sl_election_view *out)
                                      .known_ms = e->known_at_ms,
                                      .claims = e->claims,
                                      .refused = e->refused};
-    for (uint32_t i = 0; i < SL_ELECTION_NODES_MAX; i++)
-        if (e->at[i].member && i != e->settings.self &&
-            e->at[i].doubt_term == e->current.term && e->at[i].doubt != SL_PEER_UP)
-            out->doubts++;
-    if (e->known && sight_of_keeper(e) != SL_PEER_UP) out->doubts++;
 }
 
 #define must(so, what) assert((so) && what)

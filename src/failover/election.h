@@ -125,8 +125,7 @@ struct sl_election_view {
     enum sl_election_state state;
     struct sl_storage_term current; /* The last known term. */
     sl_ms authority_end_ms;         /* LEADING: nothing is granted from then on. */
-    sl_ms known_ms;  /* The storage had this term at this time, or later. */
-    uint32_t doubts; /* Nodes, with this one, that do not see the keeper. */
+    sl_ms known_ms; /* The storage had this term at this time, or later. */
     uint64_t claims, refused;
 };
 void sl_election_view(const struct sl_election *e, struct sl_election_view *out);

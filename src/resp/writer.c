@@ -169,9 +169,3 @@ void sl_resp_push(struct sl_resp_writer *w, size_t n)
 {
     header(w, w->resp3 ? '>' : '*', (int64_t)n);
 }
-
-void sl_resp_bool(struct sl_resp_writer *w, bool yes)
-{
-    if (w->resp3) sl_resp_raw(w, yes ? "#t\r\n" : "#f\r\n", 4);
-    else sl_resp_integer(w, yes);
-}

@@ -32,7 +32,6 @@ void sl_resp_null_array(struct sl_resp_writer *w); /* Instead of an array. */
 void sl_resp_array(struct sl_resp_writer *w, size_t n);
 void sl_resp_map(struct sl_resp_writer *w, size_t pairs);
 void sl_resp_push(struct sl_resp_writer *w, size_t n);
-void sl_resp_bool(struct sl_resp_writer *w, bool yes);
 void sl_resp_raw(struct sl_resp_writer *w, const char *at, size_t n);
 
 #endif /* SL_RESP_WRITER_H */

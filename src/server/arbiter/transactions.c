@@ -332,11 +332,6 @@ void sl_transactions_answer_all(struct server *s, struct sl_tx_manager *of)
 
 /* --- Inspection --------------------------------------------------------------------------------- */
 
-const struct sl_tx_manager *sl_transactions_manager(const struct server *s)
-{
-    return s->transactions == NULL ? NULL : s->transactions->manager;
-}
-
 const char *sl_transactions_why_not(const struct server *s)
 {
     if (s->forward != NULL) return sl_forward_why_not(s);

@@ -73,9 +73,6 @@ bool sl_transactions_is_busy(const struct server *s);
 
 /* --- Inspection ----------------------------------------------------------------------- */
 
-/* NULL: this server has no transactions, or is not the keeper. */
-const struct sl_tx_manager *sl_transactions_manager(const struct server *s);
-
 /* The text of the error NOKEEPER: why there are no transactions here, or none at present. */
 const char *sl_transactions_why_not(const struct server *s);
 
