@@ -1,7 +1,7 @@
 /* durable.h - the limits of fences and leases that a later server, keeper or node has to know.
  *
- * Who grants must not rely on what a successor would not know. So two limits are durable before
- * they are used:
+ * A server must not rely on limits that its successor would not know. So it stores two limits
+ * durably before it uses them:
  *
  *   - No fence is granted above a limit. The limit is a block of fences above the last one and
  *     above the clock; the next block is written when half of it is used, while grants go on.

@@ -1,4 +1,4 @@
-/* heap.h - what is due first: a heap in which each node has four children.
+/* heap.h - a heap that finds the item that is due first. Each node has four children.
  *
  * Items of the same time come in any order, but always in the same order after the same history.
  * Each owner learns the slot of its item, so that it can remove or move it. */

@@ -1,4 +1,4 @@
-/* status.c - words and texts of status codes. */
+/* status.c - names and texts of status codes. */
 #include "sluice.h"
 
 const char *sluice_status_word(int64_t status)

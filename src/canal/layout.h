@@ -12,7 +12,7 @@
  * Nothing here is a pointer. A change to the layout raises SL_CANAL_FORMAT; the first 32
  * bytes of the header are the same in every format.
  *
- * Who may write what:
+ * Which threads may write which fields:
  *   key.word            every thread, by sl_canal_word_swap()           (counter.h)
  *   key.wake            every thread, atomically                        (sleep.c)
  *   key.state, names, index, fresh, hand, changes   holder of header.key_mutex (keys.c);

@@ -222,7 +222,7 @@ static int make(int fd, const struct open_args *w, struct sl_canal_segment *seg)
 enum header_state { GOOD, UNFINISHED, BAD };
 
 /* Check the header of a file before it is mapped. BAD: *status says why. UNFINISHED:
- * no process can be using the file; whoever has its lock may create the segment.
+ * no process can be using the file; the process that locks it may create the segment.
  * Without the lock only GOOD is certain, since a process may be creating the
  * segment. So this reads the header first and the size second: a header that is
  * ready belongs to a file that has its full size. */

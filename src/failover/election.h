@@ -100,7 +100,7 @@ void sl_election_renewed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
 void sl_election_term_changed(struct sl_election *e, sl_ms now,
                               const struct sl_storage_term *r);
 
-/* The storage has refused an operation, because this term is current. */
+/* The storage has rejected an operation, because this term is current. */
 void sl_election_refused(struct sl_election *e, sl_ms now, uint64_t term);
 
 /* A request finds no keeper, or cannot reach it: read the term soon. */

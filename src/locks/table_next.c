@@ -29,7 +29,7 @@ static void stop_waiting(struct sl_table *t, struct sl_entry *e)
 }
 
 /* Removes a waiter or watcher, and tells it why, unless its session has ended. Returns whether
- * *out is to be told. */
+ * *out is an effect to report. */
 static bool finish_wait(struct sl_table *t, struct sl_entry *e,
                         enum sl_effect_type type, struct sl_effect *out)
 {

@@ -66,8 +66,8 @@ static int reclaim_inline(struct sl_table *t, struct sl_now now,
     return SLUICE_OK;
 }
 
-/* The grant has expired here, and is reported again with a later end. So its expiry, which was
- * not told yet, is not told. */
+/* The grant has expired here, and is reported again with a later end. So the table does
+ * not report the expiry, which it has not reported yet. */
 static void drop_expired(struct sl_table *t, struct sl_lock *l, sl_fence fence)
 {
     if (l->fence == fence) {

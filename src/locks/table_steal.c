@@ -1,4 +1,4 @@
-/* table_steal.c - which waiter steals, from which holders, and what they are told (rules 7, 8).
+/* table_steal.c - which waiter steals, from which holders, and the notices to them (rules 7, 8).
  *
  * The *thief* is a waiter that steals and would be next if there were enough capacity. Its *plan*
  * is a list of victims: the shortest prefix of the holders, lowest priority first, then the
@@ -7,9 +7,9 @@
  * and no holder is asked. While there is a plan, the lock is *reserved*: capacity that becomes
  * free belongs to the thief.
  *
- * The plan is made again whenever something has changed. Holders are then told the differences,
- * one in each call: so each is asked once, whichever waiter is the thief by then, and however
- * many thieves there are.
+ * The plan is made again whenever something has changed. The table then tells holders the
+ * differences, one in each call: so each is asked once, whichever waiter is the thief by then,
+ * and however many thieves there are.
  *
  * A live holder is never displaced. Its grant ends by its own release or with its lease. Only a
  * thief with a force_ms (rule 8) is granted next to it, and that grant is marked. */

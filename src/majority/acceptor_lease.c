@@ -26,7 +26,8 @@ static void uncount_length(struct sl_node *n, struct sl_now now,
     l->length = 0;
 }
 
-/* After a short lease another one as short is expected, but not after a long one. */
+/* The longest lease that is in force. A short lease counts for a while after it has ended, since
+ * the client will probably request another one. */
 sl_ms sl_acceptor_longest_lease(const struct sl_node *n, struct sl_now now)
 {
     sl_ms most = 0;

@@ -1,4 +1,4 @@
-/* acceptor_report.c - what an acceptor publishes about the grants of a key, each fact once. */
+/* acceptor_report.c - the events that an acceptor publishes about grants, each once. */
 #include "majority/acceptor.h"
 
 void sl_acceptor_publish(struct sl_node *n, struct sl_now now,

@@ -560,7 +560,7 @@ static bool is_pending(const struct sl_node *n)
            (n->kept.vote.version == next || n->kept.stored.version == next);
 }
 
-/* Complete a change that stalled, whoever began it. */
+/* Complete a change that stalled, whichever node began it. */
 static void complete_stalled(struct sl_node *n, struct sl_now now)
 {
     if (!is_pending(n) || n->change.phase != SL_CHANGE_NONE) {

@@ -1,4 +1,4 @@
-/* node_check.c - what is always true of a node, between two calls. */
+/* node_check.c - the invariants of a node, which hold between two calls. */
 #include <assert.h>
 
 #include "majority/acceptor.h"

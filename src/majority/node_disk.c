@@ -1,4 +1,4 @@
-/* node_disk.c - what a node has on disk, and what waits until it is there. */
+/* node_disk.c - the durable state of a node, and messages that wait until it is on disk. */
 #include <assert.h>
 
 #include "majority/acceptor.h"

@@ -6,12 +6,12 @@
 
 #include "sluice.h"
 
-#define ROOM_BYTES 4096u /* What a read should find, unless the limits say otherwise. */
-#define ARGS_FIRST 16u   /* Words for which there is room from the start. */
-#define DIGITS_MAX 18    /* Of a length; any of them fits. */
+#define ROOM_BYTES 4096u /* Free bytes for each read, if limits.room_bytes is 0. */
+#define ARGS_FIRST 16u   /* Arguments for which memory is allocated first. */
+#define DIGITS_MAX 18    /* Of a length; every such number fits into 64 bits. */
 #define NONE SIZE_MAX
 
-/* A word, as offsets: the buffer moves. */
+/* An argument, as offsets, because the buffer may move. */
 struct span {
     size_t at, n;
 };
@@ -20,15 +20,15 @@ struct sl_resp_reader {
     struct sl_resp_limits limits;
     char *buffer;
     size_t size, end;
-    size_t begin;     /* Where the command that is being read begins. */
-    size_t at;        /* How far it has been looked at. */
-    size_t left;      /* Words still to come. */
-    size_t bulk;      /* Bytes of the word that is being read. */
-    bool in_command;  /* The number of words is known. */
-    bool in_bulk;     /* The length of the word is known. */
-    size_t count;     /* Words that are there. */
+    size_t begin;     /* Where the current command begins. */
+    size_t at;        /* The first byte that is not parsed yet. */
+    size_t left;      /* Arguments that are still missing. */
+    size_t bulk;      /* Bytes of the current argument. */
+    bool in_command;  /* The number of arguments is known. */
+    bool in_bulk;     /* The length of the argument is known. */
+    size_t count;     /* Arguments that were parsed. */
     size_t total;     /* Their bytes. */
-    size_t words_max; /* Room in the two below. */
+    size_t words_max; /* Allocated length of spans and words. */
     struct span *spans;
     struct sl_bytes *words;
     const char *error;
@@ -76,7 +76,7 @@ const char *sl_resp_error(const struct sl_resp_reader *r)
 
 /* --- Bytes come in -------------------------------------------------------- */
 
-/* Move what is left to the front. */
+/* Move the bytes of the current command to the front. */
 static void compact(struct sl_resp_reader *r)
 {
     if (r->begin == 0) return;
@@ -90,14 +90,14 @@ static void compact(struct sl_resp_reader *r)
 size_t sl_resp_room(struct sl_resp_reader *r, char **at)
 {
     if (r->begin == r->end && r->count == 0) r->begin = r->end = r->at = 0;
-    /* A large word is read into its place in as few pieces as it comes in. */
+    /* Read a large argument in as few pieces as possible. */
     size_t rest = r->in_bulk && r->at + r->bulk + 2 > r->end
                       ? r->at + r->bulk + 2 - r->end
                       : 0;
     size_t room = r->limits.room_bytes, want = rest > room ? rest : room;
     if (r->size - r->end < want) compact(r);
     if (r->size - r->end < room) {
-        /* Twice as much as there is, not as much as was announced. */
+        /* Double the buffer; do not trust the announced length. */
         size_t size = r->size > room ? r->size * 2 : room * 2;
         char *bigger = realloc(r->buffer, size);
         if (bigger == NULL) return 0;
@@ -114,7 +114,7 @@ void sl_resp_filled(struct sl_resp_reader *r, size_t n)
     r->end += n;
 }
 
-/* --- Words ---------------------------------------------------------------- */
+/* --- Arguments ------------------------------------------------------------ */
 
 static int fail(struct sl_resp_reader *r, int status, const char *error)
 {
@@ -166,7 +166,7 @@ static inline int add_word(struct sl_resp_reader *r, size_t at, size_t n)
     return 1;
 }
 
-/* The end of a line from r->at on; NONE: it has not come. */
+/* The end of a line from r->at on; NONE: it has not arrived. */
 static size_t line_end(const struct sl_resp_reader *r)
 {
     const char *nl = memchr(r->buffer + r->at, '\n', r->end - r->at);
@@ -269,7 +269,7 @@ static int read_array(struct sl_resp_reader *r)
     return status;
 }
 
-/* --- What people type ------------------------------------------------------ */
+/* --- Inline commands ------------------------------------------------------- */
 
 static bool is_blank(char c)
 {
@@ -304,7 +304,7 @@ static size_t unescape(const char *s, size_t n, char *c)
     return 2;
 }
 
-/* One word of a line, from `at` on; it is written over itself without its quotes. Returns
+/* Parse one argument of a line, from `at` on, and remove its quotes in place. Returns
  * where it ends; NONE: a quote is not closed. */
 static size_t read_word(struct sl_resp_reader *r, size_t at, size_t end, size_t *n)
 {
@@ -361,7 +361,7 @@ static int read_line(struct sl_resp_reader *r)
 
 /* --- Commands --------------------------------------------------------------- */
 
-/* The command is handed out: the next one begins here. */
+/* The command was returned: the next one begins here. */
 static void begin_next(struct sl_resp_reader *r)
 {
     r->begin = r->at;

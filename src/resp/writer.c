@@ -26,7 +26,7 @@ char *sl_resp_take(struct sl_resp_writer *w, size_t *n)
     return buffer;
 }
 
-/* Room for n more bytes, or NULL. */
+/* Where to put n more bytes, or NULL. */
 static char *room(struct sl_resp_writer *w, size_t n)
 {
     if (w->spilt) return NULL;

@@ -1,8 +1,8 @@
-/* writer.h - replies into bytes, for RESP2 and RESP3, without a socket.
+/* writer.h - formats replies as bytes, for RESP2 and RESP3, without a socket.
  *
- * A writer is a buffer that grows up to a limit. Past the limit, or without memory, it is
- * *spilt*: what is written from then on is dropped, and its owner hangs up, since half a
- * reply is worse than none. So nothing here has a status to be looked at. */
+ * A writer is a buffer that grows up to a limit. Above the limit, or without memory, it is
+ * *spilt*: it drops all further bytes, and its owner closes the connection, since a part of a
+ * reply is worse than none. So no function here returns a status. */
 #ifndef SL_RESP_WRITER_H
 #define SL_RESP_WRITER_H
 
@@ -18,11 +18,11 @@ struct sl_resp_writer {
 void sl_resp_writer_init(struct sl_resp_writer *w, size_t bytes_max);
 void sl_resp_writer_free(struct sl_resp_writer *w);
 
-/* The buffer is its caller's now (to be freed), and the writer empty. */
+/* Gives the buffer, which the caller must free; the writer is empty then. */
 char *sl_resp_take(struct sl_resp_writer *w, size_t *n);
 
 void sl_resp_simple(struct sl_resp_writer *w, const char *text);
-/* "-WORD text"; the text may come from anybody: line breaks become blanks. */
+/* "-WORD text". The text may come from a client, so line breaks become blanks. */
 void sl_resp_problem(struct sl_resp_writer *w, const char *word, const char *text);
 void sl_resp_integer(struct sl_resp_writer *w, int64_t n);
 void sl_resp_bulk(struct sl_resp_writer *w, struct sl_bytes b);

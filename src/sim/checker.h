@@ -1,5 +1,5 @@
-/* checker.h - the checker records which client was told what, and when. It observes the cluster
- * from outside and never asks a node who holds a key. It reports as wrong:
+/* checker.h - the checker records every answer to a client, with its time. It observes the cluster
+ * from outside and never asks a node for the holder of a key. It reports as wrong:
  *
  *     two holders of a key           a client believes that it holds a key from the arrival of
  *                                    the answer until its own deadline, its release, or a

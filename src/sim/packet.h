@@ -1,4 +1,4 @@
-/* packet.h - what travels between nodes, and between a client and its node. */
+/* packet.h - the messages between nodes, and between a client and its node. */
 #ifndef SL_SIM_PACKET_H
 #define SL_SIM_PACKET_H
 

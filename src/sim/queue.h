@@ -1,4 +1,4 @@
-/* queue.h - events to come, by time. Events of the same time happen in the order in which they
+/* queue.h - future events, by time. Events of the same time happen in the order in which they
  * were put. */
 #ifndef SL_SIM_QUEUE_H
 #define SL_SIM_QUEUE_H

@@ -1,5 +1,5 @@
-/* storage.c - calls the functions of the implementation, checks what the caller passes, and
- * has what the implementations share. */
+/* storage.c - calls the functions of the implementation, and checks the arguments of callers. It
+ * also has the functions that the implementations share. */
 #include <assert.h>
 #include <stdlib.h>
 

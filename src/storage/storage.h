@@ -1,4 +1,4 @@
-/* storage.h - what survives a restart: the current term, commits, and bars.
+/* storage.h - the data that survives a restart: the current term, commits, and bars.
  *
  * One interface, two implementations: LMDB in a file of the data directory, for one server; etcd,
  * for a cluster. A caller submits operations, and sl_storage_work() reports their results later,
@@ -82,8 +82,8 @@ struct sl_storage_result {
 };
 
 /* An operation. The storage borrows it, with everything it points to, until it calls `done`.
- * After ENOSPC, EIO, ENOMEM and ETOOBIG nothing was done, and nothing will be. ECLOSED, from a
- * storage that is in a hurry: it may have been done; SL_STORAGE_OUTCOME will tell. */
+ * After ENOSPC, EIO, ENOMEM and ETOOBIG nothing was done, and nothing will be. ECLOSED, after
+ * sl_storage_hurry(): it may have been done; SL_STORAGE_OUTCOME will tell. */
 struct sl_storage_op {
     enum sl_storage_op_type type;
     uint64_t term, id;
@@ -146,8 +146,8 @@ struct sl_storage *sl_storage_open_lmdb(const struct sl_storage_settings *s, cha
  * about two seconds is ECLOSED. Before, it waits until the disk or etcd works again. */
 void sl_storage_hurry(struct sl_storage *s);
 
-/* Finishes submitted operations first, in a hurry. Their `done` must not submit another one. NULL
- * is allowed. */
+/* Finishes submitted operations first, as after sl_storage_hurry(). Their `done` must not submit
+ * another one. NULL is allowed. */
 void sl_storage_close(struct sl_storage *s);
 
 void sl_storage_submit(struct sl_storage *s, struct sl_storage_op *op);

@@ -84,7 +84,7 @@ void sl_tx_manager_stop(struct sl_tx_manager *m, sl_ms now, uint64_t term)
 
 /* --- Time ----------------------------------------------------------------------------- */
 
-/* Bars that the storage refused, or for which there was no memory. */
+/* Bars that the storage rejected, or for which there was no memory. */
 static void retry_bars(struct sl_tx_manager *m, sl_ms now)
 {
     m->bar_ms = SL_NEVER;

@@ -160,7 +160,7 @@ int sl_tx_manager_submit(struct sl_tx_manager *m, sl_ms now, uint64_t ticket,
  * the storage, and then its locks are released. */
 void sl_tx_manager_leave(struct sl_tx_manager *m, sl_ms now, uint64_t session);
 
-/* The storage has carried out the order with this number, or refused it. */
+/* The storage has carried out the order with this number, or rejected it. */
 void sl_tx_manager_done(struct sl_tx_manager *m, sl_ms now, uint64_t op,
                         const struct sl_storage_result *done);
 

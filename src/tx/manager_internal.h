@@ -173,7 +173,7 @@ static const struct sl_bytes sl_tx_none = {NULL, 0};
 /* About how many locks one call visits for transactions that are ready or too old. */
 #define SL_TX_STEPS_MAX 1000u
 
-/* The delay before a refused claim or bar is tried again. */
+/* The delay before a rejected claim or bar is tried again. */
 #define SL_TX_RETRY_MS 100
 
 /* --- locks.c ------------------------------------------------------------------------ */
@@ -289,7 +289,7 @@ struct sl_bytes sl_tx_arg_key(const struct sl_tx *t);
  * wait again, or to restart others. */
 void sl_tx_run_ready(struct sl_tx_manager *m, sl_ms now);
 
-/* The storage has carried out the order of t, or refused it. */
+/* The storage has carried out the order of t, or rejected it. */
 void sl_tx_storage_done(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t,
                         const struct sl_storage_result *done);
 

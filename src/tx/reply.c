@@ -1,4 +1,4 @@
-/* reply.c - what comes out of the manager: answers to clients, orders to the storage. */
+/* reply.c - the output of the manager: answers to clients, orders to the storage. */
 #include <stdlib.h>
 #include <string.h>
 

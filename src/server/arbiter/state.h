@@ -77,7 +77,7 @@ void sl_state_leased(struct server *s, sl_ms lease_ms, sl_ms end_ms);
 /* Record a lease of this length that begins now. */
 void sl_state_given(struct server *s, sl_ms lease_ms);
 
-/* Count a kept request that waits for a grant with such a lease; and stop to count it, whether it
+/* Count a kept request that waits for a grant with such a lease; and stop counting it, whether it
  * was granted or not. */
 void sl_state_count_waiter(struct request *r, sl_ms lease_ms);
 void sl_state_uncount_waiter(struct request *r);

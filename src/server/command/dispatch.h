@@ -33,7 +33,7 @@ struct call {
     const struct command *command;
     const struct sl_bytes *at; /* Arguments, the name first. */
     size_t n;
-    const char *tx;                /* Its name, if it belongs to a transaction; NULL. */
+    const char *tx; /* The command's name if it belongs to a transaction; else NULL. */
     const struct request *resumed; /* The request that runs again; NULL: it is new. */
 };
 

@@ -30,8 +30,8 @@ enum sl_directory_use {
     SL_DIRECTORY_OF_NODE
 };
 
-/* What kind of server has used it so far; and what kind does from now on: 0, or -1: the log says
- * why that could not be written. */
+/* Which kind of server has used the directory so far. sl_directory_mark() records the kind that
+ * uses it from now on: 0, or -1 if the write failed; the log says why. */
 enum sl_directory_use sl_directory_use(const struct sl_directory *f);
 int sl_directory_mark(const struct sl_directory *f, enum sl_directory_use use);
 

@@ -1,5 +1,5 @@
-/* conn_accept.c - accepts connections up to connections-max, and decides which are closed for
- * others above it. */
+/* conn_accept.c - accepts connections up to connections-max. Above that limit it chooses which
+ * connections to close for new ones. */
 #include <stdlib.h>
 
 #include "server/net/conn_internal.h"

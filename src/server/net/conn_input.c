@@ -1,4 +1,4 @@
-/* conn_input.c - what a client sends: bytes are read, and its commands are run. */
+/* conn_input.c - the input of a connection: reads bytes and runs the commands in them. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -2,8 +2,8 @@
  *
  *     conn.c          its life
  *     conn_accept.c   how it begins
- *     conn_input.c    what the client sends
- *     conn_output.c   what is sent to the client
+ *     conn_input.c    its input: bytes and commands
+ *     conn_output.c   its output: replies and pushes
  *     session.c       its session
  */
 #ifndef SL_SERVER_NET_CONN_INTERNAL_H

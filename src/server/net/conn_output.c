@@ -1,4 +1,4 @@
-/* conn_output.c - what is written to a client: buffered in a turn, and sent at its end. */
+/* conn_output.c - the output of a connection: buffered during a turn, and sent at its end. */
 #include <stdlib.h>
 #include <string.h>
 

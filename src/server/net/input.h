@@ -30,7 +30,7 @@ struct sl_input_set {
     uv_poll_t watch; /* Of the set itself. */
     int fd;
     uint32_t batch_max;
-    uint64_t share_ns; /* How long a turn takes more of them. */
+    uint64_t share_ns; /* A turn takes no more of them after this time. */
     uint32_t at, n;    /* What is left of the batch. */
     struct {
         struct conn *conn; /* Borrowed; NULL: it has left the set. */

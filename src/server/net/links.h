@@ -20,15 +20,15 @@
  * the way, closed it. */
 enum sl_link_end { SL_END_REPLACED, SL_END_SILENT, SL_END_CLOSED };
 
-/* What links call in whoever started them. All calls come from callbacks of the loop, never from
- * inside a function of this header. */
+/* The functions of the module that started the links. All calls come from callbacks of the loop,
+ * never from inside a function of this header. */
 struct sl_link_handler {
     /* What is shown to the other side: when this node was born, and the settings that should be
      * equal, one "name=value" per line. */
     uint64_t (*birth)(const struct server *s);
     void (*settings)(const struct server *s, char *out, size_t n);
 
-    /* A link is up. False: close it; the other side and the log are told *why. */
+    /* A link is up. False: close it, and report *why to the other side and in the log. */
     bool (*up)(struct server *s, sl_node_id id, uint64_t birth, const char **why);
     void (*down)(struct server *s, sl_node_id id, enum sl_link_end how);
 

@@ -84,7 +84,7 @@ static struct sl_bytes trim(struct sl_bytes b)
     return b;
 }
 
-/* One that stands after those of a smaller id. */
+/* Insert a node after the nodes with smaller ids. Returns NULL or an error. */
 static const char *put(struct sl_membership *out, sl_node_id id,
                        struct sl_bytes address)
 {

@@ -1,4 +1,4 @@
-/* events.h - what happens to locks, published to subscribers and pushed to holders.
+/* events.h - the events of locks: published to subscribers and pushed to holders.
  *
  * Each event is published on the channel lock:KEY as "NAME fence more". Some are also pushed to
  * the connection that they concern, if it speaks RESP3. The table in events.c has all of them. */
@@ -24,7 +24,7 @@ struct sl_event {
     enum sl_event_type type;
     struct sl_bytes key;
     sl_fence fence;
-    uint64_t session;     /* Whom to push it to; 0: nobody. */
+    uint64_t session;     /* The session to push it to; 0: none. */
     uint64_t held;        /* GRANTED */
     sl_ms lease_ms;       /* GRANTED, EXTENDED; 0: none. */
     sl_ms waited_ms;      /* GRANTED */

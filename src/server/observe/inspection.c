@@ -41,7 +41,7 @@ void sl_inspection_list(struct request *r)
     const struct sl_page *p = &r->page;
     struct sl_inspection *i = sl_inspection_new(s, SL_INSPECT_LOCKS);
     size_t seen = 0, shown = 0;
-    /* As many at a time as may be compared, if their keys are long. */
+    /* Visit few locks at a time, so that matching long keys stays within the limit. */
     size_t compared = sl_glob_words(p->match.n) + s->drain_words;
     size_t each = 16 + compared * (size_t)s->settings->key_bytes_max;
     size_t chunk = 1 + SL_INSPECT_STEPS_MAX / each;

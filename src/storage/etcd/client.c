@@ -1,5 +1,5 @@
-/* client.c - what becomes of a request to etcd: which member is asked, and what is known of the
- * request in the end. client_internal.h describes the parts of the client. */
+/* client.c - requests to etcd: chooses the member for each request, and determines its outcome.
+ * client_internal.h describes the parts of the client. */
 #include <assert.h>
 #include <errno.h>
 #include <jansson.h>

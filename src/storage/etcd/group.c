@@ -1,5 +1,5 @@
 /* group.c - commits and bars on etcd: many in one transaction, where each succeeds or fails
- * alone, and what becomes of a group whose answer is lost.
+ * alone. This file also settles groups whose answer is lost.
  *
  * Every try of a group compares the revision of its slot's key and changes it. So at most one
  * try succeeds, however late the others arrive, and the number in the key says which one. */
@@ -122,8 +122,8 @@ static bool is_stale(struct sl_etcd *e, struct sl_storage_op *op, const json_t *
     return true;
 }
 
-/* Why was the operation not done? It is answered. False: no reason was found, so it may be sent
- * again. */
+/* Find out why the operation was not done, and answer it. False: no reason was found, so it may be
+ * sent again. */
 static bool judge(struct sl_etcd *e, struct sl_storage_op *op, const json_t *txn,
                   size_t at)
 {

@@ -1,4 +1,4 @@
-/* json.c - the JSON of etcd's gateway: requests are written, answers are read. Bytes are base64
+/* json.c - the JSON of etcd's gateway: writes requests and reads answers. Bytes are base64
  * in it, 64-bit numbers are strings, and fields that are 0 or empty are absent. */
 #include <assert.h>
 #include <inttypes.h>

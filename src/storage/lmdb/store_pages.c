@@ -160,7 +160,7 @@ struct page {
 
 struct node {
     struct sl_bytes key,
-        value; /* Of a large one: n is its own, at the page's number. */
+        value; /* If large: n is its length, at points to its page number. */
     size_t child;
     unsigned flags;
 };
