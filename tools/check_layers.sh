@@ -79,6 +79,9 @@ for path in include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch]; do
             '<sluice.h' | '"sluice.h') [ "$directory" != include ] ||
                 say "$path: sluice.h includes itself"
                 continue ;;
+            '<'*/*) [ ! -d "src/$(echo "$name" | sed 's,^<,,; s,/.*,,')" ] ||
+                say "$path: $name>: write our own headers in quotes"
+                continue ;;
             '<'*) continue ;;
         esac
         name=${name#?}

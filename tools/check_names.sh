@@ -14,7 +14,7 @@ find src -name '*.[ch]' | sort | while read -r file; do
     module=${module%%/*}
     awk -v file="$file" -v module="$module" '
         function found(kind, name) { print kind " " name "\t" module "\t" file ":" FNR }
-        /^(struct|enum|union) [a-z_0-9]+ \{/ { found($1, $2) }
+        /^(struct|enum|union) [a-z_0-9]+ \{/ { found("type", $2) }
         /^typedef .*[ *][a-z_0-9]+(\(.*)?;$/ { next }
         /^enum .*\{/ { inside = 1 }
         inside && match($0, /^    [A-Z][A-Z0-9_]+/) {

@@ -10,8 +10,8 @@
 #include "server/forward/proxy.h"
 
 #define TICKET_BITS 16 /* The low bits number requests; the others are the session. */
-#define BLOCK_BYTES_MIN 640u  /* Most requests fit into this. */
-#define SPARE_BYTES_MAX 4096u /* The server does not reuse a larger block. */
+#define BLOCK_BYTES_MIN 480u  /* Most requests fit into this. */
+#define SPARE_BYTES_MAX 1024u /* The server does not reuse a larger block. */
 
 /* --- The memory of kept requests ------------------------------------------- */
 

@@ -1606,6 +1606,20 @@ def who_leaves_another_node_gives_back(t):
 
 
 @test
+def a_RELEASE_of_another_key_or_connection_changes_nothing(t):
+    with trio(t) as (live, keeper, one, two):
+        a, b, c = live.clients(one, one, two)
+        held, leased = a.acquire("held"), a.acquire("leased", "LEASE", 60000)
+        for key, fence in (("other", held), ("held", held), ("other", leased)):
+            check(b("RELEASE", key, fence), 0, "RELEASE %s" % key)
+        live[keeper].kill()
+        until(lambda: a("CHECK", "held", held) == 1, "the next keeper knows the grant without a lease")
+        until(lambda: a("CHECK", "leased", leased) == 1, "and the one with a lease")
+        check(b("RELEASE", "leased", leased), 1)
+        check(a("RELEASE", "held", held), 1)
+
+
+@test
 def a_note_is_not_an_option(t):
     """A client that does not wait is answered though it has ended its stream."""
     with cluster(t, 2) as live:

@@ -43,6 +43,8 @@ good_layers; echo '#include "client/client.h"' | put src/canal/bad.c
 fails "layers: canal may not include client, which is in the same layer" 'client/client.h' layers
 good_layers; echo '#include "locks/table.h"' | put src/cli/bad.c
 fails "layers: cli may include sluice.h alone" 'cli includes sluice.h only' layers
+good_layers; echo '#include <locks/table.h>' | put src/base/bad.c
+fails "layers: a header of ours in angle brackets is found" 'in quotes' layers
 good_layers; echo '#include "slot.h"' | put src/canal/bad.c
 fails "layers: an include without its directory is refused" 'with their directory' layers
 good_layers; echo '#include "../core/table.h"' | put src/canal/bad.c

@@ -200,12 +200,19 @@ bool sl_forward_must_decide(const struct request *r)
     return f->reports_until_ms != 0 && (r->command->flags & SL_COMPLETE) != 0;
 }
 
-/* The grant that a RELEASE ends: without a fence, the newest grant of the connection. 0: unknown. */
+/* The grant that the keeper will release for a RELEASE: 0: none that this node knows of. The fence
+ * may be that of another key, or of a grant without a lease of another connection, which the keeper
+ * does not release: then its record stays in the ledger. Without a fence it is the newest grant of
+ * the connection. */
 static sl_fence released(const struct request *r)
 {
-    if (r->fence != 0) return r->fence;
-    struct sl_record *x = sl_ledger_newest(&r->c->forwarded->held, r->key);
-    return x == NULL ? 0 : x->fence;
+    const struct sl_record *x = r->fence != 0
+                                    ? sl_ledger_find(&r->s->forward->ledger, r->fence)
+                                    : sl_ledger_newest(&r->c->forwarded->held, r->key);
+    if (x == NULL || x->key.n != r->key.n ||
+        memcmp(x->key.at, r->key.at, r->key.n) != 0)
+        return 0;
+    return x->leased || x->session == sl_conn_id(r->c) ? x->fence : 0;
 }
 
 static bool is_without_keeper(struct server *s)
