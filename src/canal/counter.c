@@ -15,7 +15,7 @@ struct sl_canal_pair sl_canal_counter_read_again(const struct sl_canal_counter *
 
 /* Whether the operation (record, seq) of a dead thread took place. Read the word
  * first and the mark second: if the tag was overwritten before we read the word, the
- * mark has been raised by now (N3). In the other order the mark could be raised
+ * mark has been raised by now. In the other order the mark could be raised
  * between the two reads. */
 static bool took_place(struct sl_canal_word *word, const struct sl_canal_shm_record *r,
                        uint32_t tag, uint64_t seq)

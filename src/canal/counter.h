@@ -221,7 +221,7 @@ uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t reco
                                const struct sl_canal_shm_slot *slot,
                                uint64_t generation);
 
-/* The units that a record effectively holds (N1). Exact only if no thread is
+/* The units that a record effectively holds. Exact only if no thread is
  * changing the record. For audits. */
 uint32_t sl_canal_counter_effective(const struct sl_canal_segment *seg,
                                     uint32_t record);

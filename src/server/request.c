@@ -141,6 +141,13 @@ struct request *sl_request_keep(struct request *r)
     size_t size = s->spare_request_bytes;
     s->spare_request = NULL;
     s->spare_request_bytes = 0;
+    if (size > SPARE_BYTES_MAX) { /* It was reserved for a larger request. */
+        void *less = realloc(k, block_bytes(r));
+        if (less != NULL) {
+            k = less;
+            size = block_bytes(r);
+        }
+    }
     *k = *r;
     copy_arguments(k, r);
     assert(k->bytes.at + k->bytes.n <= (const char *)k + size);

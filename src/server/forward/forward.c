@@ -200,7 +200,7 @@ bool sl_forward_must_decide(const struct request *r)
     return f->reports_until_ms != 0 && (r->command->flags & SL_COMPLETE) != 0;
 }
 
-/* The grant that the keeper will release for a RELEASE: 0: none that this node knows of. The fence
+/* The grant that the keeper will release for a RELEASE; 0: none that this node knows of. The fence
  * may be that of another key, or of a grant without a lease of another connection, which the keeper
  * does not release: then its record stays in the ledger. Without a fence it is the newest grant of
  * the connection. */
