@@ -24,7 +24,7 @@ void sl_glob_free(struct sl_glob *g); /* NULL is allowed. */
 /* Whether all of the text matches. Not from two threads at once. Takes at most text.n * sl_glob_words(pattern.n) steps. */
 bool sl_glob_matches(const struct sl_glob *g, struct sl_bytes text);
 
-/* How many steps it has taken. */
+/* The steps that all matches of this pattern have taken. The server charges a scan for them. */
 uint64_t sl_glob_steps(const struct sl_glob *g);
 
 static inline size_t sl_glob_words(size_t pattern_bytes)

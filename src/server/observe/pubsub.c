@@ -260,14 +260,9 @@ size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel)
     return t == NULL ? 0 : t->count;
 }
 
-/* The pattern of PUBSUB CHANNELS; glob NULL: all channels match. */
-struct filter {
-    struct sl_glob *glob;
-    size_t words;
-};
-
-/* Count the channels that match, and write them if there is a writer. Stops after SL_STEPS_MAX. */
-static size_t each_channel(const struct sl_pubsub *p, const struct filter *f,
+/* Count the channels that match, and write them if there is a writer. A NULL glob matches all of
+ * them. Stops after SL_STEPS_MAX. */
+static size_t each_channel(const struct sl_pubsub *p, const struct sl_glob *glob,
                            size_t *steps, struct sl_resp_writer *out)
 {
     void *some[64];
@@ -276,31 +271,34 @@ static size_t each_channel(const struct sl_pubsub *p, const struct filter *f,
     if (p->channels.count == 0) return 0;
     do {
         size_t n = sl_index_scan(&p->channels, &cursor, some, 64);
+        uint64_t before = glob == NULL ? 0 : sl_glob_steps(glob);
         for (size_t i = 0; i < n; i++) {
             struct sl_bytes name = name_of(some[i]);
-            *steps += 250 + f->words * name.n; /* Writing it costs as much as that. */
-            if (f->glob != NULL && !sl_glob_matches(f->glob, name)) continue;
+            if (glob != NULL && !sl_glob_matches(glob, name)) continue;
             found++;
             if (out != NULL) sl_resp_bulk(out, name);
         }
+        *steps += n * 250; /* What it costs to write a name. */
+        if (glob != NULL) *steps += sl_glob_steps(glob) - before;
     } while (cursor != 0 && *steps <= SL_STEPS_MAX);
     return found;
 }
 
-int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes glob,
+int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes pattern,
                    struct sl_resp_writer *out, size_t *steps)
 {
-    struct filter f = {.words = sl_glob_words(glob.n)};
-    *steps = SL_GLOB_COMPILE_STEPS * glob.n;
-    if (glob.at != NULL && (f.glob = sl_glob_new(glob)) == NULL) return SLUICE_ENOMEM;
-    size_t n = each_channel(p, &f, steps, NULL);
+    struct sl_glob *compiled = NULL;
+    *steps = SL_GLOB_COMPILE_STEPS * pattern.n;
+    if (pattern.at != NULL && (compiled = sl_glob_new(pattern)) == NULL)
+        return SLUICE_ENOMEM;
+    size_t n = each_channel(p, compiled, steps, NULL);
     bool all = *steps <= SL_STEPS_MAX;
     if (all) {
         /* Both calls find the same, since nothing changes in between. */
         size_t again = 0;
         sl_resp_array(out, n);
-        each_channel(p, &f, &again, out);
+        each_channel(p, compiled, &again, out);
     }
-    sl_glob_free(f.glob);
+    sl_glob_free(compiled);
     return all ? SLUICE_OK : SLUICE_EFULL;
 }

@@ -73,7 +73,7 @@ size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel);
 
 /* Write the channels that match (all, if glob.at is NULL) as an array of bulks. *steps is what that
  * costs. SLUICE_EFULL: more than SL_STEPS_MAX; SLUICE_ENOMEM. On failure nothing is written. */
-int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes glob,
+int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes pattern,
                    struct sl_resp_writer *out, size_t *steps);
 #define SL_STEPS_MAX 1000000u /* About two milliseconds. */
 
