@@ -67,17 +67,27 @@ static int64_t wall_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+static inline void note_capacity(const struct sl_canal_counter *c,
+                                 const struct canal_request *q)
+{
+    __atomic_store_n(&c->record->capacity, pack_capacity(q->capacity),
+                     __ATOMIC_RELAXED);
+}
+
 /* Try once. The capacity and the time are stored for inspection only (inspect.c),
- * hence Relaxed. */
+ * hence Relaxed. For a first acquire they are stored before the swap, so that they are
+ * right even if the thread is killed after it. */
 static inline int64_t try_acquire(const struct sl_canal_counter *c,
                                   const struct canal_request *q)
 {
     bool first = sl_canal_counter_held(c) == 0;
+    if (first) {
+        note_capacity(c, q);
+        __atomic_store_n(&c->record->since_ms, wall_ms(), __ATOMIC_RELAXED);
+    }
     uint32_t nth = sl_canal_counter_acquire(c, q->cap, q->units);
     if (!LIKELY(nth > 0)) return SLUICE_EFULL;
-    __atomic_store_n(&c->record->capacity, pack_capacity(q->capacity),
-                     __ATOMIC_RELAXED);
-    if (first) __atomic_store_n(&c->record->since_ms, wall_ms(), __ATOMIC_RELAXED);
+    if (!first) note_capacity(c, q);
     return nth;
 }
 

@@ -2,6 +2,9 @@
 
 #include <assert.h>
 
+/* How often to read a record again that changes while it is being read. */
+#define EFFECTIVE_TRIES 16
+
 struct sl_canal_pair sl_canal_counter_read_again(const struct sl_canal_counter *c,
                                                  struct sl_canal_pair seen,
                                                  unsigned tries)
@@ -117,9 +120,18 @@ uint32_t sl_canal_counter_effective(const struct sl_canal_segment *seg, uint32_t
     assert(record < seg->record_count);
     struct sl_canal_shm_record *r = &seg->records[record];
     struct sl_canal_pair s = sl_canal_word_load(&r->state);
-    if (sl_canal_record_pending(s.lo) == SL_CANAL_PENDING_NONE)
-        return sl_canal_record_held(s.lo);
-    uint32_t key = sl_canal_record_key(seg, record);
-    if (key == SL_CANAL_NONE) return sl_canal_record_held(s.lo);
-    return settled(&seg->keys[key].word, r, record + 1, s);
+    uint32_t units = sl_canal_record_held(s.lo);
+    for (int tries = 0; tries < EFFECTIVE_TRIES; tries++) {
+        if (sl_canal_record_pending(s.lo) == SL_CANAL_PENDING_NONE)
+            return sl_canal_record_held(s.lo);
+        uint32_t key = sl_canal_record_key(seg, record);
+        if (key == SL_CANAL_NONE) return sl_canal_record_held(s.lo);
+        units = settled(&seg->keys[key].word, r, record + 1, s);
+        /* An owner overwrites its own tag without raising its mark. So the decision
+         * is valid only if the operation was pending all the time. */
+        struct sl_canal_pair after = sl_canal_word_load(&r->state);
+        if (sl_canal_pair_equal(after, s)) break;
+        s = after;
+    }
+    return units;
 }

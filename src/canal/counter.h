@@ -221,8 +221,8 @@ uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t reco
                                const struct sl_canal_shm_slot *slot,
                                uint64_t generation);
 
-/* The units that a record effectively holds. Exact only if no thread is
- * changing the record. For audits. */
+/* The units that a record effectively holds. Exact at some moment during the call,
+ * unless the record changes during each of a few attempts. */
 uint32_t sl_canal_counter_effective(const struct sl_canal_segment *seg,
                                     uint32_t record);
 

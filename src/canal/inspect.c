@@ -50,13 +50,12 @@ static int64_t since(const int64_t *ms)
 static bool as_holder(const struct sl_canal_segment *seg, uint32_t record,
                       uint32_t slot, uint32_t key, struct sluice_holder *out)
 {
-    const struct sl_canal_shm_record *rec = &seg->records[record];
     if (sl_canal_record_key(seg, record) != key || !bit_is_set(seg, slot, key))
         return false;
     /* An idle record can still name its last key. */
-    uint32_t held = sl_canal_record_held(
-        __atomic_load_n(&rec->state.lo, __ATOMIC_ACQUIRE));
+    uint32_t held = sl_canal_counter_effective(seg, record);
     if (held == 0) return false;
+    const struct sl_canal_shm_record *rec = &seg->records[record];
     fill_thread(seg, slot, out);
     out->units = held;
     out->capacity = unpack_capacity(__atomic_load_n(&rec->capacity, __ATOMIC_RELAXED));

@@ -7,6 +7,8 @@
 
 #include "test.h"
 
+#include "canal/counter.h"
+#include "canal/thread.h"
 #include "sluice.h"
 #include "world.h"
 
@@ -47,6 +49,57 @@ UNIT_TEST(a_holder_is_seen_with_all_that_is_known_of_it)
     assert_true(h.since_ms >= before - 1000 && h.since_ms <= before + 60000);
     sluice_canal_release(w.canal, "db", 2);
     assert_false(find_holder(&w, "db", getpid(), 0, &h));
+}
+
+/* A record has a pending operation whose swap has taken place: the units that all records
+ * hold differ from the count. */
+static bool swapped_and_not_completed(void *segment)
+{
+    const struct sl_canal_segment *seg = segment;
+    uint64_t held = 0, count = 0;
+    for (uint32_t r = 0; r < seg->record_count; r++)
+        held += sl_canal_record_held(seg->records[r].state.lo);
+    for (uint32_t k = 0; k < seg->key_count; k++)
+        count += sl_canal_word_count(sl_canal_word_load(&seg->keys[k].word));
+    return held != count;
+}
+
+UNIT_TEST(a_holder_killed_right_after_its_acquire_took_place_is_seen)
+{
+    WORLD w = world_new(
+        &(struct sluice_canal_options){.keys = 8, .slots = 8, .records = 64});
+    ACTOR a = actor_start(&w);
+    struct sluice_holder h;
+    int64_t before = (int64_t)time(NULL) * 1000;
+    struct command take = {
+        .deed = ACQUIRE, .key = "db", .capacity = three, .want = {.units = 2}};
+    assert_true(actor_step_until(&a, take, swapped_and_not_completed, &w.canal->seg));
+    int pid = a.pid;
+    assert_true(find_holder(&w, "db", pid, 0, &h));
+    assert_int_equal(h.units, 2);
+    actor_kill(&a);
+    assert_true(find_holder(&w, "db", pid, 0, &h));
+    assert_int_equal(h.units, 2);
+    assert_int_equal(h.capacity.per, 3);
+    assert_int_equal(h.dead, 1);
+    assert_true(h.since_ms >= before - 1000);
+}
+
+UNIT_TEST(a_holder_stopped_in_the_middle_of_a_release_is_seen_with_the_rest)
+{
+    WORLD w = world_new(
+        &(struct sluice_canal_options){.keys = 8, .slots = 8, .records = 64});
+    ACTOR a = actor_start(&w);
+    struct sluice_holder h;
+    assert_int_equal(actor_acquire(&a, "db", 3, 1), 1);
+    assert_int_equal(actor_acquire(&a, "db", 3, 1), 2);
+    struct command release = {.deed = RELEASE, .key = "db", .want = {.units = 1}};
+    assert_true(
+        actor_step_until(&a, release, swapped_and_not_completed, &w.canal->seg));
+    assert_true(find_holder(&w, "db", a.pid, 0, &h));
+    assert_int_equal(h.units, 1);
+    actor_continue(&a);
+    assert_int_equal(actor_answer(&a), SLUICE_OK);
 }
 
 UNIT_TEST(the_last_declared_capacity_is_shown_and_different_ones_are_reported)
