@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/suggest.h"
 #include "cli/message.h"
 #include "cli/text.h"
 
@@ -33,48 +34,20 @@ const struct cli_command *cli_find_command(int argc, char **argv, int *words)
     return NULL;
 }
 
-/* The edit distance of two short names. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[WORD_BYTES_MAX + 1], n = strlen(b);
-    if (n > WORD_BYTES_MAX) n = WORD_BYTES_MAX;
-    for (size_t j = 0; j <= n; j++) row[j] = j;
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        size_t corner = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t best = corner + (a[i - 1] != b[j - 1]);
-            corner = row[j];
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[n];
-}
-
 /* The command name closest to what the user typed, or NULL. A single word is also
  * compared with the first word of longer names. */
 static const char *nearest(const char *said, bool one_word)
 {
-    const char *best = NULL;
-    static char best_name[WORD_BYTES_MAX + 1];
-    size_t best_distance = 3; /* Names further away are not suggested. */
+    static char first[CLI_COMMANDS][WORD_BYTES_MAX + 1];
+    const char *names[CLI_COMMANDS];
     for (size_t i = 0; i < CLI_COMMANDS; i++) {
-        char first[WORD_BYTES_MAX + 1];
         const char *name = cli_commands[i].name;
-        size_t n = strcspn(name, " ");
-        if (one_word && name[n] != '\0') {
-            snprintf(first, sizeof first, "%.*s", (int)n, name);
-            name = first;
-        }
-        size_t d = distance(said, name);
-        if (d >= best_distance) continue;
-        snprintf(best_name, sizeof best_name, "%s", name);
-        best = best_name;
-        best_distance = d;
+        names[i] = name;
+        if (!one_word) continue;
+        snprintf(first[i], sizeof first[i], "%.*s", (int)strcspn(name, " "), name);
+        names[i] = first[i];
     }
-    return best;
+    return sl_suggest((struct sl_bytes){said, strlen(said)}, names, CLI_COMMANDS);
 }
 
 /* Whether a command's name begins with this word and continues. */
