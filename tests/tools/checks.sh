@@ -185,6 +185,30 @@ fails "words: is not allowed in another" 'docs/other.md' words
 fresh
 fails "words: an empty tree is not a clean one" 'nothing to check' words
 
+# ---- messages ----
+
+messages() { tools/messages "$@" "$tree"; }
+fresh
+: | put include/sluice.h
+put src/server/command/a.c <<'END'
+/* "a comment is not a message" */
+void f(struct call *call)
+{
+    sl_say(call, "ERR", "the key is too "
+                        "long");
+    sl_log(SL_LOG_WARN, "the disk is full", NULL);
+    must(a > 0, "an assertion is not a message");
+    snprintf(text, sizeof text, "%" PRId64 " bytes", n);
+}
+END
+says "messages: an error reply, joined" 'a.c:4.reply.the key is too long$' messages
+says "messages: a log line" 'a.c:6.log.the disk is full$' messages
+says "messages: a number" 'a.c:8.reply.%d bytes$' messages
+says "messages: of one kind" '^[^k]*log.the disk is full$' messages --kind log
+same "messages: neither comments nor assertions" "$(messages | wc -l)" 3
+fails "messages: a kind without messages" 'no messages of this kind' messages --kind cli
+says "messages: those of the server" 'reply.unknown command' tools/messages --kind reply
+
 # ---- check_docs.sh ----
 
 docs() { tools/check_docs.sh "$tree"; }
