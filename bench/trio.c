@@ -100,7 +100,7 @@ static bool has_keeper(struct subject *s, int64_t *node, int64_t *term)
 {
     *node = subject_info(s, "keeper", "keeper_node");
     *term = subject_info(s, "keeper", "term");
-    return *node > 0 && *term > 0 && subject_info(s, "keeper", "keeper_way") == 1;
+    return *node > 0 && *term > 0 && subject_info(s, "keeper", "keeper_reachable") == 1;
 }
 
 static bool agree(struct trio *t)

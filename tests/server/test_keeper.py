@@ -71,7 +71,7 @@ class Live:
     def seen(self, ids=None):
         """(keeper, term) that all these nodes have a way to; or None."""
         said = [self.info(i) for i in ids or self.ids]
-        if not said or not all(x.get("keeper_way") == "1" for x in said):
+        if not said or not all(x.get("keeper_reachable") == "1" for x in said):
             return None
         pairs_ = {(int(x["keeper_node"]), int(x["term"])) for x in said}
         return pairs_.pop() if len(pairs_) == 1 else None
@@ -106,7 +106,7 @@ class Live:
         def same():
             nonlocal ways, since
             info = self.info(i)
-            now = info.get("ways") if info.get("keeper_way") == "1" else None
+            now = info.get("keeper_changes") if info.get("keeper_reachable") == "1" else None
             if now is None or now != ways:
                 ways, since = now, time.monotonic()
             return time.monotonic() - since > 1
@@ -778,7 +778,7 @@ def what_others_hold_is_reclaimed(t):
         check_that(fence_of(b("ACQUIRE", "mutex")) > later, "fences rise")
         a.close()
         until(lambda: isinstance(x("ACQUIRE", "lease", "WAIT", 20000), list), "the lease ends")
-        check(sum(live.number(i, "reclaims_refused") for i in live.ids), 0)
+        check(sum(live.number(i, "reclaims_rejected") for i in live.ids), 0)
 
 
 @test
@@ -808,7 +808,7 @@ def what_was_given_back_or_stolen_is_not_reclaimed(t):
         got = b("ACQUIRE", "stolen", "WAIT", 20000, "PRIORITY", 7, "STEAL", "0.0001")
         check(got[4], 1, "it entered beside the victim")
         now["stolen"] = got[0]
-        until(lambda: live.number(one, "ledger") == 2 and live.number(two, "ledger") == 4,
+        until(lambda: live.number(one, "handover_grants") == 2 and live.number(two, "handover_grants") == 4,
               "nodes know what is over", 10)
         live[keeper].kill()
         for key, fence in now.items():
@@ -816,7 +816,7 @@ def what_was_given_back_or_stolen_is_not_reclaimed(t):
                 check(x("CHECK", key, fence), 1, "%r is held" % key)
         for key, fence in now.items():
             check(pairs(a("EXPLAIN", key))["holders_count"], 1, "%r: how many hold it" % key)
-        check(sum(live.number(i, "reclaims_refused") for i in live.ids), 0)
+        check(sum(live.number(i, "reclaims_rejected") for i in live.ids), 0)
 
 
 @test
@@ -872,7 +872,7 @@ def reclaim_too_late(t):
         check_error(until(lambda: l("EXTEND", "lease", lease, 1000), "it is told"), "LOST")
         check(b("RELEASE", "wanted"), 1)
         check_that(fence_of(w.reply()) > got[0], "who waited waits on")
-        check_that(sum(live.number(i, "reclaims_refused") for i in live.ids) >= 1, "it is counted")
+        check_that(sum(live.number(i, "reclaims_rejected") for i in live.ids) >= 1, "it is counted")
         return True
 
 
@@ -928,7 +928,7 @@ def many_grants_are_reclaimed(t):
         x = live.client(one)
         until(lambda: sum(live.number(i, "reclaimed") for i in live.ids) >= 30000, "all are reclaimed")
         check(x("CHECK", "l-14999", fences[-1]), 1)
-        check(sum(live.number(i, "reclaims_refused") for i in live.ids), 0)
+        check(sum(live.number(i, "reclaims_rejected") for i in live.ids), 0)
         for i in range(15000):
             a.send("RELEASE", "a-%d" % i)
         check(sum(a.reply() for _ in range(15000)), 15000)
@@ -1006,7 +1006,7 @@ def a_deposed_keeper_hands_over(t):
         check(own("RELEASE", "mutex"), 1)
         put_at_last(tx, "t", "x", "again")
         check(get(x, "t", "x"), b"again")
-        check(sum(live.number(i, "reclaims_refused") for i in live.ids), 0)
+        check(sum(live.number(i, "reclaims_rejected") for i in live.ids), 0)
 
 
 @test
@@ -1240,7 +1240,7 @@ def etcd_is_lost(t, how):
         check(b("EXTEND", "lease", lease, 60000), 60000)
         check(get(b, "t", "x"), b"1")
         check(live.client(one)("ACQUIRE", "mutex"), None)
-        check(sum(live.number(i, "reclaims_refused") for i in live.ids), 0)
+        check(sum(live.number(i, "reclaims_rejected") for i in live.ids), 0)
 
 
 test_of("etcd_does_not_answer_for_a_while", etcd_is_lost, "pause")
@@ -1488,7 +1488,7 @@ def replies_lost(live, keeper, node, count):
     before it hears a reply."""
     live.c.cut(keeper, node, one_way=True)
     yield
-    until(lambda: live.number(node, "relayed_waiting") == count, "%d commands wait" % count)
+    until(lambda: live.number(node, "forwarded_waiting") == count, "%d commands wait" % count)
     live.c.hang_up()
     live.c.heal()
 
@@ -1571,7 +1571,7 @@ def leases_that_end_by_themselves_are_forgotten(t):
             c.send("ACQUIRE", "ends%d" % i, "LEASE", 1)
         for i in range(500):
             c.reply()
-    check_that(live.number(one, "ledger") < 4000, "there are %d" % live.number(one, "ledger"))
+    check_that(live.number(one, "handover_grants") < 4000, "there are %d" % live.number(one, "handover_grants"))
 
 
 @test
@@ -1584,7 +1584,7 @@ def a_new_keeper_lets_others_reclaim_first(t):
         a.send("CHECK", "b", of_b)
         b.send("CHECK", "a", of_a)
         for i in (one, two):
-            until(lambda: live.number(i, "relayed_waiting") == 1, "it waits")
+            until(lambda: live.number(i, "forwarded_waiting") == 1, "it waits")
         live[keeper].kill()
         check([a.reply(), b.reply()], [1, 1])
 
@@ -1599,7 +1599,7 @@ def who_leaves_another_node_gives_back(t):
         a.close()
         check_that(fence_of(b("ACQUIRE", "said", "WAIT", 5000)), "it was told")
         live.c.cut(keeper, one, reset=True)
-        until(lambda: live.info(one).get("keeper_way") == "0", "there is no way")
+        until(lambda: live.info(one).get("keeper_reachable") == "0", "there is no way")
         c.close()
         live.c.heal()
         check_that(fence_of(b("ACQUIRE", "unsaid", "WAIT", 5000)), "it was not named any more")

@@ -299,7 +299,7 @@ def a_node_that_is_killed_or_stopped_is_lost_and_found_again(t):
     until_up(t, a, 2)
     until_up(t, b, 1)
     check(a.log.count("connection refused"), before + 1, "how often that was said")
-    t.until(lambda: a.number("links_again") == 2, "INFO counts it")
+    t.until(lambda: a.number("links_reconnected") == 2, "INFO counts it")
 
 
 @test
@@ -428,7 +428,7 @@ def a_wrong_proof_is_refused(t):
     p = Peer.of().challenged()
     right = proof("caller", 2, 1, p.nonces)
     p.send("HELLO", NAME, 2, 2, 1, p.nonces[0], right.upper()).refused()
-    check([states(s)[2], s.number("links_refused")], ["down", 9])
+    check([states(s)[2], s.number("links_rejected")], ["down", 9])
 
 
 @test
@@ -509,7 +509,7 @@ def what_is_no_message_is_dropped_and_the_link_stays(t):
         p.send(*words)
     p.beat()
     s.until_log("a node sent what is no message")
-    t.until(lambda: s.number("links_unread") == 9, "they are counted")
+    t.until(lambda: s.number("links_invalid") == 9, "they are counted")
     p.keep_up(0.7)
     check(states(s)[2], "up")
     check(connections(1), 1, "links")

@@ -348,7 +348,7 @@ def a_deadlock_is_named_and_both_commit(t):
     commit(b)
     check(table(s, "t"), {b"x": b"b", b"y": b"b"})
     info = s.info()
-    check([info[n] for n in ("cycles", "restarts", "last_cycle")],
+    check([info[n] for n in ("deadlocks", "restarts", "last_deadlock")],
           ["1", "1", "%d waits for %d waits for %d" % (young, old, young)])
 
 

@@ -87,11 +87,11 @@ void sl_info_put_cluster(const struct server *s, struct sl_info *t)
     sl_info_put(t, "node:%" PRId64, s->settings->node);
     sl_info_put(t, "nodes:%" PRIu32, list->count);
     sl_info_put(t, "nodes_up:%" PRIu32, c.nodes_up);
-    sl_info_put(t, "links_again:%" PRIu64, links.reconnects);
-    sl_info_put(t, "links_refused:%" PRIu64, links.refused);
-    sl_info_put(t, "links_unread:%" PRIu64, links.unread);
-    sl_info_put(t, "nodes_version:%" PRIu64, list->version);
-    sl_info_put(t, "nodes_changing:%d", n.changing);
+    sl_info_put(t, "links_reconnected:%" PRIu64, links.reconnects);
+    sl_info_put(t, "links_rejected:%" PRIu64, links.refused);
+    sl_info_put(t, "links_invalid:%" PRIu64, links.unread);
+    sl_info_put(t, "membership_version:%" PRIu64, list->version);
+    sl_info_put(t, "membership_changing:%d", n.changing);
     /* An operator waits for this before the next node is restarted. */
     sl_info_put(t, "silent_ms:%" PRId64, n.silent_ms > 0 ? n.silent_ms : n.learning_ms);
     sl_info_put(t, "answer_ms:%" PRId64, n.answer_ms);
@@ -101,7 +101,7 @@ void sl_info_put_cluster(const struct server *s, struct sl_info *t)
     sl_info_put(t, "agreed:%" PRIu64, n.grants);
     sl_info_put(t, "splits:%" PRIu64, n.splits);
     sl_info_put(t, "timeouts:%" PRIu64, n.timeouts);
-    sl_info_put(t, "taught:%" PRIu64, n.taught);
+    sl_info_put(t, "leases_learned:%" PRIu64, n.taught);
 }
 
 void sl_info_put_keeper(const struct server *s, struct sl_info *t)
@@ -120,17 +120,17 @@ void sl_info_put_keeper(const struct server *s, struct sl_info *t)
     sl_info_put(t, "keeper:%s", v.state);
     sl_info_put(t, "term:%" PRIu64, s->forward != NULL ? r.term : k->term);
     sl_info_put(t, "keeper_node:%u", r.keeper);
-    sl_info_put(t, "keeper_way:%d", r.leads || r.open);
+    sl_info_put(t, "keeper_reachable:%d", r.leads || r.open);
     sl_info_put(t, "authority_ms:%" PRId64, r.authority_ms);
     sl_info_put(t, "claims:%" PRIu64, r.claims);
-    sl_info_put(t, "ways:%" PRIu64, r.routes);
-    sl_info_put(t, "relayed:%" PRIu64, r.forwarded);
-    sl_info_put(t, "relayed_waiting:%zu", r.queued + r.sent);
-    sl_info_put(t, "relayed_here:%" PRIu64, r.served);
-    sl_info_put(t, "far_connections:%zu", r.proxies);
-    sl_info_put(t, "ledger:%zu", r.records);
+    sl_info_put(t, "keeper_changes:%" PRIu64, r.routes);
+    sl_info_put(t, "forwarded:%" PRIu64, r.forwarded);
+    sl_info_put(t, "forwarded_waiting:%zu", r.queued + r.sent);
+    sl_info_put(t, "forwarded_here:%" PRIu64, r.served);
+    sl_info_put(t, "forwarding_connections:%zu", r.proxies);
+    sl_info_put(t, "handover_grants:%zu", r.records);
     sl_info_put(t, "reclaimed:%" PRIu64, r.reclaimed);
-    sl_info_put(t, "reclaims_refused:%" PRIu64, r.refused);
+    sl_info_put(t, "reclaims_rejected:%" PRIu64, r.refused);
     sl_info_put(t, "engine_trouble:%s", trouble);
     sl_info_put(t, "transactions:%zu", k->transactions);
     sl_info_put(t, "transactions_waiting:%zu", k->waiting);
@@ -141,8 +141,8 @@ void sl_info_put_keeper(const struct server *s, struct sl_info *t)
     sl_info_put(t, "aborts:%" PRIu64, k->aborted);
     sl_info_put(t, "restarts:%" PRIu64, k->restarted);
     sl_info_put(t, "barred:%" PRIu64, k->barred);
-    sl_info_put(t, "cycles:%" PRIu64, k->cycles);
-    sl_info_put(t, "last_cycle:%s", cycle);
+    sl_info_put(t, "deadlocks:%" PRIu64, k->cycles);
+    sl_info_put(t, "last_deadlock:%s", cycle);
     sl_info_put(t, "revision:%" PRIu64, e->revision);
     sl_info_put(t, "duplicates:%" PRIu64, e->duplicates);
     sl_info_put(t, "commit_groups:%" PRIu64, e->groups);

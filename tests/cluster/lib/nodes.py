@@ -219,7 +219,7 @@ class Cluster:
         def known(node):
             try:
                 said = node.keeper()
-                return said["keeper_node"] != "0" and said["keeper_way"] != "0"
+                return said["keeper_node"] != "0" and said["keeper_reachable"] != "0"
             except (redis.RedisError, OSError):
                 return False
 
