@@ -59,10 +59,7 @@ static int take_option(void *into, int id, const char *value)
         case 'q': o->form = CLI_FORM_NAMES; return 0;
         case CLI_OPT_FORCE: o->force = true; return 0;
         case CLI_OPT_INTERVAL:
-            if (!cli_duration_ms(value, &o->interval_ms) || o->interval_ms == 0)
-                return cli_bad_value("--interval", value,
-                                     "a time such as 1, 0.5 or 500ms");
-            return 0;
+            return cli_duration("--interval", value, 1, &o->interval_ms);
         case CLI_OPT_COUNT:
             if (!cli_number(value, 1, UINT64_MAX, &o->count))
                 return cli_bad_value("--count", value, "a number of at least 1");

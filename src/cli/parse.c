@@ -2,10 +2,10 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/duration.h"
 #include "cli/exits.h"
 #include "cli/help.h"
 #include "cli/message.h"
@@ -122,30 +122,17 @@ bool cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *out)
     return true;
 }
 
-bool cli_duration_ms(const char *text, int64_t *out)
+int cli_duration(const char *option, const char *value, int64_t least, int64_t *out)
 {
-    static const struct {
-        const char *unit;
-        double ms;
-    } units[] = {{"", 1e3}, {"s", 1e3}, {"ms", 1}, {"m", 60e3}, {"h", 3600e3}};
-    const double most = 1e3 * 86400 * 365 *
-                        100; /* A hundred years: more is a mistake. */
-    /* Allow only digits and a point: strtod() also accepts 0x10, inf and 1e9. */
-    size_t digits = strspn(text, "0123456789.");
-    if (digits == 0 || digits > 32) return false;
-    char number[40], *end;
-    memcpy(number, text, digits);
-    number[digits] = '\0';
-    double value = strtod(number, &end);
-    if (*end != '\0' || strcmp(number, ".") == 0) return false;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (strcmp(text + digits, units[i].unit) != 0) continue;
-        double ms = ceil(value * units[i].ms);
-        if (!(ms <= most)) return false;
-        *out = (int64_t)ms;
-        return true;
-    }
-    return false;
+    const int64_t most = INT64_C(1000) * 3600 * 24 * 365 * 100; /* More is a mistake. */
+    struct sl_bytes text = {value, strlen(value)};
+    char from[SL_DURATION_BYTES], to[SL_DURATION_BYTES], shown[CLI_SAFE_SIZE];
+    if (sl_parse_duration(text, 1000, least, most, out)) return 0;
+    return cli_usage_error("%s must be a duration from %s to %s: " SL_DURATION_FORMS
+                           ", or a number of seconds (got \"%s\")",
+                           option, sl_duration_text(least, from),
+                           sl_duration_text(most, to),
+                           cli_safe_text(value, shown, sizeof shown));
 }
 
 bool cli_mode(const char *text, uint32_t *out)

@@ -23,8 +23,9 @@ int cli_bad_value(const char *option, const char *value, const char *wanted);
 /* Parse a number from least to most. */
 bool cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *out);
 
-/* Parse "5", "0.5", "500ms", "30s", "2m" or "1h"; the result is in ms, rounded up. */
-bool cli_duration_ms(const char *text, int64_t *out);
+/* Parse the value of an option: a duration of at least `least` ms. A number without a unit
+ * is a number of seconds. Returns 0, or CLI_EXIT_USAGE after a message. */
+int cli_duration(const char *option, const char *value, int64_t least, int64_t *out);
 
 /* Parse permissions in octal, such as "0660", from 1 to 0777. */
 bool cli_mode(const char *text, uint32_t *out);

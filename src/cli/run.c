@@ -83,11 +83,7 @@ static int take_option(void *into, int id, const char *value)
         case 's': o->shared = true, o->exclusive = false; return 0;
         case 'x': o->exclusive = true, o->shared = false; return 0;
         case 'n': o->nonblock = true; return 0;
-        case 'w':
-            if (!cli_duration_ms(value, &o->request.wait_ms))
-                return cli_bad_value("-w", value,
-                                     "a time such as 5, 0.5, 500ms, 30s, 2m or 1h");
-            return 0;
+        case 'w': return cli_duration("-w", value, 0, &o->request.wait_ms);
         case 'E':
             if (!cli_number(value, 0, 255, &n))
                 return cli_bad_value("-E", value, "0 to 255");
@@ -108,10 +104,7 @@ static int take_option(void *into, int id, const char *value)
             if (!cli_mode(value, &o->request.mode))
                 return cli_bad_value("--mode", value, "permissions such as 0660");
             return 0;
-        case CLI_OPT_GRACE:
-            if (!cli_duration_ms(value, &o->grace_ms))
-                return cli_bad_value("--grace", value, "a time such as 5 or 500ms");
-            return 0;
+        case CLI_OPT_GRACE: return cli_duration("--grace", value, 0, &o->grace_ms);
         default: return cli_usage_error("that is not an option here");
     }
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/duration.h"
 #include "majority/membership.h"
 #include "server/net/membership_text.h"
 
@@ -64,8 +65,6 @@ static const struct choice engines[] = {{"auto", SL_ENGINE_AUTO},
                                         {"etcd", SL_ENGINE_ETCD},
                                         {0}};
 static const struct choice flags[] = {{"no", 0}, {"yes", 1}, {0}};
-static const struct choice times[] = {{"", 1},      {"ms", 1},      {"s", 1000},
-                                      {"m", 60000}, {"h", 3600000}, {0}};
 static const struct choice sizes[] = {{"", 1},        {"b", 1},       {"k", 1 << 10},
                                       {"m", 1 << 20}, {"g", 1 << 30}, {0}};
 static const struct choice none[] = {{"", 1}, {0}};
@@ -128,7 +127,7 @@ __attribute__((format(printf, 2, 3))) static int wrong(const struct place *p,
 
 static const struct choice *units_of(enum kind kind)
 {
-    return kind == TIME ? times : kind == SIZE || kind == MEMORY ? sizes : none;
+    return kind == SIZE || kind == MEMORY ? sizes : none;
 }
 
 /* Digits and a unit. False: it is something else, or too large. */
@@ -144,12 +143,25 @@ static bool parse_number(const char *text, enum kind kind, int64_t *out)
     return true;
 }
 
+static int set_duration(struct sl_settings *s, const struct row *r, const char *text,
+                        const struct place *p)
+{
+    char min[SL_DURATION_BYTES], max[SL_DURATION_BYTES];
+    if (sl_parse_duration((struct sl_bytes){text, strlen(text)}, 1, r->min, r->max,
+                          number_of(s, r)))
+        return 0;
+    return wrong(p,
+                 "%s must be a duration from %s to %s: " SL_DURATION_FORMS
+                 ", or a number of milliseconds (got \"%s\")",
+                 r->name, sl_duration_text(r->min, min), sl_duration_text(r->max, max),
+                 text);
+}
+
 static int set_number(struct sl_settings *s, const struct row *r, const char *text,
                       const struct place *p)
 {
     static const char *examples[] = {
         [NUMBER] = "a number",
-        [TIME] = "a time: 500ms, 5s, 2m, 1h",
         [SIZE] = "a size: 4096, 64k, 8m",
         [MEMORY] = "a size: 64m, 2g, 0 or auto",
         [PORT] = "a port, 0 or auto",
@@ -188,6 +200,7 @@ static int set_number(struct sl_settings *s, const struct row *r, const char *te
 static int set(struct sl_settings *s, const struct row *r, const char *text,
                const struct place *p)
 {
+    if (r->kind == TIME) return set_duration(s, r, text, p);
     if (!is_text(r)) return set_number(s, r, text, p);
     char *copy = strdup(text);
     if (copy == NULL) return wrong(p, "out of memory");

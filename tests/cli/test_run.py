@@ -316,7 +316,7 @@ def n_wins_over_w(t):
 
 @test
 def every_form_of_a_duration_is_understood(t):
-    for word in ("5", "0.5", "500ms", "30s", "2m", "1h"):
+    for word in ("5", "0.5", ".5", "500ms", "30s", "1.5m", "2m", "1h"):
         p = t.sluice("run", "-w", word, "--grace", word, "k", "--", "echo", "ran")
         check(p.status, 0, "the status with " + word)
         check(p.out, "ran\n")
@@ -336,7 +336,7 @@ def two_minutes_are_longer_than_a_second(t):
 @test
 def what_is_not_a_duration_is_refused(t):
     for word in ("", "x", "-1", "5x", "s", "ms", "nan", "inf", "5mm", "0x10", "1..5", "1 s",
-                 "--", "1m30"):
+                 "--", "1m30", "5S", "1e3", "-5s", "0.5ms", "99999999999999999999h"):
         usage_error(t, "-w", word, "k", "--", "echo", "ran")
         usage_error(t, "--grace", word, "k", "--", "echo", "ran")
 

@@ -295,6 +295,20 @@ def commands_may_be_sent_ahead(t):
     check(c.client(2)("ACQUIRE", "k199", "LEASE", 1000)[1], 1)
 
 
+@test
+def a_duration_may_have_a_unit(t):
+    c = Cluster(t)
+    one, two = c.client(1), c.client(2)
+    fence, _, lease, _, _ = one("ACQUIRE", "k", "LEASE", "1.5m", "WAIT", "5s")
+    check(lease, 90000)
+    check(two("EXTEND", "k", fence, "5m"), 300000)
+    start = time.monotonic()
+    check(two("ACQUIRE", "k", "LEASE", "30s", "WAIT", "300ms"), None)
+    check_that(time.monotonic() - start >= 0.3, "it waited for 300 ms")
+    check_error(two("ACQUIRE", "k", "LEASE", "30S"), "ERR", 'got "30S"')
+    check_error(two("ACQUIRE", "k", "LEASE", "25h"), "TOOBIG", "24h (lease-max)")
+
+
 # --- Stealing ---------------------------------------------------------------------------------------
 
 
@@ -444,8 +458,8 @@ def what_a_majority_cannot_do_is_refused_in_words(t):
     check_error(one("BREAK", "k", fence), "MAJORITY", "RELEASE key fence")
     check_error(one("DRAIN", "k*", "ON"), "MAJORITY")
     check_error(one("DRAIN"), "MAJORITY")
-    check_error(one("ACQUIRE", "k", "LEASE", 49), "ERR", "50 ms (lease-min)")
-    check_error(one("EXTEND", "k", fence, 49), "ERR", "50 ms (lease-min)")
+    check_error(one("ACQUIRE", "k", "LEASE", 49), "ERR", "50ms (lease-min)")
+    check_error(one("EXTEND", "k", fence, 49), "ERR", "50ms (lease-min)")
     check_error(one("ACQUIRE", "k", "LEASE", 24 * 3600 * 1000 + 1), "TOOBIG", "lease-max")
     check_error(one("ACQUIRE", "", "LEASE", 1000), "ERR")
     check_error(one("ACQUIRE", "k" * 1025, "LEASE", 1000), "TOOBIG", "key-bytes-max")
@@ -471,8 +485,8 @@ def limits_are_those_of_the_settings(t):
     c = Cluster(t, 3, "--keys-max", "4", "--waiters-max", "2", "--lease-min", "200ms",
                 "--lease-max", "10s", warm=10000)
     one = c.client(1)
-    check_error(one("ACQUIRE", "a", "LEASE", 199), "ERR", "200 ms (lease-min)")
-    check_error(one("ACQUIRE", "a", "LEASE", 10001), "TOOBIG", "10000 ms (lease-max)")
+    check_error(one("ACQUIRE", "a", "LEASE", 199), "ERR", "200ms (lease-min)")
+    check_error(one("ACQUIRE", "a", "LEASE", 10001), "TOOBIG", "10s (lease-max)")
     fence = one.acquire("a", "LEASE", 10000)
     waiters = [c.client(1) for _ in range(3)]
     for x in waiters[:2]:

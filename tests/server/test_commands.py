@@ -340,6 +340,52 @@ def EXTEND_of_what_cannot_be_extended(t, protocol):
     check(c("READ", "k")[0], b"new")
 
 
+NOT_DURATIONS = ("", "-5s", "-5", "5 s", " 5s", "5S", "5MS", "1e3", "1e3s", "1.5", "1.5ms", "s", "5d", "5m30s", "0x10",
+                 "5s\0", "99999999999999999999s", "9223372036854775807h")
+
+
+@both_protocols
+def a_duration_may_have_a_unit(t, protocol):
+    s, other = t.server("--lease-max", "48h").with_clients(1)
+    c = s.client(protocol)
+    for text, ms in (("1500", 1500), ("1500ms", 1500), ("30s", 30000), ("1.5m", 90000), ("5m", 300000), ("1h", 3600000),
+                     ("48h", 172800000)):
+        fence, _, lease, _, _ = c("ACQUIRE", "k" + text, "LEASE", text, "WAIT", text)
+        check(lease, ms, "LEASE %s" % text)
+    check(c("EXTEND", "k48h", c("READ", "k48h")[1], "48h"), 172800000)
+    other.acquire("taken")
+    for command in (("ACQUIRE", "taken", "WAIT", "200ms"), ("ACQUIRE", "taken", "WAIT", "0.2s"),
+                    ("AWAIT", "taken", "FREE", "0.2s")):
+        start = time.monotonic()
+        check(c(*command), None if command[0] == "ACQUIRE" else 0)
+        check_that(0.2 <= time.monotonic() - start, "%r waits for 200 ms" % (command,))
+    check(c("AWAIT", "taken", "HELD", "1h") != 0, True)
+
+
+@test
+def a_wrong_duration_is_rejected_with_its_value_and_its_limits(t):
+    c = t.server("--lease-max", "90m").client()
+    fence = c.acquire("k", "LEASE", "1m")
+    for text in NOT_DURATIONS:
+        shown = text.replace("\0", "")
+        for name, limits, command in (
+                ("LEASE", "1ms to 90m (lease-max)", ("ACQUIRE", "j", "LEASE", text)),
+                ("the lease", "1ms to 90m (lease-max)", ("EXTEND", "k", fence, text)),
+                ("WAIT", "0 to 4503599627370496ms", ("ACQUIRE", "j", "WAIT", text)),
+                ("the timeout", "0 to 4503599627370496ms", ("AWAIT", "k", "FREE", text))):
+            got = c(*command)
+            check(got, Error("ERR %s must be a duration from %s: 500ms, 30s, 5m or 1h, or a number of milliseconds "
+                             '(got "%s")' % (name, limits, shown)))
+    for text in ("91m", "2h", "5400001"):
+        check(c("ACQUIRE", "j", "LEASE", text),
+              Error("TOOBIG LEASE must be a duration from 1ms to 90m (lease-max): 500ms, 30s, 5m or 1h, or a number of "
+                    'milliseconds (got "%s")' % text))
+    check_error(c("ACQUIRE", "j", "LEASE", "0s"), "ERR", 'got "0s"')
+    check_error(c("ACQUIRE", "j", "LEASE"), "ERR", 'LEASE must be a duration from 1ms to 90m')
+    check_error(c("ACQUIRE", "j", "LEASE", "x" * 1000), "ERR", 'got "%s"...)' % ("x" * 40))
+    check(c("READ", "j"), None, "no command was executed")
+
+
 @both_protocols
 def READ_tells_of_the_newest_grant(t, protocol):
     c = t.server().client(protocol)

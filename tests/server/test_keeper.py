@@ -444,6 +444,25 @@ def who_ends_its_stream_while_it_waits_has_gone(t, at):
 
 
 @parts
+def a_duration_may_have_a_unit(t, at):
+    live = shared(t)
+    a, b = live.clients(live.roles()[0], live.roles()[at])
+    k = "unit%d" % at
+    fence, _, lease, _, _ = b("ACQUIRE", k, "LEASE", "1.5m", "WAIT", "5s")
+    check(lease, 90000)
+    check(b("EXTEND", k, fence, "5m"), 300000)
+    for command, wanted in (("ACQUIRE %s WAIT 300ms", None), ("AWAIT %s FREE 0.3s", 0)):
+        start = time.monotonic()
+        check(b(*(command % k).split()), wanted)
+        check_that(time.monotonic() - start >= 0.3, "it waited for 300 ms")
+    check_error(b("ACQUIRE", k, "LEASE", "30S"), "ERR", 'got "30S"')
+    check_error(b("ACQUIRE", k, "LEASE", "25h"), "TOOBIG", "24h (lease-max)")
+    begin(a), begin(b)
+    ok(a, "TX.LOCK", "WRITE", k, "x")
+    check(b("TX.LOCK", "WRITE", k, "x", "WAIT", "20ms"), None)
+
+
+@parts
 def a_bounded_wait_of_a_transaction(t, at):
     live = shared(t)
     a, b = live.clients(live.roles()[0], live.roles()[at])

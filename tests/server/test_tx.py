@@ -419,6 +419,9 @@ def TX_LOCK_waits_no_longer_than_WAIT(t):
     began = time.monotonic()
     check(b("tx.lock", "read", "t", "x", "wait", "120"), None)
     check_that(time.monotonic() - began >= 0.12, "it waited for 120 ms")
+    began = time.monotonic()
+    check(b("TX.LOCK", "READ", "t", "x", "WAIT", "0.2s"), None)
+    check_that(time.monotonic() - began >= 0.2, "it waited for 0.2 s")
     ok(b, "TX.LOCK", "WRITE", "t", "y", "WAIT", "0")
     waits(s, b, "TX.LOCK", "WRITE", "t", "x", "WAIT", "600000")
     ok(a, "TX.ABORT")
@@ -433,7 +436,7 @@ def TX_LOCK_waits_no_longer_than_WAIT(t):
 def TX_LOCK_says_what_is_wrong_with_WAIT(t):
     s, c = start(t).with_clients(1)
     for words in (("t", "WAIT", "-1"), ("t", "k", "WAIT", "x"), ("t", "WAIT", ""), ("t", "k", "WAIT", "1e3")):
-        check_error(c("TX.LOCK", "READ", *words), "ERR", "WAIT must be an integer from 0 to")
+        check_error(c("TX.LOCK", "READ", *words), "ERR", "WAIT must be a duration from 0 to")
     check_error(c("TX.LOCK", "READ", "t", "k", "LATER", "1"), "ERR", "only WAIT ms can follow")
     check_error(c("TX.LOCK", "READ", "t", "k", "1"), "ERR", "only WAIT ms can follow")
     begin(c)

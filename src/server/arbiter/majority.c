@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/duration.h"
 #include "server/arbiter/majority_internal.h"
 #include "server/forward/forward.h"
 #include "server/net/links.h"
@@ -51,11 +52,12 @@ static const char *unsupported(const struct sl_want *w)
 /* Whether nodes can agree on so short a lease. False: the request is answered with an error. */
 static bool is_long_enough(struct request *r, sl_ms lease_ms)
 {
-    char text[120];
+    char text[120], min[SL_DURATION_BYTES], got[SL_DURATION_BYTES];
     sl_ms least = r->s->settings->lease_ms_min;
     if (lease_ms == 0 || lease_ms >= least) return true;
     snprintf(text, sizeof text,
-             "a lease from a majority has at least %" PRId64 " ms (lease-min)", least);
+             "a lease from a majority must be at least %s (lease-min) (got %s)",
+             sl_duration_text(least, min), sl_duration_text(lease_ms, got));
     const struct answer a = {.status = SLUICE_EINVAL, .code = "ERR", .text = text};
     sl_request_answer(r, &a);
     return false;

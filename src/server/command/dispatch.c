@@ -262,6 +262,29 @@ void sl_say_syntax(struct call *call, const char *what)
     sl_say(call, "ERR", text);
 }
 
+void sl_say_duration(struct call *call, size_t i, const struct sl_duration_range *range,
+                     const char *code)
+{
+    char text[300], min[SL_DURATION_BYTES], max[SL_DURATION_BYTES];
+    struct sl_bytes got = i < call->n ? call->at[i] : (struct sl_bytes){"", 0};
+    snprintf(text, sizeof text,
+             "%s must be a duration from %s to %s%s: " SL_DURATION_FORMS
+             ", or a number of milliseconds (got \"%.*s\"%s)",
+             range->name, sl_duration_text(range->min, min),
+             sl_duration_text(range->max, max), range->setting,
+             (int)(got.n < 40 ? got.n : 40), got.at, got.n > 40 ? "..." : "");
+    sl_say(call, code, text);
+}
+
+bool sl_duration_at(struct call *call, size_t i, const char *name, sl_ms *out)
+{
+    struct sl_duration_range range = {name, 0, SL_WAIT_MS_MAX, ""};
+    if (i < call->n && sl_parse_duration(call->at[i], 1, 0, SL_WAIT_MS_MAX, out))
+        return true;
+    sl_say_duration(call, i, &range, "ERR");
+    return false;
+}
+
 void sl_say_status(struct call *call, int status)
 {
     const struct sl_settings *set = call->s->settings;

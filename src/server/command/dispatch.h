@@ -2,6 +2,7 @@
 #ifndef SL_SERVER_COMMAND_DISPATCH_H
 #define SL_SERVER_COMMAND_DISPATCH_H
 
+#include "base/duration.h"
 #include "base/number.h"
 #include "server/net/conn.h"
 
@@ -80,6 +81,21 @@ static inline bool sl_word_is(struct sl_bytes b, const char *word)
 
 void sl_say(struct call *call, const char *word, const char *text);
 void sl_say_syntax(struct call *call, const char *what);
+
+/* The durations that an argument accepts. */
+struct sl_duration_range {
+    const char *name; /* Of the argument, as the error names it. */
+    sl_ms min, max;
+    const char *setting; /* " (NAME)": the setting that limits it; or "". */
+};
+
+/* The error of argument i, which is missing, invalid or out of range. */
+void sl_say_duration(struct call *call, size_t i, const struct sl_duration_range *range,
+                     const char *code);
+
+/* Parse argument i as a timeout. False: the call is answered with an error. */
+#define SL_WAIT_MS_MAX ((sl_ms)1 << 52)
+bool sl_duration_at(struct call *call, size_t i, const char *name, sl_ms *out);
 
 /* The error of a status, with the setting that it is about. */
 void sl_say_status(struct call *call, int status);

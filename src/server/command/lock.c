@@ -12,7 +12,6 @@
 /* --- Arguments ------------------------------------------------------------ */
 
 #define FENCE_MAX ((int64_t)SL_FENCE_MAX)
-#define WAIT_MS_MAX ((int64_t)1 << 52)
 
 static void reply_too_big(struct call *call, const char *what, int64_t most,
                           const char *setting)
@@ -59,13 +58,12 @@ static bool number_at(struct call *call, size_t i, const char *name, int64_t min
 
 static bool lease_at(struct call *call, size_t i, const char *name, int64_t *out)
 {
-    const struct sl_settings *set = call->s->settings;
-    char text[120];
-    if (!number_at(call, i, name, 1, FENCE_MAX, out)) return false;
-    if (*out <= set->lease_ms_max) return true;
-    snprintf(text, sizeof text, "a lease has at most %" PRId64 " ms (lease-max)",
-             set->lease_ms_max);
-    sl_say(call, "TOOBIG", text);
+    struct sl_duration_range range = {name, 1, call->s->settings->lease_ms_max,
+                                      " (lease-max)"};
+    if (i < call->n && sl_parse_duration(call->at[i], 1, 1, FENCE_MAX, out)) {
+        if (*out <= range.max) return true;
+        sl_say_duration(call, i, &range, "TOOBIG");
+    } else sl_say_duration(call, i, &range, "ERR");
     return false;
 }
 
@@ -118,10 +116,7 @@ static bool read_number(struct call *call, size_t i, unsigned option,
             if (!number_at(call, i, "UNITS", 1, SLUICE_UNITS_MAX, &n)) return false;
             want->units = (uint32_t)n;
             return true;
-        case OPTION_WAIT:
-            if (!number_at(call, i, "WAIT", 0, WAIT_MS_MAX, &n)) return false;
-            want->wait_ms = n;
-            return true;
+        case OPTION_WAIT: return sl_duration_at(call, i, "WAIT", &want->wait_ms);
         case OPTION_LEASE: return lease_at(call, i, "LEASE", &want->lease_ms);
         default:
             if (!number_at(call, i, "PRIORITY", INT32_MIN, INT32_MAX, &n)) return false;
@@ -340,7 +335,7 @@ void sl_do_await(struct call *call)
         sl_say_syntax(call, "HELD or FREE is expected");
         return;
     }
-    if (!number_at(call, 3, "ms", 0, WAIT_MS_MAX, &r.ms)) return;
+    if (!sl_duration_at(call, 3, "the timeout", &r.ms)) return;
     r.waits = r.ms > 0;
     sl_request_submit(&r);
 }

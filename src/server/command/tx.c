@@ -83,25 +83,17 @@ void sl_do_tx_begin(struct call *call)
     submit(call, a);
 }
 
-#define WAIT_MS_MAX ((int64_t)1 << 52)
-
 /* Parse WAIT ms, which may be the last two arguments. The clock is rounded down to milliseconds, so
  * we add one: a timeout must not expire early. */
 static bool read_wait(struct call *call, struct sl_tx_request *a)
 {
     int64_t ms;
-    char text[120];
     if (call->n < 5) return true;
     if (!sl_word_is(call->at[call->n - 2], "WAIT")) {
         sl_say_syntax(call, "only WAIT ms can follow the table and the key");
         return false;
     }
-    if (!sl_parse_number(call->at[call->n - 1], 0, WAIT_MS_MAX, &ms)) {
-        snprintf(text, sizeof text, "WAIT must be an integer from 0 to %" PRId64,
-                 WAIT_MS_MAX);
-        sl_say_syntax(call, text);
-        return false;
-    }
+    if (!sl_duration_at(call, call->n - 1, "WAIT", &ms)) return false;
     a->bounded = true;
     a->wait_ms = ms > 0 ? ms + 1 : 0;
     return true;
