@@ -4,12 +4,12 @@
 # 1. man/sluice.h.3 has a section for each function of sluice.h, an item for each
 #    status, and mentions each struct and each constant.
 # 2. Files, `make` targets and links that README.md, HACKING.md, the other READMEs and
-#    docs/ name exist.
+#    docs/ name exist, with the headings to which links point.
 # 3. Each test that docs/guarantees.md names is in tests/, and it names some.
 # 4. Claims of certainty stand in docs/guarantees.md alone.
 # 5. The test command of README.md is what .ci/run runs.
 # 6. Each command of src/commands.def has its page in docs/commands/, with that syntax, an
-#    example, and a line in the list there; and no page is about another.
+#    example, and a line with its summary in the list there; and no page is about another.
 # 7. Each setting of src/settings.def is in the table of docs/server.md with its default,
 #    and in the man page of sluice serve; and the table has no others.
 # 8. What these pages show in `QUOTES` or in a transcript is a command, a word of one, or
@@ -58,6 +58,12 @@ fi
 
 # ---- 2. what documents point at ----
 
+# The names under which links reach the headings of a document.
+headings() { # headings DOCUMENT
+    sed -n 's/^##* //p' "$1" | sed 's/](.*)//' | tr '[:upper:]' '[:lower:]' |
+        sed 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+
 for doc in *.md docs/*.md docs/*/*.md src/*.md src/*/*.md tests/*.md tests/*/*.md tools/*.md \
     bench/*.md; do
     [ -f "$doc" ] || continue
@@ -95,12 +101,21 @@ for doc in *.md docs/*.md docs/*/*.md src/*.md src/*/*.md tests/*.md tests/*/*.m
         $found || say "$doc: there is no $first"
     done <"$work/quoted"
 
-    grep -o '](\([^)]*\))' "$doc" | sed 's/^](//; s/)$//; s/#.*//' >"$work/links" || true
-    while read -r link; do
+    grep -o '](\([^)]*\))' "$doc" | sed 's/^](//; s/)$//' >"$work/links" || true
+    while IFS= read -r link; do
         case $link in
             '' | http://* | https://*) continue ;;
         esac
-        [ -e "$folder/$link" ] || say "$doc: there is no $link to link to"
+        target=$folder/${link%%#*}
+        [ -n "${link%%#*}" ] || target=$doc
+        if [ ! -e "$target" ]; then
+            say "$doc: there is no $link to link to"
+            continue
+        fi
+        case $link in
+            *.md\#* | \#*) headings "$target" | grep -qxF -e "${link#*#}" ||
+                say "$doc: there is no heading for the link $link" ;;
+        esac
     done <"$work/links"
 done
 
@@ -159,10 +174,10 @@ fi
 
 # ---- 6. the commands of the server ----
 
-# lines NAME, tab, SYNTAX
+# lines NAME, tab, SYNTAX, tab, SUMMARY
 tab=$(printf '\t')
 { tr '\n' ' ' <src/commands.def && echo; } | sed 's/COMMAND(/\n&/g' |
-    sed -n "s/^COMMAND(\([A-Z.]*\),[^\"]*\"[^\"]*\", *\"\([^\"]*\)\".*/\1$tab\2/p" \
+    sed -n "s/^COMMAND(\([A-Z.]*\),[^\"]*\"[^\"]*\", *\"\([^\"]*\)\", *\"\([^\"]*\)\".*/\1$tab\2$tab\3/p" \
         >"$work/commands" || true
 [ -s "$work/commands" ] || say "src/commands.def lists no command"
 list=docs/commands/README.md
@@ -174,7 +189,7 @@ syntax_of() { # syntax_of PAGE
         sed 's/^ //; s/ $//'
 }
 
-while IFS=$tab read -r name syntax; do
+while IFS=$tab read -r name syntax summary; do
     file=$(echo "$name" | tr '[:upper:]' '[:lower:]').md
     page=docs/commands/$file
     if [ ! -f "$page" ]; then
@@ -188,7 +203,8 @@ while IFS=$tab read -r name syntax; do
     awk '/^```redis/ { good = 1; exit } /^## / { exit } END { exit !good }' "$page" ||
         say "$page: no example before its first section"
     grep -qE "^[A-Z0-9]?> $name\b" "$page" || say "$page: no example of $name"
-    grep -qF "[$name]($file)" "$list" 2>/dev/null || say "$list: no line for $name"
+    grep -qxF "| [$name]($file) | $summary |" "$list" 2>/dev/null ||
+        say "$list: no line \"| [$name]($file) | $summary |\""
 done <"$work/commands"
 for page in docs/commands/*.md; do
     name=$(basename "$page" .md | tr '[:lower:]' '[:upper:]')

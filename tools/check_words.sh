@@ -1,12 +1,12 @@
 #!/bin/sh
-# check_words.sh [ROOT] - Sluice's words, with one meaning each.
+# check_words.sh [ROOT] - find idioms that we no longer write.
 #
-# Looks through src/, include/, docs/, man/ and README.md for words that tools/words.txt
-# lists as having another name here.
+# tools/words.txt lists the idioms, what to write instead, and where each is allowed.
+# SLUICE_WORDS names another list. Exits with 1 if it finds any.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cd "${1:-$here/..}"
-words=${SLUICE_WORDS:-$here/words.txt}
+list=${SLUICE_WORDS:-$here/words.txt}
 
 hits=$(mktemp)
 trap 'rm -f "$hits"' EXIT
@@ -16,23 +16,30 @@ patterns=0
 
 allowed() { # allowed FILE PATTERN
     while IFS=$tab read -r kind files allowed_pattern _why; do
-        [ "$kind $allowed_pattern" = "yes $2" ] || continue
+        [ "$kind $allowed_pattern" = "allow $2" ] || continue
         # shellcheck disable=SC2254 # files is a pattern
         case $1 in $files) return 0 ;; esac
-    done <"$words"
+    done <"$list"
     return 1
 }
 
 while IFS=$tab read -r kind pattern instead; do
-    [ "$kind" = no ] || continue
+    case $kind in
+        users) places="README.md CHANGELOG.md docs man include src" ;;
+        all) places="README.md CHANGELOG.md HACKING.md docs man include src examples packaging bench tests" ;;
+        '' | '#'* | allow) continue ;;
+        *) echo "$list: unknown kind \"$kind\"; write users, all or allow" >&2; exit 1 ;;
+    esac
     patterns=$((patterns + 1))
     set --
-    for place in src include docs man README.md; do
+    for place in $places; do
         [ ! -e "$place" ] || set -- "$@" "$place"
     done
     [ $# -gt 0 ] || { echo "there is nothing to check" >&2; exit 1; }
-    # Not a part of another word; an underscore is a part of one.
-    grep -rniEIw -e "$pattern" "$@" >"$hits" || continue
+    # -w: the pattern is not a part of a longer word or of a name with underscores.
+    # Patches in tests/mutants repeat lines of src.
+    grep -rniEIw --exclude-dir=mutants --exclude-dir=node_modules --exclude-dir=__pycache__ \
+        -e "$pattern" "$@" >"$hits" || continue
     while IFS= read -r hit; do
         file=${hit%%:*}
         allowed "$file" "$pattern" && continue
@@ -40,7 +47,7 @@ while IFS=$tab read -r kind pattern instead; do
         echo "    write: $instead" >&2
         bad=1
     done <"$hits"
-done <"$words"
+done <"$list"
 
-[ "$patterns" -gt 0 ] || { echo "$words lists no words" >&2; exit 1; }
+[ "$patterns" -gt 0 ] || { echo "$list lists no idiom" >&2; exit 1; }
 exit "$bad"

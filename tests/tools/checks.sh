@@ -167,23 +167,36 @@ fails "hardening: a text is no program" 'not a program or library' hardening
 
 # ---- check_words.sh ----
 
-words() { tools/check_words.sh "$tree"; }
+cat >"$work/words.txt" <<'END'
+# kind	pattern	what to write instead
+all	frobs?	widget
+users	who waits	waiter
+allow	docs/history.md	frobs?	a quotation
+END
+words() { SLUICE_WORDS=$work/words.txt tools/check_words.sh "$tree"; }
 fresh
-echo '/* A grant has a fence; the limits of a key are in sluice.h. */' | put src/locks/a.c
-passes "words: our words are fine" words
-echo 'Every grant carries a fencing token.' | put docs/a.md
-fails "words: token" 'write: fence' words
+echo '/* A fencing token, a TTL, a semaphore: the waiter has a lease. */' | put src/locks/a.c
+passes "words: the words of other systems are fine" words
+echo 'The server answers who waits.' | put docs/a.md
+fails "words: an idiom in a document" 'write: waiter' words
 rm "$tree/docs/a.md"
-echo '/* The lock limit is 3. */' | put src/canal/a.c
-fails "words: lock limit" 'write: capacity' words
-echo 'int token_count = 3;' | put src/canal/a.c
+echo 'The server answers who waits.' | put tests/a.py
+passes "words: an idiom for users only, in a test" words
+echo '# Two frobs at once.' | put tests/a.py
+fails "words: an idiom for all, in a test" 'write: widget' words
+rm "$tree/tests/a.py"
+echo 'int frob_count = 3;' | put src/locks/a.c
 passes "words: a part of a name is another word" words
-echo 'the argument max_per' | put docs/coming-from.md
+echo 'A frob.' | put docs/history.md
 passes "words: what is allowed in one file" words
-echo 'the argument max_per' | put docs/other.md
+echo 'A frob.' | put docs/other.md
 fails "words: is not allowed in another" 'docs/other.md' words
 fresh
 fails "words: an empty tree is not a clean one" 'nothing to check' words
+printf 'no\tfrobs?\twidget\n' >"$work/words.txt"
+fails "words: a kind that there is not" 'unknown kind "no"' words
+printf 'allow\tdocs/a.md\tfrobs?\ta quotation\n' >"$work/words.txt"
+fails "words: a list without an idiom" 'lists no idiom' words
 
 # ---- messages ----
 
@@ -259,7 +272,8 @@ With `SHARED` together; `LOST` comes later. See `LOOK`.
 END
     printf '# LOOK\n\n```redis\nA> LOOK\n```\n\n## Syntax\n\n    LOOK\n' |
         put docs/commands/look.md
-    printf '[TAKE](take.md), [LOOK](look.md)\n' | put docs/commands/README.md
+    printf '| [TAKE](take.md) | Take it, or wait |\n| [LOOK](look.md) | See it |\n' |
+        put docs/commands/README.md
     put src/settings.def <<'END'
 /*     SETTING(name, kind, field, given, min, max, arg, help) */
 SETTING("port", PORT, port, "5625", 0, 65535, "N", "a port")
@@ -296,6 +310,10 @@ good_docs; echo 'See `tools/nothing.sh`.' | put HACKING.md
 fails "docs: a file that does not exist" 'no tools/nothing.sh' docs
 good_docs; echo 'See [that](docs/nothing.md).' | put HACKING.md
 fails "docs: a link to nothing" 'no docs/nothing.md' docs
+good_docs; echo 'See [syntax](docs/commands/take.md#syntax).' | put HACKING.md
+passes "docs: a link to a heading" docs
+good_docs; echo 'See [syntax](docs/commands/take.md#reply).' | put HACKING.md
+fails "docs: a link to a heading that does not exist" 'no heading for .*take.md#reply' docs
 good_docs; echo '`everybody_is_lost`' >>"$tree/docs/guarantees.md"
 fails "docs: a promise with a test that does not exist" 'everybody_is_lost' docs
 good_docs; echo '`tests/unit/test_a.c:another`' >>"$tree/docs/guarantees.md"
@@ -323,8 +341,10 @@ good_docs; sed -i 's/A> LOOK/A> TAKE db/' "$tree/docs/commands/look.md"
 fails "docs: a page whose example is of another command" 'no example of LOOK' docs
 good_docs; sed -i 's/^# LOOK/# Look/' "$tree/docs/commands/look.md"
 fails "docs: a page with another title" 'should begin with' docs
-good_docs; echo '[TAKE](take.md)' >"$tree/docs/commands/README.md"
-fails "docs: a command that the list does not have" 'no line for LOOK' docs
+good_docs; sed -i '/LOOK/d' "$tree/docs/commands/README.md"
+fails "docs: a command that the list does not have" 'no line .*LOOK' docs
+good_docs; sed -i 's/See it/Inspect it/' "$tree/docs/commands/README.md"
+fails "docs: a command with another summary in the list" 'no line .*See it' docs
 good_docs; sed -i '/`socket`/d' "$tree/docs/server.md"
 fails "docs: a setting that is not in the table" 'no row .*socket' docs
 good_docs; sed -i 's/`5625`/`6379`/' "$tree/docs/server.md"
