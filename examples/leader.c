@@ -1,14 +1,14 @@
-/* leader.c - of several programs one leads, as long as a majority of nodes is there.
+/* leader.c - elect a leader among several programs, with one server or a cluster.
  *
  *     cc leader.c $(pkg-config --cflags --libs sluice) -o leader
- *     ./leader KEY HOST:PORT...      one server, or nodes of a cluster in any order
+ *     ./leader KEY HOST:PORT...      one server, or the nodes of a cluster in any order
  *
- * Start it several times. One says `lead`. Kill it, stop it with SIGSTOP, kill the node it
- * talks to, and watch. Lines begin with the time, in milliseconds of CLOCK_BOOTTIME. `act`
- * stands for what only the leader may do.
+ * Start it several times. One program prints `lead`. Kill it, stop it with SIGSTOP, or kill the
+ * node that it is connected to, and watch. Each line begins with the time, in milliseconds of
+ * CLOCK_BOOTTIME. `act` stands for the work that only the leader may do.
  *
- * What makes it right (docs/leases.md): it counts its lease from before it asked, looks at
- * the clock before every step, and takes the fence along. */
+ * Three rules make it safe (docs/leases.md): it counts its lease from before it sends the
+ * request, it checks the clock before every step, and it passes the fence to the resource. */
 #include <inttypes.h>
 #include <signal.h>
 #include <sluice.h>
@@ -20,16 +20,17 @@
 #include <unistd.h>
 
 #define LEASE_MS 3000
-#define WAIT_MS LEASE_MS      /* In line, before it asks again. */
-#define TRY_MS (LEASE_MS / 6) /* For a node to answer EXTEND: leaves time for others. */
-#define PAUSE_MS 200          /* After one that did not answer, before the next. */
-#define STEP_MS 50            /* Of the work. */
-#define DRIFT 0.998           /* Two clocks that are right within 0.1 %. */
+#define WAIT_MS LEASE_MS /* How long one ACQUIRE waits in the queue. */
+#define TRY_MS \
+    (LEASE_MS / 6)   /* Timeout of EXTEND: leaves time to try two other nodes. */
+#define PAUSE_MS 200 /* Between a failure and the next try. */
+#define STEP_MS 50   /* The longest time that one step of the work takes. */
+#define DRIFT 0.998  /* Allows two clocks that are each wrong by 0.1 %. */
 
 #define TEXT_OF(x) #x
-#define TEXT(x) TEXT_OF(x) /* One of these numbers, as a word of a command. */
+#define TEXT(x) TEXT_OF(x) /* One of these numbers, as an argument of a command. */
 
-/* A clock that goes on while the machine sleeps, and is never set. */
+/* A clock that counts while the machine sleeps, and cannot be set. */
 static double now_ms(void)
 {
     struct timespec t;
@@ -54,14 +55,14 @@ __attribute__((format(printf, 2, 3))) static void say(double at_ms, const char *
     va_end(args);
 }
 
-/* ---- commands to one node; after a failure, to the next ---- */
+/* ---- send commands to one node, and switch to the next one after a failure ---- */
 
 struct nodes {
     char **addresses;
     int count, at;
-    int64_t patience_ms;
-    struct sluice_wire *wire; /* To the node `at`, if not NULL. */
-    char why[200];            /* Of the last failure. */
+    int64_t timeout_ms;
+    struct sluice_wire *wire; /* The connection to the node `at`, or NULL. */
+    char why[200];            /* The reason of the last failure. */
 };
 
 static void go_to(struct nodes *n, int at)
@@ -78,19 +79,20 @@ static bool is_error(const struct sluice_reply *r, const char *word)
            (r->text[length] == ' ' || r->text[length] == '\0');
 }
 
-/* The reply, to be freed. NULL: whether it was done is not known, and the next node may
- * know more. Of errors, LOST and ASKED are answers. */
-static struct sluice_reply *ask(struct nodes *n, const char *const *words, size_t count)
+/* Returns the reply, which the caller frees. NULL: the node may or may not have executed the
+ * command; try the next node. LOST and ASKED are replies: every node would say the same. */
+static struct sluice_reply *call(struct nodes *n, const char *const *command,
+                                 size_t count)
 {
     const char *address = n->addresses[n->at];
     struct sluice_wire_options options = {.connect_ms = TRY_MS,
-                                          .reply_ms = n->patience_ms,
+                                          .reply_ms = n->timeout_ms,
                                           .error = n->why,
                                           .error_size = sizeof n->why};
     struct sluice_reply *r = NULL;
     if (n->wire == NULL && sluice_wire_open(address, &options, &n->wire) != SLUICE_OK) {
         n->wire = NULL;
-    } else if (sluice_wire_call(n->wire, words, NULL, count, &r) != SLUICE_OK) {
+    } else if (sluice_wire_call(n->wire, command, NULL, count, &r) != SLUICE_OK) {
         r = NULL;
         snprintf(n->why, sizeof n->why, "%s", sluice_wire_error(n->wire));
     } else if (r->type != SLUICE_REPLY_ERROR || is_error(r, "LOST") ||
@@ -104,18 +106,18 @@ static struct sluice_reply *ask(struct nodes *n, const char *const *words, size_
     return NULL;
 }
 
-/* ---- who leads ---- */
+/* ---- follow and lead ---- */
 
 struct term {
     const char *key;
     int64_t fence;
     char fence_text[24];
-    double end_ms; /* By our own clock. */
+    double end_ms; /* The end of the lease, by now_ms(). */
 };
 
 static volatile sig_atomic_t leads, stops;
 
-/* A leader first stops, then releases; the others have nothing to release. */
+/* A leader first stops its work, then releases. A follower has nothing to release. */
 static void on_term(int number)
 {
     (void)number;
@@ -123,23 +125,24 @@ static void on_term(int number)
     stops = 1;
 }
 
-/* What only the leader may do. What it writes to is told the fence, and refuses one that is
- * lower than it has seen: we may be stopped between the look at the clock and here. */
+/* The work that only the leader may do. It passes the fence to the resource, which rejects a
+ * fence lower than the highest one it has seen: this process may have been stopped after it
+ * checked the clock. */
 static void act(double at_ms, int64_t fence)
 {
     say(at_ms, "act %" PRId64, fence);
 }
 
-/* Wait until we lead. */
+/* Wait until this program leads. */
 static void follow(struct nodes *n, struct term *t, const char *me)
 {
-    const char *words[] = {"ACQUIRE", t->key,        "LEASE", TEXT(LEASE_MS),
-                           "WAIT",    TEXT(WAIT_MS), "VALUE", me};
+    const char *command[] = {"ACQUIRE", t->key,        "LEASE", TEXT(LEASE_MS),
+                             "WAIT",    TEXT(WAIT_MS), "VALUE", me};
     for (bool granted = false; !granted;) {
         double sent_ms = now_ms();
-        struct sluice_reply *r = ask(n, words, sizeof words / sizeof *words);
+        struct sluice_reply *r = call(n, command, sizeof command / sizeof *command);
         granted = r != NULL && r->type == SLUICE_REPLY_LIST && r->count == 5;
-        if (granted) { /* Otherwise nil: another leads. */
+        if (granted) { /* Otherwise nil: another program leads. */
             int64_t lease_ms = r->items[2].number, waited_ms = r->items[3].number;
             t->fence = r->items[0].number;
             snprintf(t->fence_text, sizeof t->fence_text, "%" PRId64, t->fence);
@@ -152,13 +155,13 @@ static void follow(struct nodes *n, struct term *t, const char *me)
     }
 }
 
-/* Returns false, if it is lost, or one of more priority asks us to go. */
+/* Returns false if the lease is lost, or a client with a higher priority waits for it. */
 static bool extend(struct nodes *n, struct term *t, double *extend_at_ms)
 {
     double sent_ms = now_ms();
-    struct sluice_reply *r = ask(
+    struct sluice_reply *r = call(
         n, (const char *[]){"EXTEND", t->key, t->fence_text, TEXT(LEASE_MS)}, 4);
-    if (r == NULL) { /* The end is what it was: try again soon. */
+    if (r == NULL) { /* The lease ends when it did before: try again soon. */
         say(now_ms(), "still %" PRId64 ", %s", t->fence, n->why);
         *extend_at_ms = now_ms() + PAUSE_MS;
         return true;
@@ -172,12 +175,12 @@ static bool extend(struct nodes *n, struct term *t, double *extend_at_ms)
     return good;
 }
 
-/* Act until our time is over. */
+/* Act until the lease expires or is lost. A step must end before the lease does. */
 static void lead(struct nodes *n, struct term *t)
 {
     double extend_at_ms = t->end_ms - LEASE_MS * 2.0 / 3, now;
-    const char *why = "my lease is over";
-    while (!stops && (now = now_ms()) < t->end_ms) {
+    const char *why = "the lease has expired";
+    while (!stops && (now = now_ms()) + STEP_MS < t->end_ms) {
         if (now < extend_at_ms) {
             act(now, t->fence);
             pause_ms(STEP_MS);
@@ -186,9 +189,9 @@ static void lead(struct nodes *n, struct term *t)
             break;
         }
     }
-    say(now_ms(), "follow %" PRId64 ", %s", t->fence, stops ? "told to stop" : why);
-    /* We have stopped; if this does not arrive, it ends by itself. */
-    sluice_reply_free(ask(n, (const char *[]){"RELEASE", t->key, t->fence_text}, 3));
+    say(now_ms(), "follow %" PRId64 ", %s", t->fence, stops ? "SIGTERM" : why);
+    /* The work has stopped. If this command fails, the lease expires. */
+    sluice_reply_free(call(n, (const char *[]){"RELEASE", t->key, t->fence_text}, 3));
 }
 
 int main(int argc, char **argv)
@@ -199,11 +202,11 @@ int main(int argc, char **argv)
     }
     signal(SIGTERM, on_term);
     struct nodes waiting = {
-        .addresses = argv + 2, .count = argc - 2, .patience_ms = WAIT_MS + 1000};
+        .addresses = argv + 2, .count = argc - 2, .timeout_ms = WAIT_MS + 1000};
     struct nodes leading = waiting;
-    leading.patience_ms = TRY_MS;
+    leading.timeout_ms = TRY_MS;
     struct term t = {.key = argv[1]};
-    char host[64] = "?", me[96]; /* Whom READ KEY tells of. */
+    char host[64] = "?", me[96]; /* READ KEY returns this. */
     gethostname(host, sizeof host - 1);
     snprintf(me, sizeof me, "%s:%ld", host, (long)getpid());
 

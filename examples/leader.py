@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""leader.py - of several programs one leads, as long as a majority of nodes is there.
+"""leader.py - elect a leader among several programs, with one server or a cluster.
 
-    leader.py KEY HOST:PORT...        one server, or nodes of a cluster in any order
+    leader.py KEY HOST:PORT...        one server, or the nodes of a cluster in any order
 
-Start it several times. One says `lead`. Kill it, stop it with SIGSTOP, kill the node it talks
-to, and watch. Lines begin with the time, in milliseconds of CLOCK_BOOTTIME. `act` stands for
-what only the leader may do. Needs redis-py.
+Start it several times. One program prints `lead`. Kill it, stop it with SIGSTOP, or kill the
+node that it is connected to, and watch. Each line begins with the time, in milliseconds of
+CLOCK_BOOTTIME. `act` stands for the work that only the leader may do. Needs redis-py.
 
-What makes it right (docs/leases.md): it counts its lease from before it asked, looks at the
-clock before every step, and takes the fence along.
+Three rules make it safe (docs/leases.md): it counts its lease from before it sends the request,
+it checks the clock before every step, and it passes the fence to the resource.
 """
 import os
 import signal
@@ -19,16 +19,16 @@ import time
 import redis
 
 LEASE_MS = 3000
-WAIT_MS = LEASE_MS     # in line, before it asks again
-TRY_MS = LEASE_MS / 6  # for a node to answer EXTEND: leaves time for others
-PAUSE_MS = 200         # after one that did not answer, before the next
-STEP_MS = 50           # of the work
-DRIFT = 0.998          # two clocks that are right within 0.1 %
-ME = f"{socket.gethostname()}:{os.getpid()}"  # whom READ KEY tells of
+WAIT_MS = LEASE_MS     # how long one ACQUIRE waits in the queue
+TRY_MS = LEASE_MS / 6  # timeout of EXTEND: leaves time to try two other nodes
+PAUSE_MS = 200         # between a failure and the next try
+STEP_MS = 50           # the longest time that one step of the work takes
+DRIFT = 0.998          # allows two clocks that are each wrong by 0.1 %
+ME = f"{socket.gethostname()}:{os.getpid()}"  # READ KEY returns this
 
 
 def now_ms():
-    """By a clock that goes on while the machine sleeps, and is never set."""
+    """A clock that counts while the machine sleeps, and cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
 
 
@@ -37,70 +37,72 @@ def say(at_ms, text):
 
 
 class NoAnswer(Exception):
-    """Whether it was done is not known; another node may know more."""
+    """The node may or may not have executed the command. Try the next node."""
 
 
 class Nodes:
-    """Commands to one node; after a failure, to the next."""
+    """Sends commands to one node, and switches to the next one after a failure."""
 
-    def __init__(self, addresses, patience_ms):
+    def __init__(self, addresses, timeout_ms):
         self.addresses, self.at = addresses, 0
         self.nodes = []
         for address in addresses:
             host, port = address.rsplit(":", 1)
             self.nodes.append(redis.Redis(host, int(port),
                                           socket_connect_timeout=TRY_MS / 1000,
-                                          socket_timeout=patience_ms / 1000))
+                                          socket_timeout=timeout_ms / 1000))
 
-    def ask(self, *words):
+    def call(self, *command):
         try:
-            return self.nodes[self.at].execute_command(*words)
+            return self.nodes[self.at].execute_command(*command)
         except redis.RedisError as error:
             if str(error).startswith(("LOST", "ASKED")):
-                raise  # these two are answers
+                raise  # the cluster has decided; another node would say the same
             self.at = (self.at + 1) % len(self.nodes)
             raise NoAnswer(error) from error
 
 
 def act(at_ms, fence):
-    """What only the leader may do. What it writes to is told the fence, and refuses one that
-    is lower than it has seen: we may be stopped between the look at the clock and here."""
+    """The work that only the leader may do. It passes the fence to the resource, which rejects
+    a fence lower than the highest one it has seen: this process may have been stopped after it
+    checked the clock."""
     say(at_ms, f"act {fence}")
 
 
 def follow(nodes, key):
-    """Wait until we lead. Returns the fence, and until when by our own clock."""
+    """Wait until this program leads. Returns the fence, and the end of the lease by this
+    program's own clock."""
     while True:
         sent = now_ms()
         try:
-            grant = nodes.ask("ACQUIRE", key, "LEASE", LEASE_MS, "WAIT", WAIT_MS, "VALUE", ME)
+            grant = nodes.call("ACQUIRE", key, "LEASE", LEASE_MS, "WAIT", WAIT_MS, "VALUE", ME)
         except NoAnswer as error:
             say(now_ms(), f"follow, {error}")
             time.sleep(PAUSE_MS / 1000)
             continue
-        if grant is not None:  # None: another leads
+        if grant is not None:  # None: another program leads
             fence, _, lease_ms, waited_ms, _ = grant
             return fence, sent + DRIFT * (waited_ms + lease_ms)
 
 
 def lead(nodes, key, fence, end):
-    """Act until our time is over. Returns why it is."""
+    """Act until the lease expires or is lost. Returns the reason."""
     extend_at = end - LEASE_MS * 2 / 3
-    while (now := now_ms()) < end:
+    while (now := now_ms()) + STEP_MS < end:  # a step must end before the lease does
         if now < extend_at:
             act(now, fence)
             time.sleep(STEP_MS / 1000)
             continue
         try:
-            left_ms = nodes.ask("EXTEND", key, fence, LEASE_MS)
+            left_ms = nodes.call("EXTEND", key, fence, LEASE_MS)
             end = max(end, now + DRIFT * left_ms)
             extend_at = end - LEASE_MS * 2 / 3
-        except NoAnswer as error:  # the end is what it was: try again soon
+        except NoAnswer as error:  # the lease ends when it did before: try again soon
             say(now_ms(), f"still {fence}, {error}")
             extend_at = now_ms() + PAUSE_MS
         except redis.RedisError as error:
-            return error  # LOST; or ASKED, by one of more priority
-    return "my lease is over"
+            return error  # LOST; or ASKED, because a higher priority waits
+    return "the lease has expired"
 
 
 def main(key, addresses):
@@ -114,11 +116,11 @@ def main(key, addresses):
         try:
             why = lead(leading, key, fence, end)
             say(now_ms(), f"follow {fence}, {why}")
-        finally:  # now that we have stopped; also if we were told to exit
+        finally:  # the work has stopped; also on SIGTERM
             try:
-                leading.ask("RELEASE", key, fence)
+                leading.call("RELEASE", key, fence)
             except (NoAnswer, redis.RedisError):
-                pass  # it ends by itself
+                pass  # the lease expires
 
 
 if __name__ == "__main__":
