@@ -293,7 +293,7 @@ static void move_back(struct sl_roster *r, struct sl_wait_queue *queue)
 {
     struct sl_list *at = queue->in_roster.next;
     while (at != &r->queues && queue_of(at)->priority == queue->priority &&
-           head_of(queue_of(at))->arrival < head_of(queue)->arrival)
+           head_of(queue_of(at))->wait.number < head_of(queue)->wait.number)
         at = at->next;
     sl_list_remove(&queue->in_roster);
     sl_list_append(at, &queue->in_roster); /* That is, before it. */

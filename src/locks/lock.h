@@ -20,6 +20,8 @@
 #include "base/heap.h"
 #include "base/tree.h"
 #include "base/types.h"
+#include "base/waits.h"
+#include "locks/client.h"
 
 struct sl_session;
 
@@ -31,10 +33,10 @@ enum sl_lock_flag {
 
 struct sl_lock {
     struct sl_roster *roster; /* NULL: there is only the inline holder. */
-    sl_fence fence;      /* Of the inline holder, as what follows; 0: there is none. */
-    sl_ms end_ms;        /* Without an inline holder: of the overlap mark. */
-    uint64_t session_id; /* The session that acquired it. */
-    uint32_t timer;      /* Its slot in the table's heap. */
+    sl_fence fence; /* Of the inline holder, as what follows; 0: there is none. */
+    sl_ms end_ms;   /* Without an inline holder: of the overlap mark. */
+    struct sl_client *client; /* Of the session that acquired it; NULL: unknown. */
+    uint32_t timer;           /* Its slot in the table's heap. */
     uint32_t user;
     uint16_t key_bytes;
     uint16_t value_bytes;
@@ -65,11 +67,11 @@ struct sl_entry {
     struct sl_wait_queue *queue;
     struct sl_tree_node by_session, by_rank; /* In the trees of holders. */
     struct sl_list asked;                    /* In one of the lists of victims. */
+    struct sl_client *client;                /* NULL: unknown. */
     uint64_t session_id;
-    uint64_t arrival;
+    struct sl_wait wait; /* Since when it waits or watches, and a number by arrival. */
     sl_fence fence;
-    sl_ms end_ms; /* Of the lease, or of the wait. */
-    sl_ms asked_ms;
+    sl_ms end_ms;    /* Of the lease, or of the wait. */
     sl_ms force_ms;  /* Of a thief: when it is granted without a release. */
     sl_ms victim_ms; /* Since when it has been asked to release. */
     uint64_t plan;   /* The last plan in which it is a victim. */
@@ -129,12 +131,13 @@ struct sl_roster {
     uint64_t plan;                      /* The number of the last plan. */
     const struct sl_entry *planned_for; /* The waiter for which it was made. */
     bool plan_is_old;                   /* Something has changed since then. */
-    bool holders_changed;       /* And not only that a victim of the plan has left. */
-    uint32_t stolen;            /* Holders next to which a thief was granted. */
-    uint32_t reclaimed;         /* Holders that another table granted. */
-    struct sl_list queues;      /* By priority, then by the arrival of their heads. */
-    struct sl_list watching[2]; /* Watchers until the key is held; until it is free. */
-    struct sl_list recheck;     /* In the table's list for sl_table_next(). */
+    bool holders_changed;        /* And not only that a victim of the plan has left. */
+    uint32_t stolen;             /* Holders next to which a thief was granted. */
+    uint32_t reclaimed;          /* Holders that another table granted. */
+    struct sl_list queues;       /* By priority, then by the arrival of their heads. */
+    struct sl_list watching[2];  /* Watchers until the key is held; until it is free. */
+    struct sl_wait_group by_age; /* The waiters, in the table's order of waits. */
+    struct sl_list recheck;      /* In the table's list for sl_table_next(). */
     struct sl_list awaited; /* In the table's list of those with waiters or watchers. */
 };
 

@@ -73,6 +73,7 @@ int sl_copy_text(struct sl_bytes value, struct sl_bytes note, char **out)
 void sl_entry_free(struct sl_entry *e)
 {
     if (e == NULL) return;
+    sl_client_unref(e->client);
     free(e->text);
     free(e);
 }
@@ -98,6 +99,8 @@ struct sl_table *sl_table_new(const struct sl_table_limits *limits,
     t->fence_limit = SL_FENCE_MAX;
     t->authority_until_ms = SL_NEVER;
     sl_index_init(&t->index, &locks, key);
+    sl_clients_init(&t->clients, key);
+    t->waits.seed = t->index.seed;
     sl_heap_init(&t->heap, timer_moved);
     sl_list_init(&t->recheck);
     sl_list_init(&t->awaited);
@@ -143,6 +146,7 @@ static void free_lock_and_all(void *lock)
 {
     struct sl_lock *l = lock;
     if (l->roster != NULL) free_roster_and_all(l->roster);
+    sl_client_unref(l->client);
     free(l);
 }
 
@@ -153,6 +157,7 @@ void sl_table_free(struct sl_table *t)
     sl_index_empty(&t->index, free_lock_and_all);
     sl_table_free_drains(t);
     sl_heap_free(&t->heap);
+    sl_clients_free(&t->clients);
     free(t);
 }
 
@@ -178,6 +183,7 @@ void sl_table_reset(struct sl_table *t)
     sl_table_free_drains(t);
     sl_list_init(&t->recheck);
     sl_list_init(&t->awaited);
+    t->waits.groups = NULL;
     t->entries = t->waiting = t->awaited_count = t->recheck_left = 0;
     t->roster_count = t->text_bytes = 0;
     t->short_of_fences = t->lacks_authority = false;
@@ -201,6 +207,22 @@ void sl_table_session_end(struct sl_table *t, struct sl_session *s)
 bool sl_table_ends_sessions(const struct sl_table *t)
 {
     return !sl_list_empty(&t->ended_sessions);
+}
+
+int sl_table_describe(struct sl_table *t, struct sl_session *s, struct sl_bytes name,
+                      struct sl_bytes address)
+{
+    struct sl_client *c = sl_client_get(&t->clients, s->id, name, address);
+    if (c == NULL) return SLUICE_ENOMEM;
+    sl_client_unref(s->client);
+    s->client = c;
+    return SLUICE_OK;
+}
+
+int sl_table_know_client(struct sl_table *t, struct sl_session *s)
+{
+    const struct sl_bytes none = {0};
+    return s->client != NULL ? SLUICE_OK : sl_table_describe(t, s, none, none);
 }
 
 bool sl_session_holds(const struct sl_session *s)
@@ -287,7 +309,8 @@ struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *
 {
     struct sl_entry *e = malloc(sizeof *e);
     if (e == NULL) return NULL;
-    *e = (struct sl_entry){.session_id = s->id,
+    *e = (struct sl_entry){.client = sl_client_ref(s->client),
+                           .session_id = s->id,
                            .user = s->user,
                            .end_ms = SL_NEVER,
                            .lease_ms = w->lease_ms,
@@ -304,7 +327,7 @@ struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *
                            .value_bytes = (uint16_t)w->value.n,
                            .note_bytes = (uint16_t)w->note.n};
     if (sl_copy_text(w->value, w->note, &e->text) != SLUICE_OK) {
-        free(e);
+        sl_entry_free(e);
         return NULL;
     }
     sl_list_init(&e->of_session);
@@ -386,7 +409,7 @@ void sl_table_grant_entry(struct sl_table *t, struct sl_now now, struct sl_entry
     *out = (struct sl_grant){.fence = e->fence,
                              .held = e->shared ? r->shared : r->held,
                              .lease_ms = e->lease_ms,
-                             .waited_ms = sl_waited_ms(t, now.ms - e->asked_ms),
+                             .waited_ms = sl_waited_ms(t, now.ms - e->wait.since_ms),
                              .overlapping = sl_lock_is_marked(l, now)};
     e->overlaps = out->overlapping;
     sl_table_unmark_next(t, l);
@@ -423,15 +446,14 @@ void sl_table_end_inline(struct sl_table *t, struct sl_now now, struct sl_lock *
 {
     assert(sl_has_inline(l));
     *out = (struct sl_ended){.fence = l->fence,
-                             .session_id = l->session_id,
+                             .session_id = sl_inline_session_id(l),
                              .held_ms = sl_inline_age_ms(l, now),
                              .broken = (l->flags & SL_INLINE_BROKEN) != 0,
                              .leased = l->end_ms != SL_NEVER,
                              .asked_ms = -1};
     if (l->roster != NULL && sl_inline_counts(l)) l->roster->held--;
     if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
-    l->fence = 0;
-    l->flags &= (uint16_t) ~(SL_INLINE_EXPIRED | SL_INLINE_BROKEN);
+    sl_inline_clear(l);
     sl_table_drop_unused(t, l);
 }
 

@@ -26,6 +26,8 @@
  *   I8  what a session holds without a lease, waits for or watches is in its list; and memory
  *       is counted
  *   I9  a holder that is asked to release has a lower priority than the thief, and another session
+ *   I10 a lock with waiters is in the order of waits, at the place of its oldest waiter
+ *   I11 every grant and every waiter refers to its client, and all references are counted
  *
  * Not thread-safe: one table, one thread. */
 #ifndef SL_LOCKS_TABLE_H
@@ -36,6 +38,7 @@
 #include "sluice.h"
 
 struct sl_table;      /* Opaque. */
+struct sl_client;     /* client.h */
 struct sl_grant_view; /* Below. */
 
 /* Limits on what clients can make the table store. */
@@ -54,6 +57,7 @@ struct sl_session {
     uint64_t id;   /* Never used twice. */
     uint32_t user; /* Leased grants may be used by every session of their user. */
     bool ended;
+    struct sl_client *client; /* Its name and address; NULL: not described yet. */
     struct sl_list mine; /* What it holds without a lease, waits for and watches. */
     struct sl_list over; /* Of sessions that have ended. */
 };
@@ -129,6 +133,11 @@ struct sl_table *sl_table_new(const struct sl_table_limits *limits,
 void sl_table_free(struct sl_table *t); /* NULL is allowed. */
 
 void sl_session_begin(struct sl_session *s, uint64_t id, uint32_t user);
+
+/* Set the name and address of the client, for the grants and waits that begin from now on. Copies.
+ * SLUICE_ENOMEM. */
+int sl_table_describe(struct sl_table *t, struct sl_session *s, struct sl_bytes name,
+                      struct sl_bytes address);
 
 /* The session ends: sl_table_next() withdraws its requests and releases what it holds without a
  * lease, one in each call. SL_EFFECT_SESSION_OVER is the last. */
@@ -223,7 +232,7 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
                      const struct sl_grant_view *v, struct sl_bytes key);
 
 /* A grant without a lease belongs to this session from now on. ENOENT: there is none; EINVAL: the
- * session has ended. */
+ * session has ended; ENOMEM. */
 int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
                     struct sl_bytes key, sl_fence fence);
 
@@ -275,13 +284,16 @@ struct sl_grant_view {
     sl_ms left_ms;  /* Until the end of the lease, or of the wait; SL_NEVER: no end. */
     sl_ms since_ms; /* How long it has held or waited. */
     struct sl_bytes value, note;
+    struct sl_bytes name, address; /* Of its client; empty: unknown. */
 };
 
 struct sl_lock_view {
     struct sl_bytes key;
     uint64_t held;
     uint32_t holders, waiters, watchers;
-    uint32_t asked; /* Holders that are asked to release. */
+    uint32_t asked;  /* Holders that are asked to release. */
+    sl_ms waited_ms; /* How long the oldest waiter has waited; -1: there is none. */
+    struct sl_grant_view holder; /* The oldest one, if there are holders. */
     bool shared, drained, next_overlaps;
     bool reserved; /* By a waiter that steals, with this priority: */
     int32_t reserved_priority;
@@ -312,6 +324,11 @@ bool sl_table_newest(struct sl_table *t, struct sl_now now, struct sl_bytes key,
  * key that exists all the time. Returns how many it has filled. */
 size_t sl_table_scan(const struct sl_table *t, struct sl_now now, uint64_t *cursor,
                      struct sl_lock_view *out, size_t max);
+
+/* Keys with waiters, the longest wait first. Works like sl_table_scan(). A key whose oldest waiter
+ * changes meanwhile may be returned again, or not at all. */
+size_t sl_table_scan_waited(const struct sl_table *t, struct sl_now now,
+                            uint64_t *cursor, struct sl_lock_view *out, size_t max);
 
 struct sl_table_stats {
     size_t keys;

@@ -59,7 +59,7 @@ static int grant_inline(struct sl_table *t, struct sl_now now,
         return SLUICE_ENOMEM;
     }
     l->fence = sl_table_next_fence(t, now);
-    l->session_id = s->id;
+    l->client = sl_client_ref(s->client);
     l->user = s->user;
     l->end_ms = sl_end_after(t, now, w->lease_ms);
     if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_inline_owner(l));
@@ -98,11 +98,12 @@ static int enqueue(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->lock = l;
     e->state = SL_WAITING;
     e->session = s;
-    e->asked_ms = now.ms - w->waited_ms;
-    e->arrival = ++t->arrivals;
+    e->wait.since_ms = now.ms - w->waited_ms;
+    e->wait.number = ++t->arrivals;
     sl_list_append(&s->mine, &e->of_session);
     sl_table_waiter_joined(t, l->roster);
     sl_roster_enqueue(l->roster, queue, e);
+    sl_waits_add(&t->waits, &l->roster->by_age, &e->wait);
     sl_table_count_entry(t, e);
     t->waiting++;
     /* A thief that does not wait must still be queued for a moment. */
@@ -125,7 +126,7 @@ static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
         return SLUICE_ENOMEM;
     }
     e->lock = l;
-    e->asked_ms = now.ms - w->waited_ms;
+    e->wait.since_ms = now.ms - w->waited_ms;
     sl_table_count_entry(t, e);
     sl_table_grant_entry(t, now, e, s, out);
     return SLUICE_OK;
@@ -202,6 +203,7 @@ int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s
     if (status == SLUICE_EFENCES) return lack_fence(t);
     if (status != SLUICE_OK && status != SL_WAITS) return status;
     bool waits = status == SL_WAITS;
+    if (sl_table_know_client(t, s) != SLUICE_OK) return SLUICE_ENOMEM;
     if (waits && !sl_table_has_authority(t, now)) t->lacks_authority = true;
     if (l == NULL) return acquire_new(t, now, s, w, waits, out);
     return waits ? enqueue(t, now, s, l, w) : join(t, now, s, l, w, out);
@@ -246,7 +248,7 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->state = SL_WATCHING;
     e->watch_free = want_free;
     e->session = s;
-    e->asked_ms = now.ms;
+    e->wait.since_ms = now.ms;
     sl_list_append(&s->mine, &e->of_session);
     sl_list_append(&l->roster->watching[want_free], &e->in_list);
     sl_table_waiter_joined(t, l->roster);

@@ -31,7 +31,7 @@ static bool find_newest(struct sl_table *t, struct sl_now now, struct sl_bytes k
     *out = (struct sl_grant_ref){.lock = l};
     if (l->roster != NULL) out->entry = sl_roster_newest(l->roster, session_id);
     if (out->entry != NULL) return true;
-    return sl_inline_counts(l) && l->session_id == session_id;
+    return sl_inline_counts(l) && sl_inline_session_id(l) == session_id;
 }
 
 /* Whether a session may use a grant: it acquired it, or the grant is leased to its user. */
@@ -67,7 +67,8 @@ static int move_inline(struct sl_table *t, struct sl_now now, struct sl_grant_re
                        struct sl_bytes value)
 {
     struct sl_lock *l = p->lock;
-    const struct sl_session s = {.id = l->session_id, .user = l->user};
+    const struct sl_session s = {
+        .id = sl_inline_session_id(l), .user = l->user, .client = l->client};
     const struct sl_want w = {
         .per = 1,
         .buckets = 1,
@@ -85,7 +86,7 @@ static int move_inline(struct sl_table *t, struct sl_now now, struct sl_grant_re
     e->state = SL_HOLDING;
     e->fence = l->fence;
     e->broken = (l->flags & SL_INLINE_BROKEN) != 0;
-    e->asked_ms = e->granted_ms = now.ms - sl_inline_age_ms(l, now);
+    e->wait.since_ms = e->granted_ms = now.ms - sl_inline_age_ms(l, now);
     e->end_ms = l->end_ms;
     sl_table_count_entry(t, e);
     if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
@@ -93,8 +94,7 @@ static int move_inline(struct sl_table *t, struct sl_now now, struct sl_grant_re
     sl_holders_insert(&l->roster->holders, e);
     l->roster->held--;
     sl_roster_add_holder(l->roster, e, t->index.seed);
-    l->fence = 0;
-    l->flags &= (uint16_t)~SL_INLINE_BROKEN;
+    sl_inline_clear(l);
     p->entry = e;
     return SLUICE_OK;
 }
@@ -183,7 +183,7 @@ static struct sl_ended past_of(const struct sl_grant_ref *p, struct sl_now now)
     const struct sl_lock *l = p->lock;
     if (e == NULL)
         return (struct sl_ended){.fence = l->fence,
-                                 .session_id = l->session_id,
+                                 .session_id = sl_inline_session_id(l),
                                  .held_ms = sl_inline_age_ms(l, now),
                                  .broken = (l->flags & SL_INLINE_BROKEN) != 0,
                                  .asked_ms = -1};
@@ -208,8 +208,7 @@ static void mark_and_end(struct sl_table *t, struct sl_now now,
                      sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) == SLUICE_OK;
         *out = past_of(p, now);
         if (l->roster != NULL && sl_inline_counts(l)) l->roster->held--;
-        l->fence = 0;
-        l->flags &= (uint16_t) ~(SL_INLINE_EXPIRED | SL_INLINE_BROKEN);
+        sl_inline_clear(l);
         if (place) sl_table_mark_next(t, l, end_ms);
         sl_table_drop_unused(t, l);
         return;

@@ -6,13 +6,40 @@
 /* What the table counts. */
 struct totals {
     size_t entries, waiting, text_bytes, rosters, awaited;
+    size_t client_refs;
 };
+
+/* Only a grant of another table may lack a client. */
+static void check_client(const struct sl_table *t, const struct sl_client *c,
+                         uint64_t session_id, struct totals *sum)
+{
+    if (c == NULL) assert(session_id == 0 && "I11");
+    else assert(c->of == &t->clients && c->session_id == session_id && "I11");
+    sum->client_refs += c != NULL;
+}
+
+/* A session may have one reference more, and so may the entry of the last effect. */
+static void check_clients(const struct sl_clients *cs, size_t refs)
+{
+    size_t count = 0, text_bytes = 0, sum = 0;
+    for (const struct sl_list *n = cs->all.next; n != &cs->all; n = n->next) {
+        const struct sl_client *c = sl_container_of(n, struct sl_client, all);
+        assert(c->refs > 0 && "I11");
+        sum += c->refs;
+        count++;
+        text_bytes += (size_t)c->name_bytes + c->address_bytes;
+    }
+    assert(count == cs->count && text_bytes == cs->text_bytes && "I11");
+    assert(refs <= sum && sum <= refs + count + 1 && "I11");
+}
 
 static void check_entry(const struct sl_table *t, const struct sl_lock *l,
                         const struct sl_entry *e, struct totals *sum)
 {
     sum->entries++;
     sum->text_bytes += sl_entry_text_bytes(e);
+    if (e->state != SL_WATCHING || e->client != NULL)
+        check_client(t, e->client, e->session_id, sum);
     assert(e->lock == l);
     assert(e->units <= SLUICE_UNITS_MAX && (!e->shared || e->units == 0) && "I1");
     assert((e->fence != 0) == (e->state == SL_HOLDING) && "I5");
@@ -139,12 +166,12 @@ static void check_waiters(const struct sl_table *t, const struct sl_lock *l,
              j = j->next) {
             const struct sl_entry *e = sl_container_of(j, struct sl_entry, in_list);
             assert(e->state == SL_WAITING && e->queue == queue);
-            assert(e->arrival > arrival && "I3");
+            assert(e->wait.number > arrival && "I3");
             if (arrival == 0) {
-                assert(e->arrival > head && "I3");
-                head = e->arrival;
+                assert(e->wait.number > head && "I3");
+                head = e->wait.number;
             }
-            arrival = e->arrival;
+            arrival = e->wait.number;
             waiters++;
             check_entry(t, l, e, sum);
         }
@@ -158,6 +185,7 @@ static void check_waiters(const struct sl_table *t, const struct sl_lock *l,
             watchers++;
         }
     }
+    assert(sl_wait_group_check(&t->waits, &r->by_age) == r->waiters && "I10");
     assert(sl_list_empty(&r->awaited) == (waiters + watchers == 0));
     assert(waiters == r->waiters && watchers == r->watchers);
     if (sl_list_empty(&r->recheck) && t->recheck_left == 0 &&
@@ -171,7 +199,9 @@ static void check_lock(const struct sl_table *t, const struct sl_lock *l,
     sum->text_bytes += sl_lock_text_bytes(l);
     assert(l->key_bytes > 0 && (!sl_has_inline(l) || l->fence <= t->fence) && "I5");
     const struct sl_roster *r = l->roster;
+    assert((sl_has_inline(l) || l->client == NULL) && "I11");
     if (sl_has_inline(l)) {
+        check_client(t, l->client, sl_inline_session_id(l), sum);
         assert((l->end_ms != SL_NEVER) == (l->timer != SL_HEAP_NONE) && "I7");
         if (l->timer != SL_HEAP_NONE)
             assert(t->heap.items[l->timer].owner ==
@@ -205,6 +235,7 @@ void sl_table_check(const struct sl_table *t)
     assert(sum.entries == t->entries && sum.rosters == t->roster_count && "I8");
     assert(sum.waiting == t->waiting && sum.awaited == t->awaited_count && "I8");
     assert(sum.text_bytes == t->text_bytes && "I8");
+    check_clients(&t->clients, sum.client_refs);
     assert(t->fence <= SL_FENCE_MAX && "I5");
     for (uint32_t i = 1; i < t->heap.count; i++)
         assert(t->heap.items[(i - 1) / 4].at <= t->heap.items[i].at && "I7");

@@ -15,7 +15,7 @@ static void view_inline(const struct sl_table *t, const struct sl_lock *l,
     *out = (struct sl_grant_view){.leased = true,
                                   .broken = (l->flags & SL_INLINE_BROKEN) != 0,
                                   .fence = l->fence,
-                                  .session_id = l->session_id,
+                                  .session_id = sl_inline_session_id(l),
                                   .user = l->user,
                                   .units = 1,
                                   .per = 1,
@@ -23,7 +23,9 @@ static void view_inline(const struct sl_table *t, const struct sl_lock *l,
                                   .left_ms = sl_left_at_least(t, now, l->end_ms),
                                   .since_ms = sl_inline_age_ms(l, now),
                                   .value = {value, l->value_bytes},
-                                  .note = {value + l->value_bytes, l->note_bytes}};
+                                  .note = {value + l->value_bytes, l->note_bytes},
+                                  .name = sl_client_name(l->client),
+                                  .address = sl_client_address(l->client)};
 }
 
 static void view_entry(const struct sl_table *t, const struct sl_entry *e,
@@ -46,9 +48,11 @@ static void view_entry(const struct sl_table *t, const struct sl_entry *e,
         .buckets = e->buckets,
         .priority = e->priority,
         .left_ms = sl_left_at_least(t, now, e->end_ms),
-        .since_ms = now.ms - (waits ? e->asked_ms : e->granted_ms),
+        .since_ms = now.ms - (waits ? e->wait.since_ms : e->granted_ms),
         .value = {e->text, e->value_bytes},
-        .note = {e->text == NULL ? NULL : e->text + e->value_bytes, e->note_bytes}};
+        .note = {e->text == NULL ? NULL : e->text + e->value_bytes, e->note_bytes},
+        .name = sl_client_name(e->client),
+        .address = sl_client_address(e->client)};
 }
 
 bool sl_table_inspect_grant(const struct sl_table *t, struct sl_now now,
@@ -82,22 +86,46 @@ static void count_holders(const struct sl_roster *r, struct sl_now now,
     }
 }
 
+/* The inline holder is the oldest; the others are in the order of their fences. */
+static void view_oldest(const struct sl_table *t, struct sl_now now,
+                        const struct sl_lock *l, struct sl_grant_view *out)
+{
+    if (sl_inline_lives(l, now)) {
+        view_inline(t, l, now, out);
+        return;
+    }
+    const struct sl_holders *h = &l->roster->holders;
+    for (uint32_t i = h->first; i < h->count; i++) {
+        if (!sl_entry_lives(h->items[i].entry, now)) continue;
+        view_entry(t, h->items[i].entry, now, out);
+        return;
+    }
+}
+
+static void view_roster(const struct sl_roster *r, struct sl_now now,
+                        struct sl_lock_view *out)
+{
+    out->waiters = r->waiters;
+    out->watchers = r->watchers;
+    if (r->by_age.oldest != NULL) out->waited_ms = now.ms - r->by_age.oldest->since_ms;
+    out->reserved = r->thief != NULL;
+    out->reserved_priority = r->thief != NULL ? r->thief->priority : 0;
+    const struct sl_list *asked = &r->victims[SL_VICTIM_ASKED];
+    for (const struct sl_list *n = asked->next; n != asked; n = n->next) out->asked++;
+    count_holders(r, now, out);
+}
+
 static void view_lock(const struct sl_table *t, struct sl_now now,
                       const struct sl_lock *l, struct sl_lock_view *out)
 {
     const struct sl_roster *r = l->roster;
     *out = (struct sl_lock_view){.key = sl_lock_key(l),
                                  .drained = sl_table_drained(t, sl_lock_key(l)),
-                                 .next_overlaps = sl_lock_is_marked(l, now)};
+                                 .next_overlaps = sl_lock_is_marked(l, now),
+                                 .waited_ms = -1};
     if (sl_inline_lives(l, now)) out->held = out->holders = 1;
-    if (r == NULL) return;
-    out->waiters = r->waiters;
-    out->watchers = r->watchers;
-    out->reserved = r->thief != NULL;
-    out->reserved_priority = r->thief != NULL ? r->thief->priority : 0;
-    const struct sl_list *asked = &r->victims[SL_VICTIM_ASKED];
-    for (const struct sl_list *n = asked->next; n != asked; n = n->next) out->asked++;
-    count_holders(r, now, out);
+    if (r != NULL) view_roster(r, now, out);
+    if (out->holders > 0) view_oldest(t, now, l, &out->holder);
 }
 
 bool sl_table_inspect(struct sl_table *t, struct sl_now now, struct sl_bytes key,
@@ -187,6 +215,21 @@ size_t sl_table_scan(const struct sl_table *t, struct sl_now now, uint64_t *curs
     return n;
 }
 
+size_t sl_table_scan_waited(const struct sl_table *t, struct sl_now now,
+                            uint64_t *cursor, struct sl_lock_view *out, size_t max)
+{
+    size_t n = 0;
+    for (; n < max; n++) {
+        const struct sl_wait_group *g = sl_waits_after(&t->waits, cursor);
+        if (g == NULL) {
+            *cursor = 0;
+            break;
+        }
+        view_lock(t, now, sl_container_of(g, struct sl_roster, by_age)->lock, &out[n]);
+    }
+    return n;
+}
+
 /* An entry has slots in an array and in two heaps, of which up to half may be empty. */
 #define ENTRY_BYTES                                  \
     (sizeof(struct sl_entry) + 2 * SL_MALLOC_BYTES + \
@@ -199,6 +242,7 @@ size_t sl_table_bytes(const struct sl_table *t)
     return t->text_bytes + t->index.count * (sizeof(struct sl_lock) + SL_MALLOC_BYTES) +
            t->entries * ENTRY_BYTES + t->roster_count * ROSTER_BYTES +
            sl_index_bytes(&t->index) + t->heap.size * sizeof *t->heap.items +
+           sl_clients_bytes(&t->clients) +
            t->drain_count * (t->limits.key_bytes_max + SL_MALLOC_BYTES);
 }
 

@@ -20,6 +20,8 @@ struct sl_table {
     sl_ms authority_until_ms;   /* Nothing is granted from then on; SL_NEVER: always. */
     bool lacks_authority;       /* A request was not decided for lack of authority. */
     uint64_t arrivals;
+    struct sl_waits waits; /* Rosters with waiters, by the start of the oldest wait. */
+    struct sl_clients clients;
     size_t entries;
     size_t roster_count;    /* Locks that have a roster. */
     size_t text_bytes;      /* Of keys, values and notes. */
@@ -65,6 +67,21 @@ static inline bool sl_has_inline(const struct sl_lock *l)
 static inline bool sl_inline_counts(const struct sl_lock *l)
 {
     return sl_has_inline(l) && (l->flags & SL_INLINE_EXPIRED) == 0;
+}
+
+/* The session that acquired the inline holder; 0: unknown. */
+static inline uint64_t sl_inline_session_id(const struct sl_lock *l)
+{
+    return l->client == NULL ? 0 : l->client->session_id;
+}
+
+/* The inline holder has ended, or is an entry now. */
+static inline void sl_inline_clear(struct sl_lock *l)
+{
+    l->fence = 0;
+    l->flags &= (uint16_t) ~(SL_INLINE_EXPIRED | SL_INLINE_BROKEN);
+    sl_client_unref(l->client);
+    l->client = NULL;
 }
 
 /* A fence tells approximately when the grant was made. */
@@ -149,6 +166,9 @@ sl_fence sl_table_next_fence(struct sl_table *t, struct sl_now now);
 
 /* A copy of a value and a note, one after the other; *out is NULL if both are empty. */
 int sl_copy_text(struct sl_bytes value, struct sl_bytes note, char **out);
+
+/* The client of a session, with what the session was last described as. SLUICE_ENOMEM. */
+int sl_table_know_client(struct sl_table *t, struct sl_session *s);
 
 /* Free what the last effect borrowed bytes from. Every change calls this first. */
 void sl_table_free_retired(struct sl_table *t);

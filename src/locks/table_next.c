@@ -11,6 +11,7 @@ static void dequeue(struct sl_table *t, struct sl_entry *e)
 {
     struct sl_roster *r = e->lock->roster;
     sl_roster_dequeue(r, e);
+    sl_waits_remove(&t->waits, &r->by_age, &e->wait);
     t->waiting--;
     sl_table_waiter_left(t, r);
 }
@@ -88,6 +89,8 @@ static bool next_of_ended(struct sl_table *t, struct sl_now now, struct sl_effec
                                            over);
     if (sl_list_empty(&s->mine)) {
         sl_list_remove(&s->over);
+        sl_client_unref(s->client);
+        s->client = NULL;
         *out = (struct sl_effect){.type = SL_EFFECT_SESSION_OVER, .session = s};
         return true;
     }

@@ -39,7 +39,7 @@ static int reclaim_again(struct sl_table *t, struct sl_now now,
     if (leased != v->leased) return SLUICE_EINVAL;
     if (!leased) return e->session == s ? SLUICE_OK : SLUICE_EINVAL;
     if ((e == NULL ? l->user : e->user) != user_of(s, v)) return SLUICE_EINVAL;
-    if ((e == NULL ? l->session_id : e->session_id) == 0 && s != NULL)
+    if ((e == NULL ? sl_inline_session_id(l) : e->session_id) == 0 && s != NULL)
         return SLUICE_EINVAL;
     if (v->broken && e == NULL) l->flags |= SL_INLINE_BROKEN;
     if (v->broken && e != NULL) e->broken = true;
@@ -57,8 +57,8 @@ static int reclaim_inline(struct sl_table *t, struct sl_now now,
         return SLUICE_ENOMEM;
     }
     l->fence = v->fence;
-    l->session_id = s != NULL ? s->id : 0;
-    l->user = user_of(s, v);
+    l->client = sl_client_ref(s->client);
+    l->user = s->user;
     l->flags = v->broken ? SL_INLINE_BROKEN : 0;
     l->end_ms = sl_end_after(t, now, v->left_ms);
     if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_inline_owner(l));
@@ -72,8 +72,7 @@ static void drop_expired(struct sl_table *t, struct sl_lock *l, sl_fence fence)
 {
     if (l->fence == fence) {
         if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
-        l->fence = 0;
-        l->flags &= (uint16_t) ~(SL_INLINE_EXPIRED | SL_INLINE_BROKEN);
+        sl_inline_clear(l);
     }
     for (struct sl_list *n = l->roster->expired.next; n != &l->roster->expired;
          n = n->next) {
@@ -90,8 +89,7 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
                          const struct sl_grant_view *v, struct sl_lock *l,
                          const struct sl_want *w)
 {
-    const struct sl_session nobody = {.user = v->user};
-    struct sl_entry *e = sl_entry_new(s != NULL ? s : &nobody, w);
+    struct sl_entry *e = sl_entry_new(s, w);
     /* The inline holder must have the lowest fence. */
     bool moves = e != NULL && l->fence > v->fence;
     if (e == NULL || (moves && sl_table_move_inline(t, now, l) != SLUICE_OK) ||
@@ -108,7 +106,7 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     e->fence = v->fence;
     e->broken = v->broken;
     e->overlaps = v->overlapping;
-    e->asked_ms = e->granted_ms = now.ms - age;
+    e->wait.since_ms = e->granted_ms = now.ms - age;
     sl_table_set_end(t, e, v->leased ? sl_end_after(t, now, v->left_ms) : SL_NEVER);
     if (!v->leased) {
         e->session = s;
@@ -125,13 +123,11 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     return SLUICE_OK;
 }
 
-int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s,
-                     const struct sl_grant_view *v, struct sl_bytes key)
+/* A grant that is not here yet. */
+static int reclaim_new(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                       const struct sl_grant_view *v, struct sl_bytes key,
+                       struct sl_lock *l)
 {
-    struct sl_grant_ref p;
-    sl_table_free_retired(t);
-    int status = check_record(t, s, v, key);
-    if (status != SLUICE_OK) return status;
     const struct sl_want w = {.key = key,
                               .shared = v->shared,
                               .per = v->per,
@@ -143,16 +139,43 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
                                                            : 1,
                               .value = v->value,
                               .note = v->note};
-    struct sl_lock *l = sl_table_look_up(t, key);
-    if (l != NULL) sl_table_expire_lock(t, now, l);
-    if (sl_table_find(t, now, key, v->fence, &p))
-        return reclaim_again(t, now, &p, s, v);
     if (l == NULL && sl_index_reserve(&t->index) != SLUICE_OK) return SLUICE_ENOMEM;
     if (l == NULL && sl_want_is_plain(&w) && !v->asked && !v->overlapping)
         return reclaim_inline(t, now, s, v, key);
     if (l == NULL) l = sl_table_add_lock(t, key);
     if (l == NULL) return SLUICE_ENOMEM;
     return reclaim_entry(t, now, s, v, l, &w);
+}
+
+/* The grant of a client whose session is not one of this table. */
+static int reclaim_alone(struct sl_table *t, struct sl_now now,
+                         const struct sl_grant_view *v, struct sl_bytes key,
+                         struct sl_lock *l)
+{
+    struct sl_session other = {.user = v->user};
+    if (v->name.n + v->address.n > 0) {
+        other.client = sl_client_get(&t->clients, 0, v->name, v->address);
+        if (other.client == NULL) return SLUICE_ENOMEM;
+    }
+    int status = reclaim_new(t, now, &other, v, key, l);
+    sl_client_unref(other.client); /* The grant has a reference of its own. */
+    return status;
+}
+
+int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                     const struct sl_grant_view *v, struct sl_bytes key)
+{
+    struct sl_grant_ref p;
+    sl_table_free_retired(t);
+    int status = check_record(t, s, v, key);
+    if (status != SLUICE_OK) return status;
+    struct sl_lock *l = sl_table_look_up(t, key);
+    if (l != NULL) sl_table_expire_lock(t, now, l);
+    if (sl_table_find(t, now, key, v->fence, &p))
+        return reclaim_again(t, now, &p, s, v);
+    if (s == NULL) return reclaim_alone(t, now, v, key, l);
+    if (s->client == NULL) status = sl_table_describe(t, s, v->name, v->address);
+    return status == SLUICE_OK ? reclaim_new(t, now, s, v, key, l) : status;
 }
 
 int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
@@ -164,10 +187,13 @@ int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
     if (!sl_table_find(t, now, key, fence, &p) || p.entry == NULL ||
         p.entry->lease_ms > 0)
         return SLUICE_ENOENT;
+    if (sl_table_know_client(t, s) != SLUICE_OK) return SLUICE_ENOMEM;
     struct sl_entry *e = p.entry;
     sl_list_remove(&e->of_session);
     e->session = s;
     e->user = s->user;
+    sl_client_unref(e->client);
+    e->client = sl_client_ref(s->client);
     sl_list_append(&s->mine, &e->of_session);
     sl_roster_rebind(p.lock->roster, e, s->id, t->index.seed);
     sl_table_recheck(t, p.lock->roster); /* A thief does not ask its own session. */

@@ -1,0 +1,60 @@
+/* client.h - the names and addresses of clients.
+ *
+ * A grant with a lease outlives the connection of its client, and people want to know whose it is. So
+ * each grant refers to a struct sl_client, which it shares with the other grants of its session. A
+ * client never changes: if its connection gets another name, later requests have another one. */
+#ifndef SL_LOCKS_CLIENT_H
+#define SL_LOCKS_CLIENT_H
+
+#include "base/index.h"
+#include "base/types.h"
+
+#define SL_CLIENT_NAME_MAX 63u
+#define SL_CLIENT_ADDRESS_MAX 159u
+
+/* All clients of a table. */
+struct sl_clients {
+    struct sl_list all;
+    struct sl_index shared; /* Those without a session, by name and address. */
+    size_t count, text_bytes;
+};
+
+struct sl_client {
+    struct sl_list all;
+    struct sl_clients *of;
+    uint64_t session_id; /* 0: its session is not one of this table. */
+    uint32_t refs;
+    uint8_t name_bytes, address_bytes;
+    char text[]; /* The name, then the address. */
+};
+
+void sl_clients_init(struct sl_clients *cs, struct sl_hash_key key);
+void sl_clients_free(struct sl_clients *cs); /* Whatever still refers to them. */
+size_t sl_clients_bytes(const struct sl_clients *cs);
+
+/* A client with one more reference, which the caller owns. With the session 0, the same name and
+ * address give the same client. Truncates what is too long. NULL: out of memory. */
+struct sl_client *sl_client_get(struct sl_clients *cs, uint64_t session_id,
+                                struct sl_bytes name, struct sl_bytes address);
+
+/* One reference more; or one less, and the last one frees it. NULL is allowed. */
+static inline struct sl_client *sl_client_ref(struct sl_client *c)
+{
+    if (c != NULL) c->refs++;
+    return c;
+}
+void sl_client_unref(struct sl_client *c);
+
+static inline struct sl_bytes sl_client_name(const struct sl_client *c)
+{
+    return c == NULL ? (struct sl_bytes){NULL, 0}
+                     : (struct sl_bytes){c->text, c->name_bytes};
+}
+
+static inline struct sl_bytes sl_client_address(const struct sl_client *c)
+{
+    return c == NULL ? (struct sl_bytes){NULL, 0}
+                     : (struct sl_bytes){c->text + c->name_bytes, c->address_bytes};
+}
+
+#endif /* SL_LOCKS_CLIENT_H */
