@@ -65,7 +65,7 @@ same "nothing is left behind" "$(left)" "$before"
 # ---- the server's bench ----
 
 server=$build/bench/server
-export TMPDIR="$work" # Where its servers have their folders.
+export TMPDIR="$work" # Where its servers have their directories.
 
 passes "the server's bench measures every part" sh -c "'$server' --quick --json >'$work/json'"
 says "and its JSON has every part, plausible numbers, and its goals" '^good$' python3 -c "
@@ -297,6 +297,6 @@ says "without etcd there is nothing to measure, and it says so" 'not on this mac
 fails "a part of another program is refused there" 'no such value: majority' \
     "$keeper" --only majority
 same "no process of it is left behind" "$(pgrep -f "$work/sluice.bench." || true)" ""
-same "no folder of a server is left behind" \
+same "no directory of a server is left behind" \
     "$(find "$work" -maxdepth 1 -name 'sluice.bench.*')" ""
 done_testing

@@ -29,8 +29,8 @@ static const char usage[] =
 /* clang-format off */
 static const char method[] =
     "Method: three nodes of ours and three members of etcd are processes of their own on "
-    "loopback, not pinned, with folders on the same disk, and idle unless it is their turn. "
-    "etcd has its default settings but for names, folders and ports, and syncs its log. The "
+    "loopback, not pinned, with directories on the same disk, and idle unless it is their turn. "
+    "etcd has its default settings but for names, directories and ports, and syncs its log. The "
     "clients are one process with one thread and epoll, the same for both, over TCP. In each "
     "round both run once, for the time given above, and who begins changes; before the first "
     "round each runs once for warmth. Given are the median of the rounds and, behind it, the "

@@ -20,7 +20,8 @@ static const char usage[] =
     "\n"
     "Measures three nodes on three members of etcd: locks of their keeper, beside\n"
     "etcd's own; commits; and how long none is answered after a keeper was killed.\n"
-    "About two minutes. Folders are below TMPDIR, or /tmp: let that be the disk you\n"
+    "About two minutes. Directories are below TMPDIR, or /tmp: let that be the disk "
+    "you\n"
     "mean.\n"
     "\n"
     "  --json         the same as one JSON object\n"
@@ -37,8 +38,8 @@ static const char usage[] =
 /* clang-format off */
 static const char method[] =
     "Method: three nodes of ours stand on three members of etcd, all processes of their own on "
-    "loopback, not pinned, with folders on the same disk. etcd has its default settings but "
-    "for names, folders and ports, and syncs its log to that disk before it answers: in a "
+    "loopback, not pinned, with directories on the same disk. etcd has its default settings but "
+    "for names, directories and ports, and syncs its log to that disk before it answers: in a "
     "commit, and in a lock of its own, the time of fsync counts. Clients are one process with "
     "one thread and epoll, over TCP, all connected to the keeper's node, or all to another "
     "one, which forwards what they say. In each round all columns run once, for the time "

@@ -32,8 +32,8 @@ bool program_there(const char *program)
 {
     char path[512];
     if (strchr(program, '/') != NULL) return access(program, X_OK) == 0;
-    const char *folders = getenv("PATH");
-    for (const char *at = folders; at != NULL && *at != '\0';) {
+    const char *directories = getenv("PATH");
+    for (const char *at = directories; at != NULL && *at != '\0';) {
         int n = (int)strcspn(at, ":");
         snprintf(path, sizeof path, "%.*s/%s", n, at, program);
         if (access(path, X_OK) == 0) return true;

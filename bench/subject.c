@@ -345,7 +345,7 @@ const char *subject_make(struct subject *s, enum subject_kind kind)
              tmp != NULL && strlen(tmp) <= 36 ? tmp : "/tmp");
     if (mkdtemp(s->directory) != NULL) return NULL;
     s->directory[0] = '\0';
-    return "cannot make a folder";
+    return "cannot make a directory";
 }
 
 const char *subject_start(struct subject *s, enum subject_kind kind,

@@ -20,7 +20,8 @@ static const char usage[] =
     "\n"
     "Measures transactions, beside SQLite on the same disk, in one run of about a "
     "minute\n"
-    "and a half. Folders are below TMPDIR, or /tmp: let that be the disk you mean.\n"
+    "and a half. Directories are below TMPDIR, or /tmp: let that be the disk you "
+    "mean.\n"
     "\n"
     "  --json         the same as one JSON object\n"
     "  --quick        a few seconds, to see that it works; the numbers mean little\n"
@@ -42,7 +43,7 @@ static const char method[] =
     "(INSERT ... ON CONFLICT DO UPDATE, prepared), inside of this process; each client is a "
     "thread with a connection of its own, and a mutex lets one after the other write, so that "
     "nobody sleeps longer than it must; alone is SQLite's own way of waiting, with a busy time "
-    "of 60 s, as separate programs have it. All are on the same disk, in folders of "
+    "of 60 s, as separate programs have it. All are on the same disk, in directories of "
     "their own, not pinned, and idle unless it is their turn. In each round all run once, for "
     "the time given above, and who begins changes; before the first round each runs once for "
     "warmth. Given are the median of the rounds and, behind it, the least and the most. CPU "
@@ -260,7 +261,7 @@ static void commits_notes(struct table *t[TRIAL_TABLES], struct table *disk)
     if (statfs(servers[GROUPED].directory, &fs) == 0 && (uint64_t)fs.f_type == memory)
         snprintf(disk->note, sizeof disk->note,
                  "This is memory (tmpfs), and syncs cost nothing: TMPDIR may name a "
-                 "folder on a disk.");
+                 "directory on a disk.");
 }
 
 static const char *part_commits(struct trial *r)

@@ -19,7 +19,7 @@ int cli_store(const struct cli_command *command, int argc, char **argv)
     int status = cli_parse(command, argc, argv, false, no_option, NULL, &rest);
     if (status >= 0) return status;
     if (argc - rest != 1 || argv[rest][0] == '\0')
-        return cli_usage_error("it needs one FOLDER, the --data of a server");
+        return cli_usage_error("it needs one DIRECTORY, the --data of a server");
     char *verb = strrchr(command->name, ' ') + 1; /* "check" of "store check". */
     char *words[] = {NULL, "store", verb, argv[rest], NULL};
     return cli_exec_program("sluice-offline", "offline", words);

@@ -406,7 +406,7 @@ static bool may_adopt(struct sl_node *n, const struct sl_membership *list)
     if (admits(n, list)) return true;
     if (!n->logged_emptied)
         sl_node_log(n, "this node is on the list of the others, but has an empty "
-                       "folder: NODES REMOVE it there, and ADD it again");
+                       "directory: NODES REMOVE it there, and ADD it again");
     n->logged_emptied = true;
     return false;
 }
@@ -578,10 +578,11 @@ static void complete_stalled(struct sl_node *n, struct sl_now now)
 static void give_up(struct sl_node *n, struct sl_now now)
 {
     if (n->change.phase == SL_CHANGE_REACH)
-        fail(n, now,
-             "the node does not answer at this address, or is of another cluster: "
-             "start it first, with the same secret and an empty folder; it is to say "
-             "that it waits to be added");
+        fail(
+            n, now,
+            "the node does not answer at this address, or is of another cluster: "
+            "start it first, with the same secret and an empty directory; it is to say "
+            "that it waits to be added");
     else if (n->change.phase == SL_CHANGE_STORE || n->change.phase == SL_CHANGE_FORCE)
         fail(n, now,
              "it is decided, but too few nodes answer: it comes into force when they "

@@ -49,7 +49,7 @@ static void finish_for_disk(struct sl_node *n, struct sl_now now,
 {
     sl_proposer_cancel(n, now, r);
     sl_proposer_finish_because(n, now, r, SLUICE_EIO,
-                               "the data folder of this node cannot be written");
+                               "the data directory of this node cannot be written");
 }
 
 static uint32_t reachable_members(const struct sl_node *n)

@@ -118,7 +118,7 @@ static int read_and_dump(const char *directory, FILE *to)
     if (status != SLUICE_OK) offline_say("%s", why);
     if (status == SLUICE_EIO && to != stdout)
         offline_say(
-            "set TMPDIR to a folder that has room for it, or write it to a file");
+            "set TMPDIR to a directory that has room for it, or write it to a file");
     if (lost > 0) offline_say("%" PRIu64 " damaged records were left out", lost);
     return status == SLUICE_OK && lost > 0 ? EX_DATAERR : offline_exit_status(status);
 }
@@ -134,7 +134,7 @@ static FILE *open_unnamed(void)
     if (fd >= 0) unlink(path);
     FILE *f = fd >= 0 ? fdopen(fd, "w+") : NULL;
     if (f != NULL) return f;
-    offline_say("no file can be made in %s; set TMPDIR to a folder that takes one",
+    offline_say("no file can be made in %s; set TMPDIR to a directory that takes one",
                 directory);
     if (fd >= 0) close(fd);
     return NULL;
@@ -175,7 +175,8 @@ static bool has_store(const char *directory)
     struct stat st;
     if (!sl_store_path(directory, SL_STORE_FILE, path, sizeof path)) return false;
     if (lstat(path, &st) != 0) return false;
-    offline_say("there is a store in %s already; load into another folder", directory);
+    offline_say("there is a store in %s already; load into another directory",
+                directory);
     return true;
 }
 

@@ -471,8 +471,9 @@ static int check_node(const struct sl_settings *s, const struct place *p)
                      SECRET_BYTES_MIN);
     if (s->node_port == 0) return wrong(p, "a node needs a node-port");
     if (*s->data == '\0' || strcmp(s->data, "none") == 0)
-        return wrong(p, "a node needs a folder for data: what it promised must survive "
-                        "a restart");
+        return wrong(p,
+                     "a node needs a directory for data: what it promised must survive "
+                     "a restart");
     if (s->lease_ms_max < s->lease_ms_min)
         return wrong(p, "lease-max is below lease-min");
     return 0;
@@ -521,7 +522,7 @@ static int check_engine(struct sl_settings *s, const struct place *p)
         return wrong(p, "engine: lmdb keeps the data of one server; the nodes of a "
                         "cluster have etcd: --etcd URL,...");
     if (*s->data == '\0' || strcmp(s->data, "none") == 0)
-        return wrong(p, "engine: lmdb needs a folder for data: --data FOLDER");
+        return wrong(p, "engine: lmdb needs a directory for data: --data DIRECTORY");
     return check_majority_keys(s, p);
 }
 

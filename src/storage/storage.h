@@ -105,10 +105,10 @@ struct sl_storage_op {
 };
 
 struct sl_storage_settings {
-    const char *folder;  /* The directory of the store. */
-    size_t bytes_max;    /* The store grows up to this size; then ENOSPC. */
-    sl_ms dedup_keep_ms; /* The storage remembers a request for so long. */
-    uint32_t group_max;  /* Commits with one sync; 1: each has its own. */
+    const char *directory; /* The directory of the store. */
+    size_t bytes_max;      /* The store grows up to this size; then ENOSPC. */
+    sl_ms dedup_keep_ms;   /* The storage remembers a request for so long. */
+    uint32_t group_max;    /* Commits with one sync; 1: each has its own. */
 };
 
 /* How to reach an etcd. Texts are copied. */

@@ -208,7 +208,7 @@ def ls_is_not_kept_from_the_rest_by_what_is_no_segment(t):
 def ls_escapes_what_is_in_a_name(t):
     private = t.private()
     script = ("touch /dev/shm/sluice.$(printf 'a\\033[31mb') && "
-              "mkdir /dev/shm/sluice.folder && \"$@\"")
+              "mkdir /dev/shm/sluice.directory && \"$@\"")
     p = t.run(*private, "sh", "-c", script, "sh", tap.program, "canal", "ls")
     check(p.status, 0)
     clean(p)

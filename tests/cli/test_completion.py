@@ -381,8 +381,8 @@ def completes_segments_by_name_and_by_path(t, start):
     one, two = t.name("-one"), t.name("-two")
     for name in (one, two):
         check(t.sluice("canal", "make", name).status, 0)
-    os.mkdir(t.path("folder"))
-    check(t.sluice("canal", "make", t.path("folder/inside")).status, 0)
+    os.mkdir(t.path("directory"))
+    check(t.sluice("canal", "make", t.path("directory/inside")).status, 0)
     sh = start(t)
     both_names = sorted([one, two])
     for words in ("run --segment ", "canal show ", "canal watch ", "canal reap ", "canal rm ",
@@ -390,13 +390,13 @@ def completes_segments_by_name_and_by_path(t, start):
         check(sorted(sh.all_of("sluice %s%s" % (words, t.unique))), both_names, words)
         check(sh.line_after("sluice %s%s-o" % (words, t.unique)),
               "sluice %s%s " % (words, one))
-        check(sh.line_after("sluice %s./folder/in" % words),
-              "sluice %s./folder/inside " % words)
+        check(sh.line_after("sluice %s./directory/in" % words),
+              "sluice %s./directory/inside " % words)
     check(sh.line_after("sluice run --segment=%s-o" % t.unique),
           "sluice run --segment=%s " % one)
-    check(sh.line_after("sluice run --segment=./folder/in"),
-          "sluice run --segment=./folder/inside ")
-    check(sh.line_after("sluice canal show ~/folder/in"), "sluice canal show ~/folder/inside ")
+    check(sh.line_after("sluice run --segment=./directory/in"),
+          "sluice run --segment=./directory/inside ")
+    check(sh.line_after("sluice canal show ~/directory/in"), "sluice canal show ~/directory/inside ")
 
 
 @both

@@ -380,11 +380,11 @@ def a_command_that_is_not_executable_gives_126(t):
 
 @test
 def a_command_that_is_a_directory_gives_126(t):
-    os.mkdir(t.path("folder"))
+    os.mkdir(t.path("directory"))
     for more in ((), ("-F",)):
-        p = t.sluice("run", *more, "k", "--", "./folder")
+        p = t.sluice("run", *more, "k", "--", "./directory")
         check(p.status, 126)
-        check_that(p.err.startswith("sluice run: cannot execute ./folder: "), "it is said")
+        check_that(p.err.startswith("sluice run: cannot execute ./directory: "), "it is said")
 
 
 @test

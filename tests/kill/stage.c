@@ -47,7 +47,7 @@ static void make_directory(void)
         if (n < 0 || (size_t)n >= sizeof directory) continue;
         if (mkdtemp(directory) != NULL) return;
     }
-    stage_bail("no folder for segments: %s", strerror(errno));
+    stage_bail("no directory for segments: %s", strerror(errno));
 }
 
 static void remove_directory(void)

@@ -61,7 +61,7 @@ class Cluster:
     def peers(self):
         return ",".join("%d=%s" % (i, self.address(i)) for i in self.members)
 
-    def folder(self, i):
+    def directory(self, i):
         return self.t.path("node%d" % i)
 
     def start(self, i, *options, peers=None, **more):
@@ -69,7 +69,7 @@ class Cluster:
             self.members.append(i)
         self.servers[i] = self.t.server(
             "--node", str(i), "--peers", self.peers if peers is None else peers,
-            "--node-bind", "%s.%d" % (self.net, i), "--secret", SECRET, "--data", self.folder(i),
+            "--node-bind", "%s.%d" % (self.net, i), "--secret", SECRET, "--data", self.directory(i),
             *self.options, *options, **more)
         return self.servers[i]
 
@@ -682,7 +682,7 @@ def fences_rise_over_kills_and_restarts(t):
         c.until_votes(dead)
 
 
-# --- Folders ----------------------------------------------------------------------------------------------
+# --- Directories ----------------------------------------------------------------------------------------------
 
 
 @test
@@ -696,7 +696,7 @@ def a_first_start_without_bootstrap_waits_to_be_added(t):
     check(x("READ", "k"), None)
 
 
-def folder_is_refused(t, c, i, *parts, options=()):
+def directory_is_refused(t, c, i, *parts, options=()):
     p = t.failing("--node", str(i), "--node-bind", "%s.%d" % (c.net, i), "--secret", SECRET,
                   *(options if "--peers" in options else ("--peers", c.peers) + options))
     check_that(p.status in (1, 2), "the exit status: %d" % p.status)
@@ -705,18 +705,18 @@ def folder_is_refused(t, c, i, *parts, options=()):
 
 
 @test
-def folders_that_cannot_be_used_are_refused_in_words(t):
+def directories_that_cannot_be_used_are_refused_in_words(t):
     c = Cluster(t, 1, warm=LEASE)
     c[1].signal(signal.SIGTERM)
     check(c[1].status, 0)
-    data = ("--data", c.folder(1))
+    data = ("--data", c.directory(1))
     alone = t.failing(*data)
     check(alone.status, 1)
     check_that("a node's of a cluster; start it with --node" in alone.err, alone.err)
-    folder_is_refused(t, c, 1, "needs a folder", options=("--data", "none"))
-    folder_is_refused(t, c, 1, "is not among them", options=(
+    directory_is_refused(t, c, 1, "needs a directory", options=("--data", "none"))
+    directory_is_refused(t, c, 1, "is not among them", options=(
         "--data", t.path("other"), "--bootstrap", "--peers", "2=127.0.0.1:1"))
-    path = c.folder(1) + "/node"
+    path = c.directory(1) + "/node"
     with open(path, "rb") as f:
         good = f.read()
     for raw, part in ((good[:-20], "the end of the file"), (b"", "the end of the file"),
@@ -725,16 +725,16 @@ def folders_that_cannot_be_used_are_refused_in_words(t):
                       (good.replace(b"sluice node 1", b"sluice node 9"), "another version")):
         with open(path, "wb") as f:
             f.write(raw)
-        folder_is_refused(t, c, 1, part, options=data)
+        directory_is_refused(t, c, 1, part, options=data)
     os.unlink(path)
-    folder_is_refused(t, c, 1, "was in use, and its file", "NODES REMOVE", options=data)
+    directory_is_refused(t, c, 1, "was in use, and its file", "NODES REMOVE", options=data)
     with open(path, "wb") as f:
         f.write(good)
     s = c.start(1)
     until_granted(t, s.client(), "k")
     two = t.failing("--node", "1", "--peers", c.peers, "--node-bind", c.net + ".2", "--secret",
                     SECRET, *data)
-    check_that("another server uses this folder" in two.err, two.err)
+    check_that("another server uses this directory" in two.err, two.err)
 
 
 @test
@@ -749,21 +749,21 @@ def the_list_that_was_agreed_on_wins_over_the_config_file(t):
 
 
 @test
-def a_node_that_lost_its_folder_is_refused_until_it_is_added_again(t):
+def a_node_that_lost_its_directory_is_refused_until_it_is_added_again(t):
     c = Cluster(t, warm=LEASE)
     fence = c.client(1).acquire("k", "LEASE", LEASE)
     c.kill(3)
-    shutil.rmtree(c.folder(3))
+    shutil.rmtree(c.directory(3))
     c.start(3, "--bootstrap")
     one = c.client(1)
-    c[1].until_log("has lost its data folder")
+    c[1].until_log("has lost its data directory")
     check(c.nodes(1)[1][3], "down")
     check(c.nodes(2)[1][3], "down")
     check_error(c.client(3)("ACQUIRE", "x", "LEASE", 1000), "NOQUORUM")
     check(one("EXTEND", "k", fence, LEASE), LEASE)
     check(change(t, one, "REMOVE", 3), 2)
     c.kill(3)
-    shutil.rmtree(c.folder(3))
+    shutil.rmtree(c.directory(3))
     c.start(3)
     check(change(t, one, "ADD", 3, c.address(3)), 3)
     c.until_linked()
@@ -785,13 +785,13 @@ def fences_rise_and_leases_last_when_one_server_becomes_a_cluster(t):
     check_that(old / 1e6 > time.time() + 3000, "its clock is ahead")
     c = Cluster(t, 3, start=False)
     for i in c.members:
-        os.mkdir(c.folder(i))
-        shutil.copy(t.path("old/state"), c.folder(i))
+        os.mkdir(c.directory(i))
+        shutil.copy(t.path("old/state"), c.directory(i))
     for i in c.members:
         c.start(i, "--bootstrap", wait=False)
     for i in c.members:
         c[i].until_ready()
-        c[i].until_log("this folder was one server's")
+        c[i].until_log("this directory was one server's")
     c.until_linked()
     got = c.client(1)("ACQUIRE", "k", "LEASE", 2000)
     if time.monotonic() - granted < 1.9:
@@ -898,10 +898,10 @@ class Holder(threading.Thread):
 
 
 def begin_anew(c, i):
-    """Start a node with an empty folder."""
+    """Start a node with an empty directory."""
     if i in c.servers:
         c.kill(i)
-        shutil.rmtree(c.folder(i))
+        shutil.rmtree(c.directory(i))
     c.start(i)
 
 
@@ -938,7 +938,7 @@ def nodes_come_and_go_while_a_lease_is_held(t):
                 check(change(t, c.client(2), *words), version)
             for i in (4, 5):
                 c.kill(i)
-                shutil.rmtree(c.folder(i))
+                shutil.rmtree(c.directory(i))
     fence = holder.end()
     check(c.client(2)("CHECK", "held", fence), 1)
     check(c.client(1)("ACQUIRE", "held", "LEASE", 1000), None)

@@ -28,7 +28,7 @@ from processes import until  # noqa: E402
 
 FOREVER = 10 ** 8
 AUTHORITY_S = 2.0
-SHARED = "SLUICE_TEST_KEEPER"  # in the environment: the folder of the cluster that tests share
+SHARED = "SLUICE_TEST_KEEPER"  # in the environment: the directory of the cluster that tests share
 PASSING = ("NOKEEPER", "RECOVERING", "STALE", "RESTART", "CLOSED", "NOTX")
 
 

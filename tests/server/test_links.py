@@ -753,7 +753,7 @@ def what_is_wrong_with_a_node_is_said(t):
             (without("--secret", "--secret-file", t.path("nothing")), "cannot read"),
             (without("--node"), "which of them is this"),
             (without("--node", "--node", "16"), "not between 0 and 15"),
-            (without("--data", "--data", "none"), "a node needs a folder for data"),
+            (without("--data", "--data", "none"), "a node needs a directory for data"),
             (good + ["--node-port", "0"], "a node needs a node-port"),
             (good + ["--node-bind", "here"], "node-bind: this is no address"),
             (good + ["--lease-max", "40ms"], "lease-max is below lease-min"),

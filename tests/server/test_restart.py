@@ -75,8 +75,8 @@ def xxh64(data):
 class State:
     """The file, as text without its checksum."""
 
-    def __init__(self, t, folder="data"):
-        self.path = t.path(folder + "/state")
+    def __init__(self, t, directory="data"):
+        self.path = t.path(directory + "/state")
 
     @property
     def raw(self):
@@ -255,7 +255,7 @@ def a_stop_without_leases_leaves_nothing_to_wait_for(t):
 
 
 @test
-def without_a_folder_all_holders_are_told_at_a_stop(t):
+def without_a_directory_all_holders_are_told_at_a_stop(t):
     s, c = t.server().with_clients(1, 3)
     fence = c.acquire("k", "LEASE", 60000)
     s.end()
@@ -631,7 +631,7 @@ def random_kills_never_make_two_holders(t):
 # --- A file that is lost or damaged --------------------------------------------------------------
 
 
-def used_folder(t, clean=True):
+def used_directory(t, clean=True):
     s = start(t)
     fence = s.client().acquire("k", "LEASE", 60000, "VALUE", "host")
     (s.end if clean else s.kill)()
@@ -646,8 +646,8 @@ def refused(t, *words):
     check_that("ready" not in p.err, "it does not serve")
 
 
-def a_folder_that_lost_its_state_is_refused(t, clean):
-    used_folder(t, clean)
+def a_directory_that_lost_its_state_is_refused(t, clean):
+    used_directory(t, clean)
     os.rename(t.path("data/state"), t.path("moved"))
     refused(t, "is gone", "Put it back", "remove")
     os.rename(t.path("moved"), t.path("data/state"))
@@ -659,14 +659,14 @@ def a_folder_that_lost_its_state_is_refused(t, clean):
     check_that("a first start" in s.log, "it is as new")
 
 
-test_of("a_folder_that_lost_its_state_is_refused_after_a_stop",
-        a_folder_that_lost_its_state_is_refused, True)
-test_of("a_folder_that_lost_its_state_is_refused_after_a_crash",
-        a_folder_that_lost_its_state_is_refused, False)
+test_of("a_directory_that_lost_its_state_is_refused_after_a_stop",
+        a_directory_that_lost_its_state_is_refused, True)
+test_of("a_directory_that_lost_its_state_is_refused_after_a_crash",
+        a_directory_that_lost_its_state_is_refused, False)
 
 
 @test
-def a_folder_whose_first_start_failed_is_new(t):
+def a_directory_whose_first_start_failed_is_new(t):
     """The lock's file is there, but nothing was ever granted."""
     shims = Shims(t)
     shims.disk(errno.EIO)
@@ -678,7 +678,7 @@ def a_folder_whose_first_start_failed_is_new(t):
 
 @test
 def a_state_that_was_cut_is_refused_wherever(t):
-    used_folder(t)
+    used_directory(t)
     state = State(t)
     whole = state.raw
     for n in list(range(0, len(whole), 9)) + [len(whole) - 1]:
@@ -690,7 +690,7 @@ def a_state_that_was_cut_is_refused_wherever(t):
 
 @test
 def a_state_with_a_wrong_byte_is_refused_wherever(t):
-    used_folder(t)
+    used_directory(t)
     state = State(t)
     whole = state.raw
     for n in range(0, len(whole), 9):
@@ -705,7 +705,7 @@ def a_state_with_a_wrong_byte_is_refused_wherever(t):
 
 @test
 def a_state_of_another_version_or_of_others_is_refused(t):
-    used_folder(t)
+    used_directory(t)
     state = State(t)
     text = state.text
     state.text = text.replace("sluice state 1", "sluice state 2")
@@ -724,7 +724,7 @@ def a_state_of_another_version_or_of_others_is_refused(t):
 
 @test
 def a_state_that_may_not_be_read_is_refused(t):
-    used_folder(t)
+    used_directory(t)
     words = t.as_nobody()
     os.chown(t.path("data"), 65534, 65534)
     os.chmod(t.path("data/lock"), 0o666)
@@ -735,8 +735,8 @@ def a_state_that_may_not_be_read_is_refused(t):
 
 
 @test
-def a_folder_of_another_user_is_refused(t):
-    used_folder(t)
+def a_directory_of_another_user_is_refused(t):
+    used_directory(t)
     words = t.as_nobody()
     os.chmod(t.path("data"), 0o755)
     p = t.run(*words, t.copy_of_program(), "--port", "auto", "--data", t.path("data"))
@@ -745,8 +745,8 @@ def a_folder_of_another_user_is_refused(t):
 
 
 @test
-def a_folder_that_this_user_may_not_write_to_is_refused(t):
-    used_folder(t)
+def a_directory_that_this_user_may_not_write_to_is_refused(t):
+    used_directory(t)
     words = t.as_nobody()
     os.chown(t.path("data"), 65534, 65534)
     os.unlink(t.path("data/lock"))
@@ -963,7 +963,7 @@ def no_lease_is_given_before_it_is_written(t):
     check_that(s.number("recovering_ms") <= 2002, "it waits for the lease that was given")
 
 
-# --- Which folder --------------------------------------------------------------------------------
+# --- Which directory --------------------------------------------------------------------------------
 
 
 def free_port():
@@ -974,13 +974,13 @@ def free_port():
 
 
 @test
-def auto_is_a_folder_of_the_port(t):
+def auto_is_a_directory_of_the_port(t):
     port = free_port()
     env = {"XDG_STATE_HOME": None, "STATE_DIRECTORY": None}
     s = t.server(port=port, env=env)
-    folder = t.path(".local/state/sluice/%d" % port)
-    check_that('folder="%s"' % folder in s.log, "it says which")
-    check(s.info()["data"], folder)
+    directory = t.path(".local/state/sluice/%d" % port)
+    check_that('directory="%s"' % directory in s.log, "it says which")
+    check(s.info()["data"], directory)
     fence = s.client().acquire("k", "LEASE", 60000)
     s.end()
     s = t.server(port=port, env=env)
@@ -993,7 +993,7 @@ def auto_is_a_folder_of_the_port(t):
     check(s.info()["data"], t.path("service"))
 
 
-def without_a_folder(t, options, env, words):
+def without_a_directory(t, options, env, words):
     s = t.server(*options, env=dict({"XDG_STATE_HOME": None, "STATE_DIRECTORY": None}, **env))
     check_that(words in s.log, "it says %r: %s" % (words, s.log))
     check(s.info()["data"], "")
@@ -1002,14 +1002,14 @@ def without_a_folder(t, options, env, words):
     check_that(not os.path.exists(t.path(".local")), "nothing was made")
 
 
-test_of("auto_is_none_for_a_port_that_is_not_fixed", without_a_folder, (), {},
+test_of("auto_is_none_for_a_port_that_is_not_fixed", without_a_directory, (), {},
         "warn restarts are not safe")
-test_of("none_is_none", without_a_folder, ("--data", "none"), {}, "info restarts are not safe")
-test_of("an_empty_name_is_none", without_a_folder, ("--data", ""), {}, "info restarts are not safe")
+test_of("none_is_none", without_a_directory, ("--data", "none"), {}, "info restarts are not safe")
+test_of("an_empty_name_is_none", without_a_directory, ("--data", ""), {}, "info restarts are not safe")
 
 
 @test
-def auto_is_none_where_no_folder_has_a_name(t):
+def auto_is_none_where_no_directory_has_a_name(t):
     for env in ({"HOME": None}, {"HOME": "relative"}):
         env.update(XDG_STATE_HOME=None, STATE_DIRECTORY=None)
         s = t.server(port=free_port(), env=env)
@@ -1018,7 +1018,7 @@ def auto_is_none_where_no_folder_has_a_name(t):
 
 
 @test
-def auto_does_not_go_on_without_a_folder_that_it_cannot_make(t):
+def auto_does_not_go_on_without_a_directory_that_it_cannot_make(t):
     """It may have been in use a moment ago."""
     env = dict(os.environ, HOME=t.write("file", "x"))
     for name in ("XDG_STATE_HOME", "STATE_DIRECTORY"):
@@ -1060,11 +1060,11 @@ def a_server_that_was_stopped_for_a_while_breaks_no_promise(t):
 
 @test
 def a_server_that_is_stopped_is_not_a_crash(t):
-    """Another one in its place would have to have its folder, and does not get it."""
+    """Another one in its place would have to have its directory, and does not get it."""
     s = start(t)
     s.client().acquire("k", "LEASE", 60000)
     stop(t, s.pid)
-    refused(t, "another server uses this folder")
+    refused(t, "another server uses this directory")
     s.signal(signal.SIGCONT)
     s.still_well()
 

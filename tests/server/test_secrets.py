@@ -124,7 +124,7 @@ def the_directory_is_locked_before_anybody_can_connect(t):
         port = s.getsockname()[1]
     p = t.failing("--data", path, port=str(port))
     check(p.status, 1)
-    check_that("another server uses this folder" in p.err, p.err)
+    check_that("another server uses this directory" in p.err, p.err)
     check_that("listening" not in p.err, "it did not listen: " + p.err)
 
 

@@ -343,14 +343,14 @@ def what_is_no_socket_is_not_removed(t):
     os.symlink(path, t.path("link"))
     check(t.failing("--socket", t.path("link")).status, 1)
     check(t.read("precious"), "data")
-    os.mkdir(t.path("folder"))
-    check(t.failing("--socket", t.path("folder")).status, 1)
-    check(t.failing("--socket", t.path("no/such/folder/s")).status, 1)
+    os.mkdir(t.path("directory"))
+    check(t.failing("--socket", t.path("directory")).status, 1)
+    check(t.failing("--socket", t.path("no/such/directory/s")).status, 1)
     check(t.failing("--socket", "/tmp/" + "x" * 200).status in (1, 2), True, "a long path")
 
 
 @test
-def a_data_folder_is_of_one_server(t):
+def a_data_directory_is_of_one_server(t):
     path = t.path("data")
     s = t.server("--data", path)
     p = t.failing("--data", path)
@@ -365,7 +365,7 @@ def a_data_folder_is_of_one_server(t):
 
 
 @test
-def a_data_folder_that_is_not_told_is_not_used(t):
+def a_data_directory_that_is_not_told_is_not_used(t):
     before = sorted(os.listdir(t.dir))
     s = t.server()
     s.client().acquire("k")

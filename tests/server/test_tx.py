@@ -947,7 +947,7 @@ def tx_age(t):
     check(begin(a), number)
     check(a("TX.OUTCOME", "x"), None)
     check(s.info()["keeper"], "leader")
-    c = start(t, "--tx-age", "0", folder="other").client()
+    c = start(t, "--tx-age", "0", directory="other").client()
     begin(c)
     commit(c)
 
@@ -1052,7 +1052,7 @@ def tx_group_max(t):
     """Commits that wait together are written together; or each alone, if that is asked for."""
     for most, together in (("256", True), ("1", False)):
         shims = Shims(t)
-        s = start(t, "--tx-group-max", most, folder="data" + most, env=shims.env)
+        s = start(t, "--tx-group-max", most, directory="data" + most, env=shims.env)
         clients = s.clients(8)
         for i, c in enumerate(clients):
             begin(c)
@@ -1150,12 +1150,12 @@ def a_full_disk_loses_nothing(t):
 
 
 @test
-def two_servers_on_one_folder_are_refused(t):
+def two_servers_on_one_directory_are_refused(t):
     s = start(t)
     put(s, "t", "k", "v")
     p = t.failing("--data", t.path("data"))
     check(p.status, 1)
-    check_that("another server uses this folder" in p.err, "it says why: " + p.err)
+    check_that("another server uses this directory" in p.err, "it says why: " + p.err)
     check(get(s, "t", "k"), b"v")
 
 
@@ -1169,11 +1169,11 @@ def engine_none(t):
 
 
 @test
-def without_a_folder_there_are_no_transactions(t):
+def without_a_directory_there_are_no_transactions(t):
     s = t.server("--data", "none")
-    check_error(s.client()("TX.BEGIN"), "NOKEEPER", "--data FOLDER")
+    check_error(s.client()("TX.BEGIN"), "NOKEEPER", "--data DIRECTORY")
     s = t.server()
-    check_error(s.client()("TX.BEGIN"), "NOKEEPER", "--data FOLDER")
+    check_error(s.client()("TX.BEGIN"), "NOKEEPER", "--data DIRECTORY")
 
 
 @test
@@ -1181,7 +1181,7 @@ def engine_lmdb_where_it_cannot_be_is_refused(t):
     node = ("--node", "1", "--peers", "1=127.0.0.1:9", "--secret", "0123456789abcdef")
     for options, words, status in (
             (node + ("--data", t.path("d")), "cluster have etcd", 2),
-            (("--data", "none"), "--data FOLDER", 2), ((), "--data FOLDER", 1)):
+            (("--data", "none"), "--data DIRECTORY", 2), ((), "--data DIRECTORY", 1)):
         p = t.failing("--engine", "lmdb", *options)
         check(p.status, status, p.err)
         check_that(words in p.err, "it says why: " + p.err)

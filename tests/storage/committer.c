@@ -1,7 +1,7 @@
 /* committer.c - commits to a storage as fast as it can, and says what it was told, until it
  * is killed. For test_kills.py, which compares that with what is in the store.
  *
- *     committer FOLDER [BYTES_MAX [VALUE_BYTES [GROUP_MAX]]]
+ *     committer DIRECTORY [BYTES_MAX [VALUE_BYTES [GROUP_MAX]]]
  *
  * says, a line each:
  *
@@ -14,7 +14,7 @@
  * A commit writes key R of table "log", and its n into one of a few keys of table "last".
  * SIGTERM ends it: what was sent is answered first.
  *
- *     committer FOLDER --again TERM R...
+ *     committer DIRECTORY --again TERM R...
  *
  * sends requests of an older term again, and says "ok R REVISION" or "no R STALE". */
 #include <errno.h>
@@ -189,7 +189,7 @@ int main(int argc, char **argv)
     if (argc < 2) return 2;
     size_t value_bytes = again ? 8 : number(argc, argv, 3, 40);
     struct sl_storage_settings s = {
-        .folder = argv[1],
+        .directory = argv[1],
         .bytes_max = again ? (size_t)1 << 30 : number(argc, argv, 2, (size_t)1 << 30),
         .dedup_keep_ms = 3600000,
         .group_max = again ? 16 : (uint32_t)number(argc, argv, 4, 16)};

@@ -71,10 +71,10 @@ class Said:
 class Store:
     """What a dump has."""
 
-    def __init__(self, t, folder):
-        p = t.sluice("store", "check", folder)
+    def __init__(self, t, directory):
+        p = t.sluice("store", "check", directory)
         check((p.status, p.err), (0, ""), "the check")
-        p = t.sluice("store", "dump", folder)
+        p = t.sluice("store", "dump", directory)
         check((p.status, p.err), (0, ""), "the dump")
         del t.processes[-2:]
         self.text = p.out
@@ -120,9 +120,9 @@ def compare(store, all_said, answered_before):
 # --- Kills ------------------------------------------------------------------------------------
 
 
-def again(t, folder, term, requests, store):
+def again(t, directory, term, requests, store):
     """What was not answered is sent once more, under the old term: it is known, or stale."""
-    p = start(t, folder, "--again", term, *requests)
+    p = start(t, directory, "--again", term, *requests)
     check(p.status, 0)
     said = Said(p)
     check(said.ok, {r: store.log[r] for r in requests if r in store.log})
@@ -133,17 +133,17 @@ def again(t, folder, term, requests, store):
 
 @test
 def after_kill_9_all_that_was_answered_is_there_and_nothing_twice(t):
-    folder = t.path("data")
-    os.mkdir(folder)
+    directory = t.path("data")
+    os.mkdir(directory)
     r = random.Random(SEED)
     print("# seed %d, %d kills" % (SEED, KILLS), flush=True)
     all_said, revision, answered, unknown, applied = [], 0, 0, 0, 0
     for _ in range(KILLS):
         if revision > 20000:  # a store that does not take forever to dump
-            for name in os.listdir(folder):
-                os.unlink(os.path.join(folder, name))
+            for name in os.listdir(directory):
+                os.unlink(os.path.join(directory, name))
             all_said, revision = [], 0
-        p = start(t, folder, 1 << 30, r.choice((10, 40, 3000)), r.choice((1, 4, 16, 64)))
+        p = start(t, directory, 1 << 30, r.choice((10, 40, 3000)), r.choice((1, 4, 16, 64)))
         if r.random() < 0.8:
             t.until(lambda: "ok" in p.out or not p.running, "it commits")
         time.sleep(r.random() ** 2 * 0.1)
@@ -152,18 +152,18 @@ def after_kill_9_all_that_was_answered_is_there_and_nothing_twice(t):
         said = Said(p)
         t.processes.pop()
         all_said.append(said)
-        if not os.path.exists(os.path.join(folder, "store")):
+        if not os.path.exists(os.path.join(directory, "store")):
             check(said.sent, [])
             continue
-        store = Store(t, folder)
+        store = Store(t, directory)
         compare(store, all_said, revision)
         revision = store.revision
         answered += len(said.ok)
         unknown += len(said.open)
         applied += sum(x in store.log for x in said.open)
         if said.term is not None and r.random() < 0.3:
-            again(t, folder, said.term, said.open, store)
-            check(Store(t, folder).revision, revision, "nothing was applied twice")
+            again(t, directory, said.term, said.open, store)
+            check(Store(t, directory).revision, revision, "nothing was applied twice")
     print("# answered %d, not answered %d, of them committed %d" % (answered, unknown, applied),
           flush=True)
     check_that(answered > KILLS, "there was something to lose")
@@ -172,15 +172,15 @@ def after_kill_9_all_that_was_answered_is_there_and_nothing_twice(t):
 
 @test
 def who_ends_by_itself_has_answered_all(t):
-    folder = t.path("data")
-    os.mkdir(folder)
-    p = start(t, folder)
+    directory = t.path("data")
+    os.mkdir(directory)
+    p = start(t, directory)
     p.until_out("ok 1.100 ")
     p.kill(15)
     check(p.status, 0)
     said = Said(p)
     check(said.open, [])
-    compare(Store(t, folder), [said], 0)
+    compare(Store(t, directory), [said], 0)
 
 
 # --- A full disk ----------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def mount(t, *args):
     shims.mount(t, *args)
 
 
-def full_and_free_again(t, folder, p, free):
+def full_and_free_again(t, directory, p, free):
     """It commits until there is no space; it reads; there is space, and it commits."""
     t.until(lambda: "NOSPACE" in p.out or not p.running, "the disk is full", 20)
     before = len(Said(p).reads)
@@ -206,44 +206,44 @@ def full_and_free_again(t, folder, p, free):
     check(p.status, 0)
     said = Said(p)
     check(said.open, [])
-    compare(Store(t, folder), [said], n)
+    compare(Store(t, directory), [said], n)
 
 
 @test
 def a_full_disk_is_told_and_nothing_is_lost(t):
-    folder = t.path("data")
-    os.mkdir(folder)
-    mount(t, "-t", "tmpfs", "-o", "size=3m", "none", folder)
+    directory = t.path("data")
+    os.mkdir(directory)
+    mount(t, "-t", "tmpfs", "-o", "size=3m", "none", directory)
     try:
-        p = start(t, folder, 1 << 30, 1000)
-        full_and_free_again(t, folder, p,
-                            lambda: mount(t, "-o", "remount,size=64m", folder))
+        p = start(t, directory, 1 << 30, 1000)
+        full_and_free_again(t, directory, p,
+                            lambda: mount(t, "-o", "remount,size=64m", directory))
     finally:
-        subprocess.run(["umount", "--lazy", folder], stderr=subprocess.DEVNULL)
+        subprocess.run(["umount", "--lazy", directory], stderr=subprocess.DEVNULL)
 
 
 @test
 def a_full_disk_at_the_start_is_told(t):
-    folder = t.path("data")
-    os.mkdir(folder)
-    mount(t, "-t", "tmpfs", "-o", "size=64k", "none", folder)
+    directory = t.path("data")
+    os.mkdir(directory)
+    mount(t, "-t", "tmpfs", "-o", "size=64k", "none", directory)
     try:
-        with open(os.path.join(folder, "ballast"), "wb") as f:
+        with open(os.path.join(directory, "ballast"), "wb") as f:
             f.write(b"x" * 56 * 1024)
-        p = start(t, folder)
+        p = start(t, directory)
         check(p.status, 1)
         check_that("full" in p.err, "it says so")
-        check(os.listdir(folder), ["ballast"], "what is left")
+        check(os.listdir(directory), ["ballast"], "what is left")
     finally:
-        subprocess.run(["umount", "--lazy", folder], stderr=subprocess.DEVNULL)
+        subprocess.run(["umount", "--lazy", directory], stderr=subprocess.DEVNULL)
 
 
 @test
 def a_limit_of_the_file_is_told_and_nothing_is_lost(t):
-    folder = t.path("data")
-    os.mkdir(folder)
+    directory = t.path("data")
+    os.mkdir(directory)
     # A MiB, in blocks of 512. What it says goes to a pipe: that is no file.
-    p = t.start("sh", "-c", 'ulimit -S -f 2048; "$0" "$@" | cat', committer(), folder,
+    p = t.start("sh", "-c", 'ulimit -S -f 2048; "$0" "$@" | cat', committer(), directory,
                 str(1 << 30), "1000")
 
     def own():
@@ -260,22 +260,22 @@ def a_limit_of_the_file_is_told_and_nothing_is_lost(t):
     check(p.status, 0)
     said = Said(p)
     check((said.open, set(said.no.values()), set(said.reads)), ([], {"NOSPACE"}, {"OK"}))
-    compare(Store(t, folder), [said], n)
+    compare(Store(t, directory), [said], n)
 
 
 @test
 def a_store_that_is_full_says_so_and_reads_go_on(t):
-    folder = t.path("data")
-    os.mkdir(folder)
-    p = start(t, folder, 2 << 20, 1000)
+    directory = t.path("data")
+    os.mkdir(directory)
+    p = start(t, directory, 2 << 20, 1000)
     t.until(lambda: "NOSPACE" in p.out or not p.running, "the store is full", 20)
     before = len(Said(p).reads)
     t.until(lambda: len(Said(p).reads) > before + 1, "reads go on")
     p.kill()
     p.status
-    compare(Store(t, folder), [Said(p)], 0)
-    check_that(os.path.getsize(os.path.join(folder, "store")) <= 2 << 20, "it has not grown")
-    p = start(t, folder, 8 << 20, 1000)
+    compare(Store(t, directory), [Said(p)], 0)
+    check_that(os.path.getsize(os.path.join(directory, "store")) <= 2 << 20, "it has not grown")
+    p = start(t, directory, 8 << 20, 1000)
     p.until_out("ok 2.50 ")
 
 

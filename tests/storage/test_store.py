@@ -26,14 +26,14 @@ end 10
 '''
 
 
-def folder(t, name="data"):
+def directory(t, name="data"):
     os.mkdir(t.path(name))
     return t.path(name)
 
 
 def load(t, text, name="data"):
     with open(t.write(name + ".txt", text)) as f:
-        return t.sluice("store", "load", folder(t, name), stdin=f)
+        return t.sluice("store", "load", directory(t, name), stdin=f)
 
 
 def dump(t, name="data"):
@@ -117,13 +117,13 @@ def a_store_that_is_there_is_not_replaced(t):
 @test
 def where_there_is_none_it_says_so(t):
     for command in ("check", "dump"):
-        p = t.sluice("store", command, folder(t, command))
+        p = t.sluice("store", command, directory(t, command))
         check((p.status, p.out), (66, ""))
         check_that("is not there" in p.err, "it says so")
         check(os.listdir(t.path(command)), [], "nothing is made")
     p = t.sluice("store", "load", t.path("none"))
     check(p.status, 66)
-    check_that("there is no folder" in p.err, "it says so")
+    check_that("there is no directory" in p.err, "it says so")
 
 
 @test
@@ -218,7 +218,7 @@ def a_dump_through_a_pipe_needs_room_for_it(t):
 @test
 def a_store_in_use_can_be_checked_and_dumped(t):
     build = os.path.dirname(os.path.dirname(os.path.dirname(tap.program)))
-    p = t.start(os.path.join(build, "tests/storage/committer"), folder(t))
+    p = t.start(os.path.join(build, "tests/storage/committer"), directory(t))
     p.until_out("ok 1.10 ")
     for _ in range(10):
         check(t.sluice("store", "check", t.path("data")).status, 0)

@@ -26,7 +26,7 @@ TOOL = os.path.join(ROOT, "tools/cluster")
 
 
 class Tool:
-    """tools/cluster with a folder of the test's own."""
+    """tools/cluster with a directory of the test's own."""
 
     def __init__(self, t, name="cluster"):
         self.t = t
@@ -111,19 +111,19 @@ def up(t, *words):
     return c
 
 
-def nothing_is_left(t, folder):
-    check(nodes.processes_of(os.path.realpath(folder)), {}, "the processes that are left")
-    check_that(not os.path.exists(folder), "the folder is gone")
-    name = nodes.Cluster(1, dir=folder).name
+def nothing_is_left(t, directory):
+    check(nodes.processes_of(os.path.realpath(directory)), {}, "the processes that are left")
+    check_that(not os.path.exists(directory), "the directory is gone")
+    name = nodes.Cluster(1, dir=directory).name
     if net.missing() is None:
         check(net.run("ip", "netns", "list").count(name), 0, "namespaces that are left")
         check(net.run("ip", "-o", "link").count(name), 0, "links that are left")
 
 
-def sweep(folder):
+def sweep(directory):
     """Namespaces are not ended with the processes of a test that is killed."""
-    if folder and os.path.exists(os.path.join(folder, nodes.STATE)):
-        nodes.Cluster.open(folder).down()
+    if directory and os.path.exists(os.path.join(directory, nodes.STATE)):
+        nodes.Cluster.open(directory).down()
 
 
 # --- The tool -----------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def two_clusters_side_by_side(t):
 
 @test
 def a_cluster_beside_other_temporary_files(t):
-    """Two locks of one process are on one folder. (It is not that of the other tests, so ports
+    """Two locks of one process are on one directory. (It is not that of the other tests, so ports
     that they choose are not chosen here.)"""
     c = Tool(t)
     up = t.start(TOOL, "up", "1", "--direct", "--port-base", "15625", "--dir", c.dir, "--server",
@@ -463,14 +463,14 @@ def etcd_has(t, **more):
     """Members alone; what a stranger, and who may, gets of them."""
     needs_etcd()
     with nodes.Cluster(0, etcd=1, **more) as c:
-        m, folder, memory = c.etcd[1], c.dir, c.etcd.memory
+        m, directory, memory = c.etcd[1], c.dir, c.etcd.memory
         key = etcd.text_of(etcd.PREFIX + "a")
         c.etcd.call("kv/put", key=key, value=etcd.text_of("1"))
         check(c.etcd.values(), {b"sluice/a": b"1"}, "what is there")
         m.restart()
         check(c.etcd.values(), {b"sluice/a": b"1"}, "what is there after kill -9")
         yield c, m, key
-    check((nodes.processes_of(folder), os.path.exists(folder)), ({}, False), "what is left")
+    check((nodes.processes_of(directory), os.path.exists(directory)), ({}, False), "what is left")
     check_that(memory is None or not os.path.exists(memory), "nothing is left in memory")
 
 
@@ -552,28 +552,28 @@ with Cluster(3, server=%r, netns=%r, proxied=True, dir="cluster") as c:
     print("up", flush=True)
     time.sleep(1000)
 """ % (os.path.join(ROOT, "tests/cluster/lib"), tap.program, net.missing() is None))
-    folder = t.path("cluster")
+    directory = t.path("cluster")
     try:
         p = t.start("/usr/bin/python3", script)
         p.until_out("up")
-        check(len(nodes.processes_of(folder)), 4, "processes of the cluster")
+        check(len(nodes.processes_of(directory)), 4, "processes of the cluster")
         p.kill()
-        t.until(lambda: not os.path.exists(folder), "the guard has removed the folder")
+        t.until(lambda: not os.path.exists(directory), "the guard has removed the directory")
     finally:
-        sweep(folder)
-    nothing_is_left(t, folder)
+        sweep(directory)
+    nothing_is_left(t, directory)
 
 
 @test
 def a_test_that_fails_leaves_nothing(t):
     try:
         with cluster() as c:
-            folder = c.dir
+            directory = c.dir
             c[2].pause()
             raise Failure("as expected")
     except Failure:
         pass
-    nothing_is_left(t, folder)
+    nothing_is_left(t, directory)
 
 
 @test

@@ -1,5 +1,5 @@
 #!/bin/bash
-# deb.sh - `make deb`, and then the packages as a user has them: installed below a folder
+# deb.sh - `make deb`, and then the packages as a user has them: installed below a directory
 # with a dpkg database of its own, used, and purged.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -12,7 +12,7 @@ export LC_ALL=C.UTF-8
 built=$PWD/build/deb
 if [ "${BUILD:-build}" = build ]; then
     passes "make deb" make -s deb
-else # another build folder than make's
+else # another build directory than make's
     passes "packaging/build" packaging/build
     built=$(cd "$BUILD/deb" && pwd)
 fi
@@ -28,7 +28,7 @@ if [ "$tap_failed" != 0 ]; then # nothing to look at
     exit 1
 fi
 
-# Again, as somebody else has it: no git, no root, another folder, other settings, files
+# Again, as somebody else has it: no git, no root, another directory, other settings, files
 # of today.
 other=$work/other
 mkdir "$other"
@@ -59,14 +59,14 @@ fi
 
 # ---- what is in them ----
 
-list() { # list DEB: everything in it but folders
+list() { # list DEB: everything in it but directories
     dpkg-deb --fsys-tarfile "$1" | tar -t | grep -v '/$' | sort
 }
 texts() { # texts PACKAGE: what every package has
     printf "./usr/share/doc/$1/%s\n" changelog.Debian.gz changelog.gz copyright
     echo "./usr/share/lintian/overrides/$1"
 }
-pages() { # pages FOLDER NAME...
+pages() { # pages DIRECTORY NAME...
     printf "./usr/share/man/$1/%s.gz\n" "${@:2}"
 }
 same "sluice: the command, man pages, completions, and no more" "$(list "$sluice")" \

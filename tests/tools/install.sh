@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 dest=$work/dest
 if [ "${BUILD:-build}" = build ]; then
     passes "make install" make -s install DESTDIR="$dest" PREFIX=/usr/local
-else # another build folder than make's
+else # another build directory than make's
     passes "meson install" env DESTDIR="$dest" meson install -C "${1:?}" --no-rebuild
 fi
 prefix=$dest/usr/local

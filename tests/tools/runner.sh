@@ -93,7 +93,7 @@ for _ in $(seq 3000); do [ ! -e "$0.$2" ] || exit 0; sleep 0.02; done
 echo "$2 did not come"
 exit 1
 END
-script apart <<'END' # nobody else is at work in the same folder
+script apart <<'END' # nobody else is at work in the same directory
 mkdir "$0.d" || exit 1
 sleep 0.2
 rmdir "$0.d"

@@ -7,7 +7,7 @@
 #     same   SENTENCE GOT WANTED         two strings are equal
 #
 # PATTERN is a basic regular expression. A failure shows what was said. $work is a
-# folder of the test's own, removed at its end.
+# directory of the test's own, removed at its end.
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -212,7 +212,7 @@ void stage_begin(struct stage *s, const struct storage_kind *kind)
                      where != NULL ? where : "/tmp");
     assert_true(n > 0 && (size_t)n < sizeof s->directory);
     assert_non_null(mkdtemp(s->directory));
-    s->settings = (struct sl_storage_settings){.folder = s->directory,
+    s->settings = (struct sl_storage_settings){.directory = s->directory,
                                                .bytes_max = (size_t)64 << 20,
                                                .dedup_keep_ms = 3600000,
                                                .group_max = 64};

@@ -13,22 +13,22 @@
 #include "server/data/node_file.h"
 
 static char path[] = "/tmp/sluice-unit.XXXXXX";
-static int folder;
+static int directory;
 
-static int make_folder(void **state)
+static int make_directory(void **state)
 {
     (void)state;
     if (mkdtemp(path) == NULL) return -1;
-    folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return folder < 0 ? -1 : 0;
+    directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return directory < 0 ? -1 : 0;
 }
 
-static int remove_folder(void **state)
+static int remove_directory(void **state)
 {
     (void)state;
-    unlinkat(folder, "node", 0);
-    unlinkat(folder, "node.new", 0);
-    close(folder);
+    unlinkat(directory, "node", 0);
+    unlinkat(directory, "node.new", 0);
+    close(directory);
     return rmdir(path);
 }
 
@@ -66,20 +66,20 @@ static void write_it(const struct sl_node_durable *d)
 {
     struct sl_textfile_writer *w = sl_textfile_writer_new();
     assert_non_null(w);
-    assert_int_equal(sl_node_file_write(w, folder, d), 0);
+    assert_int_equal(sl_node_file_write(w, directory, d), 0);
     free(w);
 }
 
 static void write_raw(const char *text, size_t n)
 {
-    int fd = openat(folder, "node", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = openat(directory, "node", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     assert_int_equal(write(fd, text, n), (ssize_t)n);
     close(fd);
 }
 
 static size_t read_raw(char *text, size_t max)
 {
-    int fd = openat(folder, "node", O_RDONLY | O_CLOEXEC);
+    int fd = openat(directory, "node", O_RDONLY | O_CLOEXEC);
     ssize_t n = read(fd, text, max);
     assert_true(n > 0 && (size_t)n < max);
     close(fd);
@@ -92,24 +92,24 @@ static void what_is_written_is_read_again(void **state)
     struct sl_node_durable full = a_full_one(), got;
     struct sl_node_durable first = {.id = 1, .birth = 1};
     write_it(&full);
-    assert_int_equal(sl_node_file_read(folder, &got), SL_FOUND);
+    assert_int_equal(sl_node_file_read(directory, &got), SL_FOUND);
     assert_memory_equal(&got, &full, sizeof got);
     write_it(&first);
-    assert_int_equal(sl_node_file_read(folder, &got), SL_FOUND);
+    assert_int_equal(sl_node_file_read(directory, &got), SL_FOUND);
     assert_memory_equal(&got, &first, sizeof got);
-    assert_int_equal(faccessat(folder, "node.new", F_OK, 0), -1);
+    assert_int_equal(faccessat(directory, "node.new", F_OK, 0), -1);
 }
 
 static void without_a_file_nothing_is_found(void **state)
 {
     (void)state;
     struct sl_node_durable got;
-    unlinkat(folder, "node", 0);
-    assert_int_equal(sl_node_file_read(folder, &got), SL_FOUND_NOTHING);
-    assert_int_equal(mkdirat(folder, "node", 0700), 0);
-    assert_int_equal(sl_node_file_read(folder, &got), SL_FOUND_UNREADABLE);
+    unlinkat(directory, "node", 0);
+    assert_int_equal(sl_node_file_read(directory, &got), SL_FOUND_NOTHING);
+    assert_int_equal(mkdirat(directory, "node", 0700), 0);
+    assert_int_equal(sl_node_file_read(directory, &got), SL_FOUND_UNREADABLE);
     assert_int_equal(errno, EISDIR);
-    assert_int_equal(unlinkat(folder, "node", AT_REMOVEDIR), 0);
+    assert_int_equal(unlinkat(directory, "node", AT_REMOVEDIR), 0);
 }
 
 static void a_file_that_was_cut_is_not_good(void **state)
@@ -121,7 +121,7 @@ static void a_file_that_was_cut_is_not_good(void **state)
     size_t n = read_raw(text, sizeof text);
     for (size_t i = 0; i < n; i++) {
         write_raw(text, i);
-        enum sl_found found = sl_node_file_read(folder, &got);
+        enum sl_found found = sl_node_file_read(directory, &got);
         assert_true(found == SL_FOUND_CUT || found == SL_FOUND_DAMAGED);
     }
 }
@@ -136,7 +136,7 @@ static void a_file_with_another_byte_is_not_good(void **state)
     for (size_t i = 0; i < n; i++) {
         text[i] ^= 1;
         write_raw(text, n);
-        assert_int_not_equal(sl_node_file_read(folder, &got), SL_FOUND);
+        assert_int_not_equal(sl_node_file_read(directory, &got), SL_FOUND);
         text[i] ^= 1;
     }
 }
@@ -148,8 +148,8 @@ static void an_address_that_could_not_be_read_again_is_not_written(void **state)
     struct sl_textfile_writer *w = sl_textfile_writer_new();
     strcpy(bad.stored.at[1].address, "two\nlines:1");
     write_it(&good);
-    assert_int_equal(sl_node_file_write(w, folder, &bad), EINVAL);
-    assert_int_equal(sl_node_file_read(folder, &got), SL_FOUND);
+    assert_int_equal(sl_node_file_write(w, directory, &bad), EINVAL);
+    assert_int_equal(sl_node_file_read(directory, &got), SL_FOUND);
     assert_int_equal(got.birth, 5);
     free(w);
 }
@@ -163,5 +163,5 @@ int main(void)
         cmocka_unit_test(a_file_with_another_byte_is_not_good),
         cmocka_unit_test(an_address_that_could_not_be_read_again_is_not_written),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -366,7 +366,7 @@ UNIT_TEST(bad_names_and_sizes_are_refused)
 {
     PLACE p = place_new();
     char missing[128];
-    snprintf(missing, sizeof missing, "%s/no/such/folder", p.directory);
+    snprintf(missing, sizeof missing, "%s/no/such/directory", p.directory);
     assert_int_equal(sluice_canal_open(p.path, NULL, NULL), SLUICE_EINVAL);
     assert_int_equal(open_only("", NULL), SLUICE_EINVAL);
     assert_int_equal(open_only(missing, NULL), SLUICE_ENOENT);

@@ -225,13 +225,13 @@ UNIT_TEST(a_short_file_of_which_nothing_is_missing_is_opened)
     assert_int_equal(put(s, claim(s), 1, NULL, "t", "k", "v", NULL), SLUICE_OK);
 }
 
-UNIT_TEST(there_must_be_a_folder_and_enough_room)
+UNIT_TEST(there_must_be_a_directory_and_enough_room)
 {
     struct stage *s = *state;
     struct sl_storage_settings before = s->settings;
     stage_close(s);
-    s->settings.folder = "/tmp/sluice-test.none/such";
-    refused(s, "there is no folder");
+    s->settings.directory = "/tmp/sluice-test.none/such";
+    refused(s, "there is no directory");
     s->settings = before;
     s->settings.bytes_max = 1000;
     refused(s, "allow more");

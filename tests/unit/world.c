@@ -30,7 +30,7 @@ void pause_ms(int ms)
               NULL);
 }
 
-/* --- Folders and worlds --------------------------------------------------- */
+/* --- Directories and worlds --------------------------------------------------- */
 
 void directory_make(char out[64])
 {

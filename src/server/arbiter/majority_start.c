@@ -40,7 +40,8 @@ static void written(struct server *s)
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
                      "the node's file cannot be written: it votes for nothing that is "
                      "not in it; it is tried again every second",
-                     "folder", m->directory.path, "error", strerror(m->result), NULL);
+                     "directory", m->directory.path, "error", strerror(m->result),
+                     NULL);
     }
     m->failed = m->result;
     sl_node_written(m->node, s->now, m->result == 0);
@@ -71,7 +72,8 @@ void sl_majority_write(struct server *s, const struct sl_node_durable *d)
 /* --- Start: the file of the last run -------------------------------------------------------- */
 
 #define AS_IF_LOST                                                                   \
-    "NODES REMOVE it on another node, empty the folder, start it, and NODES ADD it " \
+    "NODES REMOVE it on another node, empty the directory, start it, and NODES ADD " \
+    "it "                                                                            \
     "(docs/commands/nodes.md)"
 #define AS_IF_LOST_STATE                                                             \
     "When the longest lease that was used has ended, remove \"state\" and \"lock\" " \
@@ -86,7 +88,8 @@ static int convert_directory(struct sl_majority *m, enum sl_directory_use use,
     struct sl_state_reading r;
     enum sl_found found = sl_state_read(&r, m->directory.fd);
     if (found == SL_FOUND_NOTHING && use == SL_DIRECTORY_IS_NEW) {
-        sl_log(SL_LOG_INFO, "data: a first start", "folder", m->directory.path, NULL);
+        sl_log(SL_LOG_INFO, "data: a first start", "directory", m->directory.path,
+               NULL);
         return 0;
     }
     if (found != SL_FOUND)
@@ -98,10 +101,11 @@ static int convert_directory(struct sl_majority *m, enum sl_directory_use use,
     sl_state_read_end(&r);
     char ms[24];
     snprintf(ms, sizeof ms, "%" PRId64, start->silence_ms);
-    sl_log(SL_LOG_INFO,
-           "data: this folder was one server's, and is a node's from now on; it votes "
-           "for nothing until the longest lease given has ended",
-           "folder", m->directory.path, "ms", ms, NULL);
+    sl_log(
+        SL_LOG_INFO,
+        "data: this directory was one server's, and is a node's from now on; it votes "
+        "for nothing until the longest lease given has ended",
+        "directory", m->directory.path, "ms", ms, NULL);
     return 0;
 }
 
@@ -116,7 +120,8 @@ static int read_directory(struct sl_majority *m, struct sl_node_start *start)
     if (start->kept.id == start->id) return 0;
     char id[24];
     snprintf(id, sizeof id, "%" PRIu32, start->kept.id);
-    return fail(m, "data: this folder is another node's; start it with its --node", id);
+    return fail(m, "data: this directory is another node's; start it with its --node",
+                id);
 }
 
 /* --- Start: the membership ------------------------------------------------------------------- */
@@ -147,9 +152,10 @@ static void log_membership(const struct server *s, const struct sl_membership *k
     sl_membership_write(kept, ours);
     snprintf(version, sizeof version, "%" PRIu64, kept->version);
     if (s->settings->bootstrap)
-        sl_log(SL_LOG_INFO,
-               "bootstrap is for a first start: this folder knows its cluster already",
-               NULL);
+        sl_log(
+            SL_LOG_INFO,
+            "bootstrap is for a first start: this directory knows its cluster already",
+            NULL);
     if (peers->count > 0 && !sl_membership_equal(kept, &given))
         sl_log(SL_LOG_WARN,
                "peers: the list that the nodes have agreed on is another, and counts",
@@ -248,8 +254,9 @@ int sl_majority_start(struct server *s)
     }
     m->directory = s->directory;
     if (!s->has_directory)
-        return fail(m, "a node needs a folder to keep its promises in: --data FOLDER",
-                    "there is none");
+        return fail(
+            m, "a node needs a directory to keep its promises in: --data DIRECTORY",
+            "there is none");
     if (read_peers(s, &peers) != 0 || read_directory(m, &start) != 0 ||
         choose_membership(s, &peers, &start) != 0)
         return -1;

@@ -94,7 +94,7 @@ static void log_failure(const struct server *s)
     const struct sl_state *st = s->state;
     if (has_directory(st))
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
-                     "the state cannot be written" MEANWHILE, "folder",
+                     "the state cannot be written" MEANWHILE, "directory",
                      st->directory.path, "error", strerror(st->failed), NULL);
     else
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR, "etcd does not answer" MEANWHILE,

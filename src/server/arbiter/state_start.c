@@ -32,11 +32,11 @@ static int refuse_state(const struct sl_state *st, enum sl_found found)
 /* A lease of a majority may still run, and the directory does not contain its holder. */
 static int refuse_node(const struct sl_state *st)
 {
-    sl_log(
-        SL_LOG_ERROR,
-        "data: this folder is a node's of a cluster; start it with --node, or choose "
-        "another --data",
-        "folder", st->directory.path, NULL);
+    sl_log(SL_LOG_ERROR,
+           "data: this directory is a node's of a cluster; start it with --node, or "
+           "choose "
+           "another --data",
+           "directory", st->directory.path, NULL);
     return -1;
 }
 
@@ -91,7 +91,7 @@ static int continue_after_stop(struct server *s, struct sl_state_reading *r)
     be_quiet(s, r->kept.quiet_ms - age_ms(&r->kept, s->now));
     snprintf(count, sizeof count, "%" PRIu64, st->restored);
     sl_log(SL_LOG_INFO, "data: after a clean stop, grants with leases are held again",
-           "folder", st->directory.path, "grants", count, NULL);
+           "directory", st->directory.path, "grants", count, NULL);
     return 0;
 }
 
@@ -115,7 +115,7 @@ static void continue_after_crash(struct server *s, const struct sl_kept *k)
         SL_LOG_WARN,
         "data: the last server here did not stop by itself; nothing is granted until "
         "the longest lease it gave has ended",
-        "folder", s->state->directory.path, "ms", ms, NULL);
+        "directory", s->state->directory.path, "ms", ms, NULL);
 }
 
 /* Continue where the last server ended. */
@@ -128,7 +128,8 @@ static int take_over(struct server *s)
     if (use == SL_DIRECTORY_OF_NODE) return refuse_node(st);
     enum sl_found found = sl_state_read(&r, st->directory.fd);
     if (found == SL_FOUND_NOTHING && use == SL_DIRECTORY_IS_NEW) {
-        sl_log(SL_LOG_INFO, "data: a first start", "folder", st->directory.path, NULL);
+        sl_log(SL_LOG_INFO, "data: a first start", "directory", st->directory.path,
+               NULL);
         return 0;
     }
     if (found != SL_FOUND) return refuse_state(st, found);
@@ -171,7 +172,7 @@ static void log_no_data(const struct server *s)
     if (strcmp(s->settings->data, "auto") == 0)
         sl_log(SL_LOG_WARN,
                "restarts are not safe: nothing is kept of leases and fences; name a "
-               "folder with --data",
+               "directory with --data",
                NULL);
     else
         sl_log(SL_LOG_INFO, "restarts are not safe: nothing is kept (data: none)",
@@ -280,7 +281,7 @@ int sl_state_stop(struct server *s)
                     "data: what is held could not be written down; the next start will "
                     "wait as after a crash",
                     strerror(error));
-    sl_log(SL_LOG_INFO, "data: written down", "folder", st->directory.path, "grants",
+    sl_log(SL_LOG_INFO, "data: written down", "directory", st->directory.path, "grants",
            count, NULL);
     return 0;
 }

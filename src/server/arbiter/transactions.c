@@ -340,7 +340,7 @@ const char *sl_transactions_why_not(const struct server *s)
     if (s->settings->engine == SL_ENGINE_NONE)
         return "there are no transactions here (engine: none)";
     if (s->transactions == NULL)
-        return "transactions need a folder to keep their data in: --data FOLDER";
+        return "transactions need a directory to keep their data in: --data DIRECTORY";
     if (*s->transactions->damage != '\0') return s->transactions->damage;
     struct sl_tx_manager_stats stats;
     sl_tx_manager_stats(s->transactions->manager, &stats);

@@ -235,7 +235,7 @@ static struct sl_tx_manager_limits limits_of(const struct sl_settings *set)
 
 static int fail(const char *what, const char *directory, const char *why)
 {
-    sl_log(SL_LOG_ERROR, what, "folder", directory, "error", why, NULL);
+    sl_log(SL_LOG_ERROR, what, "directory", directory, "error", why, NULL);
     return -1;
 }
 
@@ -261,7 +261,7 @@ static int serve_without(struct server *s, const char *directory, const char *wh
     snprintf(s->transactions->damage, sizeof s->transactions->damage, "%s", why);
     sl_log(SL_LOG_ERROR,
            "the store is damaged; the server serves locks without transactions",
-           "folder", directory, "error", why, NULL);
+           "directory", directory, "error", why, NULL);
     return 0;
 }
 
@@ -271,7 +271,7 @@ static int open_store(struct server *s, const char *directory)
     const struct sl_tx_manager_limits limits = limits_of(set);
     struct sl_transactions *t = s->transactions;
     char why[400] = "";
-    const struct sl_storage_settings store = {.folder = directory,
+    const struct sl_storage_settings store = {.directory = directory,
                                               .bytes_max = (size_t)set->store_bytes_max,
                                               .dedup_keep_ms = set->dedup_keep_ms,
                                               .group_max = (uint32_t)set->tx_group_max};
@@ -408,9 +408,10 @@ int sl_transactions_start(struct server *s)
     if (s->majority != NULL) return start_etcd(s);
     if (s->settings->engine == SL_ENGINE_NONE) return 0;
     if (*v.directory == '\0')
-        return wanted ? fail("engine: lmdb needs a folder for data: --data FOLDER", "",
-                             "there is none")
-                      : 0;
+        return wanted
+                   ? fail("engine: lmdb needs a directory for data: --data DIRECTORY",
+                          "", "there is none")
+                   : 0;
     if (!allocate(s)) return fail("cannot start", v.directory, "out of memory");
     return open_store(s, v.directory);
 }

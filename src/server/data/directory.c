@@ -14,7 +14,7 @@
 
 int sl_directory_fail(const struct sl_directory *f, const char *what, const char *why)
 {
-    sl_log(SL_LOG_ERROR, what, "folder", f->path, "error", why, NULL);
+    sl_log(SL_LOG_ERROR, what, "directory", f->path, "error", why, NULL);
     return -1;
 }
 
@@ -31,7 +31,8 @@ static const char *advice(int error)
             return "data: the disk is full; make room, or choose another --data";
         case EACCES:
         case EPERM:
-            return "data: this user may not write there; give it the folder, or choose "
+            return "data: this user may not write there; give it the directory, or "
+                   "choose "
                    "another --data";
         case ELOOP:
             return "data: a file there is a symbolic link, and the server follows "
@@ -52,7 +53,7 @@ int sl_directory_refuse(const struct sl_directory *f, const char *name,
         const char *before, *after;
         bool lost;
     } messages[] = {
-        [SL_FOUND_NOTHING] = {"this folder was in use, and its file",
+        [SL_FOUND_NOTHING] = {"this directory was in use, and its file",
                               "is gone: which leases run, and which fences were given, "
                               "is not known. Put it back, if it was moved. ",
                               true},
@@ -72,7 +73,7 @@ int sl_directory_refuse(const struct sl_directory *f, const char *name,
              messages[found].after, messages[found].lost ? as_if_lost : "");
     if (found == SL_FOUND_UNREADABLE)
         return sl_directory_fail(f, text, strerror(errno));
-    sl_log(SL_LOG_ERROR, text, "folder", f->path, NULL);
+    sl_log(SL_LOG_ERROR, text, "directory", f->path, NULL);
     return -1;
 }
 
@@ -112,7 +113,7 @@ static int cannot_make(const struct sl_directory *f)
 {
     return sl_directory_fail(
         f,
-        "data: cannot make the folder; choose another with --data FOLDER, or say "
+        "data: cannot make the directory; choose another with --data DIRECTORY, or say "
         "--data none and restarts are not safe",
         strerror(errno));
 }
@@ -134,7 +135,7 @@ static int choose(struct sl_directory *f, const struct sl_settings *set)
         return sl_directory_fail(f, "data: no such path", "too long");
     strcpy(f->path, data);
     if (mkdir(f->path, 0700) != 0 && errno != EEXIST)
-        return sl_directory_fail(f, "data: cannot make the folder", strerror(errno));
+        return sl_directory_fail(f, "data: cannot make the directory", strerror(errno));
     return 1;
 }
 
@@ -146,7 +147,7 @@ static int check_owner(const struct sl_directory *f)
     struct stat st;
     char why[120];
     if (fstat(f->fd, &st) != 0)
-        return sl_directory_fail(f, "data: cannot open the folder", strerror(errno));
+        return sl_directory_fail(f, "data: cannot open the directory", strerror(errno));
     if (st.st_uid != geteuid()) {
         snprintf(why, sizeof why, "its owner is uid %u, the server runs as uid %u",
                  st.st_uid, geteuid());
@@ -172,7 +173,7 @@ static int take(struct sl_directory *f)
     struct stat st;
     f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->fd < 0)
-        return sl_directory_fail(f, "data: cannot open the folder", strerror(errno));
+        return sl_directory_fail(f, "data: cannot open the directory", strerror(errno));
     if (check_owner(f) != 0) return -1;
     f->lock = openat(f->fd, "lock",
                      O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
@@ -183,7 +184,7 @@ static int take(struct sl_directory *f)
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) return 1;
     return sl_directory_fail(
         f,
-        "data: another server uses this folder; stop it, or choose "
+        "data: another server uses this directory; stop it, or choose "
         "another --data",
         strerror(errno));
 }
@@ -202,10 +203,11 @@ int sl_directory_open(struct sl_directory *f, const struct sl_settings *set)
 static const char *const marks[] = {
     [SL_DIRECTORY_IS_NEW] = "",
     [SL_DIRECTORY_OF_SERVER] =
-        "This folder is a server's of Sluice. What it has to know "
+        "This directory is a server's of Sluice. What it has to know "
         "after a restart is in the file state.\n",
-    [SL_DIRECTORY_OF_NODE] = "This folder is a node's of Sluice. What it has to know "
-                             "after a restart is in the file node.\n",
+    [SL_DIRECTORY_OF_NODE] =
+        "This directory is a node's of Sluice. What it has to know "
+        "after a restart is in the file node.\n",
 };
 
 enum sl_directory_use sl_directory_use(const struct sl_directory *f)

@@ -256,8 +256,9 @@ static int listen_unix(struct server *s)
     int status = uv_pipe_bind(pipe, path);
     umask(before);
     if (status != 0) /* libuv reports EACCES if the directory does not exist. */
-        return fail((uv_handle_t *)pipe, "socket: cannot make it; is its folder there?",
-                    path, uv_strerror(status));
+        return fail((uv_handle_t *)pipe,
+                    "socket: cannot make it; is its directory there?", path,
+                    uv_strerror(status));
     if (add(s, (uv_stream_t *)pipe, path) != 0) return -1;
     sl_log(SL_LOG_INFO, "listening on a unix socket", "path", path, NULL);
     return 0;

@@ -293,8 +293,8 @@ static void init(struct sl_lmdb *l, const struct sl_storage_settings *s)
 {
     l->base.kind = &kind;
     l->settings = *s;
-    strcpy(l->directory, s->folder);
-    l->settings.folder = l->directory;
+    strcpy(l->directory, s->directory);
+    l->settings.directory = l->directory;
     if (l->settings.group_max == 0) l->settings.group_max = 1;
     l->fd = -1;
     pthread_mutex_init(&l->map, NULL);
@@ -309,14 +309,14 @@ static void init(struct sl_lmdb *l, const struct sl_storage_settings *s)
 struct sl_storage *sl_storage_open_lmdb(const struct sl_storage_settings *s, char *why,
                                         size_t why_bytes)
 {
-    assert(s->folder != NULL && why_bytes > 0);
+    assert(s->directory != NULL && why_bytes > 0);
     if (s->bytes_max < BYTES_MIN) {
         snprintf(why, why_bytes,
                  "a store of less than %zu bytes is of no use; allow more", BYTES_MIN);
         return NULL;
     }
-    if (strlen(s->folder) >= PATH_MAX) {
-        snprintf(why, why_bytes, "the path of the folder is too long");
+    if (strlen(s->directory) >= PATH_MAX) {
+        snprintf(why, why_bytes, "the path of the directory is too long");
         return NULL;
     }
     struct sl_lmdb *l = calloc(1, sizeof *l);

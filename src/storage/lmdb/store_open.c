@@ -53,18 +53,20 @@ bool sl_store_path(const char *directory, const char *name, char *out, size_t ou
 static const char *explanation_of(int rc)
 {
     switch (sl_store_status(rc)) {
-        case SLUICE_EFOREIGN: return "is no store of Sluice's; choose another folder";
+        case SLUICE_EFOREIGN:
+            return "is no store of Sluice's; choose another directory";
         case SLUICE_EVERSION:
             return "is of another version of Sluice or LMDB; start that one, dump it "
                    "there (sluice store dump) and load it here";
         case SLUICE_ETRUNCATED:
             return "is damaged; put back a copy, or try to save what can be read "
-                   "(sluice store dump), and load that into an empty folder";
+                   "(sluice store dump), and load that into an empty directory";
         case SLUICE_ENOSPC: return "does not fit on the disk: it is full; make room";
         case SLUICE_EACCES:
-            return "is not this user's to read and write; give it the folder and the "
+            return "is not this user's to read and write; give it the directory and "
+                   "the "
                    "files in it";
-        case SLUICE_ENOENT: return "is not there; is that the folder of a server?";
+        case SLUICE_ENOENT: return "is not there; is that the directory of a server?";
         default: return NULL;
     }
 }
@@ -274,7 +276,7 @@ int sl_store_begin(struct sl_store *s, const char *directory, size_t bytes_max,
     if (rc == 0) return SLUICE_OK;
     sl_store_forget(s, directory);
     if (rc == ENOENT) {
-        snprintf(why, why_bytes, "there is no folder %s", directory);
+        snprintf(why, why_bytes, "there is no directory %s", directory);
         return SLUICE_ENOENT;
     }
     return refuse(path, rc, why, why_bytes);

@@ -129,7 +129,7 @@ class Node(Part):
     def clock_path(self):
         return os.path.join(self.dir, "clock") if self.cluster.has_clocks else None
 
-    def make_folder(self):
+    def make_directory(self):
         os.makedirs(self.dir, exist_ok=True)
         if self.clock_path and not os.path.exists(self.clock_path):
             Clock.create(self.clock_path)
@@ -155,7 +155,7 @@ class Node(Part):
         return values
 
     def write_config(self):
-        self.make_folder()
+        self.make_directory()
         with open(self.config_path, "w") as f:
             f.write("# node %d of %s; written anew at each start\n" % (
                 self.id, self.cluster.dir))

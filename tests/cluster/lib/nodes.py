@@ -354,7 +354,7 @@ class Cluster:
 
     def make_place(self, node):
         """Its directory, its namespace, its route at the proxy."""
-        node.make_folder()
+        node.make_directory()
         if self.netns:
             self.netns.add(node.id)
         if self.proxied:

@@ -515,11 +515,11 @@ def stop(stage, pid):
 
 
 class LiveStage(tap.Stage):
-    """One test's folder and processes, and its servers."""
+    """One test's directory and processes, and its servers."""
 
     def __init__(self, name):
         super().__init__(name)
-        self.mounted = []  # what has to go before its folder can
+        self.mounted = []  # what has to go before its directory can
 
     def tidy(self):
         for path in reversed(self.mounted):
@@ -545,9 +545,9 @@ class LiveStage(tap.Stage):
 tap.Stage = LiveStage
 
 
-def start(t, *options, folder="data", **more):
+def start(t, *options, directory="data", **more):
     """A server with a data directory, so that it can be started again."""
-    return t.server("--data", t.path(folder), *options, **more)
+    return t.server("--data", t.path(directory), *options, **more)
 
 
 def both_protocols(f):
