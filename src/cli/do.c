@@ -5,6 +5,7 @@
  * grants of the connection. */
 #include "cli/do.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "cli/address.h"
 #include "cli/exits.h"
 #include "cli/message.h"
 #include "cli/parse.h"
@@ -20,12 +22,11 @@
 #include "sluice.h"
 
 #define ERROR_SIZE 512
-#define PASSWORD_SIZE 4096
 
 struct do_command {
-    const char *server;
+    const char *server, *host, *port;
     const char *password_file;
-    bool json, quiet, resp2;
+    bool json, quiet, resp2, session_lock;
     char **args;
     size_t count;
 };
@@ -37,11 +38,14 @@ static int take(void *into, int id, const char *value)
     struct do_command *w = into;
     switch (id) {
         case CLI_OPT_SERVER: w->server = value; return 0;
+        case CLI_OPT_HOST: w->host = value; return 0;
+        case CLI_OPT_PORT: w->port = value; return 0;
+        case CLI_OPT_SESSION_LOCK: w->session_lock = true; return 0;
         case CLI_OPT_PASSWORD_FILE: w->password_file = value; return 0;
         case CLI_OPT_JSON: w->json = true; return 0;
         case 'q': w->quiet = true; return 0;
         case '2': w->resp2 = true; return 0;
-        default: return cli_usage_error("that is not an option here");
+        default: return cli_usage_error("unknown option");
     }
 }
 
@@ -51,30 +55,43 @@ static const char *variable(const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Read the password from the first line of the file, or from the environment.
- * Returns 0 or an exit status. */
-static int find_password(const struct do_command *w, char line[PASSWORD_SIZE],
-                         const char **out)
+/* Find the server: --server, or -h and -p, or the environment, or the default. */
+static int find_server(const struct do_command *w, struct cli_address *out)
+{
+    if (w->host != NULL || w->port != NULL) {
+        if (w->server != NULL)
+            return cli_usage_error("--server excludes -h and -p; use one or the other");
+        return cli_address_of_host(w->host, w->port, out);
+    }
+    const char *text = w->server != NULL ? w->server : variable("SLUICE_SERVER");
+    return cli_address_of_text(text != NULL ? text : SLUICE_SERVER_DEFAULT, out);
+}
+
+/* Replace out->password by the first line of the password file. Without a file, the
+ * password of the address precedes SLUICE_PASSWORD. Returns 0 or an exit status. */
+static int find_password(const struct do_command *w, struct cli_address *out,
+                         const char **password)
 {
     char shown[CLI_SAFE_SIZE];
-    *out = variable("SLUICE_PASSWORD");
+    *password = out->has_password ? out->password : variable("SLUICE_PASSWORD");
     if (w->password_file == NULL) return 0;
     FILE *file = fopen(w->password_file, "re");
-    bool found = file != NULL && fgets(line, PASSWORD_SIZE, file) != NULL;
+    bool found = file != NULL &&
+                 fgets(out->password, sizeof out->password, file) != NULL;
     int error = errno;
     bool failed = file == NULL || ferror(file);
     if (file != NULL) fclose(file);
     cli_safe_text(w->password_file, shown, sizeof shown);
     if (failed) {
-        cli_message("%s: %s", shown, strerror(error));
+        cli_message("cannot read the password file %s: %s", shown, strerror(error));
         return error == EACCES ? CLI_EXIT_NO_PERMISSION : CLI_EXIT_NO_INPUT;
     }
-    if (found) line[strcspn(line, "\r\n")] = '\0';
-    if (!found || line[0] == '\0') {
-        cli_message("%s: its first line should be a password", shown);
+    if (found) out->password[strcspn(out->password, "\r\n")] = '\0';
+    if (!found || out->password[0] == '\0') {
+        cli_message("the first line of the password file %s is empty", shown);
         return CLI_EXIT_NO_INPUT;
     }
-    *out = line;
+    *password = out->password;
     return 0;
 }
 
@@ -98,6 +115,22 @@ static bool has_lines(const struct do_command *w)
            (is(w, 0, "CLIENT") && (is(w, 1, "LIST") || is(w, 1, "INFO")));
 }
 
+/* Whether the command is an ACQUIRE without LEASE. */
+static bool acquires_without_lease(const struct do_command *w)
+{
+    static const char valued[] = "PER BUCKETS UNITS WAIT PRIORITY VALUE NOTE";
+    if (!is(w, 0, "ACQUIRE") || w->count < 2) return false;
+    for (size_t i = 2; i < w->count; i++) {
+        char name[16];
+        size_t n = 0;
+        if (is(w, i, "LEASE")) return false;
+        for (const char *p = w->args[i]; *p != '\0' && n < sizeof name; p++)
+            name[n++] = (char)toupper((unsigned char)*p);
+        if (cli_list_has(valued, name, n)) i++; /* VALUE LEASE is a value. */
+    }
+    return true;
+}
+
 /* --- Replies -------------------------------------------------------------- */
 
 static void print(FILE *out, const struct do_command *w, const struct sluice_reply *r)
@@ -108,33 +141,12 @@ static void print(FILE *out, const struct do_command *w, const struct sluice_rep
     fflush(out);
 }
 
-/* The exit status for an error reply, by its first word. */
+/* The exit status for an error reply, by its code, the first word. */
 static int exit_of_error(const char *text)
 {
-    static const struct {
-        const char *word;
-        int status;
-    } args[] = {
-        {"LOST", CLI_EXIT_LOST},
-        {"ASKED", CLI_EXIT_TAKEN},
-        {"NOAUTH", CLI_EXIT_NO_PERMISSION},
-        {"WRONGPASS", CLI_EXIT_NO_PERMISSION},
-        {"NOPERM", CLI_EXIT_NO_PERMISSION},
-        {"DRAINED", CLI_EXIT_UNAVAILABLE},
-        {"RECOVERING", CLI_EXIT_UNAVAILABLE},
-        {"NOFENCES", CLI_EXIT_UNAVAILABLE},
-        {"NOQUORUM", CLI_EXIT_UNAVAILABLE},
-        {"IO", CLI_EXIT_UNAVAILABLE},
-        {"SHUTDOWN", CLI_EXIT_UNAVAILABLE},
-        {"LIMIT", CLI_EXIT_UNAVAILABLE},
-        {"NOKEYS", CLI_EXIT_UNAVAILABLE},
-        {"WAITERS", CLI_EXIT_UNAVAILABLE},
-        {"NOMEM", CLI_EXIT_UNAVAILABLE},
-    };
     size_t n = strcspn(text, " ");
-    for (size_t i = 0; i < sizeof args / sizeof *args; i++)
-        if (strlen(args[i].word) == n && strncmp(text, args[i].word, n) == 0)
-            return args[i].status;
+    for (const struct cli_exit *e = cli_exits; e->when != NULL; e++)
+        if (cli_list_has(e->errors, text, n)) return e->status;
     return CLI_EXIT_USAGE;
 }
 
@@ -146,20 +158,10 @@ static int tell_error(const struct do_command *w, const struct sluice_reply *r)
     return exit_of_error(r->text);
 }
 
-/* Warn that the grant has ended already: new users expect it to last. */
-static void warn_of_end(const struct do_command *w, const struct sluice_reply *r)
-{
-    if (w->json || w->quiet || !is(w, 0, "ACQUIRE")) return;
-    if (r->type != SLUICE_REPLY_LIST || r->count < 3 || r->items[2].number != -1)
-        return;
-    cli_message("it is given back now: without LEASE a grant ends with its connection");
-}
-
 static int print_reply(const struct do_command *w, const struct sluice_reply *r)
 {
     if (r->type == SLUICE_REPLY_ERROR) return tell_error(w, r);
     print(stdout, w, r);
-    warn_of_end(w, r);
     return r->type == SLUICE_REPLY_NIL ? CLI_EXIT_TAKEN : 0;
 }
 
@@ -190,7 +192,9 @@ static void print_push(const struct do_command *w, const struct sluice_reply *r)
         cli_put_line(stdout, items[text].text, items[text].text_bytes);
         fputc('\n', stdout);
     } else if (!w->quiet && r->count == 3)
-        cli_message("%s %s", strstr(items[0].text, "uns") ? "left" : "listening to",
+        cli_message("%s %s",
+                    strstr(items[0].text, "uns") ? "unsubscribed from"
+                                                 : "subscribed to",
                     cli_safe_text(items[1].text, shown, sizeof shown));
     fflush(stdout); /* A reader of the pipe wants it now. */
 }
@@ -205,7 +209,7 @@ static int listen_to(struct sluice_wire *wire, const struct do_command *w)
         if (status == SLUICE_ECLOSED && is(w, 0, "SHUTDOWN")) return 0;
         if (status != SLUICE_OK) {
             char shown[CLI_SAFE_SIZE];
-            cli_message("the connection is lost: %s",
+            cli_message("connection lost: %s",
                         cli_safe_text(sluice_wire_error(wire), shown, sizeof shown));
             return CLI_EXIT_UNAVAILABLE;
         }
@@ -223,29 +227,36 @@ static int listen_to(struct sluice_wire *wire, const struct do_command *w)
 
 /* --- The command ---------------------------------------------------------- */
 
+/* Whether there is no server at the address. */
+static bool is_absent(const char *error)
+{
+    return strcmp(error, strerror(ECONNREFUSED)) == 0 ||
+           strcmp(error, strerror(ENOENT)) == 0;
+}
+
 static int fail_to_connect(const char *address, int status, const char *error)
 {
     char shown[CLI_SAFE_SIZE], reason[ERROR_SIZE];
     cli_safe_text(address, shown, sizeof shown);
     cli_safe_text(error, reason, sizeof reason);
     switch (status) {
-        case SLUICE_EINVAL:
-            return cli_usage_error(
-                "\"%s\" is no address: host, host:port, [::1]:port or "
-                "unix:/path",
-                shown);
+        case SLUICE_EINVAL: return cli_address_invalid(address);
         case SLUICE_ENOMEM: return cli_status_error(address, status);
         case SLUICE_EDENIED:
-            cli_message("%s: %s (SLUICE_PASSWORD or --password-file says the password)",
+            cli_message("%s: %s; set the password with SLUICE_PASSWORD or "
+                        "--password-file",
                         shown, reason);
             return CLI_EXIT_NO_PERMISSION;
         default:
-            cli_message("cannot reach the server at %s: %s", shown, reason);
+            cli_message("cannot connect to %s: %s%s", shown, reason,
+                        is_absent(error) ? "; start a server with \"sluice serve\", or "
+                                           "set SLUICE_SERVER to the address of one"
+                                         : "");
             return CLI_EXIT_UNAVAILABLE;
     }
 }
 
-static int talk(const struct do_command *w, const char *password)
+static int talk(const struct do_command *w, const char *address, const char *password)
 {
     char error[ERROR_SIZE];
     struct sluice_wire *wire;
@@ -253,8 +264,8 @@ static int talk(const struct do_command *w, const char *password)
                                           .resp = w->resp2 ? 2 : 3,
                                           .error = error,
                                           .error_size = sizeof error};
-    int status = sluice_wire_open(w->server, &options, &wire);
-    if (status != SLUICE_OK) return fail_to_connect(w->server, status, error);
+    int status = sluice_wire_open(address, &options, &wire);
+    if (status != SLUICE_OK) return fail_to_connect(address, status, error);
     status = sluice_wire_send(wire, (const char *const *)w->args, NULL, w->count);
     int status_of_reply = status == SLUICE_ENOMEM
                               ? cli_status_error("the command", status)
@@ -266,19 +277,25 @@ static int talk(const struct do_command *w, const char *password)
 int cli_do(const struct cli_command *command, int argc, char **argv)
 {
     struct do_command w = {0};
-    char line[PASSWORD_SIZE];
+    struct cli_address server;
     const char *password;
     int rest;
     int status = cli_parse(command, argc, argv, true, take, &w, &rest);
     if (status >= 0) return status;
-    if (rest == argc) return cli_usage_error("which command? PING, for instance");
-    if (w.json && w.quiet) return cli_usage_error("--json and -q: one of them, please");
-    setvbuf(stderr, NULL, _IOFBF,
-            BUFSIZ); /* print() flushes, so that a message is written in one piece. */
+    if (rest == argc)
+        return cli_usage_error("a command of the server is missing, such as PING");
+    if (w.json && w.quiet)
+        return cli_usage_error("--json excludes -q; use one or the other");
     w.args = argv + rest;
     w.count = (size_t)(argc - rest);
-    if (w.server == NULL) w.server = variable("SLUICE_SERVER");
-    if (w.server == NULL) w.server = SLUICE_SERVER_DEFAULT;
-    status = find_password(&w, line, &password);
-    return status != 0 ? status : talk(&w, password);
+    if (!w.session_lock && acquires_without_lease(&w))
+        return cli_usage_error(
+            "ACQUIRE needs LEASE here: without it, the server releases the lock when "
+            "sluice do exits; add LEASE and a time, such as LEASE 30s, or use "
+            "--session-lock");
+    setvbuf(stderr, NULL, _IOFBF,
+            BUFSIZ); /* print() flushes, so that a message is written in one piece. */
+    status = find_server(&w, &server);
+    if (status == 0) status = find_password(&w, &server, &password);
+    return status != 0 ? status : talk(&w, server.text, password);
 }

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/suggest.h"
 #include "cli/message.h"
@@ -64,7 +65,7 @@ bool cli_is_group(const char *word)
     return false;
 }
 
-/* "canal needs one of ls, show". */
+/* "canal" alone is not a command. */
 static int needs_another(const char *group)
 {
     char list[256] = "";
@@ -75,7 +76,14 @@ static int needs_another(const char *group)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n > 0 ? ", " : "",
                               word);
     }
-    return cli_usage_error("%s needs one of %s", group, list);
+    return cli_usage_error("\"%s\" needs a command: %s", group, list);
+}
+
+static bool is_server_command(const char *word)
+{
+    for (const struct cli_server_command *c = cli_server_commands; c->name != NULL; c++)
+        if (strcasecmp(c->name, word) == 0) return true;
+    return false;
 }
 
 int cli_unknown_command(int argc, char **argv)
@@ -86,7 +94,10 @@ int cli_unknown_command(int argc, char **argv)
     snprintf(said, sizeof said, "%s%s%s", argv[0], two ? " " : "", two ? argv[1] : "");
     const char *best = nearest(said, !two);
     cli_safe_text(said, shown, sizeof shown);
-    if (best == NULL) return cli_usage_error("there is no command \"%s\"", shown);
-    return cli_usage_error("there is no command \"%s\"; did you mean \"%s\"?", shown,
-                           best);
+    if (!two && is_server_command(said))
+        return cli_usage_error("unknown command \"%s\"; to send it to a server, run "
+                               "\"sluice do %s\"",
+                               shown, shown);
+    if (best == NULL) return cli_usage_error("unknown command \"%s\"", shown);
+    return cli_usage_error("unknown command \"%s\"; did you mean \"%s\"?", shown, best);
 }

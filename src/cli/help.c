@@ -12,15 +12,15 @@
 #define COLUMN 30  /* Where the description of an option begins, */
 #define COLUMNS 90 /* and where it is wrapped. */
 
-/* Print text from COLUMN on, wrapped. */
-static void put_text(const char *text)
+/* Print text from a column on, wrapped. */
+static void put_text(const char *text, int column)
 {
-    size_t room = COLUMNS - COLUMN;
-    while (strlen(text) > room) {
-        size_t n = room;
+    size_t width = (size_t)(COLUMNS - column);
+    while (strlen(text) > width) {
+        size_t n = width;
         while (n > 0 && text[n] != ' ') n--;
         if (n == 0) break; /* A word that is longer than a line. */
-        printf("%.*s\n%*s", (int)n, text, COLUMN, "");
+        printf("%.*s\n%*s", (int)n, text, column, "");
         text += n + 1;
     }
     puts(text);
@@ -39,7 +39,7 @@ static void put_option(const struct cli_option *o)
     else printf("  %s\n%*s", left, COLUMN, "");
     snprintf(text, sizeof text, has_default ? "%s (%s)" : "%s", o->help,
              has_default ? s->given : "");
-    put_text(text);
+    put_text(text, COLUMN);
 }
 
 static void put_synopsis(const struct cli_command *c)
@@ -54,41 +54,85 @@ static void put_synopsis(const struct cli_command *c)
     }
 }
 
-static void put_run_more(void)
+/* Write when a command exits with a status: "...; errors: NOAUTH, NOPERM". */
+static void put_when(const struct cli_exit *e, char *out, size_t size)
 {
-    fputs("\nExit status: the command's own, or\n", stdout);
-    for (const struct cli_exit *e = cli_exits; e->when != NULL; e++)
-        printf("  %4d  %s\n", e->status, e->when);
-    fputs("\nOne backup at a time, and none that waits behind it:\n"
-          "  sluice run -n backup -- /usr/local/bin/backup\n"
-          "At most four conversions at once:\n"
-          "  sluice run -j 4 convert -- convert in.png out.jpg\n"
-          "\nMore: man sluice-run\n",
-          stdout);
+    size_t n = (size_t)snprintf(out, size, "%s%s", e->when,
+                                e->errors != NULL ? "; errors: " : "");
+    for (const char *p = e->errors; p != NULL && *p != '\0' && n + 2 < size; p++) {
+        if (*p == ' ') out[n++] = ',';
+        out[n++] = *p;
+    }
+    out[n] = '\0';
 }
 
-static void put_serve_more(void)
+/* Print the exit statuses of a command. */
+static void put_exits(const struct cli_command *c, const char *lead)
 {
-    fputs("\nTimes: 500ms, 5s, 2m, 1h; a bare number is ms. Sizes: 512, 64k, 8m.\n"
-          "All but --config, --check, --version and --help may stand in a file:\n"
-          "name = value\n"
-          "\nA server for this machine, and a first lock:\n"
-          "  sluice serve\n"
-          "  redis-cli -p 5625 ACQUIRE backup LEASE 60000\n"
-          "\nMore: man sluice-serve\n",
-          stdout);
+    enum { EXIT_COLUMN = 8 };
+    char text[1024];
+    int last = 0;
+    printf("\n%s\n", lead);
+    for (const struct cli_exit *e = cli_exits; e->when != NULL; e++) {
+        if (!cli_exit_is_of(e, c->name)) continue;
+        if (e->status == last) printf("%*s", EXIT_COLUMN, "");
+        else printf("%*d  ", EXIT_COLUMN - 2, e->status);
+        last = e->status;
+        put_when(e, text, sizeof text);
+        put_text(text, EXIT_COLUMN);
+    }
 }
 
-static void put_do_more(void)
+/* Examples and notes below the options of a command. */
+static const struct {
+    enum cli_id id;
+    const char *exits; /* The line above the exit statuses; NULL: print none. */
+    const char *text;
+} notes[] = {
+    {CLI_RUN, "Exit status: that of the command, or",
+     "Run one backup at a time; exit at once if one is running:\n"
+     "  sluice run -n backup -- /usr/local/bin/backup\n"
+     "Run at most four conversions at once:\n"
+     "  sluice run -j 4 convert -- convert in.png out.jpg\n"
+     "\nMore: man sluice-run\n"},
+    {CLI_SERVE, NULL,
+     "Times: 500ms, 5s, 2m, 1h; a plain number is in ms. Sizes: 512, 64k, 8m.\n"
+     "All options except --config, --check, --version and --help can be lines of the\n"
+     "configuration file: name = value\n"
+     "\nStart a server for this machine, and acquire a first lock:\n"
+     "  sluice serve\n"
+     "  sluice do ACQUIRE backup LEASE 60s\n"
+     "\nMore: man sluice-serve\n"},
+    {CLI_STORE_CHECK, "Exit status: 0 if the store is valid, or",
+     "A server can use the store at the same time.\n"
+     "  sluice store check /var/lib/sluice\n"
+     "\nMore: man sluice-store\n"},
+    {CLI_STORE_DUMP, "Exit status: 0, or",
+     "A server can use the store at the same time.\n"
+     "  sluice store dump /var/lib/sluice >saved\n"
+     "\nMore: man sluice-store\n"},
+    {CLI_STORE_LOAD, "Exit status: 0, or",
+     "DIRECTORY must not contain a store. The dump is read from standard input.\n"
+     "  sluice store load /var/lib/restored <saved\n"
+     "\nMore: man sluice-store\n"},
+    {CLI_DO, "Exit status: 0 if the reply is neither nil nor an error, or",
+     "Options precede COMMAND. \"sluice do COMMAND LIST\" lists the commands of the "
+     "server.\n"
+     "\nAcquire a lock for a minute, and show who holds it:\n"
+     "  sluice do ACQUIRE backup LEASE 60s NOTE nightly\n"
+     "  sluice do EXPLAIN backup\n"
+     "The same on another machine, with a password:\n"
+     "  SLUICE_PASSWORD=... sluice do -h locks.example -p 5625 EXPLAIN backup\n"
+     "\nMore, including a script that runs a job under a lock: man sluice-do\n"},
+};
+
+static void put_notes(const struct cli_command *c)
 {
-    fputs("\nWORDs are a command of the server and what belongs to it. The password is "
-          "never\n"
-          "one of them: $SLUICE_PASSWORD or --password-file says it.\n"
-          "\nA lock for a minute, and who has it:\n"
-          "  sluice do ACQUIRE backup LEASE 60000 NOTE nightly\n"
-          "  sluice do EXPLAIN backup\n"
-          "\nMore: man sluice-do\n",
-          stdout);
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
+        if (notes[i].id != c->id) continue;
+        if (notes[i].exits != NULL) put_exits(c, notes[i].exits);
+        printf("\n%s", notes[i].text);
+    }
 }
 
 void cli_help(const struct cli_command *c)
@@ -97,20 +141,18 @@ void cli_help(const struct cli_command *c)
     put_synopsis(c);
     putchar('\n');
     for (const struct cli_option *o = c->options; o->id != 0; o++) put_option(o);
-    if (c->id == CLI_RUN) put_run_more();
-    if (c->id == CLI_SERVE) put_serve_more();
-    if (c->id == CLI_DO) put_do_more();
+    put_notes(c);
 }
 
 void cli_help_all(void)
 {
-    printf("sluice %s - locks that count, and come back when their holder dies\n\n"
+    printf("sluice %s - locks for commands and programs, on one machine or several\n\n"
            "usage: sluice COMMAND [options] ...\n\n",
            SLUICE_VERSION);
     for (size_t i = 0; i < CLI_COMMANDS; i++)
         printf("  %-12s %s\n", cli_commands[i].name, cli_commands[i].summary);
-    fputs("\nThe first lock:  sluice run backup -- sleep 10\n"
-          "and meanwhile:   sluice run -n backup -- echo mine\n"
+    fputs("\nHold a lock for ten seconds:       sluice run backup -- sleep 10\n"
+          "Meanwhile, in another terminal:    sluice run -n backup -- echo mine\n"
           "\nMore: sluice help COMMAND, man sluice\n",
           stdout);
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/suggest.h"
 #include "cli/canal.h"
 #include "cli/do.h"
 #include "cli/exits.h"
@@ -13,6 +14,7 @@
 #include "cli/serve.h"
 #include "cli/store.h"
 #include "cli/streams.h"
+#include "cli/text.h"
 #include "sluice.h"
 
 static int print_version(void)
@@ -24,7 +26,7 @@ static int print_version(void)
 static int no_option(void *into, int id, const char *value)
 {
     (void)into, (void)id, (void)value;
-    return cli_usage_error("that is not an option here");
+    return cli_usage_error("unknown option");
 }
 
 /* Run `help` or `version`, which have no options. */
@@ -59,6 +61,17 @@ static int dispatch(const struct cli_command *c, int argc, char **argv)
     return CLI_EXIT_USAGE;
 }
 
+static int unknown_option(const char *argument)
+{
+    static const char *const names[] = {"--help", "--version"};
+    char shown[CLI_SAFE_SIZE];
+    const char *best = sl_suggest((struct sl_bytes){argument, strlen(argument)}, names,
+                                  sizeof names / sizeof *names);
+    cli_safe_text(argument, shown, sizeof shown);
+    if (best == NULL) return cli_usage_error("unknown option \"%s\"", shown);
+    return cli_usage_error("unknown option \"%s\"; did you mean \"%s\"?", shown, best);
+}
+
 int main(int argc, char **argv)
 {
     char prefix[64];
@@ -72,7 +85,7 @@ int main(int argc, char **argv)
         return cli_help_on(0, NULL);
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         return print_version();
-    if (argv[1][0] == '-') return cli_usage_error("there is no option %s", argv[1]);
+    if (argv[1][0] == '-') return unknown_option(argv[1]);
     const struct cli_command *c = cli_find_command(argc - 1, argv + 1, &words);
     if (c == NULL && cli_is_group(argv[1]) && argc == 3 &&
         (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0))

@@ -99,6 +99,7 @@ static const char *kind_name(enum cli_arg_kind kind)
         case CLI_ARG_SEGMENT: return "segment";
         case CLI_ARG_COMMAND: return "command";
         case CLI_ARG_TOPIC: return "topic";
+        case CLI_ARG_SERVER: return "server";
         case CLI_ARG_FILE: return "file";
         case CLI_ARG_CHOICE: return "choice";
     }
@@ -263,35 +264,43 @@ static void mdoc_commands(const char *unused)
     puts(".El");
 }
 
-/* Whether a list contains a number. An empty list contains all. */
-static bool is_among(int number, const char *numbers)
+/* Print the error codes of the server that have a status. */
+static void put_errors(const char *errors)
 {
     const char *word;
     size_t n;
-    if (numbers[0] == '\0') return true;
-    while ((word = next_word(&numbers, &n)) != NULL)
-        if (atoi(word) == number) return true;
-    return false;
+    puts("Also for the errors");
+    while ((word = next_word(&errors, &n)) != NULL)
+        printf(".Ql %.*s %s\n", (int)n, word, *errors != '\0' ? "," : ".");
 }
 
-/* Print all exit statuses, or those in the list. */
-static void mdoc_exits(const char *numbers)
+/* Print the exit statuses of a command, or of all commands with their names. */
+static void mdoc_exits(const char *command)
 {
     static const char plus[] = "plus n: ";
-    const char *at = numbers;
-    size_t wanted = 0, put = 0, n;
-    while (next_word(&at, &n) != NULL) wanted++;
+    bool all = command[0] == '\0';
+    int last = 0;
     puts(".Bl -tag -width Ds");
     for (const struct cli_exit *e = cli_exits; e->when != NULL; e++) {
         bool added = strncmp(e->when, plus, strlen(plus)) == 0;
-        if (!is_among(e->status, numbers)) continue;
-        printf(added ? ".It %d + Ar n\n" : ".It %d\n", e->status);
+        const char *at = e->commands, *name, *comma = "";
+        size_t n;
+        if (!all && !cli_exit_is_of(e, command)) continue;
+        if (e->status != last)
+            printf(added ? ".It %d + Ar n\n" : ".It %d\n", e->status);
+        else puts(".br");
+        last = e->status;
+        if (all) fputs(".Cm ", stdout);
+        while (all && (name = next_word(&at, &n)) != NULL) {
+            printf("%s%.*s", comma, (int)n, name);
+            comma = " , ";
+        }
+        if (all) puts(" :");
         put_prose(added ? e->when + strlen(plus) : e->when);
-        put++;
+        if (!all && e->errors != NULL) put_errors(e->errors);
     }
     puts(".El");
-    if (wanted != 0 && put != wanted)
-        fail("not all of these are statuses: %s", numbers);
+    if (last == 0) fail("no command \"%s\" has exit statuses", command);
 }
 
 static void put_variables(const struct cli_variable *v)
@@ -489,7 +498,8 @@ static void zsh_option(const struct cli_option *o)
 {
     bool single = o->letters[0] == '\0' && strchr(o->names, ' ') == NULL;
     fputs("        '", stdout);
-    if (o->id == 'h') fputs("(- *)", stdout); /* --help excludes everything else. */
+    if (o->id == CLI_OPT_HELP)
+        fputs("(- *)", stdout); /* --help excludes everything else. */
     else if (!single) {
         putchar('(');
         put_all_names(o, " ", "", "");
@@ -572,7 +582,7 @@ static const struct marker {
     {"synopsis", mdoc_synopsis},      /* of a command */
     {"options", mdoc_options},        /* of a command */
     {"commands", mdoc_commands},      /* all of them */
-    {"exits", mdoc_exits},            /* exit statuses: all, or those that are named */
+    {"exits", mdoc_exits},            /* exit statuses: all, or those of a command */
     {"reads", mdoc_reads},            /* variables that we read */
     {"given", mdoc_given},            /* variables that a command sees */
     {"bash-commands", bash_commands}, /* cases of first and of second words */

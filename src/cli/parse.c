@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/duration.h"
+#include "base/suggest.h"
 #include "cli/exits.h"
 #include "cli/help.h"
 #include "cli/message.h"
@@ -67,18 +68,44 @@ static int id_of(const struct cli_command *c, int found)
     return found;
 }
 
+/* What users of redis-cli should write instead of a letter. */
+static const char *hint_for(const struct cli_command *c, int letter)
+{
+    if (c->id != CLI_DO) return "";
+    if (letter == 'a')
+        return "; set the password with SLUICE_PASSWORD or --password-file";
+    if (letter == 'u') return "; write --server redis://HOST:PORT";
+    return "";
+}
+
+/* Report an unknown long option, and suggest one. */
+static int unknown_name(const struct spec *s, const char *argument)
+{
+    char shown[CLI_SAFE_SIZE];
+    const char *names[OPTIONS_MAX];
+    struct sl_bytes word = {argument + 2, strcspn(argument + 2, "=")};
+    for (size_t i = 0; i < s->long_count; i++) names[i] = s->names[i];
+    const char *best = sl_suggest(word, names, s->long_count);
+    cli_safe_text(argument, shown, sizeof shown);
+    if (best == NULL) return cli_usage_error("unknown option \"%s\"", shown);
+    return cli_usage_error("unknown option \"%s\"; did you mean \"--%s\"?", shown,
+                           best);
+}
+
 /* Report what is wrong with the argument at which getopt_long() stopped. */
-static int complain(int what, char **argv)
+static int complain(const struct cli_command *c, const struct spec *s, int what,
+                    char **argv)
 {
     char shown[CLI_SAFE_SIZE];
     const char *word = cli_safe_text(argv[optind - 1], shown, sizeof shown);
     bool by_letter = argv[optind - 1][0] != '-' || argv[optind - 1][1] != '-';
-    if (what == ':' && by_letter) return cli_usage_error("-%c needs a value", optopt);
-    if (what == ':') return cli_usage_error("%s needs a value", word);
+    if (what == ':' && by_letter)
+        return cli_usage_error("option -%c needs a value", optopt);
+    if (what == ':') return cli_usage_error("option %s needs a value", word);
     if (by_letter && optopt > 0x20 && optopt < 0x7f)
-        return cli_usage_error("there is no option -%c", optopt);
-    if (optopt != 0) return cli_usage_error("%s takes no value", word);
-    return cli_usage_error("there is no option %s", word);
+        return cli_usage_error("unknown option \"-%c\"%s", optopt, hint_for(c, optopt));
+    if (optopt != 0) return cli_usage_error("option %s takes no value", word);
+    return unknown_name(s, argv[optind - 1]);
 }
 
 int cli_parse(const struct cli_command *command, int argc, char **argv, bool in_front,
@@ -91,9 +118,12 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, bool in_
     for (;;) {
         int found = getopt_long(argc, argv, s.letters, s.longs, NULL);
         if (found == -1) break;
-        if (found == '?' || found == ':') return complain(found, argv);
+        /* Only `do` has a -h with a value; without one it is help, as elsewhere. */
+        bool help = found == ':' && optopt == 'h';
+        if (!help && (found == '?' || found == ':'))
+            return complain(command, &s, found, argv);
         int id = id_of(command, found);
-        if (id == 'h') {
+        if (help || id == CLI_OPT_HELP) {
             cli_help(command);
             return cli_flush_output(0);
         }
@@ -107,8 +137,8 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, bool in_
 int cli_bad_value(const char *option, const char *value, const char *wanted)
 {
     char shown[CLI_SAFE_SIZE];
-    return cli_usage_error("%s %s: not %s", option,
-                           cli_safe_text(value, shown, sizeof shown), wanted);
+    return cli_usage_error("%s must be %s (got \"%s\")", option, wanted,
+                           cli_safe_text(value, shown, sizeof shown));
 }
 
 bool cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *out)

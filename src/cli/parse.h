@@ -17,7 +17,7 @@ typedef int cli_option_fn(void *into, int id, const char *value);
 int cli_parse(const struct cli_command *command, int argc, char **argv, bool in_front,
               cli_option_fn *take, void *into, int *rest);
 
-/* Report an invalid value: "-w 1x: not a time". Returns CLI_EXIT_USAGE. */
+/* Report an invalid value: "-w must be a time (got \"1x\")". Returns CLI_EXIT_USAGE. */
 int cli_bad_value(const char *option, const char *value, const char *wanted);
 
 /* Parse a number from least to most. */

@@ -62,7 +62,7 @@ int cli_exec_program(const char *program, const char *directory, char **argv)
         cli_message("cannot execute %s: %s", program, strerror(errno));
         return CLI_EXIT_CANNOT_EXECUTE;
     }
-    cli_message("the program %s is not here; the package sluice-server has it",
+    cli_message("the program %s is not installed; install the package sluice-server",
                 program);
     return CLI_EXIT_UNAVAILABLE;
 }

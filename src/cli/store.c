@@ -10,7 +10,7 @@
 static int no_option(void *into, int id, const char *value)
 {
     (void)into, (void)id, (void)value;
-    return cli_usage_error("that is not an option here");
+    return cli_usage_error("unknown option");
 }
 
 int cli_store(const struct cli_command *command, int argc, char **argv)
@@ -19,7 +19,9 @@ int cli_store(const struct cli_command *command, int argc, char **argv)
     int status = cli_parse(command, argc, argv, false, no_option, NULL, &rest);
     if (status >= 0) return status;
     if (argc - rest != 1 || argv[rest][0] == '\0')
-        return cli_usage_error("it needs one DIRECTORY, the --data of a server");
+        return cli_usage_error(
+            "usage: sluice %s DIRECTORY, the data directory of a server",
+            command->name);
     char *verb = strrchr(command->name, ' ') + 1; /* "check" of "store check". */
     char *words[] = {NULL, "store", verb, argv[rest], NULL};
     return cli_exec_program("sluice-offline", "offline", words);

@@ -1,10 +1,12 @@
 #include "cli/table.h"
 
+#include <string.h>
+
 #include "cli/exits.h"
 
 /* clang-format off */
 
-#define HELP_OPTION {'h', "h", "help", NULL, CLI_ARG_NONE, "show this help", "Show help and exit."}
+#define HELP_OPTION {CLI_OPT_HELP, "h", "help", NULL, CLI_ARG_NONE, "show this help", "Show help and exit."}
 #define JSON_OPTION {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON", "Print one JSON document."}
 #define MODE_OPTION {CLI_OPT_MODE, "", "mode", "OCTAL", CLI_ARG_TEXT, "permissions of a segment that is made (0600)", \
     "Permissions of a segment that is made, 0600 by default.\n" \
@@ -117,18 +119,30 @@ static const struct cli_option serve_options[] = {
     HELP_OPTION, END_OPTION};
 #undef SETTING
 
+#define COMMAND(name, function, min, max, flags, key, group, syntax, summary) {#name, syntax, summary},
+const struct cli_server_command cli_server_commands[] = {
+#include "commands.def"
+    {NULL, NULL, NULL}};
+#undef COMMAND
+
 static const struct cli_option do_options[] = {
-    {CLI_OPT_SERVER, "", "server", "ADDRESS", CLI_ARG_TEXT, "host, host:port or unix:/path (127.0.0.1:5625)",
-        "The server:\n.Ar host ,\n.Ar host : Ns Ar port ,\n.Ar [::1] : Ns Ar port\nor\n.Cm unix : Ns Ar /path .\n"
-        "The default is\n.Ev SLUICE_SERVER ,\nor else 127.0.0.1:5625."},
-    {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON, one document a line", NULL},
-    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "values alone, one a line", 
-        "Values alone, each on a line of its own: what a shell reads most easily."},
-    {'2', "2", "resp2", NULL, CLI_ARG_NONE, "speak RESP2 instead of RESP3",
-        "Speak RESP2, the older form of the protocol, in which a map is a list."},
-    {CLI_OPT_PASSWORD_FILE, "", "password-file", "FILE", CLI_ARG_FILE, "its first line is the password",
-        "The first line of\n.Ar FILE\nis the password.\nThe default is\n.Ev SLUICE_PASSWORD ,\nor none."},
-    HELP_OPTION, END_OPTION};
+    {CLI_OPT_SERVER, "", "server", "ADDRESS", CLI_ARG_TEXT, "host, host:port, unix:/path or redis://host:port (127.0.0.1:5625)",
+        "The address of the server:\n.Ar host ,\n.Ar host : Ns Ar port ,\n.Ar [::1] : Ns Ar port ,\n.Cm unix : Ns Ar /path\n"
+        "or\n.Cm redis:// Ns Oo : Ns Ar password Ns @ Oc Ns Ar host : Ns Ar port .\nThe default is\n.Ev SLUICE_SERVER ,\n"
+        "or 127.0.0.1:5625 if that is not set.\nThe default port is 5625 in all forms."},
+    {CLI_OPT_HOST, "h", "host", "HOST", CLI_ARG_TEXT, "host of the server, as in redis-cli (127.0.0.1); -h alone shows this help",
+        "The host of the server, as in\n.Xr redis-cli 1 .\nWithout\n.Ar HOST ,\n.Fl h\nshows help."},
+    {CLI_OPT_PORT, "p", "port", "PORT", CLI_ARG_TEXT, "port of the server, as in redis-cli (5625)", NULL},
+    {CLI_OPT_PASSWORD_FILE, "", "password-file", "FILE", CLI_ARG_FILE, "read the password from the first line of FILE",
+        "Read the password from the first line of\n.Ar FILE .\nThe default is\n.Ev SLUICE_PASSWORD ."},
+    {CLI_OPT_SESSION_LOCK, "", "session-lock", NULL, CLI_ARG_NONE, "allow ACQUIRE without LEASE; the lock is released when sluice do exits",
+        "Allow\n.Cm ACQUIRE\nwithout\n.Cm LEASE .\nSuch a lock belongs to the connection, so the server releases it as soon as\n"
+        ".Nm sluice do\nexits.\nThis is useful to test whether a lock can be acquired, and to wait until it can."},
+    {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON, one document per line", NULL},
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print values only, one per line, for shell scripts", NULL},
+    {'2', "2", "resp2", NULL, CLI_ARG_NONE, "use RESP2, the older version of the Redis protocol, instead of RESP3",
+        "Use RESP2, the older version of the Redis protocol, instead of RESP3.\nIn RESP2 a map is a list."},
+    {CLI_OPT_HELP, "", "help", NULL, CLI_ARG_NONE, "show this help", "Show help and exit."}, END_OPTION};
 
 static const struct cli_option plain_options[] = {HELP_OPTION, END_OPTION};
 
@@ -151,37 +165,53 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
         "remove segments that nobody uses", rm_options, {CLI_ARG_SEGMENT, CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_SERVE] = {CLI_SERVE, "serve", "[options]", "start the server", serve_options, {CLI_ARG_NONE}},
     [CLI_STORE_CHECK] = {CLI_STORE_CHECK, "store check", "DIRECTORY",
-        "look whether the store of a server is whole", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
+        "check the transaction store of a server", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
     [CLI_STORE_DUMP] = {CLI_STORE_DUMP, "store dump", "DIRECTORY",
-        "print the store of a server as text", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
+        "print the transaction store of a server as text", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
     [CLI_STORE_LOAD] = {CLI_STORE_LOAD, "store load", "DIRECTORY",
-        "make a store of what dump has printed", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
-    [CLI_DO] = {CLI_DO, "do", "[options] WORD...", "send one command to a server", do_options,
-        {CLI_ARG_TEXT, CLI_ARG_TEXT, CLI_ARG_NONE}},
-    [CLI_HELP] = {CLI_HELP, "help", "[COMMAND]", "explain a command", plain_options,
+        "create a transaction store from the output of dump", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
+    [CLI_DO] = {CLI_DO, "do", "[options] COMMAND [ARG...]", "send one command to a server and print the reply", do_options,
+        {CLI_ARG_SERVER, CLI_ARG_NONE}},
+    [CLI_HELP] = {CLI_HELP, "help", "[COMMAND]", "show the help of a command", plain_options,
         {CLI_ARG_TOPIC, CLI_ARG_NONE}},
     [CLI_VERSION] = {CLI_VERSION, "version", "", "print the version", plain_options, {CLI_ARG_NONE}},
 };
 
 const struct cli_exit cli_exits[] = {
-    {CLI_EXIT_TAKEN, "the lock was not granted (or what -E says); what is to be removed is in use; the reply of a server was nil"},
-    {CLI_EXIT_USAGE, "the command line is wrong"},
-    {CLI_EXIT_DATA, "the file of the segment or store is damaged, of another version, or none of Sluice's; what is to be loaded is no dump"},
-    {CLI_EXIT_NO_INPUT, "there is no such segment, key or store"},
-    {CLI_EXIT_UNAVAILABLE, "the server cannot be reached, or serves nobody now; a server is named, and run can use none; the program sluice-server or sluice-offline is not here; a table of the segment is full"},
-    {CLI_EXIT_SYSTEM, "the system refused something: memory, space, output"},
-    {CLI_EXIT_EXISTS, "there is a store in the directory already"},
-    {CLI_EXIT_NO_PERMISSION, "no permission to use the segment, the store, or the server"},
-    {CLI_EXIT_LOST, "the lock was lost while the command ran, and the command was stopped; the server says LOST"},
-    {CLI_EXIT_CANNOT_EXECUTE, "the command was found and cannot be executed"},
-    {CLI_EXIT_NOT_FOUND, "the command was not found"},
-    {CLI_EXIT_SIGNALLED, "plus n: signal n ended the command"},
-    {0, NULL}};
+    {CLI_EXIT_TAKEN, "run", "the lock was not granted; -E sets another status", NULL},
+    {CLI_EXIT_TAKEN, "canal", "rm: a process uses the segment", NULL},
+    {CLI_EXIT_TAKEN, "do", "the reply is nil: another client holds the lock, or there is nothing to return", "ASKED"},
+    {CLI_EXIT_USAGE, "run canal store", "the command line is invalid", NULL},
+    {CLI_EXIT_USAGE, "do", "the command line is invalid, or the server replied with an error that is not listed here", NULL},
+    {CLI_EXIT_DATA, "run canal", "the segment is damaged, was created by another version of Sluice, or is not a segment", NULL},
+    {CLI_EXIT_DATA, "store", "the store is damaged, was created by another version of Sluice, or is not a store; the input of load is not a complete dump", NULL},
+    {CLI_EXIT_NO_INPUT, "run canal", "the segment or the key does not exist", NULL},
+    {CLI_EXIT_NO_INPUT, "store", "the directory contains no store", NULL},
+    {CLI_EXIT_NO_INPUT, "do", "the password file does not exist or is empty", NULL},
+    {CLI_EXIT_UNAVAILABLE, "run canal", "a table of the segment is full", NULL},
+    {CLI_EXIT_UNAVAILABLE, "serve", "the program sluice-server is not installed", NULL},
+    {CLI_EXIT_UNAVAILABLE, "store", "the program sluice-offline is not installed", NULL},
+    {CLI_EXIT_UNAVAILABLE, "do", "the server cannot be reached, the connection was lost, or the server cannot serve the command now",
+        "NOKEEPER NOQUORUM RECOVERING STALE CLOSED SHUTDOWN DRAINED NOFENCES IO NOSPACE LIMIT NOKEYS WAITERS TRANSACTIONS NOMEM"},
+    {CLI_EXIT_SYSTEM, "run canal store do", "the operating system reported an error: no memory, no space, or output that cannot be written", NULL},
+    {CLI_EXIT_EXISTS, "store", "load: the directory already contains a store", NULL},
+    {CLI_EXIT_EXISTS, "store", "dump: the temporary file cannot be created", NULL},
+    {CLI_EXIT_NO_PERMISSION, "run canal", "no permission to open the segment", NULL},
+    {CLI_EXIT_NO_PERMISSION, "store", "no permission to read the store or to create one", NULL},
+    {CLI_EXIT_NO_PERMISSION, "do", "the server requires a password or rejected it, or the password file cannot be read",
+        "NOAUTH WRONGPASS NOPERM"},
+    {CLI_EXIT_LOST, "run", "the lock was lost while the command ran, and sluice run stopped the command", NULL},
+    {CLI_EXIT_LOST, "do", "the client does not hold the lock under this fence, or no longer", "LOST"},
+    {CLI_EXIT_CANNOT_EXECUTE, "run", "the command was found but cannot be executed", NULL},
+    {CLI_EXIT_CANNOT_EXECUTE, "serve store", "the program that the command starts was found but cannot be executed", NULL},
+    {CLI_EXIT_NOT_FOUND, "run", "the command was not found", NULL},
+    {CLI_EXIT_SIGNALLED, "run", "plus n: signal n ended the command", NULL},
+    {0, NULL, NULL, NULL}};
 
 const struct cli_variable cli_reads[] = {
     {"SLUICE_SEGMENT", "the segment, where --segment does not say"},
     {"SLUICE_SERVER", "the server, for do; in this version run cannot use it, and refuses to run unless the segment is asked for"},
-    {"SLUICE_PASSWORD", "the password of the server, for do"},
+    {"SLUICE_PASSWORD", "the password for the server; used by do"},
     {"SHELL", "the shell for -c"},
     {NULL, NULL}};
 
@@ -195,6 +225,21 @@ const struct cli_variable cli_given[] = {
     {"SLUICE_LOCK_SLOT", "a number from 1 to the room that no other run holding the key has now, if all declare the same room: for a port, a directory, a GPU. Not set with -s, nor for a room above 4096"},
     {"SLUICE_LOCK_FD", "the descriptor by which the command and what it starts hold the lock; not set with -o"},
     {NULL, NULL}};
+
+bool cli_list_has(const char *list, const char *word, size_t n)
+{
+    for (const char *p = list; p != NULL && *p != '\0'; p += strspn(p, " ")) {
+        size_t length = strcspn(p, " ");
+        if (length == n && strncmp(p, word, n) == 0) return true;
+        p += length;
+    }
+    return false;
+}
+
+bool cli_exit_is_of(const struct cli_exit *e, const char *command)
+{
+    return cli_list_has(e->commands, command, strcspn(command, " "));
+}
 
 const struct cli_setting *cli_setting_of(const struct cli_option *option)
 {

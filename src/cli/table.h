@@ -4,10 +4,12 @@
  * and zsh (pages.c, at build time) all use this table. To add an option, add a row
  * in table.c and a case where the command handles its options;
  * tests/cli/test_pages.py checks the rest. The options of `serve` are the server's
- * settings; their rows are in settings.def. */
+ * settings; their rows are in settings.def. The commands of the server are in
+ * commands.def. */
 #ifndef SL_CLI_TABLE_H
 #define SL_CLI_TABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum cli_id {
@@ -46,6 +48,10 @@ enum {
     CLI_OPT_CHECK,
     CLI_OPT_SERVER,
     CLI_OPT_PASSWORD_FILE,
+    CLI_OPT_HOST,
+    CLI_OPT_PORT,
+    CLI_OPT_SESSION_LOCK,
+    CLI_OPT_HELP,
     CLI_OPT_SETTINGS = 512, /* Plus the index of the setting in cli_settings. */
 };
 
@@ -57,6 +63,7 @@ enum cli_arg_kind {
     CLI_ARG_SEGMENT, /* A segment, or a path. */
     CLI_ARG_COMMAND, /* A program and its arguments. */
     CLI_ARG_TOPIC,   /* A command of sluice. */
+    CLI_ARG_SERVER,  /* A command of the server and its arguments. */
     CLI_ARG_FILE,    /* A file or a directory. */
     CLI_ARG_CHOICE,  /* One of the alternatives in `arg`, such as "text|json". */
 };
@@ -81,6 +88,13 @@ struct cli_setting {
     const char *help;
 };
 
+/* A command of the server, from commands.def. */
+struct cli_server_command {
+    const char *name;
+    const char *syntax;
+    const char *summary;
+};
+
 struct cli_command {
     enum cli_id id;
     const char *name;     /* "canal ls". */
@@ -90,10 +104,13 @@ struct cli_command {
     enum cli_arg_kind args[3];        /* The kinds of its arguments, in order. */
 };
 
-/* An exit status and its meaning. */
+/* An exit status and its meaning for some commands. */
 struct cli_exit {
     int status;
+    const char *commands; /* First words of their names, separated by blanks. */
     const char *when;
+    const char *errors; /* For `do`: the error codes of the server that have this
+                         * status, separated by blanks; NULL: none. */
 };
 
 /* An environment variable and its meaning. */
@@ -103,12 +120,20 @@ struct cli_variable {
 };
 
 extern const struct cli_command cli_commands[CLI_COMMANDS];
-extern const struct cli_setting cli_settings[]; /* Ends with name NULL. */
-extern const struct cli_exit cli_exits[];       /* Ends with when NULL. */
+extern const struct cli_setting cli_settings[];               /* Ends with name NULL. */
+extern const struct cli_server_command cli_server_commands[]; /* Ends with name NULL. */
+extern const struct cli_exit cli_exits[]; /* By status; ends with when NULL. */
 extern const struct cli_variable
     cli_reads[]; /* Those that sluice reads; ends with NULL. */
 extern const struct cli_variable
     cli_given[]; /* Those that a command under a lock gets. */
+
+/* Whether a command, such as "canal ls", can exit with this status. */
+bool cli_exit_is_of(const struct cli_exit *e, const char *command);
+
+/* Whether a list of words separated by blanks contains the n bytes at `word`. NULL is an
+ * empty list. */
+bool cli_list_has(const char *list, const char *word, size_t n);
 
 /* The setting that belongs to an option, or NULL. */
 const struct cli_setting *cli_setting_of(const struct cli_option *option);

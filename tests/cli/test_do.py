@@ -110,7 +110,7 @@ def values_alone_are_for_shells(t):
     lines = do("-q", "ACQUIRE", "db", "LEASE", "60000").out.splitlines()
     check((len(lines), lines[1:]), (5, ["1", "60000", "0", "0"]))
     check(do("-q", "CHECK", "db", lines[0]).out, "1\n")
-    p = do("-q", "ACQUIRE", "db")
+    p = do("-q", "ACQUIRE", "db", "LEASE", "60000")
     check((p.status, p.out, p.err), (1, "", ""), "nil")
     check(do("-q", "ECHO", "a b\nc").out, "a b\\x0ac\n")
     check(do("-q", "RELEASE", "db", lines[0]).out, "1\n")
@@ -121,7 +121,7 @@ def json_has_the_same_shape(t):
     s, do = serve(t)
     got = json.loads(do("--json", "ACQUIRE", "db", "LEASE", "60000").out)
     check((len(got), got[1:]), (5, [1, 60000, 0, 0]))
-    p = do("--json", "ACQUIRE", "db")
+    p = do("--json", "ACQUIRE", "db", "LEASE", "60000")
     check((p.status, p.out), (1, "null\n"))
     explained = json.loads(do("--json", "EXPLAIN", "db").out)
     check((explained["key"], explained["holders"][0]["fence"]), ("db", got[0]))
@@ -139,13 +139,82 @@ def json_has_the_same_shape(t):
 
 
 @test
-def says_that_a_grant_without_a_lease_is_given_back(t):
+def acquire_without_lease_is_rejected(t):
     s, do = serve(t)
-    p = do("ACQUIRE", "db")
-    check((p.status, p.err), (0, "sluice do: it is given back now: without LEASE a grant ends "
-                              "with its connection\n"))
-    check(do("ACQUIRE", "db", "LEASE", "60000").err, "", "with a lease nothing is said")
-    t.until(lambda: s.holders("db") == 1, "one is held, and not two")
+    for words in (["ACQUIRE", "db"], ["acquire", "db", "WAIT", "5"],
+                  ["ACQUIRE", "db", "SHARED", "note", "LEASE"], ["ACQUIRE", "LEASE"],
+                  ["ACQUIRE", "db", "VALUE", "LEASE", "NOTE", "lease"]):
+        p = do(*words)
+        check((p.status, p.out), (64, ""), repr(words))
+        check_that("ACQUIRE needs LEASE" in p.err and "--session-lock" in p.err,
+                   "the message names LEASE and the option")
+    check(s.number("grants"), 0, "the server received no such command")
+    for words in (["ACQUIRE", "a", "LEASE", "60000"], ["acquire", "b", "lease", "60000"],
+                  ["ACQUIRE", "c", "VALUE", "LEASE", "LEASE", "60000"]):
+        p = do("-q", *words)
+        check((p.status, p.err), (0, ""), repr(words))
+    t.until(lambda: [s.holders(k) for k in "abc"] == [1, 1, 1], "they are held")
+
+
+@test
+def a_session_lock_is_released_at_exit(t):
+    s, do = serve(t)
+    p = do("--session-lock", "ACQUIRE", "db")
+    check((p.status, p.err), (0, ""))
+    t.until(lambda: s.holders("db") == 0, "it is released")
+
+
+def script_of_the_man_page(t):
+    """The script in EXAMPLES, and what its job writes down."""
+    page = os.path.join(os.path.dirname(tap.program), "../../man/sluice-do.1")
+    with open(page) as f:
+        block = f.read().split(".Bd -literal -offset indent\n#!")[1].split("\n.Ed")[0]
+    text = "#!" + block.replace("\\-", "-").replace("\\(aq", "'")
+    check_that("sluice do -q ACQUIRE" in text, "it acquires a lock")
+    os.mkdir(t.path("bin"))
+    os.symlink(tap.program, t.path("bin/sluice"))
+    t.script("bin/make-report", '#!/bin/sh\necho "$1" >>"$HOME/ran"\nexit 3\n')
+    # Shorter times, so that the test does not take a minute.
+    t.write("script", text.replace("WAIT 10s", "WAIT 100ms"))
+    return t.path("script")
+
+
+def run_script(t, s, script):
+    return t.run("sh", script, env={"SLUICE_SERVER": "127.0.0.1:%d" % s.port,
+                                    "PATH": t.path("bin") + ":" + os.environ["PATH"]})
+
+
+@test
+def the_script_of_the_man_page_runs_its_job_only_under_the_lock(t):
+    s, do = serve(t)
+    script = script_of_the_man_page(t)
+    p = run_script(t, s, script)
+    check((p.status, p.out, p.err), (3, "", ""), "the status of the job")
+    check_that(int(t.read("ran")) > 0, "the job got the fence")
+    check(s.holders("report"), 0, "the lock is released")
+    before = t.read("ran")
+    s.client().acquire("report", "LEASE", "60000")
+    p = run_script(t, s, script)
+    check((p.status, t.read("ran")), (1, before), "another client holds the lock")
+    s.process.kill(signal.SIGKILL)
+    check(s.process.status, -signal.SIGKILL)
+    p = run_script(t, s, script)
+    check((p.status, t.read("ran")), (69, before), "there is no server")
+
+
+@test
+def the_script_of_the_man_page_stops_its_job_before_the_lease_expires(t):
+    script = script_of_the_man_page(t)
+    text = t.read("script")
+    lease = int(text.split("LEASE ")[1].split("s)")[0])
+    kill, stop = (int(text.split("timeout -k ")[1].split()[i]) for i in (0, 1))
+    check_that(stop + kill < lease, "SIGKILL arrives before the lease expires")
+    t.write("script", text.replace("timeout -k 5 50", "timeout -k 1 0.2"))
+    t.script("bin/make-report", '#!/bin/sh\ntrap "" TERM\nsleep 600 &\nwhile :; do wait; done\n')
+    s, do = serve(t)
+    p = run_script(t, s, script)
+    check_that(p.status in (124, 137), "timeout stopped it: %d" % p.status)
+    check(s.holders("report"), 0, "the lock is released")
 
 
 # --- How it ends --------------------------------------------------------------
@@ -160,34 +229,36 @@ def exits_with(t, status, word):
 for word, status in (("LOST", 79), ("ASKED", 1), ("NOAUTH", 77), ("WRONGPASS", 77),
                      ("DRAINED", 69), ("RECOVERING", 69), ("NOFENCES", 69), ("SHUTDOWN", 69),
                      ("LIMIT", 69), ("NOKEYS", 69), ("WAITERS", 69), ("NOMEM", 69),
+                     ("NOKEEPER", 69), ("NOQUORUM", 69), ("STALE", 69), ("CLOSED", 69),
+                     ("IO", 69), ("NOSPACE", 69), ("TRANSACTIONS", 69), ("NOKEEPERS", 64),
                      ("ERR", 64), ("TOOBIG", 64), ("DEADLOCK", 64), ("LOSTLY", 64)):
     test_of("an_error_%s_is_status_%d" % (word, status), exits_with, status, word)
 
 
 @test
-def the_man_page_has_each_word_that_has_a_status(t):
-    with open(os.path.join(os.path.dirname(__file__), "../../src/cli/do.c")) as f:
-        rows = [line.split('"')[1] for line in f if line.strip().startswith('{"')
-                and "EXIT_" in line]
-    check_that(len(rows) > 10, "do.c has a table of words")
-    with open(os.path.join(os.path.dirname(__file__), "../../man/sluice-do.1.in")) as f:
-        page = f.read()
-    for word in rows:
-        check_that(".Ql %s " % word in page, "the page tells of " + word)
+def help_and_man_page_list_the_errors_of_each_status(t):
+    with open(os.path.join(os.path.dirname(tap.program), "../../man/sluice-do.1")) as f:
+        page = f.read().split(".Sh EXIT STATUS")[1]
+    help = t.sluice("do", "--help").out
+    for word in ("ASKED", "NOKEEPER", "NOQUORUM", "RECOVERING", "NOMEM", "NOAUTH", "LOST"):
+        check_that(".Ql %s " % word in page, "the page has " + word)
+        check_that(word in help, "help has " + word)
 
 
 @test
-def who_cannot_be_reached_is_69_and_why_is_said(t):
+def a_server_that_cannot_be_reached_is_69_and_the_message_says_why(t):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))  # and does not listen
         address = "127.0.0.1:%d" % s.getsockname()[1]
         p = t.sluice("do", "--server", address, "PING")
     check((p.status, p.out), (69, ""))
-    check(p.err, "sluice do: cannot reach the server at %s: Connection refused\n" % address)
+    check(p.err, 'sluice do: cannot connect to %s: Connection refused; start a server with '
+          '"sluice serve", or set SLUICE_SERVER to the address of one\n' % address)
     p = t.sluice("do", "--server", "unix:" + t.path("nothing"), "PING")
-    check((p.status, "No such file" in p.err), (69, True))
+    check((p.status, "No such file" in p.err, "sluice serve" in p.err), (69, True, True))
     p = t.sluice("do", "--server", "unix:/" + "x" * 200, "PING")
-    check((p.status, "too long" in p.err), (69, True), "a path that no socket has")
+    check((p.status, "too long" in p.err, "sluice serve" in p.err), (69, True, False),
+          "a path that no socket has")
 
 
 @test
@@ -209,14 +280,14 @@ def who_does_not_speak_the_protocol_is_69(t):
         p = t.sluice("do", "--server", address, "PING")
         check((p.status, p.out), (69, ""), repr(answer[:20]))
     p = t.sluice("do", "--server", false_server(t, [HELLO, b"*2\r\n:1\r\n"])[0], "PING")
-    check((p.status, p.err), (69, "sluice do: the connection is lost: the server hung up\n"))
+    check((p.status, p.err), (69, "sluice do: connection lost: the server hung up\n"))
 
 
 @test
-def an_address_that_is_none_is_64(t):
-    for address in ("", ":7000", "a:b", "a:99999", "[::1", "unix:"):
+def an_invalid_address_is_64(t):
+    for address in ("", ":7000", "a:b", "a:99999", "[::1", "unix:", "http://a:1", "x" * 600):
         p = t.sluice("do", "--server", address, "PING")
-        check((p.status, "is no address" in p.err), (64, True), address)
+        check((p.status, "invalid address" in p.err), (64, True), address)
 
 
 @test
@@ -233,7 +304,7 @@ def a_full_disk_is_71(t):
         check(do("PING", stdout=full).status, 71)
         c, p = s.client(), t.begin("do", "SUBSCRIBE", "lock:db", stdout=full,
                                    env={"SLUICE_SERVER": "127.0.0.1:%d" % s.port})
-        p.until_err("listening")
+        p.until_err("subscribed")
         c.acquire("db")
         check(p.status, 71, "of one who listens")
 
@@ -250,6 +321,49 @@ def finds_the_server_by_option_variable_and_default(t):
     for env in ({}, {"SLUICE_SERVER": ""}):
         p = t.sluice("do", "ECHO", "x", env=env)
         check_that(p.out == '"x"\n' or "at 127.0.0.1:5625:" in p.err, "the default is meant")
+
+
+@test
+def takes_host_and_port_as_redis_cli_does(t):
+    s, do = serve(t)
+    port = str(s.port)
+    for words in (["-p", port], ["-h", "localhost", "-p", port], ["-hlocalhost", "-p" + port],
+                  ["--host", "127.0.0.1", "--port=" + port]):
+        p = t.sluice("do", *words, "PING", env={"SLUICE_SERVER": "unix:/nowhere"})
+        check((p.status, p.out), (0, "PONG\n"), repr(words))
+    p = t.sluice("do", "-h", "::1", "-p", "1", "PING")
+    check_that("cannot connect to [::1]:1: " in p.err, "IPv6 gets brackets: " + p.err)
+    p = t.sluice("do", "-h")
+    check((p.status, "usage: sluice do" in p.out), (0, True), "-h alone is help")
+    for words, message in ((["-p", "0"], "PORT must be an integer from 1 to 65535"),
+                           (["-p", "5625x"], 'got "5625x"'), (["-h", "a:1"], "HOST must be"),
+                           (["-h", ""], "HOST must be"), (["-h", "redis://a"], "HOST must be"),
+                           (["-h", "a", "--server", "b"], "--server excludes -h and -p"),
+                           (["-a", "secret"], "SLUICE_PASSWORD"), (["-u", "x"], "redis://"),
+                           (["--prot", "1"], 'did you mean "--port"?')):
+        p = t.sluice("do", *words, "PING")
+        check((p.status, p.out, message in p.err), (64, "", True), "%r %s" % (words, p.err))
+
+
+@test
+def takes_redis_urls(t):
+    s, do = serve(t, "--password", "p@ss/w%rd")
+    for url in ("redis://:p%%40ss%%2fw%%25rd@127.0.0.1:%d", "redis://:p%%40ss%%2Fw%%25rd@:%d/0",
+                "REDIS://default:p%%40ss%%2fw%%25rd@localhost:%d/",
+                "redis://p%%40ss%%2fw%%25rd@localhost:%d"):
+        p = do("PING", env={"SLUICE_SERVER": url % s.port})
+        check((p.status, p.out, p.err), (0, "PONG\n", ""), url)
+    env = {"SLUICE_SERVER": "redis://:wrong@127.0.0.1:%d" % s.port}
+    check(do("PING", env=env).status, 77)
+    check(do("PING", env={"SLUICE_SERVER": "redis://127.0.0.1:%d" % s.port}).status, 77)
+    path = t.write("password", "p@ss/w%rd\n")
+    check(do("--password-file", path, "PING", env=env).out, "PONG\n", "the file precedes the URL")
+    for url, message in (("rediss://a:1", "TLS is not supported"), ("redis://a/1", "database 0"),
+                         ("redis://ann:secret@a", "no user names"), ("redis://a:x", "invalid address"),
+                         ("redis://:secret%zz@a", "special characters"),
+                         ("redis://:secret%0@a", "special characters")):
+        p = t.sluice("do", "--server", url, "PING")
+        check((p.status, message in p.err, "secret" in p.err), (64, True, False), p.err)
 
 
 @test
@@ -308,7 +422,7 @@ def a_command_that_waits_is_waited_for(t):
 def interrupted_it_is_gone_and_so_is_the_request(t):
     s, do = serve(t)
     s.client().acquire("db", "LEASE", "60000")
-    p = t.begin("do", "ACQUIRE", "db", "WAIT", "60000",
+    p = t.begin("do", "--session-lock", "ACQUIRE", "db", "WAIT", "60000",
                 env={"SLUICE_SERVER": "127.0.0.1:%d" % s.port})
     s.until_waiting("db", 1)
     p.kill(signal.SIGINT)
@@ -323,8 +437,8 @@ def a_subscription_prints_a_line_for_each_message_until_it_is_interrupted(t):
     listeners = [t.begin("do", *words, env=env) for words in (
         ["SUBSCRIBE", "lock:db", "lock:other"], ["-2", "PSUBSCRIBE", "lock:*"],
         ["-q", "SUBSCRIBE", "lock:db"], ["--json", "SUBSCRIBE", "lock:db"])]
-    listeners[0].until_err("listening to lock:other\n")
-    listeners[1].until_err("listening to lock:*\n")
+    listeners[0].until_err("subscribed to lock:other\n")
+    listeners[1].until_err("subscribed to lock:*\n")
     t.until(lambda: s.number("pubsub_clients") == 4, "all listen")
     c = s.client()
     fence = c.acquire("db", "LEASE", "60000")
@@ -347,16 +461,16 @@ def a_subscription_prints_a_line_for_each_message_until_it_is_interrupted(t):
 def a_subscription_ends_with_the_server(t):
     s, do = serve(t)
     p = t.begin("do", "SUBSCRIBE", "lock:db", env={"SLUICE_SERVER": "127.0.0.1:%d" % s.port})
-    p.until_err("listening")
+    p.until_err("subscribed")
     s.process.kill(signal.SIGTERM)
     check(p.status, 69)
-    check_that("the connection is lost" in p.err, "it is said")
+    check_that("connection lost" in p.err, "the message says so")
 
 
 @test
 def other_commands_about_channels_end(t):
     s, do = serve(t)
-    check(do("UNSUBSCRIBE", "a", "b").err, "sluice do: left a\nsluice do: left b\n")
+    check(do("UNSUBSCRIBE", "a", "b").err, "sluice do: unsubscribed from a\nsluice do: unsubscribed from b\n")
     check(do("UNSUBSCRIBE").status, 0)
     check(do("SUBSCRIBE").status, 64, "an error ends it")
 
@@ -365,7 +479,7 @@ def other_commands_about_channels_end(t):
 def news_while_a_command_waits_go_to_standard_error(t):
     news = b">4\r\n$4\r\nlock\r\n$2\r\ndb\r\n$5\r\nasked\r\n:7\r\n"
     address, _ = false_server(t, [HELLO, news[:9], news[9:], news, b":1\r\n"])
-    p = t.sluice("do", "-q", "--server", address, "ACQUIRE", "db", "WAIT", "1000")
+    p = t.sluice("do", "-q", "--server", address, "ACQUIRE", "db", "LEASE", "9", "WAIT", "1000")
     check((p.status, p.out), (0, "1\n"))
     check(p.err, "lock\ndb\nasked\n7\n" * 2)
 

@@ -148,6 +148,9 @@ def the_program_takes_each_option_that_the_man_pages_name(t):
             check((p.status, p.err), (0, ""), "%s %s" % (command, name))
             check_only = ["--check"] if command == "serve" else []  # no server is to start
             p = t.sluice(*command.split(), *check_only, name)
+            if (command, name) == ("do", "-h"):
+                check_that("usage: sluice do" in p.out, "-h without a host shows help")
+                continue
             check("needs a value" in p.err, takes, "%s %s wants a value" % (command, name))
 
 
@@ -178,10 +181,17 @@ def man_pages_name_every_command_and_what_it_does(t):
 
 @test
 def man_pages_have_every_exit_status_of_help(t):
-    statuses = re.findall(r"^ +(\d+)  \S", t.sluice("help", "run").out, re.M)
-    check_that(len(statuses) > 5, "help has exit statuses")
-    for page in ("sluice.1", "sluice-run.1"):
-        check(re.findall(r"^\.It (\d+)(?: \+ Ar n)?$", text_of(built(page)), re.M), statuses)
+    every = exits_of_page("sluice.1")
+    for command, page in (("run", "sluice-run.1"), ("do", "sluice-do.1"),
+                          ("store check", "sluice-store.1")):
+        statuses = re.findall(r"^ +(\d+)  \S", t.sluice("help", *command.split()).out, re.M)
+        check_that(len(statuses) > 5, "help of %s has exit statuses" % command)
+        check(exits_of_page(page), statuses)
+        check_that(set(statuses) <= set(every), "sluice(1) has those of " + command)
+
+
+def exits_of_page(page):
+    return re.findall(r"^\.It (\d+)(?: \+ Ar n)?$", text_of(built(page)), re.M)
 
 
 @test
@@ -209,7 +219,7 @@ def tables_in_the_man_page_look_as_they_do(t):
 
 
 def examples(page):
-    """The lines of the blocks in EXAMPLES, as a reader sees them."""
+    """The lines of the blocks in EXAMPLES, as a reader sees them. A script is one item."""
     text = text_of(built(page))
     text = text[text.index("\n.Sh EXAMPLES\n"):]
     lines = []
@@ -217,7 +227,7 @@ def examples(page):
         for code, sign in (("\\-", "-"), ("\\(aq", "'"), ("\\(ga", "`"), ("\\(ha", "^"),
                            ("\\(ti", "~"), ("\\&", ""), ("\\e", "\\")):
             block = block.replace(code, sign)
-        lines += block.splitlines()
+        lines += [block] if block.startswith("#!") else block.splitlines()
     return lines
 
 
@@ -293,7 +303,9 @@ def sources(t):
     copy = t.path("tree")
     for directory in ("src/cli", "man", "include", "packaging"):
         shutil.copytree(os.path.join(ROOT, directory), os.path.join(copy, directory))
-    shutil.copy(os.path.join(ROOT, "src/settings.def"), os.path.join(copy, "src"))
+    os.symlink(os.path.join(ROOT, "src/base"), os.path.join(copy, "src/base"))
+    for name in ("commands.def", "settings.def"):
+        shutil.copy(os.path.join(ROOT, "src", name), os.path.join(copy, "src"))
     return copy
 
 
@@ -343,8 +355,9 @@ def an_option_that_is_added_to_the_table_is_everywhere(t):
 
     cli = [os.path.join(tree, "src/cli", f) for f in os.listdir(tree + "/src/cli")
            if f.endswith(".c") and f != "pages.c"]
-    library = os.path.join(os.path.dirname(os.path.dirname(tap.program)), "libsluice.a")
-    program = compile(t, tree, "sluice", cli, library, "-pthread", "-lm")
+    libraries = [os.path.join(os.path.dirname(os.path.dirname(tap.program)), name)
+                 for name in ("libsluice.a", "libsuggest.a")]
+    program = compile(t, tree, "sluice", cli, *libraries, "-pthread", "-lm")
     for name in ("sluice", "_sluice"):
         t.write("new." + name, made[name])
     commands = commands_of(t, program)
@@ -404,7 +417,7 @@ def a_status_and_a_variable_that_are_added_are_in_the_man_pages(t):
     tree = sources(t)
     table = tree + "/src/cli/table.c"
     text = text_of(table)
-    changed = text.replace("cli_exits[] = {\n", 'cli_exits[] = {\n    {42, "all is -well"},\n')
+    changed = text.replace("cli_exits[] = {\n", 'cli_exits[] = {\n    {42, "run", "all is -well", NULL},\n')
     changed = changed.replace("cli_given[] = {\n", 'cli_given[] = {\n    {"SLUICE_LOCK_COLOUR", '
                               '"blue. Or \'green\'"},\n')
     check(changed.count("\n") - text.count("\n"), 2, "the lines that were added")
@@ -423,7 +436,7 @@ def a_template_that_asks_for_what_there_is_not_makes_no_page(t):
                           ("@options fly@\n", 'no command "fly"'),
                           ("@options@\n", 'no command ""'),
                           ("@synopsis canal@\n", 'no command "canal"'),
-                          ("@exits 1 64 99@\n", "not all of these"),
+                          ("@exits fly@\n", 'no command "fly"'),
                           ("no end", "has no end"), ("x" * 5000 + "\n", "too long")):
         p = t.run(pages, t.write("template", text))
         check(p.status, 1, repr(text[:20]))

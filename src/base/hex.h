@@ -1,0 +1,14 @@
+/* hex.h - hexadecimal digits. */
+#ifndef SL_BASE_HEX_H
+#define SL_BASE_HEX_H
+
+/* The value of a hexadecimal digit, or -1. */
+static inline int sl_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+#endif /* SL_BASE_HEX_H */
