@@ -320,7 +320,7 @@ def finds_the_server_by_option_variable_and_default(t):
     check(do("--server", "unix:" + t.path("none"), "PING").status, 69, "the option wins")
     for env in ({}, {"SLUICE_SERVER": ""}):
         p = t.sluice("do", "ECHO", "x", env=env)
-        check_that(p.out == '"x"\n' or "at 127.0.0.1:5625:" in p.err, "the default is meant")
+        check_that(p.out == '"x"\n' or "to 127.0.0.1:5625:" in p.err, "the default is meant")
 
 
 @test
