@@ -2,11 +2,13 @@
  * it runs (LD_PRELOAD). $CLOCK_FILE names a file, which clock.py writes:
  *
  *      0   8  format: 1
- *      8   8  how often it was changed; slot (this % 2) is the one that counts
+ *      8   8  number of changes; the last one is in slot (this % 2), the one before in the other
  *     16  72  slot 0: of REALTIME, MONOTONIC and BOOTTIME: base ns, value ns, rate
  *     88  72  slot 1
  *
- * When the true clock says t, the process is told value + (t - base) * rate.
+ * When the true clock says t, the process is told value + (t - base) * rate. A change takes effect
+ * when the true clock reaches its base. The base lies in the future when the change is written, so
+ * that no clock jumps back however long the writer takes.
  *
  * Who sleeps sleeps by these clocks. Timeouts of epoll, poll and nanosleep are stretched by
  * the rate. A timerfd that was armed before a change is armed anew: for that, no wait in
@@ -107,17 +109,6 @@ static struct timespec timespec_of(int64_t ns)
     return (struct timespec){ns / NS_A_SECOND, ns % NS_A_SECOND};
 }
 
-static struct clock clock_of(enum which which)
-{
-    open_file(); /* Another library's constructor may look at the clock before ours. */
-    for (;;) {
-        uint64_t count = atomic_load_explicit(&file->count, memory_order_acquire);
-        struct clock c = file->slots[count % 2][which];
-        atomic_thread_fence(memory_order_acquire);
-        if (atomic_load_explicit(&file->count, memory_order_relaxed) == count) return c;
-    }
-}
-
 /* So written, the true time is told to the nanosecond when the rate is 1. */
 static int64_t told(struct clock c, int64_t true_ns)
 {
@@ -133,15 +124,32 @@ static int64_t true_now(enum which which)
     return ns_of(t);
 }
 
+/* The clock that is in effect, and the true time at which it is. */
+static struct clock clock_now(enum which which, int64_t *true_ns)
+{
+    open_file(); /* The constructor of another library may read the clock before ours. */
+    for (;;) {
+        uint64_t count = atomic_load_explicit(&file->count, memory_order_acquire);
+        *true_ns = true_now(which);
+        struct clock c = file->slots[count % 2][which];
+        if (*true_ns < c.base_ns) c = file->slots[(count + 1) % 2][which];
+        atomic_thread_fence(memory_order_acquire);
+        if (atomic_load_explicit(&file->count, memory_order_relaxed) == count) return c;
+    }
+}
+
 static int64_t told_now(enum which which)
 {
-    return told(clock_of(which), true_now(which));
+    int64_t now;
+    struct clock c = clock_now(which, &now);
+    return told(c, now);
 }
 
 /* How long one has to wait in truth until so much time is told to have passed. */
 static int64_t true_length(enum which which, int64_t ns)
 {
-    return (int64_t)((double)ns / clock_of(which).rate);
+    int64_t now;
+    return (int64_t)((double)ns / clock_now(which, &now).rate);
 }
 
 int clock_gettime(clockid_t id, struct timespec *t)
@@ -150,7 +158,7 @@ int clock_gettime(clockid_t id, struct timespec *t)
     open_file();
     int status = true_gettime(id, t);
     if (status != 0 || which == NOT_OURS) return status;
-    *t = timespec_of(told(clock_of(which), ns_of(*t)));
+    *t = timespec_of(told_now(which));
     return 0;
 }
 
@@ -233,6 +241,9 @@ static void look_at_file(void)
     open_file();
     uint64_t count = atomic_load_explicit(&file->count, memory_order_acquire);
     if (count == seen) return;
+    for (enum which w = 0; w < CLOCKS; w++)
+        if (true_now(w) < file->slots[count % 2][w].base_ns)
+            return; /* Not in effect yet. */
     seen = count;
     for (size_t i = 0; i < timer_count; i++) {
         struct itimerspec left;

@@ -10,6 +10,7 @@ FORMAT = 1
 CLOCKS = (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)  # as in clock.c
 SLOT = struct.Struct("=" + "qqd" * len(CLOCKS))
 HEAD = struct.Struct("=QQ")
+AHEAD_NS = 20_000_000
 
 
 def build_clock(path):
@@ -51,11 +52,20 @@ class Clock:
         if rate is not None and not rate > 0:
             raise ValueError("a clock cannot stand still, or go back")
         steps = (offset + slept, 0.0, slept)
-        true = [time.clock_gettime_ns(id) for id in CLOCKS]
-        flat = []
-        for t, now, step, (_, _, old) in zip(true, self.at(true), steps, self.values()):
-            flat += [t, now + int(step * 1e9), old if rate is None else float(rate)]
-        # The slot that nobody reads, then the count that says which one is read.
+        # The slot that nobody reads, then the count that says which one is read. The change takes
+        # effect a little later. If this process did not get to the count in time, it tries again.
         _, count = HEAD.unpack_from(self.map, 0)
-        SLOT.pack_into(self.map, HEAD.size + ((count + 1) % 2) * SLOT.size, *flat)
-        struct.pack_into("=Q", self.map, 8, count + 1)
+        while True:
+            start = [time.clock_gettime_ns(id) + AHEAD_NS for id in CLOCKS]
+            flat = []
+            for t, then, step, (_, _, old) in zip(start, self.at(start), steps, self.values()):
+                flat += [t, then + int(step * 1e9), old if rate is None else float(rate)]
+            SLOT.pack_into(self.map, HEAD.size + ((count + 1) % 2) * SLOT.size, *flat)
+            left = min(t - time.clock_gettime_ns(id) for t, id in zip(start, CLOCKS))
+            if left > AHEAD_NS // 2:
+                struct.pack_into("=Q", self.map, 8, count + 1)
+                break
+        # Until it has taken effect on every clock, the other slot is in use.
+        for t, id in zip(start, CLOCKS):
+            while time.clock_gettime_ns(id) < t:
+                time.sleep(0.001)
