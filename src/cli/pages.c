@@ -350,6 +350,91 @@ static void put_first_words(void (*put)(const struct cli_command *, const char *
     }
 }
 
+/* --- Commands of the server ----------------------------------------------- */
+
+/* Whether a word of a syntax is written in capitals: an option, not a value. */
+static bool is_keyword(const char *word, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isupper((unsigned char)word[i]) && word[i] != '-') return false;
+    return n > 1;
+}
+
+/* Whether a word occurs in the syntax before `end`, as a whole. */
+static bool occurs_before(const char *syntax, const char *end, const char *word,
+                          size_t n)
+{
+    for (const char *p = syntax; p < end; p += strspn(p, " []|")) {
+        size_t length = strcspn(p, " []|");
+        if (p < end && length == n && strncmp(p, word, n) == 0) return true;
+        p += length;
+    }
+    return false;
+}
+
+/* Print the options of a command, once each, from its syntax. */
+static void put_keywords(const struct cli_server_command *c)
+{
+    const char *at = c->syntax + strcspn(c->syntax, " ");
+    const char *first = at;
+    while (*(at += strspn(at, " []|")) != '\0') {
+        size_t n = strcspn(at, " []|");
+        if (is_keyword(at, n) && !occurs_before(first, at, at, n))
+            printf(" %.*s", (int)n, at);
+        at += n;
+    }
+}
+
+/* The number of values that precede the options of a command: 1 for "ACQUIRE key [WAIT
+ * ms]". */
+static int count_values(const struct cli_server_command *c)
+{
+    const char *at = c->syntax + strcspn(c->syntax, " ");
+    int values = 0;
+    while (islower((unsigned char)*(at += strspn(at, " ")))) {
+        at += strcspn(at, " []|");
+        if (at[strspn(at, " ")] == '|') return 0;
+        values++;
+    }
+    return values;
+}
+
+static void bash_server(const char *unused)
+{
+    (void)unused;
+    fputs("        '') found=(", stdout);
+    for (const struct cli_server_command *c = cli_server_commands; c->name != NULL; c++)
+        printf(" %s", c->name);
+    puts(" ) ;;");
+    for (const struct cli_server_command *c = cli_server_commands; c->name != NULL;
+         c++) {
+        printf("        %s) values=%d found=(", c->name, count_values(c));
+        put_keywords(c);
+        puts(" ) ;;");
+    }
+}
+
+static void put_zsh(const char *text);
+
+static void zsh_server(const char *unused)
+{
+    (void)unused;
+    puts("    ('')\n      found=(");
+    for (const struct cli_server_command *c = cli_server_commands; c->name != NULL;
+         c++) {
+        printf("      '%s:", c->name);
+        put_zsh(c->summary);
+        puts("'");
+    }
+    puts("      ) ;;");
+    for (const struct cli_server_command *c = cli_server_commands; c->name != NULL;
+         c++) {
+        printf("    (%s) values=%d found=(", c->name, count_values(c));
+        put_keywords(c);
+        puts(" ) ;;");
+    }
+}
+
 /* --- bash ----------------------------------------------------------------- */
 
 /* In quotes, because "do" is a keyword of the shell. */
@@ -530,7 +615,8 @@ static void zsh_table(const char *unused)
         for (const struct cli_option *o = c->options; o->id != 0; o++) zsh_option(o);
         for (size_t i = 0; i < n; i++) {
             /* The arguments of a command or a topic are completed as one. */
-            bool rest = c->args[i] == CLI_ARG_COMMAND || c->args[i] == CLI_ARG_TOPIC;
+            bool rest = c->args[i] == CLI_ARG_COMMAND || c->args[i] == CLI_ARG_TOPIC ||
+                        c->args[i] == CLI_ARG_SERVER;
             const char *kind = kind_name(c->args[i]);
             printf("        '%s%s",
                    rest                  ? "*:::"
@@ -587,8 +673,10 @@ static const struct marker {
     {"given", mdoc_given},            /* variables that a command sees */
     {"bash-commands", bash_commands}, /* cases of first and of second words */
     {"bash-table", bash_table},       /* cases of commands */
+    {"bash-server", bash_server},     /* cases of the server's commands */
     {"zsh-commands", zsh_commands},
     {"zsh-table", zsh_table},
+    {"zsh-server", zsh_server},
     {"settings", conf_settings}, /* lines of the server's config file */
 };
 

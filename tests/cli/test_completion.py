@@ -427,6 +427,26 @@ def completes_what_the_settings_of_the_server_are(t, start):
         sh.stays("sluice serve " + words)
 
 
+@both
+def completes_commands_of_the_server_and_their_options(t, start):
+    prepare(t)
+    sh = start(t)
+    with open(os.path.join(os.path.dirname(__file__), "../../src/commands.def")) as f:
+        names = re.findall(r"^COMMAND\(([\w.]+),", f.read(), re.M)
+    check_that("ACQUIRE" in names and "TX.BEGIN" in names, "commands.def lists commands")
+    check(sorted(sh.all_of("sluice do ")), sorted(names))
+    check(sh.line_after("sluice do -q ACQ"), "sluice do -q ACQUIRE ")
+    check(sh.line_after("sluice do acq"), "sluice do acquire ", "as it was begun")
+    check(sh.line_after("sluice do -p 1 ACQUIRE key LEA"), "sluice do -p 1 ACQUIRE key LEASE ")
+    check(sh.line_after("sluice do acquire key lea"), "sluice do acquire key lease ")
+    check(sorted(sh.all_of("sluice do AWAIT key ")), ["FREE", "HELD"])
+    check(sorted(sh.all_of("sluice do NODES ")), ["ADD", "REMOVE"])
+    for line in ("sluice do ACQUIRE ", "sluice do ACQUIRE L", "sluice do EXTEND key 1 V",
+                 "sluice do PING X", "sluice do NONSENSE x"):
+        sh.stays(line)
+    check(sh.line_after("sluice do EXTEND key 1 2 V"), "sluice do EXTEND key 1 2 VALUE ")
+
+
 PROGRAM = "frobnicate"
 
 
