@@ -666,6 +666,25 @@ test_of("a_directory_that_lost_its_state_is_refused_after_a_crash",
 
 
 @test
+def without_state_and_lock_it_grants_at_once_and_keeps_its_transactions(t):
+    """As docs/restart.md says, for an operator who knows that no holder is left."""
+    s, c = start(t).with_clients(1)
+    old = c.acquire("k", "LEASE", 3600000)
+    c("TX.BEGIN")
+    c("TX.PUT", "accounts", "ann", "100")
+    check(c("TX.COMMIT"), 1)
+    s, c = s.crash().with_clients(1)
+    check_error(c("ACQUIRE", "k", "LEASE", 1000), "RECOVERING")
+    s.end()
+    os.unlink(t.path("data/state"))
+    os.unlink(t.path("data/lock"))
+    s, c = start(t).with_clients(1)
+    check_that(c.acquire("k", "LEASE", 1000) > old, "fences rise")
+    c("TX.BEGIN")
+    check(c("TX.GET", "accounts", "ann"), b"100", "what was committed")
+
+
+@test
 def a_directory_whose_first_start_failed_is_new(t):
     """The lock's file is there, but nothing was ever granted."""
     shims = Shims(t)
