@@ -408,7 +408,7 @@ static void bash_server(const char *unused)
     puts(" ) ;;");
     for (const struct cli_server_command *c = cli_server_commands; c->name != NULL;
          c++) {
-        printf("        %s) values=%d found=(", c->name, count_values(c));
+        printf("        %s) least=%d found=(", c->name, count_values(c));
         put_keywords(c);
         puts(" ) ;;");
     }
@@ -429,7 +429,7 @@ static void zsh_server(const char *unused)
     puts("      ) ;;");
     for (const struct cli_server_command *c = cli_server_commands; c->name != NULL;
          c++) {
-        printf("    (%s) values=%d found=(", c->name, count_values(c));
+        printf("    (%s) least=%d found=(", c->name, count_values(c));
         put_keywords(c);
         puts(" ) ;;");
     }
