@@ -57,7 +57,8 @@ enum buckets_word {
     BUCKETS_ACQUIRED = 1,   /* {acquired, nth} */
     BUCKETS_FULL,           /* full */
     BUCKETS_OK,             /* ok: released */
-    BUCKETS_OUT_OF_BUCKETS, /* out_of_buckets: nothing was left to release */
+    /* Nothing was left to release: release/3 logs a warning, out_of_buckets, and returns ok. */
+    BUCKETS_OUT_OF_BUCKETS,
     /* An entry was missing: the caller crashes, and what it had changed stays. */
     BUCKETS_BADARG,
     /* A counter had a value that none of the documents' cases names. Whoever released
