@@ -18,12 +18,12 @@
 #define BYTES 256u
 
 struct sl_glob {
-    size_t count; /* Elements, */
-    size_t head,
-        tail;        /* of which so many are before the first * and behind the last. */
+    size_t count;    /* All elements. */
+    size_t head;     /* Elements before the first *. */
+    size_t tail;     /* Elements after the last *. */
     bool has_star;   /* Else all are in head. */
     size_t words;    /* Of a mask. */
-    uint64_t *stays; /* The elements behind a *. */
+    uint64_t *stays; /* The elements after a *. */
     uint64_t *may;   /* While a text is compared: those that may take its next byte. */
     uint64_t *steps; /* That all comparisons took. */
     unsigned classes;
@@ -53,7 +53,7 @@ static void invert(struct bytes_set *s)
     for (size_t i = 0; i < BYTES / WORD; i++) s->bits[i] = ~s->bits[i];
 }
 
-/* A set, [...], whose first character is at *p; leaves *p behind the bracket. A set that
+/* A set, [...], whose first character is at *p; leaves *p after the bracket. A set that
  * is not closed ends with the pattern. */
 static void read_set(struct sl_bytes pattern, size_t *p, struct bytes_set *out)
 {
@@ -75,7 +75,7 @@ static void read_set(struct sl_bytes pattern, size_t *p, struct bytes_set *out)
 
 enum { A_SET = -1, ANY = -2 };
 
-/* The next element; leaves *p behind it. The pattern has one there that is not a *. Returns
+/* The next element; leaves *p after it. The pattern has one there that is not a *. Returns
  * the only byte that it takes, or ANY, or A_SET with what is in it. */
 static int read_element(struct sl_bytes pattern, size_t *p, struct bytes_set *set)
 {

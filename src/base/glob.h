@@ -1,6 +1,6 @@
 /* glob.h - patterns over keys: * ? [a-z] [^a-z] and \ before any of these.
  *
- * A pattern is compiled once. Then each byte of a text costs at most one step for every 64 bytes of
+ * A pattern is compiled once. Then each byte of a text costs at most one step forevery 64 bytes of
  * the pattern, whatever the pattern is: positions in the pattern are bits of words, and a step
  * processes one word.
  *

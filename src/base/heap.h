@@ -23,7 +23,7 @@ struct sl_heap {
 void sl_heap_init(struct sl_heap *h, void (*placed)(void *owner, uint32_t slot));
 void sl_heap_free(struct sl_heap *h);
 
-/* Memory for so many more items. SLUICE_ENOMEM. */
+/* Memory for this many more items. SLUICE_ENOMEM. */
 int sl_heap_reserve(struct sl_heap *h, uint32_t more);
 
 void sl_heap_put(struct sl_heap *h, sl_ms at, void *owner);

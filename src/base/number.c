@@ -2,7 +2,7 @@
 
 #include <stddef.h>
 
-#define SAFE_DIGITS 19u /* No number of so many digits overflows 64 bits. */
+#define SAFE_DIGITS 19u /* No number of this many digits overflows 64 bits. */
 
 /* Commands have many numbers: almost all are short, and need no check for overflow. */
 static inline bool parse(struct sl_bytes text, uint64_t max, uint64_t *out)

@@ -30,7 +30,7 @@ static bool times_are_valid(const struct sluice_request *r)
     return early == SLUICE_STEAL_AUTO || (early >= 0 && early <= 1);
 }
 
-/* When a thief is granted the lock beside its victims. */
+/* When a thief is granted the lock next to its victims. */
 static sl_ms force_ms_of(const struct sluice *s, const struct sluice_request *r)
 {
     double early = r->steal_early;

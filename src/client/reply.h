@@ -6,7 +6,7 @@
  *
  * The scan finds out whether the reply is complete. Then the tree is built in one block of
  * memory. Input may be cut anywhere; the scan looks at each byte once, not from the
- * beginning for every piece. The memory that a peer can make us allocate is bounded: an
+ * beginning forevery piece. The memory that a peer can make us allocate is bounded: an
  * announced length costs nothing until its bytes have arrived. */
 #ifndef SL_CLIENT_REPLY_H
 #define SL_CLIENT_REPLY_H

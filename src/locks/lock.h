@@ -143,7 +143,7 @@ struct sl_roster {
 
 /* --- The array of holders --------------------------------------------------- */
 
-/* Memory for so many holders, whichever come and go. SLUICE_ENOMEM. */
+/* Memory for this many holders, whichever come and go. SLUICE_ENOMEM. */
 int sl_holders_reserve(struct sl_holders *h, uint32_t holders);
 void sl_holders_insert(struct sl_holders *h, struct sl_entry *e);
 void sl_holders_append(struct sl_holders *h,

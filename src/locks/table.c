@@ -278,7 +278,7 @@ void sl_table_drop_unused(struct sl_table *t, struct sl_lock *l)
         t->roster_count--;
         l->roster = NULL;
     }
-    /* An overlap mark keeps the lock; but without a timer it would keep it for ever. */
+    /* An overlap mark keeps the lock; but without a timer it would keep it forever. */
     if (sl_has_inline(l) || (l->flags & SL_NEXT_OVERLAPS && l->timer != SL_HEAP_NONE))
         return;
     sl_index_remove(&t->index, l,

@@ -28,7 +28,7 @@ static bool may_be_victim(const struct sl_entry *e, const struct sl_entry *thief
     return e->priority < thief->priority;
 }
 
-/* Whether the thief would fit without so many units and shared holders. */
+/* Whether the thief would fit without this many units and shared holders. */
 static bool would_fit(const struct sl_roster *r, const struct sl_entry *thief,
                       uint64_t units, uint32_t shared)
 {

@@ -51,7 +51,7 @@ static size_t block_bytes(const struct request *r)
     return sizeof *r + r->n * sizeof *r->at + command_bytes(r->at, r->n);
 }
 
-/* Make sure that the spare block has so many bytes. False: out of memory. */
+/* Make sure that the spare block has this many bytes. False: out of memory. */
 static bool has_block(struct server *s, size_t bytes)
 {
     if (s->spare_request_bytes >= bytes) return true;

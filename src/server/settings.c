@@ -330,7 +330,7 @@ static void read_line(struct reading *r, const char *text, size_t n)
     }
 }
 
-/* The whole file, with a zero behind it, to be freed. NULL: the error was printed. */
+/* The whole file, with a zero byte at its end, to be freed. NULL: the error was printed. */
 static char *slurp(const char *path, size_t *n, FILE *errors)
 {
     char *text = malloc(FILE_BYTES_MAX + 1);

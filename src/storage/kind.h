@@ -28,7 +28,7 @@ struct sl_storage {
 struct sl_storage_op *sl_storage_op_after(const struct sl_list *list,
                                           const struct sl_storage_op *op);
 
-/* Move the first operations of a list, at most so many, to the end of another one. */
+/* Move the first operations of a list, at most this many, to the end of another one. */
 void sl_storage_move_ops(struct sl_list *from, struct sl_list *to, size_t most);
 
 /* Do all names of the operation have a valid length? If not, it is rejected with ETOOBIG. */

@@ -153,7 +153,7 @@ void sl_storage_close(struct sl_storage *s);
 void sl_storage_submit(struct sl_storage *s, struct sl_storage_op *op);
 
 /* The descriptor is readable while results are there. sl_storage_work() then calls `done` for at
- * most so many operations. True: there are more. */
+ * most this many operations. True: there are more. */
 int sl_storage_fd(const struct sl_storage *s);
 bool sl_storage_work(struct sl_storage *s, size_t most);
 

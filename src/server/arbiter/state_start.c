@@ -8,7 +8,7 @@
 #include "server/arbiter/state_internal.h"
 #include "server/observe/log.h"
 
-/* A stop that takes long logs its progress every so many grants. */
+/* A stop that takes long logs its progress every this many grants. */
 #define GRANTS_A_LINE 250000u
 #define KEYS_A_STEP 64
 

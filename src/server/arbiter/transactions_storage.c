@@ -11,7 +11,7 @@
 #include "server/forward/forward.h"
 #include "server/observe/log.h"
 
-/* The storage gets so many scans at a time; more would read rows faster than the loop sends them. */
+/* The storage gets this many scans at a time; more would read rows faster than the loop sends them. */
 #define SCANS_AT_ONCE 2u
 
 _Static_assert(SL_STORAGE_NAME_BYTES_MAX == 509, "settings.def: tx-name-bytes-max");

@@ -160,7 +160,7 @@ static inline bool may_ask(struct call *call, const struct command *command)
     return false;
 }
 
-/* The server has no MULTI. A client sends the commands of a MULTI right behind it, and expects that
+/* The server has no MULTI. A client sends the commands of a MULTI right after it, and expects that
  * all or none of them run: so all of them are rejected. */
 static bool refuses(struct call *call)
 {

@@ -100,7 +100,7 @@ bool sl_duration_at(struct call *call, size_t i, const char *name, sl_ms *out);
 /* The error of a status, with the setting that it is about. */
 void sl_say_status(struct call *call, int status);
 
-/* This call costs as much as so many simple commands: charge the turn for it. */
+/* This call costs as much as this many simple commands: charge the turn for it. */
 void sl_call_cost(struct call *call, size_t commands);
 
 #endif /* SL_SERVER_COMMAND_DISPATCH_H */

@@ -211,7 +211,7 @@ struct option {
         argument; /* The position of its argument, which may be missing; 0: no argument. */
 };
 
-/* Get the option at *i, and move *i behind it and its argument. False: there are no more. */
+/* Get the option at *i, and move *i past it and its argument. False: there are no more. */
 static bool next_option(const struct call *call, size_t *i, struct option *o)
 {
     struct acquire_options unused;

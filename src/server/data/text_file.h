@@ -61,12 +61,12 @@ enum sl_found sl_textfile_open(struct sl_textfile_reader *r, int directory,
                                const struct sl_textfile_kind *kind);
 void sl_textfile_close(struct sl_textfile_reader *r);
 
-/* Each of these reads one thing and moves behind it. False: the text is different. */
+/* Each of these reads one thing and moves past it. False: the text is different. */
 
 /* This text. */
 bool sl_textfile_skip(struct sl_textfile_reader *r, const char *word);
 
-/* A number and the character behind it. */
+/* A number and the character after it. */
 bool sl_textfile_number(struct sl_textfile_reader *r, int64_t min, int64_t max,
                         char end, int64_t *out);
 

@@ -28,7 +28,7 @@
 
 #define SL_FORWARD_PIECE 32768u /* Bytes of a command or reply in one frame. */
 #define SL_FORWARD_HIGH \
-    ((size_t)1 << 20) /* A link with so many unsent bytes gets no more. */
+    ((size_t)1 << 20) /* A link with this many unsent bytes gets no more. */
 
 /* `what` of R.SAY: these bytes complete the reply; or more bytes of the reply or push follow. */
 #define SL_SAY_LAST 1u
@@ -55,7 +55,7 @@ struct sl_proxy_node {
 };
 
 #define SL_NOTES_MAX 256u
-#define SL_GONE_MAX 60u /* A frame has at most so many arguments. */
+#define SL_GONE_MAX 60u /* A frame has at most this many arguments. */
 
 /* Reports to the ledgers of other nodes (witness.c). */
 struct sl_witness {
@@ -148,7 +148,7 @@ void sl_forward_drop(struct server *s, struct sl_record *x);
 /* Handle a frame from the keeper. */
 void sl_forward_from_keeper(struct server *s, const struct sl_args *a);
 
-/* Whether a frame has this name and so many arguments. */
+/* Whether a frame has this name and this many arguments. */
 bool sl_forward_frame_is(const struct sl_args *a, const char *name, size_t n);
 
 /* --- route.c ---------------------------------------------------------------------------- */
@@ -220,7 +220,7 @@ void sl_witness_forget(struct server *s);
 
 /* --- frames ---------------------------------------------------------------------------- */
 
-/* Begin a frame with so many arguments, which the caller writes; NULL: there is no link. */
+/* Begin a frame with this many arguments, which the caller writes; NULL: there is no link. */
 struct sl_resp_writer *sl_frame(struct server *s, sl_node_id to, const char *name,
                                 size_t fields);
 

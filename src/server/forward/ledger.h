@@ -18,7 +18,7 @@ struct sl_ledger {
     size_t bytes;    /* Of all records, with keys, values and notes. */
 };
 
-/* A grant. Its bytes are behind it in memory. */
+/* A grant. Its bytes follow it in memory. */
 struct sl_record {
     struct sl_list all, of_conn;
     uint64_t
@@ -54,7 +54,7 @@ void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r);
 /* The connection has closed: drop its records without a lease, and detach the others. */
 void sl_ledger_leave(struct sl_ledger *l, struct sl_list *of_conn);
 
-/* Check so many records, in rotation, and drop those that have expired. */
+/* Check this many records, in rotation, and drop those that have expired. */
 void sl_ledger_sweep(struct sl_ledger *l, sl_ms now_ms, size_t most);
 
 /* A record of a grant in the table; bytes are borrowed. */

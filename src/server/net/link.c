@@ -9,7 +9,7 @@
 #include "server/net/node_wire.h"
 #include "sluice.h"
 
-/* Large enough for every message of another node, whatever its settings: a key, a value and a note
+/* Large enough forevery message of another node, whatever its settings: a key, a value and a note
  * of the greatest length that the settings allow. */
 #define ARGUMENT_BYTES_MAX 65536u
 #define FRAME_BYTES_MAX (4 * ARGUMENT_BYTES_MAX)

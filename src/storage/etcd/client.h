@@ -65,7 +65,7 @@ void sl_etcd_client_free(struct sl_etcd_client *c);
 
 int sl_etcd_client_fd(const struct sl_etcd_client *c);
 
-/* Handle what has arrived and what is due. Calls at most so many `done`; true: there is more to
+/* Handle what has arrived and what is due. Calls at most this many `done`; true: there is more to
  * do at once. */
 bool sl_etcd_client_work(struct sl_etcd_client *c, size_t most);
 

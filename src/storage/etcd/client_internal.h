@@ -25,7 +25,8 @@
 #define SL_ETCD_MEMBERS_MAX 32
 #define SL_ETCD_PASS_OVER_MS 2000 /* A member that failed is skipped for so long. */
 #define SL_ETCD_REFUSED_MS 1000   /* A wrong password is not tried again for so long. */
-#define SL_ETCD_WHOLE_TIMES 8 /* A slow answer is complete within so many answer_ms. */
+#define SL_ETCD_WHOLE_TIMES \
+    8 /* A slow answer is complete within this many answer_ms. */
 #define SL_ETCD_ANSWER_BYTES_MAX ((size_t)64 << 20)
 #define SL_ETCD_OBJECT_BYTES_MAX ((size_t)16 << 20) /* Of a watch. */
 #define SL_ETCD_WATCH_PAUSE_MS 200 /* From the end of a watch to the next one. */

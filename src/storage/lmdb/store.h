@@ -108,7 +108,7 @@ int sl_store_put_request(const struct sl_store *s, MDB_txn *txn,
 /* The time of the newest request; 0: there is none. */
 int sl_store_last_time(const struct sl_store *s, MDB_txn *txn, sl_ms *out);
 
-/* Remove requests of this time and before, the oldest first, but at most so many. */
+/* Remove requests of this time and before, the oldest first, but at most this many. */
 int sl_store_forget_requests(const struct sl_store *s, MDB_txn *txn, sl_ms until,
                              unsigned most, unsigned *removed);
 

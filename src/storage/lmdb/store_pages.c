@@ -1,6 +1,6 @@
 /* store_pages.c - checks every page of the file before LMDB maps it.
  *
- * LMDB trusts its pages: a damaged one can make it read outside the map, loop for ever, or
+ * LMDB trusts its pages: a damaged one can make it read outside the map, loop forever, or
  * overwrite pages that are in use. So we walk through the whole file ourselves and trust no
  * number in it. We visit each page at most once, so the walk ends. LMDB can read and write a
  * file that passes:
