@@ -589,6 +589,24 @@ def without_a_majority_nothing_is_granted_and_reads_are_local(t):
 
 
 @test
+def after_NOQUORUM_the_nodes_that_were_reached_have_executed_it(t):
+    """As docs/leases.md says: so a client must not conclude that nothing has changed."""
+    c = Cluster(t)
+    one = c.client(1)
+    fence = one.acquire("k", "LEASE", 60000)
+    c.kill(2)
+    c.kill(3)
+
+    def here():
+        return pairs(c[1].explain("k")["nodes"][0])
+
+    check_error(one("EXTEND", "k", fence, 120000), "NOQUORUM")
+    check_that(here()["left_ms"] > 60000, "node 1 has extended it: %r" % here())
+    check_error(one("RELEASE", "k", fence), "NOQUORUM")
+    check(here()["says"], b"free")
+
+
+@test
 def two_of_five_may_die(t):
     c = Cluster(t, 5)
     fence = c.client(1).acquire("k", "LEASE", 60000)
