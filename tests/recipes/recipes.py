@@ -1,8 +1,8 @@
-"""recipes.py - what the tests of docs/recipes/ share: the statements of a page, shells of
+"""recipes.py - shared by the tests of docs/recipes/: the statements of a page, shells of
 databases, the tests that every database has to pass, and TAP.
 
 A statement of a page is a ```sql block that begins with `-- NAME` or `-- NAME: ...`. Tests run
-them as they stand there, and one test is that none was left out.
+them unchanged, and one test checks that every statement was run.
 """
 import os
 import re
@@ -24,7 +24,7 @@ tests = []
 
 
 def test(f):
-    """Register a test of a page: a function of no arguments with a sentence for a name."""
+    """Register a test of a page: a function of no arguments whose name is a sentence."""
     tests.append(f)
     return f
 
@@ -51,8 +51,8 @@ class Page:
 
 
 class Shell:
-    """A database's command line, fed through a pipe. say() sends lines, hear() waits until
-    all before it was answered and returns what was printed."""
+    """A database's command line, fed through a pipe. say() sends lines; ask() marks the end of
+    a request; hear() waits for the replies up to that mark and returns them."""
 
     def __init__(self, args, echo, **more):
         self.process = subprocess.Popen(
@@ -66,7 +66,7 @@ class Shell:
         return self
 
     def ask(self):
-        """From here on hear() returns what is printed."""
+        """Mark the end of a request."""
         self.marks += 1
         return self.say(self.echo % f"mark {self.marks}")
 
@@ -104,13 +104,13 @@ class Database:
         shell()                     a new session
         fresh(text, fence)          one with the tables of the page, and row 7
         attempt(statement, values)  lines that run a statement, and print one line about it
-        refused(line)               whether that line says that nothing was written
+        rejected(line)              whether that line says that nothing was written
     """
 
     WRITERS = 4
     WRITES = 100
     audit = None      # statements that make a table `log` (n, before, after) of changes
-    condition = None  # what refuses a late one, in `write`
+    condition = None  # the part of `write` that rejects a lower fence
 
     def __init__(self, page):
         self.page = page
@@ -126,19 +126,19 @@ class Database:
 
     # One after the other.
 
-    def a_late_write_is_refused_and_an_equal_or_higher_fence_is_not(self):
+    def a_lower_fence_is_rejected_and_an_equal_or_higher_one_is_not(self):
         s = self.fresh()
         for text, fence, number, changed, what in (
                 ("a", 100, 7, "1", "the first"), ("b", 99, 7, "0", "a lower fence"),
                 ("c", 100, 7, "1", "the same grant again"),
                 ("d", 1794755902103977, 7, "1", "a real one"),
-                ("e", 101, 7, "0", "one that is late"), ("f", 5, 8, "0", "no such row")):
+                ("e", 101, 7, "0", "a lower one"), ("f", 5, 8, "0", "no such row")):
             before = self.row(s)
             check(self.do(s, "write", text=text, fence=fence, id=number), [changed], what)
             check(self.row(s), [f"{text}|{fence}"] if changed == "1" else before, what)
         s.close()
 
-    def put_makes_the_row_and_then_does_as_write(self):
+    def put_inserts_the_row_and_then_works_as_write(self):
         s = self.fresh()
         s("DELETE FROM report;")
         for text, fence, changed, row, what in (
@@ -148,22 +148,22 @@ class Database:
             check(self.row(s), [row], what)
         s.close()
 
-    def who_has_read_is_not_overwritten_by_an_older_one(self):
+    def after_a_read_an_older_holder_cannot_write(self):
         s = self.fresh("seen")
         check(self.do(s, "read", fence=200, id=7), ["seen", "1"])
         check(self.do(s, "write", text="late", fence=199, id=7), ["0"])
-        check(self.do(s, "read", fence=199, id=7), ["0"], "and an older one reads nothing")
+        check(self.do(s, "read", fence=199, id=7), ["0"], "an older holder reads nothing")
         check(self.do(s, "write", text="what follows", fence=200, id=7), ["1"])
         s.close()
 
     # Many at once.
 
     def crowd(self, statement, *first):
-        """Writers with rising fences, which overtake each other. What was changed, [(old, new)],
-        in order; how many were refused; and the session that looked. first: what each says
-        before."""
-        eye = self.fresh()
-        eye(self.audit)
+        """Writers with rising fences, which overtake each other. Returns the changes in order,
+        [(old, new)]; the number of rejected writes; and the session that read them. first:
+        statements that each writer runs first."""
+        reader = self.fresh()
+        reader(self.audit)
         shells = [self.shell() for _ in range(self.WRITERS)]
         for number, s in enumerate(shells):
             s(*first)
@@ -175,43 +175,43 @@ class Database:
         for s in shells:
             s.close()
         changes = [tuple(map(int, line.split("|")))
-                   for line in eye("SELECT before, after FROM log ORDER BY n;")]
+                   for line in reader("SELECT before, after FROM log ORDER BY n;")]
         check(len(lines), self.WRITERS * self.WRITES, "answers, and no errors")
-        refused = sum(map(self.refused, lines))
-        check(refused + len(changes), len(lines), "each was written or refused")
-        return changes, refused, eye
+        rejected = sum(map(self.rejected, lines))
+        check(rejected + len(changes), len(lines), "each was written or rejected")
+        return changes, rejected, reader
 
     def never_falls(self, statement, *first):
-        changes, refused, eye = self.crowd(statement, *first)
+        changes, rejected, reader = self.crowd(statement, *first)
         check(inversions(changes), 0, "falls of the fence")
-        check_that(refused > 0, "some came late, or nothing was tried")
-        check(self.row(eye)[0].split("|")[1], str(max(new for _, new in changes)),
+        check_that(rejected > 0, "some writes were rejected")
+        check(self.row(reader)[0].split("|")[1], str(max(new for _, new in changes)),
               "the last fence")
-        eye.close()
+        reader.close()
 
-    def of_many_writers_none_makes_the_fence_fall(self):
+    def many_writers_never_lower_the_fence(self):
         self.never_falls(self.page["write"])
 
-    def of_many_that_put_none_makes_the_fence_fall(self):
+    def many_that_put_never_lower_the_fence(self):
         self.never_falls(self.page["put"])
 
-    def without_the_condition_it_does_fall(self):
-        """So the test before could have failed."""
-        changes, _, eye = self.crowd(self.page["write"].replace(self.condition, ""))
+    def without_the_condition_the_fence_falls(self):
+        """So the previous tests can fail."""
+        changes, _, reader = self.crowd(self.page["write"].replace(self.condition, ""))
         check_that(inversions(changes) > 0, "the fence fell")
-        eye.close()
+        reader.close()
 
     def every_statement_of_the_page_was_run(self):
         self.page.all_were_run()
 
     def run(self):
         """All these tests, and those of the page."""
-        run([self.a_late_write_is_refused_and_an_equal_or_higher_fence_is_not,
-             self.put_makes_the_row_and_then_does_as_write,
-             self.who_has_read_is_not_overwritten_by_an_older_one,
-             self.of_many_writers_none_makes_the_fence_fall,
-             self.of_many_that_put_none_makes_the_fence_fall,
-             self.without_the_condition_it_does_fall,
+        run([self.a_lower_fence_is_rejected_and_an_equal_or_higher_one_is_not,
+             self.put_inserts_the_row_and_then_works_as_write,
+             self.after_a_read_an_older_holder_cannot_write,
+             self.many_writers_never_lower_the_fence,
+             self.many_that_put_never_lower_the_fence,
+             self.without_the_condition_the_fence_falls,
              *tests, self.every_statement_of_the_page_was_run])
 
 
