@@ -1,7 +1,8 @@
-/* own.h - the files that can be a user's own segment.
+/* own.h - the files that can be the default segment in /dev/shm.
  *
- * All processes of a user must find one segment, whatever their environment, in a
- * directory where everybody may create files. So its name is fixed,
+ * The default segment is there if it cannot be in the home directory (home.h). All processes
+ * of a user must find one segment, in a directory where every user may create files. So its
+ * name is fixed,
  *
  *     /dev/shm/sluice.UID
  *

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "canal/home.h"
 #include "canal/own.h"
 #include "canal/robust.h"
 
@@ -25,6 +26,7 @@ struct open_args {
     const char *path;
     struct sluice_canal_options options;
     uint32_t keys, slots, records, mode;
+    bool in_home; /* The default segment in the user's home directory. */
     uint8_t boot[16];
 };
 
@@ -65,6 +67,7 @@ int sl_canal_segment_path(const char *name, char *out, size_t size)
     int n;
     if (name == NULL) {
         char own[SL_CANAL_OWN_PATH_SIZE];
+        if (sl_canal_home_path(false, out, size) == 0) return SLUICE_OK;
         find_own_path(own);
         n = snprintf(out, size, "%s", own);
     } else if (name[0] == '\0') return SLUICE_EINVAL;
@@ -221,6 +224,14 @@ static int make(int fd, const struct open_args *w, struct sl_canal_segment *seg)
 
 enum header_state { GOOD, UNFINISHED, BAD };
 
+/* Whether a header contains only zeros. After a power failure the file of the default segment
+ * can be one of zeros: its length was on the disk before its contents. */
+static bool is_blank(const struct sl_canal_shm_header *h)
+{
+    static const struct sl_canal_shm_header zeros;
+    return memcmp(h, &zeros, sizeof zeros) == 0;
+}
+
 /* Check the header of a file before it is mapped. BAD: *status says why. UNFINISHED:
  * no process can be using the file; the process that locks it may create the segment.
  * Without the lock only GOOD is certain, since a process may be creating the
@@ -237,6 +248,7 @@ static enum header_state check_header(int fd, const struct open_args *w,
     }
     if (n == 0) return UNFINISHED;
     *status = SLUICE_EFOREIGN;
+    if (w->in_home && n == sizeof *h && is_blank(h)) return UNFINISHED;
     if (n < (ssize_t)sizeof h->magic || h->magic != SL_CANAL_MAGIC) return BAD;
     *status = SLUICE_ETRUNCATED;
     if (n != sizeof *h) return BAD;
@@ -270,6 +282,7 @@ static int check_file(int fd, const struct open_args *w)
     struct stat st;
     if (fstat(fd, &st) != 0) return status_of(errno);
     if (!S_ISREG(st.st_mode)) return SLUICE_EFOREIGN;
+    if (w->in_home) return sl_canal_own_is(fd) ? SLUICE_OK : SLUICE_EOWNER;
     bool shared = (w->mode & 077u) != 0;
     if (!shared && st.st_uid != geteuid()) return SLUICE_EOWNER;
     return SLUICE_OK;
@@ -296,6 +309,7 @@ static int open_file(const struct open_args *w, int *out, bool *created)
             errno = e;
             return status_of(e);
         }
+        if (*created && w->in_home) sl_canal_home_prepare(fd);
         *out = fd;
         return SLUICE_OK;
     }
@@ -372,7 +386,7 @@ static int open_named(const struct open_args *w, struct sl_canal_segment *seg)
     return SLUICE_EBUSY;
 }
 
-/* --- Opening the user's own segment --------------------------------------- */
+/* --- Opening the default segment in /dev/shm ------------------------------- */
 
 /* Candidates are files that can be the user's segment (own.h). The first candidate that is
  * finished is the user's segment. Several processes may find no finished candidate and
@@ -528,6 +542,28 @@ static int open_own(const struct open_args *w, struct sl_canal_segment *seg)
 
 /* --- The functions of segment.h ------------------------------------------- */
 
+/* Open the default segment: in the home directory, or else in /dev/shm. */
+static int open_default(const struct open_args *w, struct sl_canal_segment *seg)
+{
+    for (int tries = 0;; tries++) {
+        char path[PATH_MAX];
+        int e = sl_canal_home_path(!w->options.existing, path, sizeof path);
+        if (e == ENOENT) return open_own(w, seg);
+        if (e != 0) {
+            errno = e;
+            return status_of(e);
+        }
+        struct open_args home = *w;
+        home.path = path;
+        home.mode = SL_CANAL_MODE_DEFAULT; /* The directory is the user's alone. */
+        home.in_home = true;
+        int status = open_named(&home, seg);
+        /* A process may have removed the directory meanwhile. */
+        if (status != SLUICE_ENOENT || w->options.existing || tries == 10)
+            return status;
+    }
+}
+
 static int open_anonymous(const struct open_args *w, struct sl_canal_segment *seg)
 {
     int status = map(-1, seg, w->keys, w->slots, w->records);
@@ -564,7 +600,7 @@ int sl_canal_segment_open(const char *name, const struct sluice_canal_options *o
     int status = fill_args(&w, options);
     if (status != SLUICE_OK) return status;
     if (w.options.anonymous) return open_anonymous(&w, seg);
-    if (name == NULL) return open_own(&w, seg);
+    if (name == NULL) return open_default(&w, seg);
     status = sl_canal_segment_path(name, path, sizeof path);
     if (status != SLUICE_OK) return status;
     w.path = path;

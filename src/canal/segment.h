@@ -25,8 +25,8 @@ int sl_canal_segment_open(const char *name, const struct sluice_canal_options *o
 /* Unmap and close. No thread of this process may have a slot. */
 void sl_canal_segment_close(struct sl_canal_segment *seg);
 
-/* The path that a name stands for. NULL means the user's own segment, or where it
- * would be created (own.h). SLUICE_EINVAL if the path does not fit into size. */
+/* The path that a name stands for. NULL means the default segment: the file in the home
+ * directory (home.h) if it exists, or else the file in /dev/shm (own.h). SLUICE_EINVAL if the path does not fit into size. */
 int sl_canal_segment_path(const char *name, char *out, size_t size);
 
 /* The absolute path of a segment's file, to be freed by the caller; NULL for an

@@ -34,7 +34,8 @@ struct canal_options {
     enum cli_form form;
     bool force;
     int64_t interval_ms;
-    uint64_t count; /* 0: no limit. */
+    uint64_t count;      /* 0: no limit. */
+    const char *segment; /* For show. NULL: not given. */
     struct sluice_canal_options make;
 };
 
@@ -63,6 +64,11 @@ static int take_option(void *into, int id, const char *value)
         case CLI_OPT_COUNT:
             if (!cli_number(value, 1, UINT64_MAX, &o->count))
                 return cli_bad_value("--count", value, "a number of at least 1");
+            return 0;
+        case CLI_OPT_SEGMENT:
+            if (value[0] == '\0')
+                return cli_usage_error("--segment: the name must not be empty");
+            o->segment = value;
             return 0;
         case CLI_OPT_KEYS:
             return take_size("--keys", value, SLUICE_KEYS_MAX, &o->make.keys);
@@ -97,20 +103,66 @@ static int open_existing(const char *name, struct sluice_canal **out)
     return cli_status_error(which != NULL ? which : "the user's segment", status);
 }
 
+/* Show one key, or all keys if key is NULL. Returns false if there is no such key. */
+static bool show_in(struct sluice_canal *c, const char *key, enum cli_form form)
+{
+    if (key != NULL) return cli_show_key(c, key, form);
+    cli_show_keys(c, form);
+    return true;
+}
+
 static int show(const struct canal_options *o, const char *name, const char *key)
 {
     struct sluice_canal *c;
     char shown[CLI_SAFE_SIZE];
     int status = open_existing(name, &c);
     if (status != 0) return status;
-    if (key == NULL) cli_show_keys(c, o->form);
-    else if (!cli_show_key(c, key, o->form)) {
-        cli_message("there is no key \"%s\" in %s",
+    if (!show_in(c, key, o->form)) {
+        cli_message("no process holds or waits for \"%s\" in %s",
                     cli_safe_text(key, shown, sizeof shown), sluice_canal_path(c));
         status = CLI_EXIT_NO_INPUT;
     }
     sluice_canal_close(c);
     return cli_flush_output(status);
+}
+
+/* Show `word`: a key of the default segment, or else a segment. */
+static int show_key_or_segment(const struct canal_options *o, const char *word)
+{
+    const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
+    const char *own = name_or_own(NULL);
+    char shown[CLI_SAFE_SIZE], path[CLI_SAFE_SIZE] = "the default segment";
+    struct sluice_canal *c;
+    bool found = false;
+    if (sluice_canal_open(own, &options, &c) == SLUICE_OK) {
+        found = cli_show_key(c, word, o->form);
+        cli_safe_text(sluice_canal_path(c), path, sizeof path);
+        sluice_canal_close(c);
+    }
+    if (found) return cli_flush_output(0);
+    int status = sluice_canal_open(word, &options, &c);
+    if (status == SLUICE_ENOENT || status == SLUICE_EINVAL) {
+        cli_message("no process holds or waits for \"%s\" in %s, and no segment has "
+                    "this name",
+                    cli_safe_text(word, shown, sizeof shown), path);
+        return CLI_EXIT_NO_INPUT;
+    }
+    if (status != SLUICE_OK) return cli_status_error(word, status);
+    cli_show_keys(c, o->form);
+    sluice_canal_close(c);
+    return cli_flush_output(0);
+}
+
+/* The arguments are nothing, KEY, or SEGMENT KEY. */
+static int show_arguments(const struct canal_options *o, int argc, char **argv)
+{
+    if (argc == 0) return show(o, o->segment, NULL);
+    if (argc == 2) {
+        if (o->segment == NULL) return show(o, argv[0], argv[1]);
+        return cli_usage_error("too many arguments: expected one KEY with --segment");
+    }
+    if (o->segment == NULL) return show_key_or_segment(o, argv[0]);
+    return show(o, o->segment, argv[0]);
 }
 
 static int reap(const struct canal_options *o, const char *name)
@@ -255,18 +307,13 @@ static void ls_text(const char *name, const char *owner, int status,
            (double)i->bytes / (1 << 20), sluice_status_word(status));
 }
 
-static void ls_one(const struct canal_options *o, const char *file,
+static void ls_one(const struct canal_options *o, const char *name, const char *path,
                    const char **between)
 {
     const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
-    char path[512], owner[64], shown[CLI_SAFE_SIZE];
+    char owner[64], shown[CLI_SAFE_SIZE];
     struct sluice_canal_info info = {0};
     struct sluice_canal *c;
-    snprintf(path, sizeof path, "%s/%s", DIRECTORY, file);
-    /* The name that other commands accept for this file. */
-    const char *name = strncmp(file, PREFIX, strlen(PREFIX)) == 0
-                           ? file + strlen(PREFIX)
-                           : path;
     int status = sluice_canal_open(path, &options, &c);
     if (status == SLUICE_EFOREIGN || status == SLUICE_ENOENT) return;
     if (status == SLUICE_OK) {
@@ -281,6 +328,28 @@ static void ls_one(const struct canal_options *o, const char *file,
         ls_json(name, path, who, status, &info);
         *between = ",";
     }
+}
+
+/* List the default segment, unless it is one of those in DIRECTORY. */
+static void ls_default(const struct canal_options *o, const char **between)
+{
+    const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
+    struct sluice_canal *c;
+    if (sluice_canal_open(NULL, &options, &c) != SLUICE_OK) return;
+    const char *path = sluice_canal_path(c);
+    if (strncmp(path, DIRECTORY "/", strlen(DIRECTORY "/")) != 0)
+        ls_one(o, path, path, between);
+    sluice_canal_close(c);
+}
+
+/* List a file of DIRECTORY, with the name that other commands accept for it. */
+static void ls_file(const struct canal_options *o, const char *file,
+                    const char **between)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", DIRECTORY, file);
+    bool named = strncmp(file, PREFIX, strlen(PREFIX)) == 0;
+    ls_one(o, named ? file + strlen(PREFIX) : path, path, between);
 }
 
 static int ours(const struct dirent *e)
@@ -304,8 +373,9 @@ static int ls(const struct canal_options *o)
     if (o->form == CLI_FORM_TEXT)
         printf("%-20s %-12s %12s %12s %14s %12s  %s\n", "NAME", "OWNER", "KEYS",
                "SLOTS", "RECORDS", "SIZE", "STATE");
+    ls_default(o, &between);
     for (int i = 0; i < n; i++) {
-        ls_one(o, files[i]->d_name, &between);
+        ls_file(o, files[i]->d_name, &between);
         free(files[i]);
     }
     free(files);
@@ -340,7 +410,7 @@ int cli_canal(const struct cli_command *command, int argc, char **argv)
     cli_catch_truncation();
     switch (command->id) {
         case CLI_CANAL_LS: return ls(&o);
-        case CLI_CANAL_SHOW: return show(&o, name, argc > 1 ? argv[1] : NULL);
+        case CLI_CANAL_SHOW: return show_arguments(&o, argc, argv);
         case CLI_CANAL_WATCH: return watch(&o, name);
         case CLI_CANAL_REAP: return reap(&o, name);
         case CLI_CANAL_MAKE: return make(&o, name);

@@ -24,7 +24,7 @@ struct run_options {
     bool shared, exclusive;
     bool nonblock;
     bool close, no_fork;
-    bool verbose, local;
+    bool verbose;
     int conflict;
     const char *string; /* For the shell. */
     int64_t grace_ms;
@@ -94,7 +94,7 @@ static int take_option(void *into, int id, const char *value)
         case 'F': o->no_fork = true; return 0;
         case 'q': o->request.quiet = true; return 0;
         case CLI_OPT_VERBOSE: o->verbose = true; return 0;
-        case CLI_OPT_LOCAL: o->local = true; return 0;
+        case CLI_OPT_LOCAL: return 0; /* The only kind of lock that run has. */
         case CLI_OPT_SEGMENT:
             if (value[0] == '\0')
                 return cli_usage_error("--segment: the name is empty");
@@ -184,27 +184,12 @@ static int settle(struct run_options *o)
     return 0;
 }
 
-/* Choose between a server and the segments of this machine. */
-static int choose_place(struct run_options *o)
+/* Choose the segment: --segment, then SLUICE_SEGMENT, then the default segment. */
+static void choose_segment(struct run_options *o)
 {
-    const char *server = getenv("SLUICE_SERVER");
     const char *segment = getenv("SLUICE_SEGMENT");
-    if (o->request.segment != NULL || o->local) {
-        if (o->request.segment == NULL && segment != NULL && segment[0] != '\0')
-            o->request.segment = segment;
-        return 0;
-    }
-    if (server != NULL && server[0] != '\0') {
-        cli_message(
-            "SLUICE_SERVER is set, and this version cannot use a server; --local "
-            "takes the locks of this machine");
-        return CLI_EXIT_UNAVAILABLE;
-    }
-    if (segment != NULL && segment[0] != '\0') o->request.segment = segment;
-    else if (!o->request.quiet)
-        cli_message("no server is named, so this lock is one of this machine alone "
-                    "(--local says that this is meant)");
-    return 0;
+    if (o->request.segment == NULL && segment != NULL && segment[0] != '\0')
+        o->request.segment = segment;
 }
 
 /* --- The command's environment -------------------------------------------- */
@@ -322,6 +307,7 @@ int cli_run(const struct cli_command *command, int argc, char **argv)
     if (status >= 0) return status;
     status = take_arguments(&o, argc - rest, argv + rest);
     if (status == 0) status = settle(&o);
-    if (status == 0) status = choose_place(&o);
-    return status == 0 ? run(&o) : status;
+    if (status != 0) return status;
+    choose_segment(&o);
+    return run(&o);
 }

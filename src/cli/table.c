@@ -43,9 +43,9 @@ static const struct cli_option run_options[] = {
     {'q', "q", "quiet", NULL, CLI_ARG_NONE, "no notes on standard error, only errors", NULL},
     {CLI_OPT_VERBOSE, "", "verbose", NULL, CLI_ARG_NONE, "say how long it took to get the lock", 
         "Say on standard error how long it took to get the lock, and what is executed."},
-    {CLI_OPT_LOCAL, "", "local", NULL, CLI_ARG_NONE, "use this machine's locks, and say nothing of it",
-        "Use the locks of this machine.\nThis is what happens anyway where no server is named; "
-        "then it is said in one line on standard error."},
+    {CLI_OPT_LOCAL, "", "local", NULL, CLI_ARG_NONE, "use a lock of this machine (the default)",
+        "Use a lock of this machine.\nThis is the default and, in this version, the only choice: "
+        "\n.Cm run\ndoes not use servers and ignores\n.Ev SLUICE_SERVER ."},
     {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "the segment that the lock is in; a name or a path",
         "The segment of shared memory that the lock is in:\n.Ar NAME\nstands for\n.Pa /dev/shm/sluice. Ns Ar NAME ,\n"
         "and what has a slash in it is a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else\n"
@@ -62,8 +62,10 @@ static const struct cli_option ls_options[] = {
 
 static const struct cli_option show_options[] = {
     JSON_OPTION,
-    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "keys alone, one a line",
-        "Keys alone, one a line; with\n.Ar KEY\nthe pids of its holders."},
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print only keys, one per line",
+        "Print only keys, one per line; with\n.Ar KEY ,\nonly the process ids of its holders."},
+    {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "the segment: a name or a path",
+        "The segment.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else the default segment."},
     HELP_OPTION, END_OPTION};
 
 static const struct cli_option watch_options[] = {
@@ -152,9 +154,9 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
         "run a command under a lock", run_options, {CLI_ARG_KEY, CLI_ARG_COMMAND, CLI_ARG_NONE}},
     [CLI_CANAL_LS] = {CLI_CANAL_LS, "canal ls", "[--json] [-q]",
         "list the segments of this machine", ls_options, {CLI_ARG_NONE}},
-    [CLI_CANAL_SHOW] = {CLI_CANAL_SHOW, "canal show", "[--json] [-q] [NAME [KEY]]",
-        "show the locks of a segment, or who holds one and who waits", show_options,
-        {CLI_ARG_SEGMENT, CLI_ARG_KEY, CLI_ARG_NONE}},
+    [CLI_CANAL_SHOW] = {CLI_CANAL_SHOW, "canal show", "[--json] [-q] [--segment NAME] [KEY]",
+        "show all locks, or the holders and waiters of one lock", show_options,
+        {CLI_ARG_KEY, CLI_ARG_NONE}},
     [CLI_CANAL_WATCH] = {CLI_CANAL_WATCH, "canal watch", "[options] [NAME]",
         "show a segment again and again", watch_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_CANAL_REAP] = {CLI_CANAL_REAP, "canal reap", "[--json] [NAME]",
@@ -210,7 +212,7 @@ const struct cli_exit cli_exits[] = {
 
 const struct cli_variable cli_reads[] = {
     {"SLUICE_SEGMENT", "the segment, where --segment does not say"},
-    {"SLUICE_SERVER", "the server, for do; in this version run cannot use it, and refuses to run unless the segment is asked for"},
+    {"SLUICE_SERVER", "the server that do uses; run ignores it"},
     {"SLUICE_PASSWORD", "the password for the server; used by do"},
     {"SHELL", "the shell for -c"},
     {NULL, NULL}};

@@ -357,7 +357,8 @@ class Stage:
         takes a variable away."""
         env = {k: v for k, v in os.environ.items()
                if not k.startswith("SLUICE_") and k not in ("SHELL", "PS1", "PS2", "BASH_ENV",
-                                                            "ENV", "LANGUAGE", "TZ")}
+                                                            "ENV", "LANGUAGE", "TZ",
+                                                            "XDG_STATE_HOME")}
         env.update(SLUICE_SEGMENT=self.segment, LC_ALL="C.UTF-8", HOME=self.dir,
                    TERM="dumb")
         for name, value in (changes or {}).items():
@@ -426,7 +427,7 @@ class Stage:
 
     def show(self, key=None):
         """`canal show --json`, of the segment or of one key; None if there is no such."""
-        p = self.sluice("canal", "show", "--json", self.segment,
+        p = self.sluice("canal", "show", "--json", "--segment", self.segment,
                         *([key] if key is not None else []))
         self.processes.pop()
         if p.status == 66:
@@ -466,6 +467,10 @@ class Stage:
         if self.run(*words, "true").status != 0:
             raise Skip("a private mount namespace is not allowed here")
         return words
+
+    def private_uid(self):
+        """The user id behind private()."""
+        return int(self.run(*self.private(), "id", "-u").out)
 
     def as_nobody(self):
         """Words before a command that run it as a user who may do nothing. The program

@@ -14,6 +14,8 @@ from tap import EXCLUSIVE, Skip, alive, check, check_that, main, test
 
 KILL = signal.SIGKILL
 NO_SEGMENT = {"SLUICE_SEGMENT": None}
+# The home directory is unsuitable, so the default segment is in /dev/shm.
+IN_DEV_SHM = {"SLUICE_SEGMENT": None, "XDG_STATE_HOME": "/nonexistent/state"}
 
 # Keys that a terminal or a JSON parser could choke on.
 CONTROL = "a\tb\nc\x1b[31md\x07e\x7ff"
@@ -352,14 +354,52 @@ def show_of_a_command_in_place_of_its_wrapper_names_it(t):
 
 
 @test
-def show_without_a_name_is_of_the_user_s_own_segment(t):
-    private = t.private()
-    p = t.run(*private, "sh", "-c", '"$0" run --local -j 2 k -- "$0" canal show --json',
-              tap.program, env=NO_SEGMENT)
-    check(p.status, 0)
-    document = json.loads(p.out)
-    check_that(re.fullmatch(r"/dev/shm/sluice\.\d+", document["segment"]), "it is that one")
-    check([k["key"] for k in document["keys"]], ["k"])
+def show_without_a_segment_shows_the_default_segment(t):
+    for env, path in ((NO_SEGMENT, t.path(".local/state/sluice/segment")),
+                      (IN_DEV_SHM, "/dev/shm/sluice.%d" % t.private_uid())):
+        p = t.run(*t.private(), "sh", "-c", '"$0" run -j 2 k -- "$0" canal show --json',
+                  tap.program, env=env)
+        check(p.status, 0)
+        document = json.loads(p.out)
+        check(document["segment"], path)
+        check([k["key"] for k in document["keys"]], ["k"])
+
+
+@test
+def show_of_a_key_shows_it_in_the_default_segment(t):
+    t.hold()
+    p = canal(t, "show", "k")
+    check((p.status, p.err), (0, ""))
+    check(p.out.split("\n")[0], "k: exclusive")
+    p = t.run(tap.program, "run", "-n", "mine", "--", tap.program, "canal", "show", "--json", "mine",
+              env=NO_SEGMENT)
+    check(json.loads(p.out)["segment"], t.path(".local/state/sluice/segment"))
+
+
+@test
+def show_prefers_a_key_and_otherwise_shows_a_segment_of_that_name(t):
+    name = t.name()
+    check(canal(t, "make", name).status, 0)
+    check(t.json("canal", "show", "--json", name)["segment"], "/dev/shm/sluice." + name)
+    t.hold(key=name)
+    check(t.json("canal", "show", "--json", name)["key"], name)
+    check(t.json("canal", "show", "--json", "--segment", name)["keys"], [])
+    p = refused(t, 66, "show", "nosuch")
+    check(p.err, "sluice canal show: no process holds or waits for \"nosuch\" in %s, and no "
+                 "segment has this name\n" % t.segment)
+    p = refused(t, 66, "show", "--segment", name, "nosuch")
+    check(p.err, "sluice canal show: no process holds or waits for \"nosuch\" in "
+                 "/dev/shm/sluice.%s\n" % name)
+    refused(t, 64, "show", "--segment", name, "k", "k")
+    refused(t, 64, "show", "--segment", "", "k")
+
+
+@test
+def ls_lists_the_default_segment(t):
+    check(t.sluice("run", "k", "--", "true", env=NO_SEGMENT).status, 0)
+    path = t.path(".local/state/sluice/segment")
+    check_that(path in canal(t, "ls", "-q", env=NO_SEGMENT).out.splitlines(), "it is listed")
+    check(t.json("canal", "show", "--json", path)["segment"], path)
 
 
 @test

@@ -342,10 +342,11 @@ def asks_the_segment_that_the_line_names(t, start):
                        ("--segment=%s " % name, "named-key")):
         check(sh.all_of("sluice run " + words), [key], words)
     for segment, key in ((t.segment, "own-key"), (quoted, "other-key"), (name, "named-key")):
-        check(sh.all_of("sluice canal show %s " % segment), [key])
-        check(sh.all_of("sluice canal show --json %s " % segment), [key])
-        check(sh.all_of("sluice canal show %s -q " % segment), [key])
-    sh.stays("sluice canal show %s own-key " % t.segment)
+        check(sh.all_of("sluice canal show --segment %s " % segment), [key])
+        check(sh.all_of("sluice canal show --json --segment %s " % segment), [key])
+        check(sh.all_of("sluice canal show --segment %s -q " % segment), [key])
+    check(sh.all_of("sluice canal show "), ["own-key"])
+    sh.stays("sluice canal show own-key ")
 
 
 @both
@@ -385,8 +386,8 @@ def completes_segments_by_name_and_by_path(t, start):
     check(t.sluice("canal", "make", t.path("directory/inside")).status, 0)
     sh = start(t)
     both_names = sorted([one, two])
-    for words in ("run --segment ", "canal show ", "canal watch ", "canal reap ", "canal rm ",
-                  "canal rm a b c ", "canal make --keys 5 "):
+    for words in ("run --segment ", "canal show --segment ", "canal watch ", "canal reap ",
+                  "canal rm ", "canal rm a b c ", "canal make --keys 5 "):
         check(sorted(sh.all_of("sluice %s%s" % (words, t.unique))), both_names, words)
         check(sh.line_after("sluice %s%s-o" % (words, t.unique)),
               "sluice %s%s " % (words, one))
@@ -396,7 +397,7 @@ def completes_segments_by_name_and_by_path(t, start):
           "sluice run --segment=%s " % one)
     check(sh.line_after("sluice run --segment=./directory/in"),
           "sluice run --segment=./directory/inside ")
-    check(sh.line_after("sluice canal show ~/directory/in"), "sluice canal show ~/directory/inside ")
+    check(sh.line_after("sluice canal watch ~/directory/in"), "sluice canal watch ~/directory/inside ")
 
 
 @both

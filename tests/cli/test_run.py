@@ -2,6 +2,7 @@
 """test_run.py SLUICE [--jobs N] [PATTERN...] - what `sluice run` promises about options,
 capacities, waiting, exit statuses, messages, and what the command inherits."""
 import os
+import pwd
 import re
 import resource
 import signal
@@ -12,9 +13,9 @@ import time
 import tap
 from tap import EXCLUSIVE, Skip, alive, check, check_that, main, signal_masks, test
 
-LOCAL_NOTE = ("sluice run: no server is named, so this lock is one of this machine alone "
-              "(--local says that this is meant)\n")
 NO_SEGMENT = {"SLUICE_SEGMENT": None}
+# The home directory is unsuitable, so the default segment is in /dev/shm.
+IN_DEV_SHM = {"SLUICE_SEGMENT": None, "XDG_STATE_HOME": "/nonexistent/state"}
 
 
 def usage_error(t, *args, **more):
@@ -562,18 +563,10 @@ def q_does_not_silence_errors(t):
 
 
 @test
-def a_lock_that_is_local_by_default_says_so_once_and_first(t):
-    p = t.run(*t.private(), tap.program, "run", "k", "--", "sh", "-c", "echo ran >&2",
-              env=NO_SEGMENT)
-    check(p.status, 0)
-    check(p.err, LOCAL_NOTE + "ran\n")
-
-
-@test
-def a_lock_that_is_local_by_wish_does_not_say_so(t):
+def a_run_that_gets_its_lock_prints_nothing(t):
     private = t.private()
-    for options, env in (((("--local",)), NO_SEGMENT), (("-q",), NO_SEGMENT),
-                         (("--segment", "name"), NO_SEGMENT),
+    for options, env in (((), NO_SEGMENT), ((), IN_DEV_SHM), (("--local",), NO_SEGMENT),
+                         (("-q",), NO_SEGMENT), (("--segment", "name"), NO_SEGMENT),
                          (("--segment", t.path("segment")), NO_SEGMENT),
                          ((), {"SLUICE_SEGMENT": "name"})):
         p = t.run(*private, tap.program, "run", *options, "k", "--", "true", env=env)
@@ -1058,15 +1051,9 @@ def a_fork_that_fails_gives_71_and_the_permit_back(t):
 
 
 @test
-def a_server_that_is_named_is_never_replaced_by_a_local_lock(t):
-    private = t.private()
-    env = {"SLUICE_SEGMENT": None, "SLUICE_SERVER": "lock.example:7419"}
-    p = t.run(*private, tap.program, "run", "k", "--", "echo", "ran", env=env)
-    check((p.status, p.out), (69, ""))
-    check_that(p.err.startswith("sluice run: "), "it is said")
-    for options in (("--local",), ("--segment", "name"), ("--segment", t.path("segment"))):
-        p = t.run(*private, tap.program, "run", *options, "k", "--", "echo", "ran", env=env)
-        check((p.status, p.out), (0, "ran\n"), "with " + " ".join(options))
+def SLUICE_SERVER_does_not_matter(t):
+    p = t.sluice("run", "k", "--", "echo", "ran", env={"SLUICE_SERVER": "lock.example:7419"})
+    check((p.status, p.out, p.err), (0, "ran\n", ""))
 
 
 @test
@@ -1098,11 +1085,176 @@ def a_name_without_a_slash_is_in_dev_shm(t):
     check_that(t.taken("--segment", "/dev/shm/sluice." + name), "the path names the same")
 
 
+WHERE = "echo $SLUICE_LOCK_SEGMENT"
+
+
+def where(t, **env):
+    """The default segment of a run."""
+    p = t.sluice("run", "k", "-c", WHERE, env=dict(NO_SEGMENT, **env))
+    check((p.status, p.err), (0, ""))
+    return p.out.rstrip("\n")
+
+
 @test
-def the_default_segment_is_the_user_s_in_dev_shm(t):
-    p = t.run(*t.private(), tap.program, "run", "--local", "k", "--", "sh", "-c",
-              "echo $SLUICE_LOCK_SEGMENT; ls /dev/shm", env=NO_SEGMENT)
-    uid = int(p.out.split("sluice.")[1].split("\n")[0])
+def the_default_segment_is_in_the_home_directory(t):
+    path = t.path(".local/state/sluice/segment")
+    check(where(t), path)
+    check(os.stat(os.path.dirname(path)).st_mode & 0o777, 0o700)
+    check(os.stat(path).st_mode & 0o777, 0o600)
+    p = t.start(tap.program, "run", "--mode", "0666", "k", "--", "cat", env=NO_SEGMENT, stdin=-1)
+    t.until(lambda: t.run(tap.program, "run", "-n", "k", "--", "true", env=NO_SEGMENT).status == 1,
+            "the lock is held")
+    check(os.stat(path).st_mode & 0o777, 0o600)
+    p.release()
+
+
+@test
+def XDG_STATE_HOME_replaces_the_state_directory_of_the_home_directory(t):
+    check(where(t, XDG_STATE_HOME=t.path("state")), t.path("state/sluice/segment"))
+    check(where(t, XDG_STATE_HOME=t.path("slash") + "//"), t.path("slash/sluice/segment"))
+    check(os.stat(t.path("state")).st_mode & 0o777, 0o700)
+    check(where(t, XDG_STATE_HOME="relative"), t.path(".local/state/sluice/segment"))
+    check(where(t, XDG_STATE_HOME=""), t.path(".local/state/sluice/segment"))
+
+
+def in_a_world(t, script):
+    """Run a script as root with a /dev/shm of its own and an empty home directory in tmpfs, both
+    as HOME and in the password database. $1 is sluice. `run` prints its segment."""
+    nobody, sluice = t.as_nobody(), t.copy_of_program()
+    home = pwd.getpwuid(0).pw_dir
+    return t.run(*t.private(), "sh", "-c",
+                 'chmod 1777 /dev/shm; h=$2; mount -t tmpfs none "$h" || exit 99\n'
+                 "nobody() { %s \"$@\"; }\nrun() { $1 run k -c 'echo $SLUICE_LOCK_SEGMENT'; }\n"
+                 % " ".join(nobody) + 'where() { sluice=$1; shift; env "$@" $sluice run k -c '
+                 "'echo $SLUICE_LOCK_SEGMENT'; }\n" + script,
+                 "sh", sluice, home, env=dict(NO_SEGMENT, HOME=home))
+
+
+@test
+def without_a_HOME_of_the_user_the_password_database_names_the_home_directory(t):
+    p = in_a_world(t, """
+        mkdir $h/other; chown 65534 $h/other
+        for home in HOME=$h HOME= HOME=relative HOME=/nonexistent HOME=$h/other -uHOME; do
+            where $1 $home
+        done | sort | uniq -c | sed 's/^ *//'
+        ls $h/other /dev/shm""")
+    home = pwd.getpwuid(0).pw_dir
+    check(p.out, "6 %s/.local/state/sluice/segment\n/dev/shm:\n\n%s/other:\n" % (home, home))
+
+
+@test
+def an_unsuitable_home_directory_leads_to_dev_shm(t):
+    for spoil in ("mount -t ramfs none $h",  # not known to be local
+                  "mount -o remount,ro $h",
+                  "mkdir -p $h/.local/state/sluice; chown 65534 $h/.local/state/sluice",
+                  "mkdir -p $h/.local/state $h/x; ln -s $h/x $h/.local/state/sluice",
+                  "touch $h/.local",
+                  "mkdir -p $h/.local; mount -t ramfs none $h/.local",
+                  "mkdir -p $h/.local/state/sluice; mount -t ramfs none $h/.local/state/sluice"):
+        p = in_a_world(t, spoil + "\nrun $1\nfind $h -name segment\nls /dev/shm")
+        check((p.out, p.err), ("/dev/shm/sluice.0\nsluice.0\n", ""), spoil)
+
+
+@test
+def an_error_that_may_pass_does_not_lead_to_dev_shm(t):
+    for spoil, status in (("mount -t tmpfs -o size=64k none $h", 71),
+                          ("mount -t tmpfs -o nr_inodes=2 none $h", 71),
+                          ("run $1 >/dev/null; mount -o remount,ro $h", 77)):
+        p = in_a_world(t, spoil + "\nrun $1; echo $?; ls /dev/shm")
+        check(p.out, "%d\n" % status, spoil)
+        check_that(p.err.startswith("sluice run: "), "the error is reported: " + p.err)
+
+
+@test
+def a_file_that_is_not_a_segment_is_left_alone(t):
+    p = in_a_world(t, """
+        mkdir -p $h/.local/state/sluice
+        echo something >$h/.local/state/sluice/segment
+        run $1; echo $?; cat $h/.local/state/sluice/segment; ls /dev/shm""")
+    check(p.out, "65\nsomething\n")
+
+
+@test
+def a_directory_that_others_can_write_to_is_closed_to_them(t):
+    p = in_a_world(t, """
+        mkdir -p $h/.local/state/sluice; chmod 0777 $h/.local/state/sluice
+        run $1; stat -c %a $h/.local/state/sluice""")
+    check(p.out, "%s/.local/state/sluice/segment\n700\n" % pwd.getpwuid(0).pw_dir)
+
+
+@test
+def a_hard_link_is_not_used_as_the_default_segment(t):
+    p = in_a_world(t, """
+        $1 canal make $h/team >/dev/null; mkdir -p $h/.local/state/sluice
+        ln $h/team $h/.local/state/sluice/segment
+        run $1; echo $?""")
+    check(p.out, "77\n")
+
+
+BOOT_AT = 16  # the offset of the boot id in the header
+
+
+def spoil_file(path, at, data):
+    with open(path, "r+b") as f:
+        f.seek(at)
+        f.write(data)
+
+
+@test
+def after_a_reboot_the_default_segment_is_empty(t):
+    path = where(t)
+    holder = t.start(tap.program, "run", "k", "--", "cat", env=NO_SEGMENT, stdin=-1)
+    taken = lambda: t.sluice("run", "-n", "k", "--", "true", env=NO_SEGMENT).status == 1
+    t.until(taken, "the lock is held")
+    image = open(path, "rb").read()
+    holder.release()
+    for spoil in (lambda: spoil_file(path, 0, image[:BOOT_AT] + b"an earlier boot." +
+                                     image[BOOT_AT + 16:]),
+                  lambda: spoil_file(path, 0, bytes(len(image)))):  # after a power failure
+        spoil()
+        started = [t.start(tap.program, "run", "-j", "1", "k", "--", "sh", "-c",
+                           "mkdir busy && rmdir busy && echo ran", env=NO_SEGMENT)
+                   for _ in range(8)]
+        for p in started:
+            check((p.status, p.out, p.err), (0, "ran\n", ""))
+        check(t.json("canal", "show", "--json", env=NO_SEGMENT)["keys"], [])
+
+
+@test
+def a_file_of_zeros_elsewhere_is_not_a_segment(t):
+    with open(t.path("image"), "wb") as f:
+        f.write(bytes(8192))
+    check(t.sluice("run", "--segment", t.path("image"), "k", "--", "true").status, 65)
+
+
+@test
+def locks_are_per_user_unless_the_users_share_a_segment(t):
+    p = in_a_world(t, """
+        chmod 1777 $h; mkdir $h/nobody; chown 65534 $h/nobody; mkfifo $h/end; touch $h/out
+        nobody env HOME=$h/nobody $1 run job -- \
+            sh -c "echo ready; cat" <$h/end >$h/out &
+        exec 9>$h/end
+        until grep -q ready $h/out; do sleep 0.01; done
+        $1 run -n job -- echo not excluded
+        exec 9>&-
+        wait
+        $1 canal make --mode 0666 /dev/shm/sluice.team >/dev/null
+        nobody env HOME=$h/nobody $1 run --segment team --mode 0666 job -- \
+            sh -c "echo shared; cat" <$h/end >$h/out &
+        exec 9>$h/end
+        until grep -q shared $h/out; do sleep 0.01; done
+        $1 run --segment team --mode 0666 -n job -- echo two at once
+        echo $?
+        exec 9>&-
+        wait""")
+    check(p.out, "not excluded\n1\n")
+
+
+@test
+def the_default_segment_in_dev_shm_has_the_user_s_number(t):
+    p = t.run(*t.private(), tap.program, "run", "k", "--", "sh", "-c",
+              WHERE + "; ls /dev/shm", env=IN_DEV_SHM)
+    uid = t.private_uid()
     check(p.out, "/dev/shm/sluice.%d\nsluice.%d\n" % (uid, uid))
 
 
@@ -1113,7 +1265,7 @@ def with_two_users(t, script):
     return t.run(*t.private(), "sh", "-c",
                  'chmod 1777 /dev/shm; u=/dev/shm/sluice.0; '
                  'nobody() { %s "$@"; }\n%s' % (" ".join(nobody), script),
-                 "sh", sluice, env=NO_SEGMENT)
+                 "sh", sluice, env=IN_DEV_SHM)
 
 
 @test
@@ -1121,11 +1273,11 @@ def a_name_that_another_user_has_taken_keeps_nobody_from_his_own_segment(t):
     for thing in ("touch $u", "$1 canal make --mode 0666 $u", "mkdir $u", "ln -s /etc/passwd $u"):
         p = with_two_users(t, """
             nobody %s >/dev/null || exit 99
-            $1 run --local k -- sh -c 'echo $SLUICE_LOCK_SEGMENT
-                "$0" run --local -n k -- echo two at once
-                env -i "$0" run -q -n k -- echo two at once
+            $1 run k -- sh -c 'echo $SLUICE_LOCK_SEGMENT
+                "$0" run -n k -- echo two at once
+                env -i XDG_STATE_HOME=/nonexistent/state "$0" run -q -n k -- echo two at once
                 "$0" canal show | tail -n 1 | cut -c 1-34' "$1"
-            $1 run --local -n k -- echo again
+            $1 run -n k -- echo again
             ls /dev/shm | wc -l""" % thing)
         check_that(re.fullmatch(r"/dev/shm/sluice-0\.[0-9a-f]{16}\nk                        exclusive\nagain\n2\n", p.out),
                    "another one is used, and by all: " + p.out + p.err)
@@ -1135,7 +1287,7 @@ def a_name_that_another_user_has_taken_keeps_nobody_from_his_own_segment(t):
 def a_name_that_is_given_up_again_does_not_split_the_users_of_the_segment(t):
     p = with_two_users(t, """
         nobody touch $u
-        $1 run --local k -- sh -c 'rm $0; $1 run --local -n k -- echo two at once' $u $1
+        $1 run k -- sh -c 'rm $0; $1 run -n k -- echo two at once' $u $1
         test -e $u || echo not made""")
     check(p.out, "not made\n")
     check_that(p.err.count("is taken") == 1, "it is taken")
@@ -1148,7 +1300,7 @@ def a_file_of_another_user_is_no_second_name(t):
         for n in 0 8 f; do nobody touch /dev/shm/sluice-0.000000000000000$n; done
         nobody $1 canal make --mode 0666 /dev/shm/sluice-0.0000000000000001 >/dev/null
         touch /dev/shm/sluice-0.notdigits
-        $1 run --local k -- sh -c 'stat -c %u:%a $SLUICE_LOCK_SEGMENT'""")
+        $1 run k -- sh -c 'stat -c %u:%a $SLUICE_LOCK_SEGMENT'""")
     check(p.out, "0:600\n")
 
 
@@ -1159,7 +1311,7 @@ def of_many_first_users_at_a_time_one_makes_the_segment(t):
             rm -rf /dev/shm/*
             [ $round = 3 ] || nobody touch $u
             for n in 1 2 3 4 5 6 7 8 9 10 11 12; do
-                $1 run --local -j 1 -w 100 k -c 'echo $SLUICE_LOCK_SEGMENT' &
+                $1 run -j 1 -w 100 k -c 'echo $SLUICE_LOCK_SEGMENT' &
             done >/dev/shm/out
             wait
             sort -u /dev/shm/out | wc -l
@@ -1174,7 +1326,7 @@ def of_many_first_users_at_a_time_one_makes_the_segment(t):
 def the_segment_of_an_earlier_version_is_used_on(t):
     p = with_two_users(t, """
         $1 canal make --keys 77 $u >/dev/null
-        $1 run --local k -c 'echo $SLUICE_LOCK_SEGMENT'; ls /dev/shm""")
+        $1 run k -c 'echo $SLUICE_LOCK_SEGMENT'; ls /dev/shm""")
     check(p.out, "/dev/shm/sluice.0\nsluice.0\n")
 
 

@@ -103,6 +103,7 @@ UNIT_TEST(a_name_without_a_slash_lies_in_dev_shm)
     assert_int_equal(sluice_canal_remove(name), SLUICE_OK);
     assert_int_equal(sluice_canal_remove(name), SLUICE_ENOENT);
     char expected[64];
+    setenv("XDG_STATE_HOME", "/nonexistent/state", 1); /* Unsuitable for a segment. */
     assert_int_equal(sl_canal_segment_path(NULL, path, sizeof path), SLUICE_OK);
     snprintf(expected, sizeof expected, "/dev/shm/sluice.%u", (unsigned)geteuid());
     assert_string_equal(path, expected);

@@ -1,10 +1,11 @@
-/* test_own.c - the user's own segment when another user has taken its name: all processes find
- * the same one, even if several are the first at the same moment. Each test runs in a child with
- * its own /dev/shm, which needs root. */
+/* test_own.c - the default segment: in the home directory, or in /dev/shm, where another user may
+ * have taken its name. All processes find the same one, even if several are the first at the
+ * same moment. Each test runs in a child with its own /dev/shm, which needs root. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -51,6 +52,8 @@ static int in_a_child(int (*f)(void))
         bool can = geteuid() == 0 && unshare(CLONE_NEWNS) == 0 &&
                    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
                    mount("none", "/dev/shm", "tmpfs", 0, "mode=1777") == 0;
+        setenv("XDG_STATE_HOME", "/nonexistent/state",
+               1); /* Unsuitable for a segment. */
         _exit(can ? f() : CANNOT);
     }
     waitpid(pid, &status, 0);
@@ -198,6 +201,58 @@ static int what_is_not_there_is_not_made(void)
     sluice_canal_close(c);
     if (sluice_canal_remove(NULL) != SLUICE_OK || candidates() != 0) return 4;
     return access("/dev/shm/sluice.0", F_OK) == 0 ? 0 : 5;
+}
+
+/* --- The home directory --------------------------------------------------------- */
+
+/* A home directory on a file system of its own. */
+static void mount_home(const char *type, const char *options)
+{
+    static char home[] = "/dev/shm/sluice-test.home";
+    if (mkdir(home, 0700) != 0 || mount("none", home, type, 0, options) != 0) _exit(91);
+    unsetenv("XDG_STATE_HOME");
+    setenv("HOME", home, 1);
+}
+
+static int a_local_home(void)
+{
+    char path[SL_CANAL_OWN_PATH_SIZE];
+    mount_home("tmpfs", "mode=0700");
+    if (!open_own(path)) return 1;
+    if (strcmp(path, "/dev/shm/sluice-test.home/.local/state/sluice/segment") != 0)
+        return 2;
+    return candidates() == 0 ? 0 : 3;
+}
+
+static int an_unknown_file_system(void)
+{
+    char path[SL_CANAL_OWN_PATH_SIZE];
+    mount_home("ramfs", NULL);
+    if (!open_own(path)) return 1;
+    return strcmp(path, "/dev/shm/sluice.0") == 0 ? 0 : 2;
+}
+
+static int a_full_disk(void)
+{
+    struct sluice_canal *c;
+    mount_home("tmpfs", "mode=0700,nr_inodes=2");
+    if (sluice_canal_open(NULL, &small, &c) != SLUICE_ENOSPC) return 1;
+    return candidates() == 0 ? 0 : 2;
+}
+
+UNIT_TEST(the_default_segment_is_in_the_home_directory)
+{
+    passes(a_local_home);
+}
+
+UNIT_TEST(a_home_directory_on_an_unknown_file_system_is_not_used)
+{
+    passes(an_unknown_file_system);
+}
+
+UNIT_TEST(a_full_disk_is_an_error_and_does_not_lead_to_dev_shm)
+{
+    passes(a_full_disk);
 }
 
 UNIT_TEST(two_processes_that_find_no_segment_use_one)

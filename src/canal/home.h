@@ -1,0 +1,28 @@
+/* home.h - the default segment in the user's home directory.
+ *
+ *     $XDG_STATE_HOME/sluice/segment, or ~/.local/state/sluice/segment
+ *
+ * No other user can create or remove files there, and nothing removes it when the user logs
+ * out. The file is used only on a file system that is known to be local: processes of other
+ * machines must not map it, and the locks and mappings of network file systems differ. If the
+ * directory cannot be used, the default segment is in /dev/shm (own.h).
+ *
+ * All processes of a user should choose the same file. So ~ is HOME only if the user owns that
+ * directory. Otherwise it is the home directory of the password database: services often run
+ * without HOME, and sudo can keep the HOME of another user. For the same reason an error that
+ * may go away, such as a full disk, is reported and does not lead to /dev/shm. */
+#ifndef SL_CANAL_HOME_H
+#define SL_CANAL_HOME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Find the path of the segment. If `create`, create the missing directories; otherwise find
+ * only a file that exists. Returns 0 or an errno. ENOENT: the default segment is in
+ * /dev/shm. */
+int sl_canal_home_path(bool create, char *out, size_t size);
+
+/* Prepare a file that was just created. */
+void sl_canal_home_prepare(int fd);
+
+#endif /* SL_CANAL_HOME_H */
