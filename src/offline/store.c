@@ -35,9 +35,9 @@ static int exit_status_of(int ended)
     if (WIFEXITED(ended)) return WEXITSTATUS(ended);
     int number = WTERMSIG(ended);
     if (is_fault(number)) {
-        offline_say(
-            "the store is damaged: a part of its file is missing, or a page makes no "
-            "sense; put back a copy, or save what a dump can read");
+        offline_say("the store is damaged: its file is truncated, or a page is "
+                    "invalid; restore a "
+                    "copy, or save the readable records with \"sluice store dump\"");
         return EX_DATAERR;
     }
     signal(number, SIG_DFL);
@@ -53,7 +53,7 @@ static int in_child(int (*read)(const char *directory, FILE *to), const char *di
     pid_t parent = getpid(), child = fork();
     int ended;
     if (child < 0) {
-        offline_say("there can be no process: %s", strerror(errno));
+        offline_say("cannot start a process: %s", strerror(errno));
         return EX_OSERR;
     }
     if (child == 0) {
@@ -97,7 +97,7 @@ static int read_and_check(const char *directory, FILE *to)
             SL_STORE_FORMAT, c.term, c.revision, c.tables, c.keys, c.value_bytes,
             c.requests, c.barred);
     if (fflush(to) == 0) return 0;
-    offline_say("the output could not be written");
+    offline_say("cannot write to standard output");
     return EX_OSERR;
 }
 
@@ -118,12 +118,14 @@ static int read_and_dump(const char *directory, FILE *to)
     if (status != SLUICE_OK) offline_say("%s", why);
     if (status == SLUICE_EIO && to != stdout)
         offline_say(
-            "set TMPDIR to a directory that has room for it, or write it to a file");
-    if (lost > 0) offline_say("%" PRIu64 " damaged records were left out", lost);
+            "set TMPDIR to a directory with enough space, or redirect the output to a "
+            "file");
+    if (lost > 0)
+        offline_say("skipped %" PRIu64 " damaged record%s", lost, lost == 1 ? "" : "s");
     return status == SLUICE_OK && lost > 0 ? EX_DATAERR : offline_exit_status(status);
 }
 
-/* A temporary file without a name. NULL: the user has been told why there is none. */
+/* A temporary file without a name. NULL after a message. */
 static FILE *open_unnamed(void)
 {
     const char *directory = getenv("TMPDIR");
@@ -134,8 +136,9 @@ static FILE *open_unnamed(void)
     if (fd >= 0) unlink(path);
     FILE *f = fd >= 0 ? fdopen(fd, "w+") : NULL;
     if (f != NULL) return f;
-    offline_say("no file can be made in %s; set TMPDIR to a directory that takes one",
-                directory);
+    offline_say("cannot create a temporary file in %s: %s; set TMPDIR to another "
+                "directory",
+                directory, strerror(errno));
     if (fd >= 0) close(fd);
     return NULL;
 }
@@ -162,7 +165,7 @@ int offline_store_dump(const char *directory)
     if (kept == NULL) return EX_CANTCREAT;
     int status = in_child(read_and_dump, directory, kept);
     if (!copy(kept, stdout)) {
-        offline_say("the output could not be written");
+        offline_say("cannot write to standard output");
         status = EX_OSERR;
     }
     fclose(kept);
@@ -175,8 +178,7 @@ static bool has_store(const char *directory)
     struct stat st;
     if (!sl_store_path(directory, SL_STORE_FILE, path, sizeof path)) return false;
     if (lstat(path, &st) != 0) return false;
-    offline_say("there is a store in %s already; load into another directory",
-                directory);
+    offline_say("%s already contains a store; load into another directory", directory);
     return true;
 }
 

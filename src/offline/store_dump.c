@@ -114,10 +114,13 @@ int offline_store_write_text(const struct sl_store *s, FILE *to, uint64_t *lost,
     }
     *lost = d.lost;
     if (rc != 0) {
-        snprintf(why, why_bytes, "the rest cannot be read: %s", mdb_strerror(rc));
+        snprintf(
+            why, why_bytes,
+            "the dump is incomplete, because the rest of the store cannot be read: %s",
+            mdb_strerror(rc));
         return SLUICE_ETRUNCATED;
     }
     if (fflush(to) == 0 && !ferror(to)) return SLUICE_OK;
-    snprintf(why, why_bytes, "the output could not be written");
+    snprintf(why, why_bytes, "cannot write the dump");
     return SLUICE_EIO;
 }

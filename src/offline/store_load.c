@@ -196,20 +196,26 @@ static int check_loaded(const struct load *l, char *why, size_t why_bytes)
     int status = sl_store_check(l->store, &c, why, why_bytes);
     if (status == SLUICE_OK && c.keys + c.requests + c.barred == l->records)
         return SLUICE_OK;
-    if (status == SLUICE_OK) snprintf(why, why_bytes, "a record comes twice");
+    if (status == SLUICE_OK)
+        snprintf(why, why_bytes, "the input contains a record twice");
     return status == SLUICE_OK || status == SLUICE_ETRUNCATED ? SLUICE_EINVAL : status;
 }
 
 static int explain(const struct load *l, int rc, char *why, size_t why_bytes)
 {
     switch (rc) {
-        case ENODATA: snprintf(why, why_bytes, "its end is missing"); break;
+        case ENODATA:
+            snprintf(why, why_bytes,
+                     "the input is incomplete: its last line, \"end\", is missing");
+            break;
         case EINVAL:
-            snprintf(why, why_bytes, "line %" PRIu64 " is none of a dump", l->number);
+            snprintf(why, why_bytes, "line %" PRIu64 " of the input is invalid",
+                     l->number);
             break;
         case MDB_VERSION_MISMATCH:
             snprintf(why, why_bytes,
-                     "it is of another version of Sluice; load it there");
+                     "the dump was made by another version of Sluice; load it with "
+                     "that version");
             break;
         default: snprintf(why, why_bytes, "%s", mdb_strerror(rc));
     }

@@ -36,10 +36,10 @@ static int check_record(struct check *c, const MDB_val *k, const MDB_val *v)
     if (!sl_store_names_of(k, &table, &key))
         return broken(c, "data: record %" PRIu64 " has no name", n);
     if (!sl_store_read_record(k, v, &revision, &value))
-        return broken(c, "data: record %" PRIu64 " is damaged: its sum is wrong", n);
+        return broken(c, "data: record %" PRIu64 " is damaged: wrong checksum", n);
     if (revision == 0 || revision > c->counts->revision)
-        return broken(c, "data: record %" PRIu64 " is of revision %" PRIu64, n,
-                      revision);
+        return broken(c, "data: record %" PRIu64 " has the invalid revision %" PRIu64,
+                      n, revision);
     if (n == 0 || table.n != c->table.n || memcmp(table.at, c->table.at, table.n) != 0)
         c->counts->tables++;
     c->table = table; /* Valid as long as the transaction. */
@@ -55,7 +55,7 @@ static int check_request(struct check *c, const MDB_val *k, const MDB_val *v)
     int rc = mdb_get(c->txn, c->store->order, &revision, &request);
     if (rc == MDB_NOTFOUND ||
         (rc == 0 && mdb_cmp(c->txn, c->store->requests, k, &request)))
-        return broken(c, "requests: %" PRIu64 " has no place in their order", n);
+        return broken(c, "requests: %" PRIu64 " is missing in the table order", n);
     return rc;
 }
 
@@ -70,7 +70,7 @@ static int check_order(struct check *c, const MDB_val *k, const MDB_val *v)
         return broken(c, "order: revision %" PRIu64 " has no request", revision);
     if (rc != 0) return rc;
     if (revision == 0 || revision > c->counts->revision)
-        return broken(c, "order: a request of revision %" PRIu64, revision);
+        return broken(c, "order: wrong request at revision %" PRIu64, revision);
     if (r.time_ms < c->time_ms)
         return broken(c, "order: time goes back at revision %" PRIu64, revision);
     c->time_ms = r.time_ms;
@@ -80,9 +80,11 @@ static int check_order(struct check *c, const MDB_val *k, const MDB_val *v)
 static int check_bar(struct check *c, const MDB_val *k, const MDB_val *v)
 {
     c->counts->barred++;
-    if (k->mv_size != 16 || v->mv_size != 0) return broken(c, "barred: one is damaged");
+    if (k->mv_size != 16 || v->mv_size != 0)
+        return broken(c, "barred: a record is damaged");
     uint64_t term = sl_store_get_u64(k->mv_data);
-    if (term != c->counts->term) return broken(c, "barred: one of term %" PRIu64, term);
+    if (term != c->counts->term)
+        return broken(c, "barred: a record has the wrong term %" PRIu64, term);
     return 0;
 }
 
@@ -104,7 +106,7 @@ static int check_all(struct check *c, MDB_dbi dbi, const char *name,
     mdb_cursor_close(cursor);
     if (rc != MDB_NOTFOUND) return rc;
     if (n != stat.ms_entries)
-        return broken(c, "%s: there are %zu, and should be %zu", name, n,
+        return broken(c, "%s: %zu records found, %zu expected", name, n,
                       stat.ms_entries);
     return 0;
 }
@@ -122,7 +124,7 @@ static int check_meta(struct check *c)
     size_t n;
     int rc = entries(c, c->store->meta, &n);
     if (rc != 0) return rc;
-    if (n != 3) return broken(c, "meta: there are %zu numbers", n);
+    if (n != 3) return broken(c, "meta: %zu numbers found, 3 expected", n);
     rc = sl_store_get_number(c->store, c->txn, SL_STORE_TERM, &c->counts->term);
     if (rc == 0)
         rc = sl_store_get_number(c->store, c->txn, SL_STORE_REVISION,
@@ -145,8 +147,8 @@ static int check_store(struct check *c)
     if (rc == 0) rc = entries(c, s->requests, &requests);
     if (rc == 0) rc = entries(c, s->order, &order);
     if (rc == 0 && requests != order)
-        return broken(c, "requests: there are %zu, and %zu in their order", requests,
-                      order);
+        return broken(c, "requests: %zu records found, %zu in the table order",
+                      requests, order);
     return rc;
 }
 
@@ -162,6 +164,6 @@ int sl_store_check(const struct sl_store *s, struct sl_store_counts *out, char *
         mdb_txn_abort(c.txn);
     }
     if (rc != 0 && *why == '\0')
-        snprintf(why, why_bytes, "it cannot be read: %s", mdb_strerror(rc));
+        snprintf(why, why_bytes, "the store cannot be read: %s", mdb_strerror(rc));
     return sl_store_status(rc);
 }

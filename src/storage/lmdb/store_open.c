@@ -54,19 +54,23 @@ static const char *explanation_of(int rc)
 {
     switch (sl_store_status(rc)) {
         case SLUICE_EFOREIGN:
-            return "is no store of Sluice's; choose another directory";
+            return "is not a store of Sluice; choose another directory";
         case SLUICE_EVERSION:
-            return "is of another version of Sluice or LMDB; start that one, dump it "
-                   "there (sluice store dump) and load it here";
+            return "was created by another version of Sluice or LMDB; dump it with "
+                   "that "
+                   "version (sluice store dump) and load the dump with this one";
         case SLUICE_ETRUNCATED:
-            return "is damaged; put back a copy, or try to save what can be read "
-                   "(sluice store dump), and load that into an empty directory";
-        case SLUICE_ENOSPC: return "does not fit on the disk: it is full; make room";
+            return "is damaged; restore a copy, or save the readable records (sluice "
+                   "store "
+                   "dump) and load them into an empty directory";
+        case SLUICE_ENOSPC:
+            return "does not fit on the disk, which is full; free some space";
         case SLUICE_EACCES:
-            return "is not this user's to read and write; give it the directory and "
-                   "the "
-                   "files in it";
-        case SLUICE_ENOENT: return "is not there; is that the directory of a server?";
+            return "cannot be opened by this user; change the owner of the directory "
+                   "and "
+                   "its files";
+        case SLUICE_ENOENT:
+            return "does not exist; is this the data directory of a server?";
         default: return NULL;
     }
 }
@@ -276,7 +280,7 @@ int sl_store_begin(struct sl_store *s, const char *directory, size_t bytes_max,
     if (rc == 0) return SLUICE_OK;
     sl_store_forget(s, directory);
     if (rc == ENOENT) {
-        snprintf(why, why_bytes, "there is no directory %s", directory);
+        snprintf(why, why_bytes, "the directory %s does not exist", directory);
         return SLUICE_ENOENT;
     }
     return refuse(path, rc, why, why_bytes);
