@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/duration.h"
 #include "cli/exits.h"
 #include "cli/find.h"
 #include "cli/message.h"
@@ -37,7 +38,7 @@ static void put_option(const struct cli_option *o)
              o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
     if (strlen(left) <= COLUMN - 3) printf("  %-*s ", COLUMN - 3, left);
     else printf("  %s\n%*s", left, COLUMN, "");
-    snprintf(text, sizeof text, has_default ? "%s (%s)" : "%s", o->help,
+    snprintf(text, sizeof text, has_default ? "%s (default: %s)" : "%s", o->help,
              has_default ? s->given : "");
     put_text(text, COLUMN);
 }
@@ -96,7 +97,8 @@ static const struct {
      "  sluice run -j 4 convert -- convert in.png out.jpg\n"
      "\nMore: man sluice-run\n"},
     {CLI_SERVE, NULL,
-     "Times: 500ms, 5s, 2m, 1h; a plain number is in ms. Sizes: 512, 64k, 8m.\n"
+     "TIME is a duration: " SL_DURATION_FORMS "; a plain number is milliseconds.\n"
+     "BYTES is a size: 64k, 8m or 1g; a plain number is bytes.\n"
      "All options except --config, --check, --version and --help can be lines of the\n"
      "configuration file: name = value\n"
      "\nStart a server for this machine, and acquire a first lock:\n"

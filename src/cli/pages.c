@@ -165,6 +165,8 @@ static void put_setting(const struct cli_setting *s)
     bool counts = strcmp(s->kind, "NUMBER") == 0 || strcmp(s->kind, "SIZE") == 0;
     if (s->given[0] != '\0') printf("The default is\n.Cm %s .\n", s->given);
     if (counts) printf("It can be from %lld to %lld.\n", s->min, s->max);
+    if (strcmp(s->kind, "TIME") == 0)
+        printf("It can be from %lld to %lld milliseconds.\n", s->min, s->max);
 }
 
 static void mdoc_options(const char *name)

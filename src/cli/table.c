@@ -116,7 +116,7 @@ const struct cli_setting cli_settings[] = {
     {CLI_OPT_SETTINGS + (int)SETTING_##field, "", name, (int)CLI_ARG_OF_##kind == (int)CLI_ARG_NONE ? NULL : arg, (enum cli_arg_kind)CLI_ARG_OF_##kind, help, NULL},
 static const struct cli_option serve_options[] = {
 #include "settings.def"
-    {CLI_OPT_CHECK, "", "check", NULL, CLI_ARG_NONE, "read the settings, say whether they are good, and exit", NULL},
+    {CLI_OPT_CHECK, "", "check", NULL, CLI_ARG_NONE, "check the settings, print errors, and exit", NULL},
     {'V', "V", "version", NULL, CLI_ARG_NONE, "print the version of the server", NULL},
     HELP_OPTION, END_OPTION};
 #undef SETTING

@@ -166,7 +166,7 @@ int main(int argc, char **argv)
         status = EXIT_SETTINGS;
     else if (action == SL_ACTION_HELP) sl_settings_help(stdout);
     else if (action == SL_ACTION_VERSION) puts("sluice-server " SLUICE_VERSION);
-    else if (action == SL_ACTION_CHECK) puts("the settings are good");
+    else if (action == SL_ACTION_CHECK) puts("the settings are valid");
     else status = serve(&settings);
     sl_settings_free(&settings);
     return status;

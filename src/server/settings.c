@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/duration.h"
+#include "base/suggest.h"
 #include "majority/membership.h"
 #include "server/net/membership_text.h"
 
@@ -28,6 +29,7 @@ enum kind {
 };
 
 #define SECRET_BYTES_MIN 16u
+#define NAME_SHOWN 60u /* Bytes of an unknown name in an error. */
 
 struct row {
     const char *name;
@@ -157,42 +159,56 @@ static int set_duration(struct sl_settings *s, const struct row *r, const char *
                  text);
 }
 
-static int set_number(struct sl_settings *s, const struct row *r, const char *text,
+static int set_choice(struct sl_settings *s, const struct row *r, const char *text,
                       const struct place *p)
 {
-    static const char *examples[] = {
-        [NUMBER] = "a number",
-        [SIZE] = "a size: 4096, 64k, 8m",
-        [MEMORY] = "a size: 64m, 2g, 0 or auto",
-        [PORT] = "a port, 0 or auto",
-        [OCTAL] = "permissions in octal: 0660",
+    static const char *const lists[] = {
         [FORMAT] = "text or json",
         [LEVEL] = "debug, info, warn or error",
         [ENGINE] = "auto, none, lmdb or etcd",
         [FLAG] = "yes or no",
     };
+    const struct choice *c = find_choice(choices_of(r->kind), text);
+    if (c == NULL)
+        return wrong(p, "%s must be %s (got \"%s\")", r->name, lists[r->kind], text);
+    *number_of(s, r) = c->n;
+    return 0;
+}
+
+static int reject_number(const struct row *r, const char *text, const struct place *p)
+{
+    switch (r->kind) {
+        case PORT:
+            return wrong(
+                p, "%s must be a port from 1 to %" PRId64 ", 0 or auto (got \"%s\")",
+                r->name, r->max, text);
+        case OCTAL:
+            return wrong(p,
+                         "%s must be permissions in octal from 0 to %04" PRIo64
+                         ", such as 0660 (got \"%s\")",
+                         r->name, r->max, text);
+        case SIZE:
+        case MEMORY:
+            return wrong(p,
+                         "%s must be %sa size from %" PRId64 " to %" PRId64
+                         " bytes, such as 4096, 64k, 8m or 1g (got \"%s\")",
+                         r->name, r->kind == MEMORY ? "auto or " : "", r->min, r->max,
+                         text);
+        default:
+            return wrong(
+                p, "%s must be an integer from %" PRId64 " to %" PRId64 " (got \"%s\")",
+                r->name, r->min, r->max, text);
+    }
+}
+
+static int set_number(struct sl_settings *s, const struct row *r, const char *text,
+                      const struct place *p)
+{
     int64_t n;
-    bool good;
-    const struct choice *w;
-    if (choices_of(r->kind) != NULL) {
-        w = find_choice(choices_of(r->kind), text);
-        if (w == NULL)
-            return wrong(p, "%s: %s is expected, not \"%s\"", r->name,
-                         examples[r->kind], text);
-        *number_of(s, r) = w->n;
-        return 0;
-    }
-    if ((r->kind == PORT || r->kind == MEMORY) && strcasecmp(text, "auto") == 0) {
-        *number_of(s, r) = r->kind == PORT ? SL_PORT_AUTO : SL_MEMORY_AUTO;
-        return 0;
-    }
-    good = parse_number(text, r->kind, &n);
-    if (!good)
-        return wrong(p, "%s: %s is expected, not \"%s\"", r->name, examples[r->kind],
-                     text);
-    if (n < r->min || n > r->max)
-        return wrong(p, "%s: %s is not between %" PRId64 " and %" PRId64, r->name, text,
-                     r->min, r->max);
+    if ((r->kind == PORT || r->kind == MEMORY) && strcasecmp(text, "auto") == 0)
+        n = r->kind == PORT ? SL_PORT_AUTO : SL_MEMORY_AUTO;
+    else if (!parse_number(text, r->kind, &n) || n < r->min || n > r->max)
+        return reject_number(r, text, p);
     *number_of(s, r) = n;
     return 0;
 }
@@ -200,6 +216,7 @@ static int set_number(struct sl_settings *s, const struct row *r, const char *te
 static int set(struct sl_settings *s, const struct row *r, const char *text,
                const struct place *p)
 {
+    if (choices_of(r->kind) != NULL) return set_choice(s, r, text, p);
     if (r->kind == TIME) return set_duration(s, r, text, p);
     if (!is_text(r)) return set_number(s, r, text, p);
     char *copy = strdup(text);
@@ -224,7 +241,32 @@ static const struct row *find_row(const char *name, size_t n)
     return NULL;
 }
 
-/* --- The config file ------------------------------------------------------ */
+/* Report a name that no setting has; `dashes` is "--" for an option. */
+static int reject_name(const char *what, const char *dashes, struct sl_bytes name,
+                       const struct place *p)
+{
+    static const char *const names[] = {
+#define SETTING(name, kind, field, given, min, max, arg, help) name,
+#include "settings.def"
+#undef SETTING
+        "check", "help", "version"};
+    size_t n = *dashes != '\0' ? sizeof names / sizeof *names : ROWS;
+    const char *best = sl_suggest(name, names, n);
+    int length = (int)(name.n < NAME_SHOWN ? name.n : NAME_SHOWN);
+    if (best == NULL)
+        return wrong(p, "unknown %s \"%s%.*s\"; sluice serve --help lists all settings",
+                     what, dashes, length, name.at);
+    return wrong(p, "unknown %s \"%s%.*s\"; did you mean \"%s%s\"?", what, dashes,
+                 length, name.at, dashes, best);
+}
+
+/* --- The configuration file ----------------------------------------------- */
+
+/* The value of a line. */
+struct value {
+    char *text;
+    bool quoted, commented; /* It had quotes; a comment follows it. */
+};
 
 struct reading {
     struct sl_settings *settings;
@@ -250,23 +292,29 @@ static int add_to_list(struct reading *r, const struct row *row, const char *val
     return 0;
 }
 
-static void take_setting(struct reading *r, const char *name, const char *value)
+static void take_setting(struct reading *r, const char *name, const struct value *value)
 {
     const struct row *row = find_row(name, strlen(name));
     size_t i = row != NULL ? (size_t)(row - rows) : 0;
     int status = 0;
     if (row == NULL)
-        status = wrong(&r->place, "there is no setting \"%s\"; --help lists them",
-                       name);
+        status = reject_name("setting", "", (struct sl_bytes){name, strlen(name)},
+                             &r->place);
     else if (strcmp(name, "config") == 0)
-        status = wrong(&r->place, "a config file cannot name another");
+        status = wrong(&r->place, "config is an option of the command line; a "
+                                  "configuration file cannot include another one");
     else if (r->seen[i] && !is_list(row))
-        status = wrong(&r->place, "\"%s\" is there twice", name);
+        status = wrong(&r->place, "duplicate setting \"%s\"", name);
+    else if (value->commented && !value->quoted && is_secret(row))
+        status = wrong(&r->place,
+                       "put the value of %s in quotes: it is followed by a blank and "
+                       "\"#\" or \";\", which begins a comment",
+                       name);
     else if (!r->by_flag[i])
-        status = r->seen[i] ? add_to_list(r, row, value)
-                            : set(r->settings, row, value, &r->place);
+        status = r->seen[i] ? add_to_list(r, row, value->text)
+                            : set(r->settings, row, value->text, &r->place);
     if (row != NULL) r->seen[i] = true;
-    if (row != NULL && is_secret(row) && *value != '\0')
+    if (row != NULL && is_secret(row) && *value->text != '\0')
         r->settings->config_has_secret = true;
     if (status != 0) r->bad = true; /* All errors are reported, not only the first. */
 }
@@ -283,54 +331,83 @@ static char *trim(char *text)
     return text;
 }
 
-/* A comment at the end of a line: ';' after a blank. */
-static void cut_comment(char *value)
+static bool begins_comment(const char *text)
 {
-    for (char *at = value; *at != '\0'; at++)
-        if (*at == ';' && at > value && isspace((unsigned char)at[-1])) {
-            *at = '\0';
-            return;
-        }
+    return *text == '#' || *text == ';';
 }
 
-/* False: it is not a line of a config file. Changes it. */
-static bool take_line(struct reading *r, char *line)
+/* A value in quotes, which contains no quotes of the same kind: there are no escapes. */
+static const char *cut_quoted(char *text, struct value *out)
+{
+    char *end = strchr(text + 1, *text);
+    if (end == NULL) return "the closing quote is missing";
+    *end++ = '\0';
+    out->text = text + 1;
+    out->quoted = true;
+    out->commented = isspace((unsigned char)*end) && begins_comment(trim(end));
+    if (*trim(end) != '\0' && !out->commented)
+        return "only a comment, after a blank, can follow the closing quote";
+    return NULL;
+}
+
+/* Find the value in the text behind the equals sign, and remove quotes, blanks and a comment: "#"
+ * or ";" after a blank. Returns NULL, or what is wrong. Changes the text. */
+static const char *cut_value(char *text, struct value *out)
+{
+    char *begin = text;
+    *out = (struct value){0};
+    while (isspace((unsigned char)*begin)) begin++;
+    if (*begin == '"' || *begin == '\'') return cut_quoted(begin, out);
+    for (char *at = begin; *at != '\0' && !out->commented; at++)
+        if (begins_comment(at) && at > text && isspace((unsigned char)at[-1])) {
+            *at = '\0';
+            out->commented = true;
+        }
+    out->text = trim(begin);
+    return NULL;
+}
+
+/* Take the setting of a line, which is changed. Returns NULL, or why it is not a line of a
+ * configuration file. */
+static const char *take_line(struct reading *r, char *line)
 {
     static const char mark[] =
         "\xEF\xBB\xBF"; /* The byte order mark that some editors write. */
+    static const char expected[] = "expected \"name = value\"";
+    struct value value;
     if (r->place.line == 1 && strncmp(line, mark, 3) == 0) line += 3;
     line = trim(line);
-    if (*line == '\0' || *line == '#' || *line == ';') return true;
-    if (*line == '[')
-        return strchr(line, ']') != NULL; /* Section headings are ignored. */
-    char *value = strpbrk(line, "=:");
-    if (value == NULL) return false;
-    *value++ = '\0';
-    cut_comment(value);
-    take_setting(r, trim(line), trim(value));
-    return true;
+    if (*line == '\0' || begins_comment(line)) return NULL;
+    if (*line == '[') /* Section headings are ignored. */
+        return strchr(line, ']') != NULL ? NULL : expected;
+    char *equals = strpbrk(line, "=:");
+    if (equals == NULL) return expected;
+    *equals = '\0';
+    const char *why = cut_value(equals + 1, &value);
+    if (why == NULL) take_setting(r, trim(line), &value);
+    return why;
 }
 
 /* A line of n bytes, without its end. */
 static void read_line(struct reading *r, const char *text, size_t n)
 {
     char line[LINE_BYTES_MAX + 1];
-    if (memchr(text, '\0', n) != NULL) {
+    const char *why = NULL;
+    if (memchr(text, '\0', n) != NULL) why = "the line contains a zero byte";
+    else if (n > LINE_BYTES_MAX) {
         r->bad = true;
-        wrong(&r->place, "there is a zero byte in this line");
-    } else if (n > LINE_BYTES_MAX) {
-        r->bad = true;
-        wrong(&r->place, "this line has %zu bytes; the limit is %u", n, LINE_BYTES_MAX);
+        wrong(&r->place, "the line has %zu bytes; the limit is %u", n, LINE_BYTES_MAX);
     } else {
         memcpy(line, text, n);
         line[n] = '\0';
-        if (take_line(r, line)) return;
-        r->bad = true;
-        wrong(&r->place, "this is no line of the form name = value");
+        why = take_line(r, line);
     }
+    if (why == NULL) return;
+    r->bad = true;
+    wrong(&r->place, "%s", why);
 }
 
-/* The whole file, with a zero byte at its end, to be freed. NULL: the error was printed. */
+/* The whole file, with a zero behind it, to be freed. NULL: the error was printed. */
 static char *slurp(const char *path, size_t *n, FILE *errors)
 {
     char *text = malloc(FILE_BYTES_MAX + 1);
@@ -341,14 +418,15 @@ static char *slurp(const char *path, size_t *n, FILE *errors)
     else {
         *n = fread(text, 1, FILE_BYTES_MAX + 1, file);
         if (ferror(file)) why = strerror(errno); /* A directory, say. */
-        else if (*n > FILE_BYTES_MAX) why = "it is larger than a megabyte";
+        else if (*n > FILE_BYTES_MAX) why = "the file is larger than 1 MiB";
         fclose(file);
     }
     if (why == NULL) {
         text[*n] = '\0';
         return text;
     }
-    fprintf(errors, "sluice-server: cannot read %s: %s\n", path, why);
+    fprintf(errors, "sluice-server: cannot read the configuration file %s: %s\n", path,
+            why);
     free(text);
     return NULL;
 }
@@ -387,19 +465,22 @@ static int take_option(struct sl_settings *s, char **argv, int *i, bool *by_flag
 {
     char *argument = argv[*i];
     if (strncmp(argument, "--", 2) != 0)
-        return wrong(p, "%s: an option is expected; --help lists them", argument);
+        return wrong(p,
+                     "unexpected argument \"%s\"; write settings as --name value, see "
+                     "sluice serve --help",
+                     argument);
     const char *name = argument + 2;
     char *equals = strchr(argument, '=');
     size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
     const struct row *r = find_row(name, n);
-    if (r == NULL)
-        return wrong(p, "there is no option %s; --help lists them", argument);
+    if (r == NULL) return reject_name("option", "--", (struct sl_bytes){name, n}, p);
     if (r->kind == FLAG && equals == NULL) {
         by_flag[r - rows] = true;
         return set(s, r, "yes", p);
     }
     char *value = equals != NULL ? equals + 1 : argv[++*i];
-    if (value == NULL) return wrong(p, "%s needs a value: %s", argument, r->arg);
+    if (value == NULL)
+        return wrong(p, "%s needs a value: %s %s", argument, argument, r->arg);
     by_flag[r - rows] = true;
     int status = set(s, r, value, p);
     if (is_secret(r)) hide(value);
@@ -425,17 +506,20 @@ static int read_first_line(char **text, const char *path, const char *what,
 {
     if (*path == '\0') return 0;
     if (**text != '\0')
-        return wrong(p, "%s and %s-file: one of them, please", what, what);
+        return wrong(p, "%s and %s-file are both set; remove one of them", what, what);
     char *line = NULL;
     size_t size = 0;
     FILE *file = fopen(path, "re");
-    if (file == NULL) return wrong(p, "cannot read %s: %s", path, strerror(errno));
+    if (file == NULL)
+        return wrong(p, "%s-file: cannot read %s: %s", what, path, strerror(errno));
     ssize_t n = getline(&line, &size, file);
     fclose(file);
     while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = '\0';
     if (n <= 0) {
         free(line);
-        return wrong(p, "%s: its first line should be a %s", path, what);
+        return wrong(p,
+                     "%s-file: the first line of %s is empty; it must contain the %s",
+                     what, path, what);
     }
     free(*text);
     *text = line;
@@ -447,35 +531,39 @@ static int check_peers(const struct sl_settings *s, const struct place *p)
     struct sl_membership list;
     struct sl_bytes where;
     if (*s->peers == '\0')
-        return wrong(p, "a node needs peers: all nodes of the cluster, itself too");
+        return wrong(p, "node requires peers: a list of all nodes of the cluster, "
+                        "including this one");
     const char *why = sl_membership_read(
         &list, (struct sl_bytes){s->peers, strlen(s->peers)}, &where);
     if (why != NULL)
         return wrong(p, "peers: \"%.*s\": %s", (int)where.n, where.at, why);
     if (sl_membership_find(&list, (sl_node_id)s->node) >= 0) return 0;
-    return wrong(p, "peers: node %" PRId64 ", which is this one, is not among them",
-                 s->node);
+    return wrong(p, "peers must contain this node, %" PRId64 " (got \"%s\")", s->node,
+                 s->peers);
 }
 
 static int check_node(const struct sl_settings *s, const struct place *p)
 {
     if (s->node == 0) {
         if (*s->peers != '\0')
-            return wrong(p, "peers: which of them is this? --node N");
-        if (s->bootstrap) return wrong(p, "bootstrap: only of a node: --node N");
+            return wrong(p, "peers requires node: the ID of this server in peers");
+        if (s->bootstrap)
+            return wrong(p, "bootstrap requires node: only a cluster is bootstrapped");
         return 0;
     }
     if (check_peers(s, p) != 0) return -1;
     if (strlen(s->secret) < SECRET_BYTES_MIN)
-        return wrong(p, "a node needs a secret of %u bytes or more: --secret-file FILE",
-                     SECRET_BYTES_MIN);
-    if (s->node_port == 0) return wrong(p, "a node needs a node-port");
+        return wrong(p,
+                     "node requires a secret of at least %u bytes (got %zu); set "
+                     "secret-file",
+                     SECRET_BYTES_MIN, strlen(s->secret));
+    if (s->node_port == 0) return wrong(p, "node requires node-port: it must not be 0");
     if (*s->data == '\0' || strcmp(s->data, "none") == 0)
         return wrong(p,
-                     "a node needs a directory for data: what it promised must survive "
-                     "a restart");
+                     "node requires a data directory, because the promises of a node "
+                     "must survive a restart; set data");
     if (s->lease_ms_max < s->lease_ms_min)
-        return wrong(p, "lease-max is below lease-min");
+        return wrong(p, "lease-max must be at least lease-min");
     return 0;
 }
 
@@ -485,14 +573,16 @@ static int check_majority_keys(const struct sl_settings *s, const struct place *
     const char *at = s->majority_keys;
     if (*at == '\0') return 0;
     if (s->engine != SL_ENGINE_ETCD)
-        return wrong(p, "majority-keys: only with an etcd; without one a majority "
-                        "decides about all keys");
+        return wrong(p, "majority-keys requires etcd; without etcd a majority decides "
+                        "about all keys");
     for (;; at++) {
         size_t n = strcspn(at, ",");
-        if (n == 0) return wrong(p, "majority-keys: a pattern is empty");
+        if (n == 0) return wrong(p, "majority-keys contains an empty pattern");
         if (n > (size_t)s->pattern_bytes_max)
-            return wrong(p, "majority-keys: \"%.*s\" is too long (pattern-bytes-max)",
-                         (int)n, at);
+            return wrong(p,
+                         "majority-keys: \"%.*s\" is longer than %" PRId64
+                         " bytes (pattern-bytes-max)",
+                         (int)n, at, s->pattern_bytes_max);
         at += n;
         if (*at == '\0') return 0;
     }
@@ -501,13 +591,15 @@ static int check_majority_keys(const struct sl_settings *s, const struct place *
 static int check_etcd(const struct sl_settings *s, const struct place *p)
 {
     if (s->node == 0)
-        return wrong(p, "engine: etcd is for a cluster: --node N; one server has lmdb");
+        return wrong(p, "engine etcd requires node; a single server uses engine lmdb");
     if (*s->etcd == '\0')
-        return wrong(p, "engine: where is the etcd? --etcd http://host:2379,...");
+        return wrong(p, "engine etcd requires the addresses of the etcd members; set "
+                        "etcd to http://host:2379,...");
     if ((*s->etcd_cert == '\0') != (*s->etcd_key == '\0'))
-        return wrong(p, "etcd-cert and etcd-key: both, or none");
+        return wrong(p, "set both etcd-cert and etcd-key, or neither of them");
     if ((*s->etcd_user == '\0') != (*s->etcd_password == '\0'))
-        return wrong(p, "etcd-user and etcd-password: both, or none");
+        return wrong(p, "set both etcd-user and etcd-password-file (or etcd-password), "
+                        "or neither of them");
     return 0;
 }
 
@@ -515,14 +607,15 @@ static int check_engine(struct sl_settings *s, const struct place *p)
 {
     if (s->engine == SL_ENGINE_AUTO && *s->etcd != '\0') s->engine = SL_ENGINE_ETCD;
     if (*s->etcd != '\0' && s->engine != SL_ENGINE_ETCD)
-        return wrong(p, "etcd: it is not used: engine = etcd");
+        return wrong(p, "etcd requires engine etcd or auto (got \"%s\")",
+                     engines[s->engine].text);
     if (s->engine == SL_ENGINE_ETCD && check_etcd(s, p) != 0) return -1;
     if (s->engine != SL_ENGINE_LMDB) return check_majority_keys(s, p);
     if (s->node != 0)
-        return wrong(p, "engine: lmdb keeps the data of one server; the nodes of a "
-                        "cluster have etcd: --etcd URL,...");
+        return wrong(p, "engine lmdb is for a single server; a cluster requires etcd "
+                        "for transactions");
     if (*s->data == '\0' || strcmp(s->data, "none") == 0)
-        return wrong(p, "engine: lmdb needs a directory for data: --data DIRECTORY");
+        return wrong(p, "engine lmdb requires a data directory; set data");
     return check_majority_keys(s, p);
 }
 
@@ -535,12 +628,15 @@ static int check_together(struct sl_settings *s, const struct place *p)
         check_node(s, p) != 0 || check_engine(s, p) != 0)
         return -1;
     if (s->port == 0 && *s->socket == '\0')
-        return wrong(p, "with port 0 a socket is needed: --socket PATH");
+        return wrong(p, "port is 0 and socket is empty, so no client could connect; "
+                        "set socket");
     if (strlen(s->password) > (size_t)s->auth_bytes_max / 2)
-        return wrong(p, "password: longer than half of auth-bytes-max; shorten it, or "
-                        "raise auth-bytes-max");
+        return wrong(p,
+                     "password is longer than half of auth-bytes-max (%" PRId64
+                     "); use a shorter password, or increase auth-bytes-max",
+                     s->auth_bytes_max);
     if (s->command_bytes_max < s->argument_bytes_max)
-        return wrong(p, "command-bytes-max is below argument-bytes-max");
+        return wrong(p, "command-bytes-max must be at least argument-bytes-max");
     return 0;
 }
 
@@ -602,38 +698,47 @@ static void help_line(FILE *out, const char *head, const char *text)
     int at = fprintf(out, "  %s", head);
     if (at >= column) fputc('\n', out), at = 0;
     at += fprintf(out, "%*s", column - at, "");
-    while (*text != '\0') {
+    for (const char *blank = ""; *text != '\0'; blank = " ") {
         int n = (int)strcspn(text, " ");
-        if (at + n > width) at = fprintf(out, "\n%*s", column, "") - 1;
-        at += fprintf(out, "%.*s", n, text);
+        if (at + 1 + n > width) {
+            at = fprintf(out, "\n%*s", column, "") - 1;
+            blank = "";
+        }
+        at += fprintf(out, "%s%.*s", blank, n, text);
         text += n;
         while (*text == ' ') text++;
-        if (*text != '\0') at += fprintf(out, " ");
     }
     fputc('\n', out);
 }
 
 void sl_settings_help(FILE *out)
 {
-    fputs(
-        "Usage: sluice serve [--NAME VALUE ...]\n\n"
-        "Serve locks over the Redis protocol. Try it with: redis-cli -p 5625 PING\n\n",
-        out);
+    fputs("sluice-server - serve locks over the Redis protocol\n\n"
+          "usage: sluice serve [--NAME VALUE ...]\n"
+          "       sluice-server [--NAME VALUE ...]\n\n",
+          out);
     for (size_t i = 0; i < ROWS; i++) {
-        char head[80], text[400];
+        char head[80], text[500];
         const struct row *r = &rows[i];
         snprintf(head, sizeof head, r->kind == FLAG ? "--%s" : "--%s %s", r->name,
                  r->arg);
-        snprintf(text, sizeof text, *r->given != '\0' ? "%s (%s)" : "%s", r->help,
-                 r->given);
+        snprintf(text, sizeof text, *r->given != '\0' ? "%s (default: %s)" : "%s",
+                 r->help, r->given);
         help_line(out, head, text);
     }
-    help_line(out, "--check",
-              "read the settings, say what is wrong with them, and exit");
-    help_line(out, "--help", "show this help");
+    help_line(out, "--check", "check the settings, print errors, and exit");
+    help_line(out, "--help", "print this help");
     help_line(out, "--version", "print the version");
-    fputs("\nEach NAME may stand in a config file as well: name = value.\n"
-          "Signals: TERM and INT tell holders and stop; a second one stops at once.\n"
-          "Exit status: 0 stopped, 1 could not start or go on, 2 wrong settings.\n",
+    fputs("\nTIME is a duration: " SL_DURATION_FORMS
+          "; a plain number is milliseconds.\n"
+          "BYTES is a size: 64k, 8m or 1g; a plain number is bytes.\n"
+          "Configuration file (--config): one line \"name = value\" for each setting.\n"
+          "Signals: TERM or INT stops the server after it has notified its clients; a\n"
+          "second one stops it at once.\n"
+          "Exit status: 0 stopped, 1 cannot start or continue, 2 invalid settings.\n"
+          "\nExample:\n"
+          "  sluice serve\n"
+          "  redis-cli -p 5625 ACQUIRE backup LEASE 60s\n"
+          "\nMore: man sluice-serve\n",
           out);
 }

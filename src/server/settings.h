@@ -1,4 +1,4 @@
-/* settings.h - the settings of the server: defaults, config file, command line.
+/* settings.h - the settings of the server: defaults, configuration file, command line.
  *
  * src/settings.def has every setting; this is its struct, its parser and its printer. */
 #ifndef SL_SERVER_SETTINGS_H
@@ -51,7 +51,7 @@ struct sl_settings {
 #undef LEVEL
 #undef ENGINE
 #undef FLAG
-    bool config_has_secret; /* The config file has a password or secret in it. */
+    bool config_has_secret; /* The configuration file has a password or secret in it. */
 };
 
 /* What the command line asks for. */
@@ -62,13 +62,13 @@ enum sl_settings_action {
     SL_ACTION_CHECK
 };
 
-/* Read the defaults, the config file and the command line, and check them together. 0, or -1: the
+/* Read the defaults, the configuration file and the command line, and check them together. 0, or -1: the
  * errors were printed to `errors`. */
 int sl_settings_read(struct sl_settings *s, int argc, char **argv,
                      enum sl_settings_action *action, FILE *errors);
 void sl_settings_free(struct sl_settings *s);
 
-/* How many settings there are; the name of one; and its value as in a config file, possibly in
+/* How many settings there are; the name of one; and its value as in a configuration file, possibly in
  * `buffer`. Passwords and secrets are not shown. */
 size_t sl_settings_count(void);
 const char *sl_settings_name(size_t i);

@@ -54,9 +54,9 @@ struct buckets {
 };
 
 enum buckets_word {
-    BUCKETS_ACQUIRED = 1,   /* {acquired, nth} */
-    BUCKETS_FULL,           /* full */
-    BUCKETS_OK,             /* ok: released */
+    BUCKETS_ACQUIRED = 1, /* {acquired, nth} */
+    BUCKETS_FULL,         /* full */
+    BUCKETS_OK,           /* ok: released */
     /* Nothing was left to release: release/3 logs a warning, out_of_buckets, and returns ok. */
     BUCKETS_OUT_OF_BUCKETS,
     /* An entry was missing: the caller crashes, and what it had changed stays. */

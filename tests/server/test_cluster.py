@@ -731,8 +731,8 @@ def directories_that_cannot_be_used_are_refused_in_words(t):
     alone = t.failing(*data)
     check(alone.status, 1)
     check_that("a node's of a cluster; start it with --node" in alone.err, alone.err)
-    directory_is_refused(t, c, 1, "needs a directory", options=("--data", "none"))
-    directory_is_refused(t, c, 1, "is not among them", options=(
+    directory_is_refused(t, c, 1, "requires a data directory", options=("--data", "none"))
+    directory_is_refused(t, c, 1, "peers must contain this node, 1", options=(
         "--data", t.path("other"), "--bootstrap", "--peers", "2=127.0.0.1:1"))
     path = c.directory(1) + "/node"
     with open(path, "rb") as f:

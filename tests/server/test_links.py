@@ -743,22 +743,22 @@ def what_is_wrong_with_a_node_is_said(t):
         return good[:i] + list(instead) + good[i + 2:]
 
     for options, words in (
-            (without("--peers"), "a node needs peers"),
+            (without("--peers"), "node requires peers"),
             (without("--peers", "--peers", "1=a:1,2"), 'peers: "2": NODE=HOST:PORT is expected'),
             (without("--peers", "--peers", "1=a:1,2=b"), 'peers: "2=b": host:port is expected'),
             (without("--peers", "--peers", "1=a:1,1=b:1"), "twice"),
-            (without("--peers", "--peers", "2=a:1,3=b:1"), "node 1, which is this one, is not among"),
-            (without("--secret"), "a node needs a secret of 16 bytes or more"),
-            (without("--secret", "--secret", "0123456789abcde"), "16 bytes or more"),
+            (without("--peers", "--peers", "2=a:1,3=b:1"), "peers must contain this node, 1"),
+            (without("--secret"), "node requires a secret of at least 16 bytes"),
+            (without("--secret", "--secret", "0123456789abcde"), "at least 16 bytes (got 15)"),
             (without("--secret", "--secret-file", t.path("nothing")), "cannot read"),
-            (without("--node"), "which of them is this"),
-            (without("--node", "--node", "16"), "not between 0 and 15"),
-            (without("--data", "--data", "none"), "a node needs a directory for data"),
-            (good + ["--node-port", "0"], "a node needs a node-port"),
+            (without("--node"), "peers requires node"),
+            (without("--node", "--node", "16"), "from 0 to 15 (got"),
+            (without("--data", "--data", "none"), "node requires a data directory"),
+            (good + ["--node-port", "0"], "node requires node-port"),
             (good + ["--node-bind", "here"], "node-bind: this is no address"),
-            (good + ["--lease-max", "40ms"], "lease-max is below lease-min"),
+            (good + ["--lease-max", "40ms"], "lease-max must be at least lease-min"),
             (good + ["--bootstrap=perhaps"], "yes or no"),
-            (["--bootstrap"], "bootstrap: only of a node")):
+            (["--bootstrap"], "bootstrap requires node")):
         p = t.failing("--check", *options)
         check(p.status, 2, " ".join(options))
         check_that(words in p.err, "%r says %r" % (p.err, words))

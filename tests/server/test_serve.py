@@ -77,10 +77,45 @@ def settings_from_a_file(t):
 @test
 def a_file_may_have_sections_comments_and_blanks(t):
     path = t.config("\ufefflinger = 3s ; a comment\r\n[limits]\n  keys-max : 44\n\t# blank\n"
-                    "waiters-max=9\netcd-prefix = a;b = c # d;e ;f ;g\netcd-user =;h\netcd-ca = ;i\n")
+                    "waiters-max=9\netcd-prefix = a;b = c#d;e ;f ;g\netcd-user =;h\netcd-ca = ;i\n"
+                    "etcd-cert = a#b # c ; d\netcd-key =#k\nlease-max\t=\t2m\t# a comment\n"
+                    "majority-keys = # none\ntx-age = 3m #\n")
     s = t.server("--config", path)
-    names = ("linger", "keys-max", "waiters-max", "etcd-prefix", "etcd-user", "etcd-ca")
-    check([setting(s, n) for n in names], ["3000", "44", "9", "a;b = c # d;e", ";h", ""])
+    names = ("linger", "keys-max", "waiters-max", "etcd-prefix", "etcd-user", "etcd-ca", "etcd-cert",
+             "etcd-key", "lease-max", "majority-keys", "tx-age")
+    check([setting(s, n) for n in names],
+          ["3000", "44", "9", "a;b = c#d;e", ";h", "", "a#b", "#k", "120000", "", "180000"])
+
+
+@test
+def a_value_may_be_in_quotes(t):
+    path = t.config("linger = '3s'\nkeys-max=\"44\"  \netcd-prefix = \" a # b ; c = 'd' \" # a comment\n"
+                    "etcd-user = 'say \"#\"' ; a comment\netcd-ca = \"\"\netcd-cert = it's \"here\"\n"
+                    "etcd-key = 'back\\slash\\' # no escapes\nbootstrap = \"no\"\n")
+    s = t.server("--config", path)
+    names = ("linger", "keys-max", "etcd-prefix", "etcd-user", "etcd-ca", "etcd-cert", "etcd-key")
+    check([setting(s, n) for n in names],
+          ["3000", "44", " a # b ; c = 'd' ", 'say "#"', "", "it's \"here\"", "back\\slash\\"])
+
+
+def check_password(t, line, password):
+    s = t.server("--config", t.config(line + "\n"))
+    check(s.client(password=password)("PING"), "PONG")
+
+
+PASSWORDS = (("a#b;c", "a#b;c"), ("'# a ; b'", "# a ; b"), ('"it\'s # "', "it's # "), ("it's", "it's"),
+             ("'abc' # a comment", "abc"), ("'abc'", "abc"), ("  abc  ", "abc"))
+for text, password in PASSWORDS:
+    test_of("a_password_in_a_file: %s" % text, check_password, "password = " + text, password)
+
+
+@test
+def a_comment_behind_a_secret_without_quotes_is_an_error(t):
+    for name in ("password", "secret", "etcd-password"):
+        for value in ("geheim # or not", "geheim ;or not", "#geheim", "geheim #"):
+            p = check_bad_line(t, "%s = %s" % (name, value), "put the value of %s in quotes" % name)
+            check_that("geheim" not in p.err, "the secret is not shown: %r" % p.err)
+    check_bad_line(t, "password = # none", "quotes")
 
 
 @test
@@ -89,7 +124,7 @@ def a_line_of_a_file_may_have_4096_bytes(t):
     value = "p" * (4096 - len(name))
     s = t.server("--config", t.config(name + value + "\nlinger = 3s\n"))
     check([setting(s, n) for n in ("etcd-prefix", "linger")], [value, "3000"])
-    check_bad_line(t, name + value + "p", "this line has 4097 bytes; the limit is 4096")
+    check_bad_line(t, name + value + "p", "the line has 4097 bytes; the limit is 4096")
     hosts = ",".join("%d=sluice-%d.%s.example.com:5627" % (i, i, "department" * 4) for i in range(1, 6))
     path = t.config("node = 1\npeers = %s\nsecret = %s\ndata = %s\n" % (hosts, "s" * 20, t.path("d")))
     check(t.failing("--check", "--config", path).status, 0, "the status of --check with peers by name")
@@ -117,18 +152,32 @@ def an_option_wins_over_the_file(t):
 BAD_LINES = (("nosuch = 1", "nosuch"), ("linger = soon", "linger"), ("linger = -1", "linger"),
              ("linger = 5 s x", "linger"), ("keys-max = 0", "keys-max"), ("keys-max = 1e3", "keys-max"),
              ("keys-max = ", "keys-max"), ("log-format = xml", "log-format"),
-             ("log-level = loud", "log-level"), ("port = 65536", "port"), ("port = http", "port"),
-             ("socket-mode = 999", "socket-mode"), ("this is no setting", ""),
+             ("log-level = loud", "log-level"), ("port = http", "port"),
+             ("socket-mode = 999", "socket-mode"), ("this is no setting", 'expected "name = value"'),
+             ("linger = '3s", "the closing quote is missing"), ('linger = "3s', "the closing quote is missing"),
+             ("linger = '3s\"", "the closing quote is missing"), ("linger = '", "the closing quote is missing"),
+             ("linger = '3s'x", "only a comment"), ("linger = '3s' x", "only a comment"),
+             ("linger = '3s'# x", "only a comment"), ("etcd-prefix = 'it''s'", "only a comment"),
+             ("linger = # 3s", 'got ""'), ("linger = ''", 'got ""'), ("linger = 5S", 'got "5S"'),
+             ("linger = 5 s", 'from 0 to 24h: 500ms, 30s, 5m or 1h, or a number of milliseconds (got "5 s")'),
+             ("linger = 25h", "from 0 to 24h"), ("lease-max = 1e3", 'got "1e3"'), ("lease-max = -5s", 'got "-5s"'),
+             ("auth-time = 0.5", 'got "0.5"'), ("auth-args-max = 9", 'duplicate setting "auth-args-max"'),
+             ("prot = 1", 'unknown setting "prot"; did you mean "port"?'), ("lease_max = 1h", '"lease-max"?'),
+             ("help = 1", 'unknown setting "help"; sluice serve --help'),
+             ("output-bytes-max = 1t", "a size from 1024 to 1099511627776 bytes, such as"),
+             ("memory-max = lots", "auto or a size"), ("port = 65536", "a port from 1 to 65535, 0 or auto"),
+             ("bootstrap = maybe", 'yes or no (got "maybe")'), ("keys-max = 5.0", "an integer from 1 to 2000000000"),
              ("lease-max = 99999999999999999999", "lease-max"), ("config = other.conf", "config"))
 
 
 def check_bad_line(t, line, name):
-    path = t.config("# first\nlinger = 5s\n%s\nkeys-max = 5\n" % line)
+    path = t.config("# first\nauth-args-max = 9\n%s\nlog-level = info\n" % line)
     for more in ((), ("--check",)):
         p = t.failing("--config", path, *more, port=None)
         check(p.status, 2, "the status")
         check_that("%s:3:" % path in p.err, "it says where: %r" % p.err)
         check_that(name in p.err, "it names the setting: %r" % p.err)
+    return p
 
 
 for line, name in BAD_LINES:
@@ -154,6 +203,17 @@ def check_bad_options(t, *options):
 
 for options in BAD_OPTIONS:
     test_of("bad_options_are_refused: " + " ".join(options), check_bad_options, *options)
+
+
+@test
+def an_unknown_option_gets_a_suggestion(t):
+    for option, best in (("--prot", "--port"), ("--lease-mx=5s", "--lease-max"), ("--pasword=geheim", "--password"),
+                         ("--hepl", "--help"), ("--chek", "--check"), ("--store-bytes", "--store-bytes-max")):
+        p = t.failing(option, "1", port=None)
+        check([p.status, p.err, p.out], [2, 'sluice-server: unknown option "%s"; did you mean "%s"?\n' %
+                                         (option.split("=")[0], best), ""])
+    p = t.failing("--quux", "1", port=None)
+    check(p.err, 'sluice-server: unknown option "--quux"; sluice serve --help lists all settings\n')
 
 
 @test
