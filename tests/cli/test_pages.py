@@ -301,7 +301,7 @@ def the_completion_for_zsh_begins_as_it_must(t):
 def sources(t):
     """A copy of the sources, to be changed."""
     copy = t.path("tree")
-    for directory in ("src/cli", "src/base", "man", "include", "packaging"):
+    for directory in ("src/cli", "man", "include", "packaging"):
         shutil.copytree(os.path.join(ROOT, directory), os.path.join(copy, directory))
     os.symlink(os.path.join(ROOT, "src/base"), os.path.join(copy, "src/base"))
     for name in ("commands.def", "settings.def"):
