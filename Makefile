@@ -1,4 +1,4 @@
-# The one door to Sluice. meson and ninja do the work; see HACKING.md.
+# Every task has a target here; `make help` lists them. meson and ninja do the work; see HACKING.md.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -8,30 +8,30 @@ ONLY ?=
 .DEFAULT_GOAL := all
 .PHONY: all try serve test bench soak model arm64 install deb fmt clean help
 
-all: ## build library, command and server into build/plain
+all: ## build the library, the command and the server in build/plain
 	@tools/deps --check build
 	@tools/build plain
 
-try: ## a first lock between two processes, step by step
+try: ## build, and show step by step how two processes share a lock
 	@tools/deps build
-	@tools/build --quiet plain
+	@tools/build --progress plain
 	@build/plain/examples/try
 
-serve: ## build and start the server; ARGS='--port 7000' and others go to it
+serve: ## build and start the server; ARGS='--port 7000' passes options to it
 	@tools/deps build
-	@tools/build --quiet plain src/cli/sluice src/server/sluice-server
+	@tools/build --progress plain src/cli/sluice src/server/sluice-server
 	@exec build/plain/src/cli/sluice serve $(ARGS)
 
-test: ## every test and check; ONLY='unit/*' runs some of them
+test: ## run all tests and checks; ONLY='unit/*' selects some
 	@tools/deps
 	@set -f; tests/run $(ONLY)
 
-bench: ## measure; ARGS=--json and others go to the bench
+bench: ## run the benchmarks; ARGS=--json passes options to them
 	@tools/deps --check build
-	@tools/build --quiet plain all bench-programs
+	@tools/build --progress plain all bench-programs
 	@bench/run build/plain $(ARGS)
 
-soak: ## the long forms of the tests; hours
+soak: ## run the long versions of the tests, for hours
 	@tools/deps --check
 	@set -f; tests/run --soak $(ONLY)
 
@@ -39,16 +39,16 @@ model: ## check the models exhaustively
 	@tools/deps --check build model
 	@tests/model/run $(ARGS)
 
-arm64: ## the tests that kill, on an emulated arm64 machine; half an hour
+arm64: ## run the kill tests on an emulated arm64 machine; takes half an hour
 	@tools/deps arm64
 	@tests/arm64/run
 
-install: ## install below PREFIX (/usr/local), under DESTDIR if that is set
+install: ## install below PREFIX (/usr/local), in DESTDIR if it is set
 	@tools/deps --check build
-	@tools/build --quiet --prefix '$(PREFIX)' plain
+	@tools/build --progress --prefix '$(PREFIX)' plain
 	@tools/install '$(DESTDIR)'
 
-deb: ## Debian packages, into build/deb
+deb: ## build Debian packages in build/deb
 	@tools/deps --check build deb
 	@packaging/build
 
@@ -56,9 +56,9 @@ fmt: ## format all C files
 	@tools/deps --check fmt
 	@tools/fmt
 
-clean: ## remove everything that was built
+clean: ## remove the directory build
 	rm -rf build
 
-help: ## this list
+help: ## print this list
 	@sed -n 's/^\([a-z0-9]*\):.* ## \(.*\)/make \1|\2/p' Makefile | sed 's/^make all|/make|/' | \
 	    awk -F '|' '{printf "%-14s %s\n", $$1, $$2}'
