@@ -122,7 +122,7 @@ static const char *end_all(struct entry entries[RIVALS][VARIANTS_MAX])
             for (uint32_t k = 0; k < site->keys && k < SEATS_MAX; k++) {
                 int64_t held = k == 0 ? site->held : 0;
                 if (!rivals[i].inexact && rivals[i].count(&e->place, k) != held)
-                    wrong = "a unit was left behind";
+                    wrong = "a unit is still held";
             }
             crew_end(&e->crew);
             rivals[i].close(&e->place);
@@ -198,19 +198,19 @@ static struct section sections[SECTIONS] = {
              .title = "1 process, 1 key",
              .unit = "ns per pair",
              .variants = 1},
-    [PAIR_ONE] = {.id = "two_processes_one_key",
-                  .title = "2 processes, 1 key",
-                  .unit = "ns per pair",
-                  .variants = 1,
-                  .note =
-                      "Time divided by the pairs of both: two that do not disturb each "
-                      "other would halve the number of one. After a lost swap the bare "
-                      "ones try again at once, ours waits a little first."},
+    [PAIR_ONE] =
+        {.id = "two_processes_one_key",
+         .title = "2 processes, 1 key",
+         .unit = "ns per pair",
+         .variants = 1,
+         .note = "The time is divided by the pairs of both: two processes that do "
+                 "not disturb each other would halve the value of one. After a "
+                 "failed swap the bare variants retry at once; Sluice waits first."},
     [PAIR_TWO] = {.id = "two_processes_two_keys",
                   .title = "2 processes, 2 keys",
                   .unit = "ns per pair",
                   .variants = 1,
-                  .note = "The keys are neighbours in the table."},
+                  .note = "The keys are adjacent in the table."},
     [BUCKET_ROW] = {.id = "buckets",
                     .title = "1 process, 1 bucket and 100",
                     .variants = 2,
@@ -218,20 +218,20 @@ static struct section sections[SECTIONS] = {
                     .labels = {"1 bucket", "100, 99 full"},
                     .note =
                         "10 units per bucket. Another process holds 990 units of the "
-                        "lock with 100 buckets, so that the pair is in the last one."},
+                        "lock with 100 buckets, so that the pair uses the last one."},
     [MANY_KEYS] =
         {.id = "keys",
          .title = "1 process, many keys in random order",
          .unit = "ns per pair",
          .variants = 3,
          .labels = {"1 key", "1000 keys", "100000 keys"},
-         .note = "The same order for all. Only Sluice by name looks names up; the "
-                 "others know the place of each of their locks."},
+         .note = "The order is the same for all. Only Sluice by name looks up names; "
+                 "the others know the address of each lock."},
     [REAPING] = {.id = "reaping",
                  .title = "A killed holder of 10000 keys",
                  .variants = 2,
                  .unit = "ns per key",
-                 .labels = {"dead: kill to permit", "dead: giving back"}},
+                 .labels = {"kill to permit", "release"}},
 };
 
 static const char *measure_all(const struct settings *o, const struct machine *m)
@@ -270,8 +270,8 @@ static const char *measure_all(const struct settings *o, const struct machine *m
         if (plans[i].sites[0].seats > 1 && m->pair[1] < 0)
             snprintf(
                 s->skipped, sizeof s->skipped,
-                "Left out: there is only one CPU for us, and two processes that take "
-                "turns on it measure the scheduler.");
+                "Skipped: there is only one CPU, and two processes on one CPU would "
+                "measure the scheduler.");
         else wrong = measure(&plans[i], o, m);
     }
     if (wrong == NULL) wrong = reaping_measure(&sections[REAPING], o->rounds);
@@ -296,11 +296,10 @@ static void note_reaping(void)
     if (!c->measured) return;
     snprintf(
         s->note, sizeof s->note,
-        "In all %.2f ms from the kill to the permit with ours, of which %.2f ms are "
-        "the "
-        "acquire that gives everything back. With SEM_UNDO the kernel gives back while "
-        "the process exits: what it then takes longer than a process that holds "
-        "nothing.",
+        "Sluice: %.2f ms in total from the kill to the permit, of which %.2f ms for "
+        "the acquire that releases everything. With SEM_UNDO the kernel releases while "
+        "the process exits: the time by which this exit is longer than that of a "
+        "process that holds nothing.",
         c->median * REAPING_KEYS / 1e6, s->cells[NAME][1].median * REAPING_KEYS / 1e6);
 }
 
@@ -348,16 +347,14 @@ static uint32_t compute_ratios(struct ratio *out)
 static const char usage[] =
     "usage: bench [--json] [--quick]\n"
     "\n"
-    "Measures what an acquire and its release cost, in nanoseconds: bare compare-and-\n"
-    "swap, other locks, and Sluice through its shared library, all in one run of "
-    "about\n"
-    "a minute.\n"
+    "Measures the cost of an acquire and its release on one machine, in nanoseconds:\n"
+    "Sluice, other locks, and a bare compare-and-swap. Takes about a minute.\n"
     "\n"
-    "  --json   the same as one JSON object\n"
-    "  --quick  a few seconds, to see that it works; the numbers mean little\n"
-    "  --help   this text\n"
+    "  --json   print one JSON object\n"
+    "  --quick  run for a few seconds, to test the benchmark; the numbers mean little\n"
+    "  --help   print this help\n"
     "\n"
-    "Exit status: 0 measured, whatever the numbers; 1 something went wrong; 2 usage.\n";
+    "Exit status: 0 success, whatever the numbers; 1 failure; 2 wrong usage.\n";
 
 static int parse(int argc, char **argv, struct settings *o)
 {
@@ -369,7 +366,7 @@ static int parse(int argc, char **argv, struct settings *o)
             fputs(usage, stdout);
             return -1;
         } else {
-            fprintf(stderr, "bench: no such option: %s\n\n%s", argv[i], usage);
+            fprintf(stderr, "bench: unknown option: %s\n\n%s", argv[i], usage);
             return 2;
         }
     }

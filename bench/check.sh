@@ -1,10 +1,10 @@
 #!/bin/sh
-# check.sh BUILD - that the bench runs, says what it should, and leaves nothing behind.
-# Not what it measures: numbers of a few milliseconds mean nothing.
+# check.sh BUILD - test that the benchmarks run, print what they should, and clean up.
+# The numbers are not tested: measurements of a few milliseconds mean nothing.
 set -eu
 cd "$(dirname "$0")/.."
 
-# In a world of its own, if the system lets us: semaphores of others come and go.
+# In a private IPC namespace if possible, because other programs create semaphores too.
 own="unshare --ipc --user --map-root-user"
 if [ -z "${SLUICE_OWN_IPC-}" ] && $own true 2>/dev/null; then
     export SLUICE_OWN_IPC=yes
@@ -14,7 +14,7 @@ fi
 build=${1:?usage: check.sh BUILD}
 bench=$build/bench/bench
 
-# Semaphores and segments that are there now.
+# The semaphores and segments that exist now.
 left() {
     [ -z "${SLUICE_OWN_IPC-}" ] || ipcs -s | awk '$2 ~ /^[0-9]+$/ { print $2 }'
     find /dev/shm -maxdepth 1 -name 'sluice.bench.*'
@@ -22,7 +22,7 @@ left() {
 before=$(left)
 
 says "it measures, and compares itself with its goals" 'reached\|missed' "$bench" --quick
-says "it says where we lose" '^---- Where we lose ----$' "$bench" --quick
+says "it says where Sluice is slower" '^---- Where Sluice is slower ----$' "$bench" --quick
 passes "it writes JSON" sh -c "'$bench' --quick --json >'$work/json'"
 says "which others can read" 'handle_to_cas16' python3 -c "
 import json, sys
@@ -39,7 +39,7 @@ assert r['where_we_lose'] and all(l['why'] for l in r['where_we_lose'])
 says "with one CPU it leaves out what needs two" 'only one CPU' \
     taskset -c "$(taskset -cp $$ | sed 's/.*[: ,-]//')" "$bench" --quick
 says "it explains itself" '^usage:' "$bench" --help
-fails "an unknown option is refused" 'no such option: --fast' "$bench" --fast
+fails "an unknown option is rejected" 'unknown option: --fast' "$bench" --fast
 
 # Whether a process has a handler for SIGINT, the second bit of this mask.
 catches() {
@@ -49,7 +49,7 @@ catches() {
     esac
 }
 
-# Three moments of an interrupted run: while it opens, measures, reaps.
+# Interrupt the run at three moments: while it opens, measures, reaps.
 for after in 0.05 0.4 1.2; do
     "$bench" >"$work/out" 2>&1 &
     pid=$!
@@ -65,7 +65,7 @@ same "nothing is left behind" "$(left)" "$before"
 # ---- the server's bench ----
 
 server=$build/bench/server
-export TMPDIR="$work" # Where its servers have their directories.
+export TMPDIR="$work" # The parent of its servers' directories.
 
 passes "the server's bench measures every part" sh -c "'$server' --quick --json >'$work/json'"
 says "and its JSON has every part, plausible numbers, and its goals" '^good$' python3 -c "
@@ -84,10 +84,10 @@ for name in 'Sluice', 'empty server':
     for shape in '1 connection', '50 connections', '1, pipelined by 32':
         assert 0.01 < cells['cpu', shape, name] < 10000, (shape, name)
         assert cells['median', shape, name] <= cells['p99', shape, name]
-assert 20 < cells['memory', 'bytes of one of 1e+05', 'Sluice'] < 2000
-assert cells['turns', 'waiters granted', 'one key listened to'] > 0
-assert cells['turns', 'events told', 'all keys listened to'] > \\
-    cells['turns', 'events told', 'one key listened to'] > 0
+assert 20 < cells['memory', 'bytes each of 1e+05', 'Sluice'] < 2000
+assert cells['turns', 'waiters granted', 'one key subscribed'] > 0
+assert cells['turns', 'events sent', 'all keys subscribed'] > \\
+    cells['turns', 'events sent', 'one key subscribed'] > 0
 ids = {g['id'] for g in r['goals']}
 assert {'cpu_50_to_redis', 'cpu_50_by_32_to_redis', 'cpu_50_to_empty', 'memory_to_redis',
         'turn_ending'} <= ids, ids
@@ -95,15 +95,15 @@ print('good')
 " "$work/json"
 says "as text it compares itself with its goals" 'met\|missed' \
     "$server" --quick --only pairs --rounds 1
-says "and says where we lose" '^---- Where we lose ----$' \
+says "and says where Sluice is slower" '^---- Where Sluice is slower ----$' \
     "$server" --quick --only pairs --rounds 1
-says "without Redis it goes on" 'not on this machine' \
+says "without Redis it continues" 'not installed' \
     "$server" --quick --only pairs --rounds 1 --redis /nonexistent
-fails "a server that is not there is named" 'no server at' "$server" --server /nonexistent
-fails "one that is not ours is not measured" 'Sluice:' \
+fails "a server that does not exist is named" 'no server at' "$server" --server /nonexistent
+fails "a server that is not Sluice is not measured" 'Sluice:' \
     "$server" --quick --server "$build/bench/empty_server"
-fails "an unknown part is refused" 'no such value: speed' "$server" --only speed
-fails "a number of rounds that is none is refused" 'no such value: 0' "$server" --rounds 0
+fails "an unknown part is rejected" 'invalid value: speed' "$server" --only speed
+fails "an invalid number of rounds is rejected" 'invalid value: 0' "$server" --rounds 0
 says "the server's bench explains itself" '^usage:' "$server" --help
 passes "both are one run" sh -c "bench/run '$build' --quick --json --rounds 1 \
     --only canal --only pairs >'$work/both'"
@@ -111,7 +111,7 @@ says "and one document" '^canal server$' python3 -c "
 import json, sys
 print(*sorted(json.load(open(sys.argv[1]))))" "$work/both"
 
-# The empty server must count what is cut anywhere.
+# The empty server must count commands that arrive in pieces.
 says "the empty server answers each command once, however they are cut" '^counted$' \
     python3 -c "
 import random, re, socket, subprocess, sys
@@ -167,7 +167,7 @@ for name in 'Sluice', 'Sluice, group of 1', 'SQLite':
         assert cells['tx_median', shape, name] <= cells['tx_p99', shape, name]
 assert cells['tx_group', '64 clients', 'Sluice, group of 1'] == 1
 assert cells['tx_group', '64 clients', 'Sluice'] > 1
-assert cells['tx_rate', '64 clients, alone', 'SQLite'] > 0
+assert cells['tx_rate', '64 clients, no mutex', 'SQLite'] > 0
 assert cells['tx_disk', '4 KiB and fdatasync', 'median of a round'] > 0
 assert cells['txlocks_rate', '64 clients, by 32', 'Sluice'] > 0
 assert {'tx_rate_1_to_sqlite', 'tx_rate_64_to_sqlite', 'tx_rate_64_to_alone'} <= \\
@@ -176,7 +176,7 @@ print('good')
 " "$work/json"
 fails "a server without transactions is not measured" 'Sluice: it died' \
     "$tx" --quick --only txlocks --rounds 1 --server /bin/false
-fails "a part of another program is refused" 'no such value: pairs' "$tx" --only pairs
+fails "a part of another program is rejected" 'invalid value: pairs' "$tx" --only pairs
 "$tx" --only commits >"$work/out" 2>&1 &
 pid=$!
 until catches "$pid"; do sleep 0.01; done
@@ -190,7 +190,7 @@ same "the bench of transactions, interrupted, says so" "$status" 130
 
 cluster=$build/bench/cluster
 
-# An etcd that only says what the bench wants to hear; WRONG is what it says of a lock.
+# A fake etcd that replies what the benchmark expects; WRONG replaces its reply to a lock.
 cat >"$work/etcd" <<'END'
 #!/usr/bin/python3
 import base64, http.server, json, os, sys, urllib.parse
@@ -229,20 +229,20 @@ for name in 'Sluice', 'etcd':
     for shape in '1 client', '32 clients, own keys', '32 clients, one key':
         assert cells['majority_rate', shape, name] > 1 and cells['majority_cpu', shape, name] > 1
         assert cells['majority_acquire', shape, name] <= cells['majority_p99', shape, name]
-# What passes on everything 5 ms later makes no round trip shorter than 10 ms.
+# A proxy with a delay of 5 ms each way makes no round trip shorter than 10 ms.
 for row in 'one round trip', 'ACQUIRE, 1 client', 'ACQUIRE, 32 clients':
     assert cells['apart', row, 'Sluice'] > 9.9, row
 ids = {g['id'] for g in r['goals'] if g['measured']}
 assert {'majority_rate_1_to_etcd', 'majority_rate_32_to_etcd', 'apart_1_to_round_trip'} <= ids, ids
 print('good')
 " "$work/json"
-says "without etcd it goes on" 'not on this machine' \
+says "without etcd it continues" 'not installed' \
     "$cluster" --quick --only majority --rounds 1 --etcd /nonexistent
-fails "a lock that etcd does not grant is not counted" 'etcd: an acquire was answered with' \
+fails "a lock that etcd does not grant is not counted" 'etcd: the reply to an acquire was' \
     env WRONG=no "$cluster" --quick --only majority --rounds 1 --etcd "$work/etcd"
 fails "a node that does not start is named" 'Sluice: it died' \
     "$cluster" --quick --only apart --rounds 1 --server /bin/false
-fails "a part that is not there is refused" 'no such value: pairs' "$cluster" --only pairs
+fails "an unknown part is rejected by the cluster benchmark" 'invalid value: pairs' "$cluster" --only pairs
 "$cluster" --only apart >"$work/out" 2>&1 &
 pid=$!
 until catches "$pid"; do sleep 0.01; done
@@ -263,18 +263,18 @@ import json, sys
 r = json.load(open(sys.argv[1]))
 cells = {(t['id'], c['row'], c['column']): c for t in r['tables'] for c in t['results']}
 median = {k: c['median'] for k, c in cells.items()}
-for name in 'Sluice, its keeper', 'Sluice, another node', 'etcd':
+for name in 'Sluice, keeper', 'Sluice, other node', 'etcd':
     for shape in '1 client', '32 clients, own keys', '32 clients, one key':
         assert median['keeperlocks_rate', shape, name] > 1, (shape, name)
         assert median['keeperlocks_acquire', shape, name] <= \\
             median['keeperlocks_p99', shape, name], (shape, name)
 for shape in '1 client', '64 clients', '256 clients':
-    for name in 'Sluice, its keeper', 'Sluice, another node', 'keeper, group of 1':
+    for name in 'Sluice, keeper', 'Sluice, other node', 'keeper, group of 1':
         assert median['keepercommits_rate', shape, name] > 1, (shape, name)
     assert median['keepercommits_group', shape, 'keeper, group of 1'] == 1, shape
-assert median['keepercommits_group', '256 clients', 'Sluice, its keeper'] > 1
-assert len(cells['failover', 'each time', 'Sluice']['runs']) == 2
-assert median['failover', 'the longest', 'Sluice'] == cells['failover', 'each time', 'Sluice']['max']
+assert median['keepercommits_group', '256 clients', 'Sluice, keeper'] > 1
+assert len(cells['failover', 'all kills', 'Sluice']['runs']) == 2
+assert median['failover', 'longest', 'Sluice'] == cells['failover', 'all kills', 'Sluice']['max']
 ids = {g['id'] for g in r['goals'] if g['measured']}
 assert {'keeperlocks_rate_1_to_etcd', 'keeperlocks_far_32_to_etcd',
         'keeperlocks_far_32_to_keeper', 'keepercommits_rate_256_to_alone',
@@ -292,11 +292,33 @@ print('good')
     wait "$pid" || status=$?
     same "the bench of a keeper, interrupted, says so" "$status" 130
 fi
-says "without etcd there is nothing to measure, and it says so" 'not on this machine' \
+says "without etcd there is nothing to measure, and it says so" 'not installed' \
     "$keeper" --quick --rounds 1 --etcd /nonexistent
-fails "a part of another program is refused there" 'no such value: majority' \
+fails "a part of another program is rejected by the keeper benchmark" 'invalid value: majority' \
     "$keeper" --only majority
 same "no process of it is left behind" "$(pgrep -f "$work/sluice.bench." || true)" ""
 same "no directory of a server is left behind" \
     "$(find "$work" -maxdepth 1 -name 'sluice.bench.*')" ""
+
+# docs/bench.md has the method of each program, with markup.
+cat >"$work/method.py" <<'END'
+import json, re, sys
+report = json.load(sys.stdin)
+page = open("docs/bench.md").read()
+page = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", page)
+page = re.sub(r"^- ", "", page, flags=re.M).replace("**", "").replace("`", "")
+page = " ".join(page.split())
+for text in (report["method"], report.get("method_locks", "")):
+    assert text.removeprefix("Method: ") in page, text
+print("same")
+END
+method_in_docs() { # method_in_docs NAME PROGRAM [OPTION...]
+    says "docs/bench.md has the method of $1" '^same$' \
+        sh -c 'shift; "$@" | python3 "$0"' "$work/method.py" "$@"
+}
+method_in_docs bench "$bench" --quick --json
+method_in_docs server "$server" --quick --json --rounds 1 --only keys
+method_in_docs tx "$tx" --quick --json --rounds 1 --only txlocks
+method_in_docs cluster "$cluster" --quick --json --rounds 1 --only apart
+method_in_docs keeper "$keeper" --quick --json --rounds 1 --etcd /nonexistent
 done_testing

@@ -13,37 +13,43 @@ static const char usage[] =
     "usage: cluster [--json] [--quick] [--rounds N] [--only PART]... [--server FILE]\n"
     "               [--etcd FILE]\n"
     "\n"
-    "Measures what a lease by majority costs on three nodes, beside the lock of three\n"
-    "members of etcd, all in one run of about two minutes.\n"
+    "Measures the cost of a lease by majority on three nodes, in comparison with the\n"
+    "lock of three members of etcd. Takes about two minutes.\n"
     "\n"
-    "  --json         the same as one JSON object\n"
-    "  --quick        a few seconds, to see that it works; the numbers mean little\n"
-    "  --rounds N     so many rounds, 1 to 31; 5 without it\n"
-    "  --only PART    that part alone: majority, apart; may stand more than once\n"
-    "  --server FILE  the server to measure, instead of the one built beside this\n"
-    "  --etcd FILE    the etcd to compare with, instead of etcd on the path\n"
-    "  --help         this text\n"
+    "  --json         print one JSON object\n"
+    "  --quick        run for a few seconds, to test the benchmark; the numbers mean\n"
+    "                 little\n"
+    "  --rounds N     the number of rounds, 1 to 31; default: 5\n"
+    "  --only PART    measure only this part: majority or apart; may be repeated\n"
+    "  --server FILE  the server to measure; default: the one in this build directory\n"
+    "  --etcd FILE    the etcd to compare with; default: etcd in PATH\n"
+    "  --help         print this help\n"
     "\n"
-    "Exit status: 0 measured, whatever the numbers; 1 something went wrong; 2 usage.\n";
+    "Exit status: 0 success, whatever the numbers; 1 failure; 2 wrong usage.\n";
 
 /* clang-format off */
 static const char method[] =
-    "Method: three nodes of ours and three members of etcd are processes of their own on "
-    "loopback, not pinned, with directories on the same disk, and idle unless it is their turn. "
-    "etcd has its default settings but for names, directories and ports, and syncs its log. The "
-    "clients are one process with one thread and epoll, the same for both, over TCP. In each "
-    "round both run once, for the time given above, and who begins changes; before the first "
-    "round each runs once for warmth. Given are the median of the rounds and, behind it, the "
-    "least and the most. A pair takes a lock and gives it back. Ours: ACQUIRE key LEASE 30000 "
-    "WAIT 60000, RELEASE key fence. etcd: POST /v3/lock/lock and /v3/lock/unlock through its "
-    "HTTP gateway, one connection for each client, which is kept open, with a lease that was "
-    "granted before. A single client is connected to etcd's leader, which is best for it; "
-    "many are connected to all three in turns, in both. CPU is user and system time of all "
-    "threads of all three, from /proc/PID/task/*/schedstat, before and after a run. That each "
-    "lock was granted and given back is checked; what ours answer with NOQUORUM is asked "
-    "again, and counts with the time of both. Apart: between the node ports of ours is a "
-    "relay that passes everything on 5 ms later, each way; a round trip is a message of 100 "
-    "bytes and its echo through the same relay.";
+    "Method: Clusters. Three nodes of Sluice and three members of etcd, all on loopback, not "
+    "pinned, with directories on the same disk (TMPDIR, or /tmp), idle unless it is their "
+    "turn. etcd has its default settings except for names, directories and ports, and syncs "
+    "its log to disk before it replies. Sluice keeps leases in memory; its nodes write to "
+    "disk how long they must wait after a crash. Both wait for a majority. Clients. One "
+    "process with one thread and epoll (bench/pack.h), over TCP, with prepared requests, the "
+    "same for both. A single client is connected to etcd's leader, where etcd is fastest; in "
+    "Sluice all nodes are equal. 32 clients are distributed over all three nodes, with a key "
+    "each or with one key for all. Pair. A pair acquires a lock and releases it. Sluice: "
+    "ACQUIRE key LEASE 30000 WAIT 60000, RELEASE key fence. etcd: POST /v3/lock/lock and "
+    "/v3/lock/unlock through its HTTP gateway, on one open connection per client, with a "
+    "lease that was granted before the measurement. The benchmark checks that each lock was "
+    "granted and released. Rounds. In each round both run once, for the same time, and a "
+    "different one begins each round. A warm-up round comes first. The results are the median "
+    "of the rounds, followed by the minimum and the maximum. CPU. User and system time of all "
+    "threads of all three servers, from /proc/PID/task/*/schedstat before and after a run. "
+    "NOQUORUM. A node that gets no CPU replies late. The client retries a command that failed "
+    "with NOQUORUM. The time of both attempts counts, and the report states the number of "
+    "retries. Apart. A proxy between the node ports (bench/relay.h) delays every message by 5 "
+    "ms, each way. A round trip is a message of 100 bytes and its echo through the same "
+    "proxy. No system that asks a majority can be faster than one round trip.";
 /* clang-format on */
 
 #define DELAY_NS 5000000
@@ -66,7 +72,7 @@ static const struct shape {
 static const struct trial_heading headings[TRIAL_TABLES] = {
     [RATE] = {"majority_rate", "Pairs per second", "of all clients together"},
     [MEDIAN] = {"majority_median", "Time of a pair, median",
-                "us; on one key with the wait for the others"},
+                "us; with one key, including the wait"},
     [P99] = {"majority_p99", "Time of a pair, p99", "us"},
     [ACQUIRE] = {"majority_acquire", "Time of an acquire, median", "us"},
     [CPU] = {"majority_cpu", "CPU of all three", "us per lock and unlock"},
@@ -122,11 +128,10 @@ static const char *part_majority(struct trial *r)
     uint32_t which = r->without_etcd ? 1 : WHICH;
     const char *wrong = NULL;
     trial_tables(r->sheet, "majority", headings, columns, WHICH,
-                 "This should not be: measure again when the machine is quiet.", t);
+                 "Unexpected: repeat on an idle machine.", t);
     for (uint32_t n = 0; n < SHAPES; n++) trial_row(t, shapes[n].name);
     goals_make(r->sheet, t);
-    if (r->without_etcd)
-        cell_skip(&t[RATE]->cells[0][1], "etcd is not on this machine");
+    if (r->without_etcd) cell_skip(&t[RATE]->cells[0][1], "etcd is not installed");
     for (uint32_t i = 0; i < which && wrong == NULL; i++)
         wrong = trio_start(&trios[i], &wants[i]);
     for (uint32_t n = 0; n < SHAPES && wrong == NULL; n++) {
@@ -206,9 +211,9 @@ int main(int argc, char **argv)
 {
     static const struct trial_program program = {
         .usage = usage,
-        .title = "what a lease by majority costs",
+        .title = "the cost of leases by majority",
         .method = method,
-        .whose = "the CPUs in the part majority",
+        .whose = "the CPUs during part majority",
         .parts = {{"majority", part_majority}, {"apart", part_apart}},
         .run_ns = 2000000000,
         .quick_ns = 50000000,

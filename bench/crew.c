@@ -50,7 +50,7 @@ const char *crew_read(int fd, void *out, size_t size, int64_t wait_ms)
         int64_t left_ms = (until_ns - now_ns()) / 1000000;
         struct pollfd p = {.fd = fd, .events = POLLIN};
         if (interrupted()) return "interrupted";
-        if (left_ms <= 0) return "a process does not answer";
+        if (left_ms <= 0) return "a process does not respond";
         if (poll(&p, 1, (int)left_ms) <= 0) continue;
         ssize_t n = read(fd, (char *)out + have, size - have);
         if (n == 0) return "a process has died";
@@ -153,7 +153,7 @@ const char *crew_start(struct crew *c, const struct rival *r, struct place *p,
     if (c->barrier == MAP_FAILED) return "no memory";
     const char *wrong = NULL;
     for (uint32_t i = 0; i < p->site.seats && wrong == NULL; i++)
-        if (!hire(c, r, p, cpus[i])) wrong = "no process could be started";
+        if (!hire(c, r, p, cpus[i])) wrong = "cannot start a process";
     for (uint32_t i = 0; i < c->size && wrong == NULL; i++) {
         struct hello hello;
         wrong = crew_read(c->tallies[i], &hello, sizeof hello, ANSWER_MS);
@@ -182,7 +182,7 @@ const char *crew_run(struct crew *c, int64_t run_ns, double *ns_per_pair,
         wrong = crew_read(c->tallies[i], &t, sizeof t, run_ns / 1000000 + ANSWER_MS);
         if (wrong != NULL) return wrong;
         if (t.granted != t.pairs && !c->inexact)
-            return "a request was refused that should fit";
+            return "a request that fits was rejected";
         if (t.begin_ns < begin_ns) begin_ns = t.begin_ns;
         if (t.end_ns > end_ns) end_ns = t.end_ns;
         if (t.pushed > 0) *disturbed = true;

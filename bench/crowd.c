@@ -138,7 +138,7 @@ static const char *go_on(struct crowd *c, struct member *m)
 static const char *unexpected(const char *reply)
 {
     static char said[300];
-    snprintf(said, sizeof said, "Sluice: a command was answered with %.*s",
+    snprintf(said, sizeof said, "Sluice: the reply to a command was %.*s",
              (int)strcspn(reply, "\r"), reply);
     return said;
 }
@@ -163,7 +163,7 @@ static const char *receive(struct crowd *c, struct member *m)
 {
     ssize_t n = recv(m->fd, m->input + m->have, INPUT_BYTES - 1 - m->have,
                      MSG_DONTWAIT);
-    if (n == 0) return "Sluice: it has hung up";
+    if (n == 0) return "Sluice: the server has closed the connection";
     if (n < 0) return errno == EAGAIN || errno == EINTR ? NULL : strerror(errno);
     m->have += (size_t)n;
     m->input[m->have] = '\0';
@@ -186,7 +186,7 @@ const char *crowd_run(struct crowd *c, int64_t run_ns, struct trial_result *out)
     while (wrong == NULL && c->active > 0) {
         int n = epoll_wait(c->epoll, events, 64, STALL_MS);
         if (interrupted()) return "interrupted";
-        if (n == 0) return "Sluice: it does not answer";
+        if (n == 0) return "Sluice: the server does not respond";
         for (int i = 0; i < n && wrong == NULL; i++)
             wrong = receive(c, events[i].data.ptr);
     }

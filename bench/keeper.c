@@ -18,53 +18,57 @@ static const char usage[] =
     "usage: keeper [--json] [--quick] [--rounds N] [--only PART]... [--server FILE]\n"
     "              [--etcd FILE]\n"
     "\n"
-    "Measures three nodes on three members of etcd: locks of their keeper, beside\n"
-    "etcd's own; commits; and how long none is answered after a keeper was killed.\n"
-    "About two minutes. Directories are below TMPDIR, or /tmp: let that be the disk "
-    "you\n"
-    "mean.\n"
+    "Measures three nodes on three members of etcd: locks of the keeper, in "
+    "comparison\n"
+    "with locks of etcd; commits; and the time until the next commit after the keeper\n"
+    "was killed. Takes about two minutes. TMPDIR, or /tmp, should be on a disk.\n"
     "\n"
-    "  --json         the same as one JSON object\n"
-    "  --quick        a few seconds, to see that it works; the numbers mean little\n"
-    "  --rounds N     so many rounds, 1 to 31; 5 without it\n"
-    "  --only PART    that part alone: keeperlocks, keepercommits, failover; may\n"
-    "                 stand more than once\n"
-    "  --server FILE  the server to measure, instead of the one built beside this\n"
-    "  --etcd FILE    the etcd to stand on, instead of etcd on the path\n"
-    "  --help         this text\n"
+    "  --json         print one JSON object\n"
+    "  --quick        run for a few seconds, to test the benchmark; the numbers mean\n"
+    "                 little\n"
+    "  --rounds N     the number of rounds, 1 to 31; default: 5\n"
+    "  --only PART    measure only this part: keeperlocks, keepercommits or failover;\n"
+    "                 may be repeated\n"
+    "  --server FILE  the server to measure; default: the one in this build directory\n"
+    "  --etcd FILE    the etcd to use; default: etcd in PATH\n"
+    "  --help         print this help\n"
     "\n"
-    "Exit status: 0 measured, whatever the numbers; 1 something went wrong; 2 usage.\n";
+    "Exit status: 0 success, whatever the numbers; 1 failure; 2 wrong usage.\n";
 
 /* clang-format off */
 static const char method[] =
-    "Method: three nodes of ours stand on three members of etcd, all processes of their own on "
-    "loopback, not pinned, with directories on the same disk. etcd has its default settings but "
-    "for names, directories and ports, and syncs its log to that disk before it answers: in a "
-    "commit, and in a lock of its own, the time of fsync counts. Clients are one process with "
-    "one thread and epoll, over TCP, all connected to the keeper's node, or all to another "
-    "one, which forwards what they say. In each round all columns run once, for the time "
-    "given above, and who begins changes; before the first round each runs once for warmth. "
-    "Given are the median of the rounds and, behind it, the least and the most. Locks: a pair "
-    "takes one and gives it back. Ours: ACQUIRE key LEASE 30000 WAIT 60000, RELEASE key fence. "
-    "etcd: POST /v3/lock/lock and /v3/lock/unlock through its HTTP gateway, on the same three "
-    "members, one connection for each client, which is kept open, with a lease that was "
-    "granted before; a single client is connected to the leader, which is best for it, many "
-    "to all three in turns. CPU is user and system time of all servers that have a part in "
-    "it: of members and, for ours, of nodes. Commits: TX.BEGIN, TX.PUT of one row (a 17-byte "
-    "key, a 22-byte value) and TX.COMMIT in one write; each client has 100 keys of its own. "
-    "Group of 1 are three other nodes on the same members, under another prefix, with "
-    "tx-group-max 1: each commit is a transaction of etcd's of its own; clients are connected "
-    "to their keeper. CPU is of members, nodes and clients together. Fail-over: a client "
-    "commits through a node that is not the keeper; the keeper is killed with -9, and what is "
-    "measured is from before the kill until a transaction that was begun after it is answered "
-    "as committed; what is refused meanwhile is asked again at once. The killed node is "
-    "started again, and when all three know the new keeper it is that one's turn.";
+    "Method: Cluster. Three nodes of Sluice on three members of etcd, all on loopback, not "
+    "pinned, with directories on the same disk (TMPDIR, or /tmp). etcd has its default "
+    "settings except for names, directories and ports, and syncs its log to disk before it "
+    "replies: the time of fsync counts in a commit and in a lock of etcd. The keeper has its "
+    "locks in memory; etcd confirms in advance how long it may grant, not for each lock. "
+    "Clients. One process with one thread and epoll, over TCP, all connected to the keeper's "
+    "node, or all to one other node, which forwards their commands. Rounds. In each round all "
+    "columns run once, for the same time, and a different one begins each round. A warm-up "
+    "round comes first. The results are the median of the rounds, followed by the minimum and "
+    "the maximum. Locks. A pair acquires a lock and releases it. Sluice: ACQUIRE key LEASE "
+    "30000 WAIT 60000, RELEASE key fence. etcd: POST /v3/lock/lock and /v3/lock/unlock "
+    "through its HTTP gateway, on the same three members, on one open connection per client, "
+    "with a lease that was granted before the measurement. A single client is connected to "
+    "etcd's leader, where etcd is fastest; several are distributed over all three. CPU is "
+    "user and system time of all servers that take part: of the members and, for Sluice, of "
+    "the nodes. Commits. TX.BEGIN, TX.PUT of one row (17-byte key, 22-byte value) and "
+    "TX.COMMIT in one write; each client has 100 keys of its own. Group of 1: three other "
+    "nodes on the same members, with another prefix and tx-group-max 1, so that each commit "
+    "is its own etcd transaction; their clients are connected to the keeper. CPU is of "
+    "members, nodes and clients together. Failover. One client commits through a node that is "
+    "not the keeper. The keeper is killed with SIGKILL. The time is from before the kill "
+    "until the reply to the commit of a transaction that began after it; the client retries "
+    "failed commands at once. The benchmark checks that the term is new. Then it starts the "
+    "killed node again and, when all three nodes know the new keeper, kills that one. A "
+    "killed process closes its connections, so other nodes notice at once. They notice a "
+    "machine that disappears after 3 s; this is not measured.";
 /* clang-format on */
 
 #define CHANGES 20u /* How often the keeper is killed. */
 
 /* What its part says where there is nothing to stand on. */
-static const char absent[] = "etcd is not on this machine";
+static const char absent[] = "etcd is not installed";
 
 /* ---- starting ---- */
 
@@ -99,8 +103,8 @@ static void note_term(struct trio *nodes, int64_t before, struct table *t)
     if (now != before)
         snprintf(
             t->note, sizeof t->note,
-            "The keeper changed meanwhile, from term %lld to %lld: the columns mean "
-            "little. Measure again when the machine is quiet.",
+            "The keeper changed during the run, from term %lld to %lld, so the columns "
+            "cannot be compared. Repeat on an idle machine.",
             (long long)before, (long long)now);
 }
 
@@ -122,7 +126,7 @@ static const struct lock_shape {
 static const struct trial_heading lock_headings[TRIAL_TABLES] = {
     [RATE] = {"keeperlocks_rate", "Pairs per second", "of all clients together"},
     [MEDIAN] = {"keeperlocks_median", "Time of a pair, median",
-                "us; on one key with the wait for the others"},
+                "us; with one key, including the wait"},
     [P99] = {"keeperlocks_p99", "Time of a pair, p99", "us"},
     [ACQUIRE] = {"keeperlocks_acquire", "Time of an acquire, median", "us"},
     [CPU] = {"keeperlocks_cpu", "CPU of all servers", "us per lock and unlock"},
@@ -139,13 +143,13 @@ static void lock_goals(struct sheet *s, struct table *t[TRIAL_TABLES])
         snprintf(ids[n][2], sizeof ids[n][2], "keeperlocks_far_%s_to_keeper", id);
         snprintf(ids[n][3], sizeof ids[n][3], "keeperlocks_time_%s_far_to_keeper", id);
         sheet_least(s, ids[n][0], &rate[AT_KEEPER], &rate[RIVAL], 20,
-                    "Pairs per second, keeper's node / etcd, %s", name);
+                    "Pairs per second, keeper / etcd, %s", name);
         sheet_least(s, ids[n][1], &rate[FORWARDED], &rate[RIVAL], 20,
-                    "Pairs per second, another node / etcd, %s", name);
+                    "Pairs per second, other node / etcd, %s", name);
         sheet_goal(s, ids[n][2], &rate[FORWARDED], &rate[AT_KEEPER], 0, 0,
-                   "Forwarding: pairs per second, another node / keeper's, %s", name);
+                   "Forwarding: pairs per second, other node / keeper, %s", name);
         sheet_goal(s, ids[n][3], &time[FORWARDED], &time[AT_KEEPER], 0, 0,
-                   "Forwarding: time of a pair, another node / keeper's, %s", name);
+                   "Forwarding: time of a pair, other node / keeper, %s", name);
     }
 }
 
@@ -204,11 +208,11 @@ static const char *measure_locks(struct trial *r, struct table *t[TRIAL_TABLES])
 
 static const char *part_locks(struct trial *r)
 {
-    static const char *const columns[LOCK_COLUMNS] = {"Sluice, its keeper",
-                                                      "Sluice, another node", "etcd"};
+    static const char *const columns[LOCK_COLUMNS] = {"Sluice, keeper",
+                                                      "Sluice, other node", "etcd"};
     struct table *t[TRIAL_TABLES];
     trial_tables(r->sheet, "keeperlocks", lock_headings, columns, LOCK_COLUMNS,
-                 "This should not be: measure again when the machine is quiet.", t);
+                 "Unexpected: repeat on an idle machine.", t);
     for (uint32_t i = 0; i < TRIAL_TABLES; i++)
         if (t[i] != NULL) t[i]->ours = RIVAL;
     for (uint32_t n = 0; n < LOCK_SHAPES; n++) trial_row(t, lock_shapes[n].name);
@@ -231,13 +235,14 @@ static const struct tx_shape {
 #define TX_SHAPES (sizeof tx_shapes / sizeof tx_shapes[0])
 
 static const struct trial_heading tx_headings[TRIAL_TABLES] = {
-    [RATE] = {"keepercommits_rate", "Transactions a second", "of all clients together"},
-    [MEDIAN] = {"keepercommits_median", "Time of one, median", "us"},
-    [P99] = {"keepercommits_p99", "Time of one, p99", "us"},
-    [CPU] = {"keepercommits_cpu", "CPU of one",
+    [RATE] = {"keepercommits_rate", "Transactions per second",
+              "of all clients together"},
+    [MEDIAN] = {"keepercommits_median", "Transaction time, median", "us"},
+    [P99] = {"keepercommits_p99", "Transaction time, p99", "us"},
+    [CPU] = {"keepercommits_cpu", "CPU per transaction",
              "us, of members, nodes and clients together"},
     [GROUP] = {"keepercommits_group", "Commits in one write",
-               "one transaction of etcd's; as INFO counts them"},
+               "one etcd transaction; from INFO"},
 };
 
 static void tx_goals(struct sheet *s, struct table *t[TRIAL_TABLES])
@@ -252,12 +257,12 @@ static void tx_goals(struct sheet *s, struct table *t[TRIAL_TABLES])
                  id);
         sheet_least(s, ids[n][0], &rate[AT_KEEPER], &rate[ALONE],
                     tx_shapes[n].clients == 256 ? 2 : 0,
-                    "Transactions a second, grouped / group of 1, %s", name);
+                    "Transactions per second, grouped / group of 1, %s", name);
         sheet_goal(s, ids[n][1], &rate[FORWARDED], &rate[AT_KEEPER], 0, 0,
-                   "Forwarding: transactions a second, another node / keeper's, %s",
+                   "Forwarding: transactions per second, other node / keeper, %s",
                    name);
         sheet_goal(s, ids[n][2], &time[FORWARDED], &time[AT_KEEPER], 0, 0,
-                   "Forwarding: time of one, another node / keeper's, %s", name);
+                   "Forwarding: transaction time, other node / keeper, %s", name);
     }
 }
 
@@ -319,7 +324,7 @@ static const char *measure_commits(struct trial *r, struct table *t[TRIAL_TABLES
 static const char *part_commits(struct trial *r)
 {
     static const char *const columns[TX_COLUMNS] = {
-        "Sluice, its keeper", "Sluice, another node", "keeper, group of 1"};
+        "Sluice, keeper", "Sluice, other node", "keeper, group of 1"};
     struct table *t[TRIAL_TABLES];
     trial_tables(r->sheet, "keepercommits", tx_headings, columns, TX_COLUMNS, NULL, t);
     for (uint32_t n = 0; n < TX_SHAPES; n++) trial_row(t, tx_shapes[n].name);
@@ -359,7 +364,7 @@ static const char *commit_at_last(struct subject *s)
     bool done = false;
     const char *wrong = commit(s, &done);
     while (wrong == NULL && !done) {
-        if (now_ns() > until_ns) return "Sluice: no keeper commits any more";
+        if (now_ns() > until_ns) return "Sluice: no keeper commits";
         usleep(1000);
         wrong = commit(s, &done);
     }
@@ -381,7 +386,7 @@ static const char *change(struct trio *nodes, double *ms)
     if (wrong == NULL) wrong = trio_restart(nodes, keeper);
     if (wrong == NULL) wrong = trio_agree(nodes);
     if (wrong == NULL && subject_info(through, "keeper", "term") <= term)
-        wrong = "Sluice: there is no new term, though the keeper was killed";
+        wrong = "Sluice: the keeper was killed, but the term has not changed";
     return wrong;
 }
 
@@ -403,22 +408,21 @@ static const char *measure_failover(struct trial *r, struct table *t)
 
 static const char *part_failover(struct trial *r)
 {
-    struct table *t = sheet_table(r->sheet, "failover", "failover",
-                                  "The keeper is killed",
-                                  "ms until a commit is answered through another node");
+    struct table *t = sheet_table(r->sheet, "failover", "failover", "Keeper killed",
+                                  "ms until the next commit through another node");
     t->columns = 1;
     t->column_names[0] = "Sluice";
-    table_row(t, "each time");
-    table_row(t, "the longest");
+    table_row(t, "all kills");
+    table_row(t, "longest");
     sheet_goal(r->sheet, "failover_median", &t->cells[0][0], NULL, 0, 2000,
                "Keeper killed: ms until the next commit, median");
     sheet_goal(r->sheet, "failover_longest", &t->cells[1][0], NULL, 2000, 0,
-               "Keeper killed: ms until the next commit, the longest");
+               "Keeper killed: ms until the next commit, longest");
     if (r->without_etcd) {
         cell_skip(&t->cells[0][0], absent);
         return NULL;
     }
-    progress("failover: the keeper is killed");
+    progress("failover: killing the keeper");
     return measure_failover(r, t);
 }
 
@@ -426,7 +430,7 @@ int main(int argc, char **argv)
 {
     static const struct trial_program program = {
         .usage = usage,
-        .title = "what a keeper on etcd costs",
+        .title = "the cost of a keeper on etcd",
         .method = method,
         .whose = "the CPUs",
         .parts = {{"keeperlocks", part_locks},

@@ -150,7 +150,7 @@ static const char *unexpected(enum subject_kind kind, const char *what,
                               const char *reply)
 {
     static char said[200];
-    snprintf(said, sizeof said, "%s: %s was answered with %.*s", subject_names[kind],
+    snprintf(said, sizeof said, "%s: the reply to %s was %.*s", subject_names[kind],
              what, (int)strcspn(reply, "\r\n"), reply);
     return said;
 }
@@ -222,7 +222,7 @@ static const char *receive(struct load *l, struct lane *lane)
 {
     ssize_t n = recv(lane->fd, lane->input + lane->have, INPUT_BYTES - lane->have,
                      MSG_DONTWAIT);
-    if (n == 0) return "a server has hung up";
+    if (n == 0) return "a server has closed the connection";
     if (n < 0) return errno == EAGAIN || errno == EINTR ? NULL : strerror(errno);
     lane->have += (size_t)n;
     const char *at = lane->input, *end = at + lane->have, *next;

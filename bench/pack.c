@@ -43,7 +43,7 @@ static const char *unexpected(const struct pack *p, const struct client *c,
                               const char *reply)
 {
     static char said[300];
-    snprintf(said, sizeof said, "%s: %s was answered with %.*s", subject_names[p->kind],
+    snprintf(said, sizeof said, "%s: the reply to %s was %.*s", subject_names[p->kind],
              c->releasing ? "a release" : "an acquire", (int)strcspn(reply, "\r"),
              reply);
     return said;
@@ -164,7 +164,7 @@ static const char *receive(struct pack *p, struct client *c)
     bool good = false;
     ssize_t n = recv(c->fd, c->input + c->have, INPUT_BYTES - 1 - c->have,
                      MSG_DONTWAIT);
-    if (n == 0) return "a server has hung up";
+    if (n == 0) return "a server has closed the connection";
     if (n < 0) return errno == EAGAIN || errno == EINTR ? NULL : strerror(errno);
     c->have += (size_t)n;
     c->input[c->have] = '\0';

@@ -24,7 +24,8 @@ static const char *memory_once(struct bench *b, struct table *t, uint32_t kind,
     uint64_t before = subject_resident(&s);
     if (wrong == NULL) wrong = load_fill(&s, &all);
     uint64_t after = subject_resident(&s);
-    if (wrong == NULL && (before == 0 || after <= before)) wrong = "no RSS to be read";
+    if (wrong == NULL && (before == 0 || after <= before))
+        wrong = "cannot read the RSS";
     if (wrong == NULL) {
         cell_add(&t->cells[0][kind], (double)(after - before) / (double)locks);
         cell_add(&t->cells[1][kind], (double)before / 1e6);
@@ -41,10 +42,10 @@ const char *part_memory(struct bench *b)
         b->sheet, "memory", "memory", "Held locks",
         "17-byte key, 22-byte value, a lease; of the server's RSS");
     t->better = LESS;
-    t->why = "Redis begins with less, or keeps a key and its value in less.";
+    t->why = "Redis starts with less memory, or needs less for a key and its value.";
     t->columns = HOLDERS;
     memcpy(t->column_names, subject_names, HOLDERS * sizeof subject_names[0]);
-    table_row(t, "bytes of one of %.0e", (double)locks);
+    table_row(t, "bytes each of %.0e", (double)locks);
     table_row(t, "MB with 1000 locks");
     sheet_goal(b->sheet, "memory_to_redis", &t->cells[0][OURS], &t->cells[0][REDIS],
                0.9, 0.8, "Bytes of a held lock, Sluice / Redis");
@@ -101,7 +102,7 @@ static const char *keys_fill(struct bench *b, struct subject *subjects, uint64_t
     struct load_fill f = {.from = from, .to = to, .lease_ms = LEASE_MS};
     for (uint32_t i = 0; i < HOLDERS && wrong == NULL; i++) {
         if (b->absent[i]) continue;
-        progress("keys: %s takes %.0e locks", subject_names[i], (double)to);
+        progress("keys: %s acquires %.0e locks", subject_names[i], (double)to);
         wrong = load_fill(&subjects[i], &f);
     }
     return wrong;
@@ -117,7 +118,7 @@ static const char *keys_levels(struct bench *b, struct table *t,
         uint64_t level = b->quick ? levels[n] / 100 : levels[n];
         uint32_t row = table_row(t, "%.0e held", (double)level);
         if (level >= 10000000 && memory_available() < 4000000000) {
-            cell_skip(&t->cells[row][OURS], "less than 4 GB of memory are available");
+            cell_skip(&t->cells[row][OURS], "less than 4 GB of memory is available");
             continue;
         }
         wrong = keys_fill(b, subjects, held, level);
@@ -132,23 +133,23 @@ const char *part_keys(struct bench *b)
     struct subject subjects[HOLDERS] = {0};
     const char *wrong = NULL;
     struct table *t = sheet_table(
-        b->sheet, "keys", "keys", "Server CPU beside many",
+        b->sheet, "keys", "keys", "Server CPU, many locks",
         "us per lock and unlock; 50 connections, pipelined by 32");
     t->better = LESS;
-    t->why = "Redis had less to look up, or more of it in a cache.";
+    t->why = "Redis looked up less, or more of it was in a cache.";
     t->columns = HOLDERS;
     memcpy(t->column_names, subject_names, HOLDERS * sizeof subject_names[0]);
     snprintf(
         t->note, sizeof t->note,
-        "Each key is new, so that neither its place in the table nor its memory is "
+        "Each key is new, so that neither its position in the table nor its memory is "
         "in a cache.");
     for (uint32_t i = 0; i < HOLDERS && wrong == NULL; i++)
         if (!b->absent[i]) wrong = subject_start(&subjects[i], i, &b->programs, NULL);
     if (wrong == NULL) wrong = keys_levels(b, t, subjects);
     sheet_goal(b->sheet, "keys_many_to_few", &t->cells[2][OURS], &t->cells[0][OURS], 0,
-               0, "CPU of a pair, Sluice, beside the most keys / beside the fewest");
+               0, "CPU of a pair, Sluice, with the most locks / with the fewest");
     sheet_goal(b->sheet, "keys_many_to_redis", &t->cells[2][OURS], &t->cells[2][REDIS],
-               0, 0, "CPU of a pair beside the most keys, Sluice / Redis");
+               0, 0, "CPU of a pair with the most locks, Sluice / Redis");
     for (uint32_t i = 0; i < HOLDERS; i++) subject_stop(&subjects[i]);
     return wrong;
 }

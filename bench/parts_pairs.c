@@ -23,9 +23,8 @@ enum { CPU, RATE, MEDIAN, P99, TABLES };
 static void tables_make(struct bench *b, struct table *t[TABLES])
 {
     static const char why[] =
-        "The empty server only answers +OK: it looks for the end of a command and "
-        "keeps "
-        "nothing. What we are above it is what locks cost: reading words, the table, "
+        "The empty server only replies +OK: it finds the end of a command and stores "
+        "nothing. The difference is the cost of locks: parsing arguments, the table, "
         "the lease, and a reply with five numbers.";
     struct sheet *s = b->sheet;
     t[CPU] = sheet_table(s, "pairs", "cpu", "Server CPU", "us per lock and unlock");

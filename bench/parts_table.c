@@ -63,10 +63,10 @@ static const char *ends_prepare(struct world *w, uint64_t leases, uint64_t waite
 {
     struct sl_grant g;
     for (uint64_t i = 0; i < leases; i++)
-        if (ask(w, 0, i, 0, 60000, &g) != SLUICE_OK) return "the table refused a lock";
+        if (ask(w, 0, i, 0, 60000, &g) != SLUICE_OK) return "the table rejected a lock";
     for (uint64_t i = 0; i < waiters; i++)
         if (ask(w, i + 1, i * (leases / waiters), 600000, 600000, &g) != SL_WAITS)
-            return "the table let nobody wait";
+            return "the table rejected a waiter";
     return NULL;
 }
 
@@ -120,7 +120,8 @@ static const char *hand_over(struct world *w, uint64_t *holder, sl_fence *fence)
         return "the table granted nothing";
     *holder = (uint64_t)(e.session - w->sessions);
     *fence = e.grant.fence;
-    return ask(w, old, 1, 600000, 30000, &g) == SL_WAITS ? NULL : "it did not wait";
+    return ask(w, old, 1, 600000, 30000, &g) == SL_WAITS ? NULL
+                                                         : "a request did not wait";
 }
 
 const char *table_grants(uint64_t waiters, uint64_t grants, double *ns_per_grant)
@@ -132,7 +133,8 @@ const char *table_grants(uint64_t waiters, uint64_t grants, double *ns_per_grant
     if (wrong == NULL && ask(&w, 0, 1, 0, 30000, &g) != SLUICE_OK) wrong = "no grant";
     for (uint64_t i = 1; i <= waiters && wrong == NULL; i++) {
         struct sl_grant none;
-        if (ask(&w, i, 1, 600000, 30000, &none) != SL_WAITS) wrong = "it did not wait";
+        if (ask(&w, i, 1, 600000, 30000, &none) != SL_WAITS)
+            wrong = "a request did not wait";
     }
     for (uint64_t i = 0; i < grants / 10 && wrong == NULL; i++)
         wrong = hand_over(&w, &holder, &g.fence);

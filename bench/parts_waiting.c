@@ -83,8 +83,8 @@ static const char *crowd_open(struct crowd *c, struct subject *s, uint32_t n,
     for (int64_t until = now_ns() + STALL_MS * 1000000ll; wrong == NULL;) {
         int64_t blocked = subject_info(s, "clients", "blocked_clients");
         if (blocked >= (int64_t)n) break;
-        if (blocked < 0) wrong = "INFO says nothing of blocked_clients";
-        else if (now_ns() > until) wrong = "not all who should wait do";
+        if (blocked < 0) wrong = "INFO has no blocked_clients";
+        else if (now_ns() > until) wrong = "not all clients wait";
         usleep(5000);
     }
     return wrong;
@@ -104,7 +104,7 @@ static const char *crowd_replies(struct crowd *c, uint64_t wanted)
             const char *wrong = line_reply(events[i].data.ptr, 0, &reply, &bytes);
             if (wrong != NULL) return wrong;
             if (bytes == 0) continue;
-            if (reply[0] != '*' || reply[1] != '5') return "a waiter was refused";
+            if (reply[0] != '*' || reply[1] != '5') return "a waiter was rejected";
             wanted--;
         }
     }
@@ -161,12 +161,12 @@ static const char *ends_wait(struct subject *s, struct listener *l, int64_t expi
         }
         asked = now;
         int64_t seen = subject_info(s, "stats", "expiries");
-        if (seen < 0) return "INFO says nothing of expiries";
+        if (seen < 0) return "INFO has no expiries";
         if (seen < expiries) continue;
         cell_add(lasted, (double)(now_ns() - end_ns) / 1e6);
         return NULL;
     }
-    return "the leases do not end";
+    return "the leases do not expire";
 }
 
 /* How one variant is gone about. */
@@ -189,7 +189,7 @@ static const char *ends_quiet(struct subject *s, int64_t end_ns, const char *nam
         usleep(20000);
     }
     int64_t us = subject_info(s, "latency", name);
-    if (us < 0) return "INFO says nothing of the turns of the loop";
+    if (us < 0) return "INFO has no turns of the event loop";
     cell_add(quiet, (double)us);
     return NULL;
 }
@@ -208,7 +208,7 @@ static const char *ends_measure(struct bench *b, struct table *t, struct subject
     if (wrong != NULL) return wrong;
     cell_add(&cells[SETTING_UP][p->column],
              (double)subject_info(s, "latency", "loop_cpu_us_max"));
-    progress("turns: all are there, %.1f s before the leases end",
+    progress("turns: all are connected, %.1f s before the leases expire",
              (double)(end_ns - now_ns()) / 1e9);
     wrong = ends_quiet(s, end_ns, turn, &cells[QUIET][p->column]);
     struct subject_time before = subject_time(s);
@@ -225,10 +225,11 @@ static const char *ends_measure(struct bench *b, struct table *t, struct subject
         cell_add(&cells[TOLD][p->column], (double)l.messages);
     }
     if (l.closed)
-        snprintf(t->note + strlen(t->note), sizeof t->note - strlen(t->note),
-                 " With %.60s the server hung up on the listener, who did not keep up "
-                 "(output-bytes-max).",
-                 p->listen);
+        snprintf(
+            t->note + strlen(t->note), sizeof t->note - strlen(t->note),
+            " With %.60s the server closed the connection of the subscriber, which "
+            "did not keep up (output-bytes-max).",
+            p->listen);
     close(l.line.fd);
     free(l.line.bytes);
     return wrong;
@@ -263,8 +264,8 @@ static const char *ends_in_table(struct bench *b, uint64_t leases, uint64_t wait
     uint32_t each = table_row(t, "ns of one effect");
     uint32_t longest = table_row(t, "us of 64, longest");
     snprintf(t->note, sizeof t->note,
-             "%.0e leases end at one instant, and %.0e sessions wait for keys of them. "
-             "An effect is a lease that ended or a grant.",
+             "%.0e leases expire at the same instant, and %.0e sessions wait for their "
+             "keys. An effect is an expired lease or a grant.",
              (double)leases, (double)waiters);
     for (uint32_t i = 0; i < b->rounds && i < 3 && wrong == NULL; i++) {
         progress("turns: the table alone, round %u", i + 1);
@@ -282,33 +283,31 @@ const char *part_turns(struct bench *b)
     uint32_t waiters = waiters_that_fit(b, b->quick ? 200 : 100000);
     struct ends_plan one = {leases, waiters, 0, "SUBSCRIBE lock:lock:000000000007"};
     struct ends_plan all = {leases, waiters, 1, "PSUBSCRIBE lock:*"};
-    struct table *t = sheet_table(b->sheet, "turns", "turns", "Leases that end at once",
-                                  "the CPU of a turn is INFO's loop_cpu_us_max");
+    struct table *t = sheet_table(b->sheet, "turns", "turns", "Leases expire at once",
+                                  "the CPU time of a turn is loop_cpu_us_max of INFO");
     t->columns = 2;
-    t->column_names[0] = "one key listened to";
-    t->column_names[1] = "all keys listened to";
-    table_row(t, "us, longest, ending");
+    t->column_names[0] = "one key subscribed";
+    t->column_names[1] = "all keys subscribed";
+    table_row(t, "us, longest, expiring");
     table_row(t, "us, longest, set-up");
     table_row(t, "us, longest, quiet");
-    table_row(t, "us of CPU a lease");
-    table_row(t, "ms until all ended");
+    table_row(t, "us of CPU per lease");
+    table_row(t, "ms until all expired");
     table_row(t, "waiters granted");
-    table_row(t, "events told");
+    table_row(t, "events sent");
     snprintf(
         t->note, sizeof t->note,
-        "%.0e leases end within a few ms; %u connections wait, each for another of "
-        "these keys (%u files a process allow no more; the table alone has more). The "
-        "server runs with --keep-alive 0: of thousands of silent connections on "
-        "loopback the kernel drops probes, and cuts some. Quiet: %s",
+        "%.0e leases expire within a few ms. %u connections wait, each for a different "
+        "key of these; the limit is %u files per process. Quiet: %s",
         (double)leases, waiters, b->files_max,
         b->quick
-            ? "with --quick there is none, and the longest is of all turns."
-            : "the longest turn of the 10 to 20 s before; where ending says the same, "
-              "no turn that ended leases was longer.");
+            ? "not measured with --quick; the longest is of all turns."
+            : "the longest turn of the 10 to 20 s before; if expiring is the same, no "
+              "turn that expired leases was longer.");
     sheet_goal(b->sheet, "turn_ending", &t->cells[ENDING][0], NULL, 0, 5000,
-               "Longest turn while leases end, us of CPU");
+               "Longest turn while leases expire, us of CPU");
     sheet_goal(b->sheet, "turn_ending_all", &t->cells[ENDING][1], NULL, 0, 5000,
-               "Longest turn while leases end and all keys are listened to, us of CPU");
+               "Longest turn while leases expire, all keys subscribed, us of CPU");
     const char *wrong = ends_variant(b, t, &one);
     if (wrong == NULL) wrong = ends_variant(b, t, &all);
     if (wrong == NULL) wrong = ends_in_table(b, leases, b->quick ? 1000 : 100000);
@@ -329,7 +328,7 @@ static const char *pass_on(struct line *l, const char *key, uint64_t *grants)
         if (wrong != NULL) return wrong;
         if (bytes == 0) return NULL;
         if (reply[0] == ':') continue; /* Of the release before. */
-        if (reply[0] != '*' || reply[1] != '5') return "a waiter was refused";
+        if (reply[0] != '*' || reply[1] != '5') return "a waiter was rejected";
         reply_end(reply, reply + bytes, &fence);
         int n = snprintf(text, sizeof text,
                          "*3\r\n$7\r\nRELEASE\r\n$17\r\n%s\r\n$16\r\n%016" PRId64 "\r\n"
@@ -410,22 +409,23 @@ const char *part_waiters(struct bench *b)
     const char *options[] = {"--connections-max", most, NULL};
     struct subject s = {0};
     struct table *t = sheet_table(b->sheet, "waiters", "waiters",
-                                  "Many wait for one key", "ns of CPU per grant");
+                                  "Many waiters, one key", "ns of CPU per grant");
     t->columns = 2;
     t->column_names[0] = "the table alone";
     t->column_names[1] = "the server";
-    table_row(t, "10 wait");
-    table_row(t, "%s wait", b->quick ? "some" : "1e+03");
-    table_row(t, "the most wait");
-    snprintf(t->note, sizeof t->note,
-             "The holder gives back, the next is granted, and who gave back joins the "
-             "end of the line. The most are %s with the table alone and %u connections "
-             "with the server (%u files a process).",
-             b->quick ? "1e+04" : "1e+05", fit, b->files_max);
+    table_row(t, "10 waiters");
+    table_row(t, "%s waiters", b->quick ? "some" : "1e+03");
+    table_row(t, "most waiters");
+    snprintf(
+        t->note, sizeof t->note,
+        "The holder releases, the next waiter gets the lock, and the former holder "
+        "joins the end of the queue. Most waiters: %s for the table alone, %u "
+        "connections for the server (%u files per process).",
+        b->quick ? "1e+04" : "1e+05", fit, b->files_max);
     sheet_goal(b->sheet, "grant_most_to_10", &t->cells[2][0], &t->cells[0][0], 0, 0,
-               "CPU of a grant, the table alone, the most wait / 10 wait");
+               "CPU of a grant, the table alone, most waiters / 10 waiters");
     sheet_goal(b->sheet, "served_grant_most_to_10", &t->cells[2][1], &t->cells[0][1], 0,
-               0, "CPU of a grant, the server, the most wait / 10 wait");
+               0, "CPU of a grant, the server, most waiters / 10 waiters");
     progress("waiters: the table alone");
     const char *wrong = lines_of_table(b, t);
     snprintf(most, sizeof most, "%u", fit + 50);

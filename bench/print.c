@@ -25,8 +25,8 @@ void print_wrapped(const char *text, int indent, int width)
 void print_machine(const struct machine *m)
 {
     printf("machine   %s%s\n", m->cpu, m->virtual ? ", virtual" : "");
-    printf("          %d CPUs online, %d for us; load %.2f at the start\n", m->online,
-           m->allowed, m->load);
+    printf("          %d CPUs online, %d available; load %.2f at the start\n",
+           m->online, m->allowed, m->load);
     printf("system    %s; %s\n", m->kernel, m->libc);
 }
 

@@ -95,7 +95,8 @@ static const char *one_round(const struct scene *s, bool ours, bool holds,
     kill(pid, SIGKILL);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
     int64_t gone_ns = now_ns(), took_ns;
-    if (!take_one(s, ours, &took_ns)) return "a dead holder's unit did not come back";
+    if (!take_one(s, ours, &took_ns))
+        return "the unit of a killed holder was not released";
     out->exit_ns = (double)(gone_ns - begin_ns);
     out->permit_ns = (double)(took_ns - gone_ns);
     return NULL;
@@ -118,7 +119,7 @@ static const char *all_rounds(struct section *s, const struct scene *scene,
         struct times ours, sysv, idle;
         const char *wrong = one_round(scene, true, true, &ours);
         if (wrong == NULL && !all_free(scene))
-            wrong = "a dead holder's unit did not come back";
+            wrong = "the unit of a killed holder was not released";
         if (wrong != NULL) return wrong;
         s->cells[NAME][0].runs[i] = (ours.exit_ns + ours.permit_ns) / REAPING_KEYS;
         s->cells[NAME][1].runs[i] = ours.permit_ns / REAPING_KEYS;
@@ -167,7 +168,7 @@ const char *reaping_measure(struct section *s, uint32_t rounds)
         else
             for (uint32_t v = 0; v < 2; v++)
                 snprintf(s->cells[SYSV][v].skipped, sizeof s->cells[SYSV][v].skipped,
-                         "the kernel allows no such semaphores");
+                         "the kernel does not allow these semaphores");
     }
     free(scene.names);
     return wrong;

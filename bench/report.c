@@ -87,38 +87,39 @@ static bool find_loss(const struct section *s, uint32_t rival, uint32_t v,
 /* ---- text ---- */
 
 static const char method[] =
-    "Method: every lock has processes of its own, each pinned to a CPU. They take "
-    "turns: in "
-    "each round every lock runs once, for the time given above, so that what disturbs "
-    "the "
-    "machine disturbs all alike; before the first round each runs once for warmth. A "
-    "pair is "
-    "an acquire of one unit and its release, by one thread, nobody waiting. Given are "
-    "the "
-    "median and the minimum of the rounds. With two processes, both start at a "
-    "barrier, and "
-    "the time from the first start to the last end is divided by the pairs of both. "
-    "Rooms are "
-    "so large that nothing is refused, and that is checked, as is that nothing is held "
-    "afterwards.";
+    "Method: Processes. Each lock has one or two processes of its own, each pinned "
+    "to a CPU. The process that runs the benchmark only waits. Rounds. In each "
+    "round every lock runs once, for the same time, so that disturbances of the "
+    "machine affect all locks alike. A warm-up round comes first. The results are "
+    "the median and the minimum of the rounds. Pair. A pair is an acquire of one "
+    "unit and its release, by one thread, without waiters. Capacities are so large "
+    "that every acquire succeeds. The benchmark checks this, and that no unit is "
+    "held afterwards. Two processes start at a barrier in shared memory. The time "
+    "from the first start to the last end is divided by the pairs of both. With "
+    "only one CPU these sections are skipped.";
 static const char method_rivals[] =
-    "Bare means: load, compare with the room, swap, inlined into the loop; the 16-byte "
-    "one "
-    "loads two halves and swaps with the library's own instruction (x86-64: lock "
-    "cmpxchg16b). "
-    "Ours, the POSIX semaphore and the system calls go through shared libraries. "
-    "POSIX: "
-    "sem_trywait and sem_post. SysV: a semop each way, IPC_NOWAIT and SEM_UNDO. flock: "
-    "LOCK_EX "
-    "and LOCK_NB, for two processes with one key LOCK_SH. Locks that are bytes in "
-    "memory have "
-    "128 of them each. Canal lock's buckets are its algorithm alone, in C, without the "
-    "process that watches the holders.";
+    "Bare compare-and-swap is the minimum work of such a lock: load, compare with "
+    "the capacity, compare-and-swap, inlined into the loop. One variant uses 8 "
+    "bytes, the other 16 bytes as Sluice does. The 16-byte variant loads two "
+    "halves, which is faster, and swaps with the library's own instruction (x86-64: "
+    "lock cmpxchg16b). Shared libraries. Sluice, the POSIX semaphore and the system "
+    "calls go through shared libraries, as in a user's program. Other locks. POSIX: "
+    "sem_trywait and sem_post. SysV: one semop each way, with IPC_NOWAIT and "
+    "SEM_UNDO, and a fixed capacity, which needs one operation instead of two. "
+    "flock: LOCK_EX and LOCK_NB; for two processes with one key LOCK_SH, because a "
+    "rejected call would be faster than a grant. Canal lock's buckets: its "
+    "algorithm in C, without ETS and without the process that monitors the holders. "
+    "Locks that are bytes in memory have 128 bytes each. Only Sluice by name looks "
+    "up a name. Killed holder. A process holds one unit of each of 10000 keys and "
+    "is killed. The time ends when another process has a unit of the first key. In "
+    "Sluice, that acquire releases everything that the killed process held. With "
+    "SEM_UNDO the kernel releases it during the exit; the benchmark subtracts the "
+    "exit time of a process that holds nothing.";
 
 static void print_head(const struct report *r)
 {
     const struct machine *m = &r->machine;
-    printf("Sluice %s%s%s: what an acquire and its release cost\n\n", SLUICE_VERSION,
+    printf("Sluice %s%s%s: the cost of an acquire and its release\n\n", SLUICE_VERSION,
            r->commit[0] != '\0' ? ", commit " : "", r->commit);
     print_machine(m);
     printf("compiler  %s; measured through %s\n", m->compiler, m->library);
@@ -126,9 +127,8 @@ static void print_head(const struct report *r)
     count_disturbed(r, &disturbed, &runs);
     printf("runs      %u rounds of %.0f ms%s\n", r->rounds, r->run_ms,
            r->quick ? "; --quick, so do not rely on the numbers" : "");
-    printf("          during %u of %u runs others had a CPU of ours for a while%s\n\n",
-           disturbed, runs,
-           disturbed > runs / 4 ? ";\n          measure again when it is quiet" : "");
+    printf("          in %u of %u runs other processes used our CPUs%s\n\n", disturbed,
+           runs, disturbed > runs / 4 ? ";\n          repeat on an idle machine" : "");
     print_wrapped(method, 0, 88);
     putchar('\n');
     print_wrapped(method_rivals, 0, 88);
@@ -245,10 +245,10 @@ void report_text(const struct report *r)
     print_head(r);
     for (uint32_t i = 0; i < r->section_count; i++) print_section(&r->sections[i]);
     print_ratios(r);
-    printf("\n---- Where we lose ----\n\n");
+    printf("\n---- Where Sluice is slower ----\n\n");
     print_wrapped(
-        "Wherever another lock was faster than Sluice in this run: its median, ours, "
-        "and why it can be faster.",
+        "The locks that were faster than Sluice in this run: their median, Sluice's "
+        "median, and the reason.",
         0, 88);
     for (uint32_t i = 0; i < RIVALS; i++) print_losses_to(r, i);
 }

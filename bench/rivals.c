@@ -186,7 +186,7 @@ static const char *posix_open(struct place *p)
     for (uint32_t k = 0; k < p->site.keys; k++)
         if (sem_init(posix_thing(p, k), 1, capacity_left(p, k)) != 0) {
             cells_unmap(p);
-            return "sem_init() refused";
+            return "sem_init() failed";
         }
     return NULL;
 }
@@ -255,7 +255,7 @@ static const char *sysv_open(struct place *p)
     free(values);
     if (good) return NULL;
     sysv_close(p);
-    return "the kernel allows no such semaphores";
+    return "the kernel does not allow these semaphores";
 }
 
 INLINE bool sysv_pair(struct sysv_thing t, struct sluice_capacity capacity)
@@ -299,13 +299,13 @@ static void flock_close(struct place *p)
 
 static const char *flock_open(struct place *p)
 {
-    if (p->site.keys > SEATS_MAX) return "a file for each key";
+    if (p->site.keys > SEATS_MAX) return "it needs a file for each key";
     for (uint32_t i = 0; i < p->site.keys; i++) p->files[i] = -1;
     for (uint32_t i = 0; i < p->site.keys; i++) {
         p->files[i] = memfd_create("bench", MFD_CLOEXEC);
         if (p->files[i] < 0) {
             flock_close(p);
-            return "no file could be made";
+            return "cannot create a file";
         }
     }
     return NULL;
@@ -319,7 +319,7 @@ static const char *flock_sit(struct place *p, uint32_t seat)
         char path[64];
         snprintf(path, sizeof path, "/proc/self/fd/%d", p->files[i]);
         p->files[i] = open(path, O_RDWR | O_CLOEXEC);
-        if (p->files[i] < 0) return "/proc is not there";
+        if (p->files[i] < 0) return "/proc is not mounted";
     }
     return NULL;
 }
@@ -491,37 +491,35 @@ LOOPS(handle, struct sluice_key *)
 
 const struct rival rivals[RIVALS] = {
     [CAS8] = {"cas8", "bare compare-and-swap, 8 bytes", "lost",
-              "One locked instruction each way and nothing else: it does not know who "
-              "holds what, so what a killed holder had is lost.",
+              "One locked instruction each way and nothing else. It does not record "
+              "holders, so the units of a killed holder are lost.",
               cas8_open, sit_as_opened, LOOPS_OF(cas8), cas8_count, cells_unmap},
-    [CAS16] =
-        {"cas16", "bare compare-and-swap, 16 bytes", "lost",
-         "The same with the instruction that ours stands on: what remains of ours "
-         "when the call, the checks and the record that survives a kill are "
-         "left out.",
-         cas16_open, sit_as_opened, LOOPS_OF(cas16), cas16_count, cells_unmap},
+    [CAS16] = {"cas16", "bare compare-and-swap, 16 bytes", "lost",
+               "The same with the instruction that Sluice uses: what remains of Sluice "
+               "without the call, the checks and the record that survives a kill.",
+               cas16_open, sit_as_opened, LOOPS_OF(cas16), cas16_count, cells_unmap},
     [POSIX] = {"posix", "POSIX semaphore", "lost",
-               "It counts and nothing else, with an 8-byte instruction each way; its "
-               "size is fixed when it is made, and what a killed holder had is lost.",
+               "It only counts, with an 8-byte instruction each way. Its size is fixed "
+               "when it is created, and the units of a killed holder are lost.",
                posix_open, sit_as_opened, LOOPS_OF(posix), posix_count, cells_unmap},
-    [SYSV] = {"sysv", "SysV semaphore, SEM_UNDO", "come back",
-              "The kernel keeps the books and closes them when a process exits; it "
-              "has nothing to look for afterwards.",
+    [SYSV] = {"sysv", "SysV semaphore, SEM_UNDO", "released",
+              "The kernel records the units of each process and releases them when "
+              "the process exits. It need not search for them.",
               sysv_open, sit_as_opened, LOOPS_OF(sysv), sysv_count, sysv_close},
-    [FLOCK] = {"flock", "flock(2)", "come back",
-               "The kernel drops the lock with the file; but it has room for one "
-               "writer, or for all readers, and counts nobody.",
+    [FLOCK] = {"flock", "flock(2)", "released",
+               "The kernel releases the lock with the file. But the lock admits one "
+               "writer or any number of readers; it does not count.",
                flock_open, flock_sit, LOOPS_OF(flock), flock_count, flock_close},
     [BUCKETS] =
-        {"buckets", "canal lock's buckets", "need a watcher",
-         "Its counters alone, without the process that watches the holders: "
-         "8-byte instructions, and no record of who holds what; callers that race "
-         "can be let in beyond the room.",
+        {"buckets", "canal lock's buckets", "need a monitor",
+         "Only its counters, without the process that monitors the holders: "
+         "8-byte instructions, and no record of holders. Concurrent callers can "
+         "exceed the capacity.",
          buckets_open, sit_as_opened, LOOPS_OF(buckets), buckets_held, cells_unmap,
          true},
-    [NAME] = {"name", "Sluice by name", "come back", NULL, ours_open, name_sit,
+    [NAME] = {"name", "Sluice by name", "released", NULL, ours_open, name_sit,
               LOOPS_OF(name), ours_count, ours_close},
-    [HANDLE] = {"handle", "Sluice by handle", "come back", NULL, ours_open, handle_sit,
+    [HANDLE] = {"handle", "Sluice by handle", "released", NULL, ours_open, handle_sit,
                 LOOPS_OF(handle), ours_count, ours_close},
 };
 

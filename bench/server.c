@@ -27,36 +27,50 @@ static const char usage[] =
     "usage: server [--json] [--quick] [--rounds N] [--only PART]... [--server FILE]\n"
     "              [--redis FILE]\n"
     "\n"
-    "Measures what a lock and its release cost at the server, beside redis-server and\n"
-    "beside an empty server that only answers, all in one run of about five minutes.\n"
+    "Measures the cost of a lock and its release on the server, in comparison with\n"
+    "redis-server and with an empty server that only replies. Takes about five "
+    "minutes.\n"
     "\n"
-    "  --json         the same as one JSON object\n"
-    "  --quick        a few seconds, to see that it works; the numbers mean little\n"
-    "  --rounds N     so many rounds, 1 to 31; 7 without it\n"
-    "  --only PART    that part alone: pairs, memory, keys, turns, waiters; may stand\n"
-    "                 more than once (make bench: canal as well, the embedded lock)\n"
-    "  --server FILE  the server to measure, instead of the one built beside this\n"
-    "  --redis FILE   the Redis to compare with, instead of redis-server on the path\n"
-    "  --help         this text\n"
+    "  --json         print one JSON object\n"
+    "  --quick        run for a few seconds, to test the benchmark; the numbers mean\n"
+    "                 little\n"
+    "  --rounds N     the number of rounds, 1 to 31; default: 7\n"
+    "  --only PART    measure only this part: pairs, memory, keys, turns or waiters;\n"
+    "                 may be repeated (make bench: also canal, the embedded lock)\n"
+    "  --server FILE  the server to measure; default: the one in this build directory\n"
+    "  --redis FILE   the Redis to compare with; default: redis-server in PATH\n"
+    "  --help         print this help\n"
     "\n"
-    "Exit status: 0 measured, whatever the numbers; 1 something went wrong; 2 usage.\n";
+    "Exit status: 0 success, whatever the numbers; 1 failure; 2 wrong usage.\n";
 
 /* clang-format off */
 static const char method[] =
-    "Method: the servers under test are processes of their own, all pinned to one CPU, and "
-    "idle unless it is their turn; the client is one process with one thread and epoll, "
-    "pinned to another CPU, the same for all, over TCP on loopback. In each round every "
-    "server runs once, for the time given above, and who begins changes; before the first "
-    "round each runs once for warmth. Given are the median of the rounds and, behind it, "
-    "the least and the most. A pair takes a lock with a lease of 30 s (17-byte key, 22-byte "
-    "value) and gives it back; each connection has 32 keys of its own. Ours: ACQUIRE key "
-    "LEASE 30000 VALUE v, RELEASE key fence. Redis: SET key v NX PX 30000, and the script "
-    "that deletes a key with that value, by EVALSHA; it writes nothing to disk. The empty "
-    "server gets what ours gets and says +OK. Pipelined by 32: 32 acquires in one write, "
-    "then, when all replies are there, 32 releases in one write. CPU is user and system "
-    "time of all threads of the server, from /proc/PID/task/*/schedstat (nanoseconds), "
-    "before and after a run; the kernel's work for a message counts for who sends it. That "
-    "each lock was granted and given back is checked.";
+    "Method: Servers. Sluice, Redis, and an empty server on libuv that replies +OK to every "
+    "command (bench/empty_server.c), which shows the cost of the kernel and of libuv. All "
+    "servers are pinned to one CPU, and are idle unless it is their turn. Client. One process "
+    "with one thread and epoll (bench/load.h), pinned to another CPU, over TCP on loopback, "
+    "the same for all servers. Rounds. In each round every server runs once, for the same "
+    "time, and a different one begins each round. A warm-up round comes first. The results "
+    "are the median of the rounds, followed by the minimum and the maximum. Pair. A pair "
+    "acquires a lock with a lease of 30 s (17-byte key, 22-byte value) and releases it. Each "
+    "connection has 32 keys of its own. Sluice: ACQUIRE key LEASE 30000 VALUE v, RELEASE key "
+    "fence. Redis: SET key v NX PX 30000, and the script that deletes a key with that value, "
+    "by EVALSHA; it writes nothing to disk. The empty server receives the commands of Sluice. "
+    "The benchmark checks that each lock was granted and released. Pipelined by 32. 32 "
+    "acquires in one write and, when all replies have arrived, 32 releases in one write. CPU. "
+    "User and system time of all threads of the server, in nanoseconds, from "
+    "/proc/PID/task/*/schedstat before and after a run. The kernel's work for a message "
+    "counts for its sender. Memory. The growth of the server's resident memory with a million "
+    "held locks. Turns. A turn is one iteration of the server's event loop; INFO latency "
+    "reports the CPU time of the longest one. A million leases expire within a few "
+    "milliseconds, while connections wait for some of the keys and one connection subscribes. "
+    "If the longest turn of the quiet time before is the same, no turn that expired leases "
+    "was longer. The benchmark requests single sections of INFO, because the section memory "
+    "causes a long turn itself. The server runs with --keep-alive 0: with thousands of idle "
+    "connections on loopback, the kernel drops probes and then closes connections. Waiters. "
+    "As many connections as the limit of open files allows wait for one key. Each releases it "
+    "after its grant and joins the queue again. The lock table alone, without sockets, does "
+    "the same with 100000 waiters.";
 /* clang-format on */
 
 /* What the command line says beyond struct bench. */
@@ -109,10 +123,10 @@ static int parse(int argc, char **argv, struct bench *b, struct settings *o)
         else if (strcmp(name, "--help") == 0) {
             fputs(usage, stdout);
             return -1;
-        } else if (!has_value(name)) return refuse("no such option", name);
-        else if (++i == argc) return refuse("a value is missing", name);
+        } else if (!has_value(name)) return refuse("unknown option", name);
+        else if (++i == argc) return refuse("missing value", name);
         else if (!take_value(name, argv[i], b, o))
-            return refuse("no such value", argv[i]);
+            return refuse("invalid value", argv[i]);
         if (strcmp(name, "--rounds") == 0) rounds = b->rounds;
     }
     b->rounds = rounds > 0 ? rounds : b->quick ? 2 : 7;
@@ -132,13 +146,13 @@ static const char *find_programs(struct bench *b)
     program_beside(paths[EMPTY], sizeof paths[EMPTY], "empty_server");
     static char said[600];
     if (!program_there(paths[OURS])) {
-        snprintf(said, sizeof said, "there is no server at %s: build it first",
-                 paths[OURS]);
+        snprintf(said, sizeof said, "no server at %s; build it first", paths[OURS]);
         return said;
     }
     b->absent[REDIS] = !program_there(paths[REDIS]);
     if (b->absent[REDIS])
-        progress("redis-server is not here (Debian package redis-server): without it");
+        progress(
+            "redis-server is not installed (Debian package redis-server); skipping it");
     return NULL;
 }
 
@@ -173,7 +187,7 @@ static void note_absent(struct bench *b)
     for (uint32_t i = 0; i < b->sheet->table_count; i++) {
         struct table *t = &b->sheet->tables[i];
         if (t->columns > REDIS && t->column_names[REDIS] == subject_names[REDIS])
-            cell_skip(&t->cells[0][REDIS], "redis-server is not on this machine");
+            cell_skip(&t->cells[0][REDIS], "redis-server is not installed");
     }
 }
 
@@ -184,7 +198,7 @@ static void close_sheet(struct bench *b)
     s->quick = b->quick;
     s->rounds = b->rounds;
     s->run_ms = (double)b->run_ns / 1e6;
-    s->title = "what the server costs";
+    s->title = "the cost of locks on the server";
     s->whose = "the CPU of the measured server";
     s->method = method;
     if (b->spent.cpu_ns > 0)

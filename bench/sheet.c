@@ -178,22 +178,25 @@ static void print_goal(const struct goal *g)
 static void print_losses(const struct sheet *s)
 {
     bool any = false;
-    printf("\n---- Where we lose ----\n\n");
+    const char *why = NULL; /* The reason of the tables above, printed once. */
+    printf("\n---- Where Sluice is slower ----\n\n");
     for (uint32_t n = 0; n < s->table_count; n++) {
         const struct table *t = &s->tables[n];
         bool said = false;
         for (uint32_t row = 0; row < t->rows; row++)
             for (uint32_t i = 1; i < t->columns; i++) {
                 if (!lost(t, row, i)) continue;
+                if (!said && why != NULL && why != t->why) print_wrapped(why, 4, 88);
                 if (!said) printf("  %s: %s\n", t->title, t->unit);
                 said = any = true;
-                printf("    %-22s %-14s %10s   ours %10s (%.2f x)\n", t->row_names[row],
-                       t->column_names[i], number(t->cells[row][i].median),
-                       number(t->cells[row][0].median),
+                printf("    %-22s %-18s %10s   Sluice %10s (%.2f x)\n",
+                       t->row_names[row], t->column_names[i],
+                       number(t->cells[row][i].median), number(t->cells[row][0].median),
                        t->cells[row][0].median / t->cells[row][i].median);
             }
-        if (said) print_wrapped(t->why, 4, 88);
+        if (said) why = t->why;
     }
+    if (why != NULL) print_wrapped(why, 4, 88);
     if (!any) printf("  Nowhere, in this run.\n");
 }
 
@@ -206,10 +209,10 @@ static void print_head(const struct sheet *s)
     printf("compiler  %s\n", m->compiler);
     printf("runs      %u rounds of %.0f ms%s\n", s->rounds, s->run_ms,
            s->quick ? "; --quick, so do not rely on the numbers" : "");
-    printf("          load %.2f at the end; others had %s\n"
+    printf("          load %.2f at the end; other processes used %s\n"
            "          for %.1f %% of the time%s\n\n",
            s->load_after, s->whose, 100 * s->kept_off,
-           s->kept_off > 0.05 ? ": measure again when it is quiet" : "");
+           s->kept_off > 0.05 ? "; repeat on an idle machine" : "");
     print_wrapped(s->method, 0, 88);
 }
 

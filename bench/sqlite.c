@@ -109,7 +109,7 @@ const char *sqlite_run(struct sqlite *s, int64_t run_ns, struct trial_result *ou
         times_clear(&w->times);
         /* Those who are started wait for all, so one that is missing is the end. */
         if (pthread_create(&w->thread, NULL, work, w) != 0) {
-            fprintf(stderr, "bench: cannot make %u threads\n", s->count);
+            fprintf(stderr, "bench: cannot create %u threads\n", s->count);
             exit(1);
         }
     }

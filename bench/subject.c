@@ -123,7 +123,7 @@ static const char *line_read(struct line *l, int64_t wait_ms, bool *any)
     }
     if (poll(&p, 1, (int)wait_ms) <= 0) return interrupted() ? "interrupted" : NULL;
     ssize_t n = recv(l->fd, l->bytes + l->to, l->size - l->to, MSG_DONTWAIT);
-    if (n == 0) return "it has hung up";
+    if (n == 0) return "it has closed the connection";
     if (n < 0) return strerror(errno);
     l->to += (size_t)n;
     *any = true;
@@ -134,7 +134,7 @@ const char *line_more(struct line *l, int64_t wait_ms)
 {
     bool any;
     const char *wrong = line_read(l, wait_ms, &any);
-    return wrong != NULL || any ? wrong : "it does not answer";
+    return wrong != NULL || any ? wrong : "it does not respond";
 }
 
 const char *line_reply(struct line *l, int64_t wait_ms, const char **reply, size_t *n)
@@ -156,7 +156,7 @@ const char *line_reply(struct line *l, int64_t wait_ms, const char **reply, size
         const char *wrong = line_read(l, left_ms > 0 ? left_ms : 0, &any);
         if (wrong != NULL) return wrong;
         if (any || left_ms > 0) continue;
-        return wait_ms == 0 ? NULL : "it does not answer";
+        return wait_ms == 0 ? NULL : "it does not respond";
     }
 }
 
@@ -252,7 +252,9 @@ static const char *last_words(const struct subject *s)
     size_t n = strlen(said);
     while (n > 0 && said[n - 1] == '\n') said[--n] = '\0';
     char *line = strrchr(said, '\n');
-    return said[0] == '\0' ? "it died without a word" : line != NULL ? line + 1 : said;
+    return said[0] == '\0' ? "it died without a message"
+           : line != NULL  ? line + 1
+                           : said;
 }
 
 static bool died(struct subject *s)
@@ -296,7 +298,7 @@ static const char *greet(struct subject *s)
     wrong = line_ask(&s->line, "*1\r\n$4\r\nPING", &reply, &n);
     if (wrong != NULL) return wrong_with(s, wrong);
     if (s->kind != EMPTY && subject_info(s, "server", "process_id") != s->pid)
-        return wrong_with(s, "another process answers on its port");
+        return wrong_with(s, "another process responds on its port");
     return NULL;
 }
 
@@ -309,7 +311,7 @@ static const char *load_script(struct subject *s)
              strlen(release_script), release_script);
     const char *wrong = line_ask(&s->line, command, &reply, &n);
     if (wrong == NULL && (n < 47 || memcmp(reply, "$40\r\n", 5) != 0))
-        wrong = "it takes no script";
+        wrong = "it does not accept the script";
     if (wrong != NULL) return wrong_with(s, wrong);
     snprintf(s->script, sizeof s->script, "%.40s", reply + 5);
     return NULL;
@@ -345,7 +347,7 @@ const char *subject_make(struct subject *s, enum subject_kind kind)
              tmp != NULL && strlen(tmp) <= 36 ? tmp : "/tmp");
     if (mkdtemp(s->directory) != NULL) return NULL;
     s->directory[0] = '\0';
-    return "cannot make a directory";
+    return "cannot create a directory";
 }
 
 const char *subject_start(struct subject *s, enum subject_kind kind,

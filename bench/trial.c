@@ -168,9 +168,9 @@ static int parse(int argc, char **argv, struct trial *t)
             return -1;
         } else {
             int good = take_value(t, name, argv[i + 1]);
-            if (good < 0) return refuse(t, "no such option", name);
-            if (argv[++i] == NULL) return refuse(t, "a value is missing", name);
-            if (good == 0) return refuse(t, "no such value", argv[i]);
+            if (good < 0) return refuse(t, "unknown option", name);
+            if (argv[++i] == NULL) return refuse(t, "missing value", name);
+            if (good == 0) return refuse(t, "invalid value", argv[i]);
         }
     }
     if (t->rounds == 0) t->rounds = t->quick ? 2 : 5;
@@ -185,13 +185,12 @@ static const char *find_programs(struct trial *t)
         program_beside(t->server, sizeof t->server, "../src/server/sluice-server");
     if (t->etcd[0] == '\0') snprintf(t->etcd, sizeof t->etcd, "etcd");
     if (!program_there(t->server)) {
-        snprintf(said, sizeof said, "there is no server at %s: build it first",
-                 t->server);
+        snprintf(said, sizeof said, "no server at %s; build it first", t->server);
         return said;
     }
     t->without_etcd = !program_there(t->etcd);
     if (t->without_etcd && t->program->etcd)
-        progress("etcd is not here (`tools/deps bench` installs it): without it");
+        progress("etcd is not installed (`tools/deps bench` installs it); skipping it");
     return NULL;
 }
 
@@ -213,9 +212,8 @@ static void close_sheet(struct trial *t)
     struct table *last = &s->tables[s->table_count - 1];
     if (t->again > 0 && last->note[0] == '\0')
         snprintf(last->note, sizeof last->note,
-                 "%llu commands of this run were answered with NOQUORUM or NOKEEPER, "
-                 "since servers that others keep off the CPU answer late, and were "
-                 "sent again.",
+                 "%llu commands failed with NOQUORUM or NOKEEPER, because servers that "
+                 "get no CPU reply late, and were sent again.",
                  (unsigned long long)t->again);
     s->title = t->program->title;
     s->method = t->program->method;

@@ -17,7 +17,7 @@ static const char *places_find(struct trio_places *p, const struct trio_want *wa
     for (uint32_t i = 0; i < TRIO; i++) {
         p->ports[i] = free_port();
         if (p->node_ports[i] == 0) p->node_ports[i] = free_port();
-        if (p->ports[i] < 0 || p->node_ports[i] < 0) return "there is no free port";
+        if (p->ports[i] < 0 || p->node_ports[i] < 0) return "no free port";
         int seen = relay != NULL ? relay->from[i] : p->node_ports[i];
         n += (size_t)snprintf(p->list + n, sizeof p->list - n,
                               want->kind == NODE ? "%s%u=127.0.0.1:%d"
@@ -86,7 +86,7 @@ static const char *node_ready(struct subject *s)
         wrong = line_ask(&s->line, acquire, &reply, &n);
         if (wrong != NULL || (n > 1 && reply[0] == '*' && reply[1] == '5')) break;
         if (now_ns() > until_ns) {
-            snprintf(said, sizeof said, "a node of ours grants nothing: %.*s",
+            snprintf(said, sizeof said, "a node of Sluice does not grant locks: %.*s",
                      (int)strcspn(reply, "\r\n"), reply);
             return said;
         }

@@ -18,39 +18,41 @@
 static const char usage[] =
     "usage: tx [--json] [--quick] [--rounds N] [--only PART]... [--server FILE]\n"
     "\n"
-    "Measures transactions, beside SQLite on the same disk, in one run of about a "
-    "minute\n"
-    "and a half. Directories are below TMPDIR, or /tmp: let that be the disk you "
-    "mean.\n"
+    "Measures transactions, in comparison with SQLite on the same disk. Takes about a\n"
+    "minute and a half. TMPDIR, or /tmp, should be on a disk.\n"
     "\n"
-    "  --json         the same as one JSON object\n"
-    "  --quick        a few seconds, to see that it works; the numbers mean little\n"
-    "  --rounds N     so many rounds, 1 to 31; 5 without it\n"
-    "  --only PART    that part alone: commits, txlocks; may stand more than once\n"
-    "  --server FILE  the server to measure, instead of the one built beside this\n"
-    "  --help         this text\n"
+    "  --json         print one JSON object\n"
+    "  --quick        run for a few seconds, to test the benchmark; the numbers mean\n"
+    "                 little\n"
+    "  --rounds N     the number of rounds, 1 to 31; default: 5\n"
+    "  --only PART    measure only this part: commits or txlocks; may be repeated\n"
+    "  --server FILE  the server to measure; default: the one in this build directory\n"
+    "  --help         print this help\n"
     "\n"
-    "Exit status: 0 measured, whatever the numbers; 1 something went wrong; 2 usage.\n";
+    "Exit status: 0 success, whatever the numbers; 1 failure; 2 wrong usage.\n";
 
 /* clang-format off */
 static const char method[] =
-    "Method: a transaction writes one row, of a 17-byte key and a 22-byte value, and is on the "
-    "disk when it is answered; each client has 100 keys of its own and writes them in turns. "
-    "Ours: TX.BEGIN, TX.PUT, TX.COMMIT in one write, over TCP on loopback, by clients that "
-    "are one process with one thread and epoll; singly means that each command waits for "
-    "the answer to the one before. Group of 1 is the same server with tx-group-max 1: each "
-    "commit has a sync of its own. SQLite: WAL, synchronous=FULL, one statement a transaction "
-    "(INSERT ... ON CONFLICT DO UPDATE, prepared), inside of this process; each client is a "
-    "thread with a connection of its own, and a mutex lets one after the other write, so that "
-    "nobody sleeps longer than it must; alone is SQLite's own way of waiting, with a busy time "
-    "of 60 s, as separate programs have it. All are on the same disk, in directories of "
-    "their own, not pinned, and idle unless it is their turn. In each round all run once, for "
-    "the time given above, and who begins changes; before the first round each runs once for "
-    "warmth. Given are the median of the rounds and, behind it, the least and the most. CPU "
-    "is user and system time of server and clients together. The disk itself: 4 KiB are "
-    "written into a file that has them already, and fdatasync. Locks: a transaction takes 128 "
-    "locks with TX.LOCK WRITE t key, on keys that nobody else uses, and is aborted, so "
-    "nothing is written; by 32: 32 of them in one write.";
+    "Method: Transaction. A transaction writes one row (17-byte key, 22-byte value) and is on "
+    "disk when the reply arrives. Each client writes 100 keys of its own in turn, so no "
+    "transaction waits for a lock. Disk. Servers and SQLite have directories on the disk of "
+    "TMPDIR, or /tmp. The benchmark also measures the disk itself: it overwrites 4 KiB of a "
+    "file and calls fdatasync. If a sync takes 5 ms, a program with one sync per commit "
+    "reaches at most 200 commits per second. Sluice. TX.BEGIN, TX.PUT and TX.COMMIT in one "
+    "write, over TCP on loopback. The clients are one process with one thread and epoll. "
+    "Singly: each command waits for the reply to the previous one, as in the retry loop. "
+    "Group of 1: a second server with tx-group-max 1, so that each commit has its own sync. "
+    "SQLite. WAL, synchronous=FULL, one prepared statement per transaction (INSERT ... ON "
+    "CONFLICT DO UPDATE), inside the benchmark's process: without server, network and "
+    "parsing. Each client is a thread with a connection. A mutex lets the threads write one "
+    "after the other, so that none sleeps longer than necessary. No mutex: SQLite's own "
+    "waiting, with a busy timeout of 60 s, as between separate programs. Rounds. In each "
+    "round all run once, for the same time, and a different one begins each round. A warm-up "
+    "round comes first. The results are the median of the rounds, followed by the minimum and "
+    "the maximum. Nothing is pinned; servers are idle unless it is their turn. CPU. User and "
+    "system time of server and clients together, because SQLite's includes both. Locks. A "
+    "transaction takes 128 locks with TX.LOCK WRITE t key, on keys that no other client uses, "
+    "and is aborted, so nothing is written to disk. By 32: 32 commands in one write.";
 /* clang-format on */
 
 enum { GROUPED, ALONE, SQLITE, COLUMNS };
@@ -68,7 +70,7 @@ static const struct shape {
     {"64", "64 clients", 64, CROWD_TOGETHER, true, true, SQLITE_LINE},
     {"1_singly", "1 client, singly", 1, CROWD_SINGLY, true, false, SQLITE_LINE},
     {"64_singly", "64 clients, singly", 64, CROWD_SINGLY, true, false, SQLITE_LINE},
-    {"64_alone", "64 clients, alone", 64, CROWD_TOGETHER, false, true, SQLITE_ALONE},
+    {"64_alone", "64 clients, no mutex", 64, CROWD_TOGETHER, false, true, SQLITE_ALONE},
 };
 #define SHAPES (sizeof shapes / sizeof shapes[0])
 
@@ -93,7 +95,7 @@ static const char *start_server(struct trial *r, uint32_t i)
     for (int tries = 0; wrong == NULL && subject_info(s, "keeper", "term") <= 0;
          tries++) {
         if (interrupted()) return "interrupted";
-        if (tries == 10000) wrong = "Sluice: it has no transactions";
+        if (tries == 10000) wrong = "Sluice: the server has no transactions";
         usleep(1000);
     }
     return wrong;
@@ -113,23 +115,21 @@ static void stop_servers(void)
 
 /* ---- commits ---- */
 
-static const char why[] = "With one client there is nothing to group, and a commit "
-                          "waits for the disk twice: LMDB "
-                          "syncs the pages, then the page that names them. SQLite in "
-                          "WAL mode syncs once, and is "
-                          "a call in the same process; ours is a message to another "
-                          "one and back, and within that "
-                          "to a thread of its own, so that the loop never waits for a "
-                          "disk. That is what it costs "
-                          "to share the tables between programs and machines.";
+static const char why[] =
+    "With one client there is nothing to group, and a commit waits for the disk twice: "
+    "LMDB syncs the pages, then the page that points to them. SQLite in WAL mode syncs "
+    "once, and is a call within the process. In Sluice a commit is a message to "
+    "another "
+    "process and back, and there to a separate thread, so that the event loop never "
+    "waits for a disk. This is the cost of sharing tables between programs and "
+    "machines.";
 
 static const struct trial_heading headings[TRIAL_TABLES] = {
-    [RATE] = {"tx_rate", "Transactions a second", "of all clients together"},
-    [MEDIAN] = {"tx_median", "Time of one, median", "us"},
-    [P99] = {"tx_p99", "Time of one, p99", "us"},
-    [CPU] = {"tx_cpu", "CPU of one", "us, of server and clients together"},
-    [GROUP] = {"tx_group", "Commits in one write",
-               "with one sync; as INFO counts them"},
+    [RATE] = {"tx_rate", "Transactions per second", "of all clients together"},
+    [MEDIAN] = {"tx_median", "Transaction time, median", "us"},
+    [P99] = {"tx_p99", "Transaction time, p99", "us"},
+    [CPU] = {"tx_cpu", "CPU per transaction", "us, of server and clients together"},
+    [GROUP] = {"tx_group", "Commits in one write", "with one sync; from INFO"},
 };
 
 static void tables_make(struct sheet *s, struct table *t[TRIAL_TABLES],
@@ -154,12 +154,12 @@ static void ratios_make(struct sheet *s, struct table *t[TRIAL_TABLES])
         snprintf(ids[n][1], sizeof ids[n][1], "tx_rate_%s_to_alone", shapes[n].id);
         snprintf(ids[n][2], sizeof ids[n][2], "tx_p99_%s_to_sqlite", shapes[n].id);
         sheet_goal(s, ids[n][1], &rate[GROUPED], &rate[ALONE], 0, 0,
-                   "Transactions a second, grouped / group of 1, %s", shapes[n].name);
+                   "Transactions per second, grouped / group of 1, %s", shapes[n].name);
         if (!shapes[n].sqlite) continue;
         sheet_goal(s, ids[n][0], &rate[GROUPED], &rate[SQLITE], 0, 0,
-                   "Transactions a second, Sluice / SQLite, %s", shapes[n].name);
+                   "Transactions per second, Sluice / SQLite, %s", shapes[n].name);
         sheet_goal(s, ids[n][2], &p99[GROUPED], &p99[SQLITE], 0, 0,
-                   "Time of one, p99, Sluice / SQLite, %s", shapes[n].name);
+                   "Transaction time, p99, Sluice / SQLite, %s", shapes[n].name);
     }
 }
 
@@ -172,7 +172,7 @@ static const char *disk_sync(const char *directory, uint32_t count, double *us)
     const char *wrong = NULL;
     snprintf(path, sizeof path, "%s/sync", directory);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return "cannot make a file";
+    if (fd < 0) return "cannot create a file";
     times_clear(&times);
     for (uint32_t i = 0; i <= count && wrong == NULL && !interrupted(); i++) {
         int64_t began = now_ns();
@@ -259,9 +259,10 @@ static void commits_notes(struct table *t[TRIAL_TABLES], struct table *disk)
         snprintf(t[RATE]->note, sizeof t[RATE]->note, "SQLite is version %s.",
                  sqlite_version());
     if (statfs(servers[GROUPED].directory, &fs) == 0 && (uint64_t)fs.f_type == memory)
-        snprintf(disk->note, sizeof disk->note,
-                 "This is memory (tmpfs), and syncs cost nothing: TMPDIR may name a "
-                 "directory on a disk.");
+        snprintf(
+            disk->note, sizeof disk->note,
+            "This directory is in memory (tmpfs), where syncs cost nothing. Set TMPDIR "
+            "to a directory on a disk.");
 }
 
 static const char *part_commits(struct trial *r)
@@ -322,8 +323,8 @@ static const char *run_locker(struct trial *r, struct table *t[TRIAL_TABLES],
 static const char *part_txlocks(struct trial *r)
 {
     static const struct trial_heading of_locks[TRIAL_TABLES] = {
-        [RATE] = {"txlocks_rate", "TX.LOCK a second", "of all clients together"},
-        [CPU] = {"txlocks_cpu", "CPU of a lock", "us, of server and clients together"},
+        [RATE] = {"txlocks_rate", "TX.LOCK per second", "of all clients together"},
+        [CPU] = {"txlocks_cpu", "CPU per lock", "us, of server and clients together"},
     };
     struct table *t[TRIAL_TABLES];
     trial_tables(r->sheet, "txlocks", of_locks, column_names, 1, NULL, t);
@@ -341,7 +342,7 @@ int main(int argc, char **argv)
 {
     static const struct trial_program program = {
         .usage = usage,
-        .title = "what transactions cost",
+        .title = "the cost of transactions",
         .method = method,
         .whose = "the CPUs",
         .parts = {{"commits", part_commits}, {"txlocks", part_txlocks}},
