@@ -69,7 +69,9 @@ const char *sl_suggest(struct sl_bytes word, const char *const *names, size_t n)
     size_t limit = errors_max(word.n) + 1;
     for (size_t i = 0; i < n; i++) {
         const struct sl_bytes name = {names[i], strlen(names[i])};
-        if (name.n > SL_SUGGEST_BYTES_MAX) continue;
+        if (name.n > SL_SUGGEST_BYTES_MAX || name.n >= word.n + limit ||
+            word.n >= name.n + limit)
+            continue;
         size_t d = distance(word, name);
         if (d >= limit) continue;
         limit = d;

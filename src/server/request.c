@@ -306,7 +306,7 @@ void sl_request_refuse_all(struct conn *c)
             a->kind->withdraw(a, r);
             if (a->kind->leave != NULL) a->kind->leave(a, c, SL_SAID_BYE);
         }
-        sl_resp_problem(sl_conn_out(c), "SHUTDOWN", "the server stops; ask again");
+        sl_resp_problem(sl_conn_out(c), "SHUTDOWN", SL_SHUTDOWN_TEXT);
         sl_request_end(r);
     }
 }

@@ -374,15 +374,15 @@ def a_wrong_duration_is_rejected_with_its_value_and_its_limits(t):
                 ("WAIT", "0 to 4503599627370496ms", ("ACQUIRE", "j", "WAIT", text)),
                 ("the timeout", "0 to 4503599627370496ms", ("AWAIT", "k", "FREE", text))):
             got = c(*command)
-            check(got, Error("ERR %s must be a duration from %s: 500ms, 30s, 5m or 1h, or a number of milliseconds "
-                             '(got "%s")' % (name, limits, shown)))
+            check(got, Error("ERR %s must be a duration from %s, such as 500ms, 30s, 5m or 1h, or a number of "
+                             'milliseconds (got "%s")' % (name, limits, shown)))
     for text in ("91m", "2h", "5400001"):
         check(c("ACQUIRE", "j", "LEASE", text),
-              Error("TOOBIG LEASE must be a duration from 1ms to 90m (lease-max): 500ms, 30s, 5m or 1h, or a number of "
+              Error("TOOBIG LEASE must be a duration from 1ms to 90m (lease-max), such as 500ms, 30s, 5m or 1h, or a number of "
                     'milliseconds (got "%s")' % text))
     check_error(c("ACQUIRE", "j", "LEASE", "0s"), "ERR", 'got "0s"')
-    check_error(c("ACQUIRE", "j", "LEASE"), "ERR", 'LEASE must be a duration from 1ms to 90m')
-    check_error(c("ACQUIRE", "j", "LEASE", "x" * 1000), "ERR", 'got "%s"...)' % ("x" * 40))
+    check_error(c("ACQUIRE", "j", "LEASE"), "ERR", 'LEASE needs a value; usage: ACQUIRE key')
+    check_error(c("ACQUIRE", "j", "LEASE", "x" * 1000), "ERR", 'got "%s...")' % ("x" * 40))
     check(c("READ", "j"), None, "no command was executed")
 
 
@@ -1058,7 +1058,82 @@ def a_wrong_number_of_words_is_told(t):
                   ("EXPLAIN", "TX", "a", "b", "c"), ("AWAIT", "k"), ("BREAK", "k"), ("ECHO",), ("SELECT",),
                   ("AUTH",)):
         got = c(*words)
-        check_error(got, "ERR", "wrong number of arguments for '%s'" % words[0])
+        check_error(got, "ERR", "wrong number of arguments for %s; usage: %s" % (words[0], words[0]))
+
+
+def says(c, command, text):
+    """The server rejects the command with exactly this error."""
+    check(c(*command.split()), Error("ERR " + text), command)
+
+
+@test
+def a_misspelled_command_gets_a_suggestion(t):
+    c = t.server().client()
+    for name, meant in (("aquire", "ACQUIRE"), ("RELAESE", "RELEASE"), ("exted", "EXTEND"),
+                        ("TX.BEGN", "TX.BEGIN"), ("lock", "ACQUIRE"), ("unlock", "RELEASE"),
+                        ("COMMIT", "TX.COMMIT"), ("keys", "LOCKS")):
+        says(c, name + " k", 'unknown command "%s"; did you mean %s?' % (name, meant))
+    says(c, "FROBNICATE k", 'unknown command "FROBNICATE"; COMMAND LIST lists all commands')
+
+
+@test
+def data_commands_of_Redis_name_ACQUIRE(t):
+    c = t.server().client()
+    for command in ("SET k v", "get k", "EVAL return 0", "EVALSHA x 0", "DEL k", "SETNX k v", "INCR k",
+                    "EXPIRE k 5", "HSET k f v"):
+        says(c, command, 'unknown command "%s": Sluice is a lock service, not a data store; use ACQUIRE '
+             "key LEASE ms to take a lock, and RELEASE key fence to release it" % command.split()[0])
+
+
+@test
+def a_misspelled_option_gets_a_suggestion(t):
+    c = t.server().client()
+    for command, kind, word, meant in (
+            ("ACQUIRE k LAESE 5", "option", "LAESE", "LEASE"),
+            ("ACQUIRE k prio 5", "option", "prio", "PRIORITY"),
+            ("ACQUIRE k STEAL ATUO", "option", "ATUO", "AUTO"),
+            ("EXTEND k 5 1000 VALEU v", "option", "VALEU", "VALUE"),
+            ("READ k MAJORTY", "option", "MAJORTY", "MAJORITY"),
+            ("AWAIT k FRE 0", "state", "FRE", "FREE"),
+            ("BREAK k 5 NWO", "option", "NWO", "NOW"),
+            ("LOCKS MTACH *", "option", "MTACH", "MATCH"),
+            ("NODES REMVOE 3", "subcommand", "REMVOE", "REMOVE"),
+            ("TX.BEGIN REQEUST a", "option", "REQEUST", "REQUEST"),
+            ("TX.LOCK WRTIE a b", "mode", "WRTIE", "WRITE"),
+            ("CLIENT LSIT", "subcommand", "LSIT", "LIST"),
+            ("COMMAND DCOS", "subcommand", "DCOS", "DOCS"),
+            ("PUBSUB NUMSBU", "subcommand", "NUMSBU", "NUMSUB"),
+            ("SHUTDOWN NOSVAE", "option", "NOSVAE", "NOSAVE")):
+        says(c, command, 'unknown %s "%s" for %s; did you mean %s?' % (kind, word, command.split()[0], meant))
+    check_error(c("ACQUIRE", "k", "FROBNICATE"), "ERR",
+                'unknown option "FROBNICATE" for ACQUIRE; usage: ACQUIRE key [SHARED')
+    check(c("PING"), "PONG")
+
+
+@test
+def an_invalid_value_is_shown_with_its_limits(t):
+    c = t.server().client()
+    says(c, "ACQUIRE k PRIORITY high",
+         'PRIORITY must be an integer from -2147483648 to 2147483647 (got "high")')
+    for value in ("2", "-1", "1.01", "0,5", "+1"):
+        says(c, "ACQUIRE k STEAL " + value, 'STEAL must be AUTO or a number from 0 to 1 (got "%s")' % value)
+    says(c, "EXTEND k none 5", 'the fence must be an integer from 1 to 9007199254740991 (got "none")')
+    says(c, "LOCKS COUNT 0", 'COUNT must be an integer from 1 to 1000 (got "0")')
+    says(c, "LOCKS CURSOR x", 'CURSOR must be 0 or the cursor of the last reply (got "x")')
+    says(c, "ACQUIRE k LEASE 5 lease 6", 'duplicate option "lease" for ACQUIRE')
+    check_error(c("ACQUIRE", "k", "WAIT"), "ERR", "WAIT needs a value; usage: ACQUIRE key")
+    check_error(c("ACQUIRE", "k", "NOTE"), "ERR", "NOTE needs a value; usage: ACQUIRE key")
+    check(c("ACQUIRE", "k", "PER", 2, "UNITS", 3),
+          Error("TOOBIG UNITS must not exceed the capacity, PER times BUCKETS (got 3 units, capacity 2)"))
+    says(c, "SELECT 1", 'SELECT accepts only database 0 (got "1")')
+
+
+@test
+def a_wrong_HELLO_does_not_show_the_password(t):
+    c = t.server("--password", "opensesame").client()
+    got = c("HELLO", "3", "AUHT", "default", "opensesame")
+    check_error(got, "ERR", "usage: HELLO")
+    check_that("opensesame" not in got, "the password is not in the error")
 
 
 @both_protocols

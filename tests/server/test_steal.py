@@ -89,7 +89,7 @@ def asked_released_granted_with_a_higher_fence(t):
     check(told[:4], [b"lock", b"k", b"waits", first], "what the thief is told")
     check_that(0 < told[4] <= HOURS, "what is left is what is left: %d" % told[4])
     check(told[5], b"nightly backup", "the note")
-    check_error(victim("EXTEND", "k", first, 60000), "ASKED", "release")
+    check_error(victim("EXTEND", "k", first, 60000), "ASKED", "RELEASE it")
     check(victim("CHECK", "k", first), 1, "it is held while it is asked")
     check(victim("RELEASE", "k", first), 1)
     fence, held, lease, waited, overlapping = b.reply()

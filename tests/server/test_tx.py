@@ -437,8 +437,8 @@ def TX_LOCK_says_what_is_wrong_with_WAIT(t):
     s, c = start(t).with_clients(1)
     for words in (("t", "WAIT", "-1"), ("t", "k", "WAIT", "x"), ("t", "WAIT", ""), ("t", "k", "WAIT", "1e3")):
         check_error(c("TX.LOCK", "READ", *words), "ERR", "WAIT must be a duration from 0 to")
-    check_error(c("TX.LOCK", "READ", "t", "k", "LATER", "1"), "ERR", "only WAIT ms can follow")
-    check_error(c("TX.LOCK", "READ", "t", "k", "1"), "ERR", "only WAIT ms can follow")
+    check_error(c("TX.LOCK", "READ", "t", "k", "LATER", "1"), "ERR", 'unknown option "LATER" for TX.LOCK')
+    check_error(c("TX.LOCK", "READ", "t", "k", "1"), "ERR", "only WAIT ms can follow the table and the key; usage:")
     begin(c)
     ok(c, "TX.LOCK", "READ", "t", "WAIT")
     check(explain(s, "t", "WAIT")["holders_count"], 1, "a key of that name")
@@ -938,7 +938,7 @@ def tx_age(t):
     got = b("TX.PUT", "t", "k", "b")
     if isinstance(got, Error):  # a slow machine: both were too old
         check_error(got, "AGE", "(tx-age)")
-    check_error(a("TX.COMMIT"), "AGE", "300 ms", "(tx-age)", "TX.BEGIN again")
+    check_error(a("TX.COMMIT"), "AGE", "300 ms", "(tx-age)", "retry from TX.BEGIN")
     number = begin(a)
     check_error(a("TX.PUT", "t"), "ERR", "wrong number")
     b.close()

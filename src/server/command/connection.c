@@ -51,7 +51,10 @@ void sl_do_auth(struct call *call)
 {
     bool named = call->n == 3;
     if (*call->s->settings->password == '\0') {
-        sl_say(call, "ERR", "AUTH, but this server asks for no password");
+        sl_say(
+            call, "ERR",
+            "this server has no password, so AUTH is not needed; set password-file to "
+            "require one");
         return;
     }
     if (sl_auth_must_wait(call)) return;
@@ -64,11 +67,13 @@ static bool is_name(struct call *call, struct sl_bytes name)
     for (size_t i = 0; i < name.n; i++)
         if (name.at[i] <= ' ' || name.at[i] > '~') {
             sl_say(call, "ERR",
-                   "a client's name has no blanks and no special characters");
+                   "a client name must consist of printable ASCII characters without "
+                   "spaces");
             return false;
         }
     if (name.n >= sizeof call->c->name) {
-        sl_say(call, "TOOBIG", "a client's name has at most 63 bytes");
+        sl_say_format(call, "TOOBIG", "the client name has %zu bytes; the limit is %zu",
+                      name.n, sizeof call->c->name - 1);
         return false;
     }
     return true;
@@ -107,7 +112,7 @@ void sl_do_hello(struct call *call)
     int64_t version = call->out->resp3 ? 3 : 2;
     const struct sl_bytes *name = NULL, *user = NULL;
     if (call->n > 1 && !sl_parse_number(call->at[1], 2, 3, &version)) {
-        sl_say(call, "NOPROTO", "this server speaks protocol 2 and 3");
+        sl_say(call, "NOPROTO", "the protocol version must be 2 or 3");
         return;
     }
     for (size_t i = 2; i < call->n; i++) {
@@ -117,7 +122,8 @@ void sl_do_hello(struct call *call)
         } else if (sl_word_is(call->at[i], "SETNAME") && i + 1 < call->n)
             name = &call->at[++i];
         else {
-            sl_say_syntax(call, "AUTH user password, and SETNAME name may follow");
+            /* An argument may be a password, so the error shows none. */
+            sl_say_usage(call, "unknown or incomplete option for HELLO");
             return;
         }
     }
@@ -128,7 +134,8 @@ void sl_do_hello(struct call *call)
         (sl_auth_must_wait(call) || !authenticate(call, user, user[1])))
         return;
     if (!call->c->authed) {
-        sl_say(call, "NOAUTH", "HELLO must be called with AUTH user password");
+        sl_say(call, "NOAUTH",
+               "authentication required; send HELLO version AUTH default password");
         return;
     }
     if (name != NULL) set_name(call->c, *name);
@@ -160,7 +167,9 @@ void sl_do_select(struct call *call)
 {
     int64_t n;
     if (sl_parse_number(call->at[1], 0, 0, &n)) sl_resp_simple(call->out, "OK");
-    else sl_say(call, "ERR", "there is one table, number 0");
+    else
+        sl_say_format(call, "ERR", "SELECT accepts only database 0 (got \"%.*s%s\")",
+                      SL_SHOWN(call->at[1]));
 }
 
 void sl_do_quit(struct call *call)
@@ -210,32 +219,49 @@ static void confirm(struct conn *c, const char *what, const struct sl_bytes *nam
         w, (int64_t)(c->subscriber.channel_count + c->subscriber.pattern_count));
 }
 
+#define CHANNEL_PREFIX_BYTES 5 /* A channel is "lock:" and a key. */
+
 static int subscribe_one(struct call *call, struct sl_bytes name, bool pattern)
 {
     const struct sl_settings *set = call->s->settings;
     if (pattern && name.n > (size_t)set->pattern_bytes_max) return SLUICE_ETOOBIG;
-    /* A channel is "lock:" and a key. */
-    if (name.n > (size_t)set->key_bytes_max + 5) return SLUICE_ETOOBIG;
+    if (name.n > (size_t)set->key_bytes_max + CHANNEL_PREFIX_BYTES)
+        return SLUICE_ETOOBIG;
     if (pattern) sl_server_spend(call->s, SL_GLOB_COMPILE_STEPS * name.n);
     return sl_pubsub_subscribe(&call->s->pubsub, call->c, name, pattern,
                                (size_t)set->subscriptions_max,
                                (size_t)set->patterns_max);
 }
 
-static void say_why_not(struct call *call, int status)
+/* A channel is limited by key-bytes-max, a pattern by both settings. */
+static void say_too_long(struct call *call, struct sl_bytes name, bool pattern)
 {
-    if (status == SLUICE_ETOOBIG)
-        sl_say(call, "TOOBIG",
-               "a channel is longer than any key (key-bytes-max), or a "
-               "pattern longer than allowed (pattern-bytes-max)");
+    const struct sl_settings *set = call->s->settings;
+    int64_t most = set->key_bytes_max + CHANNEL_PREFIX_BYTES;
+    bool by_pattern = pattern && set->pattern_bytes_max < most;
+    sl_say_format(call, "TOOBIG", "the %s has %zu bytes; the limit is %" PRId64 " (%s)",
+                  pattern ? "pattern" : "channel", name.n,
+                  by_pattern ? set->pattern_bytes_max : most,
+                  by_pattern ? "pattern-bytes-max" : "key-bytes-max");
+}
+
+static void say_why_not(struct call *call, int status, struct sl_bytes name,
+                        bool pattern)
+{
+    const struct sl_settings *set = call->s->settings;
+    if (status == SLUICE_ETOOBIG) say_too_long(call, name, pattern);
     else if (status == SLUICE_EFULL)
-        sl_say(call, "LIMIT",
-               "this connection listens to as many channels and patterns "
-               "as it may (subscriptions-max)");
+        sl_say_format(call, "LIMIT",
+                      "the connection has reached its limit of %" PRId64
+                      " subscriptions (subscriptions-max)",
+                      set->subscriptions_max);
     else if (status == SLUICE_EKEYS)
-        sl_say(call, "LIMIT",
-               "there are as many patterns as the server compares events "
-               "with (patterns-max)");
+        sl_say_format(
+            call, "LIMIT",
+            "the server has reached its limit of %" PRId64
+            " subscribed patterns (patterns-max); use SUBSCRIBE, or raise the "
+            "setting",
+            set->patterns_max);
     else sl_say_status(call, status);
 }
 
@@ -244,7 +270,7 @@ static void subscribe(struct call *call, bool pattern)
     for (size_t i = 1; i < call->n; i++) {
         int status = subscribe_one(call, call->at[i], pattern);
         if (status != SLUICE_OK) {
-            say_why_not(call, status);
+            say_why_not(call, status, call->at[i], pattern);
             return;
         }
         confirm(call->c, pattern ? "psubscribe" : "subscribe", &call->at[i]);
@@ -300,16 +326,18 @@ static void list_channels(struct call *call, struct sl_bytes glob)
 {
     size_t steps = 0;
     if (glob.n > (size_t)call->s->settings->pattern_bytes_max) {
-        sl_say(call, "TOOBIG",
-               "this pattern is longer than allowed (pattern-bytes-max)");
+        sl_say_format(call, "TOOBIG",
+                      "the pattern has %zu bytes; the limit is %" PRId64
+                      " (pattern-bytes-max)",
+                      glob.n, call->s->settings->pattern_bytes_max);
         return;
     }
     int status = sl_pubsub_list(&call->s->pubsub, glob, call->out, &steps);
     if (status == SLUICE_ENOMEM) sl_say_status(call, status);
     else if (status != SLUICE_OK)
         sl_say(call, "LIMIT",
-               "there are too many channels to compare in one command; "
-               "PUBSUB NUMSUB asks about one");
+               "there are too many channels to list in one command; use PUBSUB NUMSUB "
+               "channel for a single channel");
     sl_server_spend(call->s, 2 * steps);
 }
 
@@ -328,7 +356,11 @@ void sl_do_pubsub(struct call *call)
             sl_resp_bulk(w, call->at[i]);
             sl_resp_integer(w, (int64_t)sl_pubsub_count(p, call->at[i]));
         }
-    } else sl_say_syntax(call, "CHANNELS, NUMSUB or NUMPAT");
+    } else if (sl_word_is(call->at[1], "CHANNELS") || sl_word_is(call->at[1], "NUMPAT"))
+        sl_say_usage(call, "too many arguments");
+    else
+        sl_say_unknown(call, "subcommand", call->at[1],
+                       SL_NAMES("CHANNELS", "NUMSUB", "NUMPAT"));
 }
 
 /* --- CLIENT --------------------------------------------------------------- */
@@ -427,7 +459,9 @@ static void kill_client(struct call *call)
     int64_t id;
     if (call->n == 4 && sl_word_is(call->at[2], "ID")) {
         if (!sl_parse_number(call->at[3], 1, INT64_MAX, &id)) {
-            sl_say_syntax(call, "an id is a number above 0");
+            sl_say_format(call, "ERR",
+                          "the client id must be a positive integer (got \"%.*s%s\")",
+                          SL_SHOWN(call->at[3]));
             return;
         }
         const struct session *n = sl_server_session(call->s, (uint64_t)id);
@@ -436,12 +470,18 @@ static void kill_client(struct call *call)
         c = find_client(call, call->at[3]);
     else if (call->n == 3) c = find_client(call, call->at[2]);
     else {
-        sl_say_syntax(call, "KILL ID n, KILL ADDR a, or KILL a");
+        sl_say(call, "ERR",
+               "CLIENT KILL needs a client; usage: CLIENT KILL ID n, CLIENT KILL ADDR "
+               "address, or CLIENT KILL address");
         return;
     }
     if (call->n == 4) sl_resp_integer(call->out, c != NULL ? 1 : 0);
     else if (c != NULL) sl_resp_simple(call->out, "OK");
-    else sl_say(call, "ERR", "No such client");
+    else
+        sl_say_format(
+            call, "ERR",
+            "no client has the address \"%.*s%s\"; CLIENT LIST lists the clients",
+            SL_SHOWN(call->at[2]));
     if (c != NULL) end_client(call, c);
 }
 
@@ -464,6 +504,20 @@ static bool is_polite(const struct call *call)
     return sl_word_is(call->at[2], "ON") || sl_word_is(call->at[2], "OFF");
 }
 
+static void say_wrong_form(struct call *call)
+{
+    static const char *const names[] = {"ID",      "GETNAME",  "SETNAME",
+                                        "SETINFO", "INFO",     "LIST",
+                                        "KILL",    "NO-EVICT", "NO-TOUCH"};
+    const size_t n = sizeof names / sizeof *names;
+    for (size_t i = 0; i < n; i++)
+        if (sl_word_is(call->at[1], names[i])) {
+            sl_say_usage(call, "wrong arguments for this subcommand of CLIENT");
+            return;
+        }
+    sl_say_unknown(call, "subcommand", call->at[1], names, n);
+}
+
 void sl_do_client(struct call *call)
 {
     struct sl_bytes what = call->at[1];
@@ -482,5 +536,5 @@ void sl_do_client(struct call *call)
     } else if (sl_word_is(what, "LIST")) list_clients(call);
     else if (sl_word_is(what, "KILL")) kill_client(call);
     else if (is_polite(call)) sl_resp_simple(call->out, "OK");
-    else sl_say_syntax(call, "no such form of CLIENT");
+    else say_wrong_form(call);
 }

@@ -2,8 +2,10 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <string.h>
 
+#include "base/suggest.h"
 #include "server/observe/log.h"
 #include "server/observe/memory.h"
 #include "server/request.h"
@@ -31,7 +33,8 @@ const struct command sl_commands[] = {
 #include "commands.def"
 #undef COMMAND
 };
-const size_t sl_command_count = sizeof sl_commands / sizeof *sl_commands;
+#define COMMANDS (sizeof sl_commands / sizeof *sl_commands)
+const size_t sl_command_count = COMMANDS;
 
 /* --- Finding a command ---------------------------------------------------- */
 
@@ -88,21 +91,62 @@ const struct command *sl_command_find(struct sl_bytes name)
 
 /* --- Running it ----------------------------------------------------------- */
 
-static void say_unknown(struct call *call)
+/* Commands with which clients store data in Redis, or take a lock there. */
+static bool is_data_command(struct sl_bytes name)
 {
-    char text[160];
-    snprintf(text, sizeof text,
-             "unknown command '%.*s'; COMMAND LIST lists those there are",
-             (int)(call->at[0].n < 64 ? call->at[0].n : 64), call->at[0].at);
-    sl_say(call, "ERR", text);
+    static const char *const names[] = {
+        "SET",     "GET",    "EVAL",    "EVALSHA", "DEL",    "SETNX",  "SETEX",
+        "PSETEX",  "GETSET", "GETDEL",  "GETEX",   "MSET",   "MGET",   "APPEND",
+        "INCR",    "DECR",   "INCRBY",  "DECRBY",  "EXISTS", "EXPIRE", "PEXPIRE",
+        "PERSIST", "TTL",    "PTTL",    "UNLINK",  "TYPE",   "STRLEN", "HSET",
+        "HGET",    "HDEL",   "HGETALL", "LPUSH",   "RPUSH",  "LPOP",   "RPOP",
+        "BLPOP",   "BRPOP",  "LRANGE",  "SADD",    "SREM",   "ZADD",   "ZRANGE",
+        "ZREM",    "XADD",   "XREAD",   "FCALL",   "SCRIPT", "PUBLISH"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (sl_word_is(name, names[i])) return true;
+    return false;
 }
 
-static void say_arity(struct call *call, const struct command *command)
+/* The command that other systems call by this name, or NULL. */
+static const char *usual_name(struct sl_bytes name)
 {
-    char text[320];
-    snprintf(text, sizeof text, "wrong number of arguments for '%s'; it is: %s",
-             command->name, command->syntax);
-    sl_say(call, "ERR", text);
+    static const char *const names[][2] = {
+        {"LOCK", "ACQUIRE"},   {"TRYLOCK", "ACQUIRE"},   {"UNLOCK", "RELEASE"},
+        {"RENEW", "EXTEND"},   {"BEGIN", "TX.BEGIN"},    {"COMMIT", "TX.COMMIT"},
+        {"ABORT", "TX.ABORT"}, {"ROLLBACK", "TX.ABORT"}, {"KEYS", "LOCKS"},
+        {"SCAN", "LOCKS"},     {"STATUS", "INFO"},       {"WAIT", "AWAIT"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (sl_word_is(name, names[i][0])) return names[i][1];
+    return NULL;
+}
+
+static const char *suggest_command(struct sl_bytes name)
+{
+    const char *names[COMMANDS];
+    const char *usual = usual_name(name);
+    for (size_t i = 0; i < COMMANDS; i++) names[i] = sl_commands[i].name;
+    return usual != NULL ? usual : sl_suggest(name, names, COMMANDS);
+}
+
+static void say_unknown_command(struct call *call)
+{
+    struct sl_bytes name = call->at[0];
+    const char *suggestion = suggest_command(name);
+    sl_call_cost(call, 5);
+    if (is_data_command(name))
+        sl_say_format(
+            call, "ERR",
+            "unknown command \"%.*s%s\": Sluice is a lock service, not a data store; "
+            "use "
+            "ACQUIRE key LEASE ms to take a lock, and RELEASE key fence to release it",
+            SL_SHOWN(name));
+    else if (suggestion != NULL)
+        sl_say_format(call, "ERR", "unknown command \"%.*s%s\"; did you mean %s?",
+                      SL_SHOWN(name), suggestion);
+    else
+        sl_say_format(call, "ERR",
+                      "unknown command \"%.*s%s\"; COMMAND LIST lists all commands",
+                      SL_SHOWN(name));
 }
 
 /* A web page may let a browser send requests to this port. */
@@ -115,8 +159,8 @@ static void hang_up_on_web(struct call *call)
 {
     static struct sl_log_kind kind;
     sl_log_often(&kind, call->s->now.ms, SL_LOG_WARN,
-                 "hung up: somebody speaks HTTP to this port", NULL);
-    sl_say(call, "ERR", "this is not a web server");
+                 "closed a connection: the client speaks HTTP", NULL);
+    sl_say(call, "ERR", "this port speaks the Redis protocol, not HTTP");
     sl_conn_hang_up(call->c, SL_WAS_CUT);
 }
 
@@ -138,24 +182,27 @@ static bool may_grow(struct call *call)
     if (call->s->memory_full && sl_memory_rejects(call)) return false;
     if (!is_reserved(call)) return true;
     sl_say(call, "LIMIT",
-           "connections-max is reached, and this connection is reserved for "
-           "administration; "
-           "retry when another connection has closed");
+           "all connections are in use (connections-max), and this one is reserved for "
+           "administration; retry when another connection has closed");
     return false;
 }
+
+#define NOAUTH_TEXT "authentication required; send AUTH password"
 
 /* Whether the command may run now; if not, the reply says why. */
 static inline bool may_ask(struct call *call, const struct command *command)
 {
     if (!call->c->authed && (command->flags & SL_EARLY) == 0)
-        sl_say(call, "NOAUTH", "Authentication required: AUTH password");
+        sl_say(call, "NOAUTH", NOAUTH_TEXT);
     else if (listens(call->c) && (command->flags & SL_LISTEN) == 0)
-        sl_say(call, "ERR",
-               "this connection listens: only (P)SUBSCRIBE, (P)UNSUBSCRIBE, PING, QUIT "
-               "and RESET, or HELLO 3 for both at once");
+        sl_say(
+            call, "ERR",
+            "this connection has subscriptions, so only (P)SUBSCRIBE, "
+            "(P)UNSUBSCRIBE, PING, HELLO, QUIT and RESET are allowed; send HELLO 3 to "
+            "use other commands at the same time");
     else if (call->c->requests_only != NULL && (command->flags & SL_REQUEST) == 0)
         sl_say(call, "ERR", call->c->requests_only);
-    else if (call->s->stopping) sl_say(call, "SHUTDOWN", "the server stops");
+    else if (call->s->stopping) sl_say(call, "SHUTDOWN", SL_SHUTDOWN_TEXT);
     else return (command->flags & SL_GROW) == 0 || may_grow(call);
     return false;
 }
@@ -172,15 +219,13 @@ static bool refuses(struct call *call)
         call->c->in_multi = false;
     if (!multi && !call->c->in_multi) return false;
     call->c->in_multi = !end;
-    if (end)
-        sl_say(call, "EXECABORT", "nothing was done: MULTI is not in this version");
+    if (end) sl_say(call, "EXECABORT", "no command was run: MULTI is not supported");
     else
         sl_say(call, "ERR",
-               multi
-                   ? "MULTI is not in this version, and what follows up to EXEC is not "
-                     "done; for a plain pipeline of redis-py: "
-                     "pipeline(transaction=False)"
-                   : "not done: it belongs to a MULTI, which is not in this version");
+               multi ? "MULTI is not supported, so the commands up to EXEC are not "
+                       "run; with "
+                       "redis-py, use pipeline(transaction=False)"
+                     : "command not run: it follows a MULTI, which is not supported");
     return true;
 }
 
@@ -193,7 +238,9 @@ static inline void run(struct call *call)
                   (command->max == 0 || call->n <= command->max);
     if (call->s->pumped_ms != call->s->now.ms) sl_request_pump_due(call->s);
     if (enough) command->run(call);
-    else say_arity(call, command);
+    else
+        sl_say_format(call, "ERR", "wrong number of arguments for %s; usage: %s",
+                      command->name, command->syntax);
 }
 
 /* A transaction fails with any of its commands, also with one that does not exist. */
@@ -212,9 +259,8 @@ static inline void dispatch(struct call *call)
     if (command != NULL) {
         if (may_ask(call, command)) run(call);
     } else if (is_web(call->at[0])) hang_up_on_web(call);
-    else if (!call->c->authed)
-        sl_say(call, "NOAUTH", "Authentication required: AUTH password");
-    else say_unknown(call);
+    else if (!call->c->authed) sl_say(call, "NOAUTH", NOAUTH_TEXT);
+    else say_unknown_command(call);
 }
 
 void sl_dispatch(struct conn *c, const struct sl_args *args)
@@ -247,33 +293,58 @@ void sl_call_cost(struct call *call, size_t commands)
 
 /* --- Errors ---------------------------------------------------------------- */
 
-void sl_say(struct call *call, const char *word, const char *text)
+void sl_say(struct call *call, const char *code, const char *text)
 {
     call->s->stats.errors++;
-    if (call->tx != NULL) sl_request_tx_failed(call->c, call->tx, word);
-    sl_resp_problem(call->out, word, text);
+    if (call->tx != NULL) sl_request_tx_failed(call->c, call->tx, code);
+    sl_resp_problem(call->out, code, text);
 }
 
-void sl_say_syntax(struct call *call, const char *what)
+void sl_say_format(struct call *call, const char *code, const char *format, ...)
 {
-    char text[400];
-    snprintf(text, sizeof text, "syntax error: %s; it is: %s", what,
-             call->command->syntax);
-    sl_say(call, "ERR", text);
+    char text[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    sl_say(call, code, text);
+}
+
+void sl_say_usage(struct call *call, const char *text)
+{
+    sl_say_format(call, "ERR", "%s; usage: %s", text, call->command->syntax);
+}
+
+void sl_say_missing(struct call *call, const char *name)
+{
+    sl_say_format(call, "ERR", "%s needs a value; usage: %s", name,
+                  call->command->syntax);
+}
+
+void sl_say_unknown(struct call *call, const char *kind, struct sl_bytes word,
+                    const char *const *names, size_t n)
+{
+    const char *suggestion = sl_suggest(word, names, n);
+    if (suggestion != NULL)
+        sl_say_format(call, "ERR", "unknown %s \"%.*s%s\" for %s; did you mean %s?",
+                      kind, SL_SHOWN(word), call->command->name, suggestion);
+    else
+        sl_say_format(call, "ERR", "unknown %s \"%.*s%s\" for %s; usage: %s", kind,
+                      SL_SHOWN(word), call->command->name, call->command->syntax);
 }
 
 void sl_say_duration(struct call *call, size_t i, const struct sl_duration_range *range,
                      const char *code)
 {
-    char text[300], min[SL_DURATION_BYTES], max[SL_DURATION_BYTES];
-    struct sl_bytes got = i < call->n ? call->at[i] : (struct sl_bytes){"", 0};
-    snprintf(text, sizeof text,
-             "%s must be a duration from %s to %s%s: " SL_DURATION_FORMS
-             ", or a number of milliseconds (got \"%.*s\"%s)",
-             range->name, sl_duration_text(range->min, min),
-             sl_duration_text(range->max, max), range->setting,
-             (int)(got.n < 40 ? got.n : 40), got.at, got.n > 40 ? "..." : "");
-    sl_say(call, code, text);
+    char min[SL_DURATION_BYTES], max[SL_DURATION_BYTES];
+    if (i >= call->n) sl_say_missing(call, range->name);
+    else
+        sl_say_format(
+            call, code,
+            "%s must be a duration from %s to %s%s, such as " SL_DURATION_FORMS
+            ", or a number of milliseconds (got \"%.*s%s\")",
+            range->name, sl_duration_text(range->min, min),
+            sl_duration_text(range->max, max), range->setting, SL_SHOWN(call->at[i]));
 }
 
 bool sl_duration_at(struct call *call, size_t i, const char *name, sl_ms *out)
@@ -288,43 +359,46 @@ bool sl_duration_at(struct call *call, size_t i, const char *name, sl_ms *out)
 void sl_say_status(struct call *call, int status)
 {
     const struct sl_settings *set = call->s->settings;
-    char text[200];
-    const char *word = sluice_status_word(status);
+    const char *code = sluice_status_word(status);
     switch (status) {
         case SLUICE_EKEYS:
-            snprintf(text, sizeof text, "there are %" PRId64 " keys already (keys-max)",
-                     set->keys_max);
+            sl_say_format(call, code,
+                          "the server has reached its limit of %" PRId64
+                          " keys (keys-max); release locks, or raise the setting",
+                          set->keys_max);
             break;
         case SLUICE_EWAITERS:
-            snprintf(text, sizeof text,
-                     "%" PRId64 " requests wait for this key already (waiters-max)",
-                     set->waiters_max);
+            sl_say_format(call, code,
+                          "the key has reached its limit of %" PRId64
+                          " waiters (waiters-max); retry later",
+                          set->waiters_max);
             break;
         case SLUICE_EDRAINED:
-            snprintf(text, sizeof text,
-                     "nothing is granted on this key: DRAIN lists the patterns");
+            sl_say(call, code,
+                   "the key matches a DRAIN pattern, so it is not granted; retry after "
+                   "DRAIN pattern OFF (DRAIN lists the patterns)");
             break;
         case SLUICE_EDEADLOCK:
-            snprintf(text, sizeof text,
-                     "it would wait for what this connection alone holds; RELEASE it, "
-                     "or declare more room");
+            sl_say(call, code,
+                   "the request would wait for units that only this connection holds; "
+                   "RELEASE them first, or declare a larger capacity with PER and "
+                   "BUCKETS");
             break;
         case SLUICE_ELOST:
-            snprintf(text, sizeof text,
-                     "this grant is not held any more, or was taken away: stop, and "
-                     "ACQUIRE again");
+            sl_say(call, code,
+                   "the grant is no longer held under this fence; stop using the "
+                   "resource, and ACQUIRE again");
             break;
         case SLUICE_EASKED:
-            snprintf(
-                text, sizeof text,
-                "a higher priority waits for this grant, or has entered beside it: "
-                "release it, or it ends with its lease");
+            sl_say(
+                call, code,
+                "a higher-priority client has requested or taken this lock with STEAL; "
+                "RELEASE it before its lease expires");
             break;
         case SLUICE_ENOLEASE:
-            snprintf(text, sizeof text,
-                     "this grant has no lease: it lasts as long as its connection");
+            sl_say(call, code,
+                   "the grant has no lease: it is held until its connection closes");
             break;
-        default: snprintf(text, sizeof text, "%s", sluice_status_text(status)); break;
+        default: sl_say(call, code, sluice_status_text(status)); break;
     }
-    sl_say(call, word, text);
 }

@@ -79,8 +79,31 @@ static inline bool sl_word_is(struct sl_bytes b, const char *word)
 
 /* --- Errors ---------------------------------------------------------------- */
 
-void sl_say(struct call *call, const char *word, const char *text);
-void sl_say_syntax(struct call *call, const char *what);
+void sl_say(struct call *call, const char *code, const char *text);
+void sl_say_format(struct call *call, const char *code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#define SL_SHUTDOWN_TEXT "the server is shutting down; reconnect and retry"
+
+/* An argument in an error, for "%.*s%s": at most so many bytes of it, and dots if it is longer. */
+#define SL_SHOWN_BYTES_MAX 40
+#define SL_SHOWN(b)                                                         \
+    (int)((b).n < SL_SHOWN_BYTES_MAX ? (b).n : SL_SHOWN_BYTES_MAX), (b).at, \
+        (b).n > SL_SHOWN_BYTES_MAX ? "..." : ""
+
+/* ERR with this text, and the usage of the command. */
+void sl_say_usage(struct call *call, const char *text);
+
+/* ERR: this option has no value. */
+void sl_say_missing(struct call *call, const char *name);
+
+/* ERR: an option, or a subcommand, is not one of these names. The error suggests the closest one, or
+ * shows the usage of the command. */
+void sl_say_unknown(struct call *call, const char *kind, struct sl_bytes word,
+                    const char *const *names, size_t n);
+#define SL_NAMES(...)                     \
+    ((const char *const[]){__VA_ARGS__}), \
+        sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)
 
 /* The durations that an argument accepts. */
 struct sl_duration_range {

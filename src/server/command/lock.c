@@ -13,20 +13,26 @@
 
 #define FENCE_MAX ((int64_t)SL_FENCE_MAX)
 
-static void reply_too_big(struct call *call, const char *what, int64_t most,
-                          const char *setting)
+static void reply_too_long(struct call *call, const char *what, size_t bytes,
+                           int64_t most, const char *setting)
 {
-    char text[120];
-    snprintf(text, sizeof text, "a %s has at most %" PRId64 " bytes (%s)", what, most,
-             setting);
-    sl_say(call, "TOOBIG", text);
+    sl_say_format(call, "TOOBIG", "the %s has %zu bytes; the limit is %" PRId64 " (%s)",
+                  what, bytes, most, setting);
 }
 
 static bool reject_key(struct call *call)
 {
-    if (call->at[1].n == 0) sl_say(call, "ERR", "a key has at least one byte");
-    else reply_too_big(call, "key", call->s->settings->key_bytes_max, "key-bytes-max");
+    size_t n = call->at[1].n;
+    int64_t most = call->s->settings->key_bytes_max;
+    if (n == 0) sl_say(call, "ERR", "the key is empty; it must have at least one byte");
+    else reply_too_long(call, "key", n, most, "key-bytes-max");
     return false;
+}
+
+static void reject_pattern(struct call *call, struct sl_bytes pattern)
+{
+    reply_too_long(call, "pattern", pattern.n, call->s->settings->pattern_bytes_max,
+                   "pattern-bytes-max");
 }
 
 /* Whether the first argument is a key; if not, the command is answered. */
@@ -36,11 +42,17 @@ static inline bool good_key(struct call *call)
     return (n > 0 && n <= (size_t)call->s->settings->key_bytes_max) || reject_key(call);
 }
 
-static bool good_value(struct call *call, struct sl_bytes v)
+static bool good_value(struct call *call, const char *name, struct sl_bytes v)
 {
     const struct sl_settings *set = call->s->settings;
     if (v.n <= (size_t)set->value_bytes_max) return true;
-    reply_too_big(call, "value or note", set->value_bytes_max, "value-bytes-max");
+    reply_too_long(call, name, v.n, set->value_bytes_max, "value-bytes-max");
+    return false;
+}
+
+static bool reply_missing(struct call *call, const char *name)
+{
+    sl_say_missing(call, name);
     return false;
 }
 
@@ -48,14 +60,16 @@ static bool good_value(struct call *call, struct sl_bytes v)
 static bool number_at(struct call *call, size_t i, const char *name, int64_t min,
                       int64_t max, int64_t *out)
 {
-    char text[120];
-    if (i < call->n && sl_parse_number(call->at[i], min, max, out)) return true;
-    snprintf(text, sizeof text, "%s is a number from %" PRId64 " to %" PRId64, name,
-             min, max);
-    sl_say_syntax(call, text);
+    if (i >= call->n) return reply_missing(call, name);
+    if (sl_parse_number(call->at[i], min, max, out)) return true;
+    sl_say_format(call, "ERR",
+                  "%s must be an integer from %" PRId64 " to %" PRId64
+                  " (got \"%.*s%s\")",
+                  name, min, max, SL_SHOWN(call->at[i]));
     return false;
 }
 
+/* A lease that is too long has an error code of its own. */
 static bool lease_at(struct call *call, size_t i, const char *name, int64_t *out)
 {
     struct sl_duration_range range = {name, 1, call->s->settings->lease_ms_max,
@@ -70,7 +84,7 @@ static bool lease_at(struct call *call, size_t i, const char *name, int64_t *out
 static bool fence_at(struct call *call, size_t i, sl_fence *out)
 {
     int64_t n;
-    if (!number_at(call, i, "a fence", 1, FENCE_MAX, &n)) return false;
+    if (!number_at(call, i, "the fence", 1, FENCE_MAX, &n)) return false;
     *out = (sl_fence)n;
     return true;
 }
@@ -128,11 +142,9 @@ static bool read_number(struct call *call, size_t i, unsigned option,
 static bool read_text(struct call *call, size_t i, unsigned option,
                       struct acquire_options *w)
 {
-    if (i >= call->n) {
-        sl_say_syntax(call, "a text is missing at the end");
-        return false;
-    }
-    if (!good_value(call, call->at[i])) return false;
+    const char *name = option == OPTION_VALUE ? "VALUE" : "NOTE";
+    if (i >= call->n) return reply_missing(call, name);
+    if (!good_value(call, name, call->at[i])) return false;
     if (option == OPTION_VALUE) w->want->value = call->at[i];
     else w->want->note = call->at[i];
     return true;
@@ -151,15 +163,6 @@ static unsigned option_of(struct sl_bytes b)
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (sl_word_is(b, options[i].text)) return options[i].option;
     return 0;
-}
-
-static bool reply_unknown_option(struct call *call, struct sl_bytes b)
-{
-    char text[120];
-    snprintf(text, sizeof text, "'%.*s' is not a word of it",
-             (int)(b.n < 40 ? b.n : 40), b.at);
-    sl_say_syntax(call, text);
-    return false;
 }
 
 #define WHOLE 1000000 /* The fraction 1, in millionths. */
@@ -224,13 +227,35 @@ static bool next_option(const struct call *call, size_t *i, struct option *o)
     return true;
 }
 
+static bool looks_like_number(struct sl_bytes b)
+{
+    return b.n > 0 && ((b.at[0] >= '0' && b.at[0] <= '9') || b.at[0] == '.' ||
+                       b.at[0] == '-' || b.at[0] == '+');
+}
+
+/* Argument i is not an option. After STEAL it may be meant as the argument of STEAL. */
+static bool reject_option(struct call *call, size_t i)
+{
+    struct sl_bytes b = call->at[i];
+    if (sl_word_is(call->at[i - 1], "STEAL") && looks_like_number(b))
+        sl_say_format(call, "ERR",
+                      "STEAL must be AUTO or a number from 0 to 1 (got \"%.*s%s\")",
+                      SL_SHOWN(b));
+    else
+        sl_say_unknown(call, "option", b,
+                       SL_NAMES("SHARED", "PER", "BUCKETS", "UNITS", "WAIT", "LEASE",
+                                "PRIORITY", "STEAL", "AUTO", "VALUE", "NOTE"));
+    return false;
+}
+
 static bool read_options(struct call *call, struct acquire_options *w)
 {
     struct option o;
-    for (size_t i = 2; next_option(call, &i, &o);) {
-        if (o.option == 0) return reply_unknown_option(call, call->at[i - 1]);
+    for (size_t i = 2, at = i; next_option(call, &i, &o); at = i) {
+        if (o.option == 0) return reject_option(call, at);
         if ((w->seen & o.option) != 0) {
-            sl_say_syntax(call, "a word is there twice");
+            sl_say_format(call, "ERR", "duplicate option \"%.*s%s\" for ACQUIRE",
+                          SL_SHOWN(call->at[at]));
             return false;
         }
         w->seen |= o.option;
@@ -244,11 +269,11 @@ static bool read_options(struct call *call, struct acquire_options *w)
     }
     if (w->want->shared &&
         (w->seen & (OPTION_PER | OPTION_BUCKETS | OPTION_UNITS)) != 0) {
-        sl_say_syntax(call, "SHARED has no room and no units");
+        sl_say_usage(call, "SHARED cannot be combined with PER, BUCKETS or UNITS");
         return false;
     }
     if ((w->seen & OPTION_BUCKETS) != 0 && (w->seen & OPTION_PER) == 0) {
-        sl_say_syntax(call, "BUCKETS needs PER");
+        sl_say_usage(call, "BUCKETS needs PER");
         return false;
     }
     return true;
@@ -297,11 +322,15 @@ void sl_do_extend(struct call *call)
         !lease_at(call, 3, "the lease", &r.ms))
         return;
     if (call->n > 4) {
-        if (call->n != 6 || !sl_word_is(call->at[4], "VALUE")) {
-            sl_say_syntax(call, "VALUE and a text may follow");
+        if (!sl_word_is(call->at[4], "VALUE")) {
+            sl_say_unknown(call, "option", call->at[4], SL_NAMES("VALUE"));
             return;
         }
-        if (!good_value(call, call->at[5]) || sl_memory_rejects(call)) return;
+        if (call->n != 6) {
+            reply_missing(call, "VALUE");
+            return;
+        }
+        if (!good_value(call, "VALUE", call->at[5]) || sl_memory_rejects(call)) return;
         r.value = call->at[5];
     }
     sl_request_submit(&r);
@@ -321,7 +350,7 @@ void sl_do_read(struct call *call)
     if (!good_key(call)) return;
     r.yes = call->n > 2; /* A single server is a majority of one. */
     if (r.yes && !sl_word_is(call->at[2], "MAJORITY"))
-        sl_say_syntax(call, "only MAJORITY may follow");
+        sl_say_unknown(call, "option", call->at[2], SL_NAMES("MAJORITY"));
     else sl_request_submit(&r);
 }
 
@@ -332,7 +361,7 @@ void sl_do_await(struct call *call)
     r.yes = sl_word_is(call->at[2], "FREE");
     if (!good_key(call)) return;
     if (!r.yes && !sl_word_is(call->at[2], "HELD")) {
-        sl_say_syntax(call, "HELD or FREE is expected");
+        sl_say_unknown(call, "state", call->at[2], SL_NAMES("HELD", "FREE"));
         return;
     }
     if (!sl_duration_at(call, 3, "the timeout", &r.ms)) return;
@@ -349,7 +378,7 @@ void sl_do_break(struct call *call)
     if (!good_key(call) || !fence_at(call, 2, &r.fence)) return;
     r.yes = call->n > 3;
     if (r.yes && !sl_word_is(call->at[3], "NOW"))
-        sl_say_syntax(call, "only NOW may follow");
+        sl_say_unknown(call, "option", call->at[3], SL_NAMES("NOW"));
     else sl_request_submit(&r);
 }
 
@@ -360,12 +389,16 @@ void sl_do_drain(struct call *call)
     sl_request_init(&r, call, SL_VERB_DRAIN);
     r.yes = call->n == 3 && sl_word_is(call->at[2], "ON");
     if (call->n > 1) {
-        if (call->n != 3 || (!r.yes && !sl_word_is(call->at[2], "OFF"))) {
-            sl_say_syntax(call, "ON or OFF is expected");
+        if (call->n != 3) {
+            sl_say_usage(call, "DRAIN needs ON or OFF after the pattern");
+            return;
+        }
+        if (!r.yes && !sl_word_is(call->at[2], "OFF")) {
+            sl_say_unknown(call, "option", call->at[2], SL_NAMES("ON", "OFF"));
             return;
         }
         if (call->at[1].n > (size_t)set->pattern_bytes_max) {
-            reply_too_big(call, "pattern", set->pattern_bytes_max, "pattern-bytes-max");
+            reject_pattern(call, call->at[1]);
             return;
         }
         if (!good_key(call)) return;
@@ -385,12 +418,18 @@ void sl_do_explain(struct call *call)
         return;
     }
     r.key = call->at[1];
-    if (r.key.n == 0 || r.key.n > (size_t)call->s->settings->key_bytes_max)
-        sl_say(call, "TOOBIG", "this is no key: see key-bytes-max");
-    else sl_request_submit(&r);
+    if (good_key(call)) sl_request_submit(&r);
 }
 
 #define COUNT_DEFAULT 10
+
+static bool reject_cursor(struct call *call, struct sl_bytes cursor)
+{
+    sl_say_format(call, "ERR",
+                  "CURSOR must be 0 or the cursor of the last reply (got \"%.*s%s\")",
+                  SL_SHOWN(cursor));
+    return false;
+}
 
 /* Parse the options of LOCKS, from argument `first` on. */
 static bool read_page(struct call *call, size_t first, struct sl_page *p)
@@ -399,21 +438,24 @@ static bool read_page(struct call *call, size_t first, struct sl_page *p)
     for (size_t i = first; i < call->n; i += 2) {
         struct sl_bytes name = call->at[i];
         bool has = i + 1 < call->n;
-        if (has && sl_word_is(name, "MATCH")) p->match = call->at[i + 1];
-        else if (has && sl_word_is(name, "CURSOR") &&
-                 sl_parse_u64(call->at[i + 1], UINT64_MAX, &p->cursor))
-            continue;
-        else if (has && sl_word_is(name, "COUNT") &&
-                 sl_parse_number(call->at[i + 1], 1, SL_COUNT_MAX, &n))
+        if (sl_word_is(name, "MATCH")) {
+            if (!has) return reply_missing(call, "MATCH");
+            p->match = call->at[i + 1];
+        } else if (sl_word_is(name, "CURSOR")) {
+            if (!has) return reply_missing(call, "CURSOR");
+            if (!sl_parse_u64(call->at[i + 1], UINT64_MAX, &p->cursor))
+                return reject_cursor(call, call->at[i + 1]);
+        } else if (sl_word_is(name, "COUNT")) {
+            if (!number_at(call, i + 1, "COUNT", 1, SL_COUNT_MAX, &n)) return false;
             p->count = n;
-        else {
-            sl_say_syntax(call, "MATCH glob, CURSOR c, COUNT 1 to 1000");
+        } else {
+            sl_say_unknown(call, "option", name,
+                           SL_NAMES("MATCH", "CURSOR", "COUNT", "TX", "MAJORITY"));
             return false;
         }
     }
     if (p->match.n > (size_t)call->s->settings->pattern_bytes_max) {
-        sl_say(call, "TOOBIG",
-               "this pattern is longer than allowed (pattern-bytes-max)");
+        reject_pattern(call, p->match);
         return false;
     }
     if (p->match.at == NULL) return true;

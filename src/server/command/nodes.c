@@ -5,6 +5,15 @@
 #include "server/net/membership_text.h"
 #include "server/request.h"
 
+static void say_wrong_form(struct call *call)
+{
+    if (sl_word_is(call->at[1], "ADD"))
+        sl_say_usage(call, "ADD needs an id and an address");
+    else if (sl_word_is(call->at[1], "REMOVE"))
+        sl_say_usage(call, "REMOVE needs an id");
+    else sl_say_unknown(call, "subcommand", call->at[1], SL_NAMES("ADD", "REMOVE"));
+}
+
 void sl_do_nodes(struct call *call)
 {
     struct request r;
@@ -15,10 +24,11 @@ void sl_do_nodes(struct call *call)
     sl_request_init(&r, call, SL_VERB_NODES);
     r.add = add;
     r.remove = remove;
-    if (call->n > 1 && !add && !remove)
-        sl_say_syntax(call, "ADD id address, or REMOVE id");
+    if (call->n > 1 && !add && !remove) say_wrong_form(call);
     else if (call->n > 1 && !sl_parse_number(call->at[2], 1, SL_NODE_ID_MAX, &id))
-        sl_say_syntax(call, "a node is a number from 1 to 15");
+        sl_say_format(call, "ERR",
+                      "the node id must be an integer from 1 to %d (got \"%.*s%s\")",
+                      SL_NODE_ID_MAX, SL_SHOWN(call->at[2]));
     else if (add && (wrong = sl_address_wrong(call->at[3])) != NULL)
         sl_say(call, sluice_status_word(SLUICE_ENODES), wrong);
     else {

@@ -29,25 +29,25 @@ static void put_newest(struct sl_resp_writer *w, const struct sl_grant_view *v)
 
 static void reply_capacity(struct call *call, const struct sl_want *w)
 {
-    char text[160];
     uint64_t capacity = (uint64_t)w->per * w->buckets;
     if (capacity > SLUICE_CAPACITY_MAX)
-        snprintf(text, sizeof text, "PER times BUCKETS is at most %" PRIu64,
-                 (uint64_t)SLUICE_CAPACITY_MAX);
+        sl_say_format(call, "TOOBIG",
+                      "PER times BUCKETS must be at most %" PRIu64 " (got %" PRIu64 ")",
+                      (uint64_t)SLUICE_CAPACITY_MAX, capacity);
     else
-        snprintf(text, sizeof text,
-                 "%" PRIu32 " units never fit into a room of %" PRIu64
-                 ": declare more with PER and BUCKETS",
-                 w->units, capacity);
-    sl_say(call, "TOOBIG", text);
+        sl_say_format(
+            call, "TOOBIG",
+            "UNITS must not exceed the capacity, PER times BUCKETS (got %" PRIu32
+            " units, capacity %" PRIu64 ")",
+            w->units, capacity);
 }
 
 static void reply_drains_max(struct call *call)
 {
-    char text[80];
-    snprintf(text, sizeof text, "there are %" PRId64 " patterns already (drains-max)",
-             call->s->settings->drains_max);
-    sl_say(call, "LIMIT", text);
+    sl_say_format(call, "LIMIT",
+                  "the server has reached its limit of %" PRId64
+                  " DRAIN patterns (drains-max); remove one with DRAIN pattern OFF",
+                  call->s->settings->drains_max);
 }
 
 static void reply_error(struct call *call, const struct request *r,

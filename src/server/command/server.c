@@ -114,7 +114,11 @@ void sl_do_command(struct call *call)
         sl_resp_array(call->out, sl_command_count);
         for (size_t i = 0; i < sl_command_count; i++)
             put_lower(call->out, sl_commands[i].name);
-    } else sl_say_syntax(call, "COUNT, LIST, INFO or DOCS");
+    } else if (sl_word_is(call->at[1], "COUNT") || sl_word_is(call->at[1], "LIST"))
+        sl_say_usage(call, "too many arguments");
+    else
+        sl_say_unknown(call, "subcommand", call->at[1],
+                       SL_NAMES("COUNT", "LIST", "INFO", "DOCS"));
 }
 
 /* --- INFO ----------------------------------------------------------------- */
@@ -221,9 +225,14 @@ void sl_do_config(struct call *call)
 {
     if (call->n > 2 && call->n <= 2 + GLOBS_MAX && sl_word_is(call->at[1], "GET"))
         config_get(call);
-    else
-        sl_say_syntax(call,
-                      "GET and at most 32 patterns; settings change with a restart");
+    else if (sl_word_is(call->at[1], "GET"))
+        sl_say_format(call, "ERR", "CONFIG GET takes 1 to %d patterns", GLOBS_MAX);
+    else if (sl_word_is(call->at[1], "SET") || sl_word_is(call->at[1], "REWRITE"))
+        sl_say(
+            call, "ERR",
+            "a running server cannot change its settings; edit the configuration file, "
+            "and restart the server");
+    else sl_say_unknown(call, "subcommand", call->at[1], SL_NAMES("GET"));
 }
 
 /* --- SHUTDOWN ------------------------------------------------------------- */
@@ -232,7 +241,7 @@ void sl_do_shutdown(struct call *call)
 {
     if (call->n > 1 && !sl_word_is(call->at[1], "NOSAVE") &&
         !sl_word_is(call->at[1], "SAVE") && !sl_word_is(call->at[1], "NOW")) {
-        sl_say_syntax(call, "NOSAVE, SAVE or NOW");
+        sl_say_unknown(call, "option", call->at[1], SL_NAMES("NOSAVE", "SAVE", "NOW"));
         return;
     }
     /* As in Redis, there is no reply: the connection ends. */

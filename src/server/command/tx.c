@@ -19,43 +19,41 @@ static bool good_names(struct call *call, struct sl_bytes table,
 {
     size_t n = table.n + (key != NULL ? key->n : 0);
     int64_t most = call->s->settings->tx_name_bytes_max;
-    char text[160];
     if (table.n == 0 || (key != NULL && key->n == 0)) {
-        sl_say(call, "ERR", "the name of a table or key has at least one byte");
+        sl_say_format(call, "ERR", "the %s is empty; it must have at least one byte",
+                      table.n == 0 ? "table" : "key");
         return false;
     }
     if (n <= (size_t)most) return true;
-    snprintf(text, sizeof text,
-             "the names of table and key have %zu bytes together, and may have %" PRId64
-             " (tx-name-bytes-max)",
-             n, most);
-    sl_say(call, "TOOBIG", text);
+    sl_say_format(
+        call, "TOOBIG", "%s %zu bytes; the limit is %" PRId64 " (tx-name-bytes-max)",
+        key != NULL ? "table and key have together" : "the table name has", n, most);
     return false;
 }
 
 static bool good_request(struct call *call, struct sl_bytes request)
 {
-    char text[120];
+    int64_t most = call->s->settings->tx_request_bytes_max;
     if (request.n == 0) {
-        sl_say(call, "ERR", "the name of a request has at least one byte");
+        sl_say(call, "ERR", "the request id is empty; it must have at least one byte");
         return false;
     }
-    if (request.n <= (size_t)call->s->settings->tx_request_bytes_max) return true;
-    snprintf(text, sizeof text,
-             "the name of a request may have %" PRId64 " bytes (tx-request-bytes-max)",
-             call->s->settings->tx_request_bytes_max);
-    sl_say(call, "TOOBIG", text);
+    if (request.n <= (size_t)most) return true;
+    sl_say_format(call, "TOOBIG",
+                  "the request id has %zu bytes; the limit is %" PRId64
+                  " (tx-request-bytes-max)",
+                  request.n, most);
     return false;
 }
 
 static bool good_value(struct call *call, struct sl_bytes value)
 {
-    char text[120];
-    if (value.n <= (size_t)call->s->settings->tx_value_bytes_max) return true;
-    snprintf(text, sizeof text,
-             "a value may have %" PRId64 " bytes (tx-value-bytes-max)",
-             call->s->settings->tx_value_bytes_max);
-    sl_say(call, "TOOBIG", text);
+    int64_t most = call->s->settings->tx_value_bytes_max;
+    if (value.n <= (size_t)most) return true;
+    sl_say_format(call, "TOOBIG",
+                  "the value has %zu bytes; the limit is %" PRId64
+                  " (tx-value-bytes-max)",
+                  value.n, most);
     return false;
 }
 
@@ -72,8 +70,12 @@ static void submit(struct call *call, struct sl_tx_request a)
 void sl_do_tx_begin(struct call *call)
 {
     struct sl_tx_request a = {.type = SL_TX_BEGIN};
-    if (call->n == 2 || (call->n == 3 && !sl_word_is(call->at[1], "REQUEST"))) {
-        sl_say_syntax(call, "REQUEST id may follow");
+    if (call->n > 1 && !sl_word_is(call->at[1], "REQUEST")) {
+        sl_say_unknown(call, "option", call->at[1], SL_NAMES("REQUEST"));
+        return;
+    }
+    if (call->n == 2) {
+        sl_say_usage(call, "REQUEST needs an id");
         return;
     }
     if (call->n == 3) {
@@ -89,8 +91,10 @@ static bool read_wait(struct call *call, struct sl_tx_request *a)
 {
     int64_t ms;
     if (call->n < 5) return true;
-    if (!sl_word_is(call->at[call->n - 2], "WAIT")) {
-        sl_say_syntax(call, "only WAIT ms can follow the table and the key");
+    struct sl_bytes name = call->at[call->n - 2];
+    if (!sl_word_is(name, "WAIT")) {
+        if (call->n == 6) sl_say_unknown(call, "option", name, SL_NAMES("WAIT"));
+        else sl_say_usage(call, "only WAIT ms can follow the table and the key");
         return false;
     }
     if (!sl_duration_at(call, call->n - 1, "WAIT", &ms)) return false;
@@ -104,7 +108,7 @@ void sl_do_tx_lock(struct call *call)
     struct sl_tx_request a = {.type = SL_TX_LOCK, .table = call->at[2]};
     a.write = sl_word_is(call->at[1], "WRITE");
     if (!a.write && !sl_word_is(call->at[1], "READ")) {
-        sl_say_syntax(call, "READ or WRITE comes first");
+        sl_say_unknown(call, "mode", call->at[1], SL_NAMES("READ", "WRITE"));
         return;
     }
     if (!read_wait(call, &a)) return;
@@ -164,71 +168,71 @@ void sl_do_tx_outcome(struct call *call)
 
 static void reply_no_transaction(struct call *call, enum sl_tx_verb verb, uint64_t id)
 {
-    char text[120];
     if (verb == SL_TX_BEGIN)
-        snprintf(text, sizeof text,
-                 "this connection has transaction %" PRIu64
-                 " already: TX.COMMIT or TX.ABORT comes first",
-                 id);
-    else snprintf(text, sizeof text, "this connection has no transaction: TX.BEGIN");
-    sl_say(call, code_of(SLUICE_ENOTX), text);
+        sl_say_format(
+            call, code_of(SLUICE_ENOTX),
+            "transaction %" PRIu64
+            " is already active on this connection; send TX.COMMIT or TX.ABORT "
+            "first",
+            id);
+    else
+        sl_say(call, code_of(SLUICE_ENOTX),
+               "no transaction is active on this connection; send TX.BEGIN first");
 }
 
 /* The error says which setting is the limit. */
 static void reply_limit(struct call *call, enum sl_tx_verb verb, int status)
 {
     const struct sl_settings *set = call->s->settings;
-    char text[200] = "";
+    const char *code = code_of(status);
     switch (status) {
         case SLUICE_ETOOBIG:
-            snprintf(text, sizeof text,
-                     "the table has more than %" PRId64
-                     " rows (tx-rows-max), or more bytes "
-                     "than a reply may have (output-bytes-max)",
-                     set->tx_rows_max);
+            sl_say_format(call, code,
+                          "the table has more than %" PRId64
+                          " rows (tx-rows-max) or does not fit into a reply of %" PRId64
+                          " bytes (output-bytes-max)",
+                          set->tx_rows_max, set->output_bytes_max);
             break;
         case SLUICE_ELOCKS:
-            snprintf(text, sizeof text,
-                     "this transaction has as many locks as it may, %" PRId64
-                     " (tx-locks-max)",
-                     set->tx_locks_max);
+            sl_say_format(call, code,
+                          "the transaction has reached its limit of %" PRId64
+                          " locks (tx-locks-max)",
+                          set->tx_locks_max);
             break;
         case SLUICE_EWRITES:
-            snprintf(text, sizeof text,
-                     "this transaction may write %" PRId64
-                     " keys (tx-writes-max), and %" PRId64 " bytes (tx-bytes-max)",
-                     set->tx_writes_max, set->tx_bytes_max);
+            sl_say_format(call, code,
+                          "the transaction exceeds its limit of %" PRId64
+                          " keys (tx-writes-max) or %" PRId64 " bytes (tx-bytes-max)",
+                          set->tx_writes_max, set->tx_bytes_max);
             break;
         case SLUICE_ETRANSACTIONS:
             if (verb == SL_TX_BEGIN)
-                snprintf(text, sizeof text,
-                         "there are %" PRId64 " transactions already (tx-max)",
-                         set->tx_max);
+                sl_say_format(call, code,
+                              "the server has reached its limit of %" PRId64
+                              " transactions (tx-max); retry later",
+                              set->tx_max);
             else
-                snprintf(text, sizeof text,
-                         "all transactions together may write %" PRId64
-                         " bytes (tx-total-bytes-max) and have %" PRId64
-                         " locks (tx-total-locks-max): try again when others are done",
-                         set->tx_total_bytes_max, set->tx_total_locks_max);
+                sl_say_format(call, code,
+                              "all transactions together have reached the limit of "
+                              "%" PRId64 " bytes (tx-total-bytes-max) or %" PRId64
+                              " locks (tx-total-locks-max); retry later",
+                              set->tx_total_bytes_max, set->tx_total_locks_max);
             break;
         default:
-            snprintf(text, sizeof text,
-                     "this transaction was not committed within %" PRId64
-                     " ms, and was aborted (tx-age): TX.BEGIN again",
-                     set->tx_age_ms);
+            sl_say_format(call, code,
+                          "the transaction did not commit within %" PRId64
+                          " ms (tx-age) and was aborted; retry from TX.BEGIN",
+                          set->tx_age_ms);
             break;
     }
-    sl_say(call, code_of(status), text);
 }
 
 static void reply_stale(struct call *call, const struct sl_tx_answer *a)
 {
-    char text[160];
-    snprintf(text, sizeof text,
-             "another keeper is current, of term %" PRIu64
-             ": nothing was committed; TX.BEGIN again, there",
-             a->term);
-    sl_say(call, code_of(a->status), text);
+    sl_say_format(call, code_of(a->status),
+                  "nothing was committed: a keeper of the later term %" PRIu64
+                  " has taken over; retry from TX.BEGIN there",
+                  a->term);
 }
 
 static void reply_error(struct call *call, enum sl_tx_verb verb,
@@ -238,8 +242,10 @@ static void reply_error(struct call *call, enum sl_tx_verb verb,
     switch (a->status) {
         case SLUICE_ESTALE: reply_stale(call, a); break;
         case SLUICE_EBARRED:
-            sl_say(call, code_of(a->status),
-                   "this transaction was given up, and commits no more: TX.BEGIN");
+            sl_say(
+                call, code_of(a->status),
+                "nothing was committed: the keeper has aborted this transaction; retry "
+                "from TX.BEGIN");
             break;
         case SLUICE_ENOTX:
             reply_no_transaction(call, verb, (uint64_t)reply->number);
@@ -265,8 +271,10 @@ static void put_rows(struct call *call, const struct sl_tx_answer *a)
     for (uint32_t i = 0; i < a->row_count; i++)
         bytes += a->rows[i].key.n + a->rows[i].value.n + ROW_BYTES;
     if (bytes > w->bytes_max) {
-        sl_say(call, "TOOBIG",
-               "the table is larger than a reply may be (output-bytes-max)");
+        sl_say_format(call, "TOOBIG",
+                      "the table does not fit into a reply of %zu bytes "
+                      "(output-bytes-max)",
+                      w->bytes_max);
         return;
     }
     sl_call_cost(call, a->row_count / 16);
@@ -320,7 +328,7 @@ bool sl_tx_parse_explain(struct call *call, struct request *r)
 {
     const struct sl_bytes *key = call->n > 3 ? &call->at[3] : NULL;
     if (!sl_word_is(call->at[1], "TX")) {
-        sl_say_syntax(call, "a key alone, or TX and a table");
+        sl_say_usage(call, "EXPLAIN takes one key, or TX and a table");
         return false;
     }
     r->verb = SL_VERB_TX_EXPLAIN;
