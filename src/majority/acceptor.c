@@ -40,6 +40,7 @@ static void fill(const struct sl_node *n, struct sl_now now,
     v->stamp = l->stamp;
     v->value = sl_node_text_bytes(l->value);
     v->note = sl_node_text_bytes(l->note);
+    v->client = sl_node_text_bytes(l->client);
 }
 
 /* Report the request that has the turn, instead of a lease. */

@@ -46,16 +46,21 @@ bool sl_acceptor_set_texts(struct sl_node *n, struct sl_node_lease *l,
                            const struct sl_message *m)
 {
     struct sl_node_text *value = sl_node_text_new(n, m->value),
-                        *note = sl_node_text_new(n, m->note);
-    if ((m->value.n > 0 && value == NULL) || (m->note.n > 0 && note == NULL)) {
+                        *note = sl_node_text_new(n, m->note),
+                        *client = sl_node_text_new(n, m->client);
+    if ((m->value.n > 0 && value == NULL) || (m->note.n > 0 && note == NULL) ||
+        (m->client.n > 0 && client == NULL)) {
         sl_node_text_free(n, value);
         sl_node_text_free(n, note);
+        sl_node_text_free(n, client);
         return false;
     }
     sl_node_text_free(n, l->value);
     sl_node_text_free(n, l->note);
+    sl_node_text_free(n, l->client);
     l->value = value;
     l->note = note;
+    l->client = client;
     return true;
 }
 

@@ -61,7 +61,8 @@ void sl_acceptor_take_learned(struct sl_node *n, struct sl_now now,
                            .lease_ms = l->end_ms - now.ms,
                            .stamp = l->stamp,
                            .value = sl_node_text_bytes(l->value),
-                           .note = sl_node_text_bytes(l->note)};
+                           .note = sl_node_text_bytes(l->note),
+                           .client = sl_node_text_bytes(l->client)};
     bool late = m.lease_ms <= 0 || m.fence < k->past_fence ||
                 m.fence <= k->released_fence;
     if (!late && sl_node_may_vote(n, now, m.fence, m.lease_ms) &&

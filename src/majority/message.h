@@ -51,14 +51,14 @@ struct sl_ballot {
  * order. struct sl_message has the letter of each field. Types are names on the wire. */
 #define SL_MESSAGE_MAP(MESSAGE)                                    \
     MESSAGE(BEAT, "l") /* Heartbeat, and how long it is silent. */ \
-    MESSAGE(ACQUIRE, "rkofLpFvn")                                  \
+    MESSAGE(ACQUIRE, "rkofLpFvni")                                 \
     MESSAGE(RENEW, "rkfLFvs")                                      \
     MESSAGE(RELEASE, "rkofF")                                      \
-    MESSAGE(CANCEL, "ko")         /* A stealing request ended. */  \
-    MESSAGE(TEACH, "kofLpFvnwsl") /* A lease is agreed. */         \
-    MESSAGE(TAUGHT, "")           /* All leases were taught. */    \
+    MESSAGE(CANCEL, "ko")          /* A stealing request ended. */ \
+    MESSAGE(TEACH, "kofLpFvniwsl") /* A lease is agreed. */        \
+    MESSAGE(TAUGHT, "")            /* All leases were taught. */   \
     MESSAGE(LOOK, "rk")                                            \
-    MESSAGE(VOTE, "rVcfolpPFvns")                                  \
+    MESSAGE(VOTE, "rVcfolpPFvnis")                                 \
     MESSAGE(PREPARE, "b") /* Paxos, about the next membership. */  \
     MESSAGE(PROMISE, "bVBml")                                      \
     MESSAGE(ACCEPT, "bm")                                          \
@@ -107,7 +107,7 @@ enum {
     SL_FLAG_VALUE = 8,        /* RENEW: with a new value. */
     SL_FLAG_OVERLAPPING = 16, /* VOTE, TEACH: the lease overlaps another one. */
     SL_FLAG_EXTENDED = 32,    /* TEACH: it was extended, not granted. */
-    SL_FLAG_WHOLE = 64,       /* TEACH: with owner, priority, value and note. */
+    SL_FLAG_WHOLE = 64,       /* TEACH: with owner, priority, value, note and client. */
     SL_FLAG_AGREED = 128,     /* VOTE: the lease is known to be a grant. */
     SL_FLAG_RESERVED = 256,   /* VOTE: a stealing request of priority `wanted` waits. */
     SL_FLAG_COPY = 512,       /* TEACH: from the copy of a node, not from a round. */
@@ -141,6 +141,7 @@ struct sl_message {
     uint32_t flags;             /* F */
     struct sl_bytes value;      /* v  Borrowed, as all pointers here. */
     struct sl_bytes note;       /* n */
+    struct sl_bytes client;     /* i  Of the lease: a name, NUL, and an address. */
     sl_ms waited_ms;            /* w */
     uint64_t stamp; /* s  Of the value: the higher is newer; 0: the fence is it. */
 

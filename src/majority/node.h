@@ -100,7 +100,8 @@ struct sl_node_request {
     bool want_free;        /* AWAIT: until the key is free; else until it is held. */
     struct sl_bytes value; /* EXTEND with at NULL: the value stays. */
     struct sl_bytes note;
-    sl_node_id node; /* ADD, REMOVE. */
+    struct sl_bytes client; /* ACQUIRE: its name, NUL, and its address. May be empty. */
+    sl_node_id node;        /* ADD, REMOVE. */
     const char *address;
 };
 
@@ -117,6 +118,7 @@ struct sl_node_copy {
     int32_t priority;
     sl_ms left_ms; /* Of the lease, or of the silence. */
     struct sl_bytes value, note;
+    struct sl_bytes client; /* Of the holder: name, NUL, address; empty: unknown. */
 };
 
 struct sl_node_answer {
@@ -254,9 +256,15 @@ struct sl_lease_view {
     struct sl_bytes key;
     struct sl_node_copy copy; /* copy.held is false if nobody holds the key. */
     uint32_t waiters;         /* Of this node. */
+    sl_ms waited_ms;          /* How long the oldest of them has waited; -1. */
 };
 size_t sl_node_scan(struct sl_node *n, struct sl_now now, uint64_t *cursor,
                     struct sl_lease_view *out, size_t max);
+
+/* Keys that have waiters at this node, the longest wait first. Works like
+ * sl_table_scan_waited(). */
+size_t sl_node_scan_waited(struct sl_node *n, struct sl_now now, uint64_t *cursor,
+                           struct sl_lease_view *out, size_t max);
 
 /* How many requests of this node wait for a key; and the i-th of them, from 0. */
 uint32_t sl_node_waiters(const struct sl_node *n, struct sl_bytes key);

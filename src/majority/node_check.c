@@ -28,9 +28,11 @@ static size_t text_bytes(const struct sl_node_text *t)
 
 static size_t request_bytes(const struct sl_proposer_request *r)
 {
-    size_t bytes = block_bytes(sizeof *r) + text_bytes(r->value) + text_bytes(r->note);
+    size_t bytes = block_bytes(sizeof *r) + text_bytes(r->value) + text_bytes(r->note) +
+                   text_bytes(r->client);
     for (size_t i = 0; i < SL_NODES_MAX; i++)
-        bytes += text_bytes(r->votes[i].value) + text_bytes(r->votes[i].note);
+        bytes += text_bytes(r->votes[i].value) + text_bytes(r->votes[i].note) +
+                 text_bytes(r->votes[i].client);
     return bytes;
 }
 
@@ -73,10 +75,10 @@ static void check_lease(const struct sl_node *n, const struct sl_node_key *k,
          "a lease counts as at least its length");
     must(l->lease_ms <= n->longest_sure_ms, "no lease is longer than the disk allows");
     t->lengths[l->length - 1]++;
-    t->bytes += text_bytes(l->value) + text_bytes(l->note);
+    t->bytes += text_bytes(l->value) + text_bytes(l->note) + text_bytes(l->client);
 }
 
-static void check_waiters(const struct sl_node_key *k)
+static void check_waiters(const struct sl_node *n, const struct sl_node_key *k)
 {
     uint32_t waiters = 0;
     for (const struct sl_list *i = k->waiters.next; i != &k->waiters; i = i->next) {
@@ -98,6 +100,8 @@ static void check_waiters(const struct sl_node_key *k)
         must(r->key == k && r->type == SL_NODE_AWAIT, "a watcher awaits its key");
     }
     must(waiters == k->waiter_count, "waiters are counted");
+    must(sl_wait_group_check(&n->waits, &k->by_age) == waiters,
+         "a key with waiters is in the order of waits");
     must(waiters <= k->request_count, "all requests about a key are counted");
 }
 
@@ -113,7 +117,8 @@ static void check_key(const struct sl_node *n, const struct sl_node_key *k,
          "a timer is set for what is due");
     must(k->past_fence <= k->seen_fence && k->released_fence <= k->seen_fence,
          "a fence that ended was seen");
-    must(l->live || (l->value == NULL && l->note == NULL && l->length == 0),
+    must(l->live || (l->value == NULL && l->note == NULL && l->client == NULL &&
+                     l->length == 0),
          "nothing is left of a lease that ended");
     must(l->live || k->overlapped == NULL, "only a lease overlaps another");
     t->bytes += block_bytes(sizeof *k + k->key_n);
@@ -131,9 +136,9 @@ static void check_key(const struct sl_node *n, const struct sl_node_key *k,
         must(!k->learned->live && k->learned->length == 0,
              "a learned lease is not recorded yet");
         t->bytes += block_bytes(sizeof *k->learned) + text_bytes(k->learned->value) +
-                    text_bytes(k->learned->note);
+                    text_bytes(k->learned->note) + text_bytes(k->learned->client);
     }
-    check_waiters(k);
+    check_waiters(n, k);
 }
 
 /* --- The proposer ----------------------------------------------------------------- */

@@ -51,6 +51,7 @@ static void fill_copy(const struct sl_node *n, struct sl_now now,
     out->left_ms = sl_node_lease_left_ms(l, now);
     out->value = sl_node_text_bytes(l->value);
     out->note = sl_node_text_bytes(l->note);
+    out->client = sl_node_text_bytes(l->client);
 }
 
 bool sl_node_copy(struct sl_node *n, struct sl_now now, struct sl_bytes key,
@@ -63,6 +64,18 @@ bool sl_node_copy(struct sl_node *n, struct sl_now now, struct sl_bytes key,
     return out->held;
 }
 
+static void view_key(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
+                     struct sl_lease_view *out)
+{
+    sl_acceptor_settle(n, now, k);
+    const struct sl_wait *oldest = k->by_age.oldest;
+    *out = (struct sl_lease_view){
+        .key = sl_node_key_bytes(k),
+        .waiters = k->waiter_count,
+        .waited_ms = oldest == NULL ? -1 : now.ms - oldest->since_ms};
+    fill_copy(n, now, k, &out->copy);
+}
+
 size_t sl_node_scan(struct sl_node *n, struct sl_now now, uint64_t *cursor,
                     struct sl_lease_view *out, size_t max)
 {
@@ -71,11 +84,23 @@ size_t sl_node_scan(struct sl_node *n, struct sl_now now, uint64_t *cursor,
     size_t count = 0;
     for (size_t i = 0; i < found; i++) {
         struct sl_node_key *k = items[i];
-        sl_acceptor_settle(n, now, k);
-        out[count].key = sl_node_key_bytes(k);
-        out[count].waiters = k->waiter_count;
-        fill_copy(n, now, k, &out[count].copy);
+        view_key(n, now, k, &out[count]);
         if (out[count].copy.held || k->waiter_count > 0) count++;
+    }
+    return count;
+}
+
+size_t sl_node_scan_waited(struct sl_node *n, struct sl_now now, uint64_t *cursor,
+                           struct sl_lease_view *out, size_t max)
+{
+    size_t count = 0;
+    for (; count < max; count++) {
+        struct sl_wait_group *g = sl_waits_after(&n->waits, cursor);
+        if (g == NULL) {
+            *cursor = 0;
+            break;
+        }
+        view_key(n, now, sl_container_of(g, struct sl_node_key, by_age), &out[count]);
     }
     return count;
 }

@@ -26,6 +26,7 @@
 #include "base/heap.h"
 #include "base/index.h"
 #include "base/random.h"
+#include "base/waits.h"
 #include "majority/membership.h"
 #include "majority/node.h"
 
@@ -124,7 +125,7 @@ struct sl_node_lease {
     sl_ms asked_ms;   /* Since when a stealing request waits for it; -1: none does. */
     uint64_t session; /* The client here that holds it; 0: none. */
     size_t length; /* Which length of base/durable.h it counts as, from 1; 0: none. */
-    struct sl_node_text *value, *note;
+    struct sl_node_text *value, *note, *client;
 };
 
 /* A stealing request waits for the lease of this key to end. */
@@ -170,8 +171,9 @@ struct sl_node_key {
     sl_fence
         lapsed_fence; /* A copied lease that expired here, and may run elsewhere. */
     sl_ms idle_ms;    /* Since when there is neither lease nor reservation. */
-    struct sl_list waiters;  /* Requests, in the order in which they try. */
-    struct sl_list watchers; /* AWAIT requests. */
+    struct sl_list waiters;      /* Requests, in the order in which they try, */
+    struct sl_wait_group by_age; /* and in the node's order of waits. */
+    struct sl_list watchers;     /* AWAIT requests. */
     uint32_t waiter_count;
     uint32_t request_count;  /* All requests about this key. */
     uint32_t deferred_count; /* Messages about this key that wait for the disk. */
@@ -231,7 +233,8 @@ struct sl_node_deferred {
 
 static inline size_t sl_node_deferred_bytes(const struct sl_message *m)
 {
-    return sizeof(struct sl_node_deferred) + m->key.n + m->value.n + m->note.n;
+    return sizeof(struct sl_node_deferred) + m->key.n + m->value.n + m->note.n +
+           m->client.n;
 }
 
 /* --- Membership changes ----------------------------------------------------------- */
@@ -302,6 +305,7 @@ struct sl_node {
     struct sl_index keys, by_ticket, by_round;
     struct sl_heap key_timers, request_timers;
     struct sl_list requests;
+    struct sl_waits waits; /* Keys with waiters, by the start of the oldest wait. */
     uint32_t request_count;
     uint64_t last_number, last_round;
     struct sl_membership_change change;

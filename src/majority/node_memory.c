@@ -48,7 +48,8 @@ void sl_node_put_message(char *at, struct sl_message *m)
 {
     at = sl_node_put_bytes(at, &m->key);
     at = sl_node_put_bytes(at, &m->value);
-    sl_node_put_bytes(at, &m->note);
+    at = sl_node_put_bytes(at, &m->note);
+    sl_node_put_bytes(at, &m->client);
 }
 
 char *sl_node_put_bytes(char *at, struct sl_bytes *b)

@@ -19,8 +19,8 @@ static struct sl_node_queued_order *queue(struct sl_node *n,
 static struct sl_node_queued_order *queue_message(struct sl_node *n,
                                                   const struct sl_message *m)
 {
-    struct sl_node_queued_order *o = queue(n, SL_NODE_ORDER_SEND,
-                                           m->key.n + m->value.n + m->note.n);
+    struct sl_node_queued_order *o = queue(
+        n, SL_NODE_ORDER_SEND, m->key.n + m->value.n + m->note.n + m->client.n);
     if (o == NULL) return NULL;
     o->u.message = *m;
     o->u.message.cluster = n->kept.force.cluster;

@@ -48,6 +48,7 @@ void sl_proposer_init(struct sl_node *n, struct sl_hash_key hash_key)
     sl_list_init(&n->requests);
     sl_index_init(&n->by_ticket, &tickets_kind, hash_key);
     sl_index_init(&n->by_round, &rounds_kind, hash_key);
+    n->waits.seed = n->by_round.seed;
     sl_heap_init(&n->request_timers, timer_moved);
 }
 
@@ -82,6 +83,7 @@ void sl_proposer_request_free(struct sl_node *n, struct sl_proposer_request *r)
     sl_proposer_forget_votes(n, r);
     sl_node_text_free(n, r->value);
     sl_node_text_free(n, r->note);
+    sl_node_text_free(n, r->client);
     sl_node_block_free(n, r, sizeof *r);
 }
 
@@ -213,7 +215,7 @@ static void ask_acquire(struct sl_node *n, struct sl_now now,
             return;
         }
         struct sl_proposer_request *before = sl_proposer_queue_head(k);
-        sl_proposer_queue_join(k, r);
+        sl_proposer_queue_join(n, k, r);
         sl_proposer_schedule(n, r);
         if (sl_proposer_queue_head(k) != r) return;
         if (before != NULL) step_back(n, now, before);
@@ -308,7 +310,9 @@ static struct sl_proposer_request *make_request(struct sl_node *n, struct sl_now
     if (r == NULL) return NULL;
     r->value = sl_node_text_new(n, a->value);
     r->note = sl_node_text_new(n, a->note);
-    if ((a->value.n > 0 && r->value == NULL) || (a->note.n > 0 && r->note == NULL)) {
+    r->client = sl_node_text_new(n, a->client);
+    if ((a->value.n > 0 && r->value == NULL) || (a->note.n > 0 && r->note == NULL) ||
+        (a->client.n > 0 && r->client == NULL)) {
         sl_proposer_request_free(n, r);
         return NULL;
     }

@@ -16,7 +16,7 @@ struct sl_proposer_vote {
     int32_t priority, wanted;
     sl_ms left_ms;
     uint64_t stamp;
-    struct sl_node_text *value, *note;
+    struct sl_node_text *value, *note, *client;
 };
 
 /* Why a round failed. */
@@ -47,7 +47,8 @@ struct sl_proposer_request {
     bool recheck;     /* A node became unreachable during the round. */
     bool told_holder; /* A stealing request was told which holder it waits for. */
     bool outstanding; /* Acceptors may have its last attempt: it was not released. */
-    struct sl_node_text *value, *note;
+    struct sl_node_text *value, *note, *client;
+    struct sl_wait by_age; /* Among the waiters of the key. */
 
     bool in_round;
     uint64_t round;
@@ -120,7 +121,8 @@ void sl_proposer_request_free(struct sl_node *n, struct sl_proposer_request *r);
 struct sl_proposer_request *sl_proposer_queue_head(const struct sl_node_key *k);
 /* Whether it is this request's turn: it is first, or does not wait in the queue. */
 bool sl_proposer_queue_is_first(const struct sl_proposer_request *r);
-void sl_proposer_queue_join(struct sl_node_key *k, struct sl_proposer_request *r);
+void sl_proposer_queue_join(struct sl_node *n, struct sl_node_key *k,
+                            struct sl_proposer_request *r);
 void sl_proposer_queue_leave(struct sl_node *n, struct sl_now now,
                              struct sl_proposer_request *r);
 

@@ -26,6 +26,7 @@ static void extended(struct sl_node *n, struct sl_now now,
         m.owner = v->owner;
         m.priority = v->priority;
         m.note = sl_node_text_bytes(v->note);
+        m.client = sl_node_text_bytes(v->client);
         m.value = sl_node_text_bytes(v->value);
         m.stamp = v->stamp;
         m.left_ms = r->end_ms - now.ms;
@@ -104,7 +105,8 @@ static void copy_vote(const struct sl_node *n, struct sl_proposer_request *r,
                                  .priority = v->priority,
                                  .left_ms = v->left_ms,
                                  .value = sl_node_text_bytes(v->value),
-                                 .note = sl_node_text_bytes(v->note)};
+                                 .note = sl_node_text_bytes(v->note),
+                                 .client = sl_node_text_bytes(v->client)};
 }
 
 static void evaluate_votes(struct sl_node *n, struct sl_now now,

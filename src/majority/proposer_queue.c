@@ -16,7 +16,8 @@ bool sl_proposer_queue_is_first(const struct sl_proposer_request *r)
 }
 
 /* The queue is ordered by priority, then by arrival. */
-void sl_proposer_queue_join(struct sl_node_key *k, struct sl_proposer_request *r)
+void sl_proposer_queue_join(struct sl_node *n, struct sl_node_key *k,
+                            struct sl_proposer_request *r)
 {
     struct sl_list *at = k->waiters.prev;
     assert(r->key == k && r->waits && sl_list_empty(&r->key_link));
@@ -32,6 +33,9 @@ void sl_proposer_queue_join(struct sl_node_key *k, struct sl_proposer_request *r
     at->next->prev = &r->key_link;
     at->next = &r->key_link;
     k->waiter_count++;
+    r->by_age.since_ms = r->since_ms;
+    r->by_age.number = r->owner.number;
+    sl_waits_add(&n->waits, &k->by_age, &r->by_age);
 }
 
 /* Another request is first now. */
@@ -54,8 +58,10 @@ void sl_proposer_queue_leave(struct sl_node *n, struct sl_now now,
     if (k == NULL) return;
     assert(k->request_count > 0);
     bool first = r->waits && sl_proposer_queue_head(k) == r;
-    if (r->waits && r->type == SL_NODE_ACQUIRE && !sl_list_empty(&r->key_link))
+    if (r->waits && r->type == SL_NODE_ACQUIRE && !sl_list_empty(&r->key_link)) {
         k->waiter_count--;
+        sl_waits_remove(&n->waits, &k->by_age, &r->by_age);
+    }
     sl_list_remove(&r->key_link);
     r->key = NULL;
     k->request_count--;

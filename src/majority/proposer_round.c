@@ -10,6 +10,7 @@ void sl_proposer_forget_votes(struct sl_node *n, struct sl_proposer_request *r)
     for (size_t i = 0; i < SL_NODES_MAX; i++) {
         sl_node_text_free(n, r->votes[i].value);
         sl_node_text_free(n, r->votes[i].note);
+        sl_node_text_free(n, r->votes[i].client);
         r->votes[i] = (struct sl_proposer_vote){.verdict = SL_VERDICT_NONE};
     }
 }
@@ -30,7 +31,8 @@ struct sl_message sl_proposer_message(const struct sl_proposer_request *r)
                            .priority = r->priority,
                            .stamp = r->stamp,
                            .value = sl_node_text_bytes(r->value),
-                           .note = sl_node_text_bytes(r->note)};
+                           .note = sl_node_text_bytes(r->note),
+                           .client = sl_node_text_bytes(r->client)};
     if (r->key != NULL) m.key = sl_node_key_bytes(r->key);
     return m;
 }
@@ -230,7 +232,8 @@ void sl_proposer_receive_vote(struct sl_node *n, struct sl_now now, sl_node_id f
     struct sl_proposer_vote *v = &r->votes[at];
     if (v->verdict != SL_VERDICT_NONE) return;
     if (!sl_node_text_set(n, &v->value, m->value) ||
-        !sl_node_text_set(n, &v->note, m->note))
+        !sl_node_text_set(n, &v->note, m->note) ||
+        !sl_node_text_set(n, &v->client, m->client))
         return; /* Out of memory: as if the vote were lost. */
     v->verdict = m->verdict;
     v->flags = m->flags;

@@ -6,7 +6,7 @@ void sl_proposer_announce(struct sl_node *n, struct sl_now now,
 {
     const struct sl_membership *list = &n->kept.force;
     uint32_t flags = m->flags;
-    struct sl_bytes value = m->value, note = m->note;
+    struct sl_bytes value = m->value, note = m->note, client = m->client;
     int self = -1;
     m->type = SL_MESSAGE_TEACH;
     m->round = 0;
@@ -22,6 +22,7 @@ void sl_proposer_announce(struct sl_node *n, struct sl_now now,
         m->flags = yes ? flags : flags | SL_FLAG_WHOLE;
         m->value = yes ? (struct sl_bytes){0} : value;
         m->note = yes ? (struct sl_bytes){0} : note;
+        m->client = yes ? (struct sl_bytes){0} : client;
         sl_node_send(n, now, list->at[at].id, m);
     }
 }
@@ -59,7 +60,8 @@ static void teach_one(struct sl_node *n, struct sl_now now, struct sl_node_key *
                            .flags = SL_FLAG_WHOLE | SL_FLAG_COPY |
                                     (l->overlapping ? SL_FLAG_OVERLAPPING : 0),
                            .value = sl_node_text_bytes(l->value),
-                           .note = sl_node_text_bytes(l->note)};
+                           .note = sl_node_text_bytes(l->note),
+                           .client = sl_node_text_bytes(l->client)};
     sl_node_send(n, now, to, &m);
 }
 
@@ -71,7 +73,7 @@ static void teach_one(struct sl_node *n, struct sl_now now, struct sl_node_key *
 static size_t text_bytes(const struct sl_node_key *k)
 {
     return k->key_n + sl_node_text_bytes(k->lease.value).n +
-           sl_node_text_bytes(k->lease.note).n;
+           sl_node_text_bytes(k->lease.note).n + sl_node_text_bytes(k->lease.client).n;
 }
 
 void sl_proposer_teach_peer(struct sl_node *n, struct sl_now now,

@@ -57,6 +57,7 @@ struct sl_page {
     uint64_t cursor;
     int64_t count;
     bool majority; /* LOCKS MAJORITY: keys that a majority decides. */
+    bool waited;   /* LOCKS WAITED: keys with waiters, the longest wait first. */
 };
 
 struct request {

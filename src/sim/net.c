@@ -34,6 +34,7 @@ static struct sim_packet *wrap(struct sim_world *w, const struct sl_message *m)
     take_bytes(p, &p->message.key, &used);
     take_bytes(p, &p->message.value, &used);
     take_bytes(p, &p->message.note, &used);
+    take_bytes(p, &p->message.client, &used);
     return p;
 }
 

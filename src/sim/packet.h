@@ -4,7 +4,7 @@
 
 #include "majority/node.h"
 
-#define SIM_PACKET_BYTES 96
+#define SIM_PACKET_BYTES 128
 
 struct sim_packet {
     struct sim_packet *next; /* In the list of unused ones. */
@@ -23,7 +23,7 @@ struct sim_packet {
             uint64_t session;
         } notice; /* An event about a lease that the client holds. */
     };
-    char bytes[SIM_PACKET_BYTES]; /* Of the message: key, value, note. */
+    char bytes[SIM_PACKET_BYTES]; /* Of the message: key, value, note, client. */
 };
 
 #endif /* SL_SIM_PACKET_H */

@@ -4,6 +4,7 @@
     tests/server/test_commands.py SERVER [--jobs N] [PATTERN...]
 """
 import os
+import re
 import sys
 import time
 
@@ -426,10 +427,10 @@ def fences_rise_over_all_keys(t):
 # --- Looking ----------------------------------------------------------------------
 
 
-HOLDER = {"fence", "client", "address", "units", "shared", "per", "buckets", "priority",
+HOLDER = {"fence", "client", "name", "address", "connected", "units", "shared", "per", "buckets", "priority",
           "lease_ms", "held_ms", "broken", "asked", "overlapping", "value", "note"}
-WAITER = {"client", "address", "units", "shared", "per", "buckets", "priority", "waited_ms",
-          "left_ms", "steals", "note", "why"}
+WAITER = {"client", "name", "address", "connected", "units", "shared", "per", "buckets", "priority", "waited_ms",
+          "left_ms", "steals", "note", "reason"}
 
 
 @both_protocols
@@ -445,7 +446,7 @@ def EXPLAIN_tells_who_holds_who_waits_and_why(t, protocol):
     check(type(got), dict if protocol == 3 else list, "the reply")
     got = pairs(got)
     check(set(got), {"key", "held", "shared", "holders", "waiters", "holders_count",
-                     "waiters_count", "drained", "words"}, "the names")
+                     "waiters_count", "drained", "summary"}, "the names")
     check([got["key"], got["held"], got["holders_count"], got["waiters_count"]],
           [b"k", 3, 2, 1])
     check_that(got["shared"] in (0, False) and got["drained"] in (0, False), "neither is so")
@@ -460,8 +461,8 @@ def EXPLAIN_tells_who_holds_who_waits_and_why(t, protocol):
     check(set(w), WAITER, "the names of a waiter")
     check([w["client"], w["per"], w["priority"], w["note"]], [ids[1], 3, 7, b"me too"])
     check_that(w["waited_ms"] >= 0 and 0 < w["left_ms"] <= 100000, "times of the waiter")
-    check_that(len(w["why"]) > 0, "there is a reason")
-    check_that(got["words"] and all(isinstance(x, bytes) and x for x in got["words"]),
+    check(w["reason"], b"full: 3 of 3 units held, 1 requested")
+    check_that(got["summary"] and all(isinstance(x, bytes) and x for x in got["summary"]),
                "there are sentences")
 
 
@@ -470,7 +471,94 @@ def EXPLAIN_of_a_key_that_nobody_has(t, protocol):
     got = pairs(t.server().client(protocol)("EXPLAIN", "k"))
     check([got["key"], got["held"], got["holders"], got["waiters"], got["holders_count"],
            got["waiters_count"]], [b"k", 0, [], [], 0, 0])
-    check_that(got["words"], "it says so in words")
+    check(got["summary"], [b"free: no client holds it or waits for it"])
+
+
+def address_of(client):
+    return b"%s:%d" % (client.socket.getsockname()[0].encode(), client.socket.getsockname()[1])
+
+
+@both_protocols
+def EXPLAIN_begins_with_the_holder_and_the_next_waiter(t, protocol):
+    s = t.server()
+    c, holder, first, second = s.clients(4, protocol)
+    number = first.id
+    check(holder("CLIENT", "SETNAME", "backup-7"), "OK")
+    fence = holder.acquire("k", "LEASE", 60000)
+    sentence = rb"backup-7 \(%s\) has held it for \d+ m?s, fence %d; " % (re.escape(address_of(holder)), fence)
+    for client, count, last in ((None, 0, b"no client waits"),
+                                (first, 1, rb"next: client %d \(%s\), waiting for \d+ m?s"),
+                                (second, 2, rb"next: client %d \(%s\), waiting for \d+ m?s; 1 more waits")):
+        if client is not None:
+            s.waits(client, "ACQUIRE", "k", "WAIT", 100000, count=count)
+            last %= (number, re.escape(address_of(first)))
+        got = c("EXPLAIN", "k")
+        check(list(got)[0] in ("summary", b"summary"), True, "the first field")
+        got = pairs(got)["summary"][0]
+        check_that(re.fullmatch(sentence + last, got), "%r" % got)
+
+
+@both_protocols
+def EXPLAIN_and_LOCKS_name_a_holder_that_has_left(t, protocol):
+    """A lease outlives its connection, and the grant remembers whose it is."""
+    s = t.server()
+    c, left, stays, renamed = s.clients(4, protocol)
+    left("CLIENT", "SETNAME", "left")
+    for key, options in (("inline", ()), ("entry", ("PER", 3)), ("shared", ("SHARED",))):
+        left.acquire(key, "LEASE", 60000, *options)
+    where = address_of(left)
+    renamed("CLIENT", "SETNAME", "before")
+    renamed.acquire("one", "LEASE", 60000)
+    renamed("CLIENT", "SETNAME", "after")
+    renamed.acquire("two")
+    stays.acquire("entry", "PER", 3)
+    left.close()
+    t.until(lambda: pairs(s.explain("inline")["holders"][0])["connected"] == 0, "the connection has closed")
+    for key in ("inline", "entry", "shared"):
+        h = pairs(s.explain(key)["holders"][0])
+        check([h["name"], h["address"], h["connected"]], [b"left", where, 0], key)
+    listed = {pairs(m)["key"]: pairs(pairs(m)["holder"]) for m in c("LOCKS", "COUNT", 100)[1]}
+    check({key: h["name"] for key, h in listed.items()},
+          {b"inline": b"left", b"entry": b"left", b"shared": b"left", b"one": b"before", b"two": b"after"})
+    check([listed[b"inline"]["address"], listed[b"inline"]["connected"], listed[b"two"]["connected"]], [where, 0, 1])
+    check_that(listed[b"inline"]["held_ms"] >= 0, "how long it has held the lock")
+
+
+@both_protocols
+def LOCKS_WAITED_lists_the_longest_wait_first(t, protocol):
+    s = t.server()
+    c, holder, *waiters = s.clients(8, protocol)
+    for key in ("a", "b", "c", "free"):
+        holder.acquire(key, "PER", 2)
+    check(c("LOCKS", "WAITED"), [b"0", []])
+    for i, (key, options) in enumerate((("b", ()), ("a", ()), ("c", ()), ("b", ("PRIORITY", 5)), ("a", ()))):
+        s.waits(waiters[i], "ACQUIRE", key, "WAIT", 100000, *options, count=1 + (i > 2))
+        time.sleep(0.005)  # no two waits begin in one millisecond
+
+    def keys(*options):
+        cursor, maps = c("LOCKS", "WAITED", *options)
+        return cursor, [pairs(m)["key"].decode() for m in maps]
+
+    check(keys(), (b"0", ["b", "a", "c"]))
+    check(keys("MATCH", "[ac]"), (b"0", ["a", "c"]))
+    found, cursor = [], b"0"
+    while True:
+        cursor, page = keys("COUNT", 1, "CURSOR", cursor)
+        found += page
+        if cursor == b"0":
+            break
+    check(found, ["b", "a", "c"], "a page at a time")
+    first = pairs(c("LOCKS", "WAITED", "COUNT", 1)[1][0])
+    check([first["waiters"], pairs(first["holder"])["client"]], [2, holder.id])
+    check_that(first["waited_ms"] >= 15, "the oldest wait: %r" % first)
+    waiters[0].close()  # the oldest waiter of b; the next one came after those of a and c
+    s.until_waiting("b", 1)
+    check(keys(), (b"0", ["a", "c", "b"]))
+    for w in waiters:
+        w.close()
+    t.until(lambda: keys() == (b"0", []), "no lock is waited for")
+    check_error(c("LOCKS", "TX", "WAITED"), "ERR", "EXPLAIN TX")
+    check_error(c("LOCKS", "COUNT", 1, "WAITED"), "ERR")
 
 
 @test
@@ -504,8 +592,8 @@ def LOCKS_lists_all_keys_by_cursor(t, protocol):
             break
     check(sorted(set(seen)), sorted("key:%d" % i for i in range(100)))
     m = pairs(c("LOCKS", "COUNT", 1)[1][0])
-    check(set(m), {"key", "held", "holders", "waiters", "shared", "drained"}, "the names")
-    check([m["held"], m["holders"], m["waiters"]], [1, 1, 0])
+    check(set(m), {"key", "held", "holders", "waiters", "waited_ms", "shared", "drained", "holder"}, "the names")
+    check([m["held"], m["holders"], m["waiters"], m["waited_ms"]], [1, 1, 0, -1])
 
 
 @test

@@ -378,9 +378,9 @@ def after_kill_9_nothing_is_granted_before_the_old_leases_end(t):
     check([c("CHECK", "k", old), c("CHECK", "bare", bare), c("RELEASE", "k", old)], [0, 0, 0])
     check_error(c("EXTEND", "k", old, 1000), "LOST")
     s.waits(w, "ACQUIRE", "k", "WAIT", FOREVER, "LEASE", 60000, by=c)
-    check_that(any(b"recovers from a crash" in x for x in s.explain("k", c)["words"]),
+    check_that(any(b"recovers from a crash" in x for x in s.explain("k", c)["summary"]),
                "EXPLAIN says so")
-    check_that(b"recovers from a crash" in pairs(s.explain("k", c)["waiters"][0])["why"],
+    check_that(b"recovers from a crash" in pairs(s.explain("k", c)["waiters"][0])["reason"],
                "EXPLAIN says why it waits")
     check_that(s.number("recovering_ms", c) > 0, "INFO says so")
     check_error(other("ACQUIRE", "k", "WAIT", 50), "RECOVERING")  # Nil would say that it is taken.

@@ -340,7 +340,7 @@ def a_deadlock_is_named_and_both_commit(t):
     check_error(b("TX.PUT", "t", "z", "b"), "RESTART")
     check(begin(b), (1, young), "it keeps its number")
     waits(s, b, "TX.PUT", "t", "x", "b")
-    words = b"\n".join(explain(s, "t", "x")["words"]).decode()
+    words = b"\n".join(explain(s, "t", "x")["summary"]).decode()
     check_that("%d waits for %d waits for %d" % (young, old, young) in words, "EXPLAIN names it: " + words)
     commit(a)
     check(b.reply(), "OK")
@@ -1241,7 +1241,8 @@ def EXPLAIN_and_LOCKS_show_items_apart_from_locks(t, protocol):
     check((whole["key"], whole["holders_count"], whole["waiters_count"]), (None, 2, 0))
     check([pairs(h)["has"] for h in whole["holders"]], [b"intends to write", b"intends to read"])
     nobody = pairs(c("EXPLAIN", "TX", "t", "nobody"))
-    check((nobody["holders"], nobody["waiters"], nobody["words"]), ([], [], [b"nobody has it"]))
+    check((nobody["holders"], nobody["waiters"], nobody["summary"]),
+          ([], [], [b"free: no transaction holds it"]))
 
     c.acquire("TX")
     check(pairs(c("EXPLAIN", "TX"))["held"], 1, "the lock of that name")

@@ -56,11 +56,12 @@ static struct sl_bytes moved(char **to, struct sl_bytes b)
 static struct parcel packed(sl_node_id from, sl_node_id to, const struct sl_message *m)
 {
     struct parcel p = {.from = from, .to = to, .m = *m};
-    p.bytes = malloc(m->key.n + m->value.n + m->note.n + 1);
+    p.bytes = malloc(m->key.n + m->value.n + m->note.n + m->client.n + 1);
     char *at = p.bytes;
     p.m.key = moved(&at, m->key);
     p.m.value = moved(&at, m->value);
     p.m.note = moved(&at, m->note);
+    p.m.client = moved(&at, m->client);
     return p;
 }
 
@@ -203,6 +204,7 @@ static void hear_answer(struct stage *s, sl_node_id at, uint64_t ticket,
         r->copies[i] = a->copies[i];
         r->copies[i].value = written_to(r->bytes[i][0], a->copies[i].value);
         r->copies[i].note = written_to(r->bytes[i][1], a->copies[i].note);
+        r->copies[i].client = written_to(r->bytes[i][2], a->copies[i].client);
     }
     r->answer.copies = r->copies;
     if (a->status != SLUICE_OK) return;
@@ -559,7 +561,7 @@ void give(struct stage *s, sl_node_id from, sl_node_id to, const struct sl_messa
 struct sl_message probe(struct stage *s, sl_node_id from, sl_node_id to,
                         const struct sl_message *m)
 {
-    static char bytes[3 * STAGE_BYTES];
+    static char bytes[4 * STAGE_BYTES];
     struct sl_message out = {.type = SL_MESSAGE_NONE};
     give(s, from, to, m);
     for (size_t i = 0; i < s->bag_count; i++) {
@@ -572,6 +574,7 @@ struct sl_message probe(struct stage *s, sl_node_id from, sl_node_id to,
         out.key = moved(&at, p.m.key);
         out.value = moved(&at, p.m.value);
         out.note = moved(&at, p.m.note);
+        out.client = moved(&at, p.m.client);
         free(p.bytes);
         break;
     }

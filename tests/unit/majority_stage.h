@@ -49,7 +49,7 @@ struct request {
     int asked; /* What sl_node_submit() said. */
     struct sl_node_answer answer;
     struct sl_node_copy copies[STAGE_NODES];
-    char bytes[STAGE_NODES][2][STAGE_BYTES]; /* Values and notes of these. */
+    char bytes[STAGE_NODES][3][STAGE_BYTES]; /* Values, notes and clients of these. */
     int64_t granted_us;
     int64_t end_us; /* Of a grant, as its client counts: it acts until then. */
     int client_ppm;

@@ -160,6 +160,10 @@ static void acquire(struct request *r)
     if (!may_lease(r)) return;
     if (r->want.wait_ms > 0 && !sl_request_reserve(r)) return;
     if (s->drain_words > 0) sl_server_spend(s, s->drain_words * r->key.n);
+    if (r->c->session->s.client == NULL && sl_conn_describe(r->c) != SLUICE_OK) {
+        refuse(r, SLUICE_ENOMEM);
+        return;
+    }
     int status = sl_table_acquire(s->table, s->now, &r->c->session->s, &r->want, &g);
     if (status == SLUICE_OK) granted(r, &g);
     else if (status == SL_WAITS) wait_in_table(r, r->want.lease_ms);

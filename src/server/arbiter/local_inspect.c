@@ -20,84 +20,84 @@ static uint64_t capacity_of(const struct sl_grant_view *v)
     return (uint64_t)v->per * v->buckets;
 }
 
-/* Write the sentence that says why a waiter waits, by the rules of src/locks/README.md. */
+/* Write why a waiter waits, by the rules of src/locks/README.md. */
 static void write_wait_reason(const struct wait_reason *reason,
                               const struct sl_lock_view *l,
-                              const struct sl_grant_view *v, char *out, size_t n)
+                              const struct sl_grant_view *v, char *out)
 {
-    const char *are = l->held == 1 ? "unit is" : "units are";
+    char time[SL_AGE_BYTES];
     uint64_t capacity = capacity_of(v);
+    size_t n = SL_REASON_BYTES;
     if (reason->quiet_ms > 0)
-        snprintf(out, n,
-                 reason->new_keeper
-                     ? "the keeper is new and waits for leases that the previous one "
-                       "granted: it grants nothing for %" PRId64 " ms"
-                     : "the server recovers from a crash: it grants nothing for "
-                       "%" PRId64 " ms",
-                 reason->quiet_ms);
+        snprintf(
+            out, n,
+            reason->new_keeper
+                ? "the new keeper waits for leases of the previous keeper to expire: "
+                  "it grants no lock for another %s"
+                : "the server recovers from a crash: it grants no lock for another %s",
+            sl_age_text(reason->quiet_ms, time));
     else if (v->shared && l->held > 0)
-        snprintf(out, n, "it is shared, and %" PRIu64 " %s held by others", l->held,
-                 are);
+        snprintf(out, n, "held exclusively: %" PRIu64 " %s held", l->held,
+                 l->held == 1 ? "unit" : "units");
     else if (!v->shared && l->shared)
-        snprintf(out, n, "the lock is shared by %" PRIu32 " now", l->holders);
+        snprintf(out, n, "shared by %" PRIu32 " %s", l->holders,
+                 l->holders == 1 ? "holder" : "holders");
     else if (!v->shared && l->held + v->units > capacity)
         snprintf(out, n,
-                 "%" PRIu64 " %s held; with its %" PRIu32
-                 " that is more than the room of %" PRIu64 " it declares",
-                 l->held, are, v->units, capacity);
+                 "full: %" PRIu64 " of %" PRIu64 " units held, %" PRIu32 " requested",
+                 l->held, capacity, v->units);
     else if (reason->has_first && reason->first.priority > v->priority)
-        snprintf(out, n, "one with priority %" PRId32 " is before it",
+        snprintf(out, n, "queued behind a waiter with priority %" PRId32,
                  reason->first.priority);
     else if (reason->has_first)
         snprintf(out, n,
-                 "one that came earlier is before it, and declares no less room");
-    else snprintf(out, n, "it is next");
+                 "queued behind an earlier waiter with the same or a larger capacity");
+    else snprintf(out, n, "next in the queue");
+}
+
+static void add_stealing(const struct wait_reason *reason, struct sl_inspection *i)
+{
+    const struct sl_lock_view *l = &i->lock;
+    if (l->reserved)
+        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
+                 "reserved for a waiter with STEAL and priority %" PRId32
+                 ": the server has asked %" PRIu32 " %s to release",
+                 l->reserved_priority, l->asked, l->asked == 1 ? "holder" : "holders");
+    else if (reason->has_thief)
+        snprintf(
+            sl_inspection_sentence(i), SL_SENTENCE_BYTES,
+            "a waiter with STEAL cannot preempt: a waiter ahead of it does not steal, "
+            "or a holder has the same or a higher priority");
 }
 
 /* Describe the state of the lock in sentences. */
 static void add_sentences(const struct wait_reason *reason, struct sl_inspection *i)
 {
     const struct sl_lock_view *l = &i->lock;
+    char time[SL_AGE_BYTES];
     if (reason->quiet_ms > 0)
-        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-                 reason->new_keeper
-                     ? "the keeper is new and may not know all holders yet: it grants "
-                       "nothing for %" PRId64 " ms"
-                     : "the server recovers from a crash and does not know the "
-                       "holders: it grants nothing for %" PRId64 " ms",
-                 reason->quiet_ms);
-    else if (l->holders == 0)
-        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES, "nobody holds it");
-    else if (l->shared)
-        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-                 "%" PRIu32 " hold it, and share it", l->holders);
-    else
-        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-                 "%" PRIu32 " %s it: %" PRIu64 " %s", l->holders,
-                 l->holders == 1 ? "holds" : "hold", l->held,
-                 l->held == 1 ? "unit" : "units");
-    if (l->waiters > 0)
-        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES, "%" PRIu32 " %s for it",
-                 l->waiters, l->waiters == 1 ? "waits" : "wait");
+        snprintf(
+            sl_inspection_sentence(i), SL_SENTENCE_BYTES,
+            reason->new_keeper
+                ? "the keeper is new and may not know all holders yet: it grants no "
+                  "lock for another %s"
+                : "the server recovers from a crash and does not know earlier "
+                  "holders: it grants no lock for another %s",
+            sl_age_text(reason->quiet_ms, time));
+    if (reason->quiet_ms == 0 || l->holders + l->waiters > 0)
+        sl_inspection_summarize(i, "");
     if (l->watchers > 0)
         snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
                  "%" PRIu32 " %s it with AWAIT", l->watchers,
-                 l->watchers == 1 ? "watches" : "watch");
-    if (l->reserved)
-        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-                 "a thief with priority %" PRId32 " has reserved it: %" PRIu32 " asked",
-                 l->reserved_priority, l->asked);
-    else if (reason->has_thief)
-        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-                 "a thief waits and asks nobody: one before it does not steal, or not "
-                 "all in "
-                 "its way have less priority");
+                 l->watchers == 1 ? "client watches" : "clients watch");
+    add_stealing(reason, i);
     if (l->drained)
         snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-                 "it is drained: nothing is granted");
+                 "drained: the server grants no request for this key");
     if (l->next_overlaps)
-        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-                 "a grant was broken: the next one is marked as overlapping");
+        snprintf(
+            sl_inspection_sentence(i), SL_SENTENCE_BYTES,
+            "a grant was broken: the server will mark the next grant as overlapping");
 }
 
 /* --- Inspection -------------------------------------------------------------- */
@@ -118,8 +118,7 @@ static void add_waiters(const struct server *s, struct sl_inspection *i,
     while (i->waiter_count < i->lock.waiters && i->waiter_count < SL_SHOWN_MAX) {
         struct sl_grant_view *v = &i->waiters[i->waiter_count];
         if (!sl_table_each(s->table, s->now, i->key, &cursor, v)) break;
-        write_wait_reason(reason, &i->lock, v, i->why[i->waiter_count],
-                          SL_SENTENCE_BYTES);
+        write_wait_reason(reason, &i->lock, v, i->reasons[i->waiter_count]);
         if (!reason->has_first) reason->first = *v;
         reason->has_first = true;
         if (v->steals) reason->has_thief = true;
@@ -147,6 +146,6 @@ void sl_local_inspect(const struct arbiter *a, struct sl_inspection *i)
     struct server *s = a->s;
     if (i->of == SL_INSPECT_LOCK) explain(s, i);
     else if (i->of == SL_INSPECT_LOCKS)
-        i->found_count += sl_table_scan(s->table, s->now, &i->cursor,
-                                        i->found + i->found_count, i->found_max);
+        i->found_count += (i->waited ? sl_table_scan_waited : sl_table_scan)(
+            s->table, s->now, &i->cursor, i->found + i->found_count, i->found_max);
 }

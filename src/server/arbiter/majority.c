@@ -76,6 +76,15 @@ static void submit_to_node(struct request *r, struct sl_node_request q)
     if (status != SLUICE_OK) sl_request_answer_status(k, status);
 }
 
+/* The name, NUL, and the address of a client, as nodes store it with a lease. */
+static struct sl_bytes client_of(const struct conn *c, char *out)
+{
+    size_t n = strlen(c->name) + 1;
+    memcpy(out, c->name, n);
+    sl_conn_where(c, out + n);
+    return (struct sl_bytes){out, n + strlen(out + n)};
+}
+
 static void acquire(struct request *r)
 {
     const struct sl_want *w = &r->want;
@@ -85,6 +94,7 @@ static void acquire(struct request *r)
         refuse(r, why);
         return;
     }
+    char client[sizeof r->c->name + SL_WHERE_BYTES];
     submit_to_node(r, (struct sl_node_request){.type = SL_NODE_ACQUIRE,
                                                .lease_ms = w->lease_ms,
                                                .wait_ms = w->wait_ms,
@@ -92,7 +102,8 @@ static void acquire(struct request *r)
                                                .steal = w->steal,
                                                .force_ms = w->force_ms,
                                                .value = w->value,
-                                               .note = w->note});
+                                               .note = w->note,
+                                               .client = client_of(r->c, client)});
 }
 
 static struct sl_grant_view view_of(const struct sl_node_copy *copy)

@@ -55,46 +55,39 @@ static void count_votes(struct votes *t, const struct sl_node_answer *a)
 static void write_node(const struct sl_node_copy *copy, char *out)
 {
     if (copy->verdict == SL_VERDICT_NONE)
-        snprintf(out, SL_SENTENCE_BYTES, "node %" PRIu32 " does not answer",
-                 copy->node);
+        snprintf(out, SL_SENTENCE_BYTES, "node %" PRIu32 " did not answer", copy->node);
     else if (copy->verdict == SL_VERDICT_SILENT)
         snprintf(out, SL_SENTENCE_BYTES,
-                 "node %" PRIu32 " has started and does not vote for %" PRId64
-                 " ms: old leases may run",
+                 "node %" PRIu32 " restarted and does not vote for another %" PRId64
+                 " ms, because earlier leases may still run",
                  copy->node, copy->left_ms);
     else if (copy->verdict != SL_VERDICT_YES)
-        snprintf(out, SL_SENTENCE_BYTES,
-                 "node %" PRIu32 " goes by another list of nodes", copy->node);
+        snprintf(out, SL_SENTENCE_BYTES, "node %" PRIu32 " uses another membership",
+                 copy->node);
     else if (!copy->held)
-        snprintf(out, SL_SENTENCE_BYTES, "node %" PRIu32 " knows of no holder",
+        snprintf(out, SL_SENTENCE_BYTES, "node %" PRIu32 " has no lease of this key",
                  copy->node);
     else
         snprintf(out, SL_SENTENCE_BYTES,
-                 "node %" PRIu32 " has fence %" PRIu64 " for %" PRId64 " ms%s",
+                 "node %" PRIu32 " has fence %" PRIu64 " for another %" PRId64 " ms%s",
                  copy->node, copy->fence, copy->left_ms,
-                 copy->agreed ? "" : ", perhaps of one who only tried");
+                 copy->agreed ? "" : ", which may be an attempt and not a grant");
 }
 
 /* Describe the state of the lock in sentences. */
 static void add_sentences(const struct votes *t, struct sl_inspection *i)
 {
-    if (t->copy != NULL)
+    bool known = t->copy != NULL || t->answered >= t->needed;
+    if (!known)
         snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-                 "1 holds it: a majority of %" PRIu32 " nodes has it",
-                 t->a->copy_count);
-    else if (t->answered < t->needed)
-        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-                 "who holds it is not known: %" PRIu32 " of %" PRIu32
-                 " nodes told what they have, and %" PRIu32 " are needed",
+                 "the holder is not known: %" PRIu32 " of %" PRIu32
+                 " nodes answered, %" PRIu32 " needed",
                  t->answered, t->a->copy_count, t->needed);
-    else snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES, "nobody holds it");
-    if (t->waiters > 0)
-        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-                 "%" PRIu32 " %s for it at this node", t->waiters,
-                 t->waiters == 1 ? "waits" : "wait");
+    if (known || t->waiters > 0) sl_inspection_summarize(i, " at this node");
     if (t->reserved)
         snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-                 "a thief has reserved it: its holder is asked");
+                 "reserved for a waiter with STEAL: the nodes have asked the holder to "
+                 "release");
     for (uint32_t n = 0; n < t->a->copy_count; n++)
         write_node(&t->a->copies[n], sl_inspection_sentence(i));
 }
@@ -105,32 +98,55 @@ static sl_ms age_ms(const struct server *s, sl_fence fence)
     return s->now.wall_us > fence ? (sl_ms)((s->now.wall_us - fence) / 1000) : 0;
 }
 
-static void write_wait_reason(const struct votes *t, char *out, size_t n)
+static void write_wait_reason(const struct votes *t, char *out)
 {
+    size_t n = SL_REASON_BYTES;
     if (t->copy != NULL)
-        snprintf(out, n, "it is held, for %" PRId64 " ms if it is not extended",
+        snprintf(out, n,
+                 "held: the lease expires in %" PRId64 " ms unless it is extended",
                  t->left_ms);
-    else if (t->answered < t->needed) snprintf(out, n, "too few nodes vote");
-    else snprintf(out, n, "it is next, or asks again soon");
+    else if (t->answered < t->needed)
+        snprintf(out, n,
+                 "no quorum: %" PRIu32 " of %" PRIu32 " nodes answered, %" PRIu32
+                 " needed",
+                 t->answered, t->a->copy_count, t->needed);
+    else snprintf(out, n, "not held: the first waiter retries within a second");
+}
+
+/* Split the client of a lease into its name and its address. */
+static void set_client(struct sl_grant_view *v, struct sl_bytes client)
+{
+    const char *end = client.n == 0 ? NULL : memchr(client.at, '\0', client.n);
+    if (end == NULL) return;
+    v->name = (struct sl_bytes){client.at, (size_t)(end - client.at)};
+    v->address = (struct sl_bytes){end + 1, client.n - v->name.n - 1};
+}
+
+static struct sl_grant_view view_holder(const struct server *s,
+                                        const struct sl_node_copy *copy)
+{
+    struct sl_grant_view v = {.leased = true,
+                              .fence = copy->fence,
+                              .units = 1,
+                              .per = 1,
+                              .buckets = 1,
+                              .priority = copy->priority,
+                              .left_ms = copy->left_ms,
+                              .since_ms = age_ms(s, copy->fence),
+                              .value = copy->value,
+                              .note = copy->note};
+    set_client(&v, copy->client);
+    return v;
 }
 
 static void add_holder(const struct server *s, const struct votes *t,
                        struct sl_inspection *i)
 {
     if (t->copy == NULL) return;
-    i->holder_address = "by majority";
-    i->holders[i->holder_count++] = (struct sl_grant_view){
-        .leased = true,
-        .fence = t->copy->fence,
-        .units = 1,
-        .per = 1,
-        .buckets = 1,
-        .priority = t->copy->priority,
-        .left_ms = t->left_ms,
-        .since_ms = age_ms(s, t->copy->fence),
-        .asked = t->reserved,
-        .value = t->copy->value,
-        .note = t->copy->note};
+    struct sl_grant_view v = view_holder(s, t->copy);
+    v.left_ms = t->left_ms;
+    v.asked = t->reserved;
+    i->holders[i->holder_count++] = v;
 }
 
 static void add_waiters(const struct server *s, const struct votes *t,
@@ -141,7 +157,7 @@ static void add_waiters(const struct server *s, const struct votes *t,
          i->waiter_count++) {
         sl_node_waiter(s->majority->node, s->now, i->key, (uint32_t)i->waiter_count,
                        &found);
-        write_wait_reason(t, i->why[i->waiter_count], SL_SENTENCE_BYTES);
+        write_wait_reason(t, i->reasons[i->waiter_count]);
         i->waiters[i->waiter_count] = (struct sl_grant_view){
             .waits = true,
             .steals = found.steals,
@@ -180,13 +196,16 @@ void sl_majority_inspect(const struct arbiter *a, struct sl_inspection *i)
 {
     struct sl_lease_view found[SL_COUNT_MAX];
     if (i->of != SL_INSPECT_LOCKS) return;
-    size_t n = sl_node_scan(a->s->majority->node, a->s->now, &i->cursor, found,
-                            i->found_max);
+    size_t n = (i->waited ? sl_node_scan_waited : sl_node_scan)(
+        a->s->majority->node, a->s->now, &i->cursor, found, i->found_max);
     i->steps += STEPS_A_SCAN;
-    for (size_t j = 0; j < n; j++)
-        i->found[i->found_count++] = (struct sl_lock_view){
-            .key = found[j].key,
-            .held = found[j].copy.held,
-            .holders = found[j].copy.held,
-            .waiters = found[j].waiters};
+    for (size_t j = 0; j < n; j++) {
+        struct sl_lock_view *l = &i->found[i->found_count++];
+        *l = (struct sl_lock_view){.key = found[j].key,
+                                   .held = found[j].copy.held,
+                                   .holders = found[j].copy.held,
+                                   .waiters = found[j].waiters,
+                                   .waited_ms = found[j].waited_ms};
+        if (found[j].copy.held) l->holder = view_holder(a->s, &found[j].copy);
+    }
 }

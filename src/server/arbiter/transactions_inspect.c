@@ -11,13 +11,20 @@
 #define SENTENCES_MAX 20u
 #define WAITS_MAX 10u /* Sentences about what a transaction waits for. */
 
+/* A transaction of the reply, and its client. */
+struct part {
+    struct sl_tx_view view;
+    struct sl_bytes name;
+    char address[SL_WHERE_BYTES];
+};
+
 struct item {
     const struct sl_tx_manager *manager;
     sl_ms now;
     struct sl_tx_item_view view;
-    uint64_t shown[2 * SL_SHOWN_MAX]; /* The transactions in the reply. */
-    uint32_t shown_count;
-    char sentences[SENTENCES_MAX][SL_DEADLOCK_TEXT_BYTES + 120];
+    struct part parts[2 * SL_SHOWN_MAX]; /* Holders, then waiters. */
+    uint32_t part_count, holder_count;
+    char sentences[SENTENCES_MAX][SL_DEADLOCK_TEXT_BYTES + 2 * SL_CLIENT_TEXT_BYTES];
     uint32_t sentence_count;
 };
 
@@ -28,39 +35,41 @@ static void put_key(struct sl_resp_writer *w, struct sl_bytes key)
     else sl_resp_null(w);
 }
 
-static void put_one(struct call *call, struct item *it, const struct sl_tx_view *v)
+static void put_part(struct sl_resp_writer *w, const struct part *p)
 {
-    struct sl_resp_writer *w = call->out;
-    char address[128];
-    sl_session_address(call->s, v->session, address, sizeof address);
-    sl_resp_map(w, 7);
+    const struct sl_tx_view *v = &p->view;
+    sl_resp_map(w, 8);
     sl_put_number(w, "transaction", (int64_t)v->id);
     sl_put_number(w, "client", (int64_t)v->session);
-    sl_put_text(w, "address", address);
+    sl_put_bytes(w, "name", p->name);
+    sl_put_text(w, "address", p->address);
     sl_put_text(w, "has", sl_tx_mode_name(v->mode));
     sl_put_text(w, "wants", sl_tx_mode_name(v->wanted));
     sl_put_number(w, "waits_for", (int64_t)v->waits_for);
     sl_put_number(w, "age_ms", v->since_ms);
-    it->shown[it->shown_count++] = v->id;
-    if (v->wanted == SL_TX_MODE_NONE || it->sentence_count >= WAITS_MAX) return;
-    snprintf(it->sentences[it->sentence_count++], sizeof it->sentences[0],
-             "transaction %" PRIu64 " waits for transaction %" PRIu64, v->id,
-             v->waits_for);
 }
 
-/* Write the transactions from `first` on, at most SL_SHOWN_MAX of them. */
-static void put_some(struct call *call, struct item *it, const char *name,
-                     uint32_t first, uint32_t count)
+static void put_parts(struct sl_resp_writer *w, const struct item *it, const char *name,
+                      uint32_t first, uint32_t end)
 {
-    struct sl_tx_view v;
+    sl_resp_text(w, name);
+    sl_resp_array(w, end - first);
+    for (uint32_t i = first; i < end; i++) put_part(w, &it->parts[i]);
+}
+
+/* Add the transactions from `first` on, at most SL_SHOWN_MAX of them. */
+static void add_parts(const struct server *s, struct item *it, uint32_t first,
+                      uint32_t count)
+{
     uint32_t n = count < SL_SHOWN_MAX ? count : SL_SHOWN_MAX;
-    sl_resp_text(call->out, name);
-    sl_resp_array(call->out, n);
     for (uint32_t i = 0; i < n; i++) {
+        struct part *p = &it->parts[it->part_count++];
+        p->name = (struct sl_bytes){NULL, 0};
+        p->address[0] = '\0';
         if (!sl_tx_manager_holder(it->manager, it->now, it->view.table, it->view.key,
-                                  first + i, &v))
-            v = (struct sl_tx_view){0};
-        put_one(call, it, &v);
+                                  first + i, &p->view))
+            p->view = (struct sl_tx_view){0};
+        sl_session_client(s, p->view.session, &p->name, p->address);
     }
 }
 
@@ -80,26 +89,70 @@ static uint32_t count_outside(const struct item *it)
     return low - it->view.holders;
 }
 
-static void add_first_sentences(struct item *it)
+static void write_part(const struct part *p, char out[SL_CLIENT_TEXT_BYTES + 40])
+{
+    char client[SL_CLIENT_TEXT_BYTES];
+    const struct sl_bytes address = {p->address, strlen(p->address)};
+    sl_client_text(p->view.session, p->name, address, client);
+    snprintf(out, SL_CLIENT_TEXT_BYTES + 40, "transaction %" PRIu64 " of %s",
+             p->view.id, client);
+}
+
+/* The first transaction that waits; NULL: none does. */
+static const struct part *first_waiter(const struct item *it)
+{
+    for (uint32_t i = it->holder_count; i < it->part_count; i++)
+        if (it->parts[i].view.wanted != SL_TX_MODE_NONE) return &it->parts[i];
+    for (uint32_t i = 0; i < it->holder_count; i++)
+        if (it->parts[i].view.wanted != SL_TX_MODE_NONE) return &it->parts[i];
+    return NULL;
+}
+
+/* The holder, since when, and the next waiter. */
+static void add_summary(struct item *it)
 {
     const struct sl_tx_item_view *v = &it->view;
-    size_t n = sizeof it->sentences[0];
-    if (v->holders == 0)
-        snprintf(it->sentences[it->sentence_count++], n, "nobody has it");
-    else
-        snprintf(it->sentences[it->sentence_count++], n, "%" PRIu32 " %s it",
-                 v->holders, v->holders == 1 ? "transaction has" : "transactions have");
-    if (v->waiters > 0)
-        snprintf(it->sentences[it->sentence_count++], n, "%" PRIu32 " %s for it",
-                 v->waiters, v->waiters == 1 ? "waits" : "wait");
+    const struct part *next = first_waiter(it);
+    char who[SL_CLIENT_TEXT_BYTES + 40], time[SL_AGE_BYTES];
+    char *out = it->sentences[it->sentence_count++];
+    size_t size = sizeof it->sentences[0];
+    int n;
+    if (v->holders == 0 || it->holder_count == 0)
+        n = snprintf(out, size, "free: no transaction holds it");
+    else {
+        write_part(&it->parts[0], who);
+        sl_age_text(it->parts[0].view.since_ms, time);
+        n = snprintf(out, size, "%s holds it (%s) and began %s ago", who,
+                     sl_tx_mode_name(it->parts[0].view.mode), time);
+    }
+    if (v->holders > 1)
+        n += snprintf(out + n, size - (size_t)n, ", and %" PRIu32 " more %s it",
+                      v->holders - 1, v->holders == 2 ? "holds" : "hold");
+    if (next == NULL) return;
+    write_part(next, who);
+    n += snprintf(out + n, size - (size_t)n, "; next: %s", who);
+    if (v->waiters > 1)
+        snprintf(out + n, size - (size_t)n, "; %" PRIu32 " more %s", v->waiters - 1,
+                 v->waiters == 2 ? "waits" : "wait");
+}
+
+static void add_waits(struct item *it)
+{
+    for (uint32_t i = 0; i < it->part_count && it->sentence_count < WAITS_MAX; i++) {
+        const struct sl_tx_view *v = &it->parts[i].view;
+        if (v->wanted == SL_TX_MODE_NONE) continue;
+        snprintf(it->sentences[it->sentence_count++], sizeof it->sentences[0],
+                 "transaction %" PRIu64 " waits for transaction %" PRIu64, v->id,
+                 v->waits_for);
+    }
 }
 
 static bool in_deadlock(const struct item *it, const struct sl_deadlock *c)
 {
     uint32_t n = c->count < SL_DEADLOCK_SHOWN ? c->count : SL_DEADLOCK_SHOWN;
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t j = 0; j < it->shown_count; j++)
-            if (c->of[i] == it->shown[j]) return true;
+        for (uint32_t j = 0; j < it->part_count; j++)
+            if (c->of[i] == it->parts[j].view.id) return true;
     return false;
 }
 
@@ -112,8 +165,8 @@ static void add_deadlocks(const struct server *s, struct item *it)
         if (!in_deadlock(it, c) || it->sentence_count >= SENTENCES_MAX) continue;
         sl_deadlock_text(c->of, c->count, text);
         snprintf(it->sentences[it->sentence_count++], sizeof it->sentences[0],
-                 "a cycle was broken %" PRId64 " ms ago: %s; %" PRIu64
-                 " lost its locks, and may begin again",
+                 "a deadlock was broken %" PRId64 " ms ago: %s; transaction %" PRIu64
+                 " lost its locks and can restart",
                  it->now - c->at_ms, text, c->victim);
     }
 }
@@ -121,27 +174,33 @@ static void add_deadlocks(const struct server *s, struct item *it)
 static void put_explanation(struct call *call, struct item *it)
 {
     struct sl_resp_writer *w = call->out;
-    uint32_t outside = count_outside(it);
     sl_call_cost(call, 100 + it->view.holders / 4);
-    add_first_sentences(it);
+    add_parts(call->s, it, 0, it->view.holders);
+    it->holder_count = it->part_count;
+    add_parts(call->s, it, it->view.holders, count_outside(it));
+    add_summary(it);
+    add_waits(it);
+    add_deadlocks(call->s, it);
     sl_resp_map(w, 7);
+    sl_resp_text(w, "summary"); /* First, since people read it first. */
+    sl_resp_array(w, it->sentence_count);
+    for (uint32_t i = 0; i < it->sentence_count; i++) sl_resp_text(w, it->sentences[i]);
     sl_put_bytes(w, "table", it->view.table);
     put_key(w, it->view.key);
     sl_put_number(w, "holders_count", it->view.holders);
     sl_put_number(w, "waiters_count", it->view.waiters);
-    put_some(call, it, "holders", 0, it->view.holders);
-    put_some(call, it, "waiters", it->view.holders, outside);
-    add_deadlocks(call->s, it);
-    sl_resp_text(w, "words");
-    sl_resp_array(w, it->sentence_count);
-    for (uint32_t i = 0; i < it->sentence_count; i++) sl_resp_text(w, it->sentences[i]);
+    put_parts(w, it, "holders", 0, it->holder_count);
+    put_parts(w, it, "waiters", it->holder_count, it->part_count);
 }
 
 static void explain(struct call *call, const struct request *r,
                     const struct sl_tx_manager *tx)
 {
     const struct sl_bytes none = {NULL, 0};
-    struct item it = {.manager = tx, .now = call->s->now.ms};
+    static struct item it; /* Large. */
+    it.manager = tx;
+    it.now = call->s->now.ms;
+    it.part_count = it.holder_count = it.sentence_count = 0;
     it.view = (struct sl_tx_item_view){.table = r->table,
                                        .key = r->item != NULL ? *r->item : none};
     sl_tx_manager_item(tx, it.view.table, it.view.key, &it.view);

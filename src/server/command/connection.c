@@ -5,6 +5,7 @@
 
 #include "base/glob.h"
 #include "server/command/dispatch.h"
+#include "server/forward/proxy.h"
 #include "server/net/auth.h"
 #include "server/observe/log.h"
 #include "server/request.h"
@@ -83,6 +84,9 @@ static void set_name(struct conn *c, struct sl_bytes name)
 {
     memcpy(c->name, name.at, name.n);
     c->name[name.n] = '\0';
+    /* Without memory, later grants keep the old name. */
+    if (c->session->s.client != NULL) sl_conn_describe(c);
+    sl_forward_renamed(c);
 }
 
 /* --- HELLO ---------------------------------------------------------------- */

@@ -438,7 +438,10 @@ static bool read_page(struct call *call, size_t first, struct sl_page *p)
     for (size_t i = first; i < call->n; i += 2) {
         struct sl_bytes name = call->at[i];
         bool has = i + 1 < call->n;
-        if (sl_word_is(name, "MATCH")) {
+        if (sl_word_is(name, "WAITED")) {
+            p->waited = true;
+            i--; /* It has no argument. */
+        } else if (sl_word_is(name, "MATCH")) {
             if (!has) return reply_missing(call, "MATCH");
             p->match = call->at[i + 1];
         } else if (sl_word_is(name, "CURSOR")) {
@@ -449,8 +452,9 @@ static bool read_page(struct call *call, size_t first, struct sl_page *p)
             if (!number_at(call, i + 1, "COUNT", 1, SL_COUNT_MAX, &n)) return false;
             p->count = n;
         } else {
-            sl_say_unknown(call, "option", name,
-                           SL_NAMES("MATCH", "CURSOR", "COUNT", "TX", "MAJORITY"));
+            sl_say_unknown(
+                call, "option", name,
+                SL_NAMES("WAITED", "MATCH", "CURSOR", "COUNT", "TX", "MAJORITY"));
             return false;
         }
     }
@@ -474,6 +478,14 @@ void sl_do_locks(struct call *call)
     r.page = (struct sl_page){.count = COUNT_DEFAULT, .majority = majority};
     if (!read_page(call, tx || majority ? 2 : 1, &r.page)) return;
     struct sl_glob *glob = r.page.glob;
+    if (tx && r.page.waited) {
+        sl_say(call, "ERR",
+               "WAITED lists the locks of ACQUIRE; EXPLAIN TX table [key] shows the "
+               "waiters "
+               "of a transaction lock");
+        sl_glob_free(glob);
+        return;
+    }
     sl_request_submit(&r);
     sl_glob_free(
         glob); /* The request is answered, or will run again from its arguments. */

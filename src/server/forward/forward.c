@@ -24,6 +24,24 @@ struct sl_resp_writer *sl_frame(struct server *s, sl_node_id to, const char *nam
     return w;
 }
 
+void sl_frame_client_keep(struct sl_frame_client *n, const struct sl_args *a)
+{
+    struct sl_bytes name = a->at[2], address = a->at[3];
+    *n = (struct sl_frame_client){0};
+    if (name.n + address.n > sizeof n->text) return;
+    memcpy(n->text, name.at, name.n);
+    memcpy(n->text + name.n, address.at, address.n);
+    n->name_bytes = name.n;
+    n->address_bytes = address.n;
+}
+
+void sl_frame_client_take(struct sl_frame_client *n, struct sl_grant_view *v)
+{
+    v->name = (struct sl_bytes){n->text, n->name_bytes};
+    v->address = (struct sl_bytes){n->text + n->name_bytes, n->address_bytes};
+    n->name_bytes = n->address_bytes = 0;
+}
+
 /* --- Sessions ----------------------------------------------------------------------------- */
 
 struct sl_forward_session *sl_forward_session_make(struct conn *c)
@@ -42,6 +60,11 @@ void sl_forward_free_session(struct conn *c)
     free((char *)c->forwarded->request.at);
     free(c->forwarded);
     c->forwarded = NULL;
+}
+
+void sl_forward_renamed(struct conn *c)
+{
+    if (c->forwarded != NULL) c->forwarded->described_route = 0;
 }
 
 bool sl_forward_holds_unleased(const struct conn *c)
@@ -148,12 +171,35 @@ static void note_release(struct request *r)
     sl_ledger_drop(l, x);
 }
 
+void sl_frame_client(struct server *s, sl_node_id to, uint64_t session,
+                     struct sl_bytes name, struct sl_bytes address)
+{
+    struct sl_resp_writer *w = sl_frame(s, to, "R.CLIENT", 3);
+    if (w == NULL) return;
+    sl_frame_number(w, session);
+    sl_resp_bulk(w, name);
+    sl_resp_bulk(w, address);
+}
+
+void sl_forward_describe(struct conn *c)
+{
+    char where[SL_WHERE_BYTES];
+    struct sl_forward *f = c->server->forward;
+    if (c->forwarded->described_route == f->route) return;
+    c->forwarded->described_route = f->route;
+    sl_conn_where(c, where);
+    sl_frame_client(c->server, f->keeper, sl_conn_id(c),
+                    (struct sl_bytes){c->name, strlen(c->name)},
+                    (struct sl_bytes){where, strlen(where)});
+}
+
 static void send_one(struct server *s, struct request *r)
 {
     struct sl_forward *f = s->forward;
     assert(f->open && !f->leads && f->keeper != 0 && !r->sent);
     sl_forward_unlist(r);
     if (r->verb == SL_VERB_RELEASE) note_release(r);
+    sl_forward_describe(r->c);
     for (size_t at = 0; at < r->bytes.n; at += SL_FORWARD_PIECE) {
         size_t left = r->bytes.n - at;
         size_t n = left < SL_FORWARD_PIECE ? left : SL_FORWARD_PIECE;
@@ -389,6 +435,12 @@ static void receive_held(struct server *s, const struct sl_args *a)
         return;
     if (r == NULL || !r->sent) return; /* The client has left. */
     sl_ms end_ms = end_after(r->sent_ms, (sl_ms)age, v.left_ms);
+    char where[SL_WHERE_BYTES];
+    if (fresh == 1) {
+        sl_conn_where(c, where);
+        v.name = (struct sl_bytes){c->name, strlen(c->name)};
+        v.address = (struct sl_bytes){where, strlen(where)};
+    }
     struct sl_record x = sl_record_of(key, &v, fresh == 1 ? sl_conn_id(c) : 0, end_ms);
     x.route = f->route;
     /* If there is no memory for the record, the grant is lost when the keeper fails. */
@@ -406,6 +458,7 @@ static void receive_note(struct server *s, const struct sl_args *a)
     if (!sl_frame_read(a->at[1], &since) || !sl_record_read(a->at + 2, &v, &key) ||
         !v.leased)
         return;
+    sl_frame_client_take(&f->noted, &v);
     struct sl_record x = sl_record_of(key, &v, 0,
                                       end_after((sl_ms)since, 0, v.left_ms));
     x.route = f->route;
@@ -456,6 +509,8 @@ void sl_forward_from_keeper(struct server *s, const struct sl_args *a)
     else if (sl_forward_frame_is(a, "R.SAY", 4)) receive_say(s, a);
     else if (sl_forward_frame_is(a, "R.HELD", 3 + SL_RECORD_FIELDS)) receive_held(s, a);
     else if (sl_forward_frame_is(a, "R.NOTE", 1 + SL_RECORD_FIELDS)) receive_note(s, a);
+    else if (sl_forward_frame_is(a, "R.CLIENT", 3))
+        sl_frame_client_keep(&s->forward->noted, a);
     else if (sl_word_is(a->at[0], "R.GONE")) receive_gone(s, a);
     else if (sl_forward_frame_is(a, "R.LOST", 2)) receive_lost(s, a);
     else if (sl_forward_frame_is(a, "R.CUT", 1) && (c = conn_of(s, a->at[1])) != NULL)

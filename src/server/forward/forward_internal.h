@@ -8,6 +8,7 @@
  *     R.RECLAIM session RECORD             R.LOST session fence    the keeper rejects this grant
  *     R.READY
  *     R.DO session waited_ms resp3 last bytes     R.SAY session what tx bytes
+ *     R.CLIENT session name address        R.CLIENT 0 name address
  *     R.END session cut                    R.CUT session
  *     R.DROP session key fence             R.HELD session fresh age_ms RECORD
  *     R.FAIL session command               the node rejected this command of a transaction
@@ -16,11 +17,14 @@
  *                                          R.GONE fence ...
  *     between all nodes: R.DOUBT term sight
  *
+ *     R.CLIENT names the client of a session. With session 0 it is about the RECORD in the next frame
+ *     that has no session: R.NOTE, or R.RECLAIM 0.
  *     age_ms: since the R.DO arrived. tx: the transaction that the session has now, 0: none.
  *     RECORD: record.h */
 #ifndef SL_SERVER_FORWARD_FORWARD_INTERNAL_H
 #define SL_SERVER_FORWARD_FORWARD_INTERNAL_H
 
+#include "locks/client.h"
 #include "server/forward/forward.h"
 #include "server/forward/record.h"
 #include "server/net/links.h"
@@ -37,11 +41,18 @@
 /* A node has one for each connection that has forwarded a request. */
 struct sl_forward_session {
     struct sl_list held; /* Its records in the ledger (ledger.h). */
-    uint64_t route;      /* The route on which the node last sent a request of it. */
+    uint64_t route;      /* The route on which the node last sent a request of it, */
+    uint64_t described_route; /* and the one on which it last sent R.CLIENT. */
     sl_fence unanswered; /* The keeper has granted it, and the reply is under way. */
     uint64_t tx;         /* Its transaction at the keeper; 0: none. */
     struct sl_bytes request; /* The id of its TX.BEGIN REQUEST; owned; n 0: none. */
     bool half_replied;       /* The client has got a part of a reply. */
+};
+
+/* The last R.CLIENT of session 0. */
+struct sl_frame_client {
+    size_t name_bytes, address_bytes;
+    char text[SL_CLIENT_NAME_MAX + SL_CLIENT_ADDRESS_MAX];
 };
 
 /* The keeper has one for each other node. */
@@ -52,6 +63,7 @@ struct sl_proxy_node {
     sl_ms clock_ms;    /* Its clock when our own showed clock_at_ms, or earlier; */
     sl_ms clock_at_ms; /* clock_ms 0: unknown. */
     size_t count;      /* Proxies of its clients. */
+    struct sl_frame_client noted;
 };
 
 #define SL_NOTES_MAX 256u
@@ -87,7 +99,8 @@ struct sl_forward {
     bool handing;   /* The node hands its ledger over. */
     bool listens;   /* The keeper knows that this node has subscribers. */
     struct sl_ledger ledger;
-    struct sl_list queued, sent; /* Requests, in order of arrival. */
+    struct sl_frame_client noted; /* From the keeper. */
+    struct sl_list queued, sent;  /* Requests, in order of arrival. */
     size_t queued_count, sent_count;
 
     bool exporting; /* It was the keeper, and copies its table into the ledger: */
@@ -131,6 +144,9 @@ bool sl_forward_link_has_space(struct server *s);
 
 /* Send queued requests while the link has space. */
 void sl_forward_send_queued(struct server *s);
+
+/* Tell the keeper the name and address of a client, unless it knows them. */
+void sl_forward_describe(struct conn *c);
 
 /* Remove a request from the queue, or from the sent requests. */
 void sl_forward_unlist(struct request *r);
@@ -223,5 +239,11 @@ void sl_witness_forget(struct server *s);
 /* Begin a frame with this many arguments, which the caller writes; NULL: there is no link. */
 struct sl_resp_writer *sl_frame(struct server *s, sl_node_id to, const char *name,
                                 size_t fields);
+
+/* R.CLIENT: send it; keep the one of session 0 for the next record; and move it there. */
+void sl_frame_client(struct server *s, sl_node_id to, uint64_t session,
+                     struct sl_bytes name, struct sl_bytes address);
+void sl_frame_client_keep(struct sl_frame_client *n, const struct sl_args *a);
+void sl_frame_client_take(struct sl_frame_client *n, struct sl_grant_view *v);
 
 #endif /* SL_SERVER_FORWARD_FORWARD_INTERNAL_H */

@@ -33,7 +33,8 @@ struct sl_record *sl_ledger_find(const struct sl_ledger *l, sl_fence fence)
 
 static size_t bytes_of(const struct sl_record *r)
 {
-    return sizeof *r + SL_MALLOC_BYTES + r->key.n + r->value.n + r->note.n;
+    return sizeof *r + SL_MALLOC_BYTES + r->key.n + r->value.n + r->note.n + r->name.n +
+           r->address.n;
 }
 
 void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r)
@@ -58,7 +59,10 @@ static struct sl_bytes copy(char **at, struct sl_bytes b)
 bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
                    struct sl_list *of_conn)
 {
-    struct sl_record *n = malloc(sizeof *n + r->key.n + r->value.n + r->note.n);
+    struct sl_record *old = sl_ledger_find(l, r->fence);
+    const struct sl_record *client = old != NULL && r->address.n == 0 ? old : r;
+    struct sl_record *n = malloc(sizeof *n + r->key.n + r->value.n + r->note.n +
+                                 client->name.n + client->address.n);
     if (n == NULL || sl_index_reserve(&l->by_fence) != 0) {
         free(n);
         return false;
@@ -68,8 +72,9 @@ bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
     n->key = copy(&at, r->key);
     n->value = copy(&at, r->value);
     n->note = copy(&at, r->note);
+    n->name = copy(&at, client->name);
+    n->address = copy(&at, client->address);
     sl_list_init(&n->of_conn);
-    struct sl_record *old = sl_ledger_find(l, r->fence);
     if (old != NULL) {
         n->session = old->session;
         if (!sl_list_empty(&old->of_conn)) sl_list_append(&old->of_conn, &n->of_conn);
@@ -138,7 +143,9 @@ struct sl_record sl_record_of(struct sl_bytes key, const struct sl_grant_view *v
                               .end_ms = end_ms,
                               .key = key,
                               .value = v->value,
-                              .note = v->note};
+                              .note = v->note,
+                              .name = v->name,
+                              .address = v->address};
 }
 
 struct sl_grant_view sl_record_view(const struct sl_record *r, sl_ms now_ms)
@@ -153,5 +160,7 @@ struct sl_grant_view sl_record_view(const struct sl_record *r, sl_ms now_ms)
                                   .priority = r->priority,
                                   .left_ms = r->leased ? r->end_ms - now_ms : SL_NEVER,
                                   .value = r->value,
-                                  .note = r->note};
+                                  .note = r->note,
+                                  .name = r->name,
+                                  .address = r->address};
 }

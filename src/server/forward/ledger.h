@@ -31,12 +31,13 @@ struct sl_record {
     int32_t priority;
     sl_ms end_ms; /* When the lease ends; SL_NEVER: no lease. */
     struct sl_bytes key, value, note;
+    struct sl_bytes name, address; /* Of the client; empty: unknown. */
 };
 
 void sl_ledger_init(struct sl_ledger *l, struct sl_hash_key key);
 
-/* Add a record, or replace the one with the same fence, which keeps its connection. False: out of
- * memory. Copies bytes. */
+/* Add a record, or replace the one with the same fence, which keeps its connection, and its client
+ * if the new one does not name it. False: out of memory. Copies bytes. */
 bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
                    struct sl_list *of_conn);
 

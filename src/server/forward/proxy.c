@@ -283,7 +283,8 @@ static void receive_reclaim(struct server *s, sl_node_id from, const struct sl_a
     struct sl_resp_writer *w;
     if (!sl_frame_read(a->at[1], &session) || !sl_record_read(a->at + 2, &v, &key))
         return;
-    if (session != 0 && (c = find_or_make(s, from, session)) == NULL) return;
+    if (session == 0) sl_frame_client_take(&s->forward->nodes[from].noted, &v);
+    else if ((c = find_or_make(s, from, session)) == NULL) return;
     if (sl_forward_reclaim(s, c == NULL ? NULL : c->session, &v, key)) return;
     w = sl_frame(s, from, "R.LOST", 2);
     if (w == NULL) return;
@@ -352,6 +353,24 @@ static void receive_do(struct server *s, sl_node_id from, const struct sl_args *
     if (last == 1) sl_conn_work(c);
 }
 
+static void receive_client(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    uint64_t session;
+    struct sl_bytes name = a->at[2];
+    struct conn *c;
+    if (!sl_frame_read(a->at[1], &session)) return;
+    if (session == 0) {
+        sl_frame_client_keep(&s->forward->nodes[from].noted, a);
+        return;
+    }
+    c = find_or_make(s, from, session);
+    if (c == NULL || name.n >= sizeof c->name) return;
+    memcpy(c->name, name.at, name.n);
+    c->name[name.n] = '\0';
+    /* Without memory, it has the address of its node. */
+    sl_table_describe(s->table, &c->session->s, name, a->at[3]);
+}
+
 static void receive_drop(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     uint64_t session, fence;
@@ -397,6 +416,7 @@ void sl_proxy_received(struct server *s, sl_node_id from, const struct sl_args *
     else if (sl_forward_frame_is(a, "R.DO", 5)) receive_do(s, from, a);
     else if (sl_forward_frame_is(a, "R.RECLAIM", 1 + SL_RECORD_FIELDS))
         receive_reclaim(s, from, a);
+    else if (sl_forward_frame_is(a, "R.CLIENT", 3)) receive_client(s, from, a);
     else if (sl_forward_frame_is(a, "R.READY", 0)) receive_ready(s, from);
     else if (sl_forward_frame_is(a, "R.END", 2)) receive_end(s, from, a);
     else if (sl_forward_frame_is(a, "R.FAIL", 2)) receive_fail(s, from, a);

@@ -37,6 +37,9 @@ void sl_proxy_closed(struct conn *c);
 /* Whether the keeper has granted this connection something without a lease. */
 bool sl_forward_holds_unleased(const struct conn *c);
 
+/* A connection has another name: the keeper must know. */
+void sl_forward_renamed(struct conn *c);
+
 /* Free the forward session of a connection. */
 void sl_forward_free_session(struct conn *c);
 

@@ -21,11 +21,15 @@ static void note_route(struct server *s, uint64_t session)
     const struct session *n = session == 0 ? NULL : sl_server_session(s, session);
     if (n == NULL || n->conn == NULL) return;
     struct sl_forward_session *f = sl_forward_session_make(n->conn);
-    if (f != NULL) f->route = s->forward->route;
+    if (f == NULL) return;
+    f->route = s->forward->route;
+    sl_forward_describe(n->conn);
 }
 
 static void write_reclaim(struct server *s, const struct sl_record *x)
 {
+    if (x->session == 0 && x->name.n + x->address.n > 0)
+        sl_frame_client(s, s->forward->keeper, 0, x->name, x->address);
     struct sl_resp_writer *w = sl_frame(s, s->forward->keeper, "R.RECLAIM",
                                         1 + SL_RECORD_FIELDS);
     if (w == NULL) return; /* The route is about to end. */

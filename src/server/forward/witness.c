@@ -33,6 +33,8 @@ static void send_note(struct server *s, struct sl_bytes key,
         sl_node_id id = 1 + (sl_node_id)((v->fence + n) % SL_NODE_ID_MAX);
         const struct sl_proxy_node *node = &f->nodes[id];
         if (!node->ready || node->clock_ms == 0) continue;
+        if (v->name.n + v->address.n > 0)
+            sl_frame_client(s, id, 0, v->name, v->address);
         if ((w = sl_frame(s, id, "R.NOTE", 1 + SL_RECORD_FIELDS)) == NULL) continue;
         sl_frame_number(w,
                         (uint64_t)(node->clock_ms + (s->now.ms - node->clock_at_ms)));

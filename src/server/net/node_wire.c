@@ -50,6 +50,7 @@ static const struct letter letters[128] = {
     ['F'] = {{{U32, AT(flags), FLAGS_MAX}}},
     ['v'] = {{{BYTES, AT(value), 0}}},
     ['n'] = {{{BYTES, AT(note), 0}}},
+    ['i'] = {{{BYTES, AT(client), 0}}},
     ['w'] = {{{MS, AT(waited_ms), 0}}},
     ['s'] = {{FENCE(stamp)}},
     ['V'] = {{{VERDICT, AT(verdict), 0}}},

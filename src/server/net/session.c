@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "locks/client.h"
 #include "server/arbiter/arbiter.h"
 #include "server/forward/proxy.h"
 #include "server/net/conn.h"
@@ -60,6 +61,27 @@ int sl_conn_begin_session(struct conn *c, struct session **old)
     }
     c->session = n;
     return SLUICE_OK;
+}
+
+void sl_conn_where(const struct conn *c, char out[SL_WHERE_BYTES])
+{
+    const struct sl_bytes known = sl_client_address(c->session->s.client);
+    sl_conn_address(c, out, SL_WHERE_BYTES);
+    size_t n = strlen(out);
+    if (c->proxy != NULL && known.n > 0)
+        snprintf(out, SL_WHERE_BYTES, "%.*s", (int)known.n, known.at);
+    else if (c->proxy == NULL && c->server->settings->node != 0)
+        snprintf(out + n, SL_WHERE_BYTES - n, " via node %d",
+                 (int)c->server->settings->node);
+}
+
+int sl_conn_describe(struct conn *c)
+{
+    char where[SL_WHERE_BYTES];
+    sl_conn_where(c, where);
+    return sl_table_describe(c->server->table, &c->session->s,
+                             (struct sl_bytes){c->name, strlen(c->name)},
+                             (struct sl_bytes){where, strlen(where)});
 }
 
 static sl_ms linger_of(const struct conn *c)

@@ -38,6 +38,14 @@ struct session *sl_server_session(const struct server *s, uint64_t id);
  * session that ends; NULL: there was none. SLUICE_ENOMEM: nothing has changed. */
 int sl_conn_begin_session(struct conn *c, struct session **old);
 
+/* Where its client is, for EXPLAIN and LOCKS: "10.0.0.7:51152", in a cluster with " via node 2". */
+#define SL_WHERE_BYTES 160u
+void sl_conn_where(const struct conn *c, char out[SL_WHERE_BYTES]);
+
+/* Give the name and address of the connection to the lock table, for later grants.
+ * SLUICE_ENOMEM. */
+int sl_conn_describe(struct conn *c);
+
 /* The connection is being closed: withdraw its requests and end its session, or let it linger. */
 void sl_conn_end_session(struct conn *c, enum sl_parting how);
 

@@ -15,8 +15,8 @@
 struct sl_inspection *sl_inspection_new(struct server *s, enum sl_inspect of)
 {
     static struct sl_inspection one;
-    (void)s;
     memset(&one, 0, offsetof(struct sl_inspection, holders));
+    one.s = s;
     one.of = of;
     return &one;
 }
@@ -25,6 +25,118 @@ char *sl_inspection_sentence(struct sl_inspection *i)
 {
     assert(i->sentence_count < SL_SENTENCES_MAX);
     return i->sentences[i->sentence_count++];
+}
+
+const char *sl_age_text(sl_ms ms, char out[SL_AGE_BYTES])
+{
+    static const struct {
+        sl_ms below, unit; /* This unit is used below this time. */
+        const char *name;
+    } units[] = {{1000, 1, "ms"},
+                 {120000, 1000, "s"},
+                 {7200000, 60000, "min"},
+                 {172800000, 3600000, "h"},
+                 {SL_NEVER, 86400000, "days"}};
+    size_t u = 0;
+    while (ms >= units[u].below && units[u].below != SL_NEVER) u++;
+    snprintf(out, SL_AGE_BYTES, "%" PRId64 " %s", ms / units[u].unit, units[u].name);
+    return out;
+}
+
+void sl_client_text(uint64_t id, struct sl_bytes name, struct sl_bytes address,
+                    char out[SL_CLIENT_TEXT_BYTES])
+{
+    int n = 0;
+    if (name.n > 0)
+        n = snprintf(out, SL_CLIENT_TEXT_BYTES, "%.*s", (int)name.n, name.at);
+    else if (id != 0) n = snprintf(out, SL_CLIENT_TEXT_BYTES, "client %" PRIu64, id);
+    else
+        n = snprintf(out, SL_CLIENT_TEXT_BYTES,
+                     address.n > 0 ? "a client" : "an unknown client");
+    if (address.n > 0)
+        snprintf(out + n, SL_CLIENT_TEXT_BYTES - (size_t)n, " (%.*s)", (int)address.n,
+                 address.at);
+}
+
+/* What the reply says about the client of a grant or wait: as it was described when it began, or
+ * else as its connection is now. */
+struct client_view {
+    struct sl_bytes name, address;
+    int connected; /* 1, 0, or -1: not known. */
+    char text[SL_WHERE_BYTES];
+};
+
+static void view_client(const struct server *s, const struct sl_grant_view *v,
+                        struct client_view *out)
+{
+    struct sl_bytes name;
+    bool open = sl_session_client(s, v->session_id, &name, out->text);
+    out->connected = v->session_id == 0 ? -1 : open;
+    out->name = v->name;
+    out->address = v->address;
+    if (v->address.n > 0 || !open) return;
+    out->name = name;
+    out->address = (struct sl_bytes){out->text, strlen(out->text)};
+}
+
+static void write_client(const struct server *s, const struct sl_grant_view *v,
+                         char out[SL_CLIENT_TEXT_BYTES])
+{
+    struct client_view c;
+    view_client(s, v, &c);
+    sl_client_text(v->session_id, c.name, c.address, out);
+}
+
+static void write_holder(const struct sl_inspection *i, char *out, size_t n)
+{
+    const struct sl_lock_view *l = &i->lock;
+    char client[SL_CLIENT_TEXT_BYTES], time[SL_AGE_BYTES];
+    if (l->holders == 0 || i->holder_count == 0) {
+        snprintf(out, n,
+                 l->waiters > 0 ? "no client holds it"
+                                : "free: no client holds it or waits for it");
+        return;
+    }
+    write_client(i->s, &i->holders[0], client);
+    sl_age_text(i->holders[0].since_ms, time);
+    if (l->holders == 1)
+        snprintf(out, n, "%s has held it for %s, fence %" PRIu64, client, time,
+                 i->holders[0].fence);
+    else if (l->shared)
+        snprintf(out, n,
+                 "%" PRIu32 " clients share it; the oldest holder: %s for %s, fence "
+                 "%" PRIu64,
+                 l->holders, client, time, i->holders[0].fence);
+    else
+        snprintf(out, n,
+                 "%" PRIu32 " grants hold %" PRIu64
+                 " units; the oldest holder: %s for %s, fence %" PRIu64,
+                 l->holders, l->held, client, time, i->holders[0].fence);
+}
+
+static void write_next(const struct sl_inspection *i, const char *where, char *out,
+                       size_t n)
+{
+    const struct sl_lock_view *l = &i->lock;
+    char client[SL_CLIENT_TEXT_BYTES], time[SL_AGE_BYTES];
+    if (l->waiters == 0 || i->waiter_count == 0) {
+        snprintf(out, n, l->holders > 0 ? "; no client waits%s" : "", where);
+        return;
+    }
+    write_client(i->s, &i->waiters[0], client);
+    sl_age_text(i->waiters[0].since_ms, time);
+    int used = snprintf(out, n, "; next%s: %s, waiting for %s", where, client, time);
+    if (l->waiters > 1)
+        snprintf(out + used, n - (size_t)used, "; %" PRIu32 " more %s", l->waiters - 1,
+                 l->waiters == 2 ? "waits" : "wait");
+}
+
+void sl_inspection_summarize(struct sl_inspection *i, const char *where)
+{
+    char *out = sl_inspection_sentence(i);
+    write_holder(i, out, SL_SENTENCE_BYTES);
+    size_t n = strlen(out);
+    write_next(i, where, out + n, SL_SENTENCE_BYTES - n);
 }
 
 /* A lock that nobody holds or waits for any more is in the table while its last events are
@@ -46,6 +158,7 @@ void sl_inspection_list(struct request *r)
     size_t each = 16 + compared * (size_t)s->settings->key_bytes_max;
     size_t chunk = 1 + SL_INSPECT_STEPS_MAX / each;
     i->cursor = p->cursor;
+    i->waited = p->waited;
     do {
         size_t left = (size_t)p->count - seen;
         i->found_max = left < chunk ? left : chunk;
@@ -86,12 +199,26 @@ void sl_put_text(struct sl_resp_writer *w, const char *name, const char *text)
     sl_resp_text(w, text);
 }
 
-void sl_session_address(const struct server *s, uint64_t id, char *out, size_t n)
+bool sl_session_client(const struct server *s, uint64_t id, struct sl_bytes *name,
+                       char address[SL_WHERE_BYTES])
 {
-    const struct session *session = sl_server_session(s, id);
-    if (session != NULL && session->conn != NULL)
-        sl_conn_address(session->conn, out, n);
-    else snprintf(out, n, session != NULL ? "cut off, lingers" : "gone");
+    const struct session *session = id == 0 ? NULL : sl_server_session(s, id);
+    if (session == NULL || session->conn == NULL) return false;
+    const char *text = session->conn->name;
+    *name = (struct sl_bytes){text, strlen(text)};
+    sl_conn_where(session->conn, address);
+    return true;
+}
+
+static void put_client(const struct server *s, struct sl_resp_writer *w,
+                       const struct sl_grant_view *v)
+{
+    struct client_view c;
+    view_client(s, v, &c);
+    sl_put_number(w, "client", (int64_t)v->session_id);
+    sl_put_bytes(w, "name", c.name);
+    sl_put_bytes(w, "address", c.address);
+    sl_put_number(w, "connected", c.connected);
 }
 
 static void put_capacity(struct sl_resp_writer *w, const struct sl_grant_view *v)
@@ -104,15 +231,11 @@ static void put_capacity(struct sl_resp_writer *w, const struct sl_grant_view *v
 }
 
 static void put_holder(const struct server *s, struct sl_resp_writer *w,
-                       const struct sl_grant_view *v, const char *known)
+                       const struct sl_grant_view *v)
 {
-    char address[128];
-    if (known != NULL) snprintf(address, sizeof address, "%s", known);
-    else sl_session_address(s, v->session_id, address, sizeof address);
-    sl_resp_map(w, 15);
+    sl_resp_map(w, 17);
     sl_put_number(w, "fence", (int64_t)v->fence);
-    sl_put_number(w, "client", (int64_t)v->session_id);
-    sl_put_text(w, "address", address);
+    put_client(s, w, v);
     put_capacity(w, v);
     sl_put_number(w, "lease_ms", v->leased ? v->left_ms : -1);
     sl_put_number(w, "held_ms", v->since_ms);
@@ -124,26 +247,23 @@ static void put_holder(const struct server *s, struct sl_resp_writer *w,
 }
 
 static void put_waiter(const struct server *s, struct sl_resp_writer *w,
-                       const struct sl_grant_view *v, const char *why)
+                       const struct sl_grant_view *v, const char *reason)
 {
-    char address[128];
-    sl_session_address(s, v->session_id, address, sizeof address);
-    sl_resp_map(w, 12);
-    sl_put_number(w, "client", (int64_t)v->session_id);
-    sl_put_text(w, "address", address);
+    sl_resp_map(w, 14);
+    put_client(s, w, v);
     put_capacity(w, v);
     sl_put_number(w, "steals", v->steals);
     sl_put_number(w, "waited_ms", v->since_ms);
     sl_put_number(w, "left_ms", v->left_ms == SL_NEVER ? -1 : v->left_ms);
     sl_put_bytes(w, "note", v->note);
-    sl_put_text(w, "why", why);
+    sl_put_text(w, "reason", reason);
 }
 
 static const char *vote_text(const struct sl_node_copy *copy)
 {
     if (copy->verdict == SL_VERDICT_NONE) return "no answer";
     if (copy->verdict == SL_VERDICT_SILENT) return "silent";
-    if (copy->verdict != SL_VERDICT_YES) return "another list";
+    if (copy->verdict != SL_VERDICT_YES) return "other membership";
     return copy->held ? "held" : "free";
 }
 
@@ -172,6 +292,9 @@ static void put_lock(struct call *call, const struct sl_inspection *i)
     struct sl_resp_writer *w = call->out;
     const struct sl_lock_view *l = &i->lock;
     sl_resp_map(w, i->votes != NULL ? 10 : 9);
+    sl_resp_text(w, "summary"); /* First, since people read it first. */
+    sl_resp_array(w, i->sentence_count);
+    for (size_t n = 0; n < i->sentence_count; n++) sl_resp_text(w, i->sentences[n]);
     sl_put_bytes(w, "key", i->key);
     sl_put_number(w, "held", (int64_t)l->held);
     sl_put_number(w, "shared", l->shared);
@@ -180,16 +303,27 @@ static void put_lock(struct call *call, const struct sl_inspection *i)
     sl_put_number(w, "waiters_count", l->waiters);
     sl_resp_text(w, "holders");
     sl_resp_array(w, i->holder_count);
-    for (size_t n = 0; n < i->holder_count; n++)
-        put_holder(call->s, w, &i->holders[n], i->holder_address);
+    for (size_t n = 0; n < i->holder_count; n++) put_holder(call->s, w, &i->holders[n]);
     sl_resp_text(w, "waiters");
     sl_resp_array(w, i->waiter_count);
     for (size_t n = 0; n < i->waiter_count; n++)
-        put_waiter(call->s, w, &i->waiters[n], i->why[n]);
+        put_waiter(call->s, w, &i->waiters[n], i->reasons[n]);
     if (i->votes != NULL) put_votes(w, i->votes);
-    sl_resp_text(w, "words");
-    sl_resp_array(w, i->sentence_count);
-    for (size_t n = 0; n < i->sentence_count; n++) sl_resp_text(w, i->sentences[n]);
+}
+
+/* The oldest holder of a lock that LOCKS lists. */
+static void put_oldest_holder(const struct server *s, struct sl_resp_writer *w,
+                              const struct sl_lock_view *l)
+{
+    sl_resp_text(w, "holder");
+    if (l->holders == 0) {
+        sl_resp_null(w);
+        return;
+    }
+    sl_resp_map(w, 6);
+    sl_put_number(w, "fence", (int64_t)l->holder.fence);
+    put_client(s, w, &l->holder);
+    sl_put_number(w, "held_ms", l->holder.since_ms);
 }
 
 static void put_locks(struct call *call, const struct sl_inspection *i)
@@ -202,13 +336,15 @@ static void put_locks(struct call *call, const struct sl_inspection *i)
     sl_resp_array(w, i->found_count);
     for (size_t n = 0; n < i->found_count; n++) {
         const struct sl_lock_view *l = &i->found[n];
-        sl_resp_map(w, 6);
+        sl_resp_map(w, 8);
         sl_put_bytes(w, "key", l->key);
         sl_put_number(w, "held", (int64_t)l->held);
         sl_put_number(w, "holders", l->holders);
         sl_put_number(w, "waiters", l->waiters);
+        sl_put_number(w, "waited_ms", l->waited_ms);
         sl_put_number(w, "shared", l->shared);
         sl_put_number(w, "drained", l->drained);
+        put_oldest_holder(call->s, w, l);
     }
 }
 
