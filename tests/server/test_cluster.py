@@ -190,7 +190,8 @@ def every_node_names_the_holder_after_its_node_has_died(t):
             continue
         holder = pairs(pairs(c.client(i)("LOCKS")[1][0])["holder"])
         check([holder["fence"], holder["name"], holder["address"]], expected, "LOCKS at node %d" % i)
-    check(c.client(2)("EXTEND", "k", fence, 500000), 600000, "a lease never becomes shorter")
+    check(c.client(2)("EXTEND", "k", fence, 700000), 700000, "through another node")
+    check(pairs(c[3].explain("k")["holders"][0])["name"], b"backup-7", "after an extension")
 
 
 @test
