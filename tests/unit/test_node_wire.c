@@ -42,7 +42,7 @@ static int32_t draw_i32(void)
     return draw() % 2 == 0 ? some[draw() % 5] : (int32_t)draw();
 }
 
-static char bytes[3][5000];
+static char bytes[4][5000];
 
 static struct sl_bytes draw_bytes(char to[5000])
 {
@@ -90,6 +90,7 @@ static struct sl_message draw_message(enum sl_message_type type)
         .flags = (uint32_t)draw_to(511),
         .value = draw_bytes(bytes[1]),
         .note = draw_bytes(bytes[2]),
+        .client = draw_bytes(bytes[3]),
         .waited_ms = (sl_ms)draw_to(SL_NEVER),
         .stamp = draw_to(SL_FENCE_MAX),
         .verdict = (enum sl_vote_verdict)(1 + draw() % (SL_VERDICT_COUNT - 1)),
@@ -152,6 +153,7 @@ static void assert_same(const struct sl_message *a, const struct sl_message *b)
     assert_number(a, 'F', a->flags, b->flags);
     if (has(a, 'v')) assert_bytes(a->value, b->value);
     if (has(a, 'n')) assert_bytes(a->note, b->note);
+    if (has(a, 'i')) assert_bytes(a->client, b->client);
     assert_number(a, 'w', (uint64_t)a->waited_ms, (uint64_t)b->waited_ms);
     assert_number(a, 's', a->stamp, b->stamp);
     assert_number(a, 'V', a->verdict, b->verdict);
@@ -223,7 +225,7 @@ static void every_message_comes_out_as_it_went_in(void **state)
     EACH_TYPE(t) /* A new letter is to be added above, too. */
     {
         const char *fields = sl_message_fields((enum sl_message_type)t);
-        assert_int_equal(strspn(fields, "rkofLpFvnwsVclPbBmu"), strlen(fields));
+        assert_int_equal(strspn(fields, "rkofLpFvniwsVclPbBmu"), strlen(fields));
     }
     EACH_TYPE(t) for (int i = 0; i < 300; i++)
     {
