@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_docs.sh [ROOT] - what the documents say exists, and what exists is documented.
+# check_docs.sh [ROOT] - check that everything the documents name exists, and that everything
+# public is documented.
 #
 # 1. man/sluice.h.3 has a section for each function of sluice.h, an item for each
 #    status, and mentions each struct and each constant.

@@ -1,8 +1,7 @@
 #!/bin/sh
-# check_man.sh [ROOT [BUILD]] - mandoc finds no fault in a man page.
+# check_man.sh [ROOT [BUILD]] - run mandoc on all man pages.
 #
-# Looks at the pages of ROOT/man, and, as some are made from templates, at those that were
-# built in BUILD/man.
+# Checks the pages of ROOT/man, and the pages that the build generates in BUILD/man.
 set -eu
 root=${1:-$(dirname "$0")/..}
 built=${2-}

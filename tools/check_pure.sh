@@ -1,9 +1,8 @@
 #!/bin/sh
-# check_pure.sh BUILD - the pure folders reach for nothing but memory and strings.
+# check_pure.sh BUILD - check that pure directories use only memory and string functions.
 #
-# Looks at what the objects of base/, locks/, majority/, tx/, failover/ and resp/ leave undefined: no
-# clock, socket, file, random number or log can hide from that. What one pure object
-# takes from another is fine.
+# Inspects the undefined symbols of the objects of base/, locks/, majority/, tx/, failover/ and resp/, so it
+# finds every use of a clock, socket, file, random number or log. Symbols of other pure objects are allowed.
 set -eu
 build=${1:?usage: check_pure.sh BUILD}
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_shell.sh [ROOT] - shellcheck has nothing to say about any script.
+# check_shell.sh [ROOT] - run shellcheck on all scripts.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 

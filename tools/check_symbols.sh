@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_symbols.sh BUILD - what libsluice.so gives and needs.
+# check_symbols.sh BUILD - check the exports and dependencies of libsluice.so.
 #
 # It exports the functions that sluice.h declares, no more and no fewer, and needs no
 # library but libc.
