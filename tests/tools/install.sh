@@ -33,7 +33,7 @@ passes "the command" test -x "$prefix/bin/sluice"
 passes "the server beside it" test -x "$prefix/bin/sluice-server"
 says "which the command finds" . "$prefix/bin/sluice" serve --version
 passes "the program for the files of a stopped server" test -x "$prefix/bin/sluice-offline"
-says "which the command finds as well" 'is not there' \
+says "which the command finds as well" 'does not exist' \
     sh -c "'$prefix/bin/sluice' store check '$prefix' 2>&1 || true"
 says "and whose page has its name, too" '^SLUICE-STORE' \
     sh -c "cd '$prefix/share/man' && mandoc -T ascii man8/sluice-offline.8"
