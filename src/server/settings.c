@@ -25,7 +25,8 @@ enum kind {
     ENGINE,
     FLAG,
     TEXT,
-    PATH
+    PATH,
+    INPUT
 };
 
 #define SECRET_BYTES_MIN 16u
@@ -92,7 +93,7 @@ static const struct choice *find_choice(const struct choice *all, const char *te
 
 static bool is_text(const struct row *r)
 {
-    return r->kind == TEXT || r->kind == PATH;
+    return r->kind == TEXT || r->kind == PATH || r->kind == INPUT;
 }
 
 static int64_t *number_of(struct sl_settings *s, const struct row *r)
@@ -292,6 +293,21 @@ static int add_to_list(struct reading *r, const struct row *row, const char *val
     return 0;
 }
 
+/* The name of a file is relative to the directory of the configuration file: there systemd puts
+ * copies of files that only root can read (LoadCredential=). */
+static int set_file(struct reading *r, const struct row *row, const char *name)
+{
+    char *path;
+    const char *slash = strrchr(r->place.file, '/');
+    int n = slash == NULL ? 0 : (int)(slash + 1 - r->place.file);
+    if (*name == '\0' || *name == '/') n = 0;
+    if (asprintf(&path, "%.*s%s", n, r->place.file, name) < 0)
+        return wrong(&r->place, "out of memory");
+    int status = set(r->settings, row, path, &r->place);
+    free(path);
+    return status;
+}
+
 static void take_setting(struct reading *r, const char *name, const struct value *value)
 {
     const struct row *row = find_row(name, strlen(name));
@@ -311,8 +327,9 @@ static void take_setting(struct reading *r, const char *name, const struct value
                        "\"#\" or \";\", which begins a comment",
                        name);
     else if (!r->by_flag[i])
-        status = r->seen[i] ? add_to_list(r, row, value->text)
-                            : set(r->settings, row, value->text, &r->place);
+        status = r->seen[i]           ? add_to_list(r, row, value->text)
+                 : row->kind == INPUT ? set_file(r, row, value->text)
+                                      : set(r->settings, row, value->text, &r->place);
     if (row != NULL) r->seen[i] = true;
     if (row != NULL && is_secret(row) && *value->text != '\0')
         r->settings->config_has_secret = true;

@@ -26,6 +26,7 @@ enum sl_log_level { SL_LOG_DEBUG, SL_LOG_INFO, SL_LOG_WARN, SL_LOG_ERROR };
 struct sl_settings {
 #define TEXT char *
 #define PATH char *
+#define INPUT char *
 #define NUMBER int64_t
 #define TIME int64_t
 #define SIZE int64_t
@@ -41,6 +42,7 @@ struct sl_settings {
 #undef SETTING
 #undef TEXT
 #undef PATH
+#undef INPUT
 #undef NUMBER
 #undef TIME
 #undef SIZE

@@ -4,12 +4,15 @@ data directory, or redirect its writes.
 
     tests/server/test_secrets.py SERVER [--jobs N] [PATTERN...]
 """
+import contextlib
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "lib"))
@@ -112,6 +115,98 @@ def a_link_is_rejected(t, name):
 
 for _name in ("lock", "state", "store", "store-lock"):
     test_of("a_link_in_the_place_of_%s_is_rejected" % _name.replace("-", "_"), a_link_is_rejected, _name)
+
+
+# --- The service of systemd --------------------------------------------------------------
+
+
+def unit_settings(name):
+    """The values of a setting in the unit of this build."""
+    path = os.path.join(os.path.dirname(tap.program), "../cli/sluice.service")
+    with open(path) as f:
+        return [line.rstrip("\n").split("=", 1)[1] for line in f if line.startswith(name + "=")]
+
+
+def write(path, content, mode):
+    with open(path, "w") as f:
+        f.write(content)
+    os.chmod(path, mode)
+
+
+def pass_credentials(etc, path):
+    """Do what systemd does for the service, with a directory `etc`: LoadCredential= and SetCredential=."""
+    os.mkdir(path)
+    defaults = dict(value.split(":", 1) for value in unit_settings("SetCredential"))
+    for value in unit_settings("LoadCredential"):
+        name, source = value.split(":")
+        source = os.path.join(etc, os.path.basename(source))
+        if os.path.exists(source):
+            content = open(source).read()
+        else:  # systemd does not start the service without a file that has no default.
+            content = defaults[name].encode().decode("unicode_escape")
+        write(os.path.join(path, name), content, 0o400)
+
+
+@contextlib.contextmanager
+def service(t, files):
+    """The command line of the unit for user nobody, and its environment. Only root can read the files."""
+    base = tempfile.mkdtemp(prefix="sluice-test.", dir="/tmp")  # nobody may not reach $TMPDIR
+    try:
+        etc, path, state = (os.path.join(base, name) for name in ("etc", "credentials", "state"))
+        program, *options = unit_settings("ExecStart")[0].replace("%d", path).split()
+        check(os.path.basename(program), "sluice-server")
+        program = os.path.join(base, "sluice-server")
+        shutil.copy(tap.program, program)
+        os.mkdir(etc)
+        os.mkdir(state, 0o700)
+        for name, content in files.items():
+            write(os.path.join(etc, name), content, 0o600)
+        pass_credentials(etc, path)
+        user = []
+        if os.geteuid() == 0:
+            os.chmod(base, 0o711)
+            for name in [path, state] + [os.path.join(path, name) for name in os.listdir(path)]:
+                os.chown(name, OTHER, OTHER)
+            user = ["setpriv", "--reuid", str(OTHER), "--regid", str(OTHER), "--clear-groups"]
+            p = t.run(*user, "cat", os.path.join(etc, "sluice.conf"))
+            check_that("Permission denied" in p.err, "nobody cannot read the files of root: %s" % p.err)
+        yield user + [program] + options, {"CREDENTIALS_DIRECTORY": path, "STATE_DIRECTORY": state}
+    finally:
+        shutil.rmtree(base)
+
+
+@test
+def the_service_reads_its_secrets_as_credentials(t):
+    with service(t, {
+            "sluice.conf": "node = 1\npeers = 1=127.0.0.1:1\nnode-port = auto\nbootstrap = yes\n"
+                           "secret-file = secret\npassword-file = password # of the clients\n",
+            "secret": "0123456789abcdef\n", "password": SECRET + "\n"}) as (argv, variables):
+        s = t.server(argv=argv, env=variables)
+        c = s.client(password=SECRET)
+        check(c("CONFIG", "GET", "secret-file")[1].decode(),
+              os.path.join(variables["CREDENTIALS_DIRECTORY"], "secret"))
+        check(c("CONFIG", "GET", "secret")[1], b"(set)")
+        check_error(s.client()("ACQUIRE", "k"), "NOAUTH")
+        if os.geteuid() == 0:
+            with open("/proc/%d/status" % s.pid) as f:
+                check_that("\nUid:\t%d\t" % OTHER in f.read(), "it runs as nobody")
+        s.end()
+
+
+@test
+def the_service_needs_no_secrets(t):
+    with service(t, {"sluice.conf": "# no settings\n"}) as (argv, variables):
+        s = t.server(argv=argv, env=variables)
+        check(s.client()("CONFIG", "GET", "password")[1], b"")
+        s.end()
+
+
+@test
+def a_secret_that_the_service_was_not_given_is_an_error(t):
+    with service(t, {"sluice.conf": "password-file = password\n"}) as (argv, variables):
+        p = t.run(*argv, env=variables)
+        check([p.status, p.err], [2, "sluice-server: password-file: the first line of %s/password is empty; it must "
+                                  "contain the password\n" % variables["CREDENTIALS_DIRECTORY"]])
 
 
 @test

@@ -78,24 +78,45 @@ def settings_from_a_file(t):
 def a_file_may_have_sections_comments_and_blanks(t):
     path = t.config("\ufefflinger = 3s ; a comment\r\n[limits]\n  keys-max : 44\n\t# blank\n"
                     "waiters-max=9\netcd-prefix = a;b = c#d;e ;f ;g\netcd-user =;h\netcd-ca = ;i\n"
-                    "etcd-cert = a#b # c ; d\netcd-key =#k\nlease-max\t=\t2m\t# a comment\n"
+                    "etcd-cert = /a#b # c ; d\netcd-key =#k\nlease-max\t=\t2m\t# a comment\n"
                     "majority-keys = # none\ntx-age = 3m #\n")
     s = t.server("--config", path)
     names = ("linger", "keys-max", "waiters-max", "etcd-prefix", "etcd-user", "etcd-ca", "etcd-cert",
              "etcd-key", "lease-max", "majority-keys", "tx-age")
     check([setting(s, n) for n in names],
-          ["3000", "44", "9", "a;b = c#d;e", ";h", "", "a#b", "#k", "120000", "", "180000"])
+          ["3000", "44", "9", "a;b = c#d;e", ";h", "", "/a#b", t.path("#k"), "120000", "", "180000"])
 
 
 @test
 def a_value_may_be_in_quotes(t):
     path = t.config("linger = '3s'\nkeys-max=\"44\"  \netcd-prefix = \" a # b ; c = 'd' \" # a comment\n"
-                    "etcd-user = 'say \"#\"' ; a comment\netcd-ca = \"\"\netcd-cert = it's \"here\"\n"
-                    "etcd-key = 'back\\slash\\' # no escapes\nbootstrap = \"no\"\n")
+                    "etcd-user = 'say \"#\"' ; a comment\netcd-ca = \"\"\netcd-cert = /it's \"here\"\n"
+                    "etcd-key = '/back\\slash\\' # no escapes\nbootstrap = \"no\"\n")
     s = t.server("--config", path)
     names = ("linger", "keys-max", "etcd-prefix", "etcd-user", "etcd-ca", "etcd-cert", "etcd-key")
     check([setting(s, n) for n in names],
-          ["3000", "44", " a # b ; c = 'd' ", 'say "#"', "", "it's \"here\"", "back\\slash\\"])
+          ["3000", "44", " a # b ; c = 'd' ", 'say "#"', "", "/it's \"here\"", "/back\\slash\\"])
+
+
+@test
+def a_file_is_relative_to_the_configuration_file(t):
+    os.mkdir(t.path("etc"))
+    t.write("etc/pw", "geheim\n")
+    t.write("pw", "open sesame\n")
+    path = t.write("etc/sluice.conf", "password-file = pw\n")
+    s = t.server("--config", path)
+    check(setting_with(s, "geheim", "password-file"), t.path("etc/pw"))
+    s = t.server("--config", "etc/sluice.conf")
+    check(setting_with(s, "geheim", "password-file"), "etc/pw")
+    s = t.server("--config", path, "--password-file", "pw")
+    check(setting_with(s, "open sesame", "password-file"), "pw")
+    os.rename(path, t.path("sluice.conf"))
+    s = t.server("--config", "sluice.conf")
+    check(setting_with(s, "open sesame", "password-file"), "pw")
+
+
+def setting_with(s, password, name):
+    return pairs(s.client(password=password)("CONFIG", "GET", name))[name].decode()
 
 
 def check_password(t, line, password):
