@@ -296,6 +296,10 @@ says "without etcd there is nothing to measure, and it says so" 'not installed' 
     "$keeper" --quick --rounds 1 --etcd /nonexistent
 fails "a part of another program is rejected by the keeper benchmark" 'invalid value: majority' \
     "$keeper" --only majority
+says "writeback times pairs while the disk is written to" \
+    "^$work  *writing  *[0-9]* *[1-9][0-9]* .* [0-9]* *[0-9]*$" \
+    "$build/bench/writeback" 0.2 "$work"
+fails "writeback rejects an invalid time" '^usage:' "$build/bench/writeback" 0
 same "no process of it is left behind" "$(pgrep -f "$work/sluice.bench." || true)" ""
 same "no directory of a server is left behind" \
     "$(find "$work" -maxdepth 1 -name 'sluice.bench.*')" ""

@@ -63,7 +63,7 @@ static int take_option(void *into, int id, const char *value)
             return cli_duration("--interval", value, 1, &o->interval_ms);
         case CLI_OPT_COUNT:
             if (!cli_number(value, 1, UINT64_MAX, &o->count))
-                return cli_bad_value("--count", value, "a number of at least 1");
+                return cli_bad_value("--count", value, "a number from 1");
             return 0;
         case CLI_OPT_SEGMENT:
             if (value[0] == '\0')
@@ -100,7 +100,7 @@ static int open_existing(const char *name, struct sluice_canal **out)
     const char *which = name_or_own(name);
     int status = sluice_canal_open(which, &options, out);
     if (status == SLUICE_OK) return 0;
-    return cli_status_error(which != NULL ? which : "the user's segment", status);
+    return cli_status_error(which != NULL ? which : "default segment", status);
 }
 
 /* Show one key, or all keys if key is NULL. Returns false if there is no such key. */
@@ -176,8 +176,11 @@ static int reap(const struct canal_options *o, const char *name)
     else {
         /* Count an exclusive lock as one holder, not as 1073741823 units. */
         int64_t whole = units / CLI_WHOLE_CAPACITY, rest = units % CLI_WHOLE_CAPACITY;
-        if (whole > 0) printf("%" PRId64 " exclusive, ", whole);
-        printf("%" PRId64 " %s back\n", rest, rest == 1 ? "unit came" : "units came");
+        fputs("released ", stdout);
+        if (whole > 0)
+            printf("%" PRId64 " exclusive %s and ", whole,
+                   whole == 1 ? "lock" : "locks");
+        printf("%" PRId64 " %s\n", rest, rest == 1 ? "unit" : "units");
     }
     return cli_flush_output(0);
 }
@@ -235,7 +238,7 @@ static const char *in_use(const char *name)
     if (status == SLUICE_ENOENT) return NULL; /* No process has finished creating it. */
     /* The removal will fail anyway. */
     if (status == SLUICE_EFOREIGN || status == SLUICE_EACCES) return NULL;
-    if (status != SLUICE_OK) return "may be in use, which cannot be told";
+    if (status != SLUICE_OK) return "cannot be opened and may be in use";
     sluice_canal_reap(c);
     sluice_canal_info(c, &info);
     sluice_canal_close(c);
@@ -247,7 +250,7 @@ static int remove_one(const struct canal_options *o, const char *name)
     char shown[CLI_SAFE_SIZE];
     const char *why = o->force ? NULL : in_use(name);
     if (why != NULL) {
-        cli_message("%s %s; --force removes it all the same",
+        cli_message("%s %s; use --force to remove it anyway",
                     cli_safe_text(name, shown, sizeof shown), why);
         return CLI_EXIT_TAKEN;
     }
@@ -405,7 +408,7 @@ int cli_canal(const struct cli_command *command, int argc, char **argv)
     if (status >= 0) return status;
     argc -= rest, argv += rest;
     if (!count_fits(command->id, argc))
-        return cli_usage_error("%s", argc == 0 ? "no NAME" : "too many words");
+        return cli_usage_error("%s", argc == 0 ? "missing NAME" : "too many arguments");
     const char *name = argc > 0 ? argv[0] : NULL;
     cli_catch_truncation();
     switch (command->id) {

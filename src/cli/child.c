@@ -104,7 +104,7 @@ static int start(struct child *c)
 {
     int failure[2];
     if (pipe2(failure, O_CLOEXEC) != 0) {
-        cli_message("cannot make a pipe: %s", strerror(errno));
+        cli_message("cannot create a pipe: %s", strerror(errno));
         return CLI_EXIT_SYSTEM;
     }
     heed_signals(c);
@@ -162,7 +162,7 @@ static void send(struct child *c, int sig)
 {
     if (kill(-c->pid, sig) == 0 || errno != EPERM || c->powerless) return;
     c->powerless = true;
-    cli_message("cannot send %s to the command: it has become another user's",
+    cli_message("cannot send %s to the command: it runs as another user",
                 sigabbrev_np(sig));
 }
 
@@ -181,8 +181,7 @@ static void end_asking(struct child *c)
     go_on(c);
     if (c->asked_in_vain < 2) return;
     cli_message(
-        "the command wants a terminal that it cannot have, and may be stopped for "
-        "good");
+        "the command is stopped because it needs a terminal, and none is available");
 }
 
 static void on_stopped(struct child *c, int sig)

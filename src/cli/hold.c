@@ -59,21 +59,22 @@ static bool is_ancestor(int32_t pid)
 static void describe(const struct sluice_holder *h, const char *path, char *out,
                      size_t size)
 {
-    char program[80], ago[32], clock[32], now[128] = "";
+    char program[80], ago[32], clock[32], comm[80], holder[320];
+    int32_t pids[1];
     cli_safe_text(h->program, program, sizeof program);
     cli_format_duration(cli_wall_ms() - h->since_ms, ago, sizeof ago);
     cli_format_time(h->since_ms, clock, sizeof clock);
-    if (h->inherited) {
-        int32_t pids[1];
-        char comm[80];
-        if (cli_tether_pids(path, h->slot, pids, 1) > 0)
-            snprintf(now, sizeof now, ", now pid %d (%s)", (int)pids[0],
-                     cli_tether_program(pids[0], comm, sizeof comm));
-    }
-    snprintf(out, size, "%spid %d (%s)%s for %s, since %s%s",
-             h->inherited ? "what is left of " : "", (int)h->pid, program, now, ago,
-             clock,
-             is_ancestor(h->pid) ? "; that is waiting for this very command" : "");
+    if (!h->inherited)
+        snprintf(holder, sizeof holder, "pid %d (%s)", (int)h->pid, program);
+    else if (cli_tether_pids(path, h->slot, pids, 1) > 0)
+        snprintf(holder, sizeof holder, "pid %d (%s), started by pid %d (%s),",
+                 (int)pids[0], cli_tether_program(pids[0], comm, sizeof comm),
+                 (int)h->pid, program);
+    else
+        snprintf(holder, sizeof holder, "a process started by pid %d (%s)", (int)h->pid,
+                 program);
+    snprintf(out, size, "%s for %s, since %s%s", holder, ago, clock,
+             is_ancestor(h->pid) ? "; it is waiting for this command: deadlock" : "");
 }
 
 /* Print a message that names the holders and counts the waiters, including us. */
@@ -89,12 +90,12 @@ static void report_holders(struct sluice_canal *c, const char *key)
         size_t n = strlen(who);
         snprintf(who + n, sizeof who - n, "%s%s", n > 0 ? "; " : "", one);
     }
-    if (holders == 0) snprintf(who, sizeof who, "nobody just now");
+    if (holders == 0) snprintf(who, sizeof who, "no process at the moment");
     if (holders > NAMED_MAX)
         snprintf(more, sizeof more, " and %u more", (unsigned)(holders - NAMED_MAX));
     cli_message("waiting for \"%s\": held by %s%s; %u %s",
                 cli_safe_text(key, shown, sizeof shown), who, more, (unsigned)waiters,
-                waiters == 1 ? "waits" : "wait");
+                waiters == 1 ? "waiter" : "waiters");
 }
 
 /* --- Waiting -------------------------------------------------------------- */
@@ -173,7 +174,7 @@ static int tie(struct cli_hold *h, const struct cli_request *w)
 {
     int status = sluice_canal_tether(h->canal, &h->tether);
     if (status != SLUICE_OK)
-        return cli_status_error("cannot tie the lock to a command", status);
+        return cli_status_error("cannot pass the lock on to the command", status);
     move_up(&h->tether);
     uint64_t capacity = (uint64_t)w->capacity.per * w->capacity.buckets;
     if (w->numbered) h->slot = take_number(h->tether, w->key, capacity);
@@ -190,7 +191,7 @@ static void show_as(const char *program)
 int cli_hold(const struct cli_request *w, struct cli_hold *h, bool *full)
 {
     const struct sluice_canal_options options = {.mode = w->mode};
-    const char *place = w->segment != NULL ? w->segment : "the user's segment";
+    const char *place = w->segment != NULL ? w->segment : "default segment";
     int64_t until = w->wait_ms;
     bool noted = false;
     char own[16] = "sluice";

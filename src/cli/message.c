@@ -31,7 +31,7 @@ static void write_line(const char *format, va_list args, const char *hint)
     ssize_t written = write(STDERR_FILENO, line, len);
     if (written >= 0 && hint != NULL)
         written = write(STDERR_FILENO, hint, strlen(hint));
-    (void)written; /* If standard error is closed, there is nobody to tell. */
+    (void)written; /* If standard error is closed, the message is lost. */
 }
 
 void cli_message(const char *format, ...)
@@ -78,13 +78,14 @@ int cli_exit_of(int64_t status)
     }
 }
 
-/* What the user can do about it. */
+/* What the user can do about an error. */
 static const char *advice(int64_t status)
 {
     switch (status) {
         case SLUICE_EKEYS:
         case SLUICE_ESLOTS:
-        case SLUICE_ERECORDS: return " (sluice canal make makes a larger segment)";
+        case SLUICE_ERECORDS:
+            return " (create a larger segment with: sluice canal make)";
         case SLUICE_EIO:
             return access("/proc/self", F_OK) == 0 ? "" : " (is /proc mounted?)";
         default: return "";

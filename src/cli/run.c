@@ -73,12 +73,11 @@ static int take_option(void *into, int id, const char *value)
     switch (id) {
         case 'j':
             if (!parse_per(value, &o->per))
-                return cli_bad_value("-j", value,
-                                     "a number of at least 1, +N, -N or N%");
+                return cli_bad_value("-j", value, "a number from 1, or N%, +N or -N");
             return 0;
         case CLI_OPT_BUCKETS:
             if (!cli_number(value, 1, SLUICE_CAPACITY_MAX, &o->buckets))
-                return cli_bad_value("--buckets", value, "a number of at least 1");
+                return cli_bad_value("--buckets", value, "a number from 1");
             return 0;
         case 's': o->shared = true, o->exclusive = false; return 0;
         case 'x': o->exclusive = true, o->shared = false; return 0;
@@ -86,7 +85,7 @@ static int take_option(void *into, int id, const char *value)
         case 'w': return cli_duration("-w", value, 0, &o->request.wait_ms);
         case 'E':
             if (!cli_number(value, 0, 255, &n))
-                return cli_bad_value("-E", value, "0 to 255");
+                return cli_bad_value("-E", value, "a number from 0 to 255");
             o->conflict = (int)n;
             return 0;
         case 'c': o->string = value; return 0;
@@ -97,7 +96,7 @@ static int take_option(void *into, int id, const char *value)
         case CLI_OPT_LOCAL: return 0; /* The only kind of lock that run has. */
         case CLI_OPT_SEGMENT:
             if (value[0] == '\0')
-                return cli_usage_error("--segment: the name is empty");
+                return cli_usage_error("--segment: the name must not be empty");
             o->request.segment = value;
             return 0;
         case CLI_OPT_MODE:
@@ -124,32 +123,32 @@ static int use_shell(struct run_options *o)
 /* Take the arguments after the options: KEY and the command. */
 static int take_arguments(struct run_options *o, int argc, char **argv)
 {
-    if (argc == 0) return cli_usage_error("no KEY");
+    if (argc == 0) return cli_usage_error("missing KEY");
     o->request.key = argv[0];
     size_t n = strlen(argv[0]);
-    if (n == 0) return cli_usage_error("KEY is empty");
+    if (n == 0) return cli_usage_error("KEY must not be empty");
     if (n > SLUICE_KEY_BYTES_MAX)
-        return cli_usage_error("KEY is %zu bytes long; %u are possible", n,
+        return cli_usage_error("KEY is too long: %zu bytes (maximum %u)", n,
                                SLUICE_KEY_BYTES_MAX);
     argc--, argv++;
     bool behind = argc > 0 && o->string == NULL &&
                   (strcmp(argv[0], "-c") == 0 || strcmp(argv[0], "--command") == 0);
     if (behind) {
         if (argc != 2)
-            return cli_usage_error("%s needs exactly one word after it", argv[0]);
+            return cli_usage_error("%s takes exactly one argument, the shell command",
+                                   argv[0]);
         o->string = argv[1];
         return use_shell(o);
     }
     if (o->string != NULL)
         return argc == 0 ? use_shell(o)
-                         : cli_usage_error("a command besides that of -c");
+                         : cli_usage_error("use either -c or COMMAND, not both");
     if (argc > 0 && strcmp(argv[0], "--") == 0) argc--, argv++;
     else if (argc > 0 && argv[0][0] == '-' && argv[0][1] != '\0')
         return cli_usage_error(
-            "%s: options stand before KEY, and -- before a command that "
-            "begins with -",
+            "%s: options go before KEY; write -- before a command that begins with -",
             argv[0]);
-    if (argc == 0) return cli_usage_error("no command");
+    if (argc == 0) return cli_usage_error("missing COMMAND");
     o->argv = argv;
     return 0;
 }
@@ -160,15 +159,16 @@ static int settle(struct run_options *o)
     bool counts = o->per != 0 || o->buckets != 0;
     struct cli_request *w = &o->request;
     if (counts && (o->shared || o->exclusive))
-        return cli_usage_error("-s and -x do not go with -j and --buckets");
+        return cli_usage_error("-s and -x cannot be combined with -j or --buckets");
     if (o->close && o->no_fork)
-        return cli_usage_error("-o does not go with -F: nobody would hold the lock");
+        return cli_usage_error(
+            "-o cannot be combined with -F: no process would hold the lock");
     if (counts) {
         uint64_t per = o->per != 0 ? o->per : 1;
         uint64_t buckets = o->buckets != 0 ? o->buckets : 1;
-        /* A larger capacity would admit a counting run beside an exclusive one. */
+        /* A larger capacity would admit a counting run during an exclusive one. */
         if (per > CLI_WHOLE_CAPACITY / buckets)
-            return cli_usage_error("more room than a lock can have, which is %u",
+            return cli_usage_error("the capacity PER x N must not exceed %u",
                                    (unsigned)CLI_WHOLE_CAPACITY);
         w->capacity = (struct sluice_capacity){(uint32_t)per, (uint32_t)buckets};
         w->units = 1;
@@ -243,11 +243,11 @@ static void report_lost(void *context, bool ended)
 {
     struct running *r = context;
     char key[CLI_SAFE_SIZE], path[CLI_SAFE_SIZE];
-    cli_message("the lock \"%s\" is lost: its segment %s was %s; %s",
+    cli_message("lost the lock \"%s\": its segment %s was %s; %s",
                 cli_safe_text(r->options->request.key, key, sizeof key),
                 cli_safe_text(sluice_canal_path(r->hold.canal), path, sizeof path),
                 is_there(&r->hold) ? "truncated" : "removed",
-                ended ? "the command had just ended" : "stopping the command");
+                ended ? "the command has already ended" : "stopping the command");
 }
 
 static void end_hold(void *context)
@@ -263,8 +263,8 @@ static int report_taken(const struct run_options *o)
     if (!o->request.quiet && o->request.wait_ms == 0)
         cli_message("\"%s\" is taken", shown);
     else if (!o->request.quiet)
-        cli_message("\"%s\" is still taken after %g s", shown,
-                    (double)o->request.wait_ms / 1000);
+        cli_message("timed out after %g s: \"%s\" is still taken",
+                    (double)o->request.wait_ms / 1000, shown);
     return o->conflict;
 }
 

@@ -46,7 +46,7 @@ static const char *capacity_text(struct sluice_capacity r, char *out, size_t siz
 static const char *state_of(const struct sluice_holder *h)
 {
     if (h->waits) return "waits";
-    if (h->inherited) return "left";
+    if (h->inherited) return "inherited";
     return h->dead ? "dead" : "holds";
 }
 
@@ -65,7 +65,7 @@ static void json_key(const struct sluice_key_info *k)
     fputs("{", stdout);
     cli_json_member(stdout, "key", k->key);
     printf(",\"held\":%" PRIu64 ",\"per\":%u,\"buckets\":%u,\"kind\":\"%s\","
-           "\"rooms_differ\":%s,\"holders\":%u,\"waiters\":%u}",
+           "\"capacities_differ\":%s,\"holders\":%u,\"waiters\":%u}",
            k->held, (unsigned)k->capacity.per, (unsigned)k->capacity.buckets,
            kind_of(k), k->capacities_differ ? "true" : "false", (unsigned)k->holders,
            (unsigned)k->waiters);
@@ -83,7 +83,7 @@ static void text_key(const struct sluice_key_info *k)
     printf("%-24s %-12s %-12s %7u %7u%s\n", cli_safe_text(k->key, key, sizeof key),
            held_text(k, held, sizeof held),
            capacity_text(k->capacity, capacity, sizeof capacity), (unsigned)k->holders,
-           (unsigned)k->waiters, k->capacities_differ ? "  (rooms differ)" : "");
+           (unsigned)k->waiters, k->capacities_differ ? "  (capacities differ)" : "");
 }
 
 void cli_show_keys(struct sluice_canal *c, enum cli_form form)
@@ -95,7 +95,7 @@ void cli_show_keys(struct sluice_canal *c, enum cli_form form)
         cli_json_string(stdout, sluice_canal_path(c));
         fputs(",\"keys\":[", stdout);
     } else if (form == CLI_FORM_TEXT)
-        printf("%-24s %-12s %-12s %7s %7s\n", "KEY", "HELD", "ROOM", "HOLDERS",
+        printf("%-24s %-12s %-12s %7s %7s\n", "KEY", "HELD", "CAPACITY", "HOLDERS",
                "WAITERS");
     for (uint64_t cursor = 0; sluice_canal_next_key(c, &cursor, &k) == 1;) {
         if (form == CLI_FORM_NAMES) {
@@ -122,7 +122,7 @@ static void json_holder(const char *path, const struct sluice_holder *h)
            ",\"state\":\"%s\"",
            h->units, (unsigned)h->capacity.per, (unsigned)h->capacity.buckets,
            h->since_ms, state_of(h));
-    fputs(",\"left\":[", stdout);
+    fputs(",\"inherited_by\":[", stdout);
     size_t n = h->inherited ? cli_tether_pids(path, h->slot, pids, PIDS_MAX) : 0;
     for (size_t i = 0; i < n && i < PIDS_MAX; i++)
         printf("%s%d", i > 0 ? "," : "", (int)pids[i]);
@@ -164,7 +164,7 @@ static void text_holder(const char *path, const struct sluice_holder *h)
 {
     char program[CLI_SAFE_SIZE], units[32], capacity[64], clock[32], ago[32], comm[32];
     int32_t pids[PIDS_MAX];
-    printf("%-6s %8d %8d %-15s %8s %-10s %s, %s ago\n", state_of(h), (int)h->pid,
+    printf("%-9s %8d %8d %-15s %8s %-10s %s, %s ago\n", state_of(h), (int)h->pid,
            (int)h->tid, cli_safe_text(h->program, program, sizeof program),
            units_text(h, units, sizeof units),
            capacity_text(h->capacity, capacity, sizeof capacity),
@@ -173,7 +173,7 @@ static void text_holder(const char *path, const struct sluice_holder *h)
     if (!h->inherited) return;
     size_t n = cli_tether_pids(path, h->slot, pids, PIDS_MAX);
     for (size_t i = 0; i < n && i < PIDS_MAX; i++)
-        printf("       %8d %8s %s\n", (int)pids[i], "",
+        printf("          %8d %8s %s\n", (int)pids[i], "",
                cli_tether_program(pids[i], comm, sizeof comm));
 }
 
@@ -186,15 +186,15 @@ static void show_key_text(struct sluice_canal *c, const struct sluice_key_info *
     if (is_whole(k->capacity)) printf("%s: %s\n", key, is_idle(k) ? "free" : held);
     else {
         sluice_canal_picture(k->held, k->capacity, picture, sizeof picture);
-        printf("%s: held %s, room %s  %s%s\n", key, held,
+        printf("%s: held %s, capacity %s  %s%s\n", key, held,
                capacity_text(k->capacity, capacity, sizeof capacity), picture,
-               k->capacities_differ ? "  (rooms differ)" : "");
+               k->capacities_differ ? "  (capacities differ)" : "");
     }
     bool headed = false;
     for (uint64_t cursor = 0; sluice_canal_next_holder(c, k->key, &cursor, &h) == 1;) {
         if (!headed)
-            printf("%-6s %8s %8s %-15s %8s %-10s %s\n", "STATE", "PID", "TID",
-                   "PROGRAM", "UNITS", "ROOM", "SINCE");
+            printf("%-9s %8s %8s %-15s %8s %-10s %s\n", "STATE", "PID", "TID",
+                   "PROGRAM", "UNITS", "CAPACITY", "SINCE");
         headed = true;
         text_holder(sluice_canal_path(c), &h);
     }

@@ -8,86 +8,85 @@
 
 #define HELP_OPTION {CLI_OPT_HELP, "h", "help", NULL, CLI_ARG_NONE, "show this help", "Show help and exit."}
 #define JSON_OPTION {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON", "Print one JSON document."}
-#define MODE_OPTION {CLI_OPT_MODE, "", "mode", "OCTAL", CLI_ARG_TEXT, "permissions of a segment that is made (0600)", \
-    "Permissions of a segment that is made, 0600 by default.\n" \
-    "With bits for the group or others, segments of other users are accepted too:\n" \
-    "set them only if you trust everyone who can write to the segment."}
+#define MODE_OPTION {CLI_OPT_MODE, "", "mode", "OCTAL", CLI_ARG_TEXT, "permissions of a new segment (0600)", \
+    "Permissions of the segment if this command creates it; the default is 0600.\n" \
+    "If the mode has bits for the group or others, a segment that belongs to another user is accepted, too:\n" \
+    "use it only if you trust everyone who can write to the segment."}
 #define END_OPTION {0, NULL, NULL, NULL, CLI_ARG_NONE, NULL, NULL}
 
 static const struct cli_option run_options[] = {
-    {'j', "j", "per jobs", "PER", CLI_ARG_TEXT, "at most PER at once: N, N% of the cores, +N, -N cores",
-        "Let at most\n.Ar PER\nrun at once:\na number, a percentage of the processor cores\n"
-        ".Pq Cm 50% ,\nor so many more or fewer than there are cores\n.Pq Cm +1 , Cm \\-1 .\n"
-        "Each caller declares this for itself, and it may differ from call to call."},
-    {CLI_OPT_BUCKETS, "", "buckets", "N", CLI_ARG_TEXT, "room for PER times N",
-        "Room for\n.Ar PER\ntimes\n.Ar N .\nWithout\n.Fl j\nthat is\n.Ar N ."},
-    {'s', "s", "shared", NULL, CLI_ARG_NONE, "share with others that say -s, not with -x",
-        "Run beside any number of others that say\n.Fl s ,\nand not beside one that says\n.Fl x ."},
+    {'j', "j", "per jobs", "PER", CLI_ARG_TEXT, "run at most PER at once: N, N% of the cores, +N, -N",
+        "Run at most\n.Ar PER\ncommands at once:\na number, a percentage of the processor cores\n"
+        ".Pq Cm 50% ,\nor the number of cores plus or minus a number\n.Pq Cm +1 , Cm \\-1 .\n"
+        "Each call declares its own number."},
+    {CLI_OPT_BUCKETS, "", "buckets", "N", CLI_ARG_TEXT, "multiply the capacity by N",
+        "Set the capacity to\n.Ar PER\ntimes\n.Ar N .\nWithout\n.Fl j\nthe capacity is\n.Ar N ."},
+    {'s', "s", "shared", NULL, CLI_ARG_NONE, "run at the same time as other -s runs, but not as -x",
+        "Take a shared lock: run at the same time as other runs with\n.Fl s ,\nbut not as a run with\n.Fl x ."},
     {'x', "xe", "exclusive", NULL, CLI_ARG_NONE, "run alone; the default without -j and --buckets",
-        "Run alone.\nThis is the default where neither\n.Fl j\nnor\n.Fl Fl buckets\nis given."},
-    {'n', "n", "nonblock nb nonblocking", NULL, CLI_ARG_NONE, "do not wait; exit 1 if it is taken",
-        "Do not wait.\nIf the lock is taken, exit with 1, or what\n.Fl E\nsays."},
+        "Take an exclusive lock: run alone.\nThis is the default without\n.Fl j\nand\n.Fl Fl buckets ."},
+    {'n', "n", "nonblock nb nonblocking", NULL, CLI_ARG_NONE, "do not wait; exit 1 if the lock is taken",
+        "Do not wait.\nIf the lock is taken, exit with status 1, or the status that\n.Fl E\nsets."},
     {'w', "w", "wait timeout", "TIME", CLI_ARG_TEXT, "wait at most TIME: 5, 0.5, 500ms, 30s, 2m, 1h",
-        "Wait at most\n.Ar TIME :\nseconds, with a fraction if you like, or a number with\n"
-        ".Cm ms , s , m\nor\n.Cm h .\nThe default is to wait without end; 0 is\n.Fl n ."},
-    {'E', "E", "conflict-exit-code", "N", CLI_ARG_TEXT, "exit status if the lock was not granted (1)",
-        "The exit status if the lock was not granted, 1 by default.\n75 is a good choice: no program "
-        "uses it by accident, and mail systems and\n.Xr systemd 1\nunits know it as\n.Dq try again ."},
-    {'c', "c", "command", "STRING", CLI_ARG_TEXT, "run STRING by the shell",
-        "Run\n.Ar STRING\nby the shell,\n.Ev SHELL\nor\n.Pa /bin/sh .\nMay stand behind\n.Ar KEY\nas well, as with\n.Xr flock 1 ."},
-    {'o', "o", "close", NULL, CLI_ARG_NONE, "the command gets no claim on the lock",
-        "Give the command and what it starts no claim on the lock: it is the wrapper's alone."},
-    {'F', "F", "no-fork", NULL, CLI_ARG_NONE, "become the command instead of waiting for it",
-        "Execute the command in place of the wrapper.\nThe lock is then the command's own, "
-        "until it and what it started are gone."},
-    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "no notes on standard error, only errors", NULL},
-    {CLI_OPT_VERBOSE, "", "verbose", NULL, CLI_ARG_NONE, "say how long it took to get the lock", 
-        "Say on standard error how long it took to get the lock, and what is executed."},
+        "Wait at most\n.Ar TIME .\nA plain number is in seconds and may have a fraction; the units are\n"
+        ".Cm ms , s , m\nand\n.Cm h .\nThe default is to wait without a timeout; 0 is the same as\n.Fl n ."},
+    {'E', "E", "conflict-exit-code", "N", CLI_ARG_TEXT, "exit status if the lock is not granted (1)",
+        "The exit status if the lock is not granted; the default is 1.\nUse 75 to tell this case from a failed command: "
+        "few commands exit with 75, and mail systems and\n.Xr systemd 1\nunits read it as\n.Dq try again ."},
+    {'c', "c", "command", "STRING", CLI_ARG_TEXT, "run STRING in a shell",
+        "Run\n.Ar STRING\nin the shell\n.Ev SHELL ,\nor\n.Pa /bin/sh .\nThis option may follow\n.Ar KEY ,\nas with\n.Xr flock 1 ."},
+    {'o', "o", "close", NULL, CLI_ARG_NONE, "do not pass the lock on to the command",
+        "Do not pass the lock on to the command and its children: only the wrapper holds it."},
+    {'F', "F", "no-fork", NULL, CLI_ARG_NONE, "replace the wrapper with the command",
+        "Execute the command in the process of the wrapper.\nThe command and the processes that it starts hold the lock."},
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print errors only", 
+        "Print errors only: no message while waiting, and none if the lock is taken."},
+    {CLI_OPT_VERBOSE, "", "verbose", NULL, CLI_ARG_NONE, "print how long it took to get the lock", 
+        "Print how long it took to get the lock, and the command."},
     {CLI_OPT_LOCAL, "", "local", NULL, CLI_ARG_NONE, "use a lock of this machine (the default)",
-        "Use a lock of this machine.\nThis is the default and, in this version, the only choice: "
-        "\n.Cm run\ndoes not use servers and ignores\n.Ev SLUICE_SERVER ."},
-    {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "the segment that the lock is in; a name or a path",
-        "The segment of shared memory that the lock is in:\n.Ar NAME\nstands for\n.Pa /dev/shm/sluice. Ns Ar NAME ,\n"
-        "and what has a slash in it is a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else\n"
-        ".Pa /dev/shm/sluice. Ns Ar uid ,\nwhich is never a file of another user.\nImplies\n.Fl Fl local ."},
+        "Use a lock of this machine.\nThis is the default, and the only choice in this version:\n"
+        ".Cm run\ndoes not use servers and ignores\n.Ev SLUICE_SERVER ."},
+    {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "use the locks of this segment: a name or a path",
+        "Use the locks of this segment of shared memory.\nA\n.Ar NAME\nwithout a slash stands for\n.Pa /dev/shm/sluice. Ns Ar NAME ;\n"
+        "anything else is a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else the user's default segment; see\n.Sx FILES ."},
     MODE_OPTION,
-    {CLI_OPT_GRACE, "", "grace", "TIME", CLI_ARG_TEXT, "if the lock is lost: from SIGTERM to SIGKILL (5s)",
-        "If the lock is lost, the time between SIGTERM and SIGKILL to the command; 5 seconds by default."},
+    {CLI_OPT_GRACE, "", "grace", "TIME", CLI_ARG_TEXT, "if the lock is lost: time from SIGTERM to SIGKILL (5s)",
+        "If the lock is lost, the time between SIGTERM and SIGKILL for the command; the default is 5 seconds."},
     HELP_OPTION, END_OPTION};
 
 static const struct cli_option ls_options[] = {
     JSON_OPTION,
-    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "names alone, one a line", NULL},
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print only names, one per line", NULL},
     HELP_OPTION, END_OPTION};
 
 static const struct cli_option show_options[] = {
     JSON_OPTION,
     {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print only keys, one per line",
-        "Print only keys, one per line; with\n.Ar KEY ,\nonly the process ids of its holders."},
-    {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "the segment: a name or a path",
-        "The segment.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else the default segment."},
+        "Print only keys, one per line.\nWith\n.Ar KEY ,\nprint only the process ids of its holders."},
+    {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "inspect this segment: a name or a path",
+        "Inspect this segment."},
     HELP_OPTION, END_OPTION};
 
 static const struct cli_option watch_options[] = {
-    {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON, one document a line", NULL},
-    {CLI_OPT_INTERVAL, "", "interval", "TIME", CLI_ARG_TEXT, "time between two looks (1s)", NULL},
-    {CLI_OPT_COUNT, "", "count", "N", CLI_ARG_TEXT, "end after N looks", NULL},
+    {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON, one document per line", NULL},
+    {CLI_OPT_INTERVAL, "", "interval", "TIME", CLI_ARG_TEXT, "time between two updates (1s)", NULL},
+    {CLI_OPT_COUNT, "", "count", "N", CLI_ARG_TEXT, "exit after N updates", NULL},
     HELP_OPTION, END_OPTION};
 
 static const struct cli_option reap_options[] = {
     JSON_OPTION, HELP_OPTION, END_OPTION};
 
 static const struct cli_option make_options[] = {
-    {CLI_OPT_KEYS, "", "keys", "N", CLI_ARG_TEXT, "keys in use at one time (4096)", NULL},
-    {CLI_OPT_SLOTS, "", "slots", "N", CLI_ARG_TEXT, "threads at one time (1024)",
-        "Threads at one time, 1024 by default.\nA\n.Xr sluice-run 1\nthat runs or waits is one."},
-    {CLI_OPT_RECORDS, "", "records", "N", CLI_ARG_TEXT, "pairs of thread and key at one time (16384)", NULL},
+    {CLI_OPT_KEYS, "", "keys", "N", CLI_ARG_TEXT, "maximum number of keys in use (4096)", NULL},
+    {CLI_OPT_SLOTS, "", "slots", "N", CLI_ARG_TEXT, "maximum number of threads (1024)",
+        "Maximum number of threads that use the segment at one time; the default is 1024.\nEach\n.Xr sluice-run 1\nthat runs or waits is one."},
+    {CLI_OPT_RECORDS, "", "records", "N", CLI_ARG_TEXT, "maximum number of pairs of thread and key (16384)", NULL},
     MODE_OPTION, HELP_OPTION, END_OPTION};
 
 static const struct cli_option rm_options[] = {
-    {CLI_OPT_FORCE, "", "force", NULL, CLI_ARG_NONE, "also if it is in use",
-        "Remove it also if it is in use.\nWhat runs under its locks then runs without: a\n"
-        ".Xr sluice-run 1\nsees that and stops its command."},
+    {CLI_OPT_FORCE, "", "force", NULL, CLI_ARG_NONE, "remove the segment even if it is in use",
+        "Remove the segment even if it is in use.\nIts holders lose their locks: each\n"
+        ".Xr sluice-run 1\nthen stops its command."},
     HELP_OPTION, END_OPTION};
 
 /* How completion treats the value of a setting, by kind. */
@@ -158,13 +157,13 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
         "show all locks, or the holders and waiters of one lock", show_options,
         {CLI_ARG_KEY, CLI_ARG_NONE}},
     [CLI_CANAL_WATCH] = {CLI_CANAL_WATCH, "canal watch", "[options] [NAME]",
-        "show a segment again and again", watch_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
+        "show the locks of a segment repeatedly", watch_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_CANAL_REAP] = {CLI_CANAL_REAP, "canal reap", "[--json] [NAME]",
-        "give back what the dead held", reap_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
+        "release the units of dead holders", reap_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_CANAL_MAKE] = {CLI_CANAL_MAKE, "canal make", "[options] NAME",
-        "make a segment of another size than usual", make_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
+        "create a segment, with sizes of your choice", make_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_CANAL_RM] = {CLI_CANAL_RM, "canal rm", "[--force] NAME...",
-        "remove segments that nobody uses", rm_options, {CLI_ARG_SEGMENT, CLI_ARG_SEGMENT, CLI_ARG_NONE}},
+        "remove segments that are not in use", rm_options, {CLI_ARG_SEGMENT, CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_SERVE] = {CLI_SERVE, "serve", "[options]", "start the server", serve_options, {CLI_ARG_NONE}},
     [CLI_STORE_CHECK] = {CLI_STORE_CHECK, "store check", "DIRECTORY",
         "check the transaction store of a server", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
@@ -211,21 +210,21 @@ const struct cli_exit cli_exits[] = {
     {0, NULL, NULL, NULL}};
 
 const struct cli_variable cli_reads[] = {
-    {"SLUICE_SEGMENT", "the segment, where --segment does not say"},
+    {"SLUICE_SEGMENT", "the segment, if --segment is not given"},
     {"SLUICE_SERVER", "the server that do uses; run ignores it"},
     {"SLUICE_PASSWORD", "the password for the server; used by do"},
-    {"SHELL", "the shell for -c"},
+    {"SHELL", "the shell that executes the argument of -c"},
     {NULL, NULL}};
 
 const struct cli_variable cli_given[] = {
     {"SLUICE_LOCK_KEY", "the key"},
     {"SLUICE_LOCK_HELD", "1"},
-    {"SLUICE_LOCK_WHERE", "local: the lock is one of this machine"},
+    {"SLUICE_LOCK_WHERE", "local: a lock of this machine"},
     {"SLUICE_LOCK_SEGMENT", "the path of the segment"},
-    {"SLUICE_LOCK_SESSION", "the pid of the wrapper"},
-    {"SLUICE_LOCK_NTH", "the how-manieth holder this one was when it was granted"},
-    {"SLUICE_LOCK_SLOT", "a number from 1 to the room that no other run holding the key has now, if all declare the same room: for a port, a directory, a GPU. Not set with -s, nor for a room above 4096"},
-    {"SLUICE_LOCK_FD", "the descriptor by which the command and what it starts hold the lock; not set with -o"},
+    {"SLUICE_LOCK_SESSION", "the process id of the wrapper"},
+    {"SLUICE_LOCK_NTH", "the number of units held right after the grant, including this one; 1 for an exclusive lock"},
+    {"SLUICE_LOCK_SLOT", "a number from 1 to the capacity that no other holder of the key has, if all declare the same capacity: use it to choose a port, a directory or a GPU. Not set with -s or for a capacity above 4096"},
+    {"SLUICE_LOCK_FD", "the file descriptor through which the command and its children hold the lock; not set with -o"},
     {NULL, NULL}};
 
 bool cli_list_has(const char *list, const char *word, size_t n)

@@ -230,7 +230,7 @@ def show_has_a_line_for_each_key(t):
     lines = clean(p).splitlines()
     head = [i for i, line in enumerate(lines) if line.split()[:1] == ["KEY"]]
     check(len(head), 1, "lines that begin with KEY")
-    check(lines[head[0]].split(), ["KEY", "HELD", "ROOM", "HOLDERS", "WAITERS"])
+    check(lines[head[0]].split(), ["KEY", "HELD", "CAPACITY", "HOLDERS", "WAITERS"])
     body = {line.split()[0]: line.split() for line in lines[head[0] + 1:]}
     check(set(body), {"counts", "alone"})
     check(body["counts"][1], "1")
@@ -244,7 +244,7 @@ def show_as_json_has_every_field(t):
     check(set(document), {"segment", "keys"})
     check(document["segment"], t.segment)
     check(document["keys"], [{"key": "k", "held": 1, "per": 3, "buckets": 2,
-                              "kind": "counting", "rooms_differ": False, "holders": 1,
+                              "kind": "counting", "capacities_differ": False, "holders": 1,
                               "waiters": 0}])
 
 
@@ -264,7 +264,7 @@ def show_tells_when_capacities_differ(t):
     t.hold("-j", "2")
     t.hold("-j", "3")
     k = t.key()
-    check((k["rooms_differ"], k["per"], k["held"]), (True, 3, 2))
+    check((k["capacities_differ"], k["per"], k["held"]), (True, 3, 2))
 
 
 @test
@@ -300,9 +300,9 @@ def show_of_a_key_names_who_holds_and_who_waits(t):
     for who, p, program, state in ((document["held_by"][0], holder, "sh", "holds"),
                                    (document["pending"][0], waiter, "sleep", "waits")):
         check(set(who), {"pid", "tid", "program", "units", "per", "buckets", "since_ms",
-                         "state", "left"})
+                         "state", "inherited_by"})
         check((who["pid"], who["tid"], who["program"], who["units"], who["per"],
-               who["buckets"], who["state"], who["left"]),
+               who["buckets"], who["state"], who["inherited_by"]),
               (p.pid, p.pid, program, 1, 1, 1, state, []))
         check_that(before - 1000 <= who["since_ms"] <= time.time() * 1000 + 1000,
                    "since_ms is right")
@@ -331,16 +331,16 @@ def show_names_what_is_left_of_a_command(t):
     p.kill()
     check(p.status, -KILL)
     who = t.show("k")["held_by"]
-    check([(w["pid"], w["state"], w["left"]) for w in who], [(p.pid, "left", [p.command])])
+    check([(w["pid"], w["state"], w["inherited_by"]) for w in who], [(p.pid, "inherited", [p.command])])
     text = clean(canal(t, "show", t.segment, "k"))
-    check_that(re.search(r"\bleft\b", text) and str(p.command) in text, "the text says so")
+    check_that(re.search(r"\binherited\b", text) and str(p.command) in text, "the text says so")
 
 
 @test
 def show_names_the_dead(t):
     p = dead_holder(t)
     who = t.show("k")["held_by"]
-    check([(w["pid"], w["state"], w["left"]) for w in who], [(p.pid, "dead", [])])
+    check([(w["pid"], w["state"], w["inherited_by"]) for w in who], [(p.pid, "dead", [])])
     check(t.held(), EXCLUSIVE)
     check_that(re.search(r"\bdead\b", clean(canal(t, "show", t.segment, "k"))),
                "the text says so")
@@ -350,7 +350,7 @@ def show_names_the_dead(t):
 def show_of_a_command_in_place_of_its_wrapper_names_it(t):
     p = t.hold("-F")
     who = t.show("k")["held_by"]
-    check([(w["pid"], w["left"]) for w in who], [(p.pid, [p.pid])])
+    check([(w["pid"], w["inherited_by"]) for w in who], [(p.pid, [p.pid])])
 
 
 @test
@@ -535,7 +535,7 @@ def reap_gives_back_what_the_dead_held(t):
         dead_holder(t, "-j", "3")
     check(t.held(), 3)
     p = canal(t, "reap", t.segment)
-    check((p.status, p.out), (0, "3 units came back\n"))
+    check((p.status, p.out), (0, "released 3 units\n"))
     check(t.held(), 0)
 
 

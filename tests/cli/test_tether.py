@@ -65,8 +65,8 @@ def wrapper_killed_the_note_names_what_is_left(t):
     p.kill()
     check(p.status, -KILL)
     said = t.wait_for().until_err("\n")
-    check_that("what is left of pid %d (sh)" % p.pid in said, "the wrapper is named")
-    check_that("now pid %d (sleep)" % command in said, "and the command as it is now")
+    check_that("started by pid %d (sh), for " % p.pid in said, "the wrapper is named")
+    check_that("held by pid %d (sleep), " % command in said, "and the command as it is now")
 
 
 @test
@@ -183,8 +183,8 @@ def command_ended_and_a_daemon_holds_the_note_names_what_is_left(t):
     p, (_, daemon) = tree(t, script=DAEMON + "exit 0")
     check(p.status, 0)
     said = t.wait_for().until_err("\n")
-    check_that("what is left of pid %d (sh)" % p.pid in said, "the wrapper is named")
-    check_that("now pid %d (sleep)" % daemon in said, "and the daemon")
+    check_that("started by pid %d (sh), for " % p.pid in said, "the wrapper is named")
+    check_that("held by pid %d (sleep), " % daemon in said, "and the daemon")
 
 
 # --- Both, and neither --------------------------------------------------------
@@ -384,7 +384,7 @@ def a_daemon_that_closed_all_descriptors_does_not_hold(t):
 
 def lost(t, p):
     check(p.status, 79, "the wrapper's status")
-    check_that(re.search(r'sluice run: the lock "k" is lost: its segment %s was removed; '
+    check_that(re.search(r'sluice run: lost the lock "k": its segment %s was removed; '
                          r'stopping the command\n' % re.escape(t.segment), p.err),
                "it is said: " + p.err)
 
@@ -403,7 +403,7 @@ def when_the_segment_is_truncated_the_command_is_stopped(t):
         p = t.hold()
         os.truncate(t.segment, size)
         check(p.status, 79, "the wrapper's status")
-        check_that(re.search(r'is lost: its segment %s was truncated; stopping the command'
+        check_that(re.search(r'lost the lock "k": its segment %s was truncated; stopping the command'
                              % re.escape(t.segment), p.err), "it is said: " + p.err)
         os.unlink(t.segment)
 
@@ -498,7 +498,7 @@ def lock_lost_where_nobody_listens_the_command_is_stopped_too(t):
 def lock_lost_just_before_the_end_of_the_command_gives_79_too(t):
     p = t.sluice("run", "k", "--", "sh", "-c", 'rm "$SLUICE_LOCK_SEGMENT"; exit 0')
     check(p.status, 79)
-    check_that("the command had just ended" in p.err, "it is said: " + p.err)
+    check_that("the command has already ended" in p.err, "it is said: " + p.err)
 
 
 @test
