@@ -65,12 +65,15 @@ void sl_waits_remove(struct sl_waits *w, struct sl_wait_group *g, struct sl_wait
     set_oldest(w, g, first == NULL ? NULL : wait_of(first));
 }
 
-/* A cursor has the start of the wait, and of its number as much as is left. */
+/* A cursor has the start of the wait, which may be before the start of the clock, and of its number
+ * as much as is left. */
 #define NUMBER_BITS 22
+#define BEFORE_MS ((sl_ms)1 << 40)
 
 static uint64_t cursor_of(const struct sl_wait *wait)
 {
-    uint64_t ms = wait->since_ms < 0 ? 0 : (uint64_t)wait->since_ms;
+    uint64_t ms = wait->since_ms < -BEFORE_MS ? 0
+                                              : (uint64_t)(wait->since_ms + BEFORE_MS);
     return 1 + (ms << NUMBER_BITS | (wait->number & ((1u << NUMBER_BITS) - 1)));
 }
 
