@@ -136,7 +136,10 @@ uint64_t sim_client_ask(struct sim_world *w, uint32_t c,
     p->ask = *ask;
     p->ask.session = x->session;
     p->ask.key = sim_key_bytes(key);
-    if (ask->type == SL_NODE_ACQUIRE) p->ask.note = (struct sl_bytes){"a note", 6};
+    if (ask->type == SL_NODE_ACQUIRE) {
+        p->ask.note = (struct sl_bytes){"a note", 6};
+        p->ask.client = (struct sl_bytes){"a client", 8};
+    }
     SIM_TRACE(w, "c%u > n%u %s k%u (request %llu)", c + 1, x->node + 1,
               sim_verb_name(ask->type), key, (unsigned long long)r->number);
     sim_schedule(w, arrival(w, &x->out_us),

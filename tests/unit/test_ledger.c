@@ -121,6 +121,27 @@ static void one_that_is_put_again_stays_with_its_connection(void **state)
     assert_int_equal(length(&conns[0]), 1);
 }
 
+static void an_extension_does_not_change_the_client(void **state)
+{
+    (void)state;
+    struct sl_record r = record(5, "k", 1000);
+    r.name = text("backup");
+    r.address = text("10.0.0.7:1 via node 2");
+    assert_true(sl_ledger_put(&ledger, &r, &conns[0]));
+    size_t bytes = ledger.bytes;
+    put(5, "k", 3000,
+        NULL); /* Of another connection, which the record does not name. */
+    const struct sl_record *x = sl_ledger_find(&ledger, 5);
+    assert_int_equal(x->end_ms, 3000);
+    assert_text(x->name, "backup");
+    assert_text(x->address, "10.0.0.7:1 via node 2");
+    assert_int_equal(ledger.bytes, bytes);
+    const struct sl_grant_view v = sl_record_view(x, 0);
+    assert_text(v.name, "backup");
+    const struct sl_record again = sl_record_of(x->key, &v, 0, 4000);
+    assert_text(again.address, "10.0.0.7:1 via node 2");
+}
+
 static void one_of_nobody_stays_so(void **state)
 {
     (void)state;
@@ -343,6 +364,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_put_is_found_by_its_fence, begin, end),
         cmocka_unit_test_setup_teardown(one_that_is_put_again_stays_with_its_connection,
                                         begin, end),
+        cmocka_unit_test_setup_teardown(an_extension_does_not_change_the_client, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(one_of_nobody_stays_so, begin, end),
         cmocka_unit_test_setup_teardown(the_newest_of_a_key_is_that_of_the_connection,
                                         begin, end),

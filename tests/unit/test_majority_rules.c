@@ -627,7 +627,8 @@ STAGE_TEST(S3_an_extension_that_few_heard_of_is_not_released, 3)
 STAGE_TEST(S4_a_grant_is_taught_to_who_did_not_hear_the_request, 3)
 {
     cut(s, 1, 3, SL_MESSAGE_ACQUIRE);
-    uint64_t t = ASK(1, .value = {"v", 1}, .note = {"n", 1}, .priority = 3);
+    uint64_t t = ASK(1, .value = {"v", 1}, .note = {"n", 1}, .client = {"c", 1},
+                     .priority = 3);
     sl_fence a = granted(s, t);
     for (sl_node_id id = 1; id <= 3; id++) {
         struct sl_node_copy c;
@@ -635,6 +636,8 @@ STAGE_TEST(S4_a_grant_is_taught_to_who_did_not_hear_the_request, 3)
                                  (struct sl_bytes){"k", 1}, &c));
         assert_int_equal(c.fence, a);
         assert_true(c.agreed);
+        assert_int_equal(c.client.n, 1);
+        assert_memory_equal(c.client.at, "c", 1);
         assert_int_equal(c.priority, 3);
         assert_memory_equal(c.value.at, "v", 1);
         assert_memory_equal(c.note.at, "n", 1);
@@ -662,6 +665,86 @@ STAGE_TEST(S4_an_extension_teaches_those_who_lack_it, 3)
         assert_int_equal(c.fence, a);
         assert_memory_equal(c.value.at, "new", 3);
     }
+}
+
+/* Whoever extends a lease, the client that acquired it stays its client. */
+STAGE_TEST(S4_a_lease_keeps_its_client, 3)
+{
+    cut(s, 1, 3, SL_MESSAGE_NONE);
+    sl_fence a = granted(s, ASK(1, .lease_ms = 2000, .client = {"client", 6}));
+    pass(s, 1000);
+    open_all(s);
+    pass(s, 200);
+    assert_int_equal(outcome(s, REQUEST(EXTEND, 2, .fence = a, .lease_ms = 2000)),
+                     SLUICE_OK);
+    pass(s, 1);
+    uint64_t votes = REQUEST(VOTES, 3);
+    assert_int_equal(outcome(s, votes), SLUICE_OK);
+    const struct sl_node_answer *answer = &s->request[votes].answer;
+    assert_int_equal(answer->copy_count, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(answer->copies[i].client.n, 6);
+        assert_memory_equal(answer->copies[i].client.at, "client", 6);
+    }
+}
+
+/* A restarted node is taught whose lease it is. */
+STAGE_TEST(S4_a_node_that_started_learns_the_client, 3)
+{
+    sl_fence a = granted(s, ASK(1, .lease_ms = 5000, .client = {"client", 6}));
+    struct sl_node_copy c;
+    restart(s, 3);
+    while (silence_of(s, 3) > 1000) pass(s, 1);
+    assert_int_equal(extend(s, 1, a, 5000), SLUICE_OK);
+    end_silence(s);
+    pass(s, 500);
+    assert_true(
+        sl_node_copy(s->actor[3].node, clock_of(s, 3), (struct sl_bytes){"k", 1}, &c));
+    assert_int_equal(c.client.n, 6);
+    assert_memory_equal(c.client.at, "client", 6);
+}
+
+/* The keys that clients of a node wait for. */
+static void check_waited(struct stage *s, sl_node_id id, const char *keys)
+{
+    struct sl_lease_view found;
+    uint64_t cursor = 0;
+    size_t n = 0;
+    sl_ms last = SL_NEVER;
+    while (sl_node_scan_waited(s->actor[id].node, clock_of(s, id), &cursor, &found,
+                               1) == 1) {
+        assert_int_equal(found.key.n, 1);
+        assert_int_equal(found.key.at[0], keys[n]);
+        assert_true(found.waiters > 0 && found.waited_ms >= 0 &&
+                    found.waited_ms <= last);
+        last = found.waited_ms;
+        n++;
+    }
+    assert_int_equal(cursor, 0);
+    assert_int_equal(keys[n], '\0');
+}
+
+STAGE_TEST(Q_the_longest_wait_of_a_node_is_listed_first, 3)
+{
+    const struct sl_bytes x = {"x", 1}, y = {"y", 1}, z = {"z", 1};
+    granted(s, ASK(1, .key = x, .lease_ms = 60000));
+    sl_fence b = granted(s, ASK(1, .key = y, .lease_ms = 60000));
+    granted(s, ASK(1, .key = z, .lease_ms = 60000));
+    check_waited(s, 2, "");
+    uint64_t first = ASK(2, .key = y, .wait_ms = 50000, .lease_ms = 1000);
+    pass(s, 10);
+    ASK(2, .key = x, .wait_ms = 50000, .lease_ms = 1000);
+    pass(s, 10);
+    ASK(2, .key = y, .wait_ms = 50000, .lease_ms = 1000, .priority = 5);
+    ASK(3, .key = z, .wait_ms = 50000, .lease_ms = 1000);
+    check_waited(s, 2, "yx");
+    check_waited(s, 3, "z");
+    check_waited(s, 1, "");
+    withdraw(s, first); /* The next one of y came after that of x. */
+    check_waited(s, 2, "xy");
+    outcome(s, REQUEST(RELEASE, 1, .key = y, .fence = b));
+    pass(s, 1000);
+    check_waited(s, 2, "x");
 }
 
 /* Node 3 has the lease, and misses that it was extended. */
