@@ -1,4 +1,4 @@
-/* cluster.c - what a lease by majority of three nodes costs, beside etcd's own lock on three
+/* cluster.c - the cost of a lease by majority of three nodes, compared with etcd's lock on three
  * members; and how long it takes when the nodes are far from each other.
  *
  * One run measures both side by side with the same clients (pack.h), since only ratios mean
@@ -67,7 +67,7 @@ static const struct shape {
 };
 #define SHAPES (sizeof shapes / sizeof shapes[0])
 
-/* ---- beside etcd ---- */
+/* ---- compared with etcd ---- */
 
 static const struct trial_heading headings[TRIAL_TABLES] = {
     [RATE] = {"majority_rate", "Pairs per second", "of all clients together"},

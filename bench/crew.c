@@ -20,7 +20,7 @@
 
 /* Where those of one crew meet. */
 struct crew_barrier {
-    _Alignas(128) uint64_t arrived; /* Counts up for ever. */
+    _Alignas(128) uint64_t arrived; /* Only ever increases. */
 };
 
 struct order {
@@ -64,7 +64,7 @@ const char *crew_read(int fd, void *out, size_t size, int64_t wait_ms)
 static void meet(struct crew_barrier *b, uint64_t count)
 {
     /* Acquire and release, so that the last one's start is after the first one's
-     * arrival. Those who wait have a CPU each. */
+     * arrival. The waiting processes have a CPU each. */
     __atomic_add_fetch(&b->arrived, 1, __ATOMIC_ACQ_REL);
     while (__atomic_load_n(&b->arrived, __ATOMIC_ACQUIRE) < count)
         sl_canal_word_pause();

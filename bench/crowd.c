@@ -52,12 +52,12 @@ struct output {
     char bytes[OUTPUT_BYTES];
 };
 
-static void put(struct output *o, int words, const char *const *at)
+static void put(struct output *o, int count, const char *const *at)
 {
     char *end = o->bytes + OUTPUT_BYTES;
     char *to = o->bytes + o->n;
-    to += snprintf(to, (size_t)(end - to), "*%d\r\n", words);
-    for (int i = 0; i < words; i++)
+    to += snprintf(to, (size_t)(end - to), "*%d\r\n", count);
+    for (int i = 0; i < count; i++)
         to += snprintf(to, (size_t)(end - to), "$%zu\r\n%s\r\n", strlen(at[i]), at[i]);
     o->n = (size_t)(to - o->bytes);
     o->commands++;
@@ -88,7 +88,7 @@ static void put_locks(struct output *o, const struct member *m, uint32_t from,
     }
 }
 
-/* The step that this client is at; nothing: its round is over. */
+/* Write the client's current step; nothing if its round is complete. */
 static void put_step(enum crowd_work work, const struct member *m, struct output *o)
 {
     uint32_t by = work == CROWD_LOCKS ? 1 : CROWD_BY;

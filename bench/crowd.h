@@ -1,8 +1,8 @@
 /* crowd.h - clients of transactions: one process, one thread, epoll.
  *
- * Each has a connection of its own, and does the same again and again: a round of steps. A
- * step is some commands in one write; the next one goes out when all their replies are
- * there. No client uses a key of another, so nobody waits for a lock. */
+ * Each client has its own connection and repeats a round of steps. A step is one or more
+ * commands in one write; the next step starts when all their replies have arrived. No two
+ * clients use the same key, so none waits for a lock. */
 #ifndef BENCH_CROWD_H
 #define BENCH_CROWD_H
 
@@ -19,7 +19,7 @@ enum crowd_work {
 #define CROWD_LOCKS_EACH 128u
 #define CROWD_BY 32u
 
-/* Each client writes so many keys in turns; a key and a value have so many bytes. */
+/* The number of keys that each client writes in turn, and the sizes of a key and a value. */
 #define CROWD_KEYS 100u
 #define CROWD_KEY_BYTES 17
 #define CROWD_VALUE_BYTES 22
@@ -30,13 +30,13 @@ struct crowd; /* Opaque. */
 void crowd_row(uint32_t client, uint64_t n, char key[CROWD_KEY_BYTES + 1],
                char value[CROWD_VALUE_BYTES + 1]);
 
-/* Connect so many. NULL, or what went wrong. */
+/* Connect this many clients. Returns NULL, or an error message. */
 const char *crowd_open(struct crowd **out, const struct subject *s, uint32_t clients,
                        enum crowd_work work);
 void crowd_close(struct crowd *c); /* NULL is allowed. */
 
-/* Run for so long, and to the end of what was begun. NULL, or what went wrong; an error is
- * wrong as well. */
+/* Run for this time, and complete the rounds in progress. Returns NULL, or an error message;
+ * an error reply is an error too. */
 const char *crowd_run(struct crowd *c, int64_t run_ns, struct trial_result *out);
 
 #endif /* BENCH_CROWD_H */

@@ -1,12 +1,12 @@
-/* empty_server.c - the least that a server on libuv can do: it answers +OK to every
- * command of RESP and does nothing else. What it costs is the kernel's share and libuv's,
- * and what is above it is a server's own.
+/* empty_server.c - the minimum that a server on libuv can do: it replies +OK to every RESP
+ * command. Its cost is that of the kernel and libuv; the difference to another server is that
+ * server's own cost.
  *
- * It must count commands exactly, however they are cut by the network, or a client that
- * pipelines waits for ever. So it knows where a command ends, and not what is in it. A
- * stream that is not RESP is hung up on.
+ * It must count commands exactly, however the network splits them, or a client that pipelines
+ * waits forever. So it finds the end of each command, but does not interpret it. It closes a
+ * connection whose stream is not RESP.
  *
- *     empty_server        says "listening on 127.0.0.1:PORT" on stderr; the system chooses */
+ *     empty_server        prints "listening on 127.0.0.1:PORT" to stderr; the system chooses */
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -64,7 +64,7 @@ static int digits(struct parser *p, const char **at, const char *end)
     return 0;
 }
 
-/* One step of the stream: 1: a command has ended; 0: go on; -1: it is not RESP. */
+/* One step of the stream. 1: a command is complete; 0: continue; -1: not RESP. */
 static int step(struct parser *p, const char **at, const char *end)
 {
     int whole;

@@ -6,7 +6,7 @@
 
 #include "subject.h"
 
-/* A request with this JSON as its body; how many bytes, 0 if there is no room. */
+/* Write a request with this JSON as its body. Returns its length, 0 if it does not fit. */
 size_t http_post(char *out, size_t size, const char *path, const char *json);
 
 /* The end of a reply that begins at `at`, or NULL: it is not whole. Its status and where

@@ -1,5 +1,5 @@
 /* keeper.c - what a cluster with a keeper costs, on three nodes and three members of etcd:
- * its locks beside etcd's own, its commits, and the time until another keeper commits when the
+ * its locks compared with etcd's, its commits, and the time until another keeper commits when the
  * last one was killed.
  *
  * Everything is measured at the keeper's node and at another one: the difference is what it
@@ -341,14 +341,14 @@ static const char *part_commits(struct trial *r)
 /* A whole transaction through this node; whether it was committed. */
 static const char *commit(struct subject *s, bool *done)
 {
-    static const char words[] =
+    static const char commands[] =
         "*1\r\n$8\r\nTX.BEGIN\r\n"
         "*4\r\n$6\r\nTX.PUT\r\n$1\r\nt\r\n$3\r\nkey\r\n$5\r\nvalue\r\n"
         "*1\r\n$9\r\nTX.COMMIT\r\n";
     const char *reply;
     size_t n;
     *done = true;
-    const char *wrong = line_send(s->line.fd, words, sizeof words - 1);
+    const char *wrong = line_send(s->line.fd, commands, sizeof commands - 1);
     for (uint32_t i = 0; i < 3 && wrong == NULL; i++) {
         wrong = line_reply(&s->line, GIVE_UP_S * 1000, &reply, &n);
         /* An error, or nil: not committed. */

@@ -41,7 +41,7 @@ struct load {
     enum subject_kind kind;
     char script[48];
     uint32_t connections, depth;
-    bool anew;
+    bool fresh;
     int epoll;
     uint32_t active;
     int64_t until_ns;
@@ -52,7 +52,7 @@ struct load {
     char output[LOAD_DEPTH_MAX * COMMAND_BYTES_MAX];
 };
 
-/* ---- words ---- */
+/* ---- commands ---- */
 
 void load_key(char out[LOAD_KEY_BYTES + 1], uint64_t number)
 {
@@ -167,7 +167,7 @@ static const char *send_acquires(struct load *l, struct lane *lane)
 {
     char *at = l->output;
     lane->base = (uint64_t)(lane->number + 1) * 10000000 + 900000000000;
-    if (l->anew) {
+    if (l->fresh) {
         l->random ^= l->random << 13;
         l->random ^= l->random >> 7;
         l->random ^= l->random << 17;
@@ -282,13 +282,13 @@ static const char *open_lane(struct load *l, const struct subject *s, uint32_t i
 }
 
 const char *load_open(struct load **out, const struct subject *s, uint32_t connections,
-                      uint32_t depth, bool anew)
+                      uint32_t depth, bool fresh)
 {
     const char *wrong = NULL;
     struct load *l = calloc(1, sizeof *l);
     *out = l;
     if (l == NULL) return "no memory";
-    *l = (struct load){.kind = s->kind, .depth = depth, .anew = anew};
+    *l = (struct load){.kind = s->kind, .depth = depth, .fresh = fresh};
     memcpy(l->script, s->script, sizeof l->script);
     l->random = 0x9e3779b97f4a7c15ull;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);

@@ -1,9 +1,9 @@
 /* load.h - the client: one process, one thread, epoll.
  *
- * The same for every server. It holds some connections; each takes `depth` locks with
- * one write, waits for all replies, gives them back with one write, waits again, and
- * begins anew. Depth 1 is one at a time. (The fences of ours are in the replies, so the
- * releases cannot be in the same write; the others get the same shape.) */
+ * The same for every server. Each connection acquires `depth` locks with one write, waits
+ * for all replies, releases the locks with one write, waits again, and repeats. Depth 1 is
+ * one at a time. (Sluice returns the fences in the replies, so the releases cannot be in the
+ * same write; the other servers get the same commands.) */
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
 
@@ -24,18 +24,18 @@ struct load_result {
                                * of `depth` pairs that went together. */
 };
 
-/* Open so many connections. With `anew` each lock has a key that was not used before, so
- * that nothing of it is in a cache. NULL, or what went wrong. */
+/* Open this many connections. With `fresh` each lock has a key that was not used before, so
+ * that nothing of it is in a cache. Returns NULL, or an error message. */
 const char *load_open(struct load **out, const struct subject *s, uint32_t connections,
-                      uint32_t depth, bool anew);
+                      uint32_t depth, bool fresh);
 void load_close(struct load *l); /* NULL is allowed. */
 
-/* Run for so long, and to the end of what was begun. NULL, or what went wrong; it is
- * wrong as well when a lock was not granted or not given back. */
+/* Run for this time, and complete the pairs in progress. Returns NULL, or an error message;
+ * a lock that was not granted or not released is an error too. */
 const char *load_run(struct load *l, int64_t run_ns, struct load_result *out);
 
-/* Take locks number `from` to `to` and keep them. Their leases end at that time
- * (now_ns()), or so many ms after they were taken. */
+/* Acquire locks number `from` to `to` and keep them. Their leases expire at until_ns
+ * (now_ns()), or lease_ms after the acquire. */
 struct load_fill {
     uint64_t from, to;
     int64_t until_ns; /* 0: lease_ms. */

@@ -113,7 +113,7 @@ static const char *etcd_reply(struct client *c, const char *end, bool *good)
     if (next == NULL) return NULL;
     *good = status == 200;
     if (*good && !c->releasing) {
-        /* It is the very key that we shall give back. */
+        /* The key that the client will release. */
         const char *ours = strstr(c->release, "\r\n\r\n{") + 5;
         *good = memmem(body, (size_t)(next - body), ours, strlen(ours) - 1) != NULL;
     }

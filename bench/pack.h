@@ -1,8 +1,8 @@
-/* pack.h - the clients of a cluster: one process, one thread, epoll; the same for ours and
- * for etcd's lock.
+/* pack.h - the clients of a cluster: one process, one thread, epoll; the same for Sluice and
+ * for etcd.
  *
- * Each client has a connection of its own to one of the three, and takes one lock, gives it
- * back, and begins anew. Who has to wait for a lock waits in its acquire. */
+ * Each client has its own connection to one of the three servers, and repeatedly acquires and
+ * releases one lock. It waits for the lock in its acquire. */
 #ifndef BENCH_PACK_H
 #define BENCH_PACK_H
 
@@ -12,7 +12,7 @@
 
 struct pack; /* Opaque. */
 
-/* Whom they are connected to: all three in turns, or one of them. */
+/* The servers to which clients connect: all three in turn, or one of them. */
 enum pack_at { PACK_ALL, PACK_BEST, PACK_ANOTHER };
 
 struct pack_want {
@@ -25,9 +25,9 @@ struct pack_want {
 const char *pack_open(struct pack **out, struct trio *t, const struct pack_want *want);
 void pack_close(struct pack *p); /* NULL is allowed. */
 
-/* Run for so long, and to the end of what was begun. A command that too few nodes have
- * answered, or no keeper, is sent again. NULL, or what went wrong; it is wrong as well when a
- * lock was not granted or not given back. */
+/* Run for this time, and complete the pairs in progress. Commands that fail with NOQUORUM or
+ * NOKEEPER are sent again. Returns NULL, or an error message; a lock that was not granted or
+ * not released is an error too. */
 const char *pack_run(struct pack *p, int64_t run_ns, struct trial_result *out);
 
 #endif /* BENCH_PACK_H */

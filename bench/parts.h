@@ -1,4 +1,4 @@
-/* parts.h - what is measured at servers, one part a function. --only names them. */
+/* parts.h - the parts of the server's benchmark, one function each. --only names them. */
 #ifndef BENCH_PARTS_H
 #define BENCH_PARTS_H
 
@@ -9,7 +9,7 @@
 struct bench {
     struct sheet *sheet;
     struct subject_programs programs;
-    bool absent[SUBJECTS]; /* A rival that is not on this machine. */
+    bool absent[SUBJECTS]; /* A server that is not installed. */
     bool quick;
     uint32_t rounds;
     int64_t run_ns;
@@ -34,8 +34,8 @@ struct table_ends {
 #define TABLE_STRETCH 64u
 const char *table_leases_end(uint64_t leases, uint64_t waiters, struct table_ends *out);
 
-/* So many wait for one key, whose holder gives it back again and again; CPU of one grant
- * with the release before it and the request that joins the end of the line. */
+/* This many sessions wait for one key, which its holder releases repeatedly. The CPU time is
+ * that of one grant, the release before it, and the request that joins the end of the queue. */
 const char *table_grants(uint64_t waiters, uint64_t grants, double *ns_per_grant);
 
 #endif /* BENCH_PARTS_H */

@@ -1,4 +1,4 @@
-/* parts_held.c - many held locks: what they take in memory, and what a pair costs beside
+/* parts_held.c - many held locks: their memory, and the cost of a pair in addition to
  * them. Ours against Redis; the empty server holds nothing. */
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +58,7 @@ const char *part_memory(struct bench *b)
     return wrong;
 }
 
-/* ---- a pair beside many ---- */
+/* ---- a pair with many held locks ---- */
 
 /* Bytes that are there for new programs; 0 if that is not known. */
 static uint64_t memory_available(void)
@@ -87,7 +87,7 @@ static const char *keys_run(struct bench *b, struct table *t, uint32_t row,
             struct subject_time before = subject_time(&subjects[i]);
             wrong = load_run(loads[i], b->run_ns / 2, &r);
             struct subject_time after = subject_time(&subjects[i]);
-            if (wrong != NULL || round == 0) continue; /* The first is for warmth. */
+            if (wrong != NULL || round == 0) continue; /* Round 0 is the warm-up. */
             cell_add(&t->cells[row][i],
                      (double)(after.cpu_ns - before.cpu_ns) / 1e3 / (double)r.pairs);
         }

@@ -1,4 +1,4 @@
-/* parts_pairs.c - what a lock and its release cost, at three servers in turns. */
+/* parts_pairs.c - the cost of a lock and its release, on three servers in turn. */
 #include <stdio.h>
 #include <string.h>
 
@@ -61,7 +61,7 @@ static const char *run_one(struct bench *b, struct table *t[TABLES], uint32_t sh
     return NULL;
 }
 
-/* All servers in turns; who begins changes from round to round. */
+/* Run all servers in turn; a different one begins each round. */
 static const char *run_shape(struct bench *b, struct table *t[TABLES], uint32_t shape,
                              struct subject *subjects)
 {

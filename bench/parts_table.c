@@ -8,7 +8,7 @@
 #include "locks/table.h"
 #include "parts.h"
 
-/* One table and those who use it. */
+/* A table and its sessions. */
 struct world {
     struct sl_table *table;
     struct sl_session *sessions;
@@ -70,7 +70,7 @@ static const char *ends_prepare(struct world *w, uint64_t leases, uint64_t waite
     return NULL;
 }
 
-/* All leases are over: ask what follows, until there is nothing more. */
+/* All leases have expired: process the effects until there are none. */
 static void ends_measure(struct world *w, struct table_ends *out)
 {
     struct sl_effect e;
@@ -104,7 +104,7 @@ const char *table_leases_end(uint64_t leases, uint64_t waiters, struct table_end
     return wrong;
 }
 
-/* The holder gives back, the next in line is granted, the holder joins the line again. */
+/* The holder releases, the next waiter gets the lock, and the holder joins the queue again. */
 static const char *hand_over(struct world *w, uint64_t *holder, sl_fence *fence)
 {
     char name[LOAD_KEY_BYTES + 1];

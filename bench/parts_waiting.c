@@ -1,5 +1,5 @@
 /* parts_waiting.c - a million leases that end at once, and very many who wait. Ours alone:
- * Redis has nobody who waits. */
+ * Redis has no waiters. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "process.h"
 #include "programs.h"
 
-#define FILES_SPARE 200u /* Files of the server and of ours that are no waiters. */
+#define FILES_SPARE 200u /* Files of both processes that are not waiters. */
 #define STALL_MS 60000
 #define WAIT_MS 600000
 
@@ -111,9 +111,9 @@ static const char *crowd_replies(struct crowd *c, uint64_t wanted)
     return NULL;
 }
 
-/* ---- a million leases end ---- */
+/* ---- a million leases expire ---- */
 
-/* One who listens, and how far that went. */
+/* A subscriber, and what it has received. */
 struct listener {
     struct line line;
     const char *command; /* What it listens with. */
@@ -144,7 +144,7 @@ static void listener_take(struct listener *l)
     }
 }
 
-enum { ENDING, SETTING_UP, QUIET, CPU_EACH, LASTED, GRANTED, TOLD, TURN_ROWS };
+enum { EXPIRING, SETTING_UP, QUIET, CPU_EACH, LASTED, GRANTED, SENT, TURN_ROWS };
 
 /* Until every lease that ends here has: told by INFO, which is asked seldom, since the
  * question costs a turn too. */
@@ -216,13 +216,13 @@ static const char *ends_measure(struct bench *b, struct table *t, struct subject
         wrong = ends_wait(s, &l, (int64_t)p->leases, end_ns, &cells[LASTED][p->column]);
     struct subject_time after = subject_time(s);
     if (wrong == NULL) {
-        cell_add(&cells[ENDING][p->column], (double)subject_info(s, "latency", turn));
+        cell_add(&cells[EXPIRING][p->column], (double)subject_info(s, "latency", turn));
         cell_add(&cells[CPU_EACH][p->column],
                  (double)(after.cpu_ns - before.cpu_ns) / 1e3 / (double)p->leases);
         wrong = crowd_replies(c, p->waiters);
         listener_take(&l);
         cell_add(&cells[GRANTED][p->column], p->waiters);
-        cell_add(&cells[TOLD][p->column], (double)l.messages);
+        cell_add(&cells[SENT][p->column], (double)l.messages);
     }
     if (l.closed)
         snprintf(
@@ -304,9 +304,9 @@ const char *part_turns(struct bench *b)
             ? "not measured with --quick; the longest is of all turns."
             : "the longest turn of the 10 to 20 s before; if expiring is the same, no "
               "turn that expired leases was longer.");
-    sheet_goal(b->sheet, "turn_ending", &t->cells[ENDING][0], NULL, 0, 5000,
+    sheet_goal(b->sheet, "turn_ending", &t->cells[EXPIRING][0], NULL, 0, 5000,
                "Longest turn while leases expire, us of CPU");
-    sheet_goal(b->sheet, "turn_ending_all", &t->cells[ENDING][1], NULL, 0, 5000,
+    sheet_goal(b->sheet, "turn_ending_all", &t->cells[EXPIRING][1], NULL, 0, 5000,
                "Longest turn while leases expire, all keys subscribed, us of CPU");
     const char *wrong = ends_variant(b, t, &one);
     if (wrong == NULL) wrong = ends_variant(b, t, &all);
@@ -316,7 +316,7 @@ const char *part_turns(struct bench *b)
 
 /* ---- many wait for one key ---- */
 
-/* Who was granted gives back and joins the line again, in one write. */
+/* A client that got the lock releases it and joins the queue again, in one write. */
 static const char *pass_on(struct line *l, const char *key, uint64_t *grants)
 {
     char text[200];

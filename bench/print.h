@@ -1,10 +1,10 @@
-/* print.h - words on stdout: wrapped text, and JSON. */
+/* print.h - output on stdout: wrapped text, and JSON. */
 #ifndef BENCH_PRINT_H
 #define BENCH_PRINT_H
 
 #include "machine.h"
 
-/* Print words with line breaks, each line after so many spaces. */
+/* Print a text with line breaks, each line indented by this many spaces. */
 void print_wrapped(const char *text, int indent, int width);
 
 /* What the machine is, at the head of a report: two lines of text. */

@@ -113,7 +113,7 @@ static bool all_free(const struct scene *s)
 static const char *all_rounds(struct section *s, const struct scene *scene,
                               uint32_t rounds)
 {
-    /* The first round is for warmth and not counted. */
+    /* The first round is the warm-up and is not counted. */
     for (uint32_t n = 0; n <= rounds; n++) {
         uint32_t i = n == 0 ? 0 : n - 1;
         struct times ours, sysv, idle;

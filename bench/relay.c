@@ -61,7 +61,7 @@ static struct end *end_new(int fd)
     return e;
 }
 
-/* Whoever loses a connection loses it at once: distances are not measured then. */
+/* Close both connections at once, without a delay: distances are not measured then. */
 static void hang_up(struct end *e)
 {
     struct end *both[] = {e, e->other};
@@ -83,7 +83,7 @@ static void accept_on(uint32_t way)
         return;
     }
     int on = line_connect(me->to[way] != 0 ? me->to[way] : echo_port);
-    if (on < 0) { /* Nobody listens there yet. */
+    if (on < 0) { /* No server listens there yet. */
         close(fd);
         return;
     }

@@ -1,9 +1,8 @@
-/* relay.h - a distance between nodes: what comes in goes on so many ms later.
+/* relay.h - a proxy that simulates a distance between nodes: it delays all data by some ms.
  *
- * A process of its own that listens on some ports of loopback and passes each connection
- * on to another port, delayed both ways, in order, however much it is. A way may also lead
- * to an echo in the relay itself: that is a round trip by the same path, which others can
- * be compared with. */
+ * It is a separate process that listens on ports of loopback and forwards each connection to
+ * another port, with a delay in both directions, in order and without a limit. A port may also
+ * lead to an echo in the proxy itself: that is a round trip by the same path, for comparison. */
 #ifndef BENCH_RELAY_H
 #define BENCH_RELAY_H
 

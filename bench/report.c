@@ -58,7 +58,7 @@ static void count_disturbed(const struct report *r, uint32_t *disturbed, uint32_
 
 /* ---- what we lose ---- */
 
-/* Rival `rival` was faster than one of ours here, or both. */
+/* Rival `rival` was faster than Sluice by name, by handle, or both. */
 struct loss {
     const struct section *section;
     uint32_t rival;
@@ -213,7 +213,7 @@ static void print_ratios(const struct report *r)
     }
 }
 
-/* Where it was, in a few words. */
+/* A short name of the section or variant. */
 static const char *where(const struct section *s, uint32_t v)
 {
     return s->variants > 1 ? s->labels[v] : s->title;

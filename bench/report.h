@@ -1,7 +1,7 @@
 /* report.h - what was measured, and how it is said: as text or as JSON.
  *
- * Nothing is said twice: the ratios and the list of what we lose are computed from the
- * sections, and both forms are made from the same structs. */
+ * The ratios and the list of faster locks are computed from the sections, and text and JSON
+ * are made from the same structs. */
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H
 
@@ -21,7 +21,7 @@ struct series {
     double median;
     double min;
     uint32_t watched;   /* Runs of which is known whether they were disturbed, */
-    uint32_t disturbed; /* and those of them during which others had a CPU of ours. */
+    uint32_t disturbed; /* and those of them in which other processes used our CPUs. */
     char skipped[120];  /* Why there is nothing; "" if it was not to be measured. */
 };
 

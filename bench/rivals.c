@@ -50,7 +50,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* ---- shared memory for those who need some ---- */
+/* ---- shared memory for locks that need it ---- */
 
 static const char *cells_map(struct place *p, size_t cell_bytes)
 {
@@ -70,7 +70,7 @@ static void cells_unmap(struct place *p)
 
 INLINE void *cell(const struct place *p, size_t bytes, uint32_t key)
 {
-    /* A constant, as it would be for whoever has such an array. */
+    /* A constant, as in a program with such an array. */
     return p->cells +
            (size_t)key * ((bytes + CELL_BYTES - 1u) / CELL_BYTES * CELL_BYTES);
 }
@@ -84,7 +84,7 @@ static const char *sit_as_opened(struct place *p, uint32_t seat)
 /* ---- bare compare-and-swap, 8 bytes ---- */
 
 /* The least that such a lock does: load, compare with the capacity, swap. Not in a
- * function of its own, and nobody knows who holds what. */
+ * separate function, and holders are not recorded. */
 
 static const char *cas8_open(struct place *p)
 {
@@ -101,7 +101,7 @@ INLINE uint64_t *cas8_thing(const struct place *p, uint32_t key)
 INLINE bool cas8_pair(uint64_t *count, struct sluice_capacity capacity)
 {
     const uint64_t cap = (uint64_t)capacity.per * capacity.buckets;
-    /* Acquire to take and Release to give back, as any lock; Relaxed to look, since the
+    /* Acquire to take and Release to release, as any lock; Relaxed to load, since the
      * swap compares. */
     uint64_t seen = __atomic_load_n(count, __ATOMIC_RELAXED);
     do {
@@ -211,8 +211,7 @@ LOOPS(posix, sem_t *)
 /* One operation for each, with the capacity fixed when it was made: the least it can do. A
  * capacity that is declared on every call takes two operations in one call. */
 
-#define SET_SEMAPHORES \
-    25000u /* The kernel allows 32000 in one set, if not told else. */
+#define SET_SEMAPHORES 25000u /* The kernel allows 32000 in one set by default. */
 
 struct sysv_thing {
     int set;
@@ -278,8 +277,8 @@ LOOPS(sysv, struct sysv_thing)
 
 /* ---- flock(2) ---- */
 
-/* The lock of a file: room for one. Where two processes share a key it is taken as a
- * reader, which has room for all: refusals would be quicker than grants. */
+/* The lock of a file: one holder. If two processes share a key it is acquired as a reader,
+ * which excludes no one: rejected calls would be faster than grants. */
 
 struct flock_thing {
     int file;
@@ -384,7 +383,8 @@ const char *canal_open(struct sluice_canal **out, uint32_t keys)
     char name[64];
     snprintf(name, sizeof name, "bench.%d", (int)getpid());
     int status = sluice_canal_open(name, &o, out);
-    sluice_canal_remove(name); /* Who has it open keeps it; nothing stays behind. */
+    sluice_canal_remove(
+        name); /* Processes that have it open keep it; no file is left. */
     if (status == SLUICE_ENOSPC) {
         o.anonymous = 1; /* The same memory without a file. */
         status = sluice_canal_open(NULL, &o, out);

@@ -1,4 +1,4 @@
-/* rivals.h - the locks that are measured, ours among them.
+/* rivals.h - the locks that are measured, including Sluice.
  *
  * Every lock is measured through the same few functions: opened by the process that
  * runs the bench, used by one or two others that it forks. What is timed is `pairs`, a
@@ -73,8 +73,8 @@ extern const struct rival rivals[RIVALS];
  * is nothing to close. */
 const char *place_open(struct place *p, const struct rival *r, const struct site *site);
 
-/* A canal of the bench: in a file if there is space for one, which nobody else can see
- * any more. NULL, or why not. */
+/* Open a canal for the benchmark: in an unlinked file if there is space for one. Returns
+ * NULL, or an error message. */
 const char *canal_open(struct sluice_canal **out, uint32_t keys);
 
 /* Names for so many keys; NULL when memory is out. To be freed by free(). */

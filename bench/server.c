@@ -1,4 +1,4 @@
-/* server.c - what the server costs, beside Redis and beside a server that only answers.
+/* server.c - the cost of the server, compared with Redis and with a server that only replies.
  *
  * One run measures all of them side by side with the same client (load.h), since only
  * ratios mean something on another machine. docs/bench.md explains how to read it. */
@@ -112,7 +112,7 @@ static bool has_value(const char *name)
            strcmp(name, "--server") == 0 || strcmp(name, "--redis") == 0;
 }
 
-/* 0: go on; -1: that was all; else an exit status. */
+/* 0: continue; -1: done; else an exit status. */
 static int parse(int argc, char **argv, struct bench *b, struct settings *o)
 {
     uint32_t rounds = 0;

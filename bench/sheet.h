@@ -1,7 +1,7 @@
 /* sheet.h - tables of what was measured at servers, goals, and how both are said.
  *
- * Nothing is said twice: goals and the list of what we lose are computed from the tables,
- * and text and JSON are made from the same structs. */
+ * Goals and the list of cases in which Sluice is slower are computed from the tables, and text
+ * and JSON are made from the same structs. */
 #ifndef BENCH_SHEET_H
 #define BENCH_SHEET_H
 
@@ -32,9 +32,9 @@ struct table {
     const char *id;
     const char *title;
     const char *unit;
-    enum better better; /* Where others are better than the first column, we lose. */
-    const char *why;    /* How it comes when others are better; NULL: no list of it. */
-    uint32_t ours;      /* So many columns are ours; 0: the first alone. */
+    enum better better; /* Used to find columns that are better than the first. */
+    const char *why;    /* The reason if others are better; NULL: do not list them. */
+    uint32_t ours;      /* The number of columns of Sluice; 0: one. */
     uint32_t rows, columns;
     char row_names[SHEET_ROWS_MAX][48];
     const char *column_names[SHEET_COLUMNS_MAX];
@@ -59,7 +59,7 @@ struct sheet {
     uint32_t rounds;
     double run_ms;
     double load_after;  /* Load of the last minute, at the end. */
-    double kept_off;    /* Share of time for which others had... */
+    double kept_off;    /* Share of time in which other processes used... */
     const char *whose;  /* ...this, as text: "the CPU of the measured server". */
     const char *method; /* Some sentences. */
     struct table tables[SHEET_TABLES_MAX];

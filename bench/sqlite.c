@@ -107,7 +107,7 @@ const char *sqlite_run(struct sqlite *s, int64_t run_ns, struct trial_result *ou
         struct writer *w = &s->writers[started];
         w->rounds = 0;
         times_clear(&w->times);
-        /* Those who are started wait for all, so one that is missing is the end. */
+        /* The threads wait for each other, so a missing thread is fatal. */
         if (pthread_create(&w->thread, NULL, work, w) != 0) {
             fprintf(stderr, "bench: cannot create %u threads\n", s->count);
             exit(1);

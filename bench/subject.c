@@ -69,7 +69,7 @@ const char *line_send(int fd, const char *at, size_t n)
     return NULL;
 }
 
-/* Digits up to \r\n, and where it goes on; NULL: not whole. */
+/* Parse digits up to \r\n. Returns the position after them; NULL: incomplete. */
 static const char *line_number(const char *at, const char *end, int64_t *out)
 {
     bool minus = at < end && *at == '-';
@@ -267,12 +267,12 @@ static bool died(struct subject *s)
 /* The port that it says it listens on; 0: it has not said so yet. */
 static int port_said(const struct subject *s)
 {
-    static const char words[] = "listening on 127.0.0.1:";
+    static const char message[] = "listening on 127.0.0.1:";
     char said[4096];
     log_read(s, said, sizeof said);
-    const char *at = strstr(said, words);
+    const char *at = strstr(said, message);
     if (at == NULL || strchr(at, '\n') == NULL) return 0;
-    return atoi(at + sizeof words - 1);
+    return atoi(at + sizeof message - 1);
 }
 
 const char *subject_reach(struct subject *s)

@@ -1,9 +1,9 @@
-/* subject.h - a server that is measured: a process of its own, pinned to a CPU.
+/* subject.h - a server that is measured: a separate process, pinned to a CPU.
  *
- * Three of them speak RESP: ours, Redis, and one on libuv that only answers
- * (empty_server.c). Two are members of a cluster: a node of ours, and one of etcd (see
- * trio.h). Each has a directory of its own, a port that the system chose, and dies with the
- * bench. */
+ * Three of them speak RESP: Sluice, Redis, and a server on libuv that only replies
+ * (empty_server.c). Two are members of a cluster: a node of Sluice, and a member of etcd (see
+ * trio.h). Each has its own directory and a port that the system chose, and dies with the
+ * benchmark. */
 #ifndef BENCH_SUBJECT_H
 #define BENCH_SUBJECT_H
 
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Also the order of columns: ours is first. */
+/* Also the order of columns: Sluice is first. */
 enum subject_kind {
     OURS,
     REDIS,
@@ -47,7 +47,7 @@ struct subject {
     char script[48]; /* Redis: the hash of the script that releases. */
 };
 
-/* The CPU time of all its threads, and how long they waited while others had the CPU. */
+/* The CPU time of all its threads, and how long they waited for a CPU. */
 struct subject_time {
     int64_t cpu_ns, kept_off_ns;
 };
@@ -82,7 +82,7 @@ int64_t subject_info(struct subject *s, const char *section, const char *name);
 
 /* --- lines ---------------------------------------------------------------- */
 
-/* A port on loopback that nobody has, at the moment; -1 if there is none. */
+/* A port on loopback that is free at the moment; -1 if there is none. */
 int free_port(void);
 
 /* A connection to a server; -1 with errno. It resets when it is closed, so that nothing
@@ -99,7 +99,7 @@ const char *line_more(struct line *l, int64_t wait_ms);
  * wrong; with wait_ms 0 "nothing yet" is NULL and *n 0. */
 const char *line_reply(struct line *l, int64_t wait_ms, const char **reply, size_t *n);
 
-/* A command, as words on a line, and its reply. */
+/* Send a command, as a line of text, and receive its reply. */
 const char *line_ask(struct line *l, const char *command, const char **reply,
                      size_t *n);
 

@@ -34,7 +34,7 @@ void trial_row(struct table *t[TRIAL_TABLES], const char *name)
         if (t[i] != NULL) table_row(t[i], "%s", name);
 }
 
-/* ---- runs in turns ---- */
+/* ---- runs in turn ---- */
 
 static int64_t side_cpu_ns(const struct side *s)
 {
@@ -156,7 +156,7 @@ static int take_value(struct trial *t, const char *name, const char *value)
     return *value != '\0';
 }
 
-/* 0: go on; -1: that was all; else an exit status. */
+/* 0: continue; -1: done; else an exit status. */
 static int parse(int argc, char **argv, struct trial *t)
 {
     for (int i = 1; i < argc; i++) {

@@ -1,5 +1,5 @@
-/* trial.h - what the programs of the bench about commits and clusters share: their options,
- * runs in turns and the tables that these fill, and how it all ends. */
+/* trial.h - what the benchmarks of transactions and clusters share: options, runs in turn, the
+ * tables that they fill, and the report. */
 #ifndef BENCH_TRIAL_H
 #define BENCH_TRIAL_H
 
@@ -9,7 +9,7 @@
 #define TRIAL_PARTS_MAX 4u
 #define TRIAL_SERVERS_MAX 6u
 
-/* What one run did. A round is a transaction, or a lock taken and given back. */
+/* The result of one run. A round is a transaction, or a lock acquired and released. */
 struct trial_result {
     uint64_t rounds;
     int64_t ns;
@@ -41,12 +41,13 @@ struct trial {
     const struct trial_program *program;
     struct sheet *sheet;
     char server[512], etcd[512];
-    bool without_etcd; /* It is not on this machine. */
+    bool without_etcd; /* It is not installed. */
     bool json, quick;
     bool wanted[TRIAL_PARTS_MAX], some; /* --only. */
     uint32_t rounds;
     int64_t run_ns;
-    double all_s, others_s; /* CPU time in all measured runs; what others had of it. */
+    double all_s,
+        others_s; /* CPU time in all measured runs; the share of other processes. */
     uint64_t again;
 };
 
@@ -73,23 +74,24 @@ void trial_tables(struct sheet *s, const char *part,
 /* A row of this name in each of them. */
 void trial_row(struct table *t[TRIAL_TABLES], const char *name);
 
-/* ---- runs in turns ---- */
+/* ---- runs in turn ---- */
 
-/* One of those that are measured beside each other: a column. */
+/* One of the systems that are compared: a column. */
 struct side {
     void *of; /* What run() takes; NULL: it takes no part. */
     const char *(*run)(void *of, int64_t run_ns, struct trial_result *out);
     const struct subject *servers[TRIAL_SERVERS_MAX]; /* Whose CPU time counts. */
     uint32_t server_count;
-    bool with_clients;      /* Ours counts, too: that of the clients. */
-    struct subject *keeper; /* Who knows how many commits one write had; or NULL. */
+    bool with_clients; /* The CPU time of the clients counts too. */
+    struct subject
+        *keeper; /* The server that counts the commits of a write; or NULL. */
 };
 
-/* All once, for warmth. NULL, or what went wrong. */
+/* Run all once, as a warm-up. Returns NULL, or an error message. */
 const char *trial_warm(struct trial *t, struct side *sides, uint32_t count);
 
-/* All once, into a row of the tables; who begins changes from round to round. NULL, or what
- * went wrong. */
+/* Run all once and fill a row of the tables; a different one begins each round. Returns NULL,
+ * or an error message. */
 const char *trial_round(struct trial *t, struct side *sides, uint32_t count,
                         struct table *tables[TRIAL_TABLES], uint32_t row,
                         uint32_t round);

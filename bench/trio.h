@@ -1,5 +1,5 @@
-/* trio.h - three servers that are one cluster: nodes of ours, or members of etcd. Nodes may
- * stand on such members: then one of them is the keeper. */
+/* trio.h - a cluster of three servers: nodes of Sluice, or members of etcd. Nodes may use such
+ * members: then one of the nodes is the keeper. */
 #ifndef BENCH_TRIO_H
 #define BENCH_TRIO_H
 
@@ -17,23 +17,25 @@ struct trio_want {
     struct relay *relay; /* They reach each other through its first three ways; it is
                           * started here. */
     int64_t delay_ns;
-    const struct trio *etcd;    /* The members they stand on; */
-    const char *prefix;         /* what their keys there begin with; */
-    const char *const *options; /* further words for each, ended by NULL; or NULL. */
+    const struct trio *etcd; /* The members that they use; */
+    const char *prefix;      /* what their keys there begin with; */
+    const char *const
+        *options; /* further arguments for each, ended by NULL; or NULL. */
 };
 
-/* Where they are, as each of them is told. */
+/* Their addresses, as passed to each of them. */
 struct trio_places {
     int ports[TRIO], node_ports[TRIO];
-    char list[256]; /* Who belongs to it. */
-    char urls[256]; /* Of the etcd they stand on. */
+    char list[256]; /* The members. */
+    char urls[256]; /* Of the etcd that they use. */
 };
 
 struct trio {
     struct trio_want want;
     struct trio_places places;
     struct subject members[TRIO];
-    uint32_t best; /* Whom a single client asks: etcd's leader; the keeper; else any. */
+    uint32_t
+        best; /* The server for a single client: etcd's leader; the keeper; else any. */
 };
 
 /* Start three of a kind and wait until they grant locks. NULL, or what went wrong. */

@@ -1,4 +1,4 @@
-/* tx.c - what transactions cost: how many commit in a second and how long that takes, beside
+/* tx.c - the cost of transactions: commits per second and the time of each, compared with
  * SQLite on the same disk; and how many locks they take.
  *
  * One run measures all side by side, since only ratios mean something on another machine.
@@ -204,7 +204,7 @@ static const char *run_sqlite(void *of, int64_t run_ns, struct trial_result *out
     return sqlite_run(of, run_ns, out);
 }
 
-/* A crowd at a server, or SQLite; nobody, where one has no part in it. */
+/* A crowd of clients of a server, or SQLite; none if it takes no part in the shape. */
 static const char *side_open(const struct shape *shape, uint32_t column, struct side *s)
 {
     struct crowd *crowd = NULL;
@@ -212,7 +212,7 @@ static const char *side_open(const struct shape *shape, uint32_t column, struct 
     const char *wrong = NULL;
     *s = (struct side){.with_clients = true};
     if (column == SQLITE && shape->sqlite && sqlite_version() != NULL) {
-        /* Beside the data of ours, so that it is the same disk and is removed with it. */
+        /* In the server's directory, so that it is on the same disk and is removed with it. */
         wrong = sqlite_open(&sqlite, servers[GROUPED].directory, shape->clients,
                             shape->way);
         s->run = run_sqlite;
