@@ -68,7 +68,7 @@ headings() { # headings DOCUMENT
 for doc in *.md docs/*.md docs/*/*.md src/*.md src/*/*.md tests/*.md tests/*/*.md tools/*.md \
     bench/*.md; do
     [ -f "$doc" ] || continue
-    folder=$(dirname "$doc")
+    directory=$(dirname "$doc")
 
     # What stands in `backquotes`, and the lines of indented or fenced examples that
     # begin with make.
@@ -87,7 +87,7 @@ for doc in *.md docs/*.md docs/*/*.md src/*.md src/*/*.md tests/*.md tests/*/*.m
                 ;;
         esac
         first=${first%%:*}
-        # Only what begins with a folder of ours, or looks like a document, is a path.
+        # Only what begins with a directory of ours, or looks like a document, is a path.
         case $first in
             *[\<\>\$\{\}…]* | /* | *.h.[1-9]) continue ;;
             src/* | tests/* | tools/* | docs/* | man/* | bench/* | include/* | examples/*) ;;
@@ -96,7 +96,7 @@ for doc in *.md docs/*.md docs/*/*.md src/*.md src/*/*.md tests/*.md tests/*/*.m
             *) continue ;;
         esac
         found=false
-        for path in $first $folder/$first; do
+        for path in $first $directory/$first; do
             [ ! -e "$path" ] || found=true
         done
         $found || say "$doc: there is no $first"
@@ -107,7 +107,7 @@ for doc in *.md docs/*.md docs/*/*.md src/*.md src/*/*.md tests/*.md tests/*/*.m
         case $link in
             '' | http://* | https://*) continue ;;
         esac
-        target=$folder/${link%%#*}
+        target=$directory/${link%%#*}
         [ -n "${link%%#*}" ] || target=$doc
         if [ ! -e "$target" ]; then
             say "$doc: there is no $link to link to"
@@ -163,7 +163,7 @@ for place in README.md HACKING.md CHANGELOG.md docs man include src tests tools 
 done >"$work/certain"
 if [ -s "$work/certain" ]; then
     cat "$work/certain" >&2
-    say "that word belongs into $promises alone, beside its evidence and limits"
+    say "only $promises may use this word, next to its evidence and limits"
 fi
 
 # ---- 5. the test command ----
@@ -210,7 +210,7 @@ done <"$work/commands"
 for page in docs/commands/*.md; do
     name=$(basename "$page" .md | tr '[:lower:]' '[:upper:]')
     [ "$name" != README ] || continue
-    grep -q "^$name$tab" "$work/commands" || say "$page: there is no command $name"
+    grep -q "^$name$tab" "$work/commands" || say "$page: unknown command $name"
 done
 
 # ---- 7. the settings of the server ----
@@ -246,12 +246,12 @@ for page in README.md docs/server.md docs/leases.md docs/cluster.md docs/command
         tr '[:lower:]' '[:upper:]' | sort -u |
         while read -r name; do
             grep -q "^$name$tab" "$work/commands" ||
-                echo "$page: there is no command $name, in an example"
+                echo "$page: unknown command $name in an example"
         done
     [ "$page" != README.md ] || continue # It speaks of C too.
     grep -o '`[A-Z][A-Z]\{2,\}[` ]' "$page" | tr -d '` ' | sort -u |
         while read -r name; do
-            grep -qx -e "$name" "$work/words" || echo "$page: there is no command $name"
+            grep -qx -e "$name" "$work/words" || echo "$page: unknown command or option $name"
         done
 done >"$work/wrong"
 [ ! -s "$work/wrong" ] || say "$(cat "$work/wrong")"

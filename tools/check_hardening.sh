@@ -44,7 +44,7 @@ check() {
     function=$(readelf -sW "$file" | awk '$4 == "FUNC" && $5 == "GLOBAL" && $7 != "UND" &&
         $8 ~ /^(main|sluice_status_word)$/ { print $8; exit }')
     if [ -z "$function" ]; then
-        lacks "$file" "it has neither main() nor sluice_status_word(): nothing to look at"
+        lacks "$file" "it has neither main() nor sluice_status_word(): nothing to inspect"
         return
     fi
     first=$(first_of "$file" "$function")

@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 find "$build" -path "$build/tests" -prune -o \( -name 'base_*.c.o' -o -name 'locks_*.c.o' -o -name 'majority_*.c.o' \
     -o -name 'tx_*.c.o' -o -name 'failover_*.c.o' -o -name 'resp_*.c.o' \) -print >"$work/objects"
 if [ ! -s "$work/objects" ]; then
-    echo "no object of a pure folder below $build" >&2
+    echo "no object of a pure directory below $build" >&2
     exit 1
 fi
 
@@ -31,7 +31,7 @@ while read -r object; do
             # An assert, and what the compiler adds by itself.
             __assert_fail | abort | __stack_chk_fail | _GLOBAL_OFFSET_TABLE_) ;;
             *)
-                echo "${object##*/} reaches for $name" >&2
+                echo "${object##*/} uses $name" >&2
                 bad=1
                 ;;
         esac

@@ -96,7 +96,7 @@ class Tool:
 
     def sees(self, number):
         """Who is up, as a node says."""
-        said = re.search(r"^node %d .*\n +list \d+: (.*)" % number, self.status(), re.M)
+        said = re.search(r"^node %d .*\n +membership \d+: (.*)" % number, self.status(), re.M)
         return sorted(re.findall(r"(\d+) up", said.group(1))) if said else None
 
     def until_sees(self, number, others):
@@ -164,7 +164,7 @@ def what_up_prints_can_be_typed(t):
 def the_example_of_up_ends_with_down(t):
     c = up(t, "1")
     c.down()
-    check(c.fails("down"), (1, "cluster: there is no cluster in %s\n" % c.dir))
+    check(c.fails("down"), (1, "cluster: %s contains no cluster; start one with \"up\"\n" % c.dir))
 
 
 @test
@@ -175,9 +175,9 @@ def two_of_three_dead_grant_nothing_until_one_is_back(t):
     c("kill", 2, "TERM")
     check(c.states(), {"1": "dead", "2": "dead", "3": "up"})
     check(c.cli(3, "ACQUIRE", "b", "LEASE", 1000)[0].split()[0], "NOQUORUM")
-    check(c.fails("kill", 1), (1, "cluster: node 1 does not run\n"))
+    check(c.fails("kill", 1), (1, "cluster: node 1 is not running\n"))
     c("start", 1)
-    check(c.fails("start", 1), (1, "cluster: node 1 runs already\n"))
+    check(c.fails("start", 1), (1, "cluster: node 1 is already running\n"))
     check_that(int(c.acquire(3, "b")) > int(fence), "fences rise")
     c.down()
 
@@ -204,7 +204,7 @@ def a_cut_on_loopback_and_its_end(t):
     c.until_sees(1, ["2", "3"])
     c("cut", 2, "from", 3, "--one-way", "--reset")
     c.until_sees(2, ["1"])
-    check_that("what node 2 sends does not reach node 3, and is refused" in c("status"),
+    check_that("what node 2 sends does not reach node 3; connections are reset" in c("status"),
                "the cut is shown")
     c.acquire(2, "b")
     c.down()
@@ -266,7 +266,7 @@ def two_clusters_side_by_side(t):
     other.up("1")
     check(first.status, 0, "the status of the other up")
     status, said = one.fails("up", "--server", tap.program)
-    check((status, "there is a cluster" in said), (1, True), "up, where there is one")
+    check((status, "already contains a cluster" in said), (1, True), "up, where there is one")
     one.acquire(1, "a")
     one("down")
     other.acquire(1, "a")
@@ -292,7 +292,7 @@ def a_server_that_does_not_start_says_why(t):
     check_that("lease-max" in said, "the reason is given: %s" % said)
     nothing_is_left(t, c.dir)
     status, said = c.fails("up", "--server", t.path("nothing"))
-    check((status, "there is no program" in said), (1, True))
+    check((status, "is not a program" in said), (1, True))
 
 
 @test
@@ -344,7 +344,7 @@ def nodes_on_etcd_come_up_and_go_down(t):
           ["etcd1", "etcd2", "etcd3"], "the members")
     check(c.states(), dict.fromkeys("123", "up"))
     check(c.members(), dict.fromkeys(("etcd1", "etcd2", "etcd3"), "up"))
-    check_that("3 nodes on 3 members of etcd" in c("status"), "it is said")
+    check_that("3 nodes on 3 etcd members" in c("status"), "it is said")
     check(sorted(nodes.processes_of(c.dir).values()),
           ["1", "101", "102", "103", "2", "3", "proxy"], "the processes")
     for n in nodes.Cluster.open(c.dir):
@@ -367,11 +367,11 @@ def a_member_is_killed_paused_and_started_as_a_node_is(t):
     first = t.until(c.leader, "a member leads")
     c("kill", first)
     check(c.members()[first], "dead")
-    check(c.fails("kill", first), (1, "cluster: %s does not run\n" % first))
+    check(c.fails("kill", first), (1, "cluster: %s is not running\n" % first))
     second = t.until(c.leader, "another leads")
     check_that(second != first, "it is another: %s" % second)
     c("start", first)
-    check(c.fails("start", first), (1, "cluster: %s runs already\n" % first))
+    check(c.fails("start", first), (1, "cluster: %s is already running\n" % first))
     c("pause", second)
     check(c.members()[second], "paused")
     t.until(lambda: c.leader() not in (None, second), "a third one leads")
@@ -396,7 +396,7 @@ def members_are_cut_from_each_other_and_from_nodes(t):
         check(said.count("what node"), 0, "cuts of nodes")
         c("heal")
         c("cut", 1, "from", "etcd", "--reset")
-        check(len(re.findall(r"what node 1 sends does not reach etcd\d, and is refused",
+        check(len(re.findall(r"what node 1 sends does not reach etcd\d; connections are reset",
                              c("status"))), 3, "cuts that are shown")
         c.until_sees(1, ["2", "3"])
         c("heal")

@@ -193,7 +193,7 @@ class Etcd:
 
     def __getitem__(self, number):
         if number not in self.members:
-            raise Refused("there is no etcd%s; there are %s" % (
+            raise Refused("etcd member etcd%s does not exist; this cluster has %s" % (
                 number, ", ".join(map(str, self)) or "none"))
         return self.members[number]
 
@@ -323,7 +323,7 @@ class Etcd:
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)
         except FileNotFoundError:
-            raise Refused("there is no program openssl; the package openssl has it") from None
+            raise Refused("the program openssl is missing; install the package openssl") from None
         if p.returncode != 0:
             raise Refused("openssl %s: %s" % (words[0], p.stdout.strip()))
 
@@ -368,7 +368,7 @@ class Etcd:
                 return m.call(what, **body)
             except TROUBLE:
                 continue
-        raise Refused("no member of etcd answers")
+        raise Refused("no etcd member answers")
 
     def leader(self, seconds=PATIENCE_S):
         """The member that leads, as far as those know that are up and have the latest term."""

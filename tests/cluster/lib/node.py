@@ -77,7 +77,7 @@ class Node(Part):
         """Lose the directory of a dead node, as a new disk would. It is not a first start of
         the cluster when it comes again."""
         if self.pid is not None:
-            raise Refused("node %d runs" % self.id)
+            raise Refused("node %d is running" % self.id)
         shutil.rmtree(os.path.join(self.dir, "data"), ignore_errors=True)
 
     # Clients.

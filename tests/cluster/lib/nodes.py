@@ -105,7 +105,7 @@ class Cluster:
         if isinstance(number, str) and number.startswith("etcd") and self.etcd:
             return self.etcd[int(number[4:]) if number[4:].isdigit() else number[4:]]
         if number not in self.nodes:
-            raise Refused("there is no node %s; there are %s" % (
+            raise Refused("node %s does not exist; this cluster has %s" % (
                 number, ", ".join(map(str, sorted(self.nodes))) or "none"))
         return self.nodes[number]
 
@@ -253,7 +253,7 @@ class Cluster:
             self.made = True
             return
         if os.path.exists(os.path.join(self.dir, STATE)):
-            raise Refused("there is a cluster in %s already" % self.dir)
+            raise Refused("%s already contains a cluster" % self.dir)
         if os.path.isdir(self.dir) and os.listdir(self.dir):
             raise Refused("%s is not empty" % self.dir)
         os.makedirs(self.dir, exist_ok=True)
@@ -290,7 +290,7 @@ class Cluster:
             with open(os.path.join(directory, STATE)) as f:
                 kept = json.load(f)
         except FileNotFoundError:
-            raise Refused("there is no cluster in %s" % directory) from None
+            raise Refused("%s contains no cluster; start one with \"up\"" % directory) from None
         c = cls(0, kept["command"], dir=directory, options=kept["options"],
                 proxied=kept["proxied"], clock=kept["clock"], seed=kept["seed"],
                 port_base=kept["port_base"], host=kept["loopback"], keep=True,
@@ -336,7 +336,7 @@ class Cluster:
         bases = [self.port_base] if self.port_base else range(5625, 5625 + 50 * 100, 100)
         free = next((b for b in bases if are_free(self.loopback, b, most)), None)
         if free is None:
-            raise Refused("ports from %d on are taken on %s" % (bases[0], self.loopback))
+            raise Refused("the ports from %d are in use on %s" % (bases[0], self.loopback))
         self.port_base = free
 
     def new_node(self, number):
@@ -392,7 +392,7 @@ class Cluster:
     def proxy(self, order):
         """Tell the proxy something; its answer. See the header of ./proxy."""
         if not self.proxied:
-            raise Refused("there is no proxy between the nodes of this cluster")
+            raise Refused("this cluster has no proxy between its nodes")
         with socket.socket(socket.AF_UNIX) as s:
             s.settimeout(PATIENCE_S)
             # A path in /proc, since that of a socket may be no longer than 107 bytes.
@@ -420,10 +420,10 @@ class Cluster:
 
     def cut_one_way(self, source, target, how):
         if source == target:
-            raise Refused("%s cannot be cut from itself" % self.part(source))
+            raise Refused("%s cannot be cut off from itself" % self.part(source))
         outside, with_etcd = OUTSIDE in (source, target), max(source, target) >= etcds.FIRST
         if outside and with_etcd:
-            raise Refused("clients have nothing to do with etcd")
+            raise Refused("clients do not connect to etcd")
         if self.netns and (not self.proxied or outside or with_etcd):
             if target == OUTSIDE:
                 self.netns.block(source, OUTSIDE, how, port=self[source].port, outgoing=True)
@@ -436,7 +436,7 @@ class Cluster:
         elif self.proxied:
             self.proxy({"do": "set", "from": source, "to": target, "cut": how})
         else:
-            raise Refused("on loopback nodes cannot be cut without a proxy between them")
+            raise Refused("on loopback, nodes cannot be cut off without a proxy (--direct)")
         self.cuts.append([source, target, how])
 
     def part(self, number):
@@ -485,7 +485,7 @@ class Cluster:
     def lose(self, a, b, chance):
         """So much of what a sends to b is lost, of 1. TCP sends it again, late."""
         if not self.netns or self.proxied:
-            raise Refused("packets are lost only in namespaces without a proxy")
+            raise Refused("packets can be dropped only in namespaces without a proxy")
         self.netns.block(b, a, "drop", chance=chance)
 
     def slow(self, a=None, b=None, **how):
@@ -518,7 +518,7 @@ class Cluster:
         a step back. Threads that sleep and timers follow.
         Survives a restart of the node."""
         if not self.has_clocks:
-            raise Refused("the nodes of this cluster have the clocks of the machine")
+            raise Refused("the nodes of this cluster use the clock of the machine")
         Clock(self[number].clock_path).change(offset, rate, slept)
 
     # Nodes that come and go.
@@ -529,7 +529,7 @@ class Cluster:
         answer it stays: it may have been added."""
         import redis
         if number in self.nodes:
-            raise Refused("there is a node %d already" % number)
+            raise Refused("node %d already exists" % number)
         helpers = [self[at]] if at else self.running
         node = self.new_node(number)
         self.save()
@@ -555,7 +555,7 @@ class Cluster:
         """NODES at one after the other, until one does it: who has just been started may
         have to refuse what others can do."""
         import redis
-        why = Refused("no other node runs")
+        why = Refused("no other node is running")
         for helper in helpers:
             try:
                 helper.call("NODES", *words, timeout=PATIENCE_S)
@@ -581,7 +581,7 @@ class Cluster:
         for node in self.running:
             if node.id != but:
                 return node
-        raise Refused("no other node runs")
+        raise Refused("no other node is running")
 
     # After a failure.
 

@@ -66,7 +66,7 @@ class Part:
     def launch(self, words, **more):
         """Start its process, with a log that goes on."""
         if self.pid is not None:
-            raise Refused("%s runs already" % self)
+            raise Refused("%s is already running" % self)
         self.log_from = os.path.getsize(self.log_path) if os.path.exists(self.log_path) else 0
         self.popen = self.cluster.spawn(self.role, words, self.log_path, self.dir,
                                         namespace=int(self.role), **more)
@@ -76,7 +76,7 @@ class Part:
 
         def ready():
             if self.pid is None:
-                raise Refused("%s has ended; its log:\n%s" % (self, self.since_start()))
+                raise Refused("%s has exited; its log:\n%s" % (self, self.since_start()))
             return self.answers()
 
         until(ready, "%s answers" % self, seconds)
@@ -84,7 +84,7 @@ class Part:
     def running_pid(self):
         pid = self.pid
         if pid is None:
-            raise Refused("%s does not run" % self)
+            raise Refused("%s is not running" % self)
         return pid
 
     def kill(self, number=signal.SIGKILL):
