@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/hex.h"
 #include "canal/home.h"
 #include "canal/own.h"
 #include "canal/robust.h"
@@ -76,13 +77,6 @@ int sl_canal_segment_path(const char *name, char *out, size_t size)
     return n < 0 || (size_t)n >= size ? SLUICE_EINVAL : SLUICE_OK;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return -1;
-}
-
 /* The kernel's boot id, as sixteen bytes. */
 static int read_boot_id(uint8_t out[16])
 {
@@ -95,7 +89,7 @@ static int read_boot_id(uint8_t out[16])
     unsigned digits = 0;
     memset(out, 0, 16);
     for (const char *p = text; *p != '\0' && digits < 32; p++) {
-        int d = hex_digit(*p);
+        int d = sl_hex_digit(*p);
         if (d < 0) continue;
         out[digits / 2] = (uint8_t)(out[digits / 2] << 4 | d);
         digits++;

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/fnv.h"
 #include "cli/clock.h"
 #include "cli/exits.h"
 #include "cli/message.h"
@@ -130,12 +131,11 @@ static int64_t acquire(struct sluice_canal *c, const struct cli_request *w,
 
 /* --- The tether ----------------------------------------------------------- */
 
-/* FNV-1a. Keys with the same hash share their numbers. That wastes some numbers but
+/* Keys with the same hash share their numbers. That wastes some numbers but
  * assigns none twice. */
 static uint64_t hash_of(const char *key)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *key != '\0'; key++) h = (h ^ (unsigned char)*key) * 0x100000001b3u;
+    uint64_t h = sl_fnv_add_bytes(SL_FNV_START, key, strlen(key));
     return h ^ h >> SLOT_KEY_BITS;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fnv.h"
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
@@ -113,14 +114,14 @@ sl_ms sl_node_due(const struct sl_node *n)
 
 /* --- Start and end ---------------------------------------------------------------- */
 
-/* All nodes that begin with the same membership are one cluster: its FNV-1a hash. */
+/* All nodes that begin with the same membership are one cluster: its hash. */
 static uint64_t name_cluster(const struct sl_membership *list)
 {
-    uint64_t h = 0xcbf29ce484222325u;
+    uint64_t h = SL_FNV_START;
     for (uint32_t i = 0; i < list->count; i++) {
-        h = (h ^ list->at[i].id) * 0x100000001b3u;
-        for (const char *c = list->at[i].address; *c != '\0'; c++)
-            h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+        const char *address = list->at[i].address;
+        h = sl_fnv_add(h, list->at[i].id);
+        h = sl_fnv_add_bytes(h, address, strlen(address));
     }
     return h | 1;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "base/hex.h"
 #include "storage/storage.h"
 
 /* Lines in one transaction, whose pages are in memory until it ends. */
@@ -47,13 +48,6 @@ static bool take_number(char **at, uint64_t *out)
     return true;
 }
 
-static int digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return -1;
-}
-
 /* The bytes are decoded in place, since they only become shorter. */
 static bool take_bytes(char **at, struct sl_bytes *out)
 {
@@ -65,9 +59,10 @@ static bool take_bytes(char **at, struct sl_bytes *out)
         if (*from == '\0') return false;
         char c = *from;
         if (c == '\\') {
-            if (from[1] != 'x' || digit(from[2]) < 0 || digit(from[3]) < 0)
+            if (from[1] != 'x' || sl_hex_digit(from[2]) < 0 ||
+                sl_hex_digit(from[3]) < 0)
                 return false;
-            c = (char)(digit(from[2]) << 4 | digit(from[3]));
+            c = (char)(sl_hex_digit(from[2]) << 4 | sl_hex_digit(from[3]));
             from += 3;
         }
         *to++ = c;

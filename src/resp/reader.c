@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "sluice.h"
 
 #define ROOM_BYTES 4096u /* Free bytes for each read, if limits.room_bytes is 0. */
@@ -276,21 +277,13 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\0';
 }
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 /* One character in "double quotes"; what it stands for, in *c. Returns how long it is. */
 static size_t unescape(const char *s, size_t n, char *c)
 {
     *c = s[0];
     if (s[0] != '\\' || n < 2) return 1;
-    if (s[1] == 'x' && n >= 4 && hex(s[2]) >= 0 && hex(s[3]) >= 0) {
-        *c = (char)(hex(s[2]) << 4 | hex(s[3]));
+    if (s[1] == 'x' && n >= 4 && sl_hex_digit(s[2]) >= 0 && sl_hex_digit(s[3]) >= 0) {
+        *c = (char)(sl_hex_digit(s[2]) << 4 | sl_hex_digit(s[3]));
         return 4;
     }
     switch (s[1]) {

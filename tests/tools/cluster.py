@@ -213,8 +213,8 @@ def a_cut_on_loopback_and_its_end(t):
 @test
 def without_the_proxy_a_cut_is_refused(t):
     c = up(t, "--direct")
-    check(c.fails("cut", 1), (1, "cluster: on loopback nodes cannot be cut without a proxy "
-                                 "between them\n"))
+    check(c.fails("cut", 1), (1, "cluster: on loopback, nodes cannot be cut off without a proxy "
+                             "(--direct)\n"))
     c.down()
 
 
@@ -242,7 +242,7 @@ def a_node_more_and_a_node_less(t):
     c("add", 4)
     check(c.states(), dict.fromkeys("1234", "up"))
     c.until_sees(4, ["1", "2", "3"])
-    check(c.fails("add", 4), (1, "cluster: there is a node 4 already\n"))
+    check(c.fails("add", 4), (1, "cluster: node 4 already exists\n"))
     c.acquire(4, "a", 1000)
     # Another change has to wait until no lease of the time before can live.
     t.until(lambda: c.start("remove", 2).status == 0, "node 2 is removed")
@@ -379,7 +379,7 @@ def a_member_is_killed_paused_and_started_as_a_node_is(t):
     check(c.members()[second], "up")
     check(c("log", first), nodes.Cluster.open(c.dir)[first].log, "its log")
     check(c.fails("kill", "etcd7"),
-          (1, "cluster: there is no etcd7; there are etcd1, etcd2, etcd3\n"))
+          (1, "cluster: etcd member etcd7 does not exist; this cluster has etcd1, etcd2, etcd3\n"))
     c.down()
 
 
@@ -450,11 +450,11 @@ def without_etcd_it_is_said_which_package_has_it(t):
     needs = t.start("/usr/bin/env", "PATH=" + t.path("nothing"), "/usr/bin/python3", TOOL, "up",
                     "--dir", c.dir, "--server", tap.program, "--etcd")
     check((needs.status, needs.err),
-          (1, "cluster: there is no program etcd; the package etcd-server has it\n"))
+          (1, "cluster: the program etcd is missing; install the package etcd-server\n"))
     check_that(not os.path.exists(c.dir), "nothing was made")
     c.up("1")
     for words in (["compact"], ["cut", "1", "from", "etcd"]):
-        check(c.fails(*words), (1, "cluster: there is no etcd in this cluster\n"))
+        check(c.fails(*words), (1, "cluster: this cluster does not use etcd\n"))
     check(c.fails("kill", "etcd1")[0], 1, "the status of kill etcd1")
     c.down()
 

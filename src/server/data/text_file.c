@@ -13,6 +13,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/hex.h"
 #include "base/number.h"
 
 #define SUM "checksum "
@@ -177,18 +178,12 @@ bool sl_textfile_rest(struct sl_textfile_reader *r, char *out, size_t n)
     return true;
 }
 
-static int digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool sl_textfile_word64(struct sl_textfile_reader *r, char end, uint64_t *out)
 {
     if (r->text + r->n - r->at < 17 || r->at[16] != end) return false;
     *out = 0;
     for (int i = 0; i < 16; i++) {
-        int d = digit(r->at[i]);
+        int d = sl_hex_digit(r->at[i]);
         if (d < 0) return false;
         *out = *out << 4 | (uint64_t)d;
     }
@@ -202,8 +197,9 @@ bool sl_textfile_hex(struct sl_textfile_reader *r, char end, struct sl_bytes *ou
     char *stop = r->text + r->n, *to = r->at;
     *out = (struct sl_bytes){.at = to};
     if (sl_textfile_skip(r, "-")) return r->at < stop && *r->at++ == end;
-    while (stop - r->at >= 2 && digit(r->at[0]) >= 0 && digit(r->at[1]) >= 0) {
-        *to++ = (char)(digit(r->at[0]) << 4 | digit(r->at[1]));
+    while (stop - r->at >= 2 && sl_hex_digit(r->at[0]) >= 0 &&
+           sl_hex_digit(r->at[1]) >= 0) {
+        *to++ = (char)(sl_hex_digit(r->at[0]) << 4 | sl_hex_digit(r->at[1]));
         r->at += 2;
     }
     out->n = (size_t)(to - out->at);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fnv.h"
 #include "base/number.h"
 #include "server/net/links_internal.h"
 
@@ -280,19 +281,12 @@ static void say_differences(const struct link *k, struct sl_bytes ours,
     }
 }
 
-static uint64_t hash(struct sl_bytes b)
-{
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a. */
-    for (size_t i = 0; i < b.n; i++) h = (h ^ (unsigned char)b.at[i]) * 0x100000001b3u;
-    return h;
-}
-
 /* Log differences once, until the settings of the other side change. */
 static void compare(struct link *k, struct sl_bytes theirs)
 {
     char lines[SETTINGS_BYTES] = "";
     struct peer *p = sl_links_peer(k->server->links, k->id);
-    uint64_t seen = hash(theirs);
+    uint64_t seen = sl_fnv_add_bytes(SL_FNV_START, theirs.at, theirs.n);
     if (p != NULL && p->differs == seen) return;
     if (p != NULL) p->differs = seen;
     k->server->links->handler->settings(k->server, lines, sizeof lines);

@@ -88,20 +88,11 @@ void sl_links_talks(struct link *k)
 
 /* --- Calling -------------------------------------------------------------- */
 
-static uint64_t draw(struct sl_links *l)
-{
-    l->random ^= l->random << 13; /* xorshift64. */
-    l->random ^= l->random >> 7;
-    l->random ^= l->random << 17;
-    return l->random;
-}
-
 /* The pause is longer each time, and random, so that nodes do not call each other in step. */
 static void call_later(struct sl_links *l, struct peer *p)
 {
     sl_ms quarter = p->delay_ms / 4;
-    sl_ms pause = p->delay_ms - quarter +
-                  (sl_ms)(draw(l) % (uint64_t)(2 * quarter + 1));
+    sl_ms pause = p->delay_ms - quarter + sl_random_between(&l->random, 0, 2 * quarter);
     if (pause > DELAY_MAX_MS) pause = DELAY_MAX_MS;
     p->delay_ms = 2 * p->delay_ms < DELAY_MAX_MS ? 2 * p->delay_ms : DELAY_MAX_MS;
     p->call_ms = l->server->now.ms + pause;
@@ -417,7 +408,7 @@ int sl_links_start(struct server *s, const struct sl_link_handler *handler)
     l->server = s;
     l->handler = handler;
     l->timer_ms = SL_NEVER;
-    l->random = s->seed | 1;
+    sl_random_seed(&l->random, s->seed);
     l->port = s->settings->node_port == SL_PORT_AUTO ? 0 : (int)s->settings->node_port;
     sl_list_init(&l->all);
     sl_list_init(&l->dirty);

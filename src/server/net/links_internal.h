@@ -10,6 +10,7 @@
 #ifndef SL_SERVER_NET_LINKS_INTERNAL_H
 #define SL_SERVER_NET_LINKS_INTERNAL_H
 
+#include "base/random.h"
 #include "server/net/link_auth.h"
 #include "server/net/links.h"
 #include "server/observe/log.h"
@@ -95,7 +96,7 @@ struct sl_links {
     uv_timer_t timer;
     sl_ms timer_ms; /* When it expires, or SL_NEVER. */
     uint64_t last_lookup;
-    uint64_t random;
+    struct sl_random random;
     bool stopped;
     struct sl_links_view counts;
 };

@@ -54,7 +54,7 @@ TROUBLE = (OSError, http.client.HTTPException, ValueError)
 def missing():
     """Why there can be no members here; None if they can be."""
     if shutil.which("etcd") is None:
-        return "there is no program etcd; the package etcd-server has it"
+        return "the program etcd is missing; install the package etcd-server"
     return None
 
 
