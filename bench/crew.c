@@ -24,7 +24,7 @@ struct crew_barrier {
 };
 
 struct order {
-    uint64_t meet; /* Start when so many have arrived. */
+    uint64_t meet; /* Start when this many have arrived. */
     int64_t run_ns;
 };
 

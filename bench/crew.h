@@ -37,7 +37,7 @@ const char *crew_run(struct crew *c, int64_t run_ns, double *ns_per_pair,
 /* End the processes, however far they are. */
 void crew_end(struct crew *c);
 
-/* Read exactly so many bytes, within so many ms. NULL, or what went wrong. */
+/* Read exactly this many bytes, within this many ms. NULL, or what went wrong. */
 const char *crew_read(int fd, void *out, size_t size, int64_t wait_ms);
 
 #endif /* BENCH_CREW_H */

@@ -77,7 +77,7 @@ static void put_commit(struct output *o, const struct member *m, uint32_t which)
     if (which & 4) PUT(o, "TX.COMMIT");
 }
 
-/* So many locks, from this one on. */
+/* This many locks, from this one on. */
 static void put_locks(struct output *o, const struct member *m, uint32_t from,
                       uint32_t count)
 {

@@ -22,7 +22,7 @@ struct relay {
 const char *relay_start(struct relay *r, int64_t delay_ns);
 void relay_stop(struct relay *r);
 
-/* How long a message of so many bytes and its echo take on that way, in us: the median of
+/* How long a message of this many bytes and its echo take on that way, in us: the median of
  * `times`. NULL, or what went wrong. */
 const char *relay_round_trip(const struct relay *r, uint32_t way, uint32_t bytes,
                              uint32_t times, double *median_us);

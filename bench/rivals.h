@@ -56,7 +56,7 @@ struct rival {
     const char *(*open)(struct place *p);
     /* The same, in a process that is about to use it. */
     const char *(*sit)(struct place *p, uint32_t seat);
-    /* So many pairs; the number of those that were granted. */
+    /* This many pairs; the number of those that were granted. */
     uint32_t (*one)(struct seat *s, uint32_t pairs);
     uint32_t (*many)(struct seat *s, uint32_t pairs);
     /* Units of the first keys that are held now. In the opener. */
@@ -77,7 +77,7 @@ const char *place_open(struct place *p, const struct rival *r, const struct site
  * NULL, or an error message. */
 const char *canal_open(struct sluice_canal **out, uint32_t keys);
 
-/* Names for so many keys; NULL when memory is out. To be freed by free(). */
+/* Names for this many keys; NULL when memory is out. To be freed by free(). */
 char (*names_make(uint32_t keys))[16];
 
 #endif /* BENCH_RIVALS_H */

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* An exponent, and so many bits behind it. */
+/* An exponent, and this many bits behind it. */
 #define TIMES_BITS 7u
 #define TIMES_CLASSES ((64u - TIMES_BITS) << TIMES_BITS)
 

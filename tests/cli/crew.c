@@ -79,7 +79,7 @@ void crew_key_name(uint32_t key, char out[16])
 
 /* --- Life ----------------------------------------------------------------- */
 
-/* A program of this build: beside us, or from the build's top directory. */
+/* A program of this build: next to us, or from the build's top directory. */
 static void find_program(const char *name, char out[PATH_MAX])
 {
     char self[PATH_MAX / 2] = "";
@@ -261,7 +261,7 @@ static bool doom(struct crew_run *r, int who)
 }
 
 /* Say before it happens that a kill may hit somebody who is just beginning, and whose
- * state then stays ALIVE for ever. */
+ * state then stays ALIVE forever. */
 static void spoil(struct crew_run *r)
 {
     __atomic_store_n(&line_of(r)->spoiled, 1, __ATOMIC_SEQ_CST);

@@ -145,7 +145,7 @@ static bool judge(uint32_t round)
     stage_ok(crew.wrong == before, "%u were refused, none of them for nothing",
              crew.now.refused);
     for (uint32_t key = 1; key < 4; key++)
-        stage_note("room of %u: %u at once", key + 1, crew.together[key]);
+        stage_note("capacity of %u: %u at once", key + 1, crew.together[key]);
     crew_scene_end();
     return crew.wrong == 0;
 }

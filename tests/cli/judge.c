@@ -138,7 +138,7 @@ void judge_together(void)
             crew.now.together_max = crew.together[key];
     }
     if (crew.board->crowds != 0)
-        crew_wrong("%u of %u witnesses saw too many beside them, the first of them:%s",
+        crew_wrong("%u of %u witnesses saw too many next to them, the first of them:%s",
                    crew.board->crowds, crew.board->looks, crew.board->crowd);
 }
 
@@ -233,7 +233,7 @@ static void check_refusal(const struct crew_run *refused)
             ns <= refused->reaped_ns && units_at(refused, ns) + units > capacity)
             return;
     }
-    crew_wrong("run %u of key %u was refused, and there was room all the time",
+    crew_wrong("run %u of key %u was refused, and there was capacity all the time",
                number_of(refused), refused->order.key);
 }
 

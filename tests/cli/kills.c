@@ -173,7 +173,7 @@ static bool judge(const struct scene *s, size_t number)
     return crew.wrong == 0;
 }
 
-/* So many more kills would do, at the stages that have had too few. */
+/* This many more kills would do, at the stages that have had too few. */
 static uint32_t missing(void)
 {
     uint32_t n = 0;

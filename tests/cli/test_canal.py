@@ -159,7 +159,7 @@ def ls_quietly_gives_names_that_show_takes(t):
         check(canal(t, "make", name).status, 0)
     p = canal(t, "ls", "-q")
     check(p.status, 0)
-    check_that(names <= set(p.out.splitlines()), "they are there, and nothing beside them")
+    check_that(names <= set(p.out.splitlines()), "they are there, and nothing next to them")
     for name in names:
         check(canal(t, "show", name).status, 0)
 

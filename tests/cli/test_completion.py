@@ -2,7 +2,7 @@
 """test_completion.py SLUICE [--jobs N] [PATTERN...] - what TAB does, in a real bash and in
 a real zsh.
 
-The completions are those that were built beside SLUICE. A shell runs on a terminal of its
+The completions are those that were built next to SLUICE. A shell runs on a terminal of its
 own; a line is typed, TAB is pressed, and a key that the shell binds for the test writes
 the line as it is then into a file. So nothing depends on what a screen looks like.
 """
@@ -30,7 +30,7 @@ SAID = "said() { printf '%s\\0' \"$@\" >$REPORT.new; mv $REPORT.new $REPORT; }"
 
 
 def completion(name):
-    """A completion that was built beside the program."""
+    """A completion that was built next to the program."""
     return os.path.join(os.path.dirname(tap.program), "completions", name)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """test_do.py SLUICE [--jobs N] [PATTERN...] - `sluice do`: what it sends, prints and exits with;
-against the server that was built beside SLUICE, and against false ones."""
+against the server that was built next to SLUICE, and against false ones."""
 import json
 import os
 import signal

@@ -2,7 +2,7 @@
 """test_pages.py SLUICE [--jobs N] [PATTERN...] - what is made from the table of the command
 line agrees: help, man pages, the completions of bash and zsh, and the program itself.
 
-The files are those that were built beside SLUICE, and the templates those of this tree.
+The files are those that were built next to SLUICE, and the templates those of this tree.
 """
 import os
 import re
@@ -28,7 +28,7 @@ def built(name):
 
 
 def server():
-    """The server that was built beside the program."""
+    """The server that was built next to the program."""
     return os.path.join(os.path.dirname(os.path.dirname(tap.program)), "server/sluice-server")
 
 
@@ -239,7 +239,7 @@ def examples_work(t, page):
                  "redis-cli"):
         t.script("bin/" + name, '#!/bin/sh\necho "%s $*" >>"$HOME/ran"\n' % name)
     shutil.copy(tap.program, t.path("bin/sluice"))
-    # The server beside it does not serve, but has something to say about its options.
+    # The server next to it does not serve, but has something to say about its options.
     t.script("bin/sluice-server", '#!/bin/sh\necho "server $*" >>"$HOME/ran"\n'
              'exec "%s" --check "$@"\n' % server())
     t.script("bin/sluice-offline", '#!/bin/sh\necho "offline $*" >>"$HOME/ran"\n'

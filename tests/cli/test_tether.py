@@ -98,7 +98,7 @@ def wrapper_killed_the_count_of_a_lock_is_kept(t):
     p.kill()
     check(p.status, -KILL)
     t.hold("-j", "2")
-    check_that(t.taken("-j", "2"), "the room is full")
+    check_that(t.taken("-j", "2"), "the lock is full")
     os.kill(command, KILL)
     t.comes_back("-j", "2")
     check(t.held(), 1)

@@ -14,7 +14,7 @@ record.
     result         ok, nil, no (a 0), or the word of an error
     ...            what else belongs to the op:
 
-    ACQUIRE   asked_ms, value, early: it may enter beside a holder (as asked);
+    ACQUIRE   asked_ms, value, early: it may enter next to a holder (as asked);
               lease_ms, waited_ms, fence, overlapping (as answered)
     EXTEND    fence, asked_ms (as asked), lease_ms (as answered)
     RELEASE   fence
@@ -201,7 +201,7 @@ def later_than_another(key, ops):
 
 def after_its_end(key, ops):
     """Nobody is told that a grant is held after it was told that it is over. (CHECK says 1 of
-    one that a thief entered beside, which can be extended no more: LOST.)"""
+    one that a thief entered next to, which can be extended no more: LOST.)"""
     bad, over, entered = [], {}, first_early(ops)
     for r in ops:
         if r.known and ((r.op == "RELEASE" and r.result == "ok")
@@ -219,14 +219,14 @@ def after_its_end(key, ops):
 
 
 def first_early(ops):
-    """When somebody first tried to enter beside a holder."""
+    """When somebody first tried to enter next to a holder."""
     return min((r.inv for r in ops if r.op == "ACQUIRE" and r.early is not None),
                default=INFINITE)
 
 
 def before_its_end(key, ops, beliefs):
     """Nobody is told that a grant is over while it is held; unless another tried to enter
-    beside it."""
+    next to it."""
     bad, entered = [], first_early(ops)
     held = collections.defaultdict(list)
     for b in beliefs:

@@ -112,7 +112,7 @@ def fast_clocks(cluster, directory):
 # --- A run ------------------------------------------------------------------------------
 
 
-LONGER_MAX = 20  # so many times half as long, until enough has happened
+LONGER_MAX = 20  # this many times half as long, until enough has happened
 
 
 class Leg:

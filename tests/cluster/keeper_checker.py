@@ -7,7 +7,7 @@ A history is as checker.py has it, and what is said there of *beliefs* holds her
 
     ACQUIRE   capacity, units: as asked; without them it is 1 of 1. shared: it is one that shares;
               its key is only asked for with `shared`, true or false. asked_ms is null: without a
-              lease. wait_asked_ms: it may stand in line
+              lease. wait_asked_ms: it may wait in the queue
     CLOSED    fence: the connection of a grant without a lease has ended, as its client saw it
 
 A grant without a lease is believed in from its answer to its release, the end of its connection

@@ -33,7 +33,7 @@ ELSEWHERE = (None, "NOKEEPER", "RECOVERING", "SHUTDOWN", "STALE")
 
 
 class Locker(load.Load):
-    """A client that takes, extends, releases, steals and reads, for ever."""
+    """A client that takes, extends, releases, steals and reads, forever."""
 
     elsewhere = ELSEWHERE
 

@@ -283,7 +283,7 @@ class Client:
 
 
 class Load(Client):
-    """A client that does all kinds of things, for ever."""
+    """A client that does all kinds of things, forever."""
 
     def __init__(self, *args, keys):
         super().__init__(*args)

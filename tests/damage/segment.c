@@ -781,7 +781,7 @@ static const struct {
     {"planted pointers of robust mutexes are not followed", planted_in_the_file},
     {"nor are those planted while the mutex is held", planted_while_it_is_held},
     {"a tag that names no record is not marked, and nothing is granted there", tags_out_of_range},
-    {"an index without an empty place is not searched for ever", an_index_without_an_end},
+    {"an index without an empty place is not searched forever", an_index_without_an_end},
     {"a key whose state is none is free", states_that_are_none},
     {"owners and keys out of range are nobody's", owners_and_keys_out_of_range},
     {"sizes that the file does not have are rejected", sizes_that_are_wrong},

@@ -46,7 +46,7 @@ static const struct sluice_canal_options options = {
 static const char *const keys[KEYS] = {"first", "second", "third"};
 
 enum turn_kind {
-    TURN_RUN,   /* So many operations. */
+    TURN_RUN,   /* This many operations. */
     TURN_LEAVE, /* Close the canal, which gives all back, and open it again. */
     TURN_END,   /* The thread ends, which does the same; another takes its place. */
 };

@@ -719,7 +719,7 @@ const struct pair pairs[] = {
      leave_a_signature, NULL, script_open, open_others, open_afterwards, false},
     {"open3", "two open what a late kill left", &pairs_small, false, "main",
      leave_it_unready, NULL, script_open, open_others, open_afterwards, false},
-    {"wait", "a waiter stands before its sleep; room comes", &pairs_small, false, "main",
+    {"wait", "a waiter stands before its sleep; capacity becomes free", &pairs_small, false, "main",
      wait_arrange, script_resolve, script_wait, wait_others, it_holds_main, true},
 };
 /* clang-format on */

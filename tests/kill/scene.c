@@ -192,13 +192,15 @@ void scene_judge_counts(struct scene *s)
     }
 }
 
-/* Carol takes one unit with just the room for it: granted only if nothing of the dead is
+/* Carol takes one unit with just the capacity for it: granted only if nothing of the dead is
  * in the way, and as the right number only if the count is exact. */
 static void judge_by_asking(struct scene *s, const char *key)
 {
     uint32_t held = scene_held(s, key);
-    expect(s, "just enough room", scene_acquire(s, CAROL, key, held + 1, 1), held + 1);
-    expect(s, "no more room", scene_acquire(s, CAROL, key, held + 1, 1), SLUICE_EFULL);
+    expect(s, "just enough capacity", scene_acquire(s, CAROL, key, held + 1, 1),
+           held + 1);
+    expect(s, "no more capacity", scene_acquire(s, CAROL, key, held + 1, 1),
+           SLUICE_EFULL);
     if (scene_held(s, key) > held) scene_release(s, CAROL, key, 1);
 }
 

@@ -136,7 +136,7 @@ static void die_with(pid_t parent)
     if (getppid() != parent) _exit(1);
 }
 
-/* Ask for short turns: processes here wait for each other all the time, and beside others
+/* Ask for short turns: processes here wait for each other all the time, and next to others
  * that only compute each of these waits would last for one of their long turns. Kernels
  * that do not know it (before 6.12) ignore it. */
 static void ask_for_short_turns(void)

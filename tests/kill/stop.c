@@ -21,10 +21,10 @@
 
 #define DEADLINE_SHORT_S 1500 /* Some forty seconds are usual. */
 #define DEADLINE_LONG_S 14000
-#define SLOW_MAX 5 /* A pair is left after so many wrong points that last long. */
+#define SLOW_MAX 5 /* A pair is left after this many wrong points that last long. */
 
 #define PAIR_MS 2200  /* The limit of the short run. */
-#define POINTS_MIN 25 /* So many points a pair has, however long that takes. */
+#define POINTS_MIN 25 /* This many points a pair has, however long that takes. */
 
 /* A woken sleeper may also just have been about to wake by itself. Not so often. */
 #define WAKE_TRIES 5
@@ -67,7 +67,7 @@ static void one_point(const struct pair *p, const struct trace *t, size_t point,
         uint32_t timeouts = 0;
         if (!pairs_first.done) stepped_finish_counting(&pairs_first, &timeouts);
         if (timeouts != 0) {
-            scene_wrong(&s, "it slept, though there was room");
+            scene_wrong(&s, "it slept, though there was capacity");
             w->slow++;
         }
     } else if (!pairs_first.done) {

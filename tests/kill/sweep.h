@@ -15,7 +15,7 @@ struct sweep_options {
     bool is_long;
     const char *only; /* The sweep that is wanted; NULL: all. */
     uint64_t from, to, stride;
-    uint64_t enough;   /* A sweep ends after so many wrong points. */
+    uint64_t enough;   /* A sweep ends after this many wrong points. */
     uint64_t limit_ms; /* The time for a sweep; 0: no limit. */
     const char *program;
     const char *selector; /* "--phase": the option that names a sweep. */

@@ -424,7 +424,8 @@ static void audit_name(struct world *w, uint32_t name, uint32_t key)
         }
     }
     if (certain > capacity_max(name))
-        mismatch(w, "name %u: %" PRIu64 " units are held for certain in a room of %u",
+        mismatch(w,
+                 "name %u: %" PRIu64 " units are held for certain in a capacity of %u",
                  name, certain, capacity_max(name));
     if (key != UINT32_MAX) {
         count = sl_canal_word_count(sl_canal_word_load(&seg->keys[key].word));
@@ -552,7 +553,7 @@ static void judge_end(struct world *w)
     for (uint32_t k = 0; k < seg->key_count; k++)
         generations += seg->keys[k].state >> 2;
     stage_note("keys were given another name %" PRIu64 " times", generations);
-    stage_ok(usable, "then every name is filled to its room and emptied again");
+    stage_ok(usable, "then every name is filled to its capacity and emptied again");
     bool good = audit(seg, true, why, sizeof why);
     if (!good) stage_note("%s", why);
     stage_ok(good, "and the segment is in order");

@@ -11,7 +11,7 @@
  * can tell a killed process from a slow one but by the mutex, so a death needs no
  * step of its own: whoever sees "owner died" in the mutex kills its holder in that
  * same step. A holder killed earlier is one that no longer moved. A process stopped
- * for ever is one that the others outlive: hence the asserts at the end of each
+ * forever is one that the others outlive: hence the asserts at the end of each
  * reaper, and not only at the end of the run.
  *
  * A process is a loop of steps. Each is one access to shared memory, the smallest
@@ -505,7 +505,7 @@ init
         busy++;
         run Reaper(REAPER2, 0); run Owner(TAKER, 0, CAP, OTHER_OPS)
 #endif
-#ifdef PAIR             /* Another owner, with less room, overwrites the tags. */
+#ifdef PAIR             /* Another owner, with less capacity, overwrites the tags. */
         run Owner(OTHER, 1, CAP - 1, OTHER_OPS)
 #endif
 #ifdef CROWD            /* The same with two reapers. */

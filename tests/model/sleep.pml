@@ -11,8 +11,8 @@
  * reclaim.pml. The sequence is for a waiter that was slow to fall asleep: the bit it
  * has set may be gone, and then set again by somebody else.
  *
- * Waiters ask for different units and declare different room, which is why all are
- * woken: the first in line may not be the one that fits.
+ * Waiters ask for different units and declare different capacities, which is why all are
+ * woken: the first in the queue may not be the one that fits.
  *
  * A kill between swap and wake loses the wake, and a killed holder's units come back
  * only when somebody reaps them; so every sleep ends after a while, and the sleeper
@@ -22,7 +22,7 @@
  *   with kills        one round after the last of them is enough
  *
  * for nobody to sleep who would fit. It is looked at whenever nothing moves. Since a
- * process may hold what it has for ever, that is at any moment of a longer run.
+ * process may hold what it has forever, that is at any moment of a longer run.
  *
  * The counter is one atomic step: counter.pml is about what is inside.
  *
@@ -57,8 +57,8 @@
 #define EARLY 0         /* Sleeps that end while others still move. */
 #endif
 #define PARTIES (WAITERS + HOLDERS + PASSERS)
-#ifndef ROOM_MAX
-#define ROOM_MAX 3
+#ifndef CAPACITY_MAX
+#define CAPACITY_MAX 3
 #endif
 
 /* ---- shared memory -------------------------------------------------------------- */
@@ -71,14 +71,14 @@ bool wake_bit;           /* and the bit. */
 
 bool asleep[PARTIES], timed_out[PARTIES];
 byte units[PARTIES];     /* Asked for by a waiter, */
-byte room[PARTIES];      /* which declares this much room. */
+byte capacity[PARTIES];      /* which declares this much capacity. */
 byte holds[PARTIES];
 byte orphans;            /* Units of the killed, not yet reaped. */
 byte moving;             /* Parties that have neither ended nor sleep. */
 byte kills = KILLS, early = EARLY;
 bool quiet;              /* Nobody was killed since the last round began. */
 
-#define FITS(i) (count < room[i] && units[i] <= room[i] - count)
+#define FITS(i) (count < capacity[i] && units[i] <= capacity[i] - count)
 
 /* ---- parties -------------------------------------------------------------------- */
 
@@ -102,7 +102,7 @@ inline take(otherwise)
     :: FITS(me) ->
        count = count + units[me]; holds[me] = units[me];
        v = 0; at = HOLD;
-       assert(count <= room[me])
+       assert(count <= capacity[me])
     :: else -> at = otherwise
     fi
 }
@@ -247,7 +247,7 @@ end_asleep:
     od;
     atomic {
         at = 0; v = 0; n = 0; reaps = false;
-        units[me] = 0; room[me] = 0; moving--
+        units[me] = 0; capacity[me] = 0; moving--
     }
 }
 
@@ -257,19 +257,19 @@ end_asleep:
 inline add_waiter()
 {
     if
-    :: sort <= 1 -> sort = 1; units[i] = 1; room[i] = 1
-    :: sort <= 2 -> sort = 2; units[i] = 1; room[i] = 2
-    :: sort <= 3 -> sort = 3; units[i] = 2; room[i] = 2
-#if ROOM_MAX > 2
-    :: sort <= 4 -> sort = 4; units[i] = 1; room[i] = 3
-    :: sort <= 5 -> sort = 5; units[i] = 2; room[i] = 3
+    :: sort <= 1 -> sort = 1; units[i] = 1; capacity[i] = 1
+    :: sort <= 2 -> sort = 2; units[i] = 1; capacity[i] = 2
+    :: sort <= 3 -> sort = 3; units[i] = 2; capacity[i] = 2
+#if CAPACITY_MAX > 2
+    :: sort <= 4 -> sort = 4; units[i] = 1; capacity[i] = 3
+    :: sort <= 5 -> sort = 5; units[i] = 2; capacity[i] = 3
 #endif
     fi;
     run Party(i, true); i++
 }
 
 /* Something is left for each of those to come. */
-#define TO_SPARE (ROOM_MAX - count - (HOLDERS - 1 - i))
+#define TO_SPARE (CAPACITY_MAX - count - (HOLDERS - 1 - i))
 
 inline add_holder()
 {
@@ -284,7 +284,7 @@ inline add_holder()
 
 inline add_passer()
 {
-    units[i] = 1; room[i] = ROOM_MAX;
+    units[i] = 1; capacity[i] = CAPACITY_MAX;
     run Party(i, false); i++
 }
 

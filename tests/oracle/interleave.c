@@ -84,7 +84,7 @@ struct script {
 /* clang-format off */
 static const struct script scripts[] = {
     {   /* C3. While A is between full bucket 1 and bucket 2, P empties bucket 1. A is
-         * in bucket 2 all the same, C finds bucket 1 empty, and two hold what has room
+         * in bucket 2 all the same, C finds bucket 1 empty, and two hold what has capacity
          * for one as C sees it. No tries are involved. */
         .name = "C3 a hole below, per 1", .start_per = 1,
         .before = {{'P', ACQ(1, 1)}},
@@ -142,7 +142,7 @@ static const struct script scripts[] = {
     },
     {   /* Q's release finds bucket 2 empty and takes it to -1. W comes in there, and goes
          * again, before Q has put it back: below 0 for W too, so W takes bucket 1, both
-         * put bucket 2 back, and it counts a unit that nobody holds, for ever. Q is told
+         * put bucket 2 back, and it counts a unit that nobody holds, forever. Q is told
          * out_of_buckets. */
         .name = "in and out below 0", .start_per = 1,
         .before = {{'P', ACQ(1, 2)}, {'Q', ACQ(1, 2)}, {'P', REL(1)}},
@@ -150,7 +150,7 @@ static const struct script scripts[] = {
         .shows = COUNT_WRONG,
     },
     {   /* C6. Bucket 1 is there and `highest` is not yet: whoever makes bucket 2 then
-         * crashes, and the unit it had counted stays for ever. */
+         * crashes, and the unit it had counted stays forever. */
         .name = "C6 a fresh key", .start_per = 1,
         .actors = {{'A', {ACQ(1, 2)}}, {'B', {ACQ(1, 2)}}, {'C', {ACQ(1, 2)}}},
         .shows = CRASHED | COUNT_WRONG,
@@ -234,7 +234,7 @@ struct world {
     int32_t counted; /* Units taken and not given back, as the lock's accesses show. */
     unsigned findings; /* enum finding */
     int32_t worst,
-        worst_capacity; /* The worst over-admission: so many of such a capacity. */
+        worst_capacity; /* The worst over-admission: this many of such a capacity. */
     bool over;          /* The table is gone. */
 };
 

@@ -8,7 +8,7 @@
  * That is all. Whole operations serve as the oracle of sequential histories. Step by
  * step it is the machine that a compare-and-swap makes of it: read held, decide, swap
  * if nobody has changed it, else read again. There is no marker for "full", so there is
- * nothing to repair on release; interleave.c runs it beside canal lock's buckets. */
+ * nothing to repair on release; interleave.c runs it next to canal lock's buckets. */
 #ifndef TESTS_ORACLE_SPEC_H
 #define TESTS_ORACLE_SPEC_H
 

@@ -4,7 +4,7 @@
  *     test_sequential                      the same histories every time
  *     SLUICE_SEED=n test_sequential        others
  *     SLUICE_SEED=n SLUICE_HISTORY=h ...   only history h of seed n, told call by call
- *     SLUICE_HISTORIES=n ...               so many, instead of the usual number
+ *     SLUICE_HISTORIES=n ...               this many, instead of the usual number
  *
  * A failure prints the line that replays it. */
 #include <inttypes.h>
@@ -255,7 +255,7 @@ static int64_t refusal_of(struct sluice_capacity capacity, uint32_t units)
     return all > 0 && units > all ? SLUICE_ETOOBIG : SLUICE_EFULL;
 }
 
-/* With a semaphore beside it if sysv is not NULL; capacities and units must suit it then. */
+/* With a semaphore next to it if sysv is not NULL; capacities and units must suit it then. */
 static void any_capacity_history(struct plan *p, uint64_t history,
                                  struct sluice_canal *canal, struct sysv *sysv)
 {

@@ -1341,7 +1341,7 @@ def the_transcript_of_canal_lock_value_for_value(t, protocol):
 
 @test
 def more_room_reaches_new_callers_at_once(t):
-    """Three held at room 3, one waits at room 3, the next declares room 6."""
+    """Three held with capacity 3, one waits with capacity 3, the next declares capacity 6."""
     s, holder, waiter, c = t.server().with_clients(3)
     for _ in range(3):
         holder.acquire("db", "PER", 3)

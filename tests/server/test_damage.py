@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(HERE, "lib"))
 from live import Failure, Server, check, check_error, check_that, main, test, test_of  # noqa: E402
 
 PAGE = os.sysconf("SC_PAGESIZE")
-PARTS = 4  # tests, which run beside each other
+PARTS = 4  # tests, which run at the same time
 
 
 def option(name, default):

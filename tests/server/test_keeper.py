@@ -113,7 +113,7 @@ class Live:
         until(same, "node %d keeps its link to the keeper" % i)
 
     def waits(self, i, client, command, key, *words, count=1):
-        """A client sends a command about a key; node i knows so many that wait for it."""
+        """A client sends a command about a key; node i knows this many that wait for it."""
         client.send(command, key, *words)
         self.until_waiting(i, key, count)
 
@@ -625,7 +625,7 @@ def who_holds_without_a_lease_may_be_idle(t):
             c, idle = live.clients(i, i)
             fence = c.acquire("idle")
             check(idle("ACQUIRE", "idle"), None)
-            check(idle.until_closed(), b"", "who holds nothing is hung up on")
+            check(idle.until_closed(), b"", "who holds nothing is disconnected")
             time.sleep(1.1)
             check(c("CHECK", "idle", fence), 1)
             check(c("RELEASE", "idle"), 1)
@@ -754,7 +754,7 @@ def a_request_is_applied_once_over_three_keepers(t):
 
 @test
 def what_others_hold_is_reclaimed(t):
-    """Under the old fence; nobody else is granted more than the room; later fences are higher."""
+    """Under the old fence; nobody else is granted more than the capacity; later fences are higher."""
     with trio(t) as (live, keeper, one, two):
         a, b, x = live.clients(one, two, two)
         held = {"mutex": a.acquire("mutex", "NOTE", "n", "VALUE", "v"),
@@ -792,7 +792,7 @@ def what_others_hold_is_reclaimed(t):
         check(b("ACQUIRE", "mutex"), None)
         check(a("RELEASE", "count"), 1)
         check_that(fence_of(b("ACQUIRE", "count", "PER", 3, "UNITS", 2)) > later, "fences rise")
-        check(b("ACQUIRE", "count", "PER", 3, "UNITS", 2), None, "more than the room")
+        check(b("ACQUIRE", "count", "PER", 3, "UNITS", 2), None, "more than the capacity")
         check(a("RELEASE", "mutex"), 1)
         check_that(fence_of(b("ACQUIRE", "mutex")) > later, "fences rise")
         a.close()
@@ -898,7 +898,7 @@ def what_was_given_back_or_stolen_is_not_reclaimed(t):
         now["broken"] = fence_of(b("ACQUIRE", "broken"))
         f = a.acquire("stolen", "LEASE", 60000)
         got = b("ACQUIRE", "stolen", "WAIT", 20000, "PRIORITY", 7, "STEAL", "0.0001")
-        check(got[4], 1, "it entered beside the victim")
+        check(got[4], 1, "it entered next to the victim")
         now["stolen"] = got[0]
         until(lambda: live.number(one, "handover_grants") == 2 and live.number(two, "handover_grants") == 4,
               "nodes know what is over", 10)
@@ -959,7 +959,7 @@ def reclaim_too_late(t):
         check_that(fence_of(got) > mutex, "fences rise")
         check_that(fence_of(b("ACQUIRE", "lease")) > lease, "fences rise")
         live[node].resume()
-        check(a.until_closed(), b"", "who held it without a lease is hung up on")
+        check(a.until_closed(), b"", "who held it without a lease is disconnected")
         check(b("CHECK", "mutex", got[0]), 1, "it is the other's")
         check_error(until(lambda: l("EXTEND", "lease", lease, 1000), "it is told"), "LOST")
         check(b("RELEASE", "wanted"), 1)
@@ -1177,7 +1177,7 @@ def a_keeper_that_is_told_to_stop_hands_over(t):
         got = x("CHECK", "lease", lease)
         check_that(got == 1 or got.word == "RECOVERING", "nobody says that the lease is over: %r" % got)
         check(a("RELEASE", "mutex"), 1)
-        check_that(fence_of(w.reply()) > mutex, "who waits notices nothing")
+        check_that(fence_of(w.reply()) > mutex, "a waiter notices nothing")
         live[keeper].start()
         c = live.client(keeper)
         put_at_last(c, "t", "x", "2")
@@ -1201,7 +1201,7 @@ def cut_off(t, reset):
             check_that(isinstance(put(b, "t", "x", "1"), int), "others get on")
             given = given or (waiter.ready() and time.monotonic())
             ended = ended or (a.ready() and time.monotonic())
-            check_that(ended or not given, "who held it was hung up on before it is another's")
+            check_that(ended or not given, "who held it was disconnected before it is another's")
             if time.monotonic() > end - 2.5 and refused is None:
                 refused = w("CHECK", "mutex", mutex)
             time.sleep(0.02)
@@ -1327,7 +1327,7 @@ def etcd_is_lost(t, how):
                 m.start(wait=False)
         check_that(isinstance(tx.reply(), int), "it is committed")
         check(live.term(), term, "the term")
-        check_that(fence_of(w.reply()) > mutex, "who waits is granted")
+        check_that(fence_of(w.reply()) > mutex, "a waiter is granted")
         check([b("CHECK", "mutex", mutex), b("CHECK", "own", own), b("CHECK", "lease", lease)], [1, 1, 1])
         check(b("EXTEND", "lease", lease, 60000), 60000)
         check(get(b, "t", "x"), b"1")
@@ -1576,7 +1576,7 @@ def what_the_keeper_did_but_could_not_say_is_done(t):
 
 @contextlib.contextmanager
 def replies_lost(live, keeper, node, count):
-    """The node sends what the block sends, so many commands, and loses the link to the keeper
+    """The node sends what the block sends, this many commands, and loses the link to the keeper
     before it hears a reply."""
     live.c.cut(keeper, node, one_way=True)
     yield

@@ -71,7 +71,7 @@ def listings_do_not_depend_on_the_secret_key_of_the_hashes(t):
 
 
 def fill(s, count):
-    """So many connections, and the one that is reserved for an administrator."""
+    """This many connections, and the one that is reserved for an administrator."""
     some = s.clients(count)
     check([c("PING") for c in some], ["PONG"] * count)
     reserved = s.client()
@@ -101,7 +101,7 @@ def connections_max(t):
         except (Closed, OSError):
             return None
 
-    t.until(again, "there is room for another")
+    t.until(again, "there is space for another")
 
 
 @test
@@ -432,7 +432,7 @@ def output_bytes_max_of_a_subscriber_that_does_not_read(t):
     pair = encode(["ACQUIRE", key]) + encode(["RELEASE", key])
     sent = 0
     while s.number("output_limit_closes", ask) == 0:
-        check_that(sent < 400 * MB, "after %d MB of events it is hung up on" % (sent // MB))
+        check_that(sent < 400 * MB, "after %d MB of events it is disconnected" % (sent // MB))
         c.send_raw(pair * 50)
         for _ in range(50):
             c.reply(), c.reply()
@@ -587,7 +587,7 @@ def memory_max_of_output_that_is_not_read(t):
 
 
 def fill_table(client, rows):
-    """A table of so many rows of 16 KB each."""
+    """A table of this many rows of 16 KB each."""
     check_that(not isinstance(client("TX.BEGIN"), Error), "a transaction")
     for i in range(rows):
         check(client("TX.PUT", "flood", "k%d" % i, "v" * 16000), "OK")
@@ -755,7 +755,7 @@ def a_byte_now_and_then_does_not_stretch_auth_time(t):
             c.send_raw(bytes([b]))
             if select.select([c.socket], [], [], 0.1)[0] and not c.socket.recv(100):
                 break
-            check_that(time.monotonic() < give_up, "it is hung up on")
+            check_that(time.monotonic() < give_up, "it is disconnected")
     except (BrokenPipeError, ConnectionResetError):
         pass
     check_that(s.process.running, "the server runs")
@@ -767,7 +767,7 @@ def RESET_does_not_stretch_auth_time(t):
     give_up = time.monotonic() + 25
     try:
         while c("RESET") == "RESET":
-            check_that(time.monotonic() < give_up, "it is hung up on")
+            check_that(time.monotonic() < give_up, "it is disconnected")
             time.sleep(0.05)
     except (Closed, OSError):
         pass
@@ -896,7 +896,7 @@ def a_password_from_a_file(t):
 
 
 def guess(s, count):
-    """So many wrong passwords, each from a new connection."""
+    """This many wrong passwords, each from a new connection."""
     for i in range(count):
         c = s.client()
         check_error(c("AUTH", "guess%d" % i), "WRONGPASS")
@@ -1180,7 +1180,7 @@ def few_files_are_few_connections(t):
 
 
 def asked_while_stopped(t, s, ask, attackers, data, pings=0):
-    """What INFO says to a client that asks, after so many PING, when others have sent data, all
+    """What INFO says to a client that asks, after this many PING, when others have sent data, all
     of it while the server is stopped: so the server finds everything at once. That client has
     sent nothing before: epoll may list a connection that was readable a moment ago first."""
     last, connected = s.client(), len(attackers) + 2

@@ -151,15 +151,15 @@ def after_a_clean_stop_leased_grants_are_held(t, how):
               c.acquire("told", "LEASE", 51000, "VALUE", b"\0\r\n\xff host", "NOTE", "a note"),
               c.acquire("shared", "LEASE", 52000, "SHARED"),
               c.acquire("shared", "LEASE", 53000, "SHARED"),
-              c.acquire("rooms", "LEASE", 54000, "PER", 3, "BUCKETS", 2, "UNITS", 4),
-              c.acquire("rooms", "LEASE", 55000, "PER", 5, "PRIORITY", -7),
+              c.acquire("counted", "LEASE", 54000, "PER", 3, "BUCKETS", 2, "UNITS", 4),
+              c.acquire("counted", "LEASE", 55000, "PER", 5, "PRIORITY", -7),
               c.acquire("mixed", "LEASE", 56000),
               c.acquire("mixed", "LEASE", 57000, "PER", 2),
               c.acquire(b"\xff\0 key", "LEASE", 58000),
               c.acquire("broken", "LEASE", 59000)]
     check(c("BREAK", "broken", leases[-1]), 1)
     bare = [c.acquire("bare"), c.acquire("mixed", "PER", 3)]
-    keys = ["plain", "told", "shared", "rooms", "mixed", b"\xff\0 key", "broken"]
+    keys = ["plain", "told", "shared", "counted", "mixed", b"\xff\0 key", "broken"]
 
     def look(server, client):
         return {key: [{name: pairs(h)[name] for name in HELD}
@@ -198,9 +198,9 @@ def after_a_clean_stop_leased_grants_are_held(t, how):
     check(c("EXTEND", "plain", leases[0], 70000), 70000)
     check(c("EXTEND", "told", leases[1], 70000, "VALUE", "another"), 70000)
     check_error(c("EXTEND", "broken", leases[9], 70000), "LOST")
-    check(c("RELEASE", "rooms", leases[4]), 1)
-    check(c("RELEASE", "rooms", leases[5]), 1)
-    c.acquire("rooms")
+    check(c("RELEASE", "counted", leases[4]), 1)
+    check(c("RELEASE", "counted", leases[5]), 1)
+    c.acquire("counted")
     s.end()
 
 
@@ -862,7 +862,7 @@ def what_cannot_be_written_down_is_refused_and_all_else_goes_on(t):
     check(c("ACQUIRE", "k"), None, "one waits for it already")
     check(c("AWAIT", "k", "FREE", 0), 1)
     check(c("PING"), "PONG")
-    check_that(w.quiet(), "who waits is not granted without a fence")
+    check_that(w.quiet(), "a waiter is not granted without a fence")
     t.until(lambda: s.number("state_errors", c) >= 3, "it is tried again")
     lines = re.findall(r"^(\S+)Z \w+ the state cannot be written", s.log, re.M)
     seconds = [line[:19] for line in lines]

@@ -3,7 +3,7 @@
 
     tests/server/test_serve.py SERVER [--jobs N] [PATTERN...]
 
-`sluice serve` is tried with the sluice that lies in ../cli beside the server, or $SLUICE.
+`sluice serve` is tried with the sluice that is in ../cli next to the server, or $SLUICE.
 """
 import json
 import os

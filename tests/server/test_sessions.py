@@ -6,7 +6,7 @@ servers end, stop or are cut off.
 
 S1-S3, W1, W2, F1-F5, A1, A2 and A13 are the names of cases that must be covered:
 reconnecting never revives a grant (S1), ids are used once (S2), a loss is told once with
-its reason (S3), who waits is granted only if alive and in time (W1) and in order (W2), a
+its reason (S3), a waiter is granted only if alive and in time (W1) and in order (W2), a
 holder that slept is fenced off (F1), answers in flight (F2, A2), clocks that step (F3),
 restarts (F4), fences that are ordered (F5, A1), and hanging up (A13).
 """
@@ -366,7 +366,7 @@ def check_leaves(t, leave):
     s, holder, c = t.server(*LINGER).with_clients(2)
     holder.acquire("k")
     gone = s.client()
-    gone.acquire("mine")  # may linger: that is no reason to stay in line
+    gone.acquire("mine")  # may linger: that is no reason to stay in the queue
     s.waits(gone, "ACQUIRE", "k", "WAIT", FOREVER)
     nxt = waiting(s, "k")
     leave(gone, s)

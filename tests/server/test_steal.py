@@ -39,7 +39,7 @@ def chance():
 
 
 def thief(s, *options, key="k", priority=5, wait=FOREVER, protocol=3, steal=("STEAL",)):
-    """A connection that has sent its wish and waits in line."""
+    """A connection that has sent its wish and waits in the queue."""
     before = s.waiters(key)
     c = s.client(protocol)
     s.waits(c, "ACQUIRE", key, "WAIT", wait, "PRIORITY", priority, *steal, *options, count=before + 1)
@@ -535,7 +535,7 @@ def STEAL_half_enters_after_half_of_its_wait_and_says_so(t):
     got = b("ACQUIRE", "k", "WAIT", 4000, "PRIORITY", 5, "STEAL", "0.5", "LEASE", HOURS)
     took = (time.monotonic() - sent) * 1000
     fence, held, _, waited, overlapping = got
-    check_that(fence > first and held == 2, "it is beside the victim: %r" % got)
+    check_that(fence > first and held == 2, "it is next to the victim: %r" % got)
     check(overlapping, 1)
     check_that(2000 <= waited and 2000 <= took, "it waited: %d ms of %.0f" % (waited, took))
     check([victim.push()[2:], victim.push()[2:]], [[b"asked", first], [b"stolen", first]])

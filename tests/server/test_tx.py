@@ -62,7 +62,7 @@ def table(s, name):
 
 
 def waits(s, client, *words, count=1):
-    """A transaction sends a command, and is one of so many that wait."""
+    """A transaction sends a command, and is one of this many that wait."""
     client.send(*words)
     s.until_number("transactions_waiting", count)
 
@@ -1072,14 +1072,14 @@ def tx_group_max(t):
 
 @test
 def store_bytes_max(t):
-    """The store is full: what is there can be read and deleted, and then there is room."""
+    """The store is full: what is there can be read and deleted, and then there is space."""
     s = start(t, "--store-bytes-max", "1m")
     value = "v" * 10000
     n = 0
     while try_put(s, "t", "k%d" % n, value):
         n += 1
         check_that(n < 200, "a megabyte is full after %d values" % n)
-    check_that(n > 10, "there was room for %d" % n)
+    check_that(n > 10, "there was space for %d" % n)
     c = s.client()
     begin(c)
     ok(c, "TX.PUT", "t", "more", value)
@@ -1089,12 +1089,12 @@ def store_bytes_max(t):
     for i in range(n // 2):
         ok(c, "TX.DEL", "t", "k%d" % i)
     commit(c)
-    t.until(lambda: try_put(s, "t", "more", value), "there is room again")
+    t.until(lambda: try_put(s, "t", "more", value), "there is space again")
     check(get(s, "t", "more"), value.encode())
     s.kill()
     s = start(t, "--store-bytes-max", "2m")
     check(len(table(s, "t")), n - n // 2 + 1, "the rows")
-    check_that(try_put(s, "t", "still more", value), "a larger one has room")
+    check_that(try_put(s, "t", "still more", value), "a larger one has space")
 
 
 @test
@@ -1102,14 +1102,14 @@ def a_dump_that_nobody_reads_is_in_nobodys_way(t):
     """LMDB keeps what is overwritten while somebody reads what was there before."""
     s = start(t, "--store-bytes-max", "1m")
     for i in range(20):
-        check_that(try_put(s, "t", "k%d" % i, "v" * 10000), "there is room")
+        check_that(try_put(s, "t", "k%d" % i, "v" * 10000), "there is space")
     read, write = os.pipe()
     p = t.start(sluice(), "store", "dump", t.path("data"), stdout=write)
     os.close(write)
     with os.fdopen(read, "rb") as out:
         check(out.read(6), b"sluice")
         for i in range(200):
-            check_that(try_put(s, "t", "k", "v" * 10000), "there is room, time %d" % i)
+            check_that(try_put(s, "t", "k", "v" * 10000), "there is space, time %d" % i)
         check_that(p.running, "the rest is not read yet")
         check_that(out.read().endswith(b"\nend 20\n"), "all of it comes")
     check(p.status, 0)
@@ -1138,7 +1138,7 @@ def a_full_disk_loses_nothing(t):
     check(len(table(s, "t")), n + 1, "the rows")
     s.still_well()
     mount(t, "-o", "remount,size=8m", t.path("data"))
-    t.until(lambda: try_put(s, "t", "more", "w"), "there is room again")
+    t.until(lambda: try_put(s, "t", "more", "w"), "there is space again")
     s = s.crash()
     got = table(s, "t")
     check(len(got), n + 2, "the rows")

@@ -30,7 +30,7 @@ done
 says "the server's page by its own name" '^SLUICE-SERVE' \
     sh -c "cd '$prefix/share/man' && mandoc -T ascii man8/sluice-server.8"
 passes "the command" test -x "$prefix/bin/sluice"
-passes "the server beside it" test -x "$prefix/bin/sluice-server"
+passes "the server next to it" test -x "$prefix/bin/sluice-server"
 says "which the command finds" . "$prefix/bin/sluice" serve --version
 passes "the program for the files of a stopped server" test -x "$prefix/bin/sluice-offline"
 says "which the command finds as well" 'does not exist' \

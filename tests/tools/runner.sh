@@ -98,16 +98,16 @@ mkdir "$0.d" || exit 1
 sleep 0.2
 rmdir "$0.d"
 END
-suites "test a exit 60 $work/meet a b" "test b exit,beside 60 $work/meet b a"
-passes "what may run beside others does" two
+suites "test a exit 60 $work/meet a b" "test b exit,parallel 60 $work/meet b a"
+passes "what may run next to others does" two
 rm -f "$work"/meet.?
-suites "test a exit,beside 60 $work/meet a b" "test b exit,beside 60 $work/meet b a"
+suites "test a exit,parallel 60 $work/meet a b" "test b exit,parallel 60 $work/meet b a"
 passes "and two of them" two
 suites "test a exit 60 $work/apart" "test b exit 60 $work/apart" "test c exit 60 $work/apart"
 passes "what may not does not" two
-suites "test a exit,beside 60 $work/apart" "test b exit,beside 60 $work/apart"
+suites "test a exit,parallel 60 $work/apart" "test b exit,parallel 60 $work/apart"
 passes "with one lane nothing does" run --lanes 1
-suites "soak a exit,beside 60 $work/apart" "soak b exit,beside 60 $work/apart"
+suites "soak a exit,parallel 60 $work/apart" "soak b exit,parallel 60 $work/apart"
 passes "nor does a long form" run --soak
 
 script late <<'END'
@@ -123,8 +123,8 @@ echo "early two"
 exit 1
 END
 suites "test late exit 60 $work/late" \
-    "test early exit,beside 60 $work/early" \
-    'test last exit,beside 60 true'
+    "test early exit,parallel 60 $work/early" \
+    'test last exit,parallel 60 true'
 same "all is shown in the table's order, and what each said in one piece" \
     "$(two | grep -o -e '^[a-z]* [a-z]*$' -e '^[a-z]* .*[0-9] s' | sed 's/  .*//')" \
     "$(printf '%s\n' late 'late one' 'late two' early 'early one' 'early two' last)"
@@ -135,7 +135,7 @@ exit 1
 END
 suites "test a exit 60 $work/jobs"
 fails "a suite that is alone has all processors" "it has $(nproc) of" two
-suites "test a exit 60 $work/jobs" "test b exit,beside 60 $work/jobs"
+suites "test a exit 60 $work/jobs" "test b exit,parallel 60 $work/jobs"
 same "of two each has one" "$(two | grep -c 'it has 1 of')" 2
 
 suites "test needs exit 60 $work/none/plain/program" 'test other exit 60 true'
@@ -143,7 +143,7 @@ broken() { BUILD=$work/none CC=false two; }
 fails "what cannot be built is not run" '^needs .*not run: there is no build/plain  FAILED' broken
 same "and everything else is" "$(broken | tail -n 1)" "1 passed, 2 failed"
 
-suites "test one exit 60 $work/slow" "test two exit,beside 60 $work/slow2"
+suites "test one exit 60 $work/slow" "test two exit,parallel 60 $work/slow2"
 cp "$work/slow" "$work/slow2"
 rm -f "$work/slow.pid"
 SLUICE_TEST_TABLE=$work/table tests/run --lanes 2 >"$work/stopped" 2>&1 &

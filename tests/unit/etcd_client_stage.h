@@ -24,7 +24,7 @@ struct sl_etcd_client *client_of(const char *members, sl_ms answer_ms);
 struct sl_etcd_client *client_with(const struct sl_etcd_settings *s);
 struct sl_etcd_settings settings_of(const char *members, sl_ms answer_ms);
 
-/* One turn of the loop, when there is something, at most so many ms. */
+/* One turn of the loop, when there is something, at most this many ms. */
 void turn(struct sl_etcd_client *c, int most_ms);
 
 /* The bound of a->call is what the test has made it: they begin as {0}. */

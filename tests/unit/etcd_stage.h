@@ -20,7 +20,7 @@ struct etcd_stage {
     } is[ETCD_MEMBERS_MAX];
 };
 
-/* So many members, and all of them answer. False: there is no etcd here: skip(). */
+/* This many members, and all of them answer. False: there is no etcd here: skip(). */
 bool etcd_begin(struct etcd_stage *e, int count);
 /* One member that wants https: directory/ca.pem, cert.pem and key.pem are for its clients,
  * other.pem is a certificate that it does not take, and that is not its own. */

@@ -5,9 +5,9 @@
 
 static _Thread_local struct {
     bool counts_down;
-    long left;       /* So many still succeed. */
+    long left;       /* This many still succeed. */
     bool for_good;   /* Then all fail, and not only one. */
-    uint64_t chance; /* Not 0: one in so many fails. */
+    uint64_t chance; /* Not 0: one in this many fails. */
     uint64_t one_in;
     const bool *place;
     long allocations, failures;

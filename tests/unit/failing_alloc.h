@@ -25,7 +25,7 @@ void memory_fails_after(long n);
 /* The next n allocations succeed, then all fail. */
 void memory_ends_after(long n);
 
-/* One allocation in so many fails, at random; the same ones for the same seed, which is not 0. */
+/* One allocation in this many fails, at random; the same ones for the same seed, which is not 0. */
 void memory_fails_by_chance(uint64_t seed, uint64_t one_in);
 
 /* From now on all succeed. The counters stay. */

@@ -16,7 +16,7 @@
  *
  *     SLUICE_SEED=n                       others than the usual ones
  *     SLUICE_SEED=n SLUICE_HISTORY=h      only history h of seed n; history.shown is true
- *     SLUICE_HISTORIES=n                  so many, instead of the usual number
+ *     SLUICE_HISTORIES=n                  this many, instead of the usual number
  *
  * A failure, also of an assertion in the code under test, prints the line that replays it. */
 #ifndef SLUICE_TEST_HISTORY_H

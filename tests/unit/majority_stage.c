@@ -262,7 +262,7 @@ static void drain(struct stage *s, sl_node_id id)
     for (unsigned i = 0;; i++) {
         struct sl_node_order o;
         bool more;
-        assert_true(i < 100000); /* Else it has something to say for ever. */
+        assert_true(i < 100000); /* Else it has something to say forever. */
         memset(&o, 0, sizeof o);
         CALL(more = sl_node_next(a->node, &o));
         if (more) hear(s, id, &o);
@@ -444,7 +444,7 @@ bool settle_one(struct stage *s)
 void settle(struct stage *s)
 {
     for (unsigned i = 0; settle_one(s); i++)
-        assert_true(i < 100000); /* Else they talk for ever. */
+        assert_true(i < 100000); /* Else they talk forever. */
 }
 
 static size_t find(const struct stage *s, sl_node_id from, sl_node_id to,

@@ -115,7 +115,7 @@ extern bool stage_in_node;
 
 /* --- Life ------------------------------------------------------------------- */
 
-/* A test with a new cluster of so many nodes: s. */
+/* A test with a new cluster of this many nodes: s. */
 #define STAGE_TEST(name, nodes)                   \
     static void name##_on_stage(struct stage *s); \
     TEST(name)                                    \
@@ -166,7 +166,7 @@ void pass(struct stage *s, sl_ms ms);
 void pass_us(struct stage *s, int64_t us);
 /* At once, as after the suspension of all machines. */
 void jump(struct stage *s, sl_ms ms);
-/* From now on its clock is faster by so many millionths. */
+/* From now on its clock is faster by this many millionths. */
 void run_at(struct stage *s, sl_node_id id, int ppm);
 struct sl_now clock_of(const struct stage *s, sl_node_id id);
 sl_ms now_ms(const struct stage *s);

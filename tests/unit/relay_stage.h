@@ -17,7 +17,7 @@ enum relay_way {
 const char *relay_begin(int port);
 void relay_end(void);
 
-/* Requests with these words in them ("": all) go this way, at most so many (-1: all); all
+/* Requests with these words in them ("": all) go this way, at most this many (-1: all); all
  * others pass. How many there were since: of answers, when they were lost. */
 void relay_lose(enum relay_way way, const char *words, int count);
 int relay_lost(void);

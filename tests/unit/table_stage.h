@@ -34,7 +34,7 @@ struct stage {
     char said[4096];
 };
 
-/* With at most so many waiters of a key, and a clock that may be late by so much. "g" and "h" are
+/* With at most this many waiters of a key, and a clock that may be late by so much. "g" and "h" are
  * of another user than the others. */
 struct stage *stage_open(uint32_t waiters_max, sl_ms grain_ms);
 

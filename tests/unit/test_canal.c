@@ -183,7 +183,7 @@ UNIT_TEST(C2_a_holder_with_a_larger_per_dies_and_only_its_units_come_back)
 }
 
 /* There A goes past the full bucket 1, P leaves it, A makes bucket 2, and C finds
- * bucket 1 empty: two in a room for one. */
+ * bucket 1 empty: two in a capacity of one. */
 UNIT_TEST(C3_per_1_has_no_hole_behind_a_caller_with_two_buckets)
 {
     WORLD w = world_new(NULL);

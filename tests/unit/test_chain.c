@@ -159,7 +159,7 @@ static uint32_t records_of_any(uint32_t priorities, uint64_t *state)
     return found;
 }
 
-/* The mean of so many rounds is within three sigma of H_P, and the variance near its own. */
+/* The mean of this many rounds is within three sigma of H_P, and the variance near its own. */
 static void check_rounds(const char *what, uint32_t p, double sum, double square)
 {
     double mean = sum / ROUNDS, variance = square / ROUNDS - mean * mean;

@@ -6,7 +6,7 @@
 
 #include "election_stage.h"
 
-/* Node 1 of 3, or of so many, that watches the keeper 2 of term 5, to which it is connected,
+/* Node 1 of 3, or of this many, that watches the keeper 2 of term 5, to which it is connected,
  * and has said so. */
 static struct election_stage *watcher_of(uint32_t nodes)
 {

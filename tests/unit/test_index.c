@@ -171,7 +171,7 @@ UNIT_TEST(hashes_are_those_of_the_reference)
 {
     const struct sl_hash_key key = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
     for (size_t n = 0; n < 64; n++) {
-        /* Exactly so many bytes, so that a sanitizer sees one that is read beyond. */
+        /* Exactly this many bytes, so that a sanitizer sees one that is read beyond. */
         unsigned char *bytes = malloc(n > 0 ? n : 1);
         for (size_t i = 0; i < n; i++) bytes[i] = (unsigned char)i;
         assert_int_equal(sl_hash(key, bytes, n), sip_1_3[n]);

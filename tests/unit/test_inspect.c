@@ -125,7 +125,7 @@ UNIT_TEST(the_last_declared_capacity_is_shown_and_different_ones_are_reported)
     assert_int_equal(k.capacities_differ, 0);
     assert_int_equal(actor_release(&a, "db", 1), SLUICE_OK);
     assert_int_equal(actor_acquire(&a, "db", 1, 3),
-                     3); /* As much room, but not the same. */
+                     3); /* The same capacity, but not the same. */
     assert_true(find_key(&w, "db", &k));
     assert_int_equal(k.capacities_differ, 1);
     actor_kill(&a);

@@ -579,7 +579,7 @@ static bool step(struct stage *s, uint64_t change, int steps)
     return true;
 }
 
-/* The operator's node dies after so many messages, for good. What it began is finished, or
+/* The operator's node dies after this many messages, for good. What it began is finished, or
  * nothing is left of it; another operator goes on. */
 TEST(N5_the_operator_dies_at_every_step)
 {

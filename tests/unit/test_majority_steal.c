@@ -1,6 +1,6 @@
 /* test_majority_steal.c - stealing from a majority: P1 .. P25, the edge cases of a theft, as
  * far as they are about nodes (docs/stealing.md); entering early; and the two ways in which
- * a thief could wait for ever.
+ * a thief could wait forever.
  *
  * A holds through node 1, its session is 1; thieves ask at nodes 2 and 3. */
 #include <stdlib.h>

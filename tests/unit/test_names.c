@@ -118,7 +118,7 @@ UNIT_TEST(names_compete_between_processes_and_no_permit_strays)
             char key[16];
             int n = rand_r(&seed) % 20;
             snprintf(key, sizeof key, "n%d", n);
-            /* Names below 10 are everybody's, with room for all; the others are
+            /* Names below 10 are everybody's, with capacity for all; the others are
              * claimed by one at a time. */
             struct sluice_capacity capacity = {.per = n < 10 ? ACTORS : 1,
                                                .buckets = 1};

@@ -19,7 +19,7 @@
 
 static struct stage stage, second;
 
-/* Through the relay, and another beside it, to the same keys. */
+/* Through the relay, and another next to it, to the same keys. */
 static int begin(void **state)
 {
     stage_begin(&stage, &etcd_kind);
@@ -51,7 +51,7 @@ static sl_ms now_ms(void)
     return (sl_ms)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* So many ms of a storage's work. */
+/* This many ms of a storage's work. */
 static void run_for(struct stage *s, sl_ms ms)
 {
     sl_ms until = now_ms() + ms, now;

@@ -28,7 +28,7 @@ static struct command wait_for(const char *key, uint32_t per, int64_t wait_ms)
     return c;
 }
 
-/* Until so many threads wait for a key. */
+/* Until this many threads wait for a key. */
 static void until_waiters(const struct world *w, const char *key, uint32_t wanted)
 {
     for (;;) {

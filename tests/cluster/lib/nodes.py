@@ -25,7 +25,7 @@ Where nodes live, and how they can be cut:
     netns and proxied          both: cut and slow by the proxy, cut(0, 1) by the namespace
 
 clock=True: each node has clocks that can be set, see clock().
-etcd=3: the nodes run on so many members of etcd, c.etcd[1] or c["etcd1"], see etcd.py.
+etcd=3: the nodes run on this many members of etcd, c.etcd[1] or c["etcd1"], see etcd.py.
 
 All calls may be made from several threads, but not two about one node at once. A fault that
 cannot be made here raises Refused with the reason.
@@ -512,7 +512,7 @@ class Cluster:
     def clock(self, number, offset=0.0, rate=None, slept=0.0):
         """Change the clocks of a node, from this moment on.
 
-        offset: step its wall clock (REALTIME) by so many seconds, either way.
+        offset: step its wall clock (REALTIME) by this many seconds, either way.
         slept: as if its machine had slept: REALTIME and BOOTTIME go forward.
         rate: all its clocks run so much faster than true time; 1.0 is true again, without
         a step back. Threads that sleep and timers follow.
@@ -632,7 +632,7 @@ def write_private(path, text):
 
 
 def are_free(host, base, nodes):
-    """Can all ports be listened on that so many nodes, and members of etcd, need?"""
+    """Can all ports be listened on that this many nodes, and members of etcd, need?"""
     for i in range(nodes):
         for offset in (0, NODE_PORT, PROXY_PORT, *etcds.OFFSET, *etcds.PROXY_OFFSET):
             with socket.socket() as s:

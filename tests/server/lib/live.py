@@ -10,7 +10,7 @@
     main(__doc__)
 
 Tests, deadlines, processes and TAP are those of tests/cli/tap.py: each test runs in a
-process of its own, and what it started is gone when it ends. Beside that a test has
+process of its own, and what it started is gone when it ends. In addition a test has
 
     s = t.server("--linger", "1h")    a server on a port that the system chose
     c = s.client()                    a connection; s.client(3): in RESP3
@@ -150,7 +150,7 @@ class Client:
         return line
 
     def exactly(self, n, end=None):
-        """So many bytes, as they come."""
+        """This many bytes, as they come."""
         end = end or time.monotonic() + self.patience_s
         if len(self.buffer) >= n:
             data, self.buffer = self.buffer[:n], self.buffer[n:]
@@ -235,7 +235,7 @@ class Client:
         return value[1].decode("utf-8", "backslashreplace"), value[2].decode()
 
     def messages(self, count):
-        """So many messages of a subscription."""
+        """This many messages of a subscription."""
         got = []
         try:
             while len(got) < count:
@@ -257,7 +257,7 @@ class Client:
         return not self.pushes and not self.ready()
 
     def ready(self, seconds=0):
-        """Something is there to be read, or comes within so many seconds."""
+        """Something is there to be read, or comes within this many seconds."""
         return bool(self.buffer or select.select([self.socket], [], [], seconds)[0])
 
     def until_closed(self):
@@ -408,7 +408,7 @@ class Server:
             c.close()
 
     def waits(self, client, command, key, *words, count=1, by=None):
-        """A client sends a command about a key, and is one of so many that wait for it. by: the
+        """A client sends a command about a key, and is one of this many that wait for it. by: the
         connection that asks."""
         client.send(command, key, *words)
         self.until_waiting(key, count, by)
@@ -585,4 +585,4 @@ def sluice():
     for path in (os.environ.get("SLUICE"), here + "/../cli/sluice", here + "/sluice"):
         if path and os.access(path, os.X_OK):
             return os.path.abspath(path)
-    raise Skip("there is no sluice beside the server")
+    raise Skip("there is no sluice next to the server")

@@ -6,7 +6,7 @@ import sys
 
 def take(deadline_s):
     """(whether --long is there, the seed); both are taken off sys.argv. With --long a test may
-    take so many seconds."""
+    take this many seconds."""
     is_long, seed = "--long" in sys.argv, random.randrange(1 << 32)
     if is_long:
         sys.argv.remove("--long")

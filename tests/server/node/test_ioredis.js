@@ -173,7 +173,7 @@ test('commands that ioredis bundles by itself are answered each', async (t) => {
     check(new Set(grants.slice(0, 100).map((g) => g[0])).size, 100);
 });
 
-test('many connections never hold more than there is room', async (t) => {
+test('many connections never hold more than the capacity', async (t) => {
     const client = connect(t, await t.server());
     const pool = Array.from({length: 20}, () => another(t, client));
     const held = [];

@@ -159,7 +159,7 @@ in_both('commands that were sent together are answered each', async (t, RESP) =>
     check(new Set(grants.slice(0, 100).map((g) => g[0])).size, 100);
 });
 
-in_both('a pool never holds more than there is room', async (t, RESP) => {
+in_both('a pool never holds more than the capacity', async (t, RESP) => {
     const port = await t.server();
     const pool = createClientPool({url: `redis://127.0.0.1:${port}`, RESP},
         {minimum: 1, maximum: 10, acquireTimeout: 600000});
