@@ -147,18 +147,16 @@ static int reclaim_new(struct sl_table *t, struct sl_now now, struct sl_session 
     return reclaim_entry(t, now, s, v, l, &w);
 }
 
-/* The grant of a client whose session is not one of this table. */
-static int reclaim_alone(struct sl_table *t, struct sl_now now,
+/* The same, for the client that the record names; its session may have another name now. */
+static int reclaim_named(struct sl_table *t, struct sl_now now, struct sl_session *s,
                          const struct sl_grant_view *v, struct sl_bytes key,
                          struct sl_lock *l)
 {
-    struct sl_session other = {.user = v->user};
-    if (v->name.n + v->address.n > 0) {
-        other.client = sl_client_get(&t->clients, 0, v->name, v->address);
-        if (other.client == NULL) return SLUICE_ENOMEM;
-    }
-    int status = reclaim_new(t, now, &other, v, key, l);
-    sl_client_unref(other.client); /* The grant has a reference of its own. */
+    struct sl_client *own = s->client;
+    s->client = sl_client_get(&t->clients, s->id, v->name, v->address);
+    int status = s->client == NULL ? SLUICE_ENOMEM : reclaim_new(t, now, s, v, key, l);
+    sl_client_unref(s->client); /* The grant has a reference of its own. */
+    s->client = own;
     return status;
 }
 
@@ -173,8 +171,11 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
     if (l != NULL) sl_table_expire_lock(t, now, l);
     if (sl_table_find(t, now, key, v->fence, &p))
         return reclaim_again(t, now, &p, s, v);
-    if (s == NULL) return reclaim_alone(t, now, v, key, l);
-    if (s->client == NULL) status = sl_table_describe(t, s, v->name, v->address);
+    struct sl_session other = {.user = v->user}; /* It is not one of this table. */
+    bool named = v->name.n + v->address.n > 0;
+    if (named) return reclaim_named(t, now, s != NULL ? s : &other, v, key, l);
+    if (s == NULL) return reclaim_new(t, now, &other, v, key, l);
+    status = sl_table_know_client(t, s);
     return status == SLUICE_OK ? reclaim_new(t, now, s, v, key, l) : status;
 }
 

@@ -433,6 +433,7 @@ static void receive_held(struct server *s, const struct sl_args *a)
     if (!sl_frame_read(a->at[2], &fresh) || !sl_frame_read(a->at[3], &age) ||
         !sl_record_read(a->at + 4, &v, &key))
         return;
+    if (fresh != 1) sl_frame_client_take(&f->noted, &v);
     if (r == NULL || !r->sent) return; /* The client has left. */
     sl_ms end_ms = end_after(r->sent_ms, (sl_ms)age, v.left_ms);
     char where[SL_WHERE_BYTES];

@@ -18,7 +18,7 @@
  *     between all nodes: R.DOUBT term sight
  *
  *     R.CLIENT names the client of a session. With session 0 it is about the RECORD in the next frame
- *     that has no session: R.NOTE, or R.RECLAIM 0.
+ *     of that kind: R.NOTE, R.RECLAIM 0, or R.HELD of an extension.
  *     age_ms: since the R.DO arrived. tx: the transaction that the session has now, 0: none.
  *     RECORD: record.h */
 #ifndef SL_SERVER_FORWARD_FORWARD_INTERNAL_H

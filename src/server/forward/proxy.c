@@ -186,6 +186,9 @@ static void send_held(struct conn *c, struct sl_bytes key,
                       const struct sl_grant_view *v, bool fresh)
 {
     struct server *s = c->server;
+    /* A client extends the grant of another one. */
+    if (!fresh && v->name.n + v->address.n > 0)
+        sl_frame_client(s, c->proxy->node, 0, v->name, v->address);
     struct sl_resp_writer *w = sl_frame(s, c->proxy->node, "R.HELD",
                                         3 + SL_RECORD_FIELDS);
     if (w == NULL) return;
