@@ -1,7 +1,7 @@
 /* try.c - a first lock between two processes, step by step. `make try` runs it.
  *
- * Two children, A and B, do what they are told through a pipe and answer with the
- * result and the time; the parent tells the story. They share nothing but a segment. */
+ * Two child processes, A and B, receive orders through a pipe and answer with the result
+ * and the time; the parent prints each step. The children share only a segment. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -23,8 +23,8 @@ static char segment[64];
 
 struct actor {
     pid_t pid;
-    int orders;  /* We write: one letter each. */
-    int answers; /* We read: one struct answer each. */
+    int orders;  /* To the child: one letter each. */
+    int answers; /* From the child: one struct answer each. */
 };
 
 struct answer {
@@ -93,19 +93,19 @@ static struct actor actor_new(void)
     return (struct actor){.pid = pid, .orders = orders[1], .answers = answers[0]};
 }
 
-static void tell(const struct actor *a, char order)
+static void send_order(const struct actor *a, char order)
 {
     if (write(a->orders, &order, 1) != 1) die("try: write");
 }
 
-static struct answer hear(const struct actor *a)
+static struct answer receive_answer(const struct actor *a)
 {
-    struct answer said;
-    if (read(a->answers, &said, sizeof said) != sizeof said) die("try: read");
-    return said;
+    struct answer answer;
+    if (read(a->answers, &answer, sizeof answer) != sizeof answer) die("try: read");
+    return answer;
 }
 
-/* ---- the story ---- */
+/* ---- the parent ---- */
 
 static double began_ms;
 
@@ -122,10 +122,9 @@ __attribute__((format(printf, 1, 2))) static void step(const char *format, ...)
 
 static void show_result(char who, int64_t result)
 {
-    if (result > 0)
-        step("%c is granted it, and is number %" PRId64 " of 1", who, result);
+    if (result > 0) step("%c gets the lock: %" PRId64 " of 1 units held", who, result);
     else
-        step("%c is told %s: %s", who, sluice_status_word(result),
+        step("%c gets %s: %s", who, sluice_status_word(result),
              sluice_status_text(result));
 }
 
@@ -134,12 +133,12 @@ static void show_holders(struct sluice_canal *c)
     struct sluice_holder h;
     uint64_t cursor = 0;
     while (sluice_canal_next_holder(c, KEY, &cursor, &h) == 1)
-        step("    look inside: pid %" PRId32 " (%s) %s %" PRIu64 " unit%s", h.pid,
+        step("    state: process %" PRId32 " (%s) %s %" PRIu64 " unit%s", h.pid,
              h.program, h.waits ? "waits for" : "holds", h.units,
              h.units == 1 ? "" : "s");
 }
 
-static bool somebody_waits(struct sluice_canal *c)
+static bool has_waiter(struct sluice_canal *c)
 {
     struct sluice_key_info info;
     uint64_t cursor = 0;
@@ -158,45 +157,46 @@ int main(void)
     snprintf(segment, sizeof segment, "try-%ld", (long)getpid());
     began_ms = now_ms();
     struct actor a = actor_new(), b = actor_new();
-    struct sluice_canal *c = open_segment(); /* To look inside; takes nothing. */
+    struct sluice_canal *c = open_segment(); /* Only to inspect it. */
 
-    printf("Two processes and a lock \"%s\" with room for 1.\n", KEY);
-    printf("They share the segment /dev/shm/sluice.%s; nothing else runs.\n\n",
-           segment);
+    printf("Two processes share a lock \"%s\" with capacity 1.\n", KEY);
+    printf("It is in the segment /dev/shm/sluice.%s; there is no server.\n\n", segment);
     step("A is process %ld, B is process %ld", (long)a.pid, (long)b.pid);
 
-    step("A acquires");
-    tell(&a, 'a');
-    struct answer first = hear(&a);
+    step("A tries to acquire the lock");
+    send_order(&a, 'a');
+    struct answer first = receive_answer(&a);
     show_result('A', first.result);
 
-    step("B acquires, and does not want to wait");
-    tell(&b, 'a');
-    struct answer refused = hear(&b);
-    show_result('B', refused.result);
-    sluice_canal_remove(segment); /* All have it open; now nothing can stay behind. */
+    step("B tries to acquire it, without waiting");
+    send_order(&b, 'a');
+    struct answer full = receive_answer(&b);
+    show_result('B', full.result);
+    sluice_canal_remove(
+        segment); /* All have it open; the kernel frees it after the last one. */
 
-    step("B acquires, and waits");
-    tell(&b, 'w');
-    for (int i = 0; i < 500 && !somebody_waits(c); i++) pause_ms(2);
+    step("B tries to acquire it, and waits");
+    send_order(&b, 'w');
+    for (int i = 0; i < 500 && !has_waiter(c); i++) pause_ms(2);
     pause_ms(300);
     show_holders(c);
 
-    step("A is killed: SIGKILL, no clean-up, no goodbye");
+    step("A is killed with SIGKILL, so it cannot release the lock");
     double killed_ms = now_ms();
     kill(a.pid, SIGKILL);
-    struct answer granted = hear(&b);
+    struct answer granted = receive_answer(&b);
     waitpid(a.pid, NULL, 0);
     show_result('B', granted.result);
     double late_ms = granted.at_ms - killed_ms;
-    step("    %.1f ms after A was killed; promised are %.0f", late_ms, PROMISED_MS);
-    if (late_ms > PROMISED_MS) step("    that is late: is this machine very busy?");
+    step("    %.1f ms after A was killed (at most %.0f are promised)", late_ms,
+         PROMISED_MS);
+    if (late_ms > PROMISED_MS) step("    that is late; is this machine overloaded?");
     show_holders(c);
 
-    step("B releases");
-    tell(&b, 'r');
-    struct answer released = hear(&b);
-    step("B is told %s; %" PRId64 " of 1 held", sluice_status_word(released.result),
+    step("B releases the lock");
+    send_order(&b, 'r');
+    struct answer released = receive_answer(&b);
+    step("B gets %s: %" PRId64 " of 1 units held", sluice_status_word(released.result),
          sluice_canal_count(c, KEY));
 
     close(b.orders);
@@ -204,9 +204,9 @@ int main(void)
     int64_t left = sluice_canal_count(c, KEY);
     sluice_canal_close(c);
 
-    bool well = first.result == 1 && refused.result == SLUICE_EFULL &&
+    bool well = first.result == 1 && full.result == SLUICE_EFULL &&
                 granted.result == 1 && released.result == SLUICE_OK && left == 0;
-    printf("\n%s\n", well ? "No permit was lost, and none was invented."
-                          : "That was not what Sluice promises. Please report it.");
+    printf("\n%s\n", well ? "The lock was never held twice, and it is free again."
+                          : "This is a bug in Sluice. Please report it.");
     return well ? 0 : 1;
 }

@@ -248,7 +248,9 @@ static int write_all(struct sluice_wire *w, const char *data, size_t n,
         if (errno == EINTR) continue;
         if (errno != EAGAIN) return fail(w, SLUICE_ECLOSED, "%s", strerror(errno));
         int ready = wait_for(w->fd, POLLOUT, deadline);
-        if (ready == 0) return fail(w, SLUICE_ECLOSED, "it takes no command in time");
+        if (ready == 0)
+            return fail(w, SLUICE_ECLOSED,
+                        "the server did not read the command in time");
         if (ready < 0) return fail(w, SLUICE_ECLOSED, "%s", strerror(errno));
     }
     return SLUICE_OK;
@@ -297,11 +299,12 @@ static int receive(struct sluice_wire *w, int64_t deadline)
             w->in_used += (size_t)n;
             return SLUICE_OK;
         }
-        if (n == 0) return fail(w, SLUICE_ECLOSED, "the server hung up");
+        if (n == 0) return fail(w, SLUICE_ECLOSED, "the server closed the connection");
         if (errno == EINTR) continue;
         if (errno != EAGAIN) return fail(w, SLUICE_ECLOSED, "%s", strerror(errno));
         int ready = wait_for(w->fd, POLLIN, deadline);
-        if (ready == 0) return fail(w, SLUICE_ECLOSED, "it does not answer in time");
+        if (ready == 0)
+            return fail(w, SLUICE_ECLOSED, "the server did not answer in time");
         if (ready < 0) return fail(w, SLUICE_ECLOSED, "%s", strerror(errno));
     }
 }
@@ -314,8 +317,7 @@ static int read_until(struct sluice_wire *w, int64_t deadline,
     for (;;) {
         const char *data = w->in != NULL ? w->in + w->in_from : "";
         int whole = sl_client_reply_scan(&w->scan, data, w->in_used - w->in_from);
-        if (whole < 0)
-            return fail(w, whole, "what it says is not the protocol of Redis");
+        if (whole < 0) return fail(w, whole, "the reply is not valid Redis protocol");
         if (whole == 1) break;
         int status = receive(w, deadline);
         if (status != SLUICE_OK) return status;

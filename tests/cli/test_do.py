@@ -280,7 +280,7 @@ def who_does_not_speak_the_protocol_is_69(t):
         p = t.sluice("do", "--server", address, "PING")
         check((p.status, p.out), (69, ""), repr(answer[:20]))
     p = t.sluice("do", "--server", false_server(t, [HELLO, b"*2\r\n:1\r\n"])[0], "PING")
-    check((p.status, p.err), (69, "sluice do: connection lost: the server hung up\n"))
+    check((p.status, p.err), (69, "sluice do: connection lost: the server closed the connection\n"))
 
 
 @test

@@ -138,7 +138,7 @@ UNIT_TEST(when_time_is_over_the_wire_is_of_no_more_use)
     struct sluice_wire *w = open_to(s, 50);
     struct sluice_reply *r;
     assert_int_equal(sluice_wire_call(w, ping, NULL, 1, &r), SLUICE_ECLOSED);
-    assert_string_equal(sluice_wire_error(w), "it does not answer in time");
+    assert_string_equal(sluice_wire_error(w), "the server did not answer in time");
     assert_int_equal(sluice_wire_call(w, ping, NULL, 1, &r), SLUICE_ECLOSED);
     assert_int_equal(sluice_wire_send(w, ping, NULL, 1), SLUICE_ECLOSED);
     assert_int_equal(sluice_wire_next(w, &r), SLUICE_ECLOSED);
@@ -231,9 +231,10 @@ UNIT_TEST(who_is_not_let_in_is_told_why)
     check_greeting("-WRONGPASS no\r\n", "pw", 2, SLUICE_EDENIED, "WRONGPASS no", NULL);
     check_greeting("-LIMIT full\r\n", NULL, 3, SLUICE_EUNREACHABLE, "LIMIT full", NULL);
     check_greeting("-NOAUTHS\r\n", NULL, 3, SLUICE_EUNREACHABLE, "NOAUTHS", NULL);
-    check_greeting("hang up", NULL, 3, SLUICE_EUNREACHABLE, "the server hung up", NULL);
+    check_greeting("hang up", NULL, 3, SLUICE_EUNREACHABLE,
+                   "the server closed the connection", NULL);
     check_greeting("SSH-2.0-x\r\n", NULL, 3, SLUICE_EPROTOCOL,
-                   "what it says is not the protocol of Redis", NULL);
+                   "the reply is not valid Redis protocol", NULL);
 }
 
 UNIT_TEST(a_short_place_for_the_reason_is_not_overrun)
