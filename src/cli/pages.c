@@ -496,6 +496,11 @@ static void bash_options(const struct cli_command *c)
     puts(" )");
 }
 
+static void bash_options_of(const char *name)
+{
+    bash_options(find(name));
+}
+
 static void bash_table(const char *unused)
 {
     (void)unused;
@@ -606,6 +611,12 @@ static void zsh_option(const struct cli_option *o)
     put_zsh_action(o->arg_kind, o->arg);
 }
 
+static void zsh_options_of(const char *name)
+{
+    for (const struct cli_option *o = find(name)->options; o->id != 0; o++)
+        zsh_option(o);
+}
+
 static void zsh_table(const char *unused)
 {
     (void)unused;
@@ -667,18 +678,20 @@ static const struct marker {
     const char *name;
     void (*fill)(const char *argument);
 } markers[] = {
-    {"synopsis", mdoc_synopsis},      /* of a command */
-    {"options", mdoc_options},        /* of a command */
-    {"commands", mdoc_commands},      /* all of them */
-    {"exits", mdoc_exits},            /* exit statuses: all, or those of a command */
-    {"reads", mdoc_reads},            /* variables that we read */
-    {"given", mdoc_given},            /* variables that a command sees */
-    {"bash-commands", bash_commands}, /* cases of first and of second words */
-    {"bash-table", bash_table},       /* cases of commands */
-    {"bash-server", bash_server},     /* cases of the server's commands */
+    {"synopsis", mdoc_synopsis},       /* of a command */
+    {"options", mdoc_options},         /* of a command */
+    {"commands", mdoc_commands},       /* all of them */
+    {"exits", mdoc_exits},             /* exit statuses: all, or those of a command */
+    {"reads", mdoc_reads},             /* variables that we read */
+    {"given", mdoc_given},             /* variables that a command sees */
+    {"bash-commands", bash_commands},  /* cases of first and of second words */
+    {"bash-table", bash_table},        /* cases of commands */
+    {"bash-server", bash_server},      /* cases of the server's commands */
+    {"bash-options", bash_options_of}, /* of a command */
     {"zsh-commands", zsh_commands},
     {"zsh-table", zsh_table},
     {"zsh-server", zsh_server},
+    {"zsh-options", zsh_options_of},
     {"settings", conf_settings}, /* lines of the server's config file */
 };
 

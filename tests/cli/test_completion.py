@@ -132,7 +132,7 @@ class Shell:
 
 def bash(t, *more, env=None, sourced=True):
     """bash, as a user has it who sources the file. more: lines that come after that."""
-    source = "source '%s'" % completion("sluice") if sourced else ""
+    source = "source '%s'; source '%s'" % (completion("sluice"), completion("sluice-server")) if sourced else ""
     rc = t.write("bashrc", "\n".join((source,) + more + (
         "PS1='READY>'",
         "unset HISTFILE",
@@ -152,7 +152,8 @@ def zsh(t, *more, env=None):
         raise Failure("there is no zsh")
     os.mkdir(t.path("zdot"))
     os.mkdir(t.path("functions"))
-    os.symlink(completion("_sluice"), t.path("functions/_sluice"))
+    for name in ("_sluice", "_sluice-server"):
+        os.symlink(completion(name), t.path("functions/" + name))
     t.write("zdot/.zshrc", "\n".join((
         "PS1='READY>'",
         "bindkey -e; unsetopt beep",
@@ -306,6 +307,28 @@ def completes_the_options_of_each_command_and_no_others(t, start):
             known = [t.sluice(*command.split(), name, *value, "--help").status == 0
                      for value in ([], ["1"])]
             check(any(known), True, "%s %s is known" % (command, name))
+
+
+def completes_settings(t, start):
+    os.mkdir(t.path("etc"))
+    t.write("etc/sluice.conf", "")
+    sh = start(t)
+    wanted = {name for names, _, _ in options_of_help(t, "serve") for name in names}
+    check(wanted - set(sh.all_of("sluice-server -")), set(), "options that are missing")
+    check(sh.line_after("sluice-server --lease-ma").rstrip("= "), "sluice-server --lease-max")
+    check(sh.line_after("sluice-server --port 0 --boots"), "sluice-server --port 0 --bootstrap ")
+    check(sh.line_after("sluice-server --bootstrap --no-such"), "sluice-server --bootstrap --no-such")
+    check(sh.line_after("sluice-server --engine l"), "sluice-server --engine lmdb ")
+    check(sh.line_after("sluice-server --engine=e"), "sluice-server --engine=etcd ")
+    check(sorted(sh.all_of("sluice-server --log-level ")), ["debug", "error", "info", "warn"])
+    check(sh.line_after("sluice-server --config et"), "sluice-server --config etc/")
+    check(sh.line_after("sluice-server --config=etc/sl"), "sluice-server --config=etc/sluice.conf ")
+    sh.stays("sluice-server --port ")
+
+
+test_of("bash_completes_the_settings_of_the_server", completes_settings, bash)
+test_of("bash_of_odd_settings_completes_the_settings_of_the_server", completes_settings, odd_bash)
+test_of("zsh_completes_the_settings_of_the_server", completes_settings, zsh)
 
 
 @both

@@ -77,11 +77,13 @@ same "sluice: the command, man pages, completions, and no more" "$(list "$sluice
         pages man1 sluice.1 sluice-run.1 sluice-canal.1 sluice-do.1
         texts sluice
     } | sort)"
-same "sluice-server: the server, its service, man pages, and no more" "$(list "$server")" \
+same "sluice-server: the server, its service, man pages, completions, and no more" "$(list "$server")" \
     "$({
         echo ./etc/sluice/sluice.conf
         echo ./lib/systemd/system/sluice.service
         printf "./usr/bin/%s\n" sluice-offline sluice-server
+        echo ./usr/share/bash-completion/completions/sluice-server
+        echo ./usr/share/zsh/vendor-completions/_sluice-server
         pages man1 sluice-serve.1 sluice-store.1
         pages man8 sluice-offline.8 sluice-server.8
         texts sluice-server

@@ -43,12 +43,17 @@ says "the completion for bash, by the command's name" '^complete -F _sluice slui
     cat "$prefix/share/bash-completion/completions/sluice"
 says "the completion for zsh" '^#compdef sluice$' \
     head -n 1 "$prefix/share/zsh/site-functions/_sluice"
+says "the completion of the server for bash" '^complete -F _sluice_settings sluice-server$' \
+    cat "$prefix/share/bash-completion/completions/sluice-server"
+says "the completion of the server for zsh" '^#compdef sluice-server$' \
+    head -n 1 "$prefix/share/zsh/site-functions/_sluice-server"
 same "and nothing else of the build" \
     "$(cd "$prefix" && find bin share ! -path 'share/man/man3/*' -type f | sort)" \
     "bin/sluice
 bin/sluice-offline
 bin/sluice-server
 share/bash-completion/completions/sluice
+share/bash-completion/completions/sluice-server
 share/man/man1/sluice-canal.1
 share/man/man1/sluice-do.1
 share/man/man1/sluice-run.1
@@ -57,7 +62,8 @@ share/man/man1/sluice-store.1
 share/man/man1/sluice.1
 share/man/man8/sluice-offline.8
 share/man/man8/sluice-server.8
-share/zsh/site-functions/_sluice"
+share/zsh/site-functions/_sluice
+share/zsh/site-functions/_sluice-server"
 
 # The service: its unit names what was installed, and the config file is the
 # administrator's once it is there.
