@@ -4,7 +4,7 @@
  * durably before it uses them:
  *
  *   - No fence is granted above a limit. The limit is a block of fences above the last one and
- *     above the clock; the next block is written when half of it is used, while grants go on.
+ *     above the clock; the next block is written when half of it is used, while grants continue.
  *   - No lease is longer than a limit. The limit is one of a few lengths (2, 5, 10, 30 seconds,
  *     ...), so that it rarely rises; it falls again when the leases of a length have expired.
  *

@@ -82,7 +82,7 @@ int sl_canal_thread_attach(struct sluice_canal *c, struct sl_canal_attachment **
 
 /* Engage a binding for a name: find or create the key, bind a record to it, set the
  * slot's bit, and check that the key still has the name. After SLUICE_OK, call
- * sl_canal_thread_settle() when the operation is over. SLUICE_ENOMEM, SLUICE_EKEYS,
+ * sl_canal_thread_settle() when the operation has ended. SLUICE_ENOMEM, SLUICE_EKEYS,
  * SLUICE_ERECORDS, SLUICE_EBUSY, SLUICE_EIO. */
 int sl_canal_thread_engage(struct sl_canal_attachment *att,
                            const struct sl_canal_name *name, uint32_t *out);

@@ -1,4 +1,4 @@
-/* service.c - what a service does by itself: it advances time, applies the effects
+/* service.c - what a service does without a request: it advances time, applies the effects
  * of the table, and calls callbacks. */
 #include <assert.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ void *sl_client_clock_thread(void *arg)
 
 static void queue_event(struct sluice *s, struct sl_client_watch *w)
 {
-    /* While the callback runs, the callback thread checks the watch again by itself. */
+    /* While the callback runs, the callback thread checks the watch again. */
     if (s->running == w || !sl_list_empty(&w->queue) || !sl_client_watch_has_event(w))
         return;
     sl_list_append(&s->watches.queue, &w->queue);

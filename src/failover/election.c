@@ -36,7 +36,7 @@ struct sl_election {
     enum sl_election_state state;
     struct sl_storage_term current; /* The last known term. */
     bool known;                     /* `current` is what the storage said. */
-    uint64_t term_min;              /* Lower terms are over. */
+    uint64_t term_min;              /* Lower terms have ended. */
     uint32_t announced_node;        /* The last KEEPER order: its node, */
     uint64_t announced_term;        /* and its term. */
     sl_ms heartbeat_seen_ms;        /* When the current heartbeat was first seen. */
@@ -300,7 +300,7 @@ static void learn(struct sl_election *e, sl_ms now, const struct sl_storage_term
     send_doubt(e, now);
 }
 
-/* The term that was known is over: this one is current, or a later one. */
+/* The known term has ended: this one is current, or a later one. */
 static void forget_term(struct sl_election *e, uint64_t term)
 {
     e->known = false;

@@ -276,7 +276,7 @@ struct sl_wait_queue *sl_roster_queue(struct sl_roster *r, int32_t priority,
     *l = (struct sl_wait_queue){
         .capacity = capacity, .priority = priority, .shared = shared};
     sl_list_init(&l->entries);
-    sl_list_append(at, &l->in_roster); /* Before the first of lower priority. */
+    sl_list_append(at, &l->in_roster); /* Before the first with a lower priority. */
     return l;
 }
 
@@ -337,7 +337,7 @@ bool sl_lock_fits(const struct sl_lock *l, bool shared, uint64_t capacity,
     return held <= capacity && units <= capacity - held;
 }
 
-/* Rule 2. A waiter holds back later requests of lower priority; and of its own priority, those
+/* Rule 2. A waiter holds back later requests with a lower priority; and with its own priority, those
  * that declare no more capacity than it does. A shared request declares none: it passes no
  * earlier waiter, and no later request passes it. */
 static bool queue_holds_back(const struct sl_wait_queue *queue, bool shared,

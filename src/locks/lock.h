@@ -52,7 +52,7 @@ enum sl_victim {
     SL_VICTIM_TO_ASK,      /* It must release, and has not been asked yet. */
     SL_VICTIM_ASKED,       /* It has been asked to release. */
     SL_VICTIM_TO_WITHDRAW, /* It was asked, and need not release any more. */
-    SL_VICTIM_STOLEN, /* A thief was granted next to it; it has not been told yet. */
+    SL_VICTIM_STOLEN, /* A thief was granted next to it; it has not been notified yet. */
     SL_VICTIM_STATES,
 };
 
@@ -126,7 +126,7 @@ struct sl_roster {
     struct sl_heap ends;          /* Of their leases. */
     struct sl_list expired;
     struct sl_entry *thief;          /* The waiter that has reserved the lock; NULL. */
-    struct sl_entry *informed_thief; /* The thief that was told its victims. */
+    struct sl_entry *informed_thief; /* The thief that was notified of its victims. */
     struct sl_list victims[SL_VICTIM_STATES];
     uint64_t plan;                      /* The number of the last plan. */
     const struct sl_entry *planned_for; /* The waiter for which it was made. */

@@ -72,7 +72,8 @@ struct sl_want {
     sl_ms waited_ms; /* How long it was on its way here. wait_ms is what is left. */
     sl_ms lease_ms;  /* 0: none; the grant ends with its session. */
     struct sl_bytes value, note;
-    bool steal; /* While it waits, holders of lower priority are asked to release. */
+    bool
+        steal; /* While it waits, holders with a lower priority are asked to release. */
     sl_ms
         force_ms; /* With steal: after so long it is granted next to them; SL_NEVER. */
 };
@@ -216,7 +217,7 @@ void sl_table_recover(struct sl_table *t, sl_ms until_ms);
 
 /* Grant and extend nothing at or after this time, by the `now` of each call: from then on another
  * table may have the authority. SL_NEVER, the initial value: there is no end. Requests with
- * wait_ms 0 get ENOKEEPER; others are queued until a later time is set. No watcher is told
+ * wait_ms 0 get ENOKEEPER; others are queued until a later time is set. No watcher is notified
  * that a key is free meanwhile. Expiry, timeouts, release, break and queries continue. During a
  * recovery without authority, the status is ENOKEEPER. */
 void sl_table_set_authority(struct sl_table *t, sl_ms until_ms);
@@ -281,7 +282,8 @@ struct sl_grant_view {
     uint32_t user;
     uint32_t units, per, buckets;
     int32_t priority;
-    sl_ms left_ms;  /* Until the end of the lease, or of the wait; SL_NEVER: no end. */
+    sl_ms
+        left_ms; /* Until the lease expires, or the wait times out; SL_NEVER: never. */
     sl_ms since_ms; /* How long it has held or waited. */
     struct sl_bytes value, note;
     struct sl_bytes name, address; /* Of its client; empty: unknown. */

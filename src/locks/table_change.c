@@ -226,7 +226,7 @@ void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session
     struct sl_ended past;
     sl_table_free_retired(t);
     if (!sl_table_find(t, now, key, grant->fence, &p) || !may_use(&p, s)) return;
-    /* The victims of a forced grant have not been told yet: their requests are withdrawn. */
+    /* The victims of a forced grant have not been notified yet: their requests are withdrawn. */
     bool forced = p.entry != NULL && sl_roster_undo_steal(p.lock->roster);
     if (grant->overlapping && !forced)
         mark_and_end(t, now, &p, sl_end_after(t, now, SL_MARK_MS), &past);

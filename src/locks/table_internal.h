@@ -122,7 +122,7 @@ static inline bool sl_lock_is_so(const struct sl_lock *l, bool want_free)
 
 /* --- Locks and entries (table.c) ------------------------------------------- */
 
-/* The end of a lease or a wait that begins now. `now` may be late by less than its grain, and
+/* The expiry of a lease or a wait that begins now. `now` may be late by less than its grain, and
  * nothing may end early for that. */
 static inline sl_ms sl_end_after(const struct sl_table *t, struct sl_now now, sl_ms ms)
 {
@@ -270,7 +270,7 @@ bool sl_table_next_stolen(const struct sl_table *t, struct sl_now now,
 /* Choose the thief and its victims again, if something has changed. */
 void sl_roster_plan(struct sl_roster *r);
 
-/* What follows from stealing in a roster in which no waiter is next by itself. True: *out is it;
+/* What follows from stealing in a roster in which no waiter is next without stealing. True: *out is it;
  * or *enters is the thief, if it is to be granted by force. */
 bool sl_table_next_steal(struct sl_table *t, struct sl_now now, struct sl_roster *r,
                          struct sl_effect *out, struct sl_entry **enters);
@@ -278,7 +278,7 @@ bool sl_table_next_steal(struct sl_table *t, struct sl_now now, struct sl_roster
 /* A thief is granted next to its victims. */
 void sl_roster_steal(struct sl_roster *r);
 
-/* That grant goes back before its victims were told. False: there are none. */
+/* That grant is undone before its victims were notified. False: there are none. */
 bool sl_roster_undo_steal(struct sl_roster *r);
 
 /* --- Grants (table_change.c) ----------------------------------------------- */
@@ -287,7 +287,7 @@ bool sl_roster_undo_steal(struct sl_roster *r);
 bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    sl_fence fence, struct sl_grant_ref *out);
 
-/* Set the end of a lease, if it is later than the old one. */
+/* Set the expiry of a lease, if it is later than the old one. */
 void sl_table_move_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms end_ms);
 
 /* Turn the inline holder, if there is one, into an entry, which can store more. */

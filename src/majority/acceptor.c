@@ -69,7 +69,7 @@ bool sl_acceptor_is_reserved(const struct sl_node_key *k, struct sl_attempt_id o
 
 /* --- ACQUIRE ---------------------------------------------------------------------- */
 
-/* A stealing request waits for a lease of lower priority. */
+/* A stealing request waits for a lease with a lower priority. */
 static void reserve(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                     const struct sl_message *m)
 {

@@ -146,7 +146,7 @@ bool sl_acceptor_set_aside(struct sl_node *n, struct sl_node_key *k)
     return true;
 }
 
-/* --- Leases end ------------------------------------------------------------------- */
+/* --- Expiry ---------------------------------------------------------------------- */
 
 bool sl_acceptor_restore(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {

@@ -13,7 +13,7 @@ static bool is_fresh(const struct sl_node *n, struct sl_now now, sl_node_id from
            m->heard_ms <= now.ms && now.ms - m->heard_ms <= n->limits.forget_ms / 2;
 }
 
-/* A later lease is agreed, so the recorded one is over, unless the later one overlaps it. The
+/* A later lease is agreed, so the recorded one has ended, unless the later one overlaps it. The
  * message about its end has not arrived. False: out of memory. */
 static bool make_way(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                      bool overlapping)

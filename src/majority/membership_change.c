@@ -206,7 +206,8 @@ static void step_back(struct sl_node *n, struct sl_now now, sl_node_id from,
              "the list was changed lately, and leases of before may live: ask again "
              "later");
     } else if (m->verdict == SL_VERDICT_BAD)
-        fail(n, now, "the nodes say that this is no list that may follow theirs");
+        fail(n, now,
+             "the other nodes rejected this membership: it does not follow theirs");
     else if (m->verdict == SL_VERDICT_LATER) {
         if (sl_ballot_compare(m->ballot2, c->best) > 0) c->best = m->ballot2;
         if (++c->tries >= TRIES_MAX)
@@ -219,7 +220,7 @@ static void on_promise(struct sl_node *n, struct sl_now now, sl_node_id from,
                        const struct sl_message *m)
 {
     struct sl_membership_change *c = &n->change;
-    /* Ballots begin anew with every membership. */
+    /* Ballots restart with every membership. */
     if (m->version != n->kept.force.version) return;
     if (c->phase != SL_CHANGE_PREPARE || sl_ballot_compare(m->ballot, c->ballot) != 0)
         return;
@@ -290,7 +291,7 @@ static void vote_no(struct sl_node *n, struct sl_now now, sl_node_id to,
     send_one(n, now, to, type, &v);
 }
 
-/* Whether this is about the membership that follows ours, from a member of ours. */
+/* Whether this is about the membership that follows ours, from one of our members. */
 static bool is_about_next(const struct sl_node *n, sl_node_id from,
                           const struct sl_message *m)
 {

@@ -101,10 +101,10 @@ enum sl_vote_verdict {
 
 /* Flags of ACQUIRE, TEACH and VOTE. */
 enum {
-    SL_FLAG_STEAL = 1,        /* ACQUIRE: ask a holder of lower priority to release, */
-    SL_FLAG_FORCE = 2,        /* and do not wait for it any longer. */
-    SL_FLAG_FINAL = 4,        /* RELEASE: by the holder; else an attempt is given up. */
-    SL_FLAG_VALUE = 8,        /* RENEW: with a new value. */
+    SL_FLAG_STEAL = 1, /* ACQUIRE: ask a holder with a lower priority to release, */
+    SL_FLAG_FORCE = 2, /* and do not wait for it any longer. */
+    SL_FLAG_FINAL = 4, /* RELEASE: by the holder; else an attempt is given up. */
+    SL_FLAG_VALUE = 8, /* RENEW: with a new value. */
     SL_FLAG_OVERLAPPING = 16, /* VOTE, TEACH: the lease overlaps another one. */
     SL_FLAG_EXTENDED = 32,    /* TEACH: it was extended, not granted. */
     SL_FLAG_WHOLE = 64,       /* TEACH: with owner, priority, value, note and client. */

@@ -82,7 +82,7 @@ void sl_node_tick(struct sl_node *n, struct sl_now now)
     if (n->write_again_ms != 0 && now.ms >= n->write_again_ms) n->write_again_ms = 0;
     if (now.ms >= n->heartbeat_due_ms) {
         n->heartbeat_due_ms = now.ms + n->limits.heartbeat_ms;
-        /* Other nodes teach this one when its silence is over, so it tells them at once. */
+        /* Other nodes teach this one when its silence has ended, so it informs them at once. */
         if (now.ms < n->silent_ms && n->silent_ms < n->heartbeat_due_ms)
             n->heartbeat_due_ms = n->silent_ms;
         sl_node_send_heartbeat(n);

@@ -144,7 +144,7 @@ struct sl_node_answer {
 
 enum sl_node_order_type {
     SL_NODE_ORDER_SEND,   /* Send `message` to `to`; it may be lost. */
-    SL_NODE_ORDER_ANSWER, /* The request with this ticket is over. */
+    SL_NODE_ORDER_ANSWER, /* The request with this ticket has ended. */
     SL_NODE_ORDER_EVENT,
     SL_NODE_ORDER_WRITE, /* Write `durable`, then call sl_node_written(). One at a time. */
     SL_NODE_ORDER_LINKS, /* sl_node_peers() has changed. */

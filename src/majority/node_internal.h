@@ -218,7 +218,7 @@ struct sl_node_peer {
     sl_ms membership_sent_ms; /* When it was last sent the membership. */
     sl_ms silent_ms;          /* Until then it neither votes nor learns. */
     sl_ms teach_ms;           /* When it is taught more leases; SL_NEVER: all were. */
-    uint64_t teach_cursor;    /* Where that goes on. */
+    uint64_t teach_cursor;    /* Where that continues. */
     bool taught; /* It has taught us all that it knows since our silence. */
 };
 
@@ -245,7 +245,7 @@ enum sl_membership_change_phase {
     SL_CHANGE_PREPARE, /* Paxos: the members promise, */
     SL_CHANGE_ACCEPT,  /* and accept. */
     SL_CHANGE_STORE,   /* Majorities of both memberships store it. */
-    SL_CHANGE_FORCE,   /* All nodes are told; it is written here as well. */
+    SL_CHANGE_FORCE,   /* Sent to all nodes; it is written here as well. */
     SL_CHANGE_PAUSE,   /* Another operator was faster; PREPARE follows. */
 };
 
@@ -401,7 +401,7 @@ void sl_node_send_heartbeat(struct sl_node *n); /* To all linked peers. */
 void sl_node_publish(struct sl_node *n, const struct sl_node_event *e);
 void sl_node_log(struct sl_node *n, const char *text);
 
-/* Queue the answer of a request that is over, or free it if nobody waits for it. */
+/* Queue the answer of a request that has ended, or free it if nothing waits for it. */
 void sl_node_queue_answer(struct sl_node *n, struct sl_proposer_request *r);
 void sl_node_free_orders(struct sl_node *n);
 

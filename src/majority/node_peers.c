@@ -75,7 +75,7 @@ static void sample(struct sl_node_peer *p, sl_ms rtt)
 }
 
 /* A silent node has forgotten its leases and ignores every TEACH. This node teaches it as soon
- * as its heartbeat says that the silence is over. */
+ * as its heartbeat says that the silence has ended. */
 static void hear_heartbeat(const struct sl_node *n, struct sl_now now,
                            struct sl_node_peer *p, sl_ms left_ms)
 {

@@ -42,10 +42,11 @@ struct sl_proposer_request {
     bool waits; /* The client allows it to wait, until wait_end_ms. */
     int32_t priority;
     bool steal, want_free, new_value;
-    bool last;        /* The wait is over: the current round is the last. */
-    bool ran_away;    /* The fences of an acceptor are implausibly high. */
-    bool recheck;     /* A node became unreachable during the round. */
-    bool told_holder; /* A stealing request was told which holder it waits for. */
+    bool last;     /* The wait has timed out: the current round is the last. */
+    bool ran_away; /* The fences of an acceptor are implausibly high. */
+    bool recheck;  /* A node became unreachable during the round. */
+    bool
+        told_holder; /* A stealing request was notified of the holder for which it waits. */
     bool outstanding; /* Acceptors may have its last attempt: it was not released. */
     struct sl_node_text *value, *note, *client;
     struct sl_wait by_age; /* Among the waiters of the key. */
@@ -105,7 +106,7 @@ void sl_proposer_schedule(struct sl_node *n, struct sl_proposer_request *r);
 void sl_proposer_try_again(struct sl_node *n, struct sl_proposer_request *r,
                            sl_ms at_ms);
 
-/* Answer a request: it is over. */
+/* Answer a request and end it. */
 void sl_proposer_finish(struct sl_node *n, struct sl_now now,
                         struct sl_proposer_request *r, int status);
 void sl_proposer_finish_with(struct sl_node *n, struct sl_now now,
@@ -126,7 +127,7 @@ void sl_proposer_queue_join(struct sl_node *n, struct sl_node_key *k,
 void sl_proposer_queue_leave(struct sl_node *n, struct sl_now now,
                              struct sl_proposer_request *r);
 
-/* The lease of a key ended, or began: the requests that wait for that go on. */
+/* The lease of a key ended, or began: the requests that wait for that continue. */
 void sl_proposer_wake(struct sl_node *n, struct sl_now now, struct sl_node_key *k);
 
 /* Whether the key is what an AWAIT request waits for. */
@@ -193,13 +194,13 @@ void sl_proposer_evaluate_acquire(struct sl_node *n, struct sl_now now,
 /* Settle a contest without the vote of a node that does not answer. False: there is none. */
 bool sl_proposer_settle_contest(struct sl_node *n, struct sl_now now,
                                 struct sl_proposer_request *r);
-/* The wait of a request is over. */
+/* The wait of a request has timed out. */
 void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
                            struct sl_proposer_request *r);
 
 /* --- proposer_evaluate.c ---------------------------------------------------------- */
 
-/* Decide, by the votes so far, whether the round of a request is over. */
+/* Decide, by the votes so far, whether the round of a request has ended. */
 void sl_proposer_evaluate(struct sl_node *n, struct sl_now now,
                           struct sl_proposer_request *r);
 

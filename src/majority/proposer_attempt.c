@@ -330,7 +330,7 @@ static void failed(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
     else sl_proposer_try_again(n, r, when_to_retry(n, now, r, c));
 }
 
-/* Whether the contest is over and the missing votes decide whether a lease may be in force. */
+/* Whether the contest has ended and the missing votes decide whether a lease may be in force. */
 static bool missing_votes_decide(const struct sl_node *n, struct sl_now now,
                                  const struct sl_proposer_request *r,
                                  const struct sl_proposer_count *c)

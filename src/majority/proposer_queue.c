@@ -44,7 +44,7 @@ static void wake_new_head(struct sl_node *n, struct sl_now now, struct sl_node_k
     struct sl_proposer_request *r = sl_proposer_queue_head(k);
     if (!k->lease.live) sl_proposer_wake(n, now, k);
     else if (r != NULL && !r->in_round && r->try_ms == SL_NEVER) {
-        /* The end of the lease wakes it; but the message about that may be lost. */
+        /* The expiry of the lease wakes it; but the message about that may be lost. */
         r->try_ms = now.ms + SL_PROPOSER_RETRY_MS +
                     sl_random_below(&n->random, SL_PROPOSER_RETRY_MS);
         sl_proposer_schedule(n, r);

@@ -211,7 +211,7 @@ bool sl_proposer_retry_for_membership(struct sl_node *n, struct sl_now now,
 
 /* --- Votes come in ---------------------------------------------------------------- */
 
-/* Go on above the fences that others have seen, unless their clock was days ahead. */
+/* Continue above the fences that others have seen, unless their clock was days ahead. */
 static void hear_fence(struct sl_node *n, struct sl_now now, sl_fence ceiling)
 {
     if (ceiling > n->fence_last && ceiling <= sl_node_fence_max(n, now) &&

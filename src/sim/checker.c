@@ -259,7 +259,7 @@ void sim_checker_believe(struct sim_checker *b, uint32_t client,
         const struct sim_belief *x = &b->beliefs[c];
         if (c == client || x->key != belief->key || !sim_checker_believes(b, c, now_us))
             continue;
-        /* The later one was told that it overlaps another. */
+        /* The later one was notified that it overlaps another. */
         if (x->fence < belief->fence ? belief->overlapping : x->overlapping) continue;
         sim_checker_wrong(
             b,

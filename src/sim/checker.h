@@ -3,11 +3,11 @@
  *
  *     two holders of a key           a client believes that it holds a key from the arrival of
  *                                    the answer until its own deadline, its release, or a
- *                                    notice that it lost it; unless the later one was told that
+ *                                    notice that it lost it; unless the later one was notified that
  *                                    it overlaps another
  *     a fence that does not rise     from grant to grant; or that changes with an extension
  *     an extension of an old grant   after another client was granted the key
- *     a holder that is told that it does not hold
+ *     a holder that receives a reply that it does not hold
  *     a request that is answered twice, an event that is published twice
  *     two memberships of a version   or two that differ by more than one node, or a node that
  *                                    goes back to an older one */

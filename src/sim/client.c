@@ -457,7 +457,7 @@ void sim_client_init(struct sim_world *w, uint32_t c, enum sim_role role)
 
 /* ---- answers and notices ---- */
 
-/* A paused client receives packets when it goes on. */
+/* A paused client receives packets when it continues. */
 static bool is_paused(struct sim_world *w, uint32_t c, const struct sim_event *e)
 {
     struct sim_event again = *e;
@@ -494,7 +494,7 @@ void sim_client_answered(struct sim_world *w, uint32_t c, const struct sim_event
     for (int i = 0; i < SIM_REQUESTS; i++) {
         if (x->requests[i].number == e->number) r = &x->requests[i];
     }
-    if (r == NULL) return; /* It hung up. */
+    if (r == NULL) return; /* It disconnected. */
     was = *r;
     r->number = 0;
     SIM_TRACE(w, "c%u < %s k%u: %s (request %llu)", c + 1, sim_verb_name(was.type),
@@ -557,7 +557,7 @@ void sim_client_answer(struct sim_world *w, uint32_t m, uint64_t number,
     if (row->client >= SIM_CLIENTS) return; /* It is a request of an operator. */
     struct sim_client *x = &w->clients[row->client];
     if (!is_awaited(x, number))
-        return; /* It hung up, and the node does not know yet. */
+        return; /* It disconnected, and the node does not know yet. */
     struct sim_packet *p = sim_packet_new(&w->queue);
     p->answer.status = a->status;
     p->answer.grant = a->grant;

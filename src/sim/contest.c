@@ -1,5 +1,5 @@
 /* contest.c - several clients request a free key at the same time, often with one node down. One
- * request must be granted within a bounded number of attempts, and the others must be told that
+ * request must be granted within a bounded number of attempts, and the others must receive a reply that
  * the key is taken. */
 #include "sim/world.h"
 

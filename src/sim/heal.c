@@ -20,7 +20,7 @@ sl_ms sim_heal_passed_ms(const struct sim_world *w)
     return (w->now_us - w->heal_us) / 1000;
 }
 
-/* All leases have ended, twice. Besides, links are made again, a failed write is tried again after
+/* All leases have ended, twice. Also, links are made again, a failed write is tried again after
  * a second, and other nodes complete a membership change that stalled. */
 sl_ms sim_heal_bound_ms(const struct sim_world *w)
 {

@@ -1,5 +1,5 @@
 /* net.c - links between nodes. A link is like a connection: both ends make it, and each end notices
- * by itself that it is gone. Messages that are under way are lost with it, unless the seed has the
+ * on its own that it is gone. Messages that are under way are lost with it, unless the seed has the
  * fault "late". */
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A simulator without memory cannot go on. */
+/* A simulator without memory cannot continue. */
 static void *need(void *p)
 {
     if (!p) abort();

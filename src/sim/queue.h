@@ -13,10 +13,10 @@ enum sim_event_type {
     SIM_EVENT_TICK,     /* A node is due. */
     SIM_EVENT_WRITTEN,  /* A write is done. */
     SIM_EVENT_REQUEST,  /* A client's request arrives at a node. */
-    SIM_EVENT_HANGUP,   /* A node notices that a client hung up. */
+    SIM_EVENT_HANGUP,   /* A node notices that a client disconnected. */
     SIM_EVENT_ANSWER,   /* An answer arrives at a client. */
     SIM_EVENT_NOTICE,   /* A holder is asked to release, or has lost its lease. */
-    SIM_EVENT_CLIENT,   /* A client acts by itself. */
+    SIM_EVENT_CLIENT,   /* A client acts without an event. */
     SIM_EVENT_OPERATOR, /* An operator changes the membership. */
     SIM_EVENT_NEMESIS,  /* Something breaks. */
     SIM_EVENT_LINKS,    /* Connections are made and given up. */

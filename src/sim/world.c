@@ -182,7 +182,7 @@ void sim_machine_kill(struct sim_world *w, uint32_t m)
     x->node = NULL;
     lose_power(w, x);
     for (uint32_t c = 0; c < SIM_CLIENTS; c++) {
-        /* Its clients notice after a while. Those of a rolling restart notice by themselves. */
+        /* Its clients notice after a while. Those of a rolling restart notice on their own. */
         if (w->clients[c].life == x->life && w->clients[c].role != SIM_ROLE_KEEPS)
             sim_client_wake(w, c,
                             sim_client_clock(w, c) +
@@ -475,7 +475,7 @@ static void reset(struct sim_world *w, const struct sim_setup *setup)
     sim_checker_clear(&w->checker);
 }
 
-/* Whether the run goes on. */
+/* Whether the run continues. */
 static bool goes_on(struct sim_world *w)
 {
     if (w->over || w->checker.wrong[0] != '\0') return false;

@@ -137,7 +137,7 @@ enum sim_heal_phase {
 
 /* Several requests for a free key at the same time. */
 struct sim_contest {
-    uint32_t count;             /* Contests that are over. */
+    uint32_t count;             /* Contests that have ended. */
     bool runs;                  /* The requests have been sent. */
     int64_t start_us;           /* When they are sent, or were. */
     sl_ms lease_ms, wait_ms;    /* Of each. */

@@ -111,10 +111,10 @@ struct sl_storage_settings {
     uint32_t group_max;    /* Commits with one sync; 1: each has its own. */
 };
 
-/* How to reach an etcd. Texts are copied. */
+/* How to reach etcd. Texts are copied. */
 struct sl_etcd_settings {
     const char *members;         /* "http://a:2379,http://b:2379"; one is enough. */
-    const char *prefix;          /* Of all keys, so that clusters can share an etcd. */
+    const char *prefix;          /* Of all keys, so that clusters can share etcd. */
     const char *user, *password; /* "": none. */
     const char *ca, *cert, *key; /* Files, for https; "": none. */
     sl_ms answer_ms;             /* How long to wait for an answer of a member. */

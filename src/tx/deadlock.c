@@ -20,7 +20,7 @@
  * A path that is known to reach t is not walked again. If a transaction ahead on it becomes a
  * victim, all transactions whose youngest ahead it was have no known path any more, and are
  * visited again, from where their cursors stand. Others may have a path through the victim
- * whose youngest is another transaction, and do not notice that it is broken. Then a
+ * that has a different youngest transaction, and do not notice that it is broken. Then a
  * transaction may become a victim without need. That is rare, and never hits the oldest. */
 #include <string.h>
 

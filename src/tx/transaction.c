@@ -198,7 +198,7 @@ void sl_tx_bar(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t)
 }
 
 /* Its commit may still be on its way to the storage. So its locks stay until the storage has
- * been told that it must not commit. */
+ * been notified that it must not commit. */
 static void disconnect(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t)
 {
     t->reply = NULL; /* sl_tx_reply_forget() freed it. */

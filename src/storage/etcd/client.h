@@ -1,4 +1,4 @@
-/* client.h - requests to an etcd through its HTTP gateway: sent, answered, lost.
+/* client.h - requests to etcd through its HTTP gateway: sent, answered, lost.
  *
  * The client has one descriptor (an epoll with curl's sockets and a timer in it) and does
  * everything in sl_etcd_client_work(): it never blocks and has no thread. It keeps connections
@@ -60,7 +60,7 @@ struct sl_etcd_client *sl_etcd_client_new(const struct sl_etcd_settings *s, char
 
 /* Calls that are not answered yet are LOST or UNSENT, and `done` is called for each of them. A
  * call that is sent from there is UNSENT at once, and must not be sent again. A watch ends
- * without a word. NULL is allowed. */
+ * without a callback. NULL is allowed. */
 void sl_etcd_client_free(struct sl_etcd_client *c);
 
 int sl_etcd_client_fd(const struct sl_etcd_client *c);

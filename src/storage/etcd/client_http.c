@@ -332,7 +332,7 @@ void sl_etcd_http_message(struct sl_etcd_slot *s, CURLcode rc)
     const char *text = s->error[0] != '\0' ? s->error : curl_easy_strerror(rc);
     curl_easy_getinfo(s->easy, CURLINFO_OS_ERRNO, &error);
     if (rc == CURLE_COULDNT_CONNECT && error != 0) text = strerror((int)error);
-    if (rc == CURLE_OK) text = "this is no answer of etcd's";
+    if (rc == CURLE_OK) text = "the reply is not from etcd";
     sl_etcd_one_line(s->message, sizeof s->message, text, strlen(text));
 }
 

@@ -158,7 +158,7 @@ static void hurry(struct sl_storage *s)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Nobody else changes the term. */
+/* No other thread changes the term. */
 static void watch(struct sl_storage *s,
                   void (*changed)(void *owner, const struct sl_storage_term *term),
                   void *owner)

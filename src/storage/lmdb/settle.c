@@ -1,7 +1,7 @@
 /* settle.c - finds out whether a transaction that LMDB failed to commit is on the disk.
  *
  * If LMDB fails while it writes one of its first two pages, the transaction may be on the disk
- * or not, and LMDB refuses to go on. So the storage opens the store again and writes another
+ * or not, and LMDB refuses to continue. So the storage opens the store again and writes another
  * transaction on top of what it finds, which makes that state certain. The number of that
  * transaction tells whether ours came before it. */
 #include <assert.h>

@@ -83,7 +83,7 @@ struct sl_store_key {
 void sl_store_key_of(struct sl_store_key *out, struct sl_bytes table,
                      struct sl_bytes key);
 
-/* The reverse. False: this is no such key. */
+/* The reverse. False: not such a key. */
 bool sl_store_names_of(const MDB_val *of, struct sl_bytes *table, struct sl_bytes *key);
 
 int sl_store_put_record(const struct sl_store *s, MDB_txn *txn,

@@ -14,7 +14,7 @@
 #define FORMAT "sluice format"
 #define FORMAT_MAX 999u
 
-/* LOCK_BYTES have room for READERS. */
+/* LOCK_BYTES are enough for READERS. */
 enum { DATABASES = 5, READERS = 126, LOCK_BYTES = 8192 };
 
 static const struct {
@@ -87,7 +87,7 @@ static int refuse(const char *path, int rc, char *why, size_t why_bytes)
 
 /* --- LMDB -------------------------------------------------------------------- */
 
-/* LMDB maps its lock file. If the disk has no room for a page of it, writing to that page raises
+/* LMDB maps its lock file. If the disk has no space for a page of it, writing to that page raises
  * SIGBUS, so the space is allocated first. */
 static int make_lock(const char *path)
 {

@@ -303,9 +303,9 @@ static void do_alone(struct sl_lmdb *l, struct sl_storage_op *op)
     if (fate == SL_LMDB_NOT_KNOWN) sl_lmdb_fail(l, op, SLUICE_ECLOSED);
 }
 
-/* Make room in a full store by a transaction that forgets old requests.
+/* Free space in a full store by a transaction that forgets old requests.
  *
- * New commits would forget them, but find no room themselves. And LMDB reuses a freed page only
+ * New commits would forget them, but find no space themselves. And LMDB reuses a freed page only
  * after two more transactions, so there must be transactions even if they free nothing. Such a
  * transaction may need pages that were never used. But while a reader (a dump) is active, LMDB
  * reuses no freed page at all, and each of these transactions would use up the reserve. So
