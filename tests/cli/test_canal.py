@@ -79,7 +79,7 @@ def make_takes_a_path(t):
 
 
 @test
-def make_gives_the_mode_asked_for(t):
+def make_sets_the_requested_mode(t):
     for word, mode in ((None, 0o600), ("0660", 0o660)):
         path = t.segment + str(word)
         options = ("--mode", word) if word else ()
@@ -97,7 +97,7 @@ def make_does_not_harm_a_segment_that_is_there(t):
 
 
 @test
-def make_refuses_what_makes_no_sense(t):
+def make_rejects_invalid_sizes(t):
     refused(t, 64, "make")
     refused(t, 64, "make", t.segment, t.segment + "2")
     for option in ("--keys", "--slots", "--records"):
@@ -109,7 +109,7 @@ def make_refuses_what_makes_no_sense(t):
 
 
 @test
-def make_without_permission_gives_77(t):
+def make_without_permission_exits_with_77(t):
     nobody = t.as_nobody()
     p = t.run(*nobody, t.copy_of_program(), "canal", "make", t.segment)
     check(p.status, 77)
@@ -153,7 +153,7 @@ def ls_as_json_has_every_field(t):
 
 
 @test
-def ls_quietly_gives_names_that_show_takes(t):
+def ls_quiet_prints_names_that_show_accepts(t):
     names = {t.name(suffix) for suffix in ("a", "b")}
     for name in names:
         check(canal(t, "make", name).status, 0)
@@ -196,7 +196,7 @@ def watching_a_truncated_segment_reports_it_and_does_not_crash(t):
 
 
 @test
-def ls_is_not_kept_from_the_rest_by_what_is_no_segment(t):
+def ls_is_not_kept_from_the_rest_by_what_is_not_a_segment(t):
     good = t.name("good")
     check(canal(t, "make", good).status, 0)
     for n in range(3):
@@ -268,7 +268,7 @@ def show_tells_when_capacities_differ(t):
 
 
 @test
-def show_counts_who_waits(t):
+def show_counts_waiters(t):
     t.hold()
     for n in (1, 2):
         t.wait_for()
@@ -276,7 +276,7 @@ def show_counts_who_waits(t):
 
 
 @test
-def show_quietly_gives_key_names_alone(t):
+def show_quiet_prints_key_names_only(t):
     t.hold(key="a")
     t.hold(key="b")
     p = canal(t, "show", "-q", t.segment)
@@ -285,7 +285,7 @@ def show_quietly_gives_key_names_alone(t):
 
 
 @test
-def show_of_a_key_names_who_holds_and_who_waits(t):
+def show_of_a_key_names_holders_and_waiters(t):
     before = time.time() * 1000
     holder = t.hold("-j", "1")
     waiter = t.wait_for("-j", "1", command=("sleep", "0"))
@@ -415,7 +415,7 @@ def show_takes_no_slot_and_makes_no_segment(t):
 
 
 @test
-def a_missing_segment_gives_66(t):
+def a_missing_segment_exits_with_66(t):
     for args in (("show",), ("show", "--json"), ("show", "-q"), ("reap",), ("reap", "--json"),
                  ("rm",), ("rm", "--force"), ("watch", "--count", "1"),
                  ("watch", "--json", "--count", "1")):
@@ -425,14 +425,14 @@ def a_missing_segment_gives_66(t):
 
 
 @test
-def a_missing_key_gives_66(t):
+def a_missing_key_exits_with_66(t):
     t.hold()
     refused(t, 66, "show", t.segment, "another")
     refused(t, 66, "show", "--json", t.segment, "another")
 
 
 @test
-def a_file_that_is_no_segment_gives_65(t):
+def a_file_that_is_not_a_segment_exits_with_65(t):
     path = t.write("foreign", "not a segment\n" * 1000)
     for args in (("show",), ("reap",), ("rm",), ("watch", "--count", "1")):
         refused(t, 65, *args, path)
@@ -440,7 +440,7 @@ def a_file_that_is_no_segment_gives_65(t):
 
 
 @test
-def a_segment_without_permission_gives_77(t):
+def a_segment_without_permission_exits_with_77(t):
     nobody = t.as_nobody()
     sluice = t.copy_of_program()
     check(canal(t, "make", t.segment).status, 0)
@@ -452,7 +452,7 @@ def a_segment_without_permission_gives_77(t):
 
 
 @test
-def wrong_words_give_64(t):
+def invalid_arguments_exit_with_64(t):
     for args in ((), ("nosuch",), ("show", "a", "b", "c"), ("ls", "extra"), ("rm",),
                  ("reap", "a", "b"), ("show", "--nosuch"), ("watch", "--count", "x"),
                  ("watch", "--interval", "x"), ("watch", "a", "b", "c"), ("rm", "--nosuch", "a")):
@@ -530,7 +530,7 @@ def a_segment_s_path_is_escaped(t):
 
 
 @test
-def reap_gives_back_what_the_dead_held(t):
+def reap_releases_the_permits_of_the_dead(t):
     for _ in range(3):
         dead_holder(t, "-j", "3")
     check(t.held(), 3)
@@ -581,7 +581,7 @@ def rm_takes_a_name(t):
 
 
 @test
-def rm_refuses_what_is_in_use_and_removes_it_by_force(t):
+def rm_rejects_a_segment_in_use_and_removes_it_by_force(t):
     holder = t.hold("-o")
     refused(t, 1, "rm", t.segment)
     check_that(os.path.exists(t.segment), "it is there")
@@ -591,7 +591,7 @@ def rm_refuses_what_is_in_use_and_removes_it_by_force(t):
 
 
 @test
-def rm_of_what_the_dead_used_is_not_refused(t):
+def rm_of_a_segment_of_dead_users_is_allowed(t):
     dead_holder(t)
     check(canal(t, "rm", t.segment).status, 0)
 
@@ -637,7 +637,7 @@ def watch_shows_what_changes_and_ends_by_a_signal(t):
 
 
 @test
-def watch_waits_for_a_second_between_two_looks(t):
+def watch_waits_for_a_second_between_two_outputs(t):
     check(canal(t, "make", t.segment).status, 0)
     start = time.monotonic()
     check(canal(t, "watch", "--json", "--count", "2", t.segment).status, 0)
@@ -692,7 +692,7 @@ def a_closed_stdout_is_an_error(t):
 
 
 @test
-def a_reader_that_has_gone_ends_watch(t):
+def a_closed_reader_ends_watch(t):
     check(canal(t, "make", t.segment).status, 0)
     r, w = os.pipe()
     os.close(r)

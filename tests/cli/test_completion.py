@@ -510,7 +510,7 @@ def completes_files_for_a_program_that_has_no_completion(t, start):
 
 
 @test
-def bash_goes_on_with_the_completion_of_the_program(t):
+def bash_continues_with_the_completion_of_the_program(t):
     sh = with_program(
         t, bash, "complete -W 'alpha beta gamma' " + PROGRAM,
         '_echo() { COMPREPLY=("at$COMP_CWORD-${#COMP_WORDS[@]}-$1-$2-$3"); }',
@@ -535,7 +535,7 @@ def bash_loads_the_completion_of_the_program(t):
 
 
 @test
-def zsh_goes_on_with_the_completion_of_the_program(t):
+def zsh_continues_with_the_completion_of_the_program(t):
     sh = with_program(
         t, zsh, "_echo() { compadd -S '' -- at$CURRENT-$#words-$words[1]-$words[2] }",
         "_words() { compadd -- alpha beta gamma }", "compdef _words " + PROGRAM,

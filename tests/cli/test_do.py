@@ -273,7 +273,7 @@ def a_server_that_cannot_be_reached_is_69_and_the_message_says_why(t):
 
 
 @test
-def who_accepts_and_says_nothing_is_given_up(t):
+def a_peer_that_accepts_and_sends_nothing_is_dropped(t):
     with socket.create_server(("127.0.0.1", 0)) as s:
         began = time.monotonic()
         p = t.sluice("do", "--server", "127.0.0.1:%d" % s.getsockname()[1], "PING")
@@ -282,7 +282,7 @@ def who_accepts_and_says_nothing_is_given_up(t):
 
 
 @test
-def who_does_not_speak_the_protocol_is_69(t):
+def a_server_of_another_protocol_exits_with_69(t):
     for answer in (b"HTTP/1.1 400 Bad Request\r\n", b"\0\0\0\0", b"*" * 70000,
                    b"$-5\r\n", b"*1\r\n" * 17):
         address, _ = false_server(t, [answer], hold=True)
@@ -302,7 +302,7 @@ def an_invalid_address_is_64(t):
 
 
 @test
-def a_wrong_command_line_is_64(t):
+def a_wrong_command_line_exits_with_64(t):
     for words in ([], ["--json"], ["--nonsense", "PING"], ["--json", "-q", "PING"]):
         p = t.sluice("do", *words)
         check((p.status, p.out, "Try: sluice help do" in p.err), (64, "", True), repr(words))
@@ -378,7 +378,7 @@ def takes_redis_urls(t):
 
 
 @test
-def words_are_sent_as_they_are(t):
+def arguments_are_sent_unchanged(t):
     s, do = serve(t)
     address, sent = false_server(t, [HELLO, b"+OK\r\n"])
     do("-2", "SET", "", "--json", "-q", "a b\r\n", env={"SLUICE_SERVER": address})
@@ -487,7 +487,7 @@ def other_commands_about_channels_end(t):
 
 
 @test
-def news_while_a_command_waits_go_to_standard_error(t):
+def pushes_during_a_command_go_to_standard_error(t):
     news = b">4\r\n$4\r\nlock\r\n$2\r\ndb\r\n$5\r\nasked\r\n:7\r\n"
     address, _ = false_server(t, [HELLO, news[:9], news[9:], news, b":1\r\n"])
     p = t.sluice("do", "-q", "--server", address, "ACQUIRE", "db", "LEASE", "9", "WAIT", "1000")
@@ -515,7 +515,7 @@ def a_large_reply_comes_whole(t):
 
 
 @test
-def a_connection_beyond_the_most_is_told_why(t):
+def a_connection_above_the_limit_gets_the_reason(t):
     s, do = serve(t, "--connections-max", "2")
     kept = s.clients(3)  # one is reserved for an administrator
     check([c("PING") for c in kept], ["PONG"] * 3)

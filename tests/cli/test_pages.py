@@ -207,7 +207,7 @@ def man_page_has_the_variables_that_a_command_sees_and_no_others(t):
 
 
 @test
-def tables_in_the_man_page_look_as_they_do(t):
+def tables_in_the_man_page_match_the_program(t):
     page = text_of(built("sluice-canal.1"))
     shown = [t.sluice("canal", "ls").out.splitlines()[0]]
     holder = t.hold("-j", "3")

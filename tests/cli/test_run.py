@@ -112,25 +112,25 @@ def j_takes_the_cores_less_a_number_and_at_least_1(t):
 
 
 @test
-def j_0_is_refused(t):
+def j_0_is_rejected(t):
     usage_error(t, "-j", "0", "k", "--", "echo", "ran")
     usage_error(t, "--per", "0", "k", "--", "echo", "ran")
 
 
 @test
-def j_with_anything_but_a_number_is_refused(t):
+def j_with_anything_but_a_number_is_rejected(t):
     for word in ("", "x", "2x", "1.5", "+", "-", "%", "++1", "99999999999", "1e3", "0x2", " 2"):
         usage_error(t, "-j", word, "k", "--", "echo", "ran")
 
 
 @test
-def buckets_0_and_anything_but_a_number_are_refused(t):
+def buckets_0_and_anything_but_a_number_are_rejected(t):
     for word in ("0", "", "x", "-1", "1.5", "99999999999"):
         usage_error(t, "--buckets", word, "k", "--", "echo", "ran")
 
 
 @test
-def a_capacity_that_cannot_be_counted_is_refused(t):
+def a_capacity_that_cannot_be_counted_is_rejected(t):
     usage_error(t, "-j", "4294967295", "--buckets", "4294967295", "k", "--", "echo", "ran")
 
 
@@ -168,7 +168,7 @@ def a_j_excludes_exclusive(t):
 
 
 @test
-def shared_stands_beside_shared(t):
+def shared_holders_share(t):
     for _ in range(3):
         t.hold("-s")
     check_that(not t.taken("-s"), "a fourth is granted")
@@ -220,7 +220,7 @@ def of_s_and_x_the_last_wins(t):
 
 
 @test
-def s_and_x_together_with_a_capacity_are_refused(t):
+def s_and_x_together_with_a_capacity_are_rejected(t):
     for mode in ("-s", "-x"):
         for capacity in (("-j", "2"), ("--buckets", "2")):
             usage_error(t, mode, *capacity, "k", "--", "echo", "ran")
@@ -238,7 +238,7 @@ def other_keys_are_other_locks(t):
 
 
 @test
-def n_gives_1_and_runs_nothing(t):
+def n_exits_with_1_and_runs_nothing(t):
     t.hold()
     p = t.sluice("run", "-n", "k", "--", "echo", "ran")
     check(p.status, 1)
@@ -268,7 +268,7 @@ def E_beyond_a_status_is_refused(t):
 
 
 @test
-def w_gives_1_after_that_time(t):
+def w_exits_with_1_after_its_timeout(t):
     t.hold()
     start = time.monotonic()
     p = t.sluice("run", "-w", "0.3", "k", "--", "echo", "ran")
@@ -335,7 +335,7 @@ def two_minutes_are_longer_than_a_second(t):
 
 
 @test
-def what_is_not_a_duration_is_refused(t):
+def an_invalid_duration_is_rejected(t):
     for word in ("", "x", "-1", "5x", "s", "ms", "nan", "inf", "5mm", "0x10", "1..5", "1 s",
                  "--", "1m30", "5S", "1e3", "-5s", "0.5ms", "99999999999999999999h"):
         usage_error(t, "-w", word, "k", "--", "echo", "ran")
@@ -352,13 +352,13 @@ def the_status_of_the_command_is_the_status(t):
 
 
 @test
-def a_command_that_a_signal_killed_gives_128_plus_its_number(t):
+def a_command_killed_by_a_signal_exits_with_128_plus_its_number(t):
     for n in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGSEGV, 40):
         check(t.sluice("run", "k", "--", "sh", "-c", "kill -%d $$" % n).status, 128 + n)
 
 
 @test
-def a_command_that_is_not_there_gives_127(t):
+def a_command_that_is_not_there_exits_with_127(t):
     for more in ((), ("-F",), ("-o",)):
         p = t.sluice("run", *more, "k", "--", "nosuch", "argument")
         check(p.status, 127)
@@ -369,7 +369,7 @@ def a_command_that_is_not_there_gives_127(t):
 
 
 @test
-def a_command_that_is_not_executable_gives_126(t):
+def a_command_that_is_not_executable_exits_with_126(t):
     t.write("text", "echo ran\n")
     for more in ((), ("-F",), ("-o",)):
         p = t.sluice("run", *more, "k", "--", "./text")
@@ -380,7 +380,7 @@ def a_command_that_is_not_executable_gives_126(t):
 
 
 @test
-def a_command_that_is_a_directory_gives_126(t):
+def a_command_that_is_a_directory_exits_with_126(t):
     os.mkdir(t.path("directory"))
     for more in ((), ("-F",)):
         p = t.sluice("run", *more, "k", "--", "./directory")
@@ -426,7 +426,7 @@ def c_uses_the_shell_of_SHELL(t):
 
 
 @test
-def c_with_more_words_or_none_is_refused(t):
+def c_with_extra_or_missing_arguments_is_rejected(t):
     usage_error(t, "k", "-c", "echo ran", "more")
     usage_error(t, "-c", "echo ran", "k", "echo", "more")
     usage_error(t, "k", "-c")
@@ -450,26 +450,26 @@ def two_dashes_before_the_command_may_be_left_out(t):
 
 
 @test
-def options_after_the_key_are_refused_and_their_place_is_named(t):
+def options_after_the_key_are_rejected_with_their_place(t):
     for word in ("-n", "--nb", "-j2", "-w", "--help"):
         p = usage_error(t, "k", word, "--", "echo", "ran")
         check_that("before KEY" in p.err, "their place is named: " + p.err)
 
 
 @test
-def an_unknown_option_is_refused(t):
+def an_unknown_option_is_rejected(t):
     for word in ("-Z", "--nosuch", "-u", "--shared=1"):
         usage_error(t, word, "k", "--", "echo", "ran")
 
 
 @test
-def an_option_without_its_argument_is_refused(t):
+def an_option_without_its_argument_is_rejected(t):
     for word in ("-j", "-w", "-E", "-c", "--segment", "--mode", "--grace", "--buckets"):
         usage_error(t, word)
 
 
 @test
-def a_missing_key_or_command_is_refused(t):
+def a_missing_key_or_command_is_rejected(t):
     usage_error(t)
     usage_error(t, "-n")
     usage_error(t, "k")
@@ -514,7 +514,7 @@ def help_is_on_stdout(t):
 
 
 @test
-def the_version_is_said(t):
+def the_version_is_reported(t):
     p = t.sluice("--version")
     check(p.status, 0)
     check_that(re.search(r"\d+\.\d+\.\d+", p.out), "a version is said")
@@ -541,7 +541,7 @@ def verbose_says_how_long_it_took_and_what_is_executed(t):
 
 
 @test
-def nothing_is_said_when_all_is_well(t):
+def nothing_is_reported_when_all_is_well(t):
     p = t.sluice("run", "k", "--", "true")
     check((p.status, p.out, p.err), (0, "", ""))
 
@@ -578,7 +578,7 @@ NOTE = (r'sluice run: waiting for "k": held by pid (\d+) \(sh\) for (\d+) s, '
 
 
 @test
-def who_waits_for_a_second_says_for_whom_and_since_when(t):
+def a_run_that_waits_a_second_names_the_holder_and_since_when(t):
     before = time.time()
     holder = t.hold()
     after = time.time()
@@ -595,7 +595,7 @@ def who_waits_for_a_second_says_for_whom_and_since_when(t):
 
 
 @test
-def the_note_counts_all_who_wait_and_comes_once(t):
+def the_notice_counts_all_waiters_and_appears_once(t):
     t.hold()
     waiters = [t.wait_for(), t.wait_for()]
 
@@ -708,7 +708,7 @@ def the_environment_of_an_exclusive_command_says_nth_1(t):
 
 
 @test
-def the_nth_holder_is_told_so(t):
+def the_nth_holder_gets_its_ordinal(t):
     for nth in range(1, 4):
         check(lock_of(t.hold("-j", "3").command)["NTH"], str(nth))
     for nth in range(1, 3):
@@ -732,7 +732,7 @@ def five_at_j_5_have_five_slots_and_the_next_has_the_free_one(t):
 
 
 @test
-def slots_of_those_who_start_together_differ(t):
+def slots_of_simultaneous_runs_differ(t):
     command = ("run", "-j", "8", "k", "--", "sh", "-c", "echo $SLUICE_LOCK_SLOT; read _")
     started = [t.begin(*command, stdin=subprocess.PIPE) for _ in range(8)]
     slots = [p.until_out("\n") for p in started]
@@ -876,7 +876,7 @@ def a_run_that_forks_leaves_nothing_to_reap(t):
 
 
 @test
-def more_capacity_than_an_exclusive_run_takes_is_refused(t):
+def more_capacity_than_an_exclusive_run_takes_is_rejected(t):
     t.hold("-x")
     for capacity in (("-j", "1073741824"), ("-j", "4294967295"), ("-j", "2000000", "--buckets", "2000")):
         check(t.sluice("run", "-n", *capacity, "k", "--", "true").status, 64)
@@ -884,7 +884,7 @@ def more_capacity_than_an_exclusive_run_takes_is_refused(t):
 
 
 @test
-def who_waits_is_called_sluice_by_ps_and_pkill(t):
+def a_waiting_run_is_called_sluice_by_ps_and_pkill(t):
     t.hold()
     p = t.wait_for(command=("sleep", "0"))
     check(open("/proc/%d/comm" % p.pid).read(), "sluice\n")
@@ -892,7 +892,7 @@ def who_waits_is_called_sluice_by_ps_and_pkill(t):
 
 
 @test
-def who_waits_for_long_is_said_to_wait_since_the_beginning(t):
+def a_long_wait_is_shown_from_its_beginning(t):
     t.hold()
     p = t.wait_for("-q")
 
@@ -1000,7 +1000,7 @@ def with_SIGCHLD_blocked_at_the_start_the_end_of_the_command_is_seen(t):
 
 
 @test
-def few_descriptors_are_enough_or_the_lack_is_said(t):
+def few_descriptors_are_enough_or_the_lack_is_reported(t):
     for limit in range(3, 16):
         p = t.sluice("run", "k", "--", "echo", "ran",
                      before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
@@ -1034,7 +1034,7 @@ def many_arguments_arrive(t):
 
 
 @test
-def a_fork_that_fails_gives_71_and_the_permit_back(t):
+def a_failed_fork_exits_with_71_and_releases_the_permit(t):
     nobody = t.as_nobody()
     sluice = t.copy_of_program()
     os.chmod(t.memory, 0o777)
@@ -1269,7 +1269,7 @@ def with_two_users(t, script):
 
 
 @test
-def a_name_that_another_user_has_taken_keeps_nobody_from_his_own_segment(t):
+def a_name_taken_by_another_user_does_not_block_ones_own_segment(t):
     for thing in ("touch $u", "$1 canal make --mode 0666 $u", "mkdir $u", "ln -s /etc/passwd $u"):
         p = with_two_users(t, """
             nobody %s >/dev/null || exit 99
@@ -1343,7 +1343,7 @@ def the_message_about_another_users_segment_says_whom_one_would_trust(t):
 
 
 @test
-def a_file_that_is_no_segment_gives_65_and_stays_as_it_is(t):
+def a_file_that_is_not_a_segment_exits_with_65_and_is_left_unchanged(t):
     text = "not a segment\n" * 1000
     path = t.write("foreign", text)
     p = t.sluice("run", "--segment", path, "k", "--", "echo", "ran")
@@ -1353,7 +1353,7 @@ def a_file_that_is_no_segment_gives_65_and_stays_as_it_is(t):
 
 
 @test
-def a_segment_that_was_cut_gives_65(t):
+def a_truncated_segment_exits_with_65(t):
     check(t.sluice("run", "k", "--", "true").status, 0)
     os.truncate(t.segment, os.path.getsize(t.segment) // 2)
     p = t.sluice("run", "k", "--", "echo", "ran")
@@ -1361,7 +1361,7 @@ def a_segment_that_was_cut_gives_65(t):
 
 
 @test
-def a_directory_without_permission_gives_77(t):
+def a_directory_without_permission_exits_with_77(t):
     nobody = t.as_nobody()
     sluice = t.copy_of_program()
     p = t.run(*nobody, sluice, "run", "k", "--", "echo", "ran")  # t.memory is root's alone
@@ -1395,13 +1395,13 @@ def mode_is_that_of_a_segment_which_is_created(t):
 
 
 @test
-def what_is_no_mode_is_refused(t):
+def an_invalid_mode_is_rejected(t):
     for word in ("", "9", "x", "u+r", "0o600", "-1", "17777777"):
         usage_error(t, "--mode", word, "k", "--", "echo", "ran")
 
 
 @test
-def a_full_table_of_slots_gives_69(t):
+def a_full_table_of_slots_exits_with_69(t):
     check(t.sluice("canal", "make", "--slots", "2", t.segment).status, 0)
     holders = [t.hold("-j", "5") for _ in range(2)]
     p = t.sluice("run", "-j", "5", "k", "--", "echo", "ran")
@@ -1412,7 +1412,7 @@ def a_full_table_of_slots_gives_69(t):
 
 
 @test
-def a_full_table_of_keys_gives_69(t):
+def a_full_table_of_keys_exits_with_69(t):
     check(t.sluice("canal", "make", "--keys", "1", t.segment).status, 0)
     t.hold()
     p = t.sluice("run", "another", "--", "echo", "ran")
@@ -1421,7 +1421,7 @@ def a_full_table_of_keys_gives_69(t):
 
 
 @test
-def an_empty_segment_name_is_refused(t):
+def an_empty_segment_name_is_rejected(t):
     usage_error(t, "--segment", "", "k", "--", "echo", "ran")
 
 

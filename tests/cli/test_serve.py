@@ -35,7 +35,7 @@ def not_installed():
 
 
 @test
-def the_server_that_lies_beside_it_comes_first(t):
+def the_server_in_the_same_directory_comes_first(t):
     program = sluice(t, "a/cli/sluice")
     server(t, "a/cli/sluice-server")
     server(t, "a/server/sluice-server")
@@ -72,7 +72,7 @@ def a_link_to_it_is_followed(t):
 
 
 @test
-def the_server_is_given_the_same_words(t):
+def the_server_gets_the_same_arguments(t):
     program = sluice(t, "a/sluice")
     server(t, "a/sluice-server")
     for words in (["--port", "7000"], ["--port=7000"], ["--nonsense", "x y", "", "-z"],

@@ -113,7 +113,7 @@ def a_command_that_ignores_TERM_goes_on_and_so_does_its_wrapper(t):
 
 
 @test
-def a_command_that_ends_well_on_a_signal_gives_its_own_status(t):
+def a_command_that_handles_a_signal_keeps_its_own_status(t):
     p = t.begin("run", "k", "--", "sh", "-c",
                 "trap 'exit 0' INT; echo up; while :; do sleep 0.02; done")
     p.until_out("up\n")
@@ -169,7 +169,7 @@ for name in ("HUP", "INT", "QUIT", "TERM", "USR1"):
 
 
 @test
-def a_signal_that_is_ignored_at_the_start_is_not_forwarded_to_who_listens(t):
+def a_signal_ignored_at_the_start_is_not_forwarded(t):
     p = listener(t, "HUP", "USR1", before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     p.kill(signal.SIGHUP)
     p.kill(signal.SIGUSR1)
@@ -182,7 +182,7 @@ def a_signal_that_is_ignored_at_the_start_is_not_forwarded_to_who_listens(t):
 
 
 @test
-def a_wrapper_that_is_stopped_and_continued_ends_as_ever(t):
+def a_wrapper_that_is_stopped_and_continued_ends_normally(t):
     p = t.hold(then="exit 6")
     p.kill(signal.SIGSTOP)
     t.until(lambda: stopped(p.pid), "the wrapper is stopped")
@@ -243,7 +243,7 @@ def TSTP_and_CONT_do_no_harm_where_nobody_does_job_control(t):
 
 
 @test
-def a_wrapper_that_is_stopped_while_it_waits_goes_on_waiting(t):
+def a_wrapper_that_is_stopped_while_it_waits_keeps_waiting(t):
     holder = t.hold()
     p = t.wait_for(command=("echo", "ran"))
     p.kill(signal.SIGSTOP)
@@ -285,7 +285,7 @@ for name in ("INT", "TERM", "HUP", "QUIT"):
 
 
 @test
-def who_is_ended_while_it_waits_leaves_the_others_waiting(t):
+def a_session_that_ends_while_waiting_leaves_the_others_waiting(t):
     holder = t.hold()
     first, second = t.wait_for(), t.wait_for()
     first.kill(signal.SIGTERM)

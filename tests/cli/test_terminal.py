@@ -155,7 +155,7 @@ def ctrl_backslash_ends_one_that_waits(t):
 
 
 @test
-def ctrl_z_stops_one_that_waits_and_fg_lets_it_go_on(t):
+def ctrl_z_stops_a_waiting_run_and_fg_continues_it(t):
     holder = t.hold()
     term = Terminal(t)
     term.line("sluice run k -- echo r''an")
@@ -179,7 +179,7 @@ def ctrl_z_stops_one_that_waits_and_fg_lets_it_go_on(t):
 
 
 @test
-def one_that_waits_goes_on_in_the_background_and_runs_there(t):
+def a_waiting_run_continues_in_the_background(t):
     holder = t.hold()
     term = Terminal(t)
     term.line("sluice run k -- " + ticker(t))
@@ -368,7 +368,7 @@ def one_ctrl_c_ends_a_script_that_runs_in_a_script(t):
 
 
 @test
-def a_script_goes_on_after_a_ctrl_c_that_the_command_handled(t):
+def a_script_continues_after_a_ctrl_c_that_the_command_handled(t):
     t.script("polite", "#!/bin/sh\ntrap 'exit 0' INT\necho command $$ up\n"
                        "while :; do sleep 0.02; done\n")
     t.script("steps", "#!/bin/bash\nsluice run k -- ./polite\necho at the end $?\n")
@@ -419,7 +419,7 @@ def stop_and_go(t, *options):
 
 
 @test
-def ctrl_z_stops_the_command_and_fg_and_bg_let_it_go_on(t):
+def ctrl_z_stops_the_command_and_fg_and_bg_continue_it(t):
     stop_and_go(t)
 
 
@@ -529,7 +529,7 @@ def after_fg_the_command_reads_from_the_terminal(t):
 
 
 @test
-def ctrl_z_stops_a_script_around_the_run_and_fg_lets_it_go_on(t):
+def ctrl_z_stops_a_script_around_the_run_and_fg_continues_it(t):
     ticker(t)
     t.script("around", "#!/bin/bash\nsluice run k -- ./ticker\necho at the end $?\n")
     term = Terminal(t)
@@ -549,7 +549,7 @@ def ctrl_z_stops_a_script_around_the_run_and_fg_lets_it_go_on(t):
 
 
 @test
-def a_command_that_ends_in_the_background_is_reported_done(t):
+def a_command_that_ends_in_the_background_is_reported_as_done(t):
     os.mkfifo(t.path("gate"))
     t.script("short", "#!/bin/sh\necho command $$ up\nread _ <gate\nexit 5\n")
     term = Terminal(t)
@@ -628,7 +628,7 @@ def ctrl_c_ends_a_pipeline_of_two_runs_that_reads_from_the_terminal(t):
 
 
 @test
-def ctrl_z_stops_a_pipeline_and_fg_lets_it_go_on(t):
+def ctrl_z_stops_a_pipeline_and_fg_continues_it(t):
     term = Terminal(t)
     term.line("sluice run k -- %s | cat" % ticker(t))
     command = started(term)
@@ -673,7 +673,7 @@ def a_command_in_the_background_does_not_take_the_terminal(t):
 
 
 @test
-def a_command_that_nobody_could_continue_does_not_hang_when_it_asks_for_the_terminal(t):
+def a_command_without_job_control_does_not_hang_when_it_reads_the_terminal(t):
     # The subshell ends, and so its group has no parent any more. The kernel would not stop
     # anybody in it, and let such a read fail.
     term = Terminal(t)

@@ -82,7 +82,7 @@ def wrapper_killed_the_last_descendant_holds(t):
 
 
 @test
-def wrapper_killed_the_end_of_the_command_in_peace_gives_the_permit_back(t):
+def wrapper_killed_and_a_clean_end_of_the_command_releases_the_permit(t):
     p = t.hold()
     p.kill()
     check(p.status, -KILL)
@@ -449,7 +449,7 @@ def lock_lost_all_of_the_command_s_group_gets_TERM_and_may_tidy_up(t):
 
 
 @test
-def lock_lost_who_ignores_TERM_is_killed_after_the_grace(t):
+def lock_lost_and_the_command_ignores_TERM_is_killed_after_the_grace(t):
     p, (command,) = tree(t, "--grace", "2500ms",
                          script="trap '' TERM; echo $$; while :; do sleep 0.02; done")
     removed = time.monotonic()
@@ -482,7 +482,7 @@ def lock_lost_a_command_that_is_stopped_may_tidy_up_too(t):
 
 
 @test
-def lock_lost_where_nobody_listens_the_command_is_stopped_too(t):
+def lock_lost_without_a_terminal_stops_the_command_too(t):
     reader, writer = os.pipe()
     os.close(reader)
     p = t.begin("run", "k", "--", "sh", "-c", "echo up $$; exec sleep 1000",
@@ -495,14 +495,14 @@ def lock_lost_where_nobody_listens_the_command_is_stopped_too(t):
 
 
 @test
-def lock_lost_just_before_the_end_of_the_command_gives_79_too(t):
+def lock_lost_just_before_the_command_ends_exits_with_79(t):
     p = t.sluice("run", "k", "--", "sh", "-c", 'rm "$SLUICE_LOCK_SEGMENT"; exit 0')
     check(p.status, 79)
     check_that("the command has already ended" in p.err, "it is said: " + p.err)
 
 
 @test
-def who_waits_on_a_removed_segment_goes_over_to_the_new_one(t):
+def a_waiter_on_a_removed_segment_moves_to_the_new_one(t):
     t.hold("--grace", "1h")
     waiter = t.wait_for(command=("sh", "-c", "echo ran $SLUICE_LOCK_SEGMENT"))
     remove_by_unlink(t)
@@ -512,7 +512,7 @@ def who_waits_on_a_removed_segment_goes_over_to_the_new_one(t):
 
 
 @test
-def who_waits_on_a_removed_segment_never_runs_beside_a_newcomer(t):
+def a_waiter_on_a_removed_segment_never_overlaps_a_new_run(t):
     # The holder takes no notice of its loss, so that the waiter has nothing to wake it.
     old = t.begin("run", "--grace", "1h", "k", "--", "sh", "-c",
                   "trap '' TERM; echo up; while :; do sleep 0.05; done")
@@ -532,7 +532,7 @@ def who_waits_on_a_removed_segment_never_runs_beside_a_newcomer(t):
 
 
 @test
-def who_is_granted_on_a_removed_segment_does_not_run_beside_a_newcomer(t):
+def a_grant_on_a_removed_segment_does_not_overlap_a_new_run(t):
     old, (command,) = tree(t, script=COMMAND)
     waiter = t.wait_for("-q", command=("echo", "ran"))
     waiter.kill(signal.SIGSTOP)
@@ -553,7 +553,7 @@ def who_is_granted_on_a_removed_segment_does_not_run_beside_a_newcomer(t):
 
 
 @test
-def all_who_wait_on_a_removed_segment_exclude_each_other_on_the_new_one(t):
+def waiters_on_a_removed_segment_exclude_each_other_on_the_new_one(t):
     t.hold("--grace", "1h")
     inside = "mkdir inside || echo BESIDE; sleep 0.05; rmdir inside; echo ran"
     waiters = [t.wait_for("-q", command=("sh", "-c", inside)) for _ in range(5)]
@@ -564,7 +564,7 @@ def all_who_wait_on_a_removed_segment_exclude_each_other_on_the_new_one(t):
 
 
 @test
-def a_wait_with_an_end_ends_in_time_though_the_segment_was_removed(t):
+def a_timed_wait_ends_in_time_though_the_segment_was_removed(t):
     t.hold("--grace", "1h")
     waiter = t.wait_for("-q", "-w", "3", "-E", "9")
     waiter.kill(signal.SIGSTOP)
@@ -575,7 +575,7 @@ def a_wait_with_an_end_ends_in_time_though_the_segment_was_removed(t):
 
 
 @test
-def canal_rm_refuses_what_another_version_may_use(t):
+def canal_rm_rejects_a_segment_that_another_version_may_use(t):
     p = t.hold()
     with open(t.segment, "r+b") as f:
         f.seek(8)
@@ -587,7 +587,7 @@ def canal_rm_refuses_what_another_version_may_use(t):
 
 
 @test
-def canal_rm_refuses_what_is_in_use_by_a_holder(t):
+def canal_rm_rejects_a_segment_in_use_by_a_holder(t):
     p = t.hold()
     rm = t.sluice("canal", "rm", t.segment)
     check(rm.status, 1)
@@ -599,7 +599,7 @@ def canal_rm_refuses_what_is_in_use_by_a_holder(t):
 
 
 @test
-def canal_rm_refuses_what_is_in_use_by_what_is_left_of_a_command(t):
+def canal_rm_rejects_a_segment_in_use_by_a_surviving_child(t):
     p, (command,) = tree(t, script=COMMAND)
     p.kill()
     check(p.status, -KILL)
@@ -610,7 +610,7 @@ def canal_rm_refuses_what_is_in_use_by_what_is_left_of_a_command(t):
 
 
 @test
-def canal_rm_refuses_what_is_in_use_by_a_command_in_place_of_the_wrapper(t):
+def canal_rm_rejects_a_segment_in_use_by_an_executed_command(t):
     p = t.hold("-F")
     check(t.sluice("canal", "rm", t.segment).status, 1)
     check(p.release(), 0)

@@ -221,7 +221,7 @@ def LOCKS_WAITED_lists_the_waiters_of_the_node(t):
 
 
 @test
-def who_waits_is_granted_when_it_is_released_elsewhere(t):
+def a_waiter_is_granted_when_another_node_releases(t):
     c = Cluster(t)
     one, two, three = c.clients()
     fence = one.acquire("k", "LEASE", 60000)
@@ -246,7 +246,7 @@ def who_waits_is_granted_when_it_is_released_elsewhere(t):
 
 
 @test
-def a_lease_ends_by_itself(t):
+def a_lease_expires_without_any_command(t):
     c = Cluster(t)
     one, two, _ = c.clients()
     sent = time.monotonic()
@@ -325,7 +325,7 @@ def bare_RELEASE_gives_back_what_this_connection_took(t):
 
 
 @test
-def who_asks_again_waits_for_its_own_lease(t):
+def a_repeated_request_waits_for_its_own_lease(t):
     """As on one server: a lease ends by itself, so this is no deadlock."""
     c = Cluster(t)
     one = c.client(1)
@@ -485,7 +485,7 @@ for how in ("close", "reset"):
 
 
 @test
-def who_hung_up_before_it_was_granted_does_not_have_it(t):
+def a_client_that_disconnects_before_its_grant_does_not_hold(t):
     """Its node is stopped when it hangs up and the lock is released: it has both to read."""
     c = Cluster(t)
     holder, waiter = c.client(1), c.client(2)
@@ -504,7 +504,7 @@ def who_hung_up_before_it_was_granted_does_not_have_it(t):
 
 
 @test
-def what_a_majority_cannot_do_is_refused_in_words(t):
+def options_that_a_majority_lacks_are_rejected_with_a_message(t):
     c = Cluster(t, 1)
     one = c.client(1)
     for words, part in ((("k",), "add LEASE"),
@@ -726,7 +726,7 @@ def all_nodes_may_be_started_again(t):
 
 
 @test
-def a_stop_in_peace_tells_who_waits(t):
+def a_clean_stop_notifies_waiters(t):
     c = Cluster(t)
     holder, waiter = c.client(1), c.client(2)
     fence = holder.acquire("k", "LEASE", 60000)
@@ -783,7 +783,7 @@ def directory_is_refused(t, c, i, *parts, options=()):
 
 
 @test
-def directories_that_cannot_be_used_are_refused_in_words(t):
+def unusable_directories_are_rejected_with_a_message(t):
     c = Cluster(t, 1, warm=LEASE)
     c[1].signal(signal.SIGTERM)
     check(c[1].status, 0)
@@ -827,7 +827,7 @@ def the_list_that_was_agreed_on_wins_over_the_config_file(t):
 
 
 @test
-def a_node_that_lost_its_directory_is_refused_until_it_is_added_again(t):
+def a_node_that_lost_its_directory_is_rejected_until_it_is_added_again(t):
     c = Cluster(t, warm=LEASE)
     fence = c.client(1).acquire("k", "LEASE", LEASE)
     c.kill(3)
@@ -886,7 +886,7 @@ def fences_rise_and_leases_last_when_one_server_becomes_a_cluster(t):
 
 
 @test
-def a_node_whose_disk_is_full_does_not_vote_and_the_others_go_on(t):
+def a_node_with_a_full_disk_does_not_vote_and_the_others_continue(t):
     shims = Shims(t)
     c = Cluster(t, env=shims.env, warm=LEASE)
     one = c.client(1)

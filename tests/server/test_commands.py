@@ -69,7 +69,7 @@ def units_add_up_in_held(t, protocol):
 
 
 @test
-def units_that_never_fit_are_refused_at_once(t):
+def units_that_never_fit_are_rejected_at_once(t):
     c = t.server().client()
     for options in (("UNITS", 2), ("PER", 3, "UNITS", 4), ("PER", 3, "BUCKETS", 2, "UNITS", 7)):
         got = c("ACQUIRE", "k", *options, "WAIT", 60000)
@@ -124,7 +124,7 @@ def release_by_fence_is_of_that_grant_only(t, protocol):
 
 
 @test
-def a_session_that_would_wait_for_itself_is_told_DEADLOCK(t):
+def a_session_that_would_wait_for_itself_gets_an_error_DEADLOCK(t):
     s, c = t.server().with_clients(1)
     c.acquire("k")
     check_error(c("ACQUIRE", "k", "WAIT", 60000), "DEADLOCK")
@@ -190,7 +190,7 @@ for args in (("PER", (1, 2, 1000000, (1 << 30) - 1), (1 << 53, 1 << 63)),
 
 
 @test
-def a_room_of_nothing_is_full(t):
+def a_capacity_of_zero_is_full(t):
     """As in canal lock: a caller may declare that nothing is left."""
     c = t.server().client()
     check(c("ACQUIRE", "k", "PER", 0), None)
@@ -210,7 +210,7 @@ def numbers_of_PRIORITY(t):
 
 
 @test
-def a_room_of_per_times_buckets_does_not_wrap_around(t):
+def a_capacity_of_per_times_buckets_does_not_overflow(t):
     s, c = t.server().with_clients(1)
     for per, buckets in ((1 << 16, 1 << 16), (1 << 31, 2), ((1 << 32) - 1, (1 << 32) - 1)):
         key = "%d-%d" % (per, buckets)
@@ -243,7 +243,7 @@ def numbers_of_fences(t):
 
 
 @test
-def leading_zeros_are_read_as_decimal_or_refused(t):
+def leading_zeros_are_decimal_or_rejected(t):
     c = t.server().client()
     got = c("ACQUIRE", "k", "PER", "010", "UNITS", "9")
     check_that(isinstance(got, (Error, list)), "010 is ten or an error, not %r" % (got,))
@@ -253,7 +253,7 @@ def leading_zeros_are_read_as_decimal_or_refused(t):
 
 
 @test
-def an_empty_key_is_a_key_or_refused_alike_by_all(t):
+def an_empty_key_is_accepted_or_rejected_alike_everywhere(t):
     c = t.server().client()
     got = c("ACQUIRE", "")
     if isinstance(got, Error):
@@ -670,7 +670,7 @@ def BREAK_answers_2_1_or_0(t, protocol):
 
 
 @test
-def a_broken_lease_ends_at_its_end(t):
+def a_broken_lease_still_expires_at_its_time(t):
     s, c, waiter = t.server().with_clients(2)
     for lease in (400, 2000, 10000):  # the longer ones, if the machine stalls
         start = time.monotonic()
@@ -811,7 +811,7 @@ def events_of_one_key_in_the_order_in_which_they_happen(t, protocol):
 
 
 @test
-def a_grant_that_overlaps_is_told_so_in_its_event(t):
+def an_overlapping_grant_is_marked_in_its_event(t):
     s, sub, c = t.server().with_clients(2)
     sub.subscribe("lock:k")
     a = c.acquire("k")
@@ -1139,7 +1139,7 @@ def unknown_commands_are_named_and_do_no_harm(t):
 
 
 @test
-def a_wrong_number_of_words_is_told(t):
+def a_wrong_number_of_arguments_is_reported(t):
     c = t.server().client()
     for words in (("ACQUIRE",), ("RELEASE",), ("RELEASE", "k", "1", "2"), ("EXTEND", "k", "1"),
                   ("CHECK", "k"), ("CHECK", "k", "1", "2"), ("READ",), ("EXPLAIN",),
@@ -1259,7 +1259,7 @@ def commands_may_be_typed_on_a_line(t):
 
 
 @test
-def empty_commands_are_passed_over(t):
+def empty_commands_are_ignored(t):
     c = t.server().client()
     c.send_raw(b"*0\r\n*-1\r\n\r\n*1\r\n$4\r\nPING\r\n")
     check(c.reply(), "PONG")
@@ -1340,7 +1340,7 @@ def the_transcript_of_canal_lock_value_for_value(t, protocol):
 
 
 @test
-def more_room_reaches_new_callers_at_once(t):
+def more_capacity_admits_new_callers_at_once(t):
     """Three held with capacity 3, one waits with capacity 3, the next declares capacity 6."""
     s, holder, waiter, c = t.server().with_clients(3)
     for _ in range(3):

@@ -618,7 +618,7 @@ def who_hangs_up_gives_back(t, at):
 
 
 @test
-def who_holds_without_a_lease_may_be_idle(t):
+def a_holder_without_a_lease_may_be_idle(t):
     """idle-time is for those who hold nothing."""
     with cluster(t, options={"idle-time": "2s"}) as live:
         for i in live.ids:
@@ -647,7 +647,7 @@ def a_password_is_asked_for_by_each_node(t):
 
 
 @test
-def a_client_of_another_node_can_be_hung_up_on(t):
+def a_client_of_another_node_can_be_disconnected(t):
     with trio(t, options={"linger": "300ms"}) as (live, keeper, one, _):
         c, k = live.clients(one, keeper)
         c.acquire("k")
@@ -662,7 +662,7 @@ def a_client_of_another_node_can_be_hung_up_on(t):
 
 
 @test
-def a_node_dies_and_its_leases_go_on(t):
+def a_node_dies_and_its_leases_continue(t):
     with trio(t, options={"linger": "500ms"}) as (live, keeper, node, third):
         a, b = live.clients(node, third)
         plain_, lease = a.acquire("plain"), a.acquire("lease", "LEASE", 60000)
@@ -887,7 +887,7 @@ def LOCKS_WAITED_through_another_node(t):
 
 
 @test
-def what_was_given_back_or_stolen_is_not_reclaimed(t):
+def released_and_stolen_grants_are_not_reclaimed(t):
     with trio(t) as (live, keeper, one, two):
         a, b, at_keeper = live.clients(one, two, keeper)
         # Extended through another node, then given back by who took it; then it is another's.
@@ -982,13 +982,13 @@ def reclaim_too_late(t):
 
 
 @test
-def who_reclaims_too_late_is_refused(t):
+def a_late_reclaim_is_rejected(t):
     """Its node is stopped until the wait is over, and somebody else has what it held."""
     until(lambda: reclaim_too_late(t), "the third node becomes the keeper in time")
 
 
 @test
-def who_waits_is_queued_again(t):
+def a_waiter_is_queued_again(t):
     with trio(t) as (live, keeper, one, two):
         holder, w1, w2, awaits, short = live.clients(one, two, one, two, two)
         holder.acquire("k")
@@ -1175,7 +1175,7 @@ def fences_rise_through_all(t):
 
 
 @test
-def a_keeper_that_is_told_to_stop_hands_over(t):
+def a_keeper_that_is_stopped_hands_over(t):
     with trio(t) as (live, keeper, one, two):
         a, w, x, tx, mine = live.clients(one, two, two, one, keeper)
         mutex, lease = a.acquire("mutex"), mine.acquire("lease", "LEASE", 2000)
@@ -1414,7 +1414,7 @@ def one_member_of_etcd_may_go(t):
 
 
 @test
-def etcd_that_is_compacted_goes_on(t):
+def a_compacted_etcd_keeps_working(t):
     with trio(t) as (live, keeper, one, two):
         a = live.client(one)
         for i in range(30):
@@ -1433,7 +1433,7 @@ def etcd_that_is_compacted_goes_on(t):
 
 
 @test
-def etcd_asks_who_we_are(t):
+def etcd_requires_authentication(t):
     with trio(t, etcd_user=("sluice", "a password"), etcd_tls="tls") as (live, keeper, one, two):
         put(live.client(one), "t", "x", "1")
         for name, value, words in (("etcd-password-file", "wrong", ("sluice",)),
@@ -1501,7 +1501,7 @@ def keys_of_a_majority_need_no_keeper(t):
 
 
 @test
-def nodes_that_differ_refuse_each_other(t):
+def nodes_that_differ_reject_each_other(t):
     with trio(t, options={"majority-keys": "m:*"}) as (live, keeper, one, two):
         for options, words in (({"majority-keys": "n:*"}, "majority-keys"),
                                ({"etcd-prefix": "other/"}, "etcd-prefix"),
@@ -1695,7 +1695,7 @@ def a_new_keeper_lets_others_reclaim_first(t):
 
 
 @test
-def who_leaves_another_node_gives_back(t):
+def a_client_that_leaves_another_node_releases(t):
     """At once; or as soon as the keeper hears of it."""
     with trio(t, proxied=True, options={"linger": "60s"}) as (live, keeper, one, two):
         a, c, b = live.clients(one, one, two)
@@ -1745,7 +1745,7 @@ def a_note_is_not_an_option(t):
 
 
 @test
-def a_transaction_that_its_node_refused_is_not_committed(t):
+def a_transaction_rejected_by_its_node_is_not_committed(t):
     with cluster(t, 2) as live:
         keeper, one = live.roles()
         c = live.client(one)

@@ -139,7 +139,7 @@ def an_idle_connection_does_not_keep_the_administrator_out(t):
 
 
 @test
-def a_client_replaces_an_unauthenticated_one_beside_the_administrator(t):
+def a_client_replaces_an_unauthenticated_one_not_the_administrator(t):
     s = t.server("--connections-max", "3", "--password", "open sesame", "--auth-time", "0")
     good = [s.client(password="open sesame") for _ in range(2)]
     silent = s.client()
@@ -153,7 +153,7 @@ def a_client_replaces_an_unauthenticated_one_beside_the_administrator(t):
 
 
 @test
-def unauthenticated_clients_keep_nobody_out(t):
+def unauthenticated_clients_do_not_keep_others_out(t):
     """The oldest of them makes way when connections-max are open."""
     s = t.server("--connections-max", "5", "--password", "open sesame", "--auth-time", "0")
     good = s.client(password="open sesame")
@@ -169,7 +169,7 @@ def unauthenticated_clients_keep_nobody_out(t):
 
 
 @test
-def connections_max_with_many_who_try(t):
+def connections_max_with_many_clients(t):
     s = t.server("--connections-max", "5")
     kept, reserved = fill(s, 5)
     for _ in range(200):
@@ -292,7 +292,7 @@ def pattern_bytes_max(t):
 
 
 @test
-def a_broken_stream_harms_nobody_else(t):
+def a_broken_stream_does_not_affect_other_clients(t):
     """The reader of one who broke off is not another's."""
     s = t.server()
     for bad in (b"*9999999\r\n", b"*1\r\n$x\r\n", b"*1\r\n$99999999\r\n", b'"\r\n'):
@@ -313,7 +313,7 @@ def what_belongs_to_MULTI_is_not_done(t):
 
 
 @test
-def a_log_that_nobody_reads_keeps_nobody_waiting(t):
+def a_log_that_nobody_reads_delays_nobody(t):
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
     with socket.socket() as free:
@@ -446,7 +446,7 @@ def output_bytes_max_of_a_subscriber_that_does_not_read(t):
 
 
 @test
-def one_reply_above_output_bytes_max_ends_its_connection(t):
+def a_reply_above_output_bytes_max_closes_its_connection(t):
     s, c, d = t.server("--output-bytes-max", "64k").with_clients(2)
     for i in range(200):
         c.acquire("%0999d" % i)
@@ -694,7 +694,7 @@ def in_time(s, f):
 
 
 @test
-def idle_time_spares_who_holds_waits_or_listens(t):
+def idle_time_spares_holders_waiters_and_subscribers(t):
     """A13: we do not hang up for idleness on a holder without a lease."""
     s = t.server("--idle-time", "1s", "--linger", "0")
     start = time.monotonic()
@@ -784,7 +784,7 @@ def RESET_after_AUTH_begins_auth_time_anew(t):
 
 
 @test
-def a_hundred_who_send_slowly_hold_nobody_up(t):
+def a_hundred_slow_senders_delay_nobody(t):
     """Slow loris."""
     s = t.server()
     slow = s.clients(100)
@@ -1033,7 +1033,7 @@ HUGE = (b"*1000000000\r\n", b"*99999999999999999999\r\n", b"*2147483647\r\n$1\r\
 
 
 @test
-def a_broken_stream_is_told_so_and_cut(t):
+def a_broken_stream_gets_an_error_and_is_closed(t):
     s = t.server()
     for data in HUGE:
         c = s.client()
@@ -1104,7 +1104,7 @@ def garbage_does_no_harm(t):
 
 
 @test
-def a_browser_is_hung_up_on(t):
+def a_browser_is_disconnected(t):
     """A page must not be able to send commands in the body of a form."""
     s = t.server()
     for data in (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\n\r\nACQUIRE k\r\n",
@@ -1264,7 +1264,7 @@ def many_connections_are_closed_some_in_each_turn(t):
 
 
 @test
-def who_waits_or_does_not_read_costs_no_time(t):
+def waiting_and_unread_clients_cost_no_time(t):
     """No state of a connection makes the loop spin."""
     s, ask, holder = t.server("--linger", "1h", "--auth-time", "0").with_clients(2)
     holder.acquire("busy")

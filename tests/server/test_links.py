@@ -303,7 +303,7 @@ def a_node_that_is_killed_or_stopped_is_lost_and_found_again(t):
 
 
 @test
-def names_are_looked_up(t):
+def host_names_are_resolved(t):
     where = peers(3, lambda n: "localhost" if n == 2 else host(n))
     a = node(t, 1, peers=where.replace(":%d" % PORT, ":%d" % (20000 + os.getpid() % 30000)))
     a.until_log('node="2" address="localhost:')
@@ -367,7 +367,7 @@ def the_secret_is_not_on_the_wire_and_a_record_is_of_no_use(t):
 
 
 @test
-def who_knows_the_secret_is_in(t):
+def a_peer_with_the_secret_is_accepted(t):
     s = node(t)
     p = Peer.of().linked()
     until_up(t, s, 2)
@@ -380,7 +380,7 @@ def who_knows_the_secret_is_in(t):
 
 
 @test
-def a_node_calls_and_is_shown_who_is_there(t):
+def a_node_connects_and_learns_the_membership(t):
     door = Door()
     s = node(t)
     p = door.accept().called().welcome().shown().settings()
@@ -416,7 +416,7 @@ def a_stranger_learns_nothing_that_depends_on_the_secret(t):
 
 
 @test
-def a_wrong_proof_is_refused(t):
+def a_wrong_proof_is_rejected(t):
     s = node(t)
     Peer.of().hello(secret=SECRET[:-1]).refused("the secrets differ")
     s.until_log('turned away, or went address="127.0.0.1:')
@@ -432,7 +432,7 @@ def a_wrong_proof_is_refused(t):
 
 
 @test
-def our_own_words_are_no_proof(t):
+def a_reflected_proof_is_rejected(t):
     door = Door()
     s = node(t)
     # The callee's proof, as the caller's.
@@ -464,7 +464,7 @@ def a_meeting_that_was_heard_is_no_use_again(t):
 
 
 @test
-def a_node_that_is_not_the_one_is_refused(t):
+def a_node_with_the_wrong_identity_is_rejected(t):
     door = Door()
     s = node(t)
     Peer.of().hello(to=3).refused("this is node 1")
@@ -483,7 +483,7 @@ def a_node_that_is_not_the_one_is_refused(t):
 
 
 @test
-def one_that_is_not_what_it_was_is_refused_with_the_reason(t):
+def a_changed_node_is_rejected_with_the_reason(t):
     s = node(t)
     p = Peer.of().linked(birth=7)
     p.beat()
@@ -499,7 +499,7 @@ def one_that_is_not_what_it_was_is_refused_with_the_reason(t):
 
 
 @test
-def what_is_no_message_is_dropped_and_the_link_stays(t):
+def what_is_not_a_message_is_dropped_and_the_link_stays(t):
     s = node(t)
     p = Peer.of().linked()
     p.beat()
@@ -530,7 +530,7 @@ def of_two_links_that_of_the_smaller_caller_stays(t):
 
 
 @test
-def the_larger_gives_up_its_own_call(t):
+def the_larger_node_drops_its_own_connection(t):
     door = Door(1)
     s = node(t, 2)
     theirs = door.accept().called(by=2).welcome().shown()
@@ -694,7 +694,7 @@ def frames_of_the_greatest_length_are_read(t):
 
 
 @test
-def one_that_does_not_read_is_hung_up_on(t):
+def a_client_that_does_not_read_is_disconnected(t):
     s = node(t, 1, options=("--value-bytes-max", "65535", "--argument-bytes-max", "70k",
                             "--command-bytes-max", "200k", "--output-bytes-max", "1k"))
     other = node(t, 3, options=("--value-bytes-max", "65535"))
@@ -734,7 +734,7 @@ def calls_are_made_again_with_pauses(t):
 
 
 @test
-def what_is_wrong_with_a_node_is_said(t):
+def what_is_wrong_with_a_node_is_reported(t):
     good = ["--node", "1", "--peers", "1=a:1,2=b:1", "--secret", SECRET, "--data", t.path("d")]
     check(t.failing("--check", *good).status, 0)
 

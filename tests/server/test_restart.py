@@ -210,7 +210,7 @@ for how in ("SIGINT", "SIGTERM", "SHUTDOWN"):
 
 
 @test
-def at_a_stop_only_holders_without_a_lease_are_told(t):
+def a_stop_notifies_only_holders_without_a_lease(t):
     s = start(t)
     c, sub = s.client(3), s.client()
     bare, leased = c.acquire("bare"), c.acquire("leased", "LEASE", 60000)
@@ -227,7 +227,7 @@ def at_a_stop_only_holders_without_a_lease_are_told(t):
 
 
 @test
-def who_was_asked_to_go_may_stay_and_who_was_robbed_may_not(t):
+def a_revoked_holder_may_stay_and_a_robbed_one_may_not(t):
     """The thief that waits is gone after a stop; the one that has entered is not."""
     s = start(t)
     c, w = s.client(), s.client(3)
@@ -255,7 +255,7 @@ def a_stop_without_leases_leaves_nothing_to_wait_for(t):
 
 
 @test
-def without_a_directory_all_holders_are_told_at_a_stop(t):
+def without_a_directory_a_stop_notifies_all_holders(t):
     s, c = t.server().with_clients(1, 3)
     fence = c.acquire("k", "LEASE", 60000)
     s.end()
@@ -263,7 +263,7 @@ def without_a_directory_all_holders_are_told_at_a_stop(t):
 
 
 @test
-def a_lease_goes_on_while_nobody_serves(t):
+def a_lease_keeps_running_while_no_server_runs(t):
     s, c = start(t).with_clients(1)
     began = boot_ms()
     c.acquire("short", "LEASE", 700)
@@ -282,7 +282,7 @@ def a_lease_goes_on_while_nobody_serves(t):
 
 
 @test
-def a_restored_lease_ends_when_it_would_have(t):
+def a_restored_lease_expires_at_its_original_time(t):
     s, c = start(t).with_clients(1)
     sent = boot_ms()
     fence = c.acquire("k", "LEASE", 1500)
@@ -431,7 +431,7 @@ def a_lease_that_was_waited_for_is_known_after_a_crash(t):
 
 
 @test
-def what_is_refused_is_no_long_lease(t):
+def a_rejected_request_does_not_raise_the_longest_lease(t):
     s, c, other = start(t).with_clients(2)
     c.acquire("k")
     before = int(s.info(c)["lease_longest_ms"])
@@ -696,7 +696,7 @@ def a_directory_whose_first_start_failed_is_new(t):
 
 
 @test
-def a_state_that_was_cut_is_refused_wherever(t):
+def a_state_file_truncated_anywhere_is_rejected(t):
     used_directory(t)
     state = State(t)
     whole = state.raw
@@ -708,7 +708,7 @@ def a_state_that_was_cut_is_refused_wherever(t):
 
 
 @test
-def a_state_with_a_wrong_byte_is_refused_wherever(t):
+def a_state_file_with_any_wrong_byte_is_rejected(t):
     used_directory(t)
     state = State(t)
     whole = state.raw
@@ -723,7 +723,7 @@ def a_state_with_a_wrong_byte_is_refused_wherever(t):
 
 
 @test
-def a_state_of_another_version_or_of_others_is_refused(t):
+def a_state_file_of_another_version_or_program_is_rejected(t):
     used_directory(t)
     state = State(t)
     text = state.text
@@ -742,7 +742,7 @@ def a_state_of_another_version_or_of_others_is_refused(t):
 
 
 @test
-def a_state_that_may_not_be_read_is_refused(t):
+def an_unreadable_state_file_is_rejected(t):
     used_directory(t)
     words = t.as_nobody()
     os.chown(t.path("data"), 65534, 65534)
@@ -764,7 +764,7 @@ def a_directory_of_another_user_is_refused(t):
 
 
 @test
-def a_directory_that_this_user_may_not_write_to_is_refused(t):
+def a_directory_that_this_user_may_not_write_to_is_rejected(t):
     used_directory(t)
     words = t.as_nobody()
     os.chown(t.path("data"), 65534, 65534)
@@ -797,7 +797,7 @@ def empty_disk(t):
 
 
 @test
-def a_full_disk_at_the_start_is_refused(t):
+def a_full_disk_at_the_start_is_rejected(t):
     small_disk(t)
     fill_disk(t)
     refused(t, "the disk is full", "--data")
@@ -812,7 +812,7 @@ def a_full_disk_at_the_start_is_refused(t):
 
 
 @test
-def a_read_only_disk_at_the_start_is_refused(t):
+def a_read_only_disk_at_the_start_is_rejected(t):
     small_disk(t)
     s = start(t)
     fence = s.client().acquire("k", "LEASE", 60000)
@@ -844,7 +844,7 @@ def a_disk_that_is_full_later(t):
 
 
 @test
-def what_cannot_be_written_down_is_refused_and_all_else_goes_on(t):
+def an_unwritable_grant_is_rejected_and_the_rest_continues(t):
     shims = Shims(t)
     s, c, w, sub = start(t, env=shims.env).with_clients(3)
     sub.subscribe("lock:k")
@@ -875,7 +875,7 @@ def what_cannot_be_written_down_is_refused_and_all_else_goes_on(t):
 
 
 @test
-def a_stop_that_cannot_write_says_so_and_holders_are_told(t):
+def a_stop_that_cannot_write_reports_it_and_notifies_holders(t):
     shims = Shims(t)
     s, c = start(t, env=shims.env).with_clients(1, 3)
     fence = c.acquire("k", "LEASE", 1800)
@@ -898,7 +898,7 @@ def slow(t):
 
 
 @test
-def a_slow_disk_keeps_nobody_waiting_who_needs_it_not(t):
+def a_slow_disk_delays_no_request_without_disk_access(t):
     shims, s = slow(t)
     c, other = s.clients(2)
     c.send("ACQUIRE", "k", "LEASE", 60000).send("PING")
@@ -919,7 +919,7 @@ def a_slow_disk_keeps_nobody_waiting_who_needs_it_not(t):
 
 
 @test
-def who_waits_for_the_disk_is_served_in_order(t):
+def requests_that_wait_for_the_disk_are_served_in_order(t):
     shims, s = slow(t)
     clients = s.clients(20)
     c = s.client()
@@ -936,7 +936,7 @@ def who_waits_for_the_disk_is_served_in_order(t):
 
 
 @test
-def who_leaves_while_it_waits_for_the_disk_gets_nothing(t):
+def a_client_that_leaves_while_it_waits_for_the_disk_gets_nothing(t):
     shims, s = slow(t)
     c, gone, half = s.clients(3)
     gone.send("ACQUIRE", "gone", "LEASE", 60000)
@@ -1037,7 +1037,7 @@ def auto_is_none_where_no_directory_has_a_name(t):
 
 
 @test
-def auto_does_not_go_on_without_a_directory_that_it_cannot_make(t):
+def auto_stops_if_it_cannot_create_the_directory(t):
     """It may have been in use a moment ago."""
     env = dict(os.environ, HOME=t.write("file", "x"))
     for name in ("XDG_STATE_HOME", "STATE_DIRECTORY"):

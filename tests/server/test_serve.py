@@ -349,7 +349,7 @@ def standard_output_stays_empty(t):
 
 
 @test
-def a_port_in_use_is_told(t):
+def a_port_in_use_is_reported(t):
     s = t.server()
     p = t.failing(port=str(s.port))
     check(p.status, 1)
@@ -373,7 +373,7 @@ def a_port_can_be_used_again_at_once(t):
 
 
 @test
-def an_address_of_another_machine_is_told(t):
+def an_address_of_another_machine_is_reported(t):
     p = t.failing("--bind", "192.0.2.1", "--password", "long enough")
     check(p.status, 1)
     check_that("192.0.2.1" in p.err, "it names the address: %r" % p.err)
@@ -415,7 +415,7 @@ def a_socket_is_gone_after_a_good_end(t):
 
 
 @test
-def what_is_no_socket_is_not_removed(t):
+def what_is_not_a_socket_is_not_removed(t):
     path = t.write("precious", "data")
     p = t.failing("--socket", path)
     check(p.status, 1)
@@ -446,7 +446,7 @@ def a_data_directory_is_of_one_server(t):
 
 
 @test
-def a_data_directory_that_is_not_told_is_not_used(t):
+def a_data_directory_that_is_not_configured_is_not_used(t):
     before = sorted(os.listdir(t.dir))
     s = t.server()
     s.client().acquire("k")
@@ -469,12 +469,12 @@ def check_notified(t, address, told):
 
 
 @test
-def ready_is_told_to_NOTIFY_SOCKET(t):
+def ready_is_sent_to_NOTIFY_SOCKET(t):
     check_notified(t, t.path("notify"), t.path("notify"))
 
 
 @test
-def ready_is_told_to_an_abstract_NOTIFY_SOCKET(t):
+def ready_is_sent_to_an_abstract_NOTIFY_SOCKET(t):
     check_notified(t, "\0" + t.unique, "@" + t.unique)
 
 
@@ -543,7 +543,7 @@ def a_client_that_does_not_read_does_not_keep_it(t):
 
 
 @test
-def when_it_leaves_nobody_is_granted_anything(t):
+def nothing_is_granted_when_it_leaves(t):
     """A client that does not read keeps it for a moment."""
     s = t.server()
     unread, c = deaf(s), s.client()
@@ -573,7 +573,7 @@ def a_second_signal_ends_it_at_once(t):
 
 
 @test
-def a_hundred_thousand_holders_are_told(t):
+def a_hundred_thousand_holders_are_notified(t):
     s = t.server()
     c, sub = s.client(), s.client()
     n = 100000
@@ -615,7 +615,7 @@ def sluice_serve_becomes_the_server(t):
 
 
 @test
-def sluice_serve_passes_on_status_and_words(t):
+def sluice_serve_forwards_status_and_messages(t):
     p = t.run(sluice(), "serve", "--nosuch", "1")
     check(p.status, 2)
     check_that("nosuch" in p.err, "it says what is wrong: %r" % p.err)

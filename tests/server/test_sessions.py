@@ -64,7 +64,7 @@ def hold(s, *options, address=None):
 
 
 @test
-def kill_9_of_a_holder_gives_its_grant_back_at_once(t):
+def kill_9_of_a_holder_releases_its_grant_at_once(t):
     s = t.server(*LINGER)
     child, fence = hold(s)
     w = waiting(s, "k")
@@ -73,7 +73,7 @@ def kill_9_of_a_holder_gives_its_grant_back_at_once(t):
 
 
 @test
-def kill_9_of_a_holder_with_a_lease_gives_it_back_at_its_end(t):
+def kill_9_of_a_holder_with_a_lease_releases_it_at_expiry(t):
     s = t.server("--linger", "0")
     start = time.monotonic()
     child, _ = hold(s, "LEASE", 800)
@@ -163,7 +163,7 @@ def keys_of_shared_and_counted_holders_that_have_closed_are_granted_at_once(t):
 
 
 @test
-def a_holder_of_many_keys_that_has_closed_gives_back_all_of_them_first(t):
+def a_closed_holder_of_many_keys_releases_all_of_them_first(t):
     """More than the server gives back in one turn."""
     s, holder = t.server(*LINGER).with_clients(1)
     for i in range(3000):
@@ -194,7 +194,7 @@ def a_key_of_a_holder_that_was_reset_is_not_granted_at_once(t):
 
 
 @test
-def a_request_is_never_told_nil_after_the_holder_has_closed(t):
+def a_request_never_gets_nil_after_the_holder_has_closed(t):
     s, ask = t.server(*LINGER).with_clients(1)
     nils = 0
     for _ in range(5000):
@@ -384,7 +384,7 @@ for name, leave in WAYS_TO_LEAVE.items():
 
 
 @test
-def a_killed_process_that_waits_is_out_of_the_line(t):
+def a_killed_process_that_waits_is_out_of_the_queue(t):
     s, holder = t.server(*LINGER).with_clients(1)
     holder.acquire("k")
 
@@ -435,7 +435,7 @@ def a_waiter_whose_time_is_over_is_not_granted(t):
 
 
 @test
-def waiters_who_all_die_while_the_server_sleeps(t):
+def waiters_that_all_die_while_the_server_is_stopped(t):
     """W1: it wakes up to a release and ten dead in front of a living one."""
     s, holder = t.server(*LINGER).with_clients(1)
     holder.acquire("k")
@@ -452,7 +452,7 @@ def waiters_who_all_die_while_the_server_sleeps(t):
 
 
 @test
-def a_lease_is_not_given_to_one_who_has_hung_up(t):
+def a_disconnected_client_gets_no_lease(t):
     """W1: with a lease nobody else would have it for an hour."""
     s, holder, dead, w = t.server(*LINGER).with_clients(3)
     holder.acquire("k")
@@ -466,7 +466,7 @@ def a_lease_is_not_given_to_one_who_has_hung_up(t):
 
 
 @test
-def the_mark_of_a_broken_grant_is_not_lost_on_one_who_has_hung_up(t):
+def the_mark_of_a_broken_grant_survives_a_disconnect(t):
     s, holder, dead, w, admin = t.server(*LINGER).with_clients(4)
     fence = holder("ACQUIRE", "k", "LEASE", 3600000)[0]
     for i, c in enumerate((dead, w)):
@@ -680,7 +680,7 @@ def a_holder_that_slept_through_its_lease_is_fenced_off(t):
 
 
 @test
-def who_counts_from_the_reply_is_caught_beside_the_next_holder(t):
+def a_client_that_counts_from_the_reply_overlaps_the_next_holder(t):
     """L12, the mistake that waited_ms is there to spare: the reply may be read late."""
     s, a, b = t.server().with_clients(2)
     for i in range(50):  # a machine that stalls may hide it for a while
@@ -701,7 +701,7 @@ def who_counts_from_the_reply_is_caught_beside_the_next_holder(t):
 
 
 @test
-def who_counts_from_its_sending_stops_before_another_is_granted(t):
+def a_client_that_counts_from_sending_stops_before_the_next_grant(t):
     """A2, F2: 100 pauses of the server at random moments. A holder takes its lease to end
     at t_send + waited_ms + lease_ms (after EXTEND at t_send + its answer), by a clock that
     both have."""
@@ -750,7 +750,7 @@ def who_counts_from_its_sending_stops_before_another_is_granted(t):
 
 
 @test
-def a_wall_clock_that_steps_ends_no_lease_and_fences_rise(t):
+def a_wall_clock_step_expires_no_lease_and_fences_increase(t):
     """F3, A1."""
     shims = Shims(t)
     s, c, w = t.server(env=shims.env).with_clients(2)
@@ -832,7 +832,7 @@ for how, options, event, push in ENDS:
 
 
 @test
-def a_broken_lease_is_told_when_it_is_broken_and_when_it_ends(t):
+def a_broken_lease_is_reported_at_the_break_and_at_expiry(t):
     """S3: BREAK of a leased grant: it is asked to end, and ends with its lease."""
     s, sub, other = t.server().with_clients(2)
     c = s.client(3)
@@ -857,7 +857,7 @@ def a_broken_lease_is_told_when_it_is_broken_and_when_it_ends(t):
 
 
 @test
-def who_speaks_RESP2_is_pushed_nothing(t):
+def a_client_that_speaks_RESP2_is_pushed_nothing(t):
     s, c, other = t.server().with_clients(2)
     fence = c.acquire("k")
     check(other("BREAK", "k", fence), 2)
@@ -890,7 +890,7 @@ def a_holder_that_subscribes_gets_both_the_push_and_the_message(t):
 
 
 @test
-def a_thousand_leases_that_end_are_told_once_each(t):
+def a_thousand_expired_leases_are_reported_once_each(t):
     s = t.server()
     sub, c = s.client(), s.client(3)
     sub.subscribe("lock:*", command="PSUBSCRIBE")

@@ -563,7 +563,7 @@ def STEAL_half_of_a_victim_that_answers_does_not_overlap(t):
 
 
 @test
-def a_master_thief_is_told_whom_it_waits_for_as_well(t):
+def a_top_priority_thief_also_learns_its_holder(t):
     s, v = t.server().with_clients(1)
     fence = v.acquire("k", "LEASE", HOURS, "NOTE", "backup")
     first = thief(s, priority=5)
@@ -574,7 +574,7 @@ def a_master_thief_is_told_whom_it_waits_for_as_well(t):
 
 
 @test
-def a_thief_that_has_gone_when_it_would_enter_robs_nobody(t):
+def a_disconnected_thief_takes_nothing(t):
     """It has half closed behind more than the server reads while it waits."""
     s = t.server()
     v, sub = s.client(3), listener(s)
@@ -657,7 +657,7 @@ def STEAL_AUTO_goes_by_twenty_answers(t):
 
 
 @test
-def what_is_not_a_fraction_is_refused(t):
+def an_invalid_fraction_is_rejected(t):
     s, c = t.server().with_clients(1)
     for bad in ("2", "1.1", "1.000001", "-1", "-0.5", "x", "", ".", "0.5.5", "1e0", "0,5", "nan",
                 "99999999999999999999", "AUTOS"):

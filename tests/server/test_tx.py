@@ -144,7 +144,7 @@ def a_scan_is_in_the_order_of_keys(t):
 
 
 @test
-def what_is_not_there_is_said(t):
+def what_is_not_there_is_reported(t):
     s, c = start(t).with_clients(1)
     for words in (("TX.GET", "t", "k"), ("TX.PUT", "t", "k", "v"), ("TX.DEL", "t", "k"), ("TX.SCAN", "t"),
                   ("TX.LOCK", "READ", "t"), ("TX.COMMIT",), ("TX.ABORT",)):
@@ -163,7 +163,7 @@ def what_is_not_there_is_said(t):
 
 
 @test
-def who_only_reads_commits_too(t):
+def a_read_only_transaction_commits_too(t):
     s = start(t)
     put(s, "t", "k", "v")
     before = s.number("revision")
@@ -235,7 +235,7 @@ def an_error_before_an_abort_or_outside_is_none_of_the_next_transaction(t):
 
 
 @test
-def who_restarts_does_whatever_else_failed(t):
+def a_transaction_restarts_whatever_else_failed(t):
     """RESTART is to be replayed, whatever follows it; after another error it is that error."""
     s, a, b = start(t, *A_LIMIT).with_clients(2)
     bad = ("TX.PUT", "t", "b", "x" * 11)
@@ -260,7 +260,7 @@ def who_restarts_does_whatever_else_failed(t):
 
 
 @test
-def a_conflicting_pair_goes_one_after_the_other(t):
+def a_conflicting_pair_runs_one_after_the_other(t):
     s = start(t)
     put(s, "t", "x", "0")
     a, b = s.clients(2)
@@ -353,7 +353,7 @@ def a_deadlock_is_named_and_both_commit(t):
 
 
 @test
-def the_youngest_restarts_whoever_closes_the_cycle(t):
+def the_youngest_restarts_no_matter_which_closes_the_cycle(t):
     s, a, b, c = start(t).with_clients(3)
     ids = [begin(x)[1] for x in (a, b, c)]
     for x, key in ((a, "x"), (b, "y"), (c, "z")):
@@ -375,7 +375,7 @@ def the_youngest_restarts_whoever_closes_the_cycle(t):
 
 
 @test
-def two_who_read_and_then_write(t):
+def two_transactions_that_read_and_then_write(t):
     """Each would have to wait for the other to stop reading."""
     s = start(t)
     put(s, "t", "n", "0")
@@ -646,7 +646,7 @@ for kind in (leaves_with_locks, leaves_while_it_waits, leaves_after_RESTART, lea
 
 
 @test
-def a_client_that_is_killed_gives_its_locks_back(t):
+def a_killed_client_releases_its_locks(t):
     s = start(t)
     kept = []
 
@@ -685,7 +685,7 @@ def RESET_and_CLIENT_KILL_give_a_transaction_up(t):
 
 
 @test
-def a_stream_that_ends_is_heard_to_its_end(t):
+def a_stream_that_ends_is_read_to_its_end(t):
     """All of it was sent ahead: reads that wait for the store are no reason to hang up."""
     s = start(t)
     put(s, "t", "old", "1")
@@ -733,7 +733,7 @@ def slow(t, *options):
 
 
 @test
-def a_slow_disk_keeps_only_those_who_commit(t):
+def a_slow_disk_delays_only_commits(t):
     shims, s = slow(t)
     put(s, "t", "k", "old")
     a, b, c = s.clients(3)
@@ -793,7 +793,7 @@ def one_that_leaves_while_the_disk_works(t):
 
 
 @test
-def a_disk_that_fails_is_told_and_comes_back(t):
+def a_failing_disk_is_reported_and_recovers(t):
     shims, s = slow(t)
     put(s, "t", "k", "old")
     a = s.client()
@@ -1098,7 +1098,7 @@ def store_bytes_max(t):
 
 
 @test
-def a_dump_that_nobody_reads_is_in_nobodys_way(t):
+def a_dump_that_nobody_reads_blocks_nobody(t):
     """LMDB keeps what is overwritten while somebody reads what was there before."""
     s = start(t, "--store-bytes-max", "1m")
     for i in range(20):
@@ -1150,7 +1150,7 @@ def a_full_disk_loses_nothing(t):
 
 
 @test
-def two_servers_on_one_directory_are_refused(t):
+def two_servers_on_one_directory_are_rejected(t):
     s = start(t)
     put(s, "t", "k", "v")
     p = t.failing("--data", t.path("data"))
@@ -1177,7 +1177,7 @@ def without_a_directory_there_are_no_transactions(t):
 
 
 @test
-def engine_lmdb_where_it_cannot_be_is_refused(t):
+def engine_lmdb_is_rejected_where_it_cannot_work(t):
     node = ("--node", "1", "--peers", "1=127.0.0.1:9", "--secret", "0123456789abcdef")
     for options, words, status in (
             (node + ("--data", t.path("d")), "cluster have etcd", 2),
@@ -1201,7 +1201,7 @@ def a_node_of_a_cluster_has_no_keeper(t):
 
 
 @test
-def a_store_that_is_none_is_refused_and_leaves_all_as_it_was(t):
+def a_foreign_file_is_rejected_and_left_unchanged(t):
     s = start(t)
     s.client().acquire("lock", "LEASE", 3600000)
     put(s, "t", "k", "v")

@@ -171,7 +171,7 @@ def after_kill_9_all_that_was_answered_is_there_and_nothing_twice(t):
 
 
 @test
-def who_ends_by_itself_has_answered_all(t):
+def a_clean_exit_has_answered_everything(t):
     directory = t.path("data")
     os.mkdir(directory)
     p = start(t, directory)
@@ -210,7 +210,7 @@ def full_and_free_again(t, directory, p, free):
 
 
 @test
-def a_full_disk_is_told_and_nothing_is_lost(t):
+def a_full_disk_is_reported_and_nothing_is_lost(t):
     directory = t.path("data")
     os.mkdir(directory)
     mount(t, "-t", "tmpfs", "-o", "size=3m", "none", directory)
@@ -223,7 +223,7 @@ def a_full_disk_is_told_and_nothing_is_lost(t):
 
 
 @test
-def a_full_disk_at_the_start_is_told(t):
+def a_full_disk_at_the_start_is_reported(t):
     directory = t.path("data")
     os.mkdir(directory)
     mount(t, "-t", "tmpfs", "-o", "size=64k", "none", directory)
@@ -239,7 +239,7 @@ def a_full_disk_at_the_start_is_told(t):
 
 
 @test
-def a_limit_of_the_file_is_told_and_nothing_is_lost(t):
+def a_file_size_limit_is_reported_and_nothing_is_lost(t):
     directory = t.path("data")
     os.mkdir(directory)
     # A MiB, in blocks of 512. What it says goes to a pipe: that is no file.
@@ -264,7 +264,7 @@ def a_limit_of_the_file_is_told_and_nothing_is_lost(t):
 
 
 @test
-def a_store_that_is_full_says_so_and_reads_go_on(t):
+def a_full_store_reports_it_and_reads_continue(t):
     directory = t.path("data")
     os.mkdir(directory)
     p = start(t, directory, 2 << 20, 1000)

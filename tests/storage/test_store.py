@@ -79,7 +79,7 @@ def many_records_and_large_ones(t):
 
 
 @test
-def what_is_no_dump_is_refused_and_leaves_nothing(t):
+def a_file_that_is_not_a_dump_is_rejected_and_leaves_nothing(t):
     cases = [("", "the input is incomplete"), ("hello\n", "line 1"), (TEXT.replace("store 1", "store 2"),
                                                              "another version"),
              (TEXT.replace("end 10\n", ""), "the input is incomplete"), (TEXT[:-4], "line 14"),
@@ -127,7 +127,7 @@ def where_there_is_none_it_says_so(t):
 
 
 @test
-def a_wrong_command_line_is_told(t):
+def a_wrong_command_line_is_reported(t):
     for words in ([], ["nonsense"], ["check"], ["check", "a", "b"], ["dump", "--fast", "a"],
                   ["check", ""]):
         check(t.sluice("store", *words).status, 64, " ".join(words))
@@ -162,7 +162,7 @@ def sluice_offline_has_help_and_a_version(t):
 
 
 @test
-def foreign_cut_and_damaged_files_are_told(t):
+def foreign_truncated_and_damaged_files_are_reported(t):
     load(t, TEXT)
     path = t.path("data/store")
     with open(path, "rb") as f:
@@ -184,7 +184,7 @@ def foreign_cut_and_damaged_files_are_told(t):
 
 
 @test
-def a_damaged_page_is_told_whatever_it_does_to_LMDB(t):
+def a_damaged_page_is_reported_whatever_it_does_to_LMDB(t):
     """Where the head of a page says something else LMDB is led astray, or gives up."""
     lines = ['data "t" "%04d" 1 "%s"' % (i, "v" * 100) for i in range(600)]
     text = "sluice store 1\nterm 1\nrevision 1\n%s\nend 600\n" % "\n".join(lines)
@@ -212,7 +212,7 @@ def a_damaged_page_is_told_whatever_it_does_to_LMDB(t):
 
 
 @test
-def a_dump_through_a_pipe_needs_room_for_it(t):
+def a_dump_through_a_pipe_needs_disk_space(t):
     load(t, TEXT)
     read, write = os.pipe()
     p = t.sluice("store", "dump", t.path("data"), stdout=write, env={"TMPDIR": t.path("none")})
@@ -236,7 +236,7 @@ def a_store_in_use_can_be_checked_and_dumped(t):
 
 
 @test
-def output_that_cannot_be_written_is_told(t):
+def unwritable_output_is_reported(t):
     load(t, TEXT)
     for command in ("check", "dump"):
         with open("/dev/full", "w") as full:

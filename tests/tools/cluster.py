@@ -211,7 +211,7 @@ def a_cut_on_loopback_and_its_end(t):
 
 
 @test
-def without_the_proxy_a_cut_is_refused(t):
+def without_the_proxy_a_cut_is_rejected(t):
     c = up(t, "--direct")
     check(c.fails("cut", 1), (1, "cluster: on loopback, nodes cannot be cut off without a proxy "
                              "(--direct)\n"))
@@ -252,7 +252,7 @@ def a_node_more_and_a_node_less(t):
 
 
 @test
-def words_for_the_server_reach_it(t):
+def options_for_the_server_reach_it(t):
     c = up(t, "1", "--", "--lease-max", "20s")
     check(c.cli(1, "ACQUIRE", "a", "LEASE", 60000)[0].split()[0], "TOOBIG")
     check_that("listening" in c("log", 1), "its log is shown")
@@ -274,7 +274,7 @@ def two_clusters_side_by_side(t):
 
 
 @test
-def a_cluster_beside_other_temporary_files(t):
+def a_cluster_next_to_other_temporary_files(t):
     """Two locks of one process are on one directory. (It is not that of the other tests, so ports
     that they choose are not chosen here.)"""
     c = Tool(t)
@@ -445,7 +445,7 @@ def etcd_forgets_what_is_compacted(t):
 
 
 @test
-def without_etcd_it_is_said_which_package_has_it(t):
+def without_etcd_it_is_reported_which_package_has_it(t):
     c = Tool(t)
     needs = t.start("/usr/bin/env", "PATH=" + t.path("nothing"), "/usr/bin/python3", TOOL, "up",
                     "--dir", c.dir, "--server", tap.program, "--etcd")
@@ -475,7 +475,7 @@ def etcd_has(t, **more):
 
 
 @test
-def a_member_with_certificates_speaks_with_who_has_one(t):
+def a_member_with_certificates_accepts_a_client_with_one(t):
     for c, m, _ in etcd_has(t, etcd_tls="certs"):
         check(c.etcd.urls[:8], "https://", "the address")
         c.etcd.tls = "tls"  # without ours
@@ -486,7 +486,7 @@ def a_member_with_certificates_speaks_with_who_has_one(t):
 
 
 @test
-def a_member_with_users_refuses_strangers(t):
+def a_member_with_users_rejects_unknown_clients(t):
     for c, m, key in etcd_has(t, etcd_user=("sluice", "secret")):
         for token, wanted in ((None, "user name is empty"), ("none", "invalid auth token")):
             try:
@@ -506,7 +506,7 @@ def a_member_with_users_refuses_strangers(t):
 
 
 @test
-def a_command_beside_etcd(t):
+def a_command_next_to_etcd(t):
     needs_etcd()
     tool = os.path.join(ROOT, "tests/cluster/lib/etcd.py")
     p = t.run(tool, "2", "--tls", "sh", "-c", "echo $ETCD_URLS $ETCD_CA; exit 7")
@@ -540,7 +540,7 @@ def info(node):
 
 
 @test
-def a_cluster_ends_with_the_process_that_made_it(t):
+def a_cluster_stops_with_the_process_that_started_it(t):
     """Also with kill -9, and while another process that it forked goes on."""
     script = t.script("holder.py", """
 import os, sys, time
@@ -643,7 +643,7 @@ def the_clocks_of_a_node(t):
 
 
 @test
-def who_sleeps_sleeps_by_these_clocks(t):
+def a_sleeping_process_uses_these_clocks(t):
     """A timer that was set an hour ahead, a wait, a sleep; the clocks change meanwhile."""
     library, file = t.path("clock.so"), t.path("clock")
     clock.build_clock(library)

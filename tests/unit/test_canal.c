@@ -26,7 +26,7 @@ static int64_t count(const struct world *w, const char *key)
 
 /* --- The rules ------------------------------------------------------------ */
 
-UNIT_TEST(a_unit_is_the_nth_and_the_next_one_is_refused)
+UNIT_TEST(a_unit_has_its_ordinal_and_the_next_one_is_rejected)
 {
     WORLD w = world_new(NULL);
     for (int64_t n = 1; n <= 3; n++)
@@ -90,7 +90,7 @@ UNIT_TEST(what_can_never_fit_is_too_big)
     assert_int_equal(sluice_canal_acquire(w.canal, "db", huge, NULL), SLUICE_ETOOBIG);
 }
 
-UNIT_TEST(bad_arguments_are_refused_and_change_nothing)
+UNIT_TEST(bad_arguments_are_rejected_and_change_nothing)
 {
     WORLD w = world_new(NULL);
     char long_key[SLUICE_KEY_BYTES_MAX + 2];

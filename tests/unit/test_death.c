@@ -128,7 +128,7 @@ static int in_a_thread(void *(*f)(void *), void *arg)
     return (int)(intptr_t)result;
 }
 
-UNIT_TEST(a_permit_is_its_threads_and_another_is_refused_with_words)
+UNIT_TEST(a_permit_belongs_to_its_thread_and_others_get_an_error)
 {
     WORLD w = world_new(NULL);
     struct sluice_key *k;
@@ -337,7 +337,7 @@ UNIT_TEST(K10_a_zombie_holds_nothing)
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
 }
 
-UNIT_TEST(close_gives_back_what_the_thread_holds)
+UNIT_TEST(close_releases_the_permits_of_the_thread)
 {
     WORLD w = world_new(NULL);
     ACTOR a = actor_start(&w);
@@ -471,7 +471,7 @@ UNIT_TEST(K13_the_dead_leave_ten_thousand_keys_in_each_of_two_segments)
     world_end(&w[0]), world_end(&w[1]);
 }
 
-UNIT_TEST(a_thread_may_use_so_many_segments_and_no_more)
+UNIT_TEST(a_thread_may_use_a_limited_number_of_segments)
 {
     struct sluice_canal *c[SLUICE_SEGMENTS_MAX + 1];
     struct sluice_canal_options tiny = {
@@ -586,7 +586,7 @@ UNIT_TEST(closing_the_canal_leaves_what_others_have_by_the_tether)
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
 }
 
-UNIT_TEST(closing_the_canal_after_the_tether_gives_back_at_once)
+UNIT_TEST(closing_the_canal_after_the_tether_releases_at_once)
 {
     WORLD w = world_new(NULL);
     struct sluice_canal *c;
@@ -622,7 +622,7 @@ UNIT_TEST(a_tethered_permit_outlives_the_exit_of_its_thread)
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
 }
 
-UNIT_TEST(a_tether_of_an_anonymous_segment_is_refused)
+UNIT_TEST(a_tether_of_an_anonymous_segment_is_rejected)
 {
     struct sluice_canal *c;
     struct sluice_canal_options o = {.anonymous = 1};

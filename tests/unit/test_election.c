@@ -97,7 +97,7 @@ UNIT_TEST(a_node_that_was_restarted_as_keeper_claims_the_next)
          "6\n");
 }
 
-UNIT_TEST(who_is_no_member_claims_nothing)
+UNIT_TEST(a_node_outside_the_membership_claims_nothing)
 {
     ELECTION s = election_stage_new(4, 3);
     TERM_READ(0, 0, 0);
@@ -163,7 +163,7 @@ UNIT_TEST(what_the_keeper_says_of_itself_does_not_count)
     SAID("doubt closed of 5\n");
 }
 
-UNIT_TEST(who_sees_it_does_not_claim_whatever_others_say)
+UNIT_TEST(a_node_that_sees_the_keeper_does_not_claim)
 {
     ELECTION s = watcher();
     HEARS(3, 5, CLOSED), HEARS(2, 5, CLOSED);
@@ -185,7 +185,7 @@ UNIT_TEST(silence_for_a_majority_is_a_reason_after_a_while)
     SAID("doubt silent of 5\nclaim after 5\n");
 }
 
-UNIT_TEST(a_silence_is_told_once_it_is_long_and_again)
+UNIT_TEST(a_long_silence_is_reported_and_so_is_its_end)
 {
     ELECTION s = watcher();
     uint64_t beat = 9;
@@ -238,7 +238,7 @@ UNIT_TEST(doubts_are_good_for_a_while)
     SAID("claim after 5\n");
 }
 
-UNIT_TEST(who_sees_it_again_takes_its_doubt_back)
+UNIT_TEST(a_node_that_sees_the_keeper_again_withdraws_its_doubt)
 {
     ELECTION s = watcher();
     HEARS(3, 5, CLOSED), HEARS(3, 5, UP), SEES(2, CLOSED);
@@ -260,7 +260,7 @@ UNIT_TEST(doubts_of_an_old_term_do_not_count)
 }
 
 /* A node that reports about an unknown term knows more. */
-UNIT_TEST(a_doubt_of_a_newer_term_is_a_reason_to_look)
+UNIT_TEST(a_doubt_of_a_newer_term_triggers_a_read)
 {
     ELECTION s = watcher();
     HEARS(3, 6, UP), HEARS(3, 6, UP);
@@ -269,7 +269,7 @@ UNIT_TEST(a_doubt_of_a_newer_term_is_a_reason_to_look)
     SAID("keeper 3 of 6\ndoubt up of 6\n");
 }
 
-UNIT_TEST(a_new_keeper_is_doubted_at_once_by_who_does_not_see_it)
+UNIT_TEST(a_new_keeper_is_doubted_at_once_by_nodes_that_cannot_see_it)
 {
     ELECTION s = watcher();
     SEES(3, CLOSED);
@@ -300,7 +300,7 @@ UNIT_TEST(a_keeper_that_no_cluster_can_have_is_closed)
 
 /* --- Heartbeats --------------------------------------------------------------------- */
 
-UNIT_TEST(silence_at_the_engine_is_looked_at_and_then_a_reason)
+UNIT_TEST(silence_at_the_engine_is_checked_and_then_a_reason)
 {
     ELECTION s = watcher();
     election_passes(s, 1000); /* Does the storage answer at all? */
@@ -320,7 +320,7 @@ UNIT_TEST(silence_at_the_engine_is_looked_at_and_then_a_reason)
          "6\n");
 }
 
-UNIT_TEST(a_look_that_finds_another_beat_is_no_reason)
+UNIT_TEST(a_read_that_finds_a_new_heartbeat_is_no_reason)
 {
     ELECTION s = watcher();
     silence_passes(s, 2999);
@@ -334,7 +334,7 @@ UNIT_TEST(a_look_that_finds_another_beat_is_no_reason)
 }
 
 /* What it compares has changed since it looked. */
-UNIT_TEST(who_renews_in_the_last_moment_is_not_deposed)
+UNIT_TEST(a_renewal_at_the_last_moment_prevents_a_takeover)
 {
     ELECTION s = watcher();
     silence_passes(s, 3000);
@@ -346,14 +346,14 @@ UNIT_TEST(who_renews_in_the_last_moment_is_not_deposed)
     SAID("");
 }
 
-UNIT_TEST(an_older_beat_that_comes_late_is_no_news)
+UNIT_TEST(an_older_heartbeat_that_arrives_late_changes_nothing)
 {
     ELECTION s = watcher();
     TOLD(2, 5, 12), TOLD(2, 5, 11);
     assert_int_equal(election_view(s).current.heartbeat, 12);
 }
 
-UNIT_TEST(a_beat_is_seen_by_a_look_where_no_watch_tells)
+UNIT_TEST(a_heartbeat_is_found_by_a_read_where_no_watch_reports_it)
 {
     ELECTION s = watcher();
     uint64_t beat = 9;
@@ -369,7 +369,7 @@ UNIT_TEST(a_beat_is_seen_by_a_look_where_no_watch_tells)
 
 /* --- The storage does not answer ----------------------------------------------------- */
 
-UNIT_TEST(who_cannot_reach_the_engine_does_not_claim)
+UNIT_TEST(a_node_without_the_engine_does_not_claim)
 {
     ELECTION s = watcher();
     election_passes(s, 1000);
@@ -405,7 +405,7 @@ UNIT_TEST(an_engine_that_was_away_is_given_time)
 }
 
 /* It is asleep for a minute; when it wakes the clock is the first it looks at. */
-UNIT_TEST(a_node_that_was_asleep_looks_and_waits)
+UNIT_TEST(a_node_that_slept_reads_and_waits)
 {
     ELECTION s = watcher();
     s->now += 60000;
@@ -481,7 +481,7 @@ UNIT_TEST(a_claim_whose_answer_was_lost_is_followed_by_the_next)
 }
 
 /* Others need its word, or they would be no majority. */
-UNIT_TEST(who_claims_goes_on_to_say_what_it_sees)
+UNIT_TEST(a_claiming_node_keeps_reporting_what_it_sees)
 {
     ELECTION s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED);
@@ -507,7 +507,7 @@ UNIT_TEST(authority_is_counted_from_the_question)
     SAID("renew 6\n");
 }
 
-UNIT_TEST(authority_ends_and_comes_back_with_an_answer)
+UNIT_TEST(authority_ends_and_returns_with_an_answer)
 {
     ELECTION s = keeper();
     election_passes(s, 490);
@@ -557,7 +557,7 @@ UNIT_TEST(haste_waits_where_the_engine_fails)
     SAID("renew 6\n");
 }
 
-UNIT_TEST(a_renewal_that_is_refused_is_the_end)
+UNIT_TEST(a_rejected_renewal_is_final)
 {
     ELECTION s = keeper();
     election_passes(s, 490);
@@ -566,7 +566,7 @@ UNIT_TEST(a_renewal_that_is_refused_is_the_end)
     assert_int_equal(election_view(s).authority_end_ms, 0);
 }
 
-UNIT_TEST(a_refusal_that_says_no_more_is_the_end_and_looked_at)
+UNIT_TEST(a_rejection_without_a_reason_is_final_and_read_again)
 {
     ELECTION s = keeper();
     election_passes(s, 490);
@@ -578,7 +578,7 @@ UNIT_TEST(a_refusal_that_says_no_more_is_the_end_and_looked_at)
     SAID("keeper 3 of 8\ndoubt up of 8\n");
 }
 
-UNIT_TEST(a_commit_that_is_refused_is_the_end)
+UNIT_TEST(a_rejected_commit_is_final)
 {
     ELECTION s = keeper();
     election_refused(s, 6);
@@ -596,7 +596,7 @@ UNIT_TEST(a_commit_that_is_refused_is_the_end)
     SAID("keeper 3 of 7\ndoubt up of 7\n");
 }
 
-UNIT_TEST(the_watch_tells_that_it_is_over)
+UNIT_TEST(the_watch_reports_its_end)
 {
     ELECTION s = keeper();
     TOLD(1, 6, 10), TOLD(2, 5, 99), TOLD(1, 6, 11);
@@ -607,7 +607,7 @@ UNIT_TEST(the_watch_tells_that_it_is_over)
     SAID("");
 }
 
-UNIT_TEST(a_look_tells_that_it_is_over)
+UNIT_TEST(a_read_reports_the_end)
 {
     ELECTION s = keeper();
     HEARS(3, 7, UP);
@@ -625,7 +625,7 @@ UNIT_TEST(what_others_see_does_not_stop_a_keeper)
     assert_int_equal(election_view(s).state, SL_ELECTION_LEADING);
 }
 
-UNIT_TEST(the_longest_lease_is_waited_for_even_if_it_never_ends)
+UNIT_TEST(the_longest_lease_is_respected_even_if_it_never_expires)
 {
     ELECTION s = election_stage_new(1, 3);
     struct sl_storage_term r = election_reign(1, 5, 9);
@@ -641,7 +641,7 @@ UNIT_TEST(the_longest_lease_is_waited_for_even_if_it_never_ends)
 
 /* --- Answers in another order --------------------------------------------------------- */
 
-UNIT_TEST(its_claim_is_told_before_it_is_answered)
+UNIT_TEST(its_claim_is_announced_before_it_is_answered)
 {
     ELECTION s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED);
@@ -670,7 +670,7 @@ UNIT_TEST(a_claim_that_was_overtaken_does_not_lead)
     SAID("");
 }
 
-UNIT_TEST(a_refused_claim_does_not_bring_back_an_old_keeper)
+UNIT_TEST(a_rejected_claim_does_not_restore_an_old_keeper)
 {
     ELECTION s = watcher();
     SEES(2, CLOSED), HEARS(3, 5, CLOSED), UNHEARD;
@@ -681,7 +681,7 @@ UNIT_TEST(a_refused_claim_does_not_bring_back_an_old_keeper)
     assert_int_equal(election_view(s).current.node, 3);
 }
 
-UNIT_TEST(a_look_from_before_its_reign_changes_nothing)
+UNIT_TEST(a_read_from_before_its_term_changes_nothing)
 {
     ELECTION s = watcher();
     HEARS(3, 6, UP);
@@ -698,7 +698,7 @@ UNIT_TEST(a_look_from_before_its_reign_changes_nothing)
 }
 
 /* It was deposed, and leads again, before its old renewal is answered. */
-UNIT_TEST(a_renewal_of_an_old_reign_changes_nothing)
+UNIT_TEST(a_renewal_of_an_old_term_changes_nothing)
 {
     ELECTION s = keeper();
     election_passes(s, 490);

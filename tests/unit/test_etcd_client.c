@@ -106,7 +106,7 @@ UNIT_TEST(base64_is_read_as_it_was_written)
     assert_string_equal(text, "YW55IGNhcm5hbCBwbGVhc3VyZQ==");
 }
 
-UNIT_TEST(what_is_not_base64_is_refused)
+UNIT_TEST(invalid_base64_is_rejected)
 {
     static const char *const bad[] = {"A",    "AA",   "AAA",      "A===",     "====",
                                       "AA=A", "AB==", "AAB=",     "AA==AAAA", "AA*A",
@@ -147,7 +147,7 @@ static const char *refusal_of(const char *members)
     return refusal(&s);
 }
 
-UNIT_TEST(settings_that_are_wrong_are_refused_with_words)
+UNIT_TEST(invalid_settings_are_rejected_with_a_message)
 {
     assert_non_null(strstr(refusal_of(""), "missing"));
     assert_non_null(strstr(refusal_of("http://a:1,"), "missing"));
@@ -169,7 +169,7 @@ UNIT_TEST(settings_that_are_wrong_are_refused_with_words)
     assert_non_null(strstr(refusal(&s), "UTF-8"));
 }
 
-UNIT_TEST(a_password_in_a_url_is_refused_and_not_repeated)
+UNIT_TEST(a_password_in_a_url_is_rejected_and_not_repeated)
 {
     const char *why = refusal_of("http://root:geheim@a:2379");
     assert_non_null(strstr(why, "no user in it"));
@@ -252,7 +252,7 @@ static void serve_huge(struct odd_server *s, int fd)
     }
 }
 
-UNIT_TEST(an_answer_that_is_too_big_is_said_to_be)
+UNIT_TEST(an_answer_that_is_too_big_is_reported_to_be)
 {
     begin_one(serve_huge, LATER_MS);
     a.call.answer_bytes_max = 100000;
@@ -263,7 +263,7 @@ UNIT_TEST(an_answer_that_is_too_big_is_said_to_be)
 
 /* --- Members that fail --------------------------------------------------------- */
 
-UNIT_TEST(nobody_there_is_unsent)
+UNIT_TEST(a_request_without_a_server_is_unsent)
 {
     char words[200];
     begin_one(serve_well, LATER_MS);
@@ -452,7 +452,7 @@ static void serve_an_error(struct odd_server *s, int fd)
     while (odd_read(s, fd, &r)) odd_answer(fd, error_status, error_text);
 }
 
-UNIT_TEST(an_error_of_etcd_has_a_code_and_words)
+UNIT_TEST(an_error_of_etcd_has_a_code_and_a_message)
 {
     begin_both(serve_an_error, serve_well, LATER_MS);
     error_status = 400;
@@ -535,7 +535,7 @@ static struct sl_etcd_client *client_with_user(const char *password)
     return client_with(&s);
 }
 
-UNIT_TEST(a_token_is_asked_for_once_and_again_when_it_is_refused)
+UNIT_TEST(a_token_is_requested_once_and_again_after_a_rejection)
 {
     static const char *const refusals[] = {
         "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}",
@@ -558,7 +558,7 @@ UNIT_TEST(a_token_is_asked_for_once_and_again_when_it_is_refused)
     assert_string_equal(sl_etcd_client_trouble(c), "");
 }
 
-UNIT_TEST(a_token_that_is_always_refused_is_an_answer)
+UNIT_TEST(a_token_that_is_always_rejected_is_an_error)
 {
     odd_begin(&one, serve_with_tokens);
     use_client(client_with_user(SECRET));
@@ -570,7 +570,7 @@ UNIT_TEST(a_token_that_is_always_refused_is_an_answer)
                         "etcd: etcdserver: invalid auth token");
 }
 
-UNIT_TEST(a_wrong_password_is_said_and_not_tried_all_the_time)
+UNIT_TEST(a_wrong_password_is_reported_and_not_tried_all_the_time)
 {
     odd_begin(&one, serve_with_tokens);
     use_client(client_with_user("falsch"));
@@ -665,7 +665,7 @@ UNIT_TEST(connections_are_bounded_and_all_calls_are_answered)
     assert_int_equal(one.requests, MANY);
 }
 
-UNIT_TEST(work_calls_no_more_done_than_it_is_told)
+UNIT_TEST(work_calls_done_at_most_as_often_as_allowed)
 {
     struct asked calls[10] = {0};
     begin_one(serve_well, LATER_MS);
@@ -757,7 +757,7 @@ static void serve_a_watch(struct odd_server *s, int fd)
     while (watch_part == 1) nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
-UNIT_TEST(a_watch_tells_whole_objects_and_ends_once)
+UNIT_TEST(a_watch_delivers_whole_objects_and_ends_once)
 {
     begin_one(serve_a_watch, LATER_MS);
     watch_part = 0;
@@ -802,7 +802,7 @@ static void serve_a_line(struct odd_server *s, int fd)
     if (strstr(watch_line, " 200 ") != NULL || watch_line[0] == '\0') odd_wait(fd);
 }
 
-UNIT_TEST(a_watch_that_etcd_has_ended_is_over)
+UNIT_TEST(a_watch_that_etcd_closed_has_ended)
 {
     static const char *const lines[][2] = {
         {STREAM "{\"result\":{\"canceled\":true,\"cancel_reason\":\"old news\"}}\n",
@@ -844,7 +844,7 @@ static void serve_a_quiet_watch(struct odd_server *s, int fd)
     }
 }
 
-UNIT_TEST(a_silent_watch_goes_on_while_its_member_answers)
+UNIT_TEST(a_silent_watch_continues_while_its_member_answers)
 {
     begin_one(serve_a_quiet_watch, 500);
     watch(0);

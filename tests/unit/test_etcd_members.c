@@ -187,7 +187,7 @@ UNIT_TEST(a_user_has_a_token_and_another_after_a_restart)
     put(PUT_V);
 }
 
-UNIT_TEST(who_is_not_a_user_is_told_so)
+UNIT_TEST(an_unknown_user_gets_an_error)
 {
     begin_with_users();
     use_client(client_as("root", "falsch"));
@@ -281,7 +281,7 @@ UNIT_TEST(a_paused_member_loses_a_request_and_ends_a_watch)
     etcd_resume(&etcd, 0);
 }
 
-UNIT_TEST(without_a_majority_nothing_is_known_and_a_watch_ends)
+UNIT_TEST(without_a_majority_a_watch_ends)
 {
     begin(3, SOON_MS);
     put(PUT_V);

@@ -159,7 +159,7 @@ UNIT_TEST(waiters_are_seen_while_they_wait)
     assert_false(find_holder(&w, "db", a.pid, 1, &h));
 }
 
-UNIT_TEST(who_goes_on_waiting_waits_since_the_first_time)
+UNIT_TEST(a_continued_wait_counts_from_its_first_time)
 {
     WORLD w = world_new(NULL);
     ACTOR a = actor_start(&w);
@@ -236,7 +236,7 @@ UNIT_TEST(the_picture_is_the_one_canal_locks_users_know)
     assert_int_equal(sluice_canal_picture(1, three, NULL, 0), 0);
 }
 
-UNIT_TEST(bad_arguments_are_refused)
+UNIT_TEST(bad_arguments_are_rejected)
 {
     WORLD w = world_new(NULL);
     uint64_t cursor = 0;

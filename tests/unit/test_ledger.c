@@ -142,7 +142,7 @@ static void an_extension_does_not_change_the_client(void **state)
     assert_text(again.address, "10.0.0.7:1 via node 2");
 }
 
-static void one_of_nobody_stays_so(void **state)
+static void a_grant_without_a_session_stays_so(void **state)
 {
     (void)state;
     struct sl_record r = record(5, "k", 1000);
@@ -366,7 +366,7 @@ int main(void)
                                         begin, end),
         cmocka_unit_test_setup_teardown(an_extension_does_not_change_the_client, begin,
                                         end),
-        cmocka_unit_test_setup_teardown(one_of_nobody_stays_so, begin, end),
+        cmocka_unit_test_setup_teardown(a_grant_without_a_session_stays_so, begin, end),
         cmocka_unit_test_setup_teardown(the_newest_of_a_key_is_that_of_the_connection,
                                         begin, end),
         cmocka_unit_test_setup_teardown(with_a_connection_goes_what_has_no_lease, begin,

@@ -280,7 +280,7 @@ TEST(the_higher_priority_comes_first)
 
 /* The second request has withdrawn, and the first has not asked again: its turn is kept, and
  * no request that is younger takes the free vote. */
-TEST(nobody_slips_in_while_the_first_asks_again)
+TEST(nobody_enters_while_the_first_retries)
 {
     struct stage *s = two_of_three();
     uint64_t t[2];
@@ -380,7 +380,7 @@ TEST(a_withdrawn_request_leaves_no_vote)
 }
 
 /* It has votes, and waits for its next round: they are given back with its answer. */
-TEST(a_request_that_ends_between_rounds_leaves_no_vote)
+TEST(a_request_that_times_out_between_rounds_leaves_no_vote)
 {
     struct stage *s = two_of_three();
     struct sl_message ghost = forged(s, 1, 2, SL_MESSAGE_ACQUIRE);
@@ -415,7 +415,7 @@ TEST(an_attempt_that_is_given_up_takes_earlier_ones_along)
 }
 
 /* The node that made an attempt is dead, and has left one vote: it may have been granted. */
-STAGE_TEST(a_dead_proposer_s_vote_counts_until_it_ends, 3)
+STAGE_TEST(a_dead_proposers_vote_counts_until_it_expires, 3)
 {
     cut(s, 3, 1, SL_MESSAGE_NONE);
     hold(s, 2, 3, SL_MESSAGE_NONE);
@@ -436,7 +436,7 @@ STAGE_TEST(a_dead_proposer_s_vote_counts_until_it_ends, 3)
 
 /* Two acceptors have attempts of different requests, and all three answer: no lease is in force.
  * Its own vote is given back with its answer. */
-STAGE_TEST(split_votes_are_not_told_as_a_lease, 3)
+STAGE_TEST(split_votes_are_not_reported_as_a_lease, 3)
 {
     for (sl_node_id to = 2; to <= 3; to++) {
         struct sl_message ghost = forged(s, to % 3 + 1, to, SL_MESSAGE_ACQUIRE);
@@ -456,7 +456,7 @@ STAGE_TEST(split_votes_are_not_told_as_a_lease, 3)
 /* --- Waiting --------------------------------------------------------------------------------- */
 
 /* The time of both is over before their votes have come. */
-TEST(a_short_wait_ends_when_it_is_clear_who_has_it)
+TEST(a_short_wait_ends_once_the_holder_is_known)
 {
     struct stage *s = two_of_three();
     uint64_t t[2];
@@ -471,7 +471,7 @@ TEST(a_short_wait_ends_when_it_is_clear_who_has_it)
 }
 
 /* And between two rounds. */
-TEST(a_wait_that_ends_between_two_rounds_goes_on)
+TEST(a_wait_that_ends_between_two_rounds_continues)
 {
     struct stage *s = two_of_three();
     uint64_t t[2];
@@ -496,7 +496,7 @@ TEST(a_wait_that_ends_between_two_rounds_goes_on)
 
 /* It stands behind another one, which is granted the key just then: it has not asked anybody
  * when its time is over. */
-TEST(a_queued_request_is_told_that_the_key_is_taken)
+TEST(a_queued_request_learns_that_the_key_is_taken)
 {
     struct stage *s = two_of_three();
     hold(s, 1, 2, SL_MESSAGE_NONE);

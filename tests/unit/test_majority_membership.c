@@ -146,7 +146,7 @@ STAGE_TEST(a_node_removes_itself, 4)
 
 /* --- What is refused --------------------------------------------------------------- */
 
-STAGE_TEST(what_is_no_change_is_refused_with_the_reason, 3)
+STAGE_TEST(an_empty_change_is_rejected_with_the_reason, 3)
 {
     refused_because(s, add_node(s, 1, 2), "on the list already");
     refused_because(s, remove_node(s, 1, 7), "not on the list");
@@ -416,7 +416,7 @@ STAGE_TEST(N7_nor_by_those_who_never_met_it, 4)
 }
 
 /* Added, but down when its list came into force; and then there was another list. */
-STAGE_TEST(who_was_added_while_it_was_down_joins_later, 3)
+STAGE_TEST(a_node_added_while_it_was_down_joins_later, 3)
 {
     start(s, 4);
     hold(s, 0, 4, SL_MESSAGE_NONE);
@@ -546,7 +546,7 @@ STAGE_TEST(N5_a_promise_about_another_list_does_not_count, 3)
     assert_true(kept(s, 1, 0, SL_MESSAGE_ACCEPT) > 0);
 }
 
-STAGE_TEST(two_changes_at_one_node_are_refused, 3)
+STAGE_TEST(two_changes_at_one_node_are_rejected, 3)
 {
     start(s, 4);
     start(s, 5);
@@ -707,7 +707,7 @@ STAGE_TEST(one_node_that_restarted_does_not_stop_a_change, 3)
 }
 
 /* One node is down while the list changes, and hears of it when it is back. */
-STAGE_TEST(who_was_away_hears_of_the_list, 3)
+STAGE_TEST(a_node_that_was_away_learns_the_membership, 3)
 {
     start(s, 4);
     crash(s, 3);

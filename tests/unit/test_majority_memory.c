@@ -152,7 +152,7 @@ TEST(a_node_without_memory_is_none)
 }
 
 /* Who asks and there is no memory even for that is told at once, and nothing else comes. */
-STAGE_TEST(a_request_without_memory_is_refused, 3)
+STAGE_TEST(a_request_without_memory_is_rejected, 3)
 {
     memory_fails_after(0);
     uint64_t t = ASK(1, .value = {"v", 1});

@@ -112,7 +112,7 @@ TEST(nonsense_is_survived)
 }
 
 /* A vote that is no answer to what was asked: once it was waited for without end. */
-TEST(a_vote_that_is_no_answer_ends_nothing)
+TEST(a_vote_without_a_matching_request_changes_nothing)
 {
     for (int verdict = 1; verdict < SL_VERDICT_COUNT; verdict++) {
         struct stage *s = stage_new(3);

@@ -914,7 +914,7 @@ STAGE_TEST(a_minority_grants_nothing_and_reads_its_copy, 3)
     assert_int_equal(copy_at(s, 3), 0);
 }
 
-STAGE_TEST(too_many_that_are_silent_are_told_apart_from_too_few, 3)
+STAGE_TEST(silent_nodes_are_distinguished_from_missing_ones, 3)
 {
     take(s, 1, 5000);
     restart(s, 2);
@@ -1349,7 +1349,7 @@ STAGE_TEST(one_clock_days_ahead_does_not_decide_about_the_first_request, 3)
 }
 
 /* Alone it cannot know what time it is, and takes no fence. */
-STAGE_TEST(who_is_alone_uses_no_fence_up, 3)
+STAGE_TEST(an_uncontended_request_wastes_no_fence, 3)
 {
     isolate(s, 3);
     unlink_nodes(s, 1, 3);
@@ -1530,7 +1530,7 @@ STAGE_TEST(Q11_a_restarted_node_learns_a_lease_with_its_extension, 3)
 
 /* --- What else is promised --------------------------------------------------------- */
 
-STAGE_TEST(events_are_told_at_every_node_once, 3)
+STAGE_TEST(events_are_published_at_every_node_once, 3)
 {
     uint64_t t = ASK(1, .session = 77);
     sl_fence a = granted(s, t);
@@ -1568,7 +1568,7 @@ static void restart_under(struct stage *s, sl_fence a)
 
 /* Node 3 has a lease from the copies of others alone, and misses its extension: it does not
  * know that it is over, and says nothing. */
-STAGE_TEST(a_copy_that_ends_is_not_told_as_expired, 3)
+STAGE_TEST(an_ending_copy_is_not_reported_as_expired, 3)
 {
     sl_fence a = take(s, 1, 1000);
     restart_under(s, a);
@@ -1590,7 +1590,7 @@ STAGE_TEST(a_copy_that_ends_is_not_told_as_expired, 3)
 
 /* What became of it is told when nobody has spoken of it for long, or when the next lease of the
  * key is agreed; and not at all if it was released. */
-TEST(a_copy_that_ended_is_told_as_expired_in_the_end)
+TEST(an_expired_copy_is_eventually_reported_as_expired)
 {
     for (int i = 0; i < 3; i++) {
         struct stage *s = stage_new(3);
@@ -1628,7 +1628,7 @@ STAGE_TEST(a_session_s_own_grant_is_released_without_a_fence, 3)
     granted(s, ASK(2));
 }
 
-STAGE_TEST(who_withdraws_leaves_nothing, 3)
+STAGE_TEST(a_withdrawn_request_leaves_nothing, 3)
 {
     sl_fence a = take(s, 1, 1000);
     uint64_t b = ASK(2, .wait_ms = 10000);
@@ -1687,7 +1687,7 @@ STAGE_TEST(all_memory_is_counted_and_returns_to_what_it_was, 3)
         assert_int_equal(bytes_at(s, id), before[id]);
 }
 
-STAGE_TEST(a_waiter_is_told_in_time, 3)
+STAGE_TEST(a_waiter_is_notified_in_time, 3)
 {
     take(s, 1, 10000);
     int64_t began_us = s->now_us;

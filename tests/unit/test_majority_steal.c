@@ -67,7 +67,7 @@ STAGE_TEST(priority_alone_does_not_steal, 3)
     assert_int_equal(events(s, 0, SL_NODE_EVENT_ASKED, 0), 0);
 }
 
-STAGE_TEST(a_look_tells_of_the_thief, 3)
+STAGE_TEST(a_read_reports_the_thief, 3)
 {
     hold_a(s, 5000);
     ASK(2, THIEF, .priority = 5);
@@ -526,7 +526,7 @@ TEST(the_thief_enters_when_it_said)
     }
 }
 
-STAGE_TEST(who_never_enters_early_waits_to_the_end, 3)
+STAGE_TEST(a_thief_that_never_enters_early_waits_to_the_end, 3)
 {
     hold_a(s, 5000);
     uint64_t b = ASK(2, THIEF, .priority = 5);
@@ -550,7 +550,7 @@ STAGE_TEST(a_holder_that_goes_in_time_is_not_overlapped, 3)
 }
 
 /* One that overlaps another ends as any other does. */
-STAGE_TEST(who_entered_early_is_not_overlapped_by_that, 3)
+STAGE_TEST(an_early_entry_is_not_overlapped_by_a_reclaim, 3)
 {
     uint64_t a = hold_a(s, 60000);
     uint64_t b = ASK(2, FORCE(0), .priority = 5, .lease_ms = 5000);
@@ -567,7 +567,7 @@ STAGE_TEST(who_entered_early_is_not_overlapped_by_that, 3)
 
 /* The thief is gone, but the holder that it overlapped may still act: it is in the way until its
  * end, and is not extended. */
-STAGE_TEST(who_was_robbed_is_there_until_its_end, 3)
+STAGE_TEST(a_robbed_holder_is_shown_until_it_ends, 3)
 {
     uint64_t a = hold_a(s, 5000);
     uint64_t b = ASK(2, FORCE(0), .priority = 5);
@@ -601,7 +601,7 @@ STAGE_TEST(a_forced_attempt_that_fails_leaves_the_lease, 3)
 
 /* The thief's node has not heard of A. Of its first attempt neither the votes nor the end
  * are heard; its second one finds the first, and A behind it. */
-STAGE_TEST(who_enters_at_the_second_attempt_is_told_that_it_overlaps, 3)
+STAGE_TEST(an_entry_at_the_second_attempt_is_marked_overlapping, 3)
 {
     cut(s, 1, 2, SL_MESSAGE_NONE);
     uint64_t a = hold_a(s, 20000);
@@ -644,7 +644,7 @@ STAGE_TEST(force_needs_a_majority_too, 3)
 /* --- Starving ------------------------------------------------------------------------- */
 
 /* A victim that ignores the thief and goes on extending: mutant 13 lets it. */
-STAGE_TEST(starving_13_who_is_asked_cannot_go_on_for_ever, 3)
+STAGE_TEST(starving_13_a_revoked_holder_cannot_extend_forever, 3)
 {
     uint64_t a = hold_a(s, 300);
     uint64_t b = ASK(2, THIEF, .priority = 5);

@@ -250,7 +250,7 @@ static int with(struct sluice *s, struct sluice_request r)
     return sluice_acquire(s, "with", &r, &g);
 }
 
-UNIT_TEST(what_cannot_be_asked_for_is_refused)
+UNIT_TEST(impossible_requests_are_rejected)
 {
     SERVICE(s);
     struct sluice_grant g;
@@ -307,7 +307,7 @@ UNIT_TEST(limits_of_a_service_are_its_options)
 
 /* --- Locks -------------------------------------------------------------------------- */
 
-UNIT_TEST(who_waits_is_next_and_has_a_higher_fence)
+UNIT_TEST(a_waiter_is_next_and_has_a_higher_fence)
 {
     SERVICE(s);
     struct sluice_grant g;
@@ -387,7 +387,7 @@ UNIT_TEST(readers_share_and_a_writer_waits_for_them)
     assert_int_equal(answer(&w), SLUICE_OK);
 }
 
-UNIT_TEST(one_can_see_who_holds_and_who_waits)
+UNIT_TEST(holders_and_waiters_are_visible)
 {
     SERVICE(s);
     struct sluice_grant g;
@@ -415,7 +415,7 @@ UNIT_TEST(one_can_see_who_holds_and_who_waits)
 
 /* --- Leases --------------------------------------------------------------------------- */
 
-UNIT_TEST(a_lease_ends_also_if_nobody_looks)
+UNIT_TEST(a_lease_expires_even_if_nobody_checks)
 {
     SERVICE(s);
     struct sluice_grant g;
@@ -454,7 +454,7 @@ UNIT_TEST(no_lease_to_extend)
     assert_int_equal(sluice_extend(s, "db", g.fence, 100), SLUICE_ENOLEASE);
 }
 
-UNIT_TEST(what_a_thread_holds_comes_back_when_it_ends)
+UNIT_TEST(the_permits_of_a_thread_are_released_when_it_ends)
 {
     SERVICE(s);
     struct sluice_grant g;
@@ -532,7 +532,7 @@ UNIT_TEST(a_victim_that_does_nothing_keeps_it_to_the_end_of_its_lease)
 }
 
 /* P12 */
-UNIT_TEST(a_thief_that_gives_up_leaves_the_victim_as_it_was)
+UNIT_TEST(a_thief_that_times_out_leaves_the_victim_unchanged)
 {
     SERVICE(s);
     struct sluice_grant g;
@@ -573,7 +573,7 @@ UNIT_TEST(equal_and_lower_priorities_do_not_steal)
 }
 
 /* P8: and there is one handshake, however many come. */
-UNIT_TEST(of_fifty_thieves_the_highest_is_next_and_nobody_overlaps)
+UNIT_TEST(the_highest_of_fifty_thieves_is_next_and_none_overlaps)
 {
     enum { THIEVES = 50 };
     static struct actor t[THIEVES];
@@ -753,7 +753,7 @@ UNIT_TEST(a_release_returns_when_the_callback_has)
     sluice_close(s);
 }
 
-UNIT_TEST(who_came_and_went_before_it_was_told_is_not_told)
+UNIT_TEST(a_holder_that_came_and_went_is_not_reported)
 {
     SERVICE(s);
     struct slow slow = {.s = s};
@@ -827,7 +827,7 @@ UNIT_TEST(it_may_be_closed_in_a_callback)
     actor_end(&a);
 }
 
-UNIT_TEST(who_is_broken_is_told)
+UNIT_TEST(the_holder_of_a_broken_grant_is_notified)
 {
     SERVICE(s);
     struct sluice_grant g;
@@ -852,7 +852,7 @@ UNIT_TEST(who_is_broken_is_told)
 
 /* --- The end ---------------------------------------------------------------------------------- */
 
-UNIT_TEST(who_waits_is_told_when_it_is_closed)
+UNIT_TEST(a_waiter_is_notified_when_the_table_closes)
 {
     enum { WAITERS = 8 };
     static struct actor a[WAITERS];
@@ -960,7 +960,7 @@ static void *sail(void *arg)
     return NULL;
 }
 
-UNIT_TEST(a_lock_orders_what_threads_do_under_it_whoever_steals)
+UNIT_TEST(a_lock_orders_its_threads_even_when_stolen)
 {
     SERVICE(s);
     int64_t guarded = 0;

@@ -49,7 +49,7 @@ UNIT_TEST(a_million_names_pass_through_ten_thousand_places)
     assert_int_equal(info.keys_used, 0);
 }
 
-UNIT_TEST(a_full_key_table_is_a_status_and_ends_when_a_key_is_let_go)
+UNIT_TEST(a_full_key_table_is_a_status_until_a_key_is_released)
 {
     WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 8, .slots = 4, .records = 64});
@@ -143,7 +143,7 @@ UNIT_TEST(names_compete_between_processes_and_no_permit_strays)
 
 /* A process stopped inside the mutex of the key table keeps new names out, for a time
  * that is bounded; names that are there go on as ever. */
-UNIT_TEST(a_process_stopped_while_it_makes_a_name_is_told_about)
+UNIT_TEST(a_process_stopped_while_it_adds_a_key_is_reported)
 {
     WORLD w = world_new(
         &(struct sluice_canal_options){.keys = 8, .slots = 8, .records = 64});

@@ -238,7 +238,7 @@ static void every_message_comes_out_as_it_went_in(void **state)
     }
 }
 
-static void words_missing_or_too_many_are_refused(void **state)
+static void missing_and_extra_arguments_are_rejected(void **state)
 {
     (void)state;
     EACH_TYPE(t)
@@ -278,7 +278,7 @@ static struct sl_bytes changed(struct sl_bytes word, char room[8192])
     return (struct sl_bytes){room, n};
 }
 
-static void a_changed_word_is_refused_or_means_what_it_says(void **state)
+static void a_changed_word_is_rejected_or_has_its_meaning(void **state)
 {
     static char room[8192];
     size_t refused = 0, taken = 0;
@@ -314,7 +314,7 @@ static bool is_read_with(enum sl_message_type type, size_t place, const char *wo
     return good;
 }
 
-static void numbers_out_of_range_are_refused(void **state)
+static void numbers_out_of_range_are_rejected(void **state)
 {
     (void)state;
     static const char *const never[] = {"",
@@ -340,7 +340,7 @@ static void numbers_out_of_range_are_refused(void **state)
     assert_false(is_read_with(SL_MESSAGE_PREPARE, 9, "16"));
 }
 
-static void unknown_words_are_refused(void **state)
+static void unknown_arguments_are_rejected(void **state)
 {
     struct sl_message m;
     (void)state;
@@ -433,7 +433,7 @@ static void peers_may_be_in_any_order_and_have_blanks(void **state)
     assert_string_equal(again, "1=[::1]:1,2=b.example:2,3=c:3");
 }
 
-static void what_is_wrong_with_peers_is_said(void **state)
+static void what_is_wrong_with_peers_is_reported(void **state)
 {
     (void)state;
     assert_string_equal(wrong_with(""), "NODE=HOST:PORT is expected");
@@ -543,13 +543,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_message_comes_out_as_it_went_in),
-        cmocka_unit_test(words_missing_or_too_many_are_refused),
-        cmocka_unit_test(a_changed_word_is_refused_or_means_what_it_says),
-        cmocka_unit_test(numbers_out_of_range_are_refused),
-        cmocka_unit_test(unknown_words_are_refused),
+        cmocka_unit_test(missing_and_extra_arguments_are_rejected),
+        cmocka_unit_test(a_changed_word_is_rejected_or_has_its_meaning),
+        cmocka_unit_test(numbers_out_of_range_are_rejected),
+        cmocka_unit_test(unknown_arguments_are_rejected),
         cmocka_unit_test(lists_are_by_id_and_of_at_most_nine),
         cmocka_unit_test(peers_may_be_in_any_order_and_have_blanks),
-        cmocka_unit_test(what_is_wrong_with_peers_is_said),
+        cmocka_unit_test(what_is_wrong_with_peers_is_reported),
         cmocka_unit_test(an_address_is_split_at_its_last_colon),
         cmocka_unit_test(a_proof_is_what_others_compute_too),
         cmocka_unit_test(a_proof_holds_for_its_meeting_and_role_alone),

@@ -289,7 +289,7 @@ static int look_where_one_may_not(const struct place *p)
     return sluice_canal_removed(c);
 }
 
-UNIT_TEST(what_cannot_be_looked_at_is_not_said_to_be_removed)
+UNIT_TEST(a_segment_that_cannot_be_checked_is_not_reported_as_removed)
 {
     if (geteuid() != 0) skip(); /* Needs a second user. */
     PLACE p = place_new();
@@ -312,7 +312,7 @@ UNIT_TEST(the_path_is_absolute_whatever_the_directory)
 
 /* --- Refused -------------------------------------------------------------- */
 
-UNIT_TEST(what_is_not_a_segment_is_foreign_and_left_as_it_is)
+UNIT_TEST(a_foreign_file_is_recognized_and_left_unchanged)
 {
     PLACE p = place_new();
     static const char text[] = "Dear diary, today I was nearly taken for a segment.\n";
@@ -363,7 +363,7 @@ UNIT_TEST(another_version_a_truncated_file_and_a_smaller_one_have_their_own_stat
     assert_int_equal(open_only(p.path, NULL), SLUICE_EVERSION);
 }
 
-UNIT_TEST(bad_names_and_sizes_are_refused)
+UNIT_TEST(bad_names_and_sizes_are_rejected)
 {
     PLACE p = place_new();
     char missing[128];
@@ -497,7 +497,7 @@ UNIT_TEST(without_a_16_byte_swap_nothing_is_opened)
     assert_int_equal(access(p.path, F_OK), -1);
 }
 
-UNIT_TEST(a_maker_that_is_stopped_is_not_waited_for_for_ever)
+UNIT_TEST(a_maker_that_is_stopped_is_not_waited_for_forever)
 {
     PLACE p = place_new();
     write_file(p.path, "", 0);
@@ -518,7 +518,7 @@ static int open_files(void)
     return n;
 }
 
-UNIT_TEST(open_installs_no_signal_handler_and_refusals_leak_no_file)
+UNIT_TEST(open_installs_no_signal_handler_and_errors_leak_no_file)
 {
     struct sigaction before[64], after;
     PLACE p = place_new();

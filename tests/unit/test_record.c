@@ -124,7 +124,7 @@ static bool reads(size_t at, const char *word)
     return sl_record_read(words, &v, &key);
 }
 
-static void what_is_no_record_is_refused(void **state)
+static void an_invalid_record_is_rejected(void **state)
 {
     static const char *const never[] = {
         "",    "-",   "x",  "1x",          " 1",
@@ -175,7 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_record_comes_back_the_same),
-        cmocka_unit_test(what_is_no_record_is_refused),
+        cmocka_unit_test(an_invalid_record_is_rejected),
         cmocka_unit_test(a_number_is_digits_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

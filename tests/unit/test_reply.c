@@ -115,7 +115,7 @@ UNIT_TEST(it_may_be_cut_anywhere_and_more_may_follow)
     }
 }
 
-UNIT_TEST(nonsense_is_refused)
+UNIT_TEST(nonsense_is_rejected)
 {
     static const char *const bad[] = {
         "\r\n",
@@ -157,7 +157,7 @@ UNIT_TEST(nonsense_is_refused)
     }
 }
 
-UNIT_TEST(what_is_beyond_the_limits_is_refused_before_it_came)
+UNIT_TEST(input_above_the_limits_is_rejected_before_it_arrives)
 {
     char data[256];
     struct sl_client_reply_scan s = {0};
@@ -180,7 +180,7 @@ UNIT_TEST(what_is_beyond_the_limits_is_refused_before_it_came)
     assert_int_equal(scan_exactly(&s, data, strlen(data)), SLUICE_EPROTOCOL);
 }
 
-UNIT_TEST(a_line_without_an_end_is_refused)
+UNIT_TEST(an_unterminated_line_is_rejected)
 {
     size_t n = SL_CLIENT_REPLY_LINE_MAX + 2;
     char *data = malloc(n);

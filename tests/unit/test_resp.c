@@ -70,7 +70,7 @@ static void commands_are_read_however_they_are_cut(void **state)
     check("*3\r\n$1\r\na\r\n", "");
 }
 
-static void what_is_no_command_is_refused(void **state)
+static void input_that_is_not_a_command_is_rejected(void **state)
 {
     (void)state;
     check("*x\r\n", "INVALID");
@@ -155,7 +155,7 @@ static void replies_are_those_of_both_protocols(void **state)
     }
 }
 
-static void what_nobody_reads_spills(void **state)
+static void unread_output_spills(void **state)
 {
     (void)state;
     struct sl_resp_writer w;
@@ -174,11 +174,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commands_are_read_however_they_are_cut),
-        cmocka_unit_test(what_is_no_command_is_refused),
+        cmocka_unit_test(input_that_is_not_a_command_is_rejected),
         cmocka_unit_test(a_large_word_takes_memory_only_as_it_comes),
         cmocka_unit_test(random_bytes_end_in_commands_or_in_an_error),
         cmocka_unit_test(replies_are_those_of_both_protocols),
-        cmocka_unit_test(what_nobody_reads_spills),
+        cmocka_unit_test(unread_output_spills),
     };
     return cmocka_run_group_tests_name("resp", tests, NULL, NULL);
 }

@@ -62,7 +62,7 @@ UNIT_TEST(a_clock_beyond_the_limit_needs_it_raised)
     SAID("a held 1\nb NOFENCES\nb held 1\n");
 }
 
-UNIT_TEST(who_waits_is_not_granted_before_the_limit_is_raised)
+UNIT_TEST(a_waiter_is_not_granted_before_the_limit_is_raised)
 {
     STAGE s = stage_new();
     struct sl_ended past;
@@ -85,7 +85,7 @@ UNIT_TEST(who_waits_is_not_granted_before_the_limit_is_raised)
 
 /* --- Silence --------------------------------------------------------------- */
 
-UNIT_TEST(in_the_silence_one_is_refused_or_waits)
+UNIT_TEST(during_recovery_a_request_is_rejected_or_waits)
 {
     STAGE s = stage_new();
     sl_table_recover(s->table, 3000);
@@ -111,7 +111,7 @@ UNIT_TEST(in_the_silence_one_is_refused_or_waits)
     SAID("- ended k\nb granted k\nc over \n");
 }
 
-UNIT_TEST(the_silence_is_over_for_who_comes_at_its_end)
+UNIT_TEST(the_recovery_has_ended_for_a_request_at_its_end)
 {
     STAGE s = stage_new();
     sl_table_recover(s->table, 3000);
@@ -212,7 +212,7 @@ UNIT_TEST(a_restored_grant_is_what_it_was)
         sl_table_release(s->table, s->now, &s->session[3], bytes("k"), 4000, &past), 1);
 }
 
-UNIT_TEST(a_restored_lease_ends_when_it_would_have)
+UNIT_TEST(a_restored_lease_expires_at_its_original_time)
 {
     STAGE s = stage_with_floor();
     assert_int_equal(restore(s, grant(4000, 700)), SLUICE_OK);
@@ -455,7 +455,7 @@ UNIT_TEST(every_allocation_of_a_restore_may_fail)
     }
 }
 
-UNIT_TEST(standing_in_line_in_the_silence_may_lack_memory)
+UNIT_TEST(queueing_during_recovery_may_lack_memory)
 {
     STAGE s = stage_new();
     struct sl_grant g;

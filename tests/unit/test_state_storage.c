@@ -239,7 +239,7 @@ static struct sl_state_view look(void)
 
 /* --- Tests ----------------------------------------------------------------- */
 
-static void nothing_is_granted_before_a_reign(void **state)
+static void nothing_is_granted_before_a_term(void **state)
 {
     (void)state;
     leads = true;
@@ -251,7 +251,7 @@ static void nothing_is_granted_before_a_reign(void **state)
     assert_true(sl_state_keeps(&s));
 }
 
-static void a_reign_begins_with_a_write_and_above_the_limit(void **state)
+static void a_term_begins_with_a_write_and_above_the_limit(void **state)
 {
     (void)state;
     reign(500, 2000, 0);
@@ -295,7 +295,7 @@ static void while_it_is_quiet_the_longest_does_not_fall(void **state)
     SAID("write clock+20000000 longest 0\n");
 }
 
-static void a_lease_longer_than_this_node_gives_is_waited_for(void **state)
+static void a_lease_above_this_nodes_maximum_is_respected(void **state)
 {
     (void)state;
     settings.lease_ms_max = 10000; /* For all, but the state knows it from its start. */
@@ -351,7 +351,7 @@ static void what_cannot_be_ordered_has_failed(void **state)
          "leases may be\n");
 }
 
-static void who_was_deferred_is_handed_back_when_the_reign_ends(void **state)
+static void a_deferred_request_is_returned_when_the_term_ends(void **state)
 {
     (void)state;
     reign(0, 2000, 0);
@@ -385,7 +385,7 @@ static void a_second_term_begins_where_the_storage_is(void **state)
     SAID("write clock+110000000 longest 2000\na granted k clock+90000001\n");
 }
 
-static void the_next_block_is_written_while_grants_go_on(void **state)
+static void the_next_block_is_written_while_grants_continue(void **state)
 {
     (void)state;
     reign(0, 0, 0);
@@ -405,16 +405,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-        TEST(nothing_is_granted_before_a_reign),
-        TEST(a_reign_begins_with_a_write_and_above_the_limit),
+        TEST(nothing_is_granted_before_a_term),
+        TEST(a_term_begins_with_a_write_and_above_the_limit),
         TEST(a_longer_lease_is_written_before_it_is_given),
         TEST(while_it_is_quiet_the_longest_does_not_fall),
-        TEST(a_lease_longer_than_this_node_gives_is_waited_for),
+        TEST(a_lease_above_this_nodes_maximum_is_respected),
         TEST(a_storage_that_does_not_answer_is_named),
         TEST(what_cannot_be_ordered_has_failed),
-        TEST(who_was_deferred_is_handed_back_when_the_reign_ends),
+        TEST(a_deferred_request_is_returned_when_the_term_ends),
         TEST(a_second_term_begins_where_the_storage_is),
-        TEST(the_next_block_is_written_while_grants_go_on),
+        TEST(the_next_block_is_written_while_grants_continue),
     };
     return cmocka_run_group_tests_name("state_storage", tests, NULL, NULL);
 }

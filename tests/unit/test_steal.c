@@ -164,7 +164,7 @@ UNIT_TEST(priority_alone_does_not_steal)
     SAID("a held 1\nb waits\na extended to 200\n");
 }
 
-UNIT_TEST(who_does_not_wait_asks_nobody)
+UNIT_TEST(a_request_without_wait_revokes_nobody)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 100);
@@ -207,7 +207,7 @@ UNIT_TEST(with_some_of_its_own_it_asks_the_others_if_they_suffice)
          "100\n");
 }
 
-UNIT_TEST(its_own_stand_among_those_who_are_asked)
+UNIT_TEST(its_own_grants_are_among_the_revoked)
 {
     STAGE s = stage_new();
     ASK('b', .per = 3, .lease_ms = 100);
@@ -222,7 +222,7 @@ UNIT_TEST(its_own_stand_among_those_who_are_asked)
          "a granted held 3 waited 0\n");
 }
 
-UNIT_TEST(who_waits_before_the_thief_is_served_before_it)
+UNIT_TEST(a_waiter_ahead_of_the_thief_is_served_first)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
@@ -249,7 +249,7 @@ UNIT_TEST(the_one_before_it_goes_and_the_thief_asks)
     SAID("[200]\nd timed out\na asked by c priority 5 left 4800\n");
 }
 
-UNIT_TEST(a_drain_refuses_the_thief_and_withdraws_what_it_asked)
+UNIT_TEST(a_drain_rejects_the_thief_and_withdraws_its_revocation)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
@@ -290,7 +290,7 @@ UNIT_TEST(a_writer_asks_no_reader_if_one_is_not_lower)
     SAID("b released\na asked by c priority 5 left 500\n");
 }
 
-UNIT_TEST(a_reader_asks_all_who_hold_units_and_no_reader)
+UNIT_TEST(a_reader_revokes_all_unit_holders_and_no_reader)
 {
     STAGE s = stage_new();
     ASK('a', .per = 2, .lease_ms = 500);
@@ -325,7 +325,7 @@ UNIT_TEST(of_units_as_few_are_asked_as_suffice)
     SAID("d granted held 4 waited 0\nc withdrawn\nb withdrawn\ne over\n");
 }
 
-UNIT_TEST(who_is_not_needed_any_more_is_told)
+UNIT_TEST(a_holder_that_is_no_longer_revoked_is_notified)
 {
     STAGE s = stage_new();
     ASK('a', .per = 3, .units = 1, .lease_ms = 500, .priority = 2);
@@ -356,7 +356,7 @@ UNIT_TEST(when_the_largest_of_them_has_gone_others_may_stay)
     SAID("a released 0 after it was asked\nb withdrawn\n");
 }
 
-UNIT_TEST(if_all_lower_ones_do_not_suffice_nobody_is_asked)
+UNIT_TEST(no_holder_is_revoked_if_all_lower_ones_do_not_suffice)
 {
     STAGE s = stage_new();
     ASK('a', .per = 3, .units = 2, .lease_ms = 500, .priority = 5);
@@ -369,7 +369,7 @@ UNIT_TEST(if_all_lower_ones_do_not_suffice_nobody_is_asked)
     SAID("b extended to 600\n");
 }
 
-UNIT_TEST(what_is_freed_goes_to_the_thief_whatever_room_others_declare)
+UNIT_TEST(freed_units_go_to_the_thief_whatever_capacity_others_declare)
 {
     STAGE s = stage_new();
     ASK('a', .per = 2, .lease_ms = 500);
@@ -417,7 +417,7 @@ UNIT_TEST(when_a_plan_comes_to_nothing_others_are_let_in)
     SAID("b released 0 after it was asked\ne held 1\nd granted held 2 waited 0\n");
 }
 
-UNIT_TEST(others_who_are_granted_do_not_come_between_a_theft_and_its_news)
+UNIT_TEST(other_grants_do_not_come_between_a_theft_and_its_event)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
@@ -849,7 +849,7 @@ UNIT_TEST(f_one_never_enters_early)
          "b timed out\na withdrawn\n");
 }
 
-UNIT_TEST(f_half_enters_beside_its_victim_and_says_so)
+UNIT_TEST(f_half_enters_next_to_its_victim_and_is_marked)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);
@@ -881,7 +881,7 @@ UNIT_TEST(f_half_is_not_overlapping_if_the_victim_answers)
     SAID("a released 499 after it was asked\nb granted held 1 waited 499\n[500]\n");
 }
 
-UNIT_TEST(f_half_is_not_overlapping_if_the_lease_ends_in_that_moment)
+UNIT_TEST(f_half_is_not_overlapping_if_the_lease_expires_at_that_moment)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
@@ -924,7 +924,7 @@ UNIT_TEST(by_force_only_with_a_reservation)
          "c granted held 3 waited 600 overlapping\nb stolen\n");
 }
 
-UNIT_TEST(by_force_beside_readers_and_beside_units)
+UNIT_TEST(a_forced_grant_joins_readers_and_units)
 {
     STAGE s = stage_new();
     ASK('a', .shared = true, .lease_ms = 10000);

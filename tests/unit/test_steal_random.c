@@ -562,7 +562,7 @@ static void play(uint64_t number)
     sl_table_free(w->table);
 }
 
-UNIT_TEST(who_is_asked_is_who_the_definition_names)
+UNIT_TEST(the_revoked_holders_are_those_of_the_definition)
 {
     struct world *w = &world;
     bool all = play_histories("test_steal_random", HISTORIES, play);

@@ -54,7 +54,7 @@ static void each_claim_is_the_next_term_also_after_a_restart(void **state)
     assert_int_equal(stats.term, 3);
 }
 
-static void a_commit_of_an_old_term_is_told_the_current_one(void **state)
+static void a_commit_of_an_old_term_gets_the_current_term(void **state)
 {
     struct stage *s = *state;
     struct sl_storage_result got;
@@ -163,7 +163,7 @@ static void a_request_is_known_in_later_terms_and_after_a_restart(void **state)
     assert_string_equal(value_of(s, "t", "k"), "once");
 }
 
-static void a_request_that_was_refused_may_come_again(void **state)
+static void a_rejected_request_may_be_repeated(void **state)
 {
     struct stage *s = *state;
     uint64_t old = claim(s), term = claim(s);
@@ -192,7 +192,7 @@ static void a_barred_transaction_commits_no_more(void **state)
 }
 
 /* R2: a reader that was given up may have seen half of a later commit. */
-static void a_barred_transaction_that_only_read_is_refused_too(void **state)
+static void a_barred_read_only_transaction_is_rejected_too(void **state)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -436,7 +436,7 @@ static void in_a_group_the_order_is_that_of_submission(void **state)
     for (size_t i = 0; i < 7; i++) forget(all[i]);
 }
 
-static void work_is_done_in_pieces_and_what_is_left_is_told(void **state)
+static void work_is_done_in_pieces_and_reports_the_rest(void **state)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -525,7 +525,7 @@ static int fill_up(struct stage *s, uint64_t term, const char *value)
     return n - 1;
 }
 
-static void a_full_store_reads_deletes_and_goes_on(void **state)
+static void a_full_store_reads_deletes_and_continues(void **state)
 {
     struct stage *s = *state;
     char value[1000], key[16];
@@ -602,7 +602,7 @@ static void requests_that_are_not_old_are_kept(void **state)
 
 /* --- The disk ---------------------------------------------------------------- */
 
-static void what_the_disk_refuses_was_not_done_and_the_rest_goes_on(void **state)
+static void a_failed_write_was_not_done_and_the_rest_continues(void **state)
 {
     static const struct {
         int error, status;
@@ -847,15 +847,15 @@ int main(void)
         TEST(a_new_storage_is_empty),
         TEST(before_the_first_claim_nothing_commits),
         TEST(each_claim_is_the_next_term_also_after_a_restart),
-        TEST(a_commit_of_an_old_term_is_told_the_current_one),
+        TEST(a_commit_of_an_old_term_gets_the_current_term),
         TEST(what_is_committed_is_read_also_after_a_restart),
         TEST(a_commit_writes_all_it_has_in_order),
         TEST(without_writes_nothing_changes),
         TEST(a_request_is_committed_once),
         TEST(a_request_is_known_in_later_terms_and_after_a_restart),
-        TEST(a_request_that_was_refused_may_come_again),
+        TEST(a_rejected_request_may_be_repeated),
         TEST(a_barred_transaction_commits_no_more),
-        TEST(a_barred_transaction_that_only_read_is_refused_too),
+        TEST(a_barred_read_only_transaction_is_rejected_too),
         TEST(what_was_committed_before_the_bar_is_committed),
         TEST(a_bar_is_of_its_term),
         TEST(names_are_bytes_and_do_not_meet),
@@ -871,11 +871,11 @@ int main(void)
     static struct CMUnitTest of_lmdb[] = {
         TEST(those_that_wait_together_share_a_sync),
         TEST(nothing_is_answered_before_its_sync),
-        TEST(work_is_done_in_pieces_and_what_is_left_is_told),
+        TEST(work_is_done_in_pieces_and_reports_the_rest),
         TEST(in_a_group_each_stands_or_falls_alone),
-        TEST(a_full_store_reads_deletes_and_goes_on),
+        TEST(a_full_store_reads_deletes_and_continues),
         TEST(old_requests_are_forgotten_a_few_at_a_time_the_oldest_first),
-        TEST(what_the_disk_refuses_was_not_done_and_the_rest_goes_on),
+        TEST(a_failed_write_was_not_done_and_the_rest_continues),
     };
     int failed = run(&lmdb_kind, of_lmdb, sizeof of_lmdb / sizeof *of_lmdb);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {

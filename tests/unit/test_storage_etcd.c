@@ -368,7 +368,7 @@ static void a_group_whose_answer_is_lost_is_done_once(void **state)
 }
 
 /* RT8: three keepers come while nobody knows whether it was done. */
-static void what_was_done_before_the_term_changed_is_told_and_what_was_not(void **state)
+static void outcomes_from_before_a_term_change_are_reported(void **state)
 {
     struct stage *s = *state;
     for (int w = 0; w < 3; w++)
@@ -514,7 +514,7 @@ static int renew(struct stage *s, uint64_t term, sl_fence limit, sl_ms longest,
     return do_op(s, &op, got);
 }
 
-static void a_claim_is_one_nodes_and_what_it_kept_goes_on(void **state)
+static void a_claim_belongs_to_one_node_and_its_data_survives(void **state)
 {
     struct stage *s = *state;
     struct sl_storage_result got;
@@ -594,7 +594,7 @@ static void a_renewal_that_is_lost_fails_and_does_not_come_back(void **state)
     }
 }
 
-static void another_format_is_refused_with_words(void **state)
+static void another_format_is_rejected_with_a_message(void **state)
 {
     struct stage *s = *state;
     char whole[100], base64[150], json[300];
@@ -635,7 +635,7 @@ static void await_told(struct stage *s, uint64_t term, sl_fence limit)
     }
 }
 
-static void who_watches_is_told(void **state)
+static void a_watcher_is_notified(void **state)
 {
     struct stage *s = *state;
     told_count = 0;
@@ -669,7 +669,7 @@ static void compact(struct stage *s)
     free(etcd_ask(&members, 0, "/v3/kv/compaction", json, NULL));
 }
 
-static void a_watch_goes_on_after_etcd_was_gone_and_compacted(void **state)
+static void a_watch_continues_after_etcd_was_down_and_compacted(void **state)
 {
     struct stage *s = *state;
     told_count = 0;
@@ -785,7 +785,7 @@ static void a_scan_comes_in_pages(void **state)
 
 /* --- The end --------------------------------------------------------------------------------- */
 
-static void in_a_hurry_what_is_not_known_is_said_to_be_so(void **state)
+static void in_a_hurry_what_is_not_known_is_reported_to_be_so(void **state)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -967,7 +967,7 @@ static void what_was_on_its_way_is_settled_when_they_are_back(void **state)
 
 /* --- What etcd refuses ----------------------------------------------------------------------- */
 
-static void a_full_etcd_is_told_from_other_troubles(void **state)
+static void a_full_etcd_is_distinguished_from_other_errors(void **state)
 {
     struct stage s;
     (void)state;
@@ -1018,7 +1018,7 @@ static void ask_ok(const char *path, const char *json)
     assert_int_equal(status, 200);
 }
 
-static void a_wrong_password_is_told(void **state)
+static void a_wrong_password_is_reported(void **state)
 {
     struct stage s;
     (void)state;
@@ -1069,22 +1069,22 @@ int main(void)
         TEST(a_commit_whose_answer_is_lost_is_done_once),
         TEST(a_request_that_comes_late_is_not_done_again),
         TEST(a_group_whose_answer_is_lost_is_done_once),
-        TEST(what_was_done_before_the_term_changed_is_told_and_what_was_not),
+        TEST(outcomes_from_before_a_term_change_are_reported),
         TEST(a_bar_whose_answer_is_lost_is_there),
         TEST(while_it_is_not_known_an_outcome_waits),
         TEST(by_chance_what_is_lost_is_done_once),
-        TEST(a_claim_is_one_nodes_and_what_it_kept_goes_on),
+        TEST(a_claim_belongs_to_one_node_and_its_data_survives),
         TEST(a_claim_whose_answer_is_lost_is_known_by_its_own_sign),
         TEST(a_renewal_that_is_lost_fails_and_does_not_come_back),
-        TEST(another_format_is_refused_with_words),
-        TEST(who_watches_is_told),
-        TEST(a_watch_goes_on_after_etcd_was_gone_and_compacted),
+        TEST(another_format_is_rejected_with_a_message),
+        TEST(a_watcher_is_notified),
+        TEST(a_watch_continues_after_etcd_was_down_and_compacted),
         TEST(compaction_loses_no_request),
         TEST(a_lease_that_is_gone_is_replaced),
         TEST(requests_are_forgotten_by_etcd_itself),
         TEST(a_claim_drops_the_bars_of_old_terms),
         TEST(a_scan_comes_in_pages),
-        TEST(in_a_hurry_what_is_not_known_is_said_to_be_so),
+        TEST(in_a_hurry_what_is_not_known_is_reported_to_be_so),
         TEST(an_end_while_the_term_is_read_reports_no_term),
         TEST(an_end_does_not_wait_for_a_silent_etcd),
     };
@@ -1094,8 +1094,8 @@ int main(void)
         TEST_OF_THREE(what_was_on_its_way_is_settled_when_they_are_back),
     };
     static const struct CMUnitTest refusals[] = {
-        cmocka_unit_test(a_full_etcd_is_told_from_other_troubles),
-        cmocka_unit_test(a_wrong_password_is_told),
+        cmocka_unit_test(a_full_etcd_is_distinguished_from_other_errors),
+        cmocka_unit_test(a_wrong_password_is_reported),
     };
     if (!kind_begin(&etcd_kind)) return 0;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

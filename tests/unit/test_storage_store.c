@@ -71,7 +71,7 @@ static void close_and_remove(struct stage *s)
     unlink(path_of(s, SL_STORE_FILE "-lock"));
 }
 
-UNIT_TEST(a_file_of_others_is_refused)
+UNIT_TEST(a_file_of_another_program_is_rejected)
 {
     static char noise[65536];
     struct stage *s = *state;
@@ -86,7 +86,7 @@ UNIT_TEST(a_file_of_others_is_refused)
     refused(s, "not a store of Sluice");
 }
 
-UNIT_TEST(an_lmdb_file_of_others_is_refused)
+UNIT_TEST(an_lmdb_file_of_others_is_rejected)
 {
     struct stage *s = *state;
     MDB_env *env;
@@ -119,7 +119,7 @@ static void set_number(struct stage *s, const char *name, uint64_t n)
     sl_store_close(&store);
 }
 
-UNIT_TEST(a_store_of_another_version_is_refused)
+UNIT_TEST(a_store_of_another_version_is_rejected)
 {
     struct stage *s = *state;
     stage_close(s);
@@ -164,7 +164,7 @@ static void put_many(struct stage *s, int n)
     }
 }
 
-UNIT_TEST(a_file_that_was_cut_is_refused_and_stays_as_it_is)
+UNIT_TEST(a_truncated_file_is_rejected_and_left_unchanged)
 {
     struct stage *s = *state;
     struct stat st;
@@ -225,7 +225,7 @@ UNIT_TEST(a_short_file_of_which_nothing_is_missing_is_opened)
     assert_int_equal(put(s, claim(s), 1, NULL, "t", "k", "v", NULL), SLUICE_OK);
 }
 
-UNIT_TEST(there_must_be_a_directory_and_enough_room)
+UNIT_TEST(there_must_be_a_directory_and_enough_space)
 {
     struct stage *s = *state;
     struct sl_storage_settings before = s->settings;
@@ -390,7 +390,7 @@ UNIT_TEST(a_check_finds_each_broken_invariant)
 
 /* --- A disk that does not say what became of it ------------------------------ */
 
-UNIT_TEST(a_failed_end_of_a_commit_is_looked_at_again)
+UNIT_TEST(a_commit_whose_end_failed_is_read_again)
 {
     struct stage *s = *state;
     struct sl_storage_result got;
@@ -417,7 +417,7 @@ UNIT_TEST(a_failed_end_of_a_commit_is_looked_at_again)
 
 /* Also while it is looked at the disk fails, and what is there then may be the transaction
  * of who looks. */
-UNIT_TEST(a_commit_that_was_not_done_is_never_told_as_done)
+UNIT_TEST(a_commit_that_failed_is_never_reported_as_done)
 {
     static const char *const plans[] = {"ffpf", "ffpp",   "fopf",   "popf", "popp",
                                         "pfpf", "ppfppf", "ffpfpf", "pfff"};
@@ -439,7 +439,7 @@ UNIT_TEST(a_commit_that_was_not_done_is_never_told_as_done)
 }
 
 /* It was there at the first look, and then the kernel forgot it. */
-UNIT_TEST(a_commit_that_was_forgotten_again_is_never_told_as_done)
+UNIT_TEST(a_forgotten_commit_is_never_reported_as_done)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -452,7 +452,7 @@ UNIT_TEST(a_commit_that_was_forgotten_again_is_never_told_as_done)
     assert_string_equal(value_of(s, "t", "k"), "v");
 }
 
-UNIT_TEST(while_it_is_not_known_nobody_is_answered)
+UNIT_TEST(nobody_is_answered_while_the_outcome_is_unknown)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -564,7 +564,7 @@ static size_t file_bytes(const struct stage *s)
 
 /* Others read what was there when they began: LMDB reuses nothing. Commits find no room, and
  * yet take nothing of what is kept for bars and claims, however many come. */
-UNIT_TEST(who_finds_no_room_takes_none_of_the_reserve)
+UNIT_TEST(a_request_without_space_does_not_use_the_reserve)
 {
     struct stage *s = *state;
     struct sl_store other;

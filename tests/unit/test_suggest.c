@@ -40,7 +40,7 @@ UNIT_TEST(upper_and_lower_case_are_equal)
     suggests("Relaese", "RELEASE");
 }
 
-UNIT_TEST(several_errors_only_in_long_words)
+UNIT_TEST(several_typing_errors_only_in_long_words)
 {
     suggests("AQUIER", "ACQUIRE");
     suggests("XXTEND", "EXTEND");
@@ -81,7 +81,7 @@ UNIT_TEST(long_words_and_names_are_not_compared)
     assert_null(sl_suggest((struct sl_bytes){word, SL_SUGGEST_BYTES_MAX}, one, 1));
 }
 
-UNIT_TEST(nothing_is_suggested_for_a_word_that_is_far_from_all_names)
+UNIT_TEST(nothing_is_suggested_for_a_distant_word)
 {
     suggests("", NULL);
     suggests("WHAT", NULL);

@@ -64,7 +64,7 @@ UNIT_TEST(the_transcript_of_canal_lock_value_for_value)
          "a FULL\na releases 1\na held 3\na FULL\n");
 }
 
-UNIT_TEST(more_room_reaches_new_callers_at_once)
+UNIT_TEST(more_capacity_admits_new_callers_at_once)
 {
     STAGE s = stage_new();
     ASK('a', .per = 3, .units = 3);
@@ -74,7 +74,7 @@ UNIT_TEST(more_room_reaches_new_callers_at_once)
     SAID("a held 3\nb waits\nc FULL\nd held 4\n");
 }
 
-UNIT_TEST(a_small_request_does_not_pass_a_large_one_in_line)
+UNIT_TEST(a_small_request_does_not_overtake_a_large_one)
 {
     STAGE s = stage_new();
     ASK('a', .per = 3, .units = 2);
@@ -86,7 +86,7 @@ UNIT_TEST(a_small_request_does_not_pass_a_large_one_in_line)
     SAID("b releases 1\nc granted k held 1 waited 0\n");
 }
 
-UNIT_TEST(a_waiter_with_more_room_passes_one_with_less_that_does_not_fit)
+UNIT_TEST(a_waiter_with_more_capacity_passes_one_with_less_that_does_not_fit)
 {
     STAGE s = stage_new();
     ASK('a', .per = 5, .units = 5);
@@ -101,7 +101,7 @@ UNIT_TEST(a_waiter_with_more_room_passes_one_with_less_that_does_not_fit)
          "d granted k held 3 waited 0\n");
 }
 
-UNIT_TEST(no_room_and_too_much_are_refused)
+UNIT_TEST(zero_and_excessive_capacities_are_rejected)
 {
     STAGE s = stage_new();
     struct sl_grant g;
@@ -207,7 +207,7 @@ UNIT_TEST(a_wait_that_is_over_says_how_long_the_table_had_it)
          "[3049]\n[3050]\nk expired\n");
 }
 
-UNIT_TEST(who_would_wait_for_itself_alone_is_told)
+UNIT_TEST(a_session_that_would_wait_for_itself_alone_gets_an_error)
 {
     STAGE s = stage_new();
     ASK('a');
@@ -222,7 +222,7 @@ UNIT_TEST(who_would_wait_for_itself_alone_is_told)
         "b held 1\nb waits\n[50]\nleased expired\nb granted leased held 1 waited 50\n");
 }
 
-UNIT_TEST(so_many_may_wait_and_no_more)
+UNIT_TEST(the_number_of_waiters_is_limited)
 {
     STAGE s = stage_new();
     ASK('a');
@@ -271,7 +271,7 @@ UNIT_TEST(a_lease_is_pushed_back_and_never_forward)
     assert_int_equal(extend(s, 'a', s->last[0], 200, NULL, &left), SLUICE_ENOLEASE);
 }
 
-UNIT_TEST(a_leased_grant_is_its_users_and_one_without_its_sessions)
+UNIT_TEST(a_leased_grant_belongs_to_its_user_and_others_to_their_session)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 1000);
@@ -304,7 +304,7 @@ UNIT_TEST(fences_rise_whatever_the_clock_does)
     assert_true(s->last[0] == last + 1);
 }
 
-UNIT_TEST(a_grant_is_over_at_its_end_also_if_that_was_not_told)
+UNIT_TEST(a_grant_expires_at_its_time_even_if_not_yet_reported)
 {
     STAGE s = stage_new();
     struct sl_grant g;
@@ -351,7 +351,7 @@ UNIT_TEST(break_takes_a_lease_at_its_end_or_at_once)
          "c granted k held 1 waited 0 overlapping\n");
 }
 
-UNIT_TEST(a_drained_key_grants_nothing_and_refuses_who_waits)
+UNIT_TEST(a_drained_key_grants_nothing_and_rejects_waiters)
 {
     STAGE s = stage_new();
     ASK('a');
@@ -378,7 +378,7 @@ static void watch(struct stage *s, char who, bool want_free, sl_ms ms)
     settle(s);
 }
 
-UNIT_TEST(who_awaits_sees_a_key_held_or_free)
+UNIT_TEST(await_sees_a_key_held_or_free)
 {
     STAGE s = stage_new();
     watch(s, 'a', true, 0);
@@ -394,7 +394,7 @@ UNIT_TEST(who_awaits_sees_a_key_held_or_free)
          "c watches\nb releases 1\nc sees k\n");
 }
 
-UNIT_TEST(what_a_session_leaves_behind_is_given_back)
+UNIT_TEST(the_grants_of_an_ended_session_are_released)
 {
     STAGE s = stage_new();
     ASK('a', .per = 2);
@@ -407,7 +407,7 @@ UNIT_TEST(what_a_session_leaves_behind_is_given_back)
          "c granted other held 1 waited 0\na over\n");
 }
 
-UNIT_TEST(who_is_withdrawn_leaves_the_line_and_keeps_what_it_holds)
+UNIT_TEST(a_withdrawn_request_leaves_the_queue_and_keeps_its_grants)
 {
     STAGE s = stage_new();
     ASK('a', .shared = true);
@@ -469,7 +469,7 @@ UNIT_TEST(drains_are_listed_and_say_what_changed)
     assert_int_equal(sl_table_drain(s->table, bytes(""), true), SLUICE_EINVAL);
 }
 
-UNIT_TEST(an_ended_session_is_told_nothing_but_its_end)
+UNIT_TEST(an_ended_session_is_notified_only_of_its_end)
 {
     STAGE s = stage_new();
     ASK('a');
@@ -506,7 +506,7 @@ UNIT_TEST(a_lease_that_is_over_makes_no_deadlock)
     SAID("k expired\nb granted k held 1 waited 10\n");
 }
 
-UNIT_TEST(of_those_who_may_be_next_it_is_who_came_first)
+UNIT_TEST(the_earliest_eligible_waiter_is_next)
 {
     STAGE s = stage_new();
     ASK('a', .per = 9, .units = 9);
@@ -545,7 +545,7 @@ UNIT_TEST(a_late_clock_does_not_make_a_wait_longer)
          "b releases 1\nc held 1\n");
 }
 
-UNIT_TEST(a_clock_far_ahead_leaves_fences_to_count_on)
+UNIT_TEST(a_clock_far_ahead_leaves_fences_to_grow)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 10);

@@ -114,7 +114,7 @@ UNIT_TEST(no_lease_is_extended_without_authority)
     SAID("- expired k\n"); /* When it ends is what it was. */
 }
 
-UNIT_TEST(all_else_goes_on_without_authority)
+UNIT_TEST(everything_else_continues_without_authority)
 {
     STAGE s = stage_new();
     struct sl_ended past;
@@ -182,7 +182,7 @@ UNIT_TEST(silence_and_authority_have_both_to_allow_it)
     SAID("b granted other\n");
 }
 
-UNIT_TEST(what_is_free_is_not_told_without_authority)
+UNIT_TEST(free_keys_are_not_reported_without_authority)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 500);
@@ -278,7 +278,7 @@ UNIT_TEST(a_session_reclaims_what_it_held)
     SAID("a waits\na granted k\n");
 }
 
-UNIT_TEST(without_a_lease_it_ends_with_its_session)
+UNIT_TEST(a_grant_without_a_lease_ends_with_its_session)
 {
     STAGE s = stage_new();
     assert_int_equal(reclaim(s, 'a', bare(4000)), SLUICE_OK);
@@ -333,7 +333,7 @@ UNIT_TEST(reclaims_may_come_in_any_order)
     }
 }
 
-UNIT_TEST(all_reclaims_are_kept_and_nobody_else_comes_before_it_fits)
+UNIT_TEST(all_reclaims_are_kept_and_nobody_else_enters_before_it_fits)
 {
     STAGE s = stage_new();
     for (sl_fence f = 4000; f < 4005; f++) {
@@ -367,7 +367,7 @@ UNIT_TEST(shared_ones_and_others_may_be_reclaimed_together)
     SAID("a releases 1\nc granted k\n");
 }
 
-UNIT_TEST(a_reclaim_comes_beside_who_holds_and_waits)
+UNIT_TEST(a_reclaim_joins_holders_and_waiters)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 60000); /* On the seat, with a higher fence. */
@@ -418,7 +418,7 @@ UNIT_TEST(the_same_grant_is_reclaimed_once)
     SAID("a LOST\n"); /* Broken is what any of them says. */
 }
 
-UNIT_TEST(of_two_ends_of_a_lease_the_later_counts)
+UNIT_TEST(the_later_of_two_expiry_times_counts)
 {
     for (int entry = 0; entry < 2; entry++) {
         struct stage *s = stage_new();
@@ -563,7 +563,7 @@ UNIT_TEST(a_reset_gives_no_authority_and_ends_no_silence)
     SAID("");
 }
 
-UNIT_TEST(a_table_may_be_freed_while_leases_are_over_and_not_told)
+UNIT_TEST(a_table_may_be_freed_with_expired_leases_unreported)
 {
     struct stage *s = stage_new();
     ASK('a', .per = 2, .lease_ms = 10);
@@ -810,7 +810,7 @@ static size_t play(struct world *w, int steps, bool starved)
     return refused;
 }
 
-UNIT_TEST(random_reigns_keep_the_invariants)
+UNIT_TEST(random_terms_keep_the_invariants)
 {
     static struct world w;
     size_t granted = 0, reclaimed = 0, resets = 0, refused = 0;

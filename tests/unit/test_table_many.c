@@ -63,7 +63,7 @@ static void many_who_share(struct crowd *c, int who, sl_ms lease_ms)
             SLUICE_OK);
 }
 
-UNIT_TEST(who_holds_nothing_may_release_it_often)
+UNIT_TEST(a_client_without_a_grant_may_release_often)
 {
     static struct crowd c;
     struct sl_ended past;
@@ -78,7 +78,7 @@ UNIT_TEST(who_holds_nothing_may_release_it_often)
     finish(&c);
 }
 
-UNIT_TEST(who_holds_nearly_all_of_it_may_ask_to_wait_often)
+UNIT_TEST(a_holder_of_nearly_all_units_may_wait_often)
 {
     static struct crowd c;
     begin(&c);
@@ -92,7 +92,7 @@ UNIT_TEST(who_holds_nearly_all_of_it_may_ask_to_wait_often)
     finish(&c);
 }
 
-UNIT_TEST(leases_that_end_at_once_are_told_one_by_one)
+UNIT_TEST(leases_that_expire_together_are_reported_one_by_one)
 {
     static struct crowd c;
     begin(&c);
@@ -161,7 +161,7 @@ UNIT_TEST(looking_at_a_key_does_not_count_its_holders)
     finish(&c);
 }
 
-UNIT_TEST(a_drain_looks_only_at_keys_with_waiters)
+UNIT_TEST(a_drain_visits_only_keys_with_waiters)
 {
     static struct crowd c;
     struct sl_grant g;

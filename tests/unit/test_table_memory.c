@@ -220,7 +220,7 @@ UNIT_TEST(every_allocation_may_fail_and_nothing_has_changed)
     memory_is_back();
 }
 
-UNIT_TEST(who_waits_has_its_place_among_the_holders_already)
+UNIT_TEST(a_waiter_has_its_holder_entry_reserved)
 {
     static struct crowd c;
     struct sl_grant g;

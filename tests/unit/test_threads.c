@@ -120,7 +120,7 @@ static void *look_around(void *arg)
     return NULL;
 }
 
-UNIT_TEST(looking_inside_disturbs_nobody)
+UNIT_TEST(inspection_disturbs_nobody)
 {
     struct work w = {.canal = anonymous(16)};
     in_threads(look_around, &w);

@@ -37,7 +37,7 @@ UNIT_TEST(a_claim_that_failed_is_made_again)
     assert_int_equal(sl_tx_manager_due(s->manager), SL_NEVER);
 }
 
-UNIT_TEST(a_claim_that_was_refused_is_the_end)
+UNIT_TEST(a_rejected_claim_is_final)
 {
     STAGE s = stage_candidate(&stage_limits, NULL);
     by_hand(s);
@@ -312,7 +312,7 @@ UNIT_TEST(a_key_comes_with_an_intention_on_its_table)
 }
 
 /* No phantoms: a transaction that has scanned a table sees no row appear or disappear. */
-UNIT_TEST(nobody_writes_into_a_table_that_is_read)
+UNIT_TEST(a_table_being_read_is_not_written)
 {
     STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), COMMIT(1), BEGIN(1), SCAN(1, "*");
@@ -327,7 +327,7 @@ UNIT_TEST(nobody_writes_into_a_table_that_is_read)
 
 /* --- Lines ------------------------------------------------------------------------- */
 
-UNIT_TEST(a_line_is_by_age)
+UNIT_TEST(a_queue_is_ordered_by_age)
 {
     STAGE s = stage_new();
     for (uint64_t i = 1; i <= 5; i++) BEGIN(i);
@@ -340,7 +340,7 @@ UNIT_TEST(a_line_is_by_age)
 }
 
 /* From its head, up to the first that does not fit. */
-UNIT_TEST(a_line_is_served_up_to_who_does_not_fit)
+UNIT_TEST(a_queue_is_served_up_to_the_first_that_does_not_fit)
 {
     STAGE s = stage_new();
     for (uint64_t i = 1; i <= 6; i++) BEGIN(i);
@@ -357,7 +357,7 @@ UNIT_TEST(a_line_is_served_up_to_who_does_not_fit)
 }
 
 /* Readers do not pass a waiting writer, unless they are older. */
-UNIT_TEST(nobody_goes_past_who_comes_first)
+UNIT_TEST(nobody_overtakes_the_first_waiter)
 {
     STAGE s = stage_new();
     for (uint64_t i = 1; i <= 4; i++) BEGIN(i);
@@ -370,7 +370,7 @@ UNIT_TEST(nobody_goes_past_who_comes_first)
 }
 
 /* Its lesser lock is in the way of all others: behind them it would wait for itself. */
-UNIT_TEST(who_has_less_comes_before_who_has_nothing)
+UNIT_TEST(a_partial_holder_comes_before_an_empty_one)
 {
     STAGE s = stage_new();
     for (uint64_t i = 1; i <= 4; i++) BEGIN(i);
@@ -394,7 +394,7 @@ UNIT_TEST(an_upgrade_that_fits_does_not_wait)
 }
 
 /* First the table, then the key; each has its own queue. */
-UNIT_TEST(who_has_the_table_may_wait_for_the_key)
+UNIT_TEST(a_holder_of_the_table_may_wait_for_a_key)
 {
     STAGE s = stage_new();
     for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
@@ -411,7 +411,7 @@ UNIT_TEST(who_has_the_table_may_wait_for_the_key)
     SAID("2 committed 1\n3 put\n3 committed 2\n");
 }
 
-UNIT_TEST(who_leaves_the_line_lets_others_on)
+UNIT_TEST(a_waiter_that_leaves_the_queue_lets_others_continue)
 {
     STAGE s = stage_new();
     for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
@@ -443,7 +443,7 @@ UNIT_TEST(two_that_cross_both_commit)
 }
 
 /* The youngest may be the one that asks. */
-UNIT_TEST(who_closes_a_cycle_may_be_its_youngest)
+UNIT_TEST(the_closer_of_a_cycle_may_be_its_youngest)
 {
     STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b");
@@ -497,7 +497,7 @@ UNIT_TEST(a_cycle_through_a_line)
 /* A transaction comes before another in the queue, which then waits for it: 3 fits next to 4 and 5,
  * and is behind 2, which waits for 4 alone. Then 1 comes before both, and waits for 5, too, which
  * waits for 3. */
-UNIT_TEST(a_cycle_closed_by_who_comes_before)
+UNIT_TEST(a_deadlock_closed_by_an_earlier_waiter)
 {
     STAGE s = stage_new();
     for (uint64_t i = 1; i <= 5; i++) BEGIN(i);
@@ -538,7 +538,7 @@ UNIT_TEST(a_way_is_forgotten_when_somebody_on_it_loses)
 }
 
 /* If the one that closes them gives way itself, nobody else has to. */
-UNIT_TEST(who_closes_cycles_and_gives_way_does_so_alone)
+UNIT_TEST(a_transaction_that_closes_cycles_restarts_alone)
 {
     STAGE s = stage_new();
     for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
@@ -605,7 +605,7 @@ static struct sl_tx_manager_stats crowd_stats(const struct sl_tx_manager *k)
     return stats;
 }
 
-UNIT_TEST(each_that_comes_to_a_long_line_looks_at_few)
+UNIT_TEST(each_new_waiter_of_a_long_queue_visits_few)
 {
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
@@ -616,7 +616,7 @@ UNIT_TEST(each_that_comes_to_a_long_line_looks_at_few)
 
 /* Somebody waits for the one that comes last, so that it does look for a cycle. If it looked
  * at all before each of those before it, that would be the square. */
-UNIT_TEST(a_long_line_is_looked_through_at_once)
+UNIT_TEST(a_long_queue_is_searched_at_once)
 {
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", true, NULL, false);
@@ -695,7 +695,7 @@ UNIT_TEST(a_chain_that_loses_from_its_head_is_walked_once)
 
 /* They have the table at once, and then all want one key: no call takes long, and all of it
  * is no square. */
-UNIT_TEST(a_crowd_goes_on_some_at_a_time)
+UNIT_TEST(many_waiters_continue_in_batches)
 {
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     crowd_locks(k, 1, NULL, true, NULL, false);
@@ -721,7 +721,7 @@ UNIT_TEST(a_crowd_goes_on_some_at_a_time)
 
 /* A ready transaction may be left by its client, accepts no other request, and its manager may
  * stop. */
-UNIT_TEST(who_has_its_turn_may_leave_before_it_goes_on)
+UNIT_TEST(a_transaction_whose_turn_came_may_leave_first)
 {
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     crowd_locks(k, 1, NULL, true, NULL, false);
@@ -742,7 +742,7 @@ UNIT_TEST(who_has_its_turn_may_leave_before_it_goes_on)
     sl_tx_manager_free(k);
 }
 
-UNIT_TEST(a_crowd_that_is_too_old_ends_some_at_a_time)
+UNIT_TEST(many_old_transactions_end_in_batches)
 {
     struct sl_tx_manager *k = crowd_new(1000);
     for (uint64_t i = 1; i <= MANY; i++) crowd_locks(k, i, "a", false, NULL, false);
@@ -761,7 +761,7 @@ UNIT_TEST(a_crowd_that_is_too_old_ends_some_at_a_time)
 }
 
 /* Restarted, it keeps its number and is older than all that begin later. */
-UNIT_TEST(who_restarts_grows_old_and_wins)
+UNIT_TEST(a_restarted_transaction_keeps_its_age_and_wins)
 {
     STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b"), WRITE(2, "a");
@@ -773,7 +773,7 @@ UNIT_TEST(who_restarts_grows_old_and_wins)
 }
 
 /* What was sent for the old attempt does not run in the new one. */
-UNIT_TEST(who_is_to_restart_does_nothing_until_it_begins)
+UNIT_TEST(a_transaction_to_restart_does_nothing_until_it_begins)
 {
     STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(1, "b"), PUT(2, "a", "x");
@@ -785,7 +785,7 @@ UNIT_TEST(who_is_to_restart_does_nothing_until_it_begins)
     SAID("2 began 2\n1 committed 0\n2 got nothing\n2 committed 0\n2 began 3\n");
 }
 
-UNIT_TEST(who_is_to_restart_may_abort_or_leave)
+UNIT_TEST(a_transaction_to_restart_may_abort_or_leave)
 {
     STAGE s = stage_new();
     BEGIN(1);
@@ -804,7 +804,7 @@ UNIT_TEST(who_is_to_restart_may_abort_or_leave)
 }
 
 /* A read of the old attempt that comes late is not an answer to the new one. */
-UNIT_TEST(a_late_read_is_for_nobody)
+UNIT_TEST(a_late_read_reaches_nobody)
 {
     struct sl_tx_manager_limits limits = stage_limits;
     limits.age_ms_max = 1000;
@@ -894,7 +894,7 @@ UNIT_TEST(nobody_sees_writes_before_they_are_committed)
 }
 
 /* Locks are held until the storage has answered. */
-UNIT_TEST(nobody_is_let_on_before_the_engine_has_answered)
+UNIT_TEST(nothing_continues_before_the_engine_has_answered)
 {
     STAGE s = stage_new();
     BEGIN(1), BEGIN(2), PUT(1, "a", "x"), by_hand(s), COMMIT(1), GET(2, "a");
@@ -908,7 +908,7 @@ UNIT_TEST(nobody_is_let_on_before_the_engine_has_answered)
     SAID("2 got x\n");
 }
 
-UNIT_TEST(who_aborts_has_written_nothing)
+UNIT_TEST(an_aborted_transaction_has_written_nothing)
 {
     STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), ABORT(1), COMMIT(1), BEGIN(1), GET(1, "a");
@@ -916,7 +916,7 @@ UNIT_TEST(who_aborts_has_written_nothing)
     assert_int_equal(stats_of(s).aborted, 1);
 }
 
-UNIT_TEST(who_restarts_has_written_nothing)
+UNIT_TEST(a_restarted_transaction_has_written_nothing)
 {
     STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), PUT(2, "b", "x"), WRITE(1, "b"), WRITE(2, "a");
@@ -1110,7 +1110,7 @@ UNIT_TEST(a_commit_on_its_way_has_no_age)
 
 /* --- A connection ends ----------------------------------------------------------------- */
 
-UNIT_TEST(who_leaves_with_nothing_is_just_gone)
+UNIT_TEST(a_transaction_that_leaves_without_locks_just_ends)
 {
     STAGE s = stage_new();
     by_hand(s);
@@ -1119,7 +1119,7 @@ UNIT_TEST(who_leaves_with_nothing_is_just_gone)
     assert_int_equal(stats_of(s).transactions, 0);
 }
 
-UNIT_TEST(who_leaves_with_locks_is_barred_first)
+UNIT_TEST(a_transaction_that_leaves_with_locks_is_barred_first)
 {
     STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), BEGIN(2), by_hand(s), GET(2, "a");
@@ -1139,7 +1139,7 @@ UNIT_TEST(who_leaves_with_locks_is_barred_first)
     assert_int_equal(stats_of(s).barred, 1);
 }
 
-UNIT_TEST(who_leaves_while_it_waits)
+UNIT_TEST(a_client_that_leaves_while_it_waits)
 {
     STAGE s = stage_new();
     for (uint64_t i = 1; i <= 4; i++) BEGIN(i);
@@ -1155,7 +1155,7 @@ UNIT_TEST(who_leaves_while_it_waits)
     SAID("> bar 3\n");
 }
 
-UNIT_TEST(who_leaves_while_it_upgrades)
+UNIT_TEST(a_client_that_leaves_while_it_upgrades)
 {
     STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), READ(1, "a"), READ(2, "a"), WRITE(2, "a");
@@ -1168,7 +1168,7 @@ UNIT_TEST(who_leaves_while_it_upgrades)
     HOLDERS("a", "1 R, 3 R");
 }
 
-UNIT_TEST(who_leaves_while_it_reads)
+UNIT_TEST(a_client_that_leaves_while_it_reads)
 {
     STAGE s = stage_new();
     BEGIN(1), by_hand(s), GET(1, "a"), leave(s, 1);
@@ -1179,7 +1179,7 @@ UNIT_TEST(who_leaves_while_it_reads)
 }
 
 /* The storage has the commit: the transaction is not barred, and the manager waits for it. */
-UNIT_TEST(who_leaves_while_it_commits)
+UNIT_TEST(a_client_that_leaves_while_it_commits)
 {
     STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), BEGIN(2), by_hand(s), COMMIT(1), GET(2, "a");
@@ -1192,7 +1192,7 @@ UNIT_TEST(who_leaves_while_it_commits)
     assert_int_equal(stats_of(s).committed, 1);
 }
 
-UNIT_TEST(who_leaves_is_not_answered)
+UNIT_TEST(a_client_that_left_is_not_answered)
 {
     STAGE s = stage_new();
     struct sl_tx_order order;
@@ -1234,7 +1234,7 @@ UNIT_TEST(a_bar_is_for_one_transaction)
 }
 
 /* The server took the client for gone: its transaction has ended, and it learns that. */
-UNIT_TEST(who_seemed_to_have_left_has_no_transaction)
+UNIT_TEST(a_client_that_seemed_to_leave_has_no_transaction)
 {
     STAGE s = stage_new();
     BEGIN(1), PUT(1, "a", "x"), leave(s, 1), BEGIN(2), GET(2, "a"), GET(1, "a");
@@ -1415,7 +1415,7 @@ UNIT_TEST(a_request_goes_with_the_commit)
 
 /* --- Questions ------------------------------------------------------------------------------ */
 
-UNIT_TEST(who_has_what_can_be_asked)
+UNIT_TEST(holders_of_a_row_can_be_listed)
 {
     STAGE s = stage_new();
     struct sl_tx_item_view items[8];

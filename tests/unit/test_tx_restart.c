@@ -210,7 +210,7 @@ UNIT_TEST(a_wait_of_0_is_none)
 }
 
 /* It would close a cycle, and its youngest would restart. */
-UNIT_TEST(a_wait_of_0_restarts_nobody)
+UNIT_TEST(a_wait_of_0_restarts_no_transaction)
 {
     STAGE s = stage_new();
     BEGIN(1), BEGIN(2), WRITE(1, "a"), WRITE(2, "b"), WRITE(2, "a");
@@ -251,7 +251,7 @@ UNIT_TEST(a_wait_that_is_granted_has_no_deadline_any_more)
 }
 
 /* Whoever stands behind one whose wait is over may have its turn by that. */
-UNIT_TEST(a_timeout_lets_other_waiters_go_on)
+UNIT_TEST(a_timeout_lets_other_waiters_continue)
 {
     STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), READ(1, "a"), WRITE_WITHIN(2, "a", 100), READ(3, "a");
@@ -262,7 +262,7 @@ UNIT_TEST(a_timeout_lets_other_waiters_go_on)
 
 /* The intention on the table as well, so that the table is as free as before; but what it had
  * before stays. */
-UNIT_TEST(a_wait_that_ends_leaves_nothing_behind)
+UNIT_TEST(a_wait_that_times_out_leaves_nothing_behind)
 {
     STAGE s = stage_new();
     BEGIN(1), BEGIN(2), BEGIN(3), READ(1, "a"), WRITE_WITHIN(2, "a", 0);

@@ -42,7 +42,7 @@ static void until_waiters(const struct world *w, const char *key, uint32_t wante
     }
 }
 
-UNIT_TEST(a_wait_that_ends_in_nothing_takes_its_time_and_says_full)
+UNIT_TEST(a_wait_that_times_out_takes_its_time_and_returns_full)
 {
     WORLD w = world_new(NULL);
     ACTOR a = actor_start(&w);
@@ -52,7 +52,7 @@ UNIT_TEST(a_wait_that_ends_in_nothing_takes_its_time_and_says_full)
     assert_true(now_ms() - before >= 250);
 }
 
-UNIT_TEST(a_release_wakes_a_waiter_long_before_its_sleep_is_over)
+UNIT_TEST(a_release_wakes_a_waiter_long_before_its_sleep_ends)
 {
     WORLD w = world_new(NULL);
     ACTOR a = actor_start(&w);
@@ -73,7 +73,7 @@ UNIT_TEST(a_release_wakes_a_waiter_long_before_its_sleep_is_over)
     assert_true(shortest < SL_CANAL_SLEEP_MS_MAX / 4);
 }
 
-UNIT_TEST(a_holders_death_is_noticed_by_who_sleeps)
+UNIT_TEST(a_holders_death_is_noticed_by_a_sleeping_waiter)
 {
     WORLD w = world_new(NULL);
     ACTOR waiter = actor_start(&w);
@@ -111,7 +111,7 @@ UNIT_TEST(a_woken_waiter_that_is_killed_takes_no_wake_with_it)
     }
 }
 
-UNIT_TEST(more_capacity_reaches_a_new_caller_past_those_who_wait)
+UNIT_TEST(more_capacity_admits_a_new_caller_before_waiters)
 {
     WORLD w = world_new(NULL);
     ACTOR a = actor_start(&w), b = actor_start(&w);

@@ -88,7 +88,7 @@ static void check_number(struct sluice_reply *r, enum sluice_reply_type type,
 
 static const char *const ping[] = {"PING"};
 
-UNIT_TEST(a_call_has_its_reply_and_news_are_kept_in_order)
+UNIT_TEST(a_call_gets_its_reply_and_pushes_stay_in_order)
 {
     static const char *const answers[] = {NEWS(1) NEWS(2) ":7\r\n", NEWS(3) ":8\r\n",
                                           NULL};
@@ -107,7 +107,7 @@ UNIT_TEST(a_call_has_its_reply_and_news_are_kept_in_order)
     end(s, w, "*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n");
 }
 
-UNIT_TEST(news_that_nobody_asks_for_are_kept_up_to_a_number)
+UNIT_TEST(unread_pushes_are_kept_up_to_a_limit)
 {
     enum { SENT = 1500, KEPT = 1024 };
     char *text = calloc(SENT + 2, 32), *at = text;
@@ -145,7 +145,7 @@ UNIT_TEST(when_time_is_over_the_wire_is_of_no_more_use)
     end(s, w, "*1\r\n$4\r\nPING\r\n");
 }
 
-UNIT_TEST(what_is_no_reply_is_the_end_too)
+UNIT_TEST(what_is_not_a_reply_is_the_end_too)
 {
     static const char *const answers[] = {"nonsense\r\n", NULL};
     struct server *s = begin(answers);
@@ -156,7 +156,7 @@ UNIT_TEST(what_is_no_reply_is_the_end_too)
     end(s, w, NULL);
 }
 
-UNIT_TEST(words_with_lengths_may_have_any_bytes)
+UNIT_TEST(arguments_with_lengths_may_have_any_bytes)
 {
     static const char *const answers[] = {"+OK\r\n", NULL};
     static const char *const words[] = {"ECHO", "a\0b", ""};
@@ -224,7 +224,7 @@ UNIT_TEST(it_greets_with_the_password)
                    "*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n");
 }
 
-UNIT_TEST(who_is_not_let_in_is_told_why)
+UNIT_TEST(a_rejected_connection_gets_the_reason)
 {
     check_greeting("-NOAUTH say it\r\n", NULL, 3, SLUICE_EDENIED, "NOAUTH say it",
                    NULL);
