@@ -271,7 +271,7 @@ static void put_errors(const char *errors)
 {
     const char *word;
     size_t n;
-    puts("Also for the errors");
+    printf("Also for the error%s\n", strchr(errors, ' ') != NULL ? "s" : "");
     while ((word = next_word(&errors, &n)) != NULL)
         printf(".Ql %.*s %s\n", (int)n, word, *errors != '\0' ? "," : ".");
 }
