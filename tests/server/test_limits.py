@@ -16,8 +16,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from live import (tap, Client, Closed, Error, Failure, check, check_error, check_that, encode, main, stop,
-                  test, test_of)
+from live import (tap, Client, Closed, Error, Failure, check, check_error, check_that, encode, main, pairs,
+                  stop, test, test_of)
 
 FOREVER = 10 ** 8
 MB = 1 << 20
@@ -37,7 +37,7 @@ def pages(c, *words):
     got, cursor = [], b"0"
     for _ in range(10000):
         cursor, maps = c("LOCKS", *words, "CURSOR", cursor, "COUNT", 7)
-        got.append((cursor, maps))
+        got.append((cursor, [(pairs(m).get("table"), pairs(m)["key"]) for m in maps]))
         if cursor == b"0":
             return got
     raise Failure("LOCKS does not end")

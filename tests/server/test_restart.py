@@ -209,6 +209,50 @@ for how in ("SIGINT", "SIGTERM", "SHUTDOWN"):
             after_a_clean_stop_leased_grants_are_held, how)
 
 
+def holders(s):
+    """Of all locks: name and address, as LOCKS shows them."""
+    listed = [pairs(m) for m in s.client()("LOCKS", "COUNT", 1000)[1]]
+    return {m["key"]: (pairs(m["holder"])["name"], pairs(m["holder"])["address"]) for m in listed}
+
+
+@test
+def holders_are_named_after_a_restart(t):
+    s = start(t)
+    one, two = s.clients(2)
+    one("CLIENT", "SETNAME", "backup-7")
+    for i in range(3):
+        one.acquire("one-%d" % i, "LEASE", 600000)
+        two.acquire("two-%d" % i, "LEASE", 600000, "PER", 2)
+    before = holders(s)
+    check({key: name for key, (name, _) in before.items()},
+          {b"%s-%d" % (who, i): name for who, name in ((b"one", b"backup-7"), (b"two", b"")) for i in range(3)})
+    check(before[b"one-0"][1].startswith(b"127.0.0.1:"), True)
+    for _ in range(2):
+        s.end()
+        s = start(t)
+        check(holders(s), before)
+    summary = s.explain("one-0")["summary"][0]
+    check_that(summary.startswith(b"backup-7 (%s) has held it for " % before[b"one-0"][1]), summary)
+    summary = s.explain("two-0")["summary"][0]
+    check_that(summary.startswith(b"a client (%s) has held it for " % before[b"two-0"][1]), summary)
+
+
+@test
+def a_state_without_clients_is_read(t):
+    """Format 1, as earlier versions wrote it."""
+    s = start(t)
+    c = s.client()
+    fence = c.acquire("k", "LEASE", 600000)
+    s.end()
+    state = State(t)
+    lines = [line for line in state.text.splitlines(True) if not line.startswith("client ")]
+    state.text = "".join(lines).replace("sluice state 2", "sluice state 1")
+    s = start(t)
+    check(s.client()("CHECK", "k", fence), 1)
+    check(holders(s), {b"k": (b"", b"")})
+    check_that(s.explain("k")["summary"][0].startswith(b"an unknown client has held it for "), s.explain("k")["summary"])
+
+
 @test
 def a_stop_notifies_only_holders_without_a_lease(t):
     s = start(t)
@@ -727,7 +771,7 @@ def a_state_file_of_another_version_or_program_is_rejected(t):
     used_directory(t)
     state = State(t)
     text = state.text
-    state.text = text.replace("sluice state 1", "sluice state 2")
+    state.text = text.replace("sluice state 2", "sluice state 3")
     refused(t, "another version")
     state.raw = b"Something else, that somebody keeps there.\n"
     refused(t, "none of Sluice's")

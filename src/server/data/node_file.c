@@ -7,6 +7,7 @@
 static const struct sl_textfile_kind kind = {.name = "node",
                                              .name_new = "node.new",
                                              .magic = "sluice node ",
+                                             .format_oldest = SL_NODE_FORMAT,
                                              .format = SL_NODE_FORMAT};
 
 /* --- Writing --------------------------------------------------------------- */

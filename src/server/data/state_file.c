@@ -7,9 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "locks/client.h"
+
 static const struct sl_textfile_kind kind = {.name = "state",
                                              .name_new = "state.new",
                                              .magic = "sluice state ",
+                                             .format_oldest = SL_STATE_FORMAT_OLDEST,
                                              .format = SL_STATE_FORMAT};
 
 /* --- Writing --------------------------------------------------------------- */
@@ -17,6 +20,10 @@ static const struct sl_textfile_kind kind = {.name = "state",
 struct sl_state_writer {
     struct sl_textfile_writer *text;
     uint64_t grants;
+    struct sl_client_text { /* Of the last grant. */
+        size_t name_bytes, address_bytes;
+        char name[SL_CLIENT_NAME_MAX], address[SL_CLIENT_ADDRESS_MAX];
+    } client;
 };
 
 struct sl_state_writer *sl_state_writer_new(void)
@@ -33,6 +40,7 @@ void sl_state_begin(struct sl_state_writer *w, int directory, const struct sl_ke
 {
     struct sl_textfile_writer *t = w->text;
     w->grants = 0;
+    w->client = (struct sl_client_text){0};
     sl_textfile_begin(t, directory, &kind);
     sl_textfile_put(t, "fence_limit %" PRIu64 "\n", k->fence_limit);
     sl_textfile_put(t, "fence_last %" PRIu64 "\n", k->fence_last);
@@ -43,10 +51,38 @@ void sl_state_begin(struct sl_state_writer *w, int directory, const struct sl_ke
     sl_textfile_put(t, "at_ms %" PRId64 "\n", k->at_ms);
 }
 
+static bool is_same(struct sl_bytes b, const char *text, size_t n)
+{
+    return b.n == n && (n == 0 || memcmp(b.at, text, n) == 0);
+}
+
+static size_t copy(char *to, size_t most, struct sl_bytes b)
+{
+    size_t n = b.n < most ? b.n : most;
+    if (n > 0) memcpy(to, b.at, n);
+    return n;
+}
+
+/* The clients of most grants are few, so each is written when it changes. */
+static void put_client(struct sl_state_writer *w, const struct sl_grant_view *v)
+{
+    struct sl_client_text *c = &w->client;
+    if (is_same(v->name, c->name, c->name_bytes) &&
+        is_same(v->address, c->address, c->address_bytes))
+        return;
+    c->name_bytes = copy(c->name, sizeof c->name, v->name);
+    c->address_bytes = copy(c->address, sizeof c->address, v->address);
+    sl_textfile_put(w->text, "client");
+    sl_textfile_put_hex(w->text, v->name);
+    sl_textfile_put_hex(w->text, v->address);
+    sl_textfile_put(w->text, "\n");
+}
+
 void sl_state_put(struct sl_state_writer *w, struct sl_bytes key,
                   const struct sl_grant_view *v)
 {
     w->grants++;
+    put_client(w, v);
     sl_textfile_put(w->text,
                     "grant %" PRIu64 " %" PRId64 " %" PRIu32 " %d %" PRIu32 " %" PRIu32
                     " %" PRIu32 " %" PRId32 " %d %d",
@@ -137,9 +173,16 @@ int sl_state_next(struct sl_state_reading *r, struct sl_bytes *key,
                   struct sl_grant_view *out)
 {
     int64_t grants;
+    if (sl_textfile_skip(&r->text, "client ") &&
+        !(sl_textfile_hex(&r->text, ' ', &r->name) &&
+          sl_textfile_hex(&r->text, '\n', &r->address)))
+        return -1;
     if (sl_textfile_skip(&r->text, "grant ")) {
         r->grants++;
-        return read_grant(&r->text, key, out) ? 1 : -1;
+        if (!read_grant(&r->text, key, out)) return -1;
+        out->name = r->name;
+        out->address = r->address;
+        return 1;
     }
     bool all = sl_textfile_skip(&r->text, "grants ") &&
                sl_textfile_number(&r->text, r->grants, r->grants, '\n', &grants);

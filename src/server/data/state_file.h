@@ -1,6 +1,6 @@
 /* state_file.h - the file "state" in the data directory: how it is written and read.
  *
- *     sluice state 1                    the format
+ *     sluice state 2                    the format; 1 has no clients
  *     fence_limit 1794752554123456      no grant has a fence above it
  *     fence_last 1794752544123456       after a clean stop: the last fence
  *     lease_longest_ms 60000            no lease that may still run is longer
@@ -8,6 +8,7 @@
  *     quiet_ms 0                        the server grants nothing for so long from at_ms on
  *     boot 1d5e...:[4026531834]         the boot of the machine that at_ms belongs to
  *     at_ms 123456789                   CLOCK_BOOTTIME, when this was written
+ *     client NAME ADDRESS               of the grants that follow, in hex
  *     grant FENCE LEFT_MS USER SHARED PER BUCKETS UNITS PRIORITY BROKEN ASKED KEY VALUE NOTE
  *     grants 1                          the number of grants; KEY, VALUE and NOTE are in hex
  *     checksum 0123456789abcdef         XXH64 of all before
@@ -19,7 +20,8 @@
 #include "locks/table.h"
 #include "server/data/text_file.h"
 
-#define SL_STATE_FORMAT 1
+#define SL_STATE_FORMAT 2
+#define SL_STATE_FORMAT_OLDEST 1
 #define SL_BOOT_BYTES 96
 
 struct sl_kept {
@@ -53,6 +55,7 @@ struct sl_state_reading {
     struct sl_kept kept;
     struct sl_textfile_reader text; /* At the next grant. */
     int64_t grants;                 /* How many were read. */
+    struct sl_bytes name, address;  /* Of the client of the next grants. */
 };
 
 /* Check the file and read its head. After SL_FOUND, call sl_state_read_end(). */

@@ -230,7 +230,8 @@ static enum sl_found check_all(struct sl_textfile_reader *r,
     if (r->n <= strlen(kind->magic)) return SL_FOUND_CUT;
     if (!sl_textfile_skip(r, kind->magic)) return SL_FOUND_FOREIGN;
     if (!sl_textfile_number(r, 0, INT64_MAX, '\n', &format)) return SL_FOUND_DAMAGED;
-    return format == kind->format ? check_sum(r) : SL_FOUND_VERSION;
+    bool known = format >= kind->format_oldest && format <= kind->format;
+    return known ? check_sum(r) : SL_FOUND_VERSION;
 }
 
 enum sl_found sl_textfile_open(struct sl_textfile_reader *r, int directory,
