@@ -146,8 +146,9 @@ def what_is_taken_at_one_node_is_seen_at_all(t):
         check([x("CHECK", "k", fence), x("CHECK", "k", fence + 1)], [1, 0])
         check(x("ACQUIRE", "k", "LEASE", 30000), None, "it is taken")
         check(x("AWAIT", "k", "HELD", 0), 1)
-        check(pairs(x("LOCKS")[1][0]),
-              {"key": b"k", "held": 1, "holders": 1, "waiters": 0, "shared": 0, "drained": 0})
+        listed = pairs(x("LOCKS")[1][0])
+        check(pairs(listed.pop("holder"))["fence"], fence)
+        check(listed, {"key": b"k", "held": 1, "holders": 1, "waiters": 0, "waited_ms": -1, "shared": 0, "drained": 0})
     check(three("EXTEND", "k", fence, 40000, "VALUE", "host:2"), 40000)
     check(two("READ", "k", "MAJORITY")[0], b"host:2", "the value that a majority has")
     t.until(lambda: one("READ", "k")[0] == b"host:2", "the new value is everywhere")
