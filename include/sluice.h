@@ -73,52 +73,52 @@ extern "C" {
 /* clang-format off */
 #define SLUICE_STATUS_MAP(X)                                                                   \
     X(OK,           0, "OK",        "done")                                                    \
-    X(EFULL,       -1, "FULL",      "the lock has no room for this request")                   \
+    X(EFULL,       -1, "FULL",      "not enough free capacity for this request") \
     X(ENOTHELD,    -2, "NOTHELD",   "this thread does not hold that many units of the key")    \
-    X(ETOOBIG,     -3, "TOOBIG",    "more units than the declared room, or than a lock can count") \
-    X(EINVAL,      -4, "INVALID",   "an argument is outside its allowed range")                \
+    X(ETOOBIG,     -3, "TOOBIG",    "more units than the declared capacity, or than a lock can count") \
+    X(EINVAL,      -4, "INVALID",   "invalid argument, or argument out of range") \
     X(ENOMEM,      -5, "NOMEM",     "out of memory")                                           \
-    X(ENOSPC,      -6, "NOSPACE",   "no space left for the segment where its file lies")       \
+    X(ENOSPC,      -6, "NOSPACE",   "no space left for the segment's file") \
     X(EACCES,      -7, "NOACCESS",  "no permission to open or create the segment's file")      \
-    X(EOWNER,      -8, "OWNER",     "the segment's file belongs to another user; using a shared segment means trusting everyone who can write to it") \
+    X(EOWNER,      -8, "OWNER",     "the segment's file belongs to another user; if you share a segment, you trust everyone who can write to it") \
     X(EFOREIGN,    -9, "FOREIGN",   "the file is not a Sluice segment")                        \
-    X(EVERSION,   -10, "VERSION",   "the segment was made by another version of Sluice")       \
-    X(ETRUNCATED, -11, "TRUNCATED", "the segment's file is shorter than it says; remove it when nobody uses it") \
-    X(ESMALLER,   -12, "SMALLER",   "the segment exists and has fewer keys, slots or records than asked for") \
+    X(EVERSION,   -10, "VERSION",   "the segment was created by another version of Sluice") \
+    X(ETRUNCATED, -11, "TRUNCATED", "the segment's file is too short; remove it when no process uses it") \
+    X(ESMALLER,   -12, "SMALLER",   "the segment exists and has fewer keys, slots or records than requested") \
     X(EKEYS,      -13, "NOKEYS",    "the key table is full, and every key in it is in use")    \
     X(ESLOTS,     -14, "NOSLOTS",   "the slot table is full: too many threads use this segment") \
-    X(ERECORDS,   -15, "NORECORDS", "the record table is full: too many threads times keys in use") \
-    X(ETHREAD,    -16, "THREAD",    "the handle belongs to another thread; a permit is given back by the thread that took it") \
-    X(EFORKED,    -17, "FORKED",    "the handle was made before fork(); the child must make its own") \
-    X(EBUSY,      -18, "BUSY",      "another process is stopped in the middle of changing the key table or making the segment") \
+    X(ERECORDS,   -15, "NORECORDS", "the record table is full: too many pairs of thread and key are in use") \
+    X(ETHREAD,    -16, "THREAD",    "the handle belongs to another thread; only the thread that acquired units can release them") \
+    X(EFORKED,    -17, "FORKED",    "the handle was created before fork(); the child must create its own") \
+    X(EBUSY,      -18, "BUSY",      "another process is stopped while it changes the key table or creates the segment") \
     X(ENOCAS,     -19, "NOCAS",     "this processor has no 16-byte compare-and-swap")          \
-    X(EIO,        -20, "IO",        "the system refused; errno says why")                      \
-    X(ENOENT,     -21, "NOENT",     "there is no such segment, or no such key in it")          \
+    X(EIO,        -20, "IO",        "the operating system reported an error in errno") \
+    X(ENOENT,     -21, "NOENT",     "the segment or the key does not exist") \
     X(ESEGMENTS,  -22, "SEGMENTS",  "this thread uses too many segments at one time")         \
-    X(EDRAINED,   -23, "DRAINED",   "nothing is granted on this key at present: it is drained") \
-    X(EDEADLOCK,  -24, "DEADLOCK",  "the request would wait for what its own session holds")  \
+    X(EDRAINED,   -23, "DRAINED",   "the key is drained: no requests are granted") \
+    X(EDEADLOCK,  -24, "DEADLOCK",  "deadlock: the request would wait for a lock that its own session holds") \
     X(ELOST,      -25, "LOST",      "the grant is no longer held under this fence")           \
-    X(ENOLEASE,   -26, "NOLEASE",   "the grant has no lease: it ends with its session")       \
-    X(EWAITERS,   -27, "WAITERS",   "too many wait for this key") \
-    X(EASKED,     -28, "ASKED",     "a higher priority waits for this grant: release it, or it ends with its lease") \
-    X(EFENCES,    -29, "NOFENCES",  "there is no fence left to grant with, until more are written down") \
-    X(ERECOVERING,-30, "RECOVERING", "the server has crashed: nothing is granted until the leases it gave have ended") \
+    X(ENOLEASE,   -26, "NOLEASE",   "the grant has no lease; it ends with its session") \
+    X(EWAITERS,   -27, "WAITERS",   "too many waiters for this key") \
+    X(EASKED,     -28, "ASKED",     "a waiter of higher priority needs this lock: release it; its lease cannot be extended") \
+    X(EFENCES,    -29, "NOFENCES",  "no fence available until the server has reserved more") \
+    X(ERECOVERING,-30, "RECOVERING", "recovering after a crash: nothing is granted until the leases of the previous run have expired") \
     X(EUNREACHABLE, -31, "UNREACHABLE", "the server cannot be reached") \
-    X(ECLOSED,      -32, "CLOSED",     "the connection to the server has ended or was given up, or the handle was closed") \
-    X(EPROTOCOL,    -33, "PROTOCOL",   "what came is no reply of a server, or one that is too large") \
-    X(EDENIED,      -34, "DENIED",     "the server wants a password, or another one") \
-    X(ENOQUORUM,    -35, "NOQUORUM",   "too few nodes answer: nothing is granted without a majority") \
-    X(EMAJORITY,    -36, "MAJORITY",   "a majority of nodes cannot do this: only exclusive locks with LEASE") \
-    X(ENODES,       -37, "NODES",      "the list of nodes was not changed") \
-    X(ERESTART,     -38, "RESTART",    "a cycle of transactions that wait for each other was broken here: begin again") \
-    X(ESTALE,       -39, "STALE",      "another keeper is current: begin again") \
-    X(EBARRED,      -40, "BARRED",     "this transaction was given up: begin again") \
-    X(ENOKEEPER,    -41, "NOKEEPER",   "there is no keeper at present") \
+    X(ECLOSED,      -32, "CLOSED",     "the connection or the handle was closed") \
+    X(EPROTOCOL,    -33, "PROTOCOL",   "invalid or oversized reply from the server") \
+    X(EDENIED,      -34, "DENIED",     "the server requires a password, or the password is wrong") \
+    X(ENOQUORUM,    -35, "NOQUORUM",   "no quorum: too few nodes are reachable") \
+    X(EMAJORITY,    -36, "MAJORITY",   "not supported by a majority cluster, which has exclusive locks with LEASE only") \
+    X(ENODES,       -37, "NODES",      "the membership was not changed") \
+    X(ERESTART,     -38, "RESTART",    "deadlock between transactions; this one was aborted: retry from TX.BEGIN") \
+    X(ESTALE,       -39, "STALE",      "another keeper has taken over: retry from TX.BEGIN") \
+    X(EBARRED,      -40, "BARRED",     "the transaction was aborted: retry from TX.BEGIN") \
+    X(ENOKEEPER,    -41, "NOKEEPER",   "no keeper at the moment") \
     X(ELOCKS,       -42, "LOCKS",      "the transaction has too many locks") \
-    X(EWRITES,      -43, "WRITES",     "the transaction writes too much") \
-    X(EAGE,         -44, "AGE",        "the transaction took too long, and was aborted") \
-    X(ETRANSACTIONS,-45, "TRANSACTIONS", "there are too many transactions") \
-    X(ENOTX,        -46, "NOTX",       "there is no transaction here, or there is one already") \
+    X(EWRITES,      -43, "WRITES",     "the transaction writes too much data") \
+    X(EAGE,         -44, "AGE",        "the transaction took too long and was aborted") \
+    X(ETRANSACTIONS,-45, "TRANSACTIONS", "too many transactions") \
+    X(ENOTX,        -46, "NOTX",       "no transaction is open, or one is open already") \
     X(EDAMAGED,     -47, "DAMAGED",    "the segment is damaged; remove it when no process uses it")
 /* clang-format on */
 
@@ -171,11 +171,15 @@ struct sluice_canal_options {
 };
 
 /* Open a segment; create it if it does not exist. The name is
- *   NULL                   the user's own segment: /dev/shm/sluice.<uid>, or
- *                          /dev/shm/sluice-<uid>.<digits> if another user owns that file
+ *   NULL                   the user's default segment: ~/.local/state/sluice/segment, or
+ *                          $XDG_STATE_HOME/sluice/segment; if that directory cannot be
+ *                          used or is not on a local file system, /dev/shm/sluice.<uid>,
+ *                          or /dev/shm/sluice-<uid>.<digits> if another user owns that
+ *                          file
  *   a name without a slash /dev/shm/sluice.<name>
  *   a path                 this file
- * The user's own segment is never a file of another user. Copies name and options; gives
+ * The default segment is never a file of another user, and its mode is 0600 in the home
+ * directory. A segment of an earlier boot is created anew. Copies name and options; gives
  * *out, to be closed with sluice_canal_close().
  * EINVAL, ENOMEM, ENOSPC, EACCES, EOWNER, EFOREIGN, EVERSION, ETRUNCATED, ESMALLER,
  * EBUSY, ENOCAS, EIO, ENOENT. */
@@ -389,10 +393,10 @@ enum sluice_event_type {
     SLUICE_EVENT_ASKED =
         1, /* A waiter of higher priority needs the lock: release it. */
     SLUICE_EVENT_WITHDRAWN, /* That waiter has given up: go on; extend works again. */
-    SLUICE_EVENT_STOLEN,  /* That waiter was granted the lock beside this holder, as its
-                             * steal_early requested. */
-    SLUICE_EVENT_EXPIRED, /* The lease has expired; the grant has ended. */
-    SLUICE_EVENT_BROKEN,  /* sluice_break() ended the grant, or its lease cannot be
+    SLUICE_EVENT_STOLEN,    /* That waiter was granted the lock although this holder has
+                             * not released it, as its steal_early requested. */
+    SLUICE_EVENT_EXPIRED,   /* The lease has expired; the grant has ended. */
+    SLUICE_EVENT_BROKEN,    /* sluice_break() ended the grant, or its lease cannot be
                              * extended any more. */
 };
 
@@ -416,14 +420,16 @@ struct sluice_request {
     uint32_t units;   /* Default 1. The request gets all of them or none. */
     int32_t priority; /* Higher priorities are granted first. */
     uint32_t steal;   /* 1: while waiting, ask holders of lower priority to release. */
-    double steal_early; /* 0: wait until they have released. From 0 to 1: be granted
-                         * beside them when this fraction of wait_ms is left; 1: at once.
-                         * SLUICE_STEAL_AUTO: be granted beside them when they take longer
-                         * than holders recently took, once there are 20 measurements. */
-    int64_t wait_ms;    /* Default 0: do not wait. SLUICE_FOREVER: no timeout. */
-    int64_t lease_ms;   /* Default 0: no lease. */
-    const char *value;  /* For other clients to read; NULL: "". */
-    const char *note;   /* The same. */
+    double
+        steal_early;   /* 0: wait until they have released. From 0 to 1: do not wait for
+                         * them any longer when this fraction of wait_ms is left; 1: do
+                         * not wait for them at all. SLUICE_STEAL_AUTO: stop waiting when
+                         * they take longer than holders recently took, once there are 20
+                         * measurements. */
+    int64_t wait_ms;   /* Default 0: do not wait. SLUICE_FOREVER: no timeout. */
+    int64_t lease_ms;  /* Default 0: no lease. */
+    const char *value; /* For other clients to read; NULL: "". */
+    const char *note;  /* The same. */
 
     /* Called for each event of the grant; NULL: none. An event is reported once; ASKED can
      * follow again after WITHDRAWN. A service makes one call at a time, on a thread of its

@@ -601,7 +601,7 @@ def the_notice_counts_all_waiters_and_appears_once(t):
 
     def counted():
         said = waiters[-1].until_err("\n")
-        if said.endswith("; %d wait\n" % len(waiters)):
+        if said.endswith("; %d waiters\n" % len(waiters)):
             return True
         # Another one was just looking around and did not count; that is no miscount.
         waiters.append(t.wait_for())
