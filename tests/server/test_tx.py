@@ -1180,14 +1180,14 @@ def without_a_directory_there_are_no_transactions(t):
 def engine_lmdb_is_rejected_where_it_cannot_work(t):
     node = ("--node", "1", "--peers", "1=127.0.0.1:9", "--secret", "0123456789abcdef")
     for options, words, status in (
-            (node + ("--data", t.path("d")), "cluster have etcd", 2),
-            (("--data", "none"), "--data DIRECTORY", 2), ((), "--data DIRECTORY", 1)):
+            (node + ("--data", t.path("d")), "a cluster requires etcd", 2),
+            (("--data", "none"), "engine lmdb requires a data directory; set data", 2), ((), "--data DIRECTORY", 1)):
         p = t.failing("--engine", "lmdb", *options)
         check(p.status, status, p.err)
         check_that(words in p.err, "it says why: " + p.err)
     p = t.failing("--engine", "sqlite")
     check(p.status, 2)
-    check_that("auto, none, lmdb or etcd is expected" in p.err, p.err)
+    check_that('engine must be auto, none, lmdb or etcd (got "sqlite")' in p.err, p.err)
 
 
 @test
