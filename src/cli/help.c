@@ -68,14 +68,14 @@ static void put_when(const struct cli_exit *e, char *out, size_t size)
 }
 
 /* Print the exit statuses of a command. */
-static void put_exits(const struct cli_command *c, const char *lead)
+static void put_exits(const char *command, const char *lead)
 {
     enum { EXIT_COLUMN = 8 };
     char text[1024];
     int last = 0;
     printf("\n%s\n", lead);
     for (const struct cli_exit *e = cli_exits; e->when != NULL; e++) {
-        if (!cli_exit_is_of(e, c->name)) continue;
+        if (!cli_exit_is_of(e, command)) continue;
         if (e->status == last) printf("%*s", EXIT_COLUMN, "");
         else printf("%*d  ", EXIT_COLUMN - 2, e->status);
         last = e->status;
@@ -96,6 +96,10 @@ static const struct {
      "Run at most four conversions at once:\n"
      "  sluice run -j 4 convert -- convert in.png out.jpg\n"
      "\nMore: man sluice-run\n"},
+    {CLI_CANAL_SHOW, NULL,
+     "Show all locks of the default segment, and then one of them:\n"
+     "  sluice canal show\n"
+     "  sluice canal show backup\n"},
     {CLI_SERVE, NULL,
      "TIME is a duration: " SL_DURATION_FORMS "; a plain number is milliseconds.\n"
      "BYTES is a size: 64k, 8m or 1g; a plain number is bytes.\n"
@@ -105,18 +109,15 @@ static const struct {
      "  sluice serve\n"
      "  sluice do ACQUIRE backup LEASE 60s\n"
      "\nMore: man sluice-serve\n"},
-    {CLI_STORE_CHECK, "Exit status: 0 if the store is valid, or",
+    {CLI_STORE_CHECK, NULL,
      "A server can use the store at the same time.\n"
-     "  sluice store check /var/lib/sluice\n"
-     "\nMore: man sluice-store\n"},
-    {CLI_STORE_DUMP, "Exit status: 0, or",
+     "  sluice store check /var/lib/sluice\n"},
+    {CLI_STORE_DUMP, NULL,
      "A server can use the store at the same time.\n"
-     "  sluice store dump /var/lib/sluice >saved\n"
-     "\nMore: man sluice-store\n"},
-    {CLI_STORE_LOAD, "Exit status: 0, or",
+     "  sluice store dump /var/lib/sluice >saved\n"},
+    {CLI_STORE_LOAD, NULL,
      "DIRECTORY must not contain a store. The dump is read from standard input.\n"
-     "  sluice store load /var/lib/restored <saved\n"
-     "\nMore: man sluice-store\n"},
+     "  sluice store load /var/lib/restored <saved\n"},
     {CLI_DO, "Exit status: 0 if the reply is neither nil nor an error, or",
      "Options precede COMMAND. \"sluice do COMMAND LIST\" lists the commands of the "
      "server.\n"
@@ -132,18 +133,34 @@ static void put_notes(const struct cli_command *c)
 {
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
         if (notes[i].id != c->id) continue;
-        if (notes[i].exits != NULL) put_exits(c, notes[i].exits);
+        if (notes[i].exits != NULL) put_exits(c->name, notes[i].exits);
         printf("\n%s", notes[i].text);
     }
 }
 
-void cli_help(const struct cli_command *c)
+/* Print the last part of the help of a group such as "canal", or of one of its commands. */
+static void put_group_notes(const char *group, size_t n)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)n, group);
+    put_exits(name, "Exit status: 0, or");
+    printf("\nMore: man sluice-%s\n", name);
+}
+
+static void put_command(const struct cli_command *c)
 {
     printf("sluice %s - %s\n\n", c->name, c->summary);
     put_synopsis(c);
     putchar('\n');
     for (const struct cli_option *o = c->options; o->id != 0; o++) put_option(o);
+}
+
+void cli_help(const struct cli_command *c)
+{
+    size_t n = strcspn(c->name, " ");
+    put_command(c);
     put_notes(c);
+    if (c->name[n] != '\0') put_group_notes(c->name, n);
 }
 
 void cli_help_all(void)
@@ -168,9 +185,9 @@ static int help_on_group(const char *group)
         const char *name = cli_commands[i].name;
         if (strncmp(name, group, n) != 0 || name[n] != ' ') continue;
         if (found++ > 0) putchar('\n');
-        cli_help(&cli_commands[i]);
+        put_command(&cli_commands[i]);
     }
-    if (found > 0) printf("\nMore: man sluice-%s\n", group);
+    if (found > 0) put_group_notes(group, n);
     return found;
 }
 
