@@ -19,10 +19,10 @@
 
 /* --- File systems --------------------------------------------------------- */
 
-/* Local file systems, by the numbers of statfs(2). A file of a list that is too short is in
- * /dev/shm; a file system that is wrongly in it would break locks. File systems that never
- * write in place (ZFS, bcachefs, NILFS) are not in the list: a full disk would raise SIGBUS
- * in a process that writes to the segment. */
+/* Whether a file is on a local file system. The numbers are those of statfs(2). On any other
+ * file system the default segment is in /dev/shm, so a missing entry is harmless, but a wrong
+ * one would break locks. File systems that never write in place (ZFS, bcachefs, NILFS) are
+ * not in the list: on a full disk, a write to the segment would raise SIGBUS. */
 static bool is_local(int fd)
 {
     static const uint32_t types[] = {

@@ -32,7 +32,7 @@ static uint64_t last_word(const char *key, size_t n)
     return word;
 }
 
-/* The hash has a random seed per segment, so that nobody can prepare names that
+/* The hash has a random seed per segment, so that no user can prepare names that
  * collide. This works word by word because a memcpy() of n bytes becomes a string
  * instruction, which is slower than everything else here. */
 int sl_canal_keys_name(const struct sl_canal_segment *seg, const char *key,

@@ -26,7 +26,7 @@ static size_t second_prefix(char out[SL_CANAL_OWN_PATH_SIZE])
                             (unsigned)geteuid());
 }
 
-/* Whether the file is ours, and not another file of ours that somebody has linked to
+/* Whether the file is ours, and not another file of ours that another user has linked to
  * this name. */
 static bool is_own(const struct stat *st)
 {
@@ -55,7 +55,7 @@ static bool has_second_name(const char *name)
 }
 
 /* We create files with an alternative name only for ourselves. If others can write
- * to one, it is another file of ours that somebody has linked to this name. */
+ * to one, it is another file of ours that a user has linked to this name. */
 static bool is_private_at(const char *path)
 {
     struct stat st;

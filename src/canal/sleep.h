@@ -8,7 +8,7 @@
  * fall asleep.
  *
  * A kill can still lose a wake: that of a releaser between its swap and its wake, or that of
- * a holder, which wakes nobody. So no sleep lasts longer than SL_CANAL_SLEEP_MS_MAX;
+ * a holder, which wakes no waiter. So no sleep lasts longer than SL_CANAL_SLEEP_MS_MAX;
  * then the sleeper searches for dead holders itself. Sleepers are not served in order. */
 #ifndef SL_CANAL_SLEEP_H
 #define SL_CANAL_SLEEP_H
