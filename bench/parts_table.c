@@ -1,4 +1,4 @@
-/* parts_table.c - the lock table by itself: no socket stands between, so there is no
+/* parts_table.c - the lock table alone: no socket is involved, so there is no
  * limit to how many may wait. Linked statically, as the server is. */
 #include <stdio.h>
 #include <stdlib.h>

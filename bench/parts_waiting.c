@@ -132,7 +132,7 @@ static const char *listener_open(struct listener *l, const struct subject *s,
     return line_ask(&l->line, command, &reply, &n);
 }
 
-/* All that has come. A server may hang up on one who does not keep up: that is counted,
+/* All that has come. The server may disconnect a subscriber that does not keep up: that is counted,
  * and nothing is wrong. */
 static void listener_take(struct listener *l)
 {
@@ -177,7 +177,7 @@ struct ends_plan {
     const char *listen;
 };
 
-/* Wait until shortly before the leases end, and look at the longest turn of a time in
+/* Wait until shortly before the leases expire, and read the longest turn of a time in
  * which nothing happened: what comes after it is compared with that. INFO's window is
  * one of 10 to 20 s, so that the set-up is out of it by then; a short run cannot wait so
  * long, and takes the longest turn of all. */

@@ -112,7 +112,7 @@ struct term {
     const char *key;
     int64_t fence;
     char fence_text[24];
-    double end_ms; /* The end of the lease, by now_ms(). */
+    double end_ms; /* When the lease expires, by now_ms(). */
 };
 
 static volatile sig_atomic_t leads, stops;
@@ -161,7 +161,7 @@ static bool extend(struct nodes *n, struct term *t, double *extend_at_ms)
     double sent_ms = now_ms();
     struct sluice_reply *r = call(
         n, (const char *[]){"EXTEND", t->key, t->fence_text, TEXT(LEASE_MS)}, 4);
-    if (r == NULL) { /* The lease ends when it did before: try again soon. */
+    if (r == NULL) { /* The lease expires when it did before: try again soon. */
         say(now_ms(), "still %" PRId64 ", %s", t->fence, n->why);
         *extend_at_ms = now_ms() + PAUSE_MS;
         return true;

@@ -70,7 +70,7 @@ def act(at_ms, fence):
 
 
 def follow(nodes, key):
-    """Wait until this program leads. Returns the fence, and the end of the lease by this
+    """Wait until this program leads. Returns the fence, and the expiry of the lease by this
     program's own clock."""
     while True:
         sent = now_ms()
@@ -97,7 +97,7 @@ def lead(nodes, key, fence, end):
             left_ms = nodes.call("EXTEND", key, fence, LEASE_MS)
             end = max(end, now + DRIFT * left_ms)
             extend_at = end - LEASE_MS * 2 / 3
-        except NoAnswer as error:  # the lease ends when it did before: try again soon
+        except NoAnswer as error:  # the lease expires when it did before: try again soon
             say(now_ms(), f"still {fence}, {error}")
             extend_at = now_ms() + PAUSE_MS
         except redis.RedisError as error:

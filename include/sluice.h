@@ -179,7 +179,7 @@ struct sluice_canal_options {
  *   a name without a slash /dev/shm/sluice.<name>
  *   a path                 this file
  * The default segment is never a file of another user, and its mode is 0600 in the home
- * directory. A segment of an earlier boot is created anew. Copies name and options; gives
+ * directory. A segment of an earlier boot is created again. Copies name and options; gives
  * *out, to be closed with sluice_canal_close().
  * EINVAL, ENOMEM, ENOSPC, EACCES, EOWNER, EFOREIGN, EVERSION, ETRUNCATED, ESMALLER,
  * EBUSY, ENOCAS, EIO, ENOENT. */
@@ -392,7 +392,7 @@ SLUICE_API void sluice_close(struct sluice *s);
 enum sluice_event_type {
     SLUICE_EVENT_ASKED =
         1, /* A waiter of higher priority needs the lock: release it. */
-    SLUICE_EVENT_WITHDRAWN, /* That waiter has given up: go on; extend works again. */
+    SLUICE_EVENT_WITHDRAWN, /* That waiter has given up: continue; extend works again. */
     SLUICE_EVENT_STOLEN,    /* That waiter was granted the lock although this holder has
                              * not released it, as its steal_early requested. */
     SLUICE_EVENT_EXPIRED,   /* The lease has expired; the grant has ended. */

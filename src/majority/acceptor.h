@@ -30,7 +30,7 @@ void sl_acceptor_agree(struct sl_node *n, struct sl_now now, struct sl_node_key 
                        bool overlapping);
 
 /* Move the lease to `overlapped`, for a stealing request that enters; and back, when that one
- * is over. False: out of memory; there was none that still runs. */
+ * has ended. False: out of memory; there was none that still runs. */
 bool sl_acceptor_set_aside(struct sl_node *n, struct sl_node_key *k);
 bool sl_acceptor_restore(struct sl_node *n, struct sl_now now, struct sl_node_key *k);
 

@@ -1,7 +1,7 @@
 /* node_peers.c - the other nodes: links, round-trip times, and which data directory each has.
  *
  * A node draws its birth, a random number, when it starts with an empty data directory. A member
- * that comes back with another birth has lost what it promised, so the others ignore it. */
+ * that reconnects with a different birth has lost what it promised, so the others ignore it. */
 #include "majority/proposer.h"
 
 #define TELL_MS 50 /* A node is sent the membership at most this often. */

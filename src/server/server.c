@@ -40,7 +40,7 @@ static uint64_t read_clock_ns(clockid_t id)
 
 void sl_server_read_clock(struct server *s)
 {
-    /* CLOCK_BOOTTIME goes on while the machine sleeps, and nobody can set it. */
+    /* CLOCK_BOOTTIME continues while the machine sleeps, and cannot be set. */
     uint64_t ns = read_clock_ns(CLOCK_BOOTTIME);
     if (s->turn_ns == 0) s->turn_ns = ns;
     s->now_ns = ns;

@@ -198,7 +198,7 @@ static void check_answer(struct sim_checker *b, const struct sim_request_record 
     bool check = r->type == SL_NODE_CHECK && a->status == SLUICE_OK;
     bool lost = r->type == SL_NODE_EXTEND && a->status == SLUICE_ELOST;
     if (((check && a->number == 0) || lost) && holds_throughout(b, r, now_us))
-        sim_checker_wrong(b, "c%u is told that it does not hold k%u under fence %llu",
+        sim_checker_wrong(b, "c%u receives that it does not hold k%u under fence %llu",
                           r->client + 1, r->key, (unsigned long long)r->fence);
     if (!check || a->number == 0 || r->fence < k->overlapped_below) return;
     for (uint32_t i = k->count; i > 0; i--) {

@@ -333,7 +333,7 @@ static void lost(struct sim_world *w, uint32_t c, uint32_t key, sl_fence fence)
 {
     struct sim_client *x = &w->clients[c];
     if (!x->hold.is || x->hold.key != key || x->hold.fence != fence) return;
-    SIM_TRACE(w, "c%u is told that it lost k%u", c + 1, key);
+    SIM_TRACE(w, "c%u learns that it lost k%u", c + 1, key);
     x->hold.is = false;
     sim_checker_doubt(&w->checker, c);
 }

@@ -140,7 +140,7 @@ static void judge(struct sim_world *w)
     if (fair && (t->ok == 0 || t->failed > 0 || (t->ok > 1 && took < t->lease_ms)))
         sim_checker_stuck(
             &w->checker,
-            "%u of %u requests for a free key were granted, %u were told that "
+            "%u of %u requests for a free key were granted, %u were answered that "
             "it is taken, %u failed (%s)",
             t->ok, t->rivals, t->taken, t->failed, sluice_status_word(t->last_failure));
     if (fair && attempts > ATTEMPTS_MAX * t->rivals)

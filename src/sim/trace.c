@@ -26,7 +26,7 @@ void sim_trace_setup(const struct sim_world *w)
            " to %" PRId64 " ms, %" PRIu64 " events%s\n",
            w->setup.seed, w->node_count, w->key_count, w->client_count, w->lease_min_ms,
            w->lease_max_ms, w->setup.events,
-           w->heal_at > 0 ? ", then it heals and has to go on" : "");
+           w->heal_at > 0 ? ", then it heals and must make progress" : "");
     printf("faults: %s\n", faults[0] ? faults : "none");
     printf("delay 50 to %" PRId64 " us, tail %" PRId64
            " ms, loss %u and doubles %u in 10000, "

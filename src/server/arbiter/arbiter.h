@@ -30,7 +30,7 @@ struct arbiter_kind {
     /* A session has ended: its client has closed it, or its connection broke. */
     void (*leave)(struct arbiter *a, struct conn *c, enum sl_parting how);
 
-    /* When the arbiter next has work by itself, or SL_NEVER. */
+    /* When the arbiter next has work without a request, or SL_NEVER. */
     sl_ms (*due)(const struct arbiter *a);
 
     /* Do the work that is due, within the budget of this turn. True: there is no more. */

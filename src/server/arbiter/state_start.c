@@ -40,7 +40,7 @@ static int refuse_node(const struct sl_state *st)
     return -1;
 }
 
-/* How long ago the file was written; 0 if the machine has rebooted since, as its clock began anew. */
+/* How long ago the file was written; 0 if the machine has rebooted since, as its clock has restarted. */
 static sl_ms age_ms(const struct sl_kept *k, struct sl_now now)
 {
     char boot[SL_BOOT_BYTES];

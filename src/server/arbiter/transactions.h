@@ -29,7 +29,7 @@ void sl_transactions_stop(struct server *s);
 /* Carry out orders of the manager, within the budget of this turn. True: there are no more. */
 bool sl_transactions_pump(struct server *s);
 
-/* When the manager next has work by itself, or SL_NEVER. */
+/* When the manager next has work without a request, or SL_NEVER. */
 sl_ms sl_transactions_due(const struct server *s);
 
 /* --- In a cluster with a keeper (forward/term.c) --------------------------------------- */

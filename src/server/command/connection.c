@@ -495,7 +495,7 @@ static void client_name(struct call *call)
     else sl_resp_null(call->out);
 }
 
-/* What clients of Redis say by themselves, and what changes nothing here. */
+/* Commands that Redis clients send automatically, and that have no effect here. */
 static bool is_polite(const struct call *call)
 {
     struct sl_bytes what = call->at[1];

@@ -15,7 +15,8 @@
 struct sl_textfile_kind {
     const char *name, *name_new; /* "state", and "state.new" while it is written. */
     const char *magic;           /* "sluice state ". */
-    int64_t format_oldest, format; /* It reads formats from the oldest on, and writes the last. */
+    int64_t format_oldest,
+        format; /* It reads formats from the oldest on, and writes the last. */
 };
 
 /* --- Writing --------------------------------------------------------------- */

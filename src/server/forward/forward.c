@@ -403,7 +403,7 @@ static void receive_say(struct server *s, const struct sl_args *a)
     else sl_resp_raw(sl_conn_out(c), a->at[4].at, a->at[4].n); /* A push, or a piece. */
 }
 
-/* When a lease ends by the clock of this node: not later than at the keeper. The node counts from
+/* When a lease expires by the clock of this node: not later than at the keeper. The node counts from
  * when it sent the request, and allows for clocks whose rates differ by 1 in 500. If it counted
  * from when it reads the reply, which may be late, the record could outlive the lease, and the
  * next keeper could restore a grant whose successor is held. */

@@ -2,7 +2,7 @@
  *
  * While this node is the keeper, its own lock table decides (term.c). Otherwise the node sends the
  * arguments of a request to the keeper over the link between the two nodes. The keeper runs them
- * on a connection without a socket (proxy.c), and the output of that connection comes back as
+ * on a connection without a socket (proxy.c), and the output of that connection is returned as
  * bytes (forward.c).
  *
  *     client --> conn --> remote arbiter --arguments--> link --> proxy --> local arbiter

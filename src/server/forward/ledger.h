@@ -29,7 +29,7 @@ struct sl_record {
     bool unwanted; /* No client knows of it: the keeper must release it. */
     uint32_t units, per, buckets;
     int32_t priority;
-    sl_ms end_ms; /* When the lease ends; SL_NEVER: no lease. */
+    sl_ms end_ms; /* When the lease expires; SL_NEVER: no lease. */
     struct sl_bytes key, value, note;
     struct sl_bytes name, address; /* Of the client; empty: unknown. */
 };

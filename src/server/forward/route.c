@@ -98,7 +98,7 @@ void sl_forward_begin_route(struct server *s)
     sl_frame_number(w, f->keeper_term);
 }
 
-/* The keeper uses our clock to say when a lease ends (R.NOTE). */
+/* The keeper uses our clock to say when a lease expires (R.NOTE). */
 void sl_forward_send_clock(struct server *s)
 {
     struct sl_resp_writer *w = sl_frame(s, s->forward->keeper, "R.CLOCK", 1);

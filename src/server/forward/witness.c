@@ -56,7 +56,7 @@ static void send_gone(struct server *s)
     witness->gone_count = 0;
 }
 
-/* Send notes first, so that a grant that has ended does not come back. */
+/* Send notes first, so that a grant that has ended is not restored. */
 static void send_all(struct server *s)
 {
     struct sl_witness *witness = &s->forward->witness;

@@ -9,7 +9,7 @@
 #include "server/net/conn.h"
 
 /* The least time that the sessions of another node's clients linger when the link to that node
- * breaks: it may come back. */
+ * breaks: it may reconnect. */
 #define ADRIFT_MS 2000
 
 /* --- Sessions by number --------------------------------------------------- */

@@ -52,7 +52,7 @@ void sl_conn_end_session(struct conn *c, enum sl_parting how);
 /* When the first lingering session ends; SL_NEVER: there is none. */
 sl_ms sl_conn_linger_due(const struct server *s);
 
-/* End the lingering sessions whose time is over. */
+/* End the lingering sessions whose time has passed. */
 void sl_conn_end_lingering(struct server *s);
 
 #endif /* SL_SERVER_NET_SESSION_H */
