@@ -27,9 +27,9 @@ static const struct cli_option run_options[] = {
         "Take an exclusive lock: run alone.\nThis is the default without\n.Fl j\nand\n.Fl Fl buckets ."},
     {'n', "n", "nonblock nb nonblocking", NULL, CLI_ARG_NONE, "do not wait; exit 1 if the lock is taken",
         "Do not wait.\nIf the lock is taken, exit with status 1, or the status that\n.Fl E\nsets."},
-    {'w', "w", "wait timeout", "TIME", CLI_ARG_TEXT, "wait at most TIME: 5, 0.5, 500ms, 30s, 2m, 1h",
-        "Wait at most\n.Ar TIME .\nA plain number is in seconds and may have a fraction; the units are\n"
-        ".Cm ms , s , m\nand\n.Cm h .\nThe default is to wait without a timeout; 0 is the same as\n.Fl n ."},
+    {'w', "w", "wait timeout", "TIME", CLI_ARG_TEXT, "wait at most TIME: 500ms, 30s, 5m, 1h; a plain number is seconds",
+        "Wait at most\n.Ar TIME :\n.Cm 500ms , 30s , 5m\nor\n.Cm 1h .\nA plain number is a number of seconds.\n"
+        "A number of seconds, minutes or hours can have a fraction:\n.Cm 0.5 .\nThe default is to wait without a timeout; 0 is the same as\n.Fl n ."},
     {'E', "E", "conflict-exit-code", "N", CLI_ARG_TEXT, "exit status if the lock is not granted (1)",
         "The exit status if the lock is not granted; the default is 1.\nUse 75 to tell this case from a failed command: "
         "few commands exit with 75, and mail systems and\n.Xr systemd 1\nunits read it as\n.Dq try again ."},
@@ -50,8 +50,8 @@ static const struct cli_option run_options[] = {
         "Use the locks of this segment of shared memory.\nA\n.Ar NAME\nwithout a slash stands for\n.Pa /dev/shm/sluice. Ns Ar NAME ;\n"
         "anything else is a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else the user's default segment; see\n.Sx FILES ."},
     MODE_OPTION,
-    {CLI_OPT_GRACE, "", "grace", "TIME", CLI_ARG_TEXT, "if the lock is lost: time from SIGTERM to SIGKILL (5s)",
-        "If the lock is lost, the time between SIGTERM and SIGKILL for the command; the default is 5 seconds."},
+    {CLI_OPT_GRACE, "", "grace", "TIME", CLI_ARG_TEXT, "if the lock is lost: time from SIGTERM to SIGKILL (5s); a plain number is seconds",
+        "If the lock is lost, the time between SIGTERM and SIGKILL for the command; the default is 5 seconds.\nA plain number is a number of seconds, as for\n.Fl w ."},
     HELP_OPTION, END_OPTION};
 
 static const struct cli_option ls_options[] = {
@@ -69,7 +69,7 @@ static const struct cli_option show_options[] = {
 
 static const struct cli_option watch_options[] = {
     {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON, one document per line", NULL},
-    {CLI_OPT_INTERVAL, "", "interval", "TIME", CLI_ARG_TEXT, "time between two updates (1s)", NULL},
+    {CLI_OPT_INTERVAL, "", "interval", "TIME", CLI_ARG_TEXT, "time between two updates (1s); a plain number is seconds", NULL},
     {CLI_OPT_COUNT, "", "count", "N", CLI_ARG_TEXT, "exit after N updates", NULL},
     HELP_OPTION, END_OPTION};
 
