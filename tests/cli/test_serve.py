@@ -101,8 +101,8 @@ def where_there_is_no_server_it_says_which_package_has_it(t):
     program = sluice(t, "a/sluice")
     p = t.run(program, "serve", "--port", "0")
     check((p.status, p.out), (69, ""))
-    check(p.err, "sluice serve: the program sluice-server is not here; "
-          "the package sluice-server has it\n")
+    check(p.err, "sluice serve: the program sluice-server is not installed; "
+          "install the package sluice-server\n")
 
 
 @test

@@ -26,6 +26,8 @@ says "a terminal shows a counter" 'Building Sluice in .* \.\.\. \[2/2\]' on_term
 same "--quiet shows nothing" "$(build --quiet 2>&1)" ""
 program ninja 'echo "ninja: Entering directory"; echo "ninja: no work to do."'
 same "nothing is shown if there is nothing to build" "$(build --progress 2>&1)" ""
+program ninja 'echo "[1/9] Generating bench/commit.h with a custom command"'
+same "nor for the file that is made every time" "$(build --progress 2>&1)" ""
 program ninja 'echo "[1/2] Compiling a"; echo "a.c:1: error" >&2; exit 1'
 fails "a build that fails prints its output" 'a.c:1: error' build --progress
 fails "also with --quiet" 'a.c:1: error' build --quiet
