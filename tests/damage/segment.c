@@ -518,9 +518,9 @@ static int run_commands(const char *path)
         {s, "run", g, path, "-n", "full", "--", "true", NULL},
         {s, "run", g, path, "-w", "0.02", "full", "--", "true", NULL},
         {s, "run", g, path, "-n", "another", "--", "true", NULL},
-        {s, "canal", "show", path, NULL},
-        {s, "canal", "show", path, "held", NULL},
-        {s, "canal", "show", "--json", path, "full", NULL},
+        {s, "canal", "show", g, path, NULL},
+        {s, "canal", "show", g, path, "held", NULL},
+        {s, "canal", "show", "--json", g, path, "full", NULL},
         {s, "canal", "reap", path, NULL},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
