@@ -293,7 +293,8 @@ def plain(value, fences):
         text = value.decode("latin1") if isinstance(value, bytes) else value
         for i, f in enumerate(fences):
             text = text.replace(str(f), "fence %d" % i)
-        text = re.sub(r"127\.[0-9.]+:\d+|node \d+", "ADDRESS", text)
+        text = re.sub(r"127\.[0-9.]+:\d+( via node \d+)?|node \d+", "ADDRESS", text)
+        text = re.sub(r"\d+ (ms|s|min)\b", "_ ms", text)
         text = re.sub(r"(client|transaction|connection) \d+", r"\1 _", text)
         text = re.sub(r"\d+ (m?s)\b", r"_ \1", text)
         return type(value)(text) if isinstance(value, str) else text
