@@ -294,9 +294,8 @@ def plain(value, fences):
         for i, f in enumerate(fences):
             text = text.replace(str(f), "fence %d" % i)
         text = re.sub(r"127\.[0-9.]+:\d+( via node \d+)?|node \d+", "ADDRESS", text)
-        text = re.sub(r"\d+ (ms|s|min)\b", "_ ms", text)
         text = re.sub(r"(client|transaction|connection) \d+", r"\1 _", text)
-        text = re.sub(r"\d+ (m?s)\b", r"_ \1", text)
+        text = re.sub(r"\d+ (ms|s|min)\b", "_ ms", text)
         return type(value)(text) if isinstance(value, str) else text
     return value
 

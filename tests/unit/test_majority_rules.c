@@ -667,7 +667,7 @@ STAGE_TEST(S4_an_extension_teaches_those_who_lack_it, 3)
     }
 }
 
-/* Whoever extends a lease, the client that acquired it stays its client. */
+/* If another client extends a lease, the client that acquired it stays its client. */
 STAGE_TEST(S4_a_lease_keeps_its_client, 3)
 {
     cut(s, 1, 3, SL_MESSAGE_NONE);

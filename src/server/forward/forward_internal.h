@@ -145,7 +145,7 @@ bool sl_forward_link_has_space(struct server *s);
 /* Send queued requests while the link has space. */
 void sl_forward_send_queued(struct server *s);
 
-/* Tell the keeper the name and address of a client, unless it knows them. */
+/* Send the name and address of a client to the keeper, unless it has them. */
 void sl_forward_describe(struct conn *c);
 
 /* Remove a request from the queue, or from the sent requests. */
