@@ -72,7 +72,7 @@ static const struct choice sizes[] = {{"", 1},        {"b", 1},       {"k", 1 <<
                                       {"m", 1 << 20}, {"g", 1 << 30}, {0}};
 static const struct choice none[] = {{"", 1}, {0}};
 
-/* The values of a kind that has a fixed set of them, in the order of their numbers; else NULL. */
+/* The names of the values of a kind, in the order of the values. NULL: any number is a value. */
 static const struct choice *choices_of(enum kind kind)
 {
     switch (kind) {
@@ -133,7 +133,7 @@ static const struct choice *units_of(enum kind kind)
     return kind == SIZE || kind == MEMORY ? sizes : none;
 }
 
-/* Digits and a unit. False: it is something else, or too large. */
+/* Parse digits and a unit. Returns false if the text has another form, or is too large. */
 static bool parse_number(const char *text, enum kind kind, int64_t *out)
 {
     char *end;
@@ -277,7 +277,7 @@ struct reading {
     bool bad;
 };
 
-/* A list may be given on several lines, which are joined. */
+/* Whether several lines can set it. Their values are joined. */
 static bool is_list(const struct row *r)
 {
     return r->offset == offsetof(struct sl_settings, peers);
@@ -293,8 +293,9 @@ static int add_to_list(struct reading *r, const struct row *row, const char *val
     return 0;
 }
 
-/* The name of a file is relative to the directory of the configuration file: there systemd puts
- * copies of files that only root can read (LoadCredential=). */
+/* Make the name of a file relative to the directory of the configuration file. systemd copies the
+ * files that only root can read into one directory (LoadCredential=), so the same configuration
+ * file works with the originals and with the copies. */
 static int set_file(struct reading *r, const struct row *row, const char *name)
 {
     char *path;
@@ -339,7 +340,7 @@ static void take_setting(struct reading *r, const char *name, const struct value
 #define FILE_BYTES_MAX (1u << 20)
 #define LINE_BYTES_MAX 4096u
 
-/* Without the blanks at both ends; changed in place. */
+/* Remove the blanks at both ends, in place. */
 static char *trim(char *text)
 {
     while (isspace((unsigned char)*text)) text++;
@@ -405,7 +406,7 @@ static const char *take_line(struct reading *r, char *line)
     return why;
 }
 
-/* A line of n bytes, without its end. */
+/* Read a line of n bytes, without the newline. */
 static void read_line(struct reading *r, const char *text, size_t n)
 {
     char line[LINE_BYTES_MAX + 1];
@@ -424,7 +425,8 @@ static void read_line(struct reading *r, const char *text, size_t n)
     wrong(&r->place, "%s", why);
 }
 
-/* The whole file, with a zero behind it, to be freed. NULL: the error was printed. */
+/* Read the whole file, and append a zero byte. The caller frees it. NULL: the error was
+ * printed. */
 static char *slurp(const char *path, size_t *n, FILE *errors)
 {
     char *text = malloc(FILE_BYTES_MAX + 1);
@@ -434,7 +436,7 @@ static char *slurp(const char *path, size_t *n, FILE *errors)
     if (file == NULL) why = strerror(errno);
     else {
         *n = fread(text, 1, FILE_BYTES_MAX + 1, file);
-        if (ferror(file)) why = strerror(errno); /* A directory, say. */
+        if (ferror(file)) why = strerror(errno); /* For example, it is a directory. */
         else if (*n > FILE_BYTES_MAX) why = "the file is larger than 1 MiB";
         fclose(file);
     }
@@ -469,7 +471,8 @@ static int read_file(struct sl_settings *s, const char *path, const bool *by_fla
 
 /* --- The command line ----------------------------------------------------- */
 
-/* Every user can read the command line with ps; the settings have copies. */
+/* Overwrite a secret in the command line, which every user can read with ps. The settings have a
+ * copy. */
 static void hide(char *value)
 {
     size_t n = strlen(value);
@@ -584,7 +587,7 @@ static int check_node(const struct sl_settings *s, const struct place *p)
     return 0;
 }
 
-/* A comma-separated list of patterns: none of them empty, none too long. */
+/* majority-keys is a comma-separated list of patterns. No pattern is empty or too long. */
 static int check_majority_keys(const struct sl_settings *s, const struct place *p)
 {
     const char *at = s->majority_keys;

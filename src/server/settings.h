@@ -1,6 +1,6 @@
 /* settings.h - the settings of the server: defaults, configuration file, command line.
  *
- * src/settings.def has every setting; this is its struct, its parser and its printer. */
+ * src/settings.def lists the settings. This file declares their struct, parser and printer. */
 #ifndef SL_SERVER_SETTINGS_H
 #define SL_SERVER_SETTINGS_H
 
@@ -21,7 +21,7 @@ enum sl_log_level { SL_LOG_DEBUG, SL_LOG_INFO, SL_LOG_WARN, SL_LOG_ERROR };
 #define SL_PORT_AUTO (-1)
 #define SL_MEMORY_AUTO (-1)
 
-/* Texts are owned by the struct. All numbers have one type, so that one parser and one printer
+/* The struct owns its texts. All numbers have one type, so that one parser and one printer
  * are enough. */
 struct sl_settings {
 #define TEXT char *
@@ -56,7 +56,7 @@ struct sl_settings {
     bool config_has_secret; /* The configuration file has a password or secret in it. */
 };
 
-/* What the command line asks for. */
+/* What the command line tells the server to do. */
 enum sl_settings_action {
     SL_ACTION_SERVE,
     SL_ACTION_HELP,
@@ -64,14 +64,14 @@ enum sl_settings_action {
     SL_ACTION_CHECK
 };
 
-/* Read the defaults, the configuration file and the command line, and check them together. 0, or -1: the
- * errors were printed to `errors`. */
+/* Read the defaults, the configuration file and the command line, and check them together.
+ * Returns 0, or -1 after it has printed errors to `errors`. */
 int sl_settings_read(struct sl_settings *s, int argc, char **argv,
                      enum sl_settings_action *action, FILE *errors);
 void sl_settings_free(struct sl_settings *s);
 
-/* How many settings there are; the name of one; and its value as in a configuration file, possibly in
- * `buffer`. Passwords and secrets are not shown. */
+/* The number of settings; the name of a setting; and its value as in a configuration file, possibly
+ * in `buffer`. The value of a password or secret is "(set)". */
 size_t sl_settings_count(void);
 const char *sl_settings_name(size_t i);
 const char *sl_settings_value(const struct sl_settings *s, size_t i, char *buffer,
