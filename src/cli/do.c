@@ -115,18 +115,27 @@ static bool has_lines(const struct do_command *w)
            (is(w, 0, "CLIENT") && (is(w, 1, "LIST") || is(w, 1, "INFO")));
 }
 
+/* Whether an option of ACQUIRE has a value: in the syntax, a small letter follows it. */
+static bool has_value(const char *option)
+{
+    const struct cli_server_command *c = cli_server_commands;
+    size_t n = strlen(option);
+    while (c->name != NULL && strcmp(c->name, "ACQUIRE") != 0) c++;
+    for (const char *p = c->syntax; p != NULL && *p != '\0'; p += strcspn(p, " [")) {
+        p += strspn(p, " [");
+        if (strncasecmp(p, option, n) == 0 && p[n] == ' ')
+            return islower((unsigned char)p[n + 1]);
+    }
+    return false;
+}
+
 /* Whether the command is an ACQUIRE without LEASE. */
 static bool acquires_without_lease(const struct do_command *w)
 {
-    static const char valued[] = "PER BUCKETS UNITS WAIT PRIORITY VALUE NOTE";
     if (!is(w, 0, "ACQUIRE") || w->count < 2) return false;
     for (size_t i = 2; i < w->count; i++) {
-        char name[16];
-        size_t n = 0;
         if (is(w, i, "LEASE")) return false;
-        for (const char *p = w->args[i]; *p != '\0' && n < sizeof name; p++)
-            name[n++] = (char)toupper((unsigned char)*p);
-        if (cli_list_has(valued, name, n)) i++; /* VALUE LEASE is a value. */
+        if (has_value(w->args[i])) i++; /* In "VALUE LEASE", LEASE is a value. */
     }
     return true;
 }

@@ -154,17 +154,21 @@ def acquire_without_lease_is_rejected(t):
     s, do = serve(t)
     for words in (["ACQUIRE", "db"], ["acquire", "db", "WAIT", "5"],
                   ["ACQUIRE", "db", "SHARED", "note", "LEASE"], ["ACQUIRE", "LEASE"],
-                  ["ACQUIRE", "db", "VALUE", "LEASE", "NOTE", "lease"]):
+                  ["ACQUIRE", "db", "VALUE", "LEASE", "NOTE", "lease"], ["ACQUIRE", "db", ""],
+                  *(["ACQUIRE", "db", option, "LEASE"] for option in
+                    ("PER", "BUCKETS", "UNITS", "WAIT", "PRIORITY", "value", "NOTE"))):
         p = do(*words)
         check((p.status, p.out), (64, ""), repr(words))
         check_that("ACQUIRE needs LEASE" in p.err and "--session-lock" in p.err,
                    "the message names LEASE and the option")
     check(s.number("grants"), 0, "the server received no such command")
     for words in (["ACQUIRE", "a", "LEASE", "60000"], ["acquire", "b", "lease", "60000"],
-                  ["ACQUIRE", "c", "VALUE", "LEASE", "LEASE", "60000"]):
+                  ["ACQUIRE", "c", "VALUE", "LEASE", "LEASE", "60000"],
+                  ["ACQUIRE", "d", "SHARED", "LEASE", "60000"],
+                  ["ACQUIRE", "e", "STEAL", "LEASE", "60000"]):
         p = do("-q", *words)
         check((p.status, p.err), (0, ""), repr(words))
-    t.until(lambda: [s.holders(k) for k in "abc"] == [1, 1, 1], "they are held")
+    t.until(lambda: [s.holders(k) for k in "abcde"] == [1] * 5, "they are held")
 
 
 @test
