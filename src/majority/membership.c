@@ -51,15 +51,16 @@ bool sl_membership_add(const struct sl_membership *l, sl_node_id id,
                        const char *address, struct sl_membership *out, const char **why)
 {
     if (id == 0 || id > SL_NODE_ID_MAX)
-        return refuse(why, "a node's number is from 1 to 15");
+        return refuse(why, "the node id must be an integer from 1 to 15");
     if (!is_address(address))
-        return refuse(why, "an address is host:port, that of the node port");
+        return refuse(why,
+                      "the address must be host:port, with the node-port of the node");
     if (sl_membership_find(l, id) >= 0)
-        return refuse(why, "this node is on the list already");
+        return refuse(why, "this node is already a member");
     if (l->count >= SL_NODES_MAX) return refuse(why, "a cluster has at most 9 nodes");
     for (uint32_t i = 0; i < l->count; i++)
         if (strcmp(l->at[i].address, address) == 0)
-            return refuse(why, "another node of the list has this address");
+            return refuse(why, "another member has this address");
     uint32_t at = 0;
     *out = *l;
     while (at < l->count && l->at[at].id < id) at++;
@@ -77,7 +78,7 @@ bool sl_membership_remove(const struct sl_membership *l, sl_node_id id,
                           struct sl_membership *out, const char **why)
 {
     int at = sl_membership_find(l, id);
-    if (at < 0) return refuse(why, "this node is not on the list");
+    if (at < 0) return refuse(why, "this node is not a member");
     if (l->count == 1) return refuse(why, "the last node cannot be removed");
     *out = *l;
     memmove(&out->at[at], &out->at[at + 1],

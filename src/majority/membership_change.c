@@ -87,8 +87,8 @@ static void conclude(struct sl_node *n, struct sl_now now)
     bool ours = sl_membership_equal(&n->change.want, &n->kept.force);
     if (!ours) {
         fail(n, now,
-             "another change came first: look at NODES, and ask again if it is still "
-             "wanted");
+             "another membership change was made first; check NODES, and retry if the "
+             "change is still needed");
         return;
     }
     end_change(n);
@@ -203,15 +203,17 @@ static void step_back(struct sl_node *n, struct sl_now now, sl_node_id from,
     } else if (m->verdict == SL_VERDICT_SOON) {
         if (c->request != NULL) c->request->answer.left_ms = c->left_ms;
         fail(n, now,
-             "the list was changed lately, and leases of before may live: ask again "
-             "later");
+             "the membership was changed recently, and leases from before the change "
+             "may still be held");
     } else if (m->verdict == SL_VERDICT_BAD)
-        fail(n, now,
-             "the other nodes rejected this membership: it does not follow theirs");
+        fail(
+            n, now,
+            "the other nodes rejected the new membership; check NODES on each of them");
     else if (m->verdict == SL_VERDICT_LATER) {
         if (sl_ballot_compare(m->ballot2, c->best) > 0) c->best = m->ballot2;
         if (++c->tries >= TRIES_MAX)
-            fail(n, now, "another operator is changing the list: look at NODES");
+            fail(n, now,
+                 "another membership change is in progress; check NODES, and retry");
         else pause_for(n, now, 20 + sl_random_below(&n->random, PAUSE_MS));
     }
 }
@@ -263,9 +265,9 @@ static void on_stored(struct sl_node *n, struct sl_now now, sl_node_id from,
     struct sl_membership_change *c = &n->change;
     if (c->phase != SL_CHANGE_STORE || m->which != c->list.version) return;
     if (!sl_node_is_plausible(n, now, m->ceiling)) {
-        sl_node_log(
-            n, "the fences of a node are days ahead, its clock was wrong: it does "
-               "not count in this change of the list; REMOVE it, and ADD it again");
+        sl_node_log(n, "the fences of a node are days ahead because its clock was "
+                       "wrong, so its vote does not count in this membership change; "
+                       "NODES REMOVE and NODES ADD it");
         return;
     }
     count_yes(c, from);
@@ -406,8 +408,8 @@ static bool may_adopt(struct sl_node *n, const struct sl_membership *list)
     if (sl_membership_find(list, n->id) < 0) return false;
     if (admits(n, list)) return true;
     if (!n->logged_emptied)
-        sl_node_log(n, "this node is on the list of the others, but has an empty "
-                       "directory: NODES REMOVE it there, and ADD it again");
+        sl_node_log(n, "this node is a member, but its data directory is empty; send "
+                       "NODES REMOVE and then NODES ADD to another node");
     n->logged_emptied = true;
     return false;
 }
@@ -425,8 +427,8 @@ static bool is_of_cluster(struct sl_node *n, struct sl_now now, sl_node_id from,
                 (from == n->id || sl_membership_find(list, from) >= 0 ||
                  sl_membership_find(ours, from) >= 0);
     if (list->cluster != ours->cluster && !n->logged_foreign)
-        sl_node_log(n, "a node told of a list that is none of this cluster: it was not "
-                       "believed; do two clusters have the same secret?");
+        sl_node_log(n, "ignored the membership of another cluster; check that no two "
+                       "clusters have the same secret");
     if (list->cluster != ours->cluster) n->logged_foreign = true;
     return good;
 }
@@ -511,13 +513,14 @@ void sl_membership_change_begin(struct sl_node *n, struct sl_now now,
     struct sl_membership want;
     const char *why = NULL;
     bool good;
-    if (!sl_node_is_member(n)) why = "this node is on no list itself";
+    if (!sl_node_is_member(n))
+        why = "this node is not a member of a cluster; send the command to a member";
     else if (n->change.phase != SL_CHANGE_NONE)
-        why = "another change is under way at this node";
+        why = "another membership change is in progress at this node; retry later";
     else if (sl_node_knows_time(n) &&
              n->kept.fence_limit > now.wall_us + 2 * SL_NODE_FENCE_DAY)
-        why =
-            "the fences of this node are days ahead, its clock was wrong: ask another";
+        why = "the fences of this node are days ahead because its clock was wrong; "
+              "send the command to another node";
     if (why == NULL) {
         good = ask->type == SL_NODE_ADD
                    ? sl_membership_add(&n->kept.force, ask->node, ask->address, &want,
@@ -579,18 +582,18 @@ static void complete_stalled(struct sl_node *n, struct sl_now now)
 static void give_up(struct sl_node *n, struct sl_now now)
 {
     if (n->change.phase == SL_CHANGE_REACH)
-        fail(
-            n, now,
-            "the node does not answer at this address, or is of another cluster: "
-            "start it first, with the same secret and an empty directory; it is to say "
-            "that it waits to be added");
+        fail(n, now,
+             "the node does not answer at this address, or belongs to another cluster; "
+             "start it first, with the same secret and an empty data directory, and "
+             "wait until it logs that it can be added");
     else if (n->change.phase == SL_CHANGE_STORE || n->change.phase == SL_CHANGE_FORCE)
         fail(n, now,
-             "it is decided, but too few nodes answer: it comes into force when they "
-             "do");
+             "the change is decided but not in force yet, because too few nodes "
+             "answer; it takes effect when they do");
     else
         fail(n, now,
-             "too few nodes answer; the change may still come: look at NODES later");
+             "too few nodes answer; the change may still take effect, check NODES "
+             "later");
 }
 
 void sl_membership_change_tick(struct sl_node *n, struct sl_now now)

@@ -131,7 +131,8 @@ struct sl_node_answer {
     struct sl_grant grant; /* ACQUIRE. */
     int64_t number; /* RELEASE, CHECK, AWAIT: 1 or 0. EXTEND: milliseconds left. */
     sl_ms left_ms;
-    uint32_t answered, needed, members; /* Nodes, for ENOQUORUM. */
+    uint32_t answered, needed, members; /* Nodes, for ENOQUORUM and ERECOVERING. */
+    uint32_t silent; /* ERECOVERING: nodes that do not vote yet. 0: only this one. */
     uint32_t have, lack; /* EXTEND, CHECK: nodes that have the lease, and do not. */
     const struct sl_node_copy
         *copies; /* VOTES: one per member. READ: the one that counts,

@@ -203,12 +203,11 @@ bool sl_node_link(struct sl_node *n, struct sl_now now, sl_node_id id, bool up,
 {
     *why = "";
     now = sl_node_median_time(n, now);
-    if (id == n->id) return refuse(why, "this is the number of the node itself");
+    if (id == n->id) return refuse(why, "this is the id of the node itself");
     if (up && n->kept.birth == 0) return refuse(why, "this node is not ready yet");
     if (up && is_another(n, id, birth))
-        return refuse(why,
-                      "this node has lost its data directory: NODES REMOVE it, and "
-                      "ADD it again");
+        return refuse(why, "this node has lost its data directory; NODES REMOVE it, "
+                           "and NODES ADD it again");
     struct sl_node_peer *p = make_peer(n, id);
     if (p == NULL) return refuse(why, "there are too many nodes");
     if (up) {

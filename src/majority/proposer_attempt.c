@@ -49,7 +49,8 @@ static void finish_for_disk(struct sl_node *n, struct sl_now now,
 {
     sl_proposer_cancel(n, now, r);
     sl_proposer_finish_because(n, now, r, SLUICE_EIO,
-                               "the data directory of this node cannot be written");
+                               "the data directory of this node cannot be written; see "
+                               "its log, or use another node");
 }
 
 static uint32_t reachable_members(const struct sl_node *n)
@@ -94,8 +95,8 @@ void sl_proposer_attempt(struct sl_node *n, struct sl_now now,
     if (!can_agree(n, now, r)) return;
     if (fence > sl_node_fence_max(n, now)) {
         finish_for_fences(n, now, r,
-                          "the fences of this node are days ahead of the time: its "
-                          "clock was wrong; NODES REMOVE it, and ADD it again");
+                          "the fences of this node are days ahead because its clock "
+                          "was wrong; NODES REMOVE it, and NODES ADD it again");
         return;
     }
     if (!sl_node_may_vote(n, now, fence, 0)) {
@@ -264,15 +265,15 @@ static void reject(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
     }
     if (!taken && r->ran_away && r->outcome == SL_OUTCOME_UNCLEAR) {
         finish_for_fences(n, now, r,
-                          "the fences of another node are days ahead: its clock was "
-                          "wrong; NODES REMOVE it, and ADD it again");
+                          "the fences of another node are days ahead because its clock "
+                          "was wrong; NODES REMOVE it, and NODES ADD it again");
         return;
     }
     sl_proposer_cancel(n, now, r);
     if (!taken && r->outcome == SL_OUTCOME_UNCLEAR) {
-        sl_proposer_finish_because(n, now, r, SLUICE_ENOQUORUM,
-                                   "the votes were split between several who asked at "
-                                   "once; ask again, or WAIT");
+        sl_proposer_finish_because(
+            n, now, r, SLUICE_ENOQUORUM,
+            "concurrent requests split the votes; retry, or use WAIT");
     } else if (r->outcome == SL_OUTCOME_NOQUORUM)
         sl_proposer_finish_no_quorum(n, now, r, c);
     else sl_proposer_finish(n, now, r, SLUICE_EFULL);
@@ -313,14 +314,13 @@ static void failed(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
     if (!keeps_votes(r, c)) sl_proposer_give_up(n, now, r);
     if (r->outcome == SL_OUTCOME_TAKEN) publish_holder(n, r, c);
     if (c->clock > c->members - c->majority) {
-        finish_for_fences(
-            n, now, r,
-            "the clock of this node is days ahead of those of others: set "
-            "it, or ask another node");
+        finish_for_fences(n, now, r,
+                          "the clock of this node is days ahead of the others; set it, "
+                          "or use another node");
     } else if (c->big > c->members - c->majority)
-        sl_proposer_finish_because(
-            n, now, r, SLUICE_ETOOBIG,
-            "other nodes have a smaller lease-max, or key-bytes-max");
+        sl_proposer_finish_because(n, now, r, SLUICE_ETOOBIG,
+                                   "other nodes have a smaller lease-max or "
+                                   "key-bytes-max; use the same settings on all nodes");
     else if (c->full > c->members - c->majority)
         sl_proposer_finish(n, now, r, SLUICE_EKEYS);
     else if (c->stranger > 0 && sl_proposer_retry_for_membership(n, now, r, c)) return;

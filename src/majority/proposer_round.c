@@ -195,6 +195,7 @@ void sl_proposer_finish_no_quorum(struct sl_node *n, struct sl_now now,
     r->answer.answered = answered;
     r->answer.have = c->yes;
     r->answer.lack = c->lacks + c->held;
+    r->answer.silent = c->silent;
     r->answer.left_ms = c->silent_ms;
     bool wait = c->silent > 0 && answered + c->silent >= c->majority;
     sl_proposer_finish(n, now, r, wait ? SLUICE_ERECOVERING : SLUICE_ENOQUORUM);

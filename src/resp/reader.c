@@ -127,17 +127,17 @@ static int too_many_words(struct sl_resp_reader *r)
 {
     return fail(r, SLUICE_ETOOBIG,
                 r->limits.before_auth
-                    ? "Protocol error: too many arguments before AUTH (auth-args-max)"
-                    : "Protocol error: too many words in a command (args-max)");
+                    ? "protocol error: too many arguments before AUTH (auth-args-max)"
+                    : "protocol error: too many arguments in a command (args-max)");
 }
 
 static int too_large(struct sl_resp_reader *r, const char *error)
 {
-    return fail(r, SLUICE_ETOOBIG,
-                r->limits.before_auth
-                    ? "Protocol error: the command is too long before AUTH "
-                      "(auth-bytes-max)"
-                    : error);
+    return fail(
+        r, SLUICE_ETOOBIG,
+        r->limits.before_auth
+            ? "protocol error: the command is too long before AUTH (auth-bytes-max)"
+            : error);
 }
 
 static int more_words(struct sl_resp_reader *r)
@@ -162,8 +162,8 @@ static inline int add_word(struct sl_resp_reader *r, size_t at, size_t n)
     r->spans[r->count++] = (struct span){.at = at, .n = n};
     r->total += n;
     if (r->total > r->limits.command_bytes_max)
-        return too_large(
-            r, "Protocol error: the command is too large (command-bytes-max)");
+        return too_large(r,
+                         "protocol error: the command is too long (command-bytes-max)");
     return 1;
 }
 
@@ -224,7 +224,7 @@ static inline int read_number(struct sl_resp_reader *r, const char *error, int64
 static int read_count(struct sl_resp_reader *r)
 {
     int64_t n;
-    int status = read_number(r, "Protocol error: invalid multibulk length", &n);
+    int status = read_number(r, "protocol error: invalid multibulk length", &n);
     if (status != 1) return status;
     if (n > 0 && (uint64_t)n > r->limits.args_max) return too_many_words(r);
     r->left = n > 0 ? (size_t)n : 0; /* None, or fewer: nothing to do. */
@@ -237,12 +237,13 @@ static int read_length(struct sl_resp_reader *r)
     int64_t n;
     if (r->at == r->end) return 0;
     if (r->buffer[r->at] != '$')
-        return fail(r, SLUICE_EINVAL, "Protocol error: expected '$'");
-    int status = read_number(r, "Protocol error: invalid bulk length", &n);
+        return fail(r, SLUICE_EINVAL, "protocol error: expected '$'");
+    int status = read_number(r, "protocol error: invalid bulk length", &n);
     if (status != 1) return status;
-    if (n < 0) return fail(r, SLUICE_EINVAL, "Protocol error: invalid bulk length");
+    if (n < 0) return fail(r, SLUICE_EINVAL, "protocol error: invalid bulk length");
     if ((uint64_t)n > r->limits.bulk_bytes_max)
-        return too_large(r, "Protocol error: a word is too long (argument-bytes-max)");
+        return too_large(
+            r, "protocol error: an argument is too long (argument-bytes-max)");
     r->bulk = (size_t)n;
     r->in_bulk = true;
     return 1;
@@ -253,7 +254,8 @@ static int read_bulk(struct sl_resp_reader *r)
     if (r->end - r->at < r->bulk + 2) return 0;
     const char *close = r->buffer + r->at + r->bulk;
     if (close[0] != '\r' || close[1] != '\n')
-        return fail(r, SLUICE_EINVAL, "Protocol error: a word does not end with CRLF");
+        return fail(r, SLUICE_EINVAL,
+                    "protocol error: an argument does not end with CRLF");
     int status = add_word(r, r->at, r->bulk);
     if (status != 1) return status;
     r->at += r->bulk + 2;
@@ -333,8 +335,8 @@ static int read_line(struct sl_resp_reader *r)
     size_t end = line_end(r), at = r->at;
     size_t so_far = (end == NONE ? r->end : end) - r->at;
     if (so_far > r->limits.inline_bytes_max)
-        return too_large(r,
-                         "Protocol error: too big inline request (command-bytes-max)");
+        return too_large(
+            r, "protocol error: the inline command is too long (command-bytes-max)");
     if (end == NONE) return 0;
     for (;;) {
         while (at < end && is_blank(r->buffer[at])) at++;
@@ -342,7 +344,7 @@ static int read_line(struct sl_resp_reader *r)
         size_t n, next = read_word(r, at, end, &n);
         if (next == NONE)
             return fail(r, SLUICE_EINVAL,
-                        "Protocol error: unbalanced quotes in request");
+                        "protocol error: unbalanced quotes in the command");
         if (r->count >= r->limits.args_max) return too_many_words(r);
         int status = add_word(r, at, n);
         if (status != 1) return status;

@@ -1254,7 +1254,7 @@ def commands_may_be_typed_on_a_line(t):
     c.send_raw(b"RELEASE \"a key\\x00\\n\" %d\r\n" % fence)
     check(c.reply(), 1)
     c.send_raw(b'PING "open\r\n')
-    check_error(c.reply(), "ERR", "Protocol error")
+    check_error(c.reply(), "ERR", "protocol error")
     c.until_closed()
 
 

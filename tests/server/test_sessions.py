@@ -276,7 +276,7 @@ def check_lingers(t, s, key, w, start, linger_s):
 
 def break_the_stream(holder):
     holder.send_raw(b"*1\r\n!oops\r\n")
-    check_error(holder.reply(), "ERR", "Protocol error")
+    check_error(holder.reply(), "ERR", "protocol error")
     holder.until_closed()
 
 

@@ -27,7 +27,7 @@ class Restart(Exception):
 
 def commit_fails(c, word, command):
     """It is over: something had failed before."""
-    check_error(c("TX.COMMIT"), word, "%s failed before (%s)" % (command, word), "nothing was committed")
+    check_error(c("TX.COMMIT"), word, "%s failed with %s" % (command, word), "nothing was committed")
     check_error(c("TX.COMMIT"), "NOTX")
 
 
@@ -211,7 +211,7 @@ def of_a_pipeline_that_failed_nothing_is_committed(t, protocol):
         name = words[0].upper() if words[0] != "TX.PTU" else "an unknown command"
         check(got[-2], b"1", "after %r: it goes on" % (words,))
         check_error(got[-3], word)
-        check_error(got[-1], word, "%s failed before (%s)" % (name, word), "nothing was committed", "TX.BEGIN again")
+        check_error(got[-1], word, "%s failed with %s" % (name, word), "nothing was committed", "retry from TX.BEGIN")
         check(s.number("revision"), before)
         check((s.number("transactions"), s.number("transaction_locks")), (0, 0), "its locks are free")
         check(b("TX.OUTCOME", "r%d" % n), None)
@@ -250,7 +250,7 @@ def a_transaction_restarts_whatever_else_failed(t):
         check_error(b("TX.PUT", "t", "a", "2"), "RESTART")
         check(a.reply(), "OK")
         check_error(b(*bad), "TOOBIG")
-        check_error(b("TX.COMMIT"), "RESTART", "TX.BEGIN again")
+        check_error(b("TX.COMMIT"), "RESTART", "retry from TX.BEGIN")
         check(begin(b), number, "its age is kept")
         ok(b, "TX.ABORT")
         commit(a)
@@ -335,7 +335,7 @@ def a_scan_has_no_phantoms(t):
 def a_deadlock_is_named_and_both_commit(t):
     s, a, b, old, young = one_waits_for_the_other(t)
     check_error(b("TX.PUT", "t", "x", "b"), "RESTART", "%d waits for %d waits for %d" % (young, old, young),
-                "TX.BEGIN again")
+                "retry from TX.BEGIN")
     check(a.reply(), "OK", "the older one goes on")
     check_error(b("TX.PUT", "t", "z", "b"), "RESTART")
     check(begin(b), (1, young), "it keeps its number")
@@ -363,7 +363,7 @@ def the_youngest_restarts_no_matter_which_closes_the_cycle(t):
     a.send("TX.GET", "t", "y")
     got = c.reply()
     check_error(got, "RESTART")
-    named = [int(n) for n in got.split("here: ")[1].split(";")[0].split(" waits for ")]
+    named = [int(n) for n in got.split("deadlock: transaction ")[1].split(";")[0].split(" waits for ")]
     check(named[0], named[-1], "it is a cycle: %r" % got)
     check(sorted(named[1:]), sorted(ids))
     follows = dict(zip(named, named[1:]))
@@ -402,7 +402,7 @@ def what_was_sent_ahead_of_RESTART_does_nothing(t):
                   ("TX.COMMIT",)):
         b.send(*words)
     for _ in range(5):
-        check_error(b.reply(), "RESTART", "TX.BEGIN again")
+        check_error(b.reply(), "RESTART", "retry from TX.BEGIN")
     check(a.reply(), "OK")
     commit(a)
     check(table(s, "t"), {b"x": b"a", b"y": b"a"})
@@ -827,7 +827,7 @@ def a_stop_does_not_wait_for_a_disk_that_fails(t):
         check(b("TX.GET", "t", "other"), b"v")
     check_that(a.quiet(), "it is not answered yet")
     s.signal(signal.SIGTERM)
-    check_error(a.reply(), "CLOSED", "TX.OUTCOME will tell")
+    check_error(a.reply(), "CLOSED", "TX.OUTCOME id returns it")
     check(s.status, 0)
     shims.store_end(0)
     s, b = start(t).with_clients(1)

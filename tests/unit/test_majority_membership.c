@@ -148,14 +148,14 @@ STAGE_TEST(a_node_removes_itself, 4)
 
 STAGE_TEST(an_empty_change_is_rejected_with_the_reason, 3)
 {
-    refused_because(s, add_node(s, 1, 2), "on the list already");
-    refused_because(s, remove_node(s, 1, 7), "not on the list");
+    refused_because(s, add_node(s, 1, 2), "already a member");
+    refused_because(s, remove_node(s, 1, 7), "not a member");
     refused_because(s, add_node(s, 1, 7), "does not answer");
     refused_because(s, REQUEST(ADD, 1, .node = 7, .address = "nonsense"), "host:port");
     refused_because(s, REQUEST(ADD, 1, .node = 7, .address = "node1:5627"), "address");
     refused(s, REQUEST(ADD, 1, .node = 0, .address = "node7:5627"), SLUICE_ENODES);
     start(s, 7);
-    refused_because(s, add_node(s, 7, 1), "on no list");
+    refused_because(s, add_node(s, 7, 1), "not a member of a cluster");
     for (sl_node_id id = 1; id <= 3; id++) LIST(id, "1: 1 2 3");
     refused(s, add_node(s, 1, 7), SLUICE_OK);
 }
@@ -211,7 +211,7 @@ STAGE_TEST(N3_a_second_change_waits_for_leases_of_the_list_before, 5)
     for (sl_node_id id = 1; id <= 3; id++) cut_leases(s, 0, id);
     refused(s, remove_node(s, 4, 1), SLUICE_OK);
     LIST(5, "2: 2 3 4 5");
-    refused_because(s, remove_node(s, 4, 2), "ask again");
+    refused_because(s, remove_node(s, 4, 2), "leases from before the change");
     LIST(5, "2: 2 3 4 5");
     while (believes(s, a)) {
         outcome(s, remove_node(s, 4, 2));
@@ -552,7 +552,7 @@ STAGE_TEST(two_changes_at_one_node_are_rejected, 3)
     start(s, 5);
     hold(s, 0, 0, SL_MESSAGE_PROMISE);
     uint64_t x = add_node(s, 1, 4);
-    refused_because(s, add_node(s, 1, 5), "another change");
+    refused_because(s, add_node(s, 1, 5), "another membership change");
     flow(s);
     refused(s, x, SLUICE_OK);
 }

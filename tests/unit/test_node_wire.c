@@ -436,16 +436,18 @@ static void peers_may_be_in_any_order_and_have_blanks(void **state)
 static void what_is_wrong_with_peers_is_reported(void **state)
 {
     (void)state;
-    assert_string_equal(wrong_with(""), "NODE=HOST:PORT is expected");
-    assert_string_equal(wrong_with("a:1"), "NODE=HOST:PORT is expected");
-    assert_string_equal(wrong_with("x=a:1"), "the number of a node is from 1 to 15");
-    assert_string_equal(wrong_with("1=a"), "host:port is expected");
+    assert_string_equal(wrong_with(""), "each node must be given as ID=HOST:PORT");
+    assert_string_equal(wrong_with("a:1"), "each node must be given as ID=HOST:PORT");
+    assert_string_equal(wrong_with("x=a:1"),
+                        "the node id must be an integer from 1 to 15");
+    assert_string_equal(wrong_with("1=a"), "the address must be host:port");
     assert_string_equal(wrong_with("1=a:b"),
-                        "a port from 1 to 65535 is expected behind the colon");
+                        "the port after the colon must be from 1 to 65535");
     assert_string_equal(wrong_with("1=::1:5627"),
-                        "an IPv6 address stands in brackets: [::1]:5627");
-    assert_string_equal(wrong_with("1=a:1,1=b:1"), "this node is there twice");
-    assert_string_equal(wrong_with("1=a:1,,2=b:1"), "NODE=HOST:PORT is expected");
+                        "an IPv6 address needs brackets: [::1]:5627");
+    assert_string_equal(wrong_with("1=a:1,1=b:1"), "the node is listed twice");
+    assert_string_equal(wrong_with("1=a:1,,2=b:1"),
+                        "each node must be given as ID=HOST:PORT");
 }
 
 static void an_address_is_split_at_its_last_colon(void **state)

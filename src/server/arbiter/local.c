@@ -40,10 +40,11 @@ const char *sl_local_why_not(const struct server *s, int status)
     sl_table_stats(s->table, &table);
     snprintf(text, sizeof text,
              sl_local_of(s)->reclaims
-                 ? "the keeper is new, and lets leases of the last one end, or "
-                   "be reclaimed, for %" PRId64 " ms; ask again then, or WAIT"
-                 : "the longest lease given before the crash ends in %" PRId64
-                   " ms; ask again then, or WAIT",
+                 ? "the keeper has just taken over and waits %" PRId64
+                   " ms for earlier leases to be reclaimed or to expire; retry then, "
+                   "or use WAIT"
+                 : "the server recovers from a crash: the longest lease that it "
+                   "granted before expires in %" PRId64 " ms; retry then, or use WAIT",
              table.recovering_until_ms - s->now.ms);
     return text;
 }
@@ -334,7 +335,7 @@ static void refuse_nodes(struct request *r)
     const struct answer a = {
         .status = SLUICE_ENODES,
         .text =
-            "this server is alone, not a node of a cluster: see --node and --peers"};
+            "this server is not a node of a cluster; start it with --node and --peers"};
     sl_request_answer(r, &a);
 }
 

@@ -36,16 +36,12 @@ static void refuse(struct request *r, const char *text)
 /* Why a majority cannot grant this request; NULL: it can. */
 static const char *unsupported(const struct sl_want *w)
 {
-    if (w->shared)
-        return "a majority of nodes grants to one holder alone: without SHARED, or on "
-               "one server";
+    if (w->shared) return "SHARED needs a single server or a cluster on etcd";
     if (w->units != 1 || (uint64_t)w->per * w->buckets != 1)
-        return "a majority of nodes cannot count: without PER, BUCKETS and UNITS, or "
-               "on "
-               "one server";
+        return "PER, BUCKETS and UNITS need a single server or a cluster on etcd";
     if (w->lease_ms == 0)
-        return "a majority of nodes grants for a time only: add LEASE ms, and EXTEND "
-               "it";
+        return "ACQUIRE needs LEASE in a cluster without etcd; add LEASE ms, and "
+               "EXTEND it in time";
     return NULL;
 }
 
@@ -56,7 +52,7 @@ static bool is_long_enough(struct request *r, sl_ms lease_ms)
     sl_ms least = r->s->settings->lease_ms_min;
     if (lease_ms == 0 || lease_ms >= least) return true;
     snprintf(text, sizeof text,
-             "a lease from a majority must be at least %s (lease-min) (got %s)",
+             "LEASE must be at least %s (lease-min) in a cluster without etcd (got %s)",
              sl_duration_text(least, min), sl_duration_text(lease_ms, got));
     const struct answer a = {.status = SLUICE_EINVAL, .code = "ERR", .text = text};
     sl_request_answer(r, &a);
@@ -183,12 +179,12 @@ static void submit(struct arbiter *a, struct request *r)
             break;
         case SL_VERB_LOCKS: sl_inspection_list(r); break;
         case SL_VERB_BREAK:
-            refuse(r, "no node decides alone: RELEASE key fence gives a grant back, "
-                      "from any connection");
+            refuse(r, "BREAK needs a single server or a cluster on etcd; RELEASE key "
+                      "fence releases a grant from any connection");
             break;
         case SL_VERB_DRAIN:
-            refuse(r, "no node decides alone: tell those who ask, or stop a majority "
-                      "of the nodes");
+            refuse(r, "DRAIN needs a single server or a cluster on etcd; stop the "
+                      "clients instead");
             break;
         case SL_VERB_NODES: change_nodes(r); break;
         default: assert(false); break; /* The router chooses another arbiter. */
@@ -226,19 +222,36 @@ static void write_no_quorum(enum sl_verb verb, const struct sl_node_answer *a,
     bool held = verb == SL_VERB_EXTEND || verb == SL_VERB_CHECK;
     if (a->members == 0)
         snprintf(text, TEXT_BYTES,
-                 "this node is on no list of nodes: NODES ADD it on a member, or start "
-                 "a new cluster with --bootstrap");
+                 "this node is not a member of a cluster; send NODES ADD to a member, "
+                 "or start a new cluster with --bootstrap");
     else if (held && a->answered >= a->needed)
         snprintf(text, TEXT_BYTES,
-                 "of %" PRIu32 " nodes %" PRIu32 " have this lease and %" PRIu32
-                 " do not; %" PRIu32 " are needed, and too few others answered in "
-                 "time; ask again, or another node",
+                 "of %" PRIu32 " nodes, %" PRIu32 " have this lease and %" PRIu32
+                 " do not; %" PRIu32 " must have it, and the others did not answer in "
+                 "time; retry, or use another node",
                  a->members, a->have, a->lack, a->needed);
     else
         snprintf(text, TEXT_BYTES,
                  "%" PRIu32 " of %" PRIu32 " nodes answered in time, and %" PRIu32
-                 " are needed; ask again, or another node",
+                 " are needed; retry, or use another node",
                  a->answered, a->members, a->needed);
+}
+
+/* A node that has started, or was added, does not vote until earlier leases have expired. */
+static void write_recovering(const struct sl_node_answer *a, char text[TEXT_BYTES])
+{
+    if (a->silent == 0)
+        snprintf(text, TEXT_BYTES,
+                 "this node has started recently and does not know all leases for "
+                 "%" PRId64 " ms; retry then, or use another node",
+                 a->left_ms);
+    else
+        snprintf(text, TEXT_BYTES,
+                 "%" PRIu32 " of %" PRIu32 " nodes can vote, and %" PRIu32
+                 " are needed; %" PRIu32
+                 " started or joined recently and cannot vote for %" PRId64
+                 " ms; retry then, or use WAIT",
+                 a->answered, a->members, a->needed, a->silent, a->left_ms);
 }
 
 /* The text of an error; NULL: the text of its status. */
@@ -247,13 +260,10 @@ static const char *error_text(enum sl_verb verb, const struct sl_node_answer *a,
 {
     if (a->status == SLUICE_ENOQUORUM) write_no_quorum(verb, a, text);
     else if (a->status == SLUICE_ENODES && a->left_ms > 0)
-        snprintf(text, TEXT_BYTES, "%s, in %" PRId64 " ms", a->reason, a->left_ms);
-    else if (*a->reason != '\0') snprintf(text, TEXT_BYTES, "%s", a->reason);
-    else if (a->status == SLUICE_ERECOVERING)
-        snprintf(text, TEXT_BYTES,
-                 "too many nodes have just started, and old leases may run for %" PRId64
-                 " ms; ask again then, or WAIT",
+        snprintf(text, TEXT_BYTES, "%s; retry in %" PRId64 " ms", a->reason,
                  a->left_ms);
+    else if (*a->reason != '\0') snprintf(text, TEXT_BYTES, "%s", a->reason);
+    else if (a->status == SLUICE_ERECOVERING) write_recovering(a, text);
     else return NULL;
     return text;
 }

@@ -76,7 +76,8 @@ static void written(struct server *s)
     struct sl_state *st = s->state;
     if (st->failed != 0)
         sl_log(SL_LOG_INFO,
-               has_directory(st) ? "the state is written again" : "etcd answers again",
+               has_directory(st) ? "the state file can be written again"
+                                 : "etcd answers again",
                NULL);
     st->failed = 0;
     st->writes++;
@@ -84,9 +85,9 @@ static void written(struct server *s)
     sl_table_set_fences(s->table, 0, st->kept.fence_limit);
 }
 
-#define MEANWHILE                                                    \
-    ": longer leases are refused, and all grants when there are no " \
-    "fences left; it is tried again every second"
+#define MEANWHILE                                                                     \
+    "; the server rejects longer leases, and all grants when no fences are left; it " \
+    "retries every second"
 
 static void log_failure(const struct server *s)
 {
@@ -225,15 +226,14 @@ static void refuse(struct request *r)
     const struct sl_state *st = r->s->state;
     char text[PATH_MAX + 200];
     if (has_directory(st))
-        snprintf(
-            text, sizeof text,
-            "%s/state cannot be written (%s): what is not in it cannot be granted; "
-            "shorter leases may be",
-            st->directory.path, strerror(st->failed));
+        snprintf(text, sizeof text,
+                 "the file %s/state cannot be written (%s), so this lease cannot be "
+                 "granted; retry, or use a shorter lease",
+                 st->directory.path, strerror(st->failed));
     else
         snprintf(text, sizeof text,
-                 "etcd does not answer: what it does not know cannot be granted; "
-                 "shorter leases may be");
+                 "etcd does not answer, so this lease cannot be granted; retry, or use "
+                 "a shorter lease");
     r->s->stats.refusals++;
     const struct answer a = {.status = SLUICE_EIO, .text = text};
     sl_request_answer(r, &a);

@@ -189,8 +189,8 @@ static void answer_failed(struct request *r)
     struct call call = sl_request_call(r);
     char text[120];
     snprintf(text, sizeof text,
-             "%s failed before (%s): nothing was committed; TX.BEGIN again", t->failed,
-             t->error);
+             "nothing was committed, because %s failed with %s; retry from TX.BEGIN",
+             t->failed, t->error);
     sl_say(&call, t->error, text);
     sl_request_end(r);
 }
@@ -204,11 +204,11 @@ static const char *etcd_text(const struct server *s, enum sl_tx_verb verb, int s
 {
     const char *trouble = sl_transactions_trouble(s);
     if (status == SLUICE_ENOSPC)
-        return "etcd has no space left (its quota): nothing was written, and what is "
-               "there can be read";
+        return "etcd has used up its space quota; nothing was written, but reads still "
+               "work";
     if (status == SLUICE_ECLOSED)
-        return "the server stops, and etcd does not answer: TX.OUTCOME will tell "
-               "whether it was committed, if it has a REQUEST";
+        return "the server is shutting down and etcd does not answer, so the outcome "
+               "is unknown; if TX.BEGIN had a REQUEST id, TX.OUTCOME id returns it";
     snprintf(text, TEXT_BYTES, "%s%s",
              verb == SL_TX_COMMIT ? "nothing was committed: " : "",
              *trouble != '\0' ? trouble : "etcd does not answer");
@@ -218,23 +218,24 @@ static const char *etcd_text(const struct server *s, enum sl_tx_verb verb, int s
 static const char *store_text(enum sl_tx_verb verb, int status)
 {
     if (status == SLUICE_ENOSPC)
-        return "the store is full (store-bytes-max), or its disk is: nothing was "
-               "written, and what is there can be read";
+        return "the store is full (store-bytes-max), or its disk is full; nothing was "
+               "written, but reads still work";
     if (status == SLUICE_ECLOSED)
-        return "the server stops, and its disk fails: TX.OUTCOME will tell whether it "
-               "was committed, if it has a REQUEST";
-    return verb == SL_TX_COMMIT ? "the disk of the store failed: nothing was committed"
-                                : "the disk of the store cannot be read";
+        return "the server is shutting down and its disk fails, so the outcome is "
+               "unknown; if TX.BEGIN had a REQUEST id, TX.OUTCOME id returns it";
+    return verb == SL_TX_COMMIT ? "nothing was committed, because the store cannot be "
+                                  "written; see the server's log"
+                                : "the store cannot be read; see the server's log";
 }
 
 /* The commit is larger than one transaction of etcd can be. */
 static const char *etcd_limit_text(const struct server *s, char text[TEXT_BYTES])
 {
-    snprintf(
-        text, TEXT_BYTES,
-        "etcd takes %" PRId64 " operations (etcd-ops-max) and %" PRId64
-        " bytes (etcd-request-bytes-max) in one transaction: nothing was committed",
-        s->settings->etcd_ops_max, s->settings->etcd_request_bytes_max);
+    snprintf(text, TEXT_BYTES,
+             "nothing was committed, because etcd accepts at most %" PRId64
+             " operations (etcd-ops-max) and %" PRId64
+             " bytes (etcd-request-bytes-max) in one transaction",
+             s->settings->etcd_ops_max, s->settings->etcd_request_bytes_max);
     return text;
 }
 
@@ -242,10 +243,9 @@ static const char *restart_text(const struct sl_tx_answer *a, char text[TEXT_BYT
 {
     char cycle[SL_DEADLOCK_TEXT_BYTES];
     if (a->cycle_count == 0)
-        return "a cycle was broken here, and this was not done: TX.BEGIN again";
+        return "the transaction lost its locks in a deadlock; retry from TX.BEGIN";
     sl_deadlock_text(a->cycle, a->cycle_count, cycle);
-    snprintf(text, TEXT_BYTES,
-             "a cycle of transactions was broken here: %s; TX.BEGIN again", cycle);
+    snprintf(text, TEXT_BYTES, "deadlock: transaction %s; retry from TX.BEGIN", cycle);
     return text;
 }
 
@@ -336,19 +336,20 @@ const char *sl_transactions_why_not(const struct server *s)
 {
     if (s->forward != NULL) return sl_forward_why_not(s);
     if (s->majority != NULL)
-        return "a cluster has no transactions without an etcd: --etcd URL,...";
+        return "transactions in a cluster need etcd; start the nodes with --etcd "
+               "URL,...";
     if (s->settings->engine == SL_ENGINE_NONE)
-        return "there are no transactions here (engine: none)";
+        return "transactions are disabled on this server (engine: none)";
     if (s->transactions == NULL)
-        return "transactions need a directory to keep their data in: --data DIRECTORY";
+        return "transactions need a data directory; start the server with --data "
+               "DIRECTORY";
     if (*s->transactions->damage != '\0') return s->transactions->damage;
     struct sl_tx_manager_stats stats;
     sl_tx_manager_stats(s->transactions->manager, &stats);
     if (stats.state == SL_TX_MANAGER_STOPPED)
-        return "another keeper has taken the store over, and this one has stopped; "
-               "start "
-               "the server again";
-    return "the store has not made this keeper current yet, see the log; ask again";
+        return "another server has taken over the store, so this one no longer serves "
+               "transactions; restart it";
+    return "the store is not ready yet; retry, and see the server's log";
 }
 
 static const char *state_name(enum sl_tx_manager_state state)

@@ -58,7 +58,8 @@ void sl_transactions_failed(struct conn *c, const char *name, const char *code);
 
 /* The keeper has failed, and the transaction of the connection is aborted. The next command of the
  * transaction gets this error; sl_transactions_answers_lost() answers it and returns true. */
-#define SL_LOST_TX "its keeper was lost, and it with it: TX.BEGIN again"
+#define SL_LOST_TX \
+    "the keeper failed and the transaction was aborted; retry from TX.BEGIN"
 void sl_transactions_lost(struct conn *c);
 bool sl_transactions_answers_lost(struct request *r);
 

@@ -363,8 +363,8 @@ static void reply_settled(struct conn *c, struct sl_bytes reply)
         sl_resp_raw(sl_conn_out(c), reply.at, reply.n);
     else if (reply.n > 0 && reply.at[0] == '-')
         sl_resp_problem(sl_conn_out(c), sluice_status_word(SLUICE_ECLOSED),
-                        "the keeper was lost while it committed, and the next one "
-                        "could not be asked: TX.OUTCOME id tells");
+                        "the keeper failed during the commit, and the outcome is "
+                        "unknown; send TX.OUTCOME id to find out");
     else sl_resp_problem(sl_conn_out(c), sluice_status_word(SLUICE_ESTALE), SL_LOST_TX);
 }
 
@@ -490,7 +490,7 @@ static void receive_lost(struct server *s, const struct sl_args *a)
     if (x == NULL) return;
     bool leased = x->leased;
     sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
-                 "the keeper does not know a grant of ours any more", NULL);
+                 "the keeper no longer holds a grant of a client of this node", NULL);
     s->forward->counts.refused++;
     sl_ledger_drop(&s->forward->ledger, x);
     if (!leased && c != NULL) sl_conn_close(c, SL_WAS_CUT);

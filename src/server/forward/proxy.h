@@ -21,7 +21,7 @@ struct sl_proxy {
     struct sl_list stalled;
 };
 
-#define SL_PROXY_REFUSAL "this is no command for the keeper"
+#define SL_PROXY_REFUSAL "the keeper does not accept this command from another node"
 
 static inline sl_ms sl_proxy_arrived_ms(const struct conn *c)
 {

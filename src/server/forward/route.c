@@ -132,8 +132,8 @@ static void settle_commit(struct request *r)
     if (k == NULL) {
         sl_forward_answer_problem(
             r, sluice_status_word(SLUICE_ECLOSED),
-            "the keeper was lost while it committed: nobody knows whether "
-            "it did; with TX.BEGIN REQUEST id, TX.OUTCOME id tells");
+            "the keeper failed during the commit, and the outcome is unknown; with "
+            "TX.BEGIN REQUEST id, TX.OUTCOME id returns it");
         return;
     }
     k->sent = k->had_record = false;
@@ -434,8 +434,8 @@ void sl_forward_close_unleased(struct server *s)
     sl_election_read_soon(f->election, s->now.ms);
     if (f->certain_ms + CUT_OFF_MS > s->now.ms) return;
     sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
-                 "there is no way to the keeper: clients that hold something without "
-                 "LEASE are hung up on",
+                 "cannot reach the keeper; closing the connections of clients that "
+                 "hold locks without LEASE",
                  NULL);
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
         struct conn *c = sl_container_of(n, struct conn, all);
@@ -457,8 +457,8 @@ static void give_up_waiting(struct server *s)
         if (r->settles)
             sl_forward_answer_problem(
                 r, sluice_status_word(SLUICE_ECLOSED),
-                "the keeper was lost while it committed, and there is no "
-                "other to ask: TX.OUTCOME id tells");
+                "the keeper failed during the commit, and there is no new keeper yet, "
+                "so the outcome is unknown; send TX.OUTCOME id to find out");
         else
             sl_forward_answer_problem(r, sluice_status_word(SLUICE_ENOKEEPER),
                                       sl_forward_why_not(s));

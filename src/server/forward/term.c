@@ -26,8 +26,8 @@ static void log_trouble(struct server *s, int status)
     static struct sl_log_kind kind;
     if (status != SLUICE_EIO && status != SLUICE_ENOSPC) return;
     sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
-                 "keeper: the engine does not answer; it is asked again and again",
-                 "error", sl_transactions_trouble(s), NULL);
+                 "etcd does not answer; the node keeps retrying", "error",
+                 sl_transactions_trouble(s), NULL);
 }
 
 static void term_read(struct sl_storage_op *op)
@@ -165,7 +165,7 @@ static void end_term(struct server *s, uint64_t term)
     struct sl_table_stats table;
     if (!f->leads) return;
     sl_table_stats(s->table, &table);
-    log_term(SL_LOG_WARN, "this node is the keeper no more", term, "keys",
+    log_term(SL_LOG_WARN, "this node is no longer the keeper", term, "keys",
              (int64_t)table.keys);
     f->leads = false;
     f->reports_until_ms = 0;
@@ -217,7 +217,7 @@ static void set_keeper(struct server *s, const struct sl_election_order *o)
     f->keeper = (sl_node_id)o->node;
     f->keeper_term = o->term;
     if (o->node != 0)
-        log_term(SL_LOG_INFO, "the keeper is another node", o->term, "node", o->node);
+        log_term(SL_LOG_INFO, "another node is the keeper", o->term, "node", o->node);
     sl_forward_change_route(s);
 }
 
@@ -353,16 +353,18 @@ const char *sl_forward_why_not(const struct server *s)
     const char *trouble = sl_transactions_trouble(s);
     if (f->leads)
         snprintf(text, sizeof text,
-                 "node %" PRId64 " is the keeper, but etcd has not confirmed that "
-                 "lately (%s): nothing is granted; ask again",
-                 s->settings->node, *trouble != '\0' ? trouble : "it answers late");
+                 "node %" PRId64 " is the keeper, but etcd has not confirmed it in "
+                 "time (%s), so nothing is granted; retry",
+                 s->settings->node,
+                 *trouble != '\0' ? trouble : "it answers too slowly");
     else if (f->keeper != 0)
         snprintf(text, sizeof text,
-                 "the keeper is node %u, and there is no way to it; ask again",
+                 "node %u is the keeper, but this node cannot reach it; retry, or use "
+                 "another node",
                  f->keeper);
     else if (*trouble != '\0')
-        snprintf(text, sizeof text, "there is no keeper: %s; ask again", trouble);
-    else snprintf(text, sizeof text, "there is no keeper yet; ask again");
+        snprintf(text, sizeof text, "there is no keeper: %s; retry", trouble);
+    else snprintf(text, sizeof text, "no node has become the keeper yet; retry");
     return text;
 }
 

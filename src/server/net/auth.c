@@ -62,9 +62,8 @@ static void say_too_many(struct call *call)
 {
     char text[160];
     snprintf(text, sizeof text,
-             "%" PRId64
-             " AUTH commands from this address are already delayed after wrong "
-             "passwords (auth-waiting-max); retry later",
+             "%" PRId64 " AUTH commands from this address are already delayed after "
+             "wrong passwords (auth-waiting-max); retry later",
              call->s->settings->auth_waiting_max);
     sl_say(call, "LIMIT", text);
     sl_conn_hang_up(call->c, SL_WAS_CUT);

@@ -45,8 +45,8 @@ static void reject(struct conn *c)
     sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
                  "turned a connection away: connections-max are open", NULL);
     sl_resp_problem(sl_conn_out(c), "LIMIT",
-                    "there are as many connections as the server takes "
-                    "(connections-max)");
+                    "the server has reached its limit of connections "
+                    "(connections-max); retry later");
     sl_conn_hang_up(c, SL_SAID_BYE);
 }
 

@@ -43,17 +43,18 @@ const char *sl_address_wrong(struct sl_bytes a)
 {
     size_t colon = last_colon(a);
     struct sl_bytes host = {a.at, colon};
-    if (a.n >= SL_ADDRESS_BYTES) return "this address is too long (71 bytes)";
-    if (colon == a.n) return "host:port is expected";
+    if (a.n >= SL_ADDRESS_BYTES)
+        return "the address is too long; the limit is 71 bytes";
+    if (colon == a.n) return "the address must be host:port";
     if (read_number((struct sl_bytes){a.at + colon + 1, a.n - colon - 1}, 65535) == 0)
-        return "a port from 1 to 65535 is expected behind the colon";
+        return "the port after the colon must be from 1 to 65535";
     if (host.n >= 2 && host.at[0] == '[' && host.at[host.n - 1] == ']')
         return all_of((struct sl_bytes){host.at + 1, host.n - 2}, ":.%")
                    ? NULL
-                   : "this is no address";
+                   : "the IP address in brackets is invalid";
     if (memchr(host.at, ':', host.n) != NULL)
-        return "an IPv6 address stands in brackets: [::1]:5627";
-    return all_of(host, "._-") ? NULL : "this is no name of a host";
+        return "an IPv6 address needs brackets: [::1]:5627";
+    return all_of(host, "._-") ? NULL : "the host name is invalid";
 }
 
 void sl_address_split(const char *address, char host[SL_ADDRESS_BYTES], char port[8])
@@ -90,9 +91,9 @@ static const char *put(struct sl_membership *out, sl_node_id id,
 {
     uint32_t at = out->count;
     while (at > 0 && out->at[at - 1].id > id) at--;
-    if (at > 0 && out->at[at - 1].id == id) return "this node is there twice";
+    if (at > 0 && out->at[at - 1].id == id) return "the node is listed twice";
     if (out->count == SL_NODES_MAX)
-        return "these are too many nodes: " TEXT_OF(SL_NODES_MAX) " are the most";
+        return "a cluster has at most " TEXT_OF(SL_NODES_MAX) " nodes";
     memmove(&out->at[at + 1], &out->at[at], (out->count - at) * sizeof *out->at);
     out->count++;
     out->at[at] = (struct sl_member){.id = id};
@@ -103,11 +104,12 @@ static const char *put(struct sl_membership *out, sl_node_id id,
 static const char *read_member(struct sl_membership *out, struct sl_bytes item)
 {
     const char *equals = item.n > 0 ? memchr(item.at, '=', item.n) : NULL;
-    if (equals == NULL) return "NODE=HOST:PORT is expected";
+    if (equals == NULL) return "each node must be given as ID=HOST:PORT";
     size_t n = (size_t)(equals - item.at);
     sl_node_id id = read_number((struct sl_bytes){item.at, n}, SL_NODE_ID_MAX);
     struct sl_bytes address = {equals + 1, item.n - n - 1};
-    if (id == 0) return "the number of a node is from 1 to " TEXT_OF(SL_NODE_ID_MAX);
+    if (id == 0)
+        return "the node id must be an integer from 1 to " TEXT_OF(SL_NODE_ID_MAX);
     const char *wrong = sl_address_wrong(address);
     return wrong != NULL ? wrong : put(out, id, address);
 }

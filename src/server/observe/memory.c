@@ -115,8 +115,8 @@ bool sl_memory_rejects(struct call *call)
     if (!s->memory_full) return false;
     s->stats.memory_rejections++;
     snprintf(text, sizeof text,
-             "the server uses all of the %" PRId64 " bytes that it has for clients "
-             "(memory-max); release locks, or retry later",
+             "the server has reached its limit of %" PRId64
+             " bytes for clients (memory-max); release locks, or retry later",
              s->settings->memory_max);
     sl_say(call, "LIMIT", text);
     return true;
