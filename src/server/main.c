@@ -35,7 +35,8 @@ static void say_ready(void)
     if (fd < 0) return;
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
     if (sendto(fd, "READY=1", 7, MSG_NOSIGNAL, (struct sockaddr *)&a, size) < 0)
-        sl_log(SL_LOG_WARN, "cannot tell NOTIFY_SOCKET that we are ready", NULL);
+        sl_log(SL_LOG_WARN,
+               "cannot notify systemd that the server is ready (NOTIFY_SOCKET)", NULL);
     close(fd);
 }
 
@@ -103,6 +104,9 @@ static int serve(struct sl_settings *settings)
         sl_state_stop(&s); /* Nothing was granted meanwhile. */
         return EXIT_COULD_NOT;
     }
+    /* Not earlier: an administrator or a script takes these lines for a server that serves. */
+    sl_server_log_listening(&s);
+    if (s.links != NULL) sl_links_log_listening(&s);
     sl_log(SL_LOG_INFO, "ready: sluice " SLUICE_VERSION, NULL);
     say_ready();
     uv_run(s.loop, UV_RUN_DEFAULT);

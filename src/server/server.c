@@ -220,8 +220,8 @@ static void raise_file_limit(struct server *s)
     s->settings->connections_max = most_now > 0 ? most_now : 1;
     snprintf(most, sizeof most, "%" PRId64, s->settings->connections_max);
     sl_log(SL_LOG_WARN,
-           "connections-max is more than this process may open; raise its "
-           "limit of open files (ulimit -n, LimitNOFILE=)",
+           "connections-max: lowered, because the process may not open so many files; "
+           "raise the limit (ulimit -n, LimitNOFILE=)",
            "connections-max", most, NULL);
 }
 
@@ -238,7 +238,7 @@ static int make_table(struct server *s)
     };
     if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed ||
         getrandom(&s->hash_key, sizeof s->hash_key, 0) != sizeof s->hash_key)
-        return fail("no random numbers", strerror(errno));
+        return fail("cannot read random numbers", strerror(errno));
     s->table = sl_table_new(&limits, s->hash_key);
     return s->table == NULL ? fail("cannot start", "out of memory") : 0;
 }
@@ -247,7 +247,7 @@ static void on_signal(uv_signal_t *handle, int number)
 {
     struct server *s = handle->data;
     if (s->stopping) {
-        sl_log(SL_LOG_WARN, "stopped at once", NULL);
+        sl_log(SL_LOG_WARN, "stopped immediately, after a second signal", NULL);
         _exit(1);
     }
     sl_server_read_clock(s);
@@ -258,7 +258,7 @@ static void on_signal(uv_signal_t *handle, int number)
 static int start_handles(struct server *s)
 {
     s->clock_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (s->clock_fd < 0) return fail("no timer", strerror(errno));
+    if (s->clock_fd < 0) return fail("cannot create a timer", strerror(errno));
     uv_prepare_init(s->loop, &s->prepare);
     uv_idle_init(s->loop, &s->idle);
     uv_timer_init(s->loop, &s->second);

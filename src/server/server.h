@@ -162,6 +162,12 @@ int sl_listen_check(struct sl_settings *set);
 int sl_server_listen(struct server *s);
 void sl_server_stop_listening(struct server *s);
 
+/* Log all addresses, when the server has started completely. */
+void sl_server_log_listening(const struct server *s);
+
+/* Log `what` and the address of a listener. */
+void sl_listen_log_tcp(const char *what, const uv_tcp_t *tcp);
+
 /* Call `what` for each address of a list, until one returns -1. '-' before an address marks it as
  * optional. */
 int sl_each_address(const char *bind_list, void *arg,

@@ -19,7 +19,7 @@ void sl_server_stop(struct server *s, const char *why)
 {
     if (s->stopping) return;
     s->stopping = true;
-    sl_log(SL_LOG_INFO, "stopping: holders are told", "why", why, NULL);
+    sl_log(SL_LOG_INFO, "stopping; notifying holders", "reason", why, NULL);
     sl_server_stop_listening(s);
     sl_transactions_hurry(s);
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {

@@ -309,7 +309,7 @@ def host_names_are_resolved(t):
     a.until_log('node="2" address="localhost:')
     check_that("connection refused" in a.log, "the name was found, and nobody is there")
     b = node(t, 3, 2, peers="3=%s:1,2=no-such-host.invalid:1" % host(3))
-    t.until(lambda: re.search(r'no-such-host\.invalid:1" why="', b.log), "it is said")
+    t.until(lambda: re.search(r'no-such-host\.invalid:1" reason="', b.log), "it is said")
 
 
 @test
@@ -420,7 +420,7 @@ def a_wrong_proof_is_rejected(t):
     s = node(t)
     Peer.of().hello(secret=SECRET[:-1]).refused("the secrets differ")
     s.until_log('turned away, or went address="127.0.0.1:')
-    check_that('says_it_is="2" why="the secrets differ"' in s.log, "the log says why")
+    check_that('claims_node="2" reason="the secrets differ"' in s.log, "the log says why")
     for wrong in ("", "0" * 64, "x" * 64, "0" * 63, "0" * 65):
         Peer.of().hello(proof_=wrong).refused("the secrets differ")
     Peer.of().challenged().settings().refused()

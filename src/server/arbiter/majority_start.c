@@ -32,14 +32,14 @@ static void written(struct server *s)
     struct sl_majority *m = s->majority;
     if (m->result == 0) {
         if (m->failed != 0)
-            sl_log(SL_LOG_INFO, "the node's file is written again", NULL);
+            sl_log(SL_LOG_INFO, "the node file can be written again", NULL);
         m->writes++;
         if (m->writes == 1) sl_directory_mark(&m->directory, SL_DIRECTORY_OF_NODE);
     } else {
         m->errors++;
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
-                     "the node's file cannot be written: it votes for nothing that is "
-                     "not in it; it is tried again every second",
+                     "cannot write the node file, so this node does not vote where a "
+                     "vote must be on disk; it retries every second",
                      "directory", m->directory.path, "error", strerror(m->result),
                      NULL);
     }
@@ -71,14 +71,12 @@ void sl_majority_write(struct server *s, const struct sl_node_durable *d)
 
 /* --- Start: the file of the last run -------------------------------------------------------- */
 
-#define AS_IF_LOST                                                                   \
-    "NODES REMOVE it on another node, empty the directory, start it, and NODES ADD " \
-    "it "                                                                            \
-    "(docs/commands/nodes.md)"
-#define AS_IF_LOST_STATE                                                             \
-    "When the longest lease that was used has ended, remove \"state\" and \"lock\" " \
-    "there "                                                                         \
-    "and start again (docs/restart.md)"
+#define AS_IF_LOST                                                              \
+    "send NODES REMOVE to another node, empty the directory, start this node, " \
+    "and send NODES ADD (docs/commands/nodes.md)"
+#define AS_IF_LOST_STATE                                                               \
+    "when the longest lease that you use has expired, remove the files \"state\" and " \
+    "\"lock\", and start the server again (docs/restart.md)"
 
 /* A single server has used this directory until now. The node votes for fences above its last one,
  * and votes for nothing until the leases of that server have expired. */
@@ -88,8 +86,7 @@ static int convert_directory(struct sl_majority *m, enum sl_directory_use use,
     struct sl_state_reading r;
     enum sl_found found = sl_state_read(&r, m->directory.fd);
     if (found == SL_FOUND_NOTHING && use == SL_DIRECTORY_IS_NEW) {
-        sl_log(SL_LOG_INFO, "data: a first start", "directory", m->directory.path,
-               NULL);
+        sl_log(SL_LOG_INFO, "data: first start", "directory", m->directory.path, NULL);
         return 0;
     }
     if (found != SL_FOUND)
@@ -101,11 +98,10 @@ static int convert_directory(struct sl_majority *m, enum sl_directory_use use,
     sl_state_read_end(&r);
     char ms[24];
     snprintf(ms, sizeof ms, "%" PRId64, start->silence_ms);
-    sl_log(
-        SL_LOG_INFO,
-        "data: this directory was one server's, and is a node's from now on; it votes "
-        "for nothing until the longest lease given has ended",
-        "directory", m->directory.path, "ms", ms, NULL);
+    sl_log(SL_LOG_INFO,
+           "data: the directory of a single server is now the directory of this node; "
+           "the node does not vote until the longest lease of the server has expired",
+           "directory", m->directory.path, "ms", ms, NULL);
     return 0;
 }
 
@@ -120,7 +116,9 @@ static int read_directory(struct sl_majority *m, struct sl_node_start *start)
     if (start->kept.id == start->id) return 0;
     char id[24];
     snprintf(id, sizeof id, "%" PRIu32, start->kept.id);
-    return fail(m, "data: this directory is another node's; start it with its --node",
+    return fail(m,
+                "data: this directory belongs to another node; start the server with "
+                "the --node of that one, or choose another --data",
                 id);
 }
 
@@ -134,8 +132,7 @@ static int read_peers(const struct server *s, struct sl_membership *out)
     *out = (struct sl_membership){0};
     if (*text != '\0')
         wrong = sl_membership_read(out, (struct sl_bytes){text, strlen(text)}, &where);
-    return wrong == NULL ? 0
-                         : fail(s->majority, "peers: this is no list of nodes", wrong);
+    return wrong == NULL ? 0 : fail(s->majority, "peers: invalid list of nodes", wrong);
 }
 
 /* Log the membership that the node uses, and how it differs from the settings. */
@@ -152,17 +149,14 @@ static void log_membership(const struct server *s, const struct sl_membership *k
     sl_membership_write(kept, ours);
     snprintf(version, sizeof version, "%" PRIu64, kept->version);
     if (s->settings->bootstrap)
-        sl_log(
-            SL_LOG_INFO,
-            "bootstrap is for a first start: this directory knows its cluster already",
-            NULL);
+        sl_log(SL_LOG_INFO,
+               "bootstrap: ignored, because this node already belongs to a cluster",
+               NULL);
     if (peers->count > 0 && !sl_membership_equal(kept, &given))
         sl_log(SL_LOG_WARN,
-               "peers: the list that the nodes have agreed on is another, and counts",
+               "peers: ignored, because the cluster has agreed on another membership",
                "nodes", ours, "version", version, NULL);
-    else
-        sl_log(SL_LOG_INFO, "the list of nodes", "nodes", ours, "version", version,
-               NULL);
+    else sl_log(SL_LOG_INFO, "membership", "nodes", ours, "version", version, NULL);
 }
 
 static void log_how_to_add(const struct server *s, const struct sl_membership *peers,
@@ -171,7 +165,8 @@ static void log_how_to_add(const struct server *s, const struct sl_membership *p
     char text[200];
     sl_node_id id = (sl_node_id)s->settings->node;
     int at = sl_membership_find(peers, id);
-    snprintf(text, sizeof text, "%s: NODES ADD %" PRIu32 " %s on a member", what, id,
+    snprintf(text, sizeof text,
+             "%s; to add it, send NODES ADD %" PRIu32 " %s to a member", what, id,
              at >= 0 ? peers->at[at].address : "<host:node-port>");
     sl_log(SL_LOG_WARN, text, NULL);
 }
@@ -183,18 +178,18 @@ static int choose_membership(const struct server *s, const struct sl_membership 
     if (kept->version > 0) {
         log_membership(s, kept, peers);
         if (sl_membership_find(kept, start->id) < 0)
-            log_how_to_add(s, peers, "this node is not on the list any more");
+            log_how_to_add(s, peers, "this node is no longer a member of its cluster");
         return 0;
     }
     if (!s->settings->bootstrap) {
-        log_how_to_add(s, peers, "not on any list yet");
+        log_how_to_add(s, peers, "this node is not a member of a cluster yet");
         return 0;
     }
     if (sl_membership_find(peers, start->id) < 0)
-        return fail(s->majority,
-                    "bootstrap: peers has to name all nodes of the cluster, "
-                    "this one too",
-                    s->settings->peers);
+        return fail(
+            s->majority,
+            "bootstrap: peers must list all nodes of the cluster, including this one",
+            s->settings->peers);
     start->bootstrap = *peers;
     start->bootstrap.version = 1;
     return 0;
@@ -254,14 +249,13 @@ int sl_majority_start(struct server *s)
     }
     m->directory = s->directory;
     if (!s->has_directory)
-        return fail(
-            m, "a node needs a directory to keep its promises in: --data DIRECTORY",
-            "there is none");
+        return fail(m, "data: a node needs a data directory; set --data DIRECTORY",
+                    "no directory");
     if (read_peers(s, &peers) != 0 || read_directory(m, &start) != 0 ||
         choose_membership(s, &peers, &start) != 0)
         return -1;
     if (draw_number(&start.epoch) != 0 || draw_number(&start.birth) != 0)
-        return fail(m, "no random numbers", strerror(errno));
+        return fail(m, "cannot read random numbers", strerror(errno));
     sl_server_read_clock(s);
     return begin(s, &start);
 }

@@ -95,7 +95,7 @@ static void log_failure(const struct server *s)
     const struct sl_state *st = s->state;
     if (has_directory(st))
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
-                     "the state cannot be written" MEANWHILE, "directory",
+                     "cannot write the state file" MEANWHILE, "directory",
                      st->directory.path, "error", strerror(st->failed), NULL);
     else
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR, "etcd does not answer" MEANWHILE,

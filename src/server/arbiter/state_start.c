@@ -19,10 +19,9 @@ static int fail(const struct sl_state *st, const char *what, const char *why)
 
 /* --- Start ------------------------------------------------------------------ */
 
-#define AS_IF_LOST                                                                  \
-    "When the longest lease that you use has ended, remove \"state\" and \"lock\" " \
-    "there "                                                                        \
-    "and start again (docs/restart.md)"
+#define AS_IF_LOST                                                                     \
+    "when the longest lease that you use has expired, remove the files \"state\" and " \
+    "\"lock\", and start the server again (docs/restart.md)"
 
 static int refuse_state(const struct sl_state *st, enum sl_found found)
 {
@@ -33,9 +32,8 @@ static int refuse_state(const struct sl_state *st, enum sl_found found)
 static int refuse_node(const struct sl_state *st)
 {
     sl_log(SL_LOG_ERROR,
-           "data: this directory is a node's of a cluster; start it with --node, or "
-           "choose "
-           "another --data",
+           "data: this directory belongs to a node of a cluster; start the server with "
+           "--node, or choose another --data",
            "directory", st->directory.path, NULL);
     return -1;
 }
@@ -86,11 +84,11 @@ static int continue_after_stop(struct server *s, struct sl_state_reading *r)
         sl_state_leased(s, r->kept.lease_longest_ms, s->now.ms);
     int status = restore_all(s, r);
     if (status == SLUICE_ENOMEM)
-        return fail(st, "data: cannot put the grants back", "out of memory");
+        return fail(st, "data: cannot restore the grants", "out of memory");
     if (status != SLUICE_OK) return refuse_state(st, SL_FOUND_NONSENSE);
     be_quiet(s, r->kept.quiet_ms - age_ms(&r->kept, s->now));
     snprintf(count, sizeof count, "%" PRIu64, st->restored);
-    sl_log(SL_LOG_INFO, "data: after a clean stop, grants with leases are held again",
+    sl_log(SL_LOG_INFO, "data: restored the grants with leases after a clean stop",
            "directory", st->directory.path, "grants", count, NULL);
     return 0;
 }
@@ -111,11 +109,10 @@ static void continue_after_crash(struct server *s, const struct sl_kept *k)
     snprintf(ms, sizeof ms, "%" PRId64, quiet_ms);
     sl_table_set_fences(s->table, k->fence_limit, SL_FENCE_MAX);
     be_quiet(s, quiet_ms);
-    sl_log(
-        SL_LOG_WARN,
-        "data: the last server here did not stop by itself; nothing is granted until "
-        "the longest lease it gave has ended",
-        "directory", s->state->directory.path, "ms", ms, NULL);
+    sl_log(SL_LOG_WARN,
+           "data: the previous server did not stop cleanly; nothing is granted until "
+           "the longest lease that it granted has expired",
+           "directory", s->state->directory.path, "ms", ms, NULL);
 }
 
 /* Continue where the last server ended. */
@@ -128,8 +125,7 @@ static int take_over(struct server *s)
     if (use == SL_DIRECTORY_OF_NODE) return refuse_node(st);
     enum sl_found found = sl_state_read(&r, st->directory.fd);
     if (found == SL_FOUND_NOTHING && use == SL_DIRECTORY_IS_NEW) {
-        sl_log(SL_LOG_INFO, "data: a first start", "directory", st->directory.path,
-               NULL);
+        sl_log(SL_LOG_INFO, "data: first start", "directory", st->directory.path, NULL);
         return 0;
     }
     if (found != SL_FOUND) return refuse_state(st, found);
@@ -171,11 +167,13 @@ static void log_no_data(const struct server *s)
 {
     if (strcmp(s->settings->data, "auto") == 0)
         sl_log(SL_LOG_WARN,
-               "restarts are not safe: nothing is kept of leases and fences; name a "
-               "directory with --data",
+               "data: no data directory, so leases and fences are lost at a restart; "
+               "set --data DIRECTORY",
                NULL);
     else
-        sl_log(SL_LOG_INFO, "restarts are not safe: nothing is kept (data: none)",
+        sl_log(SL_LOG_INFO,
+               "data: no data directory (none), so leases and fences are lost at a "
+               "restart",
                NULL);
 }
 
@@ -237,7 +235,7 @@ static uint64_t put_leased(struct server *s, struct sl_bytes key, uint64_t count
         sl_state_put(s->state->writer, key, &v);
         if (++count % GRANTS_A_LINE != 0) continue;
         snprintf(text, sizeof text, "%" PRIu64, count);
-        sl_log(SL_LOG_INFO, "writing down what is held", "grants", text, NULL);
+        sl_log(SL_LOG_INFO, "saving the grants with leases", "grants", text, NULL);
     }
     return count;
 }
@@ -278,10 +276,10 @@ int sl_state_stop(struct server *s)
     int error = sl_state_commit(st->writer);
     if (error != 0)
         return fail(st,
-                    "data: what is held could not be written down; the next start will "
+                    "data: cannot save the grants with leases; the next start will "
                     "wait as after a crash",
                     strerror(error));
-    sl_log(SL_LOG_INFO, "data: written down", "directory", st->directory.path, "grants",
-           count, NULL);
+    sl_log(SL_LOG_INFO, "data: saved the grants with leases", "directory",
+           st->directory.path, "grants", count, NULL);
     return 0;
 }

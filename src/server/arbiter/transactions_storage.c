@@ -33,7 +33,7 @@ static void log_claimed(const struct sl_storage_result *r)
 {
     char term[24];
     snprintf(term, sizeof term, "%" PRIu64, r->term);
-    sl_log(SL_LOG_INFO, "transactions: this keeper is current", "term", term, NULL);
+    sl_log(SL_LOG_INFO, "transactions: ready", "term", term, NULL);
 }
 
 /* Log results that concern the operator: a disk that fails, not a commit that is rejected. */
@@ -50,12 +50,12 @@ static void log_result(struct server *s, const struct sl_storage_op *op)
     if (bad)
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
                      op->type == SL_STORAGE_CLAIM
-                         ? "transactions: the store takes no new term, so all are "
-                           "refused; it is tried again"
-                         : "transactions: the store refuses",
+                         ? "transactions: cannot write to the store, so transactions "
+                           "are rejected; the server keeps retrying"
+                         : "transactions: the store failed",
                      "error", sluice_status_word(r->status), NULL);
     else if (wrote && t->failed != 0)
-        sl_log(SL_LOG_INFO, "transactions: the store is written again", NULL);
+        sl_log(SL_LOG_INFO, "transactions: the store can be written again", NULL);
     if (bad) t->failed = r->status;
     else if (wrote) t->failed = 0;
 }
@@ -280,7 +280,7 @@ static int open_store(struct server *s, const char *directory)
     if (status == SLUICE_OK || status == SLUICE_ENOENT)
         t->storage = sl_storage_open_lmdb(&store, why, sizeof why);
     if (t->storage == NULL)
-        return fail("engine: cannot open the store of transactions", directory, why);
+        return fail("engine: cannot open the transaction store", directory, why);
     t->manager = sl_tx_manager_new(&limits, s->hash_key);
     if (t->manager == NULL ||
         uv_poll_init(s->loop, &t->poll, sl_storage_fd(t->storage)))
@@ -323,8 +323,7 @@ void sl_transactions_lead(struct server *s, uint64_t term)
     t->ordered = 0;
     t->manager = sl_tx_manager_new(&limits, s->hash_key);
     struct sl_tx_order o;
-    if (t->manager == NULL)
-        sl_log(SL_LOG_ERROR, "transactions: there is no memory for a keeper", NULL);
+    if (t->manager == NULL) sl_log(SL_LOG_ERROR, "transactions: out of memory", NULL);
     else if (sl_tx_manager_next(t->manager, &o))
         sl_transactions_order(s, &o); /* The claim. */
 }
@@ -376,7 +375,7 @@ static int open_etcd(struct server *s)
     t->etcd = true;
     t->storage = sl_storage_open_etcd(&etcd, why, sizeof why);
     if (t->storage == NULL) { /* Do not log the settings: a URL may have a password. */
-        sl_log(SL_LOG_ERROR, "engine: this etcd cannot be used", "error", why, NULL);
+        sl_log(SL_LOG_ERROR, "engine: cannot use this etcd", "error", why, NULL);
         return -1;
     }
     if (uv_poll_init(s->loop, &t->poll, sl_storage_fd(t->storage)) != 0)
@@ -409,8 +408,8 @@ int sl_transactions_start(struct server *s)
     if (s->settings->engine == SL_ENGINE_NONE) return 0;
     if (*v.directory == '\0')
         return wanted
-                   ? fail("engine: lmdb needs a directory for data: --data DIRECTORY",
-                          "", "there is none")
+                   ? fail("engine: lmdb needs a data directory; set --data DIRECTORY",
+                          "", "no directory")
                    : 0;
     if (!allocate(s)) return fail("cannot start", v.directory, "out of memory");
     return open_store(s, v.directory);

@@ -23,21 +23,21 @@ static const char *advice(int error)
 {
     switch (error) {
         case EROFS:
-            return "data: the disk is read-only; mount it for writing, or choose "
+            return "data: the file system is read-only; mount it read-write, or choose "
                    "another --data";
         case ENOSPC:
         case EDQUOT:
         case EFBIG:
-            return "data: the disk is full; make room, or choose another --data";
+            return "data: the disk is full; free some space, or choose another --data";
         case EACCES:
         case EPERM:
-            return "data: this user may not write there; give it the directory, or "
-                   "choose "
-                   "another --data";
+            return "data: the server's user cannot write to this directory; change its "
+                   "owner or mode, or choose another --data";
         case ELOOP:
-            return "data: a file there is a symbolic link, and the server follows "
-                   "none; replace it with the file itself, or choose another --data";
-        default: return "data: cannot write there";
+            return "data: a file in the directory is a symbolic link, which the server "
+                   "does not follow; replace it with the file itself, or choose "
+                   "another --data";
+        default: return "data: cannot write to this directory";
     }
 }
 
@@ -53,22 +53,27 @@ int sl_directory_refuse(const struct sl_directory *f, const char *name,
         const char *before, *after;
         bool lost;
     } messages[] = {
-        [SL_FOUND_NOTHING] = {"this directory was in use, and its file",
-                              "is gone: which leases run, and which fences were given, "
-                              "is not known. Put it back, if it was moved. ",
+        [SL_FOUND_NOTHING] = {"the directory was used before, but its file",
+                              "is missing, so its leases and fences are unknown. If "
+                              "the file was moved, put it back. Otherwise: ",
                               true},
         [SL_FOUND_UNREADABLE] = {"the file", "cannot be read", false},
-        [SL_FOUND_FOREIGN] = {"the file",
-                              "there is none of Sluice's; choose another --data",
-                              false},
-        [SL_FOUND_VERSION] = {"the file",
-                              "is of another version of Sluice; start that one. Or: ",
+        [SL_FOUND_FOREIGN] =
+            {"the file",
+             "in this directory is not a file of Sluice; choose another --data", false},
+        [SL_FOUND_VERSION] =
+            {"the file",
+             "was written by another version of Sluice; start that version. Or: ",
+             true},
+        [SL_FOUND_CUT] = {"the end of the file",
+                          "is missing. To continue without it: ", true},
+        [SL_FOUND_DAMAGED] = {"the file",
+                              "is damaged (wrong checksum). To continue without it: ",
                               true},
-        [SL_FOUND_CUT] = {"the end of the file", "is missing. ", true},
-        [SL_FOUND_DAMAGED] = {"the file", "is damaged: its checksum is wrong. ", true},
-        [SL_FOUND_NONSENSE] = {"the file", "says what cannot be. ", true},
+        [SL_FOUND_NONSENSE] = {"the file",
+                               "has invalid content. To continue without it: ", true},
     };
-    char text[400];
+    char text[500];
     snprintf(text, sizeof text, "data: %s \"%s\" %s%s", messages[found].before, name,
              messages[found].after, messages[found].lost ? as_if_lost : "");
     if (found == SL_FOUND_UNREADABLE)
@@ -113,8 +118,8 @@ static int cannot_make(const struct sl_directory *f)
 {
     return sl_directory_fail(
         f,
-        "data: cannot make the directory; choose another with --data DIRECTORY, or say "
-        "--data none and restarts are not safe",
+        "data: cannot create the directory; choose another one with --data DIRECTORY, "
+        "or use --data none to lose leases and fences at a restart",
         strerror(errno));
 }
 
@@ -132,10 +137,11 @@ static int choose(struct sl_directory *f, const struct sl_settings *set)
     }
     if (*data == '\0' || strcmp(data, "none") == 0) return 0;
     if (strlen(data) >= PATH_MAX)
-        return sl_directory_fail(f, "data: no such path", "too long");
+        return sl_directory_fail(f, "data: the path is too long", "path too long");
     strcpy(f->path, data);
     if (mkdir(f->path, 0700) != 0 && errno != EEXIST)
-        return sl_directory_fail(f, "data: cannot make the directory", strerror(errno));
+        return sl_directory_fail(f, "data: cannot create the directory",
+                                 strerror(errno));
     return 1;
 }
 
@@ -179,8 +185,10 @@ static int take(struct sl_directory *f)
                      O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (f->lock < 0) return sl_directory_fail_disk(f, errno);
     if (fstat(f->lock, &st) != 0 || !S_ISREG(st.st_mode))
-        return sl_directory_fail(
-            f, "data: \"lock\" there is not a regular file; remove it", "wrong type");
+        return sl_directory_fail(f,
+                                 "data: the file \"lock\" in this directory is not a "
+                                 "regular file; remove it",
+                                 "not a regular file");
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) return 1;
     return sl_directory_fail(
         f,
@@ -203,22 +211,20 @@ int sl_directory_open(struct sl_directory *f, const struct sl_settings *set)
 static const char *const marks[] = {
     [SL_DIRECTORY_IS_NEW] = "",
     [SL_DIRECTORY_OF_SERVER] =
-        "This directory is a server's of Sluice. What it has to know "
-        "after a restart is in the file state.\n",
-    [SL_DIRECTORY_OF_NODE] =
-        "This directory is a node's of Sluice. What it has to know "
-        "after a restart is in the file node.\n",
+        "This is the data directory of a Sluice server. The file state has what the "
+        "server must know after a restart.\n",
+    [SL_DIRECTORY_OF_NODE] = "This is the data directory of a Sluice node. The file "
+                             "node has what the node must know after a restart.\n",
 };
 
 enum sl_directory_use sl_directory_use(const struct sl_directory *f)
 {
     char text[200];
-    size_t of_node = strlen(marks[SL_DIRECTORY_OF_NODE]);
-    ssize_t n = pread(f->lock, text, sizeof text, 0);
+    ssize_t n = pread(f->lock, text, sizeof text - 1, 0);
     if (n <= 0) return SL_DIRECTORY_IS_NEW;
-    bool node = (size_t)n == of_node &&
-                memcmp(text, marks[SL_DIRECTORY_OF_NODE], of_node) == 0;
-    return node ? SL_DIRECTORY_OF_NODE : SL_DIRECTORY_OF_SERVER;
+    text[n] = '\0';
+    /* Earlier versions wrote other sentences, but with this word in them as well. */
+    return strstr(text, "node") != NULL ? SL_DIRECTORY_OF_NODE : SL_DIRECTORY_OF_SERVER;
 }
 
 int sl_directory_mark(const struct sl_directory *f, enum sl_directory_use use)

@@ -194,10 +194,11 @@ static void check(struct conn *c)
             sl_conn_close_in_turn(c, c->hang_up);
     } else if (silent || is_idle(c, set, s->now.ms)) {
         s->stats.idle_closes++;
-        sl_log_often(&kind, s->now.ms, SL_LOG_INFO,
-                     silent ? "hung up: no password in time (auth-time)"
-                            : "hung up: idle (idle-time)",
-                     NULL);
+        sl_log_often(
+            &kind, s->now.ms, SL_LOG_INFO,
+            silent ? "closed a connection: it did not authenticate in time (auth-time)"
+                   : "closed a connection: it was idle (idle-time)",
+            NULL);
         sl_conn_close_in_turn(c, SL_WAS_CUT);
     } else if (!sl_list_empty(&c->requests) && !c->input.watched && !c->ended) {
         /* The client may have closed it behind input that is not read while it waits. */

@@ -42,8 +42,10 @@ static void reject(struct conn *c)
     static struct sl_log_kind kind;
     struct server *s = c->server;
     s->stats.rejected++;
-    sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
-                 "turned a connection away: connections-max are open", NULL);
+    sl_log_often(
+        &kind, s->now.ms, SL_LOG_WARN,
+        "rejected a connection: the server has reached its limit (connections-max)",
+        NULL);
     sl_resp_problem(sl_conn_out(c), "LIMIT",
                     "the server has reached its limit of connections "
                     "(connections-max); retry later");
@@ -99,7 +101,7 @@ bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
     struct conn *c = new_socket(s, tcp);
     if (c == NULL) {
         sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
-                     "out of memory: somebody waits to be let in", NULL);
+                     "out of memory: cannot accept a connection", NULL);
         return false;
     }
     if (uv_accept(listener, &c->uv.stream) != 0 || /* The client has gone, say. */

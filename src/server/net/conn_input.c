@@ -113,8 +113,9 @@ static void broken(struct conn *c, int status)
     const char *error = status == SLUICE_ENOMEM ? "out of memory"
                                                 : sl_resp_error(c->reader);
     sl_conn_address(c, address, sizeof address);
-    sl_log_often(&kind, c->server->now.ms, SL_LOG_WARN, "hung up: broken stream",
-                 "address", address, "error", error, NULL);
+    sl_log_often(&kind, c->server->now.ms, SL_LOG_WARN,
+                 "closed a connection: protocol error", "address", address, "error",
+                 error, NULL);
     sl_resp_problem(sl_conn_out(c), status == SLUICE_ETOOBIG ? "TOOBIG" : "ERR", error);
     sl_conn_hang_up(c, SL_WAS_CUT);
 }

@@ -90,9 +90,10 @@ static void too_much(struct conn *c)
     char address[80];
     c->server->stats.output_closes++;
     sl_conn_address(c, address, sizeof address);
-    sl_log_often(&kind, c->server->now.ms, SL_LOG_WARN,
-                 "hung up: output is not read (output-bytes-max)", "address", address,
-                 NULL);
+    sl_log_often(
+        &kind, c->server->now.ms, SL_LOG_WARN,
+        "closed a connection: the client does not read its output (output-bytes-max)",
+        "address", address, NULL);
     sl_conn_close(c, SL_WAS_CUT);
 }
 

@@ -125,8 +125,9 @@ static void take_command(struct link *k, const struct sl_args *args)
         snprintf(name, sizeof name, "%.*s",
                  (int)(args->at[0].n < 20 ? args->at[0].n : 20), args->at[0].at);
         s->links->counts.unread++;
-        sl_log_often(&kind, s->now.ms, SL_LOG_WARN, "a node sent what is no message",
-                     "node", node, "begins", name, NULL);
+        sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
+                     "a node sent an invalid message, which is ignored", "node", node,
+                     "begins", name, NULL);
     }
 }
 
@@ -144,7 +145,7 @@ static void work(struct link *k)
         sl_link_close(k, status == SLUICE_ENOMEM ? "out of memory"
                                                  : sl_resp_error(k->reader));
     else if (!k->known && k->came > SL_LINK_STRANGER_BYTES)
-        sl_link_close(k, "it sent too much before it showed who it is");
+        sl_link_close(k, "the caller sent too much before it authenticated");
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
@@ -160,7 +161,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         sl_resp_filled(k->reader, (size_t)n);
         work(k);
     } else if (n < 0) {
-        sl_link_close(k, n == UV_EOF       ? "it hung up"
+        sl_link_close(k, n == UV_EOF       ? "the other side closed the connection"
                          : n == UV_ENOBUFS ? "out of memory"
                                            : uv_strerror((int)n));
     }
@@ -274,8 +275,7 @@ void sl_link_flush(struct link *k)
     sl_list_remove(&k->dirty);
     if (k->closing || k->close_why != NULL) return;
     if (k->out.spilt) {
-        sl_link_close_later(k,
-                            "it does not read what is sent to it (output-bytes-max)");
+        sl_link_close_later(k, "the node does not read its input (output-bytes-max)");
         return;
     }
     if (k->sending != NULL || k->out.n == 0) return;

@@ -61,8 +61,8 @@ void sl_link_refused(struct link *k, const struct sl_args *args)
 {
     char why[120];
     struct sl_bytes said = args->at[1];
-    snprintf(why, sizeof why, "it refused: %.*s", (int)(said.n < 100 ? said.n : 100),
-             said.at);
+    snprintf(why, sizeof why, "rejected by the node: %.*s",
+             (int)(said.n < 100 ? said.n : 100), said.at);
     sl_link_close(k, why);
 }
 
@@ -111,7 +111,7 @@ static void now_known(struct link *k)
 static bool draw_nonce(struct link *k)
 {
     if (sl_nonce_draw(k->handshake.nonces[k->role])) return true;
-    sl_link_close(k, "no random numbers");
+    sl_link_close(k, "cannot read random numbers");
     return false;
 }
 
@@ -146,8 +146,9 @@ static void take_nonce(struct link *k, const struct sl_args *args)
     if (!is_command(args, "NONCE", 4) || !is(args->at[1], NAME) ||
         !sl_parse_u64(args->at[2], UINT32_MAX, &protocol) ||
         !sl_nonce_take(k->handshake.nonces[SL_CALLEE], args->at[3]))
-        refuse(k, "what answers is no node");
-    else if (protocol != SL_LINK_PROTOCOL) refuse(k, "it speaks another protocol");
+        refuse(k, "the program that answers is not a Sluice node");
+    else if (protocol != SL_LINK_PROTOCOL)
+        refuse(k, "the node uses another protocol version");
     else if (draw_nonce(k)) {
         k->handshake.ids[SL_CALLER] = own_id(k);
         k->handshake.ids[SL_CALLEE] = k->id;
@@ -162,13 +163,14 @@ static void welcome(struct link *k, uint64_t to)
     struct sl_resp_writer *w;
     char why[80];
     if (to != own_id(k)) {
-        snprintf(why, sizeof why, "it calls node %" PRIu64 ", and this is node %u", to,
+        snprintf(why, sizeof why,
+                 "the caller expects node %" PRIu64 ", but this is node %u", to,
                  own_id(k));
         refuse(k, why);
         return;
     }
     if (k->id == own_id(k)) {
-        snprintf(why, sizeof why, "there are two nodes %u", own_id(k));
+        snprintf(why, sizeof why, "two nodes have the id %u", own_id(k));
         refuse(k, why);
         return;
     }
@@ -187,19 +189,20 @@ static void take_hello(struct link *k, const struct sl_args *args)
     char why[80];
     if (args->n < 3 || !is(args->at[0], "HELLO") || !is(args->at[1], NAME) ||
         !sl_parse_u64(args->at[2], UINT32_MAX, &protocol)) {
-        refuse(k, "this is the port for other nodes");
+        refuse(k, "this port is for other nodes (node-port)");
         return;
     }
     if (protocol != SL_LINK_PROTOCOL) {
-        snprintf(why, sizeof why, "it speaks protocol %" PRIu64 ", and we %d", protocol,
-                 SL_LINK_PROTOCOL);
+        snprintf(why, sizeof why,
+                 "the caller uses protocol version %" PRIu64 ", and this node %d",
+                 protocol, SL_LINK_PROTOCOL);
         refuse(k, why);
         return;
     }
     if (args->n != 7 || !sl_parse_u64(args->at[3], SL_NODE_ID_MAX, &from) ||
         from == 0 || !sl_parse_u64(args->at[4], SL_NODE_ID_MAX, &to) ||
         !sl_nonce_take(k->handshake.nonces[SL_CALLER], args->at[5])) {
-        refuse(k, "this is the port for other nodes");
+        refuse(k, "this port is for other nodes (node-port)");
         return;
     }
     k->id = (sl_node_id)from;
@@ -215,9 +218,10 @@ static void take_welcome(struct link *k, const struct sl_args *args)
     if (!is_command(args, "WELCOME", 4) ||
         !sl_parse_u64(args->at[1], UINT32_MAX, &protocol) ||
         !sl_parse_u64(args->at[2], SL_NODE_ID_MAX, &id)) {
-        refuse(k, "what answers is no node");
-    } else if (protocol != SL_LINK_PROTOCOL) refuse(k, "it speaks another protocol");
-    else if (id != k->id) refuse(k, "another node answers there");
+        refuse(k, "the program that answers is not a Sluice node");
+    } else if (protocol != SL_LINK_PROTOCOL)
+        refuse(k, "the node uses another protocol version");
+    else if (id != k->id) refuse(k, "another node answers at this address");
     else if (!proof_holds(k, args->at[3])) refuse(k, "the secrets differ");
     else now_known(k);
 }
@@ -311,9 +315,11 @@ static bool must_be_equal(const struct link *k, struct sl_bytes theirs,
     static const struct {
         const char *name, *given, *why;
     } must[] = {
-        {"engine", "none", "its engine is another: etcd on all nodes, or on none"},
-        {"etcd-prefix", "", "its etcd-prefix is another"},
-        {"majority-keys", "", "its majority-keys are others: the same on all nodes"}};
+        {"engine", "none", "the engines differ; use etcd on all nodes, or on none"},
+        {"etcd-prefix", "",
+         "the settings etcd-prefix differ; use the same on all nodes"},
+        {"majority-keys", "",
+         "the settings majority-keys differ; use the same on all nodes"}};
     char lines[SETTINGS_BYTES] = "";
     k->server->links->handler->settings(k->server, lines, sizeof lines);
     const struct sl_bytes ours = {lines, strlen(lines)};
@@ -362,11 +368,11 @@ static bool is_wanted(struct link *k, uint64_t birth, const char **why)
 static void take_settings(struct link *k, const struct sl_args *args)
 {
     struct server *s = k->server;
-    const char *why = "it is not wanted here";
+    const char *why = "the node is not accepted";
     uint64_t birth;
     if (!is_command(args, "SETTINGS", 3) ||
         !sl_parse_u64(args->at[1], UINT64_MAX, &birth)) {
-        refuse(k, "it does not show its settings");
+        refuse(k, "the caller did not send its settings");
         return;
     }
     struct link *old = sl_links_up(s->links, k->id);

@@ -61,7 +61,7 @@ static void say_about(enum sl_log_level level, const char *what, const struct li
     char node[16];
     snprintf(node, sizeof node, "%u", k->id);
     if (why == NULL) sl_log(level, what, "node", node, "address", k->address, NULL);
-    else sl_log(level, what, "node", node, "address", k->address, "why", why, NULL);
+    else sl_log(level, what, "node", node, "address", k->address, "reason", why, NULL);
 }
 
 /* Log each reason once, however often the node is called. */
@@ -71,15 +71,15 @@ static void say_unreachable(struct peer *p, const char *why)
     if (strcmp(p->said, why) == 0) return;
     snprintf(p->said, sizeof p->said, "%s", why);
     snprintf(node, sizeof node, "%u", p->member.id);
-    sl_log(SL_LOG_WARN, "no link with a node: it is tried again and again", "node",
-           node, "address", p->member.address, "why", why, NULL);
+    sl_log(SL_LOG_WARN, "cannot connect to a node; this node keeps retrying", "node",
+           node, "address", p->member.address, "reason", why, NULL);
 }
 
 void sl_links_talks(struct link *k)
 {
     struct sl_links *l = k->server->links;
     struct peer *p = sl_links_peer(l, k->id);
-    say_about(SL_LOG_INFO, "linked with a node", k, NULL);
+    say_about(SL_LOG_INFO, "connected to a node", k, NULL);
     if (p == NULL) return;
     if (p->was_up) l->counts.reconnects++;
     p->was_up = true;
@@ -188,12 +188,12 @@ static void say_gone(struct link *k, struct peer *p, const char *why)
     static struct sl_log_kind kind;
     char node[16];
     snprintf(node, sizeof node, "%u", k->id);
-    if (k->talks) say_about(SL_LOG_WARN, "lost a node", k, why);
+    if (k->talks) say_about(SL_LOG_WARN, "lost the connection to a node", k, why);
     else if (p != NULL && (k->role == SL_CALLER || k->known)) say_unreachable(p, why);
     else
         sl_log_often(&kind, k->server->now.ms, SL_LOG_WARN,
-                     "a caller at the port for nodes was turned away, or went",
-                     "address", k->address, "says_it_is", node, "why", why, NULL);
+                     "rejected a connection at node-port, or its caller closed it",
+                     "address", k->address, "claims_node", node, "reason", why, NULL);
 }
 
 static enum sl_link_end end_of(const struct link *k)
@@ -236,12 +236,12 @@ static void check(struct link *k)
     else if (due_of(k) > k->server->now.ms) return;
     else if (k->phase != SL_LINK_UP) {
         k->silent = true;
-        sl_link_close(k, "it takes too long to answer");
+        sl_link_close(k, "the node did not answer in time");
     }
     /* If this process was stopped meanwhile, there is input. */
     else if (!sl_link_has_input(k)) {
         k->silent = true;
-        sl_link_close(k, "it was silent for half a second");
+        sl_link_close(k, "nothing was received for half a second");
     }
 }
 
@@ -306,7 +306,8 @@ static void close_stranger(struct sl_links *l)
     for (struct sl_list *n = l->all.next; n != &l->all; n = n->next) {
         if (link_of(n)->role != SL_CALLEE || link_of(n)->known) continue;
         l->counts.refused++;
-        sl_link_close(link_of(n), "others call who do not show who they are either");
+        sl_link_close(link_of(n),
+                      "there are too many callers that have not authenticated");
         return;
     }
 }
@@ -346,13 +347,12 @@ static int cannot_listen(struct listener *d, bool optional, const char *where,
 {
     if (d != NULL) uv_close((uv_handle_t *)&d->tcp, on_listener_closed);
     if (optional) return 0;
-    sl_log(
-        SL_LOG_ERROR,
-        status == UV_EADDRINUSE
-            ? "cannot listen for nodes: somebody is there already; stop it, or choose "
-              "another --node-port"
-            : "cannot listen for nodes",
-        "where", where, "error", uv_strerror(status), NULL);
+    sl_log(SL_LOG_ERROR,
+           status == UV_EADDRINUSE
+               ? "cannot listen for nodes: the port is in use; stop the other program, "
+                 "or choose another --node-port"
+               : "cannot listen for nodes",
+           "where", where, "error", uv_strerror(status), NULL);
     return -1;
 }
 
@@ -377,11 +377,6 @@ static int listen_on(void *arg, const char *address)
     if (status != 0) return cannot_listen(d, optional, where, status);
     l->listeners[l->listener_count++] = d;
     l->port = sl_got_port(&d->tcp);
-    snprintf(where, sizeof where,
-             a.ss_family == AF_INET6 ? "listening for nodes on [%s]:%d"
-                                     : "listening for nodes on %s:%d",
-             address, l->port);
-    sl_log(SL_LOG_INFO, where, NULL);
     return 0;
 }
 
@@ -415,6 +410,13 @@ int sl_links_start(struct server *s, const struct sl_link_handler *handler)
     uv_timer_init(s->loop, &l->timer);
     l->timer.data = s;
     return sl_each_address(s->settings->node_bind, s, listen_on);
+}
+
+void sl_links_log_listening(const struct server *s)
+{
+    const struct sl_links *l = s->links;
+    for (size_t i = 0; i < l->listener_count; i++)
+        sl_listen_log_tcp("listening for nodes on", &l->listeners[i]->tcp);
 }
 
 void sl_links_stop(struct server *s)
@@ -464,7 +466,7 @@ void sl_links_set(struct server *s, const struct sl_member *at, uint32_t n)
     for (struct sl_list *i = l->all.next; i != &l->all; i = i->next) {
         struct link *k = link_of(i);
         if ((k->role == SL_CALLER || k->phase == SL_LINK_UP) && !is_among(at, n, k->id))
-            sl_link_close_later(k, "it is not on the list of nodes");
+            sl_link_close_later(k, "the node is not a member");
     }
     sl_links_wake_by(l, s->now.ms);
 }

@@ -51,6 +51,9 @@ struct sl_link_handler {
 /* Listen on the node port. 0, or -1: the log says why. Borrows the handler. */
 int sl_links_start(struct server *s, const struct sl_link_handler *handler);
 
+/* Log the addresses of the node port. */
+void sl_links_log_listening(const struct server *s);
+
 /* Close all links, and open no more. The handler is not called for that. */
 void sl_links_stop(struct server *s);
 

@@ -59,8 +59,8 @@ static int add(struct server *s, uv_stream_t *stream, const char *where)
     if (status != 0)
         return fail((uv_handle_t *)stream,
                     status == UV_EADDRINUSE
-                        ? "cannot listen: another server is there already; stop it, or "
-                          "choose another --port"
+                        ? "cannot listen: the port is in use; stop the other server, "
+                          "or choose another --port"
                         : "cannot listen",
                     where, uv_strerror(status));
     s->listeners[s->listener_count++] = (uv_handle_t *)stream;
@@ -143,10 +143,6 @@ static int listen_tcp(void *arg, const char *address)
         s->listeners[s->listener_count++] = (uv_handle_t *)tcp;
     } else if (add(s, (uv_stream_t *)tcp, where) != 0) return -1;
     s->port = sl_got_port(tcp);
-    snprintf(where, sizeof where,
-             a.ss_family == AF_INET6 ? "listening on [%s]:%d" : "listening on %s:%d",
-             address, s->port);
-    sl_log(SL_LOG_INFO, where, NULL);
     return 0;
 }
 
@@ -156,18 +152,18 @@ static int check_address(void *arg, const char *address)
     struct sockaddr_storage a = {0};
     if (*address == '-') address++;
     if (!sl_parse_address(address, 0, &a))
-        return fail(NULL, "bind: this is no address", address, "127.0.0.1, say");
+        return fail(NULL, "bind: invalid address", address,
+                    "use an IP address, such as 127.0.0.1");
     if (!is_loopback(&a) && *set->password == '\0')
         return fail(NULL,
-                    "refused to listen beyond this machine without a password: set "
-                    "--password-file, or bind to 127.0.0.1",
+                    "bind: to accept connections from other machines, set a password "
+                    "(--password-file), or bind to 127.0.0.1",
                     address, "no password");
     if (!is_loopback(&a) && strlen(set->password) < PASSWORD_BYTES_MIN)
-        return fail(
-            NULL,
-            "bind: to listen beyond this machine, set a password of at least 8 bytes "
-            "(--password-file), or bind to 127.0.0.1",
-            address, "the password is too short");
+        return fail(NULL,
+                    "bind: to accept connections from other machines, set a password "
+                    "of at least 8 bytes (--password-file), or bind to 127.0.0.1",
+                    address, "the password is too short");
     return 0;
 }
 
@@ -178,7 +174,8 @@ static int check_node_address(void *unused, const char *address)
     (void)unused;
     if (*address == '-') address++;
     if (!sl_parse_address(address, 0, &a))
-        return fail(NULL, "node-bind: this is no address", address, "127.0.0.1, say");
+        return fail(NULL, "node-bind: invalid address", address,
+                    "use an IP address, such as 127.0.0.1");
     return 0;
 }
 
@@ -190,12 +187,13 @@ int sl_each_address(const char *bind_list, void *arg,
     while (status == 0 && (address = strsep(&rest, ", ")) != NULL) {
         if (*address == '\0') continue;
         if (++n == SL_LISTENERS_MAX)
-            status = fail(NULL, "bind: too many addresses", address, "at most 15");
+            status = fail(NULL, "bind: too many addresses", address, "the limit is 15");
         else status = what(arg, address);
     }
     free(list);
     if (status == 0 && n == 0)
-        return fail(NULL, "bind: no address", bind_list, "127.0.0.1, say");
+        return fail(NULL, "bind: the list of addresses is empty", bind_list,
+                    "use an IP address, such as 127.0.0.1");
     return status;
 }
 
@@ -231,13 +229,14 @@ static int make_way(const char *path, const struct sockaddr_un *a)
     struct stat st;
     if (lstat(path, &st) != 0) return 0;
     if (!S_ISSOCK(st.st_mode))
-        return fail(NULL, "socket: there is a file that is no socket", path,
+        return fail(NULL, "socket: a file that is not a socket has this path", path,
                     "choose another path");
     if (answers(a))
-        return fail(NULL, "socket: another server is there already", path,
+        return fail(NULL, "socket: another server listens on this path", path,
                     "stop it, or choose another path");
     if (unlink(path) != 0)
-        return fail(NULL, "socket: cannot remove the old one", path, strerror(errno));
+        return fail(NULL, "socket: cannot remove the old socket", path,
+                    strerror(errno));
     return 0;
 }
 
@@ -246,7 +245,8 @@ static int listen_unix(struct server *s)
     const char *path = s->settings->socket;
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof a.sun_path)
-        return fail(NULL, "socket: the path is too long", path, "at most 107 bytes");
+        return fail(NULL, "socket: the path is too long", path,
+                    "the limit is 107 bytes");
     strcpy(a.sun_path, path);
     if (make_way(path, &a) != 0) return -1;
     uv_pipe_t *pipe = calloc(1, sizeof *pipe);
@@ -257,11 +257,9 @@ static int listen_unix(struct server *s)
     umask(before);
     if (status != 0) /* libuv reports EACCES if the directory does not exist. */
         return fail((uv_handle_t *)pipe,
-                    "socket: cannot make it; is its directory there?", path,
-                    uv_strerror(status));
-    if (add(s, (uv_stream_t *)pipe, path) != 0) return -1;
-    sl_log(SL_LOG_INFO, "listening on a unix socket", "path", path, NULL);
-    return 0;
+                    "socket: cannot create the socket; check that its directory exists",
+                    path, uv_strerror(status));
+    return add(s, (uv_stream_t *)pipe, path);
 }
 
 /* --- Both ----------------------------------------------------------------- */
@@ -278,4 +276,29 @@ void sl_server_stop_listening(struct server *s)
     for (size_t i = 0; i < s->listener_count; i++)
         uv_close(s->listeners[i], free_handle);
     s->listener_count = 0;
+}
+
+void sl_listen_log_tcp(const char *what, const uv_tcp_t *tcp)
+{
+    char ip[INET6_ADDRSTRLEN], text[128];
+    struct sockaddr_storage a = {0};
+    int n = sizeof a;
+    if (uv_tcp_getsockname(tcp, (struct sockaddr *)&a, &n) != 0) return;
+    bool v6 = a.ss_family == AF_INET6;
+    if (v6) uv_ip6_name((const struct sockaddr_in6 *)&a, ip, sizeof ip);
+    else uv_ip4_name((const struct sockaddr_in *)&a, ip, sizeof ip);
+    snprintf(text, sizeof text, v6 ? "%s [%s]:%d" : "%s %s:%d", what, ip,
+             sl_got_port(tcp));
+    sl_log(SL_LOG_INFO, text, NULL);
+}
+
+void sl_server_log_listening(const struct server *s)
+{
+    for (size_t i = 0; i < s->listener_count; i++) {
+        if (s->listeners[i]->type == UV_TCP)
+            sl_listen_log_tcp("listening on", (const uv_tcp_t *)s->listeners[i]);
+        else
+            sl_log(SL_LOG_INFO, "listening on a unix socket", "path",
+                   s->settings->socket, NULL);
+    }
 }

@@ -395,7 +395,7 @@ struct sl_etcd_client *sl_etcd_client_new(const struct sl_etcd_settings *s, char
                                           size_t why_bytes)
 {
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-        snprintf(why, why_bytes, "etcd: curl cannot begin");
+        snprintf(why, why_bytes, "etcd: cannot initialize curl");
         return NULL;
     }
     struct sl_etcd_client *c = calloc(1, sizeof *c);

@@ -81,7 +81,8 @@ static void auth_over(struct sl_etcd_slot *auth)
         ok = token != NULL;
         if (ok) set_token(c, token);
         if (!ok)
-            snprintf(auth->message, sizeof auth->message, "%s", "no token was given");
+            snprintf(auth->message, sizeof auth->message, "%s",
+                     "etcd returned no token");
     } else if (ok) {
         ok = false;
         if (auth->code == SL_ETCD_GRPC_INVALID ||

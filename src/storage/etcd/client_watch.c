@@ -49,7 +49,7 @@ void sl_etcd_stream_attempt_over(struct sl_etcd_client *c, CURLcode rc)
         return;
     }
     sl_etcd_member_failed(c, s->member);
-    if (s->too_big) end_watch(c, "an object of a watch is too big");
+    if (s->too_big) end_watch(c, "an event of a watch is too large");
     else if (s->no_memory) end_watch(c, "out of memory");
     else if (rc != CURLE_OK) sl_etcd_http_message(s, rc), end_watch(c, s->message);
     else end_watch(c, "");

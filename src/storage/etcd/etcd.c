@@ -289,7 +289,7 @@ static bool start(struct sl_etcd *e, const struct sl_etcd_settings *s, char *why
     uint64_t nonce = 0;
     e->client = sl_etcd_client_new(s, why, why_bytes);
     if (e->client == NULL) return false;
-    snprintf(why, why_bytes, "out of memory, or of descriptors");
+    snprintf(why, why_bytes, "out of memory or file descriptors");
     e->prefix = (struct sl_bytes){strdup(s->prefix), strlen(s->prefix)};
     e->fd = epoll_create1(EPOLL_CLOEXEC);
     e->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -312,16 +312,17 @@ static bool are_valid(const struct sl_etcd_settings *s, char *why, size_t why_by
 {
     why[0] = '\0';
     if (strlen(s->prefix) > SL_ETCD_PREFIX_MAX)
-        snprintf(why, why_bytes, "etcd-prefix: more than %d bytes", SL_ETCD_PREFIX_MAX);
+        snprintf(why, why_bytes, "etcd-prefix: the limit is %d bytes",
+                 SL_ETCD_PREFIX_MAX);
     if (s->ops_max < OPS_MIN)
-        snprintf(why, why_bytes,
-                 "etcd: a transaction of less than %d operations is of "
-                 "no use; allow more (--max-txn-ops)",
-                 OPS_MIN);
+        snprintf(
+            why, why_bytes,
+            "etcd-ops-max: must be at least %d (etcd's own limit is --max-txn-ops)",
+            OPS_MIN);
     if (s->request_bytes_max < REQUEST_BYTES_MIN)
         snprintf(why, why_bytes,
-                 "etcd: a request of less than %zu bytes is of no use; "
-                 "allow more (--max-request-bytes)",
+                 "etcd-request-bytes-max: must be at least %zu (etcd's own limit is "
+                 "--max-request-bytes)",
                  REQUEST_BYTES_MIN);
     return why[0] == '\0';
 }

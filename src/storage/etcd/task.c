@@ -117,7 +117,7 @@ static void note_trouble(struct sl_etcd *e, const struct sl_etcd_task *a)
         snprintf(e->trouble, sizeof e->trouble, "etcd: %.*s",
                  (int)(call->answer.n < 200 ? call->answer.n : 200), call->answer.at);
     else
-        snprintf(e->trouble, sizeof e->trouble, "etcd: it answers with HTTP's error %d",
+        snprintf(e->trouble, sizeof e->trouble, "etcd: HTTP status %d",
                  call->http_status);
 }
 
@@ -181,9 +181,10 @@ bool sl_etcd_format_is_ours(struct sl_etcd *e, const json_t *keys)
         if (was_other) e->trouble[0] = '\0';
         return true;
     }
-    snprintf(e->trouble, sizeof e->trouble,
-             "etcd: what is under the prefix %.*s has the format %s, and this Sluice "
-             "knows %s; give it another prefix, or another version of Sluice",
-             (int)e->prefix.n, e->prefix.at, format, SL_ETCD_FORMAT);
+    snprintf(
+        e->trouble, sizeof e->trouble,
+        "etcd: the data under the prefix %.*s has the format %s, but this version of "
+        "Sluice uses %s; choose another etcd-prefix, or run the matching version",
+        (int)e->prefix.n, e->prefix.at, format, SL_ETCD_FORMAT);
     return false;
 }

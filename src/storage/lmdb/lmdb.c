@@ -263,7 +263,7 @@ static bool start(struct sl_lmdb *l, char *why, size_t why_bytes)
     l->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = l->fd >= 0 ? start_threads(l) : errno;
     if (rc == 0) return true;
-    snprintf(why, why_bytes, "the store cannot be served: %s", strerror(rc));
+    snprintf(why, why_bytes, "the store cannot be opened: %s", strerror(rc));
     return false;
 }
 
@@ -311,8 +311,8 @@ struct sl_storage *sl_storage_open_lmdb(const struct sl_storage_settings *s, cha
 {
     assert(s->directory != NULL && why_bytes > 0);
     if (s->bytes_max < BYTES_MIN) {
-        snprintf(why, why_bytes,
-                 "a store of less than %zu bytes is of no use; allow more", BYTES_MIN);
+        snprintf(why, why_bytes, "store-bytes-max must be at least %zu bytes",
+                 BYTES_MIN);
         return NULL;
     }
     if (strlen(s->directory) >= PATH_MAX) {
