@@ -696,7 +696,8 @@ def a_node_that_was_started_again_is_silent_for_the_longest_lease(t):
     c.kill(2)
     got = one("ACQUIRE", "other", "LEASE", LEASE)
     if time.monotonic() - restarted < LEASE / 1000:
-        check_error(got, "RECOVERING")
+        check_error(got, "RECOVERING", "1 of 3 nodes voted, and 2 are needed; 1 started or joined recently",
+                    "retry then, or use WAIT")
         says = [pairs(n)["says"] for n in c[1].explain("k")["nodes"]]
         check_that(says[2] in (b"silent", b"free"), says)
     until_granted(t, one, "other")
@@ -719,7 +720,7 @@ def all_nodes_may_be_started_again(t):
     one = c.client(1)
     got = one("ACQUIRE", "k1", "LEASE", LEASE)
     if time.monotonic() - died < LEASE / 1000:
-        check_error(got, "RECOVERING")
+        check_error(got, "RECOVERING", "0 of 3 nodes voted, and 2 are needed; ", " started or joined recently")
     fence = until_granted(t, one, "k1")
     check_that(time.monotonic() - died >= LEASE / 1000, "not before old leases have ended")
     check_that(fence > max(fences), "fences rise")
@@ -768,7 +769,7 @@ def fences_rise_over_kills_and_restarts(t):
 def a_first_start_without_bootstrap_waits_to_be_added(t):
     c = Cluster(t, 3, start=False)
     s = c.start(1)
-    s.until_log("not on any list yet: NODES ADD 1 %s on a member" % c.address(1))
+    s.until_log("this node is not a member of a cluster yet; to add it, send NODES ADD 1 %s to a member" % c.address(1))
     x = s.client()
     check_error(x("ACQUIRE", "k", "LEASE", 1000), "NOQUORUM", "not a member of a cluster")
     check(pairs(x("NODES"))["version"], 0)
@@ -791,7 +792,7 @@ def unusable_directories_are_rejected_with_a_message(t):
     data = ("--data", c.directory(1))
     alone = t.failing(*data)
     check(alone.status, 1)
-    check_that("a node's of a cluster; start it with --node" in alone.err, alone.err)
+    check_that("belongs to a node of a cluster; start the server with --node" in alone.err, alone.err)
     directory_is_refused(t, c, 1, "requires a data directory", options=("--data", "none"))
     directory_is_refused(t, c, 1, "peers must contain this node, 1", options=(
         "--data", t.path("other"), "--bootstrap", "--peers", "2=127.0.0.1:1"))
@@ -800,13 +801,16 @@ def unusable_directories_are_rejected_with_a_message(t):
         good = f.read()
     for raw, part in ((good[:-20], "the end of the file"), (b"", "the end of the file"),
                       (good.replace(b"lease_longest_ms ", b"lease_longest_ms 1"), "damaged"),
-                      (b"hello, world, I am no such file\n" + good, "none of Sluice's"),
+                      (b"hello, world, I am no such file\n" + good, "not a file of Sluice"),
                       (good.replace(b"sluice node 1", b"sluice node 9"), "another version")):
         with open(path, "wb") as f:
             f.write(raw)
         directory_is_refused(t, c, 1, part, options=data)
     os.unlink(path)
-    directory_is_refused(t, c, 1, "was in use, and its file", "NODES REMOVE", options=data)
+    directory_is_refused(t, c, 1, "was used before, but its file", "NODES REMOVE", options=data)
+    with open(c.directory(1) + "/lock", "w") as f:  # as version 0.1 marked the directory of a node
+        f.write("This folder is a node's of Sluice. What it has to know after a restart is in the file node.\n")
+    directory_is_refused(t, c, 1, "was used before, but its file", "NODES REMOVE", options=data)
     with open(path, "wb") as f:
         f.write(good)
     s = c.start(1)
@@ -821,8 +825,8 @@ def the_list_that_was_agreed_on_wins_over_the_config_file(t):
     c = Cluster(t, warm=LEASE)
     c.kill(1)
     s = c.start(1, "--bootstrap", peers="1=%s,7=127.0.0.1:7" % c.address(1))
-    s.until_log("peers: the list that the nodes have agreed on is another", c.address(3))
-    s.until_log("bootstrap is for a first start")
+    s.until_log("peers: ignored, because the cluster has agreed on another membership", c.address(3))
+    s.until_log("bootstrap: ignored")
     c.until_linked()
     check(c.nodes(1)[1], {1: "self", 2: "up", 3: "up"})
 
@@ -870,7 +874,7 @@ def fences_rise_and_leases_last_when_one_server_becomes_a_cluster(t):
         c.start(i, "--bootstrap", wait=False)
     for i in c.members:
         c[i].until_ready()
-        c[i].until_log("this directory was one server's")
+        c[i].until_log("the directory of a single server is now the directory of this node")
     c.until_linked()
     got = c.client(1)("ACQUIRE", "k", "LEASE", 2000)
     if time.monotonic() - granted < 1.9:
@@ -893,7 +897,7 @@ def a_node_with_a_full_disk_does_not_vote_and_the_others_continue(t):
     one = c.client(1)
     shims.disk(errno.ENOSPC)
     fence = one.acquire("long", "LEASE", 60000)
-    c[3].until_log("the node's file cannot be written", "No space left")
+    c[3].until_log("cannot write the node file", "No space left")
     check_that(c[3].number("state_errors") > 0, "it is counted")
     check_that(c[3].number("lease_longest_ms") < 60000, "so long it does not know of")
     check(c.client(3)("EXTEND", "long", fence, 60000), 60000, "others vote through it")
@@ -901,7 +905,7 @@ def a_node_with_a_full_disk_does_not_vote_and_the_others_continue(t):
     check_error(one("ACQUIRE", "more", "LEASE", 60000), "NOQUORUM", "1 of 3")
     one.acquire("short", "LEASE", 1000)  # that much is written
     shims.disk(0)
-    c[3].until_log("the node's file is written again")
+    c[3].until_log("the node file can be written again")
     until_granted(t, one, "more", 60000)
 
 

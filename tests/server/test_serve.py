@@ -305,7 +305,7 @@ def a_text_log_has_time_level_and_message(t):
         check_that(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (debug|info|warn|error) \S", line),
                    "%r is a line of a log" % line)
     check_that(re.search(r" info listening on 127\.0\.0\.1:\d+$", s.log, re.M), "it says where")
-    check_that(re.search(r" info ready: ", s.log), "it says when it is ready")
+    check_that(re.search(r" info listening on \S+\n\S+ info ready: ", s.log), "then it says that it is ready")
 
 
 @test

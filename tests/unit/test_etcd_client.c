@@ -629,7 +629,7 @@ UNIT_TEST(a_token_is_one_word)
     odd_begin(&one, serve_a_bad_token);
     use_client(client_with_user(SECRET));
     send_txn();
-    expect(&a, SL_ETCD_UNSENT, 200, 0, "no token was given");
+    expect(&a, SL_ETCD_UNSENT, 200, 0, "etcd returned no token");
     assert_int_equal(one.requests, 1);
 }
 
@@ -870,7 +870,7 @@ UNIT_TEST(an_object_without_an_end_is_too_big)
     begin_one(serve_an_endless_object, LATER_MS);
     watch(0);
     await_end(c, &w);
-    assert_string_equal(w.why, "an object of a watch is too big");
+    assert_string_equal(w.why, "an event of a watch is too large");
 }
 
 int main(void)

@@ -234,7 +234,7 @@ UNIT_TEST(there_must_be_a_directory_and_enough_space)
     refused(s, "does not exist");
     s->settings = before;
     s->settings.bytes_max = 1000;
-    refused(s, "allow more");
+    refused(s, "store-bytes-max must be at least");
     s->settings = before;
 }
 

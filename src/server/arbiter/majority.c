@@ -247,7 +247,7 @@ static void write_recovering(const struct sl_node_answer *a, char text[TEXT_BYTE
                  a->left_ms);
     else
         snprintf(text, TEXT_BYTES,
-                 "%" PRIu32 " of %" PRIu32 " nodes can vote, and %" PRIu32
+                 "%" PRIu32 " of %" PRIu32 " nodes voted, and %" PRIu32
                  " are needed; %" PRIu32
                  " started or joined recently and cannot vote for %" PRId64
                  " ms; retry then, or use WAIT",
