@@ -124,7 +124,7 @@ class Server:
             self.log.seek(0)
             text = self.log.read()
             found = re.search(r"listening on 127\.0\.0\.1:(\d+)\b", text)
-            if found and "ready" in text:
+            if found and "ready: sluice" in text:
                 return int(found.group(1))
             time.sleep(0.02)
         raise Failure("the server did not start")

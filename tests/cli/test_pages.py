@@ -258,7 +258,7 @@ def examples_work(t, page):
     if page == "sluice-do.1":
         variables["SLUICE_SERVER"] = "unix:" + t.path("socket")
         s = t.start(server(), "--port", "0", "--socket", t.path("socket"))
-        s.until_err("ready")
+        s.until_err("ready: sluice")
     lines = examples(page)
     check_that(len(lines) > 1, "there are examples")
     for line in lines:

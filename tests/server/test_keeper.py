@@ -1218,7 +1218,7 @@ def cut_off(t, reset):
             if time.monotonic() > end - 2.5 and refused is None:
                 refused = w("CHECK", "mutex", mutex)
             time.sleep(0.02)
-        check_error(refused, "NOKEEPER", "the keeper is node %d, and there is no way to it" % keeper)
+        check_error(refused, "NOKEEPER", "node %d is the keeper, but this node cannot reach it" % keeper)
         check(a.until_closed(), b"")
         check_that(fence_of(waiter.reply()) > mutex, "fences rise")
         check(b("EXTEND", "lease", lease, 30000), 30000, "a lease")

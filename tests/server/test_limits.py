@@ -1003,7 +1003,7 @@ def check_refused(t, bind):
     p = t.failing("--bind", bind)
     check_that(p.status in (1, 2), "it does not start: %d" % p.status)
     check_that("password" in p.err, "it says what to do: %r" % p.err)
-    check_that("ready" not in p.err, "it was not ready")
+    check_that("ready: sluice" not in p.err, "it was not ready")
 
 
 for bind in BEYOND:

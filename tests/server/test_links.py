@@ -745,7 +745,7 @@ def what_is_wrong_with_a_node_is_reported(t):
     for options, words in (
             (without("--peers"), "node requires peers"),
             (without("--peers", "--peers", "1=a:1,2"), 'peers: "2": each node must be given as ID=HOST:PORT'),
-            (without("--peers", "--peers", "1=a:1,2=b"), 'peers: "2=b": host:port is expected'),
+            (without("--peers", "--peers", "1=a:1,2=b"), 'peers: "2=b": the address must be host:port'),
             (without("--peers", "--peers", "1=a:1,1=b:1"), "twice"),
             (without("--peers", "--peers", "2=a:1,3=b:1"), "peers must contain this node, 1"),
             (without("--secret"), "node requires a secret of at least 16 bytes"),

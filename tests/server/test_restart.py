@@ -687,7 +687,7 @@ def refused(t, *words):
     check(p.status, 1, "the exit status")
     for word in words + (t.path("data"),):
         check_that(word in p.err, "it says %r: %s" % (word, p.err))
-    check_that("listening" not in p.err and "ready" not in p.err, "it does not claim to serve: " + p.err)
+    check_that("listening" not in p.err and "ready: sluice" not in p.err, "it does not claim to serve: " + p.err)
 
 
 def a_directory_that_lost_its_state_is_refused(t, clean):

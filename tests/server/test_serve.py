@@ -366,7 +366,7 @@ def a_port_can_be_used_again_at_once(t):
         check(kept[4]("PING"), "PONG")
         s.end()
         again = t.server(port=s.port, wait=False)
-        t.until(lambda: "ready" in again.log or not again.process.running, "it has begun")
+        t.until(lambda: "ready: sluice" in again.log or not again.process.running, "it has begun")
         if again.process.running:
             return
     check_that(False, "it listens on the same port again")

@@ -1214,7 +1214,7 @@ def a_foreign_file_is_rejected_and_left_unchanged(t):
     p = t.failing("--data", t.path("data"))
     check(p.status, 1)
     check_that("cannot open the transaction store" in p.err and store in p.err, "it says why: " + p.err)
-    check_that("listening" not in p.err and "ready" not in p.err, "it does not claim to serve: " + p.err)
+    check_that("listening" not in p.err and "ready: sluice" not in p.err, "it does not claim to serve: " + p.err)
     os.rename(t.path("moved"), t.path("data/" + store))
     s = start(t)
     check(get(s, "t", "k"), b"v")

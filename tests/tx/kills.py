@@ -401,7 +401,7 @@ class Server:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 preexec_fn=die_with_parent)
         self.starts += 1
-        until(lambda: "ready" in self.said(at) or self.process.poll() is not None,
+        until(lambda: "ready: sluice" in self.said(at) or self.process.poll() is not None,
               "the server is ready", DEADLINE_S)
         if self.process.poll() is not None:
             raise live.Failure("the server ended: " + self.said(at)[-300:])

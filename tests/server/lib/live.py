@@ -332,7 +332,7 @@ class Server:
         return self.process.err
 
     def until_ready(self):
-        self.stage.until(lambda: "ready" in self.log or not self.process.running,
+        self.stage.until(lambda: "ready: sluice" in self.log or not self.process.running,
                          "the server is ready")
         if not self.process.running:
             raise Failure("the server ended with status %d" % self.process.status)
