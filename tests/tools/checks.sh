@@ -170,8 +170,10 @@ fails "hardening: a text is no program" 'not a program or library' hardening
 cat >"$work/words.txt" <<'END'
 # kind	pattern	what to write instead
 all	frobs?	widget
-users	who waits	waiter
+docs	who waits	waiter
+source	in line	queue
 allow	docs/history.md	frobs?	a quotation
+allow	docs/old.md	*	not rewritten yet
 END
 words() { SLUICE_WORDS=$work/words.txt tools/check_words.sh "$tree"; }
 fresh
@@ -180,14 +182,20 @@ passes "words: the words of other systems are fine" words
 echo 'The server answers who waits.' | put docs/a.md
 fails "words: an idiom in a document" 'write: waiter' words
 rm "$tree/docs/a.md"
-echo 'The server answers who waits.' | put tests/a.py
-passes "words: an idiom for users only, in a test" words
+echo '/* The server answers who waits. */' | put src/locks/b.c
+passes "words: an idiom in documents only, in a source" words
+echo '/* A client waits in line. */' | put src/locks/b.c
+fails "words: an idiom in sources" 'write: queue' words
+rm "$tree/src/locks/b.c"
+echo 'A client waits in line.' | put tests/a.py
+passes "words: an idiom in sources, in a test" words
 echo '# Two frobs at once.' | put tests/a.py
-fails "words: an idiom for all, in a test" 'write: widget' words
+fails "words: an idiom everywhere, in a test" 'write: widget' words
 rm "$tree/tests/a.py"
 echo 'int frob_count = 3;' | put src/locks/a.c
 passes "words: a part of a name is another word" words
 echo 'A frob.' | put docs/history.md
+echo 'A frob, who waits.' | put docs/old.md
 passes "words: what is allowed in one file" words
 echo 'A frob.' | put docs/other.md
 fails "words: is not allowed in another" 'docs/other.md' words
