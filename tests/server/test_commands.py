@@ -498,6 +498,30 @@ def EXPLAIN_begins_with_the_holder_and_the_next_waiter(t, protocol):
         check_that(re.fullmatch(sentence + last, got), "%r" % got)
 
 
+@test
+def EXPLAIN_says_how_many_hold_and_why_each_waits(t):
+    s = t.server()
+    a, b, c, *waiters = s.clients(6)
+    for client in (a, b):
+        client.acquire("shared", "SHARED")
+        client.acquire("several", "PER", 5, "UNITS", 2)
+    c.acquire("mutex", "LEASE", 60000)
+    s.waits(waiters[0], "ACQUIRE", "shared", "WAIT", 100000)
+    s.waits(waiters[1], "ACQUIRE", "mutex", "SHARED", "WAIT", 100000)
+    s.waits(waiters[2], "ACQUIRE", "several", "PER", 5, "UNITS", 3, "WAIT", 100000, "PRIORITY", 7)
+    last = s.client()
+    s.waits(last, "ACQUIRE", "several", "PER", 5, "WAIT", 100000, count=2)
+    got = {key: s.explain(key) for key in ("shared", "several", "mutex")}
+    check_that(re.match(rb"2 holders share it; the oldest: client \d+ \(.*\) for \d+ m?s, fence \d+; next: client ",
+                        got["shared"]["summary"][0]), got["shared"]["summary"])
+    check_that(re.match(rb"2 grants hold 4 units; the oldest: client \d+ \(.*\) for \d+ m?s, fence \d+; next: client ",
+                        got["several"]["summary"][0]), got["several"]["summary"])
+    reasons = {key: [pairs(w)["reason"] for w in got[key]["waiters"]] for key in got}
+    check(reasons, {"shared": [b"shared by 2 holders"], "mutex": [b"held exclusively: 1 unit held"],
+                    "several": [b"full: 4 of 5 units held, 3 requested",
+                                b"queued behind a waiter with priority 7"]})
+
+
 @both_protocols
 def EXPLAIN_and_LOCKS_name_a_holder_that_has_left(t, protocol):
     """A lease outlives its connection, and the grant remembers whose it is."""

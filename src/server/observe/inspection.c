@@ -104,13 +104,13 @@ static void write_holder(const struct sl_inspection *i, char *out, size_t n)
                  i->holders[0].fence);
     else if (l->shared)
         snprintf(out, n,
-                 "%" PRIu32 " clients share it; the oldest holder: %s for %s, fence "
+                 "%" PRIu32 " holders share it; the oldest: %s for %s, fence "
                  "%" PRIu64,
                  l->holders, client, time, i->holders[0].fence);
     else
         snprintf(out, n,
                  "%" PRIu32 " grants hold %" PRIu64
-                 " units; the oldest holder: %s for %s, fence %" PRIu64,
+                 " units; the oldest: %s for %s, fence %" PRIu64,
                  l->holders, l->held, client, time, i->holders[0].fence);
 }
 
