@@ -115,7 +115,7 @@ static bool has_lines(const struct do_command *w)
            (is(w, 0, "CLIENT") && (is(w, 1, "LIST") || is(w, 1, "INFO")));
 }
 
-/* Whether an option of ACQUIRE has a value: in the syntax, a small letter follows it. */
+/* Whether an option of ACQUIRE has a value: in the syntax, a lower-case word follows it. */
 static bool has_value(const char *option)
 {
     const struct cli_server_command *c = cli_server_commands;
