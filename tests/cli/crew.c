@@ -260,7 +260,7 @@ static bool doom(struct crew_run *r, int who)
     return true;
 }
 
-/* Say before it happens that a kill may hit somebody who is just beginning, and whose
+/* Say before it happens that a kill may hit a process that is just beginning, and whose
  * state then stays ALIVE forever. */
 static void spoil(struct crew_run *r)
 {

@@ -1,6 +1,6 @@
 /* crew.h - runs of `sluice run`, many at a time, what is done to them, and the judgement.
  *
- *     driver                 this process; adopts whoever is orphaned below it
+ *     driver                 this process; adopts processes that are orphaned below it
  *       +-- sluice run       the wrapper; in a group of its own, dies with the driver
  *             +-- witness    the command (witness.c); in a group of its own
  *                   +-- heir

@@ -448,7 +448,7 @@ class Stage:
         return k["held"] if k else 0
 
     def waiting(self, key="k"):
-        """The pids of those who wait. One that waits is missing for a moment now and then,
+        """The pids of the waiters. One that waits is missing for a moment now and then,
         when it looks around; so wait for what is expected."""
         shown = self.show(key)
         return [w["pid"] for w in shown["pending"]] if shown else []
@@ -494,14 +494,14 @@ class Stage:
 
 
 class Overdue(BaseException):
-    """The deadline has passed, or whoever runs the tests is gone."""
+    """The deadline has passed, or the process that runs the tests is gone."""
 
 
 def on_signal(number, _frame):
     for n in (signal.SIGALRM, signal.SIGTERM):
         signal.signal(n, signal.SIG_IGN)  # cleaning up is not to be disturbed
     raise Overdue("killed after %d s" % DEADLINE_S if number == signal.SIGALRM
-                  else "whoever ran the test is gone")
+                  else "the process that ran the test is gone")
 
 
 def perform(name, f):
@@ -512,7 +512,7 @@ def perform(name, f):
     signal.signal(signal.SIGTERM, on_signal)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Whoever started us may have ignored some; a test begins with the defaults.
+    # The parent process may have ignored some; a test begins with the defaults.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in signal.valid_signals():
         if signal.getsignal(number) == signal.SIG_IGN and number != signal.SIGPIPE:

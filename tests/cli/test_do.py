@@ -321,7 +321,7 @@ def a_full_disk_is_71(t):
                                    env={"SLUICE_SERVER": "127.0.0.1:%d" % s.port})
         p.until_err("subscribed")
         c.acquire("db")
-        check(p.status, 71, "of one who listens")
+        check(p.status, 71, "of a subscriber")
 
 
 # --- Where and who ------------------------------------------------------------

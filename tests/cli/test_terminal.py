@@ -425,7 +425,7 @@ def ctrl_z_stops_the_command_and_fg_and_bg_continue_it(t):
 
 @test
 def ctrl_z_stops_the_command_and_the_wrapper_takes_the_terminal_back(t):
-    # bash takes the terminal itself, whoever has it. This one looks first.
+    # bash takes the terminal itself, whichever process has it. This one looks first.
     t.script("shell", """#!/usr/bin/env python3
 import os, signal, sys
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)

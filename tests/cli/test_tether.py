@@ -539,7 +539,7 @@ def a_grant_on_a_removed_segment_does_not_overlap_a_new_run(t):
     t.until(lambda: stopped(waiter.pid), "the waiter is stopped")
     remove_by_unlink(t)
     newcomer = t.hold()
-    # Now the permit of the old segment comes back, and the waiter may take that.
+    # Now the permit of the old segment is released, and the waiter may take that.
     old.kill()
     os.kill(command, KILL)
     check_that(old.status in (-KILL, 137, 79), "the old one has ended")
@@ -555,7 +555,7 @@ def a_grant_on_a_removed_segment_does_not_overlap_a_new_run(t):
 @test
 def waiters_on_a_removed_segment_exclude_each_other_on_the_new_one(t):
     t.hold("--grace", "1h")
-    inside = "mkdir inside || echo BESIDE; sleep 0.05; rmdir inside; echo ran"
+    inside = "mkdir inside || echo TWICE; sleep 0.05; rmdir inside; echo ran"
     waiters = [t.wait_for("-q", command=("sh", "-c", inside)) for _ in range(5)]
     remove_by_unlink(t)
     for p in waiters:
@@ -640,7 +640,7 @@ def of_many_that_are_killed_in_any_order_nothing_is_left(t):
 @test
 def a_chain_of_waiters_passes_the_permit_on_through_kills(t):
     log = t.path("log")
-    command = ("sh", "-c", "mkdir inside || echo BESIDE >>log; echo $$ >>log; "
+    command = ("sh", "-c", "mkdir inside || echo TWICE >>log; echo $$ >>log; "
                            "sleep 0.02; rmdir inside; kill -9 $$")
     first = t.hold()
     waiters = [t.wait_for("-q", command=command) for _ in range(6)]
@@ -651,7 +651,7 @@ def a_chain_of_waiters_passes_the_permit_on_through_kills(t):
     with open(log) as f:
         lines = f.read().split()
     check(len(set(lines)), 6)
-    check_that("BESIDE" not in lines, "one at a time")
+    check_that("TWICE" not in lines, "one at a time")
 
 
 main(__doc__)

@@ -80,7 +80,7 @@ static bool is_in(const struct board_run *r)
            board_state(&r->process[HEIR]) == ALIVE;
 }
 
-/* Who is in with us? Looked at twice: those who are there both times were there together,
+/* Who is in with us? Looked at twice: processes that are there both times were there together,
  * between the two. */
 static void look_around(void)
 {

@@ -32,7 +32,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import checker  # noqa: E402
 from crowd import Book, again, die_with_parent, now, state_of  # noqa: E402
-from load import BESIDE, Client, Load, Lockers, finals, gather, write_history  # noqa: E402
+from load import EARLY, Client, Load, Lockers, finals, gather, write_history  # noqa: E402
 from nemesis import Nemesis, kinds_for  # noqa: E402
 from net import missing as no_namespaces  # noqa: E402
 from nodes import Cluster, Refused, until  # noqa: E402
@@ -40,7 +40,7 @@ from report import Report  # noqa: E402
 
 # Keys, and between what their leases are, in ms.
 KEYS = {"quick": (300, 400), "calm": (300, 600), "usual": (400, 1000), "slow": (600, 2000),
-        BESIDE: (400, 800)}
+        EARLY: (400, 800)}
 ORDER = "fence not above", "fence not in order", "fence used twice", "fence changed"
 COMMANDS = "ACQUIRE", "EXTEND", "RELEASE", "CHECK", "READ"
 # What may be answered. Other errors would be mistakes of ours, or of theirs.

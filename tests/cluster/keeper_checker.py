@@ -42,7 +42,7 @@ sys.path.insert(0, HERE)
 import checker  # noqa: E402
 from checker import GAMMA, INFINITE, MS, Belief, Violation  # noqa: E402
 
-SHARED_CAPACITY = 1 << 40  # one who does not share takes all of it
+SHARED_CAPACITY = 1 << 40  # an exclusive holder takes all of it
 SLACK_MS = 1000   # until what is over is free, on a machine that stalls
 LINGER_MS = 1000  # the setting of these tests, for connections that were lost
 LATE_MS = 4000    # after all was whole again, what was not answered has been done, or never is

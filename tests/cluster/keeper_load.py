@@ -97,7 +97,7 @@ class Locker(load.Load):
                              self.rng.randint(*LEASE_MS), shared=shared))
 
     def spend(self, grant):
-        """Hold it for a while, and give it back, or not."""
+        """Hold it for a while, and release it, or not."""
         if grant is None:
             return
         rng = self.rng
@@ -135,7 +135,7 @@ class Locker(load.Load):
         if self.links.get(node) is link and rng.random() < 0.8:
             if self.release(grant, node=node) is not None:
                 return
-        # Its connection has ended, or is now, without a word.
+        # Its connection has ended, or ends now, without a message.
         self.book.note("CLOSED", key=key, fence=grant.fence)
         self.drop(node)
 

@@ -17,7 +17,7 @@ from crowd import Book, Crowd, lines_of, now  # noqa: E402
 MS = checker.MS
 CONNECT_S = 0.4     # a node that is cut off says nothing at all
 PATIENCE_MS = 1500  # for an answer, besides WAIT
-BESIDE = "beside"   # the key of which thieves do not wait to the end
+EARLY = "early"   # the key of which thieves do not wait to the end
 
 
 # --- What the lock guards -----------------------------------------------------------
@@ -311,7 +311,7 @@ class Load(Client):
         priority = rng.choice((0, 0, 0, rng.randint(1, 5)))
         grant = self.acquire(key, lease_ms, wait_ms, priority,
                              steal=priority > 0 and wait_ms > 0 and rng.random() < 0.6,
-                             early=rng.choice((0.1, 0.5)) if key == BESIDE else None)
+                             early=rng.choice((0.1, 0.5)) if key == EARLY else None)
         if grant is not None:
             self.hold(grant)
 

@@ -217,7 +217,7 @@ class Nemesis:
         return self.pause(self.some(self.rng.randint(self.c.majority, len(self.c))))
 
     def kill(self, ids):
-        """All at the same moment; they come back one by one, some of them at once."""
+        """All at the same moment; they restart one by one, some of them at once."""
         ids = [i for i in ids if self.c[i].pid is not None]
         for i in ids:
             self.ended.add(i)

@@ -786,7 +786,7 @@ static const struct {
     {"owners and keys out of range are nobody's", owners_and_keys_out_of_range},
     {"sizes that the file does not have are rejected", sizes_that_are_wrong},
     {"a look at a segment whose every bit is set ends", a_look_at_a_segment_that_is_full},
-    {"a damaged header that is made anew kills no holder", made_anew_under_a_holder},
+    {"a damaged header that is created again kills no holder", made_anew_under_a_holder},
 };
 /* clang-format on */
 

@@ -64,7 +64,7 @@ void actor_kill(struct actor *a);
 void actor_order(struct actor *a, const struct actor_order *order);
 int64_t actor_answer(struct actor *a, int64_t within_ms, struct actor_answer *out);
 
-/* Both. An actor that does not answer in time has been killed and started anew. */
+/* Both. An actor that does not answer in time has been killed and started again. */
 int64_t actor_do(struct actor *a, const struct actor_order *order);
 
 /* The orders in short. */

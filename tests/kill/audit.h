@@ -15,7 +15,7 @@
  *   I1  every name is found, at one place of the index, and no two keys have one name
  *   I2  no key is closing, and the index leads to no key without a name
  *   D1  no slot is dying
- *   D2  every slot was filled in by whoever made the segment */
+ *   D2  every slot was filled in by the creator of the segment */
 #ifndef TESTS_KILL_AUDIT_H
 #define TESTS_KILL_AUDIT_H
 

@@ -8,7 +8,7 @@
  * so there is one right answer. Capacities and units differ from call to call.
  *
  * Some turns end badly: the process is killed in the middle of it. What its players held
- * comes back, from the kernel by SEM_UNDO, from us by reaping; whatever the last operation
+ * is released, by the kernel with SEM_UNDO, by us with reaping; whatever the last operation
  * was, afterwards both must agree again. Until somebody reaps, ours may count what the
  * dead held; then only the verdicts are compared, since nobody is refused for the dead. */
 #include <errno.h>

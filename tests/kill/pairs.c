@@ -205,7 +205,7 @@ static void k4_afterwards(struct scene *s)
     if (answer(1) != SLUICE_OK) scene_wrong(s, "the release failed");
 }
 
-/* ---- a reaper and somebody who overwrites ---- */
+/* ---- a reaper and a process that overwrites ---- */
 
 static void overwrite(struct scene *s)
 {
@@ -244,7 +244,7 @@ static uint32_t locked_by(const struct scene *s)
     return word & FUTEX_TID_MASK;
 }
 
-/* It is the exclusive reaper and has said so; who comes now is one that helps. */
+/* It is the exclusive reaper and has announced it; a process that arrives now helps. */
 static bool has_said_so(const struct scene *s)
 {
     return __atomic_load_n(&s->seg.slots[0].dying, __ATOMIC_ACQUIRE) != 0;

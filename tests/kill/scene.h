@@ -31,7 +31,7 @@ struct scene {
     struct {
         char name[ACTOR_KEY_MAX];
         uint32_t held[CAST];
-        uint32_t besides; /* Held by somebody who is not of the cast. */
+        uint32_t besides; /* Held by a process outside of the cast. */
     } keys[SCENE_NAMES_MAX];
     uint32_t key_count;
     bool wrong;
@@ -69,7 +69,7 @@ void scene_dave_dies(struct scene *s);
 /* What the living hold of a key. */
 uint32_t scene_held(const struct scene *s, const char *key);
 
-/* Somebody who is not of the cast holds so much of it. */
+/* A process outside of the cast holds this many units of it. */
 void scene_besides(struct scene *s, const char *key, uint32_t units);
 
 /* --- Judgement ------------------------------------------------------------ */
@@ -84,7 +84,7 @@ void scene_map(struct scene *s);
 /* The key's number, or UINT32_MAX. */
 uint32_t scene_key(const struct scene *s, const char *key);
 
-/* The dead are reaped (by Carol: as one who would be told FULL for `key` if asking, or
+/* The dead are reaped (by Carol: as a caller that would get FULL for `key`, or
  * by sluice_canal_reap()), the counts are those of the living, everything else is free,
  * the segment is in order and a new key can be filled to its capacity. */
 void scene_judge(struct scene *s, const char *key, bool asking);

@@ -20,7 +20,7 @@ void script_enter(void *scene);    /* Open the segment. */
 void script_resolve(void *scene);  /* And have a handle. */
 void script_hold_one(void *scene); /* And one unit of main, in a capacity of one. */
 
-/* Take a unit of each of n0, n1, ... and give it back, so that all records of a chunk are
+/* Take a unit of each of n0, n1, ... and release it, so that all records of a chunk are
  * bound. */
 void script_bind_all(void *scene);
 

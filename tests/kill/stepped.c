@@ -279,7 +279,7 @@ bool stepped_finish_counting(struct stepped *p, uint32_t *timeouts)
 
 /* ---- traces ---- */
 
-/* Not from the heap: those who are forked later would find another heap, and go another
+/* Not from the heap: processes that are forked later would find another heap, and go another
  * way. */
 static void note_point(struct trace *t, uintptr_t at)
 {

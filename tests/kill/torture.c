@@ -4,7 +4,7 @@
  *
  * Workers take and give units of keys by name and by handle, in capacities that differ, some
  * of them waiting; many names go through few keys. A killer kills them, stops and
- * continues them, and kills whoever only reaps. Now and then the world is stopped, every
+ * continues them, and kills processes that only reap. Now and then the world is stopped, every
  * thread of it, and audited from outside:
  *
  *   - the segment is in order (audit.h), above all N1
@@ -59,7 +59,7 @@ static const struct sluice_canal_options options = {
 struct notes {
     _Alignas(64) uint64_t operations;
     uint32_t certain[NAMES]; /* Units that it holds for certain, of each name. */
-    uint32_t maybe[NAMES];   /* Units that it is just taking or giving back. */
+    uint32_t maybe[NAMES];   /* Units that it is just acquiring or releasing. */
 };
 
 struct board {
@@ -241,7 +241,7 @@ static void *toil(void *arg)
         /* A thread may also just end, and leave everything to its exit handler. */
         if (t->notes != &board->notes[0][0] && draw(t, 1u << 20) == 0) break;
     }
-    /* Certain no more, before it is given back. */
+    /* No longer certain, before it is released. */
     for (uint32_t i = 0; i < t->hand_count; i++) {
         note(&t->notes->maybe[t->hands[i].name], t->hands[i].units);
         note(&t->notes->certain[t->hands[i].name], 0);
@@ -312,7 +312,7 @@ static void start_reaper(struct world *w)
     if (w->reaper == 0) be_reaper();
 }
 
-/* It is dead: forget its notes, and begin anew. */
+/* It is dead: forget its notes, and start again. */
 static void bury(struct world *w, uint32_t i)
 {
     for (uint32_t j = 0; j < THREADS_MAX; j++) {
@@ -395,7 +395,7 @@ static uint64_t left_by_the_dead(const struct world *w, uint32_t key)
     return units;
 }
 
-/* Which key each name has, or UINT32_MAX. Not by the index, which somebody who is stopped
+/* Which key each name has, or UINT32_MAX. Not by the index, which a process that is stopped
  * may just be changing; a key that is closing has its name all the same. */
 static void find_names(struct world *w, uint32_t key_of[NAMES])
 {

@@ -75,7 +75,7 @@ byte at_term[IDS];       /* Of which keeper, */
 byte value[IDS];         /* and what it writes. */
 bool gone[IDS];          /* Its connection is lost, and its keeper does not know yet. */
 bool applied[CLIENTS];   /* Really. */
-bool refused[IDS];       /* Its client was told so. */
+bool refused[IDS];       /* Its client received that. */
 byte losses = LOSSES, refusals = FULL;
 
 #define DUPLICATE (known[CLIENT_OF(id)])

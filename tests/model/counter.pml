@@ -1,4 +1,4 @@
-/* counter.pml - the detectable counter: exact, whoever is killed and whenever.
+/* counter.pml - the detectable counter: exact, whichever process is killed and whenever.
  *
  * One key. Its word W = (count, tag) changes only by a swap that installs a new
  * tag (record, seq), so the tag tells which operation was the last to succeed.
@@ -9,7 +9,7 @@
  * Slot r owns record r. Its robust mutex is held for life by the owner, after the
  * owner's death by one reaper, the slot's exclusive one; others may help it. Nobody
  * can tell a killed process from a slow one but by the mutex, so a death needs no
- * step of its own: whoever sees "owner died" in the mutex kills its holder in that
+ * separate step: a process that sees "owner died" in the mutex kills its holder in that
  * same step. A holder killed earlier is one that no longer moved. A process stopped
  * forever is one that the others outlive: hence the asserts at the end of each
  * reaper, and not only at the end of the run.
@@ -302,7 +302,7 @@ inline look_again()
 #endif
 }
 
-/* Whoever goes away because a reaper has the mutex trusts it with permits that are
+/* A process that returns because a reaper has the mutex trusts it with permits that are
  * lost while it is stopped. Not so if it was killed, which the next one sees. */
 inline trust()
 {

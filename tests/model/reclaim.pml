@@ -14,7 +14,7 @@
  *
  * Slots, reapers, deaths and steps are those of counter.pml. The exclusive reaper
  * clears the bit of the record's key once the record is at rest, and then frees the
- * slot. Whoever takes the segment's mutex from a killed reclaimer reopens what that
+ * slot. The process that takes the segment's mutex from a killed reclaimer reopens what that
  * one was closing.
  *
  * Configurations: -DNAMES -DCLOSERS -DROAM -DHEIRS -DHEIRS_CLOSER, see init.
@@ -206,7 +206,7 @@ inline find_next()
     if :: k == KEYS -> forget() :: else -> at = FIND fi
 }
 
-/* What the look-up found. A record is bound anew only if it named something else. */
+/* What the look-up found. A record is bound again only if it named something else. */
 inline found()
 {
 #ifdef BITFIRST

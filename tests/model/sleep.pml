@@ -1,4 +1,4 @@
-/* sleep.pml - nobody sleeps beside a free place.
+/* sleep.pml - no process sleeps while a unit is free.
  *
  * Who finds a key full sleeps on its wake word: a sequence, and a bit that says that
  * somebody may be asleep. The bit is a hint and not a count, for a count would drift
@@ -14,7 +14,7 @@
  * Waiters ask for different units and declare different capacities, which is why all are
  * woken: the first in the queue may not be the one that fits.
  *
- * A kill between swap and wake loses the wake, and a killed holder's units come back
+ * A kill between swap and wake loses the wake, and a killed holder's units are released
  * only when somebody reaps them; so every sleep ends after a while, and the sleeper
  * then reaps and tries again. That is a round here, and what is claimed is this:
  *
@@ -34,11 +34,11 @@
  *   WAKEONE        one sleeper is woken and not all
  *   READFIRST      the releaser looks at the wake word before it swaps the count
  *   NOTIMEOUT      a sleep has no end of its own, and somebody is killed
- *   COUNTHALF      sleepers wait on the count, beside a flag in a word of its own. A
+ *   COUNTHALF      sleepers wait on the count, next to a flag in a word of its own. A
  *                  releaser that was slow after its swap clears the flag of a waiter
  *                  that came since; the waiter finds the count as it was, sleeps, and
  *                  the next release sees no flag. (Nor would it help if the count had
- *                  moved and come back.)
+ *                  moved and returned.)
  */
 
 #ifndef WAITERS
@@ -190,7 +190,7 @@ end_asleep:
            early--; asleep[me] = false; moving++; at = REAP
        }
 
-    /* Units come back: from the dead, or from this holder, in part or in all. */
+    /* Units are released: by the dead, or from this holder, in part or in all. */
     :: d_step {
            at == REAP ->
            if
@@ -215,7 +215,7 @@ end_asleep:
 #endif
     :: at == HOLD -> at = END
 
-    /* A failed swap of the wake word leaves the wake to whoever came first: what
+    /* A failed swap of the wake word leaves the wake to the process that came first: what
      * was freed here is seen by all who set the bit after that. */
     :: d_step {
            at == NOTE ->

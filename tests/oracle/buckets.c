@@ -153,7 +153,7 @@ INLINE bool step_highest(struct buckets *t, struct buckets_op *op)
         ets_insert(&t->highest, 1);
     } else {
         int32_t number;
-        /* Whoever made bucket 1 may not have got this far yet. */
+        /* The process that made bucket 1 may not have got this far yet. */
         if (!ets_add(&t->highest, 1, &number)) return end(op, BUCKETS_BADARG);
     }
     return acquired(op, 1);

@@ -14,7 +14,7 @@
  * machine, and buckets_step() makes exactly one access. That gives three uses:
  *
  *   in sequence     buckets_acquire(), buckets_release(), buckets_down()
- *   step by step    buckets_begin_*() and buckets_step(); whoever calls it may let
+ *   step by step    buckets_begin_*() and buckets_step(); the caller may let
  *                   others step in between (interleave.c tries all ways)
  *   concurrently    the same functions by threads or processes: every access is an
  *                   atomic instruction, and struct buckets is flat, so it may lie in
@@ -61,7 +61,7 @@ enum buckets_word {
     BUCKETS_OUT_OF_BUCKETS,
     /* An entry was missing: the caller crashes, and what it had changed stays. */
     BUCKETS_BADARG,
-    /* A counter had a value that none of the documents' cases names. Whoever released
+    /* A counter had a value that none of the documents' cases names. The process that released
      * crashes; if that is the manager, the table goes with it. */
     BUCKETS_NO_CASE,
 };
@@ -74,7 +74,7 @@ struct buckets_answer {
 /* An operation on its way. Plain data: may be copied between two steps. */
 struct buckets_op {
     uint32_t place;   /* What buckets_step() does next; see buckets.c. */
-    uint32_t process; /* Who asks: an index of monitors, or BUCKETS_UNWATCHED. */
+    uint32_t process; /* The caller: an index of monitors, or BUCKETS_UNWATCHED. */
     uint32_t per;
     uint32_t buckets;
     uint32_t at;    /* The bucket it stands at, from 1. */

@@ -149,7 +149,7 @@ static const struct script scripts[] = {
         .actors = {{'P', {STAYS}}, {'Q', {REL(1)}}, {'W', {ACQ(1, 2), REL(1)}}},
         .shows = COUNT_WRONG,
     },
-    {   /* C6. Bucket 1 is there and `highest` is not yet: whoever makes bucket 2 then
+    {   /* C6. Bucket 1 is there and `highest` is not yet: the process that makes bucket 2 then
          * crashes, and the unit it had counted stays forever. */
         .name = "C6 a fresh key", .start_per = 1,
         .actors = {{'A', {ACQ(1, 2)}}, {'B', {ACQ(1, 2)}}, {'C', {ACQ(1, 2)}}},
@@ -230,8 +230,8 @@ struct world {
     struct actor actors[ACTORS_MAX];
     struct past past[PAST_MAX];
     uint32_t past_count;
-    uint32_t now;    /* Steps made. */
-    int32_t counted; /* Units taken and not given back, as the lock's accesses show. */
+    uint32_t now;      /* Steps made. */
+    int32_t counted;   /* Units taken and not released, as the lock's accesses show. */
     unsigned findings; /* enum finding */
     int32_t worst,
         worst_capacity; /* The worst over-admission: this many of such a capacity. */
@@ -415,7 +415,7 @@ static bool next_call(const struct run *r, struct world *w, uint32_t who)
         const struct call *call = &r->script->actors[who].calls[a->next];
         if (call->what == NOTHING) return false;
         if (call->what == RELEASE && a->held == 0) {
-            a->next++; /* It was refused, so there is nothing to give back. */
+            a->next++; /* It was refused, so there is nothing to release. */
             continue;
         }
         a->call = *call;

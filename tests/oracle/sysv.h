@@ -1,6 +1,6 @@
 /* sysv.h - a counting lock with declared capacity on a SysV semaphore: the second oracle.
  *
- * The kernel keeps the count, decides, and with SEM_UNDO gives back what a dead process
+ * The kernel keeps the count, decides, and with SEM_UNDO releases what a dead process
  * held, so this lock shares nothing with ours but the specification. It is slow (two
  * system calls a pair) and small (SYSV_ROOM_MAX), and good for comparing.
  *
@@ -12,7 +12,7 @@
  *     put   SYSV_ROOM_MAX - r          so that u are taken in all
  *
  * Units belong to a process, whatever its thread; threads of one process share what
- * SEM_UNDO gives back.
+ * SEM_UNDO releases.
  *
  * A semaphore outlives its makers. It is removed by sysv_close(), or else, when all who
  * have it open are dead, by a small process that waits for just that. */

@@ -246,7 +246,7 @@ static void *racer(void *argument)
         } else if (nth != SLUICE_EFULL) {
             atomic_fetch_add(&r->odd, 1);
         }
-        /* Nobody may leave, and so give back, before all have asked. */
+        /* No process may exit, and so release, before all have called. */
         pthread_barrier_wait(&r->start);
     }
     return NULL;

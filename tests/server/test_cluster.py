@@ -243,7 +243,7 @@ def a_waiter_is_granted_when_another_node_releases(t):
     took = time.monotonic() - began
     check_that(fence_of(got) > fence and got[3] > 0, "granted: %r" % got)
     check_that(took < 2, "soon: %.3f s" % took)
-    check(three("ACQUIRE", "k", "LEASE", 1000, "WAIT", 300), None, "it has waited in vain")
+    check(three("ACQUIRE", "k", "LEASE", 1000, "WAIT", 300), None, "the wait timed out")
 
 
 @test
@@ -1029,7 +1029,7 @@ def nodes_come_and_go_while_a_lease_is_held(t):
 
 @test
 def fences_rise_when_all_are_gone_that_saw_them(t):
-    """Two nodes have clocks that are an hour ahead. They go, and so does the third: those who
+    """Two nodes have clocks that are an hour ahead. They go, and so does the third: clients that
     are left have clocks of today, and never heard of the key."""
     shims = Shims(t)
     shims.clock(3600)

@@ -41,7 +41,7 @@ def taken_is_a_null_array_in_RESP2_and_a_null_in_RESP3(t):
         c.send("ACQUIRE", "k")
         check(c.exactly(len(wire)), wire, "the bytes")
         c.send("ACQUIRE", "k", "WAIT", 20)
-        check(c.exactly(len(wire)), wire, "the bytes of a wait in vain")
+        check(c.exactly(len(wire)), wire, "the bytes of a wait that timed out")
         c.send("READ", "nobody has this")
         check(c.exactly(len(wire)), wire, "the bytes of READ of nothing")
         check(c("PING"), "PONG")

@@ -523,7 +523,7 @@ def large_things_pass(t, at):
     other = live.client(live.roles()[at - 2])
     begin(other)
     got = other("TX.SCAN", "large%d" % at)
-    check_that(isinstance(got, list), "6 MB come back: %s" % repr(got)[:200])
+    check_that(isinstance(got, list), "6 MB arrive: %s" % repr(got)[:200])
     check(dict(zip(got[::2], got[1::2])) == rows, True, "they are those, of %d" % len(got))
     other("TX.COMMIT")
     note = "n" * 4096
@@ -543,7 +543,7 @@ def large_things_pass(t, at):
             break
     check(len(found), 1500, "locks that are listed")
     check(c("RESET"), "RESET")
-    until(lambda: other("LOCKS", "MATCH", "many%d-*" % at)[1] == [], "all is given back")
+    until(lambda: other("LOCKS", "MATCH", "many%d-*" % at)[1] == [], "all is released")
 
 
 @test
@@ -573,14 +573,14 @@ def reset_quit_and_kill_give_back(t, at):
     begin(c)
     ok(c, "TX.PUT", k, "x", "1")
     check(c("RESET"), "RESET")
-    until(lambda: isinstance(away("ACQUIRE", k), list), "RESET gives back")
+    until(lambda: isinstance(away("ACQUIRE", k), list), "RESET releases")
     check_error(c("TX.COMMIT"), "NOTX")
     away("RELEASE", k)
     until_done(lambda: put(away, k, "x", "2"), "and the lock of its transaction")
     c.acquire(k)
     check(c("QUIT"), "OK")
     began = time.monotonic()
-    until(lambda: isinstance(away("ACQUIRE", k), list), "QUIT gives back")
+    until(lambda: isinstance(away("ACQUIRE", k), list), "QUIT releases")
     check_that(time.monotonic() - began < 1.2, "and at once")
     away("RELEASE", k)
     c = live.client(where)
@@ -588,7 +588,7 @@ def reset_quit_and_kill_give_back(t, at):
     number, killer, began = c("CLIENT", "ID"), live.client(where), time.monotonic()
     check(killer("CLIENT", "KILL", "ID", number), 1)
     c.until_closed()
-    until(lambda: isinstance(away("ACQUIRE", k), list), "after a while it is given back")
+    until(lambda: isinstance(away("ACQUIRE", k), list), "after a while it is released")
     took = time.monotonic() - began
     check_that(1.4 < took < 8, "that was after linger: %.3f s" % took)
 
@@ -607,7 +607,7 @@ def who_hangs_up_gives_back(t, at):
         for c in (waiter, leaser, holder):
             getattr(c, how)()
         until(lambda: pairs(away("EXPLAIN", k))["waiters_count"] == 0, "it waits no more")
-        got = until(lambda: away("ACQUIRE", k), "it is given back")
+        got = until(lambda: away("ACQUIRE", k), "it is released")
         took = time.monotonic() - began
         check_that(fence_of(got) > fence, "fences rise")
         check_that(took < 1.4 if how == "close" else 1.4 < took < 8, "%s: after %.3f s" % (how, took))
@@ -619,7 +619,7 @@ def who_hangs_up_gives_back(t, at):
 
 @test
 def a_holder_without_a_lease_may_be_idle(t):
-    """idle-time is for those who hold nothing."""
+    """idle-time is for clients that hold nothing."""
     with cluster(t, options={"idle-time": "2s"}) as live:
         for i in live.ids:
             c, idle = live.clients(i, i)
@@ -655,7 +655,7 @@ def a_client_of_another_node_can_be_disconnected(t):
         check(len(seen), 1, "CLIENT LIST at the keeper")
         check(k("CLIENT", "KILL", "ID", re.match(r"id=(\d+) ", seen[0]).group(1)), 1)
         check(c.until_closed(), b"")
-        check_that(fence_of(k("ACQUIRE", "k", "WAIT", 20000)), "what it held is given back")
+        check_that(fence_of(k("ACQUIRE", "k", "WAIT", 20000)), "what it held is released")
 
 
 # --- Nodes that die ------------------------------------------------------------------------------
@@ -763,8 +763,8 @@ def what_others_hold_is_reclaimed(t):
                 "count": a.acquire("count", "PER", 3, "UNITS", 2)}
         b.acquire("shared", "SHARED")
         other = b.acquire("count", "PER", 3, "LEASE", 3000)
-        a.acquire("given back")
-        check(a("RELEASE", "given back"), 1)
+        a.acquire("released")
+        check(a("RELEASE", "released"), 1)
         extended = a.acquire("extended", "LEASE", 900)
         check(b("EXTEND", "extended", extended, 3000), 3000, "through another node")
         old = live.term()
@@ -777,14 +777,14 @@ def what_others_hold_is_reclaimed(t):
         check(x("EXTEND", "extended", extended, 3000), 3000)
         check_error(a("EXTEND", "mutex", held["mutex"], 1000), "NOLEASE")
         for key, words in (("mutex", ()), ("lease", ()), ("shared", ()), ("count", ("PER", 3)),
-                           ("given back", ())):
+                           ("released", ())):
             got = x("ACQUIRE", key, *words)
             if not isinstance(got, Error):
                 check(got, None, "%s, for somebody else" % key)
             else:
                 check_error(got, "RECOVERING")
         began = time.monotonic()
-        later = fence_of(x("ACQUIRE", "given back", "WAIT", 20000))
+        later = fence_of(x("ACQUIRE", "released", "WAIT", 20000))
         check_that(later > max(held.values()), "fences rise")
         check_that(time.monotonic() - died > AUTHORITY_S, "not before an old keeper has stopped")
         for key in ("mutex", "shared", "count"):
@@ -890,12 +890,12 @@ def LOCKS_WAITED_through_another_node(t):
 def released_and_stolen_grants_are_not_reclaimed(t):
     with trio(t) as (live, keeper, one, two):
         a, b, at_keeper = live.clients(one, two, keeper)
-        # Extended through another node, then given back by who took it; then it is another's.
+        # Extended through another node, then released by the client that acquired it; then another client has it.
         f = a.acquire("extended", "LEASE", 60000)
         check(b("EXTEND", "extended", f, 60000), 60000)
         check(a("RELEASE", "extended", f), 1)
         now = {"extended": a.acquire("extended")}
-        # Given back by others.
+        # Released by others.
         f = a.acquire("by another", "LEASE", 60000)
         check(b("RELEASE", "by another", f), 1)
         now["by another"] = b.acquire("by another")

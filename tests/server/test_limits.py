@@ -293,7 +293,7 @@ def pattern_bytes_max(t):
 
 @test
 def a_broken_stream_does_not_affect_other_clients(t):
-    """The reader of one who broke off is not another's."""
+    """The reader of a client that broke off is not reused by another."""
     s = t.server()
     for bad in (b"*9999999\r\n", b"*1\r\n$x\r\n", b"*1\r\n$99999999\r\n", b'"\r\n'):
         c = s.client()

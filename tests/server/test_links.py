@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """test_links.py - links between nodes: only who knows the secret is talked to, one link for
-two nodes, and whoever is at the port for nodes cannot do harm.
+two nodes, and a client of the port for nodes cannot do harm.
 
     tests/server/test_links.py SERVER [--jobs N] [PATTERN...]
 
@@ -176,7 +176,7 @@ class Peer(Client):
         try:
             got = self.reply()
         except Closed as e:
-            raise Failure("it hung up without a word: %s" % e)
+            raise Failure("it closed the connection without a message: %s" % e)
         check(got[0], b"REFUSED", "the answer, %r" % got)
         for word in words:
             check_that(word in got[1].decode(), "%r says %r" % (got[1], word))
@@ -410,7 +410,7 @@ def a_stranger_learns_nothing_that_depends_on_the_secret(t):
             heard.append(whole[fresh.end():])
         said.append(heard)
     check(said[0], said[1], "what two nodes with other secrets and numbers say")
-    check_that(b"the secrets differ" in said[0][2], "a wrong proof is told so")
+    check_that(b"the secrets differ" in said[0][2], "a wrong proof gets the reason")
     for s in nodes:
         s.still_well()
 
@@ -556,7 +556,7 @@ def a_newer_link_of_the_same_caller_takes_the_place_of_the_old(t):
     check(states(s)[2], "up")
 
 
-# --- Those who are silent, slow, or broken ---------------------------------------------------
+# --- Peers that are silent, slow, or broken --------------------------------------------------
 
 
 @test

@@ -588,7 +588,7 @@ def the_longest_lease_falls_when_it_has_ended(t):
 
 
 class Holder(threading.Thread):
-    """One who takes k with a lease, again and again, and believes in it as docs/server.md says:
+    """A client that repeatedly acquires k with a lease, and believes in it as docs/server.md says:
     from before it asked. What it believed is in `grants`: (from at the latest, until, fence)."""
 
     def __init__(self, world, seed):
@@ -972,7 +972,7 @@ def requests_that_wait_for_the_disk_are_served_in_order(t):
         t.until(lambda: s.number("deferred_commands", c) == i + 1, "it waits for the disk")
     shims.disk(0)
     got = [one.reply()[0] for one in clients]
-    # Who needs the longest is deferred once more; of each kind they come in order.
+    # The request with the longest lease is deferred once more; of each kind they come in order.
     for kind in (0, 1):
         mine = [x for i, x in enumerate(got) if bool(i % 3) == bool(kind)]
         check(mine, sorted(mine))

@@ -84,7 +84,7 @@ def no_write_follows_a_symbolic_link(t):
     check(open(target).read(), "precious")
     check_that(not os.path.islink(os.path.join(path, "state")), "the state is a file")
     os.unlink(os.path.join(path, "store"))
-    t.server("--data", path)  # The store is made anew, where links lead elsewhere.
+    t.server("--data", path)  # The store is created again, where links lead elsewhere.
     check(open(target).read(), "precious")
 
 
@@ -313,7 +313,7 @@ def a_crash_leaves_no_core_with_secrets(t):
     s = t.server("--password", SECRET)
     check(core_limits(s.pid), ("0", "0", 0))
     other = t.server("--core-dumps")
-    check(core_limits(other.pid), mine, "for whoever looks for a bug")
+    check(core_limits(other.pid), mine, "for debugging")
     s.signal(signal.SIGABRT)
     check(s.status, -signal.SIGABRT)
 

@@ -164,7 +164,7 @@ def keys_of_shared_and_counted_holders_that_have_closed_are_granted_at_once(t):
 
 @test
 def a_closed_holder_of_many_keys_releases_all_of_them_first(t):
-    """More than the server gives back in one turn."""
+    """More than the server releases in one turn."""
     s, holder = t.server(*LINGER).with_clients(1)
     for i in range(3000):
         holder.send("ACQUIRE", "k%d" % i)
@@ -248,7 +248,7 @@ def a_long_pipeline_before_half_a_close_is_answered(t):
     c.socket.shutdown(socket.SHUT_WR)
     check(c.until_closed().count(b"*5\r\n"), 20000, "grants that were told")
     ask = s.client()
-    t.until(lambda: s.number("entries", ask) == 0, "all are given back")
+    t.until(lambda: s.number("entries", ask) == 0, "all are released")
 
 
 @test

@@ -382,9 +382,9 @@ def P8_of_fifty_thieves_the_highest_is_in_after_one_handshake(t):
     check_that(not any(thread.is_alive() for thread in threads), "all are done")
     order = diary.check()
     check(order[:2], [0, highest], "who held first, and then")
-    check(order[1:], sorted(order[1:], reverse=True), "those who waited, by priority")
+    check(order[1:], sorted(order[1:], reverse=True), "the waiters, by priority")
     check(sorted(order[1:] + refused), sorted(waits), "who was granted or refused")
-    check(victim.pushes, [], "what the victim heard beside one question")
+    check(victim.pushes, [], "what the victim received besides one request")
     events = events_until(sub, "released %d" % sorted(diary.lines)[-1][0])
     about_first = [e.split()[0] for e in events if e.split()[1] == str(first)]
     check(about_first, ["granted", "asked", "released", "stolen"], "the events of the holder")

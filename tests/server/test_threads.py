@@ -44,7 +44,7 @@ def a_hundred_threads_on_one_pool(t):
         k = (me + i) % KEYS
         got = r.execute_command("ACQUIRE", "key:%d" % k, "WAIT", 1000000, "LEASE", 1000000)
         if got is None:
-            raise AssertionError("it waited in vain")
+            raise AssertionError("the wait timed out")
         fence = got[0]
         if holder[k] is not None:
             raise AssertionError("%s holds, and %d as well" % (holder[k], me))

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""test_tx.py - transactions on one server: who waits, who restarts, what lasts, and what
-becomes of those who hang up.
+"""test_tx.py - transactions on one server: waits, restarts, durability, and what
+happens to clients that disconnect.
 
     tests/server/test_tx.py SERVER [--jobs N] [PATTERN...]
 """
@@ -22,7 +22,7 @@ from tx import begin, commit, ok
 
 
 class Restart(Exception):
-    """It was told so."""
+    """It received that error."""
 
 
 def commit_fails(c, word, command):
@@ -307,7 +307,7 @@ def tables_and_keys_meet(t):
                 ok(a, *first)
                 b.send(*second)
                 if mine == yours == "READ":
-                    check(b.reply(), "OK", "%r beside %r" % (second, first))
+                    check(b.reply(), "OK", "%r together with %r" % (second, first))
                 else:
                     s.until_number("transactions_waiting", 1)
                     commit(a)
@@ -581,7 +581,7 @@ def a_request_that_was_aborted_has_no_outcome(t):
     check(commit(c), c("TX.OUTCOME", "r1"))
 
 
-# --- Those who hang up -------------------------------------------------------------------
+# --- Clients that disconnect----------------------------------------------------------------
 
 
 def leave_by(c, how):

@@ -71,7 +71,7 @@ class Tool:
 
     def acquire(self, number, key, lease_ms=5000):
         """Its fence. Nodes may have to find each other first, after a fault; and what was asked
-        for in vain meanwhile may have to end."""
+        for without success meanwhile may have to end."""
         def granted():
             said = self.cli(number, "ACQUIRE", key, "LEASE", lease_ms)
             return said[0] if len(said) == 5 else None

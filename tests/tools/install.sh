@@ -99,7 +99,7 @@ compile() { # compile OUT [STATIC]: as README.md tells
 }
 # shellcheck disable=SC2046
 passes "it compiles through pkg-config" compile "$work/gate" $(flags --libs)
-says "it takes a permit and gives it back" 'granted' \
+says "it acquires a permit and releases it" 'granted' \
     env LD_LIBRARY_PATH="$lib" "$work/gate"
 # shellcheck disable=SC2046
 passes "it compiles with the static library" compile "$work/static" "$lib/libsluice.a" -pthread

@@ -25,7 +25,7 @@ list the order of versions is what the longest read of it shows. An account has 
 its order is found from what each writer had read before. A key that is not there is [] or null.
 
 An attempt that never asked for its commit, or was told an error of ABORTED, is *aborted*; one
-that was told nothing is *open*. Open ones are committed if somebody who is committed has read
+that was told nothing is *open*. Open ones are committed if a committed transaction has read
 what they wrote. Of the attempts of a request one is committed at most; an answer to a later one
 may be about an earlier.
 
@@ -301,7 +301,7 @@ def longest(key, versions):
 
 
 def chain(parents):
-    """The longest line of versions, each written by one who had read the one before."""
+    """The longest sequence of versions, each written by a transaction that had read the previous one."""
     children = collections.defaultdict(list)
     for tag, parent in parents.items():
         children[parent].append(tag)

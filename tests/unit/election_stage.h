@@ -39,7 +39,7 @@ struct sl_election_view election_view(const struct election_stage *s);
 
 /* --- The storage --------------------------------------------------------------- */
 
-/* A reign; fences up to 1000, leases up to 5000 ms were given. */
+/* A term; fences up to 1000, leases up to 5000 ms were given. */
 struct sl_storage_term election_reign(uint32_t node, uint64_t term, uint64_t beat);
 void election_term_read(struct election_stage *s, int status, struct sl_storage_term r);
 /* OK: r is what was before, and the term the one after. */

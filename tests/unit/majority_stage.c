@@ -169,7 +169,7 @@ static void hear_extend(struct stage *s, struct request *r)
     }
 }
 
-/* Who asks for it to be released acts no more. */
+/* A client that requests its release no longer acts. */
 static void end_belief(struct stage *s, const struct request *r)
 {
     for (uint64_t t = 1; t <= s->requests; t++) {

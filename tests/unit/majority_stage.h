@@ -9,7 +9,7 @@
  * Messages flow at once and time stands still, until the test wishes otherwise: hold()
  * keeps messages in the bag, from where deliver(), again() and lose() take them one by one;
  * cut() loses them as they are sent; pass() lets time go by, each node's clock at its own
- * rate. A node has a disk, which may be slow (disk_stop()); it crashes, and comes back with
+ * rate. A node has a disk, which may be slow (disk_stop()); it crashes, and restarts with
  * what was on it.
  *
  * The stage believes what clients believe: a grant counts from when it was asked for, as
@@ -217,7 +217,7 @@ void give(struct stage *s, sl_node_id from, sl_node_id to, const struct sl_messa
 struct sl_message probe(struct stage *s, sl_node_id from, sl_node_id to,
                         const struct sl_message *m);
 
-/* What an acceptor has of "k", whoever is asked: its fence, 0: nothing. */
+/* What an acceptor has of "k", whichever node is asked: its fence, 0: nothing. */
 sl_fence acceptor_has(struct stage *s, sl_node_id at);
 
 /* --- Requests --------------------------------------------------------------- */

@@ -10,7 +10,7 @@ enum relay_way {
     RELAY_LOSE_ANSWER,  /* It is done, and the connection ends. */
     RELAY_LOSE_REQUEST, /* The connection ends before it is. */
     RELAY_LATE,         /* As that; but relay_release() brings it. */
-    RELAY_SILENT,       /* Nothing comes back, and nothing goes on. */
+    RELAY_SILENT,       /* Nothing is returned, and nothing is forwarded. */
 };
 
 /* From now on at 127.0.0.1, for a member at this port. The URL of the relay. */

@@ -51,7 +51,7 @@ void stage_leave(struct stage **s);
 void ask(struct stage *s, char who, struct sl_want w);
 #define ASK(who, ...) ask(s, who, (struct sl_want){__VA_ARGS__})
 
-/* Gives back a grant of "k"; 0: the newest. */
+/* Releases a grant of "k"; 0: the newest. */
 void release(struct stage *s, char who, sl_fence fence);
 
 /* Without settling: what follows has not been asked for yet. */

@@ -302,7 +302,7 @@ UNIT_TEST(K11_one_record_holds_two_to_the_31st_units)
                          SLUICE_OK);
     assert_int_equal(count(&w, "db"), 2);
     struct actor a = actor_start(
-        &w); /* And a million of them come back from the dead. */
+        &w); /* And a million of them are reclaimed from the dead. */
     struct command many = {
         .deed = ACQUIRE, .key = "db", .capacity = all, .want = {.units = 1000000}};
     assert_int_equal(actor_do(&a, many), 1000002);

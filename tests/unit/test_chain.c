@@ -1,6 +1,6 @@
 /* test_chain.c - how long a chain of thieves is: the numbers of docs/stealing.md.
  *
- * If every thief took the lock from the one before it, those who hold it one after the
+ * If every thief took the lock from the one before it, the clients that hold it one after the
  * other would be the records of a random order: who has a higher priority than all before.
  * Their number N is a sum of independent chances: the k-th to come is a record with 1/k.
  * The table has no such chain, and the last tests count its handshakes.
@@ -132,7 +132,7 @@ static void the_quantiles_of_the_page_are_exact(void **state)
     assert_true(near(twelve_or_more, 0.0017, 0.00005));
 }
 
-/* Those who hold one after the other if each takes the lock from who holds it. */
+/* The sequence of holders if each takes the lock from the current holder. */
 static uint32_t records(const int32_t *order, uint32_t count)
 {
     uint32_t found = 0;
@@ -145,7 +145,7 @@ static uint32_t records(const int32_t *order, uint32_t count)
     return found;
 }
 
-/* With priorities drawn anew by everybody who comes, until the highest has come. */
+/* With a new priority drawn by each client that arrives, until the highest has arrived. */
 static uint32_t records_of_any(uint32_t priorities, uint64_t *state)
 {
     uint32_t found = 0, highest = 0;

@@ -296,8 +296,7 @@ UNIT_TEST(K9_also_while_somebody_is_stopped_in_the_middle_of_marking_it)
     WORLD w = world_new(NULL);
     struct executed e = execute_in_a_second_thread(&w);
     pthread_mutex_t *marking = &w.canal->seg.header->mark_mutex;
-    assert_int_equal(pthread_mutex_lock(marking),
-                     0); /* As one who is stopped has it. */
+    assert_int_equal(pthread_mutex_lock(marking), 0); /* As a stopped process has it. */
     assert_int_equal(sluice_canal_acquire(w.canal, "db", one, NULL), 1);
     assert_int_equal(slots_used(&w), 2); /* The permit is back, the slot is not. */
     assert_int_equal(sluice_canal_reap(w.canal), 0);

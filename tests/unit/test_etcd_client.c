@@ -11,7 +11,7 @@
 
 #define OK "{\"header\":{\"revision\":\"7\"}}"
 #define LATER_MS 10000 /* An answer that is not late on a slow machine. */
-#define SOON_MS 300    /* For those who are never answered. */
+#define SOON_MS 300    /* For calls that are never answered. */
 
 /* The fixture: one or two servers, a client of them, its call and its watch. */
 static struct odd_server one, two;

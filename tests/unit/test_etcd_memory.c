@@ -178,7 +178,7 @@ static void every_allocation_may_fail(void **state)
     json_set_alloc_funcs(malloc, free); /* Which is the failing one. */
     long n = 0;
     do {
-        odd_begin(&server, serve); /* Anew: it serves this many connections only. */
+        odd_begin(&server, serve); /* Again: it serves this many connections only. */
         for (int i = 0; i < 20 && try_without(n); i++) n++;
         odd_end(&server);
     } while (memory_failures() > 0);

@@ -1,5 +1,5 @@
 /* test_ledger.c - what clients of a node hold, written down for the next keeper: ledger.h,
- * line by line; without memory; and many at random beside a plain list. */
+ * line by line; without memory; and many at random, compared with a plain list. */
 #include <string.h>
 
 #include "failing_alloc.h"

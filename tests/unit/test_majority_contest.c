@@ -136,7 +136,7 @@ static void play(struct search *x)
     flow(s);
 }
 
-/* All others are told that it is taken; who waits has it in turn. */
+/* All others receive that it is taken; waiters get it in turn. */
 static void finish(struct search *x)
 {
     struct stage *s = x->s;
@@ -240,7 +240,7 @@ TEST(three_in_many_orders)
     }
 }
 
-/* --- Who comes first --------------------------------------------------------------------- */
+/* --- The first one ---------------------------------------------------------------------- */
 
 /* Two requests that have a vote each. Returns with all messages held. */
 static void split(struct stage *s, uint64_t out[2], struct sl_node_request a,
@@ -360,7 +360,7 @@ STAGE_TEST(a_node_that_hangs_does_not_decide, 3)
     refused(s, t[1], SLUICE_EFULL);
 }
 
-/* --- Those who leave in the midst of it ------------------------------------------------------ */
+/* --- Clients that leave during it ------------------------------------------------------------ */
 
 TEST(a_withdrawn_request_leaves_no_vote)
 {
@@ -379,7 +379,7 @@ TEST(a_withdrawn_request_leaves_no_vote)
     stage_end(s);
 }
 
-/* It has votes, and waits for its next round: they are given back with its answer. */
+/* It has votes, and waits for its next round: they are released with its answer. */
 TEST(a_request_that_times_out_between_rounds_leaves_no_vote)
 {
     struct stage *s = two_of_three();
@@ -435,7 +435,7 @@ STAGE_TEST(a_dead_proposers_vote_counts_until_it_expires, 3)
 }
 
 /* Two acceptors have attempts of different requests, and all three answer: no lease is in force.
- * Its own vote is given back with its answer. */
+ * Its own vote is released with its answer. */
 STAGE_TEST(split_votes_are_not_reported_as_a_lease, 3)
 {
     for (sl_node_id to = 2; to <= 3; to++) {

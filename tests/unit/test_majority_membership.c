@@ -1,5 +1,5 @@
 /* test_majority_membership.c - the list of nodes changes while leases are held: one node at a time,
- * decided once, whoever dies at whatever step. Nodes 1 to 3 (or 5) are a cluster; others are
+ * decided once, whichever node dies at whatever step. Nodes 1 to 3 (or 5) are a cluster; others are
  * started empty and added. */
 #include <stdlib.h>
 #include <string.h>
@@ -521,7 +521,7 @@ STAGE_TEST(N5_a_ballot_is_on_the_disk_before_anybody_hears_of_it, 3)
     refused(s, t, SLUICE_OK);
 }
 
-/* Ballots begin anew with every list. Node 3's promise about the second list comes when the
+/* Ballots restart with every membership. Node 3's promise about the second list comes when the
  * third one is being decided, under the same ballot. */
 STAGE_TEST(N5_a_promise_about_another_list_does_not_count, 3)
 {
@@ -686,7 +686,7 @@ STAGE_TEST(N5_a_vote_survives_a_restart, 3)
     LIST(1, "2: 1 2 3 4");
 }
 
-/* A minority decides nothing; and is told so. */
+/* A minority decides nothing, and receives an error. */
 STAGE_TEST(a_minority_changes_no_list, 3)
 {
     crash(s, 2);

@@ -151,7 +151,7 @@ TEST(a_node_without_memory_is_none)
     sl_node_free(NULL);
 }
 
-/* Who asks and there is no memory even for that is told at once, and nothing else comes. */
+/* A request for which there is no memory fails at once, and gets no other answer. */
 STAGE_TEST(a_request_without_memory_is_rejected, 3)
 {
     memory_fails_after(0);

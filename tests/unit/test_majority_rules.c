@@ -544,7 +544,7 @@ STAGE_TEST(S2_votes_of_an_earlier_round_do_not_count, 5)
     not_granted(s, b);
 }
 
-/* Node 1 asked, and was started anew before it heard the votes. */
+/* Node 1 asked, and was restarted before it received the votes. */
 TEST(S2_votes_for_an_earlier_life_do_not_count)
 {
     struct stage *s = stage_cold(3, &stage_limits);
@@ -766,7 +766,7 @@ STAGE_TEST(S4_who_missed_an_extension_learns_of_it, 3)
     assert_int_equal(events(s, 3, SL_NODE_EVENT_EXPIRED, a), 0);
 }
 
-/* An attempt that is not agreed is not shown, and is no grant to those who look. */
+/* An attempt that is not agreed is not shown, and is no grant to READ. */
 STAGE_TEST(S4_an_attempt_is_no_copy, 3)
 {
     hold(s, 0, 1, SL_MESSAGE_VOTE);

@@ -53,7 +53,8 @@ STAGE_TEST(a_holder_is_asked_releases_and_the_thief_is_in, 3)
     assert_true(took_ms(s, b) <= 40);
     assert_false(answer_to(s, b)->grant.overlapping);
     assert_int_equal(extend(s, 2, granted(s, b), 1000), SLUICE_OK);
-    for (sl_node_id id = 1; id <= 3; id++) { /* Behind the end of one who was asked. */
+    for (sl_node_id id = 1; id <= 3;
+         id++) { /* After the expiry of a holder that was asked. */
         assert_int_equal(events(s, id, SL_NODE_EVENT_STOLEN, 0), 1);
         assert_false(last_event(s, id, SL_NODE_EVENT_STOLEN)->overlapping);
     }
@@ -218,7 +219,7 @@ STAGE_TEST(P9_the_victim_releases_in_the_same_moment, 3)
     assert_int_equal(release(s, 1, fence_of(s, a)), 0);
 }
 
-/* A has it anew; what an earlier thief sent, who has gone, arrives. */
+/* A has it again; a message of an earlier thief, which has left, arrives. */
 STAGE_TEST(P10_a_late_theft_does_not_hit_a_new_hold, 3)
 {
     uint64_t a = hold_a(s, 10000);
@@ -380,7 +381,7 @@ TEST(P19_extension_and_theft_in_one_moment)
     }
 }
 
-/* When the thief's request arrives another has it: of more priority, or of less. */
+/* When the thief's request arrives another client has it, with a higher or a lower priority. */
 TEST(P20_a_late_theft_is_judged_by_who_holds_now)
 {
     for (int32_t priority = 3; priority <= 7; priority += 4) {

@@ -178,7 +178,7 @@ static void pass(sl_ms seconds)
 }
 
 /* The keeper, of which the storage knows this, and the clock; quiet for so long. */
-static void reign(long long limit_above_clock, sl_ms longest_ms, sl_ms quiet_ms)
+static void begin_term(long long limit_above_clock, sl_ms longest_ms, sl_ms quiet_ms)
 {
     leads = true;
     sl_state_begin_term(&s, (sl_fence)((long long)s.now.wall_us + limit_above_clock),
@@ -254,7 +254,7 @@ static void nothing_is_granted_before_a_term(void **state)
 static void a_term_begins_with_a_write_and_above_the_limit(void **state)
 {
     (void)state;
-    reign(500, 2000, 0);
+    begin_term(500, 2000, 0);
     SAID("write clock+20000500 longest 2000\n");
     acquire('a', "k", "0");
     acquire('b', "x", "1500"); /* Known to the storage; but it needs a fence. */
@@ -269,7 +269,7 @@ static void a_term_begins_with_a_write_and_above_the_limit(void **state)
 static void a_longer_lease_is_written_before_it_is_given(void **state)
 {
     (void)state;
-    reign(0, 2000, 0);
+    begin_term(0, 2000, 0);
     written(true);
     SAID("write clock+20000000 longest 2000\n");
     acquire('a', "k", "7000");
@@ -285,7 +285,7 @@ static void while_it_is_quiet_the_longest_does_not_fall(void **state)
 {
     (void)state;
     answers_at_once = true;
-    reign(0, 300000, 30000);
+    begin_term(0, 300000, 30000);
     SAID("write clock+20000000 longest 300000\n");
     pass(29);
     assert_int_equal(look().lease_longest_ms, 300000);
@@ -301,14 +301,14 @@ static void a_lease_above_this_nodes_maximum_is_respected(void **state)
     settings.lease_ms_max = 10000; /* For all, but the state knows it from its start. */
     s.state = (free(s.state), NULL);
     assert_int_equal(sl_state_start_storage(&s, write_to_storage), 0);
-    reign(0, 3600000, 3700000);
+    begin_term(0, 3600000, 3700000);
     SAID("write clock+20000000 longest 3600000\n");
 }
 
 static void a_storage_that_does_not_answer_is_named(void **state)
 {
     (void)state;
-    reign(0, 2000, 0);
+    begin_term(0, 2000, 0);
     written(true);
     said[0] = '\0';
     acquire('a', "k", "7000");
@@ -333,7 +333,7 @@ static void what_cannot_be_ordered_has_failed(void **state)
 {
     (void)state;
     storage_is_full = true;
-    reign(0, 2000, 0);
+    begin_term(0, 2000, 0);
     acquire('a', "k", "0");
     SAID("a IO etcd does not answer: what it does not know cannot be granted; shorter "
          "leases may be\n");
@@ -354,7 +354,7 @@ static void what_cannot_be_ordered_has_failed(void **state)
 static void a_deferred_request_is_returned_when_the_term_ends(void **state)
 {
     (void)state;
-    reign(0, 2000, 0);
+    begin_term(0, 2000, 0);
     acquire('a', "k", "0");
     acquire('b', "x", "9000");
     SAID("write clock+20000000 longest 2000\na is deferred\nb is deferred\n");
@@ -376,11 +376,11 @@ static void a_second_term_begins_where_the_storage_is(void **state)
 {
     (void)state;
     answers_at_once = true;
-    reign(0, 0, 0);
+    begin_term(0, 0, 0);
     acquire('a', "k", "50000");
     resign();
     said[0] = '\0';
-    reign(90000000, 2000, 0); /* Others have reigned meanwhile. */
+    begin_term(90000000, 2000, 0); /* Other keepers had later terms meanwhile. */
     acquire('a', "k", "0");
     SAID("write clock+110000000 longest 2000\na granted k clock+90000001\n");
 }
@@ -388,7 +388,7 @@ static void a_second_term_begins_where_the_storage_is(void **state)
 static void the_next_block_is_written_while_grants_continue(void **state)
 {
     (void)state;
-    reign(0, 0, 0);
+    begin_term(0, 0, 0);
     written(true);
     said[0] = '\0';
     pass(9);

@@ -286,7 +286,7 @@ UNIT_TEST(a_writer_asks_no_reader_if_one_is_not_lower)
     SAID("a held 1\nb held 2\nc waits\n");
     assert_false(is_asked(s, 'a'));
     assert_false(is_reserved(s));
-    release(s, 'b', s->last[1]); /* Now those who are left are lower, all of them. */
+    release(s, 'b', s->last[1]); /* Now all remaining clients are lower. */
     SAID("b released\na asked by c priority 5 left 500\n");
 }
 
@@ -321,7 +321,7 @@ UNIT_TEST(of_units_as_few_are_asked_as_suffice)
     SAID("a released\n");
     assert_true(is_asked(s, 'b'));
     assert_true(is_asked(s, 'c'));
-    end(s, 'e'); /* For d, who comes next, one unit is free now. */
+    end(s, 'e'); /* For d, the next waiter, one unit is free now. */
     SAID("d granted held 4 waited 0\nc withdrawn\nb withdrawn\ne over\n");
 }
 
@@ -413,7 +413,7 @@ UNIT_TEST(when_a_plan_comes_to_nothing_others_are_let_in)
     s->said[0] = '\0';
     release_only(s, 'b', s->last[1]);
     ask_only(s, 'e', (struct sl_want){.per = 100, .priority = 6});
-    settle(s); /* The one who holds now is not lower than c: there is nobody to ask. */
+    settle(s); /* The current holder is not lower than c: there is no one to ask. */
     SAID("b released 0 after it was asked\ne held 1\nd granted held 2 waited 0\n");
 }
 

@@ -1,5 +1,5 @@
 /* test_steal_random.c - random holders, thieves, releases, departures and expiries: after
- * each step those who are asked to go are those whom the definition names.
+ * each step the holders that are asked to release are those that the definition names.
  *
  * history.h says how to choose and replay histories. The definition, computed here as simply as
  * possible from what sl_table_each() shows:
@@ -121,7 +121,7 @@ static bool is_held_back(const struct scene *s, int i)
     return false;
 }
 
-/* Beside those who hold and are not gone. */
+/* In addition to holders that are not gone. */
 static bool would_fit(const struct scene *s, const struct sl_grant_view *w,
                       const bool *gone)
 {
@@ -410,7 +410,7 @@ static bool has_place(struct world *w)
 {
     int free = 0;
     for (int i = 0; i < GRANTS; i++) free += w->grant[i].fence == 0;
-    return free > SESSIONS + 1; /* Everybody who waits may be granted. */
+    return free > SESSIONS + 1; /* Every waiter may be granted. */
 }
 
 static void acquire(struct world *w)
@@ -536,7 +536,7 @@ static void step(struct world *w)
     else if (what < 85) drain(w);
     else pass(w);
     /* What follows is mostly asked for at once, as the server does; but a caller may stop
-     * early and come back. */
+     * early and return. */
     w->settled = !draw_one_in(8) || w->ending > 0;
     if (w->settled) settle(w);
 }

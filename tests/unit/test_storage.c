@@ -767,7 +767,7 @@ static void compare(struct stage *s, const struct model *m)
     }
 }
 
-/* A commit that writes has a revision of its own, or of its group; who asks for it later is
+/* A commit that writes has a revision of its own, or of its group; a client that asks for it later is
  * told the same. What only reads may be told of what was submitted after it. */
 static void compare_revisions(const struct stage *s, struct model *m,
                               const struct step *t)

@@ -1,5 +1,5 @@
 /* test_storage_memory.c - the storage on etcd without memory: every allocation of its own fails
- * once, and some fail by chance. Whoever asks is answered; ENOMEM and EIO were not done, OK
+ * once, and some fail by chance. Each call is answered; ENOMEM and EIO were not done, OK
  * was; and when there is memory again all goes on. */
 #include <poll.h>
 #include <stdlib.h>

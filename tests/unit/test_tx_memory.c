@@ -108,7 +108,7 @@ static void play(struct stage *s)
     leave(s, 2);
 }
 
-/* There is memory again: whoever left is barred, and all is free. */
+/* There is memory again: transactions that left are barred, and all is free. */
 static void recovers(struct stage *s)
 {
     memory_is_back();

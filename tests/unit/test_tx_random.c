@@ -6,7 +6,7 @@
  *
  *   serializable     at the end the commits are replayed one after the other, by revision: each
  *                    must find what it saw, and the result is the store
- *   one answer       a transaction is committed, once, if and only if it was told so
+ *   one answer       a transaction is committed, once, if and only if the reply says so
  *   no lost waiter   after each step: the head of a queue does not fit, the wait-for graph has no
  *                    cycle, and a request without an answer is queued or waits for the storage
  *   barred           a session that left keeps its locks until the storage has the bar
@@ -553,7 +553,7 @@ static void run_on(struct stage *s, struct runner *r, uint64_t who)
     }
 }
 
-/* Whoever restarts, there is one that is older and does not. */
+/* For each restart there is an older transaction that does not restart. */
 static void crowd_told(struct stage *s, uint64_t ticket)
 {
     const struct runner *all = s->owner;

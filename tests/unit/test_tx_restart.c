@@ -250,7 +250,7 @@ UNIT_TEST(a_wait_that_is_granted_has_no_deadline_any_more)
     HOLDERS("a", "2 W");
 }
 
-/* Whoever stands behind one whose wait is over may have its turn by that. */
+/* A waiter behind one whose wait has timed out may be next then. */
 UNIT_TEST(a_timeout_lets_other_waiters_continue)
 {
     STAGE s = stage_new();

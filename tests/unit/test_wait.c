@@ -145,7 +145,7 @@ UNIT_TEST(waiters_of_different_capacities_and_units_are_all_served)
         for (int i = 0; i < WAITERS; i++) {
             if (a[i].pid == 0 || !actor_answered(&a[i], 5)) continue;
             assert_true(actor_answer(&a[i]) > 0);
-            actor_kill(&a[i]); /* Its units come back by its death. */
+            actor_kill(&a[i]); /* Its units are released by its death. */
             served++;
         }
     }

@@ -11,7 +11,7 @@
  * that no clock jumps back however long the writer takes.
  *
  * Who sleeps sleeps by these clocks. Timeouts of epoll, poll and nanosleep are stretched by
- * the rate. A timerfd that was armed before a change is armed anew: for that, no wait in
+ * the rate. A timerfd that was armed before a change is armed again: for that, no wait in
  * epoll lasts longer than SLICE_MS without a look at the file. Timers are expected to belong
  * to one thread, as the server's do. */
 #define _GNU_SOURCE

@@ -11,7 +11,7 @@
 
     tests/cluster/lib/etcd.py [N] [--tls | --certs] [--user NAME:PASSWORD] COMMAND...
 
-runs a command beside N members (1), with $ETCD_URLS in its environment; with --tls, $ETCD_CA,
+runs a command with N members (1), with $ETCD_URLS in its environment; with --tls, $ETCD_CA,
 with --certs also $ETCD_CERT and $ETCD_KEY. Its exit status is that of the command.
 
 A member is called etcd1, etcd2, ... It has a directory of its own, and in namespaces one of its

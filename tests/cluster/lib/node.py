@@ -157,7 +157,7 @@ class Node(Part):
     def write_config(self):
         self.make_directory()
         with open(self.config_path, "w") as f:
-            f.write("# node %d of %s; written anew at each start\n" % (
+            f.write("# node %d of %s; written again at each start\n" % (
                 self.id, self.cluster.dir))
             for name, value in self.settings().items():
                 if value is not None:

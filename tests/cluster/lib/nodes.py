@@ -9,7 +9,7 @@
         c.cut(1, 2)                              # and heal()
 
 `with` starts all nodes, waits until they are ready, and leaves nothing: no process, no
-namespace, no directory, also after an exception. If whoever made the cluster is killed, a
+namespace, no directory, also after an exception. If the process that made the cluster is killed, a
 guard, which is a process of its own, ends it instead. A cluster without `with` needs up()
 and down(). tools/cluster is this file for people: it keeps a cluster between calls (keep=True,
 Cluster.open).
@@ -269,7 +269,7 @@ class Cluster:
         return os.path.join(self.dir, "clock.so")
 
     def save(self):
-        """For open(), and for whoever has to end it."""
+        """For open(), and for the process that has to end it."""
         path = os.path.join(self.dir, STATE)
         with open(path + ".new", "w") as f:
             json.dump({"command": self.command, "options": self.options, "words": self.words,
@@ -411,7 +411,7 @@ class Cluster:
 
     def cut(self, a, b, one_way=False, reset=False):
         """Nothing that a sends reaches b, silently; and nothing of b reaches a, unless
-        one_way. reset: they are told so at once, instead of hearing nothing. Both are numbers
+        one_way. reset: they receive a reset at once, instead of nothing. Both are numbers
         of nodes, or names of members of etcd."""
         a, b = (x if x == OUTSIDE else self[x].id for x in (a, b))
         for source, target in [(a, b)] if one_way else [(a, b), (b, a)]:

@@ -53,7 +53,7 @@ class Stage {
             if (value) return value;
             await sleep(5);
         }
-        throw new Error('in vain it was waited until ' + what);
+        throw new Error('timeout while waiting until ' + what);
     }
 
     // A server that is ready; its port.

@@ -123,7 +123,7 @@ test('what a connection of ioredis held ends with it', async (t) => {
     check(seen[0], ['lock:k', `released ${fence} why=disconnect`]);
 });
 
-test('events of a lock come to who listens, by name and by pattern', async (t) => {
+test('subscribers receive the events of a lock, by name and by pattern', async (t) => {
     const client = connect(t, await t.server()), events = another(t, client);
     const named = [], matched = [];
     events.on('message', (channel, message) => named.push([channel, message]));

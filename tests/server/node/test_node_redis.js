@@ -97,7 +97,7 @@ in_both('what a connection held ends with it', async (t, RESP) => {
     assert((await granted)[0] > fence);
 });
 
-in_both('events of a lock come to who listens, by name and by pattern', async (t, RESP) => {
+in_both('subscribers receive the events of a lock, by name and by pattern', async (t, RESP) => {
     const client = await connect(t, await t.server(), RESP), events = await another(t, client);
     const named = [], matched = [];
     await events.subscribe('lock:db:1', (message, channel) => named.push([channel, message]));
