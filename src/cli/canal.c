@@ -63,7 +63,7 @@ static int take_option(void *into, int id, const char *value)
             return cli_duration("--interval", value, 1, &o->interval_ms);
         case CLI_OPT_COUNT:
             if (!cli_number(value, 1, UINT64_MAX, &o->count))
-                return cli_bad_value("--count", value, "a number from 1");
+                return cli_bad_value("--count", value, "a number of at least 1");
             return 0;
         case CLI_OPT_SEGMENT:
             if (value[0] == '\0')
@@ -100,6 +100,10 @@ static int open_existing(const char *name, struct sluice_canal **out)
     const char *which = name_or_own(name);
     int status = sluice_canal_open(which, &options, out);
     if (status == SLUICE_OK) return 0;
+    if (status == SLUICE_ENOENT && which == NULL) {
+        cli_message("no locks: the default segment is created when it is first used");
+        return CLI_EXIT_NO_INPUT;
+    }
     return cli_status_error(which != NULL ? which : "default segment", status);
 }
 

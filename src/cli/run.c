@@ -73,11 +73,11 @@ static int take_option(void *into, int id, const char *value)
     switch (id) {
         case 'j':
             if (!parse_per(value, &o->per))
-                return cli_bad_value("-j", value, "a number from 1, or N%, +N or -N");
+                return cli_bad_value("-j", value, "a number of at least 1, N%, +N or -N");
             return 0;
         case CLI_OPT_BUCKETS:
             if (!cli_number(value, 1, SLUICE_CAPACITY_MAX, &o->buckets))
-                return cli_bad_value("--buckets", value, "a number from 1");
+                return cli_bad_value("--buckets", value, "a number of at least 1");
             return 0;
         case 's': o->shared = true, o->exclusive = false; return 0;
         case 'x': o->exclusive = true, o->shared = false; return 0;

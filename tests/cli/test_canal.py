@@ -395,6 +395,14 @@ def show_prefers_a_key_and_otherwise_shows_a_segment_of_that_name(t):
 
 
 @test
+def show_before_the_first_lock_says_that_there_are_none(t):
+    p = t.run(*t.private(), tap.program, "canal", "show", env=IN_DEV_SHM)
+    check((p.status, p.out), (66, ""))
+    check(p.err, "sluice canal show: no locks: the default segment is created when it is first "
+                 "used\n")
+
+
+@test
 def ls_lists_the_default_segment(t):
     check(t.sluice("run", "k", "--", "true", env=NO_SEGMENT).status, 0)
     path = t.path(".local/state/sluice/segment")
