@@ -73,7 +73,8 @@ static int take_option(void *into, int id, const char *value)
     switch (id) {
         case 'j':
             if (!parse_per(value, &o->per))
-                return cli_bad_value("-j", value, "a number of at least 1, N%, +N or -N");
+                return cli_bad_value("-j", value,
+                                     "a number of at least 1, N%, +N or -N");
             return 0;
         case CLI_OPT_BUCKETS:
             if (!cli_number(value, 1, SLUICE_CAPACITY_MAX, &o->buckets))
