@@ -21,6 +21,6 @@ const char *sluice_status_text(int64_t status)
     case number: return text;
         SLUICE_STATUS_MAP(X)
 #undef X
-        default: return "a status that this version does not know";
+        default: return "unknown status";
     }
 }
