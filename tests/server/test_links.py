@@ -369,9 +369,8 @@ def the_secret_is_not_on_the_wire_and_a_record_is_of_no_use(t):
 @test
 def a_peer_with_the_secret_is_accepted(t):
     s = node(t)
-    p = Peer.of().linked()
+    p = Peer.of().linked().keep_beating()
     until_up(t, s, 2)
-    p.beat()
     s.until_log('connected to a node node="2"')
     check(p.reply()[0], b"BEAT", "what a node says that has nothing to say")
     p.close()
@@ -501,8 +500,7 @@ def a_changed_node_is_rejected_with_the_reason(t):
 @test
 def what_is_not_a_message_is_dropped_and_the_link_stays(t):
     s = node(t)
-    p = Peer.of().linked()
-    p.beat()
+    p = Peer.of().linked().keep_beating()
     for words in (("PING",), ("BEAT",), ("BEAT", 0, 1, 2, 3, 4, -1, 6, 7), ("BEAT", 0, 1, 2, 3, 4, 5, 6, 7, 8),
                   ("STORE", 0, 1, 2, 3, 4, 5, 6, "1:9:0:0:0:2=a:1,1=b:1"), ("HELLO", NAME, 2, 2, 1, nonce(), nonce()),
                   ("ACQUIRE", "db"), (b"\0\xff" * 500,), ("",) * 60):
@@ -548,9 +546,8 @@ def the_larger_node_drops_its_own_connection(t):
 @test
 def a_newer_link_of_the_same_caller_takes_the_place_of_the_old(t):
     s = node(t)
-    old = Peer.of().linked()
-    old.beat()
-    new = Peer.of().linked()
+    old = Peer.of().linked().keep_beating()
+    new = Peer.of().linked().keep_beating()
     old.until_closed()
     new.keep_up(0.7)
     check(states(s)[2], "up")
@@ -668,12 +665,10 @@ def a_great_many_strangers_keep_no_node_out(t):
             c.send_raw(b"*7\r\n$5\r\nHELLO\r\n")
         except OSError:
             pass
-    p = Peer.of().linked()
+    p = Peer.of().linked().keep_beating()
     t.until(lambda: s.descriptors() <= before + 34, "all but 32 are turned away")
-    p.keep_up(0.1)
     check(states(s)[2], "up")
     check_that(s.rss_bytes() - rss < 8 << 20, "they cost little")
-    p.keep_beating()
     t.until(lambda: s.descriptors() <= before + 2, "and soon all of them")
     check(states(s)[2], "up")
 
