@@ -16,7 +16,7 @@ void program_beside(char *out, size_t size, const char *file);
 /* Is there such a program? A name without a slash is looked for on the path. */
 bool program_there(const char *program);
 
-/* A number of rounds, as an option has it; 0: it is none. */
+/* A number of rounds, as an option has it; 0: invalid. */
 uint32_t rounds_of(const char *text);
 
 #endif /* BENCH_PROGRAMS_H */

@@ -74,7 +74,7 @@ static pid_t fork_holder(const struct scene *s, bool ours, bool holds)
 
 /* ---- one round ---- */
 
-/* Take a unit of the first key and give it back; only the former is timed. */
+/* Acquire and release a unit of the first key; only the acquire is timed. */
 static bool take_one(const struct scene *s, bool ours, int64_t *took_at_ns)
 {
     struct sembuf take = one_unit(0, -1), give = one_unit(0, 1);

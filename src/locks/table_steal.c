@@ -59,7 +59,7 @@ static bool make_plan(struct sl_roster *r, const struct sl_entry *thief)
     return false;
 }
 
-/* Move holders that are not in the plan to another list. */
+/* Move holders that are not in the plan to a second list. */
 static void drop_unneeded(struct sl_roster *r, enum sl_victim from, enum sl_victim to)
 {
     struct sl_list *list = &r->victims[from], *next;

@@ -40,7 +40,7 @@ static void gather_evidence(void)
         }
         take_evidence(&crew.run[number], ns);
     }
-    if (got != EOF) crew_wrong("the log has a line that is none");
+    if (got != EOF) crew_wrong("the log has an invalid line");
     fclose(f);
     for (uint32_t i = 0; i < crew.board->runs; i++) {
         struct crew_run *r = &crew.run[i];

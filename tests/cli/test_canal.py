@@ -696,7 +696,7 @@ def a_closed_stdout_is_an_error(t):
         p = canal(t, *args, before=lambda: os.close(1))
         check_that(p.status > 0, "canal %s fails, and not with %d" % (args, p.status))
         check_that(p.err != "", "it is said")
-    check(t.held(), EXCLUSIVE, "what is held, if nothing was written to the segment")
+    check(t.held(), EXCLUSIVE, "the units that are held, if nothing was written to the segment")
 
 
 @test

@@ -8,7 +8,7 @@
 Clients, each a process, take, extend, release, steal and read a few keys through all nodes,
 and change the node when one does not answer. They write down what they asked and what they
 were told. Meanwhile a *nemesis* cuts the net, stops, kills and restarts nodes and clients, sets
-clocks, holds messages back and changes the list of nodes; then it makes all whole again and
+clocks, holds messages back and changes the membership; then it makes all whole again and
 waits until each key is granted to somebody. At the end checker.py reads the history. It has
 the definitions: what a belief is, and what may not happen.
 

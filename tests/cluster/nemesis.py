@@ -17,7 +17,7 @@ CHANGE_S = 10  # for an answer to NODES ADD and REMOVE
 
 
 class Change(threading.Thread):
-    """A change of the list of nodes, under way."""
+    """A membership change in progress."""
 
     def __init__(self, helpers, words):
         super().__init__(daemon=True)

@@ -1,5 +1,5 @@
 /* fuzz_node_wire.c - any commands are no message of a node, or one that is written again as
- * the same words; and any text is no list of nodes, or one that is written in one way. */
+ * the same words; and any text is not a membership, or one that is written in one way. */
 #include <string.h>
 
 #include "fuzz.h"

@@ -497,7 +497,7 @@ static bool may_follow(const struct run *r, const struct world *w, uint32_t done
 }
 
 /* Search all sets of calls that can have taken place. Which calls those are decides
- * what is held, so a set that was reached once need not be reached in another order. A
+ * the units that are held, so a set that was reached once need not be reached in another order. A
  * call that was never answered may have taken place or not. */
 static bool explained(const struct run *r, const struct world *w)
 {

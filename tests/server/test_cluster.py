@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """test_cluster.py - nodes of a cluster, live on loopback: what clients see when nodes die,
-start, come and go; who is refused, and with which words.
+start, come and go; which requests fail, and with which message.
 
     tests/server/test_cluster.py SERVER [--long] [--seed N] [--jobs N] [PATTERN...]
 
@@ -327,7 +327,7 @@ def bare_RELEASE_gives_back_what_this_connection_took(t):
 
 @test
 def a_repeated_request_waits_for_its_own_lease(t):
-    """As on one server: a lease ends by itself, so this is no deadlock."""
+    """As on one server: a lease expires, so there is no deadlock."""
     c = Cluster(t)
     one = c.client(1)
     sent = time.monotonic()
@@ -933,7 +933,7 @@ def settings_that_differ_are_named_in_the_log(t):
     c[2].until_log("lease-max", "key-bytes-max")
 
 
-# --- The list of nodes ---------------------------------------------------------------------------------------
+# --- Membership --------------------------------------------------------------------------------------------
 
 
 def change(t, client, *words, seconds=25):
@@ -1003,7 +1003,7 @@ def nodes_come_and_go_while_a_lease_is_held(t):
             fence = until_granted(t, c.client(i), "other", 300)
             check_that(fence > last, "fence %d after %d" % (fence, last))
             last = fence
-            t.until(lambda: c.client(i)("READ", "held"), "the new node has learnt what is held")
+            t.until(lambda: c.client(i)("READ", "held"), "the new node has learnt the leases")
         check(c.nodes(5), (version, {1: "up", 2: "up", 3: "up", 4: "up", 5: "self"}))
         version += 1
         check(change(t, c.client(5), "REMOVE", 3), version)

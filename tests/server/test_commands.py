@@ -303,7 +303,7 @@ def a_lease_is_told_extended_and_ends(t, protocol):
     check(c("EXTEND", "long", fence, 70000), 70000, "what is left after an extend")
     start = time.monotonic()
     fence = c.acquire("k", "LEASE", 500)
-    t.until(lambda: c("CHECK", "k", fence) == 0, "the lease ends")
+    t.until(lambda: c("CHECK", "k", fence) == 0, "the lease expires")
     check_that(time.monotonic() - start >= 0.5, "it ended not before its end")
     check_error(c("EXTEND", "k", fence, 1000), "LOST")
     check(c("RELEASE", "k", fence), 0)
@@ -702,7 +702,7 @@ def a_broken_lease_still_expires_at_its_time(t):
         if c("BREAK", "k", fence) == 1:
             break
     got = waiter("ACQUIRE", "k", "WAIT", 60000)
-    check_that(time.monotonic() - start >= lease / 1000, "not before the end of the lease")
+    check_that(time.monotonic() - start >= lease / 1000, "not before the lease has expired")
     check(got[4], 0, "nothing overlaps")
 
 

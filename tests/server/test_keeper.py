@@ -749,7 +749,7 @@ def a_request_is_applied_once_over_three_keepers(t):
         check(get(live.client(live.keeper()), "t", "x"), b"2", "the value")
 
 
-# --- What is held, when the keeper dies ----------------------------------------------------------
+# --- Locks when the keeper dies ------------------------------------------------------------------
 
 
 @test
@@ -796,7 +796,7 @@ def what_others_hold_is_reclaimed(t):
         check(a("RELEASE", "mutex"), 1)
         check_that(fence_of(b("ACQUIRE", "mutex")) > later, "fences rise")
         a.close()
-        until(lambda: isinstance(x("ACQUIRE", "lease", "WAIT", 20000), list), "the lease ends")
+        until(lambda: isinstance(x("ACQUIRE", "lease", "WAIT", 20000), list), "the lease expires")
         check(sum(live.number(i, "reclaims_rejected") for i in live.ids), 0)
 
 
@@ -1331,7 +1331,7 @@ def etcd_is_lost(t, how):
         check_error(k("ACQUIRE", "n"), "NOKEEPER", "etcd")
         check_error(b("EXTEND", "lease", lease, 60000), "NOKEEPER")
         w.send("ACQUIRE", "waits", "WAIT", FOREVER)
-        check(a("CHECK", "mutex", mutex), 1, "what is held is held")
+        check(a("CHECK", "mutex", mutex), 1, "the lock is held")
         check_that(b.quiet() and tx.quiet(), "the commit is not answered yet")
         if how == "pause":
             resume_all(live)

@@ -215,7 +215,7 @@ class Sleeper(threading.Thread):
 
 
 def wait_out(s, draw, key):
-    """One run: how many ms after the end of the lease the thief is in; and how many a
+    """One run: how many ms after the expiry of the lease the thief holds the lock; and how many a
     sleeper was late for the same moment."""
     lease = draw.randrange(20, 160)
     victim, b = s.client(3), s.client()
@@ -233,7 +233,7 @@ def wait_out(s, draw, key):
     now = time.monotonic()
     check_that(got[0] > fence, "the fence is higher")
     check(got[4], 0, "overlapping")
-    check_that(now >= before + lease / 1000, "it is not in before the lease ends: %.1f of %d ms"
+    check_that(now >= before + lease / 1000, "it is not granted before the lease expires: %.1f of %d ms"
                % ((now - before) * 1000, lease))
     check_that(now <= after + lease / 1000 + LATE_S, "it is in when the lease has ended")
     check_error(victim("EXTEND", key, fence, HOURS), "LOST")
@@ -251,7 +251,7 @@ def P4_who_does_not_answer_is_waited_out_to_the_end_of_its_lease_and_not_longer(
     draw = chance()
     runs = [wait_out(s, draw, "k%d" % i) for i in range(RUNS)]
     late, slept = (sorted(ms) for ms in zip(*runs))
-    print("# %d runs: in %.1f ms after the end of the lease (median), %.1f ms at most; "
+    print("# %d runs: granted %.1f ms after the expiry of the lease (median), %.1f ms at most; "
           "%d within %d ms. A sleeper woke %.1f ms too late (median), %.1f ms at most" %
           (RUNS, late[RUNS // 2], late[-1], sum(ms <= SOON_MS for ms in late), SOON_MS,
            slept[RUNS // 2], slept[-1]), flush=True)
@@ -303,7 +303,7 @@ def P11_a_lease_that_ends_during_the_handshake_is_told_once(t):
     check(victim("PING"), "PONG")
     check([p[2:] for p in victim.pushes], [[w, first] for w in (b"asked", b"expired")
                                            if len(events) == 6 or w == b"expired"])
-    check(answers(s, s.client())["count"], 0, "an end of a lease is no answer")
+    check(answers(s, s.client())["count"], 0, "an expiry is no answer")
 
 
 @test
@@ -362,7 +362,7 @@ def P8_of_fifty_thieves_the_highest_is_in_after_one_handshake(t):
         diary.write(got[0], at, time.monotonic(), priority)
         check(c("RELEASE", "k", got[0]), 1)
 
-    # Some give up before the holder has answered, but not the highest; nor the one who
+    # Some give up before the holder has answered, but not the highest; nor the client that
     # comes first, or there might be nobody left for a moment.
     waits = {p: FOREVER if p in (highest, thieves[0][0]) or draw.random() < 0.7
              else draw.randrange(0, 15) for p, _ in thieves}

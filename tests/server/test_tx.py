@@ -367,7 +367,7 @@ def the_youngest_restarts_no_matter_which_closes_the_cycle(t):
     check(named[0], named[-1], "it is a cycle: %r" % got)
     check(sorted(named[1:]), sorted(ids))
     follows = dict(zip(named, named[1:]))
-    check([follows[i] for i in (ids[2], ids[1], ids[0])], [ids[0], ids[2], ids[1]], "who waits for whom")
+    check([follows[i] for i in (ids[2], ids[1], ids[0])], [ids[0], ids[2], ids[1]], "the wait-for graph")
     check(b.reply(), None)
     commit(b)
     check(a.reply(), None)
@@ -1210,7 +1210,7 @@ def a_foreign_file_is_rejected_and_left_unchanged(t):
     store = max(names, key=lambda n: os.path.getsize(t.path("data/" + n)))
     os.rename(t.path("data/" + store), t.path("moved"))
     with open(t.path("data/" + store), "wb") as f:
-        f.write(b"this is no store of ours\n" * 1000)
+        f.write(b"not a store of Sluice\n" * 1000)
     p = t.failing("--data", t.path("data"))
     check(p.status, 1)
     check_that("cannot open the transaction store" in p.err and store in p.err, "it says why: " + p.err)

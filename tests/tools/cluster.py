@@ -369,7 +369,7 @@ def a_member_is_killed_paused_and_started_as_a_node_is(t):
     check(c.members()[first], "dead")
     check(c.fails("kill", first), (1, "cluster: %s is not running\n" % first))
     second = t.until(c.leader, "another leads")
-    check_that(second != first, "it is another: %s" % second)
+    check_that(second != first, "it has changed: %s" % second)
     c("start", first)
     check(c.fails("start", first), (1, "cluster: %s is already running\n" % first))
     c("pause", second)

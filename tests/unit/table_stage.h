@@ -38,7 +38,7 @@ struct stage {
  * of another user than the others. */
 struct stage *stage_open(uint32_t waiters_max, sl_ms grain_ms);
 
-/* All leave, and all leases end; then nothing may be left. */
+/* All leave, and all leases expire; then nothing may be left. */
 void stage_end(struct stage *s);
 
 /* A stage that ends with its block. */

@@ -92,7 +92,7 @@ UNIT_TEST(etcd_answers)
     assert_int_equal(a.call.http_status, 400);
     assert_int_equal(a.call.code, 3);
     assert_string_equal(a.answer, "etcdserver: key is not provided");
-    try_to_put("{this is no JSON");
+    try_to_put("{not JSON");
     assert_int_equal(a.call.fate, SL_ETCD_ANSWERED);
     assert_int_not_equal(a.call.code, 0);
     call(c, &a, "/no/such/path", "{}", false);

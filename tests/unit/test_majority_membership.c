@@ -1,4 +1,4 @@
-/* test_majority_membership.c - the list of nodes changes while leases are held: one node at a time,
+/* test_majority_membership.c - the membership changes while leases are held: one node at a time,
  * decided once, whichever node dies at whatever step. Nodes 1 to 3 (or 5) are a cluster; others are
  * started empty and added. */
 #include <stdlib.h>
@@ -415,7 +415,7 @@ STAGE_TEST(N7_nor_by_those_who_never_met_it, 4)
     LIST(5, "0:");
 }
 
-/* Added, but down when its list came into force; and then there was another list. */
+/* Added, but down when its membership came into force; and then it changed again. */
 STAGE_TEST(a_node_added_while_it_was_down_joins_later, 3)
 {
     start(s, 4);

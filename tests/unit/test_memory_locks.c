@@ -502,7 +502,7 @@ UNIT_TEST(a_victim_that_releases_is_followed_by_the_thief)
     assert_int_equal(told(&d), 1);
 }
 
-/* P4, P11: not before the end of the lease, and soon after it. */
+/* P4, P11: not before the expiry of the lease, and soon after it. */
 UNIT_TEST(a_victim_that_does_nothing_keeps_it_to_the_end_of_its_lease)
 {
     SERVICE(s);
@@ -631,7 +631,7 @@ UNIT_TEST(a_thief_may_say_that_it_enters_early)
     int64_t began = now_ms();
     assert_int_equal(actor_acquires(&t, early), SLUICE_OK);
     assert_true(t.at_ms - began >= 99);
-    assert_true(t.grant.waited_ms < 1900); /* Not at the end of the lease. */
+    assert_true(t.grant.waited_ms < 1900); /* Not at the expiry of the lease. */
     assert_int_equal(t.grant.overlapping, 1);
     assert_true(t.grant.fence > g.fence);
     until_told(&d, 2);
@@ -738,7 +738,7 @@ UNIT_TEST(a_release_returns_when_the_callback_has)
                        .priority = 1, .steal = 1, .wait_ms = LONG_MS, .lease_ms = 50});
     while (!slow.entered) pause_ms(1);
     assert_int_equal(pthread_create(&releaser, NULL, release_newest, &held), 0);
-    /* The thief need not wait for that, and its lease ends meanwhile: the clock goes on. */
+    /* The thief need not wait for that, and its lease expires meanwhile: the clock continues. */
     assert_int_equal(answer(&t), SLUICE_OK);
     while (sluice_check(s, "db", t.grant.fence) == SLUICE_OK) pause_ms(1);
     assert_int_equal(actor_acquires(&u, (struct sluice_request){.wait_ms = 10}),

@@ -861,7 +861,7 @@ UNIT_TEST(f_half_enters_next_to_its_victim_and_is_marked)
     SAID("[500]\nb granted held 2 waited 500 overlapping\n"
          "a stolen\n");
     assert_true(s->last[1] > s->last[0]);
-    assert_true(holds(s, 'a')); /* Until it releases, or its lease ends. */
+    assert_true(holds(s, 'a')); /* Until it releases, or its lease expires. */
     extend(s, 'a', 20000);
     SAID("a ASKED\n");
     pass(s, 100);

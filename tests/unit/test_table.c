@@ -158,7 +158,7 @@ UNIT_TEST(W1_a_waiter_is_granted_only_if_it_is_alive_and_in_time)
     ASK('c', .wait_ms = 200);
     ASK('d', .wait_ms = 300);
     sl_table_session_end(s->table, &s->session['c' - 'a']);
-    s->now.ms += 100; /* The lease ends, and so does b's wait. */
+    s->now.ms += 100; /* The lease expires, and b's wait times out. */
     settle(s);
     SAID("a held 1\nb waits\nc waits\nd waits\nk expired\n"
          "b timed out at k\nd granted k held 1 waited 100\nc over\n");

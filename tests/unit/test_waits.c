@@ -149,7 +149,7 @@ UNIT_TEST(a_lock_leaves_the_list_with_its_last_waiter)
     s->said[0] = '\0';
     say_waited(s, 8);
     SAID("k 50\n");
-    pass(s, 50); /* The lease ends, and c is granted. */
+    pass(s, 50); /* The lease expires, and c is granted. */
     s->said[0] = '\0';
     say_waited(s, 8);
     SAID("");

@@ -1,6 +1,6 @@
 /* log.h - the log of the server, on standard error: text or JSON.
  *
- *     sl_log(SL_LOG_WARN, "hung up: output not read", "client", id_text, NULL);
+ *     sl_log(SL_LOG_WARN, "closed a connection: output not read", "client", id_text, NULL);
  *
  * After the message come pairs of name and value, ended by NULL. Values may come from a client,
  * so they are quoted. Use sl_log_often() for messages that a client can cause: it writes one per

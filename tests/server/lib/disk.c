@@ -1,7 +1,7 @@
 /* disk.c - a disk that a test can make slow or broken, for one process (LD_PRELOAD). The file
  * that $DISK_FILE names holds three 64-bit numbers: of fsync(); of fdatasync(), by which the
  * store of transactions is written; and of pwrite() into the first two pages of a file, which
- * say in the store what was the last commit. 0, all is well; -1, it waits until that is another;
+ * say in the store what was the last commit. 0, all is well; -1, it waits until that has changed;
  * else it fails with this errno. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
