@@ -546,7 +546,8 @@ def the_larger_node_drops_its_own_connection(t):
 @test
 def a_newer_link_of_the_same_caller_takes_the_place_of_the_old(t):
     s = node(t)
-    old = Peer.of().linked().keep_beating()
+    old = Peer.of().linked()
+    old.beat()
     new = Peer.of().linked().keep_beating()
     old.until_closed()
     new.keep_up(0.7)
