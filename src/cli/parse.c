@@ -158,11 +158,11 @@ int cli_duration(const char *option, const char *value, int64_t least, int64_t *
     struct sl_bytes text = {value, strlen(value)};
     char from[SL_DURATION_BYTES], to[SL_DURATION_BYTES], shown[CLI_SAFE_SIZE];
     if (sl_parse_duration(text, 1000, least, most, out)) return 0;
-    return cli_usage_error("%s must be a duration from %s to %s: " SL_DURATION_FORMS
-                           ", or a number of seconds (got \"%s\")",
-                           option, sl_duration_text(least, from),
-                           sl_duration_text(most, to),
-                           cli_safe_text(value, shown, sizeof shown));
+    return cli_usage_error(
+        "%s must be a duration from %s to %s, such as " SL_DURATION_FORMS
+        ", or a number of seconds (got \"%s\")",
+        option, sl_duration_text(least, from), sl_duration_text(most, to),
+        cli_safe_text(value, shown, sizeof shown));
 }
 
 bool cli_mode(const char *text, uint32_t *out)

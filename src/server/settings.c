@@ -154,7 +154,7 @@ static int set_duration(struct sl_settings *s, const struct row *r, const char *
                           number_of(s, r)))
         return 0;
     return wrong(p,
-                 "%s must be a duration from %s to %s: " SL_DURATION_FORMS
+                 "%s must be a duration from %s to %s, such as " SL_DURATION_FORMS
                  ", or a number of milliseconds (got \"%s\")",
                  r->name, sl_duration_text(r->min, min), sl_duration_text(r->max, max),
                  text);

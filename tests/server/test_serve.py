@@ -180,7 +180,7 @@ BAD_LINES = (("nosuch = 1", "nosuch"), ("linger = soon", "linger"), ("linger = -
              ("linger = '3s'x", "only a comment"), ("linger = '3s' x", "only a comment"),
              ("linger = '3s'# x", "only a comment"), ("etcd-prefix = 'it''s'", "only a comment"),
              ("linger = # 3s", 'got ""'), ("linger = ''", 'got ""'), ("linger = 5S", 'got "5S"'),
-             ("linger = 5 s", 'from 0 to 24h: 500ms, 30s, 5m or 1h, or a number of milliseconds (got "5 s")'),
+             ("linger = 5 s", 'from 0 to 24h, such as 500ms, 30s, 5m or 1h, or a number of milliseconds (got "5 s")'),
              ("linger = 25h", "from 0 to 24h"), ("lease-max = 1e3", 'got "1e3"'), ("lease-max = -5s", 'got "-5s"'),
              ("auth-time = 0.5", 'got "0.5"'), ("auth-args-max = 9", 'duplicate setting "auth-args-max"'),
              ("prot = 1", 'unknown setting "prot"; did you mean "port"?'), ("lease_max = 1h", '"lease-max"?'),
