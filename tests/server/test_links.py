@@ -668,7 +668,7 @@ def a_great_many_strangers_keep_no_node_out(t):
             pass
     p = Peer.of().linked().keep_beating()
     t.until(lambda: s.descriptors() <= before + 34, "all but 32 are turned away")
-    check(states(s)[2], "up")
+    until_up(t, s, 2)
     check_that(s.rss_bytes() - rss < 8 << 20, "they cost little")
     t.until(lambda: s.descriptors() <= before + 2, "and soon all of them")
     check(states(s)[2], "up")
