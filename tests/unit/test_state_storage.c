@@ -315,12 +315,10 @@ static void a_storage_that_does_not_answer_is_named(void **state)
     written(false);
     acquire('b', "x", "1000"); /* What is known can be given. */
     acquire('b', "y", "7000");
-    SAID("write clock+20000000 longest 10000\na is deferred\n"
-         "a IO etcd does not answer: what it does not know cannot be granted; shorter "
-         "leases may be\n"
-         "b granted x clock+1\n"
-         "b IO etcd does not answer: what it does not know cannot be granted; shorter "
-         "leases may be\n");
+    SAID("write clock+20000000 longest 10000\na is deferred\na IO etcd does not "
+         "answer, so this lease cannot be granted; retry, or use a shorter lease\nb "
+         "granted x clock+1\nb IO etcd does not answer, so this lease cannot be "
+         "granted; retry, or use a shorter lease\n");
     assert_int_equal(look().errors, 1);
     pass(1); /* It is tried again. */
     SAID("write clock+20000000 longest 10000\n");
@@ -335,8 +333,8 @@ static void what_cannot_be_ordered_has_failed(void **state)
     storage_is_full = true;
     begin_term(0, 2000, 0);
     acquire('a', "k", "0");
-    SAID("a IO etcd does not answer: what it does not know cannot be granted; shorter "
-         "leases may be\n");
+    SAID("a IO etcd does not answer, so this lease cannot be granted; retry, or use a "
+         "shorter lease\n");
     storage_is_full = false;
     pass(1);
     written(true);
@@ -346,9 +344,8 @@ static void what_cannot_be_ordered_has_failed(void **state)
     storage_is_full = true; /* While somebody waits for it. */
     acquire('b', "x", "7000");
     turn();
-    SAID("b is deferred\n"
-         "b IO etcd does not answer: what it does not know cannot be granted; shorter "
-         "leases may be\n");
+    SAID("b is deferred\nb IO etcd does not answer, so this lease cannot be granted; "
+         "retry, or use a shorter lease\n");
 }
 
 static void a_deferred_request_is_returned_when_the_term_ends(void **state)
