@@ -667,6 +667,7 @@ def a_great_many_strangers_keep_no_node_out(t):
         except OSError:
             pass
     p = Peer.of().linked().keep_beating()
+    s.until_log("too many callers that have not authenticated")
     t.until(lambda: s.descriptors() <= before + 34, "all but 32 are turned away")
     until_up(t, s, 2)
     check_that(s.rss_bytes() - rss < 8 << 20, "they cost little")
