@@ -91,7 +91,7 @@ static void report_holders(struct sluice_canal *c, const char *key)
         size_t n = strlen(who);
         snprintf(who + n, sizeof who - n, "%s%s", n > 0 ? "; " : "", one);
     }
-    if (holders == 0) snprintf(who, sizeof who, "no process at the moment");
+    if (holders == 0) snprintf(who, sizeof who, "a process that has just released it");
     if (holders > NAMED_MAX)
         snprintf(more, sizeof more, " and %u more", (unsigned)(holders - NAMED_MAX));
     cli_message("waiting for \"%s\": held by %s%s; %u %s",

@@ -57,7 +57,8 @@ bool sl_membership_add(const struct sl_membership *l, sl_node_id id,
                       "the address must be host:port, with the node-port of the node");
     if (sl_membership_find(l, id) >= 0)
         return refuse(why, "this node is already a member");
-    if (l->count >= SL_NODES_MAX) return refuse(why, "a cluster has at most 9 nodes");
+    if (l->count >= SL_NODES_MAX)
+        return refuse(why, "a cluster has at most 9 nodes; remove one first");
     for (uint32_t i = 0; i < l->count; i++)
         if (strcmp(l->at[i].address, address) == 0)
             return refuse(why, "another member has this address");

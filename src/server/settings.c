@@ -568,7 +568,8 @@ static int check_node(const struct sl_settings *s, const struct place *p)
         if (*s->peers != '\0')
             return wrong(p, "peers requires node: the ID of this server in peers");
         if (s->bootstrap)
-            return wrong(p, "bootstrap requires node: only a cluster is bootstrapped");
+            return wrong(p, "bootstrap requires node and peers; remove bootstrap to "
+                            "run a single server");
         return 0;
     }
     if (check_peers(s, p) != 0) return -1;

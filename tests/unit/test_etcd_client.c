@@ -151,12 +151,12 @@ UNIT_TEST(invalid_settings_are_rejected_with_a_message)
 {
     assert_non_null(strstr(refusal_of(""), "missing"));
     assert_non_null(strstr(refusal_of("http://a:1,"), "missing"));
-    assert_non_null(strstr(refusal_of("a:2379"), "begins with http:// or https://"));
-    assert_non_null(strstr(refusal_of("ftp://a:2379"), "begins with"));
-    assert_non_null(strstr(refusal_of("http://a:99999"), "not a URL"));
-    assert_non_null(strstr(refusal_of("http://"), "begins with"));
-    assert_non_null(strstr(refusal_of("http://a:1/v3"), "nothing behind"));
-    assert_non_null(strstr(refusal_of("http://a:1?x"), "nothing behind"));
+    assert_non_null(strstr(refusal_of("a:2379"), "must start with http:// or https://"));
+    assert_non_null(strstr(refusal_of("ftp://a:2379"), "must start with"));
+    assert_non_null(strstr(refusal_of("http://a:99999"), "invalid etcd URL"));
+    assert_non_null(strstr(refusal_of("http://"), "must start with"));
+    assert_non_null(strstr(refusal_of("http://a:1/v3"), "must end after"));
+    assert_non_null(strstr(refusal_of("http://a:1?x"), "must end after"));
     struct sl_etcd_settings s = settings_of("https://a:1", 1000);
     s.ca = "/no/such/file";
     assert_string_equal(refusal(&s), "/no/such/file: No such file or directory");

@@ -242,8 +242,8 @@ static void write_recovering(const struct sl_node_answer *a, char text[TEXT_BYTE
 {
     if (a->silent == 0)
         snprintf(text, TEXT_BYTES,
-                 "this node has started recently and does not know all leases for "
-                 "%" PRId64 " ms; retry then, or use another node",
+                 "this node started recently and may not know all leases yet; retry in "
+                 "%" PRId64 " ms, or use another node",
                  a->left_ms);
     else
         snprintf(text, TEXT_BYTES,

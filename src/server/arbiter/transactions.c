@@ -221,8 +221,8 @@ static const char *store_text(enum sl_tx_verb verb, int status)
         return "the store is full (store-bytes-max), or its disk is full; nothing was "
                "written, but reads still work";
     if (status == SLUICE_ECLOSED)
-        return "the server is shutting down and its disk fails, so the outcome is "
-               "unknown; if TX.BEGIN had a REQUEST id, TX.OUTCOME id returns it";
+        return "the disk failed while the server was shutting down, so the outcome is "
+               "unknown; if TX.BEGIN had a REQUEST id, check it with TX.OUTCOME id";
     return verb == SL_TX_COMMIT ? "nothing was committed, because the store cannot be "
                                   "written; see the server's log"
                                 : "the store cannot be read; see the server's log";

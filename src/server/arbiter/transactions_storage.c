@@ -260,7 +260,8 @@ static int serve_without(struct server *s, const char *directory, const char *wh
 {
     snprintf(s->transactions->damage, sizeof s->transactions->damage, "%s", why);
     sl_log(SL_LOG_ERROR,
-           "the store is damaged; the server serves locks without transactions",
+           "the store is damaged, so transactions are disabled; check it with \"sluice "
+           "store check\", then load a dump into an empty directory",
            "directory", directory, "error", why, NULL);
     return 0;
 }

@@ -186,7 +186,7 @@ static void welcome(struct link *k, uint64_t to)
 static void take_hello(struct link *k, const struct sl_args *args)
 {
     uint64_t protocol, from, to;
-    char why[80];
+    char why[160];
     if (args->n < 3 || !is(args->at[0], "HELLO") || !is(args->at[1], NAME) ||
         !sl_parse_u64(args->at[2], UINT32_MAX, &protocol)) {
         refuse(k, "this port is for other nodes (node-port)");
@@ -194,7 +194,8 @@ static void take_hello(struct link *k, const struct sl_args *args)
     }
     if (protocol != SL_LINK_PROTOCOL) {
         snprintf(why, sizeof why,
-                 "the caller uses protocol version %" PRIu64 ", and this node %d",
+                 "the connecting node uses protocol version %" PRIu64
+                 ", this node uses %d; run the same version of Sluice on all nodes",
                  protocol, SL_LINK_PROTOCOL);
         refuse(k, why);
         return;

@@ -191,9 +191,10 @@ static void say_gone(struct link *k, struct peer *p, const char *why)
     if (k->talks) say_about(SL_LOG_WARN, "lost the connection to a node", k, why);
     else if (p != NULL && (k->role == SL_CALLER || k->known)) say_unreachable(p, why);
     else
-        sl_log_often(&kind, k->server->now.ms, SL_LOG_WARN,
-                     "rejected a connection at node-port, or its caller closed it",
-                     "address", k->address, "claims_node", node, "reason", why, NULL);
+        sl_log_often(
+            &kind, k->server->now.ms, SL_LOG_WARN,
+            "a connection to node-port ended before the handshake was complete",
+            "address", k->address, "claims_node", node, "reason", why, NULL);
 }
 
 static enum sl_link_end end_of(const struct link *k)

@@ -23,16 +23,19 @@ static const char *wrong_with(CURLU *u, const char *url, bool *secret)
     char *part = NULL;
     CURLUcode rc = curl_url_set(u, CURLUPART_URL, url, 0);
     *secret = strchr(url, '@') != NULL;
-    if (*secret) return "a URL of etcd has no user in it: there are settings for that";
+    if (*secret)
+        return "an etcd URL cannot contain a user; use etcd-user and "
+               "etcd-password-file";
     if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
-        return "a URL of etcd begins with http:// or https://";
+        return "an etcd URL must start with http:// or https://";
     if (rc == CURLUE_OUT_OF_MEMORY) return "out of memory";
-    if (rc != CURLUE_OK) return "this is not a URL";
+    if (rc != CURLUE_OK)
+        return "invalid etcd URL; write http://HOST:PORT or https://HOST:PORT";
     rc = curl_url_get(u, CURLUPART_PATH, &part, 0);
     bool bare = rc == CURLUE_OK && strcmp(part, "/") == 0;
     curl_free(part);
     if (!bare || strpbrk(url, "?#") != NULL)
-        return "a URL of etcd has nothing behind the host and its port";
+        return "an etcd URL must end after HOST:PORT";
     return NULL;
 }
 
@@ -44,7 +47,7 @@ static bool add_member(struct sl_etcd_client *c, const char *text, size_t n, cha
         return says(why, why_bytes, "too many members of etcd", "");
     while (n > 0 && *text == ' ') text++, n--;
     while (n > 0 && (text[n - 1] == ' ' || text[n - 1] == '/')) n--;
-    if (n == 0) return says(why, why_bytes, "a URL of etcd is missing", "");
+    if (n == 0) return says(why, why_bytes, "an etcd URL is missing", "");
     char *url = strndup(text, n);
     CURLU *u = curl_url();
     const char *wrong = "out of memory";
