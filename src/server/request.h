@@ -7,9 +7,10 @@
  *
  * Most requests are answered before sl_request_submit() returns and never leave the stack. A
  * request that is not answered at once is *kept*: it moves to the heap with its arguments, and
- * its connection runs no other command until the request is answered. A request is kept in the
- * same way whether it waits for the disk, a holder, other nodes, the keeper, or a delay after
- * wrong passwords. `place` puts it on at most one list of requests that wait for the same. */
+ * its connection runs no other command until the request is answered. This works the same way for
+ * all reasons to wait: the disk, a holder, other nodes, the keeper, or a delay after wrong
+ * passwords. `place` links a kept request into at most one list of requests that wait for the
+ * same event. */
 #ifndef SL_SERVER_REQUEST_H
 #define SL_SERVER_REQUEST_H
 
@@ -19,7 +20,7 @@
 #include "tx/manager.h"
 
 enum sl_verb {
-    SL_VERB_NONE, /* No arbiter decides it: AUTH and RESET, which can be kept as well. */
+    SL_VERB_NONE, /* No arbiter: AUTH and RESET, which can be kept as well. */
     SL_VERB_ACQUIRE,
     SL_VERB_RELEASE,
     SL_VERB_EXTEND,
@@ -42,39 +43,42 @@ struct sl_guess;
 
 /* The transaction of a connection. */
 struct sl_tx_session {
-    uint64_t id;        /* 0: none. */
-    const char *failed; /* The first command in it that failed, */
-    const char *error;  /* and the code of that error; NULL: no command failed. */
-    bool lost; /* The keeper failed and aborted it, and no reply has said so yet. */
+    uint64_t id;        /* The transaction id; 0: no transaction. */
+    const char *failed; /* The first command of the transaction that failed. */
+    const char *error;  /* The error code of that command; NULL: no command failed. */
+    /* The keeper failed, which aborted the transaction; the client does not know it
+     * yet. */
+    bool lost;
 };
 
 struct sl_inspection;
 
-/* A page of LOCKS. */
+/* The options of LOCKS, which returns one page of keys per call. */
 struct sl_page {
-    struct sl_bytes match; /* at NULL: all keys. */
-    struct sl_glob *glob;  /* The same, compiled. */
+    struct sl_bytes match; /* The pattern of MATCH; at NULL: all keys. */
+    struct sl_glob *glob;  /* The compiled pattern. */
     uint64_t cursor;
     int64_t count;
-    bool majority; /* LOCKS MAJORITY: keys that a majority decides. */
-    bool waited;   /* LOCKS WAITED: keys with waiters, the longest wait first. */
+    bool majority; /* LOCKS MAJORITY: list the keys that a majority decides. */
+    bool waited; /* LOCKS WAITED: list the keys with waiters, the longest wait first. */
 };
 
 struct request {
     struct server *s;
     struct conn *c;
     const struct command *command;
-    struct call *call;         /* While its command runs; NULL: the request is kept. */
-    struct arbiter *arbiter;   /* The arbiter that decides it; NULL: none. */
-    const struct sl_bytes *at; /* Arguments, the name first; borrowed unless kept. */
+    struct call *call;       /* The call that runs; NULL: the request is kept. */
+    struct arbiter *arbiter; /* The arbiter of this request; NULL: none. */
+    /* The arguments, starting with the command name; borrowed unless kept. */
+    const struct sl_bytes *at;
     size_t n;
-    struct sl_bytes key; /* n 0: it has no key. */
-    uint64_t ticket;     /* Identifies it for its arbiter; 0: not assigned yet. */
+    struct sl_bytes key; /* n 0: the request has no key. */
+    uint64_t ticket; /* Identifies the request to its arbiter; 0: not assigned yet. */
     sl_ms arrived_ms;
     enum sl_verb verb;
     bool answered;
     bool kept;
-    bool waits;   /* Its options allow it to wait for long. */
+    bool waits;   /* Its options allow a long wait. */
     bool settles; /* TX.OUTCOME, sent in place of a TX.COMMIT whose reply was lost. */
 
     /* Options, by verb. Bytes are borrowed, and valid until the request is kept. */
@@ -100,23 +104,25 @@ struct request {
     };
 
     /* Valid only in a kept request. */
-    struct sl_list place;   /* In a list of requests that wait for the same. */
+    struct sl_list place;   /* In a list of requests that wait for the same event. */
     struct sl_list of_conn; /* In conn.requests. */
-    struct sl_bytes bytes;  /* The command in the protocol, as `remote` forwards it. */
-    size_t size;            /* Bytes of its memory, arguments included. */
-    void (*dropped)(
-        struct request *r); /* Without an arbiter: called when its client left. */
-    union {                 /* Belongs to the arbiter that decides it. */
-        struct {            /* local: */
-            uint8_t
-                lease_step; /* state.h counts it as a waiter with this step; 0: no. */
-            bool in_table;  /* It waits in the lock table. */
-            bool on_disk;   /* It is on a list of state.h, until a write or a turn. */
+    struct sl_bytes bytes;  /* The encoded command, as `remote` forwards it. */
+    size_t size;            /* Bytes that this request uses, including its arguments. */
+    /* Only without an arbiter: called when the client has left. */
+    void (*dropped)(struct request *r);
+    union {      /* Private data of the arbiter. */
+        struct { /* Fields of `local`: */
+            /* The step of lease lengths in which state.h counts this waiter; 0: not
+             * counted. */
+            uint8_t lease_step;
+            bool in_table; /* The request waits in the lock table. */
+            /* The request is on a list of state.h, until a write or the next turn. */
+            bool on_disk;
         };
-        struct {                     /* remote: */
-            bool sent;               /* The keeper has it. */
-            bool had_record;         /* RELEASE: the ledger had its grant. */
-            sl_fence released_fence; /* RELEASE: the grant; 0: unknown. */
+        struct {                     /* Fields of `remote`: */
+            bool sent;               /* The request was sent to the keeper. */
+            bool had_record;         /* RELEASE: the grant was in the ledger. */
+            sl_fence released_fence; /* RELEASE: the fence of the grant; 0: unknown. */
             sl_ms sent_ms;
         };
         struct session *resets; /* RESET: the session that must end first. */
@@ -127,11 +133,12 @@ struct request {
     };
 };
 
-/* What an arbiter answers. */
+/* The answer of an arbiter to a request. */
 struct answer {
     int status;
-    const char *code; /* Of an error that has a text; NULL: the code of the status. */
-    const char *text; /* Of an error; NULL: the text of the status. */
+    /* The error code, if `text` is set; NULL: the code of the status. */
+    const char *code;
+    const char *text; /* The error text; NULL: the text of the status. */
     int64_t number;   /* RELEASE, EXTEND, CHECK, AWAIT, BREAK, DRAIN, NODES */
     const struct sl_grant *grant;       /* ACQUIRE */
     const struct sl_grant_view *newest; /* READ; NULL: not held. */
@@ -140,12 +147,12 @@ struct answer {
     const struct sl_tx_answer *tx; /* TX.* */
 };
 
-/* When the request of this call arrived. It is now, unless the request runs again or another node
- * forwarded it. */
+/* Return when the request of this call arrived. That is now, unless the request runs again or
+ * another node forwarded it. */
 sl_ms sl_request_arrival_ms(const struct call *call);
 
-/* Begin a request for this call. The caller fills in its options; sl_request_keep() fills in the
- * fields that only a kept request has. */
+/* Initialise a request for this call. The caller fills in the options; sl_request_keep() fills in
+ * the fields that only a kept request has. */
 static inline void sl_request_init(struct request *r, struct call *call,
                                    enum sl_verb verb)
 {
@@ -165,75 +172,79 @@ static inline void sl_request_init(struct request *r, struct call *call,
     r->settles = call->resumed != NULL && call->resumed->settles;
 }
 
-/* Let its arbiter decide it. The arbiter answers it, or keeps it and answers later. */
+/* Choose the arbiter and pass it the request. The arbiter answers the request, or keeps it and
+ * answers later. */
 void sl_request_submit(struct request *r);
 
-/* Reserve memory, so that sl_request_keep() cannot fail. False: out of memory; the request is
- * answered. */
+/* Reserve memory, so that sl_request_keep() cannot fail. Returns false if there is not enough
+ * memory; then the request has been answered with an error. */
 bool sl_request_reserve(struct request *r);
 
-/* Keep the request, to answer it later. Returns the kept request; the given one is a copy that
- * must not be answered. NULL: out of memory; the request is answered. Returns a request that is
- * already kept as it is. */
+/* Move the request to the heap, to answer it later. Returns the kept request; do not answer the
+ * original, which is now only a copy. Returns NULL if out of memory; then the request has been
+ * answered with an error. A request that is already kept is returned unchanged. */
 struct request *sl_request_keep(struct request *r);
 
-/* Replace a kept request by another command of the same connection and arrival time. Frees the
- * old request. NULL: out of memory, and nothing has changed. */
+/* Replace a kept request with another command of the same connection. The new request keeps the
+ * arrival time; the old one is freed. Returns NULL if out of memory; then nothing has changed. */
 struct request *sl_request_replace(struct request *r, const struct sl_bytes *at,
                                    size_t n);
 
-/* Write the reply. This frees a kept request and lets its connection run the next command. */
+/* Write the reply. If the request is kept, also free it and let its connection run the next
+ * command. */
 void sl_request_answer(struct request *r, const struct answer *a);
 void sl_request_answer_status(struct request *r, int status);
 void sl_request_answer_number(struct request *r, int64_t number);
 
-/* The number by which an arbiter finds the request again; assigned on the first call. */
+/* Return the number by which an arbiter finds the request again. The first call assigns it. */
 uint64_t sl_request_ticket(struct request *r);
 
 /* End a request whose reply the caller has written to the output of the connection. */
 void sl_request_end(struct request *r);
 
-/* Run a kept request again from its arguments, because its reason to wait is gone or another
- * arbiter decides now. Frees it. */
+/* Run a kept request again from its arguments: it need not wait any more, or another arbiter is
+ * responsible now. Frees the request. */
 void sl_request_resume(struct request *r);
 
-/* The arbiter has granted a kept ACQUIRE. If the client has already closed its connection, it
- * will never learn of the grant: then this gives the grant back to the arbiter, closes the
- * connection, frees the request and returns true. */
+/* Call this when the arbiter has granted a kept ACQUIRE. If the client has already closed its
+ * connection, this function returns the grant to the arbiter, closes the connection, frees the
+ * request and returns true. */
 bool sl_request_came_too_late(struct request *r, const struct sl_grant *g);
 
-/* The kept request with this ticket; NULL: it was answered or withdrawn. */
+/* Find the kept request with this ticket. Returns NULL if the request was answered or withdrawn. */
 struct request *sl_request_find(const struct server *s, uint64_t ticket);
 
-/* Free all kept requests of a connection without a reply: the client has left, or it has got
- * another reply. */
+/* Free all kept requests of a connection without a reply, because the client has left or has
+ * already received another reply. */
 void sl_request_withdraw_all(struct conn *c);
 
-/* The server stops: answer the requests of a connection with SHUTDOWN, except those whose
- * arbiter must finish them. */
+/* When the server stops: answer the requests of a connection with SHUTDOWN, except those that their
+ * arbiter must finish. */
 void sl_request_refuse_all(struct conn *c);
 
-/* Whether the connection has outstanding requests and all of them will be answered soon. Then
- * the server answers them although the client has ended its stream. */
+/* Whether the connection has pending requests and all of them will be answered soon. If so, the
+ * server still answers them after the client has shut down its side of the connection. */
 bool sl_request_all_brief(const struct conn *c);
 
-/* How long ago it arrived, at this node or at the node that forwarded it. */
+/* Return the time since the request arrived at this node, or at the node that forwarded it. */
 sl_ms sl_request_age_ms(const struct request *r);
 
-/* Do what has become due; the server calls it before the first command of every millisecond. */
+/* Call pump() of the arbiters that have work due. The server calls this before the first command of
+ * every millisecond. */
 void sl_request_pump_due(struct server *s);
 
-/* A command of the transaction of a connection failed with this error code. */
+/* Record that a command of the connection's transaction failed with this error code. */
 void sl_request_tx_failed(struct conn *c, const char *name, const char *code);
 
-/* Parse the table and key of EXPLAIN TX (command/tx.c). False: it is answered with an error. */
+/* Parse the table and key of EXPLAIN TX (command/tx.c). Returns false after replying with an
+ * error. */
 bool sl_tx_parse_explain(struct call *call, struct request *r);
 
-/* A call with which the reply of a kept request is written. */
+/* Return a call for writing the reply of a kept request. */
 struct call sl_request_call(const struct request *r);
 
-/* Assert the invariants of all kept requests. The server calls it every second; the cost is that of
- * a walk over all connections. */
+/* Assert the invariants of all kept requests. The server calls this every second. It walks over all
+ * connections. */
 void sl_request_check(const struct server *s);
 
 #endif /* SL_SERVER_REQUEST_H */

@@ -1,6 +1,7 @@
 /* settings.h - the settings of the server: defaults, configuration file, command line.
  *
- * src/settings.def lists the settings. This file declares their struct, parser and printer. */
+ * src/settings.def lists the settings. This file declares the struct that holds them, its parser
+ * and its printer. */
 #ifndef SL_SERVER_SETTINGS_H
 #define SL_SERVER_SETTINGS_H
 
@@ -21,7 +22,7 @@ enum sl_log_level { SL_LOG_DEBUG, SL_LOG_INFO, SL_LOG_WARN, SL_LOG_ERROR };
 #define SL_PORT_AUTO (-1)
 #define SL_MEMORY_AUTO (-1)
 
-/* The struct owns its texts. All numbers have one type, so that one parser and one printer
+/* The struct owns its strings. All numbers have the same type, so that one parser and one printer
  * are enough. */
 struct sl_settings {
 #define TEXT char *
@@ -53,10 +54,10 @@ struct sl_settings {
 #undef LEVEL
 #undef ENGINE
 #undef FLAG
-    bool config_has_secret; /* The configuration file has a password or secret in it. */
+    bool config_has_secret; /* The configuration file contains a password or secret. */
 };
 
-/* What the command line tells the server to do. */
+/* The action that the command line requests. */
 enum sl_settings_action {
     SL_ACTION_SERVE,
     SL_ACTION_HELP,
@@ -64,14 +65,15 @@ enum sl_settings_action {
     SL_ACTION_CHECK
 };
 
-/* Read the defaults, the configuration file and the command line, and check them together.
- * Returns 0, or -1 after it has printed errors to `errors`. */
+/* Read the defaults, the configuration file and the command line, and validate the result. Returns
+ * 0, or -1 after printing errors to `errors`. */
 int sl_settings_read(struct sl_settings *s, int argc, char **argv,
                      enum sl_settings_action *action, FILE *errors);
 void sl_settings_free(struct sl_settings *s);
 
-/* The number of settings; the name of a setting; and its value as in a configuration file, possibly
- * in `buffer`. The value of a password or secret is "(set)". */
+/* sl_settings_count() returns the number of settings; the others return the name of setting i, and
+ * its value as written in a configuration file, possibly in `buffer`. The value of a password or
+ * secret is shown as "(set)". */
 size_t sl_settings_count(void);
 const char *sl_settings_name(size_t i);
 const char *sl_settings_value(const struct sl_settings *s, size_t i, char *buffer,

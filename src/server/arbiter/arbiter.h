@@ -1,46 +1,46 @@
-/* arbiter.h - an arbiter decides requests: this server, a majority of nodes, or the keeper.
+/* arbiter.h - an arbiter decides requests. There are three kinds:
  *
- *     local      the lock table and the transactions of this server
- *     majority   the nodes of a cluster, by vote
- *     remote     the keeper, on another node
+ *     local      decides with the lock table and the transactions of this server
+ *     majority   lets the nodes of a cluster vote
+ *     remote     forwards requests to the keeper, which is another node
  *
  * main() creates the arbiters that the deployment has; the router (router.h) chooses one of them
- * for each request. All other code calls an arbiter through its kind. */
+ * for each request. All other code calls an arbiter through the functions in its kind. */
 #ifndef SL_SERVER_ARBITER_ARBITER_H
 #define SL_SERVER_ARBITER_ARBITER_H
 
 #include "server/request.h"
 
-/* `leave` and the functions behind `pump` may be NULL. */
+/* `leave` and the functions after `pump` may be NULL. */
 struct arbiter_kind {
     const char *name;
 
     /* Answer the request now, or keep it and answer later. */
     void (*submit)(struct arbiter *a, struct request *r);
 
-    /* Forget a kept request: the caller is about to free it without a reply. */
+    /* Forget a kept request, which is about to be freed without a reply. */
     void (*withdraw)(struct arbiter *a, struct request *r);
 
-    /* Release a grant that its client will never learn of. */
+    /* Release a grant whose client will never learn of it. */
     void (*take_back)(struct arbiter *a, struct request *r, const struct sl_grant *g);
 
     /* Whether a kept request will be answered soon. */
     bool (*is_brief)(const struct arbiter *a, const struct request *r);
 
-    /* A session has ended: its client has closed it, or its connection broke. */
+    /* End a session: its client has closed the connection, or the connection broke. */
     void (*leave)(struct arbiter *a, struct conn *c, enum sl_parting how);
 
-    /* When the arbiter next has work without a request, or SL_NEVER. */
+    /* Return when the arbiter next has work that no request triggers, or SL_NEVER. */
     sl_ms (*due)(const struct arbiter *a);
 
-    /* Do the work that is due, within the budget of this turn. True: there is no more. */
+    /* Do the work that is due, within the budget of this turn. Returns true if no work is left. */
     bool (*pump)(struct arbiter *a);
 
-    /* The server itself rejected a command of the connection's transaction. */
+    /* Handle a command of the connection's transaction that the server itself rejected. */
     void (*tx_failed)(struct arbiter *a, struct conn *c, const char *name,
                       const char *code);
 
-    /* Whether a server that stops waits for the answer to this request. */
+    /* Whether the server waits for the answer to this request before it stops. */
     bool (*must_finish)(const struct arbiter *a, const struct request *r);
 
     /* Called every second. */
@@ -55,7 +55,7 @@ struct arbiter {
     struct server *s;
 };
 
-/* Pump all arbiters. True: no arbiter has more to do in this turn. */
+/* Call pump() of all arbiters. Returns true if no arbiter has more work in this turn. */
 bool sl_arbiters_pump(struct server *s);
 
 sl_ms sl_arbiters_due(const struct server *s);

@@ -1,7 +1,7 @@
-/* majority.h - the arbiter `majority`: this server as a node of a cluster that decides by vote.
+/* majority.h - the arbiter `majority`: this server as a node of a majority cluster.
  *
- * The node is the pure module majority/node.h. This module gives it the time, clients, links to
- * other nodes and a file.
+ * The protocol is in majority/node.h, which does no I/O. This module connects it with the clock,
+ * clients, links to other nodes, and a file.
  *
  *     request -> submit() -> sl_node_submit() -> orders -> pump() -> net/links.c -> other nodes
  *     reply   <- sl_request_answer() <- pump() <- orders <- node <- net/links.c <- other nodes
@@ -13,14 +13,14 @@
 #include "majority/node.h"
 #include "server/arbiter/arbiter.h"
 
-/* Read the file of the node, create the node, and listen for other nodes. 0, or -1: the log says
- * why. */
+/* Read the file of the node, create the node, and listen for other nodes. Returns 0, or -1 after
+ * logging the reason. */
 int sl_majority_start(struct server *s);
 
-/* Close the links and wait for the last write. Call it when the loop has ended. */
+/* Close the links and wait for the last write. Call this when the loop has ended. */
 void sl_majority_stop(struct server *s);
 
-/* NULL: this server is not a node of a cluster. */
+/* Returns NULL if this server is not a node of a cluster. */
 struct sl_node *sl_majority_node(const struct server *s);
 
 struct arbiter *sl_majority_arbiter(struct server *s);
@@ -29,12 +29,12 @@ struct arbiter *sl_majority_arbiter(struct server *s);
 
 struct sl_majority_view {
     const char *directory;
-    uint64_t writes, errors; /* Of the file of the node. */
-    uint32_t nodes_up;       /* Other nodes that this one is linked with. */
+    uint64_t writes, errors; /* Writes of the node's file, and failed writes. */
+    uint32_t nodes_up;       /* Other nodes whose link to this node is up. */
 };
 void sl_majority_inspect_file(const struct server *s, struct sl_majority_view *out);
 
-/* About how many bytes the node uses; 0: this server is not a node. */
+/* Return approximately how many bytes the node uses; 0: this server is not a node. */
 size_t sl_majority_bytes(const struct server *s);
 
 #endif /* SL_SERVER_ARBITER_MAJORITY_H */

@@ -25,10 +25,10 @@ void sl_majority_init(struct sl_majority *m, struct server *s);
 /* Write the file of the node, then call sl_node_written(). */
 void sl_majority_write(struct server *s, const struct sl_node_durable *d);
 
-/* Functions that the links call. */
+/* Callbacks of the links. */
 extern const struct sl_link_handler sl_majority_links;
 
-/* The membership has changed: connect with its nodes, and drop links to others. */
+/* Connect to the nodes of the changed membership, and close links to other nodes. */
 void sl_majority_set_links(struct server *s);
 
 /* majority_inspect.c */

@@ -5,7 +5,7 @@
 
 #include "server/arbiter/arbiter.h"
 
-/* NULL: out of memory. */
+/* Returns NULL if out of memory. */
 struct arbiter *sl_remote_new(struct server *s);
 
 #endif /* SL_SERVER_ARBITER_REMOTE_H */

@@ -1,4 +1,4 @@
-/* transactions_internal.h - what transactions.c and transactions_storage.c share. */
+/* transactions_internal.h - shared by transactions.c and transactions_storage.c. */
 #ifndef SL_SERVER_ARBITER_TRANSACTIONS_INTERNAL_H
 #define SL_SERVER_ARBITER_TRANSACTIONS_INTERNAL_H
 
@@ -7,21 +7,20 @@
 #define DEADLOCKS_KEPT 8u
 #define TERMS_KEPT 8u
 
-/* A cluster has a manager for each term in which this node is the keeper. A deposed manager stays
- * until the storage has answered its orders. */
+/* In a cluster, there is a manager for each term in which this node is the keeper. A deposed
+ * manager stays until the storage has answered its orders. */
 struct sl_transactions {
-    struct sl_tx_manager *manager; /* NULL: another node is the keeper. */
-    uint64_t term;                 /* In a cluster: the term of `manager`. */
-    struct sl_storage *storage;    /* NULL: it is closed. */
-    bool etcd;                     /* The storage is etcd, not a file. */
-    bool closing;                  /* The storage accepts no more operations. */
-    char
-        damage[SL_STORAGE_WHY_BYTES]; /* Why the storage is not used; "": it is used. */
+    struct sl_tx_manager *manager;     /* NULL: another node is the keeper. */
+    uint64_t term;                     /* In a cluster: the term of `manager`. */
+    struct sl_storage *storage;        /* NULL: the storage is closed. */
+    bool etcd;                         /* The storage is etcd, not a file. */
+    bool closing;                      /* The storage accepts no more operations. */
+    char damage[SL_STORAGE_WHY_BYTES]; /* Why the storage is not usable; "": it is. */
     uv_poll_t poll;
-    size_t ordered;               /* Orders of `manager` that are not done. */
-    size_t commits;               /* Commits that are not done, of all managers, */
-    size_t scans;                 /* and scans that the storage has. */
-    struct sl_list scans_waiting; /* Scans that wait until the storage gets them. */
+    size_t ordered;               /* Unfinished orders of `manager`. */
+    size_t commits;               /* Unfinished commits of all managers. */
+    size_t scans;                 /* Unfinished scans in the storage. */
+    struct sl_list scans_waiting; /* Scans that wait to be submitted to the storage. */
     struct sl_deposed {
         struct sl_tx_manager *manager; /* NULL: this entry is free. */
         uint64_t term;
@@ -37,7 +36,7 @@ struct sl_transactions {
 /* Submit an order of a manager to the storage. */
 void sl_transactions_order(struct server *s, const struct sl_tx_order *o);
 
-/* Answer all requests that a stopped manager has answers for. */
+/* Answer all requests for which a stopped manager has answers. */
 void sl_transactions_answer_all(struct server *s, struct sl_tx_manager *of);
 
 #endif /* SL_SERVER_ARBITER_TRANSACTIONS_INTERNAL_H */

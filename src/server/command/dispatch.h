@@ -1,4 +1,5 @@
-/* dispatch.h - finds the function of a command and calls it, with what all commands use. */
+/* dispatch.h - finds and calls the function of a command. Also declares helpers that all commands
+ * use. */
 #ifndef SL_SERVER_COMMAND_DISPATCH_H
 #define SL_SERVER_COMMAND_DISPATCH_H
 
@@ -26,22 +27,23 @@ enum {
 
 struct request;
 
-/* A command that runs: its connection, its arguments, and where its reply goes. */
+/* A running command: its connection, its arguments, and where its reply goes. */
 struct call {
     struct conn *c;
     struct server *s;
     struct sl_resp_writer *out;
     const struct command *command;
-    const struct sl_bytes *at; /* Arguments, the name first. */
+    const struct sl_bytes *at; /* The arguments, starting with the command name. */
     size_t n;
-    const char *tx; /* The command's name if it belongs to a transaction; else NULL. */
-    const struct request *resumed; /* The request that runs again; NULL: it is new. */
+    const char *tx; /* The command's name if it is part of a transaction; else NULL. */
+    /* The request that runs again; NULL: a new request. */
+    const struct request *resumed;
 };
 
 struct command {
     const char *name;
     void (*run)(struct call *call);
-    size_t min, max; /* Number of arguments with the name; max 0: no limit. */
+    size_t min, max; /* Number of arguments, including the name; max 0: no limit. */
     unsigned flags;
     size_t key;
     const char *group, *syntax, *summary;
@@ -52,13 +54,13 @@ extern const size_t sl_command_count;
 
 void sl_dispatch_setup(void);
 
-/* Run one command, or reply why not. */
+/* Run one command, or reply with an error. */
 void sl_dispatch(struct conn *c, const struct sl_args *args);
 
-/* Run a request again that was kept. */
+/* Run a kept request again. */
 void sl_dispatch_again(struct conn *c, const struct request *r);
 
-/* NULL: there is none of this name. */
+/* Find a command by name. Returns NULL if there is none. */
 const struct command *sl_command_find(struct sl_bytes name);
 
 #define COMMAND(name, function, min, max, flags, key, group, syntax, summary) \
@@ -68,10 +70,10 @@ const struct command *sl_command_find(struct sl_bytes name);
 
 /* --- Arguments ------------------------------------------------------------- */
 
-/* Whether an argument is this name, in upper or lower case. */
+/* Whether an argument equals this word, ignoring case. */
 bool sl_word_matches(struct sl_bytes b, const char *word);
 
-/* Compares the first byte inline, since most names and options differ there. */
+/* The same, but compares the first byte inline, because most names and options differ there. */
 static inline bool sl_word_is(struct sl_bytes b, const char *word)
 {
     return b.n > 0 && ((b.at[0] ^ word[0]) & 0x5f) == 0 && sl_word_matches(b, word);
@@ -85,45 +87,48 @@ void sl_say_format(struct call *call, const char *code, const char *format, ...)
 
 #define SL_SHUTDOWN_TEXT "the server is shutting down; reconnect and retry"
 
-/* An argument in an error, for "%.*s%s": at most so many bytes of it, and dots if it is longer. */
+/* The arguments of "%.*s%s" that show b in an error: at most SL_SHOWN_BYTES_MAX bytes, followed by
+ * "..." if b is longer. */
 #define SL_SHOWN_BYTES_MAX 40
 #define SL_SHOWN(b)                                                         \
     (int)((b).n < SL_SHOWN_BYTES_MAX ? (b).n : SL_SHOWN_BYTES_MAX), (b).at, \
         (b).n > SL_SHOWN_BYTES_MAX ? "..." : ""
 
-/* ERR with this text, and the usage of the command. */
+/* Reply ERR with this text and the usage of the command. */
 void sl_say_usage(struct call *call, const char *text);
 
-/* ERR: this option has no value. */
+/* Reply ERR: the value of this option is missing. */
 void sl_say_missing(struct call *call, const char *name);
 
-/* ERR: an option, or a subcommand, is not one of these names. The error suggests the closest one, or
- * shows the usage of the command. */
+/* Reply ERR: this option or subcommand is not one of these names. The error suggests the closest
+ * name, or shows the usage of the command. */
 void sl_say_unknown(struct call *call, const char *kind, struct sl_bytes word,
                     const char *const *names, size_t n);
 #define SL_NAMES(...)                     \
     ((const char *const[]){__VA_ARGS__}), \
         sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)
 
-/* The durations that an argument accepts. */
+/* The range of durations that an argument accepts. */
 struct sl_duration_range {
-    const char *name; /* Of the argument, as the error names it. */
+    const char *name; /* The name of the argument in errors. */
     sl_ms min, max;
-    const char *setting; /* " (NAME)": the setting that limits it; or "". */
+    /* " (NAME)", with the setting that limits the duration; or "". */
+    const char *setting;
 };
 
-/* The error of argument i, which is missing, invalid or out of range. */
+/* Reply with an error about argument i, which is missing, invalid or out of range. */
 void sl_say_duration(struct call *call, size_t i, const struct sl_duration_range *range,
                      const char *code);
 
-/* Parse argument i as a timeout. False: the call is answered with an error. */
+/* Parse argument i as a timeout. Returns false after replying with an error. */
 #define SL_WAIT_MS_MAX ((sl_ms)1 << 52)
 bool sl_duration_at(struct call *call, size_t i, const char *name, sl_ms *out);
 
-/* The error of a status, with the setting that it is about. */
+/* Reply with the error for a status. The text names the setting that is concerned, if there is
+ * one. */
 void sl_say_status(struct call *call, int status);
 
-/* This call costs as much as this many simple commands: charge the turn for it. */
+/* Charge the turn's budget for this call, which costs as much as this many simple commands. */
 void sl_call_cost(struct call *call, size_t commands);
 
 #endif /* SL_SERVER_COMMAND_DISPATCH_H */

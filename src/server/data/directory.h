@@ -1,11 +1,11 @@
 /* directory.h - the data directory of a server: finds it, locks it, and reports its errors.
  *
- *     lock     locked while a server uses the directory; its text says what kind of server
- *     state    what a single server has to know after a restart (state_file.h)
- *     node     what a node of a cluster has to know after a restart (node_file.h)
+ *     lock     locked while a server uses the directory; its text names the kind of server
+ *     state    the state that a single server needs after a restart (state_file.h)
+ *     node     the state that a node of a cluster needs after a restart (node_file.h)
  *
- * "lock" is empty until the other file has been written for the first time. So the server can tell
- * a first start from a directory that has lost its file. */
+ * "lock" is empty until the other file has been written for the first time. So the server can
+ * distinguish a first start from a directory whose file was lost. */
 #ifndef SL_SERVER_DATA_DIRECTORY_H
 #define SL_SERVER_DATA_DIRECTORY_H
 
@@ -20,8 +20,8 @@ struct sl_directory {
     char path[PATH_MAX];
 };
 
-/* Find it, create it if necessary, and lock it. 1: done. 0: the settings want none, or there is no
- * path for one. -1: the log says why it cannot be used. */
+/* Find the data directory, create it if necessary, and lock it. Returns 1 on success; 0 if the
+ * settings disable it or give no path; -1 after logging why it cannot be used. */
 int sl_directory_open(struct sl_directory *f, const struct sl_settings *set);
 
 enum sl_directory_use {
@@ -30,19 +30,20 @@ enum sl_directory_use {
     SL_DIRECTORY_OF_NODE
 };
 
-/* Which kind of server has used the directory so far. sl_directory_mark() records the kind that
- * uses it from now on: 0, or -1 if the write failed; the log says why. */
+/* sl_directory_use() returns which kind of server has used the directory so far.
+ * sl_directory_mark() records the kind that uses it from now on, and returns 0, or -1 after logging
+ * why the write failed. */
 enum sl_directory_use sl_directory_use(const struct sl_directory *f);
 int sl_directory_mark(const struct sl_directory *f, enum sl_directory_use use);
 
-/* Log what is wrong, with the path of the directory and the reason. Returns -1. */
+/* Log the error `what` with the path of the directory and the reason. Returns -1. */
 int sl_directory_fail(const struct sl_directory *f, const char *what, const char *why);
 
-/* The same for an error of the disk, with what to do about it. */
+/* Log a disk error and its remedy. Returns -1. */
 int sl_directory_fail_disk(const struct sl_directory *f, int error);
 
-/* Log that a file in it cannot be used. `as_if_lost` says what to do if its content is lost.
- * Returns -1. */
+/* Log that a file in the directory cannot be used. `as_if_lost` says what to do if its content is
+ * lost. Returns -1. */
 int sl_directory_refuse(const struct sl_directory *f, const char *name,
                         enum sl_found found, const char *as_if_lost);
 

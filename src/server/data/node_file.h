@@ -1,18 +1,19 @@
-/* node_file.h - the file "node" in the data directory: what a node has to know after a restart.
+/* node_file.h - the file "node" in the data directory: the state that a node needs after a
+ * restart.
  *
  *     sluice node 1                     the format (text_file.h)
- *     id 1                              of which node it is
+ *     id 1                              the node that owns this file
  *     birth 0123456789abcdef            identifies this data directory
- *     fence_limit 1794752554123456      no fence above it was voted for
- *     lease_longest_ms 60000            no lease that may still run is longer
+ *     fence_limit 1794752554123456      this node has not voted for a higher fence
+ *     lease_longest_ms 60000            no lease that may still be valid is longer
  *     promised 0000000000000003 2       a ballot of a membership change: number, node
  *     accepted 0000000000000000 0
- *     force 4 3 0 0123456789abcdef      a membership: version, nodes, added node, cluster
+ *     force 4 3 0 0123456789abcdef      the current membership: version, nodes, added node, cluster
  *     node 1 0123456789abcdef 10.0.0.1:5627   its nodes, each with its birth
  *     vote 0 0 0 0000000000000000
  *     stored 0 0 0 0000000000000000
  *     births 2                          the number of lines that follow
- *     of 1 0123456789abcdef             the birth of a node, as it was last known
+ *     of 1 0123456789abcdef             the last known birth of a node
  *     checksum 0123456789abcdef */
 #ifndef SL_SERVER_DATA_NODE_FILE_H
 #define SL_SERVER_DATA_NODE_FILE_H
@@ -22,7 +23,7 @@
 
 #define SL_NODE_FORMAT 1
 
-/* Replace the file. 0, or an errno. It may run on any thread, one call at a time. */
+/* Replace the file. Returns 0 or an errno. May run on any thread, but not concurrently. */
 int sl_node_file_write(struct sl_textfile_writer *w, int directory,
                        const struct sl_node_durable *d);
 

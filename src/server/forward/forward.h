@@ -1,14 +1,14 @@
-/* forward.h - a cluster with a keeper: every node accepts every command, and the keeper decides.
+/* forward.h - a cluster on etcd: every node accepts every command and forwards it to the keeper.
  *
- * While this node is the keeper, its own lock table decides (term.c). Otherwise the node sends the
- * arguments of a request to the keeper over the link between the two nodes. The keeper runs them
- * on a connection without a socket (proxy.c), and the output of that connection is returned as
- * bytes (forward.c).
+ * While this node is the keeper, its own lock table decides (term.c). Otherwise the node sends
+ * the arguments of a request to the keeper over the link between the two nodes. The keeper runs
+ * them on a connection without a socket (proxy.c), and the output of that connection is returned
+ * as bytes (forward.c).
  *
  *     client --> conn --> remote arbiter --arguments--> link --> proxy --> local arbiter
  *     client <-- conn <-- remote arbiter <----bytes---- link <-- proxy <-- reply
  *
- * README.md has the rules: the order of requests, the ledger, and a change of the keeper. */
+ * README.md describes the order of requests, the ledger, and a change of the keeper. */
 #ifndef SL_SERVER_FORWARD_FORWARD_H
 #define SL_SERVER_FORWARD_FORWARD_H
 
@@ -19,21 +19,21 @@
 #include "server/net/links.h"
 #include "server/request.h"
 
-/* Call it when the node and its storage are open. Returns the remote arbiter; NULL: the log says
- * why. */
+/* Start forwarding. Call this when the node and its storage are open. Returns the remote arbiter,
+ * or NULL after logging the reason. */
 struct arbiter *sl_forward_start(struct server *s);
 
-/* Call it when the loop has ended. */
+/* Stop forwarding. Call this when the loop has ended. */
 void sl_forward_stop(struct server *s);
 
-/* Renew the term now, and write the limits for fences and leases with it. False: this node is not
- * the keeper. */
+/* Renew the term now, and write the limits for fences and leases with it. Returns false if this
+ * node is not the keeper. */
 bool sl_forward_write_state(struct server *s, sl_fence fence_limit, sl_ms longest_ms);
 
 /* --- Requests (forward.c) ------------------------------------------------------------- */
 
-/* Whether the remote arbiter must decide a request: the keeper is another node, or this node is the
- * keeper but waits for reports of other nodes before it decides such a request. */
+/* Whether the remote arbiter must handle a request. This is so if the keeper is another node, or if
+ * this node is the keeper but must wait for reports from other nodes first. */
 bool sl_forward_must_decide(const struct request *r);
 
 void sl_forward_submit(struct arbiter *a, struct request *r);
@@ -43,7 +43,7 @@ void sl_forward_take_back(struct arbiter *a, struct request *r,
 bool sl_forward_is_brief(const struct arbiter *a, const struct request *r);
 void sl_forward_leave(struct arbiter *a, struct conn *c, enum sl_parting how);
 
-/* This node has rejected a command of the transaction that the connection has at the keeper. */
+/* Report to the keeper that this node has rejected a command of the connection's transaction. */
 void sl_forward_failed(struct arbiter *a, struct conn *c, const char *name,
                        const char *code);
 
@@ -55,13 +55,13 @@ void sl_forward_unreached(struct server *s, sl_node_id id, enum sl_link_end how)
 void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args *args);
 bool sl_forward_is_frame(const struct sl_args *args);
 
-/* The link has sent all its output. */
+/* The link to this node has sent all its output. */
 void sl_forward_drained(struct server *s, sl_node_id id);
 
 /* The membership has changed. */
 void sl_forward_members(struct server *s);
 
-/* The storage has rejected an operation, because this later term is current. */
+/* The storage has rejected an operation, because `term`, which is later, is current. */
 void sl_forward_term_rejected(struct server *s, uint64_t term);
 
 bool sl_forward_pump(struct arbiter *a);
@@ -70,20 +70,20 @@ void sl_forward_second(struct arbiter *a);
 
 /* --- Inspection ----------------------------------------------------------------------- */
 
-/* The text of the error NOKEEPER. */
+/* Return the text of the error NOKEEPER. */
 const char *sl_forward_why_not(const struct server *s);
 
 struct sl_forward_view {
     sl_node_id keeper; /* 0: unknown. */
     uint64_t term;
-    bool leads, open;   /* This node is the keeper; or it has a route to the keeper. */
-    sl_ms authority_ms; /* How much longer the keeper has authority. */
+    bool leads, open;   /* This node is the keeper; it has a route to the keeper. */
+    sl_ms authority_ms; /* The remaining time of the keeper's authority. */
     size_t queued, sent, proxies, records;
     uint64_t forwarded, served, reclaimed, refused, claims, routes;
 };
 void sl_forward_view(const struct server *s, struct sl_forward_view *out);
 
-/* Bytes of the ledger. */
+/* Return the number of bytes of the ledger. */
 size_t sl_forward_bytes(const struct server *s);
 
 #endif /* SL_SERVER_FORWARD_FORWARD_H */

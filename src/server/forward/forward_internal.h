@@ -1,4 +1,4 @@
-/* forward_internal.h - shared by the files of forward/, and the frames between nodes.
+/* forward_internal.h - shared by the files of forward/. Describes the frames between nodes.
  *
  * A frame on a link is a command of the Redis protocol. A route begins with R.COME. If the keeper
  * answers R.HERE, the node sends the grants in its ledger, then R.READY, then requests.
@@ -17,9 +17,9 @@
  *                                          R.GONE fence ...
  *     between all nodes: R.DOUBT term sight
  *
- *     R.CLIENT names the client of a session. With session 0 it is about the RECORD in the next frame
- *     of that kind: R.NOTE, R.RECLAIM 0, or R.HELD of an extension.
- *     age_ms: since the R.DO arrived. tx: the transaction that the session has now, 0: none.
+ *     R.CLIENT names the client of a session. With session 0, it names the client of the RECORD
+ *     in the next R.NOTE, R.RECLAIM 0, or R.HELD of an extension.
+ *     age_ms: time since the R.DO arrived. tx: the current transaction of the session, 0: none.
  *     RECORD: record.h */
 #ifndef SL_SERVER_FORWARD_FORWARD_INTERNAL_H
 #define SL_SERVER_FORWARD_FORWARD_INTERNAL_H
@@ -30,39 +30,42 @@
 #include "server/net/links.h"
 #include "storage/storage.h"
 
-#define SL_FORWARD_PIECE 32768u /* Bytes of a command or reply in one frame. */
+#define SL_FORWARD_PIECE 32768u /* Maximum bytes of a command or reply in one frame. */
 #define SL_FORWARD_HIGH \
-    ((size_t)1 << 20) /* A link with this many unsent bytes gets no more. */
+    ((size_t)1 << 20) /* Send no more on a link that has this many unsent bytes. */
 
-/* `what` of R.SAY: these bytes complete the reply; or more bytes of the reply or push follow. */
+/* Flags in `what` of R.SAY. LAST: these bytes complete the reply. MORE: more bytes of the reply or
+ * push follow. */
 #define SL_SAY_LAST 1u
 #define SL_SAY_MORE 2u
 
-/* A node has one for each connection that has forwarded a request. */
+/* State of a connection that has forwarded a request to the keeper. */
 struct sl_forward_session {
-    struct sl_list held; /* Its records in the ledger (ledger.h). */
-    uint64_t route;      /* The route on which the node last sent a request of it, */
-    uint64_t described_route; /* and the one on which it last sent R.CLIENT. */
-    sl_fence unanswered; /* The keeper has granted it, and the reply is under way. */
+    struct sl_list held; /* The connection's records in the ledger (ledger.h). */
+    /* The route on which the node last sent a request of this connection. */
+    uint64_t route;
+    uint64_t described_route; /* The route on which the node last sent R.CLIENT. */
+    sl_fence unanswered; /* A grant of the keeper whose reply has not arrived yet. */
     uint64_t tx;         /* Its transaction at the keeper; 0: none. */
-    struct sl_bytes request; /* The id of its TX.BEGIN REQUEST; owned; n 0: none. */
-    bool half_replied;       /* The client has got a part of a reply. */
+    struct sl_bytes request; /* The REQUEST id of its TX.BEGIN; owned; n 0: none. */
+    bool half_replied;       /* The client has received part of a reply. */
 };
 
-/* The last R.CLIENT of session 0. */
+/* The content of the last R.CLIENT with session 0. */
 struct sl_frame_client {
     size_t name_bytes, address_bytes;
     char text[SL_CLIENT_NAME_MAX + SL_CLIENT_ADDRESS_MAX];
 };
 
-/* The keeper has one for each other node. */
+/* The keeper's state for each other node. */
 struct sl_proxy_node {
-    bool open;         /* It has a route to this keeper. */
-    bool ready;        /* It has reported its ledger. */
-    bool listens;      /* It has subscribers. */
-    sl_ms clock_ms;    /* Its clock when our own showed clock_at_ms, or earlier; */
-    sl_ms clock_at_ms; /* clock_ms 0: unknown. */
-    size_t count;      /* Proxies of its clients. */
+    bool open;    /* The node has a route to this keeper. */
+    bool ready;   /* The node has reported its ledger. */
+    bool listens; /* The node has subscribers. */
+    /* A lower bound of the node's clock at the time clock_at_ms of our clock; 0: unknown. */
+    sl_ms clock_ms;
+    sl_ms clock_at_ms; /* When our clock was read for clock_ms. */
+    size_t count;      /* The number of proxies for its clients. */
     struct sl_frame_client noted;
 };
 
@@ -71,7 +74,7 @@ struct sl_proxy_node {
 
 /* Reports to the ledgers of other nodes (witness.c). */
 struct sl_witness {
-    sl_ms due_ms; /* When to send them; SL_NEVER: there are none. */
+    sl_ms due_ms; /* When to send the reports; SL_NEVER: there are none. */
     size_t note_count, gone_count;
     struct sl_note {
         sl_fence fence;
@@ -87,42 +90,45 @@ struct sl_forward {
     uint64_t term;     /* The last term in which this node was the keeper. */
     sl_node_id keeper; /* 0: unknown. */
     uint64_t keeper_term;
-    sl_ms without_since_ms; /* When the last route was lost; SL_NEVER: there is one. */
+    /* When the last route was lost; SL_NEVER: a route exists. */
+    sl_ms without_since_ms;
     struct sl_storage_term lost; /* The term in the storage at that time. */
-    sl_ms certain_ms; /* Until then at least, nobody was granted what clients here hold
-                          * without a lease. */
+    /* At least until this time, the keeper grants nobody else the locks that clients
+     * here hold without a lease. */
+    sl_ms certain_ms;
     sl_ms read_again_ms; /* When to read the term again. */
 
-    uint64_t route; /* The number of the current or last route. */
+    uint64_t route; /* The number of the current route, or of the last one. */
     sl_ms again_ms; /* When to send R.COME again, or SL_NEVER. */
-    bool open;      /* The ledger is handed over, requests may follow. */
-    bool handing;   /* The node hands its ledger over. */
+    bool open;      /* The ledger is handed over, so requests may be sent. */
+    bool handing;   /* The node is handing over its ledger. */
     bool listens;   /* The keeper knows that this node has subscribers. */
     struct sl_ledger ledger;
-    struct sl_frame_client noted; /* From the keeper. */
+    struct sl_frame_client noted; /* The last R.CLIENT 0 from the keeper. */
     struct sl_list queued, sent;  /* Requests, in order of arrival. */
     size_t queued_count, sent_count;
 
-    bool exporting; /* It was the keeper, and copies its table into the ledger: */
-    uint64_t export_cursor; /* up to here. */
-    sl_ms
-        reports_until_ms; /* As a new keeper: how long it waits for reports; 0: no more. */
+    /* This node was the keeper, and is copying its table to the ledger. */
+    bool exporting;
+    uint64_t export_cursor; /* The table is copied up to this cursor. */
+    /* As a new keeper: until when to wait for reports; 0: not waiting. */
+    sl_ms reports_until_ms;
 
     struct sl_index proxies; /* By node and session. */
-    struct sl_list stalled;  /* Proxies with output that waits for their link. */
+    struct sl_list stalled;  /* Proxies whose output waits for space on the link. */
     struct sl_proxy_node nodes[SL_NODE_ID_MAX + 1];
 
     struct sl_witness witness;
 
-    struct sl_term_op { /* One operation of the storage of each kind at a time. */
+    struct sl_term_op { /* At most one storage operation of each kind at a time. */
         struct sl_storage_op op;
         bool busy;
         sl_ms asked_ms;
         bool has_state;
     } read_term, claim, renew;
-    sl_fence fence_limit; /* Limits for the next renewal to write. */
+    sl_fence fence_limit; /* The limits to write with the next renewal. */
     sl_ms longest_ms;
-    bool state_wanted; /* state.h waits for that write. */
+    bool state_wanted; /* state.h waits for the write of these limits. */
     struct {
         uint64_t forwarded, served, reclaimed, refused;
     } counts;
@@ -130,13 +136,14 @@ struct sl_forward {
 
 /* --- forward.c ------------------------------------------------------------------------- */
 
-/* The forward session of a connection, made if there is none. NULL: out of memory. */
+/* Return the forward session of a connection, creating it if necessary. Returns NULL if out of
+ * memory. */
 struct sl_forward_session *sl_forward_session_make(struct conn *c);
 
-/* The request of a connection that the remote arbiter decides; NULL: none. */
+/* Return the connection's request that the remote arbiter handles, or NULL. */
 struct request *sl_forward_request_of(const struct conn *c);
 
-/* Put a request into the queue, by time of arrival. */
+/* Insert a request into the queue, in order of arrival. */
 void sl_forward_enqueue(struct request *r);
 
 /* Whether the link to the keeper has fewer than SL_FORWARD_HIGH unsent bytes. */
@@ -145,7 +152,7 @@ bool sl_forward_link_has_space(struct server *s);
 /* Send queued requests while the link has space. */
 void sl_forward_send_queued(struct server *s);
 
-/* Send the name and address of a client to the keeper, unless it has them. */
+/* Send the name and address of a client to the keeper, unless the keeper already has them. */
 void sl_forward_describe(struct conn *c);
 
 /* Remove a request from the queue, or from the sent requests. */
@@ -154,11 +161,12 @@ void sl_forward_unlist(struct request *r);
 /* Answer a request with an error. */
 void sl_forward_answer_problem(struct request *r, const char *code, const char *text);
 
-/* The transaction that a connection had at the keeper has ended; or it was lost with the keeper. */
+/* The connection's transaction at the keeper has ended; or it was lost, because the keeper
+ * failed. */
 void sl_forward_tx_ended(struct conn *c);
 void sl_forward_tx_lost(struct conn *c);
 
-/* Let the keeper release a grant that no client knows of, and drop its record. */
+/* Ask the keeper to release a grant that no client knows of, and drop its record. */
 void sl_forward_drop(struct server *s, struct sl_record *x);
 
 /* Handle a frame from the keeper. */
@@ -169,37 +177,42 @@ bool sl_forward_frame_is(const struct sl_args *a, const char *name, size_t n);
 
 /* --- route.c ---------------------------------------------------------------------------- */
 
-/* R.HERE: the keeper accepts this node. */
+/* Handle R.HERE: the keeper accepts this node. */
 void sl_forward_welcomed(struct server *s, const struct sl_args *a);
 
-/* Report to the keeper whether this node has subscribers, if that has changed; and its clock. */
+/* sl_forward_send_listening() reports to the keeper whether this node has subscribers, if that has
+ * changed; sl_forward_send_clock() reports this node's clock. */
 void sl_forward_send_listening(struct server *s);
 void sl_forward_send_clock(struct server *s);
 
-/* The route has changed: end the old one, which settles its requests or queues them again, and
- * begin a new one if there is a keeper and a link. */
+/* sl_forward_change_route() ends the old route, and begins a new one if there is a keeper and a
+ * link. sl_forward_end_route() either answers the requests that were sent on the old route, or
+ * queues them again. */
 void sl_forward_change_route(struct server *s);
 void sl_forward_end_route(struct server *s);
 void sl_forward_begin_route(struct server *s);
 
-/* Without a route, the keeper may soon grant to others what clients here hold without a lease:
- * close the connections of those clients in time. When that is due, or SL_NEVER. */
+/* Without a route, the keeper may soon grant locks to others that clients here hold without a
+ * lease. sl_forward_close_unleased() closes the connections of those clients in time;
+ * sl_forward_close_due() returns when that is due, or SL_NEVER. */
 void sl_forward_close_unleased(struct server *s);
 sl_ms sl_forward_close_due(const struct server *s);
 
-/* Hand the ledger over, as much as this turn allows. True: there is no more to do now. */
+/* Hand over as much of the ledger as this turn's budget allows. Returns true if there is no more to
+ * do now. */
 bool sl_forward_hand_over(struct server *s);
 
-/* This node has become the keeper: run queued requests here; and put the grants of its ledger into
- * its table, as many as this turn allows. True: there are no more. */
+/* For a node that has become the keeper: sl_forward_take_over() runs the queued requests here.
+ * sl_forward_reclaim_own() adds the grants of its ledger to its table, as many as this turn's
+ * budget allows, and returns true if there are no more. */
 void sl_forward_take_over(struct server *s);
 bool sl_forward_reclaim_own(struct server *s);
 
-/* All nodes that this one is linked with have reported: run the requests that waited for that. */
+/* Run the requests that waited for reports, because all linked nodes have reported. */
 void sl_forward_reports_complete(struct server *s);
 
-/* This node is not the keeper any more: queue the requests of its clients for the next keeper, and
- * abort their transactions. */
+/* Stop being the keeper: queue the requests of this node's clients for the next keeper, and abort
+ * their transactions. */
 void sl_forward_step_down(struct server *s);
 
 /* --- proxy.c ---------------------------------------------------------------------------- */
@@ -207,15 +220,15 @@ void sl_forward_step_down(struct server *s);
 void sl_proxy_init(struct server *s);
 void sl_proxy_received(struct server *s, sl_node_id from, const struct sl_args *args);
 
-/* Close the proxies of a node, or of all nodes (0): the link has ended, or this node is not the
+/* Close the proxies of a node (0: of all nodes), because the link has ended or this node is not the
  * keeper any more. */
 void sl_proxy_close_all(struct server *s, sl_node_id node);
 
-/* Whether all nodes that this one is linked with have reported their ledgers. */
+/* Whether all linked nodes have reported their ledgers. */
 bool sl_proxy_all_ready(const struct server *s);
 
-/* As keeper, put a reported grant into the table. `n`: the session of its holder; NULL: the holder
- * has left. False: the grant cannot be held any more. */
+/* As keeper, add a reported grant to the table. `n` is the session of its holder; NULL: the holder
+ * has left. Returns false if the grant cannot be held any more. */
 bool sl_forward_reclaim(struct server *s, struct session *n,
                         const struct sl_grant_view *v, struct sl_bytes key);
 
@@ -223,10 +236,10 @@ bool sl_forward_reclaim(struct server *s, struct session *n,
 
 void sl_witness_init(struct sl_witness *witness);
 
-/* A client of this node, which is the keeper, took or extended a grant with a lease. */
+/* As keeper, record that a client of this node took or extended a grant with a lease. */
 void sl_witness_note(struct server *s, struct sl_bytes key, sl_fence fence);
 
-/* The observers of the local arbiter (arbiter/local.h), in proxy.c and witness.c. */
+/* Callbacks of the local arbiter (arbiter/local.h), in proxy.c and witness.c. */
 void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);
 void sl_forward_gone(struct server *s, sl_fence fence, bool at_once);
 
@@ -236,11 +249,13 @@ void sl_witness_forget(struct server *s);
 
 /* --- frames ---------------------------------------------------------------------------- */
 
-/* Begin a frame with this many arguments, which the caller writes; NULL: there is no link. */
+/* Begin a frame with this many arguments, which the caller writes. Returns NULL if there is no
+ * link. */
 struct sl_resp_writer *sl_frame(struct server *s, sl_node_id to, const char *name,
                                 size_t fields);
 
-/* R.CLIENT: send it; keep the one of session 0 for the next record; and move it there. */
+/* Send R.CLIENT; store a received R.CLIENT with session 0; and use the stored one for the next
+ * record. */
 void sl_frame_client(struct server *s, sl_node_id to, uint64_t session,
                      struct sl_bytes name, struct sl_bytes address);
 void sl_frame_client_keep(struct sl_frame_client *n, const struct sl_args *a);

@@ -1,6 +1,6 @@
-/* proxy.h - on the keeper: a connection that stands for a client of another node.
+/* proxy.h - on the keeper: a connection that represents a client of another node.
  *
- * It has a session and runs commands like any other connection, but it has no socket: its input
+ * A proxy has a session and runs commands like any other connection, but has no socket. Its input
  * comes in frames from the node of the client, and its output goes back in frames. */
 #ifndef SL_SERVER_FORWARD_PROXY_H
 #define SL_SERVER_FORWARD_PROXY_H
@@ -12,12 +12,13 @@ struct sl_proxy {
     struct conn *c;
     sl_node_id node;
     uint64_t session; /* The session of the client on that node. */
-    sl_ms came_ms;    /* When its last command came here, */
-    sl_ms arrived_ms; /* and when it arrived at its node. */
-    bool busy;        /* It has a command that is not answered, */
-    bool ran;         /* and has run it. */
-    bool gone;        /* Its node knows that it ends, or the link to the node ended; */
-    bool adrift;      /* in the second case its grants stay for a while. */
+    sl_ms came_ms;    /* When its last command arrived at the keeper. */
+    sl_ms arrived_ms; /* When its last command arrived at the client's node. */
+    bool busy;        /* The proxy has an unanswered command. */
+    bool ran;         /* The proxy has run that command. */
+    /* The client's node knows that the proxy ends, or the link to the node has ended. */
+    bool gone;
+    bool adrift; /* The link to the node has ended, so the proxy's grants linger. */
     struct sl_list stalled;
 };
 
@@ -28,16 +29,16 @@ static inline sl_ms sl_proxy_arrived_ms(const struct conn *c)
     return c->proxy->arrived_ms;
 }
 
-/* Send its output to its node, while the link has space. */
+/* Send the proxy's output to its node, while the link has space. */
 void sl_proxy_flush(struct conn *c);
 
-/* The keeper has closed it: inform its node, unless the node knows. */
+/* Tell the node that the keeper has closed the proxy, unless the node knows. */
 void sl_proxy_closed(struct conn *c);
 
-/* Whether the keeper has granted this connection something without a lease. */
+/* Whether the keeper has granted this connection a lock without a lease. */
 bool sl_forward_holds_unleased(const struct conn *c);
 
-/* A connection has another name: the keeper must know. */
+/* Report the new name of a connection to the keeper. */
 void sl_forward_renamed(struct conn *c);
 
 /* Free the forward session of a connection. */

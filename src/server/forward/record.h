@@ -1,9 +1,9 @@
-/* record.h - a grant in a frame between nodes of a cluster with a keeper.
+/* record.h - a grant in a frame between nodes of a cluster on etcd.
  *
  *     key fence shared units per buckets priority lease_ms value note
  *
- * All fields are bulk strings, numbers in decimal. lease_ms is the rest of the lease; -1: there is
- * no lease. Other fields of a view are not sent. */
+ * All fields are bulk strings; numbers are decimal. lease_ms is the remaining time of the lease;
+ * -1: no lease. Other fields of a view are not sent. */
 #ifndef SL_SERVER_FORWARD_RECORD_H
 #define SL_SERVER_FORWARD_RECORD_H
 
@@ -17,11 +17,11 @@ bool sl_frame_read(struct sl_bytes b, uint64_t *out);
 
 #define SL_RECORD_FIELDS 10
 
-/* The lease, if there is one, must not have expired. */
+/* Write a grant. If it has a lease, the lease must not have expired. */
 void sl_record_write(struct sl_resp_writer *w, struct sl_bytes key,
                      const struct sl_grant_view *v);
 
-/* Read SL_RECORD_FIELDS arguments. False: they are not a record. Bytes are borrowed. */
+/* Read SL_RECORD_FIELDS arguments. Returns false if they are not a record. Bytes are borrowed. */
 bool sl_record_read(const struct sl_bytes *at, struct sl_grant_view *v,
                     struct sl_bytes *key);
 

@@ -1,26 +1,27 @@
 /* auth.h - delays AUTH after wrong passwords from the same address (guesses.h).
  *
- * Only the connection of a delayed AUTH is blocked. At most auth-waiting-max commands from an
- * address wait at a time. The server rejects more without comparing the password. */
+ * A delayed AUTH blocks only its own connection. At most auth-waiting-max AUTH commands from one
+ * address are delayed at a time. The server rejects any more of them without comparing the
+ * password. */
 #ifndef SL_SERVER_NET_AUTH_H
 #define SL_SERVER_NET_AUTH_H
 
 #include "server/command/dispatch.h"
 
-/* 0, or -1: out of memory. */
+/* Returns 0, or -1 if out of memory. */
 int sl_auth_start(struct server *s);
 
-/* Whether this AUTH, or HELLO with AUTH, must not run now, because it was delayed or
- * rejected. */
+/* Whether this AUTH, or HELLO with AUTH, must not run now. If so, this function has delayed or
+ * rejected it. */
 bool sl_auth_must_wait(struct call *call);
 
-/* Count a wrong password. */
+/* Count a wrong password from the address of this connection. */
 void sl_auth_failed(struct conn *c);
 
-/* When the first delay ends; SL_NEVER if there is none. */
+/* Return when the first delay ends, or SL_NEVER if there is no delay. */
 sl_ms sl_auth_due(const struct server *s);
 
-/* Run the commands whose delay has ended. */
+/* Run the AUTH commands whose delay has ended. */
 void sl_auth_resume(struct server *s);
 
 #endif /* SL_SERVER_NET_AUTH_H */

@@ -1,15 +1,16 @@
 /* conn.h - the connection of a client: bytes in, commands out; replies in, bytes out.
  *
  *     reads --- a request is kept ---> reads (but runs no command)
- *       |  \--- the client does not read its output ---> does not read until it does
+ *       |  \--- the client does not read its output ---> reads nothing until it does
  *       +--- end of file, error, limit ---> closed
  *
  * Between commands a connection has no buffers of its own: it borrows the server's. So an idle
  * connection costs little more than its struct.
  *
- * It matters how a connection ends. If the client ends the stream, the server releases at once
- * what it holds without a lease. If the connection breaks, or the server closes it, the client
- * may still believe that it holds its locks, so they linger (session.h). */
+ * How a connection ends decides what happens to its locks without a lease. If the client closes
+ * the connection, the server releases them at once. If the connection breaks, or the server
+ * closes it, the client may still believe that it holds them, so the server keeps them for a
+ * while: they linger (session.h). */
 #ifndef SL_SERVER_NET_CONN_H
 #define SL_SERVER_NET_CONN_H
 
@@ -21,103 +22,115 @@ struct conn {
         uv_stream_t stream;
         uv_tcp_t tcp;
         uv_pipe_t pipe;
-        uv_timer_t timer; /* Of a proxy; never started. */
+        uv_timer_t timer; /* Used by a proxy instead of a socket; never started. */
     } uv;
-    int fd; /* Of the socket; -1: it has none. */
+    int fd; /* The socket; -1: none. */
     struct server *server;
     struct session *session;
-    struct sl_list all, dirty, ready, leaving; /* In the lists of the server. */
-    struct sl_list unauthed;                   /* While it has not authenticated. */
+    struct sl_list all, dirty, ready, leaving; /* Links in the lists of the server. */
+    struct sl_list unauthed;                   /* Link in server.unauthed. */
 
-    struct sl_input input;         /* Whether the server reads from it (input.h). */
-    struct sl_resp_reader *reader; /* NULL: there is no partial command. */
+    struct sl_input input; /* Whether the server reads from the socket (input.h). */
+    struct sl_resp_reader *reader; /* NULL: no partial command has arrived. */
     struct sl_resp_writer out;
-    char *sending; /* Output that libuv sends; NULL: none. */
+    char *sending; /* Output that libuv is sending; NULL: none. */
     size_t sending_bytes;
-    size_t counted_bytes; /* Of its buffers, in server.buffer_bytes. */
+    /* The part of server.buffer_bytes that this connection accounts for. */
+    size_t counted_bytes;
     uv_write_t write;
 
-    enum sl_parting leaves;  /* The client has gone; it is closed in a later turn. */
-    enum sl_parting hang_up; /* It is closed when all output is sent, */
-    sl_ms hang_up_ms;        /* since this time. */
+    /* The client has gone; the server closes the connection in a later turn. */
+    enum sl_parting leaves;
+    /* The server closes the connection when all output is sent. */
+    enum sl_parting hang_up;
+    sl_ms hang_up_ms; /* When `hang_up` was set. */
     bool authed, closing;
-    bool ended; /* The client has ended its stream; what it sent before is still run. */
-    bool
-        in_multi; /* It sent MULTI, which is rejected with all that follows up to EXEC. */
+    /* The client has shut down its side; the server still runs the commands sent
+     * before. */
+    bool ended;
+    /* The client sent MULTI; the server rejects MULTI and all commands up to EXEC. */
+    bool in_multi;
     uint8_t auth_failures;
-    uint16_t ticket_count; /* Of its requests (request.c). */
+    uint16_t ticket_count; /* Number of tickets given to its requests (request.c). */
     sl_ms since_ms, heard_ms;
-    sl_ms unauthed_ms; /* Since when it has not authenticated. */
+    sl_ms unauthed_ms; /* When the connection became unauthenticated. */
     char name[64];
     struct sockaddr_in6 peer; /* Or a sockaddr_in. */
 
-    /* What other modules know of it. */
-    struct sl_list requests;         /* Those that are kept (server/request.h). */
+    /* Data of other modules. */
+    struct sl_list requests;         /* Kept requests (server/request.h). */
     struct sl_subscriber subscriber; /* observe/pubsub.h */
     struct sl_tx_session *tx;        /* Its transaction (arbiter/transactions.h). */
-    struct sl_forward_session *forwarded; /* What the keeper knows of it (forward/). */
-    struct sl_proxy
-        *proxy; /* The client of another node that it stands for; NULL: none. */
-    const char *requests_only; /* Why it may run requests only; NULL: any command. */
+    /* Its requests and grants at the keeper (forward/). */
+    struct sl_forward_session *forwarded;
+    /* The client of another node that this connection represents; NULL: none. */
+    struct sl_proxy *proxy;
+    /* Why the connection may run only requests; NULL: it may run any command. */
+    const char *requests_only;
 };
 
-/* The limits of what connections may send. */
+/* Set the limits on the size of commands. */
 void sl_conn_setup(struct server *s);
 
-/* The client has authenticated, or must do so again. */
+/* Record that the client has authenticated, or must authenticate again. */
 void sl_conn_authed(struct conn *c, bool yes);
 
-/* Accept the next connection of a listener. False: out of memory; it stays in the backlog. */
+/* Accept the next connection of a listener. Returns false if out of memory; then the connection
+ * stays in the backlog. */
 bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp);
 
-/* A connection that stands for a client of another node. It has a session, but no socket. NULL:
- * out of memory. */
+/* Create a connection that represents a client of another node. It has a session, but no socket.
+ * Returns NULL if out of memory. */
 struct conn *sl_conn_new_proxy(struct server *s, struct sl_proxy *proxy);
 
-/* Input of a proxy; sl_conn_work() runs it. False: out of memory. */
+/* Add input to a proxy; sl_conn_work() runs it. Returns false if out of memory. */
 bool sl_conn_feed(struct conn *c, struct sl_bytes b);
 
-/* Where to write to it. It will be sent at the end of the callback. */
+/* Return the writer for output to this connection. The output is sent at the end of the
+ * callback. */
 struct sl_resp_writer *sl_conn_out(struct conn *c);
 
-/* Its socket is readable, or was closed by the peer: read, and run the commands. */
+/* Read from the socket and run the commands. The socket is readable, or, with `ended`, the peer has
+ * closed it. */
 void sl_conn_has_input(struct conn *c, bool ended);
 
-/* Run the commands that it has sent, as many as its share allows. */
+/* Run the commands that the client has sent, up to the connection's share of this turn. */
 void sl_conn_work(struct conn *c);
 
-/* Send what was written. */
+/* Send the output that has been written. */
 void sl_conn_flush(struct conn *c);
 
-/* A kept request was answered: run the next commands. */
+/* Run the next commands, after a kept request was answered. */
 void sl_conn_unblock(struct conn *c);
 
-/* Whether the client has closed it, and how, even if the server has not read that yet. */
+/* Whether and how the client has closed the connection, even if the server has not yet read the end
+ * of the stream. */
 enum sl_parting sl_conn_hung_up(const struct conn *c);
 
-/* Whether it releases what it holds without a lease, now or within a few turns: its peer has
- * closed it, and nothing that may take long keeps it open. */
+/* Whether the server will release the connection's locks without a lease now or within a few turns:
+ * the peer has closed the connection, and no long request keeps it open. */
 bool sl_conn_gives_back(struct conn *c);
 
-/* Close when what was written is sent. */
+/* Close the connection when all output has been sent. */
 void sl_conn_hang_up(struct conn *c, enum sl_parting how);
 
-/* Close now. */
+/* Close the connection now. */
 void sl_conn_close(struct conn *c, enum sl_parting how);
 
-/* Close some of those whose clients have gone. */
+/* Close some of the connections whose clients have gone. */
 void sl_conn_close_leaving(struct server *s);
 
-/* Call it every second: it closes connections that are idle, or whose output is not taken. */
+/* Call this every second. It closes connections that are idle, or whose client does not read its
+ * output. */
 void sl_conn_check_all(struct server *s);
 
-/* Whether it comes from this machine. */
+/* Whether the client is on this machine. */
 bool sl_conn_is_local(const struct conn *c);
 
-/* "127.0.0.1:4711". False: it is neither IPv4 nor IPv6. */
+/* Write the address as text: "127.0.0.1:4711". Returns false if it is neither IPv4 nor IPv6. */
 bool sl_address_text(const struct sockaddr_in6 *a, char *out, size_t n);
 
-/* The same, or the path of the socket. */
+/* Write the client's address, or the path of the Unix socket. */
 void sl_conn_address(const struct conn *c, char *out, size_t n);
 
 static inline uint64_t sl_conn_id(const struct conn *c)

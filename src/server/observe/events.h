@@ -1,7 +1,8 @@
 /* events.h - the events of locks: published to subscribers and pushed to holders.
  *
- * Each event is published on the channel lock:KEY as "NAME fence more". Some are also pushed to
- * the connection that they concern, if it speaks RESP3. The table in events.c has all of them. */
+ * Each event is published on the channel lock:KEY as "NAME fence more". Some events are also
+ * pushed to the connection that they concern, if it uses RESP3. The table in events.c lists all
+ * events. */
 #ifndef SL_SERVER_OBSERVE_EVENTS_H
 #define SL_SERVER_OBSERVE_EVENTS_H
 
@@ -13,10 +14,12 @@ enum sl_event_type {
     SL_EVENT_RELEASED,
     SL_EVENT_EXPIRED,
     SL_EVENT_BROKEN,
-    SL_EVENT_ASKED,     /* A client with a higher priority waits for the holder. */
-    SL_EVENT_WITHDRAWN, /* It does not any more. */
-    SL_EVENT_STOLEN, /* A thief has the lock; overlapping: the holder may not know. */
-    SL_EVENT_WAITS,  /* Pushed to the thief: which holder it waits for. */
+    /* A client with a higher priority waits: the holder should release. */
+    SL_EVENT_ASKED,
+    SL_EVENT_WITHDRAWN, /* That client does not wait any more. */
+    /* A thief has the lock; overlapping: the holder may still use it. */
+    SL_EVENT_STOLEN,
+    SL_EVENT_WAITS, /* Pushed to the thief: the holder that it waits for. */
     SL_EVENTS
 };
 
@@ -24,20 +27,21 @@ struct sl_event {
     enum sl_event_type type;
     struct sl_bytes key;
     sl_fence fence;
-    uint64_t session;     /* The session to push it to; 0: none. */
-    uint64_t held;        /* GRANTED */
-    sl_ms lease_ms;       /* GRANTED, EXTENDED; 0: none. */
-    sl_ms waited_ms;      /* GRANTED */
-    bool overlapping;     /* GRANTED, STOLEN */
-    int32_t priority;     /* ASKED */
-    sl_ms left_ms;        /* ASKED, WAITS: of the holder's lease; SL_NEVER. */
+    uint64_t session; /* The session to push the event to; 0: none. */
+    uint64_t held;    /* GRANTED */
+    sl_ms lease_ms;   /* GRANTED, EXTENDED; 0: none. */
+    sl_ms waited_ms;  /* GRANTED */
+    bool overlapping; /* GRANTED, STOLEN */
+    int32_t priority; /* ASKED */
+    /* ASKED, WAITS: the rest of the holder's lease; SL_NEVER: no lease. */
+    sl_ms left_ms;
     const char *why;      /* RELEASED, BROKEN; NULL: none. */
-    struct sl_bytes note; /* WAITS: the holder's. */
+    struct sl_bytes note; /* WAITS: the note of the holder. */
 };
 
 void sl_event_publish(struct server *s, const struct sl_event *e);
 
-/* The events that both kinds of lock have. */
+/* Publish a grant. Used for locks of the table and for locks that a majority decides. */
 void sl_event_granted(struct server *s, struct sl_bytes key, const struct sl_grant *g);
 
 #endif /* SL_SERVER_OBSERVE_EVENTS_H */

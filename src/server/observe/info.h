@@ -1,7 +1,8 @@
 /* info.h - the reply to INFO: sections of lines "name:value".
  *
- * info.c writes the sections about the server itself, and the arbiters those about locks, data,
- * nodes and transactions (arbiter/info.c). Monitoring reads this text, so names of lines stay. */
+ * info.c writes the sections about the server itself, and the arbiters write the sections about
+ * locks, data, nodes and transactions (arbiter/info.c). Monitoring tools parse this text, so do
+ * not rename its lines. */
 #ifndef SL_SERVER_OBSERVE_INFO_H
 #define SL_SERVER_OBSERVE_INFO_H
 
@@ -9,7 +10,7 @@
 
 #include "server/server.h"
 
-/* The text, of any length. */
+/* The text of the reply, which grows as needed. */
 struct sl_info {
     FILE *file;
     char *at;

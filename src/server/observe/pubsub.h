@@ -1,8 +1,8 @@
 /* pubsub.h - which connections subscribe to which channels and patterns.
  *
- * A topic is a channel, found by its name, or a pattern, compared with every event; so the number
- * of patterns is limited. A subscription connects a connection with a topic and is on the lists of
- * both. A topic without subscriptions is freed. */
+ * A topic is a channel or a pattern. A channel is found by its name. Every pattern is compared
+ * with every event, so the number of patterns is limited. A subscription joins a connection and a
+ * topic, and is on the lists of both. A topic without subscriptions is freed. */
 #ifndef SL_SERVER_OBSERVE_PUBSUB_H
 #define SL_SERVER_OBSERVE_PUBSUB_H
 
@@ -19,8 +19,8 @@ struct sl_pubsub {
     size_t pattern_count;
     size_t
         pattern_words; /* Steps to compare one byte of a channel with all patterns. */
-    size_t name_bytes; /* Of the names of all topics. */
-    /* Sends an event to subscribers of other nodes; NULL: they have none. */
+    size_t name_bytes; /* Bytes of the names of all topics. */
+    /* Sends an event to other nodes that have subscribers; NULL: no node has any. */
     void (*elsewhere)(struct server *s, struct sl_bytes channel, struct sl_bytes text);
 };
 
@@ -37,15 +37,16 @@ static inline bool sl_subscriber_listens(const struct sl_subscriber *s)
 
 void sl_pubsub_init(struct sl_pubsub *p, struct sl_hash_key key);
 
-/* SLUICE_OK, also if it has subscribed before; SLUICE_EFULL: the connection has of_one_max
- * subscriptions; SLUICE_EKEYS: there are patterns_max patterns; SLUICE_ENOMEM. */
+/* Subscribe a connection to a channel or pattern. Returns SLUICE_OK, even if the connection is
+ * already subscribed; SLUICE_EFULL if the connection already has of_one_max subscriptions;
+ * SLUICE_EKEYS if there are already patterns_max patterns; or SLUICE_ENOMEM. */
 int sl_pubsub_subscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
                         bool pattern, size_t of_one_max, size_t patterns_max);
 void sl_pubsub_unsubscribe(struct sl_pubsub *p, struct conn *c, struct sl_bytes name,
                            bool pattern);
 
-/* End one of the connection's subscriptions to channels, or to patterns, and call `told` with its
- * name. False: there is none. */
+/* End one of the connection's subscriptions to channels (or to patterns), and call `told` with its
+ * name. Returns false if there is none. */
 bool sl_pubsub_drop_one(struct sl_pubsub *p, struct conn *c, bool pattern,
                         void (*told)(struct conn *c, struct sl_bytes name));
 void sl_pubsub_drop_all(struct sl_pubsub *p, struct conn *c);
@@ -55,24 +56,25 @@ static inline bool sl_pubsub_silent(const struct sl_pubsub *p)
     return p->channels.count == 0 && p->pattern_count == 0;
 }
 
-/* Whether an event would reach nobody, here or on other nodes. */
+/* Whether an event has no subscribers, neither here nor on other nodes. */
 static inline bool sl_pubsub_unheard(const struct sl_pubsub *p)
 {
     return sl_pubsub_silent(p) && p->elsewhere == NULL;
 }
 
-/* Write a message to all subscribers. Returns how many there are. */
+/* Write a message to all subscribers. Returns the number of subscribers. */
 size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
                          struct sl_bytes text);
 
-/* Bytes of all topics and subscriptions. */
+/* Return the number of bytes of all topics and subscriptions. */
 size_t sl_pubsub_bytes(const struct sl_pubsub *p);
 
-/* Subscribers of a channel. */
+/* Return the number of subscribers of a channel. */
 size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel);
 
-/* Write the channels that match (all, if glob.at is NULL) as an array of bulks. *steps is what that
- * costs. SLUICE_EFULL: more than SL_STEPS_MAX; SLUICE_ENOMEM. On failure nothing is written. */
+/* Write the channels that match the pattern (all channels, if pattern.at is NULL) as an array of
+ * bulk strings. Sets *steps to the cost. Returns SLUICE_OK; SLUICE_EFULL if the cost exceeds
+ * SL_STEPS_MAX; or SLUICE_ENOMEM. On failure nothing is written. */
 int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes pattern,
                    struct sl_resp_writer *out, size_t *steps);
 #define SL_STEPS_MAX 1000000u /* About two milliseconds. */

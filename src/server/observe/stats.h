@@ -7,14 +7,15 @@
 
 #define SL_BUCKETS 24 /* 0, 1, 2, 4, ... 2^21 ms, and all above. */
 
-/* Durations. Bucket i counts those of at most 2^(i-1) ms. */
+/* A histogram of durations. Bucket i counts the durations of at most 2^(i-1) ms that no lower
+ * bucket counts. */
 struct sl_histogram {
     uint64_t buckets[SL_BUCKETS];
     uint64_t count, sum;
     uint64_t max;
 };
 
-/* Every counter, once: its name in INFO and its field. */
+/* X-macro of all counters: the name in INFO and the field. */
 #define SL_COUNTERS(X)                          \
     X(total_connections_received, connections)  \
     X(rejected_connections, rejected)           \
@@ -52,18 +53,18 @@ struct sl_stats {
     struct sl_answers answers;
     uint64_t turns, turn_us_total, turn_us_max;
     uint64_t turn_us_recent
-        [2];         /* The longest of these ten seconds, and of the ten before. */
-    uint64_t cpu_ns; /* Of the thread, when the turn began. */
-    sl_ms turns_counted_ms; /* When those ten seconds began. */
+        [2]; /* The longest turn of the current ten seconds, and of the ten before. */
+    uint64_t cpu_ns;        /* CPU time of the thread when the turn began. */
+    sl_ms turns_counted_ms; /* When the current ten seconds began. */
     sl_ms started_ms;
 };
 
 void sl_histogram_add(struct sl_histogram *h, sl_ms ms);
 
-/* The upper end of the bucket below which this share of all durations lies. */
+/* Return the upper bound of the bucket that contains this quantile (0 to 1) of the durations. */
 uint64_t sl_histogram_at(const struct sl_histogram *h, double share);
 
-/* A turn of the loop begins: the one before it has ended. */
+/* Record that a turn begins and the previous turn has ended. */
 void sl_stats_turn(struct sl_stats *s);
 
 #endif /* SL_SERVER_OBSERVE_STATS_H */
