@@ -266,7 +266,7 @@ class Leg:
                 if what == op)))
         say("%d faults: %s" % (sum(nemesis.count.values()), ", ".join(
             "%s %d" % (k, nemesis.count[k]) for k in self.kinds)))
-        say("changes of the list: " + (", ".join(
+        say("membership changes: " + (", ".join(
             "%s %d" % c for c in nemesis.changes.most_common()) or "none"))
         say("%d grants, %d of them to thieves, %d extends through another node; %d beliefs, "
             "%d overlaps, fences %s" % (

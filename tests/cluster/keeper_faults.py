@@ -295,8 +295,8 @@ class Leg:
         say("%d operations in %d transactions: %s" % (
             t["operations"], sum(self.answers.values()), ", ".join(
                 "%s %d" % a for a in self.answers.most_common())))
-        say("%d commits, %d of them wrote, %d were not answered; %d times TX.OUTCOME; %d answers "
-            "were about an earlier attempt" % (t["commits"], t["writers"], t["unanswered"],
+        say("%d commits, %d of them wrote, %d were not answered; %d times TX.OUTCOME; %d "
+            "duplicates" % (t["commits"], t["writers"], t["unanswered"],
                                                t["outcomes"], t["second"]))
         say("%d faults in %d rounds: %s" % (sum(self.faults.values()), self.rounds, ", ".join(
             "%s %d" % f for f in self.faults.most_common())))

@@ -641,8 +641,8 @@ class Run:
         say("%d rounds in %d s: %d operations, %d attempts: %s" % (
             rounds, seconds, t["operations"], sum(self.results.values()),
             ", ".join("%s %d" % r for r in self.results.most_common())))
-        say("%d commits, %d of them wrote, %d were not answered; %d times TX.OUTCOME; %d answers "
-            "to an attempt were about an earlier one" % (
+        say("%d commits, %d of them wrote, %d were not answered; %d times TX.OUTCOME; %d "
+            "duplicates" % (
                 t["commits"], t["writers"], t["unanswered"], t["outcomes"], t["second answers"]))
         say("%d kills, %d of them of the server, %d starts, term %d: %s" % (
             t["kills"], t["server kills"], self.server.starts, self.server.term,
