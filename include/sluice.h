@@ -23,31 +23,34 @@
  * declares. So the capacity can grow and shrink while the lock is held, and callers
  * may declare different capacities at the same time.
  *
- * A thread's units are released when the thread releases them, when it exits, and when
- * its process exits, executes another program or is killed, at any instruction. Sluice
- * releases the units of dead threads before it returns SLUICE_EFULL. The count is always
- * exact (docs/guarantees.md).
+ * A thread holds its units until it releases them or exits, or until its process exits,
+ * executes another program or is killed. This works at whatever instruction the process is
+ * killed: no unit is lost or counted twice (docs/guarantees.md). Sluice releases the units
+ * of dead threads when it needs them: a request does not fail with SLUICE_EFULL while a
+ * dead thread still holds units of the key.
  *
  * Limits of canals:
- *   - They are not fair: a release wakes all waiters, and any of them may be next.
- *   - They are not re-entrant: each acquire requests more units. A thread that waits for
- *     units that it holds itself waits until its timeout.
+ *   - Canals are not fair: a release wakes all waiters, and any of them may be granted next.
+ *   - Canals are not re-entrant: each call of acquire requests more units. If a thread
+ *     requests units that only it could release, the request waits until the timeout.
  *   - No function of this header is async-signal-safe.
- *   - They have no fence (fencing token). A grant lasts as long as its holder lives, so no
- *     holder can act after it has lost the lock.
+ *   - Canals have no fence (fencing token). They do not need one: a grant lasts as long as
+ *     its holder lives, so a holder does not lose the lock while it is still working.
  *   - Only the thread that acquired units can release them.
  *   - Processes that share a segment must trust everyone who can write to its file. A
- *     damaged or crafted file does not crash or hang a process that opens it, but its
- *     locks protect nothing. A process that uses a file while it is truncated receives
- *     SIGBUS. Set the file's permissions accordingly.
+ *     damaged or malicious file does not crash or hang a process that opens it, but its
+ *     locks protect nothing. If the file is truncated while a process uses it, the process
+ *     receives SIGBUS. Set the file's permissions accordingly.
  *
- * Ownership of pointer arguments: a function *borrows* an argument if it reads it during
- * the call only; it *copies* an argument if it keeps a copy; it *gives* a result if the
- * caller must free it with the function named.
+ * Pointer arguments: "borrows" means that the function uses the argument only during the
+ * call. "Copies" means that the function keeps a copy. If a function stores an object in
+ * *out, the caller owns the object and must free it with the function that the comment
+ * names.
  *
  * Results: SLUICE_OK is 0. Every failure is a negative enum sluice_status. A failed call
- * changes nothing. The comment of each function lists the statuses it can return, without
- * the prefix SLUICE_. */
+ * changes nothing; but if sluice_wire_call() or sluice_wire_send() fails, the server may
+ * have executed the command. The comment of each function lists the errors that the
+ * function can return, without the prefix SLUICE_. */
 #ifndef SLUICE_H
 #define SLUICE_H
 
@@ -68,57 +71,57 @@ extern "C" {
 
 /* --- Status --------------------------------------------------------------- */
 
-/* All statuses: X(name, number, word, text). A number never changes its meaning; a new
- * status is added at the end. */
+/* An X-macro with all statuses: X(name, number, word, text). A number never changes its
+ * meaning; add new statuses at the end. */
 /* clang-format off */
 #define SLUICE_STATUS_MAP(X)                                                                   \
     X(OK,           0, "OK",        "done")                                                    \
     X(EFULL,       -1, "FULL",      "not enough free capacity for this request") \
     X(ENOTHELD,    -2, "NOTHELD",   "this thread does not hold that many units of the key")    \
-    X(ETOOBIG,     -3, "TOOBIG",    "more units than the declared capacity, or than a lock can count") \
+    X(ETOOBIG,     -3, "TOOBIG",    "the request has more units than the declared capacity, or more than a lock can count") \
     X(EINVAL,      -4, "INVALID",   "invalid argument, or argument out of range") \
     X(ENOMEM,      -5, "NOMEM",     "out of memory")                                           \
     X(ENOSPC,      -6, "NOSPACE",   "no space left for the segment's file") \
     X(EACCES,      -7, "NOACCESS",  "no permission to open or create the segment's file")      \
-    X(EOWNER,      -8, "OWNER",     "the segment's file belongs to another user; if you share a segment, you trust everyone who can write to it") \
+    X(EOWNER,      -8, "OWNER",     "the segment's file belongs to another user; to accept it, set group or other permission bits in the mode, but only if you trust everyone who can write to it") \
     X(EFOREIGN,    -9, "FOREIGN",   "the file is not a Sluice segment")                        \
     X(EVERSION,   -10, "VERSION",   "the segment was created by another version of Sluice") \
     X(ETRUNCATED, -11, "TRUNCATED", "the segment's file is too short; remove it when no process uses it") \
-    X(ESMALLER,   -12, "SMALLER",   "the segment exists and has fewer keys, slots or records than requested") \
+    X(ESMALLER,   -12, "SMALLER",   "the segment exists and has fewer keys, slots or records than requested; request smaller sizes, or remove it when no process uses it") \
     X(EKEYS,      -13, "NOKEYS",    "the key table is full, and every key in it is in use")    \
     X(ESLOTS,     -14, "NOSLOTS",   "the slot table is full: too many threads use this segment") \
-    X(ERECORDS,   -15, "NORECORDS", "the record table is full: too many pairs of thread and key are in use") \
+    X(ERECORDS,   -15, "NORECORDS", "the record table is full: the threads of this segment use too many keys") \
     X(ETHREAD,    -16, "THREAD",    "the handle belongs to another thread; only the thread that acquired units can release them") \
     X(EFORKED,    -17, "FORKED",    "the handle was created before fork(); the child must create its own") \
-    X(EBUSY,      -18, "BUSY",      "another process is stopped while it changes the key table or creates the segment") \
+    X(EBUSY,      -18, "BUSY",      "another process was stopped while it was changing the key table or creating the segment; try again, or find the stopped process") \
     X(ENOCAS,     -19, "NOCAS",     "this processor has no 16-byte compare-and-swap")          \
     X(EIO,        -20, "IO",        "the operating system reported an error in errno") \
     X(ENOENT,     -21, "NOENT",     "the segment or the key does not exist") \
-    X(ESEGMENTS,  -22, "SEGMENTS",  "this thread uses too many segments at one time")         \
-    X(EDRAINED,   -23, "DRAINED",   "the key is drained: no requests are granted") \
+    X(ESEGMENTS,  -22, "SEGMENTS",  "this thread uses too many segments at the same time")    \
+    X(EDRAINED,   -23, "DRAINED",   "an operator has drained the key: the server grants no requests for it") \
     X(EDEADLOCK,  -24, "DEADLOCK",  "deadlock: the request would wait for a lock that its own session holds") \
     X(ELOST,      -25, "LOST",      "the grant is no longer held under this fence")           \
-    X(ENOLEASE,   -26, "NOLEASE",   "the grant has no lease; it ends with its session") \
+    X(ENOLEASE,   -26, "NOLEASE",   "the grant has no lease; it ends when its session ends") \
     X(EWAITERS,   -27, "WAITERS",   "too many waiters for this key") \
     X(EASKED,     -28, "ASKED",     "a waiter of higher priority needs this lock: release it; its lease cannot be extended") \
-    X(EFENCES,    -29, "NOFENCES",  "no fence available until the server has reserved more") \
-    X(ERECOVERING,-30, "RECOVERING", "recovering after a crash: nothing is granted until the leases of the previous run have expired") \
+    X(EFENCES,    -29, "NOFENCES",  "no fence is available until the server has reserved more") \
+    X(ERECOVERING,-30, "RECOVERING", "the server is recovering after a crash: it grants no locks until the leases of the previous run have expired") \
     X(EUNREACHABLE, -31, "UNREACHABLE", "the server cannot be reached") \
     X(ECLOSED,      -32, "CLOSED",     "the connection or the handle was closed") \
-    X(EPROTOCOL,    -33, "PROTOCOL",   "invalid or oversized reply from the server") \
+    X(EPROTOCOL,    -33, "PROTOCOL",   "the server sent an invalid or oversized reply") \
     X(EDENIED,      -34, "DENIED",     "the server requires a password, or the password is wrong") \
     X(ENOQUORUM,    -35, "NOQUORUM",   "no quorum: too few nodes are reachable") \
     X(EMAJORITY,    -36, "MAJORITY",   "not supported by a majority cluster, which has exclusive locks with LEASE only") \
     X(ENODES,       -37, "NODES",      "the membership was not changed") \
-    X(ERESTART,     -38, "RESTART",    "deadlock between transactions; this one was aborted: retry from TX.BEGIN") \
+    X(ERESTART,     -38, "RESTART",    "deadlock between transactions; this transaction was aborted: retry from TX.BEGIN") \
     X(ESTALE,       -39, "STALE",      "another keeper has taken over: retry from TX.BEGIN") \
     X(EBARRED,      -40, "BARRED",     "the transaction was aborted: retry from TX.BEGIN") \
-    X(ENOKEEPER,    -41, "NOKEEPER",   "no keeper at the moment") \
+    X(ENOKEEPER,    -41, "NOKEEPER",   "no keeper is available at the moment") \
     X(ELOCKS,       -42, "LOCKS",      "the transaction has too many locks") \
     X(EWRITES,      -43, "WRITES",     "the transaction writes too much data") \
     X(EAGE,         -44, "AGE",        "the transaction took too long and was aborted") \
     X(ETRANSACTIONS,-45, "TRANSACTIONS", "too many transactions") \
-    X(ENOTX,        -46, "NOTX",       "no transaction is open, or one is open already") \
+    X(ENOTX,        -46, "NOTX",       "the command needs an open transaction and there is none, or TX.BEGIN was sent while a transaction was open") \
     X(EDAMAGED,     -47, "DAMAGED",    "the segment is damaged; remove it when no process uses it")
 /* clang-format on */
 
@@ -128,15 +131,15 @@ enum sluice_status {
 #undef SLUICE_X
 };
 
-/* Return the name of a status ("FULL"), or its text. The result is never NULL. A positive
- * number counts as OK; the name of an unknown number is "UNKNOWN". */
+/* Return the name of a status ("FULL"), or a message that describes it. The result is never
+ * NULL. A positive number counts as OK; the name of an unknown number is "UNKNOWN". */
 SLUICE_API const char *sluice_status_word(int64_t status);
 SLUICE_API const char *sluice_status_text(int64_t status);
 
 /* --- Canals: open and close ------------------------------------------------ */
 
-struct sluice_canal; /* An open segment. Opaque. Any thread may use it. */
-struct sluice_key;   /* A resolved key. Opaque. It belongs to one thread. */
+struct sluice_canal; /* A handle of an open segment. Opaque. Any thread may use it. */
+struct sluice_key;   /* A handle of a resolved key. Opaque. It belongs to one thread. */
 
 /* A key is a string of 1 to SLUICE_KEY_BYTES_MAX bytes. */
 #define SLUICE_KEY_BYTES_MAX 255u
@@ -144,10 +147,11 @@ struct sluice_key;   /* A resolved key. Opaque. It belongs to one thread. */
 #define SLUICE_UNITS_MAX ((1u << 30) - 1u) /* units, in one call */
 #define SLUICE_KEYS_MAX (1u << 24)         /* keys of one segment */
 #define SLUICE_SLOTS_MAX (1u << 16)        /* threads of one segment */
-#define SLUICE_RECORDS_MAX (1u << 26)      /* pairs of thread and key of one segment */
+#define SLUICE_RECORDS_MAX (1u << 26)      /* records of one segment */
 
-/* Segments that one thread uses at a time. When a thread dies, the kernel marks at most
- * 2048 robust mutexes; the units in any further segment would be lost. */
+/* Maximum number of segments that one thread can use at the same time. When a thread dies,
+ * the kernel marks at most 2048 robust mutexes; with more segments, units of a dead thread
+ * would stay held. */
 #define SLUICE_SEGMENTS_MAX 1024u
 
 #define SLUICE_FOREVER ((int64_t)-1) /* wait without a timeout */
@@ -156,60 +160,66 @@ struct sluice_key;   /* A resolved key. Opaque. It belongs to one thread. */
  * creates the segment. If the segment exists, it keeps its sizes; if they are smaller than
  * requested, the call returns SLUICE_ESMALLER. */
 struct sluice_canal_options {
-    uint32_t keys;      /* Keys in use at one time. Default 4096. */
-    uint32_t slots;     /* Threads at one time. Default 1024. */
-    uint32_t records;   /* Pairs of thread and key at one time. Default 16384. A thread
-                         * takes records in groups of eight and keeps them until it exits.
-                         * Allow for eight per thread, and for as many as the thread ever
-                         * has keys at one time. */
-    uint32_t mode;      /* Permissions of a new file. Default 0600. If bits for group or
-                         * others are set, the call also accepts an existing file of
-                         * another user: set them only if you trust its owner. */
-    uint32_t anonymous; /* 1: no file. For the threads of this process and the children
-                         * that it forks. The name is ignored. */
-    uint32_t existing; /* 1: do not create the segment; return SLUICE_ENOENT instead. */
+    uint32_t keys;    /* Maximum number of keys in use. Default 4096. */
+    uint32_t slots;   /* Maximum number of threads. Default 1024. */
+    uint32_t records; /* Maximum number of records. Default 16384. A thread needs one
+                         * record for each key that it uses. It takes records in groups of
+                         * eight and keeps them until it exits. Allow eight records per
+                         * thread, or more if a thread uses more than eight keys at the
+                         * same time. */
+    uint32_t mode;    /* Permissions of a new file. Default 0600. If any group or other
+                         * permission bits are set, the call also accepts a file that
+                         * belongs to another user. Set them only if you trust everyone
+                         * who can write to the file. */
+    uint32_t anonymous; /* 1: create a segment without a file, for the threads of this
+                         * process and the children that it forks. The name is ignored. */
+    uint32_t existing;  /* 1: do not create the segment; if it does not exist, return
+                         * SLUICE_ENOENT. */
 };
 
-/* Open a segment; create it if it does not exist. The name is
+/* Open a segment, which is a shared-memory file that contains canals. Create the segment if
+ * it does not exist. The name is
  *   NULL                   the user's default segment: ~/.local/state/sluice/segment, or
  *                          $XDG_STATE_HOME/sluice/segment; if that directory cannot be
  *                          used or is not on a local file system, /dev/shm/sluice.<uid>,
  *                          or /dev/shm/sluice-<uid>.<digits> if another user owns that
  *                          file
  *   a name without a slash /dev/shm/sluice.<name>
- *   a path                 this file
+ *   a path                 the file at this path
  * The default segment is never a file of another user, and its mode is 0600 in the home
- * directory. A segment of an earlier boot is created again. Copies name and options; gives
- * *out, to be closed with sluice_canal_close().
- * EINVAL, ENOMEM, ENOSPC, EACCES, EOWNER, EFOREIGN, EVERSION, ETRUNCATED, ESMALLER,
+ * directory. If the segment was created before the last reboot, the call replaces it with a
+ * new, empty one. Copies name and options. Stores a handle in *out; close it with
+ * sluice_canal_close().
+ * Errors: EINVAL, ENOMEM, ENOSPC, EACCES, EOWNER, EFOREIGN, EVERSION, ETRUNCATED, ESMALLER,
  * EBUSY, ENOCAS, EIO, ENOENT. */
 SLUICE_API int sluice_canal_open(const char *name,
                                  const struct sluice_canal_options *options,
                                  struct sluice_canal **out);
 
-/* Release all units of the calling thread, unless they are tethered, and close the canal.
- * Other threads of the process keep their units until they exit; the segment is unmapped
- * after the last of them. After this call no thread may use c or a handle resolved from
- * it, except to free the handle. NULL is allowed. */
+/* Release all units of the calling thread, unless they are tethered, and close the segment.
+ * Other threads of the process keep their units until they exit. The library unmaps the
+ * segment when the last of them has exited. After this call no thread may use c or a key
+ * handle that was resolved from it, except to free the key handle. NULL is allowed. */
 SLUICE_API void sluice_canal_close(struct sluice_canal *c);
 
 /* Return the absolute path of the segment's file, or NULL for an anonymous segment. The
  * string is valid until c is closed. */
 SLUICE_API const char *sluice_canal_path(const struct sluice_canal *c);
 
-/* Return 1 if the file was removed, moved, replaced or truncated: a process that opens the
- * segment now gets another one, where the locks held here have no effect. Return 0 if the
- * file is still there or if this cannot be determined. EINVAL. */
+/* Return 1 if the segment's file was removed, moved, replaced or truncated. A process that
+ * opens the segment now gets a new segment, where the locks of this one have no effect.
+ * Return 0 if the file is still there, or if the function cannot find out. Error: EINVAL. */
 SLUICE_API int sluice_canal_removed(const struct sluice_canal *c);
 
-/* Remove a segment's file. Processes that have it open continue to use it, but processes
- * that open the name later get a new segment. EINVAL, ENOENT, EACCES, EFOREIGN, EIO. */
+/* Remove a segment's file. Processes that have the segment open continue to use it, but
+ * processes that open the same name later get a new segment. Errors: EINVAL, ENOENT,
+ * EACCES, EFOREIGN, EIO. */
 SLUICE_API int sluice_canal_remove(const char *name);
 
 /* --- Canals: acquire and release ------------------------------------------ */
 
-/* The capacity of a lock, as the caller declares it: per * buckets units. If one of them
- * is 0, the request returns SLUICE_EFULL. */
+/* The capacity of a lock, as the caller declares it: per * buckets units. If the capacity is
+ * 0, the request returns SLUICE_EFULL. */
 struct sluice_capacity {
     uint32_t per;
     uint32_t buckets;
@@ -224,44 +234,49 @@ struct sluice_want {
     int64_t wait_ms;         /* Default 0: do not wait. SLUICE_FOREVER: no timeout. */
 };
 
-/* Acquire units of a key. Borrows all arguments. If the result is positive, the request is
- * granted, and the result is the number of units that all threads now hold (as in canal
- * lock's {acquired, N}). This number includes units of dead threads that no request has
- * needed yet. SLUICE_EFULL: the units do not fit, even after the units of dead threads
- * have been released, and the wait timed out.
- * ETOOBIG, EINVAL, ENOMEM, EKEYS, ESLOTS, ERECORDS, ESEGMENTS, EIO, EDAMAGED.
- * EBUSY: the key is not in the key table, or its entry is being repaired, and for a second
- * another process has been stopped while it changes the table. This can happen even if
- * the request does not wait. */
+/* Acquire units of a key. Borrows all arguments. If the request is granted, the call returns
+ * the number of units that all threads now hold, which is positive (as in canal lock's
+ * {acquired, N}). This number may include units of dead threads that Sluice has not
+ * released yet.
+ * EFULL: the wait timed out and the units still do not fit, even though Sluice has released
+ * the units of dead threads.
+ * EBUSY: the call could not look up or add the key, because another process was stopped
+ * while it was changing the key table and did not continue within a second. This can happen
+ * even if the request does not wait.
+ * Other errors: ETOOBIG, EINVAL, ENOMEM, EKEYS, ESLOTS, ERECORDS, ESEGMENTS, EIO,
+ * EDAMAGED. */
 SLUICE_API int64_t sluice_canal_acquire(struct sluice_canal *c, const char *key,
                                         struct sluice_capacity capacity,
                                         const struct sluice_want *want);
 
-/* Release units that the calling thread holds, and wake the waiters. ENOTHELD: the thread
- * holds fewer units. EINVAL: units is 0, or the key is invalid. */
+/* Release units that the calling thread holds, and wake the waiters. Errors: ENOTHELD if the
+ * thread holds fewer units, EINVAL if units is 0 or the key is invalid. */
 SLUICE_API int sluice_canal_release(struct sluice_canal *c, const char *key,
                                     uint32_t units);
 
-/* Return the number of units held of a key, including units of dead threads that have not
- * been released yet; 0 for an unused key. This costs one lookup and one load, and takes no
- * slot. EINVAL, EBUSY, EIO. */
+/* Return the number of units that threads hold of a key, or 0 if the key is not in use. The
+ * number may include units of dead threads that Sluice has not released yet. The call is
+ * cheap: one lookup and one load from memory. It does not use a slot. Errors: EINVAL, EBUSY,
+ * EIO. */
 SLUICE_API int64_t sluice_canal_count(struct sluice_canal *c, const char *key);
 
-/* --- Canals: the same by handle, for speed -------------------------------- */
+/* --- Canals: key handles, for speed --------------------------------------- */
 
-/* Resolve a key once. As long as the handle exists, the key keeps its entry in the key
- * table. Gives *out to the calling thread, to be freed with sluice_key_free(). EINVAL,
- * ENOMEM, EKEYS, ESLOTS, ERECORDS, ESEGMENTS, EBUSY, EIO. */
+/* Look up a key once, so that later calls with the handle are faster. As long as the handle
+ * exists, the key keeps its entry in the key table. Stores the handle in *out. It belongs to
+ * the calling thread; free it with sluice_key_free(). Errors: EINVAL, ENOMEM, EKEYS, ESLOTS,
+ * ERECORDS, ESEGMENTS, EBUSY, EIO. */
 SLUICE_API int sluice_key_resolve(struct sluice_canal *c, const char *key,
                                   struct sluice_key **out);
 
-/* Free a handle. The thread's units remain held and can be released by name. NULL is
- * allowed, and so is a handle of an exited thread or of the parent process. ETHREAD: the
- * handle belongs to another living thread and was not freed. */
+/* Free a key handle. The thread keeps its units, and can release them with
+ * sluice_canal_release(). NULL is allowed, and so is a handle of a thread that has exited or
+ * of the parent process. Error: ETHREAD if the handle belongs to another thread that is
+ * alive; the handle is then not freed. */
 SLUICE_API int sluice_key_free(struct sluice_key *k);
 
-/* These do the same as the functions by name. In addition to their statuses they return
- * ETHREAD and EFORKED. */
+/* Do the same as sluice_canal_acquire(), sluice_canal_release() and sluice_canal_count(),
+ * but with a key handle. The first two can also return ETHREAD and EFORKED. */
 SLUICE_API int64_t sluice_key_acquire(struct sluice_key *k,
                                       struct sluice_capacity capacity,
                                       const struct sluice_want *want);
@@ -270,18 +285,21 @@ SLUICE_API int64_t sluice_key_count(const struct sluice_key *k);
 
 /* --- Canals: maintain and inspect ------------------------------------------ */
 
-/* Release the units of all dead threads of the segment. Return their number. Programs need
- * not call this: acquire does it for the key that it requests. EINVAL. */
+/* Release the units of all dead threads of the segment. Return the number of units released.
+ * Programs do not need to call this function: sluice_canal_acquire() releases the units of
+ * dead threads of its key before it returns EFULL. Error: EINVAL. */
 SLUICE_API int64_t sluice_canal_reap(struct sluice_canal *c);
 
-/* Tether the units of the calling thread, present and future ones, to a file descriptor.
- * fork() and exec() pass the descriptor on. After the thread has died, its units remain
- * held until the last process that has the descriptor closes it or dies. This is for
- * programs that start another program under a lock. Gives *fd; close it to end the tether.
- * When the started program has exited, close the descriptor first and then the canal:
- * units whose descriptor another process has inherited remain held, the rest is released
- * at once. ENOMEM, ESLOTS, ESEGMENTS, EIO. EBUSY: the thread is tethered already. EINVAL:
- * also for an anonymous segment. */
+/* Create a file descriptor, store it in *fd, and tie (tether) all present and future units
+ * of the calling thread in this segment to it. Child processes inherit the descriptor
+ * through fork() and exec(). When the thread dies, its units remain held until the last
+ * process that has the descriptor open closes it or dies. Use this function in a program
+ * that starts another program under a lock. The caller owns the descriptor. The tether ends
+ * when all processes have closed it. When the program that you started has exited, first
+ * close the descriptor and then call sluice_canal_close(). If another process still has the
+ * descriptor open, the units remain held; otherwise they are released at once.
+ * Errors: EBUSY if the thread already has a tether, EINVAL if an argument is invalid or the
+ * segment is anonymous, ENOMEM, ESLOTS, ESEGMENTS, EIO. */
 SLUICE_API int sluice_canal_tether(struct sluice_canal *c, int *fd);
 
 /* The sizes of a segment, and how much of each is in use. */
@@ -296,49 +314,56 @@ SLUICE_API int sluice_canal_info(struct sluice_canal *c, struct sluice_canal_inf
 struct sluice_key_info {
     char key[SLUICE_KEY_BYTES_MAX + 1];
     uint64_t held;                   /* Units held, including those of dead threads. */
-    uint32_t holders;                /* Threads that hold units. */
-    uint32_t waiters;                /* Threads that wait. */
-    struct sluice_capacity capacity; /* The largest one that a holder or waiter declared
-                                      * in its last request. */
-    uint32_t capacities_differ;      /* 1: they declared different capacities. */
+    uint32_t holders;                /* Number of threads that hold units. */
+    uint32_t waiters;                /* Number of threads that wait for units. */
+    struct sluice_capacity capacity; /* The largest capacity among the last requests of
+                                      * the holders and waiters. */
+    uint32_t
+        capacities_differ; /* 1: holders and waiters declared different capacities. */
 };
 
 /* A thread that holds units of a key or waits for them. */
 struct sluice_holder {
     int32_t pid;
     int32_t tid;
-    char program[16];   /* The thread's name in the kernel. */
-    uint32_t waits;     /* 0: a holder. 1: a waiter. */
-    uint32_t dead;      /* 1: the thread is dead; its units are about to be released. */
-    uint32_t inherited; /* 1: the thread is dead; processes that inherited its tether
+    char program[16]; /* The name that the kernel has for the thread. */
+    uint32_t waits;   /* 0: the thread is a holder. 1: it is a waiter. */
+    uint32_t dead;    /* 1: the thread is dead, and Sluice has not released its units
+                         * yet. */
+    uint32_t
+        inherited;  /* 1: the thread is dead, and processes that inherited its tether
                          * hold its units. */
-    uint32_t slot;      /* The thread's slot. Its tether is a lock on the byte of the
-                         * segment's file that has this number. */
-    uint64_t units;     /* Units held or requested. */
+    uint32_t slot;  /* The thread's slot number. The thread's tether is a file lock on
+                         * the byte at this offset of the segment's file. */
+    uint64_t units; /* Units held or requested. */
     struct sluice_capacity capacity; /* As declared in the thread's last request. */
-    int64_t since_ms; /* Start of the grant or wait, in ms since 1970, to about 4 ms. */
+    int64_t
+        since_ms; /* Start of the grant or wait, in ms since 1970, accurate to 4 ms. */
 };
 
-/* Iterate over keys, or over the holders and then the waiters of a key. Set *cursor to 0
- * before the first call. Return 1 if *out is filled, 0 at the end, or a negative status.
- * An entry that does not change during the iteration is returned exactly once. EINVAL;
- * sluice_canal_next_holder() also EBUSY, EIO. */
+/* Iterate over the keys of a segment, or over the holders and then the waiters of a key. Set
+ * *cursor to 0 before the first call. Each call stores one entry in *out and returns 1. It
+ * returns 0 when there are no more entries, or a negative status. An entry that does not
+ * change during the iteration is returned exactly once. Errors: EINVAL, and for
+ * sluice_canal_next_holder() also EBUSY and EIO. */
 SLUICE_API int sluice_canal_next_key(struct sluice_canal *c, uint64_t *cursor,
                                      struct sluice_key_info *out);
 SLUICE_API int sluice_canal_next_holder(struct sluice_canal *c, const char *key,
                                         uint64_t *cursor, struct sluice_holder *out);
 
-/* Write the picture of a lock that users of canal lock know: 7 units held at capacity
- * {3, 3} are "[3,3,1]". Units beyond the capacity appear in further buckets. Write at most
- * size bytes with the closing NUL; a longer picture ends in "...]". Return the number of
- * bytes written, without the NUL. */
+/* Format the number of units held in each bucket as text, as canal lock does. For example, 7
+ * units held at the capacity {3, 3} give "[3,3,1]". If more units are held than the capacity
+ * allows, the text has additional buckets. Write at most size bytes, including the
+ * terminating NUL; a longer text is cut and ends in "...]". Return the number of bytes
+ * written, not counting the NUL. */
 SLUICE_API size_t sluice_canal_picture(uint64_t held, struct sluice_capacity capacity,
                                        char *out, size_t size);
 
 /* --- A lock service inside one process -------------------------------------- */
 
-/* The threads of one process get the locks of a server without a server: exclusive, shared
- * and counting locks, with fences, leases, priorities and stealing.
+/* A lock service has the same kinds of locks as a Sluice server, but only for the threads of
+ * this process: exclusive, shared and counting locks, with fences, leases, priorities and
+ * stealing.
  *
  *     static void on_event(void *stop, const struct sluice_event *e)
  *     {
@@ -358,57 +383,59 @@ SLUICE_API size_t sluice_canal_picture(uint64_t held, struct sluice_capacity cap
  *
  * Waiters queue by priority, higher priorities first, and by arrival within a priority. A
  * request with `steal` asks holders of lower priority to release: Sluice calls their
- * callback, they release, and the thief gets the lock with a higher fence. A holder that
+ * callbacks, they release, and the request is granted with a higher fence. A holder that
  * does not release keeps the lock until its lease expires, and cannot extend the lease. A
- * holder without a lease keeps the lock as long as it wants.
+ * holder without a lease keeps the lock until it releases it. The option `steal_early` takes
+ * the lock before these holders have released it.
  *
- * A grant without a lease belongs to the thread that acquired it and ends with that
- * thread. A grant with a lease can be extended and released by any thread, and outlives
- * the thread that acquired it. Locks are not re-entrant: each acquire requests more units.
- * docs/in-process.md has more. */
+ * A grant without a lease belongs to the thread that acquired it, and ends when that thread
+ * exits. A grant with a lease outlives the thread that acquired it; any thread can extend
+ * and release it. Locks are not re-entrant: each call of acquire requests more units. See
+ * docs/in-process.md for more. */
 
 struct sluice; /* A lock service. Opaque. Any thread may use it. */
 
 /* Limits of a service. Zero means the default. */
 struct sluice_options {
-    uint32_t keys;    /* Keys held or waited for at one time. Default 1048576. */
-    uint32_t waiters; /* Waiters of one key. Default 65536. */
+    uint32_t keys;    /* Number of keys with a holder or a waiter. Default 1048576. */
+    uint32_t waiters; /* Number of waiters for one key. Default 65536. */
 };
 
-/* Open a lock service. The only address is "memory:". Each call creates a new service with
- * its own locks and two threads, which block all signals. Copies its arguments; gives
- * *out, to be closed with sluice_close(). EINVAL, ENOMEM. EIO: a thread could not be
- * started. */
+/* Open a lock service. The argument where must be "memory:"; no other address is supported.
+ * Each call creates a new service with its own locks and two threads, which block all
+ * signals. Copies its arguments and stores the service in *out; close it with
+ * sluice_close(). Errors: EINVAL, ENOMEM, EIO if a thread cannot be started. */
 SLUICE_API int sluice_open(const char *where, const struct sluice_options *options,
                            struct sluice **out);
 
-/* Close a service. All grants end. Waiters return SLUICE_ECLOSED before this call returns.
- * This call waits for a running callback, unless it is made from that callback; no other
- * callback follows. No call on s may begin after this one has begun. NULL is allowed. In
- * the child of a fork this does nothing. */
+/* Close a service. All grants end. Calls that wait for a lock return SLUICE_ECLOSED before
+ * this call returns. The call waits until a running callback has returned, unless you call
+ * it from that callback. The service makes no further callbacks. Do not call any function on
+ * s after this call has begun. NULL is allowed. In a child process after fork() the call
+ * does nothing. */
 SLUICE_API void sluice_close(struct sluice *s);
 
-/* What can happen to a grant while it is held. */
+/* The events of a grant while it is held. */
 enum sluice_event_type {
     SLUICE_EVENT_ASKED =
         1, /* A waiter of higher priority needs the lock: release it. */
     SLUICE_EVENT_WITHDRAWN, /* That waiter has given up: continue; extend works again. */
-    SLUICE_EVENT_STOLEN,    /* That waiter was granted the lock although this holder has
-                             * not released it, as its steal_early requested. */
+    SLUICE_EVENT_STOLEN,    /* That waiter was granted the lock, even though this holder
+                             * has not released it. The waiter used steal_early. */
     SLUICE_EVENT_EXPIRED,   /* The lease has expired; the grant has ended. */
-    SLUICE_EVENT_BROKEN,    /* sluice_break() ended the grant, or its lease cannot be
-                             * extended any more. */
+    SLUICE_EVENT_BROKEN, /* sluice_break() has revoked the grant: the grant has ended,
+                             * or its lease can no longer be extended. */
 };
 
 struct sluice_event {
     enum sluice_event_type type;
     int32_t priority; /* ASKED: the waiter's priority. */
     const char *key;  /* Borrowed; valid until the callback returns. */
-    uint64_t fence;   /* The grant that the event is about. */
-    int64_t left_ms;  /* ASKED: time left of the lease; SLUICE_FOREVER: it has none. */
+    uint64_t fence;   /* The fence of the grant. */
+    int64_t left_ms; /* ASKED: remaining time of the lease; SLUICE_FOREVER: no lease. */
 };
 
-#define SLUICE_VALUE_BYTES_MAX 255u /* Of a value, and of a note. */
+#define SLUICE_VALUE_BYTES_MAX 255u /* Maximum length of a value, and of a note. */
 #define SLUICE_STEAL_AUTO (-1.0)
 
 /* A request. Zero means the default. sluice_acquire() borrows it and copies its strings. */
@@ -418,93 +445,101 @@ struct sluice_request {
     uint32_t per; /* per and buckets are the capacity, as in struct sluice_capacity. */
     uint32_t buckets; /* Default 1 and 1: a mutex. */
     uint32_t units;   /* Default 1. The request gets all of them or none. */
-    int32_t priority; /* Higher priorities are granted first. */
-    uint32_t steal;   /* 1: while waiting, ask holders of lower priority to release. */
+    int32_t priority; /* Requests of higher priority are granted first. Default 0. */
+    uint32_t steal; /* 1: while the request waits, ask as many holders of lower priority
+                     * to release as necessary. */
     double
-        steal_early;   /* 0: wait until they have released. From 0 to 1: do not wait for
-                         * them any longer when this fraction of wait_ms is left; 1: do
-                         * not wait for them at all. SLUICE_STEAL_AUTO: stop waiting when
-                         * they take longer than holders recently took, once there are 20
-                         * measurements. */
-    int64_t wait_ms;   /* Default 0: do not wait. SLUICE_FOREVER: no timeout. */
-    int64_t lease_ms;  /* Default 0: no lease. */
-    const char *value; /* For other clients to read; NULL: "". */
-    const char *note;  /* The same. */
+        steal_early;  /* When to stop waiting for these holders, and take the lock while
+                         * they still hold it. 0: never. Between 0 and 1: when this
+                         * fraction of wait_ms is left. 1: at once. SLUICE_STEAL_AUTO: when
+                         * they take longer than recent holders took to release; this needs
+                         * at least 20 measurements. */
+    int64_t wait_ms;  /* Default 0: do not wait. SLUICE_FOREVER: no timeout. */
+    int64_t lease_ms; /* Default 0: no lease. */
+    const char *value; /* A string for other threads to read; NULL: "". */
+    const char *note;  /* Another string for other threads to read; NULL: "". */
 
-    /* Called for each event of the grant; NULL: none. An event is reported once; ASKED can
-     * follow again after WITHDRAWN. A service makes one call at a time, on a thread of its
-     * own and without a lock, so the callback may call any function. sluice_release() says
-     * until when arg is used. */
+    /* The callback for events of the grant; NULL: none. The service reports each event once;
+     * ASKED can occur again after WITHDRAWN. A thread of the service makes one call at a
+     * time and holds no internal lock meanwhile, so the callback may call any function of
+     * this header. When sluice_release() has returned, the service no longer uses arg. */
     void (*on_event)(void *arg, const struct sluice_event *e);
     void *arg;
 };
 
 struct sluice_grant {
-    uint64_t fence; /* Each grant of a service has a higher one. Below 2^53. */
-    uint64_t held;  /* Units that all holders now hold, including these. */
+    uint64_t
+        fence;     /* Higher than the fence of every earlier grant of the service. Below
+                     * 2^53. */
+    uint64_t held; /* Units that all holders now hold, including this grant. */
     int64_t lease_ms;
     int64_t waited_ms;
-    uint32_t
-        overlapping; /* 1: a holder from whom the lock was stolen, or whose grant was
-                           * broken, may not have noticed yet. */
+    uint32_t overlapping; /* 1: an earlier holder lost the lock because it was stolen or
+                           * because of sluice_break(), and may not have noticed this
+                           * yet. */
 };
 
-/* Acquire a lock. Borrows key and request, and fills *out. NULL for the request means all
- * defaults. EFULL: the lock is taken, and the wait timed out. EDEADLOCK: the thread would
- * wait for a lock that only it holds, without a lease. ETOOBIG: more units than the
- * capacity, or value or note is too long. EINVAL, EKEYS, EWAITERS, ECLOSED, EFORKED,
- * ENOMEM. The wait is not a cancellation point. */
+/* Acquire a lock. Borrows key and request, and fills *out. If request is NULL, all options
+ * have their defaults. The wait is not a cancellation point.
+ * EFULL: another thread holds the lock, and the wait timed out. EDEADLOCK: the thread would
+ * wait for a lock that only this thread holds, without a lease. ETOOBIG: the request has
+ * more units than the capacity, or value or note is too long. Other errors: EINVAL, EKEYS,
+ * EWAITERS, ECLOSED, EFORKED, ENOMEM. */
 SLUICE_API int sluice_acquire(struct sluice *s, const char *key,
                               const struct sluice_request *request,
                               struct sluice_grant *out);
 
 /* Release a grant. Fence 0 means the newest grant of this key that the calling thread
- * acquired. When this call returns, whatever its result, no callback of the grant is
- * running and none will follow. So do not call it while you hold a mutex that the callback
- * needs. If the callback itself makes the call, it does not wait.
- * ELOST: the grant has ended. ENOTHELD: fence is 0 and there is none. ETHREAD: the grant
- * has no lease and belongs to another thread. EINVAL, EFORKED, ENOMEM, ECLOSED. */
+ * acquired. When this call returns, whatever its result, no callback of this grant is
+ * running and none will follow. The exception is a call from the callback itself, which does
+ * not wait. Do not call this function while you hold a mutex that the callback needs.
+ * ELOST: the grant has ended. ENOTHELD: fence is 0 and the thread has no grant of the key.
+ * ETHREAD: the grant has no lease and belongs to another thread. Other errors: EINVAL,
+ * EFORKED, ENOMEM, ECLOSED. */
 SLUICE_API int sluice_release(struct sluice *s, const char *key, uint64_t fence);
 
-/* Extend a lease: let it expire lease_ms from now, unless it expires later anyway. EASKED:
- * a waiter of higher priority needs the lock. ELOST: the grant has ended or is broken.
- * ENOLEASE: it has no lease. EINVAL, EFORKED, ENOMEM, ECLOSED. */
+/* Extend a lease, so that it expires lease_ms milliseconds from now or later. The call never
+ * shortens a lease. EASKED: a waiter of higher priority needs the lock. ELOST: the grant has
+ * ended or was revoked by sluice_break(). ENOLEASE: the grant has no lease. Other errors:
+ * EINVAL, EFORKED, ENOMEM, ECLOSED. */
 SLUICE_API int sluice_extend(struct sluice *s, const char *key, uint64_t fence,
                              int64_t lease_ms);
 
-/* Return SLUICE_OK if the grant is held now. EASKED: it is held, but its holder was asked
- * to release it or the lock was stolen. ELOST: it is not held. EINVAL, EFORKED, ECLOSED. */
+/* Return SLUICE_OK if the grant is held now. EASKED: the grant is held, but its holder was
+ * asked to release it or the lock was stolen. ELOST: the grant is not held. Other errors:
+ * EINVAL, EFORKED, ECLOSED. */
 SLUICE_API int sluice_check(struct sluice *s, const char *key, uint64_t fence);
 
-/* Take a grant away from its holder. If the grant has no lease or at_once is 1, it ends
- * now, and the next grant of the key is marked as overlapping: the result is 2. Otherwise
- * its lease can only expire, not be extended: the result is 1. ELOST: there is no such
- * grant. EINVAL, EFORKED, ECLOSED. */
+/* Revoke a grant. If the grant has no lease or at_once is 1, the grant ends now, the next
+ * grant of the key is marked as overlapping, and the call returns 2. Otherwise the grant
+ * ends when its lease expires, the lease can no longer be extended, and the call returns 1.
+ * ELOST: no such grant exists. Other errors: EINVAL, EFORKED, ECLOSED. */
 SLUICE_API int sluice_break(struct sluice *s, const char *key, uint64_t fence,
                             uint32_t at_once);
 
 /* A holder or a waiter of a key. */
 struct sluice_view {
-    uint64_t fence; /* Of a holder. */
+    uint64_t fence; /* The fence of a holder. */
     int32_t tid;    /* The kernel's id of the thread that made the request. */
     int32_t priority;
-    uint32_t waits;  /* 0: a holder. 1: a waiter. */
-    uint32_t shared; /* This and the next three are 1 if they are true. */
-    uint32_t asked;  /* A holder: it was asked to release, or the lock was stolen. */
-    uint32_t steals; /* A waiter: its request steals. */
-    uint32_t broken; /* A holder: its lease cannot be extended. */
+    uint32_t waits;  /* 0: the entry is a holder. 1: it is a waiter. */
+    uint32_t shared; /* 1: a shared lock. */
+    uint32_t
+        asked; /* 1: the holder was asked to release, or the lock was stolen from it. */
+    uint32_t steals; /* 1: the waiter uses `steal`. */
+    uint32_t broken; /* 1: sluice_break() has revoked the grant. */
     uint32_t units;
     struct sluice_capacity capacity; /* As declared in the request. */
-    int64_t
-        left_ms; /* Time left of the lease or of the wait; SLUICE_FOREVER: no end. */
-    int64_t since_ms; /* How long it has held or waited. */
+    int64_t left_ms;  /* Remaining time of the lease or of the wait; SLUICE_FOREVER: no
+                      * limit. */
+    int64_t since_ms; /* How long the holder has held or the waiter has waited. */
     char value[SLUICE_VALUE_BYTES_MAX + 1];
     char note[SLUICE_VALUE_BYTES_MAX + 1];
 };
 
-/* Inspect a key: its holders, ordered by fence, then its waiters, in the order of the
- * queue, all at one moment. Return their number and fill the first max of them. EINVAL,
- * EFORKED, ECLOSED. */
+/* List the holders of a key, ordered by fence, and then its waiters, in the order of the
+ * queue. The list shows the key at one moment. Store the first max entries in out, and
+ * return the number of all holders and waiters. Errors: EINVAL, EFORKED, ECLOSED. */
 SLUICE_API int64_t sluice_inspect(struct sluice *s, const char *key,
                                   struct sluice_view *out, size_t max);
 
@@ -522,7 +557,7 @@ SLUICE_API int64_t sluice_inspect(struct sluice *s, const char *key,
  *     }
  *     sluice_wire_close(w);
  *
- * One thread at a time may use a connection. Signals do not interrupt a call. */
+ * Only one thread at a time may use a connection. Signals do not interrupt a call. */
 
 #define SLUICE_SERVER_PORT "5625"
 #define SLUICE_SERVER_DEFAULT "127.0.0.1:" SLUICE_SERVER_PORT
@@ -533,14 +568,14 @@ struct sluice_wire; /* A connection to a server. Opaque. */
 struct sluice_wire_options {
     const char *password; /* NULL: none. */
     int64_t
-        connect_ms;   /* Timeout for connecting and greeting, not for resolving the host
-                         * name. Default 5000. */
-    int64_t reply_ms; /* Timeout of each call. Default SLUICE_FOREVER. */
-    int resp;         /* Version of the Redis protocol, 2 or 3. Default 3. With version
-                         * 3 the server also sends push messages. */
-    char *error;      /* Where a failed sluice_wire_open() writes its error message;
-                         * NULL: nowhere. */
-    size_t error_size;
+        connect_ms;    /* Timeout for connecting and for the handshake (HELLO and AUTH).
+                           * Resolving the host name is not included. Default 5000. */
+    int64_t reply_ms;  /* Timeout of each later call. Default SLUICE_FOREVER. */
+    int resp;          /* Version of the Redis protocol, 2 or 3. Default 3. With version
+                           * 3 the server also sends push messages. */
+    char *error;       /* A buffer for the error message of sluice_wire_open(); NULL:
+                           * none. */
+    size_t error_size; /* The size of this buffer. */
 };
 
 enum sluice_reply_type {
@@ -548,17 +583,17 @@ enum sluice_reply_type {
     SLUICE_REPLY_STATUS,  /* text: "OK". */
     SLUICE_REPLY_ERROR,   /* text: "LOST the grant is ...". */
     SLUICE_REPLY_TEXT,    /* text: any bytes. */
-    SLUICE_REPLY_LINES,   /* text: several lines, to be shown to a person. */
+    SLUICE_REPLY_LINES,   /* text: several lines, to show to a person. */
     SLUICE_REPLY_NUMBER,  /* number; text is the number as received. */
     SLUICE_REPLY_BOOL,    /* number: 1 or 0. */
-    SLUICE_REPLY_DECIMAL, /* text: a number with a fraction, or a very large one. */
+    SLUICE_REPLY_DECIMAL, /* text: a number with a fraction, or a very large number. */
     SLUICE_REPLY_LIST,    /* items. */
-    SLUICE_REPLY_MAP,     /* items: a name, its value, the next name... */
+    SLUICE_REPLY_MAP,     /* items: names and values alternate. */
     SLUICE_REPLY_SET,     /* items. */
-    SLUICE_REPLY_PUSH,    /* items: not a reply, but a message sent by the server. */
+    SLUICE_REPLY_PUSH, /* items: a message that the server sends without a request. */
 };
 
-/* A reply, as a tree. Fields that its type does not use are 0, and text is then "". */
+/* A reply, as a tree. Fields that the type does not use are 0; an unused text is "". */
 struct sluice_reply {
     enum sluice_reply_type type;
     int64_t number;
@@ -569,37 +604,43 @@ struct sluice_reply {
 };
 
 /* Connect to "host", "host:port", "[::1]:port" or "unix:/path"; NULL means
- * SLUICE_SERVER_DEFAULT. Borrows address and options; gives *out, to be closed with
- * sluice_wire_close(). EINVAL (also for an invalid address), ENOMEM, EUNREACHABLE, EDENIED.
- * EPROTOCOL: the server does not speak the Redis protocol. */
+ * SLUICE_SERVER_DEFAULT. Borrows address and options. Stores the connection in *out; close
+ * it with sluice_wire_close(). EINVAL: an argument, such as the address, is invalid.
+ * EPROTOCOL: the server does not use the Redis protocol. Other errors: ENOMEM, EUNREACHABLE,
+ * EDENIED. */
 SLUICE_API int sluice_wire_open(const char *address,
                                 const struct sluice_wire_options *options,
                                 struct sluice_wire **out);
 
 /* Send a command of n arguments and wait for its reply. Borrows args and lengths; lengths
- * may be NULL if each argument ends with a NUL. Gives *out, to be freed with
- * sluice_reply_free(). An error that the server returns is a reply too. Push messages that
- * arrive before the reply are kept for sluice_wire_next(), at most 1024. EINVAL, ENOMEM,
- * EPROTOCOL. ECLOSED: the connection was closed, or the call timed out. After a failure
- * other than EINVAL, or ENOMEM before the command was sent, the connection cannot be used
- * any more, and the command may or may not have been executed. */
+ * may be NULL if each argument ends with a NUL. Stores the reply in *out; free it with
+ * sluice_reply_free(). The call also succeeds if the server replies with an error: the error
+ * is in the reply. If push messages arrive before the reply, the library keeps up to 1024 of
+ * them for sluice_wire_next().
+ * Errors: EINVAL, ENOMEM, EPROTOCOL, and ECLOSED if the connection was closed or the call
+ * timed out. After EINVAL, or ENOMEM before the command was sent, the connection can still
+ * be used. After any other error it cannot be used any more, and the server may or may not
+ * have executed the command. */
 SLUICE_API int sluice_wire_call(struct sluice_wire *w, const char *const *args,
                                 const size_t *lengths, size_t n,
                                 struct sluice_reply **out);
 
-/* The same in two steps, for SUBSCRIBE, which has many replies, and to receive push
- * messages while a command waits. sluice_wire_next() returns the next reply or push
- * message. */
+/* Send a command without waiting for the reply; wait for the next reply or push message. Use
+ * these functions for SUBSCRIBE, which has many replies, and to receive push messages while
+ * a command waits. */
 SLUICE_API int sluice_wire_send(struct sluice_wire *w, const char *const *args,
                                 const size_t *lengths, size_t n);
 SLUICE_API int sluice_wire_next(struct sluice_wire *w, struct sluice_reply **out);
 
-/* Return the error message of the first failure, or "". It is valid until w is closed. */
+/* Return the error message of the first failure of the connection, or "". The string is
+ * valid until w is closed. */
 SLUICE_API const char *sluice_wire_error(const struct sluice_wire *w);
 
-/* Close a connection; the server then releases its grants without a lease. Free a reply.
- * NULL is allowed in both. */
+/* Close a connection. The server then releases the connection's grants that have no lease.
+ * NULL is allowed. */
 SLUICE_API void sluice_wire_close(struct sluice_wire *w);
+
+/* Free a reply. NULL is allowed. */
 SLUICE_API void sluice_reply_free(struct sluice_reply *reply);
 
 #ifdef __cplusplus
