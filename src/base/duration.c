@@ -5,8 +5,7 @@
 
 #include "base/number.h"
 
-#define FRACTION_DIGITS \
-    9 /* Further digits can only change how the result is rounded. */
+#define FRACTION_DIGITS 9 /* Further digits only affect rounding. */
 
 static const struct unit {
     const char *name;
@@ -19,7 +18,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The milliseconds of the unit, or 0: unknown. */
+/* Returns the unit in milliseconds, or 0 if it is unknown. */
 static sl_ms unit_ms(struct sl_bytes name, sl_ms plain_ms)
 {
     if (name.n == 0) return plain_ms;
@@ -30,7 +29,7 @@ static sl_ms unit_ms(struct sl_bytes name, sl_ms plain_ms)
     return 0;
 }
 
-/* The fraction of a unit that these decimal digits mean, rounded up. */
+/* Returns the decimal fraction of a unit in milliseconds, rounded up. */
 static sl_ms fraction_ms(struct sl_bytes digits, sl_ms unit)
 {
     sl_ms n = 0, scale = 1;
@@ -44,7 +43,7 @@ static sl_ms fraction_ms(struct sl_bytes digits, sl_ms unit)
     return n / scale + (n % scale != 0);
 }
 
-/* A duration with a unit or a fraction. */
+/* Parse a duration that has a unit or a fraction. */
 static bool parse_long_form(struct sl_bytes text, sl_ms plain_ms, sl_ms max, sl_ms *out)
 {
     const char *at = text.at, *end = text.at + text.n;
@@ -74,7 +73,7 @@ bool sl_parse_duration(struct sl_bytes text, sl_ms plain_ms, sl_ms min, sl_ms ma
 {
     uint64_t n;
     assert(plain_ms > 0 && min >= 0 && max >= min);
-    /* Almost all commands have plain milliseconds. */
+    /* Almost all commands use plain milliseconds. */
     if (plain_ms == 1 && text.n > 0 && is_digit(text.at[text.n - 1])) {
         if (!sl_parse_u64(text, (uint64_t)max, &n)) return false;
         *out = (sl_ms)n;

@@ -10,14 +10,16 @@
 /* Examples of the accepted forms, for error messages. */
 #define SL_DURATION_FORMS "500ms, 30s, 5m or 1h"
 
-/* Parse a number with the unit ms, s, m or h, directly behind it and in lower case. A number
- * without a unit is multiplied by `plain_ms`. If the unit is longer than a millisecond, the
- * number may have a decimal fraction; the result is rounded up to whole milliseconds. Returns
- * false if the text has another form, or if the result is not from min to max. */
+/* Parse a number that is directly followed by the unit ms, s, m or h in lower case.
+ * A number without a unit is multiplied by `plain_ms`. With a unit above ms, the
+ * number may have a decimal fraction; the result is rounded up to whole
+ * milliseconds. Returns false if the text is not a duration, or if the result is not
+ * between min and max. */
 bool sl_parse_duration(struct sl_bytes text, sl_ms plain_ms, sl_ms min, sl_ms max,
                        sl_ms *out);
 
-/* Write a duration in the longest unit that divides it, such as "90s", and return `buffer`. */
+/* Write a duration in the largest unit that divides it, such as "90s". Returns
+ * `buffer`. */
 #define SL_DURATION_BYTES 24
 const char *sl_duration_text(sl_ms ms, char buffer[SL_DURATION_BYTES]);
 

@@ -1,5 +1,5 @@
-/* fnv.h - the hash FNV-1a, with 64 bits: for names that no attacker chooses. Its values are the same
- * on every machine and in every version. */
+/* fnv.h - the 64-bit FNV-1a hash, for names that no attacker chooses. The hash
+ * values are the same on every machine and in every version. */
 #ifndef SL_BASE_FNV_H
 #define SL_BASE_FNV_H
 

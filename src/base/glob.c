@@ -1,39 +1,40 @@
-/* glob.c - compiles patterns, and matches texts against them. */
+/* glob.c - compiles patterns and matches texts against them. */
 #include "base/glob.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A pattern is a sequence of elements, each of which matches one byte of the text, with a *
- * between some of them. Elements before the first * match at fixed offsets from the beginning of
- * the text, and elements after the last * at fixed offsets from its end. For the elements between
- * we keep a set, one bit each, of those that may match the next byte. If an element matches it,
- * the following element enters the set; an element after a * also stays in it. The text matches
- * once the last of them has matched.
+/* A pattern is a sequence of elements, with a * between some of them. Each element
+ * matches one byte of the text. Elements before the first * match at fixed offsets
+ * from the beginning of the text, and elements after the last * at fixed offsets
+ * from its end. For the elements between the first and the last *, we keep a bit set
+ * of the elements that may match the next byte. When an element matches, the
+ * following element enters the set. An element after a * also stays in the set. The
+ * text matches as soon as the last of these elements has matched.
  *
- * A mask has the elements that match a byte. Bytes that no element distinguishes form a class
- * and share a mask. */
+ * A mask is the bit set of the elements that match a byte. Bytes that no element
+ * distinguishes form a class and share a mask. */
 
 #define WORD 64u
 #define BYTES 256u
 
 struct sl_glob {
-    size_t count;    /* All elements. */
-    size_t head;     /* Elements before the first *. */
-    size_t tail;     /* Elements after the last *. */
-    bool has_star;   /* Else all are in head. */
-    size_t words;    /* Of a mask. */
-    uint64_t *stays; /* The elements after a *. */
-    uint64_t *may;   /* While a text is compared: those that may take its next byte. */
-    uint64_t *steps; /* That all comparisons took. */
+    size_t count;    /* Number of elements. */
+    size_t head;     /* Number of elements before the first *. */
+    size_t tail;     /* Number of elements after the last *. */
+    bool has_star;   /* False: all elements are in head. */
+    size_t words;    /* Number of words in a mask. */
+    uint64_t *stays; /* The elements that follow a *. */
+    uint64_t *may;   /* During a match: the elements that may match the next byte. */
+    uint64_t *steps; /* The steps that all matches have taken. */
     unsigned classes;
-    uint8_t class[BYTES]; /* Of each byte. */
-    uint64_t masks[];     /* Of each class; then those three. */
+    uint8_t class[BYTES]; /* The class of each byte. */
+    uint64_t masks[];     /* The mask of each class; then stays, may, steps. */
 };
 
-/* --- Reading a pattern ------------------------------------------------------- */
+/* --- Parsing a pattern ------------------------------------------------------ */
 
-/* What one element takes: a bit for each byte. */
+/* The set of bytes that one element matches, one bit per byte value. */
 struct bytes_set {
     uint64_t bits[BYTES / WORD];
 };
@@ -53,8 +54,8 @@ static void invert(struct bytes_set *s)
     for (size_t i = 0; i < BYTES / WORD; i++) s->bits[i] = ~s->bits[i];
 }
 
-/* A set, [...], whose first character is at *p; leaves *p after the bracket. A set that
- * is not closed ends with the pattern. */
+/* Parse a set, [...], whose first character is at *p, and move *p past the closing
+ * bracket. A set without a closing bracket extends to the end of the pattern. */
 static void read_set(struct sl_bytes pattern, size_t *p, struct bytes_set *out)
 {
     bool inverted = *p < pattern.n && pattern.at[*p] == '^';
@@ -75,8 +76,9 @@ static void read_set(struct sl_bytes pattern, size_t *p, struct bytes_set *out)
 
 enum { A_SET = -1, ANY = -2 };
 
-/* The next element; leaves *p after it. The pattern has one there that is not a *. Returns
- * the only byte that it takes, or ANY, or A_SET with what is in it. */
+/* Parse the next element, which must exist and must not be a *, and move *p past it.
+ * Returns the only byte that the element matches, or ANY, or A_SET after filling in
+ * *set. */
 static int read_element(struct sl_bytes pattern, size_t *p, struct bytes_set *set)
 {
     char c = pattern.at[(*p)++];
@@ -99,11 +101,11 @@ static bool skip_stars(struct sl_bytes pattern, size_t *p)
 
 /* --- Compiling ---------------------------------------------------------------- */
 
-/* A class of which a set has some bytes and not others becomes two. */
+/* Split each class of which the set contains some bytes but not all. */
 static void split(struct sl_glob *g, const struct bytes_set *s)
 {
     uint16_t inside[BYTES] = {
-        0}; /* The new class of those in the set, and 1; 0: none. */
+        0}; /* By old class: the new class of its bytes in the set, plus 1; 0: none. */
     bool outside[BYTES] = {false};
     for (unsigned b = 0; b < BYTES; b++)
         if (!has(s, b)) outside[g->class[b]] = true;
@@ -115,10 +117,11 @@ static void split(struct sl_glob *g, const struct bytes_set *s)
     }
 }
 
-/* Counts the elements and finds the classes. */
+/* Count the elements and build the classes. */
 static void survey(struct sl_glob *g, struct sl_bytes pattern)
 {
-    struct bytes_set set, alone = {{0}}; /* Bytes that have a class of their own. */
+    struct bytes_set set, alone = {{0}}; /* Bytes that already have a class of their
+                                          * own. */
     size_t last_star = 0;
     g->classes = 1;
     for (size_t p = 0; p < pattern.n;) {
@@ -194,7 +197,7 @@ static const uint64_t *mask_of(const struct sl_glob *g, char byte)
     return g->masks + g->class[(unsigned char)byte] * g->words;
 }
 
-/* Elements from `first` on, each with the byte at its place. */
+/* Match n elements, beginning with `first`, against n bytes of the text. */
 static bool row_matches(const struct sl_glob *g, size_t first, size_t n, const char *at)
 {
     for (size_t i = 0; i < n; i++) {
@@ -206,10 +209,10 @@ static bool row_matches(const struct sl_glob *g, size_t first, size_t n, const c
     return true;
 }
 
-/* Elements between the first * and the last. */
+/* Match the elements between the first and the last *. */
 static bool middle_matches(const struct sl_glob *g, size_t n, const char *at)
 {
-    const size_t end = g->count - g->tail; /* The last of them is before this one. */
+    const size_t end = g->count - g->tail; /* One past the last of these elements. */
     const size_t from = g->head / WORD, to = (end - 1) / WORD;
     const uint64_t goal = 1ull << (end - 1) % WORD;
     const uint64_t *stays = g->stays + from;

@@ -33,7 +33,7 @@ static inline void add(struct state *s, uint64_t word)
     s->a ^= word;
 }
 
-/* Words are little endian, so that hashes are the same on every machine. */
+/* Words are little-endian, so that hashes are the same on every machine. */
 static inline uint64_t word_at(const unsigned char *at)
 {
     uint64_t word;
@@ -54,14 +54,14 @@ static inline uint64_t half_at(const unsigned char *at)
     return half;
 }
 
-/* The last n % 8 bytes. Overlapping loads replace a loop. */
+/* Load the last n % 8 bytes with overlapping loads instead of a loop. */
 static inline uint64_t rest_of(const unsigned char *at, size_t n)
 {
     size_t rest = n % 8;
     if (rest == 0) return 0;
     if (n >= 8) return word_at(at + n - 8) >> (64 - 8 * rest);
     if (n >= 4) return half_at(at) | half_at(at + n - 4) << (8 * n - 32);
-    /* One, two or three: first, middle, last. */
+    /* One to three bytes are left: load the first, the middle and the last. */
     return (uint64_t)at[0] | (uint64_t)at[n / 2] << (n / 2 * 8) |
            (uint64_t)at[n - 1] << ((n - 1) * 8);
 }

@@ -41,7 +41,7 @@ int sl_heap_reserve(struct sl_heap *h, uint32_t more)
 void sl_heap_trim(struct sl_heap *h, uint32_t spare)
 {
     if (h->size <= SIZE_MIN || h->count + spare >= h->size / 4) return;
-    (void)resize(h, h->size / 2); /* If that fails, it stays large. */
+    (void)resize(h, h->size / 2); /* On failure, the array stays large. */
 }
 
 static void place(struct sl_heap *h, uint32_t at, struct sl_heap_item item)

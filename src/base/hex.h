@@ -2,7 +2,7 @@
 #ifndef SL_BASE_HEX_H
 #define SL_BASE_HEX_H
 
-/* The value of a hexadecimal digit, or -1. */
+/* Returns the value of a hexadecimal digit, or -1 if c is not one. */
 static inline int sl_hex_digit(char c)
 {
     if (c >= '0' && c <= '9') return c - '0';

@@ -1,4 +1,4 @@
-/* index.c - a hash table that grows and shrinks in steps. */
+/* index.c - a hash table that grows and shrinks incrementally. */
 #include "base/index.h"
 
 #include <assert.h>
@@ -8,19 +8,21 @@
 
 #define SLOTS_MIN 16u
 #define SLOTS_SMALL \
-    1024u /* Up to here sizes are powers of two: small tables change often. */
+    1024u /* Tables up to this size grow by doubling, because small tables are
+           * resized often. */
 #define STEP_SLOTS 16u
 
-/* A slot is 0 if it is empty, GONE after a removed item, else a tag and the item's number + 2. */
+/* A slot is 0 if it is empty, GONE if its item was removed, and otherwise a tag and
+ * the item's number + 2. */
 #define NUMBER_MASK 0xffffffffull
-#define SLOTS_MAX (1ull << 32) /* Tags do not distinguish more. */
+#define SLOTS_MAX (1ull << 32) /* Tags have 32 bits. */
 #define GONE 1ull
 #define NUMBER_FIRST 2u
 
 #define CHUNK SL_INDEX_CHUNK
 #define NONE UINT32_MAX
-#define CHUNKS_MAX (1u << 25) /* So that numbers fit into a slot. */
-#define CHUNKS_A_SCAN 256u    /* The most chunks that one scan visits. */
+#define CHUNKS_MAX (1u << 25) /* So that item numbers fit into a slot. */
+#define CHUNKS_A_SCAN 256u    /* A scan call visits at most this many. */
 
 static size_t slots_of(const struct sl_index_table *t)
 {
@@ -48,7 +50,8 @@ static bool is_item(uint64_t slot)
     return slot > GONE;
 }
 
-/* By the tag alone: so moving a slot to another table needs no hash. */
+/* The home slot depends only on the tag, so moving a slot to another table needs no
+ * hash. */
 static size_t home_of(const struct sl_index_table *t, uint64_t tag)
 {
     return (size_t)((tag >> 32) * t->size >> 32);
@@ -59,7 +62,7 @@ static size_t after(const struct sl_index_table *t, size_t at)
     return at + 1 == t->size ? 0 : at + 1;
 }
 
-/* --- Life ----------------------------------------------------------------- */
+/* --- Creation and destruction ------------------------------------------------ */
 
 void sl_index_init(struct sl_index *x, const struct sl_index_kind *kind,
                    struct sl_hash_key key)
@@ -108,7 +111,7 @@ static void close_chunk(struct sl_index *x, uint32_t i)
     if (c->next != NONE) x->chunks[c->next]->prev = c->prev;
 }
 
-/* Memory for the number of one more item. */
+/* Reserve a number for one more item. Returns SLUICE_OK or SLUICE_ENOMEM. */
 static int reserve_number(struct sl_index *x)
 {
     if (x->open != NONE) return SLUICE_OK;
@@ -168,7 +171,7 @@ static void give_number(struct sl_index *x, uint32_t number)
     while (x->chunk_count < max / 4) max /= 2;
     if (max == x->chunk_max) return;
     struct sl_index_chunk **chunks = realloc(x->chunks, max * sizeof *chunks);
-    if (chunks == NULL) return; /* It stays large. */
+    if (chunks == NULL) return; /* The array stays large. */
     x->chunks = chunks;
     x->chunk_max = max;
 }
@@ -178,13 +181,14 @@ static void give_number(struct sl_index *x, uint32_t number)
 static void put(struct sl_index_table *t, uint64_t slot)
 {
     size_t at = home_of(t, slot);
-    /* Slots of removed items are not used again here: `used` counts them. */
+    /* put() does not reuse the slots of removed items; `used` includes them. */
     while (t->slots[at] != 0) at = after(t, at);
     t->slots[at] = slot;
     t->used++;
 }
 
-/* The slot of an item, if it is not NULL, else of a key; NULL: there is none. */
+/* Find the slot of an item, or the slot of a key if item is NULL. Returns NULL if
+ * there is none. */
 static uint64_t *find(const struct sl_index *x, const struct sl_index_table *t,
                       const struct sl_bytes *key, const void *item, uint64_t hash)
 {
@@ -224,8 +228,8 @@ void sl_index_step(struct sl_index *x)
     x->before = (struct sl_index_table){0};
 }
 
-/* Slots for the items that are there and those that may come before all are moved. The table is at
- * most half full then. */
+/* Returns the number of slots for all present items and all items that may be added
+ * before the move ends. The table is at most half full then. */
 static size_t size_for(size_t count, size_t slots_before)
 {
     size_t coming = slots_before / STEP_SLOTS + 1, want = 2 * (count + coming);
@@ -247,7 +251,8 @@ static int begin_move(struct sl_index *x)
     return SLUICE_OK;
 }
 
-/* Three quarters count as full. The index uses more only without memory for a larger table. */
+/* Whether the table is three quarters full. The table becomes fuller than that only
+ * if there is no memory for a larger one. */
 static bool is_full(const struct sl_index_table *t, size_t coming)
 {
     size_t slots = slots_of(t);
@@ -264,8 +269,8 @@ int sl_index_reserve(struct sl_index *x)
     int status = reserve_number(x);
     if (status != SLUICE_OK) return status;
     if (x->before.slots != NULL) {
-        /* The new table is large enough for all items that are to be moved, and each change
-         * moves more than it adds. */
+        /* The new table is large enough for all items that are still to be moved,
+         * and each change moves more items than it adds. */
         return SLUICE_OK;
     }
     if (!is_full(&x->now, 0)) return SLUICE_OK;
@@ -277,7 +282,8 @@ int sl_index_reserve(struct sl_index *x)
 
 void sl_index_put(struct sl_index *x, void *item, uint64_t hash)
 {
-    assert(x->open != NONE && x->now.slots != NULL); /* It was reserved. */
+    assert(x->open != NONE && x->now.slots != NULL); /* The caller called
+                                                      * sl_index_reserve(). */
     sl_index_step(x);
     put(&x->now, tag_of(hash) | ((uint64_t)take_number(x, item) + NUMBER_FIRST));
     x->count++;
@@ -297,7 +303,8 @@ void sl_index_remove(struct sl_index *x, const void *item, uint64_t hash)
     give_number(x, number_of(*slot));
     *slot = GONE;
     x->count--;
-    /* If the next slot is empty, no search passes this one: it can be empty, too. */
+    /* If the next slot is empty, no search continues past this slot, so this slot
+     * can become empty, too. */
     if (slot >= x->now.slots && slot < x->now.slots + slots_of(&x->now)) {
         size_t at = (size_t)(slot - x->now.slots);
         while (x->now.slots[at] == GONE && x->now.slots[after(&x->now, at)] == 0) {
@@ -307,12 +314,12 @@ void sl_index_remove(struct sl_index *x, const void *item, uint64_t hash)
         }
     }
     if (x->before.slots != NULL) sl_index_step(x);
-    else if (is_sparse(x)) (void)begin_move(x); /* If that fails, it stays large. */
+    else if (is_sparse(x)) (void)begin_move(x); /* On failure, it stays large. */
 }
 
 /* --- Scanning ------------------------------------------------------------- */
 
-/* A cursor is a number: all items with a smaller one were returned. */
+/* The cursor is an item number. All items with smaller numbers have been returned. */
 
 size_t sl_index_scan(const struct sl_index *x, uint64_t *cursor, void **out, size_t max)
 {

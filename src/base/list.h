@@ -1,6 +1,8 @@
-/* list.h - a doubly linked list whose nodes stand in the structs that it links.
+/* list.h - an intrusive doubly linked list: its nodes are members of the linked
+ * structs.
  *
- * The list is a ring. Its head is a node too: the only one when the list is empty. */
+ * The list is a ring. Its head is also a node, and is the only node of an empty
+ * list. */
 #ifndef SL_BASE_LIST_H
 #define SL_BASE_LIST_H
 
@@ -11,7 +13,7 @@ struct sl_list {
     struct sl_list *next, *prev;
 };
 
-/* The struct in which a node stands. */
+/* Returns the struct that contains a node. */
 #define sl_container_of(node, type, member) \
     ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
@@ -25,8 +27,8 @@ static inline bool sl_list_empty(const struct sl_list *l)
     return l->next == l;
 }
 
-/* Puts a node before the head, that is, at the end of the list. With another node for a
- * head, puts it before that node. */
+/* Insert a node before the head, that is, at the end of the list. If `head` is
+ * another node of the list, the new node is inserted before that node. */
 static inline void sl_list_append(struct sl_list *head, struct sl_list *node)
 {
     node->prev = head->prev;
@@ -35,7 +37,7 @@ static inline void sl_list_append(struct sl_list *head, struct sl_list *node)
     head->prev = node;
 }
 
-/* The node may be in no list. */
+/* Remove a node from its list. Does nothing if the node is in no list. */
 static inline void sl_list_remove(struct sl_list *node)
 {
     node->prev->next = node->next;

@@ -2,9 +2,9 @@
 
 #include <stddef.h>
 
-#define SAFE_DIGITS 19u /* No number of this many digits overflows 64 bits. */
+#define SAFE_DIGITS 19u /* Any number of this many digits fits into 64 bits. */
 
-/* Commands have many numbers: almost all are short, and need no check for overflow. */
+/* Commands contain many numbers. Almost all are short and need no overflow check. */
 static inline bool parse(struct sl_bytes text, uint64_t max, uint64_t *out)
 {
     const char *at = text.at, *end = text.at + text.n;

@@ -1,5 +1,6 @@
-/* random.h - a random generator whose whole state is a value: xoshiro256**, seeded by
- * splitmix64. The same seed gives the same numbers on every machine. Not for secrets. */
+/* random.h - a pseudorandom number generator without global state: xoshiro256**,
+ * seeded by splitmix64. The same seed gives the same numbers on every machine. Not
+ * for secrets. */
 #ifndef SL_BASE_RANDOM_H
 #define SL_BASE_RANDOM_H
 
@@ -32,19 +33,19 @@ static inline uint64_t sl_random_next(struct sl_random *r)
     return out;
 }
 
-/* From 0 to n - 1; 0 if n is 0. */
+/* Returns a number from 0 to n - 1, or 0 if n is 0. */
 static inline uint32_t sl_random_below(struct sl_random *r, uint32_t n)
 {
     return (uint32_t)(((sl_random_next(r) >> 32) * n) >> 32);
 }
 
-/* From lo to hi, both included. */
+/* Returns a number from lo to hi, inclusive. */
 static inline int64_t sl_random_between(struct sl_random *r, int64_t lo, int64_t hi)
 {
     return lo + (int64_t)(sl_random_next(r) % (uint64_t)(hi - lo + 1));
 }
 
-/* True in this many of 10,000 cases. */
+/* Returns true with a probability of of_10000 / 10000. */
 static inline bool sl_random_maybe(struct sl_random *r, uint32_t of_10000)
 {
     return sl_random_below(r, 10000) < of_10000;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define PREFIX_BYTES_MIN 3u /* A shorter word is not taken for an abbreviation. */
+#define PREFIX_BYTES_MIN 3u /* Shorter words are not treated as abbreviations. */
 
 static char lower(char c)
 {
@@ -14,9 +14,9 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The number of typing errors between two words of at most SL_SUGGEST_BYTES_MAX bytes. Row i of
- * the table has the distances between the first i bytes of a and the beginnings of b; only the
- * last three rows are kept. */
+/* Returns the number of typing errors between two words of at most
+ * SL_SUGGEST_BYTES_MAX bytes. Row i of the table contains the distances between the
+ * first i bytes of a and each prefix of b. Only the last three rows are kept. */
 static size_t distance(struct sl_bytes a, struct sl_bytes b)
 {
     size_t rows[3][SL_SUGGEST_BYTES_MAX + 1];
@@ -35,7 +35,7 @@ static size_t distance(struct sl_bytes a, struct sl_bytes b)
     return rows[a.n % 3][b.n];
 }
 
-/* How many typing errors are plausible in a word of this length. */
+/* Returns the number of typing errors that are plausible in a word of this length. */
 static size_t errors_max(size_t bytes)
 {
     if (bytes <= 3) return 1;
@@ -49,7 +49,8 @@ static bool begins_with(const char *name, struct sl_bytes word)
     return true;
 }
 
-/* The only name that begins with the word, or NULL. */
+/* Returns the only name that begins with the word, or NULL if there is none or more
+ * than one. */
 static const char *completion(struct sl_bytes word, const char *const *names, size_t n)
 {
     const char *found = NULL;

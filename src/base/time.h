@@ -1,4 +1,5 @@
-/* time.h - times and durations. Pure code reads no clock: every call receives the time. */
+/* time.h - times and durations. Pure code does not read the clock: every call
+ * receives the time as an argument. */
 #ifndef SL_BASE_TIME_H
 #define SL_BASE_TIME_H
 
@@ -8,15 +9,16 @@
 typedef int64_t sl_ms;
 #define SL_NEVER INT64_MAX
 
-/* t + d, and at most SL_NEVER. */
+/* Returns t + d, but at most SL_NEVER. */
 static inline sl_ms sl_ms_after(sl_ms t, sl_ms d)
 {
     return d >= SL_NEVER - t ? SL_NEVER : t + d;
 }
 
 struct sl_now {
-    sl_ms ms;         /* Monotonic. */
-    uint64_t wall_us; /* Microseconds since 1970. May step; fences are made from it. */
+    sl_ms ms;         /* Monotonic clock. */
+    uint64_t wall_us; /* Microseconds since 1970. May jump. Fences are derived from
+                       * it. */
 };
 
 #endif /* SL_BASE_TIME_H */

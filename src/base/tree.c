@@ -15,7 +15,7 @@ void sl_tree_put(struct sl_tree_node **at, struct sl_tree_node *n,
     uint64_t rank = rank_of(n, kind, seed);
     while (*at != NULL && rank_of(*at, kind, seed) >= rank)
         at = kind->before(*at, n) ? &(*at)->right : &(*at)->left;
-    /* Split the subtree that was here into the nodes before n and those after it. */
+    /* Split the old subtree into the nodes before n and the nodes after n. */
     struct sl_tree_node *below = *at, **left = &n->left, **right = &n->right;
     *at = n;
     while (below != NULL) {

@@ -1,4 +1,4 @@
-/* types.h - types that all modules share: bytes, fences, lists, times. */
+/* types.h - types that all modules share: bytes, fences, lists and times. */
 #ifndef SL_BASE_TYPES_H
 #define SL_BASE_TYPES_H
 
@@ -9,23 +9,23 @@
 #include "base/list.h"
 #include "base/time.h"
 
-/* Borrowed bytes. They need not end with a zero byte. */
+/* Borrowed bytes, not necessarily terminated by a zero byte. */
 struct sl_bytes {
     const char *at;
     size_t n;
 };
 
-/* A fencing token: a number that rises with every grant, made from the microseconds of a
- * hybrid clock. It stays below 2^53, because JavaScript, Lua and many JSON parsers round
- * larger integers. */
+/* A fencing token: a number that increases with every grant, taken from a hybrid
+ * clock in microseconds. It stays below 2^53, because JavaScript, Lua and many JSON
+ * parsers round larger integers. */
 typedef uint64_t sl_fence;
 #define SL_FENCE_MAX ((1ull << 53) - 1)
 
-/* A wall clock beyond this, in the year 2112, is not believed: even if the clock jumps to
- * it, enough fences must be left. */
+/* We ignore a wall clock that is later than this (the year 2112). So even if the
+ * clock jumps far ahead, enough fences are left. */
 #define SL_WALL_US_MAX (SL_FENCE_MAX / 2)
 
-/* The approximate overhead of malloc() for one block. */
+/* Approximate overhead of malloc() per block. */
 #define SL_MALLOC_BYTES 16u
 
 #endif /* SL_BASE_TYPES_H */

@@ -42,7 +42,8 @@ static uint64_t group_number(const struct sl_tree_node *n)
 static const struct sl_tree_kind waits = {wait_before, wait_number};
 static const struct sl_tree_kind groups = {group_before, group_number};
 
-/* The oldest wait of a group decides where the group stands. */
+/* Set the oldest wait of a group, which determines the position of the group in the
+ * tree. */
 static void set_oldest(struct sl_waits *w, struct sl_wait_group *g,
                        struct sl_wait *wait)
 {
@@ -65,8 +66,8 @@ void sl_waits_remove(struct sl_waits *w, struct sl_wait_group *g, struct sl_wait
     set_oldest(w, g, first == NULL ? NULL : wait_of(first));
 }
 
-/* A cursor has the start of the wait, which may be before the start of the clock, and of its number
- * as much as is left. */
+/* A cursor contains the start of the wait and the lowest bits of its number. The
+ * start may be earlier than time 0 of the clock, so BEFORE_MS is added to it. */
 #define NUMBER_BITS 22
 #define BEFORE_MS ((sl_ms)1 << 40)
 
