@@ -11,7 +11,7 @@ static uint64_t hash_of(const void *item, const struct sl_index *x)
     return sl_hash(x->key, c->text, (size_t)c->name_bytes + c->address_bytes);
 }
 
-/* The key is a client. */
+/* Compare a client with the client that `key` points to. */
 static bool same(const void *item, struct sl_bytes key)
 {
     const struct sl_client *a = item, *b = (const void *)key.at;

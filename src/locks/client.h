@@ -1,8 +1,9 @@
 /* client.h - the names and addresses of clients.
  *
- * A grant with a lease outlives the connection of its client, and people want to know whose it is. So
- * each grant refers to a struct sl_client, which it shares with the other grants of its session. A
- * client never changes: if its connection gets another name, later requests have another one. */
+ * A grant with a lease outlives the connection of its client, and operators want to
+ * know which client holds it. So each grant refers to a struct sl_client, which all
+ * grants of a session share. A struct sl_client never changes: if a connection gets
+ * a new name, its later requests use a new struct. */
 #ifndef SL_LOCKS_CLIENT_H
 #define SL_LOCKS_CLIENT_H
 
@@ -15,29 +16,31 @@
 /* All clients of a table. */
 struct sl_clients {
     struct sl_list all;
-    struct sl_index shared; /* Those without a session, by name and address. */
+    struct sl_index shared; /* Clients without a session, by name and address. */
     size_t count, text_bytes;
 };
 
 struct sl_client {
     struct sl_list all;
     struct sl_clients *of;
-    uint64_t session_id; /* 0: its session is not one of this table. */
+    uint64_t session_id; /* 0: the session is not in this table. */
     uint32_t refs;
     uint8_t name_bytes, address_bytes;
     char text[]; /* The name, then the address. */
 };
 
 void sl_clients_init(struct sl_clients *cs, struct sl_hash_key key);
-void sl_clients_free(struct sl_clients *cs); /* Whatever still refers to them. */
+void sl_clients_free(struct sl_clients *cs); /* Frees all clients, referenced or not. */
 size_t sl_clients_bytes(const struct sl_clients *cs);
 
-/* A client with one more reference, which the caller owns. With the session 0, the same name and
- * address give the same client. Truncates what is too long. NULL: out of memory. */
+/* Returns a client with one more reference, which the caller owns. If session_id is
+ * 0, all calls with the same name and address return the same client. Truncates a
+ * name or address that is too long. Returns NULL when out of memory. */
 struct sl_client *sl_client_get(struct sl_clients *cs, uint64_t session_id,
                                 struct sl_bytes name, struct sl_bytes address);
 
-/* One reference more; or one less, and the last one frees it. NULL is allowed. */
+/* sl_client_ref() adds a reference. sl_client_unref() drops one, and frees the
+ * client with the last one. NULL is allowed. */
 static inline struct sl_client *sl_client_ref(struct sl_client *c)
 {
     if (c != NULL) c->refs++;

@@ -9,8 +9,9 @@
 
 /* --- The array of holders ---------------------------------------------------------- */
 
-/* Twice as many slots as holders: then one sweep of all holes is followed by as many grants as
- * there are holders, and a grant costs the same however many holders there are. */
+/* Reserve twice as many slots as holders. Then a sweep that removes all holes is
+ * followed by at least as many grants as there are holders, so the cost of a grant
+ * does not depend on the number of holders. */
 int sl_holders_reserve(struct sl_holders *h, uint32_t holders)
 {
     if (holders > UINT32_MAX / 4) return SLUICE_ENOMEM;
@@ -43,7 +44,7 @@ void sl_holders_append(struct sl_holders *h, struct sl_entry *e)
     h->live++;
 }
 
-/* The first slot whose fence is not less; or the end. */
+/* Returns the first slot whose fence is not below this one, or the end. */
 static uint32_t place_of(const struct sl_holders *h, sl_fence fence)
 {
     uint32_t from = h->first, to = h->count;
@@ -232,7 +233,7 @@ void sl_roster_expire_holder(struct sl_roster *r, struct sl_entry *e, uint64_t s
     sl_tree_remove(&r->by_session, &e->by_session, &by_session, seed);
     sl_tree_remove(&r->by_rank, &e->by_rank, &by_rank, seed);
     if (e->roster_timer != SL_HEAP_NONE) sl_heap_remove(&r->ends, e->roster_timer);
-    /* If a victim of one unit leaves, the rest of the plan is still the shortest. */
+    /* If a victim with one unit leaves, the rest of the plan is still the shortest. */
     if (e->plan != r->plan || e->units > 1 || r->stolen > 0) r->holders_changed = true;
     if (e->stolen) r->stolen--;
     if (e->reclaimed) r->reclaimed--;
@@ -276,7 +277,8 @@ struct sl_wait_queue *sl_roster_queue(struct sl_roster *r, int32_t priority,
     *l = (struct sl_wait_queue){
         .capacity = capacity, .priority = priority, .shared = shared};
     sl_list_init(&l->entries);
-    sl_list_append(at, &l->in_roster); /* Before the first with a lower priority. */
+    sl_list_append(at, &l->in_roster); /* Before the first queue with a lower
+                                        * priority. */
     return l;
 }
 
@@ -288,7 +290,8 @@ void sl_roster_enqueue(struct sl_roster *r, struct sl_wait_queue *queue,
     r->waiters++;
 }
 
-/* The queue has a new head: it moves behind queues of its priority whose heads came earlier. */
+/* After the head of a queue has left: move the queue behind the queues of the same
+ * priority whose heads arrived earlier. */
 static void move_back(struct sl_roster *r, struct sl_wait_queue *queue)
 {
     struct sl_list *at = queue->in_roster.next;
@@ -296,7 +299,7 @@ static void move_back(struct sl_roster *r, struct sl_wait_queue *queue)
            head_of(queue_of(at))->wait.number < head_of(queue)->wait.number)
         at = at->next;
     sl_list_remove(&queue->in_roster);
-    sl_list_append(at, &queue->in_roster); /* That is, before it. */
+    sl_list_append(at, &queue->in_roster); /* Inserts before `at`. */
 }
 
 void sl_roster_dequeue(struct sl_roster *r, struct sl_entry *e)
@@ -320,7 +323,7 @@ void sl_roster_dequeue(struct sl_roster *r, struct sl_entry *e)
     } else if (first) move_back(r, queue);
 }
 
-/* --- Which request fits, and which waiter is next ---------------------------------------------------------- */
+/* --- Which request fits, and which waiter is next ---------------------------- */
 
 uint64_t sl_lock_held(const struct sl_lock *l)
 {
@@ -337,9 +340,10 @@ bool sl_lock_fits(const struct sl_lock *l, bool shared, uint64_t capacity,
     return held <= capacity && units <= capacity - held;
 }
 
-/* Rule 2. A waiter holds back later requests with a lower priority; and with its own priority, those
- * that declare no more capacity than it does. A shared request declares none: it passes no
- * earlier waiter, and no later request passes it. */
+/* Rule 2 in README.md: a waiter holds back later requests that have a lower
+ * priority. It also holds back later requests of its own priority, unless they
+ * declare a higher capacity. A shared request declares no capacity: it passes no
+ * earlier waiter, and no later request of its priority passes it. */
 static bool queue_holds_back(const struct sl_wait_queue *queue, bool shared,
                              uint64_t capacity, int32_t priority)
 {
@@ -347,8 +351,9 @@ static bool queue_holds_back(const struct sl_wait_queue *queue, bool shared,
     return queue->shared || shared || capacity <= queue->capacity;
 }
 
-/* Rule 7. Capacity that becomes free belongs to the reservation, whatever capacity others of its
- * priority declare. */
+/* Rule 7 in README.md: while a thief has reserved the lock, freed capacity goes to
+ * the thief. No other request of the same or a lower priority gets it, whatever
+ * capacity that request declares. */
 static bool is_reserved(const struct sl_roster *r, int32_t priority)
 {
     return r->thief != NULL && priority <= r->thief->priority;
@@ -368,8 +373,8 @@ bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t capacity,
     return false;
 }
 
-/* The first waiter by arrival, of the highest priority, that is not held back and is wanted.
- * All waiters before it declare less capacity than it does. */
+/* Returns the first waiter of the highest priority that is not held back and for
+ * which wanted() is true. All waiters that arrived before it declare less capacity. */
 static struct sl_entry *first_of(const struct sl_lock *l,
                                  bool (*wanted)(const struct sl_lock *l,
                                                 const struct sl_entry *e))
@@ -377,7 +382,7 @@ static struct sl_entry *first_of(const struct sl_lock *l,
     const struct sl_roster *r = l->roster;
     if (r == NULL || sl_list_empty(&r->queues)) return NULL;
     const struct sl_wait_queue *first = queue_of(r->queues.next);
-    uint64_t capacity = 0; /* The highest that earlier waiters declare. */
+    uint64_t capacity = 0; /* The highest capacity of earlier waiters. */
     for (const struct sl_list *n = r->queues.next; n != &r->queues; n = n->next) {
         const struct sl_wait_queue *queue = queue_of(n);
         if (queue->priority != first->priority) return NULL;
@@ -385,7 +390,7 @@ static struct sl_entry *first_of(const struct sl_lock *l,
         bool held_back = queue != first &&
                          (queue->shared || queue->capacity <= capacity);
         if (!held_back && wanted(l, e)) return e;
-        if (queue->shared) return NULL; /* No waiter passes it. */
+        if (queue->shared) return NULL; /* No waiter passes a shared request. */
         if (queue->capacity > capacity) capacity = queue->capacity;
     }
     return NULL;

@@ -1,11 +1,11 @@
-/* table.c - how locks and entries are made, granted, ended and freed. */
+/* table.c - creates, grants, ends and frees locks and entries. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "locks/table_internal.h"
 
-/* --- Small things --------------------------------------------------------- */
+/* --- Helpers ------------------------------------------------------------------ */
 
 static uint64_t hash_of(const void *lock, const struct sl_index *x)
 {
@@ -86,7 +86,7 @@ void sl_table_free_retired(struct sl_table *t)
     t->retired_entry = NULL;
 }
 
-/* --- Life ----------------------------------------------------------------- */
+/* --- Creation, destruction and sessions --------------------------------------- */
 
 struct sl_table *sl_table_new(const struct sl_table_limits *limits,
                               struct sl_hash_key key)
@@ -112,7 +112,7 @@ struct sl_table *sl_table_new(const struct sl_table_limits *limits,
 static void each_in(const struct sl_list *list, void (*see)(struct sl_entry *e))
 {
     for (struct sl_list *n = list->next, *next; n != list; n = next) {
-        next = n->next; /* It may be freed. */
+        next = n->next; /* see() may free the entry. */
         see(sl_container_of(n, struct sl_entry, in_list));
     }
 }
@@ -166,7 +166,7 @@ static void leave_session(struct sl_entry *e)
     sl_list_remove(&e->of_session);
 }
 
-/* Sessions live longer than the lock. */
+/* Free a lock, but first remove its entries from their sessions, which live on. */
 static void drop_lock(void *lock)
 {
     struct sl_lock *l = lock;
@@ -278,7 +278,8 @@ void sl_table_drop_unused(struct sl_table *t, struct sl_lock *l)
         t->roster_count--;
         l->roster = NULL;
     }
-    /* An overlap mark keeps the lock; but without a timer it would keep it forever. */
+    /* An overlap mark keeps the lock in the table until a timer removes the mark. A
+     * mark without a timer must not keep the lock, or it would stay forever. */
     if (sl_has_inline(l) || (l->flags & SL_NEXT_OVERLAPS && l->timer != SL_HEAP_NONE))
         return;
     sl_index_remove(&t->index, l,
@@ -413,7 +414,7 @@ void sl_table_grant_entry(struct sl_table *t, struct sl_now now, struct sl_entry
                              .overlapping = sl_lock_is_marked(l, now)};
     e->overlaps = out->overlapping;
     sl_table_unmark_next(t, l);
-    sl_table_recheck(t, r); /* For its watchers. */
+    sl_table_recheck(t, r); /* For watchers of "held". */
 }
 
 static void expire_entry(struct sl_table *t, struct sl_entry *e)
@@ -436,7 +437,7 @@ void sl_table_end_entry(struct sl_table *t, struct sl_now now, struct sl_entry *
                              .leased = e->lease_ms > 0};
     expire_entry(t, e);
     out->asked_ms = e->victim_ms < 0 ? -1 : now.ms - e->victim_ms;
-    sl_list_remove(&e->in_list); /* From the expired. */
+    sl_list_remove(&e->in_list); /* Remove it from the expired list. */
     sl_table_retire_entry(t, e);
     sl_table_drop_unused(t, l);
 }

@@ -1,4 +1,4 @@
-/* table_acquire.c - requests: granted at once, queued, or rejected; and watchers. */
+/* table_acquire.c - requests, which are granted, queued or rejected; and watchers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ bool sl_want_is_plain(const struct sl_want *w)
            w->units == 1 && w->priority == 0;
 }
 
-/* A new lock with an inline holder. */
+/* Create a lock with an inline holder. */
 static int grant_inline(struct sl_table *t, struct sl_now now,
                         const struct sl_session *s, const struct sl_want *w,
                         struct sl_grant *out)
@@ -71,7 +71,7 @@ static int grant_inline(struct sl_table *t, struct sl_now now,
     return SLUICE_OK;
 }
 
-/* Rule 3: the session itself holds all that it would wait for, without a lease. */
+/* Rule 3 in README.md: whether only this session holds the lock, without a lease. */
 static bool waits_for_itself(const struct sl_lock *l, const struct sl_session *s)
 {
     return l->roster != NULL && !sl_inline_counts(l) &&
@@ -106,16 +106,17 @@ static int enqueue(struct sl_table *t, struct sl_now now, struct sl_session *s,
     sl_waits_add(&t->waits, &l->roster->by_age, &e->wait);
     sl_table_count_entry(t, e);
     t->waiting++;
-    /* A thief that does not wait must still be queued for a moment. */
+    /* A thief that does not want to wait must still be queued for a moment. */
     sl_table_set_end(t, e, sl_end_after(t, now, w->wait_ms > 0 ? w->wait_ms : 1));
-    if (w->steal) /* A force_ms of 0 is now, even if the clock is late. */
+    if (w->steal) /* A force_ms of 0 means now, even if the clock lags. */
         sl_table_set_force(
             t, e, w->force_ms == 0 ? now.ms : sl_end_after(t, now, w->force_ms));
     if (w->steal || l->roster->thief != NULL) sl_table_recheck(t, l->roster);
     return SL_WAITS;
 }
 
-/* A further holder, or the first one that is not inline. */
+/* Grant a request as an entry, because the lock has a holder or the request cannot
+ * be inline. */
 static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
                 struct sl_lock *l, const struct sl_want *w, struct sl_grant *out)
 {
@@ -146,7 +147,8 @@ static int reserve_key(struct sl_table *t)
     return sl_index_reserve(&t->index);
 }
 
-/* A request for a key without a lock: granted, or queued until the table may grant. */
+/* Handle a request for a key without a lock: grant it, or queue it until the table
+ * may grant. */
 static int acquire_new(struct sl_table *t, struct sl_now now, struct sl_session *s,
                        const struct sl_want *w, bool waits, struct sl_grant *out)
 {
@@ -165,8 +167,8 @@ static int lack_fence(struct sl_table *t)
     return SLUICE_EFENCES;
 }
 
-/* Decides a request: SLUICE_OK to grant it, SL_WAITS to queue it, or an error. *l is the lock,
- * if there is one. */
+/* Decide a request. Returns SLUICE_OK to grant it, SL_WAITS to queue it, or an
+ * error. Sets *l to the lock, or to NULL. */
 static int judge(struct sl_table *t, struct sl_now now, const struct sl_session *s,
                  const struct sl_want *w, struct sl_lock **l)
 {
@@ -217,11 +219,11 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     sl_table_free_retired(t);
     if (key.n == 0 || wait_ms < 0 || s->ended) return SLUICE_EINVAL;
     if (key.n > t->limits.key_bytes_max) return SLUICE_ETOOBIG;
-    /* During the recovery a key that looks free may be held. */
+    /* During a recovery, a key that looks free may be held. */
     if (want_free && now.ms < t->recovering_until_ms) return SLUICE_ERECOVERING;
     struct sl_lock *l = sl_table_look_up(t, key);
     if (l != NULL) sl_table_expire_lock(t, now, l);
-    /* Without authority another table may have granted a key that is free here. */
+    /* Without authority, a key that is free in this table may be held in another. */
     bool knows = !want_free || sl_table_has_authority(t, now);
     if (knows && sl_lock_is_so(l, want_free)) return SLUICE_OK;
     if (wait_ms == 0) return knows ? SLUICE_EFULL : SLUICE_ENOKEEPER;

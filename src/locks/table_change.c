@@ -1,4 +1,4 @@
-/* table_change.c - changes of a grant: release, extend, break. */
+/* table_change.c - changes to a grant: release, extend, break. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,8 @@ bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes 
     return find_grant(sl_table_find_lock(t, key), now, fence, out);
 }
 
-/* The newest grant that a session acquired and still holds. The inline holder is the oldest. */
+/* Find the newest grant that a session acquired and still holds. The inline holder
+ * is the oldest. */
 static bool find_newest(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                         uint64_t session_id, struct sl_grant_ref *out)
 {
@@ -34,7 +35,8 @@ static bool find_newest(struct sl_table *t, struct sl_now now, struct sl_bytes k
     return sl_inline_counts(l) && sl_inline_session_id(l) == session_id;
 }
 
-/* Whether a session may use a grant: it acquired it, or the grant is leased to its user. */
+/* Whether a session may use a grant: the session acquired it, or it has a lease and
+ * belongs to the session's user. */
 static bool may_use(const struct sl_grant_ref *p, const struct sl_session *s)
 {
     const struct sl_entry *e = p->entry;
@@ -62,7 +64,7 @@ int sl_table_release(struct sl_table *t, struct sl_now now, const struct sl_sess
     return 1;
 }
 
-/* Turn the inline holder into an entry, which can store more. */
+/* Turn the inline holder into an entry, so that it can store more. */
 static int move_inline(struct sl_table *t, struct sl_now now, struct sl_grant_ref *p,
                        struct sl_bytes value)
 {
@@ -125,12 +127,12 @@ static int set_value(struct sl_table *t, struct sl_now now, struct sl_grant_ref 
     if (status != SLUICE_OK) return status;
     free(e->text);
     e->text = text;
-    t->text_bytes += value.n - e->value_bytes; /* Wraps around, and back. */
+    t->text_bytes += value.n - e->value_bytes; /* The sum wraps around and back. */
     e->value_bytes = (uint16_t)value.n;
     return SLUICE_OK;
 }
 
-/* Whether a grant has a lease that may be extended. */
+/* Returns SLUICE_OK if the grant has a lease that can be extended, or an error. */
 static int may_extend(const struct sl_grant_ref *p)
 {
     const struct sl_entry *e = p->entry;
@@ -166,7 +168,8 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
     sl_table_free_retired(t);
     if (ms <= 0) return SLUICE_EINVAL;
     if (value.n > t->limits.value_bytes_max) return SLUICE_ETOOBIG;
-    /* First of all: a grant that is lost here may be held, and longer, at another table. */
+    /* Check this first: a grant that is lost in this table may be held longer in
+     * another. */
     if (!sl_table_has_authority(t, now)) return SLUICE_ENOKEEPER;
     if (!sl_table_find(t, now, key, fence, &p) || !may_use(&p, s)) return SLUICE_ELOST;
     int status = may_extend(&p);
@@ -194,8 +197,9 @@ static struct sl_ended past_of(const struct sl_grant_ref *p, struct sl_now now)
                              .asked_ms = e->victim_ms < 0 ? -1 : now.ms - e->victim_ms};
 }
 
-/* End the grant, and mark the next one as overlapping. The mark uses the timer of the inline
- * holder, which is therefore turned into an entry first, if there is memory for that. */
+/* End the grant, and mark the next one as overlapping. The mark needs the timer of
+ * the inline holder, so turn the inline holder into an entry first, if there is
+ * memory for it. */
 static void mark_and_end(struct sl_table *t, struct sl_now now,
                          const struct sl_grant_ref *p, sl_ms end_ms,
                          struct sl_ended *out)
@@ -203,7 +207,7 @@ static void mark_and_end(struct sl_table *t, struct sl_now now,
     struct sl_lock *l = p->lock;
     struct sl_grant_ref inlined = {.lock = l};
     const struct sl_bytes value = {l->text + l->key_bytes, l->value_bytes};
-    if (p->entry == NULL) { /* The mark takes over its timer, if it has one. */
+    if (p->entry == NULL) { /* The mark takes over the timer of the inline holder. */
         bool place = l->timer != SL_HEAP_NONE ||
                      sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) == SLUICE_OK;
         *out = past_of(p, now);
@@ -226,7 +230,8 @@ void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session
     struct sl_ended past;
     sl_table_free_retired(t);
     if (!sl_table_find(t, now, key, grant->fence, &p) || !may_use(&p, s)) return;
-    /* The victims of a forced grant have not been notified yet: their requests are withdrawn. */
+    /* The victims of a forced grant have not been notified yet, so it is enough to
+     * withdraw the requests to release. */
     bool forced = p.entry != NULL && sl_roster_undo_steal(p.lock->roster);
     if (grant->overlapping && !forced)
         mark_and_end(t, now, &p, sl_end_after(t, now, SL_MARK_MS), &past);
@@ -246,7 +251,8 @@ int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
         else p.lock->flags |= SL_INLINE_BROKEN;
         return 1;
     }
-    sl_ms end_ms = end_of(&p); /* From then on its holder knows that it ended. */
+    sl_ms end_ms = end_of(&p); /* From then on, the holder knows that its lease has
+                                * expired. */
     if (end_ms == SL_NEVER) end_ms = sl_end_after(t, now, SL_MARK_MS);
     mark_and_end(t, now, &p, end_ms, out);
     return 2;

@@ -1,15 +1,16 @@
-/* table_check.c - the invariants that table.h lists, for tests and the simulator. */
+/* table_check.c - checks the invariants that table.h lists, for tests and the
+ * simulator. */
 #include <assert.h>
 
 #include "locks/table_internal.h"
 
-/* What the table counts. */
+/* What we count here, to compare with the table's counters. */
 struct totals {
     size_t entries, waiting, text_bytes, rosters, awaited;
     size_t client_refs;
 };
 
-/* Only a grant of another table may lack a client. */
+/* Only a grant that another table made may have no client. */
 static void check_client(const struct sl_table *t, const struct sl_client *c,
                          uint64_t session_id, struct totals *sum)
 {
@@ -18,7 +19,7 @@ static void check_client(const struct sl_table *t, const struct sl_client *c,
     sum->client_refs += c != NULL;
 }
 
-/* A session may have one reference more, and so may the entry of the last effect. */
+/* Each session may own one more reference, and the last effect one. */
 static void check_clients(const struct sl_clients *cs, size_t refs)
 {
     size_t count = 0, text_bytes = 0, sum = 0;
@@ -77,7 +78,7 @@ static bool is_in_tree(const struct sl_roster *r, const struct sl_entry *e)
     return n == &e->by_session;
 }
 
-/* Every holder is in the tree once, in order. */
+/* Check that every holder is in the tree once, and in order. */
 static void check_ranks(const struct sl_roster *r)
 {
     const struct sl_entry *last = NULL;

@@ -1,4 +1,4 @@
-/* table_drain.c - patterns of keys on which nothing is granted. */
+/* table_drain.c - drained patterns: no request for a matching key is granted. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,7 +85,7 @@ int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on)
         drop_drain(d);
         t->drain_count--;
     }
-    /* Waiters are rechecked, a few in each call of sl_table_next(). */
+    /* sl_table_next() rechecks all waiters, a few in each call. */
     t->recheck_left = t->awaited_count;
     return SLUICE_OK;
 }

@@ -66,8 +66,8 @@ bool sl_table_inspect_grant(const struct sl_table *t, struct sl_now now,
     return true;
 }
 
-/* Leases that have ended are not counted. Only if the table has not processed all of them yet,
- * each holder must be visited. */
+/* Count the holders whose leases have not expired. Only if the table has not
+ * processed all expiries yet, we must visit each holder. */
 static void count_holders(const struct sl_roster *r, struct sl_now now,
                           struct sl_lock_view *out)
 {
@@ -86,7 +86,8 @@ static void count_holders(const struct sl_roster *r, struct sl_now now,
     }
 }
 
-/* The inline holder is the oldest; the others are in the order of their fences. */
+/* Show the oldest holder. The inline holder is the oldest; the others are sorted by
+ * fence. */
 static void view_oldest(const struct sl_table *t, struct sl_now now,
                         const struct sl_lock *l, struct sl_grant_view *out)
 {
@@ -133,13 +134,13 @@ bool sl_table_inspect(struct sl_table *t, struct sl_now now, struct sl_bytes key
 {
     struct sl_lock *l = sl_table_find_lock(t, key);
     if (l == NULL) return false;
-    sl_table_expire_lock(t, now, l); /* So that each expired holder is visited once. */
+    sl_table_expire_lock(t, now, l); /* So we visit each expired holder only once. */
     view_lock(t, now, l, out);
     return true;
 }
 
-/* The cursor: 0 is the inline holder; then come slots of the array of holders; and from
- * SL_EACH_WAITER on, waiters. */
+/* The cursor 0 is the inline holder, then come the slots of the array of holders,
+ * and waiters begin at SL_EACH_WAITER. */
 static bool each_waiter(const struct sl_table *t, const struct sl_roster *r,
                         struct sl_now now, uint64_t *cursor, struct sl_grant_view *out)
 {
@@ -200,7 +201,7 @@ bool sl_table_newest(struct sl_table *t, struct sl_now now, struct sl_bytes key,
         view_entry(t, e, now, out);
         return true;
     }
-    if (!sl_inline_lives(l, now)) return false; /* Its fence is the lowest. */
+    if (!sl_inline_lives(l, now)) return false; /* It has the lowest fence. */
     view_inline(t, l, now, out);
     return true;
 }
@@ -230,7 +231,8 @@ size_t sl_table_scan_waited(const struct sl_table *t, struct sl_now now,
     return n;
 }
 
-/* An entry has slots in an array and in two heaps, of which up to half may be empty. */
+/* An entry has a slot in one array and in two heaps. Up to half of their slots may
+ * be empty. */
 #define ENTRY_BYTES                                  \
     (sizeof(struct sl_entry) + 2 * SL_MALLOC_BYTES + \
      2 * (sizeof(struct sl_holder_slot) + sizeof(struct sl_heap_item)))

@@ -1,4 +1,4 @@
-/* table_internal.h - the lock table as its own files see it. */
+/* table_internal.h - the lock table, as the files that implement it see it. */
 #ifndef SL_LOCKS_TABLE_INTERNAL_H
 #define SL_LOCKS_TABLE_INTERNAL_H
 
@@ -10,49 +10,49 @@
 struct sl_table {
     struct sl_table_limits limits;
     struct sl_index index;
-    struct sl_lock *found_lock; /* What sl_table_look_up() found last, or NULL; */
-    uint64_t found_hash;        /* and the hash of the key. */
-    struct sl_heap heap;        /* Ends of leases and waits; see sl_inline_owner(). */
-    sl_fence fence;             /* The last one. */
-    sl_fence fence_limit;       /* None is above it. */
+    struct sl_lock *found_lock; /* The last result of sl_table_look_up(); */
+    uint64_t found_hash;        /* the hash of its key. */
+    struct sl_heap heap;        /* Expiry and timeouts; see sl_inline_owner(). */
+    sl_fence fence;             /* The last fence granted. */
+    sl_fence fence_limit;       /* No fence above this is granted. */
     bool short_of_fences;       /* A request was not granted for lack of a fence. */
-    sl_ms recovering_until_ms;  /* Nothing is granted before that; 0: no recovery. */
-    sl_ms authority_until_ms;   /* Nothing is granted from then on; SL_NEVER: always. */
-    bool lacks_authority;       /* A request was not decided for lack of authority. */
+    sl_ms recovering_until_ms;  /* Grant nothing before this time; 0: no recovery. */
+    sl_ms authority_until_ms;   /* Grant nothing from this time on; SL_NEVER: no end. */
+    bool lacks_authority;       /* A request is pending for lack of authority. */
     uint64_t arrivals;
     struct sl_waits waits; /* Rosters with waiters, by the start of the oldest wait. */
     struct sl_clients clients;
     size_t entries;
     size_t roster_count;    /* Locks that have a roster. */
-    size_t text_bytes;      /* Of keys, values and notes. */
+    size_t text_bytes;      /* Total size of keys, values and notes. */
     size_t waiting;         /* Entries that may need a slot in the heap when granted. */
-    struct sl_list recheck; /* Rosters in which sl_table_next() may find something. */
+    struct sl_list recheck; /* Rosters that sl_table_next() must recheck. */
     struct sl_list awaited; /* Rosters with waiters or watchers, */
-    size_t awaited_count;   /* and how many these are. */
-    size_t recheck_left; /* So many of these must be rechecked for a common reason. */
+    size_t awaited_count;   /* and their number. */
+    size_t recheck_left;    /* How many of these must be rechecked. */
     struct sl_list ended_sessions;
     struct sl_list drains;
     uint32_t drain_count;
-    /* The last effect borrows bytes from these. */
+    /* The last effect borrows bytes from these two. */
     struct sl_lock *retired_lock;
     struct sl_entry *retired_entry;
 };
 
-/* --- Small things --------------------------------------------------------- */
+/* --- Helpers ------------------------------------------------------------------ */
 
 static inline struct sl_bytes sl_lock_key(const struct sl_lock *l)
 {
     return (struct sl_bytes){l->text, l->key_bytes};
 }
 
-/* Owners in the heap are entries; and locks, for their inline holders or overlap marks. These
- * have the lowest bit set. */
+/* An owner in the heap is an entry; or a lock, for its inline holder or its overlap
+ * mark. A pointer to a lock has the lowest bit set. */
 static inline void *sl_inline_owner(struct sl_lock *l)
 {
     return (void *)((uintptr_t)l | 1u);
 }
 
-/* NULL: the owner is an entry. */
+/* Returns the lock, or NULL if the owner is an entry. */
 static inline struct sl_lock *sl_owner_lock(void *owner)
 {
     uintptr_t p = (uintptr_t)owner;
@@ -69,13 +69,14 @@ static inline bool sl_inline_counts(const struct sl_lock *l)
     return sl_has_inline(l) && (l->flags & SL_INLINE_EXPIRED) == 0;
 }
 
-/* The session that acquired the inline holder; 0: unknown. */
+/* Returns the session that acquired the inline holder's grant, or 0 if it is
+ * unknown. */
 static inline uint64_t sl_inline_session_id(const struct sl_lock *l)
 {
     return l->client == NULL ? 0 : l->client->session_id;
 }
 
-/* The inline holder has ended, or is an entry now. */
+/* Clear the inline holder after it has ended or has become an entry. */
 static inline void sl_inline_clear(struct sl_lock *l)
 {
     l->fence = 0;
@@ -84,13 +85,14 @@ static inline void sl_inline_clear(struct sl_lock *l)
     l->client = NULL;
 }
 
-/* A fence tells approximately when the grant was made. */
+/* Returns the approximate age of the inline holder's grant. Its fence is the time of
+ * the grant. */
 static inline sl_ms sl_inline_age_ms(const struct sl_lock *l, struct sl_now now)
 {
     return now.wall_us > l->fence ? (sl_ms)((now.wall_us - l->fence) / 1000) : 0;
 }
 
-/* One grant: an entry, or the inline holder of its lock. */
+/* A reference to a grant: an entry, or the inline holder of its lock. */
 struct sl_grant_ref {
     struct sl_lock *lock;
     struct sl_entry *entry; /* NULL: the inline holder. */
@@ -106,13 +108,13 @@ static inline bool sl_entry_lives(const struct sl_entry *e, struct sl_now now)
     return e != NULL && !e->expired && e->end_ms > now.ms;
 }
 
-/* Whether a thief waits for its release, or was granted next to it. */
+/* Whether a thief waits for this holder's release, or was granted by force. */
 static inline bool sl_is_victim(const struct sl_entry *e)
 {
     return e->stolen || e->victim == SL_VICTIM_TO_ASK || e->victim == SL_VICTIM_ASKED;
 }
 
-/* Whether the key is free, or held, as a watcher wants it. */
+/* Whether the key is free or held, as a watcher wants it. */
 static inline bool sl_lock_is_so(const struct sl_lock *l, bool want_free)
 {
     bool held = l != NULL &&
@@ -122,14 +124,14 @@ static inline bool sl_lock_is_so(const struct sl_lock *l, bool want_free)
 
 /* --- Locks and entries (table.c) ------------------------------------------- */
 
-/* The expiry of a lease or a wait that begins now. `now` may be late by less than its grain, and
- * nothing may end early for that. */
+/* Returns when a lease or a wait that begins now ends. `now` may lag by less than
+ * grain_ms, and nothing may end early because of that. */
 static inline sl_ms sl_end_after(const struct sl_table *t, struct sl_now now, sl_ms ms)
 {
     return sl_ms_after(sl_ms_after(now.ms, ms), t->limits.grain_ms);
 }
 
-/* How long it certainly lasts. */
+/* Returns how long a lease or a wait certainly still lasts. */
 static inline sl_ms sl_left_at_least(const struct sl_table *t, struct sl_now now,
                                      sl_ms end_ms)
 {
@@ -138,7 +140,8 @@ static inline sl_ms sl_left_at_least(const struct sl_table *t, struct sl_now now
     return left > 0 ? left : 0;
 }
 
-/* How long a waiter has certainly waited: the holder adds that to its lease. */
+/* Returns how long a waiter has certainly waited. The holder adds that time to its
+ * lease. */
 static inline sl_ms sl_waited_ms(const struct sl_table *t, sl_ms ms)
 {
     return ms > t->limits.grain_ms ? ms - t->limits.grain_ms : 0;
@@ -146,45 +149,54 @@ static inline sl_ms sl_waited_ms(const struct sl_table *t, sl_ms ms)
 
 struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key);
 
-/* The same, and remembers the hash for a call that adds or drops the lock of this key. */
+/* Find a lock, and remember its hash for a call that adds or drops the lock of this
+ * key. */
 struct sl_lock *sl_table_look_up(struct sl_table *t, struct sl_bytes key);
 void sl_table_put_lock(struct sl_table *t,
-                       struct sl_lock *l); /* Its slot in the index is reserved. */
+                       struct sl_lock *l); /* The caller has reserved its slot in the
+                                            * index. */
 
-/* A lock that is not in the index. NULL when out of memory. */
+/* Create a lock that is not in the index. Returns NULL when out of memory. */
 struct sl_lock *sl_lock_new(struct sl_bytes key, struct sl_bytes value,
                             struct sl_bytes note);
 
-/* A lock without holders, in the index, where its slot is reserved. NULL when out of memory. */
+/* Create a lock without holders and add it to the index, where the caller has
+ * reserved a slot. Returns NULL when out of memory. */
 struct sl_lock *sl_table_add_lock(struct sl_table *t, struct sl_bytes key);
 
 /* Whether a request can be the inline holder of a new lock. */
 bool sl_want_is_plain(const struct sl_want *w);
 
-/* The next fence: the time, or one more than the last. sl_table_may_grant() said OK. */
+/* Returns the next fence: the time, or the last fence plus one. Call this only after
+ * sl_table_may_grant() has returned SLUICE_OK. */
 sl_fence sl_table_next_fence(struct sl_table *t, struct sl_now now);
 
-/* A copy of a value and a note, one after the other; *out is NULL if both are empty. */
+/* Copy a value and a note into one block. Sets *out to NULL if both are empty.
+ * Returns SLUICE_OK or SLUICE_ENOMEM. */
 int sl_copy_text(struct sl_bytes value, struct sl_bytes note, char **out);
 
-/* The client of a session, with what the session was last described as. SLUICE_ENOMEM. */
+/* Make sure that the session has a client; create one without a name if not. Returns
+ * SLUICE_OK or SLUICE_ENOMEM. */
 int sl_table_know_client(struct sl_table *t, struct sl_session *s);
 
-/* Free what the last effect borrowed bytes from. Every change calls this first. */
+/* Free the memory from which the last effect borrowed bytes. Every change calls this
+ * first. */
 void sl_table_free_retired(struct sl_table *t);
 
-/* Something has changed for the roster: sl_table_next() must look at it again. */
+/* Have sl_table_next() look at this roster again, because something has changed. */
 void sl_table_recheck(struct sl_table *t, struct sl_roster *r);
 
-/* A roster has got a waiter or watcher; or has lost one. */
+/* Call these after a waiter or watcher has joined or left a roster. */
 void sl_table_waiter_joined(struct sl_table *t, struct sl_roster *r);
 void sl_table_waiter_left(struct sl_table *t, struct sl_roster *r);
 
-/* After a holder, waiter or watcher has left: free the roster and the lock, if they are unused.
- * The lock's memory lives until the next call, since an effect may borrow its key. */
+/* Free the roster and the lock if they are unused, after a holder, waiter or watcher
+ * has left. The memory of the lock stays valid until the next call, because an
+ * effect may borrow its key. */
 void sl_table_drop_unused(struct sl_table *t, struct sl_lock *l);
 
-/* Memory for one more entry of a lock, even if all waiters are granted. */
+/* Reserve memory for one more entry of a lock, even if all waiters are granted.
+ * Returns SLUICE_OK or SLUICE_ENOMEM. */
 int sl_table_reserve_entry(struct sl_table *t, struct sl_lock *l, bool leased);
 
 static inline size_t sl_lock_text_bytes(const struct sl_lock *l)
@@ -207,19 +219,20 @@ struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *
 void sl_entry_free(struct sl_entry *e); /* NULL is allowed. */
 void sl_table_set_end(struct sl_table *t, struct sl_entry *e, sl_ms end_ms);
 
-/* Set when a thief, whose end is set, is granted without a release. */
+/* Set when a thief is granted by force. Set its end first. */
 void sl_table_set_force(struct sl_table *t, struct sl_entry *e, sl_ms force_ms);
 
-/* Remove an entry that is in no list of its roster any more. Its memory lives until the next
- * call. */
+/* Remove an entry that is in no list of its roster any more. Its memory stays valid
+ * until the next call. */
 void sl_table_retire_entry(struct sl_table *t, struct sl_entry *e);
 
-/* Make an entry a holder. Its memory is reserved. */
+/* Make an entry a holder. The caller has reserved the memory. */
 void sl_table_grant_entry(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                           struct sl_session *s, struct sl_grant *out);
 
-/* Mark the next grant of the lock as overlapping, if it comes before end_ms, when the grant that
- * was taken away would have ended; or remove that mark. A slot in the heap is reserved. */
+/* Set or remove an overlap mark. The mark says that the next grant of the lock
+ * overlaps a grant that was taken away, if the next grant comes before end_ms, when
+ * the old one would have ended. The caller has reserved a slot in the heap. */
 void sl_table_mark_next(struct sl_table *t, struct sl_lock *l, sl_ms end_ms);
 void sl_table_unmark_next(struct sl_table *t, struct sl_lock *l);
 
@@ -229,29 +242,30 @@ static inline bool sl_lock_is_marked(const struct sl_lock *l, struct sl_now now)
     return sl_has_inline(l) || l->timer == SL_HEAP_NONE || l->end_ms > now.ms;
 }
 
-/* End a grant: an entry, or the inline holder. */
+/* End a grant, which is an entry or the inline holder. */
 void sl_table_end_entry(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                         struct sl_ended *out);
 void sl_table_end_inline(struct sl_table *t, struct sl_now now, struct sl_lock *l,
                          struct sl_ended *out);
 
-/* Stop counting the holders of this lock whose leases have ended. sl_table_next() may not have
- * reported them yet. */
+/* Stop counting the holders of this lock whose leases have expired, even if
+ * sl_table_next() has not reported them yet. */
 void sl_table_expire_lock(struct sl_table *t, struct sl_now now, struct sl_lock *l);
 
 /* --- Whether anything may be granted (table_restart.c) ----------------------- */
 
-/* SLUICE_OK; ENOKEEPER: not without authority; ERECOVERING: not before the recovery has ended;
- * EFENCES: not before the limit of fences is raised. */
+/* Whether the table may grant. Returns SLUICE_OK; ENOKEEPER if it has no authority;
+ * ERECOVERING during a recovery; EFENCES until the limit of fences is raised. */
 int sl_table_may_grant(const struct sl_table *t, struct sl_now now);
 
-/* Whether, with that status, every request has to wait, even if it fits. */
+/* Whether, with this status, every request must wait even if it fits. */
 static inline bool sl_must_wait(int may_grant)
 {
     return may_grant == SLUICE_ENOKEEPER || may_grant == SLUICE_ERECOVERING;
 }
 
-/* Whether the table may grant, extend, or report a key as free now, even if `now` is late. */
+/* Whether the table may grant, extend, or report a key as free now, even if `now`
+ * lags. */
 bool sl_table_has_authority(const struct sl_table *t, struct sl_now now);
 
 /* If the recovery has ended, recheck all rosters. */
@@ -263,34 +277,39 @@ void sl_table_free_drains(struct sl_table *t);
 
 /* --- Stealing (table_steal.c) ----------------------------------------------- */
 
-/* Tell the next holder next to which a thief was granted. False: there is none. */
+/* Report to the next holder that a thief was granted by force. Returns false if
+ * there is none. */
 bool sl_table_next_stolen(const struct sl_table *t, struct sl_now now,
                           struct sl_roster *r, struct sl_effect *out);
 
-/* Choose the thief and its victims again, if something has changed. */
+/* Choose the thief and its victims again if something has changed. */
 void sl_roster_plan(struct sl_roster *r);
 
-/* What follows from stealing in a roster in which no waiter is next without stealing. True: *out is it;
- * or *enters is the thief, if it is to be granted by force. */
+/* Returns the next effect of stealing, in a roster where no waiter can be granted
+ * without stealing. Returns true with an effect in *out, or with the thief in
+ * *enters if it must be granted by force. Returns false if there is none. */
 bool sl_table_next_steal(struct sl_table *t, struct sl_now now, struct sl_roster *r,
                          struct sl_effect *out, struct sl_entry **enters);
 
-/* A thief is granted next to its victims. */
+/* Mark the victims of a thief as stolen from, before the thief is granted by force. */
 void sl_roster_steal(struct sl_roster *r);
 
-/* That grant is undone before its victims were notified. False: there are none. */
+/* Undo sl_roster_steal() before the victims were notified. Returns false if there
+ * are no victims. */
 bool sl_roster_undo_steal(struct sl_roster *r);
 
 /* --- Grants (table_change.c) ----------------------------------------------- */
 
-/* The grant with this fence; false: there is none, or its lease has ended. */
+/* Find the grant with this fence. Returns false if there is none or its lease has
+ * expired. */
 bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    sl_fence fence, struct sl_grant_ref *out);
 
-/* Set the expiry of a lease, if it is later than the old one. */
+/* Set the expiry of a lease, unless it already expires later. */
 void sl_table_move_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms end_ms);
 
-/* Turn the inline holder, if there is one, into an entry, which can store more. */
+/* Turn the inline holder, if there is one, into an entry, so that it can store more.
+ * Returns SLUICE_OK or SLUICE_ENOMEM. */
 int sl_table_move_inline(struct sl_table *t, struct sl_now now, struct sl_lock *l);
 
 #endif /* SL_LOCKS_TABLE_INTERNAL_H */

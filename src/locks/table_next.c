@@ -1,4 +1,5 @@
-/* table_next.c - effects of time and of earlier changes, one in each call. */
+/* table_next.c - returns the effects of time and of earlier changes, one in each
+ * call. */
 #include "locks/table_internal.h"
 
 static void tell(struct sl_effect *out, enum sl_effect_type type, struct sl_lock *l,
@@ -29,8 +30,8 @@ static void stop_waiting(struct sl_table *t, struct sl_entry *e)
     sl_table_drop_unused(t, l);
 }
 
-/* Removes a waiter or watcher, and tells it why, unless its session has ended. Returns whether
- * *out is an effect to report. */
+/* Remove a waiter or watcher, and fill in the effect that tells it why. Returns
+ * false if there is nothing to report because its session has ended. */
 static bool finish_wait(struct sl_table *t, struct sl_entry *e,
                         enum sl_effect_type type, struct sl_effect *out)
 {
@@ -52,7 +53,8 @@ void sl_table_withdraw(struct sl_table *t, struct sl_session *s)
     }
 }
 
-/* The lease, wait or mark that ends first has ended. */
+/* Handle the lease, wait or overlap mark that ends first. Returns false if there is
+ * no effect. */
 static bool next_due(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 {
     void *owner = t->heap.items[0].owner;
@@ -74,7 +76,7 @@ static bool next_due(struct sl_table *t, struct sl_now now, struct sl_effect *ou
         sl_table_end_entry(t, now, e, &out->past);
         return true;
     }
-    if (e->force_timer) { /* A thief may be granted by force now. */
+    if (e->force_timer) { /* The thief may be granted by force now. */
         sl_table_set_end(t, e, e->end_ms);
         sl_table_recheck(t, e->lock->roster);
         return false;
@@ -82,7 +84,7 @@ static bool next_due(struct sl_table *t, struct sl_now now, struct sl_effect *ou
     return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
 }
 
-/* Ends one entry of an ended session. False: there is nothing to tell. */
+/* End one entry of an ended session. Returns false if there is no effect. */
 static bool next_of_ended(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 {
     struct sl_session *s = sl_container_of(t->ended_sessions.next, struct sl_session,
@@ -105,8 +107,8 @@ static bool next_of_ended(struct sl_table *t, struct sl_now now, struct sl_effec
     return true;
 }
 
-/* A watcher whose condition is true; NULL: none. Without authority, or during the recovery, a
- * key that is free here may be held at another table. */
+/* Returns a watcher whose condition is true, or NULL. Without authority, or during a
+ * recovery, a key that is free in this table may be held in another. */
 static struct sl_entry *next_seen(struct sl_table *t, struct sl_now now,
                                   const struct sl_roster *r)
 {
@@ -121,7 +123,7 @@ static struct sl_entry *next_seen(struct sl_table *t, struct sl_now now,
     return sl_container_of(watching->next, struct sl_entry, in_list);
 }
 
-/* The expiry of a holder is reported before what follows from it. */
+/* Report the expiry of a holder before the effects that it causes. */
 static bool next_expired(struct sl_table *t, struct sl_now now, struct sl_lock *l,
                          struct sl_effect *out)
 {
@@ -154,7 +156,8 @@ static void grant(struct sl_table *t, struct sl_now now, struct sl_entry *e,
     sl_table_grant_entry(t, now, e, e->session, &out->grant);
 }
 
-/* Rule 8: the thief has waited long enough for its victims. */
+/* Rule 8 in README.md: grant the thief, which has waited long enough for its
+ * victims. */
 static bool grant_by_force(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                            struct sl_effect *out)
 {
@@ -165,7 +168,8 @@ static bool grant_by_force(struct sl_table *t, struct sl_now now, struct sl_entr
     return true;
 }
 
-/* Whether a waiter may be granted now. If not, it is rechecked when that changes. */
+/* Whether a waiter may be granted now. If not, the table rechecks it when that
+ * changes. */
 static bool may_grant(struct sl_table *t, struct sl_now now)
 {
     int status = sl_table_may_grant(t, now);
@@ -174,7 +178,8 @@ static bool may_grant(struct sl_table *t, struct sl_now now)
     return status == SLUICE_OK;
 }
 
-/* The next effect in the first roster of the list; false: there is nothing to tell. */
+/* Returns the next effect in the first roster to recheck. Returns false if there is
+ * none. */
 static bool next_recheck(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 {
     struct sl_roster *r = sl_container_of(t->recheck.next, struct sl_roster, recheck);
@@ -195,7 +200,7 @@ static bool next_recheck(struct sl_table *t, struct sl_now now, struct sl_effect
         sl_list_remove(&r->recheck);
         return false;
     }
-    /* Rule 5: check its session and its deadline again. */
+    /* Rule 5 in README.md: check the session and the deadline again. */
     if (e->session->ended || e->end_ms <= now.ms)
         return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
     grant(t, now, e, out);
@@ -212,7 +217,8 @@ static void recheck_one_more(struct sl_table *t)
     sl_table_recheck(t, r);
 }
 
-/* Steps without an effect in one call. Each may compare a key with every drain. */
+/* How many steps without an effect one call takes. Each may compare a key with every
+ * drained pattern. */
 #define QUIET_STEPS_MAX 2u
 
 bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)

@@ -1,7 +1,8 @@
-/* table_reclaim.c - grants of another table are added to this one.
+/* table_reclaim.c - adds the grants of another table to this one.
  *
- * Two nodes may report the same grant, and a node may report a grant that was released without
- * its knowledge. All are kept; README.md says why. */
+ * Two nodes may report the same grant, and a node may report a grant that was
+ * released without its knowledge. The table keeps all of them; README.md explains
+ * why. */
 #include <stdlib.h>
 
 #include "locks/table_internal.h"
@@ -11,7 +12,7 @@ static uint32_t user_of(const struct sl_session *s, const struct sl_grant_view *
     return s != NULL ? s->user : v->user;
 }
 
-/* Whether such a grant is possible. */
+/* Returns SLUICE_OK if such a grant is possible, or an error. */
 static int check_record(const struct sl_table *t, const struct sl_session *s,
                         const struct sl_grant_view *v, struct sl_bytes key)
 {
@@ -27,8 +28,8 @@ static int check_record(const struct sl_table *t, const struct sl_session *s,
     return SLUICE_OK;
 }
 
-/* The same grant, reported again. If only one of the reporters has seen it extended, its holder
- * relies on the later end. */
+/* Handle a grant that is reported again. If only one of the reporters knows that the
+ * lease was extended, the holder relies on the later expiry. */
 static int reclaim_again(struct sl_table *t, struct sl_now now,
                          const struct sl_grant_ref *p, const struct sl_session *s,
                          const struct sl_grant_view *v)
@@ -66,8 +67,8 @@ static int reclaim_inline(struct sl_table *t, struct sl_now now,
     return SLUICE_OK;
 }
 
-/* The grant has expired here, and is reported again with a later end. So the table does
- * not report the expiry, which it has not reported yet. */
+/* Drop a grant that has expired in this table and is now reported with a later
+ * expiry. So the table does not report that it expired. */
 static void drop_expired(struct sl_table *t, struct sl_lock *l, sl_fence fence)
 {
     if (l->fence == fence) {
@@ -116,14 +117,14 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     sl_roster_add_holder(r, e, t->index.seed);
     e->reclaimed = true;
     r->reclaimed++;
-    e->stolen = v->asked; /* Its thief is gone, or holds next to it. */
+    e->stolen = v->asked; /* Its thief has left, or was granted by force. */
     r->stolen += v->asked;
     sl_table_count_entry(t, e);
     sl_table_recheck(t, r);
     return SLUICE_OK;
 }
 
-/* A grant that is not here yet. */
+/* Add a grant that is not in the table yet. */
 static int reclaim_new(struct sl_table *t, struct sl_now now, struct sl_session *s,
                        const struct sl_grant_view *v, struct sl_bytes key,
                        struct sl_lock *l)
@@ -147,7 +148,8 @@ static int reclaim_new(struct sl_table *t, struct sl_now now, struct sl_session 
     return reclaim_entry(t, now, s, v, l, &w);
 }
 
-/* The same, for the client that the record names; its session may have another name now. */
+/* Like reclaim_new(), for the client that the record names. The session may have a
+ * different name now. */
 static int reclaim_named(struct sl_table *t, struct sl_now now, struct sl_session *s,
                          const struct sl_grant_view *v, struct sl_bytes key,
                          struct sl_lock *l)
@@ -155,7 +157,7 @@ static int reclaim_named(struct sl_table *t, struct sl_now now, struct sl_sessio
     struct sl_client *own = s->client;
     s->client = sl_client_get(&t->clients, s->id, v->name, v->address);
     int status = s->client == NULL ? SLUICE_ENOMEM : reclaim_new(t, now, s, v, key, l);
-    sl_client_unref(s->client); /* The grant has a reference of its own. */
+    sl_client_unref(s->client); /* The grant has its own reference. */
     s->client = own;
     return status;
 }
@@ -171,7 +173,7 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
     if (l != NULL) sl_table_expire_lock(t, now, l);
     if (sl_table_find(t, now, key, v->fence, &p))
         return reclaim_again(t, now, &p, s, v);
-    struct sl_session other = {.user = v->user}; /* It is not one of this table. */
+    struct sl_session other = {.user = v->user}; /* The session is not in this table. */
     bool named = v->name.n + v->address.n > 0;
     if (named) return reclaim_named(t, now, s != NULL ? s : &other, v, key, l);
     if (s == NULL) return reclaim_new(t, now, &other, v, key, l);
@@ -197,7 +199,8 @@ int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->client = sl_client_ref(s->client);
     sl_list_append(&s->mine, &e->of_session);
     sl_roster_rebind(p.lock->roster, e, s->id, t->index.seed);
-    sl_table_recheck(t, p.lock->roster); /* A thief does not ask its own session. */
+    sl_table_recheck(t, p.lock->roster); /* A thief does not ask its own session to
+                                          * release. */
     return SLUICE_OK;
 }
 

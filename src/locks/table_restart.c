@@ -1,10 +1,11 @@
-/* table_restart.c - when the table may grant: limits of fences, the recovery after a crash, and
- * the authority of a keeper. */
+/* table_restart.c - whether the table may grant: limits of fences, the recovery
+ * after a crash, and the authority of a keeper. */
 #include <assert.h>
 
 #include "locks/table_internal.h"
 
-/* All rosters with waiters or watchers are rechecked, a few in each call of sl_table_next(). */
+/* Make sl_table_next() recheck all rosters with waiters or watchers, a few in each
+ * call. */
 static void recheck_all(struct sl_table *t)
 {
     t->recheck_left = t->awaited_count;
@@ -37,7 +38,7 @@ void sl_table_recover(struct sl_table *t, sl_ms until_ms)
 bool sl_table_has_authority(const struct sl_table *t, struct sl_now now)
 {
     sl_ms late = t->limits.grain_ms > 0 ? t->limits.grain_ms - 1
-                                        : 0; /* At most so much. */
+                                        : 0; /* `now` lags by at most this much. */
     return t->authority_until_ms == SL_NEVER || now.ms < t->authority_until_ms - late;
 }
 

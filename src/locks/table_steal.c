@@ -1,18 +1,22 @@
-/* table_steal.c - which waiter steals, from which holders, and the notices to them (rules 7, 8).
+/* table_steal.c - which waiter steals, from which holders, and how they are notified
+ * (rules 7 and 8 in README.md).
  *
- * The *thief* is a waiter that steals and would be next if there were enough capacity. Its *plan*
- * is a list of victims: the shortest prefix of the holders, lowest priority first, then the
- * newest, whose release makes the thief fit. All victims must have a lower priority than the
- * thief and be of other sessions. If all such holders together are not enough, there is no plan,
- * and no holder is asked. While there is a plan, the lock is *reserved*: capacity that becomes
- * free belongs to the thief.
+ * The *thief* is a waiter that steals and would be next if there were enough
+ * capacity. Its *plan* is a list of victims. To make a plan, the table sorts the
+ * holders by priority, lowest first, then newest first, and takes the shortest
+ * prefix whose release makes the thief fit. All victims must have a lower priority
+ * than the thief and belong to other sessions. If all such holders together are not
+ * enough, there is no plan, and the table asks no holder. While there is a plan, the
+ * lock is *reserved*: freed capacity goes to the thief.
  *
- * The plan is made again whenever something has changed. The table then tells holders the
- * differences, one in each call: so each is asked once, whichever waiter is the thief by then,
- * and however many thieves there are.
+ * The table makes the plan again whenever something has changed. Then it notifies
+ * the holders of the differences, one in each call. So each holder is asked only
+ * once, however many thieves there are and whichever of them is the thief in the
+ * end.
  *
- * A live holder is never displaced. Its grant ends by its own release or with its lease. Only a
- * thief with a force_ms (rule 8) is granted next to it, and that grant is marked. */
+ * A live holder is never displaced. Its grant ends when the holder releases it or
+ * the lease expires. Only a thief with a force_ms (rule 8) is granted while a victim
+ * still holds, and that grant is marked as overlapping. */
 #include "locks/table_internal.h"
 
 static struct sl_entry *first_on(const struct sl_list *list)
@@ -28,7 +32,7 @@ static bool may_be_victim(const struct sl_entry *e, const struct sl_entry *thief
     return e->priority < thief->priority;
 }
 
-/* Whether the thief would fit without this many units and shared holders. */
+/* Whether the thief would fit without this many units and this many shared holders. */
 static bool would_fit(const struct sl_roster *r, const struct sl_entry *thief,
                       uint64_t units, uint32_t shared)
 {
@@ -37,14 +41,14 @@ static bool would_fit(const struct sl_roster *r, const struct sl_entry *thief,
            r->held - units + thief->units <= thief->queue->capacity;
 }
 
-/* Mark as few holders as possible. False: no plan is possible. */
+/* Mark as few holders as possible as victims. Returns false if no plan is possible. */
 static bool make_plan(struct sl_roster *r, const struct sl_entry *thief)
 {
     uint64_t units = 0;
     uint32_t shared = 0;
     r->plan++;
     if (thief == NULL) return false;
-    /* The capacity that it reserved is free now. */
+    /* The capacity that the thief reserved is free now. */
     if (would_fit(r, thief, 0, 0)) return r->thief == thief;
     for (struct sl_entry *e = sl_roster_first_rank(r);
          e != NULL && may_be_victim(e, thief); e = sl_roster_next_rank(r, e)) {
@@ -59,7 +63,7 @@ static bool make_plan(struct sl_roster *r, const struct sl_entry *thief)
     return false;
 }
 
-/* Move holders that are not in the plan to a second list. */
+/* Move the holders that are not in the plan to the list `to`. */
 static void drop_unneeded(struct sl_roster *r, enum sl_victim from, enum sl_victim to)
 {
     struct sl_list *list = &r->victims[from], *next;
@@ -70,13 +74,14 @@ static void drop_unneeded(struct sl_roster *r, enum sl_victim from, enum sl_vict
     }
 }
 
-/* Holders of the plan that were not asked yet, or are to be withdrawn. */
+/* Add the holders of the plan that have not been asked yet, or whose withdrawal is
+ * pending. */
 static void add_victims(struct sl_roster *r)
 {
     for (struct sl_entry *e = sl_roster_first_rank(r);
          e != NULL && may_be_victim(e, r->thief); e = sl_roster_next_rank(r, e)) {
         if (e->plan != r->plan || e->stolen)
-            continue; /* Its own session; or a thief is next to it already. */
+            continue; /* Its own session, or already stolen from. */
         if (e->victim == SL_VICTIM_NONE) sl_roster_set_victim(r, e, SL_VICTIM_TO_ASK);
         else if (e->victim == SL_VICTIM_TO_WITHDRAW)
             sl_roster_set_victim(r, e, SL_VICTIM_ASKED);
@@ -136,7 +141,7 @@ bool sl_roster_undo_steal(struct sl_roster *r)
     for (; e != NULL; e = first_on(&r->victims[SL_VICTIM_STOLEN])) {
         e->stolen = false;
         r->stolen--;
-        e->victim_ms = 0; /* It had been asked. */
+        e->victim_ms = 0; /* The holder had been asked. */
         sl_roster_set_victim(r, e, SL_VICTIM_TO_WITHDRAW);
     }
     r->holders_changed = true;
