@@ -1,38 +1,44 @@
-/* deadlock.c - finds cycles in the wait-for graph, and chooses the victims that restart.
+/* deadlock.c - finds cycles in the wait-for graph, and chooses the victims that
+ * restart.
  *
- * Before a transaction t begins to wait there is no cycle, so every cycle that its wait closes
- * goes through t. A depth-first search from t therefore meets no transaction twice on one
- * path, and a transaction that is done without a path to t is clear:
+ * Before a transaction t begins to wait, there is no cycle, so every cycle that its
+ * wait closes goes through t. Therefore a depth-first search from t never meets a
+ * transaction twice on one path. A transaction from which no path leads to t is
+ * *clear*:
  *
  *     t -> a -> b -> t      the youngest of t, a, b is the victim; say a
  *     t -> c -> b           b is known to reach t: the youngest of t, c and b's path is
  *     t -> d -> e           e waits for nobody: e is clear, and then d
  *
- * The search finds all victims before the first of them restarts, so the graph does not change
- * meanwhile. A restart only removes edges: transactions that are granted a lock by it run later
- * (sl_tx_run_ready()). So a clear transaction stays clear during the whole search, however
- * many victims there are, and no edge is followed twice: each item has a cursor into its
- * holders and one into its queue, and everybody before a cursor is clear or a victim. There is
- * one cursor for all waiters that want the same mode. A waiter skips itself there, and the
- * others do not miss it: a holder that wants more comes before all others in the queue. Only t
- * has cursors of its own, since the others must find it.
+ * The search finds all victims before the first of them restarts, so the graph does
+ * not change during the search. A restart only removes edges: transactions that get
+ * a lock because of it run later (sl_tx_run_ready()). So a clear transaction stays
+ * clear during the whole search, however many victims there are.
  *
- * A path that is known to reach t is not walked again. If a transaction ahead on it becomes a
- * victim, all transactions whose youngest ahead it was have no known path any more, and are
- * visited again, from where their cursors stand. Others may have a path through the victim
- * that has a different youngest transaction, and do not notice that it is broken. Then a
- * transaction may become a victim without need. That is rare, and never hits the oldest. */
+ * The search follows no edge twice. Each item has a cursor into its holders and one
+ * into its queue, and every transaction before a cursor is clear or a victim. All
+ * waiters that want the same mode share a cursor. A waiter skips itself there, and
+ * the other waiters do not miss it: a holder that wants a stronger mode comes first
+ * in the queue. Only t has its own cursors, because the other waiters must find t.
+ *
+ * The search does not walk a path again that is known to reach t. If a transaction
+ * ahead on such a path becomes a victim, the transactions for which it was the
+ * youngest ahead have no known path any more. The search visits them again and
+ * continues at their cursors. Other transactions may have a path through the victim
+ * with a different youngest transaction, and do not notice that their path is
+ * broken. Then a transaction may become a victim unnecessarily. That is rare, and
+ * never happens to the oldest transaction. */
 #include <string.h>
 
 #include "tx/manager_internal.h"
 
-#define CYCLE_SHOWN_MAX 64u /* Transactions of a cycle that an answer names. */
+#define CYCLE_SHOWN_MAX 64u /* A reply names at most this many. */
 
 struct search {
     struct sl_tx_manager *m;
     struct sl_tx *t;
-    struct sl_list *next_holder, *next_waiter; /* The cursors of t itself. */
-    struct sl_tx *victims;                     /* The last one; linked by `next`. */
+    struct sl_list *next_holder, *next_waiter; /* The cursors of t. */
+    struct sl_tx *victims;                     /* The last victim; linked by `next`. */
 };
 
 /* --- Edges of the graph ------------------------------------------------------------- */
@@ -50,7 +56,8 @@ static void reset_cursors(const struct sl_tx_manager *m, struct sl_tx_item *i)
     i->next_waiter = i->queue.next;
 }
 
-/* The next transaction that l's waits for and that is not settled; NULL: all are. */
+/* Returns the next transaction that l's transaction waits for and that is neither
+ * clear nor a victim, or NULL. */
 static struct sl_tx *next_blocker(struct search *s, const struct sl_tx_lock *l)
 {
     struct sl_tx_manager *m = s->m;
@@ -75,7 +82,8 @@ static struct sl_tx *next_blocker(struct search *s, const struct sl_tx_lock *l)
     return NULL;
 }
 
-/* Most transactions that begin to wait have no waiters, and so close no cycle. */
+/* Whether another transaction waits for t. Most transactions that begin to wait have
+ * no waiters, so they close no cycle. */
 static bool is_waited_for(struct sl_tx_manager *m, const struct sl_tx *t)
 {
     for (const struct sl_list *a = t->locks.next; a != &t->locks; a = a->next) {
@@ -84,7 +92,7 @@ static bool is_waited_for(struct sl_tx_manager *m, const struct sl_tx *t)
         m->stats.steps++;
         if (l->mode != SL_TX_MODE_NONE && l->item->waiter_count > self) return true;
     }
-    /* Those behind it in the queue wait for it, too. */
+    /* The waiters behind t in the queue wait for t, too. */
     return t->waits_for->in_queue.next != &t->waits_for->item->queue;
 }
 
@@ -103,8 +111,8 @@ static void visit(const struct search *s, struct sl_tx *x, struct sl_tx *parent)
     x->youngest = parent == NULL ? x : younger(parent->youngest, x);
 }
 
-/* Puts the cycle into the victim's answer: from t to x, and on from y to t. Without memory the
- * answer names no cycle. */
+/* Store the cycle in the victim's answer: the path from t to x, then from y back to
+ * t. When out of memory, the answer names no cycle. */
 static void report_cycle(const struct search *s, struct sl_tx *victim,
                          const struct sl_tx *x, const struct sl_tx *y)
 {
@@ -131,8 +139,9 @@ static void mark_victim(struct search *s, struct sl_tx *victim)
     s->victims = victim;
 }
 
-/* The victim is on the path to x, which waits for y, which is t or reaches it. Those behind
- * the victim on that path reach t, too. Returns the victim's parent. */
+/* Choose a victim on the path from t to x. x waits for y, which is t or reaches t.
+ * The transactions after the victim on that path also reach t. Returns the victim's
+ * parent. */
 static struct sl_tx *choose_behind(struct search *s, struct sl_tx *x, struct sl_tx *y)
 {
     struct sl_tx *victim = x->youngest;
@@ -148,7 +157,7 @@ static struct sl_tx *choose_behind(struct search *s, struct sl_tx *x, struct sl_
     return victim->parent;
 }
 
-/* The victim is on the known path from y, which x waits for. */
+/* Choose a victim on the known path from y, for which x waits. */
 static void choose_ahead(struct search *s, const struct sl_tx *x, struct sl_tx *y)
 {
     struct sl_tx *victim = y->youngest;
@@ -162,7 +171,7 @@ static bool victim_is_ahead(const struct search *s, const struct sl_tx *x,
     return y != s->t && younger(x->youngest, y->youngest) == y->youngest;
 }
 
-/* Whether y is t, or has a known path to it that is not broken. */
+/* Whether y is t, or has a known path to t that is not broken. */
 static bool reaches_start(const struct search *s, const struct sl_tx *y)
 {
     if (y == s->t) return true;
@@ -172,7 +181,7 @@ static bool reaches_start(const struct search *s, const struct sl_tx *y)
 
 /* --- The search --------------------------------------------------------------------- */
 
-/* Without recursion: each transaction knows its parent. */
+/* Search without recursion: each transaction knows its parent. */
 static void search(struct search *s)
 {
     struct sl_tx *x = s->t;
@@ -193,8 +202,8 @@ static void search(struct search *s)
     }
 }
 
-/* The victims in the order in which they were found. If t is one, its restart breaks all
- * cycles: then the others are spared. */
+/* Returns the victims in the order in which they were found. If t is a victim, its
+ * restart breaks all cycles, so the other victims are spared. */
 static struct sl_tx *victims_of(const struct search *s)
 {
     struct sl_tx *first = NULL, *next;

@@ -1,4 +1,5 @@
-/* locks.c - items (tables and keys), the modes in which transactions lock them, their queues. */
+/* locks.c - items (tables and keys), the modes in which transactions lock them, and
+ * their queues. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +67,7 @@ static uint64_t hash_item(const void *item, const struct sl_index *x)
     return hash_name(table_of(item), key_of(item), x->key);
 }
 
-/* The key of a search. item.key.at is NULL for a table. */
+/* What a search for an item looks for. key.at is NULL for a table. */
 struct item_name {
     struct sl_bytes table, key;
 };
@@ -115,7 +116,8 @@ static struct sl_tx_item *get_item(struct sl_tx_manager *m, struct sl_bytes tabl
     return i;
 }
 
-/* Frees an item without holders, waiters and references, and then maybe its table. */
+/* Free an item that has no holders, waiters and references; then the same for its
+ * table. */
 static void drop_item(struct sl_tx_manager *m, struct sl_tx_item *i)
 {
     if (i->lock_count > 0 || i->waiter_count > 0 || i->references > 0 ||
@@ -177,7 +179,7 @@ static struct sl_tx_lock *make_lock(struct sl_tx_manager *m, struct sl_tx *t,
     return l;
 }
 
-/* Remember a lock that was lost in a restart, to take it again. */
+/* Remember a lock that the transaction lost in a restart and will take again. */
 static void remember(struct sl_tx_manager *m, struct sl_tx_lock *l,
                      enum sl_tx_mode mode)
 {
@@ -191,7 +193,7 @@ static void remember(struct sl_tx_manager *m, struct sl_tx_lock *l,
     sl_list_append(&l->tx->retake, &l->in_tx);
 }
 
-/* Forget that the lock is to be taken again. */
+/* Forget that the transaction will take this lock again. */
 static void unremember(struct sl_tx_manager *m, struct sl_tx_lock *l)
 {
     l->retake = SL_TX_MODE_NONE;
@@ -203,7 +205,7 @@ static void unremember(struct sl_tx_manager *m, struct sl_tx_lock *l)
     sl_list_append(&l->tx->locks, &l->in_tx);
 }
 
-/* The transaction neither holds it nor waits for it. */
+/* Free a lock that the transaction neither holds nor waits for. */
 static void drop_lock(struct sl_tx_manager *m, struct sl_tx_lock *l)
 {
     struct sl_tx_item *i = l->item;
@@ -242,7 +244,8 @@ static void grant(struct sl_tx_manager *m, struct sl_tx_lock *l, enum sl_tx_mode
     assert(l->wanted == SL_TX_MODE_NONE && mode != SL_TX_MODE_NONE);
 }
 
-/* A waiter that holds a weaker mode of the item comes first; then the older transaction. */
+/* A waiter that already holds a weaker mode of the item comes first, then the older
+ * transaction. */
 bool sl_tx_lock_precedes(const struct sl_tx_lock *a, const struct sl_tx_lock *b)
 {
     bool a_has = a->mode != SL_TX_MODE_NONE, b_has = b->mode != SL_TX_MODE_NONE;
@@ -256,7 +259,8 @@ static struct sl_tx_lock *queue_head(const struct sl_tx_item *i)
     return sl_container_of(i->queue.next, struct sl_tx_lock, in_queue);
 }
 
-/* Searches from the end: most new waiters are the youngest, and a queue may be long. */
+/* Add a waiter to the queue. Search from the end, because most new waiters are the
+ * youngest and a queue may be long. */
 static void enqueue(struct sl_tx_manager *m, struct sl_tx_lock *l,
                     enum sl_tx_mode wanted)
 {
@@ -268,14 +272,15 @@ static void enqueue(struct sl_tx_manager *m, struct sl_tx_lock *l,
         m->stats.steps++;
     }
     assert(l->wanted == SL_TX_MODE_NONE && l->tx->waits_for == NULL);
-    sl_list_append(at, &l->in_queue); /* That is, before it. */
+    sl_list_append(at, &l->in_queue); /* Inserts before `at`. */
     l->wanted = wanted;
     l->item->waiter_count++;
     l->tx->waits_for = l;
     m->waiting++;
 }
 
-/* The memory of the lock exists already, so this cannot run out of memory. */
+/* Take a lock, or join the queue. The lock is already allocated, so this cannot run
+ * out of memory. */
 static int take(struct sl_tx_manager *m, struct sl_tx_lock *l, enum sl_tx_mode mode)
 {
     enum sl_tx_mode wanted = sl_tx_mode_both(l->mode, mode);
@@ -323,8 +328,8 @@ static void dequeue(struct sl_tx_manager *m, struct sl_tx_lock *l)
     l->tx->waits_for = NULL;
 }
 
-/* Grants from the head of the queue, up to the first waiter that does not fit. These become
- * ready, and run later: what they do then may change the queue. */
+/* Grant waiters from the head of the queue, up to the first that does not fit. Only
+ * mark their transactions as ready: running them here could change the queue. */
 static void serve(struct sl_tx_manager *m, struct sl_tx_item *i)
 {
     for (;;) {
@@ -344,14 +349,14 @@ void sl_tx_lock_leave_queue(struct sl_tx_manager *m, struct sl_tx *t)
     if (l == NULL) return;
     struct sl_tx_item *i = l->item;
     dequeue(m, l);
-    i->references++; /* The item stays until its queue was served. */
+    i->references++; /* Keep the item until its queue is served. */
     if (l->mode == SL_TX_MODE_NONE && l->retake == SL_TX_MODE_NONE) drop_lock(m, l);
     serve(m, i);
     i->references--;
     drop_item(m, i);
 }
 
-/* Release a lock, and remember it unless `retake` is SL_TX_MODE_NONE. */
+/* Release a lock. Remember it, unless `retake` is SL_TX_MODE_NONE. */
 static void release_one(struct sl_tx_manager *m, struct sl_tx_lock *l,
                         enum sl_tx_mode retake)
 {
@@ -403,7 +408,7 @@ static bool is_write_mode(enum sl_tx_mode mode)
     return mode == SL_TX_MODE_IW || mode == SL_TX_MODE_RIW || mode == SL_TX_MODE_W;
 }
 
-/* Whether it holds, wants, or will retake a lock for writing. */
+/* Whether the transaction holds, wants or will retake a lock for writing. */
 static bool has_write_lock(const struct sl_tx *t)
 {
     if (!sl_list_empty(&t->retake)) return true;
@@ -414,18 +419,19 @@ static bool has_write_lock(const struct sl_tx *t)
     return false;
 }
 
-/* What a restart interrupts. */
+/* What the transaction was doing when it was restarted. */
 struct lost {
     const struct sl_tx_item *waited; /* NULL: it did not wait. */
-    const struct sl_tx_item *parent; /* NULL: it did not wait, or waited for a table. */
+    const struct sl_tx_item *parent; /* NULL: it did not wait for a key. */
     bool writes;
 };
 
-/* The mode in which a restarted transaction takes a lock again; NONE for most read locks. The
- * item that it waited for closed the cycle, so it takes that one again in any case, with the
- * intention on its table. A transaction that writes takes such a key for writing: most
- * transactions that read a contended key write it next, and two that took it for reading would
- * deadlock there again. */
+/* Returns the mode in which a restarted transaction takes a lock again:
+ * SL_TX_MODE_NONE for most read locks. The transaction always retakes the item that
+ * it waited for, because that item closed the cycle; for a key, also the intention
+ * lock on its table. A transaction that writes takes that key for writing: most
+ * transactions that read a contended key write it next, and two transactions that
+ * took it for reading would deadlock again. */
 static enum sl_tx_mode retake_mode(const struct sl_tx_lock *l, enum sl_tx_mode mode,
                                    const struct lost *lost)
 {
@@ -469,8 +475,9 @@ static uint64_t number_of(const struct sl_list *in_tx)
     return sl_container_of(in_tx, struct sl_tx_lock, in_tx)->item->number;
 }
 
-/* Merge sort of the first n locks from *at on, by item number, into a chain that ends with
- * NULL. Moves *at behind them. It allocates nothing, and recurses log n deep. */
+/* Sort n locks, beginning with *at, by item number, into a chain that ends with
+ * NULL, and move *at past them. This merge sort allocates nothing and recurses log n
+ * deep. */
 static struct sl_list *sorted(struct sl_list **at, uint32_t n)
 {
     struct sl_list first, *last = &first, *a, *b;

@@ -1,10 +1,11 @@
-/* manager.c - the life of the manager, results of the storage, time. */
+/* manager.c - creation and destruction of the manager, storage results, time. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tx/manager_internal.h"
 
-/* --- Results of the storage ---------------------------------------------------------------- */
+/* --- Storage results
+ * ------------------------------------------------------------------------- */
 
 static void claimed(struct sl_tx_manager *m, sl_ms now,
                     const struct sl_storage_result *done)
@@ -35,7 +36,7 @@ void sl_tx_manager_done(struct sl_tx_manager *m, sl_ms now, uint64_t number,
     if (op == NULL) return;
     assert(sl_tx_op_is_fetched(op));
     sl_tx_op_remove(m, op);
-    /* Stop first: the locks of this transaction must not be granted to others. */
+    /* Stop first, so that no other transaction gets the locks of this one. */
     if (done->status == SLUICE_ESTALE) sl_tx_manager_stop(m, now, done->term);
     if (op->type == SL_TX_ORDER_CLAIM) claimed(m, now, done);
     else if (op->type == SL_TX_ORDER_OUTCOME) answer_outcome(m, op, done);
@@ -44,7 +45,7 @@ void sl_tx_manager_done(struct sl_tx_manager *m, sl_ms now, uint64_t number,
     sl_tx_run_ready(m, now);
 }
 
-/* The storage may have received its commit. */
+/* Whether the storage may have received the transaction's commit. */
 static bool commit_is_in_flight(const struct sl_tx *t)
 {
     return t->state == SL_TX_COMMITTING && sl_tx_op_is_fetched(t->op);
@@ -60,8 +61,9 @@ static void drop_claims(struct sl_tx_manager *m)
     }
 }
 
-/* Pending requests are answered with STALE, which promises that nothing was committed. So a
- * commit that is on its way to the storage is not answered before the storage does. */
+/* Pending requests are answered with STALE, which promises that nothing was
+ * committed. So we cannot answer a commit that was sent to the storage before the
+ * storage does. */
 void sl_tx_manager_stop(struct sl_tx_manager *m, sl_ms now, uint64_t term)
 {
     if (m->state == SL_TX_MANAGER_STOPPED) return;
@@ -79,12 +81,12 @@ void sl_tx_manager_stop(struct sl_tx_manager *m, sl_ms now, uint64_t term)
         }
         sl_tx_end(m, t);
     }
-    sl_tx_run_ready(m, now); /* There are none: this clears the time. */
+    sl_tx_run_ready(m, now); /* Nothing is ready; this only resets ready_ms. */
 }
 
 /* --- Time ----------------------------------------------------------------------------- */
 
-/* Bars that the storage rejected, or for which there was no memory. */
+/* Order bars again that the storage rejected, or for which there was no memory. */
 static void retry_bars(struct sl_tx_manager *m, sl_ms now)
 {
     m->bar_ms = SL_NEVER;
@@ -128,7 +130,8 @@ sl_ms sl_tx_manager_due(const struct sl_tx_manager *m)
     return due;
 }
 
-/* --- Life ------------------------------------------------------------------------------- */
+/* --- Creation and destruction
+ * ---------------------------------------------------------------- */
 
 static void age_moved(void *owner, uint32_t place)
 {
@@ -163,7 +166,7 @@ struct sl_tx_manager *sl_tx_manager_new(const struct sl_tx_manager_limits *limit
     return m;
 }
 
-/* The reply of an order has no bytes. */
+/* Free an order and its reply, which has no bytes. */
 static void drop_op(void *item)
 {
     struct sl_tx_op *op = item;

@@ -1,4 +1,4 @@
-/* manager_inspect.c - queries for people, and the invariants. */
+/* manager_inspect.c - queries for operators, and the invariants. */
 #include <assert.h>
 
 #include "tx/manager_internal.h"
@@ -93,7 +93,8 @@ size_t sl_tx_manager_scan(const struct sl_tx_manager *m, uint64_t *cursor,
 
 #define must(so, what) assert((so) && what)
 
-/* A lock on a key needs an intention on its table, or more. */
+/* Whether the lock, if it is on a key, has the intention lock on the table that it
+ * needs. */
 static bool is_intended(const struct sl_tx_manager *m, const struct sl_tx_lock *l)
 {
     if (l->item->parent == NULL) return true;
@@ -102,7 +103,7 @@ static bool is_intended(const struct sl_tx_manager *m, const struct sl_tx_lock *
     return parent != NULL && sl_tx_mode_both(parent->mode, needed) == parent->mode;
 }
 
-/* Returns its length. */
+/* Check a queue. Returns its length. */
 static uint32_t check_queue(const struct sl_tx_item *i)
 {
     const struct sl_tx_lock *before = NULL;

@@ -1,4 +1,4 @@
-/* reply.c - the output of the manager: answers to clients, orders to the storage. */
+/* reply.c - the output of the manager: answers to clients and orders to the storage. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static bool same_reply_session(const void *item, struct sl_bytes key)
     return memcmp(&((const struct sl_tx_reply *)item)->session, key.at, key.n) == 0;
 }
 
-/* A session may have several replies: a search finds any of them. */
+/* A session may have several replies. A search finds any one of them. */
 const struct sl_index_kind sl_tx_replies_kind = {.hash = hash_reply,
                                                  .same = same_reply_session};
 
@@ -34,10 +34,10 @@ struct sl_tx_reply *sl_tx_reply_new(struct sl_tx_manager *m, uint64_t ticket,
     return r;
 }
 
-/* No client will fetch it. */
+/* Detach a reply from its client, which will not fetch it. */
 static void detach_reply(struct sl_tx_manager *m, struct sl_tx_reply *r)
 {
-    if (r->ticket == 0) return; /* It is detached already. */
+    if (r->ticket == 0) return; /* It is already detached. */
     r->ticket = 0;
     sl_index_remove(&m->unanswered, r, hash_reply(r, &m->unanswered));
 }
@@ -68,7 +68,7 @@ static void put(struct sl_tx_manager *m, struct sl_tx_reply *r)
     else sl_list_append(&m->replies, &r->in_replies);
 }
 
-/* The reply of an order stays until the storage answers. */
+/* A reply that belongs to an order stays until the storage answers. */
 void sl_tx_reply_forget(struct sl_tx_manager *m, uint64_t session)
 {
     const struct sl_bytes key = {(const char *)&session, sizeof session};
@@ -153,7 +153,7 @@ bool sl_tx_op_is_fetched(const struct sl_tx_op *op)
 
 void sl_tx_op_drop(struct sl_tx_manager *m, struct sl_tx_op *op)
 {
-    assert(op->reply == NULL); /* Only OUTCOME has one, and that is never dropped. */
+    assert(op->reply == NULL); /* Only OUTCOME has one, and is never dropped. */
     op->tx = NULL;
     if (sl_tx_op_is_fetched(op)) return;
     sl_tx_op_remove(m, op);
@@ -170,7 +170,7 @@ bool sl_tx_op_reserve_writes(struct sl_tx_manager *m, uint32_t writes)
     return true;
 }
 
-/* The writes of a commit, in the form that the storage takes. */
+/* List the writes of a commit in the format of the storage. */
 static void list_writes(struct sl_tx_manager *m, const struct sl_tx *t,
                         struct sl_tx_order *out)
 {

@@ -1,4 +1,4 @@
-/* request.c - one request of a client: its locks, what it does under them, its answer. */
+/* request.c - one client request: its locks, its execution, its answer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static struct sl_bytes arg_value(const struct sl_tx *t)
     return (struct sl_bytes){t->args + t->table_n + t->key_n, t->value_n};
 }
 
-/* On the table first, then on the key. */
+/* Take the lock on the table first, then the lock on the key. */
 static int take_locks(struct sl_tx_manager *m, struct sl_tx *t)
 {
     enum sl_tx_mode mode = t->write ? SL_TX_MODE_W : SL_TX_MODE_R;
@@ -34,7 +34,8 @@ static int take_locks(struct sl_tx_manager *m, struct sl_tx *t)
     return sl_tx_lock_take(m, t, sl_tx_arg_table(t), sl_tx_arg_key(t), mode);
 }
 
-/* --- Executing, with all locks -------------------------------------------------------- */
+/* --- Executing a request that has all its locks
+ * --------------------------------------- */
 
 static void order_storage(struct sl_tx_manager *m, struct sl_tx *t,
                           enum sl_tx_order_type type)
@@ -55,7 +56,8 @@ static void get(struct sl_tx_manager *m, struct sl_tx *t)
     else sl_tx_answer_value(m, t, !w->deleted, (struct sl_bytes){w->value, w->value_n});
 }
 
-/* Whether the key existed is known from its own writes or from the storage. */
+/* Delete a key. `found` says whether the key existed, according to the transaction's
+ * own writes or the storage. */
 static void del_known(struct sl_tx_manager *m, struct sl_tx *t, bool found)
 {
     int status = sl_tx_write_put(m, t, sl_tx_arg_table(t), sl_tx_arg_key(t),
@@ -72,7 +74,7 @@ static void del(struct sl_tx_manager *m, struct sl_tx *t)
     else del_known(m, t, !w->deleted);
 }
 
-/* Every result of a commit ends the transaction. */
+/* Order a commit. Every result of a commit ends the transaction. */
 static void commit(struct sl_tx_manager *m, struct sl_tx *t)
 {
     if (!sl_tx_op_reserve_writes(m, t->write_count)) sl_tx_answer(m, t, SLUICE_ENOMEM);
@@ -102,8 +104,9 @@ static void execute(struct sl_tx_manager *m, struct sl_tx *t)
     }
 }
 
-/* The deadline has passed. The transaction keeps the locks that it had before the request. It
- * gives up a new intention on the table: it has read and written nothing under it. */
+/* Time out a request. The transaction keeps the locks that it had before the
+ * request. It gives up a new intention lock on the table, under which it has not
+ * read or written anything. */
 static void time_out(struct sl_tx_manager *m, struct sl_tx *t)
 {
     sl_tx_lock_leave_queue(m, t);
@@ -135,8 +138,8 @@ static void run(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t)
     else sl_tx_answer(m, t, status);
 }
 
-/* One release can make thousands ready, and each may start a deadlock search: so one call runs
- * some of them. */
+/* One release can make thousands of transactions ready, and each may start a
+ * deadlock search, so one call runs only some of them. */
 void sl_tx_run_ready(struct sl_tx_manager *m, sl_ms now)
 {
     uint64_t end = m->stats.steps + SL_TX_STEPS_MAX;
@@ -152,12 +155,14 @@ void sl_tx_run_ready(struct sl_tx_manager *m, sl_ms now)
 void sl_tx_wait_timed_out(struct sl_tx_manager *m, struct sl_tx *t)
 {
     sl_tx_deadline_remove(m, t);
-    if (t->waits_for != NULL) time_out(m, t); /* Else it is ready. */
+    if (t->waits_for != NULL) time_out(m, t); /* Otherwise it is ready. */
 }
 
-/* --- Results of the storage ----------------------------------------------------------- */
+/* --- Storage results
+ * ------------------------------------------------------------------ */
 
-/* Every result ends the transaction. It releases its locks last. */
+/* Handle the result of a commit. Every result ends the transaction. The locks are
+ * released last. */
 static void committed(struct sl_tx_manager *m, struct sl_tx *t,
                       const struct sl_storage_result *done)
 {
@@ -171,7 +176,8 @@ static void committed(struct sl_tx_manager *m, struct sl_tx *t,
     sl_tx_end(m, t);
 }
 
-/* Release the locks; or keep them, and try the bar again later. */
+/* Handle the result of a bar: release the locks, or keep them and retry the bar
+ * later. */
 static void barred(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t,
                    const struct sl_storage_result *done)
 {
@@ -213,7 +219,7 @@ static int validate(const struct sl_tx_manager *m, const struct sl_tx_request *r
     return req->value.n > l->value_bytes_max ? SLUICE_ETOOBIG : SLUICE_OK;
 }
 
-/* Copy the arguments and the deadline: the request may have to wait. */
+/* Copy the arguments and the deadline, because the request may have to wait. */
 static bool keep_args(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t,
                       const struct sl_tx_request *req)
 {

@@ -1,5 +1,5 @@
-/* scan.c - the rows of a table as a transaction sees them: those of the storage, which are in
- * the order of their keys, merged with its own writes. */
+/* scan.c - the rows of a table as a transaction sees them: the rows of the storage,
+ * which are sorted by key, merged with the transaction's own writes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ static void sink(const struct sl_tx_write **of, uint32_t at, uint32_t n)
     }
 }
 
-/* Heap sort: pure code does not call qsort(). */
+/* Sort by key. This is a heap sort, because pure code does not call qsort(). */
 static void sort_writes(const struct sl_tx_write **of, uint32_t n)
 {
     for (uint32_t i = n / 2; i > 0; i--) sink(of, i - 1, n);
@@ -41,13 +41,14 @@ static void sort_writes(const struct sl_tx_write **of, uint32_t n)
     }
 }
 
-/* Both sides are sorted by key. */
+/* Two inputs to merge, both sorted by key. */
 struct merge {
     const struct sl_storage_row *row, *rows_end;
     const struct sl_tx_write **own, **own_end;
 };
 
-/* The next row. A write of the transaction replaces the row of the storage. */
+/* Get the next row. A write of the transaction replaces the row in the storage.
+ * Returns false at the end. */
 static bool next_row(struct merge *merge, struct sl_storage_row *out)
 {
     for (;;) {
@@ -68,7 +69,8 @@ static bool next_row(struct merge *merge, struct sl_storage_row *out)
     }
 }
 
-/* The writes of t in the table of its request, sorted. Returns how many. */
+/* Collect and sort the writes of t to the table of its request. Returns their
+ * number. */
 static uint32_t own_writes(const struct sl_tx *t, const struct sl_tx_write **out)
 {
     struct sl_bytes table = sl_tx_arg_table(t);
@@ -89,7 +91,8 @@ static char *copy_bytes(char *at, struct sl_bytes *b)
     return at + b->n;
 }
 
-/* The first pass counts the rows, the second copies them if they are within the limits. */
+/* Count the rows in a first pass, and copy them in a second if they are within the
+ * limits. Returns SLUICE_OK, ETOOBIG or ENOMEM. */
 static int fill_rows(struct sl_tx_manager *m, struct sl_tx_reply *r,
                      const struct merge *merged)
 {
@@ -117,7 +120,7 @@ static int fill_rows(struct sl_tx_manager *m, struct sl_tx_reply *r,
 int sl_tx_scan_fill(struct sl_tx_manager *m, struct sl_tx *t,
                     const struct sl_storage_result *done)
 {
-    if (t->reply == NULL) return SLUICE_OK; /* The client is gone. */
+    if (t->reply == NULL) return SLUICE_OK; /* The client has disconnected. */
     const struct sl_tx_write **own = malloc((t->write_count + 1) * sizeof *own);
     if (own == NULL) return SLUICE_ENOMEM;
     uint32_t n = own_writes(t, own);

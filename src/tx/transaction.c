@@ -1,4 +1,4 @@
-/* transaction.c - the life of a transaction: begin, restart, bar, end. */
+/* transaction.c - one transaction: begin, restart, bar, end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,12 +59,12 @@ void sl_tx_answer(struct sl_tx_manager *m, struct sl_tx *t, int status)
     struct sl_tx_reply *r = t->reply;
     sl_tx_args_free(m, t);
     sl_tx_deadline_remove(m, t);
-    if (r == NULL) return; /* The client is gone. */
+    if (r == NULL) return; /* The client has disconnected. */
     t->reply = NULL;
     sl_tx_reply_status(m, r, status);
 }
 
-/* The answer gets a copy of the value; or it is ENOMEM. */
+/* Answer with a copy of the value, or with ENOMEM. */
 void sl_tx_answer_value(struct sl_tx_manager *m, struct sl_tx *t, bool found,
                         struct sl_bytes value)
 {
@@ -162,7 +162,7 @@ static bool set_request(struct sl_tx *t, struct sl_bytes request)
     return true;
 }
 
-/* A restarted transaction begins again with its old number, and so with its age. */
+/* A restarted transaction begins again with its old number, so it keeps its age. */
 void sl_tx_begin(struct sl_tx_manager *m, sl_ms now, struct sl_tx_reply *r,
                  const struct sl_tx_request *req)
 {
@@ -188,7 +188,8 @@ void sl_tx_begin(struct sl_tx_manager *m, sl_ms now, struct sl_tx_reply *r,
     sl_tx_reply_status(m, r, status);
 }
 
-/* --- A client disconnects --------------------------------------------------------------- */
+/* --- A client disconnects
+ * ------------------------------------------------------------ */
 
 void sl_tx_bar(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t)
 {
@@ -197,8 +198,9 @@ void sl_tx_bar(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t)
     if (t->op == NULL && retry < m->bar_ms) m->bar_ms = retry;
 }
 
-/* Its commit may still be on its way to the storage. So its locks stay until the storage has
- * been notified that it must not commit. */
+/* Handle a transaction whose client has disconnected. Its commit may still be on its
+ * way to the storage, so the transaction keeps its locks until the storage knows
+ * that it must not commit. */
 static void disconnect(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t)
 {
     t->reply = NULL; /* sl_tx_reply_forget() freed it. */

@@ -1,6 +1,7 @@
-/* write.c - writes of transactions that are not committed yet.
+/* write.c - uncommitted writes of transactions.
  *
- * Each is found by its transaction, table and key: a transaction reads its own writes. */
+ * A write is found by its transaction, table and key, because a transaction reads
+ * its own writes. */
 #include <stdlib.h>
 #include <string.h>
 
