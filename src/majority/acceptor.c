@@ -1,4 +1,5 @@
-/* acceptor.c - how an acceptor votes. README.md has the rules, and why they are safe. */
+/* acceptor.c - how an acceptor votes. README.md states the rules and why they are
+ * safe. */
 #include <assert.h>
 
 #include "majority/acceptor.h"
@@ -10,14 +11,14 @@ static void vote(struct sl_node *n, struct sl_now now, sl_node_id to,
                  const struct sl_message *m, struct sl_message *v,
                  enum sl_vote_verdict verdict)
 {
-    if (m->round == 0) return; /* The proposer wants no vote. */
+    if (m->round == 0) return; /* The proposer does not want a vote. */
     v->type = SL_MESSAGE_VOTE;
     v->round = m->round;
     v->verdict = verdict;
     sl_node_send(n, now, to, v);
 }
 
-/* Report in a vote what this acceptor has of a key. */
+/* Fill in a vote with the state of a key at this acceptor. */
 static void fill(const struct sl_node *n, struct sl_now now,
                  const struct sl_node_key *k, struct sl_message *v, bool with_texts)
 {
@@ -43,7 +44,7 @@ static void fill(const struct sl_node *n, struct sl_now now,
     v->client = sl_node_text_bytes(l->client);
 }
 
-/* Report the request that has the turn, instead of a lease. */
+/* Fill in a vote with the request that has the turn, instead of a lease. */
 static void fill_turn(struct sl_now now, const struct sl_node_key *k,
                       struct sl_message *v)
 {
@@ -54,7 +55,8 @@ static void fill_turn(struct sl_now now, const struct sl_node_key *k,
     v->left_ms = k->turn.end_ms - now.ms;
 }
 
-/* A reservation outlives the lease it waits for by enough time to ask again. */
+/* Returns how long a reservation lasts after the lease has ended, so that the
+ * request has time to ask again. */
 static sl_ms reservation_ms(const struct sl_node *n)
 {
     return 2 * sl_node_max_ms(sl_node_answer_ms(n), n->limits.answer_ms);
@@ -69,7 +71,8 @@ bool sl_acceptor_is_reserved(const struct sl_node_key *k, struct sl_attempt_id o
 
 /* --- ACQUIRE ---------------------------------------------------------------------- */
 
-/* A stealing request waits for a lease with a lower priority. */
+/* Reserve the key for a stealing request that waits for a lease with a lower
+ * priority. */
 static void reserve(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                     const struct sl_message *m)
 {
@@ -94,7 +97,8 @@ static bool outranks(const struct sl_message *m, const struct sl_node_lease *l)
     return m->priority > l->priority;
 }
 
-/* Whether this attempt asks the holder to release. An attempt that was given up does not. */
+/* Whether this attempt asks the holder to release. An attempt that was given up does
+ * not. */
 static bool asks_holder(const struct sl_node_key *k, const struct sl_message *m,
                         sl_fence ceiling)
 {
@@ -102,7 +106,7 @@ static bool asks_holder(const struct sl_node_key *k, const struct sl_message *m,
     return m->fence > ceiling;
 }
 
-/* Whether a stealing request may overlap the lease of the holder. */
+/* Whether a stealing request may overlap the holder's lease. */
 static bool may_overlap(const struct sl_node_key *k, const struct sl_message *m)
 {
     return (m->flags & SL_FLAG_FORCE) != 0 && (m->flags & SL_FLAG_STEAL) != 0 &&
@@ -119,8 +123,9 @@ static struct sl_attempt_rank rank_of(const struct sl_message *m)
     return (struct sl_attempt_rank){m->priority, m->owner};
 }
 
-/* This acceptor rejects the request for an attempt that may fail. The request gets the turn if it
- * comes before that attempt and before all others that were rejected. */
+/* Handle a request that this acceptor rejects because of an attempt that may fail.
+ * The request gets the turn if its rank is better than that of the attempt and of
+ * all other requests that were rejected. */
 static void take_turn(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                       const struct sl_message *m)
 {
@@ -145,15 +150,17 @@ static void end_turn(struct sl_node_key *k, struct sl_attempt_id owner)
     if (sl_attempt_same(k->turn.rank.owner, owner)) k->turn.end_ms = 0;
 }
 
-/* The attempt is recorded already. What has changed since must not be undone. */
+/* Whether the attempt is already recorded. Then later changes to the lease must not
+ * be undone. */
 static bool is_recorded(const struct sl_node_key *k, const struct sl_message *m)
 {
     const struct sl_node_lease *l = &k->lease;
     return l->live && l->fence == m->fence && sl_attempt_same(l->owner, m->owner);
 }
 
-/* How to vote on an attempt. *overlapping: it would overlap the lease of another owner. *turn:
- * it is rejected because another request has the turn. */
+/* Decide how to vote on an attempt. Sets *overlapping if it would overlap the lease
+ * of another owner, and *turn if it is rejected because another request has the
+ * turn. */
 static enum sl_vote_verdict judge(struct sl_node *n, struct sl_now now,
                                   struct sl_node_key *k, const struct sl_message *m,
                                   bool *overlapping, bool *turn)
@@ -208,7 +215,7 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
             return;
         }
         if (overlapping && !sl_acceptor_set_aside(n, k))
-            return; /* As if the message were lost. */
+            return; /* Treat the message as lost. */
         if (!recorded && !sl_acceptor_record(n, now, k, m, overlapping)) {
             if (overlapping && sl_acceptor_restore(n, now, k))
                 sl_node_key_schedule(n, k);
@@ -224,7 +231,8 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
 
 /* --- RENEW, RELEASE, CANCEL ------------------------------------------------------- */
 
-/* Whether a stealing request overlaps, or is about to overlap, the lease of this fence. */
+/* Whether a stealing request overlaps, or is about to overlap, the lease with this
+ * fence. */
 static bool is_overlapped(const struct sl_node_key *k, sl_fence fence)
 {
     return k != NULL && k->overlapped != NULL && k->overlapped->fence == fence;
@@ -236,7 +244,7 @@ static bool is_asked(const struct sl_node_key *k)
     return sl_acceptor_is_reserved(k, k->lease.owner, k->lease.priority);
 }
 
-/* False: out of memory, and nothing has changed. */
+/* Extend the lease. Returns false when out of memory; then nothing has changed. */
 static bool extend(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                    const struct sl_message *m)
 {
@@ -275,14 +283,15 @@ static void on_renew(struct sl_node *n, struct sl_now now, sl_node_id from,
     else if (!sl_node_may_vote(n, now, 0, m->lease_ms)) {
         sl_node_defer(n, from, m);
         return;
-    } else if (!extend(n, now, k, m)) return; /* As if the message were lost. */
+    } else if (!extend(n, now, k, m)) return; /* Treat the message as lost. */
     fill(n, now, k, &v, verdict == SL_VERDICT_YES);
     if (verdict == SL_VERDICT_FENCE && k->lease.stamp > v.ceiling)
         v.ceiling = k->lease.stamp;
     vote(n, now, from, m, &v, verdict);
 }
 
-/* An owner that gives up an attempt has given up its earlier ones as well. */
+/* Whether the lease is an earlier attempt of an owner that gives up this attempt.
+ * The owner has given up its earlier attempts as well. */
 static bool is_earlier_attempt(const struct sl_node_key *k, const struct sl_message *m)
 {
     const struct sl_node_lease *l = &k->lease;
@@ -295,7 +304,8 @@ static bool is_named(const struct sl_node_key *k, const struct sl_message *m)
     return sl_node_key_has(k, m->fence) || (k != NULL && is_earlier_attempt(k, m));
 }
 
-/* The acceptor rejects an attempt that arrives after it was given up, by its fence. */
+/* Remember the fence of an attempt that was given up, so that the acceptor rejects
+ * the attempt if it arrives later. */
 static void remember_given_up(struct sl_node *n, struct sl_now now,
                               const struct sl_message *m)
 {
@@ -359,14 +369,16 @@ static void on_look(struct sl_node *n, struct sl_now now, sl_node_id from,
     vote(n, now, from, m, &v, SL_VERDICT_YES);
 }
 
-/* --- A message -------------------------------------------------------------------- */
+/* --- Receiving a message
+ * ------------------------------------------------------------ */
 
 static bool is_silent(const struct sl_node *n, struct sl_now now)
 {
     return now.ms < n->silent_ms;
 }
 
-/* Whether this acceptor votes on this message at all. If not, it has told the proposer why. */
+/* Whether this acceptor votes on this message at all. If not, tells the proposer
+ * why. */
 static bool takes_part(struct sl_node *n, struct sl_now now, sl_node_id from,
                        const struct sl_message *m)
 {
@@ -395,7 +407,7 @@ void sl_acceptor_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
     }
     const struct sl_node_key *k = sl_node_key_find(n, m->key);
     if (k != NULL && k->deferred_count > 0 && m->type != SL_MESSAGE_LOOK) {
-        sl_node_defer(n, from, m); /* Behind the earlier ones. */
+        sl_node_defer(n, from, m); /* After the earlier ones. */
         return;
     }
     switch (m->type) {

@@ -1,10 +1,11 @@
-/* acceptor_lease.c - leases and reservations of an acceptor begin and end. */
+/* acceptor_lease.c - starts and ends the leases and reservations of an acceptor. */
 #include <assert.h>
 
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
-/* --- How long leases are ---------------------------------------------------------- */
+/* --- The lengths of leases
+ * ---------------------------------------------------------- */
 
 void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,
                               sl_ms lease_ms)
@@ -16,7 +17,8 @@ void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,
     l->length = length;
 }
 
-/* The lease has ended: nobody relies on it any more. */
+/* Stop counting the length of a lease that has ended. No client relies on it any
+ * more. */
 static void uncount_length(struct sl_node *n, struct sl_now now,
                            struct sl_node_lease *l)
 {
@@ -26,8 +28,8 @@ static void uncount_length(struct sl_node *n, struct sl_now now,
     l->length = 0;
 }
 
-/* The longest lease that is in force. A short lease counts for a while after it has ended, since
- * the client will probably request another one. */
+/* A short lease counts for a while after it has ended, because the client will
+ * probably request another one. */
 sl_ms sl_acceptor_longest_lease(const struct sl_node *n, struct sl_now now)
 {
     sl_ms most = 0;
@@ -39,9 +41,10 @@ sl_ms sl_acceptor_longest_lease(const struct sl_node *n, struct sl_now now)
     return most;
 }
 
-/* --- Leases begin ----------------------------------------------------------------- */
+/* --- Start of a lease
+ * ---------------------------------------------------------------- */
 
-/* The message may point to the texts of this very lease, so they are freed last. */
+/* The message may point to the texts of this same lease, so free the old texts last. */
 bool sl_acceptor_set_texts(struct sl_node *n, struct sl_node_lease *l,
                            const struct sl_message *m)
 {
@@ -86,7 +89,7 @@ bool sl_acceptor_record(struct sl_node *n, struct sl_now now, struct sl_node_key
     l->stamp = m->stamp > 0 ? m->stamp : m->fence;
     l->end_ms = end_ms;
     if (!same) {
-        /* It may have been granted while this acceptor waited for its disk. */
+        /* The lease may have been granted while this acceptor waited for its disk. */
         bool taken = m->fence == k->taken_fence;
         l->asked_ms = -1;
         l->stolen = l->copied = false;
@@ -110,7 +113,7 @@ void sl_acceptor_agree(struct sl_node *n, struct sl_now now, struct sl_node_key 
     l->agreed = true;
     k->turn.end_ms = 0;
     if (overlapping) l->overlapping = true;
-    /* The stealing request has what it waited for. */
+    /* The stealing request now has the lease that it waited for. */
     if (k->reserved.live && sl_attempt_same(k->reserved.owner, l->owner))
         k->reserved.live = false;
     if (first && k->overlapped != NULL && l->overlapping)
@@ -120,8 +123,8 @@ void sl_acceptor_agree(struct sl_node *n, struct sl_now now, struct sl_node_key 
     if (first) sl_proposer_wake(n, now, k);
 }
 
-/* If there is an overlapped lease already, the one that ends later is kept: it keeps others
- * out for longer. */
+/* If there is already an overlapped lease, keep the one that ends later, because it
+ * blocks others for longer. */
 bool sl_acceptor_set_aside(struct sl_node *n, struct sl_node_key *k)
 {
     struct sl_node_lease *l = &k->lease;
@@ -146,7 +149,7 @@ bool sl_acceptor_set_aside(struct sl_node *n, struct sl_node_key *k)
     return true;
 }
 
-/* --- Expiry ---------------------------------------------------------------------- */
+/* --- Release and expiry ----------------------------------------------------------- */
 
 bool sl_acceptor_restore(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {
@@ -170,7 +173,7 @@ void sl_acceptor_end_lease(struct sl_node *n, struct sl_now now, struct sl_node_
     struct sl_node_lease *l = &k->lease;
     assert(l->live);
     l->overlapping =
-        false; /* In the event, it would say that another one overlaps it. */
+        false; /* In an event, it would mean that another lease overlaps this one. */
     if (l->agreed && l->asked_ms >= 0 && !l->stolen)
         sl_acceptor_publish(n, now, k, SL_NODE_EVENT_STOLEN);
     if (!given_up && l->fence > k->past_fence) k->past_fence = l->fence;
@@ -193,8 +196,9 @@ void sl_acceptor_end_reservation(struct sl_node *n, struct sl_now now,
     k->lease.asked_ms = -1;
 }
 
-/* If this acceptor has the lease only from the copy of another node, the lease may still run
- * elsewhere: that node may have missed an extension. */
+/* Expire the lease of a key. If the acceptor learned the lease only from the copy of
+ * another node, the lease may still be valid elsewhere, because that node may have
+ * missed an extension. */
 static void expire(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {
     bool copied = k->lease.copied;
@@ -219,7 +223,8 @@ void sl_acceptor_settle(struct sl_node *n, struct sl_now now, struct sl_node_key
     if (changed) sl_node_key_schedule(n, k);
 }
 
-/* As many as fit into a turn of the server's loop. The others stay due. */
+/* How many keys to process in one iteration of the server's event loop. The others
+ * stay due. */
 #define ENDS_PER_TICK 1000
 
 void sl_acceptor_tick(struct sl_node *n, struct sl_now now)

@@ -1,4 +1,4 @@
-/* acceptor_report.c - the events that an acceptor publishes about grants, each once. */
+/* acceptor_report.c - publishes events about grants, each once. */
 #include "majority/acceptor.h"
 
 void sl_acceptor_publish(struct sl_node *n, struct sl_now now,
@@ -33,7 +33,8 @@ bool sl_acceptor_is_over(const struct sl_node_key *k, sl_fence fence)
     return false;
 }
 
-/* A lease that only expired here may have been extended elsewhere, and then is still agreed. */
+/* A lease that expired here may have been extended elsewhere, and is then still
+ * agreed. So only a release counts. */
 bool sl_acceptor_is_released(const struct sl_node_key *k, sl_fence fence)
 {
     if (fence <= k->released_fence) return true;
@@ -53,7 +54,7 @@ static struct sl_node_event event_of(const struct sl_node_key *k, sl_fence fence
     return e;
 }
 
-/* A grant may be reported after its end: then both are published now. */
+/* Publish a grant. If its end was reported first, publish both now. */
 static void publish_granted(struct sl_node *n, struct sl_node_key *k,
                             const struct sl_message *m)
 {

@@ -1,10 +1,10 @@
-/* acceptor_teach.c - an acceptor learns leases that were agreed without it. */
+/* acceptor_teach.c - learns leases that were agreed without this acceptor. */
 #include <assert.h>
 
 #include "majority/acceptor.h"
 
-/* Whether a message was sent after our silence, and lately. It carries a reading of our clock
- * that its sender had when it sent the message. */
+/* Whether a message was sent recently, and after our silence. The message contains
+ * the last reading of our clock that its sender had when it sent the message. */
 static bool is_fresh(const struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m)
 {
@@ -13,13 +13,15 @@ static bool is_fresh(const struct sl_node *n, struct sl_now now, sl_node_id from
            m->heard_ms <= now.ms && now.ms - m->heard_ms <= n->limits.forget_ms / 2;
 }
 
-/* A later lease is agreed, so the recorded one has ended, unless the later one overlaps it. The
- * message about its end has not arrived. False: out of memory. */
+/* Make way for a later lease that is agreed. The recorded lease has ended, unless
+ * the later one overlaps it, but the message about its end has not arrived. Returns
+ * false when out of memory. */
 static bool make_way(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                      bool overlapping)
 {
     if (overlapping) return sl_acceptor_set_aside(n, k);
-    /* How it ended is not known here. If its expiry was near, it expired. */
+    /* This node does not know how the lease ended. If it was about to expire, assume
+     * that it expired; otherwise, that it was released. */
     bool near = k->lease.end_ms - now.ms <= n->limits.answer_ms;
     if (k->lease.agreed)
         sl_acceptor_publish_end(n, now, k, k->lease.fence,
@@ -29,8 +31,8 @@ static bool make_way(struct sl_node *n, struct sl_now now, struct sl_node_key *k
     return true;
 }
 
-/* This acceptor has voted for a later attempt, which will be given up. It keeps the agreed lease
- * until then. Out of memory: as if the message were lost. */
+/* Keep an agreed lease, because this acceptor has voted for a later attempt, which
+ * will be given up. When out of memory, treat the message as lost. */
 static void keep_for_later(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                            const struct sl_message *m)
 {
@@ -74,7 +76,8 @@ void sl_acceptor_take_learned(struct sl_node *n, struct sl_now now,
     sl_node_lease_free(n, &k->learned);
 }
 
-/* Record an agreed lease that this acceptor lacks. NULL: it does not. */
+/* Record an agreed lease that this acceptor lacks. Returns NULL if it does not
+ * record it. */
 static struct sl_node_key *learn(struct sl_node *n, struct sl_now now, sl_node_id from,
                                  const struct sl_message *m)
 {
@@ -106,7 +109,7 @@ static struct sl_node_key *learn(struct sl_node *n, struct sl_now now, sl_node_i
     return k;
 }
 
-/* This acceptor has the lease, but may lack its extension. */
+/* Learn the extension of a lease that this acceptor has. */
 static void learn_extension(struct sl_node *n, struct sl_now now, sl_node_id from,
                             struct sl_node_key *k, const struct sl_message *m)
 {
@@ -125,9 +128,10 @@ static void learn_extension(struct sl_node *n, struct sl_now now, sl_node_id fro
     sl_node_key_schedule(n, k);
 }
 
-/* Compute until when, by our clock, the lease is certainly agreed; after that we must not teach
- * it. The sender counted from the time of sending. Our clock then showed at least the reading
- * that the sender had last received. */
+/* Compute until when, by our clock, the lease is certainly agreed. After that time
+ * we must not teach it. The sender's time left begins when it sent the message, and
+ * at that time our clock showed at least the reading that the sender had last
+ * received. */
 static void rely_on(struct sl_node_lease *l, const struct sl_message *m)
 {
     sl_ms left = m->left_ms < m->lease_ms ? m->left_ms : m->lease_ms;
@@ -144,7 +148,8 @@ void sl_acceptor_receive_teach(struct sl_node *n, struct sl_now now, sl_node_id 
     if (had) learn_extension(n, now, from, k, m);
     bool here = had || learn(n, now, from, m) != NULL;
     k = sl_node_key_find(n, m->key);
-    /* An old event may have been published already, and the record of that dropped. */
+    /* If the message is old, its event may already have been published, and the
+     * record of that dropped. */
     if (k == NULL || (!here && !is_fresh(n, now, from, m))) return;
     bool overlapping = (m->flags & SL_FLAG_OVERLAPPING) != 0;
     if (here && overlapping && k->overlapped != NULL) sl_acceptor_publish_stolen(n, k);

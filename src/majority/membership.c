@@ -32,7 +32,8 @@ static bool refuse(const char **why, const char *text)
     return false;
 }
 
-/* A host, a colon and a port. No blanks or commas, since addresses are written as lists. */
+/* Whether a text is a host, a colon and a port. It must not contain spaces or
+ * commas, because addresses are written in lists. */
 static bool is_address(const char *text)
 {
     size_t n = strlen(text);

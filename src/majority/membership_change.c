@@ -1,22 +1,28 @@
-/* membership_change.c - the next membership. The members of the current one decide it by Paxos;
- * majorities of both store it; then it is in force. README.md says why each step is needed.
+/* membership_change.c - membership changes. The current members decide the next
+ * membership by Paxos. Majorities of both memberships store it. Then it is in force.
+ * README.md explains why each step is needed.
  *
  *     REACH -> PREPARE -> ACCEPT -> STORE -> FORCE
- *                 ^----- PAUSE <--+  another operator was faster, or it is too soon
+ *                 ^----- PAUSE <--+  another change was faster, or it is too soon
  *
- * A node answers only when its promise or vote is on disk. Until then it defers the message. */
+ * A node answers only when its promise or vote is on disk. Until then it defers the
+ * message. */
 #include <assert.h>
 
 #include "majority/proposer.h"
 
 #define GIVE_UP_MS \
-    10000 /* For a change without progress; also the longest wait for SOON. */
-#define REACH_MS 3000  /* The node to be added must answer within that. */
-#define PAUSE_MS 200   /* The longest pause after a larger ballot, at random. */
-#define FINISH_MS 2000 /* After that, and as much at random, other nodes complete it. */
+    10000 /* Give up after this time without progress; also the longest wait after
+           * SOON. */
+#define REACH_MS 3000 /* How long to wait for the node to be added. */
+#define PAUSE_MS 200  /* The longest random pause after a larger ballot. */
+#define FINISH_MS \
+    2000                /* After this time, plus a random delay, other nodes take
+                        * over. */
 #define WRITTEN_MS 1000 /* How long to wait for the disk before asking again. */
 #define TRIES_MAX 20
-/* A version or ballot that is further ahead is not plausible, and would use them up. */
+/* A version or ballot that is further ahead is not plausible, and would use up the
+ * numbers. */
 #define VERSIONS_AHEAD 1000
 #define BALLOTS_AHEAD (1u << 20)
 
@@ -38,7 +44,7 @@ static void broadcast(struct sl_node *n, struct sl_now now, enum sl_message_type
     sl_node_broadcast(n, now, &m);
 }
 
-/* To the members of both memberships; to itself last. */
+/* Send a message to the members of both memberships, and to this node last. */
 static void send_to_both(struct sl_node *n, struct sl_now now,
                          enum sl_message_type type, const struct sl_message *with,
                          const struct sl_membership *next)
@@ -61,7 +67,8 @@ void sl_membership_change_tell(struct sl_node *n, struct sl_now now, sl_node_id 
     send_one(n, now, to, SL_MESSAGE_FORCE, &m);
 }
 
-/* --- A change ends ---------------------------------------------------------------- */
+/* --- The end of a change
+ * ---------------------------------------------------------------- */
 
 static void end_change(struct sl_node *n)
 {
@@ -80,7 +87,8 @@ static void fail(struct sl_node *n, struct sl_now now, const char *why)
     sl_proposer_finish_because(n, now, r, SLUICE_ENODES, why);
 }
 
-/* A membership has come into force during this change: the wanted one, or another. */
+/* Handle that a membership has come into force during this change. It may be the
+ * wanted one or another. */
 static void conclude(struct sl_node *n, struct sl_now now)
 {
     struct sl_proposer_request *r = n->change.request;
@@ -126,8 +134,8 @@ static void pause_for(struct sl_node *n, struct sl_now now, sl_ms ms)
     n->change.resume_ms = now.ms + ms;
 }
 
-/* No other node, and no later start of this one, may use the same ballot. So it is on disk
- * before another node hears of it. */
+/* Whether the ballot is on disk. It must be on disk before another node receives it,
+ * so that this node never uses it again after a restart. */
 static bool is_ballot_written(struct sl_node *n, struct sl_now now)
 {
     struct sl_membership_change *c = &n->change;
@@ -143,7 +151,7 @@ static bool is_ballot_written(struct sl_node *n, struct sl_now now)
     return false;
 }
 
-/* Send the message of this phase, again if it may have been lost. */
+/* Send the message of this phase, or send it again because it may have been lost. */
 static void resend(struct sl_node *n, struct sl_now now)
 {
     struct sl_membership_change *c = &n->change;
@@ -172,7 +180,7 @@ static void count_yes(struct sl_membership_change *c, sl_node_id id)
     add_id(c->yes, &c->yes_count, id);
 }
 
-/* Whether so many nodes answered SOON that the others are no majority. */
+/* Count a SOON answer. Returns true if the other nodes are not a majority any more. */
 static bool is_too_soon(struct sl_node *n, sl_node_id from, const struct sl_message *m)
 {
     struct sl_membership_change *c = &n->change;
@@ -191,7 +199,7 @@ static bool have_majority(const struct sl_membership_change *c,
     return yes >= sl_membership_majority(list);
 }
 
-/* A node rejected the proposal. */
+/* Handle that a node has rejected the proposal. */
 static void step_back(struct sl_node *n, struct sl_now now, sl_node_id from,
                       const struct sl_message *m)
 {
@@ -280,7 +288,8 @@ static void on_stored(struct sl_node *n, struct sl_now now, sl_node_id from,
     send_to_both(n, now, SL_MESSAGE_FORCE, &f, &c->list);
 }
 
-/* --- The nodes that vote on it ---------------------------------------------------- */
+/* --- The nodes that vote on a membership
+ * --------------------------------------------- */
 
 static void vote_no(struct sl_node *n, struct sl_now now, sl_node_id to,
                     enum sl_message_type type, const struct sl_message *m,
@@ -293,7 +302,8 @@ static void vote_no(struct sl_node *n, struct sl_now now, sl_node_id to,
     send_one(n, now, to, type, &v);
 }
 
-/* Whether this is about the membership that follows ours, from one of our members. */
+/* Whether a message is about the membership that follows ours, and comes from one of
+ * our members. */
 static bool is_about_next(const struct sl_node *n, sl_node_id from,
                           const struct sl_message *m)
 {
@@ -353,15 +363,16 @@ static void on_accept(struct sl_node *n, struct sl_now now, sl_node_id from,
     send_one(n, now, from, SL_MESSAGE_ACCEPTED, &v);
 }
 
-/* Whether the membership contains this node with its present data directory. If it had no
- * membership before, it has never voted. */
+/* Whether the membership contains this node with its current data directory. If this
+ * node had no membership before, it has never voted. */
 static bool admits(const struct sl_node *n, const struct sl_membership *list)
 {
     int at = sl_membership_find(list, n->id);
     return at >= 0 && list->at[at].birth == n->kept.birth;
 }
 
-/* Whether a decided membership may be stored here: it follows ours, or admits this node. */
+/* Whether this node may store a decided membership: it follows ours, or it admits
+ * this node. */
 static bool may_store(const struct sl_node *n, const struct sl_membership *list)
 {
     if (list->version <= n->kept.force.version) return false;
@@ -378,7 +389,7 @@ static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
         return;
     if (n->next.stored.version == m->list.version &&
         !sl_membership_equal(&n->next.stored, &m->list))
-        return; /* A version is one membership. */
+        return; /* A version stands for only one membership. */
     if (!sl_membership_equal(&n->kept.stored, &m->list)) {
         n->next.stored = m->list;
         sl_node_want_write(n);
@@ -391,7 +402,8 @@ static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
     send_one(n, now, from, SL_MESSAGE_STORED, &v);
 }
 
-/* --- A membership comes into force ------------------------------------------------ */
+/* --- Putting a membership into force
+ * ------------------------------------------------- */
 
 static void forget_births(struct sl_node_durable *d)
 {
@@ -400,8 +412,9 @@ static void forget_births(struct sl_node_durable *d)
             d->births[i] = (struct sl_node_birth){0};
 }
 
-/* A node without a membership takes only one that admits it. Otherwise it may have lost its data
- * directory, and with it what it promised. */
+/* Whether this node may adopt a membership. If it has none yet, the membership must
+ * admit it. Otherwise this node may have lost its data directory, and with it its
+ * promises. */
 static bool may_adopt(struct sl_node *n, const struct sl_membership *list)
 {
     if (n->kept.force.version > 0) return true;
@@ -414,8 +427,8 @@ static bool may_adopt(struct sl_node *n, const struct sl_membership *list)
     return false;
 }
 
-/* Whether a membership may be a later one of our cluster: from a member of either, and not
- * implausibly far ahead. */
+/* Whether a membership may be a later one of our cluster: the sender is a member of
+ * either, and the version is not implausibly far ahead. */
 static bool is_of_cluster(struct sl_node *n, struct sl_now now, sl_node_id from,
                           const struct sl_membership *list, sl_fence ceiling)
 {
@@ -457,7 +470,7 @@ static void on_force(struct sl_node *n, struct sl_now now, sl_node_id from,
 void sl_membership_change_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
                                   const struct sl_message *m)
 {
-    if (!sl_membership_is_valid(&m->list)) return; /* A bug of the sender. */
+    if (!sl_membership_is_valid(&m->list)) return; /* A bug in the sender. */
     switch (m->type) {
         case SL_MESSAGE_PREPARE: on_prepare(n, now, from, m); break;
         case SL_MESSAGE_PROMISE: on_promise(n, now, from, m); break;
@@ -470,7 +483,8 @@ void sl_membership_change_receive(struct sl_node *n, struct sl_now now, sl_node_
     }
 }
 
-/* --- An operator asks for a change ------------------------------------------------ */
+/* --- Requests of an operator
+ * ------------------------------------------------------------ */
 
 static void start(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r)
 {
@@ -483,8 +497,8 @@ static void start(struct sl_node *n, struct sl_now now, struct sl_proposer_reque
     prepare(n, now);
 }
 
-/* Whether the node is linked and has sent a message. Messages of another cluster are dropped
- * before they count. */
+/* Whether the node is linked and has sent a message. Messages of another cluster are
+ * dropped, so they do not count. */
 static bool is_met(const struct sl_node *n, sl_node_id id)
 {
     const struct sl_node_peer *p = sl_node_find_peer(n, id);
@@ -556,7 +570,7 @@ void sl_membership_change_linked(struct sl_node *n, struct sl_now now, sl_node_i
 
 /* --- Time ------------------------------------------------------------------------- */
 
-/* Whether a membership was voted for or stored here, and is not in force. */
+/* Whether this node has voted for or stored a membership that is not in force yet. */
 static bool is_pending(const struct sl_node *n)
 {
     uint64_t next = n->kept.force.version + 1;
@@ -564,7 +578,7 @@ static bool is_pending(const struct sl_node *n)
            (n->kept.vote.version == next || n->kept.stored.version == next);
 }
 
-/* Complete a change that stalled, whichever node began it. */
+/* Complete a change that has stalled, whichever node started it. */
 static void complete_stalled(struct sl_node *n, struct sl_now now)
 {
     if (!is_pending(n) || n->change.phase != SL_CHANGE_NONE) {
@@ -611,7 +625,7 @@ void sl_membership_change_tick(struct sl_node *n, struct sl_now now)
         c->resend_ms = now.ms;
     if (now.ms >= c->give_up_ms) give_up(n, now);
     else if (c->phase == SL_CHANGE_PAUSE && now.ms >= c->resume_ms) prepare(n, now);
-    /* A message to itself may lead to the next phase at once. */
+    /* A message to this node itself may start the next phase immediately. */
     while (c->phase >= SL_CHANGE_PREPARE && c->phase <= SL_CHANGE_STORE &&
            now.ms >= c->resend_ms)
         resend(n, now);

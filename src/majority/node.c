@@ -1,4 +1,4 @@
-/* node.c - the entry points of a node: messages and time; its start and its end. */
+/* node.c - the entry points of a node: messages and time, start and end. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,8 @@ void sl_node_dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
     }
 }
 
-/* Clusters that began with different memberships have nothing to do with each other. */
+/* Whether a message is from another cluster. Clusters that began with different
+ * memberships ignore each other. */
 static bool is_foreign(struct sl_node *n, sl_node_id from, const struct sl_message *m)
 {
     uint64_t ours = n->kept.force.cluster;
@@ -71,7 +72,7 @@ void sl_node_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
     now = sl_node_median_time(n, own);
     if (is_foreign(n, from, m)) return;
     sl_node_hear(n, now, from, m);
-    /* The clock in this message counts already when the node handles it. */
+    /* Use the clock in this message already when we handle it. */
     now = sl_node_median_time(n, own);
     sl_node_dispatch(n, now, from, m);
 }
@@ -82,7 +83,8 @@ void sl_node_tick(struct sl_node *n, struct sl_now now)
     if (n->write_again_ms != 0 && now.ms >= n->write_again_ms) n->write_again_ms = 0;
     if (now.ms >= n->heartbeat_due_ms) {
         n->heartbeat_due_ms = now.ms + n->limits.heartbeat_ms;
-        /* Other nodes teach this one when its silence has ended, so it informs them at once. */
+        /* Other nodes teach this node after its silence has ended, so tell them
+         * immediately. */
         if (now.ms < n->silent_ms && n->silent_ms < n->heartbeat_due_ms)
             n->heartbeat_due_ms = n->silent_ms;
         sl_node_send_heartbeat(n);
@@ -114,7 +116,7 @@ sl_ms sl_node_due(const struct sl_node *n)
 
 /* --- Start and end ---------------------------------------------------------------- */
 
-/* All nodes that begin with the same membership are one cluster: its hash. */
+/* Returns the hash of the first membership, which identifies the cluster. */
 static uint64_t name_cluster(const struct sl_membership *list)
 {
     uint64_t h = SL_FNV_START;
@@ -126,7 +128,7 @@ static uint64_t name_cluster(const struct sl_membership *list)
     return h | 1;
 }
 
-/* The first start with this data directory. */
+/* Initialize the durable state at the first start with this data directory. */
 static void be_born(struct sl_node *n, const struct sl_node_start *start)
 {
     n->next.birth = start->birth;
@@ -138,8 +140,9 @@ static void be_born(struct sl_node *n, const struct sl_node_start *start)
     sl_node_want_write(n);
 }
 
-/* What the node promised before this start, also as a single server, must have expired before
- * it votes. It is on disk again before the next start. */
+/* Do not vote until all leases that the node voted for before this start, or granted
+ * as a single server, have expired. Write their length to disk again, in case the
+ * node restarts before that. */
 static void be_silent(struct sl_node *n, const struct sl_node_start *start,
                       struct sl_now now)
 {
@@ -174,7 +177,7 @@ struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now
     n->now_ms = n->heartbeat_due_ms = n->limits_due_ms = now.ms;
     n->own_wall_us = now.wall_us;
     n->finish_ms = SL_NEVER;
-    /* A vote for a round of an earlier start must not count in one of this start. */
+    /* A vote from a round before the restart must not count in a round after it. */
     n->last_round = sl_hash_u64(start->epoch, 0) >> 2;
     n->floor = n->kept.fence_limit;
     if (start->floor > n->floor) n->floor = start->floor;

@@ -1,17 +1,20 @@
-/* node.h - a node of a cluster that agrees on leases by majority.
+/* node.h - a node of a majority cluster, whose nodes agree on leases by majority
+ * vote.
  *
- * A node is a value, as the lock table is. Time, messages, clients' requests and completed
- * writes go in; orders come out of sl_node_next(). sluice-server and sluice-sim run the same
- * code. README.md has the rules, and why they are safe.
+ * A node has no side effects, like the lock table. Its inputs are the time,
+ * messages, clients' requests and completed writes; its outputs are the orders that
+ * sl_node_next() returns. sluice-server and sluice-sim run the same code. README.md
+ * states the rules and why they are safe.
  *
  *     sl_node_submit() --+                  +--> SL_NODE_ORDER_ANSWER  for a client
  *     sl_node_receive() -+--> node -- next -+--> SL_NODE_ORDER_SEND    to another node
  *     sl_node_written() -+                  +--> SL_NODE_ORDER_WRITE   to disk
  *     sl_node_tick() ----+                  +--> SL_NODE_ORDER_EVENT   for listeners of a key
  *
- * A node has two parts. Its *acceptor* remembers leases and votes. Its *proposer* asks all
- * acceptors on behalf of clients. A lease is agreed when a majority of acceptors voted for it,
- * and the proposer sent its first message so recently that none of these votes has expired.
+ * A node has two parts. Its *acceptor* records leases and votes. Its *proposer* asks
+ * all acceptors on behalf of clients. A lease is agreed when a majority of acceptors
+ * has voted for it, and none of these votes can have expired since the proposer sent
+ * its first message.
  *
  * Not thread-safe. */
 #ifndef SL_MAJORITY_NODE_H
@@ -31,15 +34,17 @@ struct sl_node_birth {
 
 /* What a node must know after a restart. All zero: it has never been started. */
 struct sl_node_durable {
-    sl_node_id id;          /* The node that wrote it. */
-    uint64_t birth;         /* Drawn at the first start; names the data directory. */
-    sl_fence fence_limit;   /* The acceptor has voted for no fence above it, */
-    sl_ms lease_longest_ms; /* and for no longer lease that may still run. */
+    sl_node_id id;               /* The node that wrote this state. */
+    uint64_t birth;              /* Drawn at the first start; identifies the data
+                             * directory. */
+    sl_fence fence_limit;        /* The acceptor has voted for no fence above this, */
+    sl_ms lease_longest_ms;      /* and for no longer lease that may still be valid. */
     struct sl_membership force;  /* The membership in force; version 0: none. */
-    struct sl_ballot promised;   /* Paxos about the next one: the highest promise, */
+    struct sl_ballot promised;   /* Paxos for the next membership: the highest
+                                  * promise, */
     struct sl_ballot accepted;   /* the ballot of the vote, */
     struct sl_membership vote;   /* and the vote; version 0: none. */
-    struct sl_membership stored; /* Decided, but not in force; version 0: none. */
+    struct sl_membership stored; /* Decided, but not in force yet; version 0: none. */
     struct sl_node_birth births[SL_NODES_MAX]; /* Of the members linked so far. */
 };
 
@@ -50,11 +55,11 @@ struct sl_node_limits {
     uint32_t waiters_max; /* Requests of this node that wait for one key. */
     uint32_t key_bytes_max, value_bytes_max;
     sl_ms lease_min_ms, lease_max_ms;
-    sl_ms heartbeat_ms; /* How often the node sends a heartbeat. */
-    sl_ms answer_ms;    /* How long to wait for votes before any has arrived; */
-    sl_ms answer_min_ms,
-        answer_max_ms;             /* later that follows the votes, in this range. */
-    sl_ms forget_ms;               /* When a key without a lease is forgotten. */
+    sl_ms heartbeat_ms; /* The interval between heartbeats. */
+    sl_ms answer_ms;    /* How long to wait for votes until round-trip times are
+                         * known. */
+    sl_ms answer_min_ms, answer_max_ms; /* The range of this timeout after that. */
+    sl_ms forget_ms;               /* How long to remember a key without a lease. */
     uint32_t waiting_messages_max; /* Messages that wait for the disk. */
 };
 
@@ -62,14 +67,14 @@ extern const struct sl_node_limits sl_node_limits_default;
 
 struct sl_node_start {
     sl_node_id id;
-    uint64_t epoch; /* A random number, drawn at every start; not 0. */
-    uint64_t birth; /* A random number, for a first start. */
-    uint64_t seed;  /* Of random pauses. */
+    uint64_t epoch; /* Random, drawn at every start; not 0. */
+    uint64_t birth; /* Random, for a first start. */
+    uint64_t seed;  /* For random pauses. */
     struct sl_hash_key hash_key;
-    struct sl_node_durable kept;    /* As it was on disk. */
+    struct sl_node_durable kept;    /* The state on disk. */
     struct sl_membership bootstrap; /* For a first start: the first membership. */
-    sl_fence floor;   /* From the time as a single server: fences must be */
-    sl_ms silence_ms; /* above, and leases of this length may still run. */
+    sl_fence floor;   /* If it was a single server before: the highest fence */
+    sl_ms silence_ms; /* and the longest lease that it may have granted. */
     struct sl_node_limits limits;
 };
 
@@ -78,81 +83,91 @@ struct sl_node_start {
 enum sl_node_verb {
     SL_NODE_ACQUIRE,
     SL_NODE_EXTEND,
-    SL_NODE_RELEASE, /* Fence 0: the lease of this key that the session was granted. */
+    SL_NODE_RELEASE, /* Fence 0: the session's lease of this key. */
     SL_NODE_CHECK,
-    SL_NODE_READ,  /* By majority; sl_node_copy() reads the local copy. */
+    SL_NODE_READ,  /* By majority vote; sl_node_copy() reads the local copy. */
     SL_NODE_VOTES, /* The copy of each node, for EXPLAIN. */
-    SL_NODE_AWAIT, /* By the local copy. */
+    SL_NODE_AWAIT, /* Uses the local copy. */
     SL_NODE_ADD,
     SL_NODE_REMOVE,
 };
 
 struct sl_node_request {
     enum sl_node_verb type;
-    uint64_t session;    /* Of the client; 0: none. */
-    struct sl_bytes key; /* Borrowed for the call, as all pointers here. */
+    uint64_t session;    /* The client's session; 0: none. */
+    struct sl_bytes key; /* Borrowed during the call, like all pointers here. */
     sl_fence fence;
     sl_ms lease_ms;
     sl_ms wait_ms;
     int32_t priority;
     bool steal;
-    sl_ms force_ms;        /* With steal: when it may overlap the holder; SL_NEVER. */
+    sl_ms force_ms;        /* With steal: when it may overlap the holder, or
+                            * SL_NEVER. */
     bool want_free;        /* AWAIT: until the key is free; else until it is held. */
-    struct sl_bytes value; /* EXTEND with at NULL: the value stays. */
+    struct sl_bytes value; /* EXTEND: NULL in `at` keeps the old value. */
     struct sl_bytes note;
-    struct sl_bytes client; /* ACQUIRE: its name, NUL, and its address. May be empty. */
+    struct sl_bytes client; /* ACQUIRE: name, NUL, address; may be empty. */
     sl_node_id node;        /* ADD, REMOVE. */
     const char *address;
 };
 
-/* What an acceptor has of a key. */
+/* An acceptor's copy of a key. */
 struct sl_node_copy {
     sl_node_id node;
     enum sl_vote_verdict verdict; /* YES: see below; SILENT; NONE: no answer. */
-    bool held;                    /* There is a lease, */
-    bool agreed;    /* which is known to be a grant, not just an attempt. */
-    bool reserved;  /* A stealing request waits for it, */
+    bool held;                    /* It has a lease, */
+    bool agreed;    /* which is known to be agreed, not just an attempt. */
+    bool reserved;  /* A stealing request waits for the lease, */
     int32_t wanted; /* with this priority. */
     struct sl_attempt_id owner;
     sl_fence fence;
     int32_t priority;
-    sl_ms left_ms; /* Of the lease, or of the silence. */
+    sl_ms left_ms; /* Time left of the lease, or of the silence. */
     struct sl_bytes value, note;
     struct sl_bytes client; /* Of the holder: name, NUL, address; empty: unknown. */
 };
 
 struct sl_node_answer {
-    /* OK; EFULL: the key is taken; ELOST, EASKED, EDEADLOCK, EKEYS, EWAITERS, ETOOBIG, EINVAL,
-     * ENOMEM as in table.h; ENOQUORUM: too few nodes answer; ERECOVERING: too many are silent
-     * after a restart, for left_ms; EFENCES: a clock is days ahead; EIO: the disk fails;
-     * ENODES: the membership was not changed. `reason` says why; if left_ms is not 0, it can be
-     * changed then. */
+    /* SLUICE_OK, or one of:
+     *
+     *     EFULL         the key is taken
+     *     ENOQUORUM     too few nodes answer
+     *     ERECOVERING   too many nodes are silent after a restart, for left_ms
+     *     EFENCES       a clock is days ahead
+     *     EIO           the disk fails
+     *     ENODES        the membership was not changed, for the given `reason`; if
+     *                   left_ms is not 0, retry after that time
+     *
+     * ELOST, EASKED, EDEADLOCK, EKEYS, EWAITERS, ETOOBIG, EINVAL, ENOMEM: see
+     * table.h. */
     int status;
     struct sl_grant grant; /* ACQUIRE. */
     int64_t number; /* RELEASE, CHECK, AWAIT: 1 or 0. EXTEND: milliseconds left. */
     sl_ms left_ms;
-    uint32_t answered, needed, members; /* Nodes, for ENOQUORUM and ERECOVERING. */
-    uint32_t silent; /* ERECOVERING: nodes that do not vote yet. 0: only this one. */
-    uint32_t have, lack; /* EXTEND, CHECK: nodes that have the lease, and do not. */
+    uint32_t answered, needed, members; /* Number of nodes, for ENOQUORUM and
+                                         * ERECOVERING. */
+    uint32_t silent; /* ERECOVERING: nodes that do not vote yet; 0: only this one. */
+    uint32_t have, lack; /* EXTEND, CHECK: nodes that have the lease, or lack it. */
     const struct sl_node_copy
-        *copies; /* VOTES: one per member. READ: the one that counts,
-                                        * or none. Borrowed until the next call. */
+        *copies; /* VOTES: one per member. READ: the newest copy of the lease, or
+                  * none. Borrowed until the next call. */
     uint32_t copy_count;
-    char reason[200]; /* For people; may be empty. */
+    char reason[200]; /* A text for operators; may be empty. */
 };
 
 /* --- Orders ----------------------------------------------------------------------- */
 
 enum sl_node_order_type {
     SL_NODE_ORDER_SEND,   /* Send `message` to `to`; it may be lost. */
-    SL_NODE_ORDER_ANSWER, /* The request with this ticket has ended. */
+    SL_NODE_ORDER_ANSWER, /* Answer the request with this ticket, which has ended. */
     SL_NODE_ORDER_EVENT,
-    SL_NODE_ORDER_WRITE, /* Write `durable`, then call sl_node_written(). One at a time. */
+    SL_NODE_ORDER_WRITE, /* Write `durable`, then call sl_node_written(); one at a
+                          * time. */
     SL_NODE_ORDER_LINKS, /* sl_node_peers() has changed. */
     SL_NODE_ORDER_LOG,   /* Log `text`. */
 };
 
-/* What happened to a grant. */
+/* EVENT(NAME, "name"): what happened to a grant. */
 #define SL_NODE_EVENT_MAP(EVENT)  \
     EVENT(GRANTED, "granted")     \
     EVENT(EXTENDED, "extended")   \
@@ -173,23 +188,22 @@ struct sl_node_event {
     enum sl_node_event_type type;
     struct sl_bytes key;
     sl_fence fence;
-    uint64_t
-        session;     /* Of the holder, if it is a client of this node; else 0. WAITS: of
-                       * the stealing client. */
-    sl_ms lease_ms;  /* GRANTED, EXTENDED. */
-    sl_ms waited_ms; /* GRANTED. */
-    sl_ms left_ms;   /* ASKED, WAITS. */
-    sl_ms asked_ms;  /* RELEASED, EXPIRED: how long ago it was asked to release; -1. */
-    int32_t priority;     /* ASKED: of the stealing request. */
-    bool overlapping;     /* GRANTED, STOLEN. */
-    struct sl_bytes note; /* WAITS: of the holder. */
+    uint64_t session; /* The holder's session, if it is a client of this node; else 0.
+                      * WAITS: the stealing client's session. */
+    sl_ms lease_ms;   /* GRANTED, EXTENDED. */
+    sl_ms waited_ms;  /* GRANTED. */
+    sl_ms left_ms;    /* ASKED, WAITS. */
+    sl_ms asked_ms;   /* RELEASED, EXPIRED: how long ago it was asked; -1: never. */
+    int32_t priority; /* ASKED: the priority of the stealing request. */
+    bool overlapping; /* GRANTED, STOLEN. */
+    struct sl_bytes note; /* WAITS: the holder's note. */
 };
 
 struct sl_node_order {
     enum sl_node_order_type type;
     sl_node_id to;
     const struct sl_message
-        *message; /* Borrowed until the next call, as all pointers here. */
+        *message; /* Borrowed until the next call, like all pointers here. */
     uint64_t ticket;
     const struct sl_node_answer *answer;
     const struct sl_node_event *event;
@@ -199,75 +213,79 @@ struct sl_node_order {
 
 /* --- Start and end ---------------------------------------------------------------- */
 
-/* Copies start. NULL when out of memory. */
+/* Create a node. Copies start. Returns NULL when out of memory. */
 struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now);
 void sl_node_free(struct sl_node *n); /* NULL is allowed. */
 
 /* --- Calls that change a node ----------------------------------------------------- */
 
-/* A client makes a request. SLUICE_OK: exactly one SL_NODE_ORDER_ANSWER with this ticket
- * follows, unless the request is withdrawn. SLUICE_ENOMEM: none follows. The caller chooses the
- * ticket; no two requests have the same at a time. 0: nobody wants the answer. */
+/* Submit a client's request. Returns SLUICE_OK if exactly one SL_NODE_ORDER_ANSWER
+ * with this ticket follows, unless the request is withdrawn; SLUICE_ENOMEM if none
+ * follows. The caller chooses a ticket that no other pending request has. With
+ * ticket 0, no answer follows. */
 int sl_node_submit(struct sl_node *n, struct sl_now now, uint64_t ticket,
                    const struct sl_node_request *ask);
 
-/* The client is gone: end its request without an answer. */
+/* End a request without an answer, because its client has disconnected. */
 void sl_node_withdraw(struct sl_node *n, struct sl_now now, uint64_t ticket);
 
-/* A message from the node `from`. The caller has authenticated it. */
+/* Handle a message from the node `from`. The caller has authenticated it. */
 void sl_node_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m);
 
-/* Another node became reachable, or unreachable. `birth` is what it says of itself. False: the
- * caller must not talk to it; *why says why. */
+/* Handle that another node became reachable or unreachable. `birth` is the birth
+ * that the node states. Returns false and sets *why if the caller must not
+ * communicate with it. */
 bool sl_node_link(struct sl_node *n, struct sl_now now, sl_node_id id, bool up,
                   uint64_t birth, const char **why);
 
-/* The last SL_NODE_ORDER_WRITE is on disk; or, with ok false, it failed: the node orders it again
- * in a second. */
+/* Report that the last SL_NODE_ORDER_WRITE is on disk, or, if ok is false, that it
+ * failed. After a failure, the node orders it again in a second. */
 void sl_node_written(struct sl_node *n, struct sl_now now, bool ok);
 
-/* Time has passed. */
+/* Handle everything that is due by now. */
 void sl_node_tick(struct sl_node *n, struct sl_now now);
 
-/* When the next sl_node_tick() is due, or SL_NEVER. */
+/* Returns when the next sl_node_tick() is due, or SL_NEVER. */
 sl_ms sl_node_due(const struct sl_node *n);
 
-/* The next order. False: there is none. */
+/* Get the next order. Returns false if there is none. */
 bool sl_node_next(struct sl_node *n, struct sl_node_order *out);
 
-/* --- Views ------------------------------------------------------------------------ */
+/* --- Queries --------------------------------------------------------------------- */
 
 uint64_t sl_node_birth(const struct sl_node *n);
 
-/* The membership in force; version 0: the node is in none yet. */
+/* Returns the membership in force. Its version is 0 if the node has none yet. */
 const struct sl_membership *sl_node_membership(const struct sl_node *n);
 
-/* The nodes to connect to: the other members of the membership in force and of the next one,
- * and a node that is to be added. Returns how many. */
+/* Get the nodes to connect to: the other members of the current and of the next
+ * membership, and a node that is to be added. Returns their number. */
 uint32_t sl_node_peers(const struct sl_node *n, struct sl_member out[2 * SL_NODES_MAX]);
 
-/* The copy of this node. False: it has no lease that is known to be a grant. */
+/* Get this node's copy of a key. Returns false if it has no lease that is known to
+ * be agreed. */
 bool sl_node_copy(struct sl_node *n, struct sl_now now, struct sl_bytes key,
                   struct sl_node_copy *out);
 
-/* All keys that have waiters, or a lease that is known to be a grant. Works like
- * sl_table_scan(). */
+/* Iterate over all keys that have waiters, or a lease that is known to be agreed.
+ * Works like sl_table_scan(). */
 struct sl_lease_view {
     struct sl_bytes key;
-    struct sl_node_copy copy; /* copy.held is false if nobody holds the key. */
-    uint32_t waiters;         /* Of this node. */
-    sl_ms waited_ms;          /* How long the oldest of them has waited; -1. */
+    struct sl_node_copy copy; /* copy.held is false if the key is not held. */
+    uint32_t waiters;         /* Waiters at this node. */
+    sl_ms waited_ms;          /* How long the oldest of them has waited; -1: none. */
 };
 size_t sl_node_scan(struct sl_node *n, struct sl_now now, uint64_t *cursor,
                     struct sl_lease_view *out, size_t max);
 
-/* Keys that have waiters at this node, the longest wait first. Works like
- * sl_table_scan_waited(). */
+/* Iterate over the keys that have waiters at this node, longest wait first. Works
+ * like sl_table_scan_waited(). */
 size_t sl_node_scan_waited(struct sl_node *n, struct sl_now now, uint64_t *cursor,
                            struct sl_lease_view *out, size_t max);
 
-/* How many requests of this node wait for a key; and the i-th of them, from 0. */
+/* sl_node_waiters() returns how many requests of this node wait for a key;
+ * sl_node_waiter() gets the one at position i, from 0. */
 uint32_t sl_node_waiters(const struct sl_node *n, struct sl_bytes key);
 struct sl_waiter_view {
     uint64_t session;
@@ -280,21 +298,21 @@ bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
                     uint32_t i, struct sl_waiter_view *out);
 
 struct sl_node_stats {
-    sl_ms silent_ms;   /* For how long the node does not vote, */
-    sl_ms learning_ms; /* and may lack leases that others have, at most. */
+    sl_ms silent_ms;   /* For how long the node does not vote yet, */
+    sl_ms learning_ms; /* and may still lack leases that others have. */
     size_t keys, leases, requests;
     sl_ms answer_ms; /* How long a proposer waits for votes. */
     sl_fence fence_last, fence_limit;
     sl_ms lease_longest_ms;
     uint64_t attempts, grants, splits, timeouts, taught;
-    bool changing; /* The membership is being changed. */
+    bool changing; /* A membership change is in progress. */
 };
 void sl_node_stats(struct sl_node *n, struct sl_now now, struct sl_node_stats *out);
 
-/* Bytes that the node has allocated, without its fixed part. */
+/* Returns the memory that the node has allocated in bytes, without struct sl_node. */
 size_t sl_node_bytes(const struct sl_node *n);
 
-/* Another node, as this one sees it. */
+/* Another node, as this node sees it. */
 struct sl_peer_view {
     bool linked;
     sl_ms rtt_ms; /* -1: not known yet. */
@@ -302,8 +320,8 @@ struct sl_peer_view {
 };
 void sl_node_peer(const struct sl_node *n, sl_node_id id, struct sl_peer_view *out);
 
-/* Abort, naming the invariant, if one is broken. Takes time in proportion to the node's size:
- * for tests and the simulator, which call it after every step. */
+/* Abort and name the invariant if one is violated. This visits the whole node. For
+ * tests and the simulator, which call it after every step. */
 void sl_node_check(const struct sl_node *n);
 
 #endif /* SL_MAJORITY_NODE_H */

@@ -1,4 +1,4 @@
-/* node_check.c - the invariants of a node, which hold between two calls. */
+/* node_check.c - checks the invariants of a node, which are true between two calls. */
 #include <assert.h>
 
 #include "majority/acceptor.h"
@@ -6,7 +6,8 @@
 
 #define must(condition, invariant) assert((condition) && invariant)
 
-/* What a node's memory and counters should be, by counting. */
+/* The memory and the counters of a node, counted here to compare with the node's own
+ * values. */
 struct tally {
     size_t bytes, leases;
     uint32_t lengths[SL_LENGTHS];

@@ -1,9 +1,11 @@
-/* node_clock.c - the time, by the clocks of all members, and which fences it allows. */
+/* node_clock.c - the time, from the clocks of all members, and the fences that it
+ * allows. */
 #include <assert.h>
 
 #include "majority/node_internal.h"
 
-/* The wall clocks of the linked members, and of this node. Returns how many. */
+/* Collect the wall clocks of this node and of the linked members. Returns their
+ * number. */
 static uint32_t list_clocks(const struct sl_node *n, struct sl_now now,
                             uint64_t out[SL_NODE_PEERS_MAX + 1])
 {
@@ -20,7 +22,7 @@ static uint32_t list_clocks(const struct sl_node *n, struct sl_now now,
     return count;
 }
 
-/* Of an even number of clocks, the earlier of the two in the middle counts. */
+/* If the number of clocks is even, use the earlier of the two in the middle. */
 struct sl_now sl_node_median_time(struct sl_node *n, struct sl_now now)
 {
     uint64_t clocks[SL_NODE_PEERS_MAX + 1];

@@ -1,10 +1,11 @@
-/* node_disk.c - the durable state of a node, and messages that wait until it is on disk. */
+/* node_disk.c - the durable state of a node, and the messages that wait until it is
+ * on disk. */
 #include <assert.h>
 
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
-#define WRITE_AGAIN_MS 1000 /* After a write that failed. */
+#define WRITE_AGAIN_MS 1000 /* Delay after a failed write. */
 
 void sl_node_want_write(struct sl_node *n)
 {
@@ -43,15 +44,16 @@ bool sl_node_may_vote(struct sl_node *n, struct sl_now now, sl_fence fence,
     return fence <= n->kept.fence_limit && lease_ms <= n->longest_sure_ms;
 }
 
-/* For a while after a vote the fence limit follows the clock, so that the next vote need not
- * wait for the disk. The longest lease gets shorter when the long leases have ended. */
+/* For a while after a vote, the fence limit follows the clock, so that the next vote
+ * need not wait for the disk. The limit for leases falls when the long leases have
+ * ended. */
 void sl_node_follow_limits(struct sl_node *n, struct sl_now now)
 {
     if (n->is_writing || n->write_due || n->kept.force.version == 0) return;
     if (n->voted_ms != 0 && sl_fence_limit_follows(now, n->voted_ms) &&
         sl_node_knows_time(n))
         raise_limit(n, now, now.wall_us);
-    if (now.ms < n->silent_ms) return; /* Earlier leases may still run. */
+    if (now.ms < n->silent_ms) return; /* Earlier leases may still be valid. */
     sl_ms longest = sl_acceptor_longest_lease(n, now);
     if (longest > n->limits.lease_max_ms) longest = n->limits.lease_max_ms;
     if (longest >= n->kept.lease_longest_ms) return;
@@ -85,7 +87,8 @@ static void free_deferred(struct sl_node *n, struct sl_node_deferred *s)
     sl_node_block_free(n, s, sl_node_deferred_bytes(&s->m));
 }
 
-/* Before the deferred messages are handled or dropped: no key has any. */
+/* Reset the count of deferred messages of all keys, before the messages are handled
+ * or dropped. */
 static void uncount_deferred(struct sl_node *n)
 {
     for (struct sl_list *i = n->deferred.next; i != &n->deferred; i = i->next) {
@@ -108,8 +111,8 @@ void sl_node_drop_deferred(struct sl_node *n)
     }
 }
 
-/* In the order of arrival. A message may be deferred again; then all later ones about its key
- * are deferred behind it. */
+/* Handle the deferred messages in order of arrival. A message may be deferred again;
+ * then all later messages about its key are deferred after it. */
 static void handle_deferred(struct sl_node *n, struct sl_now now)
 {
     uncount_deferred(n);
@@ -122,9 +125,10 @@ static void handle_deferred(struct sl_node *n, struct sl_now now)
     }
 }
 
-/* --- A write is done -------------------------------------------------------------- */
+/* --- After a write
+ * --------------------------------------------------------------------- */
 
-/* A membership has come into force here. */
+/* Handle that a membership has come into force on this node. */
 static void change_membership(struct sl_node *n, struct sl_now now, bool was_member)
 {
     const struct sl_membership *list = &n->kept.force;

@@ -1,4 +1,4 @@
-/* node_inspect.c - views of a node, which change nothing. */
+/* node_inspect.c - queries. */
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
@@ -135,8 +135,8 @@ bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
     return true;
 }
 
-/* For how long this node may lack leases that other members have, at most: until all of them
- * have taught it what they know. */
+/* Returns for how long at most this node may lack leases that other members have. It
+ * is 0 as soon as all of them have taught this node their leases. */
 static sl_ms learning_ms(const struct sl_node *n, struct sl_now now)
 {
     bool all = now.ms >= n->silent_ms && n->deferred_count == 0;

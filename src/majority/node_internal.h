@@ -1,24 +1,24 @@
-/* node_internal.h - a node as the files of src/majority see it.
+/* node_internal.h - a node, as the files that implement it see it.
  *
  *     node.c                the entry points: messages, links, time, start and end
- *     node_clock.c          the time, by the clocks of all members
+ *     node_clock.c          the time, from the clocks of all members
  *     node_peers.c          the other nodes
  *     node_disk.c           the durable state, and messages that wait for it
- *     node_orders.c         what the node orders its caller to do
- *     node_memory.c         memory, every byte of it counted
- *     node_key.c            what the node knows about a key
+ *     node_orders.c         the orders of the node to its caller
+ *     node_memory.c         allocation; counts every byte
+ *     node_key.c            the state of a key
  *     acceptor.c            votes
- *     acceptor_lease.c      leases and reservations begin and end
- *     acceptor_teach.c      leases that were agreed without this acceptor
+ *     acceptor_lease.c      the start and end of leases and reservations
+ *     acceptor_teach.c      learning leases that were agreed without this acceptor
  *     acceptor_report.c     events about grants, each published once
  *     proposer.c            clients' requests
  *     proposer_queue.c      the requests that wait for a key
  *     proposer_round.c      one message to all acceptors, and their votes
  *     proposer_attempt.c    ACQUIRE
  *     proposer_evaluate.c   EXTEND, RELEASE, CHECK, READ, VOTES
- *     proposer_teach.c      agreed leases, for the nodes that may lack them
- *     membership_change.c   the next membership
- *     node_inspect.c        views of a node; node_check.c its invariants */
+ *     proposer_teach.c      teaching agreed leases to nodes that may lack them
+ *     membership_change.c   membership changes
+ *     node_inspect.c        queries; node_check.c the invariants */
 #ifndef SL_MAJORITY_NODE_INTERNAL_H
 #define SL_MAJORITY_NODE_INTERNAL_H
 
@@ -30,10 +30,12 @@
 #include "majority/membership.h"
 #include "majority/node.h"
 
-/* Fences are microseconds. One that is more than a day ahead is not plausible. */
+/* A day of fences, which are microseconds. A fence further ahead than this is not
+ * plausible. */
 #define SL_NODE_FENCE_DAY 86400000000u
 
-/* Two clocks differ in speed by at most one in a thousand, either way. */
+/* Shorten or lengthen a time, assuming that the rate of each clock is wrong by at
+ * most 1 in 1000. */
 static inline sl_ms sl_node_shrink_ms(sl_ms lease_ms)
 {
     return lease_ms - lease_ms / 500 - (lease_ms % 500 > 0 ? 1 : 0);
@@ -44,8 +46,8 @@ static inline sl_ms sl_node_stretch_ms(sl_ms lease_ms)
     return sl_ms_after(lease_ms, lease_ms / 400 + 3);
 }
 
-/* Clocks are rounded down to a millisecond, so a time span may begin up to this much later
- * than its first reading says. */
+/* Clock readings are rounded down to a millisecond, so a time span may begin up to
+ * this much later than its first reading. */
 #define SL_NODE_GRAIN_MS 1
 
 static inline sl_ms sl_node_min_ms(sl_ms a, sl_ms b)
@@ -63,14 +65,15 @@ static inline sl_ms sl_node_clamp_ms(sl_ms x, sl_ms low, sl_ms high)
     return sl_node_min_ms(sl_node_max_ms(x, low), high);
 }
 
-/* Bytes that the node owns. NULL stands for no bytes. */
+/* Bytes that the node owns. A NULL pointer means no bytes. */
 struct sl_node_text {
     size_t n;
     char at[];
 };
 
-/* The order of requests that compete for a free key: the higher priority comes first, then
- * the older request. Every message carries what a node needs to compare two of them. */
+/* The rank of a request among the requests that compete for a free key: the higher
+ * priority comes first, then the older request. Every message contains what is
+ * needed to compare two of them. */
 struct sl_attempt_rank {
     int32_t priority;
     struct sl_attempt_id owner;
@@ -93,14 +96,14 @@ static inline bool sl_attempt_same(struct sl_attempt_id a, struct sl_attempt_id 
 
 struct sl_proposer_request; /* proposer.h */
 
-/* An order that waits until the caller fetches it. Its bytes follow it in memory. */
+/* An order that the caller has not fetched yet. Its bytes follow it in memory. */
 struct sl_node_queued_order {
     struct sl_list link;
     enum sl_node_order_type type;
     sl_node_id to[2 * SL_NODES_MAX];
     uint32_t to_count, to_done;
-    bool is_request; /* It is the first member of a request, which is freed with it. */
-    size_t bytes;    /* That follow it. */
+    bool is_request; /* The first member of a request, which is freed with it. */
+    size_t bytes;    /* Number of bytes that follow it. */
     union {
         struct sl_message message;
         struct sl_node_event event;
@@ -108,27 +111,27 @@ struct sl_node_queued_order {
     } u;
 };
 
-/* --- What the node knows about a key ---------------------------------------------- */
+/* --- The state of a key ---------------------------------------------------------- */
 
 struct sl_node_lease {
     bool live;
-    bool agreed; /* It is known to be a grant; else it may be an attempt that fails. */
+    bool agreed; /* Known to be agreed; otherwise maybe a failing attempt. */
     bool overlapping;
-    bool stolen; /* A stealing request overlaps it: it runs, but is not extended. */
-    bool copied; /* Learned from the copy of another node, and not confirmed since. */
+    bool stolen; /* A stealing request overlaps it; cannot be extended. */
+    bool copied; /* Learned from another node's copy; not confirmed since. */
     struct sl_attempt_id owner;
     sl_fence fence;
     int32_t priority;
     sl_ms end_ms, lease_ms;
-    uint64_t stamp;   /* Of its value: the highest stamp is the newest value. */
-    sl_ms sure_ms;    /* It is agreed until then at least, by this node's clock; 0. */
-    sl_ms asked_ms;   /* Since when a stealing request waits for it; -1: none does. */
-    uint64_t session; /* The client here that holds it; 0: none. */
-    size_t length; /* Which length of base/durable.h it counts as, from 1; 0: none. */
+    uint64_t stamp;   /* Of its value: the highest stamp is the newest. */
+    sl_ms sure_ms;    /* Agreed at least until then, by our clock; 0: unknown. */
+    sl_ms asked_ms;   /* When it was asked to release; -1: not asked. */
+    uint64_t session; /* The session on this node that holds it; 0: none. */
+    size_t length;    /* The index + 1 of its length in base/durable.h; 0: none. */
     struct sl_node_text *value, *note, *client;
 };
 
-/* A stealing request waits for the lease of this key to end. */
+/* A reservation by a stealing request, which waits until the lease of this key ends. */
 struct sl_acceptor_reservation {
     bool live;
     struct sl_attempt_id owner;
@@ -136,51 +139,53 @@ struct sl_acceptor_reservation {
     sl_ms end_ms;
 };
 
-/* The first request, in the order of competing requests, that this acceptor rejected for an
- * attempt which is not known to be a grant. When that attempt is given up, the acceptor
- * rejects all later requests. */
+/* The turn. It belongs to the request with the best rank that this acceptor rejected
+ * because of an attempt that is not known to be agreed. When that attempt is given
+ * up, the acceptor rejects all requests of lower rank. */
 struct sl_acceptor_turn {
     struct sl_attempt_rank rank;
-    sl_ms end_ms; /* When the turn ends; 0: there is none. */
+    sl_ms end_ms; /* When the turn ends; 0: no turn. */
 };
 
-/* What was published about a grant. Messages about it arrive in any order, and each fact is
- * published once. */
+/* What was published about a grant. Messages about a grant arrive in any order, and
+ * each event is published once. */
 struct sl_acceptor_report {
-    sl_fence fence; /* 0: this entry is unused. */
+    sl_fence fence; /* 0: the slot is unused. */
     bool granted, over;
     enum sl_node_event_type how; /* How the grant ended. */
 };
 
-#define SL_ACCEPTOR_REPORTS 8 /* Grants of a key for which this is remembered. */
+#define SL_ACCEPTOR_REPORTS 8 /* How many grants of a key are remembered. */
 
 struct sl_node_key {
     struct sl_node_lease lease;
-    struct sl_node_lease *overlapped; /* A lease that a stealing request overlaps. Its
-                                       * holder may act until it ends. NULL: none. */
-    struct sl_node_lease *learned; /* An agreed lease that this acceptor takes over when
-                                       * the attempt in `lease` is given up. NULL: none. */
+    struct sl_node_lease *overlapped; /* A lease that a stealing request overlaps.
+                                       * Its holder may use the resource until it
+                                       * ends. NULL: none. */
+    struct sl_node_lease *learned;    /* An agreed lease that the acceptor records if
+                                    * the attempt in `lease` is given up. NULL: none. */
     struct sl_acceptor_reservation reserved;
     struct sl_acceptor_turn turn;
     struct sl_acceptor_report reports[SL_ACCEPTOR_REPORTS];
     uint32_t report_next;
-    sl_fence seen_fence; /* The highest seen: a new attempt needs a higher one. */
+    sl_fence seen_fence; /* The highest fence seen; a new attempt needs a higher one. */
     sl_fence
-        past_fence; /* The highest that ended here without being given up: a lease */
-    sl_fence released_fence; /* below it is not learned, nor one that was released. */
+        past_fence; /* The highest fence of a lease that ended and was not given up.
+                     * The acceptor does not learn leases below it, */
+    sl_fence released_fence; /* or leases up to this one, which were released. */
     sl_fence
-        lapsed_fence; /* A copied lease that expired here, and may run elsewhere. */
-    sl_ms idle_ms;    /* Since when there is neither lease nor reservation. */
-    struct sl_list waiters;      /* Requests, in the order in which they try, */
+        lapsed_fence; /* A copied lease that expired here but may be valid elsewhere. */
+    sl_ms idle_ms;    /* Since when it has had no lease and no reservation. */
+    struct sl_list waiters;      /* Requests in the order in which they try, */
     struct sl_wait_group by_age; /* and in the node's order of waits. */
     struct sl_list watchers;     /* AWAIT requests. */
     uint32_t waiter_count;
-    uint32_t request_count;  /* All requests about this key. */
+    uint32_t request_count;  /* Number of all requests for this key. */
     uint32_t deferred_count; /* Messages about this key that wait for the disk. */
-    sl_fence taken_fence;    /* The last one that a proposer here was granted, */
-    uint64_t taken_session;  /* for which client, */
+    sl_fence taken_fence;    /* The last lease that a proposer here was granted, */
+    uint64_t taken_session;  /* its session, */
     sl_ms taken_sure_ms;     /* and until when it is agreed. */
-    uint32_t timer;          /* Index into key_timers. */
+    uint32_t timer;          /* Slot in key_timers. */
     uint32_t key_n;
     char key[];
 };
@@ -195,7 +200,7 @@ static inline bool sl_node_key_has(const struct sl_node_key *k, sl_fence fence)
     return k != NULL && k->lease.live && k->lease.fence == fence;
 }
 
-/* How long a lease runs, as its holder counts. */
+/* Returns the time left of a lease, as its holder counts it. */
 static inline sl_ms sl_node_lease_left_ms(const struct sl_node_lease *l,
                                           struct sl_now now)
 {
@@ -205,21 +210,21 @@ static inline sl_ms sl_node_lease_left_ms(const struct sl_node_lease *l,
 /* --- Other nodes ------------------------------------------------------------------ */
 
 struct sl_node_peer {
-    sl_node_id id; /* 0: this entry is free. */
+    sl_node_id id; /* 0: the slot is free. */
     bool linked;
-    bool link_pending; /* It is linked when its birth is on disk. */
-    uint64_t birth;    /* As it said when it was linked. */
-    uint64_t epoch;    /* As last heard. */
+    bool link_pending; /* Will be linked when its birth is on disk. */
+    uint64_t birth;    /* The birth that it stated when it was linked. */
+    uint64_t epoch;    /* The last epoch heard. */
     sl_ms stamp_ms;
     uint64_t version;
     uint64_t wall_us;         /* Its wall clock, */
     sl_ms wall_ms;            /* read at this time; 0: not known. */
-    sl_ms srtt8, rttvar4;     /* Of its votes, in 8ths and 4ths; -1: none arrived. */
-    sl_ms membership_sent_ms; /* When it was last sent the membership. */
-    sl_ms silent_ms;          /* Until then it neither votes nor learns. */
-    sl_ms teach_ms;           /* When it is taught more leases; SL_NEVER: all were. */
-    uint64_t teach_cursor;    /* Where that continues. */
-    bool taught; /* It has taught us all that it knows since our silence. */
+    sl_ms srtt8, rttvar4;     /* Smoothed RTT * 8 and variance * 4; -1: unknown. */
+    sl_ms membership_sent_ms; /* When we last sent it the membership. */
+    sl_ms silent_ms;          /* Until then it neither votes nor learns leases. */
+    sl_ms teach_ms;           /* When to teach it more leases; SL_NEVER: all taught. */
+    uint64_t teach_cursor;    /* Where teaching continues. */
+    bool taught;              /* It has taught us all its leases since our silence. */
 };
 
 #define SL_NODE_PEERS_MAX (2 * SL_NODES_MAX)
@@ -241,28 +246,29 @@ static inline size_t sl_node_deferred_bytes(const struct sl_message *m)
 
 enum sl_membership_change_phase {
     SL_CHANGE_NONE,
-    SL_CHANGE_REACH,   /* The node to be added must answer first. */
+    SL_CHANGE_REACH,   /* Wait until the node to be added answers. */
     SL_CHANGE_PREPARE, /* Paxos: the members promise, */
     SL_CHANGE_ACCEPT,  /* and accept. */
     SL_CHANGE_STORE,   /* Majorities of both memberships store it. */
-    SL_CHANGE_FORCE,   /* Sent to all nodes; it is written here as well. */
-    SL_CHANGE_PAUSE,   /* Another operator was faster; PREPARE follows. */
+    SL_CHANGE_FORCE,   /* Sent to all nodes, and written here. */
+    SL_CHANGE_PAUSE,   /* Another change was faster; PREPARE follows. */
 };
 
 struct sl_membership_change {
     enum sl_membership_change_phase phase;
     struct sl_proposer_request
-        *request;              /* NULL: it completes what another node began. */
+        *request;              /* NULL: completes the change of another node. */
     struct sl_membership want; /* What the operator wants; version 0: nothing. */
-    struct sl_membership list; /* What is being decided, or was. */
+    struct sl_membership list; /* The membership that is being or was decided. */
     struct sl_ballot ballot;
-    struct sl_ballot best; /* The highest under which a promise reported a vote. */
+    struct sl_ballot best; /* The highest ballot of an earlier vote that a promise
+                            * has reported. */
     sl_node_id yes[SL_NODE_PEERS_MAX], soon[SL_NODE_PEERS_MAX];
     uint32_t yes_count, soon_count;
-    sl_fence limit; /* The highest of the nodes that stored it, */
+    sl_fence limit; /* The highest fence limit of the nodes that stored it. */
     sl_ms longest_ms;
     sl_ms resend_ms, give_up_ms, resume_ms;
-    sl_ms left_ms; /* The longest that a node which answered SOON must wait. */
+    sl_ms left_ms; /* The longest time left that a SOON answer reported. */
     bool waits_for_disk;
     uint32_t tries;
 };
@@ -275,28 +281,28 @@ struct sl_node {
     struct sl_random random;
     struct sl_node_limits limits;
 
-    struct sl_node_durable kept;    /* On disk for certain, */
-    struct sl_node_durable next;    /* what should be there, */
+    struct sl_node_durable kept;    /* Certainly on disk, */
+    struct sl_node_durable next;    /* what should be on disk, */
     struct sl_node_durable writing; /* and what is being written. */
     bool is_writing, write_due;
-    sl_ms write_again_ms;         /* After a failed write; 0: none failed. */
-    sl_ms longest_sure_ms;        /* The disk allows leases of this length, whatever
-                                   * becomes of the current write. */
-    uint32_t lengths[SL_LENGTHS]; /* How many leases of each length there are, */
+    sl_ms write_again_ms;         /* When to retry a failed write; 0: none failed. */
+    sl_ms longest_sure_ms;        /* The disk allows leases of this length, whether
+                                   * or not the current write succeeds. */
+    uint32_t lengths[SL_LENGTHS]; /* Number of leases of each length, */
     sl_ms lengths_ms[SL_LENGTHS]; /* and when the last of them ended; 0: never. */
     sl_ms voted_ms;               /* When the acceptor last recorded a lease. */
     struct sl_list deferred;
     uint32_t deferred_count;
 
-    sl_ms silent_ms;     /* Until then the acceptor does not vote. */
-    sl_ms learn_ms;      /* Until then earlier leases may be missing here, at most. */
-    sl_ms soon_ms;       /* Until then the acceptor accepts no further membership. */
-    sl_fence floor;      /* A new attempt needs a fence above it. */
-    sl_fence fence_last; /* The highest that a proposer here took, or heard of. */
+    sl_ms silent_ms;     /* The acceptor does not vote before this time. */
+    sl_ms learn_ms;      /* Until then at most, earlier leases may be missing here. */
+    sl_ms soon_ms;       /* The acceptor rejects membership changes before this. */
+    sl_fence floor;      /* A new attempt needs a fence above this. */
+    sl_fence fence_last; /* The highest fence that a proposer here used or saw. */
 
     struct sl_node_peer peers[SL_NODE_PEERS_MAX];
-    struct sl_member joining; /* A node that is to be added; id 0: none. */
-    sl_ms now_ms;             /* The node's own clocks, */
+    struct sl_member joining; /* The node that is to be added; id 0: none. */
+    sl_ms now_ms;             /* The node's own clocks */
     uint64_t own_wall_us;     /* at the last call. */
     sl_ms heartbeat_due_ms, limits_due_ms;
     bool links_due;
@@ -309,12 +315,12 @@ struct sl_node {
     uint32_t request_count;
     uint64_t last_number, last_round;
     struct sl_membership_change change;
-    sl_ms finish_ms; /* When this node completes a stalled change; SL_NEVER. */
+    sl_ms finish_ms; /* When to complete a stalled change, or SL_NEVER. */
 
     struct sl_list orders;
     struct sl_node_queued_order *fetched; /* Freed at the next call. */
     size_t lease_count;
-    size_t block_bytes; /* Of all blocks; see sl_node_block_new(). */
+    size_t block_bytes; /* Size of all blocks; see sl_node_block_new(). */
     uint64_t attempts, grants, splits, timeouts, taught;
 };
 
@@ -325,21 +331,23 @@ static inline bool sl_node_is_member(const struct sl_node *n)
 
 /* --- node.c ----------------------------------------------------------------------- */
 
-/* Hand a message to the part of the node that it is for. */
+/* Pass a message to the part of the node that handles it. */
 void sl_node_dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
                       const struct sl_message *m);
 
 /* --- node_memory.c ---------------------------------------------------------------- */
 
-/* Every allocation of a node goes through these two, which count it. NULL: out of memory.
- * A block is zeroed, and freed with the size that it was allocated with. */
+/* Allocate and free a block. All allocations of a node use these functions, which
+ * count the bytes. A new block is zeroed. sl_node_block_new() returns NULL when out
+ * of memory. Free a block with the size with which it was allocated. */
 void *sl_node_block_new(struct sl_node *n, size_t bytes);
 void sl_node_block_free(struct sl_node *n, void *block, size_t bytes);
 
-/* NULL: b is empty, or out of memory. */
+/* Copy bytes. Returns NULL if b is empty, or when out of memory. */
 struct sl_node_text *sl_node_text_new(struct sl_node *n, struct sl_bytes b);
 void sl_node_text_free(struct sl_node *n, struct sl_node_text *t);
-/* False: out of memory, and nothing has changed. */
+/* Replace *t by a copy of b. Returns false when out of memory; then nothing has
+ * changed. */
 bool sl_node_text_set(struct sl_node *n, struct sl_node_text **t, struct sl_bytes b);
 
 static inline struct sl_bytes sl_node_text_bytes(const struct sl_node_text *t)
@@ -347,52 +355,56 @@ static inline struct sl_bytes sl_node_text_bytes(const struct sl_node_text *t)
     return t == NULL ? (struct sl_bytes){NULL, 0} : (struct sl_bytes){t->at, t->n};
 }
 
-/* Copy *b to `at`, and let *b point there. Returns the address after it. */
+/* Copy *b to `at`, and make *b point there. Returns the address after the copy. */
 char *sl_node_put_bytes(char *at, struct sl_bytes *b);
-/* The same for the key, value and note of a message. */
+/* Do the same for the key, value, note and client of a message. */
 void sl_node_put_message(char *at, struct sl_message *m);
 
 /* --- node_clock.c ----------------------------------------------------------------- */
 
-/* The time with the median wall clock of the members, so that one clock that is days ahead
- * does not use up the fences. Every entry point of a node begins with it. */
+/* Returns the time with the median wall clock of the members, so that a single clock
+ * that is days ahead does not use up the fences. Every entry point of a node calls
+ * this first. */
 struct sl_now sl_node_median_time(struct sl_node *n, struct sl_now now);
 
-/* Whether the clocks of a majority are known, so that the median means something. */
+/* Whether the clocks of a majority are known, so that the median is meaningful. */
 bool sl_node_knows_time(const struct sl_node *n);
 
-/* The highest fence that a proposer takes, or believes that others have seen. */
+/* Returns the highest fence that a proposer uses, or accepts as seen by others. */
 sl_fence sl_node_fence_max(const struct sl_node *n, struct sl_now now);
 
-/* Whether an acceptor believes this fence. It may have been away while fences rose. */
+/* Whether a fence is plausible to an acceptor. The acceptor may have been away while
+ * fences increased. */
 bool sl_node_is_plausible(const struct sl_node *n, struct sl_now now, sl_fence fence);
 
 /* --- node_peers.c ----------------------------------------------------------------- */
 
 struct sl_node_peer *sl_node_find_peer(const struct sl_node *n, sl_node_id id);
-bool sl_node_can_reach(const struct sl_node *n, sl_node_id id); /* Itself, too. */
+bool sl_node_can_reach(const struct sl_node *n, sl_node_id id); /* True for the node
+                                                                 * itself. */
 
-/* The round-trip time of the slowest linked node. */
+/* Returns the round-trip time of the slowest linked node. */
 sl_ms sl_node_rtt_ms(const struct sl_node *n);
 
-/* How long a proposer waits for votes. */
+/* Returns how long a proposer waits for votes. */
 sl_ms sl_node_answer_ms(const struct sl_node *n);
 
-/* A message arrived: note its sender's clock, membership and round-trip time. */
+/* Record the sender's clock, membership and round-trip time from a message. */
 void sl_node_hear(struct sl_node *n, struct sl_now now, sl_node_id from,
                   const struct sl_message *m);
 
-/* Link the peers whose birth is on disk by now. */
+/* Link the peers whose birth is now on disk. */
 void sl_node_link_known(struct sl_node *n, struct sl_now now);
 
-/* The node has forgotten its leases: it does not vote until then, and then learns what the
- * other members know. */
+/* Make the node silent until this time, because it has forgotten its leases. It does
+ * not vote before; then it learns the leases of the other members. */
 void sl_node_be_silent_until(struct sl_node *n, struct sl_now now, sl_ms until_ms);
 
 /* --- node_orders.c ---------------------------------------------------------------- */
 
-/* Send to one node, or to all members. The node handles a message to itself at once, so a
- * caller must send as its last step: the answer may change everything. */
+/* Send a message to one node, or to all members. The node handles a message to
+ * itself immediately, so a caller must send as its last step: the answer may change
+ * any state. */
 void sl_node_send(struct sl_node *n, struct sl_now now, sl_node_id to,
                   struct sl_message *m);
 void sl_node_broadcast(struct sl_node *n, struct sl_now now, struct sl_message *m);
@@ -401,42 +413,46 @@ void sl_node_send_heartbeat(struct sl_node *n); /* To all linked peers. */
 void sl_node_publish(struct sl_node *n, const struct sl_node_event *e);
 void sl_node_log(struct sl_node *n, const char *text);
 
-/* Queue the answer of a request that has ended, or free it if nothing waits for it. */
+/* Queue the answer of a request that has ended, or free the request if no client
+ * waits for it. */
 void sl_node_queue_answer(struct sl_node *n, struct sl_proposer_request *r);
 void sl_node_free_orders(struct sl_node *n);
 
 /* --- node_disk.c ------------------------------------------------------------------ */
 
-/* `next` has changed and must be written. */
+/* Order a write, because `next` has changed. */
 void sl_node_want_write(struct sl_node *n);
 
-/* Order the write that is due. False: none is, or one is under way. */
+/* Get the write that is due. Returns false if none is due, or a write is in
+ * progress. */
 bool sl_node_order_write(struct sl_node *n, struct sl_node_order *out);
 
-/* Whether the disk allows a vote for this fence (0: none) and length. False: the node has
- * ordered a write that will. */
+/* Whether the durable state allows a vote for this fence (0: none) and lease length.
+ * If not, orders a write that will allow it. */
 bool sl_node_may_vote(struct sl_node *n, struct sl_now now, sl_fence fence,
                       sl_ms lease_ms);
 
-/* Once a second: let the durable limits follow the clock and the leases. */
+/* Make the durable limits follow the clock and the leases. Call this once a second. */
 void sl_node_follow_limits(struct sl_node *n, struct sl_now now);
 
-/* Keep a message until the next write is done, then handle it again. */
+/* Defer a message: handle it again after the next write. */
 void sl_node_defer(struct sl_node *n, sl_node_id from, const struct sl_message *m);
 void sl_node_drop_deferred(struct sl_node *n);
 
 /* --- node_key.c ------------------------------------------------------------------- */
 
 void sl_node_keys_init(struct sl_node *n, struct sl_hash_key hash_key);
-void sl_node_keys_free(struct sl_node *n); /* With the node: nothing is counted. */
+void sl_node_keys_free(struct sl_node *n); /* Call this when the node is freed. */
 
 struct sl_node_key *sl_node_key_find(const struct sl_node *n, struct sl_bytes key);
-/* Makes it if there is none. NULL: *status says why. */
+/* Find or create a key. If this fails, returns NULL and sets *status. */
 struct sl_node_key *sl_node_key_get(struct sl_node *n, struct sl_now now,
                                     struct sl_bytes key, int *status);
 void sl_node_key_free(struct sl_node *n, struct sl_now now, struct sl_node_key *k);
 
-/* When something about a key is due; the tick frees a key that nobody needs. */
+/* sl_node_key_due() returns when something about a key is due;
+ * sl_node_key_schedule() sets its timer. sl_acceptor_tick() frees a key that is not
+ * needed any more. */
 sl_ms sl_node_key_due(const struct sl_node *n, const struct sl_node_key *k);
 void sl_node_key_schedule(struct sl_node *n, struct sl_node_key *k);
 

@@ -1,4 +1,4 @@
-/* node_key.c - what a node knows about a key, and when something about it is due. */
+/* node_key.c - the state of a key, and when something about it is due. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,7 +121,7 @@ void sl_node_keys_init(struct sl_node *n, struct sl_hash_key secret)
     sl_heap_init(&n->key_timers, timer_moved);
 }
 
-/* The node is freed as well, so nothing is counted. */
+/* Free a key without counting, because the node is freed as well. */
 static void free_key(void *item)
 {
     struct sl_node_key *k = item;

@@ -1,4 +1,4 @@
-/* node_memory.c - the memory of a node, every byte of it counted. */
+/* node_memory.c - allocates the memory of a node, and counts every byte. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

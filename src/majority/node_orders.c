@@ -1,4 +1,5 @@
-/* node_orders.c - what a node orders: messages, events, answers, log lines, writes. */
+/* node_orders.c - the orders of a node: messages, events, answers, log lines,
+ * writes. */
 #include <assert.h>
 #include <string.h>
 
@@ -15,7 +16,8 @@ static struct sl_node_queued_order *queue(struct sl_node *n,
     return o;
 }
 
-/* Queue a copy of a message. NULL: out of memory, and the message is lost. */
+/* Queue a copy of a message. Returns NULL when out of memory; then the message is
+ * lost. */
 static struct sl_node_queued_order *queue_message(struct sl_node *n,
                                                   const struct sl_message *m)
 {
@@ -29,8 +31,9 @@ static struct sl_node_queued_order *queue_message(struct sl_node *n,
     return o;
 }
 
-/* Add what this node last heard of the receiver's clock. A message to one node is stamped when
- * it is queued, which is not after it is sent. */
+/* Add the last reading of the receiver's clock that this node has. A message to a
+ * single node gets the reading when it is queued, which is never later than when it
+ * is sent. */
 static void stamp(const struct sl_node *n, struct sl_message *m, sl_node_id to)
 {
     const struct sl_node_peer *p = sl_node_find_peer(n, to);
@@ -115,7 +118,8 @@ void sl_node_queue_answer(struct sl_node *n, struct sl_proposer_request *r)
     else sl_list_append(&n->orders, &r->order.link);
 }
 
-/* --- Orders are fetched ----------------------------------------------------------- */
+/* --- Fetching orders
+ * --------------------------------------------------------------------- */
 
 static void free_order(struct sl_node *n, struct sl_node_queued_order *o)
 {

@@ -1,12 +1,13 @@
-/* node_peers.c - the other nodes: links, round-trip times, and which data directory each has.
+/* node_peers.c - the other nodes: links, round-trip times, and the data directory of
+ * each.
  *
- * A node draws its birth, a random number, when it starts with an empty data directory. A member
- * that reconnects with a different birth has lost what it promised, so the others ignore it. */
+ * A node that starts with an empty data directory draws a random number, its birth.
+ * A member that reconnects with a different birth has lost its promises, so the
+ * others ignore it. */
 #include "majority/proposer.h"
 
-#define TELL_MS 50 /* A node is sent the membership at most this often. */
-#define LEARN_MS \
-    2000 /* Links are made, and other nodes have taught this one, by then. */
+#define TELL_MS 50    /* Send a node the membership at most this often. */
+#define LEARN_MS 2000 /* Time to connect, and to learn leases from other nodes. */
 
 struct sl_node_peer *sl_node_find_peer(const struct sl_node *n, sl_node_id id)
 {
@@ -15,7 +16,7 @@ struct sl_node_peer *sl_node_find_peer(const struct sl_node *n, sl_node_id id)
     return NULL;
 }
 
-/* The entry of a node, made if there is none. NULL: linked nodes have all entries. */
+/* Find or create the entry of a node. Returns NULL if linked nodes use all entries. */
 static struct sl_node_peer *make_peer(struct sl_node *n, sl_node_id id)
 {
     struct sl_node_peer *p = sl_node_find_peer(n, id);
@@ -60,7 +61,7 @@ sl_ms sl_node_answer_ms(const struct sl_node *n)
     return sl_node_clamp_ms(2 * most, n->limits.answer_min_ms, n->limits.answer_max_ms);
 }
 
-/* Smooth the round-trip time as TCP does, late answers included. */
+/* Smooth the round-trip time as TCP does. Late answers count, too. */
 static void sample(struct sl_node_peer *p, sl_ms rtt)
 {
     if (p->srtt8 < 0) {
@@ -74,8 +75,9 @@ static void sample(struct sl_node_peer *p, sl_ms rtt)
     p->rttvar4 += (off < 0 ? -off : off) - p->rttvar4 / 4;
 }
 
-/* A silent node has forgotten its leases and ignores every TEACH. This node teaches it as soon
- * as its heartbeat says that the silence has ended. */
+/* Handle a heartbeat. A silent node has forgotten its leases and ignores every
+ * TEACH. This node teaches it as soon as a heartbeat says that the silence has
+ * ended. */
 static void hear_heartbeat(const struct sl_node *n, struct sl_now now,
                            struct sl_node_peer *p, sl_ms left_ms)
 {
@@ -113,7 +115,8 @@ void sl_node_hear(struct sl_node *n, struct sl_now now, sl_node_id from,
 
 /* --- Links ------------------------------------------------------------------------ */
 
-/* The birth of a member, from the membership or from the first link; 0: not known yet. */
+/* Returns the birth of a member, from the membership or from its first link, or 0 if
+ * it is not known yet. */
 static uint64_t birth_of(const struct sl_node_durable *d, sl_node_id id)
 {
     int at = sl_membership_find(&d->force, id);
@@ -133,8 +136,8 @@ static void note_birth(struct sl_node *n, sl_node_id id, uint64_t birth)
         }
 }
 
-/* Whether a member has lost its data directory. Its birth is known from its first link on, as
- * long as it is a member. */
+/* Whether a member has lost its data directory. Its birth is known after its first
+ * link, as long as it is a member. */
 static bool is_another(struct sl_node *n, sl_node_id id, uint64_t birth)
 {
     uint64_t known = birth_of(&n->next, id);
@@ -143,8 +146,9 @@ static bool is_another(struct sl_node *n, sl_node_id id, uint64_t birth)
     return known != 0 && known != birth;
 }
 
-/* A lease that no other node teaches this one expires within the longest lease, or its holder
- * extends it, which teaches it. */
+/* Set until when this node may lack leases. If no other node teaches it a lease,
+ * either the lease expires within the length of the longest lease, or the holder
+ * extends it, and the extension teaches it. */
 static void learn_until(struct sl_node *n, sl_ms from_ms, sl_ms longest_ms)
 {
     sl_ms until = sl_ms_after(from_ms, longest_ms > LEARN_MS ? longest_ms : LEARN_MS);
@@ -162,17 +166,18 @@ static void link_up(struct sl_node *n, struct sl_now now, struct sl_node_peer *p
 {
     struct sl_message m = {.type = SL_MESSAGE_BEAT,
                            .left_ms = sl_node_max_ms(n->silent_ms - now.ms, 0)};
-    /* Its birth is on disk first. Otherwise this node could crash, and the other one could come
-     * back with an empty data directory unnoticed. */
+    /* The birth of the other node must be on disk before we link it. Otherwise this
+     * node could crash, and not notice that the other node restarted with an empty
+     * data directory. */
     p->link_pending = sl_membership_find(&n->kept.force, p->id) >= 0 &&
                       birth_of(&n->kept, p->id) == 0;
     if (p->link_pending || p->linked) return;
     p->linked = true;
-    p->taught = false; /* This node may lack leases, too. */
+    p->taught = false; /* This node may also lack leases. */
     learn_until(n, now.ms, sl_node_stretch_ms(n->kept.lease_longest_ms));
     p->teach_cursor = 0;
-    p->teach_ms = now.ms + n->limits.heartbeat_ms; /* When its clock is known here, */
-    sl_node_send(n, now, p->id, &m);               /* and ours there. */
+    p->teach_ms = now.ms + n->limits.heartbeat_ms; /* When we know its clock, */
+    sl_node_send(n, now, p->id, &m);               /* and it knows ours. */
     sl_membership_change_linked(n, now, p->id);
 }
 

@@ -1,4 +1,4 @@
-/* proposer.c - clients' requests, from their arrival to their answer. */
+/* proposer.c - clients' requests, from arrival to answer. */
 #include <assert.h>
 #include <string.h>
 
@@ -87,7 +87,7 @@ void sl_proposer_request_free(struct sl_node *n, struct sl_proposer_request *r)
     sl_node_block_free(n, r, sizeof *r);
 }
 
-/* A request ends, with or without an answer. */
+/* End a request, with or without an answer. */
 static void retire(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r)
 {
     if (r->outstanding) sl_proposer_give_up(n, now, r);
@@ -153,13 +153,13 @@ static void on_time(struct sl_node *n, struct sl_now now, struct sl_proposer_req
             if (r->votes[i].verdict == SL_VERDICT_NONE) r->votes[i].gone = true;
         sl_proposer_evaluate(n, now, r);
     } else if (!sl_proposer_queue_is_first(r)) {
-        r->try_ms = SL_NEVER; /* Until it is first. */
+        r->try_ms = SL_NEVER; /* Until it is the first waiter. */
         sl_proposer_schedule(n, r);
     } else if (r->type == SL_NODE_ACQUIRE) sl_proposer_attempt(n, now, r);
     else sl_proposer_start_round(n, now, r);
 }
 
-#define TIMERS_PER_TICK 500 /* The others stay due. */
+#define TIMERS_PER_TICK 500 /* The other timers stay due. */
 
 void sl_proposer_tick(struct sl_node *n, struct sl_now now)
 {
@@ -195,9 +195,10 @@ void sl_proposer_membership_changed(struct sl_node *n, struct sl_now now)
     }
 }
 
-/* --- Requests arrive -------------------------------------------------------------- */
+/* --- Arrival of requests
+ * ---------------------------------------------------------------- */
 
-/* A request with a higher priority is first now. */
+/* Pause a request, because a request with a higher priority is now the first. */
 static void step_back(struct sl_node *n, struct sl_now now,
                       struct sl_proposer_request *r)
 {
@@ -222,7 +223,7 @@ static void ask_acquire(struct sl_node *n, struct sl_now now,
     } else if (sl_proposer_queue_head(k) != NULL &&
                sl_proposer_queue_head(k)->priority >= r->priority) {
         bool none = sl_proposer_queue_head(k)->outcome == SL_OUTCOME_NOQUORUM;
-        /* Waiters of the same priority come first. */
+        /* Waiters with the same or a higher priority come first. */
         sl_proposer_finish(n, now, r, none ? SLUICE_ENOQUORUM : SLUICE_EFULL);
         return;
     }
@@ -246,7 +247,7 @@ static void ask_release(struct sl_node *n, struct sl_now now,
 static void ask_await(struct sl_node *n, struct sl_now now,
                       struct sl_proposer_request *r)
 {
-    /* During its silence a node does not know which keys are free. */
+    /* While it is silent, a node does not know which keys are free. */
     if (r->want_free && now.ms < n->silent_ms) {
         r->answer.left_ms = n->silent_ms - now.ms;
         sl_proposer_finish(n, now, r, SLUICE_ERECOVERING);
@@ -288,7 +289,8 @@ static int check(const struct sl_node *n, const struct sl_node_request *a)
     return SLUICE_OK;
 }
 
-/* Of two requests, also at different nodes, the older one has the lower number. */
+/* Returns the number of a new request. Of two requests, even at different nodes, the
+ * older one has the lower number. */
 static uint64_t next_number(struct sl_node *n, struct sl_now now)
 {
     n->last_number++;
@@ -329,7 +331,8 @@ static struct sl_proposer_request *make_request(struct sl_node *n, struct sl_now
     r->since_ms = now.ms;
     r->waits = a->wait_ms > 0 &&
                (a->type == SL_NODE_ACQUIRE || a->type == SL_NODE_AWAIT);
-    /* The clock is rounded down: the wait may have begun almost a millisecond later. */
+    /* The clock is rounded down, so the wait may have begun almost a millisecond
+     * later. */
     r->wait_end_ms = sl_ms_after(sl_ms_after(now.ms, a->wait_ms), SL_NODE_GRAIN_MS);
     r->force_ms = a->steal ? sl_ms_after(now.ms, a->force_ms) : SL_NEVER;
     r->priority = a->priority;

@@ -29,59 +29,58 @@ enum sl_proposer_outcome {
 };
 
 struct sl_proposer_request {
-    struct sl_node_queued_order order; /* The first member: it becomes the answer. */
+    struct sl_node_queued_order order; /* The first member; becomes the answer. */
     struct sl_list all;
-    struct sl_list key_link; /* Among the waiters, or watchers, of the key. */
-    struct sl_node_key *key; /* NULL: a membership change, or rejected at once. */
+    struct sl_list key_link; /* In the waiters or watchers of the key. */
+    struct sl_node_key *key; /* NULL: membership change, or rejected immediately. */
     enum sl_node_verb type;
     uint64_t ticket, session;
     struct sl_attempt_id owner;
     sl_fence fence;
     uint64_t stamp; /* Of a new value. */
     sl_ms lease_ms, since_ms, wait_end_ms, force_ms;
-    bool waits; /* The client allows it to wait, until wait_end_ms. */
+    bool waits; /* The client allows it to wait until wait_end_ms. */
     int32_t priority;
     bool steal, want_free, new_value;
-    bool last;     /* The wait has timed out: the current round is the last. */
-    bool ran_away; /* The fences of an acceptor are implausibly high. */
-    bool recheck;  /* A node became unreachable during the round. */
-    bool
-        told_holder; /* A stealing request was notified of the holder for which it waits. */
-    bool outstanding; /* Acceptors may have its last attempt: it was not released. */
+    bool last;        /* The wait has timed out; this is the last round. */
+    bool ran_away;    /* The fences of an acceptor are implausibly high. */
+    bool recheck;     /* A node became unreachable during the round. */
+    bool told_holder; /* The client of a stealing request knows the holder. */
+    bool outstanding; /* Its last attempt was not released, so acceptors may have it. */
     struct sl_node_text *value, *note, *client;
-    struct sl_wait by_age; /* Among the waiters of the key. */
+    struct sl_wait by_age; /* In the order of waits of the key. */
 
     bool in_round;
     uint64_t round;
-    sl_ms sent_ms, end_ms; /* Votes count before end_ms. */
-    sl_ms votes_end_ms;    /* Missing votes are asked for again then, */
-    sl_ms hard_end_ms;     /* and given up then. */
+    sl_ms sent_ms, end_ms; /* Votes count only before end_ms. */
+    sl_ms votes_end_ms;    /* When to ask for missing votes again, */
+    sl_ms hard_end_ms;     /* and when to stop waiting for them. */
     sl_ms waited_ms;
     sl_ms try_ms;  /* When the next round is due. */
-    sl_ms disk_ms; /* Since when it waits for the disk; 0: it does not. */
+    sl_ms disk_ms; /* Since when it has waited for the disk; 0: it does not. */
     uint32_t tries, splits;
-    sl_ms contest_ms; /* Since when other requests compete with it; SL_NEVER. */
+    sl_ms contest_ms; /* Since when other requests have competed; SL_NEVER: none. */
     enum sl_proposer_outcome outcome;            /* Of the last round. */
     struct sl_proposer_vote votes[SL_NODES_MAX]; /* By position in the membership. */
-    uint32_t timer;                              /* Index into request_timers. */
+    uint32_t timer;                              /* Slot in request_timers. */
 
     struct sl_node_answer answer;
     struct sl_node_copy copies[SL_NODES_MAX];
 };
 
-/* What the votes of a round add up to. */
+/* The votes of a round, counted. */
 struct sl_proposer_count {
     uint32_t members, majority;
     uint32_t yes, held, reserved, lacks, fence, clock, silent, full, big, stranger;
-    uint32_t granted;    /* Nodes that have one lease which is known to be a grant. */
-    uint32_t rivals;     /* Votes that competing attempts have, or have the turn for. */
-    bool yields;         /* One of those comes before this request. */
+    uint32_t granted;    /* Nodes that have the same agreed lease. */
+    uint32_t rivals;     /* Votes for competing attempts, or turns for them. */
+    bool yields;         /* One of these attempts has a better rank. */
     uint32_t open;       /* Votes that may still arrive, */
-    uint32_t missing;    /* and votes that will not. */
+    uint32_t missing;    /* and votes that will not arrive. */
     sl_fence most_fence; /* The lease that most nodes have, */
-    uint32_t most;       /* and how many have it. */
+    uint32_t most;       /* and how many nodes have it. */
     sl_ms left_ms;       /* The longest time left of a reported lease, */
-    sl_ms yes_left_ms;   /* the shortest of the votes YES, */
+    sl_ms yes_left_ms;   /* the shortest time left in the YES votes, */
     sl_ms silent_ms;     /* and the longest silence. */
 };
 
@@ -90,19 +89,20 @@ struct sl_proposer_count {
 void sl_proposer_init(struct sl_node *n, struct sl_hash_key hash_key);
 void sl_proposer_free(struct sl_node *n);
 
-/* A request by its ticket or round: in by_ticket or by_round. NULL: there is none. */
+/* Find a request by its ticket (in by_ticket) or its round (in by_round). Returns
+ * NULL if there is none. */
 struct sl_proposer_request *sl_proposer_find(const struct sl_index *x, uint64_t number);
 
 void sl_proposer_tick(struct sl_node *n, struct sl_now now);
 
-/* A node became unreachable; the membership changed. */
+/* Handle that a node became unreachable, or that the membership changed. */
 void sl_proposer_lost(struct sl_node *n, struct sl_now now, sl_node_id id);
 void sl_proposer_membership_changed(struct sl_node *n, struct sl_now now);
 
 /* Set the timer of a request. */
 void sl_proposer_schedule(struct sl_node *n, struct sl_proposer_request *r);
 
-/* End the round of a request; the next one begins at at_ms. */
+/* End the round of a request, and begin the next one at at_ms. */
 void sl_proposer_try_again(struct sl_node *n, struct sl_proposer_request *r,
                            sl_ms at_ms);
 
@@ -118,57 +118,58 @@ void sl_proposer_request_free(struct sl_node *n, struct sl_proposer_request *r);
 
 /* --- proposer_queue.c ------------------------------------------------------------- */
 
-/* The first request that waits for a key; NULL: none does. */
+/* Returns the first request that waits for a key, or NULL. */
 struct sl_proposer_request *sl_proposer_queue_head(const struct sl_node_key *k);
-/* Whether it is this request's turn: it is first, or does not wait in the queue. */
+/* Whether the request may try now: it is the first in the queue, or does not wait in
+ * a queue. */
 bool sl_proposer_queue_is_first(const struct sl_proposer_request *r);
 void sl_proposer_queue_join(struct sl_node *n, struct sl_node_key *k,
                             struct sl_proposer_request *r);
 void sl_proposer_queue_leave(struct sl_node *n, struct sl_now now,
                              struct sl_proposer_request *r);
 
-/* The lease of a key ended, or began: the requests that wait for that continue. */
+/* Wake the requests that wait until the key is held or free. */
 void sl_proposer_wake(struct sl_node *n, struct sl_now now, struct sl_node_key *k);
 
-/* Whether the key is what an AWAIT request waits for. */
+/* Whether the key is in the state that an AWAIT request waits for. */
 bool sl_proposer_is_awaited(const struct sl_node_key *k,
                             const struct sl_proposer_request *r);
 
 /* --- proposer_round.c ------------------------------------------------------------- */
 
 #define SL_PROPOSER_RETRY_MS \
-    250 /* A waiter asks again after that, and as much at random. */
-#define SL_PROPOSER_PATIENCE \
-    3 /* Answer times, after which a hanging node is given up. */
-#define SL_PROPOSER_TRIES_MAX 6 /* Rounds without a pause, when fences were too low. */
+    250 /* A waiter retries after this time, plus up to as much at random. */
+#define SL_PROPOSER_PATIENCE 3  /* Give up on a node after this many answer timeouts. */
+#define SL_PROPOSER_TRIES_MAX 6 /* Rounds without a pause if fences were too low. */
 #define SL_PROPOSER_ROUNDS_MAX 24 /* Rounds of a request that does not wait. */
 
-/* The message of a request, without its type and flags. */
+/* Returns the message of a request, without type and flags. */
 struct sl_message sl_proposer_message(const struct sl_proposer_request *r);
 
-/* Ask all acceptors. The request may be over when this returns, since the node votes itself. */
+/* Ask all acceptors. The request may have ended when this returns, because the node
+ * also votes itself. */
 void sl_proposer_start_round(struct sl_node *n, struct sl_now now,
                              struct sl_proposer_request *r);
 void sl_proposer_end_round(struct sl_node *n, struct sl_proposer_request *r);
 void sl_proposer_forget_votes(struct sl_node *n, struct sl_proposer_request *r);
 
-/* Ask those again that have not answered. */
+/* Ask the acceptors that have not voted again. */
 void sl_proposer_ask_again(struct sl_node *n, struct sl_now now,
                            struct sl_proposer_request *r);
 
 struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
                                                  const struct sl_proposer_request *r);
-/* How many votes report the lease of this fence. */
+/* Returns how many votes report a lease with this fence. */
 uint32_t sl_proposer_same_fence(const struct sl_proposer_request *r, uint32_t members,
                                 sl_fence fence);
 
-/* Too few nodes answered. */
+/* End a request, because too few nodes answered. */
 void sl_proposer_finish_no_quorum(struct sl_node *n, struct sl_now now,
                                   struct sl_proposer_request *r,
                                   const struct sl_proposer_count *c);
 
-/* Nodes go by another membership: ask again a little later. False: no node does, or the
- * request has asked often enough. */
+/* If nodes use another membership, retry a little later. Returns false if no node
+ * does, or the request has retried often enough. */
 bool sl_proposer_retry_for_membership(struct sl_node *n, struct sl_now now,
                                       struct sl_proposer_request *r,
                                       const struct sl_proposer_count *c);
@@ -178,40 +179,42 @@ void sl_proposer_receive_vote(struct sl_node *n, struct sl_now now, sl_node_id f
 
 /* --- proposer_attempt.c ----------------------------------------------------------- */
 
-/* Begin an attempt under a new fence. */
+/* Start an attempt under a new fence. */
 void sl_proposer_attempt(struct sl_node *n, struct sl_now now,
                          struct sl_proposer_request *r);
-/* Release a failed attempt, so that its votes keep nobody out. */
+/* Release a failed attempt, so that its votes do not block other requests. */
 void sl_proposer_give_up(struct sl_node *n, struct sl_now now,
                          struct sl_proposer_request *r);
-/* A stealing request ends: the acceptors drop its reservation. */
+/* Make the acceptors drop the reservation of a stealing request that ends. */
 void sl_proposer_cancel(struct sl_node *n, struct sl_now now,
                         const struct sl_proposer_request *r);
 sl_fence sl_proposer_next_fence(const struct sl_node *n, struct sl_now now);
 void sl_proposer_evaluate_acquire(struct sl_node *n, struct sl_now now,
                                   struct sl_proposer_request *r,
                                   const struct sl_proposer_count *c);
-/* Settle a contest without the vote of a node that does not answer. False: there is none. */
+/* Settle a contest without the votes of nodes that do not answer. Returns false if
+ * there is no contest. */
 bool sl_proposer_settle_contest(struct sl_node *n, struct sl_now now,
                                 struct sl_proposer_request *r);
-/* The wait of a request has timed out. */
+/* Handle that the wait of a request has timed out. */
 void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
                            struct sl_proposer_request *r);
 
 /* --- proposer_evaluate.c ---------------------------------------------------------- */
 
-/* Decide, by the votes so far, whether the round of a request has ended. */
+/* Decide from the votes so far whether the round of a request has ended. */
 void sl_proposer_evaluate(struct sl_node *n, struct sl_now now,
                           struct sl_proposer_request *r);
 
 /* --- proposer_teach.c ------------------------------------------------------------- */
 
-/* Teach a lease that was agreed in this round: briefly to the nodes that voted YES, in full to
- * the others. */
+/* Teach a lease that was agreed in this round. Send the full lease to the nodes that
+ * did not vote YES, and a short message to the others. */
 void sl_proposer_announce(struct sl_node *n, struct sl_now now,
                           const struct sl_proposer_request *r, struct sl_message *m);
 
-/* Remember which client here has the lease, and until when it may be taught. */
+/* Record which client of this node has the lease, and until when the lease may be
+ * taught. */
 void sl_proposer_note_grant(const struct sl_proposer_request *r);
 
 /* Teach a peer some more of the leases that it may lack. */

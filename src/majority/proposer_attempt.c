@@ -3,13 +3,13 @@
 
 #include "majority/proposer.h"
 
-#define SPLIT_MS_MAX 256 /* The longest pause after split votes, */
-#define SPLITS_MAX 8     /* after it has doubled this often. */
-#define DISK_MS 2        /* How often a request looks whether the disk is ready. */
-#define DISK_MS_MAX 2000 /* Then a request that does not wait is rejected. */
+#define SPLIT_MS_MAX 256 /* The longest pause after split votes. */
+#define SPLITS_MAX 8     /* The pause doubles at most this often. */
+#define DISK_MS 2        /* How often a request checks whether the disk is ready. */
+#define DISK_MS_MAX 2000 /* After this, a request that does not wait is rejected. */
 
-/* A fence is a time in microseconds whose last four bits are the id of the node, so no two
- * nodes ever use the same one. */
+/* A fence is a time in microseconds whose last four bits are the node id, so two
+ * nodes never use the same fence. */
 #define SLOTS 16u
 _Static_assert(SL_NODE_ID_MAX < SLOTS, "a slot for each node");
 
@@ -26,8 +26,9 @@ sl_fence sl_proposer_next_fence(const struct sl_node *n, struct sl_now now)
     return fence_above(n, floor);
 }
 
-/* Requests that yield raise the fences that acceptors have seen. The first request must get above
- * them, so from the third round on it adds four times as much in each round. */
+/* Returns the fence for the next attempt. Requests that yield raise the fences that
+ * acceptors have seen. The request with the best rank must use a higher fence than
+ * they do, so from the third round on it adds four times as much in each round. */
 static sl_fence fence_of_attempt(const struct sl_node *n, struct sl_now now,
                                  const struct sl_proposer_request *r)
 {
@@ -66,8 +67,9 @@ static bool is_time_over(const struct sl_proposer_request *r, struct sl_now now)
     return !r->waits || now.ms >= r->wait_end_ms;
 }
 
-/* Use no fence if too few nodes can be reached, or before the time is known. False: the request
- * was answered, or tries again. */
+/* Whether an attempt can succeed. Do not use up a fence if too few nodes are
+ * reachable, or before the time is known. If this returns false, the request was
+ * answered or retries later. */
 static bool can_agree(struct sl_node *n, struct sl_now now,
                       struct sl_proposer_request *r)
 {
@@ -86,8 +88,8 @@ static bool can_agree(struct sl_node *n, struct sl_now now,
     return false;
 }
 
-/* The fence must be below the limit on disk. A restart begins above that limit, so no fence is
- * ever used twice. */
+/* The fence must be below the limit on disk. After a restart, fences begin above
+ * that limit, so no fence is ever used twice. */
 void sl_proposer_attempt(struct sl_node *n, struct sl_now now,
                          struct sl_proposer_request *r)
 {
@@ -126,7 +128,7 @@ void sl_proposer_give_up(struct sl_node *n, struct sl_now now,
     sl_node_broadcast(n, now, &m);
 }
 
-/* The holder that was asked may keep its lease. */
+/* The holder that was asked to release may keep its lease. */
 void sl_proposer_cancel(struct sl_node *n, struct sl_now now,
                         const struct sl_proposer_request *r)
 {
@@ -157,15 +159,17 @@ static void granted(struct sl_node *n, struct sl_now now, struct sl_proposer_req
     m.flags = overlapping ? SL_FLAG_OVERLAPPING : 0;
     sl_proposer_note_grant(r);
     sl_proposer_announce(n, now, r, &m);
-    /* The acceptor here may have learned the lease only now. */
+    /* The acceptor on this node may have learned the lease only now. */
     sl_proposer_note_grant(r);
     sl_proposer_finish(n, now, r, SLUICE_OK);
 }
 
-/* --- An attempt failed ------------------------------------------------------------ */
+/* --- After a failed attempt
+ * ---------------------------------------------------------------- */
 
-/* Competing attempts are settled within a few rounds if their proposers are alive. Until then
- * the proposer does not know whether the key is taken. */
+/* Whether a contest with other requests may still be settled. If their proposers are
+ * alive, that takes a few rounds. Until then, the proposer does not know whether the
+ * key is taken. */
 static bool is_contest_open(const struct sl_node *n, struct sl_now now,
                             const struct sl_proposer_request *r)
 {
@@ -175,7 +179,7 @@ static bool is_contest_open(const struct sl_node *n, struct sl_now now,
            now.ms - r->contest_ms < SL_PROPOSER_PATIENCE * answer;
 }
 
-/* Why a round failed. */
+/* Returns why a round failed. */
 static enum sl_proposer_outcome outcome_of(const struct sl_node *n, struct sl_now now,
                                            const struct sl_proposer_request *r,
                                            const struct sl_proposer_count *c)
@@ -191,7 +195,7 @@ static enum sl_proposer_outcome outcome_of(const struct sl_node *n, struct sl_no
     return SL_OUTCOME_UNCLEAR;
 }
 
-/* Tell the client of a stealing request, once, which holder it waits for. */
+/* Tell the client of a stealing request once which holder it waits for. */
 static void publish_holder(struct sl_node *n, struct sl_proposer_request *r,
                            const struct sl_proposer_count *c)
 {
@@ -212,9 +216,10 @@ static void publish_holder(struct sl_node *n, struct sl_proposer_request *r,
     }
 }
 
-/* When to try again after split votes. The first request in the order asks again at once, since
- * the others have seen it and yield. After that each pause is longer than the one before.
- * Requests that yielded also wait for the round of the first one. */
+/* Returns when to retry after split votes. The request with the best rank retries
+ * immediately, because the others have seen it and yield. After that, each pause is
+ * longer than the previous one. Requests that yielded also wait for one round of the
+ * best request. */
 static sl_ms after_split(struct sl_node *n, struct sl_now now,
                          struct sl_proposer_request *r,
                          const struct sl_proposer_count *c)
@@ -237,7 +242,7 @@ static sl_ms when_to_retry(struct sl_node *n, struct sl_now now,
         if (c->fence > 0 && c->held + c->reserved == 0 &&
             r->tries <= SL_PROPOSER_TRIES_MAX) {
             r->splits++;
-            return now.ms; /* The fence was too low, and is higher next time. */
+            return now.ms; /* The fence was too low; the next one is higher. */
         }
         return after_split(n, now, r, c);
     }
@@ -254,7 +259,7 @@ static sl_ms when_to_retry(struct sl_node *n, struct sl_now now,
     return at;
 }
 
-/* Answer a request that was not granted, by the outcome of its last round. */
+/* Reject a request. The outcome of its last round determines the answer. */
 static void reject(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r,
                    const struct sl_proposer_count *c)
 {
@@ -279,8 +284,9 @@ static void reject(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
     else sl_proposer_finish(n, now, r, SLUICE_EFULL);
 }
 
-/* The first of the competing requests keeps its votes: its next attempt replaces this one, so
- * no other request can take them. All others yield. */
+/* Whether a request keeps its votes. The request with the best rank does: its next
+ * attempt replaces this one, so no other request can take the votes. All other
+ * requests yield. */
 static bool keeps_votes(const struct sl_proposer_request *r,
                         const struct sl_proposer_count *c)
 {
@@ -297,8 +303,8 @@ static bool is_undecided(const struct sl_node *n, struct sl_now now,
                                      : is_contest_open(n, now, r);
 }
 
-/* All competing requests have gone and no lease is known, so the key may be free. The request
- * asks again, however long the contest has lasted. */
+/* Whether all competing requests have ended and no lease is known, so that the key
+ * may be free. Then the request retries, however long the contest has lasted. */
 static bool has_outlasted_rivals(const struct sl_proposer_request *r,
                                  const struct sl_proposer_count *c)
 {
@@ -330,7 +336,8 @@ static void failed(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
     else sl_proposer_try_again(n, r, when_to_retry(n, now, r, c));
 }
 
-/* Whether the contest has ended and the missing votes decide whether a lease may be in force. */
+/* Whether the contest has ended, and only the missing votes can tell whether a lease
+ * is in force. */
 static bool missing_votes_decide(const struct sl_node *n, struct sl_now now,
                                  const struct sl_proposer_request *r,
                                  const struct sl_proposer_count *c)
@@ -371,7 +378,7 @@ void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
     }
     if (sl_proposer_queue_is_first(r) && is_undecided(n, now, r) &&
         r->try_ms != SL_NEVER) {
-        r->last = true; /* Until that is decided. */
+        r->last = true; /* Until the contest is decided. */
         sl_proposer_schedule(n, r);
         return;
     }
@@ -379,7 +386,7 @@ void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
     bool few = reachable_members(n) < c.majority;
     if (!sl_proposer_queue_is_first(r))
         r->outcome = sl_proposer_queue_head(r->key)->outcome;
-    /* The first waiter may not have tried since it became the first. */
+    /* The first waiter may not have tried yet since it became the first. */
     if (few && !r->key->lease.live) r->outcome = SL_OUTCOME_NOQUORUM;
     if (!sl_proposer_queue_is_first(r) && r->outcome == SL_OUTCOME_UNCLEAR)
         r->outcome = SL_OUTCOME_TAKEN;

@@ -1,10 +1,11 @@
-/* proposer_evaluate.c - what the votes of a round mean, by verb. ACQUIRE has its own file,
- * proposer_attempt.c. */
+/* proposer_evaluate.c - evaluates the votes of a round, for all requests except
+ * ACQUIRE, which is in proposer_attempt.c. */
 #include <assert.h>
 
 #include "majority/proposer.h"
 
-/* A vote YES with the newest value of the lease; NULL: there is no vote YES. */
+/* Returns the YES vote with the newest value of the lease, or NULL if there is no
+ * YES vote. */
 static const struct sl_proposer_vote *vote_with_lease(
     const struct sl_node *n, const struct sl_proposer_request *r)
 {
@@ -46,20 +47,23 @@ static void evaluate_extend(struct sl_node *n, struct sl_now now,
     }
     if (c->yes + c->open >= c->majority && now.ms < r->end_ms) return;
     uint32_t lost = c->lacks + c->held;
-    /* If the lease was agreed under the membership before, fewer than a majority may have it, but
-     * every majority has a node that does. */
+    /* If the lease was agreed under the previous membership, fewer than a majority
+     * of the current nodes may have it, but every majority contains at least one
+     * node that does. */
     if (lost >= c->majority) sl_proposer_finish(n, now, r, SLUICE_ELOST);
     else if (c->reserved > 0 && c->yes + c->reserved >= c->majority)
         sl_proposer_finish(n, now, r, SLUICE_EASKED);
     else if (c->fence > 0 && r->tries <= SL_PROPOSER_TRIES_MAX)
         sl_proposer_try_again(n, r,
                               now.ms); /* With a stamp above that of the newer value. */
-    else if (c->open > 0 && now.ms < r->end_ms) return; /* The next vote may say why. */
+    else if (c->open > 0 && now.ms < r->end_ms)
+        return; /* The next vote may tell
+                                                         * why. */
     else if (!sl_proposer_retry_for_membership(n, now, r, c))
         sl_proposer_finish_no_quorum(n, now, r, c);
 }
 
-/* If there was a lease, every majority has a node that had it. */
+/* If there was a lease, every majority contains a node that had it. */
 static void evaluate_release(struct sl_node *n, struct sl_now now,
                              struct sl_proposer_request *r,
                              const struct sl_proposer_count *c)
@@ -121,8 +125,8 @@ static void evaluate_votes(struct sl_node *n, struct sl_now now,
     sl_proposer_finish(n, now, r, SLUICE_OK);
 }
 
-/* The vote with the lease that a majority has; or, if some nodes do not answer, may have. -1:
- * there is none. */
+/* Returns the position of the vote with the lease that a majority has, or may have
+ * if some nodes do not answer. Returns -1 if there is none. */
 static int find_held(const struct sl_proposer_request *r,
                      const struct sl_proposer_count *c)
 {
@@ -134,7 +138,7 @@ static int find_held(const struct sl_proposer_request *r,
         uint32_t same = sl_proposer_same_fence(r, c->members, v->fence);
         bool may = (v->flags & SL_FLAG_AGREED) != 0 && same + mute >= c->majority;
         if (same < c->majority && !(c->open == 0 && may)) continue;
-        /* Of several copies of a lease, the one with the newest value counts. */
+        /* Of several copies of a lease, use the one with the newest value. */
         const struct sl_proposer_vote *b = best < 0 ? NULL : &r->votes[best];
         if (b == NULL || v->fence > b->fence ||
             (v->fence == b->fence && v->stamp > b->stamp))

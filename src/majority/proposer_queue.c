@@ -1,4 +1,4 @@
-/* proposer_queue.c - the requests of this node that wait for a key. */
+/* proposer_queue.c - the queue of this node's requests that wait for a key. */
 #include <assert.h>
 
 #include "majority/proposer.h"
@@ -38,13 +38,14 @@ void sl_proposer_queue_join(struct sl_node *n, struct sl_node_key *k,
     sl_waits_add(&n->waits, &k->by_age, &r->by_age);
 }
 
-/* Another request is first now. */
+/* Wake the request that is now the first. */
 static void wake_new_head(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {
     struct sl_proposer_request *r = sl_proposer_queue_head(k);
     if (!k->lease.live) sl_proposer_wake(n, now, k);
     else if (r != NULL && !r->in_round && r->try_ms == SL_NEVER) {
-        /* The expiry of the lease wakes it; but the message about that may be lost. */
+        /* The expiry of the lease wakes the request, but the message about it may be
+         * lost. */
         r->try_ms = now.ms + SL_PROPOSER_RETRY_MS +
                     sl_random_below(&n->random, SL_PROPOSER_RETRY_MS);
         sl_proposer_schedule(n, r);
@@ -71,7 +72,8 @@ void sl_proposer_queue_leave(struct sl_node *n, struct sl_now now,
     sl_node_key_schedule(n, k);
 }
 
-/* The first waiter tries soon, but not at once: those of other nodes try, too. */
+/* Let the first waiter try soon, but after a random delay, because the first waiters
+ * of other nodes also try. */
 static void wake_first(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
 {
     struct sl_proposer_request *r = sl_proposer_queue_head(k);

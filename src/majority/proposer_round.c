@@ -3,7 +3,7 @@
 
 #include "majority/proposer.h"
 
-#define STRANGER_MS 20 /* By then a node that lags has learned the membership. */
+#define STRANGER_MS 20 /* A node that lags learns the membership within this time. */
 
 void sl_proposer_forget_votes(struct sl_node *n, struct sl_proposer_request *r)
 {
@@ -83,12 +83,14 @@ void sl_proposer_start_round(struct sl_node *n, struct sl_now now,
     }
     r->sent_ms = now.ms;
     r->end_ms = sl_ms_after(now.ms, sl_node_shrink_ms(r->lease_ms));
-    /* Clocks are rounded down: the wait may have been almost a millisecond shorter. */
+    /* Clocks are rounded down, so the wait may have been almost a millisecond
+     * shorter. */
     r->waited_ms = now.ms - r->since_ms - SL_NODE_GRAIN_MS;
     if (r->waited_ms < 0) r->waited_ms = 0;
     r->votes_end_ms = sl_ms_after(now.ms, sl_node_answer_ms(n));
     r->hard_end_ms = r->votes_end_ms;
-    /* A waiter begins another round soon. Other requests give a hanging node more time. */
+    /* A waiter soon begins another round. Other requests give a node that hangs more
+     * time. */
     if (!r->waits &&
         r->hard_end_ms < now.ms + SL_PROPOSER_PATIENCE * n->limits.answer_ms)
         r->hard_end_ms = now.ms + SL_PROPOSER_PATIENCE * n->limits.answer_ms;
@@ -117,7 +119,8 @@ void sl_proposer_ask_again(struct sl_node *n, struct sl_now now,
             sl_node_send(n, now, list->at[i].id, &m);
 }
 
-/* --- Votes are counted ------------------------------------------------------------ */
+/* --- Counting votes
+ * -------------------------------------------------------------------- */
 
 uint32_t sl_proposer_same_fence(const struct sl_proposer_request *r, uint32_t members,
                                 sl_fence fence)
@@ -141,8 +144,8 @@ static void count_held(const struct sl_proposer_request *r,
         if (same > c->granted) c->granted = same;
         return;
     }
-    /* A vote does not name the owner of a reservation; the request that it rejects comes after
-     * that owner. */
+    /* A vote does not name the owner of a reservation, but that owner has a better
+     * rank than the request that the vote rejects. */
     bool known = v->verdict == SL_VERDICT_HELD || (v->flags & SL_FLAG_TURN) != 0;
     const struct sl_attempt_rank rival = {v->priority, v->owner},
                                  mine = {r->priority, r->owner};
@@ -177,7 +180,7 @@ struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
                 c.silent++;
                 if (v->left_ms > c.silent_ms) c.silent_ms = v->left_ms;
                 break;
-            default: /* No vote, or none that fits this request. */
+            default: /* No vote, or a verdict that does not apply to this request. */
                 if (v->gone || v->verdict != SL_VERDICT_NONE) c.missing++;
                 else c.open++;
         }
@@ -210,9 +213,11 @@ bool sl_proposer_retry_for_membership(struct sl_node *n, struct sl_now now,
     return true;
 }
 
-/* --- Votes come in ---------------------------------------------------------------- */
+/* --- Receiving votes
+ * ------------------------------------------------------------------- */
 
-/* Continue above the fences that others have seen, unless their clock was days ahead. */
+/* Continue above the fences that other nodes have seen, unless their clocks were
+ * days ahead. */
 static void hear_fence(struct sl_node *n, struct sl_now now, sl_fence ceiling)
 {
     if (ceiling > n->fence_last && ceiling <= sl_node_fence_max(n, now) &&
@@ -235,7 +240,7 @@ void sl_proposer_receive_vote(struct sl_node *n, struct sl_now now, sl_node_id f
     if (!sl_node_text_set(n, &v->value, m->value) ||
         !sl_node_text_set(n, &v->note, m->note) ||
         !sl_node_text_set(n, &v->client, m->client))
-        return; /* Out of memory: as if the vote were lost. */
+        return; /* Out of memory: treat the vote as lost. */
     v->verdict = m->verdict;
     v->flags = m->flags;
     v->owner = m->owner;

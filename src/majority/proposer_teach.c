@@ -1,4 +1,4 @@
-/* proposer_teach.c - a proposer teaches agreed leases to the nodes that may lack them. */
+/* proposer_teach.c - teaches agreed leases to the nodes that may lack them. */
 #include "majority/proposer.h"
 
 void sl_proposer_announce(struct sl_node *n, struct sl_now now,
@@ -11,7 +11,8 @@ void sl_proposer_announce(struct sl_node *n, struct sl_now now,
     m->type = SL_MESSAGE_TEACH;
     m->round = 0;
     for (uint32_t i = 0; i <= list->count; i++) {
-        /* This node learns it last, so that it publishes events in the same order as others. */
+        /* This node is last, so that it publishes events in the same order as the
+         * others. */
         if (i < list->count && list->at[i].id == n->id) {
             self = (int)i;
             continue;
@@ -27,7 +28,8 @@ void sl_proposer_announce(struct sl_node *n, struct sl_now now,
     }
 }
 
-/* The client is needed for events that are pushed to it, and for RELEASE without a fence. */
+/* The session is needed for events that are pushed to the client, and for RELEASE
+ * without a fence. */
 void sl_proposer_note_grant(const struct sl_proposer_request *r)
 {
     struct sl_node_key *k = r->key;
@@ -42,7 +44,7 @@ void sl_proposer_note_grant(const struct sl_proposer_request *r)
     if (r->end_ms > l->sure_ms) l->sure_ms = r->end_ms;
 }
 
-/* Teach a lease, if it is certainly agreed now. */
+/* Teach a lease if it is certainly agreed now. */
 static void teach_one(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                       sl_node_id to)
 {
@@ -65,8 +67,8 @@ static void teach_one(struct sl_node *n, struct sl_now now, struct sl_node_key *
     sl_node_send(n, now, to, &m);
 }
 
-/* The most per heartbeat, since other messages queue behind it. A lease counts as at least
- * BATCH_BYTES / BATCH_LEASES bytes. */
+/* Limits per heartbeat, because other messages queue behind these. Each lease counts
+ * BATCH_BYTES / BATCH_LEASES bytes in addition to its texts. */
 #define BATCH_LEASES 64
 #define BATCH_BYTES 65536
 
@@ -81,7 +83,7 @@ void sl_proposer_teach_peer(struct sl_node *n, struct sl_now now,
 {
     void *k;
     size_t bytes = 0;
-    if (peer->silent_ms > now.ms) { /* It would ignore the message. */
+    if (peer->silent_ms > now.ms) { /* The peer would ignore the message. */
         peer->teach_ms = sl_ms_after(peer->silent_ms, n->limits.heartbeat_ms);
         return;
     }
