@@ -1,22 +1,24 @@
-/* election.c - when this node claims the next term, and until when it may grant as keeper. */
+/* election.c - decides when this node claims the next term, and until when it may
+ * grant as keeper. */
 #include "failover/election.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* What a node reports about the keeper is valid for DOUBT_VALID_MS; it repeats it earlier. */
+/* A node's report about the keeper is valid for DOUBT_VALID_MS; the node repeats it
+ * earlier. */
 #define DOUBT_VALID_MS 2000
 #define DOUBT_REPEAT_MS 500
 
-#define RETRY_MS \
-    250 /* The delay before a failed read, claim or renewal is tried again. */
+#define RETRY_MS 250 /* Delay before a failed read, claim or renewal is retried. */
 
-/* A storage that has been quiet for PROBE_HEARTBEATS is asked whether it answers. If it
- * answers after more than GAP_HEARTBEATS, it was away. */
+/* If the storage has not answered anything for PROBE_HEARTBEATS heartbeats, read the
+ * term to see whether it answers. If it answers after more than GAP_HEARTBEATS
+ * heartbeats, it was unavailable. */
 #define PROBE_HEARTBEATS 2
 #define GAP_HEARTBEATS 4
 
-#define SLEPT_MS 1000 /* A call that comes so late means that this node was asleep. */
+#define SLEPT_MS 1000 /* If a call is this late, the node was suspended. */
 #define ORDERS_MAX 16u
 
 const struct sl_election_settings sl_election_settings_default = {
@@ -24,10 +26,10 @@ const struct sl_election_settings sl_election_settings_default = {
 
 struct election_peer {
     bool member;
-    enum sl_peer_state sight; /* The state of our connection with it, */
-    sl_ms since_ms;           /* since then. */
-    uint64_t doubt_term;      /* It reported about the keeper of this term: */
-    enum sl_peer_state doubt; /* its connection with the keeper, */
+    enum sl_peer_state sight; /* The state of our connection to it, */
+    sl_ms since_ms;           /* and since when. */
+    uint64_t doubt_term;      /* It reported on the keeper of this term: */
+    enum sl_peer_state doubt; /* the state of its connection to the keeper, */
     sl_ms doubt_at_ms;        /* at this time. */
 };
 
@@ -35,21 +37,21 @@ struct sl_election {
     struct sl_election_settings settings;
     enum sl_election_state state;
     struct sl_storage_term current; /* The last known term. */
-    bool known;                     /* `current` is what the storage said. */
+    bool known;                     /* Whether the storage has confirmed `current`. */
     uint64_t term_min;              /* Lower terms have ended. */
-    uint32_t announced_node;        /* The last KEEPER order: its node, */
+    uint32_t announced_node;        /* The node in the last KEEPER order, */
     uint64_t announced_term;        /* and its term. */
     sl_ms heartbeat_seen_ms;        /* When the current heartbeat was first seen. */
-    bool storage_answers;           /* At the last attempt, */
-    sl_ms answered_ms;              /* which was then; */
-    sl_ms answers_since_ms;         /* and without a gap since then. */
-    sl_ms known_at_ms; /* When the last READ_TERM that was answered was asked for. */
+    bool storage_answers;           /* Whether it answered the last request, */
+    sl_ms answered_ms;              /* when it last answered, */
+    sl_ms answers_since_ms;         /* and since when it has answered without a gap. */
+    sl_ms known_at_ms; /* When the last answered READ_TERM was requested. */
 
     bool reading, claiming, renewing; /* An order is outstanding. */
-    sl_ms read_ms, renew_ms;          /* When to order the next; SL_NEVER. */
-    sl_ms claim_ms;                   /* No claim before that; 0: at any time. */
+    sl_ms read_ms, renew_ms;          /* When to order the next one, or SL_NEVER. */
+    sl_ms claim_ms;                   /* Do not claim before this time; 0: no limit. */
     sl_ms doubt_ms;                   /* When to repeat our report about the keeper. */
-    uint64_t claimed_term;            /* The term that the last claim compares. */
+    uint64_t claimed_term;            /* The term in the last claim. */
     bool renew_now;
     sl_ms leading_since_ms;
     sl_ms authority_end_ms;
@@ -57,7 +59,7 @@ struct sl_election {
     size_t member_count;
     uint64_t claims, refused;
 
-    struct sl_election_order orders[ORDERS_MAX]; /* A ring. */
+    struct sl_election_order orders[ORDERS_MAX]; /* A ring buffer. */
     size_t first, count;
 };
 
@@ -68,8 +70,9 @@ static struct sl_election_order *order_at(struct sl_election *e, size_t i)
     return &e->orders[(e->first + i) % ORDERS_MAX];
 }
 
-/* The ring never overflows: at most one READ_TERM, CLAIM and RENEW is outstanding, LEAD and
- * STOP alternate, and a new DOUBT or KEEPER replaces one that was not fetched. */
+/* Remove all unfetched orders of a type. The ring never overflows: at most one
+ * READ_TERM, CLAIM and RENEW is outstanding, LEAD and STOP alternate, and a new
+ * DOUBT or KEEPER replaces one that has not been fetched. */
 static void drop_orders(struct sl_election *e, enum sl_election_order_type type)
 {
     size_t kept = 0;
@@ -124,7 +127,7 @@ static void renew(struct sl_election *e)
                                         .term = e->current.term});
 }
 
-/* Orders KEEPER, if the keeper is not the one that was announced last. */
+/* Order KEEPER, unless this keeper was announced last. */
 static void announce_keeper(struct sl_election *e)
 {
     bool ours = e->current.node == e->settings.self && e->state != SL_ELECTION_LEADING;
@@ -167,8 +170,9 @@ static sl_ms silence_end_ms(const struct sl_election *e)
     return k->since_ms + e->settings.silence_ms;
 }
 
-/* A short silence is no doubt: a node that has just started has heard of nobody, and would
- * form a majority with a node that cannot reach the keeper. */
+/* Returns the state of the keeper to report. A short silence is not reported: a node
+ * that has just started has not heard from any node, and would form a majority with
+ * one node that cannot reach the keeper. */
 static enum sl_peer_state doubt_of_keeper(const struct sl_election *e, sl_ms now)
 {
     enum sl_peer_state sight = sight_of_keeper(e);
@@ -176,7 +180,8 @@ static enum sl_peer_state doubt_of_keeper(const struct sl_election *e, sl_ms now
     return sight;
 }
 
-/* Reports our view of the keeper to all nodes, and repeats a doubt: messages may be lost. */
+/* Report our view of the keeper to all nodes. Repeat a doubt, because messages may
+ * be lost. */
 static void send_doubt(struct sl_election *e, sl_ms now)
 {
     enum sl_peer_state sight = doubt_of_keeper(e, now);
@@ -192,8 +197,8 @@ static void send_doubt(struct sl_election *e, sl_ms now)
                                         .sight = sight});
 }
 
-/* Counts the nodes, with this one, that do not see the keeper. With `closed`, only those
- * whose connection with it is closed. */
+/* Count the nodes, including this one, that do not see the keeper. If `closed` is
+ * set, count only those whose connection to the keeper is closed. */
 static uint32_t count_doubts(const struct sl_election *e, sl_ms now, bool closed)
 {
     enum sl_peer_state own = sight_of_keeper(e);
@@ -215,7 +220,8 @@ static bool is_majority(const struct sl_election *e, uint32_t n)
 
 /* --- Reasons to claim ----------------------------------------------------------------- */
 
-/* Since when the keeper has sent no heartbeat, though we would have seen it; or SL_NEVER. */
+/* Returns since when the keeper has sent no heartbeat that we would have seen, or
+ * SL_NEVER. */
 static sl_ms heartbeat_missing_since(const struct sl_election *e)
 {
     if (!e->storage_answers) return SL_NEVER;
@@ -231,8 +237,9 @@ static bool should_claim_term(const struct sl_election *e, sl_ms now)
     return now >= silence_end_ms(e) && is_majority(e, count_doubts(e, now, false));
 }
 
-/* When to read the term: the keeper has been silent for long enough; or nothing else would
- * show that the storage answers, without which silence means nothing. */
+/* Returns when to read the term. Either the keeper has been silent long enough, or
+ * we must find out whether the storage answers. If the storage does not answer, the
+ * keeper's silence means nothing. */
 static sl_ms silence_due(const struct sl_election *e)
 {
     if (e->state != SL_ELECTION_WATCHING || !e->known || e->reading || !is_member(e) ||
@@ -243,7 +250,7 @@ static sl_ms silence_due(const struct sl_election *e)
     return probe < silence ? probe : silence;
 }
 
-/* Orders a claim or a read of the term, if there is a reason. */
+/* Order a claim or a read of the term if there is a reason. */
 static void consider(struct sl_election *e, sl_ms now)
 {
     if (e->state != SL_ELECTION_WATCHING || !is_member(e)) return;
@@ -272,8 +279,8 @@ static sl_ms next_due(const struct sl_election *e)
     return due;
 }
 
-/* If this call comes much later than it was due, this node was asleep. It heard of nobody
- * meanwhile, and must not count that as silence of others. */
+/* If this call is much later than it was due, this node was suspended. It heard from
+ * no node meanwhile, and must not count that time as silence of other nodes. */
 static void note_sleep(struct sl_election *e, sl_ms now)
 {
     sl_ms due = next_due(e);
@@ -282,7 +289,7 @@ static void note_sleep(struct sl_election *e, sl_ms now)
         if (e->at[i].sight != SL_PEER_UP) e->at[i].since_ms = now;
 }
 
-/* The storage, or its watch, says that this is the term. */
+/* Handle a term that the storage or its watch has reported. */
 static void learn(struct sl_election *e, sl_ms now, const struct sl_storage_term *r)
 {
     bool newer = !e->known || r->term > e->current.term;
@@ -293,14 +300,15 @@ static void learn(struct sl_election *e, sl_ms now, const struct sl_storage_term
     e->current = *r;
     e->known = true;
     if (!newer) return;
-    stop(e); /* If this node leads, a newer term is that of another node. */
+    stop(e); /* If this node leads, the newer term belongs to another node. */
     if (e->state == SL_ELECTION_CLAIMING && !e->claiming)
         e->state = SL_ELECTION_WATCHING;
     announce_keeper(e);
     send_doubt(e, now);
 }
 
-/* The known term has ended: this one is current, or a later one. */
+/* Forget the current term, which has ended. The current term is now this one or a
+ * later one. */
 static void forget_term(struct sl_election *e, uint64_t term)
 {
     e->known = false;
@@ -308,9 +316,10 @@ static void forget_term(struct sl_election *e, uint64_t term)
     read_term(e);
 }
 
-/* --- Results of the storage ------------------------------------------------------------ */
+/* --- Storage results
+ * -------------------------------------------------------------------- */
 
-/* Returns whether the storage answered. */
+/* Record whether the storage answered. Returns true if it did. */
 static bool note_answer(struct sl_election *e, sl_ms now, int status)
 {
     bool yes = status == SLUICE_OK || status == SLUICE_ESTALE;
@@ -319,8 +328,9 @@ static bool note_answer(struct sl_election *e, sl_ms now, int status)
         if (e->state != SL_ELECTION_LEADING && !e->reading) e->read_ms = now + RETRY_MS;
         return false;
     }
-    /* After a gap the storage was away, or this node was asleep. The keeper may not have
-     * reached the storage either, so its silence is counted from now on. */
+    /* After a gap, the storage was unavailable or this node was suspended. The
+     * keeper may also have been unable to reach the storage, so count its silence
+     * from now on. */
     if (!e->storage_answers ||
         now - e->answered_ms > GAP_HEARTBEATS * e->settings.heartbeat_ms)
         e->answers_since_ms = now;
@@ -370,7 +380,8 @@ static void lead(struct sl_election *e, sl_ms now, sl_ms asked_ms,
     before.term = e->claimed_term;
     e->state = SL_ELECTION_LEADING;
     e->leading_since_ms = now;
-    /* A renewal of an older term may still be outstanding: there is one at a time. */
+    /* A renewal of an older term may still be outstanding; only one is sent at a
+     * time. */
     e->renew_now = false;
     e->current = d->term_record;
     e->current.term = e->term_min = d->term;
@@ -392,8 +403,8 @@ static void lead(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                                         .sight = SL_PEER_UP});
 }
 
-/* Whether this term, which we claimed, is still the last one: the watch may have been
- * faster. */
+/* Whether the term that we claimed is still the last one. The watch may have
+ * reported a newer one. */
 static bool is_current(const struct sl_election *e, uint64_t term)
 {
     if (term < e->term_min) return false;
@@ -416,8 +427,8 @@ void sl_election_claimed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
         e->refused++;
         learn(e, now, &d->term_record);
     }
-    /* Pause: another node may be about to become keeper, and a storage that failed needs
-     * time. */
+    /* Pause, because another node may be about to become the keeper, and a storage
+     * that failed needs time. */
     e->claim_ms = now + RETRY_MS;
     consider(e, now);
 }
@@ -428,14 +439,14 @@ void sl_election_renewed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
     bool known = note_answer(e, now, d->status);
     e->renewing = false;
     if (e->state != SL_ELECTION_LEADING) return;
-    if (asked_ms < e->leading_since_ms) { /* A renewal of an older term. */
+    if (asked_ms < e->leading_since_ms) { /* This renewal was for an older term. */
         if (e->renew_now) e->renew_ms = now;
         return;
     }
     if (d->status == SLUICE_ESTALE) {
         learn(e, now, &d->term_record);
         if (e->state != SL_ELECTION_LEADING) return;
-        stop(e); /* The answer does not name the term that is current. */
+        stop(e); /* The answer does not name the current term. */
         forget_term(e, e->current.term + 1);
         return;
     }
@@ -500,7 +511,9 @@ void sl_election_peer_doubts(struct sl_election *e, sl_ms now, uint32_t from,
     x->doubt_term = term;
     x->doubt = sight;
     x->doubt_at_ms = now;
-    if (e->known && term > e->current.term) read_term(e); /* That node knows more. */
+    if (e->known && term > e->current.term)
+        read_term(e); /* That node knows a newer
+                                                           * term. */
     consider(e, now);
 }
 
@@ -536,7 +549,8 @@ void sl_election_tick(struct sl_election *e, sl_ms now)
     consider(e, now);
 }
 
-/* --- Life ------------------------------------------------------------------------------- */
+/* --- Creation and destruction
+ * ----------------------------------------------------------- */
 
 struct sl_election *sl_election_new(const struct sl_election_settings *s, sl_ms now)
 {
@@ -561,7 +575,8 @@ void sl_election_free(struct sl_election *e)
     free(e);
 }
 
-/* --- Queries and invariants ----------------------------------------------------------------------------- */
+/* --- Queries and invariants
+ * ------------------------------------------------------------- */
 
 void sl_election_view(const struct sl_election *e, struct sl_election_view *out)
 {
