@@ -1,4 +1,5 @@
-/* main.c - sluice-server: reads the settings, makes the arbiters of the deployment, runs the loop. */
+/* main.c - sluice-server: reads the settings, creates the arbiters of the deployment, runs the
+ * event loop. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -40,8 +41,9 @@ static void say_ready(void)
     close(fd);
 }
 
-/* Memory contains passwords, and others may read a core file. A size limit of 0 does not stop a
- * program that collects cores through a pipe, so coredump_filter leaves memory out as well. */
+/* Keep memory out of core files, because it contains passwords and other users may read the core. A
+ * size limit of 0 does not stop a program that receives cores through a pipe, so this also excludes
+ * memory with coredump_filter. */
 static void keep_from_cores(void)
 {
     const struct rlimit none = {0, 0};
@@ -66,7 +68,7 @@ static int start_state(struct server *s)
     return status == 0 && sl_majority_start(s) == 0 ? 0 : -1;
 }
 
-/* The arbiters of this deployment, in the order in which a turn pumps them. */
+/* Create the arbiters of this deployment, in the order in which the event loop pumps them. */
 static int start_arbiters(struct server *s)
 {
     struct arbiters *a = &s->arbiters;
@@ -94,17 +96,18 @@ static int serve(struct sl_settings *settings)
     int directory = sl_directory_open(&s.directory, settings);
     s.has_directory = directory == 1;
     if (directory < 0 || sl_server_listen(&s) != 0) return EXIT_COULD_NOT;
-    /* Last, since it marks the grants of a clean stop as taken over. */
+    /* Do this last, because it marks the grants of a clean stop as taken over. */
     if (start_state(&s) != 0) {
         sl_server_stop_listening(&s);
         return EXIT_COULD_NOT;
     }
     if (sl_transactions_start(&s) != 0 || start_arbiters(&s) != 0) {
         sl_server_stop_listening(&s);
-        sl_state_stop(&s); /* Nothing was granted meanwhile. */
+        sl_state_stop(&s); /* The server has granted nothing yet. */
         return EXIT_COULD_NOT;
     }
-    /* Not earlier: an administrator or a script takes these lines for a server that serves. */
+    /* Log this only now: administrators and scripts rely on these lines to know that the server is
+     * ready. */
     sl_server_log_listening(&s);
     if (s.links != NULL) sl_links_log_listening(&s);
     sl_log(SL_LOG_INFO, "ready: sluice " SLUICE_VERSION, NULL);
@@ -118,7 +121,8 @@ static int serve(struct sl_settings *settings)
     return status;
 }
 
-/* If standard input, output or error is closed, the next file opened would take its place. */
+/* Open standard input, output and error if they are closed. Otherwise the next file opened would
+ * take the place of one of them. */
 static void open_standard_files(void)
 {
     for (int fd = open("/dev/null", O_RDWR); fd >= 0; fd = dup(fd))
@@ -148,7 +152,7 @@ static void warn_of_secrets(const struct sl_settings *set)
     if (set->config_has_secret) warn_of_file("config", set->config);
 }
 
-/* From here on errors go to the log, in the format of the settings. */
+/* From here on, errors go to the log, in the format that the settings select. */
 static int set_up(struct sl_settings *settings)
 {
     sl_log_setup((enum sl_log_format)settings->log_format,

@@ -1,4 +1,4 @@
-/* request.c - the life of a request: submitted, kept, answered or withdrawn. */
+/* request.c - submits, keeps, answers and withdraws requests. */
 #include "server/request.h"
 
 #include <assert.h>
@@ -9,9 +9,10 @@
 #include "server/command/reply.h"
 #include "server/forward/proxy.h"
 
-#define TICKET_BITS 16 /* The low bits number requests; the others are the session. */
-#define BLOCK_BYTES_MIN 480u  /* Most requests fit into this. */
-#define SPARE_BYTES_MAX 1024u /* The server does not reuse a larger block. */
+/* The low bits are the number of the request; the others are the session. */
+#define TICKET_BITS 16
+#define BLOCK_BYTES_MIN 480u  /* Large enough for most requests. */
+#define SPARE_BYTES_MAX 1024u /* The server does not reuse blocks larger than this. */
 
 /* --- The memory of kept requests ------------------------------------------- */
 
@@ -22,7 +23,7 @@ static size_t digits(size_t n)
     return count;
 }
 
-/* Bytes of "*2\r\n" or "$5\r\n". */
+/* Return the length of a protocol header such as "*2\r\n" or "$5\r\n". */
 static size_t header_bytes(size_t n)
 {
     return 1 + digits(n) + 2;
@@ -51,7 +52,7 @@ static size_t block_bytes(const struct request *r)
     return sizeof *r + r->n * sizeof *r->at + command_bytes(r->at, r->n);
 }
 
-/* Make sure that the spare block has this many bytes. False: out of memory. */
+/* Make sure that the spare block has this many bytes. Returns false if out of memory. */
 static bool has_block(struct server *s, size_t bytes)
 {
     if (s->spare_request_bytes >= bytes) return true;
@@ -71,7 +72,8 @@ bool sl_request_reserve(struct request *r)
     return false;
 }
 
-/* A command that is allowed before AUTH may contain a password, so its memory is erased. */
+/* Free the memory of a request. Erase it first if the command is allowed before AUTH, because it
+ * may contain a password. */
 static void free_block(struct request *r)
 {
     struct server *s = r->s;
@@ -89,14 +91,14 @@ static void detach(struct request *r)
     struct server *s = r->s;
     assert(r->kept && !sl_list_empty(&r->of_conn));
     assert(sl_list_empty(
-        &r->place)); /* The module that has put it on a list removes it. */
+        &r->place)); /* The module that put the request on a list has removed it. */
     assert(s->blocked_count > 0 && s->buffer_bytes >= r->size);
     sl_list_remove(&r->of_conn);
     s->blocked_count--;
     s->buffer_bytes -= r->size;
 }
 
-/* Write the command behind k in the protocol, and point k->at at the arguments in it. */
+/* Encode the command in the memory after k, and point k->at at the arguments there. */
 static void copy_arguments(struct request *k, const struct request *r)
 {
     struct sl_bytes *args = (struct sl_bytes *)(k + 1);
@@ -141,7 +143,7 @@ struct request *sl_request_keep(struct request *r)
     size_t size = s->spare_request_bytes;
     s->spare_request = NULL;
     s->spare_request_bytes = 0;
-    if (size > SPARE_BYTES_MAX) { /* It was reserved for a larger request. */
+    if (size > SPARE_BYTES_MAX) { /* The block was reserved for a larger request. */
         void *less = realloc(k, block_bytes(r));
         if (less != NULL) {
             k = less;

@@ -1,4 +1,4 @@
-/* server.c - the loop: its clock, its turns and their budget, and the start of the server. */
+/* server.c - the event loop: its clock, the budget of each turn, and the start of the server. */
 #include "server/server.h"
 
 #include <errno.h>
@@ -19,8 +19,8 @@
 #include "server/observe/log.h"
 #include "server/observe/memory.h"
 
-/* The budget of one turn of the loop, and its time. A turn should stay well below 5 ms: an effect
- * costs about a microsecond, sending to a connection five to ten. */
+/* The budget of one turn of the event loop: work and time. A turn should stay well below 5 ms. An
+ * effect costs about a microsecond; sending to a connection costs five to ten. */
 #define TURN_NS 2000000u
 #define EFFECTS_A_TURN 512u
 #define FLUSHES_A_TURN 128u
@@ -53,7 +53,7 @@ bool sl_server_turn_is_long(const struct server *s)
     return read_clock_ns(CLOCK_BOOTTIME) - s->turn_ns > TURN_NS;
 }
 
-/* When something is due next: in an arbiter, a delayed AUTH, or a lingering session. */
+/* Return when the next work is due: in an arbiter, a delayed AUTH, or a lingering session. */
 static sl_ms next_due(const struct server *s)
 {
     sl_ms due = sl_arbiters_due(s), other;
@@ -62,7 +62,8 @@ static sl_ms next_due(const struct server *s)
     return due;
 }
 
-/* The timer may expire too early, but not too late. So it is set again only for an earlier time. */
+/* Set the timer again only for an earlier time: the timer may expire too early, but not too
+ * late. */
 static void set_clock(struct server *s)
 {
     sl_ms due = next_due(s);
@@ -108,7 +109,7 @@ static void on_second(uv_timer_t *timer)
 
 /* --- A turn of the loop --------------------------------------------------- */
 
-/* Connections that have sent more than their share, round robin. */
+/* Serve the connections that have sent more than their share, round-robin. */
 static void work_on_ready(struct server *s)
 {
     uint64_t begin_ns = s->now_ns;
@@ -121,7 +122,7 @@ static void work_on_ready(struct server *s)
     }
 }
 
-/* Once a turn, before the loop polls: begin with what the last turn has left. */
+/* Runs once per turn, before the loop polls. Begins with the work that the last turn left. */
 static void on_prepare(uv_prepare_t *handle)
 {
     struct server *s = handle->data;
@@ -142,7 +143,7 @@ static void on_prepare(uv_prepare_t *handle)
     sl_server_settle(s);
 }
 
-/* While it is active the loop does not sleep; that is all it is for. */
+/* The handle does nothing; while it is active, the loop does not sleep. */
 static void on_idle(uv_idle_t *handle)
 {
     (void)handle;
@@ -162,7 +163,8 @@ void sl_server_spend(struct server *s, size_t steps)
 void sl_server_count_effect(struct server *s, bool costly)
 {
     bool check = --s->effects_left % 4 == 0 || costly;
-    if (check && sl_server_turn_is_long(s)) s->effects_left = 0; /* After this one. */
+    /* This is the last effect of this turn. */
+    if (check && sl_server_turn_is_long(s)) s->effects_left = 0;
 }
 
 void sl_server_go_on(struct server *s)
@@ -202,10 +204,12 @@ static int fail(const char *what, const char *why)
     return -1;
 }
 
-#define OWN_FILES 25      /* Files besides connections-max; */
-#define OWN_FILES_NODE 96 /* more of a node: links, and callers at the node port. */
+#define OWN_FILES 25 /* Open files in addition to connections-max. */
+/* Additional files of a node, for links and connections to the node port. */
+#define OWN_FILES_NODE 96
 
-/* Raise the limit of open files to connections-max, or lower connections-max to the limit. */
+/* Raise the limit on open files to fit connections-max, or lower connections-max to fit the
+ * limit. */
 static void raise_file_limit(struct server *s)
 {
     struct rlimit r;

@@ -30,7 +30,7 @@ enum kind {
 };
 
 #define SECRET_BYTES_MIN 16u
-#define NAME_SHOWN 60u /* Bytes of an unknown name in an error. */
+#define NAME_SHOWN 60u /* Maximum bytes of an unknown name that an error shows. */
 
 struct row {
     const char *name;
@@ -49,7 +49,7 @@ static const struct row rows[] = {
 };
 #define ROWS (sizeof rows / sizeof *rows)
 
-/* A name for a number: one of a fixed set of values, or a unit. */
+/* The name of a number: one of a fixed set of values, or a unit. */
 struct choice {
     const char *text;
     int64_t n;
@@ -72,7 +72,8 @@ static const struct choice sizes[] = {{"", 1},        {"b", 1},       {"k", 1 <<
                                       {"m", 1 << 20}, {"g", 1 << 30}, {0}};
 static const struct choice none[] = {{"", 1}, {0}};
 
-/* The names of the values of a kind, in the order of the values. NULL: any number is a value. */
+/* Return the names of the values of a kind, in the order of the values; NULL: any number is
+ * allowed. */
 static const struct choice *choices_of(enum kind kind)
 {
     switch (kind) {
@@ -108,7 +109,7 @@ static char **text_of(struct sl_settings *s, const struct row *r)
 
 /* --- One value ------------------------------------------------------------ */
 
-/* Where a value comes from, for error messages. */
+/* The source of a value, for error messages. */
 struct place {
     const char *file; /* NULL: the command line. */
     int line;
@@ -242,7 +243,7 @@ static const struct row *find_row(const char *name, size_t n)
     return NULL;
 }
 
-/* Report a name that no setting has; `dashes` is "--" for an option. */
+/* Report an unknown setting; `dashes` is "--" for an option. */
 static int reject_name(const char *what, const char *dashes, struct sl_bytes name,
                        const struct place *p)
 {
@@ -263,21 +264,22 @@ static int reject_name(const char *what, const char *dashes, struct sl_bytes nam
 
 /* --- The configuration file ----------------------------------------------- */
 
-/* The value of a line. */
+/* The value in a line of the configuration file. */
 struct value {
     char *text;
-    bool quoted, commented; /* It had quotes; a comment follows it. */
+    bool quoted, commented; /* The value was in quotes; a comment follows the value. */
 };
 
 struct reading {
     struct sl_settings *settings;
-    const bool *by_flag; /* Settings of the command line, which take precedence. */
+    /* Settings given on the command line, which take precedence. */
+    const bool *by_flag;
     bool seen[ROWS];
     struct place place;
     bool bad;
 };
 
-/* Whether several lines can set it. Their values are joined. */
+/* Whether several lines can set this setting. Their values are joined. */
 static bool is_list(const struct row *r)
 {
     return r->offset == offsetof(struct sl_settings, peers);
@@ -293,9 +295,9 @@ static int add_to_list(struct reading *r, const struct row *row, const char *val
     return 0;
 }
 
-/* Make the name of a file relative to the directory of the configuration file. systemd copies the
- * files that only root can read into one directory (LoadCredential=), so the same configuration
- * file works with the originals and with the copies. */
+/* Resolve a file name relative to the directory of the configuration file. systemd copies files
+ * that only root can read into one directory (LoadCredential=), so the same configuration file
+ * works with the originals and with the copies. */
 static int set_file(struct reading *r, const struct row *row, const char *name)
 {
     char *path;
@@ -334,13 +336,14 @@ static void take_setting(struct reading *r, const char *name, const struct value
     if (row != NULL) r->seen[i] = true;
     if (row != NULL && is_secret(row) && *value->text != '\0')
         r->settings->config_has_secret = true;
-    if (status != 0) r->bad = true; /* All errors are reported, not only the first. */
+    /* Continue, to report all errors, not only the first. */
+    if (status != 0) r->bad = true;
 }
 
 #define FILE_BYTES_MAX (1u << 20)
 #define LINE_BYTES_MAX 4096u
 
-/* Remove the blanks at both ends, in place. */
+/* Remove the blanks at both ends of the text, in place. */
 static char *trim(char *text)
 {
     while (isspace((unsigned char)*text)) text++;
@@ -354,7 +357,8 @@ static bool begins_comment(const char *text)
     return *text == '#' || *text == ';';
 }
 
-/* A value in quotes, which contains no quotes of the same kind: there are no escapes. */
+/* Parse a value in quotes. It cannot contain quotes of the same kind, because there are no
+ * escapes. */
 static const char *cut_quoted(char *text, struct value *out)
 {
     char *end = strchr(text + 1, *text);
@@ -368,8 +372,8 @@ static const char *cut_quoted(char *text, struct value *out)
     return NULL;
 }
 
-/* Find the value in the text behind the equals sign, and remove quotes, blanks and a comment: "#"
- * or ";" after a blank. Returns NULL, or what is wrong. Changes the text. */
+/* Find the value in the text after the equals sign, and remove quotes, blanks and a comment ("#" or
+ * ";" after a blank). Returns NULL or an error. Modifies the text. */
 static const char *cut_value(char *text, struct value *out)
 {
     char *begin = text;
@@ -385,8 +389,7 @@ static const char *cut_value(char *text, struct value *out)
     return NULL;
 }
 
-/* Take the setting of a line, which is changed. Returns NULL, or why it is not a line of a
- * configuration file. */
+/* Apply the setting in a line. Returns NULL or an error. Modifies the line. */
 static const char *take_line(struct reading *r, char *line)
 {
     static const char mark[] =
@@ -425,8 +428,8 @@ static void read_line(struct reading *r, const char *text, size_t n)
     wrong(&r->place, "%s", why);
 }
 
-/* Read the whole file, and append a zero byte. The caller frees it. NULL: the error was
- * printed. */
+/* Read the whole file and append a zero byte. The caller frees the result. Returns NULL after
+ * printing an error. */
 static char *slurp(const char *path, size_t *n, FILE *errors)
 {
     char *text = malloc(FILE_BYTES_MAX + 1);
@@ -436,7 +439,8 @@ static char *slurp(const char *path, size_t *n, FILE *errors)
     if (file == NULL) why = strerror(errno);
     else {
         *n = fread(text, 1, FILE_BYTES_MAX + 1, file);
-        if (ferror(file)) why = strerror(errno); /* For example, it is a directory. */
+        /* For example, the path is a directory. */
+        if (ferror(file)) why = strerror(errno);
         else if (*n > FILE_BYTES_MAX) why = "the file is larger than 1 MiB";
         fclose(file);
     }
@@ -471,7 +475,7 @@ static int read_file(struct sl_settings *s, const char *path, const bool *by_fla
 
 /* --- The command line ----------------------------------------------------- */
 
-/* Overwrite a secret in the command line, which every user can read with ps. The settings have a
+/* Overwrite a secret in the command line, which every user can read with ps. The settings keep a
  * copy. */
 static void hide(char *value)
 {
@@ -588,7 +592,7 @@ static int check_node(const struct sl_settings *s, const struct place *p)
     return 0;
 }
 
-/* majority-keys is a comma-separated list of patterns. No pattern is empty or too long. */
+/* Check majority-keys, a comma-separated list of patterns. No pattern may be empty or too long. */
 static int check_majority_keys(const struct sl_settings *s, const struct place *p)
 {
     const char *at = s->majority_keys;

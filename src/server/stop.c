@@ -7,7 +7,7 @@
 #include "server/request.h"
 
 #define KEYS_A_STEP 64
-#define STOP_MS 1000 /* How long the last output may take. */
+#define STOP_MS 1000 /* How long the server tries to send the last output. */
 
 static void end_loop(uv_timer_t *timer)
 {
@@ -25,7 +25,8 @@ void sl_server_stop(struct server *s, const char *why)
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         struct conn *c = sl_container_of(n, struct conn, all);
         if (c->proxy == NULL)
-            sl_request_refuse_all(c); /* A proxy's node asks the next keeper. */
+            /* The node of a proxy sends its requests to the next keeper. */
+            sl_request_refuse_all(c);
     }
     sl_server_go_on(s);
 }
@@ -36,8 +37,10 @@ static void tell_holders(struct server *s, struct sl_bytes key)
     uint64_t cursor = 0;
     while (sl_table_each(s->table, s->now, key, &cursor, &v) && !v.waits) {
         const struct session *n = sl_server_session(s, v.session_id);
-        if (v.leased && sl_state_keeps(s)) continue;   /* It stays held. */
-        if (n != NULL && n->proxy_node != 0) continue; /* Its node will reclaim it. */
+        /* The grant survives the restart. */
+        if (v.leased && sl_state_keeps(s)) continue;
+        /* The holder's node reports the grant to the next keeper. */
+        if (n != NULL && n->proxy_node != 0) continue;
         sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_BROKEN,
                                                .key = key,
                                                .fence = v.fence,
@@ -46,7 +49,7 @@ static void tell_holders(struct server *s, struct sl_bytes key)
     }
 }
 
-/* Whether all output is sent. */
+/* Whether all output of all connections has been sent. */
 static bool all_sent(const struct server *s)
 {
     for (const struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
@@ -59,7 +62,8 @@ static bool all_sent(const struct server *s)
 bool sl_stop_step(struct server *s)
 {
     struct sl_lock_view locks[KEYS_A_STEP];
-    /* A client that commits receives the outcome first; then this is called again. */
+    /* Finish running commits first, so that their clients receive the outcome. Then this is called
+     * again. */
     if (sl_transactions_is_busy(s)) return true;
     size_t n = sl_table_scan(s->table, s->now, &s->stop_cursor, locks, KEYS_A_STEP);
     for (size_t i = 0; i < n; i++) tell_holders(s, locks[i].key);

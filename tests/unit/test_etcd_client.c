@@ -151,7 +151,8 @@ UNIT_TEST(invalid_settings_are_rejected_with_a_message)
 {
     assert_non_null(strstr(refusal_of(""), "missing"));
     assert_non_null(strstr(refusal_of("http://a:1,"), "missing"));
-    assert_non_null(strstr(refusal_of("a:2379"), "must start with http:// or https://"));
+    assert_non_null(
+        strstr(refusal_of("a:2379"), "must start with http:// or https://"));
     assert_non_null(strstr(refusal_of("ftp://a:2379"), "must start with"));
     assert_non_null(strstr(refusal_of("http://a:99999"), "invalid etcd URL"));
     assert_non_null(strstr(refusal_of("http://"), "must start with"));

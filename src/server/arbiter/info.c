@@ -1,5 +1,5 @@
 /* info.c - the sections of INFO about locks, data, nodes and transactions, and the memory that
- * they use. Each line is there in every deployment; where it has no meaning it is zero or empty. */
+ * they use. Every deployment has all lines; a line that does not apply is zero or empty. */
 #include "server/observe/info.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include "server/net/links.h"
 #include "server/observe/memory.h"
 
-/* All zero if this server is not a node of a cluster. */
+/* Returns all zeros if this server is not a node of a cluster. */
 static struct sl_node_stats node_stats(const struct server *s)
 {
     struct sl_node_stats stats = {0};
@@ -24,7 +24,7 @@ void sl_info_put_locks(const struct server *s, struct sl_info *t)
     struct sl_table_stats table;
     sl_table_stats(s->table, &table);
     if (s->majority != NULL &&
-        s->forward == NULL) { /* With a keeper, the lock table has them. */
+        s->forward == NULL) { /* In a cluster on etcd, the lock table counts them. */
         struct sl_node_stats node = node_stats(s);
         table.keys = node.keys;
         table.entries = node.leases + node.requests;
@@ -92,7 +92,7 @@ void sl_info_put_cluster(const struct server *s, struct sl_info *t)
     sl_info_put(t, "links_invalid:%" PRIu64, links.unread);
     sl_info_put(t, "membership_version:%" PRIu64, list->version);
     sl_info_put(t, "membership_changing:%d", n.changing);
-    /* An operator waits for this before the next node is restarted. */
+    /* Operators wait until this is 0 before they restart the next node. */
     sl_info_put(t, "silent_ms:%" PRId64, n.silent_ms > 0 ? n.silent_ms : n.learning_ms);
     sl_info_put(t, "answer_ms:%" PRId64, n.answer_ms);
     sl_info_put(t, "leases:%zu", n.leases);

@@ -1,4 +1,5 @@
-/* local.c - the arbiter `local`: requests for the lock table, and the effects of its changes. */
+/* local.c - the arbiter `local`: passes requests to the lock table, and handles the effects of its
+ * changes. */
 #include "server/arbiter/local.h"
 
 #include <assert.h>
@@ -55,9 +56,9 @@ static void refuse(struct request *r, int status)
     sl_request_answer(r, &a);
 }
 
-/* The table does not know this fence. While it recovers, a node may still report the holder, so
- * the server cannot say that the grant is not held. Then this answers with RECOVERING and returns
- * true. */
+/* If the table recovers, reply RECOVERING and return true. The table does not know the fence of
+ * this request, but another node may still report its holder. So the server cannot say that the
+ * grant is not held. */
 static bool may_be_reported(struct request *r)
 {
     struct server *s = r->s;
@@ -73,7 +74,7 @@ static bool may_be_reported(struct request *r)
 
 /* --- ACQUIRE -------------------------------------------------------------------- */
 
-/* The table has queued the request: keep it. The caller has reserved its memory. */
+/* Keep a request that the table has queued. The caller has reserved its memory. */
 static void wait_in_table(struct request *r, sl_ms lease_ms)
 {
     struct request *k = sl_request_keep(r);
@@ -93,8 +94,8 @@ static void count_age(const struct request *r, struct sl_want *w)
         w->wait_ms = w->wait_ms > w->waited_ms ? w->wait_ms - w->waited_ms : 0;
 }
 
-/* Whether the request may get its lease now. A lease longer than all before must be written to the
- * disk first, but a request that the table rejects does not need that. */
+/* Whether the request may get its lease now. A lease longer than all previous leases must be
+ * written to the disk first. A request that the table rejects does not need the write. */
 static bool may_lease(struct request *r)
 {
     struct server *s = r->s;
@@ -104,10 +105,11 @@ static bool may_lease(struct request *r)
     return sl_state_may_lease(r, r->want.lease_ms);
 }
 
-#define STEPS_A_HOLDER 64 /* The cost of checking one holder, in steps of a turn. */
+/* The cost of checking one holder, in steps of a turn's budget. */
+#define STEPS_A_HOLDER 64
 
-/* Whether a holder without a lease has closed its connection, so that the server is about to
- * release its grant. */
+/* Whether a holder without a lease has closed its connection, so that the server will soon release
+ * its grant. */
 static bool has_leaving_holder(const struct request *r)
 {
     struct server *s = r->s;
@@ -124,9 +126,9 @@ static bool has_leaving_holder(const struct request *r)
     return false;
 }
 
-/* The key is held. If the holder has closed its connection, but the server has not read that or
- * has not released its grants yet, let the request run again in the next turn and return true. So
- * no reply says that a key is held although its holder has closed its connection. */
+/* Called if the key is held. A holder may have closed its connection although the server has not
+ * yet noticed, or has not yet released its grants. Then run the request again in the next turn and
+ * return true. So no reply says that a key is held after its holder has closed its connection. */
 static bool retries(struct request *r)
 {
     struct server *s = r->s;
@@ -180,7 +182,7 @@ static void acquire(struct request *r)
 
 /* --- RELEASE, EXTEND, CHECK, READ, AWAIT ------------------------------------------- */
 
-/* Count and publish the end of a grant that a thief waited for. */
+/* Count and publish the end of a grant for which a thief waited. */
 static void count_stolen(struct server *s, struct sl_bytes key,
                          const struct sl_ended *past, bool answered)
 {
@@ -206,8 +208,9 @@ static void release(struct request *r)
                                                    .key = r->key,
                                                    .fence = past.fence});
         count_stolen(s, r->key, &past, true);
-        /* The node whose client took the grant knows that it ended. The node of a client that
-         * extended it does not know, nor does a node whose client named no fence. */
+        /* Report the end of the grant to other nodes. A node knows of the release only if its own
+         * client took the grant and named the fence. The node of a client that extended the lease
+         * does not know. */
         if (past.leased || past.session_id != sl_conn_id(r->c) || r->fence == 0)
             notify_gone(s, past.fence, false);
     }
@@ -218,7 +221,7 @@ static void extend(struct request *r)
 {
     struct server *s = r->s;
     sl_ms left;
-    /* A client that does not hold the grant gets its error without a write. */
+    /* If the client does not hold the grant, it gets the error without a write. */
     if (sl_table_holds(s->table, s->now, r->key, r->fence) &&
         !sl_state_may_lease(r, r->ms))
         return;
@@ -360,7 +363,7 @@ static void submit(struct arbiter *a, struct request *r)
         case SL_VERB_TX_EXPLAIN:
         case SL_VERB_TX_LOCKS: sl_transactions_submit(r); break;
         case SL_VERB_NONE:
-        case SL_VERBS: assert(false); break; /* These are never submitted. */
+        case SL_VERBS: assert(false); break; /* These verbs are never submitted. */
     }
 }
 
@@ -402,7 +405,7 @@ void sl_local_move_waiters(struct server *s, void (*move)(struct request *r))
         struct conn *c = sl_container_of(n, struct conn, all);
         struct sl_list *next;
         if (c->proxy != NULL)
-            continue; /* The node of its client will submit it to the next keeper. */
+            continue; /* The client's node sends the request to the next keeper. */
         for (struct sl_list *i = c->requests.next; i != &c->requests; i = next) {
             struct request *r = sl_container_of(i, struct request, of_conn);
             next = i->next;
@@ -417,7 +420,7 @@ void sl_local_move_waiters(struct server *s, void (*move)(struct request *r))
 
 /* --- Effects of changes in the table ---------------------------------------------------- */
 
-/* The request with which a session waits in the table; NULL: none. */
+/* Return the request with which a session waits in the table, or NULL. */
 static struct request *waiter_of(const struct session *n)
 {
     if (n->conn == NULL) return NULL;
@@ -430,8 +433,8 @@ static struct request *waiter_of(const struct session *n)
     return NULL;
 }
 
-/* A null reply says that the lock is held. While the table grants nothing at all, the server does
- * not know that. */
+/* Return the status of a request that has timed out. A null reply would say that the lock is held;
+ * while the table grants nothing at all, the server does not know that. */
 static int status_of_timeout(const struct server *s)
 {
     struct sl_table_stats table;
@@ -522,7 +525,7 @@ static void publish_victim(struct server *s, const struct sl_effect *e)
         s->stats.overlaps++;
         s->stats.steals++;
         notify_gone(s, e->past.fence,
-                    true); /* The next keeper reclaims the thief's grant. */
+                    true); /* The next keeper restores the thief's grant. */
     } else s->stats.withdrawals++;
     sl_event_publish(
         s, &(struct sl_event){.type = stolen ? SL_EVENT_STOLEN : SL_EVENT_WITHDRAWN,
@@ -597,7 +600,8 @@ static void tx_failed(struct arbiter *a, struct conn *c, const char *name,
     sl_transactions_failed(c, name, code);
 }
 
-/* The storage may still write a commit that it has got: its outcome is not known yet. */
+/* Whether the server must wait for this request. The storage may still be writing its commit, so
+ * the outcome is not known yet. */
 static bool must_finish(const struct arbiter *a, const struct request *r)
 {
     (void)a;

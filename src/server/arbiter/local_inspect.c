@@ -8,11 +8,12 @@
 /* --- Why a request waits --------------------------------------------------- */
 
 struct wait_reason {
-    struct sl_grant_view first; /* The first waiter of the queue, */
-    bool has_first;             /* once add_waiters() has seen it. */
-    sl_ms quiet_ms;             /* How long the server grants nothing; 0: it grants. */
-    bool new_keeper;            /* The reason for that: a new keeper, not a crash. */
-    bool has_thief;             /* One of the waiters steals. */
+    struct sl_grant_view first; /* The first waiter of the queue, if has_first. */
+    bool has_first;             /* add_waiters() has set `first`. */
+    sl_ms quiet_ms; /* For how long the server grants nothing; 0: it grants. */
+    /* The server grants nothing because it is a new keeper, not because of a crash. */
+    bool new_keeper;
+    bool has_thief; /* At least one waiter uses STEAL. */
 };
 
 static uint64_t capacity_of(const struct sl_grant_view *v)
@@ -20,7 +21,7 @@ static uint64_t capacity_of(const struct sl_grant_view *v)
     return (uint64_t)v->per * v->buckets;
 }
 
-/* Write why a waiter waits, by the rules of src/locks/README.md. */
+/* Write why a waiter waits, following the rules in src/locks/README.md. */
 static void write_wait_reason(const struct wait_reason *reason,
                               const struct sl_lock_view *l,
                               const struct sl_grant_view *v, char *out)

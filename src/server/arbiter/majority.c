@@ -1,5 +1,5 @@
-/* majority.c - the arbiter `majority`: requests become requests of the node, its orders become
- * replies, events, messages and writes. */
+/* majority.c - the arbiter `majority`: passes requests to the node, and turns the orders of the
+ * node into replies, events, messages and writes. */
 #include "server/arbiter/majority.h"
 
 #include <assert.h>
@@ -33,7 +33,7 @@ static void refuse(struct request *r, const char *text)
     sl_request_answer(r, &a);
 }
 
-/* Why a majority cannot grant this request; NULL: it can. */
+/* Return why a majority cannot grant this request, or NULL if it can. */
 static const char *unsupported(const struct sl_want *w)
 {
     if (w->shared) return "SHARED needs a single server or a cluster on etcd";
@@ -45,7 +45,8 @@ static const char *unsupported(const struct sl_want *w)
     return NULL;
 }
 
-/* Whether nodes can agree on so short a lease. False: the request is answered with an error. */
+/* Whether the lease is long enough for the nodes to agree on it. Returns false after replying with
+ * an error. */
 static bool is_long_enough(struct request *r, sl_ms lease_ms)
 {
     char text[120], min[SL_DURATION_BYTES], got[SL_DURATION_BYTES];
@@ -72,7 +73,7 @@ static void submit_to_node(struct request *r, struct sl_node_request q)
     if (status != SLUICE_OK) sl_request_answer_status(k, status);
 }
 
-/* The name, NUL, and the address of a client, as nodes store it with a lease. */
+/* Return the name of a client, a zero byte, and its address, as nodes store them with a lease. */
 static struct sl_bytes client_of(const struct conn *c, char *out)
 {
     size_t n = strlen(c->name) + 1;
@@ -119,7 +120,7 @@ static void read_copy(struct request *r, const struct sl_node_copy *copy)
     sl_request_answer(r, &a);
 }
 
-/* READ answers from this node; READ MAJORITY from a majority. */
+/* Answer READ from this node, and READ MAJORITY from a majority. */
 static void read_lease(struct request *r)
 {
     struct sl_node_copy copy;
@@ -187,18 +188,20 @@ static void submit(struct arbiter *a, struct request *r)
                       "clients instead");
             break;
         case SL_VERB_NODES: change_nodes(r); break;
-        default: assert(false); break; /* The router chooses another arbiter. */
+        /* The router chooses another arbiter for these verbs. */
+        default: assert(false); break;
     }
 }
 
 static void withdraw(struct arbiter *a, struct request *r)
 {
     assert(r->kept && r->arbiter == a);
-    if (r->verb != SL_VERB_RELEASE) /* A release continues. */
+    /* A release continues even if the client has left. */
+    if (r->verb != SL_VERB_RELEASE)
         sl_node_withdraw(a->s->majority->node, a->s->now, r->ticket);
 }
 
-/* If there is no memory for the release, the grant ends with its lease. */
+/* Release a grant. If there is no memory for the release, the grant ends when its lease expires. */
 static void take_back(struct arbiter *a, struct request *r, const struct sl_grant *g)
 {
     const struct sl_node_request q = {
@@ -237,7 +240,8 @@ static void write_no_quorum(enum sl_verb verb, const struct sl_node_answer *a,
                  a->answered, a->members, a->needed);
 }
 
-/* A node that has started, or was added, does not vote until earlier leases have expired. */
+/* Write the error RECOVERING. A node that has started, or was added, does not vote until earlier
+ * leases have expired. */
 static void write_recovering(const struct sl_node_answer *a, char text[TEXT_BYTES])
 {
     if (a->silent == 0)
@@ -254,7 +258,7 @@ static void write_recovering(const struct sl_node_answer *a, char text[TEXT_BYTE
                  a->answered, a->members, a->needed, a->silent, a->left_ms);
 }
 
-/* The text of an error; NULL: the text of its status. */
+/* Return the text of an error; NULL: the text of its status. */
 static const char *error_text(enum sl_verb verb, const struct sl_node_answer *a,
                               char text[TEXT_BYTES])
 {
@@ -310,7 +314,7 @@ static void answer(struct server *s, uint64_t ticket, const struct sl_node_answe
 
 /* --- Events ------------------------------------------------------------------------- */
 
-/* Only the node whose client took a grant counts its events. */
+/* Count an event. Only the node whose client took the grant counts it. */
 static void count_event(struct server *s, const struct sl_node_event *e)
 {
     struct sl_stats *st = &s->stats;
@@ -324,8 +328,8 @@ static void count_event(struct server *s, const struct sl_node_event *e)
     if (e->type == SL_NODE_EVENT_STOLEN && e->overlapping) st->overlaps++;
 }
 
-/* The event that the server publishes for an event of the node, and whether the session of the
- * event gets a push. */
+/* The event that the server publishes for an event of the node, and whether the server pushes it to
+ * the session. */
 static const struct {
     enum sl_event_type type;
     bool pushed;
@@ -420,16 +424,16 @@ struct arbiter *sl_majority_arbiter(struct server *s)
 
 /* --- Links to other nodes -------------------------------------------------- */
 
-#define FORWARD_BYTES \
-    ((size_t)4 << 20) /* Forwarding stops below so much unsent output. */
+/* Output limit for frames; forwarding stops before it is reached. */
+#define FORWARD_BYTES ((size_t)4 << 20)
 
 static uint64_t birth(const struct server *s)
 {
     return sl_node_birth(s->majority->node);
 }
 
-/* Settings that must be the same on all nodes, because each node must accept what another one has
- * accepted. */
+/* Write the settings that must be the same on all nodes, because each node must accept the requests
+ * that another node has accepted. */
 static void settings(const struct server *s, char *out, size_t n)
 {
     const struct sl_settings *set = s->settings;

@@ -5,22 +5,23 @@
 #include "server/arbiter/majority_internal.h"
 #include "server/observe/inspection.h"
 
-#define STEPS_A_SCAN 1024u /* A scan visits many keys that are not held any more. */
+/* The cost of a scan, which visits many keys that are not held any more. */
+#define STEPS_A_SCAN 1024u
 
-/* The votes of all nodes about one key, summed up. */
+/* A summary of the votes of all nodes about one key. */
 struct votes {
     const struct sl_node_answer *a;
     uint32_t needed;
     uint32_t answered; /* Nodes that reported their copy. */
-    const struct sl_node_copy *
-        copy; /* A copy of the lease that a majority has; NULL: there is no such lease. */
-    sl_ms left_ms; /* How much longer a majority has it. */
+    const struct sl_node_copy
+        *copy;     /* A copy of the lease that a majority has; NULL: none. */
+    sl_ms left_ms; /* The remaining time for which a majority has the lease. */
     bool reserved;
     uint32_t waiters;
 };
 
-/* How much longer `needed` nodes have the lease of this fence: the least among the longest copies.
- * -1: fewer nodes have it. */
+/* Return the remaining time for which at least `needed` nodes have the lease with this fence. This
+ * is the shortest time among the `needed` longest copies; -1: fewer nodes have the lease. */
 static sl_ms held_ms(const struct sl_node_answer *a, sl_fence fence, uint32_t needed)
 {
     sl_ms least = -1;
@@ -92,7 +93,7 @@ static void add_sentences(const struct votes *t, struct sl_inspection *i)
         write_node(&t->a->copies[n], sl_inspection_sentence(i));
 }
 
-/* How old a grant is: its fence is about the wall clock time of the grant. */
+/* Return the age of a grant. Its fence is approximately the wall clock time of the grant. */
 static sl_ms age_ms(const struct server *s, sl_fence fence)
 {
     return s->now.wall_us > fence ? (sl_ms)((s->now.wall_us - fence) / 1000) : 0;
@@ -191,7 +192,8 @@ void sl_majority_explain(struct request *r, const struct sl_node_answer *a)
     sl_request_answer(r, &reply);
 }
 
-/* LOCKS shows the copies of this node, in the form of the lock table of a single server. */
+/* Fill in LOCKS from this node's copies, in the form that the lock table of a single server
+ * uses. */
 void sl_majority_inspect(const struct arbiter *a, struct sl_inspection *i)
 {
     struct sl_lease_view found[SL_COUNT_MAX];

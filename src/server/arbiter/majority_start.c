@@ -1,4 +1,4 @@
-/* majority_start.c - start and stop of a node, and its file in the data directory. */
+/* majority_start.c - starts and stops a node, and writes its file in the data directory. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -78,8 +78,8 @@ void sl_majority_write(struct server *s, const struct sl_node_durable *d)
     "when the longest lease that you use has expired, remove the files \"state\" and " \
     "\"lock\", and start the server again (docs/restart.md)"
 
-/* A single server has used this directory until now. The node votes for fences above its last one,
- * and votes for nothing until the leases of that server have expired. */
+/* Convert a directory that a single server has used. The node votes only for fences above the last
+ * fence of that server, and does not vote until the leases of that server have expired. */
 static int convert_directory(struct sl_majority *m, enum sl_directory_use use,
                              struct sl_node_start *start)
 {
@@ -145,7 +145,7 @@ static void log_membership(const struct server *s, const struct sl_membership *k
     given.added = kept->added;
     given.cluster = kept->cluster;
     for (uint32_t i = 0; i < given.count && i < kept->count; i++)
-        given.at[i].birth = kept->at[i].birth; /* The settings have no births. */
+        given.at[i].birth = kept->at[i].birth; /* The settings do not contain births. */
     sl_membership_write(kept, ours);
     snprintf(version, sizeof version, "%" PRIu64, kept->version);
     if (s->settings->bootstrap)
@@ -217,7 +217,7 @@ static struct sl_node_limits limits_of(const struct sl_settings *set)
     return l;
 }
 
-/* Create the node, and write its file before it serves anybody. */
+/* Create the node, and write its file before it serves any client. */
 static int begin(struct server *s, const struct sl_node_start *start)
 {
     struct sl_majority *m = s->majority;

@@ -1,4 +1,4 @@
-/* remote.c - the arbiter `remote`, as a table of functions of server/forward/. */
+/* remote.c - the arbiter `remote`: a table of the functions in server/forward/. */
 #include "server/arbiter/remote.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* router.c - chooses the arbiter of a request, and calls all arbiters in turn. */
+/* router.c - chooses the arbiter for a request, and calls functions of all arbiters. */
 #include "server/arbiter/router.h"
 
 #include <assert.h>
@@ -34,7 +34,8 @@ static bool is_majority_key(const struct arbiters *a, struct sl_bytes key)
     return false;
 }
 
-/* Whether a majority decides the request in a cluster whose keeper decides all others. */
+/* Whether a majority decides the request, in a cluster on etcd where the keeper decides most
+ * requests. */
 static bool is_for_majority(const struct arbiters *a, const struct request *r)
 {
     if (r->verb == SL_VERB_NODES) return true;

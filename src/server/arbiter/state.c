@@ -1,4 +1,5 @@
-/* state.c - the durable limits while the server runs: writes, and requests that wait for them. */
+/* state.c - the durable limits while the server runs: writes them, and keeps requests that wait for
+ * a write. */
 #include "server/arbiter/state.h"
 
 #include <assert.h>
@@ -31,7 +32,8 @@ void sl_state_leased(struct server *s, sl_ms lease_ms, sl_ms end_ms)
 void sl_state_given(struct server *s, sl_ms lease_ms)
 {
     sl_ms end_ms = sl_ms_after(s->now.ms, lease_ms);
-    sl_state_leased(s, lease_ms, sl_ms_after(end_ms, 4)); /* Clocks are rounded. */
+    /* Allow for rounded clocks. */
+    sl_state_leased(s, lease_ms, sl_ms_after(end_ms, 4));
 }
 
 void sl_state_count_waiter(struct request *r, sl_ms lease_ms)
@@ -102,7 +104,8 @@ static void log_failure(const struct server *s)
                      NULL);
 }
 
-/* After a failed write the file may have the old or the new limit: rely on the lower one. */
+/* Handle a failed write. The file may contain the old limit or the new one, so rely on the lower of
+ * the two. */
 static void not_written(struct server *s, int error)
 {
     struct sl_state *st = s->state;
@@ -195,8 +198,8 @@ void sl_state_write_ahead(struct server *s)
     if (sl_table_fences_left(s->table) < SL_FENCE_BLOCK / 2) sl_state_start_writing(s);
 }
 
-/* Whether the clock comes near the limit although no lock was granted for some seconds. A client
- * may take a lock soon, and should not wait for a write then. */
+/* Whether the clock approaches the fence limit although no lock was granted for some seconds. Then
+ * a write now saves the next client from waiting for it. */
 static bool limit_is_near(struct server *s)
 {
     struct sl_state *st = s->state;
@@ -239,7 +242,8 @@ static void refuse(struct request *r)
     sl_request_answer(r, &a);
 }
 
-/* Keep a request on a list until it runs again. False: out of memory; it is answered. */
+/* Keep a request on a list until it runs again. Returns false if out of memory; then the request
+ * has been answered with an error. */
 static bool park(struct request *r, struct sl_list *list)
 {
     struct request *k = sl_request_keep(r);

@@ -1,4 +1,4 @@
-/* state_start.c - reads the durable state at the start, and writes it at a clean stop. */
+/* state_start.c - reads the durable state when the server starts, and writes it at a clean stop. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "server/arbiter/state_internal.h"
 #include "server/observe/log.h"
 
-/* A stop that takes long logs its progress every this many grants. */
+/* During a long stop, log the progress each time this many grants are written. */
 #define GRANTS_A_LINE 250000u
 #define KEYS_A_STEP 64
 
@@ -28,7 +28,8 @@ static int refuse_state(const struct sl_state *st, enum sl_found found)
     return sl_directory_refuse(&st->directory, "state", found, AS_IF_LOST);
 }
 
-/* A lease of a majority may still run, and the directory does not contain its holder. */
+/* Refuse a directory that a node has used. A lease of the majority may still be valid, and the
+ * directory does not contain its holder. */
 static int refuse_node(const struct sl_state *st)
 {
     sl_log(SL_LOG_ERROR,
@@ -38,7 +39,8 @@ static int refuse_node(const struct sl_state *st)
     return -1;
 }
 
-/* How long ago the file was written; 0 if the machine has rebooted since, as its clock has restarted. */
+/* Return how long ago the file was written, or 0 if the machine has rebooted since, because then
+ * its clock has restarted. */
 static sl_ms age_ms(const struct sl_kept *k, struct sl_now now)
 {
     char boot[SL_BOOT_BYTES];
@@ -49,13 +51,15 @@ static sl_ms age_ms(const struct sl_kept *k, struct sl_now now)
 
 static void be_quiet(struct server *s, sl_ms ms)
 {
-    sl_ms until = sl_ms_after(s->now.ms, ms) + 2; /* Clocks are rounded down. */
+    /* Allow for clocks that are rounded down. */
+    sl_ms until = sl_ms_after(s->now.ms, ms) + 2;
     if (ms <= 0) return;
     sl_table_recover(s->table, until);
     sl_state_leased(s, ms, until);
 }
 
-/* Restore the grants of a clean stop. SLUICE_OK, SLUICE_ENOMEM, or SLUICE_EINVAL: invalid file. */
+/* Restore the grants of a clean stop. Returns SLUICE_OK, SLUICE_ENOMEM, or SLUICE_EINVAL if the
+ * file is invalid. */
 static int restore_all(struct server *s, struct sl_state_reading *r)
 {
     struct sl_state *st = s->state;
@@ -93,8 +97,9 @@ static int continue_after_stop(struct server *s, struct sl_state_reading *r)
     return 0;
 }
 
-/* For how long leases of the last server may run. If it crashed while it granted nothing itself,
- * it has given none, and the rest of that time is enough. */
+/* Return for how long leases of the last server may still be valid. If that server crashed while it
+ * was still waiting for older leases to expire, it has granted none itself, so the rest of that
+ * wait is enough. */
 static sl_ms silence_after_crash(const struct sl_kept *k, struct sl_now now)
 {
     sl_ms ago = age_ms(k, now);
@@ -115,7 +120,7 @@ static void continue_after_crash(struct server *s, const struct sl_kept *k)
            "directory", s->state->directory.path, "ms", ms, NULL);
 }
 
-/* Continue where the last server ended. */
+/* Continue from the state of the last server. */
 static int take_over(struct server *s)
 {
     struct sl_state *st = s->state;
@@ -138,8 +143,8 @@ static int take_over(struct server *s)
     return status;
 }
 
-/* Write the file before anybody is served. It does not say "clean", so the next start sees a crash
- * unless this server stops cleanly. */
+/* Write the file before the server accepts requests. The file does not say "clean", so the next
+ * start assumes a crash unless this server stops cleanly. */
 static int write_first(struct server *s)
 {
     struct sl_state *st = s->state;
@@ -258,10 +263,10 @@ int sl_state_stop(struct server *s)
     char count[24];
     if (st->directory.fd < 0) return 0;
     while (st->writing) uv_run(s->loop, UV_RUN_ONCE);
-    uv_signal_stop(&s->sigterm); /* One more of them ends the process. */
+    uv_signal_stop(&s->sigterm); /* From here on, another signal kills the process. */
     uv_signal_stop(&s->sigint);
     sl_server_read_clock(s);
-    do { /* There are no waiters any more, so no holder is asked to release. */
+    do { /* All waiters are gone, so no holder is asked to release. */
         s->effects_left = UINT32_MAX;
     } while (!sl_local_pump_table(s));
     sl_table_stats(s->table, &stats);

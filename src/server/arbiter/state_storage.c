@@ -1,4 +1,4 @@
-/* state_storage.c - the durable limits of a keeper, which the storage of the cluster keeps for the
+/* state_storage.c - the durable limits of a keeper. The storage of the cluster keeps them for the
  * next keeper. */
 #include <errno.h>
 
@@ -28,7 +28,7 @@ void sl_state_begin_term(struct server *s, sl_fence fence_limit, sl_ms longest_m
     sl_table_set_fences(s->table, fence_limit, fence_limit);
     sl_table_stats(s->table, &stats);
     st->fence_seen = stats.fence_last;
-    st->granted_ms = s->now.ms; /* A client may come soon. */
+    st->granted_ms = s->now.ms; /* A client may request a lock soon. */
     sl_state_start_writing(s);
 }
 

@@ -1,4 +1,5 @@
-/* transactions.c - requests of transactions, their answers and the texts of their errors. */
+/* transactions.c - handles the requests of transactions, and writes their answers and error
+ * texts. */
 #include "server/arbiter/transactions.h"
 
 #include <assert.h>
@@ -45,7 +46,8 @@ const struct sl_deadlock *sl_transactions_deadlock(const struct server *s, uint3
 
 /* --- Requests -------------------------------------------------------------------------------- */
 
-/* After RESTART and AGE the manager itself rejects all commands until TX.BEGIN. */
+/* Whether this error ends the transaction: after RESTART and AGE, the manager itself rejects all
+ * commands until TX.BEGIN. */
 static bool is_over(const char *code)
 {
     return strcmp(code, sluice_status_word(SLUICE_ERESTART)) == 0 ||
@@ -65,10 +67,10 @@ static bool has_failed(const struct conn *c)
     return c->tx != NULL && c->tx->error != NULL && !is_over(c->tx->error);
 }
 
-#define STEP_COST 8u /* A search that visits a lock misses the cache. */
+#define STEP_COST 8u /* Visiting a lock in a search usually misses the CPU cache. */
 
-/* A search for deadlocks may visit thousands of locks. The server charges its steps to the turn,
- * which then runs fewer commands. */
+/* Return the steps of deadlock searches so far. A search may visit thousands of locks, so the
+ * server charges its steps to the turn's budget. */
 static uint64_t steps_of(const struct sl_transactions *t)
 {
     struct sl_tx_manager_stats stats;
@@ -82,7 +84,7 @@ static void refuse(struct request *r, int status, const char *text)
     sl_request_answer(r, &a);
 }
 
-/* Make sure that the connection has a struct sl_tx_session. False: out of memory. */
+/* Make sure that the connection has a struct sl_tx_session. Returns false if out of memory. */
 static bool has_session(struct conn *c)
 {
     if (c->tx == NULL) c->tx = calloc(1, sizeof *c->tx);
@@ -126,7 +128,7 @@ static void submit(struct request *r)
         return;
     }
     assert(t->current == NULL);
-    t->current = r; /* Most requests are answered in this call. */
+    t->current = r; /* Most requests are answered during this call. */
     sl_transactions_pump(s);
     t->current = NULL;
     if (!r->answered) sl_request_keep(r);
@@ -170,7 +172,7 @@ bool sl_transactions_is_busy(const struct server *s)
     return s->transactions != NULL && s->transactions->commits > 0;
 }
 
-/* The transaction that the connection has after this answer; 0: none. */
+/* Return the transaction of the connection after this answer; 0: none. */
 static uint64_t transaction_of(const struct conn *c, enum sl_tx_verb verb,
                                const struct sl_tx_answer *a)
 {
@@ -182,7 +184,7 @@ static uint64_t transaction_of(const struct conn *c, enum sl_tx_verb verb,
     return a->status == SLUICE_ESTALE ? 0 : c->tx->id;
 }
 
-/* Answer a commit that became an abort, because a command before it had failed. */
+/* Answer a TX.COMMIT that aborted the transaction, because an earlier command had failed. */
 static void answer_failed(struct request *r)
 {
     const struct sl_tx_session *t = r->c->tx;
@@ -228,7 +230,7 @@ static const char *store_text(enum sl_tx_verb verb, int status)
                                 : "the store cannot be read; see the server's log";
 }
 
-/* The commit is larger than one transaction of etcd can be. */
+/* Return the error text for a commit that exceeds the maximum size of an etcd transaction. */
 static const char *etcd_limit_text(const struct server *s, char text[TEXT_BYTES])
 {
     snprintf(text, TEXT_BYTES,
@@ -249,7 +251,7 @@ static const char *restart_text(const struct sl_tx_answer *a, char text[TEXT_BYT
     return text;
 }
 
-/* The text of an error; NULL: the writer of the reply has one. */
+/* Return the text of an error; NULL: use the standard text. */
 static const char *text_of(const struct server *s, enum sl_tx_verb verb,
                            const struct sl_tx_answer *a, char text[TEXT_BYTES])
 {

@@ -9,9 +9,9 @@
 /* --- EXPLAIN TX ------------------------------------------------------------------------------ */
 
 #define SENTENCES_MAX 20u
-#define WAITS_MAX 10u /* Sentences about what a transaction waits for. */
+#define WAITS_MAX 10u /* Maximum sentences about what transactions wait for. */
 
-/* A transaction of the reply, and its client. */
+/* A transaction in the reply, and its client. */
 struct part {
     struct sl_tx_view view;
     struct sl_bytes name;
@@ -22,7 +22,7 @@ struct item {
     const struct sl_tx_manager *manager;
     sl_ms now;
     struct sl_tx_item_view view;
-    struct part parts[2 * SL_SHOWN_MAX]; /* Holders, then waiters. */
+    struct part parts[2 * SL_SHOWN_MAX]; /* First the holders, then the waiters. */
     uint32_t part_count, holder_count;
     char sentences[SENTENCES_MAX][SL_DEADLOCK_TEXT_BYTES + 2 * SL_CLIENT_TEXT_BYTES];
     uint32_t sentence_count;
@@ -57,7 +57,7 @@ static void put_parts(struct sl_resp_writer *w, const struct item *it, const cha
     for (uint32_t i = first; i < end; i++) put_part(w, &it->parts[i]);
 }
 
-/* Add the transactions from `first` on, at most SL_SHOWN_MAX of them. */
+/* Add at most SL_SHOWN_MAX transactions, starting with `first`. */
 static void add_parts(const struct server *s, struct item *it, uint32_t first,
                       uint32_t count)
 {
@@ -73,8 +73,8 @@ static void add_parts(const struct server *s, struct item *it, uint32_t first,
     }
 }
 
-/* The number of waiters that do not hold the lock in another mode. The other waiters are among the
- * holders. */
+/* Return the number of waiters that do not already hold the lock in another mode. The other waiters
+ * are listed as holders. */
 static uint32_t count_outside(const struct item *it)
 {
     struct sl_tx_view v;
@@ -98,7 +98,7 @@ static void write_part(const struct part *p, char out[SL_CLIENT_TEXT_BYTES + 40]
              p->view.id, client);
 }
 
-/* The first transaction that waits; NULL: none does. */
+/* Return the first transaction that waits, or NULL. */
 static const struct part *first_waiter(const struct item *it)
 {
     for (uint32_t i = it->holder_count; i < it->part_count; i++)
@@ -108,7 +108,7 @@ static const struct part *first_waiter(const struct item *it)
     return NULL;
 }
 
-/* The holder, since when, and the next waiter. */
+/* Add a sentence that names the holder, how long it has held the lock, and the next waiter. */
 static void add_summary(struct item *it)
 {
     const struct sl_tx_item_view *v = &it->view;
@@ -156,7 +156,7 @@ static bool in_deadlock(const struct item *it, const struct sl_deadlock *c)
     return false;
 }
 
-/* Add the last deadlocks that one of the shown transactions was part of. */
+/* Add the last deadlocks that involved one of the shown transactions. */
 static void add_deadlocks(const struct server *s, struct item *it)
 {
     const struct sl_deadlock *c;
@@ -182,7 +182,8 @@ static void put_explanation(struct call *call, struct item *it)
     add_waits(it);
     add_deadlocks(call->s, it);
     sl_resp_map(w, 7);
-    sl_resp_text(w, "summary"); /* First, since people read it first. */
+    /* The summary comes first, because people read it first. */
+    sl_resp_text(w, "summary");
     sl_resp_array(w, it->sentence_count);
     for (uint32_t i = 0; i < it->sentence_count; i++) sl_resp_text(w, it->sentences[i]);
     sl_put_bytes(w, "table", it->view.table);
@@ -197,7 +198,7 @@ static void explain(struct call *call, const struct request *r,
                     const struct sl_tx_manager *tx)
 {
     const struct sl_bytes none = {NULL, 0};
-    static struct item it; /* Large. */
+    static struct item it; /* Static, because it is large. */
     it.manager = tx;
     it.now = call->s->now.ms;
     it.part_count = it.holder_count = it.sentence_count = 0;

@@ -1,4 +1,4 @@
-/* transactions_storage.c - the storage of transactions: opens and closes it, turns orders of the
+/* transactions_storage.c - opens and closes the storage of transactions, turns orders of the
  * manager into operations, and reports their results to the manager. */
 #include <assert.h>
 #include <inttypes.h>
@@ -11,7 +11,8 @@
 #include "server/forward/forward.h"
 #include "server/observe/log.h"
 
-/* The storage gets this many scans at a time; more would read rows faster than the loop sends them. */
+/* Maximum scans in the storage at a time. More scans would read rows faster than the server can
+ * send them. */
 #define SCANS_AT_ONCE 2u
 
 _Static_assert(SL_STORAGE_NAME_BYTES_MAX == 509, "settings.def: tx-name-bytes-max");
@@ -20,10 +21,10 @@ _Static_assert(SL_STORAGE_REQUEST_BYTES_MAX == 511,
 
 /* --- Operations -------------------------------------------------------------------------- */
 
-/* An operation that the storage has, with copies of the bytes that it refers to. */
+/* An operation in the storage, with copies of the bytes that it refers to. */
 struct work {
     struct sl_storage_op op;
-    struct sl_list waiting; /* In scans_waiting. */
+    struct sl_list waiting; /* Link in scans_waiting. */
     uint64_t of_term;       /* In a cluster: the term of the manager that ordered it. */
     uint64_t number;
     struct sl_storage_write writes[];
@@ -36,7 +37,7 @@ static void log_claimed(const struct sl_storage_result *r)
     sl_log(SL_LOG_INFO, "transactions: ready", "term", term, NULL);
 }
 
-/* Log results that concern the operator: a disk that fails, not a commit that is rejected. */
+/* Log results that concern the operator, such as a failing disk, but not a rejected commit. */
 static void log_result(struct server *s, const struct sl_storage_op *op)
 {
     static struct sl_log_kind kind;
@@ -60,7 +61,7 @@ static void log_result(struct server *s, const struct sl_storage_op *op)
     else if (wrote) t->failed = 0;
 }
 
-/* Report a result to a deposed manager, and free the manager after the last one. */
+/* Report a result to a deposed manager. Free the manager after its last result. */
 static void done_of_deposed(struct server *s, const struct work *w)
 {
     struct sl_transactions *t = s->transactions;
@@ -77,8 +78,8 @@ static void done_of_deposed(struct server *s, const struct work *w)
     }
 }
 
-/* Submit an operation. The rows of a scan are in memory from when the storage has read them until
- * the reply is sent, so a scan waits while the storage has SCANS_AT_ONCE others. */
+/* Submit an operation. A scan waits while the storage has SCANS_AT_ONCE others, because its rows
+ * stay in memory until the reply is sent. */
 static void submit(struct server *s, struct work *w)
 {
     struct sl_transactions *t = s->transactions;
@@ -91,7 +92,7 @@ static void submit(struct server *s, struct work *w)
     sl_transactions_submit_op(s, &w->op);
 }
 
-/* The storage has finished a scan: submit the next one. */
+/* Submit the next scan, after the storage has finished one. */
 static void scan_done(struct server *s)
 {
     struct sl_transactions *t = s->transactions;
@@ -131,8 +132,8 @@ static struct sl_bytes copy(char **at, struct sl_bytes b)
     return out;
 }
 
-/* Copy an order and its bytes, which the manager keeps only until its next order is fetched. NULL:
- * out of memory. */
+/* Copy an order and its bytes, which the manager keeps only until the next order is fetched.
+ * Returns NULL if out of memory. */
 static struct work *copy_order(const struct sl_tx_order *o)
 {
     size_t bytes = o->request.n + o->table.n + o->key.n;
@@ -176,7 +177,7 @@ void sl_transactions_order(struct server *s, const struct sl_tx_order *o)
 {
     struct sl_transactions *t = s->transactions;
     struct work *w;
-    if (t->closing) return; /* The server stops, and drops the remaining scans. */
+    if (t->closing) return; /* The server is stopping and drops the remaining scans. */
     if (o->type == SL_TX_ORDER_CLAIM &&
         s->forward != NULL) { /* The election has claimed the term. */
         const struct sl_storage_result mine = {.term = t->term};
@@ -206,8 +207,8 @@ static void on_storage(uv_poll_t *handle, int status, int events)
     (void)status;
     (void)events;
     sl_server_read_clock(s);
-    /* At least one result in each turn, even if other work uses up the turn. The descriptor stays
-     * readable while there are more. */
+    /* Process at least one result per turn, even if other work uses up the budget. The descriptor
+     * stays readable while there are more results. */
     while (sl_storage_work(s->transactions->storage, 1) && !sl_server_turn_is_long(s)) {
     }
     sl_server_settle(s);
@@ -239,9 +240,9 @@ static int fail(const char *what, const char *directory, const char *why)
     return -1;
 }
 
-/* Wait for the first claim, so that transactions work when the log says "ready". If the claim
- * fails, for example because the disk is full, the server serves locks and the manager claims
- * again later. */
+/* Claim the term and wait for the result, so that transactions work when the log says "ready". If
+ * the claim fails, for example because the disk is full, the server serves locks, and the manager
+ * retries the claim later. */
 static void claim(struct server *s)
 {
     struct sl_transactions *t = s->transactions;
@@ -255,7 +256,7 @@ static void claim(struct server *s)
     }
 }
 
-/* Locks do not need the storage, so the server starts without it. */
+/* Start without the storage, because locks do not need it. */
 static int serve_without(struct server *s, const char *directory, const char *why)
 {
     snprintf(s->transactions->damage, sizeof s->transactions->damage, "%s", why);
@@ -326,11 +327,11 @@ void sl_transactions_lead(struct server *s, uint64_t term)
     struct sl_tx_order o;
     if (t->manager == NULL) sl_log(SL_LOG_ERROR, "transactions: out of memory", NULL);
     else if (sl_tx_manager_next(t->manager, &o))
-        sl_transactions_order(s, &o); /* The claim. */
+        sl_transactions_order(s, &o); /* The order is the claim of the term. */
 }
 
-/* Keep a deposed manager until the storage has answered its orders. If there are TERMS_KEPT others,
- * drop the oldest. */
+/* Keep a deposed manager until the storage has answered its orders. If there are already TERMS_KEPT
+ * of them, drop the oldest. */
 static void keep_deposed(struct sl_transactions *t, struct sl_tx_manager *old)
 {
     size_t at = 0;
@@ -375,7 +376,8 @@ static int open_etcd(struct server *s)
         .group_max = (uint32_t)set->tx_group_max};
     t->etcd = true;
     t->storage = sl_storage_open_etcd(&etcd, why, sizeof why);
-    if (t->storage == NULL) { /* Do not log the settings: a URL may have a password. */
+    /* Do not log the settings, because a URL may contain a password. */
+    if (t->storage == NULL) {
         sl_log(SL_LOG_ERROR, "engine: cannot use this etcd", "error", why, NULL);
         return -1;
     }
@@ -429,7 +431,7 @@ void sl_transactions_stop(struct server *s)
     struct sl_storage *storage = t->storage;
     uv_poll_stop(&t->poll);
     t->closing = true;
-    sl_storage_close(storage); /* It calls done() for each operation. */
+    sl_storage_close(storage); /* This calls done() for each pending operation. */
     t->storage = NULL;
     while (!sl_list_empty(&t->scans_waiting)) {
         struct work *w = sl_container_of(t->scans_waiting.next, struct work, waiting);

@@ -10,12 +10,12 @@
 #include "server/observe/log.h"
 #include "server/request.h"
 
-#define CLIENTS_SHOWN_MAX 1000 /* Of one CLIENT LIST. */
-#define AUTH_FAILURES_MAX 10   /* Of one connection; then it is closed. */
+#define CLIENTS_SHOWN_MAX 1000 /* Maximum number of clients in one CLIENT LIST. */
+#define AUTH_FAILURES_MAX 10   /* Close a connection after this many wrong passwords. */
 
 /* --- AUTH and names --------------------------------------------------------- */
 
-/* Takes as long for a wrong password as for the right one. */
+/* Compare a password in constant time, so that timing does not reveal it. */
 static bool same_password(const char *password, struct sl_bytes given)
 {
     size_t n = strlen(password);
@@ -84,7 +84,7 @@ static void set_name(struct conn *c, struct sl_bytes name)
 {
     memcpy(c->name, name.at, name.n);
     c->name[name.n] = '\0';
-    /* Without memory, later grants keep the old name. */
+    /* If this runs out of memory, later grants keep the old name. */
     if (c->session->s.client != NULL) sl_conn_describe(c);
     sl_forward_renamed(c);
 }
@@ -126,12 +126,12 @@ void sl_do_hello(struct call *call)
         } else if (sl_word_is(call->at[i], "SETNAME") && i + 1 < call->n)
             name = &call->at[++i];
         else {
-            /* An argument may be a password, so the error shows none. */
+            /* Do not show arguments in the error: one may be a password. */
             sl_say_usage(call, "unknown or incomplete option for HELLO");
             return;
         }
     }
-    /* As in Redis, a server without a password accepts any. */
+    /* As in Redis, a server without a password accepts any password. */
     bool asked = *call->s->settings->password != '\0';
     if (name != NULL && !is_name(call, *name)) return;
     if (user != NULL && asked &&
@@ -203,7 +203,7 @@ void sl_do_reset(struct call *call)
     c->out.resp3 = false;
     sl_conn_authed(c, *call->s->settings->password == '\0');
     c->since_ms = call->s->now.ms;
-    /* It is answered when all its locks are released, so that the client finds them free. */
+    /* Answer RESET only when all locks are released, so that the client finds them free. */
     k = sl_request_keep(&r);
     k->resets = old;
     k->dropped = forget_reset;
@@ -223,7 +223,7 @@ static void confirm(struct conn *c, const char *what, const struct sl_bytes *nam
         w, (int64_t)(c->subscriber.channel_count + c->subscriber.pattern_count));
 }
 
-#define CHANNEL_PREFIX_BYTES 5 /* A channel is "lock:" and a key. */
+#define CHANNEL_PREFIX_BYTES 5 /* A channel consists of "lock:" and a key. */
 
 static int subscribe_one(struct call *call, struct sl_bytes name, bool pattern)
 {
@@ -237,7 +237,8 @@ static int subscribe_one(struct call *call, struct sl_bytes name, bool pattern)
                                (size_t)set->patterns_max);
 }
 
-/* A channel is limited by key-bytes-max, a pattern by both settings. */
+/* Reply that a channel or pattern is too long. key-bytes-max limits a channel; both settings limit
+ * a pattern. */
 static void say_too_long(struct call *call, struct sl_bytes name, bool pattern)
 {
     const struct sl_settings *set = call->s->settings;
@@ -355,7 +356,8 @@ void sl_do_pubsub(struct call *call)
     else if (sl_word_is(call->at[1], "NUMPAT") && call->n == 2)
         sl_resp_integer(w, (int64_t)p->pattern_count);
     else if (sl_word_is(call->at[1], "NUMSUB")) {
-        sl_resp_array(w, 2 * (call->n - 2)); /* Flat in RESP3 too, as with Redis. */
+        /* A flat array even in RESP3, as in Redis. */
+        sl_resp_array(w, 2 * (call->n - 2));
         for (size_t i = 2; i < call->n; i++) {
             sl_resp_bulk(w, call->at[i]);
             sl_resp_integer(w, (int64_t)sl_pubsub_count(p, call->at[i]));
@@ -414,7 +416,7 @@ static void end_client(struct call *call, struct conn *c)
     else sl_conn_close(c, SL_WAS_CUT);
 }
 
-/* An address as CLIENT LIST writes it. */
+/* Parse an address as CLIENT LIST shows it. */
 static bool parse_address(struct sl_bytes b, struct sockaddr_in6 *out)
 {
     char text[80], *colon;
@@ -456,7 +458,7 @@ static struct conn *find_client(struct call *call, struct sl_bytes address)
     return NULL;
 }
 
-/* CLIENT KILL ID and ADDR return a count, the old form returns OK or an error. */
+/* Handle CLIENT KILL. With ID or ADDR it returns a count; the old form returns OK or an error. */
 static void kill_client(struct call *call)
 {
     struct conn *c = NULL;
@@ -495,7 +497,7 @@ static void client_name(struct call *call)
     else sl_resp_null(call->out);
 }
 
-/* Commands that Redis clients send automatically, and that have no effect here. */
+/* Whether this is a command that Redis clients send automatically and that has no effect here. */
 static bool is_polite(const struct call *call)
 {
     struct sl_bytes what = call->at[1];

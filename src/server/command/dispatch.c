@@ -39,8 +39,9 @@ const size_t sl_command_count = COMMANDS;
 /* --- Finding a command ---------------------------------------------------- */
 
 #define PLACES 256u
-static uint8_t places[PLACES];     /* The number of a command, plus 1; 0: none. */
-static uint8_t name_bytes[PLACES]; /* Of each command. */
+/* Hash table: the index of a command plus 1; 0: empty. */
+static uint8_t places[PLACES];
+static uint8_t name_bytes[PLACES]; /* The length of each command's name. */
 
 static char upper(char c)
 {
@@ -91,7 +92,7 @@ const struct command *sl_command_find(struct sl_bytes name)
 
 /* --- Running it ----------------------------------------------------------- */
 
-/* Commands with which clients store data in Redis, or take a lock there. */
+/* Whether this is a Redis command that stores data or takes a lock. */
 static bool is_data_command(struct sl_bytes name)
 {
     static const char *const names[] = {
@@ -107,7 +108,7 @@ static bool is_data_command(struct sl_bytes name)
     return false;
 }
 
-/* The command that other systems call by this name, or NULL. */
+/* Return the command that other systems call by this name, or NULL. */
 static const char *usual_name(struct sl_bytes name)
 {
     static const char *const names[][2] = {
@@ -149,7 +150,7 @@ static void say_unknown_command(struct call *call)
                       SL_SHOWN(name));
 }
 
-/* A web page may let a browser send requests to this port. */
+/* Whether this is HTTP: a web page can make a browser send requests to this port. */
 static bool is_web(struct sl_bytes name)
 {
     return sl_word_is(name, "POST") || sl_word_is(name, "HOST:");
@@ -169,14 +170,15 @@ static bool listens(const struct conn *c)
     return !c->out.resp3 && sl_subscriber_listens(&c->subscriber);
 }
 
-/* The connection above connections-max is for an administrator and must not create state. */
+/* Whether the connection is the extra one above connections-max, which is for an administrator and
+ * must not create state. */
 static bool is_reserved(const struct call *call)
 {
     return call->c == call->s->reserved &&
            call->s->conn_count > (size_t)call->s->settings->connections_max;
 }
 
-/* Whether the command may create state now; if not, the reply says why. */
+/* Whether the command may create state now. If not, reply with the reason. */
 static bool may_grow(struct call *call)
 {
     if (call->s->memory_full && sl_memory_rejects(call)) return false;
@@ -189,7 +191,7 @@ static bool may_grow(struct call *call)
 
 #define NOAUTH_TEXT "authentication required; send AUTH password"
 
-/* Whether the command may run now; if not, the reply says why. */
+/* Whether the command may run now. If not, reply with the reason. */
 static inline bool may_ask(struct call *call, const struct command *command)
 {
     if (!call->c->authed && (command->flags & SL_EARLY) == 0)
@@ -207,8 +209,8 @@ static inline bool may_ask(struct call *call, const struct command *command)
     return false;
 }
 
-/* The server has no MULTI. A client sends the commands of a MULTI right after it, and expects that
- * all or none of them run: so all of them are rejected. */
+/* Reject MULTI, which the server does not support, and all commands up to EXEC. The client sends
+ * these commands right after MULTI, and expects that either all or none of them run. */
 static bool refuses(struct call *call)
 {
     struct sl_bytes name = call->at[0];
@@ -229,8 +231,8 @@ static bool refuses(struct call *call)
     return true;
 }
 
-/* What has become due is published first: that a lease has expired before that its key is
- * granted again. (When more is due than fits into a turn, the order may differ.) */
+/* Run a command. First process due work: for example, publish that a lease has expired before its
+ * key is granted again. (If more work is due than fits into one turn, the order may differ.) */
 static inline void run(struct call *call)
 {
     const struct command *command = call->command;
@@ -243,7 +245,8 @@ static inline void run(struct call *call)
                       command->name, command->syntax);
 }
 
-/* A transaction fails with any of its commands, also with one that does not exist. */
+/* Return the name of a command that belongs to a transaction, or NULL. A command that fails makes
+ * the transaction fail; this includes unknown commands that begin with "TX.". */
 static const char *tx_name(const struct command *command, struct sl_bytes name)
 {
     if (command != NULL) return (command->flags & SL_TX) != 0 ? command->name : NULL;

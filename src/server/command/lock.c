@@ -35,7 +35,7 @@ static void reject_pattern(struct call *call, struct sl_bytes pattern)
                    "pattern-bytes-max");
 }
 
-/* Whether the first argument is a key; if not, the command is answered. */
+/* Whether the first argument is a valid key. If not, reply with an error. */
 static inline bool good_key(struct call *call)
 {
     size_t n = call->at[1].n;
@@ -56,7 +56,7 @@ static bool reply_missing(struct call *call, const char *name)
     return false;
 }
 
-/* Parse argument i as a number. False: the call is answered with an error. */
+/* Parse argument i as a number. Returns false after replying with an error. */
 static bool number_at(struct call *call, size_t i, const char *name, int64_t min,
                       int64_t max, int64_t *out)
 {
@@ -69,7 +69,7 @@ static bool number_at(struct call *call, size_t i, const char *name, int64_t min
     return false;
 }
 
-/* A lease that is too long has an error code of its own. */
+/* Parse argument i as a lease. A lease that is too long has its own error code. */
 static bool lease_at(struct call *call, size_t i, const char *name, int64_t *out)
 {
     struct sl_duration_range range = {name, 1, call->s->settings->lease_ms_max,
@@ -91,7 +91,7 @@ static bool fence_at(struct call *call, size_t i, sl_fence *out)
 
 /* --- ACQUIRE -------------------------------------------------------------- */
 
-/* The options of ACQUIRE, as bits, to find duplicates. */
+/* The options of ACQUIRE, as bits, to detect duplicates. */
 enum {
     OPTION_SHARED = 1,
     OPTION_PER = 2,
@@ -107,7 +107,7 @@ enum {
 
 struct acquire_options {
     struct sl_want *want;
-    unsigned seen;            /* OPTION_ bits. */
+    unsigned seen;            /* Bits of the options found so far. */
     int64_t steal_millionths; /* STEAL f, as a fraction of the wait. */
     bool steal_auto;          /* STEAL AUTO. */
 };
@@ -186,14 +186,15 @@ static bool parse_fraction(struct sl_bytes b, int64_t *millionths)
     return digits && n <= WHOLE;
 }
 
-/* Parse the argument of STEAL: a fraction, or AUTO. False: it is the next option. */
+/* Parse the argument of STEAL: a fraction, or AUTO. Returns false if b is the next option
+ * instead. */
 static bool read_steal(struct sl_bytes b, struct acquire_options *w)
 {
     w->steal_auto = sl_word_is(b, "AUTO");
     return w->steal_auto || parse_fraction(b, &w->steal_millionths);
 }
 
-/* Set how long a thief waits for the holder before it enters anyway. */
+/* Set how long a thief waits for the holder before it takes the lock anyway. */
 static void set_force(const struct server *s, struct acquire_options *w)
 {
     sl_ms wait_ms = w->want->wait_ms;
@@ -202,7 +203,7 @@ static void set_force(const struct server *s, struct acquire_options *w)
     if (w->steal_auto) w->want->force_ms = sl_answers_force_ms(&s->stats.answers);
     else if (w->steal_millionths == 0) w->want->force_ms = 0;
     else if (w->steal_millionths < WHOLE &&
-             wait_ms > 0) /* Rounded up, so that only 0 means at once. */
+             wait_ms > 0) /* Round up, so that only 0 means "at once". */
         w->want->force_ms = 1 + (sl_ms)((double)wait_ms * (double)w->steal_millionths /
                                         WHOLE);
 }
@@ -210,11 +211,12 @@ static void set_force(const struct server *s, struct acquire_options *w)
 /* An option of ACQUIRE. */
 struct option {
     unsigned option; /* 0: unknown option. */
-    size_t
-        argument; /* The position of its argument, which may be missing; 0: no argument. */
+    /* The index of its argument, which may be missing; 0: takes no argument. */
+    size_t argument;
 };
 
-/* Get the option at *i, and move *i past it and its argument. False: there are no more. */
+/* Get the option at *i, and move *i past the option and its argument. Returns false if there are no
+ * more. */
 static bool next_option(const struct call *call, size_t *i, struct option *o)
 {
     struct acquire_options unused;
@@ -233,7 +235,7 @@ static bool looks_like_number(struct sl_bytes b)
                        b.at[0] == '-' || b.at[0] == '+');
 }
 
-/* Argument i is not an option. After STEAL it may be meant as the argument of STEAL. */
+/* Reply that argument i is not an option. After STEAL, it may be meant as the argument of STEAL. */
 static bool reject_option(struct call *call, size_t i)
 {
     struct sl_bytes b = call->at[i];
@@ -294,7 +296,7 @@ void sl_do_acquire(struct call *call)
 
 /* --- RELEASE, EXTEND, CHECK, READ, AWAIT ---------------------------------- */
 
-/* Begin a request about a key, without options. */
+/* Initialise a request about a key, without options. */
 static void about_key(struct request *r, struct call *call, enum sl_verb verb)
 {
     sl_request_init(r, call, verb);
@@ -348,7 +350,7 @@ void sl_do_read(struct call *call)
     struct request r;
     about_key(&r, call, SL_VERB_READ);
     if (!good_key(call)) return;
-    r.yes = call->n > 2; /* A single server is a majority of one. */
+    r.yes = call->n > 2; /* A single server counts as a majority of one node. */
     if (r.yes && !sl_word_is(call->at[2], "MAJORITY"))
         sl_say_unknown(call, "option", call->at[2], SL_NAMES("MAJORITY"));
     else sl_request_submit(&r);
@@ -440,7 +442,7 @@ static bool read_page(struct call *call, size_t first, struct sl_page *p)
         bool has = i + 1 < call->n;
         if (sl_word_is(name, "WAITED")) {
             p->waited = true;
-            i--; /* It has no argument. */
+            i--; /* WAITED has no argument. */
         } else if (sl_word_is(name, "MATCH")) {
             if (!has) return reply_missing(call, "MATCH");
             p->match = call->at[i + 1];
@@ -487,6 +489,6 @@ void sl_do_locks(struct call *call)
         return;
     }
     sl_request_submit(&r);
-    sl_glob_free(
-        glob); /* The request is answered, or will run again from its arguments. */
+    /* The request has been answered, or will run again from its arguments. */
+    sl_glob_free(glob);
 }

@@ -1,4 +1,4 @@
-/* nodes.c - NODES: lists the nodes of a cluster, adds or removes one. */
+/* nodes.c - NODES: lists, adds or removes nodes of a cluster. */
 #include <string.h>
 
 #include "majority/membership.h"

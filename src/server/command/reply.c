@@ -1,4 +1,4 @@
-/* reply.c - writes the reply of each verb. */
+/* reply.c - writes the replies to requests, one function per verb. */
 #include "server/command/reply.h"
 
 #include <inttypes.h>

@@ -35,7 +35,7 @@ static void put_lower(struct sl_resp_writer *w, const char *name)
     sl_resp_bulk(w, (struct sl_bytes){text, n});
 }
 
-/* As in Redis 7: ten fields, of which the last four are empty here. */
+/* Write a command as Redis 7 does: ten fields, of which the last four are empty here. */
 static void put_command(struct sl_resp_writer *w, const struct command *c)
 {
     sl_resp_array(w, 10);
@@ -48,7 +48,8 @@ static void put_command(struct sl_resp_writer *w, const struct command *c)
     for (int i = 0; i < 4; i++) sl_resp_array(w, 0);
 }
 
-/* redis-cli builds its help from this. All arguments are shown as one. */
+/* Write the documentation of a command, from which redis-cli builds its help. It shows all
+ * arguments as a single one. */
 static void put_docs(struct sl_resp_writer *w, const struct command *c)
 {
     const char *rest = strchr(c->syntax, ' ');
@@ -156,20 +157,21 @@ void sl_do_info(struct call *call)
 
 /* --- CONFIG --------------------------------------------------------------- */
 
-#define GLOBS_MAX 32 /* Of one CONFIG GET: each is compared with each name. */
+/* Maximum patterns in one CONFIG GET, because each is compared with every name. */
+#define GLOBS_MAX 32
 
 struct globs {
     size_t n;
     struct sl_glob *at[GLOBS_MAX];
 };
 
-/* SLUICE_ENOMEM. */
+/* Compile the patterns of CONFIG GET. Returns SLUICE_OK or SLUICE_ENOMEM. */
 static int read_globs(const struct call *call, struct globs *out)
 {
     char glob[64];
     for (size_t i = 2; i < call->n; i++) {
         size_t n = call->at[i].n;
-        if (n > sizeof glob) continue; /* Longer than any name. */
+        if (n > sizeof glob) continue; /* The pattern is longer than any name. */
         for (size_t j = 0; j < n; j++) glob[j] = lower(call->at[i].at[j]);
         out->at[out->n] = sl_glob_new((struct sl_bytes){glob, n});
         if (out->at[out->n++] == NULL) return SLUICE_ENOMEM;
@@ -185,7 +187,8 @@ static bool setting_wanted(const struct globs *globs, const char *name)
     return false;
 }
 
-/* redis-benchmark prints these two settings of Redis, and complains if they do not exist. */
+/* Answer CONFIG GET for two settings of Redis that redis-benchmark prints; it complains if they do
+ * not exist. */
 static bool of_redis(struct call *call)
 {
     bool save = sl_word_is(call->at[2], "SAVE");
@@ -244,6 +247,6 @@ void sl_do_shutdown(struct call *call)
         sl_say_unknown(call, "option", call->at[1], SL_NAMES("NOSAVE", "SAVE", "NOW"));
         return;
     }
-    /* As in Redis, there is no reply: the connection ends. */
+    /* As in Redis, there is no reply; the connection closes. */
     sl_server_stop(call->s, "SHUTDOWN");
 }

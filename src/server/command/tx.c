@@ -1,5 +1,5 @@
-/* tx.c - the commands of transactions, TX.BEGIN to TX.OUTCOME: parses their arguments into requests,
- * and writes their replies. */
+/* tx.c - the commands of transactions, TX.BEGIN to TX.OUTCOME: parses the arguments into requests,
+ * and writes the replies. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static const char *code_of(int status)
 
 /* --- Arguments --------------------------------------------------------------------------- */
 
-/* Whether the names of a table and, unless NULL, of a key are valid. False: the call is answered
+/* Whether the names of a table and, unless NULL, of a key are valid. Returns false after replying
  * with an error. */
 static bool good_names(struct call *call, struct sl_bytes table,
                        const struct sl_bytes *key)
@@ -85,8 +85,8 @@ void sl_do_tx_begin(struct call *call)
     submit(call, a);
 }
 
-/* Parse WAIT ms, which may be the last two arguments. The clock is rounded down to milliseconds, so
- * we add one: a timeout must not expire early. */
+/* Parse WAIT ms, which may be the last two arguments. Adds one millisecond, because the clock is
+ * rounded down and a timeout must not expire early. */
 static bool read_wait(struct call *call, struct sl_tx_request *a)
 {
     int64_t ms;
@@ -180,7 +180,7 @@ static void reply_no_transaction(struct call *call, enum sl_tx_verb verb, uint64
                "no transaction is active on this connection; send TX.BEGIN first");
 }
 
-/* The error says which setting is the limit. */
+/* Reply that a limit is exceeded. The error names the setting. */
 static void reply_limit(struct call *call, enum sl_tx_verb verb, int status)
 {
     const struct sl_settings *set = call->s->settings;
@@ -261,9 +261,11 @@ static void reply_error(struct call *call, enum sl_tx_verb verb,
 
 /* --- Replies -------------------------------------------------------------------------------- */
 
-#define ROW_BYTES 48u /* The protocol adds at most so much to a key and a value. */
+/* The maximum bytes that the protocol adds to a key and a value. */
+#define ROW_BYTES 48u
 
-/* A reply that exceeds output-bytes-max would close the connection, so it becomes an error. */
+/* Write rows, or an error if they exceed output-bytes-max: such a reply would close the
+ * connection. */
 static void put_rows(struct call *call, const struct sl_tx_answer *a)
 {
     const struct sl_resp_writer *w = call->out;
@@ -290,7 +292,7 @@ void sl_reply_tx(struct call *call, const struct request *r, const struct answer
 {
     struct sl_resp_writer *w = call->out;
     const struct sl_tx_answer *a = reply->tx;
-    if (a->status == SLUICE_EFULL) { /* TX.LOCK: the timeout has expired. */
+    if (a->status == SLUICE_EFULL) { /* The timeout of TX.LOCK has expired. */
         sl_resp_null(w);
         return;
     }

@@ -18,7 +18,7 @@ int sl_directory_fail(const struct sl_directory *f, const char *what, const char
     return -1;
 }
 
-/* What to do about an error of the disk. */
+/* Return the remedy for a disk error. */
 static const char *advice(int error)
 {
     switch (error) {
@@ -84,7 +84,7 @@ int sl_directory_refuse(const struct sl_directory *f, const char *name,
 
 /* --- Its path --------------------------------------------------------------- */
 
-/* Create the directory and those above it. False: errno says why. */
+/* Create the directory and its parents. Returns false and sets errno on failure. */
 static bool make_directories(char *path)
 {
     for (char *slash = path + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
@@ -96,14 +96,15 @@ static bool make_directories(char *path)
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
-/* The path if the settings have none. False: there is none. */
+/* Get the default path. Returns false if there is none. */
 static bool default_path(const struct sl_settings *set, char path[PATH_MAX])
 {
     const char *of_service = getenv("STATE_DIRECTORY");
     const char *of_user = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     int n = -1;
     if (of_service != NULL && *of_service == '/') {
-        n = (int)strcspn(of_service, ":"); /* There may be several. */
+        /* The variable may list several directories. */
+        n = (int)strcspn(of_service, ":");
         if (n < PATH_MAX) snprintf(path, PATH_MAX, "%.*s", n, of_service);
     } else if (set->port <= 0) return false;
     else if (of_user != NULL && *of_user == '/')
@@ -123,13 +124,14 @@ static int cannot_make(const struct sl_directory *f)
         strerror(errno));
 }
 
-/* 1: it exists. 0: there is none. -1: the log says why it cannot be created. */
+/* Choose the directory and create it if necessary. Returns 1 if it exists, 0 if there is none, or
+ * -1 after logging why it cannot be created. */
 static int choose(struct sl_directory *f, const struct sl_settings *set)
 {
     const char *data = set->data;
     if (strcmp(data, "auto") == 0) {
-        /* A directory that cannot be used now may have been in use before. A server that went
-         * on without it would forget the leases that it granted. */
+        /* A directory that is unusable now may have been used before. A server that continued
+         * without it would forget the leases that it granted. */
         if (default_path(set, f->path))
             return make_directories(f->path) ? 1 : cannot_make(f);
         *f->path = '\0';
@@ -147,7 +149,7 @@ static int choose(struct sl_directory *f, const struct sl_settings *set)
 
 /* --- Its owner and its lock ------------------------------------------------- */
 
-/* Another user who can write to the directory could replace our files. */
+/* Reject a directory that another user can write to, because that user could replace our files. */
 static int check_owner(const struct sl_directory *f)
 {
     struct stat st;
@@ -173,7 +175,7 @@ static int check_owner(const struct sl_directory *f)
     return 0;
 }
 
-/* Lock it: two servers on one directory would overwrite each other's state. */
+/* Lock the directory: two servers on one directory would overwrite each other's state. */
 static int take(struct sl_directory *f)
 {
     struct stat st;
@@ -203,8 +205,9 @@ int sl_directory_open(struct sl_directory *f, const struct sl_settings *set)
     *f->path = '\0';
     int status = choose(f, set);
     if (status != 1) return status;
-    signal(SIGXFSZ, SIG_IGN);             /* Then write() returns EFBIG. */
-    setenv("UV_THREADPOOL_SIZE", "1", 0); /* There is one write at a time. */
+    signal(SIGXFSZ, SIG_IGN); /* Instead of the signal, write() returns EFBIG. */
+    /* One thread is enough: there is one write at a time. */
+    setenv("UV_THREADPOOL_SIZE", "1", 0);
     return take(f);
 }
 
@@ -223,7 +226,7 @@ enum sl_directory_use sl_directory_use(const struct sl_directory *f)
     ssize_t n = pread(f->lock, text, sizeof text - 1, 0);
     if (n <= 0) return SL_DIRECTORY_IS_NEW;
     text[n] = '\0';
-    /* Earlier versions wrote other sentences, but with this word in them as well. */
+    /* Earlier versions wrote other texts, but they also contain this word. */
     return strstr(text, "node") != NULL ? SL_DIRECTORY_OF_NODE : SL_DIRECTORY_OF_SERVER;
 }
 

@@ -18,7 +18,8 @@ static void put_ballot(struct sl_textfile_writer *w, const char *name,
     sl_textfile_put(w, "%s %016" PRIx64 " %" PRIu32 "\n", name, b.number, b.id);
 }
 
-/* Other addresses could not be read again. */
+/* Whether the file format can represent this address. The format has no quoting, so only printable
+ * ASCII without spaces can be read back. */
 static bool is_plain(const char *address)
 {
     for (const char *c = address; *c != '\0'; c++)

@@ -20,7 +20,7 @@ static const struct sl_textfile_kind kind = {.name = "state",
 struct sl_state_writer {
     struct sl_textfile_writer *text;
     uint64_t grants;
-    struct sl_client_text { /* Of the last grant. */
+    struct sl_client_text { /* The client of the last grant. */
         size_t name_bytes, address_bytes;
         char name[SL_CLIENT_NAME_MAX], address[SL_CLIENT_ADDRESS_MAX];
     } client;
@@ -63,7 +63,8 @@ static size_t copy(char *to, size_t most, struct sl_bytes b)
     return n;
 }
 
-/* The clients of most grants are few, so each is written when it changes. */
+/* Write the client of a grant if it differs from that of the last grant. Most grants belong to a
+ * few clients. */
 static void put_client(struct sl_state_writer *w, const struct sl_grant_view *v)
 {
     struct sl_client_text *c = &w->client;
@@ -200,6 +201,6 @@ void sl_boot_id(char out[SL_BOOT_BYTES])
     id[n > 0 ? strcspn(id, "\n") : 0] = '\0';
     n = readlink("/proc/self/ns/time", clock, sizeof clock - 1);
     if (n <= 0) clock[0] = '\0';
-    /* "unknown" where the system has no boot id. */
+    /* Write "unknown" if the system has no boot id. */
     snprintf(out, SL_BOOT_BYTES, "%s%s", *id != '\0' ? id : "unknown", clock);
 }

@@ -17,7 +17,7 @@
 #include "base/number.h"
 
 #define SUM "checksum "
-#define SUM_BYTES (sizeof SUM - 1 + 16 + 1) /* The last line. */
+#define SUM_BYTES (sizeof SUM - 1 + 16 + 1) /* The length of the last line. */
 
 /* --- Writing --------------------------------------------------------------- */
 
@@ -97,7 +97,7 @@ void sl_textfile_begin(struct sl_textfile_writer *w, int directory,
     sl_textfile_put(w, "%s%" PRId64 "\n", kind->magic, kind->format);
 }
 
-/* Some file systems cannot sync a directory, and say so. */
+/* Sync a directory. Ignore the error of file systems that cannot do that. */
 static bool sync_directory(int directory)
 {
     return fsync(directory) == 0 || errno == EINVAL;
@@ -191,7 +191,7 @@ bool sl_textfile_word64(struct sl_textfile_reader *r, char end, uint64_t *out)
     return true;
 }
 
-/* Decodes in place. */
+/* Decode the hex digits in place. */
 bool sl_textfile_hex(struct sl_textfile_reader *r, char end, struct sl_bytes *out)
 {
     char *stop = r->text + r->n, *to = r->at;

@@ -1,5 +1,5 @@
-/* forward.c - on a node: the requests that it forwards to the keeper, and the frames that come
- * back. */
+/* forward.c - on a node: forwards requests to the keeper, and handles the frames that the keeper
+ * sends back. */
 #include "server/forward/forward.h"
 
 #include <assert.h>
@@ -89,9 +89,9 @@ void sl_forward_tx_lost(struct conn *c)
     sl_transactions_lost(c);
 }
 
-/* Each reply of the keeper names the transaction that the connection has there. If it is a new
- * one, this TX.BEGIN has begun it, and the node keeps its REQUEST id. A rejected TX.BEGIN changes
- * nothing. */
+/* Record the transaction of a connection. Each reply of the keeper contains its id. If the id is
+ * new, this TX.BEGIN has begun the transaction, so the node keeps its REQUEST id. A rejected
+ * TX.BEGIN changes nothing. */
 static void note_transaction(const struct request *r, uint64_t tx)
 {
     struct conn *c = r->c;
@@ -102,7 +102,9 @@ static void note_transaction(const struct request *r, uint64_t tx)
     if (tx == 0 || !begins) return;
     f->tx = tx;
     char *id = r->n == 3 ? malloc(r->at[2].n) : NULL;
-    if (id == NULL) return; /* Without memory a lost commit cannot be settled. */
+    /* Out of memory: if the reply to the commit is lost, the outcome will be
+     * unknown. */
+    if (id == NULL) return;
     memcpy(id, r->at[2].at, r->at[2].n);
     f->request = (struct sl_bytes){id, r->at[2].n};
 }
@@ -130,7 +132,7 @@ void sl_forward_unlist(struct request *r)
     r->sent = false;
 }
 
-/* Search from the end, because most requests are younger than all others in the queue. */
+/* Search from the end, because most requests are newer than all others in the queue. */
 void sl_forward_enqueue(struct request *r)
 {
     struct sl_forward *f = r->s->forward;
@@ -159,8 +161,8 @@ bool sl_forward_link_has_space(struct server *s)
     return sl_links_unsent(s, s->forward->keeper) < SL_FORWARD_HIGH;
 }
 
-/* A release counts as done when it is sent, so the node does not report its grant to the next
- * keeper. */
+/* Drop the record of a grant when its RELEASE is sent, so that the node does not report the grant
+ * to the next keeper. */
 static void note_release(struct request *r)
 {
     struct sl_ledger *l = &r->s->forward->ledger;
@@ -246,10 +248,10 @@ bool sl_forward_must_decide(const struct request *r)
     return f->reports_until_ms != 0 && (r->command->flags & SL_COMPLETE) != 0;
 }
 
-/* The grant that the keeper will release for a RELEASE; 0: none that this node knows of. The fence
- * may be that of another key, or of a grant without a lease of another connection, which the keeper
- * does not release: then its record stays in the ledger. Without a fence it is the newest grant of
- * the connection. */
+/* Return the fence of the grant that the keeper will release for a RELEASE; 0: unknown. Without a
+ * fence, this is the newest grant of the connection. A given fence may belong to another key, or to
+ * a grant without a lease of another connection. The keeper does not release such a grant, so its
+ * record stays in the ledger. */
 static sl_fence released(const struct request *r)
 {
     const struct sl_record *x = r->fence != 0
@@ -340,7 +342,7 @@ void sl_forward_failed(struct arbiter *a, struct conn *c, const char *name,
     (void)code;
     if (c->forwarded == NULL || c->forwarded->tx == 0 ||
         c->forwarded->route != f->route || !f->open)
-        return; /* The keeper has no transaction of this connection. */
+        return; /* The connection has no transaction at the keeper. */
     w = sl_frame(a->s, f->keeper, "R.FAIL", 2);
     if (w == NULL) return;
     sl_frame_number(w, sl_conn_id(c));
@@ -356,7 +358,8 @@ static struct conn *conn_of(struct server *s, struct sl_bytes number)
     return n == NULL || n->conn == NULL || n->conn->proxy != NULL ? NULL : n->conn;
 }
 
-/* The node has sent TX.OUTCOME in place of a TX.COMMIT: turn its reply into one of TX.COMMIT. */
+/* Convert the reply to TX.OUTCOME into a reply to TX.COMMIT. The node sent TX.OUTCOME instead of a
+ * TX.COMMIT whose reply was lost. */
 static void reply_settled(struct conn *c, struct sl_bytes reply)
 {
     if (reply.n > 0 && reply.at[0] == ':')
@@ -383,7 +386,8 @@ static void receive_reply(struct request *r, uint64_t tx, struct sl_bytes reply)
     c->forwarded->unanswered = 0;
     if (r->settles) reply_settled(c, reply);
     else if (r->had_record && reply.n == 4 && memcmp(reply.at, ":0\r\n", 4) == 0)
-        sl_resp_integer(sl_conn_out(c), 1); /* The grant ended with the last keeper. */
+        /* The grant ended when the last keeper failed. */
+        sl_resp_integer(sl_conn_out(c), 1);
     else sl_resp_raw(sl_conn_out(c), reply.at, reply.n);
     note_transaction(r, tx);
     sl_forward_unlist(r);
@@ -400,21 +404,24 @@ static void receive_say(struct server *s, const struct sl_args *a)
     struct request *r = sl_forward_request_of(c);
     c->forwarded->half_replied = what == SL_SAY_MORE;
     if (r != NULL && what == SL_SAY_LAST) receive_reply(r, tx, a->at[4]);
-    else sl_resp_raw(sl_conn_out(c), a->at[4].at, a->at[4].n); /* A push, or a piece. */
+    /* A push, or a part of a reply. */
+    else sl_resp_raw(sl_conn_out(c), a->at[4].at, a->at[4].n);
 }
 
-/* When a lease expires by the clock of this node: not later than at the keeper. The node counts from
- * when it sent the request, and allows for clocks whose rates differ by 1 in 500. If it counted
- * from when it reads the reply, which may be late, the record could outlive the lease, and the
- * next keeper could restore a grant whose successor is held. */
+/* Return when a lease expires by this node's clock. This must not be later than at the keeper. The
+ * node counts from the time when it sent the request, and allows for clocks whose rates differ by 1
+ * in 500. It does not count from the time when it read the reply, because the reply may be late.
+ * Then the record could outlive the lease, and the next keeper could restore a grant although the
+ * lock already has a new holder. */
 static sl_ms end_after(sl_ms since_ms, sl_ms age_ms, sl_ms left_ms)
 {
     sl_ms ms = sl_ms_after(age_ms, left_ms);
     return ms == SL_NEVER ? SL_NEVER : since_ms + ms - ms / 500 - 1;
 }
 
-/* For each new record, the node checks two for expiry, so few expired records remain. It does not
- * while it hands the ledger over, because that relies on the order of records. */
+/* Add a record. For each new record, check two old ones for expiry, so that few expired records
+ * remain. Skip this while the ledger is being handed over, because that relies on the order of
+ * records. */
 static void put_record(struct sl_forward *f, sl_ms now_ms, const struct sl_record *x,
                        struct sl_list *of_conn)
 {
@@ -444,12 +451,12 @@ static void receive_held(struct server *s, const struct sl_args *a)
     }
     struct sl_record x = sl_record_of(key, &v, fresh == 1 ? sl_conn_id(c) : 0, end_ms);
     x.route = f->route;
-    /* If there is no memory for the record, the grant is lost when the keeper fails. */
+    /* If there is no memory for the record, the grant will be lost when the keeper fails. */
     put_record(f, s->now.ms, &x, fresh == 1 ? &c->forwarded->held : NULL);
     if (fresh == 1) c->forwarded->unanswered = v.fence;
 }
 
-/* R.NOTE: a grant of a client of the keeper's own node. */
+/* Handle R.NOTE: a grant of a client of the keeper's own node. */
 static void receive_note(struct server *s, const struct sl_args *a)
 {
     struct sl_forward *f = s->forward;
@@ -477,8 +484,9 @@ static void receive_gone(struct server *s, const struct sl_args *a)
     }
 }
 
-/* R.LOST: the keeper does not hold a grant of a client of this node. If the grant has no lease,
- * the node closes the connection of the client, which would otherwise believe to hold it. */
+/* Handle R.LOST: the keeper rejects a grant of a client of this node. If the grant has no lease,
+ * close the connection of the client, which would otherwise believe that it still holds the
+ * lock. */
 static void receive_lost(struct server *s, const struct sl_args *a)
 {
     static struct sl_log_kind kind;
@@ -506,7 +514,7 @@ void sl_forward_from_keeper(struct server *s, const struct sl_args *a)
     struct conn *c;
     if (sl_forward_frame_is(a, "R.HERE", 1)) sl_forward_welcomed(s, a);
     else if (!s->forward->open && !s->forward->handing)
-        return; /* It belongs to an old route. */
+        return; /* The frame belongs to an old route. */
     else if (sl_forward_frame_is(a, "R.SAY", 4)) receive_say(s, a);
     else if (sl_forward_frame_is(a, "R.HELD", 3 + SL_RECORD_FIELDS)) receive_held(s, a);
     else if (sl_forward_frame_is(a, "R.NOTE", 1 + SL_RECORD_FIELDS)) receive_note(s, a);

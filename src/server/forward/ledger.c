@@ -1,4 +1,4 @@
-/* ledger.c - records of grants, by fence and by connection. */
+/* ledger.c - stores records of grants, by fence and by connection. */
 #include "server/forward/ledger.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* proxy.c - on the keeper: connections that stand for clients of other nodes, and the frames of
+/* proxy.c - on the keeper: connections that represent clients of other nodes, and the frames from
  * these nodes. */
 #include <assert.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "server/forward/forward_internal.h"
 #include "server/observe/log.h"
 
-#define PROXIES_MAX 200000u /* Of one node. */
+#define PROXIES_MAX 200000u /* Maximum proxies for clients of one node. */
 
 /* --- Index by node and session ------------------------------------------------------------ */
 
@@ -105,7 +105,7 @@ void sl_proxy_closed(struct conn *c)
     if (!p->gone) send_cut(s, p->node, p->session);
 }
 
-/* Events may be lost: a link with much unsent output gets none. */
+/* Send an event to other nodes. Skip links with much unsent output: events may be lost. */
 static void send_event(struct server *s, struct sl_bytes channel, struct sl_bytes text)
 {
     struct sl_resp_writer *w;
@@ -119,7 +119,7 @@ static void send_event(struct server *s, struct sl_bytes channel, struct sl_byte
     }
 }
 
-/* A node has begun or ceased to have subscribers. */
+/* Update the event callback, because a node now has subscribers or has none any more. */
 static void note_listening(struct server *s)
 {
     bool any = false;
@@ -146,7 +146,7 @@ void sl_proxy_close_all(struct server *s, sl_node_id node)
 
 /* --- Frames to nodes ------------------------------------------------------------------------ */
 
-/* Keep the output from `sent` on, until the link has space again. */
+/* Keep the output after the first `sent` bytes, until the link has space again. */
 static void stall(struct conn *c, size_t sent)
 {
     struct sl_proxy *p = c->proxy;
@@ -186,7 +186,7 @@ static void send_held(struct conn *c, struct sl_bytes key,
                       const struct sl_grant_view *v, bool fresh)
 {
     struct server *s = c->server;
-    /* A client extends the grant of another one. */
+    /* A client extends a grant that another client took. */
     if (!fresh && v->name.n + v->address.n > 0)
         sl_frame_client(s, c->proxy->node, 0, v->name, v->address);
     struct sl_resp_writer *w = sl_frame(s, c->proxy->node, "R.HELD",
@@ -208,8 +208,8 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
     else if (v.leased) sl_witness_note(s, key, fence);
 }
 
-/* Read our clock after the frame, so that the clock of the node was not later than the frame says
- * when ours showed this time. */
+/* Handle R.CLOCK. Read our clock after the frame has arrived: at that time, the node's clock shows
+ * at least the time in the frame. */
 static void receive_clock(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     struct sl_proxy_node *node = &s->forward->nodes[from];
@@ -240,14 +240,15 @@ static bool is_quiet(const struct server *s)
     return stats.recovering_until_ms > s->now.ms;
 }
 
-/* A node reports a grant that the table has: its holder is the same connection, or the session that
- * remained when the link broke. */
+/* Handle a reported grant that is already in the table. Its holder is the same connection, or the
+ * session that lingered when the link broke. */
 static bool reclaim_held(struct server *s, struct session *n,
                          const struct sl_grant_view *held,
                          const struct sl_grant_view *v, struct sl_bytes key)
 {
     const struct session *old = sl_server_session(s, held->session_id);
-    if (held->leased) { /* One node may know of an extension and another not. */
+    /* One node may know of an extension that another does not know of. */
+    if (held->leased) {
         if (is_quiet(s) && v->leased) sl_table_reclaim(s->table, s->now, NULL, v, key);
         return true;
     }
@@ -295,8 +296,8 @@ static void receive_reclaim(struct server *s, sl_node_id from, const struct sl_a
     sl_frame_number(w, v.fence);
 }
 
-/* Release the grants of sessions that the node has not reported: their clients left while there
- * was no link. */
+/* Release the grants of sessions that the node has not reported, because their clients left while
+ * the link was down. */
 static void end_unnamed(struct server *s, sl_node_id node)
 {
     struct sl_list *next;
@@ -328,7 +329,7 @@ static void receive_come(struct server *s, sl_node_id from, const struct sl_args
     struct sl_resp_writer *w = sl_frame(s, from, yes ? "R.HERE" : "R.NOT", 1);
     if (w != NULL) sl_frame_number(w, term);
     if (!yes) return;
-    sl_proxy_close_all(s, from); /* It begins a new route. */
+    sl_proxy_close_all(s, from); /* The node begins a new route. */
     f->nodes[from].open = true;
     f->nodes[from].ready = false;
 }
@@ -370,7 +371,7 @@ static void receive_client(struct server *s, sl_node_id from, const struct sl_ar
     if (c == NULL || name.n >= sizeof c->name) return;
     memcpy(c->name, name.at, name.n);
     c->name[name.n] = '\0';
-    /* Without memory, it has the address of its node. */
+    /* If this runs out of memory, the client is shown with the address of its node. */
     sl_table_describe(s->table, &c->session->s, name, a->at[3]);
 }
 
@@ -415,7 +416,7 @@ void sl_proxy_received(struct server *s, sl_node_id from, const struct sl_args *
     uint64_t yes;
     if (sl_forward_frame_is(a, "R.COME", 1)) receive_come(s, from, a);
     else if (!f->leads || !f->nodes[from].open || s->stopping)
-        return; /* The node knows, or will learn, that this is not its keeper. */
+        return; /* The node knows, or will learn, that this node is not the keeper. */
     else if (sl_forward_frame_is(a, "R.DO", 5)) receive_do(s, from, a);
     else if (sl_forward_frame_is(a, "R.RECLAIM", 1 + SL_RECORD_FIELDS))
         receive_reclaim(s, from, a);

@@ -1,4 +1,4 @@
-/* record.c - a grant in a frame, written and read. */
+/* record.c - writes and reads a grant in a frame. */
 #include "server/forward/record.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* route.c - on a node: its route to the keeper. How a route begins with the ledger, how it ends,
- * and what the node does when it becomes the keeper or stops being it. */
+/* route.c - on a node: begins its route to the keeper by handing over the ledger, ends the route,
+ * and handles the change when the node becomes the keeper or steps down. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 /* --- Begin a route: hand the ledger over ------------------------------------------------- */
 
-/* The keeper knows this session now, so the node must report its end. */
+/* Record that the keeper knows this session, so that the node reports its end. */
 static void note_route(struct server *s, uint64_t session)
 {
     const struct session *n = session == 0 ? NULL : sl_server_session(s, session);
@@ -38,7 +38,7 @@ static void write_reclaim(struct server *s, const struct sl_record *x)
     sl_record_write(w, x->key, &v);
 }
 
-/* Records that are handed over move behind those that are not. */
+/* Hand over one record, and move it behind the records that are still to be handed over. */
 static void hand_over_one(struct server *s, struct sl_record *x)
 {
     struct sl_forward *f = s->forward;
@@ -98,7 +98,7 @@ void sl_forward_begin_route(struct server *s)
     sl_frame_number(w, f->keeper_term);
 }
 
-/* The keeper uses our clock to say when a lease expires (R.NOTE). */
+/* Send our clock to the keeper, which uses it in R.NOTE to say when a lease expires. */
 void sl_forward_send_clock(struct server *s)
 {
     struct sl_resp_writer *w = sl_frame(s, s->forward->keeper, "R.CLOCK", 1);
@@ -115,13 +115,13 @@ void sl_forward_welcomed(struct server *s, const struct sl_args *a)
     f->without_since_ms = f->again_ms = SL_NEVER;
     f->handing = true;
     sl_forward_send_clock(s);
-    sl_server_go_on(s); /* The pump hands it over in batches. */
+    sl_server_go_on(s); /* The event loop hands over the ledger in batches. */
 }
 
 /* --- End a route -------------------------------------------------------------------------- */
 
-/* The keeper was lost after the node had sent this commit. If the transaction has a REQUEST id, ask
- * the next keeper with TX.OUTCOME; otherwise nobody knows the outcome. */
+/* Handle a commit that was sent to a keeper that failed. If the transaction has a REQUEST id, ask
+ * the next keeper with TX.OUTCOME; otherwise the outcome is unknown. */
 static void settle_commit(struct request *r)
 {
     struct conn *c = r->c;
@@ -141,8 +141,8 @@ static void settle_commit(struct request *r)
     sl_forward_enqueue(k);
 }
 
-/* The keeper has granted this ACQUIRE, but the reply was lost. The node sends the request again, so
- * no client will use the first grant. */
+/* Forget a grant whose reply was lost. The node sends the ACQUIRE again, so no client will use the
+ * first grant. */
 static void forget_unanswered(struct server *s, struct conn *c)
 {
     struct sl_forward_session *f = c->forwarded;
@@ -151,11 +151,13 @@ static void forget_unanswered(struct server *s, struct conn *c)
                               : sl_ledger_find(&s->forward->ledger, f->unanswered);
     f->unanswered = 0;
     if (x == NULL) return;
-    if (x->leased) x->unwanted = true; /* The keeper may still hold it. */
+    /* The grant may still be in the keeper's table. */
+    if (x->leased) x->unwanted = true;
     else sl_ledger_drop(&s->forward->ledger, x);
 }
 
-/* A request was sent on the old route and not answered: settle it, or send it again. */
+/* Handle a request that was sent on the old route and not answered: answer it, or queue it to be
+ * sent again. */
 static void settle_or_requeue(struct request *r)
 {
     struct server *s = r->s;
@@ -167,7 +169,7 @@ static void settle_or_requeue(struct request *r)
     }
 }
 
-/* The transaction that a connection had on the old route is aborted: answer its request. */
+/* Abort the transaction that a connection had on the old route, and answer its request. */
 static void leave_old_route(struct conn *c)
 {
     struct request *r = sl_forward_request_of(c);
@@ -180,7 +182,8 @@ static void leave_old_route(struct conn *c)
     sl_forward_tx_ended(c);
     if ((flags & SL_ABORTS) != 0) {
         sl_forward_unlist(r);
-        sl_resp_simple(sl_conn_out(c), "OK"); /* The old keeper has aborted it. */
+        /* The old keeper's failure has already aborted the transaction. */
+        sl_resp_simple(sl_conn_out(c), "OK");
         sl_request_end(r);
     } else if ((flags & SL_BEGINS) == 0)
         sl_forward_answer_problem(r, sluice_status_word(SLUICE_ESTALE), SL_LOST_TX);
@@ -195,7 +198,8 @@ static void lose_route(struct server *s)
     f->lost = v.current;
 }
 
-/* A client that got half of a reply would take the next reply for the other half. */
+/* Close the connections of clients that have received part of a reply. Such a client would take the
+ * next reply for the rest. */
 static void close_half_replied(struct server *s)
 {
     struct sl_list *next;
@@ -277,7 +281,7 @@ void sl_forward_reports_complete(struct server *s)
     each_request(&s->forward->queued, sl_request_resume);
 }
 
-/* Forward a request that waited in the table of this node, which is not the keeper any more. */
+/* Forward a request that waited in the table of this node, which is no longer the keeper. */
 static void move_out(struct request *r)
 {
     struct server *s = r->s;
@@ -296,7 +300,7 @@ static bool has_tx_request(const struct conn *c)
     for (const struct sl_list *i = c->requests.next; i != &c->requests; i = i->next) {
         const struct request *r = sl_container_of(i, const struct request, of_conn);
         if (r->verb == SL_VERB_TX && r->arbiter == c->server->arbiters.local)
-            return true; /* sl_transactions_depose() answers it. */
+            return true; /* sl_transactions_depose() answers this request. */
     }
     return false;
 }
@@ -321,7 +325,7 @@ static void receive_not(struct server *s, sl_node_id from, const struct sl_args 
         term != f->keeper_term)
         return;
     if (f->open || f->handing) sl_forward_end_route(s);
-    f->again_ms = s->now.ms + AGAIN_MS; /* It may become the keeper soon. */
+    f->again_ms = s->now.ms + AGAIN_MS; /* The other node may become the keeper soon. */
     sl_election_read_soon(f->election, s->now.ms);
 }
 
@@ -397,10 +401,10 @@ void sl_forward_drained(struct server *s, sl_node_id id)
     }
 }
 
-/* The keeper releases grants without a lease SL_ADRIFT_MS after it has lost the link to their node,
- * at the earliest. The next keeper grants them to others when the authority of the last one has
- * ended, which takes as long. Neither happens while the storage shows the same term and heartbeat.
- * A node may learn of the end of its link up to half a second late. */
+/* The keeper releases grants without a lease no earlier than SL_ADRIFT_MS after it has lost the
+ * link to their node. The next keeper grants their locks to others only after the authority of the
+ * last keeper has ended, which takes as long. Neither happens while the storage shows the same term
+ * and heartbeat. A node may notice the end of its link up to half a second late. */
 #define CUT_OFF_MS 1200
 #define READ_AGAIN_MS 300
 
@@ -468,7 +472,7 @@ static void give_up_waiting(struct server *s)
 void sl_forward_second(struct arbiter *a)
 {
     struct server *s = a->s;
-    /* While the node hands the ledger over, it relies on the order of records. */
+    /* Handing over the ledger relies on the order of records. */
     if (!s->forward->handing)
         sl_ledger_sweep(&s->forward->ledger, s->now.ms, SWEPT_A_SECOND);
     give_up_waiting(s);

@@ -1,5 +1,5 @@
-/* term.c - the term: gives the election (failover/election.h) time, storage and links, and carries
- * out its orders. A node becomes the keeper here, or stops being it. */
+/* term.c - runs the election (failover/election.h): connects it with the clock, the storage and
+ * the links, and carries out its orders. Here a node becomes the keeper, or steps down. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "server/observe/log.h"
 
 #define LOCKS_A_STEP 64
-/* A new keeper waits so long for reports of other nodes before it says "not held". */
+/* How long a new keeper waits for reports of other nodes before it says "not held". */
 #define REPORTS_MS 1000
 
 /* --- Operations of the storage -------------------------------------------------------------- */
@@ -44,8 +44,8 @@ static void claimed(struct sl_storage_op *op)
     struct server *s = op->owner;
     struct sl_term_op *d = &s->forward->claim;
     d->busy = false;
-    /* Count the wait of a new keeper from now: this process may have been suspended since this
-     * callback began, and the claim may have been done only then. */
+    /* Count the wait of a new keeper from now. This process may have been suspended since this
+     * callback began, and the claim may have succeeded only after that. */
     sl_server_read_clock(s);
     log_trouble(s, op->result.status);
     sl_election_claimed(s->forward->election, s->now.ms, d->asked_ms, &op->result);
@@ -70,7 +70,7 @@ static void submit_op(struct server *s, struct sl_term_op *d,
                       enum sl_storage_op_type type, const struct sl_election_order *o,
                       void (*done)(struct sl_storage_op *op))
 {
-    assert(!d->busy); /* The election orders one at a time. */
+    assert(!d->busy); /* The election orders one operation at a time. */
     d->asked_ms = s->now.ms;
     d->op = (struct sl_storage_op){.type = type,
                                    .term = o->term,
@@ -136,8 +136,8 @@ static void export(struct server *s, struct sl_bytes key, const struct sl_grant_
     sl_ledger_put(&s->forward->ledger, &x, f != NULL ? &f->held : NULL);
 }
 
-/* Copy the grants of the table into the ledger, for the next keeper, as many as this turn allows.
- * True: all are copied, and the table is empty. */
+/* Copy as many grants of the table to the ledger as this turn's budget allows, for the next keeper.
+ * Returns true when all are copied and the table is empty. */
 static bool export_more(struct server *s)
 {
     struct sl_forward *f = s->forward;
@@ -192,7 +192,7 @@ static void begin_term(struct server *s, const struct sl_election_order *o)
     if (f->exporting) export_more(s);
     s->effects_left = left;
     assert(!f->leads && !f->exporting);
-    sl_forward_end_route(s); /* The route to the last keeper. */
+    sl_forward_end_route(s); /* End the route to the last keeper. */
     f->leads = true;
     f->term = o->term;
     f->keeper = (sl_node_id)s->settings->node;
@@ -252,7 +252,7 @@ static void carry_out(struct server *s, const struct sl_election_order *o)
     }
 }
 
-/* Continue work that is done in batches. True: there is no more. */
+/* Continue work that is done in batches. Returns true if there is no more. */
 static bool continue_work(struct server *s)
 {
     struct sl_forward *f = s->forward;

@@ -1,8 +1,7 @@
-/* witness.c - on the keeper: what it reports to ledgers of other nodes, besides the grants of their
- * own clients: leases of its own clients, for which another node is the witness, and grants that
- * have ended.
- *
- * The keeper collects reports for GATHERED_MS: most locks are released by then, and need none. */
+/* witness.c - on the keeper: reports to the ledgers of other nodes, in addition to the grants of
+ * their own clients. The keeper reports leases of its own clients to another node, the witness, and
+ * reports grants that have ended. It collects reports for GATHERED_MS. Most locks are released
+ * within that time, so their grants need no report. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +22,7 @@ void sl_witness_init(struct sl_witness *witness)
 }
 
 /* Report a lease of a client of the keeper's own node to one other node, so that the lease survives
- * if this node fails. The frame has a time of the clock of that node. */
+ * if this node fails. The frame contains a time by the clock of that node. */
 static void send_note(struct server *s, struct sl_bytes key,
                       const struct sl_grant_view *v)
 {
@@ -56,7 +55,7 @@ static void send_gone(struct server *s)
     witness->gone_count = 0;
 }
 
-/* Send notes first, so that a grant that has ended is not restored. */
+/* Send the notes first, so that a later R.GONE removes a grant that has ended. */
 static void send_all(struct server *s)
 {
     struct sl_witness *witness = &s->forward->witness;
@@ -93,7 +92,7 @@ void sl_witness_note(struct server *s, struct sl_bytes key, sl_fence fence)
     if (!s->forward->leads) return;
     if (witness->note_count == SL_NOTES_MAX) send_all(s);
     char *copy = malloc(key.n);
-    if (copy == NULL) return; /* Without memory the grant has no witness. */
+    if (copy == NULL) return; /* Out of memory: the grant has no witness. */
     memcpy(copy, key.at, key.n);
     witness->notes[witness->note_count++] = (struct sl_note){
         .fence = fence, .key = copy, .n = key.n};

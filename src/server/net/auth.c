@@ -9,7 +9,7 @@
 #include "server/net/guesses.h"
 #include "server/request.h"
 
-#define RESUMED_AT_ONCE 64u /* The rest comes in the next turn. */
+#define RESUMED_AT_ONCE 64u /* Run this many delayed commands per turn. */
 
 struct sl_auth {
     struct sl_guesses guesses;
@@ -33,7 +33,8 @@ int sl_auth_start(struct server *s)
 
 enum { KIND_IPV4 = 1, KIND_IPV6, KIND_UNIX };
 
-/* A client of an IPv6 network usually controls all addresses of its /64. */
+/* Return the address for counting wrong passwords. For IPv6 this is the /64 network, because a
+ * client usually controls all of its addresses. */
 static struct sl_guess_address address_of(const struct conn *c)
 {
     struct sl_guess_address a = {0};

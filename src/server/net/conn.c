@@ -1,4 +1,4 @@
-/* conn.c - the life of a connection: made, closed in turn, closed when it is idle. */
+/* conn.c - creates and closes connections, and closes those that are idle. */
 #include "server/net/conn.h"
 
 #include <errno.h>
@@ -61,16 +61,17 @@ struct conn *sl_conn_new_proxy(struct server *s, struct sl_proxy *proxy)
     struct session *old;
     struct conn *c = sl_conn_new(s);
     if (c == NULL) return NULL;
-    /* A handle for the loop to close: on_closed() frees the connection. */
+    /* The loop needs a handle to close; on_closed() then frees the connection. */
     uv_timer_init(s->loop, &c->uv.timer);
     c->uv.handle.data = c;
-    c->authed = true; /* By its node. */
+    c->authed = true; /* The client's node has authenticated the client. */
     if (sl_conn_begin_session(c, &old) != SLUICE_OK) {
         sl_conn_abandon(c);
         return NULL;
     }
     c->proxy = proxy;
-    c->requests_only = SL_PROXY_REFUSAL; /* Its node runs other commands. */
+    /* The client's node runs all other commands. */
+    c->requests_only = SL_PROXY_REFUSAL;
     sl_list_append(&s->conns, &c->all);
     return c;
 }
@@ -90,7 +91,7 @@ bool sl_conn_is_local(const struct conn *c)
                127;
     if (c->peer.sin6_family == AF_INET6)
         return IN6_IS_ADDR_LOOPBACK(&c->peer.sin6_addr);
-    return true; /* A unix socket. */
+    return true; /* A Unix socket is always local. */
 }
 
 void sl_conn_close(struct conn *c, enum sl_parting how)
@@ -119,7 +120,7 @@ void sl_conn_hang_up(struct conn *c, enum sl_parting how)
     c->hang_up = how;
     c->hang_up_ms = c->server->now.ms;
     sl_conn_watch(c, false);
-    sl_conn_out(c); /* It is closed when this callback ends. */
+    sl_conn_out(c); /* The connection closes at the end of this callback. */
 }
 
 void sl_conn_close_in_turn(struct conn *c, enum sl_parting how)
@@ -148,7 +149,7 @@ void sl_conn_close_leaving(struct server *s)
 enum sl_parting sl_conn_hung_up(const struct conn *c)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
-    if (c->proxy != NULL) return SL_STAYS; /* Only its node knows. */
+    if (c->proxy != NULL) return SL_STAYS; /* Only the client's node knows. */
     if (poll(&p, 1, 0) <= 0) return SL_STAYS;
     if ((p.revents & POLLERR) != 0) return SL_WAS_CUT;
     return (p.revents & (POLLRDHUP | POLLHUP)) != 0 ? SL_SAID_BYE : SL_STAYS;
@@ -160,12 +161,12 @@ bool sl_conn_gives_back(struct conn *c)
     if (c->leaves == SL_SAID_BYE) return true;
     if (!c->input.left || c->closing) return false;
     ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (n < 0) return false; /* It broke: what it holds lingers. */
+    if (n < 0) return false; /* The connection broke, so its locks linger. */
     if (n == 0 && !sl_conn_has_more(c)) {
         sl_conn_close(c, SL_SAID_BYE);
         return true;
     }
-    /* What it sent before comes first, if the server will read that. */
+    /* The server first runs the earlier commands of the client, if it still reads them. */
     return c->input.watched || !sl_list_empty(&c->ready);
 }
 
@@ -186,7 +187,8 @@ static void check(struct conn *c)
     struct server *s = c->server;
     const struct sl_settings *set = s->settings;
     if (c->proxy != NULL || c->leaves != SL_STAYS)
-        return; /* Its node checks it; or it is closed soon. */
+        /* The node of a proxy does these checks; a leaving connection closes soon. */
+        return;
     bool silent = !c->authed && set->auth_ms > 0 &&
                   s->now.ms - c->unauthed_ms >= set->auth_ms;
     if (c->hang_up != SL_STAYS) {
@@ -201,7 +203,8 @@ static void check(struct conn *c)
             NULL);
         sl_conn_close_in_turn(c, SL_WAS_CUT);
     } else if (!sl_list_empty(&c->requests) && !c->input.watched && !c->ended) {
-        /* The client may have closed it behind input that is not read while it waits. */
+        /* The client may have closed the connection after sending input that the server does not
+         * read while the client waits. */
         enum sl_parting how = sl_conn_hung_up(c);
         if (how != SL_STAYS) sl_conn_close_in_turn(c, how);
     }

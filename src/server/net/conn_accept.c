@@ -1,5 +1,5 @@
-/* conn_accept.c - accepts connections up to connections-max. Above that limit it chooses which
- * connections to close for new ones. */
+/* conn_accept.c - accepts connections up to connections-max. Above that limit, it decides which
+ * connections to close to make room for new ones. */
 #include <stdlib.h>
 
 #include "server/net/conn_internal.h"
@@ -21,8 +21,8 @@ static struct conn *new_socket(struct server *s, bool tcp)
     return c;
 }
 
-/* Vary the keep-alive times between connections. A machine drops packets that arrive by the
- * thousand at once, and with equal times it would drop those of the same connections each time. */
+/* Vary the keep-alive times between connections. A machine drops packets when thousands arrive at
+ * once. With equal times, it would drop those of the same connections each time. */
 static void vary_keep_alive(struct conn *c)
 {
     uv_os_fd_t fd;
@@ -36,7 +36,7 @@ static void vary_keep_alive(struct conn *c)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
 }
 
-/* Reject a connection above connections-max: the reply says so, then it is closed. */
+/* Reply that connections-max is reached, and close the connection. */
 static void reject(struct conn *c)
 {
     static struct sl_log_kind kind;
@@ -57,7 +57,7 @@ static size_t connections_max(const struct server *s)
     return (size_t)s->settings->connections_max;
 }
 
-/* The oldest connection that has not authenticated, if it had time to. */
+/* Return the oldest connection that has not authenticated although it had time to. */
 static struct conn *unauthed(const struct server *s)
 {
     struct conn *oldest = sl_container_of(s->unauthed.next, struct conn, unauthed);
@@ -66,8 +66,8 @@ static struct conn *unauthed(const struct server *s)
     return oldest;
 }
 
-/* One connection from this machine is accepted above connections-max, for an administrator.
- * A new one replaces it if it is idle. */
+/* Accept one connection from this machine above connections-max, for an administrator. A new one
+ * replaces it if it is idle. */
 static bool take_reserve(struct conn *c)
 {
     struct server *s = c->server;
@@ -79,12 +79,12 @@ static bool take_reserve(struct conn *c)
     return true;
 }
 
-/* connections-max others are open. A connection that has not authenticated is closed for this
- * one, so that clients without a password cannot keep others out. */
+/* Close a connection that has not authenticated, because connections-max others are open. So
+ * clients without a password cannot keep others out. */
 static bool make_way(struct conn *c)
 {
     struct server *s = c->server;
-    /* Others have closed since: it is one of connections-max now. */
+    /* Other connections have closed, so this one counts as one of connections-max now. */
     if (s->conn_count <= connections_max(s) + 1) s->reserved = NULL;
     struct conn *oldest = unauthed(s);
     if (oldest == NULL) return take_reserve(c);
@@ -104,7 +104,8 @@ bool sl_conn_accept(struct server *s, uv_stream_t *listener, bool tcp)
                      "out of memory: cannot accept a connection", NULL);
         return false;
     }
-    if (uv_accept(listener, &c->uv.stream) != 0 || /* The client has gone, say. */
+    /* For example, the client has already gone. */
+    if (uv_accept(listener, &c->uv.stream) != 0 ||
         sl_conn_begin_session(c, &old) != SLUICE_OK) {
         sl_conn_abandon(c);
         return true;

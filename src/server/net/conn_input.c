@@ -9,14 +9,14 @@
 #include "server/observe/log.h"
 #include "server/request.h"
 
-#define OUT_BYTES_HIGH 65536u /* Output is sent before it grows beyond this. */
-#define READ_BYTES 16384u     /* The size of one read, */
-#define EARLY_READ_BYTES 512u /* and before AUTH. */
+#define OUT_BYTES_HIGH 65536u /* Send output before it grows beyond this size. */
+#define READ_BYTES 16384u     /* The size of one read. */
+#define EARLY_READ_BYTES 512u /* The size of one read before AUTH. */
 
-/* How many commands of one connection the server runs at a time. */
+/* Maximum commands of one connection that the server runs at a time. */
 #define SHARE 64u        /* While other connections wait for their share. */
-#define SHARE_ALONE 256u /* While none does. */
-#define PROMPT_MIN 16u   /* At least, of a connection that sends little. */
+#define SHARE_ALONE 256u /* While no other connection waits. */
+#define PROMPT_MIN 16u   /* Minimum for a connection that sends little. */
 
 /* --- Limits ---------------------------------------------------------------- */
 
@@ -49,8 +49,8 @@ static const struct sl_resp_limits *limits_of(const struct conn *c)
     return c->authed ? &c->server->limits : &c->server->early_limits;
 }
 
-/* A client that has not authenticated gets a small reader of its own: the spare one may
- * be large. */
+/* Give the connection a reader. A client that has not authenticated gets a small one of its own,
+ * because the spare reader may be large. */
 static struct sl_resp_reader *get_reader(struct conn *c)
 {
     struct server *s = c->server;
@@ -62,7 +62,7 @@ static struct sl_resp_reader *get_reader(struct conn *c)
 
 void sl_conn_authed(struct conn *c, bool yes)
 {
-    /* RESET does not give more time to a client that had not authenticated. */
+    /* RESET does not extend the time that an unauthenticated client has for AUTH. */
     if (c->authed && !yes) c->unauthed_ms = c->server->now.ms;
     c->authed = yes;
     if (yes) sl_list_remove(&c->unauthed);
@@ -71,7 +71,7 @@ void sl_conn_authed(struct conn *c, bool yes)
     if (c->reader != NULL) sl_resp_reader_limit(c->reader, limits_of(c));
 }
 
-/* Where to put input, and how much of it; 0: out of memory. */
+/* Find space for input. Returns its size; 0: out of memory. */
 static size_t find_space(struct conn *c, char **at)
 {
     if (c->reader == NULL) c->reader = get_reader(c);
@@ -93,12 +93,13 @@ bool sl_conn_feed(struct conn *c, struct sl_bytes b)
     return true;
 }
 
-/* A reader with nothing in it goes back to the server. */
+/* Return an empty reader to the server. */
 static void give_reader_back(struct conn *c)
 {
     struct server *s = c->server;
     if (c->reader == NULL || sl_resp_unread(c->reader) > 0) return;
-    bool good = sl_resp_error(c->reader) == NULL; /* A broken one stays broken. */
+    /* A reader with an error cannot be reused. */
+    bool good = sl_resp_error(c->reader) == NULL;
     if (good && c->authed && s->spare_reader == NULL &&
         sl_resp_reader_bytes(c->reader) <= 2 * SL_SPARE_BYTES_MAX)
         s->spare_reader = c->reader;
@@ -132,13 +133,14 @@ static bool may_act(const struct conn *c)
            sl_list_empty(&c->requests) && c->sending == NULL;
 }
 
-/* Charge reads and writes to the turn as well. */
+/* Charge the turn's budget for reads and writes as well. */
 static void charge(struct server *s, size_t bytes)
 {
     if (bytes >= SL_STEPS_A_COMMAND) sl_server_spend(s, bytes);
 }
 
-/* How much a connection may do at a time: less while others have sent too much as well. */
+/* Return how many commands a connection may run at a time: fewer while other connections wait for
+ * their share. */
 static uint32_t share_of_commands(const struct server *s)
 {
     uint32_t share = sl_list_empty(&s->ready) ? SHARE_ALONE : SHARE;
@@ -158,7 +160,7 @@ void sl_conn_work(struct conn *c)
         int status = sl_resp_next(c->reader, &args);
         if (status == 0) break;
         if (--c->server->commands_left % 32 == 0 && sl_server_turn_is_long(c->server))
-            c->server->commands_left = 0; /* After this one. */
+            c->server->commands_left = 0; /* This is the last command of this turn. */
         if (status < 0) broken(c, status);
         else sl_dispatch(c, &args);
         if (c->proxy != NULL) c->proxy->ran = true;
@@ -185,7 +187,7 @@ bool sl_conn_has_more(const struct conn *c)
 static void end_of_stream(struct conn *c, bool proper)
 {
     if (proper && sl_conn_has_more(c)) {
-        c->ended = true; /* First run the commands that it sent. */
+        c->ended = true; /* First run the commands that the client sent. */
         sl_conn_watch(c, false);
     } else sl_conn_close_in_turn(c, proper ? SL_SAID_BYE : SL_WAS_CUT);
 }
@@ -210,7 +212,7 @@ static void read_some(struct conn *c)
     else end_of_stream(c, false);
 }
 
-/* A connection is slow while it leaves something behind each time we read from it. */
+/* Update the class of a connection. It is slow if it leaves unprocessed input after each read. */
 static void classify(struct conn *c)
 {
     bool was_busy = c->input.busy;
@@ -226,12 +228,13 @@ void sl_conn_has_input(struct conn *c, bool ended)
     struct server *s = c->server;
     sl_server_read_clock(s);
     if (!sl_list_empty(&c->ready)) {
-        sl_conn_watch(c, false); /* First run the commands that it sent. */
+        sl_conn_watch(c, false); /* First run the commands that the client sent. */
         return;
     }
     if (ended && s->closes_left == 0 && c->input.class == SL_PROMPT) {
         if (!sl_input_move(c, SL_SLOW)) sl_conn_close(c, SL_WAS_CUT);
-        return; /* Thousands may close at once: serve other clients first. */
+        /* Thousands of connections may close at once, so serve other clients first. */
+        return;
     }
     if (c->input.class == SL_PROMPT && s->commands_left < PROMPT_MIN)
         s->commands_left = PROMPT_MIN;

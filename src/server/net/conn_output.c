@@ -1,4 +1,5 @@
-/* conn_output.c - the output of a connection: buffered during a turn, and sent at its end. */
+/* conn_output.c - the output of a connection, which is buffered during a turn and sent at its
+ * end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +7,8 @@
 #include "server/net/conn_internal.h"
 #include "server/observe/log.h"
 
-#define CHECK_BYTES 16384u /* Check memory-max when buffers have grown by so much. */
+/* Check memory-max each time the buffers have grown by this many bytes. */
+#define CHECK_BYTES 16384u
 
 size_t sl_conn_output_max(const struct server *s)
 {
@@ -65,14 +67,14 @@ static void on_written(uv_write_t *req, int status)
     sl_server_settle(c->server);
 }
 
-/* Send later what the socket did not take now. */
+/* Send the remaining output later, because the socket accepted only `done` bytes. */
 static void send_rest(struct conn *c, size_t done)
 {
     size_t n;
     char *all = sl_resp_take(&c->out, &n), *rest = NULL;
     c->sending_bytes = n - done;
-    /* The part that was sent is not kept: a client that does not read would make the server
-     * keep megabytes for a few bytes that are counted. */
+    /* Drop the part that was sent. Otherwise a client that does not read could make the server hold
+     * megabytes for a few unsent bytes, and only those are counted. */
     memmove(all, all + done, c->sending_bytes);
     rest = realloc(all, c->sending_bytes);
     c->sending = rest != NULL ? rest : all;
@@ -105,7 +107,7 @@ void sl_conn_flush(struct conn *c)
         too_much(c);
         return;
     }
-    if (c->sending != NULL) { /* on_written() continues. */
+    if (c->sending != NULL) { /* on_written() sends the rest. */
         sl_conn_count_buffers(c);
         return;
     }

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#define FREE 3u     /* Failures that cause no delay. */
-#define FIRST_MS 25 /* The delay after the next failure. */
+#define FREE 3u     /* Number of failures without a delay. */
+#define FIRST_MS 25 /* The first delay, after FREE + 1 failures. */
 
 static struct sl_guess *set_of(struct sl_guesses *g,
                                const struct sl_guess_address *address)
@@ -49,8 +49,8 @@ sl_ms sl_guesses_delay(struct sl_guesses *g, const struct sl_guess_address *addr
     return delay_of(g, *out);
 }
 
-/* A free row, or that of the address with the fewest failures; NULL: all rows have delayed
- * commands. */
+/* Return a free entry, or the entry with the fewest failures. Returns NULL if all entries have
+ * delayed commands. */
 static struct sl_guess *replace(struct sl_guesses *g,
                                 const struct sl_guess_address *address, sl_ms now_ms)
 {
@@ -73,6 +73,7 @@ void sl_guesses_failed(struct sl_guesses *g, const struct sl_guess_address *addr
     if (e == NULL) e = replace(g, address, now_ms);
     if (e == NULL) return;
     forgive(g, e, now_ms);
-    if (delay_of(g, e) < g->max_ms) e->failures++; /* The delay cannot grow any more. */
+    /* Stop counting when the delay has reached its maximum. */
+    if (delay_of(g, e) < g->max_ms) e->failures++;
     e->last_ms = now_ms;
 }

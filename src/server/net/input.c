@@ -5,10 +5,10 @@
 
 #include "server/net/conn.h"
 
-#define SLOW_A_TURN 16    /* Connections of the slow set. */
-#define PROMPT_NS 500000u /* How long a turn takes connections of the prompt set. */
+#define SLOW_A_TURN 16    /* Maximum connections of the slow set per turn. */
+#define PROMPT_NS 500000u /* How long one turn takes connections from the prompt set. */
 
-/* Events that were fetched for this connection must not be delivered any more. */
+/* Discard the events that were already fetched for this connection. */
 static void leave_batch(struct sl_input_set *set, const struct conn *c)
 {
     for (uint32_t i = set->at; i < set->n; i++)
@@ -39,7 +39,7 @@ bool sl_input_move(struct conn *c, enum sl_input_class to)
     return !reading || sl_input_watch(c, true);
 }
 
-/* If the kernel is out of memory, we notice the close when we read from the socket. */
+/* If the kernel is out of memory, the server notices the close when it reads from the socket. */
 void sl_input_holds(struct conn *c)
 {
     struct epoll_event e = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = c};
@@ -52,7 +52,8 @@ bool sl_input_holders_left(struct server *s)
 {
     struct epoll_event events[SL_INPUT_BATCH];
     int n = SL_INPUT_BATCH;
-    /* A peer that closed before a request was sent had closed before we read that. */
+    /* Nothing was read since the last poll. A peer that closed before the current request was sent
+     * had closed before that poll. */
     if (s->holders_asked == s->inputs) n = 0;
     s->holders_asked = s->inputs;
     while (n == SL_INPUT_BATCH) {
@@ -66,7 +67,7 @@ bool sl_input_holders_left(struct server *s)
     return s->left_count > 0;
 }
 
-/* The kernel removes it from the set when the socket is closed. */
+/* The kernel removes the socket from the set when it is closed. */
 void sl_input_forget(struct conn *c)
 {
     if (c->input.left) c->server->left_count--;
@@ -88,8 +89,8 @@ static void fetch(struct sl_input_set *set)
     }
 }
 
-/* What does not fit into this turn stays in the batch: the set is still readable, and so
- * this is called in the next turn again. */
+/* Connections that do not fit into this turn stay in the batch. The set is then still readable, so
+ * this is called again in the next turn. */
 static void on_readable(uv_poll_t *watch, int status, int events)
 {
     struct server *s = watch->data;
@@ -97,7 +98,7 @@ static void on_readable(uv_poll_t *watch, int status, int events)
     (void)status;
     (void)events;
     if (set->at == set->n) fetch(set);
-    uint64_t begin_ns = 0; /* When the first of them began. */
+    uint64_t begin_ns = 0; /* When the first connection was served. */
     while (set->at < set->n &&
            (begin_ns == 0 || s->now_ns - begin_ns < set->share_ns)) {
         struct conn *c = set->batch[set->at].conn;

@@ -9,8 +9,8 @@
 #include "server/net/node_wire.h"
 #include "sluice.h"
 
-/* Large enough forevery message of another node, whatever its settings: a key, a value and a note
- * of the greatest length that the settings allow. */
+/* Large enough for every message of another node, whatever its settings: for a key, a value and a
+ * note of the maximum length that the settings allow. */
 #define ARGUMENT_BYTES_MAX 65536u
 #define FRAME_BYTES_MAX (4 * ARGUMENT_BYTES_MAX)
 #define ARGUMENTS_MAX 64u
@@ -31,7 +31,8 @@ static size_t output_max(const struct server *s)
 {
     size_t set = (size_t)s->settings->output_bytes_max;
     set += s->links->handler->frame_bytes(s);
-    return set > FRAME_BYTES_MAX ? set : FRAME_BYTES_MAX; /* One message always fits. */
+    /* The limit must fit at least one message. */
+    return set > FRAME_BYTES_MAX ? set : FRAME_BYTES_MAX;
 }
 
 static struct sl_resp_reader *new_reader(void)
@@ -40,7 +41,7 @@ static struct sl_resp_reader *new_reader(void)
         .args_max = ARGUMENTS_MAX,
         .bulk_bytes_max = ARGUMENT_BYTES_MAX,
         .command_bytes_max = FRAME_BYTES_MAX,
-        .inline_bytes_max = 0, /* Only for people at a terminal. */
+        .inline_bytes_max = 0, /* Inline commands are only for people at a terminal. */
     };
     return sl_resp_reader_new(&limits);
 }
@@ -119,7 +120,8 @@ static void take_command(struct link *k, const struct sl_args *args)
         if (!k->talks && !k->replaced) sl_links_talks(k);
         k->talks = true;
         handler->message(s, k->id, &m);
-    } else { /* It is dropped, as messages may be: a newer version may have more of them. */
+        /* Drop the unknown message. A newer version may have more kinds of messages. */
+    } else {
         char node[16], name[24];
         snprintf(node, sizeof node, "%u", k->id);
         snprintf(name, sizeof name, "%.*s",
@@ -170,7 +172,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 /* --- Beginning ------------------------------------------------------------ */
 
-/* False: it is closed. */
+/* Returns false if the link was closed. */
 static bool begin_reading(struct link *k)
 {
     uv_tcp_nodelay(&k->uv.tcp, 1);
@@ -209,7 +211,7 @@ bool sl_link_accept(struct server *s, uv_stream_t *listener)
     int size = sizeof a;
     if (k == NULL) return false;
     if (uv_accept(listener, &k->uv.stream) != 0) {
-        sl_link_close(k, NULL); /* The caller has gone, say. */
+        sl_link_close(k, NULL); /* For example, the caller has already gone. */
         return true;
     }
     uv_tcp_getpeername(&k->uv.tcp, (struct sockaddr *)&a, &size);
@@ -247,7 +249,7 @@ static void on_written(uv_write_t *req, int status)
     sl_server_settle(s);
 }
 
-/* Send later what the socket did not take now. */
+/* Send the remaining output later, because the socket accepted only `done` bytes. */
 static void send_rest(struct link *k, size_t done)
 {
     size_t n;
@@ -262,7 +264,7 @@ static void send_rest(struct link *k, size_t done)
 static void all_sent(struct link *k)
 {
     if (k->out.size <= BUFFER_KEPT)
-        k->out.n = 0; /* The next messages use the buffer again. */
+        k->out.n = 0; /* Reuse the buffer for the next messages. */
     else {
         size_t n;
         free(sl_resp_take(&k->out, &n));

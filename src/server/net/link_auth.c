@@ -44,8 +44,8 @@ bool sl_proof_make(const struct sl_handshake *m, enum sl_link_role role,
     unsigned size = 0;
     const char *who = role == SL_CALLER ? "caller" : "callee";
     const char *nonce = m->nonces[SL_CALLEE];
-    /* No part can be taken for another: there are two roles, ids have no blanks, and nonces
-     * have a fixed length. */
+    /* The fields are unambiguous: there are two roles, ids have no blanks, and nonces have a fixed
+     * length. */
     int n = snprintf((char *)text, sizeof text, "sluice-node %d %s %u %u %s %s",
                      SL_LINK_PROTOCOL, who, m->ids[SL_CALLER], m->ids[SL_CALLEE],
                      m->nonces[SL_CALLER], nonce);

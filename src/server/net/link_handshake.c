@@ -5,9 +5,9 @@
  *       SETTINGS BIRTH LINES -->
  *                            <-- SETTINGS BIRTH LINES
  *
- * A side that rejects the other sends REFUSED with the reason, and closes the link. The callee sends
- * its settings when it has accepted those of the caller, so the link is up for the callee when it is
- * up for the caller. */
+ * A node that rejects the other one sends REFUSED with the reason, and closes the link. The
+ * callee sends its settings only when it has accepted those of the caller. So when the link is up
+ * for the caller, it is already up for the callee. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static void write_number(struct sl_resp_writer *w, uint64_t n)
 
 /* --- Refusing ------------------------------------------------------------- */
 
-/* Tell the other side why, and close the link. */
+/* Send the reason to the other side, and close the link. */
 static void refuse(struct link *k, const char *why)
 {
     struct sl_resp_writer *w = sl_link_out(k);
@@ -73,7 +73,7 @@ static sl_node_id own_id(const struct link *k)
     return (sl_node_id)k->server->settings->node;
 }
 
-/* Both nonces are known: write the proof for the role of this side. */
+/* Write the proof for our role. Both nonces are known. */
 static void write_proof(struct link *k, struct sl_resp_writer *w)
 {
     char proof[SL_HEX_BYTES];
@@ -107,7 +107,7 @@ static void now_known(struct link *k)
     if (k->role == SL_CALLER) write_settings(k);
 }
 
-/* False: it is closed. */
+/* Returns false if the link was closed. */
 static bool draw_nonce(struct link *k)
 {
     if (sl_nonce_draw(k->handshake.nonces[k->role])) return true;
@@ -157,7 +157,7 @@ static void take_nonce(struct link *k, const struct sl_args *args)
     }
 }
 
-/* The caller has shown that it knows the secret, so we may send our id and proof. */
+/* Send our id and proof, now that the caller has proved that it knows the secret. */
 static void welcome(struct link *k, uint64_t to)
 {
     struct sl_resp_writer *w;
@@ -229,7 +229,7 @@ static void take_welcome(struct link *k, const struct sl_args *args)
 
 /* --- Comparing settings ------------------------------------------------------ */
 
-/* Take the first line off the text. False: there is none. */
+/* Remove the first line from the text. Returns false if there is none. */
 static bool cut_line(struct sl_bytes *text, struct sl_bytes *line)
 {
     if (text->n == 0) return false;
@@ -240,7 +240,7 @@ static bool cut_line(struct sl_bytes *text, struct sl_bytes *line)
     return true;
 }
 
-/* The name and the value of a line "name=value". */
+/* Split a line "name=value". */
 static struct sl_bytes name_of(struct sl_bytes line, struct sl_bytes *value)
 {
     const char *equals = line.n > 0 ? memchr(line.at, '=', line.n) : NULL;
@@ -267,7 +267,7 @@ static void put(char out[100], struct sl_bytes b)
     snprintf(out, 100, "%.*s", (int)(b.n < 99 ? b.n : 99), b.at);
 }
 
-/* Log each of our settings that has another value on the other side. */
+/* Log each setting whose value differs on the other side. */
 static void say_differences(const struct link *k, struct sl_bytes ours,
                             struct sl_bytes theirs)
 {
@@ -300,7 +300,8 @@ static void compare(struct link *k, struct sl_bytes theirs)
 
 /* --- It comes up ---------------------------------------------------------- */
 
-/* A node of a version without this setting behaves as with its default. */
+/* Whether a setting has our value in the text of the other side. A node of a version without this
+ * setting behaves as with the default, `given`. */
 static bool has(struct sl_bytes text, const char *name, const char *given,
                 struct sl_bytes ours)
 {
@@ -309,7 +310,8 @@ static bool has(struct sl_bytes text, const char *name, const char *given,
     return value.n == ours.n && memcmp(value.at, ours.at, ours.n) == 0;
 }
 
-/* Two nodes that disagree on what decides about a key must not work together. */
+/* Check the settings that determine which arbiter decides a key. Two nodes that differ in them must
+ * not work together. Returns true, and sets *why, if they differ. */
 static bool must_be_equal(const struct link *k, struct sl_bytes theirs,
                           const char **why)
 {
@@ -337,16 +339,18 @@ static sl_node_id caller_of(const struct link *k)
     return k->role == SL_CALLER ? own_id(k) : k->id;
 }
 
-/* If both sides have called, both keep the link that the smaller id called, or, of two links of
- * one caller, the newer, since the caller would not call if it had the other. The side with the
- * smaller id closes the other link, since it knows that both sides have the link that is kept. The
- * side with the larger id leaves it open until nothing comes any more. */
+/* Whether to keep this link or the other one, if there are two. If each node has opened one,
+ * both nodes keep the link that the node with the smaller id opened. If the same node has opened
+ * both, they keep the newer one, because that node would not have reconnected if the older link
+ * still worked. The node with the smaller id closes the other link, because it knows that both
+ * nodes have the link that is kept. The node with the larger id leaves the other link open until
+ * it is silent. */
 static bool is_kept(const struct link *k, const struct link *old)
 {
     return old->close_why != NULL || caller_of(k) <= caller_of(old);
 }
 
-/* The other link of the two is kept. */
+/* Mark this link as replaced, because the other one is kept. */
 static void replace(struct link *k)
 {
     k->replaced = true;

@@ -1,4 +1,4 @@
-/* links.c - calls the other nodes, accepts their calls, and closes links that are silent. */
+/* links.c - connects to other nodes, accepts their connections, and closes silent links. */
 #include "server/net/links.h"
 
 #include <netdb.h>
@@ -13,9 +13,9 @@
 #define BACKLOG 128
 #define DELAY_MIN_MS 20
 #define DELAY_MAX_MS 1000
-#define LATE_MS \
-    50 /* If the timer is so late, the machine stalled or the process was stopped. */
-#define STEADY_MS 1000 /* A node whose link was up for so long is called again soon. */
+/* If the timer is late by this much, the machine stalled or the process was stopped. */
+#define LATE_MS 50
+#define STEADY_MS 1000 /* If the link was up for this long, reconnect quickly. */
 
 /* --- Peers and links ------------------------------------------------------- */
 
@@ -43,7 +43,7 @@ struct link *sl_links_up(struct sl_links *l, sl_node_id id)
     return NULL;
 }
 
-/* Whether it is being called. */
+/* Whether a connection attempt to the node is in progress. */
 static bool is_called(struct sl_links *l, sl_node_id id)
 {
     for (struct sl_list *n = l->all.next; n != &l->all; n = n->next)
@@ -64,7 +64,7 @@ static void say_about(enum sl_log_level level, const char *what, const struct li
     else sl_log(level, what, "node", node, "address", k->address, "reason", why, NULL);
 }
 
-/* Log each reason once, however often the node is called. */
+/* Log each reason only once, however often the connection attempt fails. */
 static void say_unreachable(struct peer *p, const char *why)
 {
     char node[16];
@@ -88,7 +88,8 @@ void sl_links_talks(struct link *k)
 
 /* --- Calling -------------------------------------------------------------- */
 
-/* The pause is longer each time, and random, so that nodes do not call each other in step. */
+/* Schedule the next connection attempt. The delay grows each time and is random, so that nodes do
+ * not connect to each other in lockstep. */
 static void call_later(struct sl_links *l, struct peer *p)
 {
     sl_ms quarter = p->delay_ms / 4;
@@ -112,8 +113,8 @@ static void connect_to(struct sl_links *l, struct peer *p, const struct sockaddr
         could_not_call(l, p, "out of memory");
 }
 
-/* Another thread resolves the name of a host, which may take long. Then the peer may have another
- * address, and the result is of no use. */
+/* A host name lookup, which runs on another thread because it may take long. If the address of the
+ * peer changes meanwhile, the result is ignored. */
 struct lookup {
     uv_getaddrinfo_t req;
     struct server *server;
@@ -239,7 +240,7 @@ static void check(struct link *k)
         k->silent = true;
         sl_link_close(k, "the node did not answer in time");
     }
-    /* If this process was stopped meanwhile, there is input. */
+    /* A link with pending input is not silent: this process may have been stopped. */
     else if (!sl_link_has_input(k)) {
         k->silent = true;
         sl_link_close(k, "nothing was received for half a second");
@@ -267,7 +268,7 @@ static void check_all(struct sl_links *l)
     if (due != SL_NEVER) sl_links_wake_by(l, due > now ? due : now + 1);
 }
 
-/* This process did not run for so long. Do not count that time as silence of the others. */
+/* Do not count the `ms` for which this process did not run as silence of other nodes. */
 static void excuse_silence(struct sl_links *l, sl_ms ms)
 {
     for (struct sl_list *n = l->all.next; n != &l->all; n = n->next) {
@@ -288,7 +289,8 @@ static void on_timer(uv_timer_t *timer)
     sl_server_settle(s);
 }
 
-/* The timer may expire too early, but not too late. So it is set again only for an earlier time. */
+/* Set the timer again only for an earlier time: the timer may expire too early, but not too
+ * late. */
 void sl_links_wake_by(struct sl_links *l, sl_ms ms)
 {
     if (l->stopped || ms >= l->timer_ms) return;
@@ -299,8 +301,8 @@ void sl_links_wake_by(struct sl_links *l, sl_ms ms)
 
 /* --- Accepting callers ------------------------------------------------------ */
 
-/* Close the oldest caller that has not authenticated, if there are many, for the newest one. A
- * node proves itself within a moment, so callers that only block the port cannot stay. */
+/* If there are too many unauthenticated connections, close the oldest. A node authenticates
+ * quickly, so connections that only block the port cannot stay. */
 static void close_stranger(struct sl_links *l)
 {
     if (l->strangers < SL_LINK_STRANGERS) return;
@@ -318,8 +320,8 @@ static void accept_one(struct listener *d)
     struct sl_links *l = d->server->links;
     close_stranger(l);
     d->pending = !sl_link_accept(d->server, (uv_stream_t *)&d->tcp);
-    if (d->pending)
-        sl_links_wake_by(l, d->server->now.ms + 1000); /* There may be memory then. */
+    if (d->pending) /* Memory may be available then. */
+        sl_links_wake_by(l, d->server->now.ms + 1000);
 }
 
 static void on_call(uv_stream_t *stream, int status)
@@ -365,7 +367,8 @@ static int listen_on(void *arg, const char *address)
     struct sockaddr_storage a = {0};
     char where[128];
     if (optional) address++;
-    sl_parse_address(address, l->port, &a); /* sl_listen_check() has checked it. */
+    /* sl_listen_check() has validated the address. */
+    sl_parse_address(address, l->port, &a);
     snprintf(where, sizeof where, a.ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d",
              address, l->port);
     struct listener *d = calloc(1, sizeof *d);
@@ -383,7 +386,7 @@ static int listen_on(void *arg, const char *address)
 
 /* --- links.h -------------------------------------------------------------- */
 
-/* The first proof takes long, because libcrypto reads files. So one is made at the start. */
+/* Compute a proof at the start, because the first one is slow: libcrypto reads files. */
 static bool can_prove(const struct server *s)
 {
     const struct sl_handshake none = {0};
@@ -439,7 +442,7 @@ static bool is_among(const struct sl_member *at, uint32_t n, sl_node_id id)
     return false;
 }
 
-/* A peer of the new list, with what is known of it. */
+/* Return a peer of the new list. Copies the state of the existing peer, if there is one. */
 static struct peer peer_of(struct sl_links *l, const struct sl_member *m)
 {
     struct peer *old = sl_links_peer(l, m->id), p = {0};

@@ -1,4 +1,4 @@
-/* listen.c - listens for clients, on TCP and on a unix socket. */
+/* listen.c - listens for clients, on TCP and on a Unix socket. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +11,11 @@
 #include "server/observe/log.h"
 
 #define BACKLOG 1024
-#define PASSWORD_BYTES_MIN 8u /* For addresses beyond this machine. */
+/* Minimum length of the password if other machines can connect. */
+#define PASSWORD_BYTES_MIN 8u
 
-/* The loop calls this for each connection in the backlog. If it does not accept one, the loop does
- * not call it again until sl_listen_go_on() has accepted one. */
+/* The loop calls this for each connection in the backlog. If this function does not accept one, the
+ * loop calls it again only after sl_listen_go_on() has accepted one. */
 static void on_connection(uv_stream_t *listener, int status)
 {
     struct server *s = listener->data;
@@ -67,8 +68,8 @@ static int add(struct server *s, uv_stream_t *stream, const char *where)
     return 0;
 }
 
-/* Connections inherit these options from their listener. The server notices a client that vanished
- * after about three times keep-alive. */
+/* Set options that connections inherit from their listener. The server notices that a client has
+ * vanished after about three times keep-alive. */
 static void set_options(const struct server *s, const uv_tcp_t *tcp)
 {
     uv_os_fd_t fd;
@@ -119,7 +120,8 @@ static int listen_tcp(void *arg, const char *address)
     struct sockaddr_storage a = {0};
     char where[128];
     if (optional) address++;
-    sl_parse_address(address, s->port, &a); /* sl_listen_check() has checked it. */
+    /* sl_listen_check() has validated the address. */
+    sl_parse_address(address, s->port, &a);
     uv_tcp_t *tcp = calloc(1, sizeof *tcp);
     if (tcp == NULL || uv_tcp_init(s->loop, tcp) != 0) abort();
     unsigned flags = a.ss_family == AF_INET6 ? UV_TCP_IPV6ONLY : 0;
@@ -134,7 +136,7 @@ static int listen_tcp(void *arg, const char *address)
     if (status != 0)
         return fail((uv_handle_t *)tcp, "cannot bind", where, uv_strerror(status));
     if (optional) {
-        /* The same port may be taken on this address alone. */
+        /* The port may be in use on this address only. */
         tcp->data = s;
         if (uv_listen((uv_stream_t *)tcp, BACKLOG, on_connection) != 0) {
             uv_close((uv_handle_t *)tcp, free_handle);
@@ -167,7 +169,8 @@ static int check_address(void *arg, const char *address)
     return 0;
 }
 
-/* Any address is safe for nodes, since they prove that they know the secret. */
+/* Check an address for nodes. Any address is safe, because nodes prove that they know the
+ * secret. */
 static int check_node_address(void *unused, const char *address)
 {
     struct sockaddr_storage a = {0};
@@ -213,7 +216,8 @@ int sl_listen_check(struct sl_settings *set)
 
 /* --- A unix socket -------------------------------------------------------- */
 
-/* Whether a server answers on this socket. If none does, the file is left from one that died. */
+/* Whether a server answers on this socket. If not, the file is left over from a server that
+ * crashed. */
 static bool answers(const struct sockaddr_un *a)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -251,7 +255,7 @@ static int listen_unix(struct server *s)
     if (make_way(path, &a) != 0) return -1;
     uv_pipe_t *pipe = calloc(1, sizeof *pipe);
     if (pipe == NULL || uv_pipe_init(s->loop, pipe, 0) != 0) abort();
-    /* With the umask the socket has its mode from the first moment on. */
+    /* The umask gives the socket its mode at creation. */
     mode_t before = umask((mode_t)(0777 & ~s->settings->socket_mode));
     int status = uv_pipe_bind(pipe, path);
     umask(before);

@@ -24,14 +24,14 @@ static bool all_of(struct sl_bytes text, const char *others)
     return text.n > 0;
 }
 
-/* Digits of a number from 1 to max, without zeros before it; else 0. */
+/* Parse a number from 1 to max without leading zeros. Returns 0 if it is invalid. */
 static uint32_t read_number(struct sl_bytes text, uint32_t max)
 {
     uint64_t n;
     return sl_parse_u64(text, max, &n) && text.at[0] != '0' ? (uint32_t)n : 0;
 }
 
-/* Where the colon before the port is; text.n: there is none. */
+/* Return the position of the colon before the port; text.n: none. */
 static size_t last_colon(struct sl_bytes text)
 {
     for (size_t i = text.n; i > 0; i--)
@@ -68,7 +68,7 @@ void sl_address_split(const char *address, char host[SL_ADDRESS_BYTES], char por
 
 /* --- Lists ---------------------------------------------------------------- */
 
-/* Up to the next comma; text is what follows it. */
+/* Return the text up to the next comma, and move *text past the comma. */
 static struct sl_bytes next_item(struct sl_bytes *text, bool *more)
 {
     const char *comma = text->n > 0 ? memchr(text->at, ',', text->n) : NULL;

@@ -11,11 +11,11 @@
 
 enum kind { NOTHING, U64, U32, I32, MS, BYTES, VERDICT, LIST };
 
-/* One argument. */
+/* The description of one argument. */
 struct part {
     enum kind kind;
     size_t offset;
-    uint64_t max; /* Of U64 and U32. */
+    uint64_t max; /* The maximum of U64 and U32. */
 };
 
 struct letter {
@@ -71,7 +71,7 @@ static const struct part common[] = {
 };
 #define COMMON (sizeof common / sizeof *common)
 
-/* The arguments of a type behind its name. Returns how many. */
+/* List the arguments of a type after its name. Returns their number. */
 #define PARTS_MAX 32
 static size_t parts_of(enum sl_message_type type, const struct part *out[PARTS_MAX])
 {
@@ -96,7 +96,8 @@ static void write_number(struct sl_resp_writer *w, uint64_t n, bool negative)
     sl_resp_bulk(w, (struct sl_bytes){at, (size_t)(text + sizeof text - at)});
 }
 
-/* Births come before the members, in the same order: people write members without births. */
+/* Births come before the members, in the same order, because people write members without
+ * births. */
 #define LIST_TEXT (SL_MEMBERS_TEXT + 64 + SL_NODES_MAX * 21)
 
 static size_t list_text(const struct sl_membership *list, char out[LIST_TEXT])
@@ -154,7 +155,7 @@ static bool same(struct sl_bytes argument, const char *text)
     return strlen(text) == argument.n && memcmp(argument.at, text, argument.n) == 0;
 }
 
-/* As write_number() writes it, and up to max. */
+/* Parse a number of at most max, exactly as write_number() writes it. */
 static bool read_number(struct sl_bytes argument, uint64_t max, uint64_t *out)
 {
     return sl_parse_u64(argument, max, out) &&
@@ -180,7 +181,7 @@ static bool read_verdict(struct sl_bytes argument, enum sl_vote_verdict *out)
     return false;
 }
 
-/* A number and a colon, off the front of the text. */
+/* Remove a number and a colon from the front of the text. */
 static bool cut_number(struct sl_bytes *text, uint64_t max, uint64_t *out)
 {
     const char *colon = text->n > 0 ? memchr(text->at, ':', text->n) : NULL;
@@ -201,7 +202,7 @@ static bool read_list(struct sl_bytes argument, struct sl_membership *out)
         !cut_number(&rest, UINT64_MAX, &cluster) ||
         !cut_number(&rest, SL_NODE_ID_MAX, &added))
         return false;
-    /* The first number that is followed by = begins the list. */
+    /* The first number followed by "=" begins the list. */
     while (count < SL_NODES_MAX) {
         struct sl_bytes before = rest;
         if (!cut_number(&rest, UINT64_MAX, &births[count])) {
@@ -218,7 +219,7 @@ static bool read_list(struct sl_bytes argument, struct sl_membership *out)
     out->added = (sl_node_id)added;
     for (size_t i = 0; i < count; i++) out->at[i].birth = births[i];
     if (added != 0 && sl_membership_find(out, out->added) < 0) return false;
-    /* Of several ways to write the same membership, nodes use only one. */
+    /* Accept only one text for each membership: the one that list_text() writes. */
     return list_text(out, again) == argument.n &&
            memcmp(again, argument.at, argument.n) == 0;
 }

@@ -8,8 +8,8 @@
 #include "server/forward/proxy.h"
 #include "server/net/conn.h"
 
-/* The least time that the sessions of another node's clients linger when the link to that node
- * breaks: it may reconnect. */
+/* The minimum time for which sessions of another node's clients linger when the link to that node
+ * breaks, because the node may reconnect. */
 #define ADRIFT_MS 2000
 
 /* --- Sessions by number --------------------------------------------------- */
@@ -90,7 +90,7 @@ static sl_ms linger_of(const struct conn *c)
     return c->proxy != NULL && c->proxy->adrift && ms < ADRIFT_MS ? ADRIFT_MS : ms;
 }
 
-/* The list is in the order in which they end. */
+/* Add a session to the lingering sessions, which are ordered by when they end. */
 static void linger(struct server *s, struct session *n)
 {
     struct sl_list *at = s->lingering.prev;
@@ -113,7 +113,8 @@ void sl_conn_end_session(struct conn *c, enum sl_parting how)
         sl_table_session_end(s->table, &old->s);
         return;
     }
-    old->linger_end_ms = s->now.ms + linger_ms + 1; /* Not early for rounding. */
+    /* Add 1 ms, so that rounding does not end the session early. */
+    old->linger_end_ms = s->now.ms + linger_ms + 1;
     linger(s, old);
 }
 

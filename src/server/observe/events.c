@@ -45,7 +45,8 @@ static void more_of_why(const struct sl_event *e, char more[MORE_BYTES])
 static const struct {
     const char *name;
     bool published;
-    void (*more)(const struct sl_event *e, char more[MORE_BYTES]); /* NULL: nothing. */
+    /* NULL: nothing to add. */
+    void (*more)(const struct sl_event *e, char more[MORE_BYTES]);
 } events[SL_EVENTS] = {
     [SL_EVENT_GRANTED] = {"granted", true, more_of_granted},
     [SL_EVENT_EXTENDED] = {"extended", true, more_of_extended},

@@ -19,7 +19,7 @@ void sl_info_put(struct sl_info *t, const char *format, ...)
 static void put_server(const struct server *s, struct sl_info *t)
 {
     sl_info_put(t, "sluice_version:" SLUICE_VERSION);
-    sl_info_put(t, "redis_version:7.0.0"); /* Some clients ask which Redis it is. */
+    sl_info_put(t, "redis_version:7.0.0"); /* Some clients require the Redis version. */
     sl_info_put(t, "redis_mode:standalone");
     sl_info_put(t, "process_id:%d", (int)getpid());
     sl_info_put(t, "tcp_port:%d", s->port);
@@ -56,8 +56,8 @@ static void put_memory(const struct server *s, struct sl_info *t)
     struct sl_table_stats table;
     size_t resident = resident_bytes();
     sl_table_stats(s->table, &table);
-    /* malloc() counts what it has allocated by walking through all free memory, which takes many
-     * milliseconds. So both lines show the resident memory. */
+    /* Both lines show the resident memory, because malloc() can compute the allocated memory only
+     * by walking through all free memory, which takes many milliseconds. */
     sl_info_put(t, "used_memory:%zu", resident);
     sl_info_put(t, "used_memory_rss:%zu", resident);
     sl_info_put(t, "client_bytes:%zu", sl_memory_used(s));

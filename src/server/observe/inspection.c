@@ -30,7 +30,7 @@ char *sl_inspection_sentence(struct sl_inspection *i)
 const char *sl_age_text(sl_ms ms, char out[SL_AGE_BYTES])
 {
     static const struct {
-        sl_ms below, unit; /* This unit is used below this time. */
+        sl_ms below, unit; /* Use this unit for durations below this time. */
         const char *name;
     } units[] = {{1000, 1, "ms"},
                  {120000, 1000, "s"},
@@ -58,11 +58,11 @@ void sl_client_text(uint64_t id, struct sl_bytes name, struct sl_bytes address,
                  address.at);
 }
 
-/* What the reply says about the client of a grant or wait: as it was described when it began, or
- * else as its connection is now. */
+/* The client of a grant or wait, as the reply shows it: as described when the grant or wait began,
+ * or else as its connection is now. */
 struct client_view {
     struct sl_bytes name, address;
-    int connected; /* 1, 0, or -1: not known. */
+    int connected; /* 1: yes; 0: no; -1: unknown. */
     char text[SL_WHERE_BYTES];
 };
 
@@ -139,8 +139,8 @@ void sl_inspection_summarize(struct sl_inspection *i, const char *where)
     write_next(i, where, out + n, SL_SENTENCE_BYTES - n);
 }
 
-/* A lock that nobody holds or waits for any more is in the table while its last events are
- * published. */
+/* Whether LOCKS shows a lock. A lock without holders and waiters is still in the table until its
+ * last events are published. */
 static bool is_shown(const struct sl_lock_view *l, const struct sl_glob *glob)
 {
     if (l->holders + l->waiters == 0) return false;
@@ -153,7 +153,7 @@ void sl_inspection_list(struct request *r)
     const struct sl_page *p = &r->page;
     struct sl_inspection *i = sl_inspection_new(s, SL_INSPECT_LOCKS);
     size_t seen = 0, shown = 0;
-    /* Visit few locks at a time, so that matching long keys stays within the limit. */
+    /* Visit only a few locks at a time, so that matching long keys stays within the limit. */
     size_t compared = sl_glob_words(p->match.n) + s->drain_words;
     size_t each = 16 + compared * (size_t)s->settings->key_bytes_max;
     size_t chunk = 1 + SL_INSPECT_STEPS_MAX / each;
@@ -292,7 +292,8 @@ static void put_lock(struct call *call, const struct sl_inspection *i)
     struct sl_resp_writer *w = call->out;
     const struct sl_lock_view *l = &i->lock;
     sl_resp_map(w, i->votes != NULL ? 10 : 9);
-    sl_resp_text(w, "summary"); /* First, since people read it first. */
+    /* The summary comes first, because people read it first. */
+    sl_resp_text(w, "summary");
     sl_resp_array(w, i->sentence_count);
     for (size_t n = 0; n < i->sentence_count; n++) sl_resp_text(w, i->sentences[n]);
     sl_put_bytes(w, "key", i->key);
@@ -311,7 +312,7 @@ static void put_lock(struct call *call, const struct sl_inspection *i)
     if (i->votes != NULL) put_votes(w, i->votes);
 }
 
-/* The oldest holder of a lock that LOCKS lists. */
+/* Write the oldest holder of a lock in LOCKS. */
 static void put_oldest_holder(const struct server *s, struct sl_resp_writer *w,
                               const struct sl_lock_view *l)
 {

@@ -30,7 +30,7 @@ struct sl_inspection {
     struct sl_bytes key;
     struct sl_lock_view lock;
     size_t holder_count, waiter_count, sentence_count;
-    /* The votes of the nodes; NULL: the lock is not decided by a majority. */
+    /* The answers of the nodes; NULL: no majority decides this lock. */
     const struct sl_node_answer *votes;
 
     /* LOCKS */

@@ -20,7 +20,8 @@ bool sl_log_wanted(enum sl_log_level level)
     return level >= least;
 }
 
-/* A message is written with one call, so that messages of several processes do not mix. */
+/* A message is written with a single call, so that messages of several processes are not
+ * interleaved. */
 struct message {
     char text[2048];
     size_t n;
@@ -31,8 +32,8 @@ static void add(struct message *l, const char *text)
     for (; *text != '\0' && l->n < sizeof l->text - 8; text++) l->text[l->n++] = *text;
 }
 
-/* In quotes, as in JSON. Bytes that are not ASCII are written as \u00XX, since bytes of a client
- * need not be UTF-8. */
+/* Add text in quotes, as in JSON. Bytes that are not ASCII become \u00XX, because the bytes of a
+ * client need not be valid UTF-8. */
 static void add_quoted(struct message *l, const char *text)
 {
     char code[8];
@@ -74,7 +75,7 @@ static void add_pair(struct message *l, const char *name, const char *value)
     add_quoted(l, value);
 }
 
-static uint64_t lost; /* Messages that could not be written. */
+static uint64_t lost; /* Number of messages that could not be written. */
 
 static void write_message(enum sl_log_level level, const char *message,
                           uint64_t left_out, va_list pairs)
@@ -102,7 +103,7 @@ static void write_message(enum sl_log_level level, const char *message,
     if (lost > 0) {
         snprintf(number, sizeof number, "%" PRIu64, lost);
         add_pair(&l, "lost_before", number);
-        lost = 0; /* It is counted again if this one is lost too. */
+        lost = 0; /* If this message is lost too, the count starts again at 1. */
     }
     if (left_out > 0) {
         snprintf(number, sizeof number, "%" PRIu64, left_out);
@@ -110,7 +111,7 @@ static void write_message(enum sl_log_level level, const char *message,
     }
     add(&l, format == SL_LOG_JSON ? "}\n" : "\n");
     /* A log that nobody reads must not block the server: if the pipe is full, the message is lost.
-     * A pipe takes a whole message or nothing. */
+     * A pipe accepts a whole message or nothing. */
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (poll(&p, 1, 0) != 1 || (p.revents & POLLOUT) == 0 ||
         write(STDERR_FILENO, l.text, l.n) < 0)

@@ -8,9 +8,11 @@
 
 #include "server/observe/log.h"
 
-#define OUTPUT_BYTES_MIN 65536u  /* Do not close a connection for less unread output, */
-#define PARTIAL_BYTES_MIN 16384u /* nor for a smaller partial command. */
-#define MARGIN 16u               /* Buffers may use a 16th above memory-max. */
+/* Do not close a connection that has less unread output than this. */
+#define OUTPUT_BYTES_MIN 65536u
+/* Do not close a connection whose partial command is smaller than this. */
+#define PARTIAL_BYTES_MIN 16384u
+#define MARGIN 16u /* Buffers may exceed memory-max by 1/16. */
 #define TRIM_BYTES_MIN (16u << 20)
 #define TRIM_AGAIN_MS 5000
 
@@ -47,8 +49,8 @@ static void close_one(struct conn *c, const char *why)
     sl_conn_close(c, SL_WAS_CUT);
 }
 
-/* Close connections with the most bytes (by bytes_of), and those with at least half as many,
- * until bytes_wanted are free. Returns how many bytes became free. */
+/* Close the connections with the most bytes (by bytes_of), and those with at least half as many,
+ * until bytes_wanted are free. Returns the number of bytes freed. */
 static size_t close_largest(struct server *s, size_t (*bytes_of)(const struct conn *c),
                             size_t bytes_min, size_t bytes_wanted, const char *why)
 {
@@ -99,7 +101,7 @@ void sl_memory_check(struct server *s)
     if (max == 0) return;
     s->memory_full = used >= max;
     s->memory_due = used >=
-                    max - max / MARGIN; /* Close to the limit, check in each turn. */
+                    max - max / MARGIN; /* Near the limit, check in every turn. */
     if (used <= max + max / MARGIN) return;
     sl_server_read_clock(s);
     close_until_free(s, used - max);
@@ -124,10 +126,13 @@ bool sl_memory_rejects(struct call *call)
 
 /* --- Returning memory to the system ------------------------------------------ */
 
-/* malloc maps blocks of this size and above separately, and free() returns them. By default
- * glibc raises this threshold with each such block that is freed, and then keeps them. */
+/* malloc maps blocks of this size and above separately, and free() returns them to the system. By
+ * default, glibc raises this threshold each time such a block is freed, and then keeps later
+ * blocks. */
 #define MMAP_BYTES_MIN (128 << 10)
-#define TOP_BYTES_MAX (4 << 20) /* At the end of the heap; more is returned at once. */
+/* Maximum free memory at the end of the heap; more is returned to the system at
+ * once. */
+#define TOP_BYTES_MAX (4 << 20)
 
 void sl_memory_setup(void)
 {
@@ -139,7 +144,7 @@ void sl_memory_setup(void)
     mallopt(M_TRIM_THRESHOLD, TOP_BYTES_MAX);
 }
 
-/* Resident memory of the process without mapped files. */
+/* Return the resident memory of the process without mapped files. */
 static size_t private_bytes(void)
 {
     FILE *f = fopen("/proc/self/statm", "re");
@@ -150,8 +155,8 @@ static size_t private_bytes(void)
     return (resident - shared) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Whether much memory is unused: freed, or never counted, like results of the store for a
- * client that had disconnected. */
+/* Whether much memory is unused. It was freed, or it was never counted, such as results of the
+ * store for a client that had disconnected. */
 static bool has_gaps(const struct server *s, size_t used)
 {
     return s->now.ms - s->trimmed_ms >= TRIM_AGAIN_MS &&
@@ -172,7 +177,7 @@ void sl_memory_second(struct server *s)
 
 /* --- The default of memory-max ----------------------------------------------- */
 
-/* A number from a file; 0: there is none, or it says "max". */
+/* Read a number from a file. Returns 0 if there is none, or if the file says "max". */
 static int64_t number_in(const char *path)
 {
     FILE *f = fopen(path, "re");
@@ -188,7 +193,8 @@ static int64_t smaller_of(int64_t a, int64_t b)
     return b > 0 && b < a ? b : a;
 }
 
-/* The limits of our control group and of those above it: version 2, then version 1. */
+/* Return the lowest of `bytes` and the memory limits of our control group and its parents: version
+ * 2, then version 1. */
 static int64_t group_limit(int64_t bytes)
 {
     char group[512] = "", path[600];

@@ -8,9 +8,9 @@
 
 struct topic {
     struct sl_list subscriptions;
-    struct sl_list place; /* Of a pattern, among the patterns. */
+    struct sl_list place; /* A pattern's place in the list of patterns. */
     bool pattern;
-    struct sl_glob *glob; /* Of a pattern. */
+    struct sl_glob *glob; /* The compiled pattern; NULL: a channel. */
     size_t count;
     size_t n;
     char name[];
@@ -190,7 +190,7 @@ bool sl_pubsub_drop_one(struct sl_pubsub *p, struct conn *c, bool pattern,
         struct subscription *s = sl_container_of(n, struct subscription, of_conn);
         struct topic *t = s->pair.topic;
         if (t->pattern != pattern) continue;
-        t->count++; /* So that end() does not free the name. */
+        t->count++; /* Keep end() from freeing the name. */
         end(p, s);
         told(c, name_of(t));
         t->count--;
@@ -243,7 +243,8 @@ size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
     return n;
 }
 
-#define PATTERN_WORD_BYTES (256 * sizeof(uint64_t)) /* Of one that is compiled. */
+/* Bytes per word of a compiled pattern. */
+#define PATTERN_WORD_BYTES (256 * sizeof(uint64_t))
 
 size_t sl_pubsub_bytes(const struct sl_pubsub *p)
 {
@@ -260,8 +261,8 @@ size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel)
     return t == NULL ? 0 : t->count;
 }
 
-/* Count the channels that match, and write them if there is a writer. A NULL glob matches all of
- * them. Stops after SL_STEPS_MAX. */
+/* Count the channels that match, and write them if there is a writer. A NULL glob matches all
+ * channels. Stops after SL_STEPS_MAX steps. */
 static size_t each_channel(const struct sl_pubsub *p, const struct sl_glob *glob,
                            size_t *steps, struct sl_resp_writer *out)
 {
@@ -278,7 +279,7 @@ static size_t each_channel(const struct sl_pubsub *p, const struct sl_glob *glob
             found++;
             if (out != NULL) sl_resp_bulk(out, name);
         }
-        *steps += n * 250; /* What it costs to write a name. */
+        *steps += n * 250; /* Writing a name costs this much. */
         if (glob != NULL) *steps += sl_glob_steps(glob) - before;
     } while (cursor != 0 && *steps <= SL_STEPS_MAX);
     return found;
@@ -294,7 +295,7 @@ int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes pattern,
     size_t n = each_channel(p, compiled, steps, NULL);
     bool all = *steps <= SL_STEPS_MAX;
     if (all) {
-        /* Both calls find the same, since nothing changes in between. */
+        /* Both calls find the same channels, because nothing changes in between. */
         size_t again = 0;
         sl_resp_array(out, n);
         each_channel(p, compiled, &again, out);
