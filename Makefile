@@ -22,7 +22,7 @@ serve: ## build and start the server; ARGS='--port 7000' passes options to it
 	@tools/build --progress plain src/cli/sluice src/server/sluice-server
 	@exec build/plain/src/cli/sluice serve $(ARGS)
 
-test: ## run all tests and checks; ONLY='unit/*' selects some
+test: ## run all tests and checks; ONLY='unit/*' runs only matching ones
 	@tools/deps
 	@set -f; tests/run $(ONLY)
 
@@ -31,19 +31,19 @@ bench: ## run the benchmarks; ARGS=--json passes options to them
 	@tools/build --progress plain all bench-programs
 	@bench/run build/plain $(ARGS)
 
-soak: ## run the long versions of the tests, for hours
+soak: ## run the long versions of the tests, which take hours
 	@tools/deps --check
 	@set -f; tests/run --soak $(ONLY)
 
-model: ## check the models exhaustively
+model: ## check the models in tests/model exhaustively
 	@tools/deps --check build model
 	@tests/model/run $(ARGS)
 
-arm64: ## run the kill tests on an emulated arm64 machine; takes half an hour
+arm64: ## run the kill tests on an emulated arm64 machine (half an hour)
 	@tools/deps arm64
 	@tests/arm64/run
 
-install: ## install below PREFIX (/usr/local), in DESTDIR if it is set
+install: ## install into PREFIX (default /usr/local), below DESTDIR if it is set
 	@tools/deps --check build
 	@tools/build --progress --prefix '$(PREFIX)' plain
 	@tools/install '$(DESTDIR)'
@@ -56,7 +56,7 @@ fmt: ## format all C files
 	@tools/deps --check fmt
 	@tools/fmt
 
-clean: ## remove the directory build
+clean: ## remove the build directory
 	rm -rf build
 
 help: ## print this list

@@ -10,10 +10,10 @@
 #include "cli/message.h"
 #include "sluice.h"
 
-#define COLUMN 30  /* Where the description of an option begins, */
-#define COLUMNS 90 /* and where it is wrapped. */
+#define COLUMN 30  /* The column where the description of an option begins, */
+#define COLUMNS 90 /* and the column where it is wrapped. */
 
-/* Print text from a column on, wrapped. */
+/* Print text that begins at a column, and wrap it. */
 static void put_text(const char *text, int column)
 {
     size_t width = (size_t)(COLUMNS - column);
@@ -55,7 +55,7 @@ static void put_synopsis(const struct cli_command *c)
     }
 }
 
-/* Write when a command exits with a status: "...; errors: NOAUTH, NOPERM". */
+/* Format the reason for an exit status: "...; errors: NOAUTH, NOPERM". */
 static void put_when(const struct cli_exit *e, char *out, size_t size)
 {
     size_t n = (size_t)snprintf(out, size, "%s%s", e->when,
@@ -71,16 +71,19 @@ static void put_when(const struct cli_exit *e, char *out, size_t size)
 static void put_exits(const char *command, const char *lead)
 {
     enum { EXIT_COLUMN = 8 };
+    static const char plus[] = "plus n: ";
     char text[1024];
     int last = 0;
     printf("\n%s\n", lead);
     for (const struct cli_exit *e = cli_exits; e->when != NULL; e++) {
+        bool added = strncmp(e->when, plus, strlen(plus)) == 0;
         if (!cli_exit_is_of(e, command)) continue;
         if (e->status == last) printf("%*s", EXIT_COLUMN, "");
+        else if (added) printf(" %d+n  ", e->status);
         else printf("%*d  ", EXIT_COLUMN - 2, e->status);
         last = e->status;
         put_when(e, text, sizeof text);
-        put_text(text, EXIT_COLUMN);
+        put_text(added ? text + strlen(plus) : text, EXIT_COLUMN);
     }
 }
 
@@ -90,8 +93,8 @@ static const struct {
     const char *exits; /* The line above the exit statuses; NULL: print none. */
     const char *text;
 } notes[] = {
-    {CLI_RUN, "Exit status: that of the command, or",
-     "Run one backup at a time; exit at once if one is running:\n"
+    {CLI_RUN, "Exit status: the status of the command, or",
+     "Run one backup at a time; exit at once if a backup is already running:\n"
      "  sluice run -n backup -- /usr/local/bin/backup\n"
      "Run at most four conversions at once:\n"
      "  sluice run -j 4 convert -- convert in.png out.jpg\n"
@@ -101,30 +104,32 @@ static const struct {
      "  sluice canal show\n"
      "  sluice canal show backup\n"},
     {CLI_SERVE, NULL,
-     "TIME is a duration: " SL_DURATION_FORMS "; a plain number is milliseconds.\n"
-     "BYTES is a size: 64k, 8m or 1g; a plain number is bytes.\n"
-     "All options except --config, --check, --version and --help can be lines of the\n"
+     "TIME is a duration: " SL_DURATION_FORMS "; a plain number is in milliseconds.\n"
+     "BYTES is a size: 64k, 8m or 1g; a plain number is in bytes.\n"
+     "All options except --config, --check, --version and --help can also be lines in "
+     "the\n"
      "configuration file: name = value\n"
-     "\nStart a server for this machine, and acquire a first lock:\n"
+     "\nStart a server for this machine, and acquire a lock:\n"
      "  sluice serve\n"
      "  sluice do ACQUIRE backup LEASE 60s\n"
      "\nMore: man sluice-serve\n"},
     {CLI_STORE_CHECK, NULL,
-     "A server can use the store at the same time.\n"
+     "You can run this command while a server uses the store.\n"
      "  sluice store check /var/lib/sluice\n"},
     {CLI_STORE_DUMP, NULL,
-     "A server can use the store at the same time.\n"
+     "You can run this command while a server uses the store.\n"
      "  sluice store dump /var/lib/sluice >saved\n"},
     {CLI_STORE_LOAD, NULL,
-     "DIRECTORY must not contain a store. The dump is read from standard input.\n"
+     "DIRECTORY must not contain a store. The command reads the dump from standard "
+     "input.\n"
      "  sluice store load /var/lib/restored <saved\n"},
     {CLI_DO, "Exit status: 0 if the reply is neither nil nor an error, or",
      "Options precede COMMAND. \"sluice do COMMAND LIST\" lists the commands of the "
      "server.\n"
-     "\nAcquire a lock for a minute, and show who holds it:\n"
+     "\nAcquire a lock for a minute, and show its holder:\n"
      "  sluice do ACQUIRE backup LEASE 60s NOTE nightly\n"
      "  sluice do EXPLAIN backup\n"
-     "The same on another machine, with a password:\n"
+     "Show the holder of a lock on another machine, with a password:\n"
      "  SLUICE_PASSWORD=... sluice do -h locks.example -p 5625 EXPLAIN backup\n"
      "\nMore, including a script that runs a job under a lock: man sluice-do\n"},
 };
@@ -141,9 +146,10 @@ static void put_notes(const struct cli_command *c)
 /* Print the last part of the help of a group such as "canal", or of one of its commands. */
 static void put_group_notes(const char *group, size_t n)
 {
-    char name[32];
+    char name[32], lead[80];
     snprintf(name, sizeof name, "%.*s", (int)n, group);
-    put_exits(name, "Exit status: 0, or");
+    snprintf(lead, sizeof lead, "Exit status of the %s commands: 0, or", name);
+    put_exits(name, lead);
     printf("\nMore: man sluice-%s\n", name);
 }
 

@@ -10,48 +10,48 @@
 #define JSON_OPTION {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON", "Print one JSON document."}
 #define MODE_OPTION {CLI_OPT_MODE, "", "mode", "OCTAL", CLI_ARG_TEXT, "permissions of a new segment (0600)", \
     "Permissions of the segment if this command creates it; the default is 0600.\n" \
-    "If the mode has bits for the group or others, a segment that belongs to another user is accepted, too:\n" \
-    "use it only if you trust everyone who can write to the segment."}
+    "If the mode has group or other permission bits, the command also accepts a segment that belongs to another user.\n" \
+    "Use such a mode only if you trust everyone who can write to the segment."}
 #define END_OPTION {0, NULL, NULL, NULL, CLI_ARG_NONE, NULL, NULL}
 
 static const struct cli_option run_options[] = {
-    {'j', "j", "per jobs", "PER", CLI_ARG_TEXT, "run at most PER at once: N, N% of the cores, +N, -N",
+    {'j', "j", "per jobs", "PER", CLI_ARG_TEXT, "run at most PER commands at once: N, N% of the cores, or +N or -N (cores plus or minus N)",
         "Run at most\n.Ar PER\ncommands at once:\na number, a percentage of the processor cores\n"
         ".Pq Cm 50% ,\nor the number of cores plus or minus a number\n.Pq Cm +1 , Cm \\-1 .\n"
         "Each call declares its own number."},
     {CLI_OPT_BUCKETS, "", "buckets", "N", CLI_ARG_TEXT, "multiply the capacity by N",
         "Set the capacity to\n.Ar PER\ntimes\n.Ar N .\nWithout\n.Fl j\nthe capacity is\n.Ar N ."},
-    {'s', "s", "shared", NULL, CLI_ARG_NONE, "run at the same time as other -s runs, but not as -x",
-        "Take a shared lock: run at the same time as other runs with\n.Fl s ,\nbut not as a run with\n.Fl x ."},
+    {'s', "s", "shared", NULL, CLI_ARG_NONE, "run together with other -s runs, but not with -x runs",
+        "Acquire a shared lock: run together with other runs with\n.Fl s ,\nbut not with a run with\n.Fl x ."},
     {'x', "xe", "exclusive", NULL, CLI_ARG_NONE, "run alone; the default without -j and --buckets",
-        "Take an exclusive lock: run alone.\nThis is the default without\n.Fl j\nand\n.Fl Fl buckets ."},
+        "Acquire an exclusive lock: run alone.\nThis is the default without\n.Fl j\nand\n.Fl Fl buckets ."},
     {'n', "n", "nonblock nb nonblocking", NULL, CLI_ARG_NONE, "do not wait; exit 1 if the lock is taken",
         "Do not wait.\nIf the lock is taken, exit with status 1, or the status that\n.Fl E\nsets."},
-    {'w', "w", "wait timeout", "TIME", CLI_ARG_TEXT, "wait at most TIME: 500ms, 30s, 5m, 1h; a plain number is seconds",
-        "Wait at most\n.Ar TIME :\n.Cm 500ms , 30s , 5m\nor\n.Cm 1h .\nA plain number is a number of seconds.\n"
-        "A number of seconds, minutes or hours can have a fraction:\n.Cm 0.5 .\nThe default is to wait without a timeout; 0 is the same as\n.Fl n ."},
+    {'w', "w", "wait timeout", "TIME", CLI_ARG_TEXT, "wait at most TIME: 500ms, 30s, 5m, 1h; a plain number is in seconds",
+        "Wait at most\n.Ar TIME :\n.Cm 500ms , 30s , 5m\nor\n.Cm 1h .\nA plain number is in seconds.\n"
+        "Seconds, minutes and hours can have a fraction:\n.Cm 0.5 .\nThe default is to wait without a timeout; 0 is the same as\n.Fl n ."},
     {'E', "E", "conflict-exit-code", "N", CLI_ARG_TEXT, "exit status if the lock is not granted (1)",
-        "The exit status if the lock is not granted; the default is 1.\nUse 75 to tell this case from a failed command: "
-        "few commands exit with 75, and mail systems and\n.Xr systemd 1\nunits read it as\n.Dq try again ."},
+        "The exit status if the lock is not granted; the default is 1.\nUse 75 to distinguish this case from a failed command: "
+        "few commands exit with 75, and mail systems and\n.Xr systemd 1\nunits interpret it as\n.Dq try again ."},
     {'c', "c", "command", "STRING", CLI_ARG_TEXT, "run STRING in a shell",
         "Run\n.Ar STRING\nin the shell\n.Ev SHELL ,\nor\n.Pa /bin/sh .\nThis option may follow\n.Ar KEY ,\nas with\n.Xr flock 1 ."},
-    {'o', "o", "close", NULL, CLI_ARG_NONE, "do not pass the lock on to the command",
-        "Do not pass the lock on to the command and its children: only the wrapper holds it."},
+    {'o', "o", "close", NULL, CLI_ARG_NONE, "only sluice run holds the lock; the command and its children do not inherit it",
+        "Only the wrapper holds the lock; the command and its children do not inherit it."},
     {'F', "F", "no-fork", NULL, CLI_ARG_NONE, "replace the wrapper with the command",
         "Execute the command in the process of the wrapper.\nThe command and the processes that it starts hold the lock."},
     {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print errors only", 
         "Print errors only: no message while waiting, and none if the lock is taken."},
-    {CLI_OPT_VERBOSE, "", "verbose", NULL, CLI_ARG_NONE, "print how long it took to get the lock", 
-        "Print how long it took to get the lock, and the command."},
-    {CLI_OPT_LOCAL, "", "local", NULL, CLI_ARG_NONE, "use a lock of this machine (the default)",
-        "Use a lock of this machine.\nThis is the default, and the only choice in this version:\n"
+    {CLI_OPT_VERBOSE, "", "verbose", NULL, CLI_ARG_NONE, "print how long it took to acquire the lock", 
+        "Print how long it took to acquire the lock, and the command."},
+    {CLI_OPT_LOCAL, "", "local", NULL, CLI_ARG_NONE, "use a lock in shared memory on this machine (the default)",
+        "Use a lock in shared memory on this machine.\nThis is the default, and the only choice in this version:\n"
         ".Cm run\ndoes not use servers and ignores\n.Ev SLUICE_SERVER ."},
     {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "use the locks of this segment: a name or a path",
-        "Use the locks of this segment of shared memory.\nA\n.Ar NAME\nwithout a slash stands for\n.Pa /dev/shm/sluice. Ns Ar NAME ;\n"
-        "anything else is a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else the user's default segment; see\n.Sx FILES ."},
+        "Use the locks of this shared-memory segment.\nA\n.Ar NAME\nwithout a slash means the file\n.Pa /dev/shm/sluice. Ns Ar NAME ;\n"
+        "a name with a slash is a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else the user's default segment; see\n.Sx FILES ."},
     MODE_OPTION,
-    {CLI_OPT_GRACE, "", "grace", "TIME", CLI_ARG_TEXT, "if the lock is lost: time from SIGTERM to SIGKILL (5s); a plain number is seconds",
-        "If the lock is lost, the time between SIGTERM and SIGKILL for the command; the default is 5 seconds.\nA plain number is a number of seconds, as for\n.Fl w ."},
+    {CLI_OPT_GRACE, "", "grace", "TIME", CLI_ARG_TEXT, "if the lock is lost: time from SIGTERM to SIGKILL (5s); a plain number is in seconds",
+        "If the lock is lost, the time between the SIGTERM and the SIGKILL that the wrapper sends to the command; the default is 5 seconds.\nA plain number is in seconds, as for\n.Fl w ."},
     HELP_OPTION, END_OPTION};
 
 static const struct cli_option ls_options[] = {
@@ -61,7 +61,7 @@ static const struct cli_option ls_options[] = {
 
 static const struct cli_option show_options[] = {
     JSON_OPTION,
-    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print only keys, one per line",
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print only keys, one per line; with KEY, only the process ids of its holders",
         "Print only keys, one per line.\nWith\n.Ar KEY ,\nprint only the process ids of its holders."},
     {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "inspect this segment: a name or a path",
         "Inspect this segment."},
@@ -69,7 +69,7 @@ static const struct cli_option show_options[] = {
 
 static const struct cli_option watch_options[] = {
     {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON, one document per line", NULL},
-    {CLI_OPT_INTERVAL, "", "interval", "TIME", CLI_ARG_TEXT, "time between two updates (1s); a plain number is seconds", NULL},
+    {CLI_OPT_INTERVAL, "", "interval", "TIME", CLI_ARG_TEXT, "time between two updates (1s); a plain number is in seconds", NULL},
     {CLI_OPT_COUNT, "", "count", "N", CLI_ARG_TEXT, "exit after N updates", NULL},
     HELP_OPTION, END_OPTION};
 
@@ -77,10 +77,10 @@ static const struct cli_option reap_options[] = {
     JSON_OPTION, HELP_OPTION, END_OPTION};
 
 static const struct cli_option make_options[] = {
-    {CLI_OPT_KEYS, "", "keys", "N", CLI_ARG_TEXT, "maximum number of keys in use (4096)", NULL},
+    {CLI_OPT_KEYS, "", "keys", "N", CLI_ARG_TEXT, "maximum number of keys in use at the same time (4096)", NULL},
     {CLI_OPT_SLOTS, "", "slots", "N", CLI_ARG_TEXT, "maximum number of threads (1024)",
-        "Maximum number of threads that use the segment at one time; the default is 1024.\nEach\n.Xr sluice-run 1\nthat runs or waits is one."},
-    {CLI_OPT_RECORDS, "", "records", "N", CLI_ARG_TEXT, "maximum number of pairs of thread and key (16384)", NULL},
+        "Maximum number of threads that use the segment at the same time; the default is 1024.\nEach\n.Xr sluice-run 1\nthat runs or waits counts as one thread."},
+    {CLI_OPT_RECORDS, "", "records", "N", CLI_ARG_TEXT, "maximum number of records (16384); a thread uses one for each of its keys", NULL},
     MODE_OPTION, HELP_OPTION, END_OPTION};
 
 static const struct cli_option rm_options[] = {
@@ -115,7 +115,7 @@ const struct cli_setting cli_settings[] = {
     {CLI_OPT_SETTINGS + (int)SETTING_##field, "", name, (int)CLI_ARG_OF_##kind == (int)CLI_ARG_NONE ? NULL : arg, (enum cli_arg_kind)CLI_ARG_OF_##kind, help, NULL},
 static const struct cli_option serve_options[] = {
 #include "settings.def"
-    {CLI_OPT_CHECK, "", "check", NULL, CLI_ARG_NONE, "check the settings, print errors, and exit", NULL},
+    {CLI_OPT_CHECK, "", "check", NULL, CLI_ARG_NONE, "check the settings, print any errors, and exit", NULL},
     {'V', "V", "version", NULL, CLI_ARG_NONE, "print the version of the server", NULL},
     HELP_OPTION, END_OPTION};
 #undef SETTING
@@ -138,9 +138,9 @@ static const struct cli_option do_options[] = {
         "Read the password from the first line of\n.Ar FILE .\nThe default is\n.Ev SLUICE_PASSWORD ."},
     {CLI_OPT_SESSION_LOCK, "", "session-lock", NULL, CLI_ARG_NONE, "allow ACQUIRE without LEASE; the lock is released when sluice do exits",
         "Allow\n.Cm ACQUIRE\nwithout\n.Cm LEASE .\nSuch a lock belongs to the connection, so the server releases it as soon as\n"
-        ".Nm sluice do\nexits.\nThis is useful to test whether a lock can be acquired, and to wait until it can."},
+        ".Nm sluice do\nexits.\nUse this option to test whether a lock can be acquired, or to wait until it can be acquired."},
     {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON, one document per line", NULL},
-    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print values only, one per line, for shell scripts", NULL},
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print only values, one per line, for shell scripts", NULL},
     {'2', "2", "resp2", NULL, CLI_ARG_NONE, "use RESP2, the older version of the Redis protocol, instead of RESP3",
         "Use RESP2, the older version of the Redis protocol, instead of RESP3.\nIn RESP2 a map is a list."},
     {CLI_OPT_HELP, "", "help", NULL, CLI_ARG_NONE, "show this help", "Show help and exit."}, END_OPTION};
@@ -161,16 +161,16 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
     [CLI_CANAL_REAP] = {CLI_CANAL_REAP, "canal reap", "[--json] [NAME]",
         "release the units of dead holders", reap_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_CANAL_MAKE] = {CLI_CANAL_MAKE, "canal make", "[options] NAME",
-        "create a segment, with sizes of your choice", make_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
+        "create a segment, with the sizes that you choose", make_options, {CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_CANAL_RM] = {CLI_CANAL_RM, "canal rm", "[--force] NAME...",
-        "remove segments that are not in use", rm_options, {CLI_ARG_SEGMENT, CLI_ARG_SEGMENT, CLI_ARG_NONE}},
+        "remove segments", rm_options, {CLI_ARG_SEGMENT, CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_SERVE] = {CLI_SERVE, "serve", "[options]", "start the server", serve_options, {CLI_ARG_NONE}},
     [CLI_STORE_CHECK] = {CLI_STORE_CHECK, "store check", "DIRECTORY",
         "check the transaction store of a server", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
     [CLI_STORE_DUMP] = {CLI_STORE_DUMP, "store dump", "DIRECTORY",
         "print the transaction store of a server as text", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
     [CLI_STORE_LOAD] = {CLI_STORE_LOAD, "store load", "DIRECTORY",
-        "create a transaction store from the output of dump", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
+        "create a transaction store from the output of store dump", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
     [CLI_DO] = {CLI_DO, "do", "[options] COMMAND [ARG...]", "send one command to a server and print the reply", do_options,
         {CLI_ARG_SERVER, CLI_ARG_NONE}},
     [CLI_HELP] = {CLI_HELP, "help", "[COMMAND]", "show the help of a command", plain_options,
@@ -179,51 +179,53 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
 };
 
 const struct cli_exit cli_exits[] = {
-    {CLI_EXIT_TAKEN, "run", "the lock was not granted; -E sets another status", NULL},
-    {CLI_EXIT_TAKEN, "canal", "rm: a process uses the segment", NULL},
-    {CLI_EXIT_TAKEN, "do", "the reply is nil: another client holds the lock, or there is nothing to return", "ASKED"},
+    {CLI_EXIT_TAKEN, "run", "the lock was not granted; -E sets a different status", NULL},
+    {CLI_EXIT_TAKEN, "canal", "the segment is in use (only canal rm)", NULL},
+    {CLI_EXIT_TAKEN, "do", "the reply is nil: another client holds the lock, or the command has no value to return", "ASKED"},
     {CLI_EXIT_USAGE, "run canal store", "the command line is invalid", NULL},
     {CLI_EXIT_USAGE, "do", "the command line is invalid, or the server replied with an error that is not listed here", NULL},
     {CLI_EXIT_DATA, "run canal", "the segment is damaged, was created by another version of Sluice, or is not a segment", NULL},
-    {CLI_EXIT_DATA, "store", "the store is damaged, was created by another version of Sluice, or is not a store; the input of load is not a complete dump", NULL},
+    {CLI_EXIT_DATA, "store", "the store is damaged, was created by another version of Sluice, or is not a store; or the input of store load is not a complete dump", NULL},
     {CLI_EXIT_NO_INPUT, "run canal", "the segment or the key does not exist", NULL},
     {CLI_EXIT_NO_INPUT, "store", "the directory contains no store", NULL},
     {CLI_EXIT_NO_INPUT, "do", "the password file does not exist or is empty", NULL},
-    {CLI_EXIT_UNAVAILABLE, "run canal", "a table of the segment is full", NULL},
+    {CLI_EXIT_UNAVAILABLE, "run canal", "a table of the segment is full, or another process was stopped while it was changing the segment", NULL},
+    {CLI_EXIT_UNAVAILABLE, "canal", "the segment exists and is smaller than requested (only canal make)", NULL},
     {CLI_EXIT_UNAVAILABLE, "serve", "the program sluice-server is not installed", NULL},
     {CLI_EXIT_UNAVAILABLE, "store", "the program sluice-offline is not installed", NULL},
     {CLI_EXIT_UNAVAILABLE, "do", "the server cannot be reached, the connection was lost, or the server cannot serve the command now",
         "NOKEEPER NOQUORUM RECOVERING STALE CLOSED SHUTDOWN DRAINED NOFENCES IO NOSPACE LIMIT NOKEYS WAITERS TRANSACTIONS NOMEM"},
-    {CLI_EXIT_SYSTEM, "run canal store do", "the operating system reported an error: no memory, no space, or output that cannot be written", NULL},
-    {CLI_EXIT_EXISTS, "store", "load: the directory already contains a store", NULL},
-    {CLI_EXIT_EXISTS, "store", "dump: the temporary file cannot be created", NULL},
+    {CLI_EXIT_SYSTEM, "run canal store do", "the operating system reported an error, such as no memory or no space, or the output cannot be written", NULL},
+    {CLI_EXIT_EXISTS, "store", "the directory already contains a store (only store load)", NULL},
+    {CLI_EXIT_EXISTS, "store", "the temporary file cannot be created (only store dump)", NULL},
     {CLI_EXIT_NO_PERMISSION, "run canal", "no permission to open the segment", NULL},
-    {CLI_EXIT_NO_PERMISSION, "store", "no permission to read the store or to create one", NULL},
+    {CLI_EXIT_NO_PERMISSION, "store", "no permission to read the store or to create a store", NULL},
     {CLI_EXIT_NO_PERMISSION, "do", "the server requires a password or rejected it, or the password file cannot be read",
         "NOAUTH WRONGPASS NOPERM"},
     {CLI_EXIT_LOST, "run", "the lock was lost while the command ran, and sluice run stopped the command", NULL},
-    {CLI_EXIT_LOST, "do", "the client does not hold the lock under this fence, or no longer", "LOST"},
+    {CLI_EXIT_LOST, "do", "the client does not (or no longer does) hold the lock under this fence", "LOST"},
     {CLI_EXIT_CANNOT_EXECUTE, "run", "the command was found but cannot be executed", NULL},
-    {CLI_EXIT_CANNOT_EXECUTE, "serve store", "the program that the command starts was found but cannot be executed", NULL},
+    {CLI_EXIT_CANNOT_EXECUTE, "serve", "sluice-server was found but cannot be executed", NULL},
+    {CLI_EXIT_CANNOT_EXECUTE, "store", "sluice-offline was found but cannot be executed", NULL},
     {CLI_EXIT_NOT_FOUND, "run", "the command was not found", NULL},
     {CLI_EXIT_SIGNALLED, "run", "plus n: signal n ended the command", NULL},
     {0, NULL, NULL, NULL}};
 
 const struct cli_variable cli_reads[] = {
-    {"SLUICE_SEGMENT", "the segment, if --segment is not given"},
-    {"SLUICE_SERVER", "the server that do uses; run ignores it"},
-    {"SLUICE_PASSWORD", "the password for the server; used by do"},
+    {"SLUICE_SEGMENT", "the segment to use if --segment is not given"},
+    {"SLUICE_SERVER", "the address of the server to which sluice do sends commands; sluice run ignores it"},
+    {"SLUICE_PASSWORD", "the password that sluice do sends to the server"},
     {"SHELL", "the shell that executes the argument of -c"},
     {NULL, NULL}};
 
 const struct cli_variable cli_given[] = {
     {"SLUICE_LOCK_KEY", "the key"},
-    {"SLUICE_LOCK_HELD", "1"},
-    {"SLUICE_LOCK_WHERE", "local: a lock of this machine"},
+    {"SLUICE_LOCK_HELD", "always 1"},
+    {"SLUICE_LOCK_WHERE", "always local: the lock is in shared memory on this machine"},
     {"SLUICE_LOCK_SEGMENT", "the path of the segment"},
     {"SLUICE_LOCK_SESSION", "the process id of the wrapper"},
-    {"SLUICE_LOCK_NTH", "the number of units held right after the grant, including this one; 1 for an exclusive lock"},
-    {"SLUICE_LOCK_SLOT", "a number from 1 to the capacity that no other holder of the key has, if all declare the same capacity: use it to choose a port, a directory or a GPU. Not set with -s or for a capacity above 4096"},
+    {"SLUICE_LOCK_NTH", "the number of units of the key that were held when the lock was granted, including this one; 1 for an exclusive lock"},
+    {"SLUICE_LOCK_SLOT", "a number from 1 to the capacity. No other holder of the key has the same number if all holders declare the same capacity. Use it to choose a port, a directory or a GPU. Not set with -s or if the capacity is above 4096"},
     {"SLUICE_LOCK_FD", "the file descriptor through which the command and its children hold the lock; not set with -o"},
     {NULL, NULL}};
 

@@ -69,10 +69,10 @@ static int print_help(void)
     for (int i = 0; i < COMMANDS; i++)
         printf("  %s %-6s %s\n", commands[i].noun, commands[i].verb,
                commands[i].summary);
-    fputs("\nDIRECTORY is the data directory of a server (its setting \"data\"). A "
-          "server\n"
-          "can use it during check and dump. load needs a directory without a store.\n"
-          "\n\"sluice store VERB\" runs \"sluice-offline store VERB\".\n"
+    fputs("\nDIRECTORY is the data directory of a server (its setting \"data\").\n"
+          "You can run check and dump while a server uses the store.\n"
+          "load needs a directory that contains no store.\n"
+          "\n\"sluice store COMMAND\" runs \"sluice-offline store COMMAND\".\n"
           "\nSave the store of a server, and create a copy of it:\n"
           "  sluice-offline store dump /var/lib/sluice >saved\n"
           "  sluice-offline store load /var/lib/restored <saved\n"
@@ -81,8 +81,8 @@ static int print_help(void)
           "    65  the store is damaged, or the input of load is not a complete dump\n"
           "    66  the directory contains no store\n"
           "    71  the operating system reported an error\n"
-          "    73  load: the directory already contains a store\n"
-          "        dump: the temporary file cannot be created\n"
+          "    73  the directory already contains a store (only load)\n"
+          "        the temporary file cannot be created (only dump)\n"
           "    77  no permission\n"
           "\nMore: man sluice-store\n",
           stdout);

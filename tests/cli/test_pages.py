@@ -184,7 +184,7 @@ def man_pages_have_every_exit_status_of_help(t):
     every = exits_of_page("sluice.1")
     for command, page in (("run", "sluice-run.1"), ("do", "sluice-do.1"),
                           ("store check", "sluice-store.1")):
-        statuses = re.findall(r"^ +(\d+)  \S", t.sluice("help", *command.split()).out, re.M)
+        statuses = re.findall(r"^ +(\d+)(?:\+n)?  \S", t.sluice("help", *command.split()).out, re.M)
         check_that(len(statuses) > 5, "help of %s has exit statuses" % command)
         check(exits_of_page(page), statuses)
         check_that(set(statuses) <= set(every), "sluice(1) has those of " + command)
