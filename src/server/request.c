@@ -117,7 +117,7 @@ static void copy_arguments(struct request *k, const struct request *r)
         if (r->at[i].at == r->key.at) k->key = args[i];
 }
 
-/* --- Life -------------------------------------------------------------------- */
+/* --- Keeping, answering and freeing a request -------------------------------- */
 
 sl_ms sl_request_arrival_ms(const struct call *call)
 {
@@ -279,7 +279,7 @@ bool sl_request_came_too_late(struct request *r, const struct sl_grant *g)
     return true;
 }
 
-/* --- All of a connection ----------------------------------------------------- */
+/* --- All requests of a connection -------------------------------------------- */
 
 void sl_request_withdraw_all(struct conn *c)
 {

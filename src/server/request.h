@@ -81,7 +81,7 @@ struct request {
     bool waits;   /* Its options allow a long wait. */
     bool settles; /* TX.OUTCOME, sent in place of a TX.COMMIT whose reply was lost. */
 
-    /* Options, by verb. Bytes are borrowed, and valid until the request is kept. */
+    /* The options of each verb. Bytes are borrowed, and valid until the request is kept. */
     union {
         struct sl_want want;     /* ACQUIRE */
         struct sl_tx_request tx; /* TX.BEGIN to TX.OUTCOME */
@@ -116,7 +116,7 @@ struct request {
              * counted. */
             uint8_t lease_step;
             bool in_table; /* The request waits in the lock table. */
-            /* The request is on a list of state.h, until a write or the next turn. */
+            /* The request is on a list of state.h, until a write or the next loop iteration. */
             bool on_disk;
         };
         struct {                     /* Fields of `remote`: */
@@ -126,7 +126,7 @@ struct request {
             sl_ms sent_ms;
         };
         struct session *resets; /* RESET: the session that must end first. */
-        struct {                /* AUTH, delayed after wrong passwords: */
+        struct {                /* AUTH that is delayed after wrong passwords: */
             struct sl_guess *guess;
             uint32_t heap_place;
         };
@@ -151,7 +151,7 @@ struct answer {
  * another node forwarded it. */
 sl_ms sl_request_arrival_ms(const struct call *call);
 
-/* Initialise a request for this call. The caller fills in the options; sl_request_keep() fills in
+/* Initialize a request for this call. The caller fills in the options; sl_request_keep() fills in
  * the fields that only a kept request has. */
 static inline void sl_request_init(struct request *r, struct call *call,
                                    enum sl_verb verb)

@@ -1,4 +1,5 @@
-/* server.c - the event loop: its clock, the budget of each turn, and the start of the server. */
+/* server.c - the event loop: its clock, the budget of each loop iteration, and the start of the
+ * server. */
 #include "server/server.h"
 
 #include <errno.h>
@@ -19,15 +20,15 @@
 #include "server/observe/log.h"
 #include "server/observe/memory.h"
 
-/* The budget of one turn of the event loop: work and time. A turn should stay well below 5 ms. An
- * effect costs about a microsecond; sending to a connection costs five to ten. */
+/* The budget of one iteration of the event loop: work and time. A loop iteration should stay well
+ * below 5 ms. An effect costs about a microsecond; sending to a connection costs five to ten. */
 #define TURN_NS 2000000u
 #define EFFECTS_A_TURN 512u
 #define FLUSHES_A_TURN 128u
 #define COMMANDS_A_TURN 1024u
 #define ACCEPTS_A_TURN 8u
 #define CLOSES_A_TURN 8u
-#define TURNS_A_CHECK 16u /* Turns between two checks of memory-max. */
+#define TURNS_A_CHECK 16u /* Loop iterations between two checks of memory-max. */
 
 /* --- Time ----------------------------------------------------------------- */
 
@@ -40,7 +41,7 @@ static uint64_t read_clock_ns(clockid_t id)
 
 void sl_server_read_clock(struct server *s)
 {
-    /* CLOCK_BOOTTIME continues while the machine sleeps, and cannot be set. */
+    /* CLOCK_BOOTTIME continues while the machine is suspended, and cannot be set. */
     uint64_t ns = read_clock_ns(CLOCK_BOOTTIME);
     if (s->turn_ns == 0) s->turn_ns = ns;
     s->now_ns = ns;
@@ -107,7 +108,7 @@ static void on_second(uv_timer_t *timer)
     sl_server_settle(s);
 }
 
-/* --- A turn of the loop --------------------------------------------------- */
+/* --- An iteration of the event loop --------------------------------------- */
 
 /* Serve the connections that have sent more than their share, round-robin. */
 static void work_on_ready(struct server *s)
@@ -122,7 +123,8 @@ static void work_on_ready(struct server *s)
     }
 }
 
-/* Runs once per turn, before the loop polls. Begins with the work that the last turn left. */
+/* Runs once per loop iteration, before the loop polls. Begins with the work that the last loop
+ * iteration left. */
 static void on_prepare(uv_prepare_t *handle)
 {
     struct server *s = handle->data;
@@ -163,7 +165,7 @@ void sl_server_spend(struct server *s, size_t steps)
 void sl_server_count_effect(struct server *s, bool costly)
 {
     bool check = --s->effects_left % 4 == 0 || costly;
-    /* This is the last effect of this turn. */
+    /* This is the last effect of this loop iteration. */
     if (check && sl_server_turn_is_long(s)) s->effects_left = 0;
 }
 
@@ -185,7 +187,8 @@ void sl_server_settle(struct server *s)
     bool all_done = sl_arbiters_pump(s);
     if (s->stopping && !s->stopped) all_done = sl_stop_step(s) && all_done;
     flush_dirty(s);
-    /* flush_dirty() closes connections after their last reply, so waiters may be granted. */
+    /* flush_dirty() closes connections after their last reply, which may allow waiters to be
+     * granted. */
     all_done = sl_arbiters_pump(s) && all_done;
     sl_links_flush(s);
     sl_state_write_ahead(s);

@@ -2,9 +2,9 @@
  *
  * There is one thread and one libuv loop. All work happens in callbacks of the loop. Each callback
  * ends with sl_server_settle(), which lets the arbiters do the work that is due ("pumps" them) and
- * sends output. One iteration of the event loop is called a turn. A turn does a bounded amount of
- * work and leaves the rest to the next turn. So other clients are not delayed even if a million
- * leases expire at once.
+ * sends output. One iteration of the loop (a "turn" in names such as turn_ns) does a bounded amount
+ * of work and leaves the rest to the next iteration. So other clients are not delayed even if a
+ * million leases expire at once.
  *
  *     bytes -> net/conn.c -> command/ -> request.c -> arbiter/
  *                                                        |
@@ -52,8 +52,9 @@ struct arbiters {
 
 struct server {
     uv_loop_t *loop;
-    struct sl_settings *settings;  /* Borrowed. */
-    struct sl_directory directory; /* Locked before clients can connect. */
+    struct sl_settings *settings; /* Borrowed. */
+    /* The data directory; locked before clients can connect. */
+    struct sl_directory directory;
     bool has_directory;
     struct sl_table *table; /* Owned. */
     struct sl_now now;      /* The time at which the current callback began. */
@@ -72,10 +73,11 @@ struct server {
     size_t blocked_count; /* The number of kept requests. */
     void *spare_request;  /* Memory for the next kept request. */
     size_t spare_request_bytes;
-    struct sl_list lingering; /* Sessions, in the order in which they will end. */
-    struct sl_list dirty;     /* Connections with output that has not been sent. */
-    struct sl_list leaving;   /* Connections to be closed in the next turns. */
-    struct sl_list ready;     /* Connections with commands that can be run now. */
+    /* Lingering sessions, in the order in which they will end. */
+    struct sl_list lingering;
+    struct sl_list dirty;   /* Connections with unsent output. */
+    struct sl_list leaving; /* Connections to be closed in the next loop iterations. */
+    struct sl_list ready;   /* Connections with commands that can run now. */
     struct sl_pubsub pubsub;
     /* The cost of matching one byte of a key against all patterns of DRAIN. */
     size_t drain_words;
@@ -84,7 +86,7 @@ struct server {
     /* The peak memory use for clients since memory was last trimmed. */
     size_t memory_peak;
     sl_ms trimmed_ms; /* When memory was last trimmed. */
-    bool memory_due;  /* Check memory-max in the next turn. */
+    bool memory_due;  /* Check memory-max in the next loop iteration. */
     bool memory_full; /* The server rejects commands that create state. */
     struct sl_stats stats;
 
@@ -97,9 +99,10 @@ struct server {
     size_t left_count;      /* Number of holders that have closed their connections. */
     /* The value of `inputs` at which no holder had closed its connection. */
     uint64_t all_stay;
-    /* When the first callback of this turn began; 0: none has run yet. */
+    /* When the first callback of this loop iteration began; 0: none has run yet. */
     uint64_t turn_ns;
-    uint32_t effects_left; /* These five are the remaining budget of this turn. */
+    /* These five are the remaining budget of this loop iteration. */
+    uint32_t effects_left;
     uint32_t flushes_left;
     uint32_t commands_left;
     uint32_t accepts_left;
@@ -115,13 +118,14 @@ struct server {
     struct sl_resp_limits limits; /* The limits for commands of a client. */
     /* The limits for commands of a client that has not authenticated. */
     struct sl_resp_limits early_limits;
-    struct sl_resp_reader *spare_reader; /* For the next connection that reads. */
-    char *spare_buffer;                  /* For the next connection that writes. */
+    /* A reader for the next connection that needs one. */
+    struct sl_resp_reader *spare_reader;
+    char *spare_buffer; /* A buffer for the next connection that writes. */
     size_t spare_size;
 
     uv_handle_t *listeners[SL_LISTENERS_MAX];
     size_t listener_count;
-    bool accept_pending; /* Accept more connections in the next turn. */
+    bool accept_pending; /* Accept more connections in the next loop iteration. */
     /* Accept more connections in a second, when memory may be available. */
     bool accept_retry;
     int port;               /* The port of the first TCP listener. */
@@ -134,13 +138,14 @@ struct server {
     struct sl_transactions *transactions; /* NULL: no transactions. */
     struct sl_forward *forward;           /* NULL: not a cluster on etcd. */
     bool stopping;
-    bool stopped; /* All holders were notified. */
+    bool stopped; /* All holders have been notified. */
     uint64_t stop_cursor;
     uv_timer_t stop_timer;
 };
 
-/* The time that one turn spends on connections that have sent more than their share. It may spend
- * the same time again on slow connections (input.h). Other clients may have to wait for both. */
+/* The time that one loop iteration spends on connections that have sent more than their share. It
+ * may spend the same time again on slow connections (input.h). Other clients may have to wait for
+ * both. */
 #define SL_SHARE_NS 100000u
 
 /* --- server.c ------------------------------------------------------------- */
@@ -156,16 +161,19 @@ void sl_server_read_clock(struct server *s);
  * loop calls this last. */
 void sl_server_settle(struct server *s);
 
-/* Whether this turn has taken so long that the remaining work should wait for the next turn. */
+/* Whether this loop iteration has taken so long that the remaining work should wait for the next
+ * loop iteration. */
 bool sl_server_turn_is_long(const struct server *s);
 
-/* Use one step of this turn's budget for effects. `costly`: also check the elapsed time now. */
+/* Use one step of the budget of this loop iteration for effects. `costly`: also check the elapsed
+ * time now. */
 void sl_server_count_effect(struct server *s, bool costly);
 
-/* Run another turn at once, because there is more to do. */
+/* Run another loop iteration at once, because there is more to do. */
 void sl_server_go_on(struct server *s);
 
-/* Charge this turn's budget for steps of pattern matching, or for bytes read or written. */
+/* Charge the budget of this loop iteration for steps of pattern matching, or for bytes read or
+ * written. */
 void sl_server_spend(struct server *s, size_t steps);
 #define SL_STEPS_A_COMMAND 512u /* This many steps cost as much as a small command. */
 
@@ -195,12 +203,12 @@ bool sl_parse_address(const char *text, int port, struct sockaddr_storage *out);
 /* Return the port that the system chose. */
 int sl_got_port(const uv_tcp_t *tcp);
 
-/* Accept connections that the last turn left in the backlog. */
+/* Accept connections that the last loop iteration left in the backlog. */
 void sl_listen_go_on(struct server *s);
 
 /* --- stop.c --------------------------------------------------------------- */
 
-/* Begin to stop: close the listeners, reject requests, notify holders. */
+/* Begin to stop the server: close the listeners, reject requests, notify holders. */
 void sl_server_stop(struct server *s, const char *why);
 
 /* Notify some more holders. Returns true when all holders have been notified. */

@@ -107,7 +107,7 @@ static char **text_of(struct sl_settings *s, const struct row *r)
     return (char **)(void *)((char *)s + r->offset);
 }
 
-/* --- One value ------------------------------------------------------------ */
+/* --- Parsing one value ---------------------------------------------------- */
 
 /* The source of a value, for error messages. */
 struct place {
@@ -134,7 +134,7 @@ static const struct choice *units_of(enum kind kind)
     return kind == SIZE || kind == MEMORY ? sizes : none;
 }
 
-/* Parse digits and a unit. Returns false if the text has another form, or is too large. */
+/* Parse digits and a unit. Returns false if the text is invalid or the number is too large. */
 static bool parse_number(const char *text, enum kind kind, int64_t *out)
 {
     char *end;
@@ -393,7 +393,7 @@ static const char *cut_value(char *text, struct value *out)
 static const char *take_line(struct reading *r, char *line)
 {
     static const char mark[] =
-        "\xEF\xBB\xBF"; /* The byte order mark that some editors write. */
+        "\xEF\xBB\xBF"; /* A byte order mark, which some editors write. */
     static const char expected[] = "expected \"name = value\"";
     struct value value;
     if (r->place.line == 1 && strncmp(line, mark, 3) == 0) line += 3;

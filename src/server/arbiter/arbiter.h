@@ -33,7 +33,8 @@ struct arbiter_kind {
     /* Return when the arbiter next has work that no request triggers, or SL_NEVER. */
     sl_ms (*due)(const struct arbiter *a);
 
-    /* Do the work that is due, within the budget of this turn. Returns true if no work is left. */
+    /* Do the work that is due, within the budget of this loop iteration. Returns true if no work
+     * is left. */
     bool (*pump)(struct arbiter *a);
 
     /* Handle a command of the connection's transaction that the server itself rejected. */
@@ -46,7 +47,7 @@ struct arbiter_kind {
     /* Called every second. */
     void (*second)(struct arbiter *a);
 
-    /* Fill in the holders and waiters of a lock, or a page of locks. */
+    /* Fill in an inspection: the holders and waiters of a lock, or a page of locks. */
     void (*inspect)(const struct arbiter *a, struct sl_inspection *out);
 };
 
@@ -55,7 +56,7 @@ struct arbiter {
     struct server *s;
 };
 
-/* Call pump() of all arbiters. Returns true if no arbiter has more work in this turn. */
+/* Call pump() of all arbiters. Returns true if no arbiter has more work in this loop iteration. */
 bool sl_arbiters_pump(struct server *s);
 
 sl_ms sl_arbiters_due(const struct server *s);

@@ -23,8 +23,8 @@ void sl_info_put_locks(const struct server *s, struct sl_info *t)
 {
     struct sl_table_stats table;
     sl_table_stats(s->table, &table);
-    if (s->majority != NULL &&
-        s->forward == NULL) { /* In a cluster on etcd, the lock table counts them. */
+    /* In a cluster on etcd, the lock table counts the locks. */
+    if (s->majority != NULL && s->forward == NULL) {
         struct sl_node_stats node = node_stats(s);
         table.keys = node.keys;
         table.entries = node.leases + node.requests;

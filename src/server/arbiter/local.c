@@ -105,7 +105,7 @@ static bool may_lease(struct request *r)
     return sl_state_may_lease(r, r->want.lease_ms);
 }
 
-/* The cost of checking one holder, in steps of a turn's budget. */
+/* The cost of checking one holder, in steps of the budget of a loop iteration. */
 #define STEPS_A_HOLDER 64
 
 /* Whether a holder without a lease has closed its connection, so that the server will soon release
@@ -127,8 +127,9 @@ static bool has_leaving_holder(const struct request *r)
 }
 
 /* Called if the key is held. A holder may have closed its connection although the server has not
- * yet noticed, or has not yet released its grants. Then run the request again in the next turn and
- * return true. So no reply says that a key is held after its holder has closed its connection. */
+ * yet noticed, or has not yet released its grants. Then run the request again in the next loop
+ * iteration and return true. So no reply says that a key is held after its holder has closed its
+ * connection. */
 static bool retries(struct request *r)
 {
     struct server *s = r->s;

@@ -40,7 +40,7 @@ const char *sl_local_why_not(const struct server *s, int status);
 void sl_local_move_waiters(struct server *s, void (*move)(struct request *r));
 
 /* Answer the requests and publish the events that result from changes in the table, within the
- * budget of this turn. Returns true if there are no more. */
+ * budget of this loop iteration. Returns true if there are no more. */
 bool sl_local_pump_table(struct server *s);
 
 /* local_inspect.c */

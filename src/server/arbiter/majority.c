@@ -294,7 +294,7 @@ static void answer(struct server *s, uint64_t ticket, const struct sl_node_answe
 {
     struct request *r = sl_request_find(s, ticket);
     char text[TEXT_BYTES];
-    if (r == NULL) return; /* The client has left. */
+    if (r == NULL) return; /* The client has left, so nobody waits for the answer. */
     assert(r->arbiter == &s->majority->arbiter);
     bool ok = a->status == SLUICE_OK;
     if (r->verb == SL_VERB_ACQUIRE && ok && sl_request_came_too_late(r, &a->grant))

@@ -12,7 +12,7 @@
 struct votes {
     const struct sl_node_answer *a;
     uint32_t needed;
-    uint32_t answered; /* Nodes that reported their copy. */
+    uint32_t answered; /* Number of nodes that have reported their copy. */
     const struct sl_node_copy
         *copy;     /* A copy of the lease that a majority has; NULL: none. */
     sl_ms left_ms; /* The remaining time for which a majority has the lease. */

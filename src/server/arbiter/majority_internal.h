@@ -12,7 +12,7 @@ struct sl_majority {
     struct sl_directory directory;
     struct sl_textfile_writer *writer;
     struct sl_node_durable next; /* The content that is being written. */
-    bool starting;               /* Write at once, not on a worker thread. */
+    bool starting;               /* Write synchronously, not on a worker thread. */
     bool writing;                /* The worker thread uses `result` and `writer`. */
     int result;
     int failed; /* The errno of the last write; 0: it succeeded. */

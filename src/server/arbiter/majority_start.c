@@ -135,7 +135,7 @@ static int read_peers(const struct server *s, struct sl_membership *out)
     return wrong == NULL ? 0 : fail(s->majority, "peers: invalid list of nodes", wrong);
 }
 
-/* Log the membership that the node uses, and how it differs from the settings. */
+/* Log the membership in use, and how it differs from the settings. */
 static void log_membership(const struct server *s, const struct sl_membership *kept,
                            const struct sl_membership *peers)
 {

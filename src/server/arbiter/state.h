@@ -46,17 +46,17 @@ int sl_state_start_storage(struct server *s, sl_state_write *write);
 /* Call this when this node has become the keeper. It gives only fences above fence_limit, and
  * immediately starts to write a higher limit. Until that write is done, it gives no fence and no
  * lease longer than longest_ms. If leases of the last keeper may still be valid, the caller also
- * calls sl_table_recover() in the same turn. Until they have expired, the longest lease is not
- * lowered, because the keeper after this one may have to wait for the same leases. The caller sets
- * the authority of the table. */
+ * calls sl_table_recover() in the same loop iteration. Until they have expired, the longest lease
+ * is not lowered, because the keeper after this one may have to wait for the same leases. The
+ * caller sets the authority of the table. */
 void sl_state_begin_term(struct server *s, sl_fence fence_limit, sl_ms longest_ms);
 
 /* Report the result of the last write: it succeeded (`ok`), or it failed or its result is unknown.
  * Do not call this for a write of an earlier term. */
 void sl_state_written(struct server *s, bool ok);
 
-/* Call this when this node is not the keeper any more. The table loses its authority, and requests
- * that wait for a write run again in the next turn. */
+/* Call this when this node is not the keeper any more. The table loses its authority, and
+ * requests that wait for a write run again in the next loop iteration. */
 void sl_state_end_term(struct server *s);
 
 /* Write the grants that have leases. Call this when the loop has ended. Returns 0, or -1 after
@@ -85,7 +85,7 @@ void sl_state_given(struct server *s, sl_ms lease_ms);
 void sl_state_count_waiter(struct request *r, sl_ms lease_ms);
 void sl_state_uncount_waiter(struct request *r);
 
-/* Keep the request, and run it again in the next turn. */
+/* Keep the request, and run it again in the next loop iteration. */
 void sl_state_run_next_turn(struct request *r);
 
 /* Keep this request until more fences are available, because the table has none left; or reject
@@ -95,10 +95,11 @@ void sl_state_lack_fence(struct request *r);
 /* Remove a kept request from the lists of this module. */
 void sl_state_forget(struct request *r);
 
-/* Run requests again that need not wait any more, as many as the budget of this turn allows. */
+/* Run requests again that need not wait any more, as many as the budget of this loop iteration
+ * allows. */
 void sl_state_resume(struct server *s);
 
-/* Whether more such requests are left for the next turn. */
+/* Whether more such requests are left for the next loop iteration. */
 bool sl_state_has_more(const struct server *s);
 
 /* Write the limits that will be needed soon. The server calls sl_state_write_ahead() at the end of

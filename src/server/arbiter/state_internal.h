@@ -24,13 +24,14 @@ struct sl_state {
     sl_ms lease_wanted_ms; /* The longest lease that any waiting request needs. */
     /* The longest lease that was given and may still be valid. */
     struct sl_longest longest;
-    uint32_t waiting[SL_LENGTHS]; /* Waiters in the lock table, by length of lease. */
-    struct sl_list deferred;      /* Requests that wait for a write. */
-    struct sl_list resuming;      /* Requests that can run again now. */
-    struct sl_list next_turn;     /* Requests that run again in the next turn. */
-    size_t deferred_count;        /* Requests on all three lists. */
-    sl_fence fence_seen;          /* The last fence one second ago. */
-    sl_ms granted_ms;             /* When the last fence last changed. */
+    /* Number of waiters in the lock table, by length of the requested lease. */
+    uint32_t waiting[SL_LENGTHS];
+    struct sl_list deferred;  /* Requests that wait for a write. */
+    struct sl_list resuming;  /* Requests that can run again now. */
+    struct sl_list next_turn; /* Requests that run again in the next loop iteration. */
+    size_t deferred_count;    /* Number of requests on all three lists. */
+    sl_fence fence_seen;      /* The last fence one second ago. */
+    sl_ms granted_ms;         /* When the last fence last changed. */
     uint64_t writes, errors, restored;
     uv_work_t work;
     struct sl_state_writer *writer;
@@ -43,11 +44,11 @@ sl_ms sl_state_longest(const struct sl_state *st, struct sl_now now);
 /* Create a state that writes nothing yet. Returns NULL after logging that memory is exhausted. */
 struct sl_state *sl_state_new(struct server *s);
 
-/* Write the limits that are needed now and soon. */
+/* Write the limits that are needed now or will be needed soon. */
 void sl_state_start_writing(struct server *s);
 
 /* Finish a write: `error` is 0 or the errno. Requests that waited for the write run again, in the
- * next turn at the latest. */
+ * next loop iteration at the latest. */
 void sl_state_end_writing(struct server *s, int error);
 
 /* Run all requests again that wait for a write. */

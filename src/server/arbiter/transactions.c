@@ -70,7 +70,7 @@ static bool has_failed(const struct conn *c)
 #define STEP_COST 8u /* Visiting a lock in a search usually misses the CPU cache. */
 
 /* Return the steps of deadlock searches so far. A search may visit thousands of locks, so the
- * server charges its steps to the turn's budget. */
+ * server charges its steps to the budget of this loop iteration. */
 static uint64_t steps_of(const struct sl_transactions *t)
 {
     struct sl_tx_manager_stats stats;
@@ -282,7 +282,8 @@ static struct request *find(const struct server *s, uint64_t ticket)
 static void answer(struct server *s, uint64_t ticket, const struct sl_tx_answer *a)
 {
     struct request *r = find(s, ticket);
-    if (r == NULL || r->answered) return; /* The client has left. */
+    /* The client has left, so nobody waits for the answer. */
+    if (r == NULL || r->answered) return;
     struct conn *c = r->c;
     enum sl_tx_verb verb = r->tx.type;
     char text[TEXT_BYTES];
@@ -324,7 +325,7 @@ bool sl_transactions_pump(struct server *s)
     return false;
 }
 
-/* A stopped manager gives no more orders to the storage. */
+/* Answer the requests of a stopped manager, which gives no more orders to the storage. */
 void sl_transactions_answer_all(struct server *s, struct sl_tx_manager *of)
 {
     struct sl_tx_order o;
@@ -332,7 +333,7 @@ void sl_transactions_answer_all(struct server *s, struct sl_tx_manager *of)
         if (o.type == SL_TX_ORDER_ANSWER) answer(s, o.ticket, o.answer);
 }
 
-/* --- Inspection --------------------------------------------------------------------------------- */
+/* --- Inspection ------------------------------------------------------------------------------- */
 
 const char *sl_transactions_why_not(const struct server *s)
 {

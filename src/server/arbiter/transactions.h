@@ -27,14 +27,14 @@ void sl_transactions_hurry(struct server *s);
 /* Finish the pending orders of the storage, and close it. Call this when the loop has ended. */
 void sl_transactions_stop(struct server *s);
 
-/* Carry out orders of the manager, within the budget of this turn. Returns true if there are no
- * more. */
+/* Carry out orders of the manager, within the budget of this loop iteration. Returns true if
+ * there are no more. */
 bool sl_transactions_pump(struct server *s);
 
 /* Return when the manager next has work that no request triggers, or SL_NEVER. */
 sl_ms sl_transactions_due(const struct server *s);
 
-/* --- In a cluster with a keeper (forward/term.c) --------------------------------------- */
+/* --- In a cluster on etcd (forward/term.c) --------------------------------------------- */
 
 /* sl_transactions_watch() calls `changed` when the term in the storage changes;
  * sl_transactions_submit_op() submits an operation, and returns false if the storage is closing. */
@@ -102,7 +102,9 @@ struct sl_deadlock {
     uint64_t of[SL_DEADLOCK_SHOWN];
 };
 const struct sl_deadlock *sl_transactions_deadlock(const struct server *s,
-                                                   uint32_t i); /* NULL: no more. */
+                                                   /* Returns NULL if there are no
+                                                    * more. */
+                                                   uint32_t i);
 
 /* Format a deadlock as "7 waits for 9 waits for 7". */
 #define SL_DEADLOCK_TEXT_BYTES 640u

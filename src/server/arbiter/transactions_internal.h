@@ -29,8 +29,9 @@ struct sl_transactions {
     struct request *current; /* The request in sl_transactions_submit(); NULL: none. */
     int failed;              /* The error of the last claim or commit; 0: none. */
     struct sl_deadlock deadlocks[DEADLOCKS_KEPT];
-    uint64_t
-        deadlock_count; /* Since the start; the newest is at (this - 1) % DEADLOCKS_KEPT. */
+    /* Number of deadlocks since the start; the newest is at (this - 1) %
+     * DEADLOCKS_KEPT. */
+    uint64_t deadlock_count;
 };
 
 /* Submit an order of a manager to the storage. */

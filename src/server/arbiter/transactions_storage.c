@@ -207,14 +207,14 @@ static void on_storage(uv_poll_t *handle, int status, int events)
     (void)status;
     (void)events;
     sl_server_read_clock(s);
-    /* Process at least one result per turn, even if other work uses up the budget. The descriptor
-     * stays readable while there are more results. */
+    /* Process at least one result per loop iteration, even if other work uses up the budget. The
+     * descriptor stays readable while there are more results. */
     while (sl_storage_work(s->transactions->storage, 1) && !sl_server_turn_is_long(s)) {
     }
     sl_server_settle(s);
 }
 
-/* --- Start and stop ---------------------------------------------------------------------------- */
+/* --- Start and stop --------------------------------------------------------------------------- */
 
 static struct sl_tx_manager_limits limits_of(const struct sl_settings *set)
 {
@@ -293,7 +293,7 @@ static int open_store(struct server *s, const char *directory)
     return 0;
 }
 
-/* --- In a cluster ------------------------------------------------------------------------------ */
+/* --- In a cluster on etcd --------------------------------------------------------------------- */
 
 void sl_transactions_watch(struct server *s,
                            void (*changed)(void *owner,

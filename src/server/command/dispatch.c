@@ -90,7 +90,7 @@ const struct command *sl_command_find(struct sl_bytes name)
     return NULL;
 }
 
-/* --- Running it ----------------------------------------------------------- */
+/* --- Running a command ---------------------------------------------------- */
 
 /* Whether this is a Redis command that stores data or takes a lock. */
 static bool is_data_command(struct sl_bytes name)
@@ -232,7 +232,8 @@ static bool refuses(struct call *call)
 }
 
 /* Run a command. First process due work: for example, publish that a lease has expired before its
- * key is granted again. (If more work is due than fits into one turn, the order may differ.) */
+ * key is granted again. (If more work is due than fits into one loop iteration, the order may
+ * differ.) */
 static inline void run(struct call *call)
 {
     const struct command *command = call->command;

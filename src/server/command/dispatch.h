@@ -73,7 +73,8 @@ const struct command *sl_command_find(struct sl_bytes name);
 /* Whether an argument equals this word, ignoring case. */
 bool sl_word_matches(struct sl_bytes b, const char *word);
 
-/* The same, but compares the first byte inline, because most names and options differ there. */
+/* The same as sl_word_matches(), but compares the first byte inline, because most names and options
+ * differ there. */
 static inline bool sl_word_is(struct sl_bytes b, const char *word)
 {
     return b.n > 0 && ((b.at[0] ^ word[0]) & 0x5f) == 0 && sl_word_matches(b, word);
@@ -128,7 +129,8 @@ bool sl_duration_at(struct call *call, size_t i, const char *name, sl_ms *out);
  * one. */
 void sl_say_status(struct call *call, int status);
 
-/* Charge the turn's budget for this call, which costs as much as this many simple commands. */
+/* Charge the budget of this loop iteration for this call, which costs as much as this many simple
+ * commands. */
 void sl_call_cost(struct call *call, size_t commands);
 
 #endif /* SL_SERVER_COMMAND_DISPATCH_H */

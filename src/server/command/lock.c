@@ -108,7 +108,7 @@ enum {
 struct acquire_options {
     struct sl_want *want;
     unsigned seen;            /* Bits of the options found so far. */
-    int64_t steal_millionths; /* STEAL f, as a fraction of the wait. */
+    int64_t steal_millionths; /* The argument of STEAL: a fraction of the wait. */
     bool steal_auto;          /* STEAL AUTO. */
 };
 
@@ -296,7 +296,7 @@ void sl_do_acquire(struct call *call)
 
 /* --- RELEASE, EXTEND, CHECK, READ, AWAIT ---------------------------------- */
 
-/* Initialise a request about a key, without options. */
+/* Initialize a request about a key, without options. */
 static void about_key(struct request *r, struct call *call, enum sl_verb verb)
 {
     sl_request_init(r, call, verb);
@@ -433,7 +433,7 @@ static bool reject_cursor(struct call *call, struct sl_bytes cursor)
     return false;
 }
 
-/* Parse the options of LOCKS, from argument `first` on. */
+/* Parse the options of LOCKS, starting at argument `first`. */
 static bool read_page(struct call *call, size_t first, struct sl_page *p)
 {
     int64_t n;

@@ -82,7 +82,7 @@ int sl_directory_refuse(const struct sl_directory *f, const char *name,
     return -1;
 }
 
-/* --- Its path --------------------------------------------------------------- */
+/* --- The path of the directory ---------------------------------------------- */
 
 /* Create the directory and its parents. Returns false and sets errno on failure. */
 static bool make_directories(char *path)
@@ -147,7 +147,7 @@ static int choose(struct sl_directory *f, const struct sl_settings *set)
     return 1;
 }
 
-/* --- Its owner and its lock ------------------------------------------------- */
+/* --- The owner and the lock of the directory -------------------------------- */
 
 /* Reject a directory that another user can write to, because that user could replace our files. */
 static int check_owner(const struct sl_directory *f)

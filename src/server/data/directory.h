@@ -16,7 +16,7 @@
 
 struct sl_directory {
     int fd;   /* -1: there is no data directory. */
-    int lock; /* The file "lock", locked as long as it is open. */
+    int lock; /* The file "lock", which stays locked while it is open. */
     char path[PATH_MAX];
 };
 

@@ -190,7 +190,7 @@ int sl_state_next(struct sl_state_reading *r, struct sl_bytes *key,
     return all && sl_textfile_at_end(&r->text) ? 0 : -1;
 }
 
-/* --- Which boot ------------------------------------------------------------ */
+/* --- The boot id ----------------------------------------------------------- */
 
 void sl_boot_id(char out[SL_BOOT_BYTES])
 {

@@ -46,7 +46,7 @@ enum sl_found {
     SL_FOUND,
     SL_FOUND_NOTHING,    /* The file does not exist. */
     SL_FOUND_UNREADABLE, /* errno says why. */
-    SL_FOUND_FOREIGN,    /* Another program wrote it. */
+    SL_FOUND_FOREIGN,    /* Another program wrote the file. */
     SL_FOUND_VERSION,    /* The version of its format is not supported. */
     SL_FOUND_CUT,        /* The file is truncated. */
     SL_FOUND_DAMAGED,    /* Its checksum is wrong. */
@@ -55,8 +55,8 @@ enum sl_found {
 
 struct sl_textfile_reader {
     char *text;
-    size_t n; /* Without the checksum. */
-    char *at; /* The next byte. */
+    size_t n; /* The length of the text without the checksum line. */
+    char *at; /* The next byte to read. */
 };
 
 /* Check the whole file, and move to its second line. After SL_FOUND, call sl_textfile_close(). */

@@ -349,7 +349,7 @@ void sl_forward_failed(struct arbiter *a, struct conn *c, const char *name,
     sl_resp_text(w, name);
 }
 
-/* --- Frames from the keeper -------------------------------------------------------------------- */
+/* --- Frames from the keeper ------------------------------------------------------------------- */
 
 static struct conn *conn_of(struct server *s, struct sl_bytes number)
 {
@@ -400,7 +400,7 @@ static void receive_say(struct server *s, const struct sl_args *a)
     uint64_t what, tx;
     if (c == NULL || c->forwarded == NULL || !sl_frame_read(a->at[2], &what) ||
         !sl_frame_read(a->at[3], &tx))
-        return; /* The client has left. */
+        return; /* The client has left, so nobody waits for the reply. */
     struct request *r = sl_forward_request_of(c);
     c->forwarded->half_replied = what == SL_SAY_MORE;
     if (r != NULL && what == SL_SAY_LAST) receive_reply(r, tx, a->at[4]);
@@ -441,7 +441,8 @@ static void receive_held(struct server *s, const struct sl_args *a)
         !sl_record_read(a->at + 4, &v, &key))
         return;
     if (fresh != 1) sl_frame_client_take(&f->noted, &v);
-    if (r == NULL || !r->sent) return; /* The client has left. */
+    /* The client has left, so nobody waits for the reply. */
+    if (r == NULL || !r->sent) return;
     sl_ms end_ms = end_after(r->sent_ms, (sl_ms)age, v.left_ms);
     char where[SL_WHERE_BYTES];
     if (fresh == 1) {

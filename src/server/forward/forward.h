@@ -76,7 +76,8 @@ const char *sl_forward_why_not(const struct server *s);
 struct sl_forward_view {
     sl_node_id keeper; /* 0: unknown. */
     uint64_t term;
-    bool leads, open;   /* This node is the keeper; it has a route to the keeper. */
+    /* `leads`: this node is the keeper. `open`: it has a route to the keeper. */
+    bool leads, open;
     sl_ms authority_ms; /* The remaining time of the keeper's authority. */
     size_t queued, sent, proxies, records;
     uint64_t forwarded, served, reclaimed, refused, claims, routes;

@@ -96,7 +96,7 @@ struct sl_forward {
     /* At least until this time, the keeper grants nobody else the locks that clients
      * here hold without a lease. */
     sl_ms certain_ms;
-    sl_ms read_again_ms; /* When to read the term again. */
+    sl_ms read_again_ms; /* When to read the term from the storage again. */
 
     uint64_t route; /* The number of the current route, or of the last one. */
     sl_ms again_ms; /* When to send R.COME again, or SL_NEVER. */
@@ -198,13 +198,13 @@ void sl_forward_begin_route(struct server *s);
 void sl_forward_close_unleased(struct server *s);
 sl_ms sl_forward_close_due(const struct server *s);
 
-/* Hand over as much of the ledger as this turn's budget allows. Returns true if there is no more to
- * do now. */
+/* Hand over as much of the ledger as the budget of this loop iteration allows. Returns true if
+ * there is no more to do now. */
 bool sl_forward_hand_over(struct server *s);
 
 /* For a node that has become the keeper: sl_forward_take_over() runs the queued requests here.
- * sl_forward_reclaim_own() adds the grants of its ledger to its table, as many as this turn's
- * budget allows, and returns true if there are no more. */
+ * sl_forward_reclaim_own() adds the grants of its ledger to its table, as many as the budget of
+ * this loop iteration allows, and returns true if there are no more. */
 void sl_forward_take_over(struct server *s);
 bool sl_forward_reclaim_own(struct server *s);
 
@@ -247,7 +247,7 @@ void sl_forward_gone(struct server *s, sl_fence fence, bool at_once);
 void sl_witness_send(struct server *s);
 void sl_witness_forget(struct server *s);
 
-/* --- frames ---------------------------------------------------------------------------- */
+/* --- Frames ---------------------------------------------------------------------------- */
 
 /* Begin a frame with this many arguments, which the caller writes. Returns NULL if there is no
  * link. */

@@ -55,7 +55,7 @@ static struct conn *find(const struct server *s, sl_node_id node, uint64_t sessi
                          hash_key(n, x->seed));
 }
 
-/* --- Life --------------------------------------------------------------------------------- */
+/* --- Creating and closing a proxy --------------------------------------------------------- */
 
 static void send_cut(struct server *s, sl_node_id node, uint64_t session)
 {
@@ -318,7 +318,7 @@ static void receive_ready(struct server *s, sl_node_id from)
         s->forward->reports_until_ms = s->now.ms;
 }
 
-/* --- Frames from nodes -------------------------------------------------------------------------- */
+/* --- Frames from nodes ------------------------------------------------------------------------ */
 
 static void receive_come(struct server *s, sl_node_id from, const struct sl_args *a)
 {

@@ -10,7 +10,7 @@
 #include "locks/table.h"
 #include "resp/writer.h"
 
-/* Write and read a number of a frame. The reader accepts 0 to SL_FENCE_MAX. */
+/* Write and read a number in a frame. The reader accepts 0 to SL_FENCE_MAX. */
 void sl_frame_number(struct sl_resp_writer *w, uint64_t n);
 void sl_frame_signed(struct sl_resp_writer *w, int64_t n);
 bool sl_frame_read(struct sl_bytes b, uint64_t *out);

@@ -13,7 +13,7 @@
 #define AGAIN_MS 20
 #define SWEPT_A_SECOND 4096u
 
-/* --- Begin a route: hand the ledger over ------------------------------------------------- */
+/* --- Beginning a route: hand over the ledger --------------------------------------------- */
 
 /* Record that the keeper knows this session, so that the node reports its end. */
 static void note_route(struct server *s, uint64_t session)
@@ -118,7 +118,7 @@ void sl_forward_welcomed(struct server *s, const struct sl_args *a)
     sl_server_go_on(s); /* The event loop hands over the ledger in batches. */
 }
 
-/* --- End a route -------------------------------------------------------------------------- */
+/* --- Ending a route ----------------------------------------------------------------------- */
 
 /* Handle a commit that was sent to a keeper that failed. If the transaction has a REQUEST id, ask
  * the next keeper with TX.OUTCOME; otherwise the outcome is unknown. */
@@ -211,7 +211,8 @@ static void close_half_replied(struct server *s)
     }
 }
 
-/* Remove all requests from a list and call `what` for each. Requests that `what` adds stay. */
+/* Remove all requests from a list and call `what` for each. Requests that `what` adds to the list
+ * stay there. */
 static void each_request(struct sl_list *list, void (*what)(struct request *r))
 {
     struct sl_list old;
@@ -250,7 +251,7 @@ void sl_forward_change_route(struct server *s)
     sl_forward_begin_route(s);
 }
 
-/* --- This node becomes the keeper, or stops being it ------------------------------------------- */
+/* --- This node becomes the keeper, or steps down ---------------------------------------------- */
 
 bool sl_forward_reclaim_own(struct server *s)
 {
@@ -272,7 +273,8 @@ bool sl_forward_reclaim_own(struct server *s)
 void sl_forward_take_over(struct server *s)
 {
     s->forward->without_since_ms = SL_NEVER;
-    sl_forward_reports_complete(s); /* Requests that need reports are queued again. */
+    /* Requests that need the reports are queued again. */
+    sl_forward_reports_complete(s);
     sl_server_go_on(s);
 }
 
@@ -353,7 +355,7 @@ void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args
     else sl_proxy_received(s, from, a);
 }
 
-/* --- Links --------------------------------------------------------------------------------------- */
+/* --- Links ------------------------------------------------------------------------------------ */
 
 void sl_forward_linked(struct server *s, sl_node_id id)
 {

@@ -136,8 +136,8 @@ static void export(struct server *s, struct sl_bytes key, const struct sl_grant_
     sl_ledger_put(&s->forward->ledger, &x, f != NULL ? &f->held : NULL);
 }
 
-/* Copy as many grants of the table to the ledger as this turn's budget allows, for the next keeper.
- * Returns true when all are copied and the table is empty. */
+/* Copy as many grants of the table to the ledger as the budget of this loop iteration allows, for
+ * the next keeper. Returns true when all are copied and the table is empty. */
 static bool export_more(struct server *s)
 {
     struct sl_forward *f = s->forward;
@@ -295,7 +295,7 @@ sl_ms sl_forward_due(const struct arbiter *a)
     return reports < due ? reports : due;
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Start and stop -------------------------------------------------------------------------- */
 
 void sl_forward_members(struct server *s)
 {
@@ -344,7 +344,7 @@ void sl_forward_stop(struct server *s)
     f->election = NULL;
 }
 
-/* --- Inspection ----------------------------------------------------------------------------------- */
+/* --- Inspection ------------------------------------------------------------------------------- */
 
 const char *sl_forward_why_not(const struct server *s)
 {

@@ -9,7 +9,7 @@
 #include "server/net/guesses.h"
 #include "server/request.h"
 
-#define RESUMED_AT_ONCE 64u /* Run this many delayed commands per turn. */
+#define RESUMED_AT_ONCE 64u /* Run this many delayed commands per loop iteration. */
 
 struct sl_auth {
     struct sl_guesses guesses;

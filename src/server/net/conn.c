@@ -13,7 +13,7 @@
 
 #define HANG_UP_MS 5000 /* How long the server tries to send the last output. */
 
-/* --- Life ----------------------------------------------------------------- */
+/* --- Creating and closing a connection ------------------------------------ */
 
 static void free_conn(struct conn *c)
 {

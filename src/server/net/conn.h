@@ -39,7 +39,7 @@ struct conn {
     size_t counted_bytes;
     uv_write_t write;
 
-    /* The client has gone; the server closes the connection in a later turn. */
+    /* The client has gone; the server closes the connection in a later loop iteration. */
     enum sl_parting leaves;
     /* The server closes the connection when all output is sent. */
     enum sl_parting hang_up;
@@ -55,12 +55,13 @@ struct conn {
     sl_ms since_ms, heard_ms;
     sl_ms unauthed_ms; /* When the connection became unauthenticated. */
     char name[64];
-    struct sockaddr_in6 peer; /* Or a sockaddr_in. */
+    struct sockaddr_in6 peer; /* The peer's address; may be a sockaddr_in. */
 
     /* Data of other modules. */
     struct sl_list requests;         /* Kept requests (server/request.h). */
     struct sl_subscriber subscriber; /* observe/pubsub.h */
-    struct sl_tx_session *tx;        /* Its transaction (arbiter/transactions.h). */
+    /* The connection's transaction (arbiter/transactions.h). */
+    struct sl_tx_session *tx;
     /* Its requests and grants at the keeper (forward/). */
     struct sl_forward_session *forwarded;
     /* The client of another node that this connection represents; NULL: none. */
@@ -94,7 +95,7 @@ struct sl_resp_writer *sl_conn_out(struct conn *c);
  * closed it. */
 void sl_conn_has_input(struct conn *c, bool ended);
 
-/* Run the commands that the client has sent, up to the connection's share of this turn. */
+/* Run the commands that the client has sent, up to the connection's share of this loop iteration. */
 void sl_conn_work(struct conn *c);
 
 /* Send the output that has been written. */
@@ -107,8 +108,8 @@ void sl_conn_unblock(struct conn *c);
  * of the stream. */
 enum sl_parting sl_conn_hung_up(const struct conn *c);
 
-/* Whether the server will release the connection's locks without a lease now or within a few turns:
- * the peer has closed the connection, and no long request keeps it open. */
+/* Whether the server will release the connection's locks without a lease now or within a few loop
+ * iterations: the peer has closed the connection, and no long request keeps it open. */
 bool sl_conn_gives_back(struct conn *c);
 
 /* Close the connection when all output has been sent. */

@@ -5,7 +5,8 @@
 #include "server/net/conn_internal.h"
 #include "server/observe/log.h"
 
-#define IDLE_MS 1000 /* Idle time after which a new connection may replace this one. */
+/* A new connection may replace a connection that has been idle for this long. */
+#define IDLE_MS 1000
 
 static struct conn *new_socket(struct server *s, bool tcp)
 {
@@ -57,7 +58,7 @@ static size_t connections_max(const struct server *s)
     return (size_t)s->settings->connections_max;
 }
 
-/* Return the oldest connection that has not authenticated although it had time to. */
+/* Return the oldest connection that has not authenticated, if it has had enough time to do so. */
 static struct conn *unauthed(const struct server *s)
 {
     struct conn *oldest = sl_container_of(s->unauthed.next, struct conn, unauthed);

@@ -133,7 +133,7 @@ static bool may_act(const struct conn *c)
            sl_list_empty(&c->requests) && c->sending == NULL;
 }
 
-/* Charge the turn's budget for reads and writes as well. */
+/* Charge the budget of this loop iteration for reads and writes as well. */
 static void charge(struct server *s, size_t bytes)
 {
     if (bytes >= SL_STEPS_A_COMMAND) sl_server_spend(s, bytes);
@@ -160,7 +160,8 @@ void sl_conn_work(struct conn *c)
         int status = sl_resp_next(c->reader, &args);
         if (status == 0) break;
         if (--c->server->commands_left % 32 == 0 && sl_server_turn_is_long(c->server))
-            c->server->commands_left = 0; /* This is the last command of this turn. */
+            /* This is the last command of this loop iteration. */
+            c->server->commands_left = 0;
         if (status < 0) broken(c, status);
         else sl_dispatch(c, &args);
         if (c->proxy != NULL) c->proxy->ran = true;

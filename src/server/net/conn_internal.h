@@ -25,13 +25,13 @@ void sl_conn_abandon(struct conn *c);
 /* Start or stop reading from the connection. Closes the connection if out of memory. */
 void sl_conn_watch(struct conn *c, bool yes);
 
-/* Close the connection now or in a later turn, because thousands of connections may close at once.
- * Until then, the server grants it nothing. */
+/* Close the connection now or in a later loop iteration, because thousands of connections may
+ * close at once. Until then, the server grants it nothing. */
 void sl_conn_close_in_turn(struct conn *c, enum sl_parting how);
 
 /* --- conn_input.c --------------------------------------------------------- */
 
-/* Run the remaining commands of the connection in a later turn. */
+/* Run the remaining commands of the connection in a later loop iteration. */
 void sl_conn_work_later(struct conn *c);
 
 /* Whether the client has sent commands that have not run yet, or has requests that will be answered
@@ -40,8 +40,8 @@ bool sl_conn_has_more(const struct conn *c);
 
 /* --- conn_output.c -------------------------------------------------------- */
 
-/* Update server.buffer_bytes for the buffers of this connection. Most connections have none between
- * turns. */
+/* Update server.buffer_bytes for the buffers of this connection. Most connections have none
+ * between loop iterations. */
 void sl_conn_count_buffers(struct conn *c);
 
 /* Return the limit on unsent output of a connection. */

@@ -1,5 +1,5 @@
-/* conn_output.c - the output of a connection, which is buffered during a turn and sent at its
- * end. */
+/* conn_output.c - the output of a connection, which is buffered during a loop iteration and sent
+ * at its end. */
 #include <stdlib.h>
 #include <string.h>
 

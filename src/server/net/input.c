@@ -5,8 +5,9 @@
 
 #include "server/net/conn.h"
 
-#define SLOW_A_TURN 16    /* Maximum connections of the slow set per turn. */
-#define PROMPT_NS 500000u /* How long one turn takes connections from the prompt set. */
+#define SLOW_A_TURN 16 /* Maximum connections of the slow set per loop iteration. */
+/* How long one loop iteration takes connections from the prompt set. */
+#define PROMPT_NS 500000u
 
 /* Discard the events that were already fetched for this connection. */
 static void leave_batch(struct sl_input_set *set, const struct conn *c)
@@ -89,8 +90,8 @@ static void fetch(struct sl_input_set *set)
     }
 }
 
-/* Connections that do not fit into this turn stay in the batch. The set is then still readable, so
- * this is called again in the next turn. */
+/* Connections that do not fit into this loop iteration stay in the batch. The set is then still
+ * readable, so this is called again in the next loop iteration. */
 static void on_readable(uv_poll_t *watch, int status, int events)
 {
     struct server *s = watch->data;

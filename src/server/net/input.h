@@ -1,17 +1,17 @@
 /* input.h - finds the clients that have sent something, in batches.
  *
- * libuv reads every readable socket before a turn ends, however many there are. To bound the work
- * of a turn, the server watches the sockets of clients with two epoll sets of its own, and libuv
- * watches only these two sets. A turn takes a bounded number of connections from each set,
- * starting with the connection that has waited longest.
+ * libuv reads every readable socket before a loop iteration ends, however many there are. To
+ * bound the work of a loop iteration, the server watches the sockets of clients with two epoll
+ * sets of its own, and libuv watches only these two sets. A loop iteration takes a bounded number
+ * of connections from each set, starting with the connection that has waited longest.
  *
  *     prompt   connections whose commands have all been answered so far
  *     slow     connections that have left unprocessed input twice in a row: part of a
  *              command, or more commands than their share
  *
- * A turn takes far fewer connections from the slow set. So a client that sends a command now and
- * then does not wait for thousands of clients that send without pause. A slow connection becomes
- * prompt when it has left no unprocessed input twice in a row.
+ * A loop iteration takes far fewer connections from the slow set. So a client that sends a
+ * command now and then does not wait for thousands of clients that send without pause. A slow
+ * connection becomes prompt when it has left no unprocessed input twice in a row.
  *
  * A third epoll set contains the clients that hold a lock without a lease. The server only polls
  * it, to learn which of them have closed their connections before it has read the end of the
@@ -32,7 +32,7 @@ struct sl_input_set {
     uv_poll_t watch; /* Watches the epoll set. */
     int fd;
     uint32_t batch_max;
-    /* A turn stops taking connections of this set after this time. */
+    /* A loop iteration stops taking connections of this set after this time. */
     uint64_t share_ns;
     uint32_t at, n; /* The unprocessed part of the batch. */
     struct {

@@ -16,7 +16,7 @@
 #define ARGUMENTS_MAX 64u
 #define BUFFER_KEPT 65536u
 
-/* --- Life ----------------------------------------------------------------- */
+/* --- Creating and closing a link ------------------------------------------ */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -97,7 +97,7 @@ bool sl_link_has_input(const struct link *k)
     return uv_fileno(&k->uv.handle, &p.fd) == 0 && poll(&p, 1, 0) > 0;
 }
 
-/* --- In ------------------------------------------------------------------- */
+/* --- Input ---------------------------------------------------------------- */
 
 static void on_alloc(uv_handle_t *handle, size_t n, uv_buf_t *buf)
 {
@@ -170,9 +170,9 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     sl_server_settle(s);
 }
 
-/* --- Beginning ------------------------------------------------------------ */
+/* --- Connecting and accepting --------------------------------------------- */
 
-/* Returns false if the link was closed. */
+/* Start reading from the link. Returns false if the link was closed. */
 static bool begin_reading(struct link *k)
 {
     uv_tcp_nodelay(&k->uv.tcp, 1);
@@ -221,7 +221,7 @@ bool sl_link_accept(struct server *s, uv_stream_t *listener)
     return true;
 }
 
-/* --- Out ------------------------------------------------------------------ */
+/* --- Output --------------------------------------------------------------- */
 
 struct sl_resp_writer *sl_link_out(struct link *k)
 {

@@ -38,7 +38,7 @@ static void write_number(struct sl_resp_writer *w, uint64_t n)
     sl_resp_text(w, text);
 }
 
-/* --- Refusing ------------------------------------------------------------- */
+/* --- Rejecting a link ----------------------------------------------------- */
 
 /* Send the reason to the other side, and close the link. */
 static void refuse(struct link *k, const char *why)
@@ -107,7 +107,7 @@ static void now_known(struct link *k)
     if (k->role == SL_CALLER) write_settings(k);
 }
 
-/* Returns false if the link was closed. */
+/* Generate our nonce. Returns false if the link was closed. */
 static bool draw_nonce(struct link *k)
 {
     if (sl_nonce_draw(k->handshake.nonces[k->role])) return true;
@@ -286,7 +286,7 @@ static void say_differences(const struct link *k, struct sl_bytes ours,
     }
 }
 
-/* Log differences once, until the settings of the other side change. */
+/* Compare settings. Log the differences only once, until the settings of the other side change. */
 static void compare(struct link *k, struct sl_bytes theirs)
 {
     char lines[SETTINGS_BYTES] = "";
@@ -298,7 +298,7 @@ static void compare(struct link *k, struct sl_bytes theirs)
     say_differences(k, (struct sl_bytes){lines, strlen(lines)}, theirs);
 }
 
-/* --- It comes up ---------------------------------------------------------- */
+/* --- The link comes up ---------------------------------------------------- */
 
 /* Whether a setting has our value in the text of the other side. A node of a version without this
  * setting behaves as with the default, `given`. */
@@ -358,7 +358,7 @@ static void replace(struct link *k)
     if (own_id(k) < k->id || caller_of(k) == k->id) sl_link_close(k, NULL);
 }
 
-/* Ask the handler, which may send to the node at once. */
+/* Ask the handler whether to accept the link. The handler may immediately send to the node. */
 static bool is_wanted(struct link *k, uint64_t birth, const char **why)
 {
     size_t before = k->out.n;

@@ -86,7 +86,7 @@ void sl_links_talks(struct link *k)
     p->said[0] = '\0';
 }
 
-/* --- Calling -------------------------------------------------------------- */
+/* --- Connecting to other nodes -------------------------------------------- */
 
 /* Schedule the next connection attempt. The delay grows each time and is random, so that nodes do
  * not connect to each other in lockstep. */
@@ -299,7 +299,7 @@ void sl_links_wake_by(struct sl_links *l, sl_ms ms)
     uv_timer_start(&l->timer, on_timer, in > 0 ? (uint64_t)in : 0, 0);
 }
 
-/* --- Accepting callers ------------------------------------------------------ */
+/* --- Accepting connections -------------------------------------------------- */
 
 /* If there are too many unauthenticated connections, close the oldest. A node authenticates
  * quickly, so connections that only block the port cannot stay. */

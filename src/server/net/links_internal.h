@@ -80,7 +80,7 @@ struct peer {
 struct listener {
     uv_tcp_t tcp;
     struct server *server;
-    bool pending; /* A connection waits to be accepted in a later turn. */
+    bool pending; /* A connection waits to be accepted in a later loop iteration. */
 };
 
 struct sl_links {
@@ -139,7 +139,7 @@ void sl_link_close_later(struct link *k, const char *why);
 struct sl_resp_writer *sl_link_out(struct link *k);
 void sl_link_flush(struct link *k);
 
-/* Whether there is input to read. */
+/* Whether the link has input to read. */
 bool sl_link_has_input(const struct link *k);
 
 /* --- link_handshake.c ------------------------------------------------------- */

@@ -214,7 +214,7 @@ int sl_listen_check(struct sl_settings *set)
     return 0;
 }
 
-/* --- A unix socket -------------------------------------------------------- */
+/* --- Unix socket ---------------------------------------------------------- */
 
 /* Whether a server answers on this socket. If not, the file is left over from a server that
  * crashed. */
@@ -266,7 +266,7 @@ static int listen_unix(struct server *s)
     return add(s, (uv_stream_t *)pipe, path);
 }
 
-/* --- Both ----------------------------------------------------------------- */
+/* --- TCP and Unix socket -------------------------------------------------- */
 
 int sl_server_listen(struct server *s)
 {

@@ -7,7 +7,7 @@
 #include "majority/membership.h"
 #include "server/net/membership_text.h"
 
-/* --- What each letter stands for -------------------------------------------- */
+/* --- The arguments that each letter stands for --------------------------- */
 
 enum kind { NOTHING, U64, U32, I32, MS, BYTES, VERDICT, LIST };
 

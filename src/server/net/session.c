@@ -39,7 +39,7 @@ struct session *sl_server_session(const struct server *s, uint64_t id)
     return sl_index_find(&s->by_id, key, sl_hash_u64(id, s->by_id.seed));
 }
 
-/* --- Begin and end -------------------------------------------------------- */
+/* --- Beginning and ending a session --------------------------------------- */
 
 int sl_conn_begin_session(struct conn *c, struct session **old)
 {

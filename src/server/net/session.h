@@ -18,10 +18,10 @@ enum sl_parting {
     SL_WAS_CUT,
 };
 
-/* Owned by the server. */
+/* A session. The server owns it. */
 struct session {
     struct sl_session s; /* s.id is the number of the connection. */
-    struct conn *conn;   /* NULL: the connection is gone. */
+    struct conn *conn;   /* NULL: the connection is closed. */
     struct request
         *resets; /* The RESET to answer when this session has ended; NULL: none. */
     uint32_t
@@ -32,7 +32,7 @@ struct session {
     struct sl_list lingering;
 };
 
-/* Initialise the index of sessions. */
+/* Initialize the index of sessions. */
 void sl_conn_setup_sessions(struct server *s);
 
 /* Find a session by number. Returns NULL if there is none. */

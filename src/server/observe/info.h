@@ -24,7 +24,8 @@ struct sl_info_section {
     const char *name, *title;
     void (*put)(const struct server *s, struct sl_info *i);
 };
-extern const struct sl_info_section sl_info_sections[]; /* Ends with name NULL. */
+/* The last entry has the name NULL. */
+extern const struct sl_info_section sl_info_sections[];
 
 /* Sections that the arbiters write (arbiter/info.c). */
 void sl_info_put_locks(const struct server *s, struct sl_info *i);

@@ -10,7 +10,7 @@
 #include "server/arbiter/arbiter.h"
 #include "server/command/dispatch.h"
 
-/* --- Filling it in ---------------------------------------------------------- */
+/* --- Filling in an inspection ----------------------------------------------- */
 
 struct sl_inspection *sl_inspection_new(struct server *s, enum sl_inspect of)
 {

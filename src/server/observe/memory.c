@@ -16,7 +16,7 @@
 #define TRIM_BYTES_MIN (16u << 20)
 #define TRIM_AGAIN_MS 5000
 
-/* --- How much it is ---------------------------------------------------------- */
+/* --- Measuring memory use ---------------------------------------------------- */
 
 size_t sl_memory_used(const struct server *s)
 {
@@ -26,7 +26,7 @@ size_t sl_memory_used(const struct server *s)
            sl_pubsub_bytes(&s->pubsub) + sessions + conns + s->buffer_bytes;
 }
 
-/* --- At the limit ------------------------------------------------------------ */
+/* --- Closing connections above the limit ------------------------------------- */
 
 static size_t unread_output(const struct conn *c)
 {
@@ -100,8 +100,8 @@ void sl_memory_check(struct server *s)
     if (used > s->memory_peak) s->memory_peak = used;
     if (max == 0) return;
     s->memory_full = used >= max;
-    s->memory_due = used >=
-                    max - max / MARGIN; /* Near the limit, check in every turn. */
+    /* Near the limit, check in every loop iteration. */
+    s->memory_due = used >= max - max / MARGIN;
     if (used <= max + max / MARGIN) return;
     sl_server_read_clock(s);
     close_until_free(s, used - max);
@@ -163,7 +163,8 @@ static bool has_gaps(const struct server *s, size_t used)
            private_bytes() > 2 * used + 4 * (size_t)TRIM_BYTES_MIN;
 }
 
-/* malloc_trim() walks through all free memory, so call it only if there is much of it. */
+/* Return unused memory to the system, but only if there is much of it, because malloc_trim() walks
+ * through all free memory. */
 void sl_memory_second(struct server *s)
 {
     size_t used = sl_memory_used(s);

@@ -1,11 +1,11 @@
 /* memory.h - how much memory clients make the server use, and what the server does at memory-max.
  *
  * Each module counts the bytes that it uses for clients: the lock table, transactions,
- * subscriptions, and the buffers of connections. The server adds them up only every few turns of
- * the loop, since this costs as much as a small command. At memory-max the server rejects
- * commands that create state until memory is released. If memory use exceeds memory-max by 1/16,
- * the server closes connections: first those with the most unread output, then those with the
- * largest partial commands. */
+ * subscriptions, and the buffers of connections. The server adds them up only every few
+ * iterations of the event loop, because this costs as much as a small command. At memory-max the
+ * server rejects commands that create state until memory is released. If memory use exceeds
+ * memory-max by 1/16, the server closes connections: first those with the most unread output,
+ * then those with the largest partial commands. */
 #ifndef SL_SERVER_OBSERVE_MEMORY_H
 #define SL_SERVER_OBSERVE_MEMORY_H
 

@@ -115,7 +115,7 @@ static void tidy(struct sl_pubsub *p, struct topic *t)
     free(t);
 }
 
-/* --- Life ----------------------------------------------------------------- */
+/* --- Initialization ------------------------------------------------------- */
 
 void sl_pubsub_init(struct sl_pubsub *p, struct sl_hash_key key)
 {

@@ -17,8 +17,8 @@ struct sl_pubsub {
     struct sl_index pairs; /* Subscriptions, by topic and connection. */
     struct sl_list patterns;
     size_t pattern_count;
-    size_t
-        pattern_words; /* Steps to compare one byte of a channel with all patterns. */
+    /* The cost of matching one byte of a channel name against all patterns. */
+    size_t pattern_words;
     size_t name_bytes; /* Bytes of the names of all topics. */
     /* Sends an event to other nodes that have subscribers; NULL: no node has any. */
     void (*elsewhere)(struct server *s, struct sl_bytes channel, struct sl_bytes text);
@@ -77,6 +77,6 @@ size_t sl_pubsub_count(const struct sl_pubsub *p, struct sl_bytes channel);
  * SL_STEPS_MAX; or SLUICE_ENOMEM. On failure nothing is written. */
 int sl_pubsub_list(const struct sl_pubsub *p, struct sl_bytes pattern,
                    struct sl_resp_writer *out, size_t *steps);
-#define SL_STEPS_MAX 1000000u /* About two milliseconds. */
+#define SL_STEPS_MAX 1000000u /* This many steps take about two milliseconds. */
 
 #endif /* SL_SERVER_OBSERVE_PUBSUB_H */

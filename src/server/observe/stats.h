@@ -5,7 +5,8 @@
 #include "base/types.h"
 #include "client/answers.h"
 
-#define SL_BUCKETS 24 /* 0, 1, 2, 4, ... 2^21 ms, and all above. */
+/* Upper bounds of the buckets: 0, 1, 2, 4, ... 2^21 ms, and infinity. */
+#define SL_BUCKETS 24
 
 /* A histogram of durations. Bucket i counts the durations of at most 2^(i-1) ms that no lower
  * bucket counts. */
@@ -52,9 +53,9 @@ struct sl_stats {
     struct sl_histogram wait_ms, hold_ms;
     struct sl_answers answers;
     uint64_t turns, turn_us_total, turn_us_max;
-    uint64_t turn_us_recent
-        [2]; /* The longest turn of the current ten seconds, and of the ten before. */
-    uint64_t cpu_ns;        /* CPU time of the thread when the turn began. */
+    /* The longest loop iteration of the current ten seconds, and of the ten before. */
+    uint64_t turn_us_recent[2];
+    uint64_t cpu_ns;        /* CPU time of the thread when the loop iteration began. */
     sl_ms turns_counted_ms; /* When the current ten seconds began. */
     sl_ms started_ms;
 };
@@ -64,7 +65,7 @@ void sl_histogram_add(struct sl_histogram *h, sl_ms ms);
 /* Return the upper bound of the bucket that contains this quantile (0 to 1) of the durations. */
 uint64_t sl_histogram_at(const struct sl_histogram *h, double share);
 
-/* Record that a turn begins and the previous turn has ended. */
+/* Record that a loop iteration begins and the previous loop iteration has ended. */
 void sl_stats_turn(struct sl_stats *s);
 
 #endif /* SL_SERVER_OBSERVE_STATS_H */
