@@ -52,8 +52,7 @@ static inline bool sl_fence_limit_follows(struct sl_now now, sl_ms granted_ms)
 #define SL_LENGTHS 18
 
 struct sl_longest {
-    sl_ms ends_ms[SL_LENGTHS]; /* When the last lease of each length expires; 0:
-                                * none. */
+    sl_ms ends_ms[SL_LENGTHS]; /* When the last lease of each length expires, or 0. */
 };
 
 /* sl_length_of() returns the index of the shortest length that is at least lease_ms;

@@ -105,7 +105,7 @@ static bool skip_stars(struct sl_bytes pattern, size_t *p)
 static void split(struct sl_glob *g, const struct bytes_set *s)
 {
     uint16_t inside[BYTES] = {
-        0}; /* By old class: the new class of its bytes in the set, plus 1; 0: none. */
+        0}; /* The new class of a class's bytes in the set, plus 1; 0: none. */
     bool outside[BYTES] = {false};
     for (unsigned b = 0; b < BYTES; b++)
         if (!has(s, b)) outside[g->class[b]] = true;
@@ -120,8 +120,7 @@ static void split(struct sl_glob *g, const struct bytes_set *s)
 /* Count the elements and build the classes. */
 static void survey(struct sl_glob *g, struct sl_bytes pattern)
 {
-    struct bytes_set set, alone = {{0}}; /* Bytes that already have a class of their
-                                          * own. */
+    struct bytes_set set, alone = {{0}}; /* Bytes with a class of their own. */
     size_t last_star = 0;
     g->classes = 1;
     for (size_t p = 0; p < pattern.n;) {

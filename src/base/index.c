@@ -282,8 +282,7 @@ int sl_index_reserve(struct sl_index *x)
 
 void sl_index_put(struct sl_index *x, void *item, uint64_t hash)
 {
-    assert(x->open != NONE && x->now.slots != NULL); /* The caller called
-                                                      * sl_index_reserve(). */
+    assert(x->open != NONE && x->now.slots != NULL); /* Memory is reserved. */
     sl_index_step(x);
     put(&x->now, tag_of(hash) | ((uint64_t)take_number(x, item) + NUMBER_FIRST));
     x->count++;

@@ -46,8 +46,7 @@ struct sl_index {
     uint64_t seed;                /* For sl_hash_u64(). */
     size_t count;                 /* Number of items. */
     struct sl_index_table now;    /* New items go here. */
-    struct sl_index_table before; /* The table that is being emptied; slots is NULL
-                                   * if none. */
+    struct sl_index_table before; /* The table that is being emptied, if any. */
     size_t moved;                 /* How many slots of `before` have been moved. */
     /* The items by number. The index keeps at most one empty chunk. */
     struct sl_index_chunk **chunks; /* An element may be NULL. */

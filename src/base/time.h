@@ -17,8 +17,7 @@ static inline sl_ms sl_ms_after(sl_ms t, sl_ms d)
 
 struct sl_now {
     sl_ms ms;         /* Monotonic clock. */
-    uint64_t wall_us; /* Microseconds since 1970. May jump. Fences are derived from
-                       * it. */
+    uint64_t wall_us; /* Microseconds since 1970; may jump. Basis of fences. */
 };
 
 #endif /* SL_BASE_TIME_H */

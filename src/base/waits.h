@@ -23,8 +23,8 @@ struct sl_wait_group {
 
 struct sl_wait {
     struct sl_tree_node by_age;
-    sl_ms since_ms;  /* Older waits come first; */
-    uint64_t number; /* ties are ordered by this unique number. */
+    sl_ms since_ms;  /* When the wait began. Older waits come first. */
+    uint64_t number; /* Unique. Orders waits that began at the same time. */
 };
 
 /* Add a wait to a group, or remove it. Set since_ms and number before you add the

@@ -26,11 +26,11 @@ const struct sl_election_settings sl_election_settings_default = {
 
 struct election_peer {
     bool member;
-    enum sl_peer_state sight; /* The state of our connection to it, */
-    sl_ms since_ms;           /* and since when. */
-    uint64_t doubt_term;      /* It reported on the keeper of this term: */
-    enum sl_peer_state doubt; /* the state of its connection to the keeper, */
-    sl_ms doubt_at_ms;        /* at this time. */
+    enum sl_peer_state sight; /* The state of our connection to the node. */
+    sl_ms since_ms;           /* Since when the node has been in this state. */
+    uint64_t doubt_term;      /* The term of the node's last report on the keeper. */
+    enum sl_peer_state doubt; /* The state of its connection to the keeper. */
+    sl_ms doubt_at_ms;        /* When that report arrived. */
 };
 
 struct sl_election {
@@ -39,12 +39,12 @@ struct sl_election {
     struct sl_storage_term current; /* The last known term. */
     bool known;                     /* Whether the storage has confirmed `current`. */
     uint64_t term_min;              /* Lower terms have ended. */
-    uint32_t announced_node;        /* The node in the last KEEPER order, */
-    uint64_t announced_term;        /* and its term. */
+    uint32_t announced_node;        /* The node in the last KEEPER order. */
+    uint64_t announced_term;        /* The term in the last KEEPER order. */
     sl_ms heartbeat_seen_ms;        /* When the current heartbeat was first seen. */
-    bool storage_answers;           /* Whether it answered the last request, */
-    sl_ms answered_ms;              /* when it last answered, */
-    sl_ms answers_since_ms;         /* and since when it has answered without a gap. */
+    bool storage_answers;           /* Whether the storage answered the last request. */
+    sl_ms answered_ms;              /* When the storage last answered. */
+    sl_ms answers_since_ms;         /* Since when it has answered without a gap. */
     sl_ms known_at_ms; /* When the last answered READ_TERM was requested. */
 
     bool reading, claiming, renewing; /* An order is outstanding. */
@@ -511,9 +511,7 @@ void sl_election_peer_doubts(struct sl_election *e, sl_ms now, uint32_t from,
     x->doubt_term = term;
     x->doubt = sight;
     x->doubt_at_ms = now;
-    if (e->known && term > e->current.term)
-        read_term(e); /* That node knows a newer
-                                                           * term. */
+    if (e->known && term > e->current.term) read_term(e); /* It is newer than ours. */
     consider(e, now);
 }
 

@@ -49,30 +49,28 @@ extern const struct sl_election_settings sl_election_settings_default;
 enum sl_peer_state { SL_PEER_UP, SL_PEER_SILENT, SL_PEER_CLOSED };
 
 enum sl_election_order_type {
-    /* For the storage: */
+    /* Orders to the storage. */
     SL_ELECTION_ORDER_READ_TERM, /* Read the current term. */
-    SL_ELECTION_ORDER_CLAIM,     /* Claim the term after `term`; compare `heartbeat`
-                              * unless 0. */
+    SL_ELECTION_ORDER_CLAIM,     /* Claim the term after `term`. */
     SL_ELECTION_ORDER_RENEW,     /* Send a heartbeat for `term`. */
-    /* For all nodes: `sight` is how this node sees the keeper of `term`. A silent
-     * keeper is reported as UP until it has been silent for silence_ms. */
+    /* An order to all nodes: tell them how this node sees the keeper of `term`.
+     * `sight` is UP until the keeper has been silent for silence_ms. */
     SL_ELECTION_ORDER_DOUBT,
-    /* For this server: */
+    /* Orders to this server. */
     SL_ELECTION_ORDER_LEAD,   /* This node is the keeper of `term`, after `before`. */
-    SL_ELECTION_ORDER_STOP,   /* It is not the keeper any more. KEEPER follows, maybe
-                             * later. */
+    SL_ELECTION_ORDER_STOP,   /* This node is not the keeper any more. */
     SL_ELECTION_ORDER_KEEPER, /* `node` is the keeper of `term`; 0: none is known. */
 };
 
 struct sl_election_order {
     enum sl_election_order_type type;
     uint64_t term;
-    uint64_t heartbeat; /* CLAIM: the heartbeat to compare. */
+    uint64_t heartbeat; /* CLAIM: the heartbeat to compare; 0: none. */
     uint32_t node;
     enum sl_peer_state sight;      /* DOUBT. */
     struct sl_storage_term before; /* LEAD: new fences must be above its limit. */
-    sl_ms quiet_ms; /* LEAD: for this long after the claim was answered, the keeper
-                   * serves only transactions and reclaims. */
+    sl_ms quiet_ms; /* LEAD: for this long after the claim was answered, serve only
+                     * transactions and reclaims. */
 };
 
 struct sl_election *sl_election_new(const struct sl_election_settings *s, sl_ms now);
@@ -131,7 +129,7 @@ struct sl_election_view {
     enum sl_election_state state;
     struct sl_storage_term current; /* The last known term. */
     sl_ms authority_end_ms;         /* LEADING: grant nothing from this time on. */
-    sl_ms known_ms; /* When the storage was last asked for the current term. */
+    sl_ms known_ms; /* When the last answered READ_TERM was requested. */
     uint64_t claims, refused;
 };
 void sl_election_view(const struct sl_election *e, struct sl_election_view *out);

@@ -277,8 +277,7 @@ struct sl_wait_queue *sl_roster_queue(struct sl_roster *r, int32_t priority,
     *l = (struct sl_wait_queue){
         .capacity = capacity, .priority = priority, .shared = shared};
     sl_list_init(&l->entries);
-    sl_list_append(at, &l->in_roster); /* Before the first queue with a lower
-                                        * priority. */
+    sl_list_append(at, &l->in_roster); /* Before queues of lower priority. */
     return l;
 }
 
@@ -340,10 +339,10 @@ bool sl_lock_fits(const struct sl_lock *l, bool shared, uint64_t capacity,
     return held <= capacity && units <= capacity - held;
 }
 
-/* Rule 2 in README.md: a waiter holds back later requests that have a lower
- * priority. It also holds back later requests of its own priority, unless they
- * declare a higher capacity. A shared request declares no capacity: it passes no
- * earlier waiter, and no later request of its priority passes it. */
+/* Rule 2 in README.md: a waiter blocks later requests that have a lower priority. It
+ * also blocks later requests of the same priority, unless they declare a higher
+ * capacity. A shared request declares no capacity: it overtakes no waiter, and no
+ * later request of its priority overtakes it. */
 static bool queue_holds_back(const struct sl_wait_queue *queue, bool shared,
                              uint64_t capacity, int32_t priority)
 {
@@ -373,8 +372,9 @@ bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t capacity,
     return false;
 }
 
-/* Returns the first waiter of the highest priority that is not held back and for
- * which wanted() is true. All waiters that arrived before it declare less capacity. */
+/* Returns the first waiter of the highest priority that no earlier waiter blocks and
+ * for which wanted() is true. All waiters that arrived before it declare less
+ * capacity. */
 static struct sl_entry *first_of(const struct sl_lock *l,
                                  bool (*wanted)(const struct sl_lock *l,
                                                 const struct sl_entry *e))
@@ -390,7 +390,7 @@ static struct sl_entry *first_of(const struct sl_lock *l,
         bool held_back = queue != first &&
                          (queue->shared || queue->capacity <= capacity);
         if (!held_back && wanted(l, e)) return e;
-        if (queue->shared) return NULL; /* No waiter passes a shared request. */
+        if (queue->shared) return NULL; /* No waiter overtakes a shared request. */
         if (queue->capacity > capacity) capacity = queue->capacity;
     }
     return NULL;

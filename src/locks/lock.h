@@ -35,10 +35,9 @@ enum sl_lock_flag {
 
 struct sl_lock {
     struct sl_roster *roster; /* NULL: there is only the inline holder. */
-    sl_fence fence; /* Of the inline holder, like the next members; 0: no inline
-                     * holder. */
-    sl_ms end_ms;   /* Its expiry; or that of the overlap mark. */
-    struct sl_client *client; /* The client that acquired it; NULL: unknown. */
+    sl_fence fence;           /* The inline holder's fence; 0: no inline holder. */
+    sl_ms end_ms;             /* When the inline holder or the overlap mark expires. */
+    struct sl_client *client; /* The inline holder's client; NULL: unknown. */
     uint32_t timer;           /* Slot in the table's heap. */
     uint32_t user;
     uint16_t key_bytes;
@@ -64,8 +63,7 @@ enum sl_entry_state { SL_HOLDING = 1, SL_WAITING, SL_WATCHING };
 
 struct sl_entry {
     struct sl_lock *lock;
-    struct sl_session *session; /* NULL: a grant with a lease, which belongs to a
-                                 * user. */
+    struct sl_session *session; /* NULL for a grant with a lease. */
     struct sl_list of_session;
     struct sl_list in_list; /* In a wait queue, the watchers or the expired. */
     struct sl_wait_queue *queue;
@@ -89,12 +87,11 @@ struct sl_entry {
     uint8_t state;
     bool shared, expired, broken;
     bool watch_free;
-    bool steals, force_timer; /* force_timer: the timer is set to force_ms, not
-                               * end_ms. */
-    bool stolen;              /* A thief was granted although it still holds. */
+    bool steals, force_timer; /* The timer is set to force_ms, not end_ms. */
+    bool stolen;              /* A thief was granted while it still holds. */
     bool overlaps;            /* Granted while another holder may still use the lock. */
     bool reclaimed;           /* Another table granted it; may exceed the capacity. */
-    uint8_t victim;           /* enum sl_victim. */
+    uint8_t victim;           /* One of enum sl_victim. */
     uint16_t value_bytes, note_bytes;
     char *text; /* Value and note; owned; NULL if both are empty. */
 };
@@ -122,7 +119,7 @@ struct sl_holders {
 struct sl_roster {
     struct sl_lock *lock;
     uint64_t held;    /* Units held, including the inline holder's. */
-    uint32_t counted; /* Holders that have not expired; of these: */
+    uint32_t counted; /* Entries that hold and have not expired. */
     uint32_t shared, leased;
     uint32_t waiters, watchers;
     struct sl_holders holders;
@@ -130,25 +127,20 @@ struct sl_roster {
     struct sl_tree_node *by_rank; /* Holders in the order in which a thief asks them. */
     struct sl_heap ends;          /* Holders by the expiry of their leases. */
     struct sl_list expired;
-    struct sl_entry *thief;          /* The waiter that has reserved the lock, or
-                                      * NULL. */
+    struct sl_entry *thief;          /* The waiter that reserved the lock, or NULL. */
     struct sl_entry *informed_thief; /* The thief whose victims were notified last. */
     struct sl_list victims[SL_VICTIM_STATES];
     uint64_t plan;                      /* The number of the last plan. */
     const struct sl_entry *planned_for; /* The waiter for which the plan was made. */
-    bool plan_is_old;                   /* Waiters or holders have changed since
-                                         * then. */
-    bool holders_changed;               /* Other holders than the plan's victims have
-                                  * changed. */
+    bool plan_is_old;                   /* The plan must be checked again. */
+    bool holders_changed;               /* Holders outside the plan have changed. */
     uint32_t stolen;                    /* Holders that a forced grant overlaps. */
     uint32_t reclaimed;                 /* Holders that another table granted. */
     struct sl_list queues;       /* By priority, then by the arrival of their heads. */
-    struct sl_list watching[2];  /* [false]: until the key is held; [true]: until it
-                                  * is free. */
-    struct sl_wait_group by_age; /* The waiters, for the table's order of waits. */
+    struct sl_list watching[2];  /* [0] until the key is held, [1] until it is free. */
+    struct sl_wait_group by_age; /* The waiters, sorted by the start of the wait. */
     struct sl_list recheck;      /* In the table's list of rosters to recheck. */
-    struct sl_list awaited;      /* In the table's list of rosters with waiters or
-                             * watchers. */
+    struct sl_list awaited;      /* In the table's list of awaited rosters. */
 };
 
 /* --- The array of holders --------------------------------------------------- */
@@ -164,10 +156,8 @@ struct sl_entry *sl_holders_find(const struct sl_holders *h, sl_fence fence);
 
 /* --- The roster ------------------------------------------------------------- */
 
-struct sl_roster *sl_roster_new(struct sl_lock *l); /* Returns NULL when out of
-                                                     * memory. */
-void sl_roster_free(struct sl_roster *r);           /* The roster must have no
-                                                     * entries. */
+struct sl_roster *sl_roster_new(struct sl_lock *l); /* NULL: out of memory. */
+void sl_roster_free(struct sl_roster *r);           /* It must have no entries. */
 
 /* Whether the roster has entries. */
 static inline bool sl_roster_in_use(const struct sl_roster *r)
@@ -223,11 +213,12 @@ bool sl_lock_fits(const struct sl_lock *l, bool shared, uint64_t capacity,
 bool sl_lock_holds_back(const struct sl_lock *l, bool shared, uint64_t capacity,
                         int32_t priority);
 
-/* Returns the waiter to be granted next. Returns NULL if no waiter fits, or all that
- * fit are held back. */
+/* Returns the waiter to be granted next. Returns NULL if no waiter fits, or earlier
+ * waiters block all that fit. */
 struct sl_entry *sl_lock_next(const struct sl_lock *l);
 
-/* Returns the first waiter that steals and is not held back, or NULL. */
+/* Returns the first waiter that steals and is not blocked by an earlier waiter, or
+ * NULL. */
 struct sl_entry *sl_lock_thief(const struct sl_lock *l);
 
 /* --- Holders in the order in which a thief asks them -------------------------- */

@@ -414,7 +414,7 @@ void sl_table_grant_entry(struct sl_table *t, struct sl_now now, struct sl_entry
                              .overlapping = sl_lock_is_marked(l, now)};
     e->overlaps = out->overlapping;
     sl_table_unmark_next(t, l);
-    sl_table_recheck(t, r); /* For watchers of "held". */
+    sl_table_recheck(t, r); /* Watchers may wait until the key is held. */
 }
 
 static void expire_entry(struct sl_table *t, struct sl_entry *e)

@@ -49,7 +49,7 @@ struct sl_table_limits {
     uint32_t keys_max;
     uint32_t waiters_max;     /* Waiters and watchers of one key. */
     uint32_t key_bytes_max;   /* At most 65535, like value_bytes_max. */
-    uint32_t value_bytes_max; /* For a value, and for a note. */
+    uint32_t value_bytes_max; /* Of a value, and of a note. */
     uint32_t drains_max;
     sl_ms grain_ms; /* `now` may lag by less than this. 0: it is exact. */
 };
@@ -117,14 +117,13 @@ struct sl_effect {
     enum sl_effect_type type;
     struct sl_bytes key; /* Borrowed from the table until the next call. */
     struct sl_session
-        *session;          /* GRANTED, TIMED_OUT, REFUSED, SEEN, SESSION_OVER. ASKED,
+        *session;          /* GRANTED, TIMED_OUT, REFUSED, SEEN, SESSION_OVER; ASKED,
                             * THIEF_WAITS: the thief's session. */
     struct sl_grant grant; /* GRANTED. */
-    struct sl_ended past;  /* EXPIRED, ENDED; ASKED, WITHDRAWN, STOLEN: the holder so
-                            * far. */
-    struct sl_bytes note;  /* ASKED: the holder's note, */
-    sl_ms left_ms;         /* the rest of its lease (SL_NEVER: no lease), */
-    int32_t priority;      /* and the thief's priority. */
+    struct sl_ended past;  /* EXPIRED, ENDED, ASKED, WITHDRAWN, STOLEN: the grant. */
+    struct sl_bytes note;  /* ASKED: the holder's note. */
+    sl_ms left_ms;         /* ASKED: the rest of the lease; SL_NEVER: no lease. */
+    int32_t priority;      /* ASKED: the thief's priority. */
 };
 
 /* --- Creation, destruction and sessions ----------------------------------- */
@@ -311,7 +310,7 @@ struct sl_grant_view {
     sl_ms left_ms;  /* Until expiry or timeout; SL_NEVER: no limit. */
     sl_ms since_ms; /* How long it has held or waited. */
     struct sl_bytes value, note;
-    struct sl_bytes name, address; /* Of its client; empty: unknown. */
+    struct sl_bytes name, address; /* The client's; empty if unknown. */
 };
 
 struct sl_lock_view {
@@ -322,7 +321,7 @@ struct sl_lock_view {
     sl_ms waited_ms; /* How long the oldest waiter has waited; -1: no waiters. */
     struct sl_grant_view holder; /* The oldest holder, if there are holders. */
     bool shared, drained, next_overlaps;
-    bool reserved; /* A thief with this priority has reserved the lock: */
+    bool reserved; /* A thief has reserved the lock. */
     int32_t reserved_priority;
 };
 

@@ -10,8 +10,8 @@
 struct sl_table {
     struct sl_table_limits limits;
     struct sl_index index;
-    struct sl_lock *found_lock; /* The last result of sl_table_look_up(); */
-    uint64_t found_hash;        /* the hash of its key. */
+    struct sl_lock *found_lock; /* The last lock that was looked up, or NULL. */
+    uint64_t found_hash;        /* The hash of the last key that was looked up. */
     struct sl_heap heap;        /* Expiry and timeouts; see sl_inline_owner(). */
     sl_fence fence;             /* The last fence granted. */
     sl_fence fence_limit;       /* No fence above this is granted. */
@@ -27,9 +27,9 @@ struct sl_table {
     size_t text_bytes;      /* Total size of keys, values and notes. */
     size_t waiting;         /* Entries that may need a slot in the heap when granted. */
     struct sl_list recheck; /* Rosters that sl_table_next() must recheck. */
-    struct sl_list awaited; /* Rosters with waiters or watchers, */
-    size_t awaited_count;   /* and their number. */
-    size_t recheck_left;    /* How many of these must be rechecked. */
+    struct sl_list awaited; /* Rosters with waiters or watchers. */
+    size_t awaited_count;   /* The number of these rosters. */
+    size_t recheck_left;    /* How many awaited rosters must still be rechecked. */
     struct sl_list ended_sessions;
     struct sl_list drains;
     uint32_t drain_count;
@@ -153,8 +153,7 @@ struct sl_lock *sl_table_find_lock(const struct sl_table *t, struct sl_bytes key
  * key. */
 struct sl_lock *sl_table_look_up(struct sl_table *t, struct sl_bytes key);
 void sl_table_put_lock(struct sl_table *t,
-                       struct sl_lock *l); /* The caller has reserved its slot in the
-                                            * index. */
+                       struct sl_lock *l); /* Reserve a slot in the index first. */
 
 /* Create a lock that is not in the index. Returns NULL when out of memory. */
 struct sl_lock *sl_lock_new(struct sl_bytes key, struct sl_bytes value,

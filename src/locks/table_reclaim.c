@@ -199,8 +199,7 @@ int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->client = sl_client_ref(s->client);
     sl_list_append(&s->mine, &e->of_session);
     sl_roster_rebind(p.lock->roster, e, s->id, t->index.seed);
-    sl_table_recheck(t, p.lock->roster); /* A thief does not ask its own session to
-                                          * release. */
+    sl_table_recheck(t, p.lock->roster); /* Thieves do not ask their own session. */
     return SLUICE_OK;
 }
 

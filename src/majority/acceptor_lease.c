@@ -173,7 +173,7 @@ void sl_acceptor_end_lease(struct sl_node *n, struct sl_now now, struct sl_node_
     struct sl_node_lease *l = &k->lease;
     assert(l->live);
     l->overlapping =
-        false; /* In an event, it would mean that another lease overlaps this one. */
+        false; /* Set in an event, it means that another lease overlaps this one. */
     if (l->agreed && l->asked_ms >= 0 && !l->stolen)
         sl_acceptor_publish(n, now, k, SL_NODE_EVENT_STOLEN);
     if (!given_up && l->fence > k->past_fence) k->past_fence = l->fence;

@@ -14,11 +14,9 @@
 #define GIVE_UP_MS \
     10000 /* Give up after this time without progress; also the longest wait after
            * SOON. */
-#define REACH_MS 3000 /* How long to wait for the node to be added. */
-#define PAUSE_MS 200  /* The longest random pause after a larger ballot. */
-#define FINISH_MS \
-    2000                /* After this time, plus a random delay, other nodes take
-                        * over. */
+#define REACH_MS 3000   /* How long to wait for the node to be added. */
+#define PAUSE_MS 200    /* The longest random pause after a larger ballot. */
+#define FINISH_MS 2000  /* Then other nodes complete the change. */
 #define WRITTEN_MS 1000 /* How long to wait for the disk before asking again. */
 #define TRIES_MAX 20
 /* A version or ballot that is further ahead is not plausible, and would use up the

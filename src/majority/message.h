@@ -103,8 +103,8 @@ enum sl_vote_verdict {
 
 /* Flags in messages. */
 enum {
-    SL_FLAG_STEAL = 1,        /* ACQUIRE: ask a holder of lower priority to release, */
-    SL_FLAG_FORCE = 2,        /* and do not wait for it any longer. */
+    SL_FLAG_STEAL = 1,        /* ACQUIRE: ask a holder of lower priority to release. */
+    SL_FLAG_FORCE = 2,        /* ACQUIRE, with STEAL: do not wait for the holder. */
     SL_FLAG_FINAL = 4,        /* RELEASE: by the holder; else an attempt is given up. */
     SL_FLAG_VALUE = 8,        /* RENEW: with a new value. */
     SL_FLAG_OVERLAPPING = 16, /* VOTE, TEACH: the lease overlaps another one. */
@@ -126,37 +126,35 @@ struct sl_message {
     enum sl_message_type type;
 
     /* In all messages. */
-    uint64_t cluster;     /* Of the membership that the sender uses, */
-    uint64_t version;     /* and its version. */
-    uint64_t epoch;       /* The sender's epoch: random, drawn at each start, */
-    sl_ms sent_ms;        /* its clock, */
-    uint64_t wall_us;     /* and its wall clock. */
-    uint64_t heard_epoch; /* What the sender last heard from the receiver: its epoch
-                           * (0: nothing), */
-    sl_ms heard_ms;       /* and its clock. */
+    uint64_t cluster;     /* The sender's cluster. */
+    uint64_t version;     /* The version of the sender's membership. */
+    uint64_t epoch;       /* The sender's epoch: a random number of each start. */
+    sl_ms sent_ms;        /* The sender's monotonic clock. */
+    uint64_t wall_us;     /* The sender's wall clock. */
+    uint64_t heard_epoch; /* The receiver's epoch, as last heard; 0: unknown. */
+    sl_ms heard_ms;       /* The receiver's clock, as last heard. */
 
     uint64_t round;             /* r  The proposer's round; a vote repeats it. */
-    struct sl_bytes key;        /* k */
-    struct sl_attempt_id owner; /* o */
-    sl_fence fence;             /* f */
-    sl_ms lease_ms;             /* L  STORED, FORCE: the longest lease that may be
-                                 * valid. */
-    int32_t priority;           /* p */
-    uint32_t flags;             /* F */
+    struct sl_bytes key;        /* k  The key. */
+    struct sl_attempt_id owner; /* o  The owner of the attempt or lease. */
+    sl_fence fence;             /* f  The fence. */
+    sl_ms lease_ms;             /* L  STORED, FORCE: the longest lease. */
+    int32_t priority;           /* p  The priority. */
+    uint32_t flags;             /* F  Flags, see above. */
     struct sl_bytes value;      /* v  Borrowed, like all pointers here. */
-    struct sl_bytes note;       /* n */
-    struct sl_bytes client;     /* i  Of the lease: name, NUL, address. */
-    sl_ms waited_ms;            /* w */
-    uint64_t stamp; /* s  Of the value: a higher stamp is newer; 0: use the fence. */
+    struct sl_bytes note;       /* n  The note. */
+    struct sl_bytes client;     /* i  The client of the lease: name, NUL, address. */
+    sl_ms waited_ms;            /* w  How long the request has waited. */
+    uint64_t stamp; /* s  Of the value: the highest is the newest; 0: the fence. */
 
-    enum sl_vote_verdict verdict; /* V */
+    enum sl_vote_verdict verdict; /* V  The verdict. */
     sl_fence ceiling; /* c  The highest fence seen; STORED, FORCE: the limit. */
     sl_ms left_ms;    /* l  Time left. TEACH: for how long it is agreed. */
     int32_t wanted;   /* P  The priority of a reservation. */
 
-    struct sl_ballot ballot;   /* b */
+    struct sl_ballot ballot;   /* b  The ballot. */
     struct sl_ballot ballot2;  /* B  The ballot promised, or the ballot of the vote. */
-    struct sl_membership list; /* m */
+    struct sl_membership list; /* m  The membership. */
     uint64_t which;            /* u  The version of a membership. */
 };
 

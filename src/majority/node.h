@@ -35,17 +35,15 @@ struct sl_node_birth {
 /* What a node must know after a restart. All zero: it has never been started. */
 struct sl_node_durable {
     sl_node_id id;               /* The node that wrote this state. */
-    uint64_t birth;              /* Drawn at the first start; identifies the data
-                             * directory. */
-    sl_fence fence_limit;        /* The acceptor has voted for no fence above this, */
-    sl_ms lease_longest_ms;      /* and for no longer lease that may still be valid. */
+    uint64_t birth;              /* Random; identifies the data directory. */
+    sl_fence fence_limit;        /* No vote was for a fence above this limit. */
+    sl_ms lease_longest_ms;      /* The longest lease that may still be valid. */
     struct sl_membership force;  /* The membership in force; version 0: none. */
-    struct sl_ballot promised;   /* Paxos for the next membership: the highest
-                                  * promise, */
-    struct sl_ballot accepted;   /* the ballot of the vote, */
-    struct sl_membership vote;   /* and the vote; version 0: none. */
+    struct sl_ballot promised;   /* Paxos: the highest ballot promised. */
+    struct sl_ballot accepted;   /* Paxos: the ballot of the vote. */
+    struct sl_membership vote;   /* Paxos: the vote; version 0: none. */
     struct sl_membership stored; /* Decided, but not in force yet; version 0: none. */
-    struct sl_node_birth births[SL_NODES_MAX]; /* Of the members linked so far. */
+    struct sl_node_birth births[SL_NODES_MAX]; /* The births of linked members. */
 };
 
 /* --- Start ------------------------------------------------------------------------ */
@@ -56,8 +54,7 @@ struct sl_node_limits {
     uint32_t key_bytes_max, value_bytes_max;
     sl_ms lease_min_ms, lease_max_ms;
     sl_ms heartbeat_ms; /* The interval between heartbeats. */
-    sl_ms answer_ms;    /* How long to wait for votes until round-trip times are
-                         * known. */
+    sl_ms answer_ms;    /* How long to wait for votes until RTTs are known. */
     sl_ms answer_min_ms, answer_max_ms; /* The range of this timeout after that. */
     sl_ms forget_ms;               /* How long to remember a key without a lease. */
     uint32_t waiting_messages_max; /* Messages that wait for the disk. */
@@ -73,8 +70,8 @@ struct sl_node_start {
     struct sl_hash_key hash_key;
     struct sl_node_durable kept;    /* The state on disk. */
     struct sl_membership bootstrap; /* For a first start: the first membership. */
-    sl_fence floor;   /* If it was a single server before: the highest fence */
-    sl_ms silence_ms; /* and the longest lease that it may have granted. */
+    sl_fence floor;                 /* The highest fence granted as a single server. */
+    sl_ms silence_ms;               /* The longest lease granted as a single server. */
     struct sl_node_limits limits;
 };
 
@@ -101,8 +98,7 @@ struct sl_node_request {
     sl_ms wait_ms;
     int32_t priority;
     bool steal;
-    sl_ms force_ms;        /* With steal: when it may overlap the holder, or
-                            * SL_NEVER. */
+    sl_ms force_ms;        /* With steal: when it may overlap the holder. */
     bool want_free;        /* AWAIT: until the key is free; else until it is held. */
     struct sl_bytes value; /* EXTEND: NULL in `at` keeps the old value. */
     struct sl_bytes note;
@@ -115,10 +111,10 @@ struct sl_node_request {
 struct sl_node_copy {
     sl_node_id node;
     enum sl_vote_verdict verdict; /* YES: see below; SILENT; NONE: no answer. */
-    bool held;                    /* It has a lease, */
-    bool agreed;    /* which is known to be agreed, not just an attempt. */
-    bool reserved;  /* A stealing request waits for the lease, */
-    int32_t wanted; /* with this priority. */
+    bool held;                    /* The acceptor has a lease. */
+    bool agreed;    /* The lease is known to be agreed, not just an attempt. */
+    bool reserved;  /* A stealing request waits for the lease. */
+    int32_t wanted; /* The priority of the stealing request. */
     struct sl_attempt_id owner;
     sl_fence fence;
     int32_t priority;
@@ -144,8 +140,7 @@ struct sl_node_answer {
     struct sl_grant grant; /* ACQUIRE. */
     int64_t number; /* RELEASE, CHECK, AWAIT: 1 or 0. EXTEND: milliseconds left. */
     sl_ms left_ms;
-    uint32_t answered, needed, members; /* Number of nodes, for ENOQUORUM and
-                                         * ERECOVERING. */
+    uint32_t answered, needed, members; /* Numbers of nodes. */
     uint32_t silent; /* ERECOVERING: nodes that do not vote yet; 0: only this one. */
     uint32_t have, lack; /* EXTEND, CHECK: nodes that have the lease, or lack it. */
     const struct sl_node_copy
@@ -161,8 +156,7 @@ enum sl_node_order_type {
     SL_NODE_ORDER_SEND,   /* Send `message` to `to`; it may be lost. */
     SL_NODE_ORDER_ANSWER, /* Answer the request with this ticket, which has ended. */
     SL_NODE_ORDER_EVENT,
-    SL_NODE_ORDER_WRITE, /* Write `durable`, then call sl_node_written(); one at a
-                          * time. */
+    SL_NODE_ORDER_WRITE, /* Write `durable`, then call sl_node_written(). */
     SL_NODE_ORDER_LINKS, /* sl_node_peers() has changed. */
     SL_NODE_ORDER_LOG,   /* Log `text`. */
 };
@@ -298,8 +292,8 @@ bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
                     uint32_t i, struct sl_waiter_view *out);
 
 struct sl_node_stats {
-    sl_ms silent_ms;   /* For how long the node does not vote yet, */
-    sl_ms learning_ms; /* and may still lack leases that others have. */
+    sl_ms silent_ms;   /* How much longer the node will not vote. */
+    sl_ms learning_ms; /* How much longer the node may lack leases. */
     size_t keys, leases, requests;
     sl_ms answer_ms; /* How long a proposer waits for votes. */
     sl_fence fence_last, fence_limit;

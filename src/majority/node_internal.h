@@ -124,7 +124,7 @@ struct sl_node_lease {
     int32_t priority;
     sl_ms end_ms, lease_ms;
     uint64_t stamp;   /* Of its value: the highest stamp is the newest. */
-    sl_ms sure_ms;    /* Agreed at least until then, by our clock; 0: unknown. */
+    sl_ms sure_ms;    /* Agreed at least until this time of our clock; 0: unknown. */
     sl_ms asked_ms;   /* When it was asked to release; -1: not asked. */
     uint64_t session; /* The session on this node that holds it; 0: none. */
     size_t length;    /* The index + 1 of its length in base/durable.h; 0: none. */
@@ -171,20 +171,20 @@ struct sl_node_key {
     sl_fence seen_fence; /* The highest fence seen; a new attempt needs a higher one. */
     sl_fence
         past_fence; /* The highest fence of a lease that ended and was not given up.
-                     * The acceptor does not learn leases below it, */
-    sl_fence released_fence; /* or leases up to this one, which were released. */
+                     * The acceptor does not learn leases below it. */
+    sl_fence released_fence; /* The highest fence that its holder released. */
     sl_fence
         lapsed_fence; /* A copied lease that expired here but may be valid elsewhere. */
-    sl_ms idle_ms;    /* Since when it has had no lease and no reservation. */
-    struct sl_list waiters;      /* Requests in the order in which they try, */
-    struct sl_wait_group by_age; /* and in the node's order of waits. */
+    sl_ms idle_ms;    /* When its last lease or reservation ended. */
+    struct sl_list waiters;      /* Requests in the order in which they will try. */
+    struct sl_wait_group by_age; /* The waiters, sorted by the start of the wait. */
     struct sl_list watchers;     /* AWAIT requests. */
     uint32_t waiter_count;
     uint32_t request_count;  /* Number of all requests for this key. */
     uint32_t deferred_count; /* Messages about this key that wait for the disk. */
-    sl_fence taken_fence;    /* The last lease that a proposer here was granted, */
-    uint64_t taken_session;  /* its session, */
-    sl_ms taken_sure_ms;     /* and until when it is agreed. */
+    sl_fence taken_fence;    /* The last fence that a proposer here was granted. */
+    uint64_t taken_session;  /* The session to which that fence was granted. */
+    sl_ms taken_sure_ms;     /* Until when that lease is agreed. */
     uint32_t timer;          /* Slot in key_timers. */
     uint32_t key_n;
     char key[];
@@ -217,8 +217,8 @@ struct sl_node_peer {
     uint64_t epoch;    /* The last epoch heard. */
     sl_ms stamp_ms;
     uint64_t version;
-    uint64_t wall_us;         /* Its wall clock, */
-    sl_ms wall_ms;            /* read at this time; 0: not known. */
+    uint64_t wall_us;         /* Its wall clock when last heard. */
+    sl_ms wall_ms;            /* When its wall clock was heard; 0: never. */
     sl_ms srtt8, rttvar4;     /* Smoothed RTT * 8 and variance * 4; -1: unknown. */
     sl_ms membership_sent_ms; /* When we last sent it the membership. */
     sl_ms silent_ms;          /* Until then it neither votes nor learns leases. */
@@ -247,8 +247,8 @@ static inline size_t sl_node_deferred_bytes(const struct sl_message *m)
 enum sl_membership_change_phase {
     SL_CHANGE_NONE,
     SL_CHANGE_REACH,   /* Wait until the node to be added answers. */
-    SL_CHANGE_PREPARE, /* Paxos: the members promise, */
-    SL_CHANGE_ACCEPT,  /* and accept. */
+    SL_CHANGE_PREPARE, /* Paxos, phase 1: the members promise. */
+    SL_CHANGE_ACCEPT,  /* Paxos, phase 2: the members accept. */
     SL_CHANGE_STORE,   /* Majorities of both memberships store it. */
     SL_CHANGE_FORCE,   /* Sent to all nodes, and written here. */
     SL_CHANGE_PAUSE,   /* Another change was faster; PREPARE follows. */
@@ -261,8 +261,7 @@ struct sl_membership_change {
     struct sl_membership want; /* What the operator wants; version 0: nothing. */
     struct sl_membership list; /* The membership that is being or was decided. */
     struct sl_ballot ballot;
-    struct sl_ballot best; /* The highest ballot of an earlier vote that a promise
-                            * has reported. */
+    struct sl_ballot best; /* The highest ballot of a vote in a promise. */
     sl_node_id yes[SL_NODE_PEERS_MAX], soon[SL_NODE_PEERS_MAX];
     uint32_t yes_count, soon_count;
     sl_fence limit; /* The highest fence limit of the nodes that stored it. */
@@ -281,29 +280,29 @@ struct sl_node {
     struct sl_random random;
     struct sl_node_limits limits;
 
-    struct sl_node_durable kept;    /* Certainly on disk, */
-    struct sl_node_durable next;    /* what should be on disk, */
-    struct sl_node_durable writing; /* and what is being written. */
+    struct sl_node_durable kept;    /* The state that is certainly on disk. */
+    struct sl_node_durable next;    /* The state that should be on disk. */
+    struct sl_node_durable writing; /* The state that is being written. */
     bool is_writing, write_due;
     sl_ms write_again_ms;         /* When to retry a failed write; 0: none failed. */
     sl_ms longest_sure_ms;        /* The disk allows leases of this length, whether
                                    * or not the current write succeeds. */
-    uint32_t lengths[SL_LENGTHS]; /* Number of leases of each length, */
-    sl_ms lengths_ms[SL_LENGTHS]; /* and when the last of them ended; 0: never. */
+    uint32_t lengths[SL_LENGTHS]; /* The number of leases of each length. */
+    sl_ms lengths_ms[SL_LENGTHS]; /* When the last of these ended, or 0. */
     sl_ms voted_ms;               /* When the acceptor last recorded a lease. */
     struct sl_list deferred;
     uint32_t deferred_count;
 
     sl_ms silent_ms;     /* The acceptor does not vote before this time. */
-    sl_ms learn_ms;      /* Until then at most, earlier leases may be missing here. */
+    sl_ms learn_ms;      /* When this node knows all earlier leases at the latest. */
     sl_ms soon_ms;       /* The acceptor rejects membership changes before this. */
     sl_fence floor;      /* A new attempt needs a fence above this. */
     sl_fence fence_last; /* The highest fence that a proposer here used or saw. */
 
     struct sl_node_peer peers[SL_NODE_PEERS_MAX];
     struct sl_member joining; /* The node that is to be added; id 0: none. */
-    sl_ms now_ms;             /* The node's own clocks */
-    uint64_t own_wall_us;     /* at the last call. */
+    sl_ms now_ms;             /* The node's own clock at the last call. */
+    uint64_t own_wall_us;     /* The node's own wall clock at the last call. */
     sl_ms heartbeat_due_ms, limits_due_ms;
     bool links_due;
     bool logged_emptied, logged_foreign;
@@ -380,8 +379,7 @@ bool sl_node_is_plausible(const struct sl_node *n, struct sl_now now, sl_fence f
 /* --- node_peers.c ----------------------------------------------------------------- */
 
 struct sl_node_peer *sl_node_find_peer(const struct sl_node *n, sl_node_id id);
-bool sl_node_can_reach(const struct sl_node *n, sl_node_id id); /* True for the node
-                                                                 * itself. */
+bool sl_node_can_reach(const struct sl_node *n, sl_node_id id); /* True for itself. */
 
 /* Returns the round-trip time of the slowest linked node. */
 sl_ms sl_node_rtt_ms(const struct sl_node *n);

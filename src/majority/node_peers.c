@@ -176,8 +176,8 @@ static void link_up(struct sl_node *n, struct sl_now now, struct sl_node_peer *p
     p->taught = false; /* This node may also lack leases. */
     learn_until(n, now.ms, sl_node_stretch_ms(n->kept.lease_longest_ms));
     p->teach_cursor = 0;
-    p->teach_ms = now.ms + n->limits.heartbeat_ms; /* When we know its clock, */
-    sl_node_send(n, now, p->id, &m);               /* and it knows ours. */
+    p->teach_ms = now.ms + n->limits.heartbeat_ms; /* We know its clock then. */
+    sl_node_send(n, now, p->id, &m);               /* Tells it our clock. */
     sl_membership_change_linked(n, now, p->id);
 }
 

@@ -8,8 +8,8 @@
 
 /* The vote of one node in a round. */
 struct sl_proposer_vote {
-    enum sl_vote_verdict verdict; /* NONE: the vote has not arrived, */
-    bool gone;                    /* and is not expected any more. */
+    enum sl_vote_verdict verdict; /* NONE: the vote has not arrived. */
+    bool gone;                    /* The missing vote is not expected any more. */
     uint32_t flags;
     struct sl_attempt_id owner;
     sl_fence fence;
@@ -37,7 +37,7 @@ struct sl_proposer_request {
     uint64_t ticket, session;
     struct sl_attempt_id owner;
     sl_fence fence;
-    uint64_t stamp; /* Of a new value. */
+    uint64_t stamp; /* The stamp of a new value. */
     sl_ms lease_ms, since_ms, wait_end_ms, force_ms;
     bool waits; /* The client allows it to wait until wait_end_ms. */
     int32_t priority;
@@ -48,19 +48,19 @@ struct sl_proposer_request {
     bool told_holder; /* The client of a stealing request knows the holder. */
     bool outstanding; /* Its last attempt was not released, so acceptors may have it. */
     struct sl_node_text *value, *note, *client;
-    struct sl_wait by_age; /* In the order of waits of the key. */
+    struct sl_wait by_age; /* In the waits of the key, by age. */
 
     bool in_round;
     uint64_t round;
     sl_ms sent_ms, end_ms; /* Votes count only before end_ms. */
-    sl_ms votes_end_ms;    /* When to ask for missing votes again, */
-    sl_ms hard_end_ms;     /* and when to stop waiting for them. */
+    sl_ms votes_end_ms;    /* When to ask for missing votes again. */
+    sl_ms hard_end_ms;     /* When to stop waiting for missing votes. */
     sl_ms waited_ms;
     sl_ms try_ms;  /* When the next round is due. */
-    sl_ms disk_ms; /* Since when it has waited for the disk; 0: it does not. */
+    sl_ms disk_ms; /* When it began to wait for the disk; 0: it does not. */
     uint32_t tries, splits;
-    sl_ms contest_ms; /* Since when other requests have competed; SL_NEVER: none. */
-    enum sl_proposer_outcome outcome;            /* Of the last round. */
+    sl_ms contest_ms; /* When other requests began to compete, or SL_NEVER. */
+    enum sl_proposer_outcome outcome;            /* The outcome of the last round. */
     struct sl_proposer_vote votes[SL_NODES_MAX]; /* By position in the membership. */
     uint32_t timer;                              /* Slot in request_timers. */
 
@@ -75,13 +75,13 @@ struct sl_proposer_count {
     uint32_t granted;    /* Nodes that have the same agreed lease. */
     uint32_t rivals;     /* Votes for competing attempts, or turns for them. */
     bool yields;         /* One of these attempts has a better rank. */
-    uint32_t open;       /* Votes that may still arrive, */
-    uint32_t missing;    /* and votes that will not arrive. */
-    sl_fence most_fence; /* The lease that most nodes have, */
-    uint32_t most;       /* and how many nodes have it. */
-    sl_ms left_ms;       /* The longest time left of a reported lease, */
-    sl_ms yes_left_ms;   /* the shortest time left in the YES votes, */
-    sl_ms silent_ms;     /* and the longest silence. */
+    uint32_t open;       /* Votes that may still arrive. */
+    uint32_t missing;    /* Votes that will not arrive. */
+    sl_fence most_fence; /* The fence of the lease that most nodes have. */
+    uint32_t most;       /* How many nodes have that lease. */
+    sl_ms left_ms;       /* The longest time left of a reported lease. */
+    sl_ms yes_left_ms;   /* The shortest time left in the YES votes. */
+    sl_ms silent_ms;     /* The longest silence of a node. */
 };
 
 /* --- proposer.c ------------------------------------------------------------------- */

@@ -56,9 +56,7 @@ static void evaluate_extend(struct sl_node *n, struct sl_now now,
     else if (c->fence > 0 && r->tries <= SL_PROPOSER_TRIES_MAX)
         sl_proposer_try_again(n, r,
                               now.ms); /* With a stamp above that of the newer value. */
-    else if (c->open > 0 && now.ms < r->end_ms)
-        return; /* The next vote may tell
-                                                         * why. */
+    else if (c->open > 0 && now.ms < r->end_ms) return; /* Wait for more votes. */
     else if (!sl_proposer_retry_for_membership(n, now, r, c))
         sl_proposer_finish_no_quorum(n, now, r, c);
 }

@@ -126,13 +126,13 @@ struct sl_tx_answer {
 
 enum sl_tx_order_type {
     SL_TX_ORDER_ANSWER,
-    /* For the storage: */
+    /* All others are orders to the storage. */
     SL_TX_ORDER_CLAIM,   /* Make this manager current. */
-    SL_TX_ORDER_COMMIT,  /* term and id; no writes if it only read. */
+    SL_TX_ORDER_COMMIT,  /* Commit with term and id; no writes if it only read. */
     SL_TX_ORDER_BAR,     /* Prevent the transaction with this id from committing. */
-    SL_TX_ORDER_READ,    /* table, key */
-    SL_TX_ORDER_SCAN,    /* table */
-    SL_TX_ORDER_OUTCOME, /* request */
+    SL_TX_ORDER_READ,    /* Read a key of a table. */
+    SL_TX_ORDER_SCAN,    /* Read all rows of a table. */
+    SL_TX_ORDER_OUTCOME, /* Read the outcome of a request. */
 };
 
 struct sl_tx_order {

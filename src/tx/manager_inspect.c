@@ -55,7 +55,7 @@ bool sl_tx_manager_holder(const struct sl_tx_manager *m, sl_ms now,
     for (const struct sl_list *at = item->queue.next; at != &item->queue;
          at = at->next) {
         const struct sl_tx_lock *l = sl_container_of(at, struct sl_tx_lock, in_queue);
-        if (l->mode != SL_TX_MODE_NONE) continue; /* It was listed as a holder. */
+        if (l->mode != SL_TX_MODE_NONE) continue; /* Listed as a holder. */
         if (i-- > 0) continue;
         fill(now, l, out);
         return true;

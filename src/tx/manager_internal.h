@@ -33,9 +33,9 @@ struct sl_tx_item {
     uint32_t references;       /* Keys of a table, and calls that use the item. */
     uint32_t remembered;       /* Locks that restarted transactions will take again. */
     uint64_t number; /* Increases with each new item; a table precedes its keys. */
-    uint64_t search; /* The last deadlock search that came here; its cursors: */
-    struct sl_list *next_holder[SL_TX_MODES]; /* in `locks`, by wanted mode, */
-    struct sl_list *next_waiter;              /* and in `queue`. */
+    uint64_t search; /* The last deadlock search that visited the item. */
+    struct sl_list *next_holder[SL_TX_MODES]; /* Cursors in `locks`, by wanted mode. */
+    struct sl_list *next_waiter;              /* The cursor in `queue`. */
     uint32_t table_n, key_n;
     char name[]; /* Table, then key. */
 };
@@ -64,7 +64,7 @@ enum sl_tx_state {
     SL_TX_RUNNING,
     SL_TX_RESTARTING, /* Lost its locks. All requests fail until BEGIN. */
     SL_TX_COMMITTING,
-    SL_TX_BARRED, /* Its client is gone. Keeps its locks until the bar is stored. */
+    SL_TX_BARRED, /* Its client disconnected. Keeps its locks until barred. */
 };
 
 /* An uncommitted write. */
@@ -80,7 +80,7 @@ struct sl_tx_write {
 /* An answer, and everything that it points to. */
 struct sl_tx_reply {
     struct sl_list in_replies; /* In the list of answers to fetch, or in no list. */
-    uint64_t ticket;           /* 0: the client is gone or has received the answer. */
+    uint64_t ticket;           /* 0: no client waits for the answer. */
     uint64_t session;
     bool has_op; /* An order owns it until the storage answers. */
     struct sl_tx_answer answer;
@@ -93,10 +93,8 @@ struct sl_tx_op {
     struct sl_list in_orders; /* In the list of orders to fetch, or in no list. */
     uint64_t number;
     enum sl_tx_order_type type;
-    struct sl_tx *tx;          /* NULL: none, or it does not need the result any
-                                * more. */
-    struct sl_tx_reply *reply; /* OUTCOME, which has no transaction: its reply;
-                                * owned. */
+    struct sl_tx *tx;          /* NULL: none, or the result is not needed. */
+    struct sl_tx_reply *reply; /* The reply to OUTCOME, or NULL; owned. */
     uint64_t id;
     uint32_t request_n, table_n, key_n;
     char bytes[];
@@ -132,18 +130,15 @@ struct sl_tx {
     bool whole_table, write;
     sl_ms wait_until;           /* SL_NEVER: no deadline. */
     uint32_t deadline_slot;     /* Slot in the heap of deadlines. */
-    enum sl_tx_mode table_mode; /* With a deadline: the mode it held on the table
-                                 * before, */
-    bool table_mode_known;      /* if this is set. */
+    enum sl_tx_mode table_mode; /* The mode on the table before the request. */
+    bool table_mode_known;      /* Whether table_mode is set; only with a deadline. */
 
     struct sl_list ready; /* In the manager's list of transactions that can run. */
-    uint64_t search;      /* The last deadlock search that came here; its results: */
+    uint64_t search;      /* The last deadlock search that visited the transaction. */
     enum sl_tx_mark mark;
     struct sl_tx *parent;   /* OPEN: the transaction before it on the path. */
-    struct sl_tx *next;     /* REACHES: the next on the path; VICTIM: the previous
-                           * victim. */
-    struct sl_tx *youngest; /* OPEN: of the path up to it; REACHES: of the path after
-                             * it. */
+    struct sl_tx *next;     /* REACHES: next on the path; VICTIM: previous victim. */
+    struct sl_tx *youngest; /* Youngest before (OPEN) or after it (REACHES). */
 };
 
 struct sl_tx_manager {
@@ -163,10 +158,10 @@ struct sl_tx_manager {
     struct sl_heap ages;
     struct sl_heap deadlines;
     struct sl_list ready; /* Transactions that got the lock they waited for. */
-    sl_ms ready_ms;       /* Since when some of them can run; SL_NEVER: none. */
+    sl_ms ready_ms;       /* When some of them became ready, or SL_NEVER. */
     struct sl_list orders, replies;
-    struct sl_storage_write *commit_writes; /* The writes of the last fetched commit; */
-    uint32_t commit_writes_max;             /* large enough for any ordered commit. */
+    struct sl_storage_write *commit_writes; /* The writes of the last fetched commit. */
+    uint32_t commit_writes_max;             /* Large enough for any ordered commit. */
     struct sl_tx_reply *fetched;
     sl_ms claim_ms; /* When the next claim is due, or SL_NEVER. */
     sl_ms bar_ms;   /* When to retry failed bars, or SL_NEVER. */

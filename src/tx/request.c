@@ -155,7 +155,7 @@ void sl_tx_run_ready(struct sl_tx_manager *m, sl_ms now)
 void sl_tx_wait_timed_out(struct sl_tx_manager *m, struct sl_tx *t)
 {
     sl_tx_deadline_remove(m, t);
-    if (t->waits_for != NULL) time_out(m, t); /* Otherwise it is ready. */
+    if (t->waits_for != NULL) time_out(m, t); /* Else it is ready. */
 }
 
 /* --- Storage results
