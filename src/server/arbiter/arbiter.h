@@ -11,7 +11,7 @@
 
 #include "server/request.h"
 
-/* `leave` and the functions after `pump` may be NULL. */
+/* The functions of an arbiter. `leave` and the functions after `pump` may be NULL. */
 struct arbiter_kind {
     const char *name;
 
@@ -44,7 +44,7 @@ struct arbiter_kind {
     /* Whether the server waits for the answer to this request before it stops. */
     bool (*must_finish)(const struct arbiter *a, const struct request *r);
 
-    /* Called every second. */
+    /* Do periodic work; the server calls this every second. */
     void (*second)(struct arbiter *a);
 
     /* Fill in an inspection: the holders and waiters of a lock, or a page of locks. */

@@ -8,8 +8,8 @@
 
 #include "server/arbiter/arbiter.h"
 
-/* In a cluster on etcd, other nodes record grants, so that they can report them to the next
- * keeper. */
+/* Callbacks for grants. In a cluster on etcd, other nodes record grants, so that they can report
+ * them to the next keeper. */
 struct sl_local_observer {
     /* A connection has acquired a lock, or has extended its lease. */
     void (*held)(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);
@@ -20,13 +20,13 @@ struct sl_local_observer {
 
 struct sl_local {
     struct arbiter arbiter;
-    const struct sl_local_observer *observer; /* NULL: none. */
+    const struct sl_local_observer *observer; /* Callbacks for grants; NULL: none. */
     /* While the table recovers, other nodes may still report grants that the table does not
      * know. */
     bool reclaims;
 };
 
-/* Returns NULL if out of memory. */
+/* Create the arbiter. Returns NULL if out of memory. */
 struct arbiter *sl_local_new(struct server *s);
 
 struct sl_local *sl_local_of(const struct server *s);

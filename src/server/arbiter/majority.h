@@ -20,7 +20,7 @@ int sl_majority_start(struct server *s);
 /* Close the links and wait for the last write. Call this when the loop has ended. */
 void sl_majority_stop(struct server *s);
 
-/* Returns NULL if this server is not a node of a cluster. */
+/* Return the node, or NULL if this server is not a node of a cluster. */
 struct sl_node *sl_majority_node(const struct server *s);
 
 struct arbiter *sl_majority_arbiter(struct server *s);
@@ -30,7 +30,7 @@ struct arbiter *sl_majority_arbiter(struct server *s);
 struct sl_majority_view {
     const char *directory;
     uint64_t writes, errors; /* Writes of the node's file, and failed writes. */
-    uint32_t nodes_up;       /* Other nodes whose link to this node is up. */
+    uint32_t nodes_up;       /* Number of other nodes whose link to this node is up. */
 };
 void sl_majority_inspect_file(const struct server *s, struct sl_majority_view *out);
 

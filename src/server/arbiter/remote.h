@@ -5,7 +5,7 @@
 
 #include "server/arbiter/arbiter.h"
 
-/* Returns NULL if out of memory. */
+/* Create the arbiter. Returns NULL if out of memory. */
 struct arbiter *sl_remote_new(struct server *s);
 
 #endif /* SL_SERVER_ARBITER_REMOTE_H */

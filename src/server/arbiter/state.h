@@ -88,14 +88,14 @@ void sl_state_uncount_waiter(struct request *r);
 /* Keep the request, and run it again in the next loop iteration. */
 void sl_state_run_next_turn(struct request *r);
 
-/* Keep this request until more fences are available, because the table has none left; or reject
- * it. */
+/* Keep or reject this request, because the table has no fence left. A kept request waits until a
+ * higher limit is written. */
 void sl_state_lack_fence(struct request *r);
 
 /* Remove a kept request from the lists of this module. */
 void sl_state_forget(struct request *r);
 
-/* Run requests again that need not wait any more, as many as the budget of this loop iteration
+/* Run again the requests that no longer have to wait, as many as the budget of this loop iteration
  * allows. */
 void sl_state_resume(struct server *s);
 

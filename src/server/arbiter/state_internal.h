@@ -19,7 +19,7 @@ struct sl_state {
     bool writing;        /* A worker thread uses `result` and `writer`. */
     int result;
     int failed; /* The errno of the last write; 0: it succeeded. */
-    /* No lease is longer, including leases that the last server gave. */
+    /* The maximum length of a lease, including leases that the last server gave. */
     sl_ms lease_cap_ms;
     sl_ms lease_wanted_ms; /* The longest lease that any waiting request needs. */
     /* The longest lease that was given and may still be valid. */
@@ -51,7 +51,7 @@ void sl_state_start_writing(struct server *s);
  * next loop iteration at the latest. */
 void sl_state_end_writing(struct server *s, int error);
 
-/* Run all requests again that wait for a write. */
+/* Run again all requests that wait for a write. */
 void sl_state_retry(struct server *s);
 
 /* Write the file in the data directory, on a worker thread. */

@@ -15,7 +15,7 @@ struct sl_transactions {
     struct sl_storage *storage;        /* NULL: the storage is closed. */
     bool etcd;                         /* The storage is etcd, not a file. */
     bool closing;                      /* The storage accepts no more operations. */
-    char damage[SL_STORAGE_WHY_BYTES]; /* Why the storage is not usable; "": it is. */
+    char damage[SL_STORAGE_WHY_BYTES]; /* Why the storage cannot be used; "": it can. */
     uv_poll_t poll;
     size_t ordered;               /* Unfinished orders of `manager`. */
     size_t commits;               /* Unfinished commits of all managers. */

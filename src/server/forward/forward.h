@@ -55,13 +55,14 @@ void sl_forward_unreached(struct server *s, sl_node_id id, enum sl_link_end how)
 void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args *args);
 bool sl_forward_is_frame(const struct sl_args *args);
 
-/* The link to this node has sent all its output. */
+/* Continue to send: the link to this node has sent all its output. */
 void sl_forward_drained(struct server *s, sl_node_id id);
 
-/* The membership has changed. */
+/* Handle a change of the membership. */
 void sl_forward_members(struct server *s);
 
-/* The storage has rejected an operation, because `term`, which is later, is current. */
+/* Handle the rejection of an operation by the storage, because `term`, which is later, is
+ * current. */
 void sl_forward_term_rejected(struct server *s, uint64_t term);
 
 bool sl_forward_pump(struct arbiter *a);

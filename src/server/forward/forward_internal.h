@@ -57,7 +57,7 @@ struct sl_frame_client {
     char text[SL_CLIENT_NAME_MAX + SL_CLIENT_ADDRESS_MAX];
 };
 
-/* The keeper's state for each other node. */
+/* On the keeper: the state of another node. */
 struct sl_proxy_node {
     bool open;    /* The node has a route to this keeper. */
     bool ready;   /* The node has reported its ledger. */
@@ -70,7 +70,7 @@ struct sl_proxy_node {
 };
 
 #define SL_NOTES_MAX 256u
-#define SL_GONE_MAX 60u /* A frame has at most this many arguments. */
+#define SL_GONE_MAX 60u /* Maximum fences in one R.GONE. */
 
 /* Reports to the ledgers of other nodes (witness.c). */
 struct sl_witness {
@@ -92,7 +92,8 @@ struct sl_forward {
     uint64_t keeper_term;
     /* When the last route was lost; SL_NEVER: a route exists. */
     sl_ms without_since_ms;
-    struct sl_storage_term lost; /* The term in the storage at that time. */
+    /* The term in the storage when the last route was lost. */
+    struct sl_storage_term lost;
     /* At least until this time, the keeper grants nobody else the locks that clients
      * here hold without a lease. */
     sl_ms certain_ms;
@@ -114,7 +115,7 @@ struct sl_forward {
     /* As a new keeper: until when to wait for reports; 0: not waiting. */
     sl_ms reports_until_ms;
 
-    struct sl_index proxies; /* By node and session. */
+    struct sl_index proxies; /* Proxies, by node and session. */
     struct sl_list stalled;  /* Proxies whose output waits for space on the link. */
     struct sl_proxy_node nodes[SL_NODE_ID_MAX + 1];
 
@@ -161,8 +162,8 @@ void sl_forward_unlist(struct request *r);
 /* Answer a request with an error. */
 void sl_forward_answer_problem(struct request *r, const char *code, const char *text);
 
-/* The connection's transaction at the keeper has ended; or it was lost, because the keeper
- * failed. */
+/* Record that the connection's transaction at the keeper has ended; or that it was lost, because
+ * the keeper failed. */
 void sl_forward_tx_ended(struct conn *c);
 void sl_forward_tx_lost(struct conn *c);
 
@@ -192,7 +193,7 @@ void sl_forward_change_route(struct server *s);
 void sl_forward_end_route(struct server *s);
 void sl_forward_begin_route(struct server *s);
 
-/* Without a route, the keeper may soon grant locks to others that clients here hold without a
+/* Without a route, the keeper may soon grant to others the locks that clients here hold without a
  * lease. sl_forward_close_unleased() closes the connections of those clients in time;
  * sl_forward_close_due() returns when that is due, or SL_NEVER. */
 void sl_forward_close_unleased(struct server *s);

@@ -15,11 +15,11 @@
 struct sl_ledger {
     struct sl_index by_fence;
     struct sl_list all;
-    size_t unleased; /* Records without a lease. */
+    size_t unleased; /* Number of records without a lease. */
     size_t bytes;    /* Bytes of all records, including keys, values and notes. */
 };
 
-/* A recorded grant. Its keys, values and notes follow the struct in memory. */
+/* A recorded grant. Its key, value and note follow the struct in memory. */
 struct sl_record {
     struct sl_list all, of_conn;
     /* The session that took the grant; 0: it has ended, or is on another node. */
@@ -54,7 +54,7 @@ bool sl_ledger_holds_unleased(const struct sl_list *of_conn);
 /* Remove a record and free it. */
 void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r);
 
-/* Drop the records without a lease of a closed connection, and detach its other records. */
+/* When a connection has closed: drop its records without a lease, and detach the others. */
 void sl_ledger_leave(struct sl_ledger *l, struct sl_list *of_conn);
 
 /* Check up to `most` records, round-robin, and drop those that have expired. */

@@ -8,7 +8,7 @@
 
 #include "server/command/dispatch.h"
 
-/* Returns 0, or -1 if out of memory. */
+/* Allocate the table of wrong passwords. Returns 0, or -1 if out of memory. */
 int sl_auth_start(struct server *s);
 
 /* Whether this AUTH, or HELLO with AUTH, must not run now. If so, this function has delayed or

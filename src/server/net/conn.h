@@ -53,16 +53,17 @@ struct conn {
     uint8_t auth_failures;
     uint16_t ticket_count; /* Number of tickets given to its requests (request.c). */
     sl_ms since_ms, heard_ms;
-    sl_ms unauthed_ms; /* When the connection became unauthenticated. */
+    /* When the connection was accepted, or last lost its authentication. */
+    sl_ms unauthed_ms;
     char name[64];
     struct sockaddr_in6 peer; /* The peer's address; may be a sockaddr_in. */
 
     /* Data of other modules. */
     struct sl_list requests;         /* Kept requests (server/request.h). */
-    struct sl_subscriber subscriber; /* observe/pubsub.h */
+    struct sl_subscriber subscriber; /* Its subscriptions (observe/pubsub.h). */
     /* The connection's transaction (arbiter/transactions.h). */
     struct sl_tx_session *tx;
-    /* Its requests and grants at the keeper (forward/). */
+    /* The connection's requests and grants at the keeper (forward/). */
     struct sl_forward_session *forwarded;
     /* The client of another node that this connection represents; NULL: none. */
     struct sl_proxy *proxy;
@@ -95,7 +96,7 @@ struct sl_resp_writer *sl_conn_out(struct conn *c);
  * closed it. */
 void sl_conn_has_input(struct conn *c, bool ended);
 
-/* Run the commands that the client has sent, up to the connection's share of this loop iteration. */
+/* Run commands that the client has sent, up to the connection's share of this loop iteration. */
 void sl_conn_work(struct conn *c);
 
 /* Send the output that has been written. */

@@ -24,7 +24,7 @@
 enum sl_link_role { SL_CALLER, SL_CALLEE };
 
 struct sl_handshake {
-    sl_node_id ids[2]; /* By role. */
+    sl_node_id ids[2]; /* The ids of both nodes, by role. */
     char nonces[2][SL_HEX_BYTES];
 };
 

@@ -24,7 +24,7 @@
 #define SL_LINK_STRANGER_BYTES 1024u
 
 enum sl_link_phase {
-    SL_LINK_CALLS,           /* Caller: connecting. */
+    SL_LINK_CALLS,           /* The caller is connecting. */
     SL_LINK_AWAITS_NONCE,    /* Caller. */
     SL_LINK_AWAITS_WELCOME,  /* Caller. */
     SL_LINK_AWAITS_HELLO,    /* Callee. */
