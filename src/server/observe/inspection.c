@@ -120,7 +120,8 @@ static void write_next(const struct sl_inspection *i, const char *where, char *o
     const struct sl_lock_view *l = &i->lock;
     char client[SL_CLIENT_TEXT_BYTES], time[SL_AGE_BYTES];
     if (l->waiters == 0 || i->waiter_count == 0) {
-        snprintf(out, n, l->holders > 0 ? "; no client waits%s" : "", where);
+        out[0] = '\0';
+        if (l->holders > 0) snprintf(out, n, "; no client waits%s", where);
         return;
     }
     write_client(i->s, &i->waiters[0], client);
