@@ -56,8 +56,8 @@ enum sl_election_order_type {
     /* An order to all nodes: tell them how this node sees the keeper of `term`.
      * `sight` is UP until the keeper has been silent for silence_ms. */
     SL_ELECTION_ORDER_DOUBT,
-    /* Orders to this server. */
-    SL_ELECTION_ORDER_LEAD,   /* This node is the keeper of `term`, after `before`. */
+    /* Orders to this server. After STOP, KEEPER follows, maybe later. */
+    SL_ELECTION_ORDER_LEAD,   /* This node is the keeper of `term`. */
     SL_ELECTION_ORDER_STOP,   /* This node is not the keeper any more. */
     SL_ELECTION_ORDER_KEEPER, /* `node` is the keeper of `term`; 0: none is known. */
 };
@@ -68,7 +68,8 @@ struct sl_election_order {
     uint64_t heartbeat; /* CLAIM: the heartbeat to compare; 0: none. */
     uint32_t node;
     enum sl_peer_state sight;      /* DOUBT. */
-    struct sl_storage_term before; /* LEAD: new fences must be above its limit. */
+    struct sl_storage_term before; /* LEAD: the last term. New fences exceed its
+                                    * limit. */
     sl_ms quiet_ms; /* LEAD: for this long after the claim was answered, serve only
                      * transactions and reclaims. */
 };

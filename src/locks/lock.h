@@ -65,7 +65,7 @@ struct sl_entry {
     struct sl_lock *lock;
     struct sl_session *session; /* NULL for a grant with a lease. */
     struct sl_list of_session;
-    struct sl_list in_list; /* In a wait queue, the watchers or the expired. */
+    struct sl_list in_list; /* In a wait queue, or in a list of the roster. */
     struct sl_wait_queue *queue;
     struct sl_tree_node by_session, by_rank; /* In the trees of holders. */
     struct sl_list asked;                    /* In one of the lists of victims. */
@@ -87,7 +87,7 @@ struct sl_entry {
     uint8_t state;
     bool shared, expired, broken;
     bool watch_free;
-    bool steals, force_timer; /* The timer is set to force_ms, not end_ms. */
+    bool steals, force_timer; /* force_timer: the timer is set to force_ms. */
     bool stolen;              /* A thief was granted while it still holds. */
     bool overlaps;            /* Granted while another holder may still use the lock. */
     bool reclaimed;           /* Another table granted it; may exceed the capacity. */
@@ -136,7 +136,7 @@ struct sl_roster {
     bool holders_changed;               /* Holders outside the plan have changed. */
     uint32_t stolen;                    /* Holders that a forced grant overlaps. */
     uint32_t reclaimed;                 /* Holders that another table granted. */
-    struct sl_list queues;       /* By priority, then by the arrival of their heads. */
+    struct sl_list queues;       /* Sorted by priority, then by arrival of the heads. */
     struct sl_list watching[2];  /* [0] until the key is held, [1] until it is free. */
     struct sl_wait_group by_age; /* The waiters, sorted by the start of the wait. */
     struct sl_list recheck;      /* In the table's list of rosters to recheck. */

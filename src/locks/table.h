@@ -49,7 +49,7 @@ struct sl_table_limits {
     uint32_t keys_max;
     uint32_t waiters_max;     /* Waiters and watchers of one key. */
     uint32_t key_bytes_max;   /* At most 65535, like value_bytes_max. */
-    uint32_t value_bytes_max; /* Of a value, and of a note. */
+    uint32_t value_bytes_max; /* The limit for a value, and for a note. */
     uint32_t drains_max;
     sl_ms grain_ms; /* `now` may lag by less than this. 0: it is exact. */
 };
@@ -75,7 +75,7 @@ struct sl_want {
     sl_ms waited_ms; /* Time since the client sent the request; wait_ms is the rest. */
     sl_ms lease_ms;  /* 0: no lease; the grant ends with its session. */
     struct sl_bytes value, note;
-    bool steal;     /* While waiting, ask holders of lower priority to release. */
+    bool steal;     /* While waiting, ask lower-priority holders to release. */
     sl_ms force_ms; /* With steal: grant by force after this time, or SL_NEVER. */
 };
 
@@ -94,7 +94,7 @@ struct sl_ended {
     uint64_t session_id; /* The session that acquired it. */
     sl_ms held_ms;
     bool broken;    /* BREAK was called for it before it ended. */
-    bool leased;    /* Only set for a release. */
+    bool leased;    /* It had a lease. Only set for a release. */
     sl_ms asked_ms; /* How long ago it was asked to release; -1: never. */
 };
 
@@ -307,7 +307,7 @@ struct sl_grant_view {
     uint32_t user;
     uint32_t units, per, buckets;
     int32_t priority;
-    sl_ms left_ms;  /* Until expiry or timeout; SL_NEVER: no limit. */
+    sl_ms left_ms;  /* Time until expiry or timeout, or SL_NEVER. */
     sl_ms since_ms; /* How long it has held or waited. */
     struct sl_bytes value, note;
     struct sl_bytes name, address; /* The client's; empty if unknown. */

@@ -55,7 +55,7 @@ struct sl_node_limits {
     sl_ms lease_min_ms, lease_max_ms;
     sl_ms heartbeat_ms; /* The interval between heartbeats. */
     sl_ms answer_ms;    /* How long to wait for votes until RTTs are known. */
-    sl_ms answer_min_ms, answer_max_ms; /* The range of this timeout after that. */
+    sl_ms answer_min_ms, answer_max_ms; /* The range of the timeout after that. */
     sl_ms forget_ms;               /* How long to remember a key without a lease. */
     uint32_t waiting_messages_max; /* Messages that wait for the disk. */
 };
@@ -98,7 +98,7 @@ struct sl_node_request {
     sl_ms wait_ms;
     int32_t priority;
     bool steal;
-    sl_ms force_ms;        /* With steal: when it may overlap the holder. */
+    sl_ms force_ms;        /* With steal: when it may overlap, or SL_NEVER. */
     bool want_free;        /* AWAIT: until the key is free; else until it is held. */
     struct sl_bytes value; /* EXTEND: NULL in `at` keeps the old value. */
     struct sl_bytes note;
@@ -120,7 +120,7 @@ struct sl_node_copy {
     int32_t priority;
     sl_ms left_ms; /* Time left of the lease, or of the silence. */
     struct sl_bytes value, note;
-    struct sl_bytes client; /* Of the holder: name, NUL, address; empty: unknown. */
+    struct sl_bytes client; /* The holder's name, NUL, address; empty: unknown. */
 };
 
 struct sl_node_answer {
@@ -234,7 +234,8 @@ bool sl_node_link(struct sl_node *n, struct sl_now now, sl_node_id id, bool up,
                   uint64_t birth, const char **why);
 
 /* Report that the last SL_NODE_ORDER_WRITE is on disk, or, if ok is false, that it
- * failed. After a failure, the node orders it again in a second. */
+ * failed. The node orders one write at a time. After a failure, the node orders the
+ * write again in a second. */
 void sl_node_written(struct sl_node *n, struct sl_now now, bool ok);
 
 /* Handle everything that is due by now. */

@@ -103,7 +103,7 @@ struct sl_node_queued_order {
     sl_node_id to[2 * SL_NODES_MAX];
     uint32_t to_count, to_done;
     bool is_request; /* The first member of a request, which is freed with it. */
-    size_t bytes;    /* Number of bytes that follow it. */
+    size_t bytes;    /* Number of bytes that follow the struct. */
     union {
         struct sl_message message;
         struct sl_node_event event;
@@ -123,7 +123,7 @@ struct sl_node_lease {
     sl_fence fence;
     int32_t priority;
     sl_ms end_ms, lease_ms;
-    uint64_t stamp;   /* Of its value: the highest stamp is the newest. */
+    uint64_t stamp;   /* The stamp of the value; the highest is the newest. */
     sl_ms sure_ms;    /* Agreed at least until this time of our clock; 0: unknown. */
     sl_ms asked_ms;   /* When it was asked to release; -1: not asked. */
     uint64_t session; /* The session on this node that holds it; 0: none. */
@@ -171,7 +171,8 @@ struct sl_node_key {
     sl_fence seen_fence; /* The highest fence seen; a new attempt needs a higher one. */
     sl_fence
         past_fence; /* The highest fence of a lease that ended and was not given up.
-                     * The acceptor does not learn leases below it. */
+                     * The acceptor does not learn leases below it, or leases up to
+                     * released_fence. */
     sl_fence released_fence; /* The highest fence that its holder released. */
     sl_fence
         lapsed_fence; /* A copied lease that expired here but may be valid elsewhere. */
@@ -294,7 +295,7 @@ struct sl_node {
     uint32_t deferred_count;
 
     sl_ms silent_ms;     /* The acceptor does not vote before this time. */
-    sl_ms learn_ms;      /* When this node knows all earlier leases at the latest. */
+    sl_ms learn_ms;      /* By then at the latest, no earlier lease is missing here. */
     sl_ms soon_ms;       /* The acceptor rejects membership changes before this. */
     sl_fence floor;      /* A new attempt needs a fence above this. */
     sl_fence fence_last; /* The highest fence that a proposer here used or saw. */

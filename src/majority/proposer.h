@@ -37,7 +37,7 @@ struct sl_proposer_request {
     uint64_t ticket, session;
     struct sl_attempt_id owner;
     sl_fence fence;
-    uint64_t stamp; /* The stamp of a new value. */
+    uint64_t stamp; /* The stamp of the new value. */
     sl_ms lease_ms, since_ms, wait_end_ms, force_ms;
     bool waits; /* The client allows it to wait until wait_end_ms. */
     int32_t priority;
@@ -138,7 +138,7 @@ bool sl_proposer_is_awaited(const struct sl_node_key *k,
 /* --- proposer_round.c ------------------------------------------------------------- */
 
 #define SL_PROPOSER_RETRY_MS \
-    250 /* A waiter retries after this time, plus up to as much at random. */
+    250                         /* A waiter retries after one to two times this long. */
 #define SL_PROPOSER_PATIENCE 3  /* Give up on a node after this many answer timeouts. */
 #define SL_PROPOSER_TRIES_MAX 6 /* Rounds without a pause if fences were too low. */
 #define SL_PROPOSER_ROUNDS_MAX 24 /* Rounds of a request that does not wait. */

@@ -91,7 +91,7 @@ struct sl_tx_request {
     struct sl_bytes table;
     struct sl_bytes key; /* LOCK: at is NULL for the whole table. */
     struct sl_bytes value;
-    bool bounded; /* LOCK: wait at most wait_ms, which may be 0. */
+    bool bounded; /* LOCK: wait at most wait_ms. */
     sl_ms wait_ms;
 };
 
@@ -112,7 +112,7 @@ struct sl_tx_request {
  * the transaction. After all other errors it continues. A COMMIT always ends it. */
 struct sl_tx_answer {
     int status;
-    uint64_t term, id; /* BEGIN; ESTALE: the current term. */
+    uint64_t term, id; /* BEGIN: term and id. ESTALE: the current term. */
     uint64_t revision; /* COMMIT, OUTCOME. */
     bool found;        /* GET, DEL, OUTCOME. */
     struct sl_bytes value;

@@ -138,7 +138,7 @@ struct sl_tx {
     enum sl_tx_mark mark;
     struct sl_tx *parent;   /* OPEN: the transaction before it on the path. */
     struct sl_tx *next;     /* REACHES: next on the path; VICTIM: previous victim. */
-    struct sl_tx *youngest; /* Youngest before (OPEN) or after it (REACHES). */
+    struct sl_tx *youngest; /* OPEN: youngest before it; REACHES: youngest after it. */
 };
 
 struct sl_tx_manager {
