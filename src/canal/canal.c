@@ -1,8 +1,8 @@
 /* canal.c - the public functions of canals.
  *
- * An acquire first tries to take the units. If the lock is full, it releases the
- * units of dead threads and tries again. Then it sleeps, if the caller wants to
- * wait. */
+ * An acquire first tries to take the units. If the lock is full, it releases the units
+ * of dead threads and tries again. If the lock is still full and the caller wants to
+ * wait, it sleeps. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +32,8 @@ struct canal_request {
 
 /* --- Requests ------------------------------------------------------------- */
 
-/* Validate a request. SLUICE_OK; SLUICE_EFULL if the capacity is 0; SLUICE_ETOOBIG;
- * SLUICE_EINVAL. */
+/* Validate a request. Returns SLUICE_OK, SLUICE_EFULL if the capacity is 0,
+ * SLUICE_ETOOBIG or SLUICE_EINVAL. */
 static inline int check_request(struct sluice_capacity capacity,
                                 const struct sluice_want *want,
                                 struct canal_request *out)
@@ -59,7 +59,7 @@ static uint64_t pack_capacity(struct sluice_capacity capacity)
     return (uint64_t)capacity.buckets << 32 | capacity.per;
 }
 
-/* Coarse: a precise clock costs more than the whole acquire. */
+/* Read the coarse clock: a precise clock costs more than the whole acquire. */
 static int64_t wall_ms(void)
 {
     struct timespec t;
@@ -74,9 +74,9 @@ static inline void note_capacity(const struct sl_canal_counter *c,
                      __ATOMIC_RELAXED);
 }
 
-/* Try once. The capacity and the time are stored for inspection only (inspect.c),
- * hence Relaxed. For a first acquire they are stored before the swap, so that they are
- * right even if the thread is killed after it. */
+/* Try to acquire once. The stores of the capacity and the time are Relaxed because only
+ * inspection reads them (inspect.c). For a first acquire they come before the swap, so
+ * that the values are right even if the thread is killed after the swap. */
 static inline int64_t try_acquire(const struct sl_canal_counter *c,
                                   const struct canal_request *q)
 {
@@ -103,14 +103,15 @@ static inline int release_units(const struct sl_canal_counter *c,
 
 /* --- When the lock is full ------------------------------------------------ */
 
-/* SLUICE_EFULL must not be caused by units of dead threads, so release them first. */
+/* Release the units of dead threads, then try to acquire. Units of dead threads must
+ * not cause SLUICE_EFULL. */
 static int64_t acquire_after_reaping(const struct sl_canal_segment *seg, uint32_t key,
                                      const struct sl_canal_counter *c,
                                      const struct canal_request *q)
 {
     sl_canal_slot_reap_key(seg, key);
     int64_t nth = try_acquire(
-        c, q); /* Try even if we freed nothing: another thread may have. */
+        c, q); /* Try even if we freed no units: another thread may have freed some. */
     return nth == SLUICE_EFULL && !sl_canal_counter_is_sound(c) ? SLUICE_EDAMAGED : nth;
 }
 
@@ -134,8 +135,8 @@ static int64_t acquire_by_deadline(const struct sl_canal_segment *seg, uint32_t 
     int64_t deadline_ns = sl_canal_sleep_deadline_ns(q->wait_ms);
     for (;;) {
         uint32_t prepared = sl_canal_sleep_prepare(k);
-        /* Try again after sl_canal_sleep_prepare(): a release that came before it
-         * wakes nobody. */
+        /* Try again after sl_canal_sleep_prepare(), because a release before that call
+         * does not wake us. */
         int64_t nth = try_acquire(c, q);
         if (nth != SLUICE_EFULL) return nth;
         sl_canal_sleep(k, prepared, deadline_ns);
@@ -248,8 +249,8 @@ int sluice_canal_release(struct sluice_canal *c, const char *key, uint32_t units
 
 static int64_t count_of(struct sl_canal_shm_key *key)
 {
-    /* Acquire: a thread that sees units released also sees what their holder wrote
-     * before. */
+    /* Acquire: a thread that sees that units were released also sees the earlier writes
+     * of their holder. */
     return (uint32_t)__atomic_load_n(&key->word.lo, __ATOMIC_ACQUIRE);
 }
 
@@ -265,7 +266,7 @@ int64_t sluice_canal_count(struct sluice_canal *c, const char *key)
     int64_t count = count_of(&c->seg.keys[ref.key]);
     return sl_canal_keys_is_current(&c->seg, ref)
                ? count
-               : 0; /* A key that lost its name had no holders. */
+               : 0; /* A key loses its name only when it has no holders. */
 }
 
 /* --- By handle ------------------------------------------------------------ */
@@ -310,8 +311,8 @@ int sluice_key_resolve(struct sluice_canal *c, const char *key, struct sluice_ke
 int sluice_key_free(struct sluice_key *k)
 {
     if (k == NULL) return SLUICE_OK;
-    /* Acquire: pairs with forget_handles(). A handle of the parent process is only
-     * memory. */
+    /* Acquire: pairs with forget_handles(). A handle inherited through fork() owns
+     * nothing in the segment, so freeing its memory is enough. */
     bool ownerless = k->fork_era != sl_canal_thread_fork_era ||
                      __atomic_load_n(&k->att, __ATOMIC_ACQUIRE) == NULL;
     if (!ownerless) {
@@ -371,8 +372,8 @@ int sluice_canal_tether(struct sluice_canal *c, int *fd_out)
     if (c == NULL || fd_out == NULL || c->seg.fd < 0) return SLUICE_EINVAL;
     int status = sl_canal_thread_attach(c, &att);
     if (status != SLUICE_OK) return status;
-    /* Open the file again: the lock belongs to this open file and is inherited with
-     * it. */
+    /* Open the file again: the lock belongs to this open file description, and child
+     * processes inherit it with the descriptor. */
     snprintf(self, sizeof self, "/proc/self/fd/%d", c->seg.fd);
     int fd = open(self, O_RDWR);
     if (fd < 0) return SLUICE_EIO;
@@ -384,7 +385,7 @@ int sluice_canal_tether(struct sluice_canal *c, int *fd_out)
         errno = e;
         return e == EAGAIN || e == EACCES ? SLUICE_EBUSY : SLUICE_EIO;
     }
-    /* Release: a thread that sees the flag finds the lock taken. */
+    /* Release: a thread that sees the flag also finds the file locked. */
     __atomic_store_n(&c->seg.slots[att->slot].tethered, 1, __ATOMIC_RELEASE);
     *fd_out = fd;
     return SLUICE_OK;

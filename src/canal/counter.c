@@ -2,24 +2,24 @@
 
 #include <assert.h>
 
-/* How often to read a record again that changes while it is being read. */
+/* How many times to read a record that changes while we read it. */
 #define EFFECTIVE_TRIES 16
 
 struct sl_canal_pair sl_canal_counter_read_again(const struct sl_canal_counter *c,
                                                  struct sl_canal_pair seen,
                                                  unsigned tries)
 {
-    /* The first failed swap has just read the word, so use what it read. */
+    /* The first failed swap has just read the word, so use that value. */
     if (tries == 0) return seen;
     unsigned pauses = 8u << (tries > 5 ? 5 : tries);
     while (pauses-- > 0) sl_canal_word_pause();
     return sl_canal_word_load(c->word);
 }
 
-/* Whether the operation (record, seq) of a dead thread took place. Read the word
- * first and the mark second: if the tag was overwritten before we read the word, the
- * mark has been raised by now. In the other order the mark could be raised
- * between the two reads. */
+/* Return whether the operation (record, seq) of a dead thread took place. Read the word
+ * first and the mark second: if another thread overwrote the tag before we read the
+ * word, that thread had already raised the mark. In the other order, a thread could
+ * raise the mark between the two reads. */
 static bool took_place(struct sl_canal_word *word, const struct sl_canal_shm_record *r,
                        uint32_t tag, uint64_t seq)
 {
@@ -28,7 +28,8 @@ static bool took_place(struct sl_canal_word *word, const struct sl_canal_shm_rec
     return __atomic_load_n(&r->mark, __ATOMIC_ACQUIRE) >= seq;
 }
 
-/* The units that a record holds once its pending operation is decided. */
+/* Return the number of units that a record holds, counting its pending operation if it
+ * took place. */
 static uint32_t settled(struct sl_canal_word *word, const struct sl_canal_shm_record *r,
                         uint32_t tag, struct sl_canal_pair s)
 {
@@ -43,8 +44,9 @@ static uint32_t settled(struct sl_canal_word *word, const struct sl_canal_shm_re
     return held;
 }
 
-/* Take the units of a record in state s = DRAIN off the word. All calls together do
- * this at most once. Returns the units if this call did it. */
+/* Subtract the units of a record in state s = DRAIN from the word. However many threads
+ * call this, it happens at most once. Returns the number of units if this call
+ * subtracted them, otherwise 0. */
 static uint32_t drain(const struct sl_canal_segment *seg, struct sl_canal_word *word,
                       uint32_t record, struct sl_canal_pair s)
 {
@@ -61,11 +63,11 @@ static uint32_t drain(const struct sl_canal_segment *seg, struct sl_canal_word *
         return 0;
     }
     (void)sl_canal_counter_mark_writer(seg->records, seg->record_count, w, tag);
-    /* Do not remove this check. If the state is still s after the word was read,
-     * nobody had drained the record when the word was read, and a later drain
-     * changes the word so that our swap fails. Without the check, a reaper that
-     * sleeps here drains a second time after a new owner of the record has
-     * overwritten the tag, which it does without raising a mark. */
+    /* Do not remove this check. If the state is still s after we read the word, no
+     * thread had drained the record when we read the word, and a later drain changes
+     * the word so that our swap fails. Without the check, a reaper that is delayed here
+     * could drain the record a second time: a new owner of the record overwrites its
+     * own tag without raising the mark. */
     if (!sl_canal_pair_equal(sl_canal_word_load(&r->state), s)) return 0;
     return sl_canal_word_swap(
                word, &w, sl_canal_word_make(sl_canal_word_count(w) - held, tag, s.hi))
@@ -82,9 +84,10 @@ uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t reco
     uint32_t freed = 0;
     for (;;) {
         struct sl_canal_pair s = sl_canal_word_load(&r->state);
-        /* After the state: if the slot still has this generation, the dead thread
-         * wrote s, and every later state differs from it. So a swap of s cannot hit
-         * a new owner. Pairs with the release in free_slot() (slot.c). */
+        /* Read the generation after the state. If the slot still has this generation,
+         * the dead thread wrote s, and every later state differs from s. So a swap of s
+         * cannot change a record that has a new owner. Pairs with the release in
+         * free_slot() (slot.c). */
         if (__atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE) != generation)
             return freed;
         enum sl_canal_pending pend = sl_canal_record_pending(s.lo);
@@ -96,9 +99,9 @@ uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t reco
             sl_canal_word_swap(&r->state, &s, next);
             continue;
         }
-        /* Acquire, after the state: the key of a record changes only while the
-         * record is idle. So if a swap of s succeeds, or s is seen again, this is
-         * the right key. */
+        /* Acquire: read the key after the state. The key of a record changes only while
+         * the record is idle. So if a swap of s succeeds, or a second read returns s,
+         * this is the right key. */
         uint32_t key = sl_canal_record_key(seg, record);
         if (key == SL_CANAL_NONE)
             return freed; /* The segment is damaged; do not make it worse. */
@@ -127,8 +130,8 @@ uint32_t sl_canal_counter_effective(const struct sl_canal_segment *seg, uint32_t
         uint32_t key = sl_canal_record_key(seg, record);
         if (key == SL_CANAL_NONE) return sl_canal_record_held(s.lo);
         units = settled(&seg->keys[key].word, r, record + 1, s);
-        /* An owner overwrites its own tag without raising its mark. So the decision
-         * is valid only if the operation was pending all the time. */
+        /* An owner overwrites its own tag without raising its mark. So the result is
+         * valid only if the operation was pending during the whole calculation. */
         struct sl_canal_pair after = sl_canal_word_load(&r->state);
         if (sl_canal_pair_equal(after, s)) break;
         s = after;

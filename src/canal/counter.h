@@ -1,23 +1,25 @@
 /* counter.h - a detectable counter: its count is exact even if its users are killed.
  *
  * A key's word holds the count and the tag (record, seq) of its last writer. A thread
- * announces an operation in its record, swaps the word, and completes the operation in its
- * record. If it is killed in between, other threads must find out whether the swap took
- * place. It did if its tag is in the word, or if its tag was there and was overwritten:
- * a thread that overwrites a tag first raises the *mark* of the record that the tag names.
+ * announces an operation in its record, swaps the word, and completes the operation in
+ * its record. If the thread is killed in between, other threads must find out whether
+ * the swap took place. The swap took place if its tag is in the word, or if another
+ * thread has overwritten its tag. Before a thread overwrites a tag, it raises the
+ * *mark* of the record that the tag names.
  *
  *     announce --> swap (the operation takes place) --> complete
  *
  * Invariants, which tests and models refer to:
  *
- *   N1  the count is the sum of what all records effectively hold: held, plus or minus the
+ *   N1  the count is the sum of the units that all records effectively hold: held, plus or minus the
  *       pending units if the pending swap took place
  *   N2  a tag is written into a word at most once: seq never decreases
  *   N3  before a record overwrites the tag of another record, it raises the other's mark
  *   N4  a mark is only raised to a seq that was read from a word
  *
- * One thread at a time operates on a record: its owner. After the owner's death any number
- * of reapers may, and each of them may be killed too. README.md has the argument. */
+ * While the owner of a record lives, only the owner operates on the record. After the
+ * owner's death, any number of reapers may operate on it at once, and each of them may
+ * be killed too. README.md has the proof. */
 #ifndef SL_CANAL_COUNTER_H
 #define SL_CANAL_COUNTER_H
 
@@ -32,11 +34,11 @@ enum sl_canal_pending {
     SL_CANAL_PENDING_DRAIN = 3
 };
 
-/* What a thread's operations on a key need. Filled once. */
+/* Everything that a thread's operations on a key need. Filled once. */
 struct sl_canal_counter {
     struct sl_canal_word *word;
     struct sl_canal_shm_record *record;
-    struct sl_canal_shm_record *records; /* All records, to find the one to mark. */
+    struct sl_canal_shm_record *records; /* All records, to find the record to mark. */
     uint32_t record_count;
     uint32_t tag; /* This record's index, plus 1. */
 };
@@ -84,13 +86,14 @@ static inline uint64_t sl_canal_record_make(uint32_t held, enum sl_canal_pending
 
 static inline uint32_t sl_canal_counter_held(const struct sl_canal_counter *c)
 {
-    /* Relaxed: only this thread writes it while the thread lives. */
+    /* Relaxed: while this thread lives, no other thread writes the state. */
     return sl_canal_record_held(
         __atomic_load_n(&c->record->state.lo, __ATOMIC_RELAXED));
 }
 
-/* Rule N3: raise the mark of the record whose tag is in `seen`, before the tag is
- * overwritten. Returns false if the tag names no record: the segment is damaged. */
+/* Raise the mark of the record whose tag is in `seen`. Call this before overwriting the
+ * tag (invariant N3). Returns false if the tag names no record: the segment is
+ * damaged. */
 static inline bool sl_canal_counter_mark_writer(struct sl_canal_shm_record *records,
                                                 uint32_t record_count,
                                                 struct sl_canal_pair seen,
@@ -100,9 +103,9 @@ static inline bool sl_canal_counter_mark_writer(struct sl_canal_shm_record *reco
     if (tag == 0 || tag == own_tag) return true;
     if (__builtin_expect(tag > record_count, 0)) return false;
     uint64_t *mark = &records[tag - 1].mark;
-    /* Acquire and release: pairs with the reaper, which reads the mark after the
-     * word. This does not read the record's state: taking that cache line from its
-     * owner would cost ten times the whole operation. */
+    /* Acquire and release: pairs with the reaper, which reads the mark after the word.
+     * Do not read the record's state here: taking that cache line from its owner would
+     * cost ten times as much as the whole operation. */
     uint64_t old = __atomic_load_n(mark, __ATOMIC_ACQUIRE);
     while (old < seen.hi &&
            !__atomic_compare_exchange_n(mark, &old, seen.hi, true, __ATOMIC_ACQ_REL,
@@ -110,9 +113,9 @@ static inline bool sl_canal_counter_mark_writer(struct sl_canal_shm_record *reco
     return true;
 }
 
-/* Announce an operation. The two stores are made in this order, with Release, so
- * that a reaper that sees the second sees the first. A kill between them leaves a
- * higher seq and nothing pending, which is harmless. */
+/* Announce an operation. The order of the two stores matters, and both are Release: a
+ * reaper that sees the second store also sees the first. A kill between them leaves a
+ * higher seq and no pending operation, which is harmless. */
 static inline uint64_t sl_canal_counter_announce(const struct sl_canal_counter *c,
                                                  uint32_t held,
                                                  enum sl_canal_pending pend,
@@ -126,7 +129,7 @@ static inline uint64_t sl_canal_counter_announce(const struct sl_canal_counter *
     return seq;
 }
 
-/* Complete an operation. Release: not before the swap. */
+/* Complete an operation. Release: the store must not become visible before the swap. */
 static inline void sl_canal_counter_complete(const struct sl_canal_counter *c,
                                              uint32_t held)
 {
@@ -135,10 +138,10 @@ static inline void sl_canal_counter_complete(const struct sl_canal_counter *c,
                      __ATOMIC_RELEASE);
 }
 
-/* Read the word for the first try. Two loads can be torn. That is harmless if the
- * tag is our own, since then no record needs a mark and the swap compares all
- * sixteen bytes. It spares the common case a 16-byte load right after a 16-byte
- * swap, which processors cannot forward. */
+/* Read the word for the first try, with two 8-byte loads. Together they can be torn.
+ * That is harmless if the tag is our own, because then no record needs a mark, and the
+ * swap compares all sixteen bytes. The common case thus avoids a 16-byte load right
+ * after a 16-byte swap, which processors cannot forward. */
 static inline struct sl_canal_pair sl_canal_counter_read(
     const struct sl_canal_counter *c)
 {
@@ -148,8 +151,8 @@ static inline struct sl_canal_pair sl_canal_counter_read(
     return seen;
 }
 
-/* After `tries` failed swaps: let other threads have the cache line for a while,
- * then read the word. */
+/* Read the word after `tries` failed swaps. Before that, pause, so that other threads
+ * can use the cache line. */
 struct sl_canal_pair sl_canal_counter_read_again(const struct sl_canal_counter *c,
                                                  struct sl_canal_pair seen,
                                                  unsigned tries);
@@ -173,7 +176,7 @@ static inline uint32_t sl_canal_counter_acquire(const struct sl_canal_counter *c
     struct sl_canal_pair seen = sl_canal_counter_read(c);
     for (unsigned tries = 0;; tries++) {
         uint32_t count = sl_canal_word_count(seen);
-        /* Compare before subtracting: the capacity may be below the count. */
+        /* Compare before subtracting, because the capacity may be below the count. */
         if (count >= cap || units > cap - count) {
             sl_canal_counter_complete(c, held);
             return 0;
@@ -191,7 +194,7 @@ static inline uint32_t sl_canal_counter_acquire(const struct sl_canal_counter *c
     }
 }
 
-/* Release units. The record holds at least that many. */
+/* Release units. The record must hold at least that many. */
 static inline void sl_canal_counter_release(const struct sl_canal_counter *c,
                                             uint32_t units)
 {
@@ -200,7 +203,7 @@ static inline void sl_canal_counter_release(const struct sl_canal_counter *c,
     uint64_t seq = sl_canal_counter_announce(c, held, SL_CANAL_PENDING_RELEASE, units);
     struct sl_canal_pair seen = sl_canal_counter_read(c);
     for (unsigned tries = 0;; tries++) {
-        /* A release cannot fail, so it also overwrites a tag that names no record. */
+        /* A release cannot fail, so it overwrites even a tag that names no record. */
         (void)sl_canal_counter_mark_writer(c->records, c->record_count, seen, c->tag);
         if (sl_canal_word_swap(
                 c->word, &seen,
@@ -213,16 +216,18 @@ static inline void sl_canal_counter_release(const struct sl_canal_counter *c,
 
 /* --- Operations on a dead thread's record --------------------------------- */
 
-/* Release the units of a record: of a dead slot, or of the caller's own. Any number
- * of reapers may do this at once, and may be killed or stopped anywhere. It stops as
- * soon as the slot's generation is not `generation`: the slot has been freed, and
- * the record may have a new owner. Returns the units that this call released. */
+/* Release the units of a record that belongs to a dead slot or to the caller's own
+ * slot. Any number of reapers may do this at once, and each may be killed or stopped at
+ * any point. The function returns early if the slot's generation is no longer
+ * `generation`: then the slot has been freed, and the record may have a new owner.
+ * Returns the number of units that this call released. */
 uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t record,
                                const struct sl_canal_shm_slot *slot,
                                uint64_t generation);
 
-/* The units that a record effectively holds. Exact at some moment during the call,
- * unless the record changes during each of a few attempts. */
+/* Return the number of units that a record effectively holds. The number is exact for
+ * some moment during the call, unless the record changes during each of a few
+ * attempts. */
 uint32_t sl_canal_counter_effective(const struct sl_canal_segment *seg,
                                     uint32_t record);
 

@@ -19,10 +19,11 @@
 
 /* --- File systems --------------------------------------------------------- */
 
-/* Whether a file is on a local file system. The numbers are those of statfs(2). On any other
- * file system the default segment is in /dev/shm, so a missing entry is harmless, but a wrong
- * one would break locks. File systems that never write in place (ZFS, bcachefs, NILFS) are
- * not in the list: on a full disk, a write to the segment would raise SIGBUS. */
+/* Return whether a file is on a local file system. The numbers are those of statfs(2).
+ * If a file system is not in this list, the default segment is in /dev/shm. So a
+ * missing entry is harmless, but a wrong entry would break locks. File systems that
+ * never write in place (ZFS, bcachefs, NILFS) are not in the list: on a full disk, a
+ * write to the segment would raise SIGBUS. */
 static bool is_local(int fd)
 {
     static const uint32_t types[] = {
@@ -51,7 +52,7 @@ void sl_canal_home_prepare(int fd)
 
 /* --- Directories ---------------------------------------------------------- */
 
-/* Whether an error means that the directory is not for us, now and later. */
+/* Return whether an error is permanent: this directory cannot be used now or later. */
 static bool is_lasting(int e)
 {
     switch (e) {
@@ -79,8 +80,8 @@ static int close_with(int fd, int e)
     return -1;
 }
 
-/* Open a directory below another one. If it is missing, create it, but only in a directory
- * that is ours and local. */
+/* Open a directory in the directory `parent`. If it does not exist, create it, but only
+ * if the parent belongs to us and is on a local file system. */
 static int enter(int parent, const char *name, bool create)
 {
     const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
@@ -94,8 +95,9 @@ static int enter(int parent, const char *name, bool create)
     return openat(parent, name, flags);
 }
 
-/* Open the directory of the segment in the directory `state`. It must be ours and local, and
- * must not be a symbolic link. No other user may write to it. */
+/* Open the directory of the segment in the directory `state`. It must belong to us, be
+ * on a local file system and not be a symbolic link. No other user may have write
+ * permission. */
 static int enter_last(int state, bool create)
 {
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -111,7 +113,8 @@ static int enter_last(int state, bool create)
     return fd;
 }
 
-/* Check that the directory has the segment, or that we can create it there. */
+/* Check that the directory contains the segment, or that we can create the segment
+ * there. */
 static int check_last(int fd, bool create)
 {
     struct stat st;
@@ -146,15 +149,16 @@ static int find_in(const char *base, const char *const names[], bool create)
 
 /* --- The user's directories ----------------------------------------------- */
 
-/* A directory that the environment names; NULL if it names none. A program with more rights
- * than its caller must not trust the caller's environment. */
+/* Return the directory in an environment variable, or NULL if there is none. Returns
+ * NULL in a set-user-ID program, which must not trust its caller's environment. */
 static const char *directory_in(const char *variable)
 {
     const char *path = secure_getenv(variable);
     return path != NULL && path[0] == '/' ? path : NULL;
 }
 
-/* HOME if it is ours, or else the home directory of the password database. False: none. */
+/* Find HOME if it belongs to us, or else the home directory from the password database.
+ * Returns false if there is neither. */
 static bool find_home(char *out, size_t size)
 {
     struct passwd entry, *found = NULL;
@@ -190,7 +194,7 @@ static const char *split(const char *path, char *out, size_t size)
 int sl_canal_home_path(bool create, char *out, size_t size)
 {
     char home[PATH_MAX];
-    int found, n; /* errno is that of find_in() until the end. */
+    int found, n; /* Keep the errno of find_in() until the end. */
     const char *state = directory_in("XDG_STATE_HOME");
     if (state != NULL) {
         const char *name = split(state, home, sizeof home);

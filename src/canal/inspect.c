@@ -1,6 +1,6 @@
-/* inspect.c - inspects a segment, without a slot and without disturbing its users.
- * It reads fields one by one while they change, so each is true of some moment, but
- * not all of the same moment. */
+/* inspect.c - inspects a segment, without a slot and without disturbing its users. It
+ * reads fields one by one while they change. So each value was right at some moment,
+ * but not all at the same moment. */
 #include <stdio.h>
 #include <string.h>
 
@@ -80,9 +80,9 @@ static bool as_waiter(const struct sl_canal_segment *seg, uint32_t slot, uint32_
     return true;
 }
 
-/* Find the next thread at a key: holders, then waiters. The cursor counts records,
- * then slots. So the number of steps depends only on the records in use and the
- * slots, whatever the bitmaps of a damaged segment contain. */
+/* Find the next holder of a key or, after the last holder, the next waiter. The cursor
+ * counts records, then slots. So even in a damaged segment, the number of steps is
+ * bounded by the records in use and the slots. */
 static bool next_at_key(const struct sl_canal_segment *seg, uint32_t key,
                         uint64_t *cursor, struct sluice_holder *out)
 {

@@ -17,7 +17,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
-/* The bytes after the last whole word of a name, padded with zeros. */
+/* Return the bytes after the last whole word of a name, padded with zeros. */
 static uint64_t last_word(const char *key, size_t n)
 {
     _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -32,9 +32,9 @@ static uint64_t last_word(const char *key, size_t n)
     return word;
 }
 
-/* The hash has a random seed per segment, so that no user can prepare names that
- * collide. This works word by word because a memcpy() of n bytes becomes a string
- * instruction, which is slower than everything else here. */
+/* Each segment has a random hash seed, so that no user can prepare names that collide.
+ * The function copies word by word because the compiler turns a memcpy() of n bytes
+ * into a string instruction, which is slower than the rest of this function. */
 int sl_canal_keys_name(const struct sl_canal_segment *seg, const char *key,
                        struct sl_canal_name *out)
 {
@@ -42,7 +42,7 @@ int sl_canal_keys_name(const struct sl_canal_segment *seg, const char *key,
     size_t n = strnlen(key, SLUICE_KEY_BYTES_MAX + 1);
     if (n == 0 || n > SLUICE_KEY_BYTES_MAX) return SLUICE_EINVAL;
     uint32_t last = (uint32_t)(n / 8);
-    out->words = last + 1; /* At least one zero byte ends the name. */
+    out->words = last + 1; /* The name ends with at least one zero byte. */
     uint64_t h = seg->header->seed ^ out->words;
     for (uint32_t i = 0; i <= last; i++) {
         uint64_t word;
@@ -55,9 +55,9 @@ int sl_canal_keys_name(const struct sl_canal_segment *seg, const char *key,
     return SLUICE_OK;
 }
 
-/* Compare a name that may change meanwhile; the caller then checks the state again.
- * The last word of a name contains its terminating zero, so equal words in this
- * number are equal names. */
+/* Compare a name that another thread may change meanwhile; the caller then checks the
+ * state again. The last word of a name contains its terminating zero, so names are
+ * equal if this many words are equal. */
 static bool same_name(const struct sl_canal_segment *seg, uint32_t key,
                       const struct sl_canal_name *name)
 {
@@ -76,8 +76,8 @@ static uint64_t key_state(const struct sl_canal_segment *seg, uint32_t key)
     return __atomic_load_n(&seg->keys[key].state, __ATOMIC_ACQUIRE);
 }
 
-/* Whether a key in this state has a name: READY or CLOSING. An invalid state, in a
- * damaged segment, counts as FREE. */
+/* Return whether a key in this state (READY or CLOSING) has a name. An invalid state,
+ * in a damaged segment, counts as FREE. */
 static bool has_name(uint64_t state)
 {
     _Static_assert(SL_CANAL_KEY_READY == 1 && SL_CANAL_KEY_CLOSING == 2,
@@ -90,7 +90,7 @@ static bool index_empty(const struct sl_canal_segment *seg, uint32_t at)
     return __atomic_load_n(&seg->index[at], __ATOMIC_ACQUIRE) == 0;
 }
 
-/* A CLOSING key still has its name. */
+/* A key in state CLOSING still has its name, so this function finds it. */
 bool sl_canal_keys_find(const struct sl_canal_segment *seg,
                         const struct sl_canal_name *name, struct sl_canal_key_ref *out)
 {
@@ -102,7 +102,7 @@ bool sl_canal_keys_find(const struct sl_canal_segment *seg,
         } else {
             uint64_t before = key_state(seg, key);
             bool same = has_name(before) && same_name(seg, key, name);
-            /* Acquire: the name is read before the state is read again. */
+            /* Acquire: read the name before reading the state again. */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             if (same && key_state(seg, key) >> 2 == before >> 2) {
                 *out = (struct sl_canal_key_ref){.key = key, .generation = before >> 2};
@@ -133,12 +133,12 @@ bool sl_canal_keys_keep(const struct sl_canal_segment *seg, struct sl_canal_key_
 {
     const uint64_t ready = sl_canal_key_state_make(ref.generation, SL_CANAL_KEY_READY);
     uint64_t closing = sl_canal_key_state_make(ref.generation, SL_CANAL_KEY_CLOSING);
-    /* After the bit was set: pairs with reclaim(), which closes the key before it
-     * reads the bits. */
+    /* Read the state after setting the bit. Pairs with reclaim(), which closes the key
+     * before it reads the bits. */
     sl_canal_word_fence();
     if (key_state(seg, ref.key) == ready) return true;
-    /* Do not wait for the reclaimer, which may be stopped: it frees a key only if
-     * the key is still closed. */
+    /* Do not wait for the reclaimer, which may be stopped: it frees a key only if the
+     * key is still closing. */
     return __atomic_compare_exchange_n(&seg->keys[ref.key].state, &closing, ready,
                                        false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE) ||
            closing == ready;
@@ -171,7 +171,8 @@ bool sl_canal_keys_copy_name(const struct sl_canal_segment *seg, uint32_t key,
 
 /* --- The index; under the mutex ------------------------------------------- */
 
-/* Returns false if there is no empty entry, which happens only in a damaged index. */
+/* Add a key. Returns false if there is no empty entry, which happens only in a damaged
+ * index. */
 static bool index_put(const struct sl_canal_segment *seg, uint32_t key)
 {
     assert(key < seg->key_count);
@@ -180,13 +181,14 @@ static bool index_put(const struct sl_canal_segment *seg, uint32_t key)
         if (probes == seg->index_mask) return false;
         at = (at + 1) & seg->index_mask;
     }
-    /* Release: the name and the state are written before. */
+    /* Release: a thread that sees the entry also sees the name and the state. */
     __atomic_store_n(&seg->index[at], key + 1, __ATOMIC_RELEASE);
     return true;
 }
 
-/* Begin or end a change of the index: `changes` is odd meanwhile. A search that
- * found nothing while `changes` was even and did not change has not missed a name. */
+/* Begin or end a change of the index; `changes` is odd during a change. If `changes`
+ * was even and stayed the same during a search that found nothing, the search has not
+ * missed a name. */
 static void index_changes(const struct sl_canal_segment *seg, uint32_t odd)
 {
     uint32_t n = seg->header->changes;
@@ -220,8 +222,8 @@ static bool index_remove(const struct sl_canal_segment *seg, uint32_t key)
     return true;
 }
 
-/* Rebuild the index. The last holder of the mutex died, at any point, or the index
- * is damaged. */
+/* Rebuild the index, because the last holder of the mutex died at some point of a
+ * change, or because the index is damaged. */
 static void rebuild_index(const struct sl_canal_segment *seg)
 {
     index_changes(seg, 1);
@@ -240,7 +242,7 @@ static void rebuild_index(const struct sl_canal_segment *seg)
 
 static int lock_keys(const struct sl_canal_segment *seg)
 {
-    struct timespec until; /* With a timeout, since the holder may be stopped. */
+    struct timespec until; /* Use a timeout, because the holder may be stopped. */
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += SL_CANAL_KEYS_WAIT_MS / 1000;
     int e = sl_canal_robust_lock(&seg->header->key_mutex, &until);
@@ -276,13 +278,14 @@ static bool reclaim(const struct sl_canal_segment *seg, uint32_t key)
     if (!__atomic_compare_exchange_n(&k->state, &closing, used ? ready : freed, false,
                                      __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         return false;
-    if (!used && !index_remove(seg, key))
-        rebuild_index(
-            seg); /* A kill before this leaves the work to the next holder of the mutex. */
+    /* If we are killed before this call, the next holder of the mutex rebuilds the
+     * index. */
+    if (!used && !index_remove(seg, key)) rebuild_index(seg);
     return !used;
 }
 
-/* Find a key without a name: a new one, or the next one that is not in use. */
+/* Find a key without a name: one that was never used, or the next key that is not in
+ * use. */
 static bool find_free(const struct sl_canal_segment *seg, uint32_t *out)
 {
     struct sl_canal_shm_header *h = seg->header;
@@ -303,7 +306,8 @@ static bool find_free(const struct sl_canal_segment *seg, uint32_t *out)
     return false;
 }
 
-/* Give a free key its name. A kill before the state is READY leaves the key free. */
+/* Give a free key its name. If we are killed before the state is READY, the key stays
+ * free. */
 static void give_name(const struct sl_canal_segment *seg, uint32_t key,
                       const struct sl_canal_name *name)
 {

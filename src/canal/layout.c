@@ -5,7 +5,7 @@ static size_t align_up(size_t n)
     return (n + 127u) & ~(size_t)127u;
 }
 
-/* Reserve `count` objects of `size` bytes at offset *at, and advance it. base may be
+/* Reserve `count` objects of `size` bytes at offset *at, and advance *at. base may be
  * NULL. */
 static void *place(char *base, size_t *at, size_t count, size_t size)
 {

@@ -2,15 +2,17 @@
  *
  *     header | slots | keys | names | bitmaps | index | chunk owners | records
  *
- * A *slot* belongs to a thread that uses the segment; its robust mutex, which the thread
- * holds as long as it lives, tells others when the thread is dead. A *record* stores what
- * one slot holds of one key, and its pending operation. Slots get records in chunks. A
- * *key* has a name and the word that counts its units. A key's *bitmap* has one bit for
- * each slot that holds it, waits for it, operates on it or has resolved it: these slots may
- * have left units behind, and as long as there is one, the key keeps its name.
+ * A *slot* belongs to a thread that uses the segment. The thread holds the slot's
+ * robust mutex as long as it lives, so other threads can see when it has died. A
+ * *record* stores how many units of one key one slot holds, and the slot's pending
+ * operation on the key. Slots get records in chunks. A *key* has a name and a word that
+ * counts its held units. A key's *bitmap* has one bit for each slot. The bit is set
+ * while the slot holds the key, waits for it, operates on it or has a handle for it. A
+ * dead thread's slot with a set bit may still hold units. The key keeps its name while
+ * any bit is set.
  *
- * Nothing here is a pointer. A change to the layout raises SL_CANAL_FORMAT; the first 32
- * bytes of the header are the same in every format.
+ * The layout contains no pointers. Increase SL_CANAL_FORMAT when you change the layout;
+ * the first 32 bytes of the header are the same in every format.
  *
  * Which threads may write which fields:
  *   key.word            every thread, by sl_canal_word_swap()           (counter.h)
@@ -108,8 +110,9 @@ struct sl_canal_shm_slot {
     uint64_t dying;
     int32_t pid;
     int32_t tid;
-    uint64_t program
-        [2]; /* Sixteen characters, as words, since others read it while it changes. */
+    /* Sixteen characters, stored as words because other threads read them while they
+     * change. */
+    uint64_t program[2];
     uint32_t waits_key;
     uint32_t waits_units;
     uint64_t waits_capacity;
@@ -122,8 +125,8 @@ _Static_assert(offsetof(struct sl_canal_shm_slot, generation) == 48,
                "layout is shared");
 _Static_assert(sizeof(struct sl_canal_shm_slot) == 128, "two cache lines");
 
-/* One key. Two cache lines, because processors fetch lines in pairs and neighbours
- * would slow each other down.
+/* One key. A key has two cache lines, because processors fetch lines in pairs:
+ * otherwise, threads that use neighbouring keys would slow each other down.
  *
  *  OFFSET  SIZE  FIELD
  *       0    16  word         lo: units held (32) | last writer's record + 1 (32);
@@ -146,7 +149,7 @@ enum sl_canal_key_state {
     SL_CANAL_KEY_FREE = 0,  /* No name. */
     SL_CANAL_KEY_READY = 1, /* Has a name. */
     SL_CANAL_KEY_CLOSING =
-        2, /* The holder of key_mutex checks whether it can be freed. */
+        2, /* The holder of key_mutex checks whether it can free the key. */
 };
 
 static inline enum sl_canal_key_state sl_canal_key_state(uint64_t state)
@@ -160,14 +163,15 @@ static inline uint64_t sl_canal_key_state_make(uint64_t generation,
     return generation << 2 | (uint64_t)s;
 }
 
-/* A name, padded with zeros. Words, so that it can be compared while it changes. */
+/* A name, padded with zeros. It is stored as words so that threads can compare it while
+ * another thread changes it. */
 struct sl_canal_shm_name {
     uint64_t words[SL_CANAL_NAME_WORDS];
 };
 _Static_assert(sizeof(struct sl_canal_shm_name) == 256, "layout is shared");
 
-/* One slot's share of one key. The mark has its own cache line: other threads write it
- * while the owner uses the first line.
+/* The units of one key that one slot holds. The mark has its own cache line, because
+ * other threads write it while the owner uses the first line.
  *
  *  OFFSET  SIZE  FIELD
  *       0    16  state        lo: held (32) | pending kind (2), units (30); hi: seq,
@@ -210,13 +214,13 @@ struct sl_canal_segment {
     int fd; /* -1: anonymous. */
 };
 
-/* Fill *seg with the addresses of all parts of a segment of these sizes at base.
- * Sizes are rounded up to what the layout needs. If base is NULL, only the sizes and
- * seg->bytes are valid. */
+/* Fill *seg with the addresses of all parts of a segment that has these sizes and is
+ * mapped at base. The function rounds the sizes up as the layout requires. If base is
+ * NULL, only the sizes and seg->bytes are valid. */
 void sl_canal_layout_place(struct sl_canal_segment *seg, void *base, uint32_t keys,
                            uint32_t slots, uint32_t records);
 
-/* A number that differs between builds that lay out the structs differently. */
+/* Return a number that differs between builds with different struct layouts. */
 uint32_t sl_canal_layout_hash(void);
 
 static inline uint64_t *sl_canal_bitmap(const struct sl_canal_segment *seg,
@@ -227,11 +231,12 @@ static inline uint64_t *sl_canal_bitmap(const struct sl_canal_segment *seg,
 
 /* --- Numbers read from shared memory --------------------------------------- */
 
-/* In a damaged segment every number can have any value. These functions read each
- * number that is used as an index, once; the result is in range or SL_CANAL_NONE. */
+/* In a damaged segment any number can have any value. Use these functions to read a
+ * number that is used as an index. Each reads the number once, and returns a valid
+ * index or SL_CANAL_NONE. */
 #define SL_CANAL_NONE UINT32_MAX
 
-/* The key that a record names. Acquire: sl_canal_counter_reap() reads it after the
+/* Return the key of a record. Acquire: sl_canal_counter_reap() reads the key after the
  * state. */
 static inline uint32_t sl_canal_record_key(const struct sl_canal_segment *seg,
                                            uint32_t record)
@@ -240,8 +245,8 @@ static inline uint32_t sl_canal_record_key(const struct sl_canal_segment *seg,
     return key < seg->key_count ? key : SL_CANAL_NONE;
 }
 
-/* The key that an entry of the index names; SL_CANAL_NONE also for an empty entry.
- * Acquire: the name was written before. */
+/* Return the key of an entry of the index. Returns SL_CANAL_NONE for an empty entry
+ * too. Acquire: pairs with index_put(), so the caller sees the key's name. */
 static inline uint32_t sl_canal_index_key(const struct sl_canal_segment *seg,
                                           uint32_t at)
 {
@@ -249,7 +254,7 @@ static inline uint32_t sl_canal_index_key(const struct sl_canal_segment *seg,
     return entry - 1u < seg->key_count ? entry - 1u : SL_CANAL_NONE;
 }
 
-/* The slot that owns a chunk of records. */
+/* Return the slot that owns a chunk of records. */
 static inline uint32_t sl_canal_chunk_slot(const struct sl_canal_segment *seg,
                                            uint32_t chunk)
 {

@@ -19,15 +19,15 @@ void sl_canal_own_path(char out[SL_CANAL_OWN_PATH_SIZE])
     snprintf(out, SL_CANAL_OWN_PATH_SIZE, DIRECTORY "sluice.%u", (unsigned)geteuid());
 }
 
-/* The beginning of all alternative names. */
+/* Write the common prefix of all alternative names to `out`. */
 static size_t second_prefix(char out[SL_CANAL_OWN_PATH_SIZE])
 {
     return (size_t)snprintf(out, SL_CANAL_OWN_PATH_SIZE, "sluice-%u.",
                             (unsigned)geteuid());
 }
 
-/* Whether the file is ours, and not another file of ours that another user has linked to
- * this name. */
+/* Return whether the file belongs to us, and is not a hard link to another file of ours
+ * that a different user has created. */
 static bool is_own(const struct stat *st)
 {
     if (st->st_uid != geteuid()) return false;
@@ -54,8 +54,9 @@ static bool has_second_name(const char *name)
            strspn(name + n, "0123456789abcdef") == DIGITS;
 }
 
-/* We create files with an alternative name only for ourselves. If others can write
- * to one, it is another file of ours that a user has linked to this name. */
+/* Return whether no other user can write to the file. We create a file with an
+ * alternative name only for ourselves. If other users can write to it, it is a hard
+ * link to another file of ours that a different user has created. */
 static bool is_private_at(const char *path)
 {
     struct stat st;

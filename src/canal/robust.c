@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The list links the member __next of each mutex. __prev is directly before it, and the lock word
- * is at an offset that glibc has registered with the kernel. */
+/* The list links the member __next of each mutex. The member __prev is directly before
+ * __next. The lock word is at an offset that glibc has registered with the kernel. */
 #define WORD_OFFSET                                   \
     ((long)offsetof(pthread_mutex_t, __data.__lock) - \
      (long)offsetof(pthread_mutex_t, __data.__list.__next))
@@ -19,22 +19,24 @@ _Static_assert(offsetof(struct __pthread_internal_list, __next) ==
                    offsetof(struct __pthread_internal_list, __prev) + sizeof(void *),
                "glibc finds the one by the other");
 
-/* A thread without a slot has no exit handler that would free a larger list. It never needs more
- * than these: it locks the mutexes of the keys, of a slot and of marking. */
+/* A thread without a slot has no exit handler that would free a larger list. Such a
+ * thread never needs more than this many entries: it locks key_mutex, the mutex of one
+ * slot and mark_mutex. */
 #define HELD_INSIDE 4u
 
 /* The calling thread's locks, and its robust list as we know it. */
 static __thread struct {
     struct robust_list_head *head; /* glibc's; NULL: not read yet. */
     pthread_mutex_t *
-        *held; /* In the order of locking; the list has the last one first. */
+        *held; /* In the order of locking; the robust list is in reverse order. */
     uint32_t count, size;
     pthread_mutex_t *inside[HELD_INSIDE];
     pthread_mutex_t first, last; /* The guards: free mutexes, never locked. */
 } mine;
 
-/* The kernel reads the list if we are killed between two stores. `volatile` keeps
- * these stores in order; the kernel runs on the same processor as the thread. */
+/* Keep the stores before and after this call in order. If we are killed between two
+ * stores, the kernel reads the list. A compiler barrier is sufficient, because the
+ * kernel runs on the same processor as the thread. */
 static void keep_order(void)
 {
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -85,7 +87,7 @@ bool sl_canal_robust_is_supported(void)
 
 /* --- The list -------------------------------------------------------------- */
 
-/* Allocate memory for one more lock before it is locked. */
+/* Allocate memory for one more lock. Call this before locking it. */
 static bool reserve(void)
 {
     if (mine.count < mine.size) return true;
@@ -120,7 +122,8 @@ static void put_guards(void)
     set_next(head, first);
 }
 
-/* glibc may have changed the neighbours of the guards meanwhile. */
+/* Remove the guards from the list. glibc may have changed their neighbours
+ * meanwhile. */
 static void take_guards_away(void)
 {
     struct robust_list *before = (void *)mine.first.__data.__list.__prev;
@@ -167,8 +170,9 @@ static uint32_t *word_of(pthread_mutex_t *m)
     return (uint32_t *)&m->__data.__lock;
 }
 
-/* Try once: 0, EOWNERDEAD or EBUSY. `waiters` is FUTEX_WAITERS if other threads may
- * wait. *seen is the last value of the word. */
+/* Try to lock once. `waiters` is FUTEX_WAITERS if other threads may be waiting,
+ * otherwise 0. Stores the last value of the word in *seen. Returns 0, EOWNERDEAD or
+ * EBUSY. */
 static int take(pthread_mutex_t *m, uint32_t waiters, uint32_t *seen)
 {
     uint32_t *word = word_of(m);
@@ -186,8 +190,8 @@ static int take(pthread_mutex_t *m, uint32_t waiters, uint32_t *seen)
     }
 }
 
-/* Tell the kernel which word we are about to lock: if we are killed between the swap
- * and the list, we hold the lock without having listed it. */
+/* Tell the kernel which word we are about to lock. We may be killed after we have
+ * locked the word and before we have added it to the list. */
 static int prepare(pthread_mutex_t *m)
 {
     if (!find_head()) return ENOTSUP;
@@ -217,15 +221,16 @@ int sl_canal_robust_lock(pthread_mutex_t *m, const struct timespec *until)
             !__atomic_compare_exchange_n(word, &seen, seen | FUTEX_WAITERS, false,
                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             continue;
-        /* The timeout is an absolute time of CLOCK_MONOTONIC. Whatever else the call
-         * returns, try again. */
+        /* The timeout is an absolute time of CLOCK_MONOTONIC. Unless the call returns
+         * ETIMEDOUT, try again. */
         if (syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen | FUTEX_WAITERS, until,
                     NULL, FUTEX_BITSET_MATCH_ANY) != 0 &&
             errno != EAGAIN && errno != EINTR) {
             e = errno;
             break;
         }
-        waiters = FUTEX_WAITERS; /* We were woken; other threads may still wait. */
+        /* We were woken, but other threads may still be waiting. */
+        waiters = FUTEX_WAITERS;
     }
     set_pending(NULL);
     return e;
@@ -237,7 +242,7 @@ void sl_canal_robust_unlock(pthread_mutex_t *m)
     uint32_t *word = word_of(m);
     set_pending(node_of(m));
     delist(m);
-    /* Release: the next holder sees what we wrote. */
+    /* Release: the next holder sees our writes. */
     uint32_t old = __atomic_exchange_n(word, 0, __ATOMIC_RELEASE);
     if ((old & FUTEX_WAITERS) != 0)
         syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);

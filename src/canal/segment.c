@@ -18,7 +18,7 @@
 #include "canal/own.h"
 #include "canal/robust.h"
 
-/* The creator of a segment locks this byte of the file. The bytes below it are the
+/* The creator of a segment locks this byte of the file. The bytes below it are for the
  * tethers of slots. */
 #define MAKING_BYTE ((off_t)1 << 40)
 
@@ -33,7 +33,7 @@ struct open_args {
 
 /* --- Helpers -------------------------------------------------------------- */
 
-/* The status for an error of the system. errno does not change. */
+/* Convert an errno to a status. Does not change errno. */
 static int status_of(int e)
 {
     switch (e) {
@@ -46,14 +46,15 @@ static int status_of(int e)
         case ENOMEM: return SLUICE_ENOMEM;
         case ENOENT:
         case ENOTDIR: return SLUICE_ENOENT;
-        case ELOOP: return SLUICE_EFOREIGN; /* We follow no symbolic link. */
+        case ELOOP: return SLUICE_EFOREIGN; /* We do not follow symbolic links. */
         case EISDIR: return SLUICE_EFOREIGN;
         case ENAMETOOLONG: return SLUICE_EINVAL;
         default: return SLUICE_EIO;
     }
 }
 
-/* The first file that can be the user's segment; the fixed name if there is none. */
+/* Find the first candidate for the user's segment; if there is none, return the fixed
+ * name. */
 static void find_own_path(char out[SL_CANAL_OWN_PATH_SIZE])
 {
     struct sl_canal_own_list list;
@@ -77,7 +78,7 @@ int sl_canal_segment_path(const char *name, char *out, size_t size)
     return n < 0 || (size_t)n >= size ? SLUICE_EINVAL : SLUICE_OK;
 }
 
-/* The kernel's boot id, as sixteen bytes. */
+/* Read the kernel's boot id as sixteen bytes. */
 static int read_boot_id(uint8_t out[16])
 {
     char text[64] = {0};
@@ -111,8 +112,8 @@ static int init_mutex(pthread_mutex_t *m)
     return e == 0 ? SLUICE_OK : status_of(e);
 }
 
-/* Fill a segment that contains only its signature and zeros. `ready` is set last,
- * with Release, so that a process that sees it sees everything else. */
+/* Fill a segment that contains only its signature and zeros. Set `ready` last, with
+ * Release, so that a process that sees `ready` sees everything else. */
 static int fill(struct sl_canal_segment *seg, const struct open_args *w)
 {
     struct sl_canal_shm_header *h = seg->header;
@@ -145,7 +146,7 @@ static int check_limit(size_t bytes)
     return SLUICE_ENOSPC;
 }
 
-/* Allocate all blocks of the file, so that a full disk is a status now and not a
+/* Allocate all blocks of the file, so that a full disk causes an error now and not a
  * SIGBUS later. */
 static int reserve(int fd, size_t bytes)
 {
@@ -166,7 +167,8 @@ static int map(int fd, struct sl_canal_segment *seg, uint32_t keys, uint32_t slo
     int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
     void *base = mmap(NULL, seg->bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED) return status_of(errno);
-    assert((uintptr_t)base % 128 == 0); /* The 16-byte instructions need it. */
+    /* The 16-byte instructions need this alignment. */
+    assert((uintptr_t)base % 128 == 0);
     sl_canal_layout_place(seg, base, keys, slots, records);
     seg->fd = fd;
     return SLUICE_OK;
@@ -194,13 +196,13 @@ static int make(int fd, const struct open_args *w, struct sl_canal_segment *seg)
     sl_canal_layout_place(seg, NULL, w->keys, w->slots, w->records);
     int status = check_limit(seg->bytes);
     if (status != SLUICE_OK) return status;
-    /* Write the signature before the file grows or is cleared. A file of zeros does
-     * not count as an unfinished segment, since it may be somebody's disk image. */
+    /* Write the signature before the file grows or is cleared. A file of zeros does not
+     * count as an unfinished segment, because it may be a disk image. */
     const struct sl_canal_shm_header signature = {.magic = SL_CANAL_MAGIC,
                                                   .format = SL_CANAL_FORMAT};
     if (pwrite(fd, &signature, sizeof signature, 0) != sizeof signature)
         return status_of(errno);
-    status = clear(fd); /* Also after a reboot. */
+    status = clear(fd); /* The file may have contents from before a reboot. */
     if (status == SLUICE_OK) status = reserve(fd, seg->bytes);
     if (status == SLUICE_OK) status = map(fd, seg, w->keys, w->slots, w->records);
     if (status != SLUICE_OK) {
@@ -218,19 +220,21 @@ static int make(int fd, const struct open_args *w, struct sl_canal_segment *seg)
 
 enum header_state { GOOD, UNFINISHED, BAD };
 
-/* Whether a header contains only zeros. After a power failure the file of the default segment
- * can be one of zeros: its length was on the disk before its contents. */
+/* Return whether a header contains only zeros. After a power failure, the file of the
+ * default segment may contain only zeros: the file system can write the length of a
+ * file to the disk before its contents. */
 static bool is_blank(const struct sl_canal_shm_header *h)
 {
     static const struct sl_canal_shm_header zeros;
     return memcmp(h, &zeros, sizeof zeros) == 0;
 }
 
-/* Check the header of a file before it is mapped. BAD: *status says why. UNFINISHED:
- * no process can be using the file; the process that locks it may create the segment.
- * Without the lock only GOOD is certain, since a process may be creating the
- * segment. So this reads the header first and the size second: a header that is
- * ready belongs to a file that has its full size. */
+/* Check the header of a file before it is mapped. Returns BAD, with the reason in
+ * *status; UNFINISHED if no process can be using the file, so that the process that
+ * locks it may create the segment; or GOOD. Without the lock only GOOD is certain,
+ * because another process may be creating the segment. So this function reads the
+ * header first and the size second: if `ready` is set in the header, the file already
+ * has its full size. */
 static enum header_state check_header(int fd, const struct open_args *w,
                                       struct sl_canal_shm_header *h, int *status)
 {
@@ -270,7 +274,7 @@ static enum header_state check_header(int fd, const struct open_args *w,
 
 /* --- Opening a named segment ---------------------------------------------- */
 
-/* Check that the file is regular and belongs to an owner that we trust. */
+/* Check that the file is a regular file and belongs to a user whom we trust. */
 static int check_file(int fd, const struct open_args *w)
 {
     struct stat st;
@@ -282,8 +286,8 @@ static int check_file(int fd, const struct open_args *w)
     return SLUICE_OK;
 }
 
-/* Open the file; create it if it does not exist. Try without O_CREAT first: where
- * the kernel protects sticky directories, O_CREAT fails for files of other users. */
+/* Open the file; create it if it does not exist. Try without O_CREAT first: if the
+ * kernel protects sticky directories, O_CREAT fails for files of other users. */
 static int open_file(const struct open_args *w, int *out, bool *created)
 {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
@@ -310,7 +314,8 @@ static int open_file(const struct open_args *w, int *out, bool *created)
     return SLUICE_EBUSY;
 }
 
-/* Lock the file for creating the segment. The lock belongs to this open file. */
+/* Lock the file in order to create the segment. The lock belongs to this open file
+ * description. */
 static int lock_making(int fd)
 {
     for (int waited_ms = 0;; waited_ms += 2) {
@@ -333,8 +338,9 @@ static void unlock_making(int fd)
     (void)fcntl(fd, F_OFD_SETLK, &l); /* Closing the file would unlock it too. */
 }
 
-/* Use the segment in an open file, or create it. *again: the file was removed
- * meanwhile. A file that we created and could not fill is removed. */
+/* Use the segment in an open file, or create the segment there. Sets *again if another
+ * process has removed the file meanwhile. Removes a file that we created but could not
+ * fill. */
 static int use_file(int fd, bool created, const struct open_args *w,
                     struct sl_canal_segment *seg, bool *again)
 {
@@ -349,7 +355,8 @@ static int use_file(int fd, bool created, const struct open_args *w,
             return SLUICE_EIO;
         }
         if (check_header(fd, w, &h, &status) == UNFINISHED) {
-            if (w->options.existing) return SLUICE_ENOENT; /* Closing it unlocks it. */
+            /* Closing the file unlocks it. */
+            if (w->options.existing) return SLUICE_ENOENT;
             status = make(fd, w, seg);
             int e = errno;
             if (status != SLUICE_OK && created) unlink(w->path);
@@ -382,23 +389,24 @@ static int open_named(const struct open_args *w, struct sl_canal_segment *seg)
 
 /* --- Opening the default segment in /dev/shm ------------------------------- */
 
-/* Candidates are files that can be the user's segment (own.h). The first candidate that is
- * finished is the user's segment. Several processes may find no finished candidate and
- * create different ones. They agree in this way:
+/* Candidates are files that can be the user's segment (own.h). The first finished
+ * candidate is the user's segment. Several processes may find no finished candidate at
+ * the same time, and each may create its own. They agree on one of them as follows:
  *
- *   1. A process that creates a segment in a candidate locks it, then looks for others.
- *   2. If it finds one before its own, it removes its own and starts again.
- *   3. If it finds one after its own, it waits for the lock of that one. If the other is
- *      finished by then, it removes its own and uses the other. If not, the other's creator
- *      is dead, and it removes the other.
- *   4. Otherwise it creates the segment in its own.
+ *   1. A process that wants to create the segment locks its candidate and lists the others.
+ *   2. If there is an earlier candidate, it removes its own and starts again.
+ *   3. If there is a later candidate, it waits for the lock of that candidate. If that
+ *      candidate is finished by then, the process removes its own and uses that one. If not,
+ *      the creator of that candidate is dead, and the process removes it.
+ *   4. Otherwise the process creates the segment in its own candidate.
  *
- * Of two creators, the one that looks later sees the other, so they never create two
- * segments. A process that holds a lock waits only for candidates after its own, so there is
- * no deadlock. */
+ * Of two creators, the one that searches later sees the other's candidate, so they
+ * never create two segments. A process that holds a lock waits only for the locks of
+ * later candidates, so there is no deadlock. */
 
-/* Check a candidate after `path`, whose lock we have. *other is its descriptor if it
- * is the user's segment, otherwise -1. */
+/* Check a candidate that comes after our own candidate `path`, which we have locked.
+ * Sets *other to the descriptor of that candidate if it is the user's segment,
+ * otherwise to -1. */
 static int check_candidate(const char *another, const struct open_args *w,
                            struct sl_canal_shm_header *h, int *other)
 {
@@ -423,9 +431,10 @@ static int check_candidate(const char *another, const struct open_args *w,
     return status;
 }
 
-/* Decide whether to create the segment in `path`, which is unfinished and locked by
- * us. *again: no, an earlier candidate exists. *other: no, this one is the user's
- * segment. */
+/* Decide whether to create the segment in the candidate `path`, which is unfinished and
+ * which we have locked. Sets *again if we must not, because an earlier candidate
+ * exists. Sets *other to a descriptor if we must not, because that candidate is the
+ * user's segment. */
 static int choose_candidate(const char *path, const struct open_args *w,
                             struct sl_canal_shm_header *h, bool *again, int *other)
 {
@@ -451,9 +460,9 @@ static int choose_candidate(const char *path, const struct open_args *w,
     return status;
 }
 
-/* Create the segment in a candidate that is unfinished, locked by us and still at
- * its path, unless another candidate is the user's segment. Then *fd becomes the
- * descriptor of that one. */
+/* Create the segment in a candidate that is unfinished, locked by us and still at its
+ * path. If another candidate is the user's segment, set *fd to the descriptor of that
+ * candidate instead. */
 static int make_own(int *fd, const char *path, const struct open_args *w,
                     struct sl_canal_segment *seg, bool *again)
 {
@@ -475,7 +484,7 @@ static int make_own(int *fd, const char *path, const struct open_args *w,
     return status;
 }
 
-/* Use the segment in an open candidate, or create it. */
+/* Use the segment in an open candidate, or create the segment there. */
 static int use_own(int *fd, const char *path, const struct open_args *w,
                    struct sl_canal_segment *seg, bool *again)
 {
@@ -497,8 +506,8 @@ static int use_own(int *fd, const char *path, const struct open_args *w,
     return map(*fd, seg, h.keys, h.slots, h.records);
 }
 
-/* Open the first candidate; create one if there is none. Returns -1 and errno;
- * EEXIST or ENOENT mean that the candidates have changed meanwhile. */
+/* Open the first candidate; create one if there is none. On failure, returns -1 and
+ * sets errno; EEXIST and ENOENT mean that the candidates have changed meanwhile. */
 static int open_candidate(const struct open_args *w, char path[SL_CANAL_OWN_PATH_SIZE])
 {
     find_own_path(path);
@@ -549,7 +558,8 @@ static int open_default(const struct open_args *w, struct sl_canal_segment *seg)
         }
         struct open_args home = *w;
         home.path = path;
-        home.mode = SL_CANAL_MODE_DEFAULT; /* The directory is the user's alone. */
+        /* Only this user can access the directory. */
+        home.mode = SL_CANAL_MODE_DEFAULT;
         home.in_home = true;
         int status = open_named(&home, seg);
         /* A process may have removed the directory meanwhile. */
@@ -613,7 +623,8 @@ int sl_canal_segment_find_path(const struct sl_canal_segment *seg, char **out)
     char self[64], path[PATH_MAX];
     *out = NULL;
     if (seg->fd < 0) return SLUICE_OK;
-    /* The kernel's path is absolute, so it does not depend on the working directory. */
+    /* The path that the kernel returns is absolute, so it does not depend on the
+     * working directory. */
     snprintf(self, sizeof self, "/proc/self/fd/%d", seg->fd);
     ssize_t n = readlink(self, path, sizeof path);
     if (n < 0 || (size_t)n >= sizeof path) return SLUICE_EIO;
@@ -624,7 +635,7 @@ int sl_canal_segment_find_path(const struct sl_canal_segment *seg, char **out)
 bool sl_canal_segment_still_at(int fd, const char *path)
 {
     struct stat a, b;
-    /* If the file cannot be examined, assume that it is there. */
+    /* If we cannot examine the file, assume that it is still there. */
     if (fstat(fd, &a) != 0) return true;
     if (stat(path, &b) != 0) return errno != ENOENT && errno != ENOTDIR;
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;

@@ -27,8 +27,9 @@ int64_t sl_canal_sleep_deadline_ns(int64_t wait_ms)
 
 void sl_canal_sleep_wake_all(struct sl_canal_shm_key *key)
 {
-    /* Raise the number and clear the bit in one step. If the word changed, another
-     * thread has done so, or a sleeper has arrived: check again. */
+    /* Increment the number and clear the bit in one step. If the word has changed
+     * meanwhile, another thread has done this, or a new sleeper has set the bit: check
+     * again. */
     uint32_t seen = __atomic_load_n(&key->wake, __ATOMIC_RELAXED);
     do {
         if ((seen & 1u) == 0) return;
@@ -48,7 +49,7 @@ uint32_t sl_canal_sleep_prepare(struct sl_canal_shm_key *key)
 void sl_canal_sleep(struct sl_canal_shm_key *key, uint32_t prepared,
                     int64_t deadline_ns)
 {
-    assert((prepared & 1u) == 1); /* From sl_canal_sleep_prepare(). */
+    assert((prepared & 1u) == 1); /* sl_canal_sleep_prepare() sets this bit. */
     int64_t ns = deadline_ns - sl_canal_sleep_now_ns();
     if (ns <= 0) return;
     if (ns > (int64_t)SL_CANAL_SLEEP_MS_MAX * NS_PER_MS)

@@ -14,15 +14,16 @@
 #include "canal/robust.h"
 #include "canal/sleep.h"
 
-/* How often, and for how long, a thread that claims a slot scans them while some are
- * being freed. */
+/* How many times, and for how long, a thread that claims a slot scans all slots while
+ * reapers are freeing some of them. */
 #define CLAIM_PASSES_MAX 100u
 #define CLAIM_NS_MAX 2000000000
 
 /* --- The slot's mutex ----------------------------------------------------- */
 
-/* The futex word of a robust mutex is part of the kernel's interface; we rely on
- * glibc's name for it. Relaxed: this is a hint, and only locking the mutex decides. */
+/* Read the futex word of the slot's mutex. The word is part of the kernel's interface;
+ * its name in the struct is glibc's. Relaxed: the value is only a hint, because callers
+ * lock the mutex before they act on it. */
 static uint32_t mutex_word(const struct sl_canal_shm_slot *s)
 {
     return (uint32_t)__atomic_load_n(&s->mutex.__data.__lock, __ATOMIC_RELAXED);
@@ -33,20 +34,20 @@ static bool is_tethered(const struct sl_canal_shm_slot *s)
     return __atomic_load_n(&s->tethered, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Whether the thread of a slot is dead. The mutex says so, or the slot is an orphan:
- * a reaper locked the mutex of the dead thread, found the tether held, and unlocked
- * it. */
+/* Return whether the thread of a slot is dead. The thread is dead if the kernel has
+ * marked the mutex, or if the slot is an orphan: a reaper locked the mutex of the dead
+ * thread, found the tether still held, and unlocked the mutex. */
 static bool owner_gone(const struct sl_canal_shm_slot *s)
 {
     uint32_t word = mutex_word(s);
     return (word & FUTEX_OWNER_DIED) != 0 || (word == 0 && is_tethered(s));
 }
 
-/* The number of our PID namespace, or 0 if it is unknown. */
+/* Return the number of our PID namespace, or 0 if it is unknown. */
 static uint32_t own_pid_space(void)
 {
-    /* Valid for one process: a child can be in another namespace. Relaxed: every
-     * thread computes the same number. */
+    /* Cached for one process only, because a child can be in another namespace.
+     * Relaxed: every thread computes the same number. */
     static uint64_t known; /* pid << 32 | number */
     uint64_t seen = __atomic_load_n(&known, __ATOMIC_RELAXED);
     uint32_t pid = (uint32_t)getpid();
@@ -57,17 +58,19 @@ static uint32_t own_pid_space(void)
     return number;
 }
 
-/* The kernel has one gap: if a thread other than the first of its process executes
- * another program, it takes over the first thread's id before the kernel marks its
- * mutexes, so the kernel does not mark them. For such threads of other processes,
- * check whether the thread id still exists. (A new thread with the same id in the
- * same process hides the death until it exits; that errs on the safe side.) Returns
- * the generation whose thread is gone, or 0.
+/* Detect a dead thread whose mutex the kernel has not marked. This happens if a thread
+ * that is not the first of its process executes another program. The thread then takes
+ * over the first thread's id before the kernel handles its robust list, so the kernel
+ * does not mark its mutexes. For such threads of other processes, check whether the
+ * thread id still exists. (A new thread with the same id in the same process hides the
+ * death until the new thread exits. That delays the cleanup but is safe.) Returns the
+ * generation whose thread is gone, or 0.
  *
- * The generation is read before and after pid and tid, so these belong to this
- * generation: freeing a slot clears its tid, and a new owner writes pid, then tid,
- * then generation. The mutex is read again after the check: the kernel marks mutexes
- * before it frees the id, so a mutex that is unmarked now will never be marked. */
+ * The function reads the generation before and after pid and tid, so that both belong
+ * to this generation: freeing a slot clears its tid, and a new owner writes pid, then
+ * tid, then generation. The function reads the mutex again after the check: the kernel
+ * marks mutexes before it frees the thread id, so a mutex that is still unmarked then
+ * will never be marked. */
 static uint64_t gone_unmarked(const struct sl_canal_shm_slot *s)
 {
     uint64_t generation = __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE);
@@ -87,13 +90,15 @@ static uint64_t gone_unmarked(const struct sl_canal_shm_slot *s)
                                                                            : 0;
 }
 
-/* Mark the mutex of a thread that is gone, as the kernel should have. This is done
- * under a mutex of the segment and once per generation: `dying` is set first and
- * cleared after the generation has risen, so a late thread finds one of them
- * changed. Such a slot cannot be freed in any other way, so nothing changes between
- * the checks and the mark, however long we are stopped there. If we are killed
- * there, the slot is lost until the segment is created again; its units are not
- * (being_reaped()). Nor are they while the mutex is not available (reap_slot()). */
+/* Mark the mutex of a thread that is gone, as the kernel should have done. Threads do
+ * this under mark_mutex, and once per generation: they set `dying` first and clear it
+ * after incrementing the generation, so a late thread finds one of the two changed.
+ *
+ * Such a slot cannot be freed in any other way. So nothing changes between the checks
+ * and the mark, however long we are stopped there. If we are killed there, the slot is
+ * lost until the segment is created again. Its units are not lost: other threads
+ * release them (being_reaped()). They also do so while mark_mutex is not available
+ * (reap_slot()). */
 static void mark_if_gone(const struct sl_canal_segment *seg, uint32_t slot)
 {
     struct sl_canal_shm_slot *s = &seg->slots[slot];
@@ -111,7 +116,7 @@ static void mark_if_gone(const struct sl_canal_segment *seg, uint32_t slot)
     sl_canal_robust_unlock(m);
 }
 
-/* Whether a process still has the file lock of a tethered slot. */
+/* Return whether a process still holds the file lock of a tethered slot. */
 static bool tether_held(const struct sl_canal_segment *seg, uint32_t slot)
 {
     assert(slot < seg->slot_count);
@@ -143,8 +148,9 @@ bool sl_canal_slot_is_dead(const struct sl_canal_segment *seg, uint32_t slot)
 
 /* --- Bits and records ----------------------------------------------------- */
 
-/* Find the next record of a slot from *at on; false if there is none. This reads the
- * owner of each chunk, a few kilobytes. There is no list that a kill could break. */
+/* Find the next record of a slot, starting at *at. Returns false if there is none. The
+ * search reads the owner of every chunk, which takes a few kilobytes of reads. A linked
+ * list would be faster, but a kill could break it. */
 static bool next_record(const struct sl_canal_segment *seg, uint32_t slot, uint32_t *at)
 {
     while (*at < seg->record_count) {
@@ -175,7 +181,8 @@ int sl_canal_slot_take_chunk(const struct sl_canal_segment *seg, uint32_t slot,
 
 /* --- Reaping -------------------------------------------------------------- */
 
-/* Release the units of a slot's records: of all keys, or of the key `only`. */
+/* Release the units in a slot's records: those of all keys, or only those of the key
+ * `only`. */
 static uint64_t reap_records(const struct sl_canal_segment *seg, uint32_t slot,
                              uint64_t generation, uint32_t only)
 {
@@ -190,8 +197,8 @@ static uint64_t reap_records(const struct sl_canal_segment *seg, uint32_t slot,
     return freed;
 }
 
-/* Free a slot whose records are all idle. The caller holds its mutex and keeps it.
- * After a kill at any point, the next reaper frees the slot again. */
+/* Free a slot whose records are all idle. The caller holds the slot's mutex and keeps
+ * it. If the caller is killed at any point, the next reaper frees the slot again. */
 static void free_slot(const struct sl_canal_segment *seg, uint32_t slot)
 {
     assert(slot < seg->slot_count);
@@ -202,25 +209,25 @@ static void free_slot(const struct sl_canal_segment *seg, uint32_t slot)
     }
     __atomic_store_n(&s->waits_key, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&s->tethered, 0, __ATOMIC_RELEASE);
-    /* Release, and before any record gets a new owner: pairs with
+    /* Release: change the generation before any record gets a new owner. Pairs with
      * sl_canal_counter_reap(), where a late reaper then stops. */
     __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
     __atomic_store_n(&s->dying, 0, __ATOMIC_RELEASE);
     for (uint32_t c = 0; c < seg->chunk_count; c++)
         if (sl_canal_chunk_slot(seg, c) == slot)
             __atomic_store_n(&seg->chunks[c], 0, __ATOMIC_RELEASE);
-    /* The slot has no owner from now on: pairs with gone_unmarked(). */
+    /* From now on the slot has no owner. Pairs with gone_unmarked(). */
     __atomic_store_n(&s->tid, 0, __ATOMIC_RELEASE);
 }
 
-/* Release all units of a dead slot and free it. The caller holds its mutex and keeps
- * it. */
+/* Release all units of a dead slot and free the slot. The caller holds the slot's mutex
+ * and keeps it. */
 static uint64_t reap_locked(const struct sl_canal_segment *seg, uint32_t slot)
 {
     struct sl_canal_shm_slot *s = &seg->slots[slot];
     uint64_t generation = s->generation;
-    /* Before anything else: if we are stopped or killed from now on, other threads
-     * see that they must release the units of this slot themselves. */
+    /* Set `dying` before anything else. If we are stopped or killed after this, other
+     * threads see that they must release the units of this slot themselves. */
     __atomic_store_n(&s->dying, generation, __ATOMIC_RELEASE);
     uint64_t freed = reap_records(seg, slot, generation, SL_CANAL_NONE);
     free_slot(seg, slot);
@@ -238,7 +245,7 @@ static bool reap_exclusively(const struct sl_canal_segment *seg, uint32_t slot,
     if (!owner_gone(s) || tether_held(seg, slot)) return false;
     int e = sl_canal_robust_try(&s->mutex);
     if (e != 0 && e != EOWNERDEAD) return false;
-    if (e == 0 && !is_tethered(s)) { /* Another reaper has freed it. */
+    if (e == 0 && !is_tethered(s)) { /* Another reaper has freed the slot. */
         sl_canal_robust_unlock(&s->mutex);
         return false;
     }
@@ -246,14 +253,15 @@ static bool reap_exclusively(const struct sl_canal_segment *seg, uint32_t slot,
     return true;
 }
 
-/* The generation of a slot whose thread is dead while another thread holds its
- * mutex, or 0. We do not wait for that thread, since it may be stopped.
+/* If the thread of a slot is dead and another thread holds the slot's mutex, return the
+ * slot's generation; otherwise return 0. The caller does not wait for that other
+ * thread, because it may be stopped.
  *
- * Either the reaper has set `dying`; or it has not come that far, and the mutex is
- * locked by another thread than the slot's tid names. A new owner that has locked
- * the mutex but not yet written its tid looks the same. That is harmless: it holds
- * nothing yet, and before it holds anything it writes its tid and raises the
- * generation. Therefore the generation is read first. */
+ * In this state, either the reaper has already set `dying`, or the mutex is locked by a
+ * thread whose id is not the slot's tid. A new owner that has locked the mutex but not
+ * yet written its tid looks the same. That is harmless: the new owner holds no units
+ * yet, and before it acquires any, it writes its tid and increments the generation.
+ * This is why the function reads the generation first. */
 static uint64_t being_reaped(const struct sl_canal_segment *seg, uint32_t slot)
 {
     const struct sl_canal_shm_slot *s = &seg->slots[slot];
@@ -308,9 +316,9 @@ uint64_t sl_canal_slot_reap_all(const struct sl_canal_segment *seg)
 
 /* --- Claiming and leaving a slot ------------------------------------------ */
 
-/* Record who owns the slot, before it is used. First the tid, then the generation,
- * with Release: pairs with being_reaped() and gone_unmarked(). The program name is
- * for inspection. */
+/* Record the owner of the slot, before the slot is used. Write the tid first, then the
+ * generation, with Release: pairs with being_reaped() and gone_unmarked(). The program
+ * name is for inspection. */
 static void sign(struct sl_canal_shm_slot *s)
 {
     uint64_t name[2] = {0};
@@ -330,7 +338,7 @@ static bool lock_free_slot(const struct sl_canal_segment *seg, uint32_t slot)
     int e = sl_canal_robust_try(&s->mutex);
     if (e != 0 && e != EOWNERDEAD) return false;
     if (e == 0 && !is_tethered(s)) return true;
-    /* Another thread has claimed it since, and died. */
+    /* Another thread has claimed the slot meanwhile, and died. */
     if (!tether_held(seg, slot)) {
         reap_locked(seg, slot);
         return true;
@@ -339,8 +347,8 @@ static bool lock_free_slot(const struct sl_canal_segment *seg, uint32_t slot)
     return false;
 }
 
-/* Claim a free slot or, from the second pass on, the slot of a dead thread. *moving:
- * a reaper is freeing some slot. */
+/* Claim a free slot or, from the second pass on, the slot of a dead thread. Sets
+ * *moving if a reaper is freeing some slot. */
 static bool claim_in_a_pass(const struct sl_canal_segment *seg, unsigned pass,
                             uint32_t *out, bool *moving)
 {
@@ -360,7 +368,7 @@ int sl_canal_slot_claim(const struct sl_canal_segment *seg, uint32_t *out)
 {
     bool moving = true;
     int64_t begun_ns = sl_canal_sleep_now_ns();
-    /* With a limit, since a reaper may be stopped. */
+    /* Limit the number of passes, because a reaper may be stopped. */
     for (unsigned pass = 0; moving && pass < CLAIM_PASSES_MAX; pass++) {
         if (pass > 1 && sl_canal_sleep_now_ns() - begun_ns > CLAIM_NS_MAX) break;
         if (pass > 1) sched_yield();

@@ -9,22 +9,23 @@
 #include "canal/segment.h"
 #include "canal/slot.h"
 
-/* A record whose seq has reached this is not bound again. No thread lives long
- * enough to use up the rest. */
+/* A record whose seq has reached this value is not bound again. No thread lives long
+ * enough to use up the remaining values. */
 #define SEQ_MAX (1ull << 63)
 
-/* How often a key may be reclaimed while we engage it before we give up. In a sound
- * segment it happens once, hardly ever twice. */
+/* How many times to try to engage a key before giving up, if another thread reclaims
+ * the key each time. In an undamaged segment, one retry is almost always enough. */
 #define ENGAGE_TRIES_MAX 1000u
 
 __thread uint64_t sl_canal_thread_serial;
 uint32_t sl_canal_thread_fork_era;
 
-static __thread struct sl_canal_attachment *attached; /* Those of the calling thread. */
+/* The calling thread's attachments. */
+static __thread struct sl_canal_attachment *attached;
 static __thread uint32_t attached_count;
 
-/* Guards the list of canals, their attachments and references. Not held while
- * waiting for anything in shared memory. */
+/* Guards the list of canals, their attachments and their reference counts. A thread
+ * does not hold this mutex while it waits for anything in shared memory. */
 static pthread_mutex_t canals_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct sluice_canal *canals;
 
@@ -34,7 +35,8 @@ static int once_result = SLUICE_ENOMEM;
 
 /* --- Canals of this process ----------------------------------------------- */
 
-/* Drop a reference, under canals_mutex; the last one destroys the canal. */
+/* Drop a reference; dropping the last one destroys the canal. The caller holds
+ * canals_mutex. */
 static void unref(struct sluice_canal *c)
 {
     assert(c->refs > 0);
@@ -48,8 +50,9 @@ static void unref(struct sluice_canal *c)
     free(c);
 }
 
-/* The handles of an attachment that ends belong to no thread, so any thread may free
- * them. Release, and last: a handle may be freed at once. */
+/* Mark the handles of an attachment that ends as belonging to no thread, so that any
+ * thread may free them. Release, and the last access: another thread may free the
+ * handle immediately. */
 static void forget_handles(struct sl_canal_attachment *att)
 {
     for (struct sluice_key *k = att->handles, *next; k != NULL; k = next) {
@@ -102,9 +105,10 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&canals_mutex);
 }
 
-/* The child has a copy of the attachments, but the slots belong to the parent:
- * forget them, and touch nothing in shared memory. The attachments of other threads
- * may have been changing, so they are not even freed. */
+/* Forget all attachments, without touching shared memory: the child has a copy of the
+ * attachments, but the slots belong to the parent. The child does not free the
+ * attachments of other threads, because those threads may have been changing them
+ * during the fork. */
 static void after_fork_in_child(void)
 {
     sl_canal_thread_fork_era++;
@@ -166,7 +170,7 @@ struct sl_canal_attachment *sl_canal_thread_attached(const struct sluice_canal *
 
 static uint64_t next_serial(void)
 {
-    static uint64_t last; /* Relaxed: each number only has to be used once. */
+    static uint64_t last; /* Relaxed: the numbers only have to be unique. */
     return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
@@ -293,7 +297,7 @@ static int grow(struct sl_canal_attachment *att)
     if (status != SLUICE_OK) return status;
     status = sl_canal_slot_take_chunk(seg, att->slot, &first);
     if (status != SLUICE_OK) {
-        sl_canal_slot_reap_all(seg); /* Dead threads may have some. */
+        sl_canal_slot_reap_all(seg); /* Dead threads may have records. */
         status = sl_canal_slot_take_chunk(seg, att->slot, &first);
     }
     if (status != SLUICE_OK) return status;
@@ -301,9 +305,9 @@ static int grow(struct sl_canal_attachment *att)
         uint32_t b = att->binding_count++;
         att->bindings[b] = (struct sl_canal_binding){.record = first + i,
                                                      .key = UINT32_MAX};
-        /* A record whose seq is used up stays in no list, so it is never bound. The
-         * same goes for a record that holds units although it had no owner: the
-         * segment is damaged there. */
+        /* A record whose seq is used up is not added to a list, so it is never bound.
+         * The same applies to a record that had no owner but holds units, which happens
+         * only in a damaged segment. */
         struct sl_canal_pair s = sl_canal_word_load(&seg->records[first + i].state);
         if (s.hi < SEQ_MAX && s.lo == 0) idle_append(att, b);
     }
@@ -323,9 +327,9 @@ static int bind(struct sl_canal_attachment *att, uint32_t key, uint32_t *out)
     struct sl_canal_binding *binding = &att->bindings[b];
     struct sl_canal_shm_record *r = &att->canal->seg.records[binding->record];
     if (binding->key != UINT32_MAX) map_remove(att, b);
-    /* The record is idle. A late reaper of an earlier owner read a state that was
-     * not idle, and reads the key after the state. States never repeat, so if it
-     * finds its state unchanged, it has read the right key. */
+    /* The record is idle. A late reaper of an earlier owner has read a state that was
+     * not idle, and reads the key after the state. States never repeat. So if the
+     * reaper finds the state unchanged afterwards, it has read the right key. */
     __atomic_store_n(&r->key, key, __ATOMIC_RELEASE);
     binding->key = key;
     map_put(att, b);
@@ -343,20 +347,20 @@ int sl_canal_thread_engage(struct sl_canal_attachment *att,
             int status = sl_canal_keys_make(seg, name, &ref);
             if (status != SLUICE_OK) return status;
         }
-        /* Fetch both early: the atomic instructions that change them cannot start
-         * early. */
+        /* Prefetch both cache lines. Atomic instructions change them later, and the
+         * processor does not start such instructions early. */
         __builtin_prefetch(&seg->keys[ref.key].word, 1);
         __builtin_prefetch(&sl_canal_bitmap(seg, ref.key)[att->slot / 64], 1);
         uint32_t b = map_find(att, ref.key);
         if (b != SL_CANAL_BINDING_NONE && att->bindings[b].engaged) {
-            *out = b; /* Its bit is set, so the key has not changed. */
+            *out = b; /* The slot's bit is set, so the key still has its name. */
             return SLUICE_OK;
         }
         if (b == SL_CANAL_BINDING_NONE) {
             int status = bind(att, ref.key, &b);
             if (status != SLUICE_OK) return status;
         }
-        /* The record names the key before the bit is set, so that a reaper finds the
+        /* Set the bit after the record names the key, so that a reaper finds the
          * bit. */
         sl_canal_slot_set_bit(seg, att->slot, ref.key);
         if (sl_canal_keys_keep(seg, ref)) {
@@ -381,8 +385,8 @@ uint32_t sl_canal_thread_engaged(const struct sl_canal_attachment *att,
                    ? b
                    : SL_CANAL_BINDING_NONE;
     }
-    /* The search can miss a name while the table changes. Engaged bindings keep
-     * their keys. */
+    /* The search can miss a name while another thread changes the table. So search the
+     * engaged bindings too, whose keys keep their names. */
     for (uint32_t b = 0; b < att->binding_count; b++)
         if (att->bindings[b].engaged &&
             sl_canal_keys_has_name(seg, att->bindings[b].key, name))
@@ -395,7 +399,7 @@ void sl_canal_thread_settle(struct sl_canal_attachment *att, uint32_t binding)
     assert(binding < att->binding_count);
     struct sl_canal_binding *b = &att->bindings[binding];
     const struct sl_canal_shm_record *r = &att->canal->seg.records[b->record];
-    /* Relaxed: only this thread writes it while the thread lives. */
+    /* Relaxed: while this thread lives, no other thread writes the state. */
     uint64_t lo = __atomic_load_n(&r->state.lo, __ATOMIC_RELAXED);
     if (!b->engaged || b->handles > 0 || sl_canal_record_held(lo) > 0) return;
     b->engaged = false;
@@ -452,6 +456,7 @@ void sl_canal_thread_check(const struct sl_canal_attachment *att)
     for (uint32_t i = 0; att->map != NULL && i <= att->map_mask; i++)
         mapped += att->map[i] != 0;
     assert(mapped == bound);
-    assert(check_idle_list(att) <= idle); /* Records that are used up are in no list. */
+    /* Records whose seq is used up are in no list. */
+    assert(check_idle_list(att) <= idle);
     assert(check_handles(att) == handles);
 }

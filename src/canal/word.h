@@ -1,16 +1,16 @@
-/* word.h - sixteen bytes that change atomically.
+/* word.h - atomic operations on sixteen bytes.
  *
  * The canal's algorithm needs a 16-byte compare-and-swap and a 16-byte load that is not
  * torn. C11's atomics would call libatomic, which may use a lock that is private to one
- * process. So this header contains the instructions.
+ * process. So this header uses the processor's instructions directly.
  *
- * x86-64: cmpxchg16b. The load is an aligned SSE load if the processor has AVX (Intel and
- * AMD document it as atomic then), otherwise cmpxchg16b.
- * arm64: caspal if the compiler may use it, otherwise ldaxp/stlxp. An ldaxp alone is not
- * atomic before LSE2, so the load writes back what it read.
+ * x86-64: cmpxchg16b. The load is an aligned SSE load if the processor has AVX (Intel
+ * and AMD document that it is atomic on such processors), otherwise cmpxchg16b. arm64:
+ * caspal if the compiler may use it, otherwise ldaxp/stlxp. An ldaxp alone is not
+ * atomic before LSE2, so the load also writes back the value that it read.
  *
- * Ordering: sl_canal_word_swap() is a full barrier for what comes before it and for loads
- * after it; sl_canal_word_load() acquires. */
+ * Ordering: sl_canal_word_swap() orders all earlier loads and stores before all later
+ * loads; sl_canal_word_load() is an acquire load. */
 #ifndef SL_CANAL_WORD_H
 #define SL_CANAL_WORD_H
 
@@ -23,14 +23,15 @@ struct sl_canal_pair {
     uint64_t hi;
 };
 
-/* Such a value in shared memory. */
+/* A 16-byte value in shared memory. */
 struct sl_canal_word {
     _Alignas(16) uint64_t lo;
     uint64_t hi;
 };
 _Static_assert(sizeof(struct sl_canal_word) == 16, "layout is shared");
 
-/* Whether this processor supports the operations below. Called once, at open. */
+/* Return whether this processor supports the operations below. Called once, when a
+ * segment is opened. */
 bool sl_canal_word_is_supported(void);
 
 static inline bool sl_canal_pair_equal(struct sl_canal_pair a, struct sl_canal_pair b)
@@ -38,7 +39,8 @@ static inline bool sl_canal_pair_equal(struct sl_canal_pair a, struct sl_canal_p
     return a.lo == b.lo && a.hi == b.hi;
 }
 
-/* The thread sanitizer does not understand assembly; these declare the ordering. */
+/* The thread sanitizer does not understand assembly, so these macros declare the
+ * ordering. */
 #if defined(__SANITIZE_THREAD__)
 #define SL_CANAL_TSAN 1
 #elif defined(__has_feature)
@@ -87,12 +89,15 @@ static inline struct sl_canal_pair sl_canal_word_load(struct sl_canal_word *w)
     }
     struct sl_canal_pair seen = {0, 0};
     sl_canal_word_swap(w, &seen,
-                       seen); /* This writes zeros over zeros, or only reads. */
+                       /* A swap of zero with zero never changes the value; it stores
+                        * the current value in `seen`. */
+                       seen);
     return seen;
 }
 
-/* Order a store before this against a load after it. Wherever this is used, a locked
- * instruction comes between them, which is sufficient on this processor. */
+/* Order a store before this call before a load after it. A compiler barrier is
+ * sufficient on x86-64, because every caller executes a locked instruction between the
+ * two. */
 static inline void sl_canal_word_fence(void)
 {
     __asm__ __volatile__("" ::: "memory");
